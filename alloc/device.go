@@ -31,7 +31,7 @@ func (m MemInfo) Used() Bytes { return m.Total - m.Free }
 // nothing.
 //
 // MemInfo asks the driver. Name is the product name, Ordinal the index among the devices that
-// the process sees.
+// the process sees. Package alloctest tests a Device of one's own.
 //
 // A device that can do more has more methods, which [As] finds: those of StreamAllocator and
 // Copier, and any of

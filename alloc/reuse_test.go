@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
 
 // TestReuseIsAnError is a program that forgets RecordStream. It is here because the packages below
@@ -19,7 +19,7 @@ import (
 func TestReuseIsAnError(t *testing.T) {
 	dev, err := sim.New(sim.Config{CheckReuse: true})
 	require.NoError(t, err)
-	c := alloctest.NewCache(t, dev, cache.Config{})
+	c := cachetest.NewCache(t, dev, cache.Config{})
 	allocate := func(n alloc.Bytes) alloc.Ptr {
 		p, _, err := c.AllocOn(n, 1)
 		require.NoError(t, err)

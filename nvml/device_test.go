@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
 
 func environment(vars map[string]string) func(string) (string, bool) {
@@ -144,7 +144,7 @@ func TestOverASimulatedGPU(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, used, own)
 
-	own, err = MemoryOf(FromDevices(alloctest.NewCache(t, dev, cache.Config{})), list[0].Device, Self())
+	own, err = MemoryOf(FromDevices(cachetest.NewCache(t, dev, cache.Config{})), list[0].Device, Self())
 	require.NoError(t, err)
 	assert.Equal(t, used, own, "under a cache too")
 

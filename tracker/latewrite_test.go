@@ -17,7 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
@@ -35,7 +35,7 @@ func TestLateWrites(t *testing.T) {
 func TestLateWritesOfDevicesThatCannot(t *testing.T) {
 	dev := device(t, sim.Config{Backed: true})
 	for _, cfg := range []tracker.Config{
-		{Device: counting.New(0)}, {Device: dev, NoCache: true}, {Device: alloctest.NewCache(t, dev, cache.Config{})},
+		{Device: counting.New(0)}, {Device: dev, NoCache: true}, {Device: cachetest.NewCache(t, dev, cache.Config{})},
 	} {
 		cfg.Report, cfg.FindLateWrites = io.Discard, true
 		_, err := tracker.New(cfg)

@@ -13,7 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -170,7 +170,7 @@ func TestExpandableSegmentsAreVirtual(t *testing.T) {
 	dev, err := sim.New(sim.Config{})
 	require.NoError(t, err)
 	for want, dev := range map[alloc.Memory]alloc.Device{alloc.VirtualMemory: dev, alloc.DeviceMemory: noVirtual{dev}} {
-		cache := alloctest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
+		cache := cachetest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
 		tr, _ := open(t, tracker.Config{Device: cache})
 		for range 2 {
 			b, err := tr.AllocBytes(alloc.MiB, tracker.Input)

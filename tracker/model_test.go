@@ -7,7 +7,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 )
 
@@ -25,9 +25,9 @@ func TestSimulatedGPU(t *testing.T) {
 }
 
 func TestStreamPrograms(t *testing.T) {
-	trackertest.Streams(t, []alloc.Stream{0, 1, 2, 0x7f0000001000}, func(t require.TestingT) (alloctest.StreamDevice, func()) {
+	trackertest.Streams(t, []alloc.Stream{0, 1, 2, 0x7f0000001000}, func(t require.TestingT) (cachetest.StreamDevice, func()) {
 		device, err := sim.New(sim.Config{Memory: 96 * alloc.MiB, Overhead: -1, CheckReuse: true})
 		require.NoError(t, err)
-		return alloctest.Simulated{Device: device}, func() { _ = device.Close() }
+		return cachetest.Simulated{Device: device}, func() { _ = device.Close() }
 	})
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
@@ -182,7 +182,7 @@ type wrapped struct{ *cache.Cache }
 
 func TestStreamsOfADeviceThatKnowsThem(t *testing.T) {
 	dev := device(t, sim.Config{CheckReuse: true})
-	tr, _ := open(t, tracker.Config{Device: wrapped{alloctest.NewCache(t, dev, cache.Config{})}, NoCache: true})
+	tr, _ := open(t, tracker.Config{Device: wrapped{cachetest.NewCache(t, dev, cache.Config{})}, NoCache: true})
 	for _, free := range []func(b *tracker.Buffer) error{
 		func(b *tracker.Buffer) error { return b.FreeOn(2) },
 		func(b *tracker.Buffer) error { return errors.Join(b.RecordStream(2), b.Free()) },

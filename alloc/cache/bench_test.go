@@ -10,7 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
 
 // benchSizes are those of a small network's step, mostly small.
@@ -158,7 +158,7 @@ func BenchmarkCacheOverCountingDevice(b *testing.B) {
 	for _, expandable := range []bool{false, true} {
 		b.Run(fmt.Sprintf("expandable=%v", expandable), func(b *testing.B) {
 			dev := counting.New(64 * alloc.GiB)
-			pairs(b, alloctest.NewCache(b, dev, cache.Config{ExpandableSegments: expandable}))
+			pairs(b, cachetest.NewCache(b, dev, cache.Config{ExpandableSegments: expandable}))
 			b.ReportMetric(float64(2*b.N)/b.Elapsed().Seconds(), "events/s")
 		})
 	}

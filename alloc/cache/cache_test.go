@@ -12,10 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
 
 func open(t testing.TB, cfg sim.Config) *sim.Device {
@@ -29,7 +30,7 @@ func open(t testing.TB, cfg sim.Config) *sim.Device {
 func newCache(t testing.TB, cfg sim.Config) (*cache.Cache, *sim.Device) {
 	t.Helper()
 	dev := open(t, cfg)
-	return alloctest.NewCache(t, dev, cache.Config{}), dev
+	return cachetest.NewCache(t, dev, cache.Config{}), dev
 }
 
 func mustAlloc(t testing.TB, dev alloc.Device, n alloc.Bytes) alloc.Ptr {
@@ -51,7 +52,7 @@ func TestConformance(t *testing.T) {
 	t.Run("Cache", func(t *testing.T) {
 		alloctest.Device(t, func(t *testing.T) alloc.Device {
 			c, _ := newCache(t, sim.Config{Memory: 256 * alloc.MiB, Overhead: -1, Backed: true})
-			t.Cleanup(func() { alloctest.Invariants(t, c) })
+			t.Cleanup(func() { cachetest.Invariants(t, c) })
 			return c
 		})
 	})
@@ -79,7 +80,7 @@ func TestScheme(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, test.block, allocated, "block of %d", int64(test.request))
 		assert.Equal(t, test.segment, c.Stats().Reserved.Bytes.Current, "segment of %d", int64(test.request))
-		alloctest.Invariants(t, c)
+		cachetest.Invariants(t, c)
 	}
 }
 
@@ -124,7 +125,7 @@ func TestFreeErrorsChangeNothing(t *testing.T) {
 		assert.ErrorIs(t, c.Free(p), alloc.ErrUnknownPtr, name)
 	}
 	assert.Equal(t, before, c.Stats())
-	alloctest.Invariants(t, c)
+	cachetest.Invariants(t, c)
 	assert.EqualError(t, c.Free(1), "free 0x1 on Simulated GPU 0: not an address of this allocator")
 }
 
@@ -144,7 +145,7 @@ func TestEmptyKeepsWhatTheDriverRefuses(t *testing.T) {
 	assert.Equal(t, 40*alloc.MiB, given)
 	assert.ErrorIs(t, err, sim.ErrInjected)
 	assert.ErrorContains(t, err, every[1].String())
-	alloctest.Invariants(t, c)
+	cachetest.Invariants(t, c)
 	stats := c.Stats()
 	assert.Equal(t, 22*alloc.MiB, stats.Reserved.Bytes.Current)
 	assert.Equal(t, before.Reserved.Bytes.Total, stats.Reserved.Bytes.Total, "a refusal is no rise")
@@ -188,7 +189,7 @@ func TestOutOfMemoryEmptiesAndRetries(t *testing.T) {
 	stats = c.Stats()
 	assert.EqualValues(t, 2, stats.Retries)
 	assert.EqualValues(t, 1, stats.OOMs)
-	alloctest.Invariants(t, c)
+	cachetest.Invariants(t, c)
 }
 
 // fullDevice is out of memory from now on, and has something happen first.
@@ -209,14 +210,14 @@ func (d *fullDevice) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 // it cannot go back.
 func TestOutOfMemoryTakesWhatIsFreedMeanwhile(t *testing.T) {
 	dev := &fullDevice{Device: open(t, sim.Config{})}
-	c := alloctest.NewCache(t, dev, cache.Config{})
+	c := cachetest.NewCache(t, dev, cache.Config{})
 	a, _ := mustAlloc(t, c, 9*alloc.MiB), mustAlloc(t, c, 9*alloc.MiB)
 	dev.meanwhile = sync.OnceFunc(func() { assert.NoError(t, c.Free(a)) })
 	assert.Equal(t, a, mustAlloc(t, c, 9*alloc.MiB))
 	stats := c.Stats()
 	assert.EqualValues(t, 1, stats.Retries)
 	assert.Zero(t, stats.OOMs)
-	alloctest.Invariants(t, c)
+	cachetest.Invariants(t, c)
 }
 
 func TestOutOfMemoryWithoutMemInfo(t *testing.T) {
@@ -251,7 +252,7 @@ func TestRetryReportsWhatEmptyCouldNot(t *testing.T) {
 	_, err := c.Alloc(80 * alloc.MiB)
 	assert.ErrorIs(t, err, alloc.ErrOutOfMemory)
 	assert.ErrorIs(t, err, sim.ErrInjected)
-	alloctest.Invariants(t, c)
+	cachetest.Invariants(t, c)
 }
 
 func TestClose(t *testing.T) {
@@ -274,7 +275,7 @@ func TestClose(t *testing.T) {
 		assert.ErrorIs(t, err, alloc.ErrClosed, name)
 	}
 	assert.Equal(t, before, c.Stats())
-	alloctest.Invariants(t, c)
+	cachetest.Invariants(t, c)
 	_, err = dev.Alloc(1)
 	assert.NoError(t, err, "the device stays open")
 }
@@ -311,7 +312,7 @@ func TestBrokenDriver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dev := &badDevice{open(t, sim.Config{}), []alloc.Ptr{start, bad, start + alloc.Ptr(2*alloc.MiB)}}
-			c := alloctest.NewCache(t, dev, cache.Config{})
+			c := cachetest.NewCache(t, dev, cache.Config{})
 			mustAlloc(t, c, alloc.MiB)
 			mustAlloc(t, c, alloc.MiB)
 			before := c.Stats()
@@ -354,7 +355,7 @@ func TestResetPeak(t *testing.T) {
 	assert.Equal(t, alloc.Gauge[alloc.Bytes]{Current: 100, Peak: 100, Total: 1100}, stats.Requested.Bytes)
 	assert.Equal(t, alloc.Gauge[int64]{Current: 1, Peak: 1, Total: 2}, stats.Allocated.Count)
 	require.NoError(t, c.Free(p))
-	alloctest.Invariants(t, c)
+	cachetest.Invariants(t, c)
 }
 
 // endless gives any amount again and again.
@@ -364,7 +365,7 @@ func (endless) Alloc(alloc.Bytes) (alloc.Ptr, error) { return 512, nil }
 func (endless) Free(alloc.Ptr) error                 { return nil }
 
 func TestTotalsStopAtTheLargestAmount(t *testing.T) {
-	c := alloctest.NewCache(t, endless{open(t, sim.Config{})}, cache.Config{})
+	c := cachetest.NewCache(t, endless{open(t, sim.Config{})}, cache.Config{})
 	for range 4 {
 		require.NoError(t, c.Free(mustAlloc(t, c, math.MaxInt64/2)))
 	}
@@ -462,7 +463,7 @@ func TestConcurrentTotals(t *testing.T) {
 		})
 	}
 	group.Wait()
-	alloctest.Invariants(t, c)
+	cachetest.Invariants(t, c)
 	want := alloc.Bytes(0)
 	for i := range workers * rounds {
 		want += alloc.Bytes(1 + i%4096*1024)

@@ -12,11 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
 
 func TestParseConfig(t *testing.T) {
@@ -92,7 +93,7 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add("roundup_power2_divisions:[256:1,512:2,>:8],max_split_size_mb:20")
 	f.Fuzz(func(t *testing.T, s string) {
 		if cfg, err := cache.ParseConfig(s); err == nil {
-			alloctest.NewCache(t, counting.New(0), cfg)
+			cachetest.NewCache(t, counting.New(0), cfg)
 		}
 	})
 }
@@ -112,20 +113,20 @@ func (older) Reserve(alloc.Bytes, alloc.Bytes) (alloc.Ptr, error) { return 0, er
 
 func TestExpandableNeedsVirtualMemory(t *testing.T) {
 	alloctest.Device(t, func(t *testing.T) alloc.Device {
-		return alloctest.NewCache(t, older{open(t, sim.Config{})}, cache.Config{ExpandableSegments: true})
+		return cachetest.NewCache(t, older{open(t, sim.Config{})}, cache.Config{ExpandableSegments: true})
 	})
-	c := alloctest.NewCache(t, older{open(t, sim.Config{})}, cache.Config{ExpandableSegments: true})
+	c := cachetest.NewCache(t, older{open(t, sim.Config{})}, cache.Config{ExpandableSegments: true})
 	p := mustAlloc(t, c, 5*alloc.MiB)
-	alloctest.Invariants(t, c)
+	cachetest.Invariants(t, c)
 	require.NoError(t, c.Free(p))
-	alloctest.Invariants(t, c)
+	cachetest.Invariants(t, c)
 	assert.Equal(t, 20*alloc.MiB, c.Stats().Releasable)
 	require.NoError(t, c.Close())
 }
 
 func TestExpandableNeedsVirtualDevice(t *testing.T) {
 	dev := open(t, sim.Config{})
-	c := alloctest.NewCache(t, plain{dev}, cache.Config{ExpandableSegments: true})
+	c := cachetest.NewCache(t, plain{dev}, cache.Config{ExpandableSegments: true})
 	mustAlloc(t, c, alloc.MiB)
 	assert.Zero(t, dev.Calls("Map"))
 	assert.Equal(t, 1, dev.Calls("Alloc"))
@@ -135,7 +136,7 @@ func TestExpandableNeedsVirtualDevice(t *testing.T) {
 func TestExpandableSegments(t *testing.T) {
 	dev := open(t, sim.Config{Memory: 64 * alloc.MiB, Overhead: -1})
 	var events []cachelock.Event
-	c := alloctest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
+	c := cachetest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
 	c.Locked().Notify(func(e cachelock.Event) { events = append(events, e) }, nil)
 	first, second, third := mustAlloc(t, c, 20*alloc.MiB), mustAlloc(t, c, 20*alloc.MiB), mustAlloc(t, c, 20*alloc.MiB)
 	assert.Equal(t, int64(1), c.Stats().Reserved.Count.Current)
@@ -168,7 +169,7 @@ func TestCacheWithSettings(t *testing.T) {
 			cfg, err := cache.ParseConfig(s)
 			require.NoError(t, err)
 			alloctest.Device(t, func(t *testing.T) alloc.Device {
-				return alloctest.NewCache(t, open(t, sim.Config{Memory: alloc.GiB}), cfg)
+				return cachetest.NewCache(t, open(t, sim.Config{Memory: alloc.GiB}), cfg)
 			})
 		})
 	}
@@ -183,7 +184,7 @@ func TestSettingsBesideEachOther(t *testing.T) {
 			cfg, err := cache.ParseConfig(s)
 			require.NoError(t, err)
 			dev := open(t, sim.Config{Memory: 128 * alloc.MiB, Overhead: -1})
-			c := alloctest.NewCache(t, dev, cfg)
+			c := cachetest.NewCache(t, dev, cfg)
 			var group sync.WaitGroup
 			for w := range 4 {
 				group.Go(func() {
@@ -217,7 +218,7 @@ func TestSettingsBesideEachOther(t *testing.T) {
 				})
 			}
 			group.Wait()
-			alloctest.Invariants(t, c)
+			cachetest.Invariants(t, c)
 			require.NoError(t, c.Close())
 			assert.Zero(t, c.Stats().Reserved.Bytes.Current)
 			_, held := dev.Live()
@@ -230,7 +231,7 @@ func TestSettingsBesideEachOther(t *testing.T) {
 func TestExpandableGivesBackAddresses(t *testing.T) {
 	dev := open(t, sim.Config{Memory: 64 * alloc.MiB, Overhead: -1})
 	dev.SetOther(64 * alloc.MiB)
-	c := alloctest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
+	c := cachetest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
 	_, err := c.Alloc(1)
 	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
 	assert.Equal(t, 1, dev.Calls("Reserve"))

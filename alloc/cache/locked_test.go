@@ -12,7 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
 
 func TestLockedKnowsOwners(t *testing.T) {
@@ -55,7 +55,7 @@ func TestLockedKnowsOwners(t *testing.T) {
 	require.ErrorIs(t, err, alloc.ErrDoubleFree)
 	lock.Unlock()
 	assert.Zero(t, owner(first))
-	alloctest.Invariants(t, c)
+	cachetest.Invariants(t, c)
 }
 
 func TestAllocOwnedThatIsRefusedChangesNothing(t *testing.T) {
@@ -67,7 +67,7 @@ func TestAllocOwnedThatIsRefusedChangesNothing(t *testing.T) {
 		err := c.Locked().AllocOwned(size, 0, func(alloc.Ptr, alloc.Bytes) (cachelock.Owner, error) { return 0, refusal })
 		require.ErrorIs(t, err, refusal)
 		assert.Equal(t, before, c.Stats().Allocated.Bytes.Current)
-		alloctest.Invariants(t, c)
+		cachetest.Invariants(t, c)
 	}
 	require.ErrorIs(t, c.Locked().AllocOwned(-1, 0, nil), alloc.ErrSize)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
 
 // model is what a cache should be: a map of what is live.
@@ -94,7 +94,7 @@ func (m *model) held() alloc.Bytes {
 }
 
 func (m *model) check(t *rapid.T) {
-	alloctest.Invariants(t, m.cache)
+	cachetest.Invariants(t, m.cache)
 	stats := m.cache.Stats()
 	require.Equal(t, m.stats.Requested, stats.Requested)
 	require.Equal(t, m.stats.Requested.Count, stats.Allocated.Count)
@@ -140,7 +140,7 @@ func testCacheAgainstMap(t *testing.T, settings string, waste alloc.Bytes) {
 	rapid.Check(t, func(t *rapid.T) {
 		dev, err := sim.New(sim.Config{Memory: 128 * alloc.MiB, Overhead: -1})
 		require.NoError(t, err)
-		m := &model{dev: dev, cache: alloctest.NewCache(t, dev, cfg), live: make(map[alloc.Ptr]alloc.Bytes), waste: waste}
+		m := &model{dev: dev, cache: cachetest.NewCache(t, dev, cfg), live: make(map[alloc.Ptr]alloc.Bytes), waste: waste}
 		allocate := func(t *rapid.T) { m.alloc(t, alloc.Bytes(sizes.Draw(t, "size"))) }
 		free := func(t *rapid.T) {
 			if len(m.ptrs) == 0 {

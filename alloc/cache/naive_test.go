@@ -12,7 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
 
 // settings are the kinds of allocator that are compared with the naive one.
@@ -61,7 +61,7 @@ func compareWithNaive(t *testing.T, cfg cache.Config, seed uint64, streams int) 
 	const memory = 256 * alloc.MiB
 	random := rand.New(rand.NewPCG(seed, 1))
 	dev, naiveDev := newStreamed(t, memory), newStreamed(t, memory)
-	c, naive := alloctest.NewCache(t, dev, cfg), alloctest.NewNaive(naiveDev, cfg)
+	c, naive := cachetest.NewCache(t, dev, cfg), cachetest.NewNaive(naiveDev, cfg)
 	var live []alloc.Ptr
 	for step := range 400 {
 		switch n := random.IntN(100); {
@@ -98,10 +98,10 @@ func compareWithNaive(t *testing.T, cfg cache.Config, seed uint64, streams int) 
 		require.Equal(t, naiveDev.gpu.Now(), dev.gpu.Now(), "they wait for the same work")
 		require.Equal(t, naive.Reserved, c.Stats().Reserved.Bytes.Current)
 	}
-	alloctest.Invariants(t, c)
-	var segments []alloctest.NaiveSegment
+	cachetest.Invariants(t, c)
+	var segments []cachetest.NaiveSegment
 	for s := range c.Segments() {
-		segments = append(segments, alloctest.NaiveSegment{
+		segments = append(segments, cachetest.NaiveSegment{
 			Ptr: s.Ptr, Size: s.Size, Small: s.Pool == alloc.SmallPool, Stream: s.Stream, Blocks: s.Blocks,
 		})
 	}

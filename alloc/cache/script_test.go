@@ -16,7 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
 
 var update = flag.Bool("update", false, "write the scripts' results into testdata")
@@ -48,7 +48,7 @@ func TestScripts(t *testing.T) {
 // runScript returns the script with the results as they are.
 func runScript(t *testing.T, text string) string {
 	dev := open(t, sim.Config{Memory: 128 * alloc.MiB, Overhead: -1})
-	s := &script{dev: dev, cache: alloctest.NewCache(t, dev, cache.Config{}), names: make(map[string]alloc.Ptr)}
+	s := &script{dev: dev, cache: cachetest.NewCache(t, dev, cache.Config{}), names: make(map[string]alloc.Ptr)}
 	var out bytes.Buffer
 	for i, step := range strings.Split(strings.TrimSpace(text), "\n\n") {
 		if i > 0 {
@@ -59,7 +59,7 @@ func runScript(t *testing.T, text string) string {
 		for command := range strings.Lines(commands) {
 			if fields := strings.Fields(command); fields[0] != "#" {
 				s.run(t, &out, fields)
-				alloctest.Invariants(t, s.cache)
+				cachetest.Invariants(t, s.cache)
 			}
 		}
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
 
 // TestDeviceNamesAreEscaped: a name comes from the driver, or from a file.
 func TestDeviceNamesAreEscaped(t *testing.T) {
 	dev := open(t, sim.Config{Name: "GPU\n\x1b[31m\xff", Memory: 4 * alloc.MiB, Overhead: -1})
-	c := alloctest.NewCache(t, dev, cache.Config{})
+	c := cachetest.NewCache(t, dev, cache.Config{})
 	mustAlloc(t, c, 512)
 	_, oom := c.Alloc(alloc.GiB)
 	_, full := dev.Alloc(alloc.GiB)

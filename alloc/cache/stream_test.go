@@ -18,7 +18,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
 
 func allocOn(t require.TestingT, c *cache.Cache, n alloc.Bytes, s alloc.Stream) alloc.Ptr {
@@ -45,7 +45,7 @@ func TestBlocksStayOnTheirStream(t *testing.T) {
 		cfg, err := cache.ParseConfig(settings)
 		require.NoError(t, err)
 		var events []cachelock.Event
-		c := alloctest.NewCache(t, open(t, sim.Config{}), cfg)
+		c := cachetest.NewCache(t, open(t, sim.Config{}), cfg)
 		c.Locked().Notify(func(e cachelock.Event) { events = append(events, e) }, nil)
 		p, q := allocOn(t, c, 512, 7), allocOn(t, c, 3*alloc.MiB, 7)
 		require.NoError(t, c.Free(p))
@@ -59,7 +59,7 @@ func TestBlocksStayOnTheirStream(t *testing.T) {
 		_, segment := block(t, c, p)
 		assert.Equal(t, alloc.Stream(7), segment.Stream)
 		assert.Equal(t, alloc.Stream(7), events[0].Stream)
-		alloctest.Invariants(t, c)
+		cachetest.Invariants(t, c)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestRecordStream(t *testing.T) {
 	assert.Zero(t, stats.Allocated.Bytes.Current)
 	assert.Zero(t, stats.Requested.Bytes.Current)
 	assert.Equal(t, 3*alloc.MiB, stats.Pending.Bytes.Current)
-	alloctest.Invariants(t, c)
+	cachetest.Invariants(t, c)
 	assert.ErrorIs(t, c.Free(p), alloc.ErrDoubleFree)
 	assert.ErrorIs(t, c.RecordStream(p, 3), alloc.ErrDoubleFree)
 	assert.ErrorIs(t, c.RecordStream(1, 3), alloc.ErrUnknownPtr)
@@ -165,7 +165,7 @@ func TestOutOfMemoryWaitsForPending(t *testing.T) {
 		assert.Equal(t, time.Second, dev.Now(), "it waited")
 		assert.Equal(t, int64(1), c.Stats().Retries)
 		assert.Zero(t, c.Stats().Pending.Bytes.Current)
-		alloctest.Invariants(t, c)
+		cachetest.Invariants(t, c)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestPendingServesWhenNothingIsGivenBack(t *testing.T) {
 // a request, which goes behind the block.
 func TestPendingIsNoRoom(t *testing.T) {
 	dev := open(t, sim.Config{Memory: 200 * alloc.MiB, Overhead: -1})
-	c := alloctest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
+	c := cachetest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
 	p, q := allocOn(t, c, 20*alloc.MiB, 1), allocOn(t, c, 20*alloc.MiB, 1)
 	require.NoError(t, c.Free(p))
 	_, err := c.Trim()
@@ -197,7 +197,7 @@ func TestPendingIsNoRoom(t *testing.T) {
 	require.NoError(t, c.Free(q))
 	assert.Equal(t, q+alloc.Ptr(20*alloc.MiB), allocOn(t, c, 40*alloc.MiB, 1))
 	assert.Equal(t, 60*alloc.MiB, dev.Mapped(), "nothing was mapped before the block")
-	alloctest.Invariants(t, c)
+	cachetest.Invariants(t, c)
 }
 
 func TestEmptyAndCloseWaitForPending(t *testing.T) {
@@ -227,7 +227,7 @@ func TestEventsThatFail(t *testing.T) {
 	given, err := c.Trim()
 	assert.ErrorIs(t, err, sim.ErrInjected)
 	assert.Zero(t, given)
-	alloctest.Invariants(t, c)
+	cachetest.Invariants(t, c)
 
 	dev.ClearFaults()
 	c.Locked().Poll()
@@ -244,7 +244,7 @@ func TestEventsThatFail(t *testing.T) {
 }
 
 func TestDeviceWithoutEvents(t *testing.T) {
-	c := alloctest.NewCache(t, counting.New(0), cache.Config{})
+	c := cachetest.NewCache(t, counting.New(0), cache.Config{})
 	p := allocOn(t, c, 512, 1)
 	require.NoError(t, c.RecordStream(p, 1))
 	err := c.RecordStream(p, 2)
@@ -314,7 +314,7 @@ func testStreamPrograms(t *testing.T, settings string) {
 	rapid.Check(t, func(t *rapid.T) {
 		dev, err := sim.New(sim.Config{Memory: 96 * alloc.MiB, Overhead: -1, CheckReuse: true})
 		require.NoError(t, err)
-		c, uses := alloctest.NewCache(t, dev, cfg), alloctest.NewUses(alloctest.Simulated{Device: dev})
+		c, uses := cachetest.NewCache(t, dev, cfg), cachetest.NewUses(cachetest.Simulated{Device: dev})
 		type own struct {
 			ptr    alloc.Ptr
 			size   alloc.Bytes
@@ -358,7 +358,7 @@ func testStreamPrograms(t *testing.T, settings string) {
 				require.Zero(t, c.Stats().Pending.Bytes.Current)
 			},
 			"": func(t *rapid.T) {
-				alloctest.Invariants(t, c)
+				cachetest.Invariants(t, c)
 				require.NoError(t, dev.Err())
 			},
 		})
@@ -405,7 +405,7 @@ func TestStreamsConcurrently(t *testing.T) {
 	_, err := c.Trim()
 	require.NoError(t, err)
 	assert.Zero(t, c.Stats().Reserved.Bytes.Current)
-	alloctest.Invariants(t, c)
+	cachetest.Invariants(t, c)
 }
 
 func ExampleCache_RecordStream() {

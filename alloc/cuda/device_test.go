@@ -15,9 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 )
@@ -102,7 +103,7 @@ func TestDevice(t *testing.T) {
 
 func TestCache(t *testing.T) {
 	conformance(t, func(t *testing.T) alloc.Device {
-		cache := alloctest.NewCache(t, open(t), cache.Config{})
+		cache := cachetest.NewCache(t, open(t), cache.Config{})
 		t.Cleanup(func() { assert.NoError(t, cache.Close()) })
 		return cache
 	})
@@ -110,7 +111,7 @@ func TestCache(t *testing.T) {
 
 func TestExpandableCache(t *testing.T) {
 	conformance(t, func(t *testing.T) alloc.Device {
-		cache := alloctest.NewCache(t, open(t), cache.Config{ExpandableSegments: true})
+		cache := cachetest.NewCache(t, open(t), cache.Config{ExpandableSegments: true})
 		t.Cleanup(func() { assert.NoError(t, cache.Close()) })
 		return cache
 	})

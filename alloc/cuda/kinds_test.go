@@ -17,10 +17,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
@@ -451,7 +452,7 @@ func TestVirtualMemoryInLargerUnits(t *testing.T) {
 	require.NoError(t, dev.Map(p, 8*alloc.MiB))
 	require.NoError(t, dev.Unmap(p, 8*alloc.MiB))
 	require.NoError(t, dev.Release(p))
-	cache := alloctest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
+	cache := cachetest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
 	require.Equal(t, alloc.VirtualMemory, cache.Memory())
 	p, err = cache.Alloc(1)
 	require.NoError(t, err)

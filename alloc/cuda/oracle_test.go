@@ -13,7 +13,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
@@ -107,5 +107,5 @@ func (a *agreement) check(t *rapid.T) {
 		own[uint64(segment.Ptr)] = uint64(segment.Size)
 	}
 	require.Equal(t, own, live, "the cache's segments")
-	alloctest.Invariants(t, cache)
+	cachetest.Invariants(t, cache)
 }

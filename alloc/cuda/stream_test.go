@@ -15,7 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 )
@@ -129,7 +129,7 @@ func TestCacheWithEventsThatFail(t *testing.T) {
 	dev := standstill(t)
 	s := newStream(t)
 	for _, function := range []string{"cuEventCreate", "cuEventRecord", "cuEventQuery"} {
-		cache := alloctest.NewCache(t, dev, cache.Config{})
+		cache := cachetest.NewCache(t, dev, cache.Config{})
 		p, _, err := cache.AllocOn(alloc.MiB, 0)
 		require.NoError(t, err)
 		require.NoError(t, dev.Work(s, p, alloc.MiB, 10))
@@ -153,7 +153,7 @@ func TestStreamPrograms(t *testing.T) {
 	}
 	dev := standstill(t)
 	streams := []alloc.Stream{newStream(t), newStream(t), newStream(t)}
-	trackertest.Streams(t, streams, func(require.TestingT) (alloctest.StreamDevice, func()) {
+	trackertest.Streams(t, streams, func(require.TestingT) (cachetest.StreamDevice, func()) {
 		require.NoError(t, dev.Synchronize())
 		return dev, func() {}
 	})

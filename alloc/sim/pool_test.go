@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )

@@ -8,9 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
 
 func TestConformance(t *testing.T) {
@@ -19,7 +20,7 @@ func TestConformance(t *testing.T) {
 
 func TestCounts(t *testing.T) {
 	dev := counting.New(8 * alloc.MiB)
-	cache := alloctest.NewCache(t, dev, cache.Config{})
+	cache := cachetest.NewCache(t, dev, cache.Config{})
 	p, err := cache.Alloc(1000)
 	require.NoError(t, err)
 	q, err := cache.Alloc(1000)

@@ -14,8 +14,8 @@ import (
 	"gorgonia.org/cu"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/cucontext"

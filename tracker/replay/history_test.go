@@ -14,7 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -49,7 +49,7 @@ func newProgram(t testing.TB, seed uint64, memory alloc.Bytes, conf cache.Config
 	line := mem.Frame{Function: "main.step", File: "main.go", Line: 7}
 	p.stack = p.stacks.Add(mem.Stack{line}, line)
 	for i := range streams {
-		c := alloctest.NewCache(t, p.dev, conf)
+		c := cachetest.NewCache(t, p.dev, conf)
 		c.Locked().Notify(func(e cachelock.Event) {
 			switch e.Action {
 			case cachelock.SegmentAlloc, cachelock.SegmentMap:

@@ -15,7 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
@@ -28,9 +28,9 @@ func naive(t *testing.T, r *snapshot.Record, cfg replay.Config, streams int) (fi
 	dev := counting.New(cmp.Or(cfg.Memory, alloc.TiB)) // without a limit the naive one would reserve more addresses than there are
 	conf := cfg.Conf
 	conf.ExpandableSegments = cfg.Allocator == replay.Expandable
-	var caches []*alloctest.Naive
+	var caches []*cachetest.Naive
 	for range streams {
-		caches = append(caches, alloctest.NewNaive(dev, conf))
+		caches = append(caches, cachetest.NewNaive(dev, conf))
 	}
 	type place struct {
 		ptr    alloc.Ptr

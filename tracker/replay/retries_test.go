@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -130,7 +130,7 @@ func TestTrackersTellRetries(t *testing.T) {
 func TestCachesOfOthersTellNoRetries(t *testing.T) {
 	dev, err := sim.New(sim.Config{Memory: 100 * alloc.MiB, Overhead: -1})
 	require.NoError(t, err)
-	tr, err := tracker.New(tracker.Config{Device: alloctest.NewCache(t, dev, cache.Config{}), Report: io.Discard})
+	tr, err := tracker.New(tracker.Config{Device: cachetest.NewCache(t, dev, cache.Config{}), Report: io.Discard})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, tr.Close()) }()
 	_, err = tr.AllocBytes(120*alloc.MiB, tracker.Temporary)

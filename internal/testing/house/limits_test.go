@@ -24,12 +24,13 @@ var rules = []struct{ in, never, why string }{
 var larger = map[string]struct{ files, cycle int }{}
 
 // all is the most public names of all packages together. The goal is 1,200.
-const all = 1625
+const all = 1627
 
 // names is the most public names that each package may have: types, functions, methods, fields and values. A new
 // name raises a number here, so that it is a decision.
 var names = map[string]int{
 	"alloc":                    139,
+	"alloc/alloctest":          2,
 	"alloc/cache":              25,
 	"alloc/cuda":               60,
 	"alloc/sim":                55,

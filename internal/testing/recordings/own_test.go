@@ -14,7 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/recordings"
 )
 
@@ -103,7 +103,7 @@ const memory = 448 * alloc.MiB
 type history struct {
 	t      *testing.T
 	random *rand.Rand
-	naive  *alloctest.Naive
+	naive  *cachetest.Naive
 	events []recordings.Event
 	live   []recordings.Event // the allocs that are live
 	exact  bool
@@ -121,7 +121,7 @@ func newHistory(t *testing.T, conf string, seed uint64) *history {
 	require.NoError(t, err)
 	h := &history{t: t, random: rand.New(rand.NewPCG(seed, 4)), gpu: gpu, streams: 1, freed: make(map[alloc.Ptr]recordings.Event)}
 	dev := &recorder{Device: counting.New(memory), history: h, sizes: make(map[alloc.Ptr]alloc.Bytes)}
-	h.naive = alloctest.NewNaive(dev, cfg)
+	h.naive = cachetest.NewNaive(dev, cfg)
 	h.naive.Finished = func(p alloc.Ptr) {
 		e := h.freed[p]
 		delete(h.freed, p)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/recordings"
 )
 
@@ -79,7 +79,7 @@ func replay(t *testing.T, recording *recordings.Recording, part *recordings.Part
 	before := recordings.Before(part.After, part.Events)
 	cache, result, err := recordings.Replay(cfg, before, part.Events)
 	require.NoError(t, err, part)
-	alloctest.Invariants(t, cache)
+	cachetest.Invariants(t, cache)
 	require.Equal(t, part.After, recordings.Held(cache, part.Pool), "every segment and block at the end")
 	return fmt.Sprintf("%d allocs, %d driver calls %s, peak requested %d, allocated %d, reserved %d, %d retries, %d ooms",
 		result.Allocs, result.DriverCalls, result.Hash, int64(result.PeakRequested), int64(result.PeakAllocated),

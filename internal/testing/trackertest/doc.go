@@ -21,7 +21,7 @@
 //
 //	pool.check
 //	subject.checkLevels
-//	internal/testing/alloctest.Invariants
+//	internal/testing/cachetest.Invariants
 //
 // 4. Any goroutine may call anything, callbacks included. No lock is held while code that is not
 // ours runs.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
 
 // pool is where memory comes from, and what its statistics should say: a cache, or the bare device, which has
@@ -106,7 +106,7 @@ func (p *pool) check(t require.TestingT, held map[alloc.Ptr]alloc.Bytes, ordered
 	if p.cache == nil {
 		return held
 	}
-	alloctest.Invariants(t, p.cache)
+	cachetest.Invariants(t, p.cache)
 	segments, blocks := make(map[alloc.Ptr]alloc.Bytes), make(map[alloc.Ptr]alloc.Bytes)
 	for s := range p.cache.Segments() {
 		segments[s.Ptr] = s.Size

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
@@ -18,13 +18,13 @@ import (
 // Streams runs random programs that use streams as they should, through a tracker, against a model that
 // knows which work uses which memory: nothing is handed out before its time, and at last
 // everything can be. open opens a device of some 100 MiB, of whose streams the programs use these.
-func Streams(t *testing.T, streams []alloc.Stream, open func(t require.TestingT) (dev alloctest.StreamDevice, closed func())) {
+func Streams(t *testing.T, streams []alloc.Stream, open func(t require.TestingT) (dev cachetest.StreamDevice, closed func())) {
 	rapid.Check(t, func(t *rapid.T) {
 		dev, closed := open(t)
 		defer closed()
 		tr, err := tracker.New(tracker.Config{Device: dev, Report: io.Discard})
 		require.NoError(t, err)
-		p := &streamProgram{t: t, tr: tr, dev: dev, uses: alloctest.NewUses(dev), streams: rapid.SampledFrom(streams)}
+		p := &streamProgram{t: t, tr: tr, dev: dev, uses: cachetest.NewUses(dev), streams: rapid.SampledFrom(streams)}
 		t.Repeat(map[string]func(*rapid.T){
 			"alloc": p.alloc, "alloc again": p.alloc, "work": p.work, "work again": p.work,
 			"free": p.free, "free again": p.free, "free on": p.freeOn,
@@ -44,8 +44,8 @@ func Streams(t *testing.T, streams []alloc.Stream, open func(t require.TestingT)
 type streamProgram struct {
 	t       *rapid.T
 	tr      *tracker.MemTracker
-	dev     alloctest.StreamDevice
-	uses    *alloctest.Uses
+	dev     cachetest.StreamDevice
+	uses    *cachetest.Uses
 	streams *rapid.Generator[alloc.Stream]
 	live    []*tracker.Buffer
 }

@@ -19,7 +19,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
@@ -84,7 +84,7 @@ func (w *world) addSubjects() {
 	w.nosy = w.nosy && !w.rogue                               // what a callback takes might be what was stolen
 	from := bare
 	if caching == 0 {
-		from = &pool{device: w.device, cache: alloctest.NewCache(w.t, w.device, cache.Config{})}
+		from = &pool{device: w.device, cache: cachetest.NewCache(w.t, w.device, cache.Config{})}
 		w.pools = append(w.pools, from)
 	}
 	for range trackers {

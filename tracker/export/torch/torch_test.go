@@ -19,7 +19,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/alloctest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
@@ -56,7 +56,7 @@ func TestWriteIsViewable(t *testing.T) {
 		"no history":    noHistory,
 		"short history": trained(t, tracker.Config{MaxEvents: 9}),
 		"no cache":      trained(t, tracker.Config{NoCache: true}),
-		"own cache":     trained(t, tracker.Config{Device: alloctest.NewCache(t, simulated(t, sim.Config{Memory: alloc.GiB}), cache.Config{})}),
+		"own cache":     trained(t, tracker.Config{Device: cachetest.NewCache(t, simulated(t, sim.Config{Memory: alloc.GiB}), cache.Config{})}),
 		"third device":  trained(t, tracker.Config{Device: simulated(t, sim.Config{Memory: alloc.GiB, Ordinal: 2})}),
 		"two devices":   twoDevices(t),
 		"nothing":       exporttest.New(t, tracker.Config{}).Record(),
@@ -94,7 +94,7 @@ func TestAnyProgramIsViewable(t *testing.T) {
 		var device alloc.Device = simulated(t, sim.Config{Memory: 64 * alloc.MiB, Overhead: -1})
 		cfg.NoCache = rapid.Bool().Draw(t, "no cache")
 		if rapid.Bool().Draw(t, "own cache") {
-			device = alloctest.NewCache(t, device, cache.Config{})
+			device = cachetest.NewCache(t, device, cache.Config{})
 		}
 		cfg.Device = device
 		cfg.MaxEvents = rapid.SampledFrom([]int{0, -1, 3, 20}).Draw(t, "max events")

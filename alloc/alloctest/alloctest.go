@@ -1,3 +1,11 @@
+// Package alloctest tests that a program's own alloc.Device keeps the contract of that interface:
+//
+//	func TestDevice(t *testing.T) {
+//		alloctest.Device(t, func(t *testing.T) alloc.Device { return openMine(t) })
+//	}
+//
+// A device that passes can be given to cache.New and tracker.Config. The tests call nothing but the
+// device's methods. They never look at how it works, and ask nothing that the contract leaves open.
 package alloctest
 
 import (
@@ -10,13 +18,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
-// Device tests the contract of alloc.Device, and of those further abilities that
-// the device has. open opens a device with at least 64 MiB free, and
-// has the test close it (t.Cleanup); it is called once a subtest, and once before them.
+// Device tests that allocations do not overlap and that each can be freed once; that an allocation that
+// cannot be has the error that alloc.Device names, and that it and a free that fails change nothing; that
+// memory that is freed can be had again; and all of this from several goroutines at once. Of the
+// further methods that the comment of alloc.Device lists it tests those that the device has.
+//
+// open opens a device with at least 64 MiB free, and has the test close it (t.Cleanup). It is called once a
+// subtest, and once before them. Nobody else may use the device's memory meanwhile: see SharedDevice.
 func Device(t *testing.T, open func(t *testing.T) alloc.Device) {
 	test(t, func(t *testing.T) subject { return subject{Device: open(t)} })
 }
@@ -200,7 +211,7 @@ func testConcurrent(t *testing.T, dev subject) {
 		total += n
 	}
 	assert.Equal(t, len(live), total)
-	if cache, ok := dev.Device.(*cache.Cache); ok {
+	if cache, ok := dev.Device.(interface{ Trim() (alloc.Bytes, error) }); ok {
 		_, err := cache.Trim()
 		require.NoError(t, err)
 	}

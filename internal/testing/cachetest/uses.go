@@ -1,4 +1,4 @@
-package alloctest
+package cachetest
 
 import (
 	"slices"
@@ -40,7 +40,8 @@ type Uses struct {
 }
 
 type use struct {
-	span
+	ptr    alloc.Ptr
+	size   alloc.Bytes
 	stream alloc.Stream
 	until  time.Duration
 }
@@ -54,7 +55,7 @@ func NewUses(dev StreamDevice) *Uses {
 func (u *Uses) Queue(t require.TestingT, on alloc.Stream, p alloc.Ptr, n alloc.Bytes, takes time.Duration) {
 	require.NoError(t, u.dev.Work(on, p, n, takes))
 	u.ends[on] = max(u.ends[on], u.dev.Now()) + takes
-	u.uses = append(u.uses, use{span{p, n}, on, u.ends[on]})
+	u.uses = append(u.uses, use{p, n, on, u.ends[on]})
 }
 
 // HandedOut checks that nothing but earlier work on the same stream still uses memory that an

@@ -1,4 +1,4 @@
-package alloctest
+package cachetest
 
 import (
 	"cmp"
