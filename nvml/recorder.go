@@ -38,7 +38,7 @@ type Config struct {
 	Files     []string
 	Dir       string
 	Overwrite bool
-	// MaxPoints bounds the memory of a series: 4096 points of 56 bytes if zero.
+	// maxPoints bounds the memory of a series: 4096 points of 56 bytes if zero.
 	// A longer recording is thinned out, keeping each interval's minimum and
 	// maximum; files get every sample.
 	maxPoints int

@@ -55,7 +55,7 @@ func (r *rounding) roundedUp(n alloc.Bytes) alloc.Bytes {
 
 // fitting decides whether a free block serves a request, and whether what remains of it is cut off.
 type fitting struct {
-	maxSplit    alloc.Bytes // MaxBytes if there is no limit
+	maxSplit    alloc.Bytes // math.MaxInt64 if there is no limit
 	maxRounding alloc.Bytes
 
 	wholeFrom alloc.Bytes                      // blocks for requests of that size and more are not cut

@@ -21,9 +21,7 @@ type poolProperties struct {
 const (
 	poolReleaseThreshold = 4
 	poolReserved         = 5
-	poolReservedHigh     = 6
 	poolUsed             = 7
-	poolUsedHigh         = 8
 
 	memoryPoolsSupported = 115
 )

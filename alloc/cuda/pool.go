@@ -24,9 +24,9 @@ import (
 // The methods may be called from any goroutine. After Close they are alloc.ErrClosed.
 type Pool interface {
 	alloc.StreamAllocator
-	// Stats asks the driver for the pool's levels.
-	Stats() (PoolStats, error)
-	// SetReleaseThreshold changes PoolConfig.ReleaseThreshold. alloc.MaxBytes keeps everything.
+	// Stats asks the driver what of the pool is in callers' hands, and what it holds from the driver.
+	Stats() (used, reserved alloc.Bytes, err error)
+	// SetReleaseThreshold changes PoolConfig.ReleaseThreshold. math.MaxInt64 keeps everything.
 	SetReleaseThreshold(n alloc.Bytes) error
 	// Trim gives free memory back to the driver until the pool holds no more than keep, as far as
 	// it is free: wait for the streams first.
@@ -178,8 +178,8 @@ func (p *pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, e
 func (p *pool) outOfMemory(n alloc.Bytes, cause error) error {
 	err := p.dev.outOfMemory(n, cause)
 	oom, ok := errors.AsType[*alloc.OutOfMemoryError](err)
-	if stats, statsErr := p.Stats(); ok && statsErr == nil {
-		oom.Reserved, oom.Allocated = stats.Reserved, stats.Used
+	if used, reserved, statsErr := p.Stats(); ok && statsErr == nil {
+		oom.Reserved, oom.Allocated = reserved, used
 	}
 	return err
 }

@@ -6,20 +6,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// PoolStats is what a pool says of itself.
-type PoolStats struct {
-	Used         alloc.Bytes // in callers' hands
-	UsedHigh     alloc.Bytes // the highest level since the pool was made
-	Reserved     alloc.Bytes // held from the driver
-	ReservedHigh alloc.Bytes
-}
-
-// Stats asks the driver for the pool's levels. The error is alloc.ErrClosed, or the driver's.
-func (p *pool) Stats() (s PoolStats, err error) {
+// Stats asks the driver what of the pool is in callers' hands, and what it holds from the driver. The
+// error is alloc.ErrClosed, or the driver's.
+func (p *pool) Stats() (used, reserved alloc.Bytes, err error) {
 	err = p.do(func() error {
-		for key, value := range map[int]*alloc.Bytes{
-			poolUsed: &s.Used, poolUsedHigh: &s.UsedHigh, poolReserved: &s.Reserved, poolReservedHigh: &s.ReservedHigh,
-		} {
+		for key, value := range map[int]*alloc.Bytes{poolUsed: &used, poolReserved: &reserved} {
 			n, err := p.dev.driver.poolAttribute(p.pool, key)
 			if err != nil {
 				return err
@@ -29,19 +20,19 @@ func (p *pool) Stats() (s PoolStats, err error) {
 		return nil
 	})
 	if err != nil {
-		return PoolStats{}, fmt.Errorf("levels of %v: %w", p, mapped(err))
+		return 0, 0, fmt.Errorf("levels of %v: %w", p, mapped(err))
 	}
-	return s, nil
+	return used, reserved, nil
 }
 
 // Reserved returns what the pool holds from the driver: in callers' hands, or free. The error
 // is alloc.ErrClosed, or the driver's.
 func (p *pool) Reserved() (alloc.Bytes, error) {
-	s, err := p.Stats()
-	return s.Reserved, err
+	_, reserved, err := p.Stats()
+	return reserved, err
 }
 
-// SetReleaseThreshold changes PoolConfig.ReleaseThreshold. alloc.MaxBytes keeps everything.
+// SetReleaseThreshold changes PoolConfig.ReleaseThreshold. math.MaxInt64 keeps everything.
 // The error is alloc.ErrClosed, or the driver's.
 func (p *pool) SetReleaseThreshold(n alloc.Bytes) error {
 	if n < 0 {

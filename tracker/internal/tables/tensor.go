@@ -97,7 +97,7 @@ func (x *Tensor) AppendKeyIn(b []byte, memory alloc.Memory) []byte {
 }
 
 // Tally turns a number of buffers into a count and bytes. A total of bytes stops
-// at alloc.MaxBytes; what is live is always less.
+// at math.MaxInt64; what is live is always less.
 func (x Tensor) Tally(n int64) mem.Tally {
 	if n > 0 && x.Each > math.MaxInt64/alloc.Bytes(n) {
 		return mem.Tally{Count: n, Bytes: math.MaxInt64}
