@@ -9,6 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
 )
 
 // compile turns a record into a program. The events that it has are those up to the snapshot.
@@ -16,7 +17,7 @@ func compile(r *snapshot.Record) (*program, error) {
 	if r == nil || r.Snapshot == nil {
 		return nil, fmt.Errorf("replay: no record")
 	}
-	start, err := r.At(r.First())
+	start, err := rewind.At(r, r.First())
 	if err != nil {
 		return nil, fmt.Errorf("replay: the state before the first event: %w", err)
 	}

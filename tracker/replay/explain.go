@@ -13,6 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
 )
 
 // Explanation says why memory is stuck. Its String and its JSON also say what would have helped, as replays found.
@@ -37,12 +38,12 @@ type saving struct {
 
 // Explain explains a record's snapshot or, if peak is set, the moment of most allocated bytes in its
 // history. It takes up to nine replays. Without a history that can be replayed there are no savings, and
-// the explanation says why. The errors are those of snapshot.Record.AtPeak.
+// the explanation says why. The errors are those of rewind.AtPeak.
 func Explain(r *snapshot.Record, peak bool) (*Explanation, error) {
 	s := r.Snapshot
 	if peak {
 		var err error
-		if s, err = r.AtPeak(); err != nil {
+		if s, err = rewind.AtPeak(r); err != nil {
 			return nil, fmt.Errorf("explain: the state at the peak: %w", err)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // Run replays a record's history. The errors are snapshot.ErrNoHistory, those of
-// snapshot.Record.At, and of a Config that cannot be. That the history does not fit
+// rewind.At, and of a Config that cannot be. That the history does not fit
 // is not an error: see Result.Fits. A replay takes some hundred nanoseconds an event. Of a record of several devices
 // it replays the first; the others are in Others. It may be called from any goroutine.
 func Run(r *snapshot.Record, cfg Config) (Result, error) {

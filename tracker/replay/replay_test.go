@@ -21,6 +21,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
 )
 
 // naive replays a history plainly, through the naive allocator; its result is that of Run.
@@ -136,7 +137,7 @@ func TestCut(t *testing.T) {
 		p.run(300)
 		r := p.record(cut)
 
-		start, err := r.At(r.First())
+		start, err := rewind.At(r, r.First())
 		require.NoError(t, err)
 		require.Equal(t, then.Segments, start.Segments, "seed %d", seed)
 		require.Equal(t, then.Levels.Allocated, start.Allocated)
@@ -171,7 +172,7 @@ func TestCutExpandable(t *testing.T) {
 		then := p.snapshot(cut)
 		p.run(200)
 		r := p.record(cut)
-		start, err := r.At(r.First())
+		start, err := rewind.At(r, r.First())
 		require.NoError(t, err)
 		require.Equal(t, then.Reserved, start.Reserved, "seed %d", seed)
 		require.Equal(t, then.Live, start.Live)

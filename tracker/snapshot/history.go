@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -13,6 +14,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
+
+// ErrNoHistory is the error of a record without what happened before its
+// snapshot.
+var ErrNoHistory = errors.New("no events: write a dump, whose history has them, with tracker.Config.MaxEvents above 0")
 
 // History is the latest events up to an instant. It does not change; any
 // goroutine may read it.
@@ -87,6 +92,46 @@ func (h *History) Site(seq uint64) mem.Frame {
 		return mem.Frame{}
 	}
 	return h.Tables.Stacks.Site(h.Tables.Events[seq-h.Tables.First].Stack)
+}
+
+// Events iterates over the history up to the snapshot, oldest first; over
+// nothing if there is no history.
+func (r *Record) Events() iter.Seq[Event] {
+	return func(yield func(Event) bool) {
+		for i := range r.kept() {
+			if !yield(r.History.event(i)) {
+				return
+			}
+		}
+	}
+}
+
+// Backward iterates over the events of Events, latest first.
+func (r *Record) Backward() iter.Seq[Event] {
+	return func(yield func(Event) bool) {
+		for i := r.kept() - 1; i >= 0; i-- {
+			if !yield(r.History.event(i)) {
+				return
+			}
+		}
+	}
+}
+
+// First returns the number of the first event that the record has, which is that of the snapshot
+// if it has none.
+func (r *Record) First() uint64 {
+	if r.kept() == 0 {
+		return r.Snapshot.Events
+	}
+	return r.History.Dropped()
+}
+
+// kept returns the number of events up to the snapshot.
+func (r *Record) kept() int {
+	if r.History == nil || r.History.Dropped() > r.Snapshot.Events {
+		return 0
+	}
+	return int(min(uint64(r.History.Len()), r.Snapshot.Events-r.History.Dropped()))
 }
 
 // Event is one thing that happened to device memory. Fields that do not belong

@@ -55,7 +55,8 @@ var names = map[string]int{
 	"tracker/live":             12,
 	"tracker/mem":              60,
 	"tracker/replay":           48,
-	"tracker/snapshot":         265,
+	"tracker/snapshot":         263,
 	"tracker/snapshot/explain": 18,
 	"tracker/snapshot/leaks":   44,
+	"tracker/snapshot/rewind":  2,
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
 )
 
 // ofAllKinds is a record with a megabyte in each kind of memory.
@@ -82,7 +83,7 @@ func TestEventsOfAllKinds(t *testing.T) {
 	assert.Equal(t, r.Snapshot.Live.Bytes, line.Kinds[0].Bytes[last])
 	assert.Equal(t, r.Snapshot.Allocated, *line.Allocated[last])
 
-	before, err := r.At(5)
+	before, err := rewind.At(r, 5)
 	require.NoError(t, err)
 	assert.Equal(t, mem.Tally{Count: 3, Bytes: 3 * alloc.MiB}, before.Live, "device, pool, managed")
 	assert.Equal(t, mem.Tally{Count: 2, Bytes: 2 * alloc.MiB}, before.Memory.Host())

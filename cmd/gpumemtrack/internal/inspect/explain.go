@@ -17,6 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
 )
 
 // Explain is gpumemtrack explain.
@@ -144,7 +145,7 @@ func explainOne(a *cli.App, path string, device int, atPeak bool) (explained, er
 	}
 	s := r.Snapshot
 	if atPeak {
-		if s, err = r.AtPeak(); err != nil {
+		if s, err = rewind.AtPeak(r); err != nil {
 			return explained{}, fmt.Errorf("%s: the state at the peak: %w", path, err)
 		}
 	}

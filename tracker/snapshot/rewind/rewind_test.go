@@ -1,4 +1,4 @@
-package snapshot_test
+package rewind_test
 
 import (
 	"testing"
@@ -8,10 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
 )
 
 // shortRun has two buffers in one segment, of which the first is freed.
@@ -56,7 +59,7 @@ func shortRun(t *testing.T) *snapshot.Record {
 func TestAt(t *testing.T) {
 	r := shortRun(t)
 	for event, want := range map[uint64]struct{ buffers, blocks, reserved int }{10: {0, 0, 0}, 11: {0, 1, 20}, 12: {1, 2, 20}, 13: {2, 3, 20}, 14: {1, 3, 20}} {
-		s, err := r.At(event)
+		s, err := rewind.At(r, event)
 		require.NoError(t, err)
 		assert.Equal(t, int64(want.buffers), s.Live.Count, "event %d", event)
 		assert.Equal(t, alloc.Bytes(want.reserved)*alloc.MiB, s.Reserved)
@@ -68,7 +71,7 @@ func TestAt(t *testing.T) {
 		}
 		assert.Equal(t, want.blocks, blocks, "event %d", event)
 	}
-	s, err := r.AtPeak()
+	s, err := rewind.AtPeak(r)
 	require.NoError(t, err)
 	assert.Equal(t, uint64(13), s.Events)
 	for a := range s.Allocations() {
@@ -76,7 +79,7 @@ func TestAt(t *testing.T) {
 		assert.Equal(t, time.Duration(a.Seq-10)*time.Second, a.Time.Sub(r.Snapshot.Time.Add(-10*time.Second)))
 	}
 	for _, event := range []uint64{0, 9, 15, 1 << 63} {
-		_, err := r.At(event)
+		_, err := rewind.At(r, event)
 		assert.ErrorContains(t, err, "the record has 4 from 10 on")
 	}
 	assert.Equal(t, 3, r.History.Site(11).Line)
@@ -94,4 +97,41 @@ segment 0x200000 of 20.0 MiB, 16.0 MiB free, is kept by one buffer of 4.0 MiB, A
 `, x.String())
 	light := &snapshot.Snapshot{Head: snapshot.Head{Levels: snapshot.Levels{Reserved: 5, Allocated: 4, Live: mem.Tally{Count: 1, Bytes: 3}}}, Tables: tables.Tables{}}
 	assert.Equal(t, "reserved 5 B for 3 B requested; without the segments it is not known what is stuck\n", explain.Snapshot(light).String())
+}
+
+// TestPendingBlocksAtEveryEvent goes back through the history of a program with two streams: of each
+// buffer the block is allocated, then pending, then inactive.
+func TestPendingBlocksAtEveryEvent(t *testing.T) {
+	tr, _ := exporttest.Streams(t, tracker.Config{})
+	r := tr.Record()
+	states := make(map[alloc.Ptr]alloc.BlockState)
+	pending := 0
+	for e := range r.Events() {
+		s, err := rewind.At(r, e.Seq)
+		require.NoError(t, err)
+		got := make(map[alloc.Ptr]alloc.BlockState)
+		level := alloc.Bytes(0)
+		for _, segment := range s.Segments {
+			for _, b := range segment.Blocks {
+				if _, known := states[b.Ptr]; known {
+					got[b.Ptr] = b.State
+				}
+				if b.State == alloc.Allocated {
+					level += b.Size
+				}
+			}
+		}
+		assert.Equal(t, states, got, "before event %d", e.Seq)
+		assert.Equal(t, level, s.Allocated, "before event %d", e.Seq)
+		switch e.Action {
+		case mem.Allocated:
+			states[e.Ptr] = alloc.Allocated
+		case mem.Freed:
+			states[e.Ptr] = alloc.Pending
+			pending++
+		case mem.FreeCompleted:
+			delete(states, e.Ptr) // it is joined with what is free beside it
+		}
+	}
+	assert.Equal(t, 3, pending)
 }

@@ -1,10 +1,12 @@
-package snapshot
+// Package rewind goes back from a snapshot through the history before it: what there was before each event, and at
+// the moment of most allocated bytes.
+//
+// It asks no device and runs nothing again. What a history lost, it does not make up.
+package rewind
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -12,69 +14,26 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// ErrNoHistory is the error of a record without what happened before its
-// snapshot.
-var ErrNoHistory = errors.New("no events: write a dump, whose history has them, with tracker.Config.MaxEvents above 0")
-
-// Events iterates over the history up to the snapshot, oldest first; over
-// nothing if there is no history.
-func (r *Record) Events() iter.Seq[Event] {
-	return func(yield func(Event) bool) {
-		for i := range r.kept() {
-			if !yield(r.History.event(i)) {
-				return
-			}
-		}
-	}
-}
-
-// Backward iterates over the events of Events, latest first.
-func (r *Record) Backward() iter.Seq[Event] {
-	return func(yield func(Event) bool) {
-		for i := r.kept() - 1; i >= 0; i-- {
-			if !yield(r.History.event(i)) {
-				return
-			}
-		}
-	}
-}
-
-// First returns the number of the first event that the record has, which is that of the snapshot
-// if it has none.
-func (r *Record) First() uint64 {
-	if r.kept() == 0 {
-		return r.Snapshot.Events
-	}
-	return r.History.Dropped()
-}
-
-// kept returns the number of events up to the snapshot.
-func (r *Record) kept() int {
-	if r.History == nil || r.History.Dropped() > r.Snapshot.Events {
-		return 0
-	}
-	return int(min(uint64(r.History.Len()), r.Snapshot.Events-r.History.Dropped()))
-}
-
-// At returns the state before the event of that number: the snapshot's, with each event
+// At returns the state of a record before the event of that number: the snapshot's, with each event
 // from there on undone. What is known of a buffer is its allocation, if the record has that.
 //
 // Segments come from their events. Where these do not add up to the snapshot's, as in a torn
 // history, the result has no Segments; it has none either if the record has none. A block
 // in a large segment that leaves up to 1 MiB unused is taken to hold that too, as it does in PyTorch's
-// scheme. Peak and Cache are not known. The errors are ErrNoHistory and those of an event that the
+// scheme. Peak and Cache are not known. The errors are snapshot.ErrNoHistory and those of an event that the
 // record does not have, and of a snapshot without its live buffers.
-func (r *Record) At(event uint64) (*Snapshot, error) {
+func At(r *snapshot.Record, event uint64) (*snapshot.Snapshot, error) {
 	s := r.Snapshot
 	switch {
 	case event == s.Events:
 		return s, nil
-	case r.kept() == 0:
-		return nil, ErrNoHistory
-	case event < r.First() || event >= r.First()+uint64(r.kept()):
-		return nil, fmt.Errorf("no event %d: the record has %d from %d on", event, r.kept(), r.First())
+	case len(kept(r)) == 0:
+		return nil, snapshot.ErrNoHistory
+	case event < r.First() || event >= r.First()+uint64(len(kept(r))):
+		return nil, fmt.Errorf("no event %d: the record has %d from %d on", event, len(kept(r)), r.First())
 	case s.Tables.Allocations == nil && s.Live.Count > 0:
 		return nil, fmt.Errorf("the %d live buffers are not told one by one: the state before them is not known", s.Live.Count)
 	}
@@ -86,13 +45,21 @@ func (r *Record) At(event uint64) (*Snapshot, error) {
 	return w.result(event), nil
 }
 
+// kept are the events of a record up to its snapshot.
+func kept(r *snapshot.Record) []tables.EventEntry {
+	if n := r.Snapshot.Events - r.First(); n > 0 {
+		return r.History.Tables.Events[:min(n, uint64(r.History.Len()))]
+	}
+	return nil
+}
+
 // AtPeak returns the state at the moment of most allocated bytes in the history, right
 // after the event that brought it; the snapshot itself if it has that. The errors are those of At.
-func (r *Record) AtPeak() (*Snapshot, error) {
-	if r.kept() == 0 {
+func AtPeak(r *snapshot.Record) (*snapshot.Snapshot, error) {
+	if len(kept(r)) == 0 {
 		return r.Snapshot, nil
 	}
-	events := r.History.Tables.Events[:r.kept()]
+	events := kept(r)
 	var level, most walk.Levels // beyond those at the beginning
 	after := -1
 	for i := range events {
@@ -104,7 +71,7 @@ func (r *Record) AtPeak() (*Snapshot, error) {
 	if after == len(events)-1 || begin.Add(most).Allocated <= 0 {
 		return r.Snapshot, nil
 	}
-	return r.At(r.First() + uint64(after) + 1)
+	return At(r, r.First()+uint64(after)+1)
 }
 
 func changeOf(e *tables.EventEntry) walk.Levels {
@@ -116,7 +83,7 @@ func changeOf(e *tables.EventEntry) walk.Levels {
 
 // rewind goes back from a record's snapshot.
 type rewind struct {
-	of         *Record
+	of         *snapshot.Record
 	events     []tables.EventEntry
 	first      uint64
 	live       map[alloc.Ptr]was
@@ -150,9 +117,9 @@ func (t twoStacks) Site(id tables.StackID) mem.Frame { return t[id&1].Site(id >>
 
 func (t twoStacks) Path(id tables.StackID) mem.Path { return t[id&1].Path(id >> 1) }
 
-func newRewind(r *Record) *rewind {
+func newRewind(r *snapshot.Record) *rewind {
 	s := r.Snapshot
-	events := r.History.Tables.Events[:r.kept()]
+	events := kept(r)
 	w := &rewind{of: r, events: events, first: r.First(), total: s.Reserved, live: make(map[alloc.Ptr]was, len(s.Tables.Allocations))}
 	for _, segment := range s.Segments {
 		w.expandable = w.expandable || segment.Expandable
@@ -235,9 +202,9 @@ func (w *rewind) since(e *tables.EventEntry) time.Duration {
 }
 
 // result makes a snapshot of what is left.
-func (w *rewind) result(event uint64) *Snapshot {
+func (w *rewind) result(event uint64) *snapshot.Snapshot {
 	s := w.of.Snapshot
-	head := Head{
+	head := snapshot.Head{
 		Time: w.of.History.Tables.Start.Add(w.events[event-w.first].Since), Origin: s.Origin, Device: s.Device, Ordinal: s.Ordinal,
 		Events: event, Settings: s.Settings,
 	}
@@ -252,11 +219,11 @@ func (w *rewind) result(event uint64) *Snapshot {
 	if head.Reserved = max(0, w.total); len(s.Segments) == 0 && len(w.reserved.list) == 0 {
 		head.Reserved = head.Allocated - head.Registered // there is no cache
 	}
-	return &Snapshot{Head: head, Tables: tables}
+	return &snapshot.Snapshot{Head: head, Tables: tables}
 }
 
 // tables are those of the buffers, and what the snapshot knows of lifetimes.
-func (w *rewind) tables(head *Head, buffers []alloc.Ptr) tables.Tables {
+func (w *rewind) tables(head *snapshot.Head, buffers []alloc.Ptr) tables.Tables {
 	s := w.of.Snapshot
 	t := tables.Tables{
 		Stacks: twoStacks{s.Tables.Stacks, w.of.History.Tables.Stacks}, Sections: []string{""}, Epoch: s.Tables.Epoch,
@@ -287,7 +254,7 @@ func (w *rewind) tables(head *Head, buffers []alloc.Ptr) tables.Tables {
 		}
 		t.Sites[site].Live++
 		t.Sites[site].Total++
-		head.hold(b)
+		hold(head, b)
 		t.Allocations = append(t.Allocations, tables.AllocationEntry{
 			Site: site, Foreign: b.foreign, Lost: b.lost, Ptr: p, Allocated: b.allocated, Since: b.since, Seq: b.seq, Label: b.label,
 		})
@@ -297,7 +264,7 @@ func (w *rewind) tables(head *Head, buffers []alloc.Ptr) tables.Tables {
 }
 
 // hold counts a buffer.
-func (h *Head) hold(b was) {
+func hold(h *snapshot.Head, b was) {
 	one := mem.Tally{Count: 1, Bytes: b.requested}
 	h.Memory[b.tensor.Memory] = h.Memory[b.tensor.Memory].Add(one)
 	if b.tensor.Memory.OnHost() {
