@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/shrink"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -50,9 +51,9 @@ func (t *MemTracker) newDump(reason string, limit alloc.Bytes) (*snapshot.Record
 		return nil, fmt.Errorf("write dump: tracker: %w", alloc.ErrClosed)
 	}
 	d := &snapshot.Record{Reason: reason, History: t.History(), Marks: t.Marks(), Profile: t.profile()}
-	if t.levels().Live.Count > int64(limit/snapshot.MinAllocationJSON) {
+	if t.levels().Live.Count > int64(limit/shrink.MinAllocation) {
 		d.Snapshot = t.LightSnapshot()
-		d.LeftOut.Light(d.Snapshot)
+		shrink.Light(&d.LeftOut, d.Snapshot)
 	} else {
 		d.Snapshot = t.Snapshot()
 	}

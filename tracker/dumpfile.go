@@ -18,6 +18,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/shrink"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -101,7 +102,7 @@ func createDump(path string, d *snapshot.Record, limit alloc.Bytes) (err error) 
 // allows.
 func writeWithin(f *os.File, d *snapshot.Record, limit alloc.Bytes) error {
 	for {
-		if d.Size() <= limit {
+		if shrink.Size(d) <= limit {
 			err := d.WriteJSON(&limitedFile{f, limit})
 			if !errors.Is(err, errTooLarge) {
 				return err
@@ -113,7 +114,7 @@ func writeWithin(f *os.File, d *snapshot.Record, limit alloc.Bytes) error {
 				return fmt.Errorf("write dump: %w", err)
 			}
 		}
-		if !d.Shrink() {
+		if !shrink.Once(d) {
 			return fmt.Errorf("write dump: without any detail it takes more than the %v that it may: see Config.MaxDumpBytes", limit)
 		}
 	}

@@ -199,14 +199,6 @@ type Unsited struct {
 	Total mem.Tally `json:"total"` // ever
 }
 
-// Light adds what a light snapshot omits.
-func (l *LeftOut) Light(s *Snapshot) {
-	l.Allocations = s.Live.Add(s.Memory.Host())
-	if s.Cache != nil {
-		l.Segments, l.SegmentBytes = s.Cache.Reserved.Count.Current, s.Cache.Reserved.Bytes.Current
-	}
-}
-
 // OOM is what was known when an allocation failed for lack of memory. An unknown amount is -1.
 type OOM struct {
 	Requested alloc.Bytes `json:"requested_bytes"`

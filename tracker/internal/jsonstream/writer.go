@@ -13,12 +13,26 @@ type Writer struct {
 	w    *bufio.Writer
 	Size int64 // of what was written
 	err  error
-	// sample, unless it is 0, is how many elements of a table are looked at to guess
-	// the size of all.
-	Sample int
+	sample *Sample // nil to write all
 }
 
-func NewWriter(w io.Writer) *Writer { return &Writer{w: bufio.NewWriterSize(w, 1<<16)} }
+// NewWriter returns a writer. If w is a Sample, it takes one.
+func NewWriter(w io.Writer) *Writer {
+	out := &Writer{w: bufio.NewWriterSize(w, 1<<16)}
+	if s, ok := w.(*Sample); ok {
+		out.sample = s
+	}
+	return out
+}
+
+// Sample guesses the size of an object from some elements of each of its tables.
+type Sample struct {
+	Of   int   // how many elements
+	Size int64 // of the whole object, once it is flushed
+}
+
+// Write throws the text away.
+func (*Sample) Write(b []byte) (int, error) { return len(b), nil }
 
 func (t *Writer) Bytes(b []byte) {
 	if t.err == nil {
@@ -56,10 +70,10 @@ func (t *Writer) fail(err error) bool {
 
 // Step is how many elements of a table of n the sample goes on at once.
 func (t *Writer) Step(n int) int {
-	if t.Sample == 0 {
+	if t.sample == nil {
 		return 1
 	}
-	return max(1, n/t.Sample)
+	return max(1, n/t.sample.Of)
 }
 
 // Table writes the next member of the object: an array, an element a line. put
@@ -95,6 +109,9 @@ func AsJSON[E any](value func(E) any) func([]byte, E) ([]byte, error) {
 func (t *Writer) Flush() error {
 	if t.err == nil {
 		t.err = t.w.Flush()
+	}
+	if t.sample != nil {
+		t.sample.Size = t.Size
 	}
 	return t.err
 }

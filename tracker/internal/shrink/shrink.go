@@ -1,41 +1,43 @@
-package snapshot
+// Package shrink leaves detail out of a dump that has to be smaller, that of least use first. The levels, and the sums
+// of what is left out, stay. It never writes a dump: it guesses its size.
+package shrink
 
 import (
 	"cmp"
-	"io"
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 const (
-	// MinAllocationJSON is the least that an allocation takes in a dump, in bytes.
-	MinAllocationJSON = 80
+	// MinAllocation is the least that an allocation takes in a dump, in bytes.
+	MinAllocation = 80
 
 	// What a dump that has to be smaller keeps, first of much and then of little.
 	manyEvents, manyMarks = 1 << 12, 16
 	fewEvents             = 1 << 8
 )
 
-// Shrink leaves out more detail, that of least use first. It returns false when
+// Once leaves out more detail, that of least use first. It returns false when
 // there is none left.
-func (d *Record) Shrink() bool {
+func Once(d *snapshot.Record) bool {
 	s := d.Snapshot
 	switch {
 	case d.History.Len() > manyEvents || len(d.Marks) > manyMarks:
-		d.keepEvents(manyEvents, manyMarks)
+		keepEvents(d, manyEvents, manyMarks)
 	case len(s.Segments) > 0:
-		d.dropSegments()
+		dropSegments(d)
 	case len(s.Tables.Allocations) > 0:
-		d.dropAllocations()
+		dropAllocations(d)
 	case d.History.Len() > fewEvents || len(d.Marks) > 0:
-		d.keepEvents(fewEvents, 0)
+		keepEvents(d, fewEvents, 0)
 	case len(s.Tables.Sites)+len(s.Tables.Retired) > 0:
-		d.keepSites(len(s.Tables.Sites)/2, len(s.Tables.Retired)/2)
+		keepSites(d, len(s.Tables.Sites)/2, len(s.Tables.Retired)/2)
 	case d.History.Len() > 0:
-		d.keepEvents(0, 0)
+		keepEvents(d, 0, 0)
 	default:
 		return false
 	}
@@ -43,7 +45,7 @@ func (d *Record) Shrink() bool {
 }
 
 // keepEvents keeps the latest events and marks, up to so many.
-func (d *Record) keepEvents(events, marks int) {
+func keepEvents(d *snapshot.Record, events, marks int) {
 	if drop := d.History.Len() - events; drop > 0 {
 		d.History.Tables.Events = d.History.Tables.Events[drop:]
 		d.History.Tables.First += uint64(drop)
@@ -55,7 +57,7 @@ func (d *Record) keepEvents(events, marks int) {
 	}
 }
 
-func (d *Record) dropSegments() {
+func dropSegments(d *snapshot.Record) {
 	for _, segment := range d.Snapshot.Segments {
 		d.LeftOut.Segments++
 		d.LeftOut.SegmentBytes += segment.Size
@@ -63,14 +65,14 @@ func (d *Record) dropSegments() {
 	d.Snapshot.Segments = nil
 }
 
-func (d *Record) dropAllocations() {
+func dropAllocations(d *snapshot.Record) {
 	d.Snapshot.Tables.Allocations = nil
 	d.LeftOut.Allocations = d.Snapshot.Live.Add(d.Snapshot.Memory.Host())
 }
 
 // keepSites keeps the sites with most live bytes and, of those that the ledger has
 // dropped, the ones with most bytes ever. There must be no allocations, which refer to them.
-func (d *Record) keepSites(sites, retired int) {
+func keepSites(d *snapshot.Record, sites, retired int) {
 	s := d.Snapshot
 	slices.SortFunc(s.Tables.Sites, func(x, y tables.SiteEntry) int {
 		return cmp.Or(
@@ -97,9 +99,18 @@ func (d *Record) keepSites(sites, retired int) {
 }
 
 // Size guesses the size of the dump's JSON form from a sample of each table.
-func (d *Record) Size() alloc.Bytes {
-	out := jsonstream.NewWriter(io.Discard)
-	out.Sample = 64
-	d.writeTo(out)
-	return alloc.Bytes(out.Size)
+func Size(d *snapshot.Record) alloc.Bytes {
+	sample := &jsonstream.Sample{Of: 64}
+	if err := d.WriteJSON(sample); err != nil {
+		return 0 // who writes it finds the error
+	}
+	return alloc.Bytes(sample.Size)
+}
+
+// Light adds to what a dump leaves out what a light snapshot does.
+func Light(l *snapshot.LeftOut, s *snapshot.Snapshot) {
+	l.Allocations = s.Live.Add(s.Memory.Host())
+	if s.Cache != nil {
+		l.Segments, l.SegmentBytes = s.Cache.Reserved.Count.Current, s.Cache.Reserved.Bytes.Current
+	}
 }
