@@ -23,13 +23,11 @@ func (t *MemTracker) Record() *snapshot.Record {
 
 // describeIn adds what is known besides the ledger.
 func (t *MemTracker) describeIn(r *snapshot.Record) {
-	r.Time, r.Process = r.Snapshot.Time, thisProcess()
+	r.Time, r.PID = r.Snapshot.Time, os.Getpid()
+	r.Build, _ = debug.ReadBuildInfo()
 	for _, other := range append([]*MemTracker{t}, t.others()...) {
 		levels := other.levels()
-		r.Devices = append(r.Devices, snapshot.DeviceInfo{
-			Name: other.device.Name(), Ordinal: other.device.Ordinal(),
-			Used: levels.DriverUsed, Total: levels.DriverTotal, Reserved: levels.Reserved,
-		})
+		r.Devices = append(r.Devices, snapshot.Head{Device: other.device.Name(), Ordinal: other.device.Ordinal(), Levels: levels})
 	}
 }
 
@@ -62,22 +60,6 @@ func (t *MemTracker) newDump(reason string, limit alloc.Bytes) (*snapshot.Record
 	}
 	t.describeIn(d)
 	return d, nil
-}
-
-func thisProcess() snapshot.Process {
-	p := snapshot.Process{PID: os.Getpid(), Settings: make(map[string]string), Deps: make(map[string]string)}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return p
-	}
-	p.Go, p.Path, p.Version = info.GoVersion, info.Path, info.Main.Version
-	for _, s := range info.Settings {
-		p.Settings[s.Key] = s.Value
-	}
-	for _, m := range info.Deps {
-		p.Deps[m.Path] = m.Version
-	}
-	return p
 }
 
 // DumpFile writes a Dump to a new file in the directory, which is created if it is missing,

@@ -57,12 +57,12 @@ func TestDumpIsReadAsItWasWritten(t *testing.T) {
 	require.NoError(t, err)
 
 	assert.Equal(t, "to see", d.Reason)
-	assert.Equal(t, os.Getpid(), d.Process.PID)
-	assert.NotEmpty(t, d.Process.Go)
+	assert.Equal(t, os.Getpid(), d.PID)
+	assert.NotEmpty(t, d.Build.GoVersion)
 	s := tr.Snapshot()
 	require.NotEmpty(t, d.Devices)
-	assert.Equal(t, snapshot.DeviceInfo{
-		Name: "Simulated GPU", Used: s.DriverUsed, Total: s.DriverTotal, Reserved: s.Reserved,
+	assert.Equal(t, snapshot.Head{
+		Device: "Simulated GPU", Levels: snapshot.Levels{DriverUsed: s.DriverUsed, DriverTotal: s.DriverTotal, Reserved: s.Reserved},
 	}, d.Devices[0])
 	assert.Equal(t, s.Live, d.Snapshot.Live)
 	assert.NotEmpty(t, d.Snapshot.Segments)

@@ -40,7 +40,7 @@ func profiled(t *testing.T) *snapshot.Profile {
 
 func TestProfile(t *testing.T) {
 	p := profiled(t)
-	p.Attach(snapshot.Estimates{
+	p.Attach(map[string]snapshot.Estimate{
 		"step/forward/conv1": {Of: snapshot.ByKept, Bytes: alloc.MiB / 2},
 		"step/forward/relu":  {Of: snapshot.ByAllocated, Bytes: alloc.MiB / 4, Layer: snapshot.Layer{FLOPs: 100}},
 		"never":              {Of: snapshot.ByPeak, Bytes: 1},
@@ -77,7 +77,7 @@ func TestProfileIsSortedByEachColumn(t *testing.T) {
 
 func TestProfileAsJSON(t *testing.T) {
 	p := profiled(t)
-	p.Attach(snapshot.Estimates{
+	p.Attach(map[string]snapshot.Estimate{
 		"step/forward":       {Of: snapshot.ByKept, Bytes: 1},
 		"step/forward/conv1": {Of: snapshot.ByPeak, Bytes: 1},
 		"step/forward/relu":  {Of: snapshot.ByOwnPeak, Bytes: 1 << 18},

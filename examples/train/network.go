@@ -51,7 +51,7 @@ var network = []layer{
 func input(batch int) alloc.Shape { return alloc.Shape{batch, 3, 32, 32} }
 
 // expect estimates the network's training, and what its sections will measure.
-func expect(batch int) (*estimate.Report, snapshot.Estimates, error) {
+func expect(batch int) (*estimate.Report, map[string]snapshot.Estimate, error) {
 	var layers []nn.Layer
 	for _, l := range network {
 		layers = append(layers, nn.Named{Name: l.name, Layer: l.of})
@@ -61,7 +61,7 @@ func expect(batch int) (*estimate.Report, snapshot.Estimates, error) {
 		return nil, nil, err
 	}
 	t := report.Training
-	of := snapshot.Estimates{
+	of := map[string]snapshot.Estimate{
 		"load": {Of: snapshot.ByKept, Bytes: t.Weights + t.Optimizer},
 		"step": {Of: snapshot.ByPeak, Bytes: t.Peak},
 	}

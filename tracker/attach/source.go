@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -249,7 +250,7 @@ func (s *Source) record(reason string) *snapshot.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return &snapshot.Record{
-		Time: s.now(), Reason: reason, Process: snapshot.Process{PID: s.origin.PID, Path: s.origin.Program},
+		Time: s.now(), Reason: reason, PID: s.origin.PID, Build: &debug.BuildInfo{Path: s.origin.Program},
 		Snapshot: s.snapshot(true, s.levels(used, total)), History: s.history(), Marks: slices.Clone(s.recent),
 	}
 }

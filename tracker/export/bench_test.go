@@ -86,7 +86,7 @@ var exporters = []struct {
 	{"trace", trace.Write},
 	{"html", html.Write},
 	{"snapshot", func(w io.Writer, r *snapshot.Record) error { return r.Snapshot.WriteJSON(w) }},
-	{"history", func(w io.Writer, r *snapshot.Record) error { return r.History.WriteJSON(w) }},
+	{"dump", func(w io.Writer, r *snapshot.Record) error { return r.WriteJSON(w) }},
 }
 
 // BenchmarkExport writes a million live buffers and a million events.

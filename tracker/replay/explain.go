@@ -149,7 +149,7 @@ func (p *program) moved(site mem.Frame) (*program, mem.Tally) {
 	var first, rest []op
 	var buffers mem.Tally
 	for _, o := range p.ops {
-		if o.do == opAlloc && !p.buffers[o.buffer].freed && p.record.History.Site(p.record.First()+uint64(o.event)) == site {
+		if o.do == opAlloc && !p.buffers[o.buffer].freed && p.record.History.Tables.Site(p.record.First()+uint64(o.event)) == site {
 			first = append(first, o)
 			buffers = buffers.Add(mem.Tally{Count: 1, Bytes: p.buffers[o.buffer].requested})
 			continue

@@ -214,7 +214,7 @@ func (m *machine) empty(but int) error {
 // oom tells what there was when a request failed.
 func (m *machine) oom(o *op) *OOM {
 	event := m.record.First() + uint64(o.event)
-	e := &OOM{Event: event, Requested: o.bytes, Site: m.record.History.Site(event)}
+	e := &OOM{Event: event, Requested: o.bytes, Site: m.record.History.Tables.Site(event)}
 	arena := int(o.buffer)
 	if o.do == opAlloc {
 		e.Requested, arena = m.buffers[o.buffer].requested, int(m.buffers[o.buffer].arena)

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"reflect"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -17,11 +20,12 @@ import (
 // written from. Its JSON form is a dump: see WriteJSON and ReadDump.
 type Record struct {
 	Time     time.Time
-	Reason   string // why it was written
-	OOM      *OOM   // what a failed allocation found, if that is the reason
-	Process  Process
-	Devices  []DeviceInfo // of all trackers of the process, the dump's first
-	Snapshot *Snapshot    // with the cache's segments
+	Reason   string           // why it was written
+	OOM      *OOM             // what a failed allocation found, if that is the reason
+	PID      int              // of the program that wrote it
+	Build    *debug.BuildInfo // how that was built; nil if it is not known. Do not write to it
+	Devices  []Head           // of all trackers of the process, the dump's first: name, ordinal, and what is reserved and used
+	Snapshot *Snapshot        // with the cache's segments
 	History  *History
 	Marks    []*Mark  // the latest, oldest first
 	Profile  *Profile // of the sections that have ended; nil if it is not known
@@ -30,32 +34,13 @@ type Record struct {
 	Others []*Record
 }
 
-// Process is the program that wrote a dump, and how it was built.
-type Process struct {
-	PID      int               `json:"pid"`
-	Go       string            `json:"go"`
-	Path     string            `json:"path"` // of the main package
-	Version  string            `json:"version"`
-	Settings map[string]string `json:"settings,omitempty"` // of the build: GOOS, vcs.revision
-	Deps     map[string]string `json:"deps,omitempty"`     // version by module
-}
-
-// DeviceInfo is the state of a device, as its driver says; -1 is unknown.
-type DeviceInfo struct {
-	Name     string      `json:"name"`
-	Ordinal  int         `json:"ordinal"`
-	Used     alloc.Bytes `json:"used_bytes"`
-	Total    alloc.Bytes `json:"total_bytes"`
-	Reserved alloc.Bytes `json:"reserved_bytes"` // by the tracker
-}
-
 type dumpHead struct {
 	Schema  string       `json:"schema"`
 	Version int          `json:"version"`
 	Time    time.Time    `json:"time"`
 	Reason  string       `json:"reason,omitempty"`
-	Process Process      `json:"process"`
-	Devices []DeviceInfo `json:"devices"`
+	Process processJSON  `json:"process"`
+	Devices []deviceJSON `json:"devices"`
 	LeftOut LeftOut      `json:"left_out,omitzero"`
 
 	OOM *OOM `json:"oom,omitempty"`
@@ -73,7 +58,7 @@ func (d *Record) WriteJSON(w io.Writer) error {
 }
 
 func (d *Record) writeTo(out *jsonstream.Writer) {
-	out.Head(dumpHead{jsonstream.DumpSchema, jsonstream.DumpVersion, d.Time, d.Reason, d.Process, d.Devices, d.LeftOut, d.OOM})
+	out.Head(dumpHead{jsonstream.DumpSchema, jsonstream.DumpVersion, d.Time, d.Reason, processOf(d.PID, d.Build), devicesOf(d.Devices), d.LeftOut, d.OOM})
 	out.Bytes([]byte(",\n\"snapshot\": "))
 	d.Snapshot.writeTo(out)
 	if d.History != nil {
@@ -170,9 +155,70 @@ func readRecord(in *jsonstream.Reader, within int) (*Record, error) {
 	if slices.Contains(head.Marks, nil) {
 		return nil, errors.New("a mark is null")
 	}
-	d.Time, d.Reason, d.OOM, d.Process, d.Devices = head.Time, head.Reason, head.OOM, head.Process, head.Devices
+	d.Time, d.Reason, d.OOM, d.PID, d.Build = head.Time, head.Reason, head.OOM, head.Process.PID, head.Process.build()
+	for _, in := range head.Devices {
+		d.Devices = append(d.Devices, in.head())
+	}
 	d.Marks, d.Profile, d.LeftOut = head.Marks, head.Profile, head.LeftOut
 	return d, nil
+}
+
+// processJSON is the program that wrote a dump.
+type processJSON struct {
+	PID      int               `json:"pid"`
+	Go       string            `json:"go"`
+	Path     string            `json:"path"` // of the main package
+	Version  string            `json:"version"`
+	Settings map[string]string `json:"settings,omitempty"` // of the build: GOOS, vcs.revision
+	Deps     map[string]string `json:"deps,omitempty"`     // version by module
+}
+
+func processOf(pid int, build *debug.BuildInfo) processJSON {
+	if build == nil {
+		return processJSON{PID: pid}
+	}
+	p := processJSON{pid, build.GoVersion, build.Path, build.Main.Version, make(map[string]string), make(map[string]string)}
+	for _, s := range build.Settings {
+		p.Settings[s.Key] = s.Value
+	}
+	for _, m := range build.Deps {
+		p.Deps[m.Path] = m.Version
+	}
+	return p
+}
+
+func (p processJSON) build() *debug.BuildInfo {
+	b := &debug.BuildInfo{GoVersion: p.Go, Path: p.Path, Main: debug.Module{Version: p.Version}}
+	for _, key := range slices.Sorted(maps.Keys(p.Settings)) {
+		b.Settings = append(b.Settings, debug.BuildSetting{Key: key, Value: p.Settings[key]})
+	}
+	for _, path := range slices.Sorted(maps.Keys(p.Deps)) {
+		b.Deps = append(b.Deps, &debug.Module{Path: path, Version: p.Deps[path]})
+	}
+	if reflect.DeepEqual(b, new(debug.BuildInfo)) {
+		return nil
+	}
+	return b
+}
+
+// deviceJSON is the state of a device, as its driver says; -1 is unknown.
+type deviceJSON struct {
+	Name     string      `json:"name"`
+	Ordinal  int         `json:"ordinal"`
+	Used     alloc.Bytes `json:"used_bytes"`
+	Total    alloc.Bytes `json:"total_bytes"`
+	Reserved alloc.Bytes `json:"reserved_bytes"` // by the tracker
+}
+
+func devicesOf(heads []Head) (devices []deviceJSON) {
+	for _, h := range heads {
+		devices = append(devices, deviceJSON{h.Device, h.Ordinal, h.DriverUsed, h.DriverTotal, h.Reserved})
+	}
+	return devices
+}
+
+func (d deviceJSON) head() Head {
+	return Head{Device: d.Name, Ordinal: d.Ordinal, Levels: Levels{DriverUsed: d.Used, DriverTotal: d.Total, Reserved: d.Reserved}}
 }
 
 // LeftOut is the detail that a dump omits because it would have been larger than

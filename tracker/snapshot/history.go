@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"time"
 
@@ -85,15 +84,6 @@ func (h *History) event(i int) Event {
 	return out
 }
 
-// Site returns the line of the user's code in the stack of the event with that number, or the
-// zero Frame if the event is not kept.
-func (h *History) Site(seq uint64) mem.Frame {
-	if seq < h.Tables.First || seq-h.Tables.First >= uint64(len(h.Tables.Events)) {
-		return mem.Frame{}
-	}
-	return h.Tables.Stacks.Site(h.Tables.Events[seq-h.Tables.First].Stack)
-}
-
 // Events iterates over the history up to the snapshot, oldest first; over
 // nothing if there is no history.
 func (r *Record) Events() iter.Seq[Event] {
@@ -154,24 +144,20 @@ type Event struct {
 	Stack     mem.Stack // of the allocation, also for a free; of the caller for a mark and a section
 }
 
-// WriteJSON writes the history as one JSON object, in memory that does not grow with the
-// number of events. Only what the events use of the stacks, groups and sections is written.
-// The error is the writer's.
-func (h *History) WriteJSON(w io.Writer) error {
-	out := jsonstream.NewWriter(w)
-	h.writeTo(out)
-	if err := out.Flush(); err != nil {
-		return fmt.Errorf("write history: %w", err)
-	}
-	return nil
-}
-
 func (h *History) writeTo(out *jsonstream.Writer) { tablejson.WriteHistory(out, &h.Tables) }
 
-// MarshalJSON is WriteJSON into memory.
-func (h *History) MarshalJSON() ([]byte, error) { return jsonstream.Marshal(h.WriteJSON) }
+// MarshalJSON writes the history, and what its events use of the stacks, groups and sections.
+func (h *History) MarshalJSON() ([]byte, error) {
+	var text bytes.Buffer
+	out := jsonstream.NewWriter(&text)
+	h.writeTo(out)
+	if err := out.Flush(); err != nil {
+		return nil, fmt.Errorf("write history: %w", err)
+	}
+	return text.Bytes(), nil
+}
 
-// UnmarshalJSON reads what WriteJSON wrote.
+// UnmarshalJSON reads what MarshalJSON wrote.
 func (h *History) UnmarshalJSON(text []byte) error {
 	in, err := jsonstream.NewReader(bytes.NewReader(text))
 	if err != nil {

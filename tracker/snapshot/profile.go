@@ -70,9 +70,9 @@ func (n *profileNode) appendTo(rows []ProfileRow) []ProfileRow {
 	return rows
 }
 
-// Attach sets the Estimate of the rows that e has one for, and takes their inputs, FLOPs and
+// Attach sets the Estimate of the rows whose path e has, and takes their inputs, FLOPs and
 // parameters from it where Describe did not set them.
-func (p *Profile) Attach(e Estimates) {
+func (p *Profile) Attach(e map[string]Estimate) {
 	for i := range p.rows {
 		r := &p.rows[i]
 		found, ok := e[r.Path]
@@ -221,6 +221,3 @@ type Estimate struct {
 	Of    Column      `json:"of"`
 	Bytes alloc.Bytes `json:"bytes"`
 }
-
-// Estimates are what sections are expected to take, by their paths.
-type Estimates map[string]Estimate

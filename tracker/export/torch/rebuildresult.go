@@ -126,7 +126,7 @@ func (r *rebuilder) result() (*snapshot.Record, error) {
 	h := &snapshot.History{Tables: tables.HistoryTables{Start: r.start, First: first, Events: r.entries, Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams}}
 	record := &snapshot.Record{
 		Time: r.head.Time, Snapshot: s, History: h,
-		Devices: []snapshot.DeviceInfo{{Name: r.head.Device, Ordinal: r.ordinal, Used: -1, Total: -1, Reserved: r.head.Reserved}},
+		Devices: []snapshot.Head{{Device: r.head.Device, Ordinal: r.ordinal, Levels: snapshot.Levels{DriverUsed: -1, DriverTotal: -1, Reserved: r.head.Reserved}}},
 	}
 	if r.oom != nil {
 		record.Reason, record.OOM = "out of memory", r.outOfMemory()

@@ -10,9 +10,9 @@ import (
 // Writer writes a JSON object whose members are long arrays, an element at
 // a time. After an error it writes nothing more.
 type Writer struct {
-	w    *bufio.Writer
-	Size int64 // of what was written
-	err  error
+	w      *bufio.Writer
+	Size   int64 // of what was written
+	err    error
 	sample *Sample // nil to write all
 }
 

@@ -78,6 +78,15 @@ type HistoryTables struct {
 	Streams  []alloc.Stream // at most MaxStreams; the first is the default stream, and nil means that one
 }
 
+// Site returns the line of the user's code in the stack of the event with that number, or the
+// zero Frame if the event is not kept.
+func (h *HistoryTables) Site(seq uint64) mem.Frame {
+	if seq < h.First || seq-h.First >= uint64(len(h.Events)) {
+		return mem.Frame{}
+	}
+	return h.Stacks.Site(h.Events[seq-h.First].Stack)
+}
+
 // MaxSections is how many sections the events of a history can distinguish.
 const MaxSections = 1 << 16
 

@@ -82,9 +82,9 @@ func TestAt(t *testing.T) {
 		_, err := rewind.At(r, event)
 		assert.ErrorContains(t, err, "the record has 4 from 10 on")
 	}
-	assert.Equal(t, 3, r.History.Site(11).Line)
-	assert.True(t, r.History.Site(9).IsZero())
-	assert.True(t, r.History.Site(14).IsZero())
+	assert.Equal(t, 3, r.History.Tables.Site(11).Line)
+	assert.True(t, r.History.Tables.Site(9).IsZero())
+	assert.True(t, r.History.Tables.Site(14).IsZero())
 }
 
 func TestExplainSays(t *testing.T) {
