@@ -26,7 +26,7 @@ func ofLines(t testing.TB, n int) snapshot.Delta {
 		})
 	}
 	text, err := json.Marshal(map[string]any{"schema": "gpumemtrack.delta", "version": 1, "changes": []snapshot.Change{{
-		Kind: tracker.Input, DType: alloc.Float32, Shape: alloc.Shape{1}, Tally: mem.Tally{Count: int64(n), Bytes: 4 * alloc.Bytes(n)}, Sites: sites,
+		Group: snapshot.Group{Kind: tracker.Input, DType: alloc.Float32, Shape: alloc.Shape{1}}, Tally: mem.Tally{Count: int64(n), Bytes: 4 * alloc.Bytes(n)}, Sites: sites,
 	}}})
 	require.NoError(t, err)
 	var d snapshot.Delta
@@ -61,7 +61,7 @@ func TestLinesOfAGroupAreInOrder(t *testing.T) {
 		{"shrunk", map[string]int64{"a": 1, "b": -3, "c": -5, "d": -3, "e": 2, "f": -1}, []string{"c", "b", "d", "f", "e", "a"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			change := snapshot.Change{Kind: tracker.Input, DType: alloc.Float32, Shape: alloc.Shape{1}}
+			change := snapshot.Change{Group: snapshot.Group{Kind: tracker.Input, DType: alloc.Float32, Shape: alloc.Shape{1}}}
 			for function, n := range test.counts {
 				tally := mem.Tally{Count: n, Bytes: 4 * alloc.Bytes(n)}
 				change.Tally = change.Tally.Add(tally)

@@ -117,7 +117,7 @@ func (t *MemTracker) dumpOutOfMemory(e *OutOfMemoryError) (string, error) {
 		return "", err
 	}
 	d.OOM = &snapshot.OOM{
-		Requested: e.Requested, Kind: e.Kind, DType: e.DType, Shape: e.Shape, Section: e.Section,
+		Requested: e.Requested, Group: snapshot.Group{Kind: e.Kind, DType: e.DType, Shape: e.Shape}, Section: e.Section,
 		Free: e.Free, Total: e.Total, Reserved: e.Reserved, Inactive: e.Inactive, LargestInactive: e.LargestInactive,
 		Untracked: e.Untracked, Elsewhere: e.Elsewhere, Others: e.Others, Sites: e.Sites, Advice: e.advice(),
 	}

@@ -19,13 +19,17 @@ type Delta struct {
 	changes []Change
 }
 
-// Change is the difference in one group: buffers of one kind, shape and dtype.
-type Change struct {
-	Kind  mem.Kind    `json:"kind"`
-	DType alloc.DType `json:"dtype,omitempty"` // not valid where it is not known
-	Shape alloc.Shape `json:"shape"`           // shared: do not write
-	// Memory is what kind of memory the buffers are in.
+// Group is what buffers have in common that a report counts together.
+type Group struct {
+	Kind   mem.Kind     `json:"kind"`
+	DType  alloc.DType  `json:"dtype,omitempty"` // not valid where it is not known
+	Shape  alloc.Shape  `json:"shape"`           // shared: do not write
 	Memory alloc.Memory `json:"memory,omitzero"`
+}
+
+// Change is the difference in one group.
+type Change struct {
+	Group
 	mem.Tally
 	// Sites are the lines of code whose buffers were allocated or freed: first those in the
 	// direction of the whole change, by size. Their tallies add up to the change's.
@@ -102,7 +106,7 @@ func (b *DeltaBuilder) Add(x *tables.Tensor, site mem.Frame, t mem.Tally) {
 	if !ok {
 		i = len(b.changes)
 		b.index[string(b.key)] = i
-		b.changes = append(b.changes, Change{Kind: x.Kind, DType: x.DType, Memory: x.Memory, Shape: x.Shape})
+		b.changes = append(b.changes, Change{Group: Group{x.Kind, x.DType, x.Shape, x.Memory}})
 		if i < len(b.sites) {
 			b.changes[i].Sites = b.sites[i : i : i+1]
 		}
@@ -155,7 +159,7 @@ func (b *DeltaBuilder) Delta() Delta {
 	slices.SortFunc(changes, func(x, y Change) int {
 		return cmp.Or(
 			compareTally(false, x.Tally, y.Tally),
-			compareGroup(x.Kind, y.Kind, x.DType, y.DType, x.Shape, y.Shape), cmp.Compare(x.Memory, y.Memory))
+			x.Group.compare(y.Group), cmp.Compare(x.Memory, y.Memory))
 	})
 	return Delta{changes: changes}
 }
@@ -175,8 +179,9 @@ func compareTally(reversed bool, x, y mem.Tally) int {
 	return cmp.Or(cmp.Compare(x.Bytes, y.Bytes), cmp.Compare(x.Count, y.Count))
 }
 
-func compareGroup(kindX, kindY mem.Kind, dtypeX, dtypeY alloc.DType, shapeX, shapeY alloc.Shape) int {
-	return cmp.Or(slices.Compare(shapeX, shapeY), cmp.Compare(dtypeX, dtypeY), kindX.Compare(kindY))
+// compare orders groups by shape, dtype and kind.
+func (g Group) compare(h Group) int {
+	return cmp.Or(slices.Compare(g.Shape, h.Shape), cmp.Compare(g.DType, h.DType), g.Kind.Compare(h.Kind))
 }
 
 type deltaJSON struct {

@@ -248,10 +248,8 @@ type Unsited struct {
 // OOM is what was known when an allocation failed for lack of memory. An unknown amount is -1.
 type OOM struct {
 	Requested alloc.Bytes `json:"requested_bytes"`
-	Kind      mem.Kind    `json:"kind"`
-	DType     alloc.DType `json:"dtype,omitempty"` // not valid where it is not known
-	Shape     alloc.Shape `json:"shape"`
-	Section   string      `json:"section,omitempty"`
+	Group
+	Section string `json:"section,omitempty"`
 
 	Free            alloc.Bytes `json:"free_bytes"`  // as the driver says
 	Total           alloc.Bytes `json:"total_bytes"` // of the device

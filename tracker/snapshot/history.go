@@ -79,7 +79,7 @@ func (h *History) event(i int) Event {
 		out.Allocated = e.Allocated
 	}
 	if g := e.Tensor; g != nil {
-		out.Kind, out.Shape, out.DType, out.Memory, out.Requested = g.Kind, g.Shape, g.DType, g.Memory, g.Each
+		out.Group, out.Requested = groupOf(g), g.Each
 	}
 	return out
 }
@@ -133,15 +133,12 @@ type Event struct {
 	Ptr       alloc.Ptr
 	Requested alloc.Bytes
 	Allocated alloc.Bytes
-	Kind      mem.Kind
-	Shape     alloc.Shape // shared: do not write
-	DType     alloc.DType
-	Memory    alloc.Memory
-	Section   string // its path; of a free, the section of the allocation
-	Stream    alloc.Stream
-	Span      uint64    // SectionBegan and SectionEnded: the same number for both of one section
-	Mark      int       // Marked: the mark's number
-	Stack     mem.Stack // of the allocation, also for a free; of the caller for a mark and a section
+	Group
+	Section string // its path; of a free, the section of the allocation
+	Stream  alloc.Stream
+	Span    uint64    // SectionBegan and SectionEnded: the same number for both of one section
+	Mark    int       // Marked: the mark's number
+	Stack   mem.Stack // of the allocation, also for a free; of the caller for a mark and a section
 }
 
 func (h *History) writeTo(out *jsonstream.Writer) { tablejson.WriteHistory(out, &h.Tables) }

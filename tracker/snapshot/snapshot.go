@@ -48,39 +48,35 @@ type Head struct {
 
 // Allocation is one live buffer of a Snapshot.
 type Allocation struct {
-	Seq        uint64 // its place in the history: larger is later
-	Time       time.Time
-	Ptr        alloc.Ptr
-	Requested  alloc.Bytes
-	Allocated  alloc.Bytes // after rounding
-	Kind       mem.Kind
-	DType      alloc.DType
-	Shape      alloc.Shape // shared: do not write
-	Memory     alloc.Memory
+	Seq       uint64 // its place in the history: larger is later
+	Time      time.Time
+	Ptr       alloc.Ptr
+	Requested alloc.Bytes
+	Allocated alloc.Bytes // after rounding
+	Group
+	Place
 	Label      string
-	Section    string
-	Stream     alloc.Stream
-	Registered bool      // other code owns the memory
-	Lost       bool      // the program can no longer free it; see tracker.LostPolicy
-	Stack      mem.Stack // shared: do not write
-	Site       mem.Frame // the line of the user's code in Stack
+	Registered bool // other code owns the memory
+	Lost       bool // the program can no longer free it; see tracker.LostPolicy
+}
+
+// Place is where in a program buffers were allocated.
+type Place struct {
+	Section string       `json:"section"` // its path; "" is outside of all
+	Stream  alloc.Stream `json:"-"`
+	Stack   mem.Stack    `json:"stack"` // shared: do not write
+	Site    mem.Frame    `json:"site"`  // the line of the user's code in Stack
 }
 
 // SiteStats is what one call stack allocated of one kind, shape and dtype in one section. For
 // a program whose shapes never repeat, shapes that are long gone are added up by stack and
 // section: such an entry has no dtype, no shape, and only a Total.
 type SiteStats struct {
-	Kind    mem.Kind
-	DType   alloc.DType
-	Shape   alloc.Shape // shared: do not write
-	Memory  alloc.Memory
-	Section string // its path; "" is outside of all
-	Stream  alloc.Stream
-	Stack   mem.Stack // shared: do not write
-	Site    mem.Frame // the line of the user's code in Stack
-	Live    mem.Tally // now
-	Peak    mem.Tally // at the moment of most bytes of all
-	Total   mem.Tally // ever
+	Group
+	Place
+	Live  mem.Tally // now
+	Peak  mem.Tally // at the moment of most bytes of all
+	Total mem.Tally // ever
 }
 
 // Allocations iterates over the live buffers, oldest first. A light snapshot has none.
@@ -95,14 +91,18 @@ func (s *Snapshot) Allocations() iter.Seq[Allocation] {
 }
 
 func (s *Snapshot) allocation(e tables.AllocationEntry) Allocation {
-	site := s.Tables.Sites[e.Site]
+	site := &s.Tables.Sites[e.Site]
 	return Allocation{
-		Seq: e.Seq, Time: s.Tables.Epoch.Add(e.Since), Ptr: e.Ptr,
-		Requested: site.Tensor.Each, Allocated: e.Allocated,
-		Kind: site.Tensor.Kind, DType: site.Tensor.DType, Shape: site.Tensor.Shape, Memory: site.Tensor.Memory,
-		Label: e.Label, Section: s.Tables.Sections[site.Section], Registered: e.Foreign, Lost: e.Lost, Stream: tables.StreamOf(s.Tables.Streams, site.Stream),
-		Stack: s.Tables.Stacks.Stack(site.Stack), Site: s.Tables.Stacks.Site(site.Stack),
+		Seq: e.Seq, Time: s.Tables.Epoch.Add(e.Since), Ptr: e.Ptr, Requested: site.Tensor.Each, Allocated: e.Allocated,
+		Group: groupOf(site.Tensor), Place: s.place(site.Place, site.Stream), Label: e.Label, Registered: e.Foreign, Lost: e.Lost,
 	}
+}
+
+func groupOf(x *tables.Tensor) Group { return Group{x.Kind, x.DType, x.Shape, x.Memory} }
+
+func (s *Snapshot) place(p tables.Place, stream uint8) Place {
+	t := &s.Tables
+	return Place{t.Sections[p.Section], tables.StreamOf(t.Streams, stream), t.Stacks.Stack(p.Stack), t.Stacks.Site(p.Stack)}
 }
 
 // Sites iterates over the call stacks and what they allocated: by live bytes, then by total
@@ -112,22 +112,18 @@ func (s *Snapshot) Sites() iter.Seq[SiteStats] {
 	for _, e := range s.Tables.Sites {
 		g := e.Tensor
 		sites = append(sites, SiteStats{
-			Kind: g.Kind, DType: g.DType, Shape: g.Shape, Memory: g.Memory, Section: s.Tables.Sections[e.Section],
-			Stream: tables.StreamOf(s.Tables.Streams, e.Stream), Stack: s.Tables.Stacks.Stack(e.Stack), Site: s.Tables.Stacks.Site(e.Stack),
-			Live: g.Tally(e.Live), Peak: g.Tally(e.Peak), Total: g.Tally(e.Total),
+			Group: groupOf(g), Place: s.place(e.Place, e.Stream), Live: g.Tally(e.Live), Peak: g.Tally(e.Peak), Total: g.Tally(e.Total),
 		})
 	}
 	for _, e := range s.Tables.Retired {
-		sites = append(sites, SiteStats{
-			Memory: e.Memory, Section: s.Tables.Sections[e.Section], Stack: s.Tables.Stacks.Stack(e.Stack), Site: s.Tables.Stacks.Site(e.Stack), Total: e.Total,
-		})
+		sites = append(sites, SiteStats{Group: Group{Memory: e.Memory}, Place: s.place(e.Place, 0), Total: e.Total})
 	}
 	slices.SortFunc(sites, func(x, y SiteStats) int {
 		if c := cmp.Or(cmp.Compare(y.Live.Bytes, x.Live.Bytes), cmp.Compare(y.Total.Bytes, x.Total.Bytes)); c != 0 {
 			return c // the rest takes longer
 		}
 		return cmp.Or(
-			compareGroup(x.Kind, y.Kind, x.DType, y.DType, x.Shape, y.Shape),
+			x.Group.compare(y.Group),
 			cmp.Compare(x.Memory, y.Memory),
 			stackCompare(x.Stack, y.Stack),
 			cmp.Compare(x.Section, y.Section))

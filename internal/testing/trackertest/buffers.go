@@ -22,10 +22,10 @@ var (
 
 // draw returns what to ask for.
 func (w *worker) draw() snapshot.Allocation {
-	a := snapshot.Allocation{
+	a := snapshot.Allocation{Group: snapshot.Group{
 		Kind: mem.Kinds()[w.rand.IntN(len(mem.Kinds()))], DType: dtypes[w.rand.IntN(len(dtypes))],
 		Shape: slices.Clone(shapes[min(w.rand.IntN(len(shapes)), w.rand.IntN(len(shapes)), w.rand.IntN(len(shapes)))]),
-	}
+	}}
 	if w.rand.IntN(20) == 0 { // a shape that was never there
 		a.Shape = alloc.Shape{w.rand.IntN(1 << 16)}
 	}

@@ -287,7 +287,7 @@ func count[K comparable](sums map[K]mem.Tally, at K, n mem.Tally) {
 func (e *entry) allocation(label string) snapshot.Allocation {
 	return snapshot.Allocation{
 		Seq: e.Seq, Time: e.Time, Ptr: e.Ptr, Requested: e.Requested, Allocated: e.Allocated,
-		Kind: e.Kind, DType: e.DType, Shape: e.Shape, Memory: e.Memory, Label: label, Section: e.Section,
-		Registered: e.Action == mem.Registered, Lost: e.lost, Stream: e.Stream, Stack: e.Stack, Site: caller(e.Stack),
+		Group: e.Group, Place: snapshot.Place{Section: e.Section, Stream: e.Stream, Stack: e.Stack, Site: caller(e.Stack)},
+		Label: label, Registered: e.Action == mem.Registered, Lost: e.lost,
 	}
 }

@@ -169,7 +169,7 @@ func (w *worker) exchange() {
 // impossible asks for what cannot be. Nothing may change.
 func (w *worker) impossible() {
 	s, t := w.subject(), w.world.t
-	for _, x := range []snapshot.Allocation{
+	for _, x := range []snapshot.Group{
 		{Shape: alloc.Shape{-1}, DType: alloc.Float32}, {Shape: alloc.Shape{math.MaxInt, math.MaxInt, math.MaxInt}, DType: alloc.Float32},
 		{Shape: alloc.Shape{1}, DType: 99}, {Shape: alloc.Shape{1}, DType: alloc.Float32, Kind: "a\nb"},
 	} {

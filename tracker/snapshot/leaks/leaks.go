@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -21,15 +20,10 @@ import (
 // Leak is what one call stack allocated of one kind, shape and dtype in one section and did
 // not free.
 type Leak struct {
-	Kind      mem.Kind     `json:"kind"`
-	DType     alloc.DType  `json:"dtype"`
-	Shape     alloc.Shape  `json:"shape"` // shared: do not write
-	Memory    alloc.Memory `json:"memory,omitzero"`
-	Section   string       `json:"section"` // in which it was allocated; "" is outside of all
-	Stack     mem.Stack    `json:"stack"`   // shared: do not write
-	Site      mem.Frame    `json:"site"`    // the line of the user's code in Stack
-	mem.Tally              // what is live
-	Lost      int64        `json:"lost_count"` // how many of them the program can no longer free; see tracker.LostPolicy
+	snapshot.Group
+	snapshot.Place
+	mem.Tally       // what is live
+	Lost      int64 `json:"lost_count"` // how many of them the program can no longer free; see tracker.LostPolicy
 }
 
 // String returns the leak and its call stack, as goleak prints a goroutine.
@@ -135,8 +129,11 @@ func Live(s *snapshot.Snapshot, opts ...Option) []Leak {
 			i = len(leaks)
 			index[a.Site] = i
 			leaks = append(leaks, Leak{
-				Kind: e.Tensor.Kind, DType: e.Tensor.DType, Shape: e.Tensor.Shape, Memory: e.Tensor.Memory,
-				Section: t.Sections[e.Section], Stack: t.Stacks.Stack(e.Stack), Site: t.Stacks.Site(e.Stack),
+				Group: snapshot.Group{Kind: e.Tensor.Kind, DType: e.Tensor.DType, Shape: e.Tensor.Shape, Memory: e.Tensor.Memory},
+				Place: snapshot.Place{
+					Section: t.Sections[e.Section], Stream: tables.StreamOf(t.Streams, e.Stream),
+					Stack: t.Stacks.Stack(e.Stack), Site: t.Stacks.Site(e.Stack),
+				},
 			})
 		}
 		leaks[i].Tally = leaks[i].Tally.Add(mem.Tally{Count: 1, Bytes: e.Tensor.Each})
