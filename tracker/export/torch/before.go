@@ -22,28 +22,26 @@ type before struct {
 
 // piece is the memory of a buffer that an event told of.
 type piece struct {
-	addr, size int64
-	stream     alloc.Stream
-	told       uint64 // the number of the event
+	ptr    alloc.Ptr
+	size   alloc.Bytes
+	stream alloc.Stream
+	told   uint64 // the number of the event
 }
 
 // atEnd is piece.told of the blocks that are pending at the end.
 const atEnd = math.MaxUint64
 
-// key is an address as blocks have it.
-func key(p alloc.Ptr) alloc.Ptr { return alloc.Ptr(address(p)) }
-
 // goBack goes back over a history. It leaves the segments before the first event in open.
 func (p *part) goBack() {
 	s := p.record.Snapshot
-	for _, x := range s.Segments {
-		if addr := address(x.Ptr); p.open.at(addr) == nil {
-			p.open.insert(span{addr: addr, size: int64(x.Size), pool: x.Pool, stream: x.Stream, expandable: x.Expandable, private: x.Private})
+	for i := range s.Segments {
+		if x := spanOf(&s.Segments[i]); p.open.At(x.Ptr) == nil {
+			p.open.Insert(x)
 		}
 	}
 	p.before = before{make(walk.Back[piece]), make(map[uint64]bool), make(map[alloc.Ptr]snapshot.Event)}
 	for ptr := range pendingIn(s) {
-		p.buffers.Enter(key(ptr), walk.Pending, piece{told: atEnd})
+		p.buffers.Enter(address(ptr), walk.Pending, piece{told: atEnd})
 	}
 	for e := range p.record.Backward() {
 		if !e.Memory.OnHost() {
@@ -52,11 +50,18 @@ func (p *part) goBack() {
 	}
 }
 
+// spanOf returns the span of a segment, at the address that is written of it.
+func spanOf(s *alloc.Segment) walk.Span {
+	x := walk.SpanOf(s)
+	x.Ptr = address(s.Ptr)
+	return x
+}
+
 func (p *part) undo(e *snapshot.Event) {
-	addr, size := address(e.Ptr), int64(e.Allocated)
+	addr := address(e.Ptr)
 	switch effect := walk.Of(e.Action); effect {
 	case walk.Begin, walk.End, walk.Complete:
-		after := p.buffers.Undo(effect, key(e.Ptr), piece{addr, size, e.Stream, e.Seq})
+		after := p.buffers.Undo(effect, addr, piece{addr, e.Allocated, e.Stream, e.Seq})
 		if after.Is == walk.Pending && e.Action == mem.Freed {
 			p.late[e.Seq] = true
 			if after.What.told == atEnd {
@@ -64,10 +69,10 @@ func (p *part) undo(e *snapshot.Event) {
 			}
 		}
 	case walk.Grow:
-		p.open.cut(addr, size)
+		p.open.Cut(addr, e.Allocated)
 	case walk.Shrink:
-		if p.open.at(addr) == nil {
-			p.open.insert(span{addr: addr, size: size, pool: alloc.LargePool, stream: e.Stream, expandable: p.expandable})
+		if p.open.At(addr) == nil {
+			p.open.Insert(walk.Span{Ptr: addr, Size: e.Allocated, Pool: alloc.LargePool, Stream: e.Stream, Expandable: p.expandable})
 		}
 	}
 }
@@ -76,16 +81,16 @@ func (p *part) undo(e *snapshot.Event) {
 func (w *writer) coverFirst() {
 	var bare []piece
 	for _, was := range w.buffers {
-		if x := was.What; was.Is >= walk.Live && x.told != atEnd && w.open.at(x.addr) == nil {
+		if x := was.What; was.Is >= walk.Live && x.told != atEnd && w.open.At(x.ptr) == nil {
 			bare = append(bare, x)
 		}
 	}
 	slices.SortFunc(bare, func(x, y piece) int { return cmp.Compare(x.told, y.told) })
 	for _, b := range bare {
-		w.cover(b.addr, b.size, b.stream)
+		w.cover(b.ptr, b.size, b.stream)
 	}
 	for _, b := range w.live.sorted {
-		if was := w.buffers[alloc.Ptr(b.addr)]; was.Is == walk.Unknown || was.What.told == atEnd {
+		if was := w.buffers[b.addr]; was.Is == walk.Unknown || was.What.told == atEnd {
 			w.cover(b.addr, b.size, b.stream)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -13,11 +14,12 @@ import (
 
 // block is a live buffer, as small as it can be kept.
 type block struct {
-	addr, size, requested int64
-	site                  int // index in blocks.sites
-	stream                alloc.Stream
-	pending               bool // freed, but work on another stream may still use it
-	label                 string
+	addr            alloc.Ptr
+	size, requested alloc.Bytes
+	site            int // index in blocks.sites
+	stream          alloc.Stream
+	pending         bool // freed, but work on another stream may still use it
+	label           string
 }
 
 // blocks are the live buffers by address. What many of them share is kept once.
@@ -58,13 +60,13 @@ func liveBlocks(s *snapshot.Snapshot, frees map[alloc.Ptr]snapshot.Event) blocks
 		}
 		at := siteOf(a.Stack, groupOf(a.Kind, a.DType, a.Memory, a.Shape, a.Section), a.Shape)
 		_, waits := pending[a.Ptr]
-		b.sorted = append(b.sorted, block{address(a.Ptr), int64(a.Allocated), int64(a.Requested), at, a.Stream, waits, a.Label})
+		b.sorted = append(b.sorted, block{address(a.Ptr), a.Allocated, a.Requested, at, a.Stream, waits, a.Label})
 		delete(pending, a.Ptr)
 	}
 	for p, x := range pending {
 		e := frees[p]
 		at := siteOf(e.Stack, groupOf(e.Kind, e.DType, e.Memory, e.Shape, e.Section), e.Shape)
-		b.sorted = append(b.sorted, block{address(p), int64(x.Size), int64(x.Requested), at, x.stream, true, pendingLabel})
+		b.sorted = append(b.sorted, block{address(p), x.Size, x.Requested, at, x.stream, true, pendingLabel})
 	}
 	slices.SortFunc(b.sorted, func(x, y block) int { return cmp.Compare(x.addr, y.addr) })
 	return b
@@ -90,7 +92,7 @@ func pendingIn(s *snapshot.Snapshot) map[alloc.Ptr]pendingBlock {
 }
 
 // streamNumber keeps a stream's handle below 2^53, as address does.
-func streamNumber(s alloc.Stream) int64 { return address(alloc.Ptr(s)) }
+func streamNumber(s alloc.Stream) int64 { return int64(address(alloc.Ptr(s))) }
 
 // segments writes the segments at the ends of the histories, each with the blocks
 // that tile it.
@@ -106,23 +108,24 @@ func (w *writer) segments(parts []*part) {
 // segmentsOf writes those of a device.
 func (w *writer) segmentsOf(l *list) {
 	for _, b := range w.live.sorted {
-		if w.open.at(b.addr) == nil {
-			w.open.insert(span{addr: b.addr, size: b.size, pool: alloc.LargePool, stream: b.stream, own: true})
+		if w.open.At(b.addr) == nil {
+			w.open.Insert(walk.Span{Ptr: b.addr, Size: b.size, Pool: alloc.LargePool, Stream: b.stream, Own: true})
 		}
 	}
-	for _, s := range w.record.Snapshot.Segments {
+	for i := range w.record.Snapshot.Segments {
+		s := spanOf(&w.record.Snapshot.Segments[i])
 		if s.Expandable {
-			w.open.join(span{addr: address(s.Ptr), size: int64(s.Size), pool: s.Pool, stream: s.Stream, expandable: true})
+			w.open.Join(s)
 		}
-		if known := w.open.at(address(s.Ptr)); known != nil && known.addr == address(s.Ptr) {
-			known.pool, known.private = s.Pool, s.Private // which events do not tell
+		if known := w.open.At(s.Ptr); known != nil && known.Ptr == s.Ptr {
+			known.Pool, known.Private = s.Pool, s.Private // which events do not tell
 		}
 	}
 	rest := w.live.sorted
 	var tiles []block
-	for s := range w.open.all {
-		first, _ := slices.BinarySearchFunc(rest, s.addr, func(b block, addr int64) int { return cmp.Compare(b.addr, addr) })
-		last, _ := slices.BinarySearchFunc(rest, s.end(), func(b block, addr int64) int { return cmp.Compare(b.addr, addr) })
+	for s := range w.open.All {
+		first, _ := slices.BinarySearchFunc(rest, s.Ptr, func(b block, addr alloc.Ptr) int { return cmp.Compare(b.addr, addr) })
+		last, _ := slices.BinarySearchFunc(rest, s.End(), func(b block, addr alloc.Ptr) int { return cmp.Compare(b.addr, addr) })
 		l.next()
 		tiles = tile(tiles[:0], s, rest[first:last])
 		w.segment(s, tiles, w.live.sites)
@@ -132,22 +135,22 @@ func (w *writer) segmentsOf(l *list) {
 
 // tile appends the blocks that fit into the segment, cut to it, without those
 // that lie within another.
-func tile(out []block, s *span, in []block) []block {
-	at := s.addr
+func tile(out []block, s *walk.Span, in []block) []block {
+	at := s.Ptr
 	for _, b := range in {
-		b.size = min(b.size, s.end()-b.addr)
+		b.size = min(b.size, alloc.Bytes(s.End()-b.addr))
 		if b.addr < at || b.size <= 0 {
 			continue
 		}
 		b.requested = min(b.requested, b.size)
 		out = append(out, b)
-		at = b.addr + b.size
+		at = b.addr + alloc.Ptr(b.size)
 	}
 	return out
 }
 
-func (w *writer) segment(s *span, in []block, sites []site) {
-	var size, active, requested int64
+func (w *writer) segment(s *walk.Span, in []block, sites []site) {
+	var size, active, requested alloc.Bytes
 	for _, b := range in {
 		active += b.size
 		requested += b.requested
@@ -157,45 +160,45 @@ func (w *writer) segment(s *span, in []block, sites []site) {
 	}
 	w.beginDict()
 	w.intItem("device", int64(w.record.Snapshot.Ordinal))
-	w.intItem("address", s.addr)
-	w.intItem("total_size", s.size)
-	w.intItem("allocated_size", size)
-	w.intItem("active_size", active)
-	w.intItem("requested_size", requested)
-	w.intItem("stream", streamNumber(s.stream))
-	w.nameItem("segment_type", s.pool.String())
+	w.intItem("address", int64(s.Ptr))
+	w.intItem("total_size", int64(s.Size))
+	w.intItem("allocated_size", int64(size))
+	w.intItem("active_size", int64(active))
+	w.intItem("requested_size", int64(requested))
+	w.intItem("stream", streamNumber(s.Stream))
+	w.nameItem("segment_type", s.Pool.String())
 	w.name("segment_pool_id")
-	pool := parsePool(s.private)
+	pool := parsePool(s.Private)
 	w.int(pool[0])
 	w.int(pool[1])
 	w.op(opTuple2)
 	w.name("is_expandable")
-	w.bool(s.expandable)
+	w.bool(s.Expandable)
 	w.name("frames")
 	w.stack(nil)
 	w.name("blocks")
 	l := w.beginList()
-	at := s.addr
+	at := s.Ptr
 	for _, b := range in {
 		w.inactive(l, at, b.addr)
 		l.next()
 		w.block(b, sites[b.site])
-		at = b.addr + b.size
+		at = b.addr + alloc.Ptr(b.size)
 	}
-	w.inactive(l, at, s.end())
+	w.inactive(l, at, s.End())
 	l.end()
 	w.endDict()
 }
 
 // inactive writes what lies between two blocks.
-func (w *writer) inactive(l *list, from, to int64) {
+func (w *writer) inactive(l *list, from, to alloc.Ptr) {
 	if from == to {
 		return
 	}
 	l.next()
 	w.beginDict()
-	w.intItem("address", from)
-	w.intItem("size", to-from)
+	w.intItem("address", int64(from))
+	w.intItem("size", int64(to-from))
 	w.intItem("requested_size", 0)
 	w.nameItem("state", "inactive")
 	w.name("frames")
@@ -205,9 +208,9 @@ func (w *writer) inactive(l *list, from, to int64) {
 
 func (w *writer) block(b block, s site) {
 	w.beginDict()
-	w.intItem("address", b.addr)
-	w.intItem("size", b.size)
-	w.intItem("requested_size", b.requested)
+	w.intItem("address", int64(b.addr))
+	w.intItem("size", int64(b.size))
+	w.intItem("requested_size", int64(b.requested))
 	w.nameItem("state", map[bool]string{false: "active_allocated", true: "active_pending_free"}[b.pending])
 	w.name("frames")
 	w.stack(s.stack)

@@ -48,8 +48,8 @@ func (w *writer) event(l *list, e snapshot.Event) {
 	}
 	switch walk.Of(e.Action) {
 	case walk.Begin:
-		if size := w.cover(address(e.Ptr), int64(e.Allocated), e.Stream); size > 0 {
-			w.memoryEvent(l, "segment_alloc", e, alloc.Bytes(size))
+		if size := w.cover(address(e.Ptr), e.Allocated, e.Stream); size > 0 {
+			w.memoryEvent(l, "segment_alloc", e, size)
 		}
 		w.memoryEvent(l, "alloc", e, e.Requested)
 	case walk.End:
@@ -106,24 +106,24 @@ func (w *writer) complete(l *list, e snapshot.Event) {
 // grow writes that memory came from the driver, if it is not there already.
 func (w *writer) grow(l *list, e snapshot.Event) {
 	addr := address(e.Ptr)
-	if w.open.at(addr) != nil {
+	if w.open.At(addr) != nil {
 		return
 	}
-	w.open.insert(span{addr: addr, size: int64(e.Allocated), pool: alloc.LargePool, stream: e.Stream})
+	w.open.Insert(walk.Span{Ptr: addr, Size: e.Allocated, Pool: alloc.LargePool, Stream: e.Stream})
 	w.memoryEvent(l, w.action("segment_alloc", "segment_map"), e, e.Allocated)
 }
 
 // shrink writes that memory went back to the driver.
 func (w *writer) shrink(l *list, e snapshot.Event) {
 	addr := address(e.Ptr)
-	s := w.open.at(addr)
-	if s == nil || s.own || s.addr != addr && !w.expandable {
+	s := w.open.At(addr)
+	if s == nil || s.Own || s.Ptr != addr && !w.expandable {
 		return
 	}
 	if w.expandable {
-		w.open.cut(addr, int64(e.Allocated))
+		w.open.Cut(addr, e.Allocated)
 	} else {
-		w.open.remove(addr)
+		w.open.Remove(addr)
 	}
 	w.memoryEvent(l, w.action("segment_free", "segment_unmap"), e, e.Allocated)
 }
@@ -139,26 +139,26 @@ func (w *writer) action(whole, piece string) string {
 
 // cover makes a segment for a buffer that is in none, and returns its size; 0
 // if the buffer is in one.
-func (w *writer) cover(addr, size int64, stream alloc.Stream) int64 {
-	if s := w.open.at(addr); s != nil {
-		s.users++
+func (w *writer) cover(addr alloc.Ptr, size alloc.Bytes, stream alloc.Stream) alloc.Bytes {
+	if s := w.open.At(addr); s != nil {
+		s.Users++
 		return 0
 	}
-	return w.open.insert(span{addr: addr, size: size, pool: alloc.LargePool, stream: stream, own: true, users: 1}).size
+	return w.open.Insert(walk.Span{Ptr: addr, Size: size, Pool: alloc.LargePool, Stream: stream, Own: true, Users: 1}).Size
 }
 
 // uncover removes the segment that cover made when its last buffer is freed.
 func (w *writer) uncover(l *list, e snapshot.Event) {
-	s := w.open.at(address(e.Ptr))
+	s := w.open.At(address(e.Ptr))
 	if s == nil { // registered memory in a segment of the cache, which is gone
 		w.memoryEvent(l, "segment_free", e, max(e.Allocated, 1))
 		return
 	}
-	if s.users--; s.own && s.users == 0 {
-		e.Ptr = alloc.Ptr(s.addr)
-		size := alloc.Bytes(s.size)
-		w.open.remove(s.addr)
-		w.memoryEvent(l, "segment_free", e, size)
+	if s.Users--; s.Own && s.Users == 0 {
+		gone := *s
+		w.open.Remove(gone.Ptr)
+		e.Ptr = gone.Ptr
+		w.memoryEvent(l, "segment_free", e, gone.Size)
 	}
 }
 
@@ -166,7 +166,7 @@ func (w *writer) memoryEvent(l *list, action string, e snapshot.Event, size allo
 	l.next()
 	w.beginDict()
 	w.nameItem("action", action)
-	w.intItem("addr", address(e.Ptr))
+	w.intItem("addr", int64(address(e.Ptr)))
 	w.eventRest(e.Time, size, e.Stream, e.Stack, category(e.Kind))
 	if action == "alloc" {
 		w.name("user_metadata")
@@ -205,7 +205,7 @@ func (w *writer) freeThen() alloc.Bytes {
 	if s.DriverTotal < 0 || s.Untracked() < 0 {
 		return 0
 	}
-	return max(0, s.DriverTotal-s.Untracked()-alloc.Bytes(w.open.bytes))
+	return max(0, s.DriverTotal-s.Untracked()-w.open.Bytes)
 }
 
 func (w *writer) eventRest(at time.Time, size alloc.Bytes, stream alloc.Stream, stack mem.Stack, category string) {

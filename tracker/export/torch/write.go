@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
@@ -73,9 +74,9 @@ func check(s *snapshot.Snapshot) error {
 type part struct {
 	record  *snapshot.Record
 	live    blocks
-	open    spans                    // the segments at the place in the history that is being written
-	pending map[int64]bool           // buffers of which a free was requested there, and not completed
-	freed   map[int64]snapshot.Event // frees that left memory pending there
+	open    walk.Spans                   // the segments at the place in the history that is being written
+	pending map[alloc.Ptr]bool           // buffers of which a free was requested there, and not completed
+	freed   map[alloc.Ptr]snapshot.Event // frees that left memory pending there
 	before
 
 	expandable bool // segments grow and shrink
@@ -89,7 +90,7 @@ func partsOf(r *snapshot.Record) ([]*part, error) {
 			return nil, err
 		}
 		p := &part{
-			record: r, pending: make(map[int64]bool), freed: make(map[int64]snapshot.Event),
+			record: r, pending: make(map[alloc.Ptr]bool), freed: make(map[alloc.Ptr]snapshot.Event),
 			expandable: slices.ContainsFunc(r.Snapshot.Segments, func(s alloc.Segment) bool { return s.Expandable }),
 		}
 		p.goBack()
@@ -176,7 +177,7 @@ func (w *writer) settings(s *snapshot.Snapshot) {
 
 // address keeps addresses below 2^53, above which JavaScript has no exact
 // integers. Those of GPUs are.
-func address(p alloc.Ptr) int64 { return int64(p & (1<<53 - 1)) }
+func address(p alloc.Ptr) alloc.Ptr { return p & (1<<53 - 1) }
 
 // stack writes the frames of a stack, once.
 func (w *writer) stack(s mem.Stack) {

@@ -3,7 +3,7 @@
 //
 // An event has one [Effect]. [Of] tells it, and [Change] by how much the [Levels] change. Who goes forwards needs
 // the levels before the first event: they are those at the end, less all changes. Who goes backwards
-// keeps a [Back].
+// keeps a [Back]. [Spans] are the segments at a place in either direction.
 //
 // It never reads a file, a snapshot or a clock: its user has the events.
 package walk

@@ -87,7 +87,7 @@ type rewind struct {
 	events     []tables.EventEntry
 	first      uint64
 	live       map[alloc.Ptr]was
-	reserved   spans
+	reserved   reserved
 	total      alloc.Bytes // of reserved, as the events have it
 	expandable bool
 }
@@ -121,16 +121,16 @@ func newRewind(r *snapshot.Record) *rewind {
 	s := r.Snapshot
 	events := kept(r)
 	w := &rewind{of: r, events: events, first: r.First(), total: s.Reserved, live: make(map[alloc.Ptr]was, len(s.Tables.Allocations))}
-	for _, segment := range s.Segments {
+	for i := range s.Segments {
+		segment := &s.Segments[i]
 		w.expandable = w.expandable || segment.Expandable
-		w.reserved.list = append(w.reserved.list, span{segment.Ptr, segment.Size, segment.Pool, segment.Stream, segment.Expandable, segment.Private})
+		w.reserved.enter(walk.SpanOf(segment), false)
 		for _, b := range segment.Blocks {
 			if b.State != alloc.Inactive {
 				w.live[b.Ptr] = was{allocated: b.Size, requested: b.Requested, stream: segment.Stream, pending: b.State == alloc.Pending}
 			}
 		}
 	}
-	slices.SortFunc(w.reserved.list, func(a, b span) int { return cmp.Compare(a.ptr, b.ptr) })
 	for _, a := range s.Tables.Allocations {
 		site := s.Tables.Sites[a.Site]
 		w.live[a.Ptr] = was{
@@ -144,23 +144,24 @@ func newRewind(r *snapshot.Record) *rewind {
 
 // undo takes an event back. What does not fit what came after it is skipped.
 func (w *rewind) undo(e *tables.EventEntry) {
-	switch e.Action {
-	case mem.Allocated, mem.Registered, mem.FreeFailed:
+	switch walk.Of(e.Action) {
+	case walk.Begin:
 		delete(w.live, e.Ptr)
-	case mem.Freed, mem.Unregistered:
+	case walk.End:
 		w.live[e.Ptr] = w.buffer(e)
-	case mem.FreeCompleted:
+	case walk.Complete:
 		w.live[e.Ptr] = was{allocated: e.Allocated, stream: tables.StreamOf(w.of.History.Tables.Streams, e.Stream), pending: true}
-	case mem.SegmentAllocated:
-		w.reserved.remove(e.Ptr, e.Allocated)
+	case walk.Grow:
+		w.reserved.leave(e.Ptr, e.Allocated)
 		w.total -= e.Allocated
-	case mem.SegmentFreed:
+	case walk.Shrink:
 		w.total += e.Allocated
 		pool := alloc.LargePool
 		if e.Allocated <= smallSegment && !w.expandable {
 			pool = alloc.SmallPool
 		}
-		w.reserved.add(span{e.Ptr, e.Allocated, pool, tables.StreamOf(w.of.History.Tables.Streams, e.Stream), w.expandable, ""})
+		stream := tables.StreamOf(w.of.History.Tables.Streams, e.Stream)
+		w.reserved.enter(walk.Span{Ptr: e.Ptr, Size: e.Allocated, Pool: pool, Stream: stream, Expandable: w.expandable}, true)
 	}
 }
 
@@ -216,7 +217,7 @@ func (w *rewind) result(event uint64) *snapshot.Snapshot {
 	slices.Sort(buffers)
 	head.Segments = w.segments(buffers)
 	tables := w.tables(&head, buffers)
-	if head.Reserved = max(0, w.total); len(s.Segments) == 0 && len(w.reserved.list) == 0 {
+	if head.Reserved = max(0, w.total); len(s.Segments) == 0 && w.reserved.Bytes == 0 {
 		head.Reserved = head.Allocated - head.Registered // there is no cache
 	}
 	return &snapshot.Snapshot{Head: head, Tables: tables}

@@ -1,0 +1,114 @@
+package rewind
+
+import (
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
+)
+
+// reserved are the segments at the place in the history. They are torn once an event does not fit them.
+type reserved struct {
+	walk.Spans
+	torn bool
+}
+
+// enter adds a span. One that is expandable becomes one with its neighbours, if join is set.
+func (r *reserved) enter(x walk.Span, join bool) {
+	if x.Size <= 0 || x.End() < x.Ptr || r.At(x.Ptr) != nil {
+		r.torn = true
+		return
+	}
+	if left := r.At(x.Ptr - 1); join && left != nil && joins(left, &x) {
+		x.Ptr, x.Size, x.Pool, x.Private = left.Ptr, left.Size+x.Size, left.Pool, left.Private
+		r.Remove(x.Ptr)
+	}
+	if right := r.At(x.End()); join && right != nil && right.Ptr == x.End() && joins(&x, right) {
+		x.Size, x.Pool = x.Size+right.Size, right.Pool
+		r.Remove(right.Ptr)
+	}
+	added := r.Insert(x)
+	r.torn = r.torn || added.Size < x.Size
+}
+
+func joins(a, b *walk.Span) bool {
+	return a.End() == b.Ptr && a.Expandable && b.Expandable && a.Stream == b.Stream
+}
+
+// leave takes addresses out, which lie in one span.
+func (r *reserved) leave(p alloc.Ptr, n alloc.Bytes) {
+	whole := r.At(p)
+	if whole == nil || n <= 0 || alloc.Bytes(whole.End()-p) < n {
+		r.torn = true
+		return
+	}
+	r.torn = r.torn || n < whole.Size && !whole.Expandable
+	r.Cut(p, n)
+}
+
+// segments tiles the spans with the live blocks, whose addresses are sorted; nil if they
+// do not fit.
+func (w *rewind) segments(live []alloc.Ptr) []alloc.Segment {
+	if w.reserved.torn {
+		return nil
+	}
+	out := []alloc.Segment{}
+	for s := range w.reserved.All {
+		for len(live) > 0 && live[0] < s.Ptr {
+			if !w.live[live[0]].foreign {
+				return nil
+			}
+			live = live[1:]
+		}
+		n, _ := slices.BinarySearch(live, s.End())
+		blocks := w.tile(s, live[:n])
+		live = live[n:]
+		segment := alloc.Segment{Ptr: s.Ptr, Size: s.Size, Pool: s.Pool, Stream: s.Stream, Expandable: s.Expandable, Private: s.Private, Blocks: blocks}
+		if segment.Check() != nil {
+			return nil
+		}
+		out = append(out, segment)
+	}
+	for _, p := range live {
+		if len(out) > 0 && !w.live[p].foreign {
+			return nil
+		}
+	}
+	return out
+}
+
+// tile returns the blocks of a span: those that are live, and the free ones between them.
+func (w *rewind) tile(s *walk.Span, live []alloc.Ptr) []alloc.Block {
+	const keeps = 1 * alloc.MiB // so much stays with a large block
+	blocks := make([]alloc.Block, 0, 2*len(live)+1)
+	at := s.Ptr
+	hole := func(to alloc.Ptr) {
+		size := alloc.Bytes(to - at)
+		switch last := len(blocks) - 1; {
+		case size <= 0:
+		case size <= keeps && s.Pool == alloc.LargePool && !s.Expandable && last >= 0 && blocks[last].State != alloc.Inactive:
+			blocks[last].Size += size
+			if b := w.live[blocks[last].Ptr]; b.tensor != nil {
+				b.allocated += size
+				w.live[blocks[last].Ptr] = b
+			}
+		default:
+			blocks = append(blocks, alloc.Block{Ptr: at, Size: size, State: alloc.Inactive})
+		}
+	}
+	for _, p := range live {
+		b := w.live[p]
+		if b.foreign {
+			continue
+		}
+		hole(p)
+		state := alloc.Allocated
+		if b.pending {
+			state = alloc.Pending
+		}
+		blocks = append(blocks, alloc.Block{Ptr: p, Size: b.allocated, Requested: b.requested, State: state})
+		at = p + alloc.Ptr(b.allocated)
+	}
+	hole(s.End())
+	return blocks
+}
