@@ -1,12 +1,11 @@
 package replay
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
@@ -31,7 +30,11 @@ func compile(r *snapshot.Record) (*program, error) {
 		frees:   make(map[alloc.Ptr]int),
 		arenas:  make(map[arena]uint16),
 	}
-	c.findPrivate()
+	for i := range r.Snapshot.Segments {
+		if s := walk.SpanOf(&r.Snapshot.Segments[i]); s.Private != "" && c.private.At(s.Ptr) == nil {
+			c.private.Insert(s)
+		}
+	}
 	c.begin()
 	for e := range r.Events() {
 		c.event(&e)
@@ -43,10 +46,12 @@ func compile(r *snapshot.Record) (*program, error) {
 // compiler goes through the events of a program.
 type compiler struct {
 	*program
-	open     map[alloc.Ptr]int32 // the live buffer at an address
-	frees    map[alloc.Ptr]int   // the op of the latest free at an address
-	arenas   map[arena]uint16
-	private  []alloc.Segment // at the end, by address
+	open   map[alloc.Ptr]int32 // the live buffer at an address
+	frees  map[alloc.Ptr]int   // the op of the latest free at an address
+	arenas map[arena]uint16
+	// private are the segments of private pools at the end. Events do not name their pools, but a pool keeps its
+	// segments, so that the address tells which it is.
+	private  walk.Spans
 	emptying emptying
 	tells    bool   // the history has the retries: it is of a tracker with a cache
 	retrying bool   // the cache gives segments back for a request that the driver refused
@@ -74,29 +79,10 @@ func (c *compiler) arena(a arena) uint16 {
 
 func arenaOf(s alloc.Segment) arena { return arena{s.Stream, s.Private} }
 
-// findPrivate finds the segments of private pools. Events do not name their pools, but a pool keeps its
-// segments, so that the address tells which it is.
-func (c *compiler) findPrivate() {
-	for _, s := range c.record.Snapshot.Segments {
-		if s.Private != "" {
-			c.private = append(c.private, s)
-		}
-	}
-	slices.SortFunc(c.private, func(x, y alloc.Segment) int { return cmp.Compare(x.Ptr, y.Ptr) })
-}
-
 // arenaAt returns the arena of a buffer.
 func (c *compiler) arenaAt(p alloc.Ptr, stream alloc.Stream) uint16 {
-	after, _ := slices.BinarySearchFunc(c.private, p, func(s alloc.Segment, p alloc.Ptr) int {
-		if s.Ptr <= p {
-			return -1
-		}
-		return 1
-	})
-	if after > 0 {
-		if s := c.private[after-1]; p < s.Ptr+alloc.Ptr(s.Size) {
-			return c.arena(arenaOf(s))
-		}
+	if s := c.private.At(p); s != nil {
+		return c.arena(arena{s.Stream, s.Private})
 	}
 	return c.arena(arena{stream: stream})
 }
