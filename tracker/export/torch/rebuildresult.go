@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -89,11 +90,8 @@ func (r *rebuilder) countsAt(entries int) []int64 {
 
 // change is what an event adds to the live buffers.
 func change(e tables.EventEntry) mem.Tally {
-	switch e.Action {
-	case mem.Allocated:
-		return e.Tensor.Tally(1)
-	case mem.Freed:
-		return mem.Tally{}.Sub(e.Tensor.Tally(1))
+	if sign := walk.Of(e.Action).Sign(); sign != 0 {
+		return e.Tensor.Tally(sign)
 	}
 	return mem.Tally{}
 }
@@ -147,12 +145,7 @@ func (r *rebuilder) outOfMemory() *snapshot.OOM {
 	}
 	o.Reserved = r.head.Reserved
 	for _, e := range r.entries[r.oomAt:] {
-		switch e.Action {
-		case mem.SegmentFreed:
-			o.Reserved += e.Allocated
-		case mem.SegmentAllocated:
-			o.Reserved -= e.Allocated
-		}
+		o.Reserved -= walk.Change(e.Action, alloc.DeviceMemory, 0, e.Allocated).Reserved
 	}
 	sums := make(map[mem.Frame]mem.Tally)
 	for i, n := range r.countsAt(r.oomAt) {
