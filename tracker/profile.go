@@ -6,6 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -134,7 +135,7 @@ func (s *Section) Data() snapshot.SectionData {
 		Start: s.tracker.start.Add(s.from.at), Time: m.to.at - s.from.at, CPUTime: -1, DeviceTime: -1,
 		GPU:       snapshot.MemoryUse{Before: s.from.gpu, Used: m.to.gpu, Peak: m.peak.gpu},
 		RSS:       residentUse(s.from.host, m.to.host, m.peak.host),
-		Heap:      snapshot.MemoryUse{Before: s.from.host.heap, Used: m.to.host.heap, Peak: -1},
+		Heap:      snapshot.MemoryUse{Before: s.from.host.Heap, Used: m.to.host.Heap, Peak: -1},
 		Allocated: m.own.allocated, Freed: m.own.freed, OwnPeak: m.own.peak,
 	}
 	if s.from.cpu >= 0 && m.to.cpu >= 0 {
@@ -149,7 +150,7 @@ func (s *Section) Data() snapshot.SectionData {
 // soFar measures an open section.
 func (s *Section) soFar() measures {
 	t := s.tracker
-	now := moment{cpu: t.sections.host.cpu(), host: t.sections.host.read()}
+	now := moment{cpu: t.sections.host.CPU(), host: t.sections.host.Read()}
 	now.at = t.now()
 	t.lockSections()
 	defer t.unlockSections()
@@ -162,16 +163,16 @@ func (s *Section) soFar() measures {
 
 // residentUse is the use between two readings. mark is the section's own high-water mark. Without it the
 // process's mark is the section's peak if it rose meanwhile, and otherwise an upper bound of it.
-func residentUse(from, to hostMemory, mark alloc.Bytes) snapshot.MemoryUse {
-	use := snapshot.MemoryUse{Before: from.resident, Used: to.resident, Peak: -1}
+func residentUse(from, to host.Memory, mark alloc.Bytes) snapshot.MemoryUse {
+	use := snapshot.MemoryUse{Before: from.Resident, Used: to.Resident, Peak: -1}
 	switch {
-	case mark > 0 && to.resident >= 0:
-		use.Peak = max(mark, from.resident, to.resident)
-	case from.peak < 0 || to.peak < 0:
-	case to.peak > from.peak:
-		use.Peak = to.peak
+	case mark > 0 && to.Resident >= 0:
+		use.Peak = max(mark, from.Resident, to.Resident)
+	case from.Peak < 0 || to.Peak < 0:
+	case to.Peak > from.Peak:
+		use.Peak = to.Peak
 	default:
-		use.Peak, use.PeakAtMost = from.peak, true // the kernel's figure may fall a little
+		use.Peak, use.PeakAtMost = from.Peak, true // the kernel's figure may fall a little
 	}
 	return use
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -88,9 +89,9 @@ func (t *MemTracker) beginSection(stack tables.StackID, parent *Section, name st
 	if t.sections.config.GCBefore {
 		runtime.GC()
 	}
-	s.from.host = t.sections.host.read()
+	s.from.host = t.sections.host.Read()
 	s.device.start(t.sections.timer)
-	s.from.cpu = t.sections.host.cpu()
+	s.from.cpu = t.sections.host.CPU()
 	s.from.at = t.now()
 
 	t.lockSections()
@@ -151,12 +152,12 @@ func (s *Section) End() {
 		}
 		return
 	}
-	to := moment{at: t.now(), cpu: t.sections.host.cpu()}
+	to := moment{at: t.now(), cpu: t.sections.host.CPU()}
 	s.device.stop()
 	if t.sections.config.GCBefore {
 		runtime.GC()
 	}
-	to.host = t.sections.host.read()
+	to.host = t.sections.host.Read()
 	here, now := callstack.Goroutine(), t.now()
 
 	t.lockSections()
@@ -235,7 +236,7 @@ func (t *MemTracker) readDeviceTimes(limit int) {
 // forceSection ends a section whose End may never come. The caller holds the lock.
 func (t *MemTracker) forceSection(in *section, now time.Duration, why string) {
 	in.device.abandoned = in.claimed.CompareAndSwap(false, true)
-	t.sections.finish(in, moment{now, -1, t.ledger.Current.Bytes, unknownHost}, 0, why)
+	t.sections.finish(in, moment{now, -1, t.ledger.Current.Bytes, host.Unknown}, 0, why)
 	if in.device.abandoned {
 		t.sections.queueTime(in)
 	}
@@ -257,7 +258,7 @@ func (t *MemTracker) lockSections() {
 	mark := alloc.Bytes(0)
 	if s.config.ResetHostPeak {
 		s.hostMark.Lock()
-		mark = s.host.proc.resetPeak()
+		mark = s.host.ResetPeak()
 	}
 	t.mu.Lock()
 	s.hostPeaks.raise(mark)

@@ -5,12 +5,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -63,8 +63,8 @@ func TestSumsStopAtTheirBounds(t *testing.T) {
 	var p pathStats
 	for range 2 {
 		s := &section{
-			from:  moment{host: hostMemory{0, &hostDetail{}}},
-			final: measures{own: own, to: moment{at: math.MaxInt64, cpu: math.MaxInt64, host: hostMemory{math.MaxInt64, &hostDetail{heap: math.MaxInt64}}}},
+			from:  moment{host: host.Memory{Detail: &host.Detail{}}},
+			final: measures{own: own, to: moment{at: math.MaxInt64, cpu: math.MaxInt64, host: host.Memory{Resident: math.MaxInt64, Detail: &host.Detail{Heap: math.MaxInt64}}}},
 		}
 		p.add(s)
 		p.addDeviceTime(math.MaxInt64)
@@ -75,18 +75,4 @@ func TestSumsStopAtTheirBounds(t *testing.T) {
 		assert.Equal(t, int64(math.MaxInt64), sum)
 	}
 	assert.Equal(t, mem.Tally{Count: -2, Bytes: math.MinInt64}, mem.Tally{Count: -1, Bytes: -huge}.Add(mem.Tally{Count: -1, Bytes: -huge - 1}))
-}
-
-func TestReadingsOfTheResidentSetAreShared(t *testing.T) {
-	var r recent
-	reads := alloc.Bytes(0)
-	read := func() alloc.Bytes { reads++; return reads }
-	now := time.Now()
-	assert.Equal(t, alloc.Bytes(1), r.read(now, read))
-	assert.Equal(t, alloc.Bytes(1), r.read(now.Add(maxAge), read))
-	assert.Equal(t, alloc.Bytes(2), r.read(now.Add(maxAge+1), read))
-	r.mu.Lock()
-	assert.Equal(t, alloc.Bytes(3), r.read(now.Add(maxAge+1), read), "nobody waits")
-	r.mu.Unlock()
-	assert.Equal(t, alloc.Bytes(2), r.read(now.Add(maxAge+2), read))
 }

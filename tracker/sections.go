@@ -8,6 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
 )
 
 // sections are the open sections, and what the closed ones came to. The tracker's mutex guards the fields
@@ -15,7 +16,7 @@ import (
 type sections struct {
 	config SectionConfig
 	timer  ability.Timer // nil if the device is none, or is not to be asked
-	host   hostMeter
+	host   host.Meter
 	open   atomic.Int32 // written under the mutex; while it is 0, nobody looks for the goroutine's section
 
 	toldMany, toldDeep atomic.Bool // see warnSections
@@ -42,7 +43,7 @@ const (
 func (s *sections) init(cfg SectionConfig, device alloc.Device) {
 	s.config = cfg
 	s.config.ResetHostPeak = cfg.ResetHostPeak && !cfg.NoHost
-	s.host.init(cfg)
+	s.host.Init(cfg.NoHost, cfg.HostDetail || cfg.GCBefore || cfg.ResetHostPeak)
 	if !cfg.NoDeviceTime {
 		s.timer, _ = alloc.As[ability.Timer](device)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/saturate"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -45,7 +46,7 @@ type moment struct {
 	at   time.Duration // since the tracker's start
 	cpu  time.Duration // of the process; -1 if it is not known
 	gpu  alloc.Bytes   // requested bytes of the live buffers
-	host hostMemory
+	host host.Memory
 }
 
 // high is the highest levels of a stretch of time.
@@ -144,7 +145,7 @@ func (s *section) pass(path, why string) {
 		path = "other"
 	}
 	s.path, s.done = path, true
-	s.from.cpu, s.from.gpu, s.from.host = -1, -1, unknownHost
+	s.from.cpu, s.from.gpu, s.from.host = -1, -1, host.Unknown
 	s.final = measures{to: s.from, peak: high{gpu: -1}, incomplete: why}
 	s.device.abandoned = true
 	s.claimed.Store(true)
@@ -179,8 +180,8 @@ func (p *pathStats) add(s *section) {
 	p.freed = p.freed.Add(m.own.freed)
 	p.peak = max(p.peak, m.peak.gpu)
 	p.ownPeak = max(p.ownPeak, m.own.peak)
-	p.rss = saturate.Add(p.rss, consumed(s.from.host.resident, m.to.host.resident))
-	p.heap = saturate.Add(p.heap, consumed(s.from.host.heap, m.to.host.heap))
+	p.rss = saturate.Add(p.rss, consumed(s.from.host.Resident, m.to.host.Resident))
+	p.heap = saturate.Add(p.heap, consumed(s.from.host.Heap, m.to.host.Heap))
 	if s.layer != nil {
 		p.layer = s.layer
 	}

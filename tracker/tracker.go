@@ -14,6 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/report"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
@@ -39,7 +40,7 @@ func New(cfg Config) (*MemTracker, error) {
 		name:    text.Line(fmt.Sprintf("%s %d", device.Name(), device.Ordinal())),
 		gc:      cfg.GCOnClearCache,
 		lost:    cfg.Lost,
-		origin:  fillOrigin(cfg.Origin),
+		origin:  host.Origin(cfg.Origin),
 		clock:   cfg.Clock,
 		start:   time.Now(),
 		stacks:  ledger.NewStacks(cfg.StackDepth, cfg.MaxStacks, cfg.Libraries),
@@ -232,7 +233,7 @@ func (t *MemTracker) Close() error {
 	for _, d := range timing {
 		d.read()
 	}
-	t.sections.host.proc.close()
+	t.sections.host.Close()
 	t.dumps.stopAll()
 	t.recent.close()
 	t.delist()

@@ -1,6 +1,6 @@
 //go:build !unix && !windows
 
-package tracker
+package host
 
 import "time"
 

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package tracker
+package host
 
 import "github.com/gpumemtrack/gpumemtrack/alloc"
 
@@ -11,5 +11,5 @@ type proc struct{}
 func (proc) init()                                    {}
 func (proc) resident() alloc.Bytes                    { return -1 }
 func (proc) residentAndPeak() (now, peak alloc.Bytes) { return -1, -1 }
-func (proc) resetPeak() alloc.Bytes                   { return 0 }
+func (proc) resetPeak(string) alloc.Bytes             { return 0 }
 func (proc) close()                                   {}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package tracker
+package host
 
 import (
 	"syscall"

@@ -1,4 +1,4 @@
-package tracker
+package host
 
 import (
 	"bytes"
@@ -12,11 +12,10 @@ import (
 // proc is what the kernel tells of this process.
 type proc struct {
 	statm, status procFile
-	clearRefs     string
 }
 
 func (p *proc) init() {
-	p.statm.path, p.status.path, p.clearRefs = "/proc/self/statm", "/proc/self/status", "/proc/self/clear_refs"
+	p.statm.path, p.status.path = "/proc/self/statm", "/proc/self/status"
 }
 
 // resident reads the resident set from proc_pid_statm(5); -1 is unknown.
@@ -55,9 +54,9 @@ func inUnits(number []byte, unit alloc.Bytes) alloc.Bytes {
 
 // resetPeak returns the high-water mark and sets it back to the present level
 // (proc_pid_clear_refs(5), value 5). It returns 0 if it cannot.
-func (p *proc) resetPeak() alloc.Bytes {
+func (p *proc) resetPeak(clearRefs string) alloc.Bytes {
 	_, peak := p.residentAndPeak()
-	if peak < 0 || os.WriteFile(p.clearRefs, []byte("5"), 0) != nil {
+	if peak < 0 || os.WriteFile(clearRefs, []byte("5"), 0) != nil {
 		return 0
 	}
 	return peak
