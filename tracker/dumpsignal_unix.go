@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/dumps"
 )
 
 // DumpOnSignal makes the process write a DumpFile to the directory when it receives SIGUSR1,
@@ -55,7 +57,7 @@ func (t *MemTracker) dumpFor(s os.Signal, dir string, done chan struct{}) {
 	t.dumps.mu.Lock()
 	_, wanted := t.dumps.signals[done]
 	if wanted && err == nil {
-		path, err = t.dumps.write(dir, d)
+		path, err = dumps.Write(dir, d, t.dumps.max, t.dumps.maxBytes)
 	}
 	t.dumps.mu.Unlock()
 	switch {

@@ -49,7 +49,7 @@ type MemTracker struct {
 	growth  *tables.Follower // marking guards it
 
 	failing failing
-	dumps   dumps
+	dumps   dumping
 
 	// mu is the cache's own lock if there is a cache, so that both change in one
 	// step. No code of others is called while it is held, not even the clock.

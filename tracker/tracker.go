@@ -50,7 +50,7 @@ func New(cfg Config) (*MemTracker, error) {
 		recent:  recentMarks{max: max(0, cmp.Or(cfg.MaxMarks, defaultMaxMarks))},
 		growth:  tables.NewFollower(cmp.Or(cfg.Warmup, defaultWarmup)),
 		failing: failing{dir: cfg.OOMDir, others: cfg.OtherProcesses},
-		dumps: dumps{
+		dumps: dumping{
 			max:      cmp.Or(max(0, cfg.MaxDumps), defaultMaxDumps),
 			maxBytes: cmp.Or(max(0, cfg.MaxDumpBytes), defaultMaxDumpBytes),
 		},

@@ -1,0 +1,156 @@
+// Package dumps keeps a directory of dumps: each is a file that appears when it is whole, and the oldest
+// ones of this process go. It never deletes what another process has written, except what that
+// process was killed at.
+package dumps
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/shrink"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// dumpFiles counts those of the process, whose names must differ.
+var dumpFiles atomic.Int64
+
+// Write writes as much of a dump as the limit allows to a new file in the directory, which it creates if
+// it is missing, and returns the file's path. Then it deletes all but the newest of this process's dumps
+// there, as many as are to be kept.
+func Write(dir string, dump *snapshot.Record, keep int, limit alloc.Bytes) (path string, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("write dump: %w", err)
+	}
+	deleteAbandoned(dir)
+	name := dumpName(dump.Time, processName(), dumpFiles.Add(1))
+	path = filepath.Join(dir, name)
+	if err := createDump(path, dump, limit); err != nil {
+		return "", err
+	}
+	return path, deleteOldDumps(dir, name, keep)
+}
+
+// createDump writes as much of the dump as the limit allows to a new file. It has
+// another name first, so that there is never a part of one.
+func createDump(path string, d *snapshot.Record, limit alloc.Bytes) (err error) {
+	f, err := createTemp(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("write dump: %w", err)
+	}
+	defer f.unlock()
+	err = errors.Join(writeWithin(f.File, d, limit), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// writeWithin writes the dump to an empty file with all the detail that the limit
+// allows.
+func writeWithin(f *os.File, d *snapshot.Record, limit alloc.Bytes) error {
+	for {
+		if shrink.Size(d) <= limit {
+			err := d.WriteJSON(&limitedFile{f, limit})
+			if !errors.Is(err, errTooLarge) {
+				return err
+			}
+			if _, err = f.Seek(0, io.SeekStart); err == nil {
+				err = f.Truncate(0)
+			}
+			if err != nil {
+				return fmt.Errorf("write dump: %w", err)
+			}
+		}
+		if !shrink.Once(d) {
+			return fmt.Errorf("write dump: without any detail it takes more than the %v that it may: see Config.MaxDumpBytes", limit)
+		}
+	}
+}
+
+var errTooLarge = errors.New("larger than a dump may be")
+
+// limitedFile is a file that takes no more than so many bytes.
+type limitedFile struct {
+	file *os.File
+	left alloc.Bytes
+}
+
+func (l *limitedFile) Write(b []byte) (int, error) {
+	if alloc.Bytes(len(b)) > l.left {
+		return 0, errTooLarge
+	}
+	l.left -= alloc.Bytes(len(b))
+	return l.file.Write(b)
+}
+
+// dumpTime begins the names of dumps, so that their order is that of time.
+const dumpTime = "20060102T150405.000000"
+
+// dumpName names the n-th dump of a process.
+func dumpName(at time.Time, process string, n int64) string {
+	return fmt.Sprintf("gpumemtrack-%s-%s-%06d.dump.json", at.UTC().Format(dumpTime), process, n)
+}
+
+// isDumpOf reports whether dumpName gave that name to a dump of the process.
+func isDumpOf(name, process string) bool {
+	name, ok := strings.CutPrefix(name, "gpumemtrack-")
+	if !ok || len(name) < len(dumpTime) {
+		return false
+	}
+	number, ok := strings.CutPrefix(name[len(dumpTime):], "-"+process+"-")
+	number, suffix := strings.CutSuffix(number, ".dump.json")
+	return ok && suffix && !strings.Contains(number, "-")
+}
+
+// processName tells this process from others that write to the directory, which
+// machines may share.
+func processName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = ""
+	}
+	host = strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '.') {
+			return r
+		}
+		return '_'
+	}, host)
+	return fmt.Sprintf("%s-%d", cmp.Or(host[:min(len(host), 64)], "host"), os.Getpid())
+}
+
+// deleteOldDumps leaves the one just written and, up to the number to keep, the
+// newest others that this process wrote to the directory, by their names.
+func deleteOldDumps(dir, written string, keep int) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("delete old dumps: %w", err)
+	}
+	process := processName()
+	var names []string
+	for _, e := range entries { // in the order of their names
+		if e.Name() != written && isDumpOf(e.Name(), process) {
+			names = append(names, e.Name())
+		}
+	}
+	var errs []error
+	for _, name := range names[:max(0, len(names)-(keep-1))] {
+		if err := os.Remove(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err) // another tracker of the process deletes too
+		}
+	}
+	return errors.Join(errs...)
+}
