@@ -78,7 +78,7 @@ func ExampleMemTracker_Snapshot() {
 
 	before := tr.Snapshot()
 	tr.Alloc(alloc.Shape{1024, 1024}, alloc.BFloat16, tracker.Activation)
-	for change := range tr.Snapshot().Sub(before).Changes() {
+	for _, change := range tr.Snapshot().Sub(before) {
 		fmt.Println(change.Count, change.Shape, change.DType, change.Bytes, "at", change.Sites[0].Frame)
 	}
 	// Output:

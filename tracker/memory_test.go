@@ -110,7 +110,7 @@ func TestSnapshotsKeepTheKindOfMemory(t *testing.T) {
 	for a := range read.Allocations() {
 		assert.Equal(t, want[a.Ptr], a.Memory)
 	}
-	assert.True(t, read.Sub(s).IsZero())
+	assert.Empty(t, read.Sub(s))
 
 	older, err := snapshot.Read(strings.NewReader(strings.ReplaceAll(string(text), `"memory":"device"`, `"older":1`)))
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestSnapshotsKeepTheKindOfMemory(t *testing.T) {
 			assert.Equal(t, alloc.UnknownMemory, a.Memory)
 		}
 	}
-	assert.True(t, older.Sub(s).IsZero(), "what is not told is taken for the device's")
+	assert.Empty(t, older.Sub(s), "what is not told is taken for the device's")
 	_, err = snapshot.Read(strings.NewReader(strings.ReplaceAll(string(text), `"memory":"device"`, `"memory":"moon"`)))
 	assert.ErrorContains(t, err, "moon")
 }

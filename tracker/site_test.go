@@ -72,7 +72,7 @@ func TestSitesTellTheirSection(t *testing.T) {
 	assert.Equal(t, slices.Collect(s.Sites()), slices.Collect(read.Sites()))
 	assert.Equal(t, slices.Collect(s.Allocations()), slices.Collect(read.Allocations()))
 
-	assert.Equal(t, 1, tr.Track().Delta.Len(), "sections do not split a group")
+	assert.Equal(t, 1, len(tr.Track().Delta), "sections do not split a group")
 }
 
 // TestShapesLongGoneTellTheirSection: what is summed up keeps it.

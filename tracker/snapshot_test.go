@@ -49,7 +49,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	assert.Equal(t, want.Total, got.Total)
 	assert.Equal(t, want.Cache, got.Cache)
 	assert.Equal(t, want.Segments, got.Segments)
-	assert.True(t, want.Sub(got).IsZero())
+	assert.Empty(t, want.Sub(got))
 
 	again, err := json.Marshal(got)
 	require.NoError(t, err)
@@ -82,11 +82,11 @@ func TestGroupsAndChangesPrintAsReportsDo(t *testing.T) {
 	tr, _ := open(t, tracker.Config{})
 	take(t, tr, tracker.Parameter, 3)
 	delta := tr.Track().Delta
-	require.Equal(t, 1, delta.Len())
+	require.Equal(t, 1, len(delta))
 	row := "+ | 1 * (3,) | 12 B | Parameter | float32 | helpers_test.go:68 tracker_test.take"
 	_, table, _ := strings.Cut(delta.String(), "\n")
 	assert.Equal(t, row, regexp.MustCompile(" +").ReplaceAllString(table, " "))
-	for c := range delta.Changes() {
+	for _, c := range delta {
 		assert.Equal(t, row, c.String())
 	}
 	for g := range tr.Snapshot().Groups() {
@@ -107,7 +107,7 @@ func TestDeltaRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"schema": "gpumemtrack.delta", "version": 1, "changes": []}`, string(text))
 	require.NoError(t, json.Unmarshal(text, &got))
-	assert.True(t, got.IsZero())
+	assert.Empty(t, got)
 }
 
 func TestReadSnapshotSaysWhatIsWrong(t *testing.T) {

@@ -60,14 +60,14 @@ func (t *MemTracker) mark(caller tables.StackID) (m *snapshot.Mark, queued *repo
 
 	t.marks = m.Seq
 	changes := t.changes()
-	b := snapshot.NewDeltaBuilder(len(changes))
+	b := tables.NewSums(len(changes))
 	for _, c := range changes {
 		g, site := c.Group, t.stacks.Frame(c.Line)
 		b.Add(&g.Tensor, site, g.Tally(c.Count))
 		t.growth.Note(site, g.Tally(c.Count))
 	}
 	t.growth.Mark(m.Seq, now)
-	m.Delta = b.Delta()
+	m.Delta = snapshot.NewDelta(&b)
 	t.recent.add(m)
 	return m, t.report.Add(m), true
 }

@@ -164,7 +164,7 @@ func (s *Source) Track() *snapshot.Mark {
 	now := s.now()
 	s.marks++
 	m := &snapshot.Mark{Seq: s.marks, Time: now, Levels: s.levels(used, total)}
-	b := snapshot.NewDeltaBuilder(len(s.ledger.changed))
+	b := tables.NewSums(len(s.ledger.changed))
 	for its := range s.ledger.changed {
 		change := its.tensor.Tally(its.live - its.marked)
 		its.marked = its.live
@@ -175,7 +175,7 @@ func (s *Source) Track() *snapshot.Mark {
 		}
 	}
 	clear(s.ledger.changed)
-	m.Delta = b.Delta()
+	m.Delta = snapshot.NewDelta(&b)
 	s.growth.Mark(m.Seq, now.Sub(s.start))
 	s.ledger.events.add(tables.EventEntry{Since: now.Sub(s.start), Action: mem.Marked, Allocated: alloc.Bytes(m.Seq)})
 	if len(s.recent) == maxMarks {

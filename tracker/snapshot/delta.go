@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -13,11 +12,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// Delta is a signed difference of two live tables, group by group. The zero Delta is empty. A
-// Delta does not change; any goroutine may read it.
-type Delta struct {
-	changes []Change
-}
+// Delta is a signed difference of two live tables: the groups that changed, increases first, then decreases, each by
+// size, then by shape, dtype and kind. Equal programs give equal texts. It is shared: do not write to it.
+type Delta []Change
 
 // Group is what buffers have in common that a report counts together.
 type Group struct {
@@ -36,20 +33,10 @@ type Change struct {
 	Sites []mem.SiteTally `json:"sites"`
 }
 
-// Changes iterates over the groups that changed: increases first, then decreases, each by
-// size, then by shape, dtype and kind. Equal programs give equal texts.
-func (d Delta) Changes() iter.Seq[Change] { return slices.Values(d.changes) }
-
-// Len returns the number of groups that changed.
-func (d Delta) Len() int { return len(d.changes) }
-
-// IsZero reports whether nothing changed.
-func (d Delta) IsZero() bool { return len(d.changes) == 0 }
-
 // Sum returns the change of all groups in device memory together.
 func (d Delta) Sum() mem.Tally {
 	var sum mem.Tally
-	for _, c := range d.changes {
+	for _, c := range d {
 		if !c.Memory.OnHost() {
 			sum = sum.Add(c.Tally)
 		}
@@ -59,98 +46,27 @@ func (d Delta) Sum() mem.Tally {
 
 // Add returns the sum of both differences.
 func (d Delta) Add(e Delta) Delta {
-	b := NewDeltaBuilder(len(d.changes) + len(e.changes))
-	for _, changes := range [][]Change{d.changes, e.changes} {
+	b := tables.NewSums(len(d) + len(e))
+	for _, changes := range []Delta{d, e} {
 		for _, c := range changes {
 			for _, s := range c.Sites {
 				b.Add(&tables.Tensor{Kind: c.Kind, DType: c.DType, Memory: c.Memory, Shape: c.Shape}, s.Frame, s.Tally)
 			}
 		}
 	}
-	return b.Delta()
+	return NewDelta(&b)
 }
 
-// DeltaBuilder sums up changes by group and, within a group, by line of code.
-type DeltaBuilder struct {
-	changes []Change
-	index   map[string]int // by group identity
-	key     []byte
-	sites   []mem.SiteTally    // room for the first one of each change
-	lines   map[changeLine]int // the index of a line of code in a change that has many
-}
-
-// changeLine is a line of code in one of the changes.
-type changeLine struct {
-	change int
-	mem.Frame
-}
-
-// fewLines are found faster one by one than in a map.
-const fewLines = 8
-
-// NewDeltaBuilder returns a builder with room for n changes.
-func NewDeltaBuilder(n int) DeltaBuilder {
-	return DeltaBuilder{
-		changes: make([]Change, 0, n),
-		index:   make(map[string]int, n),
-		sites:   make([]mem.SiteTally, n),
+// NewDelta returns the sums of a source, in order. Groups and lines whose sum is zero are left out.
+func NewDelta(sums *tables.Sums) Delta {
+	groups := slices.DeleteFunc(sums.Groups, func(g tables.GroupSum) bool { return g.Tally.IsZero() })
+	if len(groups) == 0 {
+		return nil
 	}
-}
-
-// Add adds t to the change of the group of x, at the line site. It keeps the shape of x, and
-// ignores x.Each. Memory of an unknown kind counts as device memory, so that a file of an
-// earlier version can be compared.
-func (b *DeltaBuilder) Add(x *tables.Tensor, site mem.Frame, t mem.Tally) {
-	b.key = x.AppendKeyIn(b.key[:0], cmp.Or(x.Memory, alloc.DeviceMemory))
-	i, ok := b.index[string(b.key)]
-	if !ok {
-		i = len(b.changes)
-		b.index[string(b.key)] = i
-		b.changes = append(b.changes, Change{Group: Group{x.Kind, x.DType, x.Shape, x.Memory}})
-		if i < len(b.sites) {
-			b.changes[i].Sites = b.sites[i : i : i+1]
-		}
-	}
-	c := &b.changes[i]
-	c.Tally = c.Tally.Add(t)
-	if at := b.line(i, site); at >= 0 {
-		c.Sites[at].Tally = c.Sites[at].Tally.Add(t)
-		return
-	}
-	c.Sites = append(c.Sites, mem.SiteTally{Frame: site, Tally: t})
-	switch n := len(c.Sites); {
-	case n == fewLines+1:
-		if b.lines == nil {
-			b.lines = make(map[changeLine]int)
-		}
-		for at, s := range c.Sites {
-			b.lines[changeLine{i, s.Frame}] = at
-		}
-	case n > fewLines:
-		b.lines[changeLine{i, site}] = n - 1
-	}
-}
-
-// line returns the index of a line of code in a change, or -1.
-func (b *DeltaBuilder) line(change int, site mem.Frame) int {
-	sites := b.changes[change].Sites
-	if len(sites) <= fewLines {
-		return slices.IndexFunc(sites, func(s mem.SiteTally) bool { return s.Frame == site })
-	}
-	if at, ok := b.lines[changeLine{change, site}]; ok {
-		return at
-	}
-	return -1
-}
-
-// Delta returns the sums, in order. Groups and lines whose sum is zero are left out.
-func (b *DeltaBuilder) Delta() Delta {
-	changes := slices.DeleteFunc(b.changes, func(c Change) bool { return c.Tally.IsZero() })
-	if len(changes) == 0 {
-		return Delta{}
-	}
-	for i := range changes {
+	changes := make(Delta, len(groups))
+	for i := range groups {
 		c := &changes[i]
+		*c = Change{groupOf(&groups[i].Tensor), groups[i].Tally, groups[i].Sites}
 		c.Sites = slices.DeleteFunc(c.Sites, func(s mem.SiteTally) bool { return s.Tally.IsZero() })
 		slices.SortFunc(c.Sites, func(x, y mem.SiteTally) int {
 			return cmp.Or(compareTally(c.Count < 0, x.Tally, y.Tally), x.Frame.Compare(y.Frame))
@@ -161,7 +77,7 @@ func (b *DeltaBuilder) Delta() Delta {
 			compareTally(false, x.Tally, y.Tally),
 			x.Group.compare(y.Group), cmp.Compare(x.Memory, y.Memory))
 	})
-	return Delta{changes: changes}
+	return changes
 }
 
 // compareTally orders growth before shrinkage (or, if reversed, after), and in
@@ -192,11 +108,10 @@ type deltaJSON struct {
 
 // MarshalJSON writes the changes in their order, with the schema and its version.
 func (d Delta) MarshalJSON() ([]byte, error) {
-	changes := d.changes
-	if changes == nil {
-		changes = []Change{}
+	if d == nil {
+		d = Delta{}
 	}
-	return json.Marshal(deltaJSON{jsonstream.DeltaSchema, jsonstream.DeltaVersion, changes})
+	return json.Marshal(deltaJSON{jsonstream.DeltaSchema, jsonstream.DeltaVersion, d})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote. A change whose lines of code do
@@ -221,9 +136,9 @@ func (d *Delta) UnmarshalJSON(text []byte) error {
 			return fmt.Errorf("read delta: change %d is %v, but its sites add up to %v", i, c.Tally, sum)
 		}
 	}
-	*d = Delta{changes: in.Changes}
-	if len(in.Changes) == 0 {
-		d.changes = nil
+	*d = nil
+	if len(in.Changes) > 0 {
+		*d = in.Changes
 	}
 	return nil
 }

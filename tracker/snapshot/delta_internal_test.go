@@ -28,13 +28,13 @@ func TestLinesOfAChangeAreInOrder(t *testing.T) {
 	}
 	for name, want := range map[string][]mem.SiteTally{"grew": grew, "shrank": shrank, "few lines": grew[2:6]} {
 		for range 20 {
-			b := NewDeltaBuilder(0)
+			b := tables.NewSums(0)
 			for _, i := range rand.Perm(len(want)) {
 				b.Add(&tables.Tensor{Kind: mem.Activation, DType: alloc.Uint8, Shape: alloc.Shape{1}}, want[i].Frame, want[i].Tally)
 			}
-			d := b.Delta()
-			assert.Equal(t, 1, d.Len(), name)
-			for c := range d.Changes() {
+			d := NewDelta(&b)
+			assert.Len(t, d, 1, name)
+			for _, c := range d {
 				assert.Equal(t, fmt.Sprint(want), fmt.Sprint(c.Sites), name)
 			}
 		}
@@ -44,13 +44,13 @@ func TestLinesOfAChangeAreInOrder(t *testing.T) {
 // Changes that differ only in their memory come in its order, whatever was added first.
 func TestChangesOfEachMemoryAreInOrder(t *testing.T) {
 	for range 20 {
-		b := NewDeltaBuilder(0)
+		b := tables.NewSums(0)
 		for _, i := range rand.Perm(int(alloc.ImportedMemory)) {
 			memory := alloc.DeviceMemory + alloc.Memory(i)
 			b.Add(&tables.Tensor{Kind: mem.Activation, DType: alloc.Uint8, Shape: alloc.Shape{1}, Memory: memory}, mem.Frame{Line: 1}, mem.Tally{Count: 1, Bytes: 1})
 		}
 		next := alloc.DeviceMemory
-		for c := range b.Delta().Changes() {
+		for _, c := range NewDelta(&b) {
 			assert.Equal(t, next, c.Memory)
 			next++
 		}

@@ -15,20 +15,20 @@ const maxWidth = 100
 
 // String returns the table that a report shows, without a line break at its end. It is
 // empty if nothing changed.
-func (d Delta) String() string { return strings.TrimSuffix(string(d.Append(nil)), "\n") }
+func (d Delta) String() string { return strings.TrimSuffix(string(d.append(nil)), "\n") }
 
-// Append appends the table that a report shows: a line of headings, then a line for each
+// append appends the table that a report shows: a line of headings, then a line for each
 // group that changed. A call site that does not fit in its line goes into the next one.
-func (d Delta) Append(b []byte) []byte {
-	if d.IsZero() {
+func (d Delta) append(b []byte) []byte {
+	if len(d) == 0 {
 		return b
 	}
 	w := d.widths(b)
 	b = w.appendRow(b, ' ', headings)
 	b = append(b, " | Allocated at\n"...)
 	var site []byte
-	for i := range d.changes {
-		c, from := &d.changes[i], len(b)
+	for i := range d {
+		c, from := &d[i], len(b)
 		b = w.appendRow(b, c.sign(), c.cells)
 		site = c.appendSite(site[:0])
 		if len(b)-from+len(" | ")+len(site) <= maxWidth {
@@ -64,8 +64,8 @@ func (d Delta) widths(b []byte) widths {
 	w := widths{1: len("1023.9 KiB")}
 	for _, column := range []int{0, 2, 3} {
 		w[column] = len(headings(b, column)) - len(b)
-		for i := range d.changes {
-			w[column] = max(w[column], len(d.changes[i].cells(b, column))-len(b))
+		for i := range d {
+			w[column] = max(w[column], len(d[i].cells(b, column))-len(b))
 		}
 	}
 	return w

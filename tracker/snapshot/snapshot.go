@@ -133,20 +133,20 @@ func (s *Snapshot) Sites() iter.Seq[SiteStats] {
 
 // Groups iterates over the live table in the order of a report: each group as its change from
 // an empty table.
-func (s *Snapshot) Groups() iter.Seq[Change] { return s.Sub(nil).Changes() }
+func (s *Snapshot) Groups() iter.Seq[Change] { return slices.Values(s.Sub(nil)) }
 
 // Sub returns how the live table of s differs from that of base, which may be
 // of another tracker or another program. A nil base is an empty table.
 func (s *Snapshot) Sub(base *Snapshot) Delta {
-	b := NewDeltaBuilder(0)
+	b := tables.NewSums(0)
 	s.addTo(&b, 1)
 	if base != nil {
 		base.addTo(&b, -1)
 	}
-	return b.Delta()
+	return NewDelta(&b)
 }
 
-func (s *Snapshot) addTo(b *DeltaBuilder, sign int64) {
+func (s *Snapshot) addTo(b *tables.Sums, sign int64) {
 	for _, e := range s.Tables.Sites {
 		if e.Live != 0 {
 			b.Add(e.Tensor, s.Tables.Stacks.Site(e.Stack), e.Tensor.Tally(sign*e.Live))

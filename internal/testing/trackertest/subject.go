@@ -280,7 +280,7 @@ func (s *subject) marked(e snapshot.Event) {
 	require.Equal(t, r.allocated, m.Allocated)
 	require.Equal(t, r.registered, m.Registered)
 	require.Equal(t, r.byMemory(), m.Memory)
-	for c := range m.Delta.Changes() {
+	for _, c := range m.Delta {
 		sum := mem.Tally{}
 		for _, x := range c.Sites {
 			sum = sum.Add(x.Tally)

@@ -121,9 +121,9 @@ type mark struct {
 func (w *writing) mark(m *snapshot.Mark, rows int) mark {
 	out := mark{
 		Seq: m.Seq, Time: m.Time.Format("15:04:05.000"), Site: w.line(m.Site),
-		Live: m.Live.Bytes, Reserved: m.Reserved, Change: m.Delta.Sum().Bytes, Changes: m.Delta.Len(), Rows: []row{},
+		Live: m.Live.Bytes, Reserved: m.Reserved, Change: m.Delta.Sum().Bytes, Changes: len(m.Delta), Rows: []row{},
 	}
-	changes := slices.Collect(m.Delta.Changes())
+	changes := m.Delta
 	least := leastOf(changes, rows)
 	for _, c := range changes {
 		if len(out.Rows) == rows || abs(c.Bytes) < least {

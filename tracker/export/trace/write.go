@@ -176,8 +176,8 @@ func (w *writer) mark(e snapshot.Event) {
 
 // lines and frames are lists, since Perfetto shows a line break as "\n".
 func lines(d snapshot.Delta) []string {
-	out := make([]string, 0, d.Len())
-	for change := range d.Changes() {
+	out := make([]string, 0, len(d))
+	for _, change := range d {
 		out = append(out, change.String())
 	}
 	return out

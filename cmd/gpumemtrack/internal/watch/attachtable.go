@@ -63,7 +63,7 @@ type lineChange struct {
 
 // changesByLine lists what changed by line of code: first what grew, and of each the largest first.
 func changesByLine(d snapshot.Delta) (all []lineChange) {
-	for c := range d.Changes() {
+	for _, c := range d {
 		for _, site := range c.Sites {
 			all = append(all, lineChange{site, c.Kind})
 		}
