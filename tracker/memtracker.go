@@ -10,7 +10,6 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
-	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
@@ -165,29 +164,6 @@ func (t *MemTracker) cachedElsewhere() (bytes alloc.Bytes) {
 	return bytes
 }
 
-// sameDevice reports whether two devices share their memory. A GPU may be open
-// twice; a simulated one is a GPU of its own each time.
-func sameDevice(a, b alloc.Device) bool {
-	a, b = root(a), root(b)
-	if a == b {
-		return true
-	}
-	_, simA := a.(*sim.Device)
-	_, simB := b.(*sim.Device)
-	return !simA && !simB && a.Name() == b.Name() && a.Ordinal() == b.Ordinal()
-}
-
-// root returns the innermost device.
-func root(d alloc.Device) alloc.Device {
-	for {
-		wrapper, ok := d.(interface{ Unwrap() alloc.Device })
-		if !ok {
-			return d
-		}
-		d = wrapper.Unwrap()
-	}
-}
-
 // recentMarks keeps the latest marks. Readers come and take them: Track only
 // adds one and wakes who waits, so that a slow reader holds up nobody, and misses marks.
 type recentMarks struct {
@@ -254,9 +230,4 @@ type failing struct {
 	dumps            atomic.Int64 // written for lack of memory, and left out since they were too many
 	others           func() (alloc.Bytes, error)
 	untrackedAtStart alloc.Bytes
-}
-
-// sizedAllocator is a device that takes more for a request than was asked, and says how much.
-type sizedAllocator interface {
-	AllocSized(n alloc.Bytes) (p alloc.Ptr, allocated alloc.Bytes, err error)
 }

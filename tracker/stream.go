@@ -1,0 +1,68 @@
+package tracker
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+)
+
+// RecordStream says that work on a stream uses the buffer, in addition to work on the stream that it was
+// allocated for. When the buffer is freed, its memory is pending until the work
+// that is queued on such streams by then is done; only then it is handed out again. Call
+// it before Free. The stream must live until the memory is no longer pending.
+//
+// The error is alloc.ErrDoubleFree for a buffer that is freed, and errors.ErrUnsupported if the device has no
+// events (RecordEvent of alloc.Device): there, wait for the stream before Free. Without a cache it does
+// nothing if the device knows no streams: the driver's own free waits for all work.
+func (b *Buffer) RecordStream(s alloc.Stream) error {
+	t := b.tracker
+	t.mu.Lock()
+	var err error
+	live := b.live() != nil
+	if live && t.cache != nil {
+		err = t.locked.RecordStream(b.ptr, s)
+	}
+	t.mu.Unlock()
+	switch {
+	case !live:
+		return fmt.Errorf("record stream %#x for %v: %w", uint64(s), b, alloc.ErrDoubleFree)
+	case t.cache == nil && t.streamed != nil:
+		return t.streamed.RecordStream(b.ptr, s)
+	case err == nil && t.freed != nil:
+		t.freed.recordStream(b, s)
+	}
+	return err
+}
+
+// FreeOn is RecordStream and Free: for a buffer of which the last work was queued on a stream
+// other than the one that it was allocated for. If there is an error, the buffer stays live. To
+// free a nil Buffer does nothing.
+func (b *Buffer) FreeOn(s alloc.Stream) error {
+	if b == nil {
+		return nil
+	}
+	err := error(nil)
+	if f := b.tracker.freed; f == nil {
+		err = b.free(&s)
+	} else {
+		err = f.free(b, &s, tables.StackID(b.tracker.stacks.Table.Capture(1)))
+	}
+	runtime.KeepAlive(b)
+	return err
+}
+
+// Stream returns the stream that a live buffer was allocated for; 0, the default stream, of one
+// that is freed. Of a program that has used more than tables.MaxStreams it may be
+// tables.OtherStreams.
+func (b *Buffer) Stream() alloc.Stream {
+	t := b.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := b.live()
+	if r == nil || t.ledger.Closed {
+		return 0
+	}
+	return t.ledger.Streams.Handles[t.ledger.Cells.At(r.Cell).Stream]
+}
