@@ -1,0 +1,141 @@
+package survival
+
+import (
+	"math"
+	"sort"
+	"time"
+)
+
+// What makes buffers look forgotten.
+const (
+	leastAge  = 21   // the bucket of 2^30 ns, 1.07 s: younger ones are not asked for
+	fewest    = 8    // live ones, of as many moments
+	minYoung  = 20   // freed, to know how long the unit's buffers live
+	hazard    = 0.5  // of buffers older than an age, as a part of 1/age
+	chance    = 1e-5 // that as few are freed by accident
+	freedLive = 0.25 // freed old ones, as a part of the live old ones at most
+	moments   = 16   // in an age: buffers of the same one count once
+)
+
+// Forgotten is why buffers look forgotten.
+type Forgotten struct {
+	Old   []Buffer      // the live ones
+	Age   time.Duration // that all of them have reached
+	Freed int64         // of all that reached it
+	Young int64         // freed much younger than that
+	Usual time.Duration // that those were below
+}
+
+// Forgotten reports whether live buffers of the unit look forgotten. The buffers are in the order of their
+// allocation; freed is how many of the unit were ever freed.
+//
+// If buffers of some age are freed at all, then the longer they live the rarer: it is assumed that of those
+// that have reached an age t, the part freed until 2t is no less than that of a survival that falls like the
+// square root of the age, and so 29 %. Live ones are those of whom it is not known how long they live: each
+// counts for the time that it has lived beyond the age. If far fewer were freed than that, the live ones look forgotten.
+//
+// This is asked for each power of two of ages, and besides of all that are so old of the youngest half of them, the
+// youngest quarter and so on: what a program keeps from its start must not hide what it forgets later.
+func (u *Unit) Forgotten(now time.Duration, live []Buffer, freed int64) (found Forgotten, ok bool) {
+	if freed < minYoung {
+		return found, false
+	}
+	ages := u.Ages
+	if ages == nil {
+		ages = new(Ages)
+	}
+	var births []uint64
+	for i := leastAge; i < len(ages)-1; i++ {
+		age := below(i - 1)
+		old := live[:sort.Search(len(live), func(k int) bool { return now-live[k].Since < age })]
+		if len(old) < fewest {
+			break
+		}
+		late, young := ages.from(i), freed-ages.from(i-2)
+		if young < int64(len(old))+late {
+			continue // that old is usual
+		}
+		if births == nil {
+			births = countBirths(old)
+		}
+		for from := 0; len(old)-from >= fewest; from += (len(old) - from + 1) / 2 {
+			some, their := old[from:], births[from:len(old)]
+			if float64(late) <= freedLive*float64(len(some)) && u.recurs(some, age) && mixed(their) && mixed(their[len(their)/2:]) && ages.few(some, i, now) {
+				return Forgotten{Old: some, Age: age, Freed: late, Young: young, Usual: ages.before(i - 2)}, true
+			}
+		}
+	}
+	return found, false
+}
+
+// few reports whether so few of the unit were freed beyond the age of a bucket, which some live ones have
+// reached, that it is no accident.
+func (a *Ages) few(some []Buffer, i int, now time.Duration) bool {
+	age := below(i - 1)
+	moment := age / moments
+	cells, expected, last := 0.0, 0.0, time.Duration(-1)
+	for _, b := range some {
+		if at := b.Since / moment; at != last {
+			last = at
+			cells++
+			expected += math.Log(float64(now-b.Since) / float64(age))
+		}
+	}
+	if cells < fewest {
+		return false
+	}
+	share := cells / float64(len(some))
+	for k, n := range a[i:] {
+		expected += share * float64(n) * (float64(k) + 0.5) * math.Ln2
+	}
+	return poisson(math.Ceil(share*float64(a.from(i))), hazard*expected) <= chance
+}
+
+// recurs reports whether old buffers come again and again: they were allocated over a
+// time at least as long as that age, and a quarter of them in the second half of the events
+// from the first of them to the unit's last free.
+func (u *Unit) recurs(old []Buffer, age time.Duration) bool {
+	first, last := old[0], old[len(old)-1]
+	middle := first.Seq + (max(u.Last, first.Seq)-first.Seq)/2
+	late := len(old) - sort.Search(len(old), func(i int) bool { return old[i].Seq >= middle })
+	return last.Since-first.Since >= age && 4*late >= len(old)
+}
+
+// countBirths returns for each buffer how many were born from the first to it.
+func countBirths(live []Buffer) []uint64 {
+	births := make([]uint64, len(live))
+	for i := 1; i < len(live); i++ {
+		births[i] = births[i-1] + uint64(live[i].Birth-live[i-1].Birth)
+	}
+	return births
+}
+
+// mixed reports whether at most half of those born from the first to the last of these are live. In a hang, a queue
+// or a long batch nearly all are.
+func mixed(births []uint64) bool {
+	last := len(births) - 1
+	return uint64(2*last) <= births[last]-births[0]
+}
+
+// before returns what those freed before a bucket are below, as far as that was counted.
+func (a *Ages) before(i int) time.Duration {
+	for ; i > 0; i-- {
+		if a[i-1] != 0 {
+			return below(i - 1)
+		}
+	}
+	return Counted
+}
+
+// poisson returns the chance of k or fewer where mean are expected.
+func poisson(k, mean float64) float64 {
+	if mean > 500 {
+		return 0.5 * math.Erfc((mean-k-0.5)/math.Sqrt(2*mean))
+	}
+	sum, term := 0.0, math.Exp(-mean)
+	for i := 0.0; i <= k && i <= 10*mean+50; i++ {
+		sum += term
+		term *= mean / (i + 1)
+	}
+	return min(1, sum)
+}

@@ -1,0 +1,156 @@
+// Package survival tells from the ages of buffers whether those of a line of code look forgotten, or whether the
+// line grows. A [Unit] counts, while a program runs, at which ages the buffers of one line or of one call path were
+// freed. [Unit.Forgotten] and [Unit.Growing] compare that with the live buffers, which only get older: they
+// count as far as they have come.
+package survival
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+// Unit counts the buffers of a line of code, or of a call path to it. The zero value is ready to use.
+type Unit struct {
+	// Ages are those of all buffers freed of a line. Of a call path they are those of at least Counted, and
+	// nil before there is one: there may be very many paths.
+	Ages   *Ages
+	Last   uint64    // the number of the event in which the latest one was freed
+	Grown  *Triangle // of those that lived longer than a window; nil before there is one
+	Births uint16    // buffers ever allocated, modulo 2^16
+	// Missed says that there was no room for a Triangle: whether the unit grows is not known then.
+	Missed bool
+}
+
+// Counted is the age from which on a call path counts the buffers that it frees, 0.27 s: a quarter of the least
+// age at which buffers may look forgotten.
+const Counted = time.Duration(1) << 28
+
+// Ages counts buffers by the age at which they were freed. Bucket 0 is below 1 µs, bucket i above it begins at
+// 2^(9+i) ns, and the last one is everything from 78 hours on. A bucket that is full stays full.
+type Ages [40]uint32
+
+func bucket(age time.Duration) int {
+	return min(max(0, bits.Len64(uint64(max(0, age)))-10), len(Ages{})-1)
+}
+
+// Add counts a buffer that was freed at that age.
+func (a *Ages) Add(age time.Duration) {
+	if i := bucket(age); a[i] != math.MaxUint32 {
+		a[i]++
+	}
+}
+
+// Count returns how many were freed.
+func (a *Ages) Count() int64 { return a.from(0) }
+
+// from returns how many were freed in that bucket or a later one.
+func (a *Ages) from(i int) (n int64) {
+	for _, k := range a[i:] {
+		n += int64(k)
+	}
+	return n
+}
+
+// Usual returns the lowest power of two of nanoseconds below which at least 99 % were freed.
+func (a *Ages) Usual() time.Duration {
+	all := a.Count()
+	older := all
+	for i, n := range a[:len(a)-1] {
+		if older -= int64(n); older*100 <= all {
+			return below(i)
+		}
+	}
+	return math.MaxInt64
+}
+
+// below is what the ages in a bucket are below.
+func below(i int) time.Duration {
+	if i == len(Ages{})-1 {
+		return math.MaxInt64
+	}
+	return 1 << (10 + i)
+}
+
+// Buffer is a live buffer.
+type Buffer struct {
+	Since time.Duration // of the allocation
+	Seq   uint64        // the number of its event
+	// Birth counts the buffers of the unit up to this one, modulo 2^16: two neighbours tell how many were
+	// allocated in between.
+	Birth uint16
+	Of    int32 // for the caller
+}
+
+// Freed returns how many buffers of a line were freed.
+func (u *Unit) Freed() int64 {
+	if u.Ages == nil {
+		return 0
+	}
+	return u.Ages.Count()
+}
+
+// Units keeps the units of a program, which share the room for triangles. The zero value is ready to use.
+type Units struct {
+	with []*Unit // those that have a triangle
+	next int     // where to look for one that needs it no more
+}
+
+// maxTriangles bounds the memory of triangles, to 17 MB.
+const maxTriangles = 1 << 11
+
+// Freed counts a buffer that a line allocated, on a call path, and that was freed at that age. Now is the time
+// since the program's start.
+func (us *Units) Freed(line, path *Unit, age, now time.Duration, event uint64) {
+	line.Last, path.Last = event, event
+	if line.Ages == nil {
+		line.Ages = new(Ages)
+	}
+	line.Ages.Add(age)
+	if age >= Counted {
+		us.freedOld(line, path, age, now)
+	}
+}
+
+func (us *Units) freedOld(line, path *Unit, age, now time.Duration) {
+	if path.Ages == nil {
+		path.Ages = new(Ages)
+	}
+	path.Ages.Add(age)
+	if age >= WidthAt(now) {
+		us.enter(line, age, now)
+		us.enter(path, age, now)
+	}
+}
+
+// enter counts a buffer in the unit's triangle.
+func (us *Units) enter(u *Unit, age, now time.Duration) {
+	if u.Grown == nil {
+		if u.Missed = u.Missed || !us.room(now); u.Missed {
+			return
+		}
+		u.Grown = &Triangle{shift: shiftAt(now)}
+		us.with = append(us.with, u)
+	}
+	u.Grown.freed(now-age, now)
+}
+
+// room reports whether one more unit can have a triangle. When there are too many, it looks at a few of them for one
+// that tells nothing any more, because its windows have become longer than its buffers live.
+func (us *Units) room(now time.Duration) bool {
+	if len(us.with) < maxTriangles {
+		return true
+	}
+	for range 4 {
+		us.next = (us.next + 1) % len(us.with)
+		u := us.with[us.next]
+		if u.Grown.fit(now); u.Grown.empty() {
+			u.Grown = nil
+			last := len(us.with) - 1
+			us.with[us.next] = us.with[last]
+			us.with = us.with[:last]
+			return true
+		}
+	}
+	return false
+}
