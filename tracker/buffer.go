@@ -167,7 +167,7 @@ func (t *MemTracker) leave(r *ledger.Record, here goroutine, now time.Duration, 
 		t.sections.freed(here, c.Section, 1, c.Each)
 	}
 	now = t.history.Moment(now)
-	t.ledger.WasFreed(c, now-r.Since, t.history.Next)
+	t.ledger.Cells.WasFreed(c, now-r.Since, now, t.history.Next)
 	t.note(r, now, action)
 }
 

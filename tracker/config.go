@@ -58,9 +58,6 @@ type Config struct {
 	// cleanups can free buffers before.
 	GCOnClearCache bool
 
-	// Warmup is the number of marks at the start that Growth ignores, while a program loads and
-	// fills its caches. 0 means 3; a negative number, none.
-	Warmup int
 	// Lost says whether to look for buffers that the program can no longer reach.
 	Lost LostPolicy
 
@@ -99,10 +96,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-const (
-	defaultMaxEvents = 1 << 16
-	defaultWarmup    = 3
-)
+const defaultMaxEvents = 1 << 16
 
 // LostPolicy says what to do about lost buffers. A Buffer is lost if the Go collector finds that
 // the program can no longer reach it, and its memory was not freed. That is a definite leak,

@@ -40,8 +40,8 @@
 // SectionContext hand a section to other goroutines. Profile adds up sections by path, layer by
 // layer.
 //
-// What was never freed? Suspects names the lines of code with buffers that are far older than
-// the other buffers of those lines. Growth names the lines whose memory rises from mark to mark.
+// What was never freed? Suspects names the lines of code with buffers that look forgotten: they
+// become older and older, while others are freed young. Growth names the lines that hold ever more old buffers.
 // Leaks lists what is live now and was not in an earlier snapshot. With Config.Lost, the Go
 // collector finds buffers that the program can no longer reach and so can never free.
 // VerifyNoLeaks and LimitPeak fail a test.

@@ -38,10 +38,10 @@ func ExampleMemTracker_Suspects() {
 	for _, s := range tr.Suspects() {
 		fmt.Println("at", s.Site)
 		fmt.Println(s.Tally, "up to", s.Oldest, "old")
-		fmt.Printf("%.0f %% of %d others lived less than %v\n", 100*s.Share, s.Freed, s.Usual)
+		fmt.Println(s.Late, "that old were freed,", s.Freed, "others before", s.Usual)
 	}
 	// Output:
 	// at example_suspects_test.go:23 tracker_test.ExampleMemTracker_Suspects
 	// 29 buffers, 29.0 MiB up to 30s old
-	// 100 % of 2970 others lived less than 16.777216ms
+	// 0 that old were freed, 2970 others before 16.777216ms
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // world runs a program in a time of its own, and asks for leaks all the while.
@@ -33,7 +34,6 @@ type world struct {
 	plans  []plan             // sooner first
 	leaks  map[mem.Frame]bool // lines that leak
 
-	marks             int
 	suspects, growths verdicts
 }
 
@@ -85,15 +85,21 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// run lets some time pass, and looks for suspects each second.
+// run lets some time pass, and looks for leaks each second.
 func (w *world) run(d time.Duration) {
 	start := w.now
 	w.every(time.Second, func() {
-		var sites []mem.Frame
-		for _, s := range w.tr.Suspects() {
-			sites = append(sites, s.Site)
+		when := fmt.Sprintf("after %v", w.now.Sub(start))
+		var suspects, growths []mem.Frame
+		s := w.tr.Snapshot()
+		for _, its := range leaks.Suspects(s) {
+			suspects = append(suspects, its.Site)
 		}
-		w.suspects.add(sites, w.leaks, fmt.Sprintf("after %v", w.now.Sub(start)))
+		for _, its := range leaks.Growing(s) {
+			growths = append(growths, its.Site)
+		}
+		w.suspects.add(suspects, w.leaks, when)
+		w.growths.add(growths, w.leaks, when)
 	})
 	for len(w.plans) > 0 && !w.plans[0].at.After(start.Add(d)) {
 		next := w.plans[0]
@@ -154,19 +160,6 @@ func (w *world) freeAfter(d time.Duration, b *tracker.Buffer) { w.after(d, func(
 // forget leaks a buffer.
 func (w *world) forget(b *tracker.Buffer) { w.leaks[b.Stack().Site()] = true }
 
-// mark calls Track, and at each eighth mark looks for growth.
-func (w *world) mark() {
-	w.tr.Track()
-	if w.marks++; w.marks%8 != 0 {
-		return
-	}
-	var sites []mem.Frame
-	for _, g := range w.tr.Growth() {
-		sites = append(sites, g.Site)
-	}
-	w.growths.add(sites, w.leaks, fmt.Sprintf("at mark %d", w.marks))
-}
-
 const (
 	ms     = time.Millisecond
 	second = time.Second
@@ -181,7 +174,6 @@ func (w *world) serve(rate float64, n int) {
 		} else {
 			w.freeAfter(5*ms+w.about(10*ms), b)
 		}
-		w.mark()
 	})
 }
 
@@ -227,7 +219,6 @@ var leaky = []program{
 			} else {
 				w.freeAfter(w.about(10*ms), b)
 			}
-			w.mark()
 		})
 		w.run(60 * second)
 	}},
@@ -239,11 +230,10 @@ var leaky = []program{
 			} else {
 				w.freeAfter(min(time.Minute, w.paretic(5*ms)), b)
 			}
-			w.mark()
 		})
 		w.run(120 * second)
 	}},
-	{"trains, forgets one each 10 steps, 2,000 marks", func(w *world) {
+	{"trains, forgets one each 10 steps", func(w *world) {
 		step := 0
 		w.every(100*ms, func() {
 			b := w.ok(w.tr.AllocBytes(alloc.MiB, tracker.Activation))
@@ -252,20 +242,17 @@ var leaky = []program{
 			} else {
 				w.freeAfter(90*ms, b)
 			}
-			w.mark()
 		})
 		w.run(200 * second)
 	}},
-	{"trains, forgets one each step, two marks a step", func(w *world) {
+	{"trains, forgets one each step", func(w *world) {
 		w.every(100*ms, func() {
 			w.forget(w.ok(w.tr.AllocBytes(alloc.KiB, tracker.Temporary)))
 			for range 12 {
 				w.freeAfter(90*ms, w.ok(w.tr.AllocBytes(alloc.MiB, tracker.Activation)))
 			}
-			w.mark()
-			w.after(95*ms, w.mark)
 		})
-		w.run(30 * second)
+		w.run(60 * second)
 	}},
 	{"one helper allocates parameters, and requests of which 1 in 100 is forgotten", func(w *world) {
 		allocate := func() *tracker.Buffer { return w.ok(w.tr.AllocBytes(alloc.MiB, tracker.Unspecified)) }
@@ -278,7 +265,6 @@ var leaky = []program{
 			} else {
 				w.freeAfter(w.about(10*ms), b)
 			}
-			w.mark()
 		})
 		w.run(60 * second)
 	}},
@@ -288,7 +274,6 @@ var leaky = []program{
 			if w.oneIn(3) {
 				w.forget(w.ok(w.tr.AllocBytes(alloc.KiB, tracker.Activation)))
 			}
-			w.mark()
 		})
 		w.run(60 * second)
 	}},
@@ -312,27 +297,20 @@ var steady = []program{
 				staging := allocate()
 				allocate()
 				w.freeAfter(20*ms, staging)
-				if i%10 == 0 {
-					w.mark()
-				}
 			})
 		}
 		w.after(10*second, func() {
 			w.requests(160, func() {
 				w.freeAfter(w.about(10*ms), allocate())
-				w.mark()
 			})
 		})
 		w.run(60 * second)
 	}},
-	{"trains, three marks a step, batches of random size", func(w *world) {
+	{"trains, batches of random size", func(w *world) {
 		w.every(100*ms, func() {
-			w.mark()
 			for range 12 {
 				w.freeAfter(90*ms, w.ok(w.tr.AllocBytes(alloc.Bytes(1+w.random.IntN(1<<20)), tracker.Activation)))
 			}
-			w.mark()
-			w.after(50*ms, w.mark)
 		})
 		w.run(60 * second)
 	}},
@@ -344,7 +322,6 @@ var steady = []program{
 				gradients = nil
 			}
 			gradients = append(gradients, w.ok(w.tr.AllocBytes(alloc.MiB, tracker.Gradient)))
-			w.mark()
 		})
 		w.run(120 * second)
 	}},
@@ -354,18 +331,16 @@ var steady = []program{
 			step++
 			size := alloc.Bytes(1+min(step%20, 20-step%20)) * alloc.MiB
 			w.freeAfter(90*ms, w.ok(w.tr.AllocBytes(size, tracker.Input)))
-			w.mark()
 		})
 		w.run(120 * second)
 	}},
-	{"a cache that fills in 25 marks and stops", func(w *world) {
+	{"a cache that fills in 3 s and stops", func(w *world) {
 		n := 0
 		w.every(100*ms, func() {
 			w.freeAfter(50*ms, w.ok(w.tr.AllocBytes(alloc.MiB, tracker.Temporary)))
 			if n++; n <= 25 {
 				w.ok(w.tr.AllocBytes(alloc.MiB, tracker.Activation))
 			}
-			w.mark()
 		})
 		w.run(120 * second)
 	}},
@@ -382,9 +357,6 @@ var steady = []program{
 				w.free(cache[used[0]])
 				delete(cache, used[0])
 				used = used[1:]
-			}
-			if w.oneIn(10) {
-				w.mark()
 			}
 		})
 		w.run(120 * second)
@@ -405,9 +377,6 @@ var steady = []program{
 					w.free(b)
 				}
 			})
-			if w.oneIn(10) {
-				w.mark()
-			}
 		})
 		w.run(120 * second)
 	}},
@@ -418,16 +387,12 @@ var steady = []program{
 				life *= 100
 			}
 			w.freeAfter(life, w.ok(w.tr.AllocBytes(alloc.MiB, tracker.Activation)))
-			w.mark()
 		})
 		w.run(120 * second)
 	}},
 	{"requests of 5 ms to a minute", func(w *world) {
 		w.requests(160, func() {
 			w.freeAfter(min(time.Minute, w.paretic(5*ms)), w.ok(w.tr.AllocBytes(alloc.MiB, tracker.Activation)))
-			if w.oneIn(10) {
-				w.mark()
-			}
 		})
 		w.run(120 * second)
 	}},
@@ -435,9 +400,6 @@ var steady = []program{
 		w.requests(20, func() {
 			life := time.Duration(float64(50*ms) * math.Pow(600, w.random.Float64()))
 			w.freeAfter(life, w.ok(w.tr.AllocBytes(alloc.MiB, tracker.Activation)))
-			if w.oneIn(10) {
-				w.mark()
-			}
 		})
 		w.run(240 * second)
 	}},
@@ -453,7 +415,6 @@ var steady = []program{
 				life += 30 * second
 			}
 			w.freeAfter(life, w.ok(w.tr.AllocBytes(alloc.MiB, tracker.Activation)))
-			w.mark()
 		})
 		w.run(60 * second)
 	}},
@@ -463,7 +424,6 @@ var steady = []program{
 				return
 			}
 			w.freeAfter(5*ms+w.about(100*ms), w.ok(w.tr.AllocBytes(alloc.MiB, tracker.Activation)))
-			w.mark()
 		})
 		w.run(120 * second)
 	}},
@@ -478,20 +438,16 @@ var early = []program{
 				life = 20 * second
 			}
 			w.freeAfter(life, w.ok(w.tr.AllocBytes(alloc.MiB, tracker.Activation)))
-			if w.oneIn(10) {
-				w.mark()
-			}
 		})
 		w.run(200 * second)
 	}},
-	{"a cache that fills in 100 marks and stops", func(w *world) {
+	{"a cache that fills in 50 s and stops", func(w *world) {
 		n := 0
 		w.every(100*ms, func() {
 			w.freeAfter(50*ms, w.ok(w.tr.AllocBytes(alloc.MiB, tracker.Temporary)))
-			if n++; n <= 100 {
+			if n++; n <= 500 {
 				w.ok(w.tr.AllocBytes(alloc.MiB, tracker.Activation))
 			}
-			w.mark()
 		})
 		w.run(200 * second)
 	}},
@@ -508,7 +464,7 @@ var seeds = flag.Uint64("seeds", 1, "run the leak programs with so many differen
 func TestLeakPrograms(t *testing.T) {
 	var table strings.Builder
 	row := func(cells ...string) { fmt.Fprintf(&table, "| %s |\n", strings.Join(cells, " | ")) }
-	row("Program", "Suspects", "Growth")
+	row("Program of seconds", "Looks forgotten", "Growing")
 	row("---", "---", "---")
 	for _, part := range []struct {
 		title    string

@@ -25,15 +25,9 @@ func (t *MemTracker) Suspects(opts ...leaks.Option) []leaks.Suspect {
 	return leaks.Suspects(t.Snapshot(), opts...)
 }
 
-// Growth returns the lines of code whose live bytes rise over the marks, steeper ones first:
-// see leaks.Growing. It takes a pass over the lines, and a Snapshot if one of them
-// grows.
-func (t *MemTracker) Growth() []leaks.Growth {
-	if lines, _ := t.growing(); len(lines) == 0 {
-		return nil
-	}
-	return leaks.Growing(t.Snapshot())
-}
+// Growth returns the lines of code that hold ever more old buffers, steeper ones first: see
+// leaks.Growing. It needs no marks, and costs as much as a Snapshot.
+func (t *MemTracker) Growth() []leaks.Growth { return leaks.Growing(t.Snapshot()) }
 
 // Explain says why the tracker's cache holds more memory than the program requested, and what
 // keeps that memory from being used or given back. It costs as much as a Snapshot. Package

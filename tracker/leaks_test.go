@@ -3,7 +3,6 @@ package tracker_test
 import (
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -90,33 +89,40 @@ func TestLimitPeak(t *testing.T) {
 	2 buffers, 24\.0 MiB at helpers_test\.go:\d+ tracker_test\.take$`, v.text)
 }
 
-// The tests of Growth have a clock of their own: ages decide, and the machine's
-// would depend on its load.
+// grow runs a program for a minute, in which step happens each tenth of a second, and returns what grows.
+func grow(t *testing.T, step func(w *world)) []leaks.Growth {
+	w := newWorld(t, 1)
+	w.every(100*ms, func() { step(w) })
+	w.run(60 * second)
+	return w.tr.Growth()
+}
 
 func TestGrowthIsFoundInANoisyLoop(t *testing.T) {
-	tr, _ := open(t, tracker.Config{Clock: clock()})
-	random := rand.New(rand.NewPCG(1, 2))
 	var noise []*tracker.Buffer
-	for step := range 40 {
-		for range random.IntN(8) {
-			noise = append(noise, take(t, tr, tracker.Activation, 1+random.IntN(1<<16)))
+	n := 0
+	found := grow(t, func(w *world) {
+		for range w.random.IntN(8) {
+			noise = append(noise, take(t, w.tr, tracker.Activation, 1+w.random.IntN(1<<16)))
 		}
 		for len(noise) > 10 {
-			i := random.IntN(len(noise))
+			i := w.random.IntN(len(noise))
 			require.NoError(t, noise[i].Free())
 			noise = append(noise[:i], noise[i+1:]...)
 		}
-		leakOneOf(t, tr, 1000+step%3)
-		tr.Track()
-	}
-	found := tr.Growth()
+		if n++; n%5 == 0 {
+			leakOneOf(t, w.tr, 1000+n%3)
+		}
+	})
 	require.Len(t, found, 1)
-	assert.Contains(t, found[0].Site.Function, "leakOneOf")
-	assert.Equal(t, 34, found[0].Marks, "from the first window of two marks to the last; three marks of warm-up are left out")
-	assert.Equal(t, int64(34), found[0].Gained.Count)
-	assert.InDelta(t, 4004, float64(found[0].PerMark()), 4)
-	assert.Regexp(t, `^leaks_test\.go:\d+ tracker_test\.leakOneOf grows by 3\.9 KiB a mark: 132\.9 KiB more over 34 marks
-	path: tracker_test\.leakOneOf <- TestGrowthIsFoundInANoisyLoop <- testing\.tRunner$`, found[0].String())
+	g := found[0]
+	assert.Contains(t, g.Site.Function, "leakOneOf")
+	assert.Equal(t, int64(103), g.Count)
+	assert.Zero(t, g.Freed)
+	assert.Equal(t, 6*time.Duration(1<<30), g.Age)
+	assert.InDelta(t, 7200, g.Hourly, 300)
+	assert.InDelta(t, 7200, g.AtFirst, 300)
+	assert.Regexp(t, `^leaks_test\.go:\d+ tracker_test\.leakOneOf growing, not yet known whether bounded: 103 buffers, 402\.7 KiB; 0 of 103 that became older than 6\.5 s were freed; 7,[123]00 more each hour lately
+	path: tracker_test\.leakOneOf <- TestGrowthIsFoundInANoisyLoop\.func1 <- grow\.func1 <- `, g.String())
 }
 
 func leakOneOf(t *testing.T, tr *tracker.MemTracker, elements int) {
@@ -125,21 +131,19 @@ func leakOneOf(t *testing.T, tr *tracker.MemTracker, elements int) {
 }
 
 // TestGrowthIsNotClaimedInASteadyLoop: a batch of random size that is held over
-// each mark, memory that is freed in each round, and a model loaded at first.
+// each step, memory that is freed in each round, and a model loaded at first.
 func TestGrowthIsNotClaimedInASteadyLoop(t *testing.T) {
-	tr, _ := open(t, tracker.Config{Clock: clock()})
-	random := rand.New(rand.NewPCG(3, 4))
-	take(t, tr, tracker.Parameter, 1<<20)
-	var batch *tracker.Buffer
-	for range 2000 {
+	var model, batch *tracker.Buffer
+	assert.Empty(t, grow(t, func(w *world) {
+		if model == nil {
+			model = take(t, w.tr, tracker.Parameter, 1<<20)
+		}
 		require.NoError(t, batch.Free())
-		batch = take(t, tr, tracker.Input, 1+random.IntN(1<<16))
-		buf, err := tr.Alloc(alloc.Shape{1 << 10}, alloc.Float32, tracker.Temporary)
+		batch = take(t, w.tr, tracker.Input, 1+w.random.IntN(1<<16))
+		buf, err := w.tr.Alloc(alloc.Shape{1 << 10}, alloc.Float32, tracker.Temporary)
 		require.NoError(t, err)
 		require.NoError(t, buf.Free())
-		tr.Track()
-		require.Empty(t, tr.Growth())
-	}
+	}))
 }
 
 // model allocates everything at one line.
@@ -165,43 +169,43 @@ func (m model) step() {
 func (m model) predict() *tracker.Buffer { return m.tensor(1000) }
 
 func TestGrowthTellsTheWay(t *testing.T) {
-	tr, _ := open(t, tracker.Config{Clock: clock()})
-	m := model{t, tr}
-	m.load()
+	var m model
 	var inUse []*tracker.Buffer
-	for range 40 {
+	n := 0
+	found := grow(t, func(w *world) {
+		if m.tr == nil {
+			m = model{t, w.tr}
+			m.load()
+		}
 		for _, b := range inUse {
 			require.NoError(t, b.Free())
 		}
 		inUse = nil
-		m.step()
+		if n++; n%5 == 0 {
+			m.step()
+		}
 		for range 20 {
 			inUse = append(inUse, m.predict())
 		}
-		tr.Track()
-	}
-	found := tr.Growth()
+	})
 	require.Len(t, found, 1)
-	assert.Equal(t, int64(34), found[0].Gained.Count)
+	assert.InDelta(t, 103, float64(found[0].Count), 2)
 	assert.Regexp(t, `^tracker_test\.take <- model\.tensor <- model\.step <- TestGrowthTellsTheWay`, found[0].Path.String())
 	assert.Len(t, found[0].Others, 2, "load and predict")
 }
 
-// TestGrowthOfOneBuffer: it is replaced by a larger one at each step.
-func TestGrowthOfOneBuffer(t *testing.T) {
-	tr, _ := open(t, tracker.Config{Clock: clock()})
-	var cache *tracker.Buffer
-	for step := range 40 {
-		larger := take(t, tr, tracker.Activation, 1000*(1+step))
-		require.NoError(t, cache.Free())
-		cache = larger
-		tr.Track()
-	}
-	found := tr.Growth()
+// TestGrowthSlowsDown: a cache whose entries come ever more rarely has two rates.
+func TestGrowthSlowsDown(t *testing.T) {
+	n, next := 0, 4
+	found := grow(t, func(w *world) {
+		if n++; n >= next {
+			next += 1 + n/20
+			take(t, w.tr, tracker.Activation, 1000)
+		}
+	})
 	require.Len(t, found, 1)
-	assert.Zero(t, found[0].Gained.Count)
-	assert.Equal(t, alloc.Bytes(4000), found[0].PerMark())
-	assert.NotEmpty(t, found[0].Path)
+	assert.Greater(t, found[0].AtFirst, 1.25*found[0].Hourly)
+	assert.Regexp(t, `more each hour lately \([\d,]+ at first\)`, found[0].String())
 }
 
 // collect runs the collector until done, or for ten seconds.

@@ -14,7 +14,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/report"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -45,7 +44,6 @@ type MemTracker struct {
 	marks   int
 	report  report.Report
 	recent  recentMarks
-	growth  *tables.Follower // marking guards it
 
 	failing failing
 	dumps   dumping

@@ -55,9 +55,11 @@ func TestSuspectsTellTheWay(t *testing.T) {
 	s := suspects[0]
 	assert.Equal(t, mem.Tally{Count: 19, Bytes: 19 * alloc.MiB}, s.Tally, "of the twenty, one is not old enough")
 	assert.Equal(t, 19500*ms, s.Oldest)
+	assert.Equal(t, 500*ms+second, s.Youngest)
+	assert.Equal(t, time.Duration(1<<30), s.Age)
+	assert.Zero(t, s.Late)
 	assert.Equal(t, int64(2174), s.Freed)
 	assert.Equal(t, time.Duration(1<<26), s.Usual)
-	assert.InDelta(t, 1, s.Share, 0)
 	assert.Contains(t, s.Site.Function, "server.decode")
 	require.Greater(t, len(s.Path), 3)
 	assert.Equal(t, s.Site, s.Path[0])
@@ -65,7 +67,7 @@ func TestSuspectsTellTheWay(t *testing.T) {
 	assert.Zero(t, s.Path[2].Line, "the path goes through two lines of it")
 
 	text := strings.Split(s.String(), "\n")
-	assert.Regexp(t, `^suspects_test\.go:\d+ tracker_test\.server\.decode: 19 buffers, 19\.0 MiB, up to 20 s old; all of the 2,174 others from here lived less than 68 ms$`, text[0])
+	assert.Regexp(t, `^suspects_test\.go:\d+ tracker_test\.server\.decode looks forgotten: 19 buffers, 19\.0 MiB, 1\.5 to 20 s old; 0 of 19 that became older than 1\.1 s were freed since, 2,174 others before 68 ms$`, text[0])
 	assert.Regexp(t, `^\tpath: tracker_test\.server\.decode <- server\.handle <- forgetful\.func1 <- `, text[1])
 	assert.Equal(t, "\talso: tracker_test.server.decode <- server.preview, 9.1 %", text[2])
 	assert.Len(t, text, 3)
@@ -135,19 +137,16 @@ func TestMemoryOfOthersIsSuspectToo(t *testing.T) {
 
 func TestLeaksAsJSON(t *testing.T) {
 	w := forgetful(t)
-	for range 40 {
-		w.ok(w.tr.AllocBytes(1, tracker.Gradient))
-		w.tr.Track()
-	}
-	require.Len(t, w.tr.Growth(), 1)
+	w.every(second, func() { w.ok(w.tr.AllocBytes(1, tracker.Gradient)) })
+	w.run(40 * second)
+	require.Len(t, w.tr.Growth(), 2, "what decode forgets grows too")
 	for name, test := range map[string]struct {
 		of   any
 		want []string
 	}{
-		"suspect": {w.tr.Suspects()[0], []string{"site", "path", "others", "count", "bytes", "oldest_ns", "usual_ns", "share", "freed"}},
-		"growth":  {w.tr.Growth()[0], []string{"site", "path", "others", "marks", "gained"}},
+		"suspect": {w.tr.Suspects()[0], []string{"site", "path", "others", "count", "bytes", "youngest_ns", "oldest_ns", "age_ns", "freed_late", "usual_ns", "freed"}},
+		"growth":  {w.tr.Growth()[0], []string{"site", "path", "others", "count", "bytes", "age_ns", "freed_since", "hourly", "hourly_at_first"}},
 		"leak":    {w.tr.Leaks()[0], []string{"kind", "dtype", "shape", "memory", "section", "stack", "site", "count", "bytes", "lost_count"}},
-		"other":   {w.tr.Suspects()[0].Others[0], []string{"path", "share"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := json.Marshal(test.of)

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -30,10 +30,6 @@ func (t *MemTracker) snapshot(whole bool) *snapshot.Snapshot {
 	now := t.now() // before the device is asked: the clock may be code that allocates
 	head := snapshot.Head{Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal(), Levels: t.levels()}
 	lists := tables.Tables{Stacks: t.stacks, Epoch: t.start}
-	if whole {
-		lists.Lifetimes = t.lifetimes()
-		lists.Growing, lists.Warm = t.growing()
-	}
 	t.mu.Lock()
 	head.Time = t.start.Add(t.history.Moment(now))
 	t.ledgerLevels(&head.Levels)
@@ -49,6 +45,7 @@ func (t *MemTracker) snapshot(whole bool) *snapshot.Snapshot {
 	index := cut.copySites(t.mu, &lists)
 	if whole {
 		cut.copyAllocations(t.mu, &lists, index)
+		t.copyLifetimes(&lists)
 	}
 	if cut.segments != nil {
 		head.Segments = cut.segments.Segments()
@@ -126,7 +123,7 @@ func (cut *ledgerCut) copyAllocations(lock sync.Locker, to *tables.Tables, index
 			if r := &records[i]; r.State == ledger.Live && int(r.Cell) < len(index) {
 				to.Allocations = append(to.Allocations, tables.AllocationEntry{
 					Site: index[r.Cell], Foreign: r.Foreign, Lost: r.Lost, Ptr: r.Ptr,
-					Allocated: r.Allocated, Since: r.Since, Seq: r.Seq, Label: labels[r.Label],
+					InLine: r.InLine, InPath: r.InPath, Allocated: r.Allocated, Since: r.Since, Seq: r.Seq, Label: labels[r.Label],
 				})
 			}
 		}
@@ -193,38 +190,23 @@ func (t *MemTracker) ledgerLevels(levels *snapshot.Levels) {
 // contradict reports whether the driver has less in use than the tracker holds.
 func contradict(l snapshot.Levels) bool { return 0 <= l.DriverUsed && l.DriverUsed < l.Reserved }
 
-// growing returns copies of the series that grow, and when they began.
-func (t *MemTracker) growing() (found map[mem.Frame]*tables.Series, began time.Duration) {
-	t.marking.Lock()
-	defer t.marking.Unlock()
-	return t.growth.Growing()
-}
-
-// lifetimes returns a copy of what is known of each line's freed buffers, taken some
-// hundred lines at a time.
-func (t *MemTracker) lifetimes() map[mem.Frame]*tables.Lifetimes {
-	const atOnce = 256
-	lines := make(map[mem.Frame]*tables.Lifetimes)
-	var some [atOnce]tables.Lifetimes
-	for first := 0; ; first += atOnce {
-		t.mu.Lock()
-		freed := t.ledger.Freed[min(first, len(t.ledger.Freed)):]
-		freed = freed[:min(atOnce, len(freed))]
-		clear(some[:])
-		for i, l := range freed {
-			if l != nil {
-				some[i] = *l
+// copyLifetimes copies what is known of the freed buffers of each line, and of the call stacks that hold so
+// many that they may be named.
+func (t *MemTracker) copyLifetimes(to *tables.Tables) {
+	stacks, lines := make(map[tables.StackID]int64), make(map[ledger.LineID]int64)
+	for _, e := range to.Sites {
+		stacks[e.Stack] += e.Live
+	}
+	to.Lines, to.Paths = make(map[mem.Frame]*survival.Unit), make(map[tables.StackID]*survival.Unit)
+	for stack, live := range stacks {
+		lines[t.stacks.Line(stack)] += live
+		if live >= survival.Fewest {
+			if its := t.ledger.Cells.CopyPath(t.mu, stack); its != nil {
+				to.Paths[stack] = its
 			}
 		}
-		t.mu.Unlock()
-		if len(freed) == 0 {
-			return lines
-		}
-		for i := range freed {
-			if !some[i].IsZero() {
-				own := some[i]
-				lines[t.stacks.Frame(ledger.LineID(first+i))] = &own
-			}
-		}
+	}
+	for line, its := range t.ledger.Cells.CopyLines(t.mu, func(line ledger.LineID) bool { return lines[line] >= survival.Fewest }) {
+		to.Lines[t.stacks.Frame(line)] = its
 	}
 }

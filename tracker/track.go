@@ -61,9 +61,7 @@ func (t *MemTracker) mark(caller tables.StackID) (m *snapshot.Mark, queued *repo
 	for _, c := range changes {
 		g, site := c.Group, t.stacks.Frame(c.Line)
 		b.Add(&g.Tensor, site, g.Tally(c.Count))
-		t.growth.Note(site, g.Tally(c.Count))
 	}
-	t.growth.Mark(m.Seq, now)
 	m.Delta = snapshot.NewDelta(&b)
 	t.recent.add(m)
 	return m, t.report.Add(m), true

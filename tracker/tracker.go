@@ -50,7 +50,6 @@ func New(cfg Config) (*MemTracker, error) {
 		history: ledger.NewHistory(max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))),
 		report:  report.Report{Log: cmp.Or(cfg.Logger, slog.Default())},
 		recent:  recentMarks{max: max(0, cmp.Or(cfg.MaxMarks, defaultMaxMarks))},
-		growth:  tables.NewFollower(cmp.Or(cfg.Warmup, defaultWarmup)),
 		failing: failing{dir: cfg.OOMDir, others: cfg.OtherProcesses},
 		dumps: dumping{
 			max:      cmp.Or(max(0, cfg.MaxDumps), defaultMaxDumps),

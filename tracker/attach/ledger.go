@@ -3,9 +3,11 @@ package attach
 import (
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -28,8 +30,10 @@ type ledger struct {
 	registered           alloc.Bytes
 	peaks                uint64 // how many new peaks there were
 
-	lifetimes map[mem.Frame]*tables.Lifetimes
-	events    ring
+	units  survival.Units
+	lines  map[mem.Frame]*survival.Unit
+	paths  map[tables.StackID]*survival.Unit
+	events ring
 }
 
 type tensorKey struct {
@@ -63,6 +67,8 @@ type buffer struct {
 	size    alloc.Bytes
 	since   time.Duration
 	seq     uint64
+	inLine  uint16 // see survival.Buffer.Birth
+	inPath  uint16
 	context uint64
 	foreign bool
 	held    int // physical memory: handles and mappings
@@ -75,7 +81,7 @@ func newLedger(stacks *stackTable, events int) ledger {
 		stacks:  stacks,
 		tensors: make(map[tensorKey]*tables.Tensor), sites: make(map[siteKey]*site), sweep: leastSweep,
 		retired: make(map[tables.StackID]mem.Tally), streams: []alloc.Stream{0}, changed: make(map[*site]bool),
-		live: make(map[*buffer]bool), lifetimes: make(map[mem.Frame]*tables.Lifetimes), events: ring{max: events},
+		live: make(map[*buffer]bool), lines: make(map[mem.Frame]*survival.Unit), paths: make(map[tables.StackID]*survival.Unit), events: ring{max: events},
 	}
 }
 
@@ -135,6 +141,10 @@ func (l *ledger) add(b *buffer, now time.Duration, action mem.Action) {
 	if action != mem.FreeFailed {
 		b.since, b.seq = now, l.events.next
 		b.total++
+		line, path := l.unitsOf(b.site)
+		b.inLine, b.inPath = line.Births, path.Births
+		line.Births++
+		path.Births++
 		if !b.tensor.Memory.OnHost() {
 			l.total = l.total.Add(b.tensor.Tally(1))
 		}
@@ -151,14 +161,43 @@ func (l *ledger) remove(b *buffer, now time.Duration, action mem.Action) {
 	l.move(b.site, -1)
 	delete(l.live, b)
 	l.count(b, -1)
-	line := l.stacks.Site(b.stack)
-	freed := l.lifetimes[line]
-	if freed == nil {
-		freed = new(tables.Lifetimes)
-		l.lifetimes[line] = freed
-	}
-	freed.Freed(now-b.since, l.events.next)
+	line, path := l.unitsOf(b.site)
+	l.units.Freed(line, path, now-b.since, now, l.events.next)
 	l.note(b, now, action)
+}
+
+// unitsOf returns what counts the lifetimes of the buffers of a site.
+func (l *ledger) unitsOf(s *site) (line, path *survival.Unit) {
+	return unitOf(l.lines, l.stacks.Site(s.stack)), unitOf(l.paths, s.stack)
+}
+
+// copyLifetimes copies the units of lines that have freed, and of the stacks that hold so many that they may be named.
+func (l *ledger) copyLifetimes(to *tables.Tables) {
+	held := make(map[tables.StackID]int64)
+	for _, s := range l.sites {
+		held[s.stack] += s.live
+	}
+	var ours sync.Mutex // the lock is held
+	to.Lines, to.Paths = make(map[mem.Frame]*survival.Unit, len(l.lines)), make(map[tables.StackID]*survival.Unit)
+	for line, u := range l.lines {
+		if u.Last != 0 {
+			to.Lines[line] = u.Copy(&ours, true)
+		}
+	}
+	for stack, n := range held {
+		if u := l.paths[stack]; n >= survival.Fewest && u != nil && u.Last != 0 {
+			to.Paths[stack] = u.Copy(&ours, true)
+		}
+	}
+}
+
+func unitOf[K comparable](units map[K]*survival.Unit, key K) *survival.Unit {
+	u := units[key]
+	if u == nil {
+		u = new(survival.Unit)
+		units[key] = u
+	}
+	return u
 }
 
 // count changes the sums for a buffer that comes (n is 1) or goes (n is -1).

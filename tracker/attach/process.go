@@ -195,7 +195,7 @@ func (p *process) source(d deviceID) *Source {
 		s = &Source{
 			shared: p.shared, now: time.Now, origin: p.origin, device: d,
 			ledger: newLedger(p.stacks, p.maxEvents),
-			growth: tables.NewFollower(warmup), before: p.late.on(d),
+			before: p.late.on(d),
 		}
 		p.sources[d] = s
 		p.all.keep(s)

@@ -30,14 +30,12 @@ type Source struct {
 	origin  snapshot.Origin
 	device  deviceID
 	ledger  ledger
-	growth  *tables.Follower
 	marks   int
 	recent  []*snapshot.Mark
 	marked  chan struct{} // closed at the next mark, or at the end; nil while nobody waits
 }
 
 const (
-	warmup   = 3   // marks that Growth leaves out
 	maxMarks = 128 // kept
 )
 
@@ -127,16 +125,11 @@ func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot
 	lists.Allocations = make([]tables.AllocationEntry, 0, len(l.live))
 	for b := range l.live {
 		lists.Allocations = append(lists.Allocations, tables.AllocationEntry{
-			Site: index[b.site], Foreign: b.foreign, Ptr: b.ptr, Allocated: b.size, Since: b.since, Seq: b.seq,
+			Site: index[b.site], Foreign: b.foreign, Ptr: b.ptr, Allocated: b.size, Since: b.since, Seq: b.seq, InLine: b.inLine, InPath: b.inPath,
 		})
 	}
 	slices.SortFunc(lists.Allocations, func(a, b tables.AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
-	lists.Lifetimes = make(map[mem.Frame]*tables.Lifetimes, len(l.lifetimes))
-	for line, freed := range l.lifetimes {
-		its := *freed
-		lists.Lifetimes[line] = &its
-	}
-	lists.Growing, lists.Warm = s.growth.Growing()
+	l.copyLifetimes(&lists)
 	return &snapshot.Snapshot{Head: head, Tables: lists}
 }
 
@@ -171,12 +164,10 @@ func (s *Source) Track() *snapshot.Mark {
 		if change.Count != 0 {
 			line := s.ledger.stacks.Site(its.stack)
 			b.Add(its.tensor, line, change)
-			s.growth.Note(line, change)
 		}
 	}
 	clear(s.ledger.changed)
 	m.Delta = snapshot.NewDelta(&b)
-	s.growth.Mark(m.Seq, now.Sub(s.start))
 	s.ledger.events.add(tables.EventEntry{Since: now.Sub(s.start), Action: mem.Marked, Allocated: alloc.Bytes(m.Seq)})
 	if len(s.recent) == maxMarks {
 		s.recent = slices.Delete(s.recent, 0, 1)

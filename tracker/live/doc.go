@@ -15,7 +15,7 @@
 //	/trace               trace events, for ui.perfetto.dev
 //	/memory_viz.pickle   for pytorch.org/memory_viz
 //	/report              the HTML report
-//	/leaks               leak suspects, and what grows from mark to mark: JSON, ?debug=1 as text
+//	/leaks               leak suspects, and what grows: JSON, ?debug=1 as text
 //	/levels              the levels alone, as JSON
 //	/timeline            the levels over time, as far as the history reaches: JSON
 //	/marks               each mark as a server-sent event, JSON; ?after=7 for those after number 7; ends when the tracker is closed

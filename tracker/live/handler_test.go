@@ -152,12 +152,12 @@ func TestLeaks(t *testing.T) {
 	require.NoError(t, json.Unmarshal(get(t, h, "leaks").Body.Bytes(), &found))
 	require.Len(t, found.Suspects, 1)
 	assert.Equal(t, "exporttest.forget", path.Base(found.Suspects[0].Site.Function))
-	assert.Equal(t, int64(29), found.Suspects[0].Count)
+	assert.Equal(t, int64(44), found.Suspects[0].Count)
 	require.Len(t, found.Growth, 1)
 	assert.Equal(t, "exporttest.forget", path.Base(found.Growth[0].Site.Function))
 
 	assert.Equal(t, found.Suspects[0].String()+"\n"+found.Growth[0].String()+"\n", get(t, h, "leaks?debug=1").Body.String())
-	assert.Contains(t, get(t, h, "metrics?suspects=1").Body.String(), "exporttest.forget\"} 29696\n")
+	assert.Contains(t, get(t, h, "metrics?suspects=1").Body.String(), "exporttest.forget\"} 45056\n")
 	assert.NotContains(t, get(t, h, "metrics").Body.String(), "forget")
 }
 

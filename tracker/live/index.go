@@ -27,7 +27,7 @@ var links = []link{
 	{"profile", "pprof: go tool pprof"},
 	{"profile?seconds=10", "pprof of what changes in 10 seconds"},
 	{"profile?debug=1", "live buffers as text"},
-	{"leaks", "JSON: leak suspects, and what grows from mark to mark"},
+	{"leaks", "JSON: leak suspects, and what grows"},
 	{"memory_viz.pickle", "for pytorch.org/memory_viz"},
 	{"trace", "for ui.perfetto.dev"},
 	{"snapshot", "JSON"},

@@ -73,12 +73,13 @@ func loadSnapshot(in snapshotHead, from *tablejson.Snapshot) (*Snapshot, error) 
 	if err := tables.CheckStreams(in.Streams); err != nil {
 		return nil, err
 	}
-	tables, err := from.Load(in.Time, in.Streams)
+	epoch := in.Time
+	if !in.Start.IsZero() {
+		epoch = in.Start
+	}
+	tables, err := from.Load(epoch, in.Streams)
 	if err != nil {
 		return nil, err
-	}
-	if !in.Warm.IsZero() {
-		tables.Warm = in.Warm.Sub(tables.Epoch)
 	}
 	return &Snapshot{Head{
 		Time: in.Time, Origin: in.Origin, Device: in.Device, Ordinal: in.Ordinal, Levels: in.Levels,
@@ -100,18 +101,18 @@ func (s *Snapshot) WriteJSON(w io.Writer) error {
 
 func (s *Snapshot) writeTo(out *jsonstream.Writer) {
 	out.Head(snapshotHead{
-		jsonstream.SnapshotSchema, jsonstream.SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.Levels, s.Peak, s.Total, s.Events, s.Cache, s.Settings, s.Tables.Streams, s.warm(),
+		jsonstream.SnapshotSchema, jsonstream.SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.Levels, s.Peak, s.Total, s.Events, s.Cache, s.Settings, s.Tables.Streams, s.start(),
 	})
 	tablejson.WriteSnapshot(out, &s.Tables, s.Segments)
 	out.Bytes([]byte("}\n"))
 }
 
-// warm returns the end of the warm-up, if anything grows since.
-func (s *Snapshot) warm() time.Time {
-	if len(s.Tables.Growing) == 0 {
+// start returns from when on the windows of lifetimes count, if there are some.
+func (s *Snapshot) start() time.Time {
+	if s.Tables.Paths == nil {
 		return time.Time{}
 	}
-	return s.Tables.Epoch.Add(s.Tables.Warm)
+	return s.Tables.Epoch
 }
 
 // MarshalJSON is WriteJSON into memory.
@@ -133,5 +134,5 @@ type snapshotHead struct {
 
 	Settings map[string]string `json:"settings,omitempty"`
 	Streams  []alloc.Stream    `json:"streams,omitempty"`
-	Warm     time.Time         `json:"warm,omitzero"` // the end of the warm-up before growing
+	Start    time.Time         `json:"start,omitzero"` // from when on the windows of lifetimes count
 }

@@ -103,10 +103,12 @@ func TestWildLeaksInAFileAreErrors(t *testing.T) {
 	for _, member := range []string{
 		`"lifetimes":[{` + site + `,"ages":[1],"last":0}]`,
 		`"lifetimes":[{` + site + `,"ages":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],"last":1}]`,
-		`"growing":[{` + site + `,"level":{"count":1,"bytes":1},"marks":9,"width":0,"low":[]}]`,
-		`"growing":[{` + site + `,"level":{"count":1,"bytes":1},"marks":-1,"width":1,"low":[]}]`,
-		`"growing":[{` + site + `,"level":{"count":1,"bytes":1},"marks":9000000000000000000,"width":4,"low":[]}]`,
-		`"growing":[{` + site + `,"level":{"count":1,"bytes":1},"marks":9000000000000000000,"width":9000000000000000000,"low":[{},{}]}]`,
+		`"lifetimes":[{` + site + `,"ages":[1],"last":1,"window_ns":1000000000,"old":[[1]]}]`,
+		`"lifetimes":[{` + site + `,"ages":[1],"last":1,"window_ns":1073741824,"old":[[1,1]]}]`,
+		`"lifetimes":[{` + site + `,"ages":[1],"last":1,"old":[[1]]}]`,
+		`"paths":[{"stack":0,"ages":[1],"last":0}]`,
+		`"paths":[{"stack":-2,"ages":[1],"last":1}]`,
+		`"paths":[{"stack":99999,"ages":[1],"last":1}]`,
 	} {
 		_, err := snapshot.Read(bytes.NewReader(bytes.Replace(text.Bytes(), []byte("{"), []byte("{"+member+","), 1)))
 		assert.Error(t, err, member)

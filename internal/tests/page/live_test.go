@@ -121,5 +121,5 @@ func TestLeaksOnTheLivePage(t *testing.T) {
 	server := httptest.NewServer(live.Handler(exporttest.Leaky(t)))
 	t.Cleanup(server.Close)
 	ctx := open(t, server.URL+"/")
-	waitFor(t, ctx, `document.getElementById("leaks").textContent.includes("exporttest.forget: 29 buffers")`)
+	waitFor(t, ctx, `document.getElementById("leaks").textContent.includes("exporttest.forget looks forgotten: 44 buffers")`)
 }

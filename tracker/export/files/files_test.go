@@ -90,7 +90,7 @@ func TestOthersAreRefusedWithAReason(t *testing.T) {
 		"  \n":  `begins with "  \n"`,
 		"hello": `begins with "hello"`,
 		"{}":    `the schema is "", want "gpumemtrack.snapshot"`,
-		`{"schema":"gpumemtrack.snapshot","version":99}`: "gpumemtrack.snapshot of version 99, this program reads versions up to 2",
+		`{"schema":"gpumemtrack.snapshot","version":99}`: "gpumemtrack.snapshot of version 99, this program reads versions up to 3",
 		`{"schema":"gpumemtrack.dump","version":99}`:     "gpumemtrack.dump of version 99, this program reads versions up to 1",
 	} {
 		_, err := files.Read(strings.NewReader(text))

@@ -203,7 +203,7 @@ func TestPageShowsSectionsAndLostBuffers(t *testing.T) {
 	}
 	page := write(t, tr.Record())
 	contains(t, page, "<h2>Lost buffers</h2>", "1 buffer, 1.0 MiB: Input (1048576,) uint8", "Sections: what they allocated", ">load<", "Sections: their calls")
-	contains(t, write(t, exporttest.Leaky(t).Record()), "<h2>Leak suspects</h2>", "<h2>What grows from mark to mark</h2>", "exporttest.forget: 29 buffers")
+	contains(t, write(t, exporttest.Leaky(t).Record()), "<h2>Leak suspects</h2>", "<h2>Growing, not yet known whether bounded</h2>", "exporttest.forget looks forgotten: 44 buffers", "exporttest.forget growing, not yet known whether bounded: ")
 }
 
 // TestSegments: the map tells how each segment is used and what keeps it.

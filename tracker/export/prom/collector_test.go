@@ -105,8 +105,8 @@ func TestSeriesAreBounded(t *testing.T) {
 func TestSuspects(t *testing.T) {
 	c := prom.NewCollector(exporttest.Leaky(t), prom.Config{Suspects: true})
 	got := sums(t, c)
-	assert.Equal(t, 29.0, got["gpumem_suspect_buffers"])
-	assert.Equal(t, 29*1024.0, got["gpumem_suspect_bytes"])
+	assert.Equal(t, 44.0, got["gpumem_suspect_buffers"])
+	assert.Equal(t, 44*1024.0, got["gpumem_suspect_bytes"])
 	problems, err := testutil.CollectAndLint(c)
 	require.NoError(t, err)
 	assert.Empty(t, problems)

@@ -4,7 +4,8 @@ import "fmt"
 
 // The schemas of the JSON forms, and their versions. A version rises when a reader of the one before
 // would misread it; files of earlier versions are read. In version 1 of a snapshot and of a history a
-// stack was its frames, now it is their numbers in a table.
+// stack was its frames, now it is their numbers in a table. Version 2 of a snapshot has what grew from mark to mark,
+// version 3 what windows of time buffers were born and freed in.
 const (
 	DumpSchema     = "gpumemtrack.dump" // around those of its parts
 	SnapshotSchema = "gpumemtrack.snapshot"
@@ -13,7 +14,7 @@ const (
 	DeltaSchema    = "gpumemtrack.delta"
 
 	DumpVersion     = 1
-	SnapshotVersion = 2
+	SnapshotVersion = 3
 	HistoryVersion  = 2
 	ProfileVersion  = 1
 	DeltaVersion    = 1

@@ -4,6 +4,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 )
 
@@ -24,6 +25,8 @@ type Cell struct {
 	Place
 	Line   LineID       // of the stack
 	Memory alloc.Memory // the group's
+
+	inLine, inPath *survival.Unit
 
 	Live   int64 // buffers now
 	marked int64 // buffers at the last mark
@@ -47,6 +50,7 @@ type cells struct {
 	index  map[cellKey]slab.ID
 	groups map[string]*Group
 	recent recentCells
+	Lifetimes
 	changed
 
 	limit int     // a sweep begins when there are more
@@ -116,6 +120,7 @@ func (cs *cells) Make(p Place, line LineID, x *tables.Tensor, peakEpoch uint64) 
 	g.cells++
 	id, c := cs.Get()
 	c.Group, c.Each, c.Memory, c.Place, c.Line = g, x.Each, x.Memory, p, line
+	c.inLine, c.inPath = cs.Lifetimes.line(line), cs.path(p.Stack)
 	cs.index[cellKey{g, p}] = id
 	return id
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/addrtable"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -52,8 +51,6 @@ type Ledger struct {
 	Host     hostBytes
 	Buffers  int64 // records of the tracker's own, also after Close
 	Closed   bool
-
-	Freed []*tables.Lifetimes // by line; nil where nothing was freed
 }
 
 // Record is what the ledger holds of live memory. It has no pointers, and so
@@ -66,8 +63,10 @@ type Record struct {
 	Cell      slab.ID       // kind, shape, dtype, stack, section
 	Label     slab.ID       // 0 is none
 	State     state
-	Foreign   bool // registered: other code owns the memory
-	Lost      bool // its Buffer was collected
+	Foreign   bool   // registered: other code owns the memory
+	Lost      bool   // its Buffer was collected
+	InLine    uint16 // see survival.Buffer.Birth
+	InPath    uint16
 }
 
 type state uint8
@@ -87,7 +86,7 @@ func NewLedger() Ledger {
 func (l *Ledger) Close() {
 	l.Cells.Reset() // snapshots may be reading them
 	l.Cells.Retired.Reset()
-	l.Cells, l.Addresses, l.Freed = newCells(), addrtable.New(), nil
+	l.Cells, l.Addresses = newCells(), addrtable.New()
 	l.Current, l.Total, l.Peak = mem.Tally{}, mem.Tally{}, mem.Tally{}
 	l.Allocated, l.allocatedPeak, l.Registered, l.High = 0, 0, 0, 0
 	l.ByMemory, l.Host = snapshot.ByMemory{}, hostBytes{}
@@ -139,6 +138,9 @@ func (l *Ledger) Add(r *Record, in slab.ID, allocated alloc.Bytes) {
 	}
 	c := l.Enter(r)
 	c.Total++
+	r.InLine, r.InPath = c.inLine.Births, c.inPath.Births
+	c.inLine.Births++
+	c.inPath.Births++
 	if c.Memory.OnHost() {
 		return
 	}
@@ -213,19 +215,6 @@ func (h *hostBytes) add(r *Record, bytes alloc.Bytes) {
 	if r.Foreign {
 		h.Registered += bytes
 	}
-}
-
-// WasFreed counts the age at which a buffer of a cell was freed.
-func (l *Ledger) WasFreed(c *Cell, age time.Duration, event uint64) {
-	for int(c.Line) >= len(l.Freed) {
-		l.Freed = append(l.Freed, nil)
-	}
-	its := l.Freed[c.Line]
-	if its == nil {
-		its = new(tables.Lifetimes)
-		l.Freed[c.Line] = its
-	}
-	its.Freed(age, event)
 }
 
 // change announces that a cell's count changes.

@@ -66,7 +66,7 @@ func dropSegments(d *snapshot.Record) {
 }
 
 func dropAllocations(d *snapshot.Record) {
-	d.Snapshot.Tables.Allocations = nil
+	d.Snapshot.Tables.Allocations, d.Snapshot.Tables.Paths = nil, nil // and so nobody is named
 	d.LeftOut.Allocations = d.Snapshot.Live.Add(d.Snapshot.Memory.Host())
 }
 

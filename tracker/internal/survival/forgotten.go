@@ -6,10 +6,12 @@ import (
 	"time"
 )
 
+// Fewest is how many live buffers may look forgotten or grow: a unit that has fewer need not be asked.
+const Fewest = 8
+
 // What makes buffers look forgotten.
 const (
 	leastAge  = 21   // the bucket of 2^30 ns, 1.07 s: younger ones are not asked for
-	fewest    = 8    // live ones, of as many moments
 	minYoung  = 20   // freed, to know how long the unit's buffers live
 	hazard    = 0.5  // of buffers older than an age, as a part of 1/age
 	chance    = 1e-5 // that as few are freed by accident
@@ -48,7 +50,7 @@ func (u *Unit) Forgotten(now time.Duration, live []Buffer, freed int64) (found F
 	for i := leastAge; i < len(ages)-1; i++ {
 		age := below(i - 1)
 		old := live[:sort.Search(len(live), func(k int) bool { return now-live[k].Since < age })]
-		if len(old) < fewest {
+		if len(old) < Fewest {
 			break
 		}
 		late, young := ages.from(i), freed-ages.from(i-2)
@@ -58,7 +60,7 @@ func (u *Unit) Forgotten(now time.Duration, live []Buffer, freed int64) (found F
 		if births == nil {
 			births = countBirths(old)
 		}
-		for from := 0; len(old)-from >= fewest; from += (len(old) - from + 1) / 2 {
+		for from := 0; len(old)-from >= Fewest; from += (len(old) - from + 1) / 2 {
 			some, their := old[from:], births[from:len(old)]
 			if float64(late) <= freedLive*float64(len(some)) && u.recurs(some, age) && mixed(their) && mixed(their[len(their)/2:]) && ages.few(some, i, now) {
 				return Forgotten{Old: some, Age: age, Freed: late, Young: young, Usual: ages.before(i - 2)}, true
@@ -81,7 +83,7 @@ func (a *Ages) few(some []Buffer, i int, now time.Duration) bool {
 			expected += math.Log(float64(now-b.Since) / float64(age))
 		}
 	}
-	if cells < fewest {
+	if cells < Fewest {
 		return false
 	}
 	share := cells / float64(len(some))

@@ -15,13 +15,12 @@ const (
 
 // Growing is how a unit grows.
 type Growing struct {
-	Age    time.Duration // from which on buffers count as old
-	Became int64         // how many became so old
-	Freed  int64         // how many of those were freed since
-	From   time.Duration // of the births of those that became old
-	To     time.Duration
-	Now    float64 // old ones gained each second, in the last quarter of the time looked at
-	First  float64 // and in the first quarter
+	Age   time.Duration // from which on buffers count as old
+	From  time.Duration // those born from here to To became old
+	To    time.Duration
+	Freed int64   // how many of those were freed since
+	Now   float64 // old ones gained each second, in the last quarter of the time looked at
+	First float64 // and in the first quarter
 }
 
 // Growing reports whether ever more buffers of the unit are old. The buffers are in the order of their allocation.
@@ -33,7 +32,7 @@ type Growing struct {
 func (u *Unit) Growing(now time.Duration, live []Buffer) (Growing, bool) {
 	w := census{width: WidthAt(now)}
 	w.n = int(now / w.width)
-	if w.n < windows/2 || len(live) < minRises || u.Missed {
+	if w.n < windows/2 || len(live) < Fewest || u.Missed {
 		return Growing{}, false
 	}
 	freed := &Triangle{shift: shiftAt(now)}
@@ -124,8 +123,7 @@ func (w *census) growing(from int) Growing {
 	quarter := last / 4
 	rate := func(i, j int) float64 { return float64(grown[j]-grown[i]) / (float64(j-i) * w.width.Seconds()) }
 	return Growing{
-		Age:    time.Duration(w.old) * w.width,
-		Became: sum(w.became[from+1 : w.n]), Freed: sum(w.freed[from+1 : w.n]),
+		Age: time.Duration(w.old) * w.width, Freed: sum(w.freed[from+1 : w.n]),
 		From: time.Duration(from+1-w.old) * w.width, To: time.Duration(w.n-w.old) * w.width,
 		Now: rate(last-quarter, last), First: rate(0, quarter),
 	}

@@ -7,6 +7,7 @@ package survival
 import (
 	"math"
 	"math/bits"
+	"sync"
 	"time"
 )
 
@@ -80,6 +81,31 @@ type Buffer struct {
 	// allocated in between.
 	Birth uint16
 	Of    int32 // for the caller
+}
+
+// Copy returns a copy, without what grows unless that is wanted. The lock guards the unit, and is not held while
+// memory is allocated.
+func (u *Unit) Copy(lock sync.Locker, grown bool) *Unit {
+	own, ages := new(Unit), new(Ages)
+	lock.Lock()
+	*own = *u
+	if u.Ages != nil {
+		*ages, own.Ages = *u.Ages, ages
+	}
+	lock.Unlock()
+	if own.Grown == nil {
+		return own
+	}
+	if own.Grown = nil; !grown {
+		return own
+	}
+	triangle := new(Triangle)
+	lock.Lock()
+	defer lock.Unlock()
+	if u.Grown != nil {
+		*triangle, own.Grown = *u.Grown, triangle
+	}
+	return own
 }
 
 // Freed returns how many buffers of a line were freed.

@@ -3,6 +3,7 @@ package tablejson
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -188,7 +189,7 @@ func (t *allocationTable) add(a allocationJSON) error {
 		t.sections = append(t.sections, a.Section)
 	}
 	t.entries = append(t.entries, tables.AllocationEntry{
-		Site: int32(a.Site), Foreign: a.Registered, Lost: a.Lost, Ptr: a.Ptr,
+		Site: int32(a.Site), Foreign: a.Registered, Lost: a.Lost, InLine: a.Births[0], InPath: a.Births[1], Ptr: a.Ptr,
 		Allocated: a.Allocated, Since: a.Time.Sub(t.base), Seq: a.Seq, Label: a.Label,
 	})
 	return nil
@@ -212,6 +213,16 @@ func readAllocation(text []byte) (a allocationJSON, err error) {
 		case "allocated_bytes":
 			n, ok = jsonstream.UintOf(value)
 			a.Allocated = alloc.Bytes(n)
+		case "births":
+			i := 0
+			return jsonstream.FlatList(value, func(value []byte, text bool) bool {
+				n, ok := jsonstream.UintOf(value)
+				if ok = ok && !text && i < len(a.Births) && n <= math.MaxUint16; ok {
+					a.Births[i] = uint16(n)
+				}
+				i++
+				return ok
+			}) && i == len(a.Births)
 		}
 		return ok && !text
 	}) {

@@ -39,8 +39,9 @@ func ReadSnapshot(in *jsonstream.Reader, head any) (*Snapshot, error) {
 			return tables.Allocations.readFrom(in)
 		case "lifetimes":
 			return jsonstream.ReadTable(in, &tables.Lifetimes, siteEntryBytes, jsonstream.Unmarshal)
-		case "growing":
-			return jsonstream.ReadTable(in, &tables.Growing, siteEntryBytes, jsonstream.Unmarshal)
+		case "paths":
+			tables.counted = true
+			return jsonstream.ReadTable(in, &tables.Paths, siteEntryBytes, jsonstream.Unmarshal)
 		}
 		return small.Add(in, key)
 	})
@@ -97,7 +98,7 @@ func (l *tableLoader) load(in *Snapshot) error {
 	if err := l.allocations(in.Allocations); err != nil {
 		return err
 	}
-	return l.leaks(in)
+	return l.lifetimes(in)
 }
 
 func (l *tableLoader) place(stack int, site mem.Frame, section string) (tables.Place, error) {
@@ -176,24 +177,4 @@ func (l *tableLoader) splitOff(site int, section uint32) (int32, error) {
 	whole.Live, whole.Total = whole.Live-1, whole.Total-1
 	l.Sites[i].Live, l.Sites[i].Total = l.Sites[i].Live+1, l.Sites[i].Total+1
 	return i, nil
-}
-
-// leaks enters what Suspects and Growth go by.
-func (l *tableLoader) leaks(in *Snapshot) error {
-	l.Lifetimes, l.Growing = make(map[mem.Frame]*tables.Lifetimes, len(in.Lifetimes)), make(map[mem.Frame]*tables.Series, len(in.Growing))
-	for i, e := range in.Lifetimes {
-		its, err := e.Load()
-		if err != nil {
-			return fmt.Errorf("lifetimes %d: %w", i, err)
-		}
-		l.Lifetimes[e.Site] = its
-	}
-	for i, e := range in.Growing {
-		its, err := e.Load()
-		if err != nil {
-			return fmt.Errorf("growing %d: %w", i, err)
-		}
-		l.Growing[e.Site] = its
-	}
-	return nil
 }

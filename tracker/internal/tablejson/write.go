@@ -33,15 +33,10 @@ func WriteSnapshot(out *jsonstream.Writer, t *tables.Tables, segments []alloc.Se
 	}
 	jsonstream.Table(out, "allocations", t.Allocations, func(b []byte, a tables.AllocationEntry) ([]byte, error) {
 		return allocationJSON{
-			a.Seq, t.Epoch.Add(a.Since), a.Ptr, int(a.Site), a.Allocated, a.Label, t.Sections[t.Sites[a.Site].Section], a.Foreign, a.Lost,
+			a.Seq, t.Epoch.Add(a.Since), a.Ptr, int(a.Site), a.Allocated, a.Label, t.Sections[t.Sites[a.Site].Section], a.Foreign, a.Lost, births(t, a),
 		}.appendJSON(b)
 	})
-	if lines := t.LifetimesJSON(); len(lines) > 0 {
-		jsonstream.Table(out, "lifetimes", lines, jsonstream.AsJSON(func(l tables.LifetimesJSON) any { return l }))
-	}
-	if lines := t.SeriesJSON(); len(lines) > 0 {
-		jsonstream.Table(out, "growing", lines, jsonstream.AsJSON(func(l tables.SeriesJSON) any { return l }))
-	}
+	writeLifetimes(out, t, index)
 }
 
 // usedStacks numbers the stacks that the snapshot refers to.
@@ -84,6 +79,10 @@ func (a allocationJSON) appendJSON(b []byte) ([]byte, error) {
 	if a.Lost {
 		b = append(b, `,"lost":true`...)
 	}
+	if a.Births != [2]uint16{} {
+		b = strconv.AppendUint(append(b, `,"births":[`...), uint64(a.Births[0]), 10)
+		b = append(strconv.AppendUint(append(b, ','), uint64(a.Births[1]), 10), ']')
+	}
 	return append(b, '}'), nil
 }
 
@@ -95,8 +94,9 @@ type Snapshot struct {
 	Sites       []siteJSON
 	Retired     []retiredJSON
 	Allocations allocationTable
-	Lifetimes   []tables.LifetimesJSON
-	Growing     []tables.SeriesJSON
+	Lifetimes   []lifetimesJSON
+	Paths       []pathJSON
+	counted     bool // there is a list of paths, which may be empty
 }
 
 // siteJSON is a SiteEntry; live, peak and total count buffers.
@@ -135,6 +135,7 @@ type allocationJSON struct {
 	Section    string      `json:"section,omitempty"`
 	Registered bool        `json:"registered,omitempty"`
 	Lost       bool        `json:"lost,omitempty"`
+	Births     [2]uint16   `json:"births,omitzero"` // of its line and its path up to this one, modulo 2^16
 }
 
 // allocationTable is the allocations of a file, whose sites and sections it may tell

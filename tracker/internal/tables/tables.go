@@ -1,8 +1,6 @@
 // Package tables has what the sources of snapshots and histories fill in: a tracker, a process that is
 // observed, a file. Entries refer to each other by index or number, so that a million live buffers
-// take little memory. It also counts what Suspects and Growing of package leaks go by, while the
-// program runs: [Lifetimes] of freed buffers, and the [Series] of a line's levels, which a [Follower]
-// collects.
+// take little memory.
 //
 // It never walks a stack and never asks a device. What a source does not know stays unknown: an
 // amount in bytes is -1, a [Tensor] is [Untyped], a [StackID] is 0.
@@ -13,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -25,13 +24,13 @@ type Tables struct {
 	Sites       []SiteEntry
 	Retired     []RetiredEntry
 	Allocations []AllocationEntry // by Seq; nil in a light snapshot
-	Epoch       time.Time         // AllocationEntry.Since and Warm count from here
+	Epoch       time.Time         // AllocationEntry.Since and the windows of Lines and Paths count from here
 
-	// What Suspects and Growth go by: how long the freed buffers of each line of code
-	// lived, and the lines whose level rises since the end of the warm-up.
-	Lifetimes map[mem.Frame]*Lifetimes
-	Growing   map[mem.Frame]*Series
-	Warm      time.Duration
+	// How long the freed buffers of each line of code lived, and those of the call stacks that
+	// hold some. Suspects and Growth go by them. Paths is nil where the source does not count, or
+	// of another instant: then nobody is named.
+	Lines map[mem.Frame]*survival.Unit
+	Paths map[StackID]*survival.Unit
 }
 
 // Place is where in a program a buffer was allocated.
@@ -61,6 +60,8 @@ type AllocationEntry struct {
 	Site      int32
 	Foreign   bool
 	Lost      bool
+	InLine    uint16 // see survival.Buffer.Birth
+	InPath    uint16
 	Ptr       alloc.Ptr
 	Allocated alloc.Bytes
 	Since     time.Duration

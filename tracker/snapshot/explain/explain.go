@@ -262,9 +262,8 @@ func (x *explainer) buffer(b alloc.Block) pinBuffer {
 	if !x.of.Time.IsZero() && !t.Epoch.IsZero() {
 		out.Age = age(max(0, x.of.Time.Sub(t.Epoch)-a.Since))
 	}
-	if l := t.Lifetimes[out.Site]; l != nil && !l.IsZero() {
-		usual, _ := l.Usual()
-		out.Usually = age(usual)
+	if its := t.Lines[out.Site]; its != nil && its.Ages != nil {
+		out.Usually = age(its.Ages.Usual())
 	}
 	return out
 }

@@ -32,17 +32,17 @@ func TestCallers(t *testing.T) {
 		1: {live: 5, total: 40}, 2: {live: 1, total: 10}, 3: {total: 10},
 		4: {total: 20}, 5: {total: 10}, 6: {total: 7}, 7: {total: 3},
 	}
-	c := newCallers([]tables.LiveBuffer{{Stack: 1}, {Stack: 2}, {Stack: 1}}, line, func(id tables.StackID) mem.Path { return paths[id] })
+	c := newCallers([]tables.StackID{1, 2, 1}, line, func(id tables.StackID) mem.Path { return paths[id] })
 	assert.Equal(t, "\tpath: main.decode <- handle\n"+
 		"\talso: main.decode <- warm, 30.0 %\n"+
 		"\talso: main.decode <- test, 7.0 %\n"+
-		"\talso: main.decode, 3.0 %", c.String())
-	assert.Equal(t, []int{10, 0}, []int{c.Path[0].Line, c.Path[1].Line}, "handle calls decode on two lines")
-	assert.Equal(t, []int{10, 0}, []int{c.Others[0].Path[0].Line, c.Others[0].Path[1].Line})
+		"\talso: main.decode, 3.0 %", way(c.path, c.texts()))
+	assert.Equal(t, []int{10, 0}, []int{c.path[0].Line, c.path[1].Line}, "handle calls decode on two lines")
+	assert.Equal(t, []int{10, 0}, []int{c.others[0].path[0].Line, c.others[0].path[1].Line})
 	assert.Equal(t, 20, paths[1][1].Line, "paths are shared and not written")
 
-	alone := newCallers([]tables.LiveBuffer{{Stack: 1}}, line, func(id tables.StackID) mem.Path { return paths[id] })
-	assert.Equal(t, "main.decode <- handle <- serve <- main", alone.Path.String())
-	assert.Len(t, alone.Others, maxOthers)
-	assert.Equal(t, "\tpath: unknown", newCallers(nil, nil, nil).String())
+	alone := newCallers([]tables.StackID{1}, line, func(id tables.StackID) mem.Path { return paths[id] })
+	assert.Equal(t, "main.decode <- handle <- serve <- main", alone.path.String())
+	assert.Len(t, alone.others, maxOthers)
+	assert.Equal(t, "\tpath: unknown", way(newCallers(nil, nil, nil).path, nil))
 }

@@ -3,176 +3,135 @@ package leaks
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
+	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Growth is a line of code whose live bytes rise from mark to mark.
+// Growth is a line of code that holds ever more old buffers: a leak, a cache, a start that goes on. It is
+// not known whether there is a bound.
 type Growth struct {
-	Site    mem.Frame `json:"site"`
-	Callers           // of the buffers that were gained
-	Marks   int       `json:"marks"`  // over which they were
-	Gained  mem.Tally `json:"gained"` // from one low-water mark to another
+	Site mem.Frame `json:"site"`
+	// Path is what the call stacks of these buffers have in common. Others are the paths by which others
+	// allocate at the same line, each with its share of all: at most four.
+	Path      mem.Path `json:"path"`
+	Others    []string `json:"others"`
+	mem.Tally          // buffers that became old and were not freed
+
+	// Age is the age from which on buffers are old here. Freed are those that became so old and were freed.
+	Age   time.Duration `json:"age_ns"`
+	Freed int64         `json:"freed_since"`
+	// Hourly is how many more old ones there are each hour lately, and AtFirst how many
+	// more there were each hour at first: if that was more, the growth slows down.
+	Hourly  float64 `json:"hourly"`
+	AtFirst float64 `json:"hourly_at_first"`
 }
 
-// PerMark returns the slope: bytes gained from one mark to the next, on average.
-func (g Growth) PerMark() alloc.Bytes { return g.Gained.Bytes / alloc.Bytes(g.Marks) }
-
-// String says how much the line grows, and how it is reached:
+// String says how the line grows, and how it is reached:
 //
-//	main.go:88 main.(*service).remember grows by 1.0 MiB a mark: 93.0 MiB more over 93 marks
-//		path: main.(*service).remember <- (*service).handle
+//	entry.go:40 main.(*cache).add growing, not yet known whether bounded: 29,480 buffers, 29.0 GiB; 4,020 of 33,500 that became older than 8.6 min were freed; 8,300 more each hour lately (12,000 at first)
+//		path: main.(*cache).add <- (*service).handle
 func (g Growth) String() string {
-	return fmt.Sprintf("%v grows by %v a mark: %v more over %d marks\n%v", g.Site, g.PerMark(), g.Gained.Bytes, g.Marks, g.Callers)
+	rate := rates(g.Hourly, g.AtFirst)
+	return fmt.Sprintf("%v growing, not yet known whether bounded: %v; %s of %s that became older than %s were freed; %s\n%v",
+		g.Site, g.Tally, grouped(g.Freed), grouped(g.Count+g.Freed), roughly(g.Age), rate, way(g.Path, g.Others))
 }
 
-// Growing returns the lines of code whose live bytes rise over the marks, steeper
-// ones first: leaks, and caches without a bound. It does not matter where in its
-// rounds a program calls Track, nor how often.
+// rates prints how many more there are each hour, day or minute, and at first if that was much more.
+func rates(hourly, first float64) string {
+	per, unit := 1., "hour"
+	switch {
+	case hourly < 2:
+		per, unit = 24, "day"
+	case hourly >= 100_000:
+		per, unit = 1./60, "minute"
+	}
+	text := fmt.Sprintf("%s more each %s lately", twoDigits(per*hourly), unit)
+	if first > 1.25*hourly {
+		text += fmt.Sprintf(" (%s at first)", twoDigits(per*first))
+	}
+	return text
+}
+
+// twoDigits prints a number with two digits that count: "8,300", "1.2".
+func twoDigits(n float64) string {
+	if n < 10 {
+		return fmt.Sprintf("%.2g", n)
+	}
+	scale := 1.
+	for n/scale >= 100 {
+		scale *= 10
+	}
+	return grouped(int64(n/scale+0.5) * int64(scale))
+}
+
+// Growing returns the lines of code that hold ever more old buffers, steeper ones first: leaks, and what
+// is not yet known to have a bound. A light snapshot has none, nor one of a source that
+// does not count how long freed buffers lived.
 //
-// The marks after the first few (see tracker.Config.Warmup) are divided into 16 to 32 windows of equal
-// length. Only the low-water mark of a window counts, the lowest level at its
-// marks, so memory that is taken and freed again does not. A line grows if
+// The time since the program's start is divided into 32 to 64 windows of equal length. A buffer is old if it has lived
+// for an eighth of them; a sixteenth and a quarter are tried too. What counts is how many old ones there are at the
+// end of each window, so what is taken and freed again does not. A line, or one call path to it, grows if,
+// over all windows or over the latest half or quarter of them,
 //
-//   - its low-water mark rose from one window to the next at least eight times,
+//   - the number of old ones rose at least eight times, and by eight buffers,
 //   - all falls together are at most an eighth of all rises,
 //   - the last quarter of the windows brought at least a sixth of the gain,
-//   - and at least half of the buffers that it gained are older than 99 % of its freed ones
-//     became. This does not apply if it gained no buffers, only larger ones.
+//   - at most half of those that became old were freed since,
+//   - and the lowest number of all buffers rose too, by a quarter of the gain.
 //
-// So it takes at least 32 marks, and eight windows with a rise. A leak that begins
-// late is found after a quarter to a half of all marks. A cache that fills is growth until it
-// is nearly full. Of more than 1,024 lines, those with the most live bytes are followed.
+// So it takes half a minute at least. What begins late is found when it has lasted for a quarter of the
+// program's time. A cache that fills grows until it is nearly full; what is freed in larger and larger
+// buffers, but no more of them, does not grow. Of very many lines with old buffers, the first 1,024 are followed.
 func Growing(s *snapshot.Snapshot) []Growth {
-	found, began := s.Tables.Growing, s.Tables.Warm
-	freed, now := s.Tables.Lifetimes, s.Time.Sub(s.Tables.Epoch)
-	lines := linesOf(s, filter{}, func(site mem.Frame, _ stackCount) bool { return found[site] != nil })
-	growths := make([]Growth, 0, len(found))
-	for site, its := range found {
-		g := Growth{Site: site, Marks: its.Span(), Gained: its.Gain()}
-		if l := lines[site]; l != nil {
-			gained := l.gained(began, g.Gained.Count)
-			if g.Gained.Count > 0 && freed[site].UsuallyFreed(now, gained) {
-				continue
-			}
-			g.Callers = newCallers(gained, l.stacks, s.Tables.Stacks.Path)
+	var found []Growth
+	for site, l := range linesOf(s, filter{}) {
+		if g, ok := growthOf(s, site, l); ok {
+			found = append(found, g)
 		}
-		growths = append(growths, g)
 	}
-	slices.SortFunc(growths, func(x, y Growth) int {
-		return cmp.Or(cmp.Compare(y.PerMark(), x.PerMark()), x.Site.Compare(y.Site))
+	slices.SortFunc(found, func(x, y Growth) int {
+		return cmp.Or(cmp.Compare(y.Hourly, x.Hourly), x.Site.Compare(y.Site))
 	})
-	return growths
+	return found
 }
 
-// PathShare is a path to a line of code, and its share of the buffers that were
-// ever allocated there, from 0 to 1.
-type PathShare struct {
-	Path  mem.Path `json:"path"`
-	Share float64  `json:"share"`
-}
-
-// String prints the path and the share: "main.decode <- warm, 3.1 %".
-func (p PathShare) String() string { return fmt.Sprintf("%v, %.1f %%", p.Path, 100*p.Share) }
-
-// Callers says how a line of code that holds suspicious memory is reached.
-type Callers struct {
-	// Path is what the call stacks of that memory have in common.
-	Path mem.Path `json:"path"`
-	// Others are the paths by which others allocate at the same line, each up to
-	// where it leaves Path: at most four, those of more buffers first.
-	Others []PathShare `json:"others"`
-}
-
-const maxOthers = 4
-
-// newCallers finds the callers of buffers by the counts of all call stacks of their line.
-func newCallers(buffers []tables.LiveBuffer, line map[tables.StackID]stackCount, resolve func(tables.StackID) mem.Path) Callers {
-	theirs := make(map[tables.StackID]bool)
-	var common mem.Path
-	for _, b := range buffers {
-		if !theirs[b.Stack] {
-			theirs[b.Stack] = true
-			p := resolve(b.Stack)
-			if len(theirs) > 1 {
-				p = pathCommon(common, p)
+// growthOf asks for a line, and then for each call path to it.
+func growthOf(s *snapshot.Snapshot, site mem.Frame, l *line) (g Growth, ok bool) {
+	now := ageOf(s)
+	found, ok := unitOf(s.Tables.Lines[site]).Growing(now, l.live)
+	of := l.live
+	if !ok {
+		for stack, live := range pathsOf(s, l) {
+			if its, grows := unitOf(s.Tables.Paths[stack]).Growing(now, live); grows && (!ok || its.Now > found.Now) {
+				found, of, ok = its, live, true
 			}
-			common = p
 		}
 	}
-	var all int64
-	others := make(map[string]PathShare)
-	for id, n := range line {
-		all += n.total
-		if theirs[id] {
-			continue
-		}
-		p := resolve(id)
-		same := pathSameCalls(p, common)
-		if same == len(common) {
-			continue
-		}
-		p = p[:min(same+1, len(p))]
-		key := pathCalls(p)
-		if known, ok := others[key]; ok {
-			p = pathCommon(known.Path, p)
-		}
-		others[key] = PathShare{p, others[key].Share + float64(n.total)}
+	if !ok {
+		return g, false
 	}
-	c := Callers{Path: common, Others: slices.AppendSeq([]PathShare{}, maps.Values(others))}
-	slices.SortFunc(c.Others, func(x, y PathShare) int {
-		return cmp.Or(cmp.Compare(y.Share, x.Share), cmp.Compare(pathCalls(x.Path), pathCalls(y.Path)))
-	})
-	c.Others = c.Others[:min(len(c.Others), maxOthers)]
-	for i := range c.Others {
-		c.Others[i].Share /= float64(all)
+	var old []survival.Buffer
+	for _, b := range of {
+		if found.From <= b.Since && b.Since < found.To {
+			old = append(old, b)
+			g.Tally = g.Tally.Add(mem.Tally{Count: 1, Bytes: s.Tables.Sites[s.Tables.Allocations[b.Of].Site].Tensor.Each})
+		}
 	}
-	return c
+	callers := callersOf(s, old, l)
+	g.Site, g.Path, g.Others = site, callers.path, callers.texts()
+	g.Age, g.Freed = found.Age, found.Freed
+	g.Hourly, g.AtFirst = 3600*found.Now, 3600*found.First
+	return g, true
 }
 
-// String prints a line for the path and one for each of the others.
-func (c Callers) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "\tpath: %v", c.Path)
-	for _, other := range c.Others {
-		fmt.Fprintf(&b, "\n\talso: %v", other)
+// unitOf returns a unit that freed nothing for none.
+func unitOf(u *survival.Unit) *survival.Unit {
+	if u == nil {
+		return new(survival.Unit)
 	}
-	return b.String()
-}
-
-// common shortens p to what it has in common with q.
-func pathCommon(p mem.Path, q mem.Path) mem.Path {
-	n := pathSameCalls(p, q)
-	p = slices.Clone(p[:n])
-	for i := range p {
-		if p[i] != q[i] {
-			p[i].Line = 0
-		}
-	}
-	return p
-}
-
-// calls names the functions.
-func pathCalls(p mem.Path) string {
-	var b strings.Builder
-	for _, f := range p {
-		b.WriteString(f.Function)
-		b.WriteByte('\n')
-	}
-	return b.String()
-}
-
-// sameCalls returns how many functions both begin with.
-func pathSameCalls(p mem.Path, q mem.Path) int {
-	n := 0
-	for n < min(len(p), len(q)) && p[n].Function == q[n].Function {
-		n++
-	}
-	return n
+	return u
 }

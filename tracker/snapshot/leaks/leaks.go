@@ -1,6 +1,5 @@
-// Package leaks finds memory in a snapshot that was not freed: what is live, by call stack ([Live]); buffers that are
-// far older than those of their line usually become ([Suspects]); and lines whose memory rises from mark to mark
-// ([Growing]).
+// Package leaks finds memory in a snapshot that was not freed: what is live, by call stack ([Live]); buffers that look
+// forgotten ([Suspects]); and lines that hold ever more old buffers ([Growing]).
 //
 // It looks at a snapshot alone, of this process or from a file, and never at the program. A suspect is a guess, and
 // its text says what the guess goes by.

@@ -3,51 +3,62 @@ package leaks
 import (
 	"cmp"
 	"fmt"
+	"iter"
+	"maps"
 	"math"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Suspect is a line of code with live buffers that look forgotten: they are far older than
-// nearly all other buffers of the line were when they were freed.
+// Suspect is a line of code with live buffers that look forgotten: they grow older and older, while the
+// others of the line are freed young.
 type Suspect struct {
-	Site      mem.Frame `json:"site"`
-	Callers             // of the old buffers
-	mem.Tally           // the old buffers
+	Site mem.Frame `json:"site"`
+	// Path is what the call stacks of the old buffers have in common. Others are the paths by which others
+	// allocate at the same line, each with its share of all: at most four.
+	Path      mem.Path `json:"path"`
+	Others    []string `json:"others"`
+	mem.Tally          // the old buffers
 
-	// Oldest is the age of the oldest.
-	Oldest time.Duration `json:"oldest_ns"`
-	// Freed is how many buffers of this line were freed; Share of them, at least
-	// 0.99, lived less than Usual.
+	// Youngest and Oldest are the ages of the youngest and the oldest.
+	Youngest time.Duration `json:"youngest_ns"`
+	Oldest   time.Duration `json:"oldest_ns"`
+	// Of all that became older than Age, Late were freed since. Many others, Freed, were freed
+	// much younger, before Usual.
+	Age   time.Duration `json:"age_ns"`
+	Late  int64         `json:"freed_late"`
 	Freed int64         `json:"freed"`
-	Share float64       `json:"share"`
 	Usual time.Duration `json:"usual_ns"`
 }
 
-// String says what is suspect and why, and how the line is reached:
+// String says what looks forgotten and why, and how the line is reached:
 //
-//	main.go:88 main.decode: 29 buffers, 29.0 MiB, up to 18 s old; 99 % of the 2,871 others from here lived less than 68 ms
+//	main.go:88 main.decode looks forgotten: 26 buffers, 26.0 MiB, 4 to 36 min old; 0 of 26 that became older than 1.2 min were freed since, 2,871 others before 540 ms
 //		path: main.decode <- handle <- serveHTTP
 //		also: main.decode <- warm, 3.1 %
 func (s Suspect) String() string {
-	return fmt.Sprintf("%v: %v, up to %s old; %s of the %s others from here lived less than %s\n%v",
-		s.Site, s.Tally, roughly(s.Oldest), percent(s.Share), grouped(s.Freed), roughly(s.Usual), s.Callers)
+	return fmt.Sprintf("%v looks forgotten: %v, %s old; %s of %s that became older than %s were freed since, %s others before %s\n%v",
+		s.Site, s.Tally, fromTo(s.Youngest, s.Oldest), grouped(s.Late), grouped(s.Count+s.Late), roughly(s.Age), grouped(s.Freed), roughly(s.Usual), way(s.Path, s.Others))
 }
 
-func newSuspect(site mem.Frame, old []tables.LiveBuffer, freed *tables.Lifetimes, now time.Duration, callers Callers) Suspect {
-	s := Suspect{Site: site, Callers: callers, Oldest: now - old[0].Since, Freed: freed.Count()}
-	s.Usual, s.Share = freed.Usual()
-	for _, b := range old {
-		s.Tally = s.Tally.Add(mem.Tally{Count: 1, Bytes: b.Bytes})
+// fromTo prints two durations, with one unit if they have the same: "4 to 36 min".
+func fromTo(least, most time.Duration) string {
+	from, to := roughly(least), roughly(most)
+	number, unit, _ := strings.Cut(from, " ")
+	if strings.HasSuffix(to, " "+unit) {
+		from = number
 	}
-	return s
+	if from+" "+unit == to {
+		return to
+	}
+	return from + " to " + to
 }
 
 // roughly prints a duration with two digits, rounded up: "68 ms", "1.1 s", "18 s".
@@ -73,14 +84,6 @@ func roughly(d time.Duration) string {
 	return strconv.FormatFloat(n, 'f', -1, 64) + " " + unit.name
 }
 
-// percent prints a share, rounded down.
-func percent(share float64) string {
-	if share == 1 {
-		return "all"
-	}
-	return fmt.Sprintf("%.0f %%", math.Floor(100*share+1e-9))
-}
-
 // grouped prints a number with commas: "2,871".
 func grouped(n int64) string {
 	text := strconv.FormatInt(n, 10)
@@ -97,40 +100,33 @@ func grouped(n int64) string {
 // Suspects returns the lines of code with live buffers that look forgotten, more
 // bytes first. A leak of one buffer in a hundred is found as soon as eight are old
 // enough: within seconds in a busy server. A light snapshot has none, nor one of a source
-// that does not know how long freed buffers lived.
+// that does not count how long freed buffers lived.
 //
-// The source counts for each line at which ages its buffers were freed. A live buffer
-// is a suspect if it is older than a second, and 16 times as old as 99 % of the
-// freed ones became. Some buffers live long on purpose, so three more rules apply:
+// The source counts for each line at which ages its buffers were freed. If buffers of some age are
+// freed at all, then those of twice that age should be freed too, if more rarely: of all that become so old, 29 % at
+// least before they are twice as old. If far fewer were freed than that, so that chance would do it once in a hundred
+// thousand times, the live ones look forgotten. This is asked for each power of two of ages, from a second on,
+// for each line and for each call path to it. Some buffers live long on purpose, so more rules apply:
 //
-//   - The line has freed at least a hundred buffers, and the suspect's call stack at
-//     least half of those that it allocated. Parameters are no suspects, even if the line
-//     that allocates them also allocates buffers that are freed.
-//   - There are at least eight suspects, and for each eight of them at most one freed buffer that
-//     reached a sixteenth of their age.
-//   - They were allocated one after the other: over a time at least as long as their age,
-//     and a quarter of them in the second half of what the line has done since the first.
-//     A pool that was filled at the start, a long request, or a program that hangs leave old
-//     buffers too, but all from one time.
+//   - At most a quarter as many were freed that old as are live, and many more were freed when they were much younger:
+//     of a line, without the call paths that freed less than half of what they allocated. Parameters are no
+//     suspects, even if the line that allocates them also allocates buffers that are freed.
+//   - There are at least eight, of eight different moments, over a time at least as long as their age, and
+//     a quarter of them in the second half of what the line has done since the first. A pool that was
+//     filled at the start leaves old buffers too, but all from one time.
+//   - Of all that the line allocated from the first of them to the last, at most half are live. In a hang,
+//     a queue or a long batch nearly all are.
 //
 // The limits: Buffers that live long on purpose, are allocated again and again, and were
 // never freed yet look like a leak, for example sessions of an hour in the first
-// hour; options such as IgnoreFunction leave them out. A line that frees nothing looks like a cache
-// (see Growing). A leak of fewer than eight buffers is not found, nor one that has stopped
-// while the line went on. If one helper allocates both what lives a millisecond
-// and what lives an hour, a leak of the former is found after hours: name the helper's
-// package in tracker.Config.Libraries.
+// hour; options such as IgnoreFunction leave them out. They are named no more when enough were freed. A line that
+// frees nothing looks like a cache (see Growing). A leak of fewer than eight buffers is not found, nor one that has stopped
+// while the line went on.
 func Suspects(s *snapshot.Snapshot, opts ...Option) []Suspect {
-	freed, now := s.Tables.Lifetimes, s.Time.Sub(s.Tables.Epoch)
-	lines := linesOf(s, newFilter(opts), func(site mem.Frame, stack stackCount) bool {
-		return freed[site] != nil && stack.frees()
-	})
 	var found []Suspect
-	for site, line := range lines {
-		if its := freed[site]; its != nil {
-			if old := its.Suspects(now, line.live); len(old) > 0 {
-				found = append(found, newSuspect(site, old, its, now, newCallers(old, line.stacks, s.Tables.Stacks.Path)))
-			}
+	for site, l := range linesOf(s, newFilter(opts)) {
+		if its, ok := forgotten(s, site, l); ok {
+			found = append(found, newSuspect(s, site, l, its))
 		}
 	}
 	slices.SortFunc(found, func(x, y Suspect) int {
@@ -139,10 +135,52 @@ func Suspects(s *snapshot.Snapshot, opts ...Option) []Suspect {
 	return found
 }
 
+// forgotten asks for a line, without the call paths that do not free as a rule, and then for each call path.
+func forgotten(s *snapshot.Snapshot, site mem.Frame, l *line) (found survival.Forgotten, ok bool) {
+	unit, now := s.Tables.Lines[site], ageOf(s)
+	if unit == nil {
+		return found, false
+	}
+	var cleaned []survival.Buffer
+	for _, b := range l.live {
+		if l.stacks[stackOf(s, b)].frees() {
+			cleaned = append(cleaned, b)
+		}
+	}
+	if found, ok = unit.Forgotten(now, cleaned, unit.Freed()); ok {
+		return found, true
+	}
+	for stack, live := range pathsOf(s, l) {
+		if unit := s.Tables.Paths[stack]; unit != nil {
+			n := l.stacks[stack]
+			if its, forgets := unit.Forgotten(now, live, n.total-n.live); forgets && len(its.Old) > len(found.Old) {
+				found, ok = its, true
+			}
+		}
+	}
+	return found, ok
+}
+
+func newSuspect(s *snapshot.Snapshot, site mem.Frame, l *line, its survival.Forgotten) Suspect {
+	callers := callersOf(s, its.Old, l)
+	out := Suspect{
+		Site: site, Path: callers.path, Others: callers.texts(), Oldest: ageOf(s) - its.Old[0].Since, Youngest: ageOf(s) - its.Old[len(its.Old)-1].Since,
+		Age: its.Age, Late: its.Freed, Freed: its.Young, Usual: its.Usual,
+	}
+	for _, b := range its.Old {
+		out.Tally = out.Tally.Add(mem.Tally{Count: 1, Bytes: s.Tables.Sites[s.Tables.Allocations[b.Of].Site].Tensor.Each})
+	}
+	return out
+}
+
+// ageOf is how long the program has run.
+func ageOf(s *snapshot.Snapshot) time.Duration { return s.Time.Sub(s.Tables.Epoch) }
+
 // line is what a snapshot tells of a line of code.
 type line struct {
 	stacks map[tables.StackID]stackCount // that lead to it
-	live   []tables.LiveBuffer           // oldest first
+	live   []survival.Buffer             // oldest first; Of is the index of the allocation
+	held   int64                         // all that are live
 }
 
 // stackCount is how many buffers a call stack allocated.
@@ -152,11 +190,14 @@ type stackCount struct{ live, total int64 }
 // that it ever allocated, half at least.
 func (c stackCount) frees() bool { return 2*c.live <= c.total }
 
-// linesOf returns the lines of code. They have the live buffers that the filter keeps, of
-// the call stacks that are wanted.
-func linesOf(s *snapshot.Snapshot, filter filter, wanted func(mem.Frame, stackCount) bool) map[mem.Frame]*line {
+// linesOf returns the lines of code that hold so many buffers that they may be named. They have the live buffers
+// that the filter keeps. There are none if the source does not count how long buffers live.
+func linesOf(s *snapshot.Snapshot, filter filter) map[mem.Frame]*line {
+	if s.Tables.Paths == nil {
+		return nil
+	}
 	lines := make(map[mem.Frame]*line)
-	add := func(id tables.StackID, live, total int64) {
+	add := func(id tables.StackID, live, total int64) *line {
 		site := s.Tables.Stacks.Site(id)
 		l := lines[site]
 		if l == nil {
@@ -165,36 +206,48 @@ func linesOf(s *snapshot.Snapshot, filter filter, wanted func(mem.Frame, stackCo
 		}
 		n := l.stacks[id]
 		l.stacks[id] = stackCount{n.live + live, n.total + total}
+		l.held += live
+		return l
 	}
-	for _, e := range s.Tables.Sites {
-		add(e.Stack, e.Live, e.Total)
+	bySite := make([]*line, len(s.Tables.Sites))
+	for i, e := range s.Tables.Sites {
+		bySite[i] = add(e.Stack, e.Live, e.Total)
 	}
 	for _, e := range s.Tables.Retired {
 		add(e.Stack, 0, e.Total.Count)
 	}
-	bySite := make([]*line, len(s.Tables.Sites)) // nil is not wanted
-	for i, e := range s.Tables.Sites {
-		site := s.Tables.Stacks.Site(e.Stack)
-		if l := lines[site]; wanted(site, l.stacks[e.Stack]) {
-			bySite[i] = l
+	for i, e := range s.Tables.Allocations {
+		if l := bySite[e.Site]; l.held >= survival.Fewest && (filter.all() || filter.keeps(&s.Tables, &e)) {
+			l.live = append(l.live, survival.Buffer{Since: e.Since, Seq: e.Seq, Birth: e.InLine, Of: int32(i)})
 		}
 	}
-	for _, e := range s.Tables.Allocations {
-		if l := bySite[e.Site]; l != nil && (filter.all() || filter.keeps(&s.Tables, &e)) {
-			site := s.Tables.Sites[e.Site]
-			l.live = append(l.live, tables.LiveBuffer{Stack: site.Stack, Since: e.Since, Seq: e.Seq, Bytes: site.Tensor.Each})
+	for site, l := range lines {
+		if len(l.live) < survival.Fewest {
+			delete(lines, site)
 		}
 	}
 	return lines
 }
 
-// gained returns the live buffers by which the line's number of them rose after that
-// time: not those from before, nor the youngest, which are in use for a moment.
-// Without a rise, it returns all since then.
-func (l *line) gained(began time.Duration, rise int64) []tables.LiveBuffer {
-	since := l.live[sort.Search(len(l.live), func(i int) bool { return l.live[i].Since > began }):]
-	if rise <= 0 {
-		return since
+// pathsOf returns the live buffers of each call path to a line, of those that may be named, in the order of the stacks.
+func pathsOf(s *snapshot.Snapshot, l *line) iter.Seq2[tables.StackID, []survival.Buffer] {
+	by := make(map[tables.StackID][]survival.Buffer)
+	for _, b := range l.live {
+		stack := stackOf(s, b)
+		if l.stacks[stack].live >= survival.Fewest {
+			b.Birth = s.Tables.Allocations[b.Of].InPath
+			by[stack] = append(by[stack], b)
+		}
 	}
-	return since[:min(rise, int64(len(since)))]
+	return func(yield func(tables.StackID, []survival.Buffer) bool) {
+		for _, stack := range slices.Sorted(maps.Keys(by)) {
+			if !yield(stack, by[stack]) {
+				return
+			}
+		}
+	}
+}
+
+func stackOf(s *snapshot.Snapshot, b survival.Buffer) tables.StackID {
+	return s.Tables.Sites[s.Tables.Allocations[b.Of].Site].Stack
 }

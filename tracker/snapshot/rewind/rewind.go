@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -228,10 +229,10 @@ func (w *rewind) tables(head *snapshot.Head, buffers []alloc.Ptr) tables.Tables 
 	s := w.of.Snapshot
 	t := tables.Tables{
 		Stacks: twoStacks{s.Tables.Stacks, w.of.History.Tables.Stacks}, Sections: []string{""}, Epoch: s.Tables.Epoch,
-		Streams: []alloc.Stream{0}, Lifetimes: s.Tables.Lifetimes, Allocations: make([]tables.AllocationEntry, 0, len(buffers)),
+		Streams: []alloc.Stream{0}, Lines: s.Tables.Lines, Allocations: make([]tables.AllocationEntry, 0, len(buffers)),
 	}
-	if t.Lifetimes == nil {
-		t.Lifetimes = w.lifetimes()
+	if t.Lines == nil {
+		t.Lines = w.lifetimes()
 	}
 	type key struct {
 		tables.Place
@@ -291,11 +292,10 @@ func indexOf[T comparable, N ~uint8 | ~uint32](of map[T]N, list *[]T, value T, l
 }
 
 // lifetimes are those that the events tell of.
-func (w *rewind) lifetimes() map[mem.Frame]*tables.Lifetimes {
+func (w *rewind) lifetimes() map[mem.Frame]*survival.Unit {
 	h := w.of.History
-	found := make(map[mem.Frame]*tables.Lifetimes)
+	found := make(map[mem.Frame]*survival.Unit)
 	born := make(map[alloc.Ptr]time.Duration)
-	byStack := make(map[tables.StackID]*tables.Lifetimes)
 	for i := range w.events {
 		e := &w.events[i]
 		switch e.Action {
@@ -307,16 +307,13 @@ func (w *rewind) lifetimes() map[mem.Frame]*tables.Lifetimes {
 				continue
 			}
 			delete(born, e.Ptr)
-			l := byStack[e.Stack]
-			if l == nil {
-				site := h.Tables.Stacks.Site(e.Stack)
-				if l = found[site]; l == nil {
-					l = new(tables.Lifetimes)
-					found[site] = l
-				}
-				byStack[e.Stack] = l
+			site := h.Tables.Stacks.Site(e.Stack)
+			its := found[site]
+			if its == nil {
+				its = &survival.Unit{Ages: new(survival.Ages)}
+				found[site] = its
 			}
-			l.Freed(e.Since-since, w.first+uint64(i))
+			its.Ages.Add(e.Since - since)
 		}
 	}
 	return found
