@@ -14,7 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// factsOf returns what there is to show of each device, and how many there are more.
+// factsOf returns what there is to show of each device, up to maxDevices, and how many more there are.
 func factsOf(r *snapshot.Record) (devices []*facts, more int) {
 	for _, d := range append([]*snapshot.Record{r}, r.Others...) {
 		switch {
@@ -44,7 +44,7 @@ type facts struct {
 	stuck      []string
 }
 
-// section is what the buffers hold that a section of the program allocated.
+// section is the live memory that one section of the program allocated.
 type section struct {
 	Path             string
 	Live, Peak, Ever mem.Tally

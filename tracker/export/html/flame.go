@@ -21,7 +21,7 @@ type node struct {
 	share float64 // of the whole, in the measure where it is largest
 }
 
-// least is the part of the whole below which a frame is left out.
+// least is the share of the whole below which a frame is left out.
 const least = 0.001
 
 // newFlame lays the call stacks over each other, outermost frames first.
@@ -35,7 +35,8 @@ func newFlame(rows []export.Row, text func(string) string) *node {
 	return root
 }
 
-// flameBuilder finds a node's calls by frame, so that the cost follows the frames.
+// flameBuilder finds the call of a frame in a map, so that its time grows with the frames and not
+// with the calls of each.
 type flameBuilder struct {
 	calls map[call]*node
 	text  func(string) string

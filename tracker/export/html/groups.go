@@ -140,7 +140,7 @@ func (w *writing) mark(m *snapshot.Mark, rows int) mark {
 	return out
 }
 
-// leastOf returns the size of the smallest change among so many largest ones.
+// leastOf returns the size of the n-th largest change: smaller ones are not shown.
 func leastOf(changes []snapshot.Change, n int) alloc.Bytes {
 	if len(changes) <= n || n == 0 {
 		return 0

@@ -69,7 +69,7 @@ func used(seg alloc.Segment) (sum alloc.Bytes) {
 	return sum
 }
 
-// owner is whose a block is.
+// owner is what a block is used for, and the line that allocated it.
 type owner struct {
 	kind mem.Kind
 	line mem.Frame

@@ -38,8 +38,8 @@ func checkSize(text []byte) error {
 	return nil
 }
 
-// parts yields the number of each field of a protocol buffer that has bytes, and
-// these. It ends where the text is none: the parser says what is wrong.
+// parts yields each field of a protocol buffer that consists of bytes: its number and the bytes. It ends
+// where the text is no protocol buffer: the parser says what is wrong.
 func parts(text []byte) func(yield func(field uint64, inside []byte) bool) {
 	return func(yield func(uint64, []byte) bool) {
 		for len(text) > 0 {
