@@ -36,7 +36,7 @@ func appendHeader(b []byte, at time.Time, device string, levels snapshot.Levels)
 // called, on which device if it is not the first one, and the totals there.
 func appendMark(b []byte, m *snapshot.Mark, device string) []byte {
 	if len(m.Delta) > 0 {
-		b = append(append(append(b, '\n'), m.Delta.String()...), '\n')
+		b = m.Delta.Append(append(b, '\n'))
 	}
 	b = append(b, "\nAt "...)
 	b = text.Printable(append(b, path.Base(m.Site.File)...), len(b))
