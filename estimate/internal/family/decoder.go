@@ -18,7 +18,7 @@ func (c Transformer) decoder() []tape.Layer {
 		body = append(body, s.embedded(c)...)
 	}
 	if !s.still {
-		body = append(body, tape.Named{Name: "rotary_emb", Layer: Frequencies{c.rotated() / 2, c.rotations(s)}})
+		body = append(body, tape.Named{Name: "rotary_emb", Layer: c.frequencies(s)})
 	}
 	body = append(body, tape.Named{Name: s.names.blocks, Layer: c.decoderBlocks(s)})
 	if s.last == nil {
@@ -44,6 +44,15 @@ func (c Transformer) decoder() []tape.Layer {
 		}
 	}
 	return layers
+}
+
+// frequencies are the buffers of its rotary positions.
+func (c Transformer) frequencies(s style) Frequencies {
+	f := Frequencies{N: c.rotated() / 2, Kinds: c.rotations(s), Context: c.Context, Mask: c.ContextMask}
+	if !s.untabled {
+		f.Blocks = c.Blocks
+	}
+	return f
 }
 
 // under is a layer at a path.
@@ -191,6 +200,7 @@ type style struct {
 	recurrent func(Transformer) *recurrence // of blocks that are Recurrent; nil without its numbers
 	rotations func(Transformer) int         // tables of rotation; nil for one
 	still     bool                          // no rotary positions
+	untabled  bool                          // rotary positions never had tables
 	half      bool                          // half of a head rotates where nothing says how much
 	headBias  bool                          // of the head
 	raw       bool                          // its logits were never made float32 in the model

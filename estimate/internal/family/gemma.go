@@ -9,7 +9,7 @@ import (
 // Gemma is Llama with scaled norms.
 var Gemma = Register(&Family{
 	Name:  "Gemma",
-	style: style{embedded: embedScaled, mlp: gemmaMLP, norm: gemmaNorm, attention: func(_ Transformer, a *layer.Attention) { a.Shifted = true }},
+	style: style{untabled: true, embedded: embedScaled, mlp: gemmaMLP, norm: gemmaNorm, attention: func(_ Transformer, a *layer.Attention) { a.Shifted = true }},
 	Types: []Type{
 		{Name: "gemma", Base: "GemmaModel", Read: readGemma},
 	},
@@ -21,7 +21,7 @@ var Gemma = Register(&Family{
 // Gemma2 is Gemma with norms before and after each part.
 var Gemma2 = Register(&Family{
 	Name:  "Gemma 2",
-	style: style{embedded: embedScaled, mlp: gemmaMLP, norm: gemmaNorm, attention: gemma2Attention, rotations: gemma3Rotations, block: normedAround("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")},
+	style: style{untabled: true, embedded: embedScaled, mlp: gemmaMLP, norm: gemmaNorm, attention: gemma2Attention, rotations: gemma3Rotations, block: normedAround("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")},
 	Types: []Type{
 		{Name: "gemma2", Base: "Gemma2Model", Read: readGemma2},
 		{Name: "gemma3_text", Base: "Gemma3TextModel", Read: readGemma3},
@@ -56,6 +56,7 @@ func gemma3Rotations(c Transformer) int {
 
 func readGemma(c *Config, a *Model) {
 	c.decoder(a, "GemmaForCausalLM", 0, true)
+	a.ContextMask = true
 	c.noBias()
 	// Gemma runs gelu_pytorch_tanh even where hidden_act says gelu.
 	c.Activation(a, c.Word("hidden_activation"), "gelu_pytorch_tanh")

@@ -56,6 +56,7 @@ func readSmolLM3(c *Config, a *Model) {
 
 func readLlama(c *Config, a *Model) {
 	c.decoder(a, "LlamaForCausalLM", 0, false)
+	a.ContextMask = true
 	c.sameBias(a)
 	c.Activation(a, c.Word("hidden_act"), "silu")
 }

@@ -88,8 +88,13 @@ func (scale) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
 }
 
-// Frequencies holds the buffers of the rotary positions, for so many kinds of layers.
-type Frequencies struct{ N, Kinds int }
+// Frequencies holds the buffers of the rotary positions, for so many kinds of layers. Each of the Blocks had tables of
+// Context positions before transformers 4.41, of cosines and of sines, and some models a mask of them.
+type Frequencies struct {
+	N, Kinds        int
+	Blocks, Context int
+	Mask            bool
+}
 
 // Kind names the row.
 func (Frequencies) Kind() string { return "RotaryEmbedding" }
@@ -101,6 +106,15 @@ func (l Frequencies) Declare(d *tape.Declaration) {
 	}
 	for _, name := range names {
 		d.Add(tape.Param{Name: name, Shape: alloc.Shape{l.N}, DType: alloc.Float32, Buffer: true})
+	}
+	if !d.Cfg.RotatesByTables() || l.Context == 0 {
+		return
+	}
+	if l.Blocks > 0 && l.N > 0 {
+		d.Add(tape.Param{Name: "cos_sin_cached", Shape: alloc.Shape{2, l.Blocks, l.Context, 2 * l.N}, Buffer: true})
+	}
+	if l.Mask && d.Cfg.MasksContext() {
+		d.Add(tape.Param{Name: "causal_mask", Shape: alloc.Shape{l.Context, l.Context}, DType: alloc.Bool, Buffer: true})
 	}
 }
 

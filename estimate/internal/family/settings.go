@@ -31,6 +31,9 @@ func (c *Config) Labels() int {
 	return max(1, len(labels))
 }
 
+// mostPositions bounds the tables of rotation.
+const mostPositions = 1 << 24
+
 // decoder reads what all decoders with rotary positions have in common. kvHeads is the
 // number where the key is absent, 0 for as many as heads.
 func (c *Config) decoder(a *Model, causal string, kvHeads int, tied bool) {
@@ -47,6 +50,7 @@ func (c *Config) decoder(a *Model, causal string, kvHeads int, tied bool) {
 	a.NoHead, a.Tied = class != causal, c.Flag("tie_word_embeddings", tied)
 	c.optional(&a.HeadSize, "head_dim")
 	c.Number(&a.KVHeads, "num_key_value_heads", cmp.Or(kvHeads, a.Heads))
+	a.Context = max(0, min(c.Whole("max_position_embeddings", 0), mostPositions))
 }
 
 // likeLlama reads a decoder that differs from Llama by little more than its layers.

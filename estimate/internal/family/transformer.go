@@ -104,6 +104,9 @@ type Transformer struct {
 	Types     int // token types (BERT); 0 means 2
 	RotaryDim int // elements of a head that rotate; 0 means all, and half of HeadSize is usual in Phi
 
+	Context     int  // positions of the tables of rotation that each block had in older releases of transformers; 0 for none
+	ContextMask bool // those releases had a mask of so many positions, too
+
 	Window     int // of sliding window attention, for the key/value cache; 0 for none
 	FullBlocks int // of the Blocks, those without the Window
 

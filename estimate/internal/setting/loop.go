@@ -116,6 +116,16 @@ func (c *Config) LastLogits() bool {
 // (github.com/huggingface/transformers/pull/34191).
 func (c *Config) WidensLogits() bool { return c.Libraries.Transformers.Before(4, 46) }
 
+// RotatesByTables reports whether each block had tables of all positions: releases before 4.41 are known to
+// (modeling_llama.py, LlamaRotaryEmbedding).
+func (c *Config) RotatesByTables() bool { return c.Libraries.Transformers.Before(4, 41) }
+
+// MasksContext reports whether Llama and Gemma had a mask of all positions, which 4.38 brought and 4.40 took away
+// (modeling_llama.py, causal_mask).
+func (c *Config) MasksContext() bool {
+	return c.Libraries.Transformers.Before(4, 40) && !c.Libraries.Transformers.Before(4, 38)
+}
+
 // maxMicroBatches bounds Loop.MicroBatches.
 const maxMicroBatches = 1 << 20
 
