@@ -4,8 +4,11 @@ import (
 	"testing"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
@@ -93,4 +96,31 @@ func TestQuantizeSaysWhatIsWrong(t *testing.T) {
 		_, err := estimate.Model(layer.Public(mistral7b.Layers()), estimate.Tokens(1, 4), estimate.Quantize(q))
 		assert.ErrorContains(t, err, want)
 	}
+}
+
+// AutoAWQ's weights take as much as GPTQ's without the groups of the inputs. Its product makes the weight anew for many tokens
+// and has eight parts of its result for few.
+func TestQuantizeAWQ(t *testing.T) {
+	of := func(b estimate.Base, tokens int) estimate.Memory {
+		wide := []tape.Layer{layer.Linear{In: 4096, Out: 16384, NoBias: true}}
+		return model(t, layer.Public(wide), estimate.InputShape(1, tokens, 4096), estimate.Precision(alloc.Float16), estimate.Quantize(estimate.Quantized{Base: b, Layers: []string{"*"}})).Inference
+	}
+	awq, gptq := of(estimate.AWQBase, 16), of(estimate.GPTQBase, 16)
+	assert.EqualValues(t, 4*4096, gptq.Weights+gptq.Buffers-awq.Weights-awq.Buffers)
+	assert.EqualValues(t, 8*2*16*16384, awq.Transient)
+	assert.EqualValues(t, 2*4096*16384+2*1024*16384, of(estimate.AWQBase, 1024).Transient)
+}
+
+// Each block of Llama and Mistral had tables of its positions before transformers 4.41, and Llama and Gemma a mask from 4.38 to
+// 4.39: of 32,768 positions 512 MiB in Mistral 7B, of 4,096 64 and 16 MiB in Llama 2 7B.
+func TestTablesOfOlderReleases(t *testing.T) {
+	buffers := func(name string, minor int) alloc.Bytes {
+		m, err := zoo.ByName(name)
+		require.NoError(t, err)
+		return model(t, m.Layers, estimate.Precision(alloc.Float16), estimate.Transformers(4, minor)).Inference.Buffers
+	}
+	assert.Equal(t, 512*alloc.MiB, buffers("mistral-7b", 39)-buffers("mistral-7b", 41))
+	assert.Equal(t, 80*alloc.MiB, buffers("llama-2-7b", 39)-buffers("llama-2-7b", 41))
+	assert.Equal(t, 64*alloc.MiB, buffers("llama-2-7b", 40)-buffers("llama-2-7b", 41))
+	assert.Equal(t, 64*alloc.MiB, buffers("gemma-2b", 39)-buffers("gemma-2b", 41))
 }

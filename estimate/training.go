@@ -70,6 +70,9 @@ const (
 	// GPTQBase has 4 bits for each element, a float16 and another 4 bits for each 128 inputs of
 	// an output, and the group of each input (arXiv:2210.17323; AutoGPTQ, qlinear_tritonv2.py).
 	GPTQBase = setting.GPTQBase
+	// AWQBase has 4 bits for each element, and a float16 and another 4 bits for each 128 inputs of an output (arXiv:2306.00978;
+	// AutoAWQ).
+	AWQBase = setting.AWQBase
 )
 
 // Quantized holds the weights of linear layers in a Base. They are not trained.

@@ -20,6 +20,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -77,6 +78,19 @@ func Open(path string) (*File, error) {
 	}
 	c.Name = nameOf(path)
 	return c, nil
+}
+
+// OpenConfig is Open of a config.json that is in memory, such as that of a zoo.Model, under a name for reports.
+func OpenConfig(name string, text []byte) (*File, error) {
+	c, err := readConfig(bytes.NewReader(text), int64(len(text)), configName)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	a, err := c.architecture()
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	return &File{Name: name, Format: "config", architecture: a}, nil
 }
 
 func openPath(path string) (*File, error) {

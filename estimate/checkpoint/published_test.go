@@ -12,7 +12,7 @@ import (
 )
 
 // publishedModel has the settings of a well-known model, as its config.json at
-// huggingface.co has them, and its number of parameters, which testdata/published/count.py
+// huggingface.co has them, and its number of parameters, which estimate/zoo/count.py
 // counted: it is that of the class that architectures names, made of these settings by
 // transformers.
 type publishedModel struct {
@@ -21,7 +21,7 @@ type publishedModel struct {
 }
 
 func publishedModels(t *testing.T) map[string]publishedModel {
-	data, err := os.ReadFile("testdata/published/configs.json")
+	data, err := os.ReadFile("../zoo/models.json")
 	require.NoError(t, err)
 	var file map[string]json.RawMessage
 	require.NoError(t, json.Unmarshal(data, &file))

@@ -62,6 +62,8 @@ func (q *quantization) base() estimate.Base {
 	case q == nil:
 	case q.Method == "gptq" && cmp.Or(q.Bits, 4) == 4:
 		return estimate.GPTQBase
+	case q.Method == "awq" && cmp.Or(q.Bits, q.AWQBits, 4) == 4:
+		return estimate.AWQBase
 	case q.Method != "bitsandbytes":
 	case q.EightBits:
 		return estimate.Int8Base

@@ -11,9 +11,11 @@
 package zoo
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 
@@ -39,6 +41,8 @@ type Model struct {
 	Source string
 	// DType is the element type in which the weights are published.
 	DType alloc.DType
+	// Config is the config.json that the layers are made of, for checkpoint.OpenConfig; nil for models that are written here.
+	Config []byte
 
 	transformer *family.Transformer // what the layers were made of; nil for other models
 }
@@ -82,12 +86,15 @@ func (m Model) ComputeBuffer(l llamacpp.Server) (alloc.Bytes, error) {
 	return m.transformer.ComputeBuffer(family.LlamaCpp(l))
 }
 
-var entries = slices.Concat(vggs, resnets, others, encoders, gpts, llamas, qwens)
+// entries are the models that are known.
+var entries = sync.OnceValue(func() []entry {
+	return slices.Concat(vggs, resnets, others, encoders, gpts, llamas, qwens, published())
+})
 
 // Names lists the models' names, those of a family together.
 func Names() []string {
-	names := make([]string, len(entries))
-	for i, e := range entries {
+	names := make([]string, len(entries()))
+	for i, e := range entries() {
 		names[i] = e.name
 	}
 	return names
@@ -98,12 +105,12 @@ func Names() []string {
 // unknown name suggests similar ones.
 func ByName(name string) (Model, error) {
 	key := normal(name)
-	for _, e := range entries {
+	for _, e := range entries() {
 		if normal(e.name) == key {
 			layers, input, transformer := e.build()
 			return Model{
 				Name: e.name, Title: e.title, Layers: layer.Public(layers), Input: input,
-				Params: e.params, Source: e.source, DType: e.dtype, transformer: transformer,
+				Params: e.params, Source: e.source, DType: e.dtype, Config: e.config, transformer: transformer,
 			}, nil
 		}
 	}
@@ -115,25 +122,32 @@ func ByName(name string) (Model, error) {
 
 // Similar returns the names, at most five, that somebody may have meant by another: those that
 // differ by a letter or two, or that contain it or are contained in it, as "llama-3-8b" is in
-// "meta-llama/Meta-Llama-3-8B". The nearest come first.
+// "meta-llama/Meta-Llama-3-8B". These come first, and the nearest before others.
 func Similar(name string) []string {
 	key := normal(name[strings.LastIndexByte(name, '/')+1:])
 	if len(key) < 3 || len(key) > 64 {
 		return nil
 	}
 	type candidate struct {
-		name string
-		far  int
+		name     string
+		kin, far int
 	}
 	var found []candidate
-	for _, e := range entries {
+	for _, e := range entries() {
 		other := normal(e.name)
 		far := distance(key, other)
-		if within := strings.Contains(key, other) || strings.Contains(other, key); within || far <= 2 && 2*far < len(key) {
-			found = append(found, candidate{e.name, far})
+		kin := 2 // of a letter or two
+		switch {
+		case strings.HasPrefix(key, other) || strings.HasPrefix(other, key):
+			kin = 0
+		case strings.Contains(key, other) || strings.Contains(other, key):
+			kin = 1
+		case far > 2 || 2*far >= len(key):
+			continue
 		}
+		found = append(found, candidate{e.name, kin, far})
 	}
-	slices.SortStableFunc(found, func(a, b candidate) int { return a.far - b.far })
+	slices.SortStableFunc(found, func(a, b candidate) int { return cmp.Or(a.kin-b.kin, a.far-b.far) })
 	names := make([]string, min(5, len(found)))
 	for i := range names {
 		names[i] = found[i].name
@@ -184,13 +198,14 @@ type entry struct {
 	source      string
 	dtype       alloc.DType
 	build       func() ([]tape.Layer, estimate.Option, *family.Transformer)
+	config      []byte // that it is made of; nil for none
 }
 
 // image is a model of images, with the input that its weights were trained on.
 func image(name, title string, params int64, layers func() []tape.Layer) entry {
 	return entry{name, title, params, torchvision(name), alloc.Float32, func() ([]tape.Layer, estimate.Option, *family.Transformer) {
 		return layers(), estimate.InputShape(1, 3, 224, 224), nil
-	}}
+	}, nil}
 }
 
 // torchvision is where it publishes the parameters of a model.
@@ -213,5 +228,5 @@ func huggingFace(repository, more string) string {
 func language(name, title string, params int64, source string, d alloc.DType, length int, t family.Transformer) entry {
 	return entry{name, title, params, source, d, func() ([]tape.Layer, estimate.Option, *family.Transformer) {
 		return t.Layers(), estimate.Tokens(1, length), &t
-	}}
+	}, nil}
 }

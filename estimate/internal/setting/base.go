@@ -25,6 +25,10 @@ const (
 	// GPTQBase has 4 bits for each element, a float16 and another 4 bits for each 128 inputs of
 	// an output, and the group of each input (arXiv:2210.17323; AutoGPTQ, qlinear_tritonv2.py).
 	GPTQBase
+	// AWQBase has 4 bits for each element, and a float16 and another 4 bits for each 128 inputs of an output (arXiv:2306.00978;
+	// AutoAWQ, awq/modules/linear/gemm.py). A product of 1,024 tokens and more makes the weight anew, and one of fewer
+	// eight parts of its result.
+	AWQBase
 )
 
 // FourBits reports whether bitsandbytes quantizes the weights to four bits.
@@ -44,7 +48,7 @@ func (q *Quantized) check() error {
 	if q == nil {
 		return nil
 	}
-	if err := constant("Quantize: Base", q.Base, GPTQBase, "from WholeBase to GPTQBase"); err != nil {
+	if err := constant("Quantize: Base", q.Base, AWQBase, "from WholeBase to AWQBase"); err != nil {
 		return err
 	}
 	if d := q.Computes; d != 0 && !IsFloat(d) {

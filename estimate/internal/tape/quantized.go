@@ -38,12 +38,14 @@ func (d *Declaration) AddQuantized(b setting.Base, p Param) {
 		p.DType = alloc.Int4
 		buffer("absmax", alloc.Uint8, blocks)
 		buffer("nested_absmax", alloc.Float32, (blocks+255)/256)
-	case setting.GPTQBase:
+	case setting.GPTQBase, setting.AWQBase:
 		groups := (in + setting.GroupOfGPTQ - 1) / setting.GroupOfGPTQ
 		p.DType = alloc.Int4
 		buffer("qzeros", alloc.Int4, groups, out)
 		buffer("scales", alloc.Float16, groups, out)
-		buffer("g_idx", alloc.Int32, in)
+		if b == setting.GPTQBase {
+			buffer("g_idx", alloc.Int32, in)
+		}
 	}
 	d.Add(p)
 }
@@ -76,11 +78,25 @@ func (t *Tape) QuantizedProduct(o *Op, weight alloc.Shape) (err error) {
 		o.KeepOwn = []Own{{Shape: x.Shape, DType: alloc.Int8}}
 		return nil
 	}
+	if q.Base == setting.AWQBase {
+		o.Workspace = t.awqWorkspace(x, o.Shape, o.DType, whole)
+		return nil
+	}
 	o.Workspace = whole
 	if q.Base.FourBits() && t.Cfg.Libraries.BeforeBitsandbytes(42, 0) && o.DType != alloc.Float16 {
 		o.Workspace += t.Whole(weight, alloc.Float16)
 	}
 	return nil
+}
+
+// awqWorkspace is what AutoAWQ's product needs besides its result: the weight for many tokens, or for few the parts of the
+// result that it adds up (awq/modules/linear/gemm.py, FP16_MATMUL_HEURISTIC_CONDITION and split_k_iters).
+func (t *Tape) awqWorkspace(x Tensor, result alloc.Shape, d alloc.DType, weight alloc.Bytes) alloc.Bytes {
+	const many, parts = 1024, 8
+	if tokens := setting.FLOPs(x.Shape[:len(x.Shape)-1]...); tokens >= many {
+		return weight
+	}
+	return (parts - 1) * t.Whole(result, d)
 }
 
 // keepInput lets the product o keep its input, or notes that it may.
@@ -93,7 +109,7 @@ func (t *Tape) keepInput(o *Op, x Tensor) {
 		o.Keep = []Tensor{x}
 		s := &t.Storages[t.Home(x.Storage)]
 		s.Lingers = s.Lingers || !t.inside
-	case q.Base == setting.GPTQBase || known:
+	case q.Base == setting.GPTQBase || q.Base == setting.AWQBase || known:
 	case t.inside:
 		t.lingering.inputsInside = append(t.lingering.inputsInside, t.Home(x.Storage))
 	default:

@@ -75,8 +75,11 @@ func Command(a *cli.App) *cobra.Command {
   gpumemtrack estimate llama-3-8b --serve --llama-cpp --fits 8GiB \
     --best-quantization
   gpumemtrack estimate model.safetensors --json`,
-		Args:      cli.Exactly(1, "a model's file, or a known model"),
-		ValidArgs: zoo.Names(),
+		Args: cli.Exactly(1, "a model's file, or a known model"),
+		ValidArgsFunction: func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+			others := func(name string) bool { return !strings.HasPrefix(name, begun) }
+			return slices.DeleteFunc(zoo.Names(), others), cobra.ShellCompDirectiveDefault
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(cmd.Flags().Changed); err != nil {
 				return err
@@ -92,6 +95,7 @@ func Command(a *cli.App) *cobra.Command {
 	o.training.flags(cmd)
 	o.loss.flags(cmd)
 	o.llama.flags(cmd)
+	cmd.AddCommand(listCommand(a))
 	cli.Heading(cmd, "Flags of training; each of them chooses it", append(ofTraining, "train")...)
 	cli.Heading(cmd, "Flags of serving", "serve", "kv", "prompt-chunk")
 	cli.Heading(cmd, "Flags of llama.cpp", "llama-cpp", "ubatch", "flash-attention", "gpu-layers", "tensor-split", "mmproj")
@@ -136,8 +140,7 @@ if only the weights are known.
 Of a family that is not known, --serve with the config.json alone prints
 cache_bytes, what its keys and values take, and no figures of the rest.
 
-Known models:
-` + wrapped(zoo.Names()) + `
+gpumemtrack estimate list prints the models that are known by name.
 
 Known families of a config.json (model_type, or _class_name of diffusers); of
 others, --serve tells the size of the keys and values alone:

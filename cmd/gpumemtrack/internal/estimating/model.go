@@ -23,11 +23,15 @@ func (o estimateOptions) report(name string, options []estimate.Option, e *estim
 	}
 	m, err := zoo.ByName(name)
 	if err != nil {
-		hint := "`gpumemtrack estimate --help` names those."
+		hint := "`gpumemtrack estimate list` names those."
 		if similar := zoo.Similar(name); len(similar) > 0 {
 			hint = "did you mean " + strings.Join(similar, ", ") + "?"
 		}
 		return nil, fmt.Errorf("%s is neither a file here nor a known model: %s Of others give the config.json", name, hint)
+	}
+	if m.Config != nil {
+		c, err := checkpoint.OpenConfig(m.Title, m.Config)
+		return o.ofOpened(c, err, options, e)
 	}
 	return o.ofKnown(m, options, e)
 }
@@ -55,6 +59,11 @@ func (o estimateOptions) best(layers []nn.Layer, options []estimate.Option, e *e
 
 func (o estimateOptions) ofFile(path string, options []estimate.Option, e *estimated) (*estimate.Report, error) {
 	c, err := checkpoint.Open(path)
+	return o.ofOpened(c, err, options, e)
+}
+
+// ofOpened estimates a model by what its files say, unless they could not be opened.
+func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estimate.Option, e *estimated) (*estimate.Report, error) {
 	if err == nil && o.image > 0 {
 		c, err = c.Images(o.image)
 	}
@@ -72,7 +81,7 @@ func (o estimateOptions) ofFile(path string, options []estimate.Option, e *estim
 		options = append(options, input)
 	case o.serve && errors.Is(err, checkpoint.ErrUnknownArchitecture): // there may be a cache
 	case len(o.ofInput()) > 0:
-		return nil, fmt.Errorf("%s: no input for %s: %w", path, strings.Join(o.ofInput(), " and "), err)
+		return nil, fmt.Errorf("%s: no input for %s: %w", c.Name, strings.Join(o.ofInput(), " and "), err)
 	}
 	if o.serve {
 		cache, err := o.fileCache(c)

@@ -248,7 +248,7 @@ var outputs = []choice[estimate.Output]{
 var loadings = []choice[estimate.Loading]{{"lazy", estimate.LazyLoading}, {"eager", estimate.EagerLoading}}
 
 var bases = []choice[estimate.Base]{
-	{"nf4", estimate.NF4}, {"nf4-double", estimate.NF4Double}, {"int8", estimate.Int8Base}, {"gptq", estimate.GPTQBase},
+	{"nf4", estimate.NF4}, {"nf4-double", estimate.NF4Double}, {"int8", estimate.Int8Base}, {"gptq", estimate.GPTQBase}, {"awq", estimate.AWQBase},
 }
 
 var zeroGrads = []choice[estimate.ZeroGrad]{

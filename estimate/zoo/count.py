@@ -1,6 +1,6 @@
-"""Count the parameters of known models, for the tests of package checkpoint.
+"""Count the parameters of known models, for package zoo.
 
-    python count.py configs.json > counted.json && mv counted.json configs.json
+    python count.py models.json > counted.json && mv counted.json models.json
 
 The file has the settings that the config.json of each model's repository has, as far as
 they bear on sizes. Each model is built of them by transformers without any memory, on

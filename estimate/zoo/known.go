@@ -1,0 +1,116 @@
+package zoo
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+
+	// Families stand in the table once they are part of the program.
+	_ "github.com/gpumemtrack/gpumemtrack/estimate/internal/family/diffusion"
+	_ "github.com/gpumemtrack/gpumemtrack/estimate/internal/family/seq2seq"
+)
+
+// modelsJSON has the settings of models, as far as they bear on sizes, by the repository at huggingface.co whose config.json
+// has them, with the number of parameters that count.py counted, or diffusers did. Those that are known have names here; the
+// others are for tests.
+//
+//go:embed models.json
+var modelsJSON []byte
+
+// known is a model of models.json.
+type known struct {
+	Params int64
+	Config json.RawMessage
+	DType  string
+	Name   string // "" for that of the repository, in lower case
+	Known  bool
+}
+
+// published are the entries of models.json, in the order of their families' types and of their sizes.
+var published = sync.OnceValue(func() []entry {
+	var file map[string]json.RawMessage
+	if err := json.Unmarshal(modelsJSON, &file); err != nil {
+		panic("models.json: " + err.Error()) // it is a part of the program
+	}
+	delete(file, "transformers") // its version
+	var all []entry
+	for _, repository := range slices.Sorted(maps.Keys(file)) {
+		var k known
+		if err := json.Unmarshal(file[repository], &k); err != nil {
+			panic("models.json: " + repository + ": " + err.Error())
+		}
+		if k.Known {
+			all = append(all, k.entry(repository))
+		}
+	}
+	slices.SortStableFunc(all, func(a, b entry) int {
+		if c := strings.Compare(familyOf(a.name), familyOf(b.name)); c != 0 {
+			return c
+		}
+		return int(max(-1, min(1, a.params-b.params)))
+	})
+	return all
+})
+
+// familyOf is a name up to its first number, by which those of a family stand together.
+func familyOf(name string) string {
+	if i := strings.IndexAny(name, "0123456789"); i > 0 {
+		return name[:i]
+	}
+	return name
+}
+
+// entry makes the model when it is asked for.
+func (k known) entry(repository string) entry {
+	title := repository[strings.LastIndexByte(repository, '/')+1:]
+	d, err := alloc.ParseDType(k.DType)
+	if err != nil {
+		panic("models.json: " + repository + ": " + err.Error())
+	}
+	e := entry{
+		name: strings.ToLower(title), title: title, params: k.Params, dtype: d,
+		source: "huggingface.co/" + repository + ": its config.json, counted by transformers or diffusers",
+	}
+	if k.Name != "" {
+		e.name = k.Name
+	}
+	e.config = slices.Concat([]byte(`{"torch_dtype": "`+k.DType+`", `), k.Config[1:])
+	e.build = func() ([]tape.Layer, estimate.Option, *family.Transformer) {
+		m := k.model(repository)
+		var inputs []estimate.Option
+		for _, in := range m.Inputs(1, 0) {
+			inputs = append(inputs, estimate.InputOf(in.DType, in.Shape...))
+		}
+		if m.Images != nil {
+			return m.Layers(), estimate.All(inputs...), nil
+		}
+		return m.Layers(), estimate.All(inputs...), &m.Transformer
+	}
+	return e
+}
+
+// model is what the settings describe.
+func (k known) model(repository string) family.Model {
+	var of struct {
+		Type  string `json:"model_type"`
+		Class string `json:"_class_name"`
+	}
+	err := json.Unmarshal(k.Config, &of)
+	m := family.Model{}
+	if err == nil {
+		m, err = family.ReadConfig(of.Type+of.Class, k.Config)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("models.json: %s: %v", repository, err))
+	}
+	return m
+}
