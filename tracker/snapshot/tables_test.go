@@ -3,6 +3,7 @@ package snapshot_test
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,4 +114,19 @@ func TestWildLeaksInAFileAreErrors(t *testing.T) {
 		_, err := snapshot.Read(bytes.NewReader(bytes.Replace(text.Bytes(), []byte("{"), []byte("{"+member+","), 1)))
 		assert.Error(t, err, member)
 	}
+}
+
+// TestLeaksInAnOldFile: version 2 had what grew from mark to mark. It is read, and nobody is named by it.
+func TestLeaksInAnOldFile(t *testing.T) {
+	var text bytes.Buffer
+	require.NoError(t, exporttest.Leaky(t).LightSnapshot().WriteJSON(&text))
+	site := `"site":{"function":"f","file":"f.go","line":1}`
+	old := `{"warm":"2026-11-21T03:30:04Z","lifetimes":[{` + site + `,"ages":[1,2,3],"last":7}],` +
+		`"growing":[{` + site + `,"level":{"count":1,"bytes":1},"marks":32,"width":1,"low":[]}],`
+	file := strings.Replace(strings.Replace(text.String(), "{", old, 1), `"version":3`, `"version":2`, 1)
+	s, err := snapshot.Read(strings.NewReader(file))
+	require.NoError(t, err)
+	assert.Equal(t, int64(45), s.Live.Count)
+	assert.Empty(t, leaks.Suspects(s))
+	assert.Empty(t, leaks.Growing(s))
 }

@@ -115,37 +115,6 @@ func (s *source) Look() (forgotten, growing []string) {
 	return forgotten, growing
 }
 
-// want is what the two statements must reach in a program that leaks: found so long after the leak
-// began, as a median; 0 is never.
-type want struct{ forgotten, growing time.Duration }
-
-const minute = time.Minute
-
-var wants = map[string]want{
-	"error path, 1 of 400 of 10/s":                                            {7 * minute, 6 * minute},
-	"unbounded Zipf cache, 1 hit in 2 refreshed":                              {0, minute},
-	"unbounded Zipf cache, 1 hit in 5":                                        {0, minute},
-	"unbounded Zipf cache, 1 hit in 20":                                       {0, minute},
-	"unbounded Zipf cache, none refreshed":                                    {0, minute},
-	"cache +1/s, replaces 1 per 20 added":                                     {0, minute},
-	"cache +1/s, replaces 1 per 2 added":                                      {0, minute},
-	"stuck worker of 16 each ~5 min, own path":                                {0, 60 * minute},
-	"streams 1 s to 5 min, 1 in 70 forgotten":                                 {40 * minute, 31 * minute},
-	"1 in 100 of 2/s, only after a day":                                       {12 * minute, 405 * minute},
-	"one line: parameters, requests 5/s, a path that leaks 1 each 2 min":      {0, 17 * minute},
-	"one line: sessions 10 s to 3 h, and a path that forgets 1 in 200 of 1/s": {29 * minute, 29 * minute},
-	"day and night, sessions, 1 in 300 forgotten":                             {20 * 60 * minute, 32 * 60 * minute},
-	"a path that never frees leaks 1 each 2 min, after a day":                 {0, 405 * minute},
-	"64 paths to one line, 1 of 400 of 5/s forgotten":                         {12 * minute, 11 * minute},
-	"every second one of 1 each 5 s":                                          {5 * minute, 3 * minute},
-}
-
-// cannotKnow are the programs without a leak of which buffers look forgotten for some time.
-var cannotKnow = map[string]bool{
-	"1 request in 20 waits 10 min, each 2 h for 10 min": true,
-	"1 in 100 requests is a session of just 2 h":        true,
-}
-
 // TestPrograms runs each program once, as long as it takes to find its leak, or a third of its time.
 func TestPrograms(t *testing.T) {
 	if *long {
@@ -154,23 +123,23 @@ func TestPrograms(t *testing.T) {
 	for i, p := range leakprograms.All {
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
-			want, leaks := wants[p.Name]
+			want, leaks := leakprograms.Wants[p.Name]
 			require.Equal(t, p.Kind == leakprograms.Leaks, leaks)
 			hours := p.Hours / 3
 			if leaks {
 				begun := p.Begins
-				hours = min(p.Hours, begun+1.5*max(want.forgotten, want.growing).Hours()+0.1)
+				hours = min(p.Hours, begun+1.5*max(want.Forgotten, want.Growing).Hours()+0.1)
 			}
 			look := max(30*time.Second, time.Duration(hours/120*float64(time.Hour)))
 			f, g := run(0, i, hours, look)
-			if !cannotKnow[p.Name] {
+			if !leakprograms.CannotKnow[p.Name] {
 				assert.Zero(t, f.Wrong+f.Rising, "named as forgotten")
 			}
 			assert.LessOrEqual(t, g.Wrong, g.Looks/5, "named as growing")
 			if leaks {
 				assert.Zero(t, g.Wrong)
-				found(t, "forgotten", f, want.forgotten, look)
-				found(t, "growing", g, want.growing, look)
+				found(t, "forgotten", f, want.Forgotten, look)
+				found(t, "growing", g, want.Growing, look)
 			}
 		})
 	}
@@ -219,7 +188,7 @@ func TestTable(t *testing.T) {
 				f, g = append(f, forgotten), append(g, growing)
 				looks += growing.Looks
 				wrongGrowing += growing.Wrong
-				if !cannotKnow[p.Name] {
+				if !leakprograms.CannotKnow[p.Name] {
 					wrongForgotten += forgotten.Wrong + forgotten.Rising
 				}
 			}
@@ -227,8 +196,8 @@ func TestTable(t *testing.T) {
 				row(p.Name, fmt.Sprintf("%.0f", p.Hours), alarms(f), alarms(g))
 				continue
 			}
-			want := wants[p.Name]
-			row(p.Name, fmt.Sprintf("%.0f", p.Hours), median(t, p.Name, f, want.forgotten), median(t, p.Name, g, want.growing))
+			want := leakprograms.Wants[p.Name]
+			row(p.Name, fmt.Sprintf("%.0f", p.Hours), median(t, p.Name, f, want.Forgotten), median(t, p.Name, g, want.Growing))
 		}
 	}
 	assert.Zero(t, wrongForgotten, "named as forgotten")
@@ -263,7 +232,7 @@ func alarms(vs []leakprograms.Verdict) string {
 }
 
 func short(d time.Duration) string {
-	if d < 90*minute {
+	if d < 90*time.Minute {
 		return fmt.Sprintf("%.0f min", d.Minutes())
 	}
 	return fmt.Sprintf("%.1f h", d.Hours())

@@ -273,3 +273,18 @@ func TestGrowthOfACache(t *testing.T) {
 		})
 	}
 }
+
+// BenchmarkFreed counts a buffer that was freed young, and an old one of a line that frees many.
+func BenchmarkFreed(b *testing.B) {
+	for name, age := range map[string]time.Duration{"young": time.Millisecond, "old": 10 * time.Minute} {
+		b.Run(name, func(b *testing.B) {
+			var units Units
+			var line, path Unit
+			event := uint64(0)
+			for b.Loop() {
+				event++
+				units.Freed(&line, &path, age, time.Hour, event)
+			}
+		})
+	}
+}
