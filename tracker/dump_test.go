@@ -350,7 +350,7 @@ func TestOutOfMemoryDumpOfAMillionBuffers(t *testing.T) {
 	assert.Equal(t, 3000-kept.Count, d.LeftOut.Sites)
 	assert.Equal(t, small.LightSnapshot().Live, kept.Add(d.LeftOut.Unsited.Live))
 	smallest := mem.Tally{Count: d.LeftOut.Sites, Bytes: alloc.Bytes(d.LeftOut.Sites * (d.LeftOut.Sites + 1) / 2)}
-	assert.Equal(t, snapshot.Unsited{Live: smallest, Peak: smallest, Total: smallest}, d.LeftOut.Unsited, "those that hold least")
+	assert.Equal(t, snapshot.Totals{Live: smallest, Peak: smallest, Total: smallest}, d.LeftOut.Unsited, "those that hold least")
 }
 
 // TestDevicesMayDump: no lock is held while a device is asked.

@@ -90,7 +90,7 @@ func FromSnapshot(s *snapshot.Snapshot) *Usage {
 // row for the call stacks that a dump has left out.
 func FromRecord(r *snapshot.Record) *Usage {
 	u := FromSnapshot(r.Snapshot)
-	if rest := r.LeftOut.Unsited; rest != (snapshot.Unsited{}) {
+	if rest := r.LeftOut.Unsited; rest != (snapshot.Totals{}) {
 		u.Rows = append(u.Rows, Row{Device: u.Device, Live: rest.Live, Peak: rest.Peak, Total: rest.Total})
 	}
 	for _, other := range r.Others {

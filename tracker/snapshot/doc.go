@@ -14,8 +14,8 @@
 //		fmt.Println(s)
 //	}
 //
-// Package leaks, below this one, finds what was not freed; package explain says why memory is reserved that nobody
-// asked for.
+// Below this package, leaks finds what was not freed, explain says why memory is reserved that nobody asked for, and
+// rewind goes back through the history.
 //
 // The package never asks a device or a tracker: the same record gives the same
 // answer anywhere. What a source did not know is not guessed: an amount in bytes

@@ -233,16 +233,9 @@ type LeftOut struct {
 	// count them.
 	Allocations mem.Tally `json:"allocations,omitzero"`
 	// Sites is the number of those that had least memory live, and Unsited what they
-	// add up to: the snapshot's levels count it, its sites and groups do not.
-	Sites   int64   `json:"sites,omitempty"`
-	Unsited Unsited `json:"unsited,omitzero"`
-}
-
-// Unsited is the sum of call sites of which nothing else is known, except those in host memory.
-type Unsited struct {
-	Live  mem.Tally `json:"live"`  // now
-	Peak  mem.Tally `json:"peak"`  // at the moment of most bytes of all
-	Total mem.Tally `json:"total"` // ever
+	// add up to without host memory: the snapshot's levels count it, its sites and groups do not.
+	Sites   int64  `json:"sites,omitempty"`
+	Unsited Totals `json:"unsited,omitzero"`
 }
 
 // OOM is what was known when an allocation failed for lack of memory. An unknown amount is -1.

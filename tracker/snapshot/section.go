@@ -41,16 +41,12 @@ type SectionData struct {
 	Heap MemoryUse `json:"heap"`
 
 	// Allocated and Freed are what the section itself and its parts did: of what
-	// runs side by side, nothing is in them. Kept is their difference, and
-	// OwnPeak the highest that it was.
+	// runs side by side, nothing is in them. What the section kept is their difference,
+	// negative if it freed older buffers, and OwnPeak is the highest that it was.
 	Allocated mem.Tally   `json:"allocated"`
 	Freed     mem.Tally   `json:"freed"`
 	OwnPeak   alloc.Bytes `json:"own_peak_bytes"`
 }
-
-// Kept returns what the section allocated minus what it freed. It is negative if the section
-// freed older buffers.
-func (d SectionData) Kept() mem.Tally { return d.Allocated.Sub(d.Freed) }
 
 // MemoryUse is a level of memory over a stretch of time. An unknown amount is -1.
 type MemoryUse struct {

@@ -74,9 +74,14 @@ type Place struct {
 type SiteStats struct {
 	Group
 	Place
-	Live  mem.Tally // now
-	Peak  mem.Tally // at the moment of most bytes of all
-	Total mem.Tally // ever
+	Totals
+}
+
+// Totals are how many buffers there are of something, and were.
+type Totals struct {
+	Live  mem.Tally `json:"live"`  // now
+	Peak  mem.Tally `json:"peak"`  // at the moment of most bytes of all
+	Total mem.Tally `json:"total"` // ever
 }
 
 // Allocations iterates over the live buffers, oldest first. A light snapshot has none.
@@ -112,11 +117,11 @@ func (s *Snapshot) Sites() iter.Seq[SiteStats] {
 	for _, e := range s.Tables.Sites {
 		g := e.Tensor
 		sites = append(sites, SiteStats{
-			Group: groupOf(g), Place: s.place(e.Place, e.Stream), Live: g.Tally(e.Live), Peak: g.Tally(e.Peak), Total: g.Tally(e.Total),
+			Group: groupOf(g), Place: s.place(e.Place, e.Stream), Totals: Totals{g.Tally(e.Live), g.Tally(e.Peak), g.Tally(e.Total)},
 		})
 	}
 	for _, e := range s.Tables.Retired {
-		sites = append(sites, SiteStats{Group: Group{Memory: e.Memory}, Place: s.place(e.Place, 0), Total: e.Total})
+		sites = append(sites, SiteStats{Group: Group{Memory: e.Memory}, Place: s.place(e.Place, 0), Totals: Totals{Total: e.Total}})
 	}
 	slices.SortFunc(sites, func(x, y SiteStats) int {
 		if c := cmp.Or(cmp.Compare(y.Live.Bytes, x.Live.Bytes), cmp.Compare(y.Total.Bytes, x.Total.Bytes)); c != 0 {
