@@ -20,7 +20,7 @@ func Recorded(r *snapshot.Record) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("replay: the recorded allocator: %w", err)
 	}
-	if r.Snapshot.Cache == nil && len(r.Snapshot.Segments) == 0 && !hasSegments(r) {
+	if r.Snapshot.Cache == nil && len(r.Snapshot.Segments) == 0 && !walk.BeginningOf(r).Segments {
 		return Config{Allocator: Driver}, nil
 	}
 	cfg := Config{Allocator: Cache, Conf: conf}
@@ -31,16 +31,6 @@ func Recorded(r *snapshot.Record) (Config, error) {
 		cfg.Allocator = Expandable
 	}
 	return cfg, nil
-}
-
-// hasSegments reports whether a record's history tells of segments.
-func hasSegments(r *snapshot.Record) bool {
-	for e := range r.Events() {
-		if effect := walk.Of(e.Action); effect == walk.Grow || effect == walk.Shrink {
-			return true
-		}
-	}
-	return false
 }
 
 // Result is what a replay came to. Its String and its JSON also say where the history began and what it lacks.

@@ -145,7 +145,12 @@ func (r *rebuilder) outOfMemory() *snapshot.OOM {
 	}
 	o.Reserved = r.head.Reserved
 	for _, e := range r.entries[r.oomAt:] {
-		o.Reserved -= walk.Change(e.Action, alloc.DeviceMemory, 0, e.Allocated).Reserved
+		switch walk.Of(e.Action) {
+		case walk.Shrink:
+			o.Reserved += e.Allocated
+		case walk.Grow:
+			o.Reserved -= e.Allocated
+		}
 	}
 	sums := make(map[mem.Frame]mem.Tally)
 	for i, n := range r.countsAt(r.oomAt) {

@@ -27,11 +27,11 @@ func Write(w io.Writer, r *snapshot.Record) error {
 	}
 	out := &file{w: bufio.NewWriterSize(w, 1<<16)}
 	out.w.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
-	begins := make([]beginning, len(all))
+	begins := make([]walk.Beginning, len(all))
 	for i, of := range all {
-		begins[i] = beginningOf(of)
+		begins[i] = walk.BeginningOf(of)
 	}
-	start := slices.MinFunc(begins, func(a, b beginning) int { return a.time.Compare(b.time) }).time
+	start := slices.MinFunc(begins, func(a, b walk.Beginning) int { return a.Time.Compare(b.Time) }).Time
 	for i, of := range all {
 		out.write(of, begins[i], start, 1000*i)
 	}
@@ -52,7 +52,7 @@ type file struct {
 
 // write writes the events of one device. The times count from start, and the number of the
 // process is that of its rank and above.
-func (f *file) write(r *snapshot.Record, begin beginning, start time.Time, above int) {
+func (f *file) write(r *snapshot.Record, begin walk.Beginning, start time.Time, above int) {
 	out := newWriter(f, r, begin)
 	out.start = start
 	out.pid += above
@@ -85,7 +85,7 @@ type writer struct {
 	*file
 
 	record *snapshot.Record
-	before beginning
+	before walk.Beginning
 	start  time.Time // times count from here
 	pid    int
 	marks  map[int]*snapshot.Mark
@@ -95,10 +95,10 @@ type writer struct {
 	host     bool // there was host memory
 }
 
-func newWriter(f *file, r *snapshot.Record, before beginning) *writer {
+func newWriter(f *file, r *snapshot.Record, before walk.Beginning) *writer {
 	out := &writer{
 		file: f, record: r, before: before, pid: 1, marks: make(map[int]*snapshot.Mark),
-		levels: before.levels, sections: newLayout(before.sections, r.Events()),
+		levels: before.Levels, sections: newLayout(before.Sections, r.Events()),
 	}
 	if rank := r.Snapshot.Origin.Rank; rank != nil {
 		out.pid = *rank + 1
@@ -115,15 +115,15 @@ func (w *writer) begin() {
 	for thread, name := range threads {
 		w.metadata("thread_name", thread, "name", name)
 	}
-	begun := w.before.time
+	begun := w.before.Time
 	w.instant(marksThread, "begin", begun, map[string]any{
 		"device": export.Device(w.record.Snapshot), "process": w.record.Snapshot.Origin.String(), "time": begun.Format(time.RFC3339Nano),
 	})
 	w.counter(allocatedCounter, begun, w.levels.Allocated)
-	if w.before.segments {
+	if w.before.Segments {
 		w.counter(reservedCounter, begun, w.levels.Reserved)
 	}
-	for _, s := range w.sections.beginAll(w.before.sections) {
+	for _, s := range w.sections.beginAll(w.before.Sections) {
 		w.section("b", begun, s)
 	}
 }
@@ -138,7 +138,7 @@ func (w *writer) processName() string {
 }
 
 func (w *writer) event(e snapshot.Event) {
-	change := changeOf(&e)
+	change := walk.Change(&e)
 	w.levels = w.levels.Add(change)
 	if change.Allocated != 0 {
 		w.counter(allocatedCounter, e.Time, w.levels.Allocated)

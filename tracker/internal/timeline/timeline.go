@@ -60,9 +60,13 @@ const (
 // New returns the record's memory over time. Its cost follows the events
 // and call stacks, its size is bounded.
 func New(r *snapshot.Record) *Timeline {
+	begin := walk.BeginningOf(r)
+	end := max(0, r.Snapshot.Time.Sub(begin.Time))
 	b := timelineBuilder{
-		Timeline: Timeline{Start: r.Snapshot.Time, Marks: []Moment{}, OOMs: []Moment{}},
+		Timeline: Timeline{Start: begin.Time, Marks: []Moment{}, OOMs: []Moment{}},
 		siteOf:   make(stackLines),
+		segments: begin.Segments,
+		stretch:  max(1, end/stretches),
 		peak:     r.Snapshot.Peak.Bytes,
 		marks:    make(map[int]*snapshot.Mark),
 	}
@@ -70,8 +74,7 @@ func New(r *snapshot.Record) *Timeline {
 		b.marks[m.Seq] = m
 	}
 	b.split(r)
-	end := max(0, r.Snapshot.Time.Sub(b.Start))
-	b.stretch = max(1, end/stretches)
+	b.now.Allocated, b.now.Reserved = begin.Allocated, begin.Reserved
 	b.point(0, &b.now, b.segments)
 	b.top(0)
 	for e := range r.Events() {
@@ -135,8 +138,8 @@ func (l *layers[K]) of(key K) int {
 	return maxLayers
 }
 
-// split decides about the layers, and sets b.Start and b.now to the beginning: what there was before the
-// first event is what there is now, less all that happened.
+// split decides about the layers, and sets b.now to what was live before the
+// first event: what is live now, less all that happened.
 func (b *timelineBuilder) split(r *snapshot.Record) {
 	kinds, sites := newExtent[mem.Kind](), newExtent[mem.Frame]()
 	for site := range r.Snapshot.Sites() {
@@ -147,22 +150,12 @@ func (b *timelineBuilder) split(r *snapshot.Record) {
 		kinds.at(site.Kind).level += site.Live.Bytes
 		sites.at(site.Site).level += site.Live.Bytes
 	}
-	var all walk.Levels
-	first := true
 	for e := range r.Events() {
-		if first {
-			b.Start, first = e.Time, false
-		}
-		change := changeOf(&e)
-		all = all.Add(change)
-		b.segments = b.segments || change.Reserved != 0
-		if change.Live != 0 {
-			kinds.add(e.Kind, change.Live)
-			sites.add(b.siteOf.of(e.Stack), change.Live)
+		if change := walk.Change(&e).Live; change != 0 {
+			kinds.add(e.Kind, change)
+			sites.add(b.siteOf.of(e.Stack), change)
 		}
 	}
-	before := walk.Levels{Allocated: r.Snapshot.Allocated, Reserved: r.Snapshot.Reserved}.Before(all)
-	b.now.Allocated, b.now.Reserved = before.Allocated, before.Reserved
 	names := lines.NewNames(maps.Keys(sites.of))
 	b.kinds.names, b.kinds.place = kinds.layers(mem.Kind.String, mem.Kind.Compare)
 	b.sites.names, b.sites.place = sites.layers(names.Of, nil)
@@ -181,10 +174,6 @@ func (b *timelineBuilder) split(r *snapshot.Record) {
 		b.Sites = append(b.Sites, Layer{Name: name})
 	}
 	b.Kinds, b.Sites = append(b.Kinds, Layer{Name: "other kinds"}), append(b.Sites, Layer{Name: "other lines"})
-}
-
-func changeOf(e *snapshot.Event) walk.Levels {
-	return walk.Change(e.Action, e.Memory, e.Requested, e.Allocated)
 }
 
 // extent is how much each key held: its level at the end, and in the events the
@@ -238,7 +227,7 @@ func (x extent[K]) layers(name func(K) string, compare func(K, K) int) (names []
 
 func (b *timelineBuilder) event(at time.Duration, e snapshot.Event) {
 	b.latest = at
-	change := changeOf(&e)
+	change := walk.Change(&e)
 	b.now.Levels = b.now.Add(change)
 	if change.Live != 0 {
 		b.now.Live = max(0, b.now.Live)

@@ -1,16 +1,18 @@
 // Package walk knows what the events of a history do to a device's memory, for everybody who goes through
 // one: to rewind it, to draw it, to write it in another format, to run it again.
 //
-// An event has one [Effect]. [Of] tells it, and [Change] by how much the [Levels] change. Who goes forwards needs
-// the levels before the first event: they are those at the end, less all changes. Who goes backwards
-// keeps a [Back]. [Spans] are the segments at a place in either direction.
+// An event has one [Effect]. [Of] tells it, and [Change] by how much the [Levels] change. Who goes forwards begins with
+// the levels of a [Beginning]. Who goes backwards keeps a [Back]. [Spans] are the segments at a place in either direction.
 //
-// It never reads a file, a snapshot or a clock: its user has the events.
+// It never asks a device, and draws and writes nothing.
 package walk
 
 import (
+	"time"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // Effect is what an event does to memory at its address.
@@ -55,31 +57,64 @@ type Levels struct {
 	Reserved  alloc.Bytes // in segments
 }
 
-// Change returns what an event adds to the levels. Host memory adds nothing.
-func Change(a mem.Action, in alloc.Memory, requested, allocated alloc.Bytes) Levels {
-	if in.OnHost() {
-		return Levels{}
-	}
-	switch Of(a) {
-	case Begin:
-		return Levels{Live: requested, Allocated: allocated}
-	case End:
-		return Levels{Live: -requested, Allocated: -allocated}
-	case Grow:
-		return Levels{Reserved: allocated}
-	case Shrink:
-		return Levels{Reserved: -allocated}
-	}
-	return Levels{}
-}
-
 // Add returns the levels after a change.
 func (l Levels) Add(change Levels) Levels {
 	return Levels{l.Live + change.Live, l.Allocated + change.Allocated, l.Reserved + change.Reserved}
 }
 
-// Before returns the levels before a change. They are not negative: the device was asked a moment
-// before the snapshot's last event.
-func (l Levels) Before(change Levels) Levels {
-	return Levels{max(0, l.Live-change.Live), max(0, l.Allocated-change.Allocated), max(0, l.Reserved-change.Reserved)}
+// Change returns what an event adds to the levels. Host memory adds nothing.
+func Change(e *snapshot.Event) Levels {
+	if e.Memory.OnHost() {
+		return Levels{}
+	}
+	switch Of(e.Action) {
+	case Begin:
+		return Levels{Live: e.Requested, Allocated: e.Allocated}
+	case End:
+		return Levels{Live: -e.Requested, Allocated: -e.Allocated}
+	case Grow:
+		return Levels{Reserved: e.Allocated}
+	case Shrink:
+		return Levels{Reserved: -e.Allocated}
+	}
+	return Levels{}
+}
+
+// Beginning is what there was before the first event of a record.
+type Beginning struct {
+	Levels
+	Time time.Time // of the first event; the snapshot's if there is none
+	// Segments says that the events include segments. If they do not, Reserved
+	// is the snapshot's, and nothing is known of how it came to be.
+	Segments bool
+	Sections map[uint64]string // the sections that end in the history but begin before it, by span
+}
+
+// BeginningOf goes through the events to find what was before them: what the snapshot has, less all changes.
+func BeginningOf(r *snapshot.Record) Beginning {
+	b := Beginning{Time: r.Snapshot.Time, Sections: make(map[uint64]string)}
+	var all Levels
+	began := make(map[uint64]bool)
+	first := true
+	for e := range r.Events() {
+		if first {
+			b.Time, first = e.Time, false
+		}
+		change := Change(&e)
+		all = all.Add(change)
+		b.Segments = b.Segments || change.Reserved != 0
+		switch e.Action {
+		case mem.SectionBegan:
+			began[e.Span] = true
+		case mem.SectionEnded:
+			if !began[e.Span] {
+				b.Sections[e.Span] = e.Section
+			}
+			delete(began, e.Span)
+		}
+	}
+	// The device was asked a moment before the snapshot's last event, so that a level may seem negative.
+	s := r.Snapshot
+	b.Levels = Levels{max(0, s.Live.Bytes-all.Live), max(0, s.Allocated-all.Allocated), max(0, s.Reserved-all.Reserved)}
+	return b
 }

@@ -2,12 +2,15 @@ package walk_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // TestChange names what each action changes; those that are not here change nothing.
@@ -18,20 +21,34 @@ func TestChange(t *testing.T) {
 		mem.Freed: end, mem.Unregistered: end,
 		mem.SegmentAllocated: {Reserved: 5}, mem.SegmentFreed: {Reserved: -5},
 	}
+	change := func(a mem.Action, in alloc.Memory) walk.Levels {
+		return walk.Change(&snapshot.Event{Action: a, Group: snapshot.Group{Memory: in}, Requested: 3, Allocated: 5})
+	}
 	for a := range mem.Retried + 2 {
-		assert.Equal(t, want[a], walk.Change(a, alloc.DeviceMemory, 3, 5), "%v", a)
-		assert.Equal(t, want[a], walk.Change(a, alloc.UnknownMemory, 3, 5), "%v", a)
-		assert.Zero(t, walk.Change(a, alloc.PinnedMemory, 3, 5), "%v", a)
+		assert.Equal(t, want[a], change(a, alloc.DeviceMemory), "%v", a)
+		assert.Equal(t, want[a], change(a, alloc.UnknownMemory), "%v", a)
+		assert.Zero(t, change(a, alloc.PinnedMemory), "%v", a)
 		if sign := walk.Of(a).Sign(); sign != 0 {
 			assert.Equal(t, want[a].Live, alloc.Bytes(3*sign), "%v", a)
 		}
 	}
 }
 
-func TestLevels(t *testing.T) {
-	before, change := walk.Levels{Live: 1, Allocated: 2, Reserved: 30}, walk.Levels{Live: 5, Allocated: 6, Reserved: -7}
-	after := before.Add(change)
-	assert.Equal(t, walk.Levels{Live: 6, Allocated: 8, Reserved: 23}, after)
-	assert.Equal(t, before, after.Before(change))
-	assert.Equal(t, walk.Levels{Reserved: 7}, walk.Levels{}.Before(change), "no level is negative")
+// TestBeginning has no history, then one in which a section ends that began before it.
+func TestBeginning(t *testing.T) {
+	head := snapshot.Head{Time: time.Unix(100, 0), Events: 7, Levels: snapshot.Levels{Allocated: 10, Reserved: 20, Live: mem.Tally{Bytes: 8}}}
+	r := &snapshot.Record{Snapshot: &snapshot.Snapshot{Head: head}}
+	assert.Equal(t, walk.Beginning{Levels: walk.Levels{Live: 8, Allocated: 10, Reserved: 20}, Time: head.Time, Sections: map[uint64]string{}}, walk.BeginningOf(r))
+
+	start := time.Unix(50, 0)
+	r.History = &snapshot.History{Tables: tables.HistoryTables{Start: start, First: 3, Sections: []string{"", "load"}, Stacks: new(tables.StackTable), Events: []tables.EventEntry{
+		{Action: mem.SegmentAllocated, Allocated: 32},
+		{Action: mem.Allocated, Allocated: 4, Tensor: &tables.Tensor{Each: 3}},
+		{Action: mem.SectionEnded, Section: 1, Allocated: 77},
+		{Action: mem.SectionBegan, Section: 1, Allocated: 78},
+		{Action: mem.SectionEnded, Section: 1, Allocated: 78},
+	}}}
+	want := walk.Beginning{Levels: walk.Levels{Live: 5, Allocated: 6}, Time: start, Segments: true, Sections: map[uint64]string{77: "load"}}
+	r.Snapshot.Events = 8
+	assert.Equal(t, want, walk.BeginningOf(r), "no level is negative")
 }

@@ -60,26 +60,17 @@ func AtPeak(r *snapshot.Record) (*snapshot.Snapshot, error) {
 	if len(kept(r)) == 0 {
 		return r.Snapshot, nil
 	}
-	events := kept(r)
-	var level, most walk.Levels // beyond those at the beginning
-	after := -1
-	for i := range events {
-		if level = level.Add(changeOf(&events[i])); level.Allocated > most.Allocated || after < 0 {
-			most, after = level, i
+	most, at := alloc.Bytes(0), r.Snapshot.Events
+	level := walk.BeginningOf(r).Levels
+	for e := range r.Events() {
+		if level = level.Add(walk.Change(&e)); level.Allocated > most {
+			most, at = level.Allocated, e.Seq+1
 		}
 	}
-	begin := walk.Levels{Allocated: r.Snapshot.Allocated}.Before(level)
-	if after == len(events)-1 || begin.Add(most).Allocated <= 0 {
+	if at == r.First()+uint64(len(kept(r))) {
 		return r.Snapshot, nil
 	}
-	return At(r, r.First()+uint64(after)+1)
-}
-
-func changeOf(e *tables.EventEntry) walk.Levels {
-	if e.Tensor == nil { // it is a segment, or a buffer of which nothing is known
-		return walk.Change(e.Action, alloc.UnknownMemory, 0, e.Allocated)
-	}
-	return walk.Change(e.Action, e.Tensor.Memory, e.Tensor.Each, e.Allocated)
+	return At(r, at)
 }
 
 // rewind goes back from a record's snapshot.
