@@ -90,8 +90,11 @@ func (r *rebuilder) countsAt(entries int) []int64 {
 
 // change is what an event adds to the live buffers.
 func change(e tables.EventEntry) mem.Tally {
-	if sign := walk.Of(e.Action).Sign(); sign != 0 {
-		return e.Tensor.Tally(sign)
+	switch walk.Of(e.Action) {
+	case walk.Begin:
+		return e.Tensor.Tally(1)
+	case walk.End:
+		return e.Tensor.Tally(-1)
 	}
 	return mem.Tally{}
 }

@@ -53,9 +53,16 @@ type file struct {
 // write writes the events of one device. The times count from start, and the number of the
 // process is that of its rank and above.
 func (f *file) write(r *snapshot.Record, begin walk.Beginning, start time.Time, above int) {
-	out := newWriter(f, r, begin)
-	out.start = start
-	out.pid += above
+	out := &writer{
+		file: f, record: r, before: begin, start: start, pid: 1 + above, marks: make(map[int]*snapshot.Mark),
+		levels: begin.Levels, sections: newLayout(begin.Sections, r.Events()),
+	}
+	if rank := r.Snapshot.Origin.Rank; rank != nil {
+		out.pid += *rank
+	}
+	for _, m := range r.Marks {
+		out.marks[m.Seq] = m
+	}
 	out.begin()
 	for e := range r.Events() {
 		out.event(e)
@@ -93,20 +100,6 @@ type writer struct {
 	levels   walk.Levels
 	sections *layout
 	host     bool // there was host memory
-}
-
-func newWriter(f *file, r *snapshot.Record, before walk.Beginning) *writer {
-	out := &writer{
-		file: f, record: r, before: before, pid: 1, marks: make(map[int]*snapshot.Mark),
-		levels: before.Levels, sections: newLayout(before.Sections, r.Events()),
-	}
-	if rank := r.Snapshot.Origin.Rank; rank != nil {
-		out.pid = *rank + 1
-	}
-	for _, m := range r.Marks {
-		out.marks[m.Seq] = m
-	}
-	return out
 }
 
 func (w *writer) begin() {

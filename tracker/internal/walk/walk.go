@@ -39,17 +39,6 @@ var effects = [256]Effect{
 // Of returns the effect of an event. One in host memory has the same effects there.
 func Of(a mem.Action) Effect { return effects[a] }
 
-// Sign returns the change of the number of live buffers: 1, -1 or 0.
-func (e Effect) Sign() int64 {
-	switch e {
-	case Begin:
-		return 1
-	case End:
-		return -1
-	}
-	return 0
-}
-
 // Levels are the amounts of device memory that events change.
 type Levels struct {
 	Live      alloc.Bytes // requested, of the live buffers

@@ -57,9 +57,6 @@ func kept(r *snapshot.Record) []tables.EventEntry {
 // AtPeak returns the state at the moment of most allocated bytes in the history, right
 // after the event that brought it; the snapshot itself if it has that. The errors are those of At.
 func AtPeak(r *snapshot.Record) (*snapshot.Snapshot, error) {
-	if len(kept(r)) == 0 {
-		return r.Snapshot, nil
-	}
 	most, at := alloc.Bytes(0), r.Snapshot.Events
 	level := walk.BeginningOf(r).Levels
 	for e := range r.Events() {
@@ -86,18 +83,13 @@ type rewind struct {
 
 // was is a buffer that was live.
 type was struct {
-	place     tables.Place // its stack's number is doubled; see twoStacks
-	section   string
-	tensor    *tables.Tensor // nil of a block that no buffer is known of
-	allocated alloc.Bytes
-	requested alloc.Bytes
-	stream    alloc.Stream
-	since     time.Duration // since the epoch of the snapshot
-	seq       uint64
-	label     string
-	foreign   bool
-	lost      bool
-	pending   bool
+	tables.AllocationEntry              // its Site is not known yet
+	place                  tables.Place // its stack's number is doubled; see twoStacks
+	section                string
+	tensor                 *tables.Tensor // nil of a block that no buffer is known of
+	requested              alloc.Bytes
+	stream                 alloc.Stream
+	pending                bool
 }
 
 // twoStacks are the stacks of two sources: even numbers are the first one's.
@@ -119,16 +111,18 @@ func newRewind(r *snapshot.Record) *rewind {
 		w.reserved.enter(walk.SpanOf(segment), false)
 		for _, b := range segment.Blocks {
 			if b.State != alloc.Inactive {
-				w.live[b.Ptr] = was{allocated: b.Size, requested: b.Requested, stream: segment.Stream, pending: b.State == alloc.Pending}
+				w.live[b.Ptr] = was{
+					AllocationEntry: tables.AllocationEntry{Allocated: b.Size}, requested: b.Requested,
+					stream: segment.Stream, pending: b.State == alloc.Pending,
+				}
 			}
 		}
 	}
 	for _, a := range s.Tables.Allocations {
 		site := s.Tables.Sites[a.Site]
 		w.live[a.Ptr] = was{
-			place: tables.Place{Stack: site.Stack << 1}, section: s.Tables.Sections[site.Section], tensor: site.Tensor,
-			allocated: a.Allocated, requested: site.Tensor.Each, stream: tables.StreamOf(s.Tables.Streams, site.Stream),
-			since: a.Since, seq: a.Seq, label: a.Label, foreign: a.Foreign, lost: a.Lost, pending: w.live[a.Ptr].pending,
+			a, tables.Place{Stack: site.Stack << 1}, s.Tables.Sections[site.Section], site.Tensor,
+			site.Tensor.Each, tables.StreamOf(s.Tables.Streams, site.Stream), w.live[a.Ptr].pending,
 		}
 	}
 	return w
@@ -142,7 +136,7 @@ func (w *rewind) undo(e *tables.EventEntry) {
 	case walk.End:
 		w.live[e.Ptr] = w.buffer(e)
 	case walk.Complete:
-		w.live[e.Ptr] = was{allocated: e.Allocated, stream: tables.StreamOf(w.of.History.Tables.Streams, e.Stream), pending: true}
+		w.live[e.Ptr] = was{AllocationEntry: tables.AllocationEntry{Allocated: e.Allocated}, stream: w.stream(e), pending: true}
 	case walk.Grow:
 		w.reserved.leave(e.Ptr, e.Allocated)
 		w.total -= e.Allocated
@@ -152,8 +146,7 @@ func (w *rewind) undo(e *tables.EventEntry) {
 		if e.Allocated <= smallSegment && !w.expandable {
 			pool = alloc.SmallPool
 		}
-		stream := tables.StreamOf(w.of.History.Tables.Streams, e.Stream)
-		w.reserved.enter(walk.Span{Ptr: e.Ptr, Size: e.Allocated, Pool: pool, Stream: stream, Expandable: w.expandable}, true)
+		w.reserved.enter(walk.Span{Ptr: e.Ptr, Size: e.Allocated, Pool: pool, Stream: w.stream(e), Expandable: w.expandable}, true)
 	}
 }
 
@@ -161,12 +154,9 @@ func (w *rewind) undo(e *tables.EventEntry) {
 const smallSegment = 2 * alloc.MiB
 
 func (w *rewind) buffer(e *tables.EventEntry) was {
-	h := w.of.History
-	b := was{
-		place: tables.Place{Stack: e.Stack<<1 | 1}, section: h.Tables.Sections[e.Section], tensor: e.Tensor,
-		allocated: e.Allocated, stream: tables.StreamOf(h.Tables.Streams, e.Stream), foreign: e.Action == mem.Unregistered,
-		since: h.Tables.Start.Add(e.Since).Sub(w.of.Snapshot.Tables.Epoch), // until its allocation is found
-	}
+	b := was{place: tables.Place{Stack: e.Stack<<1 | 1}, section: w.of.History.Tables.Sections[e.Section], tensor: e.Tensor, stream: w.stream(e)}
+	b.Ptr, b.Allocated, b.Foreign = e.Ptr, e.Allocated, e.Action == mem.Unregistered
+	b.Since = w.since(e) // until its allocation is found
 	if b.tensor == nil {
 		b.tensor = &tables.Tensor{Kind: mem.Unspecified, Each: e.Allocated}
 	}
@@ -182,12 +172,15 @@ func (w *rewind) dates(before []tables.EventEntry) {
 		if e.Action != mem.Allocated && e.Action != mem.Registered {
 			continue
 		}
-		if b, ok := w.live[e.Ptr]; ok && b.tensor != nil && b.allocated == e.Allocated {
-			b.seq = w.first + uint64(i)
-			b.since = w.since(e)
+		if b, ok := w.live[e.Ptr]; ok && b.tensor != nil && b.Allocated == e.Allocated {
+			b.Seq, b.Since = w.first+uint64(i), w.since(e)
 			w.live[e.Ptr] = b
 		}
 	}
+}
+
+func (w *rewind) stream(e *tables.EventEntry) alloc.Stream {
+	return tables.StreamOf(w.of.History.Tables.Streams, e.Stream)
 }
 
 func (w *rewind) since(e *tables.EventEntry) time.Duration {
@@ -248,9 +241,8 @@ func (w *rewind) tables(head *snapshot.Head, buffers []alloc.Ptr) tables.Tables 
 		t.Sites[site].Live++
 		t.Sites[site].Total++
 		hold(head, b)
-		t.Allocations = append(t.Allocations, tables.AllocationEntry{
-			Site: site, Foreign: b.foreign, Lost: b.lost, Ptr: p, Allocated: b.allocated, Since: b.since, Seq: b.seq, Label: b.label,
-		})
+		b.Site = site
+		t.Allocations = append(t.Allocations, b.AllocationEntry)
 	}
 	slices.SortStableFunc(t.Allocations, func(a, b tables.AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
 	return t
@@ -261,13 +253,13 @@ func hold(h *snapshot.Head, b was) {
 	one := mem.Tally{Count: 1, Bytes: b.requested}
 	h.Memory[b.tensor.Memory] = h.Memory[b.tensor.Memory].Add(one)
 	if b.tensor.Memory.OnHost() {
-		h.HostReserved += b.allocated
+		h.HostReserved += b.Allocated
 		return
 	}
 	h.Live = h.Live.Add(one)
-	h.Allocated += b.allocated
-	if b.foreign {
-		h.Registered += b.allocated
+	h.Allocated += b.Allocated
+	if b.Foreign {
+		h.Registered += b.Allocated
 	}
 }
 

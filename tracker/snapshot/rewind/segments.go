@@ -55,7 +55,7 @@ func (w *rewind) segments(live []alloc.Ptr) []alloc.Segment {
 	out := []alloc.Segment{}
 	for s := range w.reserved.All {
 		for len(live) > 0 && live[0] < s.Ptr {
-			if !w.live[live[0]].foreign {
+			if !w.live[live[0]].Foreign {
 				return nil
 			}
 			live = live[1:]
@@ -70,7 +70,7 @@ func (w *rewind) segments(live []alloc.Ptr) []alloc.Segment {
 		out = append(out, segment)
 	}
 	for _, p := range live {
-		if len(out) > 0 && !w.live[p].foreign {
+		if len(out) > 0 && !w.live[p].Foreign {
 			return nil
 		}
 	}
@@ -89,7 +89,7 @@ func (w *rewind) tile(s *walk.Span, live []alloc.Ptr) []alloc.Block {
 		case size <= keeps && s.Pool == alloc.LargePool && !s.Expandable && last >= 0 && blocks[last].State != alloc.Inactive:
 			blocks[last].Size += size
 			if b := w.live[blocks[last].Ptr]; b.tensor != nil {
-				b.allocated += size
+				b.Allocated += size
 				w.live[blocks[last].Ptr] = b
 			}
 		default:
@@ -98,7 +98,7 @@ func (w *rewind) tile(s *walk.Span, live []alloc.Ptr) []alloc.Block {
 	}
 	for _, p := range live {
 		b := w.live[p]
-		if b.foreign {
+		if b.Foreign {
 			continue
 		}
 		hole(p)
@@ -106,8 +106,8 @@ func (w *rewind) tile(s *walk.Span, live []alloc.Ptr) []alloc.Block {
 		if b.pending {
 			state = alloc.Pending
 		}
-		blocks = append(blocks, alloc.Block{Ptr: p, Size: b.allocated, Requested: b.requested, State: state})
-		at = p + alloc.Ptr(b.allocated)
+		blocks = append(blocks, alloc.Block{Ptr: p, Size: b.Allocated, Requested: b.requested, State: state})
+		at = p + alloc.Ptr(b.Allocated)
 	}
 	hole(s.End())
 	return blocks
