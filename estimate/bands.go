@@ -58,7 +58,6 @@ func setBands(t *tape.Tape, r *Report, learn run) {
 		r.Notes = append(r.Notes, "the bands of convolutions were measured in float32")
 	}
 	if t.Cfg.Backend == setting.CUDA {
-		r.Notes = append(r.Notes, "the peaks' bands were measured on the CPU, those of what a device shows on GPUs by others (docs/estimate.md)")
 		if doubted(t) > 0 && t.Cfg.Training {
 			r.Notes = append(r.Notes, fmt.Sprintf("convolutions are taken to need up to %v of workspace, as on GPUs before Ampere: later ones may need less", layer.Ran.Of(t).Transformed))
 		}
@@ -66,7 +65,6 @@ func setBands(t *tape.Tape, r *Report, learn run) {
 			r.Notes = append(r.Notes, fmt.Sprintf("no measurement on a GPU stands behind the bands of %v: they are as wide as the widest of other models", layer.Ran.Of(t).Unmeasured))
 		}
 	}
-	r.Notes = append(r.Notes, notCounted)
 }
 
 // deviations are those of the model's kind.
@@ -79,8 +77,6 @@ func deviationsOf(t *tape.Tape) deviations {
 	}
 	return measured
 }
-
-const notCounted = "not counted: workspaces of cuDNN but those of the weights' gradients of 3 x 3 convolutions in float32, communication buffers, and other processes"
 
 // cpuWorkspaces is the most that matrix products and convolutions of small models in bfloat16 were measured to
 // need besides their tensors, rounded up to a power of two: PyTorch on the CPU reorders weights, on two

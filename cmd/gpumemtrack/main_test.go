@@ -78,15 +78,31 @@ func TestFlagsWithAChoiceComplete(t *testing.T) {
 func TestHelpHasEachFlagOnce(t *testing.T) {
 	for _, command := range commands {
 		cmd := command(&cli.App{})
-		text := flagsOf(t, cmd.Name())
+		text := flagsOf(t, cmd.Name()) + topicsOf(t, cmd)
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			found := regexp.MustCompile(`(?m)^ .{5}--`+f.Name+`( |$)`).FindAllString(text, -1)
 			assert.Len(t, found, 1, "%s --%s", cmd.Name(), f.Name)
 		})
 	}
-	_, ofLlama, found := strings.Cut(flagsOf(t, "estimate"), "\n\nFlags of llama.cpp:\n")
-	assert.True(t, found)
-	assert.Less(t, strings.Index(ofLlama, "--gpu-layers"), strings.Index(ofLlama, "\n\nFlags of "))
+	assert.Contains(t, topicsOf(t, named(t, "estimate")), "llama.cpp\n\nFlags:\n")
+}
+
+// topicPages are the names of a command's pages of help beside its own.
+func topicPages(cmd *cobra.Command) []string {
+	var pages []string
+	for _, name := range strings.Fields(cmd.Annotations["topic"]) {
+		pages = append(pages, cmd.Name()+"-"+name)
+	}
+	return pages
+}
+
+// topicsOf are the texts of these pages.
+func topicsOf(t *testing.T, cmd *cobra.Command) string {
+	var out bytes.Buffer
+	for _, page := range topicPages(cmd) {
+		require.Zero(t, cli.Run([]string{"help", page}, nil, &out, &out, commands...))
+	}
+	return out.String()
 }
 
 // flagsOf is the help of a command from its flags on.
@@ -102,12 +118,16 @@ func flagsOf(t *testing.T, command string) string {
 func TestHelpIsAsWideAsATerminal(t *testing.T) {
 	pages := [][]string{{"--help"}, {"help", "help"}}
 	for _, command := range commands {
-		pages = append(pages, []string{command(&cli.App{}).Name(), "--help"})
+		cmd := command(&cli.App{})
+		pages = append(pages, []string{cmd.Name(), "--help"})
+		for _, page := range topicPages(cmd) {
+			pages = append(pages, []string{"help", page})
+		}
 	}
 	for _, args := range pages {
 		var out bytes.Buffer
 		assert.Zero(t, cli.Run(args, nil, &out, &out, commands...), args)
-		assert.Contains(t, out.String(), "Usage:\n  gpumemtrack")
+		assert.Regexp(t, `(?m)^(Usage:\n  )?gpumemtrack `, out.String())
 		for line := range strings.Lines(out.String()) {
 			line = strings.TrimSuffix(line, "\n")
 			assert.LessOrEqual(t, utf8.RuneCountInString(line), 80, "%s: %s", args[0], line)

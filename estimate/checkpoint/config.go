@@ -93,7 +93,7 @@ func (c *config) architecture() (architecture, error) {
 	if c.ModelType == "" {
 		key = "_class_name"
 	}
-	reason := fmt.Sprintf("%q is none of the %d families that are known, which `gpumemtrack estimate --help` and checkpoint.Families list", jsontext.Shorten(name), len(Families()))
+	reason := fmt.Sprintf("%q is none of the %d families that are known, which `gpumemtrack help estimate-models` and checkpoint.Families list", jsontext.Shorten(name), len(Families()))
 	alone, ok := c.cacheAlone(name)
 	if !ok {
 		reason += "; nor does it tell its keys and values, as hidden_size, num_hidden_layers and num_attention_heads would"

@@ -61,7 +61,7 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 	for name, test := range map[string]struct {
 		old, new, want string
 	}{
-		"another family":    {`"llama"`, `"rwkv"`, fmt.Sprintf("model_type: \"rwkv\" is none of the %d families that are known, which `gpumemtrack estimate --help`", len(Families()))},
+		"another family":    {`"llama"`, `"rwkv"`, fmt.Sprintf("model_type: \"rwkv\" is none of the %d families that are known, which `gpumemtrack help estimate-models`", len(Families()))},
 		"another class":     {`LlamaForCausalLM`, `LlamaForQuestionAnswering`, `architectures: LlamaForQuestionAnswering is not supported for "llama": unknown architecture`},
 		"no family":         {`"model_type": "llama",`, ``, `it has no model_type`},
 		"an activation":     {`"silu"`, `"xielu"`, `activation: xielu is not supported`},

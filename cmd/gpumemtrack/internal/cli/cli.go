@@ -17,7 +17,7 @@ type Command func(*App) *cobra.Command
 
 // Run is the whole program except its exit, with these commands.
 func Run(args []string, stdin io.Reader, stdout, stderr io.Writer, commands ...Command) int {
-	a := &App{stdin, &output{Writer: stdout}, stderr}
+	a := &App{args, stdin, &output{Writer: stdout}, stderr}
 	root := a.root(args, commands)
 	err := root.Execute()
 	if err == nil {
@@ -100,8 +100,9 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return UsageError("there is no command %q: see %s --help", name, ProgramName)
 }
 
-// App is what commands share: the three streams.
+// App is what commands share: what was typed, and the three streams.
 type App struct {
+	Args   []string
 	Stdin  io.Reader
 	Stdout *output
 	Stderr io.Writer

@@ -70,12 +70,15 @@ Examples:
 Commands:{{range .Commands}}{{if or .IsAvailableCommand (eq .Name "help")}}
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
 
-{{flagUsages .LocalFlags}}{{end}}{{if .HasAvailableSubCommands}}
+{{flagUsages .LocalFlags}}{{end}}{{topics .}}{{if .HasAvailableSubCommands}}
 
 Use "{{.CommandPath}} COMMAND --help" for more about a command.{{end}}
 `
 
-func init() { cobra.AddTemplateFunc("flagUsages", flagUsages) }
+func init() {
+	cobra.AddTemplateFunc("flagUsages", flagUsages)
+	cobra.AddTemplateFunc("topics", topics)
+}
 
 // headingKey annotates a flag with the heading of help under which it stands.
 const headingKey = "heading"
@@ -89,10 +92,14 @@ func Heading(cmd *cobra.Command, title string, flags ...string) {
 	}
 }
 
-// flagUsages describes flags under their headings, in the order of their first flags.
+// flagUsages describes flags under their headings, in the order of their first flags, but for those that
+// have a page of their own.
 func flagUsages(all *pflag.FlagSet) string {
 	titles, sets := []string{"Flags"}, map[string]*pflag.FlagSet{"Flags": pflag.NewFlagSet("", pflag.ContinueOnError)}
 	all.VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[topicKey] != nil {
+			return
+		}
 		title := "Flags"
 		if at := f.Annotations[headingKey]; len(at) > 0 {
 			title = at[0]

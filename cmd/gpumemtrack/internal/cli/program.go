@@ -16,6 +16,12 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 		Short:   "Help about a command",
 		Example: "  gpumemtrack help record",
 		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if page, ok := topicPage(root, args[0]); ok {
+					_, err := fmt.Fprint(root.OutOrStdout(), page)
+					return err
+				}
+			}
 			cmd, _, err := root.Find(args)
 			if err != nil || cmd == root && len(args) > 0 {
 				return unknownCommand(root, args[0])

@@ -317,7 +317,7 @@ func TestEstimateConfigOfAnUnknownFamily(t *testing.T) {
 		assert.Contains(t, stderr.String(), c.stderr, c.flags)
 	}
 	var help, none bytes.Buffer
-	require.Zero(t, run([]string{"estimate", "--help"}, nil, &help, &none))
+	require.Zero(t, run([]string{"help", "estimate-models"}, nil, &help, &none))
 	for _, family := range checkpoint.Families() {
 		assert.Contains(t, help.String(), family)
 	}
@@ -331,7 +331,7 @@ func TestEstimateJSONKeys(t *testing.T) {
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &estimated))
 	assert.ElementsMatch(t, []string{"schema", "mode", "peak_bytes", "peak_upper_bytes", "allocated_bytes", "allocated_upper_bytes", "reserved_bytes", "reserved_upper_bytes", "device_bytes", "device_upper_bytes", "needed_upper_bytes", "host_bytes", "budget_bytes", "fits", "report"},
 		slices.Collect(maps.Keys(estimated)))
-	for _, key := range []string{"name", "inputs", "params", "buffers", "inference", "training", "layers", "notes"} {
+	for _, key := range []string{"name", "inputs", "params", "buffers", "inference", "training", "layers"} {
 		assert.Contains(t, estimated["report"], key)
 	}
 }
@@ -366,7 +366,7 @@ func TestEstimateBoundsOfWhatIsPrinted(t *testing.T) {
 	for _, flags := range []string{"gpt2 --train", "gpt2 --serve", "gpt2 --train --cpu", "resnet50", "llama-2-7b --lora 8 --qlora --seq 512"} {
 		e := estimateJSON(t, flags)
 		var stdout, stderr bytes.Buffer
-		require.Zero(t, run(append([]string{"estimate"}, strings.Fields(flags)...), nil, &stdout, &stderr), stderr.String())
+		require.Zero(t, run(append([]string{"estimate", "--detail"}, strings.Fields(flags)...), nil, &stdout, &stderr), stderr.String())
 		var bounds []string
 		last := ""
 		for line := range strings.Lines(stdout.String()) {

@@ -1,8 +1,6 @@
 package estimating
 
 import (
-	"github.com/spf13/cobra"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
@@ -10,26 +8,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
-
-// llamaOptions are settings of llama.cpp.
-type llamaOptions struct {
-	layers    int // on the GPU
-	maxLayers bool
-	projector string
-	shares    []float64 // of GPUs
-}
-
-// allLayers is a number of layers that no model has.
-const allLayers = 1 << 20
-
-func (o *llamaOptions) flags(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.IntVar(&o.layers, "gpu-layers", allLayers, "llama.cpp with `N` layers on the GPU and the rest on the CPU, as its --n-gpu-layers: the blocks, and one more for the output")
-	flags.BoolVar(&o.maxLayers, "max-gpu-layers", false, "with --fits: find the most of llama.cpp's layers that fit on the GPU")
-	flags.Float64SliceVar(&o.shares, "tensor-split", nil, "llama.cpp with the layers divided among several GPUs by these `SHARES`, such as 3,1")
-	flags.Lookup("gpu-layers").DefValue, flags.Lookup("tensor-split").DefValue = "0", "" // which help leaves out
-	flags.StringVar(&o.projector, "mmproj", "", "llama.cpp with the projector in `FILE` too, which turns images into tokens")
-}
 
 // ofLayers are the flags that are about llama.cpp, and choose it.
 var ofLayers = []string{"gpu-layers", "max-gpu-layers", "mmproj", "tensor-split"}

@@ -1,9 +1,11 @@
 package estimating
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
@@ -37,6 +39,7 @@ type estimated struct {
 	Replicas     int              `json:"replicas,omitempty"`   // that --min-replicas found
 	GPULayers    int              `json:"gpu_layers,omitempty"` // of llama.cpp
 	Context      int              `json:"context,omitempty"`    // tokens of each sequence that --serve keeps, or that --max-context found
+	Remedies     []remedy         `json:"would_fit,omitempty"`  // changes with which it fits, where it does not
 	Report       *estimate.Report `json:"report"`
 
 	options estimateOptions
@@ -58,8 +61,13 @@ func (e estimated) write(w io.Writer) {
 	}
 	fmt.Fprintf(w, "%s: %d parameters, %v%s%s\n", name, r.Params.Count, r.Params.Bytes, inputOf(r), e.contextOf())
 	e.writeFound(w)
-	e.writeMemory(w, m)
+	if e.options.detail {
+		e.writeDetail(w, m)
+	} else {
+		e.writeAnswer(w, m)
+	}
 	e.writeNotes(w, m)
+	e.writeRemedies(w)
 }
 
 // writeFound prints what the flags that search have found.
@@ -84,20 +92,72 @@ func (e estimated) writeFound(w io.Writer) {
 	}
 }
 
-// writeMemory prints the table of what the memory is for at the peak, and what a device shows then.
-func (e estimated) writeMemory(w io.Writer, m estimate.Memory) {
-	t := cli.NewTable(w, 1, "Memory at the peak, "+e.Mode, "Size")
-	for _, part := range []struct {
-		name string
-		size alloc.Bytes
-	}{
+// part is something that takes memory.
+type part struct {
+	name string
+	size alloc.Bytes
+}
+
+// parts are what the tensors at the peak are for, but for what takes nothing.
+func (e estimated) parts(m estimate.Memory) []part {
+	all := []part{
 		{"weights", m.Weights}, {"buffers", m.Buffers}, {"master weights", m.Master}, {"gradients", m.Gradients},
 		{"optimizer", m.Optimizer}, {"input", m.Input}, {"keys and values", m.Cache}, {"buckets", m.Buckets},
 		{"saved for backward", m.Saved}, {e.transient(), m.Transient},
-	} {
-		if part.size != 0 {
-			t.AppendRow(table.Row{part.name, part.size})
+	}
+	return slices.DeleteFunc(all, func(p part) bool { return p.size == 0 })
+}
+
+// writeAnswer prints what the model needs, what is promised as the most, on which GPU it runs, and the five
+// parts that take most of it.
+func (e estimated) writeAnswer(w io.Writer, m estimate.Memory) {
+	t := cli.NewTable(w, 1, e.title(), "Size")
+	needs, f := m.Peak, m.Footprint
+	if f.Needed.Bytes > 0 {
+		needs = f.Needed.Bytes
+	}
+	t.AppendRow(table.Row{"it needs", needs})
+	t.AppendRow(table.Row{"  at most", e.Needs})
+	if f.Needed.Bytes > 0 && e.Report.HasInput {
+		if g, ok := smallestGPU(e.Needs); ok {
+			t.AppendRow(table.Row{"  so it runs on " + g.title, g.memory})
+		} else {
+			t.AppendRow(table.Row{"  more than any usual GPU has", ""})
 		}
+	}
+	if m.Host > 0 {
+		t.AppendRow(table.Row{"in the memory of the CPU", m.Host})
+	}
+	t.AppendSeparator()
+	parts := append(e.parts(m), part{"CUDA context", f.Context.Bytes})
+	if cached := f.Needed.Bytes - f.Context.Bytes - m.Peak; cached > 0 {
+		parts = append(parts, part{"rounding, workspaces and cache", cached})
+	}
+	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.size, a.size) })
+	const most = 5
+	for _, p := range parts[:min(most, len(parts))] {
+		if p.size > 0 {
+			t.AppendRow(table.Row{p.name, p.size})
+		}
+	}
+	t.Render()
+}
+
+func (e estimated) title() string {
+	switch e.Mode {
+	case "train":
+		return "Training"
+	case "serve":
+		return "Serving"
+	}
+	return "Inference"
+}
+
+// writeDetail prints what all of the memory is for at the peak, and what a device shows then.
+func (e estimated) writeDetail(w io.Writer, m estimate.Memory) {
+	t := cli.NewTable(w, 1, "Memory at the peak, "+e.Mode, "Size")
+	for _, p := range e.parts(m) {
+		t.AppendRow(table.Row{p.name, p.size})
 	}
 	t.AppendSeparator()
 	t.AppendRow(table.Row{"peak", m.Peak})
@@ -129,7 +189,7 @@ func (e estimated) writeMemory(w io.Writer, m estimate.Memory) {
 
 // writeNotes prints where the peak is, and what the figures leave open.
 func (e estimated) writeNotes(w io.Writer, m estimate.Memory) {
-	if m.PeakAt != "" && !e.options.llamaCpp {
+	if m.PeakAt != "" && !e.options.llamaCpp && e.options.detail {
 		fmt.Fprintf(w, "The peak is at %s.\n", m.PeakAt)
 	}
 	for _, note := range e.Report.Notes {
@@ -137,6 +197,9 @@ func (e estimated) writeNotes(w io.Writer, m estimate.Memory) {
 	}
 	if e.Fits != nil && *e.Fits {
 		fmt.Fprintf(w, "It fits in %v.\n", e.Budget)
+	}
+	if !e.options.detail {
+		fmt.Fprintln(w, "--detail prints all parts, and what nvidia-smi will show.")
 	}
 }
 
@@ -241,4 +304,14 @@ func writeCacheAlone(a *cli.App, c *cacheAlone, o estimateOptions) error {
 		return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s: --weights-only has no weights to judge: put them beside the config.json", c.Name))
 	}
 	return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s: whether it fits is not known without its weights: put them beside the config.json", c.Name))
+}
+
+func (o estimateOptions) mode() string {
+	switch {
+	case o.train:
+		return "train"
+	case o.serve:
+		return "serve"
+	}
+	return "inference"
 }

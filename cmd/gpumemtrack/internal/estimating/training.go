@@ -5,50 +5,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
-
-// trainingOptions are settings of training that few need.
-type trainingOptions struct {
-	attention string
-	output    string
-	master    bool
-	gradients string
-	frozen    []string
-	pipeline  int
-	fewest    bool // replicas
-
-	dropout  float64
-	adapters string
-	base     string
-
-	noDecay bool
-	notes   []string // on flags without effect
-}
-
-func (o *trainingOptions) flags(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringVar(&o.attention, "attention", "", "`KERNEL` of attention: "+strings.Join(names(kernels), ", ")+" (default sdpa)")
-	flags.StringVar(&o.output, "hold-output", "", "`HOW` long the code holds the model's output: held until the next forward pass, in-pass until backward is over, dropped when used (default held)")
-	flags.BoolVar(&o.master, "master-weights", false, "with --dtype: keep a float32 copy of the weights too, as Megatron and DeepSpeed do")
-	flags.StringVar(&o.gradients, "gradients", "", "element `TYPE` of the gradients (default: that of the weights)")
-	flags.StringArrayVar(&o.frozen, "freeze", nil, "do not train the layers whose paths match `PATTERN`, such as embed_tokens")
-	flags.IntVar(&o.pipeline, "pp", 1, "pipeline parallelism: `N` devices have some of the layers each, and run --accumulate batches one after another")
-	flags.BoolVar(&o.fewest, "min-replicas", false, "with --fits and --zero: find the fewest replicas with which the model fits")
-	flags.Float64Var(&o.dropout, "lora-dropout", 0, "with --lora: dropout `P` of the adapters' input")
-	flags.StringVar(&o.adapters, "lora-dtype", "", "with --lora: element `TYPE` of the adapters (default float32, as in PEFT)")
-	flags.StringVar(&o.base, "lora-base", "", "with --lora: `FORM` in which the frozen weights are held: "+strings.Join(names(bases), ", ")+"; --qlora is nf4")
-	cli.Complete(cmd, "attention", names(kernels)...)
-	cli.Complete(cmd, "hold-output", names(outputs)...)
-	cli.Complete(cmd, "gradients", usualTypes...)
-	cli.Complete(cmd, "lora-dtype", usualTypes...)
-	cli.Complete(cmd, "lora-base", names(bases)...)
-}
 
 // ofTraining are the flags that are about training alone.
 var ofTraining = []string{
@@ -84,27 +45,6 @@ func (o *estimateOptions) settle(given func(flag string) bool) {
 	if o.train && o.zero > 0 && o.replicas < 2 && !o.training.fewest {
 		note("--zero has no effect on one replica, which has nothing to share: give --replicas 2 or more")
 	}
-}
-
-// pick returns the choice that a flag names; the zero value if the flag is not given.
-func pick[T any](flag, name string, choices []choice[T]) (T, error) {
-	value, ok := named(choices, name)
-	if name != "" && !ok {
-		return value, cli.UsageError("estimate: --%s %s: want one of %s", flag, name, strings.Join(names(choices), ", "))
-	}
-	return value, nil
-}
-
-// pickType returns the element type that a flag names; 0 if the flag is not given.
-func pickType(flag, name string) (alloc.DType, error) {
-	if name == "" {
-		return 0, nil
-	}
-	d, err := parseDType(name)
-	if err != nil {
-		return 0, cli.UsageError("estimate: --%s: %w", flag, err)
-	}
-	return d, nil
 }
 
 // adapted returns the option for LoRA adapters, if they are asked for.
@@ -216,9 +156,6 @@ func (o estimateOptions) precision() ([]estimate.Option, error) {
 	return options, nil
 }
 
-// blocks is the word of --checkpoint for the numbered layers of any model, which hold the most.
-const blocks = "blocks"
-
 // numberedLayers is the pattern of their paths.
 const numberedLayers = "*.[0-9]*"
 
@@ -246,31 +183,6 @@ func (o estimateOptions) sharded() estimate.Option {
 		s.MicroBatches = o.accumulate
 	}
 	return estimate.Shard(s)
-}
-
-// lossOptions are the flags for the loss, and for how frozen linear layers are stored.
-type lossOptions struct {
-	name   string
-	chunks int
-	base   string
-}
-
-// usualLoss is the loss that training takes where nobody says it.
-const usualLoss = "usual"
-
-// losses are those that --loss names.
-var losses = []choice[nn.HeadLoss]{
-	{usualLoss, nn.HeadLoss{}}, {"fused", nn.HeadLoss{Loss: nn.NextToken{Fused: true}}},
-	{"liger", nn.HeadLoss{InForward: true}}, {"none", nn.HeadLoss{}},
-}
-
-func (o *lossOptions) flags(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringVar(&o.name, "loss", usualLoss, "`LOSS` with which a language model is trained: "+strings.Join(names(losses), ", ")+"; fused is that of torch.compile and Unsloth")
-	flags.IntVar(&o.chunks, "loss-chunks", 1, "compute the logits and their loss for `N` parts of the tokens, as torchtune does")
-	flags.StringVar(&o.base, "quantize", "", "store the weights of linear layers in `FORM`, and do not train them: "+strings.Join(names(bases), ", ")+" (fp4 takes as much as nf4)")
-	cli.Complete(cmd, "loss", names(losses)...)
-	cli.Complete(cmd, "quantize", names(bases)...)
 }
 
 // judged returns the option for the loss with which a language model is trained. usual is the model's own, or

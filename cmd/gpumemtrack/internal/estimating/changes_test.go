@@ -1,0 +1,119 @@
+package estimating
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+)
+
+// unfit runs a command whose model does not fit, and returns what it prints with --json.
+func unfit(t *testing.T, args string) estimated {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, cli.ExitUnfit, run(strings.Fields("estimate --json "+args), nil, &stdout, &stderr), stderr.String())
+	var e estimated
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &e))
+	require.False(t, *e.Fits)
+	return e
+}
+
+// Each command that would make a model fit does so, with the figure that was told.
+func TestRemedies(t *testing.T) {
+	for args, about := range map[string]string{
+		"resnet50 --train --batch 256 --fits t4":                         "accumulated",
+		"gpt2 --train --batch 16 --seq 1024 --dtype float32 --fits 8GiB": "a third longer",
+		"llama-3-8b --train --seq 4096 --fits 24GiB":                     "LoRA adapters",
+		"llama-3-8b --serve --batch 16 --seq 8192 --fits 4090":           "at once in place of 16",
+		"llama-3-8b --seq 32768 --gpu-layers 33 --fits 12GiB":            "layers on the GPU",
+		"llama-3-70b --serve --fits h100":                                "4 bits",
+	} {
+		e := unfit(t, args)
+		require.NotEmpty(t, e.Remedies, args)
+		var says []string
+		for _, r := range e.Remedies {
+			says = append(says, r.Says)
+			words := strings.Fields(strings.TrimPrefix(r.Command, "gpumemtrack estimate"))
+			fits := estimateJSON(t, strings.Join(words, " "))
+			assert.True(t, *fits.Fits, r.Command)
+			assert.Equal(t, fits.Needs, r.Needs, r.Command)
+		}
+		assert.Contains(t, strings.Join(says, "\n"), about, args)
+	}
+}
+
+// The cheapest comes first, and what costs more about the same thing is not told.
+func TestRemediesAreTheCheapest(t *testing.T) {
+	e := unfit(t, "gpt2 --train --batch 64 --seq 512 --dtype float32 --fits 12GiB")
+	require.Len(t, e.Remedies, 3)
+	assert.Equal(t, []string{"--batch", "4", "--accumulate", "16"}, e.Remedies[0].Flags, "the largest batch that fits, and nothing else")
+	told := map[string]bool{}
+	for _, r := range e.Remedies {
+		var names []string
+		for _, f := range r.Flags {
+			if strings.HasPrefix(f, "--") {
+				names = append(names, f)
+			}
+		}
+		about := strings.Join(names, " ")
+		assert.False(t, told[about], about)
+		told[about] = true
+	}
+}
+
+// A model that fits in no way is said so, and the figures are as without the search.
+func TestNoRemedy(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, cli.ExitUnfit, run(strings.Fields("estimate llama-3-70b --train --seq 8192 --fits 4GiB"), nil, &stdout, &stderr))
+	assert.Contains(t, stdout.String(), "None of the usual changes, alone or in pairs, makes it fit in 4.0 GiB.")
+}
+
+// What was typed stays, but for what the changes replace.
+func TestCommandOfAChange(t *testing.T) {
+	typed := []string{"estimate", "gpt2", "--batch=8", "--train", "--checkpoint", "h.*", "--qlora"}
+	assert.Equal(t, "gpumemtrack estimate gpt2 --train --checkpoint 'h.*' --qlora --batch 4 --accumulate 2",
+		command(typed, []string{"--batch", "4", "--accumulate", "2"}))
+	assert.Equal(t, "gpumemtrack estimate gpt2 --batch=8 --train --checkpoint 'h.*' --lora 16 --qlora",
+		command(typed, []string{"--lora", "16", "--qlora"}))
+	assert.Equal(t, "gpumemtrack estimate 'my model/it'\\''s' --offload optimizer",
+		command([]string{"estimate", "my model/it's"}, []string{"--offload", "optimizer"}))
+}
+
+// GPUs are known by the names that people use, and a GPU that --fits names says the generation too.
+func TestGPUNames(t *testing.T) {
+	for _, name := range []string{"a100", "A100-80GB", "NVIDIA A100 80GB", "RTX 4090", "rtx4090", "h100", "a100-40gb", "A100 40GB"} {
+		_, ok := gpuNamed(name)
+		assert.True(t, ok, name)
+	}
+	forty, _ := gpuNamed("A100 40GB")
+	eighty, _ := gpuNamed("A100 80GB")
+	assert.Less(t, forty.memory, eighty.memory)
+	for i := 1; i < len(gpus); i++ {
+		assert.LessOrEqual(t, gpus[i-1].memory, gpus[i].memory, "the smallest that fits is the first")
+	}
+
+	named := estimateJSON(t, "resnet50 --train --batch 32 --fits l4")
+	assert.Equal(t, estimateJSON(t, "resnet50 --train --batch 32 --gpu ada").DeviceUpper, named.DeviceUpper)
+	assert.EqualValues(t, 2199*hundredth, named.Budget)
+	var stdout, stderr bytes.Buffer
+	assert.Equal(t, cli.ExitUsage, run(strings.Fields("estimate resnet50 --gpu voodoo"), nil, &stdout, &stderr))
+	assert.Contains(t, stderr.String(), "--gpu voodoo: want one of t4, a10,")
+}
+
+// The answer is short: what it needs, the most, a GPU, and at most five parts.
+func TestAnswer(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, run(strings.Fields("estimate gpt2 --train --optimizer adamw --batch 4 --seq 128"), nil, &stdout, &stderr), stderr.String())
+	e := estimateJSON(t, "gpt2 --train --optimizer adamw --batch 4 --seq 128")
+	text := stdout.String()
+	for _, want := range []string{"it needs", e.Report.Training.Footprint.Needed.Bytes.String(), "at most", e.Needs.String(), "so it runs on T4", "optimizer", "--detail"} {
+		assert.Contains(t, text, want)
+	}
+	assert.NotContains(t, text, "nvidia-smi shows")
+	assert.LessOrEqual(t, strings.Count(text, "\n"), 24, "one screen")
+}

@@ -1,0 +1,132 @@
+package estimating
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// choice is a value that has a name on the command line.
+type choice[T any] struct {
+	name  string
+	value T
+}
+
+func names[T any](choices []choice[T]) []string {
+	all := make([]string, len(choices))
+	for i, c := range choices {
+		all[i] = c.name
+	}
+	return all
+}
+
+// named is the choice of a name, in any case.
+func named[T any](choices []choice[T], name string) (value T, ok bool) {
+	i := slices.Index(names(choices), strings.ToLower(name))
+	if i < 0 {
+		return value, false
+	}
+	return choices[i].value, true
+}
+
+var generations = []choice[estimate.Generation]{
+	{"pascal", estimate.Pascal}, {"volta", estimate.Volta}, {"turing", estimate.Turing}, {"ampere", estimate.Ampere},
+	{"ada", estimate.Ada}, {"hopper", estimate.Hopper}, {"blackwell", estimate.Blackwell},
+}
+
+var forms = []choice[estimate.Form]{
+	{"foreach", estimate.ForEach}, {"one-by-one", estimate.OneByOne}, {"fused", estimate.Fused},
+}
+
+var offloads = []choice[estimate.Offload]{
+	{"optimizer", estimate.OffloadOptimizer}, {"parameters", estimate.OffloadParameters},
+}
+
+var kernels = []choice[estimate.Kernel]{
+	{"sdpa", estimate.SDPA}, {"flash", estimate.FlashAttention}, {"eager", estimate.EagerAttention},
+}
+
+var outputs = []choice[estimate.Output]{
+	{"held", estimate.OutputHeld}, {"in-pass", estimate.OutputInPass}, {"dropped", estimate.OutputDropped},
+}
+
+var loadings = []choice[estimate.Loading]{{"lazy", estimate.LazyLoading}, {"eager", estimate.EagerLoading}}
+
+var bases = []choice[estimate.Base]{
+	{"nf4", estimate.NF4}, {"nf4-double", estimate.NF4Double}, {"int8", estimate.Int8Base}, {"gptq", estimate.GPTQBase}, {"awq", estimate.AWQBase},
+}
+
+var zeroGrads = []choice[estimate.ZeroGrad]{
+	{"first", estimate.ZeroGradFirst}, {"backward", estimate.ZeroGradBackward}, {"kept", estimate.ZeroGradKept},
+}
+
+var optimizers = []choice[estimate.Optimizer]{
+	{"adam", estimate.Adam}, {"adamw", estimate.AdamW}, {"adam8bit", estimate.Adam8bit}, {"adafactor", estimate.Adafactor},
+	{"lion", estimate.Lion}, {"muon", estimate.Muon}, {"sgd", estimate.SGD}, {"momentum", estimate.Momentum}, {"none", estimate.NoOptimizer},
+}
+
+// parseDType also takes the short names that people type: bf16, fp16, fp32.
+func parseDType(name string) (alloc.DType, error) {
+	if strings.EqualFold(name, "fp8") {
+		return alloc.Float8E4M3, nil
+	}
+	if short := strings.Replace(strings.ToUpper(name), "FP", "F", 1); len(name) < 5 {
+		if d, err := alloc.ParseDType(short); err == nil {
+			return d, nil
+		}
+	}
+	return alloc.ParseDType(name)
+}
+
+// computes reports whether kernels compute in the type.
+func computes(d alloc.DType) bool {
+	return d == alloc.Float16 || d == alloc.BFloat16 || d == alloc.Float32 || d == alloc.Float64
+}
+
+// usualTypes are the element types that a shell completes; many more are read.
+var usualTypes = []string{"float32", "bfloat16", "float16"}
+
+var kvBlocks = []choice[estimate.Blocks]{
+	{"q8_0", llamacpp.Q8_0}, {"q5_1", llamacpp.Q5_1}, {"q5_0", llamacpp.Q5_0}, {"q4_1", llamacpp.Q4_1}, {"q4_0", llamacpp.Q4_0},
+}
+
+// usualLoss is the loss that training takes where nobody says it.
+const usualLoss = "usual"
+
+// losses are those that --loss names.
+var losses = []choice[nn.HeadLoss]{
+	{usualLoss, nn.HeadLoss{}}, {"fused", nn.HeadLoss{Loss: nn.NextToken{Fused: true}}},
+	{"liger", nn.HeadLoss{InForward: true}}, {"none", nn.HeadLoss{}},
+}
+
+// blocks is the word of --checkpoint for the numbered layers of any model, which hold the most.
+const blocks = "blocks"
+
+// pick returns the choice that a flag names; the zero value if the flag is not given.
+func pick[T any](flag, name string, choices []choice[T]) (T, error) {
+	value, ok := named(choices, name)
+	if name != "" && !ok {
+		return value, cli.UsageError("estimate: --%s %s: want one of %s", flag, name, strings.Join(names(choices), ", "))
+	}
+	return value, nil
+}
+
+// pickType returns the element type that a flag names; 0 if the flag is not given.
+func pickType(flag, name string) (alloc.DType, error) {
+	if name == "" {
+		return 0, nil
+	}
+	d, err := parseDType(name)
+	if err != nil {
+		return 0, cli.UsageError("estimate: --%s: %w", flag, err)
+	}
+	return d, nil
+}
+
+// allLayers is a number of layers that no model has.
+const allLayers = 1 << 20

@@ -1,0 +1,201 @@
+package estimating
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+type estimateOptions struct {
+	typed []string // the command's arguments
+
+	batch, seq int
+	dtype      string
+	optimizer  string
+	train      bool
+	serve      bool
+	fits       alloc.Bytes
+	fitsGPU    string // whose memory that is, where --fits names one
+	detail     bool
+	json       bool
+
+	gpu                        string
+	form                       string
+	accumulate                 int
+	checkpoints                []string
+	zero, tp                   int
+	weightsOnly                bool
+	lora                       int
+	targets                    []string
+	qlora                      bool
+	autocast                   string
+	kv                         string
+	replicas                   int
+	inBackward                 bool
+	offload                    string
+	zeroGrad                   string
+	pytorch                    string
+	transformers, bitsandbytes string
+
+	chunk          int // of a prompt
+	llamaCpp       bool
+	microBatch     int
+	flashAttention bool
+	quantize       bool
+	maxBatch       bool
+	maxContext     bool
+	weightDecay    bool
+
+	training trainingOptions
+	loss     lossOptions
+	llama    llamaOptions
+	image    int
+	loading  string
+	cpu      bool
+}
+
+// flags adds the flags that every kind of model takes.
+func (o *estimateOptions) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.IntVar(&o.batch, "batch", 0, "`N` inputs in a batch (default 1)")
+	flags.IntVar(&o.seq, "seq", 0, "`N` tokens in each input of a language model")
+	flags.StringVar(&o.dtype, "dtype", "", "element `TYPE`, such as bfloat16 (default: the published weights' type)")
+	flags.BoolVar(&o.json, "json", false, "print JSON")
+	flags.BoolVar(&o.detail, "detail", false, "print all that is known: each part, what the allocator reserves, what nvidia-smi shows")
+	flags.StringVar(&o.gpu, "gpu", "", "`GPU` that it runs on, such as h100 or 4090, which decides the size of the CUDA context")
+	flags.StringVar(&o.pytorch, "pytorch", "", "`VERSION` of PyTorch, such as 2.4")
+	flags.StringVar(&o.transformers, "transformers", "", "`VERSION` of transformers, such as 4.45")
+	flags.StringVar(&o.bitsandbytes, "bitsandbytes", "", "`VERSION` of bitsandbytes, such as 0.43.2")
+	flags.StringVar(&o.loading, "cuda-loading", "", "`WHEN` CUDA loads its kernels, which decides the size of its context: "+strings.Join(names(loadings), ", "))
+	flags.BoolVar(&o.cpu, "cpu", false, "run on the CPU instead of CUDA")
+	flags.IntVar(&o.image, "image", 0, "images of `N` x N pixels, which a convolutional model reads or a diffusion model makes")
+	cli.Complete(cmd, "gpu", gpuNames()...)
+	cli.Complete(cmd, "cuda-loading", names(loadings)...)
+	cli.Complete(cmd, "dtype", usualTypes...)
+}
+
+// trainingFlags adds those of training that many need; trainingOptions has the others.
+func (o *estimateOptions) trainingFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&o.optimizer, "optimizer", "adam", "`OPTIMIZER` for --train: "+strings.Join(names(optimizers), ", "))
+	flags.BoolVar(&o.train, "train", false, "estimate training, as flags that are about training alone also do")
+	flags.StringVar(&o.form, "optimizer-form", "", "`FORM` of the optimizer's loop: "+strings.Join(names(forms), ", "))
+	flags.BoolVar(&o.inBackward, "optimizer-in-backward", false, "step the optimizer for each gradient as the backward pass computes it, then free the gradient")
+	flags.StringVar(&o.offload, "offload", "", "keep `PART` in CPU memory: "+strings.Join(names(offloads), ", "))
+	flags.BoolVar(&o.weightDecay, "weight-decay", false, "the optimizer uses weight decay, for which SGD and Adam copy the gradients")
+	flags.StringVar(&o.zeroGrad, "zero-grad", "", "`WHERE` gradients are cleared: "+strings.Join(names(zeroGrads), ", "))
+	flags.IntVar(&o.accumulate, "accumulate", 1, "accumulate the gradients of `N` batches before each step")
+	flags.StringArrayVar(&o.checkpoints, "checkpoint", nil, "compute the activations of the layers whose paths match `PATTERN` again in the backward pass instead of keeping them: such as 'layers.*', or blocks for all numbered ones")
+	flags.IntVar(&o.replicas, "replicas", 1, "data parallel training on `N` devices, each with its own batch")
+	flags.IntVar(&o.zero, "zero", 0, "`STAGE` of ZeRO, 1 to 3: what the replicas share instead of each keeping a copy")
+	flags.IntVar(&o.tp, "tp", 1, "tensor parallelism: `N` devices share each layer")
+	flags.IntVar(&o.lora, "lora", 0, "train LoRA adapters of rank `R`, as PEFT does, and freeze the rest")
+	flags.StringSliceVar(&o.targets, "lora-targets", nil, "with --lora: `NAMES` of the linear layers to adapt, or all-linear (default: those of the query and the value, as in PEFT)")
+	flags.StringVar(&o.autocast, "autocast", "", "run under torch.autocast with `TYPE`: bf16 or fp16")
+	flags.BoolVar(&o.qlora, "qlora", false, "with --lora: keep the frozen weights in 4 bits (NF4)")
+	cli.Complete(cmd, "optimizer", names(optimizers)...)
+	cli.Complete(cmd, "optimizer-form", names(forms)...)
+	cli.Complete(cmd, "offload", names(offloads)...)
+	cli.Complete(cmd, "checkpoint", blocks)
+	cli.Complete(cmd, "lora-targets", estimate.AllLinear)
+	cli.Complete(cmd, "zero-grad", names(zeroGrads)...)
+	cli.Complete(cmd, "autocast", usualTypes[1:]...)
+	cli.Complete(cmd, "zero", "1", "2", "3")
+}
+
+// servingFlags adds those of serving a language model.
+func (o *estimateOptions) servingFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.BoolVar(&o.serve, "serve", false, "estimate serving a language model: a KV cache for --batch times --seq tokens, and prompts of as many")
+	flags.IntVar(&o.chunk, "prompt-chunk", 0, "with --serve: process prompts `N` tokens at a time, as servers do; without it whole, as transformers' generate does")
+	flags.StringVar(&o.kv, "kv", "", "with --serve: element `TYPE` of the KV cache: "+strings.Join(names(kvBlocks), ", ")+", or an element type such as float16")
+	flags.BoolVar(&o.llamaCpp, "llama-cpp", false, "with --serve: estimate llama.cpp, which has a compute buffer instead of PyTorch's allocator")
+	flags.IntVar(&o.microBatch, "ubatch", 512, "with --llama-cpp: process `N` tokens at a time")
+	flags.BoolVar(&o.flashAttention, "flash-attention", false, "with --llama-cpp: use flash attention, which stores no attention scores: the default of releases since September 2025")
+	cli.Complete(cmd, "kv", append(names(kvBlocks), usualTypes...)...)
+}
+
+// fittingFlags adds those that ask what fits.
+func (o *estimateOptions) fittingFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.Var(newFitsFlag(&o.fits, &o.fitsGPU), "fits", "exit with 3 if the model needs more than `SIZE`, such as 24GiB or the name of a GPU: h100, 4090")
+	cli.Complete(cmd, "fits", gpuNames()[:len(gpus)]...)
+	flags.BoolVar(&o.weightsOnly, "weights-only", false, "let --fits compare the weights alone if only they are known")
+	flags.BoolVar(&o.quantize, "best-quantization", false, "with --fits: find llama.cpp's widest quantization that fits")
+	flags.BoolVar(&o.maxBatch, "max-batch", false, "with --fits: find the largest batch that fits")
+	flags.BoolVar(&o.maxContext, "max-context", false, "with --fits and --serve: find the longest context that fits")
+}
+
+// trainingOptions are settings of training that few need.
+type trainingOptions struct {
+	attention string
+	output    string
+	master    bool
+	gradients string
+	frozen    []string
+	pipeline  int
+	fewest    bool // replicas
+
+	dropout  float64
+	adapters string
+	base     string
+
+	noDecay bool
+	notes   []string // on flags without effect
+}
+
+func (o *trainingOptions) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&o.attention, "attention", "", "`KERNEL` of attention: "+strings.Join(names(kernels), ", ")+" (default sdpa)")
+	flags.StringVar(&o.output, "hold-output", "", "`HOW` long the code holds the model's output: held until the next forward pass, in-pass until backward is over, dropped when used (default held)")
+	flags.BoolVar(&o.master, "master-weights", false, "with --dtype: keep a float32 copy of the weights too, as Megatron and DeepSpeed do")
+	flags.StringVar(&o.gradients, "gradients", "", "element `TYPE` of the gradients (default: that of the weights)")
+	flags.StringArrayVar(&o.frozen, "freeze", nil, "do not train the layers whose paths match `PATTERN`, such as embed_tokens")
+	flags.IntVar(&o.pipeline, "pp", 1, "pipeline parallelism: `N` devices have some of the layers each, and run --accumulate batches one after another")
+	flags.BoolVar(&o.fewest, "min-replicas", false, "with --fits and --zero: find the fewest replicas with which the model fits")
+	flags.Float64Var(&o.dropout, "lora-dropout", 0, "with --lora: dropout `P` of the adapters' input")
+	flags.StringVar(&o.adapters, "lora-dtype", "", "with --lora: element `TYPE` of the adapters (default float32, as in PEFT)")
+	flags.StringVar(&o.base, "lora-base", "", "with --lora: `FORM` in which the frozen weights are held: "+strings.Join(names(bases), ", ")+"; --qlora is nf4")
+	cli.Complete(cmd, "attention", names(kernels)...)
+	cli.Complete(cmd, "hold-output", names(outputs)...)
+	cli.Complete(cmd, "gradients", usualTypes...)
+	cli.Complete(cmd, "lora-dtype", usualTypes...)
+	cli.Complete(cmd, "lora-base", names(bases)...)
+}
+
+// lossOptions are the flags for the loss, and for how frozen linear layers are stored.
+type lossOptions struct {
+	name   string
+	chunks int
+	base   string
+}
+
+func (o *lossOptions) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&o.name, "loss", usualLoss, "`LOSS` with which a language model is trained: "+strings.Join(names(losses), ", ")+"; fused is that of torch.compile and Unsloth")
+	flags.IntVar(&o.chunks, "loss-chunks", 1, "compute the logits and their loss for `N` parts of the tokens, as torchtune does")
+	flags.StringVar(&o.base, "quantize", "", "store the weights of linear layers in `FORM`, and do not train them: "+strings.Join(names(bases), ", ")+" (fp4 takes as much as nf4)")
+	cli.Complete(cmd, "loss", names(losses)...)
+	cli.Complete(cmd, "quantize", names(bases)...)
+}
+
+// llamaOptions are settings of llama.cpp.
+type llamaOptions struct {
+	layers    int // on the GPU
+	maxLayers bool
+	projector string
+	shares    []float64 // of GPUs
+}
+
+func (o *llamaOptions) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.IntVar(&o.layers, "gpu-layers", allLayers, "llama.cpp with `N` layers on the GPU and the rest on the CPU, as its --n-gpu-layers: the blocks, and one more for the output")
+	flags.BoolVar(&o.maxLayers, "max-gpu-layers", false, "with --fits: find the most of llama.cpp's layers that fit on the GPU")
+	flags.Float64SliceVar(&o.shares, "tensor-split", nil, "llama.cpp with the layers divided among several GPUs by these `SHARES`, such as 3,1")
+	flags.Lookup("gpu-layers").DefValue, flags.Lookup("tensor-split").DefValue = "0", "" // which help leaves out
+	flags.StringVar(&o.projector, "mmproj", "", "llama.cpp with the projector in `FILE` too, which turns images into tokens")
+}

@@ -1,0 +1,85 @@
+package estimating
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
+)
+
+const help = `Estimate the GPU memory that a model needs, by its name or from its files
+(safetensors, GGUF, config.json, diffusers' model_index.json, or a directory of
+them). Of the weights only headers are read.
+
+With --fits the exit code says whether the model fits: 0 if the upper bound of
+what it needs, with the CUDA context, is at most that size; 3 if it is more, or
+if only the weights are known. Then it prints what would make it fit.`
+
+// topics are the pages of help beside that of the command: what most people never need.
+func (o *estimateOptions) topics(cmd *cobra.Command) {
+	ofTraining := slices.DeleteFunc(slices.Clone(ofTraining), func(flag string) bool { return flag == "optimizer" })
+	cli.Topic(cmd, "training", "how a model is trained", "Each of these flags chooses training.", ofTraining...)
+	cli.Topic(cmd, "serving", "how a language model is served", "", "kv", "prompt-chunk")
+	cli.Topic(cmd, "llama", "llama.cpp", "", "llama-cpp", "ubatch", "flash-attention", "gpu-layers", "tensor-split", "mmproj")
+	cli.Topic(cmd, "fits", "searches for what fits", "Each needs --fits.",
+		"weights-only", "max-batch", "max-context", "max-gpu-layers", "min-replicas", "best-quantization")
+	cli.Topic(cmd, "machine", "types, devices and versions", "GPUs that --gpu and --fits know, and generations that --gpu knows:\n"+wrapped(gpuNames()), ofMachine...)
+	cli.Topic(cmd, "json", "what --json prints", jsonHelp)
+	cli.Topic(cmd, "models", "the known models and families", families())
+}
+
+// ofMachine are the flags of where and with what a model runs that few need.
+var ofMachine = []string{
+	"attention", "autocast", "bitsandbytes", "cpu", "cuda-loading", "offload", "pp", "pytorch", "quantize", "tp", "transformers",
+}
+
+const jsonHelp = `--json prints one object:
+  schema              gpumemtrack.estimate/1
+  mode                inference, serve or train
+  peak_bytes          tensors at the peak
+  peak_upper_bytes    the upper bound of that
+  allocated_bytes     what torch.cuda.max_memory_allocated would return
+  allocated_upper_bytes
+                      the upper bound of that
+  reserved_bytes      what PyTorch's allocator reserves
+  reserved_upper_bytes
+                      the upper bound of that
+  device_bytes        what nvidia-smi would show
+  device_upper_bytes  the upper bound of that
+  needed_upper_bytes  what --fits compares
+  host_bytes          what --offload and --gpu-layers leave in CPU memory
+  budget_bytes, fits  with --fits: the size, and whether the model fits
+  quantization        with --best-quantization: its name
+  batch               with --max-batch: the largest batch
+  context             with --serve: tokens of each sequence; with
+                      --max-context the most that fit
+  replicas            with --min-replicas: the fewest with which it fits
+  gpu_layers          of llama.cpp: its layers on the GPU; with
+                      --max-gpu-layers the most that fit
+  would_fit           with --fits, where it does not fit: changes with which
+                      it would, the cheapest first
+  report              all details, as the fields of estimate.Report in Go
+Of a family that is not known, --serve with the config.json alone prints
+cache_bytes, what its keys and values take, and no figures of the rest.`
+
+// families lists all that are known of a config.json.
+func families() string {
+	return `gpumemtrack estimate list prints the models that are known by name.
+
+Families of a config.json (model_type, or _class_name of diffusers); of others,
+--serve tells the size of the keys and values alone:
+` + wrapped(checkpoint.Families())
+}
+
+// wrapped is names in lines of 78 columns.
+func wrapped(names []string) string {
+	lines := strings.Split(text.WrapSoft(strings.Join(names, ", "), 78), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
+	}
+	return strings.Join(lines, "\n")
+}
