@@ -80,7 +80,8 @@ func Open(path string) (*File, error) {
 	return c, nil
 }
 
-// OpenConfig is Open of a config.json that is in memory, such as that of a zoo.Model, under a name for reports.
+// OpenConfig is Open of a config.json that is in memory, such as that of a zoo.Model, under a
+// name for reports. The error is that of Open for a file that is not what it should be.
 func OpenConfig(name string, text []byte) (*File, error) {
 	c, err := readConfig(bytes.NewReader(text), int64(len(text)), configName)
 	if err != nil {
