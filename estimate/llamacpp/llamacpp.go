@@ -30,13 +30,17 @@ type Server struct {
 const usualBatch = 512
 
 // Cells returns the cache as llama.cpp keeps it: the tokens of a sequence are rounded up to 256, and
-// layers with a window have room for a batch besides (src/llama-kv-cache-iswa.cpp).
+// layers with a window have room for a batch besides (src/llama-kv-cache-iswa.cpp). The states of recurrent layers are
+// float32 whatever keys and values are (src/llama-memory-recurrent.cpp): set DType before.
 func (l Server) Cells(c estimate.KVConfig) estimate.KVConfig {
 	const unit = 256
 	round := func(n int) int { return (min(n, setting.MaxField-unit) + unit - 1) / unit * unit }
 	c.Context = round(c.Context)
 	if c.Window > 0 {
 		c.Window = round(min(c.Window, setting.MaxField/2) + min(setting.Or(l.Batch, usualBatch), setting.MaxField/4))
+	}
+	if bits := setting.Or(c.DType, alloc.Float16).Bits(); bits > 0 {
+		c.Fixed = min(c.Fixed, setting.MaxField/32) * 32 / int(bits)
 	}
 	return c
 }

@@ -182,6 +182,8 @@ func (a *Model) Resize(side int) error {
 			a.Images = resized
 		}
 		return err
+	case a.SeesImages() && side == a.Image: // its own
+		return nil
 	case !a.MakesImages():
 		return fmt.Errorf("a %s model reads those of one size, or none", a.Type)
 	}

@@ -19,6 +19,7 @@ type Attention struct {
 	HeadSize      int           // 0 means Hidden / Heads
 	NoBias        bool          // none of the projections has a bias
 	NoOutBias     bool          // the output's projection has none
+	OutBias       bool          // it has one though the others have NoBias
 	Packed        bool          // one projection for queries, keys and values
 	Rotary        bool          // rotary positions
 	RotaryDim     int           // elements of each head that rotate; 0 means all
@@ -100,7 +101,7 @@ func (l Attention) part() (q, kv, packed, out Linear) {
 	}
 	kv.Out = setting.Or(l.KVHeads, l.Heads) * size
 	packed.Out += 2 * kv.Out
-	return q, kv, packed, Linear{In: l.Heads * size, Out: l.Hidden, NoBias: l.NoBias || l.NoOutBias, Split: nn.ByRows}
+	return q, kv, packed, Linear{In: l.Heads * size, Out: l.Hidden, NoBias: !l.OutBias && (l.NoBias || l.NoOutBias), Split: nn.ByRows}
 }
 
 func (l Attention) Declare(d *tape.Declaration) {

@@ -437,3 +437,19 @@ func TestEstimateRefusals(t *testing.T) {
 	require.Zero(t, run([]string{"estimate", file("config.json", gptj), "--serve"}, nil, &stdout, &stderr), stderr.String())
 	assert.Contains(t, stdout.String(), "keys and values of 1 x 512 tokens take 224.0 MiB")
 }
+
+// An --image of the model's own size changes nothing.
+func TestEstimateImageOfItsOwnSize(t *testing.T) {
+	assert.Equal(t, estimateJSON(t, "vit-b-16").Peak, estimateJSON(t, "vit-b-16 --image 224").Peak)
+	assert.Equal(t, estimateJSON(t, "dinov2-base").Peak, estimateJSON(t, "dinov2-base --image 518").Peak)
+}
+
+// The states of recurrent layers are float32 in llama.cpp, whatever --kv says.
+func TestEstimateStatesOfLlamaCpp(t *testing.T) {
+	cache := func(flags string) alloc.Bytes {
+		return estimateJSON(t, "qwen3-next-80b-a3b-instruct --serve --llama-cpp --flash-attention --seq 4096"+flags).Report.Inference.Cache
+	}
+	const keys, states = 2 * 12 * 2 * 256 * 4096, 36 * (8192*4 + 32*128*128)
+	assert.EqualValues(t, 2*keys+4*states, cache(""))
+	assert.EqualValues(t, keys/32*34+4*states, cache(" --kv q8_0"))
+}

@@ -164,7 +164,7 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *esti
 	shape[0] = max(o.batch, 1)
 	isText := len(shape) == 2
 	if o.image > 0 {
-		if isText || !m.Resizes() {
+		if isText || !m.Resizes() && shape[2] != o.image {
 			return nil, cli.UsageError("estimate: %s reads no images of other sizes: leave --image out", m.Name)
 		}
 		shape[2], shape[3] = o.image, o.image

@@ -1,0 +1,142 @@
+package family
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// The families of this file follow transformers' sources. Their sizes are held to published ones; what their attention keeps,
+// which is in elementary operations, was not measured.
+
+// GPTJ has attention and MLP in parallel, which read the same LayerNorm; partly rotary, a head with a bias
+// (modeling_gptj.py).
+var GPTJ = Register(&Family{
+	Name: "GPT-J",
+	style: style{
+		raw: true, untabled: true, headBias: true, names: decoderNames{root: "transformer", embed: "wte", blocks: "h", last: "ln_f", attention: "attn"}, norm: layerNorm,
+		embedded: dropoutAs("drop"), block: sideBySide("resid_dropout", "mlp_dropout", "ln_1"), attention: gptjAttention, mlp: gptjMLP,
+	},
+	Types: []Type{
+		{Name: "gptj", Base: "GPTJModel", Keys: gptjKeys, Read: readGPTJ},
+	},
+})
+
+// GPTNeo has LayerNorm before each part, learned positions, and every other layer a window (modeling_gpt_neo.py).
+var GPTNeo = Register(&Family{
+	Name: "GPT-Neo",
+	style: style{
+		raw: true, still: true, names: decoderNames{root: "transformer", embed: "wte", blocks: "h", last: "ln_f", attention: "attn.attention"}, norm: layerNorm,
+		embedded: gptNeoEmbedded, block: normedBeforeAs("ln_1", "ln_2", "resid_dropout", "mlp_dropout"), attention: gptNeoAttention, mlp: gptNeoMLP,
+	},
+	Types: []Type{
+		{Name: "gpt_neo", Base: "GPTNeoModel", Keys: gptNeoKeys, Read: readGPTNeo},
+	},
+})
+
+// MPT has LayerNorm without biases before each part, biases of scores in place of rotation, packed projections
+// (modeling_mpt.py).
+var MPT = Register(&Family{
+	Name: "MPT",
+	style: style{
+		raw: true, still: true, names: decoderNames{root: "transformer", embed: "wte", blocks: "blocks", last: "norm_f", attention: "attn", mlp: "ffn"}, norm: mptNorm,
+		block: normedBeforeAs("norm_1", "norm_2", "resid_attn_dropout", "hidden_dropout"), attention: mptAttention, mlp: plainMLP("up_proj", "act", "down_proj"),
+	},
+	Types: []Type{
+		{Name: "mpt", Base: "MptModel", Keys: mptKeys, Read: readMPT},
+	},
+})
+
+func mptNorm(c Transformer) tape.Layer { return layer.LayerNorm{Size: c.Hidden, NoBias: true} }
+
+func mptAttention(_ Transformer, a *layer.Attention) {
+	a.Packed, a.Eager = true, true
+	a.Names = &layer.AttentionNames{Packed: "Wqkv", Out: "out_proj"}
+}
+
+var mptKeys = map[string]string{"d_model": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads", "max_seq_len": "max_position_embeddings"}
+
+func readMPT(c *Config, a *Model) {
+	if !c.Flag("no_bias", true) {
+		c.Unknown("no_bias", "false")
+	}
+	width := c.Ratio("expansion_ratio", 4)
+	c.Times(&a.FFN, "expansion_ratio", min(max(1, c.Whole("hidden_size", 1)), LargestNumber), width)
+	c.Set("intermediate_size", a.FFN)
+	c.decoder(a, "MptForCausalLM", 0, true)
+	a.Dropout = max(c.Dropout("resid_pdrop"), c.Dropout("emb_pdrop"))
+	a.Activation = layer.UseGELU
+}
+
+func gptjAttention(_ Transformer, a *layer.Attention) {
+	a.Eager, a.Complex = true, true
+	a.Names = &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"}
+}
+
+func gptjMLP(c Transformer) tape.Layer {
+	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseNewGELU), Names: &[3]string{"fc_in", "act", "fc_out"}}
+}
+
+func gptNeoEmbedded(c Transformer) []tape.Layer {
+	return []tape.Layer{tape.Named{Name: "wpe", Layer: Positions{Num: c.Positions, Dim: c.Hidden}}, tape.Named{Name: "drop", Layer: c.Drop()}}
+}
+
+func gptNeoAttention(_ Transformer, a *layer.Attention) {
+	a.Eager, a.OutBias = true, true
+	a.Names = &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"}
+}
+
+func gptNeoMLP(c Transformer) tape.Layer {
+	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseNewGELU), Names: &[3]string{"c_fc", "act", "c_proj"}}
+}
+
+var gptjKeys = map[string]string{"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_inner": "intermediate_size", "n_positions": "max_position_embeddings"}
+
+func readGPTJ(c *Config, a *Model) {
+	c.wideMLP()
+	c.decoder(a, "GPTJForCausalLM", 0, false)
+	c.Number(&a.RotaryDim, "rotary_dim", 64)
+	a.Dropout = max(c.Dropout("resid_pdrop"), c.Dropout("embd_pdrop"), c.Dropout("attn_pdrop"))
+	c.Activation(a, c.Word("activation_function"), "gelu_new")
+}
+
+var gptNeoKeys = map[string]string{"num_layers": "num_hidden_layers", "num_heads": "num_attention_heads"}
+
+func readGPTNeo(c *Config, a *Model) {
+	c.wideMLP()
+	c.decoder(a, "GPTNeoForCausalLM", 0, true)
+	c.Number(&a.Positions, "max_position_embeddings", 2048)
+	a.Dropout = max(c.Dropout("resid_dropout"), c.Dropout("embed_dropout"), c.Dropout("attention_dropout"))
+	c.Activation(a, c.Word("activation_function"), "gelu_new")
+	a.Window = c.Whole("window_size", 256)
+	local := c.localLayers(a.Blocks)
+	a.mark(Windowed, func(block int) bool { return block < len(local) && local[block] })
+}
+
+// localLayers are the layers that attention_types says have a window: pairs of kinds and how often they come; every other
+// one where it says nothing.
+func (c *Config) localLayers(blocks int) []bool {
+	local := make([]bool, 0, max(0, min(blocks, MaxBlocks)))
+	var pairs [][2]any
+	if !c.Decode("attention_types", &pairs) {
+		pairs = [][2]any{{[]any{"global", "local"}, float64(MaxBlocks)}}
+	}
+	for _, p := range pairs {
+		kinds, _ := p[0].([]any)
+		times, _ := p[1].(float64)
+		for range int(max(0, min(times, MaxBlocks))) {
+			for _, kind := range kinds {
+				if len(local) == cap(local) {
+					return local
+				}
+				local = append(local, kind == "local")
+			}
+		}
+	}
+	return local
+}
+
+// wideMLP gives the MLP four times the width where nothing says it.
+func (c *Config) wideMLP() {
+	c.Usual("intermediate_size", 4*min(c.Whole("hidden_size", 0), LargestNumber/4))
+}
