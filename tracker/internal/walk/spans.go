@@ -124,18 +124,14 @@ func (s *Spans) All(yield func(*Span) bool) {
 
 // Join puts a span in place of the pieces that tile it. If they do not, nothing changes.
 func (s *Spans) Join(whole Span) {
-	var pieces []alloc.Ptr
 	for at := whole.Ptr; at < whole.End(); {
 		piece := s.At(at)
 		if piece == nil || piece.Ptr != at || piece.End() > whole.End() {
 			return
 		}
-		pieces = append(pieces, at)
 		at = piece.End()
 	}
-	for _, p := range pieces {
-		s.Remove(p)
-	}
+	s.Cut(whole.Ptr, whole.Size)
 	s.Insert(whole)
 }
 

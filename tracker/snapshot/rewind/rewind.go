@@ -103,8 +103,7 @@ func (t twoStacks) Path(id tables.StackID) mem.Path { return t[id&1].Path(id >> 
 
 func newRewind(r *snapshot.Record) *rewind {
 	s := r.Snapshot
-	events := kept(r)
-	w := &rewind{of: r, events: events, first: r.First(), total: s.Reserved, live: make(map[alloc.Ptr]was, len(s.Tables.Allocations))}
+	w := &rewind{of: r, events: kept(r), first: r.First(), total: s.Reserved, live: make(map[alloc.Ptr]was, len(s.Tables.Allocations))}
 	for i := range s.Segments {
 		segment := &s.Segments[i]
 		w.expandable = w.expandable || segment.Expandable
@@ -154,9 +153,11 @@ func (w *rewind) undo(e *tables.EventEntry) {
 const smallSegment = 2 * alloc.MiB
 
 func (w *rewind) buffer(e *tables.EventEntry) was {
-	b := was{place: tables.Place{Stack: e.Stack<<1 | 1}, section: w.of.History.Tables.Sections[e.Section], tensor: e.Tensor, stream: w.stream(e)}
-	b.Ptr, b.Allocated, b.Foreign = e.Ptr, e.Allocated, e.Action == mem.Unregistered
-	b.Since = w.since(e) // until its allocation is found
+	b := was{
+		// The time is that of its allocation, once that is found.
+		AllocationEntry: tables.AllocationEntry{Ptr: e.Ptr, Allocated: e.Allocated, Foreign: e.Action == mem.Unregistered, Since: w.since(e)},
+		place:           tables.Place{Stack: e.Stack<<1 | 1}, section: w.of.History.Tables.Sections[e.Section], tensor: e.Tensor, stream: w.stream(e),
+	}
 	if b.tensor == nil {
 		b.tensor = &tables.Tensor{Kind: mem.Unspecified, Each: e.Allocated}
 	}
