@@ -138,6 +138,17 @@ func (r *Recorder) prepare() error {
 	return nil
 }
 
+// String says how many devices are recorded, and whether it has begun.
+func (r *Recorder) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	state := "not started"
+	if r.started {
+		state = "started"
+	}
+	return fmt.Sprintf("recorder, devices: %d, %s", len(r.store.tracks), state)
+}
+
 // Files returns the names of the files that the samples go to.
 func (r *Recorder) Files() []string {
 	names := make([]string, len(r.files))

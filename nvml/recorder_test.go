@@ -3,6 +3,7 @@ package nvml
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -36,6 +37,7 @@ func TestRecorderSamplesAtItsInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
 		r := start(t, Config{Source: f})
+		assert.Equal(t, "recorder, devices: 1, started", fmt.Sprint(r))
 		time.Sleep(900 * time.Millisecond) // of the bubble's clock
 		f.set(0, 300*alloc.MiB, nil)
 		time.Sleep(200 * time.Millisecond)

@@ -49,14 +49,30 @@ func (s *pathStats) row(path string, site mem.Frame, stack mem.Stack) snapshot.P
 	return r
 }
 
+// String prints what the section measured, or what it has measured so far: see snapshot.SectionData. It does not
+// wait for the device.
+func (s *Section) String() string {
+	data, _ := s.data()
+	return data.String()
+}
+
 // Data returns what the section measured, or what it has measured so far if it is open. For an
 // ended section it waits until the device has done the work that was queued in it.
 func (s *Section) Data() snapshot.SectionData {
+	data, timed := s.data()
+	if timed {
+		data.DeviceTime = s.device.read()
+	}
+	return data
+}
+
+// data is Data without the time by the device's clock, which may be read if the section was timed.
+func (s *Section) data() (data snapshot.SectionData, timed bool) {
 	m, done := s.completed()
 	if !done {
 		m = s.soFar()
 	}
-	data := snapshot.SectionData{
+	data = snapshot.SectionData{
 		Path: s.path, Site: s.tracker.stacks.Site(s.stack), Stack: s.tracker.stacks.Stack(s.stack), Incomplete: m.incomplete,
 		Start: s.tracker.start.Add(s.from.at), Time: m.to.at - s.from.at, CPUTime: -1, DeviceTime: -1,
 		GPU:       snapshot.MemoryUse{Before: s.from.gpu, Used: m.to.gpu, Peak: m.peak.gpu},
@@ -67,10 +83,7 @@ func (s *Section) Data() snapshot.SectionData {
 	if s.from.cpu >= 0 && m.to.cpu >= 0 {
 		data.CPUTime = max(0, m.to.cpu-s.from.cpu)
 	}
-	if m.timed {
-		data.DeviceTime = s.device.read()
-	}
-	return data
+	return data, m.timed
 }
 
 // soFar measures an open section.

@@ -169,11 +169,22 @@ func (t *MemTracker) openReport(cfg Config) error {
 
 // describe names the device: "Simulated GPU [0], 24.0 GiB".
 func (t *MemTracker) describe(total alloc.Bytes) string {
-	name := fmt.Sprintf("%s [%d]", t.device.Name(), t.device.Ordinal())
+	name := text.Line(fmt.Sprintf("%s [%d]", t.device.Name(), t.device.Ordinal()))
 	if total < 0 {
 		return name
 	}
 	return name + ", " + total.String()
+}
+
+// String names the device and says what is live: "Simulated GPU [0]: 41 buffers, 145.0 MiB live, peak 146.8 MiB".
+func (t *MemTracker) String() string {
+	t.mu.Lock()
+	live, peak, closed := t.ledger.Current, t.ledger.Peak, t.ledger.Closed
+	t.mu.Unlock()
+	if closed {
+		return t.describe(-1) + ": closed"
+	}
+	return fmt.Sprintf("%s: %v live, peak %v", t.describe(-1), live, peak.Bytes)
 }
 
 // Device returns the device that the tracker allocates from: its cache, if it has one.

@@ -1,10 +1,17 @@
 package cache
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
+
+// String names the device and says what the cache holds: "cache of Simulated GPU 0: 145.0 MiB of 200.0 MiB allocated".
+func (c *Cache) String() string {
+	stats := c.Stats()
+	return fmt.Sprintf("cache of %s: %v of %v allocated", c.device, stats.Allocated.Bytes.Current, stats.Reserved.Bytes.Current)
+}
 
 // Stats returns the state at this instant.
 func (c *Cache) Stats() alloc.Stats {

@@ -140,6 +140,9 @@ func (w *Watcher) Sync() {
 // Sources returns the ledgers that there are by now, those that held most bytes at a time first.
 func (w *Watcher) Sources() []*Source { return w.sources.sorted() }
 
+// String says how many sources there are.
+func (w *Watcher) String() string { return fmt.Sprintf("watcher, sources: %d", len(w.Sources())) }
+
 // Doubts returns, a sentence each, why the ledgers may not be exact, and from when on. None
 // means that they are: every call of the driver's functions was seen, in its order.
 func (w *Watcher) Doubts() (all []string) { return w.sentences() }

@@ -377,6 +377,8 @@ func TestSuspects(t *testing.T) {
 	now := s.w.start.Add(time.Duration(s.time))
 	s.w.Sources()[0].now = func() time.Time { return now }
 	assert.Len(t, leaks.Suspects(s.w.Sources()[0].Snapshot()), 1)
+	assert.Equal(t, "[1073741824-gpu: 20 buffers, 80 B live, peak 84 B]", fmt.Sprint(s.w.Sources()))
+	assert.Equal(t, "watcher, sources: 1", fmt.Sprint(s.w))
 }
 
 // lostEvents returns what was lost until the last Sync.

@@ -43,6 +43,13 @@ const (
 // path, such as "4711-gpu0".
 func (s *Source) Name() string { return s.name }
 
+// String names the source and says what is live: "4711-gpu0: 41 buffers, 145.0 MiB live, peak 146.8 MiB".
+func (s *Source) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprintf("%s: %v live, peak %v", s.name, s.ledger.current, s.ledger.peak.Bytes)
+}
+
 // Origin is the process.
 func (s *Source) Origin() snapshot.Origin { return s.origin }
 

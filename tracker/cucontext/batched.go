@@ -3,6 +3,7 @@
 package cucontext
 
 import (
+	"fmt"
 	"runtime"
 	"unsafe"
 
@@ -28,6 +29,9 @@ type Batched struct {
 	frees *freeQueue
 	as    func(bytes int64) Tensor // nil: bytes
 }
+
+// String names the tracker.
+func (b *Batched) String() string { return fmt.Sprintf("batched context of %v", b.book.tr) }
 
 // TrackBatched is Track for a batched context, with its further methods.
 func TrackBatched(ctx *cu.BatchedContext, tr *tracker.MemTracker) *Batched {

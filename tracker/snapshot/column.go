@@ -152,6 +152,9 @@ func site(r *ProfileRow) string {
 	return r.Site.String()
 }
 
+// String is Table.
+func (p *Profile) String() string { return strings.TrimSuffix(p.Table(), "\n") }
+
 // Table prints the rows in their order, a line each, with the whole paths.
 func (p *Profile) Table() string {
 	return layOut(p.sorted(), func(r *ProfileRow) string { return r.Path })

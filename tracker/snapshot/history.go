@@ -25,6 +25,15 @@ type History struct {
 	Tables tables.HistoryTables
 }
 
+// String says how many events there are: "65536 events, after 1204 that were dropped".
+func (h *History) String() string {
+	text := fmt.Sprintf("%d events", h.Len())
+	if n := h.Dropped(); n > 0 {
+		text += fmt.Sprintf(", after %d that were dropped", n)
+	}
+	return text
+}
+
 // Dropped returns how many events happened before the oldest kept one. It is 0 for a nil
 // History, which a record may have.
 func (h *History) Dropped() uint64 {

@@ -21,6 +21,18 @@ type Mark struct {
 	Levels
 }
 
+// String says who called Track and what was live, and then what changed:
+//
+//	mark 3 at train.go:88 main.step: 41 buffers, 145.0 MiB live
+//	+ | 1 * (64, 1000) float32 | 250.0 KiB | Activation | main.go:40 main.forward
+func (m *Mark) String() string {
+	text := fmt.Sprintf("mark %d at %v: %v live", m.Seq, m.Site, m.Live)
+	if len(m.Delta) > 0 {
+		text += "\n" + m.Delta.String()
+	}
+	return text
+}
+
 // Levels are the amounts of memory at an instant, in the terms of package alloc. Fields without
 // "Host" in their name count device memory only; host memory is never added to it.
 type Levels struct {

@@ -24,14 +24,14 @@ var rules = []struct{ in, never, why string }{
 var larger = map[string]struct{ files, cycle int }{}
 
 // all is the most public names of all packages together. The goal is 1,200.
-const all = 1577
+const all = 1587
 
 // names is the most public names that each package may have: types, functions, methods, fields and values. A new
 // name raises a number here, so that it is a decision.
 var names = map[string]int{
 	"alloc":                    139,
 	"alloc/alloctest":          2,
-	"alloc/cache":              25,
+	"alloc/cache":              26,
 	"alloc/cuda":               55,
 	"alloc/sim":                55,
 	"contrib/otel":             3,
@@ -40,11 +40,11 @@ var names = map[string]int{
 	"estimate/llamacpp":        31,
 	"estimate/nn":              194,
 	"estimate/zoo":             17,
-	"nvml":                     125,
+	"nvml":                     126,
 	"nvml/chart":               11,
-	"tracker":                  149,
-	"tracker/attach":           36,
-	"tracker/cucontext":        29,
+	"tracker":                  151,
+	"tracker/attach":           38,
+	"tracker/cucontext":        30,
 	"tracker/export":           35,
 	"tracker/export/files":     9,
 	"tracker/export/html":      2,
@@ -55,8 +55,24 @@ var names = map[string]int{
 	"tracker/live":             12,
 	"tracker/mem":              60,
 	"tracker/replay":           48,
-	"tracker/snapshot":         225,
+	"tracker/snapshot":         228,
 	"tracker/snapshot/explain": 18,
 	"tracker/snapshot/leaks":   37,
 	"tracker/snapshot/rewind":  2,
+}
+
+// silent are types that hide fields and have no String, and why none is needed.
+var silent = map[string]string{
+	"estimate/checkpoint.File":   "its fields do not change",
+	"estimate/checkpoint.Tensor": "its fields do not change",
+	"estimate/nn.Shared":         "its fields do not change",
+	"estimate/zoo.Model":         "its fields do not change",
+	"nvml.Point":                 "a value",
+	"nvml.Reading":               "a value",
+	"nvml.Config":                "a value",
+	"nvml/chart.Figure":          "for one goroutine",
+	"tracker/attach.Config":      "a value",
+	"tracker/attach.Pair":        "a value",
+	"tracker/replay.Config":      "a value",
+	"tracker/replay.Levels":      "a value",
 }
