@@ -127,4 +127,8 @@ const (
 	// on the device while it runs, and the next one's with them; gradients leave as soon as they
 	// are made.
 	OffloadParameters = setting.OffloadParameters
+	// OffloadPaged has the optimizer's states in memory that the driver moves between device and CPU, as the paged optimizers
+	// of bitsandbytes do (functional.py, get_paged): PyTorch's allocator has none of them, and the device as much as there is
+	// room for, which Device and Needed leave out.
+	OffloadPaged = setting.OffloadPaged
 )

@@ -89,8 +89,8 @@ func TestOffload(t *testing.T) {
 	bare := model(t, layer.Public(tiny["llama-tiny"].Layers()), estimate.Train(estimate.AdamW), estimate.Offloaded(estimate.OffloadParameters))
 	assert.Equal(t, all.Training.Host, bare.Training.Host, "without an input too")
 
-	_, err := estimate.Model(layer.Public(tiny["llama-tiny"].Layers()), estimate.Offloaded(estimate.OffloadParameters+1))
-	assert.ErrorContains(t, err, "Offload is 3")
+	_, err := estimate.Model(layer.Public(tiny["llama-tiny"].Layers()), estimate.Offloaded(estimate.OffloadPaged+1))
+	assert.ErrorContains(t, err, "Offload is 4")
 }
 
 // With a tied head the gradient stays until the embedding has added to it.

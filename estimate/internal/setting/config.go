@@ -74,7 +74,7 @@ func (c *Config) check() error {
 		elementType("Weights", c.Weights), elementType("Activations", c.Activations), elementType("Gradients", c.Gradients),
 		constant("Train: Optimizer", c.Optimizer, Muon, "from NoOptimizer to Muon"),
 		constant("On: Backend", c.Backend, CPU, "CUDA and CPU"),
-		constant("Offloaded: Offload", c.Offload, OffloadParameters, "from OffloadNone to OffloadParameters"),
+		constant("Offloaded: Offload", c.Offload, OffloadPaged, "from OffloadNone to OffloadPaged"),
 		constant("RunsOn: GPU", c.Machine.GPU, Blackwell, "from UnknownGPU to Blackwell"),
 		constant("RunsOn: Loading", c.Machine.Loading, EagerLoading, "from LoadingUnknown to EagerLoading"),
 		constant("Attends: Kernel", c.Kernel, EagerAttention, "from KernelUnknown to EagerAttention"),

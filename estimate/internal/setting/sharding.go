@@ -58,6 +58,9 @@ const (
 	// on the device while it runs, and the next one's with them; gradients leave as soon as they
 	// are made.
 	OffloadParameters
+	// OffloadPaged has the optimizer's states in memory that the driver moves between device and CPU, as the paged optimizers
+	// of bitsandbytes do: PyTorch's allocator has none of them, and the device as much as there is room for.
+	OffloadPaged
 )
 
 // String is the name of what is offloaded.
@@ -67,6 +70,8 @@ func (o Offload) String() string {
 		return "optimizer"
 	case OffloadParameters:
 		return "parameters"
+	case OffloadPaged:
+		return "paged"
 	}
 	return "none"
 }

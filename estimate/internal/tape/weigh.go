@@ -170,6 +170,8 @@ func (l Load) Device(c *setting.Config) Load {
 		fallthrough
 	case setting.OffloadOptimizer:
 		l.Master, l.State, l.Work = 0, 0, setting.Work{}
+	case setting.OffloadPaged:
+		l.State = 0
 	}
 	return l
 }
@@ -182,6 +184,8 @@ func (l Load) Host(c *setting.Config, training bool) alloc.Bytes {
 	case c.Offload == setting.OffloadParameters && !training:
 		n = l.Weights
 	case c.Offload == setting.OffloadNone || !training:
+	case c.Offload == setting.OffloadPaged:
+		n = l.State
 	case l.Master > 0: // the copy of the weights is the master's, and gradients are as wide
 		n = 2*l.Master + l.State
 		if c.Offload == setting.OffloadParameters {

@@ -44,7 +44,7 @@ var forms = []choice[estimate.Form]{
 }
 
 var offloads = []choice[estimate.Offload]{
-	{"optimizer", estimate.OffloadOptimizer}, {"parameters", estimate.OffloadParameters},
+	{"optimizer", estimate.OffloadOptimizer}, {"parameters", estimate.OffloadParameters}, {"paged", estimate.OffloadPaged},
 }
 
 var kernels = []choice[estimate.Kernel]{

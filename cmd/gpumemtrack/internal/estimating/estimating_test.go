@@ -53,6 +53,11 @@ func TestEstimateWaysOfTraining(t *testing.T) {
 			assert.Zero(t, e.Report.Training.Optimizer)
 			assert.Greater(t, e.Host, adam)
 		},
+		"--offload paged": func(t *testing.T, e estimated) {
+			assert.Zero(t, e.Report.Training.Optimizer)
+			assert.Equal(t, adam, e.Host)
+			assert.Less(t, e.Reserved, usual.Reserved)
+		},
 		"--offload parameters":   func(t *testing.T, e estimated) { assert.Zero(t, e.Report.Training.Weights) },
 		"--optimizer-form fused": func(t *testing.T, e estimated) { assert.Less(t, e.Upper, usual.Upper) },
 		"--zero-grad kept":       func(t *testing.T, e estimated) { assert.GreaterOrEqual(t, e.Reserved, usual.Reserved) },
@@ -254,7 +259,7 @@ func TestEstimateLargestThatFits(t *testing.T) {
 
 func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 	for flags, want := range map[string]string{
-		"--offload gradients":        "want one of optimizer, parameters",
+		"--offload gradients":        "want one of optimizer, parameters, paged",
 		"--zero-grad never":          "want one of first, backward, kept",
 		"--pytorch two":              "want a version such as 2.4",
 		"--pytorch 2":                "want a version such as 2.4",
