@@ -38,7 +38,7 @@ const fittedHead = `
 ## Figures that it was made with
 
 Mechanisms were looked for where one of these was not met, so that they say how well it explains, and not how well it foretells.
-All of them lie inside the band of the figure: [estimate-cases.csv](estimate-cases.csv).
+All of them lie inside the band of the figure: [estimate-cases.csv](estimate-cases.csv), with the command for what flags can say.
 
 `
 
@@ -171,9 +171,9 @@ loop keeps the model's output, the estimate itself assumes that it does, and the
 `
 
 // record is a measurement beside its estimate.
-func (p estimated) record(title string) []string {
+func (p estimated) record(title, command string) []string {
 	mib := func(n alloc.Bytes) string { return fmt.Sprintf("%.0f", float64(n)/float64(alloc.MiB)) }
-	return []string{title, p.model, p.setting, p.grade, p.what, fmt.Sprintf("%.0f", p.mib), mib(p.made.Bytes), mib(p.made.Lower), mib(p.made.Upper), p.source}
+	return []string{title, p.model, p.setting, p.grade, p.what, fmt.Sprintf("%.0f", p.mib), mib(p.made.Bytes), mib(p.made.Lower), mib(p.made.Upper), command, p.source}
 }
 
 // summary is a row about all measurements of a kind, by how far they are off.
@@ -190,13 +190,28 @@ func summary(title string, errors []float64) string {
 
 const summaryHead = "| kind | figures | half are off by at most | nine tenths by | from, to |\n|---|---:|---:|---:|---:|\n"
 
-// heldOut is the table of first answers, by kind, with today's below each.
-func heldOut(t *testing.T) string {
-	file, err := os.Open("../docs/estimate-heldout.csv")
+// commands are how the command line asks for cases, by model, setting, figure and source.
+func commands(t *testing.T) map[[4]string]string {
+	all := map[[4]string]string{}
+	for _, r := range readCSV(t, "testdata/commands.csv")[1:] {
+		all[[4]string(r[:4])] = r[4]
+	}
+	return all
+}
+
+func readCSV(t *testing.T, path string) [][]string {
+	t.Helper()
+	file, err := os.Open(path)
 	require.NoError(t, err)
 	defer file.Close()
 	rows, err := csv.NewReader(file).ReadAll()
 	require.NoError(t, err)
+	return rows
+}
+
+// heldOut is the table of first answers, by kind, with today's below each.
+func heldOut(t *testing.T) string {
+	rows := readCSV(t, "../docs/estimate-heldout.csv")
 	first, today := map[string][]float64{}, map[string][]float64{}
 	outside, inside, sources := map[string]int{}, 0, map[string]bool{}
 	off := func(measured, answer string) float64 {
@@ -236,12 +251,13 @@ func TestPublishedPage(t *testing.T) {
 	var page, b, cases strings.Builder
 	page.WriteString(publishedHead + heldOut(t) + fittedHead + summaryHead)
 	table := csv.NewWriter(&cases)
-	require.NoError(t, table.Write([]string{"kind", "model", "setting", "grade", "figure", "measured_mib", "estimate_mib", "lower_mib", "upper_mib", "source"}))
+	require.NoError(t, table.Write([]string{"kind", "model", "setting", "grade", "figure", "measured_mib", "estimate_mib", "lower_mib", "upper_mib", "command", "source"}))
+	asked := commands(t)
 	for _, k := range publishedKinds {
 		var errors []float64
 		for _, p := range kinds[k.kind] {
 			errors = append(errors, p.off())
-			require.NoError(t, table.Write(p.record(k.title)))
+			require.NoError(t, table.Write(p.record(k.title, asked[[4]string{p.model, p.setting, p.what, p.source}])))
 		}
 		page.WriteString(summary(k.title, errors))
 	}
