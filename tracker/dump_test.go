@@ -382,3 +382,20 @@ func TestDumpWhereNoneCanBe(t *testing.T) {
 
 	assert.ErrorContains(t, tr.Dump(&brokenWriter{n: 100}, ""), "write dump: ")
 }
+
+// TestDumpOfMoreThanEightEiB: a line that allocated more in all than 64 bits count can be read again.
+func TestDumpOfMoreThanEightEiB(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	for range 3 {
+		require.NoError(t, tr.Register(0x1000, alloc.Shape{1 << 62}, alloc.Uint8, tracker.Input))
+		_, err := tr.Unregister(0x1000)
+		require.NoError(t, err)
+	}
+	var dump, text bytes.Buffer
+	require.NoError(t, tr.Dump(&dump, ""))
+	_, err := snapshot.ReadDump(&dump)
+	require.NoError(t, err)
+	require.NoError(t, tr.Snapshot().WriteJSON(&text))
+	_, err = snapshot.Read(&text)
+	require.NoError(t, err)
+}

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -209,4 +211,28 @@ func TestSnapshotIsWrittenInLittleMemory(t *testing.T) {
 	require.NoError(t, s.WriteJSON(&w))
 	assert.Less(t, int64(w.heap)-int64(before), int64(2<<20))
 	runtime.KeepAlive(s)
+}
+
+// TestReservedIsOfTheInstant: beside a program that gives its memory back all the time, what is reserved is the cache's
+// at the instant of a snapshot or a mark.
+func TestReservedIsOfTheInstant(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	var done atomic.Bool
+	var working sync.WaitGroup
+	defer working.Wait()
+	defer done.Store(true)
+	working.Go(func() {
+		for !done.Load() {
+			b, err := tr.AllocBytes(2*alloc.GiB, tracker.Activation)
+			if assert.NoError(t, err) {
+				assert.NoError(t, b.Free())
+			}
+			_, err = tr.ClearCache()
+			assert.NoError(t, err)
+		}
+	})
+	for range 20_000 {
+		s := tr.LightSnapshot()
+		require.Equal(t, s.Cache.Reserved.Bytes.Current, s.Reserved)
+	}
 }

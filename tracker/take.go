@@ -28,11 +28,10 @@ func (t *MemTracker) LightSnapshot() *snapshot.Snapshot { return t.snapshot(fals
 
 func (t *MemTracker) snapshot(whole bool) *snapshot.Snapshot {
 	now := t.now() // before the device is asked: the clock may be code that allocates
-	head := snapshot.Head{Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal(), Levels: t.levels()}
+	head := snapshot.Head{Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal()}
 	lists := tables.Tables{Stacks: t.stacks, Epoch: t.start}
-	t.mu.Lock()
+	head.Levels = t.lockLevels(t.mu)
 	head.Time = t.start.Add(t.history.Moment(now))
-	t.ledgerLevels(&head.Levels)
 	head.Peak, head.Total, head.Events = t.ledger.Peak, t.ledger.Total, t.history.Next
 	lists.Sections, lists.Streams = t.sections.paths.names, t.ledger.Streams.Handles
 	if t.cache != nil && !t.onHost {
@@ -131,16 +130,29 @@ func (cut *ledgerCut) copyAllocations(lock sync.Locker, to *tables.Tables, index
 	slices.SortFunc(to.Allocations, func(a, b tables.AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
 }
 
-// levels are those of now. The device is asked first, with no lock held: if what
-// it says contradicts the ledger, it may be out of date, and is asked again.
+// levels are those of now.
 func (t *MemTracker) levels() snapshot.Levels {
-	for again := true; ; again = false {
+	levels := t.lockLevels(t.mu)
+	t.mu.Unlock()
+	return levels
+}
+
+// maxAsked is how often a device is asked that contradicts the ledger.
+const maxAsked = 8
+
+// lockLevels takes the locks, of which the last is t.mu, and returns the levels of that instant. The device is asked
+// first, with no lock held: if what it says contradicts the ledger, it is out of date, and is asked again.
+func (t *MemTracker) lockLevels(locks ...sync.Locker) snapshot.Levels {
+	for asked := 1; ; asked++ {
 		levels := t.deviceLevels()
-		t.mu.Lock()
-		t.ledgerLevels(&levels)
-		t.mu.Unlock()
-		if !again || !contradict(levels) {
+		for _, l := range locks {
+			l.Lock()
+		}
+		if t.ledgerLevels(&levels); asked == maxAsked || !contradict(levels) {
 			return levels
+		}
+		for _, l := range slices.Backward(locks) {
+			l.Unlock()
 		}
 	}
 }

@@ -35,18 +35,15 @@ func (t *MemTracker) track(caller tables.StackID) *snapshot.Mark {
 // mark makes a mark and puts its block in the queue for the report's writer. Of a
 // tracker that is closed it has only the levels.
 func (t *MemTracker) mark(caller tables.StackID) (m *snapshot.Mark, queued *report.Block, open bool) {
-	now, levels := t.now(), t.levels() // the clock and the device are not ours: no lock is held
-	t.marking.Lock()
-	defer t.marking.Unlock()
-
-	m = &snapshot.Mark{Seq: t.marks + 1}
+	m = new(snapshot.Mark)
 	if stack := t.stacks.Stack(caller); len(stack) > 0 {
 		m.Site = stack[0]
 	}
-	t.mu.Lock()
+	now := t.now() // the clock is not ours: no lock is held
+	m.Levels = t.lockLevels(&t.marking, t.mu)
+	defer t.marking.Unlock()
 	now = t.history.Moment(now)
-	t.ledgerLevels(&levels)
-	m.Time, m.Levels = t.start.Add(now), levels
+	m.Seq, m.Time = t.marks+1, t.start.Add(now)
 	if t.closed.Load() {
 		t.mu.Unlock()
 		return m, nil, false

@@ -169,7 +169,7 @@ func (t *MemTracker) openReport(cfg Config) error {
 
 // describe names the device: "Simulated GPU [0], 24.0 GiB".
 func (t *MemTracker) describe(total alloc.Bytes) string {
-	name := text.Line(fmt.Sprintf("%s [%d]", t.device.Name(), t.device.Ordinal()))
+	name := fmt.Sprintf("%s [%d]", t.device.Name(), t.device.Ordinal())
 	if total < 0 {
 		return name
 	}
@@ -181,10 +181,11 @@ func (t *MemTracker) String() string {
 	t.mu.Lock()
 	live, peak, closed := t.ledger.Current, t.ledger.Peak, t.ledger.Closed
 	t.mu.Unlock()
+	name := text.Line(t.describe(-1))
 	if closed {
-		return t.describe(-1) + ": closed"
+		return name + ": closed"
 	}
-	return fmt.Sprintf("%s: %v live, peak %v", t.describe(-1), live, peak.Bytes)
+	return fmt.Sprintf("%s: %v live, peak %v", name, live, peak.Bytes)
 }
 
 // Device returns the device that the tracker allocates from: its cache, if it has one.

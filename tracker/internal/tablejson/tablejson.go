@@ -130,7 +130,8 @@ func (l *tableLoader) site(e siteJSON) error {
 	if err != nil {
 		return err
 	}
-	if most := max(e.Live, e.Peak, e.Total); min(e.Live, e.Peak) < 0 || e.Live > e.Total || x.Each > 0 && most > int64(math.MaxInt64/x.Each) {
+	// A total may be of more bytes than there are numbers for; what was live at one time is not.
+	if most := max(e.Live, e.Peak); min(e.Live, e.Peak) < 0 || e.Live > e.Total || x.Each > 0 && most > int64(math.MaxInt64/x.Each) {
 		return fmt.Errorf("%d live, %d at the peak, %d in total", e.Live, e.Peak, e.Total)
 	}
 	l.Sites = append(l.Sites, tables.SiteEntry{Place: at, Tensor: &x, Live: e.Live, Peak: e.Peak, Total: e.Total, Stream: e.Stream})
