@@ -74,7 +74,7 @@ func (s *Section) data() (data snapshot.SectionData, timed bool) {
 	}
 	data = snapshot.SectionData{
 		Path: s.path, Site: s.tracker.stacks.Site(s.stack), Stack: s.tracker.stacks.Stack(s.stack), Incomplete: m.incomplete,
-		Start: s.tracker.start.Add(s.from.at), Time: m.to.at - s.from.at, CPUTime: -1, DeviceTime: -1,
+		Start: s.tracker.start.Add(s.from.at), Time: max(0, m.to.at-s.from.at), CPUTime: -1, DeviceTime: -1,
 		GPU:       snapshot.MemoryUse{Before: s.from.gpu, Used: m.to.gpu, Peak: m.peak.gpu},
 		RSS:       residentUse(s.from.host, m.to.host, m.peak.host),
 		Heap:      snapshot.MemoryUse{Before: s.from.host.Heap, Used: m.to.host.Heap, Peak: -1},

@@ -127,3 +127,19 @@ func TestNoHost(t *testing.T) {
 	assert.Equal(t, unknown, d.RSS)
 	assert.Equal(t, unknown, d.Heap)
 }
+
+// TestAClockThatRunsBackwards gives no section a negative time.
+func TestAClockThatRunsBackwards(t *testing.T) {
+	now := time.Date(2026, 11, 21, 3, 30, 4, 0, time.UTC)
+	tr, _ := open(t, tracker.Config{Clock: func() time.Time { return now }})
+	s := tr.Section("step")
+	b := take(t, tr, tracker.Activation, 1)
+	now = now.Add(-4 * time.Hour)
+	assert.Zero(t, s.Data().Time, "so far")
+	require.NoError(t, b.Free())
+	s.End()
+	assert.Zero(t, s.Data().Time)
+	for row := range tr.Profile().Rows() {
+		assert.Zero(t, row.Time)
+	}
+}

@@ -172,7 +172,7 @@ func (p *pathStats) add(s *section) {
 	m := &s.final
 	p.calls++
 	p.stack = s.stack
-	p.time = saturate.Add(p.time, m.to.at-s.from.at)
+	p.time = saturate.Add(p.time, max(0, m.to.at-s.from.at)) // a clock may jump
 	if s.from.cpu >= 0 && m.to.cpu >= 0 {
 		p.cpuTime = saturate.Add(p.cpuTime, max(0, m.to.cpu-s.from.cpu))
 	}

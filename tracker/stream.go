@@ -61,8 +61,8 @@ func (b *Buffer) Stream() alloc.Stream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := b.live()
-	if r == nil || t.ledger.Closed {
+	if r == nil {
 		return 0
 	}
-	return t.ledger.Streams.Handles[t.ledger.Cells.At(r.Cell).Stream]
+	return t.ledger.Streams.Handles[r.Stream]
 }

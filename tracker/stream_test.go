@@ -301,3 +301,15 @@ func TestStreamsBesideEachOther(t *testing.T) {
 	assert.Equal(t, 1200, freed)
 	assert.Greater(t, completed, 100)
 }
+
+// TestStreamAfterClose: a live buffer keeps its stream when the tracker is closed.
+func TestStreamAfterClose(t *testing.T) {
+	tr, _ := open(t, tracker.Config{})
+	b, err := tr.AllocOn(7, alloc.Shape{8}, alloc.Float32, tracker.Activation)
+	require.NoError(t, err)
+	b.SetKind(tracker.Gradient)
+	require.NoError(t, tr.Close())
+	assert.Equal(t, alloc.Stream(7), b.Stream())
+	require.NoError(t, b.Free())
+	assert.Zero(t, b.Stream())
+}

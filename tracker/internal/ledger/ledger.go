@@ -65,6 +65,7 @@ type Record struct {
 	State     state
 	Foreign   bool   // registered: other code owns the memory
 	Lost      bool   // its Buffer was collected
+	Stream    uint8  // the cell's: the record outlives it
 	InLine    uint16 // see survival.Buffer.Birth
 	InPath    uint16
 }
@@ -139,6 +140,7 @@ func (l *Ledger) Add(r *Record, in slab.ID, allocated alloc.Bytes) {
 	c := l.Enter(r)
 	c.Total++
 	r.InLine, r.InPath = c.inLine.Births, c.inPath.Births
+	r.Stream = c.Stream
 	c.inLine.Births++
 	c.inPath.Births++
 	if c.Memory.OnHost() {

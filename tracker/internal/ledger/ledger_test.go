@@ -3,6 +3,7 @@ package ledger
 import (
 	"math"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -50,4 +51,9 @@ func TestAdmitsCountsWhatIsOnTheHost(t *testing.T) {
 		assert.False(t, l.Admits(half), "%v", memory)
 		assert.True(t, l.Admits(half/2), "%v", memory)
 	}
+}
+
+// TestARecordIsSmall: what is added to it is added for each live buffer.
+func TestARecordIsSmall(t *testing.T) {
+	assert.LessOrEqual(t, unsafe.Sizeof(Record{}), uintptr(48))
 }
