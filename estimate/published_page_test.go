@@ -125,6 +125,9 @@ when decides which blocks are used again. A report is of the second step, which 
   32768 tokens.
 - BERT of 4, 8 and 12 layers, batch 8, 512 tokens, in a training step without an optimizer (huggingface.co/blog/reformer, on an unknown
   GPU): 4103, 5759 and 7415 MiB measured, 3989, 6343 and 8739 estimated. A layer takes 414 MiB there, as one without dropout would.
+- TimeSformer with divided attention (open-mmlab/mmaction2 at 699e31a0): the source has 17,874 MiB of one run and 15,235 of another.
+- Llama 2 7B with LoRA, 8,192 tokens, on one of 8 GPUs with DeepSpeed's ZeRO 2 (arXiv:2309.12307): 25.7 GB, 19 % above the first answer
+  and 2 % above its upper bound. The source says neither how DeepSpeed was set, whose buckets are not in the estimate, nor what was read.
 - LitGPT's phi-3/full.yaml: 17.01 GB. The weights and gradients of 3.8 billion parameters in bfloat16 need almost that alone.
 `
 

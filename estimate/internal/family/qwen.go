@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -114,7 +115,38 @@ var Qwen3Next = Register(&Family{
 		{Name: "qwen3_5_text", Base: "Qwen3_5TextModel", Read: readQwen35, Text: true},
 		{Name: "qwen3_5_moe_text", Base: "Qwen3_5MoeTextModel", Read: readQwen35MoE, Text: true},
 	},
+	GGUF: []GGUF{
+		{Name: "qwen3next", With: Transformer{QKNorm: layer.NormHeads, Router: layer.RoundedRouter, SharedGate: true}, Rotary: true, Read: ggufQwen3Next},
+		{Name: "qwen35", With: Transformer{QKNorm: layer.NormHeads}, Rotary: true, Read: ggufQwen35},
+		{Name: "qwen35moe", With: Transformer{QKNorm: layer.NormHeads, Router: layer.RoundedRouter, SharedGate: true}, Rotary: true, Read: ggufQwen35MoE},
+	},
 })
+
+// ggufQwen35 reads what layers have linear attention, and its numbers (gguf-py/gguf/constants.py, Keys.SSM).
+func ggufQwen35(m *Metadata, a *Model) {
+	delta := layer.DeltaNet{Apart: true}
+	a.Own = &delta
+	inner, interval := 0, 0
+	m.must(&delta.Kernel, "ssm.conv_kernel")
+	m.must(&delta.KeySize, "ssm.state_size")
+	m.must(&delta.KeyHeads, "ssm.group_count")
+	m.must(&delta.ValueHeads, "ssm.time_step_rank")
+	m.must(&inner, "ssm.inner_size")
+	delta.ValueSize = max(1, inner/max(1, delta.ValueHeads))
+	m.may(&interval, "full_attention_interval")
+	full := each(setting.Or(interval, 4))
+	a.mark(Recurrent, func(layer int) bool { return !full(layer) })
+}
+
+func ggufQwen35MoE(m *Metadata, a *Model) {
+	ggufQwen35(m, a)
+	m.must(&a.SharedFFN, "expert_shared_feed_forward_length")
+}
+
+func ggufQwen3Next(m *Metadata, a *Model) {
+	ggufQwen35MoE(m, a)
+	Own[layer.DeltaNet](a.Transformer).Apart = false
+}
 
 func qwen3NextAttention(_ Transformer, a *layer.Attention) {
 	a.Joined, a.Gated = true, true
