@@ -58,6 +58,7 @@ func (r *Report) place(cfg *setting.Config) (more alloc.Bytes) {
 		}
 	}
 	m.Weights, m.Cache = most.Weights, most.Cache
+	m.Fixed = alloc.Bytes(int64(m.Fixed) * int64(most.Blocks) / int64(max(1, len(s.Blocks))))
 	m.Host += left
 	if n == s.Layers() {
 		return 0

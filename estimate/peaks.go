@@ -23,7 +23,7 @@ func withoutInput(r *Report, h *tape.Holding, cfg *setting.Config) error {
 	}
 	r.Inference, r.Training = memoryOf(l, false), memoryOf(l, true)
 	r.Inference.Host, r.Training.Host = h.Total.Host(cfg, false), h.Total.Host(cfg, true)
-	r.Inference.Cache = cache
+	r.Inference.Cache, r.Inference.Fixed = cache, fixedBytes(cfg)
 	r.Inference.close("loading")
 	r.Training.Buckets = buckets(cfg, l)
 	r.Training.Gradients = alloc.Bytes(l.Gradients)
@@ -36,6 +36,14 @@ func cacheBytes(c *setting.Config) (alloc.Bytes, error) {
 		return 0, nil
 	}
 	return setting.KVCache(c.Cache.Shard(c.Sharding))
+}
+
+// fixedBytes is the part of the cache that does not grow with the context.
+func fixedBytes(c *setting.Config) alloc.Bytes {
+	if c.Cache == nil {
+		return 0
+	}
+	return c.Cache.Shard(c.Sharding).FixedBytes()
 }
 
 // memory is what is held all the time.
@@ -105,7 +113,7 @@ func peaks(r *Report, t *tape.Tape, h *tape.Holding) (serve, learn run, err erro
 		if i == 0 {
 			running.memory.Input, training.memory.Input = alloc.Bytes(input), alloc.Bytes(input)
 		}
-		running.memory.Cache = cache
+		running.memory.Cache, running.memory.Fixed = cache, fixedBytes(t.Cfg)
 		training.memory.Buckets = buckets(t.Cfg, held)
 		training.others = min(len(stages)-i, t.Cfg.Sharding.MicroBatches) - 1
 		if int64(r.Kept) > setting.MaxTotal/int64(training.others+1) {

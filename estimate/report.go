@@ -63,7 +63,10 @@ type Memory struct {
 	Master    alloc.Bytes `json:"master_bytes"`    // float32 copy of the weights
 	Optimizer alloc.Bytes `json:"optimizer_bytes"` // states
 	Input     alloc.Bytes `json:"input_bytes"`
-	Cache     alloc.Bytes `json:"cache_bytes"`     // keys and values
+	Cache     alloc.Bytes `json:"cache_bytes"` // keys and values, and Fixed
+	// Fixed is the part of Cache that does not grow with the context: states of recurrent layers, and keys and values of an
+	// encoder's output.
+	Fixed     alloc.Bytes `json:"cache_fixed_bytes"`
 	Buckets   alloc.Bytes `json:"buckets_bytes"`   // copy of the gradients that replicas send each other
 	Gradients alloc.Bytes `json:"gradients_bytes"` // of parameters
 	Saved     alloc.Bytes `json:"saved_bytes"`     // kept for the backward pass, inputs not counted again

@@ -77,6 +77,15 @@ func (c KVConfig) plusFixed(n alloc.Bytes) (alloc.Bytes, error) {
 	return n + fixed, nil
 }
 
+// FixedBytes is the part of KVCache that does not grow with the context.
+func (c KVConfig) FixedBytes() alloc.Bytes {
+	n, err := c.plusFixed(0)
+	if err != nil || c.Fixed <= 0 {
+		return 0
+	}
+	return min(n, MaxTotal)
+}
+
 // bytes is the size of so many elements.
 func (c KVConfig) bytes(shape alloc.Shape) (alloc.Bytes, error) {
 	if c.Blocks == (Blocks{}) {
