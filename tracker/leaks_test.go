@@ -199,7 +199,7 @@ func TestGrowthSlowsDown(t *testing.T) {
 	n, next := 0, 4
 	found := grow(t, func(w *world) {
 		if n++; n >= next {
-			next += 1 + n/20
+			next += 1 + n/16
 			take(t, w.tr, tracker.Activation, 1000)
 		}
 	})

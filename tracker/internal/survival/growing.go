@@ -9,7 +9,7 @@ import (
 const (
 	minRises    = 8 // windows in which the number of old ones rose, and buffers that it rose by
 	fallsInRise = 8 // all falls are at most that part of all rises
-	stillRising = 6 // the last quarter of the windows brought at least that part of the gain
+	stillRising = 5 // the last quarter of the windows brought at least that part of the gain
 	wholeRise   = 4 // the lowest level of all buffers rose by at least that part of the gain
 )
 

@@ -79,7 +79,7 @@ func twoDigits(n float64) string {
 //
 //   - the number of old ones rose at least eight times, and by eight buffers,
 //   - all falls together are at most an eighth of all rises,
-//   - the last quarter of the windows brought at least a sixth of the gain,
+//   - the last quarter of the windows brought at least a fifth of the gain,
 //   - at most half of those that became old were freed since,
 //   - and the lowest number of all buffers rose too, by a quarter of the gain.
 //
