@@ -33,7 +33,8 @@ type pathJSON struct {
 	unitJSON
 }
 
-func newUnitJSON(u *survival.Unit) unitJSON {
+// newUnitJSON returns the form of a unit, with windows if they are of use.
+func newUnitJSON(u *survival.Unit, windows bool) unitJSON {
 	out := unitJSON{Ages: []uint32{}, Last: u.Last, Missed: u.Missed}
 	if u.Ages != nil {
 		out.Ages = u.Ages[:]
@@ -41,7 +42,7 @@ func newUnitJSON(u *survival.Unit) unitJSON {
 			out.Ages = out.Ages[:n-1]
 		}
 	}
-	if u.Grown != nil {
+	if u.Grown != nil && windows {
 		var width time.Duration
 		width, out.Old = u.Grown.Rows()
 		out.Width = int64(width)
@@ -72,7 +73,7 @@ func writeLifetimes(out *jsonstream.Writer, t *tables.Tables, index map[tables.S
 		}
 		slices.SortFunc(lines, mem.Frame.Compare)
 		jsonstream.Table(out, "lifetimes", lines, jsonstream.AsJSON(func(site mem.Frame) any {
-			return lifetimesJSON{site, newUnitJSON(t.Lines[site])}
+			return lifetimesJSON{site, newUnitJSON(t.Lines[site], t.Paths != nil)}
 		}))
 	}
 	if t.Paths == nil {
@@ -86,7 +87,7 @@ func writeLifetimes(out *jsonstream.Writer, t *tables.Tables, index map[tables.S
 	}
 	slices.SortFunc(paths, func(a, b tables.StackID) int { return cmp.Compare(index[a], index[b]) })
 	jsonstream.Table(out, "paths", paths, jsonstream.AsJSON(func(stack tables.StackID) any {
-		return pathJSON{index[stack], newUnitJSON(t.Paths[stack])}
+		return pathJSON{index[stack], newUnitJSON(t.Paths[stack], true)}
 	}))
 }
 
