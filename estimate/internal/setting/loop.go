@@ -116,8 +116,9 @@ func (c *Config) LastLogits() bool {
 // (github.com/huggingface/transformers/pull/34191).
 func (c *Config) WidensLogits() bool { return c.Libraries.Transformers.Before(4, 46) }
 
-// RotatesByTables reports whether each block had tables of all positions: releases before 4.41 are known to
-// (modeling_llama.py, LlamaRotaryEmbedding).
+// RotatesByTables reports whether each block had tables of all positions: releases before 4.41 did
+// (modeling_llama.py, LlamaRotaryEmbedding), and some families longer. Runs of April 2024 show them in Llama, Mistral and Phi
+// (docs/estimate-heldout.csv).
 func (c *Config) RotatesByTables() bool { return c.Libraries.Transformers.Before(4, 41) }
 
 // MasksContext reports whether Llama and Gemma had a mask of all positions, which 4.38 brought and 4.40 took away
