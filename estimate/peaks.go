@@ -253,12 +253,13 @@ func widen(t *tape.Tape, r *Report, known run) {
 	if name == "" {
 		return
 	}
+	matters := alloc.Bytes(max(most-usual, float64(beyond)))
 	if len(doubts) > 1 {
 		most = max(most, peak(worst))
 	}
 	m.Band.Above = (1+m.Band.Above)*(most+float64(beyond))/usual - 1
 	if t.Cfg.Training {
-		r.Notes = append(r.Notes, "the upper bound depends most on "+name)
+		r.Notes = append(r.Notes, fmt.Sprintf("%v of the upper bound are there because nobody said %s", matters, name))
 	}
 }
 

@@ -146,19 +146,19 @@ func (l Loop) Doubts(o Optimizer) (each []doubt, worst, best Loop) {
 		worst.ZeroGrad = ZeroGradKept
 		one := l
 		one.ZeroGrad = ZeroGradKept
-		each = append(each, doubt{"ZeroGrad, where gradients are cleared: Loops or --zero-grad says it", one})
+		each = append(each, doubt{"where gradients are cleared: Loop.ZeroGrad or --zero-grad does", one})
 	}
 	if l.Form == FormUnknown {
 		worst.Form = ForEach
 		one := l
 		one.Form = ForEach
-		each = append(each, doubt{"Form, how the optimizer goes through the parameters: Loops or --optimizer-form says it", one})
+		each = append(each, doubt{"how the optimizer goes through the parameters: Loop.Form or --optimizer-form does", one})
 	}
 	if l.Decay == DecayUnknown && (o == SGD || o == Momentum) { // which mostly have one
 		worst.Decay = DecayUsed
 		one := l
 		one.Decay = DecayUsed
-		each = append(each, doubt{"Decay, whether the optimizer has a weight decay: Loops or --weight-decay says it", one})
+		each = append(each, doubt{"whether the optimizer has a weight decay: Loop.Decay or --weight-decay does", one})
 	}
 	return each, worst, best
 }

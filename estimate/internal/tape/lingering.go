@@ -49,9 +49,9 @@ func (t *Tape) Beyond() (bytes int64, name string) {
 	if held || t.Cfg.Loop.Output == setting.OutputWithCache {
 		keys += t.lingering.copies
 	}
-	name = "Output, whether keys and values are held with it: Loops or --hold-output says it"
+	name = "whether the code holds keys and values with the output: Loop.Output or --hold-output does"
 	if inputs > keys {
-		name = "whether bitsandbytes keeps inputs: Quantize, PyTorch or --pytorch says it"
+		name = "whether bitsandbytes keeps inputs, as before 0.43.2: Bitsandbytes or --bitsandbytes does"
 	}
 	return inputs + keys, name
 }

@@ -108,7 +108,7 @@ func (o estimateOptions) remedy(needs alloc.Bytes, changes ...change) remedy {
 	return m
 }
 
-// changes are those that suit the model and what is asked. The costs put them in order: 1 is as good and as
+// changes are those that suit the model and what is asked. The costs put them in order: 0 is a newer version, 1 is as good and as
 // fast, 2 is slower, 3 is less precise, 4 and more is much slower, takes more GPUs, or trains something else.
 func (o estimateOptions) changes(r *estimate.Report) []change {
 	all := o.smaller()
@@ -121,8 +121,10 @@ func (o estimateOptions) changes(r *estimate.Report) []change {
 			all = append(all, change{"type", 2, []string{"--autocast", half}, "autocast to " + half,
 				func(o *estimateOptions) { o.autocast = half }})
 		}
-		all = append(all, change{"type", 3, []string{"--dtype", half}, "weights and activations in " + half + ", which is less precise",
-			func(o *estimateOptions) { o.dtype = half }})
+		if !o.train || half == "bfloat16" { // training in float16 alone does not converge
+			all = append(all, change{"type", 3, []string{"--dtype", half}, "weights and activations in " + half + ", which is less precise",
+				func(o *estimateOptions) { o.dtype = half }})
+		}
 	}
 	switch {
 	case o.train:
@@ -193,6 +195,10 @@ func (o estimateOptions) trainedOtherwise(r *estimate.Report) []change {
 				func(o *estimateOptions) { o.offload = "optimizer" }},
 			change{"states", 7, []string{"--offload", "parameters"}, "parameters in the memory of the CPU, which is much slower",
 				func(o *estimateOptions) { o.offload = "parameters" }})
+	}
+	if o.bitsandbytes == "" && o.pytorch == "" && (o.qlora || o.training.base != "" || o.loss.base != "") {
+		all = append(all, change{"bitsandbytes", 0, []string{"--bitsandbytes", "0.43.2"}, "bitsandbytes 0.43.2 or newer",
+			func(o *estimateOptions) { o.bitsandbytes = "0.43.2" }})
 	}
 	if o.lora == 0 {
 		all = append(all,
