@@ -15,8 +15,9 @@ type Shape []int
 
 // Elements returns the number of elements, the product of the dimensions.
 // The error is ErrShape if a dimension is negative or the product does
-// not fit in an int64. It has the text of the shape and not the shape, so that a caller's literal stays off the heap.
+// not fit in an int64.
 func (s Shape) Elements() (int64, error) {
+	// The errors here hold the shape's text and not the shape, so that a caller's literal stays off the heap.
 	empty := false
 	for i, dim := range s {
 		if dim < 0 {

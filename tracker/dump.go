@@ -48,13 +48,15 @@ func (t *MemTracker) newDump(reason string, limit alloc.Bytes) (*snapshot.Record
 	if t.closed.Load() {
 		return nil, fmt.Errorf("write dump: tracker: %w", alloc.ErrClosed)
 	}
-	d := &snapshot.Record{Reason: reason, History: t.History(), Marks: t.Marks(), Profile: t.profile()}
+	d := &snapshot.Record{Reason: reason}
 	if t.levels().Live.Count > int64(limit/shrink.MinAllocation) {
 		d.Snapshot = t.LightSnapshot()
 		shrink.Light(&d.LeftOut, d.Snapshot)
 	} else {
 		d.Snapshot = t.Snapshot()
 	}
+	// The history comes after the snapshot: it must reach up to it, and what is later is left out.
+	d.History, d.Marks, d.Profile = t.History(), t.Marks(), t.profile()
 	if t.closed.Load() {
 		return nil, fmt.Errorf("write dump: tracker: %w", alloc.ErrClosed)
 	}

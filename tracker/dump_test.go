@@ -19,6 +19,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
 )
 
 // busy returns a tracker with events of many kinds in its history.
@@ -49,6 +50,38 @@ func readDump(t *testing.T, path string) *snapshot.Record {
 	d, err := snapshot.ReadDump(f)
 	require.NoError(t, err)
 	return d
+}
+
+// TestADumpsHistoryReachesItsSnapshot: what happens while a dump is taken, here in the program's clock, is in its
+// history or after its snapshot. An event between the two would make what is rewound from the snapshot wrong.
+func TestADumpsHistoryReachesItsSnapshot(t *testing.T) {
+	var tr *tracker.MemTracker
+	during := false
+	now := time.Unix(1_700_000_000, 0)
+	clock := func() time.Time {
+		if during {
+			during = false
+			take(t, tr, tracker.Temporary, 7)
+			during = true
+		}
+		return now
+	}
+	tr, _ = open(t, tracker.Config{Clock: clock})
+	kept := take(t, tr, tracker.Activation, 3)
+	first := tr.LightSnapshot().Events
+	during = true
+	text := dumped(t, tr)
+	during = false
+	d, err := snapshot.ReadDump(bytes.NewReader(text))
+	require.NoError(t, err)
+	require.Greater(t, d.Snapshot.Events, first, "something was allocated meanwhile")
+	assert.Equal(t, d.Snapshot.Events, d.History.Dropped()+uint64(len(slices.Collect(d.Events()))))
+
+	before, err := rewind.At(d, first)
+	require.NoError(t, err)
+	live := slices.Collect(before.Allocations())
+	require.Len(t, live, 1)
+	assert.Equal(t, kept.Ptr(), live[0].Ptr)
 }
 
 func TestDumpIsReadAsItWasWritten(t *testing.T) {

@@ -54,8 +54,8 @@ func (b *Buffer) FreeOn(s alloc.Stream) error {
 }
 
 // Stream returns the stream that a live buffer was allocated for; 0, the default stream, of one
-// that is freed. Of a program that has used more than tables.MaxStreams it may be
-// tables.OtherStreams.
+// that is freed. A tracker tells 255 streams apart, the default one included: of any
+// further one the result is ^alloc.Stream(0).
 func (b *Buffer) Stream() alloc.Stream {
 	t := b.tracker
 	t.mu.Lock()

@@ -26,8 +26,8 @@ import (
 // memory that is freed can be had again; and all of this from several goroutines at once. Of the
 // further methods that the comment of alloc.Device lists it tests those that the device has.
 //
-// open opens a device with at least 64 MiB free, and has the test close it (t.Cleanup). It is called once a
-// subtest, and once before them. Nobody else may use the device's memory meanwhile: see SharedDevice.
+// open opens a device with at least 64 MiB free, and has the test close it (t.Cleanup). Each subtest calls it
+// once, and Device once before them, to see what the device can do. Nobody else may use the device's memory meanwhile: see SharedDevice.
 func Device(t *testing.T, open func(t *testing.T) alloc.Device) {
 	test(t, func(t *testing.T) subject { return subject{Device: open(t)} })
 }

@@ -14,7 +14,7 @@ import (
 func ExampleDevice() {
 	test := func(t *testing.T) {
 		alloctest.Device(t, func(t *testing.T) alloc.Device {
-			device, err := sim.New(sim.Config{Memory: 64 * alloc.MiB})
+			device, err := sim.New(sim.Config{Memory: alloc.GiB})
 			require.NoError(t, err)
 			t.Cleanup(func() { device.Close() })
 			return device

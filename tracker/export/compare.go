@@ -6,9 +6,8 @@ import (
 	"path"
 	"slices"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 

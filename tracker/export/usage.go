@@ -5,9 +5,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )

@@ -17,9 +17,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
-
 	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,9 +26,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
 	"github.com/gpumemtrack/gpumemtrack/tracker/live"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 func trained(t *testing.T) *tracker.MemTracker {

@@ -10,9 +10,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
-
 	"github.com/google/pprof/profile"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -21,8 +18,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // The answers that are files.

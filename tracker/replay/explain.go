@@ -173,8 +173,11 @@ func (x *Explanation) MarshalJSON() ([]byte, error) {
 		Earlier  []saving `json:"earlier"`
 		NoReplay string   `json:"no_replay,omitempty"`
 	}{x.peak, x.settings, x.earlier, x.noReplay})
+	if err != nil {
+		return nil, err
+	}
 	text[len(text)-1] = ',' // the two objects become one
-	return append(text, more[1:]...), err
+	return append(text, more[1:]...), nil
 }
 
 // String describes it in a few lines.

@@ -212,12 +212,12 @@ type Layer struct {
 //
 //	snapshot.Estimate{
 //		Layer: snapshot.Layer{Inputs: []alloc.Shape{row.Input}, FLOPs: row.FLOPs, Params: row.Params},
-//		Of:    tracker.ByAllocated, Bytes: row.Allocated,
+//		Of:    snapshot.ByAllocated, Bytes: row.Allocated,
 //	}
 type Estimate struct {
 	Layer
-	// Of says which measured amount it is an estimate of: ByAllocated, ByKept,
-	// ByPeak, ByOwnPeak or ByLive.
+	// Of says which measured amount it is an estimate of: ByAllocated, ByKept, ByPeak, ByOwnPeak
+	// or ByLive.
 	Of    Column      `json:"of"`
 	Bytes alloc.Bytes `json:"bytes"`
 }

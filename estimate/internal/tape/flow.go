@@ -10,10 +10,10 @@ import (
 // Module is a layer of named parts and a function that runs them, for models that Sequential,
 // Residual and Concat do not describe. Parts are named once, with As, and called by name.
 //
-//	estimate.Module{
+//	nn.Module{
 //		Name:  "Attention",
-//		Parts: estimate.Sequential{estimate.As("qkv", ...), estimate.As("proj", ...)},
-//		Run: func(f *estimate.Flow, x estimate.Tensor) estimate.Tensor {
+//		Parts: nn.Sequential{nn.As("qkv", ...), nn.As("proj", ...)},
+//		Run: func(f *nn.Flow, x nn.Tensor) nn.Tensor {
 //			qkv := f.Call("qkv", x)
 //			...
 //			return f.Call("proj", y)

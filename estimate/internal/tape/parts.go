@@ -9,9 +9,9 @@ import (
 // it: the layer itself has neither a name nor a row. So are the sums of a transformer's block, whose
 // norms and attention are parts of the block:
 //
-//	estimate.Sequential{
-//		estimate.Inline(estimate.Residual{Body: estimate.Sequential{estimate.As("norm1", ...), estimate.As("attn", ...)}}),
-//		estimate.Inline(estimate.Residual{Body: estimate.Sequential{estimate.As("norm2", ...), estimate.As("mlp", ...)}}),
+//	nn.Sequential{
+//		nn.Inline(nn.Residual{Body: nn.Sequential{nn.As("norm1", ...), nn.As("attn", ...)}}),
+//		nn.Inline(nn.Residual{Body: nn.Sequential{nn.As("norm2", ...), nn.As("mlp", ...)}}),
 //	}
 func Inline(l Layer) Layer { return Inlined{l} }
 

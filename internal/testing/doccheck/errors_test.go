@@ -31,7 +31,7 @@ func TestErrorsAreDocumented(t *testing.T) {
 }
 
 // wellKnown methods implement interfaces whose documentation has the errors: those of package
-// encoding and encoding/json, and estimate.Layer.
+// encoding and encoding/json, and nn.Layer.
 var wellKnown = map[string]bool{
 	"MarshalJSON": true, "UnmarshalJSON": true, "MarshalText": true, "UnmarshalText": true, "AppendText": true,
 	"Forward": true,

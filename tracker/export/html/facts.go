@@ -4,14 +4,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
-
-	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // factsOf returns what there is to show of each device, up to maxDevices, and how many more there are.

@@ -14,9 +14,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -27,8 +24,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 func write(t *testing.T, r *snapshot.Record) string {

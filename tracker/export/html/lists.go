@@ -7,10 +7,9 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
-
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // profileRow is the sections of one path that have ended.

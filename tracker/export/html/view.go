@@ -6,10 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
-
 	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
 )
 
 // view is what the template reads.

@@ -6,7 +6,6 @@ import (
 	"unicode"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
-
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 

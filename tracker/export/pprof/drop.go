@@ -6,9 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
-
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
 )
 
 // passedOver returns an expression for the functions that are below a call site in every stack that has them:

@@ -7,13 +7,12 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
-
 	"github.com/google/pprof/profile"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )

@@ -10,10 +10,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"

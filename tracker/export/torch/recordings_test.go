@@ -13,13 +13,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/outside"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/outside"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )

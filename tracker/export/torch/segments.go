@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
-
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )

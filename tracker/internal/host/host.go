@@ -16,7 +16,7 @@ type Memory struct {
 	*Detail              // never nil
 }
 
-// Detail is what a Meter with detail adds. It is apart to keep what is measured without it small.
+// Detail is what a Meter with detail adds. It is behind a pointer so that a Memory without detail is small.
 type Detail struct {
 	Peak alloc.Bytes // the kernel's high-water mark of the resident set
 	Heap alloc.Bytes // objects on Go's heap, dead ones not collected yet included
@@ -28,7 +28,7 @@ var Unknown = Memory{-1, &Detail{Peak: -1, Heap: -1}}
 // Meter measures the process. What it reads stays open until Close. Its methods may be called from any
 // goroutine.
 type Meter struct {
-	// ClearRefs is the file by which Linux sets its mark back.
+	// ClearRefs is the file that ResetPeak writes to on Linux. Tests put another in its place.
 	ClearRefs string
 
 	off    bool
@@ -37,7 +37,8 @@ type Meter struct {
 	recent recent
 }
 
-// Init has the meter measure nothing if it is off, or with detail what takes longer.
+// Init makes the meter ready. One that is off measures nothing; one with detail also measures what takes
+// longer: see Detail.
 func (m *Meter) Init(off, detail bool) {
 	m.ClearRefs, m.off, m.detail = "/proc/self/clear_refs", off, detail
 	m.proc.init()

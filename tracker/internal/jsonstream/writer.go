@@ -16,7 +16,7 @@ type Writer struct {
 	sample *Sample // nil to write all
 }
 
-// NewWriter returns a writer. If w is a Sample, it takes one.
+// NewWriter returns a Writer. If w is a *Sample, the Writer writes only some elements of each table.
 func NewWriter(w io.Writer) *Writer {
 	out := &Writer{w: bufio.NewWriterSize(w, 1<<16)}
 	if s, ok := w.(*Sample); ok {
@@ -25,9 +25,10 @@ func NewWriter(w io.Writer) *Writer {
 	return out
 }
 
-// Sample guesses the size of an object from some elements of each of its tables.
+// Sample is the io.Writer of an object of which only the size is wanted. The size is guessed from some elements
+// of each table.
 type Sample struct {
-	Of   int   // how many elements
+	Of   int   // about how many elements of each table are written; at least 1
 	Size int64 // of the whole object, once it is flushed
 }
 

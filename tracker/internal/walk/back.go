@@ -2,27 +2,28 @@ package walk
 
 import "github.com/gpumemtrack/gpumemtrack/alloc"
 
-// Back is what there was before an event, by address, while its user goes back from the end of a
-// history. The rule is that an event tells what there was before it: a Begin that there was nothing, an End
-// that a buffer was live, a Complete that its memory was pending. An address of which no
-// event has told yet is as at the end.
+// Back is what there was at each address, while its user goes back through a history from its end. Each event
+// tells what there was just before it: a Begin that there was nothing, an End that a buffer was live, a Complete
+// that its memory was pending. An address that is not in the map was touched by no event so far: it is as at
+// the end.
 //
-// What there is at the end need not be entered. What is not needs memory by the events' live buffers alone.
+// A user that knows what there is at the end without Back need not enter it. The map then holds no more
+// entries than buffers that were live before the event, and addresses that are in use at the end.
 type Back[T any] map[alloc.Ptr]Was[T]
 
 // Was is what there was at an address.
 type Was[T any] struct {
 	Is    State
 	What  T
-	atEnd bool // there is something at the end, or was: Nothing must not be forgotten
+	atEnd bool // the address is in use at the end, so Nothing must stay in the map: without it the address would count as at the end
 }
 
-// State is that of an address.
+// State says what is at an address.
 type State uint8
 
 // The states.
 const (
-	Unknown State = iota // no event has told yet
+	Unknown State = iota // no event has told yet: as at the end
 	Nothing
 	Live
 	Pending
@@ -31,8 +32,8 @@ const (
 // Enter says what there is at the end.
 func (b Back[T]) Enter(p alloc.Ptr, is State, what T) { b[p] = Was[T]{is, what, true} }
 
-// Undo takes back an event about a buffer, of which it tells what it was. It returns what there was
-// after the event, as far as that is known.
+// Undo takes back an event about the buffer what at p. It returns what there was after the event, as far as
+// later events or Enter told.
 func (b Back[T]) Undo(e Effect, p alloc.Ptr, what T) (after Was[T]) {
 	after, known := b[p]
 	atEnd := after.atEnd || !known && e == Begin

@@ -1,8 +1,9 @@
-// Package walk knows what the events of a history do to a device's memory, for everybody who goes through
+// Package walk knows what the events of a history do to a device's memory, for all code that goes through
 // one: to rewind it, to draw it, to write it in another format, to run it again.
 //
-// An event has one [Effect]. [Of] tells it, and [Change] by how much the [Levels] change. Who goes forwards begins with
-// the levels of a [Beginning]. Who goes backwards keeps a [Back]. [Spans] are the segments at a place in either direction.
+// Each event has one [Effect], which [Of] returns; [Change] returns by how much it changes the [Levels]. A walk forwards
+// begins with the levels of a [Beginning], a walk backwards keeps a [Back]. [Spans] are the segments at one place in
+// either walk.
 //
 // It never asks a device, and draws and writes nothing.
 package walk
