@@ -223,7 +223,7 @@ func TestReservedIsOfTheInstant(t *testing.T) {
 	defer done.Store(true)
 	working.Go(func() {
 		for !done.Load() {
-			b, err := tr.AllocBytes(2*alloc.GiB, tracker.Activation)
+			b, err := tr.AllocBytes(alloc.GiB, tracker.Activation)
 			if assert.NoError(t, err) {
 				assert.NoError(t, b.Free())
 			}

@@ -91,7 +91,7 @@ func TestNamesOfPublishedConfigs(t *testing.T) {
 	}
 	m, err := zoo.ByName("Qwen3-30B-A3B")
 	require.NoError(t, err)
-	assert.EqualValues(t, 30532122624, m.Params)
+	assert.Equal(t, int64(30532122624), m.Params)
 	assert.Contains(t, string(m.Config), `"torch_dtype": "bfloat16"`)
 	assert.Contains(t, m.Source, "huggingface.co/Qwen/Qwen3-30B-A3B")
 }

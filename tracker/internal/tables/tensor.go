@@ -34,14 +34,14 @@ func NewTensor(shape alloc.Shape, dtype alloc.DType, kind mem.Kind) (Tensor, err
 }
 
 // Untyped returns the tensor of a source that knows only the kind and the requested bytes of a
-// buffer. Its DType is not valid, and its Shape is nil. A kind that is not valid and a size
-// out of range are errors.
+// buffer. Its DType is not valid, and its Shape is nil. A kind that is not valid and a
+// negative size are errors.
 func Untyped(kind mem.Kind, each alloc.Bytes) (Tensor, error) {
 	if err := kind.Check(); err != nil {
 		return Tensor{}, err
 	}
-	if each < 0 || each > math.MaxInt64 {
-		return Tensor{}, fmt.Errorf("a buffer of %d bytes: want 0 to %d", int64(each), int64(math.MaxInt64))
+	if each < 0 {
+		return Tensor{}, fmt.Errorf("a buffer of %d bytes: want at least 0", int64(each))
 	}
 	return Tensor{Kind: kind, Each: each}, nil
 }
