@@ -15,7 +15,7 @@
 //	gpumem.memory.live           up-down counter  requested bytes of the live buffers, by gpumem.kind
 //	gpumem.host.live             up-down counter  the same in host memory, by gpumem.memory, if there is any
 //	gpumem.memory.live.peak      gauge            their highest sum
-//	gpumem.memory.reserved       up-down counter  held from the driver, by gpumem.state: allocated, inactive
+//	gpumem.memory.reserved       up-down counter  held from the driver, by gpumem.state: allocated, inactive, pending
 //	gpumem.memory.registered     up-down counter  of other code, registered with the tracker
 //	gpumem.memory.untracked      up-down counter  in use, but neither reserved nor registered
 //	gpumem.memory.allocated      counter          requested bytes of all buffers ever
@@ -27,7 +27,8 @@
 //
 // The names that begin with hw. are OpenTelemetry's own, of its conventions for hardware, which are in
 // development. What the driver does not tell is not observed, nor is a cache that the tracker
-// does not have.
+// does not have. The state pending, freed memory that other streams may still use, is observed from
+// the first such memory on.
 //
 // # Concurrency and cost
 //

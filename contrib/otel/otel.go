@@ -107,6 +107,9 @@ func (i *instruments) observeCache(to *observer, s *snapshot.Snapshot) {
 	}
 	to.set(i.reserved, int64(s.Cache.Allocated.Bytes.Current), state("allocated"))
 	to.set(i.reserved, int64(s.Cache.Inactive.Bytes.Current), state("inactive"))
+	if s.Cache.Pending.Bytes.Total > 0 { // a program with several streams
+		to.set(i.reserved, int64(s.Cache.Pending.Bytes.Current), state("pending"))
+	}
 	to.set(i.largest, int64(s.Cache.LargestInactive))
 	to.set(i.retries, int64(s.Cache.Retries))
 	to.set(i.refusals, int64(s.Cache.OOMs))

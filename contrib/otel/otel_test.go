@@ -181,7 +181,7 @@ func TestErrorsOfTheMeterAreReturned(t *testing.T) {
 	assert.PanicsWithValue(t, "otel.Observe: the meter or the source is nil", func() { otel.Observe(nil, nil) })
 }
 
-// named is a source whose device has a name that is no UTF-8.
+// named is a source of one snapshot.
 type named struct{ s *snapshot.Snapshot }
 
 func (n named) LightSnapshot() *snapshot.Snapshot { return n.s }
@@ -194,4 +194,16 @@ func TestTextFromOutsideIsUTF8(t *testing.T) {
 	require.NoError(t, reader.Collect(t.Context(), &found))
 	name, _ := points(t, found.ScopeMetrics[0].Metrics[0])[0].Attributes.Value("hw.name")
 	assert.Equal(t, "GPU \uFFFD", name.AsString())
+}
+
+// TestReservedAddsUp: the states together are what is held, pending memory too.
+func TestReservedAddsUp(t *testing.T) {
+	cache := new(alloc.Stats)
+	cache.Allocated.Bytes.Current, cache.Inactive.Bytes.Current = 3, 20
+	source := named{&snapshot.Snapshot{Head: snapshot.Head{Device: "Simulated GPU", Cache: cache}}}
+	got, _ := collect(t, source)
+	assert.NotContains(t, got, "gpumem.memory.reserved pending", "a program with one stream has none")
+	cache.Pending.Bytes = alloc.Gauge[alloc.Bytes]{Current: 100, Total: 500}
+	got, _ = collect(t, source)
+	assert.EqualValues(t, 123, got["gpumem.memory.reserved allocated"]+got["gpumem.memory.reserved inactive"]+got["gpumem.memory.reserved pending"])
 }
