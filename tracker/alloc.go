@@ -17,10 +17,10 @@ import (
 // Alloc allocates device memory for a tensor and enters it in the ledger with the caller's
 // call stack. The memory is not initialized. The shape is copied. The caller frees the buffer.
 //
-// The error is alloc.ErrShape if the shape or type is not valid, a *OutOfMemoryError if
-// the device is full, ErrDuplicatePtr or alloc.ErrBrokenDriver if the device returned an
-// overlapping or invalid address (which is not freed), and alloc.ErrClosed after Close.
-// Nothing has changed then.
+// The error is alloc.ErrShape if the shape or type is not valid, a *OutOfMemoryError if the
+// device is full, ErrDuplicatePtr or alloc.ErrBrokenDriver if the device returned an
+// overlapping or invalid address (which is not freed), and alloc.ErrClosed after Close. A kind that
+// is not valid, as mem.Kind tells, is an error too. Nothing has changed then.
 func (t *MemTracker) Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	return t.alloc(tables.StackID(t.stacks.Table.Capture(1)), 0, shape, dtype, kind)
 }
@@ -55,7 +55,8 @@ func Make[T alloc.Element](t *MemTracker, shape alloc.Shape, kind Kind) (*Buffer
 	return t.alloc(tables.StackID(t.stacks.Table.Capture(1)), 0, shape, alloc.DTypeOf[T](), kind)
 }
 
-// alloc is Alloc for a stack already taken.
+// alloc is Alloc with the call stack that the exported function has taken: it alone knows how far
+// away the caller is.
 func (t *MemTracker) alloc(stack tables.StackID, on alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	x, err := tables.NewTensor(shape, dtype, kind)
 	if err != nil {
@@ -86,8 +87,8 @@ func (t *MemTracker) alloc(stack tables.StackID, on alloc.Stream, shape alloc.Sh
 	return b, nil
 }
 
-// asker is who asks for memory: for which stream, in which section, when, and on which line, which
-// only new cells need.
+// asker says who asks for memory: for which stream, from which goroutine, which tells the section, and when.
+// The line of code is set only where a new cell may be made, because finding it costs more than a cached Alloc.
 type asker struct {
 	stream alloc.Stream
 	here   goroutine
@@ -95,8 +96,9 @@ type asker struct {
 	line   ledger.LineID
 }
 
-// fromCache allocates what is cached, of a cell that is known: then the cache and
-// the ledger change in one step, under one lock.
+// fromCache allocates if a cached block serves the request and the ledger has its cell. Then the cache and
+// the ledger change in one step, under one lock. It reports false, and has changed nothing, if the slow way is needed:
+// fromDriver, which finds any error again.
 func (t *MemTracker) fromCache(b *Buffer, x *tables.Tensor, by asker) bool {
 	t.locked.LockSettled()
 	defer t.mu.Unlock()
@@ -120,8 +122,8 @@ func (t *MemTracker) fromCache(b *Buffer, x *tables.Tensor, by asker) bool {
 	return true
 }
 
-// fromDriver allocates through the cache, which may ask the driver, or of a cell
-// that is new.
+// fromDriver allocates through the cache, which may ask the driver, and makes the cell if it is new. No lock is
+// held while the driver is asked; the cache takes the lock again to enter the memory.
 func (t *MemTracker) fromDriver(b *Buffer, x *tables.Tensor, by asker) error {
 	by.line = t.stacks.Line(b.stack)
 	own := x.Clone()
@@ -165,7 +167,8 @@ func (t *MemTracker) fromDevice(b *Buffer, x *tables.Tensor, by asker) (err erro
 	return nil
 }
 
-// askDevice allocates from a device without a cache of the tracker's.
+// askDevice allocates from a device that has no cache over it. A device that does not say how much it took
+// took n.
 func (t *MemTracker) askDevice(on alloc.Stream, n alloc.Bytes) (p alloc.Ptr, allocated alloc.Bytes, err error) {
 	switch {
 	case t.streamed != nil:
@@ -177,7 +180,8 @@ func (t *MemTracker) askDevice(on alloc.Stream, n alloc.Bytes) (p alloc.Ptr, all
 	return p, n, err
 }
 
-// enterNew enters memory that the device gave for b. The caller holds the lock.
+// enterNew enters memory that the device gave for b, in a cell that may be new. If it returns an error, nothing is
+// entered. The caller holds the lock.
 func (t *MemTracker) enterNew(b *Buffer, x *tables.Tensor, by asker) (slab.ID, error) {
 	if t.ledger.Closed {
 		return 0, fmt.Errorf("tracker: %w", alloc.ErrClosed)
@@ -207,7 +211,8 @@ func (t *MemTracker) enter(r *ledger.Record, cell slab.ID, allocated alloc.Bytes
 	t.note(r, r.Since, action)
 }
 
-// watch has the collector tell when b is gone.
+// watch has the collector call lose when the program can no longer reach b. The cleanup gets a copy: b itself
+// would stay reachable through it.
 func (t *MemTracker) watch(b *Buffer) {
 	if t.lost != IgnoreLost {
 		runtime.AddCleanup(b, (*Buffer).lose, &Buffer{t, b.group, b.ptr, b.allocated, b.seq, b.record, b.stack})

@@ -26,7 +26,7 @@ type Buffer struct {
 	stack     tables.StackID
 }
 
-// note tells the history what became of a record.
+// note adds an event about a record to the history. The caller holds the lock.
 func (t *MemTracker) note(r *ledger.Record, now time.Duration, action mem.Action) {
 	c := t.ledger.Cells.At(r.Cell)
 	e := t.history.Slot()
@@ -34,7 +34,8 @@ func (t *MemTracker) note(r *ledger.Record, now time.Duration, action mem.Action
 	e.Tensor, e.Stack, e.Section, e.Stream = &c.Group.Tensor, c.Stack, uint16(c.Section), c.Stream
 }
 
-// is makes b the Buffer of a record.
+// is makes b the Buffer of a record. The ID alone does not tell: it is used again when the record is free. Seq is
+// unique.
 func (b *Buffer) is(id slab.ID, r *ledger.Record, g *ledger.Group) {
 	b.group, b.ptr, b.allocated = g, r.Ptr, r.Allocated
 	b.record, b.seq = id, r.Seq
@@ -75,7 +76,7 @@ func (b *Buffer) Free() error {
 	return err
 }
 
-// free frees the buffer, which a stream may still use; nil is none.
+// free frees the buffer. on is a stream that may still use it, as RecordStream says; nil is none.
 func (b *Buffer) free(on *alloc.Stream) error {
 	t := b.tracker
 	here, now := t.sections.goroutine(), t.now()
@@ -106,8 +107,8 @@ func (b *Buffer) free(on *alloc.Stream) error {
 	return nil
 }
 
-// freeInCache gives the memory to the cache. The caller holds the lock, and then polls the cache if the
-// memory is unmarked.
+// freeInCache gives the memory to the cache. The caller holds the lock. If unmarked is set, the caller polls the
+// cache once it has released the lock: the memory still lacks the events that tell when its streams are done.
 func (t *MemTracker) freeInCache(b *Buffer, on *alloc.Stream) (unmarked bool, err error) {
 	if on != nil {
 		if err := t.locked.RecordStream(b.ptr, *on); err != nil {

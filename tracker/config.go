@@ -18,8 +18,8 @@ import (
 // CUDA devices.
 type Config struct {
 	// Device provides the memory. Close does not close it. The tracker puts a cache of its
-	// own over a Device that is not an *cache.Cache. If Device is a cache, the history has no
-	// segment events.
+	// own over a Device that is not a *cache.Cache. If Device is a *cache.Cache, the history has no
+	// segment events, because the cache may serve others too.
 	Device alloc.Device
 	// NoCache uses a plain Device without a cache.
 	NoCache bool
@@ -91,8 +91,10 @@ type Config struct {
 
 	// Clock returns the time; nil means time.Now. It must be safe for concurrent use.
 	Clock func() time.Time
-	// Logger gets one line when a report cannot be written, one when a buffer was lost, and one
-	// when the tracker is used after Close. nil means slog.Default().
+	// Logger gets what a program should know and no call can return: one line each when the simulated
+	// GPU takes the place of a missing one, when the report cannot be written, when the first buffer is
+	// lost, when sections are not ended, and when the tracker is used after Close; a line for each late write, and
+	// for memory that could not be given back. nil means slog.Default().
 	Logger *slog.Logger
 }
 
