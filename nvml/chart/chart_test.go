@@ -102,59 +102,44 @@ func TestPNG(t *testing.T) {
 	}
 }
 
-// svg is what the tests look at in a drawing.
-type svg struct {
-	Width  string  `xml:"width,attr"`
-	Height string  `xml:"height,attr"`
-	Groups []group `xml:"g"`
-}
-
-type group struct {
+// drawing is what the tests look at in a drawing.
+type drawing struct {
+	Width  string    `xml:"width,attr"`
+	Height string    `xml:"height,attr"`
 	Paths  []element `xml:"path"`
 	Texts  []element `xml:"text"`
-	Groups []group   `xml:"g"`
 }
 
 type element struct {
-	Style string `xml:"style,attr"`
-	D     string `xml:"d,attr"`
-	Text  string `xml:",chardata"`
+	Stroke string `xml:"stroke,attr"`
+	Dashes string `xml:"stroke-dasharray,attr"`
+	D      string `xml:"d,attr"`
+	Text   string `xml:",chardata"`
 }
 
-func (g group) walk(visit func(group)) {
-	visit(g)
-	for _, in := range g.Groups {
-		in.walk(visit)
-	}
-}
-
-func drawn(t *testing.T, series []nvml.Series, cfg Config) (drawing svg, texts []string, curves map[string]int) {
+func drawn(t *testing.T, series []nvml.Series, cfg Config) (d drawing, texts []string, curves map[string]int) {
 	t.Helper()
 	fig, err := New(series, cfg)
 	require.NoError(t, err)
 	var b bytes.Buffer
 	require.NoError(t, fig.Write(&b, ".svg"))
-	require.NoError(t, xml.Unmarshal(b.Bytes(), &drawing))
+	require.NoError(t, xml.Unmarshal(b.Bytes(), &d))
 	curves = make(map[string]int)
-	group{Groups: drawing.Groups}.walk(func(g group) {
-		for _, text := range g.Texts {
-			texts = append(texts, strings.TrimSpace(text.Text))
+	for _, text := range d.Texts {
+		texts = append(texts, text.Text)
+	}
+	for _, p := range d.Paths {
+		if strings.Count(p.D, "L") > 10 { // no axis, no grid
+			curves[p.Stroke+map[bool]string{true: " dashed"}[p.Dashes != ""]]++
 		}
-		for _, p := range g.Paths {
-			if strings.Count(p.D, "L") > 10 { // no axis, no grid
-				stroke := regexp.MustCompile(`stroke:#?(\w+)`).FindStringSubmatch(p.Style)
-				dashed := map[bool]string{true: " dashed"}[strings.Contains(p.Style, "dasharray")]
-				curves[stroke[1]+dashed]++
-			}
-		}
-	})
-	return drawing, texts, curves
+	}
+	return d, texts, curves
 }
 
 func TestSVG(t *testing.T) {
 	drawing, texts, curves := drawn(t, twoGPUs(t), Config{Title: "a title"})
-	assert.Equal(t, "600pt", drawing.Width, "800 pixels of 1/96 inch")
-	assert.Equal(t, "375pt", drawing.Height)
+	assert.Equal(t, "800", drawing.Width)
+	assert.Equal(t, "500", drawing.Height)
 	for _, want := range []string{
 		"a title", "time [s]", "memory [GiB]", "0", "60", "100",
 		"GPU 0 memory used, NVIDIA H200, peak 23.0 GiB of 24.0 GiB", "GPU 0 pid 12345 and children, peak 20.0 GiB",
@@ -163,12 +148,12 @@ func TestSVG(t *testing.T) {
 		assert.Contains(t, texts, want)
 	}
 	assert.NotContains(t, texts, "-0")
-	assert.Equal(t, map[string]int{"0072B2": 2, "003959": 2, "D55E00": 2, "6A2F00": 2}, curves, "four lines, each in two parts")
+	assert.Equal(t, map[string]int{"#0072b2": 2, "#003959": 2, "#d55e00": 2, "#6a2f00": 2}, curves, "four lines, each in two parts")
 }
 
 func TestADeviceAloneIsSolid(t *testing.T) {
 	_, texts, curves := drawn(t, waves(t, map[nvml.Quantity]float64{nvml.MemoryUsed: 300 << 20}), Config{})
-	assert.Equal(t, map[string]int{"0072B2": 2}, curves)
+	assert.Equal(t, map[string]int{"#0072b2": 2}, curves)
 	assert.Contains(t, texts, "memory [MiB]")
 	assert.Contains(t, texts, "300")
 }
@@ -182,8 +167,8 @@ func TestOnePanelAUnit(t *testing.T) {
 	for _, want := range []string{"memory [MiB]", "power [W]", "share [%]", "clock [MHz]", "time [s]"} {
 		assert.Contains(t, texts, want)
 	}
-	assert.Equal(t, "937.5pt", drawing.Height, "a panel more is half a chart more")
-	assert.Equal(t, map[string]int{"0072B2": 8, "D55E00": 4}, curves)
+	assert.Equal(t, "1250", drawing.Height, "a panel more is half a chart more")
+	assert.Equal(t, map[string]int{"#0072b2": 8, "#d55e00": 4}, curves)
 }
 
 func TestLastSamples(t *testing.T) {
@@ -304,8 +289,8 @@ func TestLongTexts(t *testing.T) {
 
 func TestTicks(t *testing.T) {
 	labels := func(n int, from, to float64) (list []string) {
-		for _, tick := range (ticks{n, 1}).Ticks(from, to) {
-			list = append(list, tick.Label)
+		for _, tick := range (ticks{n, 1}).between(from, to) {
+			list = append(list, tick.label)
 		}
 		return list
 	}

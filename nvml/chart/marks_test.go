@@ -45,8 +45,8 @@ func inBytes(parts [][]sample, fig *Figure) [][]sample {
 func TestThirtyTwoLinesDiffer(t *testing.T) {
 	seen := make(map[string]bool)
 	for i := range 32 {
-		s := line{Color: i}.style()
-		seen[fmt.Sprint(s.Color, s.Dashes)] = true
+		s := line{Color: i}.stroke()
+		seen[fmt.Sprint(s.color, s.dashes)] = true
 	}
 	assert.Len(t, seen, 32)
 }

@@ -98,10 +98,7 @@ func (f *Figure) pagePanels() []pagePanel {
 // pageLineOf puts a null between parts. A point with a minimum and a maximum is
 // two at one time; the second moves by a microsecond, since times must rise.
 func pageLineOf(l line) pageLine {
-	out := pageLine{Label: l.Name, Color: l.Color % len(palette), Width: l.width(), Dashes: []float64{}, Shade: l.Process, Steps: l.Stepped, Dots: []float64{}}
-	for _, d := range l.style().Dashes {
-		out.Dashes = append(out.Dashes, float64(d))
-	}
+	out := pageLine{Label: l.Name, Color: l.Color % len(palette), Width: l.width(), Dashes: append([]float64{}, l.dashes()...), Shade: l.Process, Steps: l.Stepped, Dots: []float64{}}
 	if l.peak != nil {
 		out.Peak = &pagePoint{l.peak.x, l.peak.y}
 	}

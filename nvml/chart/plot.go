@@ -1,119 +1,140 @@
 package chart
 
-import (
-	"image/color"
-	"io"
+import "math"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
-	"gonum.org/v1/plot/vg/vgsvg"
+// Sizes in pixels.
+const (
+	margin    = 10.0
+	keyLine   = 30.0 // of a key's entry
+	fontSize  = 13.0
+	rowHeight = 20.0
+	tickSize  = 4.0
 )
 
-// png writes the chart as a picture.
-func (f *Figure) png(w io.Writer) error {
-	c := vgimg.NewWith(vgimg.UseWH(pixels(f.width), pixels(f.height)), vgimg.UseDPI(dpi))
-	if err := f.draw(draw.New(c)); err != nil {
-		return err
-	}
-	_, err := vgimg.PngCanvas{Canvas: c}.WriteTo(w)
-	return err
-}
-
-// svg writes the chart as a drawing, its text as text.
-func (f *Figure) svg(w io.Writer) error {
-	c := vgsvg.New(pixels(f.width), pixels(f.height))
-	if err := f.draw(draw.New(c)); err != nil {
-		return err
-	}
-	_, err := c.WriteTo(w)
-	return err
-}
-
-// draw puts the title, and each panel under its key, where it can cover no line.
-func (f *Figure) draw(c draw.Canvas) error {
-	c.SetColor(color.White)
-	c.Fill(c.Rectangle.Path())
-	c = draw.Crop(c, margin, -2*margin, margin, -margin)
+// draw draws the title, and each panel below its key, where the key can cover no line.
+func (f *Figure) draw(c canvas) {
+	top, width := margin, float64(f.width)-2*margin
 	if f.title != "" {
-		c = drawTitle(c, f.title)
+		face := face{size: 1.2 * fontSize, bold: true}
+		c.text(point{margin, top + rowHeight/2}, face.fit(f.title, width), face)
+		top += 1.3 * rowHeight
 	}
-	keys := make([]key, len(f.panels))
-	height := c.Max.Y - c.Min.Y - vg.Length(len(keys)-1)*margin
+	keys, height := make([]key, len(f.panels)), float64(f.height)-top-margin
 	for i, p := range f.panels {
-		keys[i] = newKey(p.Lines, c.Max.X-c.Min.X)
+		keys[i] = newKey(p.Lines, width)
 		height -= keys[i].height()
 	}
-	height /= vg.Length(len(keys))
-	plots := make([]*plot.Plot, len(f.panels))
-	tiles := make([]draw.Canvas, len(f.panels))
-	for i := range f.panels {
-		p, err := f.plot(i, height)
-		if err != nil {
-			return err
+	height = height/float64(len(keys)) - margin
+	left := 0.0
+	for _, p := range f.panels {
+		left = max(left, p.labelWidth(height))
+	}
+	for i, p := range f.panels {
+		keys[i].draw(c, margin, top)
+		top += keys[i].height()
+		a := axes{figure: f, panel: p, left: margin + left, right: margin + width - margin, top: top, bottom: top + height - 1.2*fontSize}
+		if i == len(f.panels)-1 {
+			a.bottom -= 1.3 * fontSize
+			c.text(point{(a.left + a.right) / 2, top + height - 0.4*fontSize}, "time ["+f.time.Name+"]", face{size: fontSize, align: middle})
 		}
-		keys[i].draw(c)
-		c = draw.Crop(c, 0, 0, 0, -keys[i].height())
-		plots[i], tiles[i] = p, draw.Crop(c, 0, 0, c.Max.Y-c.Min.Y-height, 0)
-		c = draw.Crop(c, 0, 0, 0, -height-margin)
-	}
-	align(plots, tiles)
-	for i, p := range plots {
-		p.Draw(tiles[i])
-	}
-	return nil
-}
-
-// align moves the left sides of the plots' areas under each other.
-func align(plots []*plot.Plot, tiles []draw.Canvas) {
-	left := func(i int) vg.Length { return plots[i].DataCanvas(tiles[i]).Min.X }
-	most := vg.Length(0)
-	for i := range plots {
-		most = max(most, left(i))
-	}
-	for i := range plots {
-		tiles[i] = draw.Crop(tiles[i], most-left(i), 0, 0, 0)
+		a.draw(c)
+		top += height + margin
 	}
 }
 
-func (f *Figure) plot(i int, height vg.Length) (*plot.Plot, error) {
-	p := plot.New()
-	panel := f.panels[i]
-	p.Y.Label.Text = panel.Name + " [" + panel.Unit + "]"
-	if i == len(f.panels)-1 {
-		p.X.Label.Text = "time [" + f.time.Name + "]"
-	}
-	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
-		for _, f := range []*font.Font{&axis.Label.TextStyle.Font, &axis.Tick.Label.Font} {
-			f.Size, f.Variant = fontSize, "Sans"
-		}
-		axis.Padding = 0
-	}
-	p.X.Tick.Marker = ticks{roomFor(pixels(f.width), 6*fontSize), f.time.Seconds}
-	p.Y.Tick.Marker = ticks{roomFor(height, 3*fontSize), 1}
-	grid := plotter.NewGrid()
-	grid.Vertical.Color, grid.Horizontal.Color = gridColor, gridColor
-	p.Add(grid)
-	for _, l := range panel.Lines {
-		parts := make([][]sample, len(l.parts))
-		for i, part := range l.parts {
-			parts[i] = perColumn(part, f.from, f.to, f.width/2) // a line is two pixels wide
-		}
-		l.parts = parts
-		if err := addLine(p, l); err != nil {
-			return nil, err
-		}
-	}
-	if err := f.addRules(p, panel.Rules); err != nil {
-		return nil, err
-	}
-	p.X.Min, p.X.Max = f.from, f.to // after the lines, which widen them
-	p.Y.Min, p.Y.Max = 0, roof(panel.Max)
-	return p, nil
+// axes is where a panel is drawn, in pixels.
+type axes struct {
+	figure                   *Figure
+	panel                    panel
+	left, right, top, bottom float64
 }
+
+func (a axes) x(seconds float64) float64 {
+	return a.left + (a.right-a.left)*(seconds-a.figure.from)/(a.figure.to-a.figure.from)
+}
+
+func (a axes) y(v float64) float64 { return a.bottom - (a.bottom-a.top)*v/roof(a.panel.Max) }
+
+// points returns where samples lie. A figure that holds until the next is a step.
+func (a axes) points(samples []sample, stepped bool) []point {
+	out := make([]point, 0, 2*len(samples))
+	for i, s := range samples {
+		if stepped && i > 0 {
+			out = append(out, point{a.x(s.x), out[len(out)-1].y})
+		}
+		out = append(out, point{a.x(s.x), a.y(s.y)})
+	}
+	return out
+}
+
+func (a axes) draw(c canvas) {
+	a.drawScales(c)
+	for _, l := range a.panel.Lines {
+		a.drawLine(c, l)
+	}
+	for _, r := range a.panel.Rules {
+		y := a.y(r.Y)
+		c.line([]point{{a.left, y}, {a.right, y}}, stroke{color: ruleColor, width: 1, dashes: []float64{3, 3}})
+		c.text(point{a.left + 4, y - 0.6*fontSize}, r.Label, face{size: 0.9 * fontSize})
+	}
+}
+
+// drawScales draws the grid, and the axes over it.
+func (a axes) drawScales(c canvas) {
+	grid, axis := stroke{color: gridColor, width: 1}, stroke{color: ruleColor, width: 1}
+	for _, t := range a.panel.ticks(a.bottom - a.top) {
+		y := crisp(a.y(t.value))
+		c.line([]point{{a.left, y}, {a.right, y}}, grid)
+		c.line([]point{{a.left - tickSize, y}, {a.left, y}}, axis)
+		c.text(point{a.left - 2*tickSize, y}, t.label, face{size: fontSize, align: end})
+	}
+	for _, t := range (ticks{roomFor(a.right-a.left, 6*fontSize), a.figure.time.Seconds}).between(a.figure.from, a.figure.to) {
+		x := crisp(a.x(t.value))
+		c.line([]point{{x, a.top}, {x, a.bottom}}, grid)
+		c.line([]point{{x, a.bottom}, {x, a.bottom + tickSize}}, axis)
+		c.text(point{x, a.bottom + tickSize + 0.7*fontSize}, t.label, face{size: fontSize, align: middle})
+	}
+	left, bottom := crisp(a.left), crisp(a.bottom)
+	c.line([]point{{left, a.top}, {left, bottom}, {a.right, bottom}}, axis)
+	title := a.panel.Name + " [" + a.panel.Unit + "]"
+	c.text(point{margin + fontSize/2, (a.top + a.bottom) / 2}, title, face{size: fontSize, align: middle, turned: true})
+}
+
+// drawLine draws a line, a dot for a sample that is alone between gaps, and a ring around the peak.
+func (a axes) drawLine(c canvas, l line) {
+	style := l.stroke()
+	dots := l.dots
+	for _, part := range l.parts {
+		if len(part) == 1 {
+			dots = append(dots[:len(dots):len(dots)], part[0])
+			continue
+		}
+		thinned := perColumn(part, a.figure.from, a.figure.to, a.figure.width/2) // a line is two pixels wide
+		c.line(a.points(thinned, l.Stepped), style)
+	}
+	for _, p := range a.points(dots, false) {
+		c.circle(p, 2, stroke{color: style.color})
+	}
+	if l.peak != nil {
+		c.circle(a.points([]sample{*l.peak}, false)[0], 4.5, stroke{color: style.color, width: 1})
+	}
+}
+
+// labelWidth is the room that the vertical axis takes: its title, and the widest of its figures.
+func (p panel) labelWidth(height float64) float64 {
+	widest := 0.0
+	for _, t := range p.ticks(height) {
+		widest = max(widest, face{size: fontSize}.width(t.label))
+	}
+	return 1.5*fontSize + widest + 2*tickSize
+}
+
+func (p panel) ticks(height float64) []tick {
+	return ticks{roomFor(height, 3*fontSize), 1}.between(0, roof(p.Max))
+}
+
+// crisp moves a line that is a pixel wide onto pixels.
+func crisp(v float64) float64 { return math.Floor(v) + 0.5 }
 
 // roof is a little more than the maximum, so that a peak is seen whole.
 func roof(maximum float64) float64 {
@@ -124,8 +145,7 @@ func roof(maximum float64) float64 {
 }
 
 // perColumn reduces samples to what a column of a picture can show: the first and
-// the last of them, and the lowest and the highest. Paths of many more points
-// than columns take the rasterizer half a minute.
+// the last of them, and the lowest and the highest. More points than that only cost time.
 func perColumn(part []sample, from, to float64, columns int) []sample {
 	column := func(s sample) int { return int((s.x - from) / (to - from) * float64(columns)) }
 	var kept []sample
@@ -148,79 +168,4 @@ func perColumn(part []sample, from, to float64, columns int) []sample {
 		part = part[n:]
 	}
 	return kept
-}
-
-func addLine(p *plot.Plot, l line) error {
-	for _, part := range l.parts {
-		points := make(plotter.XYs, len(part))
-		for i, s := range part {
-			points[i] = plotter.XY{X: s.x, Y: s.y}
-		}
-		if len(points) == 1 { // alone between gaps: a dot
-			if err := addDots(p, l, part); err != nil {
-				return err
-			}
-			continue
-		}
-		drawn, err := plotter.NewLine(points)
-		if err != nil {
-			return err
-		}
-		drawn.LineStyle = l.style()
-		if l.Stepped {
-			drawn.StepStyle = plotter.PostStep
-		}
-		p.Add(drawn)
-	}
-	if l.peak != nil {
-		if err := addPeak(p, l); err != nil {
-			return err
-		}
-	}
-	return addDots(p, l, l.dots)
-}
-
-func addDots(p *plot.Plot, l line, samples []sample) error {
-	return addGlyphs(p, samples, draw.GlyphStyle{Color: l.color(), Radius: vg.Points(1.5), Shape: draw.CircleGlyph{}})
-}
-
-// addPeak draws a ring around the highest sample.
-func addPeak(p *plot.Plot, l line) error {
-	return addGlyphs(p, []sample{*l.peak}, draw.GlyphStyle{Color: l.color(), Radius: vg.Points(3.5), Shape: draw.RingGlyph{}})
-}
-
-func addGlyphs(p *plot.Plot, samples []sample, style draw.GlyphStyle) error {
-	if len(samples) == 0 {
-		return nil
-	}
-	points := make(plotter.XYs, len(samples))
-	for i, s := range samples {
-		points[i] = plotter.XY{X: s.x, Y: s.y}
-	}
-	drawn, err := plotter.NewScatter(points)
-	if err != nil {
-		return err
-	}
-	drawn.GlyphStyle = style
-	p.Add(drawn)
-	return nil
-}
-
-// addRules draws levels across the panel, each with its name above it.
-func (f *Figure) addRules(p *plot.Plot, rules []rule) error {
-	for _, r := range rules {
-		drawn, err := plotter.NewLine(plotter.XYs{{X: f.from, Y: r.Y}, {X: f.to, Y: r.Y}})
-		if err != nil {
-			return err
-		}
-		drawn.LineStyle = draw.LineStyle{Color: ruleColor, Width: vg.Points(0.75), Dashes: []vg.Length{2, 2}}
-		labels, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{{X: f.from, Y: r.Y}}, Labels: []string{r.Label}})
-		if err != nil {
-			return err
-		}
-		labels.TextStyle[0].Font.Size, labels.TextStyle[0].Font.Variant = 0.9*fontSize, "Sans"
-		labels.Offset = vg.Point{X: 3, Y: 2}
-		p.Add(drawn, labels)
-	}
-	return nil
 }

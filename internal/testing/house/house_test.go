@@ -237,6 +237,24 @@ func TestImportsGoOneWay(t *testing.T) {
 	}
 }
 
+// TestModulesHaveAPurpose holds CONTRIBUTING.md's table of the modules that this one requires itself.
+func TestModulesHaveAPurpose(t *testing.T) {
+	required, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	require.NoError(t, err)
+	page, err := os.ReadFile(filepath.Join(root, "CONTRIBUTING.md"))
+	require.NoError(t, err)
+	_, table, _ := strings.Cut(string(page), "| Module | What for |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	lines := regexp.MustCompile(`(?m)^\t(\S+) v\S+( // indirect)?`)
+	var named []string
+	for _, l := range lines.FindAllStringSubmatch(string(required), -1) {
+		if l[2] == "" {
+			named = append(named, l[1])
+		}
+	}
+	assert.ElementsMatch(t, named, regexp.MustCompile(`[\w-]+\.\w+/[\w./-]+`).FindAllString(table, -1))
+}
+
 func TestPackagesSayWhatTheyAreFor(t *testing.T) {
 	says := regexp.MustCompile(`(?m)^[A-Z]\w+( \S+){3}`)
 	never := regexp.MustCompile(`(?i)\b(never|not?|nothing|neither|without|only)\b`)
