@@ -16,7 +16,7 @@ const (
 // the last: it undoes each event, from the last one on. A block that is freed in the
 // events has an exact size only if it was allocated in them; of others the size is
 // the request rounded up, with what a large segment had left behind it, if that
-// is at most 1 MiB.
+// is at most 1 MiB; the first block that is made this near behind it tells.
 func Before(after []Segment, events []Event) []Segment {
 	u := &undo{segments: make([]Segment, 0, len(after))}
 	for _, s := range after {
@@ -40,6 +40,7 @@ func Before(after []Segment, events []Event) []Segment {
 			slices.SortFunc(u.segments, func(a, b Segment) int { return cmp.Compare(a.Ptr, b.Ptr) })
 		}
 	}
+	u.bound(events)
 	return u.segments
 }
 
@@ -101,4 +102,29 @@ func (u *undo) free(e Event) {
 		pieces = append(pieces, Block{Ptr: b.end(), Size: alloc.Bytes(hole.end() - b.end())})
 	}
 	s.Blocks = slices.Replace(s.Blocks, i, i+1, pieces...)
+}
+
+// bound gives large blocks the end that the first block tells which is made at most 1 MiB behind them.
+func (u *undo) bound(events []Event) {
+	gone := make(map[alloc.Ptr]bool)
+	for _, e := range events {
+		switch e.Action {
+		case "free_requested", "free_completed":
+			gone[e.Ptr] = true
+		case "alloc":
+			at, _ := slices.BinarySearchFunc(u.segments, e.Ptr+1, func(s Segment, p alloc.Ptr) int { return cmp.Compare(s.Ptr, p) })
+			if at == 0 || u.segments[at-1].Small || e.Ptr >= u.segments[at-1].Ptr+alloc.Ptr(u.segments[at-1].Size) {
+				continue
+			}
+			blocks := u.segments[at-1].Blocks
+			i := slices.IndexFunc(blocks, func(b Block) bool { return b.Ptr < e.Ptr && e.Ptr < b.end() })
+			if i < 1 || blocks[i].Allocated || !blocks[i-1].Allocated || gone[blocks[i-1].Ptr] {
+				continue
+			}
+			if more := alloc.Bytes(e.Ptr - blocks[i].Ptr); more <= splitLimit {
+				blocks[i-1].Size += more
+				blocks[i].Ptr, blocks[i].Size = e.Ptr, blocks[i].Size-more
+			}
+		}
+	}
 }

@@ -22,9 +22,9 @@ import (
 // from there on undone. What is known of a buffer is its allocation, if the record has that.
 //
 // Segments come from their events. Where these do not add up to the snapshot's, as in a torn
-// history, the result has no Segments; it has none either if the record has none. A block
-// in a large segment that leaves up to 1 MiB unused is taken to hold that too, as it does in PyTorch's
-// scheme. Peak and Cache are not known. The errors are snapshot.ErrNoHistory and those of an event that the
+// history, the result has no Segments; it has none either if the record has none. A block in a large segment
+// may hold up to 1 MiB beyond its request, as in PyTorch's scheme: the next block behind it, or the first that is
+// made there later, tells where it ends. Peak and Cache are not known. The errors are snapshot.ErrNoHistory and those of an event that the
 // record does not have, and of a snapshot without its live buffers.
 func At(r *snapshot.Record, event uint64) (*snapshot.Snapshot, error) {
 	s := r.Snapshot
@@ -201,6 +201,7 @@ func (w *rewind) result(event uint64) *snapshot.Snapshot {
 		buffers = append(buffers, p)
 	}
 	slices.Sort(buffers)
+	w.bound(buffers, w.events[event-w.first:])
 	head.Segments = w.segments(buffers)
 	tables := w.tables(&head, buffers)
 	if head.Reserved = max(0, w.total); len(s.Segments) == 0 && w.reserved.Bytes == 0 {

@@ -135,3 +135,38 @@ func TestPendingBlocksAtEveryEvent(t *testing.T) {
 	}
 	assert.Equal(t, 3, pending)
 }
+
+// TestTheNextBlockTellsWhereALargeOneEnds: a block of which only the request is known may hold up to 1 MiB more.
+// The first block that is made this near behind it begins where it ends.
+func TestTheNextBlockTellsWhereALargeOneEnds(t *testing.T) {
+	r := shortRun(t)
+	const segment = alloc.Ptr(0x200000)
+	x := r.History.Tables.Events[1].Tensor
+	more := 512 * alloc.KiB
+	// The second buffer is made behind the first one's unsplit rest, and the first one was there before.
+	event := func(action mem.Action, p alloc.Ptr) tables.EventEntry {
+		return tables.EventEntry{Action: action, Ptr: p, Allocated: 4 * alloc.MiB, Tensor: x}
+	}
+	made := segment + alloc.Ptr(4*alloc.MiB+more)
+	r.History.Tables.Events = []tables.EventEntry{event(mem.Allocated, made), event(mem.Freed, segment)}
+	r.Snapshot.Events = 12
+	r.Snapshot.Segments[0].Blocks = []alloc.Block{
+		{Ptr: segment, Size: alloc.Bytes(made - segment), State: alloc.Inactive},
+		{Ptr: made, Size: 4 * alloc.MiB, Requested: 4 * alloc.MiB, State: alloc.Allocated},
+		{Ptr: made + 4<<20, Size: 12*alloc.MiB - more, State: alloc.Inactive},
+	}
+	r.Snapshot.Tables.Allocations[0].Ptr = made
+	s, err := rewind.At(r, 10)
+	require.NoError(t, err)
+	assert.Equal(t, []alloc.Block{
+		{Ptr: segment, Size: 4*alloc.MiB + more, Requested: 4 * alloc.MiB, State: alloc.Allocated},
+		{Ptr: made, Size: 16*alloc.MiB - more, State: alloc.Inactive},
+	}, s.Segments[0].Blocks)
+	assert.Equal(t, 4*alloc.MiB+more, s.Allocated)
+
+	// Behind a block that is freed already, a new one says nothing of it.
+	r.History.Tables.Events = []tables.EventEntry{event(mem.Freed, segment), event(mem.Allocated, made)}
+	s, err = rewind.At(r, 10)
+	require.NoError(t, err)
+	assert.Equal(t, 4*alloc.MiB, s.Segments[0].Blocks[0].Size)
+}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 )
 
@@ -77,16 +78,48 @@ func (w *rewind) segments(live []alloc.Ptr) []alloc.Segment {
 	return out
 }
 
+// keeps is what a large block holds at most beyond its request: with more left, the allocator splits it.
+const keeps = 1 * alloc.MiB
+
+// bound gives large blocks the end that later events tell. The history has what was asked for, and not
+// what the allocator left with the block. In a large segment no free block is as small as that, so an allocation
+// this near behind a block begins where the block ends. The buffers are sorted; after are the events from the
+// state on.
+func (w *rewind) bound(buffers []alloc.Ptr, after []tables.EventEntry) {
+	gone := make(map[alloc.Ptr]bool)
+	for i := range after {
+		e := &after[i]
+		switch walk.Of(e.Action) {
+		case walk.Begin:
+			at, _ := slices.BinarySearch(buffers, e.Ptr)
+			if at == 0 || gone[buffers[at-1]] {
+				continue
+			}
+			p := buffers[at-1]
+			b, in := w.live[p], w.reserved.At(p)
+			size := alloc.Bytes(e.Ptr - p)
+			if !b.Foreign && large(in) && e.Ptr < in.End() && size > b.Allocated && size <= b.Allocated+keeps {
+				b.Allocated = size
+				w.live[p] = b
+			}
+		case walk.End, walk.Complete:
+			gone[e.Ptr] = true
+		}
+	}
+}
+
+// large reports whether blocks of a segment keep what is too little to split.
+func large(s *walk.Span) bool { return s != nil && s.Pool == alloc.LargePool && !s.Expandable }
+
 // tile returns the blocks of a span: those that are live, and the free ones between them.
 func (w *rewind) tile(s *walk.Span, live []alloc.Ptr) []alloc.Block {
-	const keeps = 1 * alloc.MiB // so much stays with a large block
 	blocks := make([]alloc.Block, 0, 2*len(live)+1)
 	at := s.Ptr
 	hole := func(to alloc.Ptr) {
 		size := alloc.Bytes(to - at)
 		switch last := len(blocks) - 1; {
 		case size <= 0:
-		case size <= keeps && s.Pool == alloc.LargePool && !s.Expandable && last >= 0 && blocks[last].State != alloc.Inactive:
+		case size <= keeps && large(s) && last >= 0 && blocks[last].State != alloc.Inactive:
 			blocks[last].Size += size
 			if b := w.live[blocks[last].Ptr]; b.tensor != nil {
 				b.Allocated += size
