@@ -147,6 +147,7 @@ func (c *compiler) event(e *snapshot.Event) {
 		c.recorded.DriverFrees++
 		c.recorded.reserve(-e.Allocated)
 		c.empty(e)
+		c.ops = append(c.ops, op{do: opGave, event: c.seq, bytes: e.Allocated})
 	}
 	c.recorded.peak()
 }

@@ -18,6 +18,7 @@ type device struct {
 	reserved alloc.Bytes // by the allocator
 	foreign  alloc.Bytes // by others
 	peak     alloc.Bytes // of reserved
+	calls    calls       // nil if they are not counted one by one
 	allocs   int64
 	frees    int64
 
@@ -25,6 +26,8 @@ type device struct {
 	held     []place // at recorded addresses, in their order
 	made     map[alloc.Ptr]alloc.Bytes
 	next     alloc.Ptr
+	ranges   []place     // of addresses that were reserved, none beside another
+	origins  []alloc.Ptr // where each began when it was recorded; 0 is unknown
 }
 
 type place struct {
@@ -56,13 +59,21 @@ func (d *device) take(n alloc.Bytes) error {
 		return errFull
 	}
 	d.allocs++
+	d.called(n)
 	d.reserved += n
 	d.peak = max(d.peak, d.reserved)
 	return nil
 }
 
+func (d *device) called(change alloc.Bytes) {
+	if d.calls != nil {
+		d.calls[change]++
+	}
+}
+
 func (d *device) giveBack(n alloc.Bytes) {
 	d.frees++
+	d.called(-n)
 	d.reserved -= n
 }
 
@@ -129,7 +140,23 @@ func (d *device) Reserve(n, _ alloc.Bytes) (alloc.Ptr, error) {
 	}
 	p := d.next
 	d.next += alloc.Ptr((n + 2*alloc.MiB - 1) &^ (2*alloc.MiB - 1))
+	origin := alloc.Ptr(0)
+	if len(d.recorded) > 0 {
+		origin = d.recorded[0].ptr // what was mapped first in the recorded range
+	}
+	d.ranges, d.origins = append(d.ranges, place{p, n}), append(d.origins, origin)
 	return p, nil
+}
+
+// recordedAt returns the address that a block would have had when it was recorded: ranges that grow are
+// reserved elsewhere, but are used alike.
+func (d *device) recordedAt(p alloc.Ptr) alloc.Ptr {
+	for i, r := range d.ranges {
+		if r.ptr <= p && p < r.end() && d.origins[i] != 0 {
+			return d.origins[i] + (p - r.ptr)
+		}
+	}
+	return p
 }
 
 func (d *device) Release(alloc.Ptr) error { return nil }

@@ -16,7 +16,7 @@
 //
 // The allocator is [cache.Cache], which was compared with recordings of PyTorch on real GPUs:
 // with the recorded settings and enough memory, a replay makes the recorded calls to the
-// driver. Each stream has a pool, as in PyTorch; when memory runs out, all pools are
+// driver. Each result says how far that is so of its own history. Each stream has a pool, as in PyTorch; when memory runs out, all pools are
 // emptied. MemoryFraction and GarbageCollection apply to each stream separately. Events do not name the
 // private pools of CUDA graphs: a buffer is of such a pool if the pool has a segment at its address at the
 // end.

@@ -24,7 +24,8 @@ type Explanation struct {
 	// all buffers packed, so that none has the holes of another. earlier is what there would
 	// have been if the buffers of a line of code that were never freed had been allocated before all else.
 	settings, earlier []saving
-	noReplay          string // why there are none
+	noReplay          string     // why there are none
+	agreement         *agreement // nil if there is nothing to compare with
 }
 
 // saving is what a change would have saved of the most memory reserved.
@@ -54,6 +55,7 @@ func Explain(r *snapshot.Record, peak bool) (*Explanation, error) {
 		return x, nil
 	}
 	if err == nil {
+		x.agreement = p.agreement()
 		x.settings, err = p.settings()
 	}
 	if err == nil {
@@ -168,11 +170,12 @@ func (x *Explanation) MarshalJSON() ([]byte, error) {
 		return nil, err
 	}
 	more, err := json.Marshal(struct {
-		Peak     bool     `json:"at_peak"`
-		Settings []saving `json:"settings"`
-		Earlier  []saving `json:"earlier"`
-		NoReplay string   `json:"no_replay,omitempty"`
-	}{x.peak, x.settings, x.earlier, x.noReplay})
+		Peak     bool       `json:"at_peak"`
+		Settings []saving   `json:"settings"`
+		Earlier  []saving   `json:"earlier"`
+		Agrees   *agreement `json:"agreement"`
+		NoReplay string     `json:"no_replay,omitempty"`
+	}{x.peak, x.settings, x.earlier, x.agreement, x.noReplay})
 	if err != nil {
 		return nil, err
 	}
@@ -189,6 +192,9 @@ func (x *Explanation) String() string {
 	}
 	for _, s := range x.earlier {
 		fmt.Fprintf(&b, "%v\n", s)
+	}
+	if x.agreement != nil {
+		fmt.Fprintf(&b, "%v\n", x.agreement)
 	}
 	if x.noReplay != "" {
 		fmt.Fprintf(&b, "what would have helped is unknown: %s\n", x.noReplay)

@@ -8,6 +8,12 @@ func (r Result) Layout() string { return r.start.Layout }
 // Replays returns how many replays the search took.
 func (r Result) Replays() int { return r.replays }
 
+// Agreement returns how far a replay with the recorded settings agrees.
+func (r Result) Agreement() *agreement { return r.agreement }
+
+// Whole reports whether it agrees everywhere.
+func (a *agreement) Whole() bool { return a.whole() }
+
 // Gap returns what the history lacks, nil if it is whole.
 func (r Result) Gap() *gap { return r.gap }
 

@@ -15,17 +15,18 @@ import (
 // machine runs a program once.
 type machine struct {
 	*program
-	cfg     Config
-	dev     *device
-	caches  []*cache.Cache // by arena
-	retried bool           // a cache was emptied for the present request
-	levels  Levels
-	ptrs    []alloc.Ptr    // of each buffer
-	sizes   []alloc.Bytes  // of each block
-	pending map[int32]bool // buffers that are freed, whose memory may be in use
-	layout  string
-	live    int   // buffers
-	work    int64 // what emptying caches cost so far: each time all segments and buffers
+	cfg      Config
+	dev      *device
+	caches   []*cache.Cache // by arena
+	retried  bool           // a cache was emptied for the present request
+	levels   Levels
+	ptrs     []alloc.Ptr    // of each buffer
+	sizes    []alloc.Bytes  // of each block
+	pending  map[int32]bool // buffers that are freed, whose memory may be in use
+	layout   string
+	live     int         // buffers
+	compared *comparison // with what was recorded; nil if it is not
+	work     int64       // what emptying caches cost so far: each time all segments and buffers
 }
 
 // maxWork bounds the work that a hostile history can cause, to some seconds.
@@ -51,6 +52,9 @@ func newMachine(p *program, cfg Config) (*machine, error) {
 // clear makes the device and the caches new.
 func (m *machine) clear() error {
 	m.dev = newDevice(m.cfg.Memory)
+	if m.compared != nil {
+		m.compareWithRecorded()
+	}
 	m.caches, m.pending = nil, make(map[int32]bool)
 	if m.cfg.Allocator == Driver {
 		return nil
@@ -73,6 +77,9 @@ func (m *machine) step(o *op) error {
 	case opAlloc:
 		err := m.alloc(o.buffer)
 		m.dev.recorded = m.dev.recorded[:0]
+		if b := &m.buffers[o.buffer]; err == nil && m.compared != nil && !b.foreign {
+			m.compared.served(m.dev.recordedAt(m.ptrs[o.buffer]) == b.ptr)
+		}
 		return err
 	case opFree, opGive:
 		return m.free(o.buffer, o.do == opGive)
@@ -86,11 +93,30 @@ func (m *machine) step(o *op) error {
 		}
 		return m.empty(-1)
 	case opTry:
+		if m.compared != nil { // it failed, and changed nothing
+			return nil
+		}
 		return m.try(o)
 	case opDriver:
 		m.dev.recorded = append(m.dev.recorded, place{o.ptr, o.bytes})
+		m.recordedCall(o.bytes)
+	case opGave:
+		m.recordedCall(-o.bytes)
 	}
 	return nil
+}
+
+// compareWithRecorded has the machine compare what it does with what was recorded.
+func (m *machine) compareWithRecorded() {
+	m.compared = newComparison()
+	m.dev.calls = m.compared.made
+}
+
+// recordedCall enters a call to the driver that was recorded.
+func (m *machine) recordedCall(change alloc.Bytes) {
+	if m.compared != nil {
+		m.compared.recorded[change]++
+	}
 }
 
 // block is the size of a request's block of the driver's.

@@ -56,6 +56,7 @@ const (
 	opRetry  // a request that the driver refused emptied it when it was recorded
 	opTry    // a request that failed when it was recorded
 	opDriver // the driver gave a segment at an address: the next request's
+	opGave   // the cache gave memory back to the driver
 )
 
 // lowest returns the peaks of the buffers whose whole life is known: what the program needed

@@ -18,7 +18,9 @@ func Run(r *snapshot.Record, cfg Config) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	return p.run(cfg)
+	result, err := p.run(cfg)
+	result.agreement = p.agreement()
+	return result, err
 }
 
 func (p *program) run(cfg Config) (Result, error) {
@@ -48,6 +50,31 @@ func (p *program) run(cfg Config) (Result, error) {
 	return result, nil
 }
 
+// agreement replays the recorded allocator without a limit of memory: requests fail and caches are emptied
+// where they were when it was recorded. It is nil if the history has no calls to compare with, or if the
+// recorded allocator cannot be replayed.
+func (p *program) agreement() *agreement {
+	cfg, err := Recorded(p.record)
+	if err != nil || cfg.Allocator == Driver {
+		return nil
+	}
+	m, err := newMachine(p, cfg)
+	if err != nil {
+		return nil
+	}
+	m.compareWithRecorded()
+	if oom, err := m.run(); oom != nil || err != nil {
+		return nil
+	}
+	m.compared.compare()
+	a := m.compared.agreement
+	a.PeakReserved, a.RecordedPeakReserved = m.dev.peak, p.recorded.PeakReserved
+	if a.RecordedCalls+a.RecordedAddresses == 0 {
+		return nil
+	}
+	return &a
+}
+
 // maxReplays bounds a search.
 const maxReplays = 20
 
@@ -67,7 +94,9 @@ func Smallest(r *snapshot.Record, cfg Config) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	return p.smallest(cfg)
+	result, err := p.smallest(cfg)
+	result.agreement = p.agreement()
+	return result, err
 }
 
 func (p *program) smallest(cfg Config) (Result, error) {

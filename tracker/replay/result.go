@@ -46,11 +46,12 @@ type Result struct {
 	OOM      *OOM   // nil if it fits
 	Recorded Levels // what the record says
 
-	device  string // of the record
-	ordinal int
-	replays int // that a search took; 0 without one
-	start   start
-	gap     *gap // nil if the history is whole
+	device    string // of the record
+	ordinal   int
+	replays   int // that a search took; 0 without one
+	start     start
+	gap       *gap       // nil if the history is whole
+	agreement *agreement // nil if there is nothing to compare with
 }
 
 // start is the state before the first event.
@@ -114,8 +115,9 @@ func (r Result) MarshalJSON() ([]byte, error) {
 		OOM      *OOM        `json:"oom,omitempty"`
 		Start    start       `json:"start"`
 		Recorded Levels      `json:"recorded"`
+		Agrees   *agreement  `json:"agreement"`
 		Gap      *gap        `json:"gap,omitempty"`
-	}{r.device, r.ordinal, r.Allocator, r.Memory, r.Events, r.Fits, r.Levels, smallest, r.replays, r.OOM, r.start, r.Recorded, r.gap})
+	}{r.device, r.ordinal, r.Allocator, r.Memory, r.Events, r.Fits, r.Levels, smallest, r.replays, r.OOM, r.start, r.Recorded, r.agreement, r.gap})
 }
 
 // String describes the result in a few lines.
@@ -156,8 +158,12 @@ func (r Result) verdict() string {
 	return fmt.Sprintf("%s: %d events, allocator %s, %s", fits, r.Events, r.Allocator, on)
 }
 
-// Notes say what to keep in mind of the result: that the history begins in the middle, or is torn.
+// Notes say what to keep in mind of the result: how far replays agree with the recording, that the history begins in
+// the middle, or is torn.
 func (r Result) Notes() (notes []string) {
+	if r.agreement != nil {
+		notes = append(notes, r.agreement.String())
+	}
 	if s := r.start; s.Buffers > 0 || s.Dropped > 0 {
 		notes = append(notes, fmt.Sprintf("the history begins with %d buffers live, %v, and %v reserved: %s",
 			s.Buffers, s.Requested, s.Reserved, map[string]string{

@@ -37,6 +37,7 @@ func (m *machine) begin() (*OOM, error) {
 	m.levels.peak()
 	m.levels.Retries = 0
 	m.dev.allocs, m.dev.frees = 0, 0
+	clear(m.dev.calls)
 	return nil, nil
 }
 

@@ -150,14 +150,27 @@ func replaySmallest(a *cli.App, path string, r *snapshot.Record, configs []repla
 		t.AppendRow([]any{x.Allocator, smallest, x.DriverAllocs + x.DriverFrees, x.Retries})
 	}
 	t.Render()
-	seen := make(map[string]bool)
+	printNotes(a, results)
+	return nil
+}
+
+// printNotes prints each note once, with the allocator if it is not one of all.
+func printNotes(a *cli.App, results []replay.Result) {
+	times := make(map[string]int)
 	for _, x := range results {
 		for _, note := range x.Notes() {
-			if !seen[note] {
-				fmt.Fprintf(a.Stdout, "%s: %s\n", x.Allocator, note)
-			}
-			seen[note] = true
+			times[note]++
 		}
 	}
-	return nil
+	for _, x := range results {
+		for _, note := range x.Notes() {
+			switch {
+			case times[note] == len(results):
+				fmt.Fprintf(a.Stdout, "note: %s\n", note)
+			case times[note] > 0:
+				fmt.Fprintf(a.Stdout, "%s: %s\n", x.Allocator, note)
+			}
+			delete(times, note)
+		}
+	}
 }
