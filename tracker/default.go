@@ -90,13 +90,13 @@ func SnapshotAll(trackers ...*MemTracker) snapshot.Devices {
 	return all
 }
 
-// RecordAll returns the Record of the first tracker, with those of the others as its Others; of all open
-// trackers of the process if none are given, and nil if there are none. Its dump, and the formats that know
-// several devices, tell of all of them.
-func RecordAll(trackers ...*MemTracker) *snapshot.Record {
-	var all []*snapshot.Record
+// DumpAll returns the Dump of the first tracker, with those of the others as its Others; of all open
+// trackers of the process if none are given, and nil if there are none. The formats that know
+// several devices tell of all of them.
+func DumpAll(trackers ...*MemTracker) *snapshot.Dump {
+	var all []*snapshot.Dump
 	for _, t := range orOpen(trackers) {
-		all = append(all, t.Record())
+		all = append(all, t.Dump())
 	}
 	if len(all) == 0 {
 		return nil

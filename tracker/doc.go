@@ -66,7 +66,7 @@
 // AllocOn allocates for work on a stream. Where work on other streams uses the buffer too, call
 // Buffer.RecordStream or FreeOn: then its memory is not reused before that work is done.
 // Config.FindLateWrites finds programs that forget it. Each device has a tracker: SnapshotAll prints all of
-// them, RecordAll records them, and Copy copies between them.
+// them, DumpAll has all that is known of them, and Copy copies between them.
 //
 // # Concurrency
 //

@@ -2,7 +2,6 @@ package tracker
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"runtime/debug"
@@ -12,17 +11,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Record returns everything that the tracker knows: a Snapshot, the History up to it, the
-// latest Marks, and the Profile of ended sections. It does not wait for the device. The
-// packages below tracker/export write it.
-func (t *MemTracker) Record() *snapshot.Record {
-	r := &snapshot.Record{Snapshot: t.Snapshot(), History: t.History(), Marks: t.Marks(), Profile: t.profile()}
-	t.describeIn(r)
-	return r
+// Dump returns everything that the tracker knows: a Snapshot, the History up to it, the
+// latest Marks, and the Profile of ended sections. It does not wait for the device. Its WriteJSON
+// writes it as snapshot.ReadDump reads it, and the packages below tracker/export write other formats.
+func (t *MemTracker) Dump() *snapshot.Dump {
+	return t.dumpWithin(math.MaxInt64)
 }
 
 // describeIn adds what is known besides the ledger.
-func (t *MemTracker) describeIn(r *snapshot.Record) {
+func (t *MemTracker) describeIn(r *snapshot.Dump) {
 	r.Time, r.PID = r.Snapshot.Time, os.Getpid()
 	r.Build, _ = debug.ReadBuildInfo()
 	for _, other := range append([]*MemTracker{t}, t.others()...) {
@@ -31,24 +28,23 @@ func (t *MemTracker) describeIn(r *snapshot.Record) {
 	}
 }
 
-// Dump writes everything that the tracker knows, its Record, as one JSON object.
-// snapshot.ReadDump reads it. The reason is kept in the dump. The error is the writer's, or
-// alloc.ErrClosed after Close.
-func (t *MemTracker) Dump(w io.Writer, reason string) error {
-	d, err := t.newDump(reason, math.MaxInt64)
-	if err != nil {
-		return err
+// newDump returns a dump for a file, which may be as large as a file's limit. A tracker that is closed
+// has none: it has forgotten what is live.
+func (t *MemTracker) newDump(reason string) (d *snapshot.Dump, err error) {
+	if !t.closed.Load() {
+		d = t.dumpWithin(t.dumps.maxBytes)
+		d.Reason = reason
 	}
-	return d.WriteJSON(w)
-}
-
-// newDump returns a dump that may be as large as the limit; what certainly does not
-// fit is not even copied.
-func (t *MemTracker) newDump(reason string, limit alloc.Bytes) (*snapshot.Record, error) {
 	if t.closed.Load() {
 		return nil, fmt.Errorf("write dump: tracker: %w", alloc.ErrClosed)
 	}
-	d := &snapshot.Record{Reason: reason}
+	return d, nil
+}
+
+// dumpWithin returns a dump that may be as large as the limit; what certainly does not
+// fit is not even copied.
+func (t *MemTracker) dumpWithin(limit alloc.Bytes) *snapshot.Dump {
+	d := &snapshot.Dump{}
 	if t.levels().Live.Count > int64(limit/shrink.MinAllocation) {
 		d.Snapshot = t.LightSnapshot()
 		shrink.Light(&d.LeftOut, d.Snapshot)
@@ -57,11 +53,8 @@ func (t *MemTracker) newDump(reason string, limit alloc.Bytes) (*snapshot.Record
 	}
 	// The history comes after the snapshot: it must reach up to it, and what is later is left out.
 	d.History, d.Marks, d.Profile = t.History(), t.Marks(), t.profile()
-	if t.closed.Load() {
-		return nil, fmt.Errorf("write dump: tracker: %w", alloc.ErrClosed)
-	}
 	t.describeIn(d)
-	return d, nil
+	return d
 }
 
 // DumpFile writes a Dump to a new file in the directory, which is created if it is missing,
@@ -79,7 +72,7 @@ func (t *MemTracker) newDump(reason string, limit alloc.Bytes) (*snapshot.Record
 // The error says that the tracker is closed (alloc.ErrClosed) or that the file cannot be
 // written; no file is left then.
 func (t *MemTracker) DumpFile(dir, reason string) (path string, err error) {
-	d, err := t.newDump(reason, t.dumps.maxBytes)
+	d, err := t.newDump(reason)
 	if err != nil {
 		return "", err
 	}

@@ -39,11 +39,13 @@ func busy(t *testing.T, cfg tracker.Config) *tracker.MemTracker {
 
 func dumped(t *testing.T, tr *tracker.MemTracker) []byte {
 	var b bytes.Buffer
-	require.NoError(t, tr.Dump(&b, "to see"))
+	d := tr.Dump()
+	d.Reason = "to see"
+	require.NoError(t, d.WriteJSON(&b))
 	return b.Bytes()
 }
 
-func readDump(t *testing.T, path string) *snapshot.Record {
+func readDump(t *testing.T, path string) *snapshot.Dump {
 	t.Helper()
 	f, err := os.Open(path)
 	require.NoError(t, err)
@@ -414,7 +416,7 @@ func TestDumpWhereNoneCanBe(t *testing.T) {
 	require.Error(t, oom.DumpErr)
 	assert.Contains(t, err.Error(), "\n\tno dump: ")
 
-	assert.ErrorContains(t, tr.Dump(&brokenWriter{n: 100}, ""), "write dump: ")
+	assert.ErrorContains(t, tr.Dump().WriteJSON(&brokenWriter{n: 100}), "write dump: ")
 }
 
 // TestDumpOfMoreThanEightEiB: a line that allocated more in all than 64 bits count can be read again.
@@ -430,7 +432,7 @@ func TestDumpOfMoreThanEightEiB(t *testing.T) {
 		require.NoError(t, err)
 	}
 	var dump, text bytes.Buffer
-	require.NoError(t, tr.Dump(&dump, ""))
+	require.NoError(t, tr.Dump().WriteJSON(&dump))
 	_, err := snapshot.ReadDump(&dump)
 	require.NoError(t, err)
 	require.NoError(t, tr.Snapshot().WriteJSON(&text))

@@ -27,7 +27,7 @@ type dumping struct {
 }
 
 // save writes the dump to a new file, when no other is being written.
-func (d *dumping) save(dir string, dump *snapshot.Record) (path string, err error) {
+func (d *dumping) save(dir string, dump *snapshot.Dump) (path string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return dumps.Write(dir, dump, d.max, d.maxBytes)

@@ -53,7 +53,7 @@ func (t *MemTracker) DumpOnSignal(dir string, signals ...os.Signal) (stop func()
 // logger's code is not ours and may end it.
 func (t *MemTracker) dumpFor(s os.Signal, dir string, done chan struct{}) {
 	var path string
-	d, err := t.newDump(s.String(), t.dumps.maxBytes)
+	d, err := t.newDump(s.String())
 	t.dumps.mu.Lock()
 	_, wanted := t.dumps.signals[done]
 	if wanted && err == nil {

@@ -31,7 +31,7 @@ func (t *MemTracker) Growth() []leaks.Growth { return leaks.Growing(t.Snapshot()
 
 // Explain says why the tracker's cache holds more memory than the program requested, and what
 // keeps that memory from being used or given back. It costs as much as a Snapshot. Package
-// tracker/replay computes from a Record what other settings would have saved.
+// tracker/replay computes from a Dump what other settings would have saved.
 func (t *MemTracker) Explain() *explain.Explanation { return explain.Snapshot(t.Snapshot()) }
 
 // maxCheap is how many buffers, call sites and blocks a failed allocation looks through to

@@ -111,7 +111,7 @@ func TestDumpHasTheMarks(t *testing.T) {
 	require.NoError(t, err)
 	m := tr.Track()
 	var b bytes.Buffer
-	require.NoError(t, tr.Dump(&b, ""))
+	require.NoError(t, tr.Dump().WriteJSON(&b))
 	d, err := snapshot.ReadDump(&b)
 	require.NoError(t, err)
 	require.Len(t, d.Marks, 1)

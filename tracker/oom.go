@@ -112,7 +112,7 @@ func (t *MemTracker) dumpOutOfMemory(e *OutOfMemoryError) (string, error) {
 	if t.failing.dumps.Add(1) > int64(t.dumps.max) {
 		return "", fmt.Errorf("%d were written already: see Config.MaxDumps", t.dumps.max)
 	}
-	d, err := t.newDump(e.Error(), t.dumps.maxBytes)
+	d, err := t.newDump(e.Error())
 	if err != nil {
 		return "", err
 	}

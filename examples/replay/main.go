@@ -55,7 +55,7 @@ func run(out io.Writer, dump string, pages int) (err error) {
 		}
 	}
 	for _, allocator := range replay.Allocators() {
-		result, err := replay.Smallest(tr.Record(), replay.Config{Allocator: allocator})
+		result, err := replay.Smallest(tr.Dump(), replay.Config{Allocator: allocator})
 		if err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func save(tr *tracker.MemTracker, path string) error {
 	if err != nil {
 		return err
 	}
-	return cmp.Or(tr.Dump(f, "the end of the run"), f.Close())
+	return cmp.Or(tr.Dump().WriteJSON(f), f.Close())
 }
 
 // server has eight requests at a time.

@@ -22,10 +22,10 @@ func TestRun(t *testing.T) {
 
 	f, err := files.Open(path)
 	require.NoError(t, err)
-	result, err := replay.Run(f.Record, replay.Config{Memory: 182 * alloc.MiB})
+	result, err := replay.Run(f.Dump, replay.Config{Memory: 182 * alloc.MiB})
 	require.NoError(t, err)
 	assert.True(t, result.Fits, result)
-	result, err = replay.Run(f.Record, replay.Config{Memory: 160 * alloc.MiB})
+	result, err = replay.Run(f.Dump, replay.Config{Memory: 160 * alloc.MiB})
 	require.NoError(t, err)
 	assert.False(t, result.Fits, result)
 }

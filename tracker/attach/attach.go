@@ -147,12 +147,12 @@ func (w *Watcher) String() string { return fmt.Sprintf("watcher, sources: %d", l
 // means that they are: every call of the driver's functions was seen, in its order.
 func (w *Watcher) Doubts() (all []string) { return w.sentences() }
 
-// Record returns all that is known: of the first of Sources, and of the others in its
+// Dump returns all that is known: of the first of Sources, and of the others in its
 // Others. It is nil if nothing called the driver. Its Reason says what of Doubts there is.
-func (w *Watcher) Record() *snapshot.Record {
-	var first *snapshot.Record
+func (w *Watcher) Dump() *snapshot.Dump {
+	var first *snapshot.Dump
 	for _, s := range w.Sources() {
-		r := s.Record()
+		r := s.Dump()
 		if first == nil {
 			first = r
 			continue

@@ -11,7 +11,7 @@
 //	}
 //
 // A Source has the methods of a *tracker.MemTracker that read: Snapshot, History, Track, Marks
-// and Record. So the export packages write it, and prom.NewCollector serves its
+// and Dump. So the export packages write it, and prom.NewCollector serves its
 // metrics.
 //
 // # How it works

@@ -341,7 +341,7 @@ func TestRandomCalls(t *testing.T) {
 		require.Equal(t, source.Snapshot().Sub(nil).String(), sum.String())
 
 		var text bytes.Buffer
-		require.NoError(t, s.w.Record().WriteJSON(&text))
+		require.NoError(t, s.w.Dump().WriteJSON(&text))
 		read, err := snapshot.ReadDump(&text)
 		require.NoError(t, err)
 		require.Equal(t, source.Snapshot().Live, read.Snapshot.Live)

@@ -82,7 +82,7 @@ func TestPreloadedChildren(t *testing.T) {
 	require.NoError(t, c.Process.Kill())
 	c.Wait()
 	require.Eventually(t, sources[0].hasEnded, time.Minute, time.Millisecond)
-	assert.Len(t, w.Record().Others, 1)
+	assert.Len(t, w.Dump().Others, 1)
 }
 
 // TestAPreloadedProcessThatIsKilled leaves its ledger as it was.

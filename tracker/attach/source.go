@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"runtime/debug"
 	"slices"
@@ -234,20 +233,14 @@ func (s *Source) markAfter(seq int) (*snapshot.Mark, <-chan struct{}, error) {
 	return nil, s.marked, nil
 }
 
-// Record returns all that is known, of one instant: what the export packages write. Its
+// Dump returns all that is known, of one instant: what the export packages write. Its
 // Reason says what of the watcher's Doubts there is.
-func (s *Source) Record() *snapshot.Record { return s.record("attach") }
-
-// Dump writes the Record as JSON: snapshot.ReadDump reads it. The reason stands before that of
-// the Record. The error is the writer's.
-func (s *Source) Dump(w io.Writer, reason string) error { return s.record(reason).WriteJSON(w) }
-
-func (s *Source) record(reason string) *snapshot.Record {
-	reason = strings.Join(append([]string{reason}, s.sentences()...), "; ")
+func (s *Source) Dump() *snapshot.Dump {
+	reason := strings.Join(append([]string{"attach"}, s.sentences()...), "; ")
 	used, total := s.driver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &snapshot.Record{
+	return &snapshot.Dump{
 		Time: s.now(), Reason: reason, PID: s.origin.PID, Build: &debug.BuildInfo{Path: s.origin.Program},
 		Snapshot: s.snapshot(true, s.levels(used, total)), History: s.history(), Marks: slices.Clone(s.recent),
 	}

@@ -61,8 +61,8 @@ func TestADumpTellsDoubts(t *testing.T) {
 	s.give("cuMemAlloc_v2", 0x100, 10)
 	s.w.doubt(time.Second, "the reason for it")
 	var text bytes.Buffer
-	require.NoError(t, s.w.Sources()[0].Dump(&text, "asked for"))
+	require.NoError(t, s.w.Sources()[0].Dump().WriteJSON(&text))
 	record, err := snapshot.ReadDump(&text)
 	require.NoError(t, err)
-	assert.Regexp(t, `^asked for; from .* the reason for it$`, record.Reason)
+	assert.Regexp(t, `^attach; from .* the reason for it$`, record.Reason)
 }

@@ -63,7 +63,7 @@ func TestAProcessThatIsKilled(t *testing.T) {
 	assert.Equal(t, before, s.Snapshot().Live)
 	assert.EqualValues(t, 6, before.Count)
 	var page bytes.Buffer
-	require.NoError(t, html.Write(&page, w.Record()))
+	require.NoError(t, html.Write(&page, w.Dump()))
 	assert.Contains(t, page.String(), "load_weights")
 }
 
@@ -81,7 +81,7 @@ func TestChildren(t *testing.T) {
 	assert.Equal(t, "client", sources[0].Origin().Program)
 	assert.Len(t, sources[1].addresses(), 2)
 	assert.Equal(t, 7, c.end(t), "the exit code is the program's own")
-	assert.Len(t, w.Record().Others, 1)
+	assert.Len(t, w.Dump().Others, 1)
 	assert.Empty(t, w.Doubts())
 }
 
@@ -93,7 +93,7 @@ func TestOthersAreNotWatched(t *testing.T) {
 	checked(t, other, c)
 	w.Sync()
 	assert.Empty(t, w.Sources())
-	assert.Nil(t, w.Record())
+	assert.Nil(t, w.Dump())
 }
 
 // TestLostEvents are counted and said.
@@ -116,7 +116,7 @@ func TestLostEvents(t *testing.T) {
 	assert.Positive(t, lost.events)
 	assert.True(t, lost.since.After(begun) && lost.since.Before(time.Now()), "%v", lost)
 	assert.Contains(t, w.Doubts()[0], "events were lost")
-	assert.Contains(t, w.Record().Reason, "events were lost")
+	assert.Contains(t, w.Dump().Reason, "events were lost")
 }
 
 // TestManyThreads is a burst: every event is there, or is said to be lost.

@@ -63,10 +63,10 @@ func (p program) run(buffers, events int) {
 
 const million = 1_000_000
 
-var large = sync.OnceValue(func() *snapshot.Record {
+var large = sync.OnceValue(func() *snapshot.Dump {
 	p := newProgram(new(testing.B), million)
 	p.run(million, million)
-	return p.tr.Record()
+	return p.tr.Dump()
 })
 
 // counter counts what is written.
@@ -79,14 +79,14 @@ func (c *counter) Write(b []byte) (int, error) {
 
 var exporters = []struct {
 	name  string
-	write func(io.Writer, *snapshot.Record) error
+	write func(io.Writer, *snapshot.Dump) error
 }{
 	{"pprof", pprof.Write},
 	{"torch", torch.Write},
 	{"trace", trace.Write},
 	{"html", html.Write},
-	{"snapshot", func(w io.Writer, r *snapshot.Record) error { return r.Snapshot.WriteJSON(w) }},
-	{"dump", func(w io.Writer, r *snapshot.Record) error { return r.WriteJSON(w) }},
+	{"snapshot", func(w io.Writer, r *snapshot.Dump) error { return r.Snapshot.WriteJSON(w) }},
+	{"dump", func(w io.Writer, r *snapshot.Dump) error { return r.WriteJSON(w) }},
 }
 
 // BenchmarkExport writes a million live buffers and a million events.
@@ -134,7 +134,7 @@ func TestExportersStream(t *testing.T) {
 	p := newProgram(t, events)
 	defer p.tr.Close()
 	p.run(buffers, events)
-	r := p.tr.Record()
+	r := p.tr.Dump()
 	for _, e := range exporters {
 		t.Run(e.name, func(t *testing.T) {
 			var w watcher

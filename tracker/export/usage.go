@@ -85,23 +85,23 @@ func FromSnapshot(s *snapshot.Snapshot) *Usage {
 	return u
 }
 
-// FromRecord returns the memory of all devices of a record by call stack, with a
+// FromDump returns the memory of all devices of a dump by call stack, with a
 // row for the call stacks that a dump has left out.
-func FromRecord(r *snapshot.Record) *Usage {
+func FromDump(r *snapshot.Dump) *Usage {
 	u := FromSnapshot(r.Snapshot)
 	if rest := r.LeftOut.Unsited; rest != (snapshot.Totals{}) {
 		u.Rows = append(u.Rows, Row{Device: u.Device, Live: rest.Live, Peak: rest.Peak, Total: rest.Total})
 	}
 	for _, other := range r.Others {
 		u.Device = ""
-		its := FromRecord(other)
+		its := FromDump(other)
 		u.Rows, u.Host = append(u.Rows, its.Rows...), append(u.Host, its.Host...)
 	}
 	return u
 }
 
-// ErrNoSnapshot is the error of writing a record without a snapshot.
-var ErrNoSnapshot = errors.New("the record has no snapshot")
+// ErrNoSnapshot is the error of writing a dump without a snapshot.
+var ErrNoSnapshot = errors.New("the dump has no snapshot")
 
 // Device names the snapshot's device: "Simulated GPU [0]".
 func Device(s *snapshot.Snapshot) string { return s.Device + " [" + strconv.Itoa(s.Ordinal) + "]" }

@@ -33,7 +33,7 @@ func TestFromSnapshotAddsUp(t *testing.T) {
 
 func TestTheOriginIsTheTrackers(t *testing.T) {
 	origin := snapshot.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}
-	r := exporttest.New(t, tracker.Config{Origin: origin}).Record()
+	r := exporttest.New(t, tracker.Config{Origin: origin}).Dump()
 	assert.Equal(t, origin, r.Snapshot.Origin)
 	assert.Equal(t, origin, export.FromSnapshot(r.Snapshot).Origin)
 }

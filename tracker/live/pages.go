@@ -2,6 +2,7 @@ package live
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -77,7 +78,7 @@ func (h *handler) profile(w http.ResponseWriter, r *http.Request) {
 		}))
 	default:
 		h.send(w, r, profiles.named("gpumem.pb.gz"), h.within(h.light, r, func(w io.Writer) error {
-			return pprof.Write(w, &snapshot.Record{Snapshot: take()})
+			return pprof.Write(w, &snapshot.Dump{Snapshot: take()})
 		}))
 	}
 }
@@ -137,22 +138,30 @@ func (h *handler) whole(w http.ResponseWriter, r *http.Request, f file, write fu
 	}
 }
 
+// dump answers with the dump as JSON. That of a tracker which is closed would say that its buffers are freed.
 func (h *handler) dump(w http.ResponseWriter, r *http.Request) {
-	h.whole(w, r, jsonFile.named("gpumem.dump.json"), func(w io.Writer) error { return h.source.Dump(w, "asked for over HTTP") })
+	h.whole(w, r, jsonFile.named("gpumem.dump.json"), func(w io.Writer) error {
+		d := h.source.Dump()
+		if h.inside && h.ended() {
+			return fmt.Errorf("write dump: tracker: %w", alloc.ErrClosed)
+		}
+		d.Reason = cmp.Or(d.Reason, "asked for over HTTP")
+		return d.WriteJSON(w)
+	})
 }
 
 func (h *handler) trace(w http.ResponseWriter, r *http.Request) {
-	h.whole(w, r, jsonFile.named("gpumem.trace.json"), func(w io.Writer) error { return trace.Write(w, h.source.Record()) })
+	h.whole(w, r, jsonFile.named("gpumem.trace.json"), func(w io.Writer) error { return trace.Write(w, h.source.Dump()) })
 }
 
 func (h *handler) pickle(w http.ResponseWriter, r *http.Request) {
 	f := file{contentType: "application/octet-stream", name: "gpumem.pickle"}
-	h.whole(w, r, f, func(w io.Writer) error { return torch.Write(w, h.source.Record()) })
+	h.whole(w, r, f, func(w io.Writer) error { return torch.Write(w, h.source.Dump()) })
 }
 
 func (h *handler) report(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", html.Policy()+"; frame-ancestors 'none'")
-	h.whole(w, r, htmlFile, func(w io.Writer) error { return html.Write(w, h.source.Record()) })
+	h.whole(w, r, htmlFile, func(w io.Writer) error { return html.Write(w, h.source.Dump()) })
 }
 
 // leaksNow is what /leaks answers.
@@ -233,7 +242,7 @@ func (h *handler) levels(w http.ResponseWriter, r *http.Request) {
 // timeline answers with the levels of the past that the tracker has kept.
 func (h *handler) timeline(w http.ResponseWriter, r *http.Request) {
 	h.whole(w, r, jsonFile, func(w io.Writer) error {
-		record := &snapshot.Record{Snapshot: h.source.LightSnapshot(), History: h.source.History(), Marks: h.source.Marks()}
-		return json.NewEncoder(w).Encode(timeline.New(record))
+		dump := &snapshot.Dump{Snapshot: h.source.LightSnapshot(), History: h.source.History(), Marks: h.source.Marks()}
+		return json.NewEncoder(w).Encode(timeline.New(dump))
 	})
 }

@@ -35,7 +35,7 @@ var readers = []struct {
 }{
 	{"none", func(*testing.B, *tracker.MemTracker) { spin(10 * time.Millisecond) }},
 	{"snapshot", func(_ *testing.B, tr *tracker.MemTracker) { tr.Snapshot() }},
-	{"dump", func(b *testing.B, tr *tracker.MemTracker) { check(b, tr.Dump(io.Discard, "benchmark")) }},
+	{"dump", func(b *testing.B, tr *tracker.MemTracker) { check(b, tr.Dump().WriteJSON(io.Discard)) }},
 	{"leaks", func(_ *testing.B, tr *tracker.MemTracker) { tr.Leaks() }},
 	{"pprof", exported(pprof.Write)},
 	{"torch", exported(torch.Write)},
@@ -52,8 +52,8 @@ var readers = []struct {
 	}},
 }
 
-func exported(write func(io.Writer, *snapshot.Record) error) func(*testing.B, *tracker.MemTracker) {
-	return func(b *testing.B, tr *tracker.MemTracker) { check(b, write(io.Discard, tr.Record())) }
+func exported(write func(io.Writer, *snapshot.Dump) error) func(*testing.B, *tracker.MemTracker) {
+	return func(b *testing.B, tr *tracker.MemTracker) { check(b, write(io.Discard, tr.Dump())) }
 }
 
 func scrape(b *testing.B, tr *tracker.MemTracker) {

@@ -3,7 +3,6 @@ package live
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"time"
 
@@ -57,9 +56,7 @@ type Source interface {
 	// WaitMark returns the oldest mark kept whose Seq is above after, and waits for one if
 	// there is none. The error is the context's, or alloc.ErrClosed when there will be no more.
 	WaitMark(ctx context.Context, after int) (*snapshot.Mark, error)
-	Record() *snapshot.Record
-	// Dump writes the Record as JSON, and in it the reason.
-	Dump(w io.Writer, reason string) error
+	Dump() *snapshot.Dump
 }
 
 // inside reports whether a source shows the memory of this program.

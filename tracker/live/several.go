@@ -137,12 +137,12 @@ func (s *several) index(w http.ResponseWriter, r *http.Request) {
 	}))
 }
 
-// dump writes one record, as a file of several devices has them.
+// dump writes one dump, as a file of several devices has them.
 func (s *several) dump(w http.ResponseWriter, r *http.Request) {
 	s.whole(w, r, jsonFile.named("gpumem.dump.json"), func(w io.Writer) error {
-		var first *snapshot.Record
+		var first *snapshot.Dump
 		for _, source := range s.list() {
-			if its := source.Record(); first == nil {
+			if its := source.Dump(); first == nil {
 				first = its
 			} else {
 				first.Others = append(first.Others, its)

@@ -60,9 +60,9 @@ func TestSeveralSources(t *testing.T) {
 	all := get(t, h, "metrics?top=3").Body.String()
 	assert.Contains(t, all, `gpumem_live_bytes{device="Simulated GPU",kind="Parameter",ordinal="0",pid="7",program="a<b>"} 0`)
 	assert.Equal(t, 2, strings.Count(all, "\ngpumem_peak_live_bytes{"))
-	record, err := snapshot.ReadDump(get(t, h, "dump").Body)
+	dump, err := snapshot.ReadDump(get(t, h, "dump").Body)
 	require.NoError(t, err)
-	assert.Len(t, record.Others, 1)
+	assert.Len(t, dump.Others, 1)
 
 	delete(sources, "8-gpu0")
 	assert.Equal(t, http.StatusFound, get(t, h, "").Code)

@@ -20,7 +20,7 @@ func TestAgreement(t *testing.T) {
 	for range 3 {
 		p.alloc(33 * alloc.MiB)
 	}
-	r := p.record(0)
+	r := p.dump(0)
 	result, err := replay.Run(r, replay.Config{Allocator: replay.Driver, Memory: 50 * alloc.MiB})
 	require.NoError(t, err)
 	const whole = "with the recorded settings, a replay makes 3 of 3 driver calls and has 3 of 3 addresses as recorded"
@@ -37,7 +37,7 @@ func TestAgreement(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(encoded), `"agreement":{"driver_calls":0,"recorded_driver_calls":3,"other_driver_calls":3,"addresses":0,"recorded_addresses":3,"peak_reserved_bytes":150994944,"recorded_peak_reserved_bytes":106954752}`)
 
-	none, err := replay.Explain(&snapshot.Record{Snapshot: r.Snapshot}, false)
+	none, err := replay.Explain(&snapshot.Dump{Snapshot: r.Snapshot}, false)
 	require.NoError(t, err)
 	encoded, err = json.Marshal(none)
 	require.NoError(t, err)

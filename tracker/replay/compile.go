@@ -11,10 +11,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
 )
 
-// compile turns a record into a program. The events that it has are those up to the snapshot.
-func compile(r *snapshot.Record) (*program, error) {
+// compile turns a dump into a program. The events that it has are those up to the snapshot.
+func compile(r *snapshot.Dump) (*program, error) {
 	if r == nil || r.Snapshot == nil {
-		return nil, fmt.Errorf("replay: no record")
+		return nil, fmt.Errorf("replay: no dump")
 	}
 	start, err := rewind.At(r, r.First())
 	if err != nil {
@@ -24,7 +24,7 @@ func compile(r *snapshot.Record) (*program, error) {
 		return nil, fmt.Errorf("replay: %w", snapshot.ErrNoHistory)
 	}
 	c := &compiler{
-		program: &program{record: r, start: start},
+		program: &program{dump: r, start: start},
 		tells:   r.Snapshot.Cache != nil,
 		open:    make(map[alloc.Ptr]int32),
 		frees:   make(map[alloc.Ptr]int),
@@ -119,7 +119,7 @@ func (c *compiler) add(b buffer) int32 {
 }
 
 func (c *compiler) event(e *snapshot.Event) {
-	c.seq = uint32(e.Seq - c.record.First())
+	c.seq = uint32(e.Seq - c.dump.First())
 	c.events++
 	if e.Memory.OnHost() { // it takes none of the device's
 		return
@@ -221,7 +221,7 @@ func (c *compiler) freeFailed(e *snapshot.Event) {
 // torn marks a buffer whose allocation or free is missing, and counts it once.
 func (c *compiler) torn(i int32, p alloc.Ptr) {
 	if c.gap == nil {
-		c.gap = &gap{Event: c.record.First() + uint64(c.seq), Reason: fmt.Sprintf("the buffer at %v", p)}
+		c.gap = &gap{Event: c.dump.First() + uint64(c.seq), Reason: fmt.Sprintf("the buffer at %v", p)}
 	}
 	if !c.buffers[i].torn {
 		c.gap.Buffers++
@@ -248,12 +248,12 @@ func (c *compiler) end() {
 // kept returns the addresses at which the snapshot has a buffer or a block in use.
 func (c *compiler) kept() map[alloc.Ptr]bool {
 	kept := make(map[alloc.Ptr]bool, len(c.open))
-	for a := range c.record.Snapshot.Allocations() {
+	for a := range c.dump.Snapshot.Allocations() {
 		if !a.Memory.OnHost() {
 			kept[a.Ptr] = true
 		}
 	}
-	for _, s := range c.record.Snapshot.Segments {
+	for _, s := range c.dump.Snapshot.Segments {
 		for _, b := range s.Blocks {
 			if b.State != alloc.Inactive {
 				kept[b.Ptr] = true
@@ -265,7 +265,7 @@ func (c *compiler) kept() map[alloc.Ptr]bool {
 
 // addUnseen adds the snapshot's buffers whose allocation is missing. They may have been there from the beginning.
 func (c *compiler) addUnseen() {
-	for a := range c.record.Snapshot.Allocations() {
+	for a := range c.dump.Snapshot.Allocations() {
 		if _, ok := c.open[a.Ptr]; ok || a.Memory.OnHost() {
 			continue
 		}
@@ -277,7 +277,7 @@ func (c *compiler) addUnseen() {
 
 // leavePending has the frees of blocks that are pending in the snapshot leave their memory so.
 func (c *compiler) leavePending() {
-	for _, s := range c.record.Snapshot.Segments {
+	for _, s := range c.dump.Snapshot.Segments {
 		for _, b := range s.Blocks {
 			if _, live := c.open[b.Ptr]; b.State == alloc.Pending && !live {
 				c.givesBack(b.Ptr)
@@ -299,14 +299,14 @@ func (c *compiler) markUnfreed(kept map[alloc.Ptr]bool) {
 
 // countMissing counts the events between the last one of the history and the snapshot.
 func (c *compiler) countMissing() {
-	n := uint64(c.events) + c.record.First()
-	if n >= c.record.Snapshot.Events {
+	n := uint64(c.events) + c.dump.First()
+	if n >= c.dump.Snapshot.Events {
 		return
 	}
 	if c.gap == nil {
 		c.gap = &gap{Event: n, Reason: "the latest events"}
 	}
-	c.gap.Events = int64(c.record.Snapshot.Events - n)
+	c.gap.Events = int64(c.dump.Snapshot.Events - n)
 }
 
 // correctRecorded mends the recorded levels where the events do not tell them. Without a cache nothing but the

@@ -3,12 +3,12 @@
 // out of memory.
 //
 //	f, err := files.Open("yesterday.dump.json")
-//	result, err := replay.Run(f.Record, replay.Config{Memory: 24 * alloc.GiB})
+//	result, err := replay.Run(f.Dump, replay.Config{Memory: 24 * alloc.GiB})
 //	if !result.Fits {
 //		fmt.Println(result.OOM)
 //	}
 //
-// A history is part of a [snapshot.Record], from a tracker's dump or from a memory snapshot
+// A history is part of a [snapshot.Dump], from a tracker's dump or from a memory snapshot
 // of PyTorch. The replay makes the program's requests, frees and emptied caches in their order.
 // It does not repeat what the recorded allocator did: the replay's allocator decides again.
 //

@@ -22,14 +22,14 @@ func ExampleRun() {
 	}
 
 	for _, memory := range []alloc.Bytes{250 * alloc.MiB, 150 * alloc.MiB} {
-		result, err := replay.Run(tr.Record(), replay.Config{Memory: memory})
+		result, err := replay.Run(tr.Dump(), replay.Config{Memory: memory})
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
 		fmt.Println(memory, "fits:", result.Fits)
 	}
-	smallest, err := replay.Smallest(tr.Record(), replay.Config{})
+	smallest, err := replay.Smallest(tr.Dump(), replay.Config{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -37,10 +37,10 @@ type saving struct {
 	Saved        alloc.Bytes `json:"saved_bytes"` // negative if it would have cost more
 }
 
-// Explain explains a record's snapshot or, if peak is set, the moment of most allocated bytes in its
+// Explain explains a dump's snapshot or, if peak is set, the moment of most allocated bytes in its
 // history. It takes up to nine replays. Without a history that can be replayed there are no savings, and
 // the explanation says why. The errors are those of rewind.AtPeak.
-func Explain(r *snapshot.Record, peak bool) (*Explanation, error) {
+func Explain(r *snapshot.Dump, peak bool) (*Explanation, error) {
 	s := r.Snapshot
 	if peak {
 		var err error
@@ -74,7 +74,7 @@ var tried = []string{
 }
 
 func (p *program) settings() ([]saving, error) {
-	cfg, err := Recorded(p.record)
+	cfg, err := Recorded(p.dump)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func sortSavings(s []saving) {
 // the end had come first.
 func (p *program) earlier(lines []explain.Line) ([]saving, error) {
 	const most = 3
-	cfg, err := Recorded(p.record)
+	cfg, err := Recorded(p.dump)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (p *program) moved(site mem.Frame) (*program, mem.Tally) {
 	var first, rest []op
 	var buffers mem.Tally
 	for _, o := range p.ops {
-		if o.do == opAlloc && !p.buffers[o.buffer].freed && p.record.History.Tables.Site(p.record.First()+uint64(o.event)) == site {
+		if o.do == opAlloc && !p.buffers[o.buffer].freed && p.dump.History.Tables.Site(p.dump.First()+uint64(o.event)) == site {
 			first = append(first, o)
 			buffers = buffers.Add(mem.Tally{Count: 1, Bytes: p.buffers[o.buffer].requested})
 			continue

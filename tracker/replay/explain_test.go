@@ -74,7 +74,7 @@ func TestExplainText(t *testing.T) {
 	p.alloc(40 * alloc.MiB)
 	p.free(0)
 	p.alloc(5 * alloc.MiB)
-	r := p.record(0)
+	r := p.dump(0)
 	x, err := replay.Explain(r, false)
 	require.NoError(t, err)
 	text := x.String()
@@ -91,7 +91,7 @@ func TestExplainText(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 40*alloc.MiB, peak.Requested)
 
-	none, err := replay.Explain(&snapshot.Record{Snapshot: r.Snapshot}, false)
+	none, err := replay.Explain(&snapshot.Dump{Snapshot: r.Snapshot}, false)
 	require.NoError(t, err)
 	assert.Equal(t, "the file has no events", none.NoReplay())
 	assert.Equal(t, x.Stuck, none.Stuck)

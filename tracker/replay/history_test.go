@@ -123,14 +123,14 @@ func (p *program) size() alloc.Bytes {
 	return alloc.Bytes(p.random.IntN(limits[p.random.IntN(len(limits))]))
 }
 
-// record returns the history from event first on.
-func (p *program) record(first int) *snapshot.Record {
+// dump returns the history from event first on.
+func (p *program) dump(first int) *snapshot.Dump {
 	streams := make([]alloc.Stream, len(p.caches))
 	for i := range streams {
 		streams[i] = alloc.Stream(i)
 	}
 	h := tables.HistoryTables{First: uint64(first), Events: p.events[first:], Stacks: p.stacks, Sections: []string{""}, Streams: streams}
-	return &snapshot.Record{Snapshot: p.snapshot(len(p.events)), History: &snapshot.History{Tables: h}}
+	return &snapshot.Dump{Snapshot: p.snapshot(len(p.events)), History: &snapshot.History{Tables: h}}
 }
 
 // snapshot returns the state now, when so many events have happened.

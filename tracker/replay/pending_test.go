@@ -22,7 +22,7 @@ func TestPendingBlocks(t *testing.T) {
 	for name, events := range map[string]int{"whole history": 0, "torn history": 6, "only pending": 3} {
 		t.Run(name, func(t *testing.T) {
 			tr, _ := exporttest.Streams(t, tracker.Config{MaxEvents: events})
-			r := tr.Record()
+			r := tr.Dump()
 			cfg, err := replay.Recorded(r)
 			require.NoError(t, err)
 			got, err := replay.Run(r, cfg)
@@ -49,7 +49,7 @@ func TestPendingBlocksWhenMemoryIsShort(t *testing.T) {
 		require.NoError(t, device.Queue(sim.Work{Stream: 2, Ptr: b.Ptr(), Size: b.Bytes(), Time: time.Second}))
 		require.NoError(t, b.FreeOn(2))
 	}
-	r := tr.Record()
+	r := tr.Dump()
 	require.Equal(t, 120*alloc.MiB, r.Snapshot.Pending)
 	for allocator, most := range map[replay.Allocator]alloc.Bytes{replay.Cache: 120 * alloc.MiB, replay.Expandable: 120 * alloc.MiB, replay.Driver: 20 * alloc.MiB} {
 		got, err := replay.Run(r, replay.Config{Allocator: allocator})
@@ -95,7 +95,7 @@ func TestPendingBlocksAreNotInactive(t *testing.T) {
 	p.add(tables.EventEntry{Action: mem.FreeCompleted, Ptr: freed.ptr, Allocated: freed.allocated})
 	others.Action = mem.Unregistered
 	p.add(others)
-	got, err := replay.Run(p.record(0), replay.Config{Memory: 50 * alloc.MiB})
+	got, err := replay.Run(p.dump(0), replay.Config{Memory: 50 * alloc.MiB})
 	require.NoError(t, err)
 	require.NotNil(t, got.OOM)
 	assert.Equal(t, 20*alloc.MiB, got.OOM.Reserved)

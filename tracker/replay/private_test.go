@@ -17,7 +17,7 @@ import (
 
 // pooled is a recording with a segment of 20 MiB, of which 2 MiB were in use at the beginning, and
 // one in which 10 MiB were allocated at the address.
-func pooled(t *testing.T, pool string, at int) *snapshot.Record {
+func pooled(t *testing.T, pool string, at int) *snapshot.Dump {
 	t.Helper()
 	const mib = 1 << 20
 	second, mapped := "", ""
@@ -34,7 +34,7 @@ func pooled(t *testing.T, pool string, at int) *snapshot.Record {
 "device_traces":[[%s{"action":"alloc","addr":%d,"size":%d,"stream":0}]]}`, mib, 20*mib, pool, blocks, second, mapped, at, 10*mib)
 	c, err := torch.Read(strings.NewReader(text))
 	require.NoError(t, err)
-	return c.Record
+	return c.Dump
 }
 
 func TestPrivatePoolsAreApart(t *testing.T) {
@@ -74,7 +74,7 @@ func TestPrivatePoolsAreNotEmptied(t *testing.T) {
 			mib, 20*mib, 64*mib, 30*mib, 64*mib, 30*mib)
 		c, err := torch.Read(strings.NewReader(text))
 		require.NoError(t, err)
-		got, err := replay.Run(c.Record, replay.Config{Memory: 40 * alloc.MiB})
+		got, err := replay.Run(c.Dump, replay.Config{Memory: 40 * alloc.MiB})
 		require.NoError(t, err)
 		assert.Equal(t, fits, got.Fits, "pool %s: %v", pool, got)
 	}

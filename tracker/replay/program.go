@@ -7,7 +7,7 @@ import (
 
 // program is what a history asks of an allocator.
 type program struct {
-	record   *snapshot.Record
+	dump     *snapshot.Dump
 	start    *snapshot.Snapshot  // the state before the first event
 	buffers  []buffer            // the first of them are those of the start, oldest first
 	begun    int                 // how many those are

@@ -18,11 +18,11 @@ import (
 )
 
 // open reads the part of a device of a recording from a real GPU.
-func open(t testing.TB, name string, device int) *snapshot.Record {
+func open(t testing.TB, name string, device int) *snapshot.Dump {
 	t.Helper()
 	f, err := files.Open(filepath.Join(recordings.Dir(t), name+".pickle.gz"))
 	require.NoError(t, err)
-	for _, r := range append(f.Record.Others, f.Record) {
+	for _, r := range append(f.Dump.Others, f.Dump) {
 		if r.Snapshot.Ordinal == device {
 			return r
 		}

@@ -5,11 +5,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Run replays a record's history. The errors are snapshot.ErrNoHistory, those of
+// Run replays a dump's history. The errors are snapshot.ErrNoHistory, those of
 // rewind.At, and of a Config that cannot be. That the history does not fit
-// is not an error: see Result.Fits. A replay takes some hundred nanoseconds an event. Of a record of several devices
+// is not an error: see Result.Fits. A replay takes some hundred nanoseconds an event. Of a dump of several devices
 // it replays the first; the others are in Others. It may be called from any goroutine.
-func Run(r *snapshot.Record, cfg Config) (Result, error) {
+func Run(r *snapshot.Dump, cfg Config) (Result, error) {
 	cfg, err := cfg.check()
 	if err != nil {
 		return Result{}, err
@@ -32,19 +32,19 @@ func (p *program) run(cfg Config) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	s := p.record.Snapshot
+	s := p.dump.Snapshot
 	result := Result{
 		Allocator: cfg.Allocator, Memory: cfg.Memory, Events: p.events, Fits: oom == nil, Levels: m.levels, OOM: oom, Recorded: p.recorded,
 		device: s.Device, ordinal: s.Ordinal, gap: p.gap,
 		start: start{
-			Dropped: p.record.First(), Buffers: p.begun, Requested: p.start.Live.Bytes, Reserved: p.start.Reserved, Layout: m.layout,
+			Dropped: p.dump.First(), Buffers: p.begun, Requested: p.start.Live.Bytes, Reserved: p.start.Reserved, Layout: m.layout,
 		},
 	}
 	result.PeakReserved, result.DriverAllocs, result.DriverFrees = m.dev.peak, m.dev.allocs, m.dev.frees
 	if oom != nil {
 		result.OOMs = 1
 	}
-	if p.record.First() > 0 && s.Peak.Bytes > p.recorded.PeakRequested {
+	if p.dump.First() > 0 && s.Peak.Bytes > p.recorded.PeakRequested {
 		result.start.EarlierPeak = s.Peak.Bytes
 	}
 	return result, nil
@@ -54,7 +54,7 @@ func (p *program) run(cfg Config) (Result, error) {
 // where they were when it was recorded. It is nil if the history has no calls to compare with, or if the
 // recorded allocator cannot be replayed.
 func (p *program) agreement() *agreement {
-	cfg, err := Recorded(p.record)
+	cfg, err := Recorded(p.dump)
 	if err != nil || cfg.Allocator == Driver {
 		return nil
 	}
@@ -85,7 +85,7 @@ const maxReplays = 20
 // The search halves the span between the most memory in blocks and what the allocator takes without a limit,
 // in steps of 2 MiB or, where it is very long, a 2^18th of it. An allocator may fit into less memory and
 // fail with a little more, since it does other things then; what is returned did fit.
-func Smallest(r *snapshot.Record, cfg Config) (Result, error) {
+func Smallest(r *snapshot.Dump, cfg Config) (Result, error) {
 	cfg, err := cfg.check()
 	if err != nil {
 		return Result{}, err

@@ -25,7 +25,7 @@ import (
 )
 
 // naive replays a history plainly, through the naive allocator; its result is that of Run.
-func naive(t *testing.T, r *snapshot.Record, cfg replay.Config, streams int) (fits bool, oom uint64, reserved, requested alloc.Bytes) {
+func naive(t *testing.T, r *snapshot.Dump, cfg replay.Config, streams int) (fits bool, oom uint64, reserved, requested alloc.Bytes) {
 	dev := counting.New(cmp.Or(cfg.Memory, alloc.TiB)) // without a limit the naive one would reserve more addresses than there are
 	conf := cfg.Conf
 	conf.ExpandableSegments = cfg.Allocator == replay.Expandable
@@ -104,7 +104,7 @@ func TestNaive(t *testing.T) {
 						p.events[i].Ptr = 0
 					}
 				}
-				r := p.record(0)
+				r := p.dump(0)
 				for _, a := range replay.Allocators() {
 					for _, memory := range []alloc.Bytes{0, 350 * alloc.MiB, alloc.Bytes(rand.New(rand.NewPCG(seed, 1)).IntN(300)) * alloc.MiB} {
 						cfg := replay.Config{Allocator: a, Memory: memory, Conf: conf}
@@ -135,7 +135,7 @@ func TestCut(t *testing.T) {
 		cut := len(p.events)
 		then := p.snapshot(cut)
 		p.run(300)
-		r := p.record(cut)
+		r := p.dump(cut)
 
 		start, err := rewind.At(r, r.First())
 		require.NoError(t, err)
@@ -155,7 +155,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// peaks are what a replay and a record can be compared by.
+// peaks are what a replay and a dump can be compared by.
 func peaks(l replay.Levels) replay.Levels {
 	return replay.Levels{
 		PeakRequested: l.PeakRequested, PeakAllocated: l.PeakAllocated, PeakReserved: l.PeakReserved,
@@ -171,7 +171,7 @@ func TestCutExpandable(t *testing.T) {
 		cut := len(p.events)
 		then := p.snapshot(cut)
 		p.run(200)
-		r := p.record(cut)
+		r := p.dump(cut)
 		start, err := rewind.At(r, r.First())
 		require.NoError(t, err)
 		require.Equal(t, then.Reserved, start.Reserved, "seed %d", seed)
@@ -185,7 +185,7 @@ func TestGap(t *testing.T) {
 	for seed := range uint64(60) {
 		p := newProgram(t, seed, 0, cache.Config{}, 1)
 		p.run(300)
-		whole, err := replay.Run(p.record(0), replay.Config{})
+		whole, err := replay.Run(p.dump(0), replay.Config{})
 		require.NoError(t, err)
 		require.Nil(t, whole.Gap())
 		i := p.random.IntN(len(p.events))
@@ -193,7 +193,7 @@ func TestGap(t *testing.T) {
 			continue
 		}
 		p.events = slices.Delete(p.events, i, i+1)
-		got, err := replay.Run(p.record(0), replay.Config{})
+		got, err := replay.Run(p.dump(0), replay.Config{})
 		require.NoError(t, err)
 		if got.Gap() == nil {
 			continue // the buffer was there before the first event, for all that is known
@@ -212,7 +212,7 @@ func TestSmallest(t *testing.T) {
 	for seed := range uint64(10) {
 		p := newProgram(t, seed, 0, cache.Config{}, 1)
 		p.run(600)
-		r := p.record(0)
+		r := p.dump(0)
 		for _, a := range replay.Allocators() {
 			got, err := replay.Smallest(r, replay.Config{Allocator: a})
 			require.NoError(t, err)
@@ -236,17 +236,17 @@ func TestRegistered(t *testing.T) {
 	p.alloc(20 * alloc.MiB)
 	p.add(tables.EventEntry{Action: mem.Unregistered, Ptr: 0x1000, Allocated: 30 * alloc.MiB, Tensor: p.tensor(30 * alloc.MiB)})
 	p.alloc(20 * alloc.MiB)
-	got, err := replay.Run(p.record(0), replay.Config{Memory: 50 * alloc.MiB})
+	got, err := replay.Run(p.dump(0), replay.Config{Memory: 50 * alloc.MiB})
 	require.NoError(t, err)
 	assert.True(t, got.Fits)
 	assert.Equal(t, 40*alloc.MiB, got.PeakReserved)
 	assert.Equal(t, 50*alloc.MiB, got.PeakRequested)
-	got, err = replay.Run(p.record(0), replay.Config{Memory: 49 * alloc.MiB})
+	got, err = replay.Run(p.dump(0), replay.Config{Memory: 49 * alloc.MiB})
 	require.NoError(t, err)
 	require.False(t, got.Fits)
 	assert.Equal(t, 30*alloc.MiB, got.OOM.Others)
 	assert.Contains(t, got.String(), "20.0 MiB requested at main.go:7 main.step\nthe device has 19.0 MiB free; 0 B are reserved")
-	smallest, err := replay.Smallest(p.record(0), replay.Config{})
+	smallest, err := replay.Smallest(p.dump(0), replay.Config{})
 	require.NoError(t, err)
 	assert.Equal(t, 50*alloc.MiB, smallest.Memory)
 }
@@ -259,7 +259,7 @@ func TestFreeFailed(t *testing.T) {
 	p.add(tables.EventEntry{Action: mem.Freed, Ptr: b.ptr, Allocated: b.allocated, Tensor: p.tensor(b.requested)})
 	p.add(tables.EventEntry{Action: mem.FreeFailed, Ptr: b.ptr, Allocated: b.allocated, Tensor: p.tensor(b.requested)})
 	p.alloc(20 * alloc.MiB)
-	got, err := replay.Run(p.record(0), replay.Config{})
+	got, err := replay.Run(p.dump(0), replay.Config{})
 	require.NoError(t, err)
 	assert.Nil(t, got.Gap())
 	assert.Equal(t, 40*alloc.MiB, got.PeakReserved)
@@ -268,18 +268,18 @@ func TestFreeFailed(t *testing.T) {
 func TestErrors(t *testing.T) {
 	p := newProgram(t, 1, 0, cache.Config{}, 1)
 	p.alloc(alloc.MiB)
-	_, err := replay.Run(p.record(len(p.events)), replay.Config{})
+	_, err := replay.Run(p.dump(len(p.events)), replay.Config{})
 	require.ErrorIs(t, err, snapshot.ErrNoHistory)
-	_, err = replay.Run(&snapshot.Record{Snapshot: p.record(0).Snapshot}, replay.Config{})
+	_, err = replay.Run(&snapshot.Dump{Snapshot: p.dump(0).Snapshot}, replay.Config{})
 	require.ErrorIs(t, err, snapshot.ErrNoHistory)
 	_, err = replay.Run(nil, replay.Config{})
 	require.Error(t, err)
-	_, err = replay.Run(p.record(0), replay.Config{Allocator: "best"})
+	_, err = replay.Run(p.dump(0), replay.Config{Allocator: "best"})
 	require.ErrorContains(t, err, `allocator "best": want one of [cache expandable driver]`)
-	_, err = replay.Run(p.record(0), replay.Config{Memory: -1})
+	_, err = replay.Run(p.dump(0), replay.Config{Memory: -1})
 	require.ErrorContains(t, err, "memory of -1 bytes")
 
-	light := p.record(0)
+	light := p.dump(0)
 	light.Snapshot = &snapshot.Snapshot{Head: light.Snapshot.Head, Tables: tables.Tables{Stacks: p.stacks, Sections: []string{""}}}
 	_, err = replay.Run(light, replay.Config{})
 	require.ErrorContains(t, err, "not told one by one")
@@ -288,7 +288,7 @@ func TestErrors(t *testing.T) {
 func TestJSON(t *testing.T) {
 	p := newProgram(t, 1, 0, cache.Config{}, 1)
 	p.run(100)
-	got, err := replay.Run(p.record(0), replay.Config{Memory: 4 * alloc.MiB})
+	got, err := replay.Run(p.dump(0), replay.Config{Memory: 4 * alloc.MiB})
 	require.NoError(t, err)
 	text, err := json.Marshal(got)
 	require.NoError(t, err)
@@ -303,7 +303,7 @@ func TestJSON(t *testing.T) {
 }
 
 // hostile are entries made of bytes that somebody else chose.
-func hostile(t testing.TB, text []byte) *snapshot.Record {
+func hostile(t testing.TB, text []byte) *snapshot.Dump {
 	h := tables.HistoryTables{Stacks: new(tables.StackTable), Sections: []string{""}}
 	lists := tables.Tables{Stacks: new(tables.StackTable), Sections: []string{""}, Allocations: []tables.AllocationEntry{}}
 	sizes := []alloc.Bytes{0, 1, 511, 512, alloc.MiB, 2 * alloc.MiB, 20 * alloc.MiB, alloc.GiB, 1 << 40, 1 << 50, math.MaxInt64, -1, -math.MaxInt64}
@@ -324,7 +324,7 @@ func hostile(t testing.TB, text []byte) *snapshot.Record {
 	if len(text) > 0 {
 		h.First = uint64(text[0])
 	}
-	return &snapshot.Record{
+	return &snapshot.Dump{
 		Snapshot: &snapshot.Snapshot{Head: snapshot.Head{Events: h.First + uint64(len(h.Events))}, Tables: lists},
 		History:  &snapshot.History{Tables: h},
 	}
@@ -349,13 +349,13 @@ func TestEndless(t *testing.T) {
 			tables.EventEntry{Action: mem.SegmentFreed, Ptr: p, Allocated: x.Each})
 	}
 	lists := tables.Tables{Stacks: h.Stacks, Sections: h.Sections, Allocations: []tables.AllocationEntry{}}
-	r := &snapshot.Record{Snapshot: &snapshot.Snapshot{Head: snapshot.Head{Events: uint64(len(h.Events))}, Tables: lists}, History: &snapshot.History{Tables: h}}
+	r := &snapshot.Dump{Snapshot: &snapshot.Snapshot{Head: snapshot.Head{Events: uint64(len(h.Events))}, Tables: lists}, History: &snapshot.History{Tables: h}}
 	_, err = replay.Run(r, replay.Config{})
 	require.ErrorContains(t, err, "emptied over and over")
 }
 
-// look does all that can be done with a record.
-func look(t testing.TB, r *snapshot.Record) {
+// look does all that can be done with a dump.
+func look(t testing.TB, r *snapshot.Dump) {
 	for _, a := range replay.Allocators() {
 		for _, memory := range []alloc.Bytes{0, 64 * alloc.MiB} {
 			if got, err := replay.Run(r, replay.Config{Allocator: a, Memory: memory}); err == nil {
@@ -402,7 +402,7 @@ func BenchmarkRun(b *testing.B) {
 					p.free(p.random.IntN(len(p.live)))
 				}
 			}
-			r := p.record(len(p.events) / 4)
+			r := p.dump(len(p.events) / 4)
 			b.ReportMetric(float64(r.History.Len()), "events")
 			for b.Loop() {
 				got, err := replay.Run(r, replay.Config{})

@@ -13,9 +13,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Recorded returns the Config of the allocator that a record is of, without a limit of
+// Recorded returns the Config of the allocator that a dump is of, without a limit of
 // memory: Driver if it has neither a cache nor segments. The error is that of settings that cache.ParseConfig refuses.
-func Recorded(r *snapshot.Record) (Config, error) {
+func Recorded(r *snapshot.Dump) (Config, error) {
 	conf, err := cache.ParseConfig(r.Snapshot.Settings[settingsKey])
 	if err != nil {
 		return Config{}, fmt.Errorf("replay: the recorded allocator: %w", err)
@@ -44,9 +44,9 @@ type Result struct {
 	Fits bool
 	Levels
 	OOM      *OOM   // nil if it fits
-	Recorded Levels // what the record says
+	Recorded Levels // what the dump says
 
-	device    string // of the record
+	device    string // of the dump
 	ordinal   int
 	replays   int // that a search took; 0 without one
 	start     start
@@ -56,7 +56,7 @@ type Result struct {
 
 // start is the state before the first event.
 type start struct {
-	Dropped   uint64      `json:"dropped_events"` // that the record does not have
+	Dropped   uint64      `json:"dropped_events"` // that the dump does not have
 	Buffers   int         `json:"buffers"`
 	Requested alloc.Bytes `json:"requested_bytes"`
 	Reserved  alloc.Bytes `json:"reserved_bytes"` // as recorded

@@ -54,12 +54,12 @@ func TestRetryIsNotAnEmptyCache(t *testing.T) {
 					e.Stack = c.allocated
 				}
 			}
-			small, err := replay.Run(p.record(0), replay.Config{Memory: 100 * alloc.MiB})
+			small, err := replay.Run(p.dump(0), replay.Config{Memory: 100 * alloc.MiB})
 			require.NoError(t, err)
 			assert.Equal(t, c.retries, small.Recorded.Retries)
 			assert.Equal(t, small.Recorded.DriverFrees, small.DriverFrees, "as it was recorded")
 			assert.Equal(t, !c.oom, small.Fits)
-			large, err := replay.Run(p.record(0), replay.Config{Memory: 200 * alloc.MiB})
+			large, err := replay.Run(p.dump(0), replay.Config{Memory: 200 * alloc.MiB})
 			require.NoError(t, err)
 			assert.Equal(t, c.frees, large.DriverFrees)
 			assert.True(t, large.Fits)
@@ -71,11 +71,11 @@ func TestRetryIsNotAnEmptyCache(t *testing.T) {
 func TestRetriesThatAreNotTold(t *testing.T) {
 	p := newProgram(t, 1, 100*alloc.MiB, cache.Config{}, 1)
 	p.alloc(60 * alloc.MiB)
-	got, err := replay.Run(p.record(0), replay.Config{})
+	got, err := replay.Run(p.dump(0), replay.Config{})
 	require.NoError(t, err)
 	assert.Zero(t, got.Recorded.Retries)
 	p.alloc(60 * alloc.MiB)
-	got, err = replay.Run(p.record(0), replay.Config{})
+	got, err = replay.Run(p.dump(0), replay.Config{})
 	require.NoError(t, err)
 	assert.EqualValues(t, -1, got.Recorded.Retries)
 	assert.Contains(t, got.String(), "recorded: peak 60.0 MiB requested, 60.0 MiB in blocks, 60.0 MiB reserved; driver calls: 1 allocations, 0 frees; retries: unknown; out of memory: 1\n")
@@ -116,7 +116,7 @@ func TestTrackersTellRetries(t *testing.T) {
 			} else {
 				require.ErrorIs(t, err, alloc.ErrOutOfMemory)
 			}
-			got, err := replay.Run(tr.Record(), replay.Config{Memory: 200 * alloc.MiB})
+			got, err := replay.Run(tr.Dump(), replay.Config{Memory: 200 * alloc.MiB})
 			require.NoError(t, err)
 			assert.Equal(t, c.retries, got.Recorded.Retries)
 			assert.Contains(t, got.String(), fmt.Sprintf("frees; retries: %d; out of memory: ", c.retries))
@@ -135,7 +135,7 @@ func TestCachesOfOthersTellNoRetries(t *testing.T) {
 	defer func() { assert.NoError(t, tr.Close()) }()
 	_, err = tr.AllocBytes(120*alloc.MiB, tracker.Temporary)
 	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
-	got, err := replay.Run(tr.Record(), replay.Config{})
+	got, err := replay.Run(tr.Dump(), replay.Config{})
 	require.NoError(t, err)
 	assert.EqualValues(t, -1, got.Recorded.Retries)
 }

@@ -1,6 +1,6 @@
 // Package snapshot holds what was observed of a device's memory, to be read, compared and written.
 //
-// A [Record] is everything about one device. It has a [Snapshot], which is every live buffer
+// A [Dump] is everything about one device. It has a [Snapshot], which is every live buffer
 // and call site at one instant; a [History], the events before it; the latest [Mark]s, each with the
 // [Delta] since the one before; and a [Profile] of sections. Package tracker makes them for its own
 // process. Package tracker/export/files reads them from files, PyTorch's included. The packages below
@@ -17,7 +17,7 @@
 // Below this package, leaks finds what was not freed, explain says why memory is reserved that nobody asked for, and
 // rewind goes back through the history.
 //
-// The package never asks a device or a tracker: the same record gives the same
+// The package never asks a device or a tracker: the same dump gives the same
 // answer anywhere. What a source did not know is not guessed: an amount in bytes
 // is -1, a shape is nil, and the zero [mem.Frame] prints as "unknown".
 //

@@ -16,9 +16,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// Record is all that a source knew at a moment, for one device: what the formats are
-// written from. Its JSON form is a dump: see WriteJSON and ReadDump.
-type Record struct {
+// Dump is all that a source knew at a moment, for one device: a snapshot, the history before it, and more. All
+// formats are written from it. WriteJSON writes it as JSON, and ReadDump reads that.
+type Dump struct {
 	Time     time.Time
 	Reason   string           // why it was written
 	OOM      *OOM             // what a failed allocation found, if that is the reason
@@ -30,8 +30,8 @@ type Record struct {
 	Marks    []*Mark  // the latest, oldest first
 	Profile  *Profile // of the sections that have ended; nil if it is not known
 	LeftOut  LeftOut  // why some of it is missing
-	// Others are the records of the process's other devices, where a file has several.
-	Others []*Record
+	// Others are the dumps of the process's other devices, where a file has several.
+	Others []*Dump
 }
 
 type dumpHead struct {
@@ -48,7 +48,7 @@ type dumpHead struct {
 
 // WriteJSON writes the dump as one JSON object, which ReadDump reads. docs/dump.schema.json
 // describes it. The error is the writer's.
-func (d *Record) WriteJSON(w io.Writer) error {
+func (d *Dump) WriteJSON(w io.Writer) error {
 	out := jsonstream.NewWriter(w)
 	d.writeTo(out)
 	if err := out.Flush(); err != nil {
@@ -57,7 +57,7 @@ func (d *Record) WriteJSON(w io.Writer) error {
 	return nil
 }
 
-func (d *Record) writeTo(out *jsonstream.Writer) {
+func (d *Dump) writeTo(out *jsonstream.Writer) {
 	out.Head(dumpHead{jsonstream.DumpSchema, jsonstream.DumpVersion, d.Time, d.Reason, processOf(d.PID, d.Build), devicesOf(d.Devices), d.LeftOut, d.OOM})
 	out.Bytes([]byte(",\n\"snapshot\": "))
 	d.Snapshot.writeTo(out)
@@ -81,12 +81,12 @@ func (d *Record) writeTo(out *jsonstream.Writer) {
 
 // ReadDump reads what WriteJSON wrote, packed by gzip or not, and keeps no text of it.
 // The error says what is wrong with the text: torn, of another version, or at odds with itself.
-func ReadDump(r io.Reader) (*Record, error) {
+func ReadDump(r io.Reader) (*Dump, error) {
 	in, err := jsonstream.NewReader(r)
 	if err != nil {
 		return nil, fmt.Errorf("read dump: %w", err)
 	}
-	d, err := readRecord(in, 0)
+	d, err := readDump(in, 0)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		err = fmt.Errorf("the text ends before the dump does: %w", io.ErrUnexpectedEOF)
 	}
@@ -97,31 +97,31 @@ func ReadDump(r io.Reader) (*Record, error) {
 }
 
 // UnmarshalJSON reads what WriteJSON wrote.
-func (d *Record) UnmarshalJSON(text []byte) error {
+func (d *Dump) UnmarshalJSON(text []byte) error {
 	in, err := jsonstream.NewReader(bytes.NewReader(text))
 	if err != nil {
 		return err
 	}
-	read, err := readRecord(in, 0)
+	read, err := readDump(in, 0)
 	if err == nil {
 		*d = *read
 	}
 	return err
 }
 
-// maxWithin bounds the records within records: those of other devices have none.
+// maxWithin bounds the dumps within dumps: those of other devices have none.
 const maxWithin = 2
 
-func readRecord(in *jsonstream.Reader, within int) (*Record, error) {
+func readDump(in *jsonstream.Reader, within int) (*Dump, error) {
 	if within > maxWithin {
-		return nil, errors.New("its records have records that have others")
+		return nil, errors.New("its dumps have dumps that have others")
 	}
 	var head struct {
 		dumpHead
 		Marks   []*Mark  `json:"marks"`
 		Profile *Profile `json:"profile"`
 	}
-	d := new(Record)
+	d := new(Dump)
 	var small jsonstream.Rest
 	found, err := in.Members(func(key string) (err error) {
 		switch key {
@@ -131,7 +131,7 @@ func readRecord(in *jsonstream.Reader, within int) (*Record, error) {
 			d.History, err = readHistory(in)
 		case "others":
 			err = in.Elements(func() error {
-				other, err := readRecord(in, within+1)
+				other, err := readDump(in, within+1)
 				d.Others = append(d.Others, other)
 				return err
 			})

@@ -14,8 +14,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// written returns the record's JSON form, which must read as the same again.
-func written(t *testing.T, r *snapshot.Record) string {
+// written returns the dump's JSON form, which must read as the same again.
+func written(t *testing.T, r *snapshot.Dump) string {
 	t.Helper()
 	var first, second bytes.Buffer
 	require.NoError(t, r.WriteJSON(&first))
@@ -30,7 +30,7 @@ func TestRecordsReadAsWritten(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{})
 	exporttest.Train(t, tr)
 	tr.Do("alone", func() {})
-	r := tr.Record()
+	r := tr.Dump()
 	written(t, r)
 
 	r.Profile.Attach(map[string]snapshot.Estimate{"alone": {Of: snapshot.ByKept, Bytes: alloc.KiB}})
@@ -39,9 +39,9 @@ func TestRecordsReadAsWritten(t *testing.T) {
 		Free: -1, Others: -1, Sites: []mem.SiteTally{{Frame: mem.Frame{Function: "main.main", File: "main.go", Line: 3}, Tally: mem.Tally{Count: 1, Bytes: 9}}},
 		Advice: "truly full",
 	}
-	other := tr.Record()
+	other := tr.Dump()
 	other.History, other.Profile = nil, nil
-	r.Others = []*snapshot.Record{other, other}
+	r.Others = []*snapshot.Dump{other, other}
 	text := written(t, r)
 	for _, part := range []string{`"oom":{"requested_bytes":1073741824`, `"others": [`, `"profile": {`, `"of":"kept"`} {
 		assert.Contains(t, text, part)
@@ -50,7 +50,7 @@ func TestRecordsReadAsWritten(t *testing.T) {
 
 func TestNilRecordsInAFileAreErrors(t *testing.T) {
 	var text bytes.Buffer
-	require.NoError(t, exporttest.New(t, tracker.Config{}).Record().WriteJSON(&text))
+	require.NoError(t, exporttest.New(t, tracker.Config{}).Dump().WriteJSON(&text))
 	for _, member := range []string{`"others":[null]`, `"marks":[null]`, `"profile":{"schema":"gpumemtrack.profile","version":9}`} {
 		torn := bytes.Replace(text.Bytes(), []byte("{"), []byte("{"+member+","), 1)
 		_, err := snapshot.ReadDump(bytes.NewReader(bytes.ReplaceAll(torn, []byte(",\n\"marks\": [\n]"), nil)))

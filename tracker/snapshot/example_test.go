@@ -19,18 +19,20 @@ func Example() {
 	tr.Alloc(alloc.Shape{64, 3, 3, 3}, alloc.Float32, tracker.Parameter)
 	tr.Alloc(alloc.Shape{30, 3, 512, 512}, alloc.Float32, tracker.Input)
 	var file bytes.Buffer
-	if err := tr.Dump(&file, "the end"); err != nil {
+	dump := tr.Dump()
+	dump.Reason = "the end"
+	if err := dump.WriteJSON(&file); err != nil {
 		fmt.Println(err)
 		return
 	}
 
-	record, err := snapshot.ReadDump(&file)
+	read, err := snapshot.ReadDump(&file)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(record.Reason, "-", record.Snapshot.Live)
-	for site := range record.Snapshot.Sites() {
+	fmt.Println(read.Reason, "-", read.Snapshot.Live)
+	for site := range read.Snapshot.Sites() {
 		fmt.Println(site.Live, site.Kind, site.Shape) // site.Site is the line of code
 	}
 	// Output:

@@ -14,7 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// ErrNoHistory is the error of a record without what happened before its
+// ErrNoHistory is the error of a dump without what happened before its
 // snapshot.
 var ErrNoHistory = errors.New("no events: write a dump, whose history has them, with tracker.Config.MaxEvents above 0")
 
@@ -35,7 +35,7 @@ func (h *History) String() string {
 }
 
 // Dropped returns how many events happened before the oldest kept one. It is 0 for a nil
-// History, which a record may have.
+// History, which a dump may have.
 func (h *History) Dropped() uint64 {
 	if h == nil {
 		return 0
@@ -95,10 +95,10 @@ func (h *History) event(i int) Event {
 
 // Events iterates over the history up to the snapshot, oldest first; over
 // nothing if there is no history.
-func (r *Record) Events() iter.Seq[Event] {
+func (d *Dump) Events() iter.Seq[Event] {
 	return func(yield func(Event) bool) {
-		for i := range r.kept() {
-			if !yield(r.History.event(i)) {
+		for i := range d.kept() {
+			if !yield(d.History.event(i)) {
 				return
 			}
 		}
@@ -106,31 +106,31 @@ func (r *Record) Events() iter.Seq[Event] {
 }
 
 // Backward iterates over the events of Events, latest first.
-func (r *Record) Backward() iter.Seq[Event] {
+func (d *Dump) Backward() iter.Seq[Event] {
 	return func(yield func(Event) bool) {
-		for i := r.kept() - 1; i >= 0; i-- {
-			if !yield(r.History.event(i)) {
+		for i := d.kept() - 1; i >= 0; i-- {
+			if !yield(d.History.event(i)) {
 				return
 			}
 		}
 	}
 }
 
-// First returns the number of the first event that the record has, which is that of the snapshot
+// First returns the number of the first event that the dump has, which is that of the snapshot
 // if it has none.
-func (r *Record) First() uint64 {
-	if r.kept() == 0 {
-		return r.Snapshot.Events
+func (d *Dump) First() uint64 {
+	if d.kept() == 0 {
+		return d.Snapshot.Events
 	}
-	return r.History.Dropped()
+	return d.History.Dropped()
 }
 
 // kept returns the number of events up to the snapshot.
-func (r *Record) kept() int {
-	if r.History == nil || r.History.Dropped() > r.Snapshot.Events {
+func (d *Dump) kept() int {
+	if d.History == nil || d.History.Dropped() > d.Snapshot.Events {
 		return 0
 	}
-	return int(min(uint64(r.History.Len()), r.Snapshot.Events-r.History.Dropped()))
+	return int(min(uint64(d.History.Len()), d.Snapshot.Events-d.History.Dropped()))
 }
 
 // Event is one thing that happened to device memory. Fields that do not belong

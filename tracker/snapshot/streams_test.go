@@ -17,9 +17,9 @@ import (
 // TestStreamsOfADump writes and reads a program with two streams.
 func TestStreamsOfADump(t *testing.T) {
 	tr, _ := exporttest.Streams(t, tracker.Config{})
-	want := tr.Record()
+	want := tr.Dump()
 	var text bytes.Buffer
-	require.NoError(t, tr.Dump(&text, ""))
+	require.NoError(t, tr.Dump().WriteJSON(&text))
 	got, err := snapshot.ReadDump(&text)
 	require.NoError(t, err)
 	assert.Equal(t, 6*alloc.MiB, got.Snapshot.Pending)

@@ -20,7 +20,7 @@ import (
 )
 
 // foreign is what a source knows that has streams, but no types.
-func foreign(t *testing.T) *snapshot.Record {
+func foreign(t *testing.T) *snapshot.Dump {
 	var stacks tables.StackTable
 	site := mem.Frame{Function: "train", File: "train.py", Line: 7}
 	stack := stacks.Add(mem.Stack{{Function: "unwind"}, site}, site)
@@ -39,7 +39,7 @@ func foreign(t *testing.T) *snapshot.Record {
 	}
 	sections := []string{"", "forward"}
 	place := tables.Place{Stack: stack, Section: 1}
-	return &snapshot.Record{
+	return &snapshot.Dump{
 		Time: begun,
 		Snapshot: &snapshot.Snapshot{Head: head, Tables: tables.Tables{
 			Stacks: &stacks, Sections: sections, Streams: streams, Epoch: begun,
@@ -81,7 +81,7 @@ func TestForeignSources(t *testing.T) {
 func TestLeaksAreInTheFile(t *testing.T) {
 	tr := exporttest.Leaky(t)
 	require.NotEmpty(t, tr.Suspects())
-	r := tr.Record()
+	r := tr.Dump()
 	read, err := snapshot.ReadDump(bytes.NewReader([]byte(written(t, r))))
 	require.NoError(t, err)
 	texts := func(s *snapshot.Snapshot) (all []string) {

@@ -17,7 +17,7 @@ type Section struct {
 
 // Sections returns a history's sections, those that are open as if they ended
 // with it.
-func Sections(r *snapshot.Record) []Section {
+func Sections(r *snapshot.Dump) []Section {
 	begin := r.Snapshot.Time
 	for e := range r.Events() {
 		begin = e.Time

@@ -43,7 +43,7 @@ func Several(t *testing.T, devices ...alloc.Device) {
 	assert.Contains(t, text, "\n"+devices[1].Name()+" [1]\n")
 
 	var dump bytes.Buffer
-	require.NoError(t, tracker.RecordAll(trackers...).WriteJSON(&dump))
+	require.NoError(t, tracker.DumpAll(trackers...).WriteJSON(&dump))
 	read, err := snapshot.ReadDump(&dump)
 	require.NoError(t, err)
 	require.Len(t, read.Others, 1)

@@ -26,11 +26,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// report returns a record and its page.
-func report(t *testing.T) (*snapshot.Record, []byte) {
+// report returns a dump and its page.
+func report(t *testing.T) (*snapshot.Dump, []byte) {
 	tr := exporttest.New(t, tracker.Config{})
 	exporttest.Train(t, tr)
-	r := tr.Record()
+	r := tr.Dump()
 	var b bytes.Buffer
 	require.NoError(t, html.Write(&b, r))
 	return r, b.Bytes()
@@ -211,7 +211,7 @@ func TestLargeReport(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	require.NoError(t, html.Write(&b, tr.Record()))
+	require.NoError(t, html.Write(&b, tr.Dump()))
 	assert.LessOrEqual(t, b.Len(), 2<<20)
 	path := filepath.Join(t.TempDir(), "report.html")
 	require.NoError(t, os.WriteFile(path, b.Bytes(), 0o644))
@@ -244,7 +244,7 @@ func TestReportOfSeveralDevices(t *testing.T) {
 	second := exporttest.New(t, tracker.Config{})
 	_, err := second.AllocBytes(3*alloc.MiB, tracker.Gradient)
 	require.NoError(t, err)
-	r.Others = []*snapshot.Record{second.Record()}
+	r.Others = []*snapshot.Dump{second.Dump()}
 	r.Others[0].Snapshot.Ordinal = 1
 	path := filepath.Join(t.TempDir(), "report.html")
 	var b bytes.Buffer
@@ -256,7 +256,7 @@ func TestReportOfSeveralDevices(t *testing.T) {
 	}
 	for _, i := range []int{0, 1, 0} {
 		choose(i)
-		of := append([]*snapshot.Record{r}, r.Others...)[i].Snapshot
+		of := append([]*snapshot.Dump{r}, r.Others...)[i].Snapshot
 		assert.Equal(t, of.Live.Bytes.String(), evaluate[string](t, ctx, `document.getElementById("live").textContent`))
 		assert.Equal(t, float64(of.Live.Bytes), evaluate[float64](t, ctx, `flameData.bytes[0]`))
 		assert.Equal(t, i == 1, evaluate[bool](t, ctx, `document.querySelector("#live-table tbody").innerText.includes("Gradient")`))

@@ -65,7 +65,7 @@ func query[Row any](t *testing.T, ctx context.Context, sql string) []Row {
 }
 
 // story is a program with sections that nest, overlap, end late and not at all.
-func story(t *testing.T) *snapshot.Record {
+func story(t *testing.T) *snapshot.Dump {
 	tr := exporttest.New(t, tracker.Config{})
 	epoch := tr.Section("epoch")
 	tr.Do("train", func() {
@@ -77,10 +77,10 @@ func story(t *testing.T) *snapshot.Record {
 	epoch.End()
 	loading.End()
 	tr.Section("open at the end")
-	return tr.Record()
+	return tr.Dump()
 }
 
-func written(t *testing.T, r *snapshot.Record) []byte {
+func written(t *testing.T, r *snapshot.Dump) []byte {
 	var b bytes.Buffer
 	require.NoError(t, trace.Write(&b, r))
 	return b.Bytes()
@@ -191,7 +191,7 @@ func TestPerfettoKeepsDevicesApart(t *testing.T) {
 	_, err := second.AllocBytes(3*alloc.MiB, tracker.Gradient)
 	require.NoError(t, err)
 	second.Do("reduce", func() { second.Track() })
-	r.Others = []*snapshot.Record{second.Record()}
+	r.Others = []*snapshot.Dump{second.Dump()}
 	r.Others[0].Snapshot.Ordinal = 1
 	ctx := openPerfetto(t, written(t, r))
 
@@ -199,7 +199,7 @@ func TestPerfettoKeepsDevicesApart(t *testing.T) {
 		Name                 string
 		Slices, Marks, Peaks int64
 	}
-	peak := func(r *snapshot.Record) int64 { return int64(r.Snapshot.Cache.Allocated.Bytes.Peak) }
+	peak := func(r *snapshot.Dump) int64 { return int64(r.Snapshot.Cache.Allocated.Bytes.Peak) }
 	assert.Equal(t, []device{
 		{"Simulated GPU [0]", 6, 5, peak(r)}, {"Simulated GPU [1]", 1, 2, peak(r.Others[0])},
 	}, query[device](t, ctx, `

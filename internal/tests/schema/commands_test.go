@@ -40,7 +40,7 @@ func TestCommandsMatchTheirSchemas(t *testing.T) {
 		require.NoError(t, err)
 		tr := exporttest.New(t, of.cfg)
 		exporttest.Train(t, tr)
-		require.NoError(t, tr.Dump(f, "a test"))
+		require.NoError(t, tr.Dump().WriteJSON(f))
 		require.NoError(t, f.Close())
 	}
 	tear(t, dumps)

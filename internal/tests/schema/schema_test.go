@@ -75,7 +75,7 @@ func TestStreamsMatchTheirSchema(t *testing.T) {
 	tr, _ := exporttest.Streams(t, tracker.Config{})
 	tr.Track()
 	var b bytes.Buffer
-	require.NoError(t, tr.Dump(&b, "a test"))
+	require.NoError(t, tr.Dump().WriteJSON(&b))
 	dump := parse(t, b.Bytes())
 	assert.NotEmpty(t, dump["snapshot"].(map[string]any)["pending_bytes"])
 	assert.Len(t, dump["snapshot"].(map[string]any)["streams"], 2)
@@ -84,7 +84,7 @@ func TestStreamsMatchTheirSchema(t *testing.T) {
 
 func TestDumpsMatchTheirSchema(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, busy(t, tracker.Config{}).Dump(&b, "a test"))
+	require.NoError(t, busy(t, tracker.Config{}).Dump().WriteJSON(&b))
 	dump := parse(t, b.Bytes())
 	assert.NotEmpty(t, dump["marks"])
 	assert.NotEmpty(t, dump["snapshot"].(map[string]any)["retired"])

@@ -31,7 +31,7 @@ func ExampleOpen() {
 		fmt.Println(err)
 		return
 	}
-	if err := torch.Write(out, tr.Record()); err != nil {
+	if err := torch.Write(out, tr.Dump()); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -42,6 +42,6 @@ func ExampleOpen() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(f.Format, "-", f.Record.Snapshot.Live)
+	fmt.Println(f.Format, "-", f.Dump.Snapshot.Live)
 	// Output: PyTorch snapshot - 1 buffer, 90.0 MiB
 }

@@ -25,8 +25,8 @@ import (
 type File struct {
 	Format  string // "snapshot", "dump", "pprof profile" or "PyTorch snapshot"
 	Usage   *export.Usage
-	Record  *snapshot.Record // nil of a pprof profile; with Others where a file has several devices
-	NoTimes bool             // the events of a PyTorch snapshot have no times
+	Dump    *snapshot.Dump // nil of a pprof profile; with Others where a file has several devices
+	NoTimes bool           // the events of a PyTorch snapshot have no times
 }
 
 // ErrFormat is the error of a file that is none of those that can be read, other than
@@ -112,7 +112,7 @@ func readTorch(r io.Reader) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{Format: "PyTorch snapshot", Usage: c.Usage, Record: c.Record, NoTimes: !c.Times}, nil
+	return &File{Format: "PyTorch snapshot", Usage: c.Usage, Dump: c.Dump, NoTimes: !c.Times}, nil
 }
 
 func readProfile(r io.Reader) (*File, error) {
@@ -152,7 +152,7 @@ func readSnapshot(r io.Reader) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{Format: "snapshot", Usage: export.FromSnapshot(s), Record: &snapshot.Record{Snapshot: s}}, nil
+	return &File{Format: "snapshot", Usage: export.FromSnapshot(s), Dump: &snapshot.Dump{Snapshot: s}}, nil
 }
 
 func readDump(r io.Reader) (*File, error) {
@@ -160,5 +160,5 @@ func readDump(r io.Reader) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{Format: "dump", Usage: export.FromRecord(d), Record: d}, nil
+	return &File{Format: "dump", Usage: export.FromDump(d), Dump: d}, nil
 }

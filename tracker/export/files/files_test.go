@@ -30,9 +30,9 @@ import (
 func formats(tr *tracker.MemTracker) map[string]func(io.Writer) error {
 	return map[string]func(io.Writer) error{
 		"snapshot":         tr.Snapshot().WriteJSON,
-		"dump":             func(w io.Writer) error { return tr.Dump(w, "test") },
-		"pprof profile":    func(w io.Writer) error { return pprof.Write(w, tr.Record()) },
-		"PyTorch snapshot": func(w io.Writer) error { return torch.Write(w, tr.Record()) },
+		"dump":             func(w io.Writer) error { return tr.Dump().WriteJSON(w) },
+		"pprof profile":    func(w io.Writer) error { return pprof.Write(w, tr.Dump()) },
+		"PyTorch snapshot": func(w io.Writer) error { return torch.Write(w, tr.Dump()) },
 	}
 }
 
@@ -149,9 +149,9 @@ func FuzzRead(f *testing.F) {
 		}
 		export.Compare(nil, []*export.Usage{file.Usage}, "shape", "total")
 		_ = pprof.WriteUsage(io.Discard, file.Usage)
-		if file.Record != nil {
-			for _, write := range []func(io.Writer, *snapshot.Record) error{html.Write, torch.Write, trace.Write} {
-				_ = write(io.Discard, file.Record)
+		if file.Dump != nil {
+			for _, write := range []func(io.Writer, *snapshot.Dump) error{html.Write, torch.Write, trace.Write} {
+				_ = write(io.Discard, file.Dump)
 			}
 		}
 	})

@@ -23,8 +23,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
 )
 
-// ofAllKinds is a record with a megabyte in each kind of memory.
-func ofAllKinds(t *testing.T) *snapshot.Record {
+// ofAllKinds is a dump with a megabyte in each kind of memory.
+func ofAllKinds(t *testing.T) *snapshot.Dump {
 	tr := exporttest.New(t, tracker.Config{})
 	for i, m := range alloc.Memories() {
 		require.NoError(t, tr.Register(alloc.Ptr(0x7000_0000+i<<20), alloc.Shape{1 << 20}, alloc.Uint8, tracker.Input, tracker.InMemory(m)))
@@ -32,7 +32,7 @@ func ofAllKinds(t *testing.T) *snapshot.Record {
 	_, err := tr.Unregister(0x7000_0000)
 	require.NoError(t, err)
 	tr.Track()
-	return tr.Record()
+	return tr.Dump()
 }
 
 // TestKindsOfMemoryInEachFormat writes and reads again: no format counts host memory as the
@@ -40,11 +40,11 @@ func ofAllKinds(t *testing.T) *snapshot.Record {
 func TestKindsOfMemoryInEachFormat(t *testing.T) {
 	r := ofAllKinds(t)
 	for name, test := range map[string]struct {
-		write func(io.Writer, *snapshot.Record) error
+		write func(io.Writer, *snapshot.Dump) error
 		host  bool // the format has host memory too
 	}{
-		"snapshot": {func(w io.Writer, r *snapshot.Record) error { return r.Snapshot.WriteJSON(w) }, true},
-		"dump":     {func(w io.Writer, r *snapshot.Record) error { return r.WriteJSON(w) }, true},
+		"snapshot": {func(w io.Writer, r *snapshot.Dump) error { return r.Snapshot.WriteJSON(w) }, true},
+		"dump":     {func(w io.Writer, r *snapshot.Dump) error { return r.WriteJSON(w) }, true},
 		"pprof":    {pprof.Write, true},
 		"torch":    {torch.Write, false},
 	} {

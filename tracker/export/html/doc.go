@@ -1,13 +1,13 @@
-// Package html writes a record as one HTML file, which any browser opens without a network:
+// Package html writes a dump as one HTML file, which any browser opens without a network:
 //
-//	err := html.Write(file, tr.Record())
+//	err := html.Write(file, tr.Dump())
 //
 // If an allocation failed, the page begins with what was requested, what was free, who holds the
 // memory and what would help. Then it shows memory over time, by kind or by line of code,
 // with the peak and what was live then; a flame graph of the call stacks that hold memory; the
 // live buffers; the cache's segments and what keeps each of them; lost buffers, leak suspects and
 // sections, if there are any; and the marks, each with its table of changes. Everything works
-// with the keyboard. A record of several devices has a page for each, and a list to choose from;
+// with the keyboard. A dump of several devices has a page for each, and a list to choose from;
 // beyond 32, devices are left out.
 //
 // # What is counted

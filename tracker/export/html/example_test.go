@@ -18,7 +18,7 @@ func ExampleWrite() {
 	tr.Alloc(alloc.Shape{30, 3, 512, 512}, alloc.Float32, tracker.Input)
 
 	var file bytes.Buffer // or an *os.File
-	err := html.Write(&file, tr.Record())
+	err := html.Write(&file, tr.Dump())
 	fmt.Println(file.Len() > 0, err)
 	// Output: true <nil>
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // factsOf returns what there is to show of each device, up to maxDevices, and how many more there are.
-func factsOf(r *snapshot.Record) (devices []*facts, more int) {
-	for _, d := range append([]*snapshot.Record{r}, r.Others...) {
+func factsOf(r *snapshot.Dump) (devices []*facts, more int) {
+	for _, d := range append([]*snapshot.Dump{r}, r.Others...) {
 		switch {
 		case d.Snapshot == nil: // there is nothing to show
 		case len(devices) == maxDevices:
@@ -29,7 +29,7 @@ func factsOf(r *snapshot.Record) (devices []*facts, more int) {
 
 // facts are what a page shows of a device, before small items are left out.
 type facts struct {
-	record     *snapshot.Record
+	dump       *snapshot.Dump
 	usage      *export.Usage
 	names      *lines.Names
 	timeline   *timeline.Timeline // nil without a history
@@ -49,9 +49,9 @@ type section struct {
 	Live, Peak, Ever mem.Tally
 }
 
-func newFacts(r *snapshot.Record) *facts {
+func newFacts(r *snapshot.Dump) *facts {
 	s := r.Snapshot
-	f := &facts{record: r, usage: export.FromSnapshot(s)}
+	f := &facts{dump: r, usage: export.FromSnapshot(s)}
 	rows := f.usage.Rows
 	f.names = lines.NewNames(func(yield func(mem.Frame) bool) {
 		for i := range rows {

@@ -30,17 +30,17 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
-func write(t *testing.T, r *snapshot.Record) string {
+func write(t *testing.T, r *snapshot.Dump) string {
 	t.Helper()
 	var b bytes.Buffer
 	require.NoError(t, html.Write(&b, r))
 	return b.String()
 }
 
-func record(t *testing.T) *snapshot.Record {
+func dump(t *testing.T) *snapshot.Dump {
 	tr := exporttest.New(t, tracker.Config{})
 	exporttest.Train(t, tr)
-	return tr.Record()
+	return tr.Dump()
 }
 
 // content is the page's data.
@@ -105,7 +105,7 @@ func contains(t *testing.T, page string, wanted ...string) {
 }
 
 func TestPageHoldsTheNumbers(t *testing.T) {
-	r := record(t)
+	r := dump(t)
 	r.Snapshot.Origin = snapshot.Origin{Program: "train", PID: 7, Rank: new(3), WorldSize: 8, Host: "node-1"}
 	page := write(t, r)
 	contains(t, page, "Simulated GPU [0]", "train[7], rank 3 of 8 on node-1", `id="live">`+r.Snapshot.Live.Bytes.String(), "<main>",
@@ -131,7 +131,7 @@ func TestPageHoldsTheNumbers(t *testing.T) {
 }
 
 func TestPageLeavesOutWhatIsUnknown(t *testing.T) {
-	r := record(t)
+	r := dump(t)
 	contains(t, write(t, r), `id="untracked"`)
 	r.Snapshot.DriverUsed = 0 // less than the cache holds
 	page := write(t, r)
@@ -150,7 +150,7 @@ func TestPageEscapesWhatItShows(t *testing.T) {
 		require.NoError(t, err)
 	})
 	tr.Track()
-	r := tr.Record()
+	r := tr.Dump()
 	r.Reason = evil
 	page := write(t, r)
 	for _, not := range []string{"<script>alert", "\x1b", "\xff", "\u202e"} {
@@ -161,10 +161,10 @@ func TestPageEscapesWhatItShows(t *testing.T) {
 }
 
 func TestPageOfNothing(t *testing.T) {
-	c := contentOf(t, write(t, exporttest.New(t, tracker.Config{}).Record()))
+	c := contentOf(t, write(t, exporttest.New(t, tracker.Config{}).Dump()))
 	assert.Empty(t, c.Live.Rows)
 	assert.Nil(t, c.Timeline)
-	contains(t, write(t, exporttest.New(t, tracker.Config{}).Record()), "the program did not call Track", "there is nothing to draw over time")
+	contains(t, write(t, exporttest.New(t, tracker.Config{}).Dump()), "the program did not call Track", "there is nothing to draw over time")
 }
 
 // TestPageOfAnOutOfMemoryDump says first that it is one, what was asked for, what there
@@ -200,9 +200,9 @@ func TestPageShowsSectionsAndLostBuffers(t *testing.T) {
 	for len(leaks.Live(tr.Snapshot(), leaks.OnlyLost())) == 0 { // a collection finds it, some time
 		runtime.GC()
 	}
-	page := write(t, tr.Record())
+	page := write(t, tr.Dump())
 	contains(t, page, "<h2>Lost buffers</h2>", "1 buffer, 1.0 MiB: Input (1048576,) uint8", "Sections: what they allocated", ">load<", "Sections: their calls")
-	contains(t, write(t, exporttest.Leaky(t).Record()), "<h2>Leak suspects</h2>", "<h2>Growing, not yet known whether bounded</h2>", "exporttest.forget looks forgotten: 44 buffers", "exporttest.forget growing, not yet known whether bounded: ")
+	contains(t, write(t, exporttest.Leaky(t).Dump()), "<h2>Leak suspects</h2>", "<h2>Growing, not yet known whether bounded</h2>", "exporttest.forget looks forgotten: 44 buffers", "exporttest.forget growing, not yet known whether bounded: ")
 }
 
 // TestSegments: the map tells how each segment is used and what keeps it.
@@ -217,7 +217,7 @@ func TestSegments(t *testing.T) {
 	for _, i := range []int{0, 1, 3} {
 		require.NoError(t, buffers[i].Free())
 	}
-	r := tr.Record()
+	r := tr.Dump()
 	page := write(t, r)
 	contains(t, page, "Why memory is reserved that no buffer uses", "<li>of the free memory, ClearCache would give back 0 B; 1.8 MiB is stuck between buffers in 1 segment</li>")
 	c := contentOf(t, page)
@@ -260,7 +260,7 @@ func TestReservedStandsWhereItIsKnown(t *testing.T) {
 		require.NoError(t, b.Free())
 	}
 	var reserved []alloc.Bytes
-	for _, b := range contentOf(t, write(t, tr.Record())).Timeline.Reserved {
+	for _, b := range contentOf(t, write(t, tr.Dump())).Timeline.Reserved {
 		if b != nil {
 			reserved = append(reserved, *b)
 		}
@@ -273,7 +273,7 @@ func TestPageOfManyMarks(t *testing.T) {
 	for range 1000 {
 		tr.Track()
 	}
-	page := write(t, tr.Record())
+	page := write(t, tr.Dump())
 	c := contentOf(t, page)
 	require.Len(t, c.Marks, 200)
 	assert.Equal(t, 1000, c.Marks[199].Seq)
@@ -283,13 +283,13 @@ func TestPageOfManyMarks(t *testing.T) {
 
 // TestPageSaysWhyThereAreNoMarks: a file can lack them although there were some.
 func TestPageSaysWhyThereAreNoMarks(t *testing.T) {
-	r := record(t)
+	r := dump(t)
 	r.Marks = nil
-	contains(t, write(t, r), "The record has the times of marks only, not their tables.")
+	contains(t, write(t, r), "The dump has the times of marks only, not their tables.")
 	r.History = nil
 	contains(t, write(t, r), "A snapshot has no marks and no history: a dump does.", "there is nothing to draw over time")
 	assert.False(t, strings.Contains(write(t, r), "Drag to zoom"))
-	assert.ErrorIs(t, html.Write(io.Discard, &snapshot.Record{}), export.ErrNoSnapshot)
+	assert.ErrorIs(t, html.Write(io.Discard, &snapshot.Dump{}), export.ErrNoSnapshot)
 }
 
 func TestPageLeavesOutTheSmall(t *testing.T) {
@@ -299,16 +299,16 @@ func TestPageLeavesOutTheSmall(t *testing.T) {
 		require.NoError(t, err)
 		tr.Track()
 	}
-	c := contentOf(t, write(t, tr.Record()))
+	c := contentOf(t, write(t, tr.Dump()))
 	assert.Len(t, c.Live.Rows, 300)
 	assert.Equal(t, 2700, c.Live.More)
 	assert.Equal(t, int64(2700), c.Live.Rest.Count)
 	assert.Equal(t, int64(3000), c.Live.Rows[0].Bytes)
 }
 
-// wide is a record with so many call stacks, each of its own line, with names of
+// wide is a dump with so many call stacks, each of its own line, with names of
 // some length.
-func wide(stacks, depth, name int) *snapshot.Record {
+func wide(stacks, depth, name int) *snapshot.Dump {
 	frames := make([]mem.Stack, stacks)
 	tensor := &tables.Tensor{Kind: mem.Input, DType: alloc.Float32, Shape: alloc.Shape{256}, Each: 1024}
 	lists := tables.Tables{Stacks: lines(frames), Sections: []string{""}}
@@ -326,7 +326,7 @@ func wide(stacks, depth, name int) *snapshot.Record {
 			Place: tables.Place{Stack: tables.StackID(i)}, Tensor: tensor, Live: int64(i + 1), Peak: 1, Total: int64(i + 1),
 		})
 	}
-	return &snapshot.Record{Snapshot: &snapshot.Snapshot{Head: snapshot.Head{Device: "wide"}, Tables: lists}}
+	return &snapshot.Dump{Snapshot: &snapshot.Snapshot{Head: snapshot.Head{Device: "wide"}, Tables: lists}}
 }
 
 // lines are stacks by number.
@@ -336,9 +336,9 @@ func (l lines) Stack(id tables.StackID) mem.Stack { return l[id] }
 func (l lines) Site(id tables.StackID) mem.Frame  { return l[id][0] }
 func (l lines) Path(id tables.StackID) mem.Path   { return l[id].Path() }
 
-// TestPageIsBounded whatever the record holds, and says what is left out.
+// TestPageIsBounded whatever the dump holds, and says what is left out.
 func TestPageIsBounded(t *testing.T) {
-	for _, r := range []*snapshot.Record{wide(20_000, 4, 10), wide(3000, 60, 10), wide(2000, 20, 5000)} {
+	for _, r := range []*snapshot.Dump{wide(20_000, 4, 10), wide(3000, 60, 10), wide(2000, 20, 5000)} {
 		page := write(t, r)
 		assert.LessOrEqual(t, len(page), 2<<20)
 		c := contentOf(t, page)
@@ -370,11 +370,11 @@ func BenchmarkSites(b *testing.B) {
 	}
 }
 
-// twoDevices is the record of a process with an idle device and one that trained.
-func twoDevices(t *testing.T) (first, second *snapshot.Record) {
-	first, second = record(t), exporttest.New(t, tracker.Config{}).Record()
+// twoDevices is the dump of a process with an idle device and one that trained.
+func twoDevices(t *testing.T) (first, second *snapshot.Dump) {
+	first, second = dump(t), exporttest.New(t, tracker.Config{}).Dump()
 	second.Snapshot.Ordinal, second.Snapshot.Device = 1, "Second <GPU>"
-	first.Others = []*snapshot.Record{second}
+	first.Others = []*snapshot.Dump{second}
 	return first, second
 }
 
@@ -391,11 +391,11 @@ func TestPageOfSeveralDevices(t *testing.T) {
 	assert.Len(t, contentOf(t, page).Live.Rows, 3)
 	assert.Equal(t, 2, strings.Count(page, `id="live-table"`))
 
-	assert.NotContains(t, write(t, record(t)), "<select", "there is nothing to choose")
+	assert.NotContains(t, write(t, dump(t)), "<select", "there is nothing to choose")
 }
 
 func TestPageOfManyDevices(t *testing.T) {
-	first := record(t)
+	first := dump(t)
 	for i := range 40 {
 		_, other := twoDevices(t)
 		other.Snapshot.Ordinal = i + 1

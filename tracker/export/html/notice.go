@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// notice tells why a record was written, which of a failed allocation comes first
+// notice tells why a dump was written, which of a failed allocation comes first
 // of all.
 type notice struct {
 	OutOfMemory bool
@@ -20,7 +20,7 @@ type notice struct {
 }
 
 // notice returns nil if there is no reason.
-func (w *writing) notice(r *snapshot.Record) *notice {
+func (w *writing) notice(r *snapshot.Dump) *notice {
 	if r.OOM == nil {
 		if r.Reason == "" {
 			return nil

@@ -147,7 +147,7 @@ func (w *writing) pins(held map[owner]mem.Tally) (pins []string, more int) {
 			continue
 		}
 		if o.line.IsZero() {
-			pins = append(pins, held[o].String()+" that the record does not name")
+			pins = append(pins, held[o].String()+" that the dump does not name")
 			continue
 		}
 		pins = append(pins, held[o].String()+" of "+w.text(o.kind.String())+" from "+w.line(o.line))

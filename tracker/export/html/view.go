@@ -63,7 +63,7 @@ type data struct {
 }
 
 func (f *facts) view(d detail) deviceView {
-	r, s := f.record, f.record.Snapshot
+	r, s := f.dump, f.dump.Snapshot
 	w := &writing{d, f.names}
 	flame := newFlame(f.usage.Rows, w.text)
 	flame.cut(d.frames)
@@ -98,11 +98,11 @@ func (f *facts) history() string {
 		return ""
 	}
 	var words []string
-	if dropped := f.record.History.Dropped(); dropped > 0 {
+	if dropped := f.dump.History.Dropped(); dropped > 0 {
 		words = append(words, fmt.Sprintf("The history begins after %d earlier events or more.", dropped))
 	}
-	if f.timeline.Peak == nil && f.record.Snapshot.Peak.Bytes > 0 {
-		words = append(words, fmt.Sprintf("The peak, %v, was before the events that are left.", f.record.Snapshot.Peak.Bytes))
+	if f.timeline.Peak == nil && f.dump.Snapshot.Peak.Bytes > 0 {
+		words = append(words, fmt.Sprintf("The peak, %v, was before the events that are left.", f.dump.Snapshot.Peak.Bytes))
 	}
 	if n := len(f.timeline.OOMs); n > 0 {
 		words = append(words, fmt.Sprintf("Memory ran out where the red lines are; the last time %v were asked for.", f.timeline.OOMs[n-1].Bytes))
@@ -110,13 +110,13 @@ func (f *facts) history() string {
 	return strings.Join(words, " ")
 }
 
-// whyNoMarks tells what a record without marks says of the program.
+// whyNoMarks tells what a dump without marks says of the program.
 func (f *facts) whyNoMarks() string {
 	switch {
-	case f.record.History == nil:
+	case f.dump.History == nil:
 		return "A snapshot has no marks and no history: a dump does."
 	case f.timeline != nil && len(f.timeline.Marks) > 0:
-		return "The record has the times of marks only, not their tables."
+		return "The dump has the times of marks only, not their tables."
 	}
 	return "There are none: the program did not call Track."
 }

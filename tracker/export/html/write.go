@@ -28,8 +28,8 @@ func Policy() string { return webpage.Policy(pageJS) }
 // maxPage is the size of a page. What is small is left out until it fits.
 const maxPage = 2 << 20
 
-// Write writes the record as an HTML page. The error is export.ErrNoSnapshot or the writer's.
-func Write(w io.Writer, r *snapshot.Record) error {
+// Write writes the dump as an HTML page. The error is export.ErrNoSnapshot or the writer's.
+func Write(w io.Writer, r *snapshot.Dump) error {
 	if r.Snapshot == nil {
 		return fmt.Errorf("write HTML report: %w", export.ErrNoSnapshot)
 	}

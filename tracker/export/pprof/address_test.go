@@ -37,7 +37,7 @@ func byAddress(t *testing.T, text []byte) map[string][]int64 {
 }
 
 func TestLinesAreToldApartByAddress(t *testing.T) {
-	p, err := profile.ParseData(write(t, record(t)))
+	p, err := profile.ParseData(write(t, dump(t)))
 	require.NoError(t, err)
 	lines := make(map[uint64]string)
 	for _, l := range p.Location {
@@ -62,12 +62,12 @@ func TestDifferencesByAddressAreThoseOfTheStacks(t *testing.T) {
 	for step, i := range []int{0, 1, 1} {
 		allocate[i]()
 		if step == 1 {
-			first = byAddress(t, write(t, tr.Record()))
+			first = byAddress(t, write(t, tr.Dump()))
 		}
 	}
 	require.Len(t, first, 2, "two stacks")
 	var grew [][]int64
-	for key, now := range byAddress(t, write(t, tr.Record())) {
+	for key, now := range byAddress(t, write(t, tr.Dump())) {
 		before := first[key]
 		require.NotNil(t, before, "the stack has other addresses in the next profile")
 		if !assert.ObjectsAreEqual(before, now) {
@@ -78,7 +78,7 @@ func TestDifferencesByAddressAreThoseOfTheStacks(t *testing.T) {
 }
 
 func TestAddressesAreThoseOfOtherProfiles(t *testing.T) {
-	r := record(t)
+	r := dump(t)
 	again, err := profile.Parse(bytes.NewReader(write(t, r)))
 	require.NoError(t, err)
 	first, err := profile.Parse(bytes.NewReader(write(t, r)))

@@ -1,7 +1,7 @@
 // Package pprof writes and reads device memory in pprof's format, for go tool
 // pprof and everything else that opens heap profiles:
 //
-//	err := pprof.Write(file, tr.Record())
+//	err := pprof.Write(file, tr.Dump())
 //
 //	go tool pprof -top gpu.pb.gz
 //	go tool pprof -http=: -tagroot=kind gpu.pb.gz

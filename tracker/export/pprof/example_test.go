@@ -28,7 +28,7 @@ func Example() {
 	}
 
 	var file bytes.Buffer
-	if err := pprof.Write(&file, tr.Record()); err != nil {
+	if err := pprof.Write(&file, tr.Dump()); err != nil {
 		log.Fatal(err)
 	}
 	usage, err := pprof.Read(&file)

@@ -26,13 +26,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-func record(t *testing.T) *snapshot.Record {
+func dump(t *testing.T) *snapshot.Dump {
 	tr := exporttest.New(t, tracker.Config{})
 	exporttest.Train(t, tr)
-	return tr.Record()
+	return tr.Dump()
 }
 
-func write(t *testing.T, r *snapshot.Record) []byte {
+func write(t *testing.T, r *snapshot.Dump) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	require.NoError(t, pprof.Write(&b, r))
@@ -51,7 +51,7 @@ func sums(p *profile.Profile) map[string]int64 {
 }
 
 func TestWriteHoldsTheTotals(t *testing.T) {
-	r := record(t)
+	r := dump(t)
 	p, err := profile.ParseData(write(t, r))
 	require.NoError(t, err)
 	require.NoError(t, p.CheckValid())
@@ -66,7 +66,7 @@ func TestWriteHoldsTheTotals(t *testing.T) {
 }
 
 func TestWriteHoldsStacksAndLabels(t *testing.T) {
-	r := record(t)
+	r := dump(t)
 	r.Snapshot.Origin = snapshot.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(3), WorldSize: 8}
 	p, err := profile.ParseData(write(t, r))
 	require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestWriteHoldsStacksAndLabels(t *testing.T) {
 		for _, l := range s.Location {
 			functions = append(functions, filepath.Base(l.Line[0].Function.Name))
 		}
-		assert.Equal(t, []string{"exporttest.take", "exporttest.loadWeights", "exporttest.Train", "pprof_test.record"}, functions[:4], "innermost first")
+		assert.Equal(t, []string{"exporttest.take", "exporttest.loadWeights", "exporttest.Train", "pprof_test.dump"}, functions[:4], "innermost first")
 		return
 	}
 	t.Fatal("no sample of the parameters")
@@ -99,7 +99,7 @@ func TestAllValuesTellTheirSection(t *testing.T) {
 		}
 		section.End()
 	}
-	whole, light := write(t, tr.Record()), write(t, &snapshot.Record{Snapshot: tr.LightSnapshot()})
+	whole, light := write(t, tr.Dump()), write(t, &snapshot.Dump{Snapshot: tr.LightSnapshot()})
 	p, err := profile.ParseData(whole)
 	require.NoError(t, err)
 	values := make(map[string][]int64)
@@ -115,7 +115,7 @@ func TestAllValuesTellTheirSection(t *testing.T) {
 }
 
 func TestReadGivesBackWhatWriteWrote(t *testing.T) {
-	r := record(t)
+	r := dump(t)
 	r.Snapshot.Origin = snapshot.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}
 	got, err := pprof.Read(bytes.NewReader(write(t, r)))
 	require.NoError(t, err)
@@ -131,7 +131,7 @@ func TestReadGivesBackWhatWriteWrote(t *testing.T) {
 }
 
 func TestMergeKeepsRanksApart(t *testing.T) {
-	r := record(t)
+	r := dump(t)
 	var ranks []*profile.Profile
 	for rank := range 2 {
 		r.Snapshot.Origin = snapshot.Origin{Rank: &rank, WorldSize: 2, Host: "node-1"}
@@ -184,7 +184,7 @@ func TestReadOfJAX(t *testing.T) {
 }
 
 func TestReadRefusesWithAReason(t *testing.T) {
-	whole := write(t, record(t))
+	whole := write(t, dump(t))
 	var cpu bytes.Buffer
 	require.NoError(t, (&profile.Profile{SampleType: []*profile.ValueType{{Type: "cpu", Unit: "nanoseconds"}}}).Write(&cpu))
 	for name, test := range map[string]struct {
@@ -217,7 +217,7 @@ func (w *full) Write(b []byte) (int, error) {
 }
 
 func TestWriteToAFullDisk(t *testing.T) {
-	r := record(t)
+	r := dump(t)
 	whole := len(write(t, r))
 	for _, room := range []int{0, whole / 2, whole - 1} {
 		assert.ErrorContains(t, pprof.Write(&full{room}, r), "write pprof: no space left on device")
@@ -305,17 +305,17 @@ func goToolPprof(t *testing.T, args ...string) string {
 
 func TestGoToolPprofReadsIt(t *testing.T) {
 	dir := t.TempDir()
-	save := func(name string, r *snapshot.Record) string {
+	save := func(name string, r *snapshot.Dump) string {
 		path := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(path, write(t, r), 0o644))
 		return path
 	}
 	tr := exporttest.New(t, tracker.Config{})
 	exporttest.Train(t, tr)
-	old := save("old.pb.gz", tr.Record())
+	old := save("old.pb.gz", tr.Dump())
 	_, err := tr.AllocBytes(3*alloc.MiB, tracker.Gradient)
 	require.NoError(t, err)
-	now := save("new.pb.gz", tr.Record())
+	now := save("new.pb.gz", tr.Dump())
 
 	top := goToolPprof(t, "-top", old)
 	assert.Contains(t, top, "Type: inuse_space")
@@ -331,5 +331,5 @@ func TestGoToolPprofReadsIt(t *testing.T) {
 }
 
 func TestARecordWithoutASnapshotIsAnError(t *testing.T) {
-	assert.ErrorIs(t, pprof.Write(new(bytes.Buffer), &snapshot.Record{}), export.ErrNoSnapshot)
+	assert.ErrorIs(t, pprof.Write(new(bytes.Buffer), &snapshot.Dump{}), export.ErrNoSnapshot)
 }

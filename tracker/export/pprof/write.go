@@ -40,9 +40,9 @@ const (
 	hostSpace   = "host_space"
 )
 
-// Write writes the record's snapshot as a gzipped profile. The error is export.ErrNoSnapshot
+// Write writes the dump's snapshot as a gzipped profile. The error is export.ErrNoSnapshot
 // or the writer's.
-func Write(w io.Writer, r *snapshot.Record) error {
+func Write(w io.Writer, r *snapshot.Dump) error {
 	if r.Snapshot == nil {
 		return fmt.Errorf("write pprof: %w", export.ErrNoSnapshot)
 	}

@@ -29,7 +29,7 @@ type written struct {
 }
 
 func told(c *Contents) (all []written) {
-	for _, r := range append([]*snapshot.Record{c.Record}, c.Record.Others...) {
+	for _, r := range append([]*snapshot.Dump{c.Dump}, c.Dump.Others...) {
 		s := r.Snapshot
 		w := written{ordinal: s.Ordinal, live: s.Live, peak: s.Peak, events: make(map[mem.Action]int), pools: make(map[string]alloc.Bytes)}
 		for _, segment := range s.Segments {
@@ -65,7 +65,7 @@ func TestWrittenAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			first := readRecording(t, name)
 			var b bytes.Buffer
-			require.NoError(t, Write(&b, first.Record))
+			require.NoError(t, Write(&b, first.Dump))
 			requireViewable(t, b.Bytes())
 			second, err := Read(&b)
 			require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestPythonReadsSeveralDevices(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "again.pickle")
 	f, err := os.Create(path)
 	require.NoError(t, err)
-	require.NoError(t, Write(f, first.Record))
+	require.NoError(t, Write(f, first.Dump))
 	require.NoError(t, f.Close())
 	out, err := exec.Command(python, filepath.Join("testdata", "walk.py"), path).CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -33,7 +33,7 @@ const atEnd = math.MaxUint64
 
 // goBack goes back over a history. It leaves the segments before the first event in open.
 func (p *part) goBack() {
-	s := p.record.Snapshot
+	s := p.dump.Snapshot
 	for i := range s.Segments {
 		if x := spanOf(&s.Segments[i]); p.open.At(x.Ptr) == nil {
 			p.open.Insert(x)
@@ -43,7 +43,7 @@ func (p *part) goBack() {
 	for ptr := range pendingIn(s) {
 		p.buffers.Enter(address(ptr), walk.Pending, piece{told: atEnd})
 	}
-	for e := range p.record.Backward() {
+	for e := range p.dump.Backward() {
 		if !e.Memory.OnHost() {
 			p.undo(&e)
 		}

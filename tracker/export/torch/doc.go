@@ -1,7 +1,7 @@
 // Package torch writes and reads PyTorch's memory snapshots, the pickles that
 // pytorch.org/memory_viz and torch/cuda/_memory_viz.py open:
 //
-//	err := torch.Write(file, tr.Record())
+//	err := torch.Write(file, tr.Dump())
 //
 // The page shows the Active Memory Timeline and the Allocator State History with the
 // tracker's call stacks, coloured by kind. Read reads snapshots of this package and of
@@ -20,7 +20,7 @@
 //
 // # Cost
 //
-// Write streams: in addition to the record it needs about 50 bytes for each live buffer, and memory for
+// Write streams: in addition to the dump it needs about 50 bytes for each live buffer, and memory for
 // the names of the distinct call stacks. Read holds everything that the file contains, at most 32 times
 // its unpacked size. The functions may be called from any goroutine.
 package torch

@@ -85,8 +85,8 @@ func TestHostileFilesCostLittle(t *testing.T) {
 	}
 }
 
-// TestManyBlocks holds what a block takes on its way from the file into a record: 262 bytes when this was
-// written, of which the record keeps 88.
+// TestManyBlocks holds what a block takes on its way from the file into a dump: 262 bytes when this was
+// written, of which the dump keeps 88.
 func TestManyBlocks(t *testing.T) {
 	const blocks, most = 100_000, 300 // bytes of each
 	key := func(s string) string { return fmt.Sprintf("\x8c%c%s", len(s), s) }
@@ -99,7 +99,7 @@ func TestManyBlocks(t *testing.T) {
 	got := allocates(func() {
 		c, err := Read(&b)
 		require.NoError(t, err)
-		assert.Equal(t, mem.Tally{Count: blocks, Bytes: blocks * 256}, c.Record.Snapshot.Live)
+		assert.Equal(t, mem.Tally{Count: blocks, Bytes: blocks * 256}, c.Dump.Snapshot.Live)
 	})
 	assert.Less(t, got, uint64(blocks*most))
 }

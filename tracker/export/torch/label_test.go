@@ -30,7 +30,7 @@ func TestUserMetadataIsALabel(t *testing.T) {
 					{"action": "alloc", "addr": 1048576, "size": 512, "stream": 0, "user_metadata": ` + c.metadata + `}]]}`))
 			require.NoError(t, err)
 			var labels []string
-			for a := range c1.Record.Snapshot.Allocations() {
+			for a := range c1.Dump.Snapshot.Allocations() {
 				labels = append(labels, a.Label)
 			}
 			assert.ElementsMatch(t, []string{c.want, ""}, labels)

@@ -21,9 +21,9 @@ import (
 
 // Contents is what a file holds.
 type Contents struct {
-	Record *snapshot.Record // of the device with the most memory; the others are its Others, by number
-	Usage  *export.Usage    // of all devices, by call stack
-	Times  bool             // the events have times
+	Dump  *snapshot.Dump // of the device with the most memory; the others are its Others, by number
+	Usage *export.Usage  // of all devices, by call stack
+	Times bool           // the events have times
 }
 
 // Read reads a memory snapshot of PyTorch, of Write or of PyTorch's own
@@ -68,24 +68,24 @@ func read(r io.Reader) (*Contents, error) {
 		devices[0] = nil
 	}
 	var c Contents
-	var records []*snapshot.Record
+	var dumps []*snapshot.Dump
 	for _, ordinal := range slices.Sorted(maps.Keys(devices)) {
-		d, err := in.record(ordinal, devices[ordinal])
+		d, err := in.dump(ordinal, devices[ordinal])
 		if err != nil {
 			return nil, err
 		}
-		records = append(records, d)
+		dumps = append(dumps, d)
 		c.Times = c.Times || !d.Time.IsZero()
 	}
-	c.Usage = in.usage(records)
-	c.Record = fullest(records)
+	c.Usage = in.usage(dumps)
+	c.Dump = fullest(dumps)
 	return &c, nil
 }
 
-// fullest returns the record with most memory, and gives it the others.
-func fullest(records []*snapshot.Record) *snapshot.Record {
-	most := slices.MaxFunc(records, func(x, y *snapshot.Record) int { return cmp.Compare(x.Snapshot.Reserved, y.Snapshot.Reserved) })
-	for _, r := range records {
+// fullest returns the dump with most memory, and gives it the others.
+func fullest(dumps []*snapshot.Dump) *snapshot.Dump {
+	most := slices.MaxFunc(dumps, func(x, y *snapshot.Dump) int { return cmp.Compare(x.Snapshot.Reserved, y.Snapshot.Reserved) })
+	for _, r := range dumps {
 		if r != most {
 			most.Others = append(most.Others, r)
 		}

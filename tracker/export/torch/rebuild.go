@@ -74,7 +74,7 @@ const (
 	labelBytes = 64
 )
 
-func (in *source) record(ordinal int, segments []rawSegment) (*snapshot.Record, error) {
+func (in *source) dump(ordinal int, segments []rawSegment) (*snapshot.Dump, error) {
 	r := &rebuilder{
 		source: in, ordinal: ordinal, labels: make(map[int]plain.Value),
 		siteIDs: make(map[siteKey]int32),

@@ -99,7 +99,7 @@ func change(e tables.EventEntry) mem.Tally {
 	return mem.Tally{}
 }
 
-func (r *rebuilder) result() (*snapshot.Record, error) {
+func (r *rebuilder) result() (*snapshot.Dump, error) {
 	first := uint64(len(r.older))
 	for i := range r.ends {
 		if e := &r.ends[i]; e.entry < 0 {
@@ -125,14 +125,14 @@ func (r *rebuilder) result() (*snapshot.Record, error) {
 	}}
 
 	h := &snapshot.History{Tables: tables.HistoryTables{Start: r.start, First: first, Events: r.entries, Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams}}
-	record := &snapshot.Record{
+	dump := &snapshot.Dump{
 		Time: r.head.Time, Snapshot: s, History: h,
 		Devices: []snapshot.Head{{Device: r.head.Device, Ordinal: r.ordinal, Levels: snapshot.Levels{DriverUsed: -1, DriverTotal: -1, Reserved: r.head.Reserved}}},
 	}
 	if r.oom != nil {
-		record.Reason, record.OOM = "out of memory", r.outOfMemory()
+		dump.Reason, dump.OOM = "out of memory", r.outOfMemory()
 	}
-	return record, nil
+	return dump, nil
 }
 
 // outOfMemory returns what is known of the failure after which the program allocated

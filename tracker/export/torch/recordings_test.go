@@ -45,7 +45,7 @@ func golden(t *testing.T) (all map[string]map[string]walked) {
 }
 
 // walkThrough does with a dump what walk.py does with a file.
-func walkThrough(d *snapshot.Record) walked {
+func walkThrough(d *snapshot.Dump) walked {
 	step := func(e snapshot.Event) (live, reserved alloc.Bytes, counts bool) {
 		switch e.Action {
 		case mem.Allocated:
@@ -102,7 +102,7 @@ func TestLevelsAtEveryEvent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := readRecording(t, name)
 			got := make(map[string]walked)
-			for _, d := range append(c.Record.Others, c.Record) {
+			for _, d := range append(c.Dump.Others, c.Dump) {
 				w := walkThrough(d)
 				got[strconv.Itoa(d.Snapshot.Ordinal)] = w
 				assert.EqualValues(t, w.Peak, d.Snapshot.Peak.Bytes, "device %d", d.Snapshot.Ordinal)
@@ -114,7 +114,7 @@ func TestLevelsAtEveryEvent(t *testing.T) {
 }
 
 // requireWhole checks what must be true of every dump: the tables add up.
-func requireWhole(t *testing.T, d *snapshot.Record) {
+func requireWhole(t *testing.T, d *snapshot.Dump) {
 	s := d.Snapshot
 	var live, peak, total, buffers mem.Tally
 	for site := range s.Sites() {
@@ -194,7 +194,7 @@ func TestBackwardPassesAreNamedByTheirOperations(t *testing.T) {
 
 // TestAnOutOfMemoryErrorIsTold: the program freed nearly all before it took the snapshot.
 func TestAnOutOfMemoryErrorIsTold(t *testing.T) {
-	r := readRecording(t, "gcn-qwen3embed-3gpu-expandable-oom.pickle.gz").Record
+	r := readRecording(t, "gcn-qwen3embed-3gpu-expandable-oom.pickle.gz").Dump
 	require.NotNil(t, r.OOM)
 	assert.Equal(t, 1, r.Snapshot.Ordinal)
 	assert.Equal(t, "out of memory", r.Reason)
@@ -221,13 +221,13 @@ func TestAnOutOfMemoryErrorIsTold(t *testing.T) {
 // settings of recordings.
 func TestWhatPyTorchAloneTells(t *testing.T) {
 	streams := make(map[alloc.Stream]bool)
-	for e := range readRecording(t, "llama7b-offload-10streams.pickle.gz").Record.History.Events() {
+	for e := range readRecording(t, "llama7b-offload-10streams.pickle.gz").Dump.History.Events() {
 		streams[e.Stream] = true
 	}
 	assert.Len(t, streams, 10)
 
 	var pending, labelled int
-	s := readRecording(t, "verl-vllm-private-pools.pickle.gz").Record.Snapshot
+	s := readRecording(t, "verl-vllm-private-pools.pickle.gz").Dump.Snapshot
 	for _, segment := range s.Segments {
 		for _, b := range segment.Blocks {
 			if b.State == alloc.Pending {
@@ -243,7 +243,7 @@ func TestWhatPyTorchAloneTells(t *testing.T) {
 	assert.Equal(t, 9, pending)
 	assert.Equal(t, 9, labelled)
 
-	r := readRecording(t, "lm4-adam-bf16-ctx200.pickle.gz").Record
+	r := readRecording(t, "lm4-adam-bf16-ctx200.pickle.gz").Dump
 	var sections []string
 	for e := range r.History.Events() {
 		if e.Action == mem.SectionBegan {

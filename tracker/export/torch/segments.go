@@ -111,8 +111,8 @@ func (w *writer) segmentsOf(l *list) {
 			w.open.Insert(walk.Span{Ptr: b.addr, Size: b.size, Pool: alloc.LargePool, Stream: b.stream, Own: true})
 		}
 	}
-	for i := range w.record.Snapshot.Segments {
-		s := spanOf(&w.record.Snapshot.Segments[i])
+	for i := range w.dump.Snapshot.Segments {
+		s := spanOf(&w.dump.Snapshot.Segments[i])
 		if s.Expandable {
 			w.open.Join(s)
 		}
@@ -158,7 +158,7 @@ func (w *writer) segment(s *walk.Span, in []block, sites []site) {
 		}
 	}
 	w.beginDict()
-	w.intItem("device", int64(w.record.Snapshot.Ordinal))
+	w.intItem("device", int64(w.dump.Snapshot.Ordinal))
 	w.intItem("address", int64(s.Ptr))
 	w.intItem("total_size", int64(s.Size))
 	w.intItem("allocated_size", int64(size))

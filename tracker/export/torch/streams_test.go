@@ -20,7 +20,7 @@ func TestStreamsOfATracker(t *testing.T) {
 	for name, events := range map[string]int{"whole history": 0, "torn history": 4} {
 		t.Run(name, func(t *testing.T) {
 			tr, _ := exporttest.Streams(t, tracker.Config{MaxEvents: events})
-			r := tr.Record()
+			r := tr.Dump()
 			var b bytes.Buffer
 			require.NoError(t, Write(&b, r))
 			requireViewable(t, b.Bytes())
@@ -28,7 +28,7 @@ func TestStreamsOfATracker(t *testing.T) {
 			require.NoError(t, err)
 
 			var pending, allocated int
-			for _, segment := range read.Record.Snapshot.Segments {
+			for _, segment := range read.Dump.Snapshot.Segments {
 				assert.Equal(t, exporttest.Compute, segment.Stream)
 				for _, b := range segment.Blocks {
 					switch b.State {
@@ -43,7 +43,7 @@ func TestStreamsOfATracker(t *testing.T) {
 			assert.Equal(t, 2, pending)
 			assert.Equal(t, 1, allocated)
 			labels := 0
-			for a := range read.Record.Snapshot.Allocations() {
+			for a := range read.Dump.Snapshot.Allocations() {
 				if a.Label == pendingLabel {
 					labels++
 					if events == 0 {
@@ -56,13 +56,13 @@ func TestStreamsOfATracker(t *testing.T) {
 			if events == 0 {
 				assert.Equal(t, map[mem.Action]int{
 					mem.SegmentAllocated: 2, mem.Allocated: 4, mem.FreeRequested: 3, mem.Freed: 1,
-				}, counts(read.Record))
+				}, counts(read.Dump))
 			}
 		})
 	}
 }
 
-func counts(r *snapshot.Record) map[mem.Action]int {
+func counts(r *snapshot.Dump) map[mem.Action]int {
 	counts := make(map[mem.Action]int)
 	for e := range r.Events() {
 		counts[e.Action]++

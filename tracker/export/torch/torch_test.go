@@ -28,16 +28,16 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-func write(t require.TestingT, r *snapshot.Record) []byte {
+func write(t require.TestingT, r *snapshot.Dump) []byte {
 	var b bytes.Buffer
 	require.NoError(t, Write(&b, r))
 	return b.Bytes()
 }
 
-func trained(t *testing.T, cfg tracker.Config) *snapshot.Record {
+func trained(t *testing.T, cfg tracker.Config) *snapshot.Dump {
 	tr := exporttest.New(t, cfg)
 	exporttest.Train(t, tr)
-	return tr.Record()
+	return tr.Dump()
 }
 
 func simulated(t require.TestingT, cfg sim.Config) *sim.Device {
@@ -48,10 +48,10 @@ func simulated(t require.TestingT, cfg sim.Config) *sim.Device {
 
 func TestWriteIsViewable(t *testing.T) {
 	whole := trained(t, tracker.Config{})
-	noHistory := new(snapshot.Record)
+	noHistory := new(snapshot.Dump)
 	*noHistory = *whole
 	noHistory.History = nil
-	for name, r := range map[string]*snapshot.Record{
+	for name, r := range map[string]*snapshot.Dump{
 		"whole":         whole,
 		"no history":    noHistory,
 		"short history": trained(t, tracker.Config{MaxEvents: 9}),
@@ -59,16 +59,16 @@ func TestWriteIsViewable(t *testing.T) {
 		"own cache":     trained(t, tracker.Config{Device: cachetest.NewCache(t, simulated(t, sim.Config{Memory: alloc.GiB}), cache.Config{})}),
 		"third device":  trained(t, tracker.Config{Device: simulated(t, sim.Config{Memory: alloc.GiB, Ordinal: 2})}),
 		"two devices":   twoDevices(t),
-		"nothing":       exporttest.New(t, tracker.Config{}).Record(),
+		"nothing":       exporttest.New(t, tracker.Config{}).Dump(),
 	} {
 		t.Run(name, func(t *testing.T) { requireViewable(t, write(t, r)) })
 	}
 }
 
 // twoDevices are the first and the fourth of a process.
-func twoDevices(t *testing.T) *snapshot.Record {
+func twoDevices(t *testing.T) *snapshot.Dump {
 	r := trained(t, tracker.Config{Device: simulated(t, sim.Config{Memory: alloc.GiB, Ordinal: 3})})
-	r.Others = []*snapshot.Record{trained(t, tracker.Config{})}
+	r.Others = []*snapshot.Dump{trained(t, tracker.Config{})}
 	return r
 }
 
@@ -76,7 +76,7 @@ func TestWriteTakesAllDevices(t *testing.T) {
 	r := twoDevices(t)
 	c, err := Read(bytes.NewReader(write(t, r)))
 	require.NoError(t, err)
-	devices := append([]*snapshot.Record{c.Record}, c.Record.Others...)
+	devices := append([]*snapshot.Dump{c.Dump}, c.Dump.Others...)
 	require.Len(t, devices, 2)
 	for _, d := range devices {
 		assert.Contains(t, []int{0, 3}, d.Snapshot.Ordinal)
@@ -134,7 +134,7 @@ func TestAnyProgramIsViewable(t *testing.T) {
 			},
 			"clear cache": func(t *rapid.T) { _, _ = tr.ClearCache() },
 			"track":       func(t *rapid.T) { tr.Track() },
-			"":            func(t *rapid.T) { requireViewable(t, write(t, tr.Record())) },
+			"":            func(t *rapid.T) { requireViewable(t, write(t, tr.Dump())) },
 		})
 	})
 }
@@ -144,8 +144,8 @@ func TestReadGivesBackWhatWriteWrote(t *testing.T) {
 	r.Snapshot.Origin = snapshot.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}
 	c, err := Read(bytes.NewReader(write(t, r)))
 	require.NoError(t, err)
-	require.Empty(t, c.Record.Others)
-	got := c.Record
+	require.Empty(t, c.Dump.Others)
+	got := c.Dump
 
 	assert.Equal(t, r.Snapshot.Origin, got.Snapshot.Origin)
 	assert.WithinDuration(t, r.Snapshot.Time, got.Time, 1000)
@@ -164,7 +164,7 @@ func TestReadGivesBackWhatWriteWrote(t *testing.T) {
 		return out
 	}
 	assert.ElementsMatch(t, rows(export.FromSnapshot(r.Snapshot)), rows(c.Usage))
-	requireViewable(t, write(t, &snapshot.Record{Snapshot: got.Snapshot, History: got.History}))
+	requireViewable(t, write(t, &snapshot.Dump{Snapshot: got.Snapshot, History: got.History}))
 }
 
 // recorded are the names of files that Python wrote, of one snapshot.
@@ -201,7 +201,7 @@ func TestReadOfPyTorchItself(t *testing.T) {
 
 			packed, err := Read(bytes.NewReader(pack(t, text)))
 			require.NoError(t, err)
-			assert.Equal(t, c.Record.Snapshot.Head, packed.Record.Snapshot.Head)
+			assert.Equal(t, c.Dump.Snapshot.Head, packed.Dump.Snapshot.Head)
 			assert.Len(t, packed.Usage.Rows, len(u.Rows))
 		})
 	}
@@ -368,7 +368,7 @@ func TestWriteRefusesWithAReason(t *testing.T) {
 	require.NoError(t, err)
 	r.Snapshot = tr.LightSnapshot()
 	assert.ErrorContains(t, Write(io.Discard, r), "write PyTorch snapshot: the snapshot has no single buffers")
-	assert.ErrorIs(t, Write(io.Discard, &snapshot.Record{}), export.ErrNoSnapshot)
+	assert.ErrorIs(t, Write(io.Discard, &snapshot.Dump{}), export.ErrNoSnapshot)
 	r.Snapshot = exporttest.New(t, tracker.Config{}).LightSnapshot()
 	assert.NoError(t, Write(io.Discard, r), "nothing is live")
 }
@@ -385,9 +385,9 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		export.Compare(nil, []*export.Usage{c.Usage}, "site", "live")
-		for _, d := range append(c.Record.Others, c.Record) {
+		for _, d := range append(c.Dump.Others, c.Dump) {
 			require.NoError(t, d.WriteJSON(io.Discard))
-			_ = Write(io.Discard, &snapshot.Record{Snapshot: d.Snapshot, History: d.History})
+			_ = Write(io.Discard, &snapshot.Dump{Snapshot: d.Snapshot, History: d.History})
 		}
 	})
 }

@@ -34,11 +34,11 @@ func (w *writer) traces(parts []*part) {
 func (w *writer) trace() {
 	w.coverFirst()
 	l := w.beginList()
-	for e := range w.record.Events() {
+	for e := range w.dump.Events() {
 		w.event(l, e)
 	}
 	// There is always one event of category "unknown".
-	w.plainEvent(l, "snapshot", w.record.Snapshot.Time, nil, "")
+	w.plainEvent(l, "snapshot", w.dump.Snapshot.Time, nil, "")
 	l.end()
 }
 
@@ -201,7 +201,7 @@ func (w *writer) outOfMemory(l *list, e snapshot.Event) {
 // freeThen estimates the device's free memory at an event, from what all others
 // hold at the end.
 func (w *writer) freeThen() alloc.Bytes {
-	s := w.record.Snapshot
+	s := w.dump.Snapshot
 	if s.DriverTotal < 0 || s.Untracked() < 0 {
 		return 0
 	}

@@ -13,7 +13,7 @@ import (
 
 // usage sums the devices up by call stack, kind, section and stream. Buffers that only
 // differ in size, of which PyTorch knows no more, are one row.
-func (in *source) usage(records []*snapshot.Record) *export.Usage {
+func (in *source) usage(dumps []*snapshot.Dump) *export.Usage {
 	u := &export.Usage{Origin: in.origin}
 	type key struct {
 		stack  lines.StackID
@@ -27,7 +27,7 @@ func (in *source) usage(records []*snapshot.Record) *export.Usage {
 		stream alloc.Stream
 	}
 	rows := make(map[key]int)
-	for _, d := range records {
+	for _, d := range dumps {
 		if d.Time.After(u.Time) {
 			u.Time = d.Time
 		}
@@ -57,13 +57,13 @@ func (in *source) usage(records []*snapshot.Record) *export.Usage {
 			row.Live, row.Peak, row.Total = row.Live.Add(site.Live), row.Peak.Add(site.Peak), row.Total.Add(site.Total)
 		}
 	}
-	in.forgetPast(u, records)
+	in.forgetPast(u, dumps)
 	return u
 }
 
 // forgetPast takes out what only a history tells.
-func (in *source) forgetPast(u *export.Usage, records []*snapshot.Record) {
-	for _, d := range records {
+func (in *source) forgetPast(u *export.Usage, dumps []*snapshot.Dump) {
+	for _, d := range dumps {
 		if d.History.Len() > 0 {
 			return
 		}

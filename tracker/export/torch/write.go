@@ -17,12 +17,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Write writes the record, and those of the process's other devices, as a memory
+// Write writes the dump, and those of the process's other devices, as a memory
 // snapshot of PyTorch, in memory that follows the live buffers and distinct call
 // stacks, not the history. Host memory is left out: the format is of the device's.
 //
 // It needs the single buffers: a light snapshot that has live memory is an error.
-func Write(w io.Writer, r *snapshot.Record) error {
+func Write(w io.Writer, r *snapshot.Dump) error {
 	parts, err := partsOf(r)
 	if err != nil {
 		return fmt.Errorf("write PyTorch snapshot: %w", err)
@@ -36,7 +36,7 @@ func Write(w io.Writer, r *snapshot.Record) error {
 	}
 	out.beginDict()
 	for _, p := range parts {
-		if !p.record.Snapshot.Memory[alloc.DeviceMemory].IsZero() {
+		if !p.dump.Snapshot.Memory[alloc.DeviceMemory].IsZero() {
 			out.memory = alloc.DeviceMemory
 		}
 	}
@@ -71,7 +71,7 @@ func check(s *snapshot.Snapshot) error {
 
 // part is what is written of one device.
 type part struct {
-	record  *snapshot.Record
+	dump    *snapshot.Dump
 	live    blocks
 	open    walk.Spans                   // the segments at the place in the history that is being written
 	pending map[alloc.Ptr]bool           // buffers of which a free was requested there, and not completed
@@ -81,15 +81,15 @@ type part struct {
 	expandable bool // segments grow and shrink
 }
 
-// partsOf returns the devices of a record, in the order of their numbers.
-func partsOf(r *snapshot.Record) ([]*part, error) {
+// partsOf returns the devices of a dump, in the order of their numbers.
+func partsOf(r *snapshot.Dump) ([]*part, error) {
 	var parts []*part
-	for _, r := range append([]*snapshot.Record{r}, r.Others...) {
+	for _, r := range append([]*snapshot.Dump{r}, r.Others...) {
 		if err := check(r.Snapshot); err != nil {
 			return nil, err
 		}
 		p := &part{
-			record: r, pending: make(map[alloc.Ptr]bool), freed: make(map[alloc.Ptr]snapshot.Event),
+			dump: r, pending: make(map[alloc.Ptr]bool), freed: make(map[alloc.Ptr]snapshot.Event),
 			expandable: slices.ContainsFunc(r.Snapshot.Segments, func(s alloc.Segment) bool { return s.Expandable }),
 		}
 		p.goBack()
@@ -105,7 +105,7 @@ func partsOf(r *snapshot.Record) ([]*part, error) {
 	return parts, nil
 }
 
-func (p *part) ordinal() int { return p.record.Snapshot.Ordinal }
+func (p *part) ordinal() int { return p.dump.Snapshot.Ordinal }
 
 // writer writes the parts of one snapshot, which share what they have named.
 type writer struct {
@@ -229,7 +229,7 @@ func (w *writer) annotations(parts []*part) {
 	w.name("external_annotations")
 	l := w.beginList()
 	for _, p := range parts {
-		for e := range p.record.Events() {
+		for e := range p.dump.Events() {
 			switch e.Action {
 			case mem.SectionBegan:
 				w.annotation(l, p.ordinal(), "START", e)

@@ -1,7 +1,7 @@
 // Package trace writes a tracker's history as trace events, for ui.perfetto.dev
 // and chrome://tracing:
 //
-//	err := trace.Write(file, tr.Record())
+//	err := trace.Write(file, tr.Dump())
 //
 // Sections are slices, each inside the slice of its parent. Allocated and reserved memory and
 // the driver's used memory are counters. Marks and out of memory errors are instants, with

@@ -34,7 +34,7 @@ func TestPartsLieInTheirSection(t *testing.T) {
 	assert.Equal(t, map[string][]string{
 		"1": {"step", "forward", "features/conv1", "backward"},
 		"5": {"step"},
-	}, rows(events(t, tr.Record())))
+	}, rows(events(t, tr.Dump())))
 }
 
 func TestWhatDoesNotNestHasARowOfItsOwn(t *testing.T) {
@@ -54,7 +54,7 @@ func TestWhatDoesNotNestHasARowOfItsOwn(t *testing.T) {
 	assert.Equal(t, map[string][]string{
 		"1": {"step", "copy"}, "3": {"step/load"}, "4": {"step/late"},
 		"5": {"step"}, "6": {"step"}, "7": {"step/forward"},
-	}, rows(events(t, tr.Record())))
+	}, rows(events(t, tr.Dump())))
 }
 
 // beside opens a section in a goroutine of its own, which lives as long as the test.
@@ -81,7 +81,7 @@ func TestSectionsAtTheEndsOfTheHistory(t *testing.T) {
 		assert.Equal(t, map[string][]string{
 			"1": {"before the history", "within"},
 			"3": {"open at the end", "its part"},
-		}, rows(events(t, tr.Record())))
+		}, rows(events(t, tr.Dump())))
 	})
 }
 
@@ -89,7 +89,7 @@ func TestSectionsOfADamagedHistory(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{})
 	tr.Do("step", func() {})
 	tr.Do("step", func() {})
-	r := tr.Record()
+	r := tr.Dump()
 	for _, damage := range [][2]string{
 		{`"number":2`, `"number":1`}, {`"section_end"`, `"section_begin"`}, {`"section_begin"`, `"section_end"`},
 	} {
@@ -115,7 +115,7 @@ func TestEverySectionIsASlice(t *testing.T) {
 				open = append(open, open[i].Section(rapid.SampledFrom([]string{"c", "d"}).Draw(rt, "part")))
 			}
 		}
-		r := tr.Record()
+		r := tr.Dump()
 		assert.ElementsMatch(rt, exporttest.Sections(r), ofSlices(events(rt, r)))
 	})
 }

@@ -35,7 +35,7 @@ type event struct {
 }
 
 // events writes a trace, reads it, and checks what every trace must hold.
-func events(t require.TestingT, r *snapshot.Record) []event {
+func events(t require.TestingT, r *snapshot.Dump) []event {
 	var b bytes.Buffer
 	require.NoError(t, trace.Write(&b, r))
 	var file struct {
@@ -104,7 +104,7 @@ func names(in []event, phase string) []string {
 func TestWriteTellsTheStory(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{})
 	exporttest.Train(t, tr)
-	r := tr.Record()
+	r := tr.Dump()
 	got := events(t, r)
 
 	assert.Equal(t, []string{"begin", "mark 1", "mark 2", "mark 3", "out of memory", "mark 4"}, names(got, "i"))
@@ -124,17 +124,17 @@ func TestWriteTellsTheStory(t *testing.T) {
 func TestWriteStartsFromTheLevelsBefore(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{MaxEvents: 5})
 	exporttest.Train(t, tr)
-	allocated := values(t, events(t, tr.Record()), "allocated")
+	allocated := values(t, events(t, tr.Dump()), "allocated")
 	assert.Equal(t, int64(2*7168), allocated[0], "the weights, in blocks of 512 bytes")
 }
 
 func TestDevicesAreProcesses(t *testing.T) {
-	r := exporttest.New(t, tracker.Config{}).Record()
+	r := exporttest.New(t, tracker.Config{}).Dump()
 	tr := exporttest.New(t, tracker.Config{})
 	exporttest.Train(t, tr)
-	other := tr.Record()
+	other := tr.Dump()
 	other.Snapshot.Ordinal = 1
-	r.Others = []*snapshot.Record{other}
+	r.Others = []*snapshot.Dump{other}
 	names := make(map[int]string)
 	for _, e := range events(t, r) {
 		if e.Name == "process_name" {
@@ -146,7 +146,7 @@ func TestDevicesAreProcesses(t *testing.T) {
 
 // TestEachDeviceHasItsOwnTracks: counters, sections and marks are of their device's process.
 func TestEachDeviceHasItsOwnTracks(t *testing.T) {
-	var all []*snapshot.Record
+	var all []*snapshot.Dump
 	for ordinal, mib := range []alloc.Bytes{3, 5, 7} {
 		tr := exporttest.New(t, tracker.Config{})
 		section := tr.Section(fmt.Sprintf("load %d", ordinal))
@@ -154,7 +154,7 @@ func TestEachDeviceHasItsOwnTracks(t *testing.T) {
 		require.NoError(t, err)
 		section.End()
 		tr.Track()
-		all = append(all, tr.Record())
+		all = append(all, tr.Dump())
 		all[ordinal].Snapshot.Ordinal = ordinal
 	}
 	all[0].Others = all[1:]
@@ -188,7 +188,7 @@ func TestEachDeviceHasItsOwnTracks(t *testing.T) {
 }
 
 func TestRanksAreProcesses(t *testing.T) {
-	r := exporttest.New(t, tracker.Config{}).Record()
+	r := exporttest.New(t, tracker.Config{}).Dump()
 	r.Snapshot.Origin = snapshot.Origin{Rank: new(3), WorldSize: 8, Host: "node-1"}
 	got := events(t, r)
 	assert.Equal(t, 4, *got[0].PID)
@@ -207,7 +207,7 @@ func TestGolden(t *testing.T) {
 	tr.Track()
 	require.NoError(t, weights.Free())
 	step.End()
-	r := tr.Record()
+	r := tr.Dump()
 	r.Snapshot.Origin = snapshot.Origin{}
 	var b bytes.Buffer
 	require.NoError(t, trace.Write(&b, r))
@@ -222,5 +222,5 @@ func TestGolden(t *testing.T) {
 }
 
 func TestARecordWithoutASnapshotIsAnError(t *testing.T) {
-	assert.ErrorIs(t, trace.Write(new(bytes.Buffer), &snapshot.Record{}), export.ErrNoSnapshot)
+	assert.ErrorIs(t, trace.Write(new(bytes.Buffer), &snapshot.Dump{}), export.ErrNoSnapshot)
 }

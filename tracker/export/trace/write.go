@@ -17,12 +17,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Write writes the record's history, and the levels at its marks and its end, as one JSON
+// Write writes the dump's history, and the levels at its marks and its end, as one JSON
 // object of trace events. Each of the process's other devices is a process of its own to the
 // viewer. The error is export.ErrNoSnapshot or the writer's.
-func Write(w io.Writer, r *snapshot.Record) error {
-	all := append([]*snapshot.Record{r}, r.Others...)
-	if slices.ContainsFunc(all, func(r *snapshot.Record) bool { return r.Snapshot == nil }) {
+func Write(w io.Writer, r *snapshot.Dump) error {
+	all := append([]*snapshot.Dump{r}, r.Others...)
+	if slices.ContainsFunc(all, func(r *snapshot.Dump) bool { return r.Snapshot == nil }) {
 		return fmt.Errorf("write trace events: %w", export.ErrNoSnapshot)
 	}
 	out := &file{w: bufio.NewWriterSize(w, 1<<16)}
@@ -52,9 +52,9 @@ type file struct {
 
 // write writes the events of one device. The times count from start, and the number of the
 // process is that of its rank and above.
-func (f *file) write(r *snapshot.Record, begin walk.Beginning, start time.Time, above int) {
+func (f *file) write(r *snapshot.Dump, begin walk.Beginning, start time.Time, above int) {
 	out := &writer{
-		file: f, record: r, before: begin, start: start, pid: 1 + above, marks: make(map[int]*snapshot.Mark),
+		file: f, dump: r, before: begin, start: start, pid: 1 + above, marks: make(map[int]*snapshot.Mark),
 		levels: begin.Levels, sections: newLayout(begin.Sections, r.Events()),
 	}
 	if rank := r.Snapshot.Origin.Rank; rank != nil {
@@ -91,7 +91,7 @@ var threads = [...]string{"sections", "marks", "out of memory"}
 type writer struct {
 	*file
 
-	record *snapshot.Record
+	dump   *snapshot.Dump
 	before walk.Beginning
 	start  time.Time // times count from here
 	pid    int
@@ -110,7 +110,7 @@ func (w *writer) begin() {
 	}
 	begun := w.before.Time
 	w.instant(marksThread, "begin", begun, map[string]any{
-		"device": export.Device(w.record.Snapshot), "process": w.record.Snapshot.Origin.String(), "time": begun.Format(time.RFC3339Nano),
+		"device": export.Device(w.dump.Snapshot), "process": w.dump.Snapshot.Origin.String(), "time": begun.Format(time.RFC3339Nano),
 	})
 	w.counter(allocatedCounter, begun, w.levels.Allocated)
 	if w.before.Segments {
@@ -123,8 +123,8 @@ func (w *writer) begin() {
 
 // processName is short, since Perfetto shows some 30 letters of it.
 func (w *writer) processName() string {
-	name := export.Device(w.record.Snapshot)
-	if rank := w.record.Snapshot.Origin.Rank; rank != nil {
+	name := export.Device(w.dump.Snapshot)
+	if rank := w.dump.Snapshot.Origin.Rank; rank != nil {
 		name = fmt.Sprintf("rank %d, %s", *rank, name)
 	}
 	return name
@@ -199,7 +199,7 @@ func (w *writer) known(at time.Time, l snapshot.Levels) {
 // end writes every counter once more, since a viewer draws it up to its last
 // value, and ends the sections that are open.
 func (w *writer) end() {
-	s := w.record.Snapshot
+	s := w.dump.Snapshot
 	w.counter(allocatedCounter, s.Time, s.Allocated)
 	w.known(s.Time, s.Levels)
 	for _, o := range w.sections.endAll() {

@@ -28,7 +28,7 @@ var dumpFiles atomic.Int64
 // Write writes as much of a dump as the limit allows to a new file in the directory, which it creates if
 // it is missing, and returns the file's path. Then it deletes all but the newest of this process's dumps
 // there, as many as are to be kept.
-func Write(dir string, dump *snapshot.Record, keep int, limit alloc.Bytes) (path string, err error) {
+func Write(dir string, dump *snapshot.Dump, keep int, limit alloc.Bytes) (path string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("write dump: %w", err)
 	}
@@ -43,7 +43,7 @@ func Write(dir string, dump *snapshot.Record, keep int, limit alloc.Bytes) (path
 
 // createDump writes as much of the dump as the limit allows to a new file. It has
 // another name first, so that there is never a part of one.
-func createDump(path string, d *snapshot.Record, limit alloc.Bytes) (err error) {
+func createDump(path string, d *snapshot.Dump, limit alloc.Bytes) (err error) {
 	f, err := createTemp(filepath.Dir(path))
 	if err != nil {
 		return fmt.Errorf("write dump: %w", err)
@@ -61,7 +61,7 @@ func createDump(path string, d *snapshot.Record, limit alloc.Bytes) (err error) 
 
 // writeWithin writes the dump to an empty file with all the detail that the limit
 // allows.
-func writeWithin(f *os.File, d *snapshot.Record, limit alloc.Bytes) error {
+func writeWithin(f *os.File, d *snapshot.Dump, limit alloc.Bytes) error {
 	for {
 		if shrink.Size(d) <= limit {
 			err := d.WriteJSON(&limitedFile{f, limit})

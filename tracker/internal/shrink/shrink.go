@@ -23,7 +23,7 @@ const (
 
 // Once leaves out more detail, that of least use first. It returns false when
 // there is none left.
-func Once(d *snapshot.Record) bool {
+func Once(d *snapshot.Dump) bool {
 	s := d.Snapshot
 	switch {
 	case d.History.Len() > manyEvents || len(d.Marks) > manyMarks:
@@ -45,7 +45,7 @@ func Once(d *snapshot.Record) bool {
 }
 
 // keepEvents keeps the latest events and marks, up to so many.
-func keepEvents(d *snapshot.Record, events, marks int) {
+func keepEvents(d *snapshot.Dump, events, marks int) {
 	if drop := d.History.Len() - events; drop > 0 {
 		d.History.Tables.Events = d.History.Tables.Events[drop:]
 		d.History.Tables.First += uint64(drop)
@@ -57,7 +57,7 @@ func keepEvents(d *snapshot.Record, events, marks int) {
 	}
 }
 
-func dropSegments(d *snapshot.Record) {
+func dropSegments(d *snapshot.Dump) {
 	for _, segment := range d.Snapshot.Segments {
 		d.LeftOut.Segments++
 		d.LeftOut.SegmentBytes += segment.Size
@@ -65,14 +65,14 @@ func dropSegments(d *snapshot.Record) {
 	d.Snapshot.Segments = nil
 }
 
-func dropAllocations(d *snapshot.Record) {
+func dropAllocations(d *snapshot.Dump) {
 	d.Snapshot.Tables.Allocations, d.Snapshot.Tables.Paths = nil, nil // and so nobody is named
 	d.LeftOut.Allocations = d.Snapshot.Live.Add(d.Snapshot.Memory.Host())
 }
 
 // keepSites keeps the sites with most live bytes and, of those that the ledger has
 // dropped, the ones with most bytes ever. There must be no allocations, which refer to them.
-func keepSites(d *snapshot.Record, sites, retired int) {
+func keepSites(d *snapshot.Dump, sites, retired int) {
 	s := d.Snapshot
 	slices.SortFunc(s.Tables.Sites, func(x, y tables.SiteEntry) int {
 		return cmp.Or(
@@ -99,7 +99,7 @@ func keepSites(d *snapshot.Record, sites, retired int) {
 }
 
 // Size guesses the size of the dump's JSON form from a sample of each table.
-func Size(d *snapshot.Record) alloc.Bytes {
+func Size(d *snapshot.Dump) alloc.Bytes {
 	sample := &jsonstream.Sample{Of: 64}
 	if err := d.WriteJSON(sample); err != nil {
 		return 0 // who writes it finds the error

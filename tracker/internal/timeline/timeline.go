@@ -1,4 +1,4 @@
-// Package timeline shows a record's memory over time, as charts take it. It draws nothing.
+// Package timeline shows a dump's memory over time, as charts take it. It draws nothing.
 package timeline
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Timeline is a record's device memory over time, as a chart takes it: columns of
+// Timeline is a dump's device memory over time, as a chart takes it: columns of
 // equal length, one entry a moment. Of a long history each stretch of time keeps its
 // highest and its last level, so that no peak is lost.
 type Timeline struct {
@@ -57,9 +57,9 @@ const (
 	maxMoments = 500
 )
 
-// New returns the record's memory over time. Its cost follows the events
+// New returns the dump's memory over time. Its cost follows the events
 // and call stacks, its size is bounded.
-func New(r *snapshot.Record) *Timeline {
+func New(r *snapshot.Dump) *Timeline {
 	begin := walk.BeginningOf(r)
 	end := max(0, r.Snapshot.Time.Sub(begin.Time))
 	b := timelineBuilder{
@@ -140,7 +140,7 @@ func (l *layers[K]) of(key K) int {
 
 // split decides about the layers, and sets b.now to what was live before the
 // first event: what is live now, less all that happened.
-func (b *timelineBuilder) split(r *snapshot.Record) {
+func (b *timelineBuilder) split(r *snapshot.Dump) {
 	kinds, sites := newExtent[mem.Kind](), newExtent[mem.Frame]()
 	for site := range r.Snapshot.Sites() {
 		if site.Memory.OnHost() {

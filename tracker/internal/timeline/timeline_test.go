@@ -44,7 +44,7 @@ func TestTimelineFollowsTheHistory(t *testing.T) {
 			require.NoError(t, err)
 			live = append(live, b)
 		}
-		r := tr.Record()
+		r := tr.Dump()
 		line := timeline.New(r)
 
 		possible := map[alloc.Bytes]bool{}
@@ -98,7 +98,7 @@ func TestTimelineIsBounded(t *testing.T) {
 	for range 2000 {
 		tr.Track()
 	}
-	line := timeline.New(tr.Record())
+	line := timeline.New(tr.Dump())
 	assert.True(t, slices.IsSorted(line.Seconds))
 	assert.Less(t, len(line.Seconds), 1500)
 	assert.Len(t, line.Marks, 500)
@@ -115,7 +115,7 @@ func TestTimelineWithoutThePeak(t *testing.T) {
 		_, err := tr.AllocBytes(alloc.KiB, tracker.Input)
 		require.NoError(t, err)
 	}
-	line := timeline.New(tr.Record())
+	line := timeline.New(tr.Dump())
 	assert.Nil(t, line.Peak)
 	assert.Equal(t, 10*alloc.KiB, sum(line.Kinds, 0))
 }
@@ -145,7 +145,7 @@ func TestLevelsBeforeTheHistory(t *testing.T) {
 		_, err := tr.AllocBytes(1000, tracker.Input)
 		require.NoError(t, err)
 	}
-	line := timeline.New(tr.Record())
+	line := timeline.New(tr.Dump())
 	require.NotNil(t, line.Reserved[0], "the events tell of segments")
 	assert.Zero(t, *line.Reserved[0])
 	assert.Zero(t, *line.Allocated[0])

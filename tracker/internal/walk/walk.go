@@ -70,7 +70,7 @@ func Change(e *snapshot.Event) Levels {
 	return Levels{}
 }
 
-// Beginning is what there was before the first event of a record.
+// Beginning is what there was before the first event of a dump.
 type Beginning struct {
 	Levels
 	Time time.Time // of the first event; the snapshot's if there is none
@@ -81,7 +81,7 @@ type Beginning struct {
 }
 
 // BeginningOf goes through the events to find what was before them: what the snapshot has, less all changes.
-func BeginningOf(r *snapshot.Record) Beginning {
+func BeginningOf(r *snapshot.Dump) Beginning {
 	b := Beginning{Time: r.Snapshot.Time, Sections: make(map[uint64]string)}
 	var all Levels
 	began := make(map[uint64]bool)

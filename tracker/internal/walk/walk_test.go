@@ -34,7 +34,7 @@ func TestChange(t *testing.T) {
 // TestBeginning has no history, then one in which a section ends that began before it.
 func TestBeginning(t *testing.T) {
 	head := snapshot.Head{Time: time.Unix(100, 0), Events: 7, Levels: snapshot.Levels{Allocated: 10, Reserved: 20, Live: mem.Tally{Bytes: 8}}}
-	r := &snapshot.Record{Snapshot: &snapshot.Snapshot{Head: head}}
+	r := &snapshot.Dump{Snapshot: &snapshot.Snapshot{Head: head}}
 	assert.Equal(t, walk.Beginning{Levels: walk.Levels{Live: 8, Allocated: 10, Reserved: 20}, Time: head.Time, Sections: map[uint64]string{}}, walk.BeginningOf(r))
 
 	start := time.Unix(50, 0)

@@ -19,13 +19,13 @@ func Example() {
 	input, _ := tr.Alloc(alloc.Shape{30, 3, 512, 512}, alloc.Float32, tracker.Input)
 	input.Free()
 
-	record := tr.Record()
-	peak, err := rewind.AtPeak(record)
+	dump := tr.Dump()
+	peak, err := rewind.AtPeak(dump)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("now:        ", record.Snapshot.Live)
+	fmt.Println("now:        ", dump.Snapshot.Live)
 	fmt.Println("at the peak:", peak.Live)
 	// Output:
 	// now:         1 buffer, 6.8 KiB

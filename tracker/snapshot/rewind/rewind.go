@@ -18,15 +18,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// At returns the state of a record before the event of that number: the snapshot's, with each event
-// from there on undone. What is known of a buffer is its allocation, if the record has that.
+// At returns the state of a dump before the event of that number: the snapshot's, with each event
+// from there on undone. What is known of a buffer is its allocation, if the dump has that.
 //
 // Segments come from their events. Where these do not add up to the snapshot's, as in a torn
-// history, the result has no Segments; it has none either if the record has none. A block in a large segment
+// history, the result has no Segments; it has none either if the dump has none. A block in a large segment
 // may hold up to 1 MiB beyond its request, as in PyTorch's scheme: the next block behind it, or the first that is
 // made there later, tells where it ends. Peak and Cache are not known. The errors are snapshot.ErrNoHistory and those of an event that the
-// record does not have, and of a snapshot without its live buffers.
-func At(r *snapshot.Record, event uint64) (*snapshot.Snapshot, error) {
+// dump does not have, and of a snapshot without its live buffers.
+func At(r *snapshot.Dump, event uint64) (*snapshot.Snapshot, error) {
 	s := r.Snapshot
 	switch {
 	case event == s.Events:
@@ -34,7 +34,7 @@ func At(r *snapshot.Record, event uint64) (*snapshot.Snapshot, error) {
 	case len(kept(r)) == 0:
 		return nil, snapshot.ErrNoHistory
 	case event < r.First() || event >= r.First()+uint64(len(kept(r))):
-		return nil, fmt.Errorf("no event %d: the record has %d from %d on", event, len(kept(r)), r.First())
+		return nil, fmt.Errorf("no event %d: the dump has %d from %d on", event, len(kept(r)), r.First())
 	case s.Tables.Allocations == nil && s.Live.Count > 0:
 		return nil, fmt.Errorf("the %d live buffers are not told one by one: the state before them is not known", s.Live.Count)
 	}
@@ -46,8 +46,8 @@ func At(r *snapshot.Record, event uint64) (*snapshot.Snapshot, error) {
 	return w.result(event), nil
 }
 
-// kept are the events of a record up to its snapshot.
-func kept(r *snapshot.Record) []tables.EventEntry {
+// kept are the events of a dump up to its snapshot.
+func kept(r *snapshot.Dump) []tables.EventEntry {
 	if n := r.Snapshot.Events - r.First(); n > 0 {
 		return r.History.Tables.Events[:min(n, uint64(r.History.Len()))]
 	}
@@ -56,7 +56,7 @@ func kept(r *snapshot.Record) []tables.EventEntry {
 
 // AtPeak returns the state at the moment of most allocated bytes in the history, right
 // after the event that brought it; the snapshot itself if it has that. The errors are those of At.
-func AtPeak(r *snapshot.Record) (*snapshot.Snapshot, error) {
+func AtPeak(r *snapshot.Dump) (*snapshot.Snapshot, error) {
 	most, at := alloc.Bytes(0), r.Snapshot.Events
 	level := walk.BeginningOf(r).Levels
 	for e := range r.Events() {
@@ -70,9 +70,9 @@ func AtPeak(r *snapshot.Record) (*snapshot.Snapshot, error) {
 	return At(r, at)
 }
 
-// rewind goes back from a record's snapshot.
+// rewind goes back from a dump's snapshot.
 type rewind struct {
-	of         *snapshot.Record
+	of         *snapshot.Dump
 	events     []tables.EventEntry
 	first      uint64
 	live       map[alloc.Ptr]was
@@ -101,7 +101,7 @@ func (t twoStacks) Site(id tables.StackID) mem.Frame { return t[id&1].Site(id >>
 
 func (t twoStacks) Path(id tables.StackID) mem.Path { return t[id&1].Path(id >> 1) }
 
-func newRewind(r *snapshot.Record) *rewind {
+func newRewind(r *snapshot.Dump) *rewind {
 	s := r.Snapshot
 	w := &rewind{of: r, events: kept(r), first: r.First(), total: s.Reserved, live: make(map[alloc.Ptr]was, len(s.Tables.Allocations))}
 	for i := range s.Segments {

@@ -18,7 +18,7 @@ import (
 )
 
 // shortRun has two buffers in one segment, of which the first is freed.
-func shortRun(t *testing.T) *snapshot.Record {
+func shortRun(t *testing.T) *snapshot.Dump {
 	x, err := tables.Untyped(mem.Activation, 4*alloc.MiB)
 	require.NoError(t, err)
 	stacks := new(tables.StackTable)
@@ -37,7 +37,7 @@ func shortRun(t *testing.T) *snapshot.Record {
 	epoch := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	head := snapshot.Head{Time: epoch.Add(10 * time.Second), Events: 14, Segments: []alloc.Segment{held}}
 	head.Live, head.Allocated, head.Reserved = mem.Tally{Count: 1, Bytes: 4 * alloc.MiB}, 4*alloc.MiB, 20*alloc.MiB
-	return &snapshot.Record{
+	return &snapshot.Dump{
 		Snapshot: &snapshot.Snapshot{Head: head, Tables: tables.Tables{
 			Stacks: stacks, Sections: []string{""}, Epoch: epoch,
 			Sites:       []tables.SiteEntry{{Place: tables.Place{Stack: id}, Tensor: &x, Live: 1, Total: 1}},
@@ -80,7 +80,7 @@ func TestAt(t *testing.T) {
 	}
 	for _, event := range []uint64{0, 9, 15, 1 << 63} {
 		_, err := rewind.At(r, event)
-		assert.ErrorContains(t, err, "the record has 4 from 10 on")
+		assert.ErrorContains(t, err, "the dump has 4 from 10 on")
 	}
 	assert.Equal(t, 3, r.History.Tables.Site(11).Line)
 	assert.True(t, r.History.Tables.Site(9).IsZero())
@@ -103,7 +103,7 @@ segment 0x200000 of 20.0 MiB, 16.0 MiB free, is kept by one buffer of 4.0 MiB, A
 // buffer the block is allocated, then pending, then inactive.
 func TestPendingBlocksAtEveryEvent(t *testing.T) {
 	tr, _ := exporttest.Streams(t, tracker.Config{})
-	r := tr.Record()
+	r := tr.Dump()
 	states := make(map[alloc.Ptr]alloc.BlockState)
 	pending := 0
 	for e := range r.Events() {

@@ -26,17 +26,17 @@ import (
 // formats are what convert and attach write, by the end of the file's name: the first that fits.
 var formats = []Format{
 	{end: ".pb.gz", usage: pprof.WriteUsage},
-	{end: ".pickle", record: torch.Write, all: true},
-	{end: ".trace.json", record: trace.Write, events: true, all: true},
-	{end: ".html", record: html.Write},
-	{end: ".json", record: func(w io.Writer, r *snapshot.Record) error { return r.WriteJSON(w) }, all: true},
+	{end: ".pickle", dump: torch.Write, all: true},
+	{end: ".trace.json", dump: trace.Write, events: true, all: true},
+	{end: ".html", dump: html.Write},
+	{end: ".json", dump: func(w io.Writer, r *snapshot.Dump) error { return r.WriteJSON(w) }, all: true},
 }
 
-// Format is a format of files. It is written from a record, or from sums by call stack alone. Some formats
+// Format is a format of files. It is written from a dump, or from sums by call stack alone. Some formats
 // consist of events, and of their times.
 type Format struct {
 	end    string
-	record func(io.Writer, *snapshot.Record) error
+	dump   func(io.Writer, *snapshot.Dump) error
 	usage  func(io.Writer, *export.Usage) error
 	events bool
 	all    bool // it holds all devices of a file
@@ -56,15 +56,15 @@ func (a *App) Writer(f *files.File, to Format, device int) (func(io.Writer) erro
 	if to.usage != nil && device < 0 {
 		return func(w io.Writer) error { return to.usage(w, f.Usage) }, nil
 	}
-	if f.Record == nil {
+	if f.Dump == nil {
 		return nil, fmt.Errorf("a %s has sums by call stack only: no single buffers, no segments and no events, which a %s file needs", f.Format, to.end)
 	}
-	r, err := deviceOf(f.Record, device)
+	r, err := deviceOf(f.Dump, device)
 	if err != nil {
 		return nil, err
 	}
-	if device < 0 && len(f.Record.Others) > 0 && !to.all {
-		fmt.Fprintf(a.Stderr, "%s, the device with most memory of %d; --device names another\n", export.Device(r.Snapshot), 1+len(f.Record.Others))
+	if device < 0 && len(f.Dump.Others) > 0 && !to.all {
+		fmt.Fprintf(a.Stderr, "%s, the device with most memory of %d; --device names another\n", export.Device(r.Snapshot), 1+len(f.Dump.Others))
 	}
 	switch {
 	case to.usage != nil:
@@ -74,7 +74,7 @@ func (a *App) Writer(f *files.File, to Format, device int) (func(io.Writer) erro
 	case to.events && f.NoTimes:
 		return nil, fmt.Errorf("the events of the %s have no times, which a %s file needs: PyTorch writes them since version 2.1. A .html file shows the events in their order", f.Format, to.end)
 	}
-	return func(w io.Writer) error { return to.record(w, r) }, nil
+	return func(w io.Writer) error { return to.dump(w, r) }, nil
 }
 
 func whoHasEvents(f *files.File) string {
@@ -84,12 +84,12 @@ func whoHasEvents(f *files.File) string {
 	return "a dump has them"
 }
 
-// deviceOf returns the record of one device, by its ordinal; -1 stands for all of them.
-func deviceOf(r *snapshot.Record, device int) (*snapshot.Record, error) {
+// deviceOf returns the dump of one device, by its ordinal; -1 stands for all of them.
+func deviceOf(r *snapshot.Dump, device int) (*snapshot.Dump, error) {
 	if device < 0 {
 		return r, nil
 	}
-	all := append([]*snapshot.Record{r}, r.Others...)
+	all := append([]*snapshot.Dump{r}, r.Others...)
 	var have []string
 	for _, of := range all {
 		if of.Snapshot.Ordinal == device {

@@ -34,9 +34,9 @@ func TestConvertTakesASnapshotOfPyTorchToEveryView(t *testing.T) {
 	f, err := files.Open(filepath.Join(dir, "out.json"))
 	require.NoError(t, err)
 	assert.Equal(t, "dump", f.Format)
-	assert.Equal(t, 1, f.Record.Snapshot.Ordinal)
-	require.Len(t, f.Record.Others, 1)
-	assert.Equal(t, 4, f.Record.Others[0].History.Len())
+	assert.Equal(t, 1, f.Dump.Snapshot.Ordinal)
+	require.Len(t, f.Dump.Others, 1)
+	assert.Equal(t, 4, f.Dump.Others[0].History.Len())
 
 	var stdout, stderr bytes.Buffer
 	trace := filepath.Join(dir, "out.trace.json")

@@ -45,7 +45,7 @@ latest counts.`,
 			if paths, err := expand(args[0]); err == nil && (len(paths) > 1 || paths[0] != args[0]) {
 				return explainRanks(a, args[0], paths, device, atPeak, asJSON)
 			}
-			r, err := openRecord(a, args[0], device)
+			r, err := openDump(a, args[0], device)
 			if err != nil {
 				return err
 			}
@@ -106,7 +106,7 @@ func explainRanks(a *cli.App, word string, paths []string, device int, atPeak, a
 	fmt.Fprintln(a.Stdout)
 	explainTable(a, all)
 	most := all[0]
-	r, err := openRecord(a, most.File, device)
+	r, err := openDump(a, most.File, device)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func explainAll(a *cli.App, paths []string, device int, atPeak bool) (all []expl
 }
 
 func explainOne(a *cli.App, path string, device int, atPeak bool) (explained, error) {
-	r, err := openRecord(a, path, device)
+	r, err := openDump(a, path, device)
 	if err != nil {
 		return explained{}, err
 	}

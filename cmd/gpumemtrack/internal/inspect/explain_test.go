@@ -36,7 +36,7 @@ func dumpRank(t *testing.T, path string, rank, buffers int) {
 	}
 	f, err := os.Create(path)
 	require.NoError(t, err)
-	require.NoError(t, tr.Dump(f, "test"))
+	require.NoError(t, tr.Dump().WriteJSON(f))
 	require.NoError(t, f.Close())
 }
 

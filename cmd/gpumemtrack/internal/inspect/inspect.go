@@ -58,19 +58,19 @@ func open(a *cli.App, word string, limit alloc.Bytes) (*files.File, error) {
 
 var errNoRecord = errors.New("want a dump, or a memory snapshot of PyTorch")
 
-// openRecord reads the record of a device; -1 is the one with most memory.
-func openRecord(a *cli.App, word string, device int) (*snapshot.Record, error) {
+// openDump reads the dump of a device; -1 is the one with most memory.
+func openDump(a *cli.App, word string, device int) (*snapshot.Dump, error) {
 	f, err := open(a, word, 0)
 	if err != nil {
 		return nil, err
 	}
-	if f.Record == nil {
+	if f.Dump == nil {
 		return nil, fmt.Errorf("%s is a %s: %w", word, f.Format, errNoRecord)
 	}
 	if device < 0 {
-		return f.Record, nil
+		return f.Dump, nil
 	}
-	for _, r := range append([]*snapshot.Record{f.Record}, f.Record.Others...) {
+	for _, r := range append([]*snapshot.Dump{f.Dump}, f.Dump.Others...) {
 		if r.Snapshot.Ordinal == device {
 			return r, nil
 		}

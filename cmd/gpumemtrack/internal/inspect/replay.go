@@ -62,7 +62,7 @@ func runReplay(a *cli.App, path string, o replayOptions) error {
 	if o.smallest && o.memory != 0 {
 		return cli.UsageError("replay: --smallest finds the memory: leave out --memory")
 	}
-	r, err := openRecord(a, path, o.device)
+	r, err := openDump(a, path, o.device)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func runReplay(a *cli.App, path string, o replayOptions) error {
 
 // configs returns what to replay with: one configuration or, for a search without --allocator, one for each
 // allocator.
-func (o replayOptions) configs(r *snapshot.Record) ([]replay.Config, error) {
+func (o replayOptions) configs(r *snapshot.Dump) ([]replay.Config, error) {
 	conf, err := cache.ParseConfig(o.conf)
 	if err != nil {
 		return nil, cli.UsageError("replay: --conf: %w", err)
@@ -123,7 +123,7 @@ func (o replayOptions) configs(r *snapshot.Record) ([]replay.Config, error) {
 }
 
 // replaySmallest searches for each allocator, and prints one table.
-func replaySmallest(a *cli.App, path string, r *snapshot.Record, configs []replay.Config, o replayOptions) error {
+func replaySmallest(a *cli.App, path string, r *snapshot.Dump, configs []replay.Config, o replayOptions) error {
 	var results []replay.Result
 	for _, cfg := range configs {
 		result, err := replay.Smallest(r, cfg)

@@ -48,7 +48,7 @@ func TestReplay(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.json")
 	f, err := os.Create(path)
 	require.NoError(t, err)
-	require.NoError(t, tr.Dump(f, "test"))
+	require.NoError(t, tr.Dump().WriteJSON(f))
 	require.NoError(t, f.Close())
 
 	for _, from := range []string{path, page.URL, page.URL + "/dump"} {

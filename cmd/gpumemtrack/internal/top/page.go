@@ -63,7 +63,7 @@ func (p *topPage) readLight(ctx context.Context) error {
 }
 
 func (p *topPage) readDump(ctx context.Context) error {
-	r := new(snapshot.Record)
+	r := new(snapshot.Dump)
 	if err := get(ctx, p.URL, "dump", "", r); err != nil {
 		return err
 	}

@@ -234,14 +234,14 @@ func attachedEnd(a *cli.App, w *attach.Watcher, o attachOptions, to *cli.Format)
 	for _, d := range w.Doubts() {
 		fmt.Fprintf(a.Stderr, "%s: %s\n", cli.ProgramName, d)
 	}
-	r := w.Record()
+	r := w.Dump()
 	if r == nil {
 		return errors.New("attach: nothing called the CUDA driver: is libcuda.so.1 the one that the program loads? --library names another")
 	}
 	if to == nil {
 		return nil
 	}
-	write, err := a.Writer(&files.File{Format: "dump", Usage: export.FromRecord(r), Record: r}, *to, -1)
+	write, err := a.Writer(&files.File{Format: "dump", Usage: export.FromDump(r), Dump: r}, *to, -1)
 	if err != nil {
 		return err
 	}

@@ -67,8 +67,8 @@ func TestAttach(t *testing.T) {
 		if name == "a.dump.json" {
 			f, err := files.Open(file)
 			require.NoError(t, err)
-			assert.EqualValues(t, 5, f.Record.Snapshot.Live.Count)
-			assert.EqualValues(t, 98, f.Record.History.Len(), "51 allocations, 46 frees, and the mark at the end")
+			assert.EqualValues(t, 5, f.Dump.Snapshot.Live.Count)
+			assert.EqualValues(t, 98, f.Dump.History.Len(), "51 allocations, 46 frees, and the mark at the end")
 		}
 	}
 }
