@@ -57,7 +57,7 @@ func ExampleOutOfMemoryError() {
 
 	var oom *tracker.OutOfMemoryError
 	if errors.As(err, &oom) {
-		fmt.Println(oom.Advice, oom.Requested)
+		fmt.Println(oom.Free, oom.Requested)
 	}
 	// Output:
 	// alloc Activation (209715200,) uint8: out of device memory on Simulated GPU 0: 200.0 MiB requested
@@ -66,5 +66,5 @@ func ExampleOutOfMemoryError() {
 	// 	held by:
 	// 		1 buffer, 500.0 MiB at example_questions_test.go:54 tracker_test.ExampleOutOfMemoryError
 	// 	advice: truly full: the program's own buffers take the memory: free what the first lines above hold, make the batch smaller, or take a larger device
-	// truly full 200.0 MiB
+	// 74.0 MiB 200.0 MiB
 }

@@ -62,8 +62,6 @@ func TestExplain(t *testing.T) {
 	_, err = tr.Alloc(alloc.Shape{30 << 20}, alloc.Uint8, tracker.Input)
 	var oom *tracker.OutOfMemoryError
 	require.ErrorAs(t, err, &oom)
-	require.Equal(t, tracker.Fragmented, oom.Advice)
-	require.Len(t, oom.Stuck, 1)
-	assert.Equal(t, 40*alloc.MiB, oom.Stuck[0].Stuck)
+	require.Contains(t, oom.Advice, "fragmented: ")
 	assert.Regexp(t, `\n\tstuck in the cache:\n\t\t8 buffers, 56\.0 MiB at explain_test\.go:\d+ .* keep 40\.0 MiB in 8 segments, the oldest live for `, err.Error())
 }

@@ -29,13 +29,15 @@ func (t *MemTracker) outOfMemory(err error, stack tables.StackID, on alloc.Strea
 	t.mu.Lock()
 	section := t.sections.at(here).pathID()
 	own := x.Clone()
-	e := &OutOfMemoryError{Kind: own.Kind, DType: own.DType, Shape: own.Shape, Section: t.sections.paths.names[section]}
+	e := &OutOfMemoryError{OOM: snapshot.OOM{
+		Group: snapshot.Group{Kind: own.Kind, DType: own.DType, Shape: own.Shape}, Section: t.sections.paths.names[section],
+	}}
 	if !t.ledger.Closed {
 		t.history.Add(tables.EventEntry{Since: now, Action: mem.OutOfMemory, Allocated: x.Each, Stack: stack, Section: uint16(section), Stream: t.ledger.Streams.At(on)})
 	}
 	t.mu.Unlock()
-	if !errors.As(err, &e.OutOfMemoryError) {
-		e.OutOfMemoryError = t.unknownOutOfMemory(x.Each, err)
+	if !errors.As(err, &e.device) {
+		e.device = t.unknownOutOfMemory(x.Each, err)
 	}
 	t.explain(e)
 	if t.failing.dir != "" {
@@ -55,6 +57,8 @@ func (t *MemTracker) unknownOutOfMemory(requested alloc.Bytes, err error) *alloc
 // explain fills in what the tracker knows.
 func (t *MemTracker) explain(e *OutOfMemoryError) {
 	levels := t.levels()
+	e.Requested, e.Free, e.Total = e.device.Requested, e.device.Free, e.device.Total
+	e.Reserved, e.LargestInactive = e.device.Reserved, e.device.LargestInactive
 	e.Inactive, e.Others = -1, -1
 	if t.cache != nil {
 		e.Inactive = t.cache.Stats().Inactive.Bytes.Current
@@ -67,8 +71,10 @@ func (t *MemTracker) explain(e *OutOfMemoryError) {
 	e.Untracked = levels.Untracked()
 	e.Elsewhere = t.cachedElsewhere()
 	e.Sites = t.largestLines(maxOOMSites)
-	if e.Advice = e.advise(t.failing.untrackedAtStart); e.Advice == Fragmented {
-		e.Stuck = t.stuck(maxStuck)
+	why := causeOf(&e.OOM, t.failing.untrackedAtStart)
+	e.Advice = why.advice(&e.OOM)
+	if why == fragmented {
+		e.stuck = t.stuck(maxStuck)
 	}
 }
 
@@ -116,45 +122,30 @@ func (t *MemTracker) dumpOutOfMemory(e *OutOfMemoryError) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	d.OOM = &snapshot.OOM{
-		Requested: e.Requested, Group: snapshot.Group{Kind: e.Kind, DType: e.DType, Shape: e.Shape}, Section: e.Section,
-		Free: e.Free, Total: e.Total, Reserved: e.Reserved, Inactive: e.Inactive, LargestInactive: e.LargestInactive,
-		Untracked: e.Untracked, Elsewhere: e.Elsewhere, Others: e.Others, Sites: e.Sites, Advice: e.advice(),
-	}
+	d.OOM = &e.OOM
 	return t.dumps.save(t.failing.dir, d)
 }
 
 // OutOfMemoryError is the error of an Alloc for which the device has no memory, with the
-// figures to act on. It unwraps to the *alloc.OutOfMemoryError. An unknown amount is -1.
+// figures to act on. It unwraps to the *alloc.OutOfMemoryError of the device.
 type OutOfMemoryError struct {
-	*alloc.OutOfMemoryError // Requested, Free, Reserved, LargestInactive: the largest hole in the cache
-
-	Kind    Kind
-	DType   alloc.DType
-	Shape   alloc.Shape
-	Section string
-
-	Inactive  alloc.Bytes // the part of Reserved that is cached
-	Untracked alloc.Bytes // see Levels
-	Elsewhere alloc.Bytes // what other trackers of this process have cached on the device, and could give back
-	Others    alloc.Bytes // what other processes hold, if Config.OtherProcesses tells
-
-	Sites []mem.SiteTally // the lines of code that hold most, up to ten
-	// Stuck are the lines of code whose buffers keep most of Inactive in segments of which they
-	// use a part, up to three, if Advice is Fragmented. There are none if that is
-	// not cheap to find; Explain tells it then.
-	Stuck  []explain.Line
-	Advice Advice
+	snapshot.OOM // what was asked for, what there was, who holds it, and what would help
 	// Dump is the path of the dump that was written, if Config.OOMDir asks for
 	// one; DumpErr says why there is none.
 	Dump    string
 	DumpErr error
+
+	device *alloc.OutOfMemoryError
+	// stuck are the lines of code whose buffers keep most of Inactive in segments of which they
+	// use a part, if the cached memory is in pieces. There are none if that is not cheap to find;
+	// Explain tells it then.
+	stuck []explain.Line
 }
 
 // Error prints all of it, on several lines.
 func (e *OutOfMemoryError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "alloc %v %v %v: %v on %s: %v requested", e.Kind, e.Shape, e.DType, alloc.ErrOutOfMemory, text.Line(e.Device), e.Requested)
+	fmt.Fprintf(&b, "alloc %v %v %v: %v on %s: %v requested", e.Kind, e.Shape, e.DType, alloc.ErrOutOfMemory, text.Line(e.device.Device), e.Requested)
 	if e.Section != "" {
 		fmt.Fprintf(&b, " in section %q", e.Section)
 	}
@@ -166,13 +157,13 @@ func (e *OutOfMemoryError) Error() string {
 		}
 		fmt.Fprintf(&b, "\n\t\t%v", site)
 	}
-	for i, line := range e.Stuck {
+	for i, line := range e.stuck {
 		if i == 0 {
 			b.WriteString("\n\tstuck in the cache:")
 		}
 		fmt.Fprintf(&b, "\n\t\t%v", line)
 	}
-	fmt.Fprintf(&b, "\n\tadvice: %s", e.advice())
+	fmt.Fprintf(&b, "\n\tadvice: %s", e.Advice)
 	if e.Dump != "" {
 		fmt.Fprintf(&b, "\n\tdump: %s", e.Dump)
 	}
@@ -183,7 +174,7 @@ func (e *OutOfMemoryError) Error() string {
 }
 
 // Unwrap returns the device's error.
-func (e *OutOfMemoryError) Unwrap() error { return e.OutOfMemoryError }
+func (e *OutOfMemoryError) Unwrap() error { return e.device }
 
 func known(n alloc.Bytes) string {
 	if n < 0 {
@@ -192,72 +183,55 @@ func known(n alloc.Bytes) string {
 	return n.String()
 }
 
-// Advice names the cause of a failed allocation, as far as the figures show it.
-type Advice uint8
+// cause is why an allocation failed, as far as the figures show it.
+type cause uint8
 
-// The kinds of advice.
 const (
-	// TrulyFull: the program itself holds the memory.
-	TrulyFull Advice = iota + 1
-	// Fragmented: there is enough memory, in pieces.
-	Fragmented
-	// CachedElsewhere: enough of it is cached where this request cannot take it.
-	CachedElsewhere
-	// OtherProcess: memory is held that the ledger does not explain.
-	OtherProcess
+	trulyFull       cause = iota // the program itself holds the memory
+	fragmented                   // there is enough memory, in pieces
+	cachedElsewhere              // enough of it is cached where this request cannot take it
+	otherProcess                 // memory is held that the ledger does not explain
 )
 
-var adviceNames = [...]string{
-	TrulyFull: "truly full", Fragmented: "fragmented", CachedElsewhere: "cached elsewhere", OtherProcess: "other process",
-}
-
-// String returns the kind's name.
-func (a Advice) String() string {
-	if int(a) < len(adviceNames) && a > 0 {
-		return adviceNames[a]
-	}
-	return fmt.Sprintf("Advice(%d)", uint8(a))
-}
-
-// advise follows the first of these that would have helped, cheapest first. By
+// causeOf goes by the first of these that would have helped, cheapest first. By
 // then the cache has given all whole segments back, and asked again.
-func (e *OutOfMemoryError) advise(untrackedAtStart alloc.Bytes) Advice {
+func causeOf(e *snapshot.OOM, untrackedAtStart alloc.Bytes) cause {
 	free := max(0, e.Free)
 	short := e.Requested - free
 	switch {
 	case e.Total >= 0 && e.Requested > e.Total:
-		return TrulyFull
+		return trulyFull
 	case e.Free >= e.Requested:
-		return Fragmented
+		return fragmented
 	case e.Elsewhere >= short, e.LargestInactive >= e.Requested:
-		return CachedElsewhere
+		return cachedElsewhere
 	case e.Inactive >= short:
-		return Fragmented
+		return fragmented
 	case e.Others >= short:
-		return OtherProcess
+		return otherProcess
 	case e.Others < 0 && e.Untracked >= 0 && (e.Untracked-untrackedAtStart >= short || e.Total > 0 && e.Untracked > e.Total/2):
-		return OtherProcess
+		return otherProcess
 	}
-	return TrulyFull
+	return trulyFull
 }
 
-// advice is the line that goes with Advice.
-func (e *OutOfMemoryError) advice() string {
-	switch e.Advice {
-	case Fragmented:
+// advice is the sentence that goes with a cause.
+func (c cause) advice(e *snapshot.OOM) string {
+	switch c {
+	case fragmented:
 		if e.Free >= e.Requested {
 			return fmt.Sprintf("fragmented: the driver has %v free and refused, so not in one piece, or not as much as a segment of the cache: "+
 				"free large buffers, or allocate them first", e.Free)
 		}
 		return fmt.Sprintf("fragmented: %v are cached, but in pieces of %v at most, between buffers that are live: "+
 			"free those that share their segments, allocate what lives long first, or reuse buffers of one size", e.Inactive, e.LargestInactive)
-	case CachedElsewhere:
+	case cachedElsewhere:
 		if e.LargestInactive >= e.Requested {
 			return fmt.Sprintf("cached elsewhere: a hole of %v lies in the pool of the other sizes (up to 1 MiB, or above): "+
 				"free the buffers that share its segment, and it goes back to the driver", e.LargestInactive)
 		}
 		return fmt.Sprintf("cached elsewhere: other trackers of this process have %v cached on this device: call their ClearCache", e.Elsewhere)
-	case OtherProcess:
+	case otherProcess:
 		held := max(e.Others, e.Untracked)
 		if e.Others >= 0 {
 			held = e.Others

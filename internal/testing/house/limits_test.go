@@ -24,7 +24,7 @@ var rules = []struct{ in, never, why string }{
 var larger = map[string]struct{ files, cycle int }{}
 
 // all is the most public names of all packages together. The goal is 1,200.
-const all = 1586
+const all = 1569
 
 // names is the most public names that each package may have: types, functions, methods, fields and values. A new
 // name raises a number here, so that it is a decision.
@@ -42,7 +42,7 @@ var names = map[string]int{
 	"estimate/zoo":             17,
 	"nvml":                     126,
 	"nvml/chart":               11,
-	"tracker":                  150,
+	"tracker":                  133,
 	"tracker/attach":           37,
 	"tracker/cucontext":        30,
 	"tracker/export":           35,

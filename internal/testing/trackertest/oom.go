@@ -17,15 +17,15 @@ import (
 // free.
 func OutOfMemory(t *testing.T, open func(t *testing.T) Rig) {
 	for _, test := range []struct {
-		advice tracker.Advice
+		advice string // its first words
 		fill   func(f *filler) (request alloc.Bytes)
 	}{
-		{tracker.TrulyFull, (*filler).full},
-		{tracker.Fragmented, (*filler).fragmented},
-		{tracker.CachedElsewhere, (*filler).cachedElsewhere},
-		{tracker.OtherProcess, (*filler).otherProcess},
+		{"truly full", (*filler).full},
+		{"fragmented", (*filler).fragmented},
+		{"cached elsewhere", (*filler).cachedElsewhere},
+		{"other process", (*filler).otherProcess},
 	} {
-		t.Run(test.advice.String(), func(t *testing.T) {
+		t.Run(test.advice, func(t *testing.T) {
 			rig := open(t)
 			f := &filler{T: t, device: rig.Device, tr: newTracker(t, rig.Device)}
 			info, err := rig.Device.MemInfo()
@@ -109,7 +109,7 @@ func (f *filler) otherProcess() alloc.Bytes {
 }
 
 // check asks for what cannot be had.
-func (f *filler) check(request alloc.Bytes, advice tracker.Advice) {
+func (f *filler) check(request alloc.Bytes, advice string) {
 	f.Helper()
 	section := f.tr.Section("step")
 	_, err := f.tr.AllocBytes(request, tracker.Gradient)
@@ -121,7 +121,6 @@ func (f *filler) check(request alloc.Bytes, advice tracker.Advice) {
 	require.ErrorAs(f, err, &oom)
 
 	s := f.tr.Snapshot()
-	assert.Equal(f, advice, oom.Advice, "%v", err)
 	assert.Equal(f, request, oom.Requested)
 	assert.Equal(f, s.Reserved, oom.Reserved)
 	assert.Equal(f, s.Cache.Inactive.Bytes.Current, oom.Inactive)
@@ -134,7 +133,7 @@ func (f *filler) check(request alloc.Bytes, advice tracker.Advice) {
 	for _, text := range []string{
 		fmt.Sprint(request, " requested"), fmt.Sprint("free ", oom.Free, " of ", oom.Total),
 		fmt.Sprint("largest hole in the cache ", oom.LargestInactive), fmt.Sprint("reserved ", oom.Reserved, ", of which inactive ", oom.Inactive),
-		fmt.Sprint("untracked ", oom.Untracked), "advice: " + advice.String() + ": ",
+		fmt.Sprint("untracked ", oom.Untracked), "advice: " + advice + ": ",
 	} {
 		assert.Contains(f, err.Error(), text)
 	}
