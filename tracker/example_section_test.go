@@ -62,7 +62,7 @@ func ExampleMemTracker_SectionContext() {
 	group.Wait()
 	request.End()
 
-	for row := range tr.Profile().Rows() {
+	for _, row := range tr.Profile() {
 		fmt.Println(row.Path, row.Allocated.Bytes)
 	}
 	// Output:

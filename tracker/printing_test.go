@@ -28,7 +28,6 @@ func TestValuesPrint(t *testing.T) {
 	assert.Regexp(t, `(?s)^mark 1 at printing_test\.go:\d+ tracker_test\.TestValuesPrint: 1 buffer, 4\.0 MiB live\n.*Parameter`, fmt.Sprint(m))
 	assert.Regexp(t, `^\d+ events$`, fmt.Sprint(tr.History()))
 	section.End()
-	assert.Equal(t, tr.Profile().Table(), fmt.Sprintln(tr.Profile()))
 	assert.Contains(t, fmt.Sprint(tr.Profile()), "step")
 	require.NoError(t, b.Free())
 	require.NoError(t, tr.Close())

@@ -1,6 +1,8 @@
 package tracker
 
 import (
+	"strings"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
@@ -10,7 +12,7 @@ import (
 
 // Profile returns the sections that have ended, added up by path, in the order of a tree. It
 // waits until the device has done their work.
-func (t *MemTracker) Profile() *snapshot.Profile {
+func (t *MemTracker) Profile() snapshot.Profile {
 	if t.closed.Load() {
 		t.usedAfterClose("Profile")
 	}
@@ -19,7 +21,7 @@ func (t *MemTracker) Profile() *snapshot.Profile {
 }
 
 // profile is Profile without waiting.
-func (t *MemTracker) profile() *snapshot.Profile {
+func (t *MemTracker) profile() snapshot.Profile {
 	t.mu.Lock()
 	names, stats := t.sections.paths.names, t.sections.stats.View()
 	t.mu.Unlock()
@@ -32,7 +34,56 @@ func (t *MemTracker) profile() *snapshot.Profile {
 			}
 		}
 	})
-	return snapshot.NewProfile(rows)
+	return profileOf(rows)
+}
+
+// profileOf returns the profile of rows with different paths, in the order in which the sections were first
+// seen. Live counts what was allocated in the section itself, to which that of its parts is added. A section of
+// which there are only parts gets a row.
+func profileOf(rows []snapshot.ProfileRow) snapshot.Profile {
+	tree := profileTree{"": new(profileNode)}
+	for _, r := range rows {
+		tree.at(r.Path).row = r
+	}
+	p := make(snapshot.Profile, 0, len(tree)-1)
+	for _, node := range tree[""].parts {
+		p = node.appendTo(p)
+	}
+	return p
+}
+
+// profileTree holds the nodes by path; that of "" is the root.
+type profileTree map[string]*profileNode
+
+// profileNode is a row and those of its parts, in the order in which they were
+// first seen.
+type profileNode struct {
+	row   snapshot.ProfileRow
+	parts []*profileNode
+}
+
+// at returns the node of a path, making it and those above it.
+func (t profileTree) at(path string) *profileNode {
+	if n := t[path]; n != nil {
+		return n
+	}
+	n := &profileNode{row: snapshot.ProfileRow{Path: path, DeviceTime: -1}}
+	t[path] = n
+	above := t.at(path[:max(0, strings.LastIndexByte(path, '/'))])
+	above.parts = append(above.parts, n)
+	return n
+}
+
+// appendTo appends the rows from here down, having added up what is live.
+func (n *profileNode) appendTo(rows snapshot.Profile) snapshot.Profile {
+	at := len(rows)
+	rows = append(rows, n.row)
+	for _, c := range n.parts {
+		first := len(rows)
+		rows = c.appendTo(rows)
+		rows[at].Live = rows[at].Live.Add(rows[first].Live)
+	}
+	return rows
 }
 
 func (s *pathStats) row(path string, site mem.Frame, stack mem.Stack) snapshot.ProfileRow {

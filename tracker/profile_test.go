@@ -20,7 +20,7 @@ import (
 type untimed struct{ alloc.Device }
 
 // profiled runs two steps of two layers, with a clock that passes a second at each look.
-func profiled(t *testing.T) *snapshot.Profile {
+func profiled(t *testing.T) snapshot.Profile {
 	tr, _ := open(t, tracker.Config{
 		Clock: clock(), Sections: tracker.SectionConfig{NoHost: true}, NoCache: true,
 		Device: untimed{device(t, sim.Config{})},
@@ -40,50 +40,56 @@ func profiled(t *testing.T) *snapshot.Profile {
 
 func TestProfile(t *testing.T) {
 	p := profiled(t)
-	p.Attach(map[string]snapshot.Estimate{
-		"step/forward/conv1": {Of: snapshot.ByKept, Bytes: alloc.MiB / 2},
-		"step/forward/relu":  {Of: snapshot.ByAllocated, Bytes: alloc.MiB / 4, Layer: snapshot.Layer{FLOPs: 100}},
-		"never":              {Of: snapshot.ByPeak, Bytes: 1},
-	})
-	require.NoError(t, p.Sort(snapshot.ByPeak))
-	golden(t, "profile.txt", p.Tree()+"\n"+p.Table())
+	require.NoError(t, p.Attach(map[string]snapshot.Estimate{
+		"step/forward/conv1": {Of: "kept", Bytes: alloc.MiB / 2},
+		"step/forward/relu":  {Of: "allocated", Bytes: alloc.MiB / 4, Layer: snapshot.Layer{FLOPs: 100}},
+		"never":              {Of: "peak", Bytes: 1},
+	}))
+	sorted, err := p.Sorted("peak")
+	require.NoError(t, err)
+	golden(t, "profile.txt", p.Tree()+"\n\n"+sorted.String()+"\n")
+
+	assert.ErrorContains(t, p.Attach(map[string]snapshot.Estimate{"step": {Of: "time"}}), `estimate for "step": of "time": want one of allocated, kept`)
 }
 
 func TestProfileIsSortedByEachColumn(t *testing.T) {
 	p := profiled(t)
-	paths := func() (paths []string) {
-		for r := range p.Rows() {
+	paths := func(p snapshot.Profile) (paths []string) {
+		for _, r := range p {
 			paths = append(paths, strings.TrimPrefix(r.Path, "step/"))
 		}
 		return paths
 	}
 	for _, test := range []struct {
-		by   snapshot.Column
+		by   string
 		want []string
 	}{
 		{"tree", []string{"step", "forward", "forward/conv1", "forward/relu"}},
 		{"path", []string{"step", "forward", "forward/conv1", "forward/relu"}},
 		{"calls", []string{"forward", "forward/conv1", "forward/relu", "step"}},
-		{snapshot.ByOwnPeak, []string{"forward", "forward/conv1", "forward/relu", "step"}},
+		{"own-peak", []string{"forward", "forward/conv1", "forward/relu", "step"}},
 		{"flops", []string{"forward/conv1", "step", "forward", "forward/relu"}},
 		{"site", []string{"step", "forward", "forward/conv1", "forward/relu"}},
 	} {
-		require.NoError(t, p.Sort(test.by))
-		assert.Equal(t, test.want, paths(), test.by)
+		sorted, err := p.Sorted(test.by)
+		require.NoError(t, err)
+		assert.Equal(t, test.want, paths(sorted), test.by)
 	}
-	assert.ErrorContains(t, p.Sort("weight"), `parse column "weight": want one of tree, path, calls`)
-	assert.Equal(t, []string{"step", "forward", "forward/conv1", "forward/relu"}, paths(), "as before")
+	_, err := p.Sorted("weight")
+	assert.ErrorContains(t, err, `parse column "weight": want one of tree, path, calls`)
+	assert.Equal(t, []string{"step", "forward", "forward/conv1", "forward/relu"}, paths(p), "as before")
 }
 
 func TestProfileAsJSON(t *testing.T) {
 	p := profiled(t)
-	p.Attach(map[string]snapshot.Estimate{
-		"step/forward":       {Of: snapshot.ByKept, Bytes: 1},
-		"step/forward/conv1": {Of: snapshot.ByPeak, Bytes: 1},
-		"step/forward/relu":  {Of: snapshot.ByOwnPeak, Bytes: 1 << 18},
-		"step":               {Of: snapshot.ByLive, Bytes: 0},
-	})
-	require.NoError(t, p.Sort(snapshot.ByKept))
+	require.NoError(t, p.Attach(map[string]snapshot.Estimate{
+		"step/forward":       {Of: "kept", Bytes: 1},
+		"step/forward/conv1": {Of: "peak", Bytes: 1},
+		"step/forward/relu":  {Of: "own-peak", Bytes: 1 << 18},
+		"step":               {Of: "live", Bytes: 0},
+	}))
+	p, err := p.Sorted("kept")
+	require.NoError(t, err)
 	text, err := json.Marshal(p)
 	require.NoError(t, err)
 	assert.Contains(t, string(text), `"of":"kept"`)
@@ -95,11 +101,7 @@ func TestProfileAsJSON(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &read))
 	assert.Equal(t, "gpumemtrack.profile", read.Schema)
 	assert.Equal(t, 1, read.Version)
-	var rows []snapshot.ProfileRow
-	for r := range p.Rows() {
-		rows = append(rows, r)
-	}
-	assert.Equal(t, rows, read.Rows)
+	assert.Equal(t, []snapshot.ProfileRow(p), read.Rows)
 	for _, r := range read.Rows {
 		assert.Equal(t, map[string]alloc.Bytes{
 			"step":               5 * alloc.MiB / 2,
@@ -116,7 +118,7 @@ func TestProfileWithDeviceTime(t *testing.T) {
 	for range calls {
 		tr.Do("step", func() {})
 	}
-	for r := range tr.Profile().Rows() {
+	for _, r := range tr.Profile() {
 		assert.Equal(t, int64(calls), r.Calls)
 		assert.Positive(t, r.DeviceTime)
 		assert.Less(t, r.DeviceTime, time.Minute)
@@ -128,7 +130,7 @@ func TestProfileFollowsWhatIsLive(t *testing.T) {
 	var buf *tracker.Buffer
 	tr.Do("a/b", func() { buf = take(t, tr, tracker.Activation, 256) })
 	live := func() (live []alloc.Bytes) {
-		for r := range tr.Profile().Rows() {
+		for _, r := range tr.Profile() {
 			live = append(live, r.Live.Bytes)
 		}
 		return live

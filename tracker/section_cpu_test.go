@@ -23,7 +23,7 @@ func TestProcessorTimeOfASection(t *testing.T) {
 	d := s.Data()
 	assert.GreaterOrEqual(t, d.CPUTime, 5*time.Millisecond)
 	assert.Contains(t, d.Table(), "s of CPU (busy)")
-	for r := range tr.Profile().Rows() {
+	for _, r := range tr.Profile() {
 		assert.Equal(t, d.CPUTime, r.CPUTime)
 	}
 }
@@ -34,7 +34,7 @@ func TestProcessorTimeIsMeasuredWhenAskedFor(t *testing.T) {
 		d := tr.Do("s", func() {}).Data()
 		assert.Equal(t, time.Duration(-1), d.CPUTime)
 		assert.NotContains(t, d.Table(), "CPU")
-		for r := range tr.Profile().Rows() {
+		for _, r := range tr.Profile() {
 			assert.Zero(t, r.CPUTime)
 		}
 	}
@@ -55,7 +55,7 @@ func TestWholeStackOfASection(t *testing.T) {
 	want := []string{"tracker_test.inner", "tracker_test.outer", "tracker_test.TestWholeStackOfASection"}
 	assert.Equal(t, want, functions(d.Stack))
 	assert.Equal(t, d.Stack[0], d.Site)
-	for r := range tr.Profile().Rows() {
+	for _, r := range tr.Profile() {
 		assert.Equal(t, want, functions(r.Stack))
 	}
 }

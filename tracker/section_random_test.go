@@ -306,7 +306,7 @@ func (p *sectionProgram) check(*rapid.T) {
 		require.Equal(p, a.ownPeak, d.OwnPeak, a.path)
 		require.Empty(p, d.Incomplete)
 	}
-	for r := range p.tr.Profile().Rows() {
+	for _, r := range p.tr.Profile() {
 		require.Equal(p, calls[r.Path], r.Calls, r.Path)
 	}
 	paths := make(map[alloc.Ptr]string)

@@ -139,7 +139,7 @@ func TestAClockThatRunsBackwards(t *testing.T) {
 	require.NoError(t, b.Free())
 	s.End()
 	assert.Zero(t, s.Data().Time)
-	for row := range tr.Profile().Rows() {
+	for _, row := range tr.Profile() {
 		assert.Zero(t, row.Time)
 	}
 }

@@ -72,7 +72,7 @@ func TestBindHandsASectionToGoroutines(t *testing.T) {
 	d := step.Data()
 	assert.Equal(t, mem.Tally{Count: 2 * goroutines * calls, Bytes: 440 * goroutines * calls}, d.Allocated)
 	assert.Equal(t, mem.Tally{Count: goroutines * calls, Bytes: 400 * goroutines * calls}, d.Freed)
-	for r := range tr.Profile().Rows() {
+	for _, r := range tr.Profile() {
 		if r.Path == "step/part" {
 			assert.Equal(t, mem.Tally{Count: goroutines * calls, Bytes: 40 * goroutines * calls}, r.Allocated)
 		}
@@ -218,7 +218,7 @@ func TestRunReturnsTheError(t *testing.T) {
 	assert.NoError(t, tr.Run("c", func() error { return nil }))
 	whole.End()
 	var calls []string
-	for r := range tr.Profile().Rows() {
+	for _, r := range tr.Profile() {
 		calls = append(calls, r.Path+" "+r.Allocated.String())
 	}
 	assert.Equal(t, []string{"whole 2 buffers, 8 B", "whole/a 1 buffer, 4 B", "whole/b 1 buffer, 4 B", "whole/c 0 buffers, 0 B"}, calls)

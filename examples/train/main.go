@@ -29,7 +29,7 @@ func main() {
 }
 
 func run(out io.Writer, batch, steps int, by string) (err error) {
-	if err := new(snapshot.Profile).Sort(snapshot.Column(by)); err != nil {
+	if _, err := (snapshot.Profile{}).Sorted(by); err != nil {
 		return err
 	}
 	report, want, err := expect(batch)
@@ -59,14 +59,14 @@ func run(out io.Writer, batch, steps int, by string) (err error) {
 	}
 
 	profile := tr.Profile()
-	profile.Attach(want)
-	if err := profile.Sort(snapshot.Column(by)); err != nil {
+	if err := profile.Attach(want); err != nil {
 		return err
 	}
 	if by == "tree" {
-		fmt.Fprint(out, profile.Tree())
+		fmt.Fprintln(out, profile.Tree())
 	} else {
-		fmt.Fprint(out, profile.Table())
+		sorted, _ := profile.Sorted(by) // a column, as we know
+		fmt.Fprintln(out, sorted)
 	}
 	fmt.Fprintf(out, "\nThe last step:\n\n%s\n%v\n", last.Data().Table(), last.Data())
 	if err := t.close(); err != nil {

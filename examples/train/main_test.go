@@ -31,9 +31,9 @@ func TestEstimateAgreesWithMeasurement(t *testing.T) {
 	require.NoError(t, loop.err)
 
 	profile := tr.Profile()
-	profile.Attach(want)
+	require.NoError(t, profile.Attach(want))
 	compared := 0
-	for row := range profile.Rows() {
+	for _, row := range profile {
 		if row.Estimate == nil {
 			continue
 		}

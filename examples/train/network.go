@@ -62,13 +62,13 @@ func expect(batch int) (*estimate.Report, map[string]snapshot.Estimate, error) {
 	}
 	t := report.Training
 	of := map[string]snapshot.Estimate{
-		"load": {Of: snapshot.ByKept, Bytes: t.Weights + t.Optimizer},
-		"step": {Of: snapshot.ByPeak, Bytes: t.Peak},
+		"load": {Of: "kept", Bytes: t.Weights + t.Optimizer},
+		"step": {Of: "peak", Bytes: t.Peak},
 	}
 	for _, row := range report.Layers {
 		of["step/forward/"+row.Path] = snapshot.Estimate{
 			Layer: snapshot.Layer{Inputs: []alloc.Shape{row.Input}, FLOPs: row.FLOPs, Params: row.Params},
-			Of:    snapshot.ByAllocated, Bytes: row.Allocated,
+			Of:    "allocated", Bytes: row.Allocated,
 		}
 	}
 	return report, of, nil

@@ -12,39 +12,34 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Column is a column of a Profile's table: "tree" or "", which is the order of the tree, "path", "calls", "time",
-// "gpu-time", "cpu-time", "rss", "heap", "allocated", "kept", "estimate", "difference", "peak", "own-peak", "live",
-// "flops", "params", "inputs" or "site".
-type Column string
-
 // The columns that an Estimate can be of.
 const (
-	ByAllocated Column = "allocated"
-	ByKept      Column = "kept"
-	ByPeak      Column = "peak"
-	ByOwnPeak   Column = "own-peak"
-	ByLive      Column = "live"
+	byAllocated = "allocated"
+	byKept      = "kept"
+	byPeak      = "peak"
+	byOwnPeak   = "own-peak"
+	byLive      = "live"
 )
 
 // byTree is the column that is in no table.
-const byTree Column = "tree"
+const byTree = "tree"
 
-// check finds what is no column.
-func (c Column) check() error {
-	if c == byTree || c == "" || slices.ContainsFunc(columns, func(known column) bool { return known.name == c }) {
+// checkColumn finds what is no column.
+func checkColumn(name string) error {
+	if name == byTree || name == "" || slices.ContainsFunc(columns, func(known column) bool { return known.name == name }) {
 		return nil
 	}
-	names := []string{string(byTree)}
+	names := []string{byTree}
 	for _, known := range columns {
-		names = append(names, string(known.name))
+		names = append(names, known.name)
 	}
-	return fmt.Errorf("parse column %q: want one of %s", string(c), strings.Join(names, ", "))
+	return fmt.Errorf("parse column %q: want one of %s", name, strings.Join(names, ", "))
 }
 
 // column is how a column is headed, ordered and printed. One that no row has
 // anything for is left out of the table.
 type column struct {
-	name    Column
+	name    string
 	header  string
 	compare func(x, y *ProfileRow) int
 	has     func(r *ProfileRow) bool // nil: always
@@ -60,13 +55,13 @@ var columns = []column{
 	number("cpu-time", "CPU time", func(r *ProfileRow) time.Duration { return r.CPUTime }, short),
 	number("rss", "RSS", func(r *ProfileRow) alloc.Bytes { return r.RSS }, alloc.Bytes.String),
 	number("heap", "Go heap", func(r *ProfileRow) alloc.Bytes { return r.Heap }, alloc.Bytes.String),
-	number(ByAllocated, "Allocated", func(r *ProfileRow) alloc.Bytes { return r.Allocated.Bytes }, alloc.Bytes.String),
-	number(ByKept, "Kept/call", (*ProfileRow).Kept, alloc.Bytes.String),
-	estimated("estimate", "Estimate", expected, func(r *ProfileRow) string { return expected(r).String() + " " + string(r.Estimate.Of) }),
+	number(byAllocated, "Allocated", func(r *ProfileRow) alloc.Bytes { return r.Allocated.Bytes }, alloc.Bytes.String),
+	number(byKept, "Kept/call", (*ProfileRow).Kept, alloc.Bytes.String),
+	estimated("estimate", "Estimate", expected, func(r *ProfileRow) string { return expected(r).String() + " " + r.Estimate.Of }),
 	estimated("difference", "Difference", (*ProfileRow).Difference, func(r *ProfileRow) string { return r.Difference().String() }),
-	number(ByPeak, "Peak", func(r *ProfileRow) alloc.Bytes { return r.Peak }, alloc.Bytes.String),
-	number(ByOwnPeak, "Own peak", func(r *ProfileRow) alloc.Bytes { return r.OwnPeak }, alloc.Bytes.String),
-	number(ByLive, "Live", func(r *ProfileRow) alloc.Bytes { return r.Live.Bytes }, alloc.Bytes.String),
+	number(byPeak, "Peak", func(r *ProfileRow) alloc.Bytes { return r.Peak }, alloc.Bytes.String),
+	number(byOwnPeak, "Own peak", func(r *ProfileRow) alloc.Bytes { return r.OwnPeak }, alloc.Bytes.String),
+	number(byLive, "Live", func(r *ProfileRow) alloc.Bytes { return r.Live.Bytes }, alloc.Bytes.String),
 	number("flops", "FLOPs", func(r *ProfileRow) int64 { return r.FLOPs }, scaled),
 	number("params", "Params", func(r *ProfileRow) int64 { return r.Params }, plain),
 	{"inputs", "Inputs", byText(inputs), func(r *ProfileRow) bool { return len(r.Inputs) > 0 }, inputs, true},
@@ -74,7 +69,7 @@ var columns = []column{
 }
 
 // number is a column that a row without the value shows as "-".
-func number[T ~int64](name Column, header string, value func(*ProfileRow) T, print func(T) string) column {
+func number[T ~int64](name string, header string, value func(*ProfileRow) T, print func(T) string) column {
 	return column{
 		name:    name,
 		header:  header,
@@ -90,7 +85,7 @@ func number[T ~int64](name Column, header string, value func(*ProfileRow) T, pri
 }
 
 // estimated is a column of rows that have an estimate, 0 being a value too.
-func estimated(name Column, header string, value func(*ProfileRow) alloc.Bytes, text func(*ProfileRow) string) column {
+func estimated(name string, header string, value func(*ProfileRow) alloc.Bytes, text func(*ProfileRow) string) column {
 	c := number(name, header, value, alloc.Bytes.String)
 	c.has = func(r *ProfileRow) bool { return r.Estimate != nil }
 	c.text = func(r *ProfileRow) string {
@@ -152,17 +147,14 @@ func site(r *ProfileRow) string {
 	return r.Site.String()
 }
 
-// String is Table.
-func (p *Profile) String() string { return strings.TrimSuffix(p.Table(), "\n") }
-
-// Table prints the rows in their order, a line each, with the whole paths.
-func (p *Profile) Table() string {
-	return layOut(p.sorted(), func(r *ProfileRow) string { return r.Path })
+// String prints a table of the rows in their order, a line each, with the whole paths.
+func (p Profile) String() string {
+	return layOut(p, func(r *ProfileRow) string { return r.Path })
 }
 
-// Tree prints the rows as a tree, in the order of the tree.
-func (p *Profile) Tree() string {
-	return layOut(p.rows, func(r *ProfileRow) string {
+// Tree prints the rows as a tree. They must be in its order, not Sorted by another.
+func (p Profile) Tree() string {
+	return layOut(p, func(r *ProfileRow) string {
 		name := r.Path[strings.LastIndexByte(r.Path, '/')+1:]
 		return strings.Repeat("  ", strings.Count(r.Path, "/")) + name
 	})
@@ -185,11 +177,11 @@ func layOut(rows []ProfileRow, name func(*ProfileRow) string) string {
 		}
 		appendColumn(lines, cells, col.left)
 	}
-	var text strings.Builder
+	texts := make([]string, len(lines))
 	for i := range lines {
-		text.WriteString(strings.TrimRight(lines[i].String(), " ") + "\n")
+		texts[i] = strings.TrimRight(lines[i].String(), " ")
 	}
-	return text.String()
+	return strings.Join(texts, "\n")
 }
 
 func appendColumn(lines []strings.Builder, cells []string, left bool) {

@@ -23,6 +23,5 @@
 //
 // # Concurrency
 //
-// Any goroutine may read these values. A [Profile] is for one goroutine at a time,
-// because Sort changes its order.
+// Any goroutine may read these values. Nothing changes them but Attach of a [Profile].
 package snapshot

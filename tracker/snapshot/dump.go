@@ -27,9 +27,9 @@ type Dump struct {
 	Devices  []Head           // of all trackers of the process, the dump's first: name, ordinal, and what is reserved and used
 	Snapshot *Snapshot        // with the cache's segments
 	History  *History
-	Marks    []*Mark  // the latest, oldest first
-	Profile  *Profile // of the sections that have ended; nil if it is not known
-	LeftOut  LeftOut  // why some of it is missing
+	Marks    []*Mark // the latest, oldest first
+	Profile  Profile // of the sections that have ended; nil if it is not known
+	LeftOut  LeftOut // why some of it is missing
 	// Others are the dumps of the process's other devices, where a file has several.
 	Others []*Dump
 }
@@ -118,8 +118,8 @@ func readDump(in *jsonstream.Reader, within int) (*Dump, error) {
 	}
 	var head struct {
 		dumpHead
-		Marks   []*Mark  `json:"marks"`
-		Profile *Profile `json:"profile"`
+		Marks   []*Mark `json:"marks"`
+		Profile Profile `json:"profile"`
 	}
 	d := new(Dump)
 	var small jsonstream.Rest

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -14,67 +12,20 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// Profile is the sections that have ended, added up by path. It is a copy, and does not follow
-// the tracker. It is for one goroutine at a time.
-type Profile struct {
-	rows []ProfileRow // as the tree has them
-	by   Column
-}
-
-// NewProfile returns the profile of rows with different paths, in the order in which the
-// sections were first seen. Live counts what was allocated in the section itself; NewProfile
-// adds that of its parts. A section of which there are only parts gets a row.
-func NewProfile(rows []ProfileRow) *Profile {
-	tree := profileTree{"": new(profileNode)}
-	for _, r := range rows {
-		tree.at(r.Path).row = r
-	}
-	p := &Profile{}
-	for _, node := range tree[""].parts {
-		p.rows = node.appendTo(p.rows)
-	}
-	return p
-}
-
-// profileTree holds the nodes by path; that of "" is the root.
-type profileTree map[string]*profileNode
-
-// profileNode is a row and those of its parts, in the order in which they were
-// first seen.
-type profileNode struct {
-	row   ProfileRow
-	parts []*profileNode
-}
-
-// at returns the node of a path, making it and those above it.
-func (t profileTree) at(path string) *profileNode {
-	if n := t[path]; n != nil {
-		return n
-	}
-	n := &profileNode{row: ProfileRow{Path: path, DeviceTime: -1}}
-	t[path] = n
-	above := t.at(path[:max(0, strings.LastIndexByte(path, '/'))])
-	above.parts = append(above.parts, n)
-	return n
-}
-
-// appendTo appends the rows from here down, having added up what is live.
-func (n *profileNode) appendTo(rows []ProfileRow) []ProfileRow {
-	at := len(rows)
-	rows = append(rows, n.row)
-	for _, c := range n.parts {
-		first := len(rows)
-		rows = c.appendTo(rows)
-		rows[at].Live = rows[at].Live.Add(rows[first].Live)
-	}
-	return rows
-}
+// Profile is the sections that have ended, added up by path, in the order of a tree: the parts of a
+// section follow it. It is a copy, and does not follow the tracker.
+type Profile []ProfileRow
 
 // Attach sets the Estimate of the rows whose path e has, and takes their inputs, FLOPs and
-// parameters from it where Describe did not set them.
-func (p *Profile) Attach(e map[string]Estimate) {
-	for i := range p.rows {
-		r := &p.rows[i]
+// parameters from it where Describe did not set them. The error names an Estimate of what is not measured.
+func (p Profile) Attach(e map[string]Estimate) error {
+	for path, expected := range e {
+		if !slices.Contains([]string{"", byAllocated, byKept, byPeak, byOwnPeak, byLive}, expected.Of) {
+			return fmt.Errorf("estimate for %q: of %q: want one of %s, %s, %s, %s, %s", path, expected.Of, byAllocated, byKept, byPeak, byOwnPeak, byLive)
+		}
+	}
+	for i := range p {
+		r := &p[i]
 		found, ok := e[r.Path]
 		if !ok {
 			continue
@@ -85,36 +36,36 @@ func (p *Profile) Attach(e map[string]Estimate) {
 			r.Layer = found.Layer
 		}
 	}
-}
-
-// Rows iterates over the rows in their order: the tree's, or that of Sort.
-func (p *Profile) Rows() iter.Seq[ProfileRow] { return slices.Values(p.sorted()) }
-
-// Sort orders Rows, Table and the JSON form by a column: larger numbers first, texts
-// alphabetically, equal ones as in the tree. The error lists the columns.
-func (p *Profile) Sort(by Column) error {
-	if err := by.check(); err != nil {
-		return err
-	}
-	p.by = by
 	return nil
 }
 
-func (p *Profile) sorted() []ProfileRow {
-	rows := slices.Clone(p.rows)
-	if i := slices.IndexFunc(columns, func(c column) bool { return c.name == p.by }); i >= 0 {
+// Sorted returns a copy, ordered by a column of its table: larger numbers first, texts alphabetically, equal
+// ones as they were. The columns are "path", "calls", "time", "gpu-time", "cpu-time", "rss", "heap", "allocated",
+// "kept", "estimate", "difference", "peak", "own-peak", "live", "flops", "params", "inputs" and "site"; "tree" keeps
+// the order. The error lists them.
+func (p Profile) Sorted(by string) (Profile, error) {
+	if err := checkColumn(by); err != nil {
+		return nil, err
+	}
+	rows := slices.Clone(p)
+	if i := slices.IndexFunc(columns, func(c column) bool { return c.name == by }); i >= 0 {
 		slices.SortStableFunc(rows, func(x, y ProfileRow) int { return columns[i].compare(&x, &y) })
 	}
-	return rows
+	return rows, nil
+}
+
+type profileJSON struct {
+	Schema  string       `json:"schema"`
+	Version int          `json:"version"`
+	Rows    []ProfileRow `json:"rows"`
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (p *Profile) UnmarshalJSON(text []byte) error {
-	var in struct {
-		Schema  string       `json:"schema"`
-		Version int          `json:"version"`
-		Rows    []ProfileRow `json:"rows"`
+	if string(text) == "null" {
+		return nil
 	}
+	var in profileJSON
 	if err := json.Unmarshal(text, &in); err != nil {
 		return err
 	}
@@ -125,21 +76,21 @@ func (p *Profile) UnmarshalJSON(text []byte) error {
 		if r.Estimate == nil {
 			continue
 		}
-		if err := r.Estimate.Of.check(); err != nil {
+		if err := checkColumn(r.Estimate.Of); err != nil {
 			return fmt.Errorf("read profile: row %d: %w", i, err)
 		}
 	}
-	*p = Profile{rows: in.Rows}
+	*p = append(Profile{}, in.Rows...) // not nil, which is unknown
 	return nil
 }
 
 // MarshalJSON writes the rows in their order, with the schema and its version.
-func (p *Profile) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Schema  string       `json:"schema"`
-		Version int          `json:"version"`
-		Rows    []ProfileRow `json:"rows"`
-	}{jsonstream.ProfileSchema, jsonstream.ProfileVersion, p.sorted()})
+func (p Profile) MarshalJSON() ([]byte, error) {
+	out := profileJSON{jsonstream.ProfileSchema, jsonstream.ProfileVersion, nil}
+	if len(p) > 0 {
+		out.Rows = p
+	}
+	return json.Marshal(out)
 }
 
 // ProfileRow is all ended sections of one path. Calls, times, RSS, Heap, Allocated and Freed
@@ -183,17 +134,17 @@ func (r *ProfileRow) Difference() alloc.Bytes {
 }
 
 // measured is the amount of a call that a column shows.
-func (r *ProfileRow) measured(of Column) alloc.Bytes {
+func (r *ProfileRow) measured(of string) alloc.Bytes {
 	switch of {
-	case ByAllocated:
+	case byAllocated:
 		return r.Allocated.Bytes / alloc.Bytes(max(1, r.Calls))
-	case ByKept:
+	case byKept:
 		return r.Kept()
-	case ByPeak:
+	case byPeak:
 		return r.Peak
-	case ByOwnPeak:
+	case byOwnPeak:
 		return r.OwnPeak
-	case ByLive:
+	case byLive:
 		return r.Live.Bytes
 	}
 	return 0
@@ -212,12 +163,12 @@ type Layer struct {
 //
 //	snapshot.Estimate{
 //		Layer: snapshot.Layer{Inputs: []alloc.Shape{row.Input}, FLOPs: row.FLOPs, Params: row.Params},
-//		Of:    snapshot.ByAllocated, Bytes: row.Allocated,
+//		Of:    "allocated", Bytes: row.Allocated,
 //	}
 type Estimate struct {
 	Layer
-	// Of says which measured amount it is an estimate of: ByAllocated, ByKept, ByPeak, ByOwnPeak
-	// or ByLive.
-	Of    Column      `json:"of"`
+	// Of says which measured amount it is an estimate of: "allocated", "kept", "peak", "own-peak"
+	// or "live".
+	Of    string      `json:"of"`
 	Bytes alloc.Bytes `json:"bytes"`
 }

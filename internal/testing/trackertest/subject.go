@@ -385,7 +385,7 @@ func (s *subject) checkReaders(now *snapshot.Snapshot) {
 	require.Equal(t, now.Live.Add(now.Memory.Host()), leaked)
 
 	rows := maps.Clone(s.rows)
-	for got := range s.tr.Profile().Rows() {
+	for _, got := range s.tr.Profile() {
 		want := rows[got.Path]
 		delete(rows, got.Path)
 		for at, n := range s.replay.sites {
@@ -426,7 +426,7 @@ func (s *subject) checkClosed() {
 	require.Zero(t, s.tr.History().Len())
 	require.Empty(t, s.tr.Marks())
 	require.Empty(t, s.tr.Leaks())
-	require.Empty(t, slices.Collect(s.tr.Profile().Rows()))
+	require.Empty(t, s.tr.Profile())
 	for _, x := range s.looks { // before it was closed
 		if !x.light {
 			RequireExact(t, x.Snapshot)

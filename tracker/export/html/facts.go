@@ -51,7 +51,7 @@ type section struct {
 
 func newFacts(r *snapshot.Dump) *facts {
 	s := r.Snapshot
-	f := &facts{dump: r, usage: export.FromSnapshot(s)}
+	f := &facts{dump: r, usage: export.FromSnapshot(s), profile: r.Profile}
 	rows := f.usage.Rows
 	f.names = lines.NewNames(func(yield func(mem.Frame) bool) {
 		for i := range rows {
@@ -67,9 +67,6 @@ func newFacts(r *snapshot.Dump) *facts {
 	f.peak = groups(rows, func(r *export.Row) mem.Tally { return r.Peak })
 	f.host = groups(f.usage.Host, func(r *export.Row) mem.Tally { return r.Live })
 	f.sections = sections(rows)
-	if r.Profile != nil {
-		f.profile = slices.Collect(r.Profile.Rows())
-	}
 	f.lost = leaks.Live(s, leaks.OnlyLost())
 	for _, suspect := range leaks.Suspects(s) {
 		f.suspects = append(f.suspects, suspect.String())
