@@ -232,10 +232,10 @@ func TestPrograms(t *testing.T) {
 		site    string
 		stack   string
 	}{
-		"C, linked":               {program: func() string { return buildC(t, "-DLINKED") }, site: "client.c:70 load_weights", stack: "load_weights <- train <- "},
-		"C, dlopen and dlsym":     {program: func() string { return buildC(t) }, site: "client.c:70 load_weights", stack: "load_weights <- train <- "},
-		"C, cuGetProcAddress":     {program: func() string { return buildC(t) }, env: "BY_DRIVER=1", site: "client.c:70 load_weights", stack: "load_weights <- train <- "},
-		"C, kernels before 6.6":   {program: func() string { return buildC(t, "-DLINKED") }, cfg: Config{single: true}, site: "client.c:70 load_weights", stack: "load_weights <- train <- "},
+		"C, linked":               {program: func() string { return buildC(t, "-DLINKED") }, site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
+		"C, dlopen and dlsym":     {program: func() string { return buildC(t) }, site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
+		"C, cuGetProcAddress":     {program: func() string { return buildC(t) }, env: "BY_DRIVER=1", site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
+		"C, kernels before 6.6":   {program: func() string { return buildC(t, "-DLINKED") }, cfg: Config{single: true}, site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
 		"C, stripped":             {program: func() string { return buildC(t, "-s") }},
 		"Go, cgo":                 {program: func() string { return buildGo(t, "cgo", "1") }, site: "main.go:32 main.loadWeights", stack: "main.loadWeights <- main.train <- main.main"},
 		"Go, cgo, stripped":       {program: func() string { return buildGo(t, "cgo", "1", "-ldflags=-s -w") }, site: "main.go:32 main.loadWeights", stack: "main.loadWeights <- main.train <- main.main"},

@@ -15,6 +15,7 @@ const (
 	forked // args[0] is the new process
 	execed
 	exited // a thread; args[0] is 1 if the whole process did
+	loaded // more code: program has the mappings
 )
 
 // event is what a probe, or the library in front of libcuda, saw.
@@ -31,6 +32,7 @@ type event struct {
 	desc     [5]uint64 // of an array: the description that the second argument points to
 	depth    int64     // bytes of stack, negative if it could not be taken
 	stack    [maxFrames]uint64
+	program  *birth // at forked, execed and loaded, what the process itself told of it; nil if it did not
 }
 
 // maxFrames is the most frames that a stack has.
@@ -66,7 +68,7 @@ func (e *event) read(b []byte) error {
 	for i := range e.args {
 		e.args[i] = u(offArgs + 8*i)
 	}
-	e.depth = 0
+	e.depth, e.program = 0, nil
 	if len(b) < wholeSize {
 		return nil
 	}

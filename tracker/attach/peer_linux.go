@@ -11,22 +11,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// accept takes a new connection, of this user's processes.
-func (s *sockets) accept() {
-	fd, _, err := unix.Accept4(s.listener, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+// accept takes a new connection, of this user's processes; root takes those of all. It reports whether there may be
+// another.
+func (s *sockets) accept(listener int) bool {
+	fd, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
 	switch err {
 	case nil:
-	case unix.EAGAIN, unix.ECONNABORTED, unix.EINTR:
-		return
+	case unix.EAGAIN:
+		return false
+	case unix.ECONNABORTED, unix.EINTR:
+		return true
 	default: // too many files are open
 		s.missed(1, monotonic())
-		_ = unix.EpollCtl(s.poll, unix.EPOLL_CTL_DEL, s.listener, nil)
-		return
+		_ = unix.EpollCtl(s.poll, unix.EPOLL_CTL_DEL, listener, nil)
+		return false
 	}
 	who, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil || who.Pid <= 0 || who.Uid != uint32(os.Geteuid()) && os.Geteuid() != 0 {
 		unix.Close(fd)
-		return
+		return true
 	}
 	p := &peer{pid: uint32(who.Pid), socket: fd, life: -1, page: -1}
 	for _, other := range s.peers {
@@ -41,6 +44,7 @@ func (s *sockets) accept() {
 		_ = s.look(life)
 	}
 	_ = s.look(fd)
+	return true
 }
 
 // receive reads one event of a process, and reports whether there was one.
@@ -55,15 +59,26 @@ func (s *sockets) receive(e *event, p *peer) bool {
 	var buffer [wholeSize]byte
 	var rights [64]byte
 	n, with, _, _, err := unix.Recvmsg(p.socket, buffer[:], rights[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
-	p.take(rights[:max(0, with)])
 	switch {
 	case err == unix.EAGAIN || err == unix.EINTR:
 		return false
 	case err != nil || n == 0:
 		return s.hungUp(e, p)
-	case e.read(buffer[:n]) != nil || e.phase > exited:
+	}
+	bad := e.read(buffer[:n]) != nil || e.phase > loaded
+	if !p.known && !bad {
+		p.known = bytes.Equal(buffer[offArgs:offArgs+len(s.token)], []byte(s.token))
+		if !p.known { // anybody may find the socket
+			s.hangUp(p)
+		}
+	}
+	if bad || !p.known {
+		for _, fd := range received(rights[:max(0, with)]) {
+			unix.Close(fd)
+		}
 		return false
 	}
+	p.take(rights[:max(0, with)], e)
 	e.pid = p.pid // as this side counts them
 	switch e.phase {
 	case forked:
@@ -77,10 +92,12 @@ func (s *sockets) receive(e *event, p *peer) bool {
 // hungUp is the end of a connection. The process has ended, or has begun another program, or
 // has closed a file that is not its own.
 func (s *sockets) hungUp(e *event, p *peer) bool {
-	if p.life < 0 {
+	if !p.known {
 		s.hangUp(p)
-		*e = event{pid: p.pid, phase: exited, args: [6]uint64{1}, time: monotonic()}
-		return true
+		return false
+	}
+	if p.life < 0 {
+		return s.exits(e, p)
 	}
 	s.close1(&p.socket)
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.pid))
@@ -91,13 +108,40 @@ func (s *sockets) hungUp(e *event, p *peer) bool {
 	return true
 }
 
-// ended is the end of a process, after all that it had to say.
+// exits is the end of a process, of which a connection from after an exec may still wait: the process ends with
+// the last one.
+func (s *sockets) exits(e *event, p *peer) bool {
+	s.acceptAll()
+	s.hangUp(p)
+	if s.succeeded(p) {
+		return false
+	}
+	*e = event{pid: p.pid, phase: exited, args: [6]uint64{1}, time: monotonic()}
+	return true
+}
+
+func (s *sockets) acceptAll() {
+	for _, listener := range s.listeners {
+		for listener >= 0 && s.accept(listener) {
+		}
+	}
+}
+
+// succeeded reports whether the same process has made another connection after an exec.
+func (s *sockets) succeeded(p *peer) bool {
+	for _, other := range s.peers {
+		if other.before == p {
+			return true
+		}
+	}
+	return false
+}
+
+// ended comes after a process has ended: all that it had to say is there.
 func (s *sockets) ended(e *event, p *peer) bool {
 	if p.socket >= 0 && s.receive(e, p) {
 		s.ready = slices.Insert(s.ready, 0, p.life)
 		return true
 	}
-	s.hangUp(p)
-	*e = event{pid: p.pid, phase: exited, args: [6]uint64{1}, time: monotonic()}
-	return true
+	return s.exits(e, p)
 }

@@ -19,13 +19,15 @@ import (
 //go:embed shim/shim.c
 var shimSource string
 
-// socketVariable names the watcher's socket to the shim.
+// socketVariable tells the shim where the watcher listens, as TOKEN:NAME:FILE.
 const socketVariable = "GPUMEMTRACK_ATTACH"
 
 // preload is a shim library in front of libcuda, for users who may not set probes.
 type preload struct {
-	dir    string // where the shim is, as libcuda.so.1
-	socket string
+	dir   string // where the shim is, as libcuda.so.1
+	token string // who connects must know it: others of this machine can find the socket
+	name  string // of the socket, abstract
+	file  string // of another socket, for programs in a network namespace of their own; "" if there is none
 }
 
 // environ adds the variables that make a program load the shim.
@@ -39,7 +41,7 @@ func (p preload) environ(env []string) []string {
 		}
 		return ok || strings.HasPrefix(v, socketVariable+"=")
 	})
-	return append(env, path+dirs, socketVariable+"="+p.socket)
+	return append(env, path+dirs, socketVariable+"="+p.token+":"+p.name+":"+p.file)
 }
 
 // shimFlags are those of shim.c, in its order.
@@ -146,6 +148,10 @@ func compileShim(dir, header, driver string) error {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("the shim library does not build: %w\n%s", err, out)
 		}
+	}
+	// Most programs open libcuda.so.1, and some libcuda.so.
+	if err := os.Symlink("libcuda.so.1", filepath.Join(temp, "libcuda.so")); err != nil {
+		return fmt.Errorf("the shim library: %w", err)
 	}
 	if err := os.Chmod(temp, 0o755); err != nil {
 		return fmt.Errorf("the shim library: %w", err)

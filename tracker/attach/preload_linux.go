@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,16 +22,18 @@ func newSockets(cfg Config, functions []function) (*sockets, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sockets{listener: -1, poll: -1, wake: -1, peers: make(map[int]*peer)}
+	s := &sockets{listeners: [2]int{-1, -1}, poll: -1, wake: -1, peers: make(map[int]*peer)}
 	if s.dir, err = buildShim(functions, driver); err != nil {
 		return nil, err
 	}
 	if real, err := filepath.EvalSymlinks(s.dir); err == nil {
 		s.dir = real // as the maps of a process have it
 	}
-	var name [16]byte
-	rand.Read(name[:])
-	s.socket = "gpumemtrack-" + hex.EncodeToString(name[:])
+	var secret [16]byte
+	rand.Read(secret[:])
+	s.token = hex.EncodeToString(secret[:])
+	s.name = fmt.Sprintf("gpumemtrack-%d-%s", os.Getpid(), rand.Text()[:8])
+	s.file = filepath.Join(s.dir, s.name)
 	if err := s.listen(); err != nil {
 		s.close()
 		return nil, fmt.Errorf("a socket for the shim library: %w", err)
@@ -38,23 +41,50 @@ func newSockets(cfg Config, functions []function) (*sockets, error) {
 	return s, nil
 }
 
+// listen waits for processes by an abstract name, which is short and reaches every folder, and by a file, which
+// another network namespace has too.
 func (s *sockets) listen() (err error) {
-	if s.listener, err = unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
-		return err
-	}
-	if err = unix.Bind(s.listener, &unix.SockaddrUnix{Name: "@" + s.socket}); err != nil {
-		return err
-	}
-	if err = unix.Listen(s.listener, 1024); err != nil {
-		return err
-	}
+	removeStale(s.dir)
 	if s.poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return err
 	}
 	if s.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return err
 	}
-	return errors.Join(s.look(s.listener), s.look(s.wake))
+	if s.listeners[0], err = listenAt("@" + s.name); err != nil {
+		return err
+	}
+	if s.listeners[1], err = listenAt(s.file); err != nil { // too long a path, or a disk without sockets
+		s.file = ""
+		return errors.Join(s.look(s.listeners[0]), s.look(s.wake))
+	}
+	_ = os.Chmod(s.file, 0o666) // the token is the key: a program may change its user
+	return errors.Join(s.look(s.listeners[0]), s.look(s.listeners[1]), s.look(s.wake))
+}
+
+func listenAt(name string) (fd int, err error) {
+	if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
+		return -1, err
+	}
+	if err = unix.Bind(fd, &unix.SockaddrUnix{Name: name}); err == nil {
+		err = unix.Listen(fd, 1024)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// removeStale removes the socket files of watchers that were killed.
+func removeStale(dir string) {
+	files, _ := filepath.Glob(filepath.Join(dir, "gpumemtrack-*"))
+	for _, file := range files {
+		var pid int
+		if _, err := fmt.Sscanf(filepath.Base(file), "gpumemtrack-%d-", &pid); err == nil && unix.Kill(pid, 0) == unix.ESRCH {
+			os.Remove(file)
+		}
+	}
 }
 
 func (s *sockets) watch(pid int) error {
@@ -79,8 +109,8 @@ func (s *sockets) next(e *event) error {
 			s.ready = s.ready[1:]
 			p := s.peers[fd]
 			switch {
-			case fd == s.listener:
-				s.accept()
+			case slices.Contains(s.listeners[:], fd):
+				s.accept(fd)
 			case p == nil:
 			case fd == p.socket && s.receive(e, p):
 				s.ready = append(s.ready, fd) // there may be more
@@ -185,10 +215,13 @@ func (s *sockets) close() {
 	for _, p := range s.peers {
 		s.hangUp(p)
 	}
-	for _, fd := range []int{s.listener, s.poll, s.wake} {
+	for _, fd := range []int{s.listeners[0], s.listeners[1], s.poll, s.wake} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
 	}
-	s.listener, s.poll, s.wake = -1, -1, -1
+	if s.listeners[1] >= 0 {
+		os.Remove(s.file)
+	}
+	s.listeners, s.poll, s.wake = [2]int{-1, -1}, -1, -1
 }

@@ -3,6 +3,7 @@
 package attach
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 )
@@ -41,9 +43,10 @@ func TestPreload(t *testing.T) {
 		env         string
 		site, stack string
 	}{
-		"linked":           {program: func(t *testing.T) string { return buildC(t, "-DLINKED") }, site: "client.c:70 load_weights", stack: "load_weights <- train <- "},
-		"dlopen and dlsym": {program: func(t *testing.T) string { return buildC(t) }, site: "client.c:70 load_weights", stack: "load_weights <- train <- "},
-		"cuGetProcAddress": {program: func(t *testing.T) string { return buildC(t) }, env: "BY_DRIVER", site: "client.c:70 load_weights", stack: "load_weights <- train <- "},
+		"linked":           {program: func(t *testing.T) string { return buildC(t, "-DLINKED") }, site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
+		"dlopen and dlsym": {program: func(t *testing.T) string { return buildC(t) }, site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
+		"cuGetProcAddress": {program: func(t *testing.T) string { return buildC(t) }, env: "BY_DRIVER=1", site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
+		"libcuda.so":       {program: func(t *testing.T) string { return buildC(t) }, env: "CUDA_LIBRARY=libcuda.so", site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
 		"cgo":              {program: func(t *testing.T) string { return buildGo(t, "cgo", "1") }, site: "main.go:32 main.loadWeights", stack: "main.loadWeights <- main.train <- main.main"},
 		"purego":           {program: func(t *testing.T) string { return buildGo(t, "purego", "0") }, site: "main.go:17 main.loadWeights", stack: "main.loadWeights <- main.main"},
 	} {
@@ -51,7 +54,8 @@ func TestPreload(t *testing.T) {
 			path := test.program(t)
 			w := newPreload(t)
 			if test.env != "" {
-				t.Setenv(test.env, "1")
+				name, value, _ := strings.Cut(test.env, "=")
+				t.Setenv(name, value)
 			}
 			c := start(t, w, path, everything...)
 			a := largest(t, checked(t, w, c))
@@ -83,6 +87,102 @@ func TestPreloadedChildren(t *testing.T) {
 	c.Wait()
 	require.Eventually(t, sources[0].hasEnded, time.Minute, time.Millisecond)
 	assert.Len(t, w.Dump().Others, 1)
+}
+
+// TestProcessesThatEndedBeforeTheyWereSeen: a shell runs ten programs while the watcher is held up. Each allocates and
+// then executes another that allocates too. What the first had is gone, and all lines have their names.
+func TestProcessesThatEndedBeforeTheyWereSeen(t *testing.T) {
+	for name, linked := range map[string][]string{"linked": {"-DLINKED"}, "dlopen": nil} {
+		t.Run(name, func(t *testing.T) {
+			w := newPreload(t)
+			path := buildC(t, linked...)
+			w.mu.Lock()
+			c := start(t, w, "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do "+path+" leak 2 exec "+path+" leak 3; done </dev/null >/dev/null; exec sleep 100")
+			executable := func() string {
+				exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", c.Process.Pid))
+				return filepath.Base(exe)
+			}
+			ended := assert.Eventually(t, func() bool { return executable() == "sleep" }, time.Minute, time.Millisecond)
+			w.mu.Unlock()
+			require.True(t, ended)
+			w.Sync()
+			require.NoError(t, c.Process.Kill())
+			c.Wait()
+			sources := w.Sources()
+			require.Len(t, sources, 10)
+			for _, s := range sources {
+				assert.Len(t, s.addresses(), 3)
+				assert.Equal(t, "client", s.Origin().Program)
+				for a := range s.Snapshot().Allocations() {
+					require.Equal(t, "load_weights", a.Site.Function)
+				}
+			}
+			assert.Empty(t, w.Doubts())
+		})
+	}
+}
+
+// TestOnlyItsOwnProcessesAreHeard: the socket's name is no secret.
+func TestOnlyItsOwnProcessesAreHeard(t *testing.T) {
+	w := newPreload(t)
+	s := w.feed.(*sockets)
+	for _, name := range []string{"@" + s.name, s.file} {
+		for _, token := range []string{"", strings.Repeat("0", len(s.token)), s.token[:len(s.token)-1] + "x"} {
+			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+			require.NoError(t, err)
+			defer unix.Close(fd)
+			require.NoError(t, unix.Connect(fd, &unix.SockaddrUnix{Name: name}))
+			greeting, call := make([]byte, shortSize), make([]byte, wholeSize)
+			binary.NativeEndian.PutUint64(greeting[offWhat:], uint64(execed)<<32)
+			copy(greeting[offArgs:], token)
+			binary.NativeEndian.PutUint64(call[offWhat:], uint64(atReturn)<<32) // cuMemAlloc
+			binary.NativeEndian.PutUint64(call[offOut:], 1<<40)
+			binary.NativeEndian.PutUint64(call[offArgs+8:], 1<<50)
+			_, err = unix.Write(fd, greeting)
+			require.NoError(t, err)
+			unix.Write(fd, call) // the watcher may have hung up
+			w.Sync()
+			assert.Empty(t, w.Sources())
+			n, err := unix.Read(fd, call)
+			assert.True(t, n == 0 || err == unix.ECONNRESET, "the watcher has hung up: %d %v", n, err)
+		}
+	}
+	c := start(t, w, buildC(t, "-DLINKED"), "leak", "1")
+	checked(t, w, c)
+}
+
+// TestPreloadInAnotherNetwork: a sandbox without network has no abstract names of outside.
+func TestPreloadInAnotherNetwork(t *testing.T) {
+	w := newPreload(t)
+	c := &client{Cmd: gpuemu.Command(t, gpuemu.Options{}, buildC(t, "-DLINKED"), "leak", "2", "fork")}
+	c.Env = w.Environ(c.Env)
+	c.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+	}
+	if out, err := c.CombinedOutput(); errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) {
+		t.Skipf("no namespaces of a user's own: %v", err)
+	} else {
+		require.Equal(t, 7, c.ProcessState.ExitCode(), "%s", out)
+	}
+	w.Sync()
+	require.Len(t, w.Sources(), 1)
+	assert.Len(t, w.Sources()[0].addresses(), 2)
+	assert.Empty(t, w.Doubts())
+}
+
+// TestSocketFilesOfKilledWatchersAreRemoved, and one's own at the end.
+func TestSocketFilesOfKilledWatchersAreRemoved(t *testing.T) {
+	dir := newPreload(t).feed.(*sockets).dir
+	stale := filepath.Join(dir, fmt.Sprintf("gpumemtrack-%d-STALE", 1<<30))
+	require.NoError(t, os.WriteFile(stale, nil, 0o600))
+	w := newPreload(t)
+	assert.NoFileExists(t, stale)
+	own := w.feed.(*sockets).file
+	assert.FileExists(t, own)
+	require.NoError(t, w.Close())
+	assert.NoFileExists(t, own)
 }
 
 // TestAPreloadedProcessThatIsKilled leaves its ledger as it was.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -38,7 +39,7 @@ type probes struct {
 // newProbes loads the programs. No library is probed yet.
 func newProbes(cfg Config, functions []function) (p *probes, err error) {
 	if info, err := os.Stat("/proc/self/ns/pid"); err == nil {
-		if stat, ok := info.Sys().(*unix.Stat_t); ok && stat.Ino != initialPIDs {
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Ino != initialPIDs {
 			return nil, errors.New("this process does not see the machine's own process numbers: start the container with --pid=host")
 		}
 	}

@@ -33,9 +33,11 @@ func (w *Watcher) apply(e *event) {
 	now := max(0, time.Duration(int64(e.time-w.clock)))
 	switch e.phase {
 	case forked:
-		w.fork(uint32(e.args[0]))
+		w.fork(uint32(e.args[0]), e.program)
 	case execed:
-		w.exec(e.pid, now)
+		w.exec(e, now)
+	case loaded:
+		w.loaded(e)
 	case exited:
 		w.exit(e, now)
 	default:
@@ -44,16 +46,17 @@ func (w *Watcher) apply(e *event) {
 }
 
 // fork begins a process. An earlier one of that number, whose end was lost, is forgotten.
-func (w *Watcher) fork(child uint32) {
+func (w *Watcher) fork(child uint32, told *birth) {
 	delete(w.processes, child)
-	w.born(child)
+	w.born(child, told)
 }
 
 // exec begins another program in a process. What is known of the program before it would name
 // the wrong code, and what that held of the devices is gone.
-func (w *Watcher) exec(pid uint32, now time.Duration) {
+func (w *Watcher) exec(e *event, now time.Duration) {
+	pid := e.pid
 	delete(w.births, pid)
-	w.born(pid)
+	w.born(pid, e.program)
 	w.mu.Lock()
 	delete(w.late, pid)
 	w.mu.Unlock()
@@ -63,9 +66,25 @@ func (w *Watcher) exec(pid uint32, now time.Duration) {
 	}
 }
 
-// born notes what a process is made of, as it may have ended when its first call is read.
-func (w *Watcher) born(pid uint32) {
+// loaded notes the mappings of a process that has loaded more code.
+func (w *Watcher) loaded(e *event) {
+	if e.program == nil {
+		return
+	}
+	w.births[e.pid] = birth{w.births[e.pid].origin, e.program.maps}
+	if p := w.processes[e.pid]; p != nil {
+		p.symbols.Update(e.program.maps)
+	}
+}
+
+// born notes what a process is made of, as it may have ended when its first call is read. What it told
+// itself is of the right moment.
+func (w *Watcher) born(pid uint32, told *birth) {
 	w.libraries.add(int(pid))
+	if told != nil {
+		w.births[pid] = *told
+		return
+	}
 	if mappings, err := symbols.ReadMaps(int(pid)); err == nil && len(mappings) > 0 {
 		w.births[pid] = birth{originOf(int(pid)), mappings}
 	}

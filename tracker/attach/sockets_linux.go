@@ -4,18 +4,25 @@ package attach
 
 import (
 	"encoding/binary"
+	"fmt"
+	"os"
+	"path"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
 // sockets are the events of programs that have loaded the shim: each process has a connection.
 // One goroutine reads them.
 type sockets struct {
 	preload
-	listener, poll, wake int
-	peers                map[int]*peer // by the number of the connection, and of the pidfd
-	ready                []int         // of these, those with something to read
+	listeners  [2]int // by a name in the network namespace, and by a file; -1 if there is none
+	poll, wake int
+	peers      map[int]*peer // by the number of the connection, and of the pidfd
+	ready      []int         // of these, those with something to read
 
 	count, since uint64 // lost
 
@@ -34,6 +41,7 @@ type peer struct {
 	life   int   // a pidfd: it can be read from when the process has ended; -1 before Linux 5.3
 	before *peer // of the same process, before an exec
 	page   int   // a file with what it lost: how many events, and when the first was; -1 if there is none
+	known  bool  // it has shown the token
 }
 
 // look adds a file to those that are waited for.
@@ -63,19 +71,64 @@ func (s *sockets) lost() (count, since uint64) {
 	return count, since
 }
 
-// take keeps the file that came with the first event.
-func (p *peer) take(rights []byte) {
-	messages, _ := unix.ParseSocketControlMessage(rights)
-	for _, m := range messages {
-		files, _ := unix.ParseUnixRights(&m)
-		for _, fd := range files {
-			if p.page < 0 {
-				p.page = fd
-			} else {
-				unix.Close(fd)
-			}
+// What a process gives with an event: a bit of the event's last argument for each file, in this order.
+const (
+	givesPage    = 1 << iota // see peer.page
+	givesProgram             // the program's file
+	givesMaps                // a copy of its mappings
+)
+
+// take keeps the files that came with an event, or reads them.
+func (p *peer) take(rights []byte, e *event) {
+	files := received(rights)
+	next := func(bit uint64) int {
+		if e.args[5]&bit == 0 || len(files) == 0 {
+			return -1
+		}
+		fd := files[0]
+		files = files[1:]
+		return fd
+	}
+	page, program, maps := next(givesPage), next(givesProgram), next(givesMaps)
+	if p.page < 0 {
+		p.page, page = page, -1
+	}
+	if maps >= 0 {
+		e.program = p.told(program, maps)
+	}
+	for _, fd := range append(files, page, program, maps) {
+		if fd >= 0 {
+			unix.Close(fd)
 		}
 	}
+}
+
+func received(rights []byte) (files []int) {
+	messages, _ := unix.ParseSocketControlMessage(rights)
+	for _, m := range messages {
+		some, _ := unix.ParseUnixRights(&m)
+		files = append(files, some...)
+	}
+	return files
+}
+
+// maxMaps is the most text of mappings that is read: a process with a thousand libraries has half a megabyte.
+const maxMaps = 16 << 20
+
+// told returns what a process says of its program: it may have ended by now.
+func (p *peer) told(program, maps int) *birth {
+	b := birth{origin: originOf(int(p.pid))}
+	if exe, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", program)); program >= 0 && err == nil {
+		b.origin.Program = path.Base(strings.TrimSuffix(exe, " (deleted)"))
+	}
+	var info unix.Stat_t
+	if unix.Fstat(maps, &info) != nil || info.Size > maxMaps {
+		return &b
+	}
+	text := make([]byte, info.Size)
+	n, _ := unix.Pread(maps, text, 0)
+	b.maps = symbols.ParseMaps(text[:max(0, n)])
+	return &b
 }
 
 // lost reads the page of what was lost.

@@ -5,6 +5,7 @@ package attach
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -171,4 +172,23 @@ func TestTheExample(t *testing.T) {
 	for _, f := range live[0].Stack[:3] {
 		assert.True(t, strings.HasSuffix(f.File, "/examples/attach/leak.c") && f.Line > 0, f)
 	}
+}
+
+// TestInAPIDNamespace: the kernel numbers processes as the machine does, which a container does not see.
+func TestInAPIDNamespace(t *testing.T) {
+	const variable = "ATTACH_IN_A_PID_NAMESPACE"
+	if os.Getenv(variable) != "" {
+		_, err := New(Config{})
+		require.ErrorContains(t, err, "start the container with --pid=host")
+		return
+	}
+	newWatcher(t, Config{})
+	cmd := exec.Command("unshare", "--pid", "--fork", "--mount-proc", os.Args[0], "-test.run=^TestInAPIDNamespace$", "-test.v")
+	cmd.Env = append(os.Environ(), variable+"=1")
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) || strings.Contains(string(out), "unshare: ") {
+		t.Skipf("no namespaces here: %v %s", err, out)
+	}
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "--- PASS")
 }

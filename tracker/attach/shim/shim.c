@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -33,8 +34,8 @@ typedef struct {
 } ipc_handle; // CUipcMemHandle
 typedef word (*opener)(word, ipc_handle, word);
 
-enum { AT_ENTRY = 1, ENTRY_ONLY = 2, STACKED = 4, GIVES = 8, PITCHED = 16 };      // as in preload.go
-enum { BEGINS, RETURNS, FORKED, EXECED, EXITED };                                  // as in event.go
+enum { BEGINNING = 1, ENTRY_ONLY = 2, STACKED = 4, GIVES = 8, PITCHED = 16 };      // as in preload.go
+enum { BEGINS, RETURNS, FORKED, EXECED, EXITED, MAPPED };                          // as in event.go
 enum { FRAMES = 64, WAIT_MS = 2000, HIGH = 200, NOT_FOUND = 500 };
 
 // As in event.go.
@@ -57,11 +58,13 @@ typedef struct {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of the connection
 static int to = -1, gone = 1, closed, child;
-static struct sockaddr_un watcher = {.sun_family = AF_UNIX};
-static socklen_t watcher_size; // 0: there is none
+static struct sockaddr_un watchers[2]; // where the watcher listens: a name of the network namespace, and a file
+static socklen_t watcher_sizes[2];     // 0: there is none
+static char token[33];                 // shows that this process was given the variable
 static struct stat socket_is;
 static word unshared[2], *lost = unshared; // how many events, and when the first was; the watcher has the page
 static int impatient;                      // the last wait was in vain
+static word known;                         // objects that had been loaded when the watcher was given the mappings
 static pthread_key_t thread_ends;
 static int has_key;                            // thread_ends is ours
 static __thread word *inside;                  // frame of the outermost call
@@ -138,27 +141,78 @@ static int share(void) {
 	return file;
 }
 
-// greet sends the first event, with the page.
+// mappings returns a file with the mappings that this process has now: it may be gone when the watcher looks.
+static int mappings(void) {
+	int from = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), copy = memfd_create("gpumemtrack", MFD_CLOEXEC);
+	char part[4096];
+	ssize_t n;
+	while (from >= 0 && copy >= 0 && (n = read(from, part, sizeof part)) > 0)
+		if (write(copy, part, (size_t)n) != n)
+			break;
+	if (from >= 0)
+		close(from);
+	return copy;
+}
+
+// loaded counts the objects that were ever loaded. Do not hold the lock: a thread may wait for it while it loads one.
+static int count_loaded(struct dl_phdr_info *info, size_t size, void *count) {
+	if (size >= offsetof(struct dl_phdr_info, dlpi_subs))
+		*(word *)count = info->dlpi_adds;
+	return 1;
+}
+
+static word loaded(void) {
+	word count = 0;
+	dl_iterate_phdr(count_loaded, &count);
+	return count;
+}
+
+enum { MAX_FILES = 3 };
+
+// give sends an event with files, and closes them. A file that is -1 is left out.
+static int give(event *e, int *files, int n) {
+	struct iovec text = {e, SHORT};
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(MAX_FILES * sizeof(int))];
+	} with = {0};
+	struct msghdr m = {.msg_iov = &text, .msg_iovlen = 1};
+	int given[MAX_FILES], count = 0;
+	for (int i = 0; i < n; i++)
+		if (files[i] >= 0) {
+			given[count++] = files[i];
+			e->args[5] |= (word)1 << i;
+		}
+	if (count) {
+		m.msg_control = &with;
+		m.msg_controllen = CMSG_SPACE((size_t)count * sizeof(int));
+		with.head = (struct cmsghdr){.cmsg_len = CMSG_LEN((size_t)count * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+		memcpy(CMSG_DATA(&with.head), given, (size_t)count * sizeof(int));
+	}
+	int sent = sendmsg(to, &m, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
+	for (int i = 0; i < count; i++)
+		close(given[i]);
+	return sent;
+}
+
+// greet sends the first event: the token, the page of losses, the program, and its mappings.
 static int greet(void) {
 	event e = {0};
 	fill(&e, child ? FORKED : EXECED);
-	struct iovec text = {&e, SHORT};
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} with = {0};
-	struct msghdr m = {.msg_iov = &text, .msg_iovlen = 1};
-	int page = share();
-	if (page >= 0) {
-		m.msg_control = &with;
-		m.msg_controllen = sizeof with.room;
-		with.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-		memcpy(CMSG_DATA(&with.head), &page, sizeof page);
-	}
-	int sent = sendmsg(to, &m, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
-	if (page >= 0)
-		close(page);
-	return sent;
+	memcpy(e.args, token, sizeof token - 1);
+	int files[] = {share(), open("/proc/self/exe", O_PATH | O_CLOEXEC), mappings()};
+	return give(&e, files, 3);
+}
+
+// map_again sends the mappings if objects were loaded since. Hold the lock.
+static void map_again(word objects) {
+	if (objects == known)
+		return;
+	known = objects;
+	event e = {0};
+	fill(&e, MAPPED);
+	int files[] = {-1, -1, mappings()};
+	give(&e, files, 3);
 }
 
 // connected connects once; the child of a fork does so again. Hold the lock.
@@ -176,7 +230,10 @@ static int connected(void) {
 	}
 	struct timeval patience = {.tv_sec = WAIT_MS / 1000}; // many may want to connect
 	setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-	if (connect(s, (struct sockaddr *)&watcher, watcher_size) || fstat(s, &socket_is)) {
+	int reached = 0;
+	for (int i = 0; i < 2 && !reached; i++)
+		reached = watcher_sizes[i] && !connect(s, (struct sockaddr *)&watchers[i], watcher_sizes[i]);
+	if (!reached || fstat(s, &socket_is)) {
 		close(s);
 		return 0;
 	}
@@ -201,6 +258,7 @@ static void release(void) {
 
 static void emit(event *e, size_t n, uint32_t phase) {
 	int before = errno;
+	word objects = n == sizeof *e ? loaded() : 0;
 	if (!take()) {
 		miss();
 		return;
@@ -208,8 +266,12 @@ static void emit(event *e, size_t n, uint32_t phase) {
 	fill(e, phase);
 	if (closed)
 		miss();
-	else if (connected() && put(e, n) && has_key && phase != EXITED)
-		pthread_setspecific(thread_ends, (void *)1);
+	else if (connected()) {
+		if (objects)
+			map_again(objects);
+		if (put(e, n) && has_key && phase != EXITED)
+			pthread_setspecific(thread_ends, (void *)1);
+	}
 	release();
 	errno = before;
 }
@@ -256,10 +318,10 @@ static word call(const hook *h, const word *a, const ipc_handle *handle, word *f
 	inside = frame;
 	event e = {.function = (uint32_t)h->index};
 	memcpy(e.args, a, sizeof e.args);
-	if (h->flags & (AT_ENTRY | ENTRY_ONLY))
+	if (h->flags & (BEGINNING | ENTRY_ONLY))
 		emit(&e, SHORT, BEGINS);
 	e.result = pass_on(h, a, handle);
-	int failed = (int)e.result != 0, tells = h->flags & AT_ENTRY ? failed : !(h->flags & ENTRY_ONLY);
+	int failed = (int)e.result != 0, tells = h->flags & BEGINNING ? failed : !(h->flags & ENTRY_ONLY);
 	if (!failed && h->flags & GIVES && a[0])
 		e.out = *(word *)a[0];
 	if (!failed && h->flags & PITCHED && a[1])
@@ -384,12 +446,32 @@ static void in_child(void) {
 	if (to >= 0 && !fstat(to, &is) && is.st_ino == socket_is.st_ino && is.st_dev == socket_is.st_dev)
 		close(to); // it is the parent's
 	to = -1;
-	gone = !watcher_size;
+	gone = !token[0];
 	closed = 0;
 	lost = unshared; // the page is the parent's
 	lost[0] = lost[1] = 0;
 	impatient = 0;
 	child = 1;
+}
+
+// find_watcher reads TOKEN:NAME:FILE. The name is abstract, which another network namespace does not have;
+// the file may be "".
+static void find_watcher(const char *text) {
+	const char *name = text ? strchr(text, ':') : NULL, *file = name ? strchr(name + 1, ':') : NULL;
+	if (!file || name - text != sizeof token - 1)
+		return;
+	memcpy(token, text, sizeof token - 1);
+	size_t n = (size_t)(file - ++name), m = strlen(++file), room = sizeof watchers[0].sun_path;
+	watchers[0].sun_family = watchers[1].sun_family = AF_UNIX;
+	if (n && n < room) {
+		memcpy(watchers[0].sun_path + 1, name, n);
+		watcher_sizes[0] = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+	}
+	if (m && m < room) {
+		memcpy(watchers[1].sun_path, file, m);
+		watcher_sizes[1] = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + m + 1);
+	}
+	gone = 0;
 }
 
 __attribute__((constructor)) static void begin(void) {
@@ -398,12 +480,8 @@ __attribute__((constructor)) static void begin(void) {
 		*(void **)&h->real = dlsym(driver, h->name);
 	for (int i = 0; driver && i < get_count; i++)
 		*(void **)&getters[i] = dlsym(driver, gets[i].name);
-	const char *name = getenv("GPUMEMTRACK_ATTACH");
-	if (name && *name && strlen(name) < sizeof watcher.sun_path - 1) {
-		strcpy(watcher.sun_path + 1, name); // an abstract name: no file
-		watcher_size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
-		gone = 0;
-	}
+	known = loaded();
+	find_watcher(getenv("GPUMEMTRACK_ATTACH"));
 	has_key = !pthread_key_create(&thread_ends, thread_ended);
 	pthread_atfork(before_fork, after_fork, in_child);
 	take();

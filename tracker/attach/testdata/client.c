@@ -46,7 +46,8 @@ static int (*get)(const char *, void **, int, uint64_t, void *);
 
 // open finds the functions by dlsym, or as NVIDIA's runtime does by cuGetProcAddress_v2.
 static void open_driver(int by_driver) {
-	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
+	const char *name = getenv("CUDA_LIBRARY");
+	void *lib = dlopen(name ? name : "libcuda.so.1", RTLD_NOW);
 	if (!lib) {
 		fprintf(stderr, "%s\n", dlerror());
 		exit(1);

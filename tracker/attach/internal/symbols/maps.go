@@ -28,13 +28,13 @@ func ReadMaps(pid int) ([]Mapping, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parseMaps(text), nil
+	return ParseMaps(text), nil
 }
 
-// parseMaps reads lines such as
+// ParseMaps reads the mappings with code from the text of /proc/PID/maps, of lines such as
 //
 //	7f1329200000-7f1329355000 r-xp 00026000 fe:00 4242    /usr/lib/libc.so.6
-func parseMaps(text []byte) (all []Mapping) {
+func ParseMaps(text []byte) (all []Mapping) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())

@@ -34,10 +34,13 @@ func New(pid, most int, before []Mapping, changed func()) *Symbolizer {
 
 // reload reads the maps again, if the process is still there.
 func (s *Symbolizer) reload() {
-	now, err := ReadMaps(s.pid)
-	if err != nil || len(now) == 0 {
-		return
+	if now, err := ReadMaps(s.pid); err == nil && len(now) > 0 {
+		s.Update(now)
 	}
+}
+
+// Update says which mappings the process has by now.
+func (s *Symbolizer) Update(now []Mapping) {
 	for _, before := range s.maps {
 		if at, ok := find(now, before.start); before.file() && (!ok || at.inode != before.inode || at.device != before.device) {
 			s.changed()
