@@ -20,7 +20,8 @@ type Config struct {
 	// rights and a C compiler, and watches only what is started with Watcher.Environ.
 	Preload bool
 	// RingBytes is the room for events that were not read yet; it is rounded up to a power
-	// of two. An event with its call stack takes 664 bytes. 0 is 32 MiB.
+	// of two. An event with its call stack takes 664 bytes. 0 is 64 MiB, which
+	// has room for a hundred thousand calls.
 	RingBytes int
 	// MaxEvents is how many events the history of a source keeps; 0 is 65,536.
 	maxEvents int
@@ -34,7 +35,7 @@ type Config struct {
 }
 
 const (
-	defaultRing   = 32 << 20
+	defaultRing   = 64 << 20
 	defaultEvents = 1 << 16
 	defaultStacks = 1 << 16
 	minRing       = 1 << 16

@@ -67,6 +67,7 @@ type function struct {
 	device   int    // of those that name one
 	address  int    // of what is freed, or of where the address is written
 	returned bool   // the address is the result
+	void     bool   // the result says nothing: the address is what was written, or the call failed
 	library  string // "" is the driver
 	handle   bool   // the second argument is a CUipcMemHandle, by value
 	symbols  []string
@@ -82,7 +83,7 @@ func watched(pairs []Pair) (all []function) {
 	}
 	for _, p := range pairs {
 		all = append(all, function{
-			effect: hands, kind: mem.Kind(p.alloc), size: p.size - 1, address: max(0, p.out-1), returned: p.out == 0,
+			effect: hands, kind: mem.Kind(p.alloc), size: p.size - 1, address: max(0, p.out-1), returned: p.out == 0, void: p.void,
 			library: p.library, symbols: []string{p.alloc},
 		}, function{effect: takesBack, address: p.address - 1, library: p.library, symbols: []string{p.free}})
 	}
@@ -172,9 +173,10 @@ func (f function) gives() bool {
 type Pair struct {
 	library     string
 	alloc, free string
-	size        int // the argument of alloc that has the bytes
-	out         int // the argument of alloc that points to where it writes the address; 0: it returns the address
-	address     int // the argument of free that has the address
+	size        int  // the argument of alloc that has the bytes
+	out         int  // the argument of alloc that points to where it writes the address; 0: it returns the address
+	void        bool // alloc returns nothing, or a struct: whether it failed shows in the address
+	address     int  // the argument of free that has the address
 }
 
 // ParsePair reads LIBRARY:ALLOC,FREE, such as
@@ -191,7 +193,12 @@ type Pair struct {
 // In parentheses stand the arguments that have the size in bytes and the address, counted
 // from 1; of a method the first is the object. "out" is an argument that points to where the
 // function writes the address. Without them size and address are the first argument, and the
-// address is returned. The error says which part cannot be read.
+// address is returned. What such a function returns is an error code, 0 for success. "void" says
+// that it is none: a function of C++ may return nothing, or a struct, whose place is the first argument then:
+//
+//	libc10_cuda.so:c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::malloc(size=4,out=2,void),...
+//
+// The error says which part cannot be read.
 func ParsePair(text string) (Pair, error) {
 	p := Pair{size: 1, address: 1}
 	m := pairText.FindStringSubmatch(text)
@@ -202,8 +209,9 @@ func ParsePair(text string) (Pair, error) {
 	for _, it := range []struct {
 		text string
 		may  map[string]*int
-	}{{m[3], map[string]*int{"size": &p.size, "out": &p.out}}, {m[5], map[string]*int{"address": &p.address}}} {
-		if err := readArguments(it.text, it.may); err != nil {
+		void *bool
+	}{{m[3], map[string]*int{"size": &p.size, "out": &p.out}, &p.void}, {m[5], map[string]*int{"address": &p.address}, nil}} {
+		if err := readArguments(it.text, it.may, it.void); err != nil {
 			return Pair{}, fmt.Errorf("functions %q: %w", text, err)
 		}
 	}
@@ -212,17 +220,21 @@ func ParsePair(text string) (Pair, error) {
 
 var pairText = regexp.MustCompile(`^([^:,()]+):([^,()]+)(?:\(([^()]*)\))?,([^,()]+)(?:\(([^()]*)\))?$`)
 
-// readArguments reads a list such as size=2,out=3.
-func readArguments(text string, may map[string]*int) error {
+// readArguments reads a list such as size=2,out=3,void.
+func readArguments(text string, may map[string]*int, void *bool) error {
 	if strings.TrimSpace(text) == "" {
 		return nil
 	}
 	for item := range strings.SplitSeq(text, ",") {
+		if strings.TrimSpace(item) == "void" && void != nil {
+			*void = true
+			continue
+		}
 		name, number, _ := strings.Cut(strings.TrimSpace(item), "=")
 		to, ok := may[name]
 		n, err := strconv.Atoi(number)
 		if !ok || err != nil || n < 1 {
-			return fmt.Errorf("%q: want size=N and out=N of the function that allocates, address=N of the one that frees, N from 1", item)
+			return fmt.Errorf("%q: want size=N, out=N and void of the function that allocates, address=N of the one that frees, N from 1", item)
 		}
 		*to = n
 	}
@@ -237,6 +249,9 @@ func (p Pair) check() error {
 	}
 	if p.library == "" || p.alloc == "" || p.free == "" || p.alloc == p.free || p.out == p.size {
 		return fmt.Errorf("functions of %q: %q and %q: want a library and two functions, and a size and an address apart", p.library, p.alloc, p.free)
+	}
+	if p.void && p.out == 0 {
+		return fmt.Errorf("functions of %s: %s is void: want out=N, the argument where it writes the address", p.library, p.alloc)
 	}
 	return nil
 }

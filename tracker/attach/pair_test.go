@@ -9,10 +9,11 @@ import (
 
 func TestParsePair(t *testing.T) {
 	for text, want := range map[string]Pair{
-		"libpool.so:take,give":                                     {library: "libpool.so", alloc: "take", free: "give", size: 1, address: 1},
-		"/a b/libpool.so:take(),x":                                 {library: "/a b/libpool.so", alloc: "take", free: "x", size: 1, address: 1},
-		"libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)": {library: "libpool.so", alloc: "pool_alloc", free: "pool_free", size: 2, out: 3, address: 2},
-		"libarena.so:arena::Pool::take(size=2),arena::~Pool::give": {library: "libarena.so", alloc: "arena::Pool::take", free: "arena::~Pool::give", size: 2, address: 1},
+		"libpool.so:take,give":                                        {library: "libpool.so", alloc: "take", free: "give", size: 1, address: 1},
+		"/a b/libpool.so:take(),x":                                    {library: "/a b/libpool.so", alloc: "take", free: "x", size: 1, address: 1},
+		"libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)":    {library: "libpool.so", alloc: "pool_alloc", free: "pool_free", size: 2, out: 3, address: 2},
+		"libarena.so:arena::Pool::take(size=2),arena::~Pool::give":    {library: "libarena.so", alloc: "arena::Pool::take", free: "arena::~Pool::give", size: 2, address: 1},
+		"libc10.so:A::malloc(out=2, size=4, void),A::free(address=2)": {library: "libc10.so", alloc: "A::malloc", free: "A::free", size: 4, out: 2, void: true, address: 2},
 	} {
 		got, err := ParsePair(text)
 		require.NoError(t, err, text)
@@ -22,6 +23,7 @@ func TestParsePair(t *testing.T) {
 		"", "libpool.so", "libpool.so:take", ":take,give", "libpool.so:take,give,more", "libpool.so:take(size=0),give",
 		"libpool.so:take(size=7),give", "libpool.so:take(address=1),give", "libpool.so:take,give(out=2)", "libpool.so:take(size=x),give",
 		"libpool.so:take(size),give", "libpool.so:take,take", "libpool.so:take(out=1),give", "libpool.so:take(size=2,give",
+		"libpool.so:take(void),give", "libpool.so:take,give(void)",
 	} {
 		_, err := ParsePair(text)
 		assert.Error(t, err, text)
@@ -33,6 +35,7 @@ func TestFunctionsOfALibrary(t *testing.T) {
 	s.w.functions = watched([]Pair{
 		{library: "libpool.so", alloc: "pool_alloc", free: "pool_free", size: 2, out: 3, address: 2},
 		{library: "libarena.so", alloc: "take", free: "give", size: 1, address: 1},
+		{library: "libc10.so", alloc: "malloc", free: "free", size: 4, out: 2, void: true, address: 2},
 	})
 	s.call(atReturn, "cuCtxCreate_v2", 0, 0xc1, 0xdead, 0, 1)
 	s.call(atReturn, "pool_alloc", 0, 0x100, 0xdead, 10, 0xbeef)
@@ -45,6 +48,10 @@ func TestFunctionsOfALibrary(t *testing.T) {
 	s.take("pool_free", 0xdead, 0x100)
 	s.take("give", 0x300)
 	s.take("give", 0)
+	s.call(atReturn, "malloc", 7, 0x400, 0xdead, 0xbeef, 0, 50) // 7 is what happened to be in the register
+	s.call(atReturn, "malloc", 0, 0, 0xdead, 0xbeef, 0, 60)     // it failed
+	assert.Equal(t, live{0x400: 50}, s.live())
+	s.take("free", 0xdead, 0x400)
 	assert.Empty(t, s.live())
 	assert.Empty(t, s.w.Doubts())
 }

@@ -77,8 +77,10 @@ func (p *process) call(e *event, now time.Duration) {
 		t.undo = nil
 		return
 	}
-	if f.returned && e.phase == atReturn {
-		e.out, e.result = e.returned, 0
+	if (f.returned || f.void) && e.phase == atReturn {
+		if e.result = 0; f.returned {
+			e.out = e.returned
+		}
 		if e.out == 0 {
 			e.result = refusedToGive
 		}

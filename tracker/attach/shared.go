@@ -48,13 +48,13 @@ func (s *shared) sentences() (all []string) {
 	defer s.mu.Unlock()
 	const clock = "15:04:05.000"
 	if s.lost.events > 0 {
-		all = append(all, fmt.Sprintf("from %s on the ledger is not exact: %d events were lost, give a larger ring", s.lost.since.Format(clock), s.lost.events))
+		all = append(all, fmt.Sprintf("from %s on the ledger is not exact: %d events were lost: give a larger ring (--ring, Config.RingBytes)", s.lost.since.Format(clock), s.lost.events))
 	}
 	for _, d := range s.doubts {
 		all = append(all, fmt.Sprintf("from %s on the ledger may not be exact: %s", d.since.Format(clock), d.reason))
 	}
 	if s.unknown > 0 {
-		all = append(all, fmt.Sprintf("%d frees were of memory from before: what a process held then is not in the ledger, but untracked", s.unknown))
+		all = append(all, fmt.Sprintf("%d frees were of memory that is not in the ledger: from before the process was watched, or of a function that is not watched", s.unknown))
 	}
 	return all
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
@@ -33,6 +34,7 @@ type attachOptions struct {
 	libraries []string
 	functions []string
 	preload   bool
+	ring      alloc.Bytes
 	command   []string
 }
 
@@ -78,13 +80,14 @@ in them.`,
 	flags.BoolVar(&o.json, "json", false, "print each table as a line of JSON")
 	flags.StringArrayVar(&o.libraries, "library", nil, "the `FILE` of a libcuda to watch; may be repeated (default: the one that a program on this machine loads)")
 	flags.StringArrayVar(&o.functions, "functions", nil, "a `PAIR` of functions to watch instead of the driver's, such as 'libpool.so:take(size=2,out=3),give(address=1)'; may be repeated")
+	flags.Var(cli.SizeFlag(&o.ring), "ring", "room for calls that were not read yet, as a `SIZE`: a larger one loses none of a program with very many calls (default 64MiB)")
 	flags.BoolVar(&o.preload, "preload", false, "load a small library in front of libcuda instead of setting probes: for a command only, needs a C compiler but no privileges")
 	return cmd
 }
 
 // config is what the library is told.
 func (o attachOptions) config() (cfg attach.Config, err error) {
-	cfg.Libraries, cfg.Preload = o.libraries, o.preload
+	cfg.Libraries, cfg.Preload, cfg.RingBytes = o.libraries, o.preload, int(o.ring)
 	for _, text := range o.functions {
 		pair, err := attach.ParsePair(text)
 		if err != nil {
@@ -108,6 +111,10 @@ func (o attachOptions) check() (to *cli.Format, err error) {
 		return nil, cli.UsageError("attach: --functions needs probes: not with --preload")
 	case len(o.hosts) > 0 && o.live == "":
 		return nil, cli.UsageError("attach: --allow-host is for --live ADDRESS, which is not given")
+	case o.preload && o.ring != 0:
+		return nil, cli.UsageError("attach: --ring is for probes: not with --preload")
+	case o.ring != 0 && (o.ring < 64*alloc.KiB || o.ring > alloc.GiB):
+		return nil, cli.UsageError("attach: --ring %v: want 64KiB to 1GiB", o.ring)
 	case o.pid < 0 || o.every < 0:
 		return nil, cli.UsageError("attach: --pid and --every cannot be negative")
 	case o.output == "":

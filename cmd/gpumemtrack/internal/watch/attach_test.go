@@ -231,7 +231,7 @@ func TestUntrackedBeforeAttach(t *testing.T) {
 	var out bytes.Buffer
 	writeAttachedEnd(&out, s)
 	assert.Contains(t, out.String(), "untracked before attach: 258.0 MiB")
-	assert.Contains(t, strings.Join(w.Doubts(), "\n"), "2 frees were of memory from before")
+	assert.Contains(t, strings.Join(w.Doubts(), "\n"), "2 frees were of memory that is not in the ledger")
 }
 
 func TestAttachSaysWhatIsWrong(t *testing.T) {
@@ -279,4 +279,29 @@ func TestAttachedTotals(t *testing.T) {
 	assert.Equal(t, "2 buffers, 3.0 MiB live", attachedTotals(&snapshot.Snapshot{Head: snapshot.Head{Levels: host}}))
 	assert.Equal(t, "1 buffer, 1.0 MiB live; peak 1 buffer, 1.0 MiB; in all 1 buffer, 1.0 MiB",
 		attachedTotals(&snapshot.Snapshot{Head: snapshot.Head{Levels: device, Peak: live, Total: live}}))
+}
+
+// TestOneCallStackIsOneEntry: a program's sizes vary, and its lines do not.
+func TestOneCallStackIsOneEntry(t *testing.T) {
+	libs := canAttach(t)
+	command := leaky(t, libs)
+	source := filepath.Join(t.TempDir(), "sizes.c")
+	require.NoError(t, os.WriteFile(source, []byte(`
+		int cuInit(unsigned), cuCtxCreate_v2(void **, unsigned, int), cuMemAlloc_v2(unsigned long long *, unsigned long);
+		int main(void) {
+			void *context;
+			unsigned long long p;
+			if (cuInit(0) || cuCtxCreate_v2(&context, 0, 0))
+				return 1;
+			for (unsigned long n = 1; n <= 12; n++)
+				cuMemAlloc_v2(&p, n << 20);
+			return 0;
+		}`), 0o600))
+	text, err := exec.Command("gcc", "-g", "-O1", "-fno-omit-frame-pointer", "-o", command[0], source, "-L"+libs.Dir, "-l:libcuda.so.1").CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, run([]string{"attach", "--every", "0", "--ring", "1MiB", "--", command[0]}, nil, &stdout, &stderr), stderr.String())
+	assert.Equal(t, 1, strings.Count(stderr.String(), "main(...)"), stderr.String())
+	assert.Contains(t, stderr.String(), "\n12 buffers, 78.0 MiB, Device:\n")
+	assert.NotContains(t, stderr.String(), "call stacks more")
 }

@@ -89,9 +89,9 @@ func writeAttachedEnd(w io.Writer, s *attach.Source) {
 		fmt.Fprintln(w, "untracked before attach: unknown, no driver says")
 	}
 	const most = 5
-	live := leaks.Live(at)
-	for _, leak := range live[:min(len(live), most)] {
-		fmt.Fprintf(w, "\n%v, %v:\n%v", leak.Tally, leak.Kind, leak.Stack)
+	live := liveByStack(at)
+	for _, s := range live[:min(len(live), most)] {
+		fmt.Fprintf(w, "\n%v, %v:\n%v", s.Tally, s.kind, s.stack)
 	}
 	if rest := len(live) - most; rest > 0 {
 		fmt.Fprintf(w, "\nand %d call stacks more\n", rest)
@@ -105,6 +105,30 @@ func writeAttachedEnd(w io.Writer, s *attach.Source) {
 	for _, growth := range leaks.Growing(at) {
 		fmt.Fprintf(w, "\ngrowth: %v\n", growth)
 	}
+}
+
+// stackTally is what one call stack has live, in buffers of any size.
+type stackTally struct {
+	mem.Tally
+	kind  mem.Kind
+	stack mem.Stack
+}
+
+// liveByStack lists the live buffers by call stack, the most bytes first.
+func liveByStack(s *snapshot.Snapshot) (all []stackTally) {
+	index := make(map[string]int)
+	for _, l := range leaks.Live(s) {
+		key := string(l.Kind) + "\n" + l.Stack.String()
+		at, ok := index[key]
+		if !ok {
+			at = len(all)
+			index[key] = at
+			all = append(all, stackTally{kind: l.Kind, stack: l.Stack})
+		}
+		all[at].Tally = all[at].Tally.Add(l.Tally)
+	}
+	slices.SortStableFunc(all, func(x, y stackTally) int { return cmp.Compare(y.Bytes, x.Bytes) })
+	return all
 }
 
 // attachedTotals prints what is live, and for a device the peak and the total, which are not known of host
@@ -126,7 +150,7 @@ func cacheOf(s *snapshot.Snapshot) (name, instead string) {
 				return "PyTorch", "torch.cuda.memory._snapshot()"
 			case strings.Contains(f.File, "libonnxruntime_providers_cuda"):
 				return "ONNX Runtime", "its log of the arena (ORT_LOGGING_LEVEL_VERBOSE)"
-			case strings.HasPrefix(f.Function, "github.com/gpumemtrack/gpumemtrack/alloc.(*Cache)"):
+			case strings.HasPrefix(f.Function, "github.com/gpumemtrack/gpumemtrack/alloc/cache.(*Cache)"):
 				return "gpumemtrack's Cache", "tracker/live"
 			}
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 func TestMaps(t *testing.T) {
-	all := parseMaps([]byte(`55638e42b000-55638e42c000 r--p 00000000 fe:00 4242                       /home/me/my program
+	all := ParseMaps([]byte(`55638e42b000-55638e42c000 r--p 00000000 fe:00 4242                       /home/me/my program
 55638e42c000-55638e42d000 r-xp 00001000 fe:00 4242                       /home/me/my program
 7f1329200000-7f1329355000 r-xp 00026000 fe:00 17                         /usr/lib/libc.so.6 (deleted)
 7f1329400000-7f1329401000 rwxp 00000000 00:00 0
