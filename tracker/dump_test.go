@@ -97,7 +97,7 @@ func TestDumpIsReadAsItWasWritten(t *testing.T) {
 	assert.NotEmpty(t, d.Build.GoVersion)
 	s := tr.Snapshot()
 	require.NotEmpty(t, d.Devices)
-	assert.Equal(t, snapshot.Head{
+	assert.Equal(t, &snapshot.Snapshot{
 		Device: "Simulated GPU", Levels: snapshot.Levels{DriverUsed: s.DriverUsed, DriverTotal: s.DriverTotal, Reserved: s.Reserved},
 	}, d.Devices[0])
 	assert.Equal(t, s.Live, d.Snapshot.Live)

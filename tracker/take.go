@@ -28,31 +28,32 @@ func (t *MemTracker) LightSnapshot() *snapshot.Snapshot { return t.snapshot(fals
 
 func (t *MemTracker) snapshot(whole bool) *snapshot.Snapshot {
 	now := t.now() // before the device is asked: the clock may be code that allocates
-	head := snapshot.Head{Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal()}
-	lists := tables.Tables{Stacks: t.stacks, Epoch: t.start}
-	head.Levels = t.lockLevels(t.mu)
-	head.Time = t.start.Add(t.history.Moment(now))
-	head.Peak, head.Total, head.Events = t.ledger.Peak, t.ledger.Total, t.history.Next
+	s := &snapshot.Snapshot{Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal()}
+	lists := &s.Tables
+	lists.Stacks, lists.Epoch = t.stacks, t.start
+	s.Levels = t.lockLevels(t.mu)
+	s.Time = t.start.Add(t.history.Moment(now))
+	s.Peak, s.Total, s.Events = t.ledger.Peak, t.ledger.Total, t.history.Next
 	lists.Sections, lists.Streams = t.sections.paths.names, t.ledger.Streams.Handles
 	if t.cache != nil && !t.onHost {
 		stats := t.locked.Stats()
-		head.Cache = &stats
+		s.Cache = &stats
 	}
 	cut := t.cut(whole)
 	t.mu.Unlock()
 
-	index := cut.copySites(t.mu, &lists)
+	index := cut.copySites(t.mu, lists)
 	if whole {
-		cut.copyAllocations(t.mu, &lists, index)
-		t.copyLifetimes(&lists)
+		cut.copyAllocations(t.mu, lists, index)
+		t.copyLifetimes(lists)
 	}
 	if cut.segments != nil {
-		head.Segments = cut.segments.Segments()
+		s.Segments = cut.segments.Segments()
 	}
 	if t.closed.Load() {
 		t.usedAfterClose("Snapshot")
 	}
-	return &snapshot.Snapshot{Head: head, Tables: lists}
+	return s
 }
 
 // ledgerCut is the ledger and the cache at one instant, not copied yet.

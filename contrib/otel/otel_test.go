@@ -188,7 +188,7 @@ func (n named) LightSnapshot() *snapshot.Snapshot { return n.s }
 
 func TestTextFromOutsideIsUTF8(t *testing.T) {
 	reader := sdk.NewManualReader()
-	_, err := otel.Observe(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"), named{&snapshot.Snapshot{Head: snapshot.Head{Device: "GPU \xff"}}})
+	_, err := otel.Observe(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"), named{&snapshot.Snapshot{Device: "GPU \xff"}})
 	require.NoError(t, err)
 	var found metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &found))
@@ -200,7 +200,7 @@ func TestTextFromOutsideIsUTF8(t *testing.T) {
 func TestReservedAddsUp(t *testing.T) {
 	cache := new(alloc.Stats)
 	cache.Allocated.Bytes.Current, cache.Inactive.Bytes.Current = 3, 20
-	source := named{&snapshot.Snapshot{Head: snapshot.Head{Device: "Simulated GPU", Cache: cache}}}
+	source := named{&snapshot.Snapshot{Device: "Simulated GPU", Cache: cache}}
 	got, _ := collect(t, source)
 	assert.NotContains(t, got, "gpumem.memory.reserved pending", "a program with one stream has none")
 	cache.Pending.Bytes = alloc.Gauge[alloc.Bytes]{Current: 100, Total: 500}

@@ -111,10 +111,11 @@ func (s *Source) levels(used, total alloc.Bytes) snapshot.Levels {
 func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot {
 	l := &s.ledger
 	name, ordinal := s.Device()
-	head := snapshot.Head{
+	at := &snapshot.Snapshot{
 		Time: s.now(), Origin: s.origin, Device: name, Ordinal: ordinal, Levels: levels, Peak: l.peak, Total: l.total, Events: l.events.next,
 	}
-	lists := tables.Tables{Stacks: l.stacks, Sections: []string{""}, Streams: l.streams, Epoch: s.start}
+	lists := &at.Tables
+	*lists = tables.Tables{Stacks: l.stacks, Sections: []string{""}, Streams: l.streams, Epoch: s.start}
 	index := make(map[*site]int32, len(l.sites))
 	for _, its := range l.sites {
 		index[its] = int32(len(lists.Sites))
@@ -126,7 +127,7 @@ func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot
 		lists.Retired = append(lists.Retired, tables.RetiredEntry{Place: tables.Place{Stack: stack}, Memory: s.device.memory(), Total: total})
 	}
 	if !whole {
-		return &snapshot.Snapshot{Head: head, Tables: lists}
+		return at
 	}
 	lists.Allocations = make([]tables.AllocationEntry, 0, len(l.live))
 	for b := range l.live {
@@ -135,8 +136,8 @@ func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot
 		})
 	}
 	slices.SortFunc(lists.Allocations, func(a, b tables.AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
-	l.copyLifetimes(&lists)
-	return &snapshot.Snapshot{Head: head, Tables: lists}
+	l.copyLifetimes(lists)
+	return at
 }
 
 // History returns the latest events.

@@ -136,7 +136,7 @@ func (p *program) dump(first int) *snapshot.Dump {
 // snapshot returns the state now, when so many events have happened.
 func (p *program) snapshot(events int) *snapshot.Snapshot {
 	streams := make([]alloc.Stream, len(p.caches))
-	head := snapshot.Head{Device: "made up", Events: uint64(events), Segments: p.segments()}
+	s := &snapshot.Snapshot{Device: "made up", Events: uint64(events), Segments: p.segments()}
 	lists := tables.Tables{Stacks: p.stacks, Sections: []string{""}, Allocations: []tables.AllocationEntry{}}
 	for i := range streams {
 		streams[i] = alloc.Stream(i)
@@ -145,13 +145,14 @@ func (p *program) snapshot(events int) *snapshot.Snapshot {
 	for _, b := range p.live {
 		lists.Allocations = append(lists.Allocations, tables.AllocationEntry{Site: int32(len(lists.Sites)), Ptr: b.ptr, Allocated: b.allocated, Seq: uint64(b.event)})
 		lists.Sites = append(lists.Sites, tables.SiteEntry{Place: tables.Place{Stack: p.stack}, Tensor: p.tensor(b.requested), Live: 1, Total: 1, Stream: b.stream})
-		head.Live = head.Live.Add(mem.Tally{Count: 1, Bytes: b.requested})
-		head.Allocated += b.allocated
+		s.Live = s.Live.Add(mem.Tally{Count: 1, Bytes: b.requested})
+		s.Allocated += b.allocated
 	}
-	for _, s := range head.Segments {
-		head.Reserved += s.Size
+	for _, segment := range s.Segments {
+		s.Reserved += segment.Size
 	}
-	return &snapshot.Snapshot{Head: head, Tables: lists}
+	s.Tables = lists
+	return s
 }
 
 func (p *program) segments() (all []alloc.Segment) {

@@ -280,7 +280,7 @@ func TestErrors(t *testing.T) {
 	require.ErrorContains(t, err, "memory of -1 bytes")
 
 	light := p.dump(0)
-	light.Snapshot = &snapshot.Snapshot{Head: light.Snapshot.Head, Tables: tables.Tables{Stacks: p.stacks, Sections: []string{""}}}
+	light.Snapshot.Tables = tables.Tables{Stacks: p.stacks, Sections: []string{""}}
 	_, err = replay.Run(light, replay.Config{})
 	require.ErrorContains(t, err, "not told one by one")
 }
@@ -325,7 +325,7 @@ func hostile(t testing.TB, text []byte) *snapshot.Dump {
 		h.First = uint64(text[0])
 	}
 	return &snapshot.Dump{
-		Snapshot: &snapshot.Snapshot{Head: snapshot.Head{Events: h.First + uint64(len(h.Events))}, Tables: lists},
+		Snapshot: &snapshot.Snapshot{Events: h.First + uint64(len(h.Events)), Tables: lists},
 		History:  &snapshot.History{Tables: h},
 	}
 }
@@ -333,7 +333,7 @@ func hostile(t testing.TB, text []byte) *snapshot.Dump {
 // TestHuge has a hole that no size is twice as large as.
 func TestHuge(t *testing.T) {
 	segment := alloc.Segment{Ptr: 1, Size: math.MaxInt64, Pool: alloc.LargePool, Blocks: []alloc.Block{{Ptr: 1, Size: math.MaxInt64, State: alloc.Inactive}}}
-	s := &snapshot.Snapshot{Head: snapshot.Head{Segments: []alloc.Segment{segment}}, Tables: tables.Tables{Allocations: []tables.AllocationEntry{}}}
+	s := &snapshot.Snapshot{Segments: []alloc.Segment{segment}, Tables: tables.Tables{Allocations: []tables.AllocationEntry{}}}
 	assert.Contains(t, explain.Snapshot(s).String(), "the largest hole is 8.0 EiB")
 }
 
@@ -349,7 +349,7 @@ func TestEndless(t *testing.T) {
 			tables.EventEntry{Action: mem.SegmentFreed, Ptr: p, Allocated: x.Each})
 	}
 	lists := tables.Tables{Stacks: h.Stacks, Sections: h.Sections, Allocations: []tables.AllocationEntry{}}
-	r := &snapshot.Dump{Snapshot: &snapshot.Snapshot{Head: snapshot.Head{Events: uint64(len(h.Events))}, Tables: lists}, History: &snapshot.History{Tables: h}}
+	r := &snapshot.Dump{Snapshot: &snapshot.Snapshot{Events: uint64(len(h.Events)), Tables: lists}, History: &snapshot.History{Tables: h}}
 	_, err = replay.Run(r, replay.Config{})
 	require.ErrorContains(t, err, "emptied over and over")
 }

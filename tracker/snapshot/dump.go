@@ -24,7 +24,7 @@ type Dump struct {
 	OOM      *OOM             // what a failed allocation found, if that is the reason
 	PID      int              // of the program that wrote it
 	Build    *debug.BuildInfo // how that was built; nil if it is not known. Do not write to it
-	Devices  []Head           // of all trackers of the process, the dump's first: name, ordinal, and what is reserved and used
+	Devices  Devices          // of all trackers of the process, the dump's first: name, ordinal, and what is reserved and used
 	Snapshot *Snapshot        // with the cache's segments
 	History  *History
 	Marks    []*Mark // the latest, oldest first
@@ -157,7 +157,7 @@ func readDump(in *jsonstream.Reader, within int) (*Dump, error) {
 	}
 	d.Time, d.Reason, d.OOM, d.PID, d.Build = head.Time, head.Reason, head.OOM, head.Process.PID, head.Process.build()
 	for _, in := range head.Devices {
-		d.Devices = append(d.Devices, in.head())
+		d.Devices = append(d.Devices, in.snapshot())
 	}
 	d.Marks, d.Profile, d.LeftOut = head.Marks, head.Profile, head.LeftOut
 	return d, nil
@@ -210,15 +210,15 @@ type deviceJSON struct {
 	Reserved alloc.Bytes `json:"reserved_bytes"` // by the tracker
 }
 
-func devicesOf(heads []Head) (devices []deviceJSON) {
-	for _, h := range heads {
-		devices = append(devices, deviceJSON{h.Device, h.Ordinal, h.DriverUsed, h.DriverTotal, h.Reserved})
+func devicesOf(of Devices) (devices []deviceJSON) {
+	for _, s := range of {
+		devices = append(devices, deviceJSON{s.Device, s.Ordinal, s.DriverUsed, s.DriverTotal, s.Reserved})
 	}
 	return devices
 }
 
-func (d deviceJSON) head() Head {
-	return Head{Device: d.Name, Ordinal: d.Ordinal, Levels: Levels{DriverUsed: d.Used, DriverTotal: d.Total, Reserved: d.Reserved}}
+func (d deviceJSON) snapshot() *Snapshot {
+	return &Snapshot{Device: d.Name, Ordinal: d.Ordinal, Levels: Levels{DriverUsed: d.Used, DriverTotal: d.Total, Reserved: d.Reserved}}
 }
 
 // LeftOut is the detail that a dump omits because it would have been larger than

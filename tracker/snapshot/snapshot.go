@@ -17,14 +17,6 @@ import (
 // Snapshot is the state of a device's memory at an instant. It does not change; any goroutine
 // may read it. WriteJSON writes it, and Read reads it, in another program too.
 type Snapshot struct {
-	Head
-	// Tables are the buffers and call sites as their source keeps them, for packages of this module. Do not write to them.
-	Tables tables.Tables
-}
-
-// Head is the summary of a Snapshot: when and where it was taken, the levels, and the state of
-// the cache.
-type Head struct {
 	Time    time.Time
 	Origin  Origin
 	Device  string // the device's name
@@ -44,6 +36,9 @@ type Head struct {
 	// Settings are those of the allocator, as its own words have them; nil if they
 	// are not known.
 	Settings map[string]string
+
+	// Tables are the buffers and call sites as their source keeps them, for packages of this module. Do not write to them.
+	Tables tables.Tables
 }
 
 // Allocation is one live buffer of a Snapshot.

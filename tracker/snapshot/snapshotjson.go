@@ -81,10 +81,10 @@ func loadSnapshot(in snapshotHead, from *tablejson.Snapshot) (*Snapshot, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &Snapshot{Head{
+	return &Snapshot{
 		Time: in.Time, Origin: in.Origin, Device: in.Device, Ordinal: in.Ordinal, Levels: in.Levels,
-		Peak: in.Peak, Total: in.Total, Events: in.Events, Cache: in.Cache, Segments: from.Segments, Settings: in.Settings,
-	}, tables}, nil
+		Peak: in.Peak, Total: in.Total, Events: in.Events, Cache: in.Cache, Segments: from.Segments, Settings: in.Settings, Tables: tables,
+	}, nil
 }
 
 // WriteJSON writes the snapshot as one JSON object, in memory that does not grow with the

@@ -33,20 +33,20 @@ func foreign(t *testing.T) *snapshot.Dump {
 	}}
 	require.NoError(t, segment.Check())
 	held := mem.Tally{Count: 1, Bytes: 1000}
-	head := snapshot.Head{
+	s := &snapshot.Snapshot{
 		Time: begun, Device: "GPU", Levels: snapshot.Levels{Live: held, Allocated: 1024, Reserved: 2048, DriverUsed: -1, DriverTotal: -1},
 		Peak: held, Total: held, Segments: []alloc.Segment{segment}, Settings: map[string]string{"expandable_segments": "True"},
 	}
 	sections := []string{"", "forward"}
 	place := tables.Place{Stack: stack, Section: 1}
+	s.Tables = tables.Tables{
+		Stacks: &stacks, Sections: sections, Streams: streams, Epoch: begun,
+		Sites:       []tables.SiteEntry{{Place: place, Tensor: &x, Live: 1, Peak: 1, Total: 1, Stream: 1}},
+		Allocations: []tables.AllocationEntry{{Site: 0, Ptr: 512, Allocated: 1024}},
+	}
 	return &snapshot.Dump{
-		Time: begun,
-		Snapshot: &snapshot.Snapshot{Head: head, Tables: tables.Tables{
-			Stacks: &stacks, Sections: sections, Streams: streams, Epoch: begun,
-			Sites:       []tables.SiteEntry{{Place: place, Tensor: &x, Live: 1, Peak: 1, Total: 1, Stream: 1}},
-			Allocations: []tables.AllocationEntry{{Site: 0, Ptr: 512, Allocated: 1024}},
-		}},
-
+		Time:     begun,
+		Snapshot: s,
 		History: &snapshot.History{Tables: tables.HistoryTables{
 			Start: begun, Stacks: &stacks, Sections: sections, Streams: streams,
 			Events: []tables.EventEntry{

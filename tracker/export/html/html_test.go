@@ -243,7 +243,7 @@ func TestSegmentsOfBlocksThatWait(t *testing.T) {
 		{Ptr: 512, Size: 1024, State: alloc.Pending}, {Ptr: 1536, Size: 1024, State: alloc.Inactive},
 	}}
 	r := wide(1, 1, 1)
-	r.Snapshot = &snapshot.Snapshot{Head: snapshot.Head{Device: "waits", Segments: []alloc.Segment{segment}}, Tables: tables.Tables{Stacks: lines{}, Sections: []string{""}}}
+	r.Snapshot = &snapshot.Snapshot{Device: "waits", Segments: []alloc.Segment{segment}, Tables: tables.Tables{Stacks: lines{}, Sections: []string{""}}}
 	s := contentOf(t, write(t, r)).Segments.Rows[0]
 	assert.Equal(t, int64(1024), s.Used)
 	assert.Equal(t, []string{"1 buffer, 1.0 KiB freed, but work on another stream may still use it"}, s.Pins)
@@ -326,7 +326,7 @@ func wide(stacks, depth, name int) *snapshot.Dump {
 			Place: tables.Place{Stack: tables.StackID(i)}, Tensor: tensor, Live: int64(i + 1), Peak: 1, Total: int64(i + 1),
 		})
 	}
-	return &snapshot.Dump{Snapshot: &snapshot.Snapshot{Head: snapshot.Head{Device: "wide"}, Tables: lists}}
+	return &snapshot.Dump{Snapshot: &snapshot.Snapshot{Device: "wide", Tables: lists}}
 }
 
 // lines are stacks by number.

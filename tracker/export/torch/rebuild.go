@@ -20,7 +20,7 @@ type rebuilder struct {
 
 	ends     []ending // the buffers at the end, by address
 	segments []alloc.Segment
-	head     snapshot.Head
+	at       *snapshot.Snapshot // what the result has besides its tables
 
 	entries []tables.EventEntry
 	siteOf  []int32             // of each entry that is about a buffer; -1 of others
@@ -79,8 +79,8 @@ func (in *source) dump(ordinal int, segments []rawSegment) (*snapshot.Dump, erro
 		source: in, ordinal: ordinal, labels: make(map[int]plain.Value),
 		siteIDs: make(map[siteKey]int32),
 	}
-	r.head = snapshot.Head{Origin: in.origin, Device: in.device, Ordinal: ordinal, Settings: in.allocatorSettings()}
-	r.head.DriverUsed, r.head.DriverTotal = -1, -1
+	r.at = &snapshot.Snapshot{Origin: in.origin, Device: in.device, Ordinal: ordinal, Settings: in.allocatorSettings()}
+	r.at.DriverUsed, r.at.DriverTotal = -1, -1
 	if err := r.readSegments(segments); err != nil {
 		return nil, err
 	}

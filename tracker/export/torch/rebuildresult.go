@@ -64,9 +64,9 @@ func (r *rebuilder) findPeak() {
 	}
 	for i, n := range r.countsAt(at) {
 		r.sites[i].Peak = n
-		r.head.Total = r.head.Total.Add(r.sites[i].Tensor.Tally(r.sites[i].Total))
+		r.at.Total = r.at.Total.Add(r.sites[i].Tensor.Tally(r.sites[i].Total))
 	}
-	r.head.Peak = most
+	r.at.Peak = most
 }
 
 // countsAt returns how many buffers of each site were live after so many entries.
@@ -106,28 +106,28 @@ func (r *rebuilder) result() (*snapshot.Dump, error) {
 			first++
 		}
 	}
-	r.head.Events = first + uint64(len(r.entries))
-	r.head.Segments = r.segments
+	r.at.Events = first + uint64(len(r.entries))
+	r.at.Segments = r.segments
 	for _, site := range r.sites {
 		if m := site.Tensor.Memory; m != alloc.UnknownMemory {
-			r.head.Memory[m] = r.head.Memory[m].Add(site.Tensor.Tally(site.Live))
+			r.at.Memory[m] = r.at.Memory[m].Add(site.Tensor.Tally(site.Live))
 		}
 	}
 	if !r.start.IsZero() {
-		r.head.Time = time.UnixMicro(r.now).UTC()
+		r.at.Time = time.UnixMicro(r.now).UTC()
 	}
 	live, err := r.allocations(first)
 	if err != nil {
 		return nil, err
 	}
-	s := &snapshot.Snapshot{Head: r.head, Tables: tables.Tables{
+	r.at.Tables = tables.Tables{
 		Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams, Sites: r.sites, Allocations: live, Epoch: r.start,
-	}}
+	}
 
 	h := &snapshot.History{Tables: tables.HistoryTables{Start: r.start, First: first, Events: r.entries, Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams}}
 	dump := &snapshot.Dump{
-		Time: r.head.Time, Snapshot: s, History: h,
-		Devices: []snapshot.Head{{Device: r.head.Device, Ordinal: r.ordinal, Levels: snapshot.Levels{DriverUsed: -1, DriverTotal: -1, Reserved: r.head.Reserved}}},
+		Time: r.at.Time, Snapshot: r.at, History: h,
+		Devices: snapshot.Devices{{Device: r.at.Device, Ordinal: r.ordinal, Levels: snapshot.Levels{DriverUsed: -1, DriverTotal: -1, Reserved: r.at.Reserved}}},
 	}
 	if r.oom != nil {
 		dump.Reason, dump.OOM = "out of memory", r.outOfMemory()
@@ -146,7 +146,7 @@ func (r *rebuilder) outOfMemory() *snapshot.OOM {
 	if kind, err := mem.ParseKind(kindNamed(r.oom.category)); err == nil {
 		o.Kind = kind
 	}
-	o.Reserved = r.head.Reserved
+	o.Reserved = r.at.Reserved
 	for _, e := range r.entries[r.oomAt:] {
 		switch walk.Of(e.Action) {
 		case walk.Shrink:

@@ -62,8 +62,8 @@ func (r *rebuilder) orderEnds() {
 	r.ends = slices.CompactFunc(r.ends, func(x, y ending) bool { return x.Ptr == y.Ptr })
 	for i := range r.ends {
 		e := &r.ends[i]
-		r.head.Live = r.head.Live.Add(mem.Tally{Count: 1, Bytes: e.Requested})
-		r.head.Allocated += e.Size
+		r.at.Live = r.at.Live.Add(mem.Tally{Count: 1, Bytes: e.Requested})
+		r.at.Allocated += e.Size
 	}
 }
 
@@ -95,7 +95,7 @@ func (r *rebuilder) addSegment(s *rawSegment, blocks []alloc.Block) error {
 		Blocks: blocks,
 	}
 	r.segments = append(r.segments, whole)
-	r.head.Reserved += size
+	r.at.Reserved += size
 	return whole.Check()
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -201,7 +202,7 @@ func TestReadOfPyTorchItself(t *testing.T) {
 
 			packed, err := Read(bytes.NewReader(pack(t, text)))
 			require.NoError(t, err)
-			assert.Equal(t, c.Dump.Snapshot.Head, packed.Dump.Snapshot.Head)
+			assert.Equal(t, headOf(c.Dump), headOf(packed.Dump))
 			assert.Len(t, packed.Usage.Rows, len(u.Rows))
 		})
 	}
@@ -390,4 +391,11 @@ func FuzzRead(f *testing.F) {
 			_ = Write(io.Discard, &snapshot.Dump{Snapshot: d.Snapshot, History: d.History})
 		}
 	})
+}
+
+// headOf is a dump's snapshot without its tables, which refer to each other in the source's own way.
+func headOf(d *snapshot.Dump) snapshot.Snapshot {
+	head := *d.Snapshot
+	head.Tables = tables.Tables{}
+	return head
 }

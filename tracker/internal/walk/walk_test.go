@@ -33,9 +33,9 @@ func TestChange(t *testing.T) {
 
 // TestBeginning has no history, then one in which a section ends that began before it.
 func TestBeginning(t *testing.T) {
-	head := snapshot.Head{Time: time.Unix(100, 0), Events: 7, Levels: snapshot.Levels{Allocated: 10, Reserved: 20, Live: mem.Tally{Bytes: 8}}}
-	r := &snapshot.Dump{Snapshot: &snapshot.Snapshot{Head: head}}
-	assert.Equal(t, walk.Beginning{Levels: walk.Levels{Live: 8, Allocated: 10, Reserved: 20}, Time: head.Time, Sections: map[uint64]string{}}, walk.BeginningOf(r))
+	s := &snapshot.Snapshot{Time: time.Unix(100, 0), Events: 7, Levels: snapshot.Levels{Allocated: 10, Reserved: 20, Live: mem.Tally{Bytes: 8}}}
+	r := &snapshot.Dump{Snapshot: s}
+	assert.Equal(t, walk.Beginning{Levels: walk.Levels{Live: 8, Allocated: 10, Reserved: 20}, Time: s.Time, Sections: map[uint64]string{}}, walk.BeginningOf(r))
 
 	start := time.Unix(50, 0)
 	r.History = &snapshot.History{Tables: tables.HistoryTables{Start: start, First: 3, Sections: []string{"", "load"}, Stacks: new(tables.StackTable), Events: []tables.EventEntry{

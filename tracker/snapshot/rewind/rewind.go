@@ -191,27 +191,27 @@ func (w *rewind) since(e *tables.EventEntry) time.Duration {
 // result makes a snapshot of what is left.
 func (w *rewind) result(event uint64) *snapshot.Snapshot {
 	s := w.of.Snapshot
-	head := snapshot.Head{
+	at := &snapshot.Snapshot{
 		Time: w.of.History.Tables.Start.Add(w.events[event-w.first].Since), Origin: s.Origin, Device: s.Device, Ordinal: s.Ordinal,
 		Events: event, Settings: s.Settings,
 	}
-	head.DriverUsed, head.DriverTotal = -1, s.DriverTotal
+	at.DriverUsed, at.DriverTotal = -1, s.DriverTotal
 	buffers := make([]alloc.Ptr, 0, len(w.live))
 	for p := range w.live {
 		buffers = append(buffers, p)
 	}
 	slices.Sort(buffers)
 	w.bound(buffers, w.events[event-w.first:])
-	head.Segments = w.segments(buffers)
-	tables := w.tables(&head, buffers)
-	if head.Reserved = max(0, w.total); len(s.Segments) == 0 && w.reserved.Bytes == 0 {
-		head.Reserved = head.Allocated - head.Registered // there is no cache
+	at.Segments = w.segments(buffers)
+	at.Tables = w.tables(at, buffers)
+	if at.Reserved = max(0, w.total); len(s.Segments) == 0 && w.reserved.Bytes == 0 {
+		at.Reserved = at.Allocated - at.Registered // there is no cache
 	}
-	return &snapshot.Snapshot{Head: head, Tables: tables}
+	return at
 }
 
-// tables are those of the buffers, and what the snapshot knows of lifetimes.
-func (w *rewind) tables(head *snapshot.Head, buffers []alloc.Ptr) tables.Tables {
+// tables are those of the buffers, and what the snapshot knows of lifetimes. The buffers are counted in at.
+func (w *rewind) tables(at *snapshot.Snapshot, buffers []alloc.Ptr) tables.Tables {
 	s := w.of.Snapshot
 	t := tables.Tables{
 		Stacks: twoStacks{s.Tables.Stacks, w.of.History.Tables.Stacks}, Sections: []string{""}, Epoch: s.Tables.Epoch,
@@ -242,7 +242,7 @@ func (w *rewind) tables(head *snapshot.Head, buffers []alloc.Ptr) tables.Tables 
 		}
 		t.Sites[site].Live++
 		t.Sites[site].Total++
-		hold(head, b)
+		hold(at, b)
 		b.Site = site
 		t.Allocations = append(t.Allocations, b.AllocationEntry)
 	}
@@ -251,17 +251,17 @@ func (w *rewind) tables(head *snapshot.Head, buffers []alloc.Ptr) tables.Tables 
 }
 
 // hold counts a buffer.
-func hold(h *snapshot.Head, b was) {
+func hold(s *snapshot.Snapshot, b was) {
 	one := mem.Tally{Count: 1, Bytes: b.requested}
-	h.Memory[b.tensor.Memory] = h.Memory[b.tensor.Memory].Add(one)
+	s.Memory[b.tensor.Memory] = s.Memory[b.tensor.Memory].Add(one)
 	if b.tensor.Memory.OnHost() {
-		h.HostReserved += b.Allocated
+		s.HostReserved += b.Allocated
 		return
 	}
-	h.Live = h.Live.Add(one)
-	h.Allocated += b.Allocated
+	s.Live = s.Live.Add(one)
+	s.Allocated += b.Allocated
 	if b.Foreign {
-		h.Registered += b.Allocated
+		s.Registered += b.Allocated
 	}
 }
 

@@ -35,15 +35,15 @@ func shortRun(t *testing.T) *snapshot.Dump {
 	}}
 	require.NoError(t, held.Check())
 	epoch := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	head := snapshot.Head{Time: epoch.Add(10 * time.Second), Events: 14, Segments: []alloc.Segment{held}}
-	head.Live, head.Allocated, head.Reserved = mem.Tally{Count: 1, Bytes: 4 * alloc.MiB}, 4*alloc.MiB, 20*alloc.MiB
+	s := &snapshot.Snapshot{Time: epoch.Add(10 * time.Second), Events: 14, Segments: []alloc.Segment{held}}
+	s.Live, s.Allocated, s.Reserved = mem.Tally{Count: 1, Bytes: 4 * alloc.MiB}, 4*alloc.MiB, 20*alloc.MiB
+	s.Tables = tables.Tables{
+		Stacks: stacks, Sections: []string{""}, Epoch: epoch,
+		Sites:       []tables.SiteEntry{{Place: tables.Place{Stack: id}, Tensor: &x, Live: 1, Total: 1}},
+		Allocations: []tables.AllocationEntry{{Ptr: second, Allocated: 4 * alloc.MiB, Since: 2 * time.Second, Seq: 12}},
+	}
 	return &snapshot.Dump{
-		Snapshot: &snapshot.Snapshot{Head: head, Tables: tables.Tables{
-			Stacks: stacks, Sections: []string{""}, Epoch: epoch,
-			Sites:       []tables.SiteEntry{{Place: tables.Place{Stack: id}, Tensor: &x, Live: 1, Total: 1}},
-			Allocations: []tables.AllocationEntry{{Ptr: second, Allocated: 4 * alloc.MiB, Since: 2 * time.Second, Seq: 12}},
-		}},
-
+		Snapshot: s,
 		History: &snapshot.History{Tables: tables.HistoryTables{
 			Start: epoch, First: 10, Stacks: stacks, Sections: []string{""},
 			Events: []tables.EventEntry{
@@ -95,7 +95,7 @@ without the driver there is room for 8 of 2.0 MiB; the largest hole is 12.0 MiB
 1 buffer, 4.0 MiB at main.go:3 main.step keep 16.0 MiB in 1 segment, the oldest live for 8s
 segment 0x200000 of 20.0 MiB, 16.0 MiB free, is kept by one buffer of 4.0 MiB, Activation at main.go:3 main.step, live for 8s
 `, x.String())
-	light := &snapshot.Snapshot{Head: snapshot.Head{Levels: snapshot.Levels{Reserved: 5, Allocated: 4, Live: mem.Tally{Count: 1, Bytes: 3}}}, Tables: tables.Tables{}}
+	light := &snapshot.Snapshot{Levels: snapshot.Levels{Reserved: 5, Allocated: 4, Live: mem.Tally{Count: 1, Bytes: 3}}}
 	assert.Equal(t, "reserved 5 B for 3 B requested; without the segments it is not known what is stuck\n", explain.Snapshot(light).String())
 }
 

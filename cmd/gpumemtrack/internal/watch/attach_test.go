@@ -276,9 +276,9 @@ func TestAttachedTotals(t *testing.T) {
 	live := mem.Tally{Count: 1, Bytes: alloc.MiB}
 	device := snapshot.Levels{Live: live}
 	device.Memory[alloc.DeviceMemory] = live
-	assert.Equal(t, "2 buffers, 3.0 MiB live", attachedTotals(&snapshot.Snapshot{Head: snapshot.Head{Levels: host}}))
+	assert.Equal(t, "2 buffers, 3.0 MiB live", attachedTotals(&snapshot.Snapshot{Levels: host}))
 	assert.Equal(t, "1 buffer, 1.0 MiB live; peak 1 buffer, 1.0 MiB; in all 1 buffer, 1.0 MiB",
-		attachedTotals(&snapshot.Snapshot{Head: snapshot.Head{Levels: device, Peak: live, Total: live}}))
+		attachedTotals(&snapshot.Snapshot{Levels: device, Peak: live, Total: live}))
 }
 
 // TestOneCallStackIsOneEntry: a program's sizes vary, and its lines do not.
