@@ -194,7 +194,7 @@ func (s *smi) readRow(r *Reading, uuid string, row smiRow, columns []smiColumn, 
 	switch _, ok := r.Value(MemoryUsed); {
 	case ok:
 		s.answered[uuid] = true
-	case !s.answered[uuid] && sharesHostMemory(row):
+	case !s.answered[uuid] && sharesHostMemory(row, r.Name):
 		readHost(r)
 	default:
 		r.Err = noFigureIn("memory.used", row["memory.used"])
@@ -202,10 +202,15 @@ func (s *smi) readRow(r *Reading, uuid string, row smiRow, columns []smiColumn, 
 }
 
 // sharesHostMemory reports whether a GPU has no memory of its own: it has no such
-// figure at all. One in MIG mode has a total.
-func sharesHostMemory(row smiRow) bool {
-	return notSupported(row["memory.used"]) && notSupported(row["memory.total"]) && row["mig.mode.current"] != "Enabled"
+// figure at all, and is of a kind that uses the machine's. One in MIG mode has a total. A card that
+// fails to tell its figures has memory of its own all the same.
+func sharesHostMemory(row smiRow, name string) bool {
+	return notSupported(row["memory.used"]) && notSupported(row["memory.total"]) && row["mig.mode.current"] != "Enabled" &&
+		slices.ContainsFunc(integrated, func(kind string) bool { return strings.Contains(name, kind) })
 }
+
+// integrated are in the names of NVIDIA's GPUs that use the machine's memory: DGX Spark, and Jetson.
+var integrated = []string{"GB10", "Jetson", "Tegra", "Xavier", "Orin", "Thor", "nvgpu"}
 
 func (s *smi) Processes(d Device) ([]Process, error) {
 	if d.Parent != "" {

@@ -156,6 +156,7 @@ func TestSMIMemoryThatIsNoNumber(t *testing.T) {
 		text  string
 	}{
 		"no memory of its own": {gpu: gpuRow("0", "GPU-a", "GB10", "memory.used", "[N/A]", "memory.total", "[N/A]"), scope: ofHost},
+		"a card without it":    {gpu: gpuRow("0", "GPU-a", "NVIDIA RTX 4090", "memory.used", "[N/A]", "memory.total", "[N/A]"), err: errNotSupported},
 		"not permitted":        {gpu: gpuRow("0", "GPU-a", "A", "memory.used", "[Insufficient Permissions]", "memory.total", "[Insufficient Permissions]"), err: errNoPermission},
 		"an error":             {gpu: gpuRow("0", "GPU-a", "A", "memory.used", "[Unknown Error]", "memory.total", "[Unknown Error]"), text: "[Unknown Error]"},
 		"a total":              {gpu: gpuRow("0", "GPU-a", "A", "memory.used", "[N/A]"), err: errNotSupported},

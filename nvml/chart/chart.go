@@ -26,9 +26,12 @@ import (
 // Config says what a chart looks like. The zero Config is the whole recording at 800 by 500
 // pixels.
 type Config struct {
-	Title         string
-	Last          int // only the time of the last n samples of the longest series; 0 means all
-	Width, Height int // pixels; each panel after the first makes the chart higher by a half
+	Title string
+	Last  int // only the time of the last n samples of the longest series; 0 means all
+
+	// Width and Height are in pixels. Each panel after the first makes the chart higher by a half, and a
+	// key that takes more than a third of the height by what is more: sixteen GPUs leave room for their lines.
+	Width, Height int
 }
 
 // New makes a chart of series of one recording over time. Series of one unit share a panel.
@@ -53,11 +56,25 @@ func New(series []nvml.Series, cfg Config) (*Figure, error) {
 	for _, unit := range unitsOf(f.series) {
 		f.panels = append(f.panels, f.newPanel(unit))
 	}
+	least := f.height / 3
 	f.height += (len(f.panels) - 1) * f.height / 2
-	if min(f.width, f.height) < MinPixels || max(f.width, f.height) > MaxPixels {
-		return nil, fmt.Errorf("a chart of %d by %d pixels: each side takes %d to %d", f.width, f.height, MinPixels, MaxPixels)
+	if err := f.checkSize(); err != nil {
+		return nil, err
+	}
+	for _, p := range f.panels {
+		f.height += max(0, int(newKey(p.Lines, float64(f.width)-2*margin).height())-least)
+	}
+	if err := f.checkSize(); err != nil {
+		return nil, err
 	}
 	return f, nil
+}
+
+func (f *Figure) checkSize() error {
+	if min(f.width, f.height) < MinPixels || max(f.width, f.height) > MaxPixels {
+		return fmt.Errorf("a chart of %d by %d pixels: each side takes %d to %d", f.width, f.height, MinPixels, MaxPixels)
+	}
+	return nil
 }
 
 // lastOf cuts series to the time that the last n samples of one of them took: a

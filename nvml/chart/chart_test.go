@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"encoding/xml"
+	"fmt"
 	"image/color"
 	"image/png"
 	"math"
@@ -37,7 +38,10 @@ func recording(t testing.TB, entries ...entry) []nvml.Series {
 	require.NoError(t, err)
 	defer f.Close()
 	out := json.NewEncoder(f)
-	devices := []nvml.Device{{Index: 0, UUID: "GPU-a", Name: "NVIDIA H200"}, {Index: 1, UUID: "GPU-b", Name: "NVIDIA H200"}}
+	devices := make([]nvml.Device, 16)
+	for i := range devices {
+		devices[i] = nvml.Device{Index: i, UUID: fmt.Sprintf("GPU-%c", 'a'+i), Name: "NVIDIA H200"}
+	}
 	require.NoError(t, out.Encode(entry{"schema": "gpumemtrack.recording/1", "pid": 12345, "children": true, "devices": devices}))
 	require.NoError(t, out.Encode(entry{"time_seconds": 0, "device": 0, "capacity_bytes": 24 * gib}))
 	for _, l := range entries {

@@ -106,3 +106,18 @@ func TestTimeUnits(t *testing.T) {
 	assert.Contains(t, texts, "3.5")
 	assert.NotContains(t, texts, "14400")
 }
+
+// TestALongKeyLeavesRoom: sixteen devices and their processes have 32 entries.
+func TestALongKeyLeavesRoom(t *testing.T) {
+	var entries []entry
+	for i := range 3 {
+		for device := range 16 {
+			entries = append(entries, entry{"time_seconds": i, "device": device, nvml.MemoryUsed.Key(): gib, nvml.ProcessMemory.Key(): gib})
+		}
+	}
+	fig, err := New(recording(t, entries...), Config{})
+	require.NoError(t, err)
+	key := newKey(fig.panels[0].Lines, float64(fig.width)-2*margin)
+	assert.Len(t, key.lines, 32)
+	assert.Greater(t, float64(fig.height)-key.height(), 320.0)
+}

@@ -104,10 +104,7 @@ func recordCommand(a *cli.App, cfg nvml.Config, charts []string, o recordOptions
 	if child.ended.Err() == nil {
 		fmt.Fprintf(a.Stderr, "recorded for %v; %s goes on\n", o.duration, o.command[0])
 	}
-	if code := child.wait(); code != 0 {
-		return cli.Exit(code, err)
-	}
-	return err
+	return cli.Exit(child.wait(), err) // the command's code, though its recording or a chart may have failed
 }
 
 // finish draws the charts, prints the table, and says where the samples are.

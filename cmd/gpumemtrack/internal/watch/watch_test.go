@@ -2,7 +2,9 @@ package watch
 
 import (
 	"bytes"
+	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -43,4 +45,30 @@ func TestAZombieIsNotAlive(t *testing.T) {
 	require.NoError(t, cmd.Process.Kill())
 	assert.Eventually(t, func() bool { return !alive(cmd.Process.Pid) }, 30*time.Second, time.Millisecond)
 	cmd.Wait()
+}
+
+// TestRecordExitsAsTheCommandDid, though there is nothing to draw: the driver gives no figure.
+func TestRecordExitsAsTheCommandDid(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("nvidia-smi is a shell script here")
+	}
+	dir := t.TempDir()
+	t.Chdir(dir)
+	script := `#!/bin/sh
+case "$*" in
+*-L*) ;;
+*mig.mode.current,name*) echo "0, GPU-a, 00000000:0B:00.0, [N/A], NVIDIA RTX 4090" ;;
+*memory.used*) fields=$(echo "$*" | sed 's/.*--query-gpu=\([^ ]*\).*/\1/'); echo "$fields" | sed 's/[^,][^,]*/[Unknown Error]/g; s/\[Unknown Error\]/GPU-a/' ;;
+esac
+`
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte(script), 0o755))
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	for _, code := range []int{0, 5} {
+		var stdout, stderr bytes.Buffer
+		picture := filepath.Join(dir, "x.png")
+		got := run([]string{"record", "--source", "smi", "-o", picture, "--", "sh", "-c", fmt.Sprint("exit ", code)}, nil, &stdout, &stderr)
+		assert.Equal(t, code, got, stderr.String())
+		assert.Contains(t, stderr.String(), "nothing to draw")
+		assert.NoFileExists(t, picture)
+	}
 }
