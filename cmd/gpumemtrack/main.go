@@ -18,7 +18,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/watch"
 )
 
-func main() { os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, commands...)) }
+func main() {
+	cli.GuardMemory()
+	os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, commands...))
+}
 
 // commands are all there are; a new one is a line here and a file in its room.
 var commands = []cli.Command{

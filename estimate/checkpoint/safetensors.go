@@ -131,6 +131,9 @@ type safetensorsDecoder struct {
 	name string // of the tensor that is being decoded
 }
 
+// maxTensors bounds those of a file: the largest models have a hundred thousand, in many files.
+const maxTensors = 1 << 18
+
 // tensors decodes the whole header.
 func (d *safetensorsDecoder) tensors() ([]Tensor, error) {
 	d.Token() // the opening brace, which safetensorsHeader saw
@@ -145,7 +148,9 @@ func (d *safetensorsDecoder) tensors() ([]Tensor, error) {
 		if err != nil {
 			return nil, err
 		}
-		tensors = append(tensors, t)
+		if tensors = append(tensors, t); len(tensors) > maxTensors {
+			return nil, inFile(d.file, "the header has more than %d tensors, and no model has that many in a file", maxTensors)
+		}
 	}
 	return tensors, nil
 }

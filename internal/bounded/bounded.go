@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // The bounds besides the limit. Files that programs write stay below them: of the recordings of PyTorch that
@@ -20,6 +21,7 @@ const (
 	PerPackedByte = 512      // bytes of memory for each byte of the packed file
 	MaxRatio      = 256      // what a packed file may unpack to, for each of its bytes, beyond BasePacked
 	DefaultLimit  = 1 << 30  // bytes
+	MaxName       = 4096     // bytes of a name: many things of a file can share a long one, and each is printed with it
 )
 
 // ErrTooLarge is the error of a file that is larger than the limit, or takes more
@@ -48,9 +50,22 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Name returns a name from a file, cut to MaxName.
+func Name(s string) string {
+	if len(s) <= MaxName {
+		return s
+	}
+	return strings.ToValidUTF8(s[:MaxName-len(cut)], "") + cut
+}
+
+const cut = "..."
+
 // NewReader returns a reader of a file. limit bounds both the unpacked file and
-// the memory that it may take, in bytes; 0 is DefaultLimit.
+// the memory that it may take, in bytes; 0 is DefaultLimit. A Reader is returned as it is: its own limit counts.
 func NewReader(r io.Reader, limit int64) (*Reader, error) {
+	if within, ok := r.(*Reader); ok {
+		return within, nil
+	}
 	if limit <= 0 {
 		limit = DefaultLimit
 	}
@@ -114,6 +129,9 @@ func (b *Reader) count(n int64, err error) error {
 	}
 	return err
 }
+
+// Limit returns how many bytes the file may take.
+func (b *Reader) Limit() int64 { return b.limit }
 
 // Use counts memory that is about to be taken for what was read, in bytes. The error is ErrTooLarge: a file
 // of this size has no reason to take so much.

@@ -78,6 +78,8 @@ func Read(in io.Reader) (*File, error) {
 		return readJSON(r, head)
 	case bytes.HasPrefix(first, []byte("{")), isList(first), isPickle(head):
 		return readTorch(r)
+	case bytes.HasPrefix(head, []byte("version https://git-lfs")):
+		return nil, fmt.Errorf("%w: it is a pointer of Git LFS, and the file itself is not here: run git lfs pull", ErrFormat)
 	case head[0] == 0x0a && !isText(head):
 		return readProfile(r)
 	}
@@ -123,6 +125,9 @@ func readProfile(r io.Reader) (*File, error) {
 	return &File{Format: "pprof profile", Usage: u}, nil
 }
 
+// maxUnnamed bounds a JSON file whose first bytes do not say what it is.
+const maxUnnamed = 1 << 27
+
 // readJSON goes by the schema. This module writes it first; a program that sorts keys puts it elsewhere.
 func readJSON(r io.Reader, head []byte) (*File, error) {
 	switch {
@@ -131,12 +136,15 @@ func readJSON(r io.Reader, head []byte) (*File, error) {
 	case bytes.Contains(head, []byte(`"`+jsonstream.SnapshotSchema+`"`)):
 		return readSnapshot(r)
 	}
-	text, err := io.ReadAll(r)
+	text, err := io.ReadAll(io.LimitReader(r, maxUnnamed+1))
 	if err != nil {
 		return nil, err
 	}
+	if len(text) > maxUnnamed {
+		return nil, fmt.Errorf("%w: the schema is not among the first bytes, and the file has more than %v", bounded.ErrTooLarge, alloc.Bytes(maxUnnamed))
+	}
 	var top struct{ Schema string }
-	switch err := json.Unmarshal(text, &top); {
+	switch err = json.Unmarshal(text, &top); {
 	case err == nil && top.Schema == jsonstream.DumpSchema:
 		return readDump(bytes.NewReader(text))
 	case err == nil && top.Schema == jsonstream.SnapshotSchema:

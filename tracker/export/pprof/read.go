@@ -33,11 +33,11 @@ func Read(r io.Reader) (*export.Usage, error) {
 }
 
 func read(r io.Reader) (*export.Usage, error) {
-	text, err := unpack(r)
+	text, limit, err := unpack(r)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkSize(text); err != nil {
+	if err := checkSize(text, limit); err != nil {
 		return nil, err
 	}
 	p, err := profile.ParseUncompressed(text)
@@ -50,22 +50,23 @@ func read(r io.Reader) (*export.Usage, error) {
 	return usage(p, len(text))
 }
 
-func unpack(in io.Reader) ([]byte, error) {
+// unpack returns the text, and how much memory the profile may take.
+func unpack(in io.Reader) (text []byte, limit int64, err error) {
 	r, err := bounded.NewReader(in, 0)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if _, err := r.Peek(2); err != nil {
-		return nil, fmt.Errorf("the file ends before the profile begins: %w", io.ErrUnexpectedEOF)
+		return nil, 0, fmt.Errorf("the file ends before the profile begins: %w", io.ErrUnexpectedEOF)
 	}
-	text, err := io.ReadAll(io.LimitReader(r, maxProfile+1))
+	text, err = io.ReadAll(io.LimitReader(r, maxProfile+1))
 	switch {
 	case err != nil:
-		return nil, bounded.Torn(err)
+		return nil, 0, bounded.Torn(err)
 	case len(text) > maxProfile:
-		return nil, fmt.Errorf("the profile unpacks to more than %v", alloc.Bytes(maxProfile))
+		return nil, 0, fmt.Errorf("the profile unpacks to more than %v", alloc.Bytes(maxProfile))
 	}
-	return text, nil
+	return text, r.Limit(), nil
 }
 
 // columns are the places of the values that a Usage has in a sample; -1 is none.
@@ -84,7 +85,10 @@ func usage(p *profile.Profile, size int) (*export.Usage, error) {
 	if p.TimeNanos != 0 {
 		u.Time = time.Unix(0, p.TimeNanos)
 	}
-	stacks := newStackReader(p, size)
+	stacks, err := newStackReader(p, size)
+	if err != nil {
+		return nil, err
+	}
 	for _, s := range p.Sample {
 		stack, err := stacks.read(s)
 		if err != nil {
@@ -195,27 +199,31 @@ const (
 	unfolding = 8 // frames for each byte
 )
 
-func newStackReader(p *profile.Profile, size int) *stackReader {
+func newStackReader(p *profile.Profile, size int) (*stackReader, error) {
 	r := &stackReader{
 		frames: make(map[*profile.Location]mem.Stack, len(p.Location)),
 		stacks: make(map[string]stack),
 		room:   unfolding * size, most: unfolding * size,
 	}
+	names := bounded.Base + bounded.PerByte*size // bytes: many lines can share a long name, and each is printed with it
 	for _, l := range p.Location {
 		var stack mem.Stack
 		for _, line := range l.Line {
 			f := mem.Frame{Line: int(line.Line)}
 			if line.Function != nil {
-				f.Function, f.File = line.Function.Name, line.Function.Filename
+				f.Function, f.File = bounded.Name(line.Function.Name), bounded.Name(line.Function.Filename)
 			}
 			stack = append(stack, f)
+			if names -= len(f.Function) + len(f.File); names < 0 {
+				return nil, fmt.Errorf("%w: its lines share long names, which take far more memory than the file", bounded.ErrTooLarge)
+			}
 		}
 		if len(stack) == 0 {
 			stack = mem.Stack{{Function: fmt.Sprintf("%#x", l.Address)}}
 		}
 		r.frames[l] = stack
 	}
-	return r
+	return r, nil
 }
 
 func (r *stackReader) read(s *profile.Sample) (stack, error) {

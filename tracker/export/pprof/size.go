@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 )
 
@@ -20,16 +21,20 @@ const (
 const perByte = 48
 
 // checkSize refuses a profile that would take far more memory than its text, as
-// a million samples of no byte do.
-func checkSize(text []byte) error {
+// a million samples of no byte do, or more than the limit.
+func checkSize(text []byte, limit int64) error {
 	const sample, location = 2, 4 // the parts that have parts
-	room := bounded.Base + perByte*int64(len(text))
+	most := bounded.Base + perByte*int64(len(text))
+	room := min(most, limit)
 	for field, inside := range parts(text) {
 		room -= partBytes + insideBytes*int64(len(inside))
 		if field == sample || field == location {
 			for range parts(inside) {
 				room -= partBytes
 			}
+		}
+		if room < 0 && most > limit {
+			return fmt.Errorf("%w: what the profile holds takes more than %v of memory", bounded.ErrTooLarge, alloc.Bytes(limit))
 		}
 		if room < 0 {
 			return fmt.Errorf("%w: %d bytes of profile hold more parts than a profile of that size has reason to", bounded.ErrTooLarge, len(text))

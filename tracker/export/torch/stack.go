@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
@@ -107,14 +108,15 @@ func (r *stackReader) frame(v plain.Value) (uint32, error) {
 	filename, _ := r.data.Get(v, r.filename)
 	value, _ := r.data.Get(v, r.line)
 	line, _ := value.Int()
-	f := mem.Frame{Function: r.data.Str(name), File: r.data.Str(filename), Line: int(line)}
+	f := mem.Frame{Function: bounded.Name(r.data.Str(name)), File: bounded.Name(r.data.Str(filename)), Line: int(line)}
 	id, ok := r.frameIDs[f]
 	if !ok {
 		id = uint32(len(r.frames))
 		r.frames = append(r.frames, f)
 		r.ranks = append(r.ranks, r.rule.Rank(f.Function, f.File))
 		r.frameIDs[f] = id
-		if err := r.data.Use(newFrameBytes); err != nil {
+		// Frames may share their names, but each line of code gets a text with both.
+		if err := r.data.Use(newFrameBytes + int64(len(f.Function)+len(f.File))); err != nil {
 			return 0, err
 		}
 	}

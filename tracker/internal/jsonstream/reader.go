@@ -4,6 +4,7 @@
 package jsonstream
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,6 +29,12 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return &Reader{r: b, buf: make([]byte, 1<<16)}, nil
 }
 
+// maxElement bounds a string, or an element of a list that is read as a whole.
+const maxElement = 1 << 24
+
+// Offset returns how many bytes were used.
+func (s *Reader) Offset() int64 { return s.r.Offset() - int64(s.end-s.pos) }
+
 // Use counts bytes that the values of the text take in memory: see bounded.Reader.
 func (s *Reader) Use(bytes int64) error { return s.r.Use(bytes) }
 
@@ -38,6 +45,9 @@ func (s *Reader) fill(keep int) error {
 		s.pos, s.end = s.pos-keep, s.end-keep
 	}
 	if s.end == len(s.buf) {
+		if len(s.buf) >= maxElement {
+			return fmt.Errorf("%w: an element of the JSON has more than %d MiB", bounded.ErrTooLarge, maxElement>>20)
+		}
 		s.buf = append(s.buf, make([]byte, len(s.buf))...)
 	}
 	n, err := s.r.Read(s.buf[s.end:])
@@ -51,8 +61,8 @@ func (s *Reader) fill(keep int) error {
 	return err
 }
 
-// peek returns the next byte that is no space.
-func (s *Reader) peek() (byte, error) {
+// Next returns the next byte that is no space, without reading it: what a value begins with.
+func (s *Reader) Next() (byte, error) {
 	for {
 		for ; s.pos < s.end; s.pos++ {
 			switch c := s.buf[s.pos]; c {
@@ -69,7 +79,7 @@ func (s *Reader) peek() (byte, error) {
 
 // take reads the byte, which must be next.
 func (s *Reader) take(want byte) error {
-	c, err := s.peek()
+	c, err := s.Next()
 	if err != nil {
 		return err
 	}
@@ -83,7 +93,7 @@ func (s *Reader) take(want byte) error {
 // Raw returns the text of a value. It is valid until the next read. Only brackets and quotes were looked at:
 // who parses it finds other errors.
 func (s *Reader) Raw() ([]byte, error) {
-	if _, err := s.peek(); err != nil {
+	if _, err := s.Next(); err != nil {
 		return nil, err
 	}
 	var depth int
@@ -142,8 +152,8 @@ func (s *Reader) Members(read func(key string) error) (bool, error) {
 		if err != nil {
 			return err
 		}
-		var key string
-		if err := json.Unmarshal(text, &key); err != nil {
+		key, err := Text(text)
+		if err != nil {
 			return err
 		}
 		if err := s.take(':'); err != nil {
@@ -151,6 +161,16 @@ func (s *Reader) Members(read func(key string) error) (bool, error) {
 		}
 		return read(key)
 	})
+}
+
+// Text returns what a JSON string says.
+func Text(text []byte) (string, error) {
+	if n := len(text) - 1; n > 0 && text[0] == '"' && text[n] == '"' && unescaped(text[1:n]) && bytes.IndexByte(text[1:n], '"') < 0 {
+		return string(text[1:n]), nil
+	}
+	var s string
+	err := json.Unmarshal(text, &s)
+	return s, err
 }
 
 // Elements reads an array: it calls read before each element, to read it. null is
@@ -167,7 +187,7 @@ func (s *Reader) list(begin, end byte, read func() error) error {
 		return err
 	}
 	for first := true; ; first = false {
-		c, err := s.peek()
+		c, err := s.Next()
 		if err != nil {
 			return err
 		}
@@ -178,7 +198,7 @@ func (s *Reader) list(begin, end byte, read func() error) error {
 		if err := read(); err != nil {
 			return err
 		}
-		if c, err = s.peek(); err != nil {
+		if c, err = s.Next(); err != nil {
 			return err
 		}
 		s.pos++
@@ -194,7 +214,7 @@ func (s *Reader) list(begin, end byte, read func() error) error {
 
 // null reads a null, if one is next.
 func (s *Reader) null() (bool, error) {
-	c, err := s.peek()
+	c, err := s.Next()
 	if err != nil || c != 'n' {
 		return false, err
 	}

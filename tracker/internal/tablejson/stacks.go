@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
@@ -81,9 +82,9 @@ func readFrame(text []byte, f *mem.Frame, names jsonstream.Texts) error {
 	if jsonstream.Flat(text, func(key, value []byte, text bool) (ok bool) {
 		switch string(key) {
 		case "function":
-			f.Function, ok = names.Of(value), text
+			f.Function, ok = bounded.Name(names.Of(value)), text
 		case "file":
-			f.File, ok = names.Of(value), text
+			f.File, ok = bounded.Name(names.Of(value)), text
 		case "line":
 			var n int64
 			n, ok = jsonstream.IntOf(value)
@@ -94,7 +95,9 @@ func readFrame(text []byte, f *mem.Frame, names jsonstream.Texts) error {
 		return nil
 	}
 	*f = mem.Frame{}
-	return json.Unmarshal(text, f)
+	err := json.Unmarshal(text, f)
+	f.Function, f.File = bounded.Name(f.Function), bounded.Name(f.File)
+	return err
 }
 
 // load returns the stack, of frames of that table.

@@ -58,6 +58,7 @@ func (o estimateOptions) best(layers []nn.Layer, options []estimate.Option, e *e
 }
 
 func (o estimateOptions) ofFile(path string, options []estimate.Option, e *estimated) (*estimate.Report, error) {
+	cli.Within(0)
 	c, err := checkpoint.Open(path)
 	return o.ofOpened(c, err, options, e)
 }

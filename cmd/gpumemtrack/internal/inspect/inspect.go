@@ -34,6 +34,7 @@ func addDeviceFlag(cmd *cobra.Command, device *int) {
 // open reads what a word names: a file, - for standard input, or the URL of a live
 // page. It may unpack to as much as the limit; 0 is the usual one.
 func open(a *cli.App, word string, limit alloc.Bytes) (*files.File, error) {
+	cli.Within(limit)
 	switch {
 	case word == "-":
 		r, err := bounded.NewReader(a.Stdin, int64(limit))

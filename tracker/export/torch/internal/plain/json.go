@@ -7,25 +7,20 @@ import (
 	"io"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 )
 
 // ReadJSON reads a JSON text. The error says where it is torn or no JSON.
 func ReadJSON(r *bounded.Reader) (*Data, Value, error) {
-	d := json.NewDecoder(r)
-	d.UseNumber()
-	p := &pickle{Data: newData(r), r: r} // its stack is used here too
-	for {
-		token, err := d.Token()
-		if err == nil {
-			err = errors.Join(p.token(token), p.flush())
-		}
-		if err != nil {
-			return nil, Value{}, jsonError(err, d.InputOffset())
-		}
-		if len(p.marks) == 0 {
-			return p.Data, p.stack[0], nil
-		}
+	in, err := jsonstream.NewReader(r)
+	if err != nil {
+		return nil, Value{}, err
 	}
+	p := &pickle{Data: newData(r), r: r} // its stack is used here too
+	if err := p.json(in); err != nil {
+		return nil, Value{}, jsonError(err, in.Offset())
+	}
+	return p.Data, p.stack[0], nil
 }
 
 func jsonError(err error, at int64) error {
@@ -36,6 +31,45 @@ func jsonError(err error, at int64) error {
 		return fmt.Errorf("the file is torn: it ends before the JSON does: %w", io.ErrUnexpectedEOF)
 	}
 	return fmt.Errorf("at byte %d: %w", at, err)
+}
+
+// json pushes the next value, as the opcodes of a pickle would.
+func (p *pickle) json(in *jsonstream.Reader) error {
+	first, err := in.Next()
+	if err != nil {
+		return err
+	}
+	switch first {
+	case '{':
+		v, err := p.newDict()
+		if err := errors.Join(p.orPush(v, err), p.mark()); err != nil {
+			return err
+		}
+		if _, err := in.Members(func(key string) error {
+			k, err := p.text([]byte(key))
+			if err := p.orPush(k, err); err != nil {
+				return err
+			}
+			return p.json(in)
+		}); err != nil {
+			return err
+		}
+		return p.extendTop(opSetItems)
+	case '[':
+		v, err := p.newList()
+		if err := errors.Join(p.orPush(v, err), p.mark()); err != nil {
+			return err
+		}
+		if err := in.Elements(func() error { return errors.Join(p.json(in), p.flush()) }); err != nil {
+			return err
+		}
+		return p.extendTop(opAppends)
+	}
+	text, err := in.Raw()
+	if err != nil {
+		return err
+	}
+	return p.word(text)
 }
 
 // flush moves values into the list that they belong to, of which there may be
@@ -51,38 +85,32 @@ func (p *pickle) flush() error {
 	return p.extend(list, values)
 }
 
-// token does what a token says, as an opcode of a pickle would.
-func (p *pickle) token(token json.Token) error {
-	switch t := token.(type) {
-	case json.Delim:
-		return p.delimiter(t)
-	case json.Number:
-		v, err := parseInt([]byte(t))
+// word pushes a value that holds no others.
+func (p *pickle) word(text []byte) error {
+	switch string(text) {
+	case "null":
+		return p.push(Value{})
+	case "true", "false":
+		return p.push(boolean(text[0] == 't'))
+	}
+	if len(text) > 0 && text[0] == '"' {
+		s, err := jsonstream.Text(text)
 		if err != nil {
-			var f float64
-			f, err = t.Float64()
-			v = float(f)
+			return err
 		}
+		v, err := p.text([]byte(s))
 		return p.orPush(v, err)
-	case string:
-		v, err := p.text([]byte(t))
-		return p.orPush(v, err)
-	case bool:
-		return p.push(boolean(t))
 	}
-	return p.push(Value{})
-}
-
-func (p *pickle) delimiter(t json.Delim) error {
-	switch t {
-	case '{':
-		v, err := p.newDict()
-		return errors.Join(p.orPush(v, err), p.mark())
-	case '[':
-		v, err := p.newList()
-		return errors.Join(p.orPush(v, err), p.mark())
-	case '}':
-		return p.extendTop(opSetItems)
+	if n, ok := jsonstream.IntOf(text); ok {
+		return p.push(number(n))
 	}
-	return p.extendTop(opAppends)
+	var f float64
+	if err := json.Unmarshal(text, &f); err != nil {
+		return err
+	}
+	v, err := parseInt(text)
+	if err != nil {
+		v = float(f)
+	}
+	return p.push(v)
 }

@@ -65,7 +65,7 @@ type Key int32
 // read completely can be read by any goroutine, except for Key.
 type Data struct {
 	room    *bounded.Reader
-	strings []string
+	strings slabs[string]
 	short   map[string]Key
 	lists   slabs[[]Value]
 	values  []Value // of lists, where many are kept together
@@ -132,7 +132,7 @@ func (d *Data) Str(v Value) string {
 	if v.kind != String {
 		return ""
 	}
-	return d.strings[v.n]
+	return *d.strings.at(v.n)
 }
 
 // List returns a list's elements; nil of other values. Do not write to it.
@@ -148,10 +148,15 @@ func (d *Data) Key(text string) Key {
 	if k, ok := d.short[text]; ok {
 		return k
 	}
-	k := Key(len(d.strings))
-	d.strings = append(d.strings, text)
+	k := Key(d.add(text))
 	d.short[text] = k
 	return k
+}
+
+func (d *Data) add(text string) int64 {
+	at := d.strings.add()
+	*d.strings.at(at) = text
+	return at
 }
 
 // Get returns the value of a dict's key; of a key that was set twice, the last. ok is
@@ -183,7 +188,7 @@ func (d *Data) Each(v Value) func(yield func(key string, value Value) bool) {
 		}
 		e := d.dicts.at(v.n)
 		for i, m := range e.shape.members {
-			if !yield(d.strings[m.key], d.member(e, i)) {
+			if !yield(*d.strings.at(int64(m.key)), d.member(e, i)) {
 				return
 			}
 		}
@@ -192,7 +197,7 @@ func (d *Data) Each(v Value) func(yield func(key string, value Value) bool) {
 			return
 		}
 		for _, k := range more.keys {
-			if !yield(d.strings[k], more.values[k]) {
+			if !yield(*d.strings.at(int64(k)), more.values[k]) {
 				return
 			}
 		}
@@ -210,8 +215,7 @@ func (d *Data) text(b []byte) (Value, error) {
 		}
 		return Value{String, int64(d.Key(string(b)))}, nil
 	}
-	d.strings = append(d.strings, string(b))
-	return Value{String, int64(len(d.strings) - 1)}, d.room.Use(int64(len(b)) + stringBytes)
+	return Value{String, d.add(string(b))}, d.room.Use(int64(len(b)) + stringBytes)
 }
 
 // maxShort is the largest length of strings that are likely to be repeated.

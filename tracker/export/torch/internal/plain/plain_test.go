@@ -90,7 +90,7 @@ func TestPickles(t *testing.T) {
 func TestJSON(t *testing.T) {
 	many := strings.Repeat("1,", 2500) + "1"
 	for text, want := range map[string]string{
-		`null`: "None", ` [1, -2.5, true, "a\u20ac", {"k": [], "k": 3}, 18446744073709551615, 1e400]`: "",
+		`null `: "None", ` [1, -2.5, true, "a\u20ac", {"k": [], "k": 3}, 18446744073709551615, 1e400]`: "",
 		`[1, -2.5, true, "a\u20ac", {"k": [], "k": 3, "l": {}}, 18446744073709551615]`: `[1 -2.5 true "a€" {k:3 l:{} } -1]`,
 		"[" + many + "]":                "[" + strings.ReplaceAll(many, ",", " ") + "]",
 		`{"a": [` + many + `], "b": 1}`: "{a:[" + strings.ReplaceAll(many, ",", " ") + "] b:1 }",
