@@ -45,9 +45,10 @@ type Config struct {
 	// frames up to the line of the user's code are kept, and a frame that says so. 0 means
 	// 65,536 stacks, which take at most 70 MB: 200 bytes each, and 20 for each frame.
 	MaxStacks int
-	// Libraries are import paths, such as "example.com/train/tensor", whose
-	// functions are skipped to find the line of code that allocated a buffer. The Go runtime,
-	// packages of this module and gorgonia's are always skipped.
+	// Libraries are import paths, such as "example.com/train/tensor", whose functions, and those of the packages
+	// below, are skipped to find the line of code that allocated a buffer; "example.com/train/..." is the same as
+	// "example.com/train". The Go runtime, packages of this module, gorgonia, GoMLX and go-xla, yzma and
+	// onnxruntime_go are always skipped.
 	Libraries []string
 	// MaxEvents bounds the history of allocations and frees: older events are
 	// dropped. 0 means 65,536 events, which take 3 MiB; a negative number, none.

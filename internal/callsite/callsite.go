@@ -51,14 +51,20 @@ func (r Rank) Over(best Rank) bool { return r > best || r == best && r.outermost
 // Rule tells code of libraries from the user's. Its zero value knows the libraries
 // of Python and C++, and of Go the runtime only.
 type Rule struct {
-	Go []string // import paths of libraries, with all packages below them
+	Go []string // import paths of libraries, with all packages below them, whether or not they end in "/..."
 }
 
-// GoLibraries are skipped in every Go program: this module's packages that
-// others call, and those of gorgonia, which allocate for the graphs of their callers.
+// GoLibraries are skipped in every Go program: this module's packages that others call, and the
+// libraries of Go that hold GPU memory for their callers.
 var GoLibraries = []string{
 	"github.com/gpumemtrack/gpumemtrack/alloc",
+	"github.com/gpumemtrack/gpumemtrack/contrib/gomlx",
 	"github.com/gpumemtrack/gpumemtrack/tracker",
+	"github.com/gomlx/compute",
+	"github.com/gomlx/go-xla",
+	"github.com/gomlx/gomlx",
+	"github.com/hybridgroup/yzma",
+	"github.com/yalue/onnxruntime_go",
 	"gorgonia.org/cu",
 	"gorgonia.org/gorgonia",
 	"gorgonia.org/tensor",
@@ -102,7 +108,7 @@ func (r Rule) rankGo(function string) Rank {
 		return Nobody
 	}
 	for _, library := range r.Go {
-		if within(function, library) {
+		if within(function, strings.TrimSuffix(library, "/...")) {
 			return Library
 		}
 	}

@@ -171,6 +171,19 @@ func TestWhoseLineItIs(t *testing.T) {
 				"/mod/gorgonia/vm_tape.go\tgorgonia.org/gorgonia.(*tapeMachine).RunAll", "/home/me/net.go\texample.com/net.(*Net).Fit"},
 			"/home/me/net.go", "example.com/net.(*Net).Fit", callsite.User,
 		},
+		"Go through GoMLX": {
+			[]string{
+				"/mod/gomlx/buffer.go\tgithub.com/gpumemtrack/gpumemtrack/contrib/gomlx.(*backend).enter", "/mod/go-xla/compute/xla/backend.go\tgithub.com/gomlx/go-xla/compute/xla.(*Backend).BufferFromFlatData",
+				"/mod/compute/shapes/shapes.go\tgithub.com/gomlx/compute/shapes.Shape.Iter", "/mod/gomlx/exceptions.go\tgithub.com/gomlx/gomlx/support/exceptions.TryCatch[...]",
+				"/home/me/train.go\tmain.run"},
+			"/home/me/train.go", "main.run", callsite.User,
+		},
+		"Go through llama.cpp and onnxruntime": {
+			[]string{
+				"/mod/yzma/pkg/llama/model.go\tgithub.com/hybridgroup/yzma/pkg/llama.ModelLoadFromFile", "/mod/onnxruntime_go/onnx.go\tgithub.com/yalue/onnxruntime_go.NewTensor[...]",
+				"/home/me/chat.go\tmain.load"},
+			"/home/me/chat.go", "main.load", callsite.User,
+		},
 		"Go, only libraries": {
 			[]string{"/mod/tensor/dense.go\tgorgonia.org/tensor.New", "/mod/g/vm.go\tgorgonia.org/gorgonia.(*tapeMachine).RunAll", "/usr/local/go/src/runtime/asm_amd64.s\truntime.goexit"},
 			"/mod/g/vm.go", "gorgonia.org/gorgonia.(*tapeMachine).RunAll", callsite.Library,
@@ -238,4 +251,15 @@ func FuzzFind(f *testing.F) {
 		assert.Equal(t, rank == callsite.Nobody, i < 0)
 		assert.LessOrEqual(t, len(callsite.Name(function)), len(function)+len("autograd "))
 	})
+}
+
+// TestLibrariesOfTheProgram: a path means all packages below it, with and without an ellipsis.
+func TestLibrariesOfTheProgram(t *testing.T) {
+	for _, library := range []string{"example.com/train", "example.com/train/..."} {
+		rule := callsite.Rule{Go: []string{library}}
+		assert.Equal(t, callsite.Library, rule.Rank("example.com/train.Step", "/home/me/step.go"))
+		assert.Equal(t, callsite.Library, rule.Rank("example.com/train/tensor.(*Dense).Clone", "/home/me/dense.go"))
+		assert.Equal(t, callsite.User, rule.Rank("example.com/trainer.Run", "/home/me/run.go"))
+		assert.Equal(t, callsite.User, rule.Rank("example.com/train_test.TestStep", "/home/me/step_test.go"))
+	}
 }
