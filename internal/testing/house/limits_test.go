@@ -24,7 +24,7 @@ var rules = []struct{ in, never, why string }{
 var larger = map[string]struct{ files, cycle int }{}
 
 // all is the most public names of all packages together. The goal is 1,200.
-const all = 1558
+const all = 1562
 
 // names is the most public names that each package may have: types, functions, methods, fields and values. A new
 // name raises a number here, so that it is a decision.
@@ -34,6 +34,7 @@ var names = map[string]int{
 	"alloc/cache":              26,
 	"alloc/cuda":               55,
 	"alloc/sim":                55,
+	"contrib/gomlx":            4,
 	"contrib/otel":             3,
 	"estimate":                 205,
 	"estimate/checkpoint":      36,

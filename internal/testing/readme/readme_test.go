@@ -15,10 +15,11 @@ import (
 )
 
 // TestSnippetsCompile finds each line of the pages' Go code in a file that the compiler
-// has seen: this package's, or the example of package cucontext.
+// has seen: this package's, or the examples of package cucontext and of GoMLX.
 func TestSnippetsCompile(t *testing.T) {
 	var compiled strings.Builder
-	for _, file := range []string{"snippets_test.go", "../../../tracker/cucontext/example_test.go"} {
+	for _, file := range []string{"snippets_test.go", "../../../tracker/cucontext/example_test.go",
+		"../../../contrib/gomlx/example_test.go", "../../../contrib/gomlx/examples/leak/main.go"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		compiled.Write(text)
@@ -38,7 +39,7 @@ func TestSnippetsCompile(t *testing.T) {
 }
 
 // TestSecondCommand makes the README's second command run the tests of the modules inside
-// this one too: internal/tests, contrib/otel and examples/tensor, which keep what they need out of go.mod. Those
+// this one too: internal/tests, contrib/otel, contrib/gomlx and examples/tensor, which keep what they need out of go.mod. Those
 // of the command line are never taken from go test's cache: it does not see that
 // they build the command.
 func TestSecondCommand(t *testing.T) {
@@ -47,7 +48,7 @@ func TestSecondCommand(t *testing.T) {
 		t.Skip("no go command here")
 	}
 	lookAtAllFiles(t)
-	for _, module := range []string{"../../tests", "../../../contrib/otel", "../../../examples/tensor"} {
+	for _, module := range []string{"../../tests", "../../../contrib/otel", "../../../contrib/gomlx", "../../../examples/tensor"} {
 		cmd := exec.Command("go", "test", "-count=1", "./...")
 		cmd.Dir = module
 		out, err := cmd.CombinedOutput()

@@ -1,0 +1,97 @@
+package memtrack
+
+import (
+	"runtime"
+	"slices"
+	"sync/atomic"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/shapes"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// executable is a compiled computation. GoMLX passes a model's variables as inputs, which say their names, and gets
+// their new values as results, which do not. So the executable learns: a result that comes back as the input of
+// a variable was the new value of it, and is so in all later runs.
+type executable struct {
+	compute.Executable
+	of      *backend
+	inputs  []*variable // nil for those that are none
+	outputs []shapes.Shape
+	results []atomic.Pointer[variable]
+	ran     atomic.Bool
+}
+
+// learn remembers that a result is the new value of a variable, if the variable is an input too.
+func (e *executable) learn(result int, v *variable) {
+	if slices.Contains(e.inputs, v) {
+		e.results[result].Store(v)
+	}
+}
+
+// input returns the variable that an input is, if it is one. There are as many inputs again for each device.
+func (e *executable) input(i int) *variable {
+	if len(e.inputs) == 0 {
+		return nil
+	}
+	return e.inputs[i%len(e.inputs)]
+}
+
+// Execute implements compute.Executable. If it fails, the inputs stay in the ledger until they are
+// finalized or collected, those that were donated too: nobody knows how far it came.
+func (e *executable) Execute(inputs []compute.Buffer, donate []bool, n compute.DeviceNum) ([]compute.Buffer, error) {
+	inner := make([]compute.Buffer, len(inputs))
+	for i, in := range inputs {
+		inner[i] = in
+		if w, ours := in.(*buffer); ours {
+			inner[i] = w.Buffer
+			if v := e.input(i); v != nil {
+				w.entry.is(v)
+			}
+		}
+	}
+	out, err := e.Executable.Execute(inner, donate, n)
+	runtime.KeepAlive(inputs)
+	if err != nil {
+		return nil, e.of.explain(err, n, shapes.Shape{}, tracker.Unspecified)
+	}
+	for i, given := range donate {
+		if w, ours := inputs[i].(*buffer); ours && given {
+			w.entry.leave() // before the results enter, which may have its memory
+		}
+	}
+	for i := range out {
+		out[i] = e.enter(out[i], i, len(out), n)
+	}
+	if !e.ran.Load() && !e.ran.Swap(true) {
+		e.of.fresh.Store(true)
+	}
+	return out, nil
+}
+
+// enter puts a result in the ledger, the i-th of so many: those of the first device come first.
+func (e *executable) enter(inner compute.Buffer, i, results int, n compute.DeviceNum) compute.Buffer {
+	result := i % max(1, len(e.outputs))
+	shape := e.outputs[result]
+	if results > len(e.outputs) || shape.IsDynamic() { // a part of it, or not known before
+		if told, err := inner.Shape(); err == nil {
+			shape = told
+		}
+	}
+	if len(e.of.trackers) > 1 { // the computation may have devices of its own
+		if told, err := inner.DeviceNum(); err == nil {
+			n = told
+		}
+	}
+	v := e.results[result].Load()
+	if v == nil {
+		w := e.of.enter(inner, n, shape, tracker.Activation)
+		w.entry.from, w.entry.result = e, result
+		return w
+	}
+	w := e.of.enter(inner, n, shape, v.kind, v.label...)
+	w.entry.from, w.entry.result = e, result
+	w.entry.variable.Store(v)
+	return w
+}

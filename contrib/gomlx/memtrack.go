@@ -1,0 +1,98 @@
+package memtrack
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// Wrap returns a backend that does what b does, and enters each of its buffers in a tracker's ledger. Pass it
+// wherever GoMLX takes a backend. The buffers of device n are entered in the tracker at index n, and those of devices
+// that have no tracker in the first. Without trackers it is tracker.Default.
+func Wrap(b compute.Backend, trackers ...*tracker.MemTracker) compute.Backend {
+	if len(trackers) == 0 {
+		trackers = []*tracker.MemTracker{tracker.Default()}
+	}
+	return &backend{Backend: b, trackers: trackers}
+}
+
+// backend is the backend that Wrap returns.
+type backend struct {
+	compute.Backend
+	trackers  []*tracker.MemTracker
+	variables sync.Map    // of *variable, by path
+	fresh     atomic.Bool // an executable ran for the first time, so what its results are is not known
+}
+
+// tracker returns that of a device.
+func (b *backend) tracker(n compute.DeviceNum) *tracker.MemTracker {
+	if n < 0 || int(n) >= len(b.trackers) {
+		n = 0
+	}
+	return b.trackers[n]
+}
+
+// BufferFromFlatData implements compute.DataInterface.
+func (b *backend) BufferFromFlatData(n compute.DeviceNum, flat any, shape shapes.Shape) (compute.Buffer, error) {
+	inner, err := b.Backend.BufferFromFlatData(n, flat, shape)
+	if err != nil {
+		return nil, b.explain(err, n, shape, tracker.Input)
+	}
+	return b.enter(inner, n, shape, tracker.Input), nil
+}
+
+// NewSharedBuffer implements compute.DataInterface.
+func (b *backend) NewSharedBuffer(n compute.DeviceNum, shape shapes.Shape) (compute.Buffer, any, error) {
+	inner, flat, err := b.Backend.NewSharedBuffer(n, shape)
+	if err != nil {
+		return nil, nil, b.explain(err, n, shape, tracker.Input)
+	}
+	return b.enter(inner, n, shape, tracker.Input), flat, nil
+}
+
+// Builder implements compute.Backend.
+func (b *backend) Builder(name string) compute.Builder {
+	return &builder{Builder: b.Backend.Builder(name), of: b}
+}
+
+// next is the address of the next buffer. PJRT does not tell where its buffers are, so they have addresses that
+// no device has, each once, as large as the buffer.
+var next atomic.Uint64
+
+const firstAddress, alignment = 1 << 52, 512
+
+func address(bytes alloc.Bytes) alloc.Ptr {
+	room := (uint64(max(bytes, 1)) + alignment - 1) / alignment * alignment
+	return alloc.Ptr(firstAddress + next.Add(room) - room)
+}
+
+// dataTypes are GoMLX's types in the ledger. Those that are missing are bytes there.
+var dataTypes = [...]alloc.DType{
+	dtypes.Bool: alloc.Bool,
+	dtypes.Int4: alloc.Int4, dtypes.Int8: alloc.Int8, dtypes.Int16: alloc.Int16, dtypes.Int32: alloc.Int32, dtypes.Int64: alloc.Int64,
+	dtypes.Uint8: alloc.Uint8, dtypes.Uint16: alloc.Uint16, dtypes.Uint32: alloc.Uint32, dtypes.Uint64: alloc.Uint64,
+	dtypes.F4E2M1FN: alloc.Float4, dtypes.F8E4M3FN: alloc.Float8E4M3, dtypes.F8E5M2: alloc.Float8E5M2,
+	dtypes.Float16: alloc.Float16, dtypes.BFloat16: alloc.BFloat16, dtypes.Float32: alloc.Float32, dtypes.Float64: alloc.Float64,
+	dtypes.Complex64: alloc.Complex64, dtypes.Complex128: alloc.Complex128,
+}
+
+// inLedger returns a shape and its type as the ledger has them.
+func inLedger(s shapes.Shape) (alloc.Shape, alloc.DType) {
+	t := s.DType
+	if t > 0 && int(t) < len(dataTypes) && dataTypes[t] != 0 {
+		return alloc.Shape(s.Dimensions), dataTypes[t]
+	}
+	switch t {
+	case dtypes.F8E4M3, dtypes.F8E3M4, dtypes.F8E4M3B11FNUZ, dtypes.F8E4M3FNUZ, dtypes.F8E5M2FNUZ, dtypes.F8E8M0FNU:
+		return alloc.Shape{s.Size()}, alloc.Uint8 // GoMLX does not know their size
+	case dtypes.Uint4, dtypes.Int2, dtypes.Uint2, dtypes.Int1, dtypes.Uint1:
+		return alloc.Shape{int(s.ByteSize())}, alloc.Uint8
+	}
+	return alloc.Shape{0}, alloc.Uint8 // no data: a token, a tuple
+}

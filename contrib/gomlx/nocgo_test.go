@@ -1,0 +1,5 @@
+//go:build !cgo
+
+package memtrack_test
+
+const xlaIsThere = false
