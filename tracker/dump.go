@@ -3,7 +3,6 @@ package tracker
 import (
 	"fmt"
 	"math"
-	"os"
 	"runtime/debug"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -20,7 +19,6 @@ func (t *MemTracker) Dump() *snapshot.Dump {
 
 // describeIn adds what is known besides the ledger.
 func (t *MemTracker) describeIn(r *snapshot.Dump) {
-	r.Time, r.PID = r.Snapshot.Time, os.Getpid()
 	r.Build, _ = debug.ReadBuildInfo()
 	for _, other := range append([]*MemTracker{t}, t.others()...) {
 		levels := other.levels()
@@ -47,7 +45,7 @@ func (t *MemTracker) dumpWithin(limit alloc.Bytes) *snapshot.Dump {
 	d := &snapshot.Dump{}
 	if t.levels().Live.Count > int64(limit/shrink.MinAllocation) {
 		d.Snapshot = t.LightSnapshot()
-		shrink.Light(&d.LeftOut, d.Snapshot)
+		shrink.Light(d.Snapshot)
 	} else {
 		d.Snapshot = t.Snapshot()
 	}

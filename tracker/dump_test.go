@@ -18,6 +18,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
@@ -93,7 +94,7 @@ func TestDumpIsReadAsItWasWritten(t *testing.T) {
 	require.NoError(t, err)
 
 	assert.Equal(t, "to see", d.Reason)
-	assert.Equal(t, os.Getpid(), d.PID)
+	assert.Equal(t, os.Getpid(), d.Snapshot.Origin.PID)
 	assert.NotEmpty(t, d.Build.GoVersion)
 	s := tr.Snapshot()
 	require.NotEmpty(t, d.Devices)
@@ -281,14 +282,14 @@ func TestDumpsAreBoundedInBytes(t *testing.T) {
 	path, err := full(alloc.GiB).DumpFile(dir, "test")
 	require.NoError(t, err)
 	whole := readDump(t, path)
-	require.Zero(t, whole.LeftOut)
+	require.Zero(t, whole.Snapshot.Tables.LeftOut)
 	segments, events := int64(len(whole.Snapshot.Segments)), int64(whole.History.Len())
 	require.NotZero(t, segments)
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	size := alloc.Bytes(info.Size())
 
-	one := snapshot.LeftOut{Events: events - 1<<12, Marks: 4}
+	one := tables.LeftOut{Events: events - 1<<12, Marks: 4}
 	two := one
 	two.Segments, two.SegmentBytes = segments, whole.Snapshot.Reserved
 	three := two
@@ -297,7 +298,7 @@ func TestDumpsAreBoundedInBytes(t *testing.T) {
 	four.Events, four.Marks = events-1<<8, 20
 	for _, test := range []struct {
 		limit alloc.Bytes
-		want  snapshot.LeftOut
+		want  tables.LeftOut
 	}{
 		{size * 9 / 10, one},
 		{size * 6 / 10, two},
@@ -310,11 +311,11 @@ func TestDumpsAreBoundedInBytes(t *testing.T) {
 		require.NoError(t, err)
 		assert.LessOrEqual(t, info.Size(), int64(test.limit))
 		d := readDump(t, path)
-		assert.Equal(t, test.want, d.LeftOut, "%v of %v", test.limit, size)
-		assert.Equal(t, events, int64(d.History.Len())+d.LeftOut.Events)
-		assert.Equal(t, uint64(d.LeftOut.Events), d.History.Dropped())
-		assert.Equal(t, 20, len(d.Marks)+int(d.LeftOut.Marks))
-		assert.Equal(t, live, len(slices.Collect(d.Snapshot.Allocations()))+int(d.LeftOut.Allocations.Count))
+		assert.Equal(t, test.want, d.Snapshot.Tables.LeftOut, "%v of %v", test.limit, size)
+		assert.Equal(t, events, int64(d.History.Len())+d.Snapshot.Tables.LeftOut.Events)
+		assert.Equal(t, uint64(d.Snapshot.Tables.LeftOut.Events), d.History.Dropped())
+		assert.Equal(t, 20, len(d.Marks)+int(d.Snapshot.Tables.LeftOut.Marks))
+		assert.Equal(t, live, len(slices.Collect(d.Snapshot.Allocations()))+int(d.Snapshot.Tables.LeftOut.Allocations.Count))
 		assert.Equal(t, whole.Snapshot.Live, d.Snapshot.Live, "never left out")
 		assert.Equal(t, whole.Snapshot.Live, d.Snapshot.Sub(nil).Sum())
 	}
@@ -363,11 +364,11 @@ func TestOutOfMemoryDumpOfAMillionBuffers(t *testing.T) {
 
 	d, s := readDump(t, oom.Dump), tr.LightSnapshot()
 	assert.Equal(t, s.Live, d.Snapshot.Live)
-	assert.Equal(t, s.Live, d.LeftOut.Allocations)
-	assert.Equal(t, s.Reserved, d.LeftOut.SegmentBytes)
+	assert.Equal(t, s.Live, d.Snapshot.Tables.LeftOut.Allocations)
+	assert.Equal(t, s.Reserved, d.Snapshot.Tables.LeftOut.SegmentBytes)
 	assert.Equal(t, s.Cache, d.Snapshot.Cache)
-	assert.Zero(t, d.LeftOut.Sites)
-	assert.Zero(t, d.LeftOut.Events)
+	assert.Zero(t, d.Snapshot.Tables.LeftOut.Sites)
+	assert.Zero(t, d.Snapshot.Tables.LeftOut.Events)
 	assert.Equal(t, slices.Collect(s.Sites()), slices.Collect(d.Snapshot.Sites()), "with their whole stacks")
 
 	// Smaller ones lose the sites that hold least.
@@ -383,10 +384,10 @@ func TestOutOfMemoryDumpOfAMillionBuffers(t *testing.T) {
 	d = readDump(t, path)
 	kept := d.Snapshot.Sub(nil).Sum()
 	assert.Positive(t, kept.Count)
-	assert.Equal(t, 3000-kept.Count, d.LeftOut.Sites)
-	assert.Equal(t, small.LightSnapshot().Live, kept.Add(d.LeftOut.Unsited.Live))
-	smallest := mem.Tally{Count: d.LeftOut.Sites, Bytes: alloc.Bytes(d.LeftOut.Sites * (d.LeftOut.Sites + 1) / 2)}
-	assert.Equal(t, snapshot.Totals{Live: smallest, Peak: smallest, Total: smallest}, d.LeftOut.Unsited, "those that hold least")
+	assert.Equal(t, 3000-kept.Count, d.Snapshot.Tables.LeftOut.Sites)
+	assert.Equal(t, small.LightSnapshot().Live, kept.Add(d.Snapshot.Tables.LeftOut.Unsited.Live))
+	smallest := mem.Tally{Count: d.Snapshot.Tables.LeftOut.Sites, Bytes: alloc.Bytes(d.Snapshot.Tables.LeftOut.Sites * (d.Snapshot.Tables.LeftOut.Sites + 1) / 2)}
+	assert.Equal(t, tables.Totals{Live: smallest, Peak: smallest, Total: smallest}, d.Snapshot.Tables.LeftOut.Unsited, "those that hold least")
 }
 
 // TestDevicesMayDump: no lock is held while a device is asked.

@@ -242,7 +242,7 @@ func (s *Source) Dump() *snapshot.Dump {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return &snapshot.Dump{
-		Time: s.now(), Reason: reason, PID: s.origin.PID, Build: &debug.BuildInfo{Path: s.origin.Program},
+		Reason: reason, Build: &debug.BuildInfo{Path: s.origin.Program},
 		Snapshot: s.snapshot(true, s.levels(used, total)), History: s.history(), Marks: slices.Clone(s.recent),
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -89,7 +90,7 @@ func FromSnapshot(s *snapshot.Snapshot) *Usage {
 // row for the call stacks that a dump has left out.
 func FromDump(r *snapshot.Dump) *Usage {
 	u := FromSnapshot(r.Snapshot)
-	if rest := r.LeftOut.Unsited; rest != (snapshot.Totals{}) {
+	if rest := r.Snapshot.Tables.LeftOut.Unsited; rest != (tables.Totals{}) {
 		u.Rows = append(u.Rows, Row{Device: u.Device, Live: rest.Live, Peak: rest.Peak, Total: rest.Total})
 	}
 	for _, other := range r.Others {

@@ -16,15 +16,16 @@ func compile(r *snapshot.Dump) (*program, error) {
 	if r == nil || r.Snapshot == nil {
 		return nil, fmt.Errorf("replay: no dump")
 	}
-	start, err := rewind.At(r, r.First())
+	_, first := walk.Events(r)
+	start, err := rewind.At(r, first)
 	if err != nil {
 		return nil, fmt.Errorf("replay: the state before the first event: %w", err)
 	}
 	if r.History == nil || r.History.Len() == 0 {
-		return nil, fmt.Errorf("replay: %w", snapshot.ErrNoHistory)
+		return nil, fmt.Errorf("replay: %w", walk.ErrNoHistory)
 	}
 	c := &compiler{
-		program: &program{dump: r, start: start},
+		program: &program{dump: r, first: first, start: start},
 		tells:   r.Snapshot.Cache != nil,
 		open:    make(map[alloc.Ptr]int32),
 		frees:   make(map[alloc.Ptr]int),
@@ -119,7 +120,7 @@ func (c *compiler) add(b buffer) int32 {
 }
 
 func (c *compiler) event(e *snapshot.Event) {
-	c.seq = uint32(e.Seq - c.dump.First())
+	c.seq = uint32(e.Seq - c.first)
 	c.events++
 	if e.Memory.OnHost() { // it takes none of the device's
 		return
@@ -221,7 +222,7 @@ func (c *compiler) freeFailed(e *snapshot.Event) {
 // torn marks a buffer whose allocation or free is missing, and counts it once.
 func (c *compiler) torn(i int32, p alloc.Ptr) {
 	if c.gap == nil {
-		c.gap = &gap{Event: c.dump.First() + uint64(c.seq), Reason: fmt.Sprintf("the buffer at %v", p)}
+		c.gap = &gap{Event: c.first + uint64(c.seq), Reason: fmt.Sprintf("the buffer at %v", p)}
 	}
 	if !c.buffers[i].torn {
 		c.gap.Buffers++
@@ -299,7 +300,7 @@ func (c *compiler) markUnfreed(kept map[alloc.Ptr]bool) {
 
 // countMissing counts the events between the last one of the history and the snapshot.
 func (c *compiler) countMissing() {
-	n := uint64(c.events) + c.dump.First()
+	n := uint64(c.events) + c.first
 	if n >= c.dump.Snapshot.Events {
 		return
 	}

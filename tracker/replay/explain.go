@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
@@ -50,7 +51,7 @@ func Explain(r *snapshot.Dump, peak bool) (*Explanation, error) {
 	}
 	x := &Explanation{Explanation: explain.Snapshot(s), peak: peak, settings: []saving{}, earlier: []saving{}}
 	p, err := compile(r)
-	if errors.Is(err, snapshot.ErrNoHistory) {
+	if errors.Is(err, walk.ErrNoHistory) {
 		x.noReplay = "the file has no events"
 		return x, nil
 	}
@@ -151,7 +152,7 @@ func (p *program) moved(site mem.Frame) (*program, mem.Tally) {
 	var first, rest []op
 	var buffers mem.Tally
 	for _, o := range p.ops {
-		if o.do == opAlloc && !p.buffers[o.buffer].freed && p.dump.History.Tables.Site(p.dump.First()+uint64(o.event)) == site {
+		if o.do == opAlloc && !p.buffers[o.buffer].freed && p.dump.History.Tables.Site(p.first+uint64(o.event)) == site {
 			first = append(first, o)
 			buffers = buffers.Add(mem.Tally{Count: 1, Bytes: p.buffers[o.buffer].requested})
 			continue

@@ -239,7 +239,7 @@ func (m *machine) empty(but int) error {
 
 // oom tells what there was when a request failed.
 func (m *machine) oom(o *op) *OOM {
-	event := m.dump.First() + uint64(o.event)
+	event := m.first + uint64(o.event)
 	e := &OOM{Event: event, Requested: o.bytes, Site: m.dump.History.Tables.Site(event)}
 	arena := int(o.buffer)
 	if o.do == opAlloc {
@@ -266,7 +266,7 @@ func (m *machine) run() (*OOM, error) {
 		if err := m.step(o); errors.Is(err, errFailed) {
 			return m.oom(o), nil
 		} else if err != nil {
-			return nil, fmt.Errorf("replay: event %d: %w", m.dump.First()+uint64(o.event), err)
+			return nil, fmt.Errorf("replay: event %d: %w", m.first+uint64(o.event), err)
 		}
 	}
 	return nil, nil

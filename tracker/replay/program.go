@@ -8,6 +8,7 @@ import (
 // program is what a history asks of an allocator.
 type program struct {
 	dump     *snapshot.Dump
+	first    uint64              // the number of its first event
 	start    *snapshot.Snapshot  // the state before the first event
 	buffers  []buffer            // the first of them are those of the start, oldest first
 	begun    int                 // how many those are

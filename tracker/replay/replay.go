@@ -5,7 +5,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Run replays a dump's history. The errors are snapshot.ErrNoHistory, those of
+// Run replays a dump's history. The errors are that there is no history, those of
 // rewind.At, and of a Config that cannot be. That the history does not fit
 // is not an error: see Result.Fits. A replay takes some hundred nanoseconds an event. Of a dump of several devices
 // it replays the first; the others are in Others. It may be called from any goroutine.
@@ -37,14 +37,14 @@ func (p *program) run(cfg Config) (Result, error) {
 		Allocator: cfg.Allocator, Memory: cfg.Memory, Events: p.events, Fits: oom == nil, Levels: m.levels, OOM: oom, Recorded: p.recorded,
 		device: s.Device, ordinal: s.Ordinal, gap: p.gap,
 		start: start{
-			Dropped: p.dump.First(), Buffers: p.begun, Requested: p.start.Live.Bytes, Reserved: p.start.Reserved, Layout: m.layout,
+			Dropped: p.first, Buffers: p.begun, Requested: p.start.Live.Bytes, Reserved: p.start.Reserved, Layout: m.layout,
 		},
 	}
 	result.PeakReserved, result.DriverAllocs, result.DriverFrees = m.dev.peak, m.dev.allocs, m.dev.frees
 	if oom != nil {
 		result.OOMs = 1
 	}
-	if p.dump.First() > 0 && s.Peak.Bytes > p.recorded.PeakRequested {
+	if p.first > 0 && s.Peak.Bytes > p.recorded.PeakRequested {
 		result.start.EarlierPeak = s.Peak.Bytes
 	}
 	return result, nil

@@ -17,6 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -137,7 +138,8 @@ func TestCut(t *testing.T) {
 		p.run(300)
 		r := p.dump(cut)
 
-		start, err := rewind.At(r, r.First())
+		_, first := walk.Events(r)
+		start, err := rewind.At(r, first)
 		require.NoError(t, err)
 		require.Equal(t, then.Segments, start.Segments, "seed %d", seed)
 		require.Equal(t, then.Levels.Allocated, start.Allocated)
@@ -172,7 +174,8 @@ func TestCutExpandable(t *testing.T) {
 		then := p.snapshot(cut)
 		p.run(200)
 		r := p.dump(cut)
-		start, err := rewind.At(r, r.First())
+		_, first := walk.Events(r)
+		start, err := rewind.At(r, first)
 		require.NoError(t, err)
 		require.Equal(t, then.Reserved, start.Reserved, "seed %d", seed)
 		require.Equal(t, then.Live, start.Live)
@@ -269,9 +272,9 @@ func TestErrors(t *testing.T) {
 	p := newProgram(t, 1, 0, cache.Config{}, 1)
 	p.alloc(alloc.MiB)
 	_, err := replay.Run(p.dump(len(p.events)), replay.Config{})
-	require.ErrorIs(t, err, snapshot.ErrNoHistory)
+	require.ErrorIs(t, err, walk.ErrNoHistory)
 	_, err = replay.Run(&snapshot.Dump{Snapshot: p.dump(0).Snapshot}, replay.Config{})
-	require.ErrorIs(t, err, snapshot.ErrNoHistory)
+	require.ErrorIs(t, err, walk.ErrNoHistory)
 	_, err = replay.Run(nil, replay.Config{})
 	require.Error(t, err)
 	_, err = replay.Run(p.dump(0), replay.Config{Allocator: "best"})

@@ -53,7 +53,7 @@ func (m *machine) recordedLayout() string {
 
 // tooSmall is the failure of a device that cannot hold what there was in the beginning.
 func (m *machine) tooSmall(n alloc.Bytes) *OOM {
-	return &OOM{Event: m.dump.First(), Beginning: true, Requested: n, Free: m.dev.total}
+	return &OOM{Event: m.first, Beginning: true, Requested: n, Free: m.dev.total}
 }
 
 // fillSegments makes the recorded segments, by requests alone: each is filled to its last byte before

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -13,35 +14,33 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Dump is all that a source knew at a moment, for one device: a snapshot, the history before it, and more. All
 // formats are written from it. WriteJSON writes it as JSON, and ReadDump reads that.
 type Dump struct {
-	Time     time.Time
 	Reason   string           // why it was written
 	OOM      *OOM             // what a failed allocation found, if that is the reason
-	PID      int              // of the program that wrote it
-	Build    *debug.BuildInfo // how that was built; nil if it is not known. Do not write to it
+	Build    *debug.BuildInfo // how the program was built; nil if it is not known. Do not write to it
 	Devices  Devices          // of all trackers of the process, the dump's first: name, ordinal, and what is reserved and used
 	Snapshot *Snapshot        // with the cache's segments
 	History  *History
 	Marks    []*Mark // the latest, oldest first
 	Profile  Profile // of the sections that have ended; nil if it is not known
-	LeftOut  LeftOut // why some of it is missing
 	// Others are the dumps of the process's other devices, where a file has several.
 	Others []*Dump
 }
 
 type dumpHead struct {
-	Schema  string       `json:"schema"`
-	Version int          `json:"version"`
-	Time    time.Time    `json:"time"`
-	Reason  string       `json:"reason,omitempty"`
-	Process processJSON  `json:"process"`
-	Devices []deviceJSON `json:"devices"`
-	LeftOut LeftOut      `json:"left_out,omitzero"`
+	Schema  string         `json:"schema"`
+	Version int            `json:"version"`
+	Time    time.Time      `json:"time"`
+	Reason  string         `json:"reason,omitempty"`
+	Process processJSON    `json:"process"`
+	Devices []deviceJSON   `json:"devices"`
+	LeftOut tables.LeftOut `json:"left_out,omitzero"`
 
 	OOM *OOM `json:"oom,omitempty"`
 }
@@ -58,7 +57,7 @@ func (d *Dump) WriteJSON(w io.Writer) error {
 }
 
 func (d *Dump) writeTo(out *jsonstream.Writer) {
-	out.Head(dumpHead{jsonstream.DumpSchema, jsonstream.DumpVersion, d.Time, d.Reason, processOf(d.PID, d.Build), devicesOf(d.Devices), d.LeftOut, d.OOM})
+	out.Head(dumpHead{jsonstream.DumpSchema, jsonstream.DumpVersion, d.Snapshot.Time, d.Reason, processOf(d.Snapshot.Origin.PID, d.Build), devicesOf(d.Devices), d.Snapshot.Tables.LeftOut, d.OOM})
 	out.Bytes([]byte(",\n\"snapshot\": "))
 	d.Snapshot.writeTo(out)
 	if d.History != nil {
@@ -155,11 +154,12 @@ func readDump(in *jsonstream.Reader, within int) (*Dump, error) {
 	if slices.Contains(head.Marks, nil) {
 		return nil, errors.New("a mark is null")
 	}
-	d.Time, d.Reason, d.OOM, d.PID, d.Build = head.Time, head.Reason, head.OOM, head.Process.PID, head.Process.build()
+	d.Reason, d.OOM, d.Build = head.Reason, head.OOM, head.Process.build()
 	for _, in := range head.Devices {
 		d.Devices = append(d.Devices, in.snapshot())
 	}
-	d.Marks, d.Profile, d.LeftOut = head.Marks, head.Profile, head.LeftOut
+	d.Marks, d.Profile, d.Snapshot.Tables.LeftOut = head.Marks, head.Profile, head.LeftOut
+	d.Snapshot.Origin.PID = cmp.Or(d.Snapshot.Origin.PID, head.Process.PID)
 	return d, nil
 }
 
@@ -221,21 +221,23 @@ func (d deviceJSON) snapshot() *Snapshot {
 	return &Snapshot{Device: d.Name, Ordinal: d.Ordinal, Levels: Levels{DriverUsed: d.Used, DriverTotal: d.Total, Reserved: d.Reserved}}
 }
 
-// LeftOut is the detail that a dump omits because it would have been larger than
-// tracker.Config.MaxDumpBytes. Its fields are in the order in which detail is omitted. The
-// levels, and the sums of what is omitted, are always kept.
-type LeftOut struct {
-	Events       int64       `json:"events,omitempty"` // the oldest of the history
-	Marks        int64       `json:"marks,omitempty"`  // the oldest
-	Segments     int64       `json:"segments,omitempty"`
-	SegmentBytes alloc.Bytes `json:"segment_bytes,omitempty"`
-	// Allocations are the live buffers that are not listed one by one. Sites and groups
-	// count them.
-	Allocations mem.Tally `json:"allocations,omitzero"`
-	// Sites is the number of those that had least memory live, and Unsited what they
-	// add up to without host memory: the snapshot's levels count it, its sites and groups do not.
-	Sites   int64  `json:"sites,omitempty"`
-	Unsited Totals `json:"unsited,omitzero"`
+// LeftOut says what the dump lacks because it would have been larger than
+// tracker.Config.MaxDumpBytes: "4096 older events". The levels are always whole, and so are the sums by group and
+// call site unless it says that some of these are left out. It is nil if nothing is.
+func (d *Dump) LeftOut() (what []string) {
+	l := &d.Snapshot.Tables.LeftOut
+	for _, part := range []struct {
+		n    int64
+		what string
+	}{
+		{l.Events, "older events"}, {l.Marks, "older marks"}, {l.Segments, "segments of the cache"},
+		{l.Allocations.Count, "single buffers, which the tables count"}, {l.Sites, "call stacks that held least"},
+	} {
+		if part.n > 0 {
+			what = append(what, fmt.Sprintf("%d %s", part.n, part.what))
+		}
+	}
+	return what
 }
 
 // OOM is what was known when an allocation failed for lack of memory. An unknown amount is -1.

@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -13,10 +12,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
-
-// ErrNoHistory is the error of a dump without what happened before its
-// snapshot.
-var ErrNoHistory = errors.New("no events: write a dump, whose history has them, with tracker.Config.MaxEvents above 0")
 
 // History is the latest events up to an instant. It does not change; any
 // goroutine may read it.
@@ -103,26 +98,6 @@ func (d *Dump) Events() iter.Seq[Event] {
 			}
 		}
 	}
-}
-
-// Backward iterates over the events of Events, latest first.
-func (d *Dump) Backward() iter.Seq[Event] {
-	return func(yield func(Event) bool) {
-		for i := d.kept() - 1; i >= 0; i-- {
-			if !yield(d.History.event(i)) {
-				return
-			}
-		}
-	}
-}
-
-// First returns the number of the first event that the dump has, which is that of the snapshot
-// if it has none.
-func (d *Dump) First() uint64 {
-	if d.kept() == 0 {
-		return d.Snapshot.Events
-	}
-	return d.History.Dropped()
 }
 
 // kept returns the number of events up to the snapshot.

@@ -45,7 +45,6 @@ func foreign(t *testing.T) *snapshot.Dump {
 		Allocations: []tables.AllocationEntry{{Site: 0, Ptr: 512, Allocated: 1024}},
 	}
 	return &snapshot.Dump{
-		Time:     begun,
 		Snapshot: s,
 		History: &snapshot.History{Tables: tables.HistoryTables{
 			Start: begun, Stacks: &stacks, Sections: sections, Streams: streams,

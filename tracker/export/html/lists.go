@@ -64,19 +64,3 @@ func (w *writing) timeline(t *timeline.Timeline) *timeline.Timeline {
 	}
 	return &out
 }
-
-// leftOut tells what a dump lacks.
-func leftOut(l snapshot.LeftOut) (words []string) {
-	for _, part := range []struct {
-		n    int64
-		what string
-	}{
-		{l.Events, "older events"}, {l.Marks, "older marks"}, {l.Segments, "segments of the cache"},
-		{l.Allocations.Count, "single buffers, which the tables count"}, {l.Sites, "call stacks that held least"},
-	} {
-		if part.n > 0 {
-			words = append(words, fmt.Sprintf("%d %s", part.n, part.what))
-		}
-	}
-	return words
-}

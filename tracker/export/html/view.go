@@ -71,7 +71,7 @@ func (f *facts) view(d detail) deviceView {
 	v := deviceView{
 		Device: w.long(export.Device(s)), Summary: fmt.Sprintf("%s: %v live, peak %v", w.long(export.Device(s)), s.Live.Bytes, s.Peak.Bytes), Origin: w.long(s.Origin.String()), Time: s.Time.Format("2006-01-02 15:04:05 MST"),
 		Notice: w.notice(r), Tiles: tiles(s), Kinds: w.kinds(f.live, s.Live.Bytes), History: f.history(),
-		NoMarks: f.whyNoMarks(), EarlierMarks: earlier, LeftOut: leftOut(r.LeftOut),
+		NoMarks: f.whyNoMarks(), EarlierMarks: earlier, LeftOut: r.LeftOut(),
 		Data: data{
 			Timeline: w.timeline(f.timeline), Flame: flame, Live: w.table(slices.Concat(f.live, f.host), d.groups), Peak: w.table(f.peak, d.groups),
 			Marks: []mark{}, Segments: w.segments(s, d.segments),

@@ -43,7 +43,7 @@ func (p *part) goBack() {
 	for ptr := range pendingIn(s) {
 		p.buffers.Enter(address(ptr), walk.Pending, piece{told: atEnd})
 	}
-	for e := range p.dump.Backward() {
+	for e := range walk.Backward(p.dump) {
 		if !e.Memory.OnHost() {
 			p.undo(&e)
 		}

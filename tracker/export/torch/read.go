@@ -75,7 +75,7 @@ func read(r io.Reader) (*Contents, error) {
 			return nil, err
 		}
 		dumps = append(dumps, d)
-		c.Times = c.Times || !d.Time.IsZero()
+		c.Times = c.Times || !d.Snapshot.Time.IsZero()
 	}
 	c.Usage = in.usage(dumps)
 	c.Dump = fullest(dumps)

@@ -126,7 +126,7 @@ func (r *rebuilder) result() (*snapshot.Dump, error) {
 
 	h := &snapshot.History{Tables: tables.HistoryTables{Start: r.start, First: first, Events: r.entries, Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams}}
 	dump := &snapshot.Dump{
-		Time: r.at.Time, Snapshot: r.at, History: h,
+		Snapshot: r.at, History: h,
 		Devices: snapshot.Devices{{Device: r.at.Device, Ordinal: r.ordinal, Levels: snapshot.Levels{DriverUsed: -1, DriverTotal: -1, Reserved: r.at.Reserved}}},
 	}
 	if r.oom != nil {

@@ -149,7 +149,7 @@ func TestReadGivesBackWhatWriteWrote(t *testing.T) {
 	got := c.Dump
 
 	assert.Equal(t, r.Snapshot.Origin, got.Snapshot.Origin)
-	assert.WithinDuration(t, r.Snapshot.Time, got.Time, 1000)
+	assert.WithinDuration(t, r.Snapshot.Time, got.Snapshot.Time, 1000)
 	assert.Equal(t, r.Snapshot.Device, got.Snapshot.Device)
 	assert.Equal(t, r.Snapshot.Live, got.Snapshot.Live)
 	assert.Equal(t, r.Snapshot.Peak, got.Snapshot.Peak)

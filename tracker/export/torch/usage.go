@@ -28,8 +28,8 @@ func (in *source) usage(dumps []*snapshot.Dump) *export.Usage {
 	}
 	rows := make(map[key]int)
 	for _, d := range dumps {
-		if d.Time.After(u.Time) {
-			u.Time = d.Time
+		if d.Snapshot.Time.After(u.Time) {
+			u.Time = d.Snapshot.Time
 		}
 		for site := range d.Snapshot.Sites() {
 			k := key{lines.Identify(site.Stack), site.Site, d.Snapshot.Ordinal, site.Kind, 0, site.Memory, "", site.Section, site.Stream}

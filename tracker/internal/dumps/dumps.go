@@ -33,7 +33,7 @@ func Write(dir string, dump *snapshot.Dump, keep int, limit alloc.Bytes) (path s
 		return "", fmt.Errorf("write dump: %w", err)
 	}
 	deleteAbandoned(dir)
-	name := dumpName(dump.Time, processName(), dumpFiles.Add(1))
+	name := dumpName(dump.Snapshot.Time, processName(), dumpFiles.Add(1))
 	path = filepath.Join(dir, name)
 	if err := createDump(path, dump, limit); err != nil {
 		return "", err

@@ -49,25 +49,25 @@ func keepEvents(d *snapshot.Dump, events, marks int) {
 	if drop := d.History.Len() - events; drop > 0 {
 		d.History.Tables.Events = d.History.Tables.Events[drop:]
 		d.History.Tables.First += uint64(drop)
-		d.LeftOut.Events += int64(drop)
+		d.Snapshot.Tables.LeftOut.Events += int64(drop)
 	}
 	if drop := len(d.Marks) - marks; drop > 0 {
 		d.Marks = d.Marks[drop:]
-		d.LeftOut.Marks += int64(drop)
+		d.Snapshot.Tables.LeftOut.Marks += int64(drop)
 	}
 }
 
 func dropSegments(d *snapshot.Dump) {
 	for _, segment := range d.Snapshot.Segments {
-		d.LeftOut.Segments++
-		d.LeftOut.SegmentBytes += segment.Size
+		d.Snapshot.Tables.LeftOut.Segments++
+		d.Snapshot.Tables.LeftOut.SegmentBytes += segment.Size
 	}
 	d.Snapshot.Segments = nil
 }
 
 func dropAllocations(d *snapshot.Dump) {
 	d.Snapshot.Tables.Allocations, d.Snapshot.Tables.Paths = nil, nil // and so nobody is named
-	d.LeftOut.Allocations = d.Snapshot.Live.Add(d.Snapshot.Memory.Host())
+	d.Snapshot.Tables.LeftOut.Allocations = d.Snapshot.Live.Add(d.Snapshot.Memory.Host())
 }
 
 // keepSites keeps the sites with most live bytes and, of those that the ledger has
@@ -80,7 +80,7 @@ func keepSites(d *snapshot.Dump, sites, retired int) {
 			cmp.Compare(y.Tensor.Tally(y.Total).Bytes, x.Tensor.Tally(x.Total).Bytes))
 	})
 	slices.SortFunc(s.Tables.Retired, func(x, y tables.RetiredEntry) int { return cmp.Compare(y.Total.Bytes, x.Total.Bytes) })
-	sum := &d.LeftOut.Unsited
+	sum := &d.Snapshot.Tables.LeftOut.Unsited
 	for _, e := range s.Tables.Sites[sites:] {
 		if e.Tensor.Memory.OnHost() {
 			continue
@@ -94,7 +94,7 @@ func keepSites(d *snapshot.Dump, sites, retired int) {
 			sum.Total = sum.Total.Add(e.Total)
 		}
 	}
-	d.LeftOut.Sites += int64(len(s.Tables.Sites) - sites + len(s.Tables.Retired) - retired)
+	d.Snapshot.Tables.LeftOut.Sites += int64(len(s.Tables.Sites) - sites + len(s.Tables.Retired) - retired)
 	s.Tables.Sites, s.Tables.Retired = s.Tables.Sites[:sites], s.Tables.Retired[:retired]
 }
 
@@ -107,8 +107,9 @@ func Size(d *snapshot.Dump) alloc.Bytes {
 	return alloc.Bytes(sample.Size)
 }
 
-// Light adds to what a dump leaves out what a light snapshot does.
-func Light(l *snapshot.LeftOut, s *snapshot.Snapshot) {
+// Light adds to what a dump leaves out what its light snapshot does.
+func Light(s *snapshot.Snapshot) {
+	l := &s.Tables.LeftOut
 	l.Allocations = s.Live.Add(s.Memory.Host())
 	if s.Cache != nil {
 		l.Segments, l.SegmentBytes = s.Cache.Reserved.Count.Current, s.Cache.Reserved.Bytes.Current

@@ -31,6 +31,33 @@ type Tables struct {
 	// of another instant: then nobody is named.
 	Lines map[mem.Frame]*survival.Unit
 	Paths map[StackID]*survival.Unit
+
+	// LeftOut is what a dump of the snapshot omits.
+	LeftOut LeftOut
+}
+
+// LeftOut is the detail that a dump omits because it would have been larger than
+// tracker.Config.MaxDumpBytes. Its fields are in the order in which detail is omitted. The
+// levels, and the sums of what is omitted, are always kept.
+type LeftOut struct {
+	Events       int64       `json:"events,omitempty"` // the oldest of the history
+	Marks        int64       `json:"marks,omitempty"`  // the oldest
+	Segments     int64       `json:"segments,omitempty"`
+	SegmentBytes alloc.Bytes `json:"segment_bytes,omitempty"`
+	// Allocations are the live buffers that are not listed one by one. Sites and groups
+	// count them.
+	Allocations mem.Tally `json:"allocations,omitzero"`
+	// Sites is the number of those that had least memory live, and Unsited what they
+	// add up to without host memory: the snapshot's levels count it, its sites and groups do not.
+	Sites   int64  `json:"sites,omitempty"`
+	Unsited Totals `json:"unsited,omitzero"`
+}
+
+// Totals are how many buffers there are of something, and were.
+type Totals struct {
+	Live  mem.Tally `json:"live"`  // now
+	Peak  mem.Tally `json:"peak"`  // at the moment of most bytes of all
+	Total mem.Tally `json:"total"` // ever
 }
 
 // Place is where in a program a buffer was allocated.

@@ -9,12 +9,19 @@
 package walk
 
 import (
+	"errors"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
+
+// ErrNoHistory is the error of a dump without what happened before its snapshot.
+var ErrNoHistory = errors.New("no events: write a dump, whose history has them, with tracker.Config.MaxEvents above 0")
 
 // Effect is what an event does to memory at its address.
 type Effect uint8
@@ -107,4 +114,36 @@ func BeginningOf(r *snapshot.Dump) Beginning {
 	s := r.Snapshot
 	b.Levels = Levels{max(0, s.Live.Bytes-all.Live), max(0, s.Allocated-all.Allocated), max(0, s.Reserved-all.Reserved)}
 	return b
+}
+
+// Events returns the events of a dump up to its snapshot as their source stores them, and the number of the first. That is the
+// snapshot's if there are none.
+func Events(d *snapshot.Dump) (entries []tables.EventEntry, first uint64) {
+	at := d.Snapshot.Events
+	if d.History == nil || d.History.Dropped() >= at || d.History.Len() == 0 {
+		return nil, at
+	}
+	first = d.History.Dropped()
+	return d.History.Tables.Events[:min(uint64(d.History.Len()), at-first)], first
+}
+
+// backwardAtOnce is how many events Backward makes at a time.
+const backwardAtOnce = 256
+
+// Backward iterates over the events of a dump up to its snapshot, latest first.
+func Backward(d *snapshot.Dump) iter.Seq[snapshot.Event] {
+	return func(yield func(snapshot.Event) bool) {
+		entries, first := Events(d)
+		for len(entries) > 0 {
+			from := max(0, len(entries)-backwardAtOnce)
+			part := *d.History
+			part.Tables.Events, part.Tables.First = entries[from:], first+uint64(from)
+			for _, e := range slices.Backward(slices.Collect(part.Events())) {
+				if !yield(e) {
+					return
+				}
+			}
+			entries = entries[:from]
+		}
+	}
 }

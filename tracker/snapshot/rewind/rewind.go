@@ -24,17 +24,18 @@ import (
 // Segments come from their events. Where these do not add up to the snapshot's, as in a torn
 // history, the result has no Segments; it has none either if the dump has none. A block in a large segment
 // may hold up to 1 MiB beyond its request, as in PyTorch's scheme: the next block behind it, or the first that is
-// made there later, tells where it ends. Peak and Cache are not known. The errors are snapshot.ErrNoHistory and those of an event that the
+// made there later, tells where it ends. Peak and Cache are not known. The errors are that there is no history, and those of an event that the
 // dump does not have, and of a snapshot without its live buffers.
 func At(r *snapshot.Dump, event uint64) (*snapshot.Snapshot, error) {
 	s := r.Snapshot
+	kept, first := walk.Events(r)
 	switch {
 	case event == s.Events:
 		return s, nil
-	case len(kept(r)) == 0:
-		return nil, snapshot.ErrNoHistory
-	case event < r.First() || event >= r.First()+uint64(len(kept(r))):
-		return nil, fmt.Errorf("no event %d: the dump has %d from %d on", event, len(kept(r)), r.First())
+	case len(kept) == 0:
+		return nil, walk.ErrNoHistory
+	case event < first || event >= first+uint64(len(kept)):
+		return nil, fmt.Errorf("no event %d: the dump has %d from %d on", event, len(kept), first)
 	case s.Tables.Allocations == nil && s.Live.Count > 0:
 		return nil, fmt.Errorf("the %d live buffers are not told one by one: the state before them is not known", s.Live.Count)
 	}
@@ -44,14 +45,6 @@ func At(r *snapshot.Dump, event uint64) (*snapshot.Snapshot, error) {
 	}
 	w.dates(w.events[:event-w.first])
 	return w.result(event), nil
-}
-
-// kept are the events of a dump up to its snapshot.
-func kept(r *snapshot.Dump) []tables.EventEntry {
-	if n := r.Snapshot.Events - r.First(); n > 0 {
-		return r.History.Tables.Events[:min(n, uint64(r.History.Len()))]
-	}
-	return nil
 }
 
 // AtPeak returns the state at the moment of most allocated bytes in the history, right
@@ -64,7 +57,7 @@ func AtPeak(r *snapshot.Dump) (*snapshot.Snapshot, error) {
 			most, at = level.Allocated, e.Seq+1
 		}
 	}
-	if at == r.First()+uint64(len(kept(r))) {
+	if kept, first := walk.Events(r); at == first+uint64(len(kept)) {
 		return r.Snapshot, nil
 	}
 	return At(r, at)
@@ -103,7 +96,8 @@ func (t twoStacks) Path(id tables.StackID) mem.Path { return t[id&1].Path(id >> 
 
 func newRewind(r *snapshot.Dump) *rewind {
 	s := r.Snapshot
-	w := &rewind{of: r, events: kept(r), first: r.First(), total: s.Reserved, live: make(map[alloc.Ptr]was, len(s.Tables.Allocations))}
+	events, first := walk.Events(r)
+	w := &rewind{of: r, events: events, first: first, total: s.Reserved, live: make(map[alloc.Ptr]was, len(s.Tables.Allocations))}
 	for i := range s.Segments {
 		segment := &s.Segments[i]
 		w.expandable = w.expandable || segment.Expandable
