@@ -32,9 +32,9 @@ func pooled(t *testing.T, pool string, at int) *snapshot.Dump {
 	}
 	text := fmt.Sprintf(`{"segments":[{"device":0,"address":%d,"total_size":%d,"stream":0,"segment_type":"large","segment_pool_id":%s,"blocks":[%s]}%s],
 "device_traces":[[%s{"action":"alloc","addr":%d,"size":%d,"stream":0}]]}`, mib, 20*mib, pool, blocks, second, mapped, at, 10*mib)
-	c, err := torch.Read(strings.NewReader(text))
+	d, _, err := torch.Read(strings.NewReader(text))
 	require.NoError(t, err)
-	return c.Dump
+	return d
 }
 
 func TestPrivatePoolsAreApart(t *testing.T) {
@@ -72,9 +72,9 @@ func TestPrivatePoolsAreNotEmptied(t *testing.T) {
 			mib, 20*mib, pool, mib, 20*mib,
 			64*mib, 30*mib, 64*mib, 30*mib, 30*mib,
 			mib, 20*mib, 64*mib, 30*mib, 64*mib, 30*mib)
-		c, err := torch.Read(strings.NewReader(text))
+		d, _, err := torch.Read(strings.NewReader(text))
 		require.NoError(t, err)
-		got, err := replay.Run(c.Dump, replay.Config{Memory: 40 * alloc.MiB})
+		got, err := replay.Run(d, replay.Config{Memory: 40 * alloc.MiB})
 		require.NoError(t, err)
 		assert.Equal(t, fits, got.Fits, "pool %s: %v", pool, got)
 	}

@@ -23,10 +23,11 @@ import (
 
 // File is a file that was read.
 type File struct {
-	Format  string // "snapshot", "dump", "pprof profile" or "PyTorch snapshot"
-	Usage   *export.Usage
-	Dump    *snapshot.Dump // nil of a pprof profile; with Others where a file has several devices
-	NoTimes bool           // the events of a PyTorch snapshot have no times
+	Format string // "snapshot", "dump", "pprof profile" or "PyTorch snapshot"
+	Usage  *export.Usage
+	// Dump is nil of a pprof profile. It has Others where a file has several devices. The events of an old
+	// PyTorch snapshot have no times; the time of its Snapshot is zero.
+	Dump *snapshot.Dump
 }
 
 // ErrFormat is the error of a file that is none of those that can be read, other than
@@ -110,11 +111,11 @@ func isList(text []byte) bool {
 }
 
 func readTorch(r io.Reader) (*File, error) {
-	c, err := torch.Read(r)
+	d, usage, err := torch.Read(r)
 	if err != nil {
 		return nil, err
 	}
-	return &File{Format: "PyTorch snapshot", Usage: c.Usage, Dump: c.Dump, NoTimes: !c.Times}, nil
+	return &File{Format: "PyTorch snapshot", Usage: usage, Dump: d}, nil
 }
 
 func readProfile(r io.Reader) (*File, error) {

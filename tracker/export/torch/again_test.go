@@ -28,7 +28,7 @@ type written struct {
 	events                        map[mem.Action]int
 }
 
-func told(c *Contents) (all []written) {
+func told(c *contents) (all []written) {
 	for _, r := range append([]*snapshot.Dump{c.Dump}, c.Dump.Others...) {
 		s := r.Snapshot
 		w := written{ordinal: s.Ordinal, live: s.Live, peak: s.Peak, events: make(map[mem.Action]int), pools: make(map[string]alloc.Bytes)}
@@ -67,7 +67,7 @@ func TestWrittenAgain(t *testing.T) {
 			var b bytes.Buffer
 			require.NoError(t, Write(&b, first.Dump))
 			requireViewable(t, b.Bytes())
-			second, err := Read(&b)
+			second, err := read(&b)
 			require.NoError(t, err)
 			assert.Equal(t, told(first), told(second))
 		})

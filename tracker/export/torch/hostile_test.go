@@ -76,7 +76,7 @@ func TestHostileFilesCostLittle(t *testing.T) {
 				test.bytes = 512 * mib
 			}
 			got := allocates(func() {
-				_, err := Read(bytes.NewReader(test.file))
+				_, _, err := Read(bytes.NewReader(test.file))
 				require.Error(t, err)
 				assert.ErrorContains(t, err, test.want)
 			})
@@ -97,7 +97,7 @@ func TestManyBlocks(t *testing.T) {
 	}
 	b.WriteString("eueu.")
 	got := allocates(func() {
-		c, err := Read(&b)
+		c, err := read(&b)
 		require.NoError(t, err)
 		assert.Equal(t, mem.Tally{Count: blocks, Bytes: blocks * 256}, c.Dump.Snapshot.Live)
 	})
@@ -122,7 +122,7 @@ func TestAStackIsReadOnce(t *testing.T) {
 	b.WriteString("eueu.")
 	size := b.Len()
 	got := allocates(func() {
-		c, err := Read(&b)
+		c, err := read(&b)
 		require.NoError(t, err)
 		u := c.Usage
 		require.Len(t, u.Rows, blocks)

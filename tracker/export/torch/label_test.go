@@ -22,7 +22,7 @@ func TestUserMetadataIsALabel(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			// The first buffer at the address has another label, and is gone.
-			c1, err := Read(strings.NewReader(`{"segments": [{"device": 0, "address": 1048576, "total_size": 1024, "stream": 0, "segment_type": "small",
+			c1, err := read(strings.NewReader(`{"segments": [{"device": 0, "address": 1048576, "total_size": 1024, "stream": 0, "segment_type": "small",
 				"blocks": [{"size": 512, "state": "active_allocated"}, {"size": 512, "state": "active_allocated"}]}],
 				"device_traces": [[
 					{"action": "alloc", "addr": 1048576, "size": 512, "stream": 0, "user_metadata": "gone"},

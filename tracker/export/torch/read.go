@@ -19,15 +19,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Contents is what a file holds.
-type Contents struct {
-	Dump  *snapshot.Dump // of the device with the most memory; the others are its Others, by number
-	Usage *export.Usage  // of all devices, by call stack
-	Times bool           // the events have times
-}
-
 // Read reads a memory snapshot of PyTorch, of Write or of PyTorch's own
-// torch.cuda.memory._dump_snapshot. The file is a pickle or JSON, packed by gzip or
+// torch.cuda.memory._dump_snapshot. The dump is that of the device with the most memory, with those of the other
+// devices as its Others, by number. The usage is that of all devices. The file is a pickle or JSON, packed by gzip or
 // not. Nothing in it is run: a pickle that would call code is refused. The error says where the
 // file is torn or no such snapshot.
 //
@@ -42,15 +36,21 @@ type Contents struct {
 //
 // Memory follows the file's size, and is 1 GiB at most: see bounded.Reader. Of a stack
 // it keeps the innermost 1024 frames.
-func Read(r io.Reader) (*Contents, error) {
+func Read(r io.Reader) (*snapshot.Dump, *export.Usage, error) {
 	c, err := read(r)
 	if err != nil {
-		return nil, fmt.Errorf("read PyTorch snapshot: %w", err)
+		return nil, nil, fmt.Errorf("read PyTorch snapshot: %w", err)
 	}
-	return c, nil
+	return c.Dump, c.Usage, nil
 }
 
-func read(r io.Reader) (*Contents, error) {
+// contents is what a file holds.
+type contents struct {
+	Dump  *snapshot.Dump
+	Usage *export.Usage
+}
+
+func read(r io.Reader) (*contents, error) {
 	s, err := readRaw(r, 0)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func read(r io.Reader) (*Contents, error) {
 	if len(devices) == 0 {
 		devices[0] = nil
 	}
-	var c Contents
+	var c contents
 	var dumps []*snapshot.Dump
 	for _, ordinal := range slices.Sorted(maps.Keys(devices)) {
 		d, err := in.dump(ordinal, devices[ordinal])
@@ -75,7 +75,6 @@ func read(r io.Reader) (*Contents, error) {
 			return nil, err
 		}
 		dumps = append(dumps, d)
-		c.Times = c.Times || !d.Snapshot.Time.IsZero()
 	}
 	c.Usage = in.usage(dumps)
 	c.Dump = fullest(dumps)

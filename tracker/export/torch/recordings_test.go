@@ -85,11 +85,11 @@ func walkThrough(d *snapshot.Dump) walked {
 	return out
 }
 
-func readRecording(t *testing.T, name string) *Contents {
+func readRecording(t *testing.T, name string) *contents {
 	f, err := os.Open(filepath.Join(outside.Folder(t, "recordings"), name))
 	require.NoError(t, err)
 	defer f.Close()
-	c, err := Read(f)
+	c, err := read(f)
 	require.NoError(t, err)
 	return c
 }

@@ -24,11 +24,11 @@ func TestStreamsOfATracker(t *testing.T) {
 			var b bytes.Buffer
 			require.NoError(t, Write(&b, r))
 			requireViewable(t, b.Bytes())
-			read, err := Read(&b)
+			got, err := read(&b)
 			require.NoError(t, err)
 
 			var pending, allocated int
-			for _, segment := range read.Dump.Snapshot.Segments {
+			for _, segment := range got.Dump.Snapshot.Segments {
 				assert.Equal(t, exporttest.Compute, segment.Stream)
 				for _, b := range segment.Blocks {
 					switch b.State {
@@ -43,7 +43,7 @@ func TestStreamsOfATracker(t *testing.T) {
 			assert.Equal(t, 2, pending)
 			assert.Equal(t, 1, allocated)
 			labels := 0
-			for a := range read.Dump.Snapshot.Allocations() {
+			for a := range got.Dump.Snapshot.Allocations() {
 				if a.Label == pendingLabel {
 					labels++
 					if events == 0 {
@@ -56,7 +56,7 @@ func TestStreamsOfATracker(t *testing.T) {
 			if events == 0 {
 				assert.Equal(t, map[mem.Action]int{
 					mem.SegmentAllocated: 2, mem.Allocated: 4, mem.FreeRequested: 3, mem.Freed: 1,
-				}, counts(read.Dump))
+				}, counts(got.Dump))
 			}
 		})
 	}

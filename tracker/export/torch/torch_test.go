@@ -75,7 +75,7 @@ func twoDevices(t *testing.T) *snapshot.Dump {
 
 func TestWriteTakesAllDevices(t *testing.T) {
 	r := twoDevices(t)
-	c, err := Read(bytes.NewReader(write(t, r)))
+	c, err := read(bytes.NewReader(write(t, r)))
 	require.NoError(t, err)
 	devices := append([]*snapshot.Dump{c.Dump}, c.Dump.Others...)
 	require.Len(t, devices, 2)
@@ -143,7 +143,7 @@ func TestAnyProgramIsViewable(t *testing.T) {
 func TestReadGivesBackWhatWriteWrote(t *testing.T) {
 	r := trained(t, tracker.Config{})
 	r.Snapshot.Origin = snapshot.Origin{Host: "node-1", PID: 7, Program: "train", Rank: new(0), WorldSize: 8}
-	c, err := Read(bytes.NewReader(write(t, r)))
+	c, err := read(bytes.NewReader(write(t, r)))
 	require.NoError(t, err)
 	require.Empty(t, c.Dump.Others)
 	got := c.Dump
@@ -178,7 +178,7 @@ func TestReadOfPyTorchItself(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join("testdata", name))
 			require.NoError(t, err)
-			c, err := Read(bytes.NewReader(text))
+			c, err := read(bytes.NewReader(text))
 			require.NoError(t, err)
 			u := c.Usage
 
@@ -200,7 +200,7 @@ func TestReadOfPyTorchItself(t *testing.T) {
 			}
 			assert.Len(t, u.Rows[0].Stack, 4)
 
-			packed, err := Read(bytes.NewReader(pack(t, text)))
+			packed, err := read(bytes.NewReader(pack(t, text)))
 			require.NoError(t, err)
 			assert.Equal(t, headOf(c.Dump), headOf(packed.Dump))
 			assert.Len(t, packed.Usage.Rows, len(u.Rows))
@@ -328,7 +328,7 @@ func TestReadRefusesWithAReason(t *testing.T) {
 		"two values":     {"\x80\x04NN.", "the pickle ends with 2 values, want 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Read(strings.NewReader(test.text))
+			_, _, err := Read(strings.NewReader(test.text))
 			assert.ErrorContains(t, err, test.want)
 			assert.ErrorContains(t, err, "read PyTorch snapshot: ")
 		})
@@ -357,7 +357,7 @@ func TestReadTakesTheLastTime(t *testing.T) {
 	devices.end()
 	p.endDict()
 	require.NoError(t, p.close())
-	c, err := Read(&b)
+	c, err := read(&b)
 	require.NoError(t, err)
 	assert.Equal(t, int64(9), c.Usage.Time.UnixMicro(), "whichever device had it")
 }
@@ -381,7 +381,7 @@ func FuzzRead(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		c, err := Read(bytes.NewReader(text))
+		c, err := read(bytes.NewReader(text))
 		if err != nil {
 			return
 		}
