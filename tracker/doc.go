@@ -21,7 +21,8 @@
 //	}
 //
 // Most programs need these names: New, Config, Alloc, Make, Free, Track, ClearCache and Close; Section and Do to
-// measure a part; Suspects for leaks; VerifyNoLeaks and LimitPeak in tests. The rest is for particular questions, below.
+// measure a part; Suspects for leaks; VerifyNoLeaks and LimitPeak in tests, for
+// which package gpumemtest makes trackers. The rest is for particular questions, below.
 //
 // The package prints nothing but reports, to where Config says. It never ends the program, and it frees a buffer
 // only if the program does, or if Config.Lost asks for it.

@@ -14,6 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 	"github.com/gpumemtrack/gpumemtrack/nvml/chart"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/gpumemtest"
 	"github.com/gpumemtrack/gpumemtrack/tracker/live"
 )
 
@@ -121,7 +122,10 @@ var _ = func(dev *cuda.Device, tr *tracker.MemTracker, n alloc.Bytes, shape allo
 	return nil
 }
 
-var _ = func(t *testing.T, tr *tracker.MemTracker) {
-	defer tracker.VerifyNoLeaks(t, tr)           // lists what is live by call stack
-	defer tracker.LimitPeak(t, tr, 24*alloc.MiB) // lists what was live at the peak
+func TestStep(t *testing.T) {
+	tr := gpumemtest.New(t, gpumemtest.Config{MaxPeak: 24 * alloc.MiB})
+	// ...
+	tr.Track()
 }
+
+func TestMain(m *testing.M) { gpumemtest.VerifyTestMain(m) } // or once, for all tests of a package
