@@ -12,7 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // slow is a device whose intervals take a second each by its clock, and whose first
@@ -51,7 +51,7 @@ func TestProfileBesideTheReadingOfTimes(t *testing.T) {
 		}
 	})
 	<-dev.asked // by the last End
-	made := make(chan snapshot.Profile, 1)
+	made := make(chan sections.Profile, 1)
 	go func() { made <- tr.Profile() }()
 	time.Sleep(50 * time.Millisecond) // the Profile should wait: only if it does not, this matters
 	close(dev.answer)

@@ -53,7 +53,7 @@ type MemTracker struct {
 	mu       *spinlock.Mutex
 	ledger   ledger.Ledger
 	history  ledger.History
-	sections sections
+	sections sectionTable
 	everLost int64
 	closed   atomic.Bool // written under mu
 

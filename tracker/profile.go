@@ -7,12 +7,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // Profile returns the sections that have ended, added up by path, in the order of a tree. It
 // waits until the device has done their work.
-func (t *MemTracker) Profile() snapshot.Profile {
+func (t *MemTracker) Profile() sections.Profile {
 	if t.closed.Load() {
 		t.usedAfterClose("Profile")
 	}
@@ -21,12 +21,12 @@ func (t *MemTracker) Profile() snapshot.Profile {
 }
 
 // profile is Profile without waiting.
-func (t *MemTracker) profile() snapshot.Profile {
+func (t *MemTracker) profile() sections.Profile {
 	t.mu.Lock()
 	names, stats := t.sections.paths.names, t.sections.stats.View()
 	t.mu.Unlock()
 
-	var rows []snapshot.ProfileRow
+	var rows []sections.Row
 	stats.Read(t.mu, func(first slab.ID, paths []pathStats) {
 		for i, s := range paths {
 			if s.calls > 0 || !s.live.IsZero() {
@@ -40,12 +40,12 @@ func (t *MemTracker) profile() snapshot.Profile {
 // profileOf returns the profile of rows with different paths, in the order in which the sections were first
 // seen. Live counts what was allocated in the section itself, to which that of its parts is added. A section of
 // which there are only parts gets a row.
-func profileOf(rows []snapshot.ProfileRow) snapshot.Profile {
+func profileOf(rows []sections.Row) sections.Profile {
 	tree := profileTree{"": new(profileNode)}
 	for _, r := range rows {
 		tree.at(r.Path).row = r
 	}
-	p := make(snapshot.Profile, 0, len(tree)-1)
+	p := make(sections.Profile, 0, len(tree)-1)
 	for _, node := range tree[""].parts {
 		p = node.appendTo(p)
 	}
@@ -58,7 +58,7 @@ type profileTree map[string]*profileNode
 // profileNode is a row and those of its parts, in the order in which they were
 // first seen.
 type profileNode struct {
-	row   snapshot.ProfileRow
+	row   sections.Row
 	parts []*profileNode
 }
 
@@ -67,7 +67,7 @@ func (t profileTree) at(path string) *profileNode {
 	if n := t[path]; n != nil {
 		return n
 	}
-	n := &profileNode{row: snapshot.ProfileRow{Path: path, DeviceTime: -1}}
+	n := &profileNode{row: sections.Row{Path: path, DeviceTime: -1}}
 	t[path] = n
 	above := t.at(path[:max(0, strings.LastIndexByte(path, '/'))])
 	above.parts = append(above.parts, n)
@@ -75,7 +75,7 @@ func (t profileTree) at(path string) *profileNode {
 }
 
 // appendTo appends the rows from here down, having added up what is live.
-func (n *profileNode) appendTo(rows snapshot.Profile) snapshot.Profile {
+func (n *profileNode) appendTo(rows sections.Profile) sections.Profile {
 	at := len(rows)
 	rows = append(rows, n.row)
 	for _, c := range n.parts {
@@ -86,8 +86,8 @@ func (n *profileNode) appendTo(rows snapshot.Profile) snapshot.Profile {
 	return rows
 }
 
-func (s *pathStats) row(path string, site mem.Frame, stack mem.Stack) snapshot.ProfileRow {
-	r := snapshot.ProfileRow{
+func (s *pathStats) row(path string, site mem.Frame, stack mem.Stack) sections.Row {
+	r := sections.Row{
 		Path: path, Site: site, Stack: stack, Calls: s.calls, Time: s.time, DeviceTime: -1, CPUTime: s.cpuTime, RSS: s.rss, Heap: s.heap,
 		Allocated: s.allocated, Freed: s.freed, Peak: s.peak, OwnPeak: s.ownPeak, Live: s.live,
 	}
@@ -100,7 +100,7 @@ func (s *pathStats) row(path string, site mem.Frame, stack mem.Stack) snapshot.P
 	return r
 }
 
-// String prints what the section measured, or what it has measured so far: see snapshot.SectionData. It does not
+// String prints what the section measured, or what it has measured so far: see sections.Data. It does not
 // wait for the device.
 func (s *Section) String() string {
 	data, _ := s.data()
@@ -109,7 +109,7 @@ func (s *Section) String() string {
 
 // Data returns what the section measured, or what it has measured so far if it is open. For an
 // ended section it waits until the device has done the work that was queued in it.
-func (s *Section) Data() snapshot.SectionData {
+func (s *Section) Data() sections.Data {
 	data, timed := s.data()
 	if timed {
 		data.DeviceTime = s.device.read()
@@ -118,17 +118,17 @@ func (s *Section) Data() snapshot.SectionData {
 }
 
 // data is Data without the time by the device's clock, which may be read if the section was timed.
-func (s *Section) data() (data snapshot.SectionData, timed bool) {
+func (s *Section) data() (data sections.Data, timed bool) {
 	m, done := s.completed()
 	if !done {
 		m = s.soFar()
 	}
-	data = snapshot.SectionData{
+	data = sections.Data{
 		Path: s.path, Site: s.tracker.stacks.Site(s.stack), Stack: s.tracker.stacks.Stack(s.stack), Incomplete: m.incomplete,
 		Start: s.tracker.start.Add(s.from.at), Time: max(0, m.to.at-s.from.at), CPUTime: -1, DeviceTime: -1,
-		GPU:       snapshot.MemoryUse{Before: s.from.gpu, Used: m.to.gpu, Peak: m.peak.gpu},
+		GPU:       sections.MemoryUse{Before: s.from.gpu, Used: m.to.gpu, Peak: m.peak.gpu},
 		RSS:       residentUse(s.from.host, m.to.host, m.peak.host),
-		Heap:      snapshot.MemoryUse{Before: s.from.host.Heap, Used: m.to.host.Heap, Peak: -1},
+		Heap:      sections.MemoryUse{Before: s.from.host.Heap, Used: m.to.host.Heap, Peak: -1},
 		Allocated: m.own.allocated, Freed: m.own.freed, OwnPeak: m.own.peak,
 	}
 	if s.from.cpu >= 0 && m.to.cpu >= 0 {
@@ -153,8 +153,8 @@ func (s *Section) soFar() measures {
 
 // residentUse is the use between two readings. mark is the section's own high-water mark. Without it the
 // process's mark is the section's peak if it rose meanwhile, and otherwise an upper bound of it.
-func residentUse(from, to host.Memory, mark alloc.Bytes) snapshot.MemoryUse {
-	use := snapshot.MemoryUse{Before: from.Resident, Used: to.Resident, Peak: -1}
+func residentUse(from, to host.Memory, mark alloc.Bytes) sections.MemoryUse {
+	use := sections.MemoryUse{Before: from.Resident, Used: to.Resident, Peak: -1}
 	switch {
 	case mark > 0 && to.Resident >= 0:
 		use.Peak = max(mark, from.Resident, to.Resident)

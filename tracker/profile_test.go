@@ -12,7 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // estimates are expectations by path.
@@ -20,7 +20,7 @@ import (
 type untimed struct{ alloc.Device }
 
 // profiled runs two steps of two layers, with a clock that passes a second at each look.
-func profiled(t *testing.T) snapshot.Profile {
+func profiled(t *testing.T) sections.Profile {
 	tr, _ := open(t, tracker.Config{
 		Clock: clock(), Sections: tracker.SectionConfig{NoHost: true}, NoCache: true,
 		Device: untimed{device(t, sim.Config{})},
@@ -28,7 +28,7 @@ func profiled(t *testing.T) snapshot.Profile {
 	for range 2 {
 		tr.Do("step/forward", func() {
 			conv := tr.Section("conv1")
-			conv.Describe(snapshot.Layer{Inputs: []alloc.Shape{{8, 3, 32, 32}}, FLOPs: 3_538_944, Params: 896})
+			conv.Describe(sections.Layer{Inputs: []alloc.Shape{{8, 3, 32, 32}}, FLOPs: 3_538_944, Params: 896})
 			take(t, tr, tracker.Activation, 1<<18)
 			require.NoError(t, take(t, tr, tracker.Temporary, 1<<19).Free())
 			conv.End()
@@ -40,21 +40,21 @@ func profiled(t *testing.T) snapshot.Profile {
 
 func TestProfile(t *testing.T) {
 	p := profiled(t)
-	require.NoError(t, p.Attach(map[string]snapshot.Estimate{
+	require.NoError(t, p.Attach(map[string]sections.Estimate{
 		"step/forward/conv1": {Of: "kept", Bytes: alloc.MiB / 2},
-		"step/forward/relu":  {Of: "allocated", Bytes: alloc.MiB / 4, Layer: snapshot.Layer{FLOPs: 100}},
+		"step/forward/relu":  {Of: "allocated", Bytes: alloc.MiB / 4, Layer: sections.Layer{FLOPs: 100}},
 		"never":              {Of: "peak", Bytes: 1},
 	}))
 	sorted, err := p.Sorted("peak")
 	require.NoError(t, err)
 	golden(t, "profile.txt", p.Tree()+"\n\n"+sorted.String()+"\n")
 
-	assert.ErrorContains(t, p.Attach(map[string]snapshot.Estimate{"step": {Of: "time"}}), `estimate for "step": of "time": want one of allocated, kept`)
+	assert.ErrorContains(t, p.Attach(map[string]sections.Estimate{"step": {Of: "time"}}), `estimate for "step": of "time": want one of allocated, kept`)
 }
 
 func TestProfileIsSortedByEachColumn(t *testing.T) {
 	p := profiled(t)
-	paths := func(p snapshot.Profile) (paths []string) {
+	paths := func(p sections.Profile) (paths []string) {
 		for _, r := range p {
 			paths = append(paths, strings.TrimPrefix(r.Path, "step/"))
 		}
@@ -82,7 +82,7 @@ func TestProfileIsSortedByEachColumn(t *testing.T) {
 
 func TestProfileAsJSON(t *testing.T) {
 	p := profiled(t)
-	require.NoError(t, p.Attach(map[string]snapshot.Estimate{
+	require.NoError(t, p.Attach(map[string]sections.Estimate{
 		"step/forward":       {Of: "kept", Bytes: 1},
 		"step/forward/conv1": {Of: "peak", Bytes: 1},
 		"step/forward/relu":  {Of: "own-peak", Bytes: 1 << 18},
@@ -96,12 +96,12 @@ func TestProfileAsJSON(t *testing.T) {
 	var read struct {
 		Schema  string
 		Version int
-		Rows    []snapshot.ProfileRow
+		Rows    []sections.Row
 	}
 	require.NoError(t, json.Unmarshal(text, &read))
 	assert.Equal(t, "gpumemtrack.profile", read.Schema)
 	assert.Equal(t, 1, read.Version)
-	assert.Equal(t, []snapshot.ProfileRow(p), read.Rows)
+	assert.Equal(t, []sections.Row(p), read.Rows)
 	for _, r := range read.Rows {
 		assert.Equal(t, map[string]alloc.Bytes{
 			"step":               5 * alloc.MiB / 2,

@@ -10,7 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // Section measures the memory and time of a stretch of a program, from MemTracker.Section to
@@ -197,7 +197,7 @@ func (t *MemTracker) warnSections(opened *Section, forced *section, refused stri
 
 // Describe says what work the section does, for Profile. Call it before End, and do not write
 // to what l refers to afterwards.
-func (s *Section) Describe(l snapshot.Layer) {
+func (s *Section) Describe(l sections.Layer) {
 	s.tracker.mu.Lock()
 	defer s.tracker.mu.Unlock()
 	s.layer = &l

@@ -18,7 +18,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // logged returns a logger, and what it was told. One goroutine logs at a time.
@@ -61,9 +61,9 @@ func TestOpenSectionsAreBounded(t *testing.T) {
 	one := root.Section("one more")
 	d := root.Data()
 	assert.Equal(t, "it was ended by force: 65,536 sections were open", d.Incomplete)
-	assert.Equal(t, snapshot.MemoryUse{Peak: 400}, d.GPU)
+	assert.Equal(t, sections.MemoryUse{Peak: 400}, d.GPU)
 	assert.Equal(t, mem.Tally{Count: 1, Bytes: 400}, d.Allocated)
-	assert.Equal(t, snapshot.MemoryUse{Before: -1, Used: -1, Peak: -1}, d.RSS)
+	assert.Equal(t, sections.MemoryUse{Before: -1, Used: -1, Peak: -1}, d.RSS)
 	assert.Equal(t, time.Duration(-1), d.DeviceTime)
 	assert.Equal(t, "root/one more", where(t, tr), "it is open")
 	assert.Contains(t, text.String(), "is an End missing?")
@@ -89,19 +89,19 @@ func TestOpenSectionsAreBounded(t *testing.T) {
 func TestDepthIsBounded(t *testing.T) {
 	logger, text := logged()
 	tr, _ := open(t, tracker.Config{Logger: logger, Sections: tracker.SectionConfig{NoHost: true}})
-	var sections []*tracker.Section
+	var opened []*tracker.Section
 	for range 300 {
-		sections = append(sections, tr.Section("s"))
+		opened = append(opened, tr.Section("s"))
 	}
 	take(t, tr, tracker.Input, 100)
-	deep := sections[299].Data()
+	deep := opened[299].Data()
 	assert.Equal(t, "it measured nothing: it began inside of 256 sections", deep.Incomplete)
-	assert.Equal(t, snapshot.MemoryUse{Before: -1, Used: -1, Peak: -1}, deep.GPU)
+	assert.Equal(t, sections.MemoryUse{Before: -1, Used: -1, Peak: -1}, deep.GPU)
 	assert.Zero(t, deep.Allocated)
-	assert.Equal(t, mem.Tally{Count: 1, Bytes: 400}, sections[255].Data().Allocated)
-	assert.Empty(t, sections[255].Data().Incomplete)
+	assert.Equal(t, mem.Tally{Count: 1, Bytes: 400}, opened[255].Data().Allocated)
+	assert.Empty(t, opened[255].Data().Incomplete)
 	assert.Equal(t, 1, strings.Count(text.String(), "256 deep; is an End missing?"))
-	for _, s := range sections {
+	for _, s := range opened {
 		s.End()
 	}
 	assert.Empty(t, where(t, tr))
@@ -119,7 +119,7 @@ func TestASectionThatIsOpenWhenItsTrackerCloses(t *testing.T) {
 	require.NoError(t, tr.Close())
 	d := s.Data()
 	assert.Equal(t, "the tracker was closed before it ended", d.Incomplete)
-	assert.Equal(t, snapshot.MemoryUse{Used: 40, Peak: 400}, d.GPU)
+	assert.Equal(t, sections.MemoryUse{Used: 40, Peak: 400}, d.GPU)
 	assert.Equal(t, mem.Tally{Count: 2, Bytes: 440}, d.Allocated)
 	assert.Equal(t, alloc.Bytes(-1), d.RSS.Used)
 	assert.Equal(t, "s", d.Path)
@@ -162,7 +162,7 @@ func TestSectionsAfterClose(t *testing.T) {
 				assert.Equal(t, "late", d.Path[strings.LastIndexByte(d.Path, '/')+1:])
 				assert.Equal(t, "it measured nothing: the tracker was closed before it began", d.Incomplete)
 				assert.Contains(t, d.String(), d.Incomplete)
-				assert.Equal(t, snapshot.MemoryUse{Before: -1, Used: -1, Peak: -1}, d.GPU)
+				assert.Equal(t, sections.MemoryUse{Before: -1, Used: -1, Peak: -1}, d.GPU)
 			}
 			assert.Equal(t, 1, strings.Count(text.String(), "\n"), text)
 			assert.Contains(t, text.String(), "used after Close")

@@ -13,7 +13,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // residentSize is more than what else may come and go meanwhile.
@@ -37,7 +37,7 @@ func TestResidentSetOfASection(t *testing.T) {
 	assert.Less(t, d.RSS.Consumed(), alloc.Bytes(4*residentSize))
 	assert.Greater(t, d.RSS.Before, alloc.MiB)
 	assert.Equal(t, alloc.Bytes(-1), d.RSS.Peak, "not asked for")
-	assert.Equal(t, snapshot.MemoryUse{Before: -1, Used: -1, Peak: -1}, d.Heap)
+	assert.Equal(t, sections.MemoryUse{Before: -1, Used: -1, Peak: -1}, d.Heap)
 }
 
 func TestHostDetailOfASection(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // TestRandomSections runs programs of several goroutines that take turns: they open
@@ -300,7 +300,7 @@ func (p *sectionProgram) check(*rapid.T) {
 		}
 		d := a.Data()
 		require.Equal(p, a.path, d.Path)
-		require.Equal(p, snapshot.MemoryUse{Before: a.start, Used: now, Peak: a.peak}, d.GPU, a.path)
+		require.Equal(p, sections.MemoryUse{Before: a.start, Used: now, Peak: a.peak}, d.GPU, a.path)
 		require.Equal(p, a.allocated, d.Allocated, a.path)
 		require.Equal(p, a.freed, d.Freed, a.path)
 		require.Equal(p, a.ownPeak, d.OwnPeak, a.path)

@@ -12,7 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 func TestSectionEventsInHistory(t *testing.T) {
@@ -57,7 +57,7 @@ func TestSectionNumbers(t *testing.T) {
 	take(t, tr, tracker.Activation, 1_000_000)
 
 	d := s.Data()
-	assert.Equal(t, snapshot.MemoryUse{Before: 4000, Used: 400, Peak: 44_400}, d.GPU)
+	assert.Equal(t, sections.MemoryUse{Before: 4000, Used: 400, Peak: 44_400}, d.GPU)
 	assert.Equal(t, alloc.Bytes(-3600), d.GPU.Consumed())
 	assert.Equal(t, alloc.Bytes(44_000), d.GPU.Peaked())
 	assert.Equal(t, mem.Tally{Count: 2, Bytes: 40_400}, d.Allocated)
@@ -69,14 +69,14 @@ func TestSectionNumbers(t *testing.T) {
 }
 
 func TestSectionTable(t *testing.T) {
-	d := snapshot.SectionData{
+	d := sections.Data{
 		Path: "forward", Time: 12 * time.Millisecond, DeviceTime: 10 * time.Millisecond, CPUTime: 23 * time.Millisecond,
-		GPU:  snapshot.MemoryUse{Before: 2898 * alloc.MiB, Used: 5465 * alloc.MiB, Peak: 6902 * alloc.MiB},
-		RSS:  snapshot.MemoryUse{Before: 125 * alloc.MiB, Used: 170 * alloc.MiB, Peak: 180 * alloc.MiB, PeakAtMost: true},
-		Heap: snapshot.MemoryUse{Before: 8 * alloc.MiB, Used: 6 * alloc.MiB, Peak: -1},
+		GPU:  sections.MemoryUse{Before: 2898 * alloc.MiB, Used: 5465 * alloc.MiB, Peak: 6902 * alloc.MiB},
+		RSS:  sections.MemoryUse{Before: 125 * alloc.MiB, Used: 170 * alloc.MiB, Peak: 180 * alloc.MiB, PeakAtMost: true},
+		Heap: sections.MemoryUse{Before: 8 * alloc.MiB, Used: 6 * alloc.MiB, Peak: -1},
 	}
-	unknown := snapshot.MemoryUse{Before: -1, Used: -1, Peak: -1}
-	other := snapshot.SectionData{Path: "load", DeviceTime: -1, CPUTime: -1, RSS: unknown, Heap: unknown}
+	unknown := sections.MemoryUse{Before: -1, Used: -1, Peak: -1}
+	other := sections.Data{Path: "load", DeviceTime: -1, CPUTime: -1, RSS: unknown, Heap: unknown}
 	other.Incomplete = "the tracker was closed before it ended"
 	golden(t, "section.txt", d.Table()+d.String()+"\n"+other.Table()+other.String()+"\n")
 }
@@ -123,7 +123,7 @@ func TestGCBeforeRunsTheCollectorAtBothEnds(t *testing.T) {
 func TestNoHost(t *testing.T) {
 	tr, _ := open(t, tracker.Config{Sections: tracker.SectionConfig{NoHost: true, GCBefore: true, ResetHostPeak: true}})
 	d := tr.Do("s", func() {}).Data()
-	unknown := snapshot.MemoryUse{Before: -1, Used: -1, Peak: -1}
+	unknown := sections.MemoryUse{Before: -1, Used: -1, Peak: -1}
 	assert.Equal(t, unknown, d.RSS)
 	assert.Equal(t, unknown, d.Heap)
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
 )
 
-// sections are the open sections, and what the closed ones came to. The tracker's mutex guards the fields
+// sectionTable are the open sections, and what the closed ones came to. The tracker's mutex guards the fields
 // from paths on.
-type sections struct {
+type sectionTable struct {
 	config SectionConfig
 	timer  ability.Timer // nil if the device is none, or is not to be asked
 	host   host.Meter
@@ -40,7 +40,7 @@ const (
 	maxDepth = 1 << 8
 )
 
-func (s *sections) init(cfg SectionConfig, device alloc.Device) {
+func (s *sectionTable) init(cfg SectionConfig, device alloc.Device) {
 	s.config = cfg
 	s.config.ResetHostPeak = cfg.ResetHostPeak && !cfg.NoHost
 	s.host.Init(cfg.NoHost, cfg.HostDetail || cfg.GCBefore || cfg.ResetHostPeak)
@@ -50,7 +50,7 @@ func (s *sections) init(cfg SectionConfig, device alloc.Device) {
 	s.reset()
 }
 
-func (s *sections) reset() {
+func (s *sectionTable) reset() {
 	s.open.Store(0)
 	s.paths = newPaths()
 	s.stats.Reset() // profiles may be reading it
@@ -63,7 +63,7 @@ func (s *sections) reset() {
 
 // close forgets everything, once all sections are done, and returns the device
 // times that are still to be read. The caller holds the lock.
-func (s *sections) close() (timing []*deviceTime) {
+func (s *sectionTable) close() (timing []*deviceTime) {
 	timing = s.timing
 	s.reset()
 	return timing
@@ -71,7 +71,7 @@ func (s *sections) close() (timing []*deviceTime) {
 
 // goroutine returns the calling goroutine's number if any section is open, and 0
 // otherwise: all that sections cost a program that has none.
-func (s *sections) goroutine() uint64 {
+func (s *sectionTable) goroutine() uint64 {
 	if s.open.Load() == 0 {
 		return 0
 	}
@@ -79,7 +79,7 @@ func (s *sections) goroutine() uint64 {
 }
 
 // at returns the section that the goroutine's work counts for; nil if it is none.
-func (s *sections) at(goroutine uint64) *section {
+func (s *sectionTable) at(goroutine uint64) *section {
 	if goroutine == 0 {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (s *sections) at(goroutine uint64) *section {
 }
 
 // around returns the section that the goroutine is in, which may be done.
-func (s *sections) around(goroutine uint64) *section {
+func (s *sectionTable) around(goroutine uint64) *section {
 	if f := s.innermost[goroutine]; f != nil {
 		return f.section
 	}
@@ -95,7 +95,7 @@ func (s *sections) around(goroutine uint64) *section {
 }
 
 // allocated counts bytes in a section and in all that it is part of.
-func (s *sections) allocated(in *section, bytes alloc.Bytes) {
+func (s *sectionTable) allocated(in *section, bytes alloc.Bytes) {
 	count(&s.statsOf(in.id).live, 1, bytes)
 	for ; in != nil; in = in.parent {
 		in.own.allocate(bytes)
@@ -104,7 +104,7 @@ func (s *sections) allocated(in *section, bytes alloc.Bytes) {
 
 // freed counts bytes that came from the path and were freed by the goroutine. A
 // free that failed is counted back: n is then -1, otherwise 1.
-func (s *sections) freed(goroutine uint64, path uint32, n int64, bytes alloc.Bytes) {
+func (s *sectionTable) freed(goroutine uint64, path uint32, n int64, bytes alloc.Bytes) {
 	bytes *= alloc.Bytes(n)
 	if path != noPath {
 		count(&s.statsOf(path).live, -n, -bytes)
@@ -115,7 +115,7 @@ func (s *sections) freed(goroutine uint64, path uint32, n int64, bytes alloc.Byt
 }
 
 // begin opens a section as the innermost of its goroutine.
-func (s *sections) begin(in *section) {
+func (s *sectionTable) begin(in *section) {
 	s.spans++
 	in.span = s.spans
 	if in.older = s.youngest; in.older != nil {
@@ -135,7 +135,7 @@ func (s *sections) begin(in *section) {
 }
 
 // end takes in out, and returns its peaks.
-func (s *sections) end(in *section, here uint64) (peak high) {
+func (s *sectionTable) end(in *section, here uint64) (peak high) {
 	peak.gpu = s.gpuPeaks.end(&in.gpu)
 	if in.host != nil {
 		peak.host = s.hostPeaks.end(in.host)
@@ -161,13 +161,13 @@ func (s *sections) end(in *section, here uint64) (peak high) {
 }
 
 // statsOf returns what the ended sections of a path came to, for a change.
-func (s *sections) statsOf(path uint32) *pathStats {
+func (s *sectionTable) statsOf(path uint32) *pathStats {
 	s.stats.Touch(slab.ID(path))
 	return s.stats.At(slab.ID(path))
 }
 
 // path returns the number of a path.
-func (s *sections) path(name string) uint32 {
+func (s *sectionTable) path(name string) uint32 {
 	id := s.paths.at(name)
 	if slab.ID(id) == s.stats.Bound() {
 		s.stats.Get()
@@ -177,13 +177,13 @@ func (s *sections) path(name string) uint32 {
 
 // finish takes a section out of the open ones: what it measured is final. here is the
 // goroutine that ends it, if any does.
-func (s *sections) finish(in *section, to moment, here uint64, incomplete string) {
+func (s *sectionTable) finish(in *section, to moment, here uint64, incomplete string) {
 	peak := s.end(in, here)
 	in.done, in.final = true, measures{to: to, peak: peak, own: in.own, incomplete: incomplete}
 }
 
 // queueTime keeps the device's time of a section that is done for readDeviceTimes.
-func (s *sections) queueTime(in *section) {
+func (s *sectionTable) queueTime(in *section) {
 	if in.device.interval != nil {
 		in.device.path, in.final.timed = in.id, true
 		s.timing = append(s.timing, &in.device)
@@ -191,7 +191,7 @@ func (s *sections) queueTime(in *section) {
 }
 
 // enter makes f the goroutine's innermost frame.
-func (s *sections) enter(f *frame, goroutine uint64) {
+func (s *sectionTable) enter(f *frame, goroutine uint64) {
 	f.goroutine = goroutine
 	if f.outer = s.innermost[goroutine]; f.outer != nil {
 		f.outer.inner = f
@@ -201,7 +201,7 @@ func (s *sections) enter(f *frame, goroutine uint64) {
 
 // leave takes f off its goroutine's stack, and the sections that the goroutine
 // opened inside it; but for those in a bound function, which is still running.
-func (s *sections) leave(f *frame) {
+func (s *sectionTable) leave(f *frame) {
 	for f != nil {
 		inner := f.inner
 		s.drop(f)
@@ -213,7 +213,7 @@ func (s *sections) leave(f *frame) {
 }
 
 // drop takes f off its goroutine's stack, if it is on one.
-func (s *sections) drop(f *frame) {
+func (s *sectionTable) drop(f *frame) {
 	switch {
 	case f.goroutine == 0:
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // section is what the tracker knows of a Section.
@@ -32,7 +32,7 @@ type section struct {
 	host           *run     // nil unless the kernel's mark is reset
 	from           moment
 	own            ownMemory
-	layer          *snapshot.Layer
+	layer          *sections.Layer
 	done           bool     // it counts no more, and what it measured is final
 	final          measures // once it is done
 }
@@ -164,7 +164,7 @@ type pathStats struct {
 	peak, ownPeak alloc.Bytes     // the highest of all
 	rss, heap     alloc.Bytes     // consumed
 	live          mem.Tally       // buffers allocated in the path itself, alive now
-	layer         *snapshot.Layer // as the last call described it
+	layer         *sections.Layer // as the last call described it
 }
 
 // add counts a section that has ended. The sums stop at the bounds of 64 bits.
@@ -188,7 +188,7 @@ func (p *pathStats) add(s *section) {
 }
 
 func consumed(before, used alloc.Bytes) alloc.Bytes {
-	return snapshot.MemoryUse{Before: before, Used: used}.Consumed()
+	return sections.MemoryUse{Before: before, Used: used}.Consumed()
 }
 
 func (p *pathStats) addDeviceTime(d time.Duration) {

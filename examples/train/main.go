@@ -15,7 +15,7 @@ import (
 	"os"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 func main() {
@@ -29,7 +29,7 @@ func main() {
 }
 
 func run(out io.Writer, batch, steps int, by string) (err error) {
-	if _, err := (snapshot.Profile{}).Sorted(by); err != nil {
+	if _, err := (sections.Profile{}).Sorted(by); err != nil {
 		return err
 	}
 	report, want, err := expect(batch)

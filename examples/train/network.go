@@ -4,7 +4,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // layer is one layer of the network: what package estimate knows it as, and what
@@ -51,7 +51,7 @@ var network = []layer{
 func input(batch int) alloc.Shape { return alloc.Shape{batch, 3, 32, 32} }
 
 // expect estimates the network's training, and what its sections will measure.
-func expect(batch int) (*estimate.Report, map[string]snapshot.Estimate, error) {
+func expect(batch int) (*estimate.Report, map[string]sections.Estimate, error) {
 	var layers []nn.Layer
 	for _, l := range network {
 		layers = append(layers, nn.Named{Name: l.name, Layer: l.of})
@@ -61,13 +61,13 @@ func expect(batch int) (*estimate.Report, map[string]snapshot.Estimate, error) {
 		return nil, nil, err
 	}
 	t := report.Training
-	of := map[string]snapshot.Estimate{
+	of := map[string]sections.Estimate{
 		"load": {Of: "kept", Bytes: t.Weights + t.Optimizer},
 		"step": {Of: "peak", Bytes: t.Peak},
 	}
 	for _, row := range report.Layers {
-		of["step/forward/"+row.Path] = snapshot.Estimate{
-			Layer: snapshot.Layer{Inputs: []alloc.Shape{row.Input}, FLOPs: row.FLOPs, Params: row.Params},
+		of["step/forward/"+row.Path] = sections.Estimate{
+			Layer: sections.Layer{Inputs: []alloc.Shape{row.Input}, FLOPs: row.FLOPs, Params: row.Params},
 			Of:    "allocated", Bytes: row.Allocated,
 		}
 	}

@@ -2,7 +2,7 @@
 //
 // A [Dump] is everything about one device. It has a [Snapshot], which is every live buffer
 // and call site at one instant; a [History], the events before it; the latest [Mark]s, each with the
-// [Delta] since the one before; and a [Profile] of sections. Package tracker makes them for its own
+// [Delta] since the one before; and a profile of sections. Package tracker makes them for its own
 // process. Package tracker/export/files reads them from files, PyTorch's included. The packages below
 // tracker/export write them in the formats of other viewers.
 //
@@ -14,8 +14,8 @@
 //		fmt.Println(s)
 //	}
 //
-// Below this package, leaks finds what was not freed, explain says why memory is reserved that nobody asked for, and
-// rewind goes back through the history.
+// Below this package, sections has what sections of the program measured, leaks finds what was not freed, explain says
+// why memory is reserved that nobody asked for, and rewind goes back through the history.
 //
 // The package never asks a device or a tracker: the same dump gives the same
 // answer anywhere. What a source did not know is not guessed: an amount in bytes
@@ -23,5 +23,5 @@
 //
 // # Concurrency
 //
-// Any goroutine may read these values. Nothing changes them but Attach of a [Profile].
+// Any goroutine may read these values. Nothing changes them but Attach of a profile.
 package snapshot

@@ -16,6 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // Dump is all that a source knew at a moment, for one device: a snapshot, the history before it, and more. All
@@ -27,8 +28,8 @@ type Dump struct {
 	Devices  Devices          // of all trackers of the process, the dump's first: name, ordinal, and what is reserved and used
 	Snapshot *Snapshot        // with the cache's segments
 	History  *History
-	Marks    []*Mark // the latest, oldest first
-	Profile  Profile // of the sections that have ended; nil if it is not known
+	Marks    []*Mark          // the latest, oldest first
+	Profile  sections.Profile // of the sections that have ended; nil if it is not known
 	// Others are the dumps of the process's other devices, where a file has several.
 	Others []*Dump
 }
@@ -117,8 +118,8 @@ func readDump(in *jsonstream.Reader, within int) (*Dump, error) {
 	}
 	var head struct {
 		dumpHead
-		Marks   []*Mark `json:"marks"`
-		Profile Profile `json:"profile"`
+		Marks   []*Mark          `json:"marks"`
+		Profile sections.Profile `json:"profile"`
 	}
 	d := new(Dump)
 	var small jsonstream.Rest

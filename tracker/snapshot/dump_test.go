@@ -12,6 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // written returns the dump's JSON form, which must read as the same again.
@@ -33,7 +34,7 @@ func TestRecordsReadAsWritten(t *testing.T) {
 	r := tr.Dump()
 	written(t, r)
 
-	require.NoError(t, r.Profile.Attach(map[string]snapshot.Estimate{"alone": {Of: "kept", Bytes: alloc.KiB}}))
+	require.NoError(t, r.Profile.Attach(map[string]sections.Estimate{"alone": {Of: "kept", Bytes: alloc.KiB}}))
 	r.OOM = &snapshot.OOM{
 		Requested: alloc.GiB, Group: snapshot.Group{Kind: mem.Activation, DType: alloc.Float32, Shape: alloc.Shape{1 << 28}},
 		Free: -1, Others: -1, Sites: []mem.SiteTally{{Frame: mem.Frame{Function: "main.main", File: "main.go", Line: 3}, Tally: mem.Tally{Count: 1, Bytes: 9}}},

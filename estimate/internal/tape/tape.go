@@ -144,7 +144,7 @@ type Row struct {
 	// Allocated is what a forward pass in training takes from the layer's
 	// beginning to its end, its parts' included, freed meanwhile or not:
 	// outputs that have memory of their own and what operations keep, but no
-	// workspace. snapshot.ProfileRow.Allocated is that, measured.
+	// workspace. sections.Row.Allocated is that, measured.
 	Allocated alloc.Bytes
 	// Kept is the memory that the layer is the first to keep for the backward
 	// pass.

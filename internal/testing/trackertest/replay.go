@@ -11,6 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // replay is a ledger made of nothing but a history's events, in their order.
@@ -24,7 +25,7 @@ type replay struct {
 	ooms     int64
 	retries  int64
 	lost     int
-	open     map[uint64]*snapshot.MemoryUse // of the sections, by span
+	open     map[uint64]*sections.MemoryUse // of the sections, by span
 
 	level, peak, total    mem.Tally
 	allocated, registered alloc.Bytes
@@ -73,7 +74,7 @@ func caller(s mem.Stack) (f mem.Frame) {
 func newReplay(t require.TestingT) replay {
 	return replay{
 		t: t, live: make(map[alloc.Ptr]*entry), gone: make(map[alloc.Ptr]*entry),
-		segments: make(map[alloc.Ptr]alloc.Bytes), open: make(map[uint64]*snapshot.MemoryUse),
+		segments: make(map[alloc.Ptr]alloc.Bytes), open: make(map[uint64]*sections.MemoryUse),
 		sites: make(map[site]mem.Tally), atPeak: make(map[site]mem.Tally), ever: make(map[site]mem.Tally),
 	}
 }
@@ -82,7 +83,7 @@ func newReplay(t require.TestingT) replay {
 type witness interface {
 	marked(e snapshot.Event)
 	// began returns what the replay is to measure of the section that the event tells of.
-	began(e snapshot.Event) *snapshot.MemoryUse
+	began(e snapshot.Event) *sections.MemoryUse
 	ended(e snapshot.Event)
 }
 
@@ -124,7 +125,7 @@ func (r *replay) apply(e snapshot.Event, to witness) {
 		to.marked(e)
 	case mem.SectionBegan:
 		r.open[e.Span] = to.began(e)
-		*r.open[e.Span] = snapshot.MemoryUse{Before: r.level.Bytes, Peak: r.level.Bytes}
+		*r.open[e.Span] = sections.MemoryUse{Before: r.level.Bytes, Peak: r.level.Bytes}
 	case mem.SectionEnded:
 		r.open[e.Span].Used = r.level.Bytes
 		delete(r.open, e.Span)

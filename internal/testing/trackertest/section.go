@@ -12,6 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // section is a Section, and what it should measure: the levels by the history, what it
@@ -23,7 +24,7 @@ type section struct {
 	path   string
 	common bool // several goroutines work in it at once
 	ended  bool
-	gpu    snapshot.MemoryUse
+	gpu    sections.MemoryUse
 
 	// The subject's mutex guards these.
 	allocated, freed mem.Tally
@@ -162,7 +163,7 @@ func (of *subject) newSection(parent *section, name string) *section {
 }
 
 // began returns what is measured of the section that an event tells of: those of one path begin in order.
-func (of *subject) began(e snapshot.Event) *snapshot.MemoryUse {
+func (of *subject) began(e snapshot.Event) *sections.MemoryUse {
 	require.NotEmpty(of.world.t, of.begun[e.Section], "a section that nobody began: %q", e.Section)
 	s := of.begun[e.Section][0]
 	of.begun[e.Section] = of.begun[e.Section][1:]

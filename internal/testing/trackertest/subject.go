@@ -23,6 +23,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // subject is a tracker, and what it should know.
@@ -47,7 +48,7 @@ type subject struct {
 	begun    map[string][]*section // by path: those whose beginning the replay has not met
 	open     map[uint64]*section   // by span: those whose end it has not met
 	finished []*section            // since the last check
-	rows     map[string]snapshot.ProfileRow
+	rows     map[string]sections.Row
 	blocks   []string  // what the report says of the marks since the last check
 	lost     []*record // live, and nobody can free them any more
 	everLost int
@@ -66,7 +67,7 @@ func newSubject(w *world, from *pool, ownCache bool) *subject {
 	s := &subject{
 		world: w, pool: from, owns: ownCache, replay: newReplay(w.t),
 		marks: make(map[int]*snapshot.Mark), deltas: make(map[site]mem.Tally),
-		begun: make(map[string][]*section), open: make(map[uint64]*section), rows: make(map[string]snapshot.ProfileRow),
+		begun: make(map[string][]*section), open: make(map[uint64]*section), rows: make(map[string]sections.Row),
 	}
 	s.report = &report{called: func() { w.callback(s) }}
 	if w.rand.IntN(3) == 0 {
@@ -396,7 +397,7 @@ func (s *subject) checkReaders(now *snapshot.Snapshot) {
 				want.Live = want.Live.Add(n)
 			}
 		}
-		require.Equal(t, want, snapshot.ProfileRow{
+		require.Equal(t, want, sections.Row{
 			Calls: got.Calls, Allocated: got.Allocated, Freed: got.Freed, Peak: got.Peak, OwnPeak: got.OwnPeak, Live: got.Live,
 		}, got.Path)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // factsOf returns what there is to show of each device, up to maxDevices, and how many more there are.
@@ -36,7 +37,7 @@ type facts struct {
 	live, peak []*group
 	host       []*group // live, in host memory
 	sections   []section
-	profile    []snapshot.ProfileRow
+	profile    []sections.Row
 	lost       []leaks.Leak
 	suspects   []string
 	growth     []string
@@ -66,7 +67,7 @@ func newFacts(r *snapshot.Dump) *facts {
 	f.live = groups(rows, func(r *export.Row) mem.Tally { return r.Live })
 	f.peak = groups(rows, func(r *export.Row) mem.Tally { return r.Peak })
 	f.host = groups(f.usage.Host, func(r *export.Row) mem.Tally { return r.Live })
-	f.sections = sections(rows)
+	f.sections = sectionsOf(rows)
 	f.lost = leaks.Live(s, leaks.OnlyLost())
 	for _, suspect := range leaks.Suspects(s) {
 		f.suspects = append(f.suspects, suspect.String())
@@ -80,8 +81,8 @@ func newFacts(r *snapshot.Dump) *facts {
 	return f
 }
 
-// sections sums up the rows by section, more live bytes first; nil if there is none.
-func sections(rows []export.Row) []section {
+// sectionsOf sums up the rows by section, more live bytes first; nil if there is none.
+func sectionsOf(rows []export.Row) []section {
 	index := make(map[string]int)
 	var list []section
 	for i := range rows {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // profileRow is the sections of one path that have ended.
@@ -18,7 +18,7 @@ type profileRow struct {
 	Calls                  int64
 }
 
-func (w *writing) profile(rows []snapshot.ProfileRow) (out []profileRow) {
+func (w *writing) profile(rows []sections.Row) (out []profileRow) {
 	for _, r := range rows[:min(len(rows), w.lines)] {
 		out = append(out, profileRow{w.text(r.Path), r.Time.Round(time.Microsecond).String(), r.Peak.String(), r.Kept().String(), r.Calls})
 	}

@@ -1,4 +1,8 @@
-package snapshot
+// Package sections holds what sections of a program measured: the Data of one section, and a Profile of all that have
+// ended, layer by layer, which can be compared with an Estimate.
+//
+// It measures nothing itself, and a profile does not follow the tracker that made it.
+package sections
 
 import (
 	"fmt"
@@ -9,8 +13,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// SectionData is what a Section measured. An unknown amount is -1.
-type SectionData struct {
+// Data is what a Section measured. An unknown amount is -1.
+type Data struct {
 	Path  string    `json:"path"`
 	Site  mem.Frame `json:"site"`            // who opened it
 	Stack mem.Stack `json:"stack,omitempty"` // the whole call stack, innermost first; shared: do not write
@@ -76,7 +80,7 @@ func (u MemoryUse) Peaked() alloc.Bytes {
 }
 
 // memories are the kinds of memory that something is known of.
-func (d SectionData) memories() (known []namedUse) {
+func (d Data) memories() (known []namedUse) {
 	for _, m := range []namedUse{{"RSS:", d.RSS}, {"Go:", d.Heap}, {"GPU:", d.GPU}} {
 		if m.Before >= 0 || m.Used >= 0 || m.Peak >= 0 {
 			known = append(known, m)
@@ -94,7 +98,7 @@ type namedUse struct {
 // and used in total. Rows without any known amount are left out; see Table.
 //
 //	RSS: 0.4/-/17.0 MiB | GPU: 2567.0/1437.0/5465.0 MiB | Time 0.012s | forward (Consumed/Peaked/Used Total)
-func (d SectionData) String() string {
+func (d Data) String() string {
 	var b strings.Builder
 	for _, m := range d.memories() {
 		fmt.Fprintf(&b, "%s %s/%s/%s MiB | ", m.name, m.consumed(), m.peaked(), m.used())
@@ -109,7 +113,7 @@ func (d SectionData) String() string {
 // Table returns the data as ipygpulogger prints it, in MiB, with a line for Go's heap if that
 // was measured. A peak of which only an upper bound is known has "<=" before it; an unknown
 // amount is "-".
-func (d SectionData) Table() string {
+func (d Data) Table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "RAM:  Consumed   Peaked  Used Total  in %.3fs", d.Time.Seconds())
 	if d.DeviceTime >= 0 {

@@ -1,4 +1,4 @@
-package snapshot
+package sections
 
 import (
 	"cmp"
@@ -14,7 +14,7 @@ import (
 
 // Profile is the sections that have ended, added up by path, in the order of a tree: the parts of a
 // section follow it. It is a copy, and does not follow the tracker.
-type Profile []ProfileRow
+type Profile []Row
 
 // Attach sets the Estimate of the rows whose path e has, and takes their inputs, FLOPs and
 // parameters from it where Describe did not set them. The error names an Estimate of what is not measured.
@@ -49,15 +49,15 @@ func (p Profile) Sorted(by string) (Profile, error) {
 	}
 	rows := slices.Clone(p)
 	if i := slices.IndexFunc(columns, func(c column) bool { return c.name == by }); i >= 0 {
-		slices.SortStableFunc(rows, func(x, y ProfileRow) int { return columns[i].compare(&x, &y) })
+		slices.SortStableFunc(rows, func(x, y Row) int { return columns[i].compare(&x, &y) })
 	}
 	return rows, nil
 }
 
 type profileJSON struct {
-	Schema  string       `json:"schema"`
-	Version int          `json:"version"`
-	Rows    []ProfileRow `json:"rows"`
+	Schema  string `json:"schema"`
+	Version int    `json:"version"`
+	Rows    []Row  `json:"rows"`
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
@@ -93,24 +93,24 @@ func (p Profile) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// ProfileRow is all ended sections of one path. Calls, times, RSS, Heap, Allocated and Freed
+// Row is all ended sections of one path. Calls, times, RSS, Heap, Allocated and Freed
 // are sums over the calls. Peak and OwnPeak are maxima. Live is the present level. Sums and
 // levels include the sections' parts.
-type ProfileRow struct {
+type Row struct {
 	Path       string        `json:"path"`
 	Site       mem.Frame     `json:"site"`            // who opened the last
 	Stack      mem.Stack     `json:"stack,omitempty"` // its whole call stack, innermost first; shared: do not write
 	Calls      int64         `json:"calls"`           // 0 if there are only parts of it
 	Time       time.Duration `json:"time_ns"`
 	DeviceTime time.Duration `json:"device_time_ns"`        // -1 if it is not known
-	CPUTime    time.Duration `json:"cpu_time_ns,omitempty"` // of the process, see SectionData; 0 if it is not known
+	CPUTime    time.Duration `json:"cpu_time_ns,omitempty"` // of the process, see Data; 0 if it is not known
 	RSS        alloc.Bytes   `json:"rss_bytes"`             // resident set, consumed; 0 if it is not known
 	Heap       alloc.Bytes   `json:"heap_bytes"`            // Go's heap, consumed; 0 if it is not known
 
 	Allocated mem.Tally   `json:"allocated"`
 	Freed     mem.Tally   `json:"freed"`
-	Peak      alloc.Bytes `json:"peak_bytes"`     // the highest of SectionData.GPU.Peak
-	OwnPeak   alloc.Bytes `json:"own_peak_bytes"` // the highest of SectionData.OwnPeak
+	Peak      alloc.Bytes `json:"peak_bytes"`     // the highest of Data.GPU.Peak
+	OwnPeak   alloc.Bytes `json:"own_peak_bytes"` // the highest of Data.OwnPeak
 	Live      mem.Tally   `json:"live"`           // allocated there and alive now
 
 	Layer              // as Describe or the Estimate has it
@@ -118,7 +118,7 @@ type ProfileRow struct {
 }
 
 // Kept returns the average of what a call allocated minus what it freed.
-func (r *ProfileRow) Kept() alloc.Bytes {
+func (r *Row) Kept() alloc.Bytes {
 	if r.Calls == 0 {
 		return 0
 	}
@@ -126,7 +126,7 @@ func (r *ProfileRow) Kept() alloc.Bytes {
 }
 
 // Difference returns the measured amount minus the estimated one; 0 without an Estimate.
-func (r *ProfileRow) Difference() alloc.Bytes {
+func (r *Row) Difference() alloc.Bytes {
 	if r.Estimate == nil {
 		return 0
 	}
@@ -134,7 +134,7 @@ func (r *ProfileRow) Difference() alloc.Bytes {
 }
 
 // measured is the amount of a call that a column shows.
-func (r *ProfileRow) measured(of string) alloc.Bytes {
+func (r *Row) measured(of string) alloc.Bytes {
 	switch of {
 	case byAllocated:
 		return r.Allocated.Bytes / alloc.Bytes(max(1, r.Calls))
@@ -161,8 +161,8 @@ type Layer struct {
 // Estimate is what is expected of one call of a section. Of a layer in a report of
 // package estimate it is
 //
-//	snapshot.Estimate{
-//		Layer: snapshot.Layer{Inputs: []alloc.Shape{row.Input}, FLOPs: row.FLOPs, Params: row.Params},
+//	sections.Estimate{
+//		Layer: sections.Layer{Inputs: []alloc.Shape{row.Input}, FLOPs: row.FLOPs, Params: row.Params},
 //		Of:    "allocated", Bytes: row.Allocated,
 //	}
 type Estimate struct {

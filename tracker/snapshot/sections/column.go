@@ -1,4 +1,4 @@
-package snapshot
+package sections
 
 import (
 	"cmp"
@@ -41,41 +41,41 @@ func checkColumn(name string) error {
 type column struct {
 	name    string
 	header  string
-	compare func(x, y *ProfileRow) int
-	has     func(r *ProfileRow) bool // nil: always
-	text    func(r *ProfileRow) string
+	compare func(x, y *Row) int
+	has     func(r *Row) bool // nil: always
+	text    func(r *Row) string
 	left    bool // a text is set left, a number right
 }
 
 var columns = []column{
-	{"path", "Section", byText(func(r *ProfileRow) string { return r.Path }), nil, func(r *ProfileRow) string { return r.Path }, true},
-	number("calls", "Calls", func(r *ProfileRow) int64 { return r.Calls }, plain),
-	number("time", "Time", func(r *ProfileRow) time.Duration { return r.Time }, short),
-	number("gpu-time", "GPU time", func(r *ProfileRow) time.Duration { return max(0, r.DeviceTime) }, short),
-	number("cpu-time", "CPU time", func(r *ProfileRow) time.Duration { return r.CPUTime }, short),
-	number("rss", "RSS", func(r *ProfileRow) alloc.Bytes { return r.RSS }, alloc.Bytes.String),
-	number("heap", "Go heap", func(r *ProfileRow) alloc.Bytes { return r.Heap }, alloc.Bytes.String),
-	number(byAllocated, "Allocated", func(r *ProfileRow) alloc.Bytes { return r.Allocated.Bytes }, alloc.Bytes.String),
-	number(byKept, "Kept/call", (*ProfileRow).Kept, alloc.Bytes.String),
-	estimated("estimate", "Estimate", expected, func(r *ProfileRow) string { return expected(r).String() + " " + r.Estimate.Of }),
-	estimated("difference", "Difference", (*ProfileRow).Difference, func(r *ProfileRow) string { return r.Difference().String() }),
-	number(byPeak, "Peak", func(r *ProfileRow) alloc.Bytes { return r.Peak }, alloc.Bytes.String),
-	number(byOwnPeak, "Own peak", func(r *ProfileRow) alloc.Bytes { return r.OwnPeak }, alloc.Bytes.String),
-	number(byLive, "Live", func(r *ProfileRow) alloc.Bytes { return r.Live.Bytes }, alloc.Bytes.String),
-	number("flops", "FLOPs", func(r *ProfileRow) int64 { return r.FLOPs }, scaled),
-	number("params", "Params", func(r *ProfileRow) int64 { return r.Params }, plain),
-	{"inputs", "Inputs", byText(inputs), func(r *ProfileRow) bool { return len(r.Inputs) > 0 }, inputs, true},
+	{"path", "Section", byText(func(r *Row) string { return r.Path }), nil, func(r *Row) string { return r.Path }, true},
+	number("calls", "Calls", func(r *Row) int64 { return r.Calls }, plain),
+	number("time", "Time", func(r *Row) time.Duration { return r.Time }, short),
+	number("gpu-time", "GPU time", func(r *Row) time.Duration { return max(0, r.DeviceTime) }, short),
+	number("cpu-time", "CPU time", func(r *Row) time.Duration { return r.CPUTime }, short),
+	number("rss", "RSS", func(r *Row) alloc.Bytes { return r.RSS }, alloc.Bytes.String),
+	number("heap", "Go heap", func(r *Row) alloc.Bytes { return r.Heap }, alloc.Bytes.String),
+	number(byAllocated, "Allocated", func(r *Row) alloc.Bytes { return r.Allocated.Bytes }, alloc.Bytes.String),
+	number(byKept, "Kept/call", (*Row).Kept, alloc.Bytes.String),
+	estimated("estimate", "Estimate", expected, func(r *Row) string { return expected(r).String() + " " + r.Estimate.Of }),
+	estimated("difference", "Difference", (*Row).Difference, func(r *Row) string { return r.Difference().String() }),
+	number(byPeak, "Peak", func(r *Row) alloc.Bytes { return r.Peak }, alloc.Bytes.String),
+	number(byOwnPeak, "Own peak", func(r *Row) alloc.Bytes { return r.OwnPeak }, alloc.Bytes.String),
+	number(byLive, "Live", func(r *Row) alloc.Bytes { return r.Live.Bytes }, alloc.Bytes.String),
+	number("flops", "FLOPs", func(r *Row) int64 { return r.FLOPs }, scaled),
+	number("params", "Params", func(r *Row) int64 { return r.Params }, plain),
+	{"inputs", "Inputs", byText(inputs), func(r *Row) bool { return len(r.Inputs) > 0 }, inputs, true},
 	{"site", "Call site", byText(site), nil, site, true},
 }
 
 // number is a column that a row without the value shows as "-".
-func number[T ~int64](name string, header string, value func(*ProfileRow) T, print func(T) string) column {
+func number[T ~int64](name string, header string, value func(*Row) T, print func(T) string) column {
 	return column{
 		name:    name,
 		header:  header,
-		compare: func(x, y *ProfileRow) int { return cmp.Compare(value(y), value(x)) },
-		has:     func(r *ProfileRow) bool { return value(r) != 0 },
-		text: func(r *ProfileRow) string {
+		compare: func(x, y *Row) int { return cmp.Compare(value(y), value(x)) },
+		has:     func(r *Row) bool { return value(r) != 0 },
+		text: func(r *Row) string {
 			if value(r) == 0 {
 				return "-"
 			}
@@ -85,10 +85,10 @@ func number[T ~int64](name string, header string, value func(*ProfileRow) T, pri
 }
 
 // estimated is a column of rows that have an estimate, 0 being a value too.
-func estimated(name string, header string, value func(*ProfileRow) alloc.Bytes, text func(*ProfileRow) string) column {
+func estimated(name string, header string, value func(*Row) alloc.Bytes, text func(*Row) string) column {
 	c := number(name, header, value, alloc.Bytes.String)
-	c.has = func(r *ProfileRow) bool { return r.Estimate != nil }
-	c.text = func(r *ProfileRow) string {
+	c.has = func(r *Row) bool { return r.Estimate != nil }
+	c.text = func(r *Row) string {
 		if r.Estimate == nil {
 			return "-"
 		}
@@ -97,15 +97,15 @@ func estimated(name string, header string, value func(*ProfileRow) alloc.Bytes, 
 	return c
 }
 
-func expected(r *ProfileRow) alloc.Bytes {
+func expected(r *Row) alloc.Bytes {
 	if r.Estimate == nil {
 		return 0
 	}
 	return r.Estimate.Bytes
 }
 
-func byText(text func(*ProfileRow) string) func(x, y *ProfileRow) int {
-	return func(x, y *ProfileRow) int { return strings.Compare(text(x), text(y)) }
+func byText(text func(*Row) string) func(x, y *Row) int {
+	return func(x, y *Row) int { return strings.Compare(text(x), text(y)) }
 }
 
 func plain(n int64) string { return strconv.FormatInt(n, 10) }
@@ -132,7 +132,7 @@ func scaled(n int64) string {
 
 var decimalPrefixes = []string{"", "K", "M", "G", "T", "P", "E"}
 
-func inputs(r *ProfileRow) string {
+func inputs(r *Row) string {
 	texts := make([]string, len(r.Inputs))
 	for i, shape := range r.Inputs {
 		texts[i] = shape.String()
@@ -140,7 +140,7 @@ func inputs(r *ProfileRow) string {
 	return strings.Join(texts, " ")
 }
 
-func site(r *ProfileRow) string {
+func site(r *Row) string {
 	if r.Site.IsZero() {
 		return "-"
 	}
@@ -149,12 +149,12 @@ func site(r *ProfileRow) string {
 
 // String prints a table of the rows in their order, a line each, with the whole paths.
 func (p Profile) String() string {
-	return layOut(p, func(r *ProfileRow) string { return r.Path })
+	return layOut(p, func(r *Row) string { return r.Path })
 }
 
 // Tree prints the rows as a tree. They must be in its order, not Sorted by another.
 func (p Profile) Tree() string {
-	return layOut(p, func(r *ProfileRow) string {
+	return layOut(p, func(r *Row) string {
 		name := r.Path[strings.LastIndexByte(r.Path, '/')+1:]
 		return strings.Repeat("  ", strings.Count(r.Path, "/")) + name
 	})
@@ -162,13 +162,13 @@ func (p Profile) Tree() string {
 
 // layOut prints a table: the first column by name, then those that any row has
 // something for. Numbers are set right, texts left.
-func layOut(rows []ProfileRow, name func(*ProfileRow) string) string {
+func layOut(rows []Row, name func(*Row) string) string {
 	lines := make([]strings.Builder, len(rows)+1)
 	for _, col := range columns {
 		if col.name == "path" {
 			col.text = name
 		}
-		if col.has != nil && !slices.ContainsFunc(rows, func(r ProfileRow) bool { return col.has(&r) }) {
+		if col.has != nil && !slices.ContainsFunc(rows, func(r Row) bool { return col.has(&r) }) {
 			continue
 		}
 		cells := []string{col.header}
