@@ -15,11 +15,12 @@ import (
 )
 
 // TestSnippetsCompile finds each line of the pages' Go code in a file that the compiler
-// has seen: this package's, or the examples of package cucontext and of GoMLX.
+// has seen: this package's, or the examples of package cucontext, of GoMLX, and of a device.
 func TestSnippetsCompile(t *testing.T) {
 	var compiled strings.Builder
 	for _, file := range []string{"snippets_test.go", "../../../tracker/cucontext/example_test.go",
-		"../../../contrib/gomlx/example_test.go", "../../../contrib/gomlx/examples/leak/main.go"} {
+		"../../../contrib/gomlx/example_test.go", "../../../contrib/gomlx/examples/leak/main.go",
+		"../../../examples/hip/hip.go", "../../../examples/hip/main_test.go"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		compiled.Write(text)

@@ -1,0 +1,95 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// hip is a GPU, by the functions of HIP's library. They return a code, 0 for success.
+type hip struct {
+	ordinal   int32
+	name      string
+	setDevice func(ordinal int32) int32
+	malloc    func(p *alloc.Ptr, size uintptr) int32
+	free      func(p alloc.Ptr) int32
+	memInfo   func(free, total *uintptr) int32
+	text      func(code int32) string
+}
+
+const invalidValue, outOfMemory = 1, 2
+
+func open(library string, ordinal int) (*hip, error) {
+	handle, err := purego.Dlopen(library, purego.RTLD_NOW)
+	if err != nil {
+		return nil, err
+	}
+	d := &hip{ordinal: int32(ordinal)}
+	var deviceName func(name *byte, size, ordinal int32) int32
+	for name, f := range map[string]any{
+		"hipSetDevice": &d.setDevice, "hipMalloc": &d.malloc, "hipFree": &d.free, "hipMemGetInfo": &d.memInfo,
+		"hipGetErrorString": &d.text, "hipDeviceGetName": &deviceName,
+	} {
+		purego.RegisterLibFunc(f, handle, name) // panics if the library has no such function
+	}
+	name := make([]byte, 256)
+	if err := d.call(func() int32 { return deviceName(&name[0], int32(len(name)), d.ordinal) }); err != nil {
+		return nil, fmt.Errorf("open HIP device %d: %w", ordinal, err)
+	}
+	d.name = string(name[:bytes.IndexByte(name, 0)])
+	return d, nil
+}
+
+// call calls a function for this device: in HIP, each thread has a current device.
+func (d *hip) call(f func() int32) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	code := d.setDevice(d.ordinal)
+	if code == 0 {
+		code = f()
+	}
+	switch code {
+	case 0:
+		return nil
+	case invalidValue:
+		return alloc.ErrUnknownPtr // hipFree's, for what is no address of hipMalloc's
+	case outOfMemory:
+		return alloc.ErrOutOfMemory
+	}
+	return errors.New(d.text(code))
+}
+
+func (d *hip) Alloc(n alloc.Bytes) (p alloc.Ptr, err error) {
+	if n < 0 {
+		return 0, alloc.ErrSize
+	}
+	err = d.call(func() int32 { return d.malloc(&p, uintptr(max(n, 1))) }) // HIP gives no address for 0 bytes
+	if errors.Is(err, alloc.ErrOutOfMemory) {
+		err = &alloc.OutOfMemoryError{Device: fmt.Sprint(d.name, " ", d.ordinal), Requested: n, Free: -1, Total: -1, Reserved: -1, Allocated: -1, LargestInactive: -1}
+	}
+	return p, err
+}
+
+func (d *hip) Free(p alloc.Ptr) error {
+	if p == 0 { // a success for hipFree
+		return alloc.ErrUnknownPtr
+	}
+	return d.call(func() int32 { return d.free(p) })
+}
+
+func (d *hip) MemInfo() (alloc.MemInfo, error) {
+	var free, total uintptr
+	err := d.call(func() int32 { return d.memInfo(&free, &total) })
+	return alloc.MemInfo{Free: alloc.Bytes(free), Total: alloc.Bytes(total)}, err
+}
+
+func (d *hip) Name() string { return d.name }
+
+func (d *hip) Ordinal() int { return int(d.ordinal) }
