@@ -1,6 +1,7 @@
 package readme_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +30,9 @@ func TestNotebook(t *testing.T) {
 	recipe := regexp.MustCompile(`func init_\w+`).ReplaceAllString(text(cells[0]), "func init")
 	printed := func(main string) string {
 		path := filepath.Join(t.TempDir(), "main.go")
-		program := "package main\n\n" + recipe + "\n\n" + main + "\n\nvar _ = alloc.MiB\n"
+		const ours = "github.com/gpumemtrack/gpumemtrack/"
+		imports := fmt.Sprintf("import (\n\t%q\n\t%q\n)\n", ours+"alloc", ours+"tracker") // GoNB finds what is missing
+		program := "package main\n\n" + imports + recipe + "\n\n" + main + "\n\nvar _, _ = alloc.MiB, tracker.Input\n"
 		require.NoError(t, os.WriteFile(path, []byte(program), 0o600))
 		cmd := exec.Command("go", "run", path)
 		cmd.Env = append(os.Environ(), "GPUMEMTRACK_DEVICE=sim")
