@@ -20,9 +20,17 @@
 //		tr.ClearCache()
 //	}
 //
-// Most programs need these names: New, Config, Alloc, Make, Free, Track, ClearCache and Close; Section and Do to
-// measure a part; Suspects for leaks; VerifyNoLeaks and LimitPeak in tests, for
-// which package gpumemtest makes trackers. The rest is for particular questions, below.
+// Most programs need these names alone:
+//
+//   - [New] and [Config] make a tracker, and Close ends it.
+//   - Alloc allocates a tensor, or [Make] one of a Go type; Free of a [Buffer] gives it back, and ClearCache what the
+//     cache keeps.
+//   - Track prints what changed.
+//   - [MemTracker.Section] and [MemTracker.Do] measure a part of the program.
+//   - [MemTracker.Suspects] names the lines that leak; [VerifyNoLeaks] and [LimitPeak] fail a test, for which package
+//     gpumemtest makes trackers.
+//
+// The rest is for particular questions, below.
 //
 // The package prints nothing but reports, to where Config says. It never ends the program, and it frees a buffer
 // only if the program does, or if Config.Lost asks for it.

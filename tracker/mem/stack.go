@@ -24,6 +24,7 @@ func (f Frame) IsZero() bool { return f == Frame{} }
 // String prints the frame short: "main.go:12 main.load".
 func (f Frame) String() string { return string(f.Append(nil)) }
 
+// Append appends what String returns.
 func (f Frame) Append(b []byte) []byte {
 	switch {
 	case f.IsZero():
@@ -60,18 +61,12 @@ func (s Stack) String() string {
 // A stack that found no room in the tracker (see Config.MaxStacks) has a frame
 // at its end that says so, in parentheses; it is not a site if there is another.
 func (s Stack) Site(libraries ...string) Frame {
-	site, _ := s.CallSite(libraries...)
-	return site
-}
-
-// CallSite is Site, and also reports whether the frame is of the user's code.
-func (s Stack) CallSite(libraries ...string) (site Frame, users bool) {
 	rule := ruleOf(libraries)
-	i, rank := callsite.Find(len(s), func(i int) callsite.Rank { return rule.Rank(s[i].Function, s[i].File) })
+	i, _ := callsite.Find(len(s), func(i int) callsite.Rank { return rule.Rank(s[i].Function, s[i].File) })
 	if i < 0 {
-		return Frame{}, false
+		return Frame{}
 	}
-	return s[i], rank == callsite.User
+	return s[i]
 }
 
 func ruleOf(libraries []string) callsite.Rule {

@@ -251,7 +251,7 @@ func (m *machine) oom(o *op) *OOM {
 		e.Inactive -= m.sizes[i]
 	}
 	if len(m.caches) > 0 {
-		e.LargestHole = m.caches[arena].Stats().LargestInactive
+		e.LargestInactive = m.caches[arena].Stats().LargestInactive
 	}
 	return e
 }

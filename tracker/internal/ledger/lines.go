@@ -1,8 +1,10 @@
 package ledger
 
 import (
+	"slices"
 	"sync"
 
+	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
@@ -117,11 +119,21 @@ func (l *lines) call(pc uintptr) call {
 		for _, f := range l.table.FramesAt(pc) {
 			frames = append(frames, mem.Frame(f))
 		}
-		site, users := frames.CallSite(l.libraries...)
+		site, users := siteOf(frames, l.libraries)
 		c = call{l.number(site), users}
 		l.calls[pc] = c
 	}
 	return c
+}
+
+// siteOf returns the Site of a stack, and whether it is of the user's code.
+func siteOf(s mem.Stack, libraries []string) (site mem.Frame, users bool) {
+	rule := callsite.Rule{Go: slices.Concat(callsite.GoLibraries, libraries)}
+	i, rank := callsite.Find(len(s), func(i int) callsite.Rank { return rule.Rank(s[i].Function, s[i].File) })
+	if i < 0 {
+		return mem.Frame{}, false
+	}
+	return s[i], rank == callsite.User
 }
 
 func (l *lines) number(f mem.Frame) LineID {

@@ -139,7 +139,7 @@ func TestFullTableKnowsLines(t *testing.T) {
 		case id != callstack.Overflow:
 			last := len(got) - 1
 			require.Contains(t, got[last].Function, "(call stack table full: ")
-			if site, users := want.CallSite(s.lines.libraries...); users {
+			if site, users := siteOf(want, s.lines.libraries); users {
 				require.Equal(t, want[:last], got[:last])
 				require.Equal(t, site, got[last-1])
 			}

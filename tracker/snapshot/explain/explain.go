@@ -88,10 +88,10 @@ func (a age) String() string {
 
 // Line is a line of code, and the memory that its buffers keep.
 type Line struct {
-	Site    mem.Frame
-	Stuck   alloc.Bytes // in the segments that it keeps
-	Buffers mem.Tally   // of the line in these segments
+	Site  mem.Frame
+	Stuck alloc.Bytes // in the segments that it keeps
 
+	buffers         mem.Tally // of the line in these segments
 	segments        int
 	oldest, usually age
 }
@@ -242,7 +242,7 @@ func (x *explainer) pin(s *alloc.Segment, stuck alloc.Bytes) {
 	l.segments++
 	for _, b := range x.inUse {
 		if its := x.buffer(b); its.Site == l.Site {
-			l.Buffers = l.Buffers.Add(mem.Tally{Count: 1, Bytes: b.Requested})
+			l.buffers = l.buffers.Add(mem.Tally{Count: 1, Bytes: b.Requested})
 			l.oldest = max(l.oldest, its.Age)
 		}
 	}

@@ -58,7 +58,7 @@ func (x *Explanation) found() string {
 // String describes the line: "8 buffers, 4.0 MiB at main.go:7 main.cache keep 36.0 MiB in 2
 // segments".
 func (l Line) String() string {
-	return fmt.Sprintf("%v at %v keep %v in %s%s", l.Buffers, l.Site, l.Stuck, plural(l.segments, "segment"), lived(", the oldest live for", l.oldest, l.usually))
+	return fmt.Sprintf("%v at %v keep %v in %s%s", l.buffers, l.Site, l.Stuck, plural(l.segments, "segment"), lived(", the oldest live for", l.oldest, l.usually))
 }
 
 // String describes the segment and its largest buffer.
@@ -111,7 +111,7 @@ func (x *Explanation) MarshalJSON() ([]byte, error) {
 	}
 	lines := make([]line, len(x.Lines))
 	for i, l := range x.Lines {
-		lines[i] = line{l.Site, l.Stuck, l.segments, l.Buffers, l.oldest, l.usually}
+		lines[i] = line{l.Site, l.Stuck, l.segments, l.buffers, l.oldest, l.usually}
 	}
 	return json.Marshal(struct {
 		Device     string      `json:"device"`
