@@ -47,8 +47,11 @@ type dumpHead struct {
 }
 
 // WriteJSON writes the dump as one JSON object, which ReadDump reads. docs/dump.schema.json
-// describes it. The error is the writer's.
+// describes it. The error is the writer's, or says that the dump has no snapshot.
 func (d *Dump) WriteJSON(w io.Writer) error {
+	if !d.whole() {
+		return errors.New("write dump: it has no snapshot")
+	}
 	out := jsonstream.NewWriter(w)
 	d.writeTo(out)
 	if err := out.Flush(); err != nil {
@@ -56,6 +59,14 @@ func (d *Dump) WriteJSON(w io.Writer) error {
 	}
 	return nil
 }
+
+// whole reports whether there is a snapshot of each device.
+func (d *Dump) whole() bool {
+	return d.Snapshot != nil && !slices.ContainsFunc(d.Others, func(other *Dump) bool { return !other.whole() })
+}
+
+// MarshalJSON is WriteJSON into memory.
+func (d *Dump) MarshalJSON() ([]byte, error) { return jsonstream.Marshal(d.WriteJSON) }
 
 func (d *Dump) writeTo(out *jsonstream.Writer) {
 	out.Head(dumpHead{jsonstream.DumpSchema, jsonstream.DumpVersion, d.Snapshot.Time, d.Reason, processOf(d.Snapshot.Origin.PID, d.Build), devicesOf(d.Devices), d.Snapshot.Tables.LeftOut, d.OOM})

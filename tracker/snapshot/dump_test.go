@@ -2,6 +2,7 @@ package snapshot_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -27,7 +28,23 @@ func written(t *testing.T, r *snapshot.Dump) string {
 	return first.String()
 }
 
-func TestRecordsReadAsWritten(t *testing.T) {
+// TestMarshalDump: encoding/json writes a dump as WriteJSON does.
+func TestMarshalDump(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{})
+	exporttest.Train(t, tr)
+	want := tr.Dump()
+	text, err := json.Marshal(want)
+	require.NoError(t, err)
+	got := new(snapshot.Dump)
+	require.NoError(t, json.Unmarshal(text, got))
+	assert.Equal(t, want.Snapshot.String(), got.Snapshot.String())
+	assert.Equal(t, want.History.Len(), got.History.Len())
+
+	_, err = json.Marshal(&snapshot.Dump{Reason: "no snapshot"})
+	assert.ErrorContains(t, err, "it has no snapshot")
+}
+
+func TestDumpsReadAsWritten(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{})
 	exporttest.Train(t, tr)
 	tr.Do("alone", func() {})

@@ -24,7 +24,7 @@ var rules = []struct{ in, never, why string }{
 var larger = map[string]struct{ files, cycle int }{}
 
 // all is the most public names of all packages together. The goal is 1,200.
-const all = 1550
+const all = 1551
 
 // names is the most public names that each package may have: types, functions, methods, fields and values. A new
 // name raises a number here, so that it is a decision.
@@ -58,7 +58,7 @@ var names = map[string]int{
 	"tracker/mem":               59,
 	"tracker/notebook":          1,
 	"tracker/replay":            48,
-	"tracker/snapshot":          146,
+	"tracker/snapshot":          147,
 	"tracker/snapshot/explain":  17,
 	"tracker/snapshot/leaks":    37,
 	"tracker/snapshot/rewind":   2,

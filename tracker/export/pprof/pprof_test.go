@@ -330,6 +330,6 @@ func TestGoToolPprofReadsIt(t *testing.T) {
 	assert.Contains(t, strings.Join(strings.Fields(goToolPprof(t, "-sample_index=alloc_objects", "-top", old)), " "), "Type: alloc_objects")
 }
 
-func TestARecordWithoutASnapshotIsAnError(t *testing.T) {
+func TestADumpWithoutASnapshotIsAnError(t *testing.T) {
 	assert.ErrorIs(t, pprof.Write(new(bytes.Buffer), &snapshot.Dump{}), export.ErrNoSnapshot)
 }

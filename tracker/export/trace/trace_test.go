@@ -221,6 +221,6 @@ func TestGolden(t *testing.T) {
 	assert.Equal(t, string(want), got)
 }
 
-func TestARecordWithoutASnapshotIsAnError(t *testing.T) {
+func TestADumpWithoutASnapshotIsAnError(t *testing.T) {
 	assert.ErrorIs(t, trace.Write(new(bytes.Buffer), &snapshot.Dump{}), export.ErrNoSnapshot)
 }
