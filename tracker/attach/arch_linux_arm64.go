@@ -1,5 +1,7 @@
 package attach
 
+import "github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
+
 // Where struct user_pt_regs has what the probes read, in bytes.
 var argumentRegs = [6]int16{0, 8, 16, 24, 32, 40}
 
@@ -8,3 +10,11 @@ const (
 	stackReg   = 248
 	popsReturn = 0
 )
+
+// savedRegs are the registers that tell where callers are: DWARF's number, and the place. The first is that of the
+// return address: where the probe is, the function has returned.
+var savedRegs = []savedReg{
+	{30, 256}, {31, 248}, {29, 232}, {19, 152}, {20, 160}, {21, 168}, {22, 176}, {23, 184}, {24, 192}, {25, 200}, {26, 208}, {27, 216}, {28, 224},
+}
+
+var machine = unwind.ARM64

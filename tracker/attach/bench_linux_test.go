@@ -4,6 +4,7 @@ package attach
 
 import (
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -13,9 +14,13 @@ import (
 // program, alone and watched, in processor time of the program. watcher-ns/op is that of the watcher.
 // With -benchtime 1000000x it is a burst of a million.
 func BenchmarkAllocFree(b *testing.B) {
-	path := buildC(b, "-DLINKED")
-	for _, name := range []string{"alone", "probes", "preload"} {
+	framed := buildC(b, "-DLINKED")
+	for _, name := range []string{"alone", "probes", "preload", "probes without frame pointers"} {
 		b.Run(name, func(b *testing.B) {
+			path := framed
+			if way, frameless, _ := strings.Cut(name, " "); frameless != "" {
+				path, name = buildC(b, "-DLINKED", "-O2", "-fomit-frame-pointer"), way
+			}
 			var w *Watcher
 			if watcher := ways[name]; watcher != nil {
 				w = watcher(b)

@@ -14,6 +14,10 @@ type bpf struct {
 	calls  *ebpf.Map // by thread: the call of the driver that it is in
 	others *ebpf.Map // the same of other libraries, whose functions call the driver's
 	loss   *ebpf.Map // see lossCount
+
+	scratch  *ebpf.Map // by thread: room for return addresses
+	blank    *ebpf.Map // such room, empty
+	believed *ebpf.Map // hashes of return addresses that need no copy of the stack
 }
 
 // Indexes in the map of losses.
@@ -26,7 +30,8 @@ const (
 const (
 	maxProcesses = 1 << 14
 	maxThreads   = 1 << 16
-	callSize     = 64 // stack pointer, function, six arguments
+	maxScratch   = 1 << 13 // threads that allocate at a time, half a kilobyte each
+	callSize     = 64      // stack pointer, function, six arguments
 )
 
 func newMaps(ringBytes int) (m *bpf, err error) {
@@ -40,6 +45,9 @@ func newMaps(ringBytes int) (m *bpf, err error) {
 		{&m.calls, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: callSize, MaxEntries: maxThreads}},
 		{&m.others, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: callSize, MaxEntries: maxThreads}},
 		{&m.loss, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: lossSlots}},
+		{&m.scratch, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: 8 * maxFrames, MaxEntries: maxScratch}},
+		{&m.blank, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8 * maxFrames, MaxEntries: 1}},
+		{&m.believed, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: 4, MaxEntries: maxBelieved}},
 	} {
 		it.spec.Name = "gpumemtrack"
 		if *it.to, err = ebpf.NewMap(&it.spec); err != nil {
@@ -51,7 +59,7 @@ func newMaps(ringBytes int) (m *bpf, err error) {
 }
 
 func (m *bpf) close() {
-	for _, each := range []*ebpf.Map{m.ring, m.family, m.calls, m.others, m.loss} {
+	for _, each := range []*ebpf.Map{m.ring, m.family, m.calls, m.others, m.loss, m.scratch, m.blank, m.believed} {
 		if each != nil {
 			each.Close()
 		}

@@ -18,7 +18,9 @@
 //
 // The kernel runs a small program (BPF, on a uprobe) whenever a process calls one of
 // libcuda's functions that allocate or free, and when the call returns. It records size,
-// address, stream, result, thread, time and call stack. All programs call the same
+// address, stream, result, thread, time and call stack. Frame pointers give a stack at once. The first time that
+// they give one, it comes with a copy of the stack's memory and is compared with what compilers'
+// tables say; a function without a frame pointer is not skipped. All programs call the same
 // functions: programs that link it, that open it with dlopen, that get functions by
 // cuGetProcAddress as NVIDIA's runtime does, and Go programs without cgo.
 //
@@ -49,6 +51,6 @@
 //   - The size of memory that another process exported.
 //   - The purpose of a buffer.
 //   - The device of a context that was made before the watcher started.
-//   - The frames of functions without a frame pointer, and of their callers: such a stack says
-//     that it ends early.
+//   - The callers of code that has neither a table of them (.eh_frame) nor frame pointers, and those more
+//     than 16 KiB up the stack: such a stack says that it ends early.
 package attach

@@ -32,7 +32,10 @@ type event struct {
 	desc     [5]uint64 // of an array: the description that the second argument points to
 	depth    int64     // bytes of stack, negative if it could not be taken
 	stack    [maxFrames]uint64
-	program  *birth // at forked, execed and loaded, what the process itself told of it; nil if it did not
+	hash     uint64           // of the frame pointers' stack
+	saved    [maxSaved]uint64 // the registers of savedRegs, if there is a copy
+	copied   []byte           // of the stack, from the stack pointer on; valid until the next event
+	program  *birth           // at forked, execed and loaded, what the process itself told of it; nil if it did not
 }
 
 // maxFrames is the most frames that a stack has.
@@ -52,7 +55,22 @@ const (
 	offStack  = 144
 	shortSize = offStack // of an event without stack
 	wholeSize = offStack + 8*maxFrames
+
+	// Of an event with a copy of the stack:
+	offHash   = wholeSize
+	offCopied = offHash + 8 // how many bytes there are
+	offSaved  = offCopied + 8
+	offCopy   = offSaved + 8*maxSaved
 )
+
+// maxSaved is how many registers an event has room for.
+const maxSaved = 14
+
+// savedReg is a register that tells where callers are: its number in DWARF, and where the kernel has it.
+type savedReg struct {
+	number int
+	offset int16
+}
 
 // read decodes what the probe wrote.
 func (e *event) read(b []byte) error {
@@ -68,7 +86,7 @@ func (e *event) read(b []byte) error {
 	for i := range e.args {
 		e.args[i] = u(offArgs + 8*i)
 	}
-	e.depth, e.program = 0, nil
+	e.depth, e.program, e.copied = 0, nil, nil
 	if len(b) < wholeSize {
 		return nil
 	}
@@ -79,6 +97,14 @@ func (e *event) read(b []byte) error {
 	for i := range max(0, e.depth/8) {
 		e.stack[i] = u(offStack + 8*int(i))
 	}
+	if len(b) < offCopy {
+		return nil
+	}
+	e.hash = u(offHash)
+	for i := range e.saved {
+		e.saved[i] = u(offSaved + 8*i)
+	}
+	e.copied = b[offCopy:][:min(u(offCopied), uint64(len(b)-offCopy))]
 	return nil
 }
 
@@ -95,6 +121,9 @@ type feed interface {
 	library(path, library string) error
 	// environ returns the environment of a program that is to be watched.
 	environ(env []string) []string
+
+	// believe says that a stack that frame pointers gave, by its hash, needs no copy from now on.
+	believe(hash uint64)
 
 	// next waits for an event. The error is errFlushed or os.ErrClosed, or says what was
 	// lost: the next call may succeed.

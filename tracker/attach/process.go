@@ -10,14 +10,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-func newProcess(all *sources, cfg Config, functions []function, pid int, before birth, late *earlier) *process {
+func newProcess(all *sources, cfg Config, functions []function, pid int, before birth, late *earlier, believe func(hash uint64)) *process {
 	p := &process{
 		shared: all.shared, all: all, functions: functions, maxEvents: cfg.maxEvents, late: late,
 		stacks:  &stackTable{max: cfg.maxStacks, ids: make(map[string]tables.StackID)},
-		sources: make(map[deviceID]*Source),
+		sources: make(map[deviceID]*Source), believe: believe,
 	}
 	p.begin(pid, before)
 	return p
@@ -65,7 +66,8 @@ func (p *process) call(e *event, now time.Duration) {
 	var stack tables.StackID
 	f := p.functions[e.function]
 	if f.effect.stacked() {
-		stack = p.stacks.add(e.frames(), p.symbols.Resolve) // it may read files: without the lock
+		frames, end := p.frames(e) // it may read files, and so may a name: without the lock
+		stack = p.stacks.add(frames, func(addresses []uint64) mem.Stack { return p.symbols.Resolve(addresses, end) })
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,6 +157,8 @@ type process struct {
 	late      *earlier // it ran before it was watched; nil if not
 	stacks    *stackTable
 	symbols   *symbols.Symbolizer
+	walked    []uint64          // room for a call stack
+	believe   func(hash uint64) // see feed
 	sources   map[deviceID]*Source
 
 	live     map[alloc.Ptr]*buffer

@@ -69,16 +69,14 @@ func (m *bpf) leave(index int, f function) asm.Instructions {
 			asm.JEq.Imm(asm.R1, 0, "done"),
 		)
 	}
-	size := int32(shortSize)
+	wake := f.effect == makesContext || f.effect == retainsPrimary
 	if f.effect.stacked() {
-		size = wholeSize
+		ins = append(ins, m.stacked(index, f)...)
+	} else {
+		ins = append(ins, m.reserve(shortSize, index, atReturn)...)
+		ins = append(ins, returned(f)...)
+		ins = append(ins, submit(wake)...)
 	}
-	ins = append(ins, m.reserve(size, index, atReturn)...)
-	ins = append(ins, returned(f)...)
-	if f.effect.stacked() {
-		ins = append(ins, callStack()...)
-	}
-	ins = append(ins, submit(f.effect == makesContext || f.effect == retainsPrimary)...)
 	ins = append(ins,
 		asm.LoadMapPtr(asm.R1, m.callsOf(f).FD()).WithSymbol("done"),
 		asm.Mov.Reg(asm.R2, asm.RFP),
@@ -127,19 +125,6 @@ func returned(f function) asm.Instructions {
 		ins = append(ins, readUser(offDesc, offDepth-offDesc, 1)...)
 	}
 	return ins
-}
-
-// callStack writes the return addresses of the program's stack, by its frame pointers.
-func callStack() asm.Instructions {
-	return asm.Instructions{
-		asm.Mov.Reg(asm.R1, regCtx),
-		asm.Mov.Reg(asm.R2, regEvent),
-		asm.Add.Imm(asm.R2, offStack),
-		asm.Mov.Imm(asm.R3, 8*maxFrames),
-		asm.Mov.Imm(asm.R4, 1<<8), // the user's stack
-		asm.FnGetStack.Call(),
-		asm.StoreMem(regEvent, offDepth, asm.R0, asm.DWord),
-	}
 }
 
 // readUser copies what an argument points to.

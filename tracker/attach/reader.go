@@ -121,7 +121,7 @@ func (w *Watcher) call(e *event, now time.Duration) {
 		w.mu.Lock()
 		late := w.late[e.pid]
 		w.mu.Unlock()
-		p = newProcess(&w.sources, w.cfg, w.functions, int(e.pid), w.births[e.pid], late)
+		p = newProcess(&w.sources, w.cfg, w.functions, int(e.pid), w.births[e.pid], late, func(hash uint64) { w.feed.believe(hash) })
 		w.processes[e.pid] = p
 	}
 	p.call(e, now)

@@ -26,6 +26,7 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+#include <unwind.h>
 
 typedef uint64_t word;
 typedef word (*function)(word, word, word, word, word, word); // all arguments come in registers
@@ -278,9 +279,8 @@ static void emit(event *e, size_t n, uint32_t phase) {
 
 // walk takes the call stack by frame pointers. They may point anywhere: the kernel reads what
 // they point to, a part of the stack at a time.
-static int64_t walk(word *stack, word frame) {
+static int walk(word *stack, int n, word frame) {
 	word part[256], begin = 0, end = 0;
-	int n = 0;
 	while (n < FRAMES && frame && frame % sizeof(word) == 0) {
 		if (frame < begin || frame >= end || end - frame < 2 * sizeof(word)) {
 			struct iovec here = {part, sizeof part}, there = {(void *)frame, sizeof part};
@@ -300,7 +300,59 @@ static int64_t walk(word *stack, word frame) {
 		stack[n++] = f[1];
 		frame = f[0];
 	}
-	return n * (int64_t)sizeof(word);
+	return n;
+}
+
+// The compiler's own unwinder reads the tables of functions that keep no frame pointer.
+static struct {
+	_Unwind_Reason_Code (*backtrace)(_Unwind_Trace_Fn, void *);
+	_Unwind_Ptr (*ip)(struct _Unwind_Context *);
+	_Unwind_Word (*cfa)(struct _Unwind_Context *), (*reg)(struct _Unwind_Context *, int);
+} unwinder;
+
+static void find_unwinder(void) {
+	void *lib = dlopen("libgcc_s.so.1", RTLD_LAZY);
+	if (!lib)
+		return;
+	*(void **)&unwinder.ip = dlsym(lib, "_Unwind_GetIP");
+	*(void **)&unwinder.cfa = dlsym(lib, "_Unwind_GetCFA");
+	*(void **)&unwinder.reg = dlsym(lib, "_Unwind_GetGR");
+	if (unwinder.ip && unwinder.cfa && unwinder.reg)
+		*(void **)&unwinder.backtrace = dlsym(lib, "_Unwind_Backtrace");
+}
+
+#ifdef __aarch64__
+enum { FRAME_POINTER = 29 };
+#else
+enum { FRAME_POINTER = 6 };
+#endif
+
+typedef struct {
+	word *stack, above, frame;
+	int n;
+} tracing;
+
+static _Unwind_Reason_Code trace(struct _Unwind_Context *c, void *to) {
+	tracing *t = to;
+	if (unwinder.cfa(c) <= t->above) // the shim's own frames
+		return _URC_NO_REASON;
+	if (t->n == FRAMES)
+		return _URC_END_OF_STACK;
+	t->stack[t->n++] = unwinder.ip(c);
+	t->frame = unwinder.reg(c, FRAME_POINTER);
+	return _URC_NO_REASON;
+}
+
+// callers takes the call stack from a function's frame outwards: by tables, and from the first code without any, such
+// as Go's, by frame pointers.
+static int64_t callers(word *stack, word *frame) {
+	tracing t = {.stack = stack, .above = (word)frame};
+	if (unwinder.backtrace)
+		unwinder.backtrace(trace, &t);
+	t.n = walk(stack, t.n, t.n ? t.frame : (word)frame);
+	while (t.n && !stack[t.n - 1])
+		t.n--;
+	return t.n * (int64_t)sizeof(word);
 }
 
 // pass_on calls the driver's function, with the handle behind the first argument if there is one.
@@ -329,7 +381,7 @@ static word call(const hook *h, const word *a, const ipc_handle *handle, word *f
 	if (!failed && h->described && a[1])
 		memcpy(e.desc, (void *)a[1], h->described);
 	if (tells && h->flags & STACKED)
-		e.depth = walk(e.stack, (word)frame);
+		e.depth = callers(e.stack, frame);
 	if (tells)
 		emit(&e, h->flags & STACKED ? sizeof e : SHORT, RETURNS);
 	inside = NULL;
@@ -480,6 +532,7 @@ __attribute__((constructor)) static void begin(void) {
 		*(void **)&h->real = dlsym(driver, h->name);
 	for (int i = 0; driver && i < get_count; i++)
 		*(void **)&getters[i] = dlsym(driver, gets[i].name);
+	find_unwinder();
 	known = loaded();
 	find_watcher(getenv("GPUMEMTRACK_ATTACH"));
 	has_key = !pthread_key_create(&thread_ends, thread_ended);

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ianlancetaylor/demangle"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -20,19 +21,20 @@ type image interface {
 }
 
 // openImage reads the tables of an ELF file and closes it.
-func openImage(f *os.File, name string) (image, error) {
+func openImage(f *os.File, name string) (image, *unwind.Table, error) {
 	defer f.Close()
 	file, err := elf.NewFile(f)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	callers, _ := unwind.Read(file) // nil if there are none
 	native := &nativeImage{path: name, layout: layoutOf(file)}
 	native.symbols = functionSymbols(file)
 	native.lines = openLines(file)
 	if table, err := goTable(file); err == nil {
-		return &goImage{*native, table}, nil
+		return &goImage{*native, table}, callers, nil
 	}
-	return native, nil
+	return native, callers, nil
 }
 
 // layout is where a file's bytes lie in memory.

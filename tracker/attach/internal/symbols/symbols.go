@@ -10,6 +10,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -20,6 +21,7 @@ type Symbolizer struct {
 	maps    []Mapping
 	changed func()             // called when addresses have come to mean something else
 	images  map[string]*loaded // nil of a file that could not be read
+	tables  map[uint64]*table  // by the start of a mapping
 	python  perfMap
 }
 
@@ -27,7 +29,7 @@ type Symbolizer struct {
 // before: the process may be gone by now. most is how many addresses a stack can have. changed
 // is called when addresses have come to mean something else.
 func New(pid, most int, before []Mapping, changed func()) *Symbolizer {
-	s := &Symbolizer{pid: pid, most: most, maps: before, changed: changed, images: make(map[string]*loaded), python: perfMap{pid: pid}}
+	s := &Symbolizer{pid: pid, most: most, maps: before, changed: changed, images: make(map[string]*loaded), tables: make(map[uint64]*table), python: perfMap{pid: pid}}
 	s.reload()
 	return s
 }
@@ -48,11 +50,19 @@ func (s *Symbolizer) Update(now []Mapping) {
 		}
 	}
 	s.maps = now
+	clear(s.tables)
 }
 
-// Resolve names return addresses, innermost first. What is no code at the end comes of a
-// function that keeps no frame pointer: a frame in parentheses says so.
-func (s *Symbolizer) Resolve(addresses []uint64) mem.Stack {
+// Why a stack may end before its outermost frame: what Resolve says of the last one.
+const (
+	NoFramePointers = "%s keeps no frame pointers"
+	NoTable         = "%s keeps no frame pointers, and has no table of its callers"
+	TooLong         = "what lies beyond %s is further up than 16 KiB, and is not read"
+)
+
+// Resolve names return addresses, innermost first. If the last is not that of an outermost frame, a frame in
+// parentheses says why there are no more.
+func (s *Symbolizer) Resolve(addresses []uint64, end string) mem.Stack {
 	stack := make(mem.Stack, 0, len(addresses)+1)
 	for _, at := range addresses {
 		stack = append(stack, s.frames(at-1)...) // within the call, not after it
@@ -68,12 +78,19 @@ func (s *Symbolizer) Resolve(addresses []uint64) mem.Stack {
 		if last.File != "" {
 			where = path.Base(last.File)
 		}
-		stack = append(stack, mem.Frame{Function: fmt.Sprintf("(the stack ends early: %s keeps no frame pointers)", where)})
+		stack = append(stack, mem.Frame{Function: "(the stack ends early: " + fmt.Sprintf(end, where) + ")"})
 	}
 	return stack
 }
 
-// outermost reports whether a frame begins a thread or a program.
+// Starts reports whether a return address is in a function that begins a program or a thread, which calls main.
+func (s *Symbolizer) Starts(address uint64) bool {
+	frames := s.frames(address - 1)
+	last := frames[len(frames)-1]
+	return last.Function != "main" && outermost(last)
+}
+
+// outermost reports whether a frame begins a thread or a program, or is main.
 func outermost(f mem.Frame) bool {
 	switch f.Function {
 	case "_start", "main", "start_thread", "clone", "clone3":
@@ -122,6 +139,34 @@ const maxKnown = 1 << 16
 type loaded struct {
 	image
 	known map[uint64][]mem.Frame // by offset in the file
+	table *unwind.Table          // nil if the file has none
+}
+
+// table is that of a mapping's file.
+type table struct {
+	Mapping
+	of *loaded // nil if it could not be read
+}
+
+// Table returns the table that tells the callers of the code at an address, and the address as that counts. It is an
+// unwind.Finder.
+func (s *Symbolizer) Table(pc uint64) (t *unwind.Table, address uint64, code bool) {
+	m, ok := find(s.maps, pc)
+	if !ok {
+		return nil, 0, false
+	}
+	its := s.tables[m.start]
+	if its == nil {
+		its = &table{Mapping: m}
+		if m.file() {
+			its.of = s.image(m)
+		}
+		s.tables[m.start] = its
+	}
+	if its.of == nil {
+		return nil, 0, true
+	}
+	return its.of.table, its.of.address(pc - m.start + m.offset), true
 }
 
 // image opens the file of a mapping, once; nil if that is not possible.
@@ -133,8 +178,8 @@ func (s *Symbolizer) image(m Mapping) *loaded {
 	var img *loaded
 	for _, name := range []string{fmt.Sprintf("/proc/%d/map_files/%x-%x", s.pid, m.start, m.end), InRoot(s.pid, m.Path), m.Path} {
 		if f, err := os.Open(name); err == nil {
-			if opened, err := openImage(f, m.Path); err == nil {
-				img = &loaded{opened, make(map[uint64][]mem.Frame)}
+			if opened, table, err := openImage(f, m.Path); err == nil {
+				img = &loaded{opened, make(map[uint64][]mem.Frame), table}
 			}
 			break
 		}

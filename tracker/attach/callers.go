@@ -1,0 +1,51 @@
+package attach
+
+import (
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
+)
+
+// frames returns the return addresses of an event's call stack, innermost first, and why there may be no more. Frame
+// pointers skip the callers of functions that keep none. So the first time that they give a stack, it is
+// compared with what the tables say, and only if both agree are they believed from then on.
+func (p *process) frames(e *event) (all []uint64, end string) {
+	framed := e.frames()
+	if len(e.copied) == 0 {
+		return framed, symbols.NoFramePointers
+	}
+	c := unwind.Copy{Machine: machine, Stack: e.copied}
+	for i, r := range savedRegs {
+		c.Registers[r.number] = e.saved[i]
+	}
+	walked, why := c.Walk(p.walked[:0], maxFrames, p.symbols.Table)
+	if why == unwind.Lost || why == unwind.CopyEnds {
+		walked = append(walked, c.Beyond(framed)...)
+		walked = walked[:min(len(walked), maxFrames)]
+	}
+	p.walked = walked
+	switch {
+	case p.agrees(framed, walked):
+		p.believe(e.hash)
+		return framed, symbols.NoFramePointers
+	case why == unwind.CopyEnds:
+		return walked, symbols.TooLong
+	case why == unwind.Lost && len(framed) > len(walked) && slices.Equal(framed[:len(walked)], walked):
+		return framed, symbols.NoFramePointers // code without tables, of which frame pointers know more
+	}
+	return walked, symbols.NoTable
+}
+
+// agrees reports whether frame pointers gave all the callers. They need not give those of the C library that call
+// main or a thread's first function, nor those of Go's runtime that switch from one stack to another.
+func (p *process) agrees(framed, walked []uint64) bool {
+	for _, at := range walked {
+		if len(framed) > 0 && framed[0] == at {
+			framed = framed[1:]
+		} else if !p.symbols.Starts(at) {
+			return false
+		}
+	}
+	return len(framed) == 0
+}

@@ -1,0 +1,91 @@
+//go:build amd64 || arm64
+
+package attach
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+)
+
+// TestStacksWithoutFramePointers: those of a thousand random calls are what the C library's own unwinder says.
+func TestStacksWithoutFramePointers(t *testing.T) {
+	for _, flags := range []string{"-O2 -fomit-frame-pointer", "-O1 -fomit-frame-pointer", "-O2 -fno-omit-frame-pointer"} {
+		path := build(t, "calls", func(out, libs string) *exec.Cmd {
+			args := append(strings.Fields(flags), "-g", "-Wall", "-o", out, "testdata/calls.c")
+			return exec.Command(compiler(), append(args, "-L"+libs, "-l:libcuda.so.1", "-lpthread")...)
+		})
+		for name, watcher := range ways {
+			t.Run(name+" "+flags, func(t *testing.T) {
+				w := watcher(t)
+				c := start(t, w, path)
+				want := make(map[alloc.Bytes][]uint64)
+				for c.out.Scan() && c.out.Text() != "done" {
+					var size alloc.Bytes
+					fields := strings.Fields(c.out.Text())
+					_, err := fmt.Sscan(fields[0], &size)
+					require.NoError(t, err)
+					for _, field := range fields[1:] {
+						var at uint64
+						_, err := fmt.Sscanf(field, "%x", &at)
+						require.NoError(t, err)
+						want[size] = append(want[size], at)
+					}
+				}
+				require.Len(t, want, 1000)
+				w.Sync()
+				require.Empty(t, w.Doubts())
+				resolver := symbols.New(c.Process.Pid, maxFrames, nil, func() {})
+				wrong := 0
+				for _, s := range w.Sources() {
+					for a := range s.Snapshot().Allocations() {
+						truth := ofProgram(resolver.Resolve(want[a.Requested], symbols.NoTable))
+						if got := ofProgram(a.Stack); got != truth {
+							if wrong++; wrong < 4 {
+								t.Errorf("%v:\n got %s\nwant %s", a.Requested, got, truth)
+							}
+						}
+					}
+				}
+				assert.Zero(t, wrong, "of a thousand")
+			})
+		}
+	}
+}
+
+// TestAStackThatIsTooLong says so: a frame of its own is larger than what is copied.
+func TestAStackThatIsTooLong(t *testing.T) {
+	w := newWatcher(t, Config{})
+	path := build(t, "deep", func(out, libs string) *exec.Cmd {
+		return exec.Command(compiler(), "-O2", "-fomit-frame-pointer", "-g", "-Wall", "-o", out, "testdata/deep.c", "-L"+libs, "-l:libcuda.so.1")
+	})
+	a := largest(t, checkedSource(t, w, start(t, w, path)))
+	assert.Equal(t, "allocate <- large <- (the stack ends early: what lies beyond deep.c is further up than 16 KiB, and is not read)", names(a.Stack))
+}
+
+// checkedSource waits until a client has allocated, and returns its source.
+func checkedSource(t *testing.T, w *Watcher, c *client) *Source {
+	t.Helper()
+	require.True(t, c.out.Scan())
+	w.Sync()
+	require.Len(t, w.Sources(), 1)
+	return w.Sources()[0]
+}
+
+// ofProgram names the functions of a stack, but for those of the C library that call the first.
+func ofProgram(s mem.Stack) string {
+	for i, f := range s {
+		if f.Function == "main" || f.Function == "begin" {
+			return names(s[:i+1])
+		}
+	}
+	return names(s)
+}

@@ -1,0 +1,160 @@
+// Package unwind finds the callers of a function that keeps no frame pointer, as a debugger and C++'s
+// exceptions do: by the tables that compilers write into .eh_frame. It works on a copy of registers and stack,
+// reads no memory of a process, and knows no names.
+//
+// The tables are those of the Linux Standard Base (Core, chapter 10.6), with the call frame instructions of DWARF 5,
+// section 6.4.2.
+package unwind
+
+import "encoding/binary"
+
+// Machine is what an architecture has: DWARF's numbers of its registers, and what a function with a frame
+// pointer does.
+type Machine struct {
+	sp, ra  int
+	address uint64 // the bits of a return address that are not its signature
+	framed  rule
+}
+
+// AMD64 and ARM64 are by their psABIs.
+var (
+	AMD64 = &Machine{sp: 7, ra: 16, address: 1<<64 - 1, framed: framed(6, 16)}
+	ARM64 = &Machine{sp: 31, ra: 30, address: 1<<48 - 1, framed: framed(29, 30)}
+)
+
+// framed is the rule of a function with a frame pointer: the caller's is where it points to, and the return
+// address behind it.
+func framed(fp, ra uint8) rule {
+	return rule{
+		cfa:   place{how: registerPlus, register: fp, offset: 16},
+		saved: []saved{{fp, place{how: atCFA, offset: -16}}, {ra, place{how: atCFA, offset: -8}}},
+	}
+}
+
+// numRegisters is more than the highest number of a register that tells where a caller is.
+const numRegisters = 33
+
+// Registers are those of a thread by DWARF's numbers. That of the return address has where the innermost
+// frame goes on.
+type Registers [numRegisters]uint64
+
+// Copy is the registers of a thread, and the part of its stack from the stack pointer on.
+type Copy struct {
+	*Machine
+	Registers Registers
+	Stack     []byte
+
+	last Registers // where a Walk ended
+}
+
+// End says why a walk ended.
+type End int
+
+const (
+	Outermost End = iota // the last frame has no caller
+	Lost                 // no table says where the last frame has its caller, and no frame pointer does
+	CopyEnds             // the next frame lies beyond the copy
+	Full                 // there are more frames than were asked for
+)
+
+// Finder returns the table of the code at an address, and the address as the table counts it. The table of code
+// without one is nil: Go has none, and keeps frame pointers. It reports whether there is code at all.
+type Finder func(pc uint64) (t *Table, address uint64, code bool)
+
+// Walk appends the return addresses of a thread to frames, innermost first, and says why there are no more.
+func (c *Copy) Walk(frames []uint64, most int, find Finder) ([]uint64, End) {
+	regs := c.Registers
+	defer func() { c.last = regs }()
+	table, address, _ := find(regs[c.ra] - 1) // within the call, not after it
+	for {
+		if len(frames) == most {
+			return frames, Full
+		}
+		frames = append(frames, regs[c.ra])
+		rule := &c.framed
+		if table != nil {
+			if its := table.find(address); its != nil {
+				rule = its
+			}
+		}
+		next, end := c.caller(rule, &regs)
+		switch {
+		case end != found:
+			return frames, End(end)
+		case next[c.ra] == 0:
+			return frames, Outermost
+		case next[c.sp] <= regs[c.sp]: // a caller's frame is at a higher address
+			return frames, Lost
+		}
+		at := next[c.ra] - 1
+		if rule.signal { // the frame was interrupted, it called nothing
+			at++
+		}
+		var code bool
+		if table, address, code = find(at); !code {
+			return frames, Lost
+		}
+		regs = next
+	}
+}
+
+// Beyond returns those of a thread's return addresses, as frame pointers give them, that come after where a Walk
+// ended: the frame pointer that it could not follow leads out of the copy, such as from C to the stack of a goroutine.
+func (c *Copy) Beyond(framed []uint64) []uint64 {
+	fp := c.framed.cfa.register
+	at, last := c.Registers[fp], c.last[fp]
+	for at != last && len(framed) > 1 {
+		next, end := c.read(at)
+		if end != found {
+			return nil
+		}
+		at, framed = next, framed[1:]
+	}
+	if at != last || len(framed) == 0 {
+		return nil
+	}
+	return framed[1:]
+}
+
+// found is no End: there is a caller.
+const found End = -1
+
+// caller returns the registers that the caller of a frame has.
+func (c *Copy) caller(r *rule, regs *Registers) (next Registers, end End) {
+	if r.outermost {
+		return next, Outermost
+	}
+	next = *regs
+	cfa, end := r.cfa.value(c, regs, 0)
+	if end != found {
+		return next, end
+	}
+	next[c.sp] = cfa
+	returns := false
+	for _, s := range r.saved {
+		if next[s.register], end = s.place.value(c, regs, cfa); end != found {
+			return next, end
+		}
+		returns = returns || int(s.register) == c.ra
+	}
+	next[c.ra] &= c.address
+	if !returns {
+		return next, Lost
+	}
+	return next, found
+}
+
+// maxStack is the largest stack of a thread: what is further away is no frame of it.
+const maxStack = 1 << 30
+
+// read returns a word of the stack.
+func (c *Copy) read(at uint64) (uint64, End) {
+	from := at - c.Registers[c.sp]
+	switch size := uint64(len(c.Stack)); {
+	case from+8 <= size && from < size:
+		return binary.LittleEndian.Uint64(c.Stack[from:]), found
+	case from < maxStack:
+		return 0, CopyEnds
+	}
+	return 0, Lost
+}

@@ -1,0 +1,97 @@
+package unwind
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// tableOf is a table with one function from 0x1000 to 0x1100.
+func tableOf(shared, function []byte) *Table {
+	var data []byte
+	add := func(id uint32, body []byte) {
+		data = binary.LittleEndian.AppendUint32(data, uint32(4+len(body)))
+		data = binary.LittleEndian.AppendUint32(data, id)
+		data = append(data, body...)
+	}
+	add(0, shared)
+	begin := append(binary.LittleEndian.AppendUint64(nil, 0x1000), 0, 1, 0, 0, 0, 0, 0, 0)
+	add(uint32(len(data)+4), append(begin, function...))
+	t := &Table{frames: data, common: make(map[int]*common), rules: make(map[uint64]*rule)}
+	t.index = t.scan()
+	return t
+}
+
+// arm is what the entries of ARM's functions have in common: code in fours, data in minus eights, x30, and the CFA is sp.
+var arm = []byte{1, 0, 4, 0x78, 30, cfaDefine, 31, 0}
+
+// TestWalkOfARM64: a function in the middle of its prologue, with a signed return address, called by one without a
+// table that has a frame pointer.
+func TestWalkOfARM64(t *testing.T) {
+	table := tableOf(arm, []byte{
+		cfaAdvance | 1, cfaNegateRAState,
+		cfaAdvance | 1, cfaDefineOffset, 32, cfaOffset | 29, 4, cfaOffset | 30, 3, // stp x29, x30, [sp, -32]!
+		cfaAdvance | 4, cfaOffset | 19, 2,
+	})
+	stack := make([]byte, 80)
+	put := func(at int, v uint64) { binary.LittleEndian.PutUint64(stack[at:], v) }
+	put(0, 0x7030) // x29 of the caller
+	put(8, 0x2004|0xabcd<<48)
+	put(16, 19)
+	put(48, 0) // the outermost frame
+	put(56, 0)
+	c := Copy{Machine: ARM64, Stack: stack}
+	c.Registers[31], c.Registers[30], c.Registers[29] = 0x7000, 0x1040, 0x7000
+	find := func(pc uint64) (*Table, uint64, bool) {
+		if pc < 0x2000 {
+			return table, pc, true
+		}
+		return nil, 0, pc < 0x3000
+	}
+	frames, end := c.Walk(nil, 64, find)
+	assert.Equal(t, []uint64{0x1040, 0x2004}, frames)
+	assert.Equal(t, Outermost, end)
+
+	put(8, 0x4004) // not code
+	frames, end = c.Walk(nil, 64, find)
+	assert.Equal(t, []uint64{0x1040}, frames)
+	assert.Equal(t, Lost, end)
+}
+
+func TestFunctionsThatCannotBeLeft(t *testing.T) {
+	for name, test := range map[string]struct {
+		instructions []byte
+		end          End
+	}{
+		"the outermost":            {[]byte{cfaUndefined, 30}, Outermost},
+		"no return address":        {nil, Lost},
+		"a register in a register": {[]byte{cfaOffset | 30, 1, cfaRegister, 30, 5, cfaDefineOffset, 16}, Outermost},
+		"no such instruction":      {[]byte{0x3f, 0}, Lost},
+		"an operand is missing":    {[]byte{cfaDefine, 31}, Lost},
+		"states not remembered":    {[]byte{cfaRestoreState}, Lost},
+		"a frame that is no step":  {[]byte{cfaOffset | 30, 0, cfaDefine, 31, 0}, Lost},
+		"an expression":            {[]byte{cfaDefineExpression, 3, opBreg0 + 31, 16, opDeref, cfaOffset | 30, 1}, CopyEnds},
+		"no such operation":        {[]byte{cfaDefineExpression, 1, 0xff, cfaOffset | 30, 1}, Lost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := Copy{Machine: ARM64, Stack: []byte{1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0}}
+			c.Registers[31], c.Registers[30], c.Registers[29] = 0x7000, 0x1040, 1
+			table := tableOf(arm, test.instructions)
+			_, end := c.Walk(nil, 64, func(pc uint64) (*Table, uint64, bool) { return table, pc, pc < 0x2000 })
+			assert.Equal(t, test.end, end)
+		})
+	}
+}
+
+func FuzzTable(f *testing.F) {
+	f.Add(tableOf(arm, []byte{cfaAdvance | 1, cfaDefineOffset, 32, cfaOffset | 30, 3}).frames, uint64(0x1010))
+	f.Fuzz(func(t *testing.T, data []byte, address uint64) {
+		table := &Table{frames: data, common: make(map[int]*common), rules: make(map[uint64]*rule)}
+		table.index = table.scan()
+		c := Copy{Machine: AMD64, Stack: make([]byte, 256)}
+		c.Registers[7], c.Registers[16] = 0x7000, address
+		frames, _ := c.Walk(nil, 16, func(pc uint64) (*Table, uint64, bool) { return table, pc, true })
+		assert.LessOrEqual(t, len(frames), 16)
+	})
+}
