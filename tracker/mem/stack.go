@@ -31,6 +31,8 @@ func (f Frame) Append(b []byte) []byte {
 		return append(b, "unknown"...)
 	case callsite.IsNative(f.Function): // whose file is seldom known
 		return append(b, callsite.Name(f.Function)...)
+	case f.File == "" && f.Line == 0: // the name of an operation
+		return append(b, f.Function...)
 	}
 	b = append(b, path.Base(f.File)...)
 	b = append(b, ':')

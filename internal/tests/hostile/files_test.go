@@ -284,3 +284,28 @@ var recordings = []file{
 	{"a long line.csv", times("time_seconds,gpu,", "a", 1<<26, "\n")},
 	{"many columns.csv", times("time_seconds,gpu", ",a", 1<<22, "\n1\n")},
 }
+
+// inLog is the beginning of a line of an allocator's log.
+const inLog = "I bfc_allocator.cc:1] "
+
+var logs = []file{
+	{"chunks", times("", inLog+"InUse at 100 of size 256 next 1\n", 1<<22, "")},
+	{"regions", times("", inLog+"Next region of size 9223372036854775807\n", 1<<22, "")},
+	{"failures", times("", inLog+"Allocator (a) ran out of memory trying to allocate 1B\n", 1<<22, "")},
+	{"sizes", func() []byte {
+		var b bytes.Buffer
+		for i := range 1 << 20 {
+			fmt.Fprintf(&b, "%s%d Chunks of size %d totalling 1B\n", inLog, 1<<62, i+1)
+		}
+		return b.Bytes()
+	}},
+	{"a line without an end", times("Allocator (", "a", 1<<28, "")},
+	{"names", func() []byte {
+		var b bytes.Buffer
+		for i := range 1 << 13 {
+			fmt.Fprintf(&b, "%sInUse at %x of size 256 by op %d%s next 1\n", inLog, i<<8, i, strings.Repeat("n", 1<<13))
+		}
+		return b.Bytes()
+	}},
+	{"carriage returns", times("bfc_", "\r", 1<<26, "")},
+}

@@ -58,6 +58,7 @@ func TestHostileFilesEndWithAnError(t *testing.T) {
 		{"safetensors", safetensors, [][]string{{"estimate"}}},
 		{"GGUF", ggufs, [][]string{{"estimate"}}},
 		{"config", configs, [][]string{{"estimate"}}},
+		{"log", logs, every[:2]},
 		{"recording", recordings, [][]string{{"chart", "-f", "-o", "out.svg"}}},
 	} {
 		for _, f := range kind.files {

@@ -66,7 +66,8 @@ func TestCommandsMatchTheirSchemas(t *testing.T) {
 	print("replay", "replay", filepath.Join(dumps, "whole.dump.json"), "--smallest")
 	print("explain", "explain", filepath.Join(dumps, "whole.dump.json"), "--peak")
 	print("explain", "explain", dumps)
-	for _, key := range []string{"oom", "gap", "results", "settings", "processes", "no_segments", "memory_bytes"} {
+	print("explain", "explain", filepath.Join("..", "..", "..", "tracker", "export", "bfc", "testdata", "oom.log"))
+	for _, key := range []string{"oom", "gap", "results", "settings", "processes", "failures", "no_segments", "memory_bytes"} {
 		assert.True(t, seen[key], "no output has %s", key)
 	}
 }

@@ -1,6 +1,6 @@
 // Package files opens whatever the exporters and other programs write, by what
 // the file holds and not by its name: snapshots and dumps of this module, pprof
-// profiles, and PyTorch's memory snapshots; each may be packed by gzip.
+// profiles, PyTorch's memory snapshots, and logs of BFC allocators; each may be packed by gzip.
 package files
 
 import (
@@ -15,6 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/bfc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
@@ -23,11 +24,12 @@ import (
 
 // File is a file that was read.
 type File struct {
-	Format string // "snapshot", "dump", "pprof profile" or "PyTorch snapshot"
+	Format string // "snapshot", "dump", "pprof profile", "PyTorch snapshot" or "log of a BFC allocator"
 	Usage  *export.Usage
-	// Dump is nil of a pprof profile. It has Others where a file has several devices. The events of an old
+	// Dump is nil of a pprof profile, and of a log without chunks. It has Others where a file has several devices. The events of an old
 	// PyTorch snapshot have no times; the time of its Snapshot is zero.
-	Dump *snapshot.Dump
+	Dump     *snapshot.Dump
+	Failures []*bfc.Failure // of a log
 }
 
 // ErrFormat is the error of a file that is none of those that can be read, other than
@@ -84,7 +86,16 @@ func Read(in io.Reader) (*File, error) {
 	case head[0] == 0x0a && !isText(head):
 		return readProfile(r)
 	}
-	return nil, fmt.Errorf("%w: it begins with %q: want a snapshot or dump (JSON), a pprof profile, or a PyTorch snapshot (pickle or JSON)", ErrFormat, head[:min(8, len(head))])
+	if bytes.IndexByte(head, 0) < 0 {
+		f, err := readLog(r)
+		if !errors.Is(err, bfc.ErrNoFailure) {
+			return f, err
+		}
+		if err != bfc.ErrNoFailure { // which says more
+			return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+		}
+	}
+	return nil, fmt.Errorf("%w: it begins with %q: want a snapshot or dump (JSON), a pprof profile, a PyTorch snapshot (pickle or JSON), or a log in which a BFC allocator ran out of memory", ErrFormat, head[:min(8, len(head))])
 }
 
 // isPickle recognises a pickle of a dict or a list. One of protocol 0 or 1 has no first byte that says so.
@@ -116,6 +127,14 @@ func readTorch(r io.Reader) (*File, error) {
 		return nil, err
 	}
 	return &File{Format: "PyTorch snapshot", Usage: usage, Dump: d}, nil
+}
+
+func readLog(r io.Reader) (*File, error) {
+	failures, d, usage, err := bfc.Read(r)
+	if err != nil {
+		return nil, err
+	}
+	return &File{Format: "log of a BFC allocator", Usage: usage, Dump: d, Failures: failures}, nil
 }
 
 func readProfile(r io.Reader) (*File, error) {
@@ -150,6 +169,11 @@ func readJSON(r io.Reader, head []byte) (*File, error) {
 		return readDump(bytes.NewReader(text))
 	case err == nil && top.Schema == jsonstream.SnapshotSchema:
 		return readSnapshot(bytes.NewReader(text))
+	case err == nil && bytes.Contains(text, []byte("bfc_")): // a notebook, whose output has a log
+		if f, err := readLog(bytes.NewReader(text)); err == nil {
+			return f, nil
+		}
+		fallthrough
 	case err == nil:
 		return nil, fmt.Errorf("%w: the schema is %q, want %q", ErrFormat, top.Schema, jsonstream.SnapshotSchema)
 	}

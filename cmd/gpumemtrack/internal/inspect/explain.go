@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/bfc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -33,19 +34,31 @@ stuck between buffers, with the lines of code that keep it. Replays of the
 history show what other settings, or another order, would have saved: see
 gpumemtrack replay. FILE may be the URL of a live page, or - for standard input.
 
+Of a log in which the allocator of TensorFlow, JAX or ONNX Runtime ran out of
+memory, it tells what was asked for, whether the free memory was too little or
+in pieces, and which chunks stand between these.
+
 For a directory, or a pattern in quotes, such as the dumps of the ranks of a
 run, it prints a table of all processes, most stuck memory first, and then
 explains the first of them. If there are several dumps of one process, the
 latest counts.`,
 		Example: `  gpumemtrack explain crash.dump.json
   gpumemtrack explain snapshot.pickle --peak
+  gpumemtrack explain oom.log       # of TensorFlow, JAX or ONNX Runtime
   gpumemtrack explain ranks/`,
 		Args: cli.Exactly(1, "the file of a dump or a memory snapshot of PyTorch"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if paths, err := expand(args[0]); err == nil && (len(paths) > 1 || paths[0] != args[0]) {
 				return explainRanks(a, args[0], paths, device, atPeak, asJSON)
 			}
-			r, err := openDump(a, args[0], device)
+			f, err := open(a, args[0], 0)
+			if err != nil {
+				return err
+			}
+			if len(f.Failures) > 0 {
+				return explainLog(a, f.Failures, asJSON)
+			}
+			r, err := dumpOf(f, args[0], device)
 			if err != nil {
 				return err
 			}
@@ -64,6 +77,23 @@ latest counts.`,
 	addDeviceFlag(cmd, &device)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// explainLog explains each failure that a log tells of.
+func explainLog(a *cli.App, failures []*bfc.Failure, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(a.Stdout).Encode(struct {
+			Schema   string         `json:"schema"`
+			Failures []*bfc.Failure `json:"failures"`
+		}{"gpumemtrack.explain.log/1", failures})
+	}
+	for i, f := range failures {
+		if i > 0 {
+			fmt.Fprintln(a.Stdout)
+		}
+		fmt.Fprint(a.Stdout, f)
+	}
+	return nil
 }
 
 // explained is the account of one process of many. Its terms add up to Reserved: see

@@ -65,6 +65,11 @@ func openDump(a *cli.App, word string, device int) (*snapshot.Dump, error) {
 	if err != nil {
 		return nil, err
 	}
+	return dumpOf(f, word, device)
+}
+
+// dumpOf is the dump of a device of a file.
+func dumpOf(f *files.File, word string, device int) (*snapshot.Dump, error) {
 	if f.Dump == nil {
 		return nil, fmt.Errorf("%s is a %s: %w", word, f.Format, errNoRecord)
 	}

@@ -1,0 +1,284 @@
+package bfc_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/outside"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/bfc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
+)
+
+// told is what the JSON of a failure says.
+type told struct {
+	Line      int          `json:"line"`
+	Allocator string       `json:"allocator"`
+	Requested *alloc.Bytes `json:"requested_bytes"`
+	Words     string       `json:"requested_text"`
+	Operation string       `json:"operation"`
+	InUse     *mem.Tally   `json:"in_use"`
+	Free      *mem.Tally   `json:"free"`
+	Largest   *alloc.Bytes `json:"largest_free_bytes"`
+	Regions   []alloc.Bytes
+	Pool      *alloc.Bytes `json:"pool_bytes"`
+	Limit     *alloc.Bytes `json:"limit_bytes"`
+	Barrier   *struct {
+		Room   alloc.Bytes `json:"room_bytes"`
+		InUse  mem.Tally   `json:"in_use"`
+		Chunks []struct {
+			Name string `json:"name"`
+		} `json:"chunks"`
+	} `json:"barrier"`
+	Fragmented *bool    `json:"fragmented"`
+	Peak       []any    `json:"peak_buffers"`
+	Lacks      []string `json:"lacks"`
+}
+
+func tell(t *testing.T, f *bfc.Failure) (out told) {
+	text, err := json.Marshal(f)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &out))
+	return out
+}
+
+// logged is what Read returns.
+type logged struct {
+	Failures []*bfc.Failure
+	Dump     *snapshot.Dump
+	Usage    *export.Usage
+}
+
+func read(t *testing.T, path string) *logged {
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	failures, d, usage, err := bfc.Read(f)
+	require.NoError(t, err, path)
+	return &logged{failures, d, usage}
+}
+
+func parse(t *testing.T, text string) *logged {
+	failures, d, usage, err := bfc.Read(strings.NewReader(text))
+	require.NoError(t, err)
+	return &logged{failures, d, usage}
+}
+
+// real are logs of programs that ran out of memory, and what stands in the way of the request in those that are
+// fragmented. The file says less than a whole dump where lacks is set.
+var real = []struct {
+	file    string
+	barrier alloc.Bytes // -1: not fragmented
+	lacks   string
+}{
+	{"jax_bigger_than_pool.log", -1, "the chunks"},
+	{"jax_tsl_buffer_assignment.log", -1, "the chunks"},
+	{"jax_tsl_hole_in_map.log", -1, "the chunks"},
+	{"ort_arena_growth.log", -1, "the chunks"},
+	{"tf08_summary_only_no_time.log", -1, "the chunks: only those in use, by size"},
+	{"tf111_interleaved_excerpt.log", -1, "how large the pool is: these chunks may be a part of it"},
+	{"tf115_windows_excerpt.log", -1, "how large the pool is: these chunks may be a part of it"},
+	{"tf12_inuse_then_free_markdown.log", -1, "the exact size of the request"},
+	{"tf18_stats_only.log", -1, "the chunks"},
+	{"tf20_k80_1037_chunks.log.gz", -1, ""},
+	{"tf20_notebook_cell.log.gz", -1, ""},
+	{"tf213_a100_fragmented.log", 411041792, ""},
+	{"tf213_a100_nearly_full_1.log.gz", -1, ""},
+	{"tf213_fragmented_progress_bar.log.gz", 1200128, ""},
+	{"tf22_many_regions_cut.log", -1, "28.5 MiB of the regions"},
+}
+
+// walked are the lines that walk.py, the plain parser beside the logs, prints of a dump.
+var walked = regexp.MustCompile(`dump 1 at line (\d+) allocator (\S+)\n  requested (\S+) \(printed (\S+)\); in use (\d+) chunks (\d+) bytes; free (\d+) chunks (\d+) bytes; largest free (\d+); regions printed (\d+) .*\n  stats \{(.*)\}; `)
+
+// TestRealLogs holds what is read of logs of TensorFlow 0.8 to 2.13, JAX and ONNX Runtime to the plain parser, to the
+// byte, and the segments to the chunks.
+func TestRealLogs(t *testing.T) {
+	dir := filepath.Join(outside.Folder(t, "recordings"), "bfc")
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is not in PATH")
+	}
+	for _, r := range real {
+		t.Run(r.file, func(t *testing.T) {
+			path := filepath.Join(dir, r.file)
+			l := read(t, path)
+			require.Len(t, l.Failures, 1)
+			got := tell(t, l.Failures[0])
+			assert.Equal(t, r.barrier >= 0, got.Fragmented != nil && *got.Fragmented)
+			if r.barrier >= 0 {
+				assert.Equal(t, r.barrier, got.Barrier.InUse.Bytes)
+				assert.GreaterOrEqual(t, got.Barrier.Room, *got.Requested)
+				assert.Contains(t, l.Failures[0].String(), "\nfragmented: ")
+			}
+			if r.lacks == "" {
+				assert.Empty(t, got.Lacks)
+			} else {
+				assert.Contains(t, got.Lacks, r.lacks)
+			}
+			out, err := exec.Command(python, filepath.Join(dir, "walk.py"), path).Output()
+			require.NoError(t, err)
+			want := walked.FindStringSubmatch(string(out))
+			if want == nil {
+				assert.Contains(t, string(out), "no dump")
+				return
+			}
+			number := func(i int) alloc.Bytes { n, _ := strconv.ParseInt(want[i], 10, 64); return alloc.Bytes(n) }
+			assert.Equal(t, int(number(1)), got.Line)
+			assert.Equal(t, strings.Trim(want[2], "?"), got.Allocator)
+			if want[3] != "None" {
+				assert.Equal(t, number(3), *got.Requested)
+			}
+			assert.Equal(t, strings.TrimPrefix(want[4], "None"), got.Words)
+			assert.Len(t, got.Regions, int(number(10)))
+			if used, free := (mem.Tally{Count: int64(number(5)), Bytes: number(6)}), (mem.Tally{Count: int64(number(7)), Bytes: number(8)}); used.Count+free.Count > 0 {
+				assert.Equal(t, used, *got.InUse)
+				assert.Equal(t, free, *got.Free)
+				assert.Equal(t, number(9), *got.Largest)
+				requireSegments(t, l, used, free)
+			} else {
+				assert.Nil(t, got.Free)
+				assert.Nil(t, l.Dump)
+			}
+			if limit := regexp.MustCompile(`'Limit': (\d+)`).FindStringSubmatch(want[11]); limit != nil {
+				assert.Equal(t, limit[1], strconv.FormatInt(int64(*got.Limit), 10))
+			}
+		})
+	}
+	_, _, _, err = bfc.Read(strings.NewReader("nothing\n"))
+	assert.Equal(t, bfc.ErrNoFailure, err)
+	f, err := os.Open(filepath.Join(dir, "tf1_windows_backslash_warnings.log"))
+	require.NoError(t, err)
+	defer f.Close()
+	_, _, _, err = bfc.Read(f)
+	assert.ErrorIs(t, err, bfc.ErrNoFailure)
+	assert.ErrorContains(t, err, "of its 6 warnings each says that it is no failure")
+}
+
+// requireSegments checks that the snapshot of a log has its chunks, and no others.
+func requireSegments(t *testing.T, l *logged, used, free mem.Tally) {
+	s := l.Dump.Snapshot
+	x := explain.Snapshot(s)
+	assert.Equal(t, used, s.Live)
+	assert.Equal(t, used.Bytes, x.Requested)
+	assert.Equal(t, used.Bytes+free.Bytes, x.Reserved)
+	count := int64(0)
+	for _, segment := range s.Segments {
+		require.NoError(t, segment.Check())
+		for _, b := range segment.Blocks {
+			if b.State == alloc.Inactive {
+				count++
+			}
+		}
+	}
+	assert.Equal(t, free.Count, count)
+	sum := mem.Tally{}
+	for _, row := range l.Usage.Rows {
+		sum = sum.Add(row.Live)
+	}
+	assert.Equal(t, used, sum)
+}
+
+// TestOwnLog reads a log as TensorFlow 2.15 writes it, built with its memory debugging, which names operations.
+func TestOwnLog(t *testing.T) {
+	l := read(t, filepath.Join("testdata", "oom.log"))
+	want, err := os.ReadFile(filepath.Join("testdata", "oom.txt"))
+	require.NoError(t, err)
+	require.Len(t, l.Failures, 1)
+	assert.Equal(t, string(want), l.Failures[0].String())
+	requireSegments(t, l, mem.Tally{Count: 4, Bytes: 192 * alloc.MiB}, mem.Tally{Count: 3, Bytes: 320 * alloc.MiB})
+	assert.Equal(t, "train_step/Adam/step", tell(t, l.Failures[0]).Barrier.Chunks[0].Name)
+	var sites []string
+	for _, row := range l.Usage.Rows {
+		sites = append(sites, row.Site.String())
+	}
+	assert.ElementsMatch(t, []string{"dense/kernel", "train_step/Adam/step", "conv2d_17/Relu", "conv2d_18/Relu"}, sites)
+	assert.Equal(t, 200*alloc.MiB, l.Dump.OOM.Requested)
+	assert.Equal(t, 140*alloc.MiB, l.Dump.OOM.LargestInactive)
+}
+
+// chunks is a pool of 4 MiB free, 1 MiB in use and 3 MiB free, in the words of a release.
+const in = "2026-01-02 03:04:05.678901: I tensorflow/core/common_runtime/bfc_allocator.cc:700] "
+
+// TestForms reads the same pool in the words of different releases.
+func TestForms(t *testing.T) {
+	for name, chunks := range map[string]string{
+		"1.2, in use first": in + "Chunk at 0x500000 of size 1048576\n" + in + "Free at 0x100000 of size 4194304\n" + in + "Free at 0x600000 of size 3145728\n",
+		"1.11":              in + "Free  at 0x100000 of size 4194304\n" + in + "Chunk at 0x500000 of size 1048576\n" + in + "Free  at 0x600000 of size 3145728\n",
+		"1.15, Windows":     in + "Free  at 0000000000100000 next 3 of size 4194304\r\n" + in + "InUse at 0000000000500000 next 4 of size 1048576\r\n" + in + "Free  at 0000000000600000 next 5 of size 3145728\r\n",
+		"2.2":               in + "Next region of size 8388608\n" + in + "Free  at 100000 of size 4194304 next 1\n" + in + "InUse at 500000 of size 1048576 next 2\n" + in + "Free  at 600000 of size 3145728 next 18446744073709551615\n",
+		"XLA, newest":       in + "Free  at 100000 of size 4194304 tag 0 next 1\n" + in + "InUse at 500000 of size 1048576 tag 3 allocation_annotation jit(step)/dot next 2 freed_at_count 7\n" + in + "Free  at 600000 of size 3145728 next 3\n",
+		"a notebook":        `   "` + in + `Free  at 0x100000 next 3 of size 4194304\n",` + "\n" + `   "` + in + `InUse at 0x500000 next 4 of size 1048576\n",` + "\n" + `   "` + in + `Free  at 0x600000 next 5 of size 3145728\n"` + "\n",
+		"ONNX Runtime": strings.ReplaceAll(in, "bfc_allocator.cc:700]", "[E:onnxruntime:, bfc_arena.cc:400 DumpMemoryLog]") + "  Free  at 0x100000 of size 4194304\n" +
+			"x bfc_arena.cc:401]   Chunk at 0x500000 of size 1048576\n" + "x bfc_arena.cc:402]   Free  at 0x600000 of size 3145728\n",
+	} {
+		l := parse(t, in+"Allocator (GPU_3_bfc) ran out of memory trying to allocate 5.00MiB (rounded to 5242880)requested by op \n"+chunks)
+		require.Len(t, l.Failures, 1, name)
+		got := tell(t, l.Failures[0])
+		assert.Equal(t, mem.Tally{Count: 1, Bytes: alloc.MiB}, *got.InUse, name)
+		assert.Equal(t, mem.Tally{Count: 2, Bytes: 7 * alloc.MiB}, *got.Free, name)
+		assert.True(t, *got.Fragmented, name)
+		assert.Equal(t, mem.Tally{Count: 1, Bytes: alloc.MiB}, got.Barrier.InUse, name)
+		assert.Equal(t, 8*alloc.MiB, got.Barrier.Room, name)
+		assert.Equal(t, 3, l.Dump.Snapshot.Ordinal)
+		if name == "XLA, newest" {
+			assert.Equal(t, "jit(step)/dot", got.Barrier.Chunks[0].Name)
+		}
+	}
+}
+
+// TestManyFailures: each begins where memory runs out again, or where the bins begin again.
+func TestManyFailures(t *testing.T) {
+	one := in + "Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.00KiB.  Current allocation summary follows.\n" +
+		in + "Bin (256): \tTotal Chunks: 1, Chunks in use: 1.\n" + in + "InUse at 100 of size 256 next 1\n"
+	l := parse(t, one+one+in+"Bin (256): \tTotal Chunks: 1, Chunks in use: 1.\n"+in+"InUse at 100 of size 512 next 1\n")
+	require.Len(t, l.Failures, 3)
+	assert.Equal(t, alloc.Bytes(512), tell(t, l.Failures[2]).InUse.Bytes)
+	assert.Contains(t, l.Failures[0].String(), "1.00KiB requested")
+	assert.Contains(t, l.Failures[0].String(), "too little is free: 1.0 KiB is missing")
+}
+
+// TestWhatDoesNotFit: chunks that lie over others are left out and counted, and hostile numbers are no chunks.
+func TestWhatDoesNotFit(t *testing.T) {
+	l := parse(t, in+"InUse at 100 of size 512 next 1\n"+in+"InUse at 200 of size 512 next 1\n"+in+"Free  at ffffffffffffffff of size 9223372036854775807 next 1\n"+
+		in+"InUse at 400 of size 99999999999999999999 next 1\n"+in+"InUse at zz of size 3\n"+in+"InUse at 1 of size 0\n")
+	got := tell(t, l.Failures[0])
+	assert.Equal(t, int64(2), got.InUse.Count)
+	assert.Contains(t, fmt.Sprint(got.Lacks), "1 chunks lie over others")
+	assert.Len(t, l.Dump.Snapshot.Segments, 1)
+}
+
+func FuzzRead(f *testing.F) {
+	text, err := os.ReadFile(filepath.Join("testdata", "oom.log"))
+	require.NoError(f, err)
+	f.Add(string(text))
+	f.Fuzz(func(t *testing.T, text string) {
+		failures, d, _, err := bfc.Read(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		for _, failure := range failures {
+			_ = failure.String()
+			_, err := json.Marshal(failure)
+			require.NoError(t, err)
+		}
+		if d != nil {
+			for _, s := range d.Snapshot.Segments {
+				require.NoError(t, s.Check())
+			}
+		}
+	})
+}

@@ -1,0 +1,119 @@
+package bfc
+
+import (
+	"cmp"
+	"regexp"
+	"strconv"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// usage is what is in use by the summary of a failure without chunks.
+func (d *Failure) usage() *export.Usage {
+	u := &export.Usage{Device: d.device()}
+	for _, s := range d.inUseBySize() {
+		u.Rows = append(u.Rows, export.Row{Device: u.Device, Live: mem.Tally{Count: s.Count, Bytes: s.Bytes}})
+	}
+	return u
+}
+
+// device is named like the allocator, which has the device's number in its name: "GPU_0_bfc".
+func (d *Failure) device() string { return cmp.Or(d.allocator, "BFC allocator") }
+
+var ordinalIn = regexp.MustCompile(`_(\d{1,3})_`)
+
+// dump makes a snapshot of the chunks: each run of them is a segment, and those in use are buffers of which
+// the log has no line of code, but may have the operation's name.
+func (d *Failure) dump() *snapshot.Dump {
+	runs, _ := d.runs()
+	b := builder{stacks: new(tables.StackTable), sites: make(map[siteKey]int32), byName: make(map[string]tables.StackID)}
+	for _, run := range runs {
+		s := alloc.Segment{Ptr: run[0].ptr, Pool: alloc.LargePool}
+		for i := range run {
+			c := &run[i]
+			block := alloc.Block{Ptr: c.ptr, Size: c.size, State: alloc.Inactive}
+			if c.used {
+				block.State, block.Requested = alloc.Allocated, c.size
+				b.add(c)
+			}
+			s.Size += c.size
+			s.Blocks = append(s.Blocks, block)
+		}
+		b.at.Segments = append(b.at.Segments, s)
+		b.at.Reserved += s.Size
+	}
+	b.at.Device = d.device()
+	if m := ordinalIn.FindStringSubmatch(d.allocator); m != nil {
+		b.at.Ordinal, _ = strconv.Atoi(m[1])
+	}
+	b.at.Events = uint64(len(b.allocations))
+	b.at.Allocated, b.at.Total, b.at.Peak = b.at.Live.Bytes, b.at.Live, b.at.Live
+	b.at.DriverUsed, b.at.DriverTotal = -1, -1
+	b.at.Tables = tables.Tables{
+		Stacks: b.stacks, Sections: []string{""}, Streams: []alloc.Stream{0}, Sites: b.entries, Allocations: b.allocations,
+	}
+	r := &snapshot.Dump{
+		Reason:   "out of memory",
+		Devices:  snapshot.Devices{{Device: b.at.Device, Ordinal: b.at.Ordinal, Levels: snapshot.Levels{DriverUsed: -1, DriverTotal: -1, Reserved: b.at.Reserved}}},
+		Snapshot: &b.at,
+	}
+	if least := d.least(); least > 0 {
+		_, free, largest := d.tally(false)
+		r.OOM = &snapshot.OOM{
+			Requested: least, Free: -1, Total: -1, Reserved: b.at.Reserved, Inactive: free, LargestInactive: largest,
+			Untracked: -1, Elsewhere: -1, Others: -1,
+		}
+	}
+	return r
+}
+
+// builder makes the tables of a snapshot.
+type builder struct {
+	at          snapshot.Snapshot
+	stacks      *tables.StackTable
+	byName      map[string]tables.StackID
+	sites       map[siteKey]int32
+	entries     []tables.SiteEntry
+	allocations []tables.AllocationEntry
+}
+
+type siteKey struct {
+	name string
+	size alloc.Bytes
+}
+
+func (b *builder) add(c *chunk) {
+	key := siteKey{c.name, c.size}
+	site, ok := b.sites[key]
+	if !ok {
+		site = int32(len(b.entries))
+		b.sites[key] = site
+		b.entries = append(b.entries, tables.SiteEntry{
+			Place: tables.Place{Stack: b.stack(c.name)}, Tensor: &tables.Tensor{Kind: mem.Unspecified, Memory: alloc.UnknownMemory, Each: c.size},
+		})
+	}
+	e := &b.entries[site]
+	e.Live, e.Peak, e.Total = e.Live+1, e.Peak+1, e.Total+1
+	one := mem.Tally{Count: 1, Bytes: c.size}
+	b.at.Live = b.at.Live.Add(one)
+	b.at.Memory[alloc.UnknownMemory] = b.at.Memory[alloc.UnknownMemory].Add(one)
+	b.allocations = append(b.allocations, tables.AllocationEntry{Site: site, Ptr: c.ptr, Allocated: c.size, Seq: uint64(len(b.allocations))})
+}
+
+// stack is that of an operation, which stands for the line of code.
+func (b *builder) stack(name string) tables.StackID {
+	if name == "" {
+		return 0
+	}
+	id, ok := b.byName[name]
+	if !ok {
+		f := mem.Frame{Function: name}
+		id = b.stacks.Add(mem.Stack{f}, f)
+		b.byName[name] = id
+	}
+	return id
+}
