@@ -17,7 +17,7 @@ import (
 )
 
 // Snapshot copies the ledger and the cache's segments as of one instant. It copies some
-// hundred records at a time, and allocations continue in between: the wait of an Alloc or Free
+// hundred buffers at a time, and allocations continue in between: the wait of an Alloc or Free
 // does not depend on the number of live buffers.
 func (t *MemTracker) Snapshot() *snapshot.Snapshot { return t.snapshot(true) }
 

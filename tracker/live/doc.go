@@ -14,7 +14,7 @@
 //	/dump                JSON: snapshot, history, devices, how the program was built
 //	/trace               trace events, for ui.perfetto.dev
 //	/memory_viz.pickle   for pytorch.org/memory_viz
-//	/report              the HTML report
+//	/report              the HTML page
 //	/leaks               leak suspects, and what grows: JSON, ?debug=1 as text
 //	/levels              the levels alone, as JSON
 //	/timeline            the levels over time, as far as the history reaches: JSON

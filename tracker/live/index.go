@@ -23,7 +23,7 @@ var (
 type link struct{ Path, What string }
 
 var links = []link{
-	{"report", "HTML report, to keep or to mail"},
+	{"report", "HTML page, to keep or to mail"},
 	{"profile", "pprof: go tool pprof"},
 	{"profile?seconds=10", "pprof of what changes in 10 seconds"},
 	{"profile?debug=1", "live buffers as text"},

@@ -262,7 +262,7 @@ type OOM struct {
 	Total           alloc.Bytes `json:"total_bytes"` // of the device
 	Reserved        alloc.Bytes `json:"reserved_bytes"`
 	Inactive        alloc.Bytes `json:"inactive_bytes"`         // the part of Reserved that is cached
-	LargestInactive alloc.Bytes `json:"largest_inactive_bytes"` // the largest hole in the cache
+	LargestInactive alloc.Bytes `json:"largest_inactive_bytes"` // the largest block of it
 	Untracked       alloc.Bytes `json:"untracked_bytes"`
 	Elsewhere       alloc.Bytes `json:"elsewhere_bytes"` // cached by other trackers of the process
 	Others          alloc.Bytes `json:"others_bytes"`    // held by other processes

@@ -31,19 +31,19 @@ const maxPage = 2 << 20
 // Write writes the dump as an HTML page. The error is export.ErrNoSnapshot or the writer's.
 func Write(w io.Writer, r *snapshot.Dump) error {
 	if r.Snapshot == nil {
-		return fmt.Errorf("write HTML report: %w", export.ErrNoSnapshot)
+		return fmt.Errorf("write HTML page: %w", export.ErrNoSnapshot)
 	}
 	devices, more := factsOf(r)
 	for d := full; ; d = d.half() {
 		var b bytes.Buffer
 		if err := page.Execute(&b, viewOf(devices, more, d)); err != nil {
-			return fmt.Errorf("write HTML report: %w", err)
+			return fmt.Errorf("write HTML page: %w", err)
 		}
 		if b.Len() > maxPage && d.frames > 1 {
 			continue
 		}
 		if _, err := b.WriteTo(w); err != nil {
-			return fmt.Errorf("write HTML report: %w", err)
+			return fmt.Errorf("write HTML page: %w", err)
 		}
 		return nil
 	}
