@@ -36,6 +36,7 @@ func (m MemInfo) Used() Bytes { return m.Total - m.Free }
 // A device that can do more has more methods, which [As] finds: those of StreamAllocator and
 // Copier, and any of
 //
+//	UUID() string             // its own name among all devices, as nvidia-smi prints it
 //	Memory() Memory           // what it gives, if that is not DeviceMemory
 //	Reserved() (Bytes, error) // what it holds from the driver, as a pool does
 //	Synchronize() error       // waits until all work queued on it is done

@@ -13,6 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
 // deviceVariable, where it is set, names the device of a Config that names none: "sim",
@@ -51,6 +52,14 @@ func defaultDevice() (device alloc.Device, because error) {
 		return simulated(), err
 	}
 	return device, because
+}
+
+// uuid returns the device's own name among all devices, "" if it has none.
+func uuid(device alloc.Device) string {
+	if named, ok := alloc.As[ability.Identified](device); ok {
+		return named.UUID()
+	}
+	return ""
 }
 
 func simulated() alloc.Device {

@@ -22,7 +22,7 @@ func (t *MemTracker) describeIn(r *snapshot.Dump) {
 	r.Build, _ = debug.ReadBuildInfo()
 	for _, other := range append([]*MemTracker{t}, t.others()...) {
 		levels := other.levels()
-		r.Devices = append(r.Devices, &snapshot.Snapshot{Device: other.device.Name(), Ordinal: other.device.Ordinal(), Levels: levels})
+		r.Devices = append(r.Devices, &snapshot.Snapshot{Device: other.device.Name(), Ordinal: other.device.Ordinal(), UUID: uuid(other.device), Levels: levels})
 	}
 }
 

@@ -16,9 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
 )
 
 // example returns a snapshot with something of everything.
@@ -58,6 +60,34 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	first, err := json.Marshal(want)
 	require.NoError(t, err)
 	assert.JSONEq(t, string(first), string(again))
+}
+
+// identified is a device with a name of its own.
+type identified struct{ alloc.Device }
+
+func (identified) UUID() string { return "GPU-e3a10000-0000-4000-8000-000000000000" }
+
+// TestUUID finds a device's own name in what is written of it, also below a cache; a device without one has none.
+func TestUUID(t *testing.T) {
+	tr, _ := open(t, tracker.Config{Device: identified{device(t, sim.Config{})}})
+	take(t, tr, tracker.Parameter, 1)
+	want := identified{}.UUID()
+	assert.Equal(t, want, tr.LightSnapshot().UUID)
+	var text bytes.Buffer
+	require.NoError(t, tr.Dump().WriteJSON(&text))
+	read, err := snapshot.ReadDump(&text)
+	require.NoError(t, err)
+	assert.Equal(t, want, read.Snapshot.UUID)
+	assert.Equal(t, want, read.Devices[0].UUID)
+	past, err := rewind.At(read, 0)
+	require.NoError(t, err)
+	assert.Equal(t, want, past.UUID)
+
+	other, _ := open(t, tracker.Config{})
+	assert.Empty(t, other.Snapshot().UUID)
+	text.Reset()
+	require.NoError(t, other.Snapshot().WriteJSON(&text))
+	assert.NotContains(t, text.String(), "uuid")
 }
 
 func TestSnapshotDoesNotChange(t *testing.T) {

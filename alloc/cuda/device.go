@@ -239,6 +239,9 @@ func Devices() ([]Info, error) {
 // Info describes the device. It was asked when the device was opened.
 func (d *Device) Info() Info { return d.info }
 
+// UUID returns Info().UUID.
+func (d *Device) UUID() string { return d.info.UUID }
+
 // The numbers of cuDeviceGetAttribute.
 const computeCapabilityMajor, computeCapabilityMinor = 75, 76
 

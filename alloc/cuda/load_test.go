@@ -129,6 +129,7 @@ func TestInfo(t *testing.T) {
 	dev, err := cuda.Open(1)
 	require.NoError(t, err)
 	require.Equal(t, infos[1], dev.Info())
+	require.Equal(t, infos[1].UUID, dev.UUID())
 	require.Equal(t, 1, dev.Ordinal())
 	p, err := dev.Alloc(4 << 20)
 	require.NoError(t, err)

@@ -8,7 +8,9 @@
 //
 // # What is observed
 //
-// Sizes are in bytes (By). All have the attributes hw.id, which is the device's ordinal, and hw.name.
+// Sizes are in bytes (By). All have the attributes hw.id, hw.type (gpu), hw.name and hw.model (both the device's name), and
+// hw.vendor of NVIDIA's GPUs. hw.id is the device's UUID, by which the metrics of other exporters are joined; of a device
+// that has none it is its ordinal within the process.
 //
 //	hw.gpu.memory.limit          up-down counter  the device's memory
 //	hw.gpu.memory.usage          up-down counter  what the driver says is in use, by all processes

@@ -1,8 +1,10 @@
 package otel
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -33,15 +35,29 @@ func Observe(meter metric.Meter, source Source, attributes ...attribute.KeyValue
 	}
 	registration, err := meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
 		s := source.LightSnapshot()
-		own := append(attributes[:len(attributes):len(attributes)],
-			attribute.String("hw.id", strconv.Itoa(s.Ordinal)), attribute.String("hw.name", valid(s.Device)))
-		i.observe(&observer{to, own}, s)
+		i.observe(&observer{to, append(attributes[:len(attributes):len(attributes)], identity(s)...)}, s)
 		return nil
 	}, i.all...)
 	if err != nil {
 		return nil, fmt.Errorf("observe a tracker: %w", err)
 	}
 	return registration, nil
+}
+
+// nvidia is the form of NVIDIA's UUIDs.
+var nvidia = regexp.MustCompile(`^(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// identity returns the attributes of the device that the conventions for hardware name. Without a UUID, the
+// ordinal is all that tells the process's devices apart.
+func identity(s *snapshot.Snapshot) []attribute.KeyValue {
+	device := []attribute.KeyValue{
+		attribute.String("hw.id", valid(cmp.Or(s.UUID, strconv.Itoa(s.Ordinal)))), attribute.String("hw.type", "gpu"),
+		attribute.String("hw.name", valid(s.Device)), attribute.String("hw.model", valid(s.Device)),
+	}
+	if nvidia.MatchString(s.UUID) {
+		device = append(device, attribute.String("hw.vendor", "NVIDIA"))
+	}
+	return device
 }
 
 // valid returns a text as OpenTelemetry takes it: valid UTF-8.

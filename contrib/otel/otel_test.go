@@ -196,6 +196,33 @@ func TestTextFromOutsideIsUTF8(t *testing.T) {
 	assert.Equal(t, "GPU \uFFFD", name.AsString())
 }
 
+// TestDeviceIsIdentified: a UUID tells a device apart from those of other processes of the host, an ordinal only within one.
+func TestDeviceIsIdentified(t *testing.T) {
+	const uuid = "GPU-e3a10000-0000-4000-8000-000000000000"
+	for of, want := range map[*snapshot.Snapshot]map[string]string{
+		{Device: "NVIDIA L4", UUID: uuid}:                      {"hw.id": uuid, "hw.type": "gpu", "hw.name": "NVIDIA L4", "hw.model": "NVIDIA L4", "hw.vendor": "NVIDIA"},
+		{Device: "Simulated GPU", Ordinal: 1}:                  {"hw.id": "1", "hw.type": "gpu", "hw.name": "Simulated GPU", "hw.model": "Simulated GPU"},
+		{Device: "another vendor's", UUID: "GPU-67f6e1c2b5a8"}: {"hw.id": "GPU-67f6e1c2b5a8", "hw.type": "gpu", "hw.name": "another vendor's", "hw.model": "another vendor's"},
+	} {
+		reader := sdk.NewManualReader()
+		_, err := otel.Observe(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"), named{of})
+		require.NoError(t, err)
+		var found metricdata.ResourceMetrics
+		require.NoError(t, reader.Collect(t.Context(), &found))
+		for _, m := range found.ScopeMetrics[0].Metrics {
+			for _, p := range points(t, m) {
+				got := map[string]string{}
+				for _, a := range p.Attributes.ToSlice() {
+					if strings.HasPrefix(string(a.Key), "hw.") {
+						got[string(a.Key)] = a.Value.AsString()
+					}
+				}
+				assert.Equal(t, want, got, m.Name)
+			}
+		}
+	}
+}
+
 // TestReservedAddsUp: the states together are what is held, pending memory too.
 func TestReservedAddsUp(t *testing.T) {
 	cache := new(alloc.Stats)

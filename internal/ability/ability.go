@@ -8,6 +8,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
+// Identified is a Device that has a name of its own among all devices, as nvidia-smi prints it; "" if that is not known.
+type Identified interface {
+	UUID() string
+}
+
 // Synchronizer is a Device that can wait until all work queued on it is done.
 type Synchronizer interface {
 	Synchronize() error

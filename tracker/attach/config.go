@@ -66,6 +66,8 @@ func powerOfTwo(n int) int {
 type Driver interface {
 	// Memory returns what is in use of a device by all processes, and all that it has.
 	Memory(pid, ordinal int) (used, total alloc.Bytes, err error)
+	// UUID returns the name of a device among all devices, as nvidia-smi prints it.
+	UUID(pid, ordinal int) (string, error)
 	// Held returns what a process holds of each device that it uses, contexts included, by
 	// the ordinals of the process.
 	Held(pid int) (map[int]alloc.Bytes, error)
@@ -77,6 +79,7 @@ var errNoDriver = errors.New("no driver answers")
 type nobody struct{}
 
 func (nobody) Memory(int, int) (used, total alloc.Bytes, err error) { return 0, 0, errNoDriver }
+func (nobody) UUID(int, int) (string, error)                        { return "", errNoDriver }
 func (nobody) Held(int) (map[int]alloc.Bytes, error)                { return nil, errNoDriver }
 
 // earlier is what a process held of its devices before it was watched.

@@ -28,6 +28,7 @@ type Source struct {
 	before  alloc.Bytes
 	origin  snapshot.Origin
 	device  deviceID
+	uuid    string // "" until the driver has told it
 	ledger  ledger
 	marks   int
 	recent  []*snapshot.Mark
@@ -79,12 +80,13 @@ func (s *Source) LightSnapshot() *snapshot.Snapshot {
 	return s.snapshot(false, s.levels(used, total))
 }
 
-// driver asks the driver what is in use of the device, by all processes; -1 is unknown. The
-// caller does not hold the lock: a driver takes its time.
+// driver asks the driver what is in use of the device, by all processes; -1 is unknown. It asks for
+// the device's UUID too, until the driver has told it. The caller does not hold the lock: a driver takes its time.
 func (s *Source) driver() (used, total alloc.Bytes) {
 	if s.device < 0 || s.hasEnded() {
 		return -1, -1
 	}
+	s.askUUID()
 	used, total, err := s.shared.driver.Memory(s.origin.PID, int(s.device))
 	if err != nil {
 		return -1, -1
@@ -96,6 +98,22 @@ func (s *Source) hasEnded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ended
+}
+
+func (s *Source) askUUID() {
+	s.mu.Lock()
+	known := s.uuid != ""
+	s.mu.Unlock()
+	if known {
+		return
+	}
+	uuid, err := s.shared.driver.UUID(s.origin.PID, int(s.device))
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	s.uuid = uuid
+	s.mu.Unlock()
 }
 
 // levels are those of the ledger, and what the driver said.
@@ -112,7 +130,7 @@ func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot
 	l := &s.ledger
 	name, ordinal := s.Device()
 	at := &snapshot.Snapshot{
-		Time: s.now(), Origin: s.origin, Device: name, Ordinal: ordinal, Levels: levels, Peak: l.peak, Total: l.total, Events: l.events.next,
+		Time: s.now(), Origin: s.origin, Device: name, Ordinal: ordinal, UUID: s.uuid, Levels: levels, Peak: l.peak, Total: l.total, Events: l.events.next,
 	}
 	lists := &at.Tables
 	*lists = tables.Tables{Stacks: l.stacks, Sections: []string{""}, Streams: l.streams, Epoch: s.start}

@@ -3,6 +3,7 @@ package attach
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -54,6 +55,32 @@ func TestNamesOfSources(t *testing.T) {
 		names = append(names, source.Name())
 	}
 	assert.ElementsMatch(t, []string{"1073741824-gpu", "1073741824-host", "1073741824-gpu-2", "1073741824-host-2"}, names)
+}
+
+// learns is a Driver that knows the devices from the second question on.
+type learns struct {
+	nobody
+	asked int
+}
+
+func (l *learns) UUID(_, ordinal int) (string, error) {
+	if l.asked++; l.asked == 1 {
+		return "", errNoDriver
+	}
+	return fmt.Sprintf("GPU-%d", ordinal), nil
+}
+
+// TestUUID: the driver is asked until it has answered, and what it said stays when the process has ended.
+func TestUUID(t *testing.T) {
+	s := newScript(t)
+	s.give("cuMemAlloc_v2", 0x100, 10)
+	source, driver := s.w.Sources()[0], &learns{}
+	source.device, source.shared.driver = 3, driver
+	assert.Empty(t, source.LightSnapshot().UUID)
+	assert.Equal(t, "GPU-3", source.LightSnapshot().UUID)
+	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: exited, args: [6]uint64{1}, time: s.time + 1})
+	assert.Equal(t, "GPU-3", source.Snapshot().UUID)
+	assert.Equal(t, 2, driver.asked)
 }
 
 func TestADumpTellsDoubts(t *testing.T) {

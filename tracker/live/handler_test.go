@@ -129,7 +129,7 @@ func TestPages(t *testing.T) {
 			assert.Len(t, got.Marks, 4)
 		}},
 		"metrics?top=2": {"text/plain; version=0.0.4; charset=utf-8; escaping=underscores", func(t *testing.T, body []byte) {
-			assert.Contains(t, string(body), `gpumem_live_buffers{device="Simulated GPU",kind="Parameter",ordinal="0"} 2`)
+			assert.Contains(t, string(body), `gpumem_live_buffers{device="Simulated GPU",kind="Parameter",ordinal="0",uuid=""} 2`)
 			assert.Contains(t, string(body), `site="other"`)
 		}},
 	} {
@@ -156,7 +156,7 @@ func TestLeaks(t *testing.T) {
 	assert.Equal(t, "exporttest.forget", path.Base(found.Growth[0].Site.Function))
 
 	assert.Equal(t, found.Suspects[0].String()+"\n"+found.Growth[0].String()+"\n", get(t, h, "leaks?debug=1").Body.String())
-	assert.Contains(t, get(t, h, "metrics?suspects=1").Body.String(), "exporttest.forget\"} 45056\n")
+	assert.Contains(t, get(t, h, "metrics?suspects=1").Body.String(), "exporttest.forget\",uuid=\"\"} 45056\n")
 	assert.NotContains(t, get(t, h, "metrics").Body.String(), "forget")
 }
 

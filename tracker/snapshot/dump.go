@@ -217,6 +217,7 @@ func (p processJSON) build() *debug.BuildInfo {
 type deviceJSON struct {
 	Name     string      `json:"name"`
 	Ordinal  int         `json:"ordinal"`
+	UUID     string      `json:"uuid,omitempty"`
 	Used     alloc.Bytes `json:"used_bytes"`
 	Total    alloc.Bytes `json:"total_bytes"`
 	Reserved alloc.Bytes `json:"reserved_bytes"` // by the tracker
@@ -224,13 +225,13 @@ type deviceJSON struct {
 
 func devicesOf(of Devices) (devices []deviceJSON) {
 	for _, s := range of {
-		devices = append(devices, deviceJSON{s.Device, s.Ordinal, s.DriverUsed, s.DriverTotal, s.Reserved})
+		devices = append(devices, deviceJSON{s.Device, s.Ordinal, s.UUID, s.DriverUsed, s.DriverTotal, s.Reserved})
 	}
 	return devices
 }
 
 func (d deviceJSON) snapshot() *Snapshot {
-	return &Snapshot{Device: d.Name, Ordinal: d.Ordinal, Levels: Levels{DriverUsed: d.Used, DriverTotal: d.Total, Reserved: d.Reserved}}
+	return &Snapshot{Device: d.Name, Ordinal: d.Ordinal, UUID: d.UUID, Levels: Levels{DriverUsed: d.Used, DriverTotal: d.Total, Reserved: d.Reserved}}
 }
 
 // LeftOut says what the dump lacks because it would have been larger than

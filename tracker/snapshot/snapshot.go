@@ -21,6 +21,7 @@ type Snapshot struct {
 	Origin  Origin
 	Device  string // the device's name
 	Ordinal int
+	UUID    string // the device's own name among all, as nvidia-smi prints it; "" if it is not known
 	Levels
 	Peak  mem.Tally // the level of most bytes, and the buffers live then; as Live, without host memory
 	Total mem.Tally // all buffers ever, without those in host memory

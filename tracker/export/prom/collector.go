@@ -60,7 +60,7 @@ type metrics struct {
 }
 
 func metricsOf(s *snapshot.Snapshot) metrics {
-	device := prometheus.Labels{"device": label(s.Device), "ordinal": strconv.Itoa(s.Ordinal)}
+	device := prometheus.Labels{"device": label(s.Device), "ordinal": strconv.Itoa(s.Ordinal), "uuid": label(s.UUID)}
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("gpumem_"+name, help, labels, device)
 	}

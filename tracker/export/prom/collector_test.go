@@ -35,19 +35,19 @@ func TestMetricsHoldTheLevels(t *testing.T) {
 	require.NoError(t, testutil.CollectAndCompare(prom.NewCollector(trained(t, tracker.Config{}), prom.Config{}), strings.NewReader(`
 # HELP gpumem_allocations_total Buffers ever allocated.
 # TYPE gpumem_allocations_total counter
-gpumem_allocations_total{device="Simulated GPU",ordinal="0"} 16
+gpumem_allocations_total{device="Simulated GPU",ordinal="0",uuid=""} 16
 # HELP gpumem_live_buffers Number of live buffers, by what they are for.
 # TYPE gpumem_live_buffers gauge
-gpumem_live_buffers{device="Simulated GPU",kind="Activation",ordinal="0"} 0
-gpumem_live_buffers{device="Simulated GPU",kind="Gradient",ordinal="0"} 0
-gpumem_live_buffers{device="Simulated GPU",kind="Input",ordinal="0"} 1
-gpumem_live_buffers{device="Simulated GPU",kind="OptimizerState",ordinal="0"} 0
-gpumem_live_buffers{device="Simulated GPU",kind="Parameter",ordinal="0"} 2
-gpumem_live_buffers{device="Simulated GPU",kind="Temporary",ordinal="0"} 0
-gpumem_live_buffers{device="Simulated GPU",kind="Tensor",ordinal="0"} 1
+gpumem_live_buffers{device="Simulated GPU",kind="Activation",ordinal="0",uuid=""} 0
+gpumem_live_buffers{device="Simulated GPU",kind="Gradient",ordinal="0",uuid=""} 0
+gpumem_live_buffers{device="Simulated GPU",kind="Input",ordinal="0",uuid=""} 1
+gpumem_live_buffers{device="Simulated GPU",kind="OptimizerState",ordinal="0",uuid=""} 0
+gpumem_live_buffers{device="Simulated GPU",kind="Parameter",ordinal="0",uuid=""} 2
+gpumem_live_buffers{device="Simulated GPU",kind="Temporary",ordinal="0",uuid=""} 0
+gpumem_live_buffers{device="Simulated GPU",kind="Tensor",ordinal="0",uuid=""} 1
 # HELP gpumem_cache_oom_total Requests refused for lack of memory.
 # TYPE gpumem_cache_oom_total counter
-gpumem_cache_oom_total{device="Simulated GPU",ordinal="0"} 1
+gpumem_cache_oom_total{device="Simulated GPU",ordinal="0",uuid=""} 1
 `), "gpumem_allocations_total", "gpumem_live_buffers", "gpumem_cache_oom_total"))
 }
 
@@ -125,8 +125,8 @@ func TestSeveralSourcesInOneRegistry(t *testing.T) {
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP gpumem_allocations_total Buffers ever allocated.
 # TYPE gpumem_allocations_total counter
-gpumem_allocations_total{device="Simulated GPU",ordinal="0"} 16
-gpumem_allocations_total{device="Simulated GPU",ordinal="1"} 16
+gpumem_allocations_total{device="Simulated GPU",ordinal="0",uuid=""} 16
+gpumem_allocations_total{device="Simulated GPU",ordinal="1",uuid=""} 16
 `), "gpumem_allocations_total"))
 
 	same := prom.NewCollector(trained(t, tracker.Config{}), prom.Config{})
@@ -171,8 +171,8 @@ func TestLinesOfOneNameStayTwo(t *testing.T) {
 	require.NoError(t, testutil.CollectAndCompare(prom.NewCollector(oneName{s}, prom.Config{TopSites: 2}), strings.NewReader(`
 # HELP gpumem_site_live_bytes Requested bytes of live buffers, by the line of code that allocated them.
 # TYPE gpumem_site_live_bytes gauge
-gpumem_site_live_bytes{device="GPU",ordinal="0",site="a/load.go:7 main.load"} 96
-gpumem_site_live_bytes{device="GPU",ordinal="0",site="b/load.go:7 main.load"} 64
-gpumem_site_live_bytes{device="GPU",ordinal="0",site="other"} 0
+gpumem_site_live_bytes{device="GPU",ordinal="0",site="a/load.go:7 main.load",uuid=""} 96
+gpumem_site_live_bytes{device="GPU",ordinal="0",site="b/load.go:7 main.load",uuid=""} 64
+gpumem_site_live_bytes{device="GPU",ordinal="0",site="other",uuid=""} 0
 `), "gpumem_site_live_bytes"))
 }

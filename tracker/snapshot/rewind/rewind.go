@@ -186,7 +186,7 @@ func (w *rewind) since(e *tables.EventEntry) time.Duration {
 func (w *rewind) result(event uint64) *snapshot.Snapshot {
 	s := w.of.Snapshot
 	at := &snapshot.Snapshot{
-		Time: w.of.History.Tables.Start.Add(w.events[event-w.first].Since), Origin: s.Origin, Device: s.Device, Ordinal: s.Ordinal,
+		Time: w.of.History.Tables.Start.Add(w.events[event-w.first].Since), Origin: s.Origin, Device: s.Device, Ordinal: s.Ordinal, UUID: s.UUID,
 		Events: event, Settings: s.Settings,
 	}
 	at.DriverUsed, at.DriverTotal = -1, s.DriverTotal

@@ -49,17 +49,32 @@ func (d *attachDriver) visible(pid int) ([]nvml.Device, error) {
 	})
 }
 
+// device returns a process's device.
+func (d *attachDriver) device(pid, ordinal int) (nvml.Device, error) {
+	devices, err := d.visible(pid)
+	if err != nil {
+		return nvml.Device{}, err
+	}
+	if ordinal < 0 || ordinal >= len(devices) {
+		return nvml.Device{}, fmt.Errorf("process %d has no device %d", pid, ordinal)
+	}
+	return devices[ordinal], nil
+}
+
+// UUID returns that of a process's device.
+func (d *attachDriver) UUID(pid, ordinal int) (string, error) {
+	device, err := d.device(pid, ordinal)
+	return device.UUID, err
+}
+
 // Memory returns what all programs use of a process's device, and how large it is.
 func (d *attachDriver) Memory(pid, ordinal int) (used, total alloc.Bytes, err error) {
-	devices, err := d.visible(pid)
+	device, err := d.device(pid, ordinal)
 	if err != nil {
 		return 0, 0, err
 	}
-	if ordinal < 0 || ordinal >= len(devices) {
-		return 0, 0, fmt.Errorf("process %d has no device %d", pid, ordinal)
-	}
 	var readings [1]nvml.Reading
-	d.source.Read(devices[ordinal:ordinal+1], []nvml.Quantity{nvml.MemoryUsed, nvml.MemoryTotal}, readings[:])
+	d.source.Read([]nvml.Device{device}, []nvml.Quantity{nvml.MemoryUsed, nvml.MemoryTotal}, readings[:])
 	used, known := readings[0].Bytes(nvml.MemoryUsed)
 	total, also := readings[0].Bytes(nvml.MemoryTotal)
 	if !known || !also || readings[0].Err != nil {
