@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -115,20 +114,18 @@ func (b *ByMemory) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// AppendMemory appends a line for each kind of memory that has live buffers, except plain device
-// memory, which is what is left of Live. Each begins with the indent:
+// String prints a line for each kind of memory that has live buffers, except plain device memory, which is what is left of
+// Levels.Live:
 //
 //	Managed memory:     96.0 MiB in 1 buffer, part of the device's
 //	Pinned host memory: 8.0 MiB in 2 buffers, none of the device's
-func (l *Levels) AppendMemory(b []byte, indent string) []byte {
+func (b ByMemory) String() string {
+	var lines []string
 	for _, m := range alloc.Memories() {
-		live := l.Memory[m]
+		live := b[m]
 		if m == alloc.DeviceMemory || live.IsZero() {
 			continue
 		}
-		b = append(b, indent...)
-		from := len(b)
-		b = text.Pad(append(append(b, memoryTitle(m)...), ':'), from, 20)
 		plural := "s"
 		if live.Count == 1 {
 			plural = ""
@@ -137,9 +134,9 @@ func (l *Levels) AppendMemory(b []byte, indent string) []byte {
 		if m.OnHost() {
 			part = "none of the device's"
 		}
-		b = fmt.Appendf(b, "%v in %d buffer%s, %s\n", live.Bytes, live.Count, plural, part)
+		lines = append(lines, fmt.Sprintf("%-20s%v in %d buffer%s, %s", memoryTitle(m)+":", live.Bytes, live.Count, plural, part))
 	}
-	return b
+	return strings.Join(lines, "\n")
 }
 
 // memoryTitle returns the words of a report: "Pinned host memory".

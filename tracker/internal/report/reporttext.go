@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -57,7 +58,11 @@ func appendMark(b []byte, m *snapshot.Mark, device string) []byte {
 	if m.Pending > 0 {
 		b = appendMiB(append(b, " Pending:"...), m.Pending)
 	}
-	return m.Levels.AppendMemory(append(bytes.TrimRight(b, " "), '\n'), "      ")
+	b = append(bytes.TrimRight(b, " "), '\n')
+	for line := range strings.Lines(m.Memory.String()) {
+		b = fmt.Appendf(b, "      %s\n", strings.TrimSuffix(line, "\n"))
+	}
+	return b
 }
 
 // appendMiB appends an amount as the reference's totals print it, in one unit so
