@@ -1,7 +1,6 @@
 package export
 
 import (
-	"errors"
 	"strconv"
 	"time"
 
@@ -100,9 +99,6 @@ func FromDump(r *snapshot.Dump) *Usage {
 	}
 	return u
 }
-
-// ErrNoSnapshot is the error of writing a dump without a snapshot.
-var ErrNoSnapshot = errors.New("the dump has no snapshot")
 
 // Device names the snapshot's device: "Simulated GPU [0]".
 func Device(s *snapshot.Snapshot) string { return s.Device + " [" + strconv.Itoa(s.Ordinal) + "]" }

@@ -24,7 +24,7 @@ var rules = []struct{ in, never, why string }{
 var larger = map[string]struct{ files, cycle int }{}
 
 // all is the most public names of all packages together. The goal is 1,200.
-const all = 1560
+const all = 1559
 
 // names is the most public names that each package may have: types, functions, methods, fields and values. A new
 // name raises a number here, so that it is a decision.
@@ -46,7 +46,7 @@ var names = map[string]int{
 	"tracker":                   133,
 	"tracker/attach":            38,
 	"tracker/cucontext":         30,
-	"tracker/export":            35,
+	"tracker/export":            34,
 	"tracker/export/bfc":        5,
 	"tracker/export/files":      9,
 	"tracker/export/html":       2,

@@ -21,10 +21,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
@@ -289,7 +289,7 @@ func TestPageSaysWhyThereAreNoMarks(t *testing.T) {
 	r.History = nil
 	contains(t, write(t, r), "A snapshot has no marks and no history: a dump does.", "there is nothing to draw over time")
 	assert.False(t, strings.Contains(write(t, r), "Drag to zoom"))
-	assert.ErrorIs(t, html.Write(io.Discard, &snapshot.Dump{}), export.ErrNoSnapshot)
+	assert.ErrorIs(t, html.Write(io.Discard, &snapshot.Dump{}), walk.ErrNoSnapshot)
 }
 
 func TestPageLeavesOutTheSmall(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"io"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -28,10 +28,10 @@ func Policy() string { return webpage.Policy(pageJS) }
 // maxPage is the size of a page. What is small is left out until it fits.
 const maxPage = 2 << 20
 
-// Write writes the dump as an HTML page. The error is export.ErrNoSnapshot or the writer's.
+// Write writes the dump as an HTML page. The error is that the dump has no snapshot, or the writer's.
 func Write(w io.Writer, r *snapshot.Dump) error {
 	if r.Snapshot == nil {
-		return fmt.Errorf("write HTML page: %w", export.ErrNoSnapshot)
+		return fmt.Errorf("write HTML page: %w", walk.ErrNoSnapshot)
 	}
 	devices, more := factsOf(r)
 	for d := full; ; d = d.half() {

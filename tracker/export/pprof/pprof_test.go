@@ -22,6 +22,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -331,5 +332,5 @@ func TestGoToolPprofReadsIt(t *testing.T) {
 }
 
 func TestADumpWithoutASnapshotIsAnError(t *testing.T) {
-	assert.ErrorIs(t, pprof.Write(new(bytes.Buffer), &snapshot.Dump{}), export.ErrNoSnapshot)
+	assert.ErrorIs(t, pprof.Write(new(bytes.Buffer), &snapshot.Dump{}), walk.ErrNoSnapshot)
 }

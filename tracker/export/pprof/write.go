@@ -13,6 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -40,11 +41,11 @@ const (
 	hostSpace   = "host_space"
 )
 
-// Write writes the dump's snapshot as a gzipped profile. The error is export.ErrNoSnapshot
+// Write writes the dump's snapshot as a gzipped profile. The error is that the dump has no snapshot,
 // or the writer's.
 func Write(w io.Writer, r *snapshot.Dump) error {
 	if r.Snapshot == nil {
-		return fmt.Errorf("write pprof: %w", export.ErrNoSnapshot)
+		return fmt.Errorf("write pprof: %w", walk.ErrNoSnapshot)
 	}
 	return WriteUsage(w, export.FromSnapshot(r.Snapshot))
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -369,7 +370,7 @@ func TestWriteRefusesWithAReason(t *testing.T) {
 	require.NoError(t, err)
 	r.Snapshot = tr.LightSnapshot()
 	assert.ErrorContains(t, Write(io.Discard, r), "write PyTorch snapshot: the snapshot has no single buffers")
-	assert.ErrorIs(t, Write(io.Discard, &snapshot.Dump{}), export.ErrNoSnapshot)
+	assert.ErrorIs(t, Write(io.Discard, &snapshot.Dump{}), walk.ErrNoSnapshot)
 	r.Snapshot = exporttest.New(t, tracker.Config{}).LightSnapshot()
 	assert.NoError(t, Write(io.Discard, r), "nothing is live")
 }

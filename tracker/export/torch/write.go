@@ -56,7 +56,7 @@ var errLight = errors.New("the snapshot has no single buffers, which the format 
 
 func check(s *snapshot.Snapshot) error {
 	if s == nil {
-		return export.ErrNoSnapshot
+		return walk.ErrNoSnapshot
 	}
 	for range s.Allocations() {
 		return nil

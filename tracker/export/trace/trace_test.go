@@ -15,8 +15,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -222,5 +222,5 @@ func TestGolden(t *testing.T) {
 }
 
 func TestADumpWithoutASnapshotIsAnError(t *testing.T) {
-	assert.ErrorIs(t, trace.Write(new(bytes.Buffer), &snapshot.Dump{}), export.ErrNoSnapshot)
+	assert.ErrorIs(t, trace.Write(new(bytes.Buffer), &snapshot.Dump{}), walk.ErrNoSnapshot)
 }

@@ -19,11 +19,11 @@ import (
 
 // Write writes the dump's history, and the levels at its marks and its end, as one JSON
 // object of trace events. Each of the process's other devices is a process of its own to the
-// viewer. The error is export.ErrNoSnapshot or the writer's.
+// viewer. The error is that the dump has no snapshot, or the writer's.
 func Write(w io.Writer, r *snapshot.Dump) error {
 	all := append([]*snapshot.Dump{r}, r.Others...)
 	if slices.ContainsFunc(all, func(r *snapshot.Dump) bool { return r.Snapshot == nil }) {
-		return fmt.Errorf("write trace events: %w", export.ErrNoSnapshot)
+		return fmt.Errorf("write trace events: %w", walk.ErrNoSnapshot)
 	}
 	out := &file{w: bufio.NewWriterSize(w, 1<<16)}
 	out.w.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)

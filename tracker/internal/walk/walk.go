@@ -23,6 +23,9 @@ import (
 // ErrNoHistory is the error of a dump without what happened before its snapshot.
 var ErrNoHistory = errors.New("no events: write a dump, whose history has them, with tracker.Config.MaxEvents above 0")
 
+// ErrNoSnapshot is the error of writing a dump without a snapshot.
+var ErrNoSnapshot = errors.New("the dump has no snapshot")
+
 // Effect is what an event does to memory at its address.
 type Effect uint8
 
