@@ -30,6 +30,7 @@ type Device struct {
 
 var (
 	_ alloc.Device         = (*Device)(nil)
+	_ ability.Identified   = (*Device)(nil)
 	_ ability.Synchronizer = (*Device)(nil)
 	_ alloc.Copier         = (*Device)(nil)
 	_ ability.Filler       = (*Device)(nil)

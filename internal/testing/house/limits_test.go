@@ -24,7 +24,7 @@ var rules = []struct{ in, never, why string }{
 var larger = map[string]struct{ files, cycle int }{}
 
 // all is the most public names of all packages together. The goal is 1,200.
-const all = 1559
+const all = 1575
 
 // names is the most public names that each package may have: types, functions, methods, fields and values. A new
 // name raises a number here, so that it is a decision.
@@ -36,6 +36,7 @@ var names = map[string]int{
 	"alloc/sim":                 55,
 	"contrib/gomlx":             4,
 	"contrib/otel":              3,
+	"contrib/tensor":            16,
 	"estimate":                  205,
 	"estimate/checkpoint":       36,
 	"estimate/llamacpp":         31,

@@ -40,7 +40,7 @@ func TestSnippetsCompile(t *testing.T) {
 }
 
 // TestSecondCommand makes the README's second command run the tests of the modules inside
-// this one too: internal/tests, contrib/otel, contrib/gomlx and examples/tensor, which keep what they need out of go.mod. Those
+// this one too: internal/tests and those of contrib, which keep what they need out of go.mod. Those
 // of the command line are never taken from go test's cache: it does not see that
 // they build the command.
 func TestSecondCommand(t *testing.T) {
@@ -49,7 +49,7 @@ func TestSecondCommand(t *testing.T) {
 		t.Skip("no go command here")
 	}
 	lookAtAllFiles(t)
-	for _, module := range []string{"../../tests", "../../../contrib/otel", "../../../contrib/gomlx", "../../../examples/tensor"} {
+	for _, module := range []string{"../../tests", "../../../contrib/otel", "../../../contrib/gomlx", "../../../contrib/tensor"} {
 		cmd := exec.Command("go", "test", "-count=1", "./...")
 		cmd.Dir = module
 		out, err := cmd.CombinedOutput()

@@ -44,7 +44,7 @@ func main() {
 	tr.Track() // what a trained model holds
 	run(step, 100, 1000)
 	tr.Track() // what 900 steps added
-	fmt.Print(tr.Profile())
+	fmt.Println(tr.Profile())
 }
 
 func mlp(scope *model.Scope, image *graph.Node) *graph.Node {

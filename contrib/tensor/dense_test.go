@@ -13,7 +13,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/examples/tensor"
+	"github.com/gpumemtrack/gpumemtrack/contrib/tensor"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
@@ -82,6 +82,7 @@ func TestGorgoniaAllocates(t *testing.T) {
 	e := tensor.NewEngine(tr)
 	d := gorgonia.New(gorgonia.Of(gorgonia.Float64), gorgonia.WithShape(4, 4), gorgonia.WithEngine(e))
 	require.EqualValues(t, 128, tr.LightSnapshot().Live.Bytes)
+	require.Equal(t, "tensors in "+tr.String(), fmt.Sprint(e))
 	dev.Inject(sim.Fault{Call: "Alloc"})
 	_, err := e.New(alloc.Shape{1 << 30}, alloc.Float32, tracker.Input)
 	require.Error(t, err)

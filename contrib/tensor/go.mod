@@ -1,6 +1,6 @@
 // A module of its own, so that only programs that use gorgonia.org/tensor depend on it. A
 // release replaces v0.0.0 by its own version; the replace below counts in this repository only.
-module github.com/gpumemtrack/gpumemtrack/examples/tensor
+module github.com/gpumemtrack/gpumemtrack/contrib/tensor
 
 go 1.26.0
 

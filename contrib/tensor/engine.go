@@ -42,6 +42,9 @@ func NewEngine(tr *tracker.MemTracker) *Engine {
 	return &Engine{tr: tr, buffers: make(map[uintptr]*tracker.Buffer)}
 }
 
+// String names the tracker, and says what is live.
+func (e *Engine) String() string { return "tensors in " + e.tr.String() }
+
 // memory is a Buffer as gorgonia.org/tensor has memory: an address and a size.
 type memory struct{ *tracker.Buffer }
 
