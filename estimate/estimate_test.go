@@ -168,7 +168,7 @@ func TestKeptForBackward(t *testing.T) {
 		"batch norm keeps input and two vectors": {[]nn.Layer{nn.BatchNorm{Features: 4}}, n + 2*4*4},
 		"a view keeps nothing":                   {[]nn.Layer{nn.Flatten{}}, 0},
 		"linear after flatten keeps the view":    {[]nn.Layer{nn.ReLU{}, nn.Flatten{}, nn.Linear{In: 1024, Out: 1}}, n},
-		"a checkpoint keeps its input":           {[]nn.Layer{nn.Recompute{Layer: nn.Sequential{nn.GELU{}, nn.GELU{}, nn.GELU{}}}}, n},
+		"a checkpoint keeps its input":           {[]nn.Layer{nn.Recompute(nn.Sequential{nn.GELU{}, nn.GELU{}, nn.GELU{}})}, n},
 	} {
 		t.Run(name, func(t *testing.T) {
 			first := nn.Custom(layer.Learned{Shape: alloc.Shape{4, 16, 16}})
@@ -205,11 +205,11 @@ func TestSharedAndTiedCountOnce(t *testing.T) {
 	r := model(t, []nn.Layer{shared, nn.ReLU{}, shared}, estimate.InputShape(1, 8))
 	assert.EqualValues(t, 72, r.Params.Count)
 	r = model(t, []nn.Layer{
-		nn.Named{Name: "wte", Layer: nn.Embedding{Num: 10, Dim: 4}},
+		nn.As("wte", nn.Embedding{Num: 10, Dim: 4}),
 		nn.Linear{In: 4, Out: 10, NoBias: true, Tied: "wte.weight"},
 	}, estimate.Tokens(1, 3))
 	assert.EqualValues(t, 40, r.Params.Count)
-	r = model(t, []nn.Layer{nn.Repeat{N: 3, Layer: nn.Linear{In: 8, Out: 8}}}, estimate.InputShape(1, 8))
+	r = model(t, []nn.Layer{nn.Repeat(3, nn.Linear{In: 8, Out: 8})}, estimate.InputShape(1, 8))
 	assert.EqualValues(t, 3*72, r.Params.Count)
 }
 
@@ -339,6 +339,15 @@ func (stale) Forward(t *nn.Tape, x nn.Tensor) (nn.Tensor, error) {
 	return t.Op(nn.Op{In: []nn.Tensor{made}, Shape: x.Shape})
 }
 
+// A transposed convolution has the kind and the sizes of torch.nn.ConvTranspose2d(6, 8, (3, 2), stride=2, output_padding=1).
+func TestTransposedConvolution(t *testing.T) {
+	l := nn.Conv2d{In: 6, Out: 8, Kernels: [3]int{3, 2}, Stride: 2, Transposed: true, OutputPadding: 1}
+	r := model(t, []nn.Layer{l}, estimate.InputShape(1, 6, 5, 5))
+	assert.Equal(t, "ConvTranspose2d", r.Layers[0].Kind)
+	assert.Equal(t, alloc.Shape{1, 8, 12, 11}, r.Output)
+	assert.EqualValues(t, 6*8*3*2+8, r.Params.Count)
+}
+
 func TestErrorsNameTheLayer(t *testing.T) {
 	for want, c := range map[string]struct {
 		layers []nn.Layer
@@ -347,21 +356,22 @@ func TestErrorsNameTheLayer(t *testing.T) {
 		"estimate 2 (Conv2d): input (1, 64, 8, 8) has 64 channels: want 32": {[]nn.Layer{
 			vgg19[0], vgg19[1], nn.Conv2d{In: 32, Out: 8, Kernel: 3}}, estimate.InputShape(1, 3, 8, 8)},
 		"estimate block.fc (Linear): input (2, 7) has 7 features: want 8": {[]nn.Layer{
-			nn.Named{Name: "block", Layer: nn.Sequential{nn.Named{Name: "fc", Layer: nn.Linear{In: 8, Out: 1}}}}}, estimate.InputShape(2, 7)},
-		"6 channels in and 4 out do not divide into 4 groups": {[]nn.Layer{nn.Conv2d{In: 6, Out: 4, Kernel: 1, Groups: 4}}, estimate.InputShape(1, 6, 2, 2)},
-		"input 0 (0, 3) is empty":                             {[]nn.Layer{nn.ReLU{}}, estimate.InputShape(0, 3)},
-		"input (1, 3, 2, 2) is too small for a kernel":        {[]nn.Layer{nn.Conv2d{In: 3, Out: 1, Kernel: 3}}, estimate.InputShape(1, 3, 2, 2)},
-		"In is 0: want 1 or more":                             {[]nn.Layer{nn.Linear{Out: 3}}, estimate.InputShape(1, 3)},
-		"estimate 1 (nil): there is no layer here":            {[]nn.Layer{nn.ReLU{}, nil}, estimate.InputShape(1)},
+			nn.As("block", nn.Sequential{nn.As("fc", nn.Linear{In: 8, Out: 1})})}, estimate.InputShape(2, 7)},
+		"6 channels in and 4 out do not divide into 4 groups":             {[]nn.Layer{nn.Conv2d{In: 6, Out: 4, Kernel: 1, Groups: 4}}, estimate.InputShape(1, 6, 2, 2)},
+		"OutputPadding is 1: want 0, or a convolution that is Transposed": {[]nn.Layer{nn.Conv2d{In: 1, Out: 1, Kernel: 2, OutputPadding: 1}}, estimate.InputShape(1, 1, 4, 4)},
+		"input 0 (0, 3) is empty":                                         {[]nn.Layer{nn.ReLU{}}, estimate.InputShape(0, 3)},
+		"input (1, 3, 2, 2) is too small for a kernel":                    {[]nn.Layer{nn.Conv2d{In: 3, Out: 1, Kernel: 3}}, estimate.InputShape(1, 3, 2, 2)},
+		"In is 0: want 1 or more":                                         {[]nn.Layer{nn.Linear{Out: 3}}, estimate.InputShape(1, 3)},
+		"estimate 1 (nil): there is no layer here":                        {[]nn.Layer{nn.ReLU{}, nil}, estimate.InputShape(1)},
 		"overflow": {[]nn.Layer{nn.ReLU{}}, estimate.InputShape(math.MaxInt, math.MaxInt)},
 		"input 0 (1073741824, 1073741824) takes more than 64.0 PiB":   {[]nn.Layer{nn.ReLU{}}, estimate.InputShape(1<<30, 1<<30)},
 		"input is of float32: want int64 or int32":                    {[]nn.Layer{nn.Embedding{Num: 2, Dim: 2}}, estimate.InputShape(1, 2)},
 		"reads a tensor (1,) that is not of this model":               {[]nn.Layer{nn.Custom(stale{})}, estimate.InputShape(1)},
 		"is the Vision of another Transformer and no model by itself": {layer.Public(family.Transformer{Family: vision.CLIPVision}.Layers()), estimate.Tokens(1, 2)},
-		"estimate mlp.activation_fn (layer): Activation is 99":        {[]nn.Layer{nn.Named{Name: "mlp", Layer: nn.Custom(layer.MLP{Hidden: 1, FFN: 1, Activation: 99})}}, estimate.InputShape(1, 1)},
+		"estimate mlp.activation_fn (layer): Activation is 99":        {[]nn.Layer{nn.As("mlp", nn.Custom(layer.MLP{Hidden: 1, FFN: 1, Activation: 99}))}, estimate.InputShape(1, 1)},
 		"Split is 7": {[]nn.Layer{nn.Linear{In: 1, Out: 1, Split: 7}}, estimate.InputShape(1, 1)},
 		`tied to "a.weight", which the model does not have`: {[]nn.Layer{nn.Linear{In: 1, Out: 1, Tied: "a.weight"}}, estimate.InputShape(1, 1)},
-		"two layers with parameters have this name":         {[]nn.Layer{nn.Named{Name: "a", Layer: nn.LayerNorm{Size: 1}}, nn.Named{Name: "a", Layer: nn.LayerNorm{Size: 1}}}, estimate.InputShape(1, 1)},
+		"two layers with parameters have this name":         {[]nn.Layer{nn.As("a", nn.LayerNorm{Size: 1}), nn.As("a", nn.LayerNorm{Size: 1})}, estimate.InputShape(1, 1)},
 	} {
 		t.Run(want, func(t *testing.T) {
 			_, err := estimate.Model(c.layers, c.input)

@@ -162,5 +162,5 @@ func Quantize(q Quantized) Option {
 	return func(c *setting.Config) { c.Quantize(setting.Quantized(q)) }
 }
 
-// Attends says which kernel attention uses. EagerAttention does what Eager and Plain do in a Transformer.
+// Attends says which kernel attention uses; without it, the one that the family uses in transformers.
 func Attends(k Kernel) Option { return func(c *setting.Config) { c.Kernel = k } }

@@ -25,7 +25,7 @@ func TestModuleCallsPartsOfItsParts(t *testing.T) {
 	r := model(t, []nn.Layer{nn.Module{
 		Parts: nn.Sequential{
 			nn.As("blocks", nn.Sequential{nn.ReLU{}, nn.Inline(nn.Sequential{nn.As("gated", gated(8))})}),
-			nn.As("same", nn.Repeat{N: 2, Layer: gated(8)}),
+			nn.As("same", nn.Repeat(2, gated(8))),
 			gated(8),
 		},
 		Run: func(f *nn.Flow, x nn.Tensor) nn.Tensor {
@@ -41,7 +41,7 @@ func TestModuleCallsPartsOfItsParts(t *testing.T) {
 		_, err := estimate.Model([]nn.Layer{nn.Module{
 			Parts: nn.Sequential{
 				nn.As("blocks", nn.Sequential{nn.Inline(nn.Sequential{nn.As("gated", nn.ReLU{})})}),
-				nn.As("same", nn.Repeat{N: 2, Layer: nn.ReLU{}}),
+				nn.As("same", nn.Repeat(2, nn.ReLU{})),
 			},
 			Run: func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Call(name, x) },
 		}}, estimate.InputShape(2, 8))
@@ -52,7 +52,7 @@ func TestModuleCallsPartsOfItsParts(t *testing.T) {
 // The parts of an inline layer are those of the layer around it, and it has no row.
 func TestInline(t *testing.T) {
 	plain := nn.Residual{Body: nn.Sequential{nn.As("norm", nn.LayerNorm{Size: 8}), nn.As("linear", nn.Linear{In: 8, Out: 8})}}
-	r := model(t, []nn.Layer{nn.As("block", nn.Sequential{nn.Inline(plain), nn.If(false, plain)})}, estimate.InputShape(2, 8))
+	r := model(t, []nn.Layer{nn.As("block", nn.Sequential{nn.Inline(plain), nn.Identity{}})}, estimate.InputShape(2, 8))
 	assert.Equal(t, []string{"block", "block.norm", "block.linear", "block.1"}, paths(r))
 	named := model(t, []nn.Layer{nn.As("block", nn.Inline(plain))}, estimate.InputShape(2, 8))
 	assert.Equal(t, []string{"block", "block.norm", "block.linear"}, paths(named))
@@ -67,7 +67,7 @@ func TestSharedBiasesAndCrossAttention(t *testing.T) {
 	self := nn.Custom(layer.Attention{Hidden: 8, Heads: 2, NoBias: true, Bias: bias})
 	cross := nn.Custom(layer.Attention{Hidden: 8, Heads: 2, NoBias: true, Cross: true})
 	layers := []nn.Layer{nn.Module{
-		Parts: nn.Sequential{nn.As("stack", nn.Repeat{N: 3, Layer: nn.Sequential{self, cross}})},
+		Parts: nn.Sequential{nn.As("stack", nn.Repeat(3, nn.Sequential{self, cross}))},
 		Run:   func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Call("stack", x, f.Input(1)) },
 	}}
 	r := model(t, layers, estimate.InputShape(2, 4, 8), estimate.InputShape(2, 6, 8))
@@ -77,7 +77,7 @@ func TestSharedBiasesAndCrossAttention(t *testing.T) {
 
 	for want, wrong := range map[string][]nn.Layer{
 		"0.stack.0.1 (Attention): the layer reads tensor 0 beside its input, but was called with 0": {
-			nn.As("0", nn.As("x", nn.Sequential{nn.As("stack", nn.Repeat{N: 1, Layer: nn.Sequential{self, cross}})}))},
+			nn.As("0", nn.As("x", nn.Sequential{nn.As("stack", nn.Repeat(1, nn.Sequential{self, cross}))}))},
 		"Bias.Buckets is 0: want 1 or more":                 {nn.Custom(layer.Attention{Hidden: 8, Heads: 2, Bias: &layer.RelativeBias{}})},
 		"Packed projections read one tensor":                {nn.Custom(layer.Attention{Hidden: 8, Heads: 2, Packed: true, Cross: true})},
 		"Eager, Capped or have Sinks have no Bias":          {nn.Custom(layer.Attention{Hidden: 8, Heads: 2, Eager: true, Bias: bias})},

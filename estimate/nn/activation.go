@@ -1,19 +1,19 @@
 package nn
 
-// ReLU is torch.nn.ReLU; it keeps its output.
+// ReLU is torch.nn.ReLU; it keeps its output. InPlace overwrites the input with it.
 type ReLU struct{ InPlace bool }
 
-// ReLU6 is torch.nn.ReLU6. It keeps its input, and in place a copy of it.
-type ReLU6 struct{ InPlace bool }
+// ReLU6 is torch.nn.ReLU6, with the setting of ReLU. It keeps its input, and in place a copy of it.
+type ReLU6 ReLU
 
-// LeakyReLU is torch.nn.LeakyReLU. It keeps its input, and in place its output.
-type LeakyReLU struct{ InPlace bool }
+// LeakyReLU is torch.nn.LeakyReLU, with the setting of ReLU. It keeps its input, and in place its output.
+type LeakyReLU ReLU
 
-// ELU is torch.nn.ELU. It keeps its input, and in place its output.
-type ELU struct{ InPlace bool }
+// ELU is torch.nn.ELU, with the setting of ReLU. It keeps its input, and in place its output.
+type ELU ReLU
 
-// SiLU is torch.nn.SiLU. It keeps its input, and in place a copy of it.
-type SiLU struct{ InPlace bool }
+// SiLU is torch.nn.SiLU, with the setting of ReLU. It keeps its input, and in place a copy of it.
+type SiLU ReLU
 
 // GELU is torch.nn.GELU, with or without the tanh approximation; it keeps its input.
 type GELU struct{}
@@ -26,8 +26,8 @@ type PReLU struct {
 	Num int // of slopes; 0 means 1
 }
 
-// Hardswish is torch.nn.Hardswish. It keeps its input, and in place a copy of it.
-type Hardswish struct{ InPlace bool }
+// Hardswish is torch.nn.Hardswish, with the setting of ReLU. It keeps its input, and in place a copy of it.
+type Hardswish ReLU
 
 // Hardsigmoid is torch.nn.Hardsigmoid; it keeps its input.
 type Hardsigmoid struct{}

@@ -1,8 +1,8 @@
 package nn
 
-// Conv2d is torch.nn.Conv2d over (batch, channels, height, width). Convolutions keep their input.
-// Kernels, Strides, Paddings and Dilations hold a value for each of the dimensions, here two, and win over
-// the plain ones where they are not zero.
+// Conv2d is torch.nn.Conv2d over (batch, channels, height, width), and torch.nn.ConvTranspose2d where it is
+// Transposed. Convolutions keep their input. Kernels, Strides, Paddings and Dilations hold a value for
+// each of the dimensions, here two, and win over the plain ones where they are not zero.
 type Conv2d struct {
 	In, Out, Kernel                       int
 	Stride                                int // 0 means 1
@@ -11,6 +11,8 @@ type Conv2d struct {
 	Groups                                int // 0 means 1
 	NoBias                                bool
 	Kernels, Strides, Paddings, Dilations [3]int
+	Transposed                            bool
+	OutputPadding                         int // where it is Transposed
 }
 
 // Conv1d is torch.nn.Conv1d over (batch, channels, length), with the settings of Conv2d.
@@ -18,19 +20,3 @@ type Conv1d Conv2d
 
 // Conv3d is torch.nn.Conv3d over (batch, channels, depth, height, width), with the settings of Conv2d.
 type Conv3d Conv2d
-
-// ConvTranspose1d is torch.nn.ConvTranspose1d.
-type ConvTranspose1d struct {
-	In, Out, Kernel        int
-	Stride                 int // 0 means 1
-	Padding, OutputPadding int
-	Dilation               int // 0 means 1
-	Groups                 int // 0 means 1
-	NoBias                 bool
-}
-
-// ConvTranspose2d is torch.nn.ConvTranspose2d, with the settings of ConvTranspose1d.
-type ConvTranspose2d ConvTranspose1d
-
-// ConvTranspose3d is torch.nn.ConvTranspose3d, with the settings of ConvTranspose1d.
-type ConvTranspose3d ConvTranspose1d

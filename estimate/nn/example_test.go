@@ -63,7 +63,7 @@ func ExampleModule() {
 			return f.Add(x, f.Mul(f.Call("value", x), f.Call("gate", x)))
 		},
 	}
-	r, err := estimate.Model([]nn.Layer{nn.As("blocks", nn.Repeat{N: 2, Layer: gated})}, estimate.InputShape(32, 64))
+	r, err := estimate.Model([]nn.Layer{nn.As("blocks", nn.Repeat(2, gated))}, estimate.InputShape(32, 64))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,12 +1,12 @@
 package nn
 
 func (Sequential) isLayer() {}
-func (Named) isLayer()      {}
+func (named) isLayer()      {}
 func (Residual) isLayer()   {}
 func (Concat) isLayer()     {}
-func (Repeat) isLayer()     {}
-func (*Shared) isLayer()    {}
-func (Recompute) isLayer()  {}
+func (repeated) isLayer()   {}
+func (*shared) isLayer()    {}
+func (recomputed) isLayer() {}
 func (inline) isLayer()     {}
 func (Identity) isLayer()   {}
 func (Module) isLayer()     {}
@@ -29,9 +29,6 @@ func (LogSoftmax) isLayer()        {}
 func (Conv1d) isLayer()            {}
 func (Conv2d) isLayer()            {}
 func (Conv3d) isLayer()            {}
-func (ConvTranspose1d) isLayer()   {}
-func (ConvTranspose2d) isLayer()   {}
-func (ConvTranspose3d) isLayer()   {}
 func (Dropout) isLayer()           {}
 func (ChannelDropout) isLayer()    {}
 func (StochasticDepth) isLayer()   {}

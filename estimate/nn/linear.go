@@ -54,7 +54,6 @@ type Attention struct {
 	HeadSize      int     // 0 means Hidden / Heads
 	NoBias        bool    // none of the projections has a bias
 	Rotary        bool    // queries and keys are rotated by their positions
-	Plain         bool    // without a kernel that does not hold the scores
 	Dropout       float64 // of the scores
 	Cross         bool    // keys and values are of the first tensor beside the input, such as an encoder's output
 }

@@ -50,9 +50,6 @@ type HeadLoss struct {
 	Linear
 	Chunks int       // 4096 at most; 0 means 1
 	Loss   NextToken // of each chunk, whose targets are shifted in place of the logits
-	// Widened makes the logits float32 before the losses read them, as Lightning's Fabric does with
-	// what a model returns.
-	Widened bool
 	// InForward computes the gradients along with the loss, so that of the logits no more than a
 	// chunk is ever there (liger_kernel's LigerFusedLinearCrossEntropyFunction, Apple's
 	// cut_cross_entropy). Without Chunks they are as long as Liger makes them.

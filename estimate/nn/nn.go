@@ -28,14 +28,17 @@ type Layer interface{ isLayer() }
 // names. Each may read the tensors that stand beside the Sequential's input; see Flow.
 type Sequential []Layer
 
-// Named gives a layer its name in the layer that holds it, where its index would stand otherwise.
-type Named struct {
-	Name  string
-	Layer Layer
+// As gives a layer its name in the layer that holds it, where its index would stand otherwise.
+func As(name string, l Layer) Layer { return named{name, l} }
+
+// named is a layer that As made.
+type named struct {
+	name string
+	Layer
 }
 
-// As gives a layer its name; it is Named{name, l}.
-func As(name string, l Layer) Named { return Named{Name: name, Layer: l} }
+// Named is what As was given.
+func (n named) Named() (string, Layer) { return n.name, n.Layer }
 
 // Residual is After(Body(x) + Shortcut(x)). A Body that is a Sequential takes no name of its own: its
 // parts are parts of the Residual, as the layers of a ResNet's block are.
@@ -51,26 +54,38 @@ type Concat struct {
 	Dim      int // 0 means 1, the channels
 }
 
-// Repeat calls N copies of a layer one after another, each with parameters of its own, named "0", "1"
+// Repeat calls n copies of a layer one after another, each with parameters of its own, named "0", "1"
 // and so on.
-type Repeat struct {
-	N     int
-	Layer Layer
+func Repeat(n int, l Layer) Layer { return repeated{n, l} }
+
+// repeated is a layer that Repeat made.
+type repeated struct {
+	n int
+	Layer
 }
 
-// Shared is a layer that Share made: its identity is that of the pointer.
-type Shared struct{ layer Layer }
+// Repeated is what Repeat was given.
+func (r repeated) Repeated() (int, Layer) { return r.n, r.Layer }
 
 // Share makes a layer that may stand at several places of a model and has one set of parameters, which
-// is counted once.
-func Share(l Layer) *Shared { return &Shared{l} }
+// is counted once. Each call makes another such layer.
+func Share(l Layer) Layer { return &shared{l} }
 
-// Inside is the layer that Share was given.
-func (s *Shared) Inside() Layer { return s.layer }
+// shared is a layer that Share made: its identity is that of the pointer.
+type shared struct{ Layer }
+
+// Shared is what Share was given.
+func (s *shared) Shared() Layer { return s.Layer }
 
 // Recompute makes a layer keep only its input and compute the rest again in the backward pass, as
 // torch.utils.checkpoint does. The option estimate.Checkpointed does the same by path.
-type Recompute struct{ Layer Layer }
+func Recompute(l Layer) Layer { return recomputed{l} }
+
+// recomputed is a layer that Recompute made.
+type recomputed struct{ Layer }
+
+// Recomputed is what Recompute was given.
+func (r recomputed) Recomputed() Layer { return r.Layer }
 
 // Inline makes the parts of a layer parts of the Sequential, Residual, Concat or Module that holds it:
 // the layer itself has neither a name nor a row. So are the sums of a transformer's block, whose
@@ -87,14 +102,6 @@ type inline struct{ Layer }
 
 // Inlined is what Inline was given.
 func (in inline) Inlined() Layer { return in.Layer }
-
-// If is the layer where the condition holds, and Identity where it does not.
-func If(condition bool, l Layer) Layer {
-	if condition {
-		return l
-	}
-	return Identity{}
-}
 
 // Identity returns its input.
 type Identity struct{}

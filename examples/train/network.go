@@ -54,7 +54,7 @@ func input(batch int) alloc.Shape { return alloc.Shape{batch, 3, 32, 32} }
 func expect(batch int) (*estimate.Report, map[string]sections.Estimate, error) {
 	var layers []nn.Layer
 	for _, l := range network {
-		layers = append(layers, nn.Named{Name: l.name, Layer: l.of})
+		layers = append(layers, nn.As(l.name, l.of))
 	}
 	report, err := estimate.Model(layers, estimate.InputShape(input(batch)...), estimate.Train(estimate.Adam))
 	if err != nil {

@@ -13,9 +13,9 @@ type (
 	Conv1d          nn.Conv1d
 	Conv2d          nn.Conv2d
 	Conv3d          nn.Conv3d
-	ConvTranspose1d nn.ConvTranspose1d
-	ConvTranspose2d nn.ConvTranspose2d
-	ConvTranspose3d nn.ConvTranspose3d
+	ConvTranspose1d nn.Conv1d // those that are Transposed, whose rows have a kind of their own
+	ConvTranspose2d nn.Conv2d
+	ConvTranspose3d nn.Conv3d
 )
 
 func (l Conv1d) Declare(d *tape.Declaration) { l.conv().declare(d) }
@@ -60,22 +60,23 @@ func (l Conv2d) conv() conv { return convolution(2, nn.Conv2d(l)) }
 
 func (l Conv3d) conv() conv { return convolution(3, nn.Conv2d(l)) }
 
-func (l ConvTranspose1d) conv() conv { return transposed(1, nn.ConvTranspose1d(l)) }
+func (l ConvTranspose1d) conv() conv { return transposed(1, nn.Conv2d(l)) }
 
-func (l ConvTranspose2d) conv() conv { return transposed(2, nn.ConvTranspose1d(l)) }
+func (l ConvTranspose2d) conv() conv { return transposed(2, nn.Conv2d(l)) }
 
-func (l ConvTranspose3d) conv() conv { return transposed(3, nn.ConvTranspose1d(l)) }
+func (l ConvTranspose3d) conv() conv { return transposed(3, nn.Conv2d(l)) }
 
 func convolution(dims int, l nn.Conv2d) conv {
-	c := conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias,
+	c := conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias, outputPadding: l.OutputPadding,
 		window: cube(dims, l.Kernel, l.Stride, l.Padding, l.Dilation)}
 	c.window.set(l.Kernels, l.Strides, l.Paddings, l.Dilations)
 	return c
 }
 
-func transposed(dims int, l nn.ConvTranspose1d) conv {
-	return conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias, transposed: true,
-		outputPadding: l.OutputPadding, window: cube(dims, l.Kernel, l.Stride, l.Padding, l.Dilation)}
+func transposed(dims int, l nn.Conv2d) conv {
+	c := convolution(dims, l)
+	c.transposed = true
+	return c
 }
 
 // conv is what all convolutions are made of.
@@ -95,6 +96,10 @@ func (c conv) declare(d *tape.Declaration) {
 	}
 	if c.in%groups != 0 || c.out%groups != 0 {
 		d.Errorf("%d channels in and %d out do not divide into %d groups", c.in, c.out, groups)
+		return
+	}
+	if c.outputPadding > 0 && !c.transposed {
+		d.Errorf("OutputPadding is %d: want 0, or a convolution that is Transposed", c.outputPadding)
 		return
 	}
 	for i := range c.window.dims {

@@ -40,7 +40,7 @@ func PublicLoss(l tape.Layer) nn.Layer {
 }
 
 // maker has what each shared layer became.
-type maker map[*nn.Shared]*tape.Shared
+type maker map[nn.Layer]*tape.Shared
 
 func (m maker) all(layers []nn.Layer) []tape.Layer {
 	all := make([]tape.Layer, len(layers))
@@ -57,6 +57,19 @@ func (m maker) one(l nn.Layer) tape.Layer {
 		return of.Definition()
 	case interface{ Inlined() nn.Layer }:
 		return tape.Inline(m.one(of.Inlined()))
+	case interface{ Named() (string, nn.Layer) }:
+		name, l := of.Named()
+		return tape.As(name, m.one(l))
+	case interface{ Repeated() (int, nn.Layer) }:
+		n, l := of.Repeated()
+		return tape.Repeat{N: n, Layer: m.one(l)}
+	case interface{ Recomputed() nn.Layer }:
+		return tape.Recompute{Layer: m.one(of.Recomputed())}
+	case interface{ Shared() nn.Layer }:
+		if m[l] == nil {
+			m[l] = tape.Share(m.one(of.Shared()))
+		}
+		return m[l]
 	}
 	if made := m.holding(l); made != nil {
 		return made
@@ -64,36 +77,22 @@ func (m maker) one(l nn.Layer) tape.Layer {
 	return alone(l)
 }
 
-// holding is what records a layer that holds others.
+// holding is what records a layer of several others.
 func (m maker) holding(l nn.Layer) tape.Layer {
 	switch l := l.(type) {
 	case nn.Sequential:
 		return tape.Sequential(m.all(l))
-	case nn.Named:
-		return tape.Named{Name: l.Name, Layer: m.one(l.Layer)}
 	case nn.Residual:
 		return tape.Residual{Body: m.one(l.Body), Shortcut: m.one(l.Shortcut), After: m.one(l.After)}
 	case nn.Concat:
 		return tape.Concat{Branches: m.all(l.Branches), Dim: l.Dim}
-	case nn.Repeat:
-		return tape.Repeat{N: l.N, Layer: m.one(l.Layer)}
-	case nn.Recompute:
-		return tape.Recompute{Layer: m.one(l.Layer)}
 	case nn.Module:
 		return tape.Module{Name: l.Name, Parts: m.all(l.Parts), Run: l.Run}
-	case *nn.Shared:
-		if l == nil {
-			return nil
-		}
-		if m[l] == nil {
-			m[l] = tape.Share(m.one(l.Inside()))
-		}
-		return m[l]
 	}
 	return nil
 }
 
-// alone is what records a layer that holds no others.
+// alone is what records a layer without others.
 func alone(l nn.Layer) tape.Layer {
 	switch l := l.(type) {
 	case nn.ReLU:
@@ -125,17 +124,20 @@ func alone(l nn.Layer) tape.Layer {
 	case nn.LogSoftmax:
 		return LogSoftmax(l)
 	case nn.Conv1d:
+		if l.Transposed {
+			return ConvTranspose1d(l)
+		}
 		return Conv1d(l)
 	case nn.Conv2d:
+		if l.Transposed {
+			return ConvTranspose2d(l)
+		}
 		return Conv2d(l)
 	case nn.Conv3d:
+		if l.Transposed {
+			return ConvTranspose3d(l)
+		}
 		return Conv3d(l)
-	case nn.ConvTranspose1d:
-		return ConvTranspose1d(l)
-	case nn.ConvTranspose2d:
-		return ConvTranspose2d(l)
-	case nn.ConvTranspose3d:
-		return ConvTranspose3d(l)
 	case nn.Dropout:
 		return Dropout(l)
 	case nn.ChannelDropout:
@@ -207,10 +209,10 @@ func alone(l nn.Layer) tape.Layer {
 	case nn.Attention:
 		return Attention{
 			Hidden: l.Hidden, Heads: l.Heads, KVHeads: l.KVHeads, HeadSize: l.HeadSize, NoBias: l.NoBias,
-			Rotary: l.Rotary, Plain: l.Plain, Dropout: l.Dropout, Cross: l.Cross,
+			Rotary: l.Rotary, Dropout: l.Dropout, Cross: l.Cross,
 		}
 	case nn.HeadLoss:
-		return HeadLoss{Linear: Linear(l.Linear), Chunks: l.Chunks, Loss: NextToken(l.Loss), Widened: l.Widened, InForward: l.InForward}
+		return HeadLoss{Linear: Linear(l.Linear), Chunks: l.Chunks, Loss: NextToken(l.Loss), InForward: l.InForward}
 	}
 	return nil
 }

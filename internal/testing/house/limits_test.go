@@ -40,7 +40,7 @@ var names = map[string]int{
 	"estimate":                  205,
 	"estimate/checkpoint":       36,
 	"estimate/llamacpp":         31,
-	"estimate/nn":               194,
+	"estimate/nn":               168,
 	"estimate/zoo":              17,
 	"nvml":                      126,
 	"nvml/chart":                11,
@@ -71,7 +71,6 @@ var names = map[string]int{
 var silent = map[string]string{
 	"estimate/checkpoint.File":   "its fields do not change",
 	"estimate/checkpoint.Tensor": "its fields do not change",
-	"estimate/nn.Shared":         "its fields do not change",
 	"estimate/zoo.Model":         "its fields do not change",
 	"nvml.Point":                 "a value",
 	"nvml.Reading":               "a value",
