@@ -12,7 +12,7 @@ import (
 // The zoo's largest models: what their tensors need, and what an allocator makes of a training run.
 func BenchmarkModel(b *testing.B) {
 	for name, model := range map[string]string{"resnet152": "resnet152", "llama3-70b": "llama-3-70b"} {
-		for part, opts := range map[string][]estimate.Option{"tensors": {estimate.On(estimate.CPU)}, "whole": nil} {
+		for part, opts := range map[string][]estimate.Option{"tensors": {estimate.OnCPU()}, "whole": nil} {
 			b.Run(name+"/"+part, func(b *testing.B) {
 				m, err := zoo.ByName(model)
 				require.NoError(b, err)

@@ -62,5 +62,5 @@
 //
 // All functions may be called from several goroutines; layers and reports are
 // never changed. ResNet-152 takes about 3 ms, a Llama of 80 blocks about 5 ms, most of it in
-// the allocator; tensors alone (On CPU) take 1 ms.
+// the allocator; tensors alone (OnCPU) take 1 ms.
 package estimate

@@ -43,18 +43,6 @@ func (m Memory) Upper() alloc.Bytes {
 	return max(m.Peak+alloc.Bytes(math.Ceil(float64(m.Peak)*m.Band.Above)), m.Footprint.Allocated.Upper)
 }
 
-// Intermediates is Pytorch-Memory-Utils' estimate of the activations: the bytes of
-// what every layer without parts returns, except of a ReLU in place, each
-// output counted anew. It takes no account of what else works in place,
-// of views, or of when a tensor dies: Inference and Training do.
-func (r *Report) Intermediates() alloc.Bytes { return r.intermediates }
-
-// IntermediatesWithBackward is Pytorch-Memory-Utils' estimate for training: twice
-// Intermediates.
-func (r *Report) IntermediatesWithBackward() alloc.Bytes {
-	return alloc.Bytes(setting.AddSat(int64(r.intermediates), int64(r.intermediates)))
-}
-
 // maxBatch is the largest batch that MaxBatch tries, and context that MaxContext does.
 const maxBatch = 1 << 30
 

@@ -84,7 +84,7 @@ func TestFlowKeepsTheFirstError(t *testing.T) {
 func TestFlowInPlaceAndResized(t *testing.T) {
 	r := model(t, []nn.Layer{nn.Module{Run: func(f *nn.Flow, x nn.Tensor) nn.Tensor {
 		return f.AddTo(f.Copy(x), f.Resize(x, 6, 4))
-	}}}, estimate.InputShape(2, 3, 6, 4), estimate.On(estimate.CPU))
+	}}}, estimate.InputShape(2, 3, 6, 4), estimate.OnCPU())
 	assert.Equal(t, alloc.Shape{2, 3, 6, 4}, r.Output)
 	assert.Equal(t, alloc.Bytes(3*2*3*6*4*4), r.Inference.Input+r.Inference.Transient, "the input, its copy and the other size")
 	r = model(t, []nn.Layer{nn.Module{Run: func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Resize(x, 3, 8) }}}, estimate.InputShape(2, 3, 6, 4))

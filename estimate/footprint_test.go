@@ -27,7 +27,7 @@ func training(t *testing.T, name string, loop estimate.Loop, opts ...estimate.Op
 
 // PyTorch on the CPU takes 770,224,044 bytes for two micro-batches of four images.
 func TestAccumulationHoldsGradients(t *testing.T) {
-	r := model(t, layer.Public(known(t, "resnet50")), estimate.InputShape(4, 3, 224, 224), estimate.Train(estimate.Adam), estimate.On(estimate.CPU),
+	r := model(t, layer.Public(known(t, "resnet50")), estimate.InputShape(4, 3, 224, 224), estimate.Train(estimate.Adam), estimate.OnCPU(),
 		estimate.Loops(estimate.Loop{MicroBatches: 2}))
 	assert.InEpsilon(t, 770_224_044, float64(r.Training.Peak), 0.001)
 }
@@ -117,7 +117,7 @@ func TestFootprintFollowsTheMachine(t *testing.T) {
 		assert.GreaterOrEqual(t, unknown.Context.Upper, c.Bytes, "unknown is the largest")
 	}
 	assert.Greater(t, on(estimate.Machine{GPU: estimate.Hopper}).Allocated.Bytes, on(estimate.Machine{GPU: estimate.Ada}).Allocated.Bytes)
-	assert.Zero(t, training(t, "gpt2", estimate.Loop{}, estimate.On(estimate.CPU)).Footprint())
+	assert.Zero(t, training(t, "gpt2", estimate.Loop{}, estimate.OnCPU()).Footprint())
 }
 
 // The second step needs more than the first, and a device that is too small for what is cached
@@ -151,7 +151,7 @@ func TestMeanOfAllPlacesKeepsItsInput(t *testing.T) {
 // The peaks of convolutional models on the CPU were measured to be up to 9.65 % above the estimate in inference.
 func TestConvolutionsOnTheCPU(t *testing.T) {
 	convolution := layer.Conv2d{In: 16, Out: 16, Kernel: 3, Padding: 1, Groups: 16}
-	r := model(t, layer.Public([]tape.Layer{convolution, convolution}), estimate.InputShape(8, 16, 112, 112), estimate.On(estimate.CPU))
+	r := model(t, layer.Public([]tape.Layer{convolution, convolution}), estimate.InputShape(8, 16, 112, 112), estimate.OnCPU())
 	assert.GreaterOrEqual(t, r.Inference.Band.Above, 0.0965)
 	assert.Less(t, r.Training.Band.Above, 0.05)
 }

@@ -188,7 +188,9 @@ func check(t *rapid.T) {
 	d := drawn{t}
 	opts := []estimate.Option{
 		estimate.Train(estimate.Optimizer(rapid.IntRange(0, 9).Draw(t, "optimizer"))),
-		estimate.On(estimate.Backend(rapid.IntRange(0, 1).Draw(t, "backend"))),
+	}
+	if d.yes("cpu") {
+		opts = append(opts, estimate.OnCPU())
 	}
 	opts = append(opts, estimate.Loops(estimate.Loop{
 		ZeroGrad: estimate.ZeroGrad(d.n("zero grad") & 3), Output: estimate.Output(d.n("output") & 3), Form: estimate.Form(d.n("form") & 3), MicroBatches: d.n("accumulate") & 3, InBackward: d.yes("in backward"),
@@ -198,7 +200,7 @@ func check(t *rapid.T) {
 	}
 	switch rapid.IntRange(0, 15).Draw(t, "trained") {
 	case 0:
-		opts = append(opts, estimate.Adapt(estimate.LoRA{Rank: d.n("rank"), Targets: []string{"*"}, Base: estimate.Base(d.n("base") & 7)}))
+		opts = append(opts, estimate.Adapt(estimate.LoRA{Rank: d.n("rank"), Targets: []string{"*"}}))
 	case 1:
 		opts = append(opts, estimate.Frozen("0"))
 	}

@@ -76,7 +76,7 @@ func TestOwnLossIsJudged(t *testing.T) {
 func TestQLoRAOfExperts(t *testing.T) {
 	mixtral := family.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Experts: 8, TopK: 2}
 	r := model(t, layer.Public(mixtral.Layers()), estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW),
-		estimate.Adapt(estimate.LoRA{Rank: 16, Targets: []string{"q_proj"}, Base: estimate.NF4}))
+		qlora(estimate.NF4, estimate.LoRA{Rank: 16, Targets: []string{"q_proj"}}))
 	linear := int64(32 * (8*3*4096*14336 + 2*4096*4096 + 2*4096*1024))
 	others := 2 * (46_702_792_704 - linear)
 	assert.InEpsilon(t, float64(linear)*(0.5+4.0/64)+float64(others+4*r.Trained.Count), float64(r.Training.Weights+r.Training.Buffers), 1e-4)

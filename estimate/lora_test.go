@@ -11,6 +11,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
+// qlora is LoRA of weights that are held in a base, as their files have them where that is WholeBase.
+func qlora(b estimate.Base, l estimate.LoRA) estimate.Option {
+	if b == estimate.WholeBase {
+		return estimate.Adapt(l)
+	}
+	return estimate.All(estimate.Adapt(l), estimate.Quantize(estimate.Quantized{Base: b}))
+}
+
 func adapted(t *testing.T, l estimate.LoRA, more ...estimate.Option) *estimate.Report {
 	t.Helper()
 	return model(t, layer.Public(mistral7b.Layers()), append([]estimate.Option{estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16),
@@ -35,13 +43,12 @@ func TestLoRA(t *testing.T) {
 
 // Weights of linear layers but the head take 4.127 bits and 4.5 bits an element.
 func TestQLoRA(t *testing.T) {
-	l := estimate.LoRA{Rank: 16, Targets: []string{"q_proj"}, Base: estimate.NF4Double}
+	l := estimate.LoRA{Rank: 16, Targets: []string{"q_proj"}}
 	linear := int64(7_241_732_096 - 2*32000*4096 - 65*4096)
 	others := 2 * (7_241_732_096 - linear)
-	double := adapted(t, l)
+	double := adapted(t, l, estimate.Quantize(estimate.Quantized{Base: estimate.NF4Double}))
 	assert.InEpsilon(t, float64(linear)*(0.5+1.0/64+4.0/64/256)+float64(others+4*double.Trained.Count), float64(double.Training.Weights+double.Training.Buffers), 1e-4)
-	l.Base = estimate.NF4
-	once := adapted(t, l)
+	once := adapted(t, l, estimate.Quantize(estimate.Quantized{Base: estimate.NF4}))
 	assert.InEpsilon(t, float64(linear)*(0.5+4.0/64)+float64(others+4*once.Trained.Count), float64(once.Training.Weights+once.Training.Buffers), 1e-4)
 	assert.Equal(t, double.Trained, once.Trained)
 }
@@ -98,7 +105,7 @@ func TestAdaptSaysWhatIsWrong(t *testing.T) {
 		`Adapt: Rank is 0`:                          estimate.Adapt(estimate.LoRA{Targets: []string{"q_proj"}}),
 		`there are no Targets`:                      estimate.Adapt(estimate.LoRA{Rank: 8}),
 		`Adapt: Dropout is 1`:                       estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"q_proj"}, Dropout: 1}),
-		`Base is 9`:                                 estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"q_proj"}, Base: 9}),
+		`Base is 9`:                                 estimate.Quantize(estimate.Quantized{Base: 9}),
 		`Frozen: no layer's path matches "nowhere"`: estimate.Frozen("nowhere"),
 		`syntax error in pattern`:                   estimate.Frozen("["),
 	} {

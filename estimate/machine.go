@@ -5,16 +5,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Backend is where the model runs: kernels differ in what they keep.
-type Backend = setting.Backend
-
-// The backends. On the CPU, PyTorch's dropout keeps a mask of the type of the
-// activations; on CUDA one of a byte an element.
-const (
-	CUDA = setting.CUDA
-	CPU  = setting.CPU
-)
-
 // Kernel is how attention computes its scores. The zero value means that it is not known.
 type Kernel = setting.Kernel
 

@@ -49,9 +49,6 @@ func Weights(d alloc.DType) Option {
 // and a type that Precision or Weights gives later takes its place.
 func Stored(a Amount) Option { return func(c *setting.Config) { c.Stored = setting.Amount(a) } }
 
-// Activations sets the type of activations and of their gradients.
-func Activations(d alloc.DType) Option { return func(c *setting.Config) { c.Activations = d } }
-
 // Gradients sets the type of the parameters' gradients.
 func Gradients(d alloc.DType) Option { return func(c *setting.Config) { c.Gradients = d } }
 
@@ -98,8 +95,9 @@ func WithKVCache(cache KVConfig) Option {
 // Offloaded says what the memory of the CPU holds in place of the device's.
 func Offloaded(o Offload) Option { return func(c *setting.Config) { c.Offload = o } }
 
-// On says where the model runs; without it, on CUDA.
-func On(b Backend) Option { return func(c *setting.Config) { c.Backend = b } }
+// OnCPU runs the model on the CPU, and not on CUDA: there is no Footprint then, and PyTorch's dropout keeps
+// a mask of the type of the activations in place of one of a byte an element.
+func OnCPU() Option { return func(c *setting.Config) { c.Backend = setting.CPU } }
 
 // Loops says how the training loop goes about what the layers do not say.
 func Loops(l Loop) Option { return func(c *setting.Config) { c.Loop = setting.Loop(l) } }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // String is the whole report as WriteTo writes it.
@@ -39,8 +40,8 @@ func (r *Report) WriteTo(w io.Writer) (int64, error) {
 func (r *Report) Reference(w io.Writer) {
 	fmt.Fprintf(w, "Model %s : params: %.6f MB\n", r.Name, millions(r.Params.Bytes))
 	if r.HasInput {
-		fmt.Fprintf(w, "Model %s : intermediate variables: %.6f MB (without backward)\n", r.Name, millions(r.Intermediates()))
-		fmt.Fprintf(w, "Model %s : intermediate variables: %.6f MB (with backward)\n", r.Name, millions(r.IntermediatesWithBackward()))
+		fmt.Fprintf(w, "Model %s : intermediate variables: %.6f MB (without backward)\n", r.Name, millions(r.intermediates))
+		fmt.Fprintf(w, "Model %s : intermediate variables: %.6f MB (with backward)\n", r.Name, millions(r.withBackward()))
 	}
 }
 
@@ -211,7 +212,12 @@ func scaled(n int64) string {
 	return fmt.Sprintf("%.1f %c", value, " KMGTPE"[unit])
 }
 
-// MarshalJSON writes the report's fields, Intermediates and IntermediatesWithBackward. Sizes are
+// withBackward is Pytorch-Memory-Utils' estimate for training.
+func (r *Report) withBackward() alloc.Bytes {
+	return alloc.Bytes(setting.AddSat(int64(r.intermediates), int64(r.intermediates)))
+}
+
+// MarshalJSON writes the report's fields, and Pytorch-Memory-Utils' two estimates of the activations. Sizes are
 // numbers of bytes, shapes arrays.
 func (r Report) MarshalJSON() ([]byte, error) {
 	type fields Report
@@ -219,5 +225,5 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		fields
 		Intermediates             alloc.Bytes `json:"intermediates_bytes"`
 		IntermediatesWithBackward alloc.Bytes `json:"intermediates_with_backward_bytes"`
-	}{fields(r), r.Intermediates(), r.IntermediatesWithBackward()})
+	}{fields(r), r.intermediates, r.withBackward()})
 }

@@ -208,7 +208,7 @@ const (
 )
 
 func ibmLoRA(b estimate.Base, dropout float64) estimate.Option {
-	return estimate.Adapt(estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "k_proj", "v_proj", "o_proj"}, Dropout: dropout, Base: b})
+	return qlora(b, estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "k_proj", "v_proj", "o_proj"}, Dropout: dropout})
 }
 
 // packed is a run's max_memory_allocated in bytes and what nvidia-smi showed in MiB, each if it is not 0.

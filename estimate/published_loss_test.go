@@ -45,12 +45,11 @@ func torchtuneRows() []published {
 		base estimate.Base
 		gib  float64
 	}{{"LoRA of rank 8 on bfloat16", estimate.WholeBase, 16.2}, {"QLoRA of rank 8, NF4 twice quantized", estimate.NF4Double, 7.4}} {
-		lora.Base = r.base
 		rows = append(rows, published{
 			kind: "LoRA", model: "Llama 3.1 8B, 2048 tokens", setting: "batch 2, " + r.how + ", compiled, loss of 8 chunks, checkpointed", grade: "B",
 			mib: r.gib * 1024, what: "allocated", source: "pytorch/torchtune, README.md at 0031bfb0",
 			layers: headless(llama8b, layer.HeadLoss{Chunks: 8, Loss: layer.NextToken{Fused: true}}),
-			opts: opts(estimate.Tokens(2, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Adapt(lora), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, 5),
+			opts: opts(estimate.Tokens(2, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), qlora(r.base, lora), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, 5),
 				estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputDropped, Form: estimate.Fused}), estimate.RunsOn(estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading})),
 		})
 	}
@@ -75,7 +74,7 @@ func fmsRows() []published {
 		}
 	}
 	lora := func(b estimate.Base) estimate.Option {
-		return estimate.Adapt(estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "k_proj", "v_proj", "o_proj"}, Dropout: 0.1, Base: b})
+		return qlora(b, estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "k_proj", "v_proj", "o_proj"}, Dropout: 0.1})
 	}
 	const last, liger = "a100_80gb_update_cross_entropy_and_deps.csv at bfdef09c", "a100_80gb_liger.csv at 12ebdb90"
 	rows := []published{

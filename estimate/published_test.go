@@ -76,7 +76,7 @@ func bertRow(setting string, mib float64, batch, batches int, o estimate.Optimiz
 // santacoderRows are a model of the family that returns keys and values when it is checkpointed too, and takes the
 // loss of logits as they are, which autocast makes float32.
 func santacoderRows(full string) []published {
-	qlora := estimate.All(estimate.Autocast(alloc.BFloat16), estimate.Adapt(estimate.LoRA{Rank: 16, Targets: []string{"c_attn"}, Dropout: 0.1, Base: estimate.NF4Double}))
+	adapted := estimate.All(estimate.Autocast(alloc.BFloat16), qlora(estimate.NF4Double, estimate.LoRA{Rank: 16, Targets: []string{"c_attn"}, Dropout: 0.1}))
 	var rows []published
 	for _, r := range []struct {
 		kind, how, source string
@@ -88,10 +88,10 @@ func santacoderRows(full string) []published {
 		{"transformer", "bfloat16, checkpointed, AdamW", full, 8, 15193274880, estimate.All()},
 		{"transformer", "bfloat16, checkpointed, AdamW, FSDP, one of 2", fmsLast, 2, 5716304896, two},
 		{"transformer", "bfloat16, checkpointed, AdamW, FSDP, one of 2", fmsLast, 4, 7819433984, two},
-		{"LoRA", "QLoRA of rank 16, NF4 twice quantized, the rest bfloat16, bfloat16 autocast, checkpointed, FSDP, one of 2", fmsLast, 2, 4788195328, estimate.All(qlora, two)},
-		{"LoRA", "QLoRA of rank 16, NF4 twice quantized, the rest bfloat16, bfloat16 autocast, checkpointed, FSDP, one of 2", fmsLast, 4, 8957644800, estimate.All(qlora, two)},
-		{"LoRA", "QLoRA of rank 16, NF4 twice quantized, the rest bfloat16, bfloat16 autocast, checkpointed", fmsLast, 4, 9147162112, qlora},
-		{"LoRA", "QLoRA of rank 16, NF4 twice quantized, the rest bfloat16, bfloat16 autocast, checkpointed", fmsLast, 8, 17486716416, qlora},
+		{"LoRA", "QLoRA of rank 16, NF4 twice quantized, the rest bfloat16, bfloat16 autocast, checkpointed, FSDP, one of 2", fmsLast, 2, 4788195328, estimate.All(adapted, two)},
+		{"LoRA", "QLoRA of rank 16, NF4 twice quantized, the rest bfloat16, bfloat16 autocast, checkpointed, FSDP, one of 2", fmsLast, 4, 8957644800, estimate.All(adapted, two)},
+		{"LoRA", "QLoRA of rank 16, NF4 twice quantized, the rest bfloat16, bfloat16 autocast, checkpointed", fmsLast, 4, 9147162112, adapted},
+		{"LoRA", "QLoRA of rank 16, NF4 twice quantized, the rest bfloat16, bfloat16 autocast, checkpointed", fmsLast, 8, 17486716416, adapted},
 	} {
 		rows = append(rows, published{
 			kind: r.kind, model: "santacoder, 2048 tokens", setting: fmt.Sprintf("batch %d, %s", r.batch, r.how), grade: "B", mib: r.bytes / float64(alloc.MiB), what: "allocated", source: r.source,
@@ -149,11 +149,11 @@ func publishedRows(t *testing.T) []published {
 		{4, estimate.WholeBase, "LoRA of rank 16 on bfloat16", 25467.46}, {8, estimate.WholeBase, "LoRA of rank 16 on bfloat16", 36948.12},
 		{4, estimate.NF4Double, "QLoRA of rank 16, NF4 twice quantized", 15615.31}, {8, estimate.NF4Double, "QLoRA of rank 16, NF4 twice quantized", 27095.97},
 	} {
-		lora := estimate.LoRA{Rank: 16, Targets: attention, Dropout: 0.1, Base: r.base}
+		lora := estimate.LoRA{Rank: 16, Targets: attention, Dropout: 0.1}
 		rows = append(rows, published{
 			kind: "LoRA", model: "Mistral 7B, 4096 tokens", setting: fmt.Sprintf("batch %d, %s, checkpointed", r.batch, r.how), grade: "B", mib: r.mib, what: "allocated", source: fms,
 			layers: with(mistral7b.Layers(), layer.NextToken{}),
-			opts: opts(estimate.Tokens(r.batch, 4096), bf16, estimate.Train(estimate.AdamW), estimate.Adapt(lora), estimate.Checkpointed("model.layers.*"),
+			opts: opts(estimate.Tokens(r.batch, 4096), bf16, estimate.Train(estimate.AdamW), qlora(r.base, lora), estimate.Checkpointed("model.layers.*"),
 				estimate.PyTorch(2, 4), estimate.Attends(estimate.FlashAttention), estimate.Loops(trainer), ampere),
 		})
 	}
@@ -175,14 +175,14 @@ func publishedRows(t *testing.T) []published {
 			kind: "LoRA", model: fmt.Sprintf("%s, %d tokens", name, length), grade: "B", mib: mib, what: "allocated", source: source,
 			setting: fmt.Sprintf("batch %d, QLoRA of rank %d, NF4, the rest float32, %v autocast, checkpointed, %s", batch, l.Rank, d, how),
 			layers:  with(m.Layers(), layer.NextToken{}),
-			opts: opts(estimate.Tokens(batch, length), estimate.Autocast(d), estimate.Train(estimate.AdamW), estimate.Adapt(l), estimate.Checkpointed("model.layers.*"),
+			opts: opts(estimate.Tokens(batch, length), estimate.Autocast(d), estimate.Train(estimate.AdamW), qlora(estimate.NF4, l), estimate.Checkpointed("model.layers.*"),
 				estimate.Loops(loop), estimate.Attends(kernel)),
 		}
 	}
 	const fitcheck = "fitcheck-llm 0.2.0 on PyPI, README, Validation"
-	four := estimate.LoRA{Rank: 32, Targets: attention, Base: estimate.NF4}
+	four := estimate.LoRA{Rank: 32, Targets: attention}
 	rows = append(rows,
-		kbit("Mistral 7B", mistral7b, 4, 4096, false, estimate.LoRA{Rank: 16, Targets: attention, Dropout: 0.1, Base: estimate.NF4}, alloc.BFloat16, 19711.82, trainer, fms),
+		kbit("Mistral 7B", mistral7b, 4, 4096, false, estimate.LoRA{Rank: 16, Targets: attention, Dropout: 0.1}, alloc.BFloat16, 19711.82, trainer, fms),
 		kbit("TinyLlama 1.1B", tinyLlama, 2, 512, true, four, alloc.Float16, 1849, unsaid, fitcheck),
 		kbit("TinyLlama 1.1B", tinyLlama, 2, 2048, true, four, alloc.Float16, 6655, unsaid, fitcheck),
 		kbit("TinyLlama 1.1B", tinyLlama, 2, 2048, false, four, alloc.Float16, 3897, unsaid, fitcheck),

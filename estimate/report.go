@@ -43,7 +43,10 @@ type Report struct {
 	Layers []Row    `json:"layers"`
 	Notes  []string `json:"notes,omitempty"` // what is not in the figures
 
-	training      bool
+	training bool
+	// intermediates is Pytorch-Memory-Utils' estimate of the activations: the bytes of what every layer without
+	// parts returns, except of a ReLU in place, each output counted anew. It takes no account of what else
+	// works in place, of views, or of when a tensor dies: Inference and Training do.
 	intermediates alloc.Bytes
 }
 

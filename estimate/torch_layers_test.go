@@ -135,7 +135,7 @@ func TestTorchLayers(t *testing.T) {
 				before, _ = shape.Elements()
 				l = slices.Insert(l, 0, tape.Layer(layer.Learned{Shape: shape}))
 			}
-			r := model(t, layer.Public(l), input, estimate.On(estimate.CPU))
+			r := model(t, layer.Public(l), input, estimate.OnCPU())
 			assert.Equal(t, alloc.Shape(want.Output), r.Output)
 			assert.Equal(t, want.Params, r.Params.Count-before)
 			assert.Equal(t, want.Buffers, r.Buffers.Count)

@@ -120,7 +120,7 @@ func inputOf(shape []int) estimate.Option {
 
 // options are those under which a run is to be estimated.
 func (r measuredRun) options() []estimate.Option {
-	opts := []estimate.Option{inputOf(r.Input), estimate.On(estimate.CPU), estimate.Train(estimate.Adam)}
+	opts := []estimate.Option{inputOf(r.Input), estimate.OnCPU(), estimate.Train(estimate.Adam)}
 	if d, err := alloc.ParseDType(r.DType); err == nil {
 		opts = append(opts, estimate.Precision(d))
 	}
@@ -144,7 +144,7 @@ func (r measuredRun) String() string {
 func TestTorchParametersAndShapes(t *testing.T) {
 	for name, want := range readMeasurements(t, "cpu.json").Models {
 		t.Run(name, func(t *testing.T) {
-			r, err := estimate.Model(layer.Public(measuredLayers(t, name)), inputOf(want.LeavesInput), estimate.On(estimate.CPU))
+			r, err := estimate.Model(layer.Public(measuredLayers(t, name)), inputOf(want.LeavesInput), estimate.OnCPU())
 			require.NoError(t, err)
 			assert.Equal(t, want.Params, r.Params.Count)
 			assert.Equal(t, want.ParamBytes, r.Params.Bytes)

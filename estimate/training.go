@@ -41,7 +41,7 @@ const (
 const AllLinear = setting.AllLinear
 
 // LoRA trains adapters of low rank for linear layers, y = Wx + BAx, and freezes all else
-// (arXiv:2106.09685), as Hugging Face's PEFT does.
+// (arXiv:2106.09685), as Hugging Face's PEFT does. With Quantize it is QLoRA (arXiv:2305.14314).
 type LoRA struct {
 	Rank int
 	// Targets name the Linear layers that get adapters, by the name in the layer that holds
@@ -50,7 +50,6 @@ type LoRA struct {
 	Targets []string
 	Dropout float64     // of an adapter's input
 	DType   alloc.DType // of adapters; the zero value is float32, as in PEFT
-	Base    Base        // how the weights of all linear layers but the head are held; Quantize can say more
 }
 
 // Base is how the weights of linear layers that are not trained are stored.

@@ -40,7 +40,7 @@ func TestTorchWaysOfTraining(t *testing.T) {
 	require.Len(t, measured.Ways, len(ways))
 	for name, want := range measured.Ways {
 		t.Run(name, func(t *testing.T) {
-			r := model(t, layer.Public(tiny["llama-tiny"].Layers()), append(ways[name], estimate.Tokens(measured.Batch, measured.Length), estimate.On(estimate.CPU))...)
+			r := model(t, layer.Public(tiny["llama-tiny"].Layers()), append(ways[name], estimate.Tokens(measured.Batch, measured.Length), estimate.OnCPU())...)
 			assert.Equal(t, want.States, r.Training.Optimizer)
 			assert.InEpsilon(t, float64(want.Peak), float64(r.Training.Peak-besides(r.Training)), 0.03)
 		})

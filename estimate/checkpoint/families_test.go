@@ -57,7 +57,7 @@ func testFamilies(t *testing.T, name string) {
 				}
 				input, err := c.Input(2, length)
 				require.NoError(t, err)
-				r, err := c.Report(input, estimate.On(estimate.CPU), estimate.Train(estimate.Adam), estimate.Precision(d))
+				r, err := c.Report(input, estimate.OnCPU(), estimate.Train(estimate.Adam), estimate.Precision(d))
 				require.NoError(t, err)
 				assert.Equal(t, m.Params, r.Params.Count)
 				checkPeak(t, m.Peak[dtype], dtype, r, tower)

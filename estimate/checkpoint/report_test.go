@@ -283,7 +283,11 @@ func TestTrainingOfQuantizedConfigs(t *testing.T) {
 		require.NoError(t, err)
 		input, err := c.Input(1, 16)
 		require.NoError(t, err)
-		r, err := c.Report(input, estimate.Train(estimate.AdamW), estimate.Adapt(estimate.LoRA{Rank: 4, Targets: []string{"q_proj"}, Base: base}))
+		opts := []estimate.Option{input, estimate.Train(estimate.AdamW), estimate.Adapt(estimate.LoRA{Rank: 4, Targets: []string{"q_proj"}})}
+		if base != estimate.WholeBase {
+			opts = append(opts, estimate.Quantize(estimate.Quantized{Base: base}))
+		}
+		r, err := c.Report(opts...)
 		require.NoError(t, err)
 		return r
 	}

@@ -48,7 +48,7 @@ func TestKeptBytes(t *testing.T) {
 				require.NoError(t, err)
 				layers = m.Layers
 			}
-			opts := []estimate.Option{estimate.On(estimate.CPU)}
+			opts := []estimate.Option{estimate.OnCPU()}
 			for _, in := range want.Inputs {
 				if len(in) > 2 {
 					opts = append(opts, estimate.InputShape(in...))
@@ -74,7 +74,7 @@ func TestKeptBytes(t *testing.T) {
 func TestExampleIsTheFamily(t *testing.T) {
 	family := family.Transformer{Family: seq2seq.T5, Vocab: 32128, Hidden: 512, Heads: 8, HeadSize: 64, FFN: 2048, Blocks: 6, Buckets: 32, Dropout: 0.1, Tied: true}
 	of := func(layers []tape.Layer) *estimate.Report {
-		r, err := estimate.Model(layer.Public(layers), estimate.Tokens(2, 64), estimate.Tokens(2, 32), estimate.Train(estimate.AdamW), estimate.On(estimate.CPU))
+		r, err := estimate.Model(layer.Public(layers), estimate.Tokens(2, 64), estimate.Tokens(2, 32), estimate.Train(estimate.AdamW), estimate.OnCPU())
 		require.NoError(t, err)
 		return r
 	}

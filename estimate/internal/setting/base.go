@@ -88,7 +88,6 @@ type LoRA struct {
 	Targets []string
 	Dropout float64
 	DType   alloc.DType
-	Base    Base
 }
 
 // AllLinear is PEFT's target_modules="all-linear".

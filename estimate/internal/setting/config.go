@@ -56,9 +56,6 @@ type Input struct {
 func New(apply func(*Config)) (*Config, error) {
 	c := &Config{Name: "Sequential", Weights: alloc.Float32, Activations: alloc.Float32, Gradients: alloc.Float32}
 	apply(c)
-	if l := c.Lora; l != nil && l.Base != WholeBase && c.Quantized == nil {
-		c.Quantize(Quantized{Base: l.Base})
-	}
 	if c.Training && c.Quantized == nil && c.Held != WholeBase {
 		c.Quantize(Quantized{Base: c.Held})
 	}
@@ -73,7 +70,6 @@ func (c *Config) check() error {
 	for _, err := range []error{
 		elementType("Weights", c.Weights), elementType("Activations", c.Activations), elementType("Gradients", c.Gradients),
 		constant("Train: Optimizer", c.Optimizer, Muon, "from NoOptimizer to Muon"),
-		constant("On: Backend", c.Backend, CPU, "CUDA and CPU"),
 		constant("Offloaded: Offload", c.Offload, OffloadPaged, "from OffloadNone to OffloadPaged"),
 		constant("RunsOn: GPU", c.Machine.GPU, Blackwell, "from UnknownGPU to Blackwell"),
 		constant("RunsOn: Loading", c.Machine.Loading, EagerLoading, "from LoadingUnknown to EagerLoading"),
@@ -100,7 +96,7 @@ func (c *Config) check() error {
 	case c.Compute < 0:
 		return wrong("ComputedIn: a buffer of %d bytes: want 0 or more", c.Compute)
 	case c.Training && c.Lora == nil && c.Quantized == nil && len(c.Frozen) == 0 && !IsFloat(c.Weights):
-		return wrong("Train: PyTorch does not train weights of %v: give them a type such as bfloat16 with Precision (--dtype), or train adapters on quantized weights with Adapt and a Base (--lora N --qlora)", c.Weights)
+		return wrong("Train: PyTorch does not train weights of %v: give them a type such as bfloat16 with Precision (--dtype), or train adapters on quantized weights with Adapt and Quantize (--lora N --qlora)", c.Weights)
 	case c.NeedsBatch && !slices.ContainsFunc(c.Inputs, func(in Input) bool { return len(in.Shape) > 0 }):
 		return fmt.Errorf("the largest batch needs an input with a batch, such as InputShape or Tokens give")
 	}

@@ -66,11 +66,11 @@ func (o estimateOptions) machine() ([]estimate.Option, error) {
 	if err != nil {
 		return nil, err
 	}
-	backend := estimate.CUDA
+	options := []estimate.Option{estimate.RunsOn(estimate.Machine{GPU: gpu, Loading: loading}), estimate.Attends(kernel)}
 	if o.cpu {
-		backend = estimate.CPU
+		options = append(options, estimate.OnCPU())
 	}
-	return []estimate.Option{estimate.RunsOn(estimate.Machine{GPU: gpu, Loading: loading}), estimate.Attends(kernel), estimate.On(backend)}, nil
+	return options, nil
 }
 
 // loop returns the options for the training loop.

@@ -67,8 +67,11 @@ func (o estimateOptions) adapted() ([]estimate.Option, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := estimate.LoRA{Rank: o.lora, Targets: o.targets, Dropout: t.dropout, DType: d, Base: base}
-	return []estimate.Option{estimate.Adapt(l)}, nil
+	options := []estimate.Option{estimate.Adapt(estimate.LoRA{Rank: o.lora, Targets: o.targets, Dropout: t.dropout, DType: d})}
+	if base != estimate.WholeBase {
+		options = append(options, estimate.Quantize(estimate.Quantized{Base: base}))
+	}
+	return options, nil
 }
 
 // projections are the names that model families give to those projections of attention which get adapters by
