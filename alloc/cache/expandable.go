@@ -23,6 +23,8 @@ type expandable struct {
 	dev    ability.VirtualDevice
 	cfg    Config       // to go on with, if the device turns out to be unable to map memory
 	memory alloc.Memory // that it gives then
+
+	left []alloc.Ptr // addresses of removed segments that the device did not take back
 }
 
 // useExpandable makes an empty cache grow by mapping memory.

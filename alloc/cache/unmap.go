@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
 
@@ -23,7 +24,7 @@ func (x *expandable) trim() (given alloc.Bytes, err error) {
 			}
 		}
 	}
-	var errs []error
+	errs := []error{x.settle()}
 	for _, i := range leaving {
 		b := c.blocks.At(i)
 		p, size := b.ptr, b.size
@@ -132,7 +133,7 @@ func (x *expandable) close() error {
 	c := x.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var errs []error
+	errs := []error{x.settle()}
 	for p := range c.streams.all() {
 		for pool, holes := range p.holes {
 			p.holes[pool] = nil
@@ -158,8 +159,35 @@ func (x *expandable) remove(i id) error {
 	c.blocks.Put(i)
 	c.mu.Unlock()
 	defer c.mu.Lock()
+	return x.release(p)
+}
+
+// release gives addresses back. The caller does not hold mu.
+func (x *expandable) release(p alloc.Ptr) error {
+	c := x.c
 	if err := x.dev.Release(p); err != nil {
+		c.mu.Lock()
+		x.left = append(x.left, p)
+		c.mu.Unlock()
 		return fmt.Errorf("give addresses at %v back to %s: %w", p, c.device, err)
 	}
 	return nil
+}
+
+// settle tries again what the device refused before. The caller holds mu, which settle releases while the driver
+// is asked.
+func (x *expandable) settle() error {
+	c := x.c
+	left := x.left
+	x.left = nil
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	var errs []error
+	if device, ok := x.dev.(ability.Settler); ok {
+		errs = append(errs, device.Settle())
+	}
+	for _, p := range left {
+		errs = append(errs, x.release(p))
+	}
+	return errors.Join(errs...)
 }

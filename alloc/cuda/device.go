@@ -26,6 +26,7 @@ type Device struct {
 
 	reservedMu sync.Mutex // taken before mu
 	reserved   map[alloc.Ptr]*reservation
+	unreleased []uint64 // handles of memory that the driver did not take back
 }
 
 var (

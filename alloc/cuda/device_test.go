@@ -397,3 +397,40 @@ func TestCloseEndsIntervals(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, machine.Events(os.Getpid()))
 }
+
+// TestUndoingThatFails has all calls fail from one of them on, and recover: a growing cache then gives back all
+// that it ever had mapped, wherever it was, by Trim or Close.
+func TestUndoingThatFails(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{}) {
+		return
+	}
+	dev, machine := open(t), control(t)
+	before := memInfo(t, dev)
+	for _, code := range []int{2, 304, 719} {
+		for from := 1; from <= 90; from++ {
+			c := cachetest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
+			require.NoError(t, machine.Fail(gpuemu.Fault{Function: "*", From: from, Onward: true, Code: code}))
+			var live []alloc.Ptr
+			for _, n := range []alloc.Bytes{50 * alloc.MiB, alloc.MiB, 30 * alloc.MiB} {
+				if p, err := c.Alloc(n); err == nil {
+					live = append(live, p)
+				}
+			}
+			for i, p := range live {
+				if i != 1 {
+					_ = c.Free(p)
+				}
+			}
+			_, _ = c.Trim()
+			machine.Heal()
+			if len(live) > 1 {
+				require.NoError(t, c.Free(live[1]))
+			}
+			_, err := c.Trim()
+			require.NoError(t, err, "%d from call %d", code, from)
+			require.Equal(t, before, memInfo(t, dev), "%d from call %d: Trim tried again", code, from)
+			require.NoError(t, c.Close(), "%d from call %d", code, from)
+			require.Equal(t, before, memInfo(t, dev), "%d from call %d", code, from)
+		}
+	}
+}

@@ -3,18 +3,26 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
-var _ ability.VirtualDevice = (*Device)(nil)
+var (
+	_ ability.VirtualDevice = (*Device)(nil)
+	_ ability.Settler       = (*Device)(nil)
+)
 
-// reservation is what a Device keeps of reserved addresses, since the driver does not say it.
+// reservation is what a Device keeps of reserved addresses, since the driver does not say it. Chunks are given by
+// their offset. A call that fails is undone, and so may the undoing: then the driver has memory behind chunks of which
+// the caller was told that they have none. It is taken away as soon as the driver allows it.
 type reservation struct {
+	base        alloc.Ptr
 	size, chunk alloc.Bytes
-	mapped      map[alloc.Bytes]bool // chunks, by their offset
+	mapped      map[alloc.Bytes]bool // as the caller was told
+	behind      map[alloc.Bytes]bool // as the driver has it
 }
 
 // Reserve gives n bytes of addresses by cuMemAddressReserve. It is
@@ -52,19 +60,26 @@ func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
 	if d.reserved == nil {
 		d.reserved = make(map[alloc.Ptr]*reservation)
 	}
-	d.reserved[alloc.Ptr(p)] = &reservation{n, chunk, make(map[alloc.Bytes]bool)}
+	d.reserved[alloc.Ptr(p)] = &reservation{
+		base: alloc.Ptr(p), size: n, chunk: chunk, mapped: make(map[alloc.Bytes]bool), behind: make(map[alloc.Bytes]bool),
+	}
 	return alloc.Ptr(p), nil
 }
 
 // Release gives addresses back by cuMemAddressFree. Those that are mapped, or that Reserve did not
-// give, are alloc.ErrUnknownPtr.
+// give, are alloc.ErrUnknownPtr. After another error they are still reserved: call it again.
 func (d *Device) Release(p alloc.Ptr) error {
 	d.reservedMu.Lock()
 	defer d.reservedMu.Unlock()
 	r := d.reserved[p]
 	err := error(codeInvalidValue)
 	if r != nil && len(r.mapped) == 0 {
-		err = d.do(func() error { return d.driver.releaseAddresses(uint64(p), int64(r.size)) })
+		err = d.do(func() error {
+			if err := d.settle(r); err != nil {
+				return err
+			}
+			return d.driver.releaseAddresses(uint64(p), int64(r.size))
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("release addresses at %v on %v: %w", p, d, mappedAddress(err))
@@ -73,13 +88,41 @@ func (d *Device) Release(p alloc.Ptr) error {
 	return nil
 }
 
+// Settle takes away what an earlier call could neither do nor undo. The error says that the driver still refuses:
+// call it again.
+func (d *Device) Settle() error {
+	d.reservedMu.Lock()
+	defer d.reservedMu.Unlock()
+	var errs []error
+	for p, r := range d.reserved {
+		if err := d.do(func() error { return d.settle(r) }); err != nil {
+			errs = append(errs, fmt.Errorf("take memory at %v from %v: %w", p, d, mappedAddress(err)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// settle makes the driver have behind r's chunks what the caller was told. The caller holds reservedMu.
+func (d *Device) settle(r *reservation) error {
+	var errs []error
+	for at := range r.behind {
+		if !r.mapped[at] {
+			errs = append(errs, d.unmapChunk(r, at))
+		}
+	}
+	d.unreleased = slices.DeleteFunc(d.unreleased, func(handle uint64) bool {
+		err := d.driver.memRelease.call(uintptr(handle))
+		errs = append(errs, err)
+		return err == nil
+	})
+	return errors.Join(errs...)
+}
+
 // Map puts memory behind n bytes at p, by cuMemCreate and cuMemMap for each chunk. The errors are
 // *alloc.OutOfMemoryError with the driver's numbers, alloc.ErrUnknownPtr for what are not
 // chunks without memory, and those of Free.
 func (d *Device) Map(p alloc.Ptr, n alloc.Bytes) error {
-	err := d.change(p, n, true, func(chunk alloc.Bytes) error {
-		return d.mapChunks(uint64(p), int64(n), int64(chunk))
-	})
+	err := d.change(p, n, true, d.mapChunks)
 	if errors.Is(err, codeOutOfMemory) {
 		return d.outOfMemory(n, err)
 	}
@@ -89,21 +132,21 @@ func (d *Device) Map(p alloc.Ptr, n alloc.Bytes) error {
 	return nil
 }
 
-// mapChunks maps all of the chunks or none.
-func (d *Device) mapChunks(p uint64, n, chunk int64) error {
+// mapChunks maps all of the chunks or none: what it cannot take back is left for settle.
+func (d *Device) mapChunks(r *reservation, from, to alloc.Bytes) error {
 	dev, err := d.driver.currentDevice()
-	at := p
-	for ; err == nil && at < p+uint64(n); at += uint64(chunk) {
-		if err = d.driver.mapNew(at, chunk, dev); err != nil {
-			break
+	for at := from; err == nil && at < to; at += r.chunk {
+		if !r.behind[at] {
+			err = d.mapChunk(r, at, dev)
 		}
 	}
 	if err == nil {
-		err = d.driver.open(p, n, dev)
+		err = d.driver.open(uint64(r.base)+uint64(from), int64(to-from), dev)
 	}
-	if err != nil {
-		_, undo := d.unmapChunks(p, int64(at-p), chunk)
-		err = errors.Join(err, undo)
+	for at := from; err != nil && at < to; at += r.chunk {
+		if r.behind[at] && !r.mapped[at] {
+			err = errors.Join(err, d.unmapChunk(r, at))
+		}
 	}
 	return err
 }
@@ -111,15 +154,11 @@ func (d *Device) mapChunks(p uint64, n, chunk int64) error {
 // Unmap takes the memory behind n bytes at p, when all work in the context is done, by
 // cuMemUnmap. The error is alloc.ErrUnknownPtr for what are not chunks with memory.
 func (d *Device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
-	err := d.change(p, n, false, func(chunk alloc.Bytes) error {
+	err := d.change(p, n, false, func(r *reservation, from, to alloc.Bytes) error {
 		if err := d.driver.synchronize(); err != nil { // which cuMemUnmap does not do
 			return err
 		}
-		done, err := d.unmapChunks(uint64(p), int64(n), int64(chunk))
-		if err != nil && done > 0 { // other memory does: nobody needs what was in it
-			err = errors.Join(err, d.mapChunks(uint64(p), done, int64(chunk)))
-		}
-		return err
+		return d.unmapChunks(r, from, to)
 	})
 	if err != nil {
 		return fmt.Errorf("unmap %v at %v on %v: %w", n, p, d, mappedAddress(err))
@@ -127,20 +166,26 @@ func (d *Device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 	return nil
 }
 
-// unmapChunks unmaps one chunk after the other, since the driver does not take a part of a mapping, and
-// returns how many bytes it unmapped.
-func (d *Device) unmapChunks(p uint64, n, chunk int64) (done int64, err error) {
-	for ; done < n; done += chunk {
-		if err = d.driver.unmap(p+uint64(done), chunk); err != nil {
-			return done, err
+// unmapChunks unmaps one chunk after the other, since the driver does not take a part of a mapping. Where it fails,
+// other memory takes the place of what was unmapped: nobody needs what was in it.
+func (d *Device) unmapChunks(r *reservation, from, to alloc.Bytes) error {
+	for at := from; at < to; at += r.chunk {
+		if !r.behind[at] {
+			continue
+		}
+		if err := d.unmapChunk(r, at); err != nil {
+			if at > from {
+				err = errors.Join(err, d.mapChunks(r, from, at))
+			}
+			return err
 		}
 	}
-	return done, nil
+	return nil
 }
 
 // change calls the driver to map, or unmap, whole chunks of which none is, or all
 // are, mapped.
-func (d *Device) change(p alloc.Ptr, n alloc.Bytes, mapped bool, call func(chunk alloc.Bytes) error) error {
+func (d *Device) change(p alloc.Ptr, n alloc.Bytes, mapped bool, call func(r *reservation, from, to alloc.Bytes) error) error {
 	d.reservedMu.Lock()
 	defer d.reservedMu.Unlock()
 	r, offset := d.reservation(p)
@@ -152,7 +197,7 @@ func (d *Device) change(p alloc.Ptr, n alloc.Bytes, mapped bool, call func(chunk
 			return fmt.Errorf("the chunk at %v is mapped: %v: %w", p+alloc.Ptr(at-offset), mapped, codeInvalidValue)
 		}
 	}
-	if err := d.do(func() error { return call(r.chunk) }); err != nil {
+	if err := d.do(func() error { return call(r, offset, offset+n) }); err != nil {
 		return err
 	}
 	for at := offset; at < offset+n; at += r.chunk {
@@ -215,20 +260,31 @@ func (d *driver) releaseAddresses(p uint64, n int64) error {
 	return d.addressFree.call(uintptr(p), uintptr(n))
 }
 
-// mapNew maps new memory. Its handle is given back at once, so that the mapping alone
-// keeps it.
-func (d *driver) mapNew(p uint64, n int64, dev device) error {
+// mapChunk maps new memory. Its handle is given back at once, so that the mapping alone keeps it; one that the
+// driver does not take is left for settle.
+func (d *Device) mapChunk(r *reservation, at alloc.Bytes, dev device) error {
 	var handle uint64
 	properties := allocationProperties{kind: allocationPinned, location: location{locationDevice, int32(dev)}}
-	if err := d.memCreate.call(uintptr(unsafe.Pointer(&handle)), uintptr(n), uintptr(unsafe.Pointer(&properties)), 0); err != nil {
+	if err := d.driver.memCreate.call(uintptr(unsafe.Pointer(&handle)), uintptr(r.chunk), uintptr(unsafe.Pointer(&properties)), 0); err != nil {
 		return err
 	}
-	err := d.memMap.call(uintptr(p), uintptr(n), 0, uintptr(handle), 0)
-	released := d.memRelease.call(uintptr(handle))
-	if err == nil && released != nil {
-		_ = d.unmap(p, n)
+	err := d.driver.memMap.call(uintptr(r.base)+uintptr(at), uintptr(r.chunk), 0, uintptr(handle), 0)
+	if err == nil {
+		r.behind[at] = true
 	}
-	return errors.Join(err, released)
+	if released := d.driver.memRelease.call(uintptr(handle)); released != nil {
+		d.unreleased = append(d.unreleased, handle)
+		err = errors.Join(err, released)
+	}
+	return err
+}
+
+func (d *Device) unmapChunk(r *reservation, at alloc.Bytes) error {
+	err := d.driver.unmap(uint64(r.base)+uint64(at), int64(r.chunk))
+	if err == nil {
+		delete(r.behind, at)
+	}
+	return err
 }
 
 // open lets the device read and write mapped memory.

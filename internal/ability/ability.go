@@ -63,6 +63,12 @@ type VirtualDevice interface {
 	Unmap(p alloc.Ptr, n alloc.Bytes) error
 }
 
+// Settler is a VirtualDevice whose driver may refuse to undo a call that failed.
+type Settler interface {
+	// Settle takes away what is left of such calls. After an error, call it again.
+	Settle() error
+}
+
 // Timer is a Device that can time an interval of its own work.
 type Timer interface {
 	// StartInterval marks the interval's beginning behind the work queued so far.

@@ -272,7 +272,6 @@ func TestPackagesSayWhatTheyAreFor(t *testing.T) {
 
 // TestPublicNames counts what a user of the module can name. A new name is a decision: it raises a number in limits.
 func TestPublicNames(t *testing.T) {
-	sum := 0
 	for _, r := range rooms(t) {
 		if !r.public() {
 			continue
@@ -283,14 +282,12 @@ func TestPublicNames(t *testing.T) {
 				n += exported(file)
 			}
 		}
-		sum += n
 		if n > 0 {
 			most, known := names[r.path]
 			assert.True(t, known, "%s is a new public package with %d names: is it meant to be public? Then name it in limits_test.go", r.path, n)
 			assert.LessOrEqual(t, n, most, "%s has %d public names: hide those that no program needs", r.path, n)
 		}
 	}
-	assert.LessOrEqual(t, sum, all, "public names of all packages")
 }
 
 // exported counts types, functions, methods, fields and values of a file that other packages can name.

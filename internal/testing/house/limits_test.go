@@ -23,16 +23,13 @@ var rules = []struct{ in, never, why string }{
 // larger are packages above the measures, with the numbers that they have today: these only go down.
 var larger = map[string]struct{ files, cycle int }{}
 
-// all is the most public names of all packages together. The goal is 1,200.
-const all = 1575
-
 // names is the most public names that each package may have: types, functions, methods, fields and values. A new
-// name raises a number here, so that it is a decision.
+// name raises a number here, so that it is a decision. The goal for all together is 1,200.
 var names = map[string]int{
 	"alloc":                     139,
 	"alloc/alloctest":           2,
 	"alloc/cache":               26,
-	"alloc/cuda":                56,
+	"alloc/cuda":                57,
 	"alloc/sim":                 55,
 	"contrib/gomlx":             4,
 	"contrib/otel":              3,
