@@ -44,10 +44,13 @@ func TestCommands(t *testing.T) {
 	bin := t.TempDir()
 	out, err := exec.Command("go", "build", "-o", bin, "../../../cmd/gpumemtrack", "../../../examples/...").CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	files, err := filepath.Abs("../../../tracker") // a page reads a file of its tests
+	require.NoError(t, err)
 	for _, p := range pages(t) {
 		if commands := p.commands(); len(commands) > 0 {
 			t.Run(filepath.Base(p.path), func(t *testing.T) {
 				s := &session{t: t, bin: bin, dir: t.TempDir(), address: "localhost:6061"}
+				require.NoError(t, os.Symlink(files, filepath.Join(s.dir, "tracker")))
 				for _, c := range slices.Backward(s.run(p, commands)) {
 					p.lines = slices.Replace(p.lines, c.first, c.last, c.printed)
 				}
