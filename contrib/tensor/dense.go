@@ -19,7 +19,8 @@ var dtypes = map[alloc.DType]tensor.Dtype{
 	alloc.Float32: tensor.Float32, alloc.Float64: tensor.Float64, alloc.Complex64: tensor.Complex64, alloc.Complex128: tensor.Complex128,
 }
 
-// New returns a Dense in a new buffer of the tracker. The caller calls Release.
+// New returns a Dense in a new buffer of the tracker. The caller calls Release. The errors are those of MemTracker.Alloc and of
+// FromBuffer.
 func (e *Engine) New(shape alloc.Shape, dtype alloc.DType, kind tracker.Kind) (*tensor.Dense, error) {
 	buf, err := e.tr.Alloc(shape, dtype, kind)
 	if err != nil {
@@ -49,7 +50,7 @@ func (e *Engine) FromBuffer(buf *tracker.Buffer) (*tensor.Dense, error) {
 // BufferOf returns the buffer that a Dense lies in; alloc.ErrUnknownPtr if it is none of this engine.
 func (e *Engine) BufferOf(d *tensor.Dense) (*tracker.Buffer, error) { return e.at(d) }
 
-// Release frees the buffer of a Dense, which must not be used any more.
+// Release frees the buffer of a Dense, which must not be used any more. The errors are those of BufferOf and of Buffer.Free.
 func (e *Engine) Release(d *tensor.Dense) error { return e.Free(d, int64(d.MemSize())) }
 
 // hostMemory is memory of Go.

@@ -107,7 +107,7 @@ func (e *Engine) Free(m tensor.Memory, _ int64) error {
 	return nil
 }
 
-// Accessible returns a copy that Go can read.
+// Accessible returns a copy that Go can read. The errors are those of Memcpy.
 func (e *Engine) Accessible(m tensor.Memory) (tensor.Memory, error) {
 	host := make(hostMemory, m.MemSize())
 	return host, e.Memcpy(host, m)
