@@ -4,6 +4,7 @@ package bounded
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -162,4 +163,28 @@ func size(n int64) string {
 		return fmt.Sprintf("%d bytes", n)
 	}
 	return fmt.Sprintf("%d MiB", n>>20)
+}
+
+// ReadAll reads r to its end, or fails with ErrTooLarge behind that many bytes. The text is gathered in pieces that are joined
+// once: a slice that grows leaves several times its size to Go's collector, which may come late.
+func ReadAll(r io.Reader, most int64) ([]byte, error) {
+	const piece = 1 << 20
+	var pieces [][]byte
+	for left := most + 1; left > 0; {
+		p, n, err := make([]byte, min(piece, left)), 0, error(nil)
+		for n < len(p) && err == nil { // not io.ReadFull, whose error at the end is that of a torn gzip
+			var read int
+			read, err = r.Read(p[n:])
+			n += read
+		}
+		pieces = append(pieces, p[:n])
+		left -= int64(n)
+		if err == io.EOF && left > 0 {
+			return bytes.Join(pieces, nil), nil
+		}
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%w: the file has more than %s", ErrTooLarge, size(most))
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -87,4 +88,21 @@ func TestTorn(t *testing.T) {
 	assert.ErrorIs(t, bounded.Torn(err), io.ErrUnexpectedEOF)
 	_, err = bounded.NewReader(bytes.NewReader(whole[:5]), 0)
 	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+}
+
+func TestReadAll(t *testing.T) {
+	const most = 3 << 20
+	for _, n := range []int{0, 1, 1 << 20, most - 1, most} {
+		text := bytes.Repeat([]byte("x"), n)
+		got, err := bounded.ReadAll(bytes.NewReader(text), most)
+		require.NoError(t, err)
+		assert.True(t, bytes.Equal(text, got), n)
+	}
+	_, err := bounded.ReadAll(bytes.NewReader(make([]byte, most+1)), most)
+	require.ErrorIs(t, err, bounded.ErrTooLarge)
+	torn := pack(t, func(w io.Writer) { _, _ = io.WriteString(w, strings.Repeat("text ", 1000)) })
+	_, err = bounded.ReadAll(open(t, torn[:len(torn)-4], 0), most)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	_, err = bounded.ReadAll(iotest.ErrReader(io.ErrClosedPipe), most)
+	assert.ErrorIs(t, err, io.ErrClosedPipe)
 }

@@ -156,12 +156,9 @@ func readJSON(r io.Reader, head []byte) (*File, error) {
 	case bytes.Contains(head, []byte(`"`+jsonstream.SnapshotSchema+`"`)):
 		return readSnapshot(r)
 	}
-	text, err := io.ReadAll(io.LimitReader(r, maxUnnamed+1))
+	text, err := bounded.ReadAll(r, maxUnnamed)
 	if err != nil {
-		return nil, err
-	}
-	if len(text) > maxUnnamed {
-		return nil, fmt.Errorf("%w: the schema is not among the first bytes, and the file has more than %v", bounded.ErrTooLarge, alloc.Bytes(maxUnnamed))
+		return nil, fmt.Errorf("the schema is not among the first bytes: %w", err)
 	}
 	var top struct{ Schema string }
 	switch err = json.Unmarshal(text, &top); {

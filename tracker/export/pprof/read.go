@@ -59,12 +59,8 @@ func unpack(in io.Reader) (text []byte, limit int64, err error) {
 	if _, err := r.Peek(2); err != nil {
 		return nil, 0, fmt.Errorf("the file ends before the profile begins: %w", io.ErrUnexpectedEOF)
 	}
-	text, err = io.ReadAll(io.LimitReader(r, maxProfile+1))
-	switch {
-	case err != nil:
+	if text, err = bounded.ReadAll(r, maxProfile); err != nil {
 		return nil, 0, bounded.Torn(err)
-	case len(text) > maxProfile:
-		return nil, 0, fmt.Errorf("the profile unpacks to more than %v", alloc.Bytes(maxProfile))
 	}
 	return text, r.Limit(), nil
 }
