@@ -18,6 +18,9 @@ func (p *process) place(f function, t *thread) deviceID {
 	case f.kind == kindPinned:
 		return hostMemory
 	case f.library != "" && t.current() == 0: // a library gives what it has, without asking the driver
+		if p.late == nil && len(p.contexts) == 0 {
+			return libraryMemory
+		}
 		return p.onlyDevice()
 	}
 	return p.deviceOf(t.current())
@@ -45,9 +48,12 @@ func (p *process) allocated(f function, e *event, t *thread, stack tables.StackI
 	if f.stream != 0 {
 		stream = alloc.Stream(e.args[f.stream])
 	}
-	size := sizeOf(f, e)
+	size, kind := sizeOf(f, e), f.kind
+	if len(f.uses) > 0 {
+		kind = f.kindFor(p.stacks.Stack(stack))
+	}
 	b := &buffer{
-		site: s.ledger.site(f.kind, size, stack, s.ledger.stream(stream)), home: &s.ledger, ptr: alloc.Ptr(at), size: size,
+		site: s.ledger.site(kind, size, stack, s.ledger.stream(stream)), home: &s.ledger, ptr: alloc.Ptr(at), size: size,
 		context: t.current(), foreign: f.effect == registers || f.kind == kindImported,
 	}
 	if f.effect == creates || f.effect == importsPhysical {

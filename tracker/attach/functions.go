@@ -71,6 +71,19 @@ type function struct {
 	library  string // "" is the driver
 	handle   bool   // the second argument is a CUipcMemHandle, by value
 	symbols  []string
+	uses     []use // of what it allocates, as call stacks tell
+}
+
+// kindFor returns the kind of what was allocated on a call stack.
+func (f function) kindFor(s mem.Stack) mem.Kind {
+	for _, frame := range s {
+		for _, u := range f.uses {
+			if strings.Contains(frame.Function, u.caller) {
+				return u.kind
+			}
+		}
+	}
+	return f.kind
 }
 
 // watched returns the functions that are watched: those of the driver, or the pairs and what the
@@ -84,7 +97,7 @@ func watched(pairs []Pair) (all []function) {
 	for _, p := range pairs {
 		all = append(all, function{
 			effect: hands, kind: mem.Kind(p.alloc), size: p.size - 1, address: max(0, p.out-1), returned: p.out == 0, void: p.void,
-			library: p.library, symbols: []string{p.alloc},
+			library: p.library, symbols: []string{p.alloc}, uses: p.uses,
 		}, function{effect: takesBack, address: p.address - 1, library: p.library, symbols: []string{p.free}})
 	}
 	return all
@@ -177,6 +190,7 @@ type Pair struct {
 	out         int  // the argument of alloc that points to where it writes the address; 0: it returns the address
 	void        bool // alloc returns nothing, or a struct: whether it failed shows in the address
 	address     int  // the argument of free that has the address
+	uses        []use
 }
 
 // ParsePair reads LIBRARY:ALLOC,FREE, such as
@@ -198,12 +212,21 @@ type Pair struct {
 //
 //	libc10_cuda.so:c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::malloc(size=4,out=2,void),...
 //
-// The error says which part cannot be read.
+// A name of Pairs stands for the functions of a library that is often used, NAME=LIBRARY for those in another file. The error
+// says which part cannot be read.
 func ParsePair(text string) (Pair, error) {
 	p := Pair{size: 1, address: 1}
+	name, library, elsewhere := strings.Cut(text, "=")
+	if known, ok := presets[name]; ok {
+		text, p.uses = known.pair, known.uses
+		if elsewhere {
+			_, functions, _ := strings.Cut(text, ":")
+			text = library + ":" + functions
+		}
+	}
 	m := pairText.FindStringSubmatch(text)
 	if m == nil {
-		return Pair{}, fmt.Errorf("functions %q: want LIBRARY:ALLOC,FREE, such as libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)", text)
+		return Pair{}, fmt.Errorf("functions %q: want LIBRARY:ALLOC,FREE, such as libpool.so:pool_alloc(size=2,out=3),pool_free(address=2), or one of %s", text, strings.Join(Pairs(), ", "))
 	}
 	p.library, p.alloc, p.free = m[1], m[2], m[4]
 	for _, it := range []struct {

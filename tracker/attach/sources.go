@@ -53,6 +53,7 @@ type deviceID int
 const (
 	hostMemory    deviceID = -1
 	unknownDevice deviceID = -2 // the context was made before the watcher came
+	libraryMemory deviceID = -3 // of a library, in a process that has not asked for any device
 )
 
 func (d deviceID) name() string {
@@ -61,6 +62,8 @@ func (d deviceID) name() string {
 		return "Pinned host memory"
 	case unknownDevice:
 		return "GPU of unknown number"
+	case libraryMemory:
+		return "Memory of a library"
 	}
 	return "GPU"
 }
@@ -72,6 +75,8 @@ func (d deviceID) short() string {
 		return "host"
 	case unknownDevice:
 		return "gpu"
+	case libraryMemory:
+		return "library"
 	}
 	return fmt.Sprintf("gpu%d", int(d))
 }

@@ -42,7 +42,7 @@ var names = map[string]int{
 	"nvml":                      126,
 	"nvml/chart":                11,
 	"tracker":                   133,
-	"tracker/attach":            38,
+	"tracker/attach":            39,
 	"tracker/cucontext":         30,
 	"tracker/export":            34,
 	"tracker/export/bfc":        5,
