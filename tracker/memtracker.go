@@ -11,6 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
+	"github.com/gpumemtrack/gpumemtrack/internal/clock"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/report"
@@ -37,6 +38,7 @@ type MemTracker struct {
 
 	origin snapshot.Origin
 	start  time.Time
+	began  time.Duration // clock.Now at start
 	clock  func() time.Time
 	stacks *ledger.Stacks
 
@@ -76,7 +78,7 @@ func (t *MemTracker) now() time.Duration {
 	if t.clock != nil {
 		return t.clock().Sub(t.start)
 	}
-	return time.Since(t.start)
+	return clock.Now() - t.began
 }
 
 // usedAfterClose tells the logger, once, that the program goes on with a tracker

@@ -14,6 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
+	"github.com/gpumemtrack/gpumemtrack/internal/clock"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
@@ -45,6 +46,7 @@ func New(cfg Config) (*MemTracker, error) {
 		origin:  host.Origin(cfg.Origin),
 		clock:   cfg.Clock,
 		start:   time.Now(),
+		began:   clock.Now(),
 		stacks:  ledger.NewStacks(cfg.StackDepth, cfg.MaxStacks, cfg.Libraries),
 		ledger:  ledger.NewLedger(),
 		history: ledger.NewHistory(max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))),
