@@ -58,33 +58,42 @@ func Make[T alloc.Element](t *MemTracker, shape alloc.Shape, kind Kind) (*Buffer
 // alloc is Alloc with the call stack that the exported function has taken: it alone knows how far
 // away the caller is.
 func (t *MemTracker) alloc(stack tables.StackID, on alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
-	x, err := tables.NewTensor(shape, dtype, kind)
-	if err != nil {
-		return nil, fmt.Errorf("alloc: %w", err)
-	}
-	x.Memory = alloc.Memory(t.memory.Load())
-	if t.closed.Load() {
-		return nil, fmt.Errorf("alloc %s: tracker: %w", x.String(), alloc.ErrClosed)
-	}
+	x := tables.Tensor{Kind: kind, DType: dtype, Memory: alloc.Memory(t.memory.Load()), Shape: shape}
 	b := &Buffer{tracker: t, stack: stack}
 	by := asker{stream: on, here: t.sections.goroutine(), now: t.now()}
-	switch {
-	case t.cache == nil:
-		err = t.fromDevice(b, &x, by)
-	case !t.fromCache(b, &x, by):
-		err = t.fromDriver(b, &x, by)
-	}
-	if errors.Is(err, alloc.ErrOutOfMemory) {
-		return nil, t.outOfMemory(err, stack, on, x)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("alloc %s: %w", x.String(), err)
+	if t.cache == nil || !t.fromCache(b, &x, by) {
+		if err := t.enquire(b, &x, by); err != nil {
+			return nil, err
+		}
 	}
 	t.watch(b)
 	if t.freed != nil {
 		t.freed.handedOut(b)
 	}
 	return b, nil
+}
+
+// enquire allocates where the driver may have to be asked, and says what is wrong with a request.
+func (t *MemTracker) enquire(b *Buffer, x *tables.Tensor, by asker) error {
+	err := x.Measure()
+	if err != nil {
+		return fmt.Errorf("alloc: %w", err)
+	}
+	if t.closed.Load() {
+		return fmt.Errorf("alloc %s: tracker: %w", x.String(), alloc.ErrClosed)
+	}
+	if t.cache == nil {
+		err = t.fromDevice(b, x, by)
+	} else {
+		err = t.fromDriver(b, x, by)
+	}
+	if errors.Is(err, alloc.ErrOutOfMemory) {
+		return t.outOfMemory(err, b.stack, by.stream, *x)
+	}
+	if err != nil {
+		return fmt.Errorf("alloc %s: %w", x.String(), err)
+	}
+	return nil
 }
 
 // asker says who asks for memory: for which stream, from which goroutine, which tells the section, and when.
@@ -98,27 +107,35 @@ type asker struct {
 
 // fromCache allocates if a cached block serves the request and the ledger has its cell. Then the cache and
 // the ledger change in one step, under one lock. It reports false, and has changed nothing, if the slow way is needed:
-// fromDriver, which finds any error again.
+// enquire, which finds any error again. A tensor that equals one of the ledger needs no measuring.
 func (t *MemTracker) fromCache(b *Buffer, x *tables.Tensor, by asker) bool {
 	t.locked.LockSettled()
 	defer t.mu.Unlock()
-	if t.ledger.Closed || !t.ledger.Admits(x.Each) {
+	if t.ledger.Closed {
 		return false
 	}
 	in := t.sections.at(by.here)
-	cell := t.ledger.Cells.Find(placeOf(b.stack, in, t.ledger.Streams.At(by.stream)), x)
+	place := placeOf(b.stack, in, t.ledger.Streams.At(by.stream))
+	cell := t.ledger.Cells.Recent(place, x)
+	if cell == 0 && x.Measure() == nil {
+		cell = t.ledger.Cells.Find(place, x)
+	}
 	if cell == 0 {
 		return false
 	}
+	c := t.ledger.Cells.At(cell)
+	if !t.ledger.Admits(c.Each) {
+		return false
+	}
 	id, r := t.ledger.Records.Get()
-	p, allocated, ok := t.locked.Alloc(x.Each, by.stream, cachelock.Owner(id))
+	p, allocated, ok := t.locked.Alloc(c.Each, by.stream, cachelock.Owner(id))
 	if !ok {
 		t.ledger.Records.Put(id)
 		return false
 	}
 	r.Ptr = p
 	t.enter(r, cell, allocated, in, by.now, mem.Allocated)
-	b.is(id, r, t.ledger.Cells.At(cell).Group)
+	b.is(id, r, c.Group)
 	return true
 }
 

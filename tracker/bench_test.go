@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
+	"math/rand/v2"
 	"runtime"
 	"testing"
 
@@ -71,17 +72,42 @@ func allocFree(b *testing.B, tr *tracker.MemTracker, shape alloc.Shape) {
 	}
 }
 
-var heapSink []byte
+// BenchmarkAllocFreeRandomOrder frees a random one of so many live buffers and allocates another, as a program with a cache of
+// its own does. What takes longer with more of them is the processor's memory: each pair touches some lines that are in no
+// cache.
+func BenchmarkAllocFreeRandomOrder(b *testing.B) {
+	for _, live := range []int{1_000, 1_000_000} {
+		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
+			tr := newBench(b, tracker.Config{})
+			buffers := fill(b, tr, live)
+			random := rand.New(rand.NewPCG(1, 2))
+			deep(benchFrames, func() {
+				for b.Loop() {
+					i := random.IntN(live)
+					if err := buffers[i].Free(); err != nil {
+						b.Fatal(err)
+					}
+					var err error
+					if buffers[i], err = tr.Alloc(alloc.Shape{1 + i%1000, 4}, alloc.Float32, tracker.Parameter); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}
 
-// BenchmarkGoHeapProfile is what a Go programmer has today for the Go heap:
-// every allocation recorded with its stack, from the same depth.
+var heapSink *tracker.Buffer
+
+// BenchmarkGoHeapProfile is what a Go programmer has today for the Go heap: every allocation recorded with its stack, from the
+// same depth. The object is a Buffer, which a pair of Alloc and Free takes of Go's heap too.
 func BenchmarkGoHeapProfile(b *testing.B) {
 	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
 	runtime.MemProfileRate = 1
 	deep(benchFrames, func() {
 		b.ReportAllocs()
 		for b.Loop() {
-			heapSink = make([]byte, 6912)
+			heapSink = new(tracker.Buffer)
 		}
 	})
 }

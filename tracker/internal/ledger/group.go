@@ -92,21 +92,28 @@ func newCells() cells {
 	}
 }
 
+// Recent returns the cell of a place and a tensor if it is the one that its call stack found last, or 0. The tensor need
+// not be measured, nor be valid: only valid ones have a cell.
+func (cs *cells) Recent(p Place, x *tables.Tensor) slab.ID {
+	id := *cs.recent.of(p.Stack)
+	if id == 0 {
+		return 0
+	}
+	if c := cs.At(id); c.Group == nil || c.Place != p || !x.EqualUnmeasured(&c.Group.Tensor) {
+		return 0
+	}
+	return id
+}
+
 // Find returns the cell of a place and a tensor, or 0.
 func (cs *cells) Find(p Place, x *tables.Tensor) slab.ID {
-	recent := cs.recent.of(p.Stack)
-	if *recent != 0 {
-		if c := cs.At(*recent); c.Group != nil && c.Place == p && c.Group.Equal(x) {
-			return *recent
-		}
-	}
 	var key [64]byte
 	g := cs.groups[string(x.AppendKey(key[:0]))]
 	if g == nil {
 		return 0
 	}
 	id := cs.index[cellKey{g, p}]
-	*recent = id
+	*cs.recent.of(p.Stack) = id
 	return id
 }
 

@@ -26,11 +26,19 @@ type Tensor struct {
 // alloc.ErrShape, or says what is wrong with the kind. The shape is the
 // caller's: clone it to keep it. Its Memory is for the caller to set.
 func NewTensor(shape alloc.Shape, dtype alloc.DType, kind mem.Kind) (Tensor, error) {
-	if err := kind.Check(); err != nil {
+	x := Tensor{Kind: kind, DType: dtype, Shape: shape}
+	if err := x.Measure(); err != nil {
 		return Tensor{}, err
 	}
-	each, err := shape.Bytes(dtype)
-	return Tensor{Kind: kind, DType: dtype, Shape: shape, Each: each}, err
+	return x, nil
+}
+
+// Measure sets Each. Its errors are those of NewTensor.
+func (x *Tensor) Measure() (err error) {
+	if err = x.Kind.Check(); err == nil {
+		x.Each, err = x.Shape.Bytes(x.DType)
+	}
+	return err
 }
 
 // Untyped returns the tensor of a source that knows only the kind and the requested bytes of a
@@ -83,6 +91,11 @@ func (x Tensor) String() string {
 // Equal reports whether both have the same kind, dtype, memory, shape and bytes.
 func (x *Tensor) Equal(y *Tensor) bool {
 	return x.Kind == y.Kind && x.DType == y.DType && x.Memory == y.Memory && x.Each == y.Each && slices.Equal(x.Shape, y.Shape)
+}
+
+// EqualUnmeasured reports whether x is y, without looking at Each: dtype and shape tell it.
+func (x *Tensor) EqualUnmeasured(y *Tensor) bool {
+	return x.Kind == y.Kind && x.DType == y.DType && x.DType != 0 && x.Memory == y.Memory && slices.Equal(x.Shape, y.Shape)
 }
 
 // AppendKey appends what is the same for equal tensors only.
