@@ -57,7 +57,7 @@ func runConvert(a *cli.App, input string, o convertOptions) error {
 	if !ok {
 		return cli.UsageError("convert: %s: want a name that ends in .pb.gz, .pickle, .trace.json, .html or .json", o.output)
 	}
-	f, err := open(a, input, o.memory)
+	f, err := cli.Open(a, input, o.memory)
 	if err != nil {
 		return err
 	}

@@ -51,14 +51,14 @@ latest counts.`,
 			if paths, err := expand(args[0]); err == nil && (len(paths) > 1 || paths[0] != args[0]) {
 				return explainRanks(a, args[0], paths, device, atPeak, asJSON)
 			}
-			f, err := open(a, args[0], 0)
+			f, err := cli.Open(a, args[0], 0)
 			if err != nil {
 				return err
 			}
 			if len(f.Failures) > 0 {
 				return explainLog(a, f.Failures, asJSON)
 			}
-			r, err := dumpOf(f, args[0], device)
+			r, err := cli.DumpOf(f, args[0], device)
 			if err != nil {
 				return err
 			}
@@ -136,7 +136,7 @@ func explainRanks(a *cli.App, word string, paths []string, device int, atPeak, a
 	fmt.Fprintln(a.Stdout)
 	explainTable(a, all)
 	most := all[0]
-	r, err := openDump(a, most.File, device)
+	r, err := cli.OpenDump(a, most.File, device)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func explainAll(a *cli.App, paths []string, device int, atPeak bool) (all []expl
 		switch {
 		case err == nil:
 			all = append(all, found[i])
-		case errors.Is(err, files.ErrFormat), errors.Is(err, errNoRecord):
+		case errors.Is(err, files.ErrFormat), errors.Is(err, cli.ErrNoRecord):
 			passed++
 		default:
 			return nil, 0, err
@@ -169,7 +169,7 @@ func explainAll(a *cli.App, paths []string, device int, atPeak bool) (all []expl
 }
 
 func explainOne(a *cli.App, path string, device int, atPeak bool) (explained, error) {
-	r, err := openDump(a, path, device)
+	r, err := cli.OpenDump(a, path, device)
 	if err != nil {
 		return explained{}, err
 	}

@@ -3,199 +3,157 @@
 package inspect
 
 import (
-	"bytes"
-	"compress/gzip"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
-	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
-	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-const stdinName = "standard input"
+// tableOptions say what a table of memory sums up.
+type tableOptions struct {
+	top    int
+	by     string
+	of     string
+	host   bool        // the host's memory, not the device's
+	memory alloc.Bytes // that a file may take; 0 is the usual
+	json   bool
+	all    bool // no --top was given, so JSON has every line
+}
+
+func (o *tableOptions) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.IntVar(&o.top, "top", 20, "print `N` lines, or all if 0; --json prints all unless --top is given")
+	flags.StringVar(&o.by, "by", "site", "sum up by `WHAT`: "+words(export.Bys()))
+	flags.StringVar(&o.of, "of", "live", "`WHICH` memory: "+words(export.Ofs())+"; pprof profiles and PyTorch snapshots without events have no peak")
+	flags.BoolVar(&o.host, "host", false, "pinned and mapped host memory, instead of device memory")
+	flags.BoolVar(&o.json, "json", false, "print JSON")
+	addMemoryFlag(cmd, &o.memory)
+	cli.Complete(cmd, "by", list(export.Bys())...)
+	cli.Complete(cmd, "of", list(export.Ofs())...)
+}
+
+func list[T ~string](words []T) []string {
+	var all []string
+	for _, w := range words {
+		all = append(all, string(w))
+	}
+	return all
+}
+
+func words[T ~string](of []T) string { return strings.Join(list(of), ", ") }
+
+func (o *tableOptions) check(cmd *cobra.Command) error {
+	o.all = o.json && !cmd.Flags().Changed("top")
+	switch {
+	case !slices.Contains(export.Bys(), export.By(o.by)):
+		return cli.UsageError("--by %q: want one of %s", o.by, words(export.Bys()))
+	case !slices.Contains(export.Ofs(), export.Of(o.of)):
+		return cli.UsageError("--of %q: want one of %s", o.of, words(export.Ofs()))
+	case o.top < 0:
+		return cli.UsageError("--top cannot be negative")
+	}
+	return nil
+}
+
+// shown returns how many of the lines to print.
+func (o *tableOptions) shown(lines int) int {
+	if o.top == 0 || o.all {
+		return lines
+	}
+	return min(o.top, lines)
+}
+
+// onHost returns the same processes with the memory of the host that they hold.
+func onHost(processes []*export.Usage) []*export.Usage {
+	host := make([]*export.Usage, len(processes))
+	for i, u := range processes {
+		if u != nil {
+			its := *u
+			its.Rows, its.Host = u.Host, nil
+			host[i] = &its
+		}
+	}
+	return host
+}
+
+// rest sums up the lines that are not printed.
+func rest(lines []export.Line) export.Line {
+	sum := export.Line{Key: fmt.Sprintf("%d more: see --top", len(lines))}
+	for _, l := range lines {
+		sum.Before = sum.Before.Add(l.Before)
+		sum.After = sum.After.Add(l.After)
+	}
+	return sum
+}
+
+// ofRanks returns the cells that tell the ranks apart. They are empty in a line that sums up other lines.
+func ofRanks(l export.Line, names []string) []any {
+	rank, most := worst(l)
+	if rank < 0 {
+		return []any{"", "", ""}
+	}
+	return []any{most.Bytes, names[rank], spread(l)}
+}
+
+// processNames names each process by its rank, or by its file if it has no rank or shares it with another.
+func processNames(read []*export.Usage) []string {
+	names := make([]string, len(read))
+	files := make(map[string]int)
+	for i, u := range read {
+		names[i] = rankName(u.Origin)
+		files[names[i]]++
+	}
+	for i, u := range read {
+		if names[i] == "" || files[names[i]] > 1 {
+			names[i] = u.Name
+		}
+	}
+	return names
+}
+
+// rankName returns "rank 3 on node-1"; "" if the rank is not known.
+func rankName(o snapshot.Origin) string {
+	if o.Rank == nil {
+		return ""
+	}
+	return snapshot.Origin{Rank: o.Rank, Host: o.Host}.String()
+}
+
+// title makes a column's heading of a word.
+func title(word string) string { return strings.ToUpper(word[:1]) + word[1:] }
+
+const (
+	showSchema = "gpumemtrack.show/1"
+	diffSchema = "gpumemtrack.diff/1"
+)
+
+// spreadJSON tells processes apart: which has most, or grew most.
+type spreadJSON struct {
+	Most   alloc.Bytes `json:"most_bytes"`
+	In     string      `json:"most_in"`
+	Spread alloc.Bytes `json:"bytes"`
+}
+
+func spreadOf(l export.Line, names []string) *spreadJSON {
+	rank, most := worst(l)
+	if len(names) < 2 || rank < 0 {
+		return nil
+	}
+	return &spreadJSON{Most: most.Bytes, In: names[rank], Spread: spread(l)}
+}
 
 func addDeviceFlag(cmd *cobra.Command, device *int) {
 	cmd.Flags().IntVar(device, "device", -1, "in a file of several devices, the `NUMBER` of one (default: the device with the most memory)")
 	cmd.Flags().Lookup("device").DefValue = "0" // help prints no default
 }
 
-// open reads what a word names: a file, - for standard input, or the URL of a live
-// page. It may unpack to as much as the limit; 0 is the usual one.
-func open(a *cli.App, word string, limit alloc.Bytes) (*files.File, error) {
-	cli.Within(limit)
-	switch {
-	case word == "-":
-		r, err := bounded.NewReader(a.Stdin, int64(limit))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", stdinName, err)
-		}
-		f, err := files.Read(r)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", stdinName, err)
-		}
-		f.Usage.Name = stdinName
-		return f, nil
-	case cli.IsURL(word):
-		return fetch(word, limit)
-	}
-	f, err := files.OpenWithin(word, limit)
-	if errors.Is(err, files.ErrFormat) {
-		err = withRightCommand(err, word)
-	}
-	return f, err
-}
-
-var errNoRecord = errors.New("want a dump, or a memory snapshot of PyTorch")
-
-// openDump reads the dump of a device; -1 is the one with most memory.
-func openDump(a *cli.App, word string, device int) (*snapshot.Dump, error) {
-	f, err := open(a, word, 0)
-	if err != nil {
-		return nil, err
-	}
-	return dumpOf(f, word, device)
-}
-
-// dumpOf is the dump of a device of a file.
-func dumpOf(f *files.File, word string, device int) (*snapshot.Dump, error) {
-	if f.Dump == nil {
-		return nil, fmt.Errorf("%s is a %s: %w", word, f.Format, errNoRecord)
-	}
-	if device < 0 {
-		return f.Dump, nil
-	}
-	for _, r := range append([]*snapshot.Dump{f.Dump}, f.Dump.Others...) {
-		if r.Snapshot.Ordinal == device {
-			return r, nil
-		}
-	}
-	return nil, cli.UsageError("--device %d: %s has no such device", device, word)
-}
-
-// fetch reads the dump of a live page.
-func fetch(address string, limit alloc.Bytes) (*files.File, error) {
-	u, err := url.Parse(address)
-	if err != nil {
-		return nil, cli.UsageError("%w", err)
-	}
-	if !strings.HasSuffix(u.Path, "/dump") {
-		u = u.JoinPath("dump")
-	}
-	client := http.Client{Timeout: time.Minute}
-	answer, err := client.Get(u.String())
-	if err != nil {
-		return nil, fmt.Errorf("no live page answers: %w", err)
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%v: %s: want the URL of a live page, such as http://localhost:6061/debug/gpumem/", u, answer.Status)
-	}
-	r, err := bounded.NewReader(answer.Body, int64(limit))
-	if err != nil {
-		return nil, fmt.Errorf("%v: %w", u, err)
-	}
-	f, err := files.Read(r)
-	if err != nil {
-		return nil, fmt.Errorf("%v: %w", u, err)
-	}
-	f.Usage.Name = address
-	return f, nil
-}
-
 // addMemoryFlag adds the flag that raises the limit of what a file may take.
 func addMemoryFlag(cmd *cobra.Command, limit *alloc.Bytes) {
 	cmd.Flags().Var(cli.SizeFlag(limit), "max-memory", "the largest `SIZE` that a file may unpack to and take in memory (default: 1GiB)")
-}
-
-// fileKinds are the files that people confuse, by what they begin with, and the
-// command for each.
-var fileKinds = []struct {
-	what, command string
-	is            func(head []byte) bool
-}{
-	{"a recording of GPU memory", "chart", func(head []byte) bool {
-		return bytes.Contains(head, []byte(`"gpumemtrack.recording/`)) || bytes.HasPrefix(head, []byte("time_seconds,gpu,"))
-	}},
-	{"a snapshot or dump", "show", func(head []byte) bool {
-		return bytes.Contains(head, []byte(`"gpumemtrack.snapshot"`)) || bytes.Contains(head, []byte(`"gpumemtrack.dump"`))
-	}},
-	{"a memory snapshot of PyTorch", "show", func(head []byte) bool {
-		return bytes.HasPrefix(head, []byte("\x80")) && bytes.Contains(head, []byte("segments"))
-	}},
-	{"a model's file", "estimate", isModel},
-	{"a page", "", func(head []byte) bool {
-		return bytes.HasPrefix(bytes.ToLower(bytes.TrimSpace(head)), []byte("<!doctype html")) ||
-			bytes.HasPrefix(bytes.ToLower(bytes.TrimSpace(head)), []byte("<html"))
-	}},
-}
-
-// isModel knows what begins like a model's file: GGUF, safetensors (the length of its header in eight
-// bytes, and the header's JSON), what torch.save makes (a ZIP of pickles), or the JSON that lies beside weights.
-func isModel(head []byte) bool {
-	switch {
-	case bytes.HasPrefix(head, []byte("GGUF")):
-		return true
-	case len(head) > 9 && head[8] == '{' && bytes.Equal(head[4:8], make([]byte, 4)):
-		return true
-	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
-		return bytes.Contains(head, []byte("/data.pkl"))
-	case !bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")):
-		return false
-	}
-	return slices.ContainsFunc([]string{`"model_type"`, `"architectures"`, `"_class_name"`, `"weight_map"`}, func(key string) bool {
-		return bytes.Contains(head, []byte(key))
-	})
-}
-
-// withRightCommand says of a file of another command what it is and which command that is. Its first
-// bytes decide; any other file keeps its error.
-func withRightCommand(err error, path string) error {
-	head := headOf(path)
-	for _, kind := range fileKinds {
-		switch {
-		case !kind.is(head):
-		case kind.command == "":
-			return &misplaced{err, fmt.Sprintf("%s is %s: open it in a browser", path, kind.what)}
-		default:
-			return &misplaced{err, fmt.Sprintf("%s is %s: run %s %s %s", path, kind.what, cli.ProgramName, kind.command, path)}
-		}
-	}
-	return err
-}
-
-// misplaced is the error of a file of another command. It is still the error that it replaces, by which
-// a directory's other files are skipped.
-type misplaced struct {
-	error
-	instead string
-}
-
-func (m *misplaced) Error() string { return m.instead }
-func (m *misplaced) Unwrap() error { return m.error }
-
-// headOf returns the beginning of a file, unpacked; nil if it cannot be read.
-func headOf(path string) []byte {
-	f, err := userfile.Open(path)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	const enough = 4096
-	head, _ := io.ReadAll(io.LimitReader(f, enough))
-	if zip, err := gzip.NewReader(bytes.NewReader(head)); err == nil {
-		head, _ = io.ReadAll(io.LimitReader(zip, enough)) // an unexpected end: the rest was not read
-	}
-	return head
 }

@@ -103,7 +103,7 @@ func filesIn(dir string) ([]string, error) {
 func readAll(a *cli.App, paths []string, limit alloc.Bytes) ([]*export.Usage, []error) {
 	read, errs := make([]*export.Usage, len(paths)), make([]error, len(paths))
 	atATime(len(paths), func(i int) {
-		f, err := open(a, paths[i], limit)
+		f, err := cli.Open(a, paths[i], limit)
 		if errs[i] = err; err == nil {
 			read[i] = f.Usage
 		}

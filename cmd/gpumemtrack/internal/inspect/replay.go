@@ -62,7 +62,7 @@ func runReplay(a *cli.App, path string, o replayOptions) error {
 	if o.smallest && o.memory != 0 {
 		return cli.UsageError("replay: --smallest finds the memory: leave out --memory")
 	}
-	r, err := openDump(a, path, o.device)
+	r, err := cli.OpenDump(a, path, o.device)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
+	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+const stdinName = "standard input"
+
+// Open reads what a word names: a file, - for standard input, or the URL of a live
+// page. It may unpack to as much as the limit; 0 is the usual one.
+func Open(a *App, word string, limit alloc.Bytes) (*files.File, error) {
+	Within(limit)
+	switch {
+	case word == "-":
+		r, err := bounded.NewReader(a.Stdin, int64(limit))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", stdinName, err)
+		}
+		f, err := files.Read(r)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", stdinName, err)
+		}
+		f.Usage.Name = stdinName
+		return f, nil
+	case IsURL(word):
+		return fetch(word, limit)
+	}
+	f, err := files.OpenWithin(word, limit)
+	if errors.Is(err, files.ErrFormat) {
+		err = WithRightCommand(err, word)
+	}
+	return f, err
+}
+
+var ErrNoRecord = errors.New("want a dump, or a memory snapshot of PyTorch")
+
+// OpenDump reads the dump of a device; -1 is the one with most memory.
+func OpenDump(a *App, word string, device int) (*snapshot.Dump, error) {
+	f, err := Open(a, word, 0)
+	if err != nil {
+		return nil, err
+	}
+	return DumpOf(f, word, device)
+}
+
+// DumpOf is the dump of a device of a file.
+func DumpOf(f *files.File, word string, device int) (*snapshot.Dump, error) {
+	if f.Dump == nil {
+		return nil, fmt.Errorf("%s is a %s: %w", word, f.Format, ErrNoRecord)
+	}
+	if device < 0 {
+		return f.Dump, nil
+	}
+	for _, r := range append([]*snapshot.Dump{f.Dump}, f.Dump.Others...) {
+		if r.Snapshot.Ordinal == device {
+			return r, nil
+		}
+	}
+	return nil, UsageError("--device %d: %s has no such device", device, word)
+}
+
+// fetch reads the dump of a live page.
+func fetch(address string, limit alloc.Bytes) (*files.File, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, UsageError("%w", err)
+	}
+	if !strings.HasSuffix(u.Path, "/dump") {
+		u = u.JoinPath("dump")
+	}
+	client := http.Client{Timeout: time.Minute}
+	answer, err := client.Get(u.String())
+	if err != nil {
+		return nil, fmt.Errorf("no live page answers: %w", err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%v: %s: want the URL of a live page, such as http://localhost:6061/debug/gpumem/", u, answer.Status)
+	}
+	r, err := bounded.NewReader(answer.Body, int64(limit))
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", u, err)
+	}
+	f, err := files.Read(r)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", u, err)
+	}
+	f.Usage.Name = address
+	return f, nil
+}
+
+// fileKinds are the files that people confuse, by what they begin with, and the
+// command for each.
+var fileKinds = []struct {
+	what, command string
+	is            func(head []byte) bool
+}{
+	{"a recording of GPU memory", "chart", func(head []byte) bool {
+		return bytes.Contains(head, []byte(`"gpumemtrack.recording/`)) || bytes.HasPrefix(head, []byte("time_seconds,gpu,"))
+	}},
+	{"a snapshot or dump", "show", func(head []byte) bool {
+		return bytes.Contains(head, []byte(`"gpumemtrack.snapshot"`)) || bytes.Contains(head, []byte(`"gpumemtrack.dump"`))
+	}},
+	{"a memory snapshot of PyTorch", "show", func(head []byte) bool {
+		return bytes.HasPrefix(head, []byte("\x80")) && bytes.Contains(head, []byte("segments"))
+	}},
+	{"a model's file", "estimate", isModel},
+	{"a page", "", func(head []byte) bool {
+		return bytes.HasPrefix(bytes.ToLower(bytes.TrimSpace(head)), []byte("<!doctype html")) ||
+			bytes.HasPrefix(bytes.ToLower(bytes.TrimSpace(head)), []byte("<html"))
+	}},
+}
+
+// isModel knows what begins like a model's file: GGUF, safetensors (the length of its header in eight
+// bytes, and the header's JSON), what torch.save makes (a ZIP of pickles), or the JSON that lies beside weights.
+func isModel(head []byte) bool {
+	switch {
+	case bytes.HasPrefix(head, []byte("GGUF")):
+		return true
+	case len(head) > 9 && head[8] == '{' && bytes.Equal(head[4:8], make([]byte, 4)):
+		return true
+	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
+		return bytes.Contains(head, []byte("/data.pkl"))
+	case !bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")):
+		return false
+	}
+	return slices.ContainsFunc([]string{`"model_type"`, `"architectures"`, `"_class_name"`, `"weight_map"`}, func(key string) bool {
+		return bytes.Contains(head, []byte(key))
+	})
+}
+
+// WithRightCommand says of a file of another command what it is and which command that is. Its first
+// bytes decide; any other file keeps its error.
+func WithRightCommand(err error, path string) error {
+	head := headOf(path)
+	for _, kind := range fileKinds {
+		switch {
+		case !kind.is(head):
+		case kind.command == "":
+			return &misplaced{err, fmt.Sprintf("%s is %s: open it in a browser", path, kind.what)}
+		default:
+			return &misplaced{err, fmt.Sprintf("%s is %s: run %s %s %s", path, kind.what, ProgramName, kind.command, path)}
+		}
+	}
+	return err
+}
+
+// misplaced is the error of a file of another command. It is still the error that it replaces, by which
+// a directory's other files are skipped.
+type misplaced struct {
+	error
+	instead string
+}
+
+func (m *misplaced) Error() string { return m.instead }
+func (m *misplaced) Unwrap() error { return m.error }
+
+// headOf returns the beginning of a file, unpacked; nil if it cannot be read.
+func headOf(path string) []byte {
+	f, err := userfile.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	const enough = 4096
+	head, _ := io.ReadAll(io.LimitReader(f, enough))
+	if zip, err := gzip.NewReader(bytes.NewReader(head)); err == nil {
+		head, _ = io.ReadAll(io.LimitReader(zip, enough)) // an unexpected end: the rest was not read
+	}
+	return head
+}
