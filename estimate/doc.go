@@ -51,7 +51,7 @@
 // with decoders, have bands of their own, which are wide. A note of the report names the kinds of
 // layers that nobody was found to have measured on a GPU. Convolutions were measured in float32 only.
 // The page docs/estimate.md has the estimates of runs that others measured on GPUs, and
-// says how many measurements each band of a Footprint rests on.
+// says how many measurements each band of a Footprint rests on. Report.Beside puts an estimate beside a run of yours.
 //
 // # What is not counted
 //

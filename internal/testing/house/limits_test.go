@@ -34,7 +34,7 @@ var names = map[string]int{
 	"contrib/gomlx":             4,
 	"contrib/otel":              3,
 	"contrib/tensor":            16,
-	"estimate":                  198,
+	"estimate":                  211,
 	"estimate/checkpoint":       36,
 	"estimate/llamacpp":         31,
 	"estimate/nn":               168,

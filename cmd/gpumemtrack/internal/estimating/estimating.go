@@ -98,6 +98,11 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 	e.Allocated, e.AllocatedUpper, e.ReservedUpper = shown.Allocated.Bytes, shown.Allocated.Upper, shown.Reserved.Upper
 	e.Reserved, e.Device, e.DeviceUpper, e.Needs = shown.Reserved.Bytes, shown.Device.Bytes, shown.Device.Upper, report.Needs()
 	e.Host, e.GPULayers = e.memory().Host, report.GPULayers
+	if o.measured != "" {
+		if e.Measured, err = o.beside(a, report); err != nil {
+			return err
+		}
+	}
 	if o.fits > 0 {
 		fits := report.Fits(o.fits) && (report.HasInput || o.weightsOnly)
 		e.Budget, e.Fits = o.fits, &fits

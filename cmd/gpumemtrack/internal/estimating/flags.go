@@ -21,6 +21,7 @@ type estimateOptions struct {
 	fits       alloc.Bytes
 	fitsGPU    string // whose memory that is, where --fits names one
 	detail     bool
+	measured   string // the file of a recorded run
 	json       bool
 
 	gpu                        string
@@ -66,6 +67,7 @@ func (o *estimateOptions) flags(cmd *cobra.Command) {
 	flags.StringVar(&o.dtype, "dtype", "", "element `TYPE`, such as bfloat16 (default: the published weights' type)")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	flags.BoolVar(&o.detail, "detail", false, "print all that is known: each part, what the allocator reserves, what nvidia-smi shows")
+	flags.StringVar(&o.measured, "measured", "", "put the estimate beside a recorded run: the `FILE` of a memory snapshot of PyTorch, or of a dump")
 	flags.StringVar(&o.gpu, "gpu", "", "`GPU` that it runs on, such as h100 or 4090, which decides the size of the CUDA context")
 	flags.StringVar(&o.pytorch, "pytorch", "", "`VERSION` of PyTorch, such as 2.4")
 	flags.StringVar(&o.transformers, "transformers", "", "`VERSION` of transformers, such as 4.45")

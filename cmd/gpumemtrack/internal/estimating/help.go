@@ -62,6 +62,7 @@ const jsonHelp = `--json prints one object:
                       --max-gpu-layers the most that fit
   would_fit           with --fits, where it does not fit: changes with which
                       it would, the cheapest first
+  measured            with --measured: the recorded run beside the estimate
   report              all details, as the fields of estimate.Report in Go
 Of a family that is not known, --serve with the config.json alone prints
 cache_bytes, what its keys and values take, and no figures of the rest.`

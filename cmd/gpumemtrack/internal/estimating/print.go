@@ -40,6 +40,7 @@ type estimated struct {
 	GPULayers    int              `json:"gpu_layers,omitempty"` // of llama.cpp
 	Context      int              `json:"context,omitempty"`    // tokens of each sequence that --serve keeps, or that --max-context found
 	Remedies     []remedy         `json:"would_fit,omitempty"`  // changes with which it fits, where it does not
+	Measured     *measured        `json:"measured,omitempty"`   // a recorded run beside the estimate
 	Report       *estimate.Report `json:"report"`
 
 	options estimateOptions
@@ -68,6 +69,9 @@ func (e estimated) write(w io.Writer) {
 	}
 	e.writeNotes(w, m)
 	e.writeRemedies(w)
+	if e.Measured != nil {
+		e.Measured.write(w, e.options.detail)
+	}
 }
 
 // writeFound prints what the flags that search have found.

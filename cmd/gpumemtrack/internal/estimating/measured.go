@@ -1,0 +1,223 @@
+package estimating
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// measured is a recorded run beside the estimate.
+type measured struct {
+	File   string        `json:"file"`
+	Device string        `json:"device"`
+	Rows   []measuredRow `json:"rows"`
+	Notes  []string      `json:"notes,omitempty"`
+}
+
+type measuredRow estimate.Compared
+
+// MarshalJSON leaves out the bounds where there are none, and how far off a figure of nothing is.
+func (r measuredRow) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Of       string      `json:"of"`
+		Path     string      `json:"path,omitempty"`
+		Estimate alloc.Bytes `json:"estimate_bytes"`
+		Lower    alloc.Bytes `json:"lower_bytes,omitzero"`
+		Upper    alloc.Bytes `json:"upper_bytes,omitzero"`
+		Measured alloc.Bytes `json:"measured_bytes"`
+		Off      float64     `json:"off,omitzero"`
+	}{r.Of, r.Path, r.Estimate.Bytes, r.Estimate.Lower, r.Estimate.Upper, r.Measured, estimate.Compared(r).Off()})
+}
+
+// beside puts the recorded run of a file beside the report.
+func (o estimateOptions) beside(a *cli.App, r *estimate.Report) (*measured, error) {
+	if !r.HasInput {
+		return nil, cli.UsageError("estimate: --measured needs the input of the run: --batch and, of a language model, --seq")
+	}
+	dump, err := cli.OpenDump(a, o.measured, -1)
+	if err != nil {
+		return nil, err
+	}
+	m := &measured{File: o.measured, Device: export.Device(dump.Snapshot)}
+	peaks, err := m.peaks(dump)
+	if err != nil {
+		return nil, fmt.Errorf("%s: its peak is not known: %w", o.measured, err)
+	}
+	peaks.Kinds = kindsAtPeak(dump.Snapshot)
+	if o.train {
+		peaks.Layers = forwardOf(dump, r)
+	}
+	for _, c := range r.Beside(peaks) {
+		m.Rows = append(m.Rows, measuredRow(c))
+	}
+	return m, nil
+}
+
+var errNoHistory = errors.New("it has no events: call torch.cuda.memory._record_memory_history() at the program's start, or write a dump instead of a snapshot")
+
+// peaks are the most that a dump tells of: by its history, and by what its allocator and tracker counted before that.
+func (m *measured) peaks(dump *snapshot.Dump) (estimate.Measured, error) {
+	s := dump.Snapshot
+	peaks := estimate.Measured{Requested: s.Peak.Bytes}
+	if s.Cache != nil {
+		peaks.Allocated, peaks.Reserved = s.Cache.Allocated.Bytes.Peak, s.Cache.Reserved.Bytes.Peak
+	}
+	if dump.History.Len() == 0 {
+		if peaks.Requested <= s.Live.Bytes && peaks.Allocated <= s.Allocated {
+			return peaks, errNoHistory
+		}
+		return peaks, nil
+	}
+	cfg, err := replay.Recorded(dump)
+	if err != nil {
+		return peaks, err
+	}
+	replayed, err := replay.Run(dump, cfg)
+	if err != nil {
+		return peaks, err
+	}
+	if dropped := dump.History.Dropped(); dropped > 0 {
+		m.Notes = append(m.Notes, fmt.Sprintf("the recording begins after %d events: what was more before is not in it", dropped))
+	}
+	peaks.Requested = max(peaks.Requested, replayed.Recorded.PeakRequested)
+	peaks.Allocated = max(peaks.Allocated, replayed.Recorded.PeakAllocated)
+	peaks.Reserved = max(peaks.Reserved, replayed.Recorded.PeakReserved)
+	return peaks, nil
+}
+
+// kindsAtPeak is what the tensors at the peak were for.
+func kindsAtPeak(s *snapshot.Snapshot) map[string]alloc.Bytes {
+	kinds := map[string]alloc.Bytes{}
+	for site := range s.Sites() {
+		if !site.Memory.OnHost() {
+			kinds[string(site.Kind)] += site.Peak.Bytes
+		}
+	}
+	return kinds
+}
+
+// forwardOf is what each layer allocates in a forward pass, by sections that end in its path, with dots or with one
+// section for each part: step/forward/layer1.0.conv1. Sections of a backward pass are not meant.
+func forwardOf(dump *snapshot.Dump, r *estimate.Report) map[string]alloc.Bytes {
+	paths := map[string]string{}
+	for _, row := range r.Layers {
+		paths[row.Path] = row.Path
+		paths[strings.ReplaceAll(row.Path, ".", "/")] = row.Path
+	}
+	type sum struct{ bytes, calls int64 }
+	sums := map[string]sum{}
+	for _, section := range dump.Profile {
+		parts := strings.Split(section.Path, "/")
+		if section.Calls == 0 || slices.ContainsFunc(parts, func(part string) bool { return strings.HasPrefix(part, "backward") }) {
+			continue
+		}
+		for i := range parts {
+			if path, ok := paths[strings.Join(parts[i:], "/")]; ok {
+				sums[path] = sum{sums[path].bytes + int64(section.Allocated.Bytes), sums[path].calls + section.Calls}
+				break
+			}
+		}
+	}
+	layers := map[string]alloc.Bytes{}
+	for path, of := range sums {
+		layers[path] = alloc.Bytes(of.bytes / of.calls)
+	}
+	return layers
+}
+
+// title names a figure in the table.
+func (r measuredRow) title() string {
+	switch r.Of {
+	case "requested":
+		return "requested by tensors"
+	case "allocated":
+		return "allocated in blocks"
+	case "reserved":
+		return "reserved by the allocator"
+	case "layer":
+		return r.Path
+	}
+	return "  " + r.Of
+}
+
+func (r measuredRow) off() string {
+	if r.Estimate.Bytes == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%+.1f %%", 100*estimate.Compared(r).Off())
+}
+
+// outside says on which side of its bounds a measurement is, if it is.
+func (r measuredRow) outside() string {
+	switch {
+	case r.Estimate.Upper == 0:
+		return ""
+	case r.Measured > r.Estimate.Upper:
+		return "above"
+	case r.Measured < r.Estimate.Lower:
+		return "below"
+	}
+	return ""
+}
+
+// fewLayers is how many layers are printed without --detail: those that are off by most.
+const fewLayers = 10
+
+// write prints the figures side by side.
+func (m *measured) write(w io.Writer, detail bool) {
+	fmt.Fprintf(w, "Beside %s of %s; off is how much more was measured:\n", m.File, m.Device)
+	t := cli.NewTable(w, 1, "At the peak", "Estimate", "At most", "Measured", "Off")
+	var layers []measuredRow
+	for _, r := range m.Rows {
+		if r.Of == "layer" {
+			layers = append(layers, r)
+			continue
+		}
+		upper := ""
+		if r.Estimate.Upper > 0 {
+			upper = r.Estimate.Upper.String()
+		}
+		t.AppendRow(table.Row{r.title(), r.Estimate.Bytes, upper, r.Measured, r.off()})
+	}
+	t.Render()
+	for _, r := range m.Rows {
+		if side := r.outside(); side != "" {
+			fmt.Fprintf(w, "What is %s is %s the bounds of the estimate.\n", r.Of, side)
+		}
+	}
+	for _, note := range m.Notes {
+		fmt.Fprintf(w, "Note: %s\n", note)
+	}
+	writeLayers(w, layers, detail)
+}
+
+func writeLayers(w io.Writer, layers []measuredRow, detail bool) {
+	if len(layers) == 0 {
+		return
+	}
+	if hidden := len(layers) - fewLayers; hidden > 0 && !detail {
+		far := func(r measuredRow) float64 { return math.Abs(float64(r.Measured - r.Estimate.Bytes)) }
+		slices.SortStableFunc(layers, func(a, b measuredRow) int { return cmp.Compare(far(b), far(a)) })
+		layers = layers[:fewLayers]
+		fmt.Fprintf(w, "The %d layers that are off by most; --detail prints %d more:\n", fewLayers, hidden)
+	}
+	t := cli.NewTable(w, 1, "A forward pass allocates in", "Estimate", "Measured", "Off")
+	for _, r := range layers {
+		t.AppendRow(table.Row{r.title(), r.Estimate.Bytes, r.Measured, r.off()})
+	}
+	t.Render()
+}

@@ -1,0 +1,123 @@
+package estimating
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+const recordedRun = "resnet18 --train --batch 4 --optimizer adamw "
+
+// recordRun writes the dump of a run that takes what the estimate says, with 10 % more gradients and half of the first layer.
+func recordRun(t *testing.T, e estimated) (path string) {
+	tr := exporttest.New(t, tracker.Config{})
+	take := func(n alloc.Bytes, kind tracker.Kind) {
+		_, err := tr.AllocBytes(n, kind)
+		require.NoError(t, err)
+	}
+	m := e.Report.Training
+	take(m.Weights+m.Buffers, tracker.Parameter)
+	take(m.Gradients+m.Gradients/10, tracker.Gradient)
+	take(m.Optimizer, tracker.OptimizerState)
+	take(m.Input, tracker.Input)
+	rest := m.Saved + m.Transient
+	for _, pass := range []string{"forward", "backward"} {
+		step := tr.Section(pass)
+		for _, row := range e.Report.Layers {
+			layer := tr.Section(row.Path)
+			if n := row.Allocated; row.Leaf && n > 0 && pass == "forward" {
+				if row.Path == "conv1" {
+					n /= 2
+				}
+				b, err := tr.AllocBytes(n, tracker.Activation)
+				require.NoError(t, err)
+				require.NoError(t, b.Free())
+			}
+			layer.End()
+		}
+		step.End()
+	}
+	take(rest, tracker.Activation)
+	path = filepath.Join(t.TempDir(), "run.dump.json")
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, tr.Dump().WriteJSON(f))
+	return path
+}
+
+// The estimate stands beside a recorded run: the peaks with their bounds, what they are for, and the layers.
+func TestEstimateBesideARecordedRun(t *testing.T) {
+	e := estimateJSON(t, recordedRun)
+	path := recordRun(t, e)
+	var out, stderr bytes.Buffer
+	require.Zero(t, run(strings.Fields("estimate --json "+recordedRun+"--measured "+path), nil, &out, &stderr), stderr.String())
+	var got struct {
+		Measured struct {
+			File, Device string
+			Rows         []struct {
+				Of, Path string
+				Estimate alloc.Bytes `json:"estimate_bytes"`
+				Lower    alloc.Bytes `json:"lower_bytes"`
+				Upper    alloc.Bytes `json:"upper_bytes"`
+				Measured alloc.Bytes `json:"measured_bytes"`
+				Off      float64
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal(out.Bytes(), &got))
+	assert.Equal(t, path, got.Measured.File)
+	off, layers := map[string]float64{}, map[string]float64{}
+	for _, r := range got.Measured.Rows {
+		if off[r.Of] = r.Off; r.Of == "layer" {
+			layers[r.Path] = r.Off
+		}
+		if r.Of == "requested" || r.Of == "allocated" || r.Of == "reserved" {
+			assert.Greater(t, r.Upper, r.Estimate)
+			assert.Positive(t, r.Lower)
+		}
+	}
+	assert.Equal(t, e.Peak, got.Measured.Rows[0].Estimate)
+	assert.InDelta(t, 0, off["weights"], 1e-9)
+	assert.InDelta(t, 0, off["optimizer"], 1e-9)
+	assert.InDelta(t, 0.1, off["gradients"], 0.001)
+	assert.InDelta(t, 0, off["activations"], 1e-9)
+	assert.InDelta(t, -0.5, layers["conv1"], 0.001)
+	assert.InDelta(t, 0, layers["layer4.1.conv2"], 1e-9, "the sections of the backward pass are not the layer's")
+	assert.Greater(t, len(layers), 50)
+
+	out.Reset()
+	require.Zero(t, run(strings.Fields("estimate "+recordedRun+"--measured "+path), nil, &out, &stderr), stderr.String())
+	text := out.String()
+	for _, want := range []string{"requested by tensors", "allocated in blocks", "reserved by the allocator", "+10.0 %", "conv1", "-50.0 %", "The 10 layers that are off by most"} {
+		assert.Contains(t, text, want)
+	}
+}
+
+// A file that does not tell a peak, and an estimate without an input, are refused.
+func TestEstimateBesideWhatTellsNothing(t *testing.T) {
+	weights := filepath.Join(t.TempDir(), "model.safetensors")
+	header := `{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`
+	require.NoError(t, os.WriteFile(weights, append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header+"1234"...), 0o600))
+	for args, want := range map[string]string{
+		"estimate resnet18 --train --measured ../../../../tracker/export/torch/testdata/pytorch0.pickle":       "its peak is not known: it has no events",
+		"estimate " + weights + " --measured ../../../../tracker/export/torch/testdata/pytorch0.pickle --json": "--measured needs the input of the run",
+		"estimate resnet18 --train --measured ../../../../estimate/testdata/vgg19.json":                        "not a snapshot",
+		"estimate resnet18 --train --measured " + filepath.Join(t.TempDir(), "nothing.dump.json"):              "no such file",
+	} {
+		var out, stderr bytes.Buffer
+		assert.NotZero(t, run(strings.Fields(args), nil, &out, &stderr), args)
+		assert.Contains(t, stderr.String(), want, args)
+	}
+}
