@@ -295,7 +295,7 @@ var logs = []file{
 	{"sizes", func() []byte {
 		var b bytes.Buffer
 		for i := range 1 << 20 {
-			fmt.Fprintf(&b, "%s%d Chunks of size %d totalling 1B\n", inLog, 1<<62, i+1)
+			fmt.Fprintf(&b, "%s%d Chunks of size %d totalling 1B\n", inLog, int64(1<<62), i+1)
 		}
 		return b.Bytes()
 	}},
