@@ -45,6 +45,10 @@ func (m MemInfo) Used() Bytes { return m.Total - m.Free }
 //	// for RecordStream.
 //	RecordEvent(s Stream) (Event, error)
 //
+//	// StreamOfThread returns the handle that means another stream on each thread. Goroutines change threads, so that
+//	// a cache refuses it.
+//	StreamOfThread() Stream
+//
 //	// Fill queues on a stream that n bytes at p, inside one allocation, become a value.
 //	Fill(p Ptr, n Bytes, value byte, s Stream) error
 //

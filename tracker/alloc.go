@@ -28,7 +28,7 @@ func (t *MemTracker) Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Bu
 // AllocOn is Alloc for work on a stream, which Alloc is for the default stream: the cache may
 // hand out memory that work on that stream still uses, since what is queued there runs later.
 // Where other streams use the buffer too, see Buffer.RecordStream. The errors are those of
-// Alloc.
+// Alloc, and errors.ErrUnsupported for a stream that is another one on each thread, as CU_STREAM_PER_THREAD is.
 func (t *MemTracker) AllocOn(s alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	return t.alloc(tables.StackID(t.stacks.Table.Capture(1)), s, shape, dtype, kind)
 }

@@ -14,7 +14,8 @@ import (
 // it before Free. The stream must live until the memory is no longer pending.
 //
 // The error is alloc.ErrDoubleFree for a buffer that is freed, and errors.ErrUnsupported if the device has no
-// events (RecordEvent of alloc.Device): there, wait for the stream before Free. Without a cache it does
+// events (RecordEvent of alloc.Device): there, wait for the stream before Free; it is that also for a stream that is another one
+// on each thread, as CU_STREAM_PER_THREAD is. Without a cache it does
 // nothing if the device knows no streams: the driver's own free waits for all work.
 func (b *Buffer) RecordStream(s alloc.Stream) error {
 	t := b.tracker

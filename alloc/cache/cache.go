@@ -30,6 +30,9 @@ func New(dev alloc.Device, cfg Config) (*Cache, error) {
 	} else {
 		c.useSegments(cfg, ability.MemoryOf(dev))
 	}
+	if d, ok := alloc.As[ability.ThreadStreamer](dev); ok {
+		c.streams.ofThread = d.StreamOfThread()
+	}
 	return c, nil
 }
 
@@ -51,7 +54,8 @@ func (c *Cache) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 }
 
 // AllocOn is Alloc for work on a stream, and returns the size of the block too. Once the block is freed, it is
-// reused for that stream only, until its segment goes back to the driver. The errors are those of Alloc.
+// reused for that stream only, until its segment goes back to the driver. The errors are those of Alloc, and
+// errors.ErrUnsupported for a stream that is another one on each thread, as CU_STREAM_PER_THREAD is.
 func (c *Cache) AllocOn(n alloc.Bytes, s alloc.Stream) (p alloc.Ptr, allocated alloc.Bytes, err error) {
 	if n < 0 {
 		return 0, 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)

@@ -10,6 +10,9 @@ import (
 
 // fromDriver serves a request for which nothing is cached.
 func (c *Cache) fromDriver(r request) (alloc.Ptr, alloc.Bytes, error) {
+	if err := c.streams.check(r.stream); err != nil {
+		return 0, 0, fmt.Errorf("alloc %v on %s: %w", r.n, c.device, err)
+	}
 	c.driver.Lock()
 	defer c.driver.Unlock()
 	if c.isClosed() {

@@ -15,7 +15,8 @@ import (
 // work is done.
 //
 // The errors are those of Free for an address, ErrClosed, and errors.ErrUnsupported on a
-// device without events: there, wait for the work before Free.
+// device without events: there, wait for the work before Free. A stream that is another one on each thread, as
+// CU_STREAM_PER_THREAD is, is errors.ErrUnsupported too.
 func (c *Cache) RecordStream(p alloc.Ptr, s alloc.Stream) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -26,6 +27,9 @@ func (c *Cache) RecordStream(p alloc.Ptr, s alloc.Stream) error {
 func (c *Cache) recordStream(p alloc.Ptr, s alloc.Stream) error {
 	if c.closed {
 		return c.refuse(fmt.Sprintf("record stream %#x for %v", uint64(s), p))
+	}
+	if err := c.streams.check(s); err != nil {
+		return fmt.Errorf("record a stream for %v on %s: %w", p, c.device, err)
 	}
 	i := c.live.find(p)
 	if i == none {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
 // streamID numbers the streams of a cache: a block record has no room for a handle.
@@ -46,6 +47,7 @@ type streams struct {
 	others    []*pools                             // number n is at n-1
 	number    map[alloc.Stream]streamID
 	unused    []streamID
+	ofThread  alloc.Stream // the handle that means another stream on each thread; 0 is none
 }
 
 func newStreams(freeLists func() [alloc.LargePool + 1]freeList) streams {
@@ -69,6 +71,14 @@ func (o *streams) at(id streamID) *pools {
 		return &o.own
 	}
 	return o.others[id-1]
+}
+
+// check returns an error for a stream of which the cache cannot tell what is queued on it.
+func (o *streams) check(s alloc.Stream) error {
+	if s != 0 && s == o.ofThread {
+		return ability.NoThreadStream(s)
+	}
+	return nil
 }
 
 // full reports whether there is no number for a stream.

@@ -9,7 +9,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
-var _ ability.EventDevice = (*Device)(nil)
+var (
+	_ ability.EventDevice    = (*Device)(nil)
+	_ ability.ThreadStreamer = (*Device)(nil)
+)
 
 // RecordEvent marks the end of the work that a stream, a CUstream of the device's context, has been
 // given so far: by cuEventCreate, without timing, and cuEventRecord. The errors, the event's too,
@@ -28,6 +31,12 @@ func (d *Device) RecordEvent(s alloc.Stream) (alloc.Event, error) {
 	}
 	return m, nil
 }
+
+// StreamOfThread returns CU_STREAM_PER_THREAD. A Cache and a Pool refuse this handle, because goroutines change threads.
+// CU_STREAM_LEGACY is the default stream, 0, under another name.
+func (d *Device) StreamOfThread() alloc.Stream { return perThread }
+
+const perThread alloc.Stream = 2 // CU_STREAM_PER_THREAD
 
 // mark is an event that is destroyed when its stream has reached it.
 type mark struct {

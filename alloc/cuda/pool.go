@@ -150,10 +150,14 @@ func (p *pool) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 }
 
 // AllocOn gives n bytes by cuMemAllocFromPoolAsync: work that is queued on the stream from now on
-// may use them, and Free gives them back behind it. The errors are Device.Alloc's.
+// may use them, and Free gives them back behind it. The errors are Device.Alloc's, and errors.ErrUnsupported for
+// Device.StreamOfThread.
 func (p *pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, error) {
 	if n < 0 {
 		return 0, 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
+	}
+	if s == perThread {
+		return 0, 0, fmt.Errorf("alloc %v of %v: %w", n, p, ability.NoThreadStream(s))
 	}
 	var at uint64
 	err := p.do(func() (err error) {
@@ -186,7 +190,8 @@ func (p *pool) outOfMemory(n alloc.Bytes, cause error) error {
 
 // RecordStream says that work on another stream uses the memory at an address too. Free makes
 // the memory's own stream wait for the work that is queued there by then. The error is
-// alloc.ErrUnknownPtr for an address that is not a live allocation's.
+// alloc.ErrUnknownPtr for an address that is not a live allocation's, and errors.ErrUnsupported for
+// Device.StreamOfThread.
 func (p *pool) RecordStream(at alloc.Ptr, s alloc.Stream) error {
 	p.liveMu.Lock()
 	defer p.liveMu.Unlock()
@@ -194,6 +199,8 @@ func (p *pool) RecordStream(at alloc.Ptr, s alloc.Stream) error {
 	switch {
 	case its == nil:
 		return fmt.Errorf("record stream %#x for %v of %v: %w", uint64(s), at, p, alloc.ErrUnknownPtr)
+	case s == perThread:
+		return fmt.Errorf("record a stream for %v of %v: %w", at, p, ability.NoThreadStream(s))
 	case s != its.stream && !slices.Contains(its.others, s):
 		its.others = append(its.others, s)
 	}

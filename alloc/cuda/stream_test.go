@@ -4,7 +4,10 @@ package cuda_test
 
 import (
 	"errors"
+	"io"
 	"os"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +21,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
 // streamed is an emulated device whose clock the test moves.
@@ -89,6 +93,59 @@ func TestRecordEvent(t *testing.T) {
 	assert.ErrorIs(t, err, alloc.ErrClosed)
 	_, err = dev.RecordEvent(first)
 	assert.ErrorIs(t, err, alloc.ErrClosed)
+}
+
+const legacy, perThread alloc.Stream = 1, 2 // CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
+
+// TestStreamsOfTheDriver: the handles that the driver has from the beginning. One of them is another stream on each thread, which
+// caches and pools refuse: nothing is allocated, freed or left waiting then.
+func TestStreamsOfTheDriver(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{}) {
+		return
+	}
+	runtime.LockOSThread()
+	dev := standstill(t)
+	done := func(s alloc.Stream) bool {
+		e, err := dev.RecordEvent(s)
+		require.NoError(t, err)
+		is, err := e.Done()
+		require.NoError(t, err)
+		return is
+	}
+	require.NoError(t, dev.Work(perThread, 0, 0, 10))
+	assert.False(t, done(perThread))
+	assert.False(t, done(legacy), "it waits for all")
+	var elsewhere sync.WaitGroup
+	elsewhere.Go(func() {
+		runtime.LockOSThread()
+		assert.True(t, done(perThread), "nothing is queued on this thread")
+	})
+	elsewhere.Wait()
+	dev.Advance(10)
+	assert.True(t, done(perThread))
+
+	assert.Equal(t, perThread, dev.StreamOfThread())
+	tr, err := tracker.New(tracker.Config{Device: dev, Report: io.Discard})
+	require.NoError(t, err)
+	_, err = tr.AllocOn(perThread, alloc.Shape{1}, alloc.Float32, tracker.Input)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	assert.ErrorContains(t, err, "create a stream")
+	b, err := tr.AllocOn(legacy, alloc.Shape{1}, alloc.Float32, tracker.Input)
+	require.NoError(t, err)
+	require.ErrorIs(t, b.RecordStream(perThread), errors.ErrUnsupported)
+	require.ErrorIs(t, b.FreeOn(perThread), errors.ErrUnsupported)
+	require.NoError(t, b.Free(), "what was refused has changed nothing")
+	require.NoError(t, tr.Close())
+
+	pool, err := dev.NewPool(cuda.PoolConfig{})
+	require.NoError(t, err)
+	_, _, err = pool.AllocOn(alloc.MiB, perThread)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	p, _, err := pool.AllocOn(alloc.MiB, legacy)
+	require.NoError(t, err)
+	require.ErrorIs(t, pool.RecordStream(p, perThread), errors.ErrUnsupported)
+	require.NoError(t, pool.Free(p))
+	require.NoError(t, pool.Close())
 }
 
 // TestEventCallsFail has each driver call of an event fail: no event is left, and the next try works.

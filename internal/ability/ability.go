@@ -3,6 +3,8 @@
 package ability
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -25,6 +27,17 @@ type EventDevice interface {
 	// RecordEvent marks the end of the work that is queued on a stream now; it does not
 	// wait.
 	RecordEvent(s alloc.Stream) (alloc.Event, error)
+}
+
+// ThreadStreamer is a Device with a handle that means another stream on each thread. Goroutines change threads: a cache
+// refuses it.
+type ThreadStreamer interface {
+	StreamOfThread() alloc.Stream
+}
+
+// NoThreadStream is the error of a request that names the stream of a ThreadStreamer; it is errors.ErrUnsupported.
+func NoThreadStream(s alloc.Stream) error {
+	return fmt.Errorf("stream %#x is another one on each thread, and goroutines change threads: create a stream, and give its handle: %w", uint64(s), errors.ErrUnsupported)
 }
 
 // PeerCopier is a Device that can copy from another device's memory.

@@ -47,17 +47,23 @@ func call(name string, args ...uintptr) error {
 
 // NewStream makes a stream on the primary context of a device, which must live.
 func NewStream(device int) (stream uint64, err error) {
+	err = current(device, func() error { return call("cuStreamCreate", uintptr(unsafe.Pointer(&stream)), 1) })
+	return stream, err
+}
+
+// current does something while the primary context of a device is current.
+func current(device int, do func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var ctx, old uintptr
 	if err := call("cuDevicePrimaryCtxRetain", uintptr(unsafe.Pointer(&ctx)), uintptr(device)); err != nil {
-		return 0, err
+		return err
 	}
-	err = call("cuCtxPushCurrent_v2", ctx)
+	err := call("cuCtxPushCurrent_v2", ctx)
 	if err == nil {
-		err = errors.Join(call("cuStreamCreate", uintptr(unsafe.Pointer(&stream)), 1), call("cuCtxPopCurrent_v2", uintptr(unsafe.Pointer(&old))))
+		err = errors.Join(do(), call("cuCtxPopCurrent_v2", uintptr(unsafe.Pointer(&old))))
 	}
-	return stream, errors.Join(err, call("cuDevicePrimaryCtxRelease_v2", uintptr(device)))
+	return errors.Join(err, call("cuDevicePrimaryCtxRelease_v2", uintptr(device)))
 }
 
 // Work stands for a kernel.
@@ -70,11 +76,13 @@ type Work struct {
 	Value  byte
 }
 
-// Queue queues work on a stream that NewStream made.
+// Queue queues work on a stream that NewStream made, or on one that device 0 has from the beginning, such as CU_STREAM_PER_THREAD.
 func Queue(w Work) error {
 	value := -1
 	if w.Writes {
 		value = int(w.Value)
 	}
-	return call("gpuemu_queue", uintptr(w.Stream), uintptr(w.Ptr), uintptr(w.Size), uintptr(w.Time.Nanoseconds()), uintptr(value))
+	return current(0, func() error {
+		return call("gpuemu_queue", uintptr(w.Stream), uintptr(w.Ptr), uintptr(w.Size), uintptr(w.Time.Nanoseconds()), uintptr(value))
+	})
 }

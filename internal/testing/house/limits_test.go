@@ -29,7 +29,7 @@ var names = map[string]int{
 	"alloc":                     139,
 	"alloc/alloctest":           2,
 	"alloc/cache":               26,
-	"alloc/cuda":                57,
+	"alloc/cuda":                58,
 	"alloc/sim":                 55,
 	"contrib/gomlx":             4,
 	"contrib/otel":              3,

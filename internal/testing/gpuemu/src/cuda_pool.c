@@ -120,6 +120,7 @@ static CUresult take(CUcontext ctx, CUdeviceptr *out, size_t bytes, pool *p, CUs
 		return INVALID_VALUE;
 	if (!clock_queue(ctx, s, 0))
 		return INVALID_HANDLE;
+	s = stream_of(ctx, s);
 	pthread_mutex_lock(&lock);
 	CUresult r = valid(p) ? SUCCESS : INVALID_VALUE;
 	block *b = r ? NULL : reuse(p, s, bytes);
@@ -137,6 +138,7 @@ static CUresult take(CUcontext ctx, CUdeviceptr *out, size_t bytes, pool *p, CUs
 
 int pool_free(CUcontext ctx, CUdeviceptr at, CUstream s) {
 	long long done = clock_queue(ctx, s, 0);
+	s = stream_of(ctx, s);
 	int found = 0;
 	pthread_mutex_lock(&lock);
 	for (pool *p = pools; p && !found; p = p->next) {

@@ -22,9 +22,35 @@ struct event {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+static CUresult create(CUcontext ctx, CUstream *out, unsigned flags, int priority) {
+	if (!out || flags > 1)
+		return INVALID_VALUE;
+	CUstream s = calloc(1, sizeof *s);
+	*s = (struct stream){.magic = STREAM, .ctx = ctx, .flags = flags, .priority = priority > 0 ? 0 : priority < -5 ? -5 : priority};
+	*out = s;
+	return SUCCESS;
+}
+
+#define LEGACY ((CUstream)1)     // CU_STREAM_LEGACY: the NULL stream
+#define PER_THREAD ((CUstream)2) // CU_STREAM_PER_THREAD
+
+CUstream stream_of(CUcontext ctx, CUstream s) {
+	enum { DEVICES = 16 };
+	static __thread CUstream own[DEVICES];
+	if (s == LEGACY)
+		return NULL;
+	if (s != PER_THREAD)
+		return s;
+	CUstream *its = &own[ctx->device % DEVICES];
+	if (!*its)
+		create(ctx, its, 0, 0);
+	return *its;
+}
+
 // The NULL stream waits for all others of its context, as the driver's does.
 // It gives 0 for a stream that is none.
 long long clock_queue(CUcontext ctx, CUstream s, long long ns) {
+	s = stream_of(ctx, s);
 	if (s && s->magic != STREAM)
 		return 0;
 	pthread_mutex_lock(&lock);
@@ -38,17 +64,8 @@ long long clock_queue(CUcontext ctx, CUstream s, long long ns) {
 	return done;
 }
 
-static int valid(CUstream s) { return !s || s->magic == STREAM; }
-static long long done(CUcontext ctx, CUstream s) { return s ? s->done : ctx->done; }
-
-static CUresult create(CUcontext ctx, CUstream *out, unsigned flags, int priority) {
-	if (!out || flags > 1)
-		return INVALID_VALUE;
-	CUstream s = calloc(1, sizeof *s);
-	*s = (struct stream){.magic = STREAM, .ctx = ctx, .flags = flags, .priority = priority > 0 ? 0 : priority < -5 ? -5 : priority};
-	*out = s;
-	return SUCCESS;
-}
+static int valid(CUstream s) { return !s || s == LEGACY || s == PER_THREAD || s->magic == STREAM; }
+static long long done(CUcontext ctx, CUstream s) { return (s = stream_of(ctx, s)) ? s->done : ctx->done; }
 
 EXPORT CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority) {
 	ENTER_CONTEXT();
@@ -62,7 +79,7 @@ EXPORT CUresult cuStreamCreate(CUstream *out, unsigned flags) {
 
 EXPORT CUresult cuStreamDestroy_v2(CUstream s) {
 	ENTER_CONTEXT();
-	if (!s || !valid(s))
+	if (!s || s == LEGACY || s == PER_THREAD || !valid(s))
 		return INVALID_HANDLE;
 	s->magic = GONE;
 	return SUCCESS;
@@ -90,7 +107,7 @@ EXPORT CUresult cuStreamGetFlags(CUstream s, unsigned *flags) {
 		return INVALID_HANDLE;
 	if (!flags)
 		return INVALID_VALUE;
-	*flags = s ? s->flags : 0;
+	*flags = (s = stream_of(ctx, s)) ? s->flags : 0;
 	return SUCCESS;
 }
 
@@ -100,7 +117,7 @@ EXPORT CUresult cuStreamGetPriority(CUstream s, int *priority) {
 		return INVALID_HANDLE;
 	if (!priority)
 		return INVALID_VALUE;
-	*priority = s ? s->priority : 0;
+	*priority = (s = stream_of(ctx, s)) ? s->priority : 0;
 	return SUCCESS;
 }
 
@@ -111,7 +128,7 @@ EXPORT CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags) {
 		return INVALID_HANDLE;
 	long long ahead = e->at - clock_now();
 	clock_queue(ctx, s, 0);
-	if (ahead > 0 && s && s->done < e->at)
+	if (ahead > 0 && (s = stream_of(ctx, s)) && s->done < e->at)
 		s->done = e->at;
 	return SUCCESS;
 }
@@ -175,7 +192,11 @@ EXPORT CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to) {
 // gpuemu_queue is no driver's: it queues work that takes so many ns and uses n bytes at an
 // address, to which it writes a value when it is done; a negative value is none. It stands for a kernel.
 EXPORT CUresult gpuemu_queue(CUstream s, CUdeviceptr at, size_t n, long long ns, int value) {
-	CUcontext ctx = s && s->magic == STREAM ? s->ctx : context_current();
+	CUcontext ctx = context_current();
+	if (ctx)
+		s = stream_of(ctx, s);
+	if (s && s->magic == STREAM)
+		ctx = s->ctx;
 	long long when = ctx ? clock_queue(ctx, s, ns) : 0;
 	if (!when)
 		return INVALID_HANDLE;

@@ -94,6 +94,9 @@ int heap_owns(CUdeviceptr p);
 int virtual_owns(CUdeviceptr p);
 int virtual_range(CUdeviceptr p, size_t n);
 
+// stream_of gives the stream that a handle means on this thread; NULL is the context's default one.
+CUstream stream_of(CUcontext ctx, CUstream s);
+
 // clock_queue adds work of so many ns to a stream, and gives when it is done.
 long long clock_queue(CUcontext ctx, CUstream s, long long ns);
 long long clock_now(void);
