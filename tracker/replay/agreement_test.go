@@ -25,19 +25,19 @@ func TestAgreement(t *testing.T) {
 	require.NoError(t, err)
 	const whole = "with the recorded settings, a replay makes 3 of 3 driver calls and has 3 of 3 addresses as recorded"
 	assert.Contains(t, result.String(), "note: "+whole+"\n", "of any replay")
-	x, err := replay.Explain(r, false)
+	x, err := replay.Explain(r, "")
 	require.NoError(t, err)
 	assert.Contains(t, x.String(), whole+"\n")
 
 	r.Snapshot.Settings = map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "roundup_power2_divisions:2"}
-	x, err = replay.Explain(r, false)
+	x, err = replay.Explain(r, "")
 	require.NoError(t, err)
 	assert.Contains(t, x.String(), "makes 0 of 3 driver calls (and 3 others) and has 0 of 3 addresses as recorded; it reserves 42.0 MiB more than recorded: smaller differences between settings mean nothing\n")
 	encoded, err := json.Marshal(x)
 	require.NoError(t, err)
 	assert.Contains(t, string(encoded), `"agreement":{"driver_calls":0,"recorded_driver_calls":3,"other_driver_calls":3,"addresses":0,"recorded_addresses":3,"peak_reserved_bytes":150994944,"recorded_peak_reserved_bytes":106954752}`)
 
-	none, err := replay.Explain(&snapshot.Dump{Snapshot: r.Snapshot}, false)
+	none, err := replay.Explain(&snapshot.Dump{Snapshot: r.Snapshot}, "")
 	require.NoError(t, err)
 	encoded, err = json.Marshal(none)
 	require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -20,7 +21,8 @@ import (
 // Explanation says why memory is stuck. Its String and its JSON also say what would have helped, as replays found.
 type Explanation struct {
 	*explain.Explanation
-	peak bool // it is of the moment of most allocated bytes, not of the snapshot's
+	moment   rewind.Moment
+	baseline baseline
 	// settings are those of the allocator, most saved first. They were replayed from a beginning with
 	// all buffers packed, so that none has the holes of another. earlier is what there would
 	// have been if the buffers of a line of code that were never freed had been allocated before all else.
@@ -38,18 +40,22 @@ type saving struct {
 	Saved        alloc.Bytes `json:"saved_bytes"` // negative if it would have cost more
 }
 
-// Explain explains a dump's snapshot or, if peak is set, the moment of most allocated bytes in its
-// history. It takes up to nine replays. Without a history that can be replayed there are no savings, and
-// the explanation says why. The errors are those of rewind.AtPeak.
-func Explain(r *snapshot.Dump, peak bool) (*Explanation, error) {
-	s := r.Snapshot
-	if peak {
-		var err error
-		if s, err = rewind.AtPeak(r); err != nil {
-			return nil, fmt.Errorf("explain: the state at the peak: %w", err)
-		}
+// baseline is what replays of the recorded allocator reserve at most: that from which savings are measured. A request
+// that failed gets its memory there, as in all other replays.
+type baseline struct {
+	Packed   alloc.Bytes `json:"packed_bytes"`         // from a packed beginning: of settings
+	Recorded alloc.Bytes `json:"recorded_bytes"`       // of an earlier line
+	Asked    alloc.Bytes `json:"failed_request_bytes"` // the largest that failed; 0 if none did
+}
+
+// Explain explains a dump at a moment, named as for rewind.To. It takes up to nine replays. Without a history that can be
+// replayed there are no savings, and the explanation says why. The errors are those of rewind.To.
+func Explain(r *snapshot.Dump, at string) (*Explanation, error) {
+	s, moment, err := rewind.To(r, at)
+	if err != nil {
+		return nil, fmt.Errorf("explain: %w", err)
 	}
-	x := &Explanation{Explanation: explain.Snapshot(s), peak: peak, settings: []saving{}, earlier: []saving{}}
+	x := &Explanation{Explanation: explain.Snapshot(s), moment: moment, settings: []saving{}, earlier: []saving{}}
 	p, err := compile(r)
 	if errors.Is(err, walk.ErrNoHistory) {
 		x.noReplay = "the file has no events"
@@ -57,10 +63,11 @@ func Explain(r *snapshot.Dump, peak bool) (*Explanation, error) {
 	}
 	if err == nil {
 		x.agreement = p.agreement()
-		x.settings, err = p.settings()
+		x.baseline.Asked = p.failed()
+		x.settings, x.baseline.Packed, err = p.settings()
 	}
 	if err == nil {
-		x.earlier, err = p.earlier(x.Lines)
+		x.earlier, x.baseline.Recorded, err = p.earlier(x.Lines)
 	}
 	if err != nil {
 		x.noReplay = err.Error()
@@ -74,37 +81,47 @@ var tried = []string{
 	"expandable_segments:True,roundup_power2_divisions:8",
 }
 
-func (p *program) settings() ([]saving, error) {
+// failed returns the largest request that failed when it was recorded.
+func (p *program) failed() (largest alloc.Bytes) {
+	for _, o := range p.ops {
+		if o.do == opTry {
+			largest = max(largest, o.bytes)
+		}
+	}
+	return largest
+}
+
+func (p *program) settings() ([]saving, alloc.Bytes, error) {
 	cfg, err := Recorded(p.dump)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	cfg.packed = true
 	recorded, err := p.run(cfg)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	savings := []saving{}
 	for _, setting := range tried {
 		conf, err := cache.ParseConfig(setting)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		with, err := Config{Conf: conf, packed: true}.check()
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if with.Conf.ExpandableSegments = with.Allocator == Expandable; sameSettings(with, cfg) {
 			continue
 		}
 		result, err := p.run(with)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		savings = append(savings, saving{Setting: cmp.Or(setting, "default"), PeakReserved: result.PeakReserved, Saved: recorded.PeakReserved - result.PeakReserved})
 	}
 	sortSavings(savings)
-	return savings, nil
+	return savings, recorded.PeakReserved, nil
 }
 
 func sameSettings(a, b Config) bool {
@@ -119,15 +136,15 @@ func sortSavings(s []saving) {
 
 // earlier tries the lines that keep most: what each would have saved if its buffers that live to
 // the end had come first.
-func (p *program) earlier(lines []explain.Line) ([]saving, error) {
+func (p *program) earlier(lines []explain.Line) ([]saving, alloc.Bytes, error) {
 	const most = 3
 	cfg, err := Recorded(p.dump)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	recorded, err := p.run(cfg)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	savings := []saving{}
 	for _, l := range lines[:min(most, len(lines))] {
@@ -137,14 +154,14 @@ func (p *program) earlier(lines []explain.Line) ([]saving, error) {
 		}
 		result, err := moved.run(cfg)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if saved := recorded.PeakReserved - result.PeakReserved; saved > 0 {
 			savings = append(savings, saving{Site: l.Site, Buffers: buffers, PeakReserved: result.PeakReserved, Saved: saved})
 		}
 	}
 	sortSavings(savings)
-	return savings, nil
+	return savings, recorded.PeakReserved, nil
 }
 
 // moved returns the program with the buffers of a line that are never freed allocated first.
@@ -166,28 +183,34 @@ func (p *program) moved(site mem.Frame) (*program, mem.Tally) {
 
 // MarshalJSON writes all that is known, as docs/replay.md describes it.
 func (x *Explanation) MarshalJSON() ([]byte, error) {
-	text, err := x.Explanation.MarshalJSON()
+	first, err := x.Explanation.MarshalJSON()
 	if err != nil {
 		return nil, err
 	}
 	more, err := json.Marshal(struct {
-		Peak     bool       `json:"at_peak"`
-		Settings []saving   `json:"settings"`
-		Earlier  []saving   `json:"earlier"`
-		Agrees   *agreement `json:"agreement"`
-		NoReplay string     `json:"no_replay,omitempty"`
-	}{x.peak, x.settings, x.earlier, x.agreement, x.noReplay})
+		Moment   rewind.Moment `json:"moment"`
+		Baseline *baseline     `json:"baseline"`
+		Settings []saving      `json:"settings"`
+		Earlier  []saving      `json:"earlier"`
+		Agrees   *agreement    `json:"agreement"`
+		NoReplay string        `json:"no_replay,omitempty"`
+	}{x.moment, x.measured(), x.settings, x.earlier, x.agreement, x.noReplay})
 	if err != nil {
 		return nil, err
 	}
-	text[len(text)-1] = ',' // the two objects become one
-	return append(text, more[1:]...), nil
+	first[len(first)-1] = ',' // the two objects become one
+	return append(first, more[1:]...), nil
 }
 
 // String describes it in a few lines.
 func (x *Explanation) String() string {
 	var b strings.Builder
-	b.WriteString(x.Explanation.String())
+	fmt.Fprintf(&b, "at %v", x.moment)
+	if x.moment.Asked > 0 {
+		fmt.Fprintf(&b, ", when a request of %v failed", x.moment.Asked)
+	}
+	fmt.Fprintf(&b, ": %v", x.Explanation)
+	b.WriteString(x.baseline.describe(len(x.settings) > 0, len(x.earlier) > 0))
 	for _, s := range x.settings {
 		fmt.Fprintf(&b, "%v\n", s)
 	}
@@ -203,11 +226,38 @@ func (x *Explanation) String() string {
 	return b.String()
 }
 
+// measured returns the baseline; nil if nothing was replayed.
+func (x *Explanation) measured() *baseline {
+	if x.noReplay != "" {
+		return nil
+	}
+	return &x.baseline
+}
+
+// describe names the reserved memory that the savings are measured from.
+func (m baseline) describe(settings, earlier bool) string {
+	var from []string
+	if settings {
+		from = append(from, fmt.Sprintf("%v", m.Packed))
+	}
+	if earlier && !(settings && m.Packed == m.Recorded) {
+		from = append(from, fmt.Sprintf("%v for what is allocated first", m.Recorded))
+	}
+	if len(from) == 0 {
+		return ""
+	}
+	failed := ""
+	if m.Asked > 0 {
+		failed = fmt.Sprintf(", with the %v that failed", m.Asked)
+	}
+	return fmt.Sprintf("a replay with the recorded settings reserves %s%s; compared with that:\n", strings.Join(from, ", and "), failed)
+}
+
 // String says what it would have saved, as a replay found.
 func (s saving) String() string {
 	what := "with " + s.Setting
 	if s.Setting == "" {
-		what = fmt.Sprintf("had %v at %v been allocated first,", s.Buffers, s.Site)
+		what = fmt.Sprintf("had %v at %v been allocated first,", s.Buffers, text.Line(s.Site.String()))
 	}
 	switch {
 	case s.Saved > 0:

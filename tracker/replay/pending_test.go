@@ -75,7 +75,7 @@ func TestExplainPendingBlocks(t *testing.T) {
 			}
 		}
 	}
-	x, err := replay.Explain(r, false)
+	x, err := replay.Explain(r, "")
 	require.NoError(t, err)
 	assert.NotZero(t, want)
 	assert.Equal(t, want, x.Pending)

@@ -120,8 +120,8 @@ func TestRecordedOutOfMemory(t *testing.T) {
 func TestExplainRecordings(t *testing.T) {
 	for _, k := range known {
 		r := open(t, k.name, k.device)
-		for _, atPeak := range []bool{false, true} {
-			x, err := replay.Explain(r, atPeak)
+		for _, at := range []string{"", "end", "peak"} {
+			x, err := replay.Explain(r, at)
 			require.NoError(t, err)
 			require.Empty(t, x.NoReplay())
 			assert.Equal(t, x.Reserved, x.Requested+x.Rounding+x.Unsplit+x.Pending+x.Releasable+x.Stuck, "%s", k.name)
@@ -153,7 +153,7 @@ func TestExplainRecordings(t *testing.T) {
 		}
 	}
 	r := open(t, "transformer-step-128", 0)
-	x, err := replay.Explain(r, true)
+	x, err := replay.Explain(r, "peak")
 	require.NoError(t, err)
 	assert.Equal(t, 58280*alloc.MiB, x.Reserved)
 	assert.Equal(t, alloc.Bytes(54802667524), x.Requested)

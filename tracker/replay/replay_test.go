@@ -370,7 +370,7 @@ func look(t testing.TB, r *snapshot.Dump) {
 			require.LessOrEqual(t, got.Replays(), 20)
 		}
 	}
-	if x, err := replay.Explain(r, true); err == nil {
+	if x, err := replay.Explain(r, "peak"); err == nil {
 		require.NotEmpty(t, x.String())
 	}
 }

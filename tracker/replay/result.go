@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -189,7 +190,7 @@ func (o *OOM) String() string {
 		return fmt.Sprintf("out of memory at the beginning: what was live before the first event needs %v, and %v is available", o.Requested, o.Free)
 	}
 	return fmt.Sprintf("out of memory at event %d: %v requested at %v\nthe device has %v free; %v are reserved, %v of it in blocks and %v free, in holes of %v at most",
-		o.Event, o.Requested, o.Site, o.Free, o.Reserved, o.Allocated, o.Inactive, o.LargestInactive)
+		o.Event, o.Requested, text.Line(o.Site.String()), o.Free, o.Reserved, o.Allocated, o.Inactive, o.LargestInactive)
 }
 
 // Levels are the peaks of a run, and what it asked of the driver.

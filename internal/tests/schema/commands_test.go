@@ -64,7 +64,7 @@ func TestCommandsMatchTheirSchemas(t *testing.T) {
 	print("replay", "replay", filepath.Join(dumps, "torn.json"))
 	require.NoError(t, os.Remove(filepath.Join(dumps, "torn.json")))
 	print("replay", "replay", filepath.Join(dumps, "whole.dump.json"), "--smallest")
-	print("explain", "explain", filepath.Join(dumps, "whole.dump.json"), "--peak")
+	print("explain", "explain", filepath.Join(dumps, "whole.dump.json"), "--at", "peak")
 	print("explain", "explain", dumps)
 	print("explain", "explain", filepath.Join("..", "..", "..", "tracker", "export", "bfc", "testdata", "oom.log"))
 	for _, key := range []string{"oom", "gap", "results", "settings", "processes", "failures", "no_segments", "memory_bytes"} {

@@ -11,6 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
@@ -31,6 +32,8 @@ func factsOf(r *snapshot.Dump) (devices []*facts, more int) {
 // facts are what a page shows of a device, before small items are left out.
 type facts struct {
 	dump       *snapshot.Dump
+	at         *snapshot.Snapshot // what is shown: the state at the error, or the dump's own
+	moment     rewind.Moment
 	usage      *export.Usage
 	names      *lines.Names
 	timeline   *timeline.Timeline // nil without a history
@@ -51,8 +54,11 @@ type section struct {
 }
 
 func newFacts(r *snapshot.Dump) *facts {
-	s := r.Snapshot
-	f := &facts{dump: r, usage: export.FromSnapshot(s), profile: r.Profile}
+	s, moment, err := rewind.To(r, "")
+	if err != nil {
+		s, moment = r.Snapshot, rewind.Moment{At: "end"} // not reached: a dump has its end
+	}
+	f := &facts{dump: r, at: s, moment: moment, usage: usageAt(r, s), profile: r.Profile}
 	rows := f.usage.Rows
 	f.names = lines.NewNames(func(yield func(mem.Frame) bool) {
 		for i := range rows {
@@ -79,6 +85,23 @@ func newFacts(r *snapshot.Dump) *facts {
 		f.stuck = slices.Collect(strings.Lines(explain.Snapshot(s).String()))
 	}
 	return f
+}
+
+// usageAt returns what the dump tells of its whole history, and of live memory what there was at a state.
+func usageAt(r *snapshot.Dump, s *snapshot.Snapshot) *export.Usage {
+	u := export.FromSnapshot(r.Snapshot)
+	if s == r.Snapshot {
+		return u
+	}
+	for i := range u.Rows {
+		u.Rows[i].Live = mem.Tally{}
+	}
+	live := export.FromSnapshot(s)
+	for i := range live.Rows {
+		live.Rows[i].Peak, live.Rows[i].Total = mem.Tally{}, mem.Tally{}
+	}
+	u.Rows, u.Host = append(u.Rows, live.Rows...), live.Host
+	return u
 }
 
 // sectionsOf sums up the rows by section, more live bytes first; nil if there is none.

@@ -219,7 +219,7 @@ func TestSegments(t *testing.T) {
 	}
 	r := tr.Dump()
 	page := write(t, r)
-	contains(t, page, "Why memory is reserved that no buffer uses", "<li>of the free memory, ClearCache would give back 0 B; 1.8 MiB is stuck between buffers in 1 segment</li>")
+	contains(t, page, "Why memory is reserved that no buffer uses", "<li>of the free memory, ClearCache would give back 0 B; 1.8 MiB is stuck beside a buffer in 1 segment</li>")
 	c := contentOf(t, page)
 	require.NotNil(t, c.Segments)
 	require.Len(t, c.Segments.Rows, len(r.Snapshot.Segments))

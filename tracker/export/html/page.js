@@ -53,7 +53,7 @@ function draw() {
   let shown = "live", key = "bytes";
   function showTable() {
     const table = tables[shown], whole = flameData.bytes[shown === "live" ? 0 : 1] || 1;
-    byID("table-title").textContent = shown === "live" ? "Live buffers" : "What was live at the peak";
+    byID("table-title").textContent = shown === "live" ? byID("table-title").dataset.live : "What was live at the peak";
     body.replaceChildren(...table.rows.toSorted((a, b) => b[key] - a[key]).map(row => {
       const tr = element("tr"), share = element("span", "share");
       share.style.width = 100 * row.bytes / whole + "%";

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -22,10 +23,10 @@ type share struct {
 	Percent float64
 }
 
-func tiles(s *snapshot.Snapshot) []tile {
+func tiles(s *snapshot.Snapshot, peak mem.Tally) []tile {
 	out := []tile{
 		{"Live", s.Live.Bytes.String(), buffers(s.Live.Count), "live"},
-		{"Peak", s.Peak.Bytes.String(), buffers(s.Peak.Count), "peak"},
+		{"Peak", peak.Bytes.String(), buffers(peak.Count), "peak"},
 		{"Allocated", s.Allocated.String(), "after rounding", "allocated"},
 		{"Reserved", s.Reserved.String(), reservedNote(s), "reserved"},
 	}

@@ -34,6 +34,7 @@ type deviceView struct {
 	Data data
 
 	Device, Origin, Time string
+	Moment               string // that is shown: "at the error"
 	Summary              string // of the device, to choose it by
 	Notice               *notice
 	Tiles                []tile
@@ -63,14 +64,14 @@ type data struct {
 }
 
 func (f *facts) view(d detail) deviceView {
-	r, s := f.dump, f.dump.Snapshot
+	r, s := f.dump, f.at
 	w := &writing{d, f.names}
 	flame := newFlame(f.usage.Rows, w.text)
 	flame.cut(d.frames)
 	earlier := max(0, len(r.Marks)-d.marks)
 	v := deviceView{
-		Device: w.long(export.Device(s)), Summary: fmt.Sprintf("%s: %v live, peak %v", w.long(export.Device(s)), s.Live.Bytes, s.Peak.Bytes), Origin: w.long(s.Origin.String()), Time: s.Time.Format("2006-01-02 15:04:05 MST"),
-		Notice: w.notice(r), Tiles: tiles(s), Kinds: w.kinds(f.live, s.Live.Bytes), History: f.history(),
+		Device: w.long(export.Device(s)), Summary: fmt.Sprintf("%s: %v live, peak %v", w.long(export.Device(s)), s.Live.Bytes, r.Snapshot.Peak.Bytes), Origin: w.long(s.Origin.String()), Time: s.Time.Format("2006-01-02 15:04:05 MST"),
+		Moment: "at " + f.moment.String(), Notice: w.notice(r), Tiles: tiles(s, r.Snapshot.Peak), Kinds: w.kinds(f.live, s.Live.Bytes), History: f.history(),
 		NoMarks: f.whyNoMarks(), EarlierMarks: earlier, LeftOut: r.LeftOut(),
 		Data: data{
 			Timeline: w.timeline(f.timeline), Flame: flame, Live: w.table(slices.Concat(f.live, f.host), d.groups), Peak: w.table(f.peak, d.groups),

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -118,8 +119,8 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// label returns a text as Prometheus takes it: valid UTF-8.
-func label(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+// label returns a text as Prometheus and a terminal take it.
+func label(name string) string { return text.Line(strings.ToValidUTF8(name, "\uFFFD")) }
 
 // sender sends the metrics of a device.
 type sender struct {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -21,7 +22,7 @@ func (x *Explanation) String() string {
 		fmt.Fprintf(&b, " + %v freed, in use on other streams", x.Pending)
 	}
 	fmt.Fprintf(&b, " + %v free\n", x.Releasable+x.Stuck)
-	fmt.Fprintf(&b, "of the free memory, ClearCache would give back %v; %v is stuck between buffers%s in %s\n", x.Releasable, x.Stuck, x.orPrivate(), plural(len(x.pins), "segment"))
+	fmt.Fprintf(&b, "of the free memory, ClearCache would give back %v; %s\n", x.Releasable, x.stuck())
 	b.WriteString(x.found())
 	const shown = 3
 	for _, l := range x.Lines[:min(shown, len(x.Lines))] {
@@ -31,6 +32,18 @@ func (x *Explanation) String() string {
 		fmt.Fprintf(&b, "%v\n", p)
 	}
 	return b.String()
+}
+
+// stuck tells what is free and cannot be given back.
+func (x *Explanation) stuck() string {
+	if x.Stuck == 0 {
+		return "nothing is stuck"
+	}
+	where := "between buffers"
+	if len(x.pins) == 1 && x.pins[0].Blocks == 1 {
+		where = "beside a buffer"
+	}
+	return fmt.Sprintf("%v is stuck %s%s in %s", x.Stuck, where, x.orPrivate(), plural(len(x.pins), "segment"))
 }
 
 // orPrivate says that private pools keep some of what is stuck.
@@ -47,6 +60,9 @@ func (x *Explanation) found() string {
 	if largest == 0 {
 		return "no hole serves a request of more than 1 MiB\n"
 	}
+	if largest < 2*alloc.MiB {
+		return fmt.Sprintf("without the driver there is room for requests up to %v, the largest hole\n", largest)
+	}
 	var parts []string
 	for n := 2 * alloc.MiB; n <= largest && n < 4*alloc.TiB; n *= 8 {
 		requests, _ := x.Find(n)
@@ -58,26 +74,26 @@ func (x *Explanation) found() string {
 // String describes the line: "8 buffers, 4.0 MiB at main.go:7 main.cache keep 36.0 MiB in 2
 // segments".
 func (l Line) String() string {
-	return fmt.Sprintf("%v at %v keep %v in %s%s", l.buffers, l.Site, l.Stuck, plural(l.segments, "segment"), lived(", the oldest live for", l.oldest, l.usually))
+	return fmt.Sprintf("%v at %v keep %v in %s%s", l.buffers, text.Line(l.Site.String()), l.Stuck, plural(l.segments, "segment"), lived(", the oldest live for", l.oldest, l.usually))
 }
 
 // String describes the segment and its largest buffer.
 func (p pin) String() string {
-	text := fmt.Sprintf("segment %v of %v, %v free", p.Segment, p.Size, p.Stuck)
+	its := fmt.Sprintf("segment %v of %v, %v free", p.Segment, p.Size, p.Stuck)
 	if p.Private != "" {
-		text = fmt.Sprintf("segment %v of %v in private pool %s, %v free", p.Segment, p.Size, p.Private, p.Stuck)
+		its = fmt.Sprintf("segment %v of %v in private pool %s, %v free", p.Segment, p.Size, text.Line(p.Private), p.Stuck)
 	}
 	switch {
 	case p.Blocks == 0 && p.Private != "":
-		return text
+		return its
 	case p.Blocks == 0:
-		return text + " in pieces that the driver cannot take"
+		return its + " in pieces that the driver cannot take"
 	case p.Blocks == 1:
-		text += ", is kept by one buffer"
+		its += ", is kept by one buffer"
 	default:
-		text += fmt.Sprintf(", is kept by %d buffers, the largest", p.Blocks)
+		its += fmt.Sprintf(", is kept by %d buffers, the largest", p.Blocks)
 	}
-	return fmt.Sprintf("%s of %v, %v at %v%s", text, p.Largest.Requested, p.Largest.Kind, p.Largest.Site, lived(", live for", p.Largest.Age, p.Largest.Usually))
+	return fmt.Sprintf("%s of %v, %v at %v%s", its, p.Largest.Requested, text.Line(p.Largest.Kind.String()), text.Line(p.Largest.Site.String()), lived(", live for", p.Largest.Age, p.Largest.Usually))
 }
 
 func plural(n int, word string) string {
@@ -88,15 +104,15 @@ func plural(n int, word string) string {
 }
 
 // lived says how old something is, where that is known.
-func lived(text string, age, usually age) string {
+func lived(what string, age, usually age) string {
 	if age == 0 {
 		return ""
 	}
-	text = fmt.Sprintf("%s %v", text, age)
+	what = fmt.Sprintf("%s %v", what, age)
 	if usually > 0 {
-		text += fmt.Sprintf(" (99 %% of those freed: less than %v)", usually)
+		what += fmt.Sprintf(" (99 %% of those freed: less than %v)", usually)
 	}
-	return text
+	return what
 }
 
 // MarshalJSON writes all that is known, as docs/explain.schema.json describes it.

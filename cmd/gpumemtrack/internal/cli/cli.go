@@ -3,11 +3,14 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
+	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 )
@@ -177,16 +180,41 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 
 // WriteJSON prints a value as one line.
 func WriteJSON(w io.Writer, v any) error {
-	out := json.NewEncoder(w)
+	var text bytes.Buffer
+	out := json.NewEncoder(&text)
 	out.SetEscapeHTML(false)
-	return out.Encode(v)
+	if err := out.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(escaped(text.Bytes()))
+	return err
 }
+
+// escaped writes what steers a terminal as JSON's escapes. Such characters are in the strings of a JSON text only.
+func escaped(text []byte) []byte {
+	if !bytes.ContainsFunc(text, steers) {
+		return text
+	}
+	var out bytes.Buffer
+	for _, r := range string(text) {
+		if !steers(r) {
+			out.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			fmt.Fprintf(&out, "\\u%04x", unit)
+		}
+	}
+	return out.Bytes()
+}
+
+func steers(r rune) bool { return r > '~' && !unicode.IsPrint(r) }
 
 // WriteObject prints a value whose JSON is an object, with the name of its schema as the first key.
 func WriteObject(out io.Writer, schema string, v any) error {
 	text, err := json.Marshal(v)
 	if err == nil {
-		_, err = fmt.Fprintf(out, "{\"schema\":%q,%s\n", schema, text[1:])
+		_, err = fmt.Fprintf(out, "{\"schema\":%q,%s\n", schema, escaped(text[1:]))
 	}
 	return err
 }

@@ -49,7 +49,7 @@ func Open(a *App, word string, limit alloc.Bytes) (*files.File, error) {
 
 var ErrNoRecord = errors.New("want a dump, or a memory snapshot of PyTorch")
 
-// OpenDump reads the dump of a device; -1 is the one with most memory.
+// OpenDump reads the dump of a device; -1 is the one that leads.
 func OpenDump(a *App, word string, device int) (*snapshot.Dump, error) {
 	f, err := Open(a, word, 0)
 	if err != nil {
@@ -63,15 +63,22 @@ func DumpOf(f *files.File, word string, device int) (*snapshot.Dump, error) {
 	if f.Dump == nil {
 		return nil, fmt.Errorf("%s is a %s: %w", word, f.Format, ErrNoRecord)
 	}
+	devices := append([]*snapshot.Dump{f.Dump}, f.Dump.Others...)
 	if device < 0 {
-		return f.Dump, nil
+		return devices[Leading(devices)], nil
 	}
-	for _, r := range append([]*snapshot.Dump{f.Dump}, f.Dump.Others...) {
+	for _, r := range devices {
 		if r.Snapshot.Ordinal == device {
 			return r, nil
 		}
 	}
 	return nil, UsageError("--device %d: %s has no such device", device, word)
+}
+
+// Leading returns the place of the device that a file is about: the one whose request failed, or the first, which has
+// most memory.
+func Leading(devices []*snapshot.Dump) int {
+	return max(0, slices.IndexFunc(devices, func(d *snapshot.Dump) bool { return d.OOM != nil }))
 }
 
 // fetch reads the dump of a live page.

@@ -109,9 +109,12 @@ func TestEstimateBesideARecordedRun(t *testing.T) {
 func TestEstimateBesideWhatTellsNothing(t *testing.T) {
 	weights := filepath.Join(t.TempDir(), "model.safetensors")
 	header := `{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`
+	noEvents := filepath.Join(t.TempDir(), "snapshot.json")
+	require.NoError(t, os.WriteFile(noEvents, []byte(`{"segments":[{"device":0,"address":4096,"total_size":2097152,"blocks":[
+		{"address":4096,"size":2097152,"requested_size":2097152,"state":"active_allocated"}]}],"device_traces":[[]]}`), 0o600))
 	require.NoError(t, os.WriteFile(weights, append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header+"1234"...), 0o600))
 	for args, want := range map[string]string{
-		"estimate resnet18 --train --measured ../../../../tracker/export/torch/testdata/pytorch0.pickle":       "its peak is not known: it has no events",
+		"estimate resnet18 --train --measured " + noEvents:                                                     "its peak is not known: it has no events",
 		"estimate " + weights + " --measured ../../../../tracker/export/torch/testdata/pytorch0.pickle --json": "--measured needs the input of the run",
 		"estimate resnet18 --train --measured ../../../../estimate/testdata/vgg19.json":                        "not a snapshot",
 		"estimate resnet18 --train --measured " + filepath.Join(t.TempDir(), "nothing.dump.json"):              "no such file",

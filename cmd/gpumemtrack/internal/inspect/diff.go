@@ -36,7 +36,8 @@ has no rank, or two have the same, files are paired in the order of their names.
 If there are several snapshots of one process, the latest counts. Other files
 are skipped. The output says what was left out. The table shows the sum of the
 pairs, the pair that grew most, and the spread between the largest and the
-smallest change.
+smallest change. Live memory is that of the error or the end of each file: see
+gpumemtrack show.
 
 A process that only one side has is listed and not counted; with
 --missing-as-zero it is compared with zero.
@@ -72,16 +73,16 @@ sum of all lines.`,
 }
 
 func runDiff(a *cli.App, before, after string, o diffOptions, gate bool) error {
-	old, err := readRanks(a, o.memory, before)
+	old, err := readRanks(a, o.tableOptions, before)
 	if err != nil {
 		return err
 	}
-	now, err := readRanks(a, o.memory, after)
+	now, err := readRanks(a, o.tableOptions, after)
 	if err != nil {
 		return err
 	}
 	if !o.json {
-		fmt.Fprintf(a.Stdout, "%s memory\n  before: %v\n  after:  %v\n", o.of, old, now)
+		fmt.Fprintf(a.Stdout, "%s memory\n  before: %s%v\n  after:  %s%v\n", o.of, old.at(o.tableOptions), old, now.at(o.tableOptions), now)
 	}
 	from, to := old.processes, now.processes
 	if !old.file || !now.file {

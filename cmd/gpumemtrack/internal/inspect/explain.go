@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -23,7 +22,8 @@ import (
 
 // Explain is gpumemtrack explain.
 func Explain(a *cli.App) *cobra.Command {
-	var atPeak, asJSON bool
+	var at string
+	var asJSON bool
 	var device int
 	cmd := &cobra.Command{
 		Use:   "explain FILE",
@@ -38,18 +38,22 @@ Of a log in which the allocator of TensorFlow, JAX or ONNX Runtime ran out of
 memory, it tells what was asked for, whether the free memory was too little or
 in pieces, and which chunks stand between these.
 
+The account is that of the error if the file has one that the program did not
+survive, and otherwise that of the end; --at names another moment. Savings are
+measured from a replay with the recorded settings, which the output names.
+
 For a directory, or a pattern in quotes, such as the dumps of the ranks of a
 run, it prints a table of all processes, most stuck memory first, and then
 explains the first of them. If there are several dumps of one process, the
 latest counts.`,
 		Example: `  gpumemtrack explain crash.dump.json
-  gpumemtrack explain snapshot.pickle --peak
   gpumemtrack explain oom.log       # of TensorFlow, JAX or ONNX Runtime
+  gpumemtrack explain snapshot.pickle --at peak
   gpumemtrack explain ranks/`,
 		Args: cli.Exactly(1, "the file of a dump or a memory snapshot of PyTorch"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if paths, err := expand(args[0]); err == nil && (len(paths) > 1 || paths[0] != args[0]) {
-				return explainRanks(a, args[0], paths, device, atPeak, asJSON)
+				return explainRanks(a, args[0], paths, device, at, asJSON)
 			}
 			f, err := cli.Open(a, args[0], 0)
 			if err != nil {
@@ -62,7 +66,7 @@ latest counts.`,
 			if err != nil {
 				return err
 			}
-			x, err := replay.Explain(r, atPeak)
+			x, err := replay.Explain(r, at)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
@@ -73,7 +77,7 @@ latest counts.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&atPeak, "peak", false, "explain the peak of the history instead of its end")
+	addMomentFlag(cmd, &at)
 	addDeviceFlag(cmd, &device)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -82,7 +86,7 @@ latest counts.`,
 // explainLog explains each failure that a log tells of.
 func explainLog(a *cli.App, failures []*bfc.Failure, asJSON bool) error {
 	if asJSON {
-		return json.NewEncoder(a.Stdout).Encode(struct {
+		return cli.WriteJSON(a.Stdout, struct {
 			Schema   string         `json:"schema"`
 			Failures []*bfc.Failure `json:"failures"`
 		}{"gpumemtrack.explain.log/1", failures})
@@ -110,13 +114,14 @@ type explained struct {
 	Pending    alloc.Bytes     `json:"pending_bytes"`
 	Releasable alloc.Bytes     `json:"releasable_bytes"`
 	Stuck      alloc.Bytes     `json:"stuck_bytes"`
+	Moment     rewind.Moment   `json:"moment"`
 
 	time time.Time
 }
 
 // explainRanks explains many files: in a table, and the one with most stuck memory in full.
-func explainRanks(a *cli.App, word string, paths []string, device int, atPeak, asJSON bool) error {
-	all, passed, err := explainAll(a, paths, device, atPeak)
+func explainRanks(a *cli.App, word string, paths []string, device int, at string, asJSON bool) error {
+	all, passed, err := explainAll(a, paths, device, at)
 	if err != nil {
 		return err
 	}
@@ -124,12 +129,12 @@ func explainRanks(a *cli.App, word string, paths []string, device int, atPeak, a
 		return fmt.Errorf("%s: none of the %d files is a dump, or a memory snapshot of PyTorch", word, passed)
 	}
 	if asJSON {
-		return json.NewEncoder(a.Stdout).Encode(struct {
+		return cli.WriteJSON(a.Stdout, struct {
 			Schema    string      `json:"schema"`
 			Processes []explained `json:"processes"`
 		}{"gpumemtrack.explain.ranks/1", all})
 	}
-	fmt.Fprintf(a.Stdout, "reserved memory of %s", count(len(all), "dump"))
+	fmt.Fprintf(a.Stdout, "reserved memory at %s of %s", momentsOf(all), count(len(all), "dump"))
 	if passed > 0 {
 		fmt.Fprintf(a.Stdout, "; %s skipped", count(passed, "other file"))
 	}
@@ -140,7 +145,7 @@ func explainRanks(a *cli.App, word string, paths []string, device int, atPeak, a
 	if err != nil {
 		return err
 	}
-	x, err := replay.Explain(r, atPeak)
+	x, err := replay.Explain(r, at)
 	if err != nil {
 		return fmt.Errorf("%s: %w", most.File, err)
 	}
@@ -150,9 +155,9 @@ func explainRanks(a *cli.App, word string, paths []string, device int, atPeak, a
 
 // explainAll explains files, most stuck memory first. However large the files are, it keeps only the sums.
 // Files that are no dumps are counted as passed.
-func explainAll(a *cli.App, paths []string, device int, atPeak bool) (all []explained, passed int, err error) {
+func explainAll(a *cli.App, paths []string, device int, at string) (all []explained, passed int, err error) {
 	found, errs := make([]explained, len(paths)), make([]error, len(paths))
-	atATime(len(paths), func(i int) { found[i], errs[i] = explainOne(a, paths[i], device, atPeak) })
+	atATime(len(paths), func(i int) { found[i], errs[i] = explainOne(a, paths[i], device, at) })
 	for i, err := range errs {
 		switch {
 		case err == nil:
@@ -168,22 +173,20 @@ func explainAll(a *cli.App, paths []string, device int, atPeak bool) (all []expl
 	return all, passed, nil
 }
 
-func explainOne(a *cli.App, path string, device int, atPeak bool) (explained, error) {
+func explainOne(a *cli.App, path string, device int, at string) (explained, error) {
 	r, err := cli.OpenDump(a, path, device)
 	if err != nil {
 		return explained{}, err
 	}
-	s := r.Snapshot
-	if atPeak {
-		if s, err = rewind.AtPeak(r); err != nil {
-			return explained{}, fmt.Errorf("%s: the state at the peak: %w", path, err)
-		}
+	s, moment, err := rewind.To(r, at)
+	if err != nil {
+		return explained{}, fmt.Errorf("%s: %w", path, err)
 	}
 	x := explain.Snapshot(s)
 	return explained{
 		File: path, Origin: r.Snapshot.Origin, Device: s.Device, Ordinal: s.Ordinal, time: r.Snapshot.Time,
 		Reserved: x.Reserved, Requested: x.Requested, Rounding: x.Rounding, Unsplit: x.Unsplit,
-		Pending: x.Pending, Releasable: x.Releasable, Stuck: x.Stuck,
+		Pending: x.Pending, Releasable: x.Releasable, Stuck: x.Stuck, Moment: moment,
 	}, nil
 }
 

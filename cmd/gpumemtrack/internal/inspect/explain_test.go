@@ -56,7 +56,7 @@ func TestExplainOfRanks(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "readme.txt"), []byte("no dump\n"), 0o600))
 
 	out := runCommand(t, "explain", dir)
-	assert.Contains(t, out, "reserved memory of 3 dumps; 1 other file skipped\n")
+	assert.Contains(t, out, "reserved memory at the end of 3 dumps; 1 other file skipped\n")
 	assert.Less(t, strings.Index(out, "rank 2 on node "), strings.Index(out, "rank 1 on node "), "most stuck first")
 	assert.Contains(t, out, "most is stuck in rank 0 on node:")
 	assert.Contains(t, out, "explain_test.go", "its lines are told")

@@ -23,7 +23,8 @@ type tableOptions struct {
 	host   bool        // the host's memory, not the device's
 	memory alloc.Bytes // that a file may take; 0 is the usual
 	json   bool
-	all    bool // no --top was given, so JSON has every line
+	at     string // the moment of live memory; "" is the error, or the end
+	all    bool   // no --top was given, so JSON has every line
 }
 
 func (o *tableOptions) flags(cmd *cobra.Command) {
@@ -34,6 +35,7 @@ func (o *tableOptions) flags(cmd *cobra.Command) {
 	flags.BoolVar(&o.host, "host", false, "pinned and mapped host memory, instead of device memory")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	addMemoryFlag(cmd, &o.memory)
+	addMomentFlag(cmd, &o.at)
 	cli.Complete(cmd, "by", list(export.Bys())...)
 	cli.Complete(cmd, "of", list(export.Ofs())...)
 }
@@ -55,6 +57,8 @@ func (o *tableOptions) check(cmd *cobra.Command) error {
 		return cli.UsageError("--by %q: want one of %s", o.by, words(export.Bys()))
 	case !slices.Contains(export.Ofs(), export.Of(o.of)):
 		return cli.UsageError("--of %q: want one of %s", o.of, words(export.Ofs()))
+	case o.at != "" && o.of != "live":
+		return cli.UsageError("--at %s: --of %s is not memory at a moment", o.at, o.of)
 	case o.top < 0:
 		return cli.UsageError("--top cannot be negative")
 	}

@@ -11,17 +11,18 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	line "github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
 )
 
 // ranks are the processes of a program's run, as found in files.
 type ranks struct {
 	processes []*export.Usage
+	moments   map[*export.Usage]rewind.Moment
 	file      bool // one file, by its name
 	passed    int  // files of a directory or pattern that are no snapshots
 	older     int  // snapshots of a process of which there is a later one
@@ -29,8 +30,8 @@ type ranks struct {
 
 // readRanks reads all files that the words name. Of a directory or a pattern, files that are no snapshots are
 // skipped and counted.
-func readRanks(a *cli.App, limit alloc.Bytes, words ...string) (*ranks, error) {
-	r := new(ranks)
+func readRanks(a *cli.App, o tableOptions, words ...string) (*ranks, error) {
+	r := &ranks{moments: make(map[*export.Usage]rewind.Moment)}
 	for _, word := range words {
 		paths, err := expand(word)
 		if err != nil {
@@ -38,11 +39,14 @@ func readRanks(a *cli.App, limit alloc.Bytes, words ...string) (*ranks, error) {
 		}
 		named := len(paths) == 1 && paths[0] == word
 		r.file = named && len(words) == 1
-		read, errs := readAll(a, paths, limit)
+		read, moments, errs := readAll(a, paths, o)
 		for i, err := range errs {
 			switch {
 			case err == nil:
 				r.processes = append(r.processes, read[i])
+				if o.of == "live" {
+					r.moments[read[i]] = moments[i]
+				}
 			case !named && errors.Is(err, files.ErrFormat):
 				r.passed++
 			default:
@@ -100,15 +104,20 @@ func filesIn(dir string) ([]string, error) {
 }
 
 // readAll reads files.
-func readAll(a *cli.App, paths []string, limit alloc.Bytes) ([]*export.Usage, []error) {
-	read, errs := make([]*export.Usage, len(paths)), make([]error, len(paths))
+func readAll(a *cli.App, paths []string, o tableOptions) ([]*export.Usage, []rewind.Moment, []error) {
+	read, moments, errs := make([]*export.Usage, len(paths)), make([]rewind.Moment, len(paths)), make([]error, len(paths))
 	atATime(len(paths), func(i int) {
-		f, err := cli.Open(a, paths[i], limit)
-		if errs[i] = err; err == nil {
+		f, err := cli.Open(a, paths[i], o.memory)
+		if err == nil && o.of == "live" {
+			if read[i], moments[i], err = usageAt(f, o.at); err != nil {
+				err = fmt.Errorf("%s: %w", paths[i], err)
+			}
+		} else if err == nil {
 			read[i] = f.Usage
 		}
+		errs[i] = err
 	})
-	return read, errs
+	return read, moments, errs
 }
 
 // atATime calls do with 0 to n-1, as many at a time as there are processors.
@@ -127,6 +136,18 @@ func atATime(n int, do func(i int)) {
 	}
 	close(next)
 	workers.Wait()
+}
+
+// at names the moment of live memory: "at the end of ".
+func (r *ranks) at(o tableOptions) string {
+	if o.of != "live" {
+		return ""
+	}
+	var all []rewind.Moment
+	for _, u := range r.processes {
+		all = append(all, r.moments[u])
+	}
+	return "at " + namesOfMoments(all) + " of "
 }
 
 // String tells what was read, and what was not.
@@ -209,12 +230,16 @@ type shownFile struct {
 	Devices []string        `json:"devices"`
 	Time    *time.Time      `json:"time,omitempty"`
 	Process snapshot.Origin `json:"process"`
+	Moment  *rewind.Moment  `json:"moment,omitempty"` // of live memory
 }
 
 func (r *ranks) json() shownFiles {
 	out := shownFiles{Files: []shownFile{}, Older: r.older, Passed: r.passed}
 	for _, u := range r.processes {
 		f := shownFile{Name: u.Name, Devices: append([]string{}, devices(u)...), Process: u.Origin}
+		if m, live := r.moments[u]; live {
+			f.Moment = &m
+		}
 		if u.Device != "" && len(f.Devices) == 0 {
 			f.Devices = []string{u.Device}
 		}

@@ -91,7 +91,7 @@ func TestReplay(t *testing.T) {
 	code, out, errors = command("explain", path)
 	assert.Zero(t, code, errors)
 	assert.Contains(t, out, "reserved 60.0 MiB = 60.0 MiB requested + 0 B rounding")
-	code, out, errors = command("explain", path, "--peak", "--json")
+	code, out, errors = command("explain", path, "--at", "peak", "--json")
 	assert.Zero(t, code, errors)
 	assert.Contains(t, out, `"schema":"gpumemtrack.explain/1"`)
 }

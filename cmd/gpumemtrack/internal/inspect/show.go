@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -23,13 +24,17 @@ and memory snapshots of PyTorch. A directory means all such files in it. If
 there are several snapshots of one process, the latest counts. FILE may be - for
 standard input, or the URL of a live page.
 
+Live memory is that of the error if the file has one that the program did not
+survive, and otherwise that of the end; --at names another moment.
+
 For several files, such as those of the ranks of one run, it shows the sum, the
 file with the most memory, and the spread: the difference between the most and
 the least.
 
 --json prints one object: "schema", "by", "of", "files" with their "name",
-"devices", "time" and "process", "older_snapshots" and "other_files" that were
-left out, "lines", each with its "key", "bytes", "count" and, of several files,
+"devices", "time", "process" and "moment", "older_snapshots" and "other_files"
+that were left out, "lines", each with its "key", "bytes", "count" and, of
+several files,
 "spread" ("most_bytes", "most_in", "bytes"), and "total", the sum of all lines.`,
 		Example: `  gpumemtrack show crash.dump.json
   gpumemtrack show snapshot.json --by shape --of peak
@@ -55,7 +60,7 @@ func atLeastOne(cmd *cobra.Command, args []string) error {
 }
 
 func runShow(a *cli.App, words []string, o tableOptions) error {
-	all, err := readRanks(a, o.memory, words...)
+	all, err := readRanks(a, o, words...)
 	if err != nil {
 		return err
 	}
@@ -84,7 +89,7 @@ func runShow(a *cli.App, words []string, o tableOptions) error {
 	}
 	sum.Key = "all"
 	t.AppendFooter(showRow(sum, sum, names))
-	fmt.Fprintf(a.Stdout, "%s memory of %v\n", o.of, all)
+	fmt.Fprintf(a.Stdout, "%s memory %s%v\n", o.of, cmp.Or(all.at(o), "of "), all)
 	fmt.Fprint(a.Stdout, t.Fitted(cli.WidthOf(a.Stdout)))
 	notShown(a, read, o)
 	return nil

@@ -1,0 +1,25 @@
+package explain_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+)
+
+// TestTheOnlyHoleIsSmall: with a largest hole between 1 and 2 MiB there is no size of which several fit, and no list of such.
+func TestTheOnlyHoleIsSmall(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{})
+	b, err := tr.Alloc(alloc.Shape{1000, 1000, 32}, alloc.Float32, tracker.Parameter) // 122.1 MiB in a segment of 124
+	require.NoError(t, err)
+	text := tr.Explain().String()
+	assert.NotContains(t, text, "room for ;")
+	assert.Contains(t, text, "there is room for requests up to 1.9 MiB, the largest hole\n")
+	assert.Contains(t, text, "1.9 MiB is stuck beside a buffer in 1 segment\n")
+	require.NoError(t, b.Free())
+	assert.Contains(t, tr.Explain().String(), "; nothing is stuck\n")
+}
