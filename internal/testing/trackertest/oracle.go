@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
 
 // Run runs every test body. open is called for each program and each case; it has the
@@ -24,7 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) Rig) {
 // operation after which anything differs, and prints what led there.
 func Oracle(t *testing.T, open func(t *testing.T) Rig) {
 	first, programs, operations := uint64(1), 40, 600
-	if raceDetector {
+	if cachetest.RaceDetector {
 		programs = 16
 	}
 	if *Long {

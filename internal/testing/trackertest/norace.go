@@ -1,5 +1,0 @@
-//go:build !race
-
-package trackertest
-
-const raceDetector = false
