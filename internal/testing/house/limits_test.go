@@ -56,7 +56,7 @@ var names = map[string]int{
 	"tracker/live":              11,
 	"tracker/mem":               59,
 	"tracker/notebook":          1,
-	"tracker/replay":            48,
+	"tracker/replay":            49,
 	"tracker/snapshot":          148,
 	"tracker/snapshot/explain":  17,
 	"tracker/snapshot/leaks":    37,

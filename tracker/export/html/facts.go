@@ -15,9 +15,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
-// factsOf returns what there is to show of each device, up to maxDevices, and how many more there are.
+// factsOf returns what there is to show of each device, up to maxDevices, and how many more there are. A device whose memory
+// ran out comes first.
 func factsOf(r *snapshot.Dump) (devices []*facts, more int) {
-	for _, d := range append([]*snapshot.Dump{r}, r.Others...) {
+	all := append([]*snapshot.Dump{r}, r.Others...)
+	if i := slices.IndexFunc(all, func(d *snapshot.Dump) bool { return d.OOM != nil && d.Snapshot != nil }); i > 0 {
+		all = slices.Concat(all[i:i+1], all[:i], all[i+1:])
+	}
+	for _, d := range all {
 		switch {
 		case d.Snapshot == nil: // there is nothing to show
 		case len(devices) == maxDevices:

@@ -183,7 +183,7 @@ func TestPageOfAnOutOfMemoryDump(t *testing.T) {
 	require.NoError(t, err)
 	page := write(t, r)
 	contains(t, page, "<title>Out of memory", "<h2>Out of memory</h2>", "64.0 GiB were asked for, for a buffer, Temporary (64, 1073741824) uint8, on Simulated GPU [0].",
-		"Advice:", "no device of 4.0 GiB can hold it", "free, as the driver says", "Held by:", "exporttest.loadBatch")
+		"What would help:", "no device of 4.0 GiB can hold it", "free, as the driver says", "What took it:", "exporttest.loadBatch")
 	assert.Less(t, strings.Index(page, "Out of memory</h2>"), strings.Index(page, `class="tiles"`))
 
 	r.OOM, r.Reason = nil, "SIGUSR1"

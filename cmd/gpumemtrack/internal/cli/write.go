@@ -20,6 +20,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
+	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -28,8 +29,30 @@ var formats = []Format{
 	{end: ".pb.gz", usage: pprof.WriteUsage},
 	{end: ".pickle", dump: torch.Write, all: true},
 	{end: ".trace.json", dump: trace.Write, events: true, all: true},
-	{end: ".html", dump: html.Write},
+	{end: ".html", dump: writePage},
 	{end: ".json", dump: func(w io.Writer, r *snapshot.Dump) error { return r.WriteJSON(w) }, all: true},
+}
+
+// writePage writes a page that says of an error what would have helped.
+func writePage(w io.Writer, r *snapshot.Dump) error {
+	page := *r
+	page.Others = nil
+	for _, other := range r.Others {
+		page.Others = append(page.Others, advised(other))
+	}
+	return html.Write(w, advised(&page))
+}
+
+// advised returns the dump with what replays found in the advice of its error.
+func advised(r *snapshot.Dump) *snapshot.Dump {
+	advice := replay.Advice(r)
+	if advice == "" {
+		return r
+	}
+	out, failure := *r, *r.OOM
+	failure.Advice = strings.TrimSpace(advice + " " + failure.Advice)
+	out.OOM = &failure
+	return &out
 }
 
 // Format is a format of files. It is written from a dump, or from sums by call stack alone. Some formats

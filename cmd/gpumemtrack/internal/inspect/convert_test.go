@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/outside"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 )
 
@@ -91,4 +92,15 @@ func TestNamesFromFilesDoNothingToTheTerminal(t *testing.T) {
 	require.Zero(t, run([]string{"show", path}, nil, &stdout, &stderr), stderr.String())
 	assert.NotContains(t, stdout.String(), "\x1b")
 	assert.Contains(t, stdout.String(), `"train.py:1 f\x1b]0;title\a\nx"`)
+}
+
+// TestPageSaysWhatWouldHelp, first of the device whose memory ran out.
+func TestPageSaysWhatWouldHelp(t *testing.T) {
+	path := filepath.Join(outside.Folder(t, "recordings"), "gcn-qwen3embed-3gpu-expandable-oom.pickle.gz")
+	page := filepath.Join(t.TempDir(), "gcn.html")
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, run([]string{"convert", path, "-o", page}, nil, &stdout, &stderr), stderr.String())
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "No setting helps: 4.7 GiB too much. part3.py:174 step2 holds 29.7 GiB.")
 }

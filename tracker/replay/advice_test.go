@@ -1,0 +1,63 @@
+package replay_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// failed is the dump of a program whose latest request failed, with so much memory that the driver had left.
+func failed(p *program, free alloc.Bytes) *snapshot.Dump {
+	r := p.dump(0)
+	r.OOM = &snapshot.OOM{Free: free, Reserved: r.Snapshot.Reserved, Sites: []mem.SiteTally{
+		{Frame: mem.Frame{Function: "main.step", File: "main.go", Line: 7}, Tally: mem.Tally{Count: 2, Bytes: 80 * alloc.MiB}},
+	}}
+	return r
+}
+
+// TestAdvice: of a request for which there is memory in pieces, the setting that fits is named; of one for which
+// there is not enough, how much is too much.
+func TestAdvice(t *testing.T) {
+	pieces := newProgram(t, 1, 110*alloc.MiB, cache.Config{}, 1)
+	pieces.alloc(40 * alloc.MiB)
+	pieces.alloc(40 * alloc.MiB)
+	pieces.free(0)
+	pieces.alloc(5 * alloc.MiB)
+	pieces.alloc(35 * alloc.MiB)
+	pieces.free(0)
+	pieces.alloc(5 * alloc.MiB)
+	pieces.free(1)
+	pieces.alloc(60 * alloc.MiB)
+	assert.Equal(t, "expandable_segments:True fits, with 100.0 MiB.", replay.Advice(failed(pieces, 30*alloc.MiB)))
+
+	assert.Contains(t, replay.Advice(failed(pieces, 100*alloc.MiB)), "is unknown: a replay with the recorded settings does not run out of memory")
+	assert.Empty(t, replay.Advice(pieces.dump(0)), "it is of no error")
+	assert.Empty(t, replay.Advice(failed(pieces, -1)), "it is not known what was free")
+
+	full := newProgram(t, 1, 110*alloc.MiB, cache.Config{}, 1)
+	full.alloc(200 * alloc.MiB) // the program went on after this error
+	full.alloc(40 * alloc.MiB)
+	full.alloc(40 * alloc.MiB)
+	full.alloc(60 * alloc.MiB)
+	full.free(0) // and ended after that one
+	assert.Equal(t, "No setting helps: 30.0 MiB too much. main.go:7 main.step holds 80.0 MiB.", replay.Advice(failed(full, 30*alloc.MiB)))
+
+	none := newProgram(t, 1, 110*alloc.MiB, cache.Config{}, 1)
+	none.alloc(40 * alloc.MiB)
+	none.free(0)
+	assert.Empty(t, replay.Advice(failed(none, 30*alloc.MiB)), "the history has no error")
+}
+
+// TestAdviceOfARecording: on the device that had it, the request could not be served.
+func TestAdviceOfARecording(t *testing.T) {
+	r := open(t, "gcn-qwen3embed-3gpu-expandable-oom", 1)
+	advice := replay.Advice(r)
+	assert.True(t, strings.HasPrefix(advice, "No setting helps: 4.7 GiB too much. part3.py:174 step2 holds 29.7 GiB."), advice)
+}
