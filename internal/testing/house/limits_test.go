@@ -60,7 +60,7 @@ var names = map[string]int{
 	"tracker/snapshot":          148,
 	"tracker/snapshot/explain":  17,
 	"tracker/snapshot/leaks":    37,
-	"tracker/snapshot/rewind":   8,
+	"tracker/snapshot/rewind":   9,
 	"tracker/snapshot/sections": 58,
 }
 

@@ -20,6 +20,7 @@ import (
 type Timeline struct {
 	Start   time.Time `json:"start"`
 	Seconds []float64 `json:"seconds"` // since Start; they do not decrease
+	Events  []uint64  `json:"-"`       // the number of the event that comes next
 
 	// Kinds and Sites are the requested bytes of the live buffers, split in two
 	// ways. Each adds up to what was live. Sites are the lines of code that ever held most,
@@ -69,12 +70,14 @@ func New(r *snapshot.Dump) *Timeline {
 		stretch:  max(1, end/stretches),
 		peak:     r.Snapshot.Peak.Bytes,
 		marks:    make(map[int]*snapshot.Mark),
+		failed:   latestError(r),
 	}
 	for _, m := range r.Marks {
 		b.marks[m.Seq] = m
 	}
 	b.split(r)
 	b.now.Allocated, b.now.Reserved = begin.Allocated, begin.Reserved
+	_, b.now.next = walk.Events(r)
 	b.point(0, &b.now, b.segments)
 	b.top(0)
 	for e := range r.Events() {
@@ -82,12 +85,22 @@ func New(r *snapshot.Dump) *Timeline {
 		b.event(max(at, b.latest), e)
 	}
 	b.flush()
-	b.now.Allocated, b.now.Reserved = r.Snapshot.Allocated, r.Snapshot.Reserved
+	b.now.Allocated, b.now.Reserved, b.now.next = r.Snapshot.Allocated, r.Snapshot.Reserved, r.Snapshot.Events
 	b.point(end, &b.now, true)
 	b.driver(r.Snapshot.Levels)
 	b.Marks, b.OOMs = lastMoments(b.Marks), lastMoments(b.OOMs)
 	b.Kinds, b.Sites = withoutEmpty(b.Kinds), withoutEmpty(b.Sites)
 	return &b.Timeline
+}
+
+// latestError returns the number of the latest event of an error, at which there is a moment; past all events if there is none.
+func latestError(r *snapshot.Dump) uint64 {
+	for e := range walk.Backward(r) {
+		if e.Action == mem.OutOfMemory {
+			return e.Seq
+		}
+	}
+	return r.Snapshot.Events
 }
 
 // withoutEmpty leaves out the layer of the others if it never held anything.
@@ -100,7 +113,8 @@ func withoutEmpty(layers []Layer) []Layer {
 
 // moment is the state at an instant: the levels, and the layers' live bytes.
 type moment struct {
-	at time.Duration
+	at   time.Duration
+	next uint64 // event
 	walk.Levels
 	kinds [maxLayers + 1]alloc.Bytes
 	sites [maxLayers + 1]alloc.Bytes
@@ -115,6 +129,7 @@ type timelineBuilder struct {
 	segments bool // the events tell of reserved memory
 	peak     alloc.Bytes
 	marks    map[int]*snapshot.Mark
+	failed   uint64 // the number of the latest error
 	latest   time.Duration
 
 	now       moment
@@ -226,7 +241,7 @@ func (x extent[K]) layers(name func(K) string, compare func(K, K) int) (names []
 }
 
 func (b *timelineBuilder) event(at time.Duration, e snapshot.Event) {
-	b.latest = at
+	b.latest, b.now.next = at, e.Seq+1
 	change := walk.Change(&e)
 	b.now.Levels = b.now.Add(change)
 	if change.Live != 0 {
@@ -240,6 +255,9 @@ func (b *timelineBuilder) event(at time.Duration, e snapshot.Event) {
 	switch e.Action {
 	case mem.OutOfMemory:
 		b.OOMs = keepMoments(append(b.OOMs, Moment{Seconds: at.Seconds(), Bytes: e.Requested}))
+		if e.Seq == b.failed {
+			b.flush()
+		}
 	case mem.Marked:
 		b.Marks = keepMoments(append(b.Marks, Moment{Seconds: at.Seconds(), Bytes: b.now.Live, Mark: e.Mark}))
 		if m := b.marks[e.Mark]; m != nil {
@@ -285,7 +303,7 @@ func (b *timelineBuilder) flush() {
 }
 
 func (b *timelineBuilder) point(at time.Duration, m *moment, reserved bool) {
-	b.Seconds = append(b.Seconds, at.Seconds())
+	b.Seconds, b.Events = append(b.Seconds, at.Seconds()), append(b.Events, m.next)
 	for i := range b.Kinds {
 		b.Kinds[i].Bytes = append(b.Kinds[i].Bytes, m.kinds[layerAt(i, len(b.Kinds))])
 	}

@@ -26,25 +26,55 @@ import (
 // may hold up to 1 MiB beyond its request, as in PyTorch's scheme: the next block behind it, or the first that is
 // made there later, tells where it ends. Peak and Cache are not known. The errors are that there is no history, and those of an event that the
 // dump does not have, and of a snapshot without its live buffers.
-func At(r *snapshot.Dump, event uint64) (*snapshot.Snapshot, error) {
+func At(r *snapshot.Dump, event uint64) (at *snapshot.Snapshot, err error) {
+	err = Each(r, []uint64{event}, func(s *snapshot.Snapshot) { at = s })
+	return at, err
+}
+
+// Each shows the state of a dump before each of the events, latest first, in one walk back through the history. The
+// states, the numbers and the errors are those of At.
+func Each(r *snapshot.Dump, events []uint64, show func(*snapshot.Snapshot)) error {
+	events = slices.Sorted(slices.Values(events))
+	for _, event := range events {
+		if err := reachable(r, event); err != nil {
+			return err
+		}
+	}
+	var w *rewind
+	at := r.Snapshot.Events
+	for _, event := range slices.Backward(events) {
+		if event == r.Snapshot.Events {
+			show(r.Snapshot)
+			continue
+		}
+		if w == nil {
+			w = newRewind(r)
+			at = w.first + uint64(len(w.events))
+		}
+		for ; at > event; at-- {
+			w.undo(&w.events[at-1-w.first])
+		}
+		w.dates(w.events[:event-w.first])
+		show(w.result(event))
+	}
+	return nil
+}
+
+// reachable returns why the state before an event is not known.
+func reachable(r *snapshot.Dump, event uint64) error {
 	s := r.Snapshot
 	kept, first := walk.Events(r)
 	switch {
 	case event == s.Events:
-		return s, nil
+		return nil
 	case len(kept) == 0:
-		return nil, walk.ErrNoHistory
+		return walk.ErrNoHistory
 	case event < first || event >= first+uint64(len(kept)):
-		return nil, fmt.Errorf("no event %d: the dump has %d from %d on", event, len(kept), first)
+		return fmt.Errorf("no event %d: the dump has %d from %d on", event, len(kept), first)
 	case s.Tables.Allocations == nil && s.Live.Count > 0:
-		return nil, fmt.Errorf("the %d live buffers are not told one by one: the state before them is not known", s.Live.Count)
+		return fmt.Errorf("the %d live buffers are not told one by one: the state before them is not known", s.Live.Count)
 	}
-	w := newRewind(r)
-	for i := len(w.events) - 1; i >= int(event-w.first); i-- {
-		w.undo(&w.events[i])
-	}
-	w.dates(w.events[:event-w.first])
-	return w.result(event), nil
+	return nil
 }
 
 // AtPeak returns the state at the moment of most allocated bytes in the history, right
@@ -72,6 +102,7 @@ type rewind struct {
 	reserved   reserved
 	total      alloc.Bytes // of reserved, as the events have it
 	expandable bool
+	lines      map[mem.Frame]*survival.Unit // of the whole history, once they are asked for
 }
 
 // was is a buffer that was live.
@@ -212,7 +243,10 @@ func (w *rewind) tables(at *snapshot.Snapshot, buffers []alloc.Ptr) tables.Table
 		Streams: []alloc.Stream{0}, Lines: s.Tables.Lines, Allocations: make([]tables.AllocationEntry, 0, len(buffers)),
 	}
 	if t.Lines == nil {
-		t.Lines = w.lifetimes()
+		if w.lines == nil {
+			w.lines = w.lifetimes()
+		}
+		t.Lines = w.lines
 	}
 	type key struct {
 		tables.Place

@@ -1,6 +1,8 @@
 package rewind_test
 
 import (
+	"bytes"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -9,7 +11,9 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/outside"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -169,4 +173,44 @@ func TestTheNextBlockTellsWhereALargeOneEnds(t *testing.T) {
 	s, err = rewind.At(r, 10)
 	require.NoError(t, err)
 	assert.Equal(t, 4*alloc.MiB, s.Segments[0].Blocks[0].Size)
+}
+
+// TestEachIsAt: a walk that shows several states has those that At has.
+func TestEachIsAt(t *testing.T) {
+	for name, dump := range map[string]func(*testing.T) *snapshot.Dump{"short": shortRun, "streams": streams, "recording": gradients} {
+		t.Run(name, func(t *testing.T) {
+			r := dump(t)
+			events := []uint64{r.Snapshot.Events}
+			step := 1 + r.History.Len()/40
+			for e := range r.Events() {
+				if int(e.Seq)%step == 0 {
+					events = append(events, e.Seq)
+				}
+			}
+			last := uint64(1 << 63)
+			require.NoError(t, rewind.Each(r, events, func(s *snapshot.Snapshot) {
+				assert.Less(t, s.Events, last, "the latest comes first")
+				last = s.Events
+				at, err := rewind.At(r, s.Events)
+				require.NoError(t, err)
+				var got, want bytes.Buffer
+				require.NoError(t, s.WriteJSON(&got))
+				require.NoError(t, at.WriteJSON(&want))
+				require.Equal(t, want.String(), got.String(), "event %d", s.Events)
+			}))
+		})
+	}
+	assert.Error(t, rewind.Each(shortRun(t), []uint64{11, 9}, func(*snapshot.Snapshot) { t.Error("not all of them are known") }))
+}
+
+func streams(t *testing.T) *snapshot.Dump {
+	tr, _ := exporttest.Streams(t, tracker.Config{})
+	return tr.Dump()
+}
+
+// gradients is a recording of a GPU, whose history begins in the middle.
+func gradients(t *testing.T) *snapshot.Dump {
+	f, err := files.Open(filepath.Join(outside.Folder(t, "recordings"), "new", "gradients-256-bf16.pickle.gz"))
+	require.NoError(t, err)
+	return f.Dump
 }
