@@ -38,7 +38,8 @@ type Explanation struct {
 	ordinal    int
 	pins       []pin // most of what is stuck first
 	holes      []holes
-	noSegments bool // the snapshot has none: only Reserved and Requested are known
+	emptying   string // what the program calls to empty its cache
+	noSegments bool   // the snapshot has none: only Reserved and Requested are known
 	free       []freeBlock
 }
 
@@ -112,7 +113,7 @@ type holes struct {
 // stuck. It walks over all blocks and buffers.
 func Snapshot(s *snapshot.Snapshot) *Explanation {
 	x := &explainer{
-		Explanation: &Explanation{device: s.Device, ordinal: s.Ordinal, pins: []pin{}, Lines: []Line{}, holes: []holes{}},
+		Explanation: &Explanation{device: s.Device, ordinal: s.Ordinal, emptying: emptying(s), pins: []pin{}, Lines: []Line{}, holes: []holes{}},
 		of:          s, buffers: make(map[alloc.Ptr]int32, len(s.Tables.Allocations)),
 		byLine: make(map[mem.Frame]*Line), byKey: make(map[holeKey]*holes),
 	}
@@ -129,6 +130,16 @@ func Snapshot(s *snapshot.Snapshot) *Explanation {
 	}
 	x.finish()
 	return x.Explanation
+}
+
+// emptying names what a program calls to empty its cache. A file of PyTorch has its settings, or tells of no process and
+// names its device "cuda".
+func emptying(s *snapshot.Snapshot) string {
+	_, settings := s.Settings["PYTORCH_CUDA_ALLOC_CONF"]
+	if settings || s.Cache == nil && s.Device == "cuda" && s.Origin == (snapshot.Origin{}) {
+		return "torch.cuda.empty_cache()"
+	}
+	return "ClearCache"
 }
 
 // smallSegment is the size of the segments of small blocks in PyTorch's scheme.

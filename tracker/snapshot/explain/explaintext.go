@@ -22,7 +22,7 @@ func (x *Explanation) String() string {
 		fmt.Fprintf(&b, " + %v freed, in use on other streams", x.Pending)
 	}
 	fmt.Fprintf(&b, " + %v free\n", x.Releasable+x.Stuck)
-	fmt.Fprintf(&b, "of the free memory, ClearCache would give back %v; %s\n", x.Releasable, x.stuck())
+	fmt.Fprintf(&b, "of the free memory, %s would give back %v; %s\n", x.emptying, x.Releasable, x.stuck())
 	b.WriteString(x.found())
 	const shown = 3
 	for _, l := range x.Lines[:min(shown, len(x.Lines))] {
