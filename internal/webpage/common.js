@@ -26,7 +26,7 @@ const colour = name => getComputedStyle(document.documentElement).getPropertyVal
 const kindColours = {
   Parameter: "--parameter", Gradient: "--gradient", OptimizerState: "--optimizer", Activation: "--activation",
   Input: "--input", Temporary: "--temporary", Tensor: "--tensor",
-  "freed, still used": "--driver",
+  "freed, still used": "--driver", "not named": "--tensor",
 };
 
 // kindColour names the colour of a kind; a program's own kinds have theirs by name.
@@ -47,7 +47,7 @@ function element(tag, className, text) {
 }
 
 // MemoryChart draws memory over time: layers as areas on top of each other, and
-// lines. Its legend shows the values under the pointer, else the last ones, and
+// lines. Its legend shows the values under the pointer, else those of the place rest or the last ones, and
 // switches each on and off.
 class MemoryChart {
   // options: seconds (prints a time), and perhaps steps (between its ticks) and hooks for uPlot.
@@ -110,7 +110,7 @@ class MemoryChart {
 
   // label writes the legend.
   label() {
-    const last = this.data.seconds.length - 1, at = this.at ?? last;
+    const at = this.at ?? this.rest ?? this.data.seconds.length - 1;
     const all = [...this.data.lines, ...this.data.layers.toReversed()];
     if (this.legend.children.length !== all.length || this.labelled !== this.names) {
       this.labelled = this.names;

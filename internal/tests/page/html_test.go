@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -48,7 +49,7 @@ func TestReport(t *testing.T) {
 		assert.Equal(t, r.Snapshot.Peak.Bytes.String(), evaluate[string](t, ctx, `document.getElementById("peak").textContent`))
 		assert.Equal(t, 3, evaluate[int](t, ctx, `document.querySelectorAll("#live-table tbody tr").length`))
 		assert.InDelta(t, float64(r.Snapshot.Allocated), evaluate[float64](t, ctx, `chartData.allocated.at(-1)`), 0)
-		assert.Equal(t, float64(r.Snapshot.Live.Bytes), evaluate[float64](t, ctx, `flameData.bytes[0]`))
+		assert.Equal(t, float64(r.Snapshot.Live.Bytes), evaluate[float64](t, ctx, `flameData.bytes`))
 		assert.Equal(t, len(r.Snapshot.Segments), evaluate[int](t, ctx, `document.querySelectorAll("#segments tbody tr").length`))
 	})
 	t.Run("prints sizes as Go does", func(t *testing.T) {
@@ -80,17 +81,57 @@ func TestReport(t *testing.T) {
 		mouse(t, ctx, x, y, "mousedown", "mouseup", "click")
 		assert.Equal(t, 3, evaluate[int](t, ctx, seq))
 	})
-	t.Run("shows what was live at the peak", func(t *testing.T) {
+	moment := func() string { return evaluate[string](t, ctx, `document.getElementById("moment-name").textContent`) }
+	table := func() string {
+		return evaluate[string](t, ctx, `document.querySelector("#live-table tbody").innerText`)
+	}
+	t.Run("shows the peak when it is clicked", func(t *testing.T) {
 		x, y := at(`chartData.peak`)
 		mouse(t, ctx, x, y, "mousedown", "mouseup", "click")
-		text := evaluate[string](t, ctx, `document.getElementById("buffers").innerText`)
-		assert.Contains(t, text, "What was live at the peak")
-		assert.Contains(t, text, "Activation")
-		click(t, ctx, `[data-table="live"]`)
-		assert.NotContains(t, evaluate[string](t, ctx, `document.querySelector("#live-table tbody").innerText`), "Activation")
-		click(t, ctx, `#show-peak`)
-		assert.Contains(t, evaluate[string](t, ctx, `document.querySelector("#live-table tbody").innerText`), "Activation")
-		click(t, ctx, `[data-table="live"]`)
+		assert.Equal(t, "the peak", moment())
+		assert.Contains(t, table(), "Activation")
+		assert.Equal(t, float64(r.Snapshot.Peak.Bytes), evaluate[float64](t, ctx, `flameData.bytes`))
+		assert.Contains(t, evaluate[string](t, ctx, `document.querySelector("#chart .legend").innerText`), "Activation "+r.Snapshot.Peak.Bytes.String()[:2], "the legend is of the moment")
+		assert.Contains(t, evaluate[string](t, ctx, `document.getElementById("kinds-legend").innerText`), "Activation")
+	})
+	t.Run("shows another moment when the mark is moved", func(t *testing.T) {
+		x, y := at(`chartData.marks.find(m => m.mark === 2)`)
+		evaluate[bool](t, ctx, fmt.Sprintf(`(() => {
+			const mark = document.querySelector(".mark");
+			mark.setPointerCapture = mark.hasPointerCapture = () => true; // a pointer of the browser's own would be needed
+			for (const [type, x] of [["pointerdown", mark.getBoundingClientRect().left + 7], ["pointermove", %g], ["pointerup", %g]])
+				mark.dispatchEvent(new PointerEvent(type, {clientX: x, clientY: %g, bubbles: true}));
+			return true;
+		})()`, x, x, y))
+		assert.Contains(t, moment(), "event ")
+		assert.NotContains(t, table(), "Activation")
+		assert.Contains(t, table(), "Parameter")
+		assert.Equal(t, "13.5 KiB", evaluate[string](t, ctx, `document.getElementById("live").textContent`))
+		assert.True(t, evaluate[bool](t, ctx, `Math.abs(document.querySelector(".mark").getBoundingClientRect().left + 7 - `+fmt.Sprint(x)+`) < 30`))
+	})
+	t.Run("steps through the moments with the keyboard", func(t *testing.T) {
+		evaluate[bool](t, ctx, `(document.getElementById("moment").focus(), true)`)
+		before := evaluate[int](t, ctx, `+document.getElementById("moment").value`)
+		require.NoError(t, chromedp.Do(ctx, chromedp.KeyEvent(kb.ArrowRight)))
+		waitFor(t, ctx, fmt.Sprintf(`+document.getElementById("moment").value === %d && document.querySelector("[data-moment][aria-pressed=true]") === null`, before+1))
+		require.NoError(t, chromedp.Do(ctx, chromedp.KeyEvent(kb.End)))
+		waitFor(t, ctx, `document.getElementById("moment-name").textContent === "the end"`)
+		assert.NotContains(t, table(), "Activation")
+	})
+	t.Run("shows of every moment what there was", func(t *testing.T) {
+		for i := range evaluate[int](t, ctx, `page.moments.length`) {
+			sums := evaluate[[]float64](t, ctx, fmt.Sprintf(`(() => {
+				const range = document.getElementById("moment"), m = page.moments[%d];
+				range.value = %d;
+				range.dispatchEvent(new Event("input"));
+				return new Promise(done => requestAnimationFrame(() => done([m.live, flameData.bytes,
+					page.groups.reduce((sum, g) => sum + g.bytes, 0), page.moments[%d].kinds.reduce((sum, b) => sum + b, 0),
+					chartData.kinds.reduce((sum, l) => sum + l.bytes[m.at], 0)])));
+			})()`, i, i, i))
+			for _, sum := range sums {
+				assert.Equal(t, sums[0], sum, "moment %d: %v", i, sums)
+			}
+		}
 	})
 	t.Run("stacks by kind or by line of code", func(t *testing.T) {
 		legend := func() string { return evaluate[string](t, ctx, `document.querySelector("#chart .legend").innerText`) }
@@ -130,7 +171,7 @@ func TestReport(t *testing.T) {
 		assert.Equal(t, "exporttest.loadWeights", focused())
 		key("Escape")
 		assert.Equal(t, above, focused())
-		for _, what := range []string{"#live-table th button", "#chart .legend button", "#chips button", "[data-layers]", "[data-measure]"} {
+		for _, what := range []string{"#live-table th button", "#chart .legend button", "#chips button", "[data-layers]", "[data-measure]", "[data-moment]", "#moment"} {
 			assert.True(t, evaluate[bool](t, ctx, fmt.Sprintf(`(() => { const e = document.querySelector(%q); e.focus(); return document.activeElement === e; })()`, what)), what)
 		}
 	})
@@ -258,7 +299,7 @@ func TestReportOfSeveralDevices(t *testing.T) {
 		choose(i)
 		of := append([]*snapshot.Dump{r}, r.Others...)[i].Snapshot
 		assert.Equal(t, of.Live.Bytes.String(), evaluate[string](t, ctx, `document.getElementById("live").textContent`))
-		assert.Equal(t, float64(of.Live.Bytes), evaluate[float64](t, ctx, `flameData.bytes[0]`))
+		assert.Equal(t, float64(of.Live.Bytes), evaluate[float64](t, ctx, `flameData.bytes`))
 		assert.Equal(t, i == 1, evaluate[bool](t, ctx, `document.querySelector("#live-table tbody").innerText.includes("Gradient")`))
 		assert.Equal(t, 1, evaluate[int](t, ctx, `document.querySelectorAll("main #flame").length`))
 		assert.Positive(t, evaluate[int](t, ctx, `document.querySelectorAll("#chart canvas, #flame button").length`))

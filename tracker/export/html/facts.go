@@ -1,6 +1,7 @@
 package html
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -36,20 +37,23 @@ func factsOf(r *snapshot.Dump) (devices []*facts, more int) {
 
 // facts are what a page shows of a device, before small items are left out.
 type facts struct {
-	dump       *snapshot.Dump
-	at         *snapshot.Snapshot // what is shown: the state at the error, or the dump's own
-	moment     rewind.Moment
-	usage      *export.Usage
-	names      *lines.Names
-	timeline   *timeline.Timeline // nil without a history
-	live, peak []*group
-	host       []*group // live, in host memory
-	sections   []section
-	profile    []sections.Row
-	lost       []leaks.Leak
-	suspects   []string
-	growth     []string
-	stuck      []string
+	dump     *snapshot.Dump
+	at       *snapshot.Snapshot // what is shown: the state at the error, or the dump's own
+	moment   rewind.Moment
+	usage    *export.Usage
+	names    *lines.Names
+	timeline *timeline.Timeline // nil without a history
+	moments  *moments
+	kinds    []string // that the buffers have; nil if the source does not know kinds
+	shapes   bool     // the source knows shapes
+	types    bool     // the source knows element types, or kinds of memory
+	foreign  bool     // it is of a program that has no tracker, such as PyTorch
+	sections []section
+	profile  []sections.Row
+	lost     []leaks.Leak
+	suspects []string
+	growth   []string
+	stuck    []string
 }
 
 // section is the live memory that one section of the program allocated.
@@ -64,20 +68,20 @@ func newFacts(r *snapshot.Dump) *facts {
 		s, moment = r.Snapshot, rewind.Moment{At: "end"} // not reached: a dump has its end
 	}
 	f := &facts{dump: r, at: s, moment: moment, usage: usageAt(r, s), profile: r.Profile}
+	f.foreign = r.Snapshot.Cache == nil && r.Snapshot.Origin.PID == 0
+	if r.History != nil && r.History.Len() > 0 {
+		f.timeline = timeline.New(r)
+	}
+	f.moments = newMoments(r, export.FromSnapshot(r.Snapshot), f.timeline, moment)
+	f.know(f.moments.rows)
 	rows := f.usage.Rows
 	f.names = lines.NewNames(func(yield func(mem.Frame) bool) {
-		for i := range rows {
-			if !yield(rows[i].Site) {
+		for i := range f.moments.rows {
+			if !yield(f.moments.rows[i].Site) {
 				return
 			}
 		}
 	})
-	if r.History != nil && r.History.Len() > 0 {
-		f.timeline = timeline.New(r)
-	}
-	f.live = groups(rows, func(r *export.Row) mem.Tally { return r.Live })
-	f.peak = groups(rows, func(r *export.Row) mem.Tally { return r.Peak })
-	f.host = groups(f.usage.Host, func(r *export.Row) mem.Tally { return r.Live })
 	f.sections = sectionsOf(rows)
 	f.lost = leaks.Live(s, leaks.OnlyLost())
 	for _, suspect := range leaks.Suspects(s) {
@@ -90,6 +94,27 @@ func newFacts(r *snapshot.Dump) *facts {
 		f.stuck = slices.Collect(strings.Lines(explain.Snapshot(s).String()))
 	}
 	return f
+}
+
+// know finds out which columns of a table the source can fill.
+func (f *facts) know(rows []export.Row) {
+	kinds := make(map[mem.Kind]bool)
+	for i := range rows {
+		r := &rows[i]
+		kind, err := mem.ParseKind(r.Kind)
+		if err != nil {
+			kind = mem.Kind(r.Kind)
+		}
+		kinds[kind] = true
+		f.shapes = f.shapes || r.Shape != ""
+		f.types = f.types || r.DType != "" || notPlain(r.Memory) != ""
+	}
+	if len(kinds) == 1 && kinds[mem.Unspecified] {
+		return
+	}
+	for _, kind := range slices.SortedFunc(maps.Keys(kinds), mem.Kind.Compare) {
+		f.kinds = append(f.kinds, kind.String())
+	}
 }
 
 // usageAt returns what the dump tells of its whole history, and of live memory what there was at a state.

@@ -10,34 +10,30 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// node is a frame of the flame graph with all that it called.
+// node is a frame of the flame graph with all that it called. The page numbers the frames in their order, those that call
+// before what they call.
 type node struct {
 	Name  string   `json:"name"`
 	Place string   `json:"place,omitempty"` // file and line
-	Bytes [3]int64 `json:"bytes"`           // live, at the peak, ever
-	Count [3]int64 `json:"count"`
-	Calls []*node  `json:"calls,omitempty"` // more live bytes first
+	Ever  [2]int64 `json:"ever"`            // bytes and buffers
+	Calls []*node  `json:"calls,omitempty"` // larger shares first
 
-	share float64 // of the whole, in the measure where it is largest
+	by     *node
+	place  int       // among all
+	ever   mem.Tally // that ended here, and then all below too
+	share  float64   // of the whole, at the moment where it is largest
+	weight float64   // the same, but of most moments its share of what was live at the peak
+	number int       // among those that are shown; -1 of one that is left out
 }
 
 // least is the share of the whole below which a frame is left out.
 const least = 0.001
 
-// newFlame lays the call stacks over each other, outermost frames first.
-func newFlame(rows []export.Row, text func(string) string) *node {
-	root := &node{Name: "all"}
-	b := flameBuilder{calls: make(map[call]*node), text: text}
-	for i := range rows {
-		b.add(root, &rows[i])
-	}
-	root.measure(root.Bytes)
-	return root
-}
-
-// flameBuilder finds the call of a frame in a map, so that its time grows with the frames and not
-// with the calls of each.
-type flameBuilder struct {
+// flame is the call stacks laid over each other, outermost frames first.
+type flame struct {
+	root  *node
+	nodes []*node // all, each after those that call it
+	leaf  []*node // where each row ends; nil of one that is not in the device's memory
 	calls map[call]*node
 	text  func(string) string
 }
@@ -47,25 +43,43 @@ type call struct {
 	frame mem.Frame
 }
 
-func (b *flameBuilder) add(n *node, r *export.Row) {
-	n.count(r)
+// newFlame lays the rows' stacks over each other, and cuts off what is small at all moments.
+func newFlame(rows []export.Row, list []moment, text func(string) string, frames int) *flame {
+	f := &flame{root: &node{Name: "all"}, calls: make(map[call]*node), text: text, leaf: make([]*node, len(rows))}
+	f.nodes = []*node{f.root}
+	for i := range rows {
+		if !onHost(&rows[i]) {
+			f.leaf[i] = f.add(&rows[i])
+			f.leaf[i].ever = f.leaf[i].ever.Add(rows[i].Total)
+		}
+	}
+	f.measure(list)
+	f.root.cut(frames)
+	f.number()
+	return f
+}
+
+// add returns where a row's stack ends.
+func (f *flame) add(r *export.Row) *node {
 	stack := r.Stack
 	if len(stack) == 0 {
 		stack = mem.Stack{{Function: "unknown"}}
 	}
-	for _, f := range slices.Backward(stack) {
-		if strings.HasPrefix(f.Function, "runtime.") {
+	n := f.root
+	for _, frame := range slices.Backward(stack) {
+		if strings.HasPrefix(frame.Function, "runtime.") {
 			continue
 		}
-		c := b.calls[call{n, f}]
+		c := f.calls[call{n, frame}]
 		if c == nil {
-			c = &node{Name: b.text(path.Base(f.Function)), Place: b.text(place(f))}
-			b.calls[call{n, f}] = c
+			c = &node{Name: f.text(path.Base(frame.Function)), Place: f.text(place(frame)), by: n, place: len(f.nodes)}
+			f.calls[call{n, frame}] = c
 			n.Calls = append(n.Calls, c)
+			f.nodes = append(f.nodes, c)
 		}
 		n = c
-		n.count(r)
 	}
+	return n
 }
 
 // place returns a frame's file and line, if it has one.
@@ -76,59 +90,112 @@ func place(f mem.Frame) string {
 	return f.String()
 }
 
-func (n *node) count(r *export.Row) {
-	for i, t := range []mem.Tally{r.Live, r.Peak, r.Total} {
-		n.Bytes[i] += int64(t.Bytes)
-		n.Count[i] += t.Count
-	}
-}
-
-// measure sets the shares, and orders the calls.
-func (n *node) measure(all [3]int64) {
-	for i, b := range n.Bytes {
-		if all[i] > 0 {
-			n.share = max(n.share, float64(b)/float64(all[i]))
+// measure sets what each frame ever had and its largest share, and orders the calls by it.
+func (f *flame) measure(list []moment) {
+	sums := make([]int64, len(f.nodes))
+	for _, n := range slices.Backward(f.nodes) { // what is called comes before what calls it
+		n.Ever = [2]int64{int64(n.ever.Bytes), n.ever.Count}
+		sums[n.place] = n.Ever[0]
+		if n.by != nil {
+			n.by.ever = n.by.ever.Add(n.ever)
 		}
 	}
-	slices.SortFunc(n.Calls, func(x, y *node) int {
-		return cmp.Or(cmp.Compare(y.Bytes[0], x.Bytes[0]), cmp.Compare(y.Bytes[1], x.Bytes[1]), cmp.Compare(x.Place, y.Place))
-	})
-	for _, c := range n.Calls {
-		c.measure(all)
+	f.shares(sums, sums[0])
+	peak := int64(slices.MaxFunc(list, func(x, y moment) int { return cmp.Compare(x.Live.Bytes, y.Live.Bytes) }).Live.Bytes)
+	for _, m := range list {
+		clear(sums)
+		for row, t := range m.live {
+			if leaf := f.leaf[row]; leaf != nil {
+				sums[leaf.place] += int64(t.Bytes)
+			}
+		}
+		for _, n := range slices.Backward(f.nodes[1:]) {
+			sums[n.by.place] += sums[n.place]
+		}
+		if len(m.names) > 0 {
+			f.shares(sums, sums[0])
+		} else {
+			f.shares(sums, peak)
+		}
+	}
+	for _, n := range f.nodes {
+		slices.SortFunc(n.Calls, func(x, y *node) int {
+			return cmp.Or(cmp.Compare(y.share, x.share), cmp.Compare(x.Place, y.Place))
+		})
 	}
 }
 
-// cut leaves out frames that are small in every measure, so that no more than so
+// shares raises the frames' shares to those of the sums, and their weights to those of a whole.
+func (f *flame) shares(sums []int64, whole int64) {
+	if sums[0] <= 0 {
+		return
+	}
+	for _, n := range f.nodes {
+		n.share = max(n.share, float64(sums[n.place])/float64(sums[0]))
+		n.weight = max(n.weight, float64(sums[n.place])/float64(max(whole, sums[0])))
+	}
+}
+
+// cut leaves out frames that are small at every moment, and those of least weight so that no more than so
 // many are left. What a frame calls is never larger, so it goes with it.
 func (n *node) cut(frames int) {
-	atLeast := least
-	if shares := n.shares(nil); len(shares) > frames {
-		slices.SortFunc(shares, func(x, y float64) int { return cmp.Compare(y, x) })
-		atLeast = max(least, nextAbove(shares, shares[frames])) // of equal ones all go
+	n.drop(func(c *node) bool { return c.share < least })
+	if weights := n.weights(nil); len(weights) > frames {
+		slices.SortFunc(weights, func(x, y float64) int { return cmp.Compare(y, x) })
+		atLeast := nextAbove(weights, weights[frames]) // of equal ones all go
+		n.drop(func(c *node) bool { return c.weight < atLeast })
 	}
-	n.drop(atLeast)
 }
 
-func (n *node) shares(list []float64) []float64 {
+func (n *node) weights(list []float64) []float64 {
 	for _, c := range n.Calls {
-		list = c.shares(append(list, c.share))
+		list = c.weights(append(list, c.weight))
 	}
 	return list
 }
 
-// nextAbove returns the smallest of the shares, sorted, that is above one.
-func nextAbove(shares []float64, share float64) float64 {
-	for _, s := range slices.Backward(shares) {
-		if s > share {
-			return s
+// nextAbove returns the smallest of the weights, sorted, that is above one.
+func nextAbove(weights []float64, weight float64) float64 {
+	for _, w := range slices.Backward(weights) {
+		if w > weight {
+			return w
 		}
 	}
 	return 2 // none is
 }
 
-func (n *node) drop(atLeast float64) {
-	n.Calls = slices.DeleteFunc(n.Calls, func(c *node) bool { return c.share < atLeast })
+func (n *node) drop(small func(*node) bool) {
+	n.Calls = slices.DeleteFunc(n.Calls, small)
 	for _, c := range n.Calls {
-		c.drop(atLeast)
+		c.drop(small)
 	}
+}
+
+// number numbers the frames that are left, as the page does.
+func (f *flame) number() {
+	for _, n := range f.nodes {
+		n.number = -1
+	}
+	next := 0
+	var walk func(*node)
+	walk = func(n *node) {
+		n.number = next
+		next++
+		for _, c := range n.Calls {
+			walk(c)
+		}
+	}
+	walk(f.root)
+}
+
+// of returns the number of the innermost frame of a row that is shown; -1 of a row that is not in the device's memory.
+func (f *flame) of(row int) int {
+	n := f.leaf[row]
+	if n == nil {
+		return -1
+	}
+	for n.number < 0 {
+		n = n.by
+	}
+	return n.number
 }

@@ -2,90 +2,124 @@ package html
 
 import (
 	"cmp"
-	"maps"
+	"math"
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// row is a line of a table of groups: buffers of one kind, shape and dtype.
+// row is a line of the table of a mark's changes: buffers of one kind, shape and dtype.
 type row struct {
 	Kind   string      `json:"kind"`
 	Memory string      `json:"memory,omitempty"` // if it is not plain device memory
 	Shape  string      `json:"shape"`
 	DType  string      `json:"dtype"`
-	Count  int64       `json:"count"` // these may be negative in a mark's table
+	Count  int64       `json:"count"` // these may be negative
 	Bytes  alloc.Bytes `json:"bytes"`
 	Sites  []string    `json:"sites"` // that allocated them, those with most bytes first
 	More   int         `json:"more,omitempty"`
 }
 
-// table is the largest rows, and what the others come to.
-type table struct {
-	Rows []row     `json:"rows"`
-	More int       `json:"more"`
-	Rest mem.Tally `json:"rest"`
-}
-
-// group is a group of the live table, or of those that were live at the peak.
+// group is a line of the table of live buffers: those of one line of code, kind, shape and dtype.
 type group struct {
-	kind, shape, dtype, memory string
-	sum                        mem.Tally
-	sites                      map[mem.Frame]alloc.Bytes
+	Kind   string `json:"kind,omitempty"`
+	Memory string `json:"memory,omitempty"` // if it is not plain device memory
+	Shape  string `json:"shape,omitempty"`
+	DType  string `json:"dtype,omitempty"`
+	Site   string `json:"site"`
+	Host   bool   `json:"host,omitempty"` // it counts in no total
 }
 
-// groups sums up the rows by group, in the measure that of gives. Where shapes are not
-// known, buffers of one line of code are a group.
-func groups(rows []export.Row, of func(*export.Row) mem.Tally) []*group {
+// grouped puts rows into groups: the indices of each group's rows.
+func grouped(rows []export.Row) (all [][]int) {
 	type key struct {
-		kind, shape, dtype, memory string
 		site                       mem.Frame
+		kind, shape, dtype, memory string
 	}
-	index := make(map[key]*group)
+	index := make(map[key]int)
 	for i := range rows {
 		r := &rows[i]
-		t := of(r)
-		if t.IsZero() {
-			continue
-		}
-		k := key{kind: r.Kind, shape: r.Shape, dtype: r.DType, memory: r.Memory}
-		if r.Shape == "" {
-			k.site = r.Site
-		}
-		g := index[k]
-		if g == nil {
-			g = &group{r.Kind, r.Shape, r.DType, r.Memory, mem.Tally{}, make(map[mem.Frame]alloc.Bytes)}
+		k := key{r.Site, r.Kind, r.Shape, r.DType, r.Memory}
+		g, ok := index[k]
+		if !ok {
+			g = len(all)
 			index[k] = g
+			all = append(all, nil)
 		}
-		g.sum = g.sum.Add(t)
-		g.sites[r.Site] += t.Bytes
+		all[g] = append(all[g], i)
 	}
-	return slices.SortedFunc(maps.Values(index), func(x, y *group) int {
-		return cmp.Or(cmp.Compare(y.sum.Bytes, x.sum.Bytes), cmp.Compare(x.kind, y.kind), cmp.Compare(x.shape, y.shape), cmp.Compare(x.dtype, y.dtype), cmp.Compare(x.memory, y.memory))
-	})
+	return all
 }
 
-// table is the first rows of the list of groups.
-func (w *writing) table(groups []*group, rows int) table {
-	t := table{Rows: []row{}}
-	for i, g := range groups {
-		if i >= rows {
-			t.More++
-			t.Rest = t.Rest.Add(g.sum)
-			continue
+// largest returns the groups that rank highest at some moment. At the moment that the page opens at, as many as a table shows come
+// before all others.
+func largest(all [][]int, list []moment, opens, most int) [][]int {
+	rank, bytes := slices.Repeat([]int{math.MaxInt}, len(all)), make([]alloc.Bytes, len(all))
+	var there []int
+	sums := make([]alloc.Bytes, len(all))
+	for i := range list {
+		there = there[:0]
+		for g, members := range all {
+			if sums[g] = list[i].bytes(members); sums[g] > 0 {
+				there = append(there, g)
+				bytes[g] = max(bytes[g], sums[g])
+			}
 		}
-		sites := slices.SortedFunc(maps.Keys(g.sites), func(x, y mem.Frame) int {
-			return cmp.Or(cmp.Compare(g.sites[y], g.sites[x]), x.Compare(y))
-		})
-		r := row{Kind: w.text(g.kind), Memory: notPlain(g.memory), Shape: w.text(g.shape), DType: g.dtype, Count: g.sum.Count, Bytes: g.sum.Bytes}
-		r.Sites, r.More = w.sites(sites)
-		t.Rows = append(t.Rows, r)
+		slices.SortFunc(there, func(x, y int) int { return cmp.Compare(sums[y], sums[x]) })
+		for place, g := range there {
+			if i == opens && place < maxRows {
+				place = 0
+			}
+			rank[g] = min(rank[g], place)
+		}
 	}
-	return t
+	order := make([]int, 0, len(all))
+	for g := range all {
+		if rank[g] < math.MaxInt {
+			order = append(order, g)
+		}
+	}
+	slices.SortStableFunc(order, func(x, y int) int { return cmp.Or(cmp.Compare(rank[x], rank[y]), cmp.Compare(bytes[y], bytes[x])) })
+	out := make([][]int, 0, most)
+	for _, g := range order[:min(len(order), most)] {
+		out = append(out, all[g])
+	}
+	return out
 }
+
+// maxRows is how many lines the page's script shows of the table.
+const maxRows = 300
+
+// bytes sums up rows.
+func (x *moment) bytes(rows []int) (sum alloc.Bytes) {
+	for _, row := range rows {
+		if row < len(x.live) {
+			sum += x.live[row].Bytes
+		}
+	}
+	return sum
+}
+
+// groupsOf writes the table's lines, and says of each row which it is in; -1 of one that is left out.
+func (w *writing) groupsOf(rows []export.Row, list []moment, opens int) (out []group, of []int) {
+	of = slices.Repeat([]int{-1}, len(rows))
+	out = []group{}
+	for g, members := range largest(grouped(rows), list, opens, w.detail.groups) {
+		r := &rows[members[0]]
+		out = append(out, group{Kind: w.text(r.Kind), Memory: notPlain(r.Memory), Shape: w.text(r.Shape), DType: r.DType, Site: w.line(r.Site), Host: onHost(r)})
+		for _, row := range members {
+			of[row] = g
+		}
+	}
+	return out, of
+}
+
+// onHost reports whether a row is in the host's memory, which counts in no total.
+func onHost(r *export.Row) bool { return labels.OnHost(r.Memory) }
 
 // notPlain returns the name of a kind of memory, "" of plain device memory and of an unknown one.
 func notPlain(memory string) string {

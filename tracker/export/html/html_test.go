@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,32 +48,45 @@ func dump(t *testing.T) *snapshot.Dump {
 type content struct {
 	Timeline *timeline.Timeline
 	Flame    frame
-	Live     table
-	Peak     table
+	Groups   []group
+	Pairs    []int
+	Kinds    []string
+	Uses     []string
+	Moments  []moment
+	Moment   int
 	Marks    []struct {
 		Seq, Changes int
 		Change       int64
 		Site         string
 		Rows         []row
 	}
-	Segments *struct {
-		Rows []struct {
-			Size, Used int64
-			Runs       []struct {
-				Use  string
-				Part int
-			}
-			Pins []string
-		}
+}
+
+type group struct {
+	Kind, Shape, DType, Site string
+	Host                     bool
+	tally                    mem.Tally
+}
+
+type moment struct {
+	Names                            []string
+	At                               int
+	Event                            uint64
+	Live, Count, Allocated, Reserved int64
+	Kinds, Changes                   []int64
+	Segments                         *struct {
+		Changed  []segment
+		Gone     []int
 		More     int
 		MoreSize int64
 	}
 }
 
-type table struct {
-	Rows []row
-	More int
-	Rest mem.Tally
+type segment struct {
+	ID         int
+	Size, Used int64
+	Runs       []int
+	Pins       []string
 }
 
 type row struct {
@@ -84,8 +98,66 @@ type row struct {
 
 type frame struct {
 	Name, Place string
-	Bytes       [3]int64
+	Ever        [2]int64
 	Calls       []frame
+}
+
+// state is what the page shows of a moment: the lines of the table, what the frames of the flame graph hold themselves, and the
+// segments.
+type state struct {
+	groups   []group // that have buffers
+	frames   map[int]mem.Tally
+	rest     mem.Tally // in the device's memory and in no group that is shown
+	segments map[int]segment
+}
+
+// at does as the page's script does.
+func (c content) at(i int) state {
+	s := state{frames: make(map[int]mem.Tally), segments: make(map[int]segment)}
+	groups := slices.Clone(c.Groups)
+	for _, m := range c.Moments[:i+1] {
+		for x := 0; x < len(m.Changes); x += 3 {
+			t := mem.Tally{Count: m.Changes[x+1], Bytes: alloc.Bytes(m.Changes[x+2])}
+			frame, group := c.Pairs[2*m.Changes[x]], c.Pairs[2*m.Changes[x]+1]
+			if frame >= 0 {
+				s.frames[frame] = s.frames[frame].Add(t)
+			}
+			if group >= 0 {
+				groups[group].tally = groups[group].tally.Add(t)
+			} else {
+				s.rest = s.rest.Add(t)
+			}
+		}
+		if m.Segments == nil {
+			continue
+		}
+		for _, segment := range m.Segments.Changed {
+			s.segments[segment.ID] = segment
+		}
+		for _, id := range m.Segments.Gone {
+			delete(s.segments, id)
+		}
+	}
+	s.groups = slices.DeleteFunc(groups, func(g group) bool { return g.tally.IsZero() })
+	return s
+}
+
+// named returns the place of the moment of that name.
+func (c content) named(t *testing.T, name string) int {
+	t.Helper()
+	i := slices.IndexFunc(c.Moments, func(m moment) bool { return slices.Contains(m.Names, name) })
+	require.GreaterOrEqual(t, i, 0, name)
+	return i
+}
+
+// of sums up the groups.
+func (s state) of() (sum mem.Tally) {
+	for _, g := range s.groups {
+		if !g.Host {
+			sum = sum.Add(g.tally)
+		}
+	}
+	return sum.Add(s.rest)
 }
 
 func contentOf(t *testing.T, page string) (c content) {
@@ -118,15 +190,11 @@ func TestPageHoldsTheNumbers(t *testing.T) {
 	assert.Len(t, c.Marks, 4)
 	assert.Equal(t, "(64, 3, 3, 3)", c.Marks[1].Rows[0].Shape)
 	assert.Equal(t, int64(2), c.Marks[1].Rows[0].Count)
-	assert.Len(t, c.Live.Rows, 3)
-	for at, want := range map[int]mem.Tally{0: r.Snapshot.Live, 1: r.Snapshot.Peak, 2: r.Snapshot.Total} {
-		assert.Equal(t, int64(want.Bytes), c.Flame.Bytes[at])
-	}
-	var peak mem.Tally
-	for _, row := range c.Peak.Rows {
-		peak = peak.Add(mem.Tally{Count: row.Count, Bytes: alloc.Bytes(row.Bytes)})
-	}
-	assert.Equal(t, r.Snapshot.Peak, peak)
+	now := c.at(c.Moment)
+	assert.Len(t, now.groups, 3)
+	assert.Equal(t, r.Snapshot.Live, now.of())
+	assert.Equal(t, [2]int64{int64(r.Snapshot.Total.Bytes), r.Snapshot.Total.Count}, c.Flame.Ever)
+	assert.Equal(t, r.Snapshot.Peak, c.at(c.named(t, "the peak")).of())
 	assert.Equal(t, r.Snapshot.Peak.Bytes, c.Timeline.Peak.Bytes)
 }
 
@@ -162,7 +230,7 @@ func TestPageEscapesWhatItShows(t *testing.T) {
 
 func TestPageOfNothing(t *testing.T) {
 	c := contentOf(t, write(t, exporttest.New(t, tracker.Config{}).Dump()))
-	assert.Empty(t, c.Live.Rows)
+	assert.Empty(t, c.at(c.Moment).groups)
 	assert.Nil(t, c.Timeline)
 	contains(t, write(t, exporttest.New(t, tracker.Config{}).Dump()), "the program did not call Track", "there is nothing to draw over time")
 }
@@ -221,20 +289,16 @@ func TestSegments(t *testing.T) {
 	page := write(t, r)
 	contains(t, page, "Why memory is reserved that no buffer uses", "<li>of the free memory, ClearCache would give back 0 B; 1.8 MiB is stuck beside a buffer in 1 segment</li>")
 	c := contentOf(t, page)
-	require.NotNil(t, c.Segments)
-	require.Len(t, c.Segments.Rows, len(r.Snapshot.Segments))
-	s := c.Segments.Rows[0]
+	require.Len(t, c.at(c.Moment).segments, len(r.Snapshot.Segments))
+	s := c.at(c.Moment).segments[0]
 	assert.Equal(t, int64(256*alloc.KiB), s.Used)
 	require.Len(t, s.Pins, 1)
 	assert.Contains(t, s.Pins[0], "1 buffer, 256.0 KiB of Activation from ")
-	parts := 0
-	for _, run := range s.Runs {
-		parts += run.Part
-	}
-	assert.Equal(t, 120, parts)
-	require.Len(t, s.Runs, 3)
-	assert.Equal(t, "Activation", s.Runs[1].Use)
-	assert.Equal(t, 120*256/2048, s.Runs[1].Part)
+	require.Len(t, s.Runs, 6)
+	assert.Equal(t, 120, s.Runs[1]+s.Runs[3]+s.Runs[5])
+	assert.Equal(t, -1, s.Runs[0], "it is free")
+	assert.Equal(t, "Activation", c.Uses[s.Runs[2]])
+	assert.Equal(t, 120*256/2048, s.Runs[3])
 }
 
 // TestSegmentsOfBlocksThatWait: what was freed and may still be used is distinguished.
@@ -244,7 +308,7 @@ func TestSegmentsOfBlocksThatWait(t *testing.T) {
 	}}
 	r := wide(1, 1, 1)
 	r.Snapshot = &snapshot.Snapshot{Device: "waits", Segments: []alloc.Segment{segment}, Tables: tables.Tables{Stacks: lines{}, Sections: []string{""}}}
-	s := contentOf(t, write(t, r)).Segments.Rows[0]
+	s := contentOf(t, write(t, r)).at(0).segments[0]
 	assert.Equal(t, int64(1024), s.Used)
 	assert.Equal(t, []string{"1 buffer, 1.0 KiB freed, but work on another stream may still use it"}, s.Pins)
 }
@@ -300,10 +364,12 @@ func TestPageLeavesOutTheSmall(t *testing.T) {
 		tr.Track()
 	}
 	c := contentOf(t, write(t, tr.Dump()))
-	assert.Len(t, c.Live.Rows, 300)
-	assert.Equal(t, 2700, c.Live.More)
-	assert.Equal(t, int64(2700), c.Live.Rest.Count)
-	assert.Equal(t, int64(3000), c.Live.Rows[0].Bytes)
+	end := c.at(c.Moment)
+	assert.Greater(t, len(end.groups), 300)
+	assert.LessOrEqual(t, len(c.Groups), 1000)
+	assert.Equal(t, tr.Snapshot().Live, end.of())
+	largest := slices.MaxFunc(end.groups, func(x, y group) int { return int(x.tally.Bytes - y.tally.Bytes) })
+	assert.Equal(t, alloc.Bytes(3000), largest.tally.Bytes)
 }
 
 // wide is a dump with so many call stacks, each of its own line, with names of
@@ -387,8 +453,9 @@ func TestPageOfSeveralDevices(t *testing.T) {
 	var c content
 	_, text, _ := strings.Cut(parts[2], ">")
 	require.NoError(t, json.NewDecoder(strings.NewReader(text)).Decode(&c))
-	assert.Empty(t, c.Live.Rows)
-	assert.Len(t, contentOf(t, page).Live.Rows, 3)
+	assert.Empty(t, c.at(c.Moment).groups)
+	all := contentOf(t, page)
+	assert.Len(t, all.at(all.Moment).groups, 3)
 	assert.Equal(t, 2, strings.Count(page, `id="live-table"`))
 
 	assert.NotContains(t, write(t, dump(t)), "<select", "there is nothing to choose")

@@ -9,37 +9,48 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
+// segmentMap is the segments of a moment with most inactive bytes, and what the others come to.
+type segmentMap struct {
+	rows     []segment
+	more     int
+	moreSize alloc.Bytes
+}
+
 // segment is a segment of the cache, as the map shows it.
 type segment struct {
-	Size     alloc.Bytes `json:"size"`
-	Used     alloc.Bytes `json:"used"`     // allocated, after rounding
-	Largest  alloc.Bytes `json:"largest"`  // the largest inactive block
-	Blocks   int         `json:"blocks"`   // in use
-	Runs     []run       `json:"runs"`     // from its begin to its end
-	Pins     []string    `json:"pins"`     // what keeps it from being given back, more bytes first
-	MorePins int         `json:"morePins"` // lines of code
+	ptr      alloc.Ptr
+	size     alloc.Bytes
+	used     alloc.Bytes // allocated, after rounding
+	blocks   int         // in use
+	runs     []run       // from its begin to its end
+	pins     []pin       // what keeps it from being given back, more bytes first
+	morePins int         // lines of code
+}
+
+func (s *segment) equal(t *segment) bool {
+	return s.size == t.size && s.used == t.used && s.blocks == t.blocks && s.morePins == t.morePins && slices.Equal(s.runs, t.runs) && slices.Equal(s.pins, t.pins)
 }
 
 // run is a part of a segment in one use; the parts of a segment add up to columns.
 type run struct {
-	Use  string `json:"use"` // a kind; "" is inactive
-	Part int    `json:"part"`
+	use  owner
+	part int
+}
+
+// pin is what one line of code keeps in a segment.
+type pin struct {
+	owner
+	held mem.Tally
 }
 
 const (
-	columns = 120
-	maxPins = 3
+	columns     = 120
+	maxPins     = 3
+	maxSegments = 100
 )
 
-// segmentMap is the segments with most inactive bytes, and what the others come
-// to.
-type segmentMap struct {
-	Rows     []segment   `json:"rows"`
-	More     int         `json:"more"`
-	MoreSize alloc.Bytes `json:"moreSize"`
-}
-
-func (w *writing) segments(s *snapshot.Snapshot, most int) *segmentMap {
+// newSegmentMap returns nil if the segments are not known.
+func newSegmentMap(s *snapshot.Snapshot) *segmentMap {
 	if len(s.Segments) == 0 {
 		return nil
 	}
@@ -47,15 +58,15 @@ func (w *writing) segments(s *snapshot.Snapshot, most int) *segmentMap {
 	slices.SortStableFunc(shown, func(x, y alloc.Segment) int {
 		return cmp.Or(cmp.Compare(y.Size-used(y), x.Size-used(x)), cmp.Compare(y.Size, x.Size))
 	})
-	m := &segmentMap{Rows: []segment{}}
-	for _, seg := range shown[min(len(shown), most):] {
-		m.More++
-		m.MoreSize += seg.Size
+	m := &segmentMap{}
+	for _, seg := range shown[min(len(shown), maxSegments):] {
+		m.more++
+		m.moreSize += seg.Size
 	}
-	shown = shown[:min(len(shown), most)]
+	shown = shown[:min(len(shown), maxSegments)]
 	owners := ownersIn(s, shown)
 	for _, seg := range shown {
-		m.Rows = append(m.Rows, w.segment(seg, owners))
+		m.rows = append(m.rows, newSegment(seg, owners))
 	}
 	return m
 }
@@ -71,12 +82,16 @@ func used(seg alloc.Segment) (sum alloc.Bytes) {
 
 // owner is what a block is used for, and the line that allocated it.
 type owner struct {
+	used bool // the zero owner is that of what is free
 	kind mem.Kind
 	line mem.Frame
 }
 
-// pending stands for buffers that were freed and may still be used.
-var pending = owner{kind: "freed, still used"}
+// pending stands for buffers that were freed and may still be used, unnamed for blocks of which no buffer is known.
+var (
+	pending = owner{used: true, kind: "freed, still used"}
+	unnamed = owner{used: true, kind: "not named"}
+)
 
 // ownersIn returns the owners of the buffers that lie in the segments, by address.
 func ownersIn(s *snapshot.Snapshot, segments []alloc.Segment) map[alloc.Ptr]owner {
@@ -88,41 +103,43 @@ func ownersIn(s *snapshot.Snapshot, segments []alloc.Segment) map[alloc.Ptr]owne
 			i--
 		}
 		if i >= 0 && a.Ptr < ordered[i].Ptr+alloc.Ptr(ordered[i].Size) && !a.Registered {
-			owners[a.Ptr] = owner{a.Kind, a.Site}
+			owners[a.Ptr] = owner{true, a.Kind, a.Site}
 		}
 	}
 	return owners
 }
 
-func (w *writing) segment(seg alloc.Segment, owners map[alloc.Ptr]owner) segment {
-	out := segment{Size: seg.Size, Used: used(seg), Pins: []string{}}
-	var cells [columns]string
-	pins := make(map[owner]mem.Tally)
+func newSegment(seg alloc.Segment, owners map[alloc.Ptr]owner) segment {
+	out := segment{ptr: seg.Ptr, size: seg.Size, used: used(seg)}
+	var cells [columns]owner
+	held := make(map[owner]mem.Tally)
 	for _, b := range seg.Blocks {
 		if b.State == alloc.Inactive {
-			out.Largest = max(out.Largest, b.Size)
 			continue
 		}
-		out.Blocks++
-		of := owners[b.Ptr]
-		if b.State == alloc.Pending {
+		out.blocks++
+		of, named := owners[b.Ptr]
+		switch {
+		case b.State == alloc.Pending:
 			of = pending
+		case !named:
+			of = unnamed
 		}
-		pins[of] = pins[of].Add(mem.Tally{Count: 1, Bytes: b.Size})
+		held[of] = held[of].Add(mem.Tally{Count: 1, Bytes: b.Size})
 		from, to := cell(b.Ptr-seg.Ptr, seg.Size), cell(b.Ptr-seg.Ptr+alloc.Ptr(b.Size), seg.Size)
 		for i := from; i < min(columns, max(to, from+1)); i++ { // a small block is seen too
-			cells[i] = w.text(of.kind.String())
+			cells[i] = of
 		}
 	}
 	for _, use := range cells {
-		if n := len(out.Runs); n > 0 && out.Runs[n-1].Use == use {
-			out.Runs[n-1].Part++
+		if n := len(out.runs); n > 0 && out.runs[n-1].use == use {
+			out.runs[n-1].part++
 			continue
 		}
-		out.Runs = append(out.Runs, run{use, 1})
+		out.runs = append(out.runs, run{use, 1})
 	}
-	if out.Used < out.Size {
-		out.Pins, out.MorePins = w.pins(pins)
+	if out.used < out.size {
+		out.pins, out.morePins = pins(held)
 	}
 	return out
 }
@@ -132,25 +149,72 @@ func cell(at alloc.Ptr, size alloc.Bytes) int {
 	return int(min(columns, float64(at)/float64(max(1, size))*columns))
 }
 
-func (w *writing) pins(held map[owner]mem.Tally) (pins []string, more int) {
-	var owners []owner
-	for o := range held {
-		owners = append(owners, o)
+func pins(held map[owner]mem.Tally) (list []pin, more int) {
+	for o, t := range held {
+		list = append(list, pin{o, t})
 	}
-	slices.SortFunc(owners, func(x, y owner) int {
-		return cmp.Or(cmp.Compare(held[y].Bytes, held[x].Bytes), x.line.Compare(y.line), x.kind.Compare(y.kind))
+	slices.SortFunc(list, func(x, y pin) int {
+		return cmp.Or(cmp.Compare(y.held.Bytes, x.held.Bytes), x.line.Compare(y.line), x.kind.Compare(y.kind))
 	})
-	pins = []string{}
-	for _, o := range owners[:min(len(owners), maxPins)] {
-		if o == pending {
-			pins = append(pins, held[o].String()+" freed, but work on another stream may still use it")
-			continue
-		}
-		if o.line.IsZero() {
-			pins = append(pins, held[o].String()+" that the dump does not name")
-			continue
-		}
-		pins = append(pins, held[o].String()+" of "+w.text(o.kind.String())+" from "+w.line(o.line))
+	return list[:min(len(list), maxPins)], max(0, len(list)-maxPins)
+}
+
+// segmentJSON is a segment, as the page's script reads it.
+type segmentJSON struct {
+	ID       int         `json:"id"`
+	Size     alloc.Bytes `json:"size"`
+	Used     alloc.Bytes `json:"used"`
+	Blocks   int         `json:"blocks"`
+	Runs     []int       `json:"runs"` // pairs: a use, -1 of what is free, and its part
+	Pins     []string    `json:"pins"`
+	MorePins int         `json:"morePins,omitempty"`
+}
+
+// segment writes a segment.
+func (w *writing) segment(id int, s segment, uses *uses) segmentJSON {
+	out := segmentJSON{ID: id, Size: s.size, Used: s.used, Blocks: s.blocks, Runs: []int{}, Pins: []string{}, MorePins: s.morePins}
+	for _, r := range s.runs {
+		out.Runs = append(out.Runs, uses.of(w, r.use), r.part)
 	}
-	return pins, max(0, len(owners)-maxPins)
+	for _, p := range s.pins {
+		out.Pins = append(out.Pins, w.pin(p, uses.byLine))
+	}
+	return out
+}
+
+func (w *writing) pin(p pin, byLine bool) string {
+	switch {
+	case p.owner == pending:
+		return p.held.String() + " freed, but work on another stream may still use it"
+	case p.line.IsZero():
+		return p.held.String() + " that the dump does not name"
+	case byLine:
+		return p.held.String() + " from " + w.line(p.line)
+	}
+	return p.held.String() + " of " + w.text(p.kind.String()) + " from " + w.line(p.line)
+}
+
+// uses are what blocks are used for: kinds or, where these are not known, lines of code.
+type uses struct {
+	byLine bool
+	index  map[string]int
+	names  []string
+}
+
+// of returns the number of a use; -1 of what is not used.
+func (u *uses) of(w *writing, o owner) int {
+	if !o.used {
+		return -1
+	}
+	name := w.text(o.kind.String())
+	if u.byLine && o != pending && o != unnamed {
+		name = w.line(o.line)
+	}
+	i, ok := u.index[name]
+	if !ok {
+		i = len(u.names)
+		u.index[name] = i
+		u.names = append(u.names, name)
+	}
+	return i
 }

@@ -2,26 +2,15 @@ package html
 
 import (
 	"fmt"
-	"html/template"
-	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // tile is one of the numbers at the top of the page.
 type tile struct{ Name, Value, Note, ID string }
-
-// share is a kind's part of the live bytes.
-type share struct {
-	Kind    string
-	Colour  template.CSS
-	Value   string
-	Percent float64
-}
 
 func tiles(s *snapshot.Snapshot, peak mem.Tally) []tile {
 	out := []tile{
@@ -70,30 +59,4 @@ func buffers(n int64) string {
 		return "1 buffer"
 	}
 	return fmt.Sprintf("%d buffers", n)
-}
-
-// kinds returns the kinds' shares of what is live.
-func (w *writing) kinds(live []*group, all alloc.Bytes) (out []share) {
-	sums := make(map[string]alloc.Bytes)
-	var order []string
-	for _, g := range live {
-		if sums[g.kind] == 0 {
-			order = append(order, g.kind)
-		}
-		sums[g.kind] += g.sum.Bytes
-	}
-	slices.SortStableFunc(order, func(x, y string) int { return int(max(-1, min(1, sums[y]-sums[x]))) })
-	for _, kind := range order[:min(len(order), w.lines)] {
-		if b := sums[kind]; b > 0 {
-			out = append(out, share{w.text(kind), webpage.KindColour(kind), b.String(), percent(b, all)})
-		}
-	}
-	return out
-}
-
-func percent(part, whole alloc.Bytes) float64 {
-	if whole == 0 {
-		return 0
-	}
-	return 100 * float64(part) / float64(whole)
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
 )
 
 // view is what the template reads.
@@ -38,7 +37,6 @@ type deviceView struct {
 	Summary              string // of the device, to choose it by
 	Notice               *notice
 	Tiles                []tile
-	Kinds                []share
 	History              string // what is to know of it
 	Sections             []section
 	MoreSections         int
@@ -48,35 +46,23 @@ type deviceView struct {
 	LostSum              string
 	Suspects, Growth     []string
 	Stuck                []string // why memory is reserved that no buffer uses
-	NoMarks              string   // why there are none
-	EarlierMarks         int      // whose tables are left out
+	NoHistory            string   // what to do for one
+	NoMarks              string   // why there are none; "" where there cannot be any
+	Shapes, Types        bool     // which columns the source can fill
+	HasSegments          bool
+	EarlierMarks         int // whose tables are left out
 	LeftOut              []string
-}
-
-// data is what the page's script reads.
-type data struct {
-	Timeline *timeline.Timeline `json:"timeline"`
-	Flame    *node              `json:"flame"`
-	Live     table              `json:"live"`
-	Peak     table              `json:"peak"`
-	Marks    []mark             `json:"marks"`
-	Segments *segmentMap        `json:"segments"`
 }
 
 func (f *facts) view(d detail) deviceView {
 	r, s := f.dump, f.at
 	w := &writing{d, f.names}
-	flame := newFlame(f.usage.Rows, w.text)
-	flame.cut(d.frames)
 	earlier := max(0, len(r.Marks)-d.marks)
 	v := deviceView{
 		Device: w.long(export.Device(s)), Summary: fmt.Sprintf("%s: %v live, peak %v", w.long(export.Device(s)), s.Live.Bytes, r.Snapshot.Peak.Bytes), Origin: w.long(s.Origin.String()), Time: s.Time.Format("2006-01-02 15:04:05 MST"),
-		Moment: "at " + f.moment.String(), Notice: w.notice(r), Tiles: tiles(s, r.Snapshot.Peak), Kinds: w.kinds(f.live, s.Live.Bytes), History: f.history(),
-		NoMarks: f.whyNoMarks(), EarlierMarks: earlier, LeftOut: r.LeftOut(),
-		Data: data{
-			Timeline: w.timeline(f.timeline), Flame: flame, Live: w.table(slices.Concat(f.live, f.host), d.groups), Peak: w.table(f.peak, d.groups),
-			Marks: []mark{}, Segments: w.segments(s, d.segments),
-		},
+		Moment: "at " + f.moment.String(), Notice: w.notice(r), Tiles: tiles(s, r.Snapshot.Peak), History: f.history(), NoHistory: f.whyNoHistory(),
+		NoMarks: f.whyNoMarks(), EarlierMarks: earlier, LeftOut: r.LeftOut(), Shapes: f.shapes, Types: f.types, HasSegments: f.hasSegments(),
+		Data: w.data(f),
 	}
 	for _, m := range r.Marks[earlier:] {
 		v.Data.Marks = append(v.Data.Marks, w.mark(m, d.changes))
@@ -114,10 +100,25 @@ func (f *facts) history() string {
 // whyNoMarks tells what a dump without marks says of the program.
 func (f *facts) whyNoMarks() string {
 	switch {
+	case f.foreign:
+		return ""
 	case f.dump.History == nil:
 		return "A snapshot has no marks and no history: a dump does."
 	case f.timeline != nil && len(f.timeline.Marks) > 0:
 		return "The dump has the times of marks only, not their tables."
 	}
 	return "There are none: the program did not call Track."
+}
+
+// whyNoHistory tells how to get a history.
+func (f *facts) whyNoHistory() string {
+	if f.foreign {
+		return "The file has no events, so there is nothing to draw over time. Call torch.cuda.memory._record_memory_history() at the program's start."
+	}
+	return "The record has no history, so there is nothing to draw over time. A dump has one."
+}
+
+// hasSegments reports whether the segments of some moment are known.
+func (f *facts) hasSegments() bool {
+	return slices.ContainsFunc(f.moments.list, func(m moment) bool { return m.segments != nil })
 }

@@ -11,18 +11,24 @@ import (
 
 // detail says how many of the largest things a page shows.
 type detail struct {
-	groups   int // rows of the table
+	groups   int // lines of the table, of which each moment has some
 	frames   int // of the flame graph
 	marks    int // tables of marks, the latest
 	changes  int // rows of a mark's table
-	segments int
+	segments int // of each moment
+	moments  int
 	lines    int // of the other lists
 	text     int // characters of a name
 }
 
-var full = detail{groups: 300, frames: 2500, marks: 200, changes: 20, segments: 100, lines: 50, text: 160}
+var full = detail{groups: 1000, frames: 2500, marks: 200, changes: 20, segments: maxSegments, moments: manyMoments, lines: 50, text: 160}
 
+// half is less of all. Moments go first: where there are many, the next is near.
 func (d detail) half() detail {
+	if d.moments > fewMoments {
+		d.moments /= 2
+		return d
+	}
 	for _, n := range []*int{&d.groups, &d.frames, &d.marks, &d.changes, &d.segments, &d.lines} {
 		*n = (*n + 1) / 2
 	}

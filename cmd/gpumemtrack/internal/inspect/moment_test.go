@@ -85,6 +85,6 @@ func TestMoments(t *testing.T) {
 	require.Zero(t, code, errs)
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
-	assert.Contains(t, string(text), "Live buffers at the error")
+	assert.Contains(t, string(text), `Live buffers<span class="at">, at the error`)
 	assert.Contains(t, string(text), `id="live">60.0 MiB`)
 }

@@ -1,0 +1,239 @@
+package html
+
+import (
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
+)
+
+// moment is an instant that the page can show: what was live then by row, and the segments.
+type moment struct {
+	names []string // "the peak"; none of most
+	at    int      // the place on the chart; -1 before it
+	next  uint64   // the number of the event that comes next
+	snapshot.Levels
+	live     []mem.Tally // by row; shorter where the last rows had none
+	segments *segmentMap // nil if they are not known
+}
+
+// The bounds of the moments. Each costs a look at all events, and at the buffers that were live then, which takes some 25 times as
+// long. All looks take about a second.
+const (
+	fewMoments  = 20 // a page with so many is not made smaller by leaving out others
+	manyMoments = 120
+	looks       = 20_000_000
+	ofBuffer    = 25
+)
+
+// moments collects what a page shows of the moments of a dump.
+type moments struct {
+	dump  *snapshot.Dump
+	rows  []export.Row // what was ever live, by call stack and tensor; their tallies are Peak and Total
+	index map[rowKey]int
+	known map[siteKey]int // the index of what was looked up already
+	list  []moment
+	shown int // the moment that the page opens at
+}
+
+// rowKey tells rows apart.
+type rowKey struct {
+	stack                      lines.StackID
+	kind, dtype, shape, memory string
+}
+
+// siteKey is what a snapshot calls a row. The numbers of stacks are those of the dump or those of the states before it.
+type siteKey struct {
+	stack  tables.StackID
+	tensor *tables.Tensor
+	before bool
+}
+
+// newMoments collects the moments of a dump that opens at an event. Where the states before its snapshot are not known, there are the
+// peak and the end.
+func newMoments(r *snapshot.Dump, usage *export.Usage, t *timeline.Timeline, opens rewind.Moment) *moments {
+	m := &moments{dump: r, index: make(map[rowKey]int), known: make(map[siteKey]int)}
+	for _, row := range slices.Concat(usage.Rows, usage.Host) {
+		its := &m.rows[m.row(row)]
+		its.Peak, its.Total = its.Peak.Add(row.Peak), its.Total.Add(row.Total)
+	}
+	if t != nil {
+		m.list = m.sample(t, opens)
+		if m.collect() != nil {
+			m.list = nil
+		}
+	}
+	if len(m.list) == 0 {
+		last := 0
+		if t != nil {
+			last = len(t.Seconds) - 1
+		}
+		m.list = []moment{{at: last, next: r.Snapshot.Events}}
+		m.enter(&m.list[0], r.Snapshot)
+	}
+	m.peak(t)
+	m.name(opens)
+	return m
+}
+
+// row returns the index of a row, which it enters without its tallies.
+func (m *moments) row(r export.Row) int {
+	key := rowKey{lines.Identify(r.Stack), r.Kind, r.DType, r.Shape, r.Memory}
+	i, ok := m.index[key]
+	if !ok {
+		i = len(m.rows)
+		m.index[key] = i
+		r.Live, r.Peak, r.Total = mem.Tally{}, mem.Tally{}, mem.Tally{}
+		m.rows = append(m.rows, r)
+	}
+	return i
+}
+
+// sample chooses among the points of the chart: all of a short history, otherwise its beginning and its end, the peak, the error
+// that the page opens at and marks, and of each stretch between them the highest. Where a look at a moment takes
+// too long, the end and the error are left.
+func (m *moments) sample(t *timeline.Timeline, opens rewind.Moment) []moment {
+	levels := make([]alloc.Bytes, len(t.Seconds))
+	for _, layer := range t.Kinds {
+		for i, b := range layer.Bytes {
+			levels[i] += b
+		}
+	}
+	cost := m.dump.History.Len() + ofBuffer*int(m.dump.Snapshot.Peak.Count) + 1
+	most := min(manyMoments, looks/cost)
+	last := len(levels) - 1
+	wanted := map[int]bool{last: true}
+	if i := slices.Index(t.Events, opens.Event+1); opens.At == "oom" && i >= 0 {
+		wanted[i] = true
+	}
+	if most > 3 {
+		wanted[0], wanted[highest(levels, 0, last+1)] = true, true
+	}
+	for _, mark := range t.Marks[max(0, len(t.Marks)-most/3):] {
+		i, _ := slices.BinarySearch(t.Seconds, mark.Seconds)
+		wanted[min(i, last)] = true
+	}
+	for left, i := most-len(wanted), 0; i < left; i++ {
+		from, to := i*len(levels)/left, (i+1)*len(levels)/left
+		if from < to {
+			wanted[highest(levels, from, to)] = true
+		}
+	}
+	var list []moment
+	for i := range levels {
+		if same := len(list) - 1; wanted[i] && same >= 0 && list[same].next == t.Events[i] {
+			list[same].at = i // nothing happened between them
+		} else if wanted[i] {
+			list = append(list, moment{at: i, next: t.Events[i]})
+		}
+	}
+	return list
+}
+
+// highest returns the first of the highest levels of a range.
+func highest(levels []alloc.Bytes, from, to int) int {
+	at := from
+	for i := from; i < to; i++ {
+		if levels[i] > levels[at] {
+			at = i
+		}
+	}
+	return at
+}
+
+// collect enters what there was at the moments.
+func (m *moments) collect() error {
+	events := make([]uint64, len(m.list))
+	for i := range m.list {
+		events[i] = m.list[i].next
+	}
+	at := len(m.list)
+	return rewind.Each(m.dump, events, func(s *snapshot.Snapshot) {
+		at--
+		m.enter(&m.list[at], s)
+	})
+}
+
+// enter enters a state.
+func (m *moments) enter(to *moment, s *snapshot.Snapshot) {
+	to.Levels = s.Levels
+	for i := range s.Tables.Sites {
+		site := &s.Tables.Sites[i]
+		if site.Live == 0 {
+			continue
+		}
+		row := m.rowOf(s, site)
+		for len(to.live) <= row {
+			to.live = append(to.live, mem.Tally{})
+		}
+		to.live[row] = to.live[row].Add(site.Tensor.Tally(site.Live))
+	}
+	to.segments = newSegmentMap(s)
+}
+
+func (m *moments) rowOf(s *snapshot.Snapshot, site *tables.SiteEntry) int {
+	key := siteKey{site.Stack, site.Tensor, s != m.dump.Snapshot}
+	row, ok := m.known[key]
+	if !ok {
+		x := site.Tensor
+		r := export.Row{Stack: s.Tables.Stacks.Stack(site.Stack), Site: s.Tables.Stacks.Site(site.Stack), Kind: x.Kind.String()}
+		if x.Memory != alloc.UnknownMemory {
+			r.Memory = x.Memory.String()
+		}
+		if x.DType.Bits() > 0 {
+			r.DType, r.Shape = x.DType.String(), x.Shape.String()
+		}
+		row = m.row(r)
+		m.known[key] = row
+	}
+	return row
+}
+
+// peak adds the peak if it is not among the moments, as the tallies of the rows tell of it: it was before the history, or a look at
+// it takes too long.
+func (m *moments) peak(t *timeline.Timeline) {
+	peak := m.dump.Snapshot.Peak
+	if peak.IsZero() || slices.ContainsFunc(m.list, func(x moment) bool { return x.Live.Bytes >= peak.Bytes }) {
+		return
+	}
+	add := moment{at: -1, Levels: snapshot.Levels{Live: peak, Allocated: -1, Reserved: -1}}
+	if t != nil && t.Peak != nil {
+		add.at, _ = slices.BinarySearch(t.Seconds, t.Peak.Seconds)
+		add.next = t.Events[add.at]
+	}
+	for _, row := range m.rows {
+		add.live = append(add.live, row.Peak)
+	}
+	if slices.ContainsFunc(add.live, func(t mem.Tally) bool { return !t.IsZero() }) {
+		i := slices.IndexFunc(m.list, func(x moment) bool { return x.at >= add.at })
+		m.list = slices.Insert(m.list, i, add)
+	}
+}
+
+// name names the peak, the error and the end, and chooses the moment to open at.
+func (m *moments) name(opens rewind.Moment) {
+	last := len(m.list) - 1
+	m.shown = last
+	if opens.At == "oom" {
+		for _, next := range []uint64{opens.Event, opens.Event + 1} { // the event changed nothing
+			if i := slices.IndexFunc(m.list, func(x moment) bool { return x.next == next }); i >= 0 {
+				m.shown = i
+			}
+		}
+		m.list[m.shown].names = append(m.list[m.shown].names, "the error")
+	}
+	peak := 0
+	for i, x := range m.list {
+		if x.Live.Bytes > m.list[peak].Live.Bytes {
+			peak = i
+		}
+	}
+	m.list[peak].names = append(m.list[peak].names, "the peak")
+	m.list[last].names = append(m.list[last].names, "the end")
+}
