@@ -84,6 +84,23 @@ func TestCellsAsLlamaCppPrints(t *testing.T) {
 	assert.Zero(t, llamacpp.Server{}.Cells(gemma).Window)
 }
 
+// What llama.cpp prints of models whose layers have a window but every sixth: of each sequence apart ("8192 cells (4/4 seqs)",
+// SWA 1536), and of one cache for all, whose window is as often as there are sequences and has room for a batch once
+// (src/llama-kv-cache-iswa.cpp).
+func TestCellsOfSeveralSequences(t *testing.T) {
+	small := estimate.KVConfig{Batch: 4, Context: 8192, Layers: 6, KVHeads: 4, HeadSize: 64, Window: 1024, Full: 1, Fixed: 100, DType: alloc.Float16}
+	apart, err := estimate.KVCache(llamacpp.Server{}.Cells(small))
+	require.NoError(t, err)
+	assert.Equal(t, 62*alloc.MiB, apart-4*4*100)
+	cells := llamacpp.Server{Unified: true}.Cells(small)
+	assert.Equal(t, estimate.KVConfig{Batch: 1, Context: 4 * 8192, Layers: 6, KVHeads: 4, HeadSize: 64, Window: 4*1024 + 512, Full: 1, Fixed: 4 * 200, DType: alloc.Float16}, cells)
+	unified, err := estimate.KVCache(cells)
+	require.NoError(t, err)
+	assert.Equal(t, apart-5*(4*1536-4608)*alloc.KiB, unified)
+	small.Batch, small.Window = math.MaxInt32, math.MaxInt32
+	assert.Positive(t, llamacpp.Server{Unified: true}.Cells(small).Window)
+}
+
 func TestGPULayersFromNoneToAll(t *testing.T) {
 	m := family.Transformer{Vocab: 512, Hidden: 64, Blocks: 4, Heads: 4, Tied: true}
 	sizes, err := quantization(t, "F16").Layers(layer.Public(m.Layers()))

@@ -94,11 +94,10 @@ func TestComputeBuffer(t *testing.T) {
 		require.NoError(t, err)
 		assert.InEpsilon(t, p.mib, float64(n)/float64(alloc.MiB), 0.10, p.name)
 	}
-	latent := family.Transformer{Hidden: 1, Heads: 1, Latent: &layer.LatentAttention{}}
 	for _, bad := range []struct {
 		c family.Transformer
 		l llamacpp.Server
-	}{{latent, llamacpp.Server{Context: 1}}, {bertLarge, llamacpp.Server{Context: 1}}, {mistral7b, llamacpp.Server{}}, {mistral7b, llamacpp.Server{Context: 1, Batch: -1}},
+	}{{bertLarge, llamacpp.Server{Context: 1}}, {mistral7b, llamacpp.Server{}}, {mistral7b, llamacpp.Server{Context: 1, Batch: -1}},
 		{mistral7b, llamacpp.Server{Context: 1 << 30, Batch: 1 << 30}}} {
 		_, err := bad.c.ComputeBuffer(family.LlamaCpp(bad.l))
 		assert.ErrorContains(t, err, "compute buffer")
@@ -150,6 +149,12 @@ var printedBuffers = []printedBuffer{
 	{"Phi-3 mini 128k", "ggml-org/llama.cpp issue 6849, on the CPU", phi3Mini, llamacpp.Server{Context: 131328}, 8500.51},
 	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, llamacpp.Server{Context: 32768, FlashAttention: true}, 501},
 	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, llamacpp.Server{Context: 262144, FlashAttention: true}, 808.02},
+	{"DeepSeek V2 Lite, a file from before April 2025", "a log of llama.cpp on OpenCL, 2026", deepseekV2Lite, llamacpp.Server{Context: 4096, FlashAttention: true}, 208},
+	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on 8 AMD GPUs, 2025", deepseekR1, llamacpp.Server{Context: 8192, GPUs: 8}, 2322.01},
+	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on the CPU, 2025", deepseekR1, llamacpp.Server{Context: 4096}, 1186.01},
+	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on the CPU, 2025", deepseekR1, llamacpp.Server{Context: 2048}, 670.01},
+	{"DeepSeek R1", "two blocks of its sizes, llama.cpp of 2026 on the CPU", r1Latent, llamacpp.Server{Context: 8192}, 2472.01},
+	{"DeepSeek R1", "two blocks of its sizes, llama.cpp of 2026 on the CPU", r1Latent, llamacpp.Server{Context: 16384, FlashAttention: true}, 424.01},
 }
 
 // servedBuffer is the weights of a model, or its keys and values, as llama.cpp printed them.
@@ -163,6 +168,19 @@ type servedBuffer struct {
 
 var qwen05b = family.Transformer{Vocab: 151936, Hidden: 896, FFN: 4864, Blocks: 24, Heads: 14, KVHeads: 2, QKVBias: true, Tied: true}
 
+// deepseekV2Lite and deepseekR1 are as files have them that were made before April 2025; r1Latent as later ones do.
+var (
+	deepseekV2Lite = family.Transformer{Family: family.DeepSeek, Vocab: 102400, Hidden: 2048, FFN: 10944, Blocks: 27, Heads: 16, DenseBlocks: 1, Experts: 64, TopK: 6,
+		ExpertFFN: 1408, SharedFFN: 2816, Latent: &layer.LatentAttention{KVRank: 512, NopeSize: 128, RopeSize: 64, ValueSize: 128, Whole: true}}
+	deepseekR1 = family.Transformer{Family: family.DeepSeek, Vocab: 129280, Hidden: 7168, FFN: 18432, Blocks: 61, Heads: 128, DenseBlocks: 3, Experts: 256, TopK: 8,
+		ExpertFFN: 2048, SharedFFN: 2048, Latent: &layer.LatentAttention{QueryRank: 1536, KVRank: 512, NopeSize: 128, RopeSize: 64, ValueSize: 128, Whole: true}}
+	r1Latent = func() family.Transformer {
+		c, latent := deepseekR1, *deepseekR1.Latent
+		latent.Whole, c.Latent = false, &latent
+		return c
+	}()
+)
+
 var servedBuffers = []servedBuffer{
 	{"Pythia 2.8B", "llama.cpp's CI on a V100, build 4823", pythia, "Q8_0", 2048, 2684.57, 640},
 	{"Pythia 2.8B", "llama.cpp's CI on a V100, build 4563", pythia, "Q4_0", 2048, 1454.83, 640},
@@ -174,6 +192,9 @@ var servedBuffers = []servedBuffer{
 	{"Pythia 2.8B", "llama.cpp's CI on a V100", pythia, "F16", 2048, 5049.71, 640},
 	{"TriLM 3.9B", "mozilla-ai/llamafile pull request 552, on an RTX 4080", trilm, "F16", 512, 7317.71, 180},
 	{"DeepSeek R1 Distill Qwen 32B", "ggml-org/llama.cpp issue 11861", qwen25, "Q4_K_M", 16384, 18508.35, 4096},
+	{"DeepSeek V2 Lite, a file from before April 2025", "a log of llama.cpp on OpenCL, 2026", deepseekV2Lite, "", 4096, 0, 1080},
+	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on 8 AMD GPUs, 2025", deepseekR1, "", 8192, 0, 39040},
+	{"DeepSeek R1", "a log of ik_llama.cpp, 2025", r1Latent, "", 32768, 0, 2196},
 }
 
 func quantization(t *testing.T, name string) llamacpp.Quantization {

@@ -20,7 +20,10 @@ import (
 
 // Server is how llama.cpp serves a transformer, as far as its compute buffer goes.
 type Server struct {
-	Context        int  // tokens of all slots together, --ctx-size
+	// Context is the tokens of all slots together, --ctx-size. Where each slot has a cache of its own, as releases since
+	// July 2025 have without --kv-unified, those of one are enough.
+	Context        int
+	Unified        bool // the slots share one cache, --kv-unified
 	Batch          int  // tokens that are computed at once, --ubatch-size; 0 means 512
 	FlashAttention bool // scores are not held
 	GPUs           int  // that have some of the layers each; 0 means 1
@@ -30,11 +33,15 @@ type Server struct {
 const usualBatch = 512
 
 // Cells returns the cache as llama.cpp keeps it: the tokens of a sequence are rounded up to 256, and
-// layers with a window have room for a batch besides (src/llama-kv-cache-iswa.cpp). The states of recurrent layers are
+// layers with a window have room for a batch besides (src/llama-kv-cache-iswa.cpp). A Unified cache is one of all sequences. The states of recurrent layers are
 // float32 whatever keys and values are (src/llama-memory-recurrent.cpp): set DType before.
 func (l Server) Cells(c estimate.KVConfig) estimate.KVConfig {
 	const unit = 256
 	round := func(n int) int { return (min(n, setting.MaxField-unit) + unit - 1) / unit * unit }
+	if l.Unified && c.Batch > 0 && c.Batch < setting.MaxField {
+		all := func(n int) int { return min(n, setting.MaxField/c.Batch) * c.Batch }
+		c.Context, c.Window, c.Fixed, c.Batch = all(c.Context), all(c.Window), all(c.Fixed), 1
+	}
 	c.Context = round(c.Context)
 	if c.Window > 0 {
 		c.Window = round(min(c.Window, setting.MaxField/2) + min(setting.Or(l.Batch, usualBatch), setting.MaxField/4))

@@ -86,7 +86,8 @@ func ggufDeepSeek2(m *Metadata, a *Model) {
 	m.may(&a.DenseBlocks, "leading_dense_block_count")
 	m.may(&shared, "expert_shared_count")
 	m.may(&gating, "expert_gating_func")
-	if keyMLA > 0 && valueMLA > 0 {
+	latent.Whole = keyMLA == 0 || valueMLA == 0
+	if !latent.Whole {
 		key, value = keyMLA, valueMLA
 	}
 	latent.NopeSize, latent.ValueSize = key-latent.RopeSize, value

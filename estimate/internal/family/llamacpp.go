@@ -11,6 +11,7 @@ import (
 // LlamaCpp is how llama.cpp serves a transformer, as far as its compute buffer goes.
 type LlamaCpp struct {
 	Context        int  // tokens of all slots together, --ctx-size
+	Unified        bool // the slots share their cells
 	Batch          int  // tokens that are computed at once, --ubatch-size; 0 means 512
 	FlashAttention bool // scores are not held
 	GPUs           int  // that have some of the layers each; 0 means 1
@@ -27,12 +28,12 @@ const usualBatch = 512
 // four batches at once, and each has all their inputs and masks (GGML_SCHED_MAX_COPIES in
 // ggml/src/ggml-backend.cpp).
 // The page docs/estimate.md has it beside what was printed. Releases since the middle of 2026
-// reserve the logits of fewer tokens and print less. Models with latent attention are not known.
+// reserve the logits of fewer tokens and print less.
 // The error says what of the transformer or of l cannot be.
 func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	batch := min(setting.Or(l.Batch, usualBatch), l.Context)
 	switch {
-	case c.Latent != nil || c.Family.Encoder():
+	case c.Family.Encoder():
 		return 0, fmt.Errorf("estimate llama.cpp's compute buffer: that of %v with these settings is not known", c.Family)
 	case batch < 1 || l.Context > setting.MaxField || c.Heads < 1 || c.Hidden < 1:
 		return 0, fmt.Errorf("estimate llama.cpp's compute buffer: context %d, batch %d, %d heads, hidden %d: want 1 or more", l.Context, batch, c.Heads, c.Hidden)
@@ -43,6 +44,9 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	if c.packs() {
 		queries = 2*query + 2*int64(setting.Or(c.KVHeads, c.Heads))*int64(c.HeadWidth()) // packed with keys and values
 	}
+	if c.Latent != nil {
+		queries = latentQueries(c.Latent, int64(c.Heads))
+	}
 	mask := int64(l.Context)
 	if l.FlashAttention {
 		mask += mask / 2 // its copy in float16
@@ -51,6 +55,9 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	if !l.FlashAttention {
 		most = max(most, tokens(int64(c.Heads)*int64(l.Context)+mask+2*hidden+queries))
 	}
+	if c.Latent != nil && l.FlashAttention { // its queries are wider than other tensors of a block
+		most = max(most, tokens(mask+2*hidden+queries))
+	}
 	if l.GPUs > 1 {
 		most += 3 * tokens(2*hidden+mask)
 	}
@@ -58,6 +65,18 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 		return 0, fmt.Errorf("estimate llama.cpp's compute buffer: it takes more than %v", alloc.Bytes(setting.MaxTotal))
 	}
 	return alloc.Bytes(most), nil
+}
+
+// latentQueries is the width of what latent attention makes before its scores (src/models/deepseek2.cpp): the
+// narrow projections, the queries, those of their elements that rotate, and the whole of what is multiplied. That is
+// queries, keys and values of all heads or, where matrices take the place of these, queries against the latent.
+func latentQueries(a *layer.LatentAttention, heads int64) int64 {
+	nope, rope, value, rank := int64(a.NopeSize), int64(a.RopeSize), int64(a.ValueSize), int64(a.KVRank)
+	width := int64(a.QueryRank) + rank + rope + heads*(nope+2*rope)
+	if a.Whole {
+		return width + heads*(nope+rope+nope+value)
+	}
+	return width + heads*(rank+rank+rope)
 }
 
 // wideFFN is the width of what an MLP or the experts of a token hold in the middle.

@@ -200,8 +200,11 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 	if c.Family.Encoder() {
 		return setting.KVConfig{Batch: batch, Context: context, DType: d}
 	}
-	latent := 0
-	if c.Latent != nil {
+	latent, width := 0, c.HeadWidth()
+	switch {
+	case c.Latent != nil && c.Latent.Whole:
+		width = (c.Latent.NopeSize + c.Latent.RopeSize + c.Latent.ValueSize) / 2 // the mean of keys and values
+	case c.Latent != nil:
 		latent = c.Latent.KVRank + c.Latent.RopeSize
 	}
 	full, attend, fixed := c.FullBlocks, c.Blocks, int64(0)
@@ -228,7 +231,7 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 	}
 	return setting.KVConfig{
 		Batch: batch, Context: context, Layers: attend, Fixed: int(min(fixed, setting.MaxField)), KVHeads: setting.Or(c.KVHeads, c.Heads),
-		HeadSize: c.HeadWidth(), Latent: latent, Window: c.Window, Full: full, DType: d,
+		HeadSize: width, Latent: latent, Window: c.Window, Full: full, DType: d,
 	}
 }
 

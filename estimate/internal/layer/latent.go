@@ -21,6 +21,9 @@ type LatentAttention struct {
 	RopeSize      int  // elements that rotate; those of the keys are the same in all heads
 	ValueSize     int  // elements of a head's value
 	Complex       bool // rotation is a product of complex numbers in float32, as in DeepSeek V2
+	// Whole says that llama.cpp keeps keys and values of all heads, and multiplies them as other models' are: in files
+	// whose kv_b is in one piece, which were made before April 2025.
+	Whole bool
 }
 
 // queries are the layers that make them.

@@ -116,7 +116,11 @@ func (c *Config) Tokens() (batch, length int) {
 // CheckCache reports a key/value cache that does not hold the input.
 func (c *Config) CheckCache() error {
 	batch, length := c.Tokens()
-	if kv := c.Cache; kv != nil && (kv.Batch < batch || kv.Context < length) {
+	kv := c.Cache
+	if kv != nil && c.Compute > 0 && kv.Batch == 1 && batch > 1 && int64(kv.Context) >= int64(batch)*int64(length) {
+		return nil // llama.cpp's unified cache
+	}
+	if kv != nil && (kv.Batch < batch || kv.Context < length) {
 		return fmt.Errorf("estimate %s: WithKVCache: a Batch of %d and a Context of %d do not hold the input, %d sequences of %d tokens: want as many or more",
 			c.Name, kv.Batch, kv.Context, batch, length)
 	}

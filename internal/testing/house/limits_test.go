@@ -36,7 +36,7 @@ var names = map[string]int{
 	"contrib/tensor":            16,
 	"estimate":                  211,
 	"estimate/checkpoint":       36,
-	"estimate/llamacpp":         31,
+	"estimate/llamacpp":         32,
 	"estimate/nn":               168,
 	"estimate/zoo":              17,
 	"nvml":                      126,

@@ -462,3 +462,16 @@ func TestEstimateStatesOfLlamaCpp(t *testing.T) {
 	assert.EqualValues(t, 2*keys+4*states, cache(""))
 	assert.EqualValues(t, keys/32*34+4*states, cache(" --kv q8_0"))
 }
+
+// Sequences of llama.cpp share a cache or have one each; without a word the figures hold for both.
+func TestEstimateOfAUnifiedCache(t *testing.T) {
+	const base = "gemma-3-4b-it --llama-cpp --serve --batch 4 --seq 8192"
+	unsaid, unified, apart := estimateJSON(t, base), estimateJSON(t, base+" --kv-unified"), estimateJSON(t, base+" --kv-unified=false")
+	assert.Less(t, unified.Report.Inference.Cache, unsaid.Report.Inference.Cache, "one window has room for a batch instead of four")
+	assert.Equal(t, unified.Report.Inference.Transient, unsaid.Report.Inference.Transient)
+	assert.Equal(t, apart.Report.Inference.Cache, unsaid.Report.Inference.Cache)
+	assert.Less(t, apart.Report.Inference.Transient, unsaid.Report.Inference.Transient, "scores of one sequence")
+	assert.Equal(t, 8192, unified.Context)
+	latent := estimateJSON(t, "deepseek-v2-lite --llama-cpp --serve --seq 4096")
+	assert.Equal(t, alloc.Bytes(27*576*2*4096), latent.Report.Inference.Cache)
+}

@@ -191,12 +191,15 @@ type llamaOptions struct {
 	maxLayers bool
 	projector string
 	shares    []float64 // of GPUs
+	oneCache  bool      // for all sequences
+	unified   *bool     // oneCache, if it was given
 }
 
 func (o *llamaOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&o.layers, "gpu-layers", allLayers, "llama.cpp with `N` layers on the GPU and the rest on the CPU, as its --n-gpu-layers: the blocks, and one more for the output")
 	flags.BoolVar(&o.maxLayers, "max-gpu-layers", false, "with --fits: find the most of llama.cpp's layers that fit on the GPU")
+	flags.BoolVar(&o.oneCache, "kv-unified", false, "llama.cpp with one cache for all sequences, as its server has without --parallel; =false is one for each (default: what takes more)")
 	flags.Float64SliceVar(&o.shares, "tensor-split", nil, "llama.cpp with the layers divided among several GPUs by these `SHARES`, such as 3,1")
 	flags.Lookup("gpu-layers").DefValue, flags.Lookup("tensor-split").DefValue = "0", "" // which help leaves out
 	flags.StringVar(&o.projector, "mmproj", "", "llama.cpp with the projector in `FILE` too, which turns images into tokens")

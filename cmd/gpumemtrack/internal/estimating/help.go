@@ -24,7 +24,7 @@ func (o *estimateOptions) topics(cmd *cobra.Command) {
 	ofTraining := slices.DeleteFunc(slices.Clone(ofTraining), func(flag string) bool { return flag == "optimizer" })
 	cli.Topic(cmd, "training", "how a model is trained", "Each of these flags chooses training.", ofTraining...)
 	cli.Topic(cmd, "serving", "how a language model is served", "", "kv", "prompt-chunk")
-	cli.Topic(cmd, "llama", "llama.cpp", "", "llama-cpp", "ubatch", "flash-attention", "gpu-layers", "tensor-split", "mmproj")
+	cli.Topic(cmd, "llama", "llama.cpp", "", "llama-cpp", "ubatch", "flash-attention", "gpu-layers", "kv-unified", "tensor-split", "mmproj")
 	cli.Topic(cmd, "fits", "searches for what fits", "Each needs --fits.",
 		"weights-only", "max-batch", "max-context", "max-gpu-layers", "min-replicas", "best-quantization")
 	cli.Topic(cmd, "machine", "types, devices and versions", "GPUs that --gpu and --fits know, and generations that --gpu knows:\n"+wrapped(gpuNames()), ofMachine...)

@@ -10,7 +10,7 @@ import (
 )
 
 // ofLayers are the flags that are about llama.cpp, and choose it.
-var ofLayers = []string{"gpu-layers", "max-gpu-layers", "mmproj", "tensor-split"}
+var ofLayers = []string{"gpu-layers", "kv-unified", "max-gpu-layers", "mmproj", "tensor-split"}
 
 // llamaModel is what llama.cpp's memory is computed from.
 type llamaModel interface {
@@ -25,8 +25,17 @@ func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estima
 		return []estimate.Option{estimate.WithKVCache(cache)}, nil
 	}
 	llama := llamacpp.Server{Batch: o.microBatch, FlashAttention: o.flashAttention, GPUs: len(o.llama.shares)}
+	apart := false
+	if said := o.llama.unified; said != nil {
+		llama.Unified, apart = *said, !*said
+	}
 	cells := llama.Cells(cache)
-	llama.Context = cells.Batch * cells.Context
+	if llama.Context = cells.Batch * cells.Context; apart {
+		llama.Context = cells.Context
+	}
+	if o.llama.unified == nil && cells.Batch > 1 {
+		e.notes = append(e.notes, "the figures hold with one cache for all sequences and with one for each: --kv-unified and --kv-unified=false say which")
+	}
 	options := []estimate.Option{estimate.WithKVCache(cells)}
 	if cache.Blocks != (estimate.Blocks{}) && !o.flashAttention {
 		e.notes = append(e.notes, "llama.cpp quantizes values only with --flash-attention")

@@ -23,6 +23,9 @@ var ofServing = []string{"kv", "prompt-chunk", "llama-cpp", "ubatch", "flash-att
 // settle chooses training if a flag of training is given, and notes the flags that have no effect.
 func (o *estimateOptions) settle(given func(flag string) bool) {
 	o.training.noDecay = given("weight-decay") && !o.weightDecay
+	if given("kv-unified") {
+		o.llama.unified = &o.llama.oneCache
+	}
 	note := func(text string) { o.training.notes = append(o.training.notes, text) }
 	if slices.ContainsFunc(ofLayers, given) && !o.train {
 		o.serve, o.llamaCpp = true, true
