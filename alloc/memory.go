@@ -52,12 +52,12 @@ func Memories() []Memory {
 // OnHost reports whether the memory is the host's. It takes none of the device's.
 func (m Memory) OnHost() bool { return m == PinnedMemory || m == MappedMemory }
 
-// Valid reports whether m is one of the kinds, or UnknownMemory.
-func (m Memory) Valid() bool { return m < memories }
+// valid reports whether m is one of the kinds, or UnknownMemory.
+func (m Memory) valid() bool { return m < memories }
 
 // String returns the kind's name: "pinned".
 func (m Memory) String() string {
-	if !m.Valid() {
+	if !m.valid() {
 		return fmt.Sprintf("Memory(%d)", uint8(m))
 	}
 	return memoryNames[m]
@@ -65,7 +65,7 @@ func (m Memory) String() string {
 
 // MarshalText writes the kind's name.
 func (m Memory) MarshalText() ([]byte, error) {
-	if !m.Valid() {
+	if !m.valid() {
 		return nil, fmt.Errorf("memory %d: there is no such kind", uint8(m))
 	}
 	return []byte(m.String()), nil

@@ -27,7 +27,7 @@ func TestLateWrites(t *testing.T) {
 	trackertest.LateWrites(t, trackertest.Writer{
 		Device: dev, Streams: [2]alloc.Stream{1, 2}, Advance: dev.Advance,
 		Write: func(s alloc.Stream, p alloc.Ptr, n alloc.Bytes) error {
-			return dev.Queue(sim.Work{Stream: s, Ptr: p, Size: n, Time: time.Millisecond, Write: true, Value: 1})
+			return errors.Join(dev.Queue(sim.Work{Stream: s, Ptr: p, Size: n, Time: time.Millisecond}), dev.Fill(p, n, 1, s))
 		},
 	})
 }
@@ -74,7 +74,7 @@ func TestLateWritesInPartsOfBlocks(t *testing.T) {
 		require.NoError(t, b.Free())
 	}
 	write := func(at alloc.Ptr) {
-		require.NoError(t, dev.Queue(sim.Work{Stream: 1, Ptr: first + at, Size: 1, Write: true}))
+		require.NoError(t, dev.Fill(first+at, 1, 0, 1))
 	}
 	write(1023)
 	write(1024)

@@ -159,7 +159,7 @@ func newRegistration(opts []RegisterOption) (registration, error) {
 	for _, opt := range opts {
 		opt(&r)
 	}
-	if !r.memory.Valid() {
+	if _, err := r.memory.MarshalText(); err != nil {
 		return r, fmt.Errorf("%v: there is no such kind of memory", r.memory)
 	}
 	return r, nil

@@ -15,6 +15,7 @@ import (
 // Device is an open CUDA device. Make one with Open or FromHandle.
 type Device struct {
 	driver  *driver
+	ordinal int
 	info    Info
 	context context
 	release func() error // gives back what Open took
@@ -63,7 +64,7 @@ func Open(ordinal int) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open CUDA device %d: primary context: %w", ordinal, mapped(err))
 	}
-	return &Device{driver: drv, info: info, context: ctx, release: func() error { return drv.releasePrimary(dev) }}, nil
+	return &Device{driver: drv, ordinal: ordinal, info: info, context: ctx, release: func() error { return drv.releasePrimary(dev) }}, nil
 }
 
 // FromHandle returns a Device over a context that the program already has, given as its
@@ -78,6 +79,7 @@ func FromHandle(handle uintptr) (*Device, error) {
 	err = d.do(func() error {
 		dev, err := drv.currentDevice()
 		if err == nil {
+			d.ordinal = int(dev) // a CUdevice is the ordinal
 			d.info, err = drv.describe(dev)
 		}
 		return err
@@ -92,10 +94,10 @@ func FromHandle(handle uintptr) (*Device, error) {
 func (d *Device) Name() string { return d.info.Name }
 
 // Ordinal returns the device's index.
-func (d *Device) Ordinal() int { return d.info.Ordinal }
+func (d *Device) Ordinal() int { return d.ordinal }
 
 // String returns the name and the ordinal: "NVIDIA A100-SXM4-40GB 0".
-func (d *Device) String() string { return text.Line(fmt.Sprintf("%s %d", d.info.Name, d.info.Ordinal)) }
+func (d *Device) String() string { return text.Line(fmt.Sprintf("%s %d", d.info.Name, d.ordinal)) }
 
 // do makes the context current on this thread for the time of a call.
 func (d *Device) do(call func() error) error {
@@ -199,8 +201,7 @@ func (d *Device) Close() error {
 
 // Info is what the driver says of a device.
 type Info struct {
-	Ordinal int    // among the devices that the process sees
-	Name    string // "NVIDIA A100-SXM4-40GB"
+	Name string // "NVIDIA A100-SXM4-40GB"
 	// UUID is as nvidia-smi prints it: "GPU-e3a10000-0000-4000-8000-000000000000", or
 	// "MIG-..." of a MIG instance. A driver from before CUDA 11.4 gives an instance the
 	// UUID of its GPU.
@@ -248,7 +249,7 @@ func (d *Device) UUID() string { return d.info.UUID }
 const computeCapabilityMajor, computeCapabilityMinor = 75, 76
 
 func (d *driver) describe(dev device) (Info, error) {
-	info := Info{Ordinal: int(dev)}
+	var info Info
 	version, err := d.version()
 	if err != nil {
 		return Info{}, fmt.Errorf("version of the driver: %w", err)

@@ -123,8 +123,8 @@ func TestInfo(t *testing.T) {
 	infos, err := cuda.Devices()
 	require.NoError(t, err)
 	require.Equal(t, []cuda.Info{
-		{0, "Test GPU", "GPU-e3a10000-0000-4000-8000-000000000002", "0000:03:00.0", "8.0", "12.2", 8 << 30},
-		{1, "Test GPU", "GPU-e3a10000-0000-4000-8000-000000000001", "0000:02:00.0", "8.0", "12.2", 8 << 30},
+		{"Test GPU", "GPU-e3a10000-0000-4000-8000-000000000002", "0000:03:00.0", "8.0", "12.2", 8 << 30},
+		{"Test GPU", "GPU-e3a10000-0000-4000-8000-000000000001", "0000:02:00.0", "8.0", "12.2", 8 << 30},
 	}, infos)
 	dev, err := cuda.Open(1)
 	require.NoError(t, err)

@@ -10,10 +10,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
-// ErrNotBacked is the error of a copy on a device without Config.Backed. It is
-// an errors.ErrUnsupported.
-var ErrNotBacked = fmt.Errorf("no host memory behind the device: open it with Config.Backed: %w", errors.ErrUnsupported)
-
 // Synchronize completes all queued work, and returns Err's error.
 func (d *Device) Synchronize() error {
 	if err := d.call("Synchronize"); err != nil {
@@ -29,7 +25,7 @@ func (d *Device) Synchronize() error {
 	return d.Err()
 }
 
-// CopyToDevice copies src to the device. The errors are ErrNotBacked, and
+// CopyToDevice copies src to the device. The errors are errors.ErrUnsupported without Config.Backed, and
 // alloc.ErrUnknownPtr when the bytes at dst are not all inside one allocation.
 func (d *Device) CopyToDevice(dst alloc.Ptr, src []byte) error {
 	defer d.begin()()
@@ -75,7 +71,7 @@ func (d *Device) copy(p alloc.Ptr, n int, move func(memory []byte)) error {
 // inside returns why n bytes at p cannot be reached.
 func (d *Device) inside(what string, p alloc.Ptr, n int) error {
 	if !d.memory.backed {
-		return fmt.Errorf("%s at %v on %v: %w", what, p, d, ErrNotBacked)
+		return fmt.Errorf("%s at %v on %v: no host memory behind the device: open it with Config.Backed: %w", what, p, d, errors.ErrUnsupported)
 	}
 	if _, ok := d.memory.find(p, n); !ok {
 		return fmt.Errorf("%s at %v on %v: not inside an allocation: %w", what, p, d, alloc.ErrUnknownPtr)

@@ -215,12 +215,16 @@ func (d *Device) SetOther(n alloc.Bytes) {
 	d.other = min(wholePages(n), d.total-d.overhead-d.taken())
 }
 
-// Live returns how many allocations there are, and the bytes that were
-// requested for them.
-func (d *Device) Live() (allocations int, requested alloc.Bytes) {
+// Live returns how many allocations there are, and the bytes that the driver has given: those requested
+// for the allocations, and those mapped to reserved addresses.
+func (d *Device) Live() (allocations int, given alloc.Bytes) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.memory.live), d.memory.size
+	given = d.memory.size
+	for _, r := range d.memory.reserved {
+		given += alloc.Bytes(uint64(len(r.mapped))*r.chunk) * pageSize
+	}
+	return len(d.memory.live), given
 }
 
 // Calls returns how many calls of a kind, as in a Fault, the open device has seen, those that failed

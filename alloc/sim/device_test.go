@@ -296,8 +296,8 @@ func TestCopy(t *testing.T) {
 func TestCopyNeedsBacking(t *testing.T) {
 	dev := open(t, sim.Config{})
 	p := mustAlloc(t, dev, alloc.MiB)
-	assert.ErrorIs(t, dev.CopyToDevice(p, []byte{1}), sim.ErrNotBacked)
-	assert.ErrorIs(t, dev.CopyToHost([]byte{1}, p), sim.ErrNotBacked)
+	assert.ErrorIs(t, dev.CopyToDevice(p, []byte{1}), errors.ErrUnsupported)
+	assert.ErrorIs(t, dev.CopyToHost([]byte{1}, p), errors.ErrUnsupported)
 }
 
 func TestFaultOfNoCall(t *testing.T) {

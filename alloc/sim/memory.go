@@ -180,12 +180,12 @@ func (m *memory) find(p alloc.Ptr, n int) ([]byte, bool) {
 // write does what work writes that is done.
 func (m *memory) write(done []queued) {
 	for _, q := range done {
-		if !q.Write || !m.backed || q.Size > alloc.Bytes(math.MaxInt) {
+		if !q.fill || !m.backed || q.Size > alloc.Bytes(math.MaxInt) {
 			continue
 		}
 		if data, ok := m.find(q.Ptr, int(q.Size)); ok {
 			for i := range data {
-				data[i] = q.Value
+				data[i] = q.value
 			}
 		}
 	}

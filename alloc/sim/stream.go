@@ -15,20 +15,19 @@ import (
 )
 
 // Work is something that a program queues on a stream. It begins when what was queued
-// there before it is done.
+// there before it is done. It changes no memory: queue a Fill behind it for that.
 type Work struct {
 	Stream alloc.Stream
 	Ptr    alloc.Ptr     // the memory that it uses
 	Size   alloc.Bytes   // 0 if it uses none
 	Time   time.Duration // how long it takes, by the device's clock; 0 and less mean no time
-	// Write has it write Value to all of its memory when it is done, if the device is Backed.
-	Write bool
-	Value byte
 }
 
 // queued is work that is not done.
 type queued struct {
 	Work
+	fill  bool // with value, when it is done
+	value byte
 	done  time.Duration // when it is
 	calls []uintptr
 }
@@ -85,7 +84,6 @@ func (d *Device) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) er
 	if n < 0 || alloc.Bytes(int(n)) != n {
 		return fmt.Errorf("%w of %d bytes: negative, or too large for this platform's int", alloc.ErrSize, n)
 	}
-	w := Work{Stream: s, Ptr: p, Size: n, Write: true, Value: value}
 	defer d.begin()()
 	if err := d.enter("Fill"); err != nil {
 		return err
@@ -95,7 +93,7 @@ func (d *Device) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) er
 	}
 	d.streams.mu.Lock()
 	defer d.streams.mu.Unlock()
-	d.memory.write(d.streams.add(queued{Work: w, calls: callers()}))
+	d.memory.write(d.streams.add(queued{Work: Work{Stream: s, Ptr: p, Size: n}, fill: true, value: value, calls: callers()}))
 	return nil
 }
 

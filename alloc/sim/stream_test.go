@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"errors"
 	"math"
 	"testing"
 	"time"
@@ -82,8 +83,8 @@ func TestStreamFaults(t *testing.T) {
 	assert.ErrorIs(t, e.Wait(), alloc.ErrClosed)
 }
 
-// TestWorkWrites: what work and fills write is there when they are done, in their order.
-func TestWorkWrites(t *testing.T) {
+// TestFillsWait: what fills write is there when the work before them is done, in the order of its end.
+func TestFillsWait(t *testing.T) {
 	dev := open(t, sim.Config{Backed: true})
 	p := mustAlloc(t, dev, 4)
 	holds := func() string {
@@ -93,23 +94,27 @@ func TestWorkWrites(t *testing.T) {
 	}
 	require.NoError(t, dev.Fill(p, 4, 'a', 0))
 	assert.Equal(t, "aaaa", holds(), "nothing is queued before it")
-	require.NoError(t, dev.Queue(sim.Work{Stream: 1, Ptr: p + 1, Size: 1, Time: 20, Write: true, Value: 'b'}))
-	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: p, Size: 2, Time: 10, Write: true, Value: 'c'}))
+	require.NoError(t, dev.Queue(sim.Work{Stream: 1, Time: 20}))
+	require.NoError(t, dev.Fill(p+1, 1, 'b', 1))
+	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Time: 10}))
+	require.NoError(t, dev.Fill(p, 2, 'c', 2))
 	require.NoError(t, dev.Fill(p+3, 1, 'd', 1))
 	assert.Equal(t, "aaaa", holds())
 	dev.Advance(10)
 	assert.Equal(t, "ccaa", holds())
 	dev.Advance(100)
 	assert.Equal(t, "cbad", holds())
-	require.NoError(t, dev.Queue(sim.Work{Stream: 1, Ptr: p, Size: 4, Time: 20, Write: true, Value: 'e'}))
-	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: p, Size: 2, Time: 10, Write: true, Value: 'f'}))
+	require.NoError(t, dev.Queue(sim.Work{Stream: 1, Time: 20}))
+	require.NoError(t, dev.Fill(p, 4, 'e', 1))
+	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Time: 10}))
+	require.NoError(t, dev.Fill(p, 2, 'f', 2))
 	require.NoError(t, dev.Synchronize())
 	assert.Equal(t, "eeee", holds())
 
 	dev.Inject(sim.Fault{Call: "Fill"})
 	assert.ErrorIs(t, dev.Fill(p, 1, 0, 0), sim.ErrInjected)
 	assert.ErrorIs(t, dev.Fill(p+1, 4, 0, 0), alloc.ErrUnknownPtr)
-	assert.ErrorIs(t, open(t, sim.Config{}).Fill(p, 1, 0, 0), sim.ErrNotBacked)
+	assert.ErrorIs(t, open(t, sim.Config{}).Fill(p, 1, 0, 0), errors.ErrUnsupported)
 	assert.ErrorIs(t, dev.Fill(p, -1, 0, 0), alloc.ErrSize)
 }
 

@@ -105,16 +105,6 @@ func (d *Device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 	return nil
 }
 
-// Mapped returns the memory that is mapped to reserved addresses.
-func (d *Device) Mapped() (mapped alloc.Bytes) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, r := range d.memory.reserved {
-		mapped += alloc.Bytes(uint64(len(r.mapped))*r.chunk) * pageSize
-	}
-	return mapped
-}
-
 // chunks returns the chunks of a range, all of which must be mapped, or none.
 func (d *Device) chunks(p alloc.Ptr, n alloc.Bytes, mapped bool) (r *reservation, first, count uint64, err error) {
 	for base, r := range d.memory.reserved {

@@ -95,7 +95,7 @@ func TestGorgoniaAllocates(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, scalar.IsScalar())
 	require.NoError(t, e.Release(scalar))
-	require.ErrorIs(t, e.Memcpy(d, d), sim.ErrNotBacked)
+	require.ErrorIs(t, e.Memcpy(d, d), errors.ErrUnsupported)
 	require.NoError(t, e.Release(d))
 	require.Zero(t, tr.LightSnapshot().Live)
 }

@@ -81,10 +81,5 @@
 // These are gorgonia.org/cu's functions of the same names, with the ledger. A context must be
 // current on the calling thread.
 //
-//	func Code(err error) (code int, ok bool)
-//
-// Code returns the driver's number of an error that came from gorgonia.org/cu, which does not
-// export the error's type.
-//
 // One goroutine at a time may use a cu.Context, and what these functions return.
 package cucontext

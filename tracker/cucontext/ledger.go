@@ -88,14 +88,12 @@ func explained(tr *tracker.MemTracker, err error, as func(int64) Tensor, dims ..
 	return tr.ExplainOutOfMemory(oom, t.Shape, t.DType, t.Kind)
 }
 
-// Code returns the driver's number of an error that came from gorgonia.org/cu,
-// which does not export the error's type.
-func Code(err error) (code int, ok bool) { return codeAs(cu.Success, err) }
-
+// codeAs returns the driver's number of an error of the type of success, the value that the driver returns when
+// all is well: gorgonia.org/cu does not export that type.
 func codeAs[T interface {
 	~int
 	error
-}](_ T, err error) (int, bool) {
+}](success T, err error) (int, bool) {
 	var own T
 	if !errors.As(err, &own) {
 		return 0, false
@@ -106,7 +104,7 @@ func codeAs[T interface {
 // deviceLost reports whether an error says that the device is lost: the driver then says
 // nothing more of it, and nothing was freed.
 func deviceLost(err error) bool {
-	code, ok := Code(err)
+	code, ok := codeAs(cu.Success, err)
 	return ok && errors.Is(cuda.Error(code), cuda.ErrDeviceLost)
 }
 

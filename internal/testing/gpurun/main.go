@@ -69,8 +69,8 @@ func driver(w io.Writer, _ *view) error {
 		return err
 	}
 	fmt.Fprintf(w, "CUDA version of the driver\t%s\n", devices[0].CUDA)
-	for _, d := range devices {
-		fmt.Fprintf(w, "device %d\t%s, %s, PCI bus %s, compute capability %s, %v\n", d.Ordinal, d.Name, d.UUID, d.PCIBus, d.ComputeCapability, d.Memory)
+	for i, d := range devices {
+		fmt.Fprintf(w, "device %d\t%s, %s, PCI bus %s, compute capability %s, %v\n", i, d.Name, d.UUID, d.PCIBus, d.ComputeCapability, d.Memory)
 	}
 	return nil
 }
