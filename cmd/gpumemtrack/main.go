@@ -33,6 +33,8 @@ var commands = []cli.Command{
 	estimating.Command,
 	inspect.Show,
 	inspect.Diff,
+	inspect.Leaks,
+	inspect.Layers,
 	inspect.Convert,
 	inspect.Replay,
 	inspect.Explain,

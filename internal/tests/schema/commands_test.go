@@ -16,7 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// TestCommandsMatchTheirSchemas holds what replay and explain print as JSON against the docs.
+// TestCommandsMatchTheirSchemas holds what replay, explain, leaks and layers print as JSON against the docs.
 func TestCommandsMatchTheirSchemas(t *testing.T) {
 	goCommand, err := exec.LookPath("go")
 	if err != nil {
@@ -61,6 +61,15 @@ func TestCommandsMatchTheirSchemas(t *testing.T) {
 		print("replay", "replay", path, "--memory", "3MiB")
 		print("explain", "explain", path)
 	}
+	leaky := filepath.Join(dir, "leaky.dump.json")
+	f, err := os.Create(leaky)
+	require.NoError(t, err)
+	tr := exporttest.Leaky(t)
+	tr.Do("epoch", func() { tr.Do("step", func() {}) })
+	require.NoError(t, tr.Dump().WriteJSON(f))
+	require.NoError(t, f.Close())
+	print("command-line", "leaks", leaky)
+	print("command-line", "layers", leaky)
 	print("replay", "replay", filepath.Join(dumps, "torn.json"))
 	require.NoError(t, os.Remove(filepath.Join(dumps, "torn.json")))
 	print("replay", "replay", filepath.Join(dumps, "whole.dump.json"), "--smallest")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -95,11 +96,11 @@ func (c callers) texts() []string {
 
 // way prints a line for the path and one for each of the others.
 func way(path mem.Path, others []string) string {
-	text := fmt.Sprintf("\tpath: %v", path)
+	lines := "\tpath: " + text.Line(path.String())
 	for _, other := range others {
-		text += "\n\talso: " + other
+		lines += "\n\talso: " + text.Line(other)
 	}
-	return text
+	return lines
 }
 
 // pathCommon shortens p to what it has in common with q.

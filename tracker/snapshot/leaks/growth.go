@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -36,8 +37,8 @@ type Growth struct {
 //		path: main.(*cache).add <- (*service).handle
 func (g Growth) String() string {
 	rate := rates(g.Hourly, g.AtFirst)
-	return fmt.Sprintf("%v growing, not yet known whether bounded: %v; %s of %s that became older than %s were freed; %s\n%v",
-		g.Site, g.Tally, grouped(g.Freed), grouped(g.Count+g.Freed), roughly(g.Age), rate, way(g.Path, g.Others))
+	return fmt.Sprintf("%s growing, not yet known whether bounded: %v; %s of %s that became older than %s were freed; %s\n%v",
+		text.Line(g.Site.String()), g.Tally, grouped(g.Freed), grouped(g.Count+g.Freed), roughly(g.Age), rate, way(g.Path, g.Others))
 }
 
 // rates prints how many more there are each hour, day or minute, and at first if that was much more.
@@ -49,11 +50,11 @@ func rates(hourly, first float64) string {
 	case hourly >= 100_000:
 		per, unit = 1./60, "minute"
 	}
-	text := fmt.Sprintf("%s more each %s lately", twoDigits(per*hourly), unit)
+	rate := fmt.Sprintf("%s more each %s lately", twoDigits(per*hourly), unit)
 	if first > 1.25*hourly {
-		text += fmt.Sprintf(" (%s at first)", twoDigits(per*first))
+		rate += fmt.Sprintf(" (%s at first)", twoDigits(per*first))
 	}
-	return text
+	return rate
 }
 
 // twoDigits prints a number with two digits that count: "8,300", "1.2".

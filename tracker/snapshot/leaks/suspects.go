@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -44,8 +45,8 @@ type Suspect struct {
 //		path: main.decode <- handle <- serveHTTP
 //		also: main.decode <- warm, 3.1 %
 func (s Suspect) String() string {
-	return fmt.Sprintf("%v looks forgotten: %v, %s old; %s of %s that became older than %s were freed since, %s others before %s\n%v",
-		s.Site, s.Tally, fromTo(s.Youngest, s.Oldest), grouped(s.Late), grouped(s.Count+s.Late), roughly(s.Age), grouped(s.Freed), roughly(s.Usual), way(s.Path, s.Others))
+	return fmt.Sprintf("%s looks forgotten: %v, %s old; %s of %s that became older than %s were freed since, %s others before %s\n%v",
+		text.Line(s.Site.String()), s.Tally, fromTo(s.Youngest, s.Oldest), grouped(s.Late), grouped(s.Count+s.Late), roughly(s.Age), grouped(s.Freed), roughly(s.Usual), way(s.Path, s.Others))
 }
 
 // fromTo prints two durations, with one unit if they have the same: "4 to 36 min".
@@ -86,10 +87,10 @@ func roughly(d time.Duration) string {
 
 // grouped prints a number with commas: "2,871".
 func grouped(n int64) string {
-	text := strconv.FormatInt(n, 10)
+	plain := strconv.FormatInt(n, 10)
 	var b strings.Builder
-	for i, digit := range text {
-		if i > 0 && (len(text)-i)%3 == 0 {
+	for i, digit := range plain {
+		if i > 0 && (len(plain)-i)%3 == 0 {
 			b.WriteByte(',')
 		}
 		b.WriteRune(digit)

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // The columns that an Estimate can be of.
@@ -173,7 +174,7 @@ func layOut(rows []Row, name func(*Row) string) string {
 		}
 		cells := []string{col.header}
 		for i := range rows {
-			cells = append(cells, col.text(&rows[i]))
+			cells = append(cells, text.Line(col.text(&rows[i])))
 		}
 		appendColumn(lines, cells, col.left)
 	}

@@ -60,10 +60,10 @@ func OpenDump(a *App, word string, device int) (*snapshot.Dump, error) {
 
 // DumpOf is the dump of a device of a file.
 func DumpOf(f *files.File, word string, device int) (*snapshot.Dump, error) {
-	if f.Dump == nil {
-		return nil, fmt.Errorf("%s is a %s: %w", word, f.Format, ErrNoRecord)
+	devices, err := DevicesOf(f, word)
+	if err != nil {
+		return nil, err
 	}
-	devices := append([]*snapshot.Dump{f.Dump}, f.Dump.Others...)
 	if device < 0 {
 		return devices[Leading(devices)], nil
 	}
@@ -73,6 +73,14 @@ func DumpOf(f *files.File, word string, device int) (*snapshot.Dump, error) {
 		}
 	}
 	return nil, UsageError("--device %d: %s has no such device", device, word)
+}
+
+// DevicesOf are the dumps of all devices of a file.
+func DevicesOf(f *files.File, word string) ([]*snapshot.Dump, error) {
+	if f.Dump == nil {
+		return nil, fmt.Errorf("%s is a %s: %w", word, f.Format, ErrNoRecord)
+	}
+	return append([]*snapshot.Dump{f.Dump}, f.Dump.Others...), nil
 }
 
 // Leading returns the place of the device that a file is about: the one whose request failed, or the first, which has

@@ -1,5 +1,5 @@
 // Package inspect has the commands that read a file or a live page and tell what is in it: show, diff,
-// convert, explain and replay, and chart for recordings. They change nothing that they read.
+// leaks, layers, convert, explain and replay, and chart for recordings. They change nothing that they read.
 package inspect
 
 import (

@@ -23,7 +23,7 @@ import (
 
 // run runs a command of this room.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return cli.Run(args, stdin, stdout, stderr, Show, Diff, Convert, Explain, Replay, Chart)
+	return cli.Run(args, stdin, stdout, stderr, Show, Diff, Leaks, Layers, Convert, Explain, Replay, Chart)
 }
 
 // newTracker is a tracker with one buffer of a MiB.
