@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
@@ -87,4 +88,31 @@ func TestQuantizedLayersKeepTheType(t *testing.T) {
 	}
 	assert.EqualValues(t, 4*32*1024, of(alloc.Float32))
 	assert.EqualValues(t, 2*32*1024, of(alloc.BFloat16))
+}
+
+// What policies keep of a block of Llama, by the order in which it multiplies: torchtitan's selective checkpointing keeps every
+// other product, the first among them (queries, values, the gate, the way down), and what the kernel of attention returns
+// (torchtitan/distributed/activation_checkpoint.py).
+func TestCheckpointedBlocksKeepProducts(t *testing.T) {
+	const tokens, hidden, kv, ffn, heads, blocks = 8 * 256, 512, 128, 1024, 8, 6
+	m := family.Transformer{Vocab: 64, Hidden: hidden, FFN: ffn, Blocks: blocks, Heads: heads, KVHeads: 2}
+	kept := func(opts ...estimate.Option) *estimate.Report {
+		r, err := estimate.Model(layer.Public(m.Layers()), append(opts, estimate.Tokens(8, tokens/8), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.SGD))...)
+		require.NoError(t, err)
+		return r
+	}
+	checkpointed := estimate.Checkpointed("layers.*")
+	none, whole := kept(), kept(checkpointed)
+	half, products := kept(checkpointed, estimate.CheckpointSaves(estimate.SaveHalf)), kept(checkpointed, estimate.CheckpointSaves(estimate.SaveProducts))
+	const kernel = 2*hidden + 4*heads // the output, and the logarithms of sums in float32
+	assert.Equal(t, alloc.Bytes(blocks*tokens*(kernel+2*(hidden+kv+ffn+hidden))), half.Kept-whole.Kept)
+	assert.Equal(t, alloc.Bytes(blocks*tokens*(kernel+2*(hidden+kv+kv+hidden+ffn+ffn+hidden))), products.Kept-whole.Kept)
+	assert.Less(t, products.Kept, none.Kept)
+	assert.Less(t, whole.Training.Peak, half.Training.Peak)
+	assert.Less(t, half.Training.Peak, products.Training.Peak)
+	assert.Less(t, products.Training.Peak, none.Training.Peak)
+	assert.Equal(t, none.Training, kept(estimate.CheckpointSaves(estimate.SaveHalf)).Training, "nothing is checkpointed")
+
+	_, err := estimate.Model(layer.Public(m.Layers()), estimate.Tokens(1, 8), estimate.CheckpointSaves(99))
+	assert.ErrorContains(t, err, "CheckpointSaves")
 }

@@ -82,6 +82,21 @@ func Checkpointed(patterns ...string) Option {
 	return func(c *setting.Config) { c.Checkpoints = append(c.Checkpoints, patterns...) }
 }
 
+// Policy is what checkpointed layers keep besides their input, as context_fn of torch.utils.checkpoint says it.
+type Policy = setting.Policy
+
+// What is kept of what checkpointed layers compute, until they compute the rest again.
+const (
+	// SaveProducts keeps what matrix products and kernels of attention return.
+	SaveProducts = setting.SaveProducts
+	// SaveHalf keeps what kernels of attention return, and every other product without a bias, the first of a layer among
+	// them: torchtitan's selective checkpointing by operation.
+	SaveHalf = setting.SaveHalf
+)
+
+// CheckpointSaves has the layers of Checkpointed keep more than their input.
+func CheckpointSaves(p Policy) Option { return func(c *setting.Config) { c.Saves = p } }
+
 // Shard divides the model among devices; the report is then about one of them,
 // the one that needs most.
 func Shard(s Sharding) Option { return func(c *setting.Config) { c.Sharding = setting.Sharding(s) } }

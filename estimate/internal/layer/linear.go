@@ -56,7 +56,10 @@ func (l Linear) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	o := tape.Op{
 		In: reads, Shape: shape, DType: t.Computes(), Params: true, Keep: t.ForWeights(reads),
 		Split: l.Split == nn.ByColumns && t.Cfg.Sharding.Tensor > 1, Gather: l.Split == nn.ByRows,
-		FLOPs: setting.Flops(shape, l.In, 2),
+		FLOPs: setting.Flops(shape, l.In, 2), As: tape.AddMM,
+	}
+	if l.NoBias {
+		o.As = tape.MM
 	}
 	at, returns := t.DeclaredPath(), o.DType
 	if q := t.Cfg.Quantized; q.Holds(at) {
@@ -103,7 +106,7 @@ func (a adapter) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	shape := t.Resized(x.Shape, a.Out)
 	return t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: shape, DType: a.dtype, Params: true, Keep: []tape.Tensor{x},
-		Split: a.Split == nn.ByColumns && t.Cfg.Sharding.Tensor > 1, FLOPs: setting.Flops(shape, a.In, 2),
+		Split: a.Split == nn.ByColumns && t.Cfg.Sharding.Tensor > 1, FLOPs: setting.Flops(shape, a.In, 2), As: tape.MM,
 	})
 }
 

@@ -34,6 +34,7 @@ func (l Sdpa) Attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
 	y := f.Op(tape.Op{
 		In: kept, Shape: out, Keep: kept, KeepOutput: true,
 		KeepOwn: append(l.own, tape.Own{Shape: scores[:3], DType: alloc.Float32}), FLOPs: setting.Flops(scores, l.Size, 4),
+		As: tape.Attention,
 	})
 	return y, f.Fault
 }

@@ -62,6 +62,9 @@ func (a *alive) countKeepers(segments []tape.Segment) {
 			for _, id := range segments[next].Inputs {
 				a.keepers[id]++
 			}
+			for _, id := range segments[next].Saved {
+				a.keepers[id]++
+			}
 			i = segments[next].End - 1
 			next++
 			continue
@@ -189,6 +192,9 @@ func (a *alive) recompute(s tape.Segment) {
 		a.note(i, o.Workspace, a.gradients, true)
 		a.log.Temporary(o.Workspace)
 		a.dies.of(i, a.expire)
+	}
+	for _, id := range s.Saved {
+		a.release(id)
 	}
 	// What the segment returned was used up by the forward pass.
 	for i := s.Begin; i < s.End; i++ {

@@ -22,6 +22,7 @@ type Config struct {
 	Training    bool
 	Optimizer   Optimizer
 	Checkpoints []string
+	Saves       Policy // what checkpointed layers keep besides
 	Sharding    Sharding
 	Backend     Backend
 	Cache       *KVConfig
@@ -74,6 +75,7 @@ func (c *Config) check() error {
 		constant("RunsOn: GPU", c.Machine.GPU, Blackwell, "from UnknownGPU to Blackwell"),
 		constant("RunsOn: Loading", c.Machine.Loading, EagerLoading, "from LoadingUnknown to EagerLoading"),
 		constant("Attends: Kernel", c.Kernel, EagerAttention, "from KernelUnknown to EagerAttention"),
+		constant("CheckpointSaves: Policy", c.Saves, SaveHalf, "from SaveNothing to SaveHalf"),
 		c.Loop.check(), checkShares(c.Shares),
 		patterns("Checkpointed", c.Checkpoints), patterns("Frozen", c.Frozen),
 		c.Lora.check(), c.Quantized.check(),

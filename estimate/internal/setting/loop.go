@@ -1,5 +1,15 @@
 package setting
 
+// Policy is estimate.Policy.
+type Policy uint8
+
+// What checkpointed layers keep besides their input.
+const (
+	SaveNothing  Policy = iota
+	SaveProducts        // the outputs of matrix products, and of the kernels of attention
+	SaveHalf            // of every other product without a bias, the first among them, and of the kernels of attention
+)
+
 // Loop is estimate.Loop.
 type Loop struct {
 	ZeroGrad     ZeroGrad

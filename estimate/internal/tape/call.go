@@ -166,7 +166,7 @@ func (t *Tape) checkpoint(l Layer, x Tensor) (Tensor, error) {
 		return l.Forward(t, x)
 	}
 	begin := int32(len(t.Ops))
-	t.inside = true
+	t.inside, t.products = true, 0
 	y, err := l.Forward(t, x)
 	t.inside = false
 	t.keptInside()
@@ -196,8 +196,11 @@ func (t *Tape) segment(begin, end int32) Segment {
 			}
 		}
 		made[o.Out] = true
+		if o.saved {
+			s.Saved = append(s.Saved, t.returned(o)...)
+		}
 	}
-	for _, id := range s.Inputs {
+	for _, id := range slices.Concat(s.Inputs, s.Saved) {
 		held := &t.Storages[id]
 		if !held.made && (!held.Kept || held.Hidden) {
 			held.Kept, held.Hidden = true, false
@@ -207,4 +210,13 @@ func (t *Tape) segment(begin, end int32) Segment {
 		}
 	}
 	return s
+}
+
+// returned are the storages of what an operation returns: its output, and what its kernel keeps of its own.
+func (t *Tape) returned(o *Recorded) []int32 {
+	all := []int32{t.Home(o.Out)}
+	if n := o.End; n > o.Keep && t.Storages[t.Refs[n-1]].Own {
+		all = append(all, t.Refs[n-1])
+	}
+	return all
 }

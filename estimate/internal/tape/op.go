@@ -7,6 +7,28 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
+// Aten is what an operation is for PyTorch's dispatcher, as far as policies of checkpointing go by it.
+type Aten uint8
+
+const (
+	OtherAten Aten = iota
+	MM             // aten.mm
+	AddMM          // aten.addmm: with a bias
+	Attention      // aten._scaled_dot_product_*: a kernel of attention
+)
+
+// saves reports whether a checkpointed layer keeps what such an operation returns.
+func (t *Tape) saves(a Aten) bool {
+	switch {
+	case !t.inside || a == OtherAten || t.Cfg.Saves == setting.SaveNothing:
+		return false
+	case a == MM && t.Cfg.Saves == setting.SaveHalf:
+		t.products++
+		return t.products%2 == 1
+	}
+	return a != AddMM || t.Cfg.Saves == setting.SaveProducts
+}
+
 // Own describes a tensor that an operation makes for itself.
 type Own struct {
 	Shape alloc.Shape
@@ -40,6 +62,8 @@ type Op struct {
 	// Workspace and the gradients of its output and inputs.
 	BackwardWorkspace alloc.Bytes
 
+	As Aten // what policies of checkpointing know it as
+
 	Kernels alloc.Bytes // workspace of the kernels that make the parameters' gradients
 	Apart   bool        // the Params that it reads are those that are apart
 	cached  bool        // KeepOwn lives until the forward pass is over, whoever keeps it
@@ -71,7 +95,7 @@ func (t *Tape) Op(o Op) (Tensor, error) {
 	at := int32(len(t.Ops))
 	rec := Recorded{
 		Row: int32(t.Row), Grad: y.Grad, PassGrad: o.PassGrad || o.View, Promotes: promotes, InPlace: o.InPlace, View: o.View,
-		TrainingOnly: o.TrainingOnly, params: o.Params, apart: o.Apart, Workspace: int64(max(0, o.Workspace)), Backward: int64(max(0, o.BackwardWorkspace)), Kernels: int64(o.Kernels),
+		TrainingOnly: o.TrainingOnly, saved: t.saves(o.As), params: o.Params, apart: o.Apart, Workspace: int64(max(0, o.Workspace)), Backward: int64(max(0, o.BackwardWorkspace)), Kernels: int64(o.Kernels),
 	}
 	if err := t.output(&y, &o, at); err != nil {
 		return Tensor{}, err

@@ -37,12 +37,13 @@ type Tape struct {
 
 	dims []int // memory of shapes, taken for many of them at a time
 
-	path   string
-	Row    int // of the layer being called
-	depth  int
-	inside bool             // of a checkpointed layer
-	shared *reuse           // the innermost Shared being called again
-	Homes  map[Layer]string // the path where each was called first
+	path     string
+	Row      int // of the layer being called
+	depth    int
+	inside   bool             // of a checkpointed layer
+	products int              // without a bias, in that layer so far
+	shared   *reuse           // the innermost Shared being called again
+	Homes    map[Layer]string // the path where each was called first
 }
 
 // filled is a slot's value on a tape.
@@ -86,6 +87,7 @@ type Recorded struct {
 	Grad, PassGrad bool
 	InPlace, View  bool
 	TrainingOnly   bool
+	saved          bool // a checkpointed layer keeps what it returns
 	params         bool // it reads parameters of its layer
 	apart          bool // it reads those that are apart
 	Promotes       bool // an input of a narrower type than the output gets a gradient of its own
@@ -95,6 +97,7 @@ type Recorded struct {
 type Segment struct {
 	Begin, End int32
 	Inputs     []int32 // storages that it reads and did not make: these are kept
+	Saved      []int32 // those that it made and keeps until it has run again
 }
 
 // reuse is a further call of a Shared layer: what lies below at was declared

@@ -34,7 +34,7 @@ var names = map[string]int{
 	"contrib/gomlx":             4,
 	"contrib/otel":              3,
 	"contrib/tensor":            16,
-	"estimate":                  211,
+	"estimate":                  215,
 	"estimate/checkpoint":       36,
 	"estimate/llamacpp":         32,
 	"estimate/nn":               168,

@@ -47,6 +47,8 @@ var offloads = []choice[estimate.Offload]{
 	{"optimizer", estimate.OffloadOptimizer}, {"parameters", estimate.OffloadParameters}, {"paged", estimate.OffloadPaged},
 }
 
+var policies = []choice[estimate.Policy]{{"products", estimate.SaveProducts}, {"half", estimate.SaveHalf}}
+
 var kernels = []choice[estimate.Kernel]{
 	{"sdpa", estimate.SDPA}, {"flash", estimate.FlashAttention}, {"eager", estimate.EagerAttention},
 }

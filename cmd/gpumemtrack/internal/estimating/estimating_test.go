@@ -81,6 +81,10 @@ func TestEstimateWaysOfTraining(t *testing.T) {
 		"--lora 8 --lora-targets all-linear --lora-base int8 --lora-dtype bf16 --lora-dropout 0.1": func(t *testing.T, e estimated) {
 			assert.Less(t, e.Report.Training.Weights, usual.Report.Training.Weights/2)
 		},
+		"--checkpoint blocks --checkpoint-saves half": func(t *testing.T, e estimated) {
+			assert.Greater(t, e.Report.Kept, usual.Report.Kept/10)
+			assert.Less(t, e.Report.Kept, usual.Report.Kept/2)
+		},
 		"--accumulate 4":     func(t *testing.T, e estimated) { assert.GreaterOrEqual(t, e.Peak, usual.Peak) },
 		"--checkpoint *.h.*": func(t *testing.T, e estimated) { assert.Less(t, e.Report.Kept, usual.Report.Kept) },
 		"--autocast bf16":    func(t *testing.T, e estimated) { assert.NotEqual(t, usual.Report.Kept, e.Report.Kept) },

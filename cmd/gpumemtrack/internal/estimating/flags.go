@@ -139,6 +139,7 @@ type trainingOptions struct {
 	master    bool
 	gradients string
 	frozen    []string
+	saves     string
 	pipeline  int
 	fewest    bool // replicas
 
@@ -156,6 +157,7 @@ func (o *trainingOptions) flags(cmd *cobra.Command) {
 	flags.StringVar(&o.output, "hold-output", "", "`HOW` long the code holds the model's output: held until the next forward pass, in-pass until backward is over, dropped when used (default held)")
 	flags.BoolVar(&o.master, "master-weights", false, "with --dtype: keep a float32 copy of the weights too, as Megatron and DeepSpeed do")
 	flags.StringVar(&o.gradients, "gradients", "", "element `TYPE` of the gradients (default: that of the weights)")
+	flags.StringVar(&o.saves, "checkpoint-saves", "", "with --checkpoint: `WHAT` the layers keep besides their input: "+strings.Join(names(policies), ", ")+" (half of them, as torchtitan's selective op)")
 	flags.StringArrayVar(&o.frozen, "freeze", nil, "do not train the layers whose paths match `PATTERN`, such as embed_tokens")
 	flags.IntVar(&o.pipeline, "pp", 1, "pipeline parallelism: `N` devices have some of the layers each, and run --accumulate batches one after another")
 	flags.BoolVar(&o.fewest, "min-replicas", false, "with --fits and --zero: find the fewest replicas with which the model fits")
@@ -165,6 +167,7 @@ func (o *trainingOptions) flags(cmd *cobra.Command) {
 	cli.Complete(cmd, "attention", names(kernels)...)
 	cli.Complete(cmd, "hold-output", names(outputs)...)
 	cli.Complete(cmd, "gradients", usualTypes...)
+	cli.Complete(cmd, "checkpoint-saves", names(policies)...)
 	cli.Complete(cmd, "lora-dtype", usualTypes...)
 	cli.Complete(cmd, "lora-base", names(bases)...)
 }

@@ -96,7 +96,14 @@ func (o estimateOptions) loop() ([]estimate.Option, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := []estimate.Option{estimate.Loops(l), estimate.Offloaded(offload)}
+	saves, err := pick("checkpoint-saves", o.training.saves, policies)
+	switch {
+	case err != nil:
+		return nil, err
+	case o.training.saves != "" && len(o.checkpoints) == 0:
+		return nil, cli.UsageError("estimate: --checkpoint-saves needs --checkpoint, such as --checkpoint blocks")
+	}
+	options := []estimate.Option{estimate.Loops(l), estimate.Offloaded(offload), estimate.CheckpointSaves(saves)}
 	for _, of := range []struct {
 		flag, given, example string
 		option               func(v [3]int) estimate.Option

@@ -13,12 +13,12 @@ import (
 
 // ofTraining are the flags that are about training alone.
 var ofTraining = []string{
-	"optimizer", "optimizer-form", "optimizer-in-backward", "weight-decay", "zero-grad", "hold-output", "accumulate", "checkpoint",
+	"optimizer", "optimizer-form", "optimizer-in-backward", "weight-decay", "zero-grad", "hold-output", "accumulate", "checkpoint", "checkpoint-saves",
 	"master-weights", "gradients", "freeze", "replicas", "min-replicas", "zero", "lora", "lora-targets", "lora-dropout", "lora-dtype", "lora-base", "qlora", "loss", "loss-chunks",
 }
 
 // ofServing are those that are about serving alone.
-var ofServing = []string{"kv", "prompt-chunk", "llama-cpp", "ubatch", "flash-attention", "max-context", "gpu-layers", "max-gpu-layers", "mmproj", "tensor-split"}
+var ofServing = []string{"kv", "prompt-chunk", "llama-cpp", "ubatch", "flash-attention", "max-context", "gpu-layers", "max-gpu-layers", "mmproj", "tensor-split", "kv-unified"}
 
 // settle chooses training if a flag of training is given, and notes the flags that have no effect.
 func (o *estimateOptions) settle(given func(flag string) bool) {
