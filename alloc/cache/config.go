@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/bits"
@@ -27,10 +28,19 @@ type Config struct {
 
 	// MaxSplitSize, if not 0, keeps blocks of that size and more whole: they serve only
 	// requests of that size and more, which may leave less than MaxNonSplitRounding
-	// of them unused. It is at least 20 MiB.
+	// of them unused. It is at least as large as the segments for large blocks, 20 MiB.
 	MaxSplitSize alloc.Bytes
-	// MaxNonSplitRounding is at least 20 MiB; 0 means 20 MiB.
+	// MaxNonSplitRounding of 0 is 20 MiB, or the size of large segments if that is more.
 	MaxNonSplitRounding alloc.Bytes
+
+	// LargeSegmentSize is the size of the segments for requests above 1 MiB and below 10 MiB, and of the chunks
+	// of an expandable segment for large requests: more than 10 MiB; 0 means 20 MiB.
+	LargeSegmentSize alloc.Bytes
+
+	// ExpandableReserve is how many addresses an expandable segment has, or ExpandableReserveFraction as a part of the
+	// device's memory. Without either, and at most, it is 9/8 of that. A larger request is out of memory.
+	ExpandableReserve         alloc.Bytes
+	ExpandableReserveFraction float64
 
 	// Roundup rounds requests up to parts of a power of two, so that
 	// requests of nearly one size can use each other's blocks. It says for each range of sizes
@@ -49,6 +59,12 @@ type Config struct {
 	GarbageCollection float64
 }
 
+// largeSegment is the size of the segments for large blocks.
+func (c Config) largeSegment() alloc.Bytes { return cmp.Or(c.LargeSegmentSize, largeSegment) }
+
+// maxLargeSegment bounds the size of large segments: no program is helped by more.
+const maxLargeSegment = 1 * alloc.TiB
+
 // check returns what is wrong with the settings.
 func (c Config) check() error {
 	for i, divisions := range c.Roundup {
@@ -57,10 +73,14 @@ func (c Config) check() error {
 		}
 	}
 	switch {
-	case c.MaxSplitSize != 0 && c.MaxSplitSize < largeSegment:
-		return fmt.Errorf("max_split_size_mb %v: want at least %v", c.MaxSplitSize, largeSegment)
-	case c.MaxNonSplitRounding != 0 && c.MaxNonSplitRounding < largeSegment:
-		return fmt.Errorf("max_non_split_rounding_mb %v: want at least %v", c.MaxNonSplitRounding, largeSegment)
+	case c.LargeSegmentSize != 0 && (c.LargeSegmentSize <= largeLimit || c.LargeSegmentSize%alloc.MiB != 0 || c.LargeSegmentSize > maxLargeSegment):
+		return fmt.Errorf("large_segment_size_mb %v: want whole MiB, more than %v and at most %v", c.LargeSegmentSize, largeLimit, maxLargeSegment)
+	case c.ExpandableReserve < 0 || !(c.ExpandableReserveFraction >= 0):
+		return fmt.Errorf("expandable_segments_reserve %v and %v: want a size or a part of the memory, above 0", c.ExpandableReserve, c.ExpandableReserveFraction)
+	case c.MaxSplitSize != 0 && c.MaxSplitSize < c.largeSegment():
+		return fmt.Errorf("max_split_size_mb %v: want at least %v", c.MaxSplitSize, c.largeSegment())
+	case c.MaxNonSplitRounding != 0 && c.MaxNonSplitRounding < c.largeSegment():
+		return fmt.Errorf("max_non_split_rounding_mb %v: want at least %v", c.MaxNonSplitRounding, c.largeSegment())
 	case !(c.GarbageCollection >= 0 && c.GarbageCollection < 1):
 		return fmt.Errorf("garbage_collection_threshold %v: want more than 0 and less than 1", c.GarbageCollection)
 	case !(c.MemoryFraction >= 0 && c.MemoryFraction <= 1):
@@ -73,12 +93,13 @@ func (c Config) check() error {
 //
 //	expandable_segments:True,max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2,>:8]
 //
-// The keys are expandable_segments, max_split_size_mb, max_non_split_rounding_mb,
-// roundup_power2_divisions, garbage_collection_threshold,
-// per_process_memory_fraction, and backend, which must be native. Those that concern only locks, graphs or
-// host memory are ignored: their names begin with pinned_, release_lock_ or graph_capture_. Any other key is
-// an error, as in PyTorch. So are large_segment_size_mb, which this cache does not know, and values that
-// PyTorch refuses. Of a key that comes twice, the last counts.
+// The keys are expandable_segments, expandable_segments_reserve, large_segment_size_mb, max_split_size_mb,
+// max_non_split_rounding_mb, roundup_power2_divisions, garbage_collection_threshold,
+// per_process_memory_fraction, and backend, which must be native. throw_on_cudamalloc_oom changes nothing here: a
+// Cache refuses what is beyond MemoryFraction without asking the driver. expandable_segments_reserve_by_class is
+// ignored, as a program says which streams are of a class, and so are keys that concern only locks, graphs or
+// host memory: their names begin with pinned_, release_lock_ or graph_capture_. Any other key is
+// an error, as in PyTorch, and so are values that PyTorch refuses. Of a key that comes twice, the last counts.
 func ParseConfig(s string) (Config, error) {
 	p := configParser{tokens: configTokens(s)}
 	for len(p.tokens) > 0 && p.err == nil {
@@ -150,6 +171,14 @@ func (p *configParser) setting(key string) {
 	switch key {
 	case "expandable_segments":
 		c.ExpandableSegments = p.bool(key)
+	case "expandable_segments_reserve":
+		p.reserve(key)
+	case "expandable_segments_reserve_by_class":
+		p.skipList()
+	case "throw_on_cudamalloc_oom":
+		p.bool(key)
+	case "large_segment_size_mb":
+		c.LargeSegmentSize = p.mebibytes(key)
 	case "max_split_size_mb":
 		c.MaxSplitSize = p.mebibytes(key)
 	case "max_non_split_rounding_mb":
@@ -183,10 +212,32 @@ func (p *configParser) bool(key string) bool {
 	return value == "True"
 }
 
+// reserve reads a part of the memory, "0.5", or a number of GiB, "40G".
+func (p *configParser) reserve(key string) {
+	value := p.take()
+	number, gibibytes := strings.CutSuffix(value, "G")
+	f, err := strconv.ParseFloat(number, 64)
+	if err != nil || !(f > 0) || math.IsInf(f, 0) {
+		p.fail("%s %q: want a part of the memory, such as 0.5, or a size, such as 40G", key, value)
+		return
+	}
+	c := &p.config
+	if c.ExpandableReserve, c.ExpandableReserveFraction = 0, f; gibibytes {
+		c.ExpandableReserve, c.ExpandableReserveFraction = alloc.Bytes(min(f, 1<<20)*float64(alloc.GiB)), 0
+	}
+}
+
+// skipList passes over a list in brackets.
+func (p *configParser) skipList() {
+	p.expect("[")
+	for p.err == nil && p.take() != "]" {
+	}
+}
+
 func (p *configParser) mebibytes(key string) alloc.Bytes {
 	n := p.number(key)
 	if n == 0 {
-		p.fail("%s 0: want at least %d", key, largeSegment/alloc.MiB)
+		p.fail("%s 0: want at least %d", key, p.config.largeSegment()/alloc.MiB)
 	}
 	return alloc.Bytes(min(n, uint64(math.MaxInt64/alloc.MiB))) * alloc.MiB
 }

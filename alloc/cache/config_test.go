@@ -54,33 +54,38 @@ func TestParseConfig(t *testing.T) {
 
 func TestParseConfigRefuses(t *testing.T) {
 	for s, want := range map[string]string{
-		"expandable_segment:True":                    `unknown key "expandable_segment"`,
-		"expandable_segments":                        "it ends too soon",
-		"expandable_segments:":                       "it ends too soon",
-		"expandable_segments:true":                   `expandable_segments "true": want True or False`,
-		"expandable_segments=True":                   "it ends too soon",
-		"max_split_size_mb:19":                       "max_split_size_mb 19.0 MiB: want at least 20.0 MiB",
-		"max_split_size_mb:0":                        "max_split_size_mb 0: want at least 20",
-		"max_split_size_mb:-1":                       `"-1": want a whole number`,
-		"max_split_size_mb:99999999999999999999":     "want a whole number",
-		"max_non_split_rounding_mb:1":                "want at least 20.0 MiB",
-		"max_split_size_mb:128;expandable:True":      "want a whole number",
-		"max_split_size_mb:128 max_split_size_mb:64": "want a whole number",
-		"max_split_size_mb:128,,":                    "it ends too soon",
-		"garbage_collection_threshold:1":             "want more than 0 and less than 1",
-		"garbage_collection_threshold:0":             "want a number above 0",
-		"garbage_collection_threshold:NaN":           "want a number above 0",
-		"per_process_memory_fraction:1.5":            "want more than 0, at most 1",
-		"roundup_power2_divisions:3":                 "roundup_power2_divisions 3: want a power of two",
-		"roundup_power2_divisions:0":                 "want a power of two",
-		"roundup_power2_divisions:[3:1]":             "a range of 3 MiB: want a power of two",
-		"roundup_power2_divisions:[0:1]":             "a range of 0 MiB: want a power of two",
-		"roundup_power2_divisions:[256:3]":           "want a power of two",
-		"roundup_power2_divisions:[256:1":            "it ends too soon",
-		"roundup_power2_divisions:[256:1 512:2]":     "1512: want a power of two", // spaces are nothing
-		"roundup_power2_divisions:[256]":             `"]" where ":" is wanted`,
-		"backend:cudaMallocAsync":                    "want native",
-		"large_segment_size_mb:40":                   `unknown key "large_segment_size_mb"`,
+		"expandable_segment:True":                       `unknown key "expandable_segment"`,
+		"expandable_segments":                           "it ends too soon",
+		"expandable_segments:":                          "it ends too soon",
+		"expandable_segments:true":                      `expandable_segments "true": want True or False`,
+		"expandable_segments=True":                      "it ends too soon",
+		"max_split_size_mb:19":                          "max_split_size_mb 19.0 MiB: want at least 20.0 MiB",
+		"max_split_size_mb:0":                           "max_split_size_mb 0: want at least 20",
+		"max_split_size_mb:-1":                          `"-1": want a whole number`,
+		"max_split_size_mb:99999999999999999999":        "want a whole number",
+		"max_non_split_rounding_mb:1":                   "want at least 20.0 MiB",
+		"max_split_size_mb:128;expandable:True":         "want a whole number",
+		"max_split_size_mb:128 max_split_size_mb:64":    "want a whole number",
+		"max_split_size_mb:128,,":                       "it ends too soon",
+		"garbage_collection_threshold:1":                "want more than 0 and less than 1",
+		"garbage_collection_threshold:0":                "want a number above 0",
+		"garbage_collection_threshold:NaN":              "want a number above 0",
+		"per_process_memory_fraction:1.5":               "want more than 0, at most 1",
+		"roundup_power2_divisions:3":                    "roundup_power2_divisions 3: want a power of two",
+		"roundup_power2_divisions:0":                    "want a power of two",
+		"roundup_power2_divisions:[3:1]":                "a range of 3 MiB: want a power of two",
+		"roundup_power2_divisions:[0:1]":                "a range of 0 MiB: want a power of two",
+		"roundup_power2_divisions:[256:3]":              "want a power of two",
+		"roundup_power2_divisions:[256:1":               "it ends too soon",
+		"roundup_power2_divisions:[256:1 512:2]":        "1512: want a power of two", // spaces are nothing
+		"roundup_power2_divisions:[256]":                `"]" where ":" is wanted`,
+		"backend:cudaMallocAsync":                       "want native",
+		"large_segment_size_mb:10":                      "large_segment_size_mb 10.0 MiB: want whole MiB, more than 10.0 MiB",
+		"large_segment_size_mb:40,max_split_size_mb:30": "max_split_size_mb 30.0 MiB: want at least 40.0 MiB",
+		"throw_on_cudamalloc_oom:yes":                   `throw_on_cudamalloc_oom "yes": want True or False`,
+		"expandable_segments_reserve:0":                 `want a part of the memory, such as 0.5, or a size, such as 40G`,
+		"expandable_segments_reserve:1e999G":            `want a part of the memory`,
+		"expandable_segments_reserve_by_class:[a:1":     "it ends too soon",
 	} {
 		cfg, err := cache.ParseConfig(s)
 		assert.ErrorContains(t, err, want, s)
@@ -238,4 +243,48 @@ func TestExpandableGivesBackAddresses(t *testing.T) {
 	assert.Equal(t, 1, dev.Calls("Reserve"))
 	require.NoError(t, c.Close())
 	assert.Equal(t, 2, dev.Calls("Reserve"), "and it is released")
+}
+
+// TestLargeSegmentSize: requests above 1 MiB and below 10 MiB share segments of that size, and an expandable one grows
+// by it.
+func TestLargeSegmentSize(t *testing.T) {
+	for _, settings := range []string{
+		"large_segment_size_mb:12,max_split_size_mb:12,throw_on_cudamalloc_oom:True",
+		"large_segment_size_mb:12,expandable_segments:True,expandable_segments_reserve_by_class:[a:0.5,b:8G]",
+	} {
+		cfg, err := cache.ParseConfig(settings)
+		require.NoError(t, err)
+		dev, err := sim.New(sim.Config{})
+		require.NoError(t, err)
+		c := cachetest.NewCache(t, dev, cfg)
+		var reserved []alloc.Bytes
+		for _, n := range []alloc.Bytes{alloc.MiB, 2 * alloc.MiB, 9 * alloc.MiB, 10 * alloc.MiB} {
+			_, err := c.Alloc(n)
+			require.NoError(t, err)
+			reserved = append(reserved, c.Stats().Reserved.Bytes.Current/alloc.MiB)
+		}
+		want := []alloc.Bytes{2, 14, 14, 24}
+		if cfg.ExpandableSegments {
+			want = []alloc.Bytes{2, 14, 14, 26}
+		}
+		assert.Equal(t, want, reserved, settings)
+	}
+}
+
+// TestReserve: a request for more than a segment has addresses is out of memory, and smaller ones get segments one
+// beside the other.
+func TestReserve(t *testing.T) {
+	for _, settings := range []string{"expandable_segments_reserve:0.25", "expandable_segments_reserve:0.0390625G"} {
+		cfg, err := cache.ParseConfig("expandable_segments:True," + settings)
+		require.NoError(t, err)
+		dev, err := sim.New(sim.Config{Memory: 160 * alloc.MiB, Overhead: -1})
+		require.NoError(t, err)
+		c := cachetest.NewCache(t, dev, cfg)
+		_, err = c.Alloc(41 * alloc.MiB)
+		assert.ErrorIs(t, err, alloc.ErrOutOfMemory)
+		for range 3 {
+			_, err = c.Alloc(40 * alloc.MiB)
+			require.NoError(t, err)
+		}
+	}
 }

@@ -135,7 +135,7 @@ func (x *expandable) mapMissing(i id, size alloc.Bytes) (id, error) {
 		i, size = b.next, size-b.size
 	}
 	b := c.blocks.At(i)
-	p, size := b.ptr, min(roundUpTo(size, chunkSize(b.pool)), b.size)
+	p, size := b.ptr, min(roundUpTo(size, x.chunkSize(b.pool)), b.size)
 	c.mu.Unlock()
 	err := x.dev.Map(p, size)
 	c.mu.Lock()
@@ -226,9 +226,9 @@ func (x *expandable) newSegment(pool alloc.Pool, size alloc.Bytes) (segment, err
 	info, err := x.dev.MemInfo()
 	room := maxReservation
 	if err == nil && info.Total > 0 && info.Total < maxReservation/2 {
-		room = info.Total + info.Total/8 // so that holes can stay empty, as in PyTorch
+		room = x.cfg.addresses(info.Total)
 	}
-	chunk := chunkSize(pool)
+	chunk := x.chunkSize(pool)
 	room = roundUpTo(room, chunk)
 	if size > room {
 		return segment{}, fmt.Errorf("%w: %v of addresses for %v", alloc.ErrOutOfMemory, room, size)
@@ -237,12 +237,24 @@ func (x *expandable) newSegment(pool alloc.Pool, size alloc.Bytes) (segment, err
 	return segment{ptr: p, size: room, pool: pool}, err
 }
 
+// addresses returns how many a segment has on a device with so much memory.
+func (c Config) addresses(total alloc.Bytes) alloc.Bytes {
+	most := total + total/8 // so that holes can stay empty, as in PyTorch
+	switch {
+	case c.ExpandableReserveFraction > 0:
+		return min(alloc.Bytes(min(c.ExpandableReserveFraction, 2)*float64(total)), most)
+	case c.ExpandableReserve > 0:
+		return min(c.ExpandableReserve, most)
+	}
+	return most
+}
+
 // chunkSize returns the unit in which a pool's memory is mapped.
-func chunkSize(pool alloc.Pool) alloc.Bytes {
+func (x *expandable) chunkSize(pool alloc.Pool) alloc.Bytes {
 	if pool == alloc.SmallPool {
 		return smallSegment
 	}
-	return largeSegment
+	return x.c.fitting.segment
 }
 
 // addresses is a range of addresses.
@@ -253,7 +265,7 @@ type addresses struct {
 
 // chunks returns the whole chunks in a block.
 func (x *expandable) chunks(b *block) addresses {
-	unit := alloc.Ptr(chunkSize(b.pool))
+	unit := alloc.Ptr(x.chunkSize(b.pool))
 	s, _ := x.c.segments.at(b.ptr)
 	first := s.ptr + (b.ptr-s.ptr+unit-1)/unit*unit
 	end := s.ptr + (b.end()-s.ptr)/unit*unit

@@ -16,7 +16,7 @@ const (
 	smallLimit   = 1 * alloc.MiB    // the largest small block handed out
 	smallSegment = 2 * alloc.MiB    // the segments that small blocks are cut from
 	largeLimit   = 10 * alloc.MiB   // from here on, a request has a segment of its own
-	largeSegment = 20 * alloc.MiB   // the segments for large blocks below the limit
+	largeSegment = 20 * alloc.MiB   // the segments for large blocks below the limit, unless a Config has another size
 	segmentUnit  = 2 * alloc.MiB    // a segment of one request's own is a multiple of it
 )
 
@@ -57,6 +57,7 @@ func (r *rounding) roundedUp(n alloc.Bytes) alloc.Bytes {
 type fitting struct {
 	maxSplit    alloc.Bytes // math.MaxInt64 if there is no limit
 	maxRounding alloc.Bytes
+	segment     alloc.Bytes // for large blocks below largeLimit, and the chunks of an expandable one
 
 	wholeFrom alloc.Bytes                      // blocks for requests of that size and more are not cut
 	leastRest [alloc.LargePool + 1]alloc.Bytes // what is cut off a block of a pool is at least so much
@@ -66,7 +67,8 @@ type fitting struct {
 func newFitting(cfg Config) fitting {
 	f := fitting{
 		maxSplit:    cmp.Or(cfg.MaxSplitSize, math.MaxInt64),
-		maxRounding: cmp.Or(cfg.MaxNonSplitRounding, largeSegment),
+		maxRounding: cmp.Or(cfg.MaxNonSplitRounding, max(largeSegment, cfg.LargeSegmentSize)),
+		segment:     cfg.largeSegment(),
 	}
 	f.wholeFrom = f.maxSplit
 	f.leastRest[alloc.SmallPool], f.leastRest[alloc.LargePool] = blockUnit, smallLimit+1
@@ -99,12 +101,12 @@ func poolOf(size alloc.Bytes) alloc.Pool {
 
 // segmentSize returns the size of the segment that the driver is asked for when
 // no block of the size is cached.
-func segmentSize(size alloc.Bytes) alloc.Bytes {
+func (f *fitting) segmentSize(size alloc.Bytes) alloc.Bytes {
 	switch {
 	case size <= smallLimit:
 		return smallSegment
 	case size < largeLimit:
-		return largeSegment
+		return f.segment
 	default:
 		return roundUp(size, segmentUnit)
 	}

@@ -58,7 +58,7 @@ func (c *Cache) grow(r request) (alloc.Ptr, alloc.Bytes, error) {
 	if full {
 		return 0, 0, fmt.Errorf("memory for stream %#x on %s: %d streams have memory already: call Trim to give back free memory", uint64(r.stream), c.device, maxStreams)
 	}
-	if limit := c.tuning.limit(); segmentSize(r.size) > limit-held {
+	if limit := c.tuning.limit(); c.fitting.segmentSize(r.size) > limit-held {
 		return 0, 0, fmt.Errorf("%w: the cache may hold %v and holds %v", alloc.ErrOutOfMemory, limit, held)
 	}
 	return c.growth.grow(r)
@@ -68,7 +68,7 @@ func (c *Cache) grow(r request) (alloc.Ptr, alloc.Bytes, error) {
 func (c *Cache) retry(r request) (alloc.Ptr, alloc.Bytes, error) {
 	c.mu.Lock()
 	c.stats.Retries++
-	c.happened(cachelock.Retry, 0, segmentSize(r.size), r.stream)
+	c.happened(cachelock.Retry, 0, c.fitting.segmentSize(r.size), r.stream)
 	c.mu.Unlock()
 	_, trimErr := c.trim()
 	p, size, err := c.grow(r)

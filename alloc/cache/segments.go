@@ -34,7 +34,7 @@ func (g segmented) close() error { return nil }
 
 // grow asks the driver for a segment and serves the request from its front.
 func (g segmented) grow(r request) (alloc.Ptr, alloc.Bytes, error) {
-	c, size := g.c, segmentSize(r.size)
+	c, size := g.c, g.c.fitting.segmentSize(r.size)
 	p, err := c.dev.Alloc(size)
 	if err != nil {
 		return 0, 0, fmt.Errorf("alloc %v on %s: new segment of %v: %w", r.n, c.device, size, err)

@@ -18,7 +18,7 @@ func (x *expandable) trim() (given alloc.Bytes, err error) {
 	var leaving []id
 	for _, pool := range [...]alloc.Pool{alloc.LargePool, alloc.SmallPool} {
 		for p := range c.streams.all() {
-			for last := (block{size: chunkSize(pool)}); x.detachSome(&p.free[pool].(*growingTree).tree, &last, &leaving); {
+			for last := (block{size: x.chunkSize(pool)}); x.detachSome(&p.free[pool].(*growingTree).tree, &last, &leaving); {
 				c.mu.Unlock() // others have waited
 				c.mu.Lock()
 			}

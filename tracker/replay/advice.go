@@ -51,10 +51,7 @@ func (p *program) endAtError() bool {
 
 // advice tells which settings fit into so much memory.
 func (p *program) advice(memory alloc.Bytes) (string, error) {
-	recorded, err := Recorded(p.dump)
-	if err != nil {
-		return "", err
-	}
+	recorded := Recorded(p.dump)
 	recorded.Memory = memory
 	again, err := p.run(recorded)
 	if err != nil {

@@ -43,3 +43,25 @@ func TestAgreement(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(encoded), `"agreement":null`)
 }
+
+// TestUnknownSettingsAreANote: a later PyTorch may have settings that this program does not know.
+func TestUnknownSettingsAreANote(t *testing.T) {
+	p := newProgram(t, 1, 0, cache.Config{}, 1)
+	p.alloc(33 * alloc.MiB)
+	r := p.dump(0)
+	r.Snapshot.Settings = map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:20,from_the_future:[a:1,b:2],,large_segment_size_mb:12,backend:cudaMallocAsync"}
+	cfg := replay.Recorded(r)
+	want, err := cache.ParseConfig("max_split_size_mb:20,large_segment_size_mb:12")
+	require.NoError(t, err)
+	assert.Equal(t, want, cfg.Conf)
+	result, err := replay.Run(r, cfg)
+	require.NoError(t, err)
+	assert.Contains(t, result.String(), "note: the recorded setting from_the_future:[a:1,b:2] is not known here: replays are without it\n")
+	encoded, err := json.Marshal(result)
+	require.NoError(t, err)
+	assert.Contains(t, string(encoded), `"unknown_settings":["from_the_future:[a:1,b:2]","backend:cudaMallocAsync"]`)
+	x, err := replay.Explain(r, "end")
+	require.NoError(t, err)
+	assert.Empty(t, x.NoReplay())
+	assert.Contains(t, x.String(), "the recorded setting backend:cudaMallocAsync is not known here")
+}

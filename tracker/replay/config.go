@@ -36,8 +36,11 @@ type Config struct {
 	packed bool
 }
 
-// settingsKey is where a snapshot has the settings of PyTorch's allocator.
-const settingsKey = "PYTORCH_CUDA_ALLOC_CONF"
+// Where a snapshot has the settings of PyTorch's allocator.
+const (
+	settingsKey      = "PYTORCH_CUDA_ALLOC_CONF"
+	laterSettingsKey = "PYTORCH_ALLOC_CONF"
+)
 
 // check completes a Config.
 func (c Config) check() (Config, error) {

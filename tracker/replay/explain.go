@@ -27,6 +27,7 @@ type Explanation struct {
 	// all buffers packed, so that none has the holes of another. earlier is what there would
 	// have been if the buffers of a line of code that were never freed had been allocated before all else.
 	settings, earlier []saving
+	unknown           []string   // recorded settings that are left out
 	noReplay          string     // why there are none
 	agreement         *agreement // nil if there is nothing to compare with
 }
@@ -62,7 +63,7 @@ func Explain(r *snapshot.Dump, at string) (*Explanation, error) {
 		return x, nil
 	}
 	if err == nil {
-		x.agreement = p.agreement()
+		x.agreement, x.unknown = p.agreement(), p.unknownSettings()
 		x.baseline.Asked = p.failed()
 		x.settings, x.baseline.Packed, err = p.settings()
 	}
@@ -92,10 +93,7 @@ func (p *program) failed() (largest alloc.Bytes) {
 }
 
 func (p *program) settings() ([]saving, alloc.Bytes, error) {
-	cfg, err := Recorded(p.dump)
-	if err != nil {
-		return nil, 0, err
-	}
+	cfg := Recorded(p.dump)
 	cfg.packed = true
 	recorded, err := p.run(cfg)
 	if err != nil {
@@ -126,8 +124,8 @@ func (p *program) settings() ([]saving, alloc.Bytes, error) {
 
 func sameSettings(a, b Config) bool {
 	x, y := a.Conf, b.Conf
-	return a.Allocator == b.Allocator && x.MaxSplitSize == y.MaxSplitSize && x.Roundup == y.Roundup &&
-		x.MemoryFraction == y.MemoryFraction && x.MaxNonSplitRounding == y.MaxNonSplitRounding
+	x.ExpandableSegments, x.GarbageCollection = y.ExpandableSegments, y.GarbageCollection // which the allocator says, and which concerns full devices
+	return a.Allocator == b.Allocator && x == y
 }
 
 func sortSavings(s []saving) {
@@ -138,10 +136,7 @@ func sortSavings(s []saving) {
 // the end had come first.
 func (p *program) earlier(lines []explain.Line) ([]saving, alloc.Bytes, error) {
 	const most = 3
-	cfg, err := Recorded(p.dump)
-	if err != nil {
-		return nil, 0, err
-	}
+	cfg := Recorded(p.dump)
 	recorded, err := p.run(cfg)
 	if err != nil {
 		return nil, 0, err
@@ -193,8 +188,9 @@ func (x *Explanation) MarshalJSON() ([]byte, error) {
 		Settings []saving      `json:"settings"`
 		Earlier  []saving      `json:"earlier"`
 		Agrees   *agreement    `json:"agreement"`
+		Unknown  []string      `json:"unknown_settings,omitempty"`
 		NoReplay string        `json:"no_replay,omitempty"`
-	}{x.moment, x.measured(), x.settings, x.earlier, x.agreement, x.noReplay})
+	}{x.moment, x.measured(), x.settings, x.earlier, x.agreement, x.unknown, x.noReplay})
 	if err != nil {
 		return nil, err
 	}
@@ -216,6 +212,9 @@ func (x *Explanation) String() string {
 	}
 	for _, s := range x.earlier {
 		fmt.Fprintf(&b, "%v\n", s)
+	}
+	for _, setting := range x.unknown {
+		fmt.Fprintf(&b, "%s\n", unknownNote(setting))
 	}
 	if x.agreement != nil {
 		fmt.Fprintf(&b, "%v\n", x.agreement)

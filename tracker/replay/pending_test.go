@@ -23,8 +23,7 @@ func TestPendingBlocks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tr, _ := exporttest.Streams(t, tracker.Config{MaxEvents: events})
 			r := tr.Dump()
-			cfg, err := replay.Recorded(r)
-			require.NoError(t, err)
+			cfg := replay.Recorded(r)
 			got, err := replay.Run(r, cfg)
 			require.NoError(t, err)
 			assert.True(t, got.Fits)

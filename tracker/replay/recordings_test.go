@@ -59,8 +59,7 @@ func TestRecordings(t *testing.T) {
 	for _, k := range known {
 		t.Run(fmt.Sprintf("%s %d", k.name, k.device), func(t *testing.T) {
 			r := open(t, k.name, k.device)
-			cfg, err := replay.Recorded(r)
-			require.NoError(t, err)
+			cfg := replay.Recorded(r)
 			cfg.Memory = gcnMemory
 			got, err := replay.Run(r, cfg)
 			require.NoError(t, err)
@@ -99,8 +98,7 @@ func TestRecordedOutOfMemory(t *testing.T) {
 			recorded = e.Seq
 		}
 	}
-	cfg, err := replay.Recorded(r)
-	require.NoError(t, err)
+	cfg := replay.Recorded(r)
 	cfg.Memory = gcnMemory
 	got, err := replay.Run(r, cfg)
 	require.NoError(t, err)

@@ -35,7 +35,7 @@ func (p *program) run(cfg Config) (Result, error) {
 	s := p.dump.Snapshot
 	result := Result{
 		Allocator: cfg.Allocator, Memory: cfg.Memory, Events: p.events, Fits: oom == nil, Levels: m.levels, OOM: oom, Recorded: p.recorded,
-		device: s.Device, ordinal: s.Ordinal, gap: p.gap,
+		device: s.Device, ordinal: s.Ordinal, gap: p.gap, unknown: p.unknownSettings(),
 		start: start{
 			Dropped: p.first, Buffers: p.begun, Requested: p.start.Live.Bytes, Reserved: p.start.Reserved, Layout: m.layout,
 		},
@@ -54,8 +54,8 @@ func (p *program) run(cfg Config) (Result, error) {
 // where they were when it was recorded. It is nil if the history has no calls to compare with, or if the
 // recorded allocator cannot be replayed.
 func (p *program) agreement() *agreement {
-	cfg, err := Recorded(p.dump)
-	if err != nil || cfg.Allocator == Driver {
+	cfg := Recorded(p.dump)
+	if cfg.Allocator == Driver {
 		return nil
 	}
 	m, err := newMachine(p, cfg)

@@ -1,8 +1,10 @@
 package replay
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,14 +17,12 @@ import (
 )
 
 // Recorded returns the Config of the allocator that a dump is of, without a limit of
-// memory: Driver if it has neither a cache nor segments. The error is that of settings that cache.ParseConfig refuses.
-func Recorded(r *snapshot.Dump) (Config, error) {
-	conf, err := cache.ParseConfig(r.Snapshot.Settings[settingsKey])
-	if err != nil {
-		return Config{}, fmt.Errorf("replay: the recorded allocator: %w", err)
-	}
+// memory: Driver if it has neither a cache nor segments. Settings that cache.ParseConfig refuses, as those of a later
+// PyTorch, are left out; the notes of a Result name them.
+func Recorded(r *snapshot.Dump) Config {
+	conf, _ := recordedSettings(r)
 	if r.Snapshot.Cache == nil && len(r.Snapshot.Segments) == 0 && !walk.BeginningOf(r).Segments {
-		return Config{Allocator: Driver}, nil
+		return Config{Allocator: Driver}
 	}
 	cfg := Config{Allocator: Cache, Conf: conf}
 	for _, s := range r.Snapshot.Segments {
@@ -31,7 +31,54 @@ func Recorded(r *snapshot.Dump) (Config, error) {
 	if conf.ExpandableSegments {
 		cfg.Allocator = Expandable
 	}
-	return cfg, nil
+	return cfg
+}
+
+// recordedSettings returns the settings of the recorded allocator, and those that are not known.
+func recordedSettings(r *snapshot.Dump) (conf cache.Config, unknown []string) {
+	recorded := cmp.Or(r.Snapshot.Settings[settingsKey], r.Snapshot.Settings[laterSettingsKey])
+	if conf, err := cache.ParseConfig(recorded); err == nil {
+		return conf, nil
+	}
+	good := ""
+	for _, setting := range settingsIn(recorded) {
+		with := setting
+		if good != "" {
+			with = good + "," + setting
+		}
+		if parsed, err := cache.ParseConfig(with); err == nil {
+			good, conf = with, parsed
+		} else {
+			unknown = append(unknown, setting)
+		}
+	}
+	return conf, unknown
+}
+
+// unknownSettings are the recorded ones that are left out.
+func (p *program) unknownSettings() []string {
+	_, unknown := recordedSettings(p.dump)
+	return unknown
+}
+
+func unknownNote(setting string) string {
+	return fmt.Sprintf("the recorded setting %s is not known here: replays are without it", text.Line(setting))
+}
+
+// settingsIn cuts settings at their commas, except for those in brackets.
+func settingsIn(s string) (out []string) {
+	depth, from := 0, 0
+	for i, c := range s {
+		switch {
+		case c == '[':
+			depth++
+		case c == ']':
+			depth--
+		case c == ',' && depth <= 0:
+			out, from = append(out, s[from:i]), i+1
+		}
+	}
+	return slices.DeleteFunc(append(out, s[from:]), func(setting string) bool { return strings.TrimSpace(setting) == "" })
 }
 
 // Result is what a replay came to. Its String and its JSON also say where the history began and what it lacks.
@@ -52,6 +99,7 @@ type Result struct {
 	replays   int // that a search took; 0 without one
 	start     start
 	gap       *gap       // nil if the history is whole
+	unknown   []string   // recorded settings that are left out
 	agreement *agreement // nil if there is nothing to compare with
 }
 
@@ -117,8 +165,9 @@ func (r Result) MarshalJSON() ([]byte, error) {
 		Start    start       `json:"start"`
 		Recorded Levels      `json:"recorded"`
 		Agrees   *agreement  `json:"agreement"`
+		Unknown  []string    `json:"unknown_settings,omitempty"`
 		Gap      *gap        `json:"gap,omitempty"`
-	}{r.device, r.ordinal, r.Allocator, r.Memory, r.Events, r.Fits, r.Levels, smallest, r.replays, r.OOM, r.start, r.Recorded, r.agreement, r.gap})
+	}{r.device, r.ordinal, r.Allocator, r.Memory, r.Events, r.Fits, r.Levels, smallest, r.replays, r.OOM, r.start, r.Recorded, r.agreement, r.unknown, r.gap})
 }
 
 // String describes the result in a few lines.
@@ -164,6 +213,9 @@ func (r Result) verdict() string {
 func (r Result) Notes() (notes []string) {
 	if r.agreement != nil {
 		notes = append(notes, r.agreement.String())
+	}
+	for _, setting := range r.unknown {
+		notes = append(notes, unknownNote(setting))
 	}
 	if s := r.start; s.Buffers > 0 || s.Dropped > 0 {
 		notes = append(notes, fmt.Sprintf("the history begins with %d buffers live, %v, and %v reserved: %s",

@@ -28,7 +28,7 @@ var larger = map[string]struct{ files, cycle int }{}
 var names = map[string]int{
 	"alloc":                     138,
 	"alloc/alloctest":           2,
-	"alloc/cache":               26,
+	"alloc/cache":               29,
 	"alloc/cuda":                57,
 	"alloc/sim":                 51,
 	"contrib/gomlx":             4,

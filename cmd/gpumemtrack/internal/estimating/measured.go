@@ -82,11 +82,7 @@ func (m *measured) peaks(dump *snapshot.Dump) (estimate.Measured, error) {
 		}
 		return peaks, nil
 	}
-	cfg, err := replay.Recorded(dump)
-	if err != nil {
-		return peaks, err
-	}
-	replayed, err := replay.Run(dump, cfg)
+	replayed, err := replay.Run(dump, replay.Recorded(dump))
 	if err != nil {
 		return peaks, err
 	}

@@ -105,19 +105,15 @@ func (o replayOptions) configs(r *snapshot.Dump) ([]replay.Config, error) {
 		return nil, cli.UsageError("replay: --allocator cache and expandable_segments contradict each other: give one of them")
 	case o.smallest && o.allocator == "" && !conf.ExpandableSegments:
 		if o.conf == "" {
-			recorded, err := replay.Recorded(r)
-			if err != nil {
-				return nil, err
-			}
-			conf = recorded.Conf
+			conf = replay.Recorded(r).Conf
 			conf.ExpandableSegments = false
 		}
 		configs := []replay.Config{{Allocator: replay.Cache, Conf: conf}, {Allocator: replay.Expandable, Conf: conf}}
 		return append(configs, replay.Config{Allocator: replay.Driver}), nil
 	case o.allocator == "" && o.conf == "":
-		cfg, err := replay.Recorded(r)
+		cfg := replay.Recorded(r)
 		cfg.Memory = o.memory
-		return []replay.Config{cfg}, err
+		return []replay.Config{cfg}, nil
 	}
 	return []replay.Config{{Memory: o.memory, Allocator: kind, Conf: conf}}, nil
 }
