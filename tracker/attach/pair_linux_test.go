@@ -3,6 +3,7 @@
 package attach
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -67,4 +68,22 @@ func TestAllocatorsInLibraries(t *testing.T) {
 
 	_, err := New(Config{Functions: []Pair{{library: "/no/such/lib.so", alloc: "a", free: "b", size: 1, address: 1}}})
 	assert.Error(t, err)
+}
+
+// TestLlamaCpp watches ggml, by which llama.cpp allocates, called from Go without cgo. The library is that of a release, which
+// keeps no frame pointers. docs/attach.md has the flag.
+func TestLlamaCpp(t *testing.T) {
+	folder := os.Getenv("GPUMEMTRACK_LLAMACPP")
+	if folder == "" {
+		t.Skip("GPUMEMTRACK_LLAMACPP names no folder with llama.cpp's libraries")
+	}
+	pair, err := ParsePair("ggml=" + filepath.Join(folder, "libggml-base.so"))
+	require.NoError(t, err)
+	w := newWatcher(t, Config{Functions: []Pair{pair}})
+	s := checked(t, w, start(t, w, buildGo(t, "ggml", "0"), pair.library))
+	assert.EqualValues(t, 10, s.Snapshot().Live.Count)
+	assert.EqualValues(t, 100, s.Snapshot().Total.Count)
+	site := largest(t, s)
+	assert.Equal(t, "main.loadWeights", site.Site.Function)
+	assert.Contains(t, names(site.Stack), "main.loadWeights <- main.main")
 }

@@ -110,6 +110,6 @@ func rank(f mem.Frame) callsite.Rank {
 
 // passers only pass calls on: the beginnings of functions' names, of which some are modules.
 var passers = []string{
-	"_cgo_", "crosscall", "x_cgo_", "_Py", "Py", "py::", "_start", "syscall.", "internal/runtime/",
-	"github.com/ebitengine/purego", "github.com/gpumemtrack/gpumemtrack/internal/dylib",
+	"_cgo_", "crosscall", "x_cgo_", "_Py", "Py", "py::", "_start", "syscall.", "internal/runtime/", "reflect.",
+	"github.com/ebitengine/purego", "github.com/jupiterrider/ffi", "github.com/gpumemtrack/gpumemtrack/internal/dylib",
 }

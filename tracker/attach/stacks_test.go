@@ -26,6 +26,18 @@ func TestWhoseLine(t *testing.T) {
 			{Function: "github.com/ebitengine/purego.SyscallN", File: "/go/pkg/mod/github.com/ebitengine/purego@v0.11.3/syscall.go"},
 			{Function: "example.com/llama.(*Model).Load", File: "/home/me/llama.go", Line: 5},
 		}, 2},
+		"purego's functions, which reflect makes": {mem.Stack{
+			{Function: "github.com/ebitengine/purego.RegisterFunc.func4", File: "/go/pkg/mod/github.com/ebitengine/purego@v0.11.3/func.go"},
+			{Function: "reflect.callReflect", File: "/go/src/reflect/value.go"},
+			{Function: "reflect.makeFuncStub", File: "/go/src/reflect/asm_amd64.s"},
+			{Function: "main.loadWeights", File: "/home/me/main.go", Line: 5},
+		}, 3},
+		"yzma": {mem.Stack{
+			{Function: "github.com/jupiterrider/ffi.Call", File: "/go/pkg/mod/github.com/jupiterrider/ffi@v0.8.0/ffi.go"},
+			{Function: "github.com/jupiterrider/ffi.Fun.Call", File: "/go/pkg/mod/github.com/jupiterrider/ffi@v0.8.0/fun.go"},
+			{Function: "github.com/hybridgroup/yzma/pkg/llama.ModelLoadFromFile", File: "/go/pkg/mod/github.com/hybridgroup/yzma@v1.31.0/pkg/llama/model.go"},
+			{Function: "main.main", File: "/home/me/main.go", Line: 5},
+		}, 3},
 		"Python through a library": {mem.Stack{
 			c, {Function: "libtrain.so+0x500", File: "/home/me/libtrain.so"},
 			{Function: "_PyEval_EvalFrameDefault", File: "/usr/bin/python3.12"},
