@@ -58,6 +58,7 @@ func Model(layers []nn.Layer, opts ...Option) (*Report, error) {
 		if cfg.Compute > 0 {
 			r.llamaCpp(cfg)
 		}
+		r.noteContext(cfg)
 		return r, nil
 	}
 	cfg.Checkpoints = decl.Anywhere(cfg.Checkpoints)
@@ -75,6 +76,7 @@ func Model(layers []nn.Layer, opts ...Option) (*Report, error) {
 	if cfg.Compute > 0 {
 		r.llamaCpp(cfg)
 	}
+	r.noteContext(cfg)
 	return r, nil
 }
 

@@ -1,6 +1,8 @@
 package estimate
 
 import (
+	"fmt"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/history"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
@@ -132,6 +134,27 @@ var (
 func contextOf(c *setting.Config) Figure {
 	bytes, least, most := c.Machine.Context()
 	return Figure{Bytes: bytes, Lower: least, Upper: most}
+}
+
+// wideContext is how far the upper bound of a CUDA context may be above the estimate without a note.
+const wideContext = 128 * alloc.MiB
+
+// noteContext says how large the CUDA context may be, unless that hardly counts, and what would narrow it.
+func (r *Report) noteContext(c *setting.Config) {
+	context := r.memory().Footprint.Context
+	if c.Searches || context.Upper <= context.Bytes+wideContext {
+		return
+	}
+	narrower := ""
+	switch gpu, loading := c.Machine.GPU == setting.UnknownGPU, c.Machine.Loading == setting.LoadingUnknown; {
+	case gpu && loading:
+		narrower = ": RunsOn or --gpu and --cuda-loading narrow that"
+	case gpu:
+		narrower = ": RunsOn or --gpu narrows that"
+	case loading:
+		narrower = ": RunsOn or --cuda-loading narrows that"
+	}
+	r.Notes = append(r.Notes, fmt.Sprintf("the CUDA context may take %v to %v%s", context.Lower, context.Upper, narrower))
 }
 
 // resident is what is held from the time when the model is loaded.

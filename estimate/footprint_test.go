@@ -68,6 +68,7 @@ func TestUnknownSettingsWidenTheBand(t *testing.T) {
 	told := training(t, "gpt2", estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputHeld, Form: estimate.ForEach})
 	assert.Equal(t, open.Training.Peak, told.Training.Peak)
 	assert.Greater(t, open.Training.Band.Above, told.Training.Band.Above)
+	assert.Contains(t, open.Notes[len(open.Notes)-1], "RunsOn or --gpu and --cuda-loading narrow that")
 	assert.Contains(t, open.Notes[0], "nobody said where gradients are cleared: Loop.ZeroGrad or --zero-grad does")
 	worst := training(t, "gpt2", estimate.Loop{ZeroGrad: estimate.ZeroGradKept})
 	assert.GreaterOrEqual(t, open.Training.Upper(), worst.Training.Peak)

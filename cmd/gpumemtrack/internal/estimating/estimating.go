@@ -92,7 +92,7 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 		return err
 	}
 	e.Schema, e.Mode, e.Report, e.Peak = estimateSchema, o.mode(), report, report.Peak()
-	report.Notes = slices.Concat(report.Notes, e.notes, o.training.notes, o.promptNote(report), e.contextNote())
+	report.Notes = slices.Concat(report.Notes, e.notes, o.training.notes, o.promptNote(report))
 	e.Upper = e.memory().Upper()
 	shown := report.Footprint()
 	e.Allocated, e.AllocatedUpper, e.ReservedUpper = shown.Allocated.Bytes, shown.Allocated.Upper, shown.Reserved.Upper

@@ -408,7 +408,7 @@ func TestEstimateBoundsOfWhatIsPrinted(t *testing.T) {
 // JSON says of the context what the text says.
 func TestEstimateContextIsNotedInJSON(t *testing.T) {
 	notes := func(flags string) string { return strings.Join(estimateJSON(t, flags).Report.Notes, "\n") }
-	assert.Contains(t, notes("gpt2"), "the CUDA context may take 256.0 MiB to 1.8 GiB: --gpu and --cuda-loading narrow that")
+	assert.Contains(t, notes("gpt2"), "the CUDA context may take 256.0 MiB to 1.8 GiB: RunsOn or --gpu and --cuda-loading narrow that")
 	assert.Contains(t, notes("gpt2 --gpu volta"), "--cuda-loading narrows that")
 	assert.NotContains(t, notes("gpt2 --gpu ada --cuda-loading lazy"), "CUDA context")
 }

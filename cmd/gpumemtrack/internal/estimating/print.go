@@ -207,30 +207,6 @@ func (e estimated) writeNotes(w io.Writer, m estimate.Memory) {
 	}
 }
 
-// contextNote says how large the CUDA context may be, nothing where that hardly counts.
-func (e estimated) contextNote() []string {
-	if context := e.memory().Footprint.Context; context.Upper > context.Bytes+wideContext {
-		return []string{fmt.Sprintf("the CUDA context may take %v to %v%s", context.Lower, context.Upper, e.options.narrower())}
-	}
-	return nil
-}
-
-// wideContext is how far the upper bound of a CUDA context may be above the estimate without a note.
-const wideContext = 128 * alloc.MiB
-
-// narrower names the flags that would say how large the context is.
-func (o estimateOptions) narrower() string {
-	switch {
-	case o.gpu == "" && o.loading == "":
-		return ": --gpu and --cuda-loading narrow that"
-	case o.gpu == "":
-		return ": --gpu narrows that"
-	case o.loading == "":
-		return ": --cuda-loading narrows that"
-	}
-	return ""
-}
-
 // transient is the name of the memory that is not kept beyond an operation.
 func (e estimated) transient() string {
 	if e.options.llamaCpp {
