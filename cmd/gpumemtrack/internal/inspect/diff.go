@@ -34,10 +34,10 @@ Each side is a file, or many files, such as those of the ranks of a run: a
 directory, or a pattern in quotes. Files of the same rank are paired. If a file
 has no rank, or two have the same, files are paired in the order of their names.
 If there are several snapshots of one process, the latest counts. Other files
-are skipped. The output says what was left out. The table shows the sum of the
-pairs, the pair that grew most, and the spread between the largest and the
-smallest change. Live memory is that of the error or the end of each file: see
-gpumemtrack show.
+are skipped, and damaged ones too if each file has its rank. The output says
+what was left out. The table shows the sum of the pairs, the pair that grew
+most, and the spread between the largest and the smallest change. Live memory is
+that of the error or the end of each file: see gpumemtrack show.
 
 A process that only one side has is listed and not counted; with
 --missing-as-zero it is compared with zero.
@@ -83,10 +83,15 @@ func runDiff(a *cli.App, before, after string, o diffOptions, gate bool) error {
 	}
 	if !o.json {
 		fmt.Fprintf(a.Stdout, "%s memory\n  before: %s%v\n  after:  %s%v\n", o.of, old.at(o.tableOptions), old, now.at(o.tableOptions), now)
+		tellDamaged(a.Stdout, slices.Concat(old.damaged, now.damaged))
 	}
 	from, to := old.processes, now.processes
 	if !old.file || !now.file {
-		from, to = pair(from, to)
+		var byPlace bool
+		from, to, byPlace = pair(from, to)
+		if damaged := slices.Concat(old.damaged, now.damaged); byPlace && len(damaged) > 0 {
+			return fmt.Errorf("%s: %s: the files do not tell their ranks, so they pair in order, and none may be left out", damaged[0].Name, damaged[0].Error)
+		}
 	}
 	var gone, came []*export.Usage
 	if !o.missingAsZero {

@@ -121,7 +121,7 @@ type explained struct {
 
 // explainRanks explains many files: in a table, and the one with most stuck memory in full.
 func explainRanks(a *cli.App, word string, paths []string, device int, at string, asJSON bool) error {
-	all, passed, err := explainAll(a, paths, device, at)
+	all, passed, damaged, err := explainAll(a, paths, device, at)
 	if err != nil {
 		return err
 	}
@@ -130,15 +130,20 @@ func explainRanks(a *cli.App, word string, paths []string, device int, at string
 	}
 	if asJSON {
 		return cli.WriteJSON(a.Stdout, struct {
-			Schema    string      `json:"schema"`
-			Processes []explained `json:"processes"`
-		}{"gpumemtrack.explain.ranks/1", all})
+			Schema    string        `json:"schema"`
+			Processes []explained   `json:"processes"`
+			Damaged   []damagedFile `json:"damaged_files,omitempty"`
+		}{"gpumemtrack.explain.ranks/1", all, damaged})
 	}
 	fmt.Fprintf(a.Stdout, "reserved memory at %s of %s", momentsOf(all), count(len(all), "dump"))
 	if passed > 0 {
 		fmt.Fprintf(a.Stdout, "; %s skipped", count(passed, "other file"))
 	}
+	if len(damaged) > 0 {
+		fmt.Fprintf(a.Stdout, "; %s left out", count(len(damaged), "damaged file"))
+	}
 	fmt.Fprintln(a.Stdout)
+	tellDamaged(a.Stdout, damaged)
 	explainTable(a, all)
 	most := all[0]
 	r, err := cli.OpenDump(a, most.File, device)
@@ -154,8 +159,8 @@ func explainRanks(a *cli.App, word string, paths []string, device int, at string
 }
 
 // explainAll explains files, most stuck memory first. However large the files are, it keeps only the sums.
-// Files that are no dumps are counted as passed.
-func explainAll(a *cli.App, paths []string, device int, at string) (all []explained, passed int, err error) {
+// Files that are no dumps are counted as passed. If no file can be read, the error is that of the first.
+func explainAll(a *cli.App, paths []string, device int, at string) (all []explained, passed int, damaged []damagedFile, first error) {
 	found, errs := make([]explained, len(paths)), make([]error, len(paths))
 	atATime(len(paths), func(i int) { found[i], errs[i] = explainOne(a, paths[i], device, at) })
 	for i, err := range errs {
@@ -165,12 +170,16 @@ func explainAll(a *cli.App, paths []string, device int, at string) (all []explai
 		case errors.Is(err, files.ErrFormat), errors.Is(err, cli.ErrNoRecord):
 			passed++
 		default:
-			return nil, 0, err
+			first = cmp.Or(first, err)
+			damaged = append(damaged, damage(paths[i], err))
 		}
+	}
+	if len(all) == 0 {
+		return nil, passed, damaged, first
 	}
 	all = latestExplained(all)
 	slices.SortStableFunc(all, func(x, y explained) int { return cmp.Compare(y.Stuck, x.Stuck) })
-	return all, passed, nil
+	return all, passed, damaged, nil
 }
 
 func explainOne(a *cli.App, path string, device int, at string) (explained, error) {

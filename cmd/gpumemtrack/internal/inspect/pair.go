@@ -10,7 +10,7 @@ import (
 // rank, if all have ranks; of several devices of one rank, those of one device.
 // Where that does not distinguish the processes of a run, they pair by their places. A
 // process without a partner is paired with nil.
-func pair(before, after []*export.Usage) (pairedBefore, pairedAfter []*export.Usage) {
+func pair(before, after []*export.Usage) (pairedBefore, pairedAfter []*export.Usage, byPlace bool) {
 	for _, withDevice := range []bool{false, true} {
 		old, now := byRank(before, withDevice), byRank(after, withDevice)
 		if old == nil || now == nil {
@@ -26,10 +26,10 @@ func pair(before, after []*export.Usage) (pairedBefore, pairedAfter []*export.Us
 				pairedAfter = append(pairedAfter, u)
 			}
 		}
-		return pairedBefore, pairedAfter
+		return pairedBefore, pairedAfter, false
 	}
 	n := max(len(before), len(after))
-	return padded(before, n), padded(after, n)
+	return padded(before, n), padded(after, n), true
 }
 
 // place is what a process is in its run.

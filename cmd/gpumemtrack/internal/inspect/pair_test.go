@@ -36,14 +36,14 @@ func processesOf(ranks ...int) (processes []*export.Usage) {
 
 func TestPairsAreOfOneRank(t *testing.T) {
 	before, after := processesOf(2, 0, 10), processesOf(10, 0, 1, 2)
-	b, a := pair(before, after)
+	b, a, _ := pair(before, after)
 	assert.Equal(t, []*export.Usage{before[0], before[1], before[2], nil}, b)
 	assert.Equal(t, []*export.Usage{after[3], after[1], after[0], after[2]}, a)
 
 	_, sum := export.Compare(b, a, "site", "live")
 	assert.Equal(t, []mem.Tally{{}, {}, {}, tally(1, 101)}, sum.Ranks, "each against itself, and rank 1 against nothing")
 
-	gone, _ := pair(before, processesOf(0))
+	gone, _, _ := pair(before, processesOf(0))
 	assert.Len(t, gone, 3)
 }
 
@@ -57,7 +57,7 @@ func TestPairsAreOfOnePlaceWhereRanksDoNotTell(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before, after := slices.Clone(runs[0]), slices.Clone(runs[1])
-			b, a := pair(runs[0], runs[1])
+			b, a, _ := pair(runs[0], runs[1])
 			assert.Len(t, b, max(len(before), len(after)))
 			assert.Len(t, a, len(b))
 			assert.Equal(t, before, runs[0])
@@ -85,7 +85,7 @@ func TestPairsOfSeveralDevicesAreOfOneDevice(t *testing.T) {
 	}
 	before := []*export.Usage{on(0, "GPU [0]"), on(0, "GPU [1]")}
 	after := []*export.Usage{on(0, "GPU [1]"), on(0, "GPU [0]"), on(1, "GPU [0]")}
-	b, a := pair(before, after)
+	b, a, _ := pair(before, after)
 	assert.Equal(t, []*export.Usage{before[0], before[1], nil}, b)
 	assert.Equal(t, []*export.Usage{after[1], after[0], after[2]}, a)
 }

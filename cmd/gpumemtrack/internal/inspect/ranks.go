@@ -1,8 +1,10 @@
 package inspect
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -26,12 +28,31 @@ type ranks struct {
 	file      bool // one file, by its name
 	passed    int  // files of a directory or pattern that are no snapshots
 	older     int  // snapshots of a process of which there is a later one
+	damaged   []damagedFile
+}
+
+// damagedFile is a file of a directory or a pattern that could not be read. The others are read without it.
+type damagedFile struct {
+	Name  string `json:"name"`
+	Error string `json:"error"`
+}
+
+func damage(path string, err error) damagedFile {
+	return damagedFile{path, strings.TrimPrefix(err.Error(), path+": ")}
+}
+
+// tellDamaged names the files that could not be read.
+func tellDamaged(w io.Writer, files []damagedFile) {
+	for _, f := range files {
+		fmt.Fprintf(w, "  not read: %s: %s\n", line.Line(f.Name), line.Line(f.Error))
+	}
 }
 
 // readRanks reads all files that the words name. Of a directory or a pattern, files that are no snapshots are
-// skipped and counted.
+// skipped and counted, and those that are damaged are skipped and named. If nothing can be read, the error is the first file's.
 func readRanks(a *cli.App, o tableOptions, words ...string) (*ranks, error) {
 	r := &ranks{moments: make(map[*export.Usage]rewind.Moment)}
+	var first error
 	for _, word := range words {
 		paths, err := expand(word)
 		if err != nil {
@@ -49,10 +70,16 @@ func readRanks(a *cli.App, o tableOptions, words ...string) (*ranks, error) {
 				}
 			case !named && errors.Is(err, files.ErrFormat):
 				r.passed++
-			default:
+			case named:
 				return nil, err
+			default:
+				first = cmp.Or(first, err)
+				r.damaged = append(r.damaged, damage(paths[i], err))
 			}
 		}
+	}
+	if len(r.processes) == 0 && first != nil {
+		return nil, first
 	}
 	if len(r.processes) == 0 {
 		return nil, fmt.Errorf("%s: none of the %d files is a snapshot, dump or profile", strings.Join(words, ", "), r.passed)
@@ -159,6 +186,9 @@ func (r *ranks) String() string {
 	if r.passed > 0 {
 		words = append(words, count(r.passed, "other file")+" skipped")
 	}
+	if len(r.damaged) > 0 {
+		words = append(words, count(len(r.damaged), "damaged file")+" left out")
+	}
 	return strings.Join(words, "; ")
 }
 
@@ -220,9 +250,10 @@ func devices(u *export.Usage) (names []string) {
 
 // shownFiles says what was read, of one side of a comparison.
 type shownFiles struct {
-	Files  []shownFile `json:"files"`
-	Older  int         `json:"older_snapshots"` // of the same processes, left out
-	Passed int         `json:"other_files"`     // of a directory, that are no snapshots
+	Files   []shownFile   `json:"files"`
+	Older   int           `json:"older_snapshots"`         // of the same processes, left out
+	Passed  int           `json:"other_files"`             // of a directory, that are no snapshots
+	Damaged []damagedFile `json:"damaged_files,omitempty"` // of a directory, that could not be read
 }
 
 type shownFile struct {
@@ -234,7 +265,7 @@ type shownFile struct {
 }
 
 func (r *ranks) json() shownFiles {
-	out := shownFiles{Files: []shownFile{}, Older: r.older, Passed: r.passed}
+	out := shownFiles{Files: []shownFile{}, Older: r.older, Passed: r.passed, Damaged: r.damaged}
 	for _, u := range r.processes {
 		f := shownFile{Name: u.Name, Devices: append([]string{}, devices(u)...), Process: u.Origin}
 		if m, live := r.moments[u]; live {

@@ -20,9 +20,10 @@ func Show(a *cli.App) *cobra.Command {
 		Use:   "show FILE...",
 		Short: "Show what holds GPU memory, by line of code",
 		Long: `Show what holds GPU memory in snapshots and dumps of a tracker, pprof profiles,
-and memory snapshots of PyTorch. A directory means all such files in it. If
-there are several snapshots of one process, the latest counts. FILE may be - for
-standard input, or the URL of a live page.
+and memory snapshots of PyTorch. A directory means all such files in it; those
+that are damaged are named and left out. If there are several snapshots of one
+process, the latest counts. FILE may be - for standard input, or the URL of a
+live page.
 
 Live memory is that of the error if the file has one that the program did not
 survive, and otherwise that of the end; --at names another moment.
@@ -32,10 +33,10 @@ file with the most memory, and the spread: the difference between the most and
 the least.
 
 --json prints one object: "schema", "by", "of", "files" with their "name",
-"devices", "time", "process" and "moment", "older_snapshots" and "other_files"
-that were left out, "lines", each with its "key", "bytes", "count" and, of
-several files,
-"spread" ("most_bytes", "most_in", "bytes"), and "total", the sum of all lines.`,
+"devices", "time", "process" and "moment", "older_snapshots", "other_files" and
+"damaged_files" that were left out, "lines", each with its "key", "bytes",
+"count" and, of several files, "spread" ("most_bytes", "most_in", "bytes"), and
+"total", the sum of all lines.`,
 		Example: `  gpumemtrack show crash.dump.json
   gpumemtrack show snapshot.json --by shape --of peak
   gpumemtrack show http://localhost:6061/debug/gpumem/
@@ -90,6 +91,7 @@ func runShow(a *cli.App, words []string, o tableOptions) error {
 	sum.Key = "all"
 	t.AppendFooter(showRow(sum, sum, names))
 	fmt.Fprintf(a.Stdout, "%s memory %s%v\n", o.of, cmp.Or(all.at(o), "of "), all)
+	tellDamaged(a.Stdout, all.damaged)
 	fmt.Fprint(a.Stdout, t.Fitted(cli.WidthOf(a.Stdout)))
 	notShown(a, read, o)
 	return nil
