@@ -118,7 +118,9 @@ func TestMomentsOfRecordings(t *testing.T) {
 // TestPageOpensAtTheError of a program that freed all after it.
 func TestPageOpensAtTheError(t *testing.T) {
 	r := recording(t, "gcn-qwen3embed-3gpu-expandable-oom.pickle.gz")
-	c := contentOf(t, write(t, r))
+	page := write(t, r)
+	contains(t, page, "<li>78.4 GiB held by this program</li><li>132.9 MiB of that cached, ready for reuse</li>")
+	c := contentOf(t, page)
 	opened := c.Moments[c.Moment]
 	assert.Contains(t, opened.Names, "the error")
 	assert.Equal(t, "78.3 GiB", alloc.Bytes(opened.Live).String())

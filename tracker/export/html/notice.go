@@ -6,7 +6,6 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // notice tells why a dump was written, which of a failed allocation comes first
@@ -20,7 +19,8 @@ type notice struct {
 }
 
 // notice returns nil if there is no reason.
-func (w *writing) notice(r *snapshot.Dump) *notice {
+func (w *writing) notice(f *facts) *notice {
+	r := f.dump
 	if r.OOM == nil {
 		if r.Reason == "" {
 			return nil
@@ -47,7 +47,7 @@ func (w *writing) notice(r *snapshot.Dump) *notice {
 		{o.Free, "free, as the driver says"},
 		{o.Total, "is what the device has"},
 		{o.Reserved, "held by this program"},
-		{o.Inactive, "of that cached, ready for reuse"},
+		{f.cached(), "of that cached, ready for reuse"},
 		{o.LargestInactive, "in the largest hole of the cache"},
 		{o.Untracked, "in use that the tracker does not explain"},
 		{o.Elsewhere, "cached by other trackers of this process"},
@@ -61,4 +61,12 @@ func (w *writing) notice(r *snapshot.Dump) *notice {
 		n.Holders = append(n.Holders, fmt.Sprintf("%v from %s", site.Tally, w.line(site.Frame)))
 	}
 	return n
+}
+
+// cached returns what of the reserved memory no buffer used at the error; negative if it is not known.
+func (f *facts) cached() alloc.Bytes {
+	if inactive := f.dump.OOM.Inactive; inactive >= 0 || f.moment.At != "oom" || len(f.at.Segments) == 0 {
+		return inactive
+	}
+	return max(0, f.at.Reserved-(f.at.Allocated-f.at.Registered))
 }

@@ -60,7 +60,7 @@ func (f *facts) view(d detail) deviceView {
 	earlier := max(0, len(r.Marks)-d.marks)
 	v := deviceView{
 		Device: w.long(export.Device(s)), Summary: fmt.Sprintf("%s: %v live, peak %v", w.long(export.Device(s)), s.Live.Bytes, r.Snapshot.Peak.Bytes), Origin: w.long(s.Origin.String()), Time: s.Time.Format("2006-01-02 15:04:05 MST"),
-		Moment: "at " + f.moment.String(), Notice: w.notice(r), Tiles: tiles(s, r.Snapshot.Peak), History: f.history(), NoHistory: f.whyNoHistory(),
+		Moment: "at " + f.moment.String(), Notice: w.notice(f), Tiles: tiles(s, r.Snapshot.Peak), History: f.history(), NoHistory: f.whyNoHistory(),
 		NoMarks: f.whyNoMarks(), EarlierMarks: earlier, LeftOut: r.LeftOut(), Shapes: f.shapes, Types: f.types, HasSegments: f.hasSegments(),
 		Data: w.data(f),
 	}
