@@ -38,6 +38,13 @@ function kindColour(kind) {
   return "--own-" + hash % 6;
 }
 
+// byKind orders kinds as reports do: those that every program has, then its own by name, then what stands for several.
+function byKind(a, b) {
+  const known = ["Tensor", ...Object.keys(kindColours)];
+  const rank = kind => kind.startsWith("other ") || kind.startsWith("all ") ? 2 * known.length : (known.indexOf(kind) + 1 || known.length + 1);
+  return rank(a) - rank(b) || (a < b ? -1 : a > b ? 1 : 0);
+}
+
 // element makes an element with a class and a text.
 function element(tag, className, text) {
   const e = document.createElement(tag);

@@ -8,13 +8,14 @@
 // Importing the package registers nothing and starts nothing: the program serves the handler.
 // It may be mounted at any path; it goes by the last element of a request's path:
 //
-//	/                    the levels and marks, as they change
+//	/                    the lines that hold memory, the levels and the marks, as they change
 //	/profile             pprof; ?seconds=30 for what changed meanwhile, ?debug=1 as text; of a tracker ?gc=1 after a collection, by POST
 //	/snapshot            JSON; ?light=1 without the single allocations
 //	/dump                JSON: snapshot, history, devices, how the program was built
 //	/trace               trace events, for ui.perfetto.dev
 //	/memory_viz.pickle   for pytorch.org/memory_viz
 //	/report              the HTML page
+//	/lines               the lines of code that hold memory now, with the age of the oldest buffer and their call stacks: JSON
 //	/leaks               leak suspects, and what grows: JSON, ?debug=1 as text
 //	/levels              the levels alone, as JSON
 //	/timeline            the levels over time, as far as the history reaches: JSON

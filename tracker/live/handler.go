@@ -56,6 +56,7 @@ func (h *handler) show(source Source) {
 		"memory_viz.pickle": h.pickle,
 		"report":            h.report,
 		"leaks":             h.leaks,
+		"lines":             h.lines,
 		"levels":            h.levels,
 		"timeline":          h.timeline,
 		"marks":             h.readers.guard(h.marks),

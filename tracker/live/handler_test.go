@@ -257,7 +257,7 @@ func TestGzip(t *testing.T) {
 		assert.Equal(t, strconv.Itoa(w.Body.Len()), w.Header().Get("Content-Length"))
 		return w
 	}
-	for _, page := range []string{"", "snapshot", "dump", "trace", "memory_viz.pickle", "report", "leaks"} {
+	for _, page := range []string{"", "snapshot", "dump", "trace", "memory_viz.pickle", "report", "leaks", "lines"} {
 		w := ask(page, "br, gzip;q=0.5")
 		assert.Equal(t, "gzip", w.Header().Get("Content-Encoding"), page)
 		assert.Equal(t, "Accept-Encoding", w.Header().Get("Vary"), page)
@@ -319,6 +319,7 @@ func TestHeadTakesNothing(t *testing.T) {
 			"dump":                 "application/json",
 			"report":               "text/html; charset=utf-8",
 			"leaks":                "application/json",
+			"lines":                "application/json",
 			"marks":                "text/event-stream",
 		} {
 			w := httptest.NewRecorder()
@@ -337,7 +338,7 @@ func TestClosedTracker(t *testing.T) {
 	require.NoError(t, tr.Close())
 	for page, code := range map[string]int{
 		"": http.StatusOK, "profile": http.StatusOK, "snapshot": http.StatusOK, "trace": http.StatusOK,
-		"memory_viz.pickle": http.StatusOK, "report": http.StatusOK, "leaks": http.StatusOK, "levels": http.StatusOK, "timeline": http.StatusOK, "metrics": http.StatusOK,
+		"memory_viz.pickle": http.StatusOK, "report": http.StatusOK, "leaks": http.StatusOK, "lines": http.StatusOK, "levels": http.StatusOK, "timeline": http.StatusOK, "metrics": http.StatusOK,
 		"dump":  http.StatusServiceUnavailable,
 		"marks": http.StatusNoContent, // which tells a browser not to come again
 	} {
@@ -354,7 +355,7 @@ func TestClosedTracker(t *testing.T) {
 func TestEveryClientHasItsTime(t *testing.T) {
 	tr := trained(t)
 	h := live.Handler(tr)
-	for _, page := range []string{"", "profile", "profile?debug=1", "snapshot", "dump", "trace", "memory_viz.pickle", "report", "leaks", "levels", "marks", "metrics"} {
+	for _, page := range []string{"", "profile", "profile?debug=1", "snapshot", "dump", "trace", "memory_viz.pickle", "report", "leaks", "lines", "levels", "marks", "metrics"} {
 		client := &taker{ResponseRecorder: httptest.NewRecorder()}
 		ctx, cancel := context.WithCancel(t.Context())
 		if page == "marks" {
@@ -444,7 +445,7 @@ func (s *stuck) Write(b []byte) (int, error) {
 func TestStuckClientsHoldUpNothing(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{Clock: time.Now})
 	exporttest.Train(t, tr)
-	for _, page := range []string{"", "profile", "profile?debug=1", "snapshot", "dump", "trace", "memory_viz.pickle", "report", "leaks", "levels", "marks", "metrics"} {
+	for _, page := range []string{"", "profile", "profile?debug=1", "snapshot", "dump", "trace", "memory_viz.pickle", "report", "leaks", "lines", "levels", "marks", "metrics"} {
 		t.Run(page, func(t *testing.T) {
 			release := make(chan struct{})
 			client := &stuck{make(http.Header), make(chan struct{}), release}
@@ -483,7 +484,7 @@ func TestStuckClientsDelayNobody(t *testing.T) {
 		}()
 		<-client.writing
 	}
-	for _, page := range []string{"", "profile", "snapshot", "dump", "report", "levels", "metrics", "leaks"} {
+	for _, page := range []string{"", "profile", "snapshot", "dump", "report", "levels", "metrics", "leaks", "lines"} {
 		assert.Equal(t, http.StatusOK, get(t, h, page).Code, page)
 	}
 	close(release)

@@ -27,6 +27,7 @@ var links = []link{
 	{"profile", "pprof: go tool pprof"},
 	{"profile?seconds=10", "pprof of what changes in 10 seconds"},
 	{"profile?debug=1", "live buffers as text"},
+	{"lines", "JSON: the lines of code that hold memory now, with their call stacks"},
 	{"leaks", "JSON: leak suspects, and what grows"},
 	{"memory_viz.pickle", "for pytorch.org/memory_viz"},
 	{"trace", "for ui.perfetto.dev"},

@@ -27,12 +27,11 @@
     const begin = range && rows.length ? rows.at(-1).t - range : -Infinity;
     let first = rows.findIndex(r => r.t >= begin);
     if (first > 0) first--; // what the level was when the range began
-    const shown = rows.slice(Math.max(0, first)), names = new Set();
-    for (const r of shown) for (const name in r.kinds) if (r.kinds[name]) names.add(name);
+    const shown = rows.slice(Math.max(0, first));
     const column = of => shown.map(r => r.kinds ? of(r) ?? null : null);
     chart.show({
       seconds: shown.map(r => Math.max(r.t, begin)),
-      layers: [...names].map(name => ({name, colour: kindColour(name), gaps: true, bytes: column(r => r.kinds[name] || 0)})),
+      layers: kinds.map(name => ({name, colour: kindColour(name), gaps: true, bytes: column(r => r.kinds[name] || 0)})),
       lines: [
         {name: "allocated", colour: "--allocated", gaps: true, bytes: column(r => r.allocated)},
         {name: "reserved", colour: "--reserved", gaps: true, bytes: column(r => r.reserved)},
@@ -40,7 +39,14 @@
       ],
     });
   }
+  // kinds are those that ever were, in an order that does not change.
+  let kinds = [];
+  function know(row) {
+    const more = Object.keys(row.kinds ?? {}).filter(name => row.kinds[name] && !kinds.includes(name));
+    if (more.length) kinds = [...kinds, ...more].sort(byKind);
+  }
   function add(row) {
+    know(row);
     rows.push(row);
     if (rows.length > maxRows) rows = rows.slice(-maxRows);
   }
@@ -58,6 +64,7 @@
       for (const name of ["allocated", "reserved", "driver"]) known[name] = line[name][i] ?? known[name];
       return {t: start + s, kinds: Object.fromEntries(line.kinds.map(k => [k.name, k.bytes[i]])), ...known};
     });
+    rows.forEach(know);
   }
   // before puts in a mark from before what the history still has.
   function before(m) {
@@ -65,7 +72,9 @@
     const at = rows.findIndex(r => r.t >= t);
     if (at < 0 || rows[at].t === t || at > 0 && rows[at - 1].kinds?.[untold] === undefined) return;
     const driver = m.driver_used_bytes >= 0 ? m.driver_used_bytes : null;
-    rows.splice(at, 0, {t, kinds: {[untold]: m.live.bytes}, allocated: m.allocated_bytes, reserved: m.reserved_bytes, driver});
+    const row = {t, kinds: {[untold]: m.live.bytes}, allocated: m.allocated_bytes, reserved: m.reserved_bytes, driver};
+    know(row);
+    rows.splice(at, 0, row);
   }
 
   // The levels, once a second. A program that starts again is another run.
@@ -109,9 +118,69 @@
     document.title = "Live: " + l.device;
     clearMarks();
     rows = [];
+    kinds = [];
+    if (run !== null) looks = []; // they are of another program
     await past().catch(() => {}); // the chart then begins now
     run = l.run;
     follow();
+  }
+
+  // The lines that hold memory, every five seconds, or less often where that is much work.
+  let looks = []; // of the last minute: {t, bytes by line, all}
+  const open = new Set(); // the lines whose call stacks are shown
+  const ago = s => s < 1 ? Math.round(s * 1000) + " ms" : s < 120 ? Math.round(s) + " s" : s < 7200 ? Math.round(s / 60) + " min" : s < 172800 ? Math.round(s / 3600) + " h" : Math.round(s / 86400) + " days";
+  async function lines() {
+    const begun = Date.now();
+    try {
+      const l = await (await ask("lines")).json(), t = Date.parse(l.time) / 1000;
+      looks = looks.filter(look => look.t < t && look.t >= t - 65);
+      showLines(l, looks[0], t);
+      looks.push({t, bytes: new Map(l.lines.map(x => [x.line, x.bytes])), all: !l.rest.count});
+    } catch {} // poll tells that the program is gone
+    setTimeout(lines, Math.max(5000, 20 * (Date.now() - begun)));
+  }
+  function showLines(l, old, t) {
+    const focused = document.activeElement?.dataset.line;
+    set("lines-note", old ? `change in ${ago(t - old.t)}` : "");
+    document.querySelector("#lines tbody").replaceChildren(...l.lines.flatMap(x => lineRows(x, l.live.bytes, old)));
+    if (!l.lines.length) {
+      const tr = element("tr");
+      cell(tr, "", "Nothing is live.", "quiet");
+      tr.firstChild.colSpan = 6;
+      document.querySelector("#lines tbody").append(tr);
+    }
+    set("lines-rest", l.rest.count > 0 ? `and ${buffers(l.rest.count)} of other lines: ${size(l.rest.bytes)}` : "");
+    if (focused) document.querySelector(`#lines [data-line="${CSS.escape(focused)}"]`)?.focus();
+  }
+  function lineRows(x, whole, old) {
+    const was = old && (old.bytes.get(x.line) ?? (old.all ? 0 : null)), change = was == null ? null : x.bytes - was;
+    const tr = element("tr"), share = element("span", "share"), b = element("button", "line code", x.line);
+    const stacks = element("tr"), percent = 100 * x.bytes / (whole || 1);
+    share.style.width = percent + "%";
+    cell(tr, "Memory", "", "num size");
+    tr.lastChild.append(share, element("b", "", size(x.bytes)));
+    cell(tr, "Share", percent.toFixed(1) + " %", "num");
+    cell(tr, "Change", "", change > 0 ? "num grew" : change < 0 ? "num fell" : "num quiet");
+    tr.lastChild.append(element("span", "sum", change == null ? "–" : change ? (change > 0 ? "+" : "−") + size(Math.abs(change)) : "none"));
+    cell(tr, "Buffers", x.count, "num");
+    cell(tr, "Oldest", x.oldest_seconds == null ? "–" : ago(x.oldest_seconds), "num");
+    cell(tr, "Allocated at", "", "code");
+    tr.lastChild.append(b);
+    cell(stacks, "", "");
+    stacks.firstChild.colSpan = 6;
+    stacks.firstChild.append(...x.stacks.map(s => element("pre", "code", `${size(s.bytes)} in ${buffers(s.count)}\n  ` + (s.frames.join("\n  ") || "unknown"))));
+    if (x.more_stacks) stacks.firstChild.append(element("p", "quiet hint", `and ${x.more_stacks} more call stacks`));
+    b.dataset.line = x.line;
+    const show = on => {
+      stacks.hidden = !on;
+      b.setAttribute("aria-expanded", on);
+    };
+    show(open.has(x.line));
+    b.onclick = () => {
+      if (!open.delete(x.line)) open.add(x.line);
+      show(open.has(x.line));
+    };
+    return [tr, stacks];
   }
 
   // The leaks, every ten seconds.
@@ -135,6 +204,7 @@
   function clearMarks() {
     marks.close();
     seen = 0;
+    same = null;
     body.replaceChildren(none);
   }
   function follow() {
@@ -153,8 +223,33 @@
       if (m.seq <= seen) return;
       seen = m.seq;
       before(m);
-      insert(markRow(m));
+      const tr = markRow(m);
+      insert(tr);
+      if (m.delta.changes.length) same = null; else fold(tr);
     });
+  }
+  // fold hides marks without a change behind one row, if there are several in a row.
+  let same = null; // the newest marks, which changed nothing: {rows, row}
+  function fold(tr) {
+    same ??= {rows: [], row: null, open: false};
+    const group = same;
+    group.rows.push(tr);
+    if (group.rows.length < 2) return;
+    if (!group.row) {
+      group.row = element("tr");
+      group.button = element("button", "line");
+      cell(group.row, "", "");
+      group.row.firstChild.colSpan = 7;
+      group.row.firstChild.append(group.button);
+      group.button.onclick = () => { group.open = !group.open; show(); };
+    }
+    const show = () => {
+      group.button.textContent = `${group.rows.length} marks without a change`;
+      group.button.setAttribute("aria-expanded", group.open);
+      for (const r of group.rows) r.hidden = !group.open;
+    };
+    show();
+    body.prepend(group.row);
   }
   function insert(tr) {
     none.remove();
@@ -178,5 +273,6 @@
 
   onChange(() => chart.draw());
   poll();
+  lines();
   leaks();
 })();

@@ -4,6 +4,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -67,6 +69,49 @@ func TestLivePage(t *testing.T) {
 
 	require.NoError(t, tr.Close())
 	waitFor(t, ctx, `document.getElementById("notice").textContent.includes("closed its tracker")`)
+}
+
+// TestLivePageBeginsWithTheLines that hold memory now: with what changed since the page was opened, and their call stacks
+// when one is clicked. Kinds keep their order, and marks without a change are one row.
+func TestLivePageBeginsWithTheLines(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{Clock: time.Now})
+	exporttest.Train(t, tr)
+	server := httptest.NewServer(live.Handler(tr))
+	t.Cleanup(server.Close)
+	ctx := open(t, server.URL+"/")
+	assert.True(t, evaluate[bool](t, ctx, `document.querySelector("main .card:not([hidden])").contains(document.getElementById("lines"))`))
+	waitFor(t, ctx, `document.querySelectorAll("#lines button").length === 2`)
+	rows := `[...document.querySelectorAll("#lines tbody tr")].filter(tr => !tr.hidden).map(tr => tr.innerText)`
+	first := evaluate[[]string](t, ctx, rows)
+	require.Len(t, first, 2)
+	assert.Contains(t, first[0], "exporttest.take")
+	assert.Contains(t, first[0], "1.5 MiB")
+	assert.Contains(t, first[1], "exporttest.register")
+	click(t, ctx, "#lines button")
+	assert.Contains(t, evaluate[[]string](t, ctx, rows)[1], "exporttest.loadBatch")
+	evaluate[bool](t, ctx, `(document.querySelector("#lines button").focus(), true)`)
+
+	legend := func() []string {
+		return evaluate[[]string](t, ctx, `[...document.querySelectorAll("#chart .legend button")].map(b => b.innerText.split(" ")[0])`)
+	}
+	waitFor(t, ctx, `document.querySelectorAll("#chart .legend button").length >= 6`)
+	before := legend()
+	_, err := tr.AllocBytes(7*alloc.MiB, tracker.Gradient)
+	require.NoError(t, err)
+	for range 14 {
+		tr.Track()
+	}
+	waitFor(t, ctx, `document.querySelector("#lines tbody tr").innerText.includes("+7.0 MiB")`)
+	assert.Equal(t, "true", evaluate[string](t, ctx, `document.querySelectorAll("#lines button")[1].getAttribute("aria-expanded")`), "it stays open")
+	assert.Contains(t, evaluate[string](t, ctx, `document.activeElement.dataset.line`), "exporttest.take", "and keeps the keyboard")
+	waitFor(t, ctx, `document.querySelectorAll("#chart .legend button").length === `+strconv.Itoa(len(before)+1))
+	after := legend()
+	assert.Equal(t, before, slices.DeleteFunc(slices.Clone(after), func(name string) bool { return name == "Gradient" }))
+
+	waitFor(t, ctx, `document.querySelector("#marks tbody tr").innerText.includes("13 marks without a change")`)
+	assert.Equal(t, "5", evaluate[string](t, ctx, `[...document.querySelectorAll("#marks tr[data-mark]")].find(tr => !tr.hidden).dataset.mark`))
+	click(t, ctx, "#marks button")
+	assert.Equal(t, "18", evaluate[string](t, ctx, `[...document.querySelectorAll("#marks tr[data-mark]")].find(tr => !tr.hidden).dataset.mark`))
 }
 
 // TestLivePageShowsThePast: what was before the page was opened, as far as the history

@@ -1,0 +1,137 @@
+package live
+
+import (
+	"cmp"
+	"encoding/json"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// linesNow is what /lines answers: the lines of code that hold most of the device's memory, and what all others hold.
+type linesNow struct {
+	Time  time.Time `json:"time"`
+	Live  mem.Tally `json:"live"`
+	Lines []lineNow `json:"lines"`
+	Rest  mem.Tally `json:"rest"`
+}
+
+// lineNow is a line of code, and its call stacks that hold most.
+type lineNow struct {
+	Line string `json:"line"`
+	mem.Tally
+	Oldest *float64   `json:"oldest_seconds"` // the age of the oldest buffer; null if it is not known
+	Stacks []stackNow `json:"stacks"`
+	More   int        `json:"more_stacks,omitempty"`
+}
+
+type stackNow struct {
+	mem.Tally
+	Frames []string `json:"frames"` // innermost first
+}
+
+const (
+	maxLines  = 30
+	maxStacks = 5
+)
+
+func (h *handler) lines(w http.ResponseWriter, r *http.Request) {
+	h.whole(w, r, jsonFile, func(w io.Writer) error { return json.NewEncoder(w).Encode(linesOf(h.source.Snapshot())) })
+}
+
+// holder is a line of code that holds memory.
+type holder struct {
+	line mem.Frame
+	mem.Tally
+	stacks []stackTally
+	since  time.Duration // when its oldest buffer was allocated, from the snapshot's epoch
+}
+
+type stackTally struct {
+	stack mem.Stack
+	mem.Tally
+}
+
+// linesOf sums up a snapshot by line of code.
+func linesOf(s *snapshot.Snapshot) linesNow {
+	t := &s.Tables
+	of := make(map[mem.Frame]*holder)
+	bySite := make([]*holder, len(t.Sites))
+	stacks := make(map[tables.StackID]mem.Tally)
+	for i := range t.Sites {
+		site := &t.Sites[i]
+		if site.Live == 0 || site.Tensor.Memory.OnHost() {
+			continue
+		}
+		line := t.Stacks.Site(site.Stack)
+		h := of[line]
+		if h == nil {
+			h = &holder{line: line, since: math.MaxInt64}
+			of[line] = h
+		}
+		bySite[i] = h
+		live := site.Tensor.Tally(site.Live)
+		h.Tally = h.Tally.Add(live)
+		stacks[site.Stack] = stacks[site.Stack].Add(live)
+	}
+	for id, sum := range stacks {
+		h := of[t.Stacks.Site(id)]
+		h.stacks = append(h.stacks, stackTally{t.Stacks.Stack(id), sum})
+	}
+	for i := range t.Allocations {
+		if h := bySite[t.Allocations[i].Site]; h != nil {
+			h.since = min(h.since, t.Allocations[i].Since)
+		}
+	}
+	return largest(s, of)
+}
+
+// largest writes the lines that hold most.
+func largest(s *snapshot.Snapshot, of map[mem.Frame]*holder) linesNow {
+	var all []*holder
+	for _, h := range of {
+		all = append(all, h)
+	}
+	slices.SortFunc(all, func(x, y *holder) int {
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Count, x.Count), x.line.Compare(y.line))
+	})
+	names := lines.NewNames(func(yield func(mem.Frame) bool) {
+		for line := range of {
+			if !yield(line) {
+				return
+			}
+		}
+	})
+	out := linesNow{Time: s.Time, Live: s.Live, Lines: []lineNow{}, Rest: s.Live}
+	for _, h := range all[:min(len(all), maxLines)] {
+		out.Rest = out.Rest.Sub(h.Tally)
+		out.Lines = append(out.Lines, h.write(names, s.Time.Sub(s.Tables.Epoch)))
+	}
+	return out
+}
+
+func (h *holder) write(names *lines.Names, now time.Duration) lineNow {
+	out := lineNow{Line: names.Of(h.line), Tally: h.Tally, Stacks: []stackNow{}, More: max(0, len(h.stacks)-maxStacks)}
+	if h.since < math.MaxInt64 {
+		age := max(0, now-h.since).Seconds()
+		out.Oldest = &age
+	}
+	slices.SortFunc(h.stacks, func(x, y stackTally) int {
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), slices.CompareFunc(x.stack, y.stack, mem.Frame.Compare))
+	})
+	for _, x := range h.stacks[:min(len(h.stacks), maxStacks)] {
+		frames := []string{}
+		for _, f := range x.stack {
+			frames = append(frames, f.String())
+		}
+		out.Stacks = append(out.Stacks, stackNow{x.Tally, frames})
+	}
+	return out
+}
