@@ -27,10 +27,10 @@ import (
 // formats are what convert and attach write, by the end of the file's name: the first that fits.
 var formats = []Format{
 	{end: ".pb.gz", usage: pprof.WriteUsage},
-	{end: ".pickle", dump: torch.Write, all: true},
-	{end: ".trace.json", dump: trace.Write, events: true, all: true},
+	{end: ".pickle", dump: torch.Write},
+	{end: ".trace.json", dump: trace.Write, events: true},
 	{end: ".html", dump: writePage},
-	{end: ".json", dump: func(w io.Writer, r *snapshot.Dump) error { return r.WriteJSON(w) }, all: true},
+	{end: ".json", dump: func(w io.Writer, r *snapshot.Dump) error { return r.WriteJSON(w) }},
 }
 
 // writePage writes a page that says of an error what would have helped.
@@ -55,14 +55,13 @@ func advised(r *snapshot.Dump) *snapshot.Dump {
 	return &out
 }
 
-// Format is a format of files. It is written from a dump, or from sums by call stack alone. Some formats
+// Format is a format of files. It is written from a dump with all its devices, or from sums by call stack alone. Some formats
 // consist of events, and of their times.
 type Format struct {
 	end    string
 	dump   func(io.Writer, *snapshot.Dump) error
 	usage  func(io.Writer, *export.Usage) error
 	events bool
-	all    bool // it holds all devices of a file
 }
 
 // FormatOf returns the format that the name of a file chooses by its end.
@@ -75,7 +74,7 @@ func FormatOf(path string) (to Format, ok bool) {
 }
 
 // Writer returns what writes the file in the format, or says what the file lacks.
-func (a *App) Writer(f *files.File, to Format, device int) (func(io.Writer) error, error) {
+func Writer(f *files.File, to Format, device int) (func(io.Writer) error, error) {
 	if to.usage != nil && device < 0 {
 		return func(w io.Writer) error { return to.usage(w, f.Usage) }, nil
 	}
@@ -85,9 +84,6 @@ func (a *App) Writer(f *files.File, to Format, device int) (func(io.Writer) erro
 	r, err := deviceOf(f.Dump, device)
 	if err != nil {
 		return nil, err
-	}
-	if device < 0 && len(f.Dump.Others) > 0 && !to.all {
-		fmt.Fprintf(a.Stderr, "%s, the device with most memory of %d; --device names another\n", export.Device(r.Snapshot), 1+len(f.Dump.Others))
 	}
 	switch {
 	case to.usage != nil:

@@ -25,8 +25,8 @@ format of another viewer. The ending of the output's name decides which:
   .json         a dump, for this program
 
 Only dumps and PyTorch's snapshots have a history. If a file has several
-devices, every format holds all of them, except .html: it shows the device with
-the most memory, or that of --device, and a line for each other device.`,
+devices, every format holds all of them, or the one of --device. An HTML page
+opens with the device whose memory ran out, or with the one with most memory.`,
 		Example: `  gpumemtrack convert crash.dump.json -o crash.html
   gpumemtrack convert pytorch.pickle -o pytorch.html
   gpumemtrack convert pytorch.pickle -o pytorch.pb.gz
@@ -45,7 +45,7 @@ the most memory, or that of --device, and a line for each other device.`,
 type convertOptions struct {
 	output string
 	force  bool
-	device int         // -1 is the one with most memory
+	device int         // -1 is all
 	memory alloc.Bytes // that a file may take; 0 is the usual
 }
 
@@ -61,7 +61,7 @@ func runConvert(a *cli.App, input string, o convertOptions) error {
 	if err != nil {
 		return err
 	}
-	write, err := a.Writer(f, to, o.device)
+	write, err := cli.Writer(f, to, o.device)
 	if err == nil {
 		err = cli.WriteNew(o.output, o.force, write)
 	}

@@ -18,16 +18,11 @@ const recorded = "../../../../tracker/export/torch/testdata/pytorch4.pickle"
 
 func TestConvertTakesASnapshotOfPyTorchToEveryView(t *testing.T) {
 	dir := t.TempDir()
-	for _, test := range []struct{ end, note string }{
-		{".pb.gz", ""},
-		{".json", ""},
-		{".pickle", ""},
-		{".html", "cuda [1], the device with most memory of 2; --device names another\n"},
-	} {
+	for _, end := range []string{".pb.gz", ".json", ".pickle", ".html"} {
 		var stdout, stderr bytes.Buffer
-		path := filepath.Join(dir, "out"+test.end)
+		path := filepath.Join(dir, "out"+end)
 		require.Zero(t, run([]string{"convert", recorded, "-o", path}, nil, &stdout, &stderr), stderr.String())
-		assert.Equal(t, test.note, stderr.String())
+		assert.Empty(t, stderr.String())
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
 		assert.NotEmpty(t, text)

@@ -248,7 +248,7 @@ func attachedEnd(a *cli.App, w *attach.Watcher, o attachOptions, to *cli.Format)
 	if to == nil {
 		return nil
 	}
-	write, err := a.Writer(&files.File{Format: "dump", Usage: export.FromDump(r), Dump: r}, *to, -1)
+	write, err := cli.Writer(&files.File{Format: "dump", Usage: export.FromDump(r), Dump: r}, *to, -1)
 	if err != nil {
 		return err
 	}
