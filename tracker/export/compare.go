@@ -3,8 +3,8 @@ package export
 import (
 	"cmp"
 	"iter"
-	"path"
 	"slices"
+	"unique"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
@@ -43,19 +43,17 @@ func (l Line) Change() mem.Tally { return l.After.Sub(l.Before) }
 // there. Lines that changed come first, growth before shrinkage, the
 // larger first; then the others. The second result is the sum of all lines.
 func Compare(before, after []*Usage, by By, of Of) ([]Line, Line) {
-	c := comparison{ranks: max(len(before), len(after)), index: make(map[string]int), names: new(lines.Names)}
-	if by == "site" || !slices.Contains(Bys(), by) {
-		c.names = namesOf(before, after)
-	}
+	before, after = summaries(before, by, of), summaries(after, by, of)
+	c := comparison{ranks: max(len(before), len(after)), lineOf: make(map[unique.Handle[rowKey]]int), index: make(map[string]int), names: namesOf(before, after)}
 	c.sum = Line{Key: "all", Ranks: make([]mem.Tally, c.ranks)}
 	for rank, u := range before {
-		for r := range u.rows {
-			c.add(c.key(r, by), rank, r.tally(of), mem.Tally{})
+		for _, s := range u.sums {
+			c.add(s.key, rank, s.tally, mem.Tally{})
 		}
 	}
 	for rank, u := range after {
-		for r := range u.rows {
-			c.add(c.key(r, by), rank, mem.Tally{}, r.tally(of))
+		for _, s := range u.sums {
+			c.add(s.key, rank, mem.Tally{}, s.tally)
 		}
 	}
 	slices.SortFunc(c.lines, compareLines)
@@ -67,7 +65,13 @@ func namesOf(runs ...[]*Usage) *lines.Names {
 	var processes []iter.Seq[mem.Frame]
 	for _, run := range runs {
 		for _, u := range run {
-			processes = append(processes, u.sites)
+			processes = append(processes, func(yield func(mem.Frame) bool) {
+				for _, s := range u.sums {
+					if key := s.key.Value(); key.isSite && !yield(key.site) {
+						return
+					}
+				}
+			})
 		}
 	}
 	return lines.NewNames(processes...)
@@ -89,66 +93,31 @@ func compareLines(x, y Line) int {
 func abs(b alloc.Bytes) alloc.Bytes { return max(b, -b) }
 
 type comparison struct {
-	ranks int
-	names *lines.Names
-	lines []Line
-	index map[string]int
-	sum   Line
+	ranks  int
+	names  *lines.Names
+	lines  []Line
+	lineOf map[unique.Handle[rowKey]]int
+	index  map[string]int // by name, which several keys may have
+	sum    Line
 }
 
-func (c *comparison) add(key string, rank int, before, after mem.Tally) {
-	if before.IsZero() && after.IsZero() {
-		return
-	}
-	i, ok := c.index[key]
+func (c *comparison) add(key unique.Handle[rowKey], rank int, before, after mem.Tally) {
+	i, ok := c.lineOf[key]
 	if !ok {
-		i = len(c.lines)
-		c.index[key] = i
-		c.lines = append(c.lines, Line{Key: key, Ranks: make([]mem.Tally, c.ranks)})
+		name := key.Value().name
+		if key.Value().isSite {
+			name = c.names.Of(key.Value().site)
+		}
+		if i, ok = c.index[name]; !ok {
+			i = len(c.lines)
+			c.index[name] = i
+			c.lines = append(c.lines, Line{Key: name, Ranks: make([]mem.Tally, c.ranks)})
+		}
+		c.lineOf[key] = i
 	}
 	for _, l := range []*Line{&c.lines[i], &c.sum} {
 		l.Before = l.Before.Add(before)
 		l.After = l.After.Add(after)
 		l.Ranks[rank] = l.Ranks[rank].Add(after.Sub(before))
-	}
-}
-
-func (c *comparison) key(r *Row, by By) string {
-	switch by {
-	case "shape":
-		if r.Shape == "" {
-			return "unknown"
-		}
-		return r.Shape + " " + r.DType
-	case "kind":
-		return cmp.Or(r.Kind, "unknown")
-	case "section":
-		return cmp.Or(r.Section, "no section")
-	case "device":
-		return cmp.Or(r.Device, "unknown")
-	case "memory":
-		return cmp.Or(r.Memory, "unknown")
-	case "stream":
-		return cmp.Or(r.Stream, "unknown")
-	case "function":
-		if r.Site.Function == "" {
-			return "unknown"
-		}
-		return path.Base(r.Site.Function)
-	case "path":
-		return r.Stack[max(0, slices.Index(r.Stack, r.Site)):].Path().String()
-	default:
-		return c.names.Of(r.Site)
-	}
-}
-
-func (r *Row) tally(of Of) mem.Tally {
-	switch of {
-	case "peak":
-		return r.Peak
-	case "total":
-		return r.Total
-	default:
-		return r.Live
 	}
 }

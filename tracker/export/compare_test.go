@@ -78,3 +78,20 @@ func TestCompareByAndOf(t *testing.T) {
 		assert.Equal(t, want, sum.After.Bytes)
 	}
 }
+
+// A summary compares as what it was made of.
+func TestSummaryComparesTheSame(t *testing.T) {
+	before := []*export.Usage{usage(map[int]alloc.Bytes{1: 10, 2: 7}), nil}
+	after := []*export.Usage{usage(map[int]alloc.Bytes{1: 15}), usage(map[int]alloc.Bytes{1: 40, 3: 1})}
+	after[1].Rows[0].Site.File = "else/main.go"
+	for _, by := range export.Bys() {
+		for _, of := range export.Ofs() {
+			lines, sum := export.Compare(before, after, by, of)
+			short := []*export.Usage{after[0].Summary(by, of), after[1].Summary(by, of)}
+			assert.Empty(t, short[0].Rows)
+			its, whole := export.Compare([]*export.Usage{before[0].Summary(by, of), nil}, short, by, of)
+			assert.Equal(t, lines, its, "%s of %s", of, by)
+			assert.Equal(t, sum, whole)
+		}
+	}
+}

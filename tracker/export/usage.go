@@ -20,27 +20,8 @@ type Usage struct {
 	Origin snapshot.Origin
 	Rows   []Row // of device memory
 	Host   []Row // of the host's memory, which counts in no total of the device's
-}
 
-// rows iterates over the rows; of a nil Usage there are none.
-func (u *Usage) rows(yield func(*Row) bool) {
-	if u == nil {
-		return
-	}
-	for i := range u.Rows {
-		if !yield(&u.Rows[i]) {
-			return
-		}
-	}
-}
-
-// sites iterates over the rows' lines of code.
-func (u *Usage) sites(yield func(mem.Frame) bool) {
-	for r := range u.rows {
-		if !yield(r.Site) {
-			return
-		}
-	}
+	sums []sum // of a summary, which has no rows
 }
 
 // Row is what one call stack holds of one kind, shape, dtype and section. The

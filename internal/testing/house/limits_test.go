@@ -44,7 +44,7 @@ var names = map[string]int{
 	"tracker":                   133,
 	"tracker/attach":            39,
 	"tracker/cucontext":         29,
-	"tracker/export":            34,
+	"tracker/export":            35,
 	"tracker/export/bfc":        5,
 	"tracker/export/files":      9,
 	"tracker/export/html":       2,
@@ -75,6 +75,7 @@ var silent = map[string]string{
 	"nvml/chart.Figure":          "for one goroutine",
 	"tracker/attach.Config":      "a value",
 	"tracker/attach.Pair":        "a value",
+	"tracker/export.Usage":       "its fields do not change",
 	"tracker/replay.Config":      "a value",
 	"tracker/replay.Levels":      "a value",
 }

@@ -102,9 +102,6 @@ func runDiff(a *cli.App, before, after string, o diffOptions, gate bool) error {
 			return errNoPair
 		}
 	}
-	if o.host {
-		from, to = onHost(from), onHost(to)
-	}
 	names := pairNames(from, to)
 	lines, sum := export.Compare(from, to, export.By(o.by), export.Of(o.of))
 	if o.json {

@@ -73,19 +73,6 @@ func (o *tableOptions) shown(lines int) int {
 	return min(o.top, lines)
 }
 
-// onHost returns the same processes with the memory of the host that they hold.
-func onHost(processes []*export.Usage) []*export.Usage {
-	host := make([]*export.Usage, len(processes))
-	for i, u := range processes {
-		if u != nil {
-			its := *u
-			its.Rows, its.Host = u.Host, nil
-			host[i] = &its
-		}
-	}
-	return host
-}
-
 // rest sums up the lines that are not printed.
 func rest(lines []export.Line) export.Line {
 	sum := export.Line{Key: fmt.Sprintf("%d more: see --top", len(lines))}

@@ -48,12 +48,12 @@ It has the sections that had ended. Other files than dumps have none.
 			if err != nil {
 				return err
 			}
-			devices, err := cli.DevicesOf(f, args[0])
+			dumps, err := cli.DevicesOf(f, args[0])
 			if err != nil {
 				return err
 			}
 			found := []layersOf{}
-			for _, d := range devices {
+			for _, d := range dumps {
 				rows, err := d.Profile.Sorted(sorted)
 				if err != nil {
 					return err
@@ -71,7 +71,7 @@ It has the sections that had ended. Other files than dumps have none.
 					Devices []layersOf `json:"devices"`
 				}{layersSchema, found})
 			}
-			fmt.Fprintf(a.Stdout, "sections that ended before the end of %s\n", describeFiles([]*export.Usage{f.Usage}))
+			fmt.Fprintf(a.Stdout, "sections that ended before the end of %s\n", describe(f.Usage, devices(f.Usage)))
 			for _, its := range found {
 				if len(found) > 1 {
 					fmt.Fprintf(a.Stdout, "%s:\n", line.Line(its.Device))

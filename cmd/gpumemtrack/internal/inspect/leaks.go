@@ -43,15 +43,15 @@ them with gpumemtrack diff.
 			if err != nil {
 				return err
 			}
-			devices, err := cli.DevicesOf(f, args[0])
+			dumps, err := cli.DevicesOf(f, args[0])
 			if err != nil {
 				return err
 			}
-			if !slices.ContainsFunc(devices, func(d *snapshot.Dump) bool { return d.Snapshot.Tables.Paths != nil }) {
+			if !slices.ContainsFunc(dumps, func(d *snapshot.Dump) bool { return d.Snapshot.Tables.Paths != nil }) {
 				return fmt.Errorf("%s is a %s that does not say how long freed buffers lived: take a dump of a tracker, or compare two files with %s diff", args[0], f.Format, cli.ProgramName)
 			}
-			found := make([]leaksOf, len(devices))
-			for i, d := range devices {
+			found := make([]leaksOf, len(dumps))
+			for i, d := range dumps {
 				found[i] = leaksOf{ // never null
 					export.Device(d.Snapshot),
 					append([]leaks.Suspect{}, leaks.Suspects(d.Snapshot)...),
@@ -64,7 +64,7 @@ them with gpumemtrack diff.
 					Devices []leaksOf `json:"devices"`
 				}{leaksSchema, found})
 			}
-			fmt.Fprintf(a.Stdout, "leaks at the end of %s\n", describeFiles([]*export.Usage{f.Usage}))
+			fmt.Fprintf(a.Stdout, "leaks at the end of %s\n", describe(f.Usage, devices(f.Usage)))
 			for _, its := range found {
 				its.print(a, len(found) > 1)
 			}

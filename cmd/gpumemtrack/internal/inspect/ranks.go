@@ -17,18 +17,27 @@ import (
 	line "github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
 )
 
 // ranks are the processes of a program's run, as found in files.
 type ranks struct {
-	processes []*export.Usage
-	moments   map[*export.Usage]rewind.Moment
+	processes []*export.Usage // summed up, so that thousands need little memory
+	about     map[*export.Usage]about
 	file      bool // one file, by its name
 	passed    int  // files of a directory or pattern that are no snapshots
 	older     int  // snapshots of a process of which there is a later one
 	damaged   []damagedFile
+}
+
+// about is what a table says of a process beside the sums.
+type about struct {
+	moment  rewind.Moment // of live memory
+	devices []string
+	host    mem.Tally // in the host's memory
+	lacks   bool      // it does not tell what is asked for
 }
 
 // damagedFile is a file of a directory or a pattern that could not be read. The others are read without it.
@@ -51,7 +60,7 @@ func tellDamaged(w io.Writer, files []damagedFile) {
 // readRanks reads all files that the words name. Of a directory or a pattern, files that are no snapshots are
 // skipped and counted, and those that are damaged are skipped and named. If nothing can be read, the error is the first file's.
 func readRanks(a *cli.App, o tableOptions, words ...string) (*ranks, error) {
-	r := &ranks{moments: make(map[*export.Usage]rewind.Moment)}
+	r := &ranks{about: make(map[*export.Usage]about)}
 	var first error
 	for _, word := range words {
 		paths, err := expand(word)
@@ -60,14 +69,12 @@ func readRanks(a *cli.App, o tableOptions, words ...string) (*ranks, error) {
 		}
 		named := len(paths) == 1 && paths[0] == word
 		r.file = named && len(words) == 1
-		read, moments, errs := readAll(a, paths, o)
+		read, about, errs := readAll(a, paths, o)
 		for i, err := range errs {
 			switch {
 			case err == nil:
 				r.processes = append(r.processes, read[i])
-				if o.of == "live" {
-					r.moments[read[i]] = moments[i]
-				}
+				r.about[read[i]] = about[i]
 			case !named && errors.Is(err, files.ErrFormat):
 				r.passed++
 			case named:
@@ -130,21 +137,40 @@ func filesIn(dir string) ([]string, error) {
 	return found, nil
 }
 
-// readAll reads files.
-func readAll(a *cli.App, paths []string, o tableOptions) ([]*export.Usage, []rewind.Moment, []error) {
-	read, moments, errs := make([]*export.Usage, len(paths)), make([]rewind.Moment, len(paths)), make([]error, len(paths))
+// readAll reads files, and keeps of each the sums.
+func readAll(a *cli.App, paths []string, o tableOptions) ([]*export.Usage, []about, []error) {
+	read, all, errs := make([]*export.Usage, len(paths)), make([]about, len(paths)), make([]error, len(paths))
 	atATime(len(paths), func(i int) {
 		f, err := cli.Open(a, paths[i], o.memory)
-		if err == nil && o.of == "live" {
-			if read[i], moments[i], err = usageAt(f, o.at); err != nil {
-				err = fmt.Errorf("%s: %w", paths[i], err)
-			}
-		} else if err == nil {
-			read[i] = f.Usage
+		if err != nil {
+			errs[i] = err
+			return
 		}
-		errs[i] = err
+		u := f.Usage
+		if o.of == "live" {
+			if u, all[i].moment, err = usageAt(f, o.at); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", paths[i], err)
+				return
+			}
+		}
+		read[i] = all[i].summary(u, o)
 	})
-	return read, moments, errs
+	return read, all, errs
+}
+
+// summary sums up a process.
+func (b *about) summary(u *export.Usage, o tableOptions) *export.Usage {
+	of := export.Of(o.of)
+	its := *u
+	its.Device = deviceOf(u)
+	b.devices = devices(u)
+	_, host := export.Compare(nil, []*export.Usage{{Rows: u.Host}}, "memory", of)
+	b.host = host.After
+	if o.host {
+		its.Rows = u.Host
+	}
+	b.lacks = lacks(its.Rows, of)
+	return its.Summary(export.By(o.by), of)
 }
 
 // atATime calls do with 0 to n-1, as many at a time as there are processors.
@@ -172,14 +198,14 @@ func (r *ranks) at(o tableOptions) string {
 	}
 	var all []rewind.Moment
 	for _, u := range r.processes {
-		all = append(all, r.moments[u])
+		all = append(all, r.about[u].moment)
 	}
 	return "at " + namesOfMoments(all) + " of "
 }
 
 // String tells what was read, and what was not.
 func (r *ranks) String() string {
-	words := []string{describeFiles(r.processes)}
+	words := []string{r.files()}
 	if r.older > 0 {
 		words = append(words, fmt.Sprintf("%s of the same processes left out", count(r.older, "older snapshot")))
 	}
@@ -216,12 +242,17 @@ func onOneSide(before, after []*export.Usage) (pairedBefore, pairedAfter, gone, 
 
 var errNoPair = errors.New("no process is on both sides, so there is nothing to compare: name two files, or take --missing-as-zero")
 
-func describeFiles(read []*export.Usage) string {
-	if len(read) != 1 {
-		return fmt.Sprintf("%d files", len(read))
+// files names what was read.
+func (r *ranks) files() string {
+	if len(r.processes) != 1 {
+		return fmt.Sprintf("%d files", len(r.processes))
 	}
-	u := read[0]
-	words := append([]string{u.Name}, devices(u)...)
+	return describe(r.processes[0], r.about[r.processes[0]].devices)
+}
+
+// describe names a file, its devices, its process and its time.
+func describe(u *export.Usage, devices []string) string {
+	words := append([]string{u.Name}, devices...)
 	if origin := u.Origin.String(); origin != "" {
 		words = append(words, origin)
 	}
@@ -267,9 +298,10 @@ type shownFile struct {
 func (r *ranks) json() shownFiles {
 	out := shownFiles{Files: []shownFile{}, Older: r.older, Passed: r.passed, Damaged: r.damaged}
 	for _, u := range r.processes {
-		f := shownFile{Name: u.Name, Devices: append([]string{}, devices(u)...), Process: u.Origin}
-		if m, live := r.moments[u]; live {
-			f.Moment = &m
+		about := r.about[u]
+		f := shownFile{Name: u.Name, Devices: append([]string{}, about.devices...), Process: u.Origin}
+		if about.moment.At != "" {
+			f.Moment = &about.moment
 		}
 		if u.Device != "" && len(f.Devices) == 0 {
 			f.Devices = []string{u.Device}

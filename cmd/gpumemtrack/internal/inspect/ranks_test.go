@@ -37,10 +37,11 @@ func writeRanks(t testing.TB, dir string, ranks int) {
 	}
 	for rank := range ranks {
 		text, err := json.Marshal(object{
-			"schema": "gpumemtrack.snapshot", "version": 2, "device": "GPU", "origin": snapshot.Origin{PID: rank + 1, Rank: &rank, WorldSize: ranks},
+			"device": "GPU", "origin": snapshot.Origin{PID: rank + 1, Rank: &rank, WorldSize: ranks},
 			"frames": frames, "stacks": stacks, "sites": sites,
 		})
 		require.NoError(t, err)
+		text = append([]byte(`{"schema":"gpumemtrack.snapshot","version":2,`), text[1:]...) // first, as a tracker writes it
 		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%04d.json", rank)), text, 0o666))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	line "github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Show is gpumemtrack show.
@@ -66,11 +67,10 @@ func runShow(a *cli.App, words []string, o tableOptions) error {
 		return err
 	}
 	read := all.processes
-	if o.host {
-		read = onHost(read)
-	}
-	if err := known(read, export.Of(o.of)); err != nil {
-		return err
+	for _, u := range read {
+		if all.about[u].lacks {
+			return fmt.Errorf("%s: it has only live memory, not %s memory: take a dump, or a PyTorch snapshot with events", u.Name, o.of)
+		}
 	}
 	lines, sum := export.Compare(nil, read, export.By(o.by), export.Of(o.of))
 	names := processNames(read)
@@ -93,34 +93,30 @@ func runShow(a *cli.App, words []string, o tableOptions) error {
 	fmt.Fprintf(a.Stdout, "%s memory %s%v\n", o.of, cmp.Or(all.at(o), "of "), all)
 	tellDamaged(a.Stdout, all.damaged)
 	fmt.Fprint(a.Stdout, t.Fitted(cli.WidthOf(a.Stdout)))
-	notShown(a, read, o)
+	notShown(a, all, o)
 	return nil
 }
 
 // notShown mentions the host memory that a table of device memory leaves out.
-func notShown(a *cli.App, read []*export.Usage, o tableOptions) {
-	if o.host {
-		return
+func notShown(a *cli.App, r *ranks, o tableOptions) {
+	var host mem.Tally
+	for _, u := range r.processes {
+		host = host.Add(r.about[u].host)
 	}
-	if _, sum := export.Compare(nil, onHost(read), "memory", export.Of(o.of)); !sum.After.IsZero() {
-		fmt.Fprintf(a.Stdout, "Not in the table: %v in the host's memory, see --host\n", sum.After)
+	if !o.host && !host.IsZero() {
+		fmt.Fprintf(a.Stdout, "Not in the table: %v in the host's memory, see --host\n", host)
 	}
 }
 
-// known returns an error if a file does not tell what is asked for. Peak and total are never less than what is
-// live, so a file with live memory and none of them does not know.
-func known(read []*export.Usage, of export.Of) error {
-	for _, u := range read {
-		live, asked := false, false
-		for _, r := range u.Rows {
-			live = live || !r.Live.IsZero()
-			asked = asked || of == "peak" && !r.Peak.IsZero() || of == "total" && !r.Total.IsZero()
-		}
-		if of != "live" && live && !asked {
-			return fmt.Errorf("%s: it has only live memory, not %s memory: take a dump, or a PyTorch snapshot with events", u.Name, of)
-		}
+// lacks reports whether rows do not tell what is asked for. Peak and total are never less than what is live, so a file with
+// live memory and none of them does not know.
+func lacks(rows []export.Row, of export.Of) bool {
+	live, asked := false, false
+	for _, r := range rows {
+		live = live || !r.Live.IsZero()
+		asked = asked || of == "peak" && !r.Peak.IsZero() || of == "total" && !r.Total.IsZero()
 	}
-	return nil
+	return of != "live" && live && !asked
 }
 
 func showRow(l, sum export.Line, names []string) table.Row {
