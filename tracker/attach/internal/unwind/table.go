@@ -164,7 +164,8 @@ func (t *Table) commonAt(at int) *common {
 		return nil
 	}
 	end := d.at
-	d = decoder{data: t.frames[:end], at: begin + 4}
+	d = decoder{data: t.frames[:end], at: begin}
+	d.fixed(4) // 0: it is common
 	version, augmentation := d.byte(), d.text()
 	c := &common{code: d.uleb(), data: d.sleb()}
 	if version == 1 {
