@@ -24,8 +24,9 @@ type Config struct {
 	// NoCache uses a plain Device without a cache.
 	NoCache bool
 
-	// Dir is the directory of the report's file, which must exist. If it is empty, the file is
-	// in the current directory; but if Report is set, there is no file.
+	// Dir is the directory of the report's file; it is made if there is none. If Dir is empty, the file is
+	// in the current directory; but if Report is set, there is no file. The first Track logs the file's
+	// name, unless Report shows what is in it.
 	Dir string
 	// MaxReportBytes bounds the report's files. When the file has half of these bytes, it is
 	// renamed to ...-older-gpu_mem_track.txt, which replaces the one before, and the report

@@ -76,7 +76,7 @@ var toldFallback atomic.Bool
 // caller holds no lock: the handler may be anybody's code.
 func tellFallback(log *slog.Logger, because error) {
 	if because != nil && toldFallback.CompareAndSwap(false, true) {
-		log.Warn("gpumemtrack: trackers use a simulated GPU: set "+deviceVariable+"=sim to choose it", "because", because)
+		log.Warn("gpumemtrack: no GPU found, using a simulated one ("+deviceVariable+"=sim silences this)", "because", because)
 	}
 }
 

@@ -42,6 +42,9 @@ type MemTracker struct {
 	clock  func() time.Time
 	stacks *ledger.Stacks
 
+	reportPath string // of the report's file; "" if there is none, or Config.Report shows it
+	toldReport atomic.Bool
+
 	marking sync.Mutex // one Track at a time; taken before mu
 	marks   int
 	report  report.Report
@@ -70,6 +73,19 @@ func (t *MemTracker) tick(now time.Duration) {
 	t.mu.Lock()
 	t.history.Moment(now)
 	t.mu.Unlock()
+}
+
+// startClock begins to count the time. In a bubble of testing/synctest it asks package time, whose times have no monotonic
+// reading there: the processor's counter does not wait with the bubble.
+func (t *MemTracker) startClock() {
+	if t.clock == nil && t.start == t.start.Round(0) {
+		t.clock = time.Now
+	}
+	if t.clock != nil {
+		t.start = t.clock()
+		return
+	}
+	t.began = clock.Now()
 }
 
 // now returns the time since the tracker's start. Call it before taking the lock: the clock may be

@@ -94,11 +94,27 @@ func TestReportFile(t *testing.T) {
 	assert.Contains(t, string(text), "At report_test.go line ")
 }
 
+// TestReportDirectoryIsMade, and the log says once where the report is.
+func TestReportDirectoryIsMade(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "runs", "today")
+	var log strings.Builder
+	tr, err := tracker.New(tracker.Config{Device: device(t, sim.Config{}), Dir: dir, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	tr.Track()
+	require.NoError(t, tr.Close())
+	files, err := filepath.Glob(filepath.Join(dir, "*-gpu_mem_track.txt"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	assert.Equal(t, 1, strings.Count(log.String(), files[0]), log.String())
+}
+
 func TestReportDirectoryThatCannotBe(t *testing.T) {
-	missing := filepath.Join(t.TempDir(), "missing")
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	for _, dev := range []alloc.Device{device(t, sim.Config{}), nil} {
-		_, err := tracker.New(tracker.Config{Device: dev, Dir: missing})
-		require.ErrorIs(t, err, os.ErrNotExist)
+		_, err := tracker.New(tracker.Config{Device: dev, Dir: filepath.Join(file, "below")})
+		var at *os.PathError
+		require.ErrorAs(t, err, &at)
 		require.ErrorContains(t, err, "new tracker: begin the memory report")
 		require.ErrorContains(t, err, "set Config.Dir to a directory that can be written")
 	}

@@ -29,6 +29,9 @@ func (t *MemTracker) track(caller tables.StackID) *snapshot.Mark {
 		t.usedAfterClose("Track")
 	}
 	t.report.Settle(queued)
+	if t.reportPath != "" && t.toldReport.CompareAndSwap(false, true) {
+		t.report.Log.Info("gpumemtrack: the memory report is a file", "path", t.reportPath)
+	}
 	return m
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
-	"github.com/gpumemtrack/gpumemtrack/internal/clock"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
@@ -46,7 +45,6 @@ func New(cfg Config) (*MemTracker, error) {
 		origin:  host.Origin(cfg.Origin),
 		clock:   cfg.Clock,
 		start:   time.Now(),
-		began:   clock.Now(),
 		stacks:  ledger.NewStacks(cfg.StackDepth, cfg.MaxStacks, cfg.Libraries),
 		ledger:  ledger.NewLedger(),
 		history: ledger.NewHistory(max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))),
@@ -58,9 +56,7 @@ func New(cfg Config) (*MemTracker, error) {
 			maxBytes: cmp.Or(max(0, cfg.MaxDumpBytes), defaultMaxDumpBytes),
 		},
 	}
-	if t.clock != nil {
-		t.start = t.clock()
-	}
+	t.startClock()
 	if err := t.addCache(cfg.NoCache); err != nil {
 		return nil, fmt.Errorf("new tracker: %w", errors.Join(err, opened.close()))
 	}
@@ -158,6 +154,9 @@ func (t *MemTracker) openReport(cfg Config) error {
 		}
 		if err := t.report.File.Create(); err != nil {
 			return fmt.Errorf("begin the memory report: %w: set Config.Dir to a directory that can be written, or Config.Report to a writer (io.Discard for no report)", err)
+		}
+		if cfg.Report == nil {
+			t.reportPath = t.report.File.Path
 		}
 	}
 	if cfg.Report != io.Discard {

@@ -3,6 +3,7 @@ package clock
 import (
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -24,6 +25,26 @@ func TestNowIsTheSystemsTime(t *testing.T) {
 		t.Skip("the system's clock is not the processor's counter")
 	}
 	assert.Greater(t, len(scales), 2)
+}
+
+// TestBubble asks in a bubble of testing/synctest whenever a scale has ended: its time is not compared with the counter.
+func TestBubble(t *testing.T) {
+	for end := time.Now().Add(2 * first); time.Now().Before(end); {
+		Now()
+	}
+	comparing.Lock()
+	before := state
+	comparing.Unlock()
+	synctest.Test(t, func(*testing.T) {
+		last := current.Swap(new(scale)) // it has ended
+		defer current.Store(last)
+		Now()
+		time.Sleep(time.Hour)
+		Now()
+	})
+	comparing.Lock()
+	defer comparing.Unlock()
+	assert.Equal(t, before, state)
 }
 
 // TestScales follows a counter of each speed, and a system that speeds up and slows down as it is set by others: what is told

@@ -20,7 +20,7 @@ func TestSnippetsCompile(t *testing.T) {
 	var compiled strings.Builder
 	for _, file := range []string{"snippets_test.go", "../../../tracker/cucontext/example_test.go",
 		"../../../contrib/gomlx/example_test.go", "../../../contrib/gomlx/examples/leak/main.go",
-		"../../../examples/hip/hip.go", "../../../examples/hip/main_test.go"} {
+		"../../../examples/first/main.go", "../../../examples/hip/hip.go", "../../../examples/hip/main_test.go"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		compiled.Write(text)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
@@ -21,17 +22,16 @@ import (
 // What follows is the pages' code, line by line, so that it compiles.
 
 var _ = func() error {
-	tr, err := tracker.New(tracker.Config{}) // begins the report
+	device, err := sim.New(sim.Config{Memory: 64 * alloc.MiB})
 	if err != nil {
 		return err
 	}
-	w, err := tr.Alloc(alloc.Shape{64, 3, 3, 3}, alloc.Float32, tracker.Parameter)
-	tr.Track() // what changed since the last Track, and where this one is
-
+	tr, err := tracker.New(tracker.Config{Device: device})
 	if err != nil {
 		return err
 	}
-	return w.Free()
+	_, err = tr.Alloc(alloc.Shape{100, 1 << 20}, alloc.Uint8, tracker.Activation) // 100 MiB: alloc.ErrOutOfMemory
+	return err
 }
 
 var _ = func(tr *tracker.MemTracker, compute, transfer alloc.Stream) error {

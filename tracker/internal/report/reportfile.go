@@ -32,7 +32,7 @@ type ReportFile struct {
 	Device string
 	Max    alloc.Bytes // of both parts
 
-	path string
+	Path string      // the file's, from Create on
 	file *os.File    // nil if it could not be made
 	made os.FileInfo // which file that is
 
@@ -43,14 +43,18 @@ type ReportFile struct {
 	levels  snapshot.Levels // at the last mark
 }
 
-// Create makes the file under a name that no other has: its earlier one, if that is free.
+// Create makes the file under a name that no other has: its earlier one, if that is free. The first file's directory is made
+// too. One that is taken away later is not: somebody may put it back.
 func (f *ReportFile) Create() (err error) {
 	if abs, err := filepath.Abs(f.Dir); err == nil {
 		f.Dir = abs // the program may change its directory
 	}
 	name := f.Start.Format(stampInName)
-	path := f.path
+	path := f.Path
 	if path == "" {
+		if err := os.MkdirAll(f.Dir, 0o755); err != nil {
+			return err
+		}
 		path = filepath.Join(f.Dir, name+reportSuffix)
 	}
 	for n := 2; ; n++ {
@@ -63,7 +67,7 @@ func (f *ReportFile) Create() (err error) {
 	if err != nil {
 		return err
 	}
-	f.path = path
+	f.Path = path
 	f.made, err = f.file.Stat()
 	return err
 }
@@ -76,7 +80,7 @@ func (f *ReportFile) begin(levels snapshot.Levels) error {
 }
 
 // remove deletes a file whose first lines could not be written.
-func (f *ReportFile) remove() error { return errors.Join(f.file.Close(), os.Remove(f.path)) }
+func (f *ReportFile) remove() error { return errors.Join(f.file.Close(), os.Remove(f.Path)) }
 
 // close closes the file.
 func (f *ReportFile) close() error {
@@ -141,7 +145,7 @@ func (f *ReportFile) size() int64 {
 	if f.file == nil {
 		return -1
 	}
-	info, err := os.Stat(f.path)
+	info, err := os.Stat(f.Path)
 	if errors.Is(err, fs.ErrPermission) {
 		info, err = f.file.Stat() // it cannot be looked for, so it counts as there
 	}
@@ -155,11 +159,11 @@ func (f *ReportFile) size() int64 {
 
 // setAside makes the file the older part.
 func (f *ReportFile) setAside() error {
-	older := strings.TrimSuffix(f.path, reportSuffix) + "-older" + reportSuffix
+	older := strings.TrimSuffix(f.Path, reportSuffix) + "-older" + reportSuffix
 	f.file.Close()
 	f.file = nil
-	if err := os.Rename(f.path, older); err != nil {
-		f.file, _ = os.OpenFile(f.path, os.O_APPEND|os.O_WRONLY, 0)
+	if err := os.Rename(f.Path, older); err != nil {
+		f.file, _ = os.OpenFile(f.Path, os.O_APPEND|os.O_WRONLY, 0)
 		return err
 	}
 	f.older, f.first, f.aside = f.first, 0, filepath.Base(older)

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -19,8 +20,11 @@ func AddSourceFlag(cmd *cobra.Command, source *string) {
 	Complete(cmd, "source", "auto", "nvml", "smi", "sim")
 }
 
-// OpenSource opens what --source names.
+// OpenSource opens what --source names. Without the flag, GPUMEMTRACK_DEVICE=sim is the simulated GPU, as it is for trackers.
 func OpenSource(name string) (nvml.Source, error) {
+	if name == "auto" && os.Getenv("GPUMEMTRACK_DEVICE") == "sim" {
+		name = "sim"
+	}
 	switch name {
 	case "auto":
 		return withHint(nvml.Open())
@@ -40,7 +44,7 @@ func OpenSource(name string) (nvml.Source, error) {
 
 func withHint(src nvml.Source, err error) (nvml.Source, error) {
 	if errors.Is(err, nvml.ErrNotAvailable) {
-		err = fmt.Errorf("%w (--source sim shows a simulated GPU)", err)
+		err = fmt.Errorf("%w (--source sim or GPUMEMTRACK_DEVICE=sim shows a simulated GPU)", err)
 	}
 	return src, err
 }
