@@ -28,7 +28,7 @@ func TestSeveralDevicesInOneReport(t *testing.T) {
 		if ordinal == 0 {
 			assert.NotContains(t, report.String(), "Simulated GPU")
 		} else {
-			assert.Regexp(t, `\nAt several_test\.go line \d+: .* on Simulated GPU \[1\]\n`, report.String())
+			assert.Regexp(t, `\nAt several_test\.go line \d+: .* on Simulated GPU \[1\] \| .*\n`, report.String())
 		}
 	}
 }

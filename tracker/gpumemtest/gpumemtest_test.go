@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -125,10 +126,12 @@ func TestConfig(t *testing.T) {
 	require.NoError(t, err, "the test closes its own device")
 	require.NoError(t, device.Close())
 
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	for want, cfg := range map[string]Config{
 		"set one of them": {Memory: alloc.GiB, Tracker: tracker.Config{Device: device}},
 		"want 2.0 MiB to": {Memory: 1},
-		"set Config.Dir":  {Tracker: tracker.Config{Dir: filepath.Join(t.TempDir(), "none")}},
+		"set Config.Dir":  {Tracker: tracker.Config{Dir: filepath.Join(file, "none")}},
 	} {
 		f := &fake{}
 		f.run(func() { New(f, cfg) })

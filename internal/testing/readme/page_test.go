@@ -79,7 +79,7 @@ var masks = []struct {
 	*regexp.Regexp
 	by string
 }{
-	{regexp.MustCompile(`\d\d-[A-Z][a-z]{2}-\d\d-\d\d[:-]\d\d[:-]\d\d`), "NOW"},
+	{regexp.MustCompile(`\d\d-[A-Z][a-z]{2}-\d\d-\d\d[:-]\d\d[:-]\d\d(\.\d{3})?`), "NOW"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC`), "NOW"},
 	{regexp.MustCompile(`(\w+\[)\d+(\] on )[\w.-]+`), "${1}PID${2}HOST"},
 	{regexp.MustCompile(`( in (rank \d+ )?on )\S+`), "${1}HOST"},

@@ -17,6 +17,7 @@ import (
 // colon in a name reads as a host to scp, and is not allowed on Windows.
 const (
 	stamp       = "02-Jan-06-15:04:05"
+	markStamp   = stamp + ".000"
 	stampInName = "02-Jan-06-15-04-05"
 )
 
@@ -34,7 +35,7 @@ func appendHeader(b []byte, at time.Time, device string, levels snapshot.Levels)
 }
 
 // appendMark appends one mark's block: what changed, then where Track was
-// called, on which device if it is not the first one, and the totals there.
+// called, on which device if it is not the first one, when, and the totals there.
 func appendMark(b []byte, m *snapshot.Mark, device string) []byte {
 	if len(m.Delta) > 0 {
 		b = m.Delta.Append(append(b, '\n'))
@@ -47,6 +48,7 @@ func appendMark(b []byte, m *snapshot.Mark, device string) []byte {
 		b = append(b, " on "...)
 		b = text.Printable(append(b, device...), len(b))
 	}
+	b = m.Time.AppendFormat(append(b, " | "...), markStamp)
 	b = append(b, "\nTotal Tensor Used Memory:"...)
 	b = appendMiB(b, m.Live.Bytes)
 	b = append(b, " Total Allocated Memory:"...)
