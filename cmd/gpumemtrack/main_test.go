@@ -80,7 +80,7 @@ func TestHelpHasEachFlagOnce(t *testing.T) {
 		cmd := command(&cli.App{})
 		text := flagsOf(t, cmd.Name()) + topicsOf(t, cmd)
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			found := regexp.MustCompile(`(?m)^ .{5}--`+f.Name+`( |$)`).FindAllString(text, -1)
+			found := regexp.MustCompile(`(?m)^ .{5}--`+f.Name+`( |\[|$)`).FindAllString(text, -1)
 			assert.Len(t, found, 1, "%s --%s", cmd.Name(), f.Name)
 		})
 	}

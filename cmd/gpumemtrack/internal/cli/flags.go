@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -92,6 +93,9 @@ func Heading(cmd *cobra.Command, title string, flags ...string) {
 	}
 }
 
+// optional is how pflag writes a flag that may stand alone.
+var optional = regexp.MustCompile(` ([A-Z]+)\[="-"\]`)
+
 // flagUsages describes flags under their headings, in the order of their first flags, but for those that
 // have a page of their own.
 func flagUsages(all *pflag.FlagSet) string {
@@ -111,7 +115,8 @@ func flagUsages(all *pflag.FlagSet) string {
 	})
 	var parts []string
 	for _, title := range titles {
-		parts = append(parts, title+":\n"+strings.TrimRight(sets[title].FlagUsagesWrapped(80), " \n"))
+		usages := optional.ReplaceAllString(sets[title].FlagUsagesWrapped(80), "[=$1]    ")
+		parts = append(parts, title+":\n"+strings.TrimRight(usages, " \n"))
 	}
 	return strings.Join(parts, "\n\n")
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
@@ -30,7 +31,7 @@ type attachOptions struct {
 	live      string
 	hosts     []string
 	every     time.Duration
-	json      bool
+	json      string // a file, "-" for standard output, "" for tables
 	libraries []string
 	functions []string
 	preload   bool
@@ -77,7 +78,7 @@ in them.`,
 	flags.StringVar(&o.live, "live", "", "serve a live page, dumps and Prometheus metrics at this `ADDRESS`, such as localhost:8080")
 	flags.StringArrayVar(&o.hosts, "allow-host", nil, "let --live answer requests for this host `NAME`, such as gpu-7.example.com; * is any; may be repeated")
 	flags.DurationVar(&o.every, "every", 10*time.Second, "`TIME` between tables; 0 prints only the last one")
-	flags.BoolVar(&o.json, "json", false, "print each table as a line of JSON")
+	addJSONFlag(flags, &o.json, "print each table as a line of JSON; with a command, into this `FILE`")
 	flags.StringArrayVar(&o.libraries, "library", nil, "the `FILE` of a libcuda to watch; may be repeated (default: the one that a program on this machine loads)")
 	flags.StringArrayVar(&o.functions, "functions", nil, "a `PAIR` of functions to watch instead of the driver's, such as 'libpool.so:take(size=2,out=3),give(address=1)', or one of "+strings.Join(attach.Pairs(), ", ")+"; may be repeated")
 	flags.Var(cli.SizeFlag(&o.ring), "ring", "room for calls that were not read yet, as a `SIZE`: a larger one loses none of a program with very many calls (default 64MiB)")
@@ -117,8 +118,9 @@ func (o attachOptions) check() (to *cli.Format, err error) {
 		return nil, cli.UsageError("attach: --ring %v: want 64KiB to 1GiB", o.ring)
 	case o.pid < 0 || o.every < 0:
 		return nil, cli.UsageError("attach: --pid and --every cannot be negative")
-	case o.output == "":
-		return nil, nil
+	}
+	if err := checkJSON("attach", o.json, o.command, o.force); err != nil || o.output == "" {
+		return nil, err
 	}
 	format, ok := cli.FormatOf(o.output)
 	if !ok {
@@ -155,23 +157,44 @@ func runAttach(a *cli.App, o attachOptions) (err error) {
 		}
 		defer stop()
 	}
+	tables, err := o.tables(a)
+	if err != nil {
+		return err
+	}
 	code := 0
 	if o.pid != 0 {
-		err = attachTo(a, w, o)
+		err = attachTo(w, tables, o)
 	} else {
-		code, err = attachToCommand(a, w, o, path)
+		code, err = attachToCommand(a, w, tables, o, path)
 	}
 	if err == nil {
-		err = attachedEnd(a, w, o, to)
+		err = attachedEnd(a, w, tables, o, to)
 	}
+	err = errors.Join(err, tables.Close())
 	if code != 0 {
 		return cli.Exit(code, err)
 	}
 	return err
 }
 
+// tables returns where the tables go. A command's output is its own: tables beside it go to stderr, or as JSON to a file.
+func (o attachOptions) tables(a *cli.App) (io.WriteCloser, error) {
+	switch {
+	case o.json != "" && o.json != "-":
+		return userfile.Create(o.json, o.force)
+	case o.pid != 0:
+		return keptOpen{a.Stdout}, nil
+	}
+	return keptOpen{a.Stderr}, nil
+}
+
+// keptOpen is the writer of somebody else.
+type keptOpen struct{ io.Writer }
+
+func (keptOpen) Close() error { return nil }
+
 // attachTo watches a process until it ends, or Ctrl+C.
-func attachTo(a *cli.App, w *attach.Watcher, o attachOptions) error {
+func attachTo(w *attach.Watcher, tables io.Writer, o attachOptions) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), cli.StopSignals()...)
 	defer cancel()
 	if err := w.Watch(o.pid); err != nil {
@@ -183,12 +206,12 @@ func attachTo(a *cli.App, w *attach.Watcher, o attachOptions) error {
 		waitGone(ctx, o.pid)
 		gone()
 	}()
-	attachedTables(a, ctx, w, a.Stdout, o)
+	attachedTables(ctx, w, tables, o)
 	return nil
 }
 
-// attachToCommand runs a command. Its output is its own; ours goes to stderr.
-func attachToCommand(a *cli.App, w *attach.Watcher, o attachOptions, path string) (code int, err error) {
+// attachToCommand runs a command.
+func attachToCommand(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOptions, path string) (code int, err error) {
 	var child *child
 	err = w.Start(func() error {
 		child, err = startChild(a, path, o.command, w.Environ(os.Environ()))
@@ -198,12 +221,12 @@ func attachToCommand(a *cli.App, w *attach.Watcher, o attachOptions, path string
 		return 0, err
 	}
 	child.watch()
-	attachedTables(a, child.ended, w, a.Stderr, o)
+	attachedTables(child.ended, w, tables, o)
 	return child.wait(), nil
 }
 
 // attachedTables prints the tables until ctx is done.
-func attachedTables(a *cli.App, ctx context.Context, w *attach.Watcher, to io.Writer, o attachOptions) {
+func attachedTables(ctx context.Context, w *attach.Watcher, to io.Writer, o attachOptions) {
 	if o.every == 0 {
 		<-ctx.Done()
 		return
@@ -217,25 +240,21 @@ func attachedTables(a *cli.App, ctx context.Context, w *attach.Watcher, to io.Wr
 		case <-ticker.C:
 			w.Sync()
 			for _, s := range w.Sources() {
-				writeAttachedMark(to, s, s.Track(), o.json)
+				writeAttachedMark(to, s, s.Track(), o.json != "")
 			}
 		}
 	}
 }
 
 // attachedEnd prints what is live at the end, and writes the file.
-func attachedEnd(a *cli.App, w *attach.Watcher, o attachOptions, to *cli.Format) error {
+func attachedEnd(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOptions, to *cli.Format) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	out := io.Writer(a.Stderr)
-	if o.pid != 0 {
-		out = a.Stdout
-	}
 	for _, s := range w.Sources() {
-		writeAttachedMark(out, s, s.Track(), o.json)
-		if !o.json {
-			writeAttachedEnd(out, s)
+		writeAttachedMark(tables, s, s.Track(), o.json != "")
+		if o.json == "" {
+			writeAttachedEnd(tables, s)
 		}
 	}
 	for _, d := range w.Doubts() {

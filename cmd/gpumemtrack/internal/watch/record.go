@@ -25,7 +25,7 @@ type recordOptions struct {
 	force    bool
 	source   string
 	noLive   bool
-	json     bool
+	json     string // a file, "-" for standard output, "" for a table
 	command  []string
 }
 
@@ -55,12 +55,14 @@ second is sampled once.
 
 A driver that hangs delays nothing: samples without an answer are gaps.
 
---json prints one object instead of the table: "schema", "source", "start",
-"interval_seconds", "duration_seconds", "failures", "samples" (the files),
-"charts", and "series", each with its "device", "quantity" (a key with its unit,
-such as "memory_used_bytes"), "pid" if it is a process's, "scope", "minimum",
-"maximum" and "mean" (null where there is no sample), "duration_seconds",
-"samples", "gaps", "note", and "ended" if the device was lost.`,
+--json prints one object instead of the table. Beside a command, which prints
+what it likes, --json=FILE writes it to a file. It has "schema", "source",
+"start", "interval_seconds", "duration_seconds", "failures", "samples" (the
+files), "charts", and "series", each with its "device", "quantity" (a key with
+its unit, such as "memory_used_bytes"), "pid" if it is a process's, "scope",
+"minimum", "maximum" and "mean" (null where there is no sample),
+"duration_seconds", "samples", "gaps", "note", and "ended" if the device was
+lost.`,
 		Example: `  gpumemtrack record -o memory.png -- ./train --epochs 3
   gpumemtrack record -o run.html -o run.csv --gpu 0 --pid 4711
   gpumemtrack record --duration 1m --interval 50ms --with utilization,power`,
@@ -82,7 +84,7 @@ such as "memory_used_bytes"), "pid" if it is a process's, "scope", "minimum",
 	flags.StringVar(&o.with, "with", "memory", "`WHAT` to record: "+strings.Join(recordable, ", ")+"; memory always is")
 	flags.BoolVarP(&o.force, "force", "f", false, "overwrite files")
 	flags.BoolVar(&o.noLive, "no-live", false, "show no line on the terminal while recording")
-	flags.BoolVar(&o.json, "json", false, "print JSON instead of the table")
+	addJSONFlag(flags, &o.json, "print JSON instead of the table; with a command, into this `FILE`")
 	cli.Complete(cmd, "with", recordable...)
 	cli.AddSourceFlag(cmd, &o.source)
 	return cmd
@@ -150,6 +152,9 @@ func (o recordOptions) config() (charts []string, cfg nvml.Config, err error) {
 		return nil, cfg, cli.UsageError("record: --duration and --pid cannot be negative")
 	case o.pid != 0 && len(o.command) > 0:
 		return nil, cfg, cli.UsageError("record: either --pid, or a command: not both")
+	}
+	if err := checkJSON("record", o.json, o.command, o.force); err != nil {
+		return nil, cfg, err
 	}
 	cfg = nvml.Config{Interval: o.interval, Devices: o.gpus, Quantities: quantities, Overwrite: o.force}
 	if o.pid != 0 {

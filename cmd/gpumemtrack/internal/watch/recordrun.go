@@ -110,9 +110,13 @@ func recordCommand(a *cli.App, cfg nvml.Config, charts []string, o recordOptions
 // finish draws the charts, prints the table, and says where the samples are.
 func finish(a *cli.App, w io.Writer, rec *nvml.Recorder, charts []string, o recordOptions) error {
 	recording := rec.Recording()
-	if o.json {
+	if o.json != "" {
 		err := a.SaveCharts(recording, chart.Config{Title: strings.Join(o.command, " ")}, charts, o.force)
-		return errors.Join(err, cli.WriteJSON(w, recordedJSON(recording, rec.Files(), charts)))
+		write := func(w io.Writer) error { return cli.WriteJSON(w, recordedJSON(recording, rec.Files(), charts)) }
+		if o.json == "-" {
+			return errors.Join(err, write(w))
+		}
+		return errors.Join(err, cli.WriteNew(o.json, o.force, write))
 	}
 	WriteRecording(w, recording)
 	for _, file := range rec.Files() {

@@ -12,8 +12,27 @@ import (
 	"os/signal"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 )
+
+// addJSONFlag adds --json: alone it is "-", and stands for standard output.
+func addJSONFlag(flags *pflag.FlagSet, to *string, usage string) {
+	flags.StringVar(to, "json", "", usage)
+	flags.Lookup("json").NoOptDefVal = "-"
+}
+
+// checkJSON returns what is wrong with --json. A command prints to the same streams as we do, so JSON would stand among its output.
+func checkJSON(name, to string, command []string, force bool) error {
+	switch {
+	case to == "-" && len(command) > 0:
+		return cli.UsageError("%s: --json: the output is the command's: --json=FILE writes to a file", name)
+	case to == "" || to == "-":
+		return nil
+	}
+	return cli.CanCreate(to, force)
+}
 
 // child is a command that runs while it is watched.
 type child struct {
