@@ -115,3 +115,25 @@ func TestEveryFamilyIsHeld(t *testing.T) {
 		assert.True(t, held[name] || strings.ToLower(name) != name, "%s: add a small model to testdata/torch/families.json and run families.py", name)
 	}
 }
+
+// DeBERTa v2 has a convolution beside its first block, and heads of its own: counted by hand from modeling_deberta_v2.py.
+func TestDeBERTaHasMoreThanPublished(t *testing.T) {
+	const settings = `"model_type": "deberta-v2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100, "hidden_act": "gelu",
+		"relative_attention": true, "norm_rel_ebd": "none", "max_position_embeddings": 32, "num_labels": 3`
+	const square, norm = 64*64 + 64, 2 * 64
+	const block = 4*square + norm + 64*128 + 128 + 128*64 + 64 + norm
+	for config, want := range map[string]int64{
+		`"architectures": ["DebertaV2Model"], "position_biased_input": false, "share_att_key": true, "pos_att_type": "c2p|p2c"`:                                        100*64 + norm + 2*block + 64*64,
+		`"architectures": ["DebertaV2Model"], "pos_att_type": ["c2p", "p2c"], "position_buckets": 8, "type_vocab_size": 2`:                                             (100+32+2)*64 + norm + 2*(block+2*square) + 16*64,
+		`"architectures": ["DebertaV2ForSequenceClassification"], "position_biased_input": false, "share_att_key": true, "pos_att_type": "p2c", "conv_kernel_size": 3`: 100*64 + norm + 2*block + 64*64 + 3*64*64 + 64 + norm + square + 3*64 + 3,
+		`"architectures": ["DebertaV2ForTokenClassification"], "position_biased_input": false, "pos_att_type": "c2p"`:                                                  100*64 + norm + 2*(block+square) + 64*64 + 3*64 + 3,
+		`"architectures": ["DebertaV2ForMaskedLM"], "position_biased_input": false, "share_att_key": true`:                                                             100*64 + norm + 2*block + 64*64 + square + norm + 100,
+	} {
+		c, err := Open(writeFile(t, configName, []byte("{"+settings+", "+config+"}")))
+		require.NoError(t, err, config)
+		r, err := c.Report(estimate.Tokens(2, 16), estimate.Train(estimate.AdamW))
+		require.NoError(t, err, config)
+		assert.Equal(t, want, r.Params.Count, config)
+		assert.Positive(t, r.Training.Peak)
+	}
+}

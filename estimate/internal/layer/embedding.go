@@ -81,7 +81,8 @@ func (l Scaled) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 // named relative_attention_bias, and makes the biases that all add.
 type RelativeBias struct {
 	Buckets int
-	Causal  bool // later keys are left out, by a mask
+	Causal  bool   // later keys are left out, by a mask
+	Name    string // of the table; "" for T5's
 }
 
 // madeBiases are those that the first layer of a stack made for all of it.
@@ -91,9 +92,11 @@ var madeBiases tape.Slot[map[*RelativeBias]tape.Tensor]
 func (b *RelativeBias) declare(d *tape.Declaration, heads int) {
 	if !d.Shared[b] && d.Want("Bias.Buckets", b.Buckets, 1) {
 		d.Shared[b] = true
-		d.Layer("relative_attention_bias", b.table(heads))
+		d.Layer(b.name(), b.table(heads))
 	}
 }
+
+func (b *RelativeBias) name() string { return setting.Or(b.Name, "relative_attention_bias") }
 
 // table is the embedding of the distances.
 func (b *RelativeBias) table(heads int) Embedding { return Embedding{Num: b.Buckets, Dim: heads} }
@@ -123,7 +126,7 @@ func (b *RelativeBias) lookUp(t *tape.Tape, shape alloc.Shape) (tape.Tensor, err
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	found, err := t.Call("relative_attention_bias", b.table(shape[1]), numbers)
+	found, err := t.Call(b.name(), b.table(shape[1]), numbers)
 	if err != nil {
 		return tape.Tensor{}, err
 	}

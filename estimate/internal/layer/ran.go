@@ -35,12 +35,13 @@ const (
 	LowWindows
 	LatentAttentions
 	Recurrences
+	Distances
 )
 
 // String names the kinds, in plural.
 func (u Unmeasured) String() string {
 	var names []string
-	for i, name := range []string{"mixtures of experts without adapters", "encoders with decoders", "towers of images and texts", "windows over images in low precision", "latent attention", "recurrent layers"} {
+	for i, name := range []string{"mixtures of experts without adapters", "encoders with decoders", "towers of images and texts", "windows over images in low precision", "latent attention", "recurrent layers", "attention by distances"} {
 		if u&(1<<i) != 0 {
 			names = append(names, name)
 		}

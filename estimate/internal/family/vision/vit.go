@@ -100,6 +100,7 @@ type patches struct {
 	projection     layer.Conv2d
 	tokens, hidden int // the tokens are all that come out
 	distilled      bool
+	unplaced       bool // positions are not learned here
 	dropout        tape.Layer
 }
 
@@ -115,7 +116,9 @@ func (l patches) Declare(d *tape.Declaration) {
 	if l.distilled {
 		d.Param("distillation_token", 1, 1, l.hidden)
 	}
-	d.Param("position_embeddings", 1, l.tokens, l.hidden)
+	if !l.unplaced {
+		d.Param("position_embeddings", 1, l.tokens, l.hidden)
+	}
 	d.Layer("patch_embeddings", tape.Sequential{tape.Named{Name: "projection", Layer: l.projection}})
 	d.Layer("dropout", l.dropout)
 }
@@ -134,7 +137,7 @@ func (l patches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	}
 	shape := alloc.Shape{y.Shape[0], l.tokens, l.hidden}
 	y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
-	if err == nil {
+	if err == nil && !l.unplaced {
 		y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
 	}
 	if err != nil {

@@ -1,0 +1,206 @@
+package encoder
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// DeBERTa is BERT whose scores have what contents say of distances and distances of contents, as versions 2 and 3 do it
+// (arXiv:2006.03654, section 3.1; transformers' modeling_deberta_v2.py). Sizes are held to published ones; what its attention
+// keeps was not measured.
+var DeBERTa = family.Register(&family.Family{
+	Name:   "DeBERTa",
+	Layers: deBERTa,
+	Role:   family.Encoder,
+	Types: []family.Type{
+		{Name: "deberta-v2", Base: "DebertaV2Model", Read: readDeBERTa},
+	},
+})
+
+// disentangled is how DeBERTa goes about distances.
+type disentangled struct {
+	span      int  // distances to either side that have a vector, or buckets of them; 0 without relative attention
+	normed    bool // the vectors of distances
+	apart     bool // they have projections of their own
+	toKeys    bool // contents are held against distances ("c2p")
+	toQueries bool // distances are held against contents ("p2c")
+	positions bool // embeddings of positions too
+	kernel    int  // of a convolution beside the first block; 0 for none
+}
+
+func deBERTa(c family.Transformer) []tape.Layer {
+	own := family.Own[disentangled](c)
+	if own == nil {
+		own = &disentangled{}
+	}
+	parts := tape.Sequential{tape.Named{Name: "word_embeddings", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}}}
+	if own.positions {
+		parts = append(parts, tape.Named{Name: "position_embeddings", Layer: family.Positions{Num: c.Positions, Dim: c.Hidden}})
+	}
+	if c.Types > 0 {
+		parts = append(parts, tape.Named{Name: "token_type_embeddings", Layer: tokenTypes{Num: c.Types, Dim: c.Hidden}})
+	}
+	parts = append(parts, tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "dropout", Layer: c.Drop()})
+	encoder := tape.Sequential{}
+	if own.span > 0 {
+		encoder = append(encoder, tape.Inlined{Layer: distances{2 * own.span, c.Hidden, own.normed}})
+	}
+	block := deBERTaBlock(c, own)
+	if own.kernel > 0 {
+		encoder = append(encoder, tape.Inlined{Layer: beforeFirst(c, own.kernel, block)}, tape.Named{Name: "layer", Layer: tape.Repeat{N: max(0, c.Blocks-1), Layer: block}})
+	} else {
+		encoder = append(encoder, tape.Named{Name: "layer", Layer: tape.Repeat{N: c.Blocks, Layer: block}})
+	}
+	layers := []tape.Layer{tape.Named{Name: "embeddings", Layer: parts}, tape.Named{Name: "encoder", Layer: encoder}}
+	switch {
+	case c.MaskedLM:
+		return append(layers, maskedLM(c))
+	case c.Classes != 0 && !c.NoHead:
+		layers = append(layers, tape.Named{Name: "pooler", Layer: tape.Sequential{
+			family.First{}, tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}}, tape.Inlined{Layer: layer.GELU{}},
+		}})
+	}
+	if c.Classes != 0 {
+		layers = append(layers, tape.Named{Name: "dropout", Layer: c.Drop()}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
+	}
+	return layers
+}
+
+// distances makes the vectors of distances once for all blocks, which read them from their slot.
+type distances struct {
+	n, hidden int
+	normed    bool
+}
+
+func (l distances) Declare(d *tape.Declaration) {
+	d.Layer("rel_embeddings", layer.Embedding{Num: l.n, Dim: l.hidden})
+	if l.normed {
+		d.Layer("LayerNorm", layer.LayerNorm{Size: l.hidden})
+	}
+}
+
+func (l distances) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	numbers, err := t.Const(alloc.Int64, l.n)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	vectors, err := t.Call("rel_embeddings", layer.Embedding{Num: l.n, Dim: l.hidden}, numbers)
+	if err == nil && l.normed {
+		vectors, err = t.Call("LayerNorm", layer.LayerNorm{Size: l.hidden}, vectors)
+	}
+	*vectorsOfDistances.Of(t) = vectors
+	return x, err
+}
+
+// vectorsOfDistances are what distances makes.
+var vectorsOfDistances tape.Slot[tape.Tensor]
+
+// deBERTaBlock normalises after each part.
+func deBERTaBlock(c family.Transformer, own *disentangled) tape.Layer {
+	hidden := layer.Linear{In: c.Hidden, Out: c.Hidden}
+	norm, drop := layer.LayerNorm{Size: c.Hidden}, c.Drop()
+	parts := tape.Sequential{tape.As("attention.self.query_proj", hidden), tape.As("attention.self.key_proj", hidden), tape.As("attention.self.value_proj", hidden)}
+	keys, queries := "attention.self.key_proj", "attention.self.query_proj"
+	if own.apart {
+		keys, queries = "attention.self.pos_key_proj", "attention.self.pos_query_proj"
+		if own.toKeys {
+			parts = append(parts, tape.As(keys, hidden))
+		}
+		if own.toQueries {
+			parts = append(parts, tape.As(queries, hidden))
+		}
+	}
+	parts = append(parts, tape.As("attention.output.dense", hidden), tape.As("attention.output.LayerNorm", norm),
+		tape.As("intermediate.dense", layer.Linear{In: c.Hidden, Out: c.FFN}), tape.As("output.dense", layer.Linear{In: c.FFN, Out: c.Hidden}), tape.As("output.LayerNorm", norm))
+	return tape.Module{Name: "DebertaV2Layer", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		layer.Ran.Of(f.T).Unmeasured |= layer.Distances
+		batch, length := x.Dim(0), x.Dim(1)
+		// Heads come before the length, by copies.
+		q := f.Copy(f.Call("attention.self.query_proj", x))
+		k := f.Copy(f.Call("attention.self.key_proj", x))
+		v := f.Copy(f.Call("attention.self.value_proj", x))
+		s := f.MatMul(q, f.Scale(k), c.HeadWidth(), batch, c.Heads, length, length)
+		if own.span > 0 {
+			var bias []tape.Tensor
+			if own.toKeys {
+				bias = append(bias, against(f, c, q, f.Call(keys, *vectorsOfDistances.Of(f.T)), own.span))
+			}
+			if own.toQueries {
+				bias = append(bias, against(f, c, k, f.Call(queries, *vectorsOfDistances.Of(f.T)), own.span))
+			}
+			for i := 1; i < len(bias); i++ {
+				bias[0] = f.AddTo(bias[0], bias[i])
+			}
+			if len(bias) > 0 {
+				s = f.Add(s, bias[0])
+			}
+		}
+		s = f.Apply(drop, f.Op(tape.Op{In: []tape.Tensor{f.Scale(s)}, Shape: s.Shape, KeepOutput: true})) // masked, then their softmax
+		y := f.Copy(f.MatMul(s, v, length, x.Shape...))                                                   // heads and length change places again
+		x = f.Call("attention.output.LayerNorm", f.Add(f.Apply(drop, f.Call("attention.output.dense", y)), x))
+		y = f.Apply(c.Activation.Layer(layer.UseGELU), f.Call("intermediate.dense", x))
+		return f.Call("output.LayerNorm", f.Add(f.Apply(drop, f.Call("output.dense", y)), x))
+	}}
+}
+
+// against holds queries or keys against the projected vectors of all distances, and gathers those of each pair of places.
+func against(f *tape.Flow, c family.Transformer, x, vectors tape.Tensor, span int) tape.Tensor {
+	batch, length, all := x.Dim(0), x.Dim(1), 2*span
+	repeated := f.Op(tape.Op{In: []tape.Tensor{vectors}, Shape: alloc.Shape{batch, all, c.Hidden}})
+	scores := f.MatMul(x, repeated, c.HeadWidth(), batch, c.Heads, length, all)
+	pairs := alloc.Shape{batch, c.Heads, length, length}
+	found := f.Op(tape.Op{In: []tape.Tensor{scores}, Shape: pairs, KeepOwn: []tape.Own{{Shape: alloc.Shape{length, length}, DType: alloc.Int64}}})
+	return f.Scale(found)
+}
+
+// beforeFirst is the first block and a convolution of its input beside it.
+func beforeFirst(c family.Transformer, kernel int, block tape.Layer) tape.Layer {
+	conv := layer.Conv1d{In: c.Hidden, Out: c.Hidden, Kernel: kernel, Padding: (kernel - 1) / 2}
+	parts := tape.Sequential{tape.As("first", block), tape.As("conv.conv", conv), tape.As("conv.LayerNorm", layer.LayerNorm{Size: c.Hidden})}
+	return tape.Module{Name: "ConvLayer", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		y := f.Call("first", x)
+		wide := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Dim(0), c.Hidden, x.Dim(1)}})
+		wide = f.Copy(f.Call("conv.conv", wide))
+		narrow := f.Op(tape.Op{In: []tape.Tensor{wide}, Shape: slices.Clone(x.Shape), View: true})
+		y = f.Call("conv.LayerNorm", f.Add(y, f.Apply(layer.GELU{}, f.Apply(c.Drop(), narrow))))
+		return f.Scale(y) // what is padded becomes zero
+	}}
+}
+
+func readDeBERTa(c *family.Config, a *family.Model) {
+	class := c.Class("DebertaV2ForMaskedLM", "DebertaV2ForSequenceClassification", "DebertaV2ForTokenClassification")
+	c.Encoder(a)
+	c.Number(&a.Vocab, "vocab_size", 0)
+	c.Number(&a.Positions, "max_position_embeddings", 512)
+	a.Types = c.Whole("type_vocab_size", 0)
+	if width := c.Whole("embedding_size", a.Hidden); width != a.Hidden {
+		c.Unknown("embedding_size", "another width than hidden_size")
+	}
+	a.Tied, a.MaskedLM = c.Flag("tie_word_embeddings", true), class == "DebertaV2ForMaskedLM"
+	if strings.HasSuffix(class, "Classification") {
+		a.Classes, a.NoHead = c.Labels(), class == "DebertaV2ForTokenClassification" // without a pooler
+	}
+	var types []string
+	var text string
+	if raw := c.Value("pos_att_type"); json.Unmarshal(raw, &types) != nil && json.Unmarshal(raw, &text) == nil {
+		types = strings.Split(text, "|")
+	}
+	own := &disentangled{
+		normed: strings.Contains(c.Word("norm_rel_ebd"), "layer_norm"), apart: !c.Flag("share_att_key", false), positions: c.Flag("position_biased_input", true),
+		toKeys: slices.Contains(types, "c2p"), toQueries: slices.Contains(types, "p2c"), kernel: max(0, min(c.Whole("conv_kernel_size", 0), setting.MaxField)),
+	}
+	if c.Flag("relative_attention", false) {
+		if own.span = c.Whole("position_buckets", -1); own.span < 1 {
+			own.span = setting.Or(max(0, c.Whole("max_relative_positions", -1)), a.Positions)
+		}
+		own.span = min(own.span, setting.MaxField/2)
+	}
+	a.Own = own
+}

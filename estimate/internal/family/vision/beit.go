@@ -1,0 +1,120 @@
+package vision
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// BEiT is ViT with learned biases of scores by distance in place of positions, and learned factors of what a block adds
+// (arXiv:2106.08254; transformers' modeling_beit.py). Sizes are held to published ones; what it keeps was not measured.
+var BEiT = family.Register(&family.Family{
+	Name:   "BEiT",
+	Layers: beit,
+	Images: true,
+	Role:   family.Encoder,
+	Types: []family.Type{
+		{Name: "beit", Base: "BeitModel", Read: readBEiT},
+	},
+})
+
+// beitSettings are those that BEiT alone has.
+type beitSettings struct {
+	masked   bool // there is a token that stands for masked patches
+	placed   bool // positions are learned
+	biased   bool // each block has biases of its own
+	shared   bool // all blocks have the same
+	scaled   bool // what a block adds is multiplied by learned factors
+	averaged bool // the mean of the patches is read, not the class token
+}
+
+func beit(c family.Transformer) []tape.Layer {
+	own := family.Own[beitSettings](c)
+	if own == nil {
+		own = &beitSettings{biased: true, scaled: true, averaged: true}
+	}
+	side := min(c.Side(), setting.MaxField)
+	cut := patches{
+		projection: layer.Conv2d{In: setting.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch},
+		tokens:     int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, hidden: c.Hidden, dropout: c.Drop(), unplaced: !own.placed,
+	}
+	var embed tape.Layer = cut
+	if own.masked {
+		embed = dinoPatches{cut}
+	}
+	around := min(2*side-1, 1<<14)
+	table := func(shared bool) *layer.RelativeBias { // and of the class token to patches, of these to it, and to itself
+		bias := &layer.RelativeBias{Buckets: around*around + 3, Name: "attention.relative_position_bias.relative_position_bias_table"}
+		if shared {
+			bias.Name = "relative_position_bias.relative_position_bias_table"
+		}
+		return bias
+	}
+	var all *layer.RelativeBias
+	if own.shared {
+		all = table(true)
+	}
+	blocks := make(tape.Sequential, 0, min(max(0, c.Blocks), family.MaxBlocks))
+	for range cap(blocks) {
+		bias := all
+		if own.biased {
+			bias = table(false)
+		}
+		blocks = append(blocks, beitBlock(c, own, bias))
+	}
+	body := tape.Sequential{tape.Named{Name: "embeddings", Layer: embed}, tape.Named{Name: "encoder.layer", Layer: blocks}}
+	if own.averaged {
+		body = append(body, tape.Inlined{Layer: meanOfPatches{}}, tape.As("pooler.layernorm", layer.LayerNorm{Size: c.Hidden}))
+	} else {
+		body = append(body, tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Inlined{Layer: family.First{}})
+	}
+	if c.Classes == 0 || c.NoHead {
+		return []tape.Layer{tape.Inlined{Layer: body}}
+	}
+	return []tape.Layer{tape.Named{Name: "beit", Layer: body}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}}}
+}
+
+func beitBlock(c family.Transformer, own *beitSettings, bias *layer.RelativeBias) tape.Layer {
+	attention := layer.Attention{
+		Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout, NoKeyBias: true, Bias: bias,
+		Names: &layer.AttentionNames{Q: "attention.query", K: "attention.key", V: "attention.value", Out: "output.dense"},
+	}
+	first := []tape.Layer{tape.Named{Name: "layernorm_before", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "attention", Layer: attention}, tape.Inlined{Layer: c.Drop()}}
+	second := []tape.Layer{
+		tape.Named{Name: "layernorm_after", Layer: layer.LayerNorm{Size: c.Hidden}},
+		tape.Inlined{Layer: layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Names: &[3]string{"intermediate.dense", "intermediate.intermediate_act_fn", "output.dense"}}},
+		tape.Inlined{Layer: c.Drop()},
+	}
+	if own.scaled {
+		first, second = append(first, tape.Named{Name: "lambda_1", Layer: layerScale{c.Hidden}}), append(second, tape.Named{Name: "lambda_2", Layer: layerScale{c.Hidden}})
+	}
+	return tape.Sequential{tape.Skip(first...), tape.Skip(second...)}
+}
+
+// meanOfPatches is the mean of all tokens but the first.
+type meanOfPatches struct{}
+
+func (meanOfPatches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2]}})
+}
+
+func readBEiT(c *family.Config, a *family.Model) {
+	class := c.Class("BeitForImageClassification")
+	c.Encoder(a)
+	if class != c.Base {
+		a.Classes = c.Labels()
+	}
+	c.Number(&a.Image, "image_size", 224)
+	c.Number(&a.Patch, "patch_size", 16)
+	c.Number(&a.Channels, "num_channels", 3)
+	a.Own = &beitSettings{
+		masked: c.Flag("use_mask_token", false), placed: c.Flag("use_absolute_position_embeddings", false),
+		biased: c.Flag("use_relative_position_bias", false), shared: c.Flag("use_shared_relative_position_bias", false),
+		scaled: c.Ratio("layer_scale_init_value", 0.1) > 0, averaged: c.Flag("use_mean_pooling", true),
+	}
+}
