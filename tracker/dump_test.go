@@ -132,7 +132,7 @@ func TestHistoryIsReadAsItWasWritten(t *testing.T) {
 func TestBadDumpsAreErrors(t *testing.T) {
 	text := dumped(t, busy(t, tracker.Config{}))
 	for name, test := range map[string]struct{ old, new, want string }{
-		"another version": {`"schema":"gpumemtrack.dump","version":1`, `"schema":"gpumemtrack.dump","version":2`, "this program reads versions up to 1"},
+		"another version": {`"schema":"gpumemtrack.dump","version":2`, `"schema":"gpumemtrack.dump","version":3`, "this program reads versions up to 2"},
 		"another schema":  {`"schema":"gpumemtrack.dump"`, `"schema":"gpumemtrack.delta"`, `want "gpumemtrack.dump"`},
 		"another history": {`"schema":"gpumemtrack.history","version":2`, `"schema":"gpumemtrack.history","version":9`, "this program reads versions up to 2"},
 		"no snapshot":     {`"snapshot": {`, `"photograph": {`, "lacks its snapshot"},

@@ -88,11 +88,14 @@ func (n *profileNode) appendTo(rows sections.Profile) sections.Profile {
 
 func (s *pathStats) row(path string, site mem.Frame, stack mem.Stack) sections.Row {
 	r := sections.Row{
-		Path: path, Site: site, Stack: stack, Calls: s.calls, Time: s.time, DeviceTime: -1, CPUTime: s.cpuTime, RSS: s.rss, Heap: s.heap,
+		Path: path, Site: site, Stack: stack, Calls: s.calls, Time: s.time, DeviceTime: -1, CPUTime: -1, RSS: s.rss.get(), Heap: s.heap.get(),
 		Allocated: s.allocated, Freed: s.freed, Peak: s.peak, OwnPeak: s.ownPeak, Live: s.live,
 	}
 	if s.timed > 0 {
 		r.DeviceTime = s.deviceTime
+	}
+	if s.cpuTime.any {
+		r.CPUTime = s.cpuTime.sum
 	}
 	if s.layer != nil {
 		r.Layer = *s.layer

@@ -100,7 +100,7 @@ func TestProfileAsJSON(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(text, &read))
 	assert.Equal(t, "gpumemtrack.profile", read.Schema)
-	assert.Equal(t, 1, read.Version)
+	assert.Equal(t, 2, read.Version)
 	assert.Equal(t, []sections.Row(p), read.Rows)
 	for _, r := range read.Rows {
 		assert.Equal(t, map[string]alloc.Bytes{

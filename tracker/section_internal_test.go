@@ -71,7 +71,7 @@ func TestSumsStopAtTheirBounds(t *testing.T) {
 	}
 	assert.Equal(t, mem.Tally{Count: 10, Bytes: math.MaxInt64}, p.allocated)
 	assert.Equal(t, mem.Tally{Count: 10, Bytes: math.MaxInt64}, p.freed)
-	for _, sum := range []int64{int64(p.time), int64(p.deviceTime), int64(p.cpuTime), int64(p.rss), int64(p.heap)} {
+	for _, sum := range []int64{int64(p.time), int64(p.deviceTime), int64(p.cpuTime.sum), int64(p.rss.sum), int64(p.heap.sum)} {
 		assert.Equal(t, int64(math.MaxInt64), sum)
 	}
 	assert.Equal(t, mem.Tally{Count: -2, Bytes: math.MinInt64}, mem.Tally{Count: -1, Bytes: -huge}.Add(mem.Tally{Count: -1, Bytes: -huge - 1}))

@@ -157,14 +157,14 @@ type pathStats struct {
 	stack         tables.StackID // who opened the last
 	time          time.Duration
 	deviceTime    time.Duration
-	cpuTime       time.Duration
 	timed         int64 // calls with a device time
+	cpuTime       knownSum[time.Duration]
 	allocated     mem.Tally
 	freed         mem.Tally
-	peak, ownPeak alloc.Bytes     // the highest of all
-	rss, heap     alloc.Bytes     // consumed
-	live          mem.Tally       // buffers allocated in the path itself, alive now
-	layer         *sections.Layer // as the last call described it
+	peak, ownPeak alloc.Bytes           // the highest of all
+	rss, heap     knownSum[alloc.Bytes] // consumed
+	live          mem.Tally             // buffers allocated in the path itself, alive now
+	layer         *sections.Layer       // as the last call described it
 }
 
 // add counts a section that has ended. The sums stop at the bounds of 64 bits.
@@ -174,21 +174,37 @@ func (p *pathStats) add(s *section) {
 	p.stack = s.stack
 	p.time = saturate.Add(p.time, max(0, m.to.at-s.from.at)) // a clock may jump
 	if s.from.cpu >= 0 && m.to.cpu >= 0 {
-		p.cpuTime = saturate.Add(p.cpuTime, max(0, m.to.cpu-s.from.cpu))
+		p.cpuTime.add(max(0, m.to.cpu-s.from.cpu))
 	}
 	p.allocated = p.allocated.Add(m.own.allocated)
 	p.freed = p.freed.Add(m.own.freed)
 	p.peak = max(p.peak, m.peak.gpu)
 	p.ownPeak = max(p.ownPeak, m.own.peak)
-	p.rss = saturate.Add(p.rss, consumed(s.from.host.Resident, m.to.host.Resident))
-	p.heap = saturate.Add(p.heap, consumed(s.from.host.Heap, m.to.host.Heap))
+	if s.from.host.Resident >= 0 && m.to.host.Resident >= 0 {
+		p.rss.add(m.to.host.Resident - s.from.host.Resident)
+	}
+	if s.from.host.Heap >= 0 && m.to.host.Heap >= 0 {
+		p.heap.add(m.to.host.Heap - s.from.host.Heap)
+	}
 	if s.layer != nil {
 		p.layer = s.layer
 	}
 }
 
-func consumed(before, used alloc.Bytes) alloc.Bytes {
-	return sections.MemoryUse{Before: before, Used: used}.Consumed()
+// knownSum is a sum of what is known.
+type knownSum[T ~int64] struct {
+	sum T
+	any bool
+}
+
+func (k *knownSum[T]) add(n T) { k.sum, k.any = saturate.Add(k.sum, n), true }
+
+// get returns nil if nothing is known.
+func (k knownSum[T]) get() *T {
+	if !k.any {
+		return nil
+	}
+	return &k.sum
 }
 
 func (p *pathStats) addDeviceTime(d time.Duration) {

@@ -150,7 +150,7 @@ func TestReadSnapshotSaysWhatIsWrong(t *testing.T) {
 		{"empty", "", "ends before"},
 		{"torn", whole[:len(whole)-20], "ends before"},
 		{"another schema", `{"schema": "torch"}`, `the schema is "torch", want "gpumemtrack.snapshot"`},
-		{"a newer version", strings.Replace(whole, `"version":3`, `"version":4`, 1), "of version 4, this program reads versions up to 3"},
+		{"a newer version", strings.Replace(whole, `"version":4`, `"version":5`, 1), "of version 5, this program reads versions up to 4"},
 		{"no such frame", strings.Replace(whole, `[0,1,`, `[0,99,`, 1), "frame 99 of"},
 		{"no such dtype", strings.Replace(whole, `"dtype":"float32"`, `"dtype":"float33"`, 1), "float33"},
 		{"no such kind", strings.Replace(whole, `"kind":"Parameter"`, `"kind":"\u0007"`, 1), `kind "\a"`},

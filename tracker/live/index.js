@@ -71,7 +71,7 @@
     const t = Date.parse(m.time) / 1000;
     const at = rows.findIndex(r => r.t >= t);
     if (at < 0 || rows[at].t === t || at > 0 && rows[at - 1].kinds?.[untold] === undefined) return;
-    const driver = m.driver_used_bytes >= 0 ? m.driver_used_bytes : null;
+    const driver = m.driver_used_bytes;
     const row = {t, kinds: {[untold]: m.live.bytes}, allocated: m.allocated_bytes, reserved: m.reserved_bytes, driver};
     know(row);
     rows.splice(at, 0, row);
@@ -83,7 +83,7 @@
     try {
       const l = await (await ask("levels")).json();
       if (l.run !== run) await begin(l);
-      const now = Date.parse(l.time) / 1000, driver = l.driver_used_bytes >= 0 ? l.driver_used_bytes : null;
+      const now = Date.parse(l.time) / 1000, driver = l.driver_used_bytes;
       set("live", size(l.live.bytes)); set("live-note", buffers(l.live.count));
       set("peak", size(l.peak.bytes)); set("peak-note", buffers(l.peak.count));
       set("allocated", size(l.allocated_bytes)); set("reserved", size(l.reserved_bytes));
@@ -92,7 +92,7 @@
       const memory = Object.entries(l.memory ?? {}).filter(([name]) => name !== "device" && name !== "unknown");
       byID("kinds-of-memory").hidden = !memory.length;
       set("other-memory", memory.map(([name, tally]) => name + " " + size(tally.bytes)).join(", "));
-      set("untracked", l.untracked_bytes >= 0 ? size(l.untracked_bytes) : "–");
+      set("untracked", l.untracked_bytes !== null ? size(l.untracked_bytes) : "–");
       if (l.closed) {
         notice("The program has ended or closed its tracker: these are its last numbers.", true);
       } else {

@@ -19,6 +19,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -213,12 +214,17 @@ type levelsNow struct {
 	Device string    `json:"device"`
 	Origin string    `json:"origin"`
 	Time   time.Time `json:"time"`
-	snapshot.Levels
-	Untracked int64                  `json:"untracked_bytes"`
-	Peak      mem.Tally              `json:"peak"`
-	Total     mem.Tally              `json:"total"`
-	Kinds     map[string]alloc.Bytes `json:"kinds"` // live, by kind
+	levels
+	DriverUsed  jsonstream.Amount      `json:"driver_used_bytes"`
+	DriverTotal jsonstream.Amount      `json:"driver_total_bytes"`
+	Untracked   jsonstream.Amount      `json:"untracked_bytes"`
+	Peak        mem.Tally              `json:"peak"`
+	Total       mem.Tally              `json:"total"`
+	Kinds       map[string]alloc.Bytes `json:"kinds"` // live, by kind
 }
+
+// levels has no methods of its own, whose JSON would be that of all.
+type levels snapshot.Levels
 
 func (h *handler) levels(w http.ResponseWriter, r *http.Request) {
 	if newQuery(r).refused(w) {
@@ -234,7 +240,7 @@ func (h *handler) levels(w http.ResponseWriter, r *http.Request) {
 		}
 		return json.NewEncoder(w).Encode(levelsNow{
 			h.run, h.ended(), export.Device(s), s.Origin.String(), s.Time,
-			s.Levels, int64(s.Untracked()), s.Peak, s.Total, kinds,
+			levels(s.Levels), jsonstream.Amount(s.DriverUsed), jsonstream.Amount(s.DriverTotal), jsonstream.Amount(s.Untracked()), s.Peak, s.Total, kinds,
 		})
 	})
 }

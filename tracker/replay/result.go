@@ -11,6 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -158,16 +159,16 @@ func (r Result) MarshalJSON() ([]byte, error) {
 		Memory    alloc.Bytes `json:"memory_bytes,omitempty"`
 		Events    int64       `json:"events"`
 		Fits      bool        `json:"fits"`
-		Levels
+		levelsJSON
 		Smallest alloc.Bytes `json:"smallest_memory_bytes,omitempty"`
 		Replays  int         `json:"replays,omitempty"`
 		OOM      *OOM        `json:"oom,omitempty"`
 		Start    start       `json:"start"`
-		Recorded Levels      `json:"recorded"`
+		Recorded levelsJSON  `json:"recorded"`
 		Agrees   *agreement  `json:"agreement"`
 		Unknown  []string    `json:"unknown_settings,omitempty"`
 		Gap      *gap        `json:"gap,omitempty"`
-	}{r.device, r.ordinal, r.Allocator, r.Memory, r.Events, r.Fits, r.Levels, smallest, r.replays, r.OOM, r.start, r.Recorded, r.agreement, r.unknown, r.gap})
+	}{r.device, r.ordinal, r.Allocator, r.Memory, r.Events, r.Fits, r.Levels.json(), smallest, r.replays, r.OOM, r.start, r.Recorded.json(), r.agreement, r.unknown, r.gap})
 }
 
 // String describes the result in a few lines.
@@ -257,6 +258,19 @@ type Levels struct {
 
 	requested, allocated, reserved alloc.Bytes
 }
+
+// levelsJSON is the JSON form of Levels.
+type levelsJSON struct {
+	plainLevels
+	Retries jsonstream.Amount `json:"retries"`
+}
+
+type plainLevels Levels
+
+func (l Levels) json() levelsJSON { return levelsJSON{plainLevels(l), jsonstream.Amount(l.Retries)} }
+
+// MarshalJSON writes null for what is unknown.
+func (l Levels) MarshalJSON() ([]byte, error) { return json.Marshal(l.json()) }
 
 // at sets the levels.
 func (l *Levels) at(reserved, requested, allocated alloc.Bytes) {

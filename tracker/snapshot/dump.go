@@ -3,6 +3,7 @@ package snapshot
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -213,25 +214,26 @@ func (p processJSON) build() *debug.BuildInfo {
 	return b
 }
 
-// deviceJSON is the state of a device, as its driver says; -1 is unknown.
+// deviceJSON is the state of a device, as its driver says.
 type deviceJSON struct {
-	Name     string      `json:"name"`
-	Ordinal  int         `json:"ordinal"`
-	UUID     string      `json:"uuid,omitempty"`
-	Used     alloc.Bytes `json:"used_bytes"`
-	Total    alloc.Bytes `json:"total_bytes"`
-	Reserved alloc.Bytes `json:"reserved_bytes"` // by the tracker
+	Name     string            `json:"name"`
+	Ordinal  int               `json:"ordinal"`
+	UUID     string            `json:"uuid,omitempty"`
+	Used     jsonstream.Amount `json:"used_bytes"`
+	Total    jsonstream.Amount `json:"total_bytes"`
+	Reserved jsonstream.Amount `json:"reserved_bytes"` // by the tracker
 }
 
 func devicesOf(of Devices) (devices []deviceJSON) {
 	for _, s := range of {
-		devices = append(devices, deviceJSON{s.Device, s.Ordinal, s.UUID, s.DriverUsed, s.DriverTotal, s.Reserved})
+		devices = append(devices, deviceJSON{s.Device, s.Ordinal, s.UUID, jsonstream.Amount(s.DriverUsed), jsonstream.Amount(s.DriverTotal), jsonstream.Amount(s.Reserved)})
 	}
 	return devices
 }
 
 func (d deviceJSON) snapshot() *Snapshot {
-	return &Snapshot{Device: d.Name, Ordinal: d.Ordinal, UUID: d.UUID, Levels: Levels{DriverUsed: d.Used, DriverTotal: d.Total, Reserved: d.Reserved}}
+	levels := Levels{DriverUsed: alloc.Bytes(d.Used), DriverTotal: alloc.Bytes(d.Total), Reserved: alloc.Bytes(d.Reserved)}
+	return &Snapshot{Device: d.Name, Ordinal: d.Ordinal, UUID: d.UUID, Levels: levels}
 }
 
 // LeftOut says what the dump lacks because it would have been larger than
@@ -270,4 +272,40 @@ type OOM struct {
 
 	Sites  []mem.SiteTally `json:"sites"`  // the lines of code that hold most
 	Advice string          `json:"advice"` // what would help, in a sentence
+}
+
+// oomJSON is the JSON form of OOM.
+type oomJSON struct {
+	plainOOM
+	Free            jsonstream.Amount `json:"free_bytes"`
+	Total           jsonstream.Amount `json:"total_bytes"`
+	Reserved        jsonstream.Amount `json:"reserved_bytes"`
+	Inactive        jsonstream.Amount `json:"inactive_bytes"`
+	LargestInactive jsonstream.Amount `json:"largest_inactive_bytes"`
+	Untracked       jsonstream.Amount `json:"untracked_bytes"`
+	Elsewhere       jsonstream.Amount `json:"elsewhere_bytes"`
+	Others          jsonstream.Amount `json:"others_bytes"`
+}
+
+type plainOOM OOM
+
+// MarshalJSON writes null for what is unknown.
+func (o *OOM) MarshalJSON() ([]byte, error) {
+	return json.Marshal(oomJSON{
+		plainOOM(*o), jsonstream.Amount(o.Free), jsonstream.Amount(o.Total), jsonstream.Amount(o.Reserved), jsonstream.Amount(o.Inactive),
+		jsonstream.Amount(o.LargestInactive), jsonstream.Amount(o.Untracked), jsonstream.Amount(o.Elsewhere), jsonstream.Amount(o.Others),
+	})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (o *OOM) UnmarshalJSON(text []byte) error {
+	var in oomJSON
+	if err := json.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	*o = OOM(in.plainOOM)
+	o.Free, o.Total, o.Reserved = alloc.Bytes(in.Free), alloc.Bytes(in.Total), alloc.Bytes(in.Reserved)
+	o.Inactive, o.LargestInactive = alloc.Bytes(in.Inactive), alloc.Bytes(in.LargestInactive)
+	o.Untracked, o.Elsewhere, o.Others = alloc.Bytes(in.Untracked), alloc.Bytes(in.Elsewhere), alloc.Bytes(in.Others)
+	return nil
 }

@@ -7,16 +7,17 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Mark is the result of one Track: the levels at that moment, and what changed since the
 // previous mark.
 type Mark struct {
-	Seq   int       `json:"seq"` // 1 for the tracker's first
-	Time  time.Time `json:"time"`
-	Site  mem.Frame `json:"site"` // who called Track
-	Delta Delta     `json:"delta"`
+	Seq   int // 1 for the tracker's first
+	Time  time.Time
+	Site  mem.Frame // who called Track
+	Delta Delta
 	Levels
 }
 
@@ -30,6 +31,29 @@ func (m *Mark) String() string {
 		text += "\n" + m.Delta.String()
 	}
 	return text
+}
+
+// MarshalJSON writes the mark as docs/dump.schema.json describes it.
+func (m *Mark) MarshalJSON() ([]byte, error) {
+	return json.Marshal(markJSON{m.Seq, m.Time, m.Site, m.Delta, m.Levels.json()})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (m *Mark) UnmarshalJSON(text []byte) error {
+	var in markJSON
+	if err := json.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	*m = Mark{in.Seq, in.Time, in.Site, in.Delta, in.levels()}
+	return nil
+}
+
+type markJSON struct {
+	Seq   int       `json:"seq"`
+	Time  time.Time `json:"time"`
+	Site  mem.Frame `json:"site"`
+	Delta Delta     `json:"delta"`
+	levelsJSON
 }
 
 // Levels are the amounts of memory at an instant, in the terms of package alloc. Fields without
@@ -56,6 +80,38 @@ type Levels struct {
 	// DriverTotal are -1 if the driver did not say.
 	DriverUsed  alloc.Bytes `json:"driver_used_bytes"`
 	DriverTotal alloc.Bytes `json:"driver_total_bytes"`
+}
+
+// levelsJSON is the JSON form of Levels.
+type levelsJSON struct {
+	plainLevels
+	DriverUsed  jsonstream.Amount `json:"driver_used_bytes"`
+	DriverTotal jsonstream.Amount `json:"driver_total_bytes"`
+}
+
+type plainLevels Levels
+
+func (l Levels) json() levelsJSON {
+	return levelsJSON{plainLevels(l), jsonstream.Amount(l.DriverUsed), jsonstream.Amount(l.DriverTotal)}
+}
+
+func (l levelsJSON) levels() Levels {
+	out := Levels(l.plainLevels)
+	out.DriverUsed, out.DriverTotal = alloc.Bytes(l.DriverUsed), alloc.Bytes(l.DriverTotal)
+	return out
+}
+
+// MarshalJSON writes null for what is unknown.
+func (l Levels) MarshalJSON() ([]byte, error) { return json.Marshal(l.json()) }
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (l *Levels) UnmarshalJSON(text []byte) error {
+	var in levelsJSON
+	if err := json.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	*l = in.levels()
+	return nil
 }
 
 // Untracked returns the device memory in use that is not tracked: the driver's context,

@@ -82,7 +82,7 @@ func loadSnapshot(in snapshotHead, from *tablejson.Snapshot) (*Snapshot, error) 
 		return nil, err
 	}
 	return &Snapshot{
-		Time: in.Time, Origin: in.Origin, Device: in.Device, Ordinal: in.Ordinal, UUID: in.UUID, Levels: in.Levels,
+		Time: in.Time, Origin: in.Origin, Device: in.Device, Ordinal: in.Ordinal, UUID: in.UUID, Levels: in.levels(),
 		Peak: in.Peak, Total: in.Total, Events: in.Events, Cache: in.Cache, Segments: from.Segments, Settings: in.Settings, Tables: tables,
 	}, nil
 }
@@ -101,7 +101,7 @@ func (s *Snapshot) WriteJSON(w io.Writer) error {
 
 func (s *Snapshot) writeTo(out *jsonstream.Writer) {
 	out.Head(snapshotHead{
-		jsonstream.SnapshotSchema, jsonstream.SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.UUID, s.Levels, s.Peak, s.Total, s.Events, s.Cache, s.Settings, s.Tables.Streams, s.start(),
+		jsonstream.SnapshotSchema, jsonstream.SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.UUID, s.Levels.json(), s.Peak, s.Total, s.Events, s.Cache, s.Settings, s.Tables.Streams, s.start(),
 	})
 	tablejson.WriteSnapshot(out, &s.Tables, s.Segments)
 	out.Bytes([]byte("}\n"))
@@ -127,7 +127,7 @@ type snapshotHead struct {
 	Device  string    `json:"device"`
 	Ordinal int       `json:"ordinal"`
 	UUID    string    `json:"uuid,omitempty"`
-	Levels
+	levelsJSON
 	Peak   mem.Tally    `json:"peak"`
 	Total  mem.Tally    `json:"total"`
 	Events uint64       `json:"events"`

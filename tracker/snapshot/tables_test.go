@@ -122,7 +122,7 @@ func TestLeaksInAnOldFile(t *testing.T) {
 	site := `"site":{"function":"f","file":"f.go","line":1}`
 	old := `{"warm":"2026-11-21T03:30:04Z","lifetimes":[{` + site + `,"ages":[1,2,3],"last":7}],` +
 		`"growing":[{` + site + `,"level":{"count":1,"bytes":1},"marks":32,"width":1,"low":[]}],`
-	file := strings.Replace(strings.Replace(text.String(), "{", old, 1), `"version":3`, `"version":2`, 1)
+	file := strings.Replace(strings.Replace(text.String(), "{", old, 1), `"version":4`, `"version":2`, 1)
 	s, err := snapshot.Read(strings.NewReader(file))
 	require.NoError(t, err)
 	assert.Equal(t, int64(45), s.Live.Count)

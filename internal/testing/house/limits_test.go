@@ -56,12 +56,12 @@ var names = map[string]int{
 	"tracker/live":              11,
 	"tracker/mem":               59,
 	"tracker/notebook":          1,
-	"tracker/replay":            49,
-	"tracker/snapshot":          148,
+	"tracker/replay":            50,
+	"tracker/snapshot":          154,
 	"tracker/snapshot/explain":  17,
 	"tracker/snapshot/leaks":    37,
 	"tracker/snapshot/rewind":   9,
-	"tracker/snapshot/sections": 58,
+	"tracker/snapshot/sections": 64,
 }
 
 // silent are types that hide fields and have no String, and why none is needed.

@@ -135,7 +135,7 @@ func words(t *testing.T, list, name string, place ...string) []any {
 func TestSchemasRefuseWhatTheyDoNotKnow(t *testing.T) {
 	text, err := busy(t, tracker.Config{}).LightSnapshot().MarshalJSON()
 	require.NoError(t, err)
-	for key, value := range map[string]any{"version": 4, "unheard_of": 1, "allocations": nil, "time": "yesterday"} {
+	for key, value := range map[string]any{"version": 5, "unheard_of": 1, "allocations": nil, "time": "yesterday"} {
 		s := parse(t, text)
 		s[key] = value
 		assert.Error(t, schema(t, "snapshot").Validate(s), key)

@@ -5,7 +5,8 @@ import "fmt"
 // The schemas of the JSON forms, and their versions. A version rises when a reader of the one before
 // would misread it; files of earlier versions are read. In version 1 of a snapshot and of a history a
 // stack was its frames, now it is their numbers in a table. Version 2 of a snapshot has what grew from mark to mark,
-// version 3 what windows of time buffers were born and freed in.
+// version 3 what windows of time buffers were born and freed in. Since version 2 of a dump and of a profile, and version 4 of a
+// snapshot, what is unknown is null.
 const (
 	DumpSchema     = "gpumemtrack.dump" // around those of its parts
 	SnapshotSchema = "gpumemtrack.snapshot"
@@ -13,10 +14,10 @@ const (
 	ProfileSchema  = "gpumemtrack.profile"
 	DeltaSchema    = "gpumemtrack.delta"
 
-	DumpVersion     = 1
-	SnapshotVersion = 3
+	DumpVersion     = 2
+	SnapshotVersion = 4
 	HistoryVersion  = 2
-	ProfileVersion  = 1
+	ProfileVersion  = 2
 	DeltaVersion    = 1
 )
 

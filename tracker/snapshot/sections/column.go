@@ -53,9 +53,9 @@ var columns = []column{
 	number("calls", "Calls", func(r *Row) int64 { return r.Calls }, plain),
 	number("time", "Time", func(r *Row) time.Duration { return r.Time }, short),
 	number("gpu-time", "GPU time", func(r *Row) time.Duration { return max(0, r.DeviceTime) }, short),
-	number("cpu-time", "CPU time", func(r *Row) time.Duration { return r.CPUTime }, short),
-	number("rss", "RSS", func(r *Row) alloc.Bytes { return r.RSS }, alloc.Bytes.String),
-	number("heap", "Go heap", func(r *Row) alloc.Bytes { return r.Heap }, alloc.Bytes.String),
+	number("cpu-time", "CPU time", func(r *Row) time.Duration { return max(0, r.CPUTime) }, short),
+	number("rss", "RSS", func(r *Row) alloc.Bytes { return consumed(r.RSS) }, alloc.Bytes.String),
+	number("heap", "Go heap", func(r *Row) alloc.Bytes { return consumed(r.Heap) }, alloc.Bytes.String),
 	number(byAllocated, "Allocated", func(r *Row) alloc.Bytes { return r.Allocated.Bytes }, alloc.Bytes.String),
 	number(byKept, "Kept/call", (*Row).Kept, alloc.Bytes.String),
 	estimated("estimate", "Estimate", expected, func(r *Row) string { return expected(r).String() + " " + r.Estimate.Of }),
@@ -67,6 +67,14 @@ var columns = []column{
 	number("params", "Params", func(r *Row) int64 { return r.Params }, plain),
 	{"inputs", "Inputs", byText(inputs), func(r *Row) bool { return len(r.Inputs) > 0 }, inputs, true},
 	{"site", "Call site", byText(site), nil, site, true},
+}
+
+// consumed is an amount; 0 if it is not known.
+func consumed(n *alloc.Bytes) alloc.Bytes {
+	if n == nil {
+		return 0
+	}
+	return *n
 }
 
 // number is a column that a row without the value shows as "-".

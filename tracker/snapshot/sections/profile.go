@@ -102,10 +102,10 @@ type Row struct {
 	Stack      mem.Stack     `json:"stack,omitempty"` // its whole call stack, innermost first; shared: do not write
 	Calls      int64         `json:"calls"`           // 0 if there are only parts of it
 	Time       time.Duration `json:"time_ns"`
-	DeviceTime time.Duration `json:"device_time_ns"`        // -1 if it is not known
-	CPUTime    time.Duration `json:"cpu_time_ns,omitempty"` // of the process, see Data; 0 if it is not known
-	RSS        alloc.Bytes   `json:"rss_bytes"`             // resident set, consumed; 0 if it is not known
-	Heap       alloc.Bytes   `json:"heap_bytes"`            // Go's heap, consumed; 0 if it is not known
+	DeviceTime time.Duration `json:"device_time_ns"` // -1 if it is not known
+	CPUTime    time.Duration `json:"cpu_time_ns"`    // of the process, see Data; -1 if it is not known
+	RSS        *alloc.Bytes  `json:"rss_bytes"`      // resident set, consumed; nil if it is not known
+	Heap       *alloc.Bytes  `json:"heap_bytes"`     // Go's heap, consumed; nil if it is not known
 
 	Allocated mem.Tally   `json:"allocated"`
 	Freed     mem.Tally   `json:"freed"`
@@ -115,6 +115,31 @@ type Row struct {
 
 	Layer              // as Describe or the Estimate has it
 	Estimate *Estimate `json:"estimate,omitempty"`
+}
+
+// rowJSON is the JSON form of a Row.
+type rowJSON struct {
+	plainRow
+	DeviceTime jsonstream.Amount `json:"device_time_ns"`
+	CPUTime    jsonstream.Amount `json:"cpu_time_ns"`
+}
+
+type plainRow Row
+
+// MarshalJSON writes null for what is unknown.
+func (r Row) MarshalJSON() ([]byte, error) {
+	return json.Marshal(rowJSON{plainRow(r), jsonstream.Amount(r.DeviceTime), jsonstream.Amount(r.CPUTime)})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote. Of earlier versions, a time that is not there is unknown.
+func (r *Row) UnmarshalJSON(text []byte) error {
+	in := rowJSON{CPUTime: -1}
+	if err := json.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	*r = Row(in.plainRow)
+	r.DeviceTime, r.CPUTime = time.Duration(in.DeviceTime), time.Duration(in.CPUTime)
+	return nil
 }
 
 // Kept returns the average of what a call allocated minus what it freed.

@@ -5,11 +5,13 @@
 package sections
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -54,12 +56,60 @@ type Data struct {
 
 // MemoryUse is a level of memory over a stretch of time. An unknown amount is -1.
 type MemoryUse struct {
-	Before alloc.Bytes `json:"before_bytes"`
-	Used   alloc.Bytes `json:"used_bytes"` // at the end
-	Peak   alloc.Bytes `json:"peak_bytes"`
+	Before alloc.Bytes
+	Used   alloc.Bytes // at the end
+	Peak   alloc.Bytes
 	// PeakAtMost says that the peak may have been lower: it is the process's mark
 	// from an earlier time, which was not passed.
-	PeakAtMost bool `json:"peak_at_most,omitempty"`
+	PeakAtMost bool
+}
+
+// dataJSON is the JSON form of Data.
+type dataJSON struct {
+	plainData
+	DeviceTime jsonstream.Amount `json:"device_time_ns"`
+	CPUTime    jsonstream.Amount `json:"cpu_time_ns"`
+}
+
+type plainData Data
+
+// MarshalJSON writes null for what is unknown.
+func (d Data) MarshalJSON() ([]byte, error) {
+	return json.Marshal(dataJSON{plainData(d), jsonstream.Amount(d.DeviceTime), jsonstream.Amount(d.CPUTime)})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (d *Data) UnmarshalJSON(text []byte) error {
+	var in dataJSON
+	if err := json.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	*d = Data(in.plainData)
+	d.DeviceTime, d.CPUTime = time.Duration(in.DeviceTime), time.Duration(in.CPUTime)
+	return nil
+}
+
+// useJSON is the JSON form of MemoryUse.
+type useJSON struct {
+	Before     jsonstream.Amount `json:"before_bytes"`
+	Used       jsonstream.Amount `json:"used_bytes"`
+	Peak       jsonstream.Amount `json:"peak_bytes"`
+	PeakAtMost bool              `json:"peak_at_most,omitempty"`
+}
+
+// MarshalJSON writes null for what is unknown.
+func (u MemoryUse) MarshalJSON() ([]byte, error) {
+	return json.Marshal(useJSON{jsonstream.Amount(u.Before), jsonstream.Amount(u.Used), jsonstream.Amount(u.Peak), u.PeakAtMost})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (u *MemoryUse) UnmarshalJSON(text []byte) error {
+	var in useJSON
+	if err := json.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	*u = MemoryUse{alloc.Bytes(in.Before), alloc.Bytes(in.Used), alloc.Bytes(in.Peak), in.PeakAtMost}
+	return nil
 }
 
 // Consumed returns the change from begin to end.

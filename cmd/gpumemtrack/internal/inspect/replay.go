@@ -78,7 +78,7 @@ func runReplay(a *cli.App, path string, o replayOptions) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if o.json {
-		err = cli.WriteObject(a.Stdout, "gpumemtrack.replay/1", result)
+		err = cli.WriteObject(a.Stdout, "gpumemtrack.replay/2", result)
 	} else {
 		fmt.Fprint(a.Stdout, result)
 	}

@@ -71,7 +71,7 @@ func TestReplay(t *testing.T) {
 		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(out), &result))
-	assert.Equal(t, "gpumemtrack.replay/1", result.Schema)
+	assert.Equal(t, "gpumemtrack.replay/2", result.Schema)
 	assert.False(t, result.Fits)
 	assert.Equal(t, 20*alloc.MiB, result.OOM.Requested)
 
