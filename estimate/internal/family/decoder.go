@@ -2,6 +2,7 @@ package family
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
@@ -17,7 +18,7 @@ func (c Transformer) decoder() []tape.Layer {
 	if s.embedded != nil {
 		body = append(body, s.embedded(c)...)
 	}
-	if !s.still {
+	if !s.still && c.turns() {
 		body = append(body, tape.Named{Name: "rotary_emb", Layer: c.frequencies(s)})
 	}
 	body = append(body, tape.Named{Name: s.names.blocks, Layer: c.decoderBlocks(s)})
@@ -44,6 +45,11 @@ func (c Transformer) decoder() []tape.Layer {
 		}
 	}
 	return layers
+}
+
+// turns reports whether there is a block that rotates.
+func (c Transformer) turns() bool {
+	return len(c.Kinds) < c.Blocks || slices.ContainsFunc(c.Kinds, func(k BlockKind) bool { return k&NoRotation == 0 })
 }
 
 // frequencies are the buffers of its rotary positions.

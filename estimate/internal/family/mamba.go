@@ -25,9 +25,28 @@ var Mamba = Register(&Family{
 	},
 })
 
-// mamba builds Mamba: blocks of a state-space mixer, and a stream between them in float32.
+// Mamba2 is Mamba with heads, whose states are computed chunk by chunk (modeling_mamba2.py).
+var Mamba2 = Register(&Family{
+	Name: "Mamba 2",
+	Layers: func(c Transformer) []tape.Layer {
+		return c.mixers(layer.HeadMixer{Hidden: c.Hidden, HeadSpace: c.headSpace()})
+	},
+	cache: func(c Transformer) int {
+		return int(min(setting.FLOPs(c.Blocks, 1)*min(c.headSpace().States(), setting.MaxField), setting.MaxField))
+	},
+	Types: []Type{
+		{Name: "mamba2", Base: "Mamba2Model", Read: readMamba2},
+	},
+})
+
+// mamba builds Mamba.
 func (c Transformer) mamba() []tape.Layer {
-	block := layer.MambaBlock{Norm: layer.RMSNorm{Size: c.Hidden, Unfused: true}, Mixer: layer.MambaMixer{Hidden: c.Hidden, StateSpace: *c.stateSpace()}}
+	return c.mixers(layer.MambaMixer{Hidden: c.Hidden, StateSpace: *c.stateSpace()})
+}
+
+// mixers are blocks of a state-space mixer, and a stream between them in float32.
+func (c Transformer) mixers(mixer tape.Layer) []tape.Layer {
+	block := layer.MambaBlock{Norm: layer.RMSNorm{Size: c.Hidden, Unfused: true}, Mixer: mixer}
 	layers := []tape.Layer{tape.Named{Name: "backbone", Layer: tape.Sequential{
 		tape.Named{Name: "embeddings", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
 		tape.Named{Name: "layers", Layer: tape.Repeat{N: c.Blocks, Layer: block}},
@@ -72,6 +91,33 @@ func readMamba(c *Config, a *Model) {
 		c.Set("time_step_rank", (a.Hidden+15)/16)
 	}
 	c.Number(&s.Rank, "time_step_rank", 0)
+}
+
+// headSpace is the mixer's, nothing for another family's.
+func (c Transformer) headSpace() layer.HeadSpace {
+	if own := Own[layer.HeadSpace](c); own != nil {
+		return *own
+	}
+	return layer.HeadSpace{}
+}
+
+func readMamba2(c *Config, a *Model) {
+	class := c.Class("Mamba2ForCausalLM")
+	a.NoHead, a.Tied, a.Heads = class == c.Base, c.Flag("tie_word_embeddings", false), 1
+	if !c.Flag("residual_in_fp32", true) {
+		c.Unknown("residual_in_fp32", "false")
+	}
+	c.Number(&a.Hidden, "hidden_size", 0)
+	c.Number(&a.Blocks, "num_hidden_layers", 0)
+	c.Number(&a.Vocab, "vocab_size", 0)
+	s := layer.HeadSpace{Bias: c.Flag("use_bias", false), Plain: !c.Flag("use_conv_bias", true)}
+	a.Own = &s
+	c.Times(&s.Inner, "expand", a.Hidden, c.Ratio("expand", 2))
+	c.Number(&s.Heads, "num_heads", 128)
+	c.Number(&s.State, "state_size", 128)
+	c.Number(&s.Groups, "n_groups", 8)
+	c.Number(&s.Kernel, "conv_kernel", 4)
+	c.Number(&s.Chunk, "chunk_size", 256)
 }
 
 func ggufMamba(m *Metadata, a *Model) {

@@ -13,6 +13,7 @@ type StateSpace struct {
 	Rank   int  // of the time steps; 0 means a 16th of the Hidden
 	Kernel int  // of the convolution; 0 means 4
 	Bias   bool // of the projections
+	Normed bool // steps and what goes in and out of the states have norms, as in Jamba
 }
 
 // States are the elements that a block keeps of each sequence.
@@ -22,8 +23,7 @@ func (s StateSpace) States() int64 {
 
 // MambaBlock adds what the mixer makes to a stream in float32.
 type MambaBlock struct {
-	Norm  tape.Layer
-	Mixer MambaMixer
+	Norm, Mixer tape.Layer
 }
 
 // Kind names the row.
@@ -93,6 +93,31 @@ func (l MambaMixer) Declare(d *tape.Declaration) {
 	d.Layer("x_proj", x)
 	d.Layer("dt_proj", step)
 	d.Layer("out_proj", out)
+	if l.Normed {
+		for i, name := range mambaNorms {
+			d.Layer(name, l.norm(i))
+		}
+	}
+}
+
+// mambaNorms are those of the steps, of what goes into the states and of what comes out of them.
+var mambaNorms = [3]string{"dt_layernorm", "b_layernorm", "c_layernorm"}
+
+func (l MambaMixer) norm(i int) tape.Layer {
+	return RMSNorm{Size: [3]int{l.Rank, l.State, l.State}[i], Unfused: true}
+}
+
+// normed are the three parts of the projection p behind their norms; without norms all that is kept of them is p.
+func (l MambaMixer) normed(t *tape.Tape, p tape.Tensor) ([3]tape.Tensor, error) {
+	if !l.Normed {
+		return [3]tape.Tensor{p, p, p}, nil
+	}
+	var from [3]tape.Tensor
+	parts, err := t.Parts(p, l.Rank, l.State, l.State)
+	for i := 0; i < len(from) && err == nil; i++ {
+		from[i], err = t.Call(mambaNorms[i], l.norm(i), parts[i])
+	}
+	return from, err
 }
 
 func (l MambaMixer) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
@@ -124,7 +149,11 @@ func (l MambaMixer) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	y, err := l.scan(t, h, p, wide)
+	from, err := l.normed(t, p)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	y, err := l.scan(t, h, from, wide)
 	if err != nil {
 		return tape.Tensor{}, err
 	}
@@ -141,12 +170,12 @@ func (l MambaMixer) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Call("out_proj", out, y)
 }
 
-// scan goes through the sequence, state by state; p has time steps and the matrices B and C.
-func (l MambaMixer) scan(t *tape.Tape, h, p tape.Tensor, wide alloc.Shape) (tape.Tensor, error) {
+// scan goes through the sequence, state by state; it is made of time steps and the matrices B and C.
+func (l MambaMixer) scan(t *tape.Tape, h tape.Tensor, from [3]tape.Tensor, wide alloc.Shape) (tape.Tensor, error) {
 	batch, length := wide[0], wide[2]
 	states := alloc.Shape{batch, l.Inner, length, l.State}
 	low := h.DType.Bits() < 32
-	step, err := t.Op(tape.Op{In: []tape.Tensor{p}, Shape: wide, DType: h.DType, Params: true, Keep: []tape.Tensor{p}, FLOPs: setting.FLOPs(batch, length, l.Rank, l.Inner, 2)})
+	step, err := t.Op(tape.Op{In: []tape.Tensor{from[0]}, Shape: wide, DType: h.DType, Params: true, Keep: []tape.Tensor{from[0]}, FLOPs: setting.FLOPs(batch, length, l.Rank, l.Inner, 2)})
 	if err == nil {
 		step, err = t.Op(tape.Op{In: []tape.Tensor{step}, Shape: wide, DType: alloc.Float32, Params: true, KeepOutput: true})
 	}
@@ -161,8 +190,9 @@ func (l MambaMixer) scan(t *tape.Tape, h, p tape.Tensor, wide alloc.Shape) (tape
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	entry := tape.Op{In: []tape.Tensor{step, p}, Shape: states, DType: alloc.Float32, Keep: []tape.Tensor{step, p}}
+	entry := tape.Op{In: []tape.Tensor{step, from[1]}, Shape: states, DType: alloc.Float32, Keep: []tape.Tensor{step, from[1]}}
 	if low {
+		entry.Keep = entry.Keep[:1]
 		entry.KeepOwn = []tape.Own{{Shape: alloc.Shape{batch, length, l.State}, DType: alloc.Float32}}
 	}
 	enters, err := t.Op(entry)
@@ -176,7 +206,7 @@ func (l MambaMixer) scan(t *tape.Tape, h, p tape.Tensor, wide alloc.Shape) (tape
 		return tape.Own{Shape: alloc.Shape{n, batch, l.Inner, l.State}, DType: d}
 	}
 	run := tape.Op{
-		In: []tape.Tensor{decay, enters, p}, Shape: wide, DType: h.DType, Keep: []tape.Tensor{decay, p},
+		In: []tape.Tensor{decay, enters, from[2]}, Shape: wide, DType: h.DType, Keep: []tape.Tensor{decay, from[2]},
 		KeepOwn: []tape.Own{each(length+1, h.DType)}, FLOPs: setting.Flops(states, 6),
 	}
 	if low && length > 1 {

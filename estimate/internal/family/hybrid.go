@@ -1,0 +1,118 @@
+package family
+
+import (
+	"encoding/json"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// The families of this file have attention in some blocks and a mixer of Mamba's in the others.
+
+// GraniteHybrid is Granite with mixers of Mamba 2, and an MLP that each token visits beside a mixture or alone
+// (modeling_granitemoehybrid.py).
+var GraniteHybrid = Register(&Family{
+	Name: "Granite 4",
+	style: style{
+		embedded: multiplied, after: multiplied, block: graniteHybridBlock, mlp: graniteShared, mixture: graniteBoth,
+		recurrent: func(c Transformer) *recurrence {
+			s := c.headSpace()
+			return &recurrence{tape.Named{Name: "mamba", Layer: layer.HeadMixer{Hidden: c.Hidden, HeadSpace: s}}, s.States()}
+		},
+	},
+	Types: []Type{
+		{Name: "granitemoehybrid", Base: "GraniteMoeHybridModel", Keys: map[string]string{"layers_block_type": "layer_types"}, Read: readGraniteHybrid},
+	},
+})
+
+// Jamba is Llama without rotation, with mixers of Mamba that have norms of their own, and a mixture in every other block
+// (modeling_jamba.py).
+var Jamba = Register(&Family{
+	Name: "Jamba",
+	style: style{
+		still: true, names: decoderNames{last: "final_layernorm", mlp: "feed_forward"}, block: normedBeforeAs("input_layernorm", "pre_ff_layernorm", "", ""), mixture: routedBy(layer.RoundedRouter),
+		recurrent: func(c Transformer) *recurrence {
+			s := *c.stateSpace()
+			return &recurrence{tape.Named{Name: "mamba", Layer: layer.MambaMixer{Hidden: c.Hidden, StateSpace: s}}, s.States()}
+		},
+	},
+	Types: []Type{
+		{Name: "jamba", Base: "JambaModel", Keys: map[string]string{"num_local_experts": "num_experts"}, Read: readJamba},
+	},
+})
+
+// graniteShared is the MLP that each token visits.
+func graniteShared(c Transformer) tape.Layer {
+	names := &layer.GatedNames{Both: "input_linear", Down: "output_linear"}
+	return tape.Sequential{tape.As("shared_mlp", layer.GatedMLP{Hidden: c.Hidden, FFN: c.SharedFFN, Activation: c.Activation, Packed: true, Names: names})}
+}
+
+// graniteBoth adds what it makes to what the mixture makes.
+func graniteBoth(c Transformer, m layer.MoE) tape.Layer {
+	m.Router, m.Shared = layer.TopRouter, 0
+	parts := tape.Sequential{tape.As("block_sparse_moe", m), graniteShared(c).(tape.Sequential)[0]}
+	return tape.Module{Name: "GraniteMoE", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		return f.Add(f.Call("block_sparse_moe", x), f.Call("shared_mlp", x))
+	}}
+}
+
+func graniteHybridBlock(_ Transformer, b blockParts) tape.Layer {
+	return DecoderBlock{tape.Sequential{
+		tape.Skip(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.Inlined{Layer: layer.Multiple{}}),
+		tape.Skip(tape.Named{Name: "post_attention_layernorm", Layer: b.norm}, tape.Inlined{Layer: b.mlp.Layer}, tape.Inlined{Layer: layer.Multiple{}}),
+	}}
+}
+
+func readGraniteHybrid(c *Config, a *Model) {
+	c.noBias()
+	c.likeLlama(a, "GraniteMoeHybridForCausalLM")
+	c.Number(&a.SharedFFN, "shared_intermediate_size", 1024)
+	if c.Whole("num_local_experts", 8) > 0 {
+		c.mixture(a, "num_local_experts", 8, 2)
+	}
+	s := layer.HeadSpace{Bias: c.Flag("mamba_proj_bias", false), Plain: !c.Flag("mamba_conv_bias", true)}
+	a.Own = &s
+	c.Times(&s.Inner, "mamba_expand", a.Hidden, c.Ratio("mamba_expand", 2))
+	c.Number(&s.Heads, "mamba_n_heads", 128)
+	c.Number(&s.State, "mamba_d_state", 256)
+	c.Number(&s.Groups, "mamba_n_groups", 1)
+	c.Number(&s.Kernel, "mamba_d_conv", 4)
+	c.Number(&s.Chunk, "mamba_chunk_size", 256)
+	types := c.layerTypes(a)
+	a.mark(Recurrent, func(block int) bool {
+		return types == nil || types[block] == "mamba" || types[block] == "linear_attention"
+	})
+	if c.Word("position_embedding_type") != "rope" {
+		a.mark(NoRotation, func(int) bool { return true })
+	}
+}
+
+func readJamba(c *Config, a *Model) {
+	c.decoder(a, "JambaForCausalLM", 8, false)
+	c.Activation(a, c.Word("hidden_act"), "silu")
+	if !c.Flag("mamba_conv_bias", true) {
+		c.Unknown("mamba_conv_bias", "false")
+	}
+	s := layer.StateSpace{Bias: c.Flag("mamba_proj_bias", false), Normed: true}
+	a.Own = &s
+	c.Times(&s.Inner, "mamba_expand", a.Hidden, c.Ratio("mamba_expand", 2))
+	c.Number(&s.State, "mamba_d_state", 16)
+	c.Number(&s.Kernel, "mamba_d_conv", 4)
+	var rank Whole
+	if json.Unmarshal(c.Value("mamba_dt_rank"), &rank) != nil { // "auto"
+		c.Set("mamba_dt_rank", (a.Hidden+15)/16)
+	}
+	c.Number(&s.Rank, "mamba_dt_rank", 0)
+	every, from := max(1, c.Whole("attn_layer_period", 8)), c.Whole("attn_layer_offset", 4)
+	a.mark(Recurrent, func(block int) bool { return block%every != from })
+	if c.Whole("num_experts", 16) == 1 {
+		return
+	}
+	c.mixture(a, "num_experts", 16, 2)
+	a.UnscaledTopK = true
+	step, first := max(1, c.Whole("expert_layer_period", 2)), c.Whole("expert_layer_offset", 1)
+	if first >= a.Blocks {
+		a.Experts = 0
+	}
+	a.mark(Sparse, func(block int) bool { return block%step == first })
+}
