@@ -83,10 +83,14 @@ type RelativeBias struct {
 	Buckets int
 	Causal  bool   // later keys are left out, by a mask
 	Name    string // of the table; "" for T5's
+	Once    bool   // the numbers of the distances are made once for all layers
 }
 
 // madeBiases are those that the first layer of a stack made for all of it.
 var madeBiases tape.Slot[map[*RelativeBias]tape.Tensor]
+
+// distancesOnce are the numbers that were made once.
+var distancesOnce tape.Slot[tape.Tensor]
 
 // declare declares the table where no other layer has.
 func (b *RelativeBias) declare(d *tape.Declaration, heads int) {
@@ -122,9 +126,13 @@ func (b *RelativeBias) add(t *tape.Tape, heads, length, keys int) (tape.Tensor, 
 
 // lookUp finds the biases in the table of the layer that is being called.
 func (b *RelativeBias) lookUp(t *tape.Tape, shape alloc.Shape) (tape.Tensor, error) {
-	numbers, err := t.Const(alloc.Int64, shape[2], shape[3])
-	if err != nil {
-		return tape.Tensor{}, err
+	numbers := *distancesOnce.Of(t)
+	if !b.Once || !slices.Equal(numbers.Shape, shape[2:]) {
+		var err error
+		if numbers, err = t.Const(alloc.Int64, shape[2], shape[3]); err != nil {
+			return tape.Tensor{}, err
+		}
+		*distancesOnce.Of(t) = numbers
 	}
 	found, err := t.Call(b.name(), b.table(shape[1]), numbers)
 	if err != nil {

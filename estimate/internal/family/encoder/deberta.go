@@ -13,8 +13,7 @@ import (
 )
 
 // DeBERTa is BERT whose scores have what contents say of distances and distances of contents, as versions 2 and 3 do it
-// (arXiv:2006.03654, section 3.1; transformers' modeling_deberta_v2.py). Sizes are held to published ones; what its attention
-// keeps was not measured.
+// (arXiv:2006.03654, section 3.1; transformers' modeling_deberta_v2.py). Sizes are held to published ones.
 var DeBERTa = family.Register(&family.Family{
 	Name:   "DeBERTa",
 	Layers: deBERTa,
@@ -47,7 +46,7 @@ func deBERTa(c family.Transformer) []tape.Layer {
 	if c.Types > 0 {
 		parts = append(parts, tape.Named{Name: "token_type_embeddings", Layer: tokenTypes{Num: c.Types, Dim: c.Hidden}})
 	}
-	parts = append(parts, tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "dropout", Layer: c.Drop()})
+	parts = append(parts, tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Inlined{Layer: masked{}}, tape.Named{Name: "dropout", Layer: c.Drop()})
 	encoder := tape.Sequential{}
 	if own.span > 0 {
 		encoder = append(encoder, tape.Inlined{Layer: distances{2 * own.span, c.Hidden, own.normed}})
@@ -87,11 +86,8 @@ func (l distances) Declare(d *tape.Declaration) {
 }
 
 func (l distances) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	numbers, err := t.Const(alloc.Int64, l.n)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	vectors, err := t.Call("rel_embeddings", layer.Embedding{Num: l.n, Dim: l.hidden}, numbers)
+	// They are the table itself, a parameter: what stands for them takes no memory of its own.
+	vectors, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{l.n, l.hidden}, Params: true, View: true})
 	if err == nil && l.normed {
 		vectors, err = t.Call("LayerNorm", layer.LayerNorm{Size: l.hidden}, vectors)
 	}
@@ -129,11 +125,12 @@ func deBERTaBlock(c family.Transformer, own *disentangled) tape.Layer {
 		s := f.MatMul(q, f.Scale(k), c.HeadWidth(), batch, c.Heads, length, length)
 		if own.span > 0 {
 			var bias []tape.Tensor
+			vectors := f.Apply(drop, *vectorsOfDistances.Of(f.T))
 			if own.toKeys {
-				bias = append(bias, against(f, c, q, f.Call(keys, *vectorsOfDistances.Of(f.T)), own.span))
+				bias = append(bias, against(f, c, q, f.Call(keys, vectors), own.span))
 			}
 			if own.toQueries {
-				bias = append(bias, against(f, c, k, f.Call(queries, *vectorsOfDistances.Of(f.T)), own.span))
+				bias = append(bias, against(f, c, k, f.Call(queries, vectors), own.span))
 			}
 			for i := 1; i < len(bias); i++ {
 				bias[0] = f.AddTo(bias[0], bias[i])
@@ -142,7 +139,9 @@ func deBERTaBlock(c family.Transformer, own *disentangled) tape.Layer {
 				s = f.Add(s, bias[0])
 			}
 		}
-		s = f.Apply(drop, f.Op(tape.Op{In: []tape.Tensor{f.Scale(s)}, Shape: s.Shape, KeepOutput: true})) // masked, then their softmax
+		mask := tape.Own{Shape: alloc.Shape{batch, length, length}, DType: alloc.Bool}
+		s = f.Op(tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOwn: []tape.Own{mask}})
+		s = f.Apply(drop, f.Op(tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOutput: true})) // their softmax
 		y := f.Copy(f.MatMul(s, v, length, x.Shape...))                                                   // heads and length change places again
 		x = f.Call("attention.output.LayerNorm", f.Add(f.Apply(drop, f.Call("attention.output.dense", y)), x))
 		y = f.Apply(c.Activation.Layer(layer.UseGELU), f.Call("intermediate.dense", x))
@@ -156,8 +155,15 @@ func against(f *tape.Flow, c family.Transformer, x, vectors tape.Tensor, span in
 	repeated := f.Op(tape.Op{In: []tape.Tensor{vectors}, Shape: alloc.Shape{batch, all, c.Hidden}})
 	scores := f.MatMul(x, repeated, c.HeadWidth(), batch, c.Heads, length, all)
 	pairs := alloc.Shape{batch, c.Heads, length, length}
-	found := f.Op(tape.Op{In: []tape.Tensor{scores}, Shape: pairs, KeepOwn: []tape.Own{{Shape: alloc.Shape{length, length}, DType: alloc.Int64}}})
+	found := f.Op(tape.Op{In: []tape.Tensor{scores}, Shape: pairs, Keep: []tape.Tensor{scores}, KeepOwn: []tape.Own{{Shape: alloc.Shape{length, length}, DType: alloc.Int64}}})
 	return f.Scale(found)
+}
+
+// masked makes what is padded zero.
+type masked struct{}
+
+func (masked) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOwn: []tape.Own{{Shape: t.Resized(x.Shape, 1)}}})
 }
 
 // beforeFirst is the first block and a convolution of its input beside it.

@@ -9,7 +9,7 @@ import (
 )
 
 // BEiT is ViT with learned biases of scores by distance in place of positions, and learned factors of what a block adds
-// (arXiv:2106.08254; transformers' modeling_beit.py). Sizes are held to published ones; what it keeps was not measured.
+// (arXiv:2106.08254; transformers' modeling_beit.py).
 var BEiT = family.Register(&family.Family{
 	Name:   "BEiT",
 	Layers: beit,
@@ -46,7 +46,7 @@ func beit(c family.Transformer) []tape.Layer {
 	}
 	around := min(2*side-1, 1<<14)
 	table := func(shared bool) *layer.RelativeBias { // and of the class token to patches, of these to it, and to itself
-		bias := &layer.RelativeBias{Buckets: around*around + 3, Name: "attention.relative_position_bias.relative_position_bias_table"}
+		bias := &layer.RelativeBias{Buckets: around*around + 3, Once: true, Name: "attention.relative_position_bias.relative_position_bias_table"}
 		if shared {
 			bias.Name = "relative_position_bias.relative_position_bias_table"
 		}
