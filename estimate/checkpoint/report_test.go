@@ -126,7 +126,7 @@ func TestConfigsGiveLayersThatRun(t *testing.T) {
 			c, err := Open(writeFile(t, configName, model.Config))
 			require.NoError(t, err)
 			length := 16
-			if c.architecture.SeesImages() {
+			if c.architecture.SeesImages() || c.architecture.Family.OrLlama().Usual > 0 {
 				length = 0
 			}
 			input, err := c.Input(1, length)

@@ -29,6 +29,7 @@ type Family struct {
 	Input  func(a *Model, batch, length int) []Input // in place of a text
 	cache  func(Transformer) int                     // elements kept for a sequence, in place of keys and values
 
+	Usual   int  // length of what it reads where nobody says it; 0 for that of texts
 	Padding int  // of the learned positions, those before the first
 	Images  bool // it reads images and no text
 	Makes   bool // it makes images

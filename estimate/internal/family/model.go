@@ -66,8 +66,11 @@ func (a *Model) SeesImages() bool { return a.Images == nil && a.Family.OrLlama()
 // MaxPositions is the number of learned positions that a text can have, 0 for any number.
 func (a *Model) MaxPositions() int { return a.Positions - a.Family.OrLlama().Padding }
 
-// UsualTokens is the length of a text where nobody says it.
+// UsualTokens is the length of what the model reads where nobody says it.
 func (a *Model) UsualTokens() int {
+	if usual := a.Family.OrLlama().Usual; usual > 0 {
+		return usual
+	}
 	if most := a.MaxPositions(); most > 0 {
 		return min(usualTokens, most)
 	}

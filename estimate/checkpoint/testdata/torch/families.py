@@ -42,6 +42,8 @@ def inputs(model, dtype, length):
         return {**text, "decoder_input_ids": numbers.clone()}
     if c.model_type == "whisper":
         return {"input_features": torch.randn(BATCH, c.num_mel_bins, 2 * c.max_source_positions, dtype=dtype), "decoder_input_ids": numbers.clone()}
+    if model.main_input_name == "input_values":
+        return {"input_values": torch.randn(BATCH, length, dtype=dtype)}
     if c.model_type in ("clip", "siglip"):
         side = c.vision_config.image_size
         return {**text, "pixel_values": torch.randn(BATCH, 3, side, side, dtype=dtype)}
