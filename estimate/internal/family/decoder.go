@@ -92,11 +92,11 @@ func (c Transformer) decoderBlocks(s style) tape.Layer {
 		}
 		return kind
 	}, func(kind, block int) tape.Layer {
+		c := c
+		c.kind = BlockKind(kind)
 		if sparse(block) {
 			return c.decoderBlock(s, BlockKind(kind), c.mixture(s))
 		}
-		c := c
-		c.thinned = BlockKind(kind)&Thinned != 0
 		return c.decoderBlock(s, BlockKind(kind), s.mlp(c))
 	})
 }

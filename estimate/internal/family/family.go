@@ -28,6 +28,7 @@ type Family struct {
 	Tower  func(c Transformer, width int) []tape.Layer
 	Input  func(a *Model, batch, length int) []Input // in place of a text
 	cache  func(Transformer) int                     // elements kept for a sequence, in place of keys and values
+	broad  func(Transformer) int                     // elements of the keys of a token in blocks without a window, where the others have more or fewer
 
 	Usual   int  // length of what it reads where nobody says it; 0 for that of texts
 	Padding int  // of the learned positions, those before the first

@@ -41,7 +41,7 @@ func embedScaled(Transformer) []tape.Layer {
 }
 
 func gemmaMLP(c Transformer) tape.Layer {
-	return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseGELUTanh), Bias: c.Bias, Thinned: c.thinned}
+	return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseGELUTanh), Bias: c.Bias, Thinned: c.kind&Thinned != 0}
 }
 
 func gemma2Attention(_ Transformer, a *layer.Attention) { a.Masks, a.Shifted = 2, true }

@@ -69,19 +69,9 @@ func gemma3nAttention(_ Transformer, a *layer.Attention) {
 func gemma3nEmbedded(c Transformer) []tape.Layer {
 	a := *setting.Or(Own[AltUp](c), &AltUp{})
 	each := int(min(setting.FLOPs(max(0, c.Blocks), a.Size), setting.MaxField))
-	parts := tape.Sequential{
-		tape.As("embed_tokens_per_layer", layer.Embedding{Num: a.Vocab, Dim: each, Split: true}),
-		tape.As("per_layer_model_projection", layer.Linear{In: c.Hidden, Out: each, NoBias: true, Split: nn.ByColumns}),
-		tape.As("per_layer_projection_norm", altUpNorm(a.Size)),
-	}
-	parts = append(parts, a.projections("altup_projections.", c.Hidden)...)
+	parts := append(perBlockParts(c.Hidden, a.Vocab, each, a.Size), a.projections("altup_projections.", c.Hidden)...)
 	run := func(f *tape.Flow, x tape.Tensor) tape.Tensor {
-		batch, length := x.Dim(0), x.Dim(1)
-		per := f.Scale(f.Call("embed_tokens_per_layer", f.Const(alloc.Int64, batch, length)))
-		y := f.Call("per_layer_model_projection", x)
-		y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, InPlace: true})
-		y = f.Call("per_layer_projection_norm", f.View(y, batch, length, c.Blocks, a.Size))
-		*perBlock.Of(f.T) = f.Scale(f.Add(y, f.View(per, y.Shape...)))
+		makePerBlock(f, x, c.Blocks, a.Size, true)
 		target, states := root(f, x, false), []tape.Tensor{x}
 		for i := range a.Inputs - 1 {
 			states = append(states, rescaled(f, f.Call("altup_projections."+strconv.Itoa(i), x), target))
@@ -223,6 +213,25 @@ func (a AltUp) correct(f *tape.Flow, predicted, active, computed tape.Tensor) ta
 
 // perBlock is the embeddings of the tokens for each block.
 var perBlock tape.Slot[tape.Tensor]
+
+// perBlockParts make them: they are each wide for all blocks, and size for one.
+func perBlockParts(hidden, vocab, each, size int) tape.Sequential {
+	return tape.Sequential{
+		tape.As("embed_tokens_per_layer", layer.Embedding{Num: vocab, Dim: each, Split: true}),
+		tape.As("per_layer_model_projection", layer.Linear{In: hidden, Out: each, NoBias: true, Split: nn.ByColumns}),
+		tape.As("per_layer_projection_norm", altUpNorm(size)),
+	}
+}
+
+// makePerBlock makes them of the tokens and of x, whose projection is scaled in place or not.
+func makePerBlock(f *tape.Flow, x tape.Tensor, blocks, size int, inPlace bool) {
+	batch, length := x.Dim(0), x.Dim(1)
+	per := f.Scale(f.Call("embed_tokens_per_layer", f.Const(alloc.Int64, batch, length)))
+	y := f.Call("per_layer_model_projection", x)
+	y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, InPlace: inPlace})
+	y = f.Call("per_layer_projection_norm", f.View(y, batch, length, blocks, size))
+	*perBlock.Of(f.T) = f.Scale(f.Add(y, f.View(per, y.Shape...)))
+}
 
 // ofBlock is the embedding of the tokens for a block.
 func ofBlock(t *tape.Tape, size int) (tape.Tensor, error) {

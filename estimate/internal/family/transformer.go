@@ -175,7 +175,7 @@ type Transformer struct {
 
 	Teacher bool // DeiT: the distillation token has a classifier too, and the output is the mean of both
 
-	thinned bool // of the block that is being made
+	kind BlockKind // of the block that is being made
 
 	// Vision is the tower of images: of CLIP and SigLIP it runs; of the others its weights
 	// are there and its images are not in the figures. A ViT is the SigLIP of Gemma 3; nil for none.
@@ -229,10 +229,25 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 	if c.Family.Seq2Seq() {
 		return c.Half().crossCache(batch, context, d)
 	}
+	if c.Family.OrLlama().broad != nil && latent == 0 {
+		return c.unequalCache(batch, context, full, attend-full, d)
+	}
 	return setting.KVConfig{
 		Batch: batch, Context: context, Layers: attend, Fixed: int(min(fixed, setting.MaxField)), KVHeads: setting.Or(c.KVHeads, c.Heads),
 		HeadSize: width, Latent: latent, Window: c.Window, Full: full, DType: d,
 	}
+}
+
+// unequalCache is that of blocks with and without a window whose keys differ in width: each counts for as many blocks as the
+// widths' common divisor goes into its own.
+func (c Transformer) unequalCache(batch, context, full, windowed int, d alloc.DType) setting.KVConfig {
+	wide, narrow := max(1, c.Family.broad(c)), max(1, setting.Or(c.KVHeads, c.Heads)*c.HeadWidth())
+	unit := narrow
+	for rest := wide; rest != 0; {
+		unit, rest = rest, unit%rest
+	}
+	full *= wide / unit
+	return setting.KVConfig{Batch: batch, Context: context, Layers: full + windowed*(narrow/unit), Full: full, Window: c.Window, KVHeads: 1, HeadSize: unit, DType: d}
 }
 
 // crossCache is the cache of a decoder that reads an encoder's output, whose keys and values

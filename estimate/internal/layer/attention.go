@@ -61,6 +61,7 @@ type Attention struct {
 	PerText   bool                             // each sequence has rotary tables of its own
 	Borrowed  bool                             // keys and values are those of the last layer with or without a window
 	ValueNorm bool                             // values are normed, without a weight
+	KeysOnly  bool                             // values are the projection of keys, before its norm
 	NoKeyBias bool                             // the projection of keys has no bias
 	Zeros     bool                             // zeros are added to the scores, as T5's cross-attention does
 	Window    int                              // of sliding window attention; 0 for none
@@ -138,7 +139,9 @@ func (l Attention) Declare(d *tape.Declaration) {
 	}
 	if !l.Packed && !l.Borrowed {
 		d.Layer(n.K, l.keys(narrow))
-		d.Layer(n.V, narrow)
+		if !l.KeysOnly {
+			d.Layer(n.V, narrow)
+		}
 	}
 	if l.QKNorm != NoQKNorm {
 		d.Layer(setting.Or(n.QNorm, "q_norm"), l.qkNorm(l.Heads))
@@ -225,7 +228,7 @@ func (l Attention) rotate(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Ten
 	case l.Rotary:
 		rotated, kinds := setting.Or(l.RotaryDim, size), setting.Or(l.Rotations, 1)
 		if l.Anew {
-			*rotaryTables.Of(t) = tables{}
+			*rotaryTables.Of(t) = nil
 		}
 		if l.PerText {
 			kinds = q.Shape[0]

@@ -87,10 +87,11 @@ func (l Attention) keysAndValues(t *tape.Tape, x tape.Tensor) (k, v tape.Tensor,
 		}
 	}
 	k, err = t.Call(n.K, l.keys(narrow), x)
+	v = k
 	if err == nil && !l.normsLate() {
 		k, err = l.normalise(t, setting.Or(n.KNorm, "k_norm"), k, kv)
 	}
-	if err == nil {
+	if err == nil && !l.KeysOnly {
 		v, err = t.Call(n.V, narrow, x)
 	}
 	if err == nil && l.ValueNorm {
@@ -104,7 +105,7 @@ func (l Attention) normValues(t *tape.Tape, v tape.Tensor, heads int) (tape.Tens
 	shape := v.Shape
 	v, err := tape.Seen(t, v, []int{shape[0], shape[1], heads, l.Size()})
 	if err == nil {
-		v, err = RMSNorm{Size: l.Size(), Unfused: true, Late: true, Powered: true, unscaled: true}.Forward(t, v)
+		v, err = RMSNorm{Size: l.Size(), Unfused: true, Late: true, Powered: true, Plain: true}.Forward(t, v)
 	}
 	if err != nil {
 		return tape.Tensor{}, err

@@ -125,12 +125,17 @@ func (l MoE) Route(t *tape.Tape, x tape.Tensor, name string, router, experts tap
 	if err != nil {
 		return tape.Tensor{}, err
 	}
+	Routed(t, scores)
+	return t.Call("experts", experts, x)
+}
+
+// Routed notes the scores by which the experts that are called next weigh what they make.
+func Routed(t *tape.Tape, scores tape.Tensor) {
 	*routed.Of(t) = scores
 	Ran.Of(t).Routed = true
 	if t.Cfg.Lora == nil {
 		Ran.Of(t).Unmeasured |= Mixtures
 	}
-	return t.Call("experts", experts, x)
 }
 
 // routed is the scores of the router that was called last.

@@ -27,9 +27,9 @@ type RMSNorm struct {
 	// OLMo 2 does; so do Shifted and norms that are not Unfused.
 	Late bool
 
-	Mixed    bool // the input is multiplied as it is, as in T5
-	Powered  bool // the root is a power, whose base is kept, and the weight is copied to float32, as in Gemma 3n
-	unscaled bool // there is no weight
+	Mixed   bool // the input is multiplied as it is, as in T5
+	Powered bool // the root is a power, whose base is kept, and the weight is copied to float32, as in Gemma 3n
+	Plain   bool // there is no weight
 }
 
 func (l BatchNorm) Declare(d *tape.Declaration) {
@@ -62,7 +62,7 @@ func (l GroupNorm) Declare(d *tape.Declaration) {
 }
 
 func (l RMSNorm) Declare(d *tape.Declaration) {
-	if d.Want("Size", l.Size, 1) && !l.unscaled {
+	if d.Want("Size", l.Size, 1) && !l.Plain {
 		d.Param("weight", l.Size)
 	}
 }
@@ -144,7 +144,7 @@ func (l RMSNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		return tape.Tensor{}, err
 	}
 	o := tape.Op{
-		In: []tape.Tensor{x}, Shape: x.Shape, Params: !l.unscaled, Keep: []tape.Tensor{x},
+		In: []tape.Tensor{x}, Shape: x.Shape, Params: !l.Plain, Keep: []tape.Tensor{x},
 		KeepOwn: []tape.Own{{Shape: t.Resized(x.Shape, 1), DType: alloc.Float32}},
 		FLOPs:   setting.Flops(x.Shape, 4),
 	}
@@ -171,13 +171,13 @@ func (l RMSNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if wide && (l.Shifted || l.Late || !l.Unfused) {
 		normal.DType = alloc.Float32
 	}
-	if t.Learns() && !l.unscaled { // for the gradient of the weight
+	if t.Learns() && !l.Plain { // for the gradient of the weight
 		o.KeepOwn = append(o.KeepOwn, normal)
 	} else {
 		o.Workspace, _ = normal.Shape.Bytes(setting.Or(normal.DType, x.DType))
 		o.Workspace = min(o.Workspace, setting.MaxTotal)
 	}
-	if l.Shifted || l.Powered && wide && !l.unscaled {
+	if l.Shifted || l.Powered && wide && !l.Plain {
 		o.KeepOwn = append(o.KeepOwn, tape.Own{Shape: alloc.Shape{l.Size}, DType: alloc.Float32})
 	}
 	// The derivative of the mean of the squares takes five tensors like the input

@@ -37,28 +37,47 @@ func rotate(t *tape.Tape, x tape.Tensor, size, rotated, kinds int, tables alloc.
 	return t.Op(tape.Op{In: []tape.Tensor{y, x}, Shape: x.Shape})
 }
 
-// tables are the cosines and sines of rotary positions. All layers have them together, and they live as long
-// as the model runs.
-type tables struct{ cos, sin tape.Tensor }
+// tables are the cosines and sines of rotary positions, for each width of heads. All layers have them together, and they live
+// as long as the model runs.
+type tables []*table
 
-// Lasting are both.
-func (r *tables) Lasting() []tape.Tensor { return []tape.Tensor{r.cos, r.sin} }
+type table struct{ cos, sin tape.Tensor }
+
+// Lasting are all.
+func (r *tables) Lasting() []tape.Tensor {
+	var all []tape.Tensor
+	for _, one := range *r {
+		all = append(all, one.cos, one.sin)
+	}
+	return all
+}
+
+// of is the table of a shape and type, which has no cosines if it is new.
+func (r *tables) of(shape alloc.Shape, d alloc.DType) *table {
+	for _, one := range *r {
+		if slices.Equal(one.cos.Shape, shape) && one.cos.DType == d {
+			return one
+		}
+	}
+	*r = append(*r, &table{})
+	return (*r)[len(*r)-1]
+}
 
 var rotaryTables tape.Slot[tables]
 
-// rotary returns the tables, which the first layer makes. Some models have several kinds of layers
+// rotary returns the tables, which the first layer of a width makes. Some models have several kinds of layers
 // with different tables; all kinds are made at once.
 func rotary(t *tape.Tape, length, size, kinds int, d alloc.DType) (cos, sin tape.Tensor, err error) {
 	d = setting.Or(d, t.Activation())
-	r := rotaryTables.Of(t)
-	if slices.Equal(r.cos.Shape, alloc.Shape{kinds, 1, length, size}) && r.cos.DType == d {
+	shape := alloc.Shape{kinds, 1, length, size}
+	r := rotaryTables.Of(t).of(shape, d)
+	if r.cos.Shape != nil {
 		return r.cos, r.sin, nil
 	}
-	if cos, err = t.Const(d, kinds, 1, length, size); err == nil {
-		sin, err = t.Const(d, kinds, 1, length, size)
+	if r.cos, err = t.Const(d, shape...); err == nil {
+		r.sin, err = t.Const(d, shape...)
 	}
-	r.cos, r.sin = cos, sin
-	return cos, sin, err
+	return r.cos, r.sin, err
 }
 
 // rotatePairs turns so many elements of each of the heads by their position, in pairs, by
@@ -90,10 +109,11 @@ func rotatePairs(t *tape.Tape, x tape.Tensor, heads, size, table int) (tape.Tens
 // table of them.
 func rotateComplex(t *tape.Tape, x tape.Tensor, heads, size int) (tape.Tensor, error) {
 	shape := t.Resized(x.Shape, heads*size)
-	r := rotaryTables.Of(t)
-	if table := (alloc.Shape{1, 1, x.Shape[1], size}); !slices.Equal(r.cos.Shape, table) {
+	wide := alloc.Shape{1, 1, x.Shape[1], size}
+	r := rotaryTables.Of(t).of(wide, alloc.Float32)
+	if r.cos.Shape == nil {
 		var err error
-		if r.cos, err = t.Const(alloc.Float32, table...); err != nil { // half as many of eight bytes
+		if r.cos, err = t.Const(alloc.Float32, wide...); err != nil { // half as many of eight bytes
 			return tape.Tensor{}, err
 		}
 	}

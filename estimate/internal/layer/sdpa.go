@@ -120,9 +120,9 @@ func (l Attention) kernel(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error
 	return Sdpa{l.Heads, l.Size(), l.Plain, l.Dropout, shared, mask}.Attend(t, q, k, v)
 }
 
-// repeated are keys and values copied for each query head of their group.
+// repeated are keys and values copied for each query head of their group. A single head is seen many times and not copied.
 func (l Attention) repeated(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, tape.Tensor, error) {
-	if l.Plain || slices.Equal(k.Shape, q.Shape) {
+	if l.Plain || slices.Equal(k.Shape, q.Shape) || setting.Or(l.KVHeads, l.Heads) == 1 {
 		return k, v, nil
 	}
 	k, err := t.Op(tape.Op{In: []tape.Tensor{k}, Shape: t.Resized(q.Shape, k.Shape[1], q.Shape[2])})

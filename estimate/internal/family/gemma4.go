@@ -1,0 +1,171 @@
+package family
+
+import (
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// Gemma4 is Gemma 3 whose blocks without a window have heads of their own size, with Gemma 3n's embeddings for each block
+// and shared keys and values, or with a mixture beside the MLP (modeling_gemma4.py).
+var Gemma4 = Register(&Family{
+	Name:  "Gemma 4",
+	style: style{embedded: gemma4Embedded, mlp: gemma4MLP, norm: gemma3nNorm, attention: gemma4Attention, rotations: func(Transformer) int { return 2 }, block: gemma4Block},
+	broad: func(c Transformer) int { own := c.global(); return own.heads * own.size },
+	Types: []Type{
+		{Name: "gemma4_text", Base: "Gemma4TextModel", Read: readGemma4},
+	},
+})
+
+// global is what blocks without a window have of their own, and all blocks.
+type global struct {
+	heads, size  int  // of keys and values
+	keysOnly     bool // values are keys before their norm
+	doubled      bool // the MLP of blocks that borrow keys and values is twice as wide
+	vocab, inner int  // embeddings for each block; inner is 0 for none
+}
+
+func (c Transformer) global() global {
+	if own := Own[global](c); own != nil {
+		return *own
+	}
+	return global{heads: setting.Or(c.KVHeads, c.Heads), size: c.HeadWidth()}
+}
+
+func gemma4Embedded(c Transformer) []tape.Layer {
+	own := c.global()
+	layers := []tape.Layer{tape.Named{Name: "embed_scale", Layer: scale{}}}
+	if own.inner == 0 {
+		return layers
+	}
+	parts := perBlockParts(c.Hidden, own.vocab, int(min(setting.FLOPs(max(0, c.Blocks), own.inner), setting.MaxField)), own.inner)
+	return append(layers, tape.Inlined{Layer: tape.Module{Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		makePerBlock(f, x, c.Blocks, own.inner, false)
+		return x
+	}}})
+}
+
+func gemma4Attention(c Transformer, a *layer.Attention) {
+	gemma3nAttention(c, a)
+	own := c.global()
+	if own.size != c.HeadWidth() {
+		a.Rotations = 1 // a table for each width
+	}
+	if a.Window == 0 {
+		a.HeadSize, a.KVHeads, a.KeysOnly = own.size, own.heads, own.keysOnly
+	}
+}
+
+func gemma4MLP(c Transformer) tape.Layer {
+	if c.kind&Borrowing != 0 && c.global().doubled {
+		c.FFN = 2 * min(c.FFN, setting.MaxField/2)
+	}
+	return gemmaMLP(c)
+}
+
+func gemma4Block(c Transformer, b blockParts) tape.Layer {
+	own := c.global()
+	parts := tape.Sequential{
+		b.attention, tape.As("mlp", gemma4MLP(c)), tape.As("input_layernorm", b.norm), tape.As("post_attention_layernorm", b.norm),
+		tape.As("pre_feedforward_layernorm", b.norm), tape.As("post_feedforward_layernorm", b.norm), tape.Inlined{Layer: blockScale{}},
+	}
+	mixture, sparse := b.mlp.Layer.(layer.MoE)
+	if sparse {
+		parts = append(parts, tape.As("router", gemma4Router{mixture}), tape.As("experts", layer.Experts{MoE: mixture}),
+			tape.As("post_feedforward_layernorm_1", b.norm), tape.As("post_feedforward_layernorm_2", b.norm), tape.As("pre_feedforward_layernorm_2", b.norm))
+	}
+	if own.inner > 0 {
+		parts = append(parts, tape.As("per_layer_input_gate", layer.Linear{In: c.Hidden, Out: own.inner, NoBias: true}),
+			tape.As("per_layer_projection", layer.Linear{In: own.inner, Out: c.Hidden, NoBias: true}), tape.As("post_per_layer_input_norm", b.norm))
+	}
+	return tape.Module{Name: "DecoderBlock", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		x = f.Add(x, f.Call("post_attention_layernorm", f.Call("self_attn", f.Call("input_layernorm", x))))
+		y := f.Call("mlp", f.Call("pre_feedforward_layernorm", x))
+		if sparse {
+			y = f.Call("post_feedforward_layernorm_1", y)
+			layer.Routed(f.T, f.Call("router", x))
+			y = f.Add(y, f.Call("post_feedforward_layernorm_2", f.Call("experts", f.Call("pre_feedforward_layernorm_2", x))))
+		}
+		x = f.Add(x, f.Call("post_feedforward_layernorm", y))
+		if own.inner > 0 {
+			y = f.Apply(c.Activation.Layer(layer.UseGELUTanh), f.Call("per_layer_input_gate", x))
+			y = f.Mul(y, f.Do(alloc.Shape{}, func() (tape.Tensor, error) { return ofBlock(f.T, own.inner) }))
+			x = f.Add(x, f.Call("post_per_layer_input_norm", f.Call("per_layer_projection", y)))
+		}
+		return f.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, InPlace: true}) // times the block's scalar
+	}}
+}
+
+// blockScale is the number by which a block multiplies what it makes.
+type blockScale struct{}
+
+func (blockScale) Declare(d *tape.Declaration) { d.Buffer("layer_scalar", 1) }
+
+func (blockScale) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
+
+// gemma4Router chooses experts by what a norm and learned factors make of a token, and weighs each by a learned number.
+type gemma4Router struct{ layer.MoE }
+
+// Kind names the row.
+func (gemma4Router) Kind() string { return "Router" }
+
+func (l gemma4Router) proj() tape.Layer {
+	return layer.Linear{In: l.Hidden, Out: l.Experts, NoBias: true}
+}
+
+func (l gemma4Router) Declare(d *tape.Declaration) {
+	d.Param("scale", l.Hidden)
+	d.Param("per_expert_scale", l.Experts)
+	d.Layer("proj", l.proj())
+}
+
+func (l gemma4Router) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	tokens, err := l.Tokens(t, x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	f := tape.Flow{T: t, Parts: tape.Sequential{tape.As("proj", l.proj())}}
+	norm := altUpNorm(l.Hidden)
+	norm.Plain = true
+	y := f.Apply(norm, f.View(x, tokens, l.Hidden))
+	y = f.Scale(f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, Params: true, Keep: t.ForWeights([]tape.Tensor{y})}))
+	y = f.Call("proj", y)
+	y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: alloc.Float32, KeepOutput: true}) // their softmax
+	chosen := alloc.Shape{tokens, setting.Or(l.TopK, 2)}
+	best := f.Op(tape.Op{In: []tape.Tensor{y}, Shape: chosen, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
+	best = f.Op(tape.Op{In: []tape.Tensor{best}, Shape: chosen, InPlace: true, KeepOwn: []tape.Own{{Shape: chosen}, {Shape: alloc.Shape{tokens, 1}}}})
+	best = f.Op(tape.Op{In: []tape.Tensor{best}, Shape: chosen, Params: true, Keep: []tape.Tensor{best}, KeepOwn: []tape.Own{{Shape: chosen, DType: x.DType}}})
+	return best, f.Fault
+}
+
+func readGemma4(c *Config, a *Model) {
+	c.gemma2(a, "Gemma4ForCausalLM")
+	a.QKNorm, a.CappedLogits = layer.NormHeads, c.Has("final_logit_softcapping")
+	c.Windows(a, 512, each(6))
+	last := a.kinds()
+	if n := len(last); n > 0 {
+		last[n-1] &^= Windowed // transformers makes it so
+	}
+	own := &global{doubled: c.Flag("use_double_wide_mlp", false), keysOnly: c.Flag("attention_k_eq_v", false), heads: a.KVHeads}
+	a.Own = own
+	c.Number(&own.size, "global_head_dim", 512)
+	if own.keysOnly && c.Has("num_global_key_value_heads") {
+		c.Number(&own.heads, "num_global_key_value_heads", 0)
+	}
+	if own.inner = c.Whole("hidden_size_per_layer_input", 256); own.inner != 0 {
+		c.Bounded(&own.inner, "hidden_size_per_layer_input", own.inner)
+		c.Number(&own.vocab, "vocab_size_per_layer_input", 262_144)
+	}
+	if c.Flag("enable_moe_block", false) {
+		c.Number(&a.Experts, "num_experts", 0)
+		c.Number(&a.TopK, "top_k_experts", 0)
+		c.Number(&a.ExpertFFN, "moe_intermediate_size", 0)
+	}
+	c.borrowing(a, 0)
+	if !slices.ContainsFunc(a.Kinds, func(k BlockKind) bool { return k&Windowed == 0 }) && a.Blocks > 0 {
+		c.Fail("layer_types", "no layer attends to all tokens")
+	}
+}
