@@ -9,7 +9,7 @@ import (
 var (
 	// ErrNotAvailable is the class of errors that say why there is no source:
 	// no library, no driver, no GPU, another system than Linux.
-	ErrNotAvailable = errors.New("no NVIDIA driver answers")
+	ErrNotAvailable = errors.New("no GPU driver answers")
 	// ErrLost says that a device fell off the bus or must be reset; nothing
 	// but a reset, or a restart of the container, brings it back.
 	ErrLost = errors.New("the GPU is lost")

@@ -22,8 +22,9 @@
 // # Sources
 //
 // Open loads the driver's library, libnvidia-ml.so.1, at run time, with cgo or without, on Linux
-// only. Where it cannot, it runs nvidia-smi. FromDevices makes a source of devices that the program
-// has opened itself, such as simulated ones.
+// only. Where it cannot, it runs nvidia-smi, and where the machine has no NVIDIA driver, it reads
+// the kernel's files of AMD and Intel GPUs: see OpenDRM. FromDevices makes a source of devices that
+// the program has opened itself, such as simulated ones.
 //
 // # What is counted
 //
@@ -44,12 +45,10 @@
 // however long the recording.
 package nvml
 
-import (
-	"github.com/gpumemtrack/gpumemtrack/alloc"
-)
+import "github.com/gpumemtrack/gpumemtrack/alloc"
 
 // Source answers questions about GPUs: through the driver's library, the nvidia-smi
-// program, or devices that this program has open. Its methods may be called from any
+// program, the kernel's files, or devices that this program has open. Its methods may be called from any
 // goroutine.
 type Source interface {
 	Name() string
@@ -76,21 +75,6 @@ type Source interface {
 type Process struct {
 	PID    int         // the host's number
 	Memory alloc.Bytes // negative where the driver gives no figure
-}
-
-// Open opens the best source there is: the driver's library, or without the
-// library nvidia-smi. Its error is ErrNotAvailable and says why each of
-// them cannot be had.
-func Open() (Source, error) {
-	lib, libErr := OpenLibrary("")
-	if libErr == nil {
-		return lib, nil
-	}
-	smi, smiErr := OpenSMI("")
-	if smiErr == nil {
-		return smi, nil
-	}
-	return nil, notAvailable("%v; %v", reason(libErr), reason(smiErr))
 }
 
 // ReadAll asks devices for everything they have: memory in total, used, free and reserved by

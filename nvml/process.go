@@ -48,6 +48,11 @@ func OthersMemory(src Source, d Device, t Target) (alloc.Bytes, error) {
 	if _, err := MemoryOf(src, d, t); err != nil {
 		return 0, err
 	}
+	if k, ok := src.(kernelSource); ok {
+		if err := k.sees(0); err != nil {
+			return 0, err
+		}
+	}
 	list, err := src.Processes(d)
 	if err != nil {
 		return 0, err
@@ -118,7 +123,19 @@ func (w *watcher) memory(src Source, d Device, r *Reading) (alloc.Bytes, error) 
 	return sum, err
 }
 
+// kernelSource is a Source that numbers processes as this process does, and says which it cannot look into.
+type kernelSource interface {
+	Source
+	sees(pid int) error
+}
+
 func (w *watcher) ask(src Source, d Device, r *Reading) (alloc.Bytes, error) {
+	kernel, own := src.(kernelSource)
+	if own {
+		if err := kernel.sees(w.target.PID); err != nil {
+			return 0, err
+		}
+	}
 	list, err := src.Processes(d)
 	if err != nil {
 		return 0, err
@@ -133,11 +150,11 @@ func (w *watcher) ask(src Source, d Device, r *Reading) (alloc.Bytes, error) {
 		sum += p.Memory
 	}
 	switch {
-	case !w.sameNumbers(list, found):
+	case !own && !w.sameNumbers(list, found):
 		return 0, fmt.Errorf("%s: %w: start the container with --pid=host to see it", w.target, errHidden)
 	case noFigure:
 		return 0, fmt.Errorf("%s: %w", w.target, errNoFigure)
-	case len(list) == 0 && usedMemory(r) > unexplained:
+	case !own && len(list) == 0 && usedMemory(r) > unexplained:
 		return 0, fmt.Errorf("%s: %w: the driver lists none, although %v are in use", w.target, errHidden, usedMemory(r))
 	}
 	return sum, nil

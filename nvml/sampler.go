@@ -108,6 +108,9 @@ func (s *sampler) take(now time.Duration, device int, r *Reading) {
 		s.note(now, device, MemoryUsed, &p.memoryNote, r.Err)
 	default:
 		p.failed = 0
+		if _, ok := r.Value(MemoryUsed); !ok {
+			s.note(now, device, MemoryUsed, &p.memoryNote, errNotSupported)
+		}
 		if total, ok := r.Value(MemoryTotal); ok && total > 0 && total != p.capacity {
 			p.capacity = total
 			s.remarks = append(s.remarks, remark{time: now, device: device, capacity: total})

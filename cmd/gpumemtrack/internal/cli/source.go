@@ -16,8 +16,8 @@ import (
 // AddSourceFlag adds the flag that says where figures come from.
 func AddSourceFlag(cmd *cobra.Command, source *string) {
 	cmd.Flags().StringVar(source, "source", "auto",
-		"`WHERE` figures come from: auto, nvml (the driver's library), smi (the nvidia-smi program) or sim (a simulated GPU)")
-	Complete(cmd, "source", "auto", "nvml", "smi", "sim")
+		"`WHERE` figures come from: auto, nvml (the driver's library), smi (the nvidia-smi program), drm (the kernel's files of AMD and Intel GPUs) or sim (a simulated GPU)")
+	Complete(cmd, "source", "auto", "nvml", "smi", "drm", "sim")
 }
 
 // OpenSource opens what --source names. Without the flag, GPUMEMTRACK_DEVICE=sim is the simulated GPU, as it is for trackers.
@@ -32,6 +32,8 @@ func OpenSource(name string) (nvml.Source, error) {
 		return withHint(nvml.OpenLibrary(""))
 	case "smi":
 		return withHint(nvml.OpenSMI(""))
+	case "drm":
+		return withHint(nvml.OpenDRM(""))
 	case "sim":
 		gpu, err := sim.New(sim.Config{})
 		if err != nil {
@@ -39,7 +41,7 @@ func OpenSource(name string) (nvml.Source, error) {
 		}
 		return nvml.FromDevices(gpu), nil
 	}
-	return nil, UsageError("--source %s: want auto, nvml, smi or sim", name)
+	return nil, UsageError("--source %s: want auto, nvml, smi, drm or sim", name)
 }
 
 func withHint(src nvml.Source, err error) (nvml.Source, error) {

@@ -3,10 +3,34 @@ package nvml
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 )
+
+// Open opens the best source there is: the driver's library, or without the
+// library nvidia-smi, or without an NVIDIA driver the kernel's files of AMD and
+// Intel GPUs. Its error is ErrNotAvailable and says why each of them cannot be had.
+func Open() (Source, error) { return open("/") }
+
+func open(root string) (Source, error) {
+	lib, libErr := OpenLibrary("")
+	if libErr == nil {
+		return lib, nil
+	}
+	smi, smiErr := OpenSMI("")
+	if smiErr == nil {
+		return smi, nil
+	}
+	// Beside an NVIDIA driver that fails, another GPU would hide the failure.
+	if !exists(filepath.Join(root, "sys/module/nvidia")) {
+		if kernel, err := OpenDRM(root); err == nil {
+			return kernel, nil
+		}
+	}
+	return nil, notAvailable("%v; %v", reason(libErr), reason(smiErr))
+}
 
 // overDevices is a Source of the devices that this process has open itself.
 type overDevices struct {

@@ -1,0 +1,238 @@
+package nvml
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// drm is what the kernel itself tells of AMD and Intel GPUs, without a vendor's library: devices
+// in /sys/class/drm, processes in /proc/PID/fdinfo. A figure that a driver does not tell is missing.
+type drm struct {
+	root  string // of both file systems: "/", or a folder of a test
+	cards []drmCard
+
+	mu   sync.Mutex
+	scan drmScan // the last look at all processes
+}
+
+type drmCard struct {
+	Device
+	driver string
+	folder string // /sys/class/drm/card0
+	hwmon  string // "" without sensors
+}
+
+// drmDrivers are the drivers whose files are known here. Others, such as those of servers' plain
+// displays, are not GPUs to watch.
+var drmDrivers = []string{"amdgpu", "i915", "xe"}
+
+// OpenDRM opens what the kernel tells of AMD and Intel GPUs, below root, or "/" if root is empty;
+// with the host's files mounted at /host, root is "/host". Its error is ErrNotAvailable.
+func OpenDRM(root string) (Source, error) {
+	root = cmp.Or(root, "/")
+	folders, err := filepath.Glob(filepath.Join(root, "sys/class/drm/card[0-9]*"))
+	if err != nil {
+		return nil, notAvailable("%s: %v", root, err)
+	}
+	s := &drm{root: root}
+	for _, folder := range folders {
+		if card, ok := s.card(folder); ok {
+			s.cards = append(s.cards, card)
+		}
+	}
+	if len(s.cards) == 0 {
+		return nil, notAvailable("no AMD or Intel GPU is in %s", filepath.Join(root, "sys/class/drm"))
+	}
+	slices.SortFunc(s.cards, func(a, b drmCard) int { return cmp.Compare(a.BusID, b.BusID) })
+	for i := range s.cards {
+		s.cards[i].Index = i
+	}
+	return s, nil
+}
+
+// card reads what does not change of a card. Connectors, such as card0-DP-1, are none.
+func (s *drm) card(folder string) (drmCard, bool) {
+	c := drmCard{folder: folder}
+	if strings.Contains(filepath.Base(folder), "-") {
+		return c, false
+	}
+	about := fieldsOf(filepath.Join(folder, "device/uevent"), "=")
+	c.driver, c.BusID = about["DRIVER"], about["PCI_SLOT_NAME"]
+	if c.BusID == "" || !slices.Contains(drmDrivers, c.driver) {
+		return c, false
+	}
+	c.UUID = "PCI-" + c.BusID
+	if id := textOf(filepath.Join(folder, "device/unique_id")); id != "" {
+		c.UUID = "GPU-" + id
+	}
+	if c.Name = textOf(filepath.Join(folder, "device/product_name")); c.Name == "" {
+		c.Name = s.pciName(about["PCI_ID"])
+	}
+	if found, _ := filepath.Glob(filepath.Join(folder, "device/hwmon/hwmon*")); len(found) > 0 {
+		c.hwmon = found[0]
+	}
+	return c, true
+}
+
+// pciName names a device by its numbers, "1002:744C", from the list that distributions have.
+func (s *drm) pciName(id string) string {
+	vendor, device, _ := strings.Cut(strings.ToLower(id), ":")
+	maker := map[string]string{"1002": "AMD", "8086": "Intel"}[vendor]
+	for _, name := range []string{"usr/share/hwdata/pci.ids", "usr/share/misc/pci.ids"} {
+		f, err := os.Open(filepath.Join(s.root, name))
+		if err != nil {
+			continue
+		}
+		defer f.Close()
+		ofVendor := false
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			line := lines.Text()
+			if line != "" && line[0] != '\t' && line[0] != '#' {
+				ofVendor = strings.HasPrefix(line, vendor+" ")
+			} else if name, ok := strings.CutPrefix(line, "\t"+device+"  "); ok && ofVendor {
+				return strings.TrimSpace(maker + " " + name)
+			}
+		}
+	}
+	return strings.TrimSpace(maker + " GPU " + strings.ToLower(id))
+}
+
+// Name says whose processes are seen: the kernel shows only root the files of other users.
+func (s *drm) Name() string {
+	var drivers []string
+	for _, c := range s.cards {
+		if !slices.Contains(drivers, c.driver) {
+			drivers = append(drivers, c.driver)
+		}
+	}
+	name := "DRM: " + strings.Join(drivers, ", ")
+	if os.Geteuid() > 0 {
+		name += "; processes of other users are not seen"
+	}
+	return name
+}
+
+func (s *drm) Close() error { return nil }
+
+func (s *drm) Devices() ([]Device, error) {
+	devices := make([]Device, len(s.cards))
+	for i, c := range s.cards {
+		devices[i] = c.Device
+	}
+	return devices, nil
+}
+
+func (s *drm) Read(devices []Device, wanted []Quantity, into []Reading) {
+	want := setOf(wanted...)
+	for i, d := range devices {
+		into[i].reset(d)
+		at := slices.IndexFunc(s.cards, func(c drmCard) bool { return c.UUID == d.UUID })
+		switch {
+		case at < 0:
+			into[i].Err = fmt.Errorf("%s: %w", d.UUID, ErrNoDevice)
+		case !exists(s.cards[at].folder):
+			into[i].Err = fmt.Errorf("%s is gone: %w", s.cards[at].folder, ErrLost)
+		default:
+			s.cards[at].read(want, &into[i])
+		}
+	}
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return !errors.Is(err, os.ErrNotExist)
+}
+
+// drmFiles are where the drivers keep figures, the first that is there counts. "hwmon" stands for the
+// card's sensors. amdgpu has all; xe and i915 do not tell what is used of a card's memory.
+var drmFiles = []struct {
+	quantity Quantity
+	file     string
+	scale    float64
+}{
+	{MemoryTotal, "device/mem_info_vram_total", 1},
+	{MemoryTotal, "device/tile*/physical_vram_size_bytes", 1}, // xe: each tile has its part
+	{MemoryTotal, "lmem_total_bytes", 1},                      // i915
+	{MemoryUsed, "device/mem_info_vram_used", 1},
+	{Utilization, "device/gpu_busy_percent", 1},
+	{Power, "hwmon/power1_average", 1e-6},
+	{Power, "hwmon/power1_input", 1e-6},
+	{Temperature, "hwmon/temp1_input", 1e-3},
+	{Temperature, "hwmon/temp2_input", 1e-3}, // xe: the package
+	{FanSpeed, "hwmon/pwm1", 100. / 255},
+	{ClockGraphics, "hwmon/freq1_input", 1e-6},
+	{ClockGraphics, "device/tile0/gt0/freq0/act_freq", 1}, // xe
+	{ClockGraphics, "gt_act_freq_mhz", 1},                 // i915
+	{ClockMemory, "hwmon/freq2_input", 1e-6},
+}
+
+func (c *drmCard) read(want quantitySet, r *Reading) {
+	if want.has(MemoryFree) {
+		want |= setOf(MemoryTotal, MemoryUsed)
+	}
+	for _, f := range drmFiles {
+		if _, known := r.Value(f.quantity); known || !want.has(f.quantity) {
+			continue
+		}
+		name := filepath.Join(c.folder, f.file)
+		if sensor, ok := strings.CutPrefix(f.file, "hwmon/"); ok {
+			if c.hwmon == "" {
+				continue
+			}
+			name = filepath.Join(c.hwmon, sensor)
+		}
+		if v, ok := sumOf(name); ok {
+			r.Set(f.quantity, v*f.scale)
+		}
+	}
+	total, ok := r.Value(MemoryTotal)
+	used, ok2 := r.Value(MemoryUsed)
+	if ok && ok2 && want.has(MemoryFree) {
+		r.Set(MemoryFree, max(0, total-used))
+	}
+}
+
+// sumOf adds up the numbers in the files of a pattern. One that cannot be read makes the sum unknown.
+func sumOf(pattern string) (sum float64, ok bool) {
+	names := []string{pattern}
+	if strings.Contains(pattern, "*") {
+		names, _ = filepath.Glob(pattern)
+	}
+	for _, name := range names {
+		n, err := strconv.ParseUint(textOf(name), 10, 63)
+		if err != nil {
+			return 0, false
+		}
+		sum += float64(n)
+	}
+	return sum, len(names) > 0
+}
+
+// textOf is what a file of one line holds, or "".
+func textOf(name string) string {
+	b, _ := os.ReadFile(name)
+	return strings.TrimSpace(string(b))
+}
+
+// fieldsOf reads a file of lines such as "drm-client-id: 3". It is nil if there is no such file.
+func fieldsOf(name, separator string) map[string]string {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil
+	}
+	fields := make(map[string]string)
+	for line := range strings.Lines(string(b)) {
+		if key, value, ok := strings.Cut(line, separator); ok {
+			fields[strings.TrimSpace(key)] = strings.TrimSpace(value)
+		}
+	}
+	return fields
+}
