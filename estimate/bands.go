@@ -42,27 +42,36 @@ var (
 func setBands(t *tape.Tape, r *Report, learn run) {
 	band := deviationsOf(t)
 	r.KeptBand, r.Inference.Band, r.Training.Band = band.saved, band.inference, band.training
+	for _, m := range []*Memory{&r.Inference, &r.Training} {
+		if m.Peak > 0 { // the weights are there, whatever runs
+			m.Band.Below = min(m.Band.Below, 1-float64(min(m.Peak, m.Weights))/float64(m.Peak))
+		}
+	}
 	if layer.Ran.Of(t).Recurrent {
 		layer.Ran.Of(t).Unmeasured |= layer.Recurrences
-		r.Notes = append(r.Notes, "the peaks are rough: recurrent layers are modelled coarsely")
+		m := r.Inference
+		if t.Cfg.Training {
+			m = r.Training
+		}
+		r.Notes = append(r.Notes, fmt.Sprintf("the peak of tensors is rough%v: what recurrent layers need while they run is modelled coarsely", m.Band))
 	}
 	if layer.Ran.Of(t).Stepwise {
-		r.Notes = append(r.Notes, "recurrent layers are counted as PyTorch's own operations run them: kernels made for them (mamba-ssm, flash-linear-attention) keep less")
+		r.Notes = append(r.Notes, "recurrent layers are taken to run in PyTorch's own operations; with kernels made for them (mamba-ssm, flash-linear-attention) expect less, of what is transient or saved for backward")
 	}
 	if layer.Ran.Of(t).Held {
-		r.Notes = append(r.Notes, "the vision tower counts as held and trained, but no image runs through it: an image's activations are not in the figures")
+		r.Notes = append(r.Notes, "no image or sound runs through the model's towers, whose weights count: what an image needs is not in the figures")
 	}
 	widen(t, r, learn)
 	allowWorkspaces(t, r)
 	if layer.Ran.Of(t).Rounded {
-		r.Notes = append(r.Notes, "the bands of convolutions were measured in float32")
+		r.Notes = append(r.Notes, "convolutions in low precision have the bounds that were measured with --dtype float32")
 	}
 	if t.Cfg.Backend == setting.CUDA {
 		if doubted(t) > 0 && t.Cfg.Training {
-			r.Notes = append(r.Notes, fmt.Sprintf("convolutions are taken to need up to %v of workspace, as on GPUs before Ampere: later ones may need less", layer.Ran.Of(t).Transformed))
+			r.Notes = append(r.Notes, fmt.Sprintf("convolutions are taken to need up to %v of workspace, as on GPUs before Ampere, which the lower bound leaves out: RunsOn or --gpu says which GPU it is", layer.Ran.Of(t).Transformed))
 		}
 		if layer.Ran.Of(t).Unmeasured != 0 {
-			r.Notes = append(r.Notes, fmt.Sprintf("no measurement on a GPU stands behind the bands of %v: they are as wide as the widest of other models", layer.Ran.Of(t).Unmeasured))
+			r.Notes = append(r.Notes, fmt.Sprintf("no GPU was measured with %v: the upper bounds are the widest of other models, +%.0f %%, and --measured shows how far off a run of yours is", layer.Ran.Of(t).Unmeasured, 100*unmeasuredBand.Above))
 		}
 	}
 }

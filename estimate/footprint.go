@@ -83,6 +83,7 @@ func footprintOf(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.By
 		if training {
 			f.Lower -= within(min(doubted(t), max(0, n-m.Peak)), b, 0).Lower
 		}
+		f.Lower = max(f.Lower, min(n, m.Weights)) // which are there, whatever runs
 		return f
 	}
 	context := contextOf(t.Cfg)

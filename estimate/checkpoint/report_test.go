@@ -135,6 +135,7 @@ func TestConfigsGiveLayersThatRun(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, alloc.Bytes(2*model.Params), r.Inference.Weights)
 			assert.Greater(t, r.Inference.Peak, r.Inference.Weights)
+			assert.LessOrEqual(t, r.Inference.Weights, r.Inference.Footprint.Allocated.Lower, "the weights are there, whatever runs")
 			assert.Positive(t, r.Kept)
 		})
 	}
@@ -272,7 +273,7 @@ func TestVisionTowerIsHeld(t *testing.T) {
 		rows += row.Params
 	}
 	assert.Equal(t, model.Params, rows)
-	assert.Contains(t, strings.Join(r.Notes, "\n"), "an image's activations are not in the figures")
+	assert.Contains(t, strings.Join(r.Notes, "\n"), "what an image needs is not in the figures")
 }
 
 // Adapters of weights that a config.json says are quantized train on them as they are.

@@ -106,7 +106,7 @@ type part struct {
 func (e estimated) parts(m estimate.Memory) []part {
 	all := []part{
 		{"weights", m.Weights}, {"buffers", m.Buffers}, {"master weights", m.Master}, {"gradients", m.Gradients},
-		{"optimizer", m.Optimizer}, {"input", m.Input}, {"keys and values", m.Cache - m.Fixed}, {"kept however long a text is", m.Fixed}, {"buckets", m.Buckets},
+		{"optimizer", m.Optimizer}, {"input", m.Input}, {"keys and values", m.Cache - m.Fixed}, {"states of fixed size", m.Fixed}, {"buckets", m.Buckets},
 		{"saved for backward", m.Saved}, {e.transient(), m.Transient},
 	}
 	return slices.DeleteFunc(all, func(p part) bool { return p.size == 0 })
