@@ -78,14 +78,15 @@ func TestConfigTellsTheOrigin(t *testing.T) {
 
 func TestOriginPrints(t *testing.T) {
 	for want, o := range map[string]snapshot.Origin{
-		"":               {},
-		"node-1":         {Host: "node-1"},
-		"train":          {Program: "train"},
-		"train[7] on a":  {Program: "train", PID: 7, Host: "a"},
-		"rank 0":         {Rank: new(0)},
-		"rank 1 of 2":    {Rank: new(1), WorldSize: 2},
-		"rank 1 on a":    {Rank: new(1), Host: "a"},
-		"x, rank 1 on a": {Program: "x", Rank: new(1), Host: "a"},
+		"":                           {},
+		"node-1":                     {Host: "node-1"},
+		"train":                      {Program: "train"},
+		"train[7] on a":              {Program: "train", PID: 7, Host: "a"},
+		"train[7] in docker 01 on a": {Program: "train", PID: 7, Container: "docker 01", Host: "a"},
+		"rank 0":                     {Rank: new(0)},
+		"rank 1 of 2":                {Rank: new(1), WorldSize: 2},
+		"rank 1 on a":                {Rank: new(1), Host: "a"},
+		"x, rank 1 on a":             {Program: "x", Rank: new(1), Host: "a"},
 		"train[4242], rank 3 of 8 on node-1": {
 			Program: "train", PID: 4242, Rank: new(3), WorldSize: 8, Host: "node-1",
 		},

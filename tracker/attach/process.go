@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/container"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -36,7 +37,7 @@ func (p *process) begin(pid int, before birth) {
 }
 
 func originOf(pid int) snapshot.Origin {
-	o := snapshot.Origin{PID: pid}
+	o := snapshot.Origin{PID: pid, Container: container.Of(pid)}
 	o.Host, _ = os.Hostname()
 	if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil {
 		o.Program = path.Base(strings.TrimSuffix(exe, " (deleted)"))

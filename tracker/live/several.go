@@ -164,7 +164,7 @@ func (s *several) metrics(w http.ResponseWriter, r *http.Request) {
 	registry := prometheus.NewRegistry()
 	for _, source := range s.list() {
 		its := source.LightSnapshot().Origin
-		labels := prometheus.Labels{"program": strings.ToValidUTF8(its.Program, "\uFFFD"), "pid": strconv.Itoa(its.PID)}
+		labels := prometheus.Labels{"program": strings.ToValidUTF8(its.Program, "\uFFFD"), "pid": strconv.Itoa(its.PID), "container": strings.ToValidUTF8(its.Container, "\uFFFD")}
 		// The registry refuses all but the first of one name: an earlier process may have had the number.
 		_ = prometheus.WrapRegistererWith(labels, registry).Register(prom.NewCollector(source, cfg))
 	}

@@ -58,7 +58,7 @@ func TestSeveralSources(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, get(t, h, "levels").Code)
 
 	all := get(t, h, "metrics?top=3").Body.String()
-	assert.Contains(t, all, `gpumem_live_bytes{device="Simulated GPU",kind="Parameter",ordinal="0",pid="7",program="a<b>",uuid=""} 0`)
+	assert.Contains(t, all, `gpumem_live_bytes{container="",device="Simulated GPU",kind="Parameter",ordinal="0",pid="7",program="a<b>",uuid=""} 0`)
 	assert.Equal(t, 2, strings.Count(all, "\ngpumem_peak_live_bytes{"))
 	dump, err := snapshot.ReadDump(get(t, h, "dump").Body)
 	require.NoError(t, err)

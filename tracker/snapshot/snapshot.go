@@ -240,6 +240,9 @@ type Origin struct {
 	Program   string `json:"program,omitempty"`    // the name of the executable
 	Rank      *int   `json:"rank,omitempty"`       // from 0; nil if it is none of many. Do not write to it
 	WorldSize int    `json:"world_size,omitempty"` // the number of ranks
+	// Container is the container, pod or service that the process runs in, where attach watches it from outside:
+	// "pod UID, containerd 0123456789ab", "docker 0123456789ab", "unit train.service".
+	Container string `json:"container,omitempty"`
 }
 
 // check finds what no process has.
@@ -250,7 +253,7 @@ func (o Origin) check() error {
 	return nil
 }
 
-// String names the process: "train[4242], rank 3 of 8 on node-1".
+// String names the process: "train[4242], rank 3 of 8 in docker 0123456789ab on node-1".
 func (o Origin) String() string {
 	process, rank := o.Program, ""
 	if o.PID != 0 {
@@ -262,7 +265,7 @@ func (o Origin) String() string {
 			rank += fmt.Sprintf(" of %d", o.WorldSize)
 		}
 	}
-	return join(" on ", join(", ", process, rank), o.Host)
+	return join(" on ", join(" in ", join(", ", process, rank), o.Container), o.Host)
 }
 
 // join joins the words that are there.

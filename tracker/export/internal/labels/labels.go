@@ -18,6 +18,7 @@ const (
 	labelProgram   = "program"
 	labelRank      = "rank"
 	labelWorldSize = "world_size"
+	labelContainer = "container"
 )
 
 // OfOrigin iterates over what is known of an origin, as names and texts, for
@@ -30,7 +31,7 @@ func OfOrigin(o snapshot.Origin) iter.Seq2[string, string] {
 	return func(yield func(name, text string) bool) {
 		for _, l := range [...]struct{ name, text string }{
 			{labelHost, o.Host}, {labelPID, known(o.PID)}, {labelProgram, o.Program},
-			{labelRank, rank}, {labelWorldSize, known(o.WorldSize)},
+			{labelRank, rank}, {labelWorldSize, known(o.WorldSize)}, {labelContainer, o.Container},
 		} {
 			if l.text != "" && !yield(l.name, l.text) {
 				return
@@ -42,7 +43,7 @@ func OfOrigin(o snapshot.Origin) iter.Seq2[string, string] {
 // Origin returns the origin that has these labels: label returns the text of a
 // name, "" if there is none. What should be a number and is not is unknown.
 func Origin(label func(name string) string) snapshot.Origin {
-	o := snapshot.Origin{Host: label(labelHost), Program: label(labelProgram)}
+	o := snapshot.Origin{Host: label(labelHost), Program: label(labelProgram), Container: label(labelContainer)}
 	o.PID, _ = number(label(labelPID))
 	o.WorldSize, _ = number(label(labelWorldSize))
 	if rank, ok := number(label(labelRank)); ok {

@@ -13,7 +13,7 @@ import (
 
 func TestOriginLabels(t *testing.T) {
 	for _, o := range []snapshot.Origin{
-		{}, {Rank: new(0)}, {Host: "node-1", PID: 7, Program: "train", Rank: new(3), WorldSize: 8},
+		{}, {Rank: new(0)}, {Host: "node-1", PID: 7, Program: "train", Rank: new(3), WorldSize: 8}, {PID: 7, Container: "docker 0123456789ab"},
 	} {
 		found := maps.Collect(labels.OfOrigin(o))
 		assert.NotContains(t, slices.Collect(maps.Values(found)), "", "what is unknown has no label")
