@@ -41,8 +41,11 @@ func (p *process) onlyDevice() deviceID {
 func (p *process) allocated(f function, e *event, t *thread, stack tables.StackID, now time.Duration) {
 	s := p.source(p.place(f, t))
 	at := e.out
-	if f.effect == registers {
+	switch f.effect {
+	case registers:
 		at = e.args[0]
+	case reports:
+		at = e.args[f.address]
 	}
 	stream := alloc.Stream(0)
 	if f.stream != 0 {

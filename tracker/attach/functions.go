@@ -35,6 +35,7 @@ const (
 	allocates effect = iota + 1
 	hands            // as allocates, of a library other than the driver
 	takesBack        // as frees, of such a library: whether it fails is not known
+	reports          // such a library says what it did: a size above 0 was given, one below 0 was taken back
 	allocatesPitched
 	allocatesArray
 	allocatesArray3D
@@ -95,6 +96,13 @@ func watched(pairs []Pair) (all []function) {
 		}
 	}
 	for _, p := range pairs {
+		if p.signed {
+			all = append(all, function{
+				effect: reports, kind: mem.Kind(p.alloc), size: p.size - 1, address: p.address - 1,
+				library: p.library, symbols: []string{p.alloc},
+			})
+			continue
+		}
 		all = append(all, function{
 			effect: hands, kind: mem.Kind(p.alloc), size: p.size - 1, address: max(0, p.out-1), returned: p.out == 0, void: p.void,
 			library: p.library, symbols: []string{p.alloc}, uses: p.uses,
@@ -164,7 +172,7 @@ func (e effect) entryOnly() bool {
 // stacked reports whether the call stack is taken.
 func (e effect) stacked() bool {
 	switch e {
-	case allocates, hands, allocatesPitched, allocatesArray, allocatesArray3D, allocatesMipmapped, imports, registers, creates, importsPhysical:
+	case allocates, hands, reports, allocatesPitched, allocatesArray, allocatesArray3D, allocatesMipmapped, imports, registers, creates, importsPhysical:
 		return true
 	}
 	return false
@@ -178,11 +186,11 @@ func (e effect) described() bool {
 // gives reports whether the call writes a result where an argument points.
 func (f function) gives() bool {
 	e := f.effect
-	return e.stacked() && e != registers && !f.returned || e == retains || e == makesContext || e == retainsPrimary
+	return e.stacked() && e != registers && e != reports && !f.returned || e == retains || e == makesContext || e == retainsPrimary
 }
 
-// Pair is two functions of a library that hand out memory and take it back, to be watched in
-// place of the driver's: an allocator inside a library. ParsePair makes one.
+// Pair is two functions of a library that hand out memory and take it back, or one that is told of both, to be
+// watched in place of the driver's: an allocator inside a library. ParsePair makes one.
 type Pair struct {
 	library     string
 	alloc, free string
@@ -190,6 +198,7 @@ type Pair struct {
 	out         int  // the argument of alloc that points to where it writes the address; 0: it returns the address
 	void        bool // alloc returns nothing, or a struct: whether it failed shows in the address
 	address     int  // the argument of free that has the address
+	signed      bool // alloc is told of both, and its size is below 0 of what is freed; there is no free
 	uses        []use
 }
 
@@ -212,6 +221,10 @@ type Pair struct {
 //
 //	libc10_cuda.so:c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::malloc(size=4,out=2,void),...
 //
+// "signed" says that one function is told of both, with a size below 0 of what is taken back:
+//
+//	libc10.so:c10::reportMemoryUsageToProfiler(size=2,address=1,signed)
+//
 // A name of Pairs stands for the functions of a library that is often used, NAME=LIBRARY for those in another file. The error
 // says which part cannot be read.
 func ParsePair(text string) (Pair, error) {
@@ -226,38 +239,45 @@ func ParsePair(text string) (Pair, error) {
 	}
 	m := pairText.FindStringSubmatch(text)
 	if m == nil {
-		return Pair{}, fmt.Errorf("functions %q: want LIBRARY:ALLOC,FREE, such as libpool.so:pool_alloc(size=2,out=3),pool_free(address=2), or one of %s", text, strings.Join(Pairs(), ", "))
+		return Pair{}, fmt.Errorf("functions %q: want LIBRARY:ALLOC,FREE, such as libpool.so:pool_alloc(size=2,out=3),pool_free(address=2), or LIBRARY:REPORT(size=2,address=1,signed), or one of %s", text, strings.Join(Pairs(), ", "))
 	}
 	p.library, p.alloc, p.free = m[1], m[2], m[4]
-	for _, it := range []struct {
-		text string
-		may  map[string]*int
-		void *bool
-	}{{m[3], map[string]*int{"size": &p.size, "out": &p.out}, &p.void}, {m[5], map[string]*int{"address": &p.address}, nil}} {
-		if err := readArguments(it.text, it.may, it.void); err != nil {
+	type arguments struct {
+		text   string
+		may    map[string]*int
+		word   string
+		isThat *bool
+	}
+	functions := []arguments{{m[3], map[string]*int{"size": &p.size, "out": &p.out}, "void", &p.void}, {m[5], map[string]*int{"address": &p.address}, "", nil}}
+	if p.free == "" {
+		functions = []arguments{{m[3], map[string]*int{"size": &p.size, "address": &p.address}, "signed", &p.signed}}
+	}
+	for _, f := range functions {
+		if err := readArguments(f.text, f.may, f.word, f.isThat); err != nil {
 			return Pair{}, fmt.Errorf("functions %q: %w", text, err)
 		}
 	}
 	return p, p.check()
 }
 
-var pairText = regexp.MustCompile(`^([^:,()]+):([^,()]+)(?:\(([^()]*)\))?,([^,()]+)(?:\(([^()]*)\))?$`)
+var pairText = regexp.MustCompile(`^([^:,()]+):([^,()]+)(?:\(([^()]*)\))?(?:,([^,()]+)(?:\(([^()]*)\))?)?$`)
 
 // readArguments reads a list such as size=2,out=3,void.
-func readArguments(text string, may map[string]*int, void *bool) error {
+func readArguments(text string, may map[string]*int, word string, isThat *bool) error {
 	if strings.TrimSpace(text) == "" {
 		return nil
 	}
 	for item := range strings.SplitSeq(text, ",") {
-		if strings.TrimSpace(item) == "void" && void != nil {
-			*void = true
+		if strings.TrimSpace(item) == word {
+			*isThat = true
 			continue
 		}
 		name, number, _ := strings.Cut(strings.TrimSpace(item), "=")
 		to, ok := may[name]
 		n, err := strconv.Atoi(number)
 		if !ok || err != nil || n < 1 {
-			return fmt.Errorf("%q: want size=N, out=N and void of the function that allocates, address=N of the one that frees, N from 1", item)
+			return fmt.Errorf("%q: want size=N, out=N and void of the function that allocates, address=N of the one that frees, "+
+				"or size=N, address=N and signed of one that is told of both, N from 1", item)
 		}
 		*to = n
 	}
@@ -269,6 +289,12 @@ func (p Pair) check() error {
 		if n < 1 || n > maxArguments {
 			return fmt.Errorf("functions of %s: argument %d: the first %d arguments can be read", p.library, n, maxArguments)
 		}
+	}
+	if p.signed || p.free == "" {
+		if p.library == "" || p.alloc == "" || p.free != "" || !p.signed || p.size == p.address {
+			return fmt.Errorf("functions of %q: %q alone: want FREE too, or (size=N,address=N,signed), with a size and an address apart", p.library, p.alloc)
+		}
+		return nil
 	}
 	if p.library == "" || p.alloc == "" || p.free == "" || p.alloc == p.free || p.out == p.size {
 		return fmt.Errorf("functions of %q: %q and %q: want a library and two functions, and a size and an address apart", p.library, p.alloc, p.free)

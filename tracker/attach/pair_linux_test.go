@@ -31,6 +31,10 @@ func TestAllocatorsInLibraries(t *testing.T) {
 			"g++", []string{"-g", "-O2", "-shared", "-fPIC", "testdata/arena.cc"}, "ARENA",
 			"libarena.so:arena::Pool::take(size=2),arena::Pool::give(address=2)", "arena::Pool::take",
 		},
+		"told": {
+			"g++", []string{"-g", "-O2", "-shared", "-fPIC", "testdata/told.cc"}, "TOLD",
+			"libtold.so:c10::reportMemoryUsageToProfiler(size=2,address=1,signed)", "c10::reportMemoryUsageToProfiler",
+		},
 		"Rust": {
 			"rustc", []string{"-O", "--crate-type", "cdylib", "--crate-name", "slab", "-l", "cuda", "testdata/slab.rs"}, "SLAB",
 			"libslab.so:slab::take,slab::give", "slab::take",

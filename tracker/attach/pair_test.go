@@ -14,6 +14,7 @@ func TestParsePair(t *testing.T) {
 		"libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)":    {library: "libpool.so", alloc: "pool_alloc", free: "pool_free", size: 2, out: 3, address: 2},
 		"libarena.so:arena::Pool::take(size=2),arena::~Pool::give":    {library: "libarena.so", alloc: "arena::Pool::take", free: "arena::~Pool::give", size: 2, address: 1},
 		"libc10.so:A::malloc(out=2, size=4, void),A::free(address=2)": {library: "libc10.so", alloc: "A::malloc", free: "A::free", size: 4, out: 2, void: true, address: 2},
+		"libc10.so:c10::report(size=2,address=1,signed)":              {library: "libc10.so", alloc: "c10::report", size: 2, address: 1, signed: true},
 	} {
 		got, err := ParsePair(text)
 		require.NoError(t, err, text)
@@ -23,7 +24,8 @@ func TestParsePair(t *testing.T) {
 		"", "libpool.so", "libpool.so:take", ":take,give", "libpool.so:take,give,more", "libpool.so:take(size=0),give",
 		"libpool.so:take(size=7),give", "libpool.so:take(address=1),give", "libpool.so:take,give(out=2)", "libpool.so:take(size=x),give",
 		"libpool.so:take(size),give", "libpool.so:take,take", "libpool.so:take(out=1),give", "libpool.so:take(size=2,give",
-		"libpool.so:take(void),give", "libpool.so:take,give(void)",
+		"libpool.so:take(void),give", "libpool.so:take,give(void)", "libpool.so:take(signed)", "libpool.so:take(size=2,address=1)",
+		"libpool.so:take(size=2,address=1,signed),give", "libpool.so:take(size=2,out=1,signed)",
 	} {
 		_, err := ParsePair(text)
 		assert.Error(t, err, text)
@@ -36,6 +38,7 @@ func TestFunctionsOfALibrary(t *testing.T) {
 		{library: "libpool.so", alloc: "pool_alloc", free: "pool_free", size: 2, out: 3, address: 2},
 		{library: "libarena.so", alloc: "take", free: "give", size: 1, address: 1},
 		{library: "libc10.so", alloc: "malloc", free: "free", size: 4, out: 2, void: true, address: 2},
+		{library: "libc10.so", alloc: "report", size: 2, address: 1, signed: true},
 	})
 	s.call(atReturn, "cuCtxCreate_v2", 0, 0xc1, 0xdead, 0, 1)
 	s.call(atReturn, "pool_alloc", 0, 0x100, 0xdead, 10, 0xbeef)
@@ -52,6 +55,15 @@ func TestFunctionsOfALibrary(t *testing.T) {
 	s.call(atReturn, "malloc", 0, 0, 0xdead, 0xbeef, 0, 60)     // it failed
 	assert.Equal(t, live{0x400: 50}, s.live())
 	s.take("free", 0xdead, 0x400)
+	assert.Empty(t, s.live())
+	const taken = ^uint64(70) + 1                        // -70
+	s.call(atReturn, "report", 7, 0, 0x500, 70, 0, 0)    // what it returns says nothing
+	s.call(atReturn, "report", 0, 0, 0x600, 80, 0, 0)    //
+	s.call(atReturn, "report", 0, 0, 0x700, 0, 0, 0)     // no memory
+	s.call(atReturn, "report", 0, 0, 0, 80, 0, 0)        // no address
+	s.call(atReturn, "report", 3, 0, 0x500, taken, 0, 0) // taken back
+	assert.Equal(t, live{0x600: 80}, s.live())
+	s.call(atReturn, "report", 0, 0, 0x600, ^uint64(80)+1, 0, 0)
 	assert.Empty(t, s.live())
 	assert.Empty(t, s.w.Doubts())
 }

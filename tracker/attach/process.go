@@ -80,6 +80,9 @@ func (p *process) call(e *event, now time.Duration) {
 		t.undo = nil
 		return
 	}
+	if f.effect == reports { // it returns nothing
+		e.result = 0
+	}
 	if (f.returned || f.void) && e.phase == atReturn {
 		if e.result = 0; f.returned {
 			e.out = e.returned
@@ -112,6 +115,13 @@ func (p *process) succeeded(f function, e *event, t *thread, stack tables.StackI
 	switch f.effect {
 	case allocates, hands, allocatesPitched, allocatesArray, allocatesArray3D, allocatesMipmapped, imports, registers, creates, importsPhysical:
 		p.allocated(f, e, t, stack, now)
+	case reports:
+		switch size := int64(e.args[f.size]); {
+		case size < 0:
+			p.freed(e.args[f.address], t, now)
+		case size > 0 && e.args[f.address] != 0:
+			p.allocated(f, e, t, stack, now)
+		}
 	case frees, takesBack:
 		p.freed(e.args[f.address], t, now)
 

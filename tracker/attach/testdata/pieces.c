@@ -21,6 +21,11 @@ void arena_begin(void), arena_give(void *), *arena_take(size_t);
 #define begin arena_begin
 #define take arena_take
 #define give arena_give
+#elif defined(TOLD)
+void told_begin(void), told_give(void *), *told_take(size_t);
+#define begin told_begin
+#define take told_take
+#define give told_give
 #else
 void slab_begin(void), slab_give(void *), *slab_take(size_t);
 #define begin slab_begin
