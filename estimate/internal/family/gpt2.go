@@ -87,7 +87,7 @@ var OPT = Register(&Family{
 	Name:  "OPT",
 	style: style{raw: true, names: decoderNames{root: "model.decoder", last: "final_layer_norm"}, norm: layerNorm, embedded: optEmbedded, block: optBlock, still: true, attention: optAttention, mlp: optMLP, last: optLast},
 	Types: []Type{
-		{Name: "opt", Base: "OPTModel", Read: readOPT},
+		{Name: "opt", Base: "OPTModel", Read: readOPT, Text: true},
 	},
 })
 

@@ -54,6 +54,8 @@ def inputs(model, dtype, length):
 
 def forward(model, inputs):
     kwargs = dict(inputs)
+    if model.config.model_type == "blip-2":  # no image runs through its tower here, and it will not go without one
+        model = model.language_model
     if "use_cache" in model.config.get_text_config().to_dict() and "decoder_input_ids" not in kwargs:
         kwargs["use_cache"] = False
     return model(**kwargs, **({"use_cache": False} if "decoder_input_ids" in kwargs else {}))

@@ -1,0 +1,89 @@
+package vision
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// BLIP2 is a ViT and a Q-Former, whose queries read the image's patches for a decoder of texts (arXiv:2301.12597;
+// transformers' modeling_blip_2.py). They are held and do not run, as all towers.
+var BLIP2 = family.Register(&family.Family{
+	Name:  "BLIP-2's tower",
+	Tower: towerOf(blip2Tower),
+	Role:  family.Encoder,
+	Types: []family.Type{
+		{Name: "blip-2", Base: "Blip2Model", Read: readBLIP2},
+	},
+})
+
+// qFormer is BERT whose queries read an image in every so many-th block.
+type qFormer struct {
+	hidden, blocks, ffn int
+	queries             int  // that are learned
+	every               int  // so many-th block reads the image
+	texts               bool // it has an MLP for texts beside that for queries
+}
+
+func blip2Tower(c family.Transformer, width int, d *tape.Declaration) {
+	q := family.Own[qFormer](c)
+	if q == nil {
+		d.Errorf("there is no Q-Former: BLIP-2 needs it")
+		return
+	}
+	norm, side := layer.LayerNorm{Size: c.Hidden}, min(c.Side(), setting.MaxField)
+	linear := func(in, out int) tape.Layer { return layer.Linear{In: in, Out: out} }
+	d.Layer("vision_model", tape.Sequential{
+		tape.As("patch_embedding", c.PatchConv(false)), tape.As("class_embedding", layer.Learned{Name: "weight", Shape: alloc.Shape{1, 1, c.Hidden}}),
+		tape.As("position_embedding", layer.Embedding{Num: int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, Dim: c.Hidden}),
+		tape.Named{Name: "layers", Layer: tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
+			norm, layer.Linear{In: c.Hidden, Out: 3 * min(c.Hidden, setting.MaxField/3), NoBias: !c.QKVBias}, linear(c.Hidden, c.Hidden), norm, linear(c.Hidden, c.FFN), linear(c.FFN, c.Hidden),
+		}}},
+		tape.As("post_layernorm", norm),
+	})
+	d.Layer("query_tokens", layer.Learned{Name: "weight", Shape: alloc.Shape{1, q.queries, q.hidden}})
+	d.Layer("qformer", tape.Sequential{tape.As("layernorm", layer.LayerNorm{Size: q.hidden}), tape.Named{Name: "layer", Layer: q.stack(c.Hidden)}})
+	d.Layer("language_projection", linear(q.hidden, width))
+}
+
+// stack is the blocks, some of which read an image's vectors of that width.
+func (q qFormer) stack(image int) tape.Layer {
+	linear := func(in, out int) tape.Layer { return layer.Linear{In: in, Out: out} }
+	norm := layer.LayerNorm{Size: q.hidden}
+	attention := func(from int) tape.Sequential {
+		return tape.Sequential{linear(q.hidden, q.hidden), linear(from, q.hidden), linear(from, q.hidden), linear(q.hidden, q.hidden), norm}
+	}
+	mlp := tape.Sequential{linear(q.hidden, q.ffn), linear(q.ffn, q.hidden), norm}
+	return family.Stacked(q.blocks, func(block int) int { return min(1, block%q.every) }, func(kind, _ int) tape.Layer {
+		block := tape.Sequential{attention(q.hidden), mlp}
+		if kind == 0 {
+			block = append(block, attention(image))
+		}
+		if q.texts {
+			block = append(block, mlp)
+		}
+		return block
+	})
+}
+
+func readBLIP2(c *family.Config, a *family.Model) {
+	imageText{head: "Blip2ForConditionalGeneration", vision: "blip_2_vision_model", numbers: func(v, c *family.Config, t *family.Transformer) {
+		v.Number(&t.Hidden, "hidden_size", 1408)
+		v.Number(&t.Blocks, "num_hidden_layers", 39)
+		v.Number(&t.Heads, "num_attention_heads", 16)
+		v.Number(&t.FFN, "intermediate_size", 6144)
+		v.Number(&t.Image, "image_size", 224)
+		v.Number(&t.Patch, "patch_size", 14)
+		t.QKVBias = v.Flag("qkv_bias", true)
+		f, q := c.Component("qformer_config", "blip_2_qformer"), &qFormer{}
+		f.Number(&q.hidden, "hidden_size", 768)
+		f.Number(&q.blocks, "num_hidden_layers", 12)
+		f.Number(&q.ffn, "intermediate_size", 3072)
+		f.Number(&q.every, "cross_attention_frequency", 2)
+		c.Number(&q.queries, "num_query_tokens", 32)
+		q.texts = f.Flag("use_qformer_text_input", false)
+		t.Own = q
+	}}.read(c, a)
+}
