@@ -73,3 +73,25 @@ func TestPrintingBesideUse(t *testing.T) {
 	using.Wait()
 	section.End()
 }
+
+// TestNamesInJSON are those of the schemas: in lower case, with the unit of an amount.
+func TestNamesInJSON(t *testing.T) {
+	tr, _ := open(t, tracker.Config{Sections: tracker.SectionConfig{HostDetail: true}})
+	section := tr.Section("step")
+	take(t, tr, tracker.Parameter, 1024)
+	require.NoError(t, take(t, tr, tracker.Activation, 1<<20).Free())
+	section.End()
+	tr.Track()
+	values := []any{tr.Suspects(), tr.Growth(), tr.Leaks(), tr.Marks(), tr.Profile(), section.Data(), tr.Explain()}
+	for e := range tr.History().Events() {
+		values = append(values, e)
+	}
+	for _, v := range values {
+		text, err := json.Marshal(v)
+		require.NoError(t, err, "%T", v)
+		assert.Regexp(t, `^(\[|\{".+\}$)`, string(text), "%T", v)
+		for _, key := range regexp.MustCompile(`"([^"]*)":`).FindAllSubmatch(text, -1) {
+			assert.Regexp(t, `^[a-z][a-z0-9_]*$`, string(key[1]), "%T", v)
+		}
+	}
+}

@@ -111,18 +111,18 @@ func (d *Dump) kept() int {
 // Event is one thing that happened to device memory. Fields that do not belong
 // to its action are zero.
 type Event struct {
-	Seq       uint64 // position in the whole history, from 0
-	Time      time.Time
-	Action    mem.Action
-	Ptr       alloc.Ptr
-	Requested alloc.Bytes
-	Allocated alloc.Bytes
+	Seq       uint64      `json:"seq"` // position in the whole history, from 0
+	Time      time.Time   `json:"time"`
+	Action    mem.Action  `json:"action"`
+	Ptr       alloc.Ptr   `json:"address,omitzero"`
+	Requested alloc.Bytes `json:"requested_bytes,omitzero"`
+	Allocated alloc.Bytes `json:"allocated_bytes,omitzero"`
 	Group
-	Section string // its path; of a free, the section of the allocation
-	Stream  alloc.Stream
-	Span    uint64    // SectionBegan and SectionEnded: the same number for both of one section
-	Mark    int       // Marked: the mark's number
-	Stack   mem.Stack // of the allocation, also for a free; of the caller for a mark and a section
+	Section string       `json:"section,omitzero"` // its path; of a free, the section of the allocation
+	Stream  alloc.Stream `json:"stream,omitzero"`
+	Span    uint64       `json:"span,omitzero"`   // SectionBegan and SectionEnded: the same number for both of one section
+	Mark    int          `json:"mark,omitzero"`   // Marked: the mark's number
+	Stack   mem.Stack    `json:"stack,omitempty"` // of the allocation, also for a free; of the caller for a mark and a section
 }
 
 func (h *History) writeTo(out *jsonstream.Writer) { tablejson.WriteHistory(out, &h.Tables) }

@@ -88,7 +88,7 @@ func twoDigits(n float64) string {
 // program's time. A cache that fills grows until it is nearly full; what is freed in larger and larger
 // buffers, but no more of them, does not grow. Of very many lines with old buffers, the first 1,024 are followed.
 func Growing(s *snapshot.Snapshot) []Growth {
-	var found []Growth
+	found := []Growth{} // in JSON a list, too
 	for site, l := range linesOf(s, filter{}) {
 		if g, ok := growthOf(s, site, l); ok {
 			found = append(found, g)

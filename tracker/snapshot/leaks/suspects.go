@@ -124,7 +124,7 @@ func grouped(n int64) string {
 // frees nothing looks like a cache (see Growing). A leak of fewer than eight buffers is not found, nor one that has stopped
 // while the line went on.
 func Suspects(s *snapshot.Snapshot, opts ...Option) []Suspect {
-	var found []Suspect
+	found := []Suspect{} // in JSON a list, too
 	for site, l := range linesOf(s, newFilter(opts)) {
 		if its, ok := forgotten(s, site, l); ok {
 			found = append(found, newSuspect(s, site, l, its))
