@@ -63,6 +63,9 @@ func readSafetensors(r io.ReaderAt, size int64, file string) ([]Tensor, error) {
 	case err != nil:
 		return nil, &Error{File: file, Reason: "the header is not valid JSON", Err: err}
 	}
+	if bytes.Count(value, []byte(`"data_offsets"`)) > maxTensors+1 { // before they are made; one may be in the metadata
+		return nil, tooMany(file)
+	}
 	d := safetensorsDecoder{file: file, Cursor: jsontext.NewCursor(value)}
 	tensors, err := d.tensors()
 	if err != nil {
@@ -134,6 +137,10 @@ type safetensorsDecoder struct {
 // maxTensors bounds those of a file: the largest models have a hundred thousand, in many files.
 const maxTensors = 1 << 18
 
+func tooMany(file string) error {
+	return inFile(file, "the header has more than %d tensors, and no model has that many in a file", maxTensors)
+}
+
 // tensors decodes the whole header.
 func (d *safetensorsDecoder) tensors() ([]Tensor, error) {
 	d.Token() // the opening brace, which safetensorsHeader saw
@@ -149,7 +156,7 @@ func (d *safetensorsDecoder) tensors() ([]Tensor, error) {
 			return nil, err
 		}
 		if tensors = append(tensors, t); len(tensors) > maxTensors {
-			return nil, inFile(d.file, "the header has more than %d tensors, and no model has that many in a file", maxTensors)
+			return nil, tooMany(d.file)
 		}
 	}
 	return tensors, nil

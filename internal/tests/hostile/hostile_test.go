@@ -37,8 +37,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// addressSpace is what a run may take, in KiB: the runtime of Go reserves most of it without using it.
-const addressSpace = 2 << 20
+// addressSpace is what a run may take, in KiB: the runtime of Go reserves half of it without using it, and on a busy machine its
+// garbage collector comes late.
+const addressSpace = 3 << 20
 
 // TestHostileFilesEndWithAnError runs commands on each file under a limit of memory.
 func TestHostileFilesEndWithAnError(t *testing.T) {
