@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -16,6 +17,7 @@ type Watcher struct {
 	functions []function
 	feed      feed
 	libraries *libraries
+	pythons   *python.Processes
 	sources   sources
 	drained   chan struct{} // closed when all that there was is read; nil while nobody waits; the lock guards it
 
@@ -60,9 +62,12 @@ func assemble(cfg Config, functions []function, from feed) *Watcher {
 	if from != nil {
 		all.clock = monotonic()
 	}
+	runs := python.NewProcesses(
+		func(pid int, l python.Layout) error { return from.runs(pid, l) }, func(pid int) { from.runsOther(pid) },
+	)
 	return &Watcher{
-		shared: all, cfg: cfg, functions: functions, feed: from,
-		libraries: newLibraries(all, from, functions), sources: sources{shared: all},
+		shared: all, cfg: cfg, functions: functions, feed: from, pythons: runs,
+		libraries: newLibraries(all, from, functions, runs), sources: sources{shared: all},
 		processes: make(map[uint32]*process), births: make(map[uint32]birth), ended: make(chan struct{}),
 	}
 }

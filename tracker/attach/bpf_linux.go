@@ -3,6 +3,8 @@
 package attach
 
 import (
+	"fmt"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 )
@@ -18,6 +20,12 @@ type bpf struct {
 	scratch  *ebpf.Map // by thread: room for return addresses
 	blank    *ebpf.Map // such room, empty
 	believed *ebpf.Map // hashes of return addresses that need no copy of the stack
+
+	python   *ebpf.Map // by process: how its interpreter of Python is laid out
+	running  *ebpf.Map // by thread: the frames of Python in the call that it is in
+	noFrames *ebpf.Map // room for such frames, empty
+	follow   *ebpf.Map // the program that finds them
+	offsets            // of the kernel
 }
 
 // Indexes in the map of losses.
@@ -36,6 +44,9 @@ const (
 
 func newMaps(ringBytes int) (m *bpf, err error) {
 	m = new(bpf)
+	if m.offsets, err = kernelOffsets(); err != nil {
+		return m, fmt.Errorf("the kernel's types (BTF): %w", err)
+	}
 	for _, it := range []struct {
 		to   **ebpf.Map
 		spec ebpf.MapSpec
@@ -48,6 +59,10 @@ func newMaps(ringBytes int) (m *bpf, err error) {
 		{&m.scratch, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: 8 * maxFrames, MaxEntries: maxScratch}},
 		{&m.blank, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8 * maxFrames, MaxEntries: 1}},
 		{&m.believed, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: 4, MaxEntries: maxBelieved}},
+		{&m.python, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 8 * pyWords, MaxEntries: maxProcesses}},
+		{&m.running, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: pyRoom, MaxEntries: maxPyCalls}},
+		{&m.noFrames, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: pyRoom, MaxEntries: 1}},
+		{&m.follow, ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1}},
 	} {
 		it.spec.Name = "gpumemtrack"
 		if *it.to, err = ebpf.NewMap(&it.spec); err != nil {
@@ -59,7 +74,7 @@ func newMaps(ringBytes int) (m *bpf, err error) {
 }
 
 func (m *bpf) close() {
-	for _, each := range []*ebpf.Map{m.ring, m.family, m.calls, m.others, m.loss, m.scratch, m.blank, m.believed} {
+	for _, each := range []*ebpf.Map{m.ring, m.family, m.calls, m.others, m.loss, m.scratch, m.blank, m.believed, m.python, m.running, m.noFrames, m.follow} {
 		if each != nil {
 			each.Close()
 		}

@@ -47,7 +47,7 @@ func TestStacksWithoutFramePointers(t *testing.T) {
 				wrong := 0
 				for _, s := range w.Sources() {
 					for a := range s.Snapshot().Allocations() {
-						truth := ofProgram(resolver.Resolve(want[a.Requested], symbols.NoTable))
+						truth := ofProgram(resolver.Resolve(want[a.Requested], symbols.NoTable, nil))
 						if got := ofProgram(a.Stack); got != truth {
 							if wrong++; wrong < 4 {
 								t.Errorf("%v:\n got %s\nwant %s", a.Requested, got, truth)

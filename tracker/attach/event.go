@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 )
 
 // phase is the moment that an event tells of: in a call, or in the life of a process.
@@ -20,26 +22,31 @@ const (
 
 // event is what a probe, or the library in front of libcuda, saw.
 type event struct {
-	time     uint64 // ns of the machine's monotonic clock
-	pid, tid uint32
-	function uint32 // index in what is watched
-	phase    phase
-	result   int32
-	returned uint64    // the whole of the result
-	out      uint64    // what the call wrote where its first argument points
-	pitch    uint64    // and the second, of a pitched allocation
-	args     [6]uint64 // the registers of the arguments
-	desc     [5]uint64 // of an array: the description that the second argument points to
-	depth    int64     // bytes of stack, negative if it could not be taken
-	stack    [maxFrames]uint64
-	hash     uint64           // of the frame pointers' stack
-	saved    [maxSaved]uint64 // the registers of savedRegs, if there is a copy
-	copied   []byte           // of the stack, from the stack pointer on; valid until the next event
-	program  *birth           // at forked, execed and loaded, what the process itself told of it; nil if it did not
+	time       uint64 // ns of the machine's monotonic clock
+	pid, tid   uint32
+	function   uint32 // index in what is watched
+	phase      phase
+	result     int32
+	returned   uint64    // the whole of the result
+	out        uint64    // what the call wrote where its first argument points
+	pitch      uint64    // and the second, of a pitched allocation
+	args       [6]uint64 // the registers of the arguments
+	desc       [5]uint64 // of an array: the description that the second argument points to
+	depth      int64     // bytes of stack, negative if it could not be taken
+	stack      [maxFrames]uint64
+	python     []uint64 // two words for each frame of Python; valid until the next event
+	pythonRoom [2 * maxPython]uint64
+	hash       uint64           // of the frame pointers' stack
+	saved      [maxSaved]uint64 // the registers of savedRegs, if there is a copy
+	copied     []byte           // of the stack, from the stack pointer on; valid until the next event
+	program    *birth           // at forked, execed and loaded, what the process itself told of it; nil if it did not
 }
 
 // maxFrames is the most frames that a stack has.
 const maxFrames = 64
+
+// maxPython is the most frames of Python.
+const maxPython = 128
 
 // Where the fields are in an event of the ring buffer, in bytes.
 const (
@@ -56,8 +63,10 @@ const (
 	shortSize = offStack // of an event without stack
 	wholeSize = offStack + 8*maxFrames
 
+	// Of an event of a process that runs Python, and of one with a copy of the stack:
+	offPython = wholeSize // how many frames, and for each 16 bytes
 	// Of an event with a copy of the stack:
-	offHash   = wholeSize
+	offHash   = offPython + 8 + 16*maxPython
 	offCopied = offHash + 8 // how many bytes there are
 	offSaved  = offCopied + 8
 	offCopy   = offSaved + 8*maxSaved
@@ -86,7 +95,7 @@ func (e *event) read(b []byte) error {
 	for i := range e.args {
 		e.args[i] = u(offArgs + 8*i)
 	}
-	e.depth, e.program, e.copied = 0, nil, nil
+	e.depth, e.program, e.copied, e.python = 0, nil, nil, nil
 	if len(b) < wholeSize {
 		return nil
 	}
@@ -96,6 +105,13 @@ func (e *event) read(b []byte) error {
 	e.depth = min(int64(u(offDepth)), 8*maxFrames)
 	for i := range max(0, e.depth/8) {
 		e.stack[i] = u(offStack + 8*int(i))
+	}
+	if len(b) < offHash {
+		return nil
+	}
+	e.python = e.pythonRoom[:2*min(u(offPython), maxPython)]
+	for i := range e.python {
+		e.python[i] = u(offPython + 8 + 8*i)
 	}
 	if len(b) < offCopy {
 		return nil
@@ -121,6 +137,10 @@ type feed interface {
 	library(path, library string) error
 	// environ returns the environment of a program that is to be watched.
 	environ(env []string) []string
+
+	// runs tells how a process's interpreter of Python is laid out; runsOther, that the process has ended or runs another program.
+	runs(pid int, l python.Layout) error
+	runsOther(pid int)
 
 	// believe says that a stack that frame pointers gave, by its hash, needs no copy from now on.
 	believe(hash uint64)

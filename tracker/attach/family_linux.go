@@ -10,24 +10,28 @@ import (
 )
 
 // offsets are where the kernel has what the programs read of its processes.
-type offsets struct{ tgid, signal, live int32 }
+type offsets struct{ tgid, signal, live, threadBase int32 }
 
 func kernelOffsets() (o offsets, err error) {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
 		return o, err
 	}
+	var inThread int32
 	for _, it := range []struct {
 		to             *int32
 		strukt, member string
-	}{{&o.tgid, "task_struct", "tgid"}, {&o.signal, "task_struct", "signal"}, {&o.live, "signal_struct", "live"}} {
+	}{
+		{&o.tgid, "task_struct", "tgid"}, {&o.signal, "task_struct", "signal"}, {&o.live, "signal_struct", "live"},
+		{&o.threadBase, "task_struct", "thread"}, {&inThread, "thread_struct", threadBase},
+	} {
 		var s *btf.Struct
 		if err := kernel.TypeByName(it.strukt, &s); err != nil {
 			return o, err
 		}
 		found := false
 		for _, m := range s.Members {
-			if m.Name == it.member {
+			if m.Name == it.member || it.member == "" {
 				*it.to, found = int32(m.Offset.Bytes()), true
 			}
 		}
@@ -35,6 +39,7 @@ func kernelOffsets() (o offsets, err error) {
 			return o, fmt.Errorf("this kernel's %s has no %s", it.strukt, it.member)
 		}
 	}
+	o.threadBase += inThread
 	return o, nil
 }
 
@@ -62,10 +67,10 @@ func (m *bpf) short(p phase) asm.Instructions {
 }
 
 // fork makes the children of a process that is watched part of its family.
-func (m *bpf) fork(o offsets) asm.Instructions {
+func (m *bpf) fork() asm.Instructions {
 	ins := m.begin()
 	ins = append(ins, asm.LoadMem(asm.R3, regCtx, 8, asm.DWord)) // the child's task
-	ins = append(ins, readKernel(o.tgid, 4)...)
+	ins = append(ins, readKernel(m.tgid, 4)...)
 	ins = append(ins,
 		asm.LoadMem(asm.R1, asm.RFP, slotWord, asm.DWord),
 		asm.Mov.Reg(asm.R2, regThread),
@@ -89,11 +94,11 @@ func (m *bpf) exec() asm.Instructions {
 }
 
 // exit ends a thread, and with the last one its process.
-func (m *bpf) exit(o offsets) asm.Instructions {
+func (m *bpf) exit() asm.Instructions {
 	ins := append(m.begin(), asm.LoadMem(asm.R3, regCtx, 0, asm.DWord)) // the task
-	ins = append(ins, readKernel(o.signal, 8)...)
+	ins = append(ins, readKernel(m.signal, 8)...)
 	ins = append(ins, asm.LoadMem(asm.R3, asm.RFP, slotWord, asm.DWord))
-	ins = append(ins, readKernel(o.live, 4)...)
+	ins = append(ins, readKernel(m.live, 4)...)
 	ins = append(ins,
 		asm.LoadMem(asm.R1, asm.RFP, slotWord, asm.DWord),
 	)

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
@@ -23,6 +24,7 @@ import (
 type libraries struct {
 	all     *shared
 	feed    feed
+	pythons *python.Processes
 	stopped chan struct{}
 	wanted  []string // as functions have them: "" is libcuda
 
@@ -34,8 +36,8 @@ type libraries struct {
 
 const maxFailed = 1 << 10
 
-func newLibraries(all *shared, to feed, functions []function) *libraries {
-	l := &libraries{all: all, feed: to, stopped: make(chan struct{}), pids: make(map[int]bool), failed: make(map[string]bool)}
+func newLibraries(all *shared, to feed, functions []function, runs *python.Processes) *libraries {
+	l := &libraries{all: all, feed: to, pythons: runs, stopped: make(chan struct{}), pids: make(map[int]bool), failed: make(map[string]bool)}
 	for _, f := range functions {
 		if !slices.Contains(l.wanted, f.library) {
 			l.wanted = append(l.wanted, f.library)
@@ -163,6 +165,7 @@ func (l *libraries) find() (late map[int]string, err error) {
 		if err != nil {
 			continue // it has ended
 		}
+		l.pythons.Look(pid, mappings)
 		for _, m := range mappings {
 			library, ok := l.of(m.Path)
 			if !ok {

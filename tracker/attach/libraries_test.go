@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 )
 
 // anyLibrary is a feed that can watch every file, or none.
@@ -39,7 +41,7 @@ func ofThisProcess(t *testing.T, err error) *libraries {
 	self, exeErr := os.Executable()
 	require.NoError(t, exeErr)
 	all := &shared{late: make(map[uint32]*earlier)}
-	l := newLibraries(all, anyLibrary{err: err}, []function{{library: self}})
+	l := newLibraries(all, anyLibrary{err: err}, []function{{library: self}}, python.NewProcesses(nil, nil))
 	all.driver = asks{free: func() bool {
 		free := l.mu.TryLock()
 		if free {

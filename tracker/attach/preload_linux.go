@@ -12,6 +12,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 )
 
 func newSockets(cfg Config, functions []function) (*sockets, error) {
@@ -94,9 +96,11 @@ func (s *sockets) watch(pid int) error {
 	return nil
 }
 
-func (*sockets) forget(int)                {}
-func (*sockets) believe(uint64)            {}
-func (*sockets) library(_, _ string) error { return nil }
+func (*sockets) forget(int)                    {}
+func (*sockets) believe(uint64)                {}
+func (*sockets) runs(int, python.Layout) error { return nil }
+func (*sockets) runsOther(int)                 {}
+func (*sockets) library(_, _ string) error     { return nil }
 
 // next waits for an event. The error is os.ErrClosed after interrupt, and errFlushed when all
 // that was there at a flush has been read.

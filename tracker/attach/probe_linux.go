@@ -32,6 +32,7 @@ type probes struct {
 	multi           bool // the kernel (6.6 and newer) takes many probes at once, and takes them away faster
 	functions       []function
 	entries, leaves []*ebpf.Program // by index in functions; nil where there is none
+	python          *ebpf.Program   // the entries end by it
 	tracepoints     []*ebpf.Program
 	links           []link.Link
 }
@@ -62,6 +63,12 @@ func newProbes(cfg Config, functions []function) (p *probes, err error) {
 		attach = ebpf.AttachTraceUprobeMulti
 	}
 	p.reader.SetDeadline(time.Now().Add(lookEvery))
+	if p.python, err = load(ebpf.Kprobe, attach, p.maps.followPython()); err != nil {
+		return p, err
+	}
+	if err := p.maps.follow.Put(uint32(0), p.python); err != nil {
+		return p, err
+	}
 	p.entries, p.leaves = make([]*ebpf.Program, len(functions)), make([]*ebpf.Program, len(functions))
 	for i, f := range functions {
 		if p.entries[i], err = load(ebpf.Kprobe, attach, p.maps.entry(i, f)); err != nil {
@@ -86,12 +93,8 @@ func load(kind ebpf.ProgramType, attach ebpf.AttachType, ins asm.Instructions) (
 
 // followProcesses has the kernel tell of forks, execs and exits.
 func (p *probes) followProcesses() error {
-	at, err := kernelOffsets()
-	if err != nil {
-		return fmt.Errorf("the kernel's types (BTF): %w", err)
-	}
 	for name, ins := range map[string]asm.Instructions{
-		"sched_process_fork": p.maps.fork(at), "sched_process_exec": p.maps.exec(), "sched_process_exit": p.maps.exit(at),
+		"sched_process_fork": p.maps.fork(), "sched_process_exec": p.maps.exec(), "sched_process_exit": p.maps.exit(),
 	} {
 		prog, err := load(ebpf.RawTracepoint, ebpf.AttachNone, ins)
 		if err != nil {
@@ -279,7 +282,7 @@ func (p *probes) detach() {
 // close takes everything out of the kernel.
 func (p *probes) close() {
 	p.detach()
-	for _, programs := range [][]*ebpf.Program{p.entries, p.leaves, p.tracepoints} {
+	for _, programs := range [][]*ebpf.Program{p.entries, p.leaves, p.tracepoints, {p.python}} {
 		for _, prog := range programs {
 			if prog != nil {
 				prog.Close()

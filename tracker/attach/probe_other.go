@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 )
 
@@ -22,6 +23,8 @@ func (*probes) watch(int) error               { return nil }
 func (*probes) environ(env []string) []string { return env }
 func (*probes) forget(int)                    {}
 func (*probes) believe(uint64)                {}
+func (*probes) runs(int, python.Layout) error { return nil }
+func (*probes) runsOther(int)                 {}
 func (*probes) library(_, _ string) error     { return nil }
 func (*probes) next(*event) error             { return errFlushed }
 func (*probes) flush() error                  { return nil }

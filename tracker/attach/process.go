@@ -9,17 +9,18 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/container"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-func newProcess(all *sources, cfg Config, functions []function, pid int, before birth, late *earlier, believe func(hash uint64)) *process {
+func newProcess(all *sources, cfg Config, functions []function, pid int, before birth, late *earlier, believe func(hash uint64), pythons *python.Processes) *process {
 	p := &process{
 		shared: all.shared, all: all, functions: functions, maxEvents: cfg.maxEvents, late: late,
 		stacks:  &stackTable{max: cfg.maxStacks, ids: make(map[string]tables.StackID)},
-		sources: make(map[deviceID]*Source), believe: believe,
+		sources: make(map[deviceID]*Source), believe: believe, pythons: pythons,
 	}
 	p.begin(pid, before)
 	return p
@@ -68,7 +69,7 @@ func (p *process) call(e *event, now time.Duration) {
 	f := p.functions[e.function]
 	if f.effect.stacked() {
 		frames, end := p.frames(e) // it may read files, and so may a name: without the lock
-		stack = p.stacks.add(frames, func(addresses []uint64) mem.Stack { return p.symbols.Resolve(addresses, end) })
+		stack = p.stack(frames, end, e.python)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,6 +98,23 @@ func (p *process) call(e *event, now time.Duration) {
 	}
 	t.undo = nil
 	p.succeeded(f, e, t, stack, now)
+}
+
+// stack returns the number of a call stack. The frames of Python are a part of it, behind a 0, which is no return address.
+func (p *process) stack(frames []uint64, end string, words []uint64) tables.StackID {
+	its := p.pythons.Get(p.origin.PID)
+	if its == nil || len(words) == 0 {
+		return p.stacks.add(frames, func() mem.Stack { return p.symbols.Resolve(frames, end, nil) })
+	}
+	p.key = append(append(append(p.key[:0], frames...), 0), words...)
+	return p.stacks.add(p.key, func() mem.Stack {
+		runs := its.Runs(words)
+		if len(words) == 2*maxPython {
+			more := mem.Frame{Function: fmt.Sprintf("(more than %d frames of Python: the others are left out)", maxPython)}
+			runs = append(runs, []mem.Frame{more})
+		}
+		return p.symbols.Resolve(frames, end, &symbols.Python{Image: its.Image, Runs: runs})
+	})
 }
 
 const (
@@ -168,7 +186,9 @@ type process struct {
 	late      *earlier // it ran before it was watched; nil if not
 	stacks    *stackTable
 	symbols   *symbols.Symbolizer
-	walked    []uint64          // room for a call stack
+	walked    []uint64 // room for a call stack
+	key       []uint64 // room for one with frames of Python
+	pythons   *python.Processes
 	believe   func(hash uint64) // see feed
 	sources   map[deviceID]*Source
 

@@ -56,6 +56,9 @@ func (m *bpf) entry(index int, f function) asm.Instructions {
 		ins = append(ins, submit(false)...)
 		return append(ins, m.finish()...)
 	}
+	if effect.stacked() {
+		ins = append(ins, m.pythonAtEntry()...)
+	}
 	return append(ins, end()...)
 }
 

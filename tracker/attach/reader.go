@@ -55,6 +55,7 @@ func (w *Watcher) fork(child uint32, told *birth) {
 // the wrong code, and what that held of the devices is gone.
 func (w *Watcher) exec(e *event, now time.Duration) {
 	pid := e.pid
+	w.pythons.Forget(int(pid))
 	delete(w.births, pid)
 	w.born(pid, e.program)
 	w.mu.Lock()
@@ -81,6 +82,7 @@ func (w *Watcher) loaded(e *event) {
 // itself is of the right moment.
 func (w *Watcher) born(pid uint32, told *birth) {
 	w.libraries.add(int(pid))
+	go w.pythons.Expect(int(pid))
 	if told != nil {
 		w.births[pid] = *told
 		return
@@ -101,6 +103,7 @@ func (w *Watcher) exit(e *event, now time.Duration) {
 		return
 	}
 	w.libraries.remove(int(e.pid))
+	w.pythons.Forget(int(e.pid))
 	w.mu.Lock()
 	delete(w.late, e.pid)
 	if p != nil {
@@ -121,7 +124,7 @@ func (w *Watcher) call(e *event, now time.Duration) {
 		w.mu.Lock()
 		late := w.late[e.pid]
 		w.mu.Unlock()
-		p = newProcess(&w.sources, w.cfg, w.functions, int(e.pid), w.births[e.pid], late, func(hash uint64) { w.feed.believe(hash) })
+		p = newProcess(&w.sources, w.cfg, w.functions, int(e.pid), w.births[e.pid], late, func(hash uint64) { w.feed.believe(hash) }, w.pythons)
 		w.processes[e.pid] = p
 	}
 	p.call(e, now)

@@ -23,8 +23,8 @@ type stackTable struct {
 	full  tables.StackID
 }
 
-// add returns the number of a stack, given by its return addresses. It is for one goroutine at a time.
-func (t *stackTable) add(addresses []uint64, resolve func([]uint64) mem.Stack) tables.StackID {
+// add returns the number of a stack, given by its return addresses and what follows them. It is for one goroutine at a time.
+func (t *stackTable) add(addresses []uint64, resolve func() mem.Stack) tables.StackID {
 	if len(addresses) == 0 {
 		return 0
 	}
@@ -38,7 +38,7 @@ func (t *stackTable) add(addresses []uint64, resolve func([]uint64) mem.Stack) t
 		}
 		return t.full
 	}
-	id := t.enter(resolve(addresses))
+	id := t.enter(resolve())
 	t.ids[string([]byte(key))] = id
 	return id
 }

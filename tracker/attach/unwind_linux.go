@@ -78,16 +78,28 @@ func hash() asm.Instructions {
 	return append(ins, asm.StoreMem(asm.RFP, slotHash, asm.R1, asm.DWord).WithSymbol("hashed"))
 }
 
-// stacked writes the event of an allocation, with a copy of the stack if that is needed.
+// stacked writes the event of an allocation, with a copy of the stack if that is needed, and with the frames of Python if the
+// process runs it.
 func (m *bpf) stacked(index int, f function) asm.Instructions {
-	ins := append(m.takeStack(), asm.JEq.Imm(asm.R0, 0, "copy"))
+	ins := append(m.findLayout(), m.takeStack()...)
+	ins = append(ins,
+		asm.JEq.Imm(asm.R0, 0, "copy"),
+		asm.LoadMem(asm.R1, asm.RFP, slotLayout, asm.DWord),
+		asm.JNE.Imm(asm.R1, 0, "believed"),
+	)
 	ins = append(ins, m.withStack(wholeSize, index, f)...)
 	ins = append(ins, submit(false)...)
 	ins = append(ins, asm.Ja.Label("done"))
 
+	believed := m.withStack(offHash, index, f)
+	believed[0] = believed[0].WithSymbol("believed")
+	ins = append(ins, believed...)
+	ins = append(ins, asm.Ja.Label("python"))
+
 	copied := append(m.withStack(offCopy+maxCopy, index, f), copyStack()...)
 	copied[0] = copied[0].WithSymbol("copy")
-	return append(append(ins, copied...), submit(false)...)
+	ins = append(ins, copied...)
+	return append(append(ins, m.takePython()...), submit(false)...)
 }
 
 // withStack reserves an event and writes what all allocations have.

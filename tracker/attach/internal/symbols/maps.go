@@ -19,6 +19,9 @@ type Mapping struct {
 	Path               string // "" is no file's
 }
 
+// Place returns where the mapping begins, in memory and in its file.
+func (m Mapping) Place() (start, offset uint64) { return m.start, m.offset }
+
 // file reports whether the mapping is of a file.
 func (m Mapping) file() bool { return m.inode != 0 && strings.HasPrefix(m.Path, "/") }
 

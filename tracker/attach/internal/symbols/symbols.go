@@ -60,18 +60,57 @@ const (
 	TooLong         = "what lies beyond %s is further up than 16 KiB, and is not read"
 )
 
+// Python is what a thread runs of Python.
+type Python struct {
+	Image string        // the path of the interpreter's file
+	Runs  [][]mem.Frame // innermost first: a run of the interpreter's loop each
+}
+
+// replace puts functions of Python in the place of a frame of its interpreter: those that the loop runs in the place of the loop,
+// and none in the place of others.
+func (p *Python) replace(native []mem.Frame) (python []mem.Frame) {
+	if len(p.Runs) > 0 && strings.HasPrefix(native[len(native)-1].Function, "_PyEval_EvalFrameDefault") {
+		python, p.Runs = p.Runs[0], p.Runs[1:]
+	}
+	return python
+}
+
 // Resolve names return addresses, innermost first. If the last is not that of an outermost frame, a frame in
-// parentheses says why there are no more.
-func (s *Symbolizer) Resolve(addresses []uint64, end string) mem.Stack {
+// parentheses says why there are no more. Functions of Python, if the thread runs some, stand where their interpreter does; those
+// for which its frames are missing come at the end.
+func (s *Symbolizer) Resolve(addresses []uint64, end string, python *Python) mem.Stack {
 	stack := make(mem.Stack, 0, len(addresses)+1)
 	for _, at := range addresses {
-		stack = append(stack, s.frames(at-1)...) // within the call, not after it
+		frames := s.frames(at - 1) // within the call, not after it
+		if m, ok := find(s.maps, at-1); ok && python != nil {
+			switch {
+			case m.Path == python.Image:
+				frames = python.replace(frames)
+			case !m.file() && frames[0].File != m.Path: // what -X perf makes to call a function
+				frames = nil
+			}
+		}
+		stack = append(stack, frames...)
 	}
+	stack = s.ended(stack, addresses, end)
+	if python != nil {
+		for _, run := range python.Runs {
+			stack = append(stack, run...)
+		}
+	}
+	return stack
+}
+
+// ended says why a stack has no more frames, if it should have some.
+func (s *Symbolizer) ended(stack mem.Stack, addresses []uint64, end string) mem.Stack {
 	if len(addresses) == s.most {
 		return append(stack, mem.Frame{Function: fmt.Sprintf("(more than %d frames: the others are left out)", s.most)})
 	}
 	for len(stack) > 1 && strings.HasPrefix(stack[len(stack)-1].Function, "0x") {
 		stack = stack[:len(stack)-1]
+	}
+	if len(stack) == 0 {
+		return stack
 	}
 	if last := stack[len(stack)-1]; !outermost(last) {
 		where := last.Function
@@ -93,7 +132,7 @@ func (s *Symbolizer) Starts(address uint64) bool {
 // outermost reports whether a frame begins a thread or a program, or is main.
 func outermost(f mem.Frame) bool {
 	switch f.Function {
-	case "_start", "main", "start_thread", "clone", "clone3":
+	case "_start", "main", "start_thread", "clone", "clone3", "<module>":
 		return true
 	}
 	base := path.Base(f.File)

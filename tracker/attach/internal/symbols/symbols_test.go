@@ -57,6 +57,6 @@ func TestStacksWithoutEnd(t *testing.T) {
 	assert.Equal(t, mem.Stack{
 		{Function: "libffi.so.8+0xf", File: "/lib/libffi.so.8"},
 		{Function: "(the stack ends early: libffi.so.8 keeps no frame pointers)"},
-	}, s.Resolve([]uint64{0x1010, 0x7ffe00}, NoFramePointers))
-	assert.Equal(t, mem.Stack{{Function: "libc.so.6+0xf", File: "/lib/libc.so.6"}}, s.Resolve([]uint64{0x3010}, NoTable))
+	}, s.Resolve([]uint64{0x1010, 0x7ffe00}, NoFramePointers, nil))
+	assert.Equal(t, mem.Stack{{Function: "libc.so.6+0xf", File: "/lib/libc.so.6"}}, s.Resolve([]uint64{0x3010}, NoTable, nil))
 }

@@ -1,0 +1,107 @@
+package python
+
+// line returns the line of an instruction; that of the function if its table does not say.
+func (p *Process) line(f *function, at uint32) int {
+	var line int
+	switch {
+	case p.freeThreaded && p.version > 0x030d: // threads run copies of the instructions
+	case p.version >= 0x030b:
+		line = locationLine(f.lines, f.first, int(at)-int(p.names.instructions))
+	case p.version == 0x030a:
+		line = rangeLine(f.lines, f.first, 2*int(at))
+	default:
+		line = stepLine(f.lines, f.first, int(at))
+	}
+	if line <= 0 {
+		return f.first
+	}
+	return line
+}
+
+// stepLine reads the table of Python up to 3.9 (Objects/lnotab_notes.txt): pairs of steps of the address and of the line.
+func stepLine(table []byte, line, at int) int {
+	address := 0
+	for i := 0; i+1 < len(table); i += 2 {
+		if address += int(table[i]); address > at {
+			break
+		}
+		line += int(int8(table[i+1]))
+	}
+	return line
+}
+
+// rangeLine reads the table of Python 3.10 (PEP 626): pairs of a range's length and its step of the line; -128 is no line.
+func rangeLine(table []byte, line, at int) int {
+	end := 0
+	for i := 0; i+1 < len(table); i += 2 {
+		end += int(table[i])
+		step := int(int8(table[i+1]))
+		if step != -128 {
+			line += step
+		}
+		if at < end {
+			if step == -128 {
+				return 0
+			}
+			return line
+		}
+	}
+	return 0
+}
+
+// locationLine reads the table of Python since 3.11 (PEP 657, Objects/locations.md): entries of a kind, a length in
+// instructions of two bytes, and what the kind has.
+func locationLine(table []byte, line, at int) int {
+	end := 0
+	for i := 0; i < len(table); {
+		first := table[i]
+		i++
+		end += 2 * (int(first&7) + 1)
+		none := false
+		switch kind := first >> 3 & 15; {
+		case kind == 15:
+			none = true
+		case kind == 14: // the step of the line, lines more, two columns
+			line += signed(table, &i)
+			for range 3 {
+				unsigned(table, &i)
+			}
+		case kind == 13:
+			line += signed(table, &i)
+		case kind >= 10:
+			line += int(kind) - 10
+			i += 2
+		default:
+			i++
+		}
+		if at < end {
+			if none {
+				return 0
+			}
+			return line
+		}
+	}
+	return 0
+}
+
+// unsigned reads a number of parts of six bits.
+func unsigned(table []byte, i *int) (v int) {
+	for shift := 0; *i < len(table) && shift < 36; shift += 6 {
+		b := table[*i]
+		*i++
+		v |= int(b&0x3f) << shift
+		if b&0x40 == 0 {
+			break
+		}
+	}
+	return v
+}
+
+// signed reads a number whose sign is its lowest bit.
+func signed(table []byte, i *int) int {
+	v := unsigned(table, i)
+	if v&1 != 0 {
+		return -(v >> 1)
+	}
+	return v >> 1
+}

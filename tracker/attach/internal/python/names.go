@@ -1,0 +1,154 @@
+package python
+
+import (
+	"encoding/binary"
+	"unicode/utf16"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+)
+
+// function is what a code object says of itself.
+type function struct {
+	pointers   [2]uint64 // to the strings with its file and name: another function at this address has others
+	file, name string
+	first      int
+	lines      []byte
+}
+
+// The most that is read of a string or a table of lines: what is longer is damaged, or not worth it.
+const (
+	maxText  = 4 << 10
+	maxLines = 1 << 20
+	maxKnown = 1 << 16
+)
+
+// Runs names frames, innermost first, each given by two words (see decode), in parts: each is what one run of the interpreter's
+// loop runs. Where C code has called Python, another run begins.
+func (p *Process) Runs(words []uint64) (runs [][]mem.Frame) {
+	var run []mem.Frame
+	end := func() {
+		if len(run) > 0 {
+			runs, run = append(runs, run), nil
+		}
+	}
+	for i := 0; i+1 < len(words); i += 2 {
+		f := decode(words[i], words[i+1])
+		if p.version >= 0x030c && f.owner == ownedByC {
+			end()
+			continue
+		}
+		run = append(run, p.frame(f))
+		if p.version < 0x030b || p.version == 0x030b && f.owner != 0 {
+			end()
+		}
+	}
+	end()
+	return runs
+}
+
+// ownedByC is the owner of a frame that runs nothing: it stands between the frames of C's caller and Python's (_frameowner in
+// pycore_frame.h).
+const ownedByC = 3
+
+// frame names a frame.
+func (p *Process) frame(f frame) mem.Frame {
+	its := p.function(f)
+	if its == nil {
+		return mem.Frame{Function: "(a Python function that could not be read)"}
+	}
+	return mem.Frame{Function: its.name, File: its.file, Line: p.line(its, f.at)}
+}
+
+// function reads a code object, once; nil if it cannot be read. Its memory may have become another's since: then its strings
+// are at other addresses, or its line is another.
+func (p *Process) function(f frame) *function {
+	name := p.names.name
+	if p.names.qualified != 0 {
+		name = p.names.qualified
+	}
+	pointers := [2]uint64{p.word(f.code + p.names.file), p.word(f.code + name)}
+	if its := p.known[f.code]; its != nil && (its.pointers == pointers || pointers == [2]uint64{}) && its.first == int(f.first) {
+		return its
+	}
+	its := &function{pointers: pointers, first: int(f.first)}
+	var ok [2]bool
+	its.file, ok[0] = p.text(pointers[0])
+	its.name, ok[1] = p.text(pointers[1])
+	if ok != [2]bool{true, true} || p.first(f.code) != f.first {
+		return nil
+	}
+	its.lines = p.bytes(p.word(f.code + p.names.lines))
+	if len(p.known) == maxKnown {
+		clear(p.known)
+	}
+	p.known[f.code] = its
+	return its
+}
+
+func (p *Process) first(code uint64) uint32 {
+	b, err := p.read(code+p.FirstLine, 4)
+	if err != nil {
+		return 0
+	}
+	return binary.LittleEndian.Uint32(b)
+}
+
+// text reads a string. Its state tells how wide its characters are (PyASCIIObject in unicodeobject.h).
+func (p *Process) text(object uint64) (string, bool) {
+	const lengthAt, stateAt, compactBit = 16, 32, 1 << 5
+	head, err := p.read(object, stateAt+4)
+	if object == 0 || err != nil {
+		return "", false
+	}
+	length, state := binary.LittleEndian.Uint64(head[lengthAt:]), binary.LittleEndian.Uint32(head[stateAt:])
+	kind, ascii := state>>2&7, state>>6&1 == 1
+	if state&compactBit == 0 || length > maxText || kind != 1 && kind != 2 && kind != 4 {
+		return "", false
+	}
+	at := object + p.names.compact
+	if ascii {
+		at = object + p.names.ascii
+	}
+	b, err := p.read(at, int(length)*int(kind))
+	if err != nil {
+		return "", false
+	}
+	if ascii {
+		return string(b), true
+	}
+	return wide(b, int(kind)), true
+}
+
+// wide decodes characters of 1, 2 or 4 bytes.
+func wide(b []byte, kind int) string {
+	runes := make([]rune, 0, len(b)/kind)
+	for ; len(b) >= kind; b = b[kind:] {
+		switch kind {
+		case 1:
+			runes = append(runes, rune(b[0]))
+		case 2:
+			r := rune(binary.LittleEndian.Uint16(b))
+			if utf16.IsSurrogate(r) {
+				r = '\uFFFD'
+			}
+			runes = append(runes, r)
+		default:
+			runes = append(runes, rune(binary.LittleEndian.Uint32(b)))
+		}
+	}
+	return string(runes)
+}
+
+// bytes reads a bytes object; nil if it cannot be read.
+func (p *Process) bytes(object uint64) []byte {
+	const sizeAt, textAt = 16, 32
+	n := p.word(object + sizeAt)
+	if object == 0 || n > maxLines {
+		return nil
+	}
+	b, err := p.read(object+textAt, int(n))
+	if err != nil {
+		return nil
+	}
+	return b
+}

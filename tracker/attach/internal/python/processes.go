@@ -1,0 +1,81 @@
+package python
+
+import (
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
+)
+
+// Processes are those that run Python. Any goroutine may use them.
+type Processes struct {
+	tell   func(pid int, l Layout) error
+	forget func(pid int)
+
+	mu sync.Mutex
+	of map[int]*Process
+}
+
+// NewProcesses knows of none yet. It tells of each that it finds, with how its interpreter is laid out, and when that is no longer so.
+func NewProcesses(tell func(pid int, l Layout) error, forget func(pid int)) *Processes {
+	return &Processes{tell: tell, forget: forget, of: make(map[int]*Process)}
+}
+
+// soon is when a new process is looked at: its interpreter should be known before its first call, and is loaded by then.
+var soon = []time.Duration{time.Millisecond, 2 * time.Millisecond, 4 * time.Millisecond, 8 * time.Millisecond, 16 * time.Millisecond, 32 * time.Millisecond}
+
+// Expect looks a few times for the interpreter of a process that has just begun.
+func (p *Processes) Expect(pid int) {
+	for _, wait := range soon {
+		mappings, err := symbols.ReadMaps(pid)
+		if err != nil || p.Look(pid, mappings) {
+			return
+		}
+		time.Sleep(wait)
+	}
+}
+
+// Look finds a process's interpreter among what it has loaded, unless it is known.
+func (p *Processes) Look(pid int, mappings []symbols.Mapping) (found bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of[pid] != nil {
+		return true
+	}
+	for _, m := range mappings {
+		if !strings.Contains(filepath.Base(m.Path), "python") {
+			continue
+		}
+		its, err := open(pid, m)
+		if err != nil {
+			continue // a module, or a version that is not known: the interpreter's own frames stay
+		}
+		if err := p.tell(pid, its.Layout); err != nil {
+			its.close()
+			continue
+		}
+		p.of[pid] = its
+		return true
+	}
+	return false
+}
+
+// Get returns what a process runs; nil if that is not Python. It is for one goroutine at a time, and valid until Forget.
+func (p *Processes) Get(pid int) *Process {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.of[pid]
+}
+
+// Forget ends a process, or the program that it ran.
+func (p *Processes) Forget(pid int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if its := p.of[pid]; its != nil {
+		p.forget(pid)
+		its.close()
+		delete(p.of, pid)
+	}
+}

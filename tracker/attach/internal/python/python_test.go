@@ -1,0 +1,85 @@
+package python
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestLinesOfTables: tables as the versions write them; that whole programs agree is tested in package attach.
+func TestLinesOfTables(t *testing.T) {
+	assert.Equal(t, 13, stepLine([]byte{6, 1, 8, 2, 4, 0xff}, 10, 14))
+	assert.Equal(t, 12, stepLine([]byte{6, 1, 8, 2, 4, 0xff}, 10, 18))
+	assert.Equal(t, 10, stepLine([]byte{6, 1}, 10, 5))
+	assert.Equal(t, 11, rangeLine([]byte{4, 0, 6, 1}, 10, 4))
+	assert.Equal(t, 0, rangeLine([]byte{4, 0, 6, 0x80}, 10, 4), "no line")
+	assert.Equal(t, 0, rangeLine([]byte{4, 0}, 10, 4), "beyond the end")
+	table := []byte{
+		0x81, 0x12, // two instructions of line 10
+		0x80 | 11<<3, 0, 5, // one of line 11
+		0x80 | 13<<3, 0x03, // one of line 10
+		0x80 | 15<<3,                      // one of none
+		0x80 | 14<<3, 0x40, 0x02, 1, 1, 1, // one of line 74
+	}
+	for at, want := range []int{10, 10, 11, 10, 0, 74, 0} {
+		assert.Equal(t, want, locationLine(table, 10, 2*at), at)
+	}
+}
+
+func TestTablesOfNoise(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 10_000 {
+		table := make([]byte, random.IntN(20))
+		for i := range table {
+			table[i] = byte(random.Uint32())
+		}
+		at := random.IntN(200)
+		locationLine(table, 10, at)
+		rangeLine(table, 10, at)
+		stepLine(table, 10, at)
+	}
+}
+
+// TestStrings reads strings out of this process, laid out as Python 3.12 has them.
+func TestStrings(t *testing.T) {
+	memory, err := os.Open("/proc/self/mem")
+	if err != nil {
+		t.Skip(err)
+	}
+	p := &Process{Layout: layouts[0x030c], memory: memory}
+	defer p.close()
+	for _, test := range []struct {
+		kind   uint32
+		ascii  bool
+		text   []byte
+		length int
+		want   string
+		ok     bool
+	}{
+		{1, true, []byte("train.py"), 8, "train.py", true},
+		{1, false, []byte{'G', 'r', 0xf6}, 3, "Grö", true},
+		{2, false, []byte{0x61, 0x26, 0x00, 0xd8}, 2, "♡\uFFFD", true},
+		{4, false, []byte{0x00, 0xf6, 0x01, 0x00}, 1, "😀", true},
+		{3, false, nil, 1, "", false},
+		{1, true, nil, maxText + 1, "", false},
+	} {
+		object := make([]byte, 1<<10)
+		binary.LittleEndian.PutUint64(object[16:], uint64(test.length))
+		state, at := test.kind<<2|1<<5, 56
+		if test.ascii {
+			state, at = state|1<<6, 40
+		}
+		binary.LittleEndian.PutUint32(object[32:], state)
+		copy(object[at:], test.text)
+		text, ok := p.text(uint64(uintptr(unsafe.Pointer(&object[0]))))
+		require.Equal(t, test.ok, ok)
+		assert.Equal(t, test.want, text)
+	}
+	_, ok := p.text(8)
+	assert.False(t, ok, "no such address")
+}

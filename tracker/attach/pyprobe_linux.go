@@ -1,0 +1,306 @@
+//go:build amd64 || arm64
+
+package attach
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
+)
+
+// A thread that runs Python has frames of its interpreter besides its stack. They are read at the call, as the thread is held
+// there; afterwards they are others. The reader finds the interpreter of a process, and puts its layout into a map. As the kernel takes
+// long to check a program with loops, one program follows the frames for all functions: it runs at the beginning of a call, and
+// leaves the frames for the return.
+
+// Words of a layout, in the map.
+const (
+	pyMain = iota
+	pyThreads
+	pyNextThread
+	pyThreadID
+	pyFrame
+	pyThrough
+	pyPrevious
+	pyCode
+	pyInstruction
+	pyIsIndex
+	pyOwner
+	pyFirstLine
+	pyWords
+)
+
+const (
+	maxPyThreads = 512     // of an interpreter are looked through
+	maxPyCalls   = 1 << 11 // of threads that run Python at a time; two kilobytes each
+	pyRoom       = 8 + 16*maxPython
+)
+
+// Room on the program's stack, below that of a call stack.
+const (
+	slotLayout = slotHash - 8  // the address of the layout, 0 if the process has none
+	slotAt     = slotHash - 16 // the thread or frame that is looked at
+	slotSelf   = slotHash - 24 // what tells the thread: see pyThreadID
+	slotIndex  = slotHash - 32
+	slotRead   = slotHash - 40
+	slotCode   = slotHash - 48
+	slotWhere  = slotHash - 56
+)
+
+// findLayout notes the layout of the process's interpreter.
+func (m *bpf) findLayout() asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Reg(asm.R1, regThread),
+		asm.RSh.Imm(asm.R1, 32),
+		asm.StoreMem(asm.RFP, slotKey, asm.R1, asm.Word),
+		asm.LoadMapPtr(asm.R1, m.python.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotKey),
+		asm.FnMapLookupElem.Call(),
+		asm.StoreMem(asm.RFP, slotLayout, asm.R0, asm.DWord),
+	}
+}
+
+// follow copies from the process what lies at an address on the program's stack and a word of the layout beyond it. R0 is 0 if that
+// went well.
+func follow(to int32, size int32, from int16, word int) asm.Instructions {
+	return append(layoutWord(asm.R3, word),
+		asm.LoadMem(asm.R1, asm.RFP, from, asm.DWord),
+		asm.Add.Reg(asm.R3, asm.R1),
+		asm.Mov.Reg(asm.R1, asm.RFP),
+		asm.Add.Imm(asm.R1, to),
+		asm.Mov.Imm(asm.R2, size),
+		asm.FnProbeReadUser.Call(),
+	)
+}
+
+func layoutWord(to asm.Register, word int) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R1, asm.RFP, slotLayout, asm.DWord),
+		asm.LoadMem(to, asm.R1, int16(8*word), asm.DWord),
+	}
+}
+
+// pythonAtEntry ends a program at the beginning of a function by the one that follows frames, if the process runs Python.
+func (m *bpf) pythonAtEntry() asm.Instructions {
+	return append(m.findLayout(),
+		asm.JEq.Imm(asm.R0, 0, "end"),
+		asm.Mov.Reg(asm.R1, regCtx),
+		asm.LoadMapPtr(asm.R2, m.follow.FD()),
+		asm.Mov.Imm(asm.R3, 0),
+		asm.FnTailCall.Call(),
+	)
+}
+
+// room puts the address of the thread's room into R0. It goes to the label "end" if there is none.
+func (m *bpf) room() asm.Instructions {
+	look := asm.Instructions{
+		asm.LoadMapPtr(asm.R1, m.running.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotThread),
+		asm.FnMapLookupElem.Call(),
+	}
+	ins := append(look[:len(look):len(look)],
+		asm.JNE.Imm(asm.R0, 0, "room"),
+		asm.StoreImm(asm.RFP, slotKey, 0, asm.Word),
+		asm.LoadMapPtr(asm.R1, m.noFrames.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotKey),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "end"),
+		asm.Mov.Reg(asm.R3, asm.R0),
+		asm.LoadMapPtr(asm.R1, m.running.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotThread),
+		asm.Mov.Imm(asm.R4, 0),
+		asm.FnMapUpdateElem.Call(),
+	)
+	ins = append(ins, look...)
+	return append(ins,
+		asm.JEq.Imm(asm.R0, 0, "end"),
+		asm.Mov.Reg(regEvent, asm.R0).WithSymbol("room"),
+	)
+}
+
+// takePython copies the frames that were found at the beginning of the call into the event, and clears them: the next call may
+// find none. It begins at the label "python".
+func (m *bpf) takePython() asm.Instructions {
+	ins := store(regEvent, offPython, 0)
+	ins[0] = ins[0].WithSymbol("python")
+	return append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotLayout, asm.DWord),
+		asm.JEq.Imm(asm.R1, 0, "pythonTaken"),
+		asm.LoadMapPtr(asm.R1, m.running.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotThread),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "pythonTaken"),
+		asm.StoreMem(asm.RFP, slotRead, asm.R0, asm.DWord),
+		asm.Mov.Reg(asm.R1, regEvent),
+		asm.Add.Imm(asm.R1, offPython),
+		asm.Mov.Imm(asm.R2, pyRoom),
+		asm.Mov.Reg(asm.R3, asm.R0),
+		asm.FnProbeReadKernel.Call(),
+		asm.LoadMem(asm.R1, asm.RFP, slotRead, asm.DWord),
+		asm.Mov.Imm(asm.R4, 0),
+		asm.StoreMem(asm.R1, 0, asm.R4, asm.DWord),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("pythonTaken"),
+	)
+}
+
+// followPython is the program that leaves the frames in the thread's room: how many there are, and 16 bytes for each.
+func (m *bpf) followPython() asm.Instructions {
+	ins := append(m.begin(), m.findLayout()...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"))
+	ins = append(ins, m.room()...)
+	ins = append(ins, store(regEvent, 0, 0)...)
+	ins = append(ins, m.self()...)
+	ins = append(ins, asm.StoreMem(asm.RFP, slotSelf, asm.R0, asm.DWord))
+
+	// The thread, in the list of the main interpreter.
+	ins = append(ins, store(asm.RFP, slotAt, 0)...)
+	for _, word := range []int{pyMain, pyThreads} {
+		ins = append(ins, follow(slotAt, 8, slotAt, word)...)
+		ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
+	}
+	ins = append(ins, store(asm.RFP, slotIndex, 0)...)
+	find := follow(slotRead, 8, slotAt, pyThreadID)
+	find[0] = find[0].WithSymbol("nextThread")
+	ins = append(ins, find...)
+	ins = append(ins,
+		asm.JNE.Imm(asm.R0, 0, "end"),
+		asm.LoadMem(asm.R1, asm.RFP, slotRead, asm.DWord),
+		asm.LoadMem(asm.R2, asm.RFP, slotSelf, asm.DWord),
+		asm.JEq.Reg(asm.R1, asm.R2, "thread"),
+	)
+	ins = append(ins, follow(slotAt, 8, slotAt, pyNextThread)...)
+	ins = append(ins,
+		asm.JNE.Imm(asm.R0, 0, "end"),
+		asm.LoadMem(asm.R1, asm.RFP, slotAt, asm.DWord),
+		asm.JEq.Imm(asm.R1, 0, "end"),
+	)
+	ins = append(ins, again("nextThread", maxPyThreads)...)
+	ins = append(ins, asm.Ja.Label("end"))
+
+	// Its innermost frame, and from there outwards.
+	inner := follow(slotAt, 8, slotAt, pyFrame)
+	inner[0] = inner[0].WithSymbol("thread")
+	ins = append(ins, inner...)
+	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
+	ins = append(ins, layoutWord(asm.R2, pyThrough)...)
+	ins = append(ins, asm.JEq.Imm(asm.R2, -1, "innermost"))
+	ins = append(ins, follow(slotAt, 8, slotAt, pyThrough)...)
+	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
+	first := store(asm.RFP, slotIndex, 0)
+	first[0] = first[0].WithSymbol("innermost")
+	ins = append(ins, first...)
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotAt, asm.DWord).WithSymbol("nextFrame"),
+		asm.JEq.Imm(asm.R1, 0, "end"),
+	)
+	ins = append(ins, frameOfPython()...)
+	ins = append(ins, follow(slotAt, 8, slotAt, pyPrevious)...)
+	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
+	ins = append(ins, again("nextFrame", maxPython)...)
+	return append(ins, end()...)
+}
+
+// again counts a round of a loop, and begins the next unless there were as many.
+func again(label string, most int32) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R1, asm.RFP, slotIndex, asm.DWord),
+		asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(asm.RFP, slotIndex, asm.R1, asm.DWord),
+		asm.JLT.Imm(asm.R1, most, label),
+	}
+}
+
+// frameOfPython writes one frame into the room: the address of the code object, whose lowest bits are those of the frame's owner,
+// and then where it is in it, and its first line.
+func frameOfPython() asm.Instructions {
+	ins := follow(slotCode, 8, slotAt, pyCode)
+	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotCode, asm.DWord),
+		asm.And.Imm(asm.R1, ^int32(0x0f)),
+		asm.StoreMem(asm.RFP, slotCode, asm.R1, asm.DWord),
+	)
+	ins = append(ins, store(asm.RFP, slotWhere, 0)...)
+	ins = append(ins, follow(slotWhere, 4, slotCode, pyFirstLine)...) // 0 of what has none
+	ins = append(ins, follow(slotRead, 8, slotAt, pyInstruction)...)
+	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
+	ins = append(ins, layoutWord(asm.R2, pyIsIndex)...)
+	ins = append(ins,
+		asm.LoadMem(asm.R3, asm.RFP, slotRead, asm.DWord),
+		asm.JNE.Imm(asm.R2, 0, "isIndex"),
+		asm.LoadMem(asm.R1, asm.RFP, slotCode, asm.DWord),
+		asm.Sub.Reg(asm.R3, asm.R1),
+		asm.StoreMem(asm.RFP, slotWhere+4, asm.R3, asm.Word).WithSymbol("isIndex"),
+	)
+	ins = append(ins, store(asm.RFP, slotRead, 0)...)
+	ins = append(ins, layoutWord(asm.R2, pyOwner)...)
+	ins = append(ins, asm.JEq.Imm(asm.R2, -1, "noOwner"))
+	ins = append(ins, follow(slotRead, 1, slotAt, pyOwner)...)
+	return append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotIndex, asm.DWord).WithSymbol("noOwner"),
+		asm.And.Imm(asm.R1, maxPython-1),
+		asm.LSh.Imm(asm.R1, 4),
+		asm.Mov.Reg(asm.R4, regEvent),
+		asm.Add.Reg(asm.R4, asm.R1),
+		asm.LoadMem(asm.R2, asm.RFP, slotRead, asm.DWord),
+		asm.And.Imm(asm.R2, 0x0f),
+		asm.LoadMem(asm.R3, asm.RFP, slotCode, asm.DWord),
+		asm.Or.Reg(asm.R3, asm.R2),
+		asm.StoreMem(asm.R4, 8, asm.R3, asm.DWord),
+		asm.LoadMem(asm.R3, asm.RFP, slotWhere, asm.DWord),
+		asm.StoreMem(asm.R4, 16, asm.R3, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, slotIndex, asm.DWord),
+		asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(regEvent, 0, asm.R1, asm.DWord),
+	)
+}
+
+// threadBase is what struct thread_struct has of the address that pthread_self returns: the register fs. Elsewhere that depends on
+// the C library, and threads are told by their numbers.
+var threadBase = map[string]string{"amd64": "fsbase"}[runtime.GOARCH]
+
+// self puts into R0 what threadID finds in the threads of Python.
+func (m *bpf) self() asm.Instructions {
+	if threadBase == "" {
+		return asm.Instructions{asm.Mov.Reg32(asm.R0, regThread)}
+	}
+	ins := asm.Instructions{asm.FnGetCurrentTask.Call(), asm.Mov.Reg(asm.R3, asm.R0)}
+	ins = append(ins, readKernel(m.threadBase, 8)...)
+	return append(ins, asm.LoadMem(asm.R0, asm.RFP, slotWord, asm.DWord))
+}
+
+// threadID is where a thread of Python has what tells it; 0 if it has not.
+func threadID(l python.Layout) uint64 {
+	if threadBase == "" {
+		return l.KernelID
+	}
+	return l.ThreadID
+}
+
+// runs tells the probes what a process's interpreter is like.
+func (p *probes) runs(pid int, l python.Layout) error {
+	id := threadID(l)
+	if id == 0 {
+		return fmt.Errorf("%v does not tell its threads", l)
+	}
+	isIndex := uint64(0)
+	if l.IsIndex {
+		isIndex = 1
+	}
+	value := [pyWords]uint64{
+		l.Main, l.Threads, l.NextThread, id, l.Frame, l.Through, l.Previous, l.Code, l.Instruction, isIndex, l.Owner, l.FirstLine,
+	}
+	return p.maps.python.Update(uint32(pid), value, ebpf.UpdateAny)
+}
+
+// runsOther forgets a process's interpreter.
+func (p *probes) runsOther(pid int) { _ = p.maps.python.Delete(uint32(pid)) }

@@ -1,0 +1,83 @@
+//go:build amd64 || arm64
+
+package attach
+
+import (
+	"fmt"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+)
+
+// pythonsHere are the interpreters of this machine with ctypes, by version: that of the search path, and pyenv's.
+func pythonsHere() map[string]string {
+	files, all := []string{"python3"}, make(map[string]string)
+	if root, err := exec.Command("pyenv", "root").Output(); err == nil {
+		found, _ := filepath.Glob(filepath.Join(strings.TrimSpace(string(root)), "versions", "*", "bin", "python3"))
+		files = append(files, found...)
+	}
+	for _, file := range files {
+		out, err := exec.Command(file, "-c", "import ctypes, sys; print('%d.%d' % sys.version_info[:2])").Output()
+		if version := strings.TrimSpace(string(out)); err == nil && all[version] == "" {
+			all[version] = file
+		}
+	}
+	return all
+}
+
+// TestPythonFrames compares the functions and lines of Python in each call stack with what the program's own frames were.
+func TestPythonFrames(t *testing.T) {
+	known := []string{"3.9", "3.10", "3.11", "3.12", "3.13"}
+	here := pythonsHere()
+	for _, version := range known {
+		if here[version] == "" {
+			continue
+		}
+		t.Run(version, func(t *testing.T) {
+			w := newWatcher(t, Config{})
+			c := start(t, w, here[version], "testdata/frames.py")
+			told := make(map[alloc.Ptr]string)
+			for c.out.Scan() && c.out.Text() != "done" {
+				address, frames, _ := strings.Cut(c.out.Text(), " ")
+				at, err := strconv.ParseUint(address, 16, 64)
+				require.NoError(t, err)
+				told[alloc.Ptr(at)] = frames
+			}
+			w.Sync()
+			require.Len(t, w.Sources(), 1)
+			found := make(map[alloc.Ptr]string)
+			for a := range w.Sources()[0].Snapshot().Allocations() {
+				found[a.Ptr] = ofPython(a.Stack)
+				require.NotContains(t, names(a.Stack), "_PyEval", "Python's functions stand for it")
+			}
+			require.Greater(t, len(told), 250)
+			require.ElementsMatch(t, slices.Collect(maps.Keys(told)), slices.Collect(maps.Keys(found)))
+			for at, frames := range told {
+				require.Equal(t, frames, found[at])
+			}
+		})
+	}
+	if len(here) == 0 {
+		t.Skip("there is no Python with ctypes")
+	}
+}
+
+// ofPython are the frames of Python in a stack, as the program tells them.
+func ofPython(s mem.Stack) string {
+	var all []string
+	for _, f := range s {
+		if strings.HasSuffix(f.File, ".py") || strings.HasPrefix(f.File, "<") {
+			all = append(all, fmt.Sprintf("%s:%d %s", filepath.Base(f.File), f.Line, f.Function))
+		}
+	}
+	return strings.Join(all, "|")
+}
