@@ -138,7 +138,7 @@ func TestAttachedPages(t *testing.T) {
 	} {
 		assert.True(t, strings.Contains(get(path).Body.String(), want), path)
 	}
-	assert.Regexp(t, `gpumem_live_bytes\{device="GPU",kind="Device",ordinal="0",pid="\d+",program="leak",uuid=""\} 5.24288e\+06`, get("/metrics").Body.String())
+	assert.Regexp(t, `gpumem_live_bytes\{container="",device="GPU",kind="Device",ordinal="0",pid="\d+",program="leak",uuid=""\} 5.24288e\+06`, get("/metrics").Body.String())
 	assert.Equal(t, 404, get("/other").Code)
 	assert.Equal(t, 400, get(page+"profile?gc=1").Code, "another program's garbage is not ours to collect")
 }
