@@ -59,6 +59,7 @@ type Rule struct {
 var GoLibraries = []string{
 	"github.com/gpumemtrack/gpumemtrack/alloc",
 	"github.com/gpumemtrack/gpumemtrack/contrib/gomlx",
+	"github.com/gpumemtrack/gpumemtrack/contrib/llama",
 	"github.com/gpumemtrack/gpumemtrack/tracker",
 	"github.com/gomlx/compute",
 	"github.com/gomlx/go-xla",

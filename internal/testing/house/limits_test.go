@@ -32,6 +32,7 @@ var names = map[string]int{
 	"alloc/cuda":                57,
 	"alloc/sim":                 51,
 	"contrib/gomlx":             4,
+	"contrib/llama":             6,
 	"contrib/otel":              3,
 	"contrib/tensor":            16,
 	"estimate":                  215,

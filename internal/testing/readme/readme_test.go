@@ -19,7 +19,7 @@ import (
 func TestSnippetsCompile(t *testing.T) {
 	var compiled strings.Builder
 	for _, file := range []string{"snippets_test.go", "../../../tracker/cucontext/example_test.go",
-		"../../../contrib/gomlx/example_test.go", "../../../contrib/gomlx/examples/leak/main.go",
+		"../../../contrib/gomlx/example_test.go", "../../../contrib/gomlx/examples/leak/main.go", "../../../contrib/llama/example_test.go",
 		"../../../examples/first/main.go", "../../../examples/hip/hip.go", "../../../examples/hip/main_test.go"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -49,7 +49,7 @@ func TestSecondCommand(t *testing.T) {
 		t.Skip("no go command here")
 	}
 	lookAtAllFiles(t)
-	for _, module := range []string{"../../tests", "../../../contrib/otel", "../../../contrib/gomlx", "../../../contrib/tensor"} {
+	for _, module := range []string{"../../tests", "../../../contrib/otel", "../../../contrib/gomlx", "../../../contrib/llama", "../../../contrib/tensor"} {
 		cmd := exec.Command("go", "test", "-count=1", "./...")
 		cmd.Dir = module
 		out, err := cmd.CombinedOutput()
