@@ -22,7 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 FAMILY = os.path.join(HERE, "../../../internal/family")
 
 # What reads a key of a config.json; the key is its first text.
-READ = r'\.(?:number|optional|bounded|times|whole|flag|ratio|dropout|text|list|names|has|value|set|usual|move|mixture|perBlock|blockKinds)\((?:[&\w.]+, )?'
+READ = r'\.(?i:number|optional|bounded|times|whole|flag|ratio|dropout|word|list|names|has|value|set|usual|move|mixture|perBlock|blockKinds)\((?:[&\w.]+, )?'
 
 # The classes whose model_type is not a key of CONFIG_MAPPING, or is another's too.
 OTHERS = {
@@ -56,7 +56,7 @@ def main():
     for path in glob.glob(os.path.join(FAMILY, "**", "*.go"), recursive=True):
         with open(path) as f:
             text = f.read()
-        keys |= set(re.findall(READ + r'"([a-z0-9_]+)"', text)) | set(re.findall(r'c\.move\("[a-z0-9_]+", "([a-z0-9_]+)"', text))
+        keys |= set(re.findall(READ + r'"([a-z0-9_]+)"', text)) | set(re.findall(r'c\.(?i:move)\("[a-z0-9_]+", "([a-z0-9_]+)"', text))
         families |= set(re.findall(r'"([a-z0-9_-]+)"', text))
     keys -= {"architectures"}
     result = {}

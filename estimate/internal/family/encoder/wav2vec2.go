@@ -156,8 +156,10 @@ func readWav2Vec2(c *family.Config, a *family.Model) {
 	}
 	c.Number(&own.kernel, "num_conv_pos_embeddings", 128)
 	c.Number(&own.groups, "num_conv_pos_embedding_groups", 16)
-	if own.widths == nil && own.kernels == nil && own.strides == nil {
-		own.widths, own.kernels, own.strides = []int{512, 512, 512, 512, 512, 512, 512}, []int{10, 3, 3, 3, 3, 2, 2}, []int{5, 2, 2, 2, 2, 2, 2}
+	for list, usual := range map[*[]int][]int{&own.widths: {512, 512, 512, 512, 512, 512, 512}, &own.kernels: {10, 3, 3, 3, 3, 2, 2}, &own.strides: {5, 2, 2, 2, 2, 2, 2}} {
+		if *list == nil {
+			*list = usual
+		}
 	}
 	if n := len(own.widths); n == 0 || n > family.MaxBlocks || len(own.kernels) != n || len(own.strides) != n {
 		c.Fail("conv_dim, conv_kernel, conv_stride", "they are not lists of one length")
