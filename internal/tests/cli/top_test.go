@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -105,6 +106,9 @@ func TestTopOfAnEmulatedGPU(t *testing.T) {
 	p := inTmux(t, cmd.Env, fmt.Sprintf("sleep 60 | %s 1073741824 0 & %s top", filepath.Join(dir, "alloc"), program))
 	shown := p.see("1.2 GiB")
 	assert.Contains(t, shown, "GPU 0")
+	p.tmux("send-keys", "a")
+	attached := regexp.MustCompile(`attached to \d+: it has not called the CUDA driver since|attach to \d+: `) // or why it cannot
+	require.NoError(t, waitFor(func() bool { return attached.MatchString(p.shown()) }), p.shown())
 	p.tmux("send-keys", "q")
 	p.isBack("0")
 }

@@ -23,6 +23,11 @@ type topProcessJSON struct {
 	PID     int          `json:"pid"`
 	Memory  *alloc.Bytes `json:"memory_bytes"`
 	Command string       `json:"command"`
+
+	User      *string  `json:"user"`
+	Container *string  `json:"container"`
+	Age       *float64 `json:"age_seconds"`
+	CPU       *float64 `json:"cpu_percent"`
 }
 
 type topPageJSON struct {
@@ -67,6 +72,18 @@ func processesJSON(d topDevice) []topProcessJSON {
 		one := topProcessJSON{PID: p.PID, Command: p.Command}
 		if p.Memory >= 0 {
 			one.Memory = &p.Memory
+		}
+		if p.User != "" {
+			one.User = &p.User
+		}
+		if p.Container != "" {
+			one.Container = &p.Container
+		}
+		if p.Age >= 0 {
+			one.Age = new(p.Age.Seconds())
+		}
+		if p.CPU >= 0 {
+			one.CPU = &p.CPU
 		}
 		list = append(list, one)
 	}

@@ -24,6 +24,7 @@ type topLook struct {
 
 type topDevice struct {
 	nvml.Reading
+	deviceHistory
 	Processes    []topProcess
 	ProcessesErr error
 }
@@ -34,6 +35,7 @@ type topProcess struct {
 	Memory  alloc.Bytes // negative if the driver gives no figure
 	Total   float64     // of the device
 	Command string
+	processFacts
 }
 
 // topWatch keeps the latest look. The driver and each page have a goroutine of their
@@ -42,17 +44,30 @@ type topWatch struct {
 	src     nvml.Source
 	devices []nvml.Device
 	urls    []string
+	attach  func(pid int) (watched, error)
 	broken  chan string   // a panic, and where
 	news    chan struct{} // something has answered
+
+	// The goroutine that asks the driver has these alone.
+	processes *processTable
+	history   map[string]*deviceHistory // by UUID
+	looked    bool
+
+	attaching sync.WaitGroup
 
 	mu     sync.Mutex
 	asked  time.Time // since when the driver has not answered; zero if it has
 	listed []topDevice
 	pages  []topPage
+
+	attached *attachment // nil if none
 }
 
 func newTopWatch(src nvml.Source, devices []nvml.Device, urls []string) *topWatch {
-	w := &topWatch{src: src, devices: devices, urls: urls, broken: make(chan string), news: make(chan struct{}, 1), pages: make([]topPage, len(urls))}
+	w := &topWatch{
+		src: src, devices: devices, urls: urls, attach: attachTo, broken: make(chan string), news: make(chan struct{}, 1),
+		processes: newProcessTable(), history: make(map[string]*deviceHistory), pages: make([]topPage, len(urls)),
+	}
 	for i, url := range urls {
 		w.pages[i].URL = url
 	}
@@ -113,19 +128,52 @@ func (w *topWatch) askDriver() {
 	w.asked = time.Now()
 	w.mu.Unlock()
 	listed := make([]topDevice, len(w.devices))
+	var pids []int
 	for i, reading := range nvml.ReadAll(w.src, w.devices) {
-		listed[i].Reading = reading
+		listed[i].Reading, listed[i].deviceHistory = reading, w.remember(reading)
 		total, _ := reading.Value(nvml.MemoryTotal)
 		processes, err := w.src.Processes(reading.Device)
 		listed[i].ProcessesErr = err
 		for _, p := range processes {
-			listed[i].Processes = append(listed[i].Processes, topProcess{p.PID, reading.Label(), p.Memory, total, commandOf(p.PID)})
+			pids = append(pids, p.PID)
+			listed[i].Processes = append(listed[i].Processes, topProcess{
+				PID: p.PID, Device: reading.Label(), Memory: p.Memory, Total: total, Command: commandOf(p.PID), processFacts: unknownProcess,
+			})
+		}
+	}
+	facts := w.factsOf(pids)
+	for _, d := range listed {
+		for i := range d.Processes {
+			d.Processes[i].processFacts = facts[d.Processes[i].PID]
 		}
 	}
 	w.mu.Lock()
 	w.asked, w.listed = time.Time{}, listed
 	w.mu.Unlock()
 	w.tell()
+}
+
+// factsOf looks at processes. The first time it looks twice, as the use of processors is that between two looks.
+func (w *topWatch) factsOf(pids []int) map[int]processFacts {
+	facts := w.processes.look(pids)
+	if !w.looked && len(pids) > 0 {
+		const between = 200 * time.Millisecond
+		time.Sleep(between)
+		facts = w.processes.look(pids)
+	}
+	w.looked = true
+	return facts
+}
+
+// remember adds a reading to the history of its device, and returns that.
+func (w *topWatch) remember(r nvml.Reading) deviceHistory {
+	h := w.history[r.UUID]
+	if h == nil {
+		h = new(deviceHistory)
+		w.history[r.UUID] = h
+	}
+	h.add(r)
+	return *h
 }
 
 func (w *topWatch) askPage(ctx context.Context, i int) {
@@ -147,6 +195,9 @@ func (w *topWatch) latest() topLook {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	look := topLook{Time: time.Now(), Source: w.src.Name(), Devices: w.listed, Pages: slices.Clone(w.pages)}
+	if w.attached != nil {
+		look.Pages = append(look.Pages, w.attached.page)
+	}
 	if !w.asked.IsZero() {
 		look.Silent = time.Since(w.asked)
 	}

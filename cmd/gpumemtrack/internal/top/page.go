@@ -19,6 +19,7 @@ import (
 // topPage is what a live page tells: of one process, or of the largest of several.
 type topPage struct {
 	URL      string
+	Attached bool // it is no page: top itself has attached to the process
 	Err      error
 	Known    bool // it has answered
 	Origin   snapshot.Origin
@@ -58,7 +59,7 @@ func (p *topPage) readLight(ctx context.Context) error {
 	if err := get(ctx, p.URL, "leaks", "", &leaks); err != nil {
 		return err
 	}
-	p.take(s, leaks.Suspects, leaks.Growth)
+	p.take([]*snapshot.Snapshot{s}, leaks.Suspects, leaks.Growth)
 	return nil
 }
 
@@ -73,15 +74,23 @@ func (p *topPage) readDump(ctx context.Context) error {
 			most = other.Snapshot
 		}
 	}
-	p.take(most, leaks.Suspects(most), leaks.Growing(most))
+	p.take([]*snapshot.Snapshot{most}, leaks.Suspects(most), leaks.Growing(most))
 	return nil
 }
 
-func (p *topPage) take(s *snapshot.Snapshot, suspects []leaks.Suspect, growth []leaks.Growth) {
-	usage := export.FromSnapshot(s)
-	p.Origin, p.Device = usage.Origin, export.Device(s)
-	p.Live, p.Peak = s.Live.Bytes, s.Peak.Bytes
-	p.Sites, _ = export.Compare(nil, []*export.Usage{usage}, "site", "live")
+// take fills the page with what there is of one process, of one device or of several.
+func (p *topPage) take(all []*snapshot.Snapshot, suspects []leaks.Suspect, growth []leaks.Growth) {
+	var usages []*export.Usage
+	p.Origin, p.Device, p.Live, p.Peak = all[0].Origin, export.Device(all[0]), 0, 0
+	if len(all) > 1 {
+		p.Device = fmt.Sprintf("%d devices", len(all))
+	}
+	for _, s := range all {
+		usages = append(usages, export.FromSnapshot(s))
+		p.Live += s.Live.Bytes
+		p.Peak += s.Peak.Bytes
+	}
+	p.Sites, _ = export.Compare(nil, usages, "site", "live")
 	p.Sites = p.Sites[:min(len(p.Sites), topSites)]
 	for _, s := range suspects {
 		p.Suspects = append(p.Suspects, firstLine(s.String()))

@@ -27,6 +27,7 @@ func topScreen(ctx context.Context, w *topWatch, interval time.Duration) error {
 
 func topLoop(ctx context.Context, screen tcell.Screen, w *topWatch, every time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
+	defer w.letGo()
 	defer cancel()
 	events := make(chan tcell.Event)
 	go screen.ChannelEvents(events, ctx.Done())
@@ -52,6 +53,10 @@ func topLoop(ctx context.Context, screen tcell.Screen, w *topWatch, every time.D
 			case *tcell.EventKey:
 				if view.press(keyOf(e), w.latest()) {
 					return nil
+				}
+				if view.attach != 0 {
+					w.toggle(ctx, view.attach, every)
+					view.attach = 0
 				}
 			}
 		}

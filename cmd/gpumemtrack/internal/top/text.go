@@ -43,6 +43,14 @@ func (l topLine) text() string {
 	return strings.TrimRight(b.String(), " ")
 }
 
+// width is how many columns it takes, blank ones included.
+func (l topLine) width() (n int) {
+	for _, s := range l {
+		n += len([]rune(s.text))
+	}
+	return n
+}
+
 func styled(style topStyle, format string, args ...any) topLine {
 	return topLine{{fmt.Sprintf(format, args...), style}}
 }
@@ -51,7 +59,7 @@ func styled(style topStyle, format string, args ...any) topLine {
 func topText(look topLook, width int) []topLine {
 	lines := []topLine{headLine(look, width)}
 	lines = append(lines, deviceLines(look, width)...)
-	lines = append(lines, nil, processHead(topOrder{}))
+	lines = append(lines, nil, processHead(topOrder{}, width))
 	processes := processesOf(look, topOrder{})
 	for _, p := range processes {
 		lines = append(lines, processLine(p, width, false))
@@ -120,8 +128,21 @@ func deviceLine(d topDevice, label, width int) topLine {
 		memory = fmt.Sprintf("%10v / %10v %6s", used, total, fmt.Sprintf("%.0f %%", 100*share))
 	}
 	left := fmt.Sprintf("%-*s  %-*s ", label, d.Label(), name, cli.Elide(line.Line(d.Name), name))
-	room := width - len([]rune(left)) - len([]rune(memory)) - len([]rune(sensors)) - 3
-	return append(append(topLine{{left, styleText}}, bar(share, room)...), topSpan{" " + memory + sensors, styleText})
+	past := pastLine(d, width)
+	room := width - len([]rune(left)) - len([]rune(memory)) - len([]rune(sensors)) - 3 - past.width()
+	out := append(append(topLine{{left, styleText}}, bar(share, room)...), topSpan{" " + memory + sensors, styleText})
+	return append(out, past...)
+}
+
+// pastLine draws how full a device was at the latest updates, and how busy, where there is room.
+func pastLine(d topDevice, width int) (past topLine) {
+	const looks = 20
+	for i, shares := range [][]float64{d.memory, d.busy} {
+		if width >= 120+40*i && len(shares) > 1 {
+			past = append(append(past, topSpan{"  ", styleText}), historyBars(shares, looks)...)
+		}
+	}
+	return past
 }
 
 // bar draws a share as a bar in brackets, as wide as the room.
@@ -130,14 +151,18 @@ func bar(share float64, room int) topLine {
 		return nil
 	}
 	full := min(room, int(share*float64(room)+0.5))
-	style := styleLow
+	return topLine{{"[", styleQuiet}, {strings.Repeat("|", full), styleOf(share)}, {strings.Repeat(" ", room-full), styleText}, {"]", styleQuiet}}
+}
+
+// styleOf is how a share looks.
+func styleOf(share float64) topStyle {
 	switch {
 	case share > 0.9:
-		style = styleFull
+		return styleFull
 	case share > 0.75:
-		style = styleHigh
+		return styleHigh
 	}
-	return topLine{{"[", styleQuiet}, {strings.Repeat("|", full), style}, {strings.Repeat(" ", room-full), styleText}, {"]", styleQuiet}}
+	return styleLow
 }
 
 func sensor(d topDevice, q nvml.Quantity, unit string) string {
@@ -167,7 +192,7 @@ func processesOf(look topLook, order topOrder) []topProcess {
 	for _, page := range look.Pages {
 		if page.Known && !seen[page.Origin.PID] {
 			seen[page.Origin.PID] = true
-			all = append(all, topProcess{PID: page.Origin.PID, Device: "-", Memory: page.Live, Command: page.Origin.Program})
+			all = append(all, topProcess{PID: page.Origin.PID, Device: "-", Memory: page.Live, Command: page.Origin.Program, processFacts: unknownProcess})
 		}
 	}
 	slices.SortStableFunc(all, func(x, y topProcess) int {
@@ -189,14 +214,30 @@ func processesOf(look topLook, order topOrder) []topProcess {
 	return all
 }
 
-func processHead(order topOrder) topLine {
+func processHead(order topOrder, width int) topLine {
 	mark := func(key byte, name string) string {
 		if order.by == key || order.by == 0 && key == 'm' {
 			return name + map[bool]string{false: "↓", true: "↑"}[order.reversed]
 		}
 		return name
 	}
-	return styled(styleHead, "  %8s  %-12s %11s %7s  %s", mark('p', "PID"), mark('g', "GPU"), mark('m', "MEMORY"), "SHARE", mark('c', "COMMAND"))
+	return styled(styleHead, "  %8s  %-12s %11s %7s  %s%s", mark('p', "PID"), mark('g', "GPU"), mark('m', "MEMORY"), "SHARE",
+		factCells("USER", "CPU", "AGE", "CONTAINER", width), mark('c', "COMMAND"))
+}
+
+// factCells are the columns of what the system tells of a process, as many as there is room for.
+func factCells(user, cpu, age, container string, width int) string {
+	cells := ""
+	if width >= 80 {
+		cells = fmt.Sprintf("%-8s %6s  ", cli.Elide(user, 8), cpu)
+	}
+	if width >= 100 {
+		cells += fmt.Sprintf("%6s  ", age)
+	}
+	if width >= 140 {
+		cells += fmt.Sprintf("%-24s  ", cli.Elide(container, 24))
+	}
+	return cells
 }
 
 func processLine(p topProcess, width int, selected bool) topLine {
@@ -212,6 +253,7 @@ func processLine(p topProcess, width int, selected bool) topLine {
 		mark, style = ">", styleSelected
 	}
 	text := fmt.Sprintf("%s %8d  %-12s %11s %7s  ", mark, p.PID, p.Device, memory, share)
+	text += factCells(cmp.Or(line.Line(p.User), "-"), percentCell(p.CPU), ageCell(p.Age), cmp.Or(line.Line(p.Container), "-"), width)
 	text += cli.Fit(line.Line(p.Command), max(8, width-len([]rune(text))+1))
 	return topLine{{fmt.Sprintf("%-*s", width, text), style}}
 }
@@ -222,10 +264,18 @@ func pageLines(page topPage, width, most int) []topLine {
 	switch {
 	case page.Err != nil:
 		return []topLine{styled(styleWarn, "%s", cli.Elide(line.Line(page.Err.Error()), width))}
+	case page.Attached && !page.Known:
+		return []topLine{styled(styleQuiet, "attaching to %d", page.Origin.PID)}
+	case page.Attached && page.Device == "":
+		return []topLine{styled(styleHead, "%s", cli.Elide(fmt.Sprintf("%s: it has not called the CUDA driver since", url), width))}
 	case !page.Known:
 		return []topLine{styled(styleQuiet, "%s has not answered yet", url)}
 	}
-	lines := []topLine{styled(styleHead, "%s", cli.Elide(fmt.Sprintf("%s, %s: %v live, peak %v", page.Origin, page.Device, page.Live, page.Peak), width))}
+	head := fmt.Sprintf("%s, %s: %v live, peak %v", page.Origin, page.Device, page.Live, page.Peak)
+	if page.Attached {
+		head = fmt.Sprintf("%s: %v live of what it allocated since, on %s", url, page.Live, page.Device)
+	}
+	lines := []topLine{styled(styleHead, "%s", cli.Elide(head, width))}
 	for _, s := range page.Suspects[:min(len(page.Suspects), max(1, most/2))] {
 		lines = append(lines, styled(styleWarn, "%s", cli.Elide("  suspect: "+line.Line(s), width)))
 	}

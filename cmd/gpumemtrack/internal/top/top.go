@@ -32,14 +32,16 @@ func Command(a *cli.App) *cobra.Command {
 serve a live page (tracker/live, or gpumemtrack attach --live), the lines of
 code that hold the most memory and those that may leak. It only reads.
 
-Keys: q quits; up and down (or k and j) select a process; m, p, g and c sort by
-memory, process number, GPU and command; r reverses the order; space pauses; ?
-shows help.
+Keys: q quits; up and down (or k and j) select a process; a attaches to it, as
+gpumemtrack attach does, and shows the lines of code that allocate from then on;
+m, p, g and c sort by memory, process number, GPU and command; r reverses the
+order; space pauses; ? shows help.
 
 --once prints one screen as text, and --json one object: "schema", "time",
 "source", "error" if the driver did not answer, "devices" as sensors --json has
-them, each with "processes" ("pid", "memory_bytes", null where the driver gives
-no figure, and "command") and "processes_error", and "pages": "url", "error" or
+them, each with "processes" ("pid", "memory_bytes", "command", "user",
+"container", "age_seconds" and "cpu_percent" of one processor, each null where it
+is unknown) and "processes_error", and "pages": "url", "error" or
 "process", "device", "live_bytes", "peak_bytes", "sites" ("site", "bytes",
 "count") and "suspects" (text).`,
 		Example: `  gpumemtrack top

@@ -51,7 +51,10 @@ func aLook(devices int) topLook {
 		d.Set(nvml.MemoryUsed, float64(alloc.Bytes(i%10+1)*10*alloc.GiB))
 		d.Set(nvml.Utilization, 87)
 		for k := range 3 {
-			p := topProcess{100*(i+1) + k, d.Label(), alloc.Bytes(k) * alloc.GiB, float64(100 * alloc.GiB), fmt.Sprintf("./train --rank %d", k)}
+			p := topProcess{
+				PID: 100*(i+1) + k, Device: d.Label(), Memory: alloc.Bytes(k) * alloc.GiB, Total: float64(100 * alloc.GiB),
+				Command: fmt.Sprintf("./train --rank %d", k), processFacts: unknownProcess,
+			}
 			if k == 2 {
 				p.Memory = -1
 			}

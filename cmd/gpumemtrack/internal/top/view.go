@@ -1,10 +1,12 @@
 package top
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	line "github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // topView is what the user has chosen to see of a look.
@@ -15,6 +17,7 @@ type topView struct {
 	first    int      // the process in the first row
 	held     *topLook // the picture that is held, if one is
 	help     bool
+	attach   int // the process to attach to, or to let go of, when a key has asked for it
 	pageRows int // that processes had, when they were last drawn
 }
 
@@ -26,11 +29,13 @@ const topHelp = `Keys
   Home, End       select the first or the last
   m, p, g, c      sort by memory, process number, GPU, command
   r               turn the order
+  a               attach to the process and show its lines of code; again: let go
   space           hold the picture, and go on
   ?, h            this help, and back
 
 Below the processes stand the lines of code of the selected one, if it serves a live page
-that --live names.`
+that --live names, or if you attach to it: gpumemtrack attach --help says what that needs.
+The small bars of a device are its memory at the latest updates, and how busy it was.`
 
 // lines are the rows of the screen.
 func (v *topView) lines(look topLook, width, height int) []topLine {
@@ -49,7 +54,7 @@ func (v *topView) lines(look topLook, width, height int) []topLine {
 		hidden := len(devices) - (most - 1)
 		devices = append(devices[:most-1:most-1], styled(styleQuiet, "… %d more lines", hidden))
 	}
-	lines = append(append(lines, devices...), processHead(v.order))
+	lines = append(append(lines, devices...), processHead(v.order, width))
 	processes := processesOf(look, v.order)
 	at := v.find(processes)
 	detail := v.detail(look, processes, at, width, max(1, (height-len(lines))/2))
@@ -92,7 +97,10 @@ func (v *topView) detail(look topLook, processes []topProcess, at, width, most i
 		}
 	}
 	if len(look.Pages) == 0 {
-		lines = []topLine{styled(styleQuiet, "%s", cli.Elide("--live URL shows the lines of code of a program with a live page", width))}
+		lines = []topLine{styled(styleQuiet, "%s", cli.Elide("a attaches to the process and shows its lines; --live URL shows a live page", width))}
+	}
+	if at < len(processes) && processes[at].Container != "" {
+		lines = append([]topLine{styled(styleText, "%s", cli.Elide(fmt.Sprintf("%d runs in %s", processes[at].PID, line.Line(processes[at].Container)), width))}, lines...)
 	}
 	return lines[:min(len(lines), most)]
 }
@@ -113,6 +121,14 @@ func (v *topView) press(key rune, look topLook) (quit bool) {
 			v.held = nil
 		} else {
 			v.held = &look
+		}
+	case 'a':
+		if v.held != nil {
+			look = *v.held
+		}
+		if processes := processesOf(look, v.order); len(processes) > 0 {
+			p := processes[v.find(processes)]
+			v.pid, v.device, v.attach = p.PID, p.Device, p.PID
 		}
 	case escape:
 		v.help = false

@@ -142,8 +142,8 @@ func runAttach(a *cli.App, o attachOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	driver := openAttachDriver()
-	defer driver.close()
+	driver := OpenDriver()
+	defer driver.Close()
 	cfg.Driver = driver
 	w, err := attach.New(cfg)
 	if err != nil {

@@ -202,8 +202,8 @@ func TestUntrackedBeforeAttach(t *testing.T) {
 	text, err := exec.Command("gcc", "-g", "-O1", "-fno-omit-frame-pointer", "-DLINKED", "-o", path,
 		"../../../../tracker/attach/testdata/client.c", "-L"+libs.Dir, "-l:libcuda.so.1", "-lpthread").CombinedOutput()
 	require.NoError(t, err, "%s", text)
-	driver := openAttachDriver()
-	defer driver.close()
+	driver := OpenDriver()
+	defer driver.Close()
 	control, err := gpuemu.Attach()
 	require.NoError(t, err)
 	client := exec.Command(path, "leak", "2", "wait", "free", "leak", "3")

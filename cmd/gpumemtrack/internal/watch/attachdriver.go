@@ -9,29 +9,31 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// attachDriver is an attach.Driver: it asks NVML, where a driver answers.
-type attachDriver struct {
+// Driver is an attach.Driver: it asks NVML, where a driver answers.
+type Driver struct {
 	source  nvml.Source // nil if none answers
 	devices []nvml.Device
 	err     error
 }
 
-func openAttachDriver() *attachDriver {
-	d := new(attachDriver)
+// OpenDriver opens what there is. Where no driver answers, no figure is known.
+func OpenDriver() *Driver {
+	d := new(Driver)
 	if d.source, d.err = nvml.Open(); d.err == nil {
 		d.devices, d.err = d.source.Devices()
 	}
 	return d
 }
 
-func (d *attachDriver) close() {
+// Close closes what answers.
+func (d *Driver) Close() {
 	if d.source != nil {
 		d.source.Close()
 	}
 }
 
 // visible returns the devices in the order of the process's ordinals, by the environment that it began with.
-func (d *attachDriver) visible(pid int) ([]nvml.Device, error) {
+func (d *Driver) visible(pid int) ([]nvml.Device, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
@@ -50,7 +52,7 @@ func (d *attachDriver) visible(pid int) ([]nvml.Device, error) {
 }
 
 // device returns a process's device.
-func (d *attachDriver) device(pid, ordinal int) (nvml.Device, error) {
+func (d *Driver) device(pid, ordinal int) (nvml.Device, error) {
 	devices, err := d.visible(pid)
 	if err != nil {
 		return nvml.Device{}, err
@@ -62,13 +64,13 @@ func (d *attachDriver) device(pid, ordinal int) (nvml.Device, error) {
 }
 
 // UUID returns that of a process's device.
-func (d *attachDriver) UUID(pid, ordinal int) (string, error) {
+func (d *Driver) UUID(pid, ordinal int) (string, error) {
 	device, err := d.device(pid, ordinal)
 	return device.UUID, err
 }
 
 // Memory returns what all programs use of a process's device, and how large it is.
-func (d *attachDriver) Memory(pid, ordinal int) (used, total alloc.Bytes, err error) {
+func (d *Driver) Memory(pid, ordinal int) (used, total alloc.Bytes, err error) {
 	device, err := d.device(pid, ordinal)
 	if err != nil {
 		return 0, 0, err
@@ -84,7 +86,7 @@ func (d *attachDriver) Memory(pid, ordinal int) (used, total alloc.Bytes, err er
 }
 
 // Held returns what a process has on each of its devices, by their ordinals.
-func (d *attachDriver) Held(pid int) (map[int]alloc.Bytes, error) {
+func (d *Driver) Held(pid int) (map[int]alloc.Bytes, error) {
 	devices, err := d.visible(pid)
 	if err != nil {
 		return nil, err

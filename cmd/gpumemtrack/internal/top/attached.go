@@ -1,0 +1,125 @@
+package top
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/watch"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
+)
+
+// attachment watches one process from outside, as gpumemtrack attach does, and makes a page of what it allocates.
+type attachment struct {
+	pid  int
+	stop context.CancelFunc
+	page topPage
+}
+
+// watched is what an attachment watches with: an *attach.Watcher.
+type watched interface {
+	Sync()
+	Sources() []*attach.Source
+	Close() error
+}
+
+// attachTo begins to watch a process.
+func attachTo(pid int) (watched, error) {
+	driver := watch.OpenDriver()
+	w, err := attach.New(attach.Config{Driver: driver})
+	if err != nil {
+		driver.Close()
+		return nil, err
+	}
+	if err := w.Watch(pid); err != nil {
+		w.Close()
+		driver.Close()
+		return nil, err
+	}
+	return withDriver{w, driver}, nil
+}
+
+// withDriver closes the driver's source too.
+type withDriver struct {
+	*attach.Watcher
+	driver *watch.Driver
+}
+
+func (w withDriver) Close() error {
+	err := w.Watcher.Close()
+	w.driver.Close()
+	return err
+}
+
+// toggle attaches to a process, and lets go of the one before; of the same one it only lets go.
+func (w *topWatch) toggle(ctx context.Context, pid int, interval time.Duration) {
+	w.mu.Lock()
+	before := w.attached
+	w.attached = nil
+	if before != nil {
+		before.stop()
+	}
+	if pid == 0 || before != nil && before.pid == pid {
+		w.mu.Unlock()
+		return
+	}
+	ctx, stop := context.WithCancel(ctx)
+	a := &attachment{pid: pid, stop: stop}
+	a.page = topPage{Attached: true, URL: fmt.Sprintf("attached to %d", pid), Origin: snapshot.Origin{PID: pid}}
+	w.attached = a
+	w.mu.Unlock()
+	w.attaching.Go(func() { w.watchAttached(ctx, a, interval) })
+}
+
+// watchAttached keeps the page of an attachment until ctx is done.
+func (w *topWatch) watchAttached(ctx context.Context, a *attachment, interval time.Duration) {
+	page := a.page
+	from, err := w.attach(a.pid)
+	if err != nil {
+		page.Err = fmt.Errorf("attach to %d: %w", a.pid, err)
+		w.keep(a, page)
+		return
+	}
+	defer from.Close()
+	w.repeat(ctx, interval, func() {
+		from.Sync()
+		w.keep(a, attachedPage(page, from.Sources()))
+	})
+}
+
+// attachedPage is a page of all that was watched: the process, and those that it started since.
+func attachedPage(page topPage, sources []*attach.Source) topPage {
+	page.Known = true
+	var all []*snapshot.Snapshot
+	var suspects []leaks.Suspect
+	var growth []leaks.Growth
+	for _, s := range sources {
+		at := s.Snapshot()
+		all = append(all, at)
+		suspects, growth = append(suspects, leaks.Suspects(at)...), append(growth, leaks.Growing(at)...)
+	}
+	if len(all) > 0 {
+		pid := page.Origin.PID
+		page.take(all, suspects, growth)
+		page.Origin.PID = pid // the line of the process that was chosen
+	}
+	return page
+}
+
+// keep puts the page of an attachment into the look, unless it is another's by now.
+func (w *topWatch) keep(a *attachment, page topPage) {
+	w.mu.Lock()
+	if w.attached == a {
+		a.page = page
+	}
+	w.mu.Unlock()
+	w.tell()
+}
+
+// letGo ends the attachment, and waits until its probes are gone.
+func (w *topWatch) letGo() {
+	w.toggle(context.Background(), 0, 0)
+	w.attaching.Wait()
+}
