@@ -53,6 +53,7 @@ func New(cfg Config) (*Watcher, error) {
 		}
 		go w.libraries.search()
 	}
+	p.readNames(w.pythons)
 	go w.read()
 	return w, nil
 }

@@ -25,6 +25,8 @@ type bpf struct {
 	running  *ebpf.Map // by thread: the frames of Python in the call that it is in
 	noFrames *ebpf.Map // room for such frames, empty
 	follow   *ebpf.Map // the program that finds them
+	seen     *ebpf.Map // code objects, by process and address
+	newCode  *ebpf.Map // those that were not seen before: process, where the frame is, address
 	offsets            // of the kernel
 }
 
@@ -39,7 +41,8 @@ const (
 	maxProcesses = 1 << 14
 	maxThreads   = 1 << 16
 	maxScratch   = 1 << 13 // threads that allocate at a time, half a kilobyte each
-	callSize     = 64      // stack pointer, function, six arguments
+	newCodeBytes = 1 << 16
+	callSize     = 64 // stack pointer, function, six arguments
 )
 
 func newMaps(ringBytes int) (m *bpf, err error) {
@@ -62,6 +65,8 @@ func newMaps(ringBytes int) (m *bpf, err error) {
 		{&m.python, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 8 * pyWords, MaxEntries: maxProcesses}},
 		{&m.running, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: pyRoom, MaxEntries: maxPyCalls}},
 		{&m.noFrames, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: pyRoom, MaxEntries: 1}},
+		{&m.seen, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: 8, MaxEntries: maxSeen}},
+		{&m.newCode, ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: newCodeBytes}},
 		{&m.follow, ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1}},
 	} {
 		it.spec.Name = "gpumemtrack"
@@ -74,7 +79,7 @@ func newMaps(ringBytes int) (m *bpf, err error) {
 }
 
 func (m *bpf) close() {
-	for _, each := range []*ebpf.Map{m.ring, m.family, m.calls, m.others, m.loss, m.scratch, m.blank, m.believed, m.python, m.running, m.noFrames, m.follow} {
+	for _, each := range []*ebpf.Map{m.ring, m.family, m.calls, m.others, m.loss, m.scratch, m.blank, m.believed, m.python, m.running, m.noFrames, m.follow, m.seen, m.newCode} {
 		if each != nil {
 			each.Close()
 		}

@@ -66,6 +66,16 @@ func TestCPlusPlus(t *testing.T) {
 	}
 }
 
+// latest is the allocation that was made last.
+func latest(s *Source) (last snapshot.Allocation) {
+	for a := range s.Snapshot().Allocations() {
+		if a.Seq >= last.Seq {
+			last = a
+		}
+	}
+	return last
+}
+
 // TestPython: the ledger is exact whatever the stacks are. Probes name Python's functions, with -X perf too; the library in front of
 // libcuda does with -X perf and frame pointers, and otherwise the stack says where it ends.
 func TestPython(t *testing.T) {
@@ -81,13 +91,13 @@ func TestPython(t *testing.T) {
 			t.Run(name+" "+args[0], func(t *testing.T) {
 				w := watcher(t)
 				s := followed(t, w, start(t, w, "python3", args...), 3)
-				a := largest(t, s)
+				a := latest(s) // a first one may come before the interpreter is known
 				if last := a.Stack[len(a.Stack)-1].Function; name == "preload" && strings.HasPrefix(last, "(") {
 					assert.Regexp(t, `^\(the stack ends early: \S+ keeps no frame pointers\)$`, last)
 					return
 				}
 				if name == "probes" || len(args) > 1 {
-					assert.Contains(t, names(a.Stack), "load_weights <- ")
+					assert.Regexp(t, "load_weights <- .*train <- ", names(a.Stack))
 					assert.Equal(t, "load_weights", a.Site.Function)
 					assert.Equal(t, 1, strings.Count(names(a.Stack), "load_weights"))
 				}

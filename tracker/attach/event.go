@@ -141,6 +141,8 @@ type feed interface {
 	// runs tells how a process's interpreter of Python is laid out; runsOther, that the process has ended or runs another program.
 	runs(pid int, l python.Layout) error
 	runsOther(pid int)
+	// readNames has the names of Python's functions read as soon as they are first seen in a call.
+	readNames(of *python.Processes)
 
 	// believe says that a stack that frame pointers gave, by its hash, needs no copy from now on.
 	believe(hash uint64)

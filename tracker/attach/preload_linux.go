@@ -100,6 +100,7 @@ func (*sockets) forget(int)                    {}
 func (*sockets) believe(uint64)                {}
 func (*sockets) runs(int, python.Layout) error { return nil }
 func (*sockets) runsOther(int)                 {}
+func (*sockets) readNames(*python.Processes)   {}
 func (*sockets) library(_, _ string) error     { return nil }
 
 // next waits for an event. The error is os.ErrClosed after interrupt, and errFlushed when all

@@ -29,6 +29,8 @@ type probes struct {
 	reader *ringbuf.Reader
 	record ringbuf.Record
 
+	newCode *ringbuf.Reader // see readNames
+
 	multi           bool // the kernel (6.6 and newer) takes many probes at once, and takes them away faster
 	functions       []function
 	entries, leaves []*ebpf.Program // by index in functions; nil where there is none
@@ -56,6 +58,9 @@ func newProbes(cfg Config, functions []function) (p *probes, err error) {
 		return p, err
 	}
 	if p.reader, err = ringbuf.NewReader(p.maps.ring); err != nil {
+		return p, err
+	}
+	if p.newCode, err = ringbuf.NewReader(p.maps.newCode); err != nil {
 		return p, err
 	}
 	attach := ebpf.AttachNone
@@ -290,6 +295,9 @@ func (p *probes) close() {
 		}
 	}
 	p.interrupt()
+	if p.newCode != nil {
+		p.newCode.Close()
+	}
 	if p.maps != nil {
 		p.maps.close()
 	}

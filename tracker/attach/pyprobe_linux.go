@@ -3,6 +3,7 @@
 package attach
 
 import (
+	"encoding/binary"
 	"fmt"
 	"runtime"
 
@@ -38,6 +39,8 @@ const (
 	maxPyThreads = 512     // of an interpreter are looked through
 	maxPyCalls   = 1 << 11 // of threads that run Python at a time; two kilobytes each
 	pyRoom       = 8 + 16*maxPython
+	maxSeen      = 1 << 14 // code objects
+	newCodeSize  = 24      // of what the reader of names gets
 )
 
 // Room on the program's stack, below that of a call stack.
@@ -49,6 +52,7 @@ const (
 	slotRead   = slotHash - 40
 	slotCode   = slotHash - 48
 	slotWhere  = slotHash - 56
+	slotPid    = slotHash - 64 // with the two words above it, what the reader of names gets
 )
 
 // findLayout notes the layout of the process's interpreter.
@@ -202,7 +206,7 @@ func (m *bpf) followPython() asm.Instructions {
 		asm.LoadMem(asm.R1, asm.RFP, slotAt, asm.DWord).WithSymbol("nextFrame"),
 		asm.JEq.Imm(asm.R1, 0, "end"),
 	)
-	ins = append(ins, frameOfPython()...)
+	ins = append(ins, m.frameOfPython()...)
 	ins = append(ins, follow(slotAt, 8, slotAt, pyPrevious)...)
 	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
 	ins = append(ins, again("nextFrame", maxPython)...)
@@ -221,7 +225,7 @@ func again(label string, most int32) asm.Instructions {
 
 // frameOfPython writes one frame into the room: the address of the code object, whose lowest bits are those of the frame's owner,
 // and then where it is in it, and its first line.
-func frameOfPython() asm.Instructions {
+func (m *bpf) frameOfPython() asm.Instructions {
 	ins := follow(slotCode, 8, slotAt, pyCode)
 	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
 	ins = append(ins,
@@ -241,6 +245,7 @@ func frameOfPython() asm.Instructions {
 		asm.Sub.Reg(asm.R3, asm.R1),
 		asm.StoreMem(asm.RFP, slotWhere+4, asm.R3, asm.Word).WithSymbol("isIndex"),
 	)
+	ins = append(ins, m.see()...)
 	ins = append(ins, store(asm.RFP, slotRead, 0)...)
 	ins = append(ins, layoutWord(asm.R2, pyOwner)...)
 	ins = append(ins, asm.JEq.Imm(asm.R2, -1, "noOwner"))
@@ -262,6 +267,53 @@ func frameOfPython() asm.Instructions {
 		asm.Add.Imm(asm.R1, 1),
 		asm.StoreMem(regEvent, 0, asm.R1, asm.DWord),
 	)
+}
+
+// see tells the reader of names of a code object that is new: the process may end soon, or free it.
+func (m *bpf) see() asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Reg(asm.R1, regThread),
+		asm.RSh.Imm(asm.R1, 32),
+		asm.StoreMem(asm.RFP, slotPid, asm.R1, asm.DWord),
+		asm.LSh.Imm(asm.R1, 47), // above the addresses of programs
+		asm.LoadMem(asm.R2, asm.RFP, slotCode, asm.DWord),
+		asm.Add.Reg(asm.R1, asm.R2),
+		asm.StoreMem(asm.RFP, slotRead, asm.R1, asm.DWord),
+		asm.LoadMapPtr(asm.R1, m.seen.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotRead),
+		asm.FnMapLookupElem.Call(),
+		asm.JNE.Imm(asm.R0, 0, "seen"),
+		asm.LoadMapPtr(asm.R1, m.seen.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotRead),
+		asm.Mov.Reg(asm.R3, asm.R2),
+		asm.Mov.Imm(asm.R4, 0),
+		asm.FnMapUpdateElem.Call(),
+		asm.LoadMapPtr(asm.R1, m.newCode.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotPid),
+		asm.Mov.Imm(asm.R3, newCodeSize),
+		asm.Mov.Imm(asm.R4, 0),
+		asm.FnRingbufOutput.Call(),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("seen"),
+	}
+}
+
+// readNames has the names of new code objects read, until the probes are closed.
+func (p *probes) readNames(of *python.Processes) {
+	go func() {
+		for {
+			record, err := p.newCode.Read()
+			if err != nil {
+				return
+			}
+			if b := record.RawSample; len(b) == newCodeSize {
+				word := func(i int) uint64 { return binary.NativeEndian.Uint64(b[8*i:]) }
+				of.Read(int(word(0)), word(2), word(1))
+			}
+		}
+	}()
 }
 
 // threadBase is what struct thread_struct has of the address that pthread_self returns: the register fs. Elsewhere that depends on

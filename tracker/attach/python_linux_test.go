@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -45,6 +46,8 @@ func TestPythonFrames(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			w := newWatcher(t, Config{})
 			c := start(t, w, here[version], "testdata/frames.py")
+			require.Eventually(t, func() bool { return w.pythons.Get(c.Process.Pid) != nil }, time.Minute, time.Millisecond)
+			fmt.Fprintln(c.in)
 			told := make(map[alloc.Ptr]string)
 			for c.out.Scan() && c.out.Text() != "done" {
 				address, frames, _ := strings.Cut(c.out.Text(), " ")

@@ -95,6 +95,7 @@ def work(seed):
         r.choice(ways)()
 
 
+sys.stdin.readline()
 for way in ways:
     way()
 threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]

@@ -62,6 +62,8 @@ func (p *Process) frame(f frame) mem.Frame {
 // function reads a code object, once; nil if it cannot be read. Its memory may have become another's since: then its strings
 // are at other addresses, or its line is another.
 func (p *Process) function(f frame) *function {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	name := p.names.name
 	if p.names.qualified != 0 {
 		name = p.names.qualified

@@ -23,12 +23,11 @@ func NewProcesses(tell func(pid int, l Layout) error, forget func(pid int)) *Pro
 	return &Processes{tell: tell, forget: forget, of: make(map[int]*Process)}
 }
 
-// soon is when a new process is looked at: its interpreter should be known before its first call, and is loaded by then.
-var soon = []time.Duration{time.Millisecond, 2 * time.Millisecond, 4 * time.Millisecond, 8 * time.Millisecond, 16 * time.Millisecond, 32 * time.Millisecond}
-
-// Expect looks a few times for the interpreter of a process that has just begun.
+// Expect looks for the interpreter of a process that has just begun, for two seconds: it should be known before the first call, and is
+// loaded by then.
 func (p *Processes) Expect(pid int) {
-	for _, wait := range soon {
+	const most, longest = 2 * time.Second, 16 * time.Millisecond
+	for begin, wait := time.Now(), time.Millisecond; time.Since(begin) < most; wait = min(2*wait, longest) {
 		mappings, err := symbols.ReadMaps(pid)
 		if err != nil || p.Look(pid, mappings) {
 			return
@@ -62,11 +61,18 @@ func (p *Processes) Look(pid int, mappings []symbols.Mapping) (found bool) {
 	return false
 }
 
-// Get returns what a process runs; nil if that is not Python. It is for one goroutine at a time, and valid until Forget.
+// Get returns what a process runs; nil if that is not Python. It is valid until Forget.
 func (p *Processes) Get(pid int) *Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.of[pid]
+}
+
+// Read reads the names of a function of a process, given by the words of a frame.
+func (p *Processes) Read(pid int, code, where uint64) {
+	if its := p.Get(pid); its != nil {
+		its.function(decode(code, where))
+	}
 }
 
 // Forget ends a process, or the program that it ran.

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
@@ -88,7 +89,9 @@ type Process struct {
 	Image string // the path of the file that has the interpreter
 
 	memory *os.File
-	known  map[uint64]*function // by the address of their code objects
+
+	mu    sync.Mutex
+	known map[uint64]*function // by the address of their code objects
 }
 
 // open finds the interpreter of a process in a file that it has loaded. The error says that there is none, or one that is not
