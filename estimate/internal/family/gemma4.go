@@ -14,7 +14,7 @@ import (
 var Gemma4 = Register(&Family{
 	Name:  "Gemma 4",
 	style: style{embedded: gemma4Embedded, mlp: gemma4MLP, norm: gemma3nNorm, attention: gemma4Attention, rotations: func(Transformer) int { return 2 }, block: gemma4Block},
-	broad: func(c Transformer) int { own := c.global(); return own.heads * own.size },
+	broad: func(c Transformer) int { own := c.global(); return product(own.heads, own.size) },
 	Types: []Type{
 		{Name: "gemma4_text", Base: "Gemma4TextModel", Read: readGemma4},
 	},

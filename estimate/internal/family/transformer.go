@@ -241,14 +241,17 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 // unequalCache is that of blocks with and without a window whose keys differ in width: each counts for as many blocks as the
 // widths' common divisor goes into its own.
 func (c Transformer) unequalCache(batch, context, full, windowed int, d alloc.DType) setting.KVConfig {
-	wide, narrow := max(1, c.Family.broad(c)), max(1, setting.Or(c.KVHeads, c.Heads)*c.HeadWidth())
+	wide, narrow := max(1, c.Family.broad(c)), max(1, product(setting.Or(c.KVHeads, c.Heads), c.HeadWidth()))
 	unit := narrow
 	for rest := wide; rest != 0; {
 		unit, rest = rest, unit%rest
 	}
-	full *= wide / unit
-	return setting.KVConfig{Batch: batch, Context: context, Layers: full + windowed*(narrow/unit), Full: full, Window: c.Window, KVHeads: 1, HeadSize: unit, DType: d}
+	full, windowed = product(full, wide/unit), product(windowed, narrow/unit)
+	return setting.KVConfig{Batch: batch, Context: context, Layers: min(full, setting.MaxField-windowed) + windowed, Full: full, Window: c.Window, KVHeads: 1, HeadSize: unit, DType: d}
 }
+
+// product is that of two numbers, bounded as all numbers of a model are.
+func product(a, b int) int { return int(min(setting.FLOPs(a, b), setting.MaxField)) }
 
 // crossCache is the cache of a decoder that reads an encoder's output, whose keys and values
 // are kept too: of a sound as many as it has, of a text as many as the context.

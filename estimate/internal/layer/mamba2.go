@@ -88,8 +88,8 @@ func (l HeadMixer) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 func (l HeadMixer) scan(f *tape.Flow, y, steps tape.Tensor) tape.Tensor {
 	const wide = alloc.Float32
 	batch, length, low := y.Dim(0), y.Dim(1), y.DType.Bits() < 32
-	chunks := max(1, (length+l.Chunk-1)/l.Chunk)
-	padded := chunks * l.Chunk
+	chunks := 1 + max(0, length-1)/l.Chunk
+	padded := int(min(setting.FLOPs(chunks, l.Chunk), setting.MaxField))
 	own := func(dims ...int) tape.Own { return tape.Own{Shape: append(alloc.Shape{batch}, dims...), DType: wide} }
 	one, each, values := tape.Own{Shape: alloc.Shape{l.Heads}, DType: wide}, own(padded, l.Heads), own(padded, l.Inner)
 	states, square := own(padded, l.Heads, l.State), own(padded, l.Heads, l.Chunk)
@@ -113,7 +113,7 @@ func (l HeadMixer) scan(f *tape.Flow, y, steps tape.Tensor) tape.Tensor {
 	// Within a chunk: the decay from each token to each, the scores of what goes in and out, and their product.
 	inside := tape.Op{
 		In: []tape.Tensor{entered, steps}, Shape: values.Shape, KeepOwn: []tape.Own{mask(l.Chunk), mask(l.Chunk), square, square, square, states, states, values},
-		FLOPs: setting.FLOPs(batch, padded, l.Chunk, 2, l.Heads*l.State+l.Inner),
+		FLOPs: setting.AddSat(setting.FLOPs(batch, padded, l.Chunk, 2, l.Heads, l.State), setting.FLOPs(batch, padded, l.Chunk, 2, l.Inner)),
 	}
 	// From chunk to chunk: what is left of each at its end, and the states before it.
 	across := tape.Op{
