@@ -25,13 +25,26 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/live"
 )
 
+// named is a device with a UUID.
+type named struct{ *sim.Device }
+
+func (named) UUID() string { return "GPU-1" }
+
+// dcgm is what NVIDIA's dcgm-exporter says of that device and of another: the one as of
+// version 4.9, the other before it.
+const dcgm = `DCGM_FI_DEV_FB_USED_BYTES{gpu="0",UUID="GPU-1",hostname="node-1"} 104857600
+DCGM_FI_DEV_GPU_UTIL_RATIO{gpu="0",UUID="GPU-1",hostname="node-1"} 0.5
+DCGM_FI_DEV_FB_USED{gpu="1",UUID="GPU-2",Hostname="node-2"} 100
+DCGM_FI_DEV_GPU_UTIL{gpu="1",UUID="GPU-2",Hostname="node-2"} 50
+`
+
 // program is one that forgets buffers, as Suspects sees it.
 func program(t *testing.T) *tracker.MemTracker {
 	t.Helper()
 	device, err := sim.New(sim.Config{Memory: alloc.GiB})
 	require.NoError(t, err)
 	now := time.Now()
-	tr, err := tracker.New(tracker.Config{Device: device, Report: io.Discard, Clock: func() time.Time { return now }})
+	tr, err := tracker.New(tracker.Config{Device: named{device}, Report: io.Discard, Clock: func() time.Time { return now }})
 	require.NoError(t, err)
 	t.Cleanup(func() { tr.Close() })
 	for i := range 3000 {
@@ -135,6 +148,7 @@ func TestEveryPanelShowsSomething(t *testing.T) {
 	tr := program(t)
 	mux := http.NewServeMux()
 	mux.Handle("/debug/gpumem/", live.Handler(tr))
+	mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, dcgm) }) // another target's
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	address := startPrometheus(t, prometheus, server.Listener.Addr().String())
@@ -163,7 +177,7 @@ func startPrometheus(t *testing.T, path, target string) (address string) {
 	dir := t.TempDir()
 	for _, name := range []string{"prometheus.yml", "rules.yml"} {
 		content := strings.NewReplacer("scrape_interval: 15s", "scrape_interval: 500ms\n  evaluation_interval: 500ms",
-			"interval: 1m", "interval: 500ms", "127.0.0.1:6061", target).Replace(string(text(t, name)))
+			"interval: 1m", "interval: 500ms", "127.0.0.1:6061", target, "127.0.0.1:6062", target).Replace(string(text(t, name)))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
 	listener, err := net.Listen("tcp", "localhost:0")
