@@ -30,6 +30,7 @@ const (
 	errHidden unknownError = "processes are hidden from this PID namespace"
 	// errNoFigure: the driver lists the process, but not its memory.
 	errNoFigure unknownError = "the driver gives no memory figure for a process here"
+	errNoSample unknownError = "the driver has no sample of the last second"
 )
 
 func (e unknownError) Error() string { return string(e) }
@@ -71,6 +72,7 @@ const (
 	codeInvalidArgument  = 2
 	codeNotSupported     = 3
 	codeNoPermission     = 4
+	codeNotFound         = 6
 	codeInsufficientSize = 7
 	codeFunctionNotFound = 13
 	codeLost             = 15
@@ -86,7 +88,7 @@ var codes = map[int]string{
 	codeInvalidArgument:  "invalid argument",
 	codeNotSupported:     "not supported",
 	codeNoPermission:     "no permission: run as root, or give the container the capability",
-	6:                    "not found",
+	codeNotFound:         "not found",
 	7:                    "the list grew while it was read",
 	8:                    "a power cable is missing",
 	9:                    "the driver is not loaded: check that nvidia-smi works, and in a container that the GPU is passed in",

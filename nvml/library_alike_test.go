@@ -38,7 +38,8 @@ func TestBothWaysAnswerAlike(t *testing.T) {
 				readings := make([]Reading, len(devices))
 				lib.Read(devices, (allSet &^ hostQuantities(options)).list(), readings)
 				running, err := lib.Processes(devices[0])
-				answers[i] = []any{present, lib.Name(), devices, readings, running, err}
+				busy, busyErr := lib.busy(devices[0])
+				answers[i] = []any{present, lib.Name(), devices, readings, running, err, busy, busyErr}
 				require.NoError(t, lib.Close())
 			}
 			require.Equal(t, answers[0], answers[1])

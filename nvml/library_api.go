@@ -27,6 +27,7 @@ type gpu interface {
 	memoryV2() (deviceMemory, int)
 	sensor(q Quantity) (uint32, int) // of sensorFunctions
 	processes(function string) ([]runningProcess, int)
+	busy(since uint64) ([]busyProcess, int) // since is in microseconds of the Unix time
 }
 
 type deviceMemory struct{ total, reserved, free, used uint64 }
@@ -35,6 +36,9 @@ type runningProcess struct {
 	pid  uint32
 	used uint64 // 2^64-1: not available
 }
+
+// busyProcess is how many percent of the multiprocessors a process used.
+type busyProcess struct{ pid, percent uint32 }
 
 // handle is a device as the library knows it. It remembers what the device lacks, so that what
 // is not supported is asked for once only.
@@ -78,6 +82,7 @@ var functions = map[string][]string{
 	"nvmlDeviceGetComputeRunningProcesses":    {"", "_v2", "_v3"},
 	"nvmlDeviceGetGraphicsRunningProcesses":   {"", "_v2", "_v3"},
 	"nvmlDeviceGetMPSComputeRunningProcesses": {"", "_v2", "_v3"},
+	"nvmlDeviceGetProcessUtilization":         {""},
 }
 
 // essential are the functions without which there is no device to speak of.

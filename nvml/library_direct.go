@@ -184,6 +184,30 @@ func listed[P any](g directGPU, function string, running func(P) runningProcess)
 	}
 }
 
+func (g directGPU) busy(since uint64) ([]busyProcess, int) {
+	type sample struct {
+		pid             uint32
+		_               uint32 // C aligns what follows, on 32 bits too
+		time            uint64
+		multiprocessors uint32
+		_               [3]uint32 // the memory, the encoder and the decoder
+	}
+	for room := uint32(16); ; room *= 2 {
+		list, n := make([]sample, room), room
+		code := g.call("nvmlDeviceGetProcessUtilization", g.handle, uintptr(unsafe.Pointer(unsafe.SliceData(list))), uintptr(unsafe.Pointer(&n)), uintptr(since))
+		if code == codeInsufficientSize {
+			continue
+		}
+		var all []busyProcess
+		if code == codeSuccess {
+			for _, s := range list[:min(n, room)] {
+				all = append(all, busyProcess{s.pid, s.multiprocessors})
+			}
+		}
+		return all, code
+	}
+}
+
 // cString is the text before the first zero byte.
 func cString(b []byte) string {
 	text, _, _ := bytes.Cut(b, []byte{0})

@@ -260,3 +260,25 @@ func TestAClosedLibraryIsNotCalled(t *testing.T) {
 	_, err = src.Processes(devices[0])
 	assert.ErrorIs(t, err, alloc.ErrClosed)
 }
+
+func TestUtilizationOfProcesses(t *testing.T) {
+	if gpuemu.Rerun(t, gpuemu.Options{}) {
+		return
+	}
+	src := openEmulated(t)
+	devices, err := src.Devices()
+	require.NoError(t, err)
+	_, err = UtilizationOf(src, devices[0])
+	require.ErrorIs(t, err, ErrUnknown, "no process has a context")
+	dev, err := cuda.Open(0)
+	require.NoError(t, err)
+	defer dev.Close()
+	busy, err := UtilizationOf(src, devices[0])
+	require.NoError(t, err)
+	assert.Equal(t, map[int]float64{os.Getpid(): 40}, busy)
+	_, err = UtilizationOf(src, Device{UUID: "GPU-none"})
+	require.Error(t, err)
+	require.NoError(t, src.Close())
+	_, err = UtilizationOf(src, devices[0])
+	require.ErrorIs(t, err, alloc.ErrClosed)
+}

@@ -123,3 +123,12 @@ func (g goGPU) processes(function string) ([]runningProcess, int) {
 	}
 	return running, int(ret)
 }
+
+func (g goGPU) busy(since uint64) ([]busyProcess, int) {
+	samples, ret := g.GetProcessUtilization(since)
+	var all []busyProcess
+	for _, s := range samples {
+		all = append(all, busyProcess{s.Pid, s.SmUtil})
+	}
+	return all, int(ret)
+}

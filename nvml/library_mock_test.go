@@ -340,3 +340,21 @@ func TestAGPUThatThisUserMayNotAsk(t *testing.T) {
 	assert.NotErrorIs(t, list[3].Err, ErrLost)
 	assert.ErrorContains(t, list[3].Err, "nvmlDeviceGetUUID")
 }
+
+// TestGarbledUtilization: some drivers give entries that nobody wrote, and shares above all.
+func TestGarbledUtilization(t *testing.T) {
+	lib, device := fullMock(t)
+	devices, err := lib.Devices()
+	require.NoError(t, err)
+	samples, code := []gonvml.ProcessUtilizationSample{{}, {Pid: 7, SmUtil: 30}, {Pid: 8, SmUtil: 1 << 31}, {Pid: 1 << 30, SmUtil: 1}}, gonvml.SUCCESS
+	device.GetProcessUtilizationFunc = func(since uint64) ([]gonvml.ProcessUtilizationSample, gonvml.Return) {
+		assert.InDelta(t, time.Now().Add(-time.Second).UnixMicro(), since, 5e6)
+		return samples, code
+	}
+	busy, err := UtilizationOf(lib, devices[0])
+	require.NoError(t, err)
+	assert.Equal(t, map[int]float64{7: 30}, busy)
+	code = gonvml.ERROR_NOT_SUPPORTED
+	_, err = UtilizationOf(lib, devices[0])
+	require.ErrorIs(t, err, ErrUnknown)
+}

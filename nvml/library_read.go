@@ -2,7 +2,11 @@
 
 package nvml
 
-import "math"
+import (
+	"fmt"
+	"math"
+	"time"
+)
 
 func (l *library) Read(devices []Device, wanted []Quantity, into []Reading) {
 	want := setOf(wanted...)
@@ -174,4 +178,36 @@ func mergeProcesses(infos []runningProcess) ([]Process, error) {
 		list = append(list, p)
 	}
 	return list, nil
+}
+
+// busy asks for the last second. A driver answers for some GPUs with nothing at all, which is no zero; where it
+// answers for one process, the others did nothing.
+func (l *library) busy(d Device) (map[int]float64, error) {
+	const function = "nvmlDeviceGetProcessUtilization"
+	l.use.RLock()
+	defer l.use.RUnlock()
+	if l.closed {
+		return nil, errLibraryClosed
+	}
+	h, err := l.handle(d)
+	if err != nil {
+		return nil, err
+	}
+	if !l.has(function) {
+		return nil, &callError{function: function, code: codeFunctionNotFound}
+	}
+	samples, code := h.busy(uint64(time.Now().Add(-time.Second).UnixMicro()))
+	if code == codeNotFound {
+		return nil, fmt.Errorf("%s: %w", function, errNoSample)
+	}
+	if err := check(function, code); err != nil {
+		return nil, err
+	}
+	all := make(map[int]float64, len(samples))
+	for _, s := range samples {
+		if s.pid != 0 && s.pid <= maxPID && s.percent <= 100 { // some drivers give entries that nobody wrote
+			all[int(s.pid)] = max(all[int(s.pid)], float64(s.percent))
+		}
+	}
+	return all, nil
 }

@@ -70,6 +70,22 @@ func OthersMemory(src Source, d Device, t Target) (alloc.Bytes, error) {
 	return sum, nil
 }
 
+// busySource is a Source that tells how busy a process keeps a device.
+type busySource interface {
+	Source
+	busy(d Device) (map[int]float64, error)
+}
+
+// UtilizationOf returns how many percent of a device's multiprocessors (SMs) each process used in the last second,
+// by its number. Where there are some, a process that is not among them did nothing. The error is ErrUnknown where the
+// source does not tell, such as nvidia-smi, and where the driver has no sample: of MIG devices, and without any work.
+func UtilizationOf(src Source, d Device) (map[int]float64, error) {
+	if s, ok := src.(busySource); ok {
+		return s.busy(d)
+	}
+	return nil, errNotSupported
+}
+
 // processTable is what the operating system says of processes.
 type processTable interface {
 	// hostNumbers reports whether processes have the host's numbers here.

@@ -147,3 +147,8 @@ func TestMemoryOfThisProcess(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 3*alloc.MiB, got)
 }
+
+func TestUtilizationThatNoSourceTells(t *testing.T) {
+	_, err := UtilizationOf(&smi{}, Device{})
+	require.ErrorIs(t, err, ErrUnknown)
+}

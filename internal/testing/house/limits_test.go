@@ -40,7 +40,7 @@ var names = map[string]int{
 	"estimate/llamacpp":         32,
 	"estimate/nn":               168,
 	"estimate/zoo":              17,
-	"nvml":                      127,
+	"nvml":                      128,
 	"nvml/chart":                11,
 	"tracker":                   133,
 	"tracker/attach":            39,

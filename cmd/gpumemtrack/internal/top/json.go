@@ -28,6 +28,7 @@ type topProcessJSON struct {
 	Container *string  `json:"container"`
 	Age       *float64 `json:"age_seconds"`
 	CPU       *float64 `json:"cpu_percent"`
+	SM        *float64 `json:"sm_percent"`
 }
 
 type topPageJSON struct {
@@ -84,6 +85,9 @@ func processesJSON(d topDevice) []topProcessJSON {
 		}
 		if p.CPU >= 0 {
 			one.CPU = &p.CPU
+		}
+		if p.SM >= 0 {
+			one.SM = &p.SM
 		}
 		list = append(list, one)
 	}

@@ -34,6 +34,7 @@ type topProcess struct {
 	Device  string      // its label
 	Memory  alloc.Bytes // negative if the driver gives no figure
 	Total   float64     // of the device
+	SM      float64     // percent of the device's multiprocessors in the last second; negative if it is not known
 	Command string
 	processFacts
 }
@@ -134,10 +135,11 @@ func (w *topWatch) askDriver() {
 		total, _ := reading.Value(nvml.MemoryTotal)
 		processes, err := w.src.Processes(reading.Device)
 		listed[i].ProcessesErr = err
+		busy, err := nvml.UtilizationOf(w.src, reading.Device)
 		for _, p := range processes {
 			pids = append(pids, p.PID)
 			listed[i].Processes = append(listed[i].Processes, topProcess{
-				PID: p.PID, Device: reading.Label(), Memory: p.Memory, Total: total, Command: commandOf(p.PID), processFacts: unknownProcess,
+				PID: p.PID, Device: reading.Label(), Memory: p.Memory, Total: total, SM: smOf(busy, err, p.PID), Command: commandOf(p.PID), processFacts: unknownProcess,
 			})
 		}
 	}
@@ -151,6 +153,15 @@ func (w *topWatch) askDriver() {
 	w.asked, w.listed = time.Time{}, listed
 	w.mu.Unlock()
 	w.tell()
+}
+
+// smOf is what a process used of a device. Of several processes that a driver could tell of, those that it does
+// not name did nothing; where it names none, nothing is known.
+func smOf(busy map[int]float64, err error, pid int) float64 {
+	if err != nil || len(busy) == 0 {
+		return -1
+	}
+	return busy[pid]
 }
 
 // factsOf looks at processes. The first time it looks twice, as the use of processors is that between two looks.

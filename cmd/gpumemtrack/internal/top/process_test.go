@@ -64,12 +64,13 @@ func TestTopShowsFacts(t *testing.T) {
 	look := aLook(1)
 	pod := "pod 7f3a1c52-0b1d-4c1e-9d55-0123456789ab, containerd 0123456789ab"
 	look.Devices[0].Processes[1].processFacts = processFacts{User: "someone-long", Container: pod, Age: 90 * time.Second, CPU: 123.4}
+	look.Devices[0].Processes[1].SM = 61
 	for range 3 {
 		look.Devices[0].deviceHistory.memory = append(look.Devices[0].deviceHistory.memory, 0.1)
 		look.Devices[0].deviceHistory.busy = append(look.Devices[0].deviceHistory.busy, 0.9)
 	}
 	for width, want := range map[int][]string{
-		80: {"USER", "CPU", "so…-long", "123 %", "101 runs in " + pod}, 100: {"AGE", "1m30s"}, 120: {"▁▁▁"}, 140: {"CONTAINER", "pod 7f3…erd 0123456789ab"}, 160: {"▁▁▁", "███"},
+		80: {"USER", "CPU", "so…-long", "123 %", "101 runs in " + pod}, 100: {"AGE", "1m30s", "SM", "61 %"}, 120: {"▁▁▁"}, 140: {"CONTAINER", "pod 7f3…erd 0123456789ab"}, 160: {"▁▁▁", "███"},
 	} {
 		text := strings.Join(drawTopText(new(topView), look, width, 24), "\n")
 		for _, w := range want {
@@ -84,6 +85,8 @@ func TestTopShowsFacts(t *testing.T) {
 	assert.Nil(t, out[0].Age)
 	assert.Nil(t, out[0].CPU)
 	assert.Nil(t, out[0].Container)
+	assert.Nil(t, out[0].SM)
+	assert.EqualValues(t, 61, *out[1].SM)
 	assert.Equal(t, pod, *out[1].Container)
 	assert.EqualValues(t, 90, *out[1].Age)
 }

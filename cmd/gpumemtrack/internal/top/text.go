@@ -192,7 +192,7 @@ func processesOf(look topLook, order topOrder) []topProcess {
 	for _, page := range look.Pages {
 		if page.Known && !seen[page.Origin.PID] {
 			seen[page.Origin.PID] = true
-			all = append(all, topProcess{PID: page.Origin.PID, Device: "-", Memory: page.Live, Command: page.Origin.Program, processFacts: unknownProcess})
+			all = append(all, topProcess{PID: page.Origin.PID, Device: "-", Memory: page.Live, SM: -1, Command: page.Origin.Program, processFacts: unknownProcess})
 		}
 	}
 	slices.SortStableFunc(all, func(x, y topProcess) int {
@@ -222,17 +222,17 @@ func processHead(order topOrder, width int) topLine {
 		return name
 	}
 	return styled(styleHead, "  %8s  %-12s %11s %7s  %s%s", mark('p', "PID"), mark('g', "GPU"), mark('m', "MEMORY"), "SHARE",
-		factCells("USER", "CPU", "AGE", "CONTAINER", width), mark('c', "COMMAND"))
+		factCells("USER", "CPU", "SM", "AGE", "CONTAINER", width), mark('c', "COMMAND"))
 }
 
 // factCells are the columns of what the system tells of a process, as many as there is room for.
-func factCells(user, cpu, age, container string, width int) string {
+func factCells(user, cpu, sm, age, container string, width int) string {
 	cells := ""
 	if width >= 80 {
 		cells = fmt.Sprintf("%-8s %6s  ", cli.Elide(user, 8), cpu)
 	}
 	if width >= 100 {
-		cells += fmt.Sprintf("%6s  ", age)
+		cells += fmt.Sprintf("%5s  %6s  ", sm, age)
 	}
 	if width >= 140 {
 		cells += fmt.Sprintf("%-24s  ", cli.Elide(container, 24))
@@ -253,7 +253,7 @@ func processLine(p topProcess, width int, selected bool) topLine {
 		mark, style = ">", styleSelected
 	}
 	text := fmt.Sprintf("%s %8d  %-12s %11s %7s  ", mark, p.PID, p.Device, memory, share)
-	text += factCells(cmp.Or(line.Line(p.User), "-"), percentCell(p.CPU), ageCell(p.Age), cmp.Or(line.Line(p.Container), "-"), width)
+	text += factCells(cmp.Or(line.Line(p.User), "-"), percentCell(p.CPU), percentCell(p.SM), ageCell(p.Age), cmp.Or(line.Line(p.Container), "-"), width)
 	text += cli.Fit(line.Line(p.Command), max(8, width-len([]rune(text))+1))
 	return topLine{{fmt.Sprintf("%-*s", width, text), style}}
 }

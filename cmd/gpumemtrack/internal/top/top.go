@@ -40,8 +40,8 @@ order; space pauses; ? shows help.
 --once prints one screen as text, and --json one object: "schema", "time",
 "source", "error" if the driver did not answer, "devices" as sensors --json has
 them, each with "processes" ("pid", "memory_bytes", "command", "user",
-"container", "age_seconds" and "cpu_percent" of one processor, each null where it
-is unknown) and "processes_error", and "pages": "url", "error" or
+"container", "age_seconds", "cpu_percent" of one processor and "sm_percent" of the
+GPU's multiprocessors, each null where it is unknown) and "processes_error", and "pages": "url", "error" or
 "process", "device", "live_bytes", "peak_bytes", "sites" ("site", "bytes",
 "count") and "suspects" (text).`,
 		Example: `  gpumemtrack top

@@ -53,7 +53,7 @@ func aLook(devices int) topLook {
 		for k := range 3 {
 			p := topProcess{
 				PID: 100*(i+1) + k, Device: d.Label(), Memory: alloc.Bytes(k) * alloc.GiB, Total: float64(100 * alloc.GiB),
-				Command: fmt.Sprintf("./train --rank %d", k), processFacts: unknownProcess,
+				SM: -1, Command: fmt.Sprintf("./train --rank %d", k), processFacts: unknownProcess,
 			}
 			if k == 2 {
 				p.Memory = -1

@@ -71,6 +71,29 @@ EXPORT int nvmlDeviceGetComputeRunningProcesses(nvml_device d, unsigned *count, 
 	return list(i, count, infos, NULL);
 }
 
+typedef struct {
+	unsigned pid;
+	unsigned long long time;
+	unsigned sm, memory, encoder, decoder;
+} process_use;
+
+// Each process that has a context keeps the device busy to 40 percent.
+EXPORT int nvmlDeviceGetProcessUtilization(nvml_device d, process_use *to, unsigned *count, unsigned long long since) {
+	process_v3 all[MAX_PROCESSES];
+	ENTER_GPU();
+	if (!count || (*count && !to))
+		return INVALID_ARGUMENT;
+	unsigned room = *count, n = collect(i, all, MAX_PROCESSES);
+	*count = n;
+	if (n == 0)
+		return NOT_FOUND;
+	if (n > room)
+		return INSUFFICIENT_SIZE;
+	for (unsigned k = 0; k < n; k++)
+		to[k] = (process_use){.pid = all[k].pid, .time = since + 1, .sm = 40};
+	return SUCCESS;
+}
+
 #define NONE(function, type)                                                \
 	EXPORT int function(nvml_device d, unsigned *count, type *infos) {  \
 		ENTER_DEVICE();                                             \
