@@ -63,7 +63,7 @@ type estimateOptions struct {
 func (o *estimateOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&o.batch, "batch", 0, "`N` inputs in a batch (default 1)")
-	flags.IntVar(&o.seq, "seq", 0, "`N` tokens in each input of a language model")
+	flags.IntVar(&o.seq, "seq", 0, "`N` tokens in each input of a language model, or samples of a sound")
 	flags.StringVar(&o.dtype, "dtype", "", "element `TYPE`, such as bfloat16 (default: the published weights' type)")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	flags.BoolVar(&o.detail, "detail", false, "print all that is known: each part, what the allocator reserves, what nvidia-smi shows")
