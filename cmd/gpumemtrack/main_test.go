@@ -61,7 +61,7 @@ func named(t *testing.T, name string) *cobra.Command {
 // Flags with a choice of words complete them.
 func TestFlagsWithAChoiceComplete(t *testing.T) {
 	for command, flags := range map[string][]string{
-		"show": {"by", "of"}, "diff": {"by", "of"}, "record": {"source", "with"}, "sensors": {"source"}, "replay": {"allocator"}, "layers": {"sort"},
+		"show": {"by", "of", "at", "kind"}, "diff": {"by", "of", "at", "kind"}, "record": {"source", "with"}, "sensors": {"source"}, "replay": {"allocator"}, "layers": {"sort"},
 		"estimate": {"optimizer", "optimizer-form", "gpu", "offload", "zero-grad", "dtype", "autocast", "kv", "zero"},
 	} {
 		cmd := named(t, command)

@@ -15,11 +15,11 @@ import (
 type By string
 
 // Bys returns the properties to sum up by: "site", the line of the user's code; "function"; "path", the calls
-// that led to that line; "shape", with the dtype; "kind"; "section"; "device"; "stream"; and "memory", the
-// kind of memory. Of the folders of a site only those count that tell two lines of one process apart, so that
-// runs of two machines compare.
+// that led to that line; "shape", with the dtype; "kind"; "section"; "device"; "stream"; "memory", the
+// kind of memory; "label", which rows of FromBuffers have; and "size", that of each buffer, by powers of two. Of the
+// folders of a site only those count that tell two lines of one process apart, so that runs of two machines compare.
 func Bys() []By {
-	return []By{"site", "function", "path", "shape", "kind", "section", "device", "stream", "memory"}
+	return []By{"site", "function", "path", "shape", "kind", "section", "device", "stream", "memory", "label", "size"}
 }
 
 // Of is which of a row's tallies counts: one of Ofs, or "live" if it is none of them.
@@ -41,7 +41,8 @@ func (l Line) Change() mem.Tally { return l.After.Sub(l.Before) }
 // Compare sums up two runs of any number of processes each, and compares each
 // process with the one in the same place, or with nothing if that is nil or not
 // there. Lines that changed come first, growth before shrinkage, the
-// larger first; then the others. The second result is the sum of all lines.
+// larger first; then the others. Lines of sizes come in their order, the largest first. The second result is the
+// sum of all lines.
 func Compare(before, after []*Usage, by By, of Of) ([]Line, Line) {
 	before, after = summaries(before, by, of), summaries(after, by, of)
 	c := comparison{ranks: max(len(before), len(after)), lineOf: make(map[unique.Handle[rowKey]]int), index: make(map[string]int), names: namesOf(before, after)}
@@ -56,7 +57,11 @@ func Compare(before, after []*Usage, by By, of Of) ([]Line, Line) {
 			c.add(s.key, rank, mem.Tally{}, s.tally)
 		}
 	}
-	slices.SortFunc(c.lines, compareLines)
+	if by == "size" {
+		slices.SortFunc(c.lines, func(x, y Line) int { return cmp.Compare(sizeOf(y.Key), sizeOf(x.Key)) })
+	} else {
+		slices.SortFunc(c.lines, compareLines)
+	}
 	return c.lines, c.sum
 }
 

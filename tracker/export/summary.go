@@ -2,10 +2,12 @@ package export
 
 import (
 	"cmp"
+	"math/bits"
 	"path"
 	"slices"
 	"unique"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -28,7 +30,7 @@ func (u *Usage) Summary(by By, of Of) *Usage {
 	sums := make(map[rowKey]mem.Tally)
 	for i := range u.Rows {
 		if t := u.Rows[i].tally(of); !t.IsZero() {
-			key := u.Rows[i].key(by)
+			key := u.Rows[i].key(by, t)
 			sums[key] = sums[key].Add(t)
 		}
 	}
@@ -55,7 +57,11 @@ func summaries(run []*Usage, by By, of Of) []*Usage {
 	return out
 }
 
-func (r *Row) key(by By) rowKey {
+// key is what the row is summed up by, of those of its buffers that count.
+func (r *Row) key(by By, counted mem.Tally) rowKey {
+	if by == "size" {
+		return rowKey{name: sizeName(counted)}
+	}
 	if by == "site" || !slices.Contains(Bys(), by) {
 		return rowKey{isSite: true, site: r.Site}
 	}
@@ -80,6 +86,8 @@ func (r *Row) property(by By) string {
 		return cmp.Or(r.Memory, "unknown")
 	case "stream":
 		return cmp.Or(r.Stream, "unknown")
+	case "label":
+		return cmp.Or(r.Label, "no label")
 	case "function":
 		if r.Site.Function == "" {
 			return "unknown"
@@ -99,3 +107,25 @@ func (r *Row) tally(of Of) mem.Tally {
 		return r.Live
 	}
 }
+
+// sizeName names the power of two below the size of each buffer: "1.0 MiB to 2.0 MiB". The buffers of a row have one size in
+// snapshots and dumps; of other formats it is the mean.
+func sizeName(t mem.Tally) string {
+	if t.Count <= 0 || t.Bytes < 0 {
+		return "unknown"
+	}
+	return sizeNames[bits.Len64(uint64(t.Bytes)/uint64(t.Count))]
+}
+
+// sizeNames are the names of sizes by their number of bits.
+var sizeNames = func() (names [64]string) {
+	names[0] = "0 B"
+	for i := 1; i < len(names)-1; i++ {
+		names[i] = (alloc.Bytes(1) << (i - 1)).String() + " to " + (alloc.Bytes(1) << i).String()
+	}
+	names[63] = (alloc.Bytes(1) << 62).String() + " and more"
+	return names
+}()
+
+// sizeOf is the place of a name among the sizes; -1 is unknown.
+func sizeOf(name string) int { return slices.Index(sizeNames[:], name) }

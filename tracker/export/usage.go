@@ -4,8 +4,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -37,6 +35,7 @@ type Row struct {
 	Device  string
 	Memory  string // "managed", a kind of package alloc; "" if it is not known
 	Stream  string // "default stream" or its handle in hexadecimal
+	Label   string // of FromBuffers, or what a reader groups by
 
 	Live  mem.Tally // now
 	Peak  mem.Tally // at the moment of most bytes of all
@@ -47,21 +46,9 @@ type Row struct {
 func FromSnapshot(s *snapshot.Snapshot) *Usage {
 	u := &Usage{Time: s.Time, Origin: s.Origin, Device: Device(s)}
 	for site := range s.Sites() {
-		row := Row{
-			Stack: site.Stack, Site: site.Site, Kind: site.Kind.String(), Section: site.Section, Device: u.Device, Stream: labels.Stream(site.Stream),
-			Live: site.Live, Peak: site.Peak, Total: site.Total,
-		}
-		if site.Memory != alloc.UnknownMemory {
-			row.Memory = site.Memory.String()
-		}
-		if site.DType.Bits() > 0 { // it is not, and the shape unknown, for shapes long gone
-			row.DType, row.Shape = site.DType.String(), site.Shape.String()
-		}
-		if labels.OnHost(row.Memory) {
-			u.Host = append(u.Host, row)
-		} else {
-			u.Rows = append(u.Rows, row)
-		}
+		row := rowOf(site.Group, site.Place, u.Device)
+		row.Live, row.Peak, row.Total = site.Live, site.Peak, site.Total
+		u.add(row)
 	}
 	return u
 }

@@ -45,7 +45,7 @@ var names = map[string]int{
 	"tracker":                   133,
 	"tracker/attach":            39,
 	"tracker/cucontext":         29,
-	"tracker/export":            35,
+	"tracker/export":            37,
 	"tracker/export/bfc":        5,
 	"tracker/export/files":      9,
 	"tracker/export/html":       2,

@@ -16,7 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// TestCommandsMatchTheirSchemas holds what replay, explain, leaks and layers print as JSON against the docs.
+// TestCommandsMatchTheirSchemas holds what replay, explain, leaks, layers, and show and diff of a part print as JSON against the docs.
 func TestCommandsMatchTheirSchemas(t *testing.T) {
 	goCommand, err := exec.LookPath("go")
 	if err != nil {
@@ -70,13 +70,17 @@ func TestCommandsMatchTheirSchemas(t *testing.T) {
 	require.NoError(t, f.Close())
 	print("command-line", "leaks", leaky)
 	print("command-line", "layers", leaky)
+	whole := filepath.Join(dumps, "whole.dump.json")
+	filter := []string{"--focus", "main|step", "--ignore", "nothing", "--kind", "Parameter", "--section", "no section", "--older", "1ns", "--group", "steps=step"}
+	print("command-line", append([]string{"show", whole}, filter...)...)
+	print("command-line", append([]string{"diff", leaky, whole}, filter...)...)
 	print("replay", "replay", filepath.Join(dumps, "torn.json"))
 	require.NoError(t, os.Remove(filepath.Join(dumps, "torn.json")))
 	print("replay", "replay", filepath.Join(dumps, "whole.dump.json"), "--smallest")
 	print("explain", "explain", filepath.Join(dumps, "whole.dump.json"), "--at", "peak")
 	print("explain", "explain", dumps)
 	print("explain", "explain", filepath.Join("..", "..", "..", "tracker", "export", "bfc", "testdata", "oom.log"))
-	for _, key := range []string{"oom", "gap", "results", "settings", "processes", "failures", "no_segments", "memory_bytes"} {
+	for _, key := range []string{"oom", "gap", "results", "settings", "processes", "failures", "no_segments", "memory_bytes", "filter", "filtered_out"} {
 		assert.True(t, seen[key], "no output has %s", key)
 	}
 }

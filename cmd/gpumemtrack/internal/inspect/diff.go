@@ -45,14 +45,18 @@ A process that only one side has is listed and not counted; with
 With --fail-over the exit code is 3 if memory grew by more than that in any
 pair.
 
---json prints one object: "schema", "by", "of", "before" and "after" with their
-"files", "only_before" and "only_after" with processes that do not count,
-"lines", each with its "key", "before_bytes", "after_bytes", "change_bytes",
-"before_count", "after_count" and, of several pairs, "spread", and "total", the
-sum of all lines.`,
+The table can be of a part of the memory, as --focus, --kind and others say.
+--fail-over goes by that part, then.
+
+--json prints one object: "schema", "by", "of", "filter" with what was asked
+for, "before" and "after" with their "files" and "filtered_out", "only_before"
+and "only_after" with processes that do not count, "lines", each with its "key",
+"before_bytes", "after_bytes", "change_bytes", "before_count", "after_count"
+and, of several pairs, "spread", and "total", the sum of all lines.`,
 		Example: `  gpumemtrack diff yesterday.json today.json
   gpumemtrack diff yesterday.json today.json --fail-over 64MiB    # for CI
-  gpumemtrack diff 'old/rank*.pb.gz' 'new/rank*.pb.gz' --by function`,
+  gpumemtrack diff 'old/rank*.pb.gz' 'new/rank*.pb.gz' --by function
+  gpumemtrack diff yesterday.json today.json --section step --kind Activation`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return cli.UsageError("diff: name what to compare, before and after: see %s --help", cmd.CommandPath())
@@ -81,6 +85,11 @@ func runDiff(a *cli.App, before, after string, o diffOptions, gate bool) error {
 	if err != nil {
 		return err
 	}
+	known := old.words()
+	known.join(now.words())
+	if err := o.filter.unknown(known); err != nil {
+		return err
+	}
 	if !o.json {
 		fmt.Fprintf(a.Stdout, "%s memory\n  before: %s%v\n  after:  %s%v\n", o.of, old.at(o.tableOptions), old, now.at(o.tableOptions), now)
 		tellDamaged(a.Stdout, slices.Concat(old.damaged, now.damaged))
@@ -103,7 +112,7 @@ func runDiff(a *cli.App, before, after string, o diffOptions, gate bool) error {
 		}
 	}
 	names := pairNames(from, to)
-	lines, sum := export.Compare(from, to, export.By(o.by), export.Of(o.of))
+	lines, sum := export.Compare(from, to, o.sumBy(), export.Of(o.of))
 	if o.json {
 		err = diffJSON(a, old, now, gone, came, changed(lines), sum, names, o)
 	} else {
@@ -146,7 +155,7 @@ func changed(lines []export.Line) []export.Line {
 
 func diffJSON(a *cli.App, old, now *ranks, gone, came []*export.Usage, lines []export.Line, sum export.Line, names []string, o diffOptions) error {
 	out := diffOutput{
-		Schema: diffSchema, By: o.by, Of: o.of, Before: old.json(), After: now.json(),
+		Schema: diffSchema, By: o.by, Of: o.of, Filter: o.filter.asked(), Before: old.json(), After: now.json(),
 		OnlyBefore: processMemories(gone, o.of), OnlyAfter: processMemories(came, o.of),
 		Lines: []diffLine{}, Total: diffLineOf(sum, names),
 	}
@@ -242,6 +251,7 @@ type diffOutput struct {
 	Schema     string          `json:"schema"`
 	By         string          `json:"by"`
 	Of         string          `json:"of"`
+	Filter     *filter         `json:"filter,omitempty"`
 	Before     shownFiles      `json:"before"`
 	After      shownFiles      `json:"after"`
 	OnlyBefore []processMemory `json:"only_before"` // not counted

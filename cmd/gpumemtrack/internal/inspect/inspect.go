@@ -25,17 +25,19 @@ type tableOptions struct {
 	json   bool
 	at     string // the moment of live memory; "" is the error, or the end
 	all    bool   // no --top was given, so JSON has every line
+	filter filter
 }
 
 func (o *tableOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&o.top, "top", 20, "print `N` lines, or all if 0; --json prints all unless --top is given")
-	flags.StringVar(&o.by, "by", "site", "sum up by `WHAT`: "+words(export.Bys()))
-	flags.StringVar(&o.of, "of", "live", "`WHICH` memory: "+words(export.Ofs())+"; pprof profiles and PyTorch snapshots without events have no peak")
+	flags.StringVar(&o.by, "by", "site", "sum up by `WHAT`: "+joined(export.Bys()))
+	flags.StringVar(&o.of, "of", "live", "`WHICH` memory: "+joined(export.Ofs())+"; pprof profiles and PyTorch snapshots without events have no peak")
 	flags.BoolVar(&o.host, "host", false, "pinned and mapped host memory, instead of device memory")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	addMemoryFlag(cmd, &o.memory)
 	addMomentFlag(cmd, &o.at)
+	o.filter.flags(cmd)
 	cli.Complete(cmd, "by", list(export.Bys())...)
 	cli.Complete(cmd, "of", list(export.Ofs())...)
 }
@@ -48,21 +50,40 @@ func list[T ~string](words []T) []string {
 	return all
 }
 
-func words[T ~string](of []T) string { return strings.Join(list(of), ", ") }
+func joined[T ~string](of []T) string { return strings.Join(list(of), ", ") }
 
 func (o *tableOptions) check(cmd *cobra.Command) error {
 	o.all = o.json && !cmd.Flags().Changed("top")
 	switch {
 	case !slices.Contains(export.Bys(), export.By(o.by)):
-		return cli.UsageError("--by %q: want one of %s", o.by, words(export.Bys()))
+		return cli.UsageError("--by %q: want one of %s", o.by, joined(export.Bys()))
 	case !slices.Contains(export.Ofs(), export.Of(o.of)):
-		return cli.UsageError("--of %q: want one of %s", o.of, words(export.Ofs()))
+		return cli.UsageError("--of %q: want one of %s", o.of, joined(export.Ofs()))
 	case o.at != "" && o.of != "live":
 		return cli.UsageError("--at %s: --of %s is not memory at a moment", o.at, o.of)
 	case o.top < 0:
 		return cli.UsageError("--top cannot be negative")
+	case len(o.filter.Groups) > 0 && cmd.Flags().Changed("by"):
+		return cli.UsageError("--group sums up by its names: leave --by away")
+	case o.of != "live" && o.filter.Older > 0:
+		return cli.UsageError("--older: only live buffers have an age, and --of %s is not live: --at peak shows those of the peak", o.of)
+	case o.of != "live" && o.by == "label":
+		return cli.UsageError("--by label: only live buffers have one, and --of %s is not live: --at peak shows those of the peak", o.of)
 	}
-	return nil
+	if len(o.filter.Groups) > 0 {
+		o.by = byGroup
+	}
+	return o.filter.check()
+}
+
+// byGroup is what --group sums up by: the names that the filter gives as labels.
+const byGroup = "group"
+
+func (o *tableOptions) sumBy() export.By {
+	if o.by == byGroup {
+		return "label"
+	}
+	return export.By(o.by)
 }
 
 // shown returns how many of the lines to print.

@@ -24,44 +24,85 @@ func addMomentFlag(cmd *cobra.Command, at *string) {
 	cli.Complete(cmd, "at", "end", "peak", "oom")
 }
 
-// usageAt returns what a file holds at a moment. The moment is that of one device: of the one whose request failed, or of the
-// one with most memory. The other devices are shown at the same time.
-func usageAt(f *files.File, word string) (*export.Usage, rewind.Moment, error) {
+// states are those of all devices of a dump at a moment: that of the one whose request failed, or of the one with most
+// memory, which leads. The other devices are shown at the same time.
+type states struct {
+	of    []*snapshot.Snapshot // none of a file that is no dump
+	leads int
+	ended bool // all are as at the end
+	rewind.Moment
+}
+
+func statesAt(f *files.File, word string) (at states, err error) {
 	if f.Dump == nil {
-		end := rewind.Moment{At: "end"}
+		at.At = "end"
 		if len(f.Failures) > 0 {
-			end.At = "oom"
+			at.At = "oom"
 		}
-		if word != "" && word != end.At {
-			return nil, rewind.Moment{}, fmt.Errorf("a %s has no history: it is known at %v only", f.Format, end)
+		if word != "" && word != at.At {
+			return states{}, fmt.Errorf("a %s has no history: it is known at %v only", f.Format, at.Moment)
 		}
-		return f.Usage, end, nil
+		at.ended = true
+		return at, nil
 	}
 	devices := append([]*snapshot.Dump{f.Dump}, f.Dump.Others...)
-	leads := 0
 	if word == "" || word == "oom" {
-		leads = cli.Leading(devices)
+		at.leads = cli.Leading(devices)
 	}
-	s, moment, err := rewind.To(devices[leads], word)
+	s, moment, err := rewind.To(devices[at.leads], word)
 	if err != nil {
-		return nil, moment, err
+		return states{}, err
 	}
-	if s == devices[leads].Snapshot {
-		return f.Usage, moment, nil
-	}
-	u := &export.Usage{Name: f.Usage.Name, Device: f.Usage.Device, Time: s.Time, Origin: f.Usage.Origin}
+	at.Moment, at.ended = moment, s == devices[at.leads].Snapshot
 	for i, d := range devices {
-		state := s
-		if i != leads {
+		state := d.Snapshot
+		if i == at.leads {
+			state = s
+		} else if !at.ended {
 			if state, err = atTime(d, s.Time); err != nil {
-				return nil, moment, err
+				return states{}, err
 			}
 		}
-		its := export.FromSnapshot(state)
-		named(its.Rows, state, f.Usage)
-		u.Rows, u.Host = append(u.Rows, its.Rows...), append(u.Host, its.Host...)
+		at.of = append(at.of, state)
 	}
-	return u, moment, nil
+	return at, nil
+}
+
+// usage returns what the file holds then.
+func (at states) usage(f *files.File) *export.Usage {
+	if at.ended {
+		return f.Usage
+	}
+	u := at.empty(f)
+	for _, s := range at.of {
+		at.add(u, export.FromSnapshot(s), s, f)
+	}
+	return u
+}
+
+// buffers returns the live buffers that are older than an age, by what only single buffers tell.
+func (at states) buffers(f *files.File, age time.Duration) (*export.Usage, error) {
+	if len(at.of) == 0 {
+		return nil, fmt.Errorf("a %s has sums by call stack only, no single buffers with their labels and ages", f.Format)
+	}
+	u := at.empty(f)
+	for _, s := range at.of {
+		its, err := export.FromBuffers(s, age)
+		if err != nil {
+			return nil, err
+		}
+		at.add(u, its, s, f)
+	}
+	return u, nil
+}
+
+func (at states) empty(f *files.File) *export.Usage {
+	return &export.Usage{Name: f.Usage.Name, Device: f.Usage.Device, Time: at.of[at.leads].Time, Origin: f.Usage.Origin}
+}
+
+func (at states) add(u, its *export.Usage, s *snapshot.Snapshot, f *files.File) {
+	named(its.Rows, s, f.Usage)
+	u.Rows, u.Host = append(u.Rows, its.Rows...), append(u.Host, its.Host...)
 }
 
 // atTime returns the state of another device at a time.

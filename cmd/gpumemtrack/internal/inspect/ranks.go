@@ -38,6 +38,8 @@ type about struct {
 	devices []string
 	host    mem.Tally // in the host's memory
 	lacks   bool      // it does not tell what is asked for
+	words   words     // the kinds and sections that it has
+	without mem.Tally // what the filter leaves out
 }
 
 // damagedFile is a file of a directory or a pattern that could not be read. The others are read without it.
@@ -146,31 +148,55 @@ func readAll(a *cli.App, paths []string, o tableOptions) ([]*export.Usage, []abo
 			errs[i] = err
 			return
 		}
-		u := f.Usage
-		if o.of == "live" {
-			if u, all[i].moment, err = usageAt(f, o.at); err != nil {
-				errs[i] = fmt.Errorf("%s: %w", paths[i], err)
-				return
-			}
+		if read[i], err = all[i].read(f, o); err != nil {
+			errs[i] = fmt.Errorf("%s: %w", paths[i], err)
 		}
-		read[i] = all[i].summary(u, o)
 	})
 	return read, all, errs
 }
 
-// summary sums up a process.
-func (b *about) summary(u *export.Usage, o tableOptions) *export.Usage {
-	of := export.Of(o.of)
+// read sums up a process.
+func (b *about) read(f *files.File, o tableOptions) (*export.Usage, error) {
+	u, buffers := f.Usage, (*export.Usage)(nil)
+	if o.of == "live" {
+		at, err := statesAt(f, o.at)
+		if err != nil {
+			return nil, err
+		}
+		if o.filter.Older > 0 || o.by == "label" {
+			if buffers, err = at.buffers(f, o.filter.Older); err != nil {
+				return nil, err
+			}
+		}
+		u, b.moment = at.usage(f), at.Moment
+	}
+	b.devices = devices(u)
+	b.host = counted(u.Host, o)
 	its := *u
 	its.Device = deviceOf(u)
-	b.devices = devices(u)
-	_, host := export.Compare(nil, []*export.Usage{{Rows: u.Host}}, "memory", of)
-	b.host = host.After
 	if o.host {
 		its.Rows = u.Host
 	}
-	b.lacks = lacks(its.Rows, of)
-	return its.Summary(export.By(o.by), of)
+	b.lacks = lacks(its.Rows, export.Of(o.of))
+	if o.filter.any() || buffers != nil {
+		b.words.add(its.Rows)
+		all := counted(its.Rows, o)
+		switch {
+		case buffers != nil && o.host:
+			its.Rows = buffers.Host
+		case buffers != nil:
+			its.Rows = buffers.Rows
+		}
+		its.Rows = o.filter.of(its.Rows)
+		b.without = all.Sub(counted(its.Rows, o))
+	}
+	return its.Summary(o.sumBy(), export.Of(o.of)), nil
+}
+
+// counted is what rows hold of what is asked for.
+func counted(rows []export.Row, o tableOptions) mem.Tally {
+	_, sum := export.Compare(nil, []*export.Usage{{Rows: rows}}, "memory", export.Of(o.of))
+	return sum.After
 }
 
 // atATime calls do with 0 to n-1, as many at a time as there are processors.
@@ -215,7 +241,26 @@ func (r *ranks) String() string {
 	if len(r.damaged) > 0 {
 		words = append(words, count(len(r.damaged), "damaged file")+" left out")
 	}
+	if without := r.without(); !without.IsZero() {
+		words = append(words, fmt.Sprintf("%v filtered out", without))
+	}
 	return strings.Join(words, "; ")
+}
+
+// without is what the filter leaves out.
+func (r *ranks) without() (sum mem.Tally) {
+	for _, u := range r.processes {
+		sum = sum.Add(r.about[u].without)
+	}
+	return sum
+}
+
+// words are the kinds and sections of all processes.
+func (r *ranks) words() (all words) {
+	for _, u := range r.processes {
+		all.join(r.about[u].words)
+	}
+	return all
 }
 
 func count(n int, what string) string {
@@ -285,6 +330,7 @@ type shownFiles struct {
 	Older   int           `json:"older_snapshots"`         // of the same processes, left out
 	Passed  int           `json:"other_files"`             // of a directory, that are no snapshots
 	Damaged []damagedFile `json:"damaged_files,omitempty"` // of a directory, that could not be read
+	Without mem.Tally     `json:"filtered_out,omitzero"`
 }
 
 type shownFile struct {
@@ -296,7 +342,7 @@ type shownFile struct {
 }
 
 func (r *ranks) json() shownFiles {
-	out := shownFiles{Files: []shownFile{}, Older: r.older, Passed: r.passed, Damaged: r.damaged}
+	out := shownFiles{Files: []shownFile{}, Older: r.older, Passed: r.passed, Damaged: r.damaged, Without: r.without()}
 	for _, u := range r.processes {
 		about := r.about[u]
 		f := shownFile{Name: u.Name, Devices: append([]string{}, about.devices...), Process: u.Origin}

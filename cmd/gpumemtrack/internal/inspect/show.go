@@ -17,6 +17,7 @@ import (
 // Show is gpumemtrack show.
 func Show(a *cli.App) *cobra.Command {
 	var o tableOptions
+	var web string
 	cmd := &cobra.Command{
 		Use:   "show FILE...",
 		Short: "Show what holds GPU memory, by line of code",
@@ -33,17 +34,30 @@ For several files, such as those of the ranks of one run, it shows the sum, the
 file with the most memory, and the spread: the difference between the most and
 the least.
 
+The table can be of a part of the memory, as --focus, --kind and others say; the
+first line says how much that leaves out. --group sums up by names of your own.
+
 --json prints one object: "schema", "by", "of", "files" with their "name",
 "devices", "time", "process" and "moment", "older_snapshots", "other_files" and
-"damaged_files" that were left out, "lines", each with its "key", "bytes",
-"count" and, of several files, "spread" ("most_bytes", "most_in", "bytes"), and
-"total", the sum of all lines.`,
+"damaged_files" that were left out, "filter" with what was asked for and
+"filtered_out" with the "count" and "bytes" that it leaves out, "lines", each
+with its "key", "bytes", "count" and, of several files, "spread" ("most_bytes",
+"most_in", "bytes"), and "total", the sum of all lines.`,
 		Example: `  gpumemtrack show crash.dump.json
   gpumemtrack show snapshot.json --by shape --of peak
   gpumemtrack show http://localhost:6061/debug/gpumem/
-  gpumemtrack show ranks/`,
+  gpumemtrack show ranks/
+  gpumemtrack show crash.pickle --ignore 'torch/optim' --by size
+  gpumemtrack show crash.pickle --group attn='attn|Attention' --group mlp=MLP
+  gpumemtrack show crash.dump.json --web`,
 		Args: atLeastOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if web != "" {
+				if err := checkWeb(cmd, args); err != nil {
+					return err
+				}
+				return showPage(a, args[0], web, o.memory)
+			}
 			if err := o.check(cmd); err != nil {
 				return err
 			}
@@ -51,6 +65,7 @@ the least.
 		},
 	}
 	o.flags(cmd)
+	addWebFlag(cmd, &web)
 	return cmd
 }
 
@@ -66,13 +81,16 @@ func runShow(a *cli.App, words []string, o tableOptions) error {
 	if err != nil {
 		return err
 	}
+	if err := o.filter.unknown(all.words()); err != nil {
+		return err
+	}
 	read := all.processes
 	for _, u := range read {
 		if all.about[u].lacks {
 			return fmt.Errorf("%s: it has only live memory, not %s memory: take a dump, or a PyTorch snapshot with events", u.Name, o.of)
 		}
 	}
-	lines, sum := export.Compare(nil, read, export.By(o.by), export.Of(o.of))
+	lines, sum := export.Compare(nil, read, o.sumBy(), export.Of(o.of))
 	names := processNames(read)
 	if o.json {
 		return cli.WriteJSON(a.Stdout, shownJSON(all, lines[:o.shown(len(lines))], sum, names, o))
@@ -133,9 +151,10 @@ func showRow(l, sum export.Line, names []string) table.Row {
 
 // shown is what show --json prints.
 type shown struct {
-	Schema string `json:"schema"`
-	By     string `json:"by"`
-	Of     string `json:"of"`
+	Schema string  `json:"schema"`
+	By     string  `json:"by"`
+	Of     string  `json:"of"`
+	Filter *filter `json:"filter,omitempty"`
 	shownFiles
 	Lines []shownLine `json:"lines"`
 	Total shownLine   `json:"total"`
@@ -152,7 +171,7 @@ func shownJSON(r *ranks, lines []export.Line, sum export.Line, names []string, o
 	line := func(l export.Line) shownLine {
 		return shownLine{Key: l.Key, Bytes: l.After.Bytes, Count: l.After.Count, Spread: spreadOf(l, names)}
 	}
-	out := shown{Schema: showSchema, By: o.by, Of: o.of, shownFiles: r.json(), Lines: []shownLine{}, Total: line(sum)}
+	out := shown{Schema: showSchema, By: o.by, Of: o.of, Filter: o.filter.asked(), shownFiles: r.json(), Lines: []shownLine{}, Total: line(sum)}
 	for _, l := range lines {
 		out.Lines = append(out.Lines, line(l))
 	}

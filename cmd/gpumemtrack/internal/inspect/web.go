@@ -1,0 +1,141 @@
+package inspect
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+)
+
+// addWebFlag adds the flag that shows the page.
+func addWebFlag(cmd *cobra.Command, address *string) {
+	cmd.Flags().StringVar(address, "web", "", "serve the page of convert -o page.html and open it in a browser, until Ctrl-C (at a free port unless `ADDRESS` names one: --web=localhost:8080)")
+	cmd.Flags().Lookup("web").NoOptDefVal = "-"
+	cli.Complete(cmd, "web")
+}
+
+// checkWeb refuses what the page does not follow: it shows the whole file, at any moment.
+func checkWeb(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return cli.UsageError("show --web: name one file")
+	}
+	var err error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name != "web" && f.Name != "max-memory" {
+			err = cli.UsageError("show --web: --%s is for the table: the page shows the whole file, at every moment", f.Name)
+		}
+	})
+	return err
+}
+
+// showPage serves the page of a file until a signal ends it.
+func showPage(a *cli.App, word, address string, memory alloc.Bytes) error {
+	f, err := cli.Open(a, word, memory)
+	if err != nil {
+		return err
+	}
+	to, _ := cli.FormatOf(".html")
+	write, err := cli.Writer(f, to, -1)
+	if err != nil {
+		return fmt.Errorf("show --web %s: %w", word, err)
+	}
+	var page bytes.Buffer
+	if err := write(&page); err != nil {
+		return fmt.Errorf("show --web %s: %w", word, err)
+	}
+	if address == "-" {
+		address = "localhost:0"
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("show --web: %w", err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), cli.StopSignals()...)
+	defer stop()
+	return servePage(ctx, a.Stdout, a.Stderr, listener, page.Bytes(), openBrowser)
+}
+
+// servePage serves a page until the context ends.
+func servePage(ctx context.Context, out, errs io.Writer, listener net.Listener, page []byte, open func(url string) error) error {
+	server := &http.Server{Handler: onePage(page), ReadHeaderTimeout: 10 * time.Second}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	url := fmt.Sprintf("http://%s/", listener.Addr())
+	fmt.Fprintf(out, "%s  (Ctrl-C ends it)\n", url)
+	if err := open(url); err != nil {
+		fmt.Fprintf(errs, "%s: %v: open the address above\n", cli.ProgramName, err)
+	}
+	select {
+	case <-ctx.Done():
+		return server.Close()
+	case err := <-ended:
+		return fmt.Errorf("show --web: %w", err)
+	}
+}
+
+// onePage answers with the page. A name that a stranger's web page points here (DNS rebinding) gets nothing.
+func onePage(page []byte) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = strings.Trim(r.Host, "[]")
+		}
+		if _, err := netip.ParseAddr(host); err != nil && host != "localhost" {
+			http.Error(w, "ask by localhost or by an address", http.StatusForbidden)
+			return
+		}
+		if r.URL.Path != "/" {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(page))
+	})
+}
+
+var errNoBrowser = errors.New("no browser can be opened here")
+
+// openBrowser opens a browser, and does not wait for it.
+func openBrowser(url string) error {
+	for _, words := range browsers() {
+		cmd := exec.Command(words[0], append(words[1:], url)...)
+		if cmd.Start() == nil {
+			go func() { _ = cmd.Wait() }() // its end tells nothing: it may have handed the address on
+			return nil
+		}
+	}
+	return errNoBrowser
+}
+
+// browsers are the commands to try: $BROWSER, then the system's. A Linux machine without a display has none.
+func browsers() (found [][]string) {
+	if words := strings.Fields(os.Getenv("BROWSER")); len(words) > 0 {
+		found = append(found, words)
+	}
+	switch runtime.GOOS {
+	case "darwin":
+		return append(found, []string{"open"})
+	case "windows":
+		return append(found, []string{"rundll32", "url.dll,FileProtocolHandler"})
+	}
+	if os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "" {
+		return found
+	}
+	return append(found, []string{"xdg-open"}, []string{"chromium"}, []string{"google-chrome"}, []string{"firefox"})
+}
