@@ -113,7 +113,7 @@ func (s *drm) clientsOf(pid int, seen map[drmClient]bool) map[string]alloc.Bytes
 
 // clientMemory adds up what a client has in the device's own memory, or returns -1 where the driver does not
 // tell, or names no client, so that copies could not be told apart. amdgpu calls the memory vram, xe vram0 and
-// on, i915 local0. Before Linux 6.13 amdgpu said "drm-memory-" for "drm-resident-".
+// on, i915 local0. On older kernels amdgpu says "drm-memory-" for "drm-resident-".
 func clientMemory(about map[string]string) alloc.Bytes {
 	if about["drm-client-id"] == "" {
 		return -1
