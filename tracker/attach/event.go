@@ -64,9 +64,10 @@ const (
 	wholeSize = offStack + 8*maxFrames
 
 	// Of an event of a process that runs Python, and of one with a copy of the stack:
-	offPython = wholeSize // how many frames, and for each 16 bytes
+	offPython  = wholeSize // how many frames, and for each 16 bytes
+	pythonSize = offPython + 8 + 16*maxPython
 	// Of an event with a copy of the stack:
-	offHash   = offPython + 8 + 16*maxPython
+	offHash   = pythonSize
 	offCopied = offHash + 8 // how many bytes there are
 	offSaved  = offCopied + 8
 	offCopy   = offSaved + 8*maxSaved
@@ -106,10 +107,10 @@ func (e *event) read(b []byte) error {
 	for i := range max(0, e.depth/8) {
 		e.stack[i] = u(offStack + 8*int(i))
 	}
-	if len(b) < offHash {
+	if len(b) < offPython+8 {
 		return nil
 	}
-	e.python = e.pythonRoom[:2*min(u(offPython), maxPython)]
+	e.python = e.pythonRoom[:2*min(u(offPython), uint64(len(b)-offPython-8)/16, maxPython)]
 	for i := range e.python {
 		e.python[i] = u(offPython + 8 + 8*i)
 	}

@@ -56,7 +56,7 @@ func (s *sockets) receive(e *event, p *peer) bool {
 		s.hangUp(p.before)
 		p.before = nil
 	}
-	var buffer [wholeSize]byte
+	var buffer [pythonSize]byte
 	var rights [64]byte
 	n, with, _, _, err := unix.Recvmsg(p.socket, buffer[:], rights[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 	switch {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
@@ -74,10 +75,18 @@ func (f function) form() string {
 	return "WORDS"
 }
 
-// hooks writes hooks.h: a line for each function that the driver's library has.
+// hooks writes hooks.h: a line for each layout of Python, and for each function that the driver's library has.
 func hooks(functions []function, driver string, has map[string]uint64) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "#define DRIVER %q\n#define HOOKS", driver)
+	fmt.Fprintf(&b, "#define DRIVER %q\n#define LAYOUTS", driver)
+	for _, l := range python.Layouts() {
+		isIndex := 0
+		if l.IsIndex {
+			isIndex = 1
+		}
+		fmt.Fprintf(&b, " \\\n\tLAYOUT(%#x, %d, %#x, %d, %d, %d, %d, %#x, %d)", l.Version, l.Frame, l.Through, l.Previous, l.Code, l.Instruction, isIndex, l.Owner, l.FirstLine)
+	}
+	b.WriteString("\n#define HOOKS")
 	for i, f := range functions {
 		for _, symbol := range f.symbols {
 			if has[symbol] != 0 {

@@ -37,40 +37,42 @@ func pythonsHere() map[string]string {
 
 // TestPythonFrames compares the functions and lines of Python in each call stack with what the program's own frames were.
 func TestPythonFrames(t *testing.T) {
-	known := []string{"3.9", "3.10", "3.11", "3.12", "3.13"}
 	here := pythonsHere()
-	for _, version := range known {
+	if len(here) == 0 {
+		t.Skip("there is no Python with ctypes")
+	}
+	for _, version := range []string{"3.9", "3.10", "3.11", "3.12", "3.13"} {
 		if here[version] == "" {
 			continue
 		}
-		t.Run(version, func(t *testing.T) {
-			w := newWatcher(t, Config{})
-			c := start(t, w, here[version], "testdata/frames.py")
-			require.Eventually(t, func() bool { return w.pythons.Get(c.Process.Pid) != nil }, time.Minute, time.Millisecond)
-			fmt.Fprintln(c.in)
-			told := make(map[alloc.Ptr]string)
-			for c.out.Scan() && c.out.Text() != "done" {
-				address, frames, _ := strings.Cut(c.out.Text(), " ")
-				at, err := strconv.ParseUint(address, 16, 64)
-				require.NoError(t, err)
-				told[alloc.Ptr(at)] = frames
-			}
-			w.Sync()
-			require.Len(t, w.Sources(), 1)
-			found := make(map[alloc.Ptr]string)
-			for a := range w.Sources()[0].Snapshot().Allocations() {
-				found[a.Ptr] = ofPython(a.Stack)
-				require.NotContains(t, names(a.Stack), "_PyEval", "Python's functions stand for it")
-			}
-			require.Greater(t, len(told), 250)
-			require.ElementsMatch(t, slices.Collect(maps.Keys(told)), slices.Collect(maps.Keys(found)))
-			for at, frames := range told {
-				require.Equal(t, frames, found[at])
-			}
-		})
+		for name, watcher := range ways {
+			t.Run(version+" "+name, func(t *testing.T) { pythonFrames(t, watcher(t), here[version]) })
+		}
 	}
-	if len(here) == 0 {
-		t.Skip("there is no Python with ctypes")
+}
+
+func pythonFrames(t *testing.T, w *Watcher, program string) {
+	c := start(t, w, program, "testdata/frames.py")
+	require.Eventually(t, func() bool { return w.pythons.Get(c.Process.Pid) != nil }, time.Minute, time.Millisecond)
+	fmt.Fprintln(c.in)
+	told := make(map[alloc.Ptr]string)
+	for c.out.Scan() && c.out.Text() != "done" {
+		address, frames, _ := strings.Cut(c.out.Text(), " ")
+		at, err := strconv.ParseUint(address, 16, 64)
+		require.NoError(t, err)
+		told[alloc.Ptr(at)] = frames
+	}
+	w.Sync()
+	require.Len(t, w.Sources(), 1)
+	found := make(map[alloc.Ptr]string)
+	for a := range w.Sources()[0].Snapshot().Allocations() {
+		found[a.Ptr] = ofPython(a.Stack)
+		require.NotContains(t, names(a.Stack), "_PyEval", "Python's functions stand for it")
+	}
+	require.Greater(t, len(told), 250)
+	require.ElementsMatch(t, slices.Collect(maps.Keys(told)), slices.Collect(maps.Keys(found)))
+	for at, frames := range told {
+		require.Equal(t, frames, found[at])
 	}
 }
 

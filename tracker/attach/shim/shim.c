@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -28,6 +29,8 @@
 #include <unistd.h>
 #include <unwind.h>
 
+#include "hooks.h"
+
 typedef uint64_t word;
 typedef word (*function)(word, word, word, word, word, word); // all arguments come in registers
 typedef struct {
@@ -37,7 +40,7 @@ typedef word (*opener)(word, ipc_handle, word);
 
 enum { BEGINNING = 1, ENTRY_ONLY = 2, STACKED = 4, GIVES = 8, PITCHED = 16 };      // as in preload.go
 enum { BEGINS, RETURNS, FORKED, EXECED, EXITED, MAPPED };                          // as in event.go
-enum { FRAMES = 64, WAIT_MS = 2000, HIGH = 200, NOT_FOUND = 500 };
+enum { FRAMES = 64, PYTHON_FRAMES = 128, WAIT_MS = 2000, HIGH = 200, NOT_FOUND = 500 };
 
 // As in event.go.
 typedef struct {
@@ -46,9 +49,11 @@ typedef struct {
 	word result, out, pitch, args[6], desc[5];
 	int64_t depth;
 	word stack[FRAMES];
+	word python_frames; // and then two words for each
+	word python[2 * PYTHON_FRAMES];
 } event;
 
-enum { SHORT = offsetof(event, stack) };
+enum { SHORT = offsetof(event, stack), STACK = offsetof(event, python_frames), PYTHON = offsetof(event, python) };
 
 typedef struct {
 	const char *name;
@@ -259,7 +264,7 @@ static void release(void) {
 
 static void emit(event *e, size_t n, uint32_t phase) {
 	int before = errno;
-	word objects = n == sizeof *e ? loaded() : 0;
+	word objects = n > SHORT ? loaded() : 0;
 	if (!take()) {
 		miss();
 		return;
@@ -355,6 +360,84 @@ static int64_t callers(word *stack, word *frame) {
 	return t.n * (int64_t)sizeof(word);
 }
 
+// Python's interpreter, by its version: offsets as in package python, NONE of what there is not.
+typedef struct {
+	unsigned version;
+	word frame, through, previous, code, instruction, is_index, owner, first;
+} layout;
+
+#define NONE (~(word)0)
+
+static const layout layouts[] = {
+#define LAYOUT(version, frame, through, previous, code, instruction, is_index, owner, first) \
+	{version, frame, through, previous, code, instruction, is_index, owner, first},
+	LAYOUTS
+#undef LAYOUT
+};
+
+static struct {
+	word (*thread)(void); // the thread's state; NULL if the process runs no Python that is known
+	layout its;
+} python;
+
+static pthread_once_t python_once = PTHREAD_ONCE_INIT;
+
+static int copy(void *to, word from, size_t n) {
+	struct iovec here = {to, n}, there = {(void *)from, n};
+	return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == (ssize_t)n;
+}
+
+static word word_at(word address) {
+	word w = 0;
+	return copy(&w, address, sizeof w) ? w : 0;
+}
+
+// find_python looks up the interpreter that the program has loaded. Since 3.13 it tells its offsets itself (_Py_DebugOffsets).
+static void find_python(void) {
+	const char *(*version)(void);
+	word (*thread)(void);
+	unsigned major, minor;
+	word *debug = dlsym(RTLD_DEFAULT, "_PyRuntime");
+	*(void **)&version = dlsym(RTLD_DEFAULT, "Py_GetVersion");
+	*(void **)&thread = dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState");
+	if (!debug || !version || !thread || sscanf(version(), "%u.%u", &major, &minor) != 2)
+		return;
+	for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+		if (layouts[i].version == (major << 8 | minor)) {
+			python.its = layouts[i];
+			python.thread = thread;
+		}
+	if (major == 3 && minor == 13 && !memcmp(debug, "xdebugpy", 8)) {
+		python.its = (layout){0x030d, debug[23], NONE, debug[29], debug[30], debug[31], 0, debug[33], debug[39]};
+		python.thread = thread;
+	}
+}
+
+// python_frames takes the frames of the interpreter that this thread is in; they stay as they are until the call returns. The kernel
+// reads them, in case they are not what they should be. Two words for each are what package python decodes.
+static int python_frames(word *to) {
+	enum { WORDS = 14, TAGS = 15 };
+	pthread_once(&python_once, find_python);
+	const layout *l = &python.its;
+	word at = python.thread ? python.thread() : 0, frame[WORDS];
+	if (!at)
+		return 0;
+	at = word_at(at + l->frame);
+	if (at && l->through != NONE)
+		at = word_at(at + l->through);
+	int n = 0;
+	for (; n < PYTHON_FRAMES && at && copy(frame, at, sizeof frame); n++) {
+		word code = frame[l->code / 8] & ~(word)TAGS, where = frame[l->instruction / 8];
+		uint32_t first = 0;
+		if (!copy(&first, code + l->first, sizeof first))
+			first = 0;
+		*to++ = code | (l->owner == NONE ? 0 : ((unsigned char *)frame)[l->owner] & TAGS);
+		*to++ = (l->is_index ? where : where - code) << 32 | first;
+		at = frame[l->previous / 8];
+	}
+	return n;
+}
+
 // pass_on calls the driver's function, with the handle behind the first argument if there is one.
 static word pass_on(const hook *h, const word *a, const ipc_handle *handle) {
 	if (handle)
@@ -368,7 +451,9 @@ static word call(const hook *h, const word *a, const ipc_handle *handle, word *f
 	if (inside && frame < inside) // the driver's own business
 		return pass_on(h, a, handle);
 	inside = frame;
-	event e = {.function = (uint32_t)h->index};
+	event e; // of which Python's frames are long, and seldom sent
+	memset(&e, 0, PYTHON);
+	e.function = (uint32_t)h->index;
 	memcpy(e.args, a, sizeof e.args);
 	if (h->flags & (BEGINNING | ENTRY_ONLY))
 		emit(&e, SHORT, BEGINS);
@@ -380,15 +465,17 @@ static word call(const hook *h, const word *a, const ipc_handle *handle, word *f
 		e.pitch = *(word *)a[1];
 	if (!failed && h->described && a[1])
 		memcpy(e.desc, (void *)a[1], h->described);
-	if (tells && h->flags & STACKED)
+	size_t n = SHORT;
+	if (tells && h->flags & STACKED) {
 		e.depth = callers(e.stack, frame);
+		e.python_frames = (word)python_frames(e.python);
+		n = e.python_frames ? PYTHON + 2 * sizeof(word) * e.python_frames : STACK;
+	}
 	if (tells)
-		emit(&e, h->flags & STACKED ? sizeof e : SHORT, RETURNS);
+		emit(&e, n, RETURNS);
 	inside = NULL;
 	return e.result;
 }
-
-#include "hooks.h"
 
 enum {
 #define HOOK(index, flags, described, name, form) hook_##name,

@@ -115,7 +115,7 @@ static void test_handle(void) {
 	CHECK(cuIpcOpenMemHandle_v2((word)&address, handle, 1) == 0);
 	CHECK(address == opens && passed_flags == 1 && !memcmp(&passed, &handle, sizeof handle));
 	event e;
-	CHECK(recv(out, &e, sizeof e, MSG_DONTWAIT) == sizeof e);
+	CHECK(recv(out, &e, sizeof e, MSG_DONTWAIT) == STACK);
 	CHECK(e.phase == RETURNS && e.out == opens && e.args[0] == (word)&address && e.depth > 0);
 	CHECK((int)e.function == hooks[hook_cuIpcOpenMemHandle_v2].index);
 }

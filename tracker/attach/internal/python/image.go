@@ -73,4 +73,4 @@ func versionIn(name string) int {
 }
 
 // String names the version.
-func (l Layout) String() string { return fmt.Sprintf("Python %d.%d", l.version>>8, l.version&0xff) }
+func (l Layout) String() string { return fmt.Sprintf("Python %d.%d", l.Version>>8, l.Version&0xff) }

@@ -4,10 +4,10 @@ package python
 func (p *Process) line(f *function, at uint32) int {
 	var line int
 	switch {
-	case p.freeThreaded && p.version > 0x030d: // threads run copies of the instructions
-	case p.version >= 0x030b:
+	case p.freeThreaded && p.Version > 0x030d: // threads run copies of the instructions
+	case p.Version >= 0x030b:
 		line = locationLine(f.lines, f.first, int(at)-int(p.names.instructions))
-	case p.version == 0x030a:
+	case p.Version == 0x030a:
 		line = rangeLine(f.lines, f.first, 2*int(at))
 	default:
 		line = stepLine(f.lines, f.first, int(at))

@@ -33,12 +33,12 @@ func (p *Process) Runs(words []uint64) (runs [][]mem.Frame) {
 	}
 	for i := 0; i+1 < len(words); i += 2 {
 		f := decode(words[i], words[i+1])
-		if p.version >= 0x030c && f.owner == ownedByC {
+		if p.Version >= 0x030c && f.owner == ownedByC {
 			end()
 			continue
 		}
 		run = append(run, p.frame(f))
-		if p.version < 0x030b || p.version == 0x030b && f.owner != 0 {
+		if p.Version < 0x030b || p.Version == 0x030b && f.owner != 0 {
 			end()
 		}
 	}

@@ -6,7 +6,9 @@ package python
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
@@ -42,8 +44,8 @@ type Layout struct {
 	IsIndex      bool // Instruction is a number of 32 bits, and not a pointer
 	Owner        uint64
 	FirstLine    uint64 // code
+	Version      int    // 0x030c
 	names        code
-	version      int // 0x030c
 	freeThreaded bool
 }
 
@@ -81,6 +83,16 @@ var layouts = map[int]Layout{
 		Previous: 8, Code: 0, Instruction: 56, Owner: 70, FirstLine: 68,
 		names: code{file: 112, name: 120, qualified: 128, lines: 136, instructions: 192, ascii: 40, compact: 56},
 	},
+}
+
+// Layouts returns the layouts of the versions that do not tell their own.
+func Layouts() (all []Layout) {
+	for _, version := range slices.Sorted(maps.Keys(layouts)) {
+		l := layouts[version]
+		l.Version = version
+		all = append(all, l)
+	}
+	return all
 }
 
 // Process is a process that runs Python.
@@ -125,7 +137,7 @@ func (p *Process) layout(runtime uint64, version int) (Layout, error) {
 			return l, err
 		}
 	}
-	l.version = version
+	l.Version = version
 	l.Main += runtime
 	return l, nil
 }
