@@ -47,6 +47,12 @@ typedef struct {
 	if (i < 0)                                      \
 	return INVALID_ARGUMENT
 
+// ENTER_GPU is ENTER_DEVICE for what is not measured of a MIG instance.
+#define ENTER_GPU()           \
+	ENTER_DEVICE();       \
+	if (identity_mig(i)) \
+	return NOT_SUPPORTED
+
 int nvml_ready(void);
 nvml_device nvml_find(int index);
 int nvml_index(nvml_device d); // -1 for a handle that is none

@@ -4,12 +4,6 @@
 
 #include <stddef.h>
 
-// ENTER_GPU is ENTER_DEVICE for what is not measured of a MIG instance.
-#define ENTER_GPU()           \
-	ENTER_DEVICE();       \
-	if (identity_mig(i)) \
-	return NOT_SUPPORTED
-
 static int number(unsigned *to, unsigned v) {
 	if (!to)
 		return INVALID_ARGUMENT;
