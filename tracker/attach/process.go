@@ -102,12 +102,15 @@ func (p *process) call(e *event, now time.Duration) {
 
 // stack returns the number of a call stack. The frames of Python are a part of it, behind a 0, which is no return address.
 func (p *process) stack(frames []uint64, end string, words []uint64) tables.StackID {
-	its := p.pythons.Get(p.origin.PID)
-	if its == nil || len(words) == 0 {
+	if len(words) == 0 {
 		return p.stacks.add(frames, func() mem.Stack { return p.symbols.Resolve(frames, end, nil) })
 	}
 	p.key = append(append(append(p.key[:0], frames...), 0), words...)
 	return p.stacks.add(p.key, func() mem.Stack {
+		its := p.python()
+		if its == nil {
+			return p.symbols.Resolve(frames, end, nil)
+		}
 		runs := its.Runs(words)
 		if len(words) == 2*maxPython {
 			more := mem.Frame{Function: fmt.Sprintf("(more than %d frames of Python: the others are left out)", maxPython)}
@@ -115,6 +118,17 @@ func (p *process) stack(frames []uint64, end string, words []uint64) tables.Stac
 		}
 		return p.symbols.Resolve(frames, end, &symbols.Python{Image: its.Image, Runs: runs})
 	})
+}
+
+// python returns the interpreter of a process that runs one; nil if its memory may not be read, or is gone.
+func (p *process) python() *python.Process {
+	if its := p.pythons.Get(p.origin.PID); its != nil {
+		return its
+	}
+	if mappings, err := symbols.ReadMaps(p.origin.PID); err == nil {
+		p.pythons.Look(p.origin.PID, mappings) // the library in front of libcuda told of it before anybody looked
+	}
+	return p.pythons.Get(p.origin.PID)
 }
 
 const (

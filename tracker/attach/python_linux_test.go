@@ -86,3 +86,23 @@ func ofPython(s mem.Stack) string {
 	}
 	return strings.Join(all, "|")
 }
+
+// TestWildPython: what the frames of Python lead to may be anything. The program lives, and its calls are seen.
+func TestWildPython(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "wildpython")
+	out, err := exec.Command(compiler(), "-rdynamic", "-o", path, "testdata/wildpython.c", "-ldl").CombinedOutput()
+	require.NoError(t, err, string(out))
+	for _, version := range []string{"3.8.1", "3.9.1", "3.10.1", "3.11.1", "3.12.1", "3.13.1", "3.99.1", "", "x"} {
+		t.Run("version "+version, func(t *testing.T) {
+			t.Setenv("PYTHON_VERSION", version)
+			w := newPreload(t)
+			c := start(t, w, path)
+			require.True(t, c.out.Scan())
+			require.Equal(t, "done", c.out.Text())
+			w.Sync()
+			require.Len(t, w.Sources(), 1)
+			require.Empty(t, w.Doubts())
+			require.Len(t, slices.Collect(w.Sources()[0].Snapshot().Allocations()), 9)
+		})
+	}
+}

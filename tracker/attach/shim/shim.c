@@ -378,7 +378,16 @@ static const layout layouts[] = {
 static struct {
 	word (*thread)(void); // the thread's state; NULL if the process runs no Python that is known
 	layout its;
+	size_t size; // of the part of a frame that is read, and no more: memory may end behind it; 0 if the layout is not known
 } python;
+
+enum { MOST = 128 }; // that a part of a frame may have
+
+static word word_in(const unsigned char *bytes) {
+	word w;
+	memcpy(&w, bytes, sizeof w);
+	return w;
+}
 
 static pthread_once_t python_once = PTHREAD_ONCE_INIT;
 
@@ -411,30 +420,45 @@ static void find_python(void) {
 		python.its = (layout){0x030d, debug[23], NONE, debug[29], debug[30], debug[31], 0, debug[33], debug[39]};
 		python.thread = thread;
 	}
+	const layout *l = &python.its;
+	word ends[] = {l->code, l->instruction, l->previous, l->owner == NONE ? 0 : l->owner + 1 - sizeof(word)}, size = 0;
+	for (size_t i = 0; python.thread && i < sizeof ends / sizeof *ends; i++) {
+		if (ends[i] > MOST - sizeof(word))
+			return; // what it told is not so
+		if (size < ends[i] + sizeof(word))
+			size = ends[i] + sizeof(word);
+	}
+	python.size = size;
 }
 
 // python_frames takes the frames of the interpreter that this thread is in; they stay as they are until the call returns. The kernel
 // reads them, in case they are not what they should be. Two words for each are what package python decodes.
 static int python_frames(word *to) {
-	enum { WORDS = 14, TAGS = 15 };
+	enum { TAGS = 15 };
 	pthread_once(&python_once, find_python);
 	const layout *l = &python.its;
-	word at = python.thread ? python.thread() : 0, frame[WORDS];
-	if (!at)
-		return 0;
-	at = word_at(at + l->frame);
+	int n = 0, before_reads = errno;
+	word at = python.size ? python.thread() : 0;
+	if (at)
+		at = word_at(at + l->frame);
 	if (at && l->through != NONE)
 		at = word_at(at + l->through);
-	int n = 0;
-	for (; n < PYTHON_FRAMES && at && copy(frame, at, sizeof frame); n++) {
-		word code = frame[l->code / 8] & ~(word)TAGS, where = frame[l->instruction / 8];
+	for (word next; at && n < PYTHON_FRAMES; n++, at = next) {
+		unsigned char frame[MOST] = {0};
+		word code = 0, where = 0, tag = 0;
 		uint32_t first = 0;
-		if (!copy(&first, code + l->first, sizeof first))
-			first = 0;
-		*to++ = code | (l->owner == NONE ? 0 : ((unsigned char *)frame)[l->owner] & TAGS);
-		*to++ = (l->is_index ? where : where - code) << 32 | first;
-		at = frame[l->previous / 8];
+		next = 0;
+		if (copy(frame, at, python.size)) {
+			code = word_in(frame + l->code) & ~(word)TAGS;
+			where = word_in(frame + l->instruction) - (l->is_index ? 0 : code);
+			tag = l->owner == NONE ? 0 : frame[l->owner] & TAGS;
+			next = word_in(frame + l->previous);
+			copy(&first, code + l->first, sizeof first);
+		} // else one without code: the stack says that a function could not be read
+		*to++ = code | tag;
+		*to++ = where << 32 | first;
 	}
+	errno = before_reads;
 	return n;
 }
 
