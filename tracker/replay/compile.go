@@ -31,10 +31,12 @@ func compile(r *snapshot.Dump) (*program, error) {
 		frees:   make(map[alloc.Ptr]int),
 		arenas:  make(map[arena]uint16),
 	}
-	for i := range r.Snapshot.Segments {
-		if s := walk.SpanOf(&r.Snapshot.Segments[i]); s.Private != "" && c.private.At(s.Ptr) == nil {
-			c.private.Insert(s)
-		}
+	segments := r.Snapshot.Segments
+	if c.named = len(r.History.Tables.Pools) > 0; c.named {
+		segments = start.Segments
+	}
+	for i := range segments {
+		c.enter(walk.SpanOf(&segments[i]))
 	}
 	c.begin()
 	for e := range r.Events() {
@@ -50,9 +52,10 @@ type compiler struct {
 	open   map[alloc.Ptr]int32 // the live buffer at an address
 	frees  map[alloc.Ptr]int   // the op of the latest free at an address
 	arenas map[arena]uint16
-	// private are the segments of private pools at the end. Events do not name their pools, but a pool keeps its
-	// segments, so that the address tells which it is.
+	// private are the segments of private pools, of which the address of a buffer tells its pool: those that there are, if
+	// events name the pools of segments, and otherwise those at the end.
 	private  walk.Spans
+	named    bool
 	emptying emptying
 	tells    bool   // the history has the retries: it is of a tracker with a cache
 	retrying bool   // the cache gives segments back for a request that the driver refused
@@ -76,6 +79,13 @@ func (c *compiler) arena(a arena) uint16 {
 		c.program.arenas = append(c.program.arenas, a)
 	}
 	return n
+}
+
+// enter notes a segment if it is of a private pool.
+func (c *compiler) enter(s walk.Span) {
+	if s.Private != "" && c.private.At(s.Ptr) == nil {
+		c.private.Insert(s)
+	}
 }
 
 func arenaOf(s alloc.Segment) arena { return arena{s.Stream, s.Private} }
@@ -143,11 +153,15 @@ func (c *compiler) event(e *snapshot.Event) {
 	case mem.SegmentAllocated:
 		c.recorded.DriverAllocs++
 		c.recorded.reserve(e.Allocated)
+		c.enter(walk.Span{Ptr: e.Ptr, Size: e.Allocated, Stream: e.Stream, Private: e.Private})
 		c.ops = append(c.ops, op{do: opDriver, event: c.seq, bytes: e.Allocated, ptr: e.Ptr})
 	case mem.SegmentFreed:
 		c.recorded.DriverFrees++
 		c.recorded.reserve(-e.Allocated)
 		c.empty(e)
+		if c.named {
+			c.private.Cut(e.Ptr, e.Allocated)
+		}
 		c.ops = append(c.ops, op{do: opGave, event: c.seq, bytes: e.Allocated})
 	}
 	c.recorded.peak()

@@ -17,9 +17,8 @@
 // The allocator is [cache.Cache], which was compared with recordings of PyTorch on real GPUs:
 // with the recorded settings and enough memory, a replay makes the recorded calls to the
 // driver. Each result says how far that is so of its own history. Each stream has a pool, as in PyTorch; when memory runs out, all pools are
-// emptied. MemoryFraction and GarbageCollection apply to each stream separately. Events do not name the
-// private pools of CUDA graphs: a buffer is of such a pool if the pool has a segment at its address at the
-// end.
+// emptied. MemoryFraction and GarbageCollection apply to each stream separately. A buffer is of the private pool of a CUDA graph
+// that has a segment at its address. PyTorch before 2.12 does not name the pools of events: there, it is the segment of the end.
 //
 // A run of freed segments in the history counts as a program that emptied its cache, unless the history shows
 // that a request ran out of memory: one of a tracker does, one of PyTorch if its segments have call stacks.

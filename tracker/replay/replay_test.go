@@ -1,6 +1,7 @@
 package replay_test
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"math"
@@ -337,6 +338,46 @@ func TestHuge(t *testing.T) {
 	segment := alloc.Segment{Ptr: 1, Size: math.MaxInt64, Pool: alloc.LargePool, Blocks: []alloc.Block{{Ptr: 1, Size: math.MaxInt64, State: alloc.Inactive}}}
 	s := &snapshot.Snapshot{Segments: []alloc.Segment{segment}, Tables: tables.Tables{Allocations: []tables.AllocationEntry{}}}
 	assert.Contains(t, explain.Snapshot(s).String(), "the largest hole is 8.0 EiB")
+}
+
+// TestAPrivatePoolThatIsGone: its memory serves no others, as long as its segment is there, if events name it.
+func TestAPrivatePoolThatIsGone(t *testing.T) {
+	const segment, other = alloc.Ptr(1 << 30), alloc.Ptr(1 << 31)
+	x, err := tables.Untyped(mem.Unspecified, 2*alloc.MiB)
+	require.NoError(t, err)
+	h := tables.HistoryTables{Stacks: new(tables.StackTable), Sections: []string{""}}
+	h.Events = []tables.EventEntry{
+		{Action: mem.SegmentAllocated, Ptr: segment, Allocated: 20 * alloc.MiB},
+		{Action: mem.Allocated, Ptr: segment, Allocated: x.Each, Tensor: &x},
+		{Action: mem.SegmentAllocated, Ptr: other, Allocated: 20 * alloc.MiB},
+		{Action: mem.Allocated, Ptr: other, Allocated: x.Each, Tensor: &x},
+		{Action: mem.Freed, Ptr: segment, Allocated: x.Each, Tensor: &x},
+		{Action: mem.SegmentFreed, Ptr: segment, Allocated: 20 * alloc.MiB},
+		{Action: mem.SegmentAllocated, Ptr: segment, Allocated: 20 * alloc.MiB}, // of the default pool, at the same address
+		{Action: mem.Allocated, Ptr: segment, Allocated: x.Each, Tensor: &x},
+	}
+	replayed := func(pools []tables.PoolEntry, first int) replay.Result {
+		h := h
+		h.Pools = pools
+		h.Events, h.First = h.Events[first:], uint64(first)
+		segments := []alloc.Segment{
+			{Ptr: segment, Size: 20 * alloc.MiB, Pool: alloc.LargePool, Blocks: []alloc.Block{{Ptr: segment, Size: 2 * alloc.MiB, Requested: 2 * alloc.MiB, State: alloc.Allocated}, {Ptr: segment + 2<<20, Size: 18 * alloc.MiB, State: alloc.Inactive}}},
+			{Ptr: other, Size: 20 * alloc.MiB, Pool: alloc.LargePool, Blocks: []alloc.Block{{Ptr: other, Size: 2 * alloc.MiB, Requested: 2 * alloc.MiB, State: alloc.Allocated}, {Ptr: other + 2<<20, Size: 18 * alloc.MiB, State: alloc.Inactive}}},
+		}
+		dump := &snapshot.Dump{Snapshot: &snapshot.Snapshot{Events: 8, Segments: segments, Levels: snapshot.Levels{Reserved: 40 * alloc.MiB}, Tables: tables.Tables{Stacks: h.Stacks, Sections: h.Sections, Allocations: []tables.AllocationEntry{}}}, History: &snapshot.History{Tables: h}}
+		var file bytes.Buffer
+		require.NoError(t, dump.WriteJSON(&file))
+		read, err := snapshot.ReadDump(&file)
+		require.NoError(t, err)
+		got, err := replay.Run(read, replay.Config{})
+		require.NoError(t, err)
+		return got
+	}
+	named := []tables.PoolEntry{{Seq: 0, Name: "0,1"}, {Seq: 5, Name: "0,1"}}
+	assert.EqualValues(t, 2, replayed(named, 0).DriverAllocs)
+	assert.EqualValues(t, 1, replayed(nil, 0).DriverAllocs, "the events do not tell")
+	assert.EqualValues(t, 1, replayed(named, 2).DriverAllocs, "the pool's segment was there at the beginning")
+	assert.EqualValues(t, 0, replayed(nil, 2).DriverAllocs)
 }
 
 // TestEndless empties its cache at each of many buffers, all of which live on.

@@ -79,6 +79,8 @@ func (h *History) event(i int) Event {
 		out.Span = uint64(e.Allocated)
 	case mem.OutOfMemory, mem.Retried:
 		out.Requested = e.Allocated
+	case mem.SegmentAllocated, mem.SegmentFreed:
+		out.Allocated, out.Private = e.Allocated, h.Tables.Pool(out.Seq)
 	default:
 		out.Allocated = e.Allocated
 	}
@@ -120,9 +122,10 @@ type Event struct {
 	Group
 	Section string       `json:"section,omitzero"` // its path; of a free, the section of the allocation
 	Stream  alloc.Stream `json:"stream,omitzero"`
-	Span    uint64       `json:"span,omitzero"`   // SectionBegan and SectionEnded: the same number for both of one section
-	Mark    int          `json:"mark,omitzero"`   // Marked: the mark's number
-	Stack   mem.Stack    `json:"stack,omitempty"` // of the allocation, also for a free; of the caller for a mark and a section
+	Span    uint64       `json:"span,omitzero"`    // SectionBegan and SectionEnded: the same number for both of one section
+	Mark    int          `json:"mark,omitzero"`    // Marked: the mark's number
+	Private string       `json:"private,omitzero"` // the private pool of a segment, as alloc.Segment has it; "" is none, or not known
+	Stack   mem.Stack    `json:"stack,omitempty"`  // of the allocation, also for a free; of the caller for a mark and a section
 }
 
 func (h *History) writeTo(out *jsonstream.Writer) { tablejson.WriteHistory(out, &h.Tables) }

@@ -23,6 +23,7 @@ type rebuilder struct {
 	at       *snapshot.Snapshot // what the result has besides its tables
 
 	entries []tables.EventEntry
+	pools   []tables.PoolEntry  // of entries
 	siteOf  []int32             // of each entry that is about a buffer; -1 of others
 	open    map[int64]int       // the entry of the alloc that is live at an address
 	older   []older             // buffers that were freed, but allocated before the first event
@@ -213,8 +214,10 @@ func (r *rebuilder) event(e *rawEvent) error {
 		return r.free(e, entry)
 	case "segment_alloc", "segment_map":
 		entry.Action, entry.Stack = mem.SegmentAllocated, e.stack.id
+		r.private(e.pool)
 	case "segment_free", "segment_unmap":
 		entry.Action, entry.Stack = mem.SegmentFreed, e.stack.id
+		r.private(e.pool)
 	case "oom":
 		oom := *e
 		r.oom, r.oomAt = &oom, len(r.entries)
@@ -236,6 +239,13 @@ func (r *rebuilder) event(e *rawEvent) error {
 	}
 	r.add(entry, -1)
 	return nil
+}
+
+// private notes the private pool of the segment of the next entry, if it is of one: PyTorch names it since 2.12.
+func (r *rebuilder) private(pool poolID) {
+	if pool != (poolID{}) {
+		r.pools = append(r.pools, tables.PoolEntry{Seq: uint64(len(r.entries)), Name: pool.String()})
+	}
 }
 
 // mark returns the number of a mark; -1 of the event with which Write ends, which is none.

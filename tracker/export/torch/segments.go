@@ -167,10 +167,7 @@ func (w *writer) segment(s *walk.Span, in []block, sites []site) {
 	w.intItem("stream", streamNumber(s.Stream))
 	w.nameItem("segment_type", s.Pool.String())
 	w.name("segment_pool_id")
-	pool := parsePool(s.Private)
-	w.int(pool[0])
-	w.int(pool[1])
-	w.op(opTuple2)
+	w.pool(s.Private)
 	w.name("is_expandable")
 	w.bool(s.Expandable)
 	w.name("frames")
@@ -242,4 +239,12 @@ func (w *writer) group(s site) {
 		w.nameItem("memory", s.group.memory.String())
 	}
 	w.endDict()
+}
+
+// pool writes the number of a private pool.
+func (w *writer) pool(private string) {
+	pool := parsePool(private)
+	w.int(pool[0])
+	w.int(pool[1])
+	w.op(opTuple2)
 }

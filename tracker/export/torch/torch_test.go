@@ -400,3 +400,30 @@ func headOf(d *snapshot.Dump) snapshot.Snapshot {
 	head.Tables = tables.Tables{}
 	return head
 }
+
+// TestPoolsOfEvents: PyTorch names the private pool of each event since 2.12, also of one that is gone at the end.
+func TestPoolsOfEvents(t *testing.T) {
+	const text = `{"segments": [], "device_traces": [[
+		{"action": "segment_alloc", "addr": 1073741824, "size": 20971520, "stream": 0, "time_us": 1, "frames": [], "pool_id": [0, 1]},
+		{"action": "alloc", "addr": 1073741824, "size": 2097152, "stream": 0, "time_us": 2, "frames": [], "pool_id": [0, 1]},
+		{"action": "free_requested", "addr": 1073741824, "size": 2097152, "stream": 0, "time_us": 3, "frames": [], "pool_id": [0, 1]},
+		{"action": "free_completed", "addr": 1073741824, "size": 2097152, "stream": 0, "time_us": 4, "frames": [], "pool_id": [0, 1]},
+		{"action": "segment_free", "addr": 1073741824, "size": 20971520, "stream": 0, "time_us": 5, "frames": [], "pool_id": [0, 1]},
+		{"action": "segment_alloc", "addr": 1073741824, "size": 20971520, "stream": 0, "time_us": 6, "frames": [], "pool_id": [0, 0]},
+		{"action": "segment_free", "addr": 1073741824, "size": 20971520, "stream": 0, "time_us": 7, "frames": [], "pool_id": [0, 0]}]]}`
+	var written bytes.Buffer
+	for _, in := range []io.Reader{strings.NewReader(text), &written} {
+		dump, _, err := Read(in)
+		require.NoError(t, err)
+		var pools []string
+		for e := range dump.Events() {
+			if e.Action == mem.SegmentAllocated || e.Action == mem.SegmentFreed {
+				pools = append(pools, e.Private)
+			}
+		}
+		assert.Equal(t, []string{"0,1", "0,1", "", ""}, pools)
+		if written.Len() == 0 {
+			require.NoError(t, Write(&written, dump))
+		}
+	}
+}

@@ -172,6 +172,10 @@ func (w *writer) memoryEvent(l *list, action string, e snapshot.Event, size allo
 		w.name("user_metadata")
 		w.describe(e)
 	}
+	if e.Private != "" {
+		w.name("pool_id")
+		w.pool(e.Private)
+	}
 	w.endDict()
 }
 

@@ -1,9 +1,11 @@
 package tablejson
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,7 +22,8 @@ type historyHead struct {
 	First    uint64    `json:"first"` // sequence number of the first EventEntry
 	Sections []string  `json:"sections"`
 
-	Streams []alloc.Stream `json:"streams,omitempty"`
+	Streams []alloc.Stream     `json:"streams,omitempty"`
+	Pools   []tables.PoolEntry `json:"pools,omitempty"`
 }
 
 // historyTables are the tables: events refer to the others by index.
@@ -61,7 +64,7 @@ type historyEvent struct {
 // WriteHistory writes a history as an object.
 func WriteHistory(out *jsonstream.Writer, h *tables.HistoryTables) {
 	index := indexOf(h)
-	out.Head(historyHead{jsonstream.HistorySchema, jsonstream.HistoryVersion, h.Start, h.First, index.sections, h.Streams})
+	out.Head(historyHead{jsonstream.HistorySchema, jsonstream.HistoryVersion, h.Start, h.First, index.sections, h.Streams, h.Pools})
 	frames := newFrameTable()
 	jsonstream.Table(out, "stacks", index.stacks, func(b []byte, id tables.StackID) ([]byte, error) {
 		site, err := json.Marshal(h.Stacks.Site(id))
@@ -238,7 +241,10 @@ func loadHistory(head historyHead, lists historyTables) (*tables.HistoryTables, 
 	if err := tables.CheckStreams(in.Streams); err != nil {
 		return nil, fmt.Errorf("read history: %w", err)
 	}
-	loaded := &tables.HistoryTables{First: in.First, Start: in.Start, Sections: in.Sections, Stacks: stacks, Streams: in.Streams}
+	if !slices.IsSortedFunc(in.Pools, func(a, b tables.PoolEntry) int { return cmp.Compare(a.Seq, b.Seq) }) {
+		return nil, errors.New("read history: its pools are not in the order of their events")
+	}
+	loaded := &tables.HistoryTables{First: in.First, Start: in.Start, Sections: in.Sections, Stacks: stacks, Streams: in.Streams, Pools: in.Pools}
 	loaded.Events = make([]tables.EventEntry, 0, len(in.Events))
 	for i, e := range in.Events {
 		if e.Group < -1 || e.Group >= len(groups) || e.Stack < -1 || e.Stack >= len(in.Stacks) || int64(e.Section) >= int64(len(in.Sections)) {

@@ -7,7 +7,9 @@
 package tables
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -104,6 +106,22 @@ type HistoryTables struct {
 	Stacks   Stacks
 	Sections []string       // by path; the first is "", the outside of all
 	Streams  []alloc.Stream // at most MaxStreams; the first is the default stream, and nil means that one
+	Pools    []PoolEntry    // of events of segments in private pools, in their order
+}
+
+// PoolEntry says of which private pool the segment of an event is.
+type PoolEntry struct {
+	Seq  uint64 `json:"seq"`
+	Name string `json:"name"` // see alloc.Segment.Private
+}
+
+// Pool returns the private pool of the event with that number; "" if it names none.
+func (h *HistoryTables) Pool(seq uint64) string {
+	i, found := slices.BinarySearchFunc(h.Pools, seq, func(p PoolEntry, seq uint64) int { return cmp.Compare(p.Seq, seq) })
+	if !found {
+		return ""
+	}
+	return h.Pools[i].Name
 }
 
 // Site returns the line of the user's code in the stack of the event with that number, or the

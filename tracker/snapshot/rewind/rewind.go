@@ -52,7 +52,7 @@ func Each(r *snapshot.Dump, events []uint64, show func(*snapshot.Snapshot)) erro
 			at = w.first + uint64(len(w.events))
 		}
 		for ; at > event; at-- {
-			w.undo(&w.events[at-1-w.first])
+			w.undo(at-1, &w.events[at-1-w.first])
 		}
 		w.dates(w.events[:event-w.first])
 		show(w.result(event))
@@ -152,8 +152,8 @@ func newRewind(r *snapshot.Dump) *rewind {
 	return w
 }
 
-// undo takes an event back. What does not fit what came after it is skipped.
-func (w *rewind) undo(e *tables.EventEntry) {
+// undo takes an event back, given by its number. What does not fit what came after it is skipped.
+func (w *rewind) undo(seq uint64, e *tables.EventEntry) {
 	switch walk.Of(e.Action) {
 	case walk.Begin:
 		delete(w.live, e.Ptr)
@@ -170,7 +170,7 @@ func (w *rewind) undo(e *tables.EventEntry) {
 		if e.Allocated <= smallSegment && !w.expandable {
 			pool = alloc.SmallPool
 		}
-		w.reserved.enter(walk.Span{Ptr: e.Ptr, Size: e.Allocated, Pool: pool, Stream: w.stream(e), Expandable: w.expandable}, true)
+		w.reserved.enter(walk.Span{Ptr: e.Ptr, Size: e.Allocated, Pool: pool, Stream: w.stream(e), Expandable: w.expandable, Private: w.of.History.Tables.Pool(seq)}, true)
 	}
 }
 
