@@ -234,6 +234,11 @@ func (r *rebuilder) event(e *rawEvent) error {
 			begun := r.entries[i]
 			entry.Allocated, entry.Tensor, entry.Stack, entry.Section = begun.Allocated, begun.Tensor, begun.Stack, begun.Section
 		}
+	case "annotate": // a text for the tensor that is live at an address, since 2.14
+		if i, live := r.open[e.addr]; live {
+			r.labels[i] = e.metadata
+		}
+		return nil
 	default: // what later versions add
 		return nil
 	}

@@ -427,3 +427,22 @@ func TestPoolsOfEvents(t *testing.T) {
 		}
 	}
 }
+
+// TestAnnotation: a text that a program gives a tensor after its allocation takes the place of the one at it.
+func TestAnnotation(t *testing.T) {
+	const text = `{"segments": [{"device": 0, "address": 1073741824, "total_size": 2097152, "stream": 0, "segment_type": "small", "blocks": [
+		{"address": 1073741824, "size": 2097152, "requested_size": 2097152, "state": "active_allocated", "frames": []}]}],
+		"device_traces": [[
+		{"action": "segment_alloc", "addr": 1073741824, "size": 2097152, "stream": 0, "time_us": 1, "frames": []},
+		{"action": "alloc", "addr": 1073741824, "size": 2097152, "stream": 0, "time_us": 2, "frames": [], "user_metadata": "at the allocation"},
+		{"action": "annotate", "addr": 1073741824, "size": 0, "stream": 0, "time_us": 3, "frames": [], "user_metadata": "saved by autograd"},
+		{"action": "annotate", "addr": 4096, "size": 0, "stream": 0, "time_us": 4, "frames": [], "user_metadata": "nothing is there"}]]}`
+	dump, _, err := Read(strings.NewReader(text))
+	require.NoError(t, err)
+	var labels []string
+	for a := range dump.Snapshot.Allocations() {
+		labels = append(labels, a.Label)
+	}
+	assert.Equal(t, []string{"saved by autograd"}, labels)
+	assert.Equal(t, 2, dump.History.Len(), "it is no event about memory")
+}
