@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"runtime"
@@ -16,7 +15,6 @@ import (
 // hip is a GPU, by the functions of HIP's library. They return a code, 0 for success.
 type hip struct {
 	ordinal   int32
-	name      string
 	setDevice func(ordinal int32) int32
 	malloc    func(p *alloc.Ptr, size uintptr) int32
 	free      func(p alloc.Ptr) int32
@@ -32,19 +30,12 @@ func open(library string, ordinal int) (*hip, error) {
 		return nil, err
 	}
 	d := &hip{ordinal: int32(ordinal)}
-	var deviceName func(name *byte, size, ordinal int32) int32
-	for name, f := range map[string]any{
-		"hipSetDevice": &d.setDevice, "hipMalloc": &d.malloc, "hipFree": &d.free, "hipMemGetInfo": &d.memInfo,
-		"hipGetErrorString": &d.text, "hipDeviceGetName": &deviceName,
-	} {
+	for name, f := range map[string]any{"hipSetDevice": &d.setDevice, "hipMalloc": &d.malloc, "hipFree": &d.free,
+		"hipMemGetInfo": &d.memInfo, "hipGetErrorString": &d.text} {
 		purego.RegisterLibFunc(f, handle, name) // panics if the library has no such function
 	}
-	name := make([]byte, 256)
-	if err := d.call(func() int32 { return deviceName(&name[0], int32(len(name)), d.ordinal) }); err != nil {
-		return nil, fmt.Errorf("open HIP device %d: %w", ordinal, err)
-	}
-	d.name = string(name[:bytes.IndexByte(name, 0)])
-	return d, nil
+	_, err = d.MemInfo() // fails if there is no such device
+	return d, err
 }
 
 // call calls a function for this device: in HIP, each thread has a current device.
@@ -72,7 +63,7 @@ func (d *hip) Alloc(n alloc.Bytes) (p alloc.Ptr, err error) {
 	}
 	err = d.call(func() int32 { return d.malloc(&p, uintptr(max(n, 1))) }) // HIP gives no address for 0 bytes
 	if errors.Is(err, alloc.ErrOutOfMemory) {
-		err = &alloc.OutOfMemoryError{Device: fmt.Sprint(d.name, " ", d.ordinal), Requested: n, Free: -1, Total: -1, Reserved: -1, Allocated: -1, LargestInactive: -1}
+		err = &alloc.OutOfMemoryError{Device: fmt.Sprint("HIP ", d.ordinal), Requested: n, Free: -1, Total: -1, Reserved: -1, Allocated: -1, LargestInactive: -1}
 	}
 	return p, err
 }
@@ -90,6 +81,6 @@ func (d *hip) MemInfo() (alloc.MemInfo, error) {
 	return alloc.MemInfo{Free: alloc.Bytes(free), Total: alloc.Bytes(total)}, err
 }
 
-func (d *hip) Name() string { return d.name }
+func (d *hip) Name() string { return "HIP" }
 
 func (d *hip) Ordinal() int { return int(d.ordinal) }

@@ -41,7 +41,7 @@ func TestRun(t *testing.T) {
 	library := standIn(t)
 	var out strings.Builder
 	require.NoError(t, run(library, 1, &out))
-	assert.Contains(t, out.String(), "| Stand-in GPU [1], 1.0 GiB\n")
+	assert.Contains(t, out.String(), "| HIP [1], 1.0 GiB\n")
 	assert.Contains(t, out.String(), "+ | 1 * (1024, 1024) | 4.0 MiB    | Parameter | float32 | main.go:")
 
 	require.ErrorContains(t, run(library, 2, &out), "invalid device ordinal")

@@ -69,11 +69,6 @@ int hipMemGetInfo(size_t *unused_bytes, size_t *total_bytes) {
 	return hipSuccess;
 }
 
-int hipDeviceGetName(char *name, int size, int device) {
-	snprintf(name, size, "Stand-in GPU");
-	return hipSuccess;
-}
-
 const char *hipGetErrorString(int code) {
 	switch (code) {
 	case hipSuccess: return "no error";
