@@ -88,6 +88,7 @@ var _ = func(ctx context.Context, tr *tracker.MemTracker, forward func(), load f
 	fmt.Println(err)
 
 	http.Handle("/debug/gpumem/", live.Handler(tr))
+	go http.ListenAndServe("localhost:6061", nil)
 }
 
 var _ = func(tr *tracker.MemTracker) {
