@@ -14,7 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 )
 
-// TestAllocatorsInLibraries: docs/attach.md has these.
+// TestAllocatorsInLibraries: docs/recipes.md has these.
 func TestAllocatorsInLibraries(t *testing.T) {
 	for name, test := range map[string]struct {
 		tool    string
@@ -75,7 +75,7 @@ func TestAllocatorsInLibraries(t *testing.T) {
 }
 
 // TestLlamaCpp watches ggml, by which llama.cpp allocates, called from Go without cgo. The library is that of a release, which
-// keeps no frame pointers. docs/attach.md has the flag.
+// keeps no frame pointers. docs/recipes.md has the flag.
 func TestLlamaCpp(t *testing.T) {
 	folder := os.Getenv("GPUMEMTRACK_LLAMACPP")
 	if folder == "" {
