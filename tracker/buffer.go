@@ -328,7 +328,7 @@ func (b *Buffer) lose() {
 	t.mu.Unlock()
 	if first {
 		t.report.Log.Warn("gpumemtrack: a buffer was never freed and nothing refers to it any more; see Leaks",
-			"buffer", b.String(), "site", t.stacks.Site(b.stack).String())
+			"buffer", b.String(), "call_site", t.stacks.Site(b.stack).String())
 	}
 	if t.lost != FreeLost {
 		return

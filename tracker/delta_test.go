@@ -18,15 +18,15 @@ import (
 
 // ofLines returns a difference of one group: a buffer of each of n lines of code.
 func ofLines(t testing.TB, n int) snapshot.Delta {
-	var sites []mem.SiteTally
+	var sites []mem.CallSiteTally
 	for i := range n {
-		sites = append(sites, mem.SiteTally{
+		sites = append(sites, mem.CallSiteTally{
 			Frame: mem.Frame{Function: fmt.Sprintf("main.f%d", i%7), File: "main.go", Line: i},
 			Tally: mem.Tally{Count: 1, Bytes: 4},
 		})
 	}
 	text, err := json.Marshal(map[string]any{"schema": "gpumemtrack.delta", "version": 1, "changes": []snapshot.Change{{
-		Group: snapshot.Group{Kind: tracker.Input, DType: alloc.Float32, Shape: alloc.Shape{1}}, Tally: mem.Tally{Count: int64(n), Bytes: 4 * alloc.Bytes(n)}, Sites: sites,
+		Group: snapshot.Group{Kind: tracker.Input, DType: alloc.Float32, Shape: alloc.Shape{1}}, Tally: mem.Tally{Count: int64(n), Bytes: 4 * alloc.Bytes(n)}, CallSites: sites,
 	}}})
 	require.NoError(t, err)
 	var d snapshot.Delta
@@ -40,8 +40,8 @@ func TestDeltasOfManyLines(t *testing.T) {
 		d := ofLines(t, n)
 		twice := d.Add(d)
 		require.Len(t, twice, 1)
-		assert.Len(t, twice[0].Sites, n)
-		for _, site := range twice[0].Sites {
+		assert.Len(t, twice[0].CallSites, n)
+		for _, site := range twice[0].CallSites {
 			assert.Equal(t, mem.Tally{Count: 2, Bytes: 8}, site.Tally)
 		}
 		assert.Equal(t, d, d.Add(d).Add(negative(t, d)))
@@ -65,7 +65,7 @@ func TestLinesOfAGroupAreInOrder(t *testing.T) {
 			for function, n := range test.counts {
 				tally := mem.Tally{Count: n, Bytes: 4 * alloc.Bytes(n)}
 				change.Tally = change.Tally.Add(tally)
-				change.Sites = append(change.Sites, mem.SiteTally{Frame: mem.Frame{Function: function, File: "main.go", Line: 1}, Tally: tally})
+				change.CallSites = append(change.CallSites, mem.CallSiteTally{Frame: mem.Frame{Function: function, File: "main.go", Line: 1}, Tally: tally})
 			}
 			text, err := json.Marshal(map[string]any{"schema": "gpumemtrack.delta", "version": 1, "changes": []snapshot.Change{change}})
 			require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestLinesOfAGroupAreInOrder(t *testing.T) {
 			require.NoError(t, json.Unmarshal(text, &d))
 			for _, c := range d.Add(snapshot.Delta{}) {
 				var got []string
-				for _, site := range c.Sites {
+				for _, site := range c.CallSites {
 					got = append(got, site.Function)
 				}
 				assert.Equal(t, test.want, got)
@@ -86,9 +86,9 @@ func negative(t testing.TB, d snapshot.Delta) (minus snapshot.Delta) {
 	var changes []snapshot.Change
 	for _, c := range d {
 		c.Tally = mem.Tally{}.Sub(c.Tally)
-		c.Sites = slices.Clone(c.Sites)
-		for i := range c.Sites {
-			c.Sites[i].Tally = mem.Tally{}.Sub(c.Sites[i].Tally)
+		c.CallSites = slices.Clone(c.CallSites)
+		for i := range c.CallSites {
+			c.CallSites[i].Tally = mem.Tally{}.Sub(c.CallSites[i].Tally)
 		}
 		changes = append(changes, c)
 	}

@@ -134,7 +134,7 @@ func TestBadDumpsAreErrors(t *testing.T) {
 	for name, test := range map[string]struct{ old, new, want string }{
 		"another version": {`"schema":"gpumemtrack.dump","version":2`, `"schema":"gpumemtrack.dump","version":3`, "this program reads versions up to 2"},
 		"another schema":  {`"schema":"gpumemtrack.dump"`, `"schema":"gpumemtrack.delta"`, `want "gpumemtrack.dump"`},
-		"another history": {`"schema":"gpumemtrack.history","version":2`, `"schema":"gpumemtrack.history","version":9`, "this program reads versions up to 2"},
+		"another history": {`"schema":"gpumemtrack.history","version":3`, `"schema":"gpumemtrack.history","version":9`, "this program reads versions up to 3"},
 		"no snapshot":     {`"snapshot": {`, `"photograph": {`, "lacks its snapshot"},
 		"a wild stack":    {`"stack":0`, `"stack":99`, "99"},
 		"a wild frame":    {`"frames":[0,`, `"frames":[77,`, "stack 0: frame 77 of"},
@@ -169,7 +169,7 @@ func FuzzReadDump(f *testing.F) {
 		}
 		for range d.History.Events() {
 		}
-		for range d.Snapshot.Sites() {
+		for range d.Snapshot.CallSites() {
 		}
 		require.NoError(t, d.WriteJSON(io.Discard))
 	})
@@ -369,7 +369,7 @@ func TestOutOfMemoryDumpOfAMillionBuffers(t *testing.T) {
 	assert.Equal(t, s.Cache, d.Snapshot.Cache)
 	assert.Zero(t, d.Snapshot.Tables.LeftOut.Sites)
 	assert.Zero(t, d.Snapshot.Tables.LeftOut.Events)
-	assert.Equal(t, slices.Collect(s.Sites()), slices.Collect(d.Snapshot.Sites()), "with their whole stacks")
+	assert.Equal(t, slices.Collect(s.CallSites()), slices.Collect(d.Snapshot.CallSites()), "with their whole stacks")
 
 	// Smaller ones lose the sites that hold least.
 	small, _ := open(t, tracker.Config{MaxDumpBytes: 256 * alloc.KiB})

@@ -158,7 +158,7 @@ func TestTotalsSaturate(t *testing.T) {
 	snapshot := tr.Snapshot()
 	assert.Equal(t, alloc.Bytes(math.MaxInt64), snapshot.Total.Bytes)
 	assert.EqualValues(t, 5, snapshot.Total.Count)
-	for site := range snapshot.Sites() {
+	for site := range snapshot.CallSites() {
 		assert.Equal(t, alloc.Bytes(math.MaxInt64), site.Total.Bytes)
 	}
 }

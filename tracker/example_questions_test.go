@@ -40,7 +40,7 @@ func ExampleMemTracker_Leaks() {
 		tr.Alloc(alloc.Shape{1024, 1024}, alloc.Float32, tracker.Activation)
 	}
 	for _, leak := range tr.Leaks(leaks.Since(before)) {
-		fmt.Println(leak.Tally, "at", leak.Site)
+		fmt.Println(leak.Tally, "at", leak.CallSite)
 	}
 	// Output:
 	// 3 buffers, 12.0 MiB at example_questions_test.go:40 tracker_test.ExampleMemTracker_Leaks

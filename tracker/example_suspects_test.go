@@ -36,7 +36,7 @@ func ExampleMemTracker_Suspects() {
 	}
 
 	for _, s := range tr.Suspects() {
-		fmt.Println("at", s.Site)
+		fmt.Println("at", s.CallSite)
 		fmt.Println(s.Tally, "up to", s.Oldest, "old")
 		fmt.Println(s.Late, "that old were freed,", s.Freed, "others before", s.Usual)
 	}

@@ -79,7 +79,7 @@ func ExampleMemTracker_Snapshot() {
 	before := tr.Snapshot()
 	tr.Alloc(alloc.Shape{1024, 1024}, alloc.BFloat16, tracker.Activation)
 	for _, change := range tr.Snapshot().Sub(before) {
-		fmt.Println(change.Count, change.Shape, change.DType, change.Bytes, "at", change.Sites[0].Frame)
+		fmt.Println(change.Count, change.Shape, change.DType, change.Bytes, "at", change.CallSites[0].Frame)
 	}
 	// Output:
 	// 1 (1024, 1024) bfloat16 2.0 MiB at example_test.go:80 tracker_test.ExampleMemTracker_Snapshot

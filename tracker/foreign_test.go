@@ -33,7 +33,7 @@ func TestExplainAnAllocationOfOtherCode(t *testing.T) {
 	require.ErrorIs(t, err, theirs)
 	require.Equal(t, tracker.Activation, oom.Kind)
 	require.Equal(t, alloc.Bytes(24), oom.Requested)
-	require.Len(t, oom.Sites, 1)
+	require.Len(t, oom.CallSites, 1)
 	require.FileExists(t, oom.Dump)
 	require.Equal(t, theirs, tr.ExplainOutOfMemory(theirs, alloc.Shape{2}, alloc.Float32, tracker.Activation), "no lack of memory")
 }

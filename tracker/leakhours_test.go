@@ -40,7 +40,7 @@ func (h *hours) Alloc(line, path string) func() {
 		h.paths[path] = n
 	}
 	b := h.by(line, n, 6)
-	h.names[b.Stack().Site()] = line
+	h.names[b.Stack().CallSite()] = line
 	return func() { require.NoError(h.t, b.Free()) }
 }
 
@@ -80,10 +80,10 @@ func (h *hours) ok(b *tracker.Buffer, err error) *tracker.Buffer {
 func (h *hours) Look() (forgotten, growing []string) {
 	s := h.tr.Snapshot()
 	for _, its := range leaks.Suspects(s) {
-		forgotten = append(forgotten, h.names[its.Site])
+		forgotten = append(forgotten, h.names[its.CallSite])
 	}
 	for _, its := range leaks.Growing(s) {
-		growing = append(growing, h.names[its.Site])
+		growing = append(growing, h.names[its.CallSite])
 	}
 	return forgotten, growing
 }

@@ -93,10 +93,10 @@ func (w *world) run(d time.Duration) {
 		var suspects, growths []mem.Frame
 		s := w.tr.Snapshot()
 		for _, its := range leaks.Suspects(s) {
-			suspects = append(suspects, its.Site)
+			suspects = append(suspects, its.CallSite)
 		}
 		for _, its := range leaks.Growing(s) {
-			growths = append(growths, its.Site)
+			growths = append(growths, its.CallSite)
 		}
 		w.suspects.add(suspects, w.leaks, when)
 		w.growths.add(growths, w.leaks, when)
@@ -158,7 +158,7 @@ func (w *world) free(buffers ...*tracker.Buffer) {
 func (w *world) freeAfter(d time.Duration, b *tracker.Buffer) { w.after(d, func() { w.free(b) }) }
 
 // forget leaks a buffer.
-func (w *world) forget(b *tracker.Buffer) { w.leaks[b.Stack().Site()] = true }
+func (w *world) forget(b *tracker.Buffer) { w.leaks[b.Stack().CallSite()] = true }
 
 const (
 	ms     = time.Millisecond

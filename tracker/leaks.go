@@ -104,7 +104,7 @@ func LimitPeak(t TestingT, tr *MemTracker, limit alloc.Bytes) {
 		return
 	}
 	var text strings.Builder
-	for _, site := range byLine(s.Sites(), func(site snapshot.SiteStats) mem.Tally { return site.Peak }) {
+	for _, site := range byLine(s.CallSites(), func(site snapshot.CallSiteStats) mem.Tally { return site.Peak }) {
 		text.WriteString("\n\t" + site.String())
 	}
 	t.Errorf("peak of device memory: %v, %v above the limit of %v; live at the peak:%s",
@@ -134,18 +134,18 @@ type helper interface{ Helper() }
 
 // byLine adds up one tally of the call stacks by line of code, larger ones
 // first.
-func byLine(sites iter.Seq[snapshot.SiteStats], of func(snapshot.SiteStats) mem.Tally) []mem.SiteTally {
+func byLine(sites iter.Seq[snapshot.CallSiteStats], of func(snapshot.CallSiteStats) mem.Tally) []mem.CallSiteTally {
 	sums := make(map[mem.Frame]mem.Tally)
 	for site := range sites {
 		if n := of(site); !n.IsZero() {
-			sums[site.Site] = sums[site.Site].Add(n)
+			sums[site.CallSite] = sums[site.CallSite].Add(n)
 		}
 	}
-	lines := make([]mem.SiteTally, 0, len(sums))
+	lines := make([]mem.CallSiteTally, 0, len(sums))
 	for frame, sum := range sums {
-		lines = append(lines, mem.SiteTally{Frame: frame, Tally: sum})
+		lines = append(lines, mem.CallSiteTally{Frame: frame, Tally: sum})
 	}
-	slices.SortFunc(lines, func(x, y mem.SiteTally) int {
+	slices.SortFunc(lines, func(x, y mem.CallSiteTally) int {
 		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), mem.Frame.Compare(x.Frame, y.Frame))
 	})
 	return lines

@@ -115,7 +115,7 @@ func TestGrowthIsFoundInANoisyLoop(t *testing.T) {
 	})
 	require.Len(t, found, 1)
 	g := found[0]
-	assert.Contains(t, g.Site.Function, "leakOneOf")
+	assert.Contains(t, g.CallSite.Function, "leakOneOf")
 	assert.Equal(t, int64(103), g.Count)
 	assert.Zero(t, g.Freed)
 	assert.Equal(t, 6*time.Duration(1<<30), g.Age)

@@ -16,7 +16,7 @@ import (
 // atPeak returns the number of buffers live at the peak, by shape.
 func atPeak(s *snapshot.Snapshot) map[string]int64 {
 	counts := make(map[string]int64)
-	for site := range s.Sites() {
+	for site := range s.CallSites() {
 		if site.Peak.Count > 0 {
 			counts[site.Shape.String()] += site.Peak.Count
 		}
@@ -57,7 +57,7 @@ func TestShapesThatNeverRepeat(t *testing.T) {
 		}
 	}
 	s := tr.LightSnapshot()
-	sites := slices.Collect(s.Sites())
+	sites := slices.Collect(s.CallSites())
 	assert.Less(t, len(sites), 1000)
 	var total mem.Tally
 	for _, site := range sites {
@@ -104,6 +104,6 @@ func TestLibrariesArePassedOver(t *testing.T) {
 	tr, _ := open(t, tracker.Config{Libraries: []string{"github.com/gpumemtrack/gpumemtrack/tracker_test"}})
 	take(t, tr, tracker.Input, 3)
 	for _, c := range tr.Track().Delta {
-		assert.Equal(t, "testing.tRunner", c.Sites[0].Function)
+		assert.Equal(t, "testing.tRunner", c.CallSites[0].Function)
 	}
 }

@@ -158,7 +158,7 @@ func TestTrackerOfHostMemory(t *testing.T) {
 			_, err = tr.AllocBytes(alloc.GiB, tracker.Input)
 			var oom *tracker.OutOfMemoryError
 			require.ErrorAs(t, err, &oom)
-			assert.Len(t, oom.Sites, 1, "who holds the host's memory")
+			assert.Len(t, oom.CallSites, 1, "who holds the host's memory")
 			require.NoError(t, b.Free())
 			require.NoError(t, tr.Close())
 		})

@@ -70,7 +70,7 @@ func (t *MemTracker) explain(e *OutOfMemoryError) {
 	}
 	e.Untracked = levels.Untracked()
 	e.Elsewhere = t.cachedElsewhere()
-	e.Sites = t.largestLines(maxOOMSites)
+	e.CallSites = t.largestLines(maxOOMSites)
 	why := causeOf(&e.OOM, t.failing.untrackedAtStart)
 	e.Advice = why.advice(&e.OOM)
 	if why == fragmented {
@@ -80,7 +80,7 @@ func (t *MemTracker) explain(e *OutOfMemoryError) {
 
 // largestLines returns the lines of code that hold most. It costs some
 // nanoseconds for each cell, and names nothing that it does not return.
-func (t *MemTracker) largestLines(n int) []mem.SiteTally {
+func (t *MemTracker) largestLines(n int) []mem.CallSiteTally {
 	t.mu.Lock()
 	cells := t.ledger.Cells.View()
 	t.mu.Unlock()
@@ -105,9 +105,9 @@ func (t *MemTracker) largestLines(n int) []mem.SiteTally {
 	}
 	slices.SortFunc(lines, func(x, y ledger.LineID) int { return cmp.Compare(held[y].Bytes, held[x].Bytes) })
 	lines = lines[:min(n, len(lines))]
-	largest := make([]mem.SiteTally, len(lines))
+	largest := make([]mem.CallSiteTally, len(lines))
 	for i, line := range lines {
-		largest[i] = mem.SiteTally{Frame: t.stacks.Frame(line), Tally: held[line]}
+		largest[i] = mem.CallSiteTally{Frame: t.stacks.Frame(line), Tally: held[line]}
 	}
 	return largest
 }
@@ -151,7 +151,7 @@ func (e *OutOfMemoryError) Error() string {
 	}
 	fmt.Fprintf(&b, "\n\tfree %s of %s, largest hole in the cache %s", known(e.Free), known(e.Total), known(e.LargestInactive))
 	fmt.Fprintf(&b, "\n\treserved %s, of which inactive %s; untracked %s", known(e.Reserved), known(e.Inactive), known(e.Untracked))
-	for i, site := range e.Sites {
+	for i, site := range e.CallSites {
 		if i == 0 {
 			b.WriteString("\n\theld by:")
 		}

@@ -49,9 +49,9 @@ func TestOutOfMemoryNamesTheLargestLinesFirst(t *testing.T) {
 	_, err := tr.AllocBytes(alloc.GiB, tracker.Input)
 	var oom *tracker.OutOfMemoryError
 	require.ErrorAs(t, err, &oom)
-	require.Len(t, oom.Sites, 2)
-	assert.Equal(t, mem.Tally{Count: 2, Bytes: 50}, oom.Sites[0].Tally)
-	assert.Equal(t, mem.Tally{Count: 3, Bytes: 6}, oom.Sites[1].Tally)
+	require.Len(t, oom.CallSites, 2)
+	assert.Equal(t, mem.Tally{Count: 2, Bytes: 50}, oom.CallSites[0].Tally)
+	assert.Equal(t, mem.Tally{Count: 3, Bytes: 6}, oom.CallSites[1].Tally)
 }
 
 func TestOtherErrorsStayWhatTheyAre(t *testing.T) {

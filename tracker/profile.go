@@ -88,7 +88,7 @@ func (n *profileNode) appendTo(rows sections.Profile) sections.Profile {
 
 func (s *pathStats) row(path string, site mem.Frame, stack mem.Stack) sections.Row {
 	r := sections.Row{
-		Path: path, Site: site, Stack: stack, Calls: s.calls, Time: s.time, DeviceTime: -1, CPUTime: -1, RSS: s.rss.get(), Heap: s.heap.get(),
+		Path: path, CallSite: site, Stack: stack, Calls: s.calls, Time: s.time, DeviceTime: -1, CPUTime: -1, RSS: s.rss.get(), Heap: s.heap.get(),
 		Allocated: s.allocated, Freed: s.freed, Peak: s.peak, OwnPeak: s.ownPeak, Live: s.live,
 	}
 	if s.timed > 0 {
@@ -127,7 +127,7 @@ func (s *Section) data() (data sections.Data, timed bool) {
 		m = s.soFar()
 	}
 	data = sections.Data{
-		Path: s.path, Site: s.tracker.stacks.Site(s.stack), Stack: s.tracker.stacks.Stack(s.stack), Incomplete: m.incomplete,
+		Path: s.path, CallSite: s.tracker.stacks.Site(s.stack), Stack: s.tracker.stacks.Stack(s.stack), Incomplete: m.incomplete,
 		Start: s.tracker.start.Add(s.from.at), Time: max(0, m.to.at-s.from.at), CPUTime: -1, DeviceTime: -1,
 		GPU:       sections.MemoryUse{Before: s.from.gpu, Used: m.to.gpu, Peak: m.peak.gpu},
 		RSS:       residentUse(s.from.host, m.to.host, m.peak.host),

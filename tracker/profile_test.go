@@ -69,7 +69,7 @@ func TestProfileIsSortedByEachColumn(t *testing.T) {
 		{"calls", []string{"forward", "forward/conv1", "forward/relu", "step"}},
 		{"own-peak", []string{"forward", "forward/conv1", "forward/relu", "step"}},
 		{"flops", []string{"forward/conv1", "step", "forward", "forward/relu"}},
-		{"site", []string{"step", "forward", "forward/conv1", "forward/relu"}},
+		{"line", []string{"step", "forward", "forward/conv1", "forward/relu"}},
 	} {
 		sorted, err := p.Sorted(test.by)
 		require.NoError(t, err)

@@ -55,7 +55,7 @@ func TestWholeStackOfASection(t *testing.T) {
 	}
 	want := []string{"tracker_test.inner", "tracker_test.outer", "tracker_test.TestWholeStackOfASection"}
 	assert.Equal(t, want, functions(d.Stack))
-	assert.Equal(t, d.Stack[0], d.Site)
+	assert.Equal(t, d.Stack[0], d.CallSite)
 	for _, r := range tr.Profile() {
 		assert.Equal(t, want, functions(r.Stack))
 	}

@@ -269,7 +269,7 @@ func TestSectionsThatNeverEnd(t *testing.T) {
 		}
 		group.Wait()
 	}
-	for site := range tr.Snapshot().Sites() {
+	for site := range tr.Snapshot().CallSites() {
 		assert.Empty(t, site.Section)
 	}
 }

@@ -71,7 +71,7 @@ func TestSetKind(t *testing.T) {
 		}
 	}
 	atPeak := make(map[tracker.Kind]int64)
-	for site := range s.Sites() {
+	for site := range s.CallSites() {
 		atPeak[site.Kind] += site.Peak.Count
 		assert.LessOrEqual(t, site.Live.Count, site.Total.Count)
 	}

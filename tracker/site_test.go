@@ -21,7 +21,7 @@ import (
 func bySection(s *snapshot.Snapshot) map[string]string {
 	type tallies struct{ live, peak, total mem.Tally }
 	sums := make(map[string]tallies)
-	for site := range s.Sites() {
+	for site := range s.CallSites() {
 		sum := sums[site.Section]
 		sums[site.Section] = tallies{sum.live.Add(site.Live), sum.peak.Add(site.Peak), sum.total.Add(site.Total)}
 	}
@@ -69,7 +69,7 @@ func TestSitesTellTheirSection(t *testing.T) {
 	require.NoError(t, err)
 	read, err := snapshot.Read(bytes.NewReader(text))
 	require.NoError(t, err)
-	assert.Equal(t, slices.Collect(s.Sites()), slices.Collect(read.Sites()))
+	assert.Equal(t, slices.Collect(s.CallSites()), slices.Collect(read.CallSites()))
 	assert.Equal(t, slices.Collect(s.Allocations()), slices.Collect(read.Allocations()))
 
 	assert.Equal(t, 1, len(tr.Track().Delta), "sections do not split a group")
@@ -93,7 +93,7 @@ func TestShapesLongGoneTellTheirSection(t *testing.T) {
 	section.End()
 	s := tr.Snapshot()
 	trackertest.RequireExact(t, s)
-	retired := slices.DeleteFunc(slices.Collect(s.Sites()), func(site snapshot.SiteStats) bool { return site.DType.Bits() > 0 })
+	retired := slices.DeleteFunc(slices.Collect(s.CallSites()), func(site snapshot.CallSiteStats) bool { return site.DType.Bits() > 0 })
 	require.NotEmpty(t, retired)
 	assert.Equal(t, "1 buffer, 1.0 MiB live; 1 buffer, 1.0 MiB at the peak; 3 buffers, 1.0 MiB ever", bySection(s)["a"])
 	assert.Contains(t, bySection(s)["sweep"], "3000 buffers, 17.2 MiB ever")

@@ -45,7 +45,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 
 	assert.Equal(t, slices.Collect(want.Allocations()), slices.Collect(got.Allocations()))
-	assert.Equal(t, slices.Collect(want.Sites()), slices.Collect(got.Sites()))
+	assert.Equal(t, slices.Collect(want.CallSites()), slices.Collect(got.CallSites()))
 	assert.Equal(t, slices.Collect(want.Groups()), slices.Collect(got.Groups()))
 	assert.Equal(t, want.String(), got.String())
 	assert.Equal(t, want.Levels, got.Levels)
@@ -137,7 +137,7 @@ func TestDeltaRoundTrip(t *testing.T) {
 
 	text, err = json.Marshal(snapshot.Delta{})
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"schema": "gpumemtrack.delta", "version": 1, "changes": []}`, string(text))
+	assert.JSONEq(t, `{"schema": "gpumemtrack.delta", "version": 2, "changes": []}`, string(text))
 	require.NoError(t, json.Unmarshal(text, &got))
 	assert.Empty(t, got)
 }
@@ -157,7 +157,7 @@ func TestReadSnapshotSaysWhatIsWrong(t *testing.T) {
 		{"no such device", strings.Replace(whole, `"ordinal":0`, `"ordinal":1000000000`, 1), "device 1000000000"},
 		{"a negative device", strings.Replace(whole, `"ordinal":0`, `"ordinal":-1`, 1), "device -1"},
 		{"no such stack", strings.Replace(whole, `"stack":0`, `"stack":99`, 1), "stack 99 of"},
-		{"no such site", strings.Replace(whole, `"site":0`, `"site":-4`, 1), "site -4 of"},
+		{"no such call site", strings.Replace(whole, `"call_site":0`, `"call_site":-4`, 1), "site -4 of"},
 		{"a negative count", strings.Replace(whole, `"live_count":3`, `"live_count":-3`, 1), "-3 live"},
 		{"a negative dimension", strings.Replace(whole, `[64,3,3,3]`, `[-64,3,3,3]`, 1), "is negative"},
 	} {
@@ -207,7 +207,7 @@ func FuzzReadSnapshot(f *testing.F) {
 		require.NoError(t, s.WriteJSON(&out))
 		again, err := snapshot.Read(&out)
 		require.NoError(t, err)
-		require.Equal(t, slices.Collect(s.Sites()), slices.Collect(again.Sites()))
+		require.Equal(t, slices.Collect(s.CallSites()), slices.Collect(again.CallSites()))
 	})
 }
 

@@ -21,14 +21,14 @@ func TestSiteIsTheInnermostFrameOfTheUser(t *testing.T) {
 		{Function: "example.com/tensorflow.load"},
 		{Function: "main.main"},
 	}
-	assert.Equal(t, "example.com/tensor.New", stack.Site().Function)
-	assert.Equal(t, "example.com/tensorflow.load", stack.Site("example.com/tensor").Function)
-	assert.Equal(t, "main.main", stack.Site("example.com", "main").Function, "all are libraries")
+	assert.Equal(t, "example.com/tensor.New", stack.CallSite().Function)
+	assert.Equal(t, "example.com/tensorflow.load", stack.CallSite("example.com/tensor").Function)
+	assert.Equal(t, "main.main", stack.CallSite("example.com", "main").Function, "all are libraries")
 	started := append(stack[:2:2], mem.Frame{Function: "runtime.goexit"})
-	assert.Equal(t, "example.com/tensor.New", started.Site("example.com/tensor").Function, "the runtime is nobody's code")
+	assert.Equal(t, "example.com/tensor.New", started.CallSite("example.com/tensor").Function, "the runtime is nobody's code")
 	versioned := mem.Stack{{Function: "example.com/tensor%2ev2.New"}, {Function: "main.main"}}
-	assert.Equal(t, "main.main", versioned.Site("example.com/tensor.v2").Function)
-	assert.True(t, mem.Stack(nil).Site().IsZero())
+	assert.Equal(t, "main.main", versioned.CallSite("example.com/tensor.v2").Function)
+	assert.True(t, mem.Stack(nil).CallSite().IsZero())
 }
 
 // byPath calls f below n frames that stand at one of two lines each, as path says.
@@ -55,16 +55,16 @@ func TestNewLinesWhenStacksAreFull(t *testing.T) {
 	require.NoError(t, err)
 
 	var stacks, cut int
-	for site := range tr.Snapshot().Sites() {
+	for site := range tr.Snapshot().CallSites() {
 		last := site.Stack[len(site.Stack)-1]
 		if strings.HasPrefix(last.Function, "(call stack table full: ") {
 			cut++
-			assert.Equal(t, site.Site, site.Stack[len(site.Stack)-2])
+			assert.Equal(t, site.CallSite, site.Stack[len(site.Stack)-2])
 		}
 		if site.Kind == tracker.Parameter {
-			assert.Equal(t, fmt.Sprintf("%s:%d", file, line+1), fmt.Sprintf("%s:%d", site.Site.File, site.Site.Line))
+			assert.Equal(t, fmt.Sprintf("%s:%d", file, line+1), fmt.Sprintf("%s:%d", site.CallSite.File, site.CallSite.Line))
 		}
-		assert.Equal(t, site.Site, site.Stack.Site())
+		assert.Equal(t, site.CallSite, site.Stack.CallSite())
 		stacks++
 	}
 	assert.Equal(t, 2, cut, "the line of all the paths, and the new one")

@@ -59,7 +59,7 @@ func TestAllocOn(t *testing.T) {
 			}
 			assert.Equal(t, []alloc.Stream{s}, found)
 			live := 0
-			for site := range taken.Sites() {
+			for site := range taken.CallSites() {
 				if site.Live.Count > 0 {
 					live++
 					assert.Equal(t, s, site.Stream)

@@ -60,9 +60,9 @@ func TestSuspectsTellTheWay(t *testing.T) {
 	assert.Zero(t, s.Late)
 	assert.Equal(t, int64(2174), s.Freed)
 	assert.Equal(t, time.Duration(1<<26), s.Usual)
-	assert.Contains(t, s.Site.Function, "server.decode")
+	assert.Contains(t, s.CallSite.Function, "server.decode")
 	require.Greater(t, len(s.Path), 3)
-	assert.Equal(t, s.Site, s.Path[0])
+	assert.Equal(t, s.CallSite, s.Path[0])
 	assert.NotZero(t, s.Path[1].Line)
 	assert.Zero(t, s.Path[2].Line, "the path goes through two lines of it")
 
@@ -144,9 +144,9 @@ func TestLeaksAsJSON(t *testing.T) {
 		of   any
 		want []string
 	}{
-		"suspect": {w.tr.Suspects()[0], []string{"site", "path", "others", "count", "bytes", "youngest_ns", "oldest_ns", "age_ns", "freed_late", "usual_ns", "freed"}},
-		"growth":  {w.tr.Growth()[0], []string{"site", "path", "others", "count", "bytes", "age_ns", "freed_since", "hourly", "hourly_at_first"}},
-		"leak":    {w.tr.Leaks()[0], []string{"kind", "dtype", "shape", "memory", "section", "stack", "site", "count", "bytes", "lost_count"}},
+		"suspect": {w.tr.Suspects()[0], []string{"call_site", "path", "others", "count", "bytes", "youngest_ns", "oldest_ns", "age_ns", "freed_late", "usual_ns", "freed"}},
+		"growth":  {w.tr.Growth()[0], []string{"call_site", "path", "others", "count", "bytes", "age_ns", "freed_since", "hourly", "hourly_at_first"}},
+		"leak":    {w.tr.Leaks()[0], []string{"kind", "dtype", "shape", "memory", "section", "stack", "call_site", "count", "bytes", "lost_count"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := json.Marshal(test.of)

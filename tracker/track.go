@@ -40,7 +40,7 @@ func (t *MemTracker) track(caller tables.StackID) *snapshot.Mark {
 func (t *MemTracker) mark(caller tables.StackID) (m *snapshot.Mark, queued *report.Block, open bool) {
 	m = new(snapshot.Mark)
 	if stack := t.stacks.Stack(caller); len(stack) > 0 {
-		m.Site = stack[0]
+		m.CallSite = stack[0]
 	}
 	now := t.now() // the clock is not ours: no lock is held
 	m.Levels = t.lockLevels(&t.marking, t.mu)

@@ -36,8 +36,8 @@ func TestSetDefault(t *testing.T) {
 	require.NoError(t, err)
 	live := tr.Snapshot()
 	assert.Equal(t, alloc.Bytes(16), live.Live.Bytes)
-	for site := range live.Sites() {
-		assert.Contains(t, site.Site.Function, "TestSetDefault", "the caller, not the package's own function")
+	for site := range live.CallSites() {
+		assert.Contains(t, site.CallSite.Function, "TestSetDefault", "the caller, not the package's own function")
 	}
 }
 
@@ -49,9 +49,9 @@ func TestDefault(t *testing.T) {
 	mark := tracker.Track()
 	for _, c := range mark.Delta {
 		assert.Equal(t, mem.Tally{Count: 1, Bytes: 2048}, c.Tally)
-		assert.Contains(t, c.Sites[0].Function, "TestDefault", "the caller, not the package's own function")
+		assert.Contains(t, c.CallSites[0].Function, "TestDefault", "the caller, not the package's own function")
 	}
-	assert.Contains(t, mark.Site.Function, "TestDefault")
+	assert.Contains(t, mark.CallSite.Function, "TestDefault")
 	require.NoError(t, buf.Free())
 	returned, err := tracker.ClearCache()
 	require.NoError(t, err)

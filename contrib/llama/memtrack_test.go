@@ -143,7 +143,7 @@ func byKind(s *snapshot.Snapshot) map[string]alloc.Bytes {
 func sites(s *snapshot.Snapshot) map[string]string {
 	all := make(map[string]string)
 	for a := range s.Allocations() {
-		all[string(a.Kind)] = a.Site.Function
+		all[string(a.Kind)] = a.CallSite.Function
 	}
 	return all
 }

@@ -252,7 +252,7 @@ func TestPrograms(t *testing.T) {
 			s := checked(t, w, c)
 			if test.site != "" {
 				a := largest(t, s)
-				assert.Equal(t, test.site, a.Site.String(), "%v", a.Stack)
+				assert.Equal(t, test.site, a.CallSite.String(), "%v", a.Stack)
 				assert.Contains(t, names(a.Stack), test.stack)
 			}
 			c.end(t)

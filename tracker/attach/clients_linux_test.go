@@ -92,7 +92,7 @@ func TestPython(t *testing.T) {
 				s := followed(t, w, start(t, w, "python3", args...), 3)
 				a := latest(s) // a first one may come before the interpreter is known
 				assert.Regexp(t, "load_weights <- .*train <- ", names(a.Stack))
-				assert.Equal(t, "load_weights", a.Site.Function)
+				assert.Equal(t, "load_weights", a.CallSite.Function)
 				assert.Equal(t, 1, strings.Count(names(a.Stack), "load_weights"))
 			})
 		}

@@ -18,7 +18,7 @@ func TestGorgonia(t *testing.T) {
 			s := followed(t, w, start(t, w, path), 5)
 			a := largest(t, s)
 			assert.Contains(t, names(a.Stack), "main.loadWeights <- main.main")
-			assert.Equal(t, "main.loadWeights", a.Site.Function)
+			assert.Equal(t, "main.loadWeights", a.CallSite.Function)
 		})
 	}
 }

@@ -83,7 +83,7 @@ func adds(t testing.TB, s *snapshot.Snapshot) {
 	for a := range s.Allocations() {
 		buffers = buffers.Add(mem.Tally{Count: 1, Bytes: a.Requested})
 	}
-	for site := range s.Sites() {
+	for site := range s.CallSites() {
 		sites, peak = sites.Add(site.Live), peak.Add(site.Peak)
 		if !site.Memory.OnHost() {
 			total = total.Add(site.Total)

@@ -88,6 +88,6 @@ func TestLlamaCpp(t *testing.T) {
 	assert.EqualValues(t, 10, s.Snapshot().Live.Count)
 	assert.EqualValues(t, 100, s.Snapshot().Total.Count)
 	site := largest(t, s)
-	assert.Equal(t, "main.loadWeights", site.Site.Function)
+	assert.Equal(t, "main.loadWeights", site.CallSite.Function)
 	assert.Contains(t, names(site.Stack), "main.loadWeights <- main.main")
 }

@@ -59,7 +59,7 @@ func TestPreload(t *testing.T) {
 			}
 			c := start(t, w, path, everything...)
 			a := largest(t, checked(t, w, c))
-			assert.Equal(t, test.site, a.Site.String(), "%v", a.Stack)
+			assert.Equal(t, test.site, a.CallSite.String(), "%v", a.Stack)
 			assert.Contains(t, names(a.Stack), test.stack)
 			c.end(t)
 		})
@@ -114,7 +114,7 @@ func TestProcessesThatEndedBeforeTheyWereSeen(t *testing.T) {
 				assert.Len(t, s.addresses(), 3)
 				assert.Equal(t, "client", s.Origin().Program)
 				for a := range s.Snapshot().Allocations() {
-					require.Equal(t, "load_weights", a.Site.Function)
+					require.Equal(t, "load_weights", a.CallSite.Function)
 				}
 			}
 			assert.Empty(t, w.Doubts())
@@ -263,7 +263,7 @@ func TestWithoutCapabilities(t *testing.T) {
 	}
 	w := newPreload(t)
 	a := largest(t, checked(t, w, start(t, w, buildC(t, "-DLINKED"), everything...)))
-	assert.Equal(t, "load_weights", a.Site.Function)
+	assert.Equal(t, "load_weights", a.CallSite.Function)
 }
 
 // TestTheShimsFunctions runs what is in testdata/shimtest.c.

@@ -168,7 +168,7 @@ func TestTheExample(t *testing.T) {
 	require.Len(t, live, 1)
 	assert.EqualValues(t, 5, live[0].Count)
 	assert.Contains(t, names(live[0].Stack), "new_buffer <- decode <- main")
-	assert.Equal(t, "new_buffer", live[0].Site.Function)
+	assert.Equal(t, "new_buffer", live[0].CallSite.Function)
 	for _, f := range live[0].Stack[:3] {
 		assert.True(t, strings.HasSuffix(f.File, "/examples/attach/leak.c") && f.Line > 0, f)
 	}

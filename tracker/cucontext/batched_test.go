@@ -294,7 +294,7 @@ func TestBatchedOutOfMemory(t *testing.T) {
 		_, err = ctx.MemAlloc(1 << 50)
 		var oom *tracker.OutOfMemoryError
 		if assert.ErrorAs(t, err, &oom) {
-			assert.Len(t, oom.Sites, 1)
+			assert.Len(t, oom.CallSites, 1)
 		}
 	})
 }

@@ -246,8 +246,8 @@ func TestOutOfMemory(t *testing.T) {
 		require.Equal(t, kind, oom.Kind)
 		require.Equal(t, 500*alloc.MiB, oom.Requested)
 		require.Equal(t, alloc.GiB, oom.Total)
-		require.Len(t, oom.Sites, 1)
-		require.Equal(t, 500*alloc.MiB, oom.Sites[0].Bytes)
+		require.Len(t, oom.CallSites, 1)
+		require.Equal(t, 500*alloc.MiB, oom.CallSites[0].Bytes)
 		require.NotEmpty(t, oom.Advice)
 		require.FileExists(t, oom.Dump)
 	}

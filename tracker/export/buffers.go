@@ -56,7 +56,7 @@ func FromBuffers(s *snapshot.Snapshot, age time.Duration) (*Usage, error) {
 
 // rowOf is a row of buffers of which nothing is counted yet.
 func rowOf(g snapshot.Group, p snapshot.Place, device string) Row {
-	row := Row{Stack: p.Stack, Site: p.Site, Kind: g.Kind.String(), Section: p.Section, Device: device, Stream: labels.Stream(p.Stream)}
+	row := Row{Stack: p.Stack, CallSite: p.CallSite, Kind: g.Kind.String(), Section: p.Section, Device: device, Stream: labels.Stream(p.Stream)}
 	if g.Memory != alloc.UnknownMemory {
 		row.Memory = g.Memory.String()
 	}

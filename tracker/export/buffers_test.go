@@ -22,7 +22,7 @@ func TestFromBuffersAddsUp(t *testing.T) {
 	s := tr.Snapshot()
 	its, err := export.FromBuffers(s, 0)
 	require.NoError(t, err)
-	for _, by := range []export.By{"site", "kind", "shape", "section", "stream", "memory", "size"} {
+	for _, by := range []export.By{"line", "kind", "shape", "section", "stream", "memory", "size"} {
 		lines, _ := export.Compare([]*export.Usage{its}, []*export.Usage{export.FromSnapshot(s)}, by, "live")
 		assert.NotEmpty(t, lines)
 		for _, l := range lines {

@@ -11,15 +11,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// By is what memory is summed up by: one of Bys, or by "site" if it is none of them.
+// By is what memory is summed up by: one of Bys, or by "line" if it is none of them.
 type By string
 
-// Bys returns the properties to sum up by: "site", the line of the user's code; "function"; "path", the calls
+// Bys returns the properties to sum up by: "line", the line of the user's code; "function"; "path", the calls
 // that led to that line; "shape", with the dtype; "kind"; "section"; "device"; "stream"; "memory", the
 // kind of memory; "label", which rows of FromBuffers have; and "size", that of each buffer, by powers of two. Of the
 // folders of a site only those count that tell two lines of one process apart, so that runs of two machines compare.
 func Bys() []By {
-	return []By{"site", "function", "path", "shape", "kind", "section", "device", "stream", "memory", "label", "size"}
+	return []By{"line", "function", "path", "shape", "kind", "section", "device", "stream", "memory", "label", "size"}
 }
 
 // Of is which of a row's tallies counts: one of Ofs, or "live" if it is none of them.

@@ -19,8 +19,8 @@ func usage(bytes map[int]alloc.Bytes) *export.Usage {
 	u := new(export.Usage)
 	for line, n := range bytes {
 		u.Rows = append(u.Rows, export.Row{
-			Site: mem.Frame{File: "main.go", Line: line, Function: "main.f"},
-			Kind: "Input", Live: tally(1, n), Peak: tally(2, 2*n), Total: tally(3, 3*n),
+			CallSite: mem.Frame{File: "main.go", Line: line, Function: "main.f"},
+			Kind:     "Input", Live: tally(1, n), Peak: tally(2, 2*n), Total: tally(3, 3*n),
 		})
 	}
 	return u
@@ -29,7 +29,7 @@ func usage(bytes map[int]alloc.Bytes) *export.Usage {
 func TestCompareOrdersByChange(t *testing.T) {
 	before := usage(map[int]alloc.Bytes{1: 100, 2: 50, 3: 10, 5: 7})
 	after := usage(map[int]alloc.Bytes{1: 120, 2: 20, 4: 60, 5: 7})
-	lines, sum := export.Compare([]*export.Usage{before}, []*export.Usage{after}, "site", "live")
+	lines, sum := export.Compare([]*export.Usage{before}, []*export.Usage{after}, "line", "live")
 
 	var got []string
 	var changes []alloc.Bytes
@@ -46,7 +46,7 @@ func TestCompareOrdersByChange(t *testing.T) {
 func TestCompareOfManyRanks(t *testing.T) {
 	before := []*export.Usage{usage(map[int]alloc.Bytes{1: 10}), usage(map[int]alloc.Bytes{1: 10})}
 	after := []*export.Usage{usage(map[int]alloc.Bytes{1: 15}), usage(map[int]alloc.Bytes{1: 40}), usage(map[int]alloc.Bytes{1: 1})}
-	lines, _ := export.Compare(before, after, "site", "live")
+	lines, _ := export.Compare(before, after, "line", "live")
 
 	assert.Equal(t, tally(2, 20), lines[0].Before)
 	assert.Equal(t, tally(3, 56), lines[0].After)
@@ -57,11 +57,11 @@ func TestCompareByAndOf(t *testing.T) {
 	site := mem.Frame{Function: "f", File: "x.go", Line: 1}
 	stack := mem.Stack{{Function: "library.New"}, site, {Function: "main.main"}, {Function: "runtime.main"}}
 	u := &export.Usage{Rows: []export.Row{
-		{Kind: "Input", Shape: "(2)", DType: "int8", Section: "a", Device: "GPU [1]", Stream: "default stream", Stack: stack, Site: site, Live: tally(1, 2), Peak: tally(1, 3), Total: tally(1, 4)},
+		{Kind: "Input", Shape: "(2)", DType: "int8", Section: "a", Device: "GPU [1]", Stream: "default stream", Stack: stack, CallSite: site, Live: tally(1, 2), Peak: tally(1, 3), Total: tally(1, 4)},
 		{Live: tally(1, 1), Peak: tally(1, 1), Total: tally(1, 1)},
 	}}
 	for by, want := range map[export.By][]string{
-		"site":     {"x.go:1 f", "unknown"},
+		"line":     {"x.go:1 f", "unknown"},
 		"function": {"f", "unknown"},
 		"path":     {"f <- main.main", "unknown"},
 		"shape":    {"(2) int8", "unknown"},
@@ -74,7 +74,7 @@ func TestCompareByAndOf(t *testing.T) {
 		assert.Equal(t, want, []string{lines[0].Key, lines[1].Key})
 	}
 	for of, want := range map[export.Of]alloc.Bytes{"live": 3, "peak": 4, "total": 5} {
-		_, sum := export.Compare(nil, []*export.Usage{u}, "site", of)
+		_, sum := export.Compare(nil, []*export.Usage{u}, "line", of)
 		assert.Equal(t, want, sum.After.Bytes)
 	}
 }
@@ -83,7 +83,7 @@ func TestCompareByAndOf(t *testing.T) {
 func TestSummaryComparesTheSame(t *testing.T) {
 	before := []*export.Usage{usage(map[int]alloc.Bytes{1: 10, 2: 7}), nil}
 	after := []*export.Usage{usage(map[int]alloc.Bytes{1: 15}), usage(map[int]alloc.Bytes{1: 40, 3: 1})}
-	after[1].Rows[0].Site.File = "else/main.go"
+	after[1].Rows[0].CallSite.File = "else/main.go"
 	for _, by := range export.Bys() {
 		for _, of := range export.Ofs() {
 			lines, sum := export.Compare(before, after, by, of)

@@ -62,8 +62,8 @@ func (r *Row) key(by By, counted mem.Tally) rowKey {
 	if by == "size" {
 		return rowKey{name: sizeName(counted)}
 	}
-	if by == "site" || !slices.Contains(Bys(), by) {
-		return rowKey{isSite: true, site: r.Site}
+	if by == "line" || !slices.Contains(Bys(), by) {
+		return rowKey{isSite: true, site: r.CallSite}
 	}
 	return rowKey{name: r.property(by)}
 }
@@ -89,12 +89,12 @@ func (r *Row) property(by By) string {
 	case "label":
 		return cmp.Or(r.Label, "no label")
 	case "function":
-		if r.Site.Function == "" {
+		if r.CallSite.Function == "" {
 			return "unknown"
 		}
-		return path.Base(r.Site.Function)
+		return path.Base(r.CallSite.Function)
 	}
-	return r.Stack[max(0, slices.Index(r.Stack, r.Site)):].Path().String()
+	return r.Stack[max(0, slices.Index(r.Stack, r.CallSite)):].Path().String()
 }
 
 func (r *Row) tally(of Of) mem.Tally {

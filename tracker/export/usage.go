@@ -26,16 +26,16 @@ type Usage struct {
 // words are those of the source: a snapshot of PyTorch has kinds that package
 // tracker does not know.
 type Row struct {
-	Stack   mem.Stack // innermost first; shared: do not write
-	Site    mem.Frame // the line of the user's code in Stack
-	Kind    string
-	DType   string
-	Shape   string
-	Section string
-	Device  string
-	Memory  string // "managed", a kind of package alloc; "" if it is not known
-	Stream  string // "default stream" or its handle in hexadecimal
-	Label   string // of FromBuffers, or what a reader groups by
+	Stack    mem.Stack // innermost first; shared: do not write
+	CallSite mem.Frame // the line of the user's code in Stack
+	Kind     string
+	DType    string
+	Shape    string
+	Section  string
+	Device   string
+	Memory   string // "managed", a kind of package alloc; "" if it is not known
+	Stream   string // "default stream" or its handle in hexadecimal
+	Label    string // of FromBuffers, or what a reader groups by
 
 	Live  mem.Tally // now
 	Peak  mem.Tally // at the moment of most bytes of all
@@ -45,7 +45,7 @@ type Row struct {
 // FromSnapshot returns the snapshot's memory by call stack.
 func FromSnapshot(s *snapshot.Snapshot) *Usage {
 	u := &Usage{Time: s.Time, Origin: s.Origin, Device: Device(s)}
-	for site := range s.Sites() {
+	for site := range s.CallSites() {
 		row := rowOf(site.Group, site.Place, u.Device)
 		row.Live, row.Peak, row.Total = site.Live, site.Peak, site.Total
 		u.add(row)

@@ -111,7 +111,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, name string) {
 // or Prometheus's own.
 func (h *handler) metrics(w http.ResponseWriter, r *http.Request) {
 	q := newQuery(r)
-	cfg := prom.Config{TopSites: q.number("top", 100), Suspects: q.flag("suspects")}
+	cfg := prom.Config{TopCallSites: q.number("top", 100), Suspects: q.flag("suspects")}
 	if q.refused(w) {
 		return
 	}

@@ -130,7 +130,7 @@ func TestPages(t *testing.T) {
 		}},
 		"metrics?top=2": {"text/plain; version=0.0.4; charset=utf-8; escaping=underscores", func(t *testing.T, body []byte) {
 			assert.Contains(t, string(body), `gpumem_live_buffers{device="Simulated GPU",kind="Parameter",ordinal="0",uuid=""} 2`)
-			assert.Contains(t, string(body), `site="other"`)
+			assert.Contains(t, string(body), `call_site="other"`)
 		}},
 	} {
 		t.Run(page, func(t *testing.T) {
@@ -150,13 +150,13 @@ func TestLeaks(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(get(t, h, "leaks").Body.Bytes(), &found))
 	require.Len(t, found.Suspects, 1)
-	assert.Equal(t, "exporttest.forget", path.Base(found.Suspects[0].Site.Function))
+	assert.Equal(t, "exporttest.forget", path.Base(found.Suspects[0].CallSite.Function))
 	assert.Equal(t, int64(44), found.Suspects[0].Count)
 	require.Len(t, found.Growth, 1)
-	assert.Equal(t, "exporttest.forget", path.Base(found.Growth[0].Site.Function))
+	assert.Equal(t, "exporttest.forget", path.Base(found.Growth[0].CallSite.Function))
 
 	assert.Equal(t, found.Suspects[0].String()+"\n"+found.Growth[0].String()+"\n", get(t, h, "leaks?debug=1").Body.String())
-	assert.Contains(t, get(t, h, "metrics?suspects=1").Body.String(), "exporttest.forget\",uuid=\"\"} 45056\n")
+	assert.Contains(t, get(t, h, "metrics?suspects=1").Body.String(), "exporttest.forget\",device=\"Simulated GPU\",ordinal=\"0\",uuid=\"\"} 45056\n")
 	assert.NotContains(t, get(t, h, "metrics").Body.String(), "forget")
 }
 

@@ -157,7 +157,7 @@ func (s *several) dump(w http.ResponseWriter, r *http.Request) {
 
 func (s *several) metrics(w http.ResponseWriter, r *http.Request) {
 	q := newQuery(r)
-	cfg := prom.Config{TopSites: q.number("top", 100), Suspects: q.flag("suspects")}
+	cfg := prom.Config{TopCallSites: q.number("top", 100), Suspects: q.flag("suspects")}
 	if q.refused(w) {
 		return
 	}

@@ -46,10 +46,10 @@ func (a Tally) String() string {
 }
 
 // SiteTally is the part of a tally that one line of code allocated.
-type SiteTally struct {
+type CallSiteTally struct {
 	Frame
 	Tally
 }
 
 // String prints the tally and the line: "3 buffers, 6.8 MiB at main.go:12 main.load".
-func (s SiteTally) String() string { return fmt.Sprintf("%v at %v", s.Tally, s.Frame) }
+func (s CallSiteTally) String() string { return fmt.Sprintf("%v at %v", s.Tally, s.Frame) }

@@ -52,10 +52,10 @@ func (s Stack) Path(libraries ...string) (p Path) {
 		case callsite.User, callsite.Note:
 			p = append(p, f)
 		case callsite.Start:
-			return p.or(s.Site(libraries...))
+			return p.or(s.CallSite(libraries...))
 		}
 	}
-	return p.or(s.Site(libraries...))
+	return p.or(s.CallSite(libraries...))
 }
 
 // or returns a path of the site if p is empty.

@@ -62,7 +62,7 @@ func (s Stack) String() string {
 //
 // A stack that found no room in the tracker (see Config.MaxStacks) has a frame
 // at its end that says so, in parentheses; it is not a site if there is another.
-func (s Stack) Site(libraries ...string) Frame {
+func (s Stack) CallSite(libraries ...string) Frame {
 	rule := ruleOf(libraries)
 	i, _ := callsite.Find(len(s), func(i int) callsite.Rank { return rule.Rank(s[i].Function, s[i].File) })
 	if i < 0 {

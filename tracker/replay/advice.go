@@ -116,7 +116,7 @@ func (p *program) fitting(in Config) (fits []fit, err error) {
 
 // holder names the line of code that held most.
 func (p *program) holder() string {
-	sites := p.dump.OOM.Sites
+	sites := p.dump.OOM.CallSites
 	if len(sites) == 0 || sites[0].Frame.IsZero() {
 		return ""
 	}

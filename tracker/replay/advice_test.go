@@ -16,7 +16,7 @@ import (
 // failed is the dump of a program whose latest request failed, with so much memory that the driver had left.
 func failed(p *program, free alloc.Bytes) *snapshot.Dump {
 	r := p.dump(0)
-	r.OOM = &snapshot.OOM{Free: free, Reserved: r.Snapshot.Reserved, Sites: []mem.SiteTally{
+	r.OOM = &snapshot.OOM{Free: free, Reserved: r.Snapshot.Reserved, CallSites: []mem.CallSiteTally{
 		{Frame: mem.Frame{Function: "main.step", File: "main.go", Line: 7}, Tally: mem.Tally{Count: 2, Bytes: 80 * alloc.MiB}},
 	}}
 	return r

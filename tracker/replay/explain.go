@@ -35,7 +35,7 @@ type Explanation struct {
 // saving is what a change would have saved of the most memory reserved.
 type saving struct {
 	Setting      string      `json:"setting,omitempty"`
-	Site         mem.Frame   `json:"site,omitzero"`
+	Site         mem.Frame   `json:"call_site,omitzero"`
 	Buffers      mem.Tally   `json:"buffers,omitzero"`
 	PeakReserved alloc.Bytes `json:"peak_reserved_bytes"`
 	Saved        alloc.Bytes `json:"saved_bytes"` // negative if it would have cost more
@@ -143,8 +143,8 @@ func (p *program) earlier(lines []explain.Line) ([]saving, alloc.Bytes, error) {
 	}
 	savings := []saving{}
 	for _, l := range lines[:min(most, len(lines))] {
-		moved, buffers := p.moved(l.Site)
-		if l.Site.IsZero() || buffers.Count == 0 {
+		moved, buffers := p.moved(l.CallSite)
+		if l.CallSite.IsZero() || buffers.Count == 0 {
 			continue
 		}
 		result, err := moved.run(cfg)
@@ -152,7 +152,7 @@ func (p *program) earlier(lines []explain.Line) ([]saving, alloc.Bytes, error) {
 			return nil, 0, err
 		}
 		if saved := recorded.PeakReserved - result.PeakReserved; saved > 0 {
-			savings = append(savings, saving{Site: l.Site, Buffers: buffers, PeakReserved: result.PeakReserved, Saved: saved})
+			savings = append(savings, saving{Site: l.CallSite, Buffers: buffers, PeakReserved: result.PeakReserved, Saved: saved})
 		}
 	}
 	sortSavings(savings)

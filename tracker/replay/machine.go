@@ -240,7 +240,7 @@ func (m *machine) empty(but int) error {
 // oom tells what there was when a request failed.
 func (m *machine) oom(o *op) *OOM {
 	event := m.first + uint64(o.event)
-	e := &OOM{Event: event, Requested: o.bytes, Site: m.dump.History.Tables.Site(event)}
+	e := &OOM{Event: event, Requested: o.bytes, CallSite: m.dump.History.Tables.Site(event)}
 	arena := int(o.buffer)
 	if o.do == opAlloc {
 		e.Requested, arena = m.buffers[o.buffer].requested, int(m.buffers[o.buffer].arena)

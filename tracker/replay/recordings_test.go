@@ -106,7 +106,7 @@ func TestRecordedOutOfMemory(t *testing.T) {
 	assert.Equal(t, recorded, got.OOM.Event)
 	assert.Equal(t, alloc.Bytes(5308694528), got.OOM.Requested)
 	assert.Equal(t, alloc.Bytes(84202749952), got.OOM.Reserved)
-	assert.Equal(t, 181, got.OOM.Site.Line)
+	assert.Equal(t, 181, got.OOM.CallSite.Line)
 	cfg.Memory = 96 * alloc.GiB
 	got, err = replay.Run(r, cfg)
 	require.NoError(t, err)

@@ -300,7 +300,7 @@ func TestJSON(t *testing.T) {
 	for _, key := range []string{"fits", "peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "driver_allocs", "driver_frees", "retries", "recorded", "start"} {
 		assert.Contains(t, keys, key)
 	}
-	for _, key := range []string{"event", "requested_bytes", "free_bytes", "largest_hole_bytes", "site"} {
+	for _, key := range []string{"event", "requested_bytes", "free_bytes", "largest_hole_bytes", "call_site"} {
 		assert.Contains(t, keys["oom"], key)
 	}
 }

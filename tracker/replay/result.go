@@ -122,7 +122,7 @@ type OOM struct {
 	Requested       alloc.Bytes `json:"requested_bytes"`
 	Free            alloc.Bytes `json:"free_bytes"`         // of the device
 	LargestInactive alloc.Bytes `json:"largest_hole_bytes"` // in the cache, for the request's stream
-	Site            mem.Frame   `json:"site"`               // the line that asked for it
+	CallSite        mem.Frame   `json:"call_site"`          // the line that asked for it
 	Reserved        alloc.Bytes `json:"reserved_bytes"`
 	Allocated       alloc.Bytes `json:"allocated_bytes"` // in blocks
 	Inactive        alloc.Bytes `json:"inactive_bytes"`  // cached, in pieces too small
@@ -243,7 +243,7 @@ func (o *OOM) String() string {
 		return fmt.Sprintf("out of memory at the beginning: what was live before the first event needs %v, and %v is available", o.Requested, o.Free)
 	}
 	return fmt.Sprintf("out of memory at event %d: %v requested at %v\nthe device has %v free; %v are reserved, %v of it in blocks and %v free, in holes of %v at most",
-		o.Event, o.Requested, text.Line(o.Site.String()), o.Free, o.Reserved, o.Allocated, o.Inactive, o.LargestInactive)
+		o.Event, o.Requested, text.Line(o.CallSite.String()), o.Free, o.Reserved, o.Allocated, o.Inactive, o.LargestInactive)
 }
 
 // Levels are the peaks of a run, and what it asked of the driver.

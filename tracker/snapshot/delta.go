@@ -30,7 +30,7 @@ type Change struct {
 	mem.Tally
 	// Sites are the lines of code whose buffers were allocated or freed: first those in the
 	// direction of the whole change, by size. Their tallies add up to the change's.
-	Sites []mem.SiteTally `json:"sites"`
+	CallSites []mem.CallSiteTally `json:"call_sites"`
 }
 
 // Sum returns the change of all groups in device memory together.
@@ -49,7 +49,7 @@ func (d Delta) Add(e Delta) Delta {
 	b := tables.NewSums(len(d) + len(e))
 	for _, changes := range []Delta{d, e} {
 		for _, c := range changes {
-			for _, s := range c.Sites {
+			for _, s := range c.CallSites {
 				b.Add(&tables.Tensor{Kind: c.Kind, DType: c.DType, Memory: c.Memory, Shape: c.Shape}, s.Frame, s.Tally)
 			}
 		}
@@ -67,8 +67,8 @@ func NewDelta(sums *tables.Sums) Delta {
 	for i := range groups {
 		c := &changes[i]
 		*c = Change{groupOf(&groups[i].Tensor), groups[i].Tally, groups[i].Sites}
-		c.Sites = slices.DeleteFunc(c.Sites, func(s mem.SiteTally) bool { return s.Tally.IsZero() })
-		slices.SortFunc(c.Sites, func(x, y mem.SiteTally) int {
+		c.CallSites = slices.DeleteFunc(c.CallSites, func(s mem.CallSiteTally) bool { return s.Tally.IsZero() })
+		slices.SortFunc(c.CallSites, func(x, y mem.CallSiteTally) int {
 			return cmp.Or(compareTally(c.Count < 0, x.Tally, y.Tally), x.Frame.Compare(y.Frame))
 		})
 	}
@@ -118,7 +118,7 @@ func (d Delta) MarshalJSON() ([]byte, error) {
 // not add up to it is an error.
 func (d *Delta) UnmarshalJSON(text []byte) error {
 	var in deltaJSON
-	if err := json.Unmarshal(text, &in); err != nil {
+	if err := jsonstream.Unmarshal(text, &in); err != nil {
 		return err
 	}
 	if err := jsonstream.CheckSchema(in.Schema, in.Version, jsonstream.DeltaSchema, jsonstream.DeltaVersion); err != nil {
@@ -129,7 +129,7 @@ func (d *Delta) UnmarshalJSON(text []byte) error {
 			return fmt.Errorf("read delta: change %d: %w", i, err)
 		}
 		var sum mem.Tally
-		for _, site := range c.Sites {
+		for _, site := range c.CallSites {
 			sum = sum.Add(site.Tally)
 		}
 		if sum != c.Tally {

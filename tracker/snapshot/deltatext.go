@@ -129,12 +129,12 @@ func appendMemory(b []byte, m alloc.Memory) []byte {
 // appendSite appends the line of code that is answerable for most of the change, and how
 // many others there are.
 func (c *Change) appendSite(b []byte) []byte {
-	if len(c.Sites) == 0 {
+	if len(c.CallSites) == 0 {
 		return append(b, "unknown"...)
 	}
 	from := len(b)
-	b = text.Printable(c.Sites[0].Frame.Append(b), from)
-	if others := len(c.Sites) - 1; others > 0 {
+	b = text.Printable(c.CallSites[0].Frame.Append(b), from)
+	if others := len(c.CallSites) - 1; others > 0 {
 		b = append(b, " and "...)
 		b = strconv.AppendInt(b, int64(others), 10)
 		b = append(b, " more"...)

@@ -270,8 +270,8 @@ type OOM struct {
 	Elsewhere       alloc.Bytes `json:"elsewhere_bytes"` // cached by other trackers of the process
 	Others          alloc.Bytes `json:"others_bytes"`    // held by other processes
 
-	Sites  []mem.SiteTally `json:"sites"`  // the lines of code that hold most
-	Advice string          `json:"advice"` // what would help, in a sentence
+	CallSites []mem.CallSiteTally `json:"call_sites"` // the lines of code that hold most
+	Advice    string              `json:"advice"`     // what would help, in a sentence
 }
 
 // oomJSON is the JSON form of OOM.
@@ -300,7 +300,7 @@ func (o *OOM) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (o *OOM) UnmarshalJSON(text []byte) error {
 	var in oomJSON
-	if err := json.Unmarshal(text, &in); err != nil {
+	if err := jsonstream.Unmarshal(text, &in); err != nil {
 		return err
 	}
 	*o = OOM(in.plainOOM)

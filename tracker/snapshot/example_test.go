@@ -32,7 +32,7 @@ func Example() {
 		return
 	}
 	fmt.Println(read.Reason, "-", read.Snapshot.Live)
-	for site := range read.Snapshot.Sites() {
+	for site := range read.Snapshot.CallSites() {
 		fmt.Println(site.Live, site.Kind, site.Shape) // site.Site is the line of code
 	}
 	// Output:

@@ -14,10 +14,10 @@ import (
 // Mark is the result of one Track: the levels at that moment, and what changed since the
 // previous mark.
 type Mark struct {
-	Seq   int // 1 for the tracker's first
-	Time  time.Time
-	Site  mem.Frame // who called Track
-	Delta Delta
+	Seq      int // 1 for the tracker's first
+	Time     time.Time
+	CallSite mem.Frame // who called Track
+	Delta    Delta
 	Levels
 }
 
@@ -26,7 +26,7 @@ type Mark struct {
 //	mark 3 at train.go:88 main.step: 41 buffers, 145.0 MiB live
 //	+ | 1 * (64, 1000) float32 | 250.0 KiB | Activation | main.go:40 main.forward
 func (m *Mark) String() string {
-	text := fmt.Sprintf("mark %d at %v: %v live", m.Seq, m.Site, m.Live)
+	text := fmt.Sprintf("mark %d at %v: %v live", m.Seq, m.CallSite, m.Live)
 	if len(m.Delta) > 0 {
 		text += "\n" + m.Delta.String()
 	}
@@ -35,13 +35,13 @@ func (m *Mark) String() string {
 
 // MarshalJSON writes the mark as docs/dump.schema.json describes it.
 func (m *Mark) MarshalJSON() ([]byte, error) {
-	return json.Marshal(markJSON{m.Seq, m.Time, m.Site, m.Delta, m.Levels.json()})
+	return json.Marshal(markJSON{m.Seq, m.Time, m.CallSite, m.Delta, m.Levels.json()})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (m *Mark) UnmarshalJSON(text []byte) error {
 	var in markJSON
-	if err := json.Unmarshal(text, &in); err != nil {
+	if err := jsonstream.Unmarshal(text, &in); err != nil {
 		return err
 	}
 	*m = Mark{in.Seq, in.Time, in.Site, in.Delta, in.levels()}
@@ -51,7 +51,7 @@ func (m *Mark) UnmarshalJSON(text []byte) error {
 type markJSON struct {
 	Seq   int       `json:"seq"`
 	Time  time.Time `json:"time"`
-	Site  mem.Frame `json:"site"`
+	Site  mem.Frame `json:"call_site"`
 	Delta Delta     `json:"delta"`
 	levelsJSON
 }
@@ -107,7 +107,7 @@ func (l Levels) MarshalJSON() ([]byte, error) { return json.Marshal(l.json()) }
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (l *Levels) UnmarshalJSON(text []byte) error {
 	var in levelsJSON
-	if err := json.Unmarshal(text, &in); err != nil {
+	if err := jsonstream.Unmarshal(text, &in); err != nil {
 		return err
 	}
 	*l = in.levels()
@@ -153,7 +153,7 @@ func (b ByMemory) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (b *ByMemory) UnmarshalJSON(text []byte) error {
 	var named map[string]mem.Tally
-	if err := json.Unmarshal(text, &named); err != nil {
+	if err := jsonstream.Unmarshal(text, &named); err != nil {
 		return err
 	}
 	*b = ByMemory{}

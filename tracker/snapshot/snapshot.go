@@ -58,16 +58,16 @@ type Allocation struct {
 
 // Place is where in a program buffers were allocated.
 type Place struct {
-	Section string       `json:"section"` // its path; "" is outside of all
-	Stream  alloc.Stream `json:"-"`
-	Stack   mem.Stack    `json:"stack"` // shared: do not write
-	Site    mem.Frame    `json:"site"`  // the line of the user's code in Stack
+	Section  string       `json:"section"` // its path; "" is outside of all
+	Stream   alloc.Stream `json:"-"`
+	Stack    mem.Stack    `json:"stack"`     // shared: do not write
+	CallSite mem.Frame    `json:"call_site"` // the line of the user's code in Stack
 }
 
 // SiteStats is what one call stack allocated of one kind, shape and dtype in one section. For
 // a program whose shapes never repeat, shapes that are long gone are added up by stack and
 // section: such an entry has no dtype, no shape, and only a Total.
-type SiteStats struct {
+type CallSiteStats struct {
 	Group
 	Place
 	Totals
@@ -108,18 +108,18 @@ func (s *Snapshot) place(p tables.Place, stream uint8) Place {
 
 // Sites iterates over the call stacks and what they allocated: by live bytes, then by total
 // bytes, then in the order of Groups, lines of code and sections.
-func (s *Snapshot) Sites() iter.Seq[SiteStats] {
-	sites := make([]SiteStats, 0, len(s.Tables.Sites)+len(s.Tables.Retired))
+func (s *Snapshot) CallSites() iter.Seq[CallSiteStats] {
+	sites := make([]CallSiteStats, 0, len(s.Tables.Sites)+len(s.Tables.Retired))
 	for _, e := range s.Tables.Sites {
 		g := e.Tensor
-		sites = append(sites, SiteStats{
+		sites = append(sites, CallSiteStats{
 			Group: groupOf(g), Place: s.place(e.Place, e.Stream), Totals: Totals{g.Tally(e.Live), g.Tally(e.Peak), g.Tally(e.Total)},
 		})
 	}
 	for _, e := range s.Tables.Retired {
-		sites = append(sites, SiteStats{Group: Group{Memory: e.Memory}, Place: s.place(e.Place, 0), Totals: Totals{Total: e.Total}})
+		sites = append(sites, CallSiteStats{Group: Group{Memory: e.Memory}, Place: s.place(e.Place, 0), Totals: Totals{Total: e.Total}})
 	}
-	slices.SortFunc(sites, func(x, y SiteStats) int {
+	slices.SortFunc(sites, func(x, y CallSiteStats) int {
 		if c := cmp.Or(cmp.Compare(y.Live.Bytes, x.Live.Bytes), cmp.Compare(y.Total.Bytes, x.Total.Bytes)); c != 0 {
 			return c // the rest takes longer
 		}

@@ -65,7 +65,7 @@ func TestForeignSources(t *testing.T) {
 		assert.Equal(t, alloc.Stream(0x7f00_0000_1000), a.Stream)
 		assert.Equal(t, alloc.Bytes(1000), a.Requested)
 		assert.Zero(t, a.DType.Bits())
-		assert.Equal(t, "train.py:7 train", a.Site.String())
+		assert.Equal(t, "train.py:7 train", a.CallSite.String())
 		assert.Equal(t, "forward", a.Section)
 	}
 	events := slices.Collect(read.History.Events())

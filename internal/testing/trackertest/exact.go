@@ -30,7 +30,7 @@ func RequireExact(t require.TestingT, s *snapshot.Snapshot) {
 			groups = groups.Add(g.Tally)
 		}
 	}
-	for site := range s.Sites() {
+	for site := range s.CallSites() {
 		if site.Memory.OnHost() {
 			continue
 		}

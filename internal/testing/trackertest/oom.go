@@ -127,8 +127,8 @@ func (f *filler) check(request alloc.Bytes, advice string) {
 	assert.Equal(f, s.Cache.LargestInactive, oom.LargestInactive)
 	assert.Equal(f, "step", oom.Section)
 	if len(f.held) > 0 {
-		require.NotEmpty(f, oom.Sites)
-		assert.Equal(f, s.Live, oom.Sites[0].Tally, "all of it is from one line")
+		require.NotEmpty(f, oom.CallSites)
+		assert.Equal(f, s.Live, oom.CallSites[0].Tally, "all of it is from one line")
 	}
 	for _, text := range []string{
 		fmt.Sprint(request, " requested"), fmt.Sprint("free ", oom.Free, " of ", oom.Total),

@@ -224,7 +224,7 @@ func (r *replay) compare(s look) {
 // compareSites compares what is told by call site and by group.
 func (r *replay) compareSites(s look) {
 	live, atPeak, ever := make(map[site]mem.Tally), make(map[site]mem.Tally), make(map[site]mem.Tally)
-	for x := range s.Sites() {
+	for x := range s.CallSites() {
 		at := site{x.Kind, x.DType, x.Shape.String(), x.Memory, x.Section, caller(x.Stack).Line}
 		count(live, at, x.Live)
 		count(atPeak, at, x.Peak)
@@ -288,7 +288,7 @@ func count[K comparable](sums map[K]mem.Tally, at K, n mem.Tally) {
 func (e *entry) allocation(label string) snapshot.Allocation {
 	return snapshot.Allocation{
 		Seq: e.Seq, Time: e.Time, Ptr: e.Ptr, Requested: e.Requested, Allocated: e.Allocated,
-		Group: e.Group, Place: snapshot.Place{Section: e.Section, Stream: e.Stream, Stack: e.Stack, Site: caller(e.Stack)},
+		Group: e.Group, Place: snapshot.Place{Section: e.Section, Stream: e.Stream, Stack: e.Stack, CallSite: caller(e.Stack)},
 		Label: label, Registered: e.Action == mem.Registered, Lost: e.lost,
 	}
 }

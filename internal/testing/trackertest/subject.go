@@ -276,14 +276,14 @@ func (s *subject) marked(e snapshot.Event) {
 	require.NotNil(t, m, "mark %d was returned", e.Mark)
 	delete(s.marks, e.Mark)
 	require.Equal(t, e.Time, m.Time)
-	require.Equal(t, caller(e.Stack), m.Site)
+	require.Equal(t, caller(e.Stack), m.CallSite)
 	require.Equal(t, r.level, m.Live)
 	require.Equal(t, r.allocated, m.Allocated)
 	require.Equal(t, r.registered, m.Registered)
 	require.Equal(t, r.byMemory(), m.Memory)
 	for _, c := range m.Delta {
 		sum := mem.Tally{}
-		for _, x := range c.Sites {
+		for _, x := range c.CallSites {
 			sum = sum.Add(x.Tally)
 		}
 		count(s.deltas, site{kind: c.Kind, dtype: c.DType, shape: c.Shape.String(), memory: c.Memory}, c.Tally)
@@ -307,7 +307,7 @@ func (s *subject) check(held map[alloc.Ptr]*record, thorough bool) {
 		r := held[a.Ptr]
 		require.NotNil(t, r, "nobody holds %v", a)
 		want := r.want
-		want.Seq, want.Time, want.Stack, want.Site = a.Seq, a.Time, a.Stack, a.Site
+		want.Seq, want.Time, want.Stack, want.CallSite = a.Seq, a.Time, a.Stack, a.CallSite
 		require.Equal(t, want, a)
 	}
 	require.EqualValues(t, len(held), now.Live.Count+now.Memory.Host().Count, "live buffers")

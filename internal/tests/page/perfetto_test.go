@@ -147,7 +147,7 @@ func TestPerfettoOpensIt(t *testing.T) {
 			{"mark 4", "marks", "+ | 1 * (32, 3, 64, 64) | 1.5 MiB | Input | float32 | program.go:0 exporttest.take", 0, int64(r.Snapshot.Live.Bytes)},
 		}, query[instant](t, ctx, `
 			select slice.name, thread.name as row, dur,
-				coalesce(extract_arg(arg_set_id, "args.time"), extract_arg(arg_set_id, "args.change[0]"), extract_arg(arg_set_id, "args.site")) as more,
+				coalesce(extract_arg(arg_set_id, "args.time"), extract_arg(arg_set_id, "args.change[0]"), extract_arg(arg_set_id, "args.call_site")) as more,
 				coalesce(extract_arg(arg_set_id, "args.live_bytes"), extract_arg(arg_set_id, "args.requested_bytes"), 0) as of
 			from slice join thread_track on thread_track.id = slice.track_id join thread using (utid) order by slice.ts`))
 	})

@@ -203,7 +203,7 @@ func TestOwnLog(t *testing.T) {
 	assert.Equal(t, "train_step/Adam/step", tell(t, l.Failures[0]).Barrier.Chunks[0].Name)
 	var sites []string
 	for _, row := range l.Usage.Rows {
-		sites = append(sites, row.Site.String())
+		sites = append(sites, row.CallSite.String())
 	}
 	assert.ElementsMatch(t, []string{"dense/kernel", "train_step/Adam/step", "conv2d_17/Relu", "conv2d_18/Relu"}, sites)
 	assert.Equal(t, 200*alloc.MiB, l.Dump.OOM.Requested)

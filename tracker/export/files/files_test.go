@@ -39,7 +39,7 @@ func formats(tr *tracker.MemTracker) map[string]func(io.Writer) error {
 func TestEveryFormatIsKnownByWhatItHolds(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{})
 	exporttest.Train(t, tr)
-	live, _ := export.Compare(nil, []*export.Usage{export.FromSnapshot(tr.Snapshot())}, "site", "live")
+	live, _ := export.Compare(nil, []*export.Usage{export.FromSnapshot(tr.Snapshot())}, "line", "live")
 	for format, write := range formats(tr) {
 		t.Run(format, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "any name")
@@ -50,7 +50,7 @@ func TestEveryFormatIsKnownByWhatItHolds(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, format, f.Format)
 			assert.Equal(t, path, f.Usage.Name)
-			got, _ := export.Compare(nil, []*export.Usage{f.Usage}, "site", "live")
+			got, _ := export.Compare(nil, []*export.Usage{f.Usage}, "line", "live")
 			assert.Equal(t, live, got, "the same lines of code hold the same")
 
 			_, err = files.Read(bytes.NewReader(text.Bytes()[:text.Len()*2/3]))
@@ -81,7 +81,7 @@ func TestDumpsThatLackSites(t *testing.T) {
 	assert.Equal(t, s.Total, total)
 	last := file.Usage.Rows[len(file.Usage.Rows)-1]
 	assert.NotZero(t, last.Live)
-	assert.Zero(t, last.Site)
+	assert.Zero(t, last.CallSite)
 }
 
 func TestOthersAreRefusedWithAReason(t *testing.T) {

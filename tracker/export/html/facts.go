@@ -77,7 +77,7 @@ func newFacts(r *snapshot.Dump) *facts {
 	rows := f.usage.Rows
 	f.names = lines.NewNames(func(yield func(mem.Frame) bool) {
 		for i := range f.moments.rows {
-			if !yield(f.moments.rows[i].Site) {
+			if !yield(f.moments.rows[i].CallSite) {
 				return
 			}
 		}

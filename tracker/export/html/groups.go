@@ -43,7 +43,7 @@ func grouped(rows []export.Row) (all [][]int) {
 	index := make(map[key]int)
 	for i := range rows {
 		r := &rows[i]
-		k := key{r.Site, r.Kind, r.Shape, r.DType, r.Memory}
+		k := key{r.CallSite, r.Kind, r.Shape, r.DType, r.Memory}
 		g, ok := index[k]
 		if !ok {
 			g = len(all)
@@ -110,7 +110,7 @@ func (w *writing) groupsOf(rows []export.Row, list []moment, opens int) (out []g
 	out = []group{}
 	for g, members := range largest(grouped(rows), list, opens, w.detail.groups) {
 		r := &rows[members[0]]
-		out = append(out, group{Kind: w.text(r.Kind), Memory: notPlain(r.Memory), Shape: w.text(r.Shape), DType: r.DType, Site: w.line(r.Site), Host: onHost(r)})
+		out = append(out, group{Kind: w.text(r.Kind), Memory: notPlain(r.Memory), Shape: w.text(r.Shape), DType: r.DType, Site: w.line(r.CallSite), Host: onHost(r)})
 		for _, row := range members {
 			of[row] = g
 		}
@@ -154,7 +154,7 @@ type mark struct {
 // mark shows the changes of most bytes, in the delta's order.
 func (w *writing) mark(m *snapshot.Mark, rows int) mark {
 	out := mark{
-		Seq: m.Seq, Time: m.Time.Format("15:04:05.000"), Site: w.line(m.Site),
+		Seq: m.Seq, Time: m.Time.Format("15:04:05.000"), Site: w.line(m.CallSite),
 		Live: m.Live.Bytes, Reserved: m.Reserved, Change: m.Delta.Sum().Bytes, Changes: len(m.Delta), Rows: []row{},
 	}
 	changes := m.Delta
@@ -165,7 +165,7 @@ func (w *writing) mark(m *snapshot.Mark, rows int) mark {
 		}
 		r := row{Kind: w.text(c.Kind.String()), Memory: notPlain(c.Memory.String()), Shape: w.text(c.Shape.String()), DType: c.DType.String(), Count: c.Count, Bytes: c.Bytes}
 		var frames []mem.Frame
-		for _, s := range c.Sites {
+		for _, s := range c.CallSites {
 			frames = append(frames, s.Frame)
 		}
 		r.Sites, r.More = w.sites(frames)

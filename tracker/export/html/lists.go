@@ -45,7 +45,7 @@ func (w *writing) lost(found []leaks.Leak) (lines []string, sum string) {
 	var all mem.Tally
 	for _, l := range found {
 		all = all.Add(l.Tally)
-		lines = append(lines, fmt.Sprintf("%v: %v %v %v from %s", l.Tally, l.Kind, l.Shape, l.DType, w.line(l.Site)))
+		lines = append(lines, fmt.Sprintf("%v: %v %v %v from %s", l.Tally, l.Kind, l.Shape, l.DType, w.line(l.CallSite)))
 	}
 	return w.list(lines), all.String()
 }

@@ -182,7 +182,7 @@ func (m *moments) rowOf(s *snapshot.Snapshot, site *tables.SiteEntry) int {
 	row, ok := m.known[key]
 	if !ok {
 		x := site.Tensor
-		r := export.Row{Stack: s.Tables.Stacks.Stack(site.Stack), Site: s.Tables.Stacks.Site(site.Stack), Kind: x.Kind.String()}
+		r := export.Row{Stack: s.Tables.Stacks.Stack(site.Stack), CallSite: s.Tables.Stacks.Site(site.Stack), Kind: x.Kind.String()}
 		if x.Memory != alloc.UnknownMemory {
 			r.Memory = x.Memory.String()
 		}

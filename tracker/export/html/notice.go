@@ -57,7 +57,7 @@ func (w *writing) notice(f *facts) *notice {
 			n.Facts = append(n.Facts, fmt.Sprintf("%v %s", part.n, part.what))
 		}
 	}
-	for _, site := range o.Sites[:min(len(o.Sites), w.lines)] {
+	for _, site := range o.CallSites[:min(len(o.CallSites), w.lines)] {
 		n.Holders = append(n.Holders, fmt.Sprintf("%v from %s", site.Tally, w.line(site.Frame)))
 	}
 	return n

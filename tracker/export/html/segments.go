@@ -103,7 +103,7 @@ func ownersIn(s *snapshot.Snapshot, segments []alloc.Segment) map[alloc.Ptr]owne
 			i--
 		}
 		if i >= 0 && a.Ptr < ordered[i].Ptr+alloc.Ptr(ordered[i].Size) && !a.Registered {
-			owners[a.Ptr] = owner{true, a.Kind, a.Site}
+			owners[a.Ptr] = owner{true, a.Kind, a.CallSite}
 		}
 	}
 	return owners

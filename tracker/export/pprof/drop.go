@@ -23,7 +23,7 @@ func passedOver(u *export.Usage) string {
 			continue
 		}
 		seen[id] = true
-		site := max(0, slices.Index(r.Stack, r.Site))
+		site := max(0, slices.Index(r.Stack, r.CallSite))
 		for i, f := range r.Stack {
 			name := simple(f.Function)
 			if known, ok := within[name]; i >= site || !ok || known {

@@ -125,8 +125,8 @@ func TestReadGivesBackWhatWriteWrote(t *testing.T) {
 	assert.Equal(t, r.Snapshot.Origin, got.Origin)
 	assert.True(t, want.Time.Equal(got.Time))
 	for i := range want.Rows {
-		want.Rows[i].Peak = mem.Tally{}               // not in a profile
-		want.Rows[i].Site = want.Rows[i].Stack.Site() // this module's packages are its libraries
+		want.Rows[i].Peak = mem.Tally{}                       // not in a profile
+		want.Rows[i].CallSite = want.Rows[i].Stack.CallSite() // this module's packages are its libraries
 	}
 	assert.ElementsMatch(t, want.Rows, got.Rows)
 }

@@ -91,7 +91,7 @@ func usage(p *profile.Profile, size int) (*export.Usage, error) {
 			return nil, err
 		}
 		row := export.Row{
-			Stack: stack.frames, Site: stack.site,
+			Stack: stack.frames, CallSite: stack.site,
 			Kind: label(s, labelKind), DType: label(s, labelDType), Shape: label(s, labelShape),
 			Section: label(s, labelSection), Device: label(s, labelDevice), Stream: label(s, labelStream), Memory: label(s, labelMemory),
 			Live:  mem.Tally{Count: value(s, at.liveCount), Bytes: alloc.Bytes(value(s, at.liveBytes))},
@@ -242,7 +242,7 @@ func (r *stackReader) read(s *profile.Sample) (stack, error) {
 	if r.room -= len(frames); r.room < 0 {
 		return stack{}, fmt.Errorf("its call stacks unfold to more than %d frames, more than a profile of that size has", r.most)
 	}
-	known = stack{frames, frames.Site()}
+	known = stack{frames, frames.CallSite()}
 	r.stacks[string(r.id)] = known
 	return known, nil
 }

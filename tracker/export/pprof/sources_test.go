@@ -62,7 +62,7 @@ func TestJAXNamesTheFileOfTheUser(t *testing.T) {
 	var sum mem.Tally
 	for _, r := range u.Rows {
 		assert.Equal(t, jaxStack, r.Stack, "all frames, in their order")
-		assert.Equal(t, "model.py:31 __call__", r.Site.String())
+		assert.Equal(t, "model.py:31 __call__", r.CallSite.String())
 		assert.Equal(t, "__call__ <- <module>", r.Stack.Path().String())
 		sum = sum.Add(r.Live)
 	}
@@ -90,15 +90,15 @@ func backward() *export.Usage {
 			{Function: "_call_impl", File: packages + "torch/nn/modules/module.py", Line: 1}, {Function: "step", File: "/home/me/train.py", Line: 20}},
 	} {
 		stack := append(capture[:3:3], rest...)
-		u.Rows = append(u.Rows, export.Row{Stack: stack, Site: stack.Site(), Device: "cuda:0", Live: mem.Tally{Count: 1, Bytes: 1 << 20}})
+		u.Rows = append(u.Rows, export.Row{Stack: stack, CallSite: stack.CallSite(), Device: "cuda:0", Live: mem.Tally{Count: 1, Bytes: 1 << 20}})
 	}
 	return u
 }
 
 func TestFramesWithinASiteAreDroppedByPprofOnly(t *testing.T) {
 	u := backward()
-	assert.Equal(t, "autograd BmmBackward0", u.Rows[0].Site.String())
-	assert.Equal(t, "net.py:7 forward", u.Rows[1].Site.String())
+	assert.Equal(t, "autograd BmmBackward0", u.Rows[0].CallSite.String())
+	assert.Equal(t, "net.py:7 forward", u.Rows[1].CallSite.String())
 
 	p := pprof.Profile(u)
 	drop := regexp.MustCompile("^(" + p.DropFrames + ")$")

@@ -22,7 +22,7 @@ type Config struct {
 	// TopSites is for how many lines of code gpumem_site_live_bytes is given,
 	// those with the most live bytes; the others are summed as "other". 0 is none. The lines
 	// may change from scrape to scrape, and with them the series.
-	TopSites int
+	TopCallSites int
 	// Suspects adds gpumem_suspect_bytes and gpumem_suspect_buffers: what
 	// leaks.Suspects finds, by line of code. Each scrape then costs a Snapshot.
 	Suspects bool
@@ -77,9 +77,9 @@ func metricsOf(s *snapshot.Snapshot) metrics {
 		largestInactive: describe("cache_largest_inactive_bytes", "Largest cached block: the largest request that is served without the driver."),
 		cacheRetries:    describe("cache_retries_total", "Times that the driver was out of memory and was asked again after the cache was emptied."),
 		cacheOOMs:       describe("cache_oom_total", "Requests refused for lack of memory."),
-		siteBytes:       describe("site_live_bytes", "Requested bytes of live buffers, by the line of code that allocated them.", "site"),
-		suspectBytes:    describe("suspect_bytes", "Requested bytes of live buffers that look forgotten, by the line of code that allocated them.", "site"),
-		suspectBuffers:  describe("suspect_buffers", "Number of live buffers that look forgotten, by the line of code that allocated them.", "site"),
+		siteBytes:       describe("call_site_live_bytes", "Requested bytes of live buffers, by the line of code that allocated them.", "call_site"),
+		suspectBytes:    describe("suspect_bytes", "Requested bytes of live buffers that look forgotten, by the line of code that allocated them.", "call_site"),
+		suspectBuffers:  describe("suspect_buffers", "Number of live buffers that look forgotten, by the line of code that allocated them.", "call_site"),
 	}
 }
 
@@ -91,7 +91,7 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 	} {
 		to <- d
 	}
-	if c.cfg.TopSites > 0 {
+	if c.cfg.TopCallSites > 0 {
 		to <- c.siteBytes
 	}
 	if c.cfg.Suspects {
@@ -111,8 +111,8 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	out.counter(out.allocationBytes, float64(s.Total.Bytes))
 	out.reserved(s)
 	out.whole(s)
-	if c.cfg.TopSites > 0 {
-		out.sites(s, c.cfg.TopSites)
+	if c.cfg.TopCallSites > 0 {
+		out.sites(s, c.cfg.TopCallSites)
 	}
 	if c.cfg.Suspects {
 		out.suspects(c.source.Snapshot())
@@ -202,11 +202,11 @@ func (o sender) whole(s *snapshot.Snapshot) {
 
 func (o sender) sites(s *snapshot.Snapshot, top int) {
 	sums, names := make(map[string]alloc.Bytes), linesOf(s)
-	for site := range s.Sites() {
+	for site := range s.CallSites() {
 		if site.Live.Bytes == 0 || site.Memory.OnHost() {
 			continue
 		}
-		sums[label(names.Of(site.Site))] += site.Live.Bytes
+		sums[label(names.Of(site.CallSite))] += site.Live.Bytes
 	}
 	var other alloc.Bytes
 	for i, name := range largestFirst(sums) {
@@ -222,7 +222,7 @@ func (o sender) sites(s *snapshot.Snapshot, top int) {
 func (o sender) suspects(s *snapshot.Snapshot) {
 	sums, names := make(map[string]mem.Tally), linesOf(s) // a name may stand for several functions
 	for _, suspect := range leaks.Suspects(s) {
-		site := label(names.Of(suspect.Site))
+		site := label(names.Of(suspect.CallSite))
 		sums[site] = sums[site].Add(suspect.Tally)
 	}
 	for site, sum := range sums {
@@ -234,8 +234,8 @@ func (o sender) suspects(s *snapshot.Snapshot) {
 // linesOf names the lines of code, those of one name with their folders.
 func linesOf(s *snapshot.Snapshot) *lines.Names {
 	return lines.NewNames(func(yield func(mem.Frame) bool) {
-		for site := range s.Sites() {
-			if !yield(site.Site) {
+		for site := range s.CallSites() {
+			if !yield(site.CallSite) {
 				return
 			}
 		}

@@ -25,7 +25,7 @@ func trained(t *testing.T, cfg tracker.Config) *tracker.MemTracker {
 
 func TestMetricsPassTheLint(t *testing.T) {
 	for _, cfg := range []tracker.Config{{}, {NoCache: true}} {
-		problems, err := testutil.CollectAndLint(prom.NewCollector(trained(t, cfg), prom.Config{TopSites: 3}))
+		problems, err := testutil.CollectAndLint(prom.NewCollector(trained(t, cfg), prom.Config{TopCallSites: 3}))
 		require.NoError(t, err)
 		assert.Empty(t, problems)
 	}
@@ -69,9 +69,9 @@ func sums(t *testing.T, c prometheus.Collector) map[string]float64 {
 func TestSumsOverLabelsMakeSense(t *testing.T) {
 	tr := trained(t, tracker.Config{})
 	s := tr.Snapshot()
-	got := sums(t, prom.NewCollector(tr, prom.Config{TopSites: 1}))
+	got := sums(t, prom.NewCollector(tr, prom.Config{TopCallSites: 1}))
 	assert.Equal(t, float64(s.Live.Bytes), got["gpumem_live_bytes"])
-	assert.Equal(t, float64(s.Live.Bytes), got["gpumem_site_live_bytes"])
+	assert.Equal(t, float64(s.Live.Bytes), got["gpumem_call_site_live_bytes"])
 	assert.Equal(t, float64(s.Reserved), got["gpumem_reserved_bytes"])
 	assert.Equal(t, float64(s.DriverTotal), got["gpumem_device_memory_bytes"])
 }
@@ -99,7 +99,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	before := testutil.CollectAndCount(c)
 	exporttest.Train(t, tr)
 	assert.Equal(t, before, testutil.CollectAndCount(c))
-	assert.Equal(t, before+3, testutil.CollectAndCount(prom.NewCollector(tr, prom.Config{TopSites: 2})), "two lines of code and the others")
+	assert.Equal(t, before+3, testutil.CollectAndCount(prom.NewCollector(tr, prom.Config{TopCallSites: 2})), "two lines of code and the others")
 }
 
 func TestSuspects(t *testing.T) {
@@ -119,7 +119,7 @@ func TestSeveralSourcesInOneRegistry(t *testing.T) {
 	for ordinal := range 2 {
 		device, err := sim.New(sim.Config{Ordinal: ordinal})
 		require.NoError(t, err)
-		collectors = append(collectors, prom.NewCollector(trained(t, tracker.Config{Device: device}), prom.Config{TopSites: 1, Suspects: true}))
+		collectors = append(collectors, prom.NewCollector(trained(t, tracker.Config{Device: device}), prom.Config{TopCallSites: 1, Suspects: true}))
 		require.NoError(t, registry.Register(collectors[ordinal]))
 	}
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
@@ -148,7 +148,7 @@ func TestTextFromOutsideIsUTF8(t *testing.T) {
 	require.NoError(t, err)
 	tr := trained(t, tracker.Config{Device: device})
 	registry := prometheus.NewPedanticRegistry()
-	require.NoError(t, registry.Register(prom.NewCollector(tr, prom.Config{TopSites: 3, Suspects: true})))
+	require.NoError(t, registry.Register(prom.NewCollector(tr, prom.Config{TopCallSites: 3, Suspects: true})))
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	assert.Equal(t, "GPU \uFFFD", families[0].Metric[0].Label[0].GetValue())
@@ -168,11 +168,11 @@ func TestLinesOfOneNameStayTwo(t *testing.T) {
  {"kind":"Parameter","dtype":"float32","shape":[8],"stack":1,"site":{"function":"main.load","file":"/src/b/load.go","line":7},"live_count":2,"peak_count":8,"total_count":8}],
 "allocations":[]}`))
 	require.NoError(t, err)
-	require.NoError(t, testutil.CollectAndCompare(prom.NewCollector(oneName{s}, prom.Config{TopSites: 2}), strings.NewReader(`
-# HELP gpumem_site_live_bytes Requested bytes of live buffers, by the line of code that allocated them.
-# TYPE gpumem_site_live_bytes gauge
-gpumem_site_live_bytes{device="GPU",ordinal="0",site="a/load.go:7 main.load",uuid=""} 96
-gpumem_site_live_bytes{device="GPU",ordinal="0",site="b/load.go:7 main.load",uuid=""} 64
-gpumem_site_live_bytes{device="GPU",ordinal="0",site="other",uuid=""} 0
-`), "gpumem_site_live_bytes"))
+	require.NoError(t, testutil.CollectAndCompare(prom.NewCollector(oneName{s}, prom.Config{TopCallSites: 2}), strings.NewReader(`
+# HELP gpumem_call_site_live_bytes Requested bytes of live buffers, by the line of code that allocated them.
+# TYPE gpumem_call_site_live_bytes gauge
+gpumem_call_site_live_bytes{call_site="a/load.go:7 main.load",device="GPU",ordinal="0",uuid=""} 96
+gpumem_call_site_live_bytes{call_site="b/load.go:7 main.load",device="GPU",ordinal="0",uuid=""} 64
+gpumem_call_site_live_bytes{call_site="other",device="GPU",ordinal="0",uuid=""} 0
+`), "gpumem_call_site_live_bytes"))
 }

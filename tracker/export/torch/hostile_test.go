@@ -126,7 +126,7 @@ func TestAStackIsReadOnce(t *testing.T) {
 		require.NoError(t, err)
 		u := c.Usage
 		require.Len(t, u.Rows, blocks)
-		assert.Equal(t, mem.Frame{Function: "main.main"}, u.Rows[0].Site)
+		assert.Equal(t, mem.Frame{Function: "main.main"}, u.Rows[0].CallSite)
 		assert.True(t, len(u.Rows[0].Stack) == maxFrames, "the innermost frames")
 		assert.True(t, &u.Rows[0].Stack[0] == &u.Rows[blocks-1].Stack[0])
 	})

@@ -166,12 +166,12 @@ func (r *rebuilder) outOfMemory() *snapshot.OOM {
 		}
 	}
 	for site, live := range sums {
-		o.Sites = append(o.Sites, mem.SiteTally{Frame: site, Tally: live})
+		o.CallSites = append(o.CallSites, mem.CallSiteTally{Frame: site, Tally: live})
 	}
-	slices.SortFunc(o.Sites, func(x, y mem.SiteTally) int {
+	slices.SortFunc(o.CallSites, func(x, y mem.CallSiteTally) int {
 		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), x.Frame.Compare(y.Frame))
 	})
-	o.Sites = o.Sites[:min(most, len(o.Sites))]
+	o.CallSites = o.CallSites[:min(most, len(o.CallSites))]
 	return o
 }
 

@@ -117,7 +117,7 @@ func TestLevelsAtEveryEvent(t *testing.T) {
 func requireWhole(t *testing.T, d *snapshot.Dump) {
 	s := d.Snapshot
 	var live, peak, total, buffers mem.Tally
-	for site := range s.Sites() {
+	for site := range s.CallSites() {
 		live, peak, total = live.Add(site.Live), peak.Add(site.Peak), total.Add(site.Total)
 	}
 	var allocated, reserved, inBlocks alloc.Bytes
@@ -173,9 +173,9 @@ func TestNoByteIsNamedAfterTheCapture(t *testing.T) {
 			if len(row.Stack) == 0 {
 				continue
 			}
-			require.False(t, row.Site.IsZero(), name)
+			require.False(t, row.CallSite.IsZero(), name)
 			for _, of := range []string{"unwind", "CapturedTraceback", "gather_with_cpp"} {
-				require.False(t, strings.Contains(row.Site.Function, of), "%s: %v", name, row.Site)
+				require.False(t, strings.Contains(row.CallSite.Function, of), "%s: %v", name, row.CallSite)
 			}
 		}
 	}
@@ -186,7 +186,7 @@ func TestBackwardPassesAreNamedByTheirOperations(t *testing.T) {
 	c := readRecording(t, "lm4-adam-bf16-ctx200.pickle.gz")
 	ever := make(map[string]alloc.Bytes)
 	for _, row := range c.Usage.Rows {
-		ever[callsite.Name(row.Site.Function)] += row.Total.Bytes
+		ever[callsite.Name(row.CallSite.Function)] += row.Total.Bytes
 	}
 	assert.Positive(t, ever["autograd BmmBackward0"])
 	assert.Positive(t, ever["autograd MulBackward0"])
@@ -201,7 +201,7 @@ func TestAnOutOfMemoryErrorIsTold(t *testing.T) {
 	assert.Positive(t, r.OOM.Requested)
 	assert.Less(t, r.OOM.Free, r.OOM.Requested)
 	var sites alloc.Bytes
-	for _, s := range r.OOM.Sites {
+	for _, s := range r.OOM.CallSites {
 		sites += s.Bytes
 	}
 	assert.Greater(t, sites, r.Snapshot.Peak.Bytes*9/10, "the lines that hold most, at that moment")

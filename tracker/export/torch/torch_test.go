@@ -160,7 +160,7 @@ func TestReadGivesBackWhatWriteWrote(t *testing.T) {
 
 	rows := func(u *export.Usage) (out []export.Row) {
 		for _, row := range u.Rows {
-			row.Site = row.Stack.Site()
+			row.CallSite = row.Stack.CallSite()
 			out = append(out, row)
 		}
 		return out
@@ -195,8 +195,8 @@ func TestReadOfPyTorchItself(t *testing.T) {
 				{Kind: "autograd_detail", Device: "cuda:0", Stream: "default stream", Live: mem.Tally{Count: 1, Bytes: 1 << 20}},
 				{Device: "cuda:1", Stream: "default stream", Live: mem.Tally{Count: 1, Bytes: 5<<30 - 8}},
 			} {
-				assert.Equal(t, step, u.Rows[i].Site)
-				want.Stack, want.Site = u.Rows[i].Stack, step
+				assert.Equal(t, step, u.Rows[i].CallSite)
+				want.Stack, want.CallSite = u.Rows[i].Stack, step
 				assert.Equal(t, want, u.Rows[i])
 			}
 			assert.Len(t, u.Rows[0].Stack, 4)
@@ -386,7 +386,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		export.Compare(nil, []*export.Usage{c.Usage}, "site", "live")
+		export.Compare(nil, []*export.Usage{c.Usage}, "line", "live")
 		for _, d := range append(c.Dump.Others, c.Dump) {
 			require.NoError(t, d.WriteJSON(io.Discard))
 			_ = Write(io.Discard, &snapshot.Dump{Snapshot: d.Snapshot, History: d.History})

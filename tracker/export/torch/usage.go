@@ -31,8 +31,8 @@ func (in *source) usage(dumps []*snapshot.Dump) *export.Usage {
 		if d.Snapshot.Time.After(u.Time) {
 			u.Time = d.Snapshot.Time
 		}
-		for site := range d.Snapshot.Sites() {
-			k := key{lines.Identify(site.Stack), site.Site, d.Snapshot.Ordinal, site.Kind, 0, site.Memory, "", site.Section, site.Stream}
+		for site := range d.Snapshot.CallSites() {
+			k := key{lines.Identify(site.Stack), site.CallSite, d.Snapshot.Ordinal, site.Kind, 0, site.Memory, "", site.Section, site.Stream}
 			if site.DType.Bits() > 0 {
 				k.dtype, k.shape = site.DType, site.Shape.String()
 			}
@@ -41,7 +41,7 @@ func (in *source) usage(dumps []*snapshot.Dump) *export.Usage {
 				i = len(u.Rows)
 				rows[k] = i
 				u.Rows = append(u.Rows, export.Row{
-					Stack: site.Stack, Site: site.Site, Kind: site.Kind.String(), Section: site.Section, Device: in.deviceName(d.Snapshot), Stream: labels.Stream(site.Stream), Shape: k.shape,
+					Stack: site.Stack, CallSite: site.CallSite, Kind: site.Kind.String(), Section: site.Section, Device: in.deviceName(d.Snapshot), Stream: labels.Stream(site.Stream), Shape: k.shape,
 				})
 				if site.Memory != alloc.UnknownMemory {
 					u.Rows[i].Memory = site.Memory.String()

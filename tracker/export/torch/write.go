@@ -61,7 +61,7 @@ func check(s *snapshot.Snapshot) error {
 	for range s.Allocations() {
 		return nil
 	}
-	for site := range s.Sites() {
+	for site := range s.CallSites() {
 		if site.Live.Count > 0 {
 			return errLight
 		}

@@ -146,7 +146,7 @@ func (w *writer) event(e snapshot.Event) {
 		w.section("e", e.Time, w.sections.end(e.Span))
 	case mem.OutOfMemory:
 		w.instant(oomThread, threads[oomThread], e.Time, map[string]any{
-			"requested_bytes": e.Requested, "site": e.Stack.Site().String(), "stack": frames(e.Stack),
+			"requested_bytes": e.Requested, "call_site": e.Stack.CallSite().String(), "stack": frames(e.Stack),
 		})
 	case mem.Marked:
 		w.mark(e)
@@ -156,7 +156,7 @@ func (w *writer) event(e snapshot.Event) {
 func (w *writer) mark(e snapshot.Event) {
 	args := map[string]any{}
 	if len(e.Stack) > 0 {
-		args["site"] = e.Stack[0].String()
+		args["call_site"] = e.Stack[0].String()
 	}
 	if m := w.marks[e.Mark]; m != nil {
 		args["live_bytes"] = m.Live.Bytes

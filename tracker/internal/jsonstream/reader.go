@@ -245,7 +245,7 @@ func ReadTable[T any](s *Reader, into *[]T, size int64, parse func([]byte, *T) e
 }
 
 // Unmarshal is parse for what json.Unmarshal reads.
-func Unmarshal[T any](text []byte, e *T) error { return json.Unmarshal(text, e) }
+func Unmarshal[T any](text []byte, e *T) error { return json.Unmarshal(Current(text), e) }
 
 // Rest collects the members of an object that are small, to unmarshal them together.
 type Rest struct{ text []byte }
@@ -271,5 +271,5 @@ func (r *Rest) Unmarshal(into any) error {
 	if r.text == nil {
 		return nil
 	}
-	return json.Unmarshal(append(r.text, '}'), into)
+	return json.Unmarshal(Current(append(r.text, '}')), into)
 }

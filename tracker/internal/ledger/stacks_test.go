@@ -63,7 +63,7 @@ func TestLineIsTheSiteOfTheStack(t *testing.T) {
 			lines := make(map[mem.Frame]LineID)
 			for _, id := range append(internRandom(s, 2000), 0, callstack.Overflow) {
 				stack := s.Stack(tables.StackID(id))
-				site, line := stack.Site(libraries...), s.Line(tables.StackID(id))
+				site, line := stack.CallSite(libraries...), s.Line(tables.StackID(id))
 				require.Equal(t, site, s.Frame(line), "%v", stack)
 				require.Equal(t, site, s.Site(tables.StackID(id)))
 				require.Equal(t, line, s.Line(tables.StackID(id)), "another number the second time")
@@ -85,7 +85,7 @@ func TestLinesFromManyGoroutines(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for _, id := range ids {
-				assert.Equal(t, s.Stack(tables.StackID(id)).Site("testing"), s.Site(tables.StackID(id)))
+				assert.Equal(t, s.Stack(tables.StackID(id)).CallSite("testing"), s.Site(tables.StackID(id)))
 			}
 		})
 	}
@@ -143,8 +143,8 @@ func TestFullTableKnowsLines(t *testing.T) {
 				require.Equal(t, want[:last], got[:last])
 				require.Equal(t, site, got[last-1])
 			}
-			require.Equal(t, want.Site(libraries...), s.Site(tables.StackID(id)))
-			require.Equal(t, want.Site(libraries...), got.Site(libraries...))
+			require.Equal(t, want.CallSite(libraries...), s.Site(tables.StackID(id)))
+			require.Equal(t, want.CallSite(libraries...), got.CallSite(libraries...))
 			cut = append(cut, id)
 		}
 	}
@@ -163,7 +163,7 @@ func TestShortStackOfLibraries(t *testing.T) {
 			}
 		}
 		short := s.lines.short(pcs)
-		if site := stack.Site(s.lines.libraries...); site.IsZero() {
+		if site := stack.CallSite(s.lines.libraries...); site.IsZero() {
 			require.Empty(t, short)
 		} else {
 			require.Len(t, short, 1)

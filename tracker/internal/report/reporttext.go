@@ -41,9 +41,9 @@ func appendMark(b []byte, m *snapshot.Mark, device string) []byte {
 		b = m.Delta.Append(append(b, '\n'))
 	}
 	b = append(b, "\nAt "...)
-	b = text.Printable(append(b, path.Base(m.Site.File)...), len(b))
-	b = fmt.Appendf(b, " line %d: ", m.Site.Line)
-	b = text.Printable(append(b, path.Base(m.Site.Function)...), len(b))
+	b = text.Printable(append(b, path.Base(m.CallSite.File)...), len(b))
+	b = fmt.Appendf(b, " line %d: ", m.CallSite.Line)
+	b = text.Printable(append(b, path.Base(m.CallSite.Function)...), len(b))
 	if device != "" {
 		b = append(b, " on "...)
 		b = text.Printable(append(b, device...), len(b))

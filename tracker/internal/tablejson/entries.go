@@ -137,7 +137,7 @@ func readSite(text []byte, e *siteJSON, names jsonstream.Texts) (err error) {
 				e.Shape = append(e.Shape, int(n))
 				return ok && !text && uint64(int(n)) == n
 			}) && e.Shape != nil // an empty one is not an unknown one
-		case "site":
+		case "call_site", "site":
 			return readFrame(value, &e.Site, names) == nil
 		case "stack":
 			n, ok = jsonstream.UintOf(value)
@@ -155,7 +155,7 @@ func readSite(text []byte, e *siteJSON, names jsonstream.Texts) (err error) {
 		return nil
 	}
 	*e = siteJSON{}
-	return json.Unmarshal(text, e)
+	return jsonstream.Unmarshal(text, e)
 }
 
 func (t *allocationTable) readFrom(in *jsonstream.Reader) error {
@@ -207,7 +207,7 @@ func readAllocation(text []byte) (a allocationJSON, err error) {
 		case "address":
 			n, ok = jsonstream.UintOf(value)
 			a.Ptr = alloc.Ptr(n)
-		case "site":
+		case "call_site", "site":
 			n, ok = jsonstream.UintOf(value)
 			a.Site = int(n)
 		case "allocated_bytes":
@@ -229,5 +229,5 @@ func readAllocation(text []byte) (a allocationJSON, err error) {
 		return a, nil
 	}
 	a = allocationJSON{}
-	return a, json.Unmarshal(text, &a)
+	return a, jsonstream.Unmarshal(text, &a)
 }

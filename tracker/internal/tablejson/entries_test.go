@@ -1,7 +1,6 @@
 package tablejson
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -26,30 +25,30 @@ func FuzzEntries(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		got, err := readAllocation([]byte(text))
 		var want allocationJSON
-		requireSame(t, json.Unmarshal([]byte(text), &want), err, want, got)
+		requireSame(t, jsonstream.Unmarshal([]byte(text), &want), err, want, got)
 
 		var gotEvent, wantEvent historyEvent
 		err = readEvent([]byte(text), &gotEvent)
-		requireSame(t, json.Unmarshal([]byte(text), &wantEvent), err, wantEvent, gotEvent)
+		requireSame(t, jsonstream.Unmarshal([]byte(text), &wantEvent), err, wantEvent, gotEvent)
 
 		var b alloc.Block
 		var block blockJSON
 		err = readBlock([]byte(text), &b)
-		requireSame(t, json.Unmarshal([]byte(text), &block), err, alloc.Block{Ptr: block.Ptr, Size: block.Size, Requested: block.Requested, State: block.State.BlockState}, b)
+		requireSame(t, jsonstream.Unmarshal([]byte(text), &block), err, alloc.Block{Ptr: block.Ptr, Size: block.Size, Requested: block.Requested, State: block.State.BlockState}, b)
 
 		var gotSite, wantSite siteJSON
 		err = readSite([]byte(text), &gotSite, make(jsonstream.Texts))
-		requireSame(t, json.Unmarshal([]byte(text), &wantSite), err, wantSite, gotSite)
+		requireSame(t, jsonstream.Unmarshal([]byte(text), &wantSite), err, wantSite, gotSite)
 
 		var gotFrame, wantFrame mem.Frame
 		err = readFrame([]byte(text), &gotFrame, make(jsonstream.Texts))
-		requireSame(t, json.Unmarshal([]byte(text), &wantFrame), err, wantFrame, gotFrame)
+		requireSame(t, jsonstream.Unmarshal([]byte(text), &wantFrame), err, wantFrame, gotFrame)
 
 		empty, err := jsonstream.NewReader(strings.NewReader(""))
 		require.NoError(t, err)
 		var gotStack, wantStack stackJSON
 		err = gotStack.read(empty, []byte(text))
-		requireSame(t, json.Unmarshal([]byte(text), &wantStack), err, wantStack, gotStack)
+		requireSame(t, jsonstream.Unmarshal([]byte(text), &wantStack), err, wantStack, gotStack)
 	})
 }
 

@@ -35,7 +35,7 @@ type historyTables struct {
 }
 
 type historyStack struct {
-	Site   mem.Frame `json:"site"`
+	Site   mem.Frame `json:"call_site"`
 	Frames stackJSON `json:"frames"`
 }
 
@@ -68,7 +68,7 @@ func WriteHistory(out *jsonstream.Writer, h *tables.HistoryTables) {
 	frames := newFrameTable()
 	jsonstream.Table(out, "stacks", index.stacks, func(b []byte, id tables.StackID) ([]byte, error) {
 		site, err := json.Marshal(h.Stacks.Site(id))
-		b = append(append(append(b, `{"site":`...), site...), `,"frames":`...)
+		b = append(append(append(b, `{"call_site":`...), site...), `,"frames":`...)
 		return append(frames.appendStack(b, h.Stacks.Stack(id)), '}'), err
 	})
 	frames.write(out, len(index.stacks))
@@ -166,7 +166,7 @@ func ReadHistory(in *jsonstream.Reader) (*tables.HistoryTables, error) {
 				if err := in.Use(int64(len(text)) * frameEntryBytes / 2); err != nil {
 					return err
 				}
-				return json.Unmarshal(text, e)
+				return jsonstream.Unmarshal(text, e)
 			})
 		case "frames":
 			return jsonstream.ReadTable(in, &lists.Frames, frameEntryBytes, jsonstream.Unmarshal)

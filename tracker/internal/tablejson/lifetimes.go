@@ -23,7 +23,7 @@ type unitJSON struct {
 
 // lifetimesJSON is the unit of a line.
 type lifetimesJSON struct {
-	Site mem.Frame `json:"site"`
+	Site mem.Frame `json:"call_site"`
 	unitJSON
 }
 

@@ -31,7 +31,7 @@ func ReadSnapshot(in *jsonstream.Reader, head any) (*Snapshot, error) {
 			return jsonstream.ReadTable(in, &tables.Stacks, stackEntryBytes, func(text []byte, e *stackJSON) error { return e.read(in, text) })
 		case "frames":
 			return jsonstream.ReadTable(in, &tables.Frames, frameEntryBytes, func(text []byte, f *mem.Frame) error { return readFrame(text, f, names) })
-		case "sites":
+		case "call_sites", "sites":
 			return jsonstream.ReadTable(in, &tables.Sites, siteEntryBytes, func(text []byte, e *siteJSON) error { return readSite(text, e, names) })
 		case "retired":
 			return jsonstream.ReadTable(in, &tables.Retired, siteEntryBytes, jsonstream.Unmarshal)
@@ -85,7 +85,7 @@ func (l *tableLoader) load(in *Snapshot) error {
 	l.stacks = tables.StackTable{Stacks: stacks, Sites: make([]mem.Frame, len(stacks))}
 	for i, e := range in.Sites {
 		if err := l.site(e); err != nil {
-			return fmt.Errorf("site %d: %w", i, err)
+			return fmt.Errorf("call site %d: %w", i, err)
 		}
 	}
 	for i, e := range in.Retired {

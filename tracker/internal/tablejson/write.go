@@ -22,7 +22,7 @@ func WriteSnapshot(out *jsonstream.Writer, t *tables.Tables, segments []alloc.Se
 		return frames.appendStack(b, t.Stacks.Stack(id)), nil
 	})
 	frames.write(out, len(order))
-	jsonstream.Table(out, "sites", t.Sites, jsonstream.AsJSON(func(e tables.SiteEntry) any {
+	jsonstream.Table(out, "call_sites", t.Sites, jsonstream.AsJSON(func(e tables.SiteEntry) any {
 		g := e.Tensor
 		return siteJSON{g.Kind, g.DType, g.Shape, t.Sections[e.Section], index[e.Stack], t.Stacks.Site(e.Stack), e.Live, e.Peak, e.Total, e.Stream, g.Unknown(), g.Memory}
 	}))
@@ -62,7 +62,7 @@ func (a allocationJSON) appendJSON(b []byte) ([]byte, error) {
 	b = strconv.AppendUint(append(b, `{"seq":`...), a.Seq, 10)
 	b = a.Time.AppendFormat(append(b, `,"time":"`...), time.RFC3339Nano)
 	b = strconv.AppendUint(append(b, `","address":`...), uint64(a.Ptr), 10)
-	b = strconv.AppendInt(append(b, `,"site":`...), int64(a.Site), 10)
+	b = strconv.AppendInt(append(b, `,"call_site":`...), int64(a.Site), 10)
 	b = strconv.AppendInt(append(b, `,"allocated_bytes":`...), int64(a.Allocated), 10)
 	for _, text := range [...]struct{ key, value string }{{`,"label":`, a.Label}, {`,"section":`, a.Section}} {
 		if text.value != "" {
@@ -106,7 +106,7 @@ type siteJSON struct {
 	Shape   alloc.Shape `json:"shape"`
 	Section string      `json:"section,omitempty"`
 	Stack   int         `json:"stack"` // index in stacks; -1 is unknown
-	Site    mem.Frame   `json:"site"`
+	Site    mem.Frame   `json:"call_site"`
 	Live    int64       `json:"live_count"`
 	Peak    int64       `json:"peak_count"`
 	Total   int64       `json:"total_count"`
@@ -119,7 +119,7 @@ type siteJSON struct {
 type retiredJSON struct {
 	Section string    `json:"section,omitempty"`
 	Stack   int       `json:"stack"`
-	Site    mem.Frame `json:"site"`
+	Site    mem.Frame `json:"call_site"`
 	Total   mem.Tally `json:"total"`
 
 	Memory alloc.Memory `json:"memory,omitzero"`
@@ -129,7 +129,7 @@ type allocationJSON struct {
 	Seq        uint64      `json:"seq"`
 	Time       time.Time   `json:"time"`
 	Ptr        alloc.Ptr   `json:"address"`
-	Site       int         `json:"site"` // index in sites
+	Site       int         `json:"call_site"` // index in sites
 	Allocated  alloc.Bytes `json:"allocated_bytes"`
 	Label      string      `json:"label,omitempty"`
 	Section    string      `json:"section,omitempty"`

@@ -13,15 +13,15 @@ type Sums struct {
 	Groups []GroupSum
 	index  map[string]int // by group identity
 	key    []byte
-	sites  []mem.SiteTally    // room for the first one of each change
-	lines  map[changeLine]int // the index of a line of code in a change that has many
+	sites  []mem.CallSiteTally // room for the first one of each change
+	lines  map[changeLine]int  // the index of a line of code in a change that has many
 }
 
 // GroupSum is the sum of one group.
 type GroupSum struct {
 	Tensor Tensor // without Each
 	mem.Tally
-	Sites []mem.SiteTally
+	Sites []mem.CallSiteTally
 }
 
 // changeLine is a line of code in one of the changes.
@@ -38,7 +38,7 @@ func NewSums(n int) Sums {
 	return Sums{
 		Groups: make([]GroupSum, 0, n),
 		index:  make(map[string]int, n),
-		sites:  make([]mem.SiteTally, n),
+		sites:  make([]mem.CallSiteTally, n),
 	}
 }
 
@@ -62,7 +62,7 @@ func (b *Sums) Add(x *Tensor, site mem.Frame, t mem.Tally) {
 		c.Sites[at].Tally = c.Sites[at].Tally.Add(t)
 		return
 	}
-	c.Sites = append(c.Sites, mem.SiteTally{Frame: site, Tally: t})
+	c.Sites = append(c.Sites, mem.CallSiteTally{Frame: site, Tally: t})
 	switch n := len(c.Sites); {
 	case n == fewLines+1:
 		if b.lines == nil {
@@ -80,7 +80,7 @@ func (b *Sums) Add(x *Tensor, site mem.Frame, t mem.Tally) {
 func (b *Sums) line(change int, site mem.Frame) int {
 	sites := b.Groups[change].Sites
 	if len(sites) <= fewLines {
-		return slices.IndexFunc(sites, func(s mem.SiteTally) bool { return s.Frame == site })
+		return slices.IndexFunc(sites, func(s mem.CallSiteTally) bool { return s.Frame == site })
 	}
 	if at, ok := b.lines[changeLine{change, site}]; ok {
 		return at

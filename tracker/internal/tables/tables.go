@@ -51,7 +51,7 @@ type LeftOut struct {
 	Allocations mem.Tally `json:"allocations,omitzero"`
 	// Sites is the number of those that had least memory live, and Unsited what they
 	// add up to without host memory: the snapshot's levels count it, its sites and groups do not.
-	Sites   int64  `json:"sites,omitempty"`
+	Sites   int64  `json:"call_sites,omitempty"`
 	Unsited Totals `json:"unsited,omitzero"`
 }
 

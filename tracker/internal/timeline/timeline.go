@@ -157,13 +157,13 @@ func (l *layers[K]) of(key K) int {
 // first event: what is live now, less all that happened.
 func (b *timelineBuilder) split(r *snapshot.Dump) {
 	kinds, sites := newExtent[mem.Kind](), newExtent[mem.Frame]()
-	for site := range r.Snapshot.Sites() {
+	for site := range r.Snapshot.CallSites() {
 		if site.Memory.OnHost() {
 			continue
 		}
-		b.siteOf[lines.Identify(site.Stack)] = site.Site
+		b.siteOf[lines.Identify(site.Stack)] = site.CallSite
 		kinds.at(site.Kind).level += site.Live.Bytes
-		sites.at(site.Site).level += site.Live.Bytes
+		sites.at(site.CallSite).level += site.Live.Bytes
 	}
 	for e := range r.Events() {
 		if change := walk.Change(&e).Live; change != 0 {
@@ -354,7 +354,7 @@ func (l stackLines) of(s mem.Stack) mem.Frame {
 	id := lines.Identify(s)
 	line, ok := l[id]
 	if !ok {
-		line = s.Site()
+		line = s.CallSite()
 		l[id] = line
 	}
 	return line

@@ -67,7 +67,7 @@ type pinBuffer struct {
 	Requested alloc.Bytes `json:"requested_bytes"`
 	Kind      mem.Kind    `json:"kind,omitempty"`
 	Label     string      `json:"label,omitempty"`
-	Site      mem.Frame   `json:"site"`
+	Site      mem.Frame   `json:"call_site"`
 	Age       age         `json:"age_ns,omitempty"`
 	// Usually is the lowest power of two of nanoseconds below which 99 % of the freed buffers of
 	// its line were freed; 0 if none was.
@@ -89,8 +89,8 @@ func (a age) String() string {
 
 // Line is a line of code, and the memory that its buffers keep.
 type Line struct {
-	Site  mem.Frame
-	Stuck alloc.Bytes // in the segments that it keeps
+	CallSite mem.Frame
+	Stuck    alloc.Bytes // in the segments that it keeps
 
 	buffers         mem.Tally // of the line in these segments
 	segments        int
@@ -246,13 +246,13 @@ func (x *explainer) pin(s *alloc.Segment, stuck alloc.Bytes) {
 
 	l := x.byLine[p.Largest.Site]
 	if l == nil {
-		l = &Line{Site: p.Largest.Site, usually: p.Largest.Usually}
-		x.byLine[l.Site] = l
+		l = &Line{CallSite: p.Largest.Site, usually: p.Largest.Usually}
+		x.byLine[l.CallSite] = l
 	}
 	l.Stuck += stuck
 	l.segments++
 	for _, b := range x.inUse {
-		if its := x.buffer(b); its.Site == l.Site {
+		if its := x.buffer(b); its.Site == l.CallSite {
 			l.buffers = l.buffers.Add(mem.Tally{Count: 1, Bytes: b.Requested})
 			l.oldest = max(l.oldest, its.Age)
 		}
@@ -287,7 +287,7 @@ func (x *explainer) finish() {
 		x.Lines = append(x.Lines, *l)
 	}
 	slices.SortFunc(x.Lines, func(a, b Line) int {
-		return cmp.Or(cmp.Compare(b.Stuck, a.Stuck), a.Site.Compare(b.Site))
+		return cmp.Or(cmp.Compare(b.Stuck, a.Stuck), a.CallSite.Compare(b.CallSite))
 	})
 	for _, h := range x.byKey {
 		x.holes = append(x.holes, *h)

@@ -74,7 +74,7 @@ func (x *Explanation) found() string {
 // String describes the line: "8 buffers, 4.0 MiB at main.go:7 main.cache keep 36.0 MiB in 2
 // segments".
 func (l Line) String() string {
-	return fmt.Sprintf("%v at %v keep %v in %s%s", l.buffers, text.Line(l.Site.String()), l.Stuck, plural(l.segments, "segment"), lived(", the oldest live for", l.oldest, l.usually))
+	return fmt.Sprintf("%v at %v keep %v in %s%s", l.buffers, text.Line(l.CallSite.String()), l.Stuck, plural(l.segments, "segment"), lived(", the oldest live for", l.oldest, l.usually))
 }
 
 // String describes the segment and its largest buffer.
@@ -118,7 +118,7 @@ func lived(what string, age, usually age) string {
 // MarshalJSON writes all that is known, as docs/explain.schema.json describes it.
 func (x *Explanation) MarshalJSON() ([]byte, error) {
 	type line struct {
-		Site     mem.Frame   `json:"site"`
+		Site     mem.Frame   `json:"call_site"`
 		Stuck    alloc.Bytes `json:"stuck_bytes"`
 		Segments int         `json:"segments"`
 		Buffers  mem.Tally   `json:"buffers"`
@@ -127,7 +127,7 @@ func (x *Explanation) MarshalJSON() ([]byte, error) {
 	}
 	lines := make([]line, len(x.Lines))
 	for i, l := range x.Lines {
-		lines[i] = line{l.Site, l.Stuck, l.segments, l.buffers, l.oldest, l.usually}
+		lines[i] = line{l.CallSite, l.Stuck, l.segments, l.buffers, l.oldest, l.usually}
 	}
 	return json.Marshal(struct {
 		Device     string      `json:"device"`

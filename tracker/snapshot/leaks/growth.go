@@ -15,7 +15,7 @@ import (
 // Growth is a line of code that holds ever more old buffers: a leak, a cache, a start that goes on. It is
 // not known whether there is a bound.
 type Growth struct {
-	Site mem.Frame `json:"site"`
+	CallSite mem.Frame `json:"call_site"`
 	// Path is what the call stacks of these buffers have in common. Others are the paths by which others
 	// allocate at the same line, each with its share of all: at most four.
 	Path      mem.Path `json:"path"`
@@ -38,7 +38,7 @@ type Growth struct {
 func (g Growth) String() string {
 	rate := rates(g.Hourly, g.AtFirst)
 	return fmt.Sprintf("%s growing, not yet known whether bounded: %v; %s of %s that became older than %s were freed; %s\n%v",
-		text.Line(g.Site.String()), g.Tally, grouped(g.Freed), grouped(g.Count+g.Freed), roughly(g.Age), rate, way(g.Path, g.Others))
+		text.Line(g.CallSite.String()), g.Tally, grouped(g.Freed), grouped(g.Count+g.Freed), roughly(g.Age), rate, way(g.Path, g.Others))
 }
 
 // rates prints how many more there are each hour, day or minute, and at first if that was much more.
@@ -95,7 +95,7 @@ func Growing(s *snapshot.Snapshot) []Growth {
 		}
 	}
 	slices.SortFunc(found, func(x, y Growth) int {
-		return cmp.Or(cmp.Compare(y.Hourly, x.Hourly), x.Site.Compare(y.Site))
+		return cmp.Or(cmp.Compare(y.Hourly, x.Hourly), x.CallSite.Compare(y.CallSite))
 	})
 	return found
 }
@@ -123,7 +123,7 @@ func growthOf(s *snapshot.Snapshot, site mem.Frame, l *line) (g Growth, ok bool)
 		}
 	}
 	callers := callersOf(s, old, l)
-	g.Site, g.Path, g.Others = site, callers.path, callers.texts()
+	g.CallSite, g.Path, g.Others = site, callers.path, callers.texts()
 	g.Age, g.Freed = found.Age, found.Freed
 	g.Hourly, g.AtFirst = 3600*found.Now, 3600*found.First
 	return g, true

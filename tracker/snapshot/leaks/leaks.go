@@ -131,7 +131,7 @@ func Live(s *snapshot.Snapshot, opts ...Option) []Leak {
 				Group: snapshot.Group{Kind: e.Tensor.Kind, DType: e.Tensor.DType, Shape: e.Tensor.Shape, Memory: e.Tensor.Memory},
 				Place: snapshot.Place{
 					Section: t.Sections[e.Section], Stream: tables.StreamOf(t.Streams, e.Stream),
-					Stack: t.Stacks.Stack(e.Stack), Site: t.Stacks.Site(e.Stack),
+					Stack: t.Stacks.Stack(e.Stack), CallSite: t.Stacks.Site(e.Stack),
 				},
 			})
 		}

@@ -21,7 +21,7 @@ import (
 // Suspect is a line of code with live buffers that look forgotten: they grow older and older, while the
 // others of the line are freed young.
 type Suspect struct {
-	Site mem.Frame `json:"site"`
+	CallSite mem.Frame `json:"call_site"`
 	// Path is what the call stacks of the old buffers have in common. Others are the paths by which others
 	// allocate at the same line, each with its share of all: at most four.
 	Path      mem.Path `json:"path"`
@@ -46,7 +46,7 @@ type Suspect struct {
 //		also: main.decode <- warm, 3.1 %
 func (s Suspect) String() string {
 	return fmt.Sprintf("%s looks forgotten: %v, %s old; %s of %s that became older than %s were freed since, %s others before %s\n%v",
-		text.Line(s.Site.String()), s.Tally, fromTo(s.Youngest, s.Oldest), grouped(s.Late), grouped(s.Count+s.Late), roughly(s.Age), grouped(s.Freed), roughly(s.Usual), way(s.Path, s.Others))
+		text.Line(s.CallSite.String()), s.Tally, fromTo(s.Youngest, s.Oldest), grouped(s.Late), grouped(s.Count+s.Late), roughly(s.Age), grouped(s.Freed), roughly(s.Usual), way(s.Path, s.Others))
 }
 
 // fromTo prints two durations, with one unit if they have the same: "4 to 36 min".
@@ -131,7 +131,7 @@ func Suspects(s *snapshot.Snapshot, opts ...Option) []Suspect {
 		}
 	}
 	slices.SortFunc(found, func(x, y Suspect) int {
-		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), x.Site.Compare(y.Site))
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), x.CallSite.Compare(y.CallSite))
 	})
 	return found
 }
@@ -165,7 +165,7 @@ func forgotten(s *snapshot.Snapshot, site mem.Frame, l *line) (found survival.Fo
 func newSuspect(s *snapshot.Snapshot, site mem.Frame, l *line, its survival.Forgotten) Suspect {
 	callers := callersOf(s, its.Old, l)
 	out := Suspect{
-		Site: site, Path: callers.path, Others: callers.texts(), Oldest: ageOf(s) - its.Old[0].Since, Youngest: ageOf(s) - its.Old[len(its.Old)-1].Since,
+		CallSite: site, Path: callers.path, Others: callers.texts(), Oldest: ageOf(s) - its.Old[0].Since, Youngest: ageOf(s) - its.Old[len(its.Old)-1].Since,
 		Age: its.Age, Late: its.Freed, Freed: its.Young, Usual: its.Usual,
 	}
 	for _, b := range its.Old {

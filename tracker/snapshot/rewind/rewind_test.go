@@ -79,7 +79,7 @@ func TestAt(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, uint64(13), s.Events)
 	for a := range s.Allocations() {
-		assert.Equal(t, "main.go:3 main.step", a.Site.String())
+		assert.Equal(t, "main.go:3 main.step", a.CallSite.String())
 		assert.Equal(t, time.Duration(a.Seq-10)*time.Second, a.Time.Sub(r.Snapshot.Time.Add(-10*time.Second)))
 	}
 	for _, event := range []uint64{0, 9, 15, 1 << 63} {

@@ -66,7 +66,7 @@ var columns = []column{
 	number("flops", "FLOPs", func(r *Row) int64 { return r.FLOPs }, scaled),
 	number("params", "Params", func(r *Row) int64 { return r.Params }, plain),
 	{"inputs", "Inputs", byText(inputs), func(r *Row) bool { return len(r.Inputs) > 0 }, inputs, true},
-	{"site", "Call site", byText(site), nil, site, true},
+	{"line", "Call site", byText(site), nil, site, true},
 }
 
 // consumed is an amount; 0 if it is not known.
@@ -150,10 +150,10 @@ func inputs(r *Row) string {
 }
 
 func site(r *Row) string {
-	if r.Site.IsZero() {
+	if r.CallSite.IsZero() {
 		return "-"
 	}
-	return r.Site.String()
+	return r.CallSite.String()
 }
 
 // String prints a table of the rows in their order, a line each, with the whole paths.

@@ -41,7 +41,7 @@ func (p Profile) Attach(e map[string]Estimate) error {
 
 // Sorted returns a copy, ordered by a column of its table: larger numbers first, texts alphabetically, equal
 // ones as they were. The columns are "path", "calls", "time", "gpu-time", "cpu-time", "rss", "heap", "allocated",
-// "kept", "estimate", "difference", "peak", "own-peak", "live", "flops", "params", "inputs" and "site"; "tree" keeps
+// "kept", "estimate", "difference", "peak", "own-peak", "live", "flops", "params", "inputs" and "line"; "tree" keeps
 // the order. The error lists them.
 func (p Profile) Sorted(by string) (Profile, error) {
 	if err := checkColumn(by); err != nil {
@@ -66,7 +66,7 @@ func (p *Profile) UnmarshalJSON(text []byte) error {
 		return nil
 	}
 	var in profileJSON
-	if err := json.Unmarshal(text, &in); err != nil {
+	if err := jsonstream.Unmarshal(text, &in); err != nil {
 		return err
 	}
 	if err := jsonstream.CheckSchema(in.Schema, in.Version, jsonstream.ProfileSchema, jsonstream.ProfileVersion); err != nil {
@@ -98,7 +98,7 @@ func (p Profile) MarshalJSON() ([]byte, error) {
 // levels include the sections' parts.
 type Row struct {
 	Path       string        `json:"path"`
-	Site       mem.Frame     `json:"site"`            // who opened the last
+	CallSite   mem.Frame     `json:"call_site"`       // who opened the last
 	Stack      mem.Stack     `json:"stack,omitempty"` // its whole call stack, innermost first; shared: do not write
 	Calls      int64         `json:"calls"`           // 0 if there are only parts of it
 	Time       time.Duration `json:"time_ns"`
@@ -134,7 +134,7 @@ func (r Row) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON reads what MarshalJSON wrote. Of earlier versions, a time that is not there is unknown.
 func (r *Row) UnmarshalJSON(text []byte) error {
 	in := rowJSON{CPUTime: -1}
-	if err := json.Unmarshal(text, &in); err != nil {
+	if err := jsonstream.Unmarshal(text, &in); err != nil {
 		return err
 	}
 	*r = Row(in.plainRow)

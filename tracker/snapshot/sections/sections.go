@@ -17,10 +17,10 @@ import (
 
 // Data is what a Section measured. An unknown amount is -1.
 type Data struct {
-	Path  string    `json:"path"`
-	Site  mem.Frame `json:"site"`            // who opened it
-	Stack mem.Stack `json:"stack,omitempty"` // the whole call stack, innermost first; shared: do not write
-	Start time.Time `json:"start"`
+	Path     string    `json:"path"`
+	CallSite mem.Frame `json:"call_site"`       // who opened it
+	Stack    mem.Stack `json:"stack,omitempty"` // the whole call stack, innermost first; shared: do not write
+	Start    time.Time `json:"start"`
 	// Incomplete says why the section measured nothing, or stopped before its End;
 	// it is empty if neither is so.
 	Incomplete string `json:"incomplete,omitempty"`
@@ -81,7 +81,7 @@ func (d Data) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (d *Data) UnmarshalJSON(text []byte) error {
 	var in dataJSON
-	if err := json.Unmarshal(text, &in); err != nil {
+	if err := jsonstream.Unmarshal(text, &in); err != nil {
 		return err
 	}
 	*d = Data(in.plainData)
@@ -105,7 +105,7 @@ func (u MemoryUse) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (u *MemoryUse) UnmarshalJSON(text []byte) error {
 	var in useJSON
-	if err := json.Unmarshal(text, &in); err != nil {
+	if err := jsonstream.Unmarshal(text, &in); err != nil {
 		return err
 	}
 	*u = MemoryUse{alloc.Bytes(in.Before), alloc.Bytes(in.Used), alloc.Bytes(in.Peak), in.PeakAtMost}

@@ -98,7 +98,7 @@ func (m *measured) peaks(dump *snapshot.Dump) (estimate.Measured, error) {
 // kindsAtPeak is what the tensors at the peak were for.
 func kindsAtPeak(s *snapshot.Snapshot) map[string]alloc.Bytes {
 	kinds := map[string]alloc.Bytes{}
-	for site := range s.Sites() {
+	for site := range s.CallSites() {
 		if !site.Memory.OnHost() {
 			kinds[string(site.Kind)] += site.Peak.Bytes
 		}

@@ -71,7 +71,7 @@ latest counts.`,
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			if asJSON {
-				return cli.WriteObject(a.Stdout, "gpumemtrack.explain/1", x)
+				return cli.WriteObject(a.Stdout, "gpumemtrack.explain/2", x)
 			}
 			_, err = fmt.Fprint(a.Stdout, x)
 			return err

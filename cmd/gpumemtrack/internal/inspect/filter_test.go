@@ -154,7 +154,7 @@ func TestFiltersThatCannotBe(t *testing.T) {
 		{[]string{"--older", "soon"}, "--older soon: want a time such as 500ms, 10s or 5m"},
 		{[]string{"--older", "1m", "--of", "peak"}, "--older: only live buffers have an age"},
 		{[]string{"--by", "label", "--of", "total"}, "--by label: only live buffers have one"},
-		{[]string{"--by", "line"}, "memory, label, size"},
+		{[]string{"--by", "site"}, "memory, label, size"},
 	} {
 		for _, command := range [][]string{{"show", path}, {"diff", path, path}} {
 			_, errs, code := runs(t, "", append(command, test.args...)...)

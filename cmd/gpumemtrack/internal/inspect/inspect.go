@@ -31,7 +31,7 @@ type tableOptions struct {
 func (o *tableOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&o.top, "top", 20, "print `N` lines, or all if 0; --json prints all unless --top is given")
-	flags.StringVar(&o.by, "by", "site", "sum up by `WHAT`: "+joined(export.Bys()))
+	flags.StringVar(&o.by, "by", "line", "sum up by `WHAT`: "+joined(export.Bys()))
 	flags.StringVar(&o.of, "of", "live", "`WHICH` memory: "+joined(export.Ofs())+"; pprof profiles and PyTorch snapshots without events have no peak")
 	flags.BoolVar(&o.host, "host", false, "pinned and mapped host memory, instead of device memory")
 	flags.BoolVar(&o.json, "json", false, "print JSON")

@@ -17,7 +17,7 @@ const layersSchema = "gpumemtrack.layers/1"
 // layerColumns are what a table of sections can be sorted by.
 var layerColumns = []string{
 	"tree", "path", "calls", "time", "gpu-time", "cpu-time", "rss", "heap", "allocated", "kept", "estimate", "difference",
-	"peak", "own-peak", "live", "flops", "params", "inputs", "site",
+	"peak", "own-peak", "live", "flops", "params", "inputs", "line",
 }
 
 // Layers is gpumemtrack layers.

@@ -73,7 +73,7 @@ func assertHarmless(t *testing.T, text, what string) {
 func TestNamesDoNoHarm(t *testing.T) {
 	path := hostileFile(t)
 	commands := [][]string{{"explain"}, {"explain", "--at", "peak"}, {"replay"}, {"replay", "--memory", "64MiB"}, {"replay", "--smallest"}}
-	for _, by := range []string{"site", "function", "path", "shape", "kind", "section", "device", "stream", "memory"} {
+	for _, by := range []string{"line", "function", "path", "shape", "kind", "section", "device", "stream", "memory"} {
 		commands = append(commands, []string{"show", "--top", "0", "--by", by}, []string{"diff", path, "--by", by})
 	}
 	for _, args := range commands {
@@ -109,7 +109,7 @@ func TestNamesDoNoHarm(t *testing.T) {
 	f, err := files.Open(path)
 	require.NoError(t, err)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(prom.NewCollector(oneSnapshot{f.Dump.Snapshot}, prom.Config{TopSites: 100}))
+	registry.MustRegister(prom.NewCollector(oneSnapshot{f.Dump.Snapshot}, prom.Config{TopCallSites: 100}))
 	answer := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	require.Equal(t, 200, answer.Code)

@@ -19,7 +19,7 @@ func tally(count int64, bytes alloc.Bytes) mem.Tally {
 
 // usage has one buffer at a line of code.
 func usage(bytes alloc.Bytes) *export.Usage {
-	return &export.Usage{Rows: []export.Row{{Site: mem.Frame{File: "main.go", Line: 1, Function: "main.f"}, Live: tally(1, bytes)}}}
+	return &export.Usage{Rows: []export.Row{{CallSite: mem.Frame{File: "main.go", Line: 1, Function: "main.f"}, Live: tally(1, bytes)}}}
 }
 
 // processesOf returns a process of each rank; of a negative one, whose rank is not known.
@@ -40,7 +40,7 @@ func TestPairsAreOfOneRank(t *testing.T) {
 	assert.Equal(t, []*export.Usage{before[0], before[1], before[2], nil}, b)
 	assert.Equal(t, []*export.Usage{after[3], after[1], after[0], after[2]}, a)
 
-	_, sum := export.Compare(b, a, "site", "live")
+	_, sum := export.Compare(b, a, "line", "live")
 	assert.Equal(t, []mem.Tally{{}, {}, {}, tally(1, 101)}, sum.Ranks, "each against itself, and rank 1 against nothing")
 
 	gone, _, _ := pair(before, processesOf(0))
@@ -108,7 +108,7 @@ func TestLatestOfEachProcess(t *testing.T) {
 
 func TestRanksApart(t *testing.T) {
 	before, after := []*export.Usage{usage(10), usage(10)}, []*export.Usage{usage(15), usage(40), usage(1)}
-	lines, _ := export.Compare(before, after, "site", "live")
+	lines, _ := export.Compare(before, after, "line", "live")
 	rank, change := worst(lines[0])
 	assert.Equal(t, 1, rank)
 	assert.Equal(t, tally(0, 30), change)

@@ -93,7 +93,7 @@ func TestReplay(t *testing.T) {
 	assert.Contains(t, out, "reserved 60.0 MiB = 60.0 MiB requested + 0 B rounding")
 	code, out, errors = command("explain", path, "--at", "peak", "--json")
 	assert.Zero(t, code, errors)
-	assert.Contains(t, out, `"schema":"gpumemtrack.explain/1"`)
+	assert.Contains(t, out, `"schema":"gpumemtrack.explain/2"`)
 }
 
 func TestReplayRefuses(t *testing.T) {

@@ -38,12 +38,12 @@ type topPageJSON struct {
 	Device   string           `json:"device,omitempty"`
 	Live     alloc.Bytes      `json:"live_bytes"`
 	Peak     alloc.Bytes      `json:"peak_bytes"`
-	Sites    []topSiteJSON    `json:"sites"`
+	Sites    []topSiteJSON    `json:"call_sites"`
 	Suspects []string         `json:"suspects"`
 }
 
 type topSiteJSON struct {
-	Site  string      `json:"site"`
+	Site  string      `json:"call_site"`
 	Bytes alloc.Bytes `json:"bytes"`
 	Count int64       `json:"count"`
 }

@@ -90,7 +90,7 @@ func (p *topPage) take(all []*snapshot.Snapshot, suspects []leaks.Suspect, growt
 		p.Live += s.Live.Bytes
 		p.Peak += s.Peak.Bytes
 	}
-	p.Sites, _ = export.Compare(nil, usages, "site", "live")
+	p.Sites, _ = export.Compare(nil, usages, "line", "live")
 	p.Sites = p.Sites[:min(len(p.Sites), topSites)]
 	for _, s := range suspects {
 		p.Suspects = append(p.Suspects, firstLine(s.String()))

@@ -43,8 +43,8 @@ them, each with "processes" ("pid", "memory_bytes", "command", "user",
 "container", "age_seconds", "cpu_percent" of one processor and "sm_percent" of
 the GPU's multiprocessors, each null where it is unknown) and
 "processes_error", and "pages": "url", "error" or "process", "device",
-"live_bytes", "peak_bytes", "sites" ("site", "bytes", "count") and "suspects"
-(text).`,
+"live_bytes", "peak_bytes", "call_sites" ("call_site", "bytes", "count") and
+"suspects" (text).`,
 		Example: `  gpumemtrack top
   gpumemtrack top --live http://localhost:6061/debug/gpumem/
   gpumemtrack top --once`,

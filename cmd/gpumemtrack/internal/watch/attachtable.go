@@ -57,14 +57,14 @@ func signedTally(t mem.Tally) string {
 }
 
 type lineChange struct {
-	mem.SiteTally
+	mem.CallSiteTally
 	kind mem.Kind
 }
 
 // changesByLine lists what changed by line of code: first what grew, and of each the largest first.
 func changesByLine(d snapshot.Delta) (all []lineChange) {
 	for _, c := range d {
-		for _, site := range c.Sites {
+		for _, site := range c.CallSites {
 			all = append(all, lineChange{site, c.Kind})
 		}
 	}
@@ -143,7 +143,7 @@ func attachedTotals(s *snapshot.Snapshot) string {
 // cacheOf names the caching allocator whose segments these are, as the call stacks tell, and what shows the
 // buffers in them; "" if there is none.
 func cacheOf(s *snapshot.Snapshot) (name, instead string) {
-	for site := range s.Sites() {
+	for site := range s.CallSites() {
 		for _, f := range site.Stack {
 			switch {
 			case strings.Contains(f.File, "libc10_cuda"), strings.Contains(f.File, "libc10_hip"):
