@@ -3,13 +3,14 @@ package main
 
 import (
 	"log"
+	"os"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
 func main() {
-	tr, err := tracker.New(tracker.Config{}) // starts the report
+	tr, err := tracker.New(tracker.Config{Report: os.Stdout})
 	if err != nil {
 		log.Fatal(err)
 	}
