@@ -101,7 +101,7 @@ func TestQuantizedCache(t *testing.T) {
 
 func TestMaxContext(t *testing.T) {
 	opts := []estimate.Option{estimate.Tokens(1, 512), estimate.Precision(alloc.BFloat16), estimate.WithKVCache(estimate.KVConfig(llama3b.Cache(1, 1, alloc.BFloat16)))}
-	n, err := estimate.MaxContext(layer.Public(llama3b.Layers()), 16*alloc.GiB, opts...)
+	n, err := estimate.MaxContextLength(layer.Public(llama3b.Layers()), 16*alloc.GiB, opts...)
 	require.NoError(t, err)
 	fits := func(context int) bool {
 		return model(t, layer.Public(llama3b.Layers()), append(opts, estimate.WithKVCache(estimate.KVConfig(llama3b.Cache(1, context, alloc.BFloat16))))...).Fits(16 * alloc.GiB)
@@ -109,9 +109,9 @@ func TestMaxContext(t *testing.T) {
 	assert.True(t, fits(n))
 	assert.False(t, fits(n+n/50))
 	assert.Greater(t, n, 20_000)
-	_, err = estimate.MaxContext(layer.Public(llama3b.Layers()), 16*alloc.GiB, opts[:2]...)
+	_, err = estimate.MaxContextLength(layer.Public(llama3b.Layers()), 16*alloc.GiB, opts[:2]...)
 	assert.ErrorContains(t, err, "needs WithKVCache")
-	n, err = estimate.MaxContext(layer.Public(llama3b.Layers()), alloc.GiB, opts...)
+	n, err = estimate.MaxContextLength(layer.Public(llama3b.Layers()), alloc.GiB, opts...)
 	require.NoError(t, err)
 	assert.Zero(t, n, "not even the input's tokens")
 }
@@ -323,7 +323,7 @@ func TestKVCache(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, cache(mistral, 4096), cache(mistral, 32768), "the window slides")
 	_, err = estimate.KVCache(estimate.KVConfig{Batch: 1})
-	assert.ErrorContains(t, err, "Context is 0")
+	assert.ErrorContains(t, err, "ContextLength is 0")
 	c, err := m.Cache(1, 4096)
 	require.NoError(t, err)
 	r := model(t, m.Layers, m.Input, estimate.Precision(alloc.Float16), estimate.WithKVCache(c))
@@ -388,7 +388,7 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		`no layer's path matches "layers.*", as "3" would be`:             {input, estimate.Checkpointed("5", "layers.*")},
 		"Train: Optimizer is 9: want one of the constants":                {input, estimate.Train(9)},
 		"ZeRO is 4: want a stage":                                         {input, estimate.Shard(estimate.Sharding{ZeRO: 4})},
-		"Window is -1: want 0":                                            {input, estimate.WithKVCache(estimate.KVConfig{Batch: 1, Context: 1, Layers: 1, KVHeads: 1, HeadSize: 1, Window: -1})},
+		"Window is -1: want 0":                                            {input, estimate.WithKVCache(estimate.KVConfig{Batch: 1, ContextLength: 1, Layers: 1, KVHeads: 1, HeadSize: 1, Window: -1})},
 		`Checkpointed: pattern "[": syntax error in`:                      {input, estimate.Checkpointed("[")},
 		`Adapt: Targets: pattern "[": syntax error`:                       {input, estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"["}})},
 		`Adapt: no Linear's path matches "conv": the model has no Linear`: {input, estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"conv"}})},

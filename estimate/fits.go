@@ -43,7 +43,7 @@ func (m Memory) Upper() alloc.Bytes {
 	return max(m.Peak+alloc.Bytes(math.Ceil(float64(m.Peak)*m.Band.Above)), m.Footprint.Allocated.Upper)
 }
 
-// maxBatch is the largest batch that MaxBatch tries, and context that MaxContext does.
+// maxBatch is the largest batch that MaxBatch tries, and context length that MaxContextLength does.
 const maxBatch = 1 << 30
 
 // MaxBatch returns the largest batch with which the model fits into the budget, at most 1 <<
@@ -55,17 +55,16 @@ func MaxBatch(layers []nn.Layer, budget alloc.Bytes, opts ...Option) (int, error
 	return largest(layers, budget, opts, withBatch, 1)
 }
 
-// MaxContext returns the largest context of the key/value cache that WithKVCache describes
-// with which the model fits into the budget, at most 1 << 30, and 0 if the input's own tokens do
-// not. The input, a piece of a prompt, stays as it is. The errors are those of Model; without
+// MaxContextLength returns the largest context length, in tokens, of the key/value cache that WithKVCache
+// describes with which the model fits into the budget, at most 1 << 30, and 0 if the input's own tokens do not. The input, a piece of a prompt, stays as it is. The errors are those of Model; without
 // WithKVCache, or with Train, there is one too.
-func MaxContext(layers []nn.Layer, budget alloc.Bytes, opts ...Option) (int, error) {
+func MaxContextLength(layers []nn.Layer, budget alloc.Bytes, opts ...Option) (int, error) {
 	cfg, err := newConfig(opts)
 	switch {
 	case err != nil:
 		return 0, err
 	case cfg.Cache == nil || cfg.Training:
-		return 0, fmt.Errorf("estimate %s: the longest context needs WithKVCache and no training", cfg.Name)
+		return 0, fmt.Errorf("estimate %s: the largest context length needs WithKVCache and no training", cfg.Name)
 	}
 	_, length := cfg.Tokens()
 	return largest(layers, budget, opts, withContext, max(1, length))
@@ -102,12 +101,12 @@ func largest(layers []nn.Layer, budget alloc.Bytes, opts []Option, of func(int) 
 	return low, nil
 }
 
-// withContext sets the context of the cache.
+// withContext sets the context length of the cache.
 func withContext(n int) Option {
 	return func(c *setting.Config) {
 		c.Searches = true
 		cache := *c.Cache
-		cache.Context = n
+		cache.ContextLength = n
 		c.Cache = &cache
 	}
 }

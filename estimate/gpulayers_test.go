@@ -69,16 +69,16 @@ func TestGPULayersAsLlamaCppPrints(t *testing.T) {
 
 // llama.cpp prints "creating SWA KV cache, size = 1536 cells" of Gemma 4 12B, and 480 MiB of these 40 layers.
 func TestCellsAsLlamaCppPrints(t *testing.T) {
-	gemma := estimate.KVConfig{Batch: 1, Context: 32700, Layers: 48, KVHeads: 8, HeadSize: 256, Window: 1024, Full: 8}
+	gemma := estimate.KVConfig{Batch: 1, ContextLength: 32700, Layers: 48, KVHeads: 8, HeadSize: 256, Window: 1024, Full: 8}
 	cells := llamacpp.Server{}.Cells(gemma)
-	assert.Equal(t, []int{32768, 1536}, []int{cells.Context, cells.Window})
+	assert.Equal(t, []int{32768, 1536}, []int{cells.ContextLength, cells.Window})
 	whole, err := estimate.KVCache(cells)
 	require.NoError(t, err)
 	assert.Equal(t, 2048*alloc.MiB+480*alloc.MiB, whole)
 	assert.Equal(t, 3072, llamacpp.Server{Batch: 2048}.Cells(gemma).Window)
-	gemma.Window, gemma.Context = math.MaxInt32, math.MaxInt32
+	gemma.Window, gemma.ContextLength = math.MaxInt32, math.MaxInt32
 	cells = llamacpp.Server{Batch: math.MaxInt32}.Cells(gemma)
-	assert.Positive(t, cells.Context)
+	assert.Positive(t, cells.ContextLength)
 	assert.Positive(t, cells.Window)
 	gemma.Window = 0
 	assert.Zero(t, llamacpp.Server{}.Cells(gemma).Window)
@@ -88,12 +88,12 @@ func TestCellsAsLlamaCppPrints(t *testing.T) {
 // SWA 1536), and of one cache for all, whose window is as often as there are sequences and has room for a batch once
 // (src/llama-kv-cache-iswa.cpp).
 func TestCellsOfSeveralSequences(t *testing.T) {
-	small := estimate.KVConfig{Batch: 4, Context: 8192, Layers: 6, KVHeads: 4, HeadSize: 64, Window: 1024, Full: 1, Fixed: 100, DType: alloc.Float16}
+	small := estimate.KVConfig{Batch: 4, ContextLength: 8192, Layers: 6, KVHeads: 4, HeadSize: 64, Window: 1024, Full: 1, Fixed: 100, DType: alloc.Float16}
 	apart, err := estimate.KVCache(llamacpp.Server{}.Cells(small))
 	require.NoError(t, err)
 	assert.Equal(t, 62*alloc.MiB, apart-4*4*100)
 	cells := llamacpp.Server{Unified: true}.Cells(small)
-	assert.Equal(t, estimate.KVConfig{Batch: 1, Context: 4 * 8192, Layers: 6, KVHeads: 4, HeadSize: 64, Window: 4*1024 + 512, Full: 1, Fixed: 4 * 200, DType: alloc.Float16}, cells)
+	assert.Equal(t, estimate.KVConfig{Batch: 1, ContextLength: 4 * 8192, Layers: 6, KVHeads: 4, HeadSize: 64, Window: 4*1024 + 512, Full: 1, Fixed: 4 * 200, DType: alloc.Float16}, cells)
 	unified, err := estimate.KVCache(cells)
 	require.NoError(t, err)
 	assert.Equal(t, apart-5*(4*1536-4608)*alloc.KiB, unified)

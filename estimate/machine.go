@@ -48,17 +48,17 @@ const (
 
 // KVConfig describes the key/value cache of a transformer that is served.
 type KVConfig struct {
-	Batch    int         // sequences at once
-	Context  int         // tokens of each, prompt and answer together
-	Layers   int         // that attend
-	KVHeads  int         // heads of keys and values, fewer than those of queries in grouped attention
-	HeadSize int         // elements of one head
-	Latent   int         // elements kept of a token in place of keys and values, by multi-head latent attention; 0 for none
-	Window   int         // of sliding window attention, which keeps no older tokens; 0 for none
-	Full     int         // of the Layers, those that attend to all tokens where others have the Window
-	Fixed    int         // elements of each sequence besides, however long it is: states of recurrent layers, keys and values of an encoder's output
-	DType    alloc.DType // the zero value is float16
-	Blocks   Blocks      // of a quantized type, in place of the DType
+	Batch         int         // sequences at once
+	ContextLength int         // tokens of each, prompt and answer together
+	Layers        int         // that attend
+	KVHeads       int         // heads of keys and values, fewer than those of queries in grouped attention
+	HeadSize      int         // elements of one head
+	Latent        int         // elements kept of a token in place of keys and values, by multi-head latent attention; 0 for none
+	Window        int         // of sliding window attention, which keeps no older tokens; 0 for none
+	Full          int         // of the Layers, those that attend to all tokens where others have the Window
+	Fixed         int         // elements of each sequence besides, however long it is: states of recurrent layers, keys and values of an encoder's output
+	DType         alloc.DType // the zero value is float16
+	Blocks        Blocks      // of a quantized type, in place of the DType
 }
 
 // Blocks is how a quantized type is stored: so many Elements in so many Bytes, their scales
@@ -66,7 +66,7 @@ type KVConfig struct {
 type Blocks = setting.Blocks
 
 // KVCache returns the memory of the keys and values that are kept of all tokens: 2 x layers x
-// batch x context x KV heads x head size elements, and layers x batch x context x latent
+// batch x tokens x KV heads x head size elements, and layers x batch x tokens x latent
 // elements where there is a Latent. Layers with a Window keep no more tokens than that. The
 // error says what is wrong with the configuration.
 func KVCache(c KVConfig) (alloc.Bytes, error) { return setting.KVCache(setting.KVConfig(c)) }

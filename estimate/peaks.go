@@ -38,7 +38,7 @@ func cacheBytes(c *setting.Config) (alloc.Bytes, error) {
 	return setting.KVCache(c.Cache.Shard(c.Sharding))
 }
 
-// fixedBytes is the part of the cache that does not grow with the context.
+// fixedBytes is the part of the cache that does not grow with the context length.
 func fixedBytes(c *setting.Config) alloc.Bytes {
 	if c.Cache == nil {
 		return 0

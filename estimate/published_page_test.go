@@ -292,7 +292,7 @@ func TestPublishedPage(t *testing.T) {
 			flash = "yes"
 		}
 		made := float64(n) / float64(alloc.MiB)
-		fmt.Fprintf(&b, "| %s | %d | %d | %s | %.2f | %.2f | %+.1f %% | %s |\n", p.name, p.by.Context, max(p.by.Batch, 512), flash, p.mib, made, 100*(p.mib/made-1), p.source)
+		fmt.Fprintf(&b, "| %s | %d | %d | %s | %.2f | %.2f | %+.1f %% | %s |\n", p.name, p.by.ContextLength, max(p.by.Batch, 512), flash, p.mib, made, 100*(p.mib/made-1), p.source)
 	}
 	b.WriteString(servedHead)
 	for _, p := range servedBuffers {

@@ -67,7 +67,7 @@ func TestQuantizedFiles(t *testing.T) {
 
 func TestBestQuantization(t *testing.T) {
 	cache := estimate.WithKVCache(estimate.KVConfig(mistral7b.Cache(1, 8192, 0)))
-	buffer, err := mistral7b.ComputeBuffer(family.LlamaCpp{Context: 8192, FlashAttention: true})
+	buffer, err := mistral7b.ComputeBuffer(family.LlamaCpp{ContextLength: 8192, FlashAttention: true})
 	require.NoError(t, err)
 	opts := []estimate.Option{estimate.Tokens(1, 512), cache, llamacpp.ComputedIn(buffer), estimate.RunsOn(estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading})}
 	names := []string{}
@@ -97,8 +97,8 @@ func TestComputeBuffer(t *testing.T) {
 	for _, bad := range []struct {
 		c family.Transformer
 		l llamacpp.Server
-	}{{bertLarge, llamacpp.Server{Context: 1}}, {mistral7b, llamacpp.Server{}}, {mistral7b, llamacpp.Server{Context: 1, Batch: -1}},
-		{mistral7b, llamacpp.Server{Context: 1 << 30, Batch: 1 << 30}}} {
+	}{{bertLarge, llamacpp.Server{ContextLength: 1}}, {mistral7b, llamacpp.Server{}}, {mistral7b, llamacpp.Server{ContextLength: 1, Batch: -1}},
+		{mistral7b, llamacpp.Server{ContextLength: 1 << 30, Batch: 1 << 30}}} {
 		_, err := bad.c.ComputeBuffer(family.LlamaCpp(bad.l))
 		assert.ErrorContains(t, err, "compute buffer")
 	}
@@ -134,27 +134,27 @@ var (
 )
 
 var printedBuffers = []printedBuffer{
-	{"Llama 3.1 8B", "ollama on a T4, 2024-08", llama8b, llamacpp.Server{Context: 8192}, 560},
-	{"Llama 3.1 70B", "llama-server on an RTX 4090, 2024-09", llama70b, llamacpp.Server{Context: 8192}, 1104},
-	{"OpenLLaMA 7B", "llama.cpp's CI on a V100, 2024-03", llama7b, llamacpp.Server{Context: 2048}, 164},
-	{"Llama 2 13B", "llama.cpp on an A100, 2024-02", llama13b, llamacpp.Server{Context: 512}, 81},
-	{"Pythia 2.8B", "llama.cpp's CI on a V100, build 4823", pythia, llamacpp.Server{Context: 2048}, 162},
-	{"Qwen3 32B", "ikawrakow/ik_llama.cpp discussion 397, build 3673", qwen32b, llamacpp.Server{Context: 8192, Batch: 1024, FlashAttention: true}, 633.5},
-	{"Qwen3 30B-A3B", "ikawrakow/ik_llama.cpp discussions, 2025-05", qwen30b, llamacpp.Server{Context: 32768, FlashAttention: true}, 304.75},
-	{"Qwen3 235B-A22B", "ikawrakow/ik_llama.cpp discussions, 2025-07, the second of two GPUs", qwen235b, llamacpp.Server{Context: 32768, Batch: 2048, FlashAttention: true}, 1251},
-	{"Qwen2.5 7B", "a benchmark's log, 2025", qwen7b, llamacpp.Server{Context: 2048, FlashAttention: true}, 304},
-	{"Command R 35B", "ggml-org/llama.cpp pull request 6122, the first of two GPUs", commandR, llamacpp.Server{Context: 4096, GPUs: 2}, 672.01},
-	{"TriLM 3.9B", "mozilla-ai/llamafile pull request 552, on an RTX 4080", trilm, llamacpp.Server{Context: 512}, 105},
-	{"Llama 3.1 8B", "ikawrakow/ik_llama.cpp discussions, 2024, on an RTX 3090", llama8b, llamacpp.Server{Context: 1024}, 266.5},
-	{"Phi-3 mini 128k", "ggml-org/llama.cpp issue 6849, on the CPU", phi3Mini, llamacpp.Server{Context: 131328}, 8500.51},
-	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, llamacpp.Server{Context: 32768, FlashAttention: true}, 501},
-	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, llamacpp.Server{Context: 262144, FlashAttention: true}, 808.02},
-	{"DeepSeek V2 Lite, a file from before April 2025", "a log of llama.cpp on OpenCL, 2026", deepseekV2Lite, llamacpp.Server{Context: 4096, FlashAttention: true}, 208},
-	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on 8 AMD GPUs, 2025", deepseekR1, llamacpp.Server{Context: 8192, GPUs: 8}, 2322.01},
-	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on the CPU, 2025", deepseekR1, llamacpp.Server{Context: 4096}, 1186.01},
-	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on the CPU, 2025", deepseekR1, llamacpp.Server{Context: 2048}, 670.01},
-	{"DeepSeek R1", "two blocks of its sizes, llama.cpp of 2026 on the CPU", r1Latent, llamacpp.Server{Context: 8192}, 2472.01},
-	{"DeepSeek R1", "two blocks of its sizes, llama.cpp of 2026 on the CPU", r1Latent, llamacpp.Server{Context: 16384, FlashAttention: true}, 424.01},
+	{"Llama 3.1 8B", "ollama on a T4, 2024-08", llama8b, llamacpp.Server{ContextLength: 8192}, 560},
+	{"Llama 3.1 70B", "llama-server on an RTX 4090, 2024-09", llama70b, llamacpp.Server{ContextLength: 8192}, 1104},
+	{"OpenLLaMA 7B", "llama.cpp's CI on a V100, 2024-03", llama7b, llamacpp.Server{ContextLength: 2048}, 164},
+	{"Llama 2 13B", "llama.cpp on an A100, 2024-02", llama13b, llamacpp.Server{ContextLength: 512}, 81},
+	{"Pythia 2.8B", "llama.cpp's CI on a V100, build 4823", pythia, llamacpp.Server{ContextLength: 2048}, 162},
+	{"Qwen3 32B", "ikawrakow/ik_llama.cpp discussion 397, build 3673", qwen32b, llamacpp.Server{ContextLength: 8192, Batch: 1024, FlashAttention: true}, 633.5},
+	{"Qwen3 30B-A3B", "ikawrakow/ik_llama.cpp discussions, 2025-05", qwen30b, llamacpp.Server{ContextLength: 32768, FlashAttention: true}, 304.75},
+	{"Qwen3 235B-A22B", "ikawrakow/ik_llama.cpp discussions, 2025-07, the second of two GPUs", qwen235b, llamacpp.Server{ContextLength: 32768, Batch: 2048, FlashAttention: true}, 1251},
+	{"Qwen2.5 7B", "a benchmark's log, 2025", qwen7b, llamacpp.Server{ContextLength: 2048, FlashAttention: true}, 304},
+	{"Command R 35B", "ggml-org/llama.cpp pull request 6122, the first of two GPUs", commandR, llamacpp.Server{ContextLength: 4096, GPUs: 2}, 672.01},
+	{"TriLM 3.9B", "mozilla-ai/llamafile pull request 552, on an RTX 4080", trilm, llamacpp.Server{ContextLength: 512}, 105},
+	{"Llama 3.1 8B", "ikawrakow/ik_llama.cpp discussions, 2024, on an RTX 3090", llama8b, llamacpp.Server{ContextLength: 1024}, 266.5},
+	{"Phi-3 mini 128k", "ggml-org/llama.cpp issue 6849, on the CPU", phi3Mini, llamacpp.Server{ContextLength: 131328}, 8500.51},
+	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, llamacpp.Server{ContextLength: 32768, FlashAttention: true}, 501},
+	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, llamacpp.Server{ContextLength: 262144, FlashAttention: true}, 808.02},
+	{"DeepSeek V2 Lite, a file from before April 2025", "a log of llama.cpp on OpenCL, 2026", deepseekV2Lite, llamacpp.Server{ContextLength: 4096, FlashAttention: true}, 208},
+	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on 8 AMD GPUs, 2025", deepseekR1, llamacpp.Server{ContextLength: 8192, GPUs: 8}, 2322.01},
+	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on the CPU, 2025", deepseekR1, llamacpp.Server{ContextLength: 4096}, 1186.01},
+	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on the CPU, 2025", deepseekR1, llamacpp.Server{ContextLength: 2048}, 670.01},
+	{"DeepSeek R1", "two blocks of its sizes, llama.cpp of 2026 on the CPU", r1Latent, llamacpp.Server{ContextLength: 8192}, 2472.01},
+	{"DeepSeek R1", "two blocks of its sizes, llama.cpp of 2026 on the CPU", r1Latent, llamacpp.Server{ContextLength: 16384, FlashAttention: true}, 424.01},
 }
 
 // servedBuffer is the weights of a model, or its keys and values, as llama.cpp printed them.

@@ -67,7 +67,7 @@ type Memory struct {
 	Optimizer alloc.Bytes `json:"optimizer_bytes"` // states
 	Input     alloc.Bytes `json:"input_bytes"`
 	Cache     alloc.Bytes `json:"cache_bytes"` // keys and values, and Fixed
-	// Fixed is the part of Cache that does not grow with the context: states of recurrent layers, and keys and values of an
+	// Fixed is the part of Cache that does not grow with the context length: states of recurrent layers, and keys and values of an
 	// encoder's output.
 	Fixed     alloc.Bytes `json:"cache_fixed_bytes"`
 	Buckets   alloc.Bytes `json:"buckets_bytes"`   // copy of the gradients that replicas send each other

@@ -22,7 +22,7 @@ func ExampleGPULayers() {
 		fmt.Println(err)
 		return
 	}
-	llama := llamacpp.Server{Context: 8192, FlashAttention: true}
+	llama := llamacpp.Server{ContextLength: 8192, FlashAttention: true}
 	buffer, err := m.ComputeBuffer(llama)
 	if err != nil {
 		fmt.Println(err)

@@ -3,7 +3,7 @@
 // computes the rest: llamacpp's options turn the inference of its Model into llama.cpp's.
 //
 //	m, err := zoo.ByName("llama-3-8b")
-//	buffer, err := m.ComputeBuffer(llamacpp.Server{Context: 8192, FlashAttention: true})
+//	buffer, err := m.ComputeBuffer(llamacpp.Server{ContextLength: 8192, FlashAttention: true})
 //	q, r, ok, err := llamacpp.BestQuantization(m.Layers, 8*alloc.GiB, llamacpp.ComputedIn(buffer), estimate.Tokens(1, 512))
 //
 // It reads no files: package checkpoint reads GGUF. All functions may be called from several goroutines.
@@ -20,9 +20,9 @@ import (
 
 // Server is how llama.cpp serves a transformer, as far as its compute buffer goes.
 type Server struct {
-	// Context is the tokens of all slots together, --ctx-size. Where each slot has a cache of its own, as releases since
+	// ContextLength is the tokens of all slots together, --ctx-size. Where each slot has a cache of its own, as releases since
 	// July 2025 have without --kv-unified, those of one are enough.
-	Context        int
+	ContextLength  int
 	Unified        bool // the slots share one cache, --kv-unified
 	Batch          int  // tokens that are computed at once, --ubatch-size; 0 means 512
 	FlashAttention bool // scores are not held
@@ -40,9 +40,9 @@ func (l Server) Cells(c estimate.KVConfig) estimate.KVConfig {
 	round := func(n int) int { return (min(n, setting.MaxField-unit) + unit - 1) / unit * unit }
 	if l.Unified && c.Batch > 0 && c.Batch < setting.MaxField {
 		all := func(n int) int { return min(n, setting.MaxField/c.Batch) * c.Batch }
-		c.Context, c.Window, c.Fixed, c.Batch = all(c.Context), all(c.Window), all(c.Fixed), 1
+		c.ContextLength, c.Window, c.Fixed, c.Batch = all(c.ContextLength), all(c.Window), all(c.Fixed), 1
 	}
-	c.Context = round(c.Context)
+	c.ContextLength = round(c.ContextLength)
 	if c.Window > 0 {
 		c.Window = round(min(c.Window, setting.MaxField/2) + min(setting.Or(l.Batch, usualBatch), setting.MaxField/4))
 	}

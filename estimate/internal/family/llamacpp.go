@@ -10,7 +10,7 @@ import (
 
 // LlamaCpp is how llama.cpp serves a transformer, as far as its compute buffer goes.
 type LlamaCpp struct {
-	Context        int  // tokens of all slots together, --ctx-size
+	ContextLength  int  // tokens of all slots together, --ctx-size
 	Unified        bool // the slots share their cells
 	Batch          int  // tokens that are computed at once, --ubatch-size; 0 means 512
 	FlashAttention bool // scores are not held
@@ -31,12 +31,12 @@ const usualBatch = 512
 // reserve the logits of fewer tokens and print less.
 // The error says what of the transformer or of l cannot be.
 func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
-	batch := min(setting.Or(l.Batch, usualBatch), l.Context)
+	batch := min(setting.Or(l.Batch, usualBatch), l.ContextLength)
 	switch {
 	case c.Family.Encoder():
 		return 0, fmt.Errorf("estimate llama.cpp's compute buffer: that of %v with these settings is not known", c.Family)
-	case batch < 1 || l.Context > setting.MaxField || c.Heads < 1 || c.Hidden < 1:
-		return 0, fmt.Errorf("estimate llama.cpp's compute buffer: context %d, batch %d, %d heads, hidden %d: want 1 or more", l.Context, batch, c.Heads, c.Hidden)
+	case batch < 1 || l.ContextLength > setting.MaxField || c.Heads < 1 || c.Hidden < 1:
+		return 0, fmt.Errorf("estimate llama.cpp's compute buffer: context length %d, batch %d, %d heads, hidden %d: want 1 or more", l.ContextLength, batch, c.Heads, c.Hidden)
 	}
 	tokens := func(width int64) int64 { return 4 * width * int64(batch) }
 	hidden, query := int64(c.Hidden), int64(c.Heads)*int64(c.HeadWidth())
@@ -47,13 +47,13 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	if c.Latent != nil {
 		queries = latentQueries(c.Latent, int64(c.Heads))
 	}
-	mask := int64(l.Context)
+	mask := int64(l.ContextLength)
 	if l.FlashAttention {
 		mask += mask / 2 // its copy in float16
 	}
 	most := max(tokens(int64(c.Vocab)+hidden), tokens(c.wideFFN()+2*hidden+mask))
 	if !l.FlashAttention {
-		most = max(most, tokens(int64(c.Heads)*int64(l.Context)+mask+2*hidden+queries))
+		most = max(most, tokens(int64(c.Heads)*int64(l.ContextLength)+mask+2*hidden+queries))
 	}
 	if c.Latent != nil && l.FlashAttention { // its queries are wider than other tensors of a block
 		most = max(most, tokens(mask+2*hidden+queries))

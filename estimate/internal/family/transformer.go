@@ -198,7 +198,7 @@ func Own[T any](c Transformer) *T {
 // which Model refuses.
 func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 	if c.Family.Encoder() {
-		return setting.KVConfig{Batch: batch, Context: context, DType: d}
+		return setting.KVConfig{Batch: batch, ContextLength: context, DType: d}
 	}
 	latent, width := 0, c.HeadWidth()
 	switch {
@@ -224,7 +224,7 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 		}
 	}
 	if kept := c.Family.OrLlama().cache; kept != nil {
-		return setting.KVConfig{Batch: batch, Context: context, Fixed: kept(c), DType: d}
+		return setting.KVConfig{Batch: batch, ContextLength: context, Fixed: kept(c), DType: d}
 	}
 	if c.Family.Seq2Seq() {
 		return c.Half().crossCache(batch, context, d)
@@ -233,7 +233,7 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 		return c.unequalCache(batch, context, full, attend-full, d)
 	}
 	return setting.KVConfig{
-		Batch: batch, Context: context, Layers: attend, Fixed: int(min(fixed, setting.MaxField)), KVHeads: setting.Or(c.KVHeads, c.Heads),
+		Batch: batch, ContextLength: context, Layers: attend, Fixed: int(min(fixed, setting.MaxField)), KVHeads: setting.Or(c.KVHeads, c.Heads),
 		HeadSize: width, Latent: latent, Window: c.Window, Full: full, DType: d,
 	}
 }
@@ -247,7 +247,7 @@ func (c Transformer) unequalCache(batch, context, full, windowed int, d alloc.DT
 		unit, rest = rest, unit%rest
 	}
 	full, windowed = product(full, wide/unit), product(windowed, narrow/unit)
-	return setting.KVConfig{Batch: batch, Context: context, Layers: min(full, setting.MaxField-windowed) + windowed, Full: full, Window: c.Window, KVHeads: 1, HeadSize: unit, DType: d}
+	return setting.KVConfig{Batch: batch, ContextLength: context, Layers: min(full, setting.MaxField-windowed) + windowed, Full: full, Window: c.Window, KVHeads: 1, HeadSize: unit, DType: d}
 }
 
 // product is that of two numbers, bounded as all numbers of a model are.
@@ -256,7 +256,7 @@ func product(a, b int) int { return int(min(setting.FLOPs(a, b), setting.MaxFiel
 // crossCache is the cache of a decoder that reads an encoder's output, whose keys and values
 // are kept too: of a sound as many as it has, of a text as many as the context.
 func (c Transformer) crossCache(batch, context int, d alloc.DType) setting.KVConfig {
-	k := setting.KVConfig{Batch: batch, Context: context, Layers: c.Blocks, KVHeads: c.Heads, HeadSize: c.HeadWidth(), DType: d}
+	k := setting.KVConfig{Batch: batch, ContextLength: context, Layers: c.Blocks, KVHeads: c.Heads, HeadSize: c.HeadWidth(), DType: d}
 	if c.SourceLength > 0 {
 		k.Fixed = int(min(setting.FLOPs(2, c.Blocks, c.Heads, c.HeadWidth(), c.SourceLength), setting.MaxField))
 	} else {

@@ -76,7 +76,7 @@ func Seen(t *tape.Tape, keys int) int {
 	if t.Cfg.Cache == nil || *Uncached.Of(t) {
 		return keys
 	}
-	return max(keys, t.Cfg.Cache.Context)
+	return max(keys, t.Cfg.Cache.ContextLength)
 }
 
 // kernel is attention by scaled_dot_product_attention. Where a mask is given, and before PyTorch 2.5,

@@ -8,17 +8,17 @@ import (
 
 // KVConfig is estimate.KVConfig.
 type KVConfig struct {
-	Batch    int
-	Context  int
-	Layers   int
-	KVHeads  int
-	HeadSize int
-	Latent   int
-	Window   int
-	Full     int
-	Fixed    int
-	DType    alloc.DType
-	Blocks   Blocks
+	Batch         int
+	ContextLength int
+	Layers        int
+	KVHeads       int
+	HeadSize      int
+	Latent        int
+	Window        int
+	Full          int
+	Fixed         int
+	DType         alloc.DType
+	Blocks        Blocks
 }
 
 // Blocks is how a quantized type is stored: so many elements in so many bytes, their scales
@@ -36,7 +36,7 @@ var (
 )
 
 // KVCache returns the memory of the keys and values that are kept of all tokens: 2 x layers x
-// batch x context x KV heads x head size elements, and layers x batch x context x latent
+// batch x tokens x KV heads x head size elements, and layers x batch x tokens x latent
 // elements where there is a Latent. Layers with a Window keep no more tokens than that. The
 // error says what is wrong with the configuration.
 func KVCache(c KVConfig) (alloc.Bytes, error) {
@@ -51,11 +51,11 @@ func KVCache(c KVConfig) (alloc.Bytes, error) {
 	if c.Window > 0 {
 		full = c.Full
 	}
-	whole, err := c.bytes(append(each[:len(each):len(each)], full, c.Context))
+	whole, err := c.bytes(append(each[:len(each):len(each)], full, c.ContextLength))
 	if err != nil {
 		return 0, fmt.Errorf("estimate the key/value cache: %w", err)
 	}
-	windowed, err := c.bytes(append(each, c.Layers-full, min(c.Context, c.Window)))
+	windowed, err := c.bytes(append(each, c.Layers-full, min(c.ContextLength, c.Window)))
 	if err == nil {
 		windowed, err = c.plusFixed(windowed)
 	}
@@ -68,7 +68,7 @@ func KVCache(c KVConfig) (alloc.Bytes, error) {
 	return whole + windowed, nil
 }
 
-// plusFixed adds what does not grow with the context.
+// plusFixed adds what does not grow with the context length.
 func (c KVConfig) plusFixed(n alloc.Bytes) (alloc.Bytes, error) {
 	fixed, err := alloc.Shape{c.Batch, c.Fixed}.Bytes(Or(c.DType, alloc.Float16))
 	if err != nil || fixed > MaxTotal || n > MaxTotal {
@@ -77,7 +77,7 @@ func (c KVConfig) plusFixed(n alloc.Bytes) (alloc.Bytes, error) {
 	return n + fixed, nil
 }
 
-// FixedBytes is the part of KVCache that does not grow with the context.
+// FixedBytes is the part of KVCache that does not grow with the context length.
 func (c KVConfig) FixedBytes() alloc.Bytes {
 	n, err := c.plusFixed(0)
 	if err != nil || c.Fixed <= 0 {
@@ -103,7 +103,7 @@ func (c KVConfig) check() error {
 		name         string
 		value, least int
 	}{
-		{"Batch", c.Batch, 1}, {"Context", c.Context, 1}, {"Layers", c.Layers, 1}, {"Window", c.Window, 0},
+		{"Batch", c.Batch, 1}, {"ContextLength", c.ContextLength, 1}, {"Layers", c.Layers, 1}, {"Window", c.Window, 0},
 		{"Full", c.Full, 0}, {"Fixed", c.Fixed, 0}, {"Latent", c.Latent, 0}, {"KVHeads", c.KVHeads, 1}, {"HeadSize", c.HeadSize, 1},
 	} {
 		if none := c.Fixed > 0 && (f.name == "Layers" || f.name == "KVHeads" || f.name == "HeadSize"); none && f.value == 0 {

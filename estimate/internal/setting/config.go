@@ -119,12 +119,12 @@ func (c *Config) Tokens() (batch, length int) {
 func (c *Config) CheckCache() error {
 	batch, length := c.Tokens()
 	kv := c.Cache
-	if kv != nil && c.Compute > 0 && kv.Batch == 1 && batch > 1 && int64(kv.Context) >= int64(batch)*int64(length) {
+	if kv != nil && c.Compute > 0 && kv.Batch == 1 && batch > 1 && int64(kv.ContextLength) >= int64(batch)*int64(length) {
 		return nil // llama.cpp's unified cache
 	}
-	if kv != nil && (kv.Batch < batch || kv.Context < length) {
+	if kv != nil && (kv.Batch < batch || kv.ContextLength < length) {
 		return fmt.Errorf("estimate %s: WithKVCache: a Batch of %d and a Context of %d do not hold the input, %d sequences of %d tokens: want as many or more",
-			c.Name, kv.Batch, kv.Context, batch, length)
+			c.Name, kv.Batch, kv.ContextLength, batch, length)
 	}
 	return nil
 }

@@ -246,12 +246,12 @@ func TestEstimateLargestThatFits(t *testing.T) {
 	assert.Equal(t, fewest.Needs, estimateJSON(t, fmt.Sprintf("%s--replicas %d", shared, fewest.Replicas)).Needs)
 	assert.Greater(t, estimateJSON(t, fmt.Sprintf("gpt2-xl --zero 3 --seq 256 --gpu ada --cuda-loading lazy --replicas %d", fewest.Replicas-1)).Needs, fewest.Budget)
 
-	serve := estimateJSON(t, "llama-3-8b --serve --prompt-chunk 512 --kv fp8 --max-context"+budget)
+	serve := estimateJSON(t, "llama-3-8b --serve --prompt-chunk 512 --kv fp8 --max-context-length"+budget)
 	assert.Greater(t, serve.Context, 32768)
 	assert.LessOrEqual(t, serve.Needs, serve.Budget)
 	assert.Equal(t, alloc.Bytes(serve.Context)*65536, serve.Report.Inference.Cache, "32 layers of 8 heads of 128, a byte each")
 
-	cells := estimateJSON(t, "llama-3-8b --serve --llama-cpp --flash-attention --kv fp8 --max-context"+budget)
+	cells := estimateJSON(t, "llama-3-8b --serve --llama-cpp --flash-attention --kv fp8 --max-context-length"+budget)
 	assert.Zero(t, cells.Context%256)
 	assert.Greater(t, cells.Context, serve.Context)
 
@@ -277,7 +277,7 @@ func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 		"--zero 9":                   "--zero 9: want 1, 2 or 3",
 		"--min-replicas --fits 1GiB": "--min-replicas needs --fits, --train and --zero",
 		"--max-gpu-layers":           "--max-gpu-layers needs --fits",
-		"--max-batch --max-gpu-layers --fits 1GiB":       "choose one of --max-batch, --max-context",
+		"--max-batch --max-gpu-layers --fits 1GiB":       "choose one of --max-batch, --max-context-length",
 		"--attention fast":                               "want one of sdpa, flash, eager",
 		"--hold-output long":                             "want one of held, in-pass, dropped",
 		"--cuda-loading soon":                            "want one of lazy, eager",
@@ -290,7 +290,7 @@ func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 		"--master-weights":                               "--master-weights needs --dtype",
 		"--freeze layers":                                "Frozen: no layer's path matches",
 		"--image 320":                                    "reads no images of other sizes",
-		"--max-context --fits 1GiB":                      "--max-context needs --fits and --serve",
+		"--max-context-length --fits 1GiB":               "--max-context-length needs --fits and --serve",
 		"--best-quantization":                            "needs --fits",
 		"--optimizer adagrad":                            "lion, muon",
 		"--optimizer-in-backward --accumulate 2":         "cannot add up 2 micro-batches",

@@ -129,7 +129,7 @@ func (o *estimateOptions) fittingFlags(cmd *cobra.Command) {
 	flags.BoolVar(&o.weightsOnly, "weights-only", false, "let --fits compare the weights alone if only they are known")
 	flags.BoolVar(&o.quantize, "best-quantization", false, "with --fits: find llama.cpp's widest quantization that fits")
 	flags.BoolVar(&o.maxBatch, "max-batch", false, "with --fits: find the largest batch that fits")
-	flags.BoolVar(&o.maxContext, "max-context", false, "with --fits and --serve: find the longest context that fits")
+	flags.BoolVar(&o.maxContext, "max-context-length", false, "with --fits and --serve: find the largest context length that fits, in tokens")
 }
 
 // trainingOptions are settings of training that few need.

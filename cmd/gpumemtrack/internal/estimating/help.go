@@ -26,7 +26,7 @@ func (o *estimateOptions) topics(cmd *cobra.Command) {
 	cli.Topic(cmd, "serving", "how a language model is served", "", "kv", "prompt-chunk")
 	cli.Topic(cmd, "llama", "llama.cpp", "", "llama-cpp", "ubatch", "flash-attention", "gpu-layers", "kv-unified", "tensor-split", "mmproj")
 	cli.Topic(cmd, "fits", "searches for what fits", "Each needs --fits.",
-		"weights-only", "max-batch", "max-context", "max-gpu-layers", "min-replicas", "best-quantization")
+		"weights-only", "max-batch", "max-context-length", "max-gpu-layers", "min-replicas", "best-quantization")
 	cli.Topic(cmd, "machine", "types, devices and versions", "GPUs that --gpu and --fits know, and generations that --gpu knows:\n"+wrapped(gpuNames()), ofMachine...)
 	cli.Topic(cmd, "json", "what --json prints", jsonHelp)
 	cli.Topic(cmd, "models", "the known models and families", families())
@@ -55,8 +55,8 @@ const jsonHelp = `--json prints one object:
   budget_bytes, fits  with --fits: the size, and whether the model fits
   quantization        with --best-quantization: its name
   batch               with --max-batch: the largest batch
-  context             with --serve: tokens of each sequence; with
-                      --max-context the most that fit
+  context_length      with --serve: tokens of each sequence; with
+                      --max-context-length the most that fit
   replicas            with --min-replicas: the fewest with which it fits
   gpu_layers          of llama.cpp: its layers on the GPU; with
                       --max-gpu-layers the most that fit

@@ -20,7 +20,7 @@ type llamaModel interface {
 
 // served returns the options for the keys and values and, if they are asked for, those of llama.cpp.
 func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estimated) ([]estimate.Option, error) {
-	e.Context = cache.Context
+	e.Context = cache.ContextLength
 	if !o.llamaCpp {
 		return []estimate.Option{estimate.WithKVCache(cache)}, nil
 	}
@@ -30,8 +30,8 @@ func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estima
 		llama.Unified, apart = *said, !*said
 	}
 	cells := llama.Cells(cache)
-	if llama.Context = cells.Batch * cells.Context; apart {
-		llama.Context = cells.Context
+	if llama.ContextLength = cells.Batch * cells.ContextLength; apart {
+		llama.ContextLength = cells.ContextLength
 	}
 	if o.llama.unified == nil && cells.Batch > 1 {
 		e.notes = append(e.notes, "the figures hold with one cache for all sequences and with one for each: --kv-unified and --kv-unified=false say which")

@@ -146,7 +146,7 @@ func (o estimateOptions) fileCache(c *checkpoint.File) (estimate.KVConfig, error
 func (o estimateOptions) fileInput(c *checkpoint.File) (estimate.Option, error) {
 	length := o.seq
 	if cache, err := o.fileCache(c); o.serve && err == nil {
-		length = o.prompt(cache.Context)
+		length = o.prompt(cache.ContextLength)
 	}
 	input, err := c.Input(max(o.batch, 1), length)
 	if errors.Is(err, checkpoint.ErrNoArchitecture) {
@@ -211,7 +211,7 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *esti
 	return estimate.Model(again.Layers, options...)
 }
 
-// largest searches for the largest batch, or the longest context, that fits. It returns its report and puts the
+// largest searches for the largest batch, or the largest context length, that fits. It returns its report and puts the
 // number into e. If not even 1 fits it returns first, the report of what the flags say.
 func (o estimateOptions) largest(name string, options []estimate.Option, first *estimate.Report, e *estimated) (*estimate.Report, error) {
 	n, most := &o.batch, &e.Batch

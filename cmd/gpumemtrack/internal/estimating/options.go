@@ -24,11 +24,11 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 	case o.cpu && o.llamaCpp:
 		return nil, cli.UsageError("estimate: --cpu is about PyTorch: --gpu-layers 0 keeps llama.cpp's layers on the CPU")
 	case o.searches() > 1:
-		return nil, cli.UsageError("estimate: choose one of --max-batch, --max-context, --max-gpu-layers, --min-replicas and --best-quantization")
+		return nil, cli.UsageError("estimate: choose one of --max-batch, --max-context-length, --max-gpu-layers, --min-replicas and --best-quantization")
 	case o.maxBatch && o.fits == 0:
 		return nil, cli.UsageError("estimate: --max-batch needs --fits")
 	case o.maxContext && (o.fits == 0 || !o.serve):
-		return nil, cli.UsageError("estimate: --max-context needs --fits and --serve")
+		return nil, cli.UsageError("estimate: --max-context-length needs --fits and --serve")
 	case o.training.fewest && (o.fits == 0 || o.zero == 0 || !o.train):
 		return nil, cli.UsageError("estimate: --min-replicas needs --fits, --train and --zero, the stage by which replicas share")
 	case o.llama.maxLayers && o.fits == 0:

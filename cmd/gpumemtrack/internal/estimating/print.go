@@ -35,12 +35,12 @@ type estimated struct {
 	Fits           *bool       `json:"fits,omitempty"`
 	// Quantization is what --best-quantization took.
 	Quantization string           `json:"quantization,omitempty"`
-	Batch        int              `json:"batch,omitempty"`      // that --max-batch found
-	Replicas     int              `json:"replicas,omitempty"`   // that --min-replicas found
-	GPULayers    int              `json:"gpu_layers,omitempty"` // of llama.cpp
-	Context      int              `json:"context,omitempty"`    // tokens of each sequence that --serve keeps, or that --max-context found
-	Remedies     []remedy         `json:"would_fit,omitempty"`  // changes with which it fits, where it does not
-	Measured     *measured        `json:"measured,omitempty"`   // a recorded run beside the estimate
+	Batch        int              `json:"batch,omitempty"`          // that --max-batch found
+	Replicas     int              `json:"replicas,omitempty"`       // that --min-replicas found
+	GPULayers    int              `json:"gpu_layers,omitempty"`     // of llama.cpp
+	Context      int              `json:"context_length,omitempty"` // tokens of each sequence that --serve keeps, or that --max-context-length found
+	Remedies     []remedy         `json:"would_fit,omitempty"`      // changes with which it fits, where it does not
+	Measured     *measured        `json:"measured,omitempty"`       // a recorded run beside the estimate
 	Report       *estimate.Report `json:"report"`
 
 	options estimateOptions
@@ -80,7 +80,7 @@ func (e estimated) writeFound(w io.Writer) {
 		fmt.Fprintf(w, "The largest batch that fits is %d.\n", e.Batch)
 	}
 	if e.options.maxContext && e.Needs <= e.Budget {
-		fmt.Fprintf(w, "The longest context that fits is %d tokens.\n", e.Context)
+		fmt.Fprintf(w, "The largest context length that fits is %d tokens.\n", e.Context)
 	}
 	switch {
 	case e.Replicas > 0:
@@ -220,7 +220,7 @@ func (e estimated) contextOf() string {
 	if e.Context == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", context %d", e.Context)
+	return fmt.Sprintf(", context length %d", e.Context)
 }
 
 func inputOf(r *estimate.Report) string {
@@ -272,7 +272,7 @@ func writeCacheAlone(a *cli.App, c *cacheAlone, o estimateOptions) error {
 			return err
 		}
 	} else {
-		fmt.Fprintf(a.Stdout, "%s: keys and values of %d x %d tokens take %v, by the config's own numbers of layers, heads and their size.\n", c.Name, c.config.Batch, c.config.Context, c.Cache)
+		fmt.Fprintf(a.Stdout, "%s: keys and values of %d x %d tokens take %v, by the config's own numbers of layers, heads and their size.\n", c.Name, c.config.Batch, c.config.ContextLength, c.Cache)
 		fmt.Fprintf(a.Stdout, "Note: %v\n", c)
 	}
 	switch {

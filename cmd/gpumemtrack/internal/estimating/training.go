@@ -18,7 +18,7 @@ var ofTraining = []string{
 }
 
 // ofServing are those that are about serving alone.
-var ofServing = []string{"kv", "prompt-chunk", "llama-cpp", "ubatch", "flash-attention", "max-context", "gpu-layers", "max-gpu-layers", "mmproj", "tensor-split", "kv-unified"}
+var ofServing = []string{"kv", "prompt-chunk", "llama-cpp", "ubatch", "flash-attention", "max-context-length", "gpu-layers", "max-gpu-layers", "mmproj", "tensor-split", "kv-unified"}
 
 // settle chooses training if a flag of training is given, and notes the flags that have no effect.
 func (o *estimateOptions) settle(given func(flag string) bool) {
