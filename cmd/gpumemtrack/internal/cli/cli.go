@@ -39,6 +39,7 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer, commands ...C
 }
 
 func (a *App) root(args []string, commands []Command) *cobra.Command {
+	version := false
 	root := &cobra.Command{
 		Use:   ProgramName + " COMMAND",
 		Short: "GPU memory: recorded, charted, estimated, explained",
@@ -54,8 +55,6 @@ Exit codes:
 record and attach exit with the code of the command that they run: 126 if it
 cannot be run, 127 if it is not found, and 128 plus the signal's number if a
 signal ended it.`,
-		Version: versionText(),
-
 		DisableFlagsInUseLine: true,
 		Example: `  gpumemtrack demo                              # a first look, without a GPU
   gpumemtrack sensors -w                        # watch the GPUs
@@ -69,6 +68,9 @@ signal ended it.`,
 
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if version {
+				return Version(a).RunE(cmd, nil)
+			}
 			if len(args) == 0 {
 				cmd.SetOut(a.Stderr)
 				return errors.Join(cmd.Help(), Exit(ExitUsage, nil))
@@ -76,8 +78,9 @@ signal ended it.`,
 			return unknownCommand(cmd, args[0])
 		},
 	}
-	root.SetUsageTemplate(usageTemplate)
-	root.SetVersionTemplate("{{.Version}}\n")
+	// Not cobra's Version and templates: text/template would keep every exported method in the program.
+	root.Flags().BoolVarP(&version, "version", "v", false, "version for "+ProgramName)
+	root.SetUsageFunc(usage)
 	root.SetArgs(args)
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)

@@ -60,25 +60,31 @@ func Complete(cmd *cobra.Command, flag string, values ...string) {
 	}
 }
 
-// usageTemplate is cobra's, for commands without groups and inherited flags. Flags wrap at 80
-// columns, and what a user fills in is in capitals, as in every command's Use.
-const usageTemplate = `Usage:
-  {{.UseLine}}{{if .HasExample}}
-
-Examples:
-{{.Example}}{{end}}{{if .HasAvailableSubCommands}}
-
-Commands:{{range .Commands}}{{if or .IsAvailableCommand (eq .Name "help")}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
-
-{{flagUsages .LocalFlags}}{{end}}{{topics .}}{{if .HasAvailableSubCommands}}
-
-Use "{{.CommandPath}} COMMAND --help" for more about a command.{{end}}
-`
-
-func init() {
-	cobra.AddTemplateFunc("flagUsages", flagUsages)
-	cobra.AddTemplateFunc("topics", topics)
+// usage prints how a command is used. Flags wrap at 80 columns, and what a user fills in is in capitals, as in
+// every command's Use.
+func usage(cmd *cobra.Command) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Usage:\n  %s", cmd.UseLine())
+	if cmd.HasExample() {
+		fmt.Fprintf(&b, "\n\nExamples:\n%s", cmd.Example)
+	}
+	if cmd.HasAvailableSubCommands() {
+		b.WriteString("\n\nCommands:")
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() || sub.Name() == "help" {
+				fmt.Fprintf(&b, "\n  %-*s %s", sub.NamePadding(), sub.Name(), sub.Short)
+			}
+		}
+	}
+	if cmd.HasAvailableLocalFlags() {
+		b.WriteString("\n\n" + flagUsages(cmd.LocalFlags()))
+	}
+	b.WriteString(topics(cmd))
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "\n\nUse \"%s COMMAND --help\" for more about a command.", cmd.CommandPath())
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStderr(), b.String())
+	return err
 }
 
 // headingKey annotates a flag with the heading of help under which it stands.
