@@ -1,13 +1,15 @@
 // Package webpage holds the style and the few functions that this module's HTML
-// pages share. They go into a page as they are, so that it needs no network.
+// pages share, and writes HTML in which names from outside can do no harm. All goes
+// into a page as it is, so that the page needs no network.
+//
+// It does without html/template: where that is linked, a program keeps every
+// exported method that it has, and is larger by a seventh.
 package webpage
 
 import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"fmt"
-	"html/template"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/uplot"
@@ -23,26 +25,39 @@ var (
 	Icon string
 )
 
-// Parts are what a page's template puts into its head and before its own script.
-type Parts struct {
-	CSS     template.CSS  // of the chart and of the page
-	JS      template.JS   // uPlot, then size, colour and the charts
-	Icon    template.URL  // of the page
-	Licence template.HTML // of the chart's code, as an HTML comment
-}
-
-// Get returns the parts.
-func Get() Parts {
-	return Parts{
-		CSS:     template.CSS(uplot.CSS + style),
-		JS:      template.JS(uplot.JS + common),
-		Icon:    template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString([]byte(Icon))),
-		Licence: template.HTML("<!-- uPlot " + uplot.Version + "\n" + template.HTMLEscapeString(uplot.Licence) + " -->"),
+// Head begins a page, up to the end of its head: the style and the licence of the charts, the style of all pages, and one of
+// the page's own. A page that no server sends has its Content-Security-Policy, as Policy returns it, in itself.
+func (p *Page) Head(title, policy string, own Markup) {
+	p.Put(`<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>%v</title>
+`, title)
+	if policy != "" {
+		p.Put(`<meta http-equiv="Content-Security-Policy" content="%v">`+"\n", policy)
 	}
+	p.Put(`<link rel="icon" href="data:image/svg+xml;base64,%v">`+"\n", base64.StdEncoding.EncodeToString([]byte(Icon)))
+	p.Put(Markup("<!-- uPlot " + uplot.Version + "\n" + uplot.Licence + " -->\n"))
+	p.Put("<style>")
+	p.Put(Markup(uplot.CSS + style))
+	p.Put(own)
+	p.Put("</style>\n</head>\n")
 }
 
-// Policy returns the Content-Security-Policy of a page with the parts and one
-// script of its own, which may ask its own server for more and nobody else.
+// Scripts ends a page: uPlot with size, colour and the charts, and a script of the page's own.
+func (p *Page) Scripts(own Markup) {
+	p.Put("<script>")
+	p.Put(Markup(uplot.JS + common))
+	p.Put("</script>\n<script>")
+	p.Put(own)
+	p.Put("</script>\n</body>\n</html>\n")
+}
+
+// Policy returns the Content-Security-Policy of a page with the shared script and one
+// of its own, which may ask its own server for more and nobody else.
 func Policy(script string) string {
 	var b strings.Builder
 	b.WriteString("default-src 'none'; connect-src 'self'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src")
@@ -51,22 +66,4 @@ func Policy(script string) string {
 		b.WriteString(" 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'")
 	}
 	return b.String()
-}
-
-// kindColours are those of common.js.
-var kindColours = map[string]template.CSS{
-	"Parameter": "var(--parameter)", "Gradient": "var(--gradient)", "OptimizerState": "var(--optimizer)",
-	"Activation": "var(--activation)", "Input": "var(--input)", "Temporary": "var(--temporary)", "Tensor": "var(--tensor)",
-}
-
-// KindColour returns the colour of a kind, as common.js does.
-func KindColour(kind string) template.CSS {
-	if colour, ok := kindColours[kind]; ok {
-		return colour
-	}
-	hash := uint32(0)
-	for _, r := range kind {
-		hash = hash*31 + uint32(r)
-	}
-	return template.CSS(fmt.Sprintf("var(--own-%d)", hash%6))
 }

@@ -328,10 +328,11 @@ func TestHTML(t *testing.T) {
 	assert.Contains(t, text, "a &lt;b&gt;note")
 	assert.NotRegexp(t, `(src|href)=`, strings.ReplaceAll(text, uplot.JS, ""), "it needs no network")
 
-	data := regexp.MustCompile(`const panels = (.*);\n`).FindStringSubmatch(text)
+	data := regexp.MustCompile(`<script type="application/json" id="data">(.*)</script>\n`).FindStringSubmatch(text)
 	require.NotNil(t, data)
-	var panels []pagePanel
-	require.NoError(t, json.Unmarshal([]byte(data[1]), &panels))
+	var content struct{ Panels []pagePanel }
+	require.NoError(t, json.Unmarshal([]byte(data[1]), &content))
+	panels := content.Panels
 	require.Len(t, panels, 1)
 	assert.Equal(t, [2]string{"memory", "GiB"}, [2]string{panels[0].Name, panels[0].Unit})
 	require.Len(t, panels[0].Lines, 4)

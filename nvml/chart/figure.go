@@ -52,8 +52,8 @@ type sample struct{ x, y float64 }
 
 // timeUnit is what a chart counts time in.
 type timeUnit struct {
-	Name    string
-	Seconds float64
+	Name    string  `json:"name"`
+	Seconds float64 `json:"seconds"`
 }
 
 func timeUnitOf(span float64) timeUnit {

@@ -3,45 +3,74 @@ package chart
 import (
 	_ "embed"
 	"fmt"
-	"html/template"
 	"io"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/uplot"
+	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-//go:embed page.html
-var pageHTML string
-
-var pageTemplate = template.Must(template.New("chart").Parse(pageHTML))
+var (
+	//go:embed page.css
+	pageCSS webpage.Markup
+	//go:embed page.js
+	pageJS webpage.Markup
+)
 
 // html writes the chart as a page. It follows the reader's choice of light or dark.
 func (f *Figure) html(w io.Writer) error {
-	return pageTemplate.Execute(w, page{
-		Title:   f.pageTitle(),
-		CSS:     template.CSS(uplot.CSS),
-		JS:      template.JS(uplot.JS),
-		Licence: template.JS("/*\nuPlot " + uplot.Version + "\n" + uplot.Licence + "\n*/"),
-		Width:   f.width,
-		Height:  f.height,
-		From:    f.from,
-		Time:    f.time,
-		Panels:  f.pagePanels(),
-		Rows:    f.pageRows(),
-	})
+	var p webpage.Page
+	p.Put(`<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>%v</title>
+<style>
+`, f.pageTitle())
+	p.Put(webpage.Markup(uplot.CSS + "\n"))
+	p.Put(pageCSS)
+	p.Put(`</style>
+</head>
+<body>
+<h1>%v</h1>
+<p>Drag over a chart to zoom in, double click to see all of it.</p>
+<div id="charts"></div>
+<div class="wide">
+<table class="stats">
+<thead><tr><th>series</th><th>minimum</th><th>maximum</th><th>mean</th><th>duration</th><th>samples</th><th>rate</th><th>gaps</th></tr></thead>
+<tbody>`, f.pageTitle())
+	for _, s := range f.series {
+		pageRow(&p, s)
+	}
+	p.Put(`
+</tbody>
+</table>
+</div>
+<script type="application/json" id="data">`)
+	p.JSON(map[string]any{"panels": f.pagePanels(), "width": f.width, "height": f.height, "from": f.from, "time": f.time})
+	p.Put("</script>\n<script>\n/*\nuPlot " + uplot.Version + "\n")
+	p.Put(webpage.Markup(uplot.Licence))
+	p.Put("\n*/\n")
+	p.Put(webpage.Markup(uplot.JS))
+	p.Put("\n</script>\n<script>\n")
+	p.Put(pageJS)
+	p.Put("</script>\n</body>\n</html>\n")
+	_, err := p.WriteTo(w)
+	return err
 }
 
-// page is what the template is filled with.
-type page struct {
-	Title         string
-	CSS           template.CSS
-	JS, Licence   template.JS
-	Width, Height int
-	From          float64
-	Time          timeUnit
-	Panels        []pagePanel
-	Rows          []pageRow
+// pageRow writes what the table says of a series.
+func pageRow(p *webpage.Page, s nvml.Series) {
+	p.Put("\n<tr><td>%v", s.Label())
+	if s.Note != "" {
+		p.Put(`<div class="note">%v</div>`, s.Note)
+	}
+	p.Put("</td><td>%v</td><td>%v</td><td>%v</td><td>%v</td><td>%v</td><td>%v</td><td>%v</td></tr>",
+		s.Quantity.Format(s.Min()), s.Quantity.Format(s.Max()), s.Quantity.Format(s.Mean()),
+		fmt.Sprintf("%.1f s", s.Duration().Seconds()), s.Len(), rateOf(s), s.Gaps())
 }
 
 type pagePanel struct {
@@ -69,12 +98,6 @@ type pageLine struct {
 type pagePoint struct {
 	X float64 `json:"x"`
 	Y float64 `json:"y"`
-}
-
-type pageRow struct {
-	Series, Min, Max, Mean, Duration, Rate string
-	Samples, Gaps                          int
-	Note                                   string
 }
 
 func (f *Figure) pageTitle() string {
@@ -128,16 +151,4 @@ func rateOf(s nvml.Series) string {
 		return "–"
 	}
 	return fmt.Sprintf("%.1f Hz", s.SamplingRate())
-}
-
-func (f *Figure) pageRows() []pageRow {
-	rows := make([]pageRow, len(f.series))
-	for i, s := range f.series {
-		rows[i] = pageRow{
-			Series: s.Label(), Min: s.Quantity.Format(s.Min()), Max: s.Quantity.Format(s.Max()), Mean: s.Quantity.Format(s.Mean()),
-			Duration: fmt.Sprintf("%.1f s", s.Duration().Seconds()), Rate: rateOf(s),
-			Samples: s.Len(), Gaps: s.Gaps(), Note: s.Note,
-		}
-	}
-	return rows
 }

@@ -1,8 +1,7 @@
 package live
 
 import (
-	_ "embed"
-	"html/template"
+	"fmt"
 	"io"
 	"iter"
 	"net/http"
@@ -108,33 +107,67 @@ func (s *several) first(w http.ResponseWriter, r *http.Request) {
 	s.index(w, r)
 }
 
-var (
-	//go:embed several.html
-	severalHTML string
-
-	severalPage   = template.Must(template.New("several").Parse(severalHTML))
-	severalPolicy = webpage.Policy("")
-)
-
-// row is a source of the list.
-type row struct {
-	Name, Origin, Device, Live, Peak string
-	Ended                            bool
-}
+var severalPolicy = webpage.Policy("")
 
 func (s *several) index(w http.ResponseWriter, r *http.Request) {
 	if newQuery(r).refused(w) {
 		return
 	}
 	w.Header().Set("Content-Security-Policy", severalPolicy+"; frame-ancestors 'none'")
+	w.Header().Set("Refresh", "5") // the browser asks again after 5 seconds
 	s.send(w, r, htmlFile, s.within(s.light, r, func(w io.Writer) error {
 		var rows []row
 		for name, source := range s.list() {
-			at := source.LightSnapshot()
-			rows = append(rows, row{name, at.Origin.String(), export.Device(at), at.Live.String(), at.Peak.String(), s.of(source).ended()})
+			rows = append(rows, row{name, source})
 		}
-		return severalPage.Execute(w, map[string]any{"Parts": webpage.Get(), "Rows": rows})
+		_, err := s.table(rows).WriteTo(w)
+		return err
 	}))
+}
+
+// row is a source of the list.
+type row struct {
+	name   string
+	source Source
+}
+
+func (s *several) table(rows []row) *webpage.Page {
+	p := new(webpage.Page)
+	p.Head(fmt.Sprintf("Live: %d sources", len(rows)), "", "")
+	p.Put(`<body>
+<header>
+  <h1>GPU memory <span class="quiet">live</span></h1>
+</header>
+<main>
+<section class="card">
+  <div class="scroll"><table class="cells">
+    <thead><tr><th>Of</th><th>On</th><th>Live</th><th>Peak</th><th></th></tr></thead>
+    <tbody>`)
+	if len(rows) == 0 {
+		p.Put("\n    " + `<tr class="empty"><td colspan="5" class="quiet">Nothing has asked for memory yet.</td></tr>`)
+	}
+	for _, row := range rows {
+		at, state := row.source.LightSnapshot(), ""
+		if s.of(row.source).ended() {
+			state = "ended"
+		}
+		p.Put("\n    " + `<tr><td data-name="Of">`)
+		p.Link(row.name+"/", at.Origin.String())
+		p.Put(`</td><td data-name="On">%v</td><td data-name="Live">%v</td><td data-name="Peak">%v</td><td class="quiet">%v</td></tr>`,
+			export.Device(at), at.Live, at.Peak, state)
+	}
+	p.Put(`</tbody>
+  </table></div>
+</section>
+<section class="card">
+  <h2>All together</h2>
+  <table class="links"><tr><td><a href="dump">dump</a></td><td class="quiet">JSON, with the history</td></tr><tr><td><a href="metrics">metrics</a></td><td class="quiet">for Prometheus</td></tr></table>
+</section>
+</main>
+</body>
+</html>
+`)
+	return p
 }
 
 // dump writes one dump, as a file of several devices has them.

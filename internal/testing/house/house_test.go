@@ -237,6 +237,25 @@ func TestImportsGoOneWay(t *testing.T) {
 	}
 }
 
+// TestNothingKeepsEveryMethod: where a method can be looked up by its name, the linker keeps every exported method of
+// the program. That was 5 MB of the command.
+func TestNothingKeepsEveryMethod(t *testing.T) {
+	for _, r := range rooms(t) {
+		for name, file := range r.files {
+			for _, spec := range file.Imports {
+				assert.NotContains(t, []string{`"text/template"`, `"html/template"`}, spec.Path.Value, "%s/%s: write pages with internal/webpage", r.path, name)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				if called, ok := n.(*ast.SelectorExpr); ok {
+					// SetUsageTemplate and the like are cobra's, which then runs text/template.
+					assert.NotRegexp(t, `^(MethodByName|Set(Usage|Help|Version)Template)$`, called.Sel.Name, "%s/%s", r.path, name)
+				}
+				return true
+			})
+		}
+	}
+}
+
 // TestModulesHaveAPurpose holds CONTRIBUTING.md's table of the modules that this one requires itself.
 func TestModulesHaveAPurpose(t *testing.T) {
 	required, err := os.ReadFile(filepath.Join(root, "go.mod"))

@@ -2,33 +2,13 @@ package html
 
 import (
 	"fmt"
-	"html/template"
 	"slices"
 	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 )
 
-// view is what the template reads.
-type view struct {
-	Parts       webpage.Parts
-	Policy      string
-	Script      template.JS
-	First       deviceView
-	Others      []deviceView // the process's other devices
-	MoreDevices int
-}
-
-func viewOf(devices []*facts, more int, d detail) view {
-	v := view{Parts: webpage.Get(), Policy: Policy(), Script: template.JS(pageJS), First: devices[0].view(d), MoreDevices: more}
-	for _, f := range devices[1:] {
-		v.Others = append(v.Others, f.view(d))
-	}
-	return v
-}
-
-// deviceView is what the template reads of a device.
+// deviceView is what the page shows of a device.
 type deviceView struct {
 	Data data
 
