@@ -49,8 +49,8 @@ func (l *lines) expand(address uint64, f mem.Frame) []mem.Frame {
 	if err != nil || rows == nil {
 		return []mem.Frame{f}
 	}
-	var row dwarf.LineEntry
-	if rows.SeekPC(address, &row) != nil || row.File == nil {
+	row, ok := lineOf(rows, address)
+	if !ok {
 		return []mem.Frame{f}
 	}
 	f.File, f.Line = absolute(unit, row.File.Name), row.Line
@@ -70,6 +70,21 @@ func (l *lines) expand(address uint64, f mem.Frame) []mem.Frame {
 		stack = slices.Insert(stack, 0, inner)
 	}
 	return stack
+}
+
+// lineOf finds an address among a unit's lines. They are a sequence for each section of code, as -O2 has one of its own
+// for main, and the sequences are in any order; SeekPC of LineReader wants them in the order of their addresses.
+func lineOf(rows *dwarf.LineReader, address uint64) (row dwarf.LineEntry, ok bool) {
+	for inside := false; ; inside = !row.EndSequence {
+		var next dwarf.LineEntry
+		if rows.Next(&next) != nil {
+			return row, false
+		}
+		if inside && row.Address <= address && address < next.Address {
+			return row, row.File != nil
+		}
+		row = next
+	}
 }
 
 // absolute is a file's whole path.

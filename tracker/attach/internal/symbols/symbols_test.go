@@ -1,9 +1,14 @@
 package symbols
 
 import (
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
@@ -59,4 +64,38 @@ func TestStacksWithoutEnd(t *testing.T) {
 		{Function: "(the stack ends early: libffi.so.8 keeps no frame pointers)"},
 	}, s.Resolve([]uint64{0x1010, 0x7ffe00}, NoFramePointers, nil))
 	assert.Equal(t, mem.Stack{{Function: "libc.so.6+0xf", File: "/lib/libc.so.6"}}, s.Resolve([]uint64{0x3010}, NoTable, nil))
+}
+
+// TestLinesOfSections: with -O2, main has a section of its own, which stands before the others.
+func TestLinesOfSections(t *testing.T) {
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("there is no gcc")
+	}
+	source := filepath.Join(t.TempDir(), "two.c")
+	require.NoError(t, os.WriteFile(source, []byte(`int other(int n) {
+	return n * n;
+}
+int main(int argc, char **argv) {
+	return other(argc);
+}
+`), 0o600))
+	program := source + ".elf"
+	out, err := exec.Command("gcc", "-g", "-O2", "-o", program, source).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	f, err := elf.Open(program)
+	require.NoError(t, err)
+	defer f.Close()
+	l := openLines(f)
+	require.NotNil(t, l)
+	found := 0
+	for _, s := range functionSymbols(f) {
+		if begin, ok := map[string]int{"other": 1, "main": 4}[s.name]; ok {
+			stack := l.expand(s.start, mem.Frame{Function: s.name})
+			last := stack[len(stack)-1]
+			assert.Equal(t, source, last.File, s.name)
+			assert.Contains(t, []int{begin, begin + 1}, last.Line, s.name)
+			found++
+		}
+	}
+	assert.Equal(t, 2, found)
 }
