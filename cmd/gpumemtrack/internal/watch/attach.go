@@ -261,7 +261,10 @@ func attachedEnd(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOption
 		fmt.Fprintf(a.Stderr, "%s: %s\n", cli.ProgramName, d)
 	}
 	r := w.Dump()
-	if r == nil {
+	switch {
+	case r == nil && len(o.functions) > 0:
+		return fmt.Errorf("attach: nothing called %s, or it did before the library was found: write the library's path to miss nothing", strings.Join(o.functions, " or "))
+	case r == nil:
 		return errors.New("attach: nothing called the CUDA driver: is libcuda.so.1 the one that the program loads? --library names another")
 	}
 	if to == nil {

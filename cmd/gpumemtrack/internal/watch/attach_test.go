@@ -103,6 +103,9 @@ func TestAttachPassesTheExitCodeOn(t *testing.T) {
 
 	assert.Equal(t, 1, run([]string{"attach", "--", "true"}, nil, &stdout, &stderr))
 	assert.Contains(t, stderr.String(), "nothing called the CUDA driver")
+	pair := "libc.so.6:valloc,free"
+	assert.Equal(t, 1, run([]string{"attach", "--functions", pair, "--", "true"}, nil, &stdout, &stderr))
+	assert.Contains(t, stderr.String(), pair)
 }
 
 func TestAttachedPages(t *testing.T) {
