@@ -37,7 +37,7 @@ type OutOfMemoryError struct {
 	Total     Bytes  // of the driver
 	Reserved  Bytes  // segments held by the cache
 	Allocated Bytes  // blocks in callers' hands
-	// LargestInactive is the largest cached block. It is too small for the
+	// LargestInactive is the largest inactive block. It is too small for the
 	// request, or in the pool of the other sizes.
 	LargestInactive Bytes
 	Err             error // the driver's own error, if there is one

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Memory is a kind of memory: which call of a driver gives it, and where it lies. The zero
+// Memory is a type of memory: which call of a driver gives it, and where it lies. The zero
 // Memory is not known.
 type Memory uint8
 
-// The kinds of memory. The driver's calls are in parentheses.
+// The types of memory. The driver's calls are in parentheses.
 const (
 	// UnknownMemory is that of sources that do not tell, such as files of earlier versions.
 	UnknownMemory Memory = iota
@@ -40,7 +40,7 @@ var memoryNames = [memories]string{
 	"unknown", "device", "pool", "managed", "pinned", "mapped", "virtual", "array", "imported",
 }
 
-// Memories returns every kind of memory that is known, in the order of reports.
+// Memories returns every type of memory that is known, in the order of reports.
 func Memories() []Memory {
 	var all []Memory
 	for m := DeviceMemory; m < memories; m++ {

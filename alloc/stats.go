@@ -17,13 +17,13 @@ type Usage struct {
 type Stats struct {
 	Requested Usage `json:"requested"`        // what callers asked for, of the blocks in their hands
 	Allocated Usage `json:"allocated"`        // the blocks in callers' hands, after rounding
-	Inactive  Usage `json:"inactive"`         // cached blocks, ready for reuse; splitting and joining changes their count
+	Inactive  Usage `json:"inactive"`         // inactive blocks, ready for reuse; splitting and joining changes their count
 	Pending   Usage `json:"pending,omitzero"` // freed blocks that work on other streams may still use
 	Reserved  Usage `json:"reserved"`         // segments held from the driver: Allocated, Inactive and Pending together
 
 	Retries int64 `json:"retries"` // times the driver was out of memory and was asked again
 	OOMs    int64 `json:"ooms"`    // requests refused with an *OutOfMemoryError
 
-	LargestInactive Bytes `json:"largest_inactive_bytes"` // the largest cached block
+	LargestInactive Bytes `json:"largest_inactive_bytes"` // the largest inactive block
 	Releasable      Bytes `json:"releasable_bytes"`       // what Trim would give back: free segments, or chunks of expandable ones
 }

@@ -200,7 +200,7 @@ func (b *Buffer) Kind() Kind {
 	return b.group.Kind
 }
 
-// Memory returns what kind of memory the buffer is in.
+// Memory returns what type of memory the buffer is in.
 func (b *Buffer) Memory() alloc.Memory { return b.group.Memory }
 
 // Bytes returns the requested bytes.

@@ -61,7 +61,7 @@ func ExampleOutOfMemoryError() {
 	}
 	// Output:
 	// alloc Activation (209715200,) uint8: out of device memory on Simulated GPU 0: 200.0 MiB requested
-	// 	free 74.0 MiB of 1.0 GiB, largest hole in the cache 0 B
+	// 	free 74.0 MiB of 1.0 GiB, largest inactive block 0 B
 	// 	reserved 500.0 MiB, of which inactive 0 B; untracked 450.0 MiB
 	// 	held by:
 	// 		1 buffer, 500.0 MiB at example_questions_test.go:54 tracker_test.ExampleOutOfMemoryError

@@ -38,7 +38,7 @@ func (t *MemTracker) Explain() *explain.Explanation { return explain.Snapshot(t.
 // explain itself: a millisecond or two of work.
 const maxCheap = 10_000
 
-// stuck returns the lines that keep most of what is cached, or none if that is not cheap.
+// stuck returns the lines that keep most of what is inactive, or none if that is not cheap.
 func (t *MemTracker) stuck(n int) []explain.Line {
 	if t.cache == nil || t.closed.Load() {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// registerAll registers a megabyte of each kind of memory, and returns the kinds.
+// registerAll registers a megabyte of each type of memory, and returns the kinds.
 func registerAll(t *testing.T, tr *tracker.MemTracker) []alloc.Memory {
 	for i, m := range alloc.Memories() {
 		p := alloc.Ptr(0x7000_0000 + i<<20)

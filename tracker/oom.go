@@ -137,7 +137,7 @@ type OutOfMemoryError struct {
 
 	device *alloc.OutOfMemoryError
 	// stuck are the lines of code whose buffers keep most of Inactive in segments of which they
-	// use a part, if the cached memory is in pieces. There are none if that is not cheap to find;
+	// use a part, if the inactive memory is in pieces. There are none if that is not cheap to find;
 	// Explain tells it then.
 	stuck []explain.Line
 }
@@ -149,7 +149,7 @@ func (e *OutOfMemoryError) Error() string {
 	if e.Section != "" {
 		fmt.Fprintf(&b, " in section %q", e.Section)
 	}
-	fmt.Fprintf(&b, "\n\tfree %s of %s, largest hole in the cache %s", known(e.Free), known(e.Total), known(e.LargestInactive))
+	fmt.Fprintf(&b, "\n\tfree %s of %s, largest inactive block %s", known(e.Free), known(e.Total), known(e.LargestInactive))
 	fmt.Fprintf(&b, "\n\treserved %s, of which inactive %s; untracked %s", known(e.Reserved), known(e.Inactive), known(e.Untracked))
 	for i, site := range e.CallSites {
 		if i == 0 {
@@ -189,7 +189,7 @@ type cause uint8
 const (
 	trulyFull       cause = iota // the program itself holds the memory
 	fragmented                   // there is enough memory, in pieces
-	cachedElsewhere              // enough of it is cached where this request cannot take it
+	cachedElsewhere              // enough of it is inactive where this request cannot take it
 	otherProcess                 // memory is held that the ledger does not explain
 )
 
@@ -223,14 +223,14 @@ func (c cause) advice(e *snapshot.OOM) string {
 			return fmt.Sprintf("fragmented: the driver has %v free and refused, so not in one piece, or not as much as a segment of the cache: "+
 				"free large buffers, or allocate them first", e.Free)
 		}
-		return fmt.Sprintf("fragmented: %v are cached, but in pieces of %v at most, between buffers that are live: "+
+		return fmt.Sprintf("fragmented: %v are inactive, but in pieces of %v at most, between buffers that are live: "+
 			"free those that share their segments, allocate what lives long first, or reuse buffers of one size", e.Inactive, e.LargestInactive)
 	case cachedElsewhere:
 		if e.LargestInactive >= e.Requested {
-			return fmt.Sprintf("cached elsewhere: a hole of %v lies in the pool of the other sizes (up to 1 MiB, or above): "+
+			return fmt.Sprintf("inactive elsewhere: a block of %v lies in the pool of the other sizes (up to 1 MiB, or above): "+
 				"free the buffers that share its segment, and it goes back to the driver", e.LargestInactive)
 		}
-		return fmt.Sprintf("cached elsewhere: other trackers of this process have %v cached on this device: call their ClearCache", e.Elsewhere)
+		return fmt.Sprintf("inactive elsewhere: other trackers of this process have %v inactive on this device: call their ClearCache", e.Elsewhere)
 	case otherProcess:
 		held := max(e.Others, e.Untracked)
 		if e.Others >= 0 {

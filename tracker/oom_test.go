@@ -32,7 +32,7 @@ func TestOutOfMemoryOfADeviceThatTellsNothing(t *testing.T) {
 	var plain *alloc.OutOfMemoryError
 	require.ErrorAs(t, err, &plain)
 	assert.ErrorContains(t, plain.Err, "status 2", "the device's own error")
-	assert.Contains(t, err.Error(), "free unknown of unknown, largest hole in the cache unknown")
+	assert.Contains(t, err.Error(), "free unknown of unknown, largest inactive block unknown")
 	assert.Contains(t, err.Error(), "reserved unknown, of which inactive unknown; untracked unknown")
 }
 

@@ -16,7 +16,7 @@ import (
 // live, alloc.ErrUnknownPtr if it is 0, alloc.ErrShape if the shape or type is not valid,
 // and alloc.ErrClosed after Close.
 //
-// The option InMemory names another kind of memory than the device's own, the host's too:
+// The option InMemory names another type of memory than the device's own, the host's too:
 //
 //	err := tr.Register(p, shape, alloc.Float32, tracker.Input, tracker.InMemory(alloc.PinnedMemory))
 func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, opts ...RegisterOption) error {
@@ -160,12 +160,12 @@ func newRegistration(opts []RegisterOption) (registration, error) {
 		opt(&r)
 	}
 	if _, err := r.memory.MarshalText(); err != nil {
-		return r, fmt.Errorf("%v: there is no such kind of memory", r.memory)
+		return r, fmt.Errorf("%v: there is no such type of memory", r.memory)
 	}
 	return r, nil
 }
 
-// InMemory says what kind of memory it is. Without it, it is alloc.DeviceMemory.
+// InMemory says what type of memory it is. Without it, it is alloc.DeviceMemory.
 func InMemory(m alloc.Memory) RegisterOption {
 	return func(r *registration) { r.memory = m }
 }

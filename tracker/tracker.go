@@ -193,7 +193,7 @@ func (t *MemTracker) String() string {
 func (t *MemTracker) Device() alloc.Device { return t.device }
 
 // ClearCache gives the memory that the cache keeps for reuse back to the driver, and returns
-// how much that was. It keeps live buffers, and cached blocks that share a segment with them.
+// how much that was. It keeps live buffers, and inactive blocks that share a segment with them.
 // Without a cache it does nothing. The error is alloc.ErrClosed after Close, or the driver's;
 // the amount is valid with an error too.
 func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
@@ -234,7 +234,7 @@ func (t *MemTracker) ResetPeak() {
 // Err returns the first error of writing the report, or nil.
 func (t *MemTracker) Err() error { return t.report.Failure() }
 
-// Close ends the report, drops the ledger and the history, and gives cached memory back to the
+// Close ends the report, drops the ledger and the history, and gives inactive memory back to the
 // driver. Signals no longer make dumps. Live buffers remain valid and can still be freed. A
 // device that New opened is closed when no buffer is live. Close returns when the report's
 // writer has all of the report, unless the writer itself called Close. The error is that of

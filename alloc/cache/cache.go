@@ -44,7 +44,7 @@ type reuseChecker interface {
 	CheckReuse() func(p alloc.Ptr, n alloc.Bytes, s alloc.Stream)
 }
 
-// Alloc allocates n bytes for work on the default stream, from cached memory if possible. When
+// Alloc allocates n bytes for work on the default stream, from inactive memory if possible. When
 // the driver is out of memory, the cache gives free segments back and asks once more. If that
 // fails too, the error is *alloc.OutOfMemoryError. Other errors are alloc.ErrSize for a negative n,
 // alloc.ErrClosed, alloc.ErrBrokenDriver, and the driver's.
@@ -79,7 +79,7 @@ func (c *Cache) AllocOn(n alloc.Bytes, s alloc.Stream) (p alloc.Ptr, allocated a
 // Free returns a block to the cache. It does not call the driver, except to record events if
 // other streams use the block; see RecordStream. The block may be reused immediately for work
 // on its own stream, which runs after the work that is queued. The errors are alloc.ErrDoubleFree
-// for an address in cached memory, alloc.ErrUnknownPtr for
+// for an address in inactive memory, alloc.ErrUnknownPtr for
 // any other address that is not an allocated block's, and alloc.ErrClosed.
 func (c *Cache) Free(p alloc.Ptr) error {
 	c.mu.Lock()
@@ -130,7 +130,7 @@ func (c *Cache) Close() error {
 	return err
 }
 
-// MemInfo asks the driver. Free does not include what is cached. The error is the device's.
+// MemInfo asks the driver. Free does not include what is inactive. The error is the device's.
 func (c *Cache) MemInfo() (alloc.MemInfo, error) { return c.dev.MemInfo() }
 
 // Name returns the device's name.

@@ -26,7 +26,7 @@
 //
 //   - requested: what callers asked for
 //   - allocated: the blocks that callers hold, after rounding
-//   - inactive: cached blocks, ready for reuse
+//   - inactive: inactive blocks, ready for reuse
 //   - pending: blocks that were freed while other streams still used them
 //   - reserved: all segments held from the driver, allocated + inactive + pending
 //

@@ -14,7 +14,7 @@ import (
 // wholly free.
 type segmented struct{ c *Cache }
 
-// useSegments makes an empty cache grow by segments of that kind of memory.
+// useSegments makes an empty cache grow by segments of that type of memory.
 func (c *Cache) useSegments(cfg Config, memory alloc.Memory) {
 	c.memory, c.growth = memory, segmented{c}
 	c.fitting = newFitting(cfg)

@@ -32,7 +32,7 @@
 //
 // That program is static; Open returns ErrNoGPU, and trackers use the simulated GPU.
 //
-// # Kinds of memory
+// # Types of memory
 //
 // A Device gives plain device memory, and virtual memory to a Cache with expandable segments.
 // Device.NewPool, Device.Managed and Device.Pinned give the other kinds, each as a separate

@@ -25,7 +25,7 @@
 // memory that a Cache hands out while queued work still uses it. Device.Err returns that error, with the
 // line that allocated the memory and the line that queued the work.
 //
-// # Kinds of memory
+// # Types of memory
 //
 // Device.NewPool makes a stream-ordered pool, and Device.Pinned an allocator of pinned host memory
 // with a limit: each is a separate alloc.Device. docs/memory-kinds.md says what they cannot show.

@@ -21,7 +21,7 @@
 // the label is the name. The sizes are those of llama.cpp's memory breakdown, at the time of the call. llama.cpp
 // makes a context's buffers for the largest batch at once.
 //
-// The ledger has one kind of memory for the host, pinned. What llama.cpp holds there stands in it, pinned or not,
+// The ledger has one type of memory for the host, pinned. What llama.cpp holds there stands in it, pinned or not,
 // a model that is mapped from its file too.
 //
 // # Without the breakdown

@@ -23,7 +23,7 @@
 //	gpumem.memory.allocated      counter          requested bytes of all buffers ever
 //	gpumem.memory.allocations    counter          their number, {allocation}
 //	gpumem.buffer.count          up-down counter  live buffers, {buffer}, by gpumem.kind
-//	gpumem.cache.block.largest   gauge            the largest cached block
+//	gpumem.cache.block.largest   gauge            the largest inactive block
 //	gpumem.cache.retries         counter          times that the cache was emptied to serve a request, {retry}
 //	gpumem.cache.refusals        counter          requests refused for lack of memory, {request}
 //

@@ -33,7 +33,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		allocated:   m.counter("gpumem.memory.allocated", bytes, "Requested bytes of all buffers ever allocated."),
 		allocations: m.counter("gpumem.memory.allocations", "{allocation}", "Buffers ever allocated."),
 		buffers:     m.level("gpumem.buffer.count", "{buffer}", "Number of live buffers, by what they are for."),
-		largest:     m.gauge("gpumem.cache.block.largest", bytes, "Largest cached block."),
+		largest:     m.gauge("gpumem.cache.block.largest", bytes, "Largest inactive block."),
 		retries:     m.counter("gpumem.cache.retries", "{retry}", "Times that the cache was emptied to serve a request."),
 		refusals:    m.counter("gpumem.cache.refusals", "{request}", "Requests refused for lack of memory."),
 	}

@@ -105,7 +105,7 @@ type ReservingDevice interface {
 	Reserved() (alloc.Bytes, error)
 }
 
-// MemoryOf returns the kind of memory that a device gives. A Device that gives anything but
+// MemoryOf returns the type of memory that a device gives. A Device that gives anything but
 // plain device memory has a method Memory() Memory.
 func MemoryOf(dev alloc.Device) alloc.Memory {
 	if its, ok := alloc.As[interface{ Memory() alloc.Memory }](dev); ok {

@@ -22,7 +22,7 @@ import (
 type Cache interface {
 	Mutex() *spinlock.Mutex
 
-	// Alloc allocates n bytes for work on a stream from cached memory. ok is false if n is negative or the
+	// Alloc allocates n bytes for work on a stream from inactive memory. ok is false if n is negative or the
 	// driver must be asked: see AllocOwned.
 	Alloc(n alloc.Bytes, s alloc.Stream, owner Owner) (p alloc.Ptr, allocated alloc.Bytes, ok bool)
 	// Free frees a block of that owner. Any other address is alloc.ErrUnknownPtr or
@@ -89,6 +89,6 @@ const (
 	SegmentFree  Action = "segment_free"  // the driver has it back
 	SegmentMap   Action = "segment_map"   // an expandable segment grew by Size
 	SegmentUnmap Action = "segment_unmap" // the driver has a part of one back
-	Retry        Action = "retry"         // out of memory; cached segments go back now
+	Retry        Action = "retry"         // out of memory; inactive segments go back now
 	OutOfMemory  Action = "oom"           // still out of memory
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// The kinds of memory that a driver is asked for. What a buffer is for, only the program
+// The types of memory that a driver is asked for. What a buffer is for, only the program
 // knows.
 const (
 	kindDevice   mem.Kind = "Device"   // cuMemAlloc and cuMemAllocPitch
@@ -22,7 +22,7 @@ const (
 	kindPinned   mem.Kind = "Pinned"   // cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister: the host's memory
 )
 
-// memories are the kinds of memory of package alloc.
+// memories are the types of memory of package alloc.
 var memories = map[mem.Kind]alloc.Memory{
 	kindDevice: alloc.DeviceMemory, kindManaged: alloc.ManagedMemory, kindOrdered: alloc.PoolMemory, kindPhysical: alloc.VirtualMemory,
 	kindArray: alloc.ArrayMemory, kindImported: alloc.ImportedMemory, kindPinned: alloc.PinnedMemory,

@@ -14,7 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/cucontext"
 )
 
-// kindsOf is the ledger: the kind of memory at each address.
+// kindsOf is the ledger: the type of memory at each address.
 func kindsOf(tr *tracker.MemTracker) []alloc.Memory {
 	var kinds []alloc.Memory
 	for a := range tr.Snapshot().Allocations() {

@@ -66,7 +66,7 @@ func rowOf(g snapshot.Group, p snapshot.Place, device string) Row {
 	return row
 }
 
-// add puts a row where its kind of memory belongs.
+// add puts a row where its type of memory belongs.
 func (u *Usage) add(row Row) {
 	if labels.OnHost(row.Memory) {
 		u.Host = append(u.Host, row)

@@ -300,7 +300,7 @@ func TestJSON(t *testing.T) {
 	for _, key := range []string{"fits", "peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "driver_allocs", "driver_frees", "retries", "recorded", "start"} {
 		assert.Contains(t, keys, key)
 	}
-	for _, key := range []string{"event", "requested_bytes", "free_bytes", "largest_hole_bytes", "call_site"} {
+	for _, key := range []string{"event", "requested_bytes", "free_bytes", "largest_inactive_bytes", "call_site"} {
 		assert.Contains(t, keys["oom"], key)
 	}
 }
@@ -337,7 +337,7 @@ func hostile(t testing.TB, text []byte) *snapshot.Dump {
 func TestHuge(t *testing.T) {
 	segment := alloc.Segment{Ptr: 1, Size: math.MaxInt64, Pool: alloc.LargePool, Blocks: []alloc.Block{{Ptr: 1, Size: math.MaxInt64, State: alloc.Inactive}}}
 	s := &snapshot.Snapshot{Segments: []alloc.Segment{segment}, Tables: tables.Tables{Allocations: []tables.AllocationEntry{}}}
-	assert.Contains(t, explain.Snapshot(s).String(), "the largest hole is 8.0 EiB")
+	assert.Contains(t, explain.Snapshot(s).String(), "its largest inactive block has 8.0 EiB")
 }
 
 // TestAPrivatePoolThatIsGone: its memory serves no others, as long as its segment is there, if events name it.

@@ -120,12 +120,12 @@ type start struct {
 type OOM struct {
 	Event           uint64      `json:"event"` // its number in the history
 	Requested       alloc.Bytes `json:"requested_bytes"`
-	Free            alloc.Bytes `json:"free_bytes"`         // of the device
-	LargestInactive alloc.Bytes `json:"largest_hole_bytes"` // in the cache, for the request's stream
-	CallSite        mem.Frame   `json:"call_site"`          // the line that asked for it
+	Free            alloc.Bytes `json:"free_bytes"`             // of the device
+	LargestInactive alloc.Bytes `json:"largest_inactive_bytes"` // in the cache, for the request's stream
+	CallSite        mem.Frame   `json:"call_site"`              // the line that asked for it
 	Reserved        alloc.Bytes `json:"reserved_bytes"`
 	Allocated       alloc.Bytes `json:"allocated_bytes"` // in blocks
-	Inactive        alloc.Bytes `json:"inactive_bytes"`  // cached, in pieces too small
+	Inactive        alloc.Bytes `json:"inactive_bytes"`  // in pieces too small
 	Others          alloc.Bytes `json:"others_bytes"`    // held by registered buffers
 	// Beginning says that what was live before the first event does not fit. Requested is
 	// the memory that it needs, Free all that there is.
@@ -242,7 +242,7 @@ func (o *OOM) String() string {
 	if o.Beginning {
 		return fmt.Sprintf("out of memory at the beginning: what was live before the first event needs %v, and %v is available", o.Requested, o.Free)
 	}
-	return fmt.Sprintf("out of memory at event %d: %v requested at %v\nthe device has %v free; %v are reserved, %v of it in blocks and %v free, in holes of %v at most",
+	return fmt.Sprintf("out of memory at event %d: %v requested at %v\nthe device has %v free; %v are reserved, %v of it allocated and %v inactive, in blocks of %v at most",
 		o.Event, o.Requested, text.Line(o.CallSite.String()), o.Free, o.Reserved, o.Allocated, o.Inactive, o.LargestInactive)
 }
 

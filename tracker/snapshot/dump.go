@@ -264,10 +264,10 @@ type OOM struct {
 	Free            alloc.Bytes `json:"free_bytes"`  // as the driver says
 	Total           alloc.Bytes `json:"total_bytes"` // of the device
 	Reserved        alloc.Bytes `json:"reserved_bytes"`
-	Inactive        alloc.Bytes `json:"inactive_bytes"`         // the part of Reserved that is cached
+	Inactive        alloc.Bytes `json:"inactive_bytes"`         // the part of Reserved that is ready for reuse
 	LargestInactive alloc.Bytes `json:"largest_inactive_bytes"` // the largest block of it
 	Untracked       alloc.Bytes `json:"untracked_bytes"`
-	Elsewhere       alloc.Bytes `json:"elsewhere_bytes"` // cached by other trackers of the process
+	Elsewhere       alloc.Bytes `json:"elsewhere_bytes"` // inactive in the caches of other trackers of the process
 	Others          alloc.Bytes `json:"others_bytes"`    // held by other processes
 
 	CallSites []mem.CallSiteTally `json:"call_sites"` // the lines of code that hold most

@@ -125,7 +125,7 @@ func (l Levels) Untracked() alloc.Bytes {
 	return max(-1, l.DriverUsed-l.Reserved-l.Registered)
 }
 
-// ByMemory is the live buffers in each kind of memory, by what was requested. All zero says
+// ByMemory is the live buffers in each type of memory, by what was requested. All zero says
 // that the source does not tell. Its JSON form is an object with the kinds that have buffers.
 type ByMemory [alloc.ImportedMemory + 1]mem.Tally
 
@@ -170,7 +170,7 @@ func (b *ByMemory) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// String prints a line for each kind of memory that has live buffers, except plain device memory, which is what is left of
+// String prints a line for each type of memory that has live buffers, except plain device memory, which is what is left of
 // Levels.Live:
 //
 //	Managed memory:     96.0 MiB in 1 buffer, part of the device's

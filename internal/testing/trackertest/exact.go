@@ -43,5 +43,5 @@ func RequireExact(t require.TestingT, s *snapshot.Snapshot) {
 	require.Equal(t, s.Total, total, "total against the call sites")
 	require.Equal(t, s.Allocated, allocated, "allocated against the allocations")
 	require.Equal(t, s.Registered, registered, "registered against the allocations")
-	require.Equal(t, s.Memory, byMemory, "kinds of memory against the allocations")
+	require.Equal(t, s.Memory, byMemory, "types of memory against the allocations")
 }

@@ -22,7 +22,7 @@ func OutOfMemory(t *testing.T, open func(t *testing.T) Rig) {
 	}{
 		{"truly full", (*filler).full},
 		{"fragmented", (*filler).fragmented},
-		{"cached elsewhere", (*filler).cachedElsewhere},
+		{"inactive elsewhere", (*filler).cachedElsewhere},
 		{"other process", (*filler).otherProcess},
 	} {
 		t.Run(test.advice, func(t *testing.T) {
@@ -132,7 +132,7 @@ func (f *filler) check(request alloc.Bytes, advice string) {
 	}
 	for _, text := range []string{
 		fmt.Sprint(request, " requested"), fmt.Sprint("free ", oom.Free, " of ", oom.Total),
-		fmt.Sprint("largest hole in the cache ", oom.LargestInactive), fmt.Sprint("reserved ", oom.Reserved, ", of which inactive ", oom.Inactive),
+		fmt.Sprint("largest inactive block ", oom.LargestInactive), fmt.Sprint("reserved ", oom.Reserved, ", of which inactive ", oom.Inactive),
 		fmt.Sprint("untracked ", oom.Untracked), "advice: " + advice + ": ",
 	} {
 		assert.Contains(f, err.Error(), text)

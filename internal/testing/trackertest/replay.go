@@ -233,7 +233,7 @@ func (r *replay) compareSites(s look) {
 	same(r.t, r.sites, live, "live, by call site")
 	same(r.t, r.sitesAtPeak(), atPeak, "live at the peak, by call site")
 	same(r.t, r.ever, ever, "total, by section and line")
-	require.Equal(r.t, r.byMemory(), s.Memory, "kinds of memory")
+	require.Equal(r.t, r.byMemory(), s.Memory, "types of memory")
 
 	groups := make(map[site]mem.Tally)
 	for x := range s.Groups() {
@@ -260,7 +260,7 @@ func same[K, V comparable](t require.TestingT, want, got map[K]V, what string) {
 	require.FailNow(t, what, text)
 }
 
-// byMemory adds up what is live by the kind of memory.
+// byMemory adds up what is live by the type of memory.
 func (r *replay) byMemory() (sums snapshot.ByMemory) {
 	for at, n := range r.sites {
 		sums[at.memory] = sums[at.memory].Add(n)

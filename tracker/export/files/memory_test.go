@@ -23,7 +23,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
 )
 
-// ofAllKinds is a dump with a megabyte in each kind of memory.
+// ofAllKinds is a dump with a megabyte in each type of memory.
 func ofAllKinds(t *testing.T) *snapshot.Dump {
 	tr := exporttest.New(t, tracker.Config{})
 	for i, m := range alloc.Memories() {

@@ -46,7 +46,7 @@ type facts struct {
 	moments  *moments
 	kinds    []string // that the buffers have; nil if the source does not know kinds
 	shapes   bool     // the source knows shapes
-	types    bool     // the source knows element types, or kinds of memory
+	types    bool     // the source knows element types, or types of memory
 	foreign  bool     // it is of a program that has no tracker, such as PyTorch
 	sections []section
 	profile  []sections.Row

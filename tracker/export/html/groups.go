@@ -121,7 +121,7 @@ func (w *writing) groupsOf(rows []export.Row, list []moment, opens int) (out []g
 // onHost reports whether a row is in the host's memory, which counts in no total.
 func onHost(r *export.Row) bool { return labels.OnHost(r.Memory) }
 
-// notPlain returns the name of a kind of memory, "" of plain device memory and of an unknown one.
+// notPlain returns the name of a type of memory, "" of plain device memory and of an unknown one.
 func notPlain(memory string) string {
 	if memory == alloc.DeviceMemory.String() || memory == alloc.UnknownMemory.String() {
 		return ""

@@ -119,7 +119,7 @@ func TestMomentsOfRecordings(t *testing.T) {
 func TestPageOpensAtTheError(t *testing.T) {
 	r := recording(t, "gcn-qwen3embed-3gpu-expandable-oom.pickle.gz")
 	page := write(t, r)
-	contains(t, page, "<li>78.4 GiB held by this program</li><li>132.9 MiB of that cached, ready for reuse</li>")
+	contains(t, page, "<li>78.4 GiB reserved by this program</li><li>132.9 MiB of that inactive, ready for reuse</li>")
 	c := contentOf(t, page)
 	opened := c.Moments[c.Moment]
 	assert.Contains(t, opened.Names, "the error")

@@ -46,12 +46,12 @@ func (w *writing) notice(f *facts) *notice {
 	}{
 		{o.Free, "free, as the driver says"},
 		{o.Total, "is what the device has"},
-		{o.Reserved, "held by this program"},
-		{f.cached(), "of that cached, ready for reuse"},
-		{o.LargestInactive, "in the largest hole of the cache"},
+		{o.Reserved, "reserved by this program"},
+		{f.inactive(), "of that inactive, ready for reuse"},
+		{o.LargestInactive, "in the largest inactive block"},
 		{o.Untracked, "in use that the tracker does not explain"},
-		{o.Elsewhere, "cached by other trackers of this process"},
-		{o.Others, "held by other processes"},
+		{o.Elsewhere, "inactive in the caches of other trackers of this process"},
+		{o.Others, "used by other processes"},
 	} {
 		if part.n >= 0 {
 			n.Facts = append(n.Facts, fmt.Sprintf("%v %s", part.n, part.what))
@@ -63,8 +63,8 @@ func (w *writing) notice(f *facts) *notice {
 	return n
 }
 
-// cached returns what of the reserved memory no buffer used at the error; negative if it is not known.
-func (f *facts) cached() alloc.Bytes {
+// inactive returns what of the reserved memory no buffer used at the error; negative if it is not known.
+func (f *facts) inactive() alloc.Bytes {
 	if inactive := f.dump.OOM.Inactive; inactive >= 0 || f.moment.At != "oom" || len(f.at.Segments) == 0 {
 		return inactive
 	}

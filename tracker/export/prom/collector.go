@@ -68,13 +68,13 @@ func metricsOf(s *snapshot.Snapshot) metrics {
 	return metrics{
 		liveBytes:       describe("live_bytes", "Requested bytes of the live buffers, by what they are for.", "kind"),
 		liveBuffers:     describe("live_buffers", "Number of live buffers, by what they are for.", "kind"),
-		memoryBytes:     describe("memory_live_bytes", "Requested bytes of the live buffers, by the kind of memory; pinned and mapped memory is the host's, and in no other metric.", "memory"),
+		memoryBytes:     describe("memory_live_bytes", "Requested bytes of the live buffers, by the type of memory; pinned and mapped memory is the host's, and in no other metric.", "memory"),
 		peakBytes:       describe("peak_live_bytes", "Highest sum of requested bytes of live buffers."),
-		reservedBytes:   describe("reserved_bytes", "Memory that the tracker's device holds from the driver: in callers' hands, cached, or freed while other streams may still use it.", "state"),
+		reservedBytes:   describe("reserved_bytes", "Memory that the tracker's device holds from the driver: allocated, inactive, or freed while other streams may still use it.", "state"),
 		deviceBytes:     describe("device_memory_bytes", "All memory of the device: reserved by the tracker, registered by other code, in use but untracked, free.", "state"),
 		allocations:     describe("allocations_total", "Buffers ever allocated."),
 		allocationBytes: describe("allocation_bytes_total", "Requested bytes of all buffers ever allocated."),
-		largestInactive: describe("cache_largest_inactive_bytes", "Largest cached block: the largest request that is served without the driver."),
+		largestInactive: describe("cache_largest_inactive_bytes", "Largest inactive block: the largest request that is served without the driver."),
 		cacheRetries:    describe("cache_retries_total", "Times that the driver was out of memory and was asked again after the cache was emptied."),
 		cacheOOMs:       describe("cache_oom_total", "Requests refused for lack of memory."),
 		siteBytes:       describe("call_site_live_bytes", "Requested bytes of live buffers, by the line of code that allocated them.", "call_site"),
@@ -160,7 +160,7 @@ func (o sender) kinds(s *snapshot.Snapshot) {
 }
 
 // memory sends plain device memory, and the other kinds that have live buffers. A source may not
-// tell kinds of memory.
+// tell types of memory.
 func (o sender) memory(s *snapshot.Snapshot) {
 	if s.Memory == (snapshot.ByMemory{}) && !s.Live.IsZero() {
 		return

@@ -9,7 +9,7 @@
 //
 // # What is counted
 //
-// Blocks are the live buffers and the cached memory between them; events are the
+// Blocks are the live buffers and the inactive memory between them; events are the
 // history. The page cannot show a buffer outside of every segment, so memory that is in no
 // segment of the cache (registered by other code, or of a tracker without a
 // cache) gets its own segment, from its allocation to its free. A block inside

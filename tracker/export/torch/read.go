@@ -169,7 +169,7 @@ func (in *source) tensor(d described, size int64) (*tables.Tensor, error) {
 	return x, in.Use(tensorBytes + int64(len(d.shape)))
 }
 
-// memoryNamed returns the kind of memory of that name, or that of what names none. The format
+// memoryNamed returns the type of memory of that name, or that of what names none. The format
 // has no host memory.
 func (in *source) memoryNamed(name string) alloc.Memory {
 	if name == "" {

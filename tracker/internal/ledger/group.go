@@ -9,7 +9,7 @@ import (
 )
 
 // Group is what a line of a report counts: the live buffers of one kind, shape,
-// dtype and kind of memory. Its identity never changes, so that events may refer to it after
+// dtype and type of memory. Its identity never changes, so that events may refer to it after
 // the last buffer is gone.
 type Group struct {
 	tables.Tensor
@@ -194,7 +194,7 @@ func (cs *cells) retire(id slab.ID, c *Cell) {
 	cs.Put(id)
 }
 
-// retiredAt returns the entry of a place and a kind of memory, making it if it is new.
+// retiredAt returns the entry of a place and a type of memory, making it if it is new.
 func (cs *cells) retiredAt(k retiredKey) slab.ID {
 	id := cs.retiredIndex[k]
 	if id == 0 {

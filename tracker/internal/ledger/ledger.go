@@ -46,7 +46,7 @@ type Ledger struct {
 	allocatedPeak alloc.Bytes
 	Registered    alloc.Bytes // the part of allocated that is not the tracker's own
 
-	// byMemory is current by the kind of memory, and what is live on the host.
+	// byMemory is current by the type of memory, and what is live on the host.
 	ByMemory snapshot.ByMemory
 	Host     hostBytes
 	Buffers  int64 // records of the tracker's own, also after Close

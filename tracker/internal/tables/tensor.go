@@ -15,7 +15,7 @@ import (
 type Tensor struct {
 	Kind  mem.Kind
 	DType alloc.DType // not valid where it is not known
-	// Memory is what kind of memory it is in. It is here, where there is room, because an event has none of
+	// Memory is what type of memory it is in. It is here, where there is room, because an event has none of
 	// its own.
 	Memory alloc.Memory
 	Shape  alloc.Shape // shared: do not write

@@ -58,17 +58,17 @@ func (x *Explanation) orPrivate() string {
 func (x *Explanation) found() string {
 	_, largest := x.Find(2 * alloc.MiB)
 	if largest == 0 {
-		return "no hole serves a request of more than 1 MiB\n"
+		return "the cache serves no request of more than 1 MiB without the driver\n"
 	}
 	if largest < 2*alloc.MiB {
-		return fmt.Sprintf("without the driver there is room for requests up to %v, the largest hole\n", largest)
+		return fmt.Sprintf("the cache serves requests of up to %v, its largest inactive block, without the driver\n", largest)
 	}
 	var parts []string
 	for n := 2 * alloc.MiB; n <= largest && n < 4*alloc.TiB; n *= 8 {
 		requests, _ := x.Find(n)
-		parts = append(parts, fmt.Sprintf("%d of %v", requests, n))
+		parts = append(parts, fmt.Sprintf("%d requests of %v", requests, n))
 	}
-	return fmt.Sprintf("without the driver there is room for %s; the largest hole is %v\n", strings.Join(parts, ", or "), largest)
+	return fmt.Sprintf("the cache serves %s without the driver; its largest inactive block has %v\n", strings.Join(parts, ", or "), largest)
 }
 
 // String describes the line: "8 buffers, 4.0 MiB at main.go:7 main.cache keep 36.0 MiB in 2

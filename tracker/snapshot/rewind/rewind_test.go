@@ -95,7 +95,7 @@ func TestExplainSays(t *testing.T) {
 	x := explain.Snapshot(shortRun(t).Snapshot)
 	assert.Equal(t, `reserved 20.0 MiB = 4.0 MiB requested + 0 B rounding + 0 B left unsplit + 16.0 MiB free
 of the free memory, ClearCache would give back 0 B; 16.0 MiB is stuck beside a buffer in 1 segment
-without the driver there is room for 8 of 2.0 MiB; the largest hole is 12.0 MiB
+the cache serves 8 requests of 2.0 MiB without the driver; its largest inactive block has 12.0 MiB
 1 buffer, 4.0 MiB at main.go:3 main.step keep 16.0 MiB in 1 segment, the oldest live for 8s
 segment 0x200000 of 20.0 MiB, 16.0 MiB free, is kept by one buffer of 4.0 MiB, Activation at main.go:3 main.step, live for 8s
 `, x.String())

@@ -129,7 +129,7 @@ func (u MemoryUse) Peaked() alloc.Bytes {
 	return max(0, u.Peak-u.Used)
 }
 
-// memories are the kinds of memory that something is known of.
+// memories are the types of memory that something is known of.
 func (d Data) memories() (known []namedUse) {
 	for _, m := range []namedUse{{"RSS:", d.RSS}, {"Go:", d.Heap}, {"GPU:", d.GPU}} {
 		if m.Before >= 0 || m.Used >= 0 || m.Peak >= 0 {

@@ -75,7 +75,7 @@ func Stream(s alloc.Stream) string {
 	return fmt.Sprintf("stream %#x", uint64(s))
 }
 
-// OnHost reports whether a kind of memory is the host's, by its name.
+// OnHost reports whether a type of memory is the host's, by its name.
 func OnHost(memory string) bool {
 	m := alloc.UnknownMemory
 	return m.UnmarshalText([]byte(memory)) == nil && m.OnHost()
