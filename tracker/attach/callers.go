@@ -28,7 +28,12 @@ func (p *process) frames(e *event) (all []uint64, end string) {
 	switch {
 	case p.agrees(framed, walked):
 		p.believe(e.hash)
+		if why == unwind.Outermost {
+			return framed, symbols.Whole // but for the C library's
+		}
 		return framed, symbols.NoFramePointers
+	case why == unwind.Outermost:
+		return walked, symbols.Whole
 	case why == unwind.CopyEnds:
 		return walked, symbols.TooLong
 	case why == unwind.Lost && len(framed) > len(walked) && slices.Equal(framed[:len(walked)], walked):

@@ -5,6 +5,7 @@ package attach
 import (
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
@@ -59,6 +61,30 @@ func TestStacksWithoutFramePointers(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestThreadsEndWithTheirFunction: where frame pointers give no more than a thread's first function, its stack is whole, and says
+// nothing of an early end.
+func TestThreadsEndWithTheirFunction(t *testing.T) {
+	libs, err := gpuemu.Build()
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	library, path := filepath.Join(dir, "libpool.so"), filepath.Join(dir, "pieces")
+	for _, args := range [][]string{
+		{"-g", "-O2", "-shared", "-fPIC", "-o", library, "testdata/pool.c", "-L" + libs.Dir, "-lcuda"},
+		{"-g", "-O1", "-fomit-frame-pointer", "-DPOOL", "-o", path, "testdata/pieces.c", library, "-Wl,-rpath," + dir, "-L" + libs.Dir, "-l:libcuda.so.1", "-lpthread"},
+	} {
+		text, err := exec.Command(compiler(), args...).CombinedOutput()
+		require.NoError(t, err, "%s", text)
+	}
+	pair, err := ParsePair(library + ":pool_alloc(size=2,out=3),pool_free(address=2)")
+	require.NoError(t, err)
+	w := newWatcher(t, Config{Functions: []Pair{pair}})
+	s := checked(t, w, start(t, w, path))
+	assert.Contains(t, names(largest(t, s).Stack), "take <- worker")
+	assert.NotContains(t, names(largest(t, s).Stack), "ends early")
 }
 
 // TestAStackThatIsTooLong says so: a frame of its own is larger than what is copied.

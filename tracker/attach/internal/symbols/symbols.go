@@ -55,6 +55,7 @@ func (s *Symbolizer) Update(now []Mapping) {
 
 // Why a stack may end before its outermost frame: what Resolve says of the last one.
 const (
+	Whole           = "" // it has all of them
 	NoFramePointers = "%s keeps no frame pointers"
 	NoTable         = "%s keeps no frame pointers, and has no table of its callers"
 	TooLong         = "what lies beyond %s is further up than 16 KiB, and is not read"
@@ -112,7 +113,7 @@ func (s *Symbolizer) ended(stack mem.Stack, addresses []uint64, end string) mem.
 	if len(stack) == 0 {
 		return stack
 	}
-	if last := stack[len(stack)-1]; !outermost(last) {
+	if last := stack[len(stack)-1]; end != Whole && !outermost(last) {
 		where := last.Function
 		if last.File != "" {
 			where = path.Base(last.File)
