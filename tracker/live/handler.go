@@ -8,11 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
 )
 
 // Handler returns a handler for all that the package comment lists. It is for
@@ -105,17 +100,4 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, name string) {
 	default:
 		refuseMethod(w, "GET, HEAD", "only GET: this page reads")
 	}
-}
-
-// metrics answers in the format that the client asks for: that of OpenMetrics,
-// or Prometheus's own.
-func (h *handler) metrics(w http.ResponseWriter, r *http.Request) {
-	q := newQuery(r)
-	cfg := prom.Config{TopCallSites: q.number("top", 100), Suspects: q.flag("suspects")}
-	if q.refused(w) {
-		return
-	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(prom.NewCollector(h.source, cfg))
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}).ServeHTTP(newPatient(w), r)
 }

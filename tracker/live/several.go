@@ -10,12 +10,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/metrics"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -189,17 +186,16 @@ func (s *several) dump(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *several) metrics(w http.ResponseWriter, r *http.Request) {
-	q := newQuery(r)
-	cfg := prom.Config{TopCallSites: q.number("top", 100), Suspects: q.flag("suspects")}
-	if q.refused(w) {
-		return
-	}
-	registry := prometheus.NewRegistry()
-	for _, source := range s.list() {
-		its := source.LightSnapshot().Origin
-		labels := prometheus.Labels{"program": strings.ToValidUTF8(its.Program, "\uFFFD"), "pid": strconv.Itoa(its.PID), "container": strings.ToValidUTF8(its.Container, "\uFFFD")}
-		// The registry refuses all but the first of one name: an earlier process may have had the number.
-		_ = prometheus.WrapRegistererWith(labels, registry).Register(prom.NewCollector(source, cfg))
-	}
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}).ServeHTTP(newPatient(w), r)
+	s.scrape(w, r, func(cfg metrics.Config) (sets []metrics.Set) {
+		for _, source := range s.list() {
+			at := source.LightSnapshot()
+			labels := metrics.DeviceLabels(at)
+			labels["pid"] = strconv.Itoa(at.Origin.PID)
+			labels["program"] = strings.ToValidUTF8(at.Origin.Program, "\uFFFD")
+			labels["container"] = strings.ToValidUTF8(at.Origin.Container, "\uFFFD")
+			// Write takes the first of one name: an earlier process may have had the number.
+			sets = append(sets, metrics.Set{Labels: labels, Values: metrics.Of(source, cfg)})
+		}
+		return sets
+	})
 }

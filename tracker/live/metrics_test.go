@@ -1,0 +1,103 @@
+package live_test
+
+import (
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
+	"github.com/gpumemtrack/gpumemtrack/tracker/live"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// client answers as Prometheus's own client does, for sources with their labels.
+func client(t *testing.T, cfg prom.Config, sources ...live.Source) http.Handler {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	for _, s := range sources {
+		into := prometheus.Registerer(registry)
+		if len(sources) > 1 {
+			its := s.LightSnapshot().Origin
+			into = prometheus.WrapRegistererWith(prometheus.Labels{"program": its.Program, "pid": "7", "container": its.Container}, registry)
+		}
+		require.NoError(t, into.Register(prom.NewCollector(s, cfg)))
+	}
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
+}
+
+func scraped(h http.Handler, query, accept string) (contentType, body string) {
+	r := httptest.NewRequest(http.MethodGet, "http://localhost/metrics"+query, nil)
+	if accept != "" {
+		r.Header.Set("Accept", accept)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Header().Get("Content-Type"), w.Body.String()
+}
+
+// TestMetricsAreThoseOfPrometheusClient, byte for byte, in both formats, with any names.
+func TestMetricsAreThoseOfPrometheusClient(t *testing.T) {
+	const evil = "a \\ \"b\"\n\xff<c>,{d=\"e\"} 1\n# EOF\n"
+	device, err := sim.New(sim.Config{Name: evil, Memory: 3 * alloc.GiB})
+	require.NoError(t, err)
+	odd := exporttest.New(t, tracker.Config{Device: device, Origin: snapshot.Origin{Program: "x\\y\n\"z\"", PID: 7}})
+	_, err = odd.AllocBytes(1<<40/1000+1<<20, "own \"kind\"\\")
+	require.NoError(t, err)
+	_, err = odd.AllocBytes(1, tracker.Input)
+	require.NoError(t, err)
+	normal, leaky := trained(t), exporttest.Leaky(t)
+	for _, accept := range []string{"", "application/openmetrics-text;version=1.0.0"} {
+		for _, source := range []*tracker.MemTracker{normal, leaky, odd} {
+			wantType, want := scraped(client(t, prom.Config{TopCallSites: 2, Suspects: true}, source), "", accept)
+			gotType, got := scraped(live.Handler(source), "?top=2&suspects=1", accept)
+			assert.Equal(t, wantType, gotType)
+			assert.Equal(t, want, got)
+			assert.Greater(t, strings.Count(want, "\n"), 20)
+		}
+		both := live.Several(func() iter.Seq2[string, live.Source] {
+			return func(yield func(string, live.Source) bool) {
+				_ = yield("1", odd) && yield("2", outside{odd}) && yield("3", other{normal})
+			}
+		})
+		_, want := scraped(client(t, prom.Config{TopCallSites: 2}, odd, other{normal}), "", accept)
+		_, got := scraped(both, "?top=2", accept)
+		assert.Equal(t, want, got, "of two sources with the same labels, the first")
+	}
+}
+
+// other is a source of process 7, too.
+type other struct{ *tracker.MemTracker }
+
+func (o other) LightSnapshot() *snapshot.Snapshot {
+	s := *o.MemTracker.LightSnapshot()
+	s.Origin.PID = 7
+	return &s
+}
+
+// TestTheFormatIsThatWhichTheClientPrefers, as Prometheus's own client has it. What only it has is not among these: protobuf.
+func TestTheFormatIsThatWhichTheClientPrefers(t *testing.T) {
+	source := trained(t)
+	for _, accept := range []string{
+		"", "*/*", "text/html", "text/plain", "text/plain;version=0.0.4", "text/plain;version=9", "application/openmetrics-text",
+		"application/openmetrics-text;version=1.0.0", "application/openmetrics-text; version=0.0.1", "application/openmetrics-text;version=9",
+		"text/plain;version=0.0.4;q=0.5,application/openmetrics-text;version=1.0.0;q=0.4",
+		"application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+		"application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+		";;;,q=x,application/openmetrics-text;version=1.0.0;q=x",
+	} {
+		want, _ := scraped(client(t, prom.Config{}, source), "", accept)
+		got, _ := scraped(live.Handler(source), "", accept)
+		assert.Equal(t, want, got, accept)
+	}
+}
