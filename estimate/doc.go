@@ -37,7 +37,7 @@
 //
 // A Footprint is what the process takes of its device. The allocations and frees
 // of loading and of two training steps, in PyTorch's order, go through cache.Cache: that gives
-// what is reserved, with rounding, fragmentation and cached blocks, and the smallest device on
+// what is reserved, with rounding, fragmentation and inactive blocks, and the smallest device on
 // which the run completes. The CUDA context is added, from a table of measurements.
 // Fits compares the upper bound of what is needed. Loops, PyTorch and RunsOn describe
 // the training loop and the machine; what they leave open widens the band.

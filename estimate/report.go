@@ -127,11 +127,11 @@ type Row struct {
 //
 // Allocated is what torch.cuda.max_memory_allocated returns, Reserved is
 // max_memory_reserved, and Device is what nvidia-smi shows of a process on a device
-// that is large enough. On one that is not, the allocator gives cached memory
+// that is large enough. On one that is not, the allocator gives inactive memory
 // back: then Needed is enough.
 type Footprint struct {
 	Allocated Figure `json:"allocated"` // blocks of tensors and of cuBLAS's workspaces
-	Reserved  Figure `json:"reserved"`  // segments: the blocks and what is cached between them
+	Reserved  Figure `json:"reserved"`  // segments: the blocks and what is inactive between them
 	Context   Figure `json:"context"`   // CUDA's context and the kernels in it, outside the allocator
 	Device    Figure `json:"device"`    // Reserved and Context
 	Needed    Figure `json:"needed"`    // the smallest device on which it runs, with Context

@@ -90,7 +90,7 @@ func VerifyNoLeaks(t TestingT, tr *MemTracker, opts ...leaks.Option) {
 //
 //	defer tracker.LimitPeak(t, tr, 24*alloc.MiB)
 //
-// The failure lists the lines of code that held memory at the peak. A tracker that is nil or
+// The failure lists the lines of code with most memory at the peak. A tracker that is nil or
 // closed fails the test too.
 func LimitPeak(t TestingT, tr *MemTracker, limit alloc.Bytes) {
 	if h, ok := t.(helper); ok {

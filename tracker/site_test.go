@@ -125,5 +125,5 @@ func TestSectionsOfOlderSnapshots(t *testing.T) {
 	assert.Equal(t, []string{"a", "a", ""}, sections)
 
 	_, err = snapshot.Read(strings.NewReader(strings.Replace(older, `"live_count":3`, `"live_count":1`, 1)))
-	assert.ErrorContains(t, err, `read snapshot: allocation 1: in section "a", but no buffer of site 0 is left`)
+	assert.ErrorContains(t, err, `read snapshot: allocation 1: in section "a", but no buffer of call site 0 is left`)
 }

@@ -15,7 +15,7 @@
 // segments of 2 MiB. Requests below 10 MiB are cut from segments of 20 MiB. Larger ones get a
 // segment each, rounded up to 2 MiB. Small and large requests never share a segment.
 //
-// The best fit among the free blocks is used: the smallest that is large enough and, among
+// The best fit among the inactive blocks is used: the smallest that is large enough and, among
 // blocks of one size, the one with the lowest address. It is split if the remainder is at least
 // 512 bytes (small) or more than 1 MiB (large). A freed block is merged with its free neighbours.
 //
@@ -48,7 +48,7 @@
 //
 // Any goroutine may call anything. A request that the cache can serve takes one lock and
 // allocates no Go memory. Requests that need the driver wait for each other; other requests do
-// not wait for them. The time of Alloc and Free grows with the logarithm of the number of free blocks:
+// not wait for them. The time of Alloc and Free grows with the logarithm of the number of inactive blocks:
 // those of one size for a small request, all large ones for a large request. Blocks hold no
 // pointers, so they cost the Go collector nothing. Each stream other than the default one takes
 // 64 KiB while it has segments. While blocks are pending, each Alloc asks the driver for one

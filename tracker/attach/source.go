@@ -174,7 +174,7 @@ func (s *Source) history() *snapshot.History {
 }
 
 // Track makes a mark: what changed since the one before. No line of code called it, so
-// that its Site is unknown.
+// that its CallSite is unknown.
 func (s *Source) Track() *snapshot.Mark {
 	used, total := s.driver()
 	s.mu.Lock()

@@ -17,7 +17,7 @@ type By string
 // Bys returns the properties to sum up by: "line", the line of the user's code; "function"; "path", the calls
 // that led to that line; "shape", with the dtype; "kind"; "section"; "device"; "stream"; "memory", the
 // type of memory; "label", which rows of FromBuffers have; and "size", that of each buffer, by powers of two. Of the
-// folders of a site only those count that tell two lines of one process apart, so that runs of two machines compare.
+// folders of a line only those count that tell two lines of one process apart, so that runs of two machines compare.
 func Bys() []By {
 	return []By{"line", "function", "path", "shape", "kind", "section", "device", "stream", "memory", "label", "size"}
 }

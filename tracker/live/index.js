@@ -265,8 +265,8 @@
     cell(tr, "Live", size(m.live.bytes), "num");
     cell(tr, "Change", sum > 0 ? "grew by " + size(sum) : sum < 0 ? "fell by " + size(-sum) : "none", sum ? "num sum" : "num quiet");
     cell(tr, "Largest change", c ? `${c.count >= 0 ? "+" : "−"} ${Math.abs(c.count)} × ${c.kind} (${(c.shape ?? []).join(", ")}) ${c.dtype}, ${size(Math.abs(c.bytes))}` : "nothing", c ? "code" : "quiet");
-    const site = c && largest(c.call_sites), more = c ? c.call_sites.length - 1 : 0;
-    cell(tr, "Allocated at", site ? place(site) + (more ? ` and ${more} more` : "") : "–", site ? "code" : "quiet");
+    const line = c && largest(c.call_sites), more = c ? c.call_sites.length - 1 : 0;
+    cell(tr, "Allocated at", line ? place(line) + (more ? ` and ${more} more` : "") : "–", line ? "code" : "quiet");
     if (byID("called")) cell(tr, "Track called at", place(m.call_site), "code");
     return tr;
   }

@@ -45,7 +45,7 @@ func (a Tally) String() string {
 	return fmt.Sprintf("%d buffers, %v", a.Count, a.Bytes)
 }
 
-// SiteTally is the part of a tally that one line of code allocated.
+// CallSiteTally is the part of a tally that one line of code allocated.
 type CallSiteTally struct {
 	Frame
 	Tally

@@ -43,8 +43,8 @@ func (p Path) String() string {
 	return strings.Join(names, " <- ")
 }
 
-// Path returns the calls of the user's own code, by the rule of Site. If there are none, it is
-// the line that Site returns.
+// Path returns the calls of the user's own code, by the rule of CallSite. If there are none, it is
+// the line that CallSite returns.
 func (s Stack) Path(libraries ...string) (p Path) {
 	rule := ruleOf(libraries)
 	for _, f := range s {
@@ -58,7 +58,7 @@ func (s Stack) Path(libraries ...string) (p Path) {
 	return p.or(s.CallSite(libraries...))
 }
 
-// or returns a path of the site if p is empty.
+// or returns a path of the call site if p is empty.
 func (p Path) or(site Frame) Path {
 	if len(p) == 0 && !site.IsZero() {
 		return Path{site}

@@ -54,14 +54,14 @@ func (s Stack) String() string {
 	return b.String()
 }
 
-// Site returns the line of the user's code: the innermost frame that is of
+// CallSite returns the line of the user's code: the innermost frame that is of
 // neither the Go runtime, nor this module's packages, nor gorgonia's, nor the
 // libraries, which are import paths; in Python, of neither the standard library nor a
 // package that was installed. Where all are, it is the one that says most: of Go's the
 // outermost, and of a backward pass of PyTorch its operation. See package callsite.
 //
 // A stack that found no room in the tracker (see Config.MaxStacks) has a frame
-// at its end that says so, in parentheses; it is not a site if there is another.
+// at its end that says so, in parentheses; it is not the call site if there is another.
 func (s Stack) CallSite(libraries ...string) Frame {
 	rule := ruleOf(libraries)
 	i, _ := callsite.Find(len(s), func(i int) callsite.Rank { return rule.Rank(s[i].Function, s[i].File) })

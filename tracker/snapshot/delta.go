@@ -28,7 +28,7 @@ type Group struct {
 type Change struct {
 	Group
 	mem.Tally
-	// Sites are the lines of code whose buffers were allocated or freed: first those in the
+	// CallSites are the lines of code whose buffers were allocated or freed: first those in the
 	// direction of the whole change, by size. Their tallies add up to the change's.
 	CallSites []mem.CallSiteTally `json:"call_sites"`
 }
@@ -133,7 +133,7 @@ func (d *Delta) UnmarshalJSON(text []byte) error {
 			sum = sum.Add(site.Tally)
 		}
 		if sum != c.Tally {
-			return fmt.Errorf("read delta: change %d is %v, but its sites add up to %v", i, c.Tally, sum)
+			return fmt.Errorf("read delta: change %d is %v, but its call sites add up to %v", i, c.Tally, sum)
 		}
 	}
 	*d = nil

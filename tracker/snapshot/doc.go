@@ -7,8 +7,8 @@
 // tracker/export write them in the formats of other viewers.
 //
 //	r, err := snapshot.ReadDump(file)
-//	for site := range r.Snapshot.Sites() {
-//		fmt.Println(site.Live, site.Site)
+//	for line := range r.Snapshot.CallSites() {
+//		fmt.Println(line.Live, line.CallSite)
 //	}
 //	for _, s := range leaks.Suspects(r.Snapshot) {
 //		fmt.Println(s)

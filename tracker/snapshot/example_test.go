@@ -33,7 +33,7 @@ func Example() {
 	}
 	fmt.Println(read.Reason, "-", read.Snapshot.Live)
 	for site := range read.Snapshot.CallSites() {
-		fmt.Println(site.Live, site.Kind, site.Shape) // site.Site is the line of code
+		fmt.Println(site.Live, site.Kind, site.Shape) // site.CallSite is the line of code
 	}
 	// Output:
 	// the end - 2 buffers, 90.0 MiB

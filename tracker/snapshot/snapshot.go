@@ -64,7 +64,7 @@ type Place struct {
 	CallSite mem.Frame    `json:"call_site"` // the line of the user's code in Stack
 }
 
-// SiteStats is what one call stack allocated of one kind, shape and dtype in one section. For
+// CallSiteStats is what one call stack allocated of one kind, shape and dtype in one section. For
 // a program whose shapes never repeat, shapes that are long gone are added up by stack and
 // section: such an entry has no dtype, no shape, and only a Total.
 type CallSiteStats struct {
@@ -106,7 +106,7 @@ func (s *Snapshot) place(p tables.Place, stream uint8) Place {
 	return Place{t.Sections[p.Section], tables.StreamOf(t.Streams, stream), t.Stacks.Stack(p.Stack), t.Stacks.Site(p.Stack)}
 }
 
-// Sites iterates over the call stacks and what they allocated: by live bytes, then by total
+// CallSites iterates over the call stacks and what they allocated: by live bytes, then by total
 // bytes, then in the order of Groups, lines of code and sections.
 func (s *Snapshot) CallSites() iter.Seq[CallSiteStats] {
 	sites := make([]CallSiteStats, 0, len(s.Tables.Sites)+len(s.Tables.Retired))

@@ -136,7 +136,7 @@ func TestReport(t *testing.T) {
 	t.Run("stacks by kind or by line of code", func(t *testing.T) {
 		legend := func() string { return evaluate[string](t, ctx, `document.querySelector("#chart .legend").innerText`) }
 		assert.Contains(t, legend(), "Parameter")
-		click(t, ctx, `[data-layers="sites"]`)
+		click(t, ctx, `[data-layers="lines"]`)
 		assert.NotContains(t, legend(), "Parameter")
 		assert.Regexp(t, `:\d+ `, legend())
 		click(t, ctx, `[data-layers="kinds"]`)

@@ -110,7 +110,7 @@ func (v *deviceView) overTime(p *webpage.Page) {
 	}
 	var layers webpage.Markup
 	if len(v.Data.Kinds) > 0 {
-		layers = `<div class="choice"><button data-layers="kinds">by kind</button><button data-layers="sites">by line of code</button></div>`
+		layers = `<div class="choice"><button data-layers="kinds">by kind</button><button data-layers="lines">by line of code</button></div>`
 	}
 	p.Put(`  <div class="bar"><h2>Over time</h2>
     %v
@@ -161,9 +161,9 @@ func (v *deviceView) segments(p *webpage.Page) {
 		each(p, "<li>%v</li>", v.Stuck)
 		p.Put("</ul>\n")
 	}
-	p.Put(`  <p class="quiet hint">A segment goes back to the driver when nothing in it is in use. Those with most unused memory come first. What is empty is unused.</p>
+	p.Put(`  <p class="quiet hint">A segment goes back to the driver when nothing in it is in use. Those with most inactive memory come first. What is empty is inactive.</p>
   <div class="scroll"><table id="segments" class="cells">
-    <thead><tr><th class="num">Size</th><th class="num">Unused</th><th>Blocks</th><th>Kept by</th></tr></thead>
+    <thead><tr><th class="num">Size</th><th class="num">Inactive</th><th>Blocks</th><th>Kept by</th></tr></thead>
     <tbody></tbody>
   </table></div>
   <p class="quiet hint" id="segments-more"></p>

@@ -20,7 +20,7 @@ type row struct {
 	DType  string      `json:"dtype"`
 	Count  int64       `json:"count"` // these may be negative
 	Bytes  alloc.Bytes `json:"bytes"`
-	Sites  []string    `json:"sites"` // that allocated them, those with most bytes first
+	Sites  []string    `json:"call_sites"` // that allocated them, those with most bytes first
 	More   int         `json:"more,omitempty"`
 }
 
@@ -30,7 +30,7 @@ type group struct {
 	Memory string `json:"memory,omitempty"` // if it is not plain device memory
 	Shape  string `json:"shape,omitempty"`
 	DType  string `json:"dtype,omitempty"`
-	Site   string `json:"site"`
+	Site   string `json:"call_site"`
 	Host   bool   `json:"host,omitempty"` // it counts in no total
 }
 
@@ -143,7 +143,7 @@ func (w *writing) sites(frames []mem.Frame) (names []string, more int) {
 type mark struct {
 	Seq      int         `json:"seq"`
 	Time     string      `json:"time"`
-	Site     string      `json:"site"`
+	Site     string      `json:"call_site"`
 	Live     alloc.Bytes `json:"live"`
 	Reserved alloc.Bytes `json:"reserved"`
 	Change   alloc.Bytes `json:"change"`

@@ -57,15 +57,16 @@ type content struct {
 	Marks    []struct {
 		Seq, Changes int
 		Change       int64
-		Site         string
+		Site         string `json:"call_site"`
 		Rows         []row
 	}
 }
 
 type group struct {
-	Kind, Shape, DType, Site string
-	Host                     bool
-	tally                    mem.Tally
+	Kind, Shape, DType string
+	Site               string `json:"call_site"`
+	Host               bool
+	tally              mem.Tally
 }
 
 type moment struct {
@@ -92,7 +93,7 @@ type segment struct {
 type row struct {
 	Kind, Shape, DType string
 	Count, Bytes       int64
-	Sites              []string
+	Sites              []string `json:"call_sites"`
 	More               int
 }
 

@@ -37,7 +37,7 @@ function draw() {
   }
   const places = row => {
     const div = element("div");
-    for (const site of row.sites) div.append(element("div", "", site));
+    for (const line of row.call_sites) div.append(element("div", "", line));
     if (row.more) div.append(element("div", "quiet", `and ${row.more} more`));
     return div;
   };
@@ -105,7 +105,7 @@ function draw() {
       }
       if (columns.includes("Shape")) cell(tr, "Shape", "code", row.shape || "unknown");
       if (columns.includes("Type")) cell(tr, "Type", "", (row.dtype || "unknown") + memory(row));
-      cell(tr, "Allocated at", "code", row.site);
+      cell(tr, "Allocated at", "code", row.call_site);
       return tr;
     }));
     if (!rows.length) {
@@ -155,7 +155,7 @@ function draw() {
     if (!m) return;
     for (const b of all("[data-mark]")) b.setAttribute("aria-pressed", b.dataset.mark === String(m.seq));
     const title = element("h3", "", `Mark ${m.seq} `), sum = element("p", tone(m.change), `Live ${size(m.live)} · reserved ${size(m.reserved)} · `);
-    title.append(element("span", "quiet", `${m.time} · ${m.site}`));
+    title.append(element("span", "quiet", `${m.time} · ${m.call_site}`));
     sum.append(element("b", "", change(m.change)));
     const table = element("table", "cells"), head = element("tr"), rows = element("tbody");
     for (const [name, type] of [["", ""], ["Count", "num"], ["Memory", "num"], ["Kind", ""], ["Shape", ""], ["Type", ""], ["Allocated at", ""]]) head.append(element("th", type, name));
@@ -282,7 +282,7 @@ function draw() {
   if (chartData) {
     chart = new MemoryChart(byID("chart"), {seconds: time, hooks: {draw: [verticals], ready: [clicked]}});
     // A source that does not know kinds has one.
-    choose("layers", value => { layers = value; drawChart(); })(page.kinds.length && chartData.kinds.length > 1 ? "kinds" : "sites");
+    choose("layers", value => { layers = value; drawChart(); })(page.kinds.length && chartData.kinds.length > 1 ? "kinds" : "lines");
   }
 
   // The flame graph: frames as boxes, those called below those that call.
@@ -353,7 +353,7 @@ function draw() {
   // The segments: a bar each, with what keeps it.
   function useColour(use) {
     if (page.kinds.length || use === "freed, still used") return kindColour(use);
-    const layer = chartData ? chartData.sites.findIndex(l => l.name === use) : -1;
+    const layer = chartData ? chartData.lines.findIndex(l => l.name === use) : -1;
     return layer < 0 ? "--tensor" : "--layer-" + layer;
   }
   function showSegments() {
@@ -370,7 +370,7 @@ function draw() {
       bar.style.background = `linear-gradient(90deg, ${stops.join(", ")})`;
       bar.title = `${size(s.used)} of ${size(s.size)} in use`;
       cell(tr, "Size", "num", element("b", "", size(s.size)));
-      cell(tr, "Unused", "num", size(s.size - s.used));
+      cell(tr, "Inactive", "num", size(s.size - s.used));
       cell(tr, "Blocks", "", bar);
       const kept = cell(tr, "Kept by", "code pins"), list = element("div");
       const lines = s.used === 0 ? ["nothing: clearing the cache gives it back"] : s.used === s.size ? ["all of it is in use"] : s.pins;

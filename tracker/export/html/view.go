@@ -95,7 +95,7 @@ func (f *facts) whyNoHistory() string {
 	if f.foreign {
 		return "The file has no events, so there is nothing to draw over time. Call torch.cuda.memory._record_memory_history() at the program's start."
 	}
-	return "The record has no history, so there is nothing to draw over time. A dump has one."
+	return "The snapshot has no history, so there is nothing to draw over time. A dump has one."
 }
 
 // hasSegments reports whether the segments of some moment are known.

@@ -9,7 +9,7 @@ import (
 
 // Config says what a collector gives in addition to the levels. The zero Config adds nothing.
 type Config struct {
-	// TopSites is for how many lines of code gpumem_site_live_bytes is given,
+	// TopCallSites is for how many lines of code gpumem_call_site_live_bytes is given,
 	// those with the most live bytes; the others are summed as "other". 0 is none. The lines
 	// may change from scrape to scrape, and with them the series.
 	TopCallSites int

@@ -8,7 +8,7 @@
 // # What is counted
 //
 // The number of series is bounded: levels by kind and by state, and none by
-// shape or call stack unless Config.TopSites or Suspects asks for some. Sums over the labels
+// shape or call stack unless Config.TopCallSites or Suspects asks for some. Sums over the labels
 // state and kind are meaningful:
 // gpumem_device_memory_bytes adds up to the device's memory, gpumem_reserved_bytes
 // to what the tracker holds from the driver, gpumem_live_bytes to what was requested of

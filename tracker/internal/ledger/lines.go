@@ -97,7 +97,7 @@ func (l *lines) short(pcs []uintptr) []uintptr {
 	return pcs[i : i+min(1, int(c.line))]
 }
 
-// site returns the call that Stack.Site would choose, and its index; the zero call
+// site returns the call that Stack.CallSite would choose, and its index; the zero call
 // if there is none.
 func (l *lines) site(pcs []uintptr) (at int, site call) {
 	for i, pc := range pcs {

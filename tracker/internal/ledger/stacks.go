@@ -25,7 +25,7 @@ func NewStacks(depth, max int, libraries []string) *Stacks {
 	return s
 }
 
-// Line numbers the call site of an interned stack, as Stack.Site chooses it.
+// Line numbers the call site of an interned stack, as Stack.CallSite chooses it.
 func (s *Stacks) Line(id tables.StackID) LineID { return s.lines.of(callstack.ID(id)) }
 
 // Frame returns the call site of that number.

@@ -177,7 +177,7 @@ func (t *allocationTable) readFrom(in *jsonstream.Reader) error {
 
 func (t *allocationTable) add(a allocationJSON) error {
 	if a.Site != int(int32(a.Site)) {
-		return fmt.Errorf("allocation %d: there is no site %d", len(t.entries), a.Site)
+		return fmt.Errorf("allocation %d: there is no call site %d", len(t.entries), a.Site)
 	}
 	if len(t.entries) == 0 {
 		t.base = a.Time

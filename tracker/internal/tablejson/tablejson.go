@@ -144,7 +144,7 @@ func (l *tableLoader) allocations(in allocationTable) error {
 	for i := range in.entries {
 		a := &in.entries[i]
 		if a.Site < 0 || int(a.Site) >= sites {
-			return fmt.Errorf("allocation %d: site %d of %d", i, a.Site, sites)
+			return fmt.Errorf("allocation %d: call site %d of %d", i, a.Site, sites)
 		}
 		a.Since += later
 		if in.sections == nil || in.sections[i] == "" || in.sections[i] == l.Sections[l.Sites[a.Site].Section] {
@@ -166,7 +166,7 @@ func (l *tableLoader) allocations(in allocationTable) error {
 func (l *tableLoader) splitOff(site int, section uint32) (int32, error) {
 	whole := &l.Sites[site]
 	if whole.Live == 0 {
-		return 0, fmt.Errorf("in section %q, but no buffer of site %d is left that could be", l.Sections[section], site)
+		return 0, fmt.Errorf("in section %q, but no buffer of call site %d is left that could be", l.Sections[section], site)
 	}
 	i, ok := l.split[splitSite{site, section}]
 	if !ok {

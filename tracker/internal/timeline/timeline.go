@@ -26,7 +26,7 @@ type Timeline struct {
 	// ways. Each adds up to what was live. Sites are the lines of code that ever held most,
 	// and the others together.
 	Kinds []Layer `json:"kinds"`
-	Sites []Layer `json:"sites"`
+	Sites []Layer `json:"lines"`
 
 	// These are nil where nothing new is known.
 	Allocated []*alloc.Bytes `json:"allocated"`

@@ -97,7 +97,7 @@ type Line struct {
 	oldest, usually age
 }
 
-// holes are the free blocks of a pool and stream that have a size from Least up to twice that: what requests can find
+// holes are the inactive blocks of a pool and stream that have a size from Least up to twice that: what requests can find
 // without the driver. Those of private pools are left out.
 type holes struct {
 	Pool   alloc.Pool   `json:"pool"`
@@ -297,7 +297,7 @@ func (x *explainer) finish() {
 	})
 }
 
-// Find returns how many requests of n bytes, one after the other, the free blocks of the
+// Find returns how many requests of n bytes, one after the other, the inactive blocks of the
 // default stream can serve without the driver, and the largest of these blocks.
 func (x *Explanation) Find(n alloc.Bytes) (requests int64, largest alloc.Bytes) {
 	pool := alloc.SmallPool
