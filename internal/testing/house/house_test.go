@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -256,22 +257,44 @@ func TestNothingKeepsEveryMethod(t *testing.T) {
 	}
 }
 
-// TestModulesHaveAPurpose holds CONTRIBUTING.md's table of the modules that this one requires itself.
+// TestModulesHaveAPurpose holds CONTRIBUTING.md's tables of the modules that this one and the nested ones require themselves.
 func TestModulesHaveAPurpose(t *testing.T) {
-	required, err := os.ReadFile(filepath.Join(root, "go.mod"))
-	require.NoError(t, err)
 	page, err := os.ReadFile(filepath.Join(root, "CONTRIBUTING.md"))
 	require.NoError(t, err)
-	_, table, _ := strings.Cut(string(page), "| Module | What for |")
-	table, _, _ = strings.Cut(table, "\n\n")
-	lines := regexp.MustCompile(`(?m)^\t(\S+) v\S+( // indirect)?`)
-	var named []string
-	for _, l := range lines.FindAllStringSubmatch(string(required), -1) {
-		if l[2] == "" {
-			named = append(named, l[1])
+	own, nested := tableOf(string(page), "| Module | What for |"), tableOf(string(page), "| Nested module | Module | What for |")
+	assert.ElementsMatch(t, required(t, root), own)
+
+	folders, err := filepath.Glob(filepath.Join(root, "*", "*", "go.mod"))
+	require.NoError(t, err)
+	var need []string
+	for _, path := range folders {
+		for _, name := range required(t, filepath.Dir(path)) {
+			if !slices.Contains(own, name) && name+"/" != module {
+				need = append(need, name)
+			}
 		}
 	}
-	assert.ElementsMatch(t, named, regexp.MustCompile(`[\w-]+\.\w+/[\w./-]+`).FindAllString(table, -1))
+	assert.ElementsMatch(t, need, nested)
+}
+
+// required are the modules that a go.mod requires itself.
+func required(t *testing.T, folder string) (names []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(folder, "go.mod"))
+	require.NoError(t, err)
+	for _, l := range regexp.MustCompile(`(?m)^(?:require )?\t?(\S+) v\S+( // indirect)?`).FindAllStringSubmatch(string(text), -1) {
+		if l[2] == "" {
+			names = append(names, l[1])
+		}
+	}
+	return names
+}
+
+// tableOf returns the modules that a table of a page names.
+func tableOf(page, head string) []string {
+	_, table, _ := strings.Cut(page, head)
+	table, _, _ = strings.Cut(table, "\n\n")
+	return regexp.MustCompile(`[\w-]+\.[\w.]+/[\w./-]+`).FindAllString(table, -1)
 }
 
 func TestPackagesSayWhatTheyAreFor(t *testing.T) {
