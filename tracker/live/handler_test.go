@@ -273,6 +273,15 @@ func TestGzip(t *testing.T) {
 	}
 }
 
+// TestThePageIsSmall: uPlot is most of it.
+func TestThePageIsSmall(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, "http://localhost/", nil)
+	r.Header.Set("Accept-Encoding", "gzip, deflate, br, zstd") // as browsers do
+	w := httptest.NewRecorder()
+	live.Handler(trained(t)).ServeHTTP(w, r)
+	assert.Less(t, w.Body.Len(), 60_000)
+}
+
 // TestOpenMetrics: a scraper that asks for it gets it.
 func TestOpenMetrics(t *testing.T) {
 	h := live.Handler(trained(t))
