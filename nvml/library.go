@@ -28,9 +28,7 @@ type library struct {
 
 // OpenLibrary opens the driver's library, libnvidia-ml.so.1 if path is empty.
 // The library is opened at run time: a program that was built with it starts on
-// a machine without a GPU. A process can have one such library only; a second
-// one, of another path, would be answered by the first. After Close its methods
-// fail with alloc.ErrClosed.
+// a machine without a GPU. After Close its methods fail with alloc.ErrClosed.
 func OpenLibrary(path string) (Source, error) {
 	if path == "" {
 		path = "libnvidia-ml.so.1"
