@@ -288,7 +288,7 @@ func TestSegments(t *testing.T) {
 	}
 	r := tr.Dump()
 	page := write(t, r)
-	contains(t, page, "Why memory is reserved that no buffer uses", "<li>of the free memory, ClearCache would give back 0 B; 1.8 MiB is stuck beside a buffer in 1 segment</li>")
+	contains(t, page, "Why memory is reserved that no buffer uses", "<li>of the inactive memory, ClearCache would give back 0 B; 1.8 MiB is stuck beside a buffer in 1 segment</li>")
 	c := contentOf(t, page)
 	require.Len(t, c.at(c.Moment).segments, len(r.Snapshot.Segments))
 	s := c.at(c.Moment).segments[0]

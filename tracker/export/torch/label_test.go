@@ -11,14 +11,17 @@ import (
 // TestUserMetadataIsALabel reads what a program noted with its allocations.
 func TestUserMetadataIsALabel(t *testing.T) {
 	for name, c := range map[string]struct{ metadata, want string }{
-		"text":          {`"encoder weights"`, "encoder weights"},
-		"a dict":        {`{"step": 3, "phase": "forward", "loss": 0.5, "last": true}`, "step=3, phase=forward, loss=0.5, last=true"},
-		"empty":         {`""`, ""},
-		"none":          {`null`, ""},
-		"a list":        {`[1, 2]`, ""},
-		"many keys":     {`{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1}`, "a=1, b=1, c=1, d=1, e=1, f=1, g=1, h=1"},
-		"long":          {`"` + strings.Repeat("x", 1000) + `"`, strings.Repeat("x", maxLabel)},
-		"cut in a rune": {`"x` + strings.Repeat("é", 1000) + `"`, "x" + strings.Repeat("é", maxLabel/2-1)},
+		"text":                        {`"encoder weights"`, "encoder weights"},
+		"a dict":                      {`{"step": 3, "phase": "forward", "loss": 0.5, "last": true}`, "step=3, phase=forward, loss=0.5, last=true"},
+		"empty":                       {`""`, ""},
+		"none":                        {`null`, ""},
+		"a list":                      {`[1, 2]`, ""},
+		"many keys":                   {`{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1}`, "a=1, b=1, c=1, d=1, e=1, f=1, g=1, h=1"},
+		"long":                        {`"` + strings.Repeat("x", 1000) + `"`, strings.Repeat("x", maxLabel)},
+		"a function of torch.compile": {`"x", "compile_context": "1/0"`, "x, compile_context=1/0"},
+		"nothing but a function":      {`null, "compile_context": "1/0"`, "compile_context=1/0"},
+		"no function":                 {`null, "compile_context": "N/A"`, ""},
+		"cut in a rune":               {`"x` + strings.Repeat("é", 1000) + `"`, "x" + strings.Repeat("é", maxLabel/2-1)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// The first buffer at the address has another label, and is gone.

@@ -19,8 +19,13 @@ type raw struct {
 	traces      []plain.Value // lists of dicts, by device
 	annotations plain.Value   // a list of dicts
 	settings    plain.Value   // a dict
-	visits      int64
-	key         keys
+
+	hostSegments plain.Value   // a list of dicts
+	hostTrace    []plain.Value // lists of dicts
+	host         int           // the device that has these; -1 if there are none
+
+	visits int64
+	key    keys
 }
 
 // poolID names a private pool; the zero one is the default pool.
@@ -179,7 +184,7 @@ func isJSON(head []byte) bool {
 
 // newRaw finds the parts of a snapshot. Some programs keep the list of segments alone.
 func newRaw(data *plain.Data, top plain.Value) (*raw, error) {
-	s := &raw{Data: data, segmentList: top, stackReader: newStackReader(data)}
+	s := &raw{Data: data, segmentList: top, stackReader: newStackReader(data), host: -1}
 	s.lookUp()
 	if top.Kind() == plain.List {
 		return s, nil
@@ -200,6 +205,10 @@ func newRaw(data *plain.Data, top plain.Value) (*raw, error) {
 			s.annotations = value
 		case "allocator_settings":
 			s.settings = value
+		case "host_segments":
+			s.hostSegments = value
+		case "host_traces":
+			s.hostTrace = s.hostTraceOf(value)
 		}
 	}
 	if s.segmentList.Kind() != plain.List {
@@ -218,4 +227,13 @@ func (s *raw) segmentKind(top plain.Value) plain.Kind {
 		return plain.None
 	}
 	return s.segmentList.Kind()
+}
+
+// hostTraceOf returns the lists of events in "host_traces": one, or one for each of several allocators.
+func (s *raw) hostTraceOf(v plain.Value) []plain.Value {
+	lists := s.List(v)
+	if len(lists) > 0 && lists[0].Kind() == plain.Dict {
+		return []plain.Value{v}
+	}
+	return lists
 }

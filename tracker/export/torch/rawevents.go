@@ -17,9 +17,10 @@ type rawEvent struct {
 	micros   int64 // since 1970; 0 if not known, as before PyTorch 2.1
 	stack    *callStack
 	category string // of PyTorch's memory profiler; "" if none
-	compile  string // the compiled function that it belongs to; "" if none
+	compile  string // the function of torch.compile that it belongs to; "" if none
 	metadata plain.Value
 	pool     poolID
+	host     bool // of the host's memory
 }
 
 // rawAnnotation is the beginning or the end of a named piece of the program.
@@ -32,11 +33,19 @@ type rawAnnotation struct {
 
 // events yields what happened on a device, oldest first.
 func (s *raw) events(device int) iter.Seq2[rawEvent, error] {
+	var list plain.Value
+	if device < len(s.traces) {
+		list = s.traces[device]
+	}
+	if device == s.host {
+		return merged(s.eventsOf(list, "device_traces"), s.hostEvents())
+	}
+	return s.eventsOf(list, "device_traces")
+}
+
+func (s *raw) eventsOf(list plain.Value, name string) iter.Seq2[rawEvent, error] {
 	return func(yield func(rawEvent, error) bool) {
-		if device >= len(s.traces) {
-			return
-		}
-		for v, err := range s.dicts(s.traces[device], "device_traces") {
+		for v, err := range s.dicts(list, name) {
 			var e rawEvent
 			if err == nil {
 				e, err = s.event(v)
@@ -50,10 +59,16 @@ func (s *raw) events(device int) iter.Seq2[rawEvent, error] {
 
 // eventsIn returns how many events a device has.
 func (s *raw) eventsIn(device int) int {
-	if device >= len(s.traces) {
-		return 0
+	n := 0
+	if device < len(s.traces) {
+		n = len(s.List(s.traces[device]))
 	}
-	return s.atMost(len(s.List(s.traces[device])))
+	if device == s.host {
+		for _, list := range s.hostTrace {
+			n += len(s.List(list))
+		}
+	}
+	return s.atMost(n)
 }
 
 func (s *raw) event(v plain.Value) (e rawEvent, err error) {
@@ -63,7 +78,9 @@ func (s *raw) event(v plain.Value) (e rawEvent, err error) {
 	e.stream = s.integer(v, s.key.stream)
 	e.micros = s.integer(v, s.key.time)
 	e.category = s.text(v, s.key.category)
-	e.compile = s.text(v, s.key.compile)
+	if e.compile = s.text(v, s.key.compile); e.compile == "N/A" { // as outside torch.compile
+		e.compile = ""
+	}
 	e.pool = s.poolAt(v)
 	e.metadata, _ = s.Get(v, s.key.metadata)
 	e.free = -1
@@ -72,6 +89,53 @@ func (s *raw) event(v plain.Value) (e rawEvent, err error) {
 	}
 	e.stack, err = s.stackAt(v, s.key.frames)
 	return e, err
+}
+
+// hostEvents yields the events of the host's memory that are about buffers, oldest first.
+func (s *raw) hostEvents() iter.Seq2[rawEvent, error] {
+	return func(yield func(rawEvent, error) bool) {
+		for _, list := range s.hostTrace {
+			for e, err := range s.eventsOf(list, "host_traces") {
+				switch e.action {
+				case "alloc", "free", freeRequested, "free_completed":
+				default:
+					if err == nil {
+						continue
+					}
+				}
+				e.host = true
+				if !yield(e, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// merged yields the events of both by time, those of a first where two have one time.
+func merged(a, b iter.Seq2[rawEvent, error]) iter.Seq2[rawEvent, error] {
+	return func(yield func(rawEvent, error) bool) {
+		next, stop := iter.Pull2(b)
+		defer stop()
+		event, err, more := next()
+		for e, failed := range a {
+			for more && (err != nil || event.micros < e.micros) {
+				if !yield(event, err) || err != nil {
+					return
+				}
+				event, err, more = next()
+			}
+			if !yield(e, failed) || failed != nil {
+				return
+			}
+		}
+		for more {
+			if !yield(event, err) || err != nil {
+				return
+			}
+			event, err, more = next()
+		}
+	}
 }
 
 // annotated yields the annotations, in the order of the file.

@@ -27,7 +27,9 @@ import (
 //
 // A buffer is live from its alloc to its free_completed, when its memory can be used
 // again; one that only another stream still uses has the label "freed, used by another
-// stream", another the user_metadata of its allocation, up to 256 bytes. Its allocated size is that of its block or, of one that is gone, what was requested
+// stream", another the user_metadata and compile_context of its allocation, up to 256 bytes. The host's pinned memory is in
+// the dump as alloc.PinnedMemory, and counts in no total of a device. A buffer's allocated size is that of its block or, of
+// one that is gone, what was requested
 // rounded up to 512 bytes. PyTorch has neither shapes nor element types: they are unknown. What was live
 // before the first event is found by going back from the end; it has no call stack where it was freed since.
 // Totals count the buffers in the file. Annotations are sections; an event "snapshot" is a mark. Where the
@@ -67,6 +69,7 @@ func read(r io.Reader) (*contents, error) {
 	if len(devices) == 0 {
 		devices[0] = nil
 	}
+	in.host = in.hostDevice(devices)
 	var c contents
 	var dumps []*snapshot.Dump
 	for _, ordinal := range slices.Sorted(maps.Keys(devices)) {
@@ -150,6 +153,24 @@ func (in *source) devices() (map[int][]rawSegment, error) {
 	return devices, nil
 }
 
+// hostDevice returns the device that has the host's memory; -1 if the file has none.
+func (in *source) hostDevice(devices map[int][]rawSegment) int {
+	if len(in.List(in.hostSegments))+len(in.hostTrace) == 0 {
+		return -1
+	}
+	best, most := -1, int64(-1)
+	for device, segments := range devices {
+		var size int64
+		for i := range segments {
+			size += max(0, segments[i].total)
+		}
+		if size > most || size == most && device < best {
+			best, most = device, size
+		}
+	}
+	return best
+}
+
 // The bytes that things take, as plain.Data.Use counts them.
 const (
 	rawSegmentBytes = 160
@@ -161,6 +182,9 @@ const (
 // category; Write describes it.
 func (in *source) tensor(d described, size int64) (*tables.Tensor, error) {
 	key := tensorKey{d.kind, d.dtype, d.shape, in.memoryNamed(d.memory), size}
+	if d.host {
+		key.memory = alloc.PinnedMemory
+	}
 	if x, ok := in.tensors[key]; ok {
 		return x, nil
 	}
@@ -266,7 +290,11 @@ func (in *source) word(v plain.Value) string {
 }
 
 // described is what Write says of a block or an event.
-type described struct{ kind, dtype, shape, memory, section string }
+type described struct {
+	kind, dtype, shape, memory, section string
+
+	host bool // in the host's memory
+}
 
 // ofBlock reads the dict that Write adds to a block.
 func (in *source) ofBlock(block plain.Value) (d described, ok bool) {
@@ -275,17 +303,17 @@ func (in *source) ofBlock(block plain.Value) (d described, ok bool) {
 		return d, false
 	}
 	named := func(name string) string { return in.text(own, in.Key(name)) }
-	return described{named("kind"), named("dtype"), named("shape"), named("memory"), named("section")}, true
+	return described{kind: named("kind"), dtype: named("dtype"), shape: named("shape"), memory: named("memory"), section: named("section")}, true
 }
 
 // description is the text that Write adds to an event: see describe.
 var description = regexp.MustCompile(`^(.+) (\([0-9, ]*\)) (\S+)(?: of (\w+) memory)?(?: in (.*))?$`)
 
 func (in *source) ofEvent(e *rawEvent) (d described) {
-	d.kind = kindNamed(e.category)
+	d.kind, d.host = kindNamed(e.category), e.host
 	if in.own {
 		if m := description.FindStringSubmatch(in.Str(e.metadata)); m != nil {
-			d = described{m[1], m[3], m[2], m[4], m[5]}
+			d = described{kind: m[1], dtype: m[3], shape: m[2], memory: m[4], section: m[5]}
 		}
 	}
 	return d

@@ -23,21 +23,27 @@ type rebuilder struct {
 	at       *snapshot.Snapshot // what the result has besides its tables
 
 	entries []tables.EventEntry
-	pools   []tables.PoolEntry  // of entries
-	siteOf  []int32             // of each entry that is about a buffer; -1 of others
-	open    map[int64]int       // the entry of the alloc that is live at an address
-	older   []older             // buffers that were freed, but allocated before the first event
-	labels  map[int]plain.Value // user_metadata of the allocs that are live, by entry
-	oom     *rawEvent           // if no allocation followed it
-	oomAt   int                 // the number of entries before it
-	held    rawEvent            // a free_requested that may be one with the next event; no action if there is none
-	spans   []openSection       // sections that are open
+	pools   []tables.PoolEntry // of entries
+	siteOf  []int32            // of each entry that is about a buffer; -1 of others
+	open    map[int64]int      // the entry of the alloc that is live at an address
+	older   []older            // buffers that were freed, but allocated before the first event
+	labels  map[int]noted      // of the allocs that are live, by entry
+	oom     *rawEvent          // if no allocation followed it
+	oomAt   int                // the number of entries before it
+	held    rawEvent           // a free_requested that may be one with the next event; no action if there is none
+	spans   []openSection      // sections that are open
 	nextID  uint64
 	start   time.Time
 	now     int64 // microseconds: never back
 
 	sites   []tables.SiteEntry
 	siteIDs map[siteKey]int32
+}
+
+// noted is what a program noted of an allocation.
+type noted struct {
+	metadata plain.Value // user_metadata, a text or a dict
+	compile  string      // compile_context: the function that torch.compile made, as "1/0"; "" if none
 }
 
 // ending is a buffer at the end.
@@ -48,6 +54,7 @@ type ending struct {
 	entry        int32 // its alloc; -1 if there is none
 	site         int32
 	stream       uint8
+	host         bool // in the host's memory
 }
 
 // pending reports whether it is freed, and another stream still uses it.
@@ -77,7 +84,7 @@ const (
 
 func (in *source) dump(ordinal int, segments []rawSegment) (*snapshot.Dump, error) {
 	r := &rebuilder{
-		source: in, ordinal: ordinal, labels: make(map[int]plain.Value),
+		source: in, ordinal: ordinal, labels: make(map[int]noted),
 		siteIDs: make(map[siteKey]int32),
 	}
 	r.at = &snapshot.Snapshot{Origin: in.origin, Device: in.device, Ordinal: ordinal, Settings: in.allocatorSettings()}
@@ -236,7 +243,7 @@ func (r *rebuilder) event(e *rawEvent) error {
 		}
 	case "annotate": // a text for the tensor that is live at an address, since 2.14
 		if i, live := r.open[e.addr]; live {
-			r.labels[i] = e.metadata
+			r.labels[i] = noted{e.metadata, r.labels[i].compile}
 		}
 		return nil
 	default: // what later versions add
@@ -266,28 +273,33 @@ func (r *rebuilder) mark(e *rawEvent) int64 {
 	return number
 }
 
-// rounded is the size of a block for a request.
-func rounded(size int64) alloc.Bytes {
+// rounded is the size of a block for a request. The host's blocks say their own.
+func (e *rawEvent) rounded() alloc.Bytes {
 	const unit = 512
-	return alloc.Bytes(max(unit, (size+unit-1)/unit*unit))
+	if e.host {
+		return alloc.Bytes(e.size)
+	}
+	return alloc.Bytes(max(unit, (e.size+unit-1)/unit*unit))
 }
 
 func (r *rebuilder) alloc(e *rawEvent, entry tables.EventEntry) error {
-	r.oom = nil // the program went on
+	if !e.host {
+		r.oom = nil // the program went on
+	}
 	about := r.ofEvent(e)
 	site, tensor, err := r.site(e.stack.id, entry.Stream, about, e.size)
 	if err != nil {
 		return err
 	}
-	entry.Action, entry.Allocated, entry.Tensor, entry.Stack = mem.Allocated, rounded(e.size), tensor, e.stack.id
+	entry.Action, entry.Allocated, entry.Tensor, entry.Stack = mem.Allocated, e.rounded(), tensor, e.stack.id
 	entry.Section = uint16(r.sites[site].Section)
 	r.sites[site].Total++
 	if before, ok := r.open[e.addr]; ok {
 		delete(r.labels, before)
 	}
 	r.open[e.addr] = len(r.entries)
-	if !r.own && !e.metadata.IsNone() {
-		r.labels[len(r.entries)] = e.metadata
+	if !r.own && (!e.metadata.IsNone() || e.compile != "") {
+		r.labels[len(r.entries)] = noted{e.metadata, e.compile}
 		err = r.Use(labelBytes)
 	}
 	r.add(entry, site)
@@ -304,11 +316,11 @@ func (r *rebuilder) free(e *rawEvent, entry tables.EventEntry) error {
 		r.add(entry, r.siteOf[i])
 		return nil
 	}
-	site, tensor, err := r.site(0, entry.Stream, described{}, e.size)
+	site, tensor, err := r.site(0, entry.Stream, described{host: e.host}, e.size)
 	if err != nil {
 		return err
 	}
-	entry.Allocated, entry.Tensor = rounded(e.size), tensor
+	entry.Allocated, entry.Tensor = e.rounded(), tensor
 	r.sites[site].Total++
 	r.older = append(r.older, older{site})
 	r.add(entry, site)

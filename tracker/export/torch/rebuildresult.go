@@ -19,6 +19,7 @@ func (r *rebuilder) findSites() error {
 		e := &r.ends[i]
 		stack := e.stack
 		about, known := r.ofBlock(e.value)
+		about.host = e.host
 		if e.entry >= 0 {
 			begun := &r.entries[e.entry]
 			if e.site = r.siteOf[e.entry]; !known && e.stream == begun.Stream && (stack == 0 || stack == begun.Stack) {
@@ -49,24 +50,45 @@ func (r *rebuilder) findSites() error {
 	return nil
 }
 
-// findPeak goes through the events twice: to find the moment of most bytes, and to
-// count what was live then.
+// findPeak finds the moment of most bytes, and counts what was live then: of the device's memory and, by itself, of
+// the host's.
 func (r *rebuilder) findPeak() {
+	for _, host := range []bool{false, true} {
+		most, at := r.peakOf(host)
+		for i, n := range r.countsAt(at) {
+			if r.sites[i].Tensor.Memory.OnHost() == host {
+				r.sites[i].Peak = n
+			}
+		}
+		if !host {
+			r.at.Peak = most
+		}
+	}
+	for _, site := range r.sites {
+		if !site.Tensor.Memory.OnHost() {
+			r.at.Total = r.at.Total.Add(site.Tensor.Tally(site.Total))
+		}
+	}
+}
+
+// peakOf returns the most that was live, and after how many entries.
+func (r *rebuilder) peakOf(host bool) (most mem.Tally, at int) {
 	var level mem.Tally
 	for i, n := range r.countsAt(0) {
-		level = level.Add(r.sites[i].Tensor.Tally(n))
+		if r.sites[i].Tensor.Memory.OnHost() == host {
+			level = level.Add(r.sites[i].Tensor.Tally(n))
+		}
 	}
-	most, at := level, 0
+	most = level
 	for i, e := range r.entries {
+		if e.Tensor == nil || e.Tensor.Memory.OnHost() != host {
+			continue
+		}
 		if level = level.Add(change(e)); level.Bytes > most.Bytes {
 			most, at = level, i+1
 		}
 	}
-	for i, n := range r.countsAt(at) {
-		r.sites[i].Peak = n
-		r.at.Total = r.at.Total.Add(r.sites[i].Tensor.Tally(r.sites[i].Total))
-	}
-	r.at.Peak = most
+	return most, at
 }
 
 // countsAt returns how many buffers of each site were live after so many entries.
@@ -160,7 +182,7 @@ func (r *rebuilder) outOfMemory() *snapshot.OOM {
 	}
 	sums := make(map[mem.Frame]mem.Tally)
 	for i, n := range r.countsAt(r.oomAt) {
-		if n > 0 {
+		if n > 0 && !r.sites[i].Tensor.Memory.OnHost() {
 			site := r.table.Site(r.sites[i].Stack)
 			sums[site] = sums[site].Add(r.sites[i].Tensor.Tally(n))
 		}

@@ -43,6 +43,11 @@ func (r *rebuilder) readSegments(segments []rawSegment) error {
 			return fmt.Errorf("%s: %w", s.description, err)
 		}
 	}
+	if r.ordinal == r.host {
+		if err := r.readHost(); err != nil {
+			return err
+		}
+	}
 	r.orderEnds()
 	return nil
 }
@@ -62,6 +67,10 @@ func (r *rebuilder) orderEnds() {
 	r.ends = slices.CompactFunc(r.ends, func(x, y ending) bool { return x.Ptr == y.Ptr })
 	for i := range r.ends {
 		e := &r.ends[i]
+		if e.host {
+			r.at.HostReserved += e.Size
+			continue
+		}
 		r.at.Live = r.at.Live.Add(mem.Tally{Count: 1, Bytes: e.Requested})
 		r.at.Allocated += e.Size
 	}
@@ -99,13 +108,88 @@ func (r *rebuilder) addSegment(s *rawSegment, blocks []alloc.Block) error {
 	return whole.Check()
 }
 
+// Since version 2.15, PyTorch can record the pinned memory of its host allocator too
+// (_record_memory_history(record_pinned_host_memory=True)): "host_segments" has the blocks, which are never split, and
+// "host_traces" the events. It belongs to no device. Here the device with the largest segments has it, in
+// alloc.PinnedMemory, which counts in none of the device's totals.
+
+// readHost reads the buffers in the host's memory at the end.
+func (r *rebuilder) readHost() error {
+	i := 0
+	for v, err := range r.dicts(r.hostSegments, "host_segments") {
+		if err == nil {
+			err = r.Use(blockBytes)
+		}
+		if err == nil {
+			err = r.hostSegment(v)
+		}
+		if err != nil {
+			return fmt.Errorf("host segment %d: %w", i, err)
+		}
+		i++
+	}
+	return nil
+}
+
+// hostSegment reads a block, which PyTorch writes as a segment that says its state itself or has one block.
+func (r *rebuilder) hostSegment(v plain.Value) error {
+	if _, ok := r.Get(v, r.key.state); !ok {
+		blocks, _ := r.Get(v, r.key.blocks)
+		for inner, err := range r.dicts(blocks, "blocks") {
+			if err == nil {
+				err = r.hostBlock(inner)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return r.hostBlock(v)
+}
+
+func (r *rebuilder) hostBlock(v plain.Value) error {
+	address, err := r.need(v, r.key.address, "address")
+	if err != nil {
+		return err
+	}
+	size, ok := r.integerOK(v, r.key.size)
+	if !ok {
+		size, err = r.need(v, r.key.total, "total_size")
+	}
+	if err != nil {
+		return err
+	}
+	if size < 0 {
+		return fmt.Errorf("size is %d", size)
+	}
+	b := rawBlock{address: address, size: size, value: v}
+	if b.stack, err = r.stackAt(v, r.key.frames); err != nil {
+		return err
+	}
+	piece := &alloc.Block{Ptr: alloc.Ptr(address), Size: alloc.Bytes(size), Requested: alloc.Bytes(size)}
+	switch r.text(v, r.key.state) {
+	case "active_allocated":
+		piece.State = alloc.Allocated
+	case "active_pending_free", "active_awaiting_free":
+		piece.State = alloc.Pending
+	default:
+		return nil
+	}
+	if err := r.addEnding(piece, &b, 0); err != nil {
+		return err
+	}
+	r.ends[len(r.ends)-1].host = true
+	return nil
+}
+
 func (r *rebuilder) addEnding(piece *alloc.Block, b *rawBlock, stream uint8) error {
 	r.ends = append(r.ends, ending{Block: piece, value: b.value, stack: b.stack.id, entry: -1, stream: stream})
 	return r.Use(endBytes)
 }
 
 // label returns the name of a buffer at the end: the label that Write gave it, the
-// user_metadata of its allocation, or that it is freed and still used.
+// user_metadata and compile_context of its allocation, or that it is freed and still used.
 func (r *rebuilder) label(e *ending) (string, error) {
 	if e.pending() {
 		return pendingLabel, nil
@@ -113,7 +197,15 @@ func (r *rebuilder) label(e *ending) (string, error) {
 	if label := r.text(e.value, r.key.label); label != "" || e.entry < 0 {
 		return label, nil
 	}
-	label := r.metadata(r.labels[int(e.entry)])
+	note := r.labels[int(e.entry)]
+	label := r.metadata(note.metadata)
+	if note.compile != "" {
+		compile := "compile_context=" + note.compile
+		if label != "" {
+			compile = label + ", " + compile
+		}
+		label = cut(compile)
+	}
 	return label, r.Use(int64(len(label)))
 }
 

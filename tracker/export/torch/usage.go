@@ -26,7 +26,8 @@ func (in *source) usage(dumps []*snapshot.Dump) *export.Usage {
 		path   string
 		stream alloc.Stream
 	}
-	rows := make(map[key]int)
+	rows := make(map[key]*export.Row)
+	var order []*export.Row
 	for _, d := range dumps {
 		if d.Snapshot.Time.After(u.Time) {
 			u.Time = d.Snapshot.Time
@@ -36,29 +37,40 @@ func (in *source) usage(dumps []*snapshot.Dump) *export.Usage {
 			if site.DType.Bits() > 0 {
 				k.dtype, k.shape = site.DType, site.Shape.String()
 			}
-			i, ok := rows[k]
+			row, ok := rows[k]
 			if !ok {
-				i = len(u.Rows)
-				rows[k] = i
-				u.Rows = append(u.Rows, export.Row{
-					Stack: site.Stack, CallSite: site.CallSite, Kind: site.Kind.String(), Section: site.Section, Device: in.deviceName(d.Snapshot), Stream: labels.Stream(site.Stream), Shape: k.shape,
-				})
-				if site.Memory != alloc.UnknownMemory {
-					u.Rows[i].Memory = site.Memory.String()
-				}
-				if site.DType.Bits() > 0 {
-					u.Rows[i].DType = site.DType.String()
-				}
-				if !in.own && site.Kind == mem.Unspecified {
-					u.Rows[i].Kind = "" // not known
-				}
+				row = in.row(d.Snapshot, site, k.shape)
+				rows[k], order = row, append(order, row)
 			}
-			row := &u.Rows[i]
 			row.Live, row.Peak, row.Total = row.Live.Add(site.Live), row.Peak.Add(site.Peak), row.Total.Add(site.Total)
+		}
+	}
+	for _, row := range order {
+		if labels.OnHost(row.Memory) {
+			u.Host = append(u.Host, *row)
+		} else {
+			u.Rows = append(u.Rows, *row)
 		}
 	}
 	in.forgetPast(u, dumps)
 	return u
+}
+
+// row is what a call stack holds, without its amounts.
+func (in *source) row(s *snapshot.Snapshot, site snapshot.CallSiteStats, shape string) *export.Row {
+	row := &export.Row{
+		Stack: site.Stack, CallSite: site.CallSite, Kind: site.Kind.String(), Section: site.Section, Device: in.deviceName(s), Stream: labels.Stream(site.Stream), Shape: shape,
+	}
+	if site.Memory != alloc.UnknownMemory {
+		row.Memory = site.Memory.String()
+	}
+	if site.DType.Bits() > 0 {
+		row.DType = site.DType.String()
+	}
+	if !in.own && site.Kind == mem.Unspecified {
+		row.Kind = "" // not known
+	}
+	return row
 }
 
 // forgetPast takes out what only a history tells.
@@ -68,8 +80,10 @@ func (in *source) forgetPast(u *export.Usage, dumps []*snapshot.Dump) {
 			return
 		}
 	}
-	for i := range u.Rows {
-		u.Rows[i].Peak, u.Rows[i].Total = mem.Tally{}, mem.Tally{}
+	for _, rows := range [][]export.Row{u.Rows, u.Host} {
+		for i := range rows {
+			rows[i].Peak, rows[i].Total = mem.Tally{}, mem.Tally{}
+		}
 	}
 }
 

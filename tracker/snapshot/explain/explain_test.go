@@ -18,7 +18,7 @@ func TestTheOnlyHoleIsSmall(t *testing.T) {
 	require.NoError(t, err)
 	text := tr.Explain().String()
 	assert.NotContains(t, text, "room for ;")
-	assert.Contains(t, text, "the cache serves requests of up to 1.9 MiB, its largest inactive block, without the driver\n")
+	assert.Contains(t, text, "requests that the cache serves without the driver: up to 1.9 MiB, its largest inactive block\n")
 	assert.Contains(t, text, "1.9 MiB is stuck beside a buffer in 1 segment\n")
 	require.NoError(t, b.Free())
 	assert.Contains(t, tr.Explain().String(), "; nothing is stuck\n")

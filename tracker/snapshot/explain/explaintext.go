@@ -21,8 +21,8 @@ func (x *Explanation) String() string {
 	if x.Pending > 0 {
 		fmt.Fprintf(&b, " + %v freed, in use on other streams", x.Pending)
 	}
-	fmt.Fprintf(&b, " + %v free\n", x.Releasable+x.Stuck)
-	fmt.Fprintf(&b, "of the free memory, %s would give back %v; %s\n", x.emptying, x.Releasable, x.stuck())
+	fmt.Fprintf(&b, " + %v inactive\n", x.Releasable+x.Stuck)
+	fmt.Fprintf(&b, "of the inactive memory, %s would give back %v; %s\n", x.emptying, x.Releasable, x.stuck())
 	b.WriteString(x.found())
 	const shown = 3
 	for _, l := range x.Lines[:min(shown, len(x.Lines))] {
@@ -58,17 +58,17 @@ func (x *Explanation) orPrivate() string {
 func (x *Explanation) found() string {
 	_, largest := x.Find(2 * alloc.MiB)
 	if largest == 0 {
-		return "the cache serves no request of more than 1 MiB without the driver\n"
+		return "requests that the cache serves without the driver: none of more than 1 MiB\n"
 	}
 	if largest < 2*alloc.MiB {
-		return fmt.Sprintf("the cache serves requests of up to %v, its largest inactive block, without the driver\n", largest)
+		return fmt.Sprintf("requests that the cache serves without the driver: up to %v, its largest inactive block\n", largest)
 	}
 	var parts []string
 	for n := 2 * alloc.MiB; n <= largest && n < 4*alloc.TiB; n *= 8 {
 		requests, _ := x.Find(n)
-		parts = append(parts, fmt.Sprintf("%d requests of %v", requests, n))
+		parts = append(parts, fmt.Sprintf("%d of %v", requests, n))
 	}
-	return fmt.Sprintf("the cache serves %s without the driver; its largest inactive block has %v\n", strings.Join(parts, ", or "), largest)
+	return fmt.Sprintf("requests that the cache serves without the driver: %s; its largest inactive block has %v\n", strings.Join(parts, ", or "), largest)
 }
 
 // String describes the line: "8 buffers, 4.0 MiB at main.go:7 main.cache keep 36.0 MiB in 2
@@ -79,9 +79,9 @@ func (l Line) String() string {
 
 // String describes the segment and its largest buffer.
 func (p pin) String() string {
-	its := fmt.Sprintf("segment %v of %v, %v free", p.Segment, p.Size, p.Stuck)
+	its := fmt.Sprintf("segment %v of %v, %v inactive", p.Segment, p.Size, p.Stuck)
 	if p.Private != "" {
-		its = fmt.Sprintf("segment %v of %v in private pool %s, %v free", p.Segment, p.Size, text.Line(p.Private), p.Stuck)
+		its = fmt.Sprintf("segment %v of %v in private pool %s, %v inactive", p.Segment, p.Size, text.Line(p.Private), p.Stuck)
 	}
 	switch {
 	case p.Blocks == 0 && p.Private != "":
