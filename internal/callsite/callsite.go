@@ -4,6 +4,7 @@
 package callsite
 
 import (
+	"path"
 	"strings"
 )
 
@@ -38,6 +39,8 @@ const (
 	Autograd
 	// Package is Python code that was installed, such as that of einops.
 	Package
+	// Generated is Python code that a program made while it ran, so that no file has it: <string>, <einx 3>.
+	Generated
 	// User is the user's own code.
 	User
 )
@@ -121,6 +124,19 @@ func (r Rule) rankGo(function string) Rank {
 func within(function, path string) bool {
 	rest, ok := strings.CutPrefix(function, path)
 	return ok && rest != "" && (rest[0] == '.' || rest[0] == '/')
+}
+
+// Base is the last element of a file's path, which may be one of Windows.
+func Base(file string) string {
+	return path.Base(Slashed(file))
+}
+
+// Slashed is a file's path with slashes: one of Windows begins with a drive or two backslashes.
+func Slashed(file string) string {
+	if len(file) > 2 && file[1] == ':' && file[2] == '\\' || strings.HasPrefix(file, `\\`) {
+		return strings.ReplaceAll(file, `\`, "/")
+	}
+	return file
 }
 
 // ImportPath is a Go function's name as the source has it: the linker writes a dot of

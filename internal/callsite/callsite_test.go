@@ -196,7 +196,12 @@ func TestWhoseLineItIs(t *testing.T) {
 		"Go, a test of a library": {
 			[]string{"/mod/tensor/dense_test.go\tgorgonia.org/tensor_test.TestNew"}, "/mod/tensor/dense_test.go", "gorgonia.org/tensor_test.TestNew", callsite.User,
 		},
-		"nothing": {nil, "", "", callsite.Nobody},
+		"generated code over the user's": {
+			[]string{"<string>\top0", site + "einx/tracer/compile.py\t__call__", "/home/u/model.py\tforward"}, "/home/u/model.py", "forward", callsite.User,
+		},
+		"generated code alone": {[]string{site + "einx/a.py\tf", "<string>\top0"}, "<string>", "op0", callsite.Generated},
+		"typed in":             {[]string{site + "einx/a.py\tf", "<stdin>\t<module>", "/home/u/model.py\tforward"}, "<stdin>", "<module>", callsite.User},
+		"nothing":              {nil, "", "", callsite.Nobody},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rule := callsite.Rule{Go: callsite.GoLibraries}

@@ -44,6 +44,8 @@ func rankPython(function, file string) Rank {
 		return Standard
 	case strings.HasPrefix(file, "<eval_with_key>"), slices.ContainsFunc(ownFolders, func(f string) bool { return strings.Contains(file, f) }):
 		return rankFramework(function)
+	case file[0] == '<' && file != "<stdin>" && !strings.HasPrefix(file, "<ipython-input"): // these two a person typed
+		return Generated
 	}
 	return User
 }

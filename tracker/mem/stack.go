@@ -34,7 +34,7 @@ func (f Frame) Append(b []byte) []byte {
 	case f.File == "" && f.Line == 0: // the name of an operation
 		return append(b, f.Function...)
 	}
-	b = append(b, path.Base(f.File)...)
+	b = append(b, callsite.Base(f.File)...)
 	b = append(b, ':')
 	b = strconv.AppendInt(b, int64(f.Line), 10)
 	b = append(b, ' ')

@@ -237,7 +237,7 @@ func (d deviceJSON) snapshot() *Snapshot {
 }
 
 // LeftOut says what the dump lacks because it would have been larger than
-// tracker.Config.MaxDumpBytes: "4096 older events". The levels are always whole, and so are the sums by group and
+// tracker.Config.MaxDumpBytes, or because a file that it was read from is damaged: "4096 older events". The levels are always whole, and so are the sums by group and
 // call site unless it says that some of these are left out. It is nil if nothing is.
 func (d *Dump) LeftOut() (what []string) {
 	l := &d.Snapshot.Tables.LeftOut
@@ -245,7 +245,7 @@ func (d *Dump) LeftOut() (what []string) {
 		n    int64
 		what string
 	}{
-		{l.Events, "older events"}, {l.Marks, "older marks"}, {l.Segments, "segments of the cache"},
+		{l.Events, "older events"}, {l.Marks, "older marks"}, {l.Segments, "segments of the cache"}, {l.Broken, "segments with blocks that do not tile them"},
 		{l.Allocations.Count, "single buffers, which the tables count"}, {l.Sites, "call stacks that held least"},
 	} {
 		if part.n > 0 {

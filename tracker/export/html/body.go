@@ -84,7 +84,7 @@ func (v *deviceView) tiles(p *webpage.Page) {
 	}
 	p.Put("\n</section>\n")
 	if len(v.LeftOut) > 0 {
-		p.Put(`<p class="card quiet">The dump was too large to be whole. It lacks: %v.</p>`+"\n", strings.Join(v.LeftOut, "; "))
+		p.Put(`<p class="card quiet">This file is not whole. It lacks: %v.</p>`+"\n", strings.Join(v.LeftOut, "; "))
 	}
 }
 

@@ -6,7 +6,24 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
+
+// TestBlocksThatDoNotTile: what is live and what happened is read all the same.
+func TestBlocksThatDoNotTile(t *testing.T) {
+	c, err := read(strings.NewReader(`{"segments": [
+		{"device": 0, "address": 1048576, "total_size": 4096, "stream": 0, "blocks": [{"address": 1048576, "size": 512, "state": "active_allocated"}]},
+		{"device": 0, "address": 9048576, "total_size": 512, "stream": 0, "blocks": [{"size": 512, "state": "active_allocated"}]}],
+		"device_traces": [[{"action": "alloc", "addr": 1048576, "size": 500, "stream": 0}]]}`))
+	require.NoError(t, err)
+	s := c.Dump.Snapshot
+	assert.Equal(t, int64(2), s.Live.Count)
+	assert.Equal(t, 1, c.Dump.History.Len())
+	assert.Len(t, s.Segments, 1)
+	assert.Equal(t, alloc.Bytes(4608), s.Reserved)
+	assert.Equal(t, []string{"1 segments with blocks that do not tile them"}, c.Dump.LeftOut())
+}
 
 // TestUserMetadataIsALabel reads what a program noted with its allocations.
 func TestUserMetadataIsALabel(t *testing.T) {

@@ -263,6 +263,9 @@ func (s *raw) block(v plain.Value, at int64) (b rawBlock, err error) {
 	if b.size < 0 {
 		return b, fmt.Errorf("size is %d", b.size)
 	}
+	if n := s.integer(v, s.key.requested); n < 0 {
+		return b, fmt.Errorf("requested_size is %d", n)
+	}
 	switch s.text(v, s.key.state) {
 	case "active_allocated":
 		b.state = allocated

@@ -20,6 +20,7 @@ type rebuilder struct {
 
 	ends     []ending // the buffers at the end, by address
 	segments []alloc.Segment
+	broken   int64              // segments that are not among these, as their blocks do not tile them
 	at       *snapshot.Snapshot // what the result has besides its tables
 
 	entries []tables.EventEntry

@@ -143,7 +143,7 @@ func (r *rebuilder) result() (*snapshot.Dump, error) {
 		return nil, err
 	}
 	r.at.Tables = tables.Tables{
-		Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams, Sites: r.sites, Allocations: live, Epoch: r.start,
+		Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams, Sites: r.sites, Allocations: live, Epoch: r.start, LeftOut: tables.LeftOut{Broken: r.broken},
 	}
 
 	for i := range r.pools {

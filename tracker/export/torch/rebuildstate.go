@@ -39,9 +39,7 @@ func (r *rebuilder) readSegments(segments []rawSegment) error {
 				return err
 			}
 		}
-		if err := r.addSegment(s, blocks); err != nil {
-			return fmt.Errorf("%s: %w", s.description, err)
-		}
+		r.addSegment(s, blocks)
 	}
 	if r.ordinal == r.host {
 		if err := r.readHost(); err != nil {
@@ -85,7 +83,7 @@ func (r *rebuilder) endAt(addr int64) *ending {
 	return &r.ends[i]
 }
 
-func (r *rebuilder) addSegment(s *rawSegment, blocks []alloc.Block) error {
+func (r *rebuilder) addSegment(s *rawSegment, blocks []alloc.Block) {
 	size := alloc.Bytes(s.total)
 	if size <= 0 { // not said
 		for _, b := range blocks {
@@ -93,7 +91,7 @@ func (r *rebuilder) addSegment(s *rawSegment, blocks []alloc.Block) error {
 		}
 	}
 	if size == 0 {
-		return nil
+		return
 	}
 	pool := alloc.LargePool
 	if s.kind == "small" {
@@ -103,9 +101,12 @@ func (r *rebuilder) addSegment(s *rawSegment, blocks []alloc.Block) error {
 		Ptr: alloc.Ptr(s.address), Size: size, Pool: pool, Stream: alloc.Stream(s.stream), Expandable: s.expandable, Private: s.pool.String(),
 		Blocks: blocks,
 	}
-	r.segments = append(r.segments, whole)
 	r.at.Reserved += size
-	return whole.Check()
+	if whole.Check() != nil {
+		r.broken++ // its buffers are known all the same
+		return
+	}
+	r.segments = append(r.segments, whole)
 }
 
 // Since version 2.15, PyTorch can record the pinned memory of its host allocator too

@@ -4,9 +4,9 @@ package lines
 
 import (
 	"iter"
-	"path"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -46,7 +46,7 @@ func NewNames(processes ...iter.Seq[mem.Frame]) *Names {
 func foldersToTellApart(frames []mem.Frame) int {
 	most := 0
 	for _, f := range frames {
-		most = max(most, strings.Count(f.File, "/"))
+		most = max(most, strings.Count(callsite.Slashed(f.File), "/"))
 	}
 	for folders := 0; folders <= most; folders++ {
 		names := make(map[string]bool, len(frames))
@@ -62,6 +62,7 @@ func foldersToTellApart(frames []mem.Frame) int {
 
 // ending returns a file's name with so many folders.
 func ending(file string, folders int) string {
+	file = callsite.Slashed(file)
 	at := len(file)
 	for i := 0; i <= folders && at >= 0; i++ {
 		at = strings.LastIndexByte(file[:at], '/')
@@ -77,7 +78,7 @@ func (n *Names) Of(f mem.Frame) string {
 	}
 	name := f.String()
 	if folders := n.folders[name]; folders > 0 {
-		name = strings.TrimSuffix(ending(f.File, folders), path.Base(f.File)) + name
+		name = strings.TrimSuffix(ending(f.File, folders), callsite.Base(f.File)) + name
 	}
 	if n.known != nil {
 		n.known[f] = name

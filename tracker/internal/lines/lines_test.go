@@ -28,6 +28,11 @@ func TestLineNames(t *testing.T) {
 	assert.NotEqual(t, twins.Of(a), twins.Of(b))
 	assert.Equal(t, "unknown", names.Of(mem.Frame{}))
 
+	windows := []mem.Frame{frame(`C:\u\a\train.py`), frame(`C:\u\b\train.py`)}
+	assert.Equal(t, "train.py:9 x.f", windows[0].String())
+	assert.Equal(t, "b/train.py:9 x.f", lines.NewNames(slices.Values(windows)).Of(windows[1]))
+	assert.Equal(t, `a\b.py:9 x.f`, frame(`/u/a\b.py`).String(), "a name may have a backslash")
+
 	same := frame("x.go")
 	same.Function = "n/x.f" // of the same name in all that could tell them apart
 	assert.Equal(t, "x.go:9 x.f", lines.NewNames(slices.Values([]mem.Frame{frame("x.go"), same})).Of(same))

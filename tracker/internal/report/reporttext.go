@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -41,7 +42,7 @@ func appendMark(b []byte, m *snapshot.Mark, device string) []byte {
 		b = m.Delta.Append(append(b, '\n'))
 	}
 	b = append(b, "\nAt "...)
-	b = text.Printable(append(b, path.Base(m.CallSite.File)...), len(b))
+	b = text.Printable(append(b, callsite.Base(m.CallSite.File)...), len(b))
 	b = fmt.Appendf(b, " line %d: ", m.CallSite.Line)
 	b = text.Printable(append(b, path.Base(m.CallSite.Function)...), len(b))
 	if device != "" {

@@ -39,13 +39,15 @@ type Tables struct {
 }
 
 // LeftOut is the detail that a dump omits because it would have been larger than
-// tracker.Config.MaxDumpBytes. Its fields are in the order in which detail is omitted. The
+// tracker.Config.MaxDumpBytes, or because the file that it was read from is damaged. Its fields are in the order in which detail is omitted. The
 // levels, and the sums of what is omitted, are always kept.
 type LeftOut struct {
 	Events       int64       `json:"events,omitempty"` // the oldest of the history
 	Marks        int64       `json:"marks,omitempty"`  // the oldest
 	Segments     int64       `json:"segments,omitempty"`
 	SegmentBytes alloc.Bytes `json:"segment_bytes,omitempty"`
+	// Broken is the number of segments that a file had, with blocks that do not tile them.
+	Broken int64 `json:"broken_segments,omitempty"`
 	// Allocations are the live buffers that are not listed one by one. Sites and groups
 	// count them.
 	Allocations mem.Tally `json:"allocations,omitzero"`

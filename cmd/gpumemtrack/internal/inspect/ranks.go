@@ -37,6 +37,7 @@ type about struct {
 	moment  rewind.Moment // of live memory
 	devices []string
 	host    mem.Tally // in the host's memory
+	broken  int64     // segments that could not be read
 	lacks   bool      // it does not tell what is asked for
 	words   words     // the kinds and sections that it has
 	without mem.Tally // what the filter leaves out
@@ -170,7 +171,7 @@ func (b *about) read(f *files.File, o tableOptions) (*export.Usage, error) {
 		}
 		u, b.moment = at.usage(f), at.Moment
 	}
-	b.devices = devices(u)
+	b.devices, b.broken = devices(u), brokenIn(f.Dump)
 	b.host = counted(u.Host, o)
 	its := *u
 	its.Device = deviceOf(u)
@@ -191,6 +192,18 @@ func (b *about) read(f *files.File, o tableOptions) (*export.Usage, error) {
 		b.without = all.Sub(counted(its.Rows, o))
 	}
 	return its.Summary(o.sumBy(), export.Of(o.of)), nil
+}
+
+// brokenIn is the number of segments of all devices that a file has and that could not be read.
+func brokenIn(d *snapshot.Dump) (n int64) {
+	if d == nil {
+		return 0
+	}
+	n = d.Snapshot.Tables.LeftOut.Broken
+	for _, other := range d.Others {
+		n += brokenIn(other)
+	}
+	return n
 }
 
 // counted is what rows hold of what is asked for.

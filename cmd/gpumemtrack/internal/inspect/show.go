@@ -115,11 +115,14 @@ func runShow(a *cli.App, words []string, o tableOptions) error {
 	return nil
 }
 
-// notShown mentions the host memory that a table of device memory leaves out.
+// notShown mentions the host memory that a table of device memory leaves out, and what of the files is damaged.
 func notShown(a *cli.App, r *ranks, o tableOptions) {
 	var host mem.Tally
 	for _, u := range r.processes {
 		host = host.Add(r.about[u].host)
+		if n := r.about[u].broken; n > 0 {
+			fmt.Fprintf(a.Stdout, "Not read: %d segments of %s, with blocks that do not tile them\n", n, line.Line(u.Name))
+		}
 	}
 	if !o.host && !host.IsZero() {
 		fmt.Fprintf(a.Stdout, "Not in the table: %v in the host's memory, see --host\n", host)
