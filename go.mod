@@ -3,7 +3,7 @@ module github.com/gpumemtrack/gpumemtrack
 go 1.26.0
 
 require (
-	github.com/NVIDIA/go-nvml v0.13.0-1 // of tests only; later ones, v0.13.4-1 too, print a page of warnings at their first build
+	github.com/NVIDIA/go-nvml v0.13.0-1 // later ones, v0.13.4-1 too, print a page of warnings at the first build
 	github.com/ebitengine/purego v0.11.3
 	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
 	github.com/jedib0t/go-pretty/v6 v6.8.3

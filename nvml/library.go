@@ -9,11 +9,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// library is the driver's library, libnvidia-ml.so.1.
+// library is the driver's library, libnvidia-ml.so.1: through go-nvml with cgo, and called
+// directly without.
 //
-// A function that the installed driver lacks, called all the same, ends the whole process, and so may any call after
-// an Init that failed. So the names are looked up once, at the start, and every call asks has first. A library that is
-// closed is not called either.
+// With go-nvml, a function that the installed driver lacks, called all the same, ends the
+// whole process ("symbol lookup error", exit 127), and so does any call after
+// an Init that failed. So the names are looked up once, at the start, and every
+// call asks has first. A library that is closed is not called either.
 type library struct {
 	api     api
 	name    string

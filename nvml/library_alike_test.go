@@ -11,8 +11,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 )
 
-// TestGoNVMLAnswersAlike asks one library as programs do, and through go-nvml.
-func TestGoNVMLAnswersAlike(t *testing.T) {
+// TestBothWaysAnswerAlike asks one library through go-nvml, as a program with cgo does, and
+// directly, as one without.
+func TestBothWaysAnswerAlike(t *testing.T) {
 	for name, options := range map[string]gpuemu.Options{
 		"today's": {Devices: 2},
 		"old":     {OldDriver: true},
@@ -27,7 +28,7 @@ func TestGoNVMLAnswersAlike(t *testing.T) {
 			require.NoError(t, err)
 			defer dev.Close()
 			var answers [2][]any
-			for i, load := range []func(string) (api, map[string]bool, error){loadGoNVML, load} {
+			for i, load := range []func(string) (api, map[string]bool, error){load, loadDirectly} {
 				api, present, err := load("libnvidia-ml.so.1")
 				require.NoError(t, err)
 				lib, err := newLibrary(api, present)

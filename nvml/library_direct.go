@@ -10,7 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/dylib"
 )
 
-// direct is the library's functions, each in its newest version.
+// direct is the library's functions, called without go-nvml: each in its newest version.
 type direct struct {
 	functions map[string]versionedFunc
 }
@@ -20,9 +20,8 @@ type versionedFunc struct {
 	version string // "_v2"
 }
 
-// load loads the library. It does without go-nvml, which needs cgo and leaves symbols for the loader that a program
-// linked with -z now does not start with.
-func load(path string) (api, map[string]bool, error) {
+// loadDirectly loads the library where there is no cgo, and so no go-nvml.
+func loadDirectly(path string) (api, map[string]bool, error) {
 	lib, err := dylib.Open(path)
 	if err != nil {
 		return nil, nil, notAvailable("%v", err)

@@ -7,9 +7,9 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// loadGoNVML opens the library before go-nvml does, which calls Init unseen and
+// load opens the library before go-nvml does, which calls Init unseen and
 // keeps the loader's own words to itself.
-func loadGoNVML(path string) (api, map[string]bool, error) {
+func load(path string) (api, map[string]bool, error) {
 	lib := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL)
 	if err := lib.Open(); err != nil {
 		return nil, nil, notAvailable("%v", err)
@@ -22,7 +22,7 @@ func loadGoNVML(path string) (api, map[string]bool, error) {
 	return goNVML{nvml.New(nvml.WithLibraryPath(path))}, present, nil
 }
 
-// goNVML is the library as go-nvml calls it: NVIDIA's own package, to compare with and for its mock machines.
+// goNVML is the library as go-nvml calls it.
 type goNVML struct{ nvml.Interface }
 
 func (a goNVML) init() int     { return int(a.Init()) }
