@@ -28,7 +28,7 @@
 // # Types of memory
 //
 // Device.NewPool makes a stream-ordered pool, and Device.Pinned an allocator of pinned host memory
-// with a limit: each is a separate alloc.Device. docs/memory-kinds.md says what they cannot show.
+// with a limit: each is a separate alloc.Device. docs/memory.md says what they cannot show.
 //
 // # Faults
 //
