@@ -478,7 +478,7 @@ func TestLeakPrograms(t *testing.T) {
 		{"**It leaks nothing**", steady, func(t *testing.T, w *world) {
 			assert.Zero(t, w.suspects.wrong+w.growths.wrong)
 		}},
-		{"**It leaks nothing, but that cannot be known yet**", early, func(t *testing.T, w *world) {
+		{"**It leaks nothing, but nobody can know that yet**", early, func(t *testing.T, w *world) {
 			assert.Positive(t, w.suspects.wrong+w.growths.wrong)
 		}},
 	} {
