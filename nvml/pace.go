@@ -77,7 +77,7 @@ func (r *Recorder) take(a answer) {
 	if took < r.cfg.Interval/2 {
 		p.next = 0 // at the next tick
 	}
-	// Samples are begun at ticks.
+	// A sample begins at a tick.
 	p.interval = max(1, (p.next-p.asked+r.cfg.Interval-1)/r.cfg.Interval) * r.cfg.Interval
 	if p.unheard {
 		for i := range a.rows {

@@ -105,7 +105,7 @@ type asker struct {
 	line   ledger.LineID
 }
 
-// fromCache allocates if a inactive block serves the request and the ledger has its cell. Then the cache and
+// fromCache allocates if an inactive block serves the request and the ledger has its cell. Then the cache and
 // the ledger change in one step, under one lock. It reports false, and has changed nothing, if the slow way is needed:
 // enquire, which finds any error again. A tensor that equals one of the ledger needs no measuring.
 func (t *MemTracker) fromCache(b *Buffer, x *tables.Tensor, by asker) bool {

@@ -72,7 +72,7 @@ func (x *expandable) giveUp(err error) bool {
 	return true
 }
 
-// extend is grow, with the driver's own errors.
+// extend does the work of grow, and returns the driver's own errors.
 func (x *expandable) extend(r request) (alloc.Ptr, alloc.Bytes, error) {
 	c := x.c
 	c.mu.Lock()

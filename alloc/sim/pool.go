@@ -105,7 +105,7 @@ func (p *pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, e
 	return b.ptr, n, nil
 }
 
-// reuse returns the smallest free block that has n bytes and that the stream may have.
+// reuse returns the smallest inactive block of n bytes or more that the stream may use.
 func (p *pool) reuse(n alloc.Bytes, s alloc.Stream) (best *poolBlock) {
 	now := p.dev.Now()
 	for _, b := range p.blocks {

@@ -101,7 +101,7 @@ type node struct {
 
 // parts reads a breakdown and deletes it. Each size has a kind; that of kind "" is left out.
 func (c *calls) parts(t tree, kinds ...tracker.Kind) (parts []part) {
-	if t.count == 0 { // nothing is held, or it is not the map that we know
+	if t.count == 0 { // the map is empty, or not of the layout that we know
 		return nil
 	}
 	var walk func(*node)

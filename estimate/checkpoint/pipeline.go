@@ -60,8 +60,8 @@ func (p pipeline) Layers() []tape.Layer {
 	return append(layers, tape.As(p.name, tape.Sequential(p.runs.Layers())))
 }
 
-// waiting is a part that does not run on what the model reads, and returns it. One with latent channels decodes
-// images of that many.
+// waiting is a part of a pipeline that stays in memory while another runs. It returns its input as it is. If it has
+// latent channels, it decodes images with that many channels.
 type waiting struct {
 	layers       tape.Sequential
 	latent, side int

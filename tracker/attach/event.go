@@ -36,7 +36,7 @@ type event struct {
 	stack      [maxFrames]uint64
 	python     []uint64 // two words for each frame of Python; valid until the next event
 	pythonRoom [2 * maxPython]uint64
-	hash       uint64           // of the frame pointers' stack
+	hash       uint64           // of the stack that the frame pointers gave
 	saved      [maxSaved]uint64 // the registers of savedRegs, if there is a copy
 	copied     []byte           // of the stack, from the stack pointer on; valid until the next event
 	program    *birth           // at forked, execed and loaded, what the process itself told of it; nil if it did not

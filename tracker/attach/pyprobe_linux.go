@@ -52,7 +52,7 @@ const (
 	slotRead   = slotHash - 40
 	slotCode   = slotHash - 48
 	slotWhere  = slotHash - 56
-	slotPid    = slotHash - 64 // with the two words above it, what the reader of names gets
+	slotPid    = slotHash - 64 // from here, three words for the reader of names
 )
 
 // findLayout notes the layout of the process's interpreter.

@@ -21,7 +21,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
-// Config says what New gives to a test. Its zero value works.
+// Config configures the tracker that New makes. Its zero value works.
 type Config struct {
 	// Memory is the size of the simulated GPU; 0 means 24 GiB.
 	Memory alloc.Bytes

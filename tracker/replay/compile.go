@@ -132,7 +132,7 @@ func (c *compiler) add(b buffer) int32 {
 func (c *compiler) event(e *snapshot.Event) {
 	c.seq = uint32(e.Seq - c.first)
 	c.events++
-	if e.Memory.OnHost() { // it takes none of the device's
+	if e.Memory.OnHost() { // host memory takes nothing of the device
 		return
 	}
 	c.retry(e)

@@ -121,7 +121,7 @@ func (d *Dump) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// maxWithin bounds the dumps within dumps: those of other devices have none.
+// maxWithin is how deep dumps may lie within dumps. A dump has those of other devices, and these have none.
 const maxWithin = 2
 
 func readDump(in *jsonstream.Reader, within int) (*Dump, error) {

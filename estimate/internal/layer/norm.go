@@ -28,7 +28,7 @@ type RMSNorm struct {
 	Late bool
 
 	Mixed   bool // the input is multiplied as it is, as in T5
-	Powered bool // the root is a power, whose base is kept, and the weight is copied to float32, as in Gemma 3n
+	Powered bool // the root is written as a power, which keeps its base, and the weight is copied to float32, as in Gemma 3n
 	Plain   bool // there is no weight
 }
 

@@ -67,7 +67,7 @@ const (
 	DecayUsed
 )
 
-// check reports settings that are none of their constants, and that do not go together.
+// check returns an error for a setting that is none of the constants of its type, and for two that exclude each other.
 func (l Loop) check() error {
 	for _, err := range []error{
 		constant("Loops: ZeroGrad", l.ZeroGrad, ZeroGradKept, "from ZeroGradUnknown to ZeroGradKept"),

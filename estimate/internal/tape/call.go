@@ -181,9 +181,8 @@ func (t *Tape) backward(begin, end int32) bool {
 	return slices.ContainsFunc(t.Ops[begin:end], func(o Recorded) bool { return o.Grad })
 }
 
-// segment describes the operations from begin up to end, whose inputs are kept: by
-// autograd, except for what was made without any input, which the closure holds that
-// runs them again.
+// segment describes the operations from begin up to end, which a checkpoint runs again. Their inputs are kept: autograd
+// keeps them, except for those that no operation made, which the closure keeps that runs the segment again.
 func (t *Tape) segment(begin, end int32) Segment {
 	s := Segment{Begin: begin, End: end}
 	made := make(map[int32]bool)

@@ -66,7 +66,7 @@ func (t *Tape) Width(x Tensor, dim, want int, what string) error {
 	return nil
 }
 
-// Wrong stands where no layer can be made, and says why.
+// Wrong takes the place of a layer that cannot be made. Its text says why.
 type Wrong string
 
 // Kind is that of what would stand there.

@@ -65,7 +65,7 @@ type Storage struct {
 	LastRun int32 // the same in inference
 	read    int32 // the last operation that reads it, where last may be a variable that holds it
 	Alias   int32 // the storage that serves in inference, where the operation is the identity
-	Part    bool  // of the alias, in which it lies: its bytes are those of its gradient
+	Part    bool  // it is a part of the storage of Alias; Bytes is what its gradient takes
 	Input   bool
 	made    bool // by Const
 	Own     bool // kept by an operation, never passed on

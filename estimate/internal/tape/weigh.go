@@ -18,7 +18,7 @@ type Holding struct {
 	// A tied parameter's gradient appears where it is used last: tiedIn is
 	// what each module makes so, and tiedOut what its owner then adds to.
 	TiedIn, TiedOut []int64
-	Sums            []sum // what each module adds to gradients of tied parameters
+	Sums            []sum // what each module adds to the gradients of tied parameters
 	ties            []tie
 
 	Each []ofModule // the parameters and buffers, in the order of the declaration

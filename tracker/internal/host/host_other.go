@@ -4,8 +4,8 @@ package host
 
 import "github.com/gpumemtrack/gpumemtrack/alloc"
 
-// proc knows nothing here: what the standard library can ask (getrusage) has no
-// present level, and a mark in units that differ from system to system.
+// proc knows nothing on this system: getrusage, which the standard library has, does not tell the present level, and
+// the unit of its peak differs from system to system.
 type proc struct{}
 
 func (proc) init()                                    {}

@@ -86,7 +86,7 @@ func (l Labels) with(name, value string) Labels {
 	return all
 }
 
-// key tells labels apart that have the same names.
+// key is a text that differs for labels with the same names and other values.
 func (l Labels) key() string {
 	var values []string
 	for _, name := range slices.Sorted(maps.Keys(l)) {

@@ -122,7 +122,7 @@ type Units struct {
 	next int     // where to look for one that needs it no more
 }
 
-// maxTriangles bounds the memory of triangles, to 17 MB.
+// maxTriangles bounds the memory of all triangles to 17 MB.
 const maxTriangles = 1 << 11
 
 // Freed counts a buffer that a line allocated, on a call path, and that was freed at that age. Now is the time

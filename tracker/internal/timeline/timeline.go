@@ -22,9 +22,8 @@ type Timeline struct {
 	Seconds []float64 `json:"seconds"` // since Start; they do not decrease
 	Events  []uint64  `json:"-"`       // the number of the event that comes next
 
-	// Kinds and Sites are the requested bytes of the live buffers, split in two
-	// ways. Each adds up to what was live. Sites are the lines of code that ever held most,
-	// and the others together.
+	// Kinds and Sites are the requested bytes of the live buffers, by kind and by line of code. Each adds up to what was
+	// live. Sites has the lines that ever had most, and one layer for all others.
 	Kinds []Layer `json:"kinds"`
 	Sites []Layer `json:"lines"`
 
@@ -153,8 +152,8 @@ func (l *layers[K]) of(key K) int {
 	return maxLayers
 }
 
-// split decides about the layers, and sets b.now to what was live before the
-// first event: what is live now, less all that happened.
+// split chooses the layers of the chart, and sets b.now to what was live before the
+// first event: what is live at the end, less what the events changed.
 func (b *timelineBuilder) split(r *snapshot.Dump) {
 	kinds, sites := newExtent[mem.Kind](), newExtent[mem.Frame]()
 	for site := range r.Snapshot.CallSites() {

@@ -113,7 +113,7 @@ func BeginningOf(r *snapshot.Dump) Beginning {
 			delete(began, e.Span)
 		}
 	}
-	// The device was asked a moment before the snapshot's last event, so that a level may seem negative.
+	// The device was asked a moment before the snapshot's last event, so a level may come out negative.
 	s := r.Snapshot
 	b.Levels = Levels{max(0, s.Live.Bytes-all.Live), max(0, s.Allocated-all.Allocated), max(0, s.Reserved-all.Reserved)}
 	return b

@@ -252,7 +252,7 @@ func (o estimateOptions) largest(name string, options []estimate.Option, first *
 }
 
 // fewest searches for the smallest number of replicas with which the model fits, and returns the report and
-// that number. If it fits with none, the number is 0, and the report that of maxReplicas.
+// that number. If it fits with no number, the number is 0, and the report is that of maxReplicas.
 func (o estimateOptions) fewest(name string, options []estimate.Option) (*estimate.Report, int, error) {
 	try := func(n int) (*estimate.Report, bool, error) {
 		o.replicas = n

@@ -103,7 +103,7 @@ func attachedPage(page topPage, sources []*attach.Source) topPage {
 	if len(all) > 0 {
 		pid := page.Origin.PID
 		page.take(all, suspects, growth)
-		page.Origin.PID = pid // the line of the process that was chosen
+		page.Origin.PID = pid // so that it stands in the line of the chosen process
 	}
 	return page
 }

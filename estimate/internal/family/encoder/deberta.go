@@ -118,7 +118,7 @@ func deBERTaBlock(c family.Transformer, own *disentangled) tape.Layer {
 	return tape.Module{Name: "DebertaV2Layer", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		layer.Ran.Of(f.T).Unmeasured |= layer.Distances
 		batch, length := x.Dim(0), x.Dim(1)
-		// Heads come before the length, by copies.
+		// PyTorch copies these tensors so that the dimension of the heads comes before that of the tokens.
 		q := f.Copy(f.Call("attention.self.query_proj", x))
 		k := f.Copy(f.Call("attention.self.key_proj", x))
 		v := f.Copy(f.Call("attention.self.value_proj", x))

@@ -88,7 +88,7 @@ func (s sounds) extractor() tape.Layer {
 	}}
 }
 
-// places is a convolution over many vectors, whose weight is made anew of directions and lengths.
+// places is the convolution that adds positions. Its weight norm makes the weight from directions and lengths in each pass.
 func (s sounds) places(hidden int) tape.Layer {
 	conv := layer.Conv1d{In: hidden, Out: hidden, Kernel: s.kernel, Padding: s.kernel / 2, Groups: s.groups}
 	parts := tape.Sequential{tape.As("conv", conv), tape.Inlined{Layer: weightNorm{conv}}}
