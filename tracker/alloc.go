@@ -25,10 +25,11 @@ func (t *MemTracker) Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Bu
 	return t.alloc(tables.StackID(t.stacks.Table.Capture(1)), 0, shape, dtype, kind)
 }
 
-// AllocOn is Alloc for work on a stream, which Alloc is for the default stream: the cache may
-// hand out memory that work on that stream still uses, since what is queued there runs later.
-// Where other streams use the buffer too, see Buffer.RecordStream. The errors are those of
-// Alloc, and errors.ErrUnsupported for a stream that is another one on each thread, as CU_STREAM_PER_THREAD is.
+// AllocOn is Alloc for work that runs on stream s; Alloc itself is for the default stream. The
+// cache may return memory that earlier work on s still uses: a stream runs its work in order, so
+// the new work starts after that. If other streams use the buffer too, call Buffer.RecordStream.
+// The errors are those of Alloc, and errors.ErrUnsupported for CU_STREAM_PER_THREAD, which means a
+// different stream on each thread.
 func (t *MemTracker) AllocOn(s alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	return t.alloc(tables.StackID(t.stacks.Table.Capture(1)), s, shape, dtype, kind)
 }
@@ -73,7 +74,7 @@ func (t *MemTracker) alloc(stack tables.StackID, on alloc.Stream, shape alloc.Sh
 	return b, nil
 }
 
-// enquire allocates where the driver may have to be asked, and says what is wrong with a request.
+// enquire is the slow way of Alloc: it checks the request, and may ask the driver.
 func (t *MemTracker) enquire(b *Buffer, x *tables.Tensor, by asker) error {
 	err := x.Measure()
 	if err != nil {
@@ -96,8 +97,9 @@ func (t *MemTracker) enquire(b *Buffer, x *tables.Tensor, by asker) error {
 	return nil
 }
 
-// asker says who asks for memory: for which stream, from which goroutine, which tells the section, and when.
-// The line of code is set only where a new cell may be made, because finding it costs more than a cached Alloc.
+// asker says who asks for memory: the stream, the goroutine (which tells the section) and the time.
+// The line of code is set only where a new cell may be made, because finding it costs more than an
+// Alloc from the cache.
 type asker struct {
 	stream alloc.Stream
 	here   goroutine
@@ -176,7 +178,7 @@ func (t *MemTracker) fromDevice(b *Buffer, x *tables.Tensor, by asker) (err erro
 	}
 	t.mu.Unlock()
 	switch {
-	case ours: // to free it would free the other Buffer's
+	case ours: // another Buffer owns this address: freeing it would free that Buffer's memory
 		return fmt.Errorf("%s: %w: %w", t.name, alloc.ErrBrokenDriver, err)
 	case err != nil:
 		return errors.Join(err, t.device.Free(b.ptr))

@@ -21,7 +21,7 @@ type Buffer struct {
 	group     *ledger.Group // kind, shape, dtype
 	ptr       alloc.Ptr
 	allocated alloc.Bytes
-	seq       uint64 // of its record
+	seq       uint64 // sequence number of its record
 	record    slab.ID
 	stack     tables.StackID
 }
@@ -57,11 +57,11 @@ func (b *Buffer) isLive() bool {
 	return b.live() != nil
 }
 
-// Free gives the memory back to the cache, and forgets the buffer. The memory may be handed
-// out again at once, for work on the stream that it was allocated for. Work that other streams
-// have queued on it must be done, or be named by RecordStream or FreeOn. A second Free is
-// alloc.ErrDoubleFree. If the device refuses, the buffer stays live and the error says why. To free a nil
-// Buffer does nothing.
+// Free gives the memory back to the cache and forgets the buffer. The memory may be handed out
+// again at once, for work on the stream that it was allocated for. Work on other streams that uses
+// it must be done, or be named by RecordStream or FreeOn. A second Free returns
+// alloc.ErrDoubleFree. If the device refuses, the buffer stays live and the error says why. Free of
+// a nil Buffer does nothing.
 func (b *Buffer) Free() error {
 	if b == nil {
 		return nil
@@ -76,7 +76,8 @@ func (b *Buffer) Free() error {
 	return err
 }
 
-// free frees the buffer. on is a stream that may still use it, as RecordStream says; nil is none.
+// free frees the buffer. on is a stream that may still use it, as in RecordStream; it is nil if
+// there is no such stream.
 func (b *Buffer) free(on *alloc.Stream) error {
 	t := b.tracker
 	here, now := t.sections.goroutine(), t.now()
@@ -118,9 +119,9 @@ func (t *MemTracker) freeInCache(b *Buffer, on *alloc.Stream) (unmarked bool, er
 	return t.locked.Free(b.ptr, cachelock.Owner(b.record))
 }
 
-// freeOnDevice is free without a cache. It takes the record out first: the
-// moment that the memory is free, the driver may give its address to another goroutine. The caller holds the
-// lock, which freeOnDevice releases.
+// freeOnDevice frees memory of a device without a cache. It removes the record first: once the
+// memory is free, the driver may give its address to another goroutine. The caller holds the lock,
+// which freeOnDevice releases.
 func (t *MemTracker) freeOnDevice(b *Buffer, r *ledger.Record, on *alloc.Stream, here goroutine, now time.Duration) error {
 	t.leave(r, here, now, mem.Freed)
 	t.ledger.TakeOut(b.record, r)
@@ -189,7 +190,8 @@ func (b *Buffer) Shape() alloc.Shape { return b.group.Shape }
 // DType returns the element type.
 func (b *Buffer) DType() alloc.DType { return b.group.DType }
 
-// Kind returns what a live buffer is for; of one that is freed, what it was allocated for.
+// Kind returns what the buffer is for. After Free it returns the kind that the buffer was allocated
+// with.
 func (b *Buffer) Kind() Kind {
 	t := b.tracker
 	t.mu.Lock()
@@ -250,14 +252,14 @@ func (b *Buffer) SetKind(kind Kind) error {
 	})
 }
 
-// SetKind is Buffer.SetKind for the live memory at an address that Register entered. An
-// address that is not live is alloc.ErrUnknownPtr; the other errors are those of
+// SetKind is Buffer.SetKind for memory that was entered by Register, by its address. If no live
+// memory has that address, the error is alloc.ErrUnknownPtr; other errors are those of
 // Buffer.SetKind.
 func (t *MemTracker) SetKind(ptr alloc.Ptr, kind Kind) error {
 	return t.setKind(ptr, kind, func() slab.ID { return t.find(ptr) })
 }
 
-// setKind sets the kind of the record that find finds, with the lock held.
+// setKind sets the kind of the record that find returns. It calls find with the lock held.
 func (t *MemTracker) setKind(ptr alloc.Ptr, kind Kind, find func() slab.ID) error {
 	asked, err := tables.Untyped(kind, 0)
 	if err != nil {

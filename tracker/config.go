@@ -24,12 +24,12 @@ type Config struct {
 	// NoCache uses a plain Device without a cache.
 	NoCache bool
 
-	// Dir is the directory of the report's file; it is made if there is none. If Dir is empty, the file is
-	// in the current directory; but if Report is set, there is no file. The first Track logs the file's
-	// name, unless Report shows what is in it.
+	// Dir is the directory of the report's file; New makes it if it is missing. If Dir is empty,
+	// the file is in the current directory, unless Report is set: then there is no file. The first
+	// Track logs the file's name, unless Report shows the report already.
 	Dir string
-	// MaxReportBytes bounds the report's files. When the file has half of these bytes, it is
-	// renamed to ...-older-gpu_mem_track.txt, which replaces the one before, and the report
+	// MaxReportBytes limits the size of the report's files. When the file reaches half of it, it is
+	// renamed to ...-older-gpu_mem_track.txt, which replaces the previous one, and the report
 	// continues in a new file. A block that is larger loses its last changes. 0 means 64 MiB; less
 	// than 8 KiB means 8 KiB.
 	MaxReportBytes alloc.Bytes
@@ -42,17 +42,18 @@ type Config struct {
 
 	// StackDepth is the number of frames to keep of an allocation's call stack; 0 means 32.
 	StackDepth int
-	// MaxStacks bounds the distinct call stacks that are kept whole. Of later stacks only the
-	// frames up to the line of the user's code are kept, and a frame that says so. 0 means
+	// MaxStacks limits how many distinct call stacks are kept whole. From later stacks only the
+	// frames up to the line of the user's code are kept, followed by a frame that says so. 0 means
 	// 65,536 stacks, which take at most 70 MB: 200 bytes each, and 20 for each frame.
 	MaxStacks int
-	// Libraries are import paths, such as "example.com/train/tensor", whose functions, and those of the packages
-	// below, are skipped to find the line of code that allocated a buffer; "example.com/train/..." is the same as
-	// "example.com/train". The Go runtime, packages of this module, gorgonia, GoMLX and go-xla, yzma and
-	// onnxruntime_go are always skipped.
+	// Libraries are import paths, such as "example.com/train/tensor". Their functions, and those of
+	// the packages below them, are skipped when the tracker looks for the line of code that
+	// allocated a buffer; "example.com/train/..." is the same as "example.com/train". The Go
+	// runtime, packages of this module, gorgonia, GoMLX and go-xla, yzma and onnxruntime_go are
+	// always skipped.
 	Libraries []string
-	// MaxEvents bounds the history of allocations and frees: older events are
-	// dropped. 0 means 65,536 events, which take 3 MiB; a negative number, none.
+	// MaxEvents limits the history of allocations and frees: older events are dropped. 0 means
+	// 65,536 events, which take 3 MiB. A negative number means no history.
 	MaxEvents int
 	// MaxMarks bounds the marks that Marks returns. 0 means 128 marks; a negative number, none.
 	MaxMarks int
@@ -63,14 +64,14 @@ type Config struct {
 	// Lost says whether to look for buffers that the program can no longer reach.
 	Lost LostPolicy
 
-	// FindLateWrites, for debugging, finds work that writes to memory after its Free: a kernel that runs
-	// on another stream, that no RecordStream or FreeOn named. The memory of a freed buffer
-	// is filled with a pattern. When it is handed out again, and at Close, the tracker waits for
-	// all streams and compares. The Logger gets what it finds, LateWrites and Close return
-	// it, with the lines of code. What is given back to the driver before is not compared.
-	// It makes each Alloc and Free wait for the device. It needs a cache of the tracker's own, over
-	// a device that can fill and copy its memory and wait, as CUDA devices and the
-	// simulated one with sim.Config.Backed are; New refuses others.
+	// FindLateWrites is for debugging: it finds work that writes to memory after its Free, such as
+	// a kernel on another stream that no RecordStream or FreeOn named. The tracker fills the memory
+	// of a freed buffer with a pattern. Before that memory is handed out again, and at Close, it
+	// waits for all streams and compares. What it finds goes to the Logger, and LateWrites and
+	// Close return it with the lines of code. Memory that goes back to the driver earlier is not
+	// compared. Each Alloc and Free waits for the device. The tracker needs a cache of its own,
+	// over a device that can fill and copy its memory and wait, as CUDA devices can, and the
+	// simulated one with sim.Config.Backed; New refuses others.
 	FindLateWrites bool
 
 	// OOMDir is a directory for dumps: one is written there before an Alloc returns an
@@ -80,8 +81,9 @@ type Config struct {
 	// deleted. MaxDumpBytes bounds each dump's size. 0 means 8 dumps and 16 MiB. See DumpFile.
 	MaxDumps     int
 	MaxDumpBytes alloc.Bytes
-	// OtherProcesses returns how much of the device's memory other processes hold, as
-	// nvml.OthersMemory does. It is called when the device is full. With nil, the amount is unknown.
+	// OtherProcesses returns how much of the device's memory other processes use, as
+	// nvml.OthersMemory does. The tracker calls it when the device is full. If it is nil, the
+	// amount is unknown.
 	OtherProcesses func() (alloc.Bytes, error)
 
 	// Sections says what a Section measures in addition to the ledger.

@@ -57,15 +57,16 @@ func (b *Buffer) copy(what string, dtype alloc.DType, host []byte, move func(all
 	return nil
 }
 
-// Copy copies all of src to the beginning of dst, both live. They may be of trackers of different devices:
-// then the copy is direct where the devices can do that, and else goes through the host; and
-// dst, if it has no label, gets one that says what it is a copy of. The copy is complete when
-// Copy returns. It does not wait for work that streams other than the default one have queued.
+// Copy copies all of src to the beginning of dst. Both must be live. They may belong to trackers of
+// different devices: then the copy is direct if the devices can do that, and goes through the host
+// otherwise. If dst has no label, it gets one that names src. The copy is complete when Copy
+// returns. It does not wait for work that streams other than the default one have queued.
 //
-// A copy is no event of the history, which has what takes and frees memory: a copy does neither, and most
-// copies of a program are not made by Copy.
+// The history has no event for a copy: it tells what takes and frees memory, and most copies in a
+// program are not made by Copy.
 //
-// Both have elements of one DType, or one of them is of Uint8. The errors are those of CopyIn.
+// Both buffers have elements of one DType, or one of them is of Uint8. The errors are those of
+// CopyIn.
 func Copy(dst, src *Buffer) error {
 	to, from := dst.tracker, src.tracker
 	about := fmt.Sprintf("copy %v of %s to %v of %s", src, from.name, dst, to.name)
@@ -114,7 +115,7 @@ func copyThroughHost(dst, src *Buffer) error {
 	return nil
 }
 
-// nameCopy names a buffer without a label after the one that was copied to it.
+// nameCopy gives a buffer without a label the name of the buffer that was copied to it.
 func (b *Buffer) nameCopy(src *Buffer) {
 	if b.Label() != "" {
 		return

@@ -13,11 +13,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Default returns the tracker that the package's functions use: that of SetDefault, or else
-// one that the first call makes, on the device that New opens for an empty Config, or on the
-// simulated GPU if opening that device fails. The report's first line names the device. If the
-// current directory cannot be written, there is no report. Each of these fallbacks is logged
-// once. Any goroutine may call it.
+// Default returns the tracker that the package's functions use: the one from SetDefault, or else
+// one that the first call makes. That one uses the device that New opens for an empty Config, or
+// the simulated GPU if opening fails. The report's first line names the device. If the current
+// directory cannot be written, there is no report. Each of these fallbacks is logged once. Any
+// goroutine may call Default.
 func Default() *MemTracker {
 	if t := chosen.Load(); t != nil {
 		return t
@@ -90,9 +90,9 @@ func SnapshotAll(trackers ...*MemTracker) snapshot.Devices {
 	return all
 }
 
-// DumpAll returns the Dump of the first tracker, with those of the others as its Others; of all open
-// trackers of the process if none are given, and nil if there are none. The formats that know
-// several devices tell of all of them.
+// DumpAll returns the Dump of the first tracker, with the dumps of the other trackers as its
+// Others. Without arguments it takes all open trackers of the process; it returns nil if there are
+// none. Formats that know several devices show all of them.
 func DumpAll(trackers ...*MemTracker) *snapshot.Dump {
 	var all []*snapshot.Dump
 	for _, t := range orOpen(trackers) {

@@ -20,9 +20,9 @@ import (
 // or the number of a CUDA device.
 const deviceVariable = "GPUMEMTRACK_DEVICE"
 
-// openDevice opens the device of a Config that names none: the one that the environment
-// names or, if it names none, the first CUDA device. Where there is no GPU to use it opens the
-// simulated one, and because says why. A GPU that is there and cannot be opened is an error.
+// openDevice opens the device of a Config that names none: the one in the environment variable, or
+// else the first CUDA device. If there is no GPU, it opens the simulated one, and because says why.
+// A GPU that is there but cannot be opened is an error.
 func openDevice() (device alloc.Device, because, err error) {
 	asked := os.Getenv(deviceVariable)
 	if asked == "sim" {

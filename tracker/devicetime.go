@@ -16,7 +16,7 @@ const maxTiming = 256
 // late as possible, since it answers only when the work is done.
 type deviceTime struct {
 	interval ability.Interval // nil: there is no time
-	asked    atomic.Bool      // by the goroutine that asks the device
+	asked    atomic.Bool      // set by the goroutine that asks the device
 	answered sync.WaitGroup
 	elapsed  time.Duration // -1 if it is not known
 
@@ -26,7 +26,7 @@ type deviceTime struct {
 	counted   bool // its path's sum has it
 }
 
-// start marks the beginning of the work, if the device can.
+// start marks the beginning of the work, if the device can measure time.
 func (d *deviceTime) start(timer ability.Timer) {
 	if timer == nil {
 		return

@@ -26,8 +26,8 @@ func (t *MemTracker) describeIn(r *snapshot.Dump) {
 	}
 }
 
-// newDump returns a dump for a file, which may be as large as a file's limit. A tracker that is closed
-// has none: it has forgotten what is live.
+// newDump returns a dump no larger than a file may be. A closed tracker has no dump: it has
+// forgotten what is live.
 func (t *MemTracker) newDump(reason string) (d *snapshot.Dump, err error) {
 	if !t.closed.Load() {
 		d = t.dumpWithin(t.dumps.maxBytes)
@@ -49,7 +49,8 @@ func (t *MemTracker) dumpWithin(limit alloc.Bytes) *snapshot.Dump {
 	} else {
 		d.Snapshot = t.Snapshot()
 	}
-	// The history comes after the snapshot: it must reach up to it, and what is later is left out.
+	// The history is taken after the snapshot, so that it reaches the snapshot. Later events are
+	// left out.
 	d.History, d.Marks, d.Profile = t.History(), t.Marks(), t.profile()
 	t.describeIn(d)
 	return d

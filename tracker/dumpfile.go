@@ -17,8 +17,8 @@ const (
 
 // dumping is how a tracker writes files of dumps.
 type dumping struct {
-	max      int         // of the process, in a directory
-	maxBytes alloc.Bytes // of each
+	max      int         // most files of this process in a directory
+	maxBytes alloc.Bytes // most bytes of each
 
 	mu sync.Mutex // one file at a time
 	// signals has the channels that end each DumpOnSignal, and where its signals

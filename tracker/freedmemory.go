@@ -27,10 +27,10 @@ type freedMemory struct {
 	events  ability.EventDevice // nil if the device has none
 	refused sync.Once           // the Logger was told that the device refuses
 
-	mu      sync.Mutex // no device is asked while it is held
+	mu      sync.Mutex // no device is asked while this lock is held
 	pieces  []piece    // by address; they do not overlap
 	freeing map[uint64]bool
-	told    map[uint64][]alloc.Stream // by RecordStream, of live buffers
+	told    map[uint64][]alloc.Stream // streams that RecordStream named, by the live buffer's number
 	found   []*LateWriteError
 
 	gone []piece // segments that the driver has back; the tracker's lock guards it

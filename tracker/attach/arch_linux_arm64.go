@@ -2,7 +2,7 @@ package attach
 
 import "github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 
-// Where struct user_pt_regs has what the probes read, in bytes.
+// Byte offsets in struct user_pt_regs of the registers that the probes read.
 var argumentRegs = [6]int16{0, 8, 16, 24, 32, 40}
 
 const (

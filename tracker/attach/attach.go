@@ -92,10 +92,10 @@ func newFeed(cfg Config, functions []function) (feed, error) {
 // Config.Preload what has the program load the library. It is for exec.Cmd.Env.
 func (w *Watcher) Environ(env []string) []string { return w.feed.environ(env) }
 
-// Watch watches a process that runs, and those that it started or will start. What it
-// allocated before is not known but in sum, if Config.Driver tells: see Source.Before. Frees
-// of it change no ledger, and Doubts counts them. The error says that there is no such process, or that it
-// cannot be watched.
+// Watch watches a running process, and those that it started or will start. What the process
+// allocated before is known only as a sum, and only if Config.Driver tells it: see Source.Before.
+// Freeing such memory changes no ledger; Doubts counts these frees. The error says that there is no
+// such process, or that it cannot be watched.
 func (w *Watcher) Watch(pid int) error {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil {
 		return fmt.Errorf("attach: there is no process %d", pid)
@@ -113,10 +113,10 @@ func (w *Watcher) Watch(pid int) error {
 	return w.libraries.look()
 }
 
-// Start calls start, which starts a process, such as the method of an *exec.Cmd, and watches
-// it from its first moment. Other processes that this program starts meanwhile are watched
-// too. With Config.Preload the process needs the environment that Environ returns. The error is
-// start's, or says that the process cannot be watched.
+// Start calls start, which starts a process, such as the method of an *exec.Cmd, and watches the
+// process from its first moment. Other processes that this program starts meanwhile are watched
+// too. With Config.Preload the process needs the environment that Environ returns. Start returns
+// the error of start, or an error that says why the process cannot be watched.
 func (w *Watcher) Start(start func() error) error {
 	if err := w.feed.watch(os.Getpid()); err != nil {
 		return fmt.Errorf("attach: %w", err)
@@ -143,14 +143,14 @@ func (w *Watcher) Sync() {
 	}
 }
 
-// Sources returns the ledgers that there are by now, those that held most bytes at a time first.
+// Sources returns a copy of the list of ledgers, the one with the highest peak first.
 func (w *Watcher) Sources() []*Source { return w.sources.sorted() }
 
 // String says how many sources there are.
 func (w *Watcher) String() string { return fmt.Sprintf("watcher, sources: %d", len(w.Sources())) }
 
-// Doubts returns, a sentence each, why the ledgers may not be exact, and from when on. None
-// means that they are: every call of the driver's functions was seen, in its order.
+// Doubts returns the reasons why the ledgers may not be exact, one sentence each, and since when.
+// An empty list means that they are exact: every call of the driver's functions was seen, in order.
 func (w *Watcher) Doubts() (all []string) { return w.sentences() }
 
 // Dump returns all that is known: of the first of Sources, and of the others in its

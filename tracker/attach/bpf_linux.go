@@ -13,26 +13,26 @@ import (
 type bpf struct {
 	ring   *ebpf.Map // events
 	family *ebpf.Map // the processes that are watched
-	calls  *ebpf.Map // by thread: the call of the driver that it is in
+	calls  *ebpf.Map // by thread: the driver function that the thread is in
 	others *ebpf.Map // the same of other libraries, whose functions call the driver's
 	loss   *ebpf.Map // see lossCount
 
-	scratch  *ebpf.Map // by thread: room for return addresses
+	scratch  *ebpf.Map // by thread: space for return addresses
 	blank    *ebpf.Map // such room, empty
 	believed *ebpf.Map // hashes of return addresses that need no copy of the stack
 
-	python   *ebpf.Map // by process: how its interpreter of Python is laid out
-	running  *ebpf.Map // by thread: the frames of Python in the call that it is in
-	noFrames *ebpf.Map // room for such frames, empty
+	python   *ebpf.Map // by process: the layout of its Python interpreter
+	running  *ebpf.Map // by thread: the Python frames at the call that the thread is in
+	noFrames *ebpf.Map // a value without Python frames, to start each entry of running from
 	follow   *ebpf.Map // the program that finds them
 	seen     *ebpf.Map // code objects, by process and address
 	newCode  *ebpf.Map // those that were not seen before: process, where the frame is, address
-	offsets            // of the kernel
+	offsets            // offsets in the kernel's structures
 }
 
 // Indexes in the map of losses.
 const (
-	lossCount = iota // events for which the ring had no room
+	lossCount = iota // index of the counter of events for which the ring had no room
 	lossSince        // when the first was lost
 	lossSlots
 )
@@ -119,7 +119,7 @@ func (m *bpf) begin() asm.Instructions {
 	}
 }
 
-// reserve takes room for an event and fills in what all have.
+// reserve takes room for an event in the ring and fills in the fields that all events have.
 func (m *bpf) reserve(size int32, function int, p phase) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMapPtr(asm.R1, m.ring.FD()),
@@ -149,8 +149,8 @@ func zero(from, to int16) (ins asm.Instructions) {
 	return ins
 }
 
-// submit gives the event to the reader. Of calls that come often it does not wake the reader,
-// which looks by itself: that would cost the program more than all the rest.
+// submit gives the event to the reader. For frequent calls it does not wake the reader, which polls
+// by itself: waking it would cost the watched program more than all the rest.
 func submit(wake bool) asm.Instructions {
 	flags := int32(1) // BPF_RB_NO_WAKEUP
 	if wake {

@@ -94,8 +94,8 @@ func (p *process) takeOne(b *buffer, now time.Duration) (undo func()) {
 	}
 }
 
-// take removes the buffers that of selects, in the order of their allocation, and returns what
-// puts them back.
+// take removes the buffers that of selects, in the order of their allocation, and returns what is
+// needed to put them back.
 func (p *process) take(now time.Duration, of func(*buffer) bool) (undo func()) {
 	var taken []*buffer
 	for _, b := range p.live {
@@ -207,8 +207,9 @@ func mipmappedSize(desc [5]uint64, levels uint32) (size uint64) {
 	return size
 }
 
-// elementSize is the bytes of an array's element, by its CUarray_format and, in the upper
-// half, its channels. 0 is a format that has no such size, such as those of videos.
+// elementSize returns the bytes of one element of an array, given its CUarray_format and, in the
+// upper half, its number of channels. It returns 0 for a format without a fixed size, such as those
+// of videos.
 func elementSize(formatAndChannels uint64) uint64 {
 	channels := formatAndChannels >> 32
 	switch uint32(formatAndChannels) {

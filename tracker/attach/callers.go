@@ -7,9 +7,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 )
 
-// frames returns the return addresses of an event's call stack, innermost first, and why there may be no more. Frame
-// pointers skip the callers of functions that keep none. So the first time that they give a stack, it is
-// compared with what the tables say, and only if both agree are they believed from then on.
+// frames returns the return addresses of an event's call stack, innermost first, and why the stack
+// may be incomplete. Frame pointers skip the callers of functions that keep none. So a stack from
+// frame pointers is compared once with a walk by the unwind tables; only if both agree are frame
+// pointers believed for that stack.
 func (p *process) frames(e *event) (all []uint64, end string) {
 	framed := e.frames()
 	if len(e.copied) == 0 {
@@ -29,7 +30,7 @@ func (p *process) frames(e *event) (all []uint64, end string) {
 	case p.agrees(framed, walked):
 		p.believe(e.hash)
 		if why == unwind.Outermost {
-			return framed, symbols.Whole // but for the C library's
+			return framed, symbols.Whole // the missing frames can only be the C library's
 		}
 		return framed, symbols.NoFramePointers
 	case why == unwind.Outermost:
@@ -37,13 +38,14 @@ func (p *process) frames(e *event) (all []uint64, end string) {
 	case why == unwind.CopyEnds:
 		return walked, symbols.TooLong
 	case why == unwind.Lost && len(framed) > len(walked) && slices.Equal(framed[:len(walked)], walked):
-		return framed, symbols.NoFramePointers // code without tables, of which frame pointers know more
+		return framed, symbols.NoFramePointers // code without tables: frame pointers know more
 	}
 	return walked, symbols.NoTable
 }
 
-// agrees reports whether frame pointers gave all the callers. They need not give those of the C library that call
-// main or a thread's first function, nor those of Go's runtime that switch from one stack to another.
+// agrees reports whether frame pointers found all callers. They may miss the C library's functions
+// that call main or a thread's first function, and the functions of Go's runtime that switch
+// stacks.
 func (p *process) agrees(framed, walked []uint64) bool {
 	for _, at := range walked {
 		if len(framed) > 0 && framed[0] == at {

@@ -10,18 +10,17 @@ import (
 // Config says how to watch. The zero Config sets probes in the libcuda that a program on this
 // machine would load.
 type Config struct {
-	// Libraries are the files of libcuda to probe. Nil is those that a program on this
-	// machine would find; others are found in what the processes have loaded.
+	// Libraries are the files of libcuda to probe. If nil, they are those that a program on this
+	// machine would load. Other copies are found when a process has loaded them.
 	Libraries []string
-	// Functions are watched in place of the driver's, for what an allocator inside a library
-	// does. The driver's then report only contexts.
+	// Functions are watched in place of the driver's functions, to see what an allocator inside a
+	// library does. From the driver only contexts are reported then.
 	Functions []Pair
 	// Preload puts a small library in front of libcuda instead of setting probes. It needs no
 	// rights and a C compiler, and watches only what is started with Watcher.Environ.
 	Preload bool
-	// RingBytes is the room for events that were not read yet; it is rounded up to a power
-	// of two. An event with its call stack takes 664 bytes. 0 is 64 MiB, which
-	// has room for a hundred thousand calls.
+	// RingBytes is the size of the buffer for events not read yet, rounded up to a power of two. An
+	// event with its call stack takes 664 bytes. 0 means 64 MiB, room for a hundred thousand calls.
 	RingBytes int
 	// MaxEvents is how many events the history of a source keeps; 0 is 65,536.
 	maxEvents int
@@ -31,7 +30,7 @@ type Config struct {
 	// MaxStacks is how many different call stacks of a process are kept; 0 is 65,536.
 	maxStacks int
 
-	single bool // one probe at a time, as kernels before 6.6 need it: for tests
+	single bool // for tests: attach probes one by one, as kernels before 6.6 need it
 }
 
 const (
@@ -41,7 +40,7 @@ const (
 	minRing       = 1 << 16
 )
 
-// complete puts in what is not set.
+// complete replaces unset fields by their defaults.
 func (cfg Config) complete() Config {
 	cfg.RingBytes = powerOfTwo(max(minRing, cmp.Or(cfg.RingBytes, defaultRing)))
 	cfg.maxEvents = cmp.Or(cfg.maxEvents, defaultEvents)
@@ -66,7 +65,7 @@ func powerOfTwo(n int) int {
 type Driver interface {
 	// Memory returns what is in use of a device by all processes, and all that it has.
 	Memory(pid, ordinal int) (used, total alloc.Bytes, err error)
-	// UUID returns the name of a device among all devices, as nvidia-smi prints it.
+	// UUID returns the device's UUID, as nvidia-smi prints it.
 	UUID(pid, ordinal int) (string, error)
 	// Held returns what a process holds of each device that it uses, contexts included, by
 	// the ordinals of the process.
@@ -82,7 +81,7 @@ func (nobody) Memory(int, int) (used, total alloc.Bytes, err error) { return 0, 
 func (nobody) UUID(int, int) (string, error)                        { return "", errNoDriver }
 func (nobody) Held(int) (map[int]alloc.Bytes, error)                { return nil, errNoDriver }
 
-// earlier is what a process held of its devices before it was watched.
+// earlier is what a process used on its devices before it was watched.
 type earlier struct {
 	held  map[deviceID]alloc.Bytes
 	known bool
@@ -109,7 +108,7 @@ func (e *earlier) device() deviceID {
 	return unknownDevice
 }
 
-// on returns what was held of a device, -1 if that is not known.
+// on returns the bytes that the process used on a device, -1 if unknown.
 func (e *earlier) on(d deviceID) alloc.Bytes {
 	switch {
 	case e == nil:

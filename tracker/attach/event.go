@@ -29,9 +29,9 @@ type event struct {
 	result     int32
 	returned   uint64    // the whole of the result
 	out        uint64    // what the call wrote where its first argument points
-	pitch      uint64    // and the second, of a pitched allocation
+	pitch      uint64    // the second result of a pitched allocation: its pitch
 	args       [6]uint64 // the registers of the arguments
-	desc       [5]uint64 // of an array: the description that the second argument points to
+	desc       [5]uint64 // the array descriptor that the second argument points to
 	depth      int64     // bytes of stack, negative if it could not be taken
 	stack      [maxFrames]uint64
 	python     []uint64 // two words for each frame of Python; valid until the next event
@@ -39,7 +39,7 @@ type event struct {
 	hash       uint64           // of the stack that the frame pointers gave
 	saved      [maxSaved]uint64 // the registers of savedRegs, if there is a copy
 	copied     []byte           // of the stack, from the stack pointer on; valid until the next event
-	program    *birth           // at forked, execed and loaded, what the process itself told of it; nil if it did not
+	program    *birth           // for forked, execed and loaded: what the process itself reported; nil if it did not
 }
 
 // maxFrames is the most frames that a stack has.
@@ -48,7 +48,7 @@ const maxFrames = 64
 // maxPython is the most frames of Python.
 const maxPython = 128
 
-// Where the fields are in an event of the ring buffer, in bytes.
+// Byte offsets of an event's fields in the ring buffer.
 const (
 	offTime   = 0
 	offThread = 8
@@ -145,7 +145,8 @@ type feed interface {
 	// readNames has the names of Python's functions read as soon as they are first seen in a call.
 	readNames(of *python.Processes)
 
-	// believe says that a stack that frame pointers gave, by its hash, needs no copy from now on.
+	// believe says that the stack with this hash, found by frame pointers, is complete: from now on
+	// it is sent without a copy of the stack's memory.
 	believe(hash uint64)
 
 	// next waits for an event. The error is errFlushed or os.ErrClosed, or says what was

@@ -18,7 +18,7 @@ const (
 	kindOrdered  mem.Kind = "Ordered"  // cuMemAllocAsync: in the order of a stream
 	kindPhysical mem.Kind = "Physical" // cuMemCreate, which cuMemMap gives an address
 	kindArray    mem.Kind = "Array"    // cuArrayCreate and cuArray3DCreate
-	kindImported mem.Kind = "Imported" // of another process or library: its size is unknown, and counts 0
+	kindImported mem.Kind = "Imported" // memory of another process or library: its size is unknown and counts as 0
 	kindPinned   mem.Kind = "Pinned"   // cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister: the host's memory
 )
 
@@ -33,8 +33,8 @@ type effect uint8
 
 const (
 	allocates effect = iota + 1
-	hands            // as allocates, of a library other than the driver
-	takesBack        // as frees, of such a library: whether it fails is not known
+	hands            // like allocates, for a library other than the driver
+	takesBack        // like frees, for such a library; whether the free failed is not known
 	reports          // such a library says what it did: a size above 0 was given, one below 0 was taken back
 	allocatesPitched
 	allocatesArray
@@ -42,7 +42,7 @@ const (
 	allocatesMipmapped
 	imports   // memory of somebody else; its handle is not freed by cuMemRelease
 	registers // the address is the caller's, in its first argument
-	creates   // physical memory: it lives while it is held or mapped
+	creates   // physical memory: it lives until its handle is released and it is unmapped
 	importsPhysical
 	retains
 	releases
@@ -65,17 +65,17 @@ type function struct {
 	kind     mem.Kind
 	size     int    // index of the argument with the size in bytes
 	stream   int    // 0: it has none
-	device   int    // of those that name one
-	address  int    // of what is freed, or of where the address is written
+	device   int    // index of the argument that names the device
+	address  int    // index of the argument with the address to free, or with the pointer to which the new address is written
 	returned bool   // the address is the result
 	void     bool   // the result says nothing: the address is what was written, or the call failed
 	library  string // "" is the driver
 	handle   bool   // the second argument is a CUipcMemHandle, by value
 	symbols  []string
-	uses     []use // of what it allocates, as call stacks tell
+	uses     []use // the kinds of the memory it allocates, chosen by call stack
 }
 
-// kindFor returns the kind of what was allocated on a call stack.
+// kindFor returns the kind of memory that a call stack allocated.
 func (f function) kindFor(s mem.Stack) mem.Kind {
 	for _, frame := range s {
 		for _, u := range f.uses {
@@ -87,8 +87,8 @@ func (f function) kindFor(s mem.Stack) mem.Kind {
 	return f.kind
 }
 
-// watched returns the functions that are watched: those of the driver, or the pairs and what the
-// driver has for contexts.
+// watched returns the functions to watch: the driver's, or the given pairs and the driver's
+// functions for contexts.
 func watched(pairs []Pair) (all []function) {
 	for _, f := range driverFunctions {
 		if len(pairs) == 0 || f.effect >= makesContext {
@@ -198,7 +198,7 @@ type Pair struct {
 	out         int  // the argument of alloc that points to where it writes the address; 0: it returns the address
 	void        bool // alloc returns nothing, or a struct: whether it failed shows in the address
 	address     int  // the argument of free that has the address
-	signed      bool // alloc is told of both, and its size is below 0 of what is freed; there is no free
+	signed      bool // one function reports allocations and frees to the watched library: a negative size is a free
 	uses        []use
 }
 

@@ -13,20 +13,20 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// ledger is the live buffers of one source and what there is to tell of those that
-// were freed. The watcher's lock guards it.
+// ledger is the live buffers of one source, and the totals of those that were freed. The watcher's
+// lock guards it.
 type ledger struct {
 	stacks  *stackTable
 	tensors map[tensorKey]*tables.Tensor
 	sites   map[siteKey]*site
-	sweep   int // when there are so many sites, those that hold nothing are summed up
+	sweep   int // at this many call sites, those without live buffers are summed up
 	retired map[tables.StackID]mem.Tally
 	streams []alloc.Stream // the first is the default one
 	changed map[*site]bool // since the last mark
 
 	live                 map[*buffer]bool
-	current, peak, total mem.Tally         // without host memory, as a tracker counts
-	byMemory             snapshot.ByMemory // of current, and host memory
+	current, peak, total mem.Tally         // without host memory, as in a tracker
+	byMemory             snapshot.ByMemory // by memory, host memory included
 	registered           alloc.Bytes
 	peaks                uint64 // how many new peaks there were
 
@@ -71,7 +71,7 @@ type buffer struct {
 	inPath  uint16
 	context uint64
 	foreign bool
-	held    int // physical memory: handles and mappings
+	held    int // physical memory: its handles and mappings
 }
 
 const leastSweep = 1 << 12
@@ -104,8 +104,8 @@ func (l *ledger) site(kind mem.Kind, size alloc.Bytes, stack tables.StackID, str
 	return s
 }
 
-// retire sums up the sites that hold nothing, by call stack: a program whose sizes never
-// repeat would have one for every buffer.
+// retire sums up the call sites without live buffers, by call stack: a program whose sizes never
+// repeat would otherwise keep one for every buffer.
 func (l *ledger) retire() {
 	used := make(map[*tables.Tensor]bool)
 	for key, s := range l.sites {
@@ -121,7 +121,7 @@ func (l *ledger) retire() {
 	l.sweep = max(leastSweep, 2*len(l.sites))
 }
 
-// stream returns the index of a stream; those for which there is no room count as the default one.
+// stream returns the index of a stream; 0, the default stream, if there are too many.
 func (l *ledger) stream(s alloc.Stream) uint8 {
 	if i := slices.Index(l.streams, s); i >= 0 {
 		return uint8(i)
@@ -129,7 +129,7 @@ func (l *ledger) stream(s alloc.Stream) uint8 {
 	if len(l.streams) == tables.MaxStreams {
 		return 0
 	}
-	l.streams = append(slices.Clip(l.streams), s) // snapshots have the slice as it was
+	l.streams = append(slices.Clip(l.streams), s) // a copy: snapshots share the old slice
 	return uint8(len(l.streams) - 1)
 }
 
@@ -171,7 +171,8 @@ func (l *ledger) unitsOf(s *site) (line, path *survival.Unit) {
 	return unitOf(l.lines, l.stacks.Site(s.stack)), unitOf(l.paths, s.stack)
 }
 
-// copyLifetimes copies the units of lines that have freed, and of the stacks that hold so many that they may be named.
+// copyLifetimes copies the lifetimes of lines that have freed, and of the stacks with enough live
+// bytes to be named.
 func (l *ledger) copyLifetimes(to *tables.Tables) {
 	held := make(map[tables.StackID]int64)
 	for _, s := range l.sites {
@@ -221,7 +222,8 @@ func (l *ledger) move(s *site, n int64) {
 	l.changed[s] = true
 }
 
-// atPeak returns how many were live at the ledger's latest peak, of which peaks is the number.
+// atPeak returns how many buffers were live at the ledger's latest peak. peaks is the number of
+// that peak.
 func (s *site) atPeak(peaks uint64) int64 {
 	if s.peak != peaks {
 		return s.live // it has not changed since

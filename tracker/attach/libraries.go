@@ -19,8 +19,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
-// libraries are the files that are probed, of libcuda and of what Config.Functions names, and
-// the processes that may load others.
+// libraries are the probed files, of libcuda and of the libraries that Config.Functions names, and
+// the processes that may load more of them.
 type libraries struct {
 	all     *shared
 	feed    feed
@@ -84,8 +84,8 @@ func (l *libraries) probe(path, library string) error {
 	return nil
 }
 
-// probeFirst probes what a process would find, before it does: of libcuda the files that are given,
-// if any are.
+// probeFirst probes libraries before any process loads them. For libcuda these are the given files,
+// if there are any.
 func (l *libraries) probeFirst(given []string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,7 +202,7 @@ func (l *libraries) found(pid int, path string) {
 	}
 }
 
-// of returns which of the wanted libraries a file is.
+// of returns which of the wanted libraries the file at path is.
 func (l *libraries) of(path string) (library string, ok bool) {
 	for _, library := range l.wanted {
 		switch name := cmp.Or(library, "libcuda.so"); {
@@ -214,7 +214,7 @@ func (l *libraries) of(path string) (library string, ok bool) {
 	return "", false
 }
 
-// usualLibraries are the files of that name that the dynamic loader would find.
+// usualLibraries returns the files of that name that the dynamic loader would find.
 func usualLibraries(library string) (all []string) {
 	for _, dir := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
 		all = append(all, filepath.Join(dir, library))

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// accept takes a new connection, of this user's processes; root takes those of all. It reports whether there may be
-// another.
+// accept takes a new connection from a process of this user; root accepts all users. It reports
+// whether there may be another.
 func (s *sockets) accept(listener int) bool {
 	fd, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
 	switch err {
@@ -108,8 +108,8 @@ func (s *sockets) hungUp(e *event, p *peer) bool {
 	return true
 }
 
-// exits is the end of a process, of which a connection from after an exec may still wait: the process ends with
-// the last one.
+// exits handles the end of a process. After an exec, an older connection of the process may still
+// be open: the process has ended when its last connection has.
 func (s *sockets) exits(e *event, p *peer) bool {
 	s.acceptAll()
 	s.hangUp(p)

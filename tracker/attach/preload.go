@@ -45,7 +45,7 @@ func (p preload) environ(env []string) []string {
 	return append(env, path+dirs, socketVariable+"="+p.token+":"+p.name+":"+p.file)
 }
 
-// shimFlags are those of shim.c, in its order.
+// shimFlags returns the function's flags as shim.c numbers them.
 func (f function) shimFlags() (flags int) {
 	for i, is := range []bool{f.effect.atEntry(), f.effect.entryOnly(), f.effect.stacked(), f.gives(), f.effect == allocatesPitched} {
 		if is {
@@ -67,7 +67,7 @@ func (f function) described() int {
 	return 0
 }
 
-// form is that of the function's arguments in shim.c.
+// form returns the shape of the function's arguments as shim.c names it.
 func (f function) form() string {
 	if f.handle {
 		return "HANDLE"

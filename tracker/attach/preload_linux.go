@@ -216,7 +216,7 @@ func (s *sockets) rouse() error {
 // detach takes no new processes; what the others have sent can still be read.
 func (s *sockets) detach() {}
 
-// close ends all connections: the programs notice nothing of it. The reader has ended.
+// close ends all connections. The watched programs go on undisturbed. The reader must have ended.
 func (s *sockets) close() {
 	for _, p := range s.peers {
 		s.hangUp(p)

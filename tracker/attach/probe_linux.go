@@ -148,7 +148,7 @@ func lacking() string {
 	return "this process lacks " + strings.Join(all, ", ")
 }
 
-// watch adds a process to those that are watched, and all that it will start.
+// watch adds a process, and all that it will start, to those watched.
 func (p *probes) watch(pid int) error {
 	if err := p.maps.family.Put(uint32(pid), uint32(0)); err != nil {
 		return fmt.Errorf("watch process %d: %w", pid, err)

@@ -46,7 +46,7 @@ func originOf(pid int) snapshot.Origin {
 	return o
 }
 
-// exec ends the program that was there, and with it what it had of the driver.
+// exec ends the program that the process ran so far, and its buffers and contexts with it.
 func (p *process) exec(now time.Duration, before birth) {
 	p.mu.Lock()
 	p.take(now, func(*buffer) bool { return true })
@@ -100,7 +100,8 @@ func (p *process) call(e *event, now time.Duration) {
 	p.succeeded(f, e, t, stack, now)
 }
 
-// stack returns the number of a call stack. The frames of Python are a part of it, behind a 0, which is no return address.
+// stack returns the number of a call stack. Python frames follow the native ones after a 0, which
+// is no return address.
 func (p *process) stack(frames []uint64, end string, words []uint64) tables.StackID {
 	if len(words) == 0 {
 		return p.stacks.add(frames, func() mem.Stack { return p.symbols.Resolve(frames, end, nil) })

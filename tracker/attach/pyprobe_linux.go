@@ -69,8 +69,8 @@ func (m *bpf) findLayout() asm.Instructions {
 	}
 }
 
-// follow copies from the process what lies at an address on the program's stack and a word of the layout beyond it. R0 is 0 if that
-// went well.
+// follow reads the process's memory: at the address in a slot of the program's stack plus the
+// offset in a word of the layout. It copies the result to the program's stack. R0 is 0 on success.
 func follow(to int32, size int32, from int16, word int) asm.Instructions {
 	return append(layoutWord(asm.R3, word),
 		asm.LoadMem(asm.R1, asm.RFP, from, asm.DWord),
@@ -89,7 +89,8 @@ func layoutWord(to asm.Register, word int) asm.Instructions {
 	}
 }
 
-// pythonAtEntry ends a program at the beginning of a function by the one that follows frames, if the process runs Python.
+// pythonAtEntry ends a probe at a function's entry with a jump to the program that follows Python
+// frames, if the process runs Python.
 func (m *bpf) pythonAtEntry() asm.Instructions {
 	return append(m.findLayout(),
 		asm.JEq.Imm(asm.R0, 0, "end"),
@@ -223,8 +224,8 @@ func again(label string, most int32) asm.Instructions {
 	}
 }
 
-// frameOfPython writes one frame into the room: the address of the code object, whose lowest bits are those of the frame's owner,
-// and then where it is in it, and its first line.
+// frameOfPython writes one frame: the address of the code object, whose lowest bits say who owns
+// the frame, then the position in the code and the function's first line.
 func (m *bpf) frameOfPython() asm.Instructions {
 	ins := follow(slotCode, 8, slotAt, pyCode)
 	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))

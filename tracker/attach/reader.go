@@ -45,7 +45,8 @@ func (w *Watcher) apply(e *event) {
 	}
 }
 
-// fork begins a process. An earlier one of that number, whose end was lost, is forgotten.
+// fork begins a process. If the end of an earlier process with that number was lost, that process
+// is forgotten.
 func (w *Watcher) fork(child uint32, told *birth) {
 	delete(w.processes, child)
 	w.born(child, told)
@@ -78,8 +79,8 @@ func (w *Watcher) loaded(e *event) {
 	}
 }
 
-// born notes what a process is made of, as it may have ended when its first call is read. What it told
-// itself is of the right moment.
+// born notes which program a process runs, since the process may have ended when its first call is
+// read. What the process itself reported is preferred: it was true at the right moment.
 func (w *Watcher) born(pid uint32, told *birth) {
 	w.libraries.add(int(pid))
 	go w.pythons.Expect(int(pid))

@@ -10,21 +10,21 @@ import (
 // shared is what a watcher, its processes and its sources have in common.
 type shared struct {
 	start  time.Time
-	clock  uint64 // of the events, at start
+	clock  uint64 // the clock of the events, at start
 	driver Driver
 
 	mu      sync.Mutex
 	unknown uint64 // frees of addresses that nobody allocated here
 	doubts  []doubt
 	lost    loss
-	late    map[uint32]*earlier // of the processes that ran before they were watched
+	late    map[uint32]*earlier // the processes that ran before they were watched
 	closed  bool
 }
 
 // Loss is what the ledgers lack.
 type loss struct {
-	events uint64    // for which the ring had no room
-	since  time.Time // when the first was lost; from then on the ledgers are not exact
+	events uint64    // events for which the ring had no room
+	since  time.Time // when the first event was lost; the ledgers are not exact from then on
 }
 
 // doubt is why the ledgers may not be exact from a moment on.

@@ -19,10 +19,10 @@ import (
 // One goroutine reads them.
 type sockets struct {
 	preload
-	listeners  [2]int // by a name in the network namespace, and by a file; -1 if there is none
+	listeners  [2]int // an abstract name in the network namespace, and a file; -1 if there is none
 	poll, wake int
-	peers      map[int]*peer // by the number of the connection, and of the pidfd
-	ready      []int         // of these, those with something to read
+	peers      map[int]*peer // by the descriptor of the connection, and by that of the pidfd
+	ready      []int         // the peers with something to read
 
 	count, since uint64 // lost
 
@@ -39,12 +39,12 @@ type peer struct {
 	pid    uint32
 	socket int   // -1 when it is closed
 	life   int   // a pidfd: it can be read from when the process has ended; -1 before Linux 5.3
-	before *peer // of the same process, before an exec
-	page   int   // a file with what it lost: how many events, and when the first was; -1 if there is none
+	before *peer // the connection of the same process before an exec
+	page   int   // a file in which the process counts its lost events, with the time of the first; -1 if there is none
 	known  bool  // it has shown the token
 }
 
-// look adds a file to those that are waited for.
+// look adds a file descriptor to those that the reader waits for.
 func (s *sockets) look(fd int) error {
 	return unix.EpollCtl(s.poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 }
@@ -71,7 +71,8 @@ func (s *sockets) lost() (count, since uint64) {
 	return count, since
 }
 
-// What a process gives with an event: a bit of the event's last argument for each file, in this order.
+// The files that a process sends with an event, in this order: a bit of the event's last argument
+// says whether each is there.
 const (
 	givesPage    = 1 << iota // see peer.page
 	givesProgram             // the program's file
@@ -131,7 +132,7 @@ func (p *peer) told(program, maps int) *birth {
 	return &b
 }
 
-// lost reads the page of what was lost.
+// lost reads from the page how many events were lost, and when the first was.
 func (p *peer) lost() (count, since uint64) {
 	var page [16]byte
 	if p.page < 0 {

@@ -16,10 +16,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Source is what one process asked of one device, or of the driver for the host's memory.
-// It answers what a *tracker.MemTracker answers. Its methods may be called from any
-// goroutine, also after the watcher was closed and after the process has ended: then it is as it
-// was at the end.
+// Source is the memory that one process allocated on one device, or of the host through the driver.
+// It answers what a *tracker.MemTracker answers. Its methods may be called from any goroutine, also
+// after the watcher was closed or the process has ended: then it stays as it was at the end.
 type Source struct {
 	*shared // its lock guards what follows
 	name    string
@@ -53,15 +52,15 @@ func (s *Source) String() string {
 // Origin is the process.
 func (s *Source) Origin() snapshot.Origin { return s.origin }
 
-// Device names the device as its process numbers them: "GPU", and its ordinal. Pinned
-// memory of the host, and memory of a context that was there before the watcher, have a
-// name of their own and the ordinal 0. Pinned memory counts in Levels.Memory and Levels.HostReserved,
-// and in no total of a device, as in a tracker.
+// Device returns the device's name and number as the process counts them: "GPU" and its ordinal.
+// Pinned host memory, and memory of a context from before the watcher, have a name of their own and
+// the ordinal 0. Pinned memory counts in Levels.Memory and Levels.HostReserved and in no total of a
+// device, as in a tracker.
 func (s *Source) Device() (name string, ordinal int) { return s.device.name(), max(0, int(s.device)) }
 
-// Before returns what the process held of the device when it began to be watched, contexts
-// included, as the driver said: it is in no ledger. -1 is that it is not known. It is 0 of a
-// process that was watched from its start.
+// Before returns what the process used on the device when watching began, contexts included, as the
+// driver said. No ledger has it. -1 means unknown. It is 0 for a process that was watched from its
+// start.
 func (s *Source) Before() alloc.Bytes { return s.before }
 
 // Snapshot copies the ledger.
@@ -80,8 +79,9 @@ func (s *Source) LightSnapshot() *snapshot.Snapshot {
 	return s.snapshot(false, s.levels(used, total))
 }
 
-// driver asks the driver what is in use of the device, by all processes; -1 is unknown. It asks for
-// the device's UUID too, until the driver has told it. The caller does not hold the lock: a driver takes its time.
+// driver asks the driver how much of the device is in use by all processes; -1 is unknown. It also
+// asks for the device's UUID until the driver has told it. The caller must not hold the lock,
+// because a driver may take long.
 func (s *Source) driver() (used, total alloc.Bytes) {
 	if s.device < 0 || s.hasEnded() {
 		return -1, -1
@@ -116,7 +116,7 @@ func (s *Source) askUUID() {
 	s.mu.Unlock()
 }
 
-// levels are those of the ledger, and what the driver said.
+// levels returns the ledger's levels, with what the driver said.
 func (s *Source) levels(used, total alloc.Bytes) snapshot.Levels {
 	l := &s.ledger
 	return snapshot.Levels{
@@ -252,8 +252,8 @@ func (s *Source) markAfter(seq int) (*snapshot.Mark, <-chan struct{}, error) {
 	return nil, s.marked, nil
 }
 
-// Dump returns all that is known, of one instant: what the export packages write. Its
-// Reason says what of the watcher's Doubts there is.
+// Dump returns all that is known at one instant: what the export packages write. If the ledger may
+// not be exact, Reason has the watcher's Doubts.
 func (s *Source) Dump() *snapshot.Dump {
 	reason := strings.Join(append([]string{"attach"}, s.sentences()...), "; ")
 	used, total := s.driver()

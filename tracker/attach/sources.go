@@ -17,7 +17,7 @@ type sources struct {
 
 const maxSources = 1 << 10
 
-// keep enters a source; of very many it forgets the oldest. The caller holds the lock.
+// keep enters a source, and forgets the oldest if there are too many. The caller holds the lock.
 func (all *sources) keep(s *Source) {
 	if len(all.list) == maxSources {
 		all.list = slices.Delete(all.list, 0, 1)
@@ -36,7 +36,7 @@ func (all *sources) named(name string) bool {
 	return slices.ContainsFunc(all.list, func(s *Source) bool { return s.name == name })
 }
 
-// sorted returns those that held most bytes at a time first.
+// sorted returns the sources, the one with the highest peak first.
 func (all *sources) sorted() []*Source {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -53,7 +53,7 @@ type deviceID int
 const (
 	hostMemory    deviceID = -1
 	unknownDevice deviceID = -2 // the context was made before the watcher came
-	libraryMemory deviceID = -3 // of a library, in a process that has not asked for any device
+	libraryMemory deviceID = -3 // memory of a library, in a process that has not asked for any device
 )
 
 func (d deviceID) name() string {
@@ -81,7 +81,7 @@ func (d deviceID) short() string {
 	return fmt.Sprintf("gpu%d", int(d))
 }
 
-// memory is the kind of all memory of a source, if it has only one that is not the device's.
+// memory returns the type of memory of a source that has only one type other than the device's.
 func (d deviceID) memory() alloc.Memory {
 	if d == hostMemory {
 		return alloc.PinnedMemory
@@ -89,7 +89,7 @@ func (d deviceID) memory() alloc.Memory {
 	return alloc.UnknownMemory
 }
 
-// rank puts the host's memory behind that of devices.
+// rank sorts the host's memory behind the devices.
 func (d deviceID) rank() int {
 	if d == hostMemory {
 		return 0

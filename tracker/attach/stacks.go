@@ -16,7 +16,7 @@ import (
 // the process may be gone when somebody asks. It is a tables.Stacks.
 type stackTable struct {
 	max int
-	ids map[string]tables.StackID // by the addresses
+	ids map[string]tables.StackID // by the addresses of the stack
 
 	mu    sync.RWMutex
 	table tables.StackTable
@@ -65,7 +65,7 @@ func (t *stackTable) Site(id tables.StackID) mem.Frame {
 	return t.table.Site(id)
 }
 
-// Path returns the user's calls of a stack, from the call site outward.
+// Path returns the frames of the user's code in a stack, from the call site outward.
 func (t *stackTable) Path(id tables.StackID) mem.Path {
 	stack, site := t.Stack(id), t.Site(id)
 	if site.IsZero() {
@@ -80,7 +80,7 @@ func (t *stackTable) Path(id tables.StackID) mem.Path {
 	return path
 }
 
-// callSite returns the line that asked for the memory, as far as the stack tells.
+// callSite returns the line that asked for the memory, as well as the stack shows it.
 func callSite(s mem.Stack) mem.Frame {
 	i, _ := callsite.Find(len(s), func(i int) callsite.Rank { return rank(s[i]) })
 	if i < 0 {
@@ -91,8 +91,8 @@ func callSite(s mem.Stack) mem.Frame {
 
 var rule = callsite.Rule{Go: callsite.GoLibraries}
 
-// rank judges a frame by the project's rule, which knows the code of other languages. Before
-// it come the frames that only the stack of a whole process has: those between two languages,
+// rank judges a frame by the rule of package callsite, which knows the code of other languages. Two
+// cases are added here, which only a stack of a whole process has: frames between two languages,
 // and code without names.
 func rank(f mem.Frame) callsite.Rank {
 	switch {
@@ -102,13 +102,14 @@ func rank(f mem.Frame) callsite.Rank {
 		return callsite.Machinery
 	case strings.HasPrefix(f.Function, "0x"), strings.Contains(f.Function, ".so") && strings.Contains(f.Function, "+0x"):
 		return callsite.Note
-	case strings.Contains(f.Function, "+0x"): // of the program itself, whose names were stripped
+	case strings.Contains(f.Function, "+0x"): // the program itself, stripped of its names
 		return callsite.Standard
 	}
 	return rule.Rank(f.Function, f.File)
 }
 
-// passers only pass calls on: the beginnings of functions' names, of which some are modules.
+// passers are functions that only pass calls on: prefixes of functions' names, some of which are
+// modules.
 var passers = []string{
 	"_cgo_", "crosscall", "x_cgo_", "_Py", "Py", "py::", "_start", "syscall.", "internal/runtime/", "reflect.",
 	"github.com/ebitengine/purego", "github.com/jupiterrider/ffi", "github.com/gpumemtrack/gpumemtrack/internal/dylib",

@@ -7,9 +7,9 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// A call stack by frame pointers lacks the callers of functions that keep none. So an allocation comes with a copy
-// of the registers and of the stack, which the reader unwinds by tables. Most need none: the reader puts into a map
-// the stacks for which frame pointers give what tables do.
+// Frame pointers skip the callers of functions that keep none. So an allocation comes with a copy
+// of the registers and of the stack, which the reader unwinds by tables. Most allocations need no
+// copy: the reader puts into a map the stacks for which frame pointers and tables agree.
 
 const (
 	maxCopy     = 16 << 10 // bytes of a stack
@@ -21,8 +21,8 @@ const (
 	slotHash    = slotCall - 24
 )
 
-// takeStack writes the return addresses of the program's stack, by its frame pointers, into the thread's room. R0 is 0
-// if the stack is to be copied.
+// takeStack follows the program's frame pointers and writes the return addresses into the thread's
+// room. R0 is 0 if the stack must be copied too.
 func (m *bpf) takeStack() asm.Instructions {
 	lookup := func(in *ebpf.Map, slot int32) asm.Instructions {
 		return asm.Instructions{
@@ -148,7 +148,8 @@ func copyStack() asm.Instructions {
 	return append(ins, asm.Mov.Imm(asm.R0, 0).WithSymbol("copied"))
 }
 
-// believe says that a stack that frame pointers gave, by its hash, needs no copy from now on.
+// believe says that the stack with this hash, found by frame pointers, is complete: from now on it
+// is sent without a copy of the stack's memory.
 func (p *probes) believe(hash uint64) {
 	_ = p.maps.believed.Put(hash, uint32(1)) // without it, the stack is copied again
 }

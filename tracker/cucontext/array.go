@@ -52,7 +52,8 @@ func makeArray(ctx cu.Context, desc cu.Array3Desc, create func() (cu.Array, erro
 	return array, nil
 }
 
-// handleOf returns the CUarray, which is an address of the host's that no device has.
+// handleOf returns the CUarray as an address: it points into the host's memory, so no device buffer
+// can have it.
 func handleOf(array cu.Array) cu.DevicePtr {
 	return cu.DevicePtr(**(**uintptr)(unsafe.Pointer(&array))) // its only field is a *CUarray
 }

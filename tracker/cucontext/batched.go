@@ -13,16 +13,16 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-// Batched is a *cu.BatchedContext with its allocations in the ledger. Make one
-// with TrackBatched; the rules are Track's.
+// Batched is a *cu.BatchedContext with its allocations in the ledger. Make one with TrackBatched;
+// the rules of Track apply.
 //
-// Its MemFree only queues, as the original's does: the record leaves the ledger then, and is entered again,
-// with its old call stack, if DoWork finds that the free failed. For that, DoWork and Run must be called
-// here, not on the original.
+// MemFree only queues the free, as in a cu.BatchedContext. The record leaves the ledger at that
+// moment. If DoWork finds that the free failed, the record is entered again with its old call
+// stack. For that, call DoWork and Run here, not on the original.
 //
-// The original keeps the results of the last batch that it sent to the driver. Of a DoWork
-// that sent several, a free that fails in an earlier one goes unnoticed, unless
-// an allocation ended that batch.
+// The original keeps only the results of the last batch that it sent to the driver. If one DoWork
+// sent several batches, a failed free in an earlier one goes unnoticed, unless an allocation ended
+// that batch.
 type Batched struct {
 	*cu.BatchedContext
 	book  *book
@@ -43,13 +43,13 @@ func (b *Batched) described(as func(int64) Tensor) cu.Context {
 	return &Batched{b.BatchedContext, b.book, b.frees, as}
 }
 
-// TrackErr is the first refusal of the ledger, for example that it is closed. It returns nil
-// if there was no such error.
+// TrackErr returns the first error of the ledger, for example that it is closed; nil if there was
+// none.
 func (b *Batched) TrackErr() error { return b.book.trackErr() }
 
-// allocated calls an allocation that waits for its batch, and enters what it gave. Its
-// error may be that of another call of the batch, so the address alone tells
-// whether there is memory.
+// allocated makes an allocation call, which waits for its batch, and enters the address that it
+// returned. The error may belong to another call of the batch, so only the address tells whether
+// there is memory.
 func (b *Batched) allocated(memory alloc.Memory, call func() (cu.DevicePtr, error), bytes int64) (cu.DevicePtr, error) {
 	b.frees.beginAlloc()
 	p, err := call()
@@ -113,8 +113,8 @@ func (b *Batched) DoWork() {
 	b.frees.settle(round, b.Errors() != nil, b.stillAllocated)
 }
 
-// Run does work as it comes, and the work of the context underneath, until a
-// batch fails and errs is nil, or the context is closed.
+// Run does the work of this context, and of the one underneath, as it comes. It ends when the
+// context is closed, or when a batch fails and errs is nil.
 func (b *Batched) Run(errs chan error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -137,8 +137,8 @@ func (b *Batched) Run(errs chan error) error {
 	}
 }
 
-// Close closes the context; its memory leaves the ledger with it. The error is the context's;
-// the ledger is then as it was.
+// Close closes the context; its memory leaves the ledger. If the context returns an error, so does
+// Close, and the ledger is unchanged.
 func (b *Batched) Close() error {
 	err := b.BatchedContext.Close()
 	if err != nil {
@@ -149,8 +149,8 @@ func (b *Batched) Close() error {
 	return nil
 }
 
-// stillAllocated asks the driver about an address, in the context, which need not be current on
-// the thread that calls DoWork.
+// stillAllocated asks the driver whether an address is allocated. It makes the context current
+// first, since DoWork may be called on any thread.
 func (b *Batched) stillAllocated(p cu.DevicePtr) bool {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -20,7 +20,7 @@ type book struct {
 
 	mu    sync.Mutex
 	live  map[cu.DevicePtr]bool
-	freed map[cu.DevicePtr]bool // and not given again, for the most part
+	freed map[cu.DevicePtr]bool // addresses that were freed and, mostly, not allocated again since
 	err   error                 // the first that was kept
 }
 

@@ -30,7 +30,7 @@ type queuedFree struct {
 	putBack func() error
 	queued  bool // the context has it: the next DoWork will do it
 	suspect bool // a call failed since it was added
-	held    bool // its batch is done, and the driver has the address
+	held    bool // its batch is done, but the driver still has the address
 }
 
 func newFreeQueue(restore func(cu.DevicePtr, func() error)) *freeQueue {
@@ -102,7 +102,8 @@ func (q *freeQueue) endAlloc(p cu.DevicePtr, err error) {
 	q.restoreHeld()
 }
 
-// restoreHeld puts back what is held when no allocation can clear it any more.
+// restoreHeld enters the waiting frees again once no allocation under way can explain why the
+// driver has their addresses.
 func (q *freeQueue) restoreHeld() {
 	if q.allocating > 0 {
 		return

@@ -21,15 +21,15 @@ func MemAlloc(tr *tracker.MemTracker, bytes int64) (cu.DevicePtr, error) {
 	return entered(tr, p, alloc.DeviceMemory, err, bytes)
 }
 
-// MemAllocManaged is cu.MemAllocManaged, entered in the ledger with its whole size, wherever
-// its pages are. The errors are those of MemAlloc.
+// MemAllocManaged is cu.MemAllocManaged. The ledger has the whole size, wherever the pages are. The
+// errors are those of MemAlloc.
 func MemAllocManaged(tr *tracker.MemTracker, bytes int64, flags cu.MemAttachFlags) (cu.DevicePtr, error) {
 	p, err := cu.MemAllocManaged(bytes, flags)
 	return entered(tr, p, alloc.ManagedMemory, err, bytes)
 }
 
-// MemAllocPitch is cu.MemAllocPitch, entered in the ledger as height rows of pitch bytes: what
-// the driver took. The errors are those of MemAlloc.
+// MemAllocPitch is cu.MemAllocPitch. The ledger has what the driver took: height rows of pitch
+// bytes. The errors are those of MemAlloc.
 func MemAllocPitch(tr *tracker.MemTracker, width, height int64, elementSize uint) (p cu.DevicePtr, pitch int64, err error) {
 	p, pitch, err = cu.MemAllocPitch(width, height, elementSize)
 	if err != nil {
@@ -67,8 +67,8 @@ func enter(tr *tracker.MemTracker, p cu.DevicePtr, memory alloc.Memory, t Tensor
 	return tr.Register(alloc.Ptr(p), t.Shape, t.DType, t.Kind, tracker.InMemory(memory), tracker.Labelled(t.Label))
 }
 
-// explained is the error of an allocation, with all that the tracker knows if it is for lack
-// of memory.
+// explained returns the error of an allocation. If memory ran out, it adds all that the tracker
+// knows.
 func explained(tr *tracker.MemTracker, err error, as func(int64) Tensor, dims ...int64) error {
 	if !errors.Is(ownError(err), cu.OutOfMemory) {
 		return err
@@ -101,15 +101,15 @@ func codeAs[T interface {
 	return int(own), true
 }
 
-// deviceLost reports whether an error says that the device is lost: the driver then says
-// nothing more of it, and nothing was freed.
+// deviceLost reports whether an error says that the device is lost. The driver then answers nothing
+// more, so no free has succeeded.
 func deviceLost(err error) bool {
 	code, ok := codeAs(cu.Success, err)
 	return ok && errors.Is(cuda.Error(code), cuda.ErrDeviceLost)
 }
 
-// ownError is the error of the call that ended a batch: the errors of a batch are
-// one for each of its calls, in their order.
+// ownError returns the error of the call that ended a batch. A batch's error joins the errors of
+// its calls in order, so that is the last one.
 func ownError(batch error) error {
 	if list, ok := batch.(interface{ ListErrors() []error }); ok {
 		if errs := list.ListErrors(); len(errs) > 0 {

@@ -13,22 +13,22 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-// Track returns ctx with its allocations in the ledger: MemAlloc, MemAllocManaged
-// and MemAllocPitch enter them, MemFree takes them out, and Close takes out
-// what the context took with it. In every other respect it is ctx. Addresses from before
-// Track, or from elsewhere, can be freed through it. Allocations are entered with the bytes
-// asked for, a pitched one with height x pitch; With and Describe say what they are.
+// Track returns ctx with its allocations in the ledger: MemAlloc, MemAllocManaged and MemAllocPitch
+// add them, MemFree removes them, and Close removes all that the context freed. In every other
+// respect the result behaves as ctx. It can also free addresses that were allocated before Track,
+// or elsewhere. The ledger has the bytes that were asked for, or for a pitched allocation height x
+// pitch. With and Describe say what the memory is for.
 //
-// An allocation that finds no memory fails with a *tracker.OutOfMemoryError, which
-// unwraps to ctx's own error.
+// An allocation that finds no memory fails with a *tracker.OutOfMemoryError, which unwraps to ctx's
+// own error.
 //
-// If ctx is a *cu.BatchedContext, the result is a *Batched. Track that, and not the context
-// under it: a batch does not call that context's methods.
+// If ctx is a *cu.BatchedContext, the result is a *Batched. Track that, and not the context under
+// it, because a batch does not call the methods of that context.
 //
-// What the ledger refuses never disturbs the program. The result's method TrackErr() error has
-// the first refusal, or the first double free, which is also logged.
+// An error of the ledger never disturbs the program. The result's method TrackErr() error returns
+// the first one, or the first double free, which is also logged.
 //
-// One goroutine at a time may use a cu.Context, and the result.
+// Only one goroutine at a time may use a cu.Context, and the same holds for the result.
 func Track(ctx cu.Context, tr *tracker.MemTracker) cu.Context {
 	if batched, ok := ctx.(*cu.BatchedContext); ok {
 		return TrackBatched(batched, tr)
@@ -46,7 +46,7 @@ func (t *tracked) described(as func(int64) Tensor) cu.Context {
 	return &tracked{t.Context, t.book, as}
 }
 
-// TrackErr is the first refusal of the ledger, for example that it is closed.
+// TrackErr returns the first error of the ledger, for example that it is closed.
 func (t *tracked) TrackErr() error { return t.book.trackErr() }
 
 // entered enters what an allocation gave, or explains why it gave nothing.
@@ -99,9 +99,8 @@ type Tensor struct {
 	Label string
 }
 
-// With returns a tracked context, one from Track or TrackBatched, that enters what it
-// allocates as what. It is the same context as ctx: either can free the memory. It panics if
-// ctx is not tracked.
+// With returns a tracked context, from Track or TrackBatched, that describes its allocations by
+// what. It shares the memory of ctx: either can free it. It panics if ctx is not tracked.
 func With[C cu.Context](ctx C, what Tensor) C {
 	return Describe(ctx, func(int64) Tensor { return what })
 }

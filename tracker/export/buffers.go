@@ -11,9 +11,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// FromBuffers returns the live buffers that are older than an age, by call stack and label: what only a list of single
-// buffers tells. An age of 0 takes all. The rows have no Peak and no Total. The errors are that the snapshot does not
-// list all of its buffers, and, of an age, that it has no times, or too short a history to know the ages of its oldest buffers.
+// FromBuffers returns the live buffers that are older than age, by call stack and label. Only a
+// list of single buffers has this. An age of 0 takes all buffers. The rows have no Peak and no
+// Total. It is an error if the snapshot does not list all of its buffers. With an age it is also an
+// error if the snapshot has no times, or too short a history to know the ages of its oldest
+// buffers.
 func FromBuffers(s *snapshot.Snapshot, age time.Duration) (*Usage, error) {
 	t := &s.Tables
 	switch {
@@ -54,7 +56,7 @@ func FromBuffers(s *snapshot.Snapshot, age time.Duration) (*Usage, error) {
 	return u, nil
 }
 
-// rowOf is a row of buffers of which nothing is counted yet.
+// rowOf returns a row whose buffers are not counted yet.
 func rowOf(g snapshot.Group, p snapshot.Place, device string) Row {
 	row := Row{Stack: p.Stack, CallSite: p.CallSite, Kind: g.Kind.String(), Section: p.Section, Device: device, Stream: labels.Stream(p.Stream)}
 	if g.Memory != alloc.UnknownMemory {

@@ -14,10 +14,12 @@ import (
 // By is what memory is summed up by: one of Bys, or by "line" if it is none of them.
 type By string
 
-// Bys returns the properties to sum up by: "line", the line of the user's code; "function"; "path", the calls
-// that led to that line; "shape", with the dtype; "kind"; "section"; "device"; "stream"; "memory", the
-// type of memory; "label", which rows of FromBuffers have; and "size", that of each buffer, by powers of two. Of the
-// folders of a line only those count that tell two lines of one process apart, so that runs of two machines compare.
+// Bys returns the properties by which a usage can be summed up: "line", the line of the user's
+// code; "function"; "path", the calls that led to that line; "shape", with the dtype; "kind";
+// "section"; "device"; "stream"; "memory", the type of memory; "label", which only rows of
+// FromBuffers have; and "size", the size of each buffer by powers of two. A line keeps only as many
+// of its folders as are needed to tell two lines of one process apart, so that runs on two machines
+// can be compared.
 func Bys() []By {
 	return []By{"line", "function", "path", "shape", "kind", "section", "device", "stream", "memory", "label", "size"}
 }
@@ -28,21 +30,20 @@ type Of string
 // Ofs returns the tallies: "live", "peak" and "total".
 func Ofs() []Of { return []Of{"live", "peak", "total"} }
 
-// Line is what one key holds, before and after, in all processes and in each.
+// Line is the memory of one key, before and after, in all processes and in each.
 type Line struct {
 	Key           string
-	Before, After mem.Tally   // of all processes
+	Before, After mem.Tally   // in all processes
 	Ranks         []mem.Tally // the change in each process, in the order given
 }
 
 // Change returns After less Before.
 func (l Line) Change() mem.Tally { return l.After.Sub(l.Before) }
 
-// Compare sums up two runs of any number of processes each, and compares each
-// process with the one in the same place, or with nothing if that is nil or not
-// there. Lines that changed come first, growth before shrinkage, the
-// larger first; then the others. Lines of sizes come in their order, the largest first. The second result is the
-// sum of all lines.
+// Compare sums up two runs of any number of processes each. It compares each process with the one
+// at the same index, or with an empty one if that is nil or missing. Lines that changed come first,
+// growth before shrinkage and larger changes first; then the others. Lines of sizes are sorted by
+// size, the largest first. The second result is the sum of all lines.
 func Compare(before, after []*Usage, by By, of Of) ([]Line, Line) {
 	before, after = summaries(before, by, of), summaries(after, by, of)
 	c := comparison{ranks: max(len(before), len(after)), lineOf: make(map[unique.Handle[rowKey]]int), index: make(map[string]int), names: namesOf(before, after)}
@@ -102,7 +103,7 @@ type comparison struct {
 	names  *lines.Names
 	lines  []Line
 	lineOf map[unique.Handle[rowKey]]int
-	index  map[string]int // by name, which several keys may have
+	index  map[string]int // by name: several keys may have one name
 	sum    Line
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// sum is what one key of a summary holds. Summaries share their keys, so that those of thousands of processes are small.
+// sum is the memory of one key of a summary. Summaries share their keys, so that thousands of them
+// stay small.
 type sum struct {
 	key   unique.Handle[rowKey]
 	tally mem.Tally
@@ -24,8 +25,8 @@ type rowKey struct {
 	name   string
 }
 
-// Summary returns the usage summed up by one property, for Compare by the same. It has no rows, and so takes a small part of the
-// memory: of many processes, it is what to keep of each.
+// Summary sums the usage up by one property, for a Compare by the same property. It has no rows, so
+// it is small: keep this when there are many processes.
 func (u *Usage) Summary(by By, of Of) *Usage {
 	sums := make(map[rowKey]mem.Tally)
 	for i := range u.Rows {
@@ -41,7 +42,7 @@ func (u *Usage) Summary(by By, of Of) *Usage {
 	return out
 }
 
-// summaries are those of many processes; one that is nil has nothing.
+// summaries returns the summary of each process; nil counts as an empty usage.
 func summaries(run []*Usage, by By, of Of) []*Usage {
 	out := make([]*Usage, len(run))
 	for i, u := range run {
@@ -57,7 +58,7 @@ func summaries(run []*Usage, by By, of Of) []*Usage {
 	return out
 }
 
-// key is what the row is summed up by, of those of its buffers that count.
+// key returns the key under which the row is summed up, given the buffers that count.
 func (r *Row) key(by By, counted mem.Tally) rowKey {
 	if by == "size" {
 		return rowKey{name: sizeName(counted)}
@@ -68,7 +69,7 @@ func (r *Row) key(by By, counted mem.Tally) rowKey {
 	return rowKey{name: r.property(by)}
 }
 
-// property is a property of the row, as a word.
+// property returns a property of the row as a word.
 func (r *Row) property(by By) string {
 	switch by {
 	case "shape":
@@ -108,8 +109,8 @@ func (r *Row) tally(of Of) mem.Tally {
 	}
 }
 
-// sizeName names the power of two below the size of each buffer: "1.0 MiB to 2.0 MiB". The buffers of a row have one size in
-// snapshots and dumps; of other formats it is the mean.
+// sizeName names the powers of two around the size of each buffer: "1.0 MiB to 2.0 MiB". In
+// snapshots and dumps all buffers of a row have one size; in other formats it is their mean.
 func sizeName(t mem.Tally) string {
 	if t.Count <= 0 || t.Bytes < 0 {
 		return "unknown"

@@ -16,15 +16,14 @@ type Usage struct {
 	Device string // "Simulated GPU [0]"; "" where rows tell, or if it is not known
 	Time   time.Time
 	Origin snapshot.Origin
-	Rows   []Row // of device memory
-	Host   []Row // of the host's memory, which counts in no total of the device's
+	Rows   []Row // device memory
+	Host   []Row // host memory, which counts in no total of the device
 
-	sums []sum // of a summary, which has no rows
+	sums []sum // set in a summary, which has no rows
 }
 
-// Row is what one call stack holds of one kind, shape, dtype and section. The
-// words are those of the source: a snapshot of PyTorch has kinds that package
-// tracker does not know.
+// Row is the memory of one call stack, kind, shape, dtype and section. Words are those of the
+// source: a PyTorch snapshot has kinds that package tracker does not know.
 type Row struct {
 	Stack    mem.Stack // innermost first; shared: do not write
 	CallSite mem.Frame // the line of the user's code in Stack
@@ -35,7 +34,7 @@ type Row struct {
 	Device   string
 	Memory   string // "managed", a kind of package alloc; "" if it is not known
 	Stream   string // "default stream" or its handle in hexadecimal
-	Label    string // of FromBuffers, or what a reader groups by
+	Label    string // a label of FromBuffers, or what a reader groups by
 
 	Live  mem.Tally // now
 	Peak  mem.Tally // at the moment of most bytes of all

@@ -1,10 +1,11 @@
-// Package bfc reads what the allocators of TensorFlow, XLA (JAX) and ONNX Runtime print when memory runs out: every
-// chunk of their pool, in a log among the program's other output. These allocators are of one scheme, best fit with
-// coalescing; their text has changed with every few releases.
+// Package bfc reads what the allocators of TensorFlow, XLA (JAX) and ONNX Runtime print when memory
+// runs out: every chunk of their pool, in a log among the program's other output. All three use the
+// same scheme, best fit with coalescing, but their text has changed every few releases.
 //
-// A log has no call stacks. It says what was asked for, and which chunks are in use and free at which addresses, so
-// that a [Failure] can tell why a request failed: too little is free, or it lies in pieces, and then what stands between
-// them. What a log lacks, such as one that was cut, stays unknown and is named.
+// A log has no call stacks. It says what was requested, and which chunks are in use or free at
+// which addresses. So a [Failure] can tell why a request failed: too little memory was free, or it
+// was free in pieces, and then what lies between them. What a log lacks, for example because it was
+// cut, stays unknown and is named.
 package bfc
 
 import (
@@ -18,13 +19,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// ErrNoFailure is the error of a text in which no such allocator says that it ran out of memory.
+// ErrNoFailure is returned for a text in which no BFC allocator says that it ran out of memory.
 var ErrNoFailure = errors.New("no BFC allocator says in it that it ran out of memory")
 
-// Read finds the failures in a log, packed by gzip or not. Lines of the log may have anything before them: times,
-// levels, a progress bar, quotes of a notebook. The dump is of the first failure with chunks, and nil if none has any;
-// the chunks in use are its buffers. The usage is what is in use in that or, without chunks, in the first. The
-// error is ErrNoFailure, or that of a file which is torn or too large.
+// Read finds the failures in a log, packed by gzip or not. Lines of the log may have anything
+// before them: times, levels, a progress bar, quotes of a notebook. The dump shows the first
+// failure that lists chunks, with the chunks in use as its buffers; it is nil if none does. The
+// usage is what was in use at that failure or, if none lists chunks, at the first. The error is
+// ErrNoFailure, or says that the file is torn or too large.
 func Read(r io.Reader) ([]*Failure, *snapshot.Dump, *export.Usage, error) {
 	failures, err := read(r)
 	if err != nil {
@@ -75,7 +77,7 @@ const maxLine = 1 << 14
 // follows is read apart.
 type lineReader struct {
 	r      *bufio.Reader
-	number int // of the line that was read last
+	number int // number of the line read last
 	ended  bool
 	text   []byte
 }

@@ -21,13 +21,13 @@ func (d *Failure) usage() *export.Usage {
 	return u
 }
 
-// device is named like the allocator, which has the device's number in its name: "GPU_0_bfc".
+// device returns the allocator's name, which has the device's number in it: "GPU_0_bfc".
 func (d *Failure) device() string { return cmp.Or(d.allocator, "BFC allocator") }
 
 var ordinalIn = regexp.MustCompile(`_(\d{1,3})_`)
 
-// dump makes a snapshot of the chunks: each run of them is a segment, and those in use are buffers of which
-// the log has no line of code, but may have the operation's name.
+// dump makes a snapshot of the chunks. Each run of adjacent chunks is a segment, and each chunk in
+// use is a buffer. The log has no line of code for it, but may name the operation.
 func (d *Failure) dump() *snapshot.Dump {
 	runs, _ := d.runs()
 	b := builder{stacks: new(tables.StackTable), sites: make(map[siteKey]int32), byName: make(map[string]tables.StackID)}
@@ -104,7 +104,7 @@ func (b *builder) add(c *chunk) {
 	b.allocations = append(b.allocations, tables.AllocationEntry{Site: site, Ptr: c.ptr, Allocated: c.size, Seq: uint64(len(b.allocations))})
 }
 
-// stack is that of an operation, which stands for the line of code.
+// stack makes a call stack from an operation's name, which stands for the line of code.
 func (b *builder) stack(name string) tables.StackID {
 	if name == "" {
 		return 0

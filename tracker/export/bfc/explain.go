@@ -15,7 +15,7 @@ import (
 type hole struct {
 	Ptr    alloc.Ptr   `json:"address"`
 	Bytes  alloc.Bytes `json:"bytes"`
-	Before *neighbour  `json:"before"` // nil at the edge of what is known
+	Before *neighbour  `json:"before"` // nil at the edge of the known chunks
 	After  *neighbour  `json:"after"`
 }
 
@@ -53,8 +53,8 @@ func holes(runs [][]chunk) (out []hole) {
 	return out
 }
 
-// barrier is the least that stands in the way of a request: the chunks in use among neighbours that would make
-// room for it together.
+// barrier is the smallest obstacle to a request: the chunks in use among neighbours whose memory
+// together would serve it.
 type barrier struct {
 	Ptr    alloc.Ptr    `json:"address"` // where the room would begin
 	Room   alloc.Bytes  `json:"room_bytes"`
@@ -89,7 +89,8 @@ func barrierTo(runs [][]chunk, request alloc.Bytes) *barrier {
 	return least
 }
 
-// newBarrier is the one among the chunks from one place to another, with what is free beside them.
+// newBarrier returns the barrier that the chunks run[from:to] are, with the free chunks beside
+// them.
 func newBarrier(run []chunk, from, to int, used mem.Tally) *barrier {
 	for from > 0 && !run[from-1].used {
 		from--
@@ -117,7 +118,8 @@ type sizeTally struct {
 	Bytes alloc.Bytes `json:"bytes"`
 }
 
-// inUseBySize returns the sizes that hold most, from the chunks or the log's summary of them.
+// inUseBySize returns the sizes with the most bytes in use, from the chunks or from the log's
+// summary.
 func (d *Failure) inUseBySize() (out []sizeTally) {
 	counts := d.bySize
 	if len(d.chunks) > 0 {
@@ -135,9 +137,9 @@ func (d *Failure) inUseBySize() (out []sizeTally) {
 	return out
 }
 
-// account is a Failure explained, as its JSON has it. What is nil is not known.
+// account is a Failure with its explanation, as the JSON shows it. A nil field is unknown.
 type account struct {
-	Line       int           `json:"line"` // of the log
+	Line       int           `json:"line"` // line number in the log
 	Allocator  string        `json:"allocator,omitempty"`
 	Requested  *alloc.Bytes  `json:"requested_bytes"`
 	Words      string        `json:"requested_text,omitempty"`
@@ -148,10 +150,10 @@ type account struct {
 	Regions    []alloc.Bytes `json:"regions"`
 	Pool       *alloc.Bytes  `json:"pool_bytes"`
 	Limit      *alloc.Bytes  `json:"limit_bytes"`
-	Fragmented *bool         `json:"fragmented"` // there is enough that is free, in pieces too small
+	Fragmented *bool         `json:"fragmented"` // enough is free, but in pieces that are too small
 	Barrier    *barrier      `json:"barrier"`    // what stands between the pieces
 	Holes      []hole        `json:"holes"`      // the largest first
-	Sizes      []sizeTally   `json:"sizes"`      // in use, those that hold most first
+	Sizes      []sizeTally   `json:"sizes"`      // chunks in use, the most bytes first
 	Peak       []peakBuffer  `json:"peak_buffers,omitempty"`
 	Map        string        `json:"map,omitempty"`
 	Lacks      []string      `json:"lacks"` // what the log does not tell

@@ -12,17 +12,17 @@ import (
 // Failure is one failure: what was asked for, and what a log tells of the pool at that moment. Its String and its JSON
 // explain it.
 type Failure struct {
-	line      int // of the log
+	line      int // line number in the log
 	allocator string
 	grows     bool // it is no failure: the log tells only how the pool grew
 
 	requested alloc.Bytes // rounded up; -1 if the log has it only in words
-	words     string      // as the log prints it: "3.07GiB"
+	words     string      // the size as the log prints it: "3.07GiB"
 	operation string      // that asked
 
 	chunks  []chunk
-	regions []alloc.Bytes // as printed
-	extents []alloc.Bytes // by which an arena of ONNX Runtime grew
+	regions []alloc.Bytes // as the log prints them
+	extents []alloc.Bytes // the sizes by which an arena of ONNX Runtime grew
 	bySize  map[alloc.Bytes]int64
 
 	pool, limit, inUse, available alloc.Bytes // -1 is not known
@@ -35,13 +35,13 @@ type chunk struct {
 	ptr    alloc.Ptr
 	size   alloc.Bytes
 	used   bool
-	name   string // of the operation, in logs that have it
+	name   string // name of the operation, if the log has it
 	region int    // how many were printed before it
 }
 
 func (c *chunk) end() alloc.Ptr { return c.ptr + alloc.Ptr(c.size) }
 
-// peakBuffer is one that XLA lists for a compiled program. Its size is rounded, as XLA prints it.
+// peakBuffer is a buffer that XLA lists for a compiled program. XLA prints its size rounded.
 type peakBuffer struct {
 	Size      string `json:"size"`
 	Shape     string `json:"shape,omitempty"`
@@ -86,8 +86,8 @@ func (d *Failure) tally(used bool) (count int64, bytes, largest alloc.Bytes) {
 	return count, bytes, largest
 }
 
-// runs returns the chunks in pieces that lie without a gap in one region, each by address. A chunk that lies over
-// another, as of two dumps in one, is left out.
+// runs returns the chunks as pieces without gaps, each within one region and sorted by address. It
+// leaves out a chunk that overlaps another, as happens with two dumps in one log, and counts these.
 func (d *Failure) runs() (out [][]chunk, overlapping int) {
 	sorted := slices.Clone(d.chunks)
 	slices.SortStableFunc(sorted, func(a, b chunk) int { return cmp.Compare(a.ptr, b.ptr) })

@@ -12,7 +12,7 @@ import (
 // scanner goes through the lines of a log.
 type scanner struct {
 	use      func(bytes int64) error
-	number   int // of the line
+	number   int // number of the line
 	failures []*Failure
 	now      *Failure // that the lines belong to; nil before the first
 	arena    *Failure // what ONNX Runtime said of the growth of its arena; nil if nothing
@@ -58,7 +58,7 @@ const (
 	failureThings = 16 // that a failure counts for
 )
 
-// thing counts one more, which takes so much memory.
+// thing counts one more decoded thing, which takes this much memory.
 func (s *scanner) thing(bytes int64) error {
 	if s.things++; s.things > maxThings {
 		return fmt.Errorf("%w: the log has more than %d chunks", bounded.ErrTooLarge, maxThings)
@@ -69,7 +69,7 @@ func (s *scanner) thing(bytes int64) error {
 // line reads a line. Those of the program's other output are passed over.
 func (s *scanner) line(line string) error {
 	line = strings.TrimRight(line, " \t")
-	line = strings.TrimSuffix(strings.TrimSuffix(line, `",`), `"`) // of a notebook
+	line = strings.TrimSuffix(strings.TrimSuffix(line, `",`), `"`) // quotes of a notebook
 	line = strings.ReplaceAll(strings.TrimSuffix(line, `\n`), `\t`, "\t")
 	if !strings.Contains(line, "bfc_") {
 		s.outside(line)
@@ -87,10 +87,10 @@ func (s *scanner) line(line string) error {
 	return s.head(line)
 }
 
-// chunkBytes is what a chunk takes in memory, with what is made of it.
+// chunkBytes is the memory that a chunk takes, including the snapshot made from it.
 const chunkBytes = 512
 
-// head reads the lines around those of the chunks.
+// head reads a line that is not a chunk's.
 func (s *scanner) head(line string) error {
 	if s.failure(line) || s.arenaLine(line) {
 		return s.thing(chunkBytes)
@@ -139,8 +139,8 @@ func (s *scanner) head(line string) error {
 
 const mapWidth = 100
 
-// failure reads a line that says that memory ran out. It begins a dump, except for the first releases, which said
-// it at the end.
+// failure reads a line that says that memory ran out. It begins a dump; in the logs of the first
+// releases it ends one.
 func (s *scanner) failure(line string) bool {
 	if strings.Contains(line, "is not a failure") {
 		s.warnings++

@@ -1,6 +1,6 @@
-// Package files opens whatever the exporters and other programs write, by what
-// the file holds and not by its name: snapshots and dumps of this module, pprof
-// profiles, PyTorch's memory snapshots, and logs of BFC allocators; each may be packed by gzip.
+// Package files opens what the exporters and other programs write. It recognises a file by its
+// contents, not by its name: snapshots and dumps of this module, pprof profiles, PyTorch's memory
+// snapshots, and logs of BFC allocators. Each may be packed by gzip.
 package files
 
 import (
@@ -29,14 +29,14 @@ type File struct {
 	// Dump is nil of a pprof profile, and of a log without chunks. It has Others where a file has several devices. The events of an old
 	// PyTorch snapshot have no times; the time of its Snapshot is zero.
 	Dump     *snapshot.Dump
-	Failures []*bfc.Failure // of a log
+	Failures []*bfc.Failure // failures in a log
 }
 
-// ErrFormat is the error of a file that is none of those that can be read, other than
-// one that is torn.
+// ErrFormat is returned for a file in no known format. A torn file of a known format is another
+// error.
 var ErrFormat = errors.New("not a snapshot")
 
-// isText recognises text, which a profile is not: its first bytes include small numbers.
+// isText recognises text. A profile is not text: its first bytes include small numbers.
 func isText(head []byte) bool {
 	return !bytes.ContainsFunc(head, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' && r != '\r' })
 }
@@ -44,8 +44,8 @@ func isText(head []byte) bool {
 // Open reads a file. The error names it, and says what it is not or where it is torn.
 func Open(path string) (*File, error) { return OpenWithin(path, 0) }
 
-// OpenWithin is Open for files that take more memory than usual, and unpack to more bytes: at
-// most the limit of both. 0 is 1 GiB. The errors are those of Open.
+// OpenWithin is Open with a limit of your own, for large files. limit bounds both the memory and
+// the unpacked bytes. 0 means 1 GiB. The errors are those of Open.
 func OpenWithin(path string, limit alloc.Bytes) (*File, error) {
 	f, err := userfile.Open(path)
 	if err != nil {
@@ -114,7 +114,7 @@ func isTorchJSON(text []byte) bool {
 	return ok && slices.Contains([]string{"segments", "device_traces", "allocator_settings", "external_annotations"}, string(key))
 }
 
-// isList recognises a JSON list of objects or lists, which "[INFO]" of a log is not.
+// isList recognises a JSON list of objects or lists. The "[INFO]" of a log is none.
 func isList(text []byte) bool {
 	rest, ok := bytes.CutPrefix(text, []byte("["))
 	rest = bytes.TrimLeft(rest, " \t\r\n")

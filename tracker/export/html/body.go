@@ -229,7 +229,7 @@ func (v *deviceView) profile(p *webpage.Page) {
 	endOfSections(p, v.MoreProfile)
 }
 
-// endOfSections ends a table of sections, and says how many are not in it.
+// endOfSections ends a table of sections, and says how many sections were left out.
 func endOfSections(p *webpage.Page, more int) {
 	p.Put("\n    </tbody></table></div>\n")
 	if more > 0 {

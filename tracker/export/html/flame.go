@@ -21,8 +21,8 @@ type node struct {
 	by     *node
 	place  int       // among all
 	ever   mem.Tally // that ended here, and then all below too
-	share  float64   // of the whole, at the moment where it is largest
-	weight float64   // the same, but of most moments its share of what was live at the peak
+	share  float64   // the frame's largest share of the whole at any moment
+	weight float64   // as share; at most moments the share is taken of the live bytes at the peak
 	number int       // among those that are shown; -1 of one that is left out
 }
 
@@ -90,7 +90,7 @@ func place(f mem.Frame) string {
 	return f.String()
 }
 
-// measure sets what each frame ever had and its largest share, and orders the calls by it.
+// measure sets the most that each frame ever had and its largest share, and sorts the calls by it.
 func (f *flame) measure(list []moment) {
 	sums := make([]int64, len(f.nodes))
 	for _, n := range slices.Backward(f.nodes) { // what is called comes before what calls it
@@ -125,7 +125,8 @@ func (f *flame) measure(list []moment) {
 	}
 }
 
-// shares raises the frames' shares to those of the sums, and their weights to those of a whole.
+// shares raises the frames' shares to their share of the sums, and their weights to their share of
+// whole.
 func (f *flame) shares(sums []int64, whole int64) {
 	if sums[0] <= 0 {
 		return
@@ -136,13 +137,13 @@ func (f *flame) shares(sums []int64, whole int64) {
 	}
 }
 
-// cut leaves out frames that are small at every moment, and those of least weight so that no more than so
-// many are left. What a frame calls is never larger, so it goes with it.
+// cut removes frames that are small at every moment, and then the frames of least weight until at
+// most frames are left. A frame's callees are never larger, so they go with it.
 func (n *node) cut(frames int) {
 	n.drop(func(c *node) bool { return c.share < least })
 	if weights := n.weights(nil); len(weights) > frames {
 		slices.SortFunc(weights, func(x, y float64) int { return cmp.Compare(y, x) })
-		atLeast := nextAbove(weights, weights[frames]) // of equal ones all go
+		atLeast := nextAbove(weights, weights[frames]) // frames of equal weight all go
 		n.drop(func(c *node) bool { return c.weight < atLeast })
 	}
 }
@@ -188,7 +189,8 @@ func (f *flame) number() {
 	walk(f.root)
 }
 
-// of returns the number of the innermost frame of a row that is shown; -1 of a row that is not in the device's memory.
+// of returns the number of the innermost frame shown for a row; -1 if the row is not in the
+// device's memory.
 func (f *flame) of(row int) int {
 	n := f.leaf[row]
 	if n == nil {

@@ -24,7 +24,8 @@ type row struct {
 	More   int         `json:"more,omitempty"`
 }
 
-// group is a line of the table of live buffers: those of one line of code, kind, shape and dtype.
+// group is one line of the table of live buffers: the buffers with one line of code, kind, shape
+// and dtype.
 type group struct {
 	Kind   string `json:"kind,omitempty"`
 	Memory string `json:"memory,omitempty"` // if it is not plain device memory
@@ -55,8 +56,8 @@ func grouped(rows []export.Row) (all [][]int) {
 	return all
 }
 
-// largest returns the groups that rank highest at some moment. At the moment that the page opens at, as many as a table shows come
-// before all others.
+// largest returns the groups that rank highest at some moment. The groups of the moment at which
+// the page opens come first, as many as a table shows.
 func largest(all [][]int, list []moment, opens, most int) [][]int {
 	rank, bytes := slices.Repeat([]int{math.MaxInt}, len(all)), make([]alloc.Bytes, len(all))
 	var there []int
@@ -118,7 +119,7 @@ func (w *writing) groupsOf(rows []export.Row, list []moment, opens int) (out []g
 	return out, of
 }
 
-// onHost reports whether a row is in the host's memory, which counts in no total.
+// onHost reports whether a row is in host memory, which counts in no total.
 func onHost(r *export.Row) bool { return labels.OnHost(r.Memory) }
 
 // notPlain returns the name of a type of memory, "" of plain device memory and of an unknown one.
@@ -147,11 +148,11 @@ type mark struct {
 	Live     alloc.Bytes `json:"live"`
 	Reserved alloc.Bytes `json:"reserved"`
 	Change   alloc.Bytes `json:"change"`
-	Changes  int         `json:"changes"` // groups that changed, of which Rows has the largest
+	Changes  int         `json:"changes"` // number of groups that changed; Rows has the largest
 	Rows     []row       `json:"rows"`
 }
 
-// mark shows the changes of most bytes, in the delta's order.
+// mark shows the changes with the most bytes, in the delta's order.
 func (w *writing) mark(m *snapshot.Mark, rows int) mark {
 	out := mark{
 		Seq: m.Seq, Time: m.Time.Format("15:04:05.000"), Site: w.line(m.CallSite),

@@ -19,14 +19,14 @@ type moment struct {
 	at    int      // the place on the chart; -1 before it
 	next  uint64   // the number of the event that comes next
 	snapshot.Levels
-	live     []mem.Tally // by row; shorter where the last rows had none
+	live     []mem.Tally // by row; shorter if later rows did not exist yet
 	segments *segmentMap // nil if they are not known
 }
 
-// The bounds of the moments. Each costs a look at all events, and at the buffers that were live then, which takes some 25 times as
-// long. All looks take about a second.
+// The bounds of the moments. For each moment all events are read, and then the buffers live at it,
+// which takes some 25 times as long. All moments together take about a second.
 const (
-	fewMoments  = 20 // a page with so many is not made smaller by leaving out others
+	fewMoments  = 20 // with so few moments, leaving out more does not make the page smaller
 	manyMoments = 120
 	looks       = 20_000_000
 	ofBuffer    = 25
@@ -35,9 +35,9 @@ const (
 // moments collects what a page shows of the moments of a dump.
 type moments struct {
 	dump  *snapshot.Dump
-	rows  []export.Row // what was ever live, by call stack and tensor; their tallies are Peak and Total
+	rows  []export.Row // what was ever live, by call stack and tensor, with Peak and Total
 	index map[rowKey]int
-	known map[siteKey]int // the index of what was looked up already
+	known map[siteKey]int // indices found so far
 	list  []moment
 	shown int // the moment that the page opens at
 }
@@ -48,7 +48,8 @@ type rowKey struct {
 	kind, dtype, shape, memory string
 }
 
-// siteKey is what a snapshot calls a row. The numbers of stacks are those of the dump or those of the states before it.
+// siteKey identifies a row in a snapshot. Numbers of stacks are valid either in the dump or in the
+// states before it, so the key says which.
 type siteKey struct {
 	stack  tables.StackID
 	tensor *tables.Tensor
@@ -82,7 +83,7 @@ func newMoments(r *snapshot.Dump, usage *export.Usage, t *timeline.Timeline, ope
 	return m
 }
 
-// row returns the index of a row, which it enters without its tallies.
+// row returns the index of a row. A new row is entered without its tallies.
 func (m *moments) row(r export.Row) int {
 	key := rowKey{lines.Identify(r.Stack), r.Kind, r.DType, r.Shape, r.Memory}
 	i, ok := m.index[key]
@@ -195,8 +196,8 @@ func (m *moments) rowOf(s *snapshot.Snapshot, site *tables.SiteEntry) int {
 	return row
 }
 
-// peak adds the peak if it is not among the moments, as the tallies of the rows tell of it: it was before the history, or a look at
-// it takes too long.
+// peak adds the peak, from the tallies of the rows, if it is not among the moments: it was before
+// the history, or reading it takes too long.
 func (m *moments) peak(t *timeline.Timeline) {
 	peak := m.dump.Snapshot.Peak
 	if peak.IsZero() || slices.ContainsFunc(m.list, func(x moment) bool { return x.Live.Bytes >= peak.Bytes }) {

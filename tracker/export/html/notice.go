@@ -8,8 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 )
 
-// notice tells why a dump was written, which of a failed allocation comes first
-// of all.
+// notice says why the dump was written. A failed allocation is named before anything else.
 type notice struct {
 	OutOfMemory bool
 	What        string
@@ -30,7 +29,7 @@ func (w *writing) notice(f *facts) *notice {
 	}
 	o := r.OOM
 	what := ""
-	if o.DType.Bits() > 0 { // of what is not known, nothing is said
+	if o.DType.Bits() > 0 { // an unknown type is not named
 		what = fmt.Sprintf(" for a buffer, %v %v %v,", o.Kind, o.Shape, o.DType)
 	}
 	n := &notice{

@@ -22,7 +22,7 @@ type segment struct {
 	size     alloc.Bytes
 	used     alloc.Bytes // allocated, after rounding
 	blocks   int         // in use
-	runs     []run       // from its begin to its end
+	runs     []run       // cover the segment from its beginning to its end
 	pins     []pin       // what keeps it from being given back, more bytes first
 	morePins int         // lines of code
 }
@@ -82,12 +82,13 @@ func used(seg alloc.Segment) (sum alloc.Bytes) {
 
 // owner is what a block is used for, and the line that allocated it.
 type owner struct {
-	used bool // the zero owner is that of what is free
+	used bool // the zero owner stands for free memory
 	kind mem.Kind
 	line mem.Frame
 }
 
-// pending stands for buffers that were freed and may still be used, unnamed for blocks of which no buffer is known.
+// pending stands for buffers that were freed but may still be used by a stream; unnamed for blocks
+// without a known buffer.
 var (
 	pending = owner{used: true, kind: "freed, still used"}
 	unnamed = owner{used: true, kind: "not named"}
@@ -144,7 +145,7 @@ func newSegment(seg alloc.Segment, owners map[alloc.Ptr]owner) segment {
 	return out
 }
 
-// cell returns in which of the columns a place of a segment lies.
+// cell returns the column in which a place of a segment lies.
 func cell(at alloc.Ptr, size alloc.Bytes) int {
 	return int(min(columns, float64(at)/float64(max(1, size))*columns))
 }
@@ -165,7 +166,7 @@ type segmentJSON struct {
 	Size     alloc.Bytes `json:"size"`
 	Used     alloc.Bytes `json:"used"`
 	Blocks   int         `json:"blocks"`
-	Runs     []int       `json:"runs"` // pairs: a use, -1 of what is free, and its part
+	Runs     []int       `json:"runs"` // pairs: a use (-1 is free) and its length
 	Pins     []string    `json:"pins"`
 	MorePins int         `json:"morePins,omitempty"`
 }
@@ -201,7 +202,7 @@ type uses struct {
 	names  []string
 }
 
-// of returns the number of a use; -1 of what is not used.
+// of returns the number of a use; -1 for free memory.
 func (u *uses) of(w *writing, o owner) int {
 	if !o.used {
 		return -1

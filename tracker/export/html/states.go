@@ -14,15 +14,15 @@ type data struct {
 	Timeline *timeline.Timeline `json:"timeline"`
 	Flame    *node              `json:"flame"`
 	Groups   []group            `json:"groups"` // lines of the table
-	Pairs    []int              `json:"pairs"`  // frame and group, of what moments count; -1 is none that is shown
+	Pairs    []int              `json:"pairs"`  // each pair of frame and group that moments count; -1 is one that is not shown
 	Kinds    []string           `json:"kinds"`  // empty if the source does not know any
-	Uses     []string           `json:"uses"`   // of blocks: kinds, or lines of code
+	Uses     []string           `json:"uses"`   // what blocks are used for: kinds, or lines of code
 	Moments  []state            `json:"moments"`
-	Moment   int                `json:"moment"` // to begin with
+	Moment   int                `json:"moment"` // index of the moment shown first
 	Marks    []mark             `json:"marks"`
 }
 
-// state is a moment, as its difference from the one before.
+// state is a moment, as a difference from the moment before.
 type state struct {
 	Names     []string      `json:"names,omitempty"`
 	At        int           `json:"at"` // the place on the chart; -1 before it
@@ -32,7 +32,7 @@ type state struct {
 	Allocated alloc.Bytes   `json:"allocated"` // negative if it is not known
 	Reserved  alloc.Bytes   `json:"reserved"`
 	Kinds     []alloc.Bytes `json:"kinds,omitempty"`
-	Changes   []int64       `json:"changes"` // of a pair, the buffers and the bytes
+	Changes   []int64       `json:"changes"` // for each changed pair: its number, its buffers and its bytes
 	Segments  *stateMap     `json:"segments,omitempty"`
 }
 
@@ -44,7 +44,8 @@ type stateMap struct {
 	MoreSize alloc.Bytes   `json:"moreSize,omitempty"`
 }
 
-// thin leaves out moments that have no name, so that about so many are left. It returns the place of the one to begin with.
+// thin removes moments without a name until about most are left. shown is the index of the moment
+// shown first.
 func (m *moments) thin(most int) (list []moment, shown int) {
 	for i, x := range m.list {
 		if i == m.shown {

@@ -14,10 +14,10 @@ type deviceView struct {
 
 	Device, Origin, Time string
 	Moment               string // that is shown: "at the error"
-	Summary              string // of the device, to choose it by
+	Summary              string // text that describes the device in the list to choose from
 	Notice               *notice
 	Tiles                []tile
-	History              string // what is to know of it
+	History              string // what the reader must know about the history
 	Sections             []section
 	MoreSections         int
 	Profile              []profileRow

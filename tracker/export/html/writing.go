@@ -11,13 +11,13 @@ import (
 
 // detail says how many of the largest things a page shows.
 type detail struct {
-	groups   int // lines of the table, of which each moment has some
-	frames   int // of the flame graph
+	groups   int // lines of the table; each moment shows some of them
+	frames   int // frames of the flame graph
 	marks    int // tables of marks, the latest
 	changes  int // rows of a mark's table
-	segments int // of each moment
+	segments int // segments of each moment
 	moments  int
-	lines    int // of the other lists
+	lines    int // lines of the other lists
 	text     int // characters of a name
 }
 
@@ -51,7 +51,7 @@ func (w *writing) long(s string) string { return clip(s, 10*w.detail.text) }
 // line names a line of code.
 func (w *writing) line(f mem.Frame) string { return w.text(w.names.Of(f)) }
 
-// clip replaces what is not printable, and the middle of what is too long.
+// clip replaces characters that cannot be printed, and shortens long text in the middle.
 func clip(s string, most int) string {
 	if len(s) > 8*most {
 		s = s[:4*most] + s[len(s)-4*most:]

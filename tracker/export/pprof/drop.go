@@ -10,9 +10,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
 )
 
-// passedOver returns an expression for the functions that are below a call site in every stack that has them:
-// those of allocators, of capturing a stack, of libraries. pprof drops a function together with all that it
-// called, so one that also calls a site, or is one, must not be named.
+// passedOver returns a regular expression for the functions that lie below a call site in every
+// stack: those of allocators, of libraries, and of capturing a stack. pprof drops a function
+// together with all that it called. So a function that is a call site, or calls one in any stack,
+// must not be named.
 func passedOver(u *export.Usage) string {
 	within := make(map[string]bool)
 	seen := make(map[lines.StackID]bool)

@@ -20,10 +20,10 @@ import (
 // maxProfile bounds an unpacked profile: a small gzip can hold terabytes.
 const maxProfile = 1 << 28
 
-// Read reads a profile of live memory: of this package, of JAX
-// (jax.profiler.save_device_memory_profile), and Go's heap profiles. The error
-// says that the text is torn, or a profile of something else. Peaks are not
-// in a profile.
+// Read reads a profile of live memory: one of this package, of JAX
+// (jax.profiler.save_device_memory_profile), or a heap profile of Go. The usage has no peaks,
+// because profiles have none. The error says that the file is torn, or that the profile is of
+// something else.
 func Read(r io.Reader) (*export.Usage, error) {
 	u, err := read(r)
 	if err != nil {
@@ -112,10 +112,10 @@ func usage(p *profile.Profile, size int) (*export.Usage, error) {
 	return u, nil
 }
 
-// executable is the kind that JAX gives to compiled programs, which hold memory and are no buffers.
+// executable is the kind that JAX gives to compiled programs. They take memory but are not buffers.
 const executable = "executable"
 
-// origin returns what the samples agree on: those of a merged profile come from
+// origin returns the fields on which all samples agree: the samples of a merged profile come from
 // many processes.
 func origin(p *profile.Profile) snapshot.Origin {
 	o := labels.Origin(func(name string) (common string) {
@@ -136,7 +136,8 @@ func origin(p *profile.Profile) snapshot.Origin {
 	return o
 }
 
-// findColumns knows the names of heap profiles and, second, those of JAX.
+// findColumns finds the sample types, by the names in heap profiles or, failing that, by those of
+// JAX.
 func findColumns(p *profile.Profile) (columns, error) {
 	find := func(names ...string) int {
 		for _, name := range names {
@@ -179,7 +180,7 @@ type stackReader struct {
 	frames map[*profile.Location]mem.Stack
 	stacks map[string]stack // by the IDs of the locations
 	id     []byte
-	room   int // for frames of stacks
+	room   int // memory left for frames of stacks
 	most   int
 }
 
@@ -201,7 +202,7 @@ func newStackReader(p *profile.Profile, size int) (*stackReader, error) {
 		stacks: make(map[string]stack),
 		room:   unfolding * size, most: unfolding * size,
 	}
-	names := bounded.Base + bounded.PerByte*size // bytes: many lines can share a long name, and each is printed with it
+	names := bounded.Base + bounded.PerByte*size // memory left for names: many lines can share a long name, and each prints it
 	for _, l := range p.Location {
 		var stack mem.Stack
 		for _, line := range l.Line {

@@ -20,8 +20,8 @@ const (
 // bounded.Base. Those that programs write take 20 to 30.
 const perByte = 48
 
-// checkSize refuses a profile that would take far more memory than its text, as
-// a million samples of no byte do, or more than the limit.
+// checkSize refuses a profile that needs more memory than the limit, or far more than its text,
+// such as a million samples of no bytes each.
 func checkSize(text []byte, limit int64) error {
 	const sample, location = 2, 4 // the parts that have parts
 	most := bounded.Base + perByte*int64(len(text))

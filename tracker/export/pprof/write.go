@@ -65,9 +65,9 @@ func WriteUsage(w io.Writer, u *export.Usage) error {
 // unnamed is the mapping's file where the program is not known.
 const unnamed = "gpumem"
 
-// Profile returns memory by call stack as a profile. Of a usage that has no totals, it has
-// what is live only. The frames that a call site was found behind are in the stacks;
-// DropFrames names them, so that go tool pprof shows the call sites as leaves.
+// Profile returns memory by call stack as a profile. If the usage has no totals, only the live
+// memory is in it. The stacks include the library frames below each call site; DropFrames names
+// them, so that go tool pprof shows the call sites as leaves.
 func Profile(u *export.Usage) *profile.Profile {
 	b := builder{
 		p: &profile.Profile{
@@ -103,8 +103,8 @@ func Profile(u *export.Usage) *profile.Profile {
 	return b.p
 }
 
-// liveOnly reports whether the source of the usage knows no totals, which are
-// never less than what is live.
+// liveOnly reports whether the usage has no totals. Where there are totals, they are never less
+// than what is live.
 func liveOnly(u *export.Usage) bool {
 	live := false
 	for i := range u.Rows {
@@ -116,8 +116,8 @@ func liveOnly(u *export.Usage) bool {
 	return live
 }
 
-// Sub returns the profile of what changed from one profile to the next, which lasts from the
-// first's time to the second's. Neither is changed. Profiles of different types are an error.
+// Sub returns the changes from base to next as a profile. Its time is that of base, and it lasts
+// until that of next. It changes neither. It returns an error if their sample types differ.
 func Sub(next, base *profile.Profile) (*profile.Profile, error) {
 	negative := base.Copy()
 	negative.Scale(-1)
@@ -230,10 +230,10 @@ func (b *builder) function(f mem.Frame) *profile.Function {
 	return fn
 }
 
-// address returns a number for a line of code to stand for its address, which is not
-// known. What subtracts profiles without reading their symbols (Pyroscope's scraper, for
-// one) knows stacks by the addresses of their frames: equal lines have equal ones in all
-// profiles, and others have others. It is below 1<<52, which JavaScript can hold, and not 0.
+// address makes up an address for a line of code, since the real one is not known. Programs that
+// subtract profiles without reading symbols (such as Pyroscope's scraper) identify stacks by
+// addresses. So equal lines have equal addresses in all profiles, and different lines have
+// different ones. It is not 0, and below 1<<52, which JavaScript can represent.
 func address(f mem.Frame) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(f.Function))

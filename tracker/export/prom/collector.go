@@ -18,8 +18,8 @@ type Config struct {
 	Suspects bool
 }
 
-// Source is whose memory is collected: a *tracker.MemTracker, for one. Its methods
-// may be called from any goroutine.
+// Source is the owner of the memory, for example a *tracker.MemTracker. Its methods may be called
+// from any goroutine.
 type Source interface {
 	Snapshot() *snapshot.Snapshot
 	LightSnapshot() *snapshot.Snapshot // without single allocations
@@ -32,10 +32,9 @@ type collector struct {
 	descs  map[string]*prometheus.Desc // by name
 }
 
-// NewCollector returns a collector of the source's metrics, for a registry. Several sources may have
-// collectors in one registry if their devices, as they are now, differ in name or ordinal; the
-// collectors of others differ by labels of yours: see prometheus.WrapRegistererWith. A nil
-// source is a panic.
+// NewCollector returns a collector of the source's metrics, for a registry. A registry may have the
+// collectors of several sources if their devices differ in name or ordinal. Otherwise tell them
+// apart by labels of your own: see prometheus.WrapRegistererWith. It panics if source is nil.
 func NewCollector(source Source, cfg Config) prometheus.Collector {
 	if source == nil {
 		panic("prom.NewCollector: the source is nil")

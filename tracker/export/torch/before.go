@@ -11,12 +11,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// before is what going back from the end of a history finds: what there was before its first event, and the
-// frees that left memory pending. PyTorch has two events for a free, for its request and its completion. A tracker has
-// Freed, and FreeCompleted only if that is later.
+// before is what is found by going back from the end of a history: what was live before the first
+// event, and which frees left memory pending. PyTorch has two events for a free, its request and
+// its completion. A tracker has the event Freed, and FreeCompleted only if that came later.
 type before struct {
 	buffers walk.Back[piece]
-	late    map[uint64]bool              // by the number of the event Freed
+	late    map[uint64]bool              // frees that completed later, by the number of their event Freed
 	left    map[alloc.Ptr]snapshot.Event // those that are not completed at the end
 }
 
@@ -50,7 +50,7 @@ func (p *part) goBack() {
 	}
 }
 
-// spanOf returns the span of a segment, at the address that is written of it.
+// spanOf returns a segment's span, at the address that the file gives it.
 func spanOf(s *alloc.Segment) walk.Span {
 	x := walk.SpanOf(s)
 	x.Ptr = address(s.Ptr)

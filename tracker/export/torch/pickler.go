@@ -33,8 +33,8 @@ const (
 	opLongBinGet      = 'j'
 )
 
-// batch is the most elements of one APPENDS, as Python writes them: the page
-// passes them as arguments of one call.
+// batch is the largest number of elements for one APPENDS, the same as Python's: the page passes
+// them as arguments of one call.
 const batch = 1000
 
 // pickler writes a pickle of protocol 4. Its first error stays in w.
@@ -102,7 +102,7 @@ func (p *pickler) int(v int64) {
 		p.number(opBinInt2, uint64(v), 2)
 	case v == int64(int32(v)):
 		p.number(opBinInt, uint64(v), 4)
-	default: // two's complement, as few bytes as hold the sign
+	default: // two's complement, in the fewest bytes that keep the sign
 		n := bits.Len64(uint64(v^v>>63))/8 + 1
 		p.number(opLong1, uint64(n), 1)
 		binary.LittleEndian.PutUint64(p.scratch[:], uint64(v))
@@ -121,7 +121,7 @@ func (p *pickler) text(s string) {
 	p.w.WriteString(s)
 }
 
-// name writes a string once, and then refers to it.
+// name writes a string the first time, and later a reference to it.
 func (p *pickler) name(s string) {
 	m, ok := p.names[s]
 	if ok {

@@ -15,7 +15,7 @@ import (
 type raw struct {
 	*plain.Data
 	stackReader
-	segmentList plain.Value   // of dicts
+	segmentList plain.Value   // a list of dicts
 	traces      []plain.Value // lists of dicts, by device
 	annotations plain.Value   // a list of dicts
 	settings    plain.Value   // a dict
@@ -39,8 +39,7 @@ func (p poolID) String() string {
 	return fmt.Sprintf("%d,%d", p[0], p[1])
 }
 
-// parsePool reads what String wrote. Another text, which PyTorch has no number for, is the
-// default pool.
+// parsePool reads what String wrote. Any other text stands for the default pool.
 func parsePool(text string) (p poolID) {
 	if n, _ := fmt.Sscanf(text, "%d,%d", &p[0], &p[1]); n != 2 {
 		return poolID{}
@@ -82,13 +81,13 @@ func (s *raw) visit() error {
 	return nil
 }
 
-// atMost returns n; of a file that names one list again and again, no more than it has room for.
+// atMost returns n, limited to what there is room for: a file may name one list again and again.
 func (s *raw) atMost(n int) int {
 	const least = 16 // bytes of text that a block or an event takes
 	return int(min(int64(n), s.Bytes()/least))
 }
 
-// dicts yields the dicts of a list, or what is wrong with it.
+// dicts yields the dicts of a list. If one is wrong, it yields the error.
 func (s *raw) dicts(list plain.Value, name string) iter.Seq2[plain.Value, error] {
 	return func(yield func(plain.Value, error) bool) {
 		for i, v := range s.List(list) {

@@ -12,15 +12,15 @@ type rawEvent struct {
 	action   string
 	addr     int64
 	size     int64 // bytes
-	free     int64 // bytes of the device, of an oom; -1 if not known
+	free     int64 // free bytes of the device at an oom; -1 if unknown
 	stream   int64
-	micros   int64 // since 1970; 0 if not known, as before PyTorch 2.1
+	micros   int64 // microseconds since 1970; 0 if unknown, as before PyTorch 2.1
 	stack    *callStack
-	category string // of PyTorch's memory profiler; "" if none
+	category string // category of PyTorch's memory profiler; "" if none
 	compile  string // the function of torch.compile that it belongs to; "" if none
 	metadata plain.Value
 	pool     poolID
-	host     bool // of the host's memory
+	host     bool // in host memory
 }
 
 // rawAnnotation is the beginning or the end of a named piece of the program.
@@ -78,7 +78,7 @@ func (s *raw) event(v plain.Value) (e rawEvent, err error) {
 	e.stream = s.integer(v, s.key.stream)
 	e.micros = s.integer(v, s.key.time)
 	e.category = s.text(v, s.key.category)
-	if e.compile = s.text(v, s.key.compile); e.compile == "N/A" { // as outside torch.compile
+	if e.compile = s.text(v, s.key.compile); e.compile == "N/A" { // the value outside torch.compile
 		e.compile = ""
 	}
 	e.pool = s.poolAt(v)
@@ -112,7 +112,8 @@ func (s *raw) hostEvents() iter.Seq2[rawEvent, error] {
 	}
 }
 
-// merged yields the events of both by time, those of a first where two have one time.
+// merged yields the events of both sequences by time. If two have the same time, that of a comes
+// first.
 func merged(a, b iter.Seq2[rawEvent, error]) iter.Seq2[rawEvent, error] {
 	return func(yield func(rawEvent, error) bool) {
 		next, stop := iter.Pull2(b)
@@ -138,7 +139,7 @@ func merged(a, b iter.Seq2[rawEvent, error]) iter.Seq2[rawEvent, error] {
 	}
 }
 
-// annotated yields the annotations, in the order of the file.
+// annotated yields the annotations in the file's order.
 func (s *raw) annotated() iter.Seq2[rawAnnotation, error] {
 	return func(yield func(rawAnnotation, error) bool) {
 		for v, err := range s.dicts(s.annotations, "external_annotations") {
@@ -157,14 +158,14 @@ func (s *raw) annotated() iter.Seq2[rawAnnotation, error] {
 type rawSegment struct {
 	device      int
 	address     int64
-	total       int64 // bytes, as the next
+	total       int64 // in bytes, as are the next fields
 	stream      int64
 	kind        string // "small", "large"
 	pool        poolID
 	expandable  bool
 	stack       *callStack
 	blocks      plain.Value
-	description string // for errors
+	description string // for error messages
 }
 
 // rawBlock is a piece of a segment.
@@ -288,8 +289,8 @@ func (s *raw) block(v plain.Value, at int64) (b rawBlock, err error) {
 	return b, err
 }
 
-// latest returns the block's latest allocation in the layout of before 2023, which
-// kept a list of them in "history".
+// latest returns the block's latest allocation. Snapshots before 2023 kept a list of them in
+// "history".
 func (s *raw) latest(block plain.Value) plain.Value {
 	history, _ := s.Get(block, s.key.history)
 	if list := s.List(history); len(list) > 0 {

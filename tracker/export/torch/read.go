@@ -99,7 +99,7 @@ func fullest(dumps []*snapshot.Dump) *snapshot.Dump {
 type source struct {
 	*raw
 	own        bool         // Write wrote it
-	memory     alloc.Memory // of what has none of its own
+	memory     alloc.Memory // memory type of buffers that name none
 	device     string       // the name of all its devices
 	origin     snapshot.Origin
 	tensors    map[tensorKey]*tables.Tensor
@@ -126,8 +126,8 @@ func (in *source) whoWrote() {
 	}
 }
 
-// devices returns the segments of each device, in the order of their addresses. One that
-// has events only has none.
+// devices returns the segments of each device, sorted by address. A device that has only events has
+// none.
 func (in *source) devices() (map[int][]rawSegment, error) {
 	devices := make(map[int][]rawSegment)
 	for s, err := range in.segments() {
@@ -178,8 +178,8 @@ const (
 	sectionBytes    = 80
 )
 
-// tensor returns what a buffer of so many bytes holds. PyTorch says only its
-// category; Write describes it.
+// tensor returns the description of a buffer of that size. PyTorch knows only a category; a file of
+// Write has the rest.
 func (in *source) tensor(d described, size int64) (*tables.Tensor, error) {
 	key := tensorKey{d.kind, d.dtype, d.shape, in.memoryNamed(d.memory), size}
 	if d.host {
@@ -193,8 +193,8 @@ func (in *source) tensor(d described, size int64) (*tables.Tensor, error) {
 	return x, in.Use(tensorBytes + int64(len(d.shape)))
 }
 
-// memoryNamed returns the type of memory of that name, or that of what names none. The format
-// has no host memory.
+// memoryNamed returns the type of memory with that name, or the default one for an empty name. The
+// format has no host memory.
 func (in *source) memoryNamed(name string) alloc.Memory {
 	if name == "" {
 		return in.memory
@@ -248,7 +248,7 @@ func (in *source) streamOf(handle int64) uint8 {
 	return n
 }
 
-// maxSettings bounds the settings, of which PyTorch has some twenty.
+// maxSettings limits the settings that are kept. PyTorch has some twenty.
 const maxSettings = 256
 
 // allocatorSettings returns the settings as text. A value that is a dict, such as

@@ -20,18 +20,18 @@ type rebuilder struct {
 
 	ends     []ending // the buffers at the end, by address
 	segments []alloc.Segment
-	broken   int64              // segments that are not among these, as their blocks do not tile them
+	broken   int64              // segments left out because their blocks do not tile them
 	at       *snapshot.Snapshot // what the result has besides its tables
 
 	entries []tables.EventEntry
-	pools   []tables.PoolEntry // of entries
-	siteOf  []int32            // of each entry that is about a buffer; -1 of others
+	pools   []tables.PoolEntry // the pool of each entry
+	siteOf  []int32            // the call site of each entry about a buffer; -1 for other entries
 	open    map[int64]int      // the entry of the alloc that is live at an address
 	older   []older            // buffers that were freed, but allocated before the first event
-	labels  map[int]noted      // of the allocs that are live, by entry
+	labels  map[int]noted      // of the allocations that are live, by entry
 	oom     *rawEvent          // if no allocation followed it
 	oomAt   int                // the number of entries before it
-	held    rawEvent           // a free_requested that may be one with the next event; no action if there is none
+	held    rawEvent           // a free_requested that waits for the next event, its possible free_completed; no action if there is none
 	spans   []openSection      // sections that are open
 	nextID  uint64
 	start   time.Time
@@ -44,18 +44,18 @@ type rebuilder struct {
 // noted is what a program noted of an allocation.
 type noted struct {
 	metadata plain.Value // user_metadata, a text or a dict
-	compile  string      // compile_context: the function that torch.compile made, as "1/0"; "" if none
+	compile  string      // compile_context: the function that torch.compile made, such as "1/0"; "" if none
 }
 
 // ending is a buffer at the end.
 type ending struct {
 	*alloc.Block             // of a segment
-	value        plain.Value // what the file says of it
+	value        plain.Value // the block as the file has it
 	stack        tables.StackID
 	entry        int32 // its alloc; -1 if there is none
 	site         int32
 	stream       uint8
-	host         bool // in the host's memory
+	host         bool // in host memory
 }
 
 // pending reports whether it is freed, and another stream still uses it.
@@ -154,8 +154,8 @@ func (r *rebuilder) readTrace() error {
 
 const freeRequested = "free_requested"
 
-// inTurn enters an event. A free_requested that its free_completed follows at once
-// is one event with it.
+// inTurn enters an event. A free_requested that is followed at once by its free_completed becomes
+// one event with it.
 func (r *rebuilder) inTurn(e *rawEvent) error {
 	if e.action == "free_completed" && e.addr == r.held.addr {
 		r.held = rawEvent{}
@@ -170,7 +170,7 @@ func (r *rebuilder) inTurn(e *rawEvent) error {
 	return r.event(e)
 }
 
-// release enters the event that inTurn held back, if there is one.
+// release enters the event that inTurn kept back, if any.
 func (r *rebuilder) release() error {
 	held := r.held
 	if r.held = (rawEvent{}); held.action != freeRequested {
@@ -179,7 +179,7 @@ func (r *rebuilder) release() error {
 	return r.event(&held)
 }
 
-// notes returns the annotations of the device that have a time, by time.
+// notes returns the device's annotations that have a time, sorted by it.
 func (r *rebuilder) notes() (notes []rawAnnotation, err error) {
 	for a, err := range r.annotated() {
 		if err == nil {
@@ -254,14 +254,15 @@ func (r *rebuilder) event(e *rawEvent) error {
 	return nil
 }
 
-// private notes the private pool of the segment of the next entry, if it is of one: PyTorch names it since 2.12.
+// private notes the private pool of the next entry's segment, if it has one. PyTorch names it since
+// 2.12.
 func (r *rebuilder) private(pool poolID) {
 	if pool != (poolID{}) {
 		r.pools = append(r.pools, tables.PoolEntry{Seq: uint64(len(r.entries)), Name: pool.String()})
 	}
 }
 
-// mark returns the number of a mark; -1 of the event with which Write ends, which is none.
+// mark returns the number of a mark; -1 for the last event that Write writes, which is no mark.
 func (r *rebuilder) mark(e *rawEvent) int64 {
 	if !r.own {
 		r.nextID++
@@ -354,7 +355,7 @@ func (r *rebuilder) note(a rawAnnotation) error {
 	return nil
 }
 
-// site returns the table's entry for a buffer.
+// site returns the table's entry for a buffer's call site.
 func (r *rebuilder) site(stack tables.StackID, stream uint8, about described, size int64) (int32, *tables.Tensor, error) {
 	tensor, err := r.tensor(about, size)
 	if err != nil {

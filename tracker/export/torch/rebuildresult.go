@@ -12,8 +12,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// findSites finds the site of each buffer at the end. A block has the stack of its
-// allocation; where the file has none there, the event has it.
+// findSites finds the call site of each buffer live at the end: the stack in its block or, if the
+// block has none, in its event.
 func (r *rebuilder) findSites() error {
 	for i := range r.ends {
 		e := &r.ends[i]
@@ -50,8 +50,8 @@ func (r *rebuilder) findSites() error {
 	return nil
 }
 
-// findPeak finds the moment of most bytes, and counts what was live then: of the device's memory and, by itself, of
-// the host's.
+// findPeak finds the moment with the most live bytes in device memory, and counts what was live
+// then. It does the same for host memory.
 func (r *rebuilder) findPeak() {
 	for _, host := range []bool{false, true} {
 		most, at := r.peakOf(host)
@@ -91,7 +91,7 @@ func (r *rebuilder) peakOf(host bool) (most mem.Tally, at int) {
 	return most, at
 }
 
-// countsAt returns how many buffers of each site were live after so many entries.
+// countsAt returns how many buffers of each call site were live after that many entries.
 func (r *rebuilder) countsAt(entries int) []int64 {
 	counts := make([]int64, len(r.sites))
 	for _, o := range r.older {
@@ -163,7 +163,7 @@ func (r *rebuilder) result() (*snapshot.Dump, error) {
 // outOfMemory returns what is known of the failure after which the program allocated
 // nothing. What it freed until the snapshot was live then.
 func (r *rebuilder) outOfMemory() *snapshot.OOM {
-	const most = 10 // sites
+	const most = 10 // call sites
 	o := &snapshot.OOM{
 		Requested: alloc.Bytes(r.oom.size), Free: alloc.Bytes(r.oom.free),
 		Total: -1, Inactive: -1, LargestInactive: -1, Untracked: -1, Elsewhere: -1, Others: -1,

@@ -109,10 +109,11 @@ func (r *rebuilder) addSegment(s *rawSegment, blocks []alloc.Block) {
 	r.segments = append(r.segments, whole)
 }
 
-// Since version 2.15, PyTorch can record the pinned memory of its host allocator too
-// (_record_memory_history(record_pinned_host_memory=True)): "host_segments" has the blocks, which are never split, and
-// "host_traces" the events. It belongs to no device. Here the device with the largest segments has it, in
-// alloc.PinnedMemory, which counts in none of the device's totals.
+// Since version 2.15, PyTorch can also record the pinned memory of its host allocator
+// (_record_memory_history(record_pinned_host_memory=True)): "host_segments" has the blocks, which
+// are never split, and "host_traces" the events. The file gives this memory to no device. Here it
+// goes to the device with the largest segments, as alloc.PinnedMemory, which counts in none of the
+// device's totals.
 
 // readHost reads the buffers in the host's memory at the end.
 func (r *rebuilder) readHost() error {
@@ -132,7 +133,8 @@ func (r *rebuilder) readHost() error {
 	return nil
 }
 
-// hostSegment reads a block, which PyTorch writes as a segment that says its state itself or has one block.
+// hostSegment reads a block of host memory. PyTorch writes it as a segment that either has a state
+// itself or has one block.
 func (r *rebuilder) hostSegment(v plain.Value) error {
 	if _, ok := r.Get(v, r.key.state); !ok {
 		blocks, _ := r.Get(v, r.key.blocks)
@@ -215,7 +217,7 @@ const (
 	maxFields = 8
 )
 
-// metadata prints a user_metadata, which is a text or a dict: "step=3, phase=forward".
+// metadata prints a user_metadata, which is a text or a dict, as "step=3, phase=forward".
 func (r *rebuilder) metadata(v plain.Value) string {
 	if v.Kind() != plain.Dict {
 		return cut(r.word(v))

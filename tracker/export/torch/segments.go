@@ -33,8 +33,8 @@ type site struct {
 	shape alloc.Shape
 }
 
-// liveBlocks returns the blocks of buffers, and those that are pending, of which the events that freed
-// them may be known.
+// liveBlocks returns the blocks of live buffers and the pending blocks. For a pending block the
+// event that freed it may be known.
 func liveBlocks(s *snapshot.Snapshot, frees map[alloc.Ptr]snapshot.Event) blocks {
 	type key struct {
 		stack lines.StackID
@@ -90,7 +90,7 @@ func pendingIn(s *snapshot.Snapshot) map[alloc.Ptr]pendingBlock {
 	return pending
 }
 
-// streamNumber keeps a stream's handle below 2^53, as address does.
+// streamNumber keeps a stream's handle below 2^53, as address does for addresses.
 func streamNumber(s alloc.Stream) int64 { return int64(address(alloc.Ptr(s))) }
 
 // segments writes the segments at the ends of the histories, each with the blocks
@@ -104,7 +104,7 @@ func (w *writer) segments(parts []*part) {
 	l.end()
 }
 
-// segmentsOf writes those of a device.
+// segmentsOf writes the segments of a device.
 func (w *writer) segmentsOf(l *list) {
 	for _, b := range w.live.sorted {
 		if w.open.At(b.addr) == nil {
@@ -132,8 +132,8 @@ func (w *writer) segmentsOf(l *list) {
 	}
 }
 
-// tile appends the blocks that fit into the segment, cut to it, without those
-// that lie within another.
+// tile appends the blocks that lie in the segment, cut to it. It skips a block that lies within
+// another.
 func tile(out []block, s *walk.Span, in []block) []block {
 	at := s.Ptr
 	for _, b := range in {
@@ -219,7 +219,7 @@ func (w *writer) block(b block, s site) {
 	w.endDict()
 }
 
-// group writes what PyTorch's own snapshots do not have, for Read.
+// group writes, for Read, the fields that PyTorch's own snapshots do not have.
 func (w *writer) group(s site) {
 	if m, ok := w.groups[s.group]; ok {
 		w.get(m)

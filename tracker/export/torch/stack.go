@@ -26,7 +26,7 @@ type stackReader struct {
 	ranks                []callsite.Rank
 	frameIDs             map[mem.Frame]uint32
 	ofDict               map[plain.Value]uint32
-	stacks               map[string]*callStack // by the IDs of the frames
+	stacks               map[string]*callStack // by the IDs of their frames
 	ofList               map[plain.Value]*callStack
 	none                 *callStack
 	name, filename, line plain.Key
@@ -38,9 +38,9 @@ type stackReader struct {
 // the outermost.
 const maxFrames = 1024
 
-// The bytes that frames take, as plain.Data.Use counts them.
+// The memory that frames take, in bytes, as plain.Data.Use counts it.
 const (
-	frameBytes    = 40  // in a stack
+	frameBytes    = 40  // for a frame in a stack
 	newFrameBytes = 160 // with its places in tables
 	newStackBytes = 160
 )

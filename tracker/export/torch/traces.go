@@ -12,8 +12,8 @@ import (
 
 // traces writes the histories, each in the list of its device.
 //
-// The page rebuilds the segments of each moment by going back from those at the end. So every
-// event about a segment must fit the segments of then: w.open holds these.
+// The page rebuilds the segments at each moment by going back from those at the end. So every event
+// about a segment must fit the segments that exist at that moment: w.open has these.
 func (w *writer) traces(parts []*part) {
 	w.name("device_traces")
 	devices := w.beginList()
@@ -88,7 +88,8 @@ func (w *writer) free(l *list, e snapshot.Event) {
 	w.uncover(l, e)
 }
 
-// complete writes that a free is completed, which of a block from before the history was not written.
+// complete writes the event that a free is completed. For a block from before the history, no event
+// has its free's request, so complete writes that first.
 func (w *writer) complete(l *list, e snapshot.Event) {
 	addr := address(e.Ptr)
 	freed, ok := w.freed[addr]
@@ -103,7 +104,7 @@ func (w *writer) complete(l *list, e snapshot.Event) {
 	w.uncover(l, freed)
 }
 
-// grow writes that memory came from the driver, if it is not there already.
+// grow writes that the cache took memory from the driver, if the memory is not there already.
 func (w *writer) grow(l *list, e snapshot.Event) {
 	addr := address(e.Ptr)
 	if w.open.At(addr) != nil {
@@ -150,7 +151,7 @@ func (w *writer) cover(addr alloc.Ptr, size alloc.Bytes, stream alloc.Stream) al
 // uncover removes the segment that cover made when its last buffer is freed.
 func (w *writer) uncover(l *list, e snapshot.Event) {
 	s := w.open.At(address(e.Ptr))
-	if s == nil { // registered memory in a segment of the cache, which is gone
+	if s == nil { // registered memory at the address of a segment that is gone
 		w.memoryEvent(l, "segment_free", e, max(e.Allocated, 1))
 		return
 	}
@@ -202,8 +203,8 @@ func (w *writer) outOfMemory(l *list, e snapshot.Event) {
 	w.endDict()
 }
 
-// freeThen estimates the device's free memory at an event, from what all others
-// hold at the end.
+// freeThen estimates the device's free memory at an event. It assumes that all others used as much
+// as at the end.
 func (w *writer) freeThen() alloc.Bytes {
 	s := w.dump.Snapshot
 	if s.DriverTotal < 0 || s.Untracked() < 0 {

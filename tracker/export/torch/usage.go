@@ -11,8 +11,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// usage sums the devices up by call stack, kind, section and stream. Buffers that only
-// differ in size, of which PyTorch knows no more, are one row.
+// usage sums the devices up by call stack, kind, section and stream. Buffers that differ only in
+// size share a row, since PyTorch knows no more about them.
 func (in *source) usage(dumps []*snapshot.Dump) *export.Usage {
 	u := &export.Usage{Origin: in.origin}
 	type key struct {
@@ -56,7 +56,7 @@ func (in *source) usage(dumps []*snapshot.Dump) *export.Usage {
 	return u
 }
 
-// row is what a call stack holds, without its amounts.
+// row returns a call stack's row, without its amounts.
 func (in *source) row(s *snapshot.Snapshot, site snapshot.CallSiteStats, shape string) *export.Row {
 	row := &export.Row{
 		Stack: site.Stack, CallSite: site.CallSite, Kind: site.Kind.String(), Section: site.Section, Device: in.deviceName(s), Stream: labels.Stream(site.Stream), Shape: shape,

@@ -17,11 +17,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Write writes the dump, and those of the process's other devices, as a memory
-// snapshot of PyTorch, in memory that follows the live buffers and distinct call
-// stacks, not the history. Host memory is left out: the format is of the device's.
+// Write writes the dump, and those of the process's other devices, as a PyTorch memory snapshot.
+// The memory it needs grows with the live buffers and distinct call stacks, not with the history.
+// Host memory is left out, because the format is about a device's memory.
 //
-// It needs the single buffers: a light snapshot that has live memory is an error.
+// It needs a list of single buffers: for a light snapshot with live memory it returns an error.
 func Write(w io.Writer, r *snapshot.Dump) error {
 	parts, err := partsOf(r)
 	if err != nil {
@@ -74,14 +74,14 @@ type part struct {
 	dump    *snapshot.Dump
 	live    blocks
 	open    walk.Spans                   // the segments at the place in the history that is being written
-	pending map[alloc.Ptr]bool           // buffers of which a free was requested there, and not completed
+	pending map[alloc.Ptr]bool           // buffers whose free was requested at this point, and not completed
 	freed   map[alloc.Ptr]snapshot.Event // frees that left memory pending there
 	before
 
 	expandable bool // segments grow and shrink
 }
 
-// partsOf returns the devices of a dump, in the order of their numbers.
+// partsOf returns the devices of a dump, sorted by their numbers.
 func partsOf(r *snapshot.Dump) ([]*part, error) {
 	var parts []*part
 	for _, r := range append([]*snapshot.Dump{r}, r.Others...) {
@@ -107,11 +107,11 @@ func partsOf(r *snapshot.Dump) ([]*part, error) {
 
 func (p *part) ordinal() int { return p.dump.Snapshot.Ordinal }
 
-// writer writes the parts of one snapshot, which share what they have named.
+// writer writes the parts of one snapshot. The parts share strings that were written once.
 type writer struct {
 	*pickler
 	*part               // that is being written
-	memory alloc.Memory // of what has none of its own
+	memory alloc.Memory // memory type of buffers that name none
 
 	stacks map[lines.StackID]memo
 	frames map[mem.Frame]memo
@@ -119,8 +119,8 @@ type writer struct {
 	about  map[group]memo // the texts that describe events
 }
 
-// group is what buffers share; the shape is known by its place, which those of
-// one tracker share.
+// group is what buffers have in common. A shape is compared by its address: buffers of one tracker
+// share theirs.
 type group struct {
 	kind    mem.Kind
 	dtype   alloc.DType

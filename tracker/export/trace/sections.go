@@ -10,10 +10,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// layout lays sections into rows. What a viewer draws in one row must nest, but
-// sections may overlap as they like: a section lies inside another one if its path
-// says so and means no other one, if no other part lies there, and if it ends first.
-// Every other section begins a row.
+// layout lays sections into rows. Sections in one row must nest, or a viewer cannot draw them, but
+// real sections may overlap freely. A section is drawn inside another one if its path names that
+// one and no other, if nothing else is drawn there, and if it ends first. Every other section
+// begins a new row.
 type layout struct {
 	strays map[uint64]bool // the sections that end after the one that they began in
 	open   map[uint64]*section
@@ -24,8 +24,8 @@ type section struct {
 	span   uint64
 	path   string
 	row    uint64
-	name   string   // in the row: the path, without that of the section around it
-	around *section // by its path, also of a stray
+	name   string   // name shown in the row: the path without that of the section around it
+	around *section // the section that its path names, even if it is drawn elsewhere
 	part   *section // the open one that this is around
 }
 
@@ -52,7 +52,7 @@ func emptyLayout() *layout {
 	return &layout{strays: make(map[uint64]bool), open: make(map[uint64]*section), paths: make(map[string][]*section)}
 }
 
-// beginAll begins sections of which only the order is known, that of their spans.
+// beginAll begins sections of which only the order is known: the order of their span numbers.
 func (l *layout) beginAll(paths map[uint64]string) []*section {
 	var out []*section
 	for _, span := range slices.Sorted(maps.Keys(paths)) {
@@ -61,7 +61,7 @@ func (l *layout) beginAll(paths map[uint64]string) []*section {
 	return out
 }
 
-// begin returns nil if there is such a section already, as only a damaged file says.
+// begin returns nil if a section with that span is open already, which only a damaged file says.
 func (l *layout) begin(span uint64, path string) *section {
 	if l.open[span] != nil {
 		return nil
@@ -78,8 +78,8 @@ func (l *layout) begin(span uint64, path string) *section {
 	return s
 }
 
-// around returns the open section that one of this path is a part of, nil if
-// there is none, if several may be meant, or if it has a part already.
+// around returns the open section that a section of this path would be drawn in; nil if there is
+// none, if several may be meant, or if something is drawn in it already.
 func (l *layout) around(path string) *section {
 	for end := strings.LastIndexByte(path, '/'); end > 0; end = strings.LastIndexByte(path[:end], '/') {
 		switch open := l.paths[path[:end]]; {
@@ -93,7 +93,7 @@ func (l *layout) around(path string) *section {
 	return nil
 }
 
-// end ends an open section. It returns nil if there is none of that number.
+// end ends an open section. It returns nil if no open section has that number.
 func (l *layout) end(span uint64) *section {
 	s := l.open[span]
 	if s == nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Write writes the dump's history, and the levels at its marks and its end, as one JSON
-// object of trace events. Each of the process's other devices is a process of its own to the
-// viewer. The error is that the dump has no snapshot, or the writer's.
+// Write writes the dump's history, and the levels at its marks and at its end, as one JSON object
+// of trace events. Each further device of the process appears as a process of its own. The error is
+// that of w, or says that the dump has no snapshot.
 func Write(w io.Writer, r *snapshot.Dump) error {
 	all := append([]*snapshot.Dump{r}, r.Others...)
 	if slices.ContainsFunc(all, func(r *snapshot.Dump) bool { return r.Snapshot == nil }) {
@@ -50,8 +50,8 @@ type file struct {
 	count   int
 }
 
-// write writes the events of one device. The times count from start, and the number of the
-// process is that of its rank and above.
+// write writes the events of one device. Times count from start. The number of the viewer's process
+// is 1 + above, plus the rank if there is one.
 func (f *file) write(r *snapshot.Dump, begin walk.Beginning, start time.Time, above int) {
 	out := &writer{
 		file: f, dump: r, before: begin, start: start, pid: 1 + above, marks: make(map[int]*snapshot.Mark),
@@ -121,7 +121,7 @@ func (w *writer) begin() {
 	}
 }
 
-// processName is short, since Perfetto shows some 30 letters of it.
+// processName is short, since Perfetto shows only some 30 letters of it.
 func (w *writer) processName() string {
 	name := export.Device(w.dump.Snapshot)
 	if rank := w.dump.Snapshot.Origin.Rank; rank != nil {
@@ -244,8 +244,8 @@ func (w *writer) instant(thread int, name string, at time.Time, args map[string]
 	w.object(thread, object{Phase: "i", Name: name, Category: "memory", Scope: "t", Time: w.micros(at), Args: args})
 }
 
-// object writes an event of one of the threads. Their numbers begin with the
-// process's own, which to Perfetto is that of the main thread.
+// object writes an event of one of the threads. Thread numbers begin with the process's own number,
+// because Perfetto takes that thread as the main one.
 func (w *writer) object(thread int, o object) {
 	o.PID, o.TID = w.pid, w.pid+thread
 	text, err := json.Marshal(o)

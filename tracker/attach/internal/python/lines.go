@@ -1,6 +1,7 @@
 package python
 
-// line returns the line of an instruction; that of the function if its table does not say.
+// line returns the source line of an instruction, or the function's first line if the table does
+// not have it.
 func (p *Process) line(f *function, at uint32) int {
 	var line int
 	switch {

@@ -22,8 +22,8 @@ const (
 	maxKnown = 1 << 16
 )
 
-// Runs names frames, innermost first, each given by two words (see decode), in parts: each is what one run of the interpreter's
-// loop runs. Where C code has called Python, another run begins.
+// Runs names Python frames, innermost first; two words give one frame (see decode). It returns one
+// part for each run of the interpreter's loop, since C code that calls Python starts another run.
 func (p *Process) Runs(words []uint64) (runs [][]mem.Frame) {
 	var run []mem.Frame
 	end := func() {

@@ -23,8 +23,8 @@ func NewProcesses(tell func(pid int, l Layout) error, forget func(pid int)) *Pro
 	return &Processes{tell: tell, forget: forget, of: make(map[int]*Process)}
 }
 
-// Expect looks for the interpreter of a process that has just begun, for two seconds: it should be known before the first call, and is
-// loaded by then.
+// Expect looks for the interpreter of a process that has just begun, for at most two seconds. The
+// interpreter is loaded early, and must be known before the first call of the driver.
 func (p *Processes) Expect(pid int) {
 	const most, longest = 2 * time.Second, 16 * time.Millisecond
 	for begin, wait := time.Now(), time.Millisecond; time.Since(begin) < most; wait = min(2*wait, longest) {

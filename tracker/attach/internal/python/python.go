@@ -29,7 +29,7 @@ func decode(code, where uint64) frame {
 	return frame{code &^ owner, uint8(code & owner), uint32(where), uint32(where >> 32)}
 }
 
-// Layout is where an interpreter has its threads, frames and code, in bytes from the beginning of a structure.
+// Layout gives the byte offsets of an interpreter's threads, frames and code within its structures.
 type Layout struct {
 	Main         uint64 // address of the pointer to the main interpreter
 	Threads      uint64 // interpreter: the first thread
@@ -49,7 +49,7 @@ type Layout struct {
 	freeThreaded bool
 }
 
-// NoOffset is that of what there is not.
+// NoOffset marks a field that this version of Python does not have.
 const NoOffset = ^uint64(0)
 
 // code is where a code object has its names, and strings their text.
@@ -60,8 +60,8 @@ type code struct {
 	ascii, compact        uint64 // where a string's text begins
 }
 
-// The layouts of versions without debug offsets, as their headers have them. They are the same in all releases of a version, on
-// all machines of 64 bits.
+// The layouts of versions without debug offsets, copied from their headers. They are the same in
+// all releases of a version, on all 64-bit machines.
 var layouts = map[int]Layout{
 	0x0309: {
 		Main: 40, Threads: 8, NextThread: 8, ThreadID: 176, Frame: 24, Through: NoOffset,

@@ -14,10 +14,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// image names the code of a file. Addresses are those of the file's own tables.
+// image finds the names of code in one file. Addresses count as in the file's own tables.
 type image interface {
 	frames(address uint64) []mem.Frame // innermost first; empty if it is not known
-	address(offset uint64) uint64      // of the byte at an offset in the file
+	address(offset uint64) uint64      // the address of the byte at an offset in the file
 }
 
 // openImage reads the tables of an ELF file and closes it.
@@ -155,7 +155,8 @@ func goText(f *elf.File, table []byte) (uint64, error) {
 	return 0, errors.New("no code")
 }
 
-// relocated returns what the loader will write at an address, in a program for any place.
+// relocated returns the word that the loader will write at an address of a position-independent
+// program.
 func relocated(f *elf.File, at uint64) (uint64, error) {
 	section := f.Section(".rela.dyn")
 	if section == nil || section.Size > maxTable {
@@ -173,8 +174,8 @@ func relocated(f *elf.File, at uint64) (uint64, error) {
 	return 0, errors.New("no such relocation")
 }
 
-// Offsets returns where in the file the functions are that a library exports; if all,
-// also those that it does not, and under their names in C++ and Rust too.
+// Offsets returns the offset in the file of each function that a library exports. With all it also
+// returns functions that are not exported, and those of C++ and Rust by their readable names too.
 func Offsets(path string, all bool) (map[string]uint64, error) {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -183,7 +184,7 @@ func Offsets(path string, all bool) (map[string]uint64, error) {
 	defer f.Close()
 	symbols, err := f.DynamicSymbols()
 	if all {
-		if more, _ := f.Symbols(); more != nil { // stripped, if there are none
+		if more, _ := f.Symbols(); more != nil { // if there are none, the file is stripped
 			symbols, err = append(more, symbols...), nil
 		}
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// maxTable bounds what is read of one file's tables, in bytes.
+// maxTable limits the bytes read from one file's tables.
 const maxTable = 512 << 20
 
-// lines are a file's lines of source, and the functions that were inlined, as its DWARF has them.
+// lines are the source lines and inlined functions of a file, from its DWARF.
 type lines struct{ data *dwarf.Data }
 
 // openLines returns nil if there are none: most libraries that are shipped are so.
@@ -138,7 +138,7 @@ func (l *lines) covers(e *dwarf.Entry, address uint64) bool {
 
 const maxOrigins = 4 // a declaration of a declaration
 
-// name is a function's, which the entry of a call has elsewhere.
+// name returns a function's name. The entry of an inlined call refers to another entry for it.
 func (l *lines) name(e *dwarf.Entry, depth int) string {
 	for _, attr := range []dwarf.Attr{dwarf.AttrLinkageName, dwarf.AttrName} {
 		if name, ok := e.Val(attr).(string); ok {

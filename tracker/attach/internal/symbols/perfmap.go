@@ -68,7 +68,7 @@ func parsePerfMap(text string) (all []named) {
 	return all
 }
 
-// innerPID is the number that a process has for itself, in a container.
+// innerPID returns the process's own view of its number, which differs in a container.
 func innerPID(pid int) int {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -101,7 +101,7 @@ func sortNamed(all []named) {
 	})
 }
 
-// findNamed returns the last that begins at or before the address, if it reaches there.
+// findNamed returns the last entry that begins at or before the address, if it reaches that far.
 func findNamed(all []named, address uint64) (named, bool) {
 	i, _ := slices.BinarySearchFunc(all, address, func(n named, a uint64) int {
 		if n.start <= a {

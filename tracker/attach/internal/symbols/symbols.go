@@ -17,7 +17,7 @@ import (
 // Symbolizer names the code of one process. It is for one goroutine at a time.
 type Symbolizer struct {
 	pid     int
-	most    int // addresses of a stack: one with so many may have been cut
+	most    int // the longest stack: one with this many addresses may have been cut
 	maps    []Mapping
 	changed func()             // called when addresses have come to mean something else
 	images  map[string]*loaded // nil of a file that could not be read
@@ -34,7 +34,7 @@ func New(pid, most int, before []Mapping, changed func()) *Symbolizer {
 	return s
 }
 
-// reload reads the maps again, if the process is still there.
+// reload reads the maps again, if the process is still alive.
 func (s *Symbolizer) reload() {
 	if now, err := ReadMaps(s.pid); err == nil && len(now) > 0 {
 		s.Update(now)
@@ -76,9 +76,9 @@ func (p *Python) replace(native []mem.Frame) (python []mem.Frame) {
 	return python
 }
 
-// Resolve names return addresses, innermost first. If the last is not that of an outermost frame, a frame in
-// parentheses says why there are no more. Functions of Python, if the thread runs some, stand where their interpreter does; those
-// for which its frames are missing come at the end.
+// Resolve names return addresses, innermost first. If the stack does not reach an outermost frame,
+// a last frame in parentheses says why. Python functions stand where their interpreter's frame is;
+// if that frame is missing, they come at the end.
 func (s *Symbolizer) Resolve(addresses []uint64, end string, python *Python) mem.Stack {
 	stack := make(mem.Stack, 0, len(addresses)+1)
 	for _, at := range addresses {
@@ -102,7 +102,7 @@ func (s *Symbolizer) Resolve(addresses []uint64, end string, python *Python) mem
 	return stack
 }
 
-// ended says why a stack has no more frames, if it should have some.
+// ended says why a stack has no more frames, or "" if it is complete.
 func (s *Symbolizer) ended(stack mem.Stack, addresses []uint64, end string) mem.Stack {
 	if len(addresses) == s.most {
 		return append(stack, mem.Frame{Function: fmt.Sprintf("(more than %d frames: the others are left out)", s.most)})
@@ -123,7 +123,8 @@ func (s *Symbolizer) ended(stack mem.Stack, addresses []uint64, end string) mem.
 	return stack
 }
 
-// Starts reports whether a return address is in a function that begins a program or a thread, which calls main.
+// Starts reports whether a return address is in a function that starts a program or a thread: one
+// that calls main or a thread's first function.
 func (s *Symbolizer) Starts(address uint64) bool {
 	frames := s.frames(address - 1)
 	last := frames[len(frames)-1]
@@ -175,21 +176,21 @@ func (s *Symbolizer) frames(address uint64) []mem.Frame {
 // maxKnown is how many addresses of a file are remembered.
 const maxKnown = 1 << 16
 
-// loaded is an image, and what was asked of it.
+// loaded is an image with the answers it has given.
 type loaded struct {
 	image
 	known map[uint64][]mem.Frame // by offset in the file
 	table *unwind.Table          // nil if the file has none
 }
 
-// table is that of a mapping's file.
+// table is the unwind table of a mapping's file.
 type table struct {
 	Mapping
 	of *loaded // nil if it could not be read
 }
 
-// Table returns the table that tells the callers of the code at an address, and the address as that counts. It is an
-// unwind.Finder.
+// Table returns the unwind table for the code at an address, and the address as that table counts
+// it. It is an unwind.Finder.
 func (s *Symbolizer) Table(pc uint64) (t *unwind.Table, address uint64, code bool) {
 	m, ok := find(s.maps, pc)
 	if !ok {

@@ -96,10 +96,10 @@ func (t *Table) scan() (index []function) {
 
 // common is what entries have in common (a CIE).
 type common struct {
-	code         uint64 // instructions advance by multiples of it
-	data         int64  // offsets are multiples of it
+	code         uint64 // a unit of code advance, in bytes
+	data         int64  // a unit of the offsets
 	ra           int
-	encoding     byte // of a function's start
+	encoding     byte // encoding of a function's start
 	augmented    bool // entries have data of their own
 	signal       bool
 	instructions []byte
@@ -113,7 +113,7 @@ type entry struct {
 	end          int // offset of the next
 }
 
-// entry reads the entry at an offset. The last one, of no bytes, is none.
+// entry reads the entry at an offset; ok is false at the end, which is an entry of no bytes.
 func (t *Table) entry(at int) (e entry, ok bool) {
 	d := decoder{data: t.frames, at: at}
 	length := d.fixed(4)

@@ -98,8 +98,9 @@ func (c *Copy) Walk(frames []uint64, most int, find Finder) ([]uint64, End) {
 	}
 }
 
-// Beyond returns those of a thread's return addresses, as frame pointers give them, that come after where a Walk
-// ended: the frame pointer that it could not follow leads out of the copy, such as from C to the stack of a goroutine.
+// Beyond returns the return addresses in framed, a stack from frame pointers, that follow the place
+// where Walk ended. Walk ends where a frame pointer leads out of the copy, for example from C to a
+// goroutine's stack.
 func (c *Copy) Beyond(framed []uint64) []uint64 {
 	fp := c.framed.cfa.register
 	at, last := c.Registers[fp], c.last[fp]
@@ -144,7 +145,7 @@ func (c *Copy) caller(r *rule, regs *Registers) (next Registers, end End) {
 	return next, found
 }
 
-// maxStack is the largest stack of a thread: what is further away is no frame of it.
+// maxStack is the largest stack of a thread: an address further away is not in its frames.
 const maxStack = 1 << 30
 
 // read returns a word of the stack.

@@ -21,8 +21,8 @@ const (
 	labelContainer = "container"
 )
 
-// OfOrigin iterates over what is known of an origin, as names and texts, for
-// formats that have no place of their own for it.
+// OfOrigin iterates over the known fields of an origin as names and texts, for formats without a
+// place for an origin.
 func OfOrigin(o snapshot.Origin) iter.Seq2[string, string] {
 	rank := ""
 	if o.Rank != nil {

@@ -72,8 +72,8 @@ func (p *pickle) json(in *jsonstream.Reader) error {
 	return p.word(text)
 }
 
-// flush moves values into the list that they belong to, of which there may be
-// many before its end.
+// flush moves values from the stack into their list before the list's end, so that the stack stays
+// small.
 func (p *pickle) flush() error {
 	const many = 1000
 	floor := p.floor()

@@ -75,19 +75,19 @@ const running = "cRbio\x81\x92\x82\x83\x84PQ\x93"
 
 const maxProtocol = 5
 
-// pickle runs a pickle that only builds plain data, by the rules of Python's pickletools.
+// pickle interprets a pickle that only builds plain data, by the rules of Python's pickletools.
 type pickle struct {
 	*Data
 	r     *bounded.Reader
 	stack []Value
 	marks []int // where in the stack
 	memo  slabs[Value]
-	far   map[uint64]Value // stored under numbers beyond those of memo
+	far   map[uint64]Value // values stored under numbers beyond the end of memo
 	line  []byte
 }
 
-// ReadPickle reads a pickle of protocol 0 to 5. Nothing in it is run: one that
-// would call code is refused. The error says where the file is torn, or what it is not.
+// ReadPickle reads a pickle of protocol 0 to 5. It runs nothing: it refuses a pickle that would
+// call code. The error says where the file is torn, or that it is no such pickle.
 func ReadPickle(r *bounded.Reader) (*Data, Value, error) {
 	p := &pickle{Data: newData(r), r: r, far: make(map[uint64]Value)}
 	for {
@@ -431,7 +431,7 @@ func (p *pickle) long(lengthBytes int) (Value, error) {
 // maxString bounds a string: the longest of a snapshot are names of functions.
 const maxString = 1 << 24
 
-// sized reads a string after its length, which has that many bytes.
+// sized reads a string that follows its length, a number of lengthBytes bytes.
 func (p *pickle) sized(lengthBytes int) (Value, error) {
 	n, err := p.number(lengthBytes)
 	if err != nil {

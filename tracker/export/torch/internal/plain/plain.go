@@ -1,5 +1,5 @@
-// Package plain reads data as Python's pickle and JSON write it: numbers, strings,
-// lists and dicts. It runs no code of a file, and takes memory in proportion to it.
+// Package plain reads data that Python's pickle or JSON wrote: numbers, strings, lists and dicts.
+// It runs no code from the file, and its memory is proportional to the file's size.
 package plain
 
 import (
@@ -68,19 +68,19 @@ type Data struct {
 	strings slabs[string]
 	short   map[string]Key
 	lists   slabs[[]Value]
-	values  []Value // of lists, where many are kept together
+	values  []Value // values of lists, many in one slice
 	dicts   slabs[dict]
 	numbers slabs[int64]      // the dicts' values, without their kinds
-	others  map[int64]*others // of dicts with more keys than a shape has, by place in dicts
-	shapes  *shape            // of dicts without keys
-	keys    []Key             // of the dict that is being set, and its values
+	others  map[int64]*others // dicts with more keys than a shape may have, by their index in dicts
+	shapes  *shape            // the shape of an empty dict
+	keys    []Key             // keys of the dict being set, and its values
 	members []Value
 }
 
 // dict has the keys and kinds of its shape, and the numbers of its values in their order.
 type dict struct {
 	shape *shape
-	at    int64 // of the first, in Data.numbers
+	at    int64 // index of the first value in Data.numbers
 }
 
 type others struct {
@@ -88,11 +88,11 @@ type others struct {
 	values map[Key]Value
 }
 
-// shape is the keys of dicts in the order in which they were added, and the kinds of their values. The
-// dicts of one make share a few, so that one costs little more than the numbers of its values.
+// shape is the keys of a dict in the order in which they were added, and the kinds of their values.
+// Dicts that the same code made share a shape, so that each costs little more than its values.
 type shape struct {
 	members []member          // at most maxKeys
-	next    map[member]*shape // by one more
+	next    map[member]*shape // the shape with one more key
 }
 
 // member is a key and the kind of its value.
@@ -108,7 +108,7 @@ func newData(r *bounded.Reader) *Data {
 	return &Data{room: r, short: make(map[string]Key), shapes: new(shape), others: make(map[int64]*others)}
 }
 
-// The bytes that a thing takes, as Use counts them.
+// The memory that each thing takes, in bytes, as Use counts it.
 const (
 	valueBytes  = 16
 	listBytes   = 24
@@ -120,8 +120,8 @@ const (
 	otherBytes  = 96
 )
 
-// Use counts memory that is about to be taken for what was read, in bytes. The
-// error says that a file of this size has no reason for so much.
+// Use counts memory, in bytes, before it is taken for decoded data. The error says that a file of
+// this size needs no such amount.
 func (d *Data) Use(bytes int64) error { return d.room.Use(bytes) }
 
 // Bytes returns the size of the text that was read, unpacked.
@@ -135,7 +135,7 @@ func (d *Data) Str(v Value) string {
 	return *d.strings.at(v.n)
 }
 
-// List returns a list's elements; nil of other values. Do not write to it.
+// List returns a list's elements, or nil if the value is no list. Do not write to the slice.
 func (d *Data) List(v Value) []Value {
 	if v.kind != List {
 		return nil
@@ -143,7 +143,7 @@ func (d *Data) List(v Value) []Value {
 	return *d.lists.at(v.n)
 }
 
-// Key returns the key of a text, for Get.
+// Key returns the key for a text, to pass to Get.
 func (d *Data) Key(text string) Key {
 	if k, ok := d.short[text]; ok {
 		return k
@@ -159,8 +159,8 @@ func (d *Data) add(text string) int64 {
 	return at
 }
 
-// Get returns the value of a dict's key; of a key that was set twice, the last. ok is
-// false if there is none, or the value is no dict.
+// Get returns the value of a key in a dict; if the key was set twice, the last value. ok is false
+// if the key is missing or v is no dict.
 func (d *Data) Get(v Value, k Key) (value Value, ok bool) {
 	if v.kind != Dict {
 		return Value{}, false
@@ -265,8 +265,8 @@ func (d *Data) clone(values []Value) ([]Value, error) {
 	return d.values[from:len(d.values):len(d.values)], nil
 }
 
-// set sets pairs of keys and values in a dict. Keys that are no strings, which no
-// snapshot has, are left out.
+// set sets pairs of keys and values in a dict. It skips keys that are not strings; no snapshot has
+// them.
 func (d *Data) set(v Value, pairs []Value) error {
 	e := d.dicts.at(v.n)
 	d.keys, d.members = d.keys[:0], d.members[:0]
@@ -364,7 +364,7 @@ type slabs[T any] struct {
 
 func (s *slabs[T]) at(i int64) *T { return &s.all[i/slab][i%slab] }
 
-// len returns how many things there are, if they were added one by one.
+// len returns how many elements were added. They must have been added one by one.
 func (s *slabs[T]) len() uint64 {
 	if len(s.all) == 0 {
 		return 0

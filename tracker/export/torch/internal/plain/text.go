@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// written reads an argument of text, which ends with the line: protocol 0.
+// written reads an argument that is text up to the end of the line, as in protocol 0.
 func (p *pickle) written(code byte) (Value, error) {
 	line, err := p.readLine()
 	if err != nil {
