@@ -19,7 +19,8 @@
 // Live buffers in host memory (pinned, mapped) are counted in host_space and host_objects, which
 // are there only if there are any, and in no other column.
 //
-// A profile of a source without totals, such as a snapshot of JAX, has inuse values only. The
+// A profile of a source without totals, such as a snapshot of JAX, has inuse values only. JAX
+// writes -1 as the size of a compiled program that it does not know: Read leaves these out. The
 // stacks include the frames of libraries below a call site. drop_frames names those, so
 // that pprof shows the call site as the leaf.
 //

@@ -172,16 +172,20 @@ func TestSubIsWhatChanged(t *testing.T) {
 func TestReadOfJAX(t *testing.T) {
 	p := &profile.Profile{
 		SampleType: []*profile.ValueType{{Type: "allocations", Unit: "count"}, {Type: "space", Unit: "bytes"}},
-		Sample: []*profile.Sample{{
-			Value: []int64{2, 4096},
-			Label: map[string][]string{"kind": {"buffer"}, "device": {"TPU_0"}},
-		}},
+		Sample: []*profile.Sample{
+			{Value: []int64{2, 4096}, Label: map[string][]string{"kind": {"buffer"}, "device": {"TPU_0"}}},
+			{Value: []int64{1, -1}, Label: map[string][]string{"kind": {"executable"}}}, // of unknown size
+			{Value: []int64{1, 300}, Label: map[string][]string{"kind": {"executable"}}},
+		},
 	}
 	var b bytes.Buffer
 	require.NoError(t, p.Write(&b))
 	u, err := pprof.Read(&b)
 	require.NoError(t, err)
-	assert.Equal(t, []export.Row{{Kind: "buffer", Device: "TPU_0", Live: mem.Tally{Count: 2, Bytes: 4096}}}, u.Rows)
+	assert.Equal(t, []export.Row{
+		{Kind: "buffer", Device: "TPU_0", Live: mem.Tally{Count: 2, Bytes: 4096}},
+		{Kind: "executable", Live: mem.Tally{Bytes: 300}},
+	}, u.Rows)
 }
 
 func TestReadRefusesWithAReason(t *testing.T) {

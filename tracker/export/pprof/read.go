@@ -98,6 +98,9 @@ func usage(p *profile.Profile, size int) (*export.Usage, error) {
 			Total: mem.Tally{Count: value(s, at.totalCount), Bytes: alloc.Bytes(value(s, at.totalBytes))},
 		}
 		if row.Kind == executable {
+			if row.Live.Bytes < 0 {
+				continue // JAX does not know its size
+			}
 			row.Live.Count = 0
 		}
 		if row.Live.IsZero() && row.Total.IsZero() {
