@@ -88,3 +88,13 @@ func TestPrivatePoolsAreNotReleased(t *testing.T) {
 	_, largest := x.Find(2 * alloc.MiB)
 	assert.Equal(t, 10*alloc.MiB, largest, "no request of the default pool gets more")
 }
+
+// TestSegmentsThatDoNotTile: the recorded allocator has a cache, even if none of its segments could be read.
+func TestSegmentsThatDoNotTile(t *testing.T) {
+	d, _, err := torch.Read(strings.NewReader(`{"segments": [{"device": 0, "address": 1048576, "total_size": 20971520, "stream": 0,
+		"segment_type": "large", "blocks": [{"address": 1048576, "size": 2097152, "state": "active_allocated"}]}],
+		"device_traces": [[{"action": "alloc", "addr": 1048576, "size": 2097152, "stream": 0}]]}`))
+	require.NoError(t, err)
+	require.Equal(t, []string{"1 segments with blocks that do not tile them"}, d.LeftOut())
+	assert.Equal(t, replay.Cache, replay.Recorded(d).Allocator)
+}

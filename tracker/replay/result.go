@@ -18,11 +18,12 @@ import (
 )
 
 // Recorded returns the Config of the allocator that a dump is of, without a limit of
-// memory: Driver if it has neither a cache nor segments. Settings that cache.ParseConfig refuses, as those of a later
+// memory: Driver if it has neither a cache nor segments, readable or not. Settings that cache.ParseConfig refuses, as those of a later
 // PyTorch, are left out; the notes of a Result name them.
 func Recorded(r *snapshot.Dump) Config {
 	conf, _ := recordedSettings(r)
-	if r.Snapshot.Cache == nil && len(r.Snapshot.Segments) == 0 && !walk.BeginningOf(r).Segments {
+	broken := r.Snapshot.Tables.LeftOut.Broken > 0
+	if r.Snapshot.Cache == nil && len(r.Snapshot.Segments) == 0 && !broken && !walk.BeginningOf(r).Segments {
 		return Config{Allocator: Driver}
 	}
 	cfg := Config{Allocator: Cache, Conf: conf}
