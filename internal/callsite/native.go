@@ -71,7 +71,7 @@ func rankNative(function, file string) Rank {
 }
 
 // elsewhere are folders that the sources of libraries were compiled in.
-var elsewhere = []string{"/usr/", "/opt/", "/build/", "/pytorch/", "-packages/", "/Python/", "/Objects/", "/Modules/"}
+var elsewhere = []string{"/usr/", "/opt/", "/build/", "/pytorch/", "/torch/lib/", "-packages/", "/Python/", "/Objects/", "/Modules/"}
 
 // ownSource reports whether a path is whole and of none of the folders of libraries.
 func ownSource(file string) bool {

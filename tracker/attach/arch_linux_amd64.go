@@ -1,6 +1,10 @@
 package attach
 
-import "github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
+import (
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
+)
 
 // Byte offsets in struct pt_regs of the registers that the probes read.
 var argumentRegs = [6]int16{112, 104, 96, 88, 72, 64} // di, si, dx, cx, r8, r9
@@ -14,5 +18,21 @@ const (
 // savedRegs are the registers that unwinding starts from: DWARF's number, and the byte offset in
 // struct pt_regs. The first gives the return address.
 var savedRegs = []savedReg{{16, 128}, {7, 152}, {6, 32}, {3, 40}, {12, 24}, {13, 16}, {14, 8}, {15, 0}}
+
+// noteRegs are the registers that a note of a probe may name, of any size but the second bytes (ah, bh, ch, dh).
+var noteRegs = func() map[string]int16 {
+	at := make(map[string]int16)
+	for i, names := range []string{
+		"r15 r15d r15w r15b", "r14 r14d r14w r14b", "r13 r13d r13w r13b", "r12 r12d r12w r12b", "rbp ebp bp bpl", "rbx ebx bx bl",
+		"r11 r11d r11w r11b", "r10 r10d r10w r10b", "r9 r9d r9w r9b", "r8 r8d r8w r8b", "rax eax ax al", "rcx ecx cx cl", "rdx edx dx dl",
+		"rsi esi si sil", "rdi edi di dil",
+	} {
+		for name := range strings.FieldsSeq(names) {
+			at[name] = int16(8 * i)
+		}
+	}
+	at["rsp"], at["rip"] = stackReg, 128
+	return at
+}()
 
 var machine = unwind.AMD64

@@ -17,4 +17,6 @@ var savedRegs = []savedReg{
 	{30, 256}, {31, 248}, {29, 232}, {19, 152}, {20, 160}, {21, 168}, {22, 176}, {23, 184}, {24, 192}, {25, 200}, {26, 208}, {27, 216}, {28, 224},
 }
 
+var noteRegs map[string]int16 // notes of probes are not read here
+
 var machine = unwind.ARM64

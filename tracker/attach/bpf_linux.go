@@ -24,7 +24,7 @@ type bpf struct {
 	python   *ebpf.Map // by process: the layout of its Python interpreter
 	running  *ebpf.Map // by thread: the Python frames at the call that the thread is in
 	noFrames *ebpf.Map // a value without Python frames, to start each entry of running from
-	follow   *ebpf.Map // the program that finds them
+	follow   *ebpf.Map // programs that others end by: see followers
 	seen     *ebpf.Map // code objects, by process and address
 	newCode  *ebpf.Map // those that were not seen before: process, where the frame is, address
 	offsets            // offsets in the kernel's structures
@@ -45,7 +45,7 @@ const (
 	callSize     = 64 // stack pointer, function, six arguments
 )
 
-func newMaps(ringBytes int) (m *bpf, err error) {
+func newMaps(ringBytes, functions int) (m *bpf, err error) {
 	m = new(bpf)
 	if m.offsets, err = kernelOffsets(); err != nil {
 		return m, fmt.Errorf("the kernel's types (BTF): %w", err)
@@ -67,7 +67,7 @@ func newMaps(ringBytes int) (m *bpf, err error) {
 		{&m.noFrames, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: pyRoom, MaxEntries: 1}},
 		{&m.seen, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: 8, MaxEntries: maxSeen}},
 		{&m.newCode, ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: newCodeBytes}},
-		{&m.follow, ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1}},
+		{&m.follow, ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: uint32(followers + functions)}},
 	} {
 		it.spec.Name = "gpumemtrack"
 		if *it.to, err = ebpf.NewMap(&it.spec); err != nil {

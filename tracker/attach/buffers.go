@@ -13,8 +13,10 @@ import (
 )
 
 // place is the device that a call of this thread allocates on.
-func (p *process) place(f function, t *thread) deviceID {
+func (p *process) place(f function, e *event, t *thread) deviceID {
 	switch {
+	case f.block:
+		return blocksOf + deviceID(max(0, int8(e.args[f.device])))
 	case f.kind == kindPinned:
 		return hostMemory
 	case f.library != "" && t.current() == 0: // a library gives what it has, without asking the driver
@@ -39,7 +41,7 @@ func (p *process) onlyDevice() deviceID {
 }
 
 func (p *process) allocated(f function, e *event, t *thread, stack tables.StackID, now time.Duration) {
-	s := p.source(p.place(f, t))
+	s := p.source(p.place(f, e, t))
 	at := e.out
 	switch f.effect {
 	case registers:
@@ -57,17 +59,20 @@ func (p *process) allocated(f function, e *event, t *thread, stack tables.StackI
 	}
 	b := &buffer{
 		site: s.ledger.site(kind, size, stack, s.ledger.stream(stream)), home: &s.ledger, ptr: alloc.Ptr(at), size: size,
-		context: t.current(), foreign: f.effect == registers || f.kind == kindImported,
+		context: t.current(), foreign: f.effect == registers || f.kind == kindImported, block: f.block,
 	}
 	if f.effect == creates || f.effect == importsPhysical {
 		b.held, b.context = 1, 0
 		p.physical[at] = b
 	}
-	if before := p.live[b.ptr]; before != nil { // the driver gave the address again: its free was not seen
+	if f.block {
+		b.context = 0 // PyTorch tells when a block is gone
+	}
+	if before := p.live[b.key()]; before != nil { // the driver gave the address again: its free was not seen
 		p.doubt(now, "an address was given again of which no free was seen")
 		before.home.remove(before, now, freedAction(before))
 	}
-	p.live[b.ptr] = b
+	p.live[b.key()] = b
 	action := mem.Allocated
 	if b.foreign {
 		action = mem.Registered
@@ -84,11 +89,11 @@ func freedAction(b *buffer) mem.Action {
 
 // takeOne removes a buffer, and returns what puts it back.
 func (p *process) takeOne(b *buffer, now time.Duration) (undo func()) {
-	delete(p.live, b.ptr)
+	delete(p.live, b.key())
 	b.home.remove(b, now, freedAction(b))
 	return func() {
-		if p.live[b.ptr] == nil {
-			p.live[b.ptr] = b
+		if p.live[b.key()] == nil {
+			p.live[b.key()] = b
 			b.home.add(b, now, mem.FreeFailed)
 		}
 	}
@@ -115,11 +120,15 @@ func (p *process) take(now time.Duration, of func(*buffer) bool) (undo func()) {
 	}
 }
 
-func (p *process) freed(at uint64, t *thread, now time.Duration) {
+func (p *process) freed(f function, e *event, t *thread, now time.Duration) {
+	at := e.args[f.address]
 	if at == 0 {
 		return
 	}
-	b := p.live[alloc.Ptr(at)]
+	b := p.live[liveKey{alloc.Ptr(at), f.block}]
+	if b == nil && f.without != "" {
+		return // the function that called this one may have told of it
+	}
 	if b == nil || p.physical[at] == b {
 		p.unknown++
 		t.undo = func() { p.unknown-- }

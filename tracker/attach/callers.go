@@ -20,7 +20,14 @@ func (p *process) frames(e *event) (all []uint64, end string) {
 	for i, r := range savedRegs {
 		c.Registers[r.number] = e.saved[i]
 	}
+	atNote := p.functions[e.function].note != ""
+	if atNote { // it is in the middle of a function: tables are asked for the place before an address, as that is a return's
+		c.Registers[savedRegs[0].number]++
+	}
 	walked, why := c.Walk(p.walked[:0], maxFrames, p.symbols.Table)
+	if atNote && len(walked) > 0 {
+		walked[0]--
+	}
 	if why == unwind.Lost || why == unwind.CopyEnds {
 		walked = append(walked, c.Beyond(framed)...)
 		walked = walked[:min(len(walked), maxFrames)]

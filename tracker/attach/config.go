@@ -113,7 +113,7 @@ func (e *earlier) on(d deviceID) alloc.Bytes {
 	switch {
 	case e == nil:
 		return 0
-	case !e.known || d == hostMemory:
+	case !e.known || d == hostMemory || d >= blocksOf:
 		return -1
 	case d != unknownDevice:
 		return e.held[d]

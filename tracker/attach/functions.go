@@ -3,6 +3,7 @@ package attach
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -72,7 +73,10 @@ type function struct {
 	library  string // "" is the driver
 	handle   bool   // the second argument is a CUipcMemHandle, by value
 	symbols  []string
-	uses     []use // the kinds of the memory it allocates, chosen by call stack
+	uses     []use  // the kinds of the memory it allocates, chosen by call stack
+	note     string // the static probe that stands for it: its arguments are the function's
+	without  string // it is watched only in files without this static probe
+	block    bool   // a part of what was taken from the driver, beside that in the ledgers
 }
 
 // kindFor returns the kind of memory that a call stack allocated.
@@ -91,11 +95,15 @@ func (f function) kindFor(s mem.Stack) mem.Kind {
 // functions for contexts.
 func watched(pairs []Pair) (all []function) {
 	for _, f := range driverFunctions {
-		if len(pairs) == 0 || f.effect >= makesContext {
+		if len(pairs) == 0 || f.effect >= makesContext || slices.ContainsFunc(pairs, func(p Pair) bool { return p.cache != nil }) {
 			all = append(all, f)
 		}
 	}
 	for _, p := range pairs {
+		if p.cache != nil {
+			all = append(all, p.cache.functions(p.library)...)
+			continue
+		}
 		if p.signed {
 			all = append(all, function{
 				effect: reports, kind: mem.Kind(p.alloc), size: p.size - 1, address: p.address - 1,
@@ -200,6 +208,7 @@ type Pair struct {
 	address     int  // the argument of free that has the address
 	signed      bool // one function reports allocations and frees to the watched library: a negative size is a free
 	uses        []use
+	cache       *cache // in place of all but the library
 }
 
 // ParsePair reads LIBRARY:ALLOC,FREE, such as
@@ -231,7 +240,7 @@ func ParsePair(text string) (Pair, error) {
 	p := Pair{size: 1, address: 1}
 	name, library, elsewhere := strings.Cut(text, "=")
 	if known, ok := presets[name]; ok {
-		text, p.uses = known.pair, known.uses
+		text, p.uses, p.cache = known.pair, known.uses, known.cache
 		if elsewhere {
 			_, functions, _ := strings.Cut(text, ":")
 			text = library + ":" + functions

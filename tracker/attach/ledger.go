@@ -71,7 +71,8 @@ type buffer struct {
 	inPath  uint16
 	context uint64
 	foreign bool
-	held    int // physical memory: its handles and mappings
+	block   bool // see liveKey
+	held    int  // physical memory: its handles and mappings
 }
 
 const leastSweep = 1 << 12

@@ -9,8 +9,9 @@ import (
 
 // preset is a Pair that has a name.
 type preset struct {
-	pair string
-	uses []use
+	pair  string
+	uses  []use
+	cache *cache
 }
 
 // use is what memory is for if a function is among the callers.
@@ -19,17 +20,55 @@ type use struct {
 	kind   mem.Kind
 }
 
+// cache is a library that takes segments from the driver and hands out blocks of them. Both are watched.
+type cache struct {
+	kind        mem.Kind
+	alloc, free string // static probes: alloc has address, device, size and stream, free has the address
+	instead     []function
+}
+
+// functions are those to watch in a library: its probes, and what a file that has none has instead.
+func (c *cache) functions(library string) []function {
+	all := []function{
+		{effect: reports, kind: c.kind, address: 0, device: 1, size: 2, stream: 3, note: c.alloc},
+		{effect: takesBack, address: 0, note: c.free},
+	}
+	for _, f := range c.instead {
+		if f.without = c.alloc; f.effect == hands {
+			f.kind = c.kind
+		}
+		all = append(all, f)
+	}
+	for i := range all {
+		all[i].library, all[i].block = library, true
+	}
+	return all
+}
+
+const pytorchCache = "c10::cuda::CUDACachingAllocator::Native::"
+
 // presets are functions of libraries that are often used, by the name of what they belong to. Their arguments are
 // those of the libraries' headers: ggml-backend.h, hip_runtime_api.h, ze_api.h, cuvs/core/c_api.h, icicle/runtime.h.
 var presets = map[string]preset{
 	// All backends of ggml allocate through it: those of llama.cpp, ollama, LocalAI, yzma, whisper.cpp.
-	"ggml": {"libggml-base.so:ggml_backend_buft_alloc_buffer(size=2),ggml_backend_buffer_free", []use{
+	"ggml": {pair: "libggml-base.so:ggml_backend_buft_alloc_buffer(size=2),ggml_backend_buffer_free", uses: []use{
 		{"llama_kv_cache", "KV"},
 		{"llama_memory_recurrent", "KV"},
 		{"load_tensors", "Weights"},
 		{"ggml_gallocr_reserve", "Compute"},
 		{"ggml_gallocr_alloc_graph", "Compute"},
 	}},
+	// By CUDACachingAllocator.cpp. One of the two functions that free may be inlined in the other, and where it is not, both are
+	// seen of one block.
+	"pytorch": {pair: "libc10_cuda.so:" + pytorchCache + "NativeCachingAllocator::malloc," + pytorchCache + "local_raw_delete", cache: &cache{
+		kind: "Block", alloc: "pytorch:malloc", free: "pytorch:free", instead: []function{
+			{effect: hands, address: 1, device: 2, size: 3, stream: 4, void: true, symbols: []string{pytorchCache + "NativeCachingAllocator::malloc"}},
+			{effect: takesBack, address: 1, symbols: []string{pytorchCache + "NativeCachingAllocator::free"}},
+			{effect: takesBack, address: 0, symbols: []string{pytorchCache + "local_raw_delete"}},
+		},
+	}},
+	"pytorch-cpu": {pair: "libc10.so:c10::alloc_cpu,c10::free_cpu"},
+
 	"hip":        {pair: "libamdhip64.so:hipMalloc(size=2,out=1),hipFree"},
 	"level-zero": {pair: "libze_loader.so:zeMemAllocDevice(size=3,out=6),zeMemFree(address=2)"},
 	"cuvs":       {pair: "libcuvs_c.so:cuvsRMMAlloc(size=3,out=2),cuvsRMMFree(address=2)"},

@@ -31,10 +31,11 @@ type probes struct {
 
 	newCode *ringbuf.Reader // see readNames
 
+	attach          ebpf.AttachType
 	multi           bool // the kernel (6.6 and newer) takes many probes at once, and takes them away faster
 	functions       []function
 	entries, leaves []*ebpf.Program // by index in functions; nil where there is none
-	python          *ebpf.Program   // the entries end by it
+	more            []*ebpf.Program // those that others end by, and those of static probes
 	tracepoints     []*ebpf.Program
 	links           []link.Link
 }
@@ -54,7 +55,7 @@ func newProbes(cfg Config, functions []function) (p *probes, err error) {
 			err = explain(err)
 		}
 	}()
-	if p.maps, err = newMaps(cfg.RingBytes); err != nil {
+	if p.maps, err = newMaps(cfg.RingBytes, len(functions)); err != nil {
 		return p, err
 	}
 	if p.reader, err = ringbuf.NewReader(p.maps.ring); err != nil {
@@ -63,30 +64,53 @@ func newProbes(cfg Config, functions []function) (p *probes, err error) {
 	if p.newCode, err = ringbuf.NewReader(p.maps.newCode); err != nil {
 		return p, err
 	}
-	attach := ebpf.AttachNone
 	if p.multi = !cfg.single && features.HaveBPFLinkUprobeMulti() == nil; p.multi {
-		attach = ebpf.AttachTraceUprobeMulti
+		p.attach = ebpf.AttachTraceUprobeMulti
 	}
 	p.reader.SetDeadline(time.Now().Add(lookEvery))
-	if p.python, err = load(ebpf.Kprobe, attach, p.maps.followPython()); err != nil {
-		return p, err
-	}
-	if err := p.maps.follow.Put(uint32(0), p.python); err != nil {
+	if err := p.follow(followCall, p.maps.followPython(end())); err != nil {
 		return p, err
 	}
 	p.entries, p.leaves = make([]*ebpf.Program, len(functions)), make([]*ebpf.Program, len(functions))
 	for i, f := range functions {
-		if p.entries[i], err = load(ebpf.Kprobe, attach, p.maps.entry(i, f)); err != nil {
+		if f.note != "" {
+			if err := p.followNotes(i, f); err != nil {
+				return p, err
+			}
+			continue
+		}
+		if p.entries[i], err = load(ebpf.Kprobe, p.attach, p.maps.entry(i, f)); err != nil {
 			return p, err
 		}
 		if f.effect.entryOnly() {
 			continue
 		}
-		if p.leaves[i], err = load(ebpf.Kprobe, attach, p.maps.leave(i, f)); err != nil {
+		if p.leaves[i], err = load(ebpf.Kprobe, p.attach, p.maps.leave(i, f)); err != nil {
 			return p, err
 		}
 	}
 	return p, p.followProcesses()
+}
+
+// follow loads a program that others end by.
+func (p *probes) follow(number int, ins asm.Instructions) error {
+	prog, err := load(ebpf.Kprobe, p.attach, ins)
+	if err != nil {
+		return err
+	}
+	p.more = append(p.more, prog)
+	return p.maps.follow.Put(uint32(number), prog)
+}
+
+// followNotes loads the programs that those at a static probe end by. Where the probes are, only the files tell.
+func (p *probes) followNotes(index int, f function) error {
+	if !f.effect.stacked() {
+		return nil
+	}
+	if err := p.follow(followNoted, p.maps.followPython(p.maps.toNoted())); err != nil {
+		return err
+	}
+	return p.follow(followers+index, p.maps.noted(index, f))
 }
 
 // initialPIDs is the inode of the machine's own PID namespace.
@@ -170,10 +194,21 @@ func (p *probes) library(path, library string) error {
 	if err != nil {
 		return err
 	}
+	notes, err := symbols.Notes(path)
+	if err != nil {
+		return err
+	}
 	found := 0
 	seen := make(map[uint64]bool) // two names of one function are one
 	for i, f := range p.functions {
-		if f.library != library {
+		if f.library != library || f.without != "" && notes[f.without] != nil {
+			continue
+		}
+		if f.note != "" {
+			if err := p.probeNotes(file, i, notes[f.note]); err != nil {
+				return fmt.Errorf("static probe %s of %s: %w", f.note, path, explain(err))
+			}
+			found += len(notes[f.note])
 			continue
 		}
 		var offsets []uint64
@@ -236,6 +271,32 @@ func (p *probes) probe(file *link.Executable, offsets []uint64, prog *ebpf.Progr
 	return nil
 }
 
+// probeNotes has programs run at the places of a static probe. The kernel counts up its semaphore in every process as long.
+func (p *probes) probeNotes(file *link.Executable, index int, notes []symbols.Note) error {
+	for _, n := range notes {
+		ins, err := p.maps.atNote(index, p.functions[index], n.Arguments)
+		if err != nil {
+			return err
+		}
+		prog, err := load(ebpf.Kprobe, p.attach, ins)
+		if err != nil {
+			return err
+		}
+		p.more = append(p.more, prog)
+		var l link.Link
+		if p.multi {
+			l, err = file.UprobeMulti(nil, prog, &link.UprobeMultiOptions{Addresses: []uint64{n.Offset}, RefCtrOffsets: []uint64{n.Semaphore}})
+		} else {
+			l, err = file.Uprobe("", prog, &link.UprobeOptions{Address: n.Offset, RefCtrOffset: n.Semaphore})
+		}
+		if err != nil {
+			return err
+		}
+		p.links = append(p.links, l)
+	}
+	return nil
+}
+
 // lookEvery is how long an event may wait until it is read.
 const lookEvery = 10 * time.Millisecond
 
@@ -287,7 +348,7 @@ func (p *probes) detach() {
 // close takes everything out of the kernel.
 func (p *probes) close() {
 	p.detach()
-	for _, programs := range [][]*ebpf.Program{p.entries, p.leaves, p.tracepoints, {p.python}} {
+	for _, programs := range [][]*ebpf.Program{p.entries, p.leaves, p.tracepoints, p.more} {
 		for _, prog := range programs {
 			if prog != nil {
 				prog.Close()

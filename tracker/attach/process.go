@@ -33,7 +33,7 @@ func (p *process) begin(pid int, before birth) {
 	}
 	p.stacks.forget()
 	p.symbols = symbols.New(pid, maxFrames, before.maps, p.stacks.forget)
-	p.live, p.physical, p.mapped = make(map[alloc.Ptr]*buffer), make(map[uint64]*buffer), make(map[uint64]mapped)
+	p.live, p.physical, p.mapped = make(map[liveKey]*buffer), make(map[uint64]*buffer), make(map[uint64]mapped)
 	p.contexts, p.primary, p.threads = make(map[uint64]deviceID), make(map[deviceID]*primary), make(map[uint32]*thread)
 }
 
@@ -140,7 +140,7 @@ const (
 func (p *process) failed(f function, e *event, t *thread, stack tables.StackID, now time.Duration) {
 	if e.result == outOfMemory && f.effect.stacked() && f.library == "" {
 		e.pitch = 0 // it was not written
-		p.source(p.place(f, t)).ledger.refused(sizeOf(f, e), stack, now)
+		p.source(p.place(f, e, t)).ledger.refused(sizeOf(f, e), stack, now)
 	}
 }
 
@@ -151,12 +151,12 @@ func (p *process) succeeded(f function, e *event, t *thread, stack tables.StackI
 	case reports:
 		switch size := int64(e.args[f.size]); {
 		case size < 0:
-			p.freed(e.args[f.address], t, now)
+			p.freed(f, e, t, now)
 		case size > 0 && e.args[f.address] != 0:
 			p.allocated(f, e, t, stack, now)
 		}
 	case frees, takesBack:
-		p.freed(e.args[f.address], t, now)
+		p.freed(f, e, t, now)
 
 	case retains:
 		if b := p.physical[e.out]; b != nil {
@@ -207,7 +207,7 @@ type process struct {
 	believe   func(hash uint64) // see feed
 	sources   map[deviceID]*Source
 
-	live     map[alloc.Ptr]*buffer
+	live     map[liveKey]*buffer
 	physical map[uint64]*buffer // by handle, while held
 	mapped   map[uint64]mapped  // by address
 
@@ -215,6 +215,14 @@ type process struct {
 	primary  map[deviceID]*primary
 	threads  map[uint32]*thread
 }
+
+// liveKey is where a live buffer is. A block may begin where the segment begins that it is a part of.
+type liveKey struct {
+	at    alloc.Ptr
+	block bool
+}
+
+func (b *buffer) key() liveKey { return liveKey{b.ptr, b.block} }
 
 // mapped is physical memory at an address.
 type mapped struct {
@@ -247,7 +255,7 @@ func (p *process) source(d deviceID) *Source {
 		s = &Source{
 			shared: p.shared, now: time.Now, origin: p.origin, device: d,
 			ledger: newLedger(p.stacks, p.maxEvents),
-			before: p.late.on(d),
+			before: p.late.on(d), beside: p.sources,
 		}
 		p.sources[d] = s
 		p.all.keep(s)

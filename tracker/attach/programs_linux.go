@@ -3,8 +3,12 @@
 package attach
 
 import (
+	"fmt"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
 // entry is the program at the beginning of a function. A call within a call that is
@@ -33,33 +37,152 @@ func (m *bpf) entry(index int, f function) asm.Instructions {
 		)
 	}
 	if !effect.entryOnly() {
-		ins = append(ins,
-			asm.LoadMapPtr(asm.R1, m.callsOf(f).FD()),
-			asm.Mov.Reg(asm.R2, asm.RFP),
-			asm.Add.Imm(asm.R2, slotThread),
-			asm.Mov.Reg(asm.R3, asm.RFP),
-			asm.Add.Imm(asm.R3, slotCall),
-			asm.Mov.Imm(asm.R4, 0),
-			asm.FnMapUpdateElem.Call(),
-		)
+		ins = append(ins, keepCall(m.callsOf(f))...)
 	}
 	if effect.atEntry() || effect.entryOnly() {
-		ins = append(ins, m.reserve(shortSize, index, atEntry)...)
-		ins = append(ins, zero(offResult, offArgs)...)
-		for i := range argumentRegs {
-			ins = append(ins,
-				asm.LoadMem(asm.R1, asm.RFP, slotCall+16+8*int16(i), asm.DWord),
-				asm.StoreMem(regEvent, offArgs+8*int16(i), asm.R1, asm.DWord),
-			)
-		}
-		ins = append(ins, zero(offDesc, shortSize)...)
-		ins = append(ins, submit(false)...)
-		return append(ins, m.finish()...)
+		return append(ins, m.tellCall(index)...)
 	}
 	if effect.stacked() {
 		ins = append(ins, m.pythonAtEntry()...)
 	}
 	return append(ins, end()...)
+}
+
+// keepCall puts the call on the program's stack into the map with the threads' calls.
+func keepCall(calls *ebpf.Map) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMapPtr(asm.R1, calls.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotThread),
+		asm.Mov.Reg(asm.R3, asm.RFP),
+		asm.Add.Imm(asm.R3, slotCall),
+		asm.Mov.Imm(asm.R4, 0),
+		asm.FnMapUpdateElem.Call(),
+	}
+}
+
+// tellCall writes an event of the call on the program's stack, and ends the program.
+func (m *bpf) tellCall(index int) asm.Instructions {
+	ins := append(m.reserve(shortSize, index, atEntry), zero(offResult, offArgs)...)
+	for i := range argumentRegs {
+		ins = append(ins,
+			asm.LoadMem(asm.R1, asm.RFP, slotCall+16+8*int16(i), asm.DWord),
+			asm.StoreMem(regEvent, offArgs+8*int16(i), asm.R1, asm.DWord),
+		)
+	}
+	ins = append(ins, zero(offDesc, shortSize)...)
+	ins = append(ins, submit(false)...)
+	return append(ins, m.finish()...)
+}
+
+// A static probe is no call: it has its arguments where its note says, and no return. Its program keeps them as those of a
+// call and, for an allocation, goes on with the program that follows frames of Python, and that with noted.
+
+// atNote is the program at a place of a static probe.
+func (m *bpf) atNote(index int, f function, its []symbols.NoteArgument) (asm.Instructions, error) {
+	ins := append(m.begin(),
+		asm.LoadMem(asm.R1, regCtx, stackReg, asm.DWord),
+		asm.StoreMem(asm.RFP, slotCall, asm.R1, asm.DWord),
+	)
+	ins = append(ins, store(asm.RFP, slotCall+8, int32(index))...)
+	for i := range argumentRegs {
+		value := asm.Instructions{asm.Mov.Imm(asm.R1, 0)}
+		if i < len(its) {
+			var err error
+			if value, err = readNoted(its[i]); err != nil {
+				return nil, err
+			}
+		}
+		ins = append(append(ins, value...), asm.StoreMem(asm.RFP, slotCall+16+8*int16(i), asm.R1, asm.DWord))
+	}
+	if !f.effect.stacked() {
+		return append(ins, m.tellCall(index)...), nil
+	}
+	ins = append(ins, keepCall(m.callsOf(f))...)
+	ins = append(ins, m.findLayout()...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "native"))
+	ins = append(ins, m.goOn(asm.Mov.Imm(asm.R3, followNoted))...)
+	ins = append(ins, asm.Mov.Imm(asm.R0, 0).WithSymbol("native"))
+	ins = append(ins, m.goOn(asm.Mov.Imm(asm.R3, int32(followers+index)))...)
+	return append(ins, end()...), nil
+}
+
+// readNoted puts the value of an argument into R1.
+func readNoted(a symbols.NoteArgument) (ins asm.Instructions, err error) {
+	if a.Register == "" {
+		return asm.Instructions{asm.Mov.Imm(asm.R1, a.Offset)}, nil
+	}
+	reg, ok := noteRegs[a.Register]
+	if !ok {
+		return nil, fmt.Errorf("an argument of a static probe is in the register %s, which is not known", a.Register)
+	}
+	if !a.Memory {
+		ins = asm.Instructions{asm.LoadMem(asm.R1, regCtx, reg, asm.DWord)}
+	} else {
+		ins = append(store(asm.RFP, slotWord, 0),
+			asm.LoadMem(asm.R3, regCtx, reg, asm.DWord),
+			asm.Add.Imm(asm.R3, a.Offset),
+			asm.Mov.Reg(asm.R1, asm.RFP),
+			asm.Add.Imm(asm.R1, slotWord),
+			asm.Mov.Imm(asm.R2, int32(a.Bytes)),
+			asm.FnProbeReadUser.Call(),
+			asm.LoadMem(asm.R1, asm.RFP, slotWord, asm.DWord),
+		)
+	}
+	unused := int32(64 - 8*a.Bytes)
+	if unused == 0 {
+		return ins, nil
+	}
+	widen := asm.RSh
+	if a.Signed {
+		widen = asm.ArSh
+	}
+	return append(ins, asm.LSh.Imm(asm.R1, unused), widen.Imm(asm.R1, unused)), nil
+}
+
+// noted is the program that a static probe of an allocation ends by.
+func (m *bpf) noted(index int, f function) asm.Instructions {
+	ins := append(m.begin(), lookUpCall(m.callsOf(f))...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"), asm.Mov.Reg(regCall, asm.R0))
+	ins = append(ins, m.stacked(index, f)...)
+	return append(ins, m.forgetCall(f)...)
+}
+
+// forgetCall is the last part of a program at the end of a call: it begins at the label "done".
+func (m *bpf) forgetCall(f function) asm.Instructions {
+	ins := asm.Instructions{
+		asm.LoadMapPtr(asm.R1, m.callsOf(f).FD()).WithSymbol("done"),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotThread),
+		asm.FnMapDeleteElem.Call(),
+	}
+	return append(ins, m.finish()...)
+}
+
+// Programs that others end by, in their map. Those of static probes come behind them, by the index of their function.
+const (
+	followCall  = iota // finds frames of Python
+	followNoted        // too, and goes on with the program of the static probe
+	followers
+)
+
+// goOn has another program run in this one's place, if it is there. The instruction puts its number into R3.
+func (m *bpf) goOn(number asm.Instruction) asm.Instructions {
+	return asm.Instructions{
+		number,
+		asm.Mov.Reg(asm.R1, regCtx),
+		asm.LoadMapPtr(asm.R2, m.follow.FD()),
+		asm.FnTailCall.Call(),
+	}
+}
+
+// toNoted ends a program by that of the static probe that the thread is at.
+func (m *bpf) toNoted() asm.Instructions {
+	ins := lookUpCall(m.others)
+	ins[0] = ins[0].WithSymbol("end")
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "gone"), asm.LoadMem(asm.R3, asm.R0, 8, asm.DWord))
+	ins = append(ins, m.goOn(asm.Add.Imm(asm.R3, followers))...)
+	return append(ins, asm.Mov.Imm(asm.R0, 0).WithSymbol("gone"), asm.Return())
 }
 
 // leave is the program at the end of a function.
@@ -80,13 +203,7 @@ func (m *bpf) leave(index int, f function) asm.Instructions {
 		ins = append(ins, returned(f)...)
 		ins = append(ins, submit(wake)...)
 	}
-	ins = append(ins,
-		asm.LoadMapPtr(asm.R1, m.callsOf(f).FD()).WithSymbol("done"),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slotThread),
-		asm.FnMapDeleteElem.Call(),
-	)
-	return append(ins, m.finish()...)
+	return append(ins, m.forgetCall(f)...)
 }
 
 // returning ends the program unless the thread's call is one of this function, and this is its

@@ -93,11 +93,7 @@ func layoutWord(to asm.Register, word int) asm.Instructions {
 // frames, if the process runs Python.
 func (m *bpf) pythonAtEntry() asm.Instructions {
 	return append(m.findLayout(),
-		asm.JEq.Imm(asm.R0, 0, "end"),
-		asm.Mov.Reg(asm.R1, regCtx),
-		asm.LoadMapPtr(asm.R2, m.follow.FD()),
-		asm.Mov.Imm(asm.R3, 0),
-		asm.FnTailCall.Call(),
+		append(asm.Instructions{asm.JEq.Imm(asm.R0, 0, "end")}, m.goOn(asm.Mov.Imm(asm.R3, followCall))...)...,
 	)
 }
 
@@ -157,8 +153,9 @@ func (m *bpf) takePython() asm.Instructions {
 	)
 }
 
-// followPython is the program that leaves the frames in the thread's room: how many there are, and 16 bytes for each.
-func (m *bpf) followPython() asm.Instructions {
+// followPython is the program that leaves the frames in the thread's room: how many there are, and 16 bytes for each. It ends by the
+// instructions from the label "end" on.
+func (m *bpf) followPython(end asm.Instructions) asm.Instructions {
 	ins := append(m.begin(), m.findLayout()...)
 	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"))
 	ins = append(ins, m.room()...)
@@ -211,7 +208,7 @@ func (m *bpf) followPython() asm.Instructions {
 	ins = append(ins, follow(slotAt, 8, slotAt, pyPrevious)...)
 	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
 	ins = append(ins, again("nextFrame", maxPython)...)
-	return append(ins, end()...)
+	return append(ins, end...)
 }
 
 // again counts a round of a loop, and begins the next unless there were as many.

@@ -29,6 +29,7 @@ type Source struct {
 	device  deviceID
 	uuid    string // "" until the driver has told it
 	ledger  ledger
+	beside  map[deviceID]*Source // those of the same process
 	marks   int
 	recent  []*snapshot.Mark
 	marked  chan struct{} // closed at the next mark, or at the end; nil while nobody waits
@@ -56,7 +57,7 @@ func (s *Source) Origin() snapshot.Origin { return s.origin }
 // Pinned host memory, and memory of a context from before the watcher, have a name of their own and
 // the ordinal 0. Pinned memory counts in Levels.Memory and Levels.HostReserved and in no total of a
 // device, as in a tracker.
-func (s *Source) Device() (name string, ordinal int) { return s.device.name(), max(0, int(s.device)) }
+func (s *Source) Device() (name string, ordinal int) { return s.device.name(), s.device.ordinal() }
 
 // Before returns what the process used on the device when watching began, contexts included, as the
 // driver said. No ledger has it. -1 means unknown. It is 0 for a process that was watched from its
@@ -87,7 +88,7 @@ func (s *Source) driver() (used, total alloc.Bytes) {
 		return -1, -1
 	}
 	s.askUUID()
-	used, total, err := s.shared.driver.Memory(s.origin.PID, int(s.device))
+	used, total, err := s.shared.driver.Memory(s.origin.PID, s.device.ordinal())
 	if err != nil {
 		return -1, -1
 	}
@@ -107,7 +108,7 @@ func (s *Source) askUUID() {
 	if known {
 		return
 	}
-	uuid, err := s.shared.driver.UUID(s.origin.PID, int(s.device))
+	uuid, err := s.shared.driver.UUID(s.origin.PID, s.device.ordinal())
 	if err != nil {
 		return
 	}
@@ -119,8 +120,12 @@ func (s *Source) askUUID() {
 // levels returns the ledger's levels, with what the driver said.
 func (s *Source) levels(used, total alloc.Bytes) snapshot.Levels {
 	l := &s.ledger
+	reserved := l.current.Bytes - l.registered
+	if segments := s.beside[s.device-blocksOf]; segments != nil { // what is held of the driver is theirs
+		reserved = max(reserved, segments.ledger.current.Bytes-segments.ledger.registered)
+	}
 	return snapshot.Levels{
-		Live: l.current, Allocated: l.current.Bytes, Registered: l.registered, Memory: l.byMemory, Reserved: l.current.Bytes - l.registered,
+		Live: l.current, Allocated: l.current.Bytes, Registered: l.registered, Memory: l.byMemory, Reserved: reserved,
 		HostReserved: l.byMemory.Host().Bytes,
 		DriverUsed:   used, DriverTotal: total,
 	}

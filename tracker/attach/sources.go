@@ -56,7 +56,21 @@ const (
 	libraryMemory deviceID = -3 // memory of a library, in a process that has not asked for any device
 )
 
+// blocksOf is the first of the devices' numbers where they stand for the blocks of segments that are themselves the device's.
+const blocksOf deviceID = 1 << 16
+
+// ordinal is the device's number in its process; 0 if it has none.
+func (d deviceID) ordinal() int {
+	if d >= blocksOf {
+		d -= blocksOf
+	}
+	return max(0, int(d))
+}
+
 func (d deviceID) name() string {
+	if d >= blocksOf {
+		return "PyTorch's blocks, GPU"
+	}
 	switch d {
 	case hostMemory:
 		return "Pinned host memory"
@@ -70,6 +84,9 @@ func (d deviceID) name() string {
 
 // short is the device in a source's name.
 func (d deviceID) short() string {
+	if d >= blocksOf {
+		return fmt.Sprintf("gpu%d-blocks", d.ordinal())
+	}
 	switch d {
 	case hostMemory:
 		return "host"
@@ -89,10 +106,13 @@ func (d deviceID) memory() alloc.Memory {
 	return alloc.UnknownMemory
 }
 
-// rank sorts the host's memory behind the devices.
+// rank sorts blocks before the segments that they are parts of, and the host's memory behind the devices.
 func (d deviceID) rank() int {
-	if d == hostMemory {
+	switch {
+	case d == hostMemory:
 		return 0
+	case d >= blocksOf:
+		return 2
 	}
 	return 1
 }

@@ -19,3 +19,7 @@ int cuvsRMMAlloc(uintptr_t resources, void **p, size_t size) { return (*p = take
 int cuvsRMMFree(uintptr_t resources, void *p, size_t size) { return !resources || !p || !size; }
 int icicle_malloc(void **p, size_t size) { return (*p = take()) && size ? 0 : 1; }
 int icicle_free(void *p) { return !p; }
+
+// c10::alloc_cpu and c10::free_cpu.
+void *_ZN3c109alloc_cpuEm(size_t size) { return size ? take() : NULL; }
+void _ZN3c108free_cpuEPv(void *p) { (void)p; }

@@ -13,6 +13,11 @@ int cuvsRMMAlloc(uintptr_t, void **, size_t), cuvsRMMFree(uintptr_t, void *, siz
 int icicle_malloc(void **, size_t), icicle_free(void *);
 }
 
+namespace c10 {
+void *alloc_cpu(size_t);
+void free_cpu(void *);
+}
+
 static volatile int sink;
 static int sink_of;
 #define OUTSIDE __attribute__((noinline))
@@ -47,6 +52,8 @@ int main() {
 		if (i > 1) cuvsRMMFree(7, p, 4 << 20);
 		icicle_malloc(&p, 5 << 20);
 		if (i > 1) icicle_free(p);
+		p = c10::alloc_cpu(6 << 20);
+		if (i > 1) c10::free_cpu(p);
 	}
 	llama_model_base().load_tensors();
 	llama_kv_cache();

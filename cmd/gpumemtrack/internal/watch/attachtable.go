@@ -91,7 +91,8 @@ func writeAttachedEnd(w io.Writer, s *attach.Source) {
 	const most = 5
 	live := liveByStack(at)
 	for _, s := range live[:min(len(live), most)] {
-		fmt.Fprintf(w, "\n%v, %v:\n%v", s.Tally, s.kind, s.stack)
+		fmt.Fprintf(w, "\n%v, %v:\n", s.Tally, s.kind)
+		writeAttachedStack(w, s.stack)
 	}
 	if rest := len(live) - most; rest > 0 {
 		fmt.Fprintf(w, "\nand %d call stacks more\n", rest)
@@ -105,6 +106,18 @@ func writeAttachedEnd(w io.Writer, s *attach.Source) {
 	for _, growth := range leaks.Growing(at) {
 		fmt.Fprintf(w, "\ngrowth: %v\n", growth)
 	}
+}
+
+// writeAttachedStack prints a call stack; of PyTorch's Python first, as dozens of its own functions lie below each line.
+func writeAttachedStack(w io.Writer, stack mem.Stack) {
+	isPython := func(f mem.Frame) bool { return strings.HasSuffix(f.File, ".py") }
+	if !slices.ContainsFunc(stack, isPython) || !slices.ContainsFunc(stack, func(f mem.Frame) bool { return strings.Contains(f.File, "libtorch_python") }) {
+		fmt.Fprint(w, stack)
+		return
+	}
+	fmt.Fprint(w, mem.Stack(slices.DeleteFunc(slices.Clone(stack), func(f mem.Frame) bool { return !isPython(f) })))
+	fmt.Fprintln(w, "in C and C++:")
+	fmt.Fprint(w, mem.Stack(slices.DeleteFunc(slices.Clone(stack), isPython)))
 }
 
 // stackTally is what one call stack has live, in buffers of any size.
@@ -137,17 +150,24 @@ func attachedTotals(s *snapshot.Snapshot) string {
 	if s.Total.IsZero() {
 		return fmt.Sprintf("%v live", s.Memory.Host())
 	}
-	return fmt.Sprintf("%v live; peak %v; in all %v", s.Live, s.Peak, s.Total)
+	of := ""
+	if s.Reserved > s.Allocated {
+		of = fmt.Sprintf(" of %v held", s.Reserved)
+	}
+	return fmt.Sprintf("%v live%s; peak %v; in all %v", s.Live, of, s.Peak, s.Total)
 }
 
 // cacheOf names the caching allocator whose segments these are, as the call stacks tell, and what shows the
 // buffers in them; "" if there is none.
 func cacheOf(s *snapshot.Snapshot) (name, instead string) {
+	if strings.Contains(s.Device, "blocks") {
+		return "", "" // they are what is in the segments
+	}
 	for site := range s.CallSites() {
 		for _, f := range site.Stack {
 			switch {
 			case strings.Contains(f.File, "libc10_cuda"), strings.Contains(f.File, "libc10_hip"):
-				return "PyTorch", "torch.cuda.memory._snapshot()"
+				return "PyTorch", "--functions pytorch, or torch.cuda.memory._snapshot(),"
 			case strings.Contains(f.File, "libonnxruntime_providers_cuda"):
 				return "ONNX Runtime", "its log of the arena (ORT_LOGGING_LEVEL_VERBOSE)"
 			case strings.HasPrefix(f.Function, "github.com/gpumemtrack/gpumemtrack/alloc/cache.(*Cache)"):
