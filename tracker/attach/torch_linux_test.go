@@ -8,14 +8,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
 // buildTorch compiles the stand-in of PyTorch's allocator and a client of it.
@@ -24,18 +26,14 @@ func buildTorch(t *testing.T, flags ...string) (client, library string) {
 	if _, err := exec.LookPath("g++"); err != nil {
 		t.Skip("there is no g++")
 	}
-	libs, err := gpuemu.Build()
-	if err != nil {
-		t.Skip(err)
-	}
-	dir := t.TempDir()
-	client, library = filepath.Join(dir, "client"), filepath.Join(dir, "libc10_cuda.so")
-	text, err := exec.Command("g++", append(append([]string{"-std=c++17", "-O2", "-shared", "-fPIC", "-o", library, "testdata/torchcuda.cc"}, flags...),
-		"-L"+libs.Dir, "-l:libcuda.so.1")...).CombinedOutput()
-	require.NoError(t, err, "%s", text)
-	text, err = exec.Command("g++", "-std=c++17", "-g", "-O2", "-o", client, "testdata/torchclient.cc", library, "-Wl,-rpath,"+dir, "-L"+libs.Dir,
-		"-l:libcuda.so.1", "-lpthread").CombinedOutput()
-	require.NoError(t, err, "%s", text)
+	library = build(t, "libc10_cuda.so", func(out, libs string) *exec.Cmd {
+		args := append([]string{"-std=c++17", "-O2", "-shared", "-fPIC", "-o", out, "testdata/torchcuda.cc"}, flags...)
+		return exec.Command("g++", append(args, "-L"+libs, "-l:libcuda.so.1")...)
+	})
+	client = build(t, "client", func(out, libs string) *exec.Cmd {
+		return exec.Command("g++", "-std=c++17", "-g", "-O2", "-o", out, "testdata/torchclient.cc", library,
+			"-Wl,-rpath,"+filepath.Dir(library), "-L"+libs, "-l:libcuda.so.1", "-lpthread")
+	})
 	return client, library
 }
 
@@ -50,6 +48,9 @@ func TestPyTorch(t *testing.T) {
 		"functions":         {},
 	} {
 		for _, late := range []bool{false, true} {
+			if late && test.cfg.single {
+				continue
+			}
 			t.Run(map[bool]string{false: name, true: name + " of a running process"}[late], func(t *testing.T) {
 				if test.flags != nil && runtime.GOARCH != "amd64" {
 					t.Skip("static probes are those of amd64")
@@ -75,15 +76,84 @@ func TestPyTorch(t *testing.T) {
 	}
 }
 
+// TestPyTorchPython: static probes in a process that runs Python.
+func TestPyTorchPython(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("static probes are those of amd64")
+	}
+	_, library := buildTorch(t, "-DPROBES")
+	pair, err := ParsePair("pytorch=" + library)
+	require.NoError(t, err)
+	for version, program := range pythonsHere() {
+		if !slices.Contains([]string{"3.9", "3.10", "3.11", "3.12", "3.13"}, version) {
+			continue
+		}
+		t.Run(version, func(t *testing.T) {
+			w := newWatcher(t, Config{Functions: []Pair{pair}})
+			c := start(t, w, program, "testdata/torchclient.py", library)
+			require.Eventually(t, func() bool { return w.pythons.Get(c.Process.Pid) != nil }, time.Minute, time.Millisecond)
+			fmt.Fprintln(c.in)
+			want := c.live(t)
+			w.Sync()
+			assert.Empty(t, w.Doubts())
+			s := w.Sources()[0]
+			assert.Equal(t, want, s.addresses())
+			for a := range s.Snapshot().Allocations() {
+				assert.Regexp(t, `layer <- (Model\.)?build <- <module>`, names(a.Stack))
+				assert.Contains(t, a.Stack.String(), "torchclient.py:11\n")
+			}
+		})
+	}
+}
+
+// TestPyTorchLibrary watches the library of a real PyTorch, of which no more runs without a GPU than what frees: the semaphores are
+// raised as long as the watcher is there, and a block that nobody gave is taken back.
+func TestPyTorchLibrary(t *testing.T) {
+	program := os.Getenv("GPUMEMTRACK_TORCH")
+	if program == "" || runtime.GOARCH != "amd64" {
+		t.Skip("GPUMEMTRACK_TORCH names no Python with torch, for amd64")
+	}
+	library := torchLibrary(t, program, "libc10_cuda.so")
+	notes, err := symbols.Notes(library)
+	require.NoError(t, err)
+	at, err := symbols.Offsets(library, true)
+	require.NoError(t, err)
+	release := at[pytorchCache+"local_raw_delete"]
+	if len(notes["pytorch:malloc"]) == 0 || release == 0 {
+		t.Skip("this PyTorch was built without probes, or for no GPU")
+	}
+	pair, err := ParsePair("pytorch=" + library)
+	require.NoError(t, err)
+	w := newWatcher(t, Config{Functions: []Pair{pair}})
+	c := start(t, w, program, "testdata/torchlibrary.py", library, fmt.Sprint(release), fmt.Sprint(notes["pytorch:malloc"][0].Semaphore),
+		fmt.Sprint(notes["pytorch:free"][0].Semaphore))
+	raised := func() string {
+		fmt.Fprintln(c.in)
+		require.True(t, c.out.Scan())
+		return c.out.Text()
+	}
+	assert.Equal(t, "2 2", raised(), "each has two places")
+	w.Sync()
+	require.Len(t, w.Doubts(), 1)
+	assert.Contains(t, w.Doubts()[0], "1 frees were of memory that is not in the ledger")
+	require.NoError(t, w.Close())
+	assert.Equal(t, "0 0", raised())
+}
+
+func torchLibrary(t *testing.T, program, name string) string {
+	t.Helper()
+	where, err := exec.Command(program, "-c", "import torch; print(torch.__path__[0])").Output()
+	require.NoError(t, err)
+	return filepath.Join(strings.TrimSpace(string(where)), "lib", name)
+}
+
 // TestPyTorchCPU compares the ledger of a training loop with what PyTorch's own profiler says.
 func TestPyTorchCPU(t *testing.T) {
 	program := os.Getenv("GPUMEMTRACK_TORCH")
 	if program == "" {
 		t.Skip("GPUMEMTRACK_TORCH names no Python with torch")
 	}
-	where, err := exec.Command(program, "-c", "import torch; print(torch.__path__[0])").Output()
-	require.NoError(t, err)
-	pair, err := ParsePair("pytorch-cpu=" + filepath.Join(strings.TrimSpace(string(where)), "lib", "libc10.so"))
+	pair, err := ParsePair("pytorch-cpu=" + torchLibrary(t, program, "libc10.so"))
 	require.NoError(t, err)
 	w := newWatcher(t, Config{Functions: []Pair{pair}})
 	s := checked(t, w, start(t, w, program, "testdata/train.py", "20"))
@@ -100,6 +170,7 @@ func blocksAgree(t *testing.T, w *Watcher, c *client, late bool) {
 	t.Helper()
 	want := c.live(t)
 	w.Sync()
+	streams := [2]map[alloc.Stream]int{{}, {}}
 	blocks, held := make(map[alloc.Ptr]alloc.Bytes), alloc.Bytes(0)
 	for _, s := range w.Sources() {
 		adds(t, s.Snapshot())
@@ -116,12 +187,18 @@ func blocksAgree(t *testing.T, w *Watcher, c *client, late bool) {
 		}
 		for a := range s.Snapshot().Allocations() {
 			assert.EqualValues(t, "Block", a.Kind)
+			streams[ordinal][a.Stream]++
 			if ordinal == 1 {
-				assert.Contains(t, names(a.Stack), "layer")
+				assert.Regexp(t, `torch_empty(_too)? <- layer\(int\) <- main`, names(a.Stack))
 			}
 		}
 	}
 	require.Equal(t, want, blocks)
+	first := 26 // with that of the beginning
+	if late {
+		first = 25
+	}
+	assert.Equal(t, [2]map[alloc.Stream]int{{0: first, 32: 25}, {16: 25, 48: 25}}, streams)
 	for _, doubt := range w.Doubts() {
 		assert.True(t, late, doubt)
 		assert.NotContains(t, doubt, "again")

@@ -14,7 +14,9 @@ static std::map<void *, size_t> live;
 
 __attribute__((noinline)) static void layer(int i) {
 	size_t size = 512 * (i % 100 + 1);
-	void *at = i % 3 ? torch_empty(size, i % 2, (void *)(uintptr_t)(16 * (i % 4))) : torch_empty_too(size, i % 2, (void *)(uintptr_t)(16 * (i % 4)));
+	int device = i / 10 % 2;
+	void *stream = (void *)(uintptr_t)(16 * (i / 10 % 4));
+	void *at = i % 3 ? torch_empty(size, device, stream) : torch_empty_too(size, device, stream);
 	if (i % 10) {
 		torch_delete(at);
 	} else {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/ianlancetaylor/demangle"
 
@@ -199,7 +200,7 @@ func Offsets(path string, all bool) (map[string]uint64, error) {
 		for _, seg := range f.Progs {
 			if seg.Type == elf.PT_LOAD && seg.Flags&elf.PF_X != 0 && seg.Vaddr <= s.Value && s.Value < seg.Vaddr+seg.Memsz {
 				at[s.Name] = s.Value - seg.Vaddr + seg.Off
-				if all {
+				if all && !strings.HasSuffix(s.Name, ".cold") { // a part of a function, where it does not begin
 					at[demangle.Filter(s.Name, demangle.NoParams, demangle.NoTemplateParams)] = at[s.Name]
 				}
 			}

@@ -67,6 +67,30 @@ func TestNotes(t *testing.T) {
 	assert.Error(t, err)
 }
 
+// TestOffsetOfAFunctionInTwoParts: compilers put what is unlikely elsewhere, under a name that reads the same in C++.
+func TestOffsetOfAFunctionInTwoParts(t *testing.T) {
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("there is no gcc")
+	}
+	dir := t.TempDir()
+	source, library := filepath.Join(dir, "parts.s"), filepath.Join(dir, "libparts.so")
+	require.NoError(t, os.WriteFile(source, []byte(`
+	.text
+	.type _ZN1a1fEv, %function
+	.type _ZN1a1fEv.cold, %function
+_ZN1a1fEv: .4byte 0
+	.size _ZN1a1fEv, 4
+_ZN1a1fEv.cold: .4byte 0
+	.size _ZN1a1fEv.cold, 4
+`), 0o600))
+	text, err := exec.Command("gcc", "-shared", "-nostdlib", "-o", library, source).CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	at, err := Offsets(library, true)
+	require.NoError(t, err)
+	assert.NotZero(t, at["a::f"])
+	assert.Equal(t, at["_ZN1a1fEv"], at["a::f"])
+}
+
 func FuzzNotes(f *testing.F) {
 	f.Add([]byte("\x08\x00\x00\x00\x1d\x00\x00\x00\x03\x00\x00\x00stapsdt\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00a\x00b\x008"))
 	self, err := elf.Open("/proc/self/exe")
