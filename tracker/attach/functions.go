@@ -234,7 +234,8 @@ type Pair struct {
 //
 //	libc10.so:c10::reportMemoryUsageToProfiler(size=2,address=1,signed)
 //
-// A name of Pairs stands for the functions of a library that is often used, NAME=LIBRARY for those in another file. The error
+// A name of Pairs stands for the functions of a library that is often used, NAME=LIBRARY for those in another file. That of "pytorch" watches
+// the driver too: a Source has the blocks, and another the segments that they are parts of. The error
 // says which part cannot be read.
 func ParsePair(text string) (Pair, error) {
 	p := Pair{size: 1, address: 1}

@@ -287,6 +287,28 @@ func TestAttachedTotals(t *testing.T) {
 		attachedTotals(&snapshot.Snapshot{Levels: device, Peak: live, Total: live}))
 }
 
+// TestBlocksInSegments: what is held of the driver stands beside what is used of it.
+func TestBlocksInSegments(t *testing.T) {
+	live := mem.Tally{Count: 1, Bytes: alloc.MiB}
+	blocks := &snapshot.Snapshot{Levels: snapshot.Levels{Live: live, Allocated: alloc.MiB, Reserved: 2 * alloc.MiB}, Peak: live, Total: live}
+	assert.Equal(t, "1 buffer, 1.0 MiB live of 2.0 MiB held; peak 1 buffer, 1.0 MiB; in all 1 buffer, 1.0 MiB", attachedTotals(blocks))
+}
+
+// TestPythonFirst: of PyTorch's stacks the functions of Python come first; others keep their order.
+func TestPythonFirst(t *testing.T) {
+	stack := mem.Stack{
+		{Function: "at::empty", File: "/torch/lib/libtorch_cpu.so"}, {Function: "THPVariable_empty", File: "/torch/lib/libtorch_python.so"},
+		{Function: "layer", File: "/home/me/train.py", Line: 8}, {Function: "main", File: "main.c", Line: 2},
+	}
+	var out strings.Builder
+	writeAttachedStack(&out, stack)
+	assert.Equal(t, "layer(...)\n\t/home/me/train.py:8\nin C and C++:\nat::empty(...)\n\t/torch/lib/libtorch_cpu.so:0\n"+
+		"THPVariable_empty(...)\n\t/torch/lib/libtorch_python.so:0\nmain(...)\n\tmain.c:2\n", out.String())
+	out.Reset()
+	writeAttachedStack(&out, stack[2:])
+	assert.Equal(t, stack[2:].String(), out.String())
+}
+
 // TestOneCallStackIsOneEntry: a program's sizes vary, and its lines do not.
 func TestOneCallStackIsOneEntry(t *testing.T) {
 	libs := canAttach(t)
