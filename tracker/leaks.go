@@ -38,7 +38,8 @@ func (t *MemTracker) Explain() *explain.Explanation { return explain.Snapshot(t.
 // explain itself: a millisecond or two of work.
 const maxCheap = 10_000
 
-// stuck returns the lines that keep most of what is inactive, or none if that is not cheap.
+// stuck returns the lines that keep the most inactive memory in use, or nil if finding them would
+// take long.
 func (t *MemTracker) stuck(n int) []explain.Line {
 	if t.cache == nil || t.closed.Load() {
 		return nil
@@ -132,8 +133,7 @@ func cannotTell(t TestingT, tr *MemTracker) bool {
 // called Helper, each for itself.
 type helper interface{ Helper() }
 
-// byLine adds up one tally of the call stacks by line of code, larger ones
-// first.
+// byLine adds up one tally of each call stack by call site, and sorts the larger ones first.
 func byLine(sites iter.Seq[snapshot.CallSiteStats], of func(snapshot.CallSiteStats) mem.Tally) []mem.CallSiteTally {
 	sums := make(map[mem.Frame]mem.Tally)
 	for site := range sites {

@@ -27,7 +27,7 @@ type MemTracker struct {
 	// streamed is a device that knows of streams; else nil.
 	streamed alloc.StreamAllocator
 	cache    *cache.Cache
-	locked   cachelock.Cache // the cache, for who holds mu
+	locked   cachelock.Cache // the cache, for calls with mu held
 	owned    bool            // the cache is the tracker's own
 	opened   *openedDevice
 	freed    *freedMemory  // nil without Config.FindLateWrites
@@ -42,7 +42,7 @@ type MemTracker struct {
 	clock  func() time.Time
 	stacks *ledger.Stacks
 
-	reportPath string // of the report's file; "" if there is none, or Config.Report shows it
+	reportPath string // path of the report's file; "" if there is none, or if Config.Report shows the report
 	toldReport atomic.Bool
 
 	marking sync.Mutex // one Track at a time; taken before mu
@@ -53,8 +53,8 @@ type MemTracker struct {
 	failing failing
 	dumps   dumping
 
-	// mu is the cache's own lock if there is a cache, so that both change in one
-	// step. No code of others is called while it is held, not even the clock.
+	// mu is the cache's own lock if there is a cache, so that the cache and the ledger change in
+	// one step. No foreign code is called while it is held, not even the clock.
 	mu       *spinlock.Mutex
 	ledger   ledger.Ledger
 	history  ledger.History
@@ -68,7 +68,8 @@ type MemTracker struct {
 // goroutine is what callstack.Goroutine returns, or 0.
 type goroutine = uint64
 
-// tick tells the history the time. Events that segment adds have this time, if it may not ask the clock.
+// tick tells the history the time. Events that are added where the clock may not be asked, as by
+// segment, get this time.
 func (t *MemTracker) tick(now time.Duration) {
 	t.mu.Lock()
 	t.history.Moment(now)
@@ -135,8 +136,9 @@ func (t *MemTracker) freedAfterClose() {
 	}
 }
 
-// trackers are the open trackers of the process, in the order of their making:
-// a device that is full may be so because of another's cache. It keeps none alive.
+// trackers are the open trackers of the process, in the order of their creation. A full device may
+// be full because of another tracker's cache. The list does not keep a tracker from being
+// collected.
 var trackers struct {
 	mu   sync.Mutex
 	open []weak.Pointer[MemTracker]
@@ -242,7 +244,7 @@ func (r *recentMarks) after(seq int) (*snapshot.Mark, <-chan struct{}, error) {
 
 // failing is what a tracker keeps for the allocations that fail.
 type failing struct {
-	dir              string       // of dumps; "" is none
+	dir              string       // directory of dumps; "" means no dumps
 	dumps            atomic.Int64 // written for lack of memory, and left out since they were too many
 	others           func() (alloc.Bytes, error)
 	untrackedAtStart alloc.Bytes

@@ -54,7 +54,7 @@ func (t *MemTracker) unknownOutOfMemory(requested alloc.Bytes, err error) *alloc
 	}
 }
 
-// explain fills in what the tracker knows.
+// explain adds to an error all that the tracker knows.
 func (t *MemTracker) explain(e *OutOfMemoryError) {
 	levels := t.levels()
 	e.Requested, e.Free, e.Total = e.device.Requested, e.device.Free, e.device.Total
@@ -126,23 +126,23 @@ func (t *MemTracker) dumpOutOfMemory(e *OutOfMemoryError) (string, error) {
 	return t.dumps.save(t.failing.dir, d)
 }
 
-// OutOfMemoryError is the error of an Alloc for which the device has no memory, with the
-// figures to act on. It unwraps to the *alloc.OutOfMemoryError of the device.
+// OutOfMemoryError is returned by Alloc when the device has no memory, with the figures to act on.
+// It unwraps to the device's *alloc.OutOfMemoryError.
 type OutOfMemoryError struct {
 	snapshot.OOM // what was asked for, what there was, who holds it, and what would help
-	// Dump is the path of the dump that was written, if Config.OOMDir asks for
-	// one; DumpErr says why there is none.
+	// Dump is the path of the dump that was written, if Config.OOMDir asks for one. DumpErr says
+	// why there is no dump.
 	Dump    string
 	DumpErr error
 
 	device *alloc.OutOfMemoryError
-	// stuck are the lines of code whose buffers keep most of Inactive in segments of which they
-	// use a part, if the inactive memory is in pieces. There are none if that is not cheap to find;
-	// Explain tells it then.
+	// stuck are the lines of code whose buffers block the most inactive memory, because they use
+	// only a part of their segments. It is set only if the inactive memory is in pieces and the
+	// lines are cheap to find; otherwise Explain finds them.
 	stuck []explain.Line
 }
 
-// Error prints all of it, on several lines.
+// Error returns the whole explanation, on several lines.
 func (e *OutOfMemoryError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "alloc %v %v %v: %v on %s: %v requested", e.Kind, e.Shape, e.DType, alloc.ErrOutOfMemory, text.Line(e.device.Device), e.Requested)
@@ -183,14 +183,14 @@ func known(n alloc.Bytes) string {
 	return n.String()
 }
 
-// cause is why an allocation failed, as far as the figures show it.
+// cause is why an allocation failed, as well as the figures show it.
 type cause uint8
 
 const (
 	trulyFull       cause = iota // the program itself holds the memory
-	fragmented                   // there is enough memory, in pieces
-	cachedElsewhere              // enough of it is inactive where this request cannot take it
-	otherProcess                 // memory is held that the ledger does not explain
+	fragmented                   // enough memory is free, but in pieces
+	cachedElsewhere              // enough is inactive, but where this request cannot use it
+	otherProcess                 // memory is in use that the ledger does not explain
 )
 
 // causeOf goes by the first of these that would have helped, cheapest first. By

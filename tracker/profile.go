@@ -10,8 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
-// Profile returns the sections that have ended, added up by path, in the order of a tree. It
-// waits until the device has done their work.
+// Profile returns the sections that have ended, added up by path and sorted as a tree. It waits
+// until the device has done their work.
 func (t *MemTracker) Profile() sections.Profile {
 	if t.closed.Load() {
 		t.usedAfterClose("Profile")
@@ -37,9 +37,9 @@ func (t *MemTracker) profile() sections.Profile {
 	return profileOf(rows)
 }
 
-// profileOf returns the profile of rows with different paths, in the order in which the sections were first
-// seen. Live counts what was allocated in the section itself, to which that of its parts is added. A section of
-// which there are only parts gets a row.
+// profileOf returns the profile of rows with different paths, in the order in which the sections
+// were first seen. In a row, Live counts the section's own allocations; profileOf adds those of its
+// parts. A section known only by its parts gets a row too.
 func profileOf(rows []sections.Row) sections.Profile {
 	tree := profileTree{"": new(profileNode)}
 	for _, r := range rows {
@@ -52,11 +52,10 @@ func profileOf(rows []sections.Row) sections.Profile {
 	return p
 }
 
-// profileTree holds the nodes by path; that of "" is the root.
+// profileTree has the nodes by path; "" is the root.
 type profileTree map[string]*profileNode
 
-// profileNode is a row and those of its parts, in the order in which they were
-// first seen.
+// profileNode is a row, and the nodes of its parts in the order in which they were first seen.
 type profileNode struct {
 	row   sections.Row
 	parts []*profileNode
@@ -120,7 +119,7 @@ func (s *Section) Data() sections.Data {
 	return data
 }
 
-// data is Data without the time by the device's clock, which may be read if the section was timed.
+// data is Data without the device's time. timed reports whether that can be read.
 func (s *Section) data() (data sections.Data, timed bool) {
 	m, done := s.completed()
 	if !done {
@@ -154,8 +153,9 @@ func (s *Section) soFar() measures {
 	return measures{to: now, peak: s.peak(), own: s.own}
 }
 
-// residentUse is the use between two readings. mark is the section's own high-water mark. Without it the
-// process's mark is the section's peak if it rose meanwhile, and otherwise an upper bound of it.
+// residentUse returns the use between two readings. mark is the peak since the section began, if it
+// is known. Without it, the process's peak is the section's if it rose in between; otherwise it is
+// only an upper bound.
 func residentUse(from, to host.Memory, mark alloc.Bytes) sections.MemoryUse {
 	use := sections.MemoryUse{Before: from.Resident, Used: to.Resident, Peak: -1}
 	switch {

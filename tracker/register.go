@@ -170,13 +170,13 @@ func InMemory(m alloc.Memory) RegisterOption {
 	return func(r *registration) { r.memory = m }
 }
 
-// Labelled names the memory, as Buffer.SetLabel does.
+// Labelled gives the memory a label, as Buffer.SetLabel does.
 func Labelled(label string) RegisterOption {
 	return func(r *registration) { r.label = label }
 }
 
-// SetLabel names the live memory at an address that Register entered, as Buffer.SetLabel does.
-// An address that is not live is alloc.ErrUnknownPtr.
+// SetLabel gives a label to memory that was entered by Register, by its address, as Buffer.SetLabel
+// does. If no live memory has that address, the error is alloc.ErrUnknownPtr.
 func (t *MemTracker) SetLabel(ptr alloc.Ptr, label string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

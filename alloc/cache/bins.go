@@ -9,8 +9,8 @@ import (
 
 const binCount = int(smallSegment / blockUnit)
 
-// bins holds the small pool's inactive blocks: a bin for each size, and a bit for each bin
-// that is not empty, in two levels.
+// bins holds the small pool's inactive blocks: a bin for each size, and in two levels a bit for
+// each bin that is not empty.
 type bins struct {
 	blocks *slab.Slab[block]
 	bins   [binCount]bin // bins[i] has blocks of i+1 units
@@ -18,11 +18,11 @@ type bins struct {
 	top    uint64 // a bit for each word that is not zero
 }
 
-// bin holds the blocks of one size. The lowest one is apart, so that it takes constant time to
-// allocate it and to free it again; the others are in a tree, by address.
+// bin holds the blocks of one size. The block with the lowest address is apart, so that allocating
+// and freeing it takes constant time; the others are in a tree, by address.
 type bin struct {
 	lowest id        // none if it is still in the tree
-	root   id        // of the tree
+	root   id        // root of the tree
 	floor  alloc.Ptr // if lowest is none: all in the tree are above it
 }
 
@@ -70,8 +70,8 @@ func (p *bins) remove(i id) {
 	}
 }
 
-// fit returns the smallest block of at least size bytes, the lowest of those of one
-// size, or none.
+// fit returns the smallest block of at least size bytes, and of equal ones the one with the lowest
+// address; or none.
 func (p *bins) fit(size alloc.Bytes) id {
 	at := binOf(size)
 	word := at / 64

@@ -14,17 +14,17 @@ type id = slab.ID
 // none is no block.
 const none id = 0
 
-// unmapped is the state of addresses without memory, in an expandable segment. Nobody
-// outside of the package sees such a block.
+// unmapped is the state of addresses without memory in an expandable segment. Such blocks are never
+// visible outside of the package.
 const unmapped = alloc.Pending + 1
 
 // block is a piece of a segment.
 type block struct {
 	ptr         alloc.Ptr
 	size        alloc.Bytes
-	slack       uint32 // the low bits of size - requested; of an inactive block, when it became that
+	slack       uint32 // low bits of size - requested; for an inactive block, the time when it became inactive
 	prev, next  id     // neighbours in the segment, by address
-	left, right id     // of an inactive block: links of its pool; of others, the owner, and the high bits of slack
+	left, right id     // for an inactive block: links in its pool; for others: the owner, and the high bits of slack
 	pool        alloc.Pool
 	state       alloc.BlockState
 	stream      streamID // that it is for
@@ -76,8 +76,7 @@ func (t *table) next(search *addrtable.Search, p alloc.Ptr) id {
 	}
 }
 
-// remove takes out the block at an address, if that is its owner, and returns
-// it, or none.
+// remove takes out the block at an address if it belongs to owner, and returns it; otherwise none.
 func (t *table) remove(p alloc.Ptr, owner cachelock.Owner) id {
 	search := t.addresses.Look(uint64(p))
 	i := t.next(&search, p)

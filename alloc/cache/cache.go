@@ -36,7 +36,8 @@ func New(dev alloc.Device, cfg Config) (*Cache, error) {
 	return c, nil
 }
 
-// reuseChecker is a Device that can check what a cache hands out, as a simulated one can.
+// reuseChecker is a Device that can check the memory that a cache hands out, as a simulated one
+// can.
 type reuseChecker interface {
 	// CheckReuse returns a function that the cache calls for each block that it hands out, with
 	// the stream that it is for. The cache holds its lock then: the function must not

@@ -19,16 +19,16 @@ import (
 // the recorded address, each call to the driver came at the recorded request. No
 // recording shows the others at work. They follow c10/cuda/CUDACachingAllocator.cpp.
 type Config struct {
-	// ExpandableSegments takes memory from the driver in chunks (2 MiB for small
-	// requests, 20 MiB for large ones) and maps them one behind the other, so that there is one
-	// segment that grows in place of many that do not fit together. Trim gives each
-	// chunk back in which nothing is allocated. It needs a device with virtual memory (see alloc.Device), and
-	// is ignored on other devices, as PyTorch ignores it where the driver has no such memory.
+	// ExpandableSegments takes memory from the driver in chunks (2 MiB for small requests, 20 MiB
+	// for large ones) and maps them one behind the other. So one segment grows in place, instead of
+	// many segments that cannot be joined. Trim gives back each chunk in which nothing is
+	// allocated. The device needs virtual memory (see alloc.Device); on other devices this is
+	// ignored, as in PyTorch.
 	ExpandableSegments bool
 
-	// MaxSplitSize, if not 0, keeps blocks of that size and more whole: they serve only
-	// requests of that size and more, which may leave less than MaxNonSplitRounding
-	// of them unused. It is at least as large as the segments for large blocks, 20 MiB.
+	// MaxSplitSize, if not 0, keeps blocks of that size and more whole. They serve only requests of
+	// that size and more, and only if less than MaxNonSplitRounding of the block stays unused. The
+	// smallest value is 20 MiB, the size of the segments for large blocks.
 	MaxSplitSize alloc.Bytes
 	// MaxNonSplitRounding of 0 is 20 MiB, or the size of large segments if that is more.
 	MaxNonSplitRounding alloc.Bytes
@@ -37,25 +37,26 @@ type Config struct {
 	// of an expandable segment for large requests: more than 10 MiB; 0 means 20 MiB.
 	LargeSegmentSize alloc.Bytes
 
-	// ExpandableReserve is how many addresses an expandable segment has, or ExpandableReserveFraction as a part of the
-	// device's memory. Without either, and at most, it is 9/8 of that. A larger request is out of memory.
+	// ExpandableReserve is the size of an expandable segment's address range, in bytes;
+	// ExpandableReserveFraction gives it as a part of the device's memory. The default, and the
+	// most, is 9/8 of the device's memory. A larger request is out of memory.
 	ExpandableReserve         alloc.Bytes
 	ExpandableReserveFraction float64
 
-	// Roundup rounds requests up to parts of a power of two, so that
-	// requests of nearly one size can use each other's blocks. It says for each range of sizes
-	// into how many parts the step from one power of two to the next is divided, by a power of
-	// two. 0 and 1 round to 512 bytes only. The first range ends below 2 MiB; each other begins where the one
-	// before it ends, and is twice as wide; the last has no end.
+	// Roundup rounds requests up to parts of a power of two, so that requests of similar size can
+	// reuse each other's blocks. For each range of sizes it gives the number of parts, itself a
+	// power of two, between one power of two and the next. 0 and 1 round only to 512 bytes. The
+	// first range ends below 2 MiB; each further range begins where the one before it ends and is
+	// twice as wide; the last has no end.
 	Roundup [16]int
 
-	// MemoryFraction, if not 0, is the part of the device's memory that the cache may
-	// hold, up to 1. A request that needs more is out of memory.
+	// MemoryFraction, if not 0, is the part of the device's memory that the cache may reserve, at
+	// most 1. A request that needs more is out of memory.
 	MemoryFraction float64
-	// GarbageCollection, if not 0, is a part of MemoryFraction's memory, below 1. When the
-	// cache holds more, then before it asks the driver it gives back free
-	// segments for large requests that have not been used for long, until it holds no more than
-	// that. It does nothing without MemoryFraction, as in PyTorch.
+	// GarbageCollection, if not 0, is a part, below 1, of the memory that MemoryFraction allows.
+	// When the cache has reserved more than this, it first gives back free large segments that were
+	// not used for long, before it asks the driver for more. Without MemoryFraction it does
+	// nothing, as in PyTorch.
 	GarbageCollection float64
 }
 
@@ -119,7 +120,7 @@ func ParseConfig(s string) (Config, error) {
 	return p.config, nil
 }
 
-// configTokens cuts a string at the four separators, which are tokens too.
+// configTokens splits a string at the four separators. The separators are tokens too.
 func configTokens(s string) []string {
 	s = strings.ReplaceAll(s, " ", "")
 	var tokens []string
@@ -277,8 +278,8 @@ func (p *configParser) divisions(key string) {
 	}
 }
 
-// divisionList reads the list behind its bracket. The first number stands for the ranges
-// before it too, and that behind a ">" for those from the entry before it on.
+// divisionList reads a list after its opening bracket. The first number also applies to all smaller
+// ranges. The number after ">" applies from the range of the entry before it on.
 func (p *configParser) divisionList(key string, all *[16]int) {
 	for from, last := 0, 0; p.err == nil && len(p.tokens) > 0 && p.tokens[0] != "]"; from = last + 1 {
 		if p.tokens[0] == ">" {

@@ -39,7 +39,7 @@ type cut struct {
 // Segments copies the segments, in address order. Call it without the lock.
 func (cut *cut) Segments() []alloc.Segment {
 	blocks := make([]block, cut.blocks.Bound())
-	var first []id // of each segment
+	var first []id // first block of each segment
 	used := 0
 	cut.blocks.Read(&cut.c.mu, func(at id, records []block) {
 		copy(blocks[at:], records)

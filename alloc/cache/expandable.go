@@ -13,15 +13,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
 
-// expandable is growth of segments in place: they are ranges of addresses, larger than the
-// device's memory, of which the parts in use are mapped to memory. In the cache's
-// list each is one segment, whose blocks tile all of it; those without memory are
-// unmapped, and are in no free list but in its stream's holes. For everybody else each stretch of mapped blocks
-// is a segment.
+// expandable makes segments grow in place. A segment is a range of addresses larger than the
+// device's memory, and only the parts in use are mapped to memory. In the cache's list each is one
+// segment, whose blocks tile all of it. A block without memory is unmapped: it is in no free list,
+// but in its stream's holes. To all other code, each stretch of mapped blocks is a segment.
 type expandable struct {
 	c      *Cache
 	dev    ability.VirtualDevice
-	cfg    Config       // to go on with, if the device turns out to be unable to map memory
+	cfg    Config       // used instead if the device turns out to be unable to map memory
 	memory alloc.Memory // that it gives then
 
 	left []alloc.Ptr // addresses of removed segments that the device did not take back
@@ -47,8 +46,8 @@ func (x *expandable) freeLists() [alloc.LargePool + 1]freeList {
 // a very large one.
 const maxReservation = 64 * alloc.TiB
 
-// grow takes a block that no mapped block has the size for, by mapping what is missing
-// at the lowest addresses with enough room.
+// grow serves a request that no mapped block is large enough for. It maps what is missing, at the
+// lowest addresses with enough room.
 func (x *expandable) grow(r request) (alloc.Ptr, alloc.Bytes, error) {
 	p, allocated, err := x.extend(r)
 	switch {
@@ -97,7 +96,7 @@ func (x *expandable) extend(r request) (alloc.Ptr, alloc.Bytes, error) {
 		if b := c.blocks.At(i); b.size >= r.size || reach(&c.blocks, i) > b.size {
 			continue // it is enough, or more can be mapped behind it
 		}
-		// While the driver was asked, others may have taken a part of it, or freed enough.
+		// While the driver was asked, others may have taken some of this memory, or freed enough.
 		if b := c.reuse(r.n, r.size, r.stream); b != nil {
 			return c.handOut(b, r)
 		}
@@ -126,9 +125,9 @@ func (x *expandable) room(r request) id {
 	return none
 }
 
-// mapMissing maps the first unmapped block of those that room returned, as much of it as is missing,
-// and returns the free block that it is a part of now. The caller holds mu, which mapMissing releases while the
-// driver is asked.
+// mapMissing maps memory at block i, the first unmapped one that room found, but no more than is
+// missing. It returns the free block that now includes it. The caller holds mu, which mapMissing
+// releases while the driver is asked.
 func (x *expandable) mapMissing(i id, size alloc.Bytes) (id, error) {
 	c := x.c
 	if b := c.blocks.At(i); b.state == alloc.Inactive {
@@ -186,8 +185,8 @@ func (x *expandable) hole(holes []id, p alloc.Ptr) (int, bool) {
 	})
 }
 
-// reserve adds a segment with room for more than the device's memory, none of it mapped. The caller holds mu,
-// which reserve releases while the driver is asked.
+// reserve adds a segment whose address range is larger than the device's memory, with nothing
+// mapped. The caller holds mu, which reserve releases while the driver is asked.
 func (x *expandable) reserve(r request) error {
 	c := x.c
 	c.mu.Unlock()
@@ -239,7 +238,7 @@ func (x *expandable) newSegment(pool alloc.Pool, size alloc.Bytes) (segment, err
 
 // addresses returns how many a segment has on a device with so much memory.
 func (c Config) addresses(total alloc.Bytes) alloc.Bytes {
-	most := total + total/8 // so that holes can stay empty, as in PyTorch
+	most := total + total/8 // more than the memory, so that holes can stay empty, as in PyTorch
 	switch {
 	case c.ExpandableReserveFraction > 0:
 		return min(alloc.Bytes(min(c.ExpandableReserveFraction, 2)*float64(total)), most)
@@ -249,7 +248,7 @@ func (c Config) addresses(total alloc.Bytes) alloc.Bytes {
 	return most
 }
 
-// chunkSize returns the unit in which a pool's memory is mapped.
+// chunkSize returns the unit in which memory for a pool is mapped.
 func (x *expandable) chunkSize(pool alloc.Pool) alloc.Bytes {
 	if pool == alloc.SmallPool {
 		return smallSegment
@@ -300,7 +299,7 @@ func (t *growingTree) remove(i id) {
 	t.x.c.stats.Releasable -= t.releasable(i)
 }
 
-// releasable returns how much of a block can go back to the driver: the whole chunks in it.
+// releasable returns how many bytes of a block can go back to the driver: those of whole chunks.
 func (t *growingTree) releasable(i id) alloc.Bytes {
 	b := t.blocks.At(i)
 	if b.whole() {
@@ -309,8 +308,8 @@ func (t *growingTree) releasable(i id) alloc.Bytes {
 	return t.x.chunks(b).size
 }
 
-// fit returns the block that PyTorch takes in place of the best fit: a later one in the order
-// of the tree, as long as each can grow to less than the one before it.
+// fit returns the block that PyTorch takes instead of the best fit. It starts at the best fit and
+// moves to the next block in the tree as long as that one can grow to a smaller size.
 func (t *growingTree) fit(size alloc.Bytes) id {
 	i := t.tree.fit(size)
 	for i != none {
@@ -323,5 +322,5 @@ func (t *growingTree) fit(size alloc.Bytes) id {
 	return i
 }
 
-// roundUpTo rounds up to a multiple of unit, which need not be a power of two.
+// roundUpTo rounds n up to a multiple of unit. unit need not be a power of two.
 func roundUpTo(n, unit alloc.Bytes) alloc.Bytes { return (n + unit - 1) / unit * unit }

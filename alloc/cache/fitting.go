@@ -12,12 +12,12 @@ import (
 // they are named kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc,
 // kLargeBuffer and kRoundLarge.
 const (
-	blockUnit    = alloc.Bytes(512) // all blocks are multiples of it
+	blockUnit    = alloc.Bytes(512) // all block sizes are multiples of this
 	smallLimit   = 1 * alloc.MiB    // the largest small block handed out
 	smallSegment = 2 * alloc.MiB    // the segments that small blocks are cut from
-	largeLimit   = 10 * alloc.MiB   // from here on, a request has a segment of its own
+	largeLimit   = 10 * alloc.MiB   // a request of this size or more gets its own segment
 	largeSegment = 20 * alloc.MiB   // the segments for large blocks below the limit, unless a Config has another size
-	segmentUnit  = 2 * alloc.MiB    // a segment of one request's own is a multiple of it
+	segmentUnit  = 2 * alloc.MiB    // the size of such a segment is a multiple of this
 )
 
 // maxRequest is the largest request that can be rounded. No device has as much.
@@ -29,8 +29,8 @@ type rounding struct {
 	some  bool    // they say something
 }
 
-// blockSize returns the size of the block that serves a request of n bytes; of one that no device can serve,
-// a size that no block has.
+// blockSize returns the size of the block for a request of n bytes. If no device can serve that
+// many, it returns a size that no block has.
 func (r *rounding) blockSize(n alloc.Bytes) alloc.Bytes {
 	switch {
 	case n > maxRequest:
@@ -53,17 +53,18 @@ func (r *rounding) roundedUp(n alloc.Bytes) alloc.Bytes {
 	return roundUp(n, max(alloc.Bytes(1)<<step/alloc.Bytes(parts), 1))
 }
 
-// fitting decides whether a free block serves a request, and whether what remains of it is cut off.
+// fitting decides whether a free block serves a request, and whether the rest of the block is cut
+// off.
 type fitting struct {
 	maxSplit    alloc.Bytes // math.MaxInt64 if there is no limit
 	maxRounding alloc.Bytes
-	segment     alloc.Bytes // for large blocks below largeLimit, and the chunks of an expandable one
+	segment     alloc.Bytes // segment size for large blocks below largeLimit, and chunk size of an expandable segment
 
-	wholeFrom alloc.Bytes                      // blocks for requests of that size and more are not cut
+	wholeFrom alloc.Bytes                      // blocks for requests of this size or more are not cut
 	leastRest [alloc.LargePool + 1]alloc.Bytes // what is cut off a block of a pool is at least so much
 }
 
-// newFitting returns that of a cache which grows by segments.
+// newFitting returns the rules for a cache that grows by segments.
 func newFitting(cfg Config) fitting {
 	f := fitting{
 		maxSplit:    cmp.Or(cfg.MaxSplitSize, math.MaxInt64),

@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
 
-// fromDriver serves a request for which nothing is cached.
+// fromDriver serves a request for which no inactive block fits.
 func (c *Cache) fromDriver(r request) (alloc.Ptr, alloc.Bytes, error) {
 	if err := c.streams.check(r.stream); err != nil {
 		return 0, 0, fmt.Errorf("alloc %v on %s: %w", r.n, c.device, err)
@@ -50,7 +50,8 @@ func (c *Cache) again(r request) (p alloc.Ptr, allocated alloc.Bytes, err error,
 	return p, allocated, err, true
 }
 
-// grow asks the driver for memory, if the cache may hold more, and serves the request from it.
+// grow asks the driver for memory, if the cache's limit allows more, and serves the request from
+// it.
 func (c *Cache) grow(r request) (alloc.Ptr, alloc.Bytes, error) {
 	c.mu.Lock()
 	full, held := c.streams.full(r.stream), c.stats.Reserved.Bytes.Current
@@ -78,8 +79,9 @@ func (c *Cache) retry(r request) (alloc.Ptr, alloc.Bytes, error) {
 	return p, size, err
 }
 
-// trim waits for pending blocks and gives back what is free. The caller holds driver. What goes leaves the
-// cache first, so that nobody is handed a block of it, and so that the cache never claims what the driver has.
+// trim waits for pending blocks and gives back what is free. The caller holds driver. Segments
+// leave the cache before they go to the driver, so that no block of them is handed out, and the
+// cache never claims memory that the driver has.
 func (c *Cache) trim() (alloc.Bytes, error) {
 	pendingErr := c.awaitPending()
 	given, err := c.growth.trim()

@@ -49,8 +49,8 @@ func (c *Cache) recordStream(p alloc.Ptr, s alloc.Stream) error {
 	return nil
 }
 
-// suspend makes a block pending that is being freed, if other streams use it, and reports
-// whether it did. Whoever releases the lock then calls recordEvents. The caller holds mu.
+// suspend makes a block that is being freed pending, if other streams use it, and reports whether
+// it did. After suspend, whoever releases the lock must call recordEvents. The caller holds mu.
 func (c *Cache) suspend(i id, b *block) bool {
 	streams := c.pending.uses[i]
 	if streams == nil {
@@ -78,7 +78,7 @@ func (c *Cache) resume(i id) {
 	c.retire(i, b)
 }
 
-// settle polls, for who holds mu, which it releases meanwhile.
+// settle polls pending blocks. The caller holds mu, which settle releases meanwhile.
 func (c *Cache) settle() {
 	c.mu.Unlock()
 	c.poll()
@@ -142,8 +142,8 @@ func (c *Cache) recordEvents() error {
 	return errors.Join(errs...)
 }
 
-// askEvents asks each stream's events, the oldest first, until one has not passed, and
-// makes the blocks inactive for which all have. The caller holds asking.
+// askEvents asks each stream's events, the oldest first, until one has not passed. Then it makes
+// the blocks inactive whose events have all passed. The caller holds asking.
 func (c *Cache) askEvents(passed func(alloc.Event) (bool, error)) error {
 	var errs []error
 	for _, q := range c.pending.queues {

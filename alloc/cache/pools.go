@@ -20,15 +20,15 @@ type pools struct {
 	stream   alloc.Stream
 	segments int // that the stream has
 	free     [alloc.LargePool + 1]freeList
-	holes    [alloc.LargePool + 1][]id // the unmapped blocks of each pool, by address
+	holes    [alloc.LargePool + 1][]id // unmapped blocks of each pool, by address
 }
 
 // freeList holds the inactive blocks of a pool of one stream.
 type freeList interface {
 	add(id)
 	remove(id)
-	// fit returns the block that fits best, in PyTorch's order: the smallest of at least a size, of those of
-	// one size the lowest; or none.
+	// fit returns the block that fits best, in PyTorch's order: the smallest of at least that size,
+	// and of equal ones the one with the lowest address; or none.
 	fit(alloc.Bytes) id
 	// largest returns the size of the largest block, 0 if there is none.
 	largest() alloc.Bytes
@@ -42,8 +42,8 @@ func (p *pools) largest() alloc.Bytes {
 // streams has the pools of the streams that have segments, and of the default stream. A number is
 // used again when its stream's last segment has gone.
 type streams struct {
-	freeLists func() [alloc.LargePool + 1]freeList // makes those of a stream
-	own       pools                                // of the default stream
+	freeLists func() [alloc.LargePool + 1]freeList // makes the free lists of a stream
+	own       pools                                // pools of the default stream
 	others    []*pools                             // number n is at n-1
 	number    map[alloc.Stream]streamID
 	unused    []streamID
@@ -54,7 +54,7 @@ func newStreams(freeLists func() [alloc.LargePool + 1]freeList) streams {
 	return streams{freeLists: freeLists, own: pools{free: freeLists()}}
 }
 
-// of returns the pools of a stream, nil if it has none.
+// of returns the pools of a stream, or nil.
 func (o *streams) of(s alloc.Stream) *pools {
 	if s == 0 {
 		return &o.own
@@ -73,7 +73,8 @@ func (o *streams) at(id streamID) *pools {
 	return o.others[id-1]
 }
 
-// check returns an error for a stream of which the cache cannot tell what is queued on it.
+// check returns an error for a handle that does not name one stream: the cache could not tell what
+// is queued on it.
 func (o *streams) check(s alloc.Stream) error {
 	if s != 0 && s == o.ofThread {
 		return ability.NoThreadStream(s)
@@ -124,8 +125,8 @@ func (o *streams) leave(id streamID) {
 	}
 }
 
-// all iterates over the pools of every stream that has segments, by its handle, as PyTorch
-// orders them.
+// all iterates over the pools of every stream that has segments, ordered by the stream's handle as
+// in PyTorch.
 func (o *streams) all() iter.Seq[*pools] {
 	all := []*pools{&o.own}
 	for _, id := range o.number {

@@ -8,8 +8,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
 
-// reuse serves a request of n bytes, which needs a block of that size, from the inactive blocks; nil if none
-// fits. The caller holds mu.
+// reuse serves a request of n bytes from an inactive block of at least size bytes; it returns nil
+// if none fits. The caller holds mu.
 func (c *Cache) reuse(n, size alloc.Bytes, s alloc.Stream) *block {
 	p := c.streams.of(s)
 	if p == nil || c.closed {
@@ -35,16 +35,17 @@ func (c *Cache) takeFree(free freeList, i id, b *block, n, size alloc.Bytes) {
 	change(&c.stats.Inactive, -b.size, remainders-1)
 }
 
-// tick counts a request that needs a block of that size, if it is large. The caller holds mu.
+// tick advances the clock by count for a request that needs a large block, as only large blocks
+// have an age. The caller holds mu.
 func (c *Cache) tick(size alloc.Bytes, count uint32) {
 	if size > smallLimit {
 		c.clock += count
 	}
 }
 
-// take allocates the front of an inactive block, which is in no list, for a request. It lists the remainder,
-// if there is one, and returns the number of them. The caller accounts for what becomes or
-// ceases to be inactive.
+// take allocates the front of an inactive block for a request. The block must be in no list. The
+// remainder, if any, is listed; take returns how many there are (0 or 1). The caller accounts for
+// the change of inactive memory.
 func (c *Cache) take(i id, b *block, n, size alloc.Bytes) (remainders int64) {
 	c.blocks.Touch(i)
 	if c.fitting.splits(b, size) {
@@ -64,8 +65,8 @@ func (c *Cache) take(i id, b *block, n, size alloc.Bytes) (remainders int64) {
 	return remainders
 }
 
-// cut makes what lies behind the first bytes of a block a block of its own, of the same
-// state, and in no list.
+// cut makes the part of a block after its first size bytes a block of its own, with the same state
+// and in no list.
 func (c *Cache) cut(i id, b *block, size alloc.Bytes) (j id, rest *block) {
 	j, rest = c.blocks.Get()
 	// Field by field: the processor waits for a block that is built elsewhere and copied.
@@ -79,7 +80,7 @@ func (c *Cache) cut(i id, b *block, size alloc.Bytes) (j id, rest *block) {
 	return j, rest
 }
 
-// free is Free for who holds mu, and for a block of that owner.
+// free is Free for a caller that holds mu, and for a block that belongs to owner.
 func (c *Cache) free(p alloc.Ptr, owner cachelock.Owner) error {
 	i := none
 	if !c.closed {
@@ -106,7 +107,8 @@ func (c *Cache) retire(i id, b *block) {
 	change(&c.stats.Inactive, size, 1-c.join(i, b))
 }
 
-// join lists an inactive block, as one with its inactive neighbours, and returns the number of those.
+// join merges an inactive block with its inactive neighbours, lists the result, and returns the
+// number of neighbours.
 func (c *Cache) join(i id, b *block) (neighbours int64) {
 	free := c.freeList(b)
 	if j := b.prev; j != none {
@@ -129,8 +131,8 @@ func (c *Cache) join(i id, b *block) (neighbours int64) {
 	return neighbours
 }
 
-// absorb makes block j, gone, which follows block i, a part of it. The caller has
-// announced the change of i.
+// absorb merges block j, which follows block i, into i. The caller has already announced the change
+// of i.
 func (c *Cache) absorb(i id, b *block, j id, gone *block) {
 	b.size += gone.size
 	b.next = gone.next
@@ -143,10 +145,10 @@ func (c *Cache) absorb(i id, b *block, j id, gone *block) {
 // freeList returns the list that an inactive block belongs in.
 func (c *Cache) freeList(b *block) freeList { return c.streams.at(b.stream).free[b.pool] }
 
-// list enters an inactive block into its free list. One that is all of its segment can go back to the driver;
-// of others, the lists of expandable segments count what can.
+// list enters an inactive block into its free list. A block that fills its segment can go back to
+// the driver whole; for the others, the lists of expandable segments count how much can.
 func (c *Cache) list(free freeList, i id, b *block) {
-	b.slack = c.clock // the time from which it has not been used
+	b.slack = c.clock // the time since which it is unused
 	free.add(i)
 	if b.whole() {
 		c.stats.Releasable += b.size
@@ -161,7 +163,7 @@ func (c *Cache) unlist(free freeList, i id, b *block) {
 	}
 }
 
-// handOut gives a block, just taken, to who asked for it. The caller holds mu.
+// handOut gives a block that was just taken to the caller of Alloc. The caller holds mu.
 func (c *Cache) handOut(b *block, r request) (alloc.Ptr, alloc.Bytes, error) {
 	p, size := b.ptr, b.size
 	if r.enter == nil {
@@ -175,7 +177,7 @@ func (c *Cache) handOut(b *block, r request) (alloc.Ptr, alloc.Bytes, error) {
 	return p, size, nil
 }
 
-// insert enters a segment as one block, which is in no list yet.
+// insert enters a segment as a single block, which is in no list yet.
 func (c *Cache) insert(s segment, state alloc.BlockState) (first id, b *block) {
 	first, b = c.blocks.Get()
 	*b = block{ptr: s.ptr, size: s.size, pool: s.pool, state: state, stream: c.streams.join(s.stream)}

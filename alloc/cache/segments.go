@@ -45,7 +45,7 @@ func (g segmented) grow(r request) (alloc.Ptr, alloc.Bytes, error) {
 	if err := c.segments.check(s); err != nil {
 		return 0, 0, fmt.Errorf("alloc %v on %s: %w", r.n, c.device, err)
 	}
-	c.happened(cachelock.SegmentAlloc, p, size, r.stream) // before anybody can have a block of it
+	c.happened(cachelock.SegmentAlloc, p, size, r.stream) // the event comes before anybody can get a block of the segment
 	i, b := c.insert(s, alloc.Inactive)
 	change(&c.stats.Reserved, size, 1)
 	remainders := c.take(i, b, r.n, r.size)
@@ -80,10 +80,10 @@ func (g segmented) give(leaving []segment) (given alloc.Bytes, err error) {
 // segmentsAtOnce is how many segments are looked at without releasing the lock.
 const segmentsAtOnce = 256
 
-// detachFree takes segments that are wholly free out of the cache, all or only those whose blocks are named,
-// and returns them in the order in which PyTorch frees them: those of the large pool first, by stream, size
-// and address. The caller holds driver, which keeps the list of segments as it is between one stretch of it
-// and the next.
+// detachFree takes segments that are wholly free out of the cache: all of them, or only those whose
+// blocks are in only. It returns them in the order in which PyTorch frees them: the large pool
+// first, then by stream, size and address. The caller holds driver, so the list of segments cannot
+// change while mu is released in between.
 func (g segmented) detachFree(only map[id]bool) (detached []segment) {
 	c := g.c
 	c.mu.Lock()

@@ -18,11 +18,10 @@ type Cache struct {
 	device   string // its name and ordinal, for errors
 	rounding rounding
 
-	// driver is held while the driver is asked for segments or given them
-	// back, and is taken before mu. mu guards everything below, and is never
-	// held during a driver call: those who find what they need in the cache
-	// do not wait for those who do not. Misses wait for each other, so that the
-	// second can use what the first brought.
+	// driver is held while segments are taken from or given to the driver; it is taken before mu.
+	// mu guards everything below, and is never held during a driver call: requests that find an
+	// inactive block do not wait for those that need the driver. Requests that need the driver wait
+	// for each other, so that the second can use what the first brought.
 	driver sync.Mutex
 	mu     spinlock.Mutex
 
@@ -35,17 +34,17 @@ type Cache struct {
 	stats    alloc.Stats // except LargestInactive
 	clock    uint32      // counts requests of large blocks: garbage collection's time
 
-	// What the settings choose. growth and tuning change with both locks held.
+	// What the settings choose. growth and tuning change only with both locks held.
 	fitting fitting
 	growth  growth
 	tuning  tuning
 	memory  alloc.Memory // that the cache gives
 
 	checkReuse func(alloc.Ptr, alloc.Bytes, alloc.Stream) // the device's, or nil
-	notify     func(cachelock.Event)                      // called with mu held; nil is nobody
+	notify     func(cachelock.Event)                      // called with mu held; may be nil
 }
 
-// growth is how a cache's memory comes from the driver and goes back to it.
+// growth is how a cache gets its memory from the driver and gives it back.
 type growth interface {
 	// grow serves a request from memory that the driver is asked for, trim gives back all that is free, and
 	// close what the driver gave besides memory. The caller holds driver, and not mu.
@@ -67,9 +66,9 @@ type tuning interface {
 // request is what the driver is asked for, because nothing is cached that serves it.
 type request struct {
 	n      alloc.Bytes // that the caller wants
-	size   alloc.Bytes // of the block that serves it
+	size   alloc.Bytes // size of the block that serves it
 	stream alloc.Stream
-	enter  cachelock.Enter // tells a ledger of the block, if one asks
+	enter  cachelock.Enter // tells a ledger of the block; may be nil
 }
 
 func (r request) pool() alloc.Pool { return poolOf(r.size) }
@@ -77,13 +76,13 @@ func (r request) pool() alloc.Pool { return poolOf(r.size) }
 // pending is what a cache keeps of blocks that several streams use.
 type pending struct {
 	dev   ability.EventDevice   // nil if the device has no events
-	uses  map[id][]alloc.Stream // of allocated blocks: the streams that use them, except their own
+	uses  map[id][]alloc.Stream // for allocated blocks: the other streams that use them
 	fresh []*freed              // blocks without all of their events
 	count int                   // pending blocks
 
 	reusable func(alloc.Ptr, alloc.Bytes, alloc.Stream) // told of blocks that were pending; nil is nobody
 
-	// asking is held while the device is asked, and is taken before mu. It guards
+	// asking is held while the device is asked about events, and is taken before mu. It guards
 	// queues. The cache's lock guards the fields above.
 	asking sync.Mutex
 	queues []*streamMarks
@@ -118,7 +117,7 @@ func (p *pending) add(s alloc.Stream, m mark) {
 	p.queues = append(p.queues, &streamMarks{s, []mark{m}})
 }
 
-// refuse is the error of what is asked of a closed cache.
+// refuse returns the error for a call on a closed cache.
 func (c *Cache) refuse(what string) error {
 	return fmt.Errorf("%s on %s: cache %w", what, c.device, alloc.ErrClosed)
 }

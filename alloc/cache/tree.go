@@ -5,10 +5,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
 
-// tree holds the large pool's inactive blocks in PyTorch's order: by size, then
-// by address. It is a treap: a binary search tree by that order, in which
-// each block's priority, a number scrambled from its id, is below its parent's. The
-// priorities being as good as random, the depth is logarithmic.
+// tree holds the large pool's inactive blocks in PyTorch's order: by size, then by address. It is a
+// treap: a binary search tree in which a block's priority, a scrambled form of its id, is below its
+// parent's. Since priorities are nearly random, the depth is logarithmic.
 type tree struct {
 	blocks *slab.Slab[block]
 	root   id
@@ -19,7 +18,7 @@ func (a *block) less(b *block) bool {
 	return a.size < b.size || a.size == b.size && a.ptr < b.ptr
 }
 
-// priority is murmur3's finalizer, which is one to one.
+// priority is the finalizer of murmur3, which maps no two ids to one priority.
 func priority(i id) uint32 {
 	h := uint32(i)
 	h = (h ^ h>>16) * 0x85ebca6b
@@ -41,7 +40,7 @@ func (t *tree) add(i id) {
 	for *link != none && priority(*link) > own {
 		link = t.blocks.At(*link).child(b)
 	}
-	// i takes the place of the subtree at link, which is split around it.
+	// Block i replaces the subtree at link. That subtree is split around i.
 	rest := *link
 	*link = i
 	lower, higher := &b.left, &b.right
@@ -110,7 +109,7 @@ func (t *tree) largest() (size alloc.Bytes) {
 	return size
 }
 
-// next returns the block behind one of the tree, in its order, or none.
+// next returns the block after i in the tree's order, or none.
 func (t *tree) next(i id) id { return t.behind(t.blocks.At(i)) }
 
 // behind returns the first block that comes behind b in the order, whether b is in the tree or
@@ -127,7 +126,7 @@ func (t *tree) behind(b *block) id {
 	return after
 }
 
-// from returns the blocks of at least a size, in order.
+// from returns the blocks of at least size bytes, in order.
 func (t *tree) from(size alloc.Bytes) (blocks []id) {
 	for i := t.fit(size); i != none; i = t.next(i) {
 		blocks = append(blocks, i)

@@ -10,7 +10,7 @@ import (
 // limited is a tuning with a limit only.
 type limited struct {
 	dev      alloc.Device
-	fraction float64 // of the device's memory; 0 is no limit
+	fraction float64 // as a part of the device's memory; 0 means no limit
 }
 
 func (t limited) limit() alloc.Bytes {
@@ -35,7 +35,7 @@ func (t limited) spare(request) bool { return false }
 type tuned struct {
 	limited
 	segmented
-	threshold float64     // of the limit; 0 is none
+	threshold float64     // as a part of the limit; 0 means none
 	maxSplit  alloc.Bytes // that of fitting
 }
 
@@ -58,8 +58,8 @@ func (t tuned) collect() {
 	}
 }
 
-// oldest picks free blocks that are all of their large segment and have some bytes
-// together, or all of those blocks.
+// oldest picks free blocks that fill a large segment: again and again those that are not younger
+// than the average, until they have enough bytes together, or no block is left.
 func (t tuned) oldest(enough alloc.Bytes) map[id]bool {
 	var ids []id
 	sum := 0.0

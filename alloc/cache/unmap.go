@@ -9,8 +9,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
 
-// trim unmaps each chunk in which nothing is allocated. The chunks leave the free lists before the driver
-// is asked.
+// trim unmaps each chunk in which nothing is allocated. The chunks leave the free lists before the
+// driver is asked.
 func (x *expandable) trim() (given alloc.Bytes, err error) {
 	c := x.c
 	c.mu.Lock()
@@ -53,7 +53,7 @@ func (x *expandable) detachSome(t *tree, last *block, leaving *[]id) bool {
 		if i == none {
 			return false
 		}
-		*last = *t.blocks.At(i) // what is left of it is less than a chunk, and comes before
+		*last = *t.blocks.At(i) // the rest of the block is less than a chunk, and lies before
 		if j := x.detach(i); j != none {
 			*leaving = append(*leaving, j)
 		}
@@ -61,9 +61,8 @@ func (x *expandable) detachSome(t *tree, last *block, leaving *[]id) bool {
 	return true
 }
 
-// detach makes the whole chunks in a free block unmapped, and leaves what is before
-// and behind them in the free list. It returns the block that is unmapped now, which is not in
-// holes yet, or none.
+// detach unmaps the whole chunks in a free block; the parts before and behind them stay in the free
+// list. It returns the block that is now unmapped, which is not in holes yet; or none.
 func (x *expandable) detach(i id) id {
 	c := x.c
 	b := c.blocks.At(i)
@@ -103,8 +102,8 @@ func (x *expandable) reattach(i id) {
 	restore(&c.stats.Inactive, size, 1-c.join(i, b))
 }
 
-// unmapped enters a block that has been unmapped into holes, as one with its unmapped neighbours,
-// or gives back the addresses of a segment without memory.
+// unmapped enters an unmapped block into holes, merged with its unmapped neighbours. If the whole
+// segment has no memory left, it gives back the segment's addresses instead.
 func (x *expandable) unmapped(i id) error {
 	c := x.c
 	b := c.blocks.At(i)
@@ -149,8 +148,8 @@ func (x *expandable) close() error {
 	return errors.Join(errs...)
 }
 
-// remove takes a segment that is one unmapped block out of the cache. The caller holds mu, which remove
-// releases while the driver is asked.
+// remove takes a segment that consists of one unmapped block out of the cache. The caller holds mu,
+// which remove releases while the driver is asked.
 func (x *expandable) remove(i id) error {
 	c := x.c
 	p := c.blocks.At(i).ptr
@@ -174,8 +173,8 @@ func (x *expandable) release(p alloc.Ptr) error {
 	return nil
 }
 
-// settle tries again what the device refused before. The caller holds mu, which settle releases while the driver
-// is asked.
+// settle retries calls that the device refused before. The caller holds mu, which settle releases
+// while the driver is asked.
 func (x *expandable) settle() error {
 	c := x.c
 	left := x.left

@@ -41,7 +41,8 @@ func (d *Device) copy(p alloc.Ptr, n int, move func() error) error {
 	return nil
 }
 
-// Fill queues that n bytes at p become a value, by cuMemsetD8Async, with CopyToDevice's errors.
+// Fill queues work on stream s that sets n bytes at p to value, by cuMemsetD8Async. The errors are
+// those of CopyToDevice.
 func (d *Device) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) error {
 	if n < 0 {
 		return fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-const patience = 30 * time.Second // for a client that takes nothing
+const patience = 30 * time.Second // for a client that reads nothing
 
 // patient is a response whose client has a while for each piece, and ends a
 // request whose client takes nothing. It gives the client the time that the
@@ -29,7 +29,7 @@ const piece = 1 << 16 // what a client has to take within the time
 
 func (p *patient) Write(b []byte) (n int, err error) {
 	for first := true; first || len(b) > 0; first = false {
-		// A writer that has no deadlines is a test's, or a middleware's that sees to it.
+		// A writer without deadlines belongs to a test, or to a middleware that sets its own.
 		_ = p.control.SetWriteDeadline(time.Now().Add(patience))
 		m, err := p.ResponseWriter.Write(b[:min(len(b), piece)])
 		n += m
@@ -44,12 +44,12 @@ func (p *patient) Write(b []byte) (n int, err error) {
 // file says what an answer is.
 type file struct {
 	contentType string
-	name        string // to save it under; "" if it is for reading
+	name        string // file name for saving; "" if the answer is to be read in the browser
 	packed      bool   // it is compressed already
 }
 
-// send makes an answer and then writes it, which may take the client's time; a
-// HEAD gets no more than the headers. An error of making it is the answer instead.
+// send makes an answer first and writes it afterwards, because writing may wait for the client. For
+// HEAD it writes only the headers. If making the answer fails, the error is sent instead.
 func (h *handler) send(w http.ResponseWriter, r *http.Request, f file, write func(io.Writer) error) {
 	header := w.Header()
 	header.Set("Content-Type", f.contentType)
@@ -108,8 +108,8 @@ func acceptsGzip(r *http.Request) bool {
 	return accepts
 }
 
-// within makes an answer when there is a place for it. It waits a little for one,
-// since a place is held only while an answer is made.
+// within makes an answer when one of the places is free, and waits a little for that. A place is
+// taken only while an answer is made, not while it is written.
 func (h *handler) within(places limit, r *http.Request, write func(io.Writer) error) func(io.Writer) error {
 	return func(w io.Writer) error {
 		ctx, cancel := context.WithTimeoutCause(r.Context(), h.busy, errBusy)

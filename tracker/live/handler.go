@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// Handler returns a handler for all that the package comment lists. It is for
-// any path that ends in a slash; a tracker that is closed answers with what it has left.
-// A nil source is a panic.
+// Handler returns a handler for all that the package comment lists. Mount it at any path that ends
+// in a slash. A closed tracker still answers with what it has left. It panics if source is nil.
 func Handler(source Source, options ...Option) http.Handler {
 	if v := reflect.ValueOf(source); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		panic("live.Handler: the source is nil")

@@ -11,12 +11,12 @@ import (
 // Option changes what Handler does.
 type Option func(*handler)
 
-// AllowHosts lets requests in whose Host header has one of these names, without
-// a port: "gpu-7.example.com". The name "*" lets all in.
+// AllowHosts accepts requests whose Host header has one of these names, without a port:
+// "gpu-7.example.com". The name "*" accepts all.
 //
-// Without it, the names are localhost and those that end in ".localhost"; numeric addresses always
-// pass. The check keeps out web pages that reach this program through a name of
-// their own that they point at its address (DNS rebinding): a browser sends that name.
+// Without it, the accepted names are localhost and those that end in ".localhost". Numeric
+// addresses are always accepted. The check stops DNS rebinding: a web page that points a name of
+// its own at this program's address. The browser then sends that name in the Host header.
 func AllowHosts(names ...string) Option {
 	return func(h *handler) {
 		for _, name := range names {

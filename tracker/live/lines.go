@@ -51,7 +51,7 @@ type holder struct {
 	line mem.Frame
 	mem.Tally
 	stacks []stackTally
-	since  time.Duration // when its oldest buffer was allocated, from the snapshot's epoch
+	since  time.Duration // time of its oldest allocation, since the snapshot's epoch
 }
 
 type stackTally struct {
@@ -93,7 +93,7 @@ func linesOf(s *snapshot.Snapshot) linesNow {
 	return largest(s, of)
 }
 
-// largest writes the lines that hold most.
+// largest writes the lines with the most memory.
 func largest(s *snapshot.Snapshot, of map[mem.Frame]*holder) linesNow {
 	var all []*holder
 	for _, h := range of {

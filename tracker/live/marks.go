@@ -16,8 +16,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// heartbeat is how often a client without news gets a line, by which a server
-// finds out that it is gone.
+// heartbeat is how often a client without news gets a line: only by writing does a server find out
+// that a client is gone.
 const heartbeat = 15 * time.Second
 
 // marks streams each mark as a server-sent event: first those that the tracker
@@ -32,7 +32,7 @@ func (h *handler) marks(w http.ResponseWriter, r *http.Request) {
 		after = last
 	}
 	if h.closed(after) {
-		w.WriteHeader(http.StatusNoContent) // by which a browser knows not to come again
+		w.WriteHeader(http.StatusNoContent) // tells a browser not to connect again
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")

@@ -17,7 +17,8 @@ func (h *handler) metrics(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// scrape answers with metrics in the format that the client asks for: that of OpenMetrics, or Prometheus's own.
+// scrape answers with metrics in the format that the client asks for: OpenMetrics, or Prometheus's
+// text format.
 func (h *handler) scrape(w http.ResponseWriter, r *http.Request, sets func(metrics.Config) []metrics.Set) {
 	q := newQuery(r)
 	cfg := metrics.Config{TopCallSites: q.number("top", 100), Suspects: q.flag("suspects")}

@@ -41,8 +41,8 @@ func (f file) named(name string) file {
 
 const maxSeconds = 24 * 60 * 60
 
-// profile answers as net/http/pprof does for heap profiles. A collection costs
-// the program time, so it has to be asked for by POST, and not by another site's page.
+// profile answers as net/http/pprof does for heap profiles. A garbage collection costs the program
+// time, so the request for it must be a POST, and must not come from a page of another site.
 func (h *handler) profile(w http.ResponseWriter, r *http.Request) {
 	q := newQuery(r)
 	seconds, debug, collect := q.number("seconds", maxSeconds), q.flag("debug"), h.inside && q.flag("gc")
@@ -96,7 +96,7 @@ func (h *handler) profileDelta(w http.ResponseWriter, r *http.Request, d time.Du
 	})
 }
 
-// delta returns the profile of what changes in that time.
+// delta waits for d and returns a profile of the changes in that time.
 func (h *handler) delta(ctx context.Context, d time.Duration, take func() *snapshot.Snapshot) (*profile.Profile, error) {
 	base, err := h.profileOf(ctx, take)
 	if err != nil {
@@ -220,10 +220,11 @@ type levelsNow struct {
 	Untracked   jsonstream.Amount      `json:"untracked_bytes"`
 	Peak        mem.Tally              `json:"peak"`
 	Total       mem.Tally              `json:"total"`
-	Kinds       map[string]alloc.Bytes `json:"kinds"` // live, by kind
+	Kinds       map[string]alloc.Bytes `json:"kinds"` // live bytes by kind
 }
 
-// levels has no methods of its own, whose JSON would be that of all.
+// levels is snapshot.Levels without its methods: MarshalJSON would otherwise be that of the whole
+// struct that embeds it.
 type levels snapshot.Levels
 
 func (h *handler) levels(w http.ResponseWriter, r *http.Request) {

@@ -12,7 +12,7 @@ import (
 
 const (
 	maxCopies  = 4  // answers at a time that are made from a copy of the whole ledger
-	maxLight   = 4  // answers at a time that are made from its groups and call sites
+	maxLight   = 4  // light answers at a time, made from groups and call sites
 	maxReaders = 64 // clients of marks at a time
 	maxWaiting = 64 // profiles at a time that wait for their seconds to pass
 )
@@ -20,7 +20,7 @@ const (
 type handler struct {
 	source  Source
 	inside  bool   // the source shows the memory of this program
-	run     string // tells the marks of this handler from those of a program before
+	run     string // tells this handler's marks from those of an earlier run of the program
 	pages   map[string]http.HandlerFunc
 	hosts   map[string]bool // that AllowHosts lets in
 	busy    time.Duration   // how long a request waits for a place to make its answer
@@ -43,11 +43,11 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Source holds the memory that the pages show: a *tracker.MemTracker that of this program, an
-// *attach.Source that of another one. Any goroutine may call its methods.
+// Source has the memory that the pages show: a *tracker.MemTracker for this program's, an
+// *attach.Source for another program's. Any goroutine may call its methods.
 //
-// A source that also has the method ClearCache of a tracker holds its memory in this program:
-// /profile then takes gc=1.
+// If a source also has a tracker's method ClearCache, its memory is in this program: /profile then
+// accepts gc=1.
 type Source interface {
 	Snapshot() *snapshot.Snapshot
 	LightSnapshot() *snapshot.Snapshot // without single allocations

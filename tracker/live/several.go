@@ -44,8 +44,8 @@ type several struct {
 	seen  int // sources so far
 }
 
-// ServeHTTP answers by the last element of the path, and where the one before it is the name
-// of a source, in its place.
+// ServeHTTP chooses the answer by the last element of the path. If the element before it names a
+// source, that source's handler answers.
 func (s *several) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.enters(w, r) {
 		return
@@ -63,7 +63,7 @@ func (s *several) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.answer(w, r, lastElement(r.URL.Path))
 }
 
-// of returns the handler of a source, which shares the limits.
+// of returns the handler of a source. All handlers share the limits.
 func (s *several) of(source Source) *handler {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *several) first(w http.ResponseWriter, r *http.Request) {
 		only, n = name, n+1
 	}
 	if n == 1 && !newQuery(r).refused(w) {
-		w.Header().Set("Location", only+"/") // of this folder, wherever it is mounted
+		w.Header().Set("Location", only+"/") // relative to this folder, wherever the handler is mounted
 		w.WriteHeader(http.StatusFound)
 		return
 	}
@@ -167,7 +167,7 @@ func (s *several) table(rows []row) *webpage.Page {
 	return p
 }
 
-// dump writes one dump, as a file of several devices has them.
+// dump writes the dumps of all sources as one, as a file of several devices has them.
 func (s *several) dump(w http.ResponseWriter, r *http.Request) {
 	s.whole(w, r, jsonFile.named("gpumem.dump.json"), func(w io.Writer) error {
 		var first *snapshot.Dump

@@ -17,7 +17,7 @@ const (
 // client keeps nothing but the answer: a small one in memory, a large one in a
 // temporary file.
 type spool struct {
-	places limit // for files
+	places limit // limits the number of files
 	memory bytes.Buffer
 	file   *os.File
 	size   int64

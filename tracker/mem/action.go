@@ -37,8 +37,9 @@ const (
 	// FreeCompleted: the work on other streams is done that used a buffer which was Freed before. Only now
 	// its memory can be used again. A tracker's histories have it.
 	FreeCompleted
-	// Retried: the driver refused a segment of this size. The cache gives back what it can, as the
-	// SegmentFreed that follow say, and asks again. A tracker's histories have it.
+	// Retried: the driver refused a segment of this size. The cache then gives back what it can,
+	// which the following SegmentFreed events show, and asks again. Only a tracker's history has
+	// this event.
 	Retried
 )
 

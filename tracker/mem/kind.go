@@ -18,8 +18,7 @@ import (
 // for a name that is not; ParseKind returns it for a name that a user types.
 type Kind string
 
-// The kinds. A buffer that nobody described is Unspecified, which prints as
-// "Tensor".
+// The kinds. A buffer without a kind is Unspecified, which prints as "Tensor".
 const (
 	Unspecified    Kind = ""
 	Parameter      Kind = "Parameter"
@@ -32,7 +31,7 @@ const (
 
 const maxKind = 64
 
-// Kinds returns the kinds above, in the order of reports. Others come after them.
+// Kinds returns the kinds above, in the order of reports. Reports list other kinds after them.
 func Kinds() []Kind {
 	return []Kind{Unspecified, Parameter, Gradient, OptimizerState, Activation, Input, Temporary}
 }
@@ -60,7 +59,7 @@ func ParseKind(name string) (Kind, error) {
 	return Kind(name), nil
 }
 
-// Compare orders kinds as reports do: those of Kinds first, then by name.
+// Compare orders kinds as reports do: those of Kinds first, then the others by name.
 func (k Kind) Compare(other Kind) int {
 	return cmp.Or(cmp.Compare(k.rank(), other.rank()), cmp.Compare(k, other))
 }
@@ -73,8 +72,8 @@ func (k Kind) rank() int {
 	return len(known)
 }
 
-// Check returns an error if k is no kind. It keeps nothing of k: what it kept would make the shape of every Alloc escape to the
-// heap, with the Tensor in which both stand.
+// Check returns an error if k is not valid. The error does not refer to k: otherwise each Alloc
+// would move the Tensor that contains k, and with it the shape, to the heap.
 func (k Kind) Check() error {
 	switch k {
 	case Unspecified, Parameter, Gradient, OptimizerState, Activation, Input, Temporary:

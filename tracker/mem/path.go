@@ -8,15 +8,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
 )
 
-// Path is the calls of the program's own code that led to an allocation,
-// innermost first: a Stack without the frames of the Go runtime, of this module and of
-// Config.Libraries. Where it stands for several call stacks, it goes as far as they call the
-// same functions, and the line of a function that they pass at different lines is 0.
+// Path is the calls of the program's own code that led to an allocation, innermost first: a Stack
+// without the frames of the Go runtime, of this module and of Config.Libraries. A Path may stand
+// for several call stacks. Then it ends where they begin to call different functions, and a line
+// number is 0 if they pass a function at different lines.
 type Path []Frame
 
-// String prints the functions, "main.decode <- handle <- serveHTTP", with their
-// package where it is not that of the one before. Of a long path it prints the
-// first eight.
+// String prints the functions, "main.decode <- handle <- serveHTTP". A package is named when it
+// differs from the one before. At most eight functions are printed.
 func (p Path) String() string {
 	const most = 8
 	if len(p) == 0 {
@@ -43,8 +42,8 @@ func (p Path) String() string {
 	return strings.Join(names, " <- ")
 }
 
-// Path returns the calls of the user's own code, by the rule of CallSite. If there are none, it is
-// the line that CallSite returns.
+// Path returns the calls of the user's own code, by the rule of CallSite. If there are none, it has
+// only the line that CallSite returns.
 func (s Stack) Path(libraries ...string) (p Path) {
 	rule := ruleOf(libraries)
 	for _, f := range s {
@@ -58,7 +57,7 @@ func (s Stack) Path(libraries ...string) (p Path) {
 	return p.or(s.CallSite(libraries...))
 }
 
-// or returns a path of the call site if p is empty.
+// or returns p, or if p is empty a path of the call site alone.
 func (p Path) or(site Frame) Path {
 	if len(p) == 0 && !site.IsZero() {
 		return Path{site}

@@ -14,7 +14,7 @@ import (
 // Frame is one function call of a stack.
 type Frame struct {
 	Function string `json:"function"` // with its import path: "main.load"
-	File     string `json:"file"`     // as the compiler recorded it
+	File     string `json:"file"`     // path as the compiler recorded it
 	Line     int    `json:"line"`
 }
 
@@ -41,8 +41,8 @@ func (f Frame) Append(b []byte) []byte {
 	return append(b, path.Base(callsite.ImportPath(f.Function))...)
 }
 
-// Stack is the calls that led to an allocation, innermost first. It is shared:
-// do not write to it.
+// Stack is the calls that led to an allocation, innermost first. Stacks are shared: do not write to
+// one.
 type Stack []Frame
 
 // String returns the stack as a Go panic prints it: a function, then its file and line.

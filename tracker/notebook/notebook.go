@@ -18,9 +18,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-// Measure runs a cell's main in a section, prints what it measured if the cell allocated device memory, and ends the
-// program. tracker.Default is the tracker: of the first GPU, or else of the simulated one, without a report. Before the
-// section, and at its end, it runs Go's collector. In a test, as a cell with %test is one, it does nothing.
+// Measure runs a cell's main in a section, prints what the section measured if the cell allocated
+// device memory, and ends the program. It uses tracker.Default, on the first GPU or else the
+// simulated one, without a report. It runs Go's collector before the section and at its end. In a
+// test, such as a cell with %test, it does nothing.
 //
 // If the cell panics, the program ends as it would without Measure.
 func Measure(main func()) {

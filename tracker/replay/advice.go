@@ -78,7 +78,7 @@ func (p *program) advice(memory alloc.Bytes) (string, error) {
 	return fitting[0].String(), nil
 }
 
-// fit is a setting with which a history fits, and the most memory that it reserves then.
+// fit is a setting under which a history fits, and the most that it reserves then.
 type fit struct {
 	setting  string
 	reserved alloc.Bytes
@@ -114,7 +114,7 @@ func (p *program) fitting(in Config) (fits []fit, err error) {
 	return fits, nil
 }
 
-// holder names the line of code that held most.
+// holder names the line of code with the most memory.
 func (p *program) holder() string {
 	sites := p.dump.OOM.CallSites
 	if len(sites) == 0 || sites[0].Frame.IsZero() {

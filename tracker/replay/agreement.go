@@ -6,8 +6,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// agreement is how far a replay with the recorded settings does what was recorded: the same calls to the driver for
-// the same requests, and the same addresses. What replays say of other settings is worth as much as that.
+// agreement says how far a replay with the recorded settings does what was recorded: the same
+// driver calls for the same requests, and the same addresses. Replays with other settings can be
+// trusted as far as this one agrees.
 type agreement struct {
 	Calls             int64 `json:"driver_calls"` // that the replay makes as recorded
 	RecordedCalls     int64 `json:"recorded_driver_calls"`
@@ -19,7 +20,7 @@ type agreement struct {
 	RecordedPeakReserved alloc.Bytes `json:"recorded_peak_reserved_bytes"`
 }
 
-// calls count calls to the driver by the change that each makes to what is reserved.
+// calls counts driver calls by how much each changes the reserved memory.
 type calls map[alloc.Bytes]int64
 
 // comparison holds what a machine does against what was recorded.
@@ -39,7 +40,7 @@ func (c *comparison) served(same bool) {
 	c.compare()
 }
 
-// compare compares the calls since the latest request, which may be in another order.
+// compare compares the driver calls since the latest request. Their order does not matter.
 func (c *comparison) compare() {
 	for change, n := range c.recorded {
 		c.RecordedCalls += n
@@ -57,7 +58,8 @@ func (a *agreement) whole() bool {
 	return a.Calls == a.RecordedCalls && a.OtherCalls == 0 && a.Addresses == a.RecordedAddresses
 }
 
-// String says how far the replay agrees and, if that is not everywhere, what other replays are worth.
+// String says how far the replay agrees and, if it does not agree everywhere, how far other replays
+// can be trusted.
 func (a *agreement) String() string {
 	text := fmt.Sprintf("with the recorded settings, a replay makes %d of %d driver calls", a.Calls, a.RecordedCalls)
 	if a.OtherCalls > 0 {

@@ -60,8 +60,8 @@ type compiler struct {
 	tells    bool   // the history has the retries: it is of a tracker with a cache
 	retrying bool   // the cache gives segments back for a request that the driver refused
 	unclear  bool   // whether a request or the program emptied the cache
-	seq      uint32 // of the event
-	last     int    // the op of the latest free, which may have failed
+	seq      uint32 // number of the event
+	last     int    // the op of the latest free; that free may still turn out to have failed
 	before   []op   // allocations that are missing: these buffers are taken to be there from the beginning
 }
 
@@ -98,8 +98,8 @@ func (c *compiler) arenaAt(p alloc.Ptr, stream alloc.Stream) uint16 {
 	return c.arena(arena{stream: stream})
 }
 
-// begin enters what was live before the first event: the buffers, and the blocks of
-// which only the segments tell.
+// begin enters what was live before the first event: the buffers, and the blocks that only the
+// segments show.
 func (c *compiler) begin() {
 	c.recorded.at(c.start.Reserved, 0, 0)
 	for a := range c.start.Allocations() {
@@ -199,7 +199,7 @@ func (c *compiler) free(e *snapshot.Event) {
 
 // freeCompleted makes the memory of a buffer usable only from now on.
 func (c *compiler) freeCompleted(e *snapshot.Event) {
-	if _, live := c.open[e.Ptr]; live { // of a block that was pending before the first event
+	if _, live := c.open[e.Ptr]; live { // a block that was pending before the first event
 		c.free(e)
 		return
 	}
@@ -219,7 +219,7 @@ func (c *compiler) givesBack(p alloc.Ptr) (int32, bool) {
 	return c.ops[at].buffer, true
 }
 
-// freeFailed takes back the latest free, if it is this one.
+// freeFailed takes back the latest free, if e says that this free failed.
 func (c *compiler) freeFailed(e *snapshot.Event) {
 	if c.last < len(c.ops) && c.ops[c.last].do == opFree {
 		if i := c.ops[c.last].buffer; c.buffers[i].ptr == e.Ptr {
@@ -301,8 +301,8 @@ func (c *compiler) leavePending() {
 	}
 }
 
-// markUnfreed marks the buffers that are live after the last event and not in the snapshot: their free is missing.
-// It takes them in their order, as the first one is named.
+// markUnfreed marks the buffers that are live after the last event but not in the snapshot: their
+// free is missing. It goes through them in order, because a note names the first one.
 func (c *compiler) markUnfreed(kept map[alloc.Ptr]bool) {
 	for i := range c.buffers {
 		b := &c.buffers[i]

@@ -13,7 +13,7 @@ type Allocator string
 
 // The allocators.
 const (
-	Cache      Allocator = "cache"      // cache.Cache, in PyTorch's scheme
+	Cache      Allocator = "cache"      // cache.Cache, with PyTorch's rules
 	Expandable Allocator = "expandable" // the same with expandable segments
 	Driver     Allocator = "driver"     // each request is the driver's, rounded up to 512 bytes
 )
@@ -62,6 +62,6 @@ func (c Config) check() (Config, error) {
 // The layouts: where the buffers that were live before the first event are placed.
 const (
 	layoutEmpty    = "empty"       // there were none, nor any segment
-	layoutRecorded = "as recorded" // in the recorded segments, with their holes
-	layoutPacked   = "packed"      // allocated one after the other, in their order
+	layoutRecorded = "as recorded" // in the recorded segments, gaps included
+	layoutPacked   = "packed"      // allocated one after the other, in recorded order
 )

@@ -17,16 +17,16 @@ type device struct {
 	total    alloc.Bytes
 	reserved alloc.Bytes // by the allocator
 	foreign  alloc.Bytes // by others
-	peak     alloc.Bytes // of reserved
+	peak     alloc.Bytes // highest value of reserved
 	calls    calls       // nil if they are not counted one by one
 	allocs   int64
 	frees    int64
 
 	recorded []place // the segments that the recorded driver gave for the next request
-	held     []place // at recorded addresses, in their order
+	held     []place // reserved at recorded addresses, sorted
 	made     map[alloc.Ptr]alloc.Bytes
 	next     alloc.Ptr
-	ranges   []place     // of addresses that were reserved, none beside another
+	ranges   []place     // address ranges that the allocator reserved; adjacent ones are joined
 	origins  []alloc.Ptr // where each began when it was recorded; 0 is unknown
 }
 
@@ -106,7 +106,8 @@ func (d *device) makeUp(n alloc.Bytes) alloc.Ptr {
 // of 64 GiB has room for as many of the smallest.
 const maxHeld = 1 << 15
 
-// room returns where a recorded place belongs among those held, if it is free.
+// room returns the index at which a recorded place belongs in d.held, and whether the place is
+// free.
 func (d *device) room(p place) (int, bool) {
 	if len(d.held) >= maxHeld || p.ptr == 0 || p.ptr >= recordedEnd || p.size > alloc.Bytes(recordedEnd-p.ptr) {
 		return 0, false

@@ -41,11 +41,11 @@ type saving struct {
 	Saved        alloc.Bytes `json:"saved_bytes"` // negative if it would have cost more
 }
 
-// baseline is what replays of the recorded allocator reserve at most: that from which savings are measured. A request
-// that failed gets its memory there, as in all other replays.
+// baseline is the most that replays of the recorded allocator reserve. Savings are measured from
+// it. As in all other replays, a request that failed gets its memory.
 type baseline struct {
-	Packed   alloc.Bytes `json:"packed_bytes"`         // from a packed beginning: of settings
-	Recorded alloc.Bytes `json:"recorded_bytes"`       // of an earlier line
+	Packed   alloc.Bytes `json:"packed_bytes"`         // from a packed beginning; settings are compared with it
+	Recorded alloc.Bytes `json:"recorded_bytes"`       // from the recorded beginning; an earlier line is compared with it
 	Asked    alloc.Bytes `json:"failed_request_bytes"` // the largest that failed; 0 if none did
 }
 
@@ -252,7 +252,7 @@ func (m baseline) describe(settings, earlier bool) string {
 	return fmt.Sprintf("a replay with the recorded settings reserves %s%s; compared with that:\n", strings.Join(from, ", and "), failed)
 }
 
-// String says what it would have saved, as a replay found.
+// String says how much the change would have saved, as a replay found.
 func (s saving) String() string {
 	what := "with " + s.Setting
 	if s.Setting == "" {

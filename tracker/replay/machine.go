@@ -20,12 +20,12 @@ type machine struct {
 	caches   []*cache.Cache // by arena
 	retried  bool           // a cache was emptied for the present request
 	levels   Levels
-	ptrs     []alloc.Ptr    // of each buffer
-	sizes    []alloc.Bytes  // of each block
+	ptrs     []alloc.Ptr    // address of each buffer
+	sizes    []alloc.Bytes  // size of each block
 	pending  map[int32]bool // buffers that are freed, whose memory may be in use
 	layout   string
 	live     int         // buffers
-	compared *comparison // with what was recorded; nil if it is not
+	compared *comparison // comparison with the recording; nil if there is none
 	work     int64       // what emptying caches cost so far: each time all segments and buffers
 }
 
@@ -41,7 +41,8 @@ func (m *machine) worked() error {
 	return nil
 }
 
-// errFailed is the error of a request that does not fit. It ends a replay and is no error of it.
+// errFailed means that a request does not fit. It ends the replay, which is not a failure of the
+// replay itself.
 var errFailed = errors.New("out of memory")
 
 func newMachine(p *program, cfg Config) (*machine, error) {
@@ -194,7 +195,7 @@ func (m *machine) free(i int32, pending bool) error {
 
 // reuse lets a cache have the memory of a buffer that was pending.
 func (m *machine) reuse(i int32) error {
-	if !m.pending[i] { // an emptied cache has waited for it
+	if !m.pending[i] { // emptying a cache has waited for it already
 		return nil
 	}
 	delete(m.pending, i)
@@ -219,7 +220,7 @@ func (m *machine) try(o *op) error {
 	return err
 }
 
-// empty empties all caches but one and those of private pools, when no memory is pending any more.
+// empty empties all caches except cache but and those of private pools. No memory may be pending.
 func (m *machine) empty(but int) error {
 	if err := m.worked(); err != nil {
 		return err
@@ -256,7 +257,7 @@ func (m *machine) oom(o *op) *OOM {
 	return e
 }
 
-// run runs the program to its end, or to the first request that fails, of which it tells.
+// run runs the program to its end, or to the first request that fails, which it returns.
 func (m *machine) run() (*OOM, error) {
 	if oom, err := m.begin(); oom != nil || err != nil {
 		return oom, err

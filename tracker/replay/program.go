@@ -10,7 +10,7 @@ type program struct {
 	dump     *snapshot.Dump
 	first    uint64              // the number of its first event
 	start    *snapshot.Snapshot  // the state before the first event
-	buffers  []buffer            // the first of them are those of the start, oldest first
+	buffers  []buffer            // those of the start come first, oldest first
 	begun    int                 // how many those are
 	at       map[alloc.Ptr]int32 // those by address
 	ops      []op
@@ -20,7 +20,7 @@ type program struct {
 	gap      *gap
 }
 
-// arena is what a cache is made for: memory of one stream or private pool, which serves no other.
+// arena is memory of one stream or private pool, which serves no other. It has its own cache.
 type arena struct {
 	stream  alloc.Stream
 	private string // pool: see alloc.Segment
@@ -40,10 +40,10 @@ type buffer struct {
 // op is a step of a program.
 type op struct {
 	do     action
-	buffer int32  // of those with buffers
-	event  uint32 // from the first
+	buffer int32  // for ops about a buffer
+	event  uint32 // index from the first event
 	bytes  alloc.Bytes
-	ptr    alloc.Ptr // of opDriver
+	ptr    alloc.Ptr // for opDriver
 }
 
 type action uint8

@@ -110,7 +110,7 @@ func (p *program) smallest(cfg Config) (Result, error) {
 	low := best.PeakAllocated / step * step // nothing fits into less than what is in blocks
 	unit := max(step, roundUp((high-low)>>18, step))
 	best.replays = 1
-	from, to := alloc.Bytes(0), (high-low+unit-1)/unit // in units above low: it fits with the last
+	from, to := alloc.Bytes(0), (high-low+unit-1)/unit // in units above low; the history fits at to
 	found := high
 	for replays := 2; from < to && replays <= maxReplays; replays++ {
 		middle := (from + to) / 2

@@ -7,11 +7,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// emptying is a run of events by which the cache gives segments back.
+// emptying is a run of events in which the cache gives segments back.
 type emptying struct {
 	under bool
 	at    int       // its op
-	stack mem.Stack // of all its events; nil if they have none, or several
+	stack mem.Stack // stack that all its events share; nil if they have none or different ones
 }
 
 // empty enters that the cache gave a segment back.

@@ -56,10 +56,10 @@ func (m *machine) tooSmall(n alloc.Bytes) *OOM {
 	return &OOM{Event: m.first, Beginning: true, Requested: n, Free: m.dev.total}
 }
 
-// fillSegments makes the recorded segments, by requests alone: each is filled to its last byte before
-// the next one is begun, so that there is one free block at most, and best fit has no choice.
-// Those that are free are left out if there is no room for all, as an allocator
-// would have given them back. It reports whether the allocator could make them.
+// fillSegments makes the recorded segments, by requests alone. It fills each segment to its last
+// byte before it begins the next, so that there is at most one free block and best fit has no
+// choice. If there is no room for all segments, it leaves out the free ones: an allocator would
+// have given them back. It reports whether the allocator could make them.
 func (m *machine) fillSegments() (oom *OOM, ok bool) {
 	var all, used alloc.Bytes
 	for _, s := range m.start.Segments {

@@ -22,7 +22,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// dumpFiles counts those of the process, whose names must differ.
+// dumpFiles counts the dumps of this process, so that their names differ.
 var dumpFiles atomic.Int64
 
 // Write writes as much of a dump as the limit allows to a new file in the directory, which it creates if
@@ -83,7 +83,7 @@ func writeWithin(f *os.File, d *snapshot.Dump, limit alloc.Bytes) error {
 
 var errTooLarge = errors.New("larger than a dump may be")
 
-// limitedFile is a file that takes no more than so many bytes.
+// limitedFile is a file that refuses to grow beyond a number of bytes.
 type limitedFile struct {
 	file *os.File
 	left alloc.Bytes
@@ -97,7 +97,7 @@ func (l *limitedFile) Write(b []byte) (int, error) {
 	return l.file.Write(b)
 }
 
-// dumpTime begins the names of dumps, so that their order is that of time.
+// dumpTime begins the names of dumps, so that sorting by name sorts by time.
 const dumpTime = "20060102T150405.000000"
 
 // dumpName names the n-th dump of a process.
@@ -116,8 +116,8 @@ func isDumpOf(name, process string) bool {
 	return ok && suffix && !strings.Contains(number, "-")
 }
 
-// processName tells this process from others that write to the directory, which
-// machines may share.
+// processName tells this process from others that write to the directory, also from those on other
+// machines that share it.
 func processName() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -132,8 +132,8 @@ func processName() string {
 	return fmt.Sprintf("%s-%d", cmp.Or(host[:min(len(host), 64)], "host"), os.Getpid())
 }
 
-// deleteOldDumps leaves the one just written and, up to the number to keep, the
-// newest others that this process wrote to the directory, by their names.
+// deleteOldDumps keeps the dump just written and the newest others of this process in the
+// directory, keep in all. It goes by the files' names.
 func deleteOldDumps(dir, written string, keep int) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -141,7 +141,7 @@ func deleteOldDumps(dir, written string, keep int) error {
 	}
 	process := processName()
 	var names []string
-	for _, e := range entries { // in the order of their names
+	for _, e := range entries { // sorted by name
 		if e.Name() != written && isDumpOf(e.Name(), process) {
 			names = append(names, e.Name())
 		}

@@ -17,8 +17,8 @@ var (
 	errNoLocks = errors.New("files cannot be locked here")
 )
 
-// tempFile is a file that is being written under a name of its own. Its writer has it
-// locked, which ends with the process: so others see that a writer was killed.
+// tempFile is a file being written, under a temporary name. Its writer keeps a lock on it. The lock
+// ends with the process, so others can tell that a writer was killed.
 type tempFile struct {
 	*os.File
 	lock *os.File // nil where there are no locks
@@ -59,15 +59,15 @@ func createTemp(dir string) (tempFile, error) {
 // unlock is called when the file is whole and has its name, or is gone.
 func (f tempFile) unlock() { f.lock.Close() }
 
-// isAt reports whether the path is that of an open file.
+// isAt reports whether the open file f is still the one at path.
 func isAt(path string, f *os.File) bool {
 	there, err := os.Stat(path)
 	open, openErr := f.Stat()
 	return err == nil && openErr == nil && os.SameFile(there, open)
 }
 
-// deleteAbandoned deletes the temporary files of a directory whose writers are
-// dead, as far as it may.
+// deleteAbandoned deletes the temporary files in a directory whose writers are dead. A file that
+// cannot be deleted stays.
 func deleteAbandoned(dir string) {
 	names, _ := fs.Glob(os.DirFS(dir), tempPrefix+"*"+tempSuffix)
 	for _, name := range names {
@@ -79,8 +79,8 @@ func deleteAbandoned(dir string) {
 	}
 }
 
-// isAbandoned reports whether the writer of a temporary file is dead, and returns
-// the lock on it that showed it, if any.
+// isAbandoned reports whether the writer of a temporary file is dead. If getting the file's lock
+// showed that, it returns the lock.
 func isAbandoned(path string) (lock *os.File, abandoned bool) {
 	if strings.HasPrefix(filepath.Base(path), thisHost()) {
 		lock, err := lockFile(path)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// processTime returns the processor time of all threads, of the program and of the kernel for it; -1
-// if it is not known.
+// processTime returns the processor time of all threads, in the program and in the kernel for it;
+// -1 if unknown.
 func processTime() time.Duration {
 	var r syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &r) != nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// processTime returns the processor time of all threads, of the program and of the kernel for it; -1
-// if it is not known.
+// processTime returns the processor time of all threads, in the program and in the kernel for it;
+// -1 if unknown.
 func processTime() time.Duration {
 	self, err := syscall.GetCurrentProcess()
 	if err != nil {
@@ -19,7 +19,7 @@ func processTime() time.Duration {
 	return interval(kernel) + interval(user)
 }
 
-// interval is the time of a Filetime that is no date but a span, in units of 100 ns.
+// interval converts a Filetime that is a duration, not a date, in units of 100 ns.
 func interval(t syscall.Filetime) time.Duration {
 	return time.Duration(int64(t.HighDateTime)<<32|int64(t.LowDateTime)) * 100
 }

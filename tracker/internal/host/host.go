@@ -22,7 +22,7 @@ type Detail struct {
 	Heap alloc.Bytes // objects on Go's heap, dead ones not collected yet included
 }
 
-// Unknown is the Memory of which nothing is known.
+// Unknown is a Memory whose figures are all unknown.
 var Unknown = Memory{-1, &Detail{Peak: -1, Heap: -1}}
 
 // Meter measures the process. What it reads stays open until Close. Its methods may be called from any
@@ -73,14 +73,14 @@ func (m *Meter) ResetPeak() alloc.Bytes { return m.proc.resetPeak(m.ClearRefs) }
 // Close closes what Read has open. Then nothing is known.
 func (m *Meter) Close() { m.proc.close() }
 
-// maxAge is how old a reading of the resident set may be without detail: at the
-// speed of memory, the set changes by less in it than the kernel's own count lags behind.
+// maxAge is the greatest age of a reading of the resident set that is used again. In so short a
+// time the set changes by less than the kernel's own count lags behind.
 const maxAge = 10 * time.Microsecond
 
-// recent keeps the last reading, for those who read right after each other: the kernel takes most
-// of the time of a short section.
+// recent keeps the last reading for callers that read right after each other: most of the time of a
+// short section is the kernel's work for a reading.
 type recent struct {
-	mu    sync.Mutex // nobody waits for it
+	mu    sync.Mutex // only tried, never waited for
 	at    time.Time  // before the reading
 	bytes alloc.Bytes
 }

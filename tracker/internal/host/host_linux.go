@@ -29,8 +29,8 @@ func (p *proc) resident() alloc.Bytes {
 
 var pageSize = alloc.Bytes(os.Getpagesize())
 
-// residentAndPeak reads VmRSS and VmHWM of proc_pid_status(5), which are printed
-// in kB of 1024 bytes; -1 is unknown.
+// residentAndPeak reads VmRSS and VmHWM of proc_pid_status(5), which are in units of 1024 bytes; -1
+// is unknown.
 func (p *proc) residentAndPeak() (now, peak alloc.Bytes) {
 	var buf [4096]byte
 	status := p.status.read(buf[:])
@@ -67,9 +67,9 @@ func (p *proc) close() {
 	p.status.close()
 }
 
-// procFile is a file of /proc/self, which stays open: to open it takes many times
-// as long as to read it. It stays that of this process, since a Go program that
-// forks has no Go runtime in the child until it calls exec, which closes the file.
+// procFile is a file of /proc/self that stays open, since opening it takes many times as long as
+// reading it. It always shows this process: a forked child runs no Go code until it calls exec,
+// which closes the file.
 type procFile struct {
 	path   string
 	opened sync.Once

@@ -9,9 +9,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// launchers are the variables by which a launcher numbers the processes that it
-// starts. One that may run inside another comes before it. A batch script of Slurm
-// has a SLURM_PROCID too, but only srun tells how many its step has.
+// launchers are the environment variables by which launchers number the processes that they start.
+// A launcher that may run inside another comes first. A batch script of Slurm has a SLURM_PROCID
+// too, but only srun sets the size of its step.
 var launchers = []struct{ rank, worldSize string }{
 	{"RANK", "WORLD_SIZE"},
 	{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},

@@ -5,10 +5,11 @@ import (
 	"strconv"
 )
 
-// Amount is an amount of which -1, unknown, is null in JSON. Files of earlier versions have -1 there.
+// Amount is an amount in bytes. -1 means unknown, and is null in JSON; files of earlier versions
+// have -1.
 type Amount int64
 
-// MarshalJSON writes null for what is unknown.
+// MarshalJSON writes null for an unknown amount.
 func (a Amount) MarshalJSON() ([]byte, error) {
 	if a == -1 {
 		return []byte("null"), nil

@@ -4,10 +4,10 @@ import (
 	"bytes"
 )
 
-// Flat calls see with each key and value of an object of numbers, words, strings without
-// escapes, whose quotes it takes off, and objects and lists of such. text says that a value is a
-// string. It reports false for any other object, and where see does: json.Unmarshal
-// reads it then, or says what is wrong.
+// Flat calls see with each key and value of an object. The values may be numbers, words, strings
+// without escapes (given without quotes; text is true), and objects and lists of these. Flat
+// reports false for any other object, or if see does: then json.Unmarshal reads the object, or says
+// what is wrong with it.
 func Flat(text []byte, see func(key, value []byte, text bool) bool) bool {
 	inside, ok := between(text, '{', '}')
 	for len(inside) > 0 {
@@ -50,7 +50,7 @@ func between(text []byte, begin, end byte) ([]byte, bool) {
 	return text[1 : len(text)-1], true
 }
 
-// nextFlat takes off the comma before the next value, if there is one.
+// nextFlat skips the comma before the next value, if there is one.
 func nextFlat(text []byte) ([]byte, bool) {
 	if len(text) == 0 {
 		return text, true

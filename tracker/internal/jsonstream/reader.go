@@ -1,6 +1,6 @@
-// Package jsonstream reads and writes JSON objects whose members are long arrays, an element at a time: a
-// [Reader] takes memory for one element, a [Writer] for its buffer. [Flat] reads the elements that have a
-// plain form faster than encoding/json. It knows nothing of what the elements are.
+// Package jsonstream reads and writes JSON objects whose members are long arrays, one element at a
+// time: a [Reader] needs memory for one element, a [Writer] for its buffer. [Flat] reads elements
+// of a plain form faster than encoding/json. The package does not know what the elements mean.
 package jsonstream
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 )
 
-// Reader reads a JSON text piece by piece, so that a file of a million buffers is never in memory as a
-// whole. Memory that is taken for it follows its size: see bounded.Reader.
+// Reader reads a JSON text piece by piece, so that a file of a million buffers is never in memory
+// as a whole. The memory for what is read is limited by the file's size: see bounded.Reader.
 type Reader struct {
 	r        *bounded.Reader
 	buf      []byte
@@ -38,7 +38,7 @@ func (s *Reader) Offset() int64 { return s.r.Offset() - int64(s.end-s.pos) }
 // Use counts bytes that the values of the text take in memory: see bounded.Reader.
 func (s *Reader) Use(bytes int64) error { return s.r.Use(bytes) }
 
-// fill reads more text. It keeps buf[keep:end], which moves to the front.
+// fill reads more text. It moves buf[keep:end], which is still needed, to the front.
 func (s *Reader) fill(keep int) error {
 	if keep > 0 {
 		copy(s.buf, s.buf[keep:s.end])
@@ -77,7 +77,7 @@ func (s *Reader) Next() (byte, error) {
 	}
 }
 
-// take reads the byte, which must be next.
+// take reads the next byte, which must be want.
 func (s *Reader) take(want byte) error {
 	c, err := s.Next()
 	if err != nil {
@@ -212,7 +212,7 @@ func (s *Reader) list(begin, end byte, read func() error) error {
 	}
 }
 
-// null reads a null, if one is next.
+// null reads a null if that is what comes next, and reports whether it did.
 func (s *Reader) null() (bool, error) {
 	c, err := s.Next()
 	if err != nil || c != 'n' {
@@ -225,7 +225,7 @@ func (s *Reader) null() (bool, error) {
 	return true, err
 }
 
-// ReadTable reads an array's elements into a slice. size is what an element takes, in bytes.
+// ReadTable reads an array's elements into a slice. size is the memory for one element, in bytes.
 func ReadTable[T any](s *Reader, into *[]T, size int64, parse func([]byte, *T) error) error {
 	return s.Elements(func() error {
 		text, err := s.Raw()
@@ -244,7 +244,7 @@ func ReadTable[T any](s *Reader, into *[]T, size int64, parse func([]byte, *T) e
 	})
 }
 
-// Unmarshal is parse for what json.Unmarshal reads.
+// Unmarshal is a parse function, for ReadTable, for elements that json.Unmarshal reads.
 func Unmarshal[T any](text []byte, e *T) error { return json.Unmarshal(Current(text), e) }
 
 // Rest collects the members of an object that are small, to unmarshal them together.

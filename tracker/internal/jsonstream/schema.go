@@ -6,13 +6,15 @@ import (
 	"regexp"
 )
 
-// The schemas of the JSON forms, and their versions. A version rises when a reader of the one before
-// would misread it; files of earlier versions are read. In version 1 of a snapshot and of a history a
-// stack was its frames, now it is their numbers in a table. Version 2 of a snapshot has what grew from mark to mark,
-// version 3 what windows of time buffers were born and freed in. Since version 2 of a dump, a profile and a delta, version 3 of
-// a history and version 4 of a snapshot, what is unknown is null, and a call site is a "call_site", which was a "site".
+// The schemas of the JSON forms, and their versions. A version rises when a reader of the version
+// before would misread the file; files of earlier versions can still be read. In version 1 of a
+// snapshot and of a history a stack had its frames; now it has their numbers in a table. Version 2
+// of a snapshot added what grew from mark to mark, version 3 the windows of time in which buffers
+// were born and freed. Since version 2 of a dump, a profile and a delta, version 3 of a history and
+// version 4 of a snapshot, an unknown value is null, and the key for a call site is "call_site",
+// not "site".
 const (
-	DumpSchema     = "gpumemtrack.dump" // around those of its parts
+	DumpSchema     = "gpumemtrack.dump" // encloses the schemas of its parts
 	SnapshotSchema = "gpumemtrack.snapshot"
 	HistorySchema  = "gpumemtrack.history"
 	ProfileSchema  = "gpumemtrack.profile"
@@ -38,10 +40,10 @@ func CheckSchema(schema string, version int, wantSchema string, latest int) erro
 
 var site = regexp.MustCompile(`"(sites?"\s*:)`)
 
-// Current returns the text of an object in which the keys of earlier versions have today's names. What it finds are
-// keys: only these are before a colon.
+// Current returns the text of an object with the keys of earlier versions renamed to today's. Only
+// a key is followed by a colon, so no other text is changed.
 func Current(text []byte) []byte {
-	if !bytes.Contains(text, []byte(`"site`)) { // as in all that is not old
+	if !bytes.Contains(text, []byte(`"site`)) { // the usual case: no old key
 		return text
 	}
 	return site.ReplaceAll(text, []byte(`"call_$1`))

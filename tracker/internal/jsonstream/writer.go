@@ -11,7 +11,7 @@ import (
 // a time. After an error it writes nothing more.
 type Writer struct {
 	w      *bufio.Writer
-	Size   int64 // of what was written
+	Size   int64 // bytes written
 	err    error
 	sample *Sample // nil to write all
 }
@@ -25,8 +25,8 @@ func NewWriter(w io.Writer) *Writer {
 	return out
 }
 
-// Sample is the io.Writer of an object of which only the size is wanted. The size is guessed from some elements
-// of each table.
+// Sample is an io.Writer that only measures an object. It guesses the size from some elements of
+// each table.
 type Sample struct {
 	Of   int   // about how many elements of each table are written; at least 1
 	Size int64 // of the whole object, once it is flushed

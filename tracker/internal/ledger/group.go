@@ -8,22 +8,20 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 )
 
-// Group is what a line of a report counts: the live buffers of one kind, shape,
-// dtype and type of memory. Its identity never changes, so that events may refer to it after
-// the last buffer is gone.
+// Group is one line of a report: the live buffers of one kind, shape, dtype and type of memory. Its
+// identity never changes, so that events may refer to it after the last buffer is gone.
 type Group struct {
 	tables.Tensor
 	cells int // cells that point here
 }
 
-// Cell is the part of a group that one call stack allocated in one section. All
-// that is known by line of code is a count in a cell, since every buffer of it has
-// the same size.
+// Cell is the part of a group that one call stack allocated in one section. All its buffers have
+// one size, so everything known by line of code is a count in a cell.
 type Cell struct {
 	Group *Group      // nil for a cell that is not in use
 	Each  alloc.Bytes // the group's
 	Place
-	Line   LineID       // of the stack
+	Line   LineID       // the call site of the stack
 	Memory alloc.Memory // the group's
 
 	inLine, inPath *survival.Unit
@@ -37,8 +35,8 @@ type Cell struct {
 	peak  int64
 	epoch uint64
 
-	interval     uint64  // between two marks, in which it changed; 0 if it is on no list
-	newer, older slab.ID // in that list
+	interval     uint64  // interval between two marks in which the cell last changed; 0 if it is on no list
+	newer, older slab.ID // neighbours in that interval's list
 
 	pins int32 // records that are leaving
 }
@@ -219,10 +217,10 @@ func (c *Cell) AtPeak(peakEpoch uint64) int64 {
 	return c.Live
 }
 
-// recentCells remembers in which cell each call stack allocated last: most
-// stacks allocate one shape in one section.
+// recentCells remembers, for each call stack, the cell that it allocated in last: most stacks
+// allocate one shape in one section.
 type recentCells struct {
-	pages []*[recentInPage]slab.ID // by stack
+	pages []*[recentInPage]slab.ID // by stack ID
 }
 
 const recentInPage = 1024
@@ -300,8 +298,8 @@ func (cs *cells) Cut() {
 	cs.interval++
 }
 
-// Tell fills into with changes between the last two cuts, which nobody was told of yet, and
-// reports whether there are more.
+// Tell fills into with changes between the last two cuts that were not told yet. It returns how
+// many, and whether there are more.
 func (cs *cells) Tell(into []CellChange) (n int, more bool) {
 	rest := max(0, len(cs.early)-len(into))
 	n = copy(into, cs.early[rest:])
@@ -315,8 +313,7 @@ func (cs *cells) Tell(into []CellChange) (n int, more bool) {
 	return n, cs.due != 0 || rest > 0
 }
 
-// sinceMark returns how the count differs from that at the last mark, and makes the present the
-// last mark.
+// sinceMark returns how the count changed since the last mark, and makes the present the last mark.
 func (c *Cell) sinceMark() CellChange {
 	change := CellChange{c.Group, c.Line, c.Live - c.marked}
 	c.marked = c.Live

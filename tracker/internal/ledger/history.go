@@ -12,10 +12,10 @@ import (
 // time, and then overwrites the oldest.
 type History struct {
 	max    int
-	mask   uint64 // of an event's number, to its place in the ring
+	mask   uint64 // turns an event's number into its place in the ring
 	ring   []*[eventsInChunk]tables.EventEntry
 	Next   uint64            // events ever
-	Latest time.Duration     // of the last event: time does not go back
+	Latest time.Duration     // time of the last event: time never goes back
 	none   tables.EventEntry // the slot of every event if none are kept
 }
 
@@ -36,9 +36,8 @@ func NewHistory(maxEvents int) History {
 // Close forgets every event.
 func (h *History) Close() { *h = History{Next: h.Next, Latest: h.Latest} }
 
-// Slot returns the room for the next event, which the caller fills. It is
-// written field by field: the processor waits for an event that is built
-// elsewhere and copied.
+// Slot returns the place of the next event, for the caller to fill. The caller writes it field by
+// field, because copying an event built elsewhere makes the processor wait.
 func (h *History) Slot() *tables.EventEntry {
 	at := h.Next & h.mask
 	h.Next++
@@ -59,8 +58,8 @@ func (h *History) Add(e tables.EventEntry) {
 	*h.Slot() = e
 }
 
-// Moment returns the time of an event that happens now, of which the clock was read
-// before the lock was taken: no earlier than the event before.
+// Moment returns the time of an event that happens now, given a clock reading from before the lock
+// was taken. The result is never earlier than the event before.
 func (h *History) Moment(now time.Duration) time.Duration {
 	h.Latest = max(h.Latest, now)
 	return h.Latest

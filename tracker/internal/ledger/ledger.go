@@ -1,6 +1,6 @@
-// Package ledger is the account of live buffers: a record of each, counted by groups, call sites, streams and
-// sections, with the latest events. It is exact after every call. It knows no device and prints nothing; package
-// tracker holds the lock under which it is changed.
+// Package ledger is the account of live buffers: a record of each, counted by group, call site,
+// stream and section, with the latest events. It is exact after every call. It knows no device
+// and prints nothing. Its caller, package tracker, holds the lock under which it is changed.
 package ledger
 
 import (
@@ -58,8 +58,8 @@ type Ledger struct {
 type Record struct {
 	Ptr       alloc.Ptr
 	Allocated alloc.Bytes
-	Since     time.Duration // of the allocation, since the tracker's start
-	Seq       uint64        // of its event, which no other record has
+	Since     time.Duration // time of the allocation, since the tracker's start
+	Seq       uint64        // number of its event; no other record has it
 	Cell      slab.ID       // kind, shape, dtype, stack, section
 	Label     slab.ID       // 0 is none
 	State     state
@@ -75,7 +75,7 @@ type state uint8
 const (
 	unused  state = iota
 	Live          // counted
-	leaving       // not counted: its memory is being freed, which may fail
+	leaving       // not counted: its memory is being freed, which may still fail
 )
 
 func NewLedger() Ledger {
@@ -94,9 +94,9 @@ func (l *Ledger) Close() {
 	l.Closed = true
 }
 
-// Admits reports whether one more buffer of that size can be counted.
+// Admits reports whether one more buffer of that size can be counted without overflow.
 func (l *Ledger) Admits(bytes alloc.Bytes) bool {
-	const rounding = 4 * alloc.MiB // at most, by the cache
+	const rounding = 4 * alloc.MiB // the most that the cache rounds up
 	return bytes <= math.MaxInt64-rounding-max(l.Current.Bytes, l.Allocated, l.Host.Allocated)
 }
 
@@ -116,7 +116,7 @@ func (l *Ledger) next(search *addrtable.Search, p alloc.Ptr) slab.ID {
 	}
 }
 
-// Forget takes the address of a record out of the table, if it is there.
+// Forget removes a record's address from the table, if it is there.
 func (l *Ledger) Forget(r *Record) {
 	search := l.Addresses.Look(uint64(r.Ptr))
 	if l.next(&search, r.Ptr) != 0 {
@@ -131,7 +131,7 @@ func (l *Ledger) Duplicate(id slab.ID) error {
 	return fmt.Errorf("%v: %w, as %v %v", r.Ptr, ErrDuplicatePtr, g.Kind, g.Shape)
 }
 
-// Add makes a record live that the caller has put its address, time and owner in.
+// Add makes a record live. The caller has already set its address, time and owner.
 func (l *Ledger) Add(r *Record, in slab.ID, allocated alloc.Bytes) {
 	r.Cell, r.Allocated, r.State = in, allocated, Live
 	if !r.Foreign {
@@ -223,9 +223,9 @@ func (h *hostBytes) add(r *Record, bytes alloc.Bytes) {
 func (l *Ledger) change(id slab.ID) *Cell {
 	c := l.Cells.At(id)
 	l.Cells.Touch(id)
-	// The count at the peak is saved before it first changes after it. A new peak
-	// starts a new epoch, which forgets every saved count at once: so what was
-	// live at the peak is known exactly, at the cost of a comparison.
+	// The count at the peak is saved when the count first changes after the peak. A new peak starts
+	// a new epoch, which makes every saved count invalid at once. So what was live at the peak is
+	// known exactly, for the price of one comparison.
 	if c.epoch != l.Epoch {
 		c.epoch, c.peak = l.Epoch, c.Live
 	}

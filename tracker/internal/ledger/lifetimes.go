@@ -14,7 +14,7 @@ import (
 type Lifetimes struct {
 	units survival.Units
 	lines []*survival.Unit // by line; nil where nothing was allocated
-	paths []*unitPage      // by stack
+	paths []*unitPage      // by stack ID
 }
 
 const unitsInPage = 256
@@ -56,8 +56,8 @@ func (l *Lifetimes) WasFreed(c *Cell, age, now time.Duration, event uint64) {
 	l.units.Freed(c.inLine, c.inPath, age, now, event)
 }
 
-// CopyLines returns copies of the units of lines that have freed, by their numbers, with all that there is of those that are
-// wanted. It takes the lock for one line at a time.
+// CopyLines returns copies of the units of the lines that have freed buffers, by line number. For
+// the wanted lines the copies are complete. It takes the lock for one line at a time.
 func (l *Lifetimes) CopyLines(lock sync.Locker, wanted func(LineID) bool) map[LineID]*survival.Unit {
 	copies := make(map[LineID]*survival.Unit)
 	for line := LineID(0); ; line++ {

@@ -9,18 +9,18 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// LineID numbers a line of code as a call site; 0 is the unknown one. There are
-// no more than the program's code has.
+// LineID numbers a line of code that is a call site; 0 is the unknown line. Their number is limited
+// by the program's code.
 type LineID uint32
 
-// lines finds the call sites of interned stacks. It looks at each return address
-// of the program once, and keeps four bytes for each stack.
+// lines finds the call sites of interned stacks. It resolves each return address of the program
+// once, and keeps four bytes for each stack.
 type lines struct {
 	table     *callstack.Table
 	libraries []string // skipped, besides the runtime
 
 	mu       sync.Mutex
-	frames   []mem.Frame // by lineID
+	frames   []mem.Frame // by LineID
 	ids      map[mem.Frame]LineID
 	calls    map[uintptr]call // by return address
 	ofStack  []*linePage      // by stack ID; nil where nobody asked
@@ -47,7 +47,7 @@ func (l *lines) init(table *callstack.Table, libraries []string) {
 	}
 }
 
-// of returns the line of a stack.
+// of returns the line that is the call site of a stack.
 func (l *lines) of(id callstack.ID) LineID {
 	switch id {
 	case 0:
@@ -65,7 +65,7 @@ func (l *lines) of(id callstack.ID) LineID {
 	return *line
 }
 
-// frame returns the line of that number.
+// frame returns the frame of a line.
 func (l *lines) frame(line LineID) mem.Frame {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,9 +84,9 @@ func (l *lines) slot(id callstack.ID) *LineID {
 	return &l.ofStack[page][id%linesInPage]
 }
 
-// short is what is kept of a stack that finds the table full: the frames up to
-// the line of the user's code, or the one frame that is its site nevertheless.
-// So there are few, whatever the calls that lead to that line.
+// short returns what is kept of a stack when the table is full: the frames up to the call site, or
+// only the call site if no frame is of the user's code. There are few of these, since they do not
+// depend on the calls that lead to the line.
 func (l *lines) short(pcs []uintptr) []uintptr {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,8 +97,8 @@ func (l *lines) short(pcs []uintptr) []uintptr {
 	return pcs[i : i+min(1, int(c.line))]
 }
 
-// site returns the call that Stack.CallSite would choose, and its index; the zero call
-// if there is none.
+// site returns the call that Stack.CallSite would choose, and its index; the zero call if the stack
+// is empty.
 func (l *lines) site(pcs []uintptr) (at int, site call) {
 	for i, pc := range pcs {
 		c := l.call(pc)
@@ -126,7 +126,7 @@ func (l *lines) call(pc uintptr) call {
 	return c
 }
 
-// siteOf returns the Site of a stack, and whether it is of the user's code.
+// siteOf returns the call site of a stack, and whether it is in the user's code.
 func siteOf(s mem.Stack, libraries []string) (site mem.Frame, users bool) {
 	rule := callsite.Rule{Go: slices.Concat(callsite.GoLibraries, libraries)}
 	i, rank := callsite.Find(len(s), func(i int) callsite.Rank { return rule.Rank(s[i].Function, s[i].File) })

@@ -25,10 +25,11 @@ func NewStacks(depth, max int, libraries []string) *Stacks {
 	return s
 }
 
-// Line numbers the call site of an interned stack, as Stack.CallSite chooses it.
+// Line returns the number of an interned stack's call site, which is the one that Stack.CallSite
+// chooses.
 func (s *Stacks) Line(id tables.StackID) LineID { return s.lines.of(callstack.ID(id)) }
 
-// Frame returns the call site of that number.
+// Frame returns the call site with that number.
 func (s *Stacks) Frame(line LineID) mem.Frame { return s.lines.frame(line) }
 
 // Site returns the call site of an interned stack.

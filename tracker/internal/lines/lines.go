@@ -14,7 +14,7 @@ import (
 // of the file as tell lines apart that would have the same name. The zero value adds no
 // folders.
 type Names struct {
-	folders map[string]int // by short name, where it takes some
+	folders map[string]int // number of folders to show for a short name, if it needs any
 	known   map[mem.Frame]string
 }
 
@@ -41,8 +41,8 @@ func NewNames(processes ...iter.Seq[mem.Frame]) *Names {
 	return n
 }
 
-// foldersToTellApart returns with how many folders the files have different names; if
-// they never have, 0.
+// foldersToTellApart returns the number of folders with which the files' names differ; 0 if they
+// never do.
 func foldersToTellApart(frames []mem.Frame) int {
 	most := 0
 	for _, f := range frames {
@@ -60,7 +60,7 @@ func foldersToTellApart(frames []mem.Frame) int {
 	return 0
 }
 
-// ending returns a file's name with so many folders.
+// ending returns a file's name with that many folders before it.
 func ending(file string, folders int) string {
 	file = callsite.Slashed(file)
 	at := len(file)
@@ -86,8 +86,8 @@ func (n *Names) Of(f mem.Frame) string {
 	return name
 }
 
-// StackID identifies a stack among those of one tracker or one file, which
-// share the frames of equal stacks. Its zero value is the empty stack's.
+// StackID identifies a stack among those of one tracker or one file, which share the frames of
+// equal stacks. The zero StackID is the empty stack.
 type StackID struct {
 	first *mem.Frame
 	depth int

@@ -1,5 +1,5 @@
-// Package metrics has the metrics of a tracker as plain values, and writes them as text that Prometheus scrapes.
-// It needs no client of Prometheus, which would be 3 MB of a program.
+// Package metrics has the metrics of a tracker as plain values, and writes them as text that
+// Prometheus scrapes. It does not use Prometheus's client, which would add 3 MB to a program.
 package metrics
 
 import (
@@ -30,7 +30,8 @@ type Source interface {
 	LightSnapshot() *snapshot.Snapshot
 }
 
-// Family is a metric: what it means, and the label by which its series differ, "" if it has one.
+// Family is one metric: its meaning, and the label by which its series differ, "" if it has one
+// series.
 type Family struct {
 	Name, Help, Label string
 }
@@ -38,7 +39,7 @@ type Family struct {
 // Counter reports whether the metric only grows; another is a level.
 func (f Family) Counter() bool { return strings.HasSuffix(f.Name, "_total") }
 
-// The metrics, by their place in families.
+// Indices of the metrics in families.
 const (
 	liveBytes = iota
 	liveBuffers
@@ -88,7 +89,7 @@ func Families(cfg Config) iter.Seq[Family] {
 // Labels are names and values.
 type Labels map[string]string
 
-// DeviceLabels are those of all series of a device.
+// DeviceLabels returns the labels that all series of a device share.
 func DeviceLabels(s *snapshot.Snapshot) Labels {
 	return Labels{"device": Text(s.Device), "ordinal": strconv.Itoa(s.Ordinal), "uuid": Text(s.UUID)}
 }
@@ -228,7 +229,7 @@ func (v *Values) suspects(s *snapshot.Snapshot) {
 	}
 }
 
-// linesOf names the lines of code, those of one name with their folders.
+// linesOf names the lines of code. Lines with equal names get folders to tell them apart.
 func linesOf(s *snapshot.Snapshot) *lines.Names {
 	return lines.NewNames(func(yield func(mem.Frame) bool) {
 		for site := range s.CallSites() {

@@ -22,7 +22,7 @@ func Write(w io.Writer, sets []Set, openMetrics bool) error {
 	sets = distinct(sets)
 	var b bytes.Buffer
 	for _, i := range byName() {
-		lines := make(map[string]string) // by what tells the series apart
+		lines := make(map[string]string) // by the text that tells the series apart
 		for _, set := range sets {
 			for label, value := range set.Values[i] {
 				labels := set.Labels.with(families[i].Label, label)

@@ -24,8 +24,8 @@ func (r *Report) Begin(at time.Time, device string, levels snapshot.Levels) (err
 	return err
 }
 
-// Add writes the mark's block to the file, and puts it in the queue of the writer.
-// The caller holds the marking lock, which orders the blocks.
+// Add writes the mark's block to the file, and queues it for the writer. The caller holds the
+// marking lock, which keeps the blocks in order.
 func (r *Report) Add(m *snapshot.Mark) (queued *Block) {
 	if r.File == nil && r.Writer == nil {
 		return nil

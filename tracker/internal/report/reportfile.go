@@ -22,29 +22,29 @@ const (
 	reportSuffix = "-gpu_mem_track.txt"
 )
 
-// ReportFile is the file of a report. When it has grown to half of what a report
-// may take, it becomes the older part, which replaces the one before, and a new
-// file begins. One that was deleted or moved is replaced too. Whatever
-// is missing, the file says so. The tracker's marking lock guards it.
+// ReportFile is the file of a report. When it has grown to half of Max, it is renamed and replaces
+// the older part, and a new file begins. A file that was deleted or moved is replaced too. If
+// blocks are missing, the file says so. The tracker's marking lock guards it.
 type ReportFile struct {
 	Dir    string
 	Start  time.Time // names the file
 	Device string
-	Max    alloc.Bytes // of both parts
+	Max    alloc.Bytes // most bytes of both parts together
 
-	Path string      // the file's, from Create on
+	Path string      // path of the file, set by Create
 	file *os.File    // nil if it could not be made
 	made os.FileInfo // which file that is
 
 	first   int             // the number of its first mark; 0 if it has none
 	older   int             // the number of the older part's first mark
-	aside   string          // the name of the older part, if no new file has begun since
+	aside   string          // name of the older part, while no new file has begun
 	missing int             // marks that could not be written since the last one
 	levels  snapshot.Levels // at the last mark
 }
 
-// Create makes the file under a name that no other has: its earlier one, if that is free. The first file's directory is made
-// too. One that is taken away later is not: somebody may put it back.
+// Create makes the file under a name that no other file has; it tries the earlier name first. For
+// the first file it also makes the directory. A directory that is taken away later is not made
+// again: somebody may put it back.
 func (f *ReportFile) Create() (err error) {
 	if abs, err := filepath.Abs(f.Dir); err == nil {
 		f.Dir = abs // the program may change its directory
@@ -100,8 +100,8 @@ func (f *ReportFile) write(m *snapshot.Mark, block []byte) error {
 	return nil
 }
 
-// append appends the block, and whatever has to come before it, in one write. Of a block that does not fit on
-// the disk nothing is kept: a file is always whole blocks.
+// append writes the block, and the header that may have to come before it, in one write. If the
+// disk is full it removes the part that was written: a file always consists of whole blocks.
 func (f *ReportFile) append(m *snapshot.Mark, block []byte) error {
 	half := int64(f.Max / 2)
 	size := f.size()
@@ -170,8 +170,7 @@ func (f *ReportFile) setAside() error {
 	return nil
 }
 
-// header returns the first lines of a file that begins with the mark of that
-// number.
+// header returns the first lines of a file whose first mark has that number.
 func (f *ReportFile) header(at time.Time, mark int) []byte {
 	text := appendHeader(nil, at, f.Device, f.levels)
 	if mark <= 1 {

@@ -68,9 +68,8 @@ func appendMark(b []byte, m *snapshot.Mark, device string) []byte {
 	return b
 }
 
-// appendMiB appends an amount as the reference's totals print it, in one unit so
-// that they can be compared at a glance, unless it would read as nothing. A
-// negative amount is unknown.
+// appendMiB appends an amount as the totals of gpu_mem_track print it: always in MiB, so that
+// amounts can be compared at a glance, unless that would round to 0. A negative amount is unknown.
 func appendMiB(b []byte, n alloc.Bytes) []byte {
 	switch {
 	case n < 0:

@@ -23,8 +23,8 @@ import (
 // even a Write that always calls Track comes to an end.
 var writers = struct {
 	mu     sync.Mutex
-	queues map[any]*queue // by writer; only those in use
-	inside map[uint64]int // calls of Write, by the goroutine that is in them
+	queues map[any]*queue // by writer; a queue exists only while it is in use
+	inside map[uint64]int // goroutines that are in a call of Write, with the number of calls
 }{
 	queues: make(map[any]*queue),
 	inside: make(map[uint64]int),
@@ -75,7 +75,7 @@ func (r *Report) enqueue(text []byte) *Block {
 	return b
 }
 
-// writerKey is the same for all reports with that writer, where writers can be
+// writerKey returns a key that is equal for all reports with the same writer, if the writer can be
 // compared.
 func (r *Report) writerKey() any {
 	if w := reflect.ValueOf(r.Writer); w.Comparable() && w.Equal(w) {
@@ -93,8 +93,8 @@ func (b *Block) join(text []byte) {
 	b.text = append(b.text, text...)
 }
 
-// deliver returns when the block is written, with the error of that; or at once,
-// if it is left to others.
+// deliver returns when the block has been written, with the error of writing it. It returns at once
+// if the block is left for another Track to write.
 func (b *Block) deliver() error {
 	writers.mu.Lock()
 	defer writers.mu.Unlock()
@@ -129,8 +129,8 @@ func (q *queue) leftInFront() int {
 	return len(q.blocks)
 }
 
-// writeFirst writes the first block. The caller holds writers.mu, which is unlocked
-// meanwhile.
+// writeFirst writes the queue's first block. The caller holds writers.mu, which writeFirst releases
+// while it writes.
 func (q *queue) writeFirst() {
 	b, me := q.blocks[0], callstack.Goroutine()
 	q.blocks = slices.Delete(q.blocks, 0, 1)
@@ -175,9 +175,9 @@ func (b *Block) writeTo(w io.Writer) error {
 // file and to the writer that the configuration names. An error is kept, logged
 // once, and does not stop later blocks.
 type Report struct {
-	Device string      // named in each block, if it is not the first device
+	Device string      // named in each block, unless it is the first device
 	File   *ReportFile // nil is none; the tracker's marking lock guards it
-	text   []byte      // of the mark being made; guarded by the same lock
+	text   []byte      // text of the mark being made; the same lock guards it
 	Writer io.Writer   // nil is none
 	spare  []byte      // room for a block's text; guarded by writers.mu
 	Log    *slog.Logger

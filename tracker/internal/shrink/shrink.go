@@ -1,5 +1,5 @@
-// Package shrink leaves detail out of a dump that has to be smaller, that of least use first. The levels, and the sums
-// of what is left out, stay. It never writes a dump: it guesses its size.
+// Package shrink makes a dump smaller by leaving out detail, the least useful first. Levels, and
+// the sums of what is left out, stay. It writes nothing: it estimates the size of the dump.
 package shrink
 
 import (
@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// MinAllocation is the least that an allocation takes in a dump, in bytes.
+	// MinAllocation is the smallest size of an allocation in a dump, in bytes.
 	MinAllocation = 80
 
 	// What a dump that has to be smaller keeps, first of much and then of little.
@@ -21,8 +21,8 @@ const (
 	fewEvents             = 1 << 8
 )
 
-// Once leaves out more detail, that of least use first. It returns false when
-// there is none left.
+// Once leaves out the next least useful detail. It returns false if there is nothing more to leave
+// out.
 func Once(d *snapshot.Dump) bool {
 	s := d.Snapshot
 	switch {
@@ -44,7 +44,7 @@ func Once(d *snapshot.Dump) bool {
 	return true
 }
 
-// keepEvents keeps the latest events and marks, up to so many.
+// keepEvents keeps at most this many of the latest events and marks.
 func keepEvents(d *snapshot.Dump, events, marks int) {
 	if drop := d.History.Len() - events; drop > 0 {
 		d.History.Tables.Events = d.History.Tables.Events[drop:]
@@ -70,8 +70,9 @@ func dropAllocations(d *snapshot.Dump) {
 	d.Snapshot.Tables.LeftOut.Allocations = d.Snapshot.Live.Add(d.Snapshot.Memory.Host())
 }
 
-// keepSites keeps the sites with most live bytes and, of those that the ledger has
-// dropped, the ones with most bytes ever. There must be no allocations, which refer to them.
+// keepSites keeps the call sites with the most live bytes and, among those that the ledger has
+// dropped, the ones with the most bytes ever. The dump must have no allocations left, because they
+// refer to call sites.
 func keepSites(d *snapshot.Dump, sites, retired int) {
 	s := d.Snapshot
 	slices.SortFunc(s.Tables.Sites, func(x, y tables.SiteEntry) int {
@@ -107,7 +108,7 @@ func Size(d *snapshot.Dump) alloc.Bytes {
 	return alloc.Bytes(sample.Size)
 }
 
-// Light adds to what a dump leaves out what its light snapshot does.
+// Light adds to the dump's LeftOut what its light snapshot leaves out.
 func Light(s *snapshot.Snapshot) {
 	l := &s.Tables.LeftOut
 	l.Allocations = s.Live.Add(s.Memory.Host())

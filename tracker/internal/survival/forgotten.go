@@ -13,10 +13,10 @@ const Fewest = 8
 const (
 	leastAge  = 21   // the bucket of 2^30 ns, 1.07 s: younger ones are not asked for
 	minYoung  = 20   // freed, to know how long the unit's buffers live
-	hazard    = 0.5  // of buffers older than an age, as a part of 1/age
+	hazard    = 0.5  // the least rate at which buffers of age a are freed is hazard/a
 	chance    = 1e-5 // that as few are freed by accident
-	freedLive = 0.25 // freed old ones, as a part of the live old ones at most
-	moments   = 16   // in an age: buffers of the same one count once
+	freedLive = 0.25 // the most old buffers that may have been freed, as a part of the live old ones
+	moments   = 16   // moments in an age: buffers of one moment count once
 )
 
 // Forgotten is why buffers look forgotten.
@@ -28,16 +28,18 @@ type Forgotten struct {
 	Usual time.Duration // that those were below
 }
 
-// Forgotten reports whether live buffers of the unit look forgotten. The buffers are in the order of their
-// allocation; freed is how many of the unit were ever freed.
+// Forgotten reports whether live buffers of the unit look forgotten. The buffers are in the order
+// of their allocation; freed is how many of the unit were ever freed.
 //
-// If buffers of some age are freed at all, then the longer they live the rarer: it is assumed that of those
-// that have reached an age t, the part freed until 2t is no less than that of a survival that falls like the
-// square root of the age, and so 29 %. Live ones are those of whom it is not known how long they live: each
-// counts for the time that it has lived beyond the age. If far fewer were freed than that, the live ones look forgotten.
+// The rule assumes that the longer buffers have lived, the rarer they are freed, but not too
+// rarely: survival falls at least like one over the square root of age. So of the buffers that
+// reach an age t, at least 29 % are freed by 2t. How long a live buffer will live is unknown: it
+// counts for the time that it has lived beyond t. If far fewer were freed than the rule says, the
+// live ones look forgotten.
 //
-// This is asked for each power of two of ages, and besides of all that are so old of the youngest half of them, the
-// youngest quarter and so on: what a program keeps from its start must not hide what it forgets later.
+// The test runs for each power of two of ages. At each age it looks at all live buffers that old,
+// then at the youngest half of them, the youngest quarter and so on: what a program keeps from its
+// start must not hide what it forgets later.
 func (u *Unit) Forgotten(now time.Duration, live []Buffer, freed int64) (found Forgotten, ok bool) {
 	if freed < minYoung {
 		return found, false
@@ -70,8 +72,8 @@ func (u *Unit) Forgotten(now time.Duration, live []Buffer, freed int64) (found F
 	return found, false
 }
 
-// few reports whether so few of the unit were freed beyond the age of a bucket, which some live ones have
-// reached, that it is no accident.
+// few reports whether too few buffers were freed beyond the age of a bucket, which some live ones
+// have reached, for this to be chance.
 func (a *Ages) few(some []Buffer, i int, now time.Duration) bool {
 	age := below(i - 1)
 	moment := age / moments
@@ -93,9 +95,9 @@ func (a *Ages) few(some []Buffer, i int, now time.Duration) bool {
 	return poisson(math.Ceil(share*float64(a.from(i))), hazard*expected) <= chance
 }
 
-// recurs reports whether old buffers come again and again: they were allocated over a
-// time at least as long as that age, and a quarter of them in the second half of the events
-// from the first of them to the unit's last free.
+// recurs reports whether old buffers appear again and again. They must have been allocated over a
+// time at least as long as that age, and at least a quarter of them in the second half of the
+// events between the first of them and the unit's last free.
 func (u *Unit) recurs(old []Buffer, age time.Duration) bool {
 	first, last := old[0], old[len(old)-1]
 	middle := first.Seq + (max(u.Last, first.Seq)-first.Seq)/2
@@ -103,7 +105,7 @@ func (u *Unit) recurs(old []Buffer, age time.Duration) bool {
 	return last.Since-first.Since >= age && 4*late >= len(old)
 }
 
-// countBirths returns for each buffer how many were born from the first to it.
+// countBirths returns, for each buffer, how many buffers were born from the first one up to it.
 func countBirths(live []Buffer) []uint64 {
 	births := make([]uint64, len(live))
 	for i := 1; i < len(live); i++ {
@@ -112,14 +114,15 @@ func countBirths(live []Buffer) []uint64 {
 	return births
 }
 
-// mixed reports whether at most half of those born from the first to the last of these are live. In a hang, a queue
-// or a long batch nearly all are.
+// mixed reports whether at most half of the buffers born between the first and the last of these
+// are live. In a hang, a queue or a long batch nearly all are live.
 func mixed(births []uint64) bool {
 	last := len(births) - 1
 	return uint64(2*last) <= births[last]-births[0]
 }
 
-// before returns what those freed before a bucket are below, as far as that was counted.
+// before returns an age below which all buffers freed before bucket i were freed, as far as they
+// were counted.
 func (a *Ages) before(i int) time.Duration {
 	for ; i > 0; i-- {
 		if a[i-1] != 0 {

@@ -7,7 +7,7 @@ import (
 
 // What makes a unit grow.
 const (
-	minRises    = 8 // windows in which the number of old ones rose, and buffers that it rose by
+	minRises    = 8 // windows in which the number of old buffers rose, and by how many buffers it rose
 	fallsInRise = 8 // all falls are at most that part of all rises
 	stillRising = 5 // the last quarter of the windows brought at least that part of the gain
 	wholeRise   = 4 // the lowest level of all buffers rose by at least that part of the gain
@@ -15,20 +15,22 @@ const (
 
 // Growing is how a unit grows.
 type Growing struct {
-	Age   time.Duration // from which on buffers count as old
+	Age   time.Duration // buffers of this age and more count as old
 	From  time.Duration // those born from here to To became old
 	To    time.Duration
 	Freed int64   // how many of those were freed since
-	Now   float64 // old ones gained each second, in the last quarter of the time looked at
+	Now   float64 // old buffers gained each second, in the last quarter of the time looked at
 	First float64 // and in the first quarter
 }
 
-// Growing reports whether ever more buffers of the unit are old. The buffers are in the order of their allocation.
+// Growing reports whether the number of the unit's old buffers keeps growing. The buffers are in
+// the order of their allocation.
 //
-// Old is who has lived for a sixteenth, an eighth or a quarter of the windows so far. A unit grows if over the windows,
-// or the latest half or quarter of them, the number of old ones rose at least eight times, hardly ever fell, and still
-// rises; if at most half of those who became old were freed since; and if the number of all, which falls when
-// old ones are replaced, rose too.
+// A buffer is old when it has lived for a sixteenth, an eighth or a quarter of all windows so far;
+// each of these is tried. A unit grows if, over all windows or over the latest half or quarter of
+// them: the number of old buffers rose at least eight times, hardly ever fell and still rises; at
+// most half of those that became old were freed since; and the number of all buffers rose too,
+// which it does not when old ones are only replaced.
 func (u *Unit) Growing(now time.Duration, live []Buffer) (Growing, bool) {
 	w := census{width: WidthAt(now)}
 	w.n = int(now / w.width)
@@ -62,21 +64,22 @@ func (u *Unit) Growing(now time.Duration, live []Buffer) (Growing, bool) {
 type census struct {
 	width time.Duration
 	n     int // windows that are over
-	old   int // age from which on buffers are old, in windows
+	old   int // the age in windows from which a buffer is old
 
 	whole  [windows]int64 // all buffers
 	grown  [windows]int64 // the old ones
-	became [windows]int64 // those that became old in that window
-	freed  [windows]int64 // the old ones freed in that window
+	became [windows]int64 // buffers that became old in each window
+	freed  [windows]int64 // old buffers freed in each window
 }
 
-// count takes the census from those that were freed, and the live ones by the window of their birth.
+// count fills the census from the freed buffers, and from the live ones by the window of their
+// birth.
 func (w *census) count(freed *Triangle, born *[windows]int64) {
 	w.whole, w.grown, w.became, w.freed = [windows]int64{}, [windows]int64{}, [windows]int64{}, [windows]int64{}
 	for b := range w.n {
 		n := born[b]
 		if w.n < windows {
-			n += int64(freed.n[at(b, w.n)]) // in the window under way
+			n += int64(freed.n[at(b, w.n)]) // freed in the window that has not ended yet
 		}
 		for j := w.n - 1; j >= b; j-- {
 			gone := int64(freed.n[at(b, j)])
@@ -93,7 +96,7 @@ func (w *census) count(freed *Triangle, born *[windows]int64) {
 	}
 }
 
-// grows reports whether the old ones become more from that window on.
+// grows reports whether the number of old buffers rises from that window on.
 func (w *census) grows(from int) bool {
 	grown, whole := w.grown[from:w.n], w.whole[from:w.n]
 	rises := 0
@@ -116,7 +119,7 @@ func (w *census) grows(from int) bool {
 		wholeRise*float64(slices.Min(whole[half:])-slices.Min(whole[:half])) >= mean(grown[len(grown)-quarter:])-mean(grown[:quarter])
 }
 
-// growing says how they become more from that window on.
+// growing describes the growth from that window on.
 func (w *census) growing(from int) Growing {
 	grown := w.grown[from:w.n]
 	last := len(grown) - 1

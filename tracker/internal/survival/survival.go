@@ -1,7 +1,7 @@
-// Package survival tells from the ages of buffers whether those of a line of code look forgotten, or whether the
-// line grows. A [Unit] counts, while a program runs, at which ages the buffers of one line or of one call path were
-// freed. [Unit.Forgotten] and [Unit.Growing] compare that with the live buffers, which only get older: they
-// count as far as they have come.
+// Package survival tells from the ages of buffers whether some buffers of a line of code look
+// forgotten, or whether the line grows. While a program runs, a [Unit] counts at which ages the
+// buffers of one line or call path were freed. [Unit.Forgotten] and [Unit.Growing] compare that
+// with the live buffers, whose final age is not known yet: each counts with the age it has reached.
 package survival
 
 import (
@@ -13,18 +13,18 @@ import (
 
 // Unit counts the buffers of a line of code, or of a call path to it. The zero value is ready to use.
 type Unit struct {
-	// Ages are those of all buffers freed of a line. Of a call path they are those of at least Counted, and
-	// nil before there is one: there may be very many paths.
+	// Ages are the ages at which buffers were freed. A line counts all; a call path counts only
+	// those of at least Counted, and has nil before the first, since there may be very many paths.
 	Ages   *Ages
-	Last   uint64    // the number of the event in which the latest one was freed
-	Grown  *Triangle // of those that lived longer than a window; nil before there is one
+	Last   uint64    // number of the event in which the latest buffer was freed
+	Grown  *Triangle // freed buffers that lived longer than a window; nil before there is one
 	Births uint16    // buffers ever allocated, modulo 2^16
 	// Missed says that there was no room for a Triangle: whether the unit grows is not known then.
 	Missed bool
 }
 
-// Counted is the age from which on a call path counts the buffers that it frees, 0.27 s: a quarter of the least
-// age at which buffers may look forgotten.
+// Counted is the smallest age at which a call path counts a freed buffer, 0.27 s. It is a quarter
+// of the smallest age at which buffers may look forgotten.
 const Counted = time.Duration(1) << 28
 
 // Ages counts buffers by the age at which they were freed. Bucket 0 is below 1 µs, bucket i above it begins at
@@ -45,7 +45,7 @@ func (a *Ages) Add(age time.Duration) {
 // Count returns how many were freed.
 func (a *Ages) Count() int64 { return a.from(0) }
 
-// from returns how many were freed in that bucket or a later one.
+// from returns how many buffers were freed in bucket i or a later one.
 func (a *Ages) from(i int) (n int64) {
 	for _, k := range a[i:] {
 		n += int64(k)
@@ -75,7 +75,7 @@ func below(i int) time.Duration {
 
 // Buffer is a live buffer.
 type Buffer struct {
-	Since time.Duration // of the allocation
+	Since time.Duration // time of the allocation
 	Seq   uint64        // the number of its event
 	// Birth counts the buffers of the unit up to this one, modulo 2^16: two neighbours tell how many were
 	// allocated in between.
@@ -83,8 +83,8 @@ type Buffer struct {
 	Of    int32 // for the caller
 }
 
-// Copy returns a copy, without what grows unless that is wanted. The lock guards the unit, and is not held while
-// memory is allocated.
+// Copy returns a copy of the unit, with Grown only if grown is set. lock guards the unit; Copy does
+// not hold it while it allocates memory.
 func (u *Unit) Copy(lock sync.Locker, grown bool) *Unit {
 	own, ages := new(Unit), new(Ages)
 	lock.Lock()
@@ -116,7 +116,8 @@ func (u *Unit) Freed() int64 {
 	return u.Ages.Count()
 }
 
-// Units keeps the units of a program, which share the room for triangles. The zero value is ready to use.
+// Units keeps the units of a program. They share the limit on memory for triangles. The zero value
+// is ready to use.
 type Units struct {
 	with []*Unit // those that have a triangle
 	next int     // where to look for one that needs it no more

@@ -15,9 +15,9 @@ const leastWidth = time.Duration(1) << leastShift
 
 const leastShift = 30
 
-// Triangle counts freed buffers by the window of their birth and the window of their death: a Lexis diagram, of
-// which only the half exists in which nobody dies before birth. What was born and freed in the same
-// window is of no use, and may be left out.
+// Triangle counts freed buffers by the window of their birth and the window of their death. It is
+// half of a square, since nothing dies before it is born (a Lexis diagram). Buffers born and freed
+// in the same window tell nothing, and may be left out.
 type Triangle struct {
 	shift int // a window is 2^shift ns
 	n     [windows * (windows + 1) / 2]uint32
@@ -58,7 +58,7 @@ func (t *Triangle) fit(now time.Duration) {
 	}
 }
 
-// empty reports whether the triangle tells nothing: nobody in it became older than a window.
+// empty reports whether the triangle tells nothing: no freed buffer became older than a window.
 func (t *Triangle) empty() bool {
 	for d := range windows {
 		for b := range d {
@@ -79,8 +79,8 @@ func (t *Triangle) Clone() *Triangle {
 	return &own
 }
 
-// Rows returns what the triangle counts, for a file: the length of a window, and for each window of
-// death the buffers by their window of birth, without zeros at the end.
+// Rows returns the counts for a file: the length of a window, and for each window of death the
+// buffers by their window of birth, without trailing zeros.
 func (t *Triangle) Rows() (width time.Duration, rows [][]uint32) {
 	rows = make([][]uint32, windows)
 	used := 0
@@ -96,7 +96,8 @@ func (t *Triangle) Rows() (width time.Duration, rows [][]uint32) {
 	return 1 << t.shift, rows[:used]
 }
 
-// ReadTriangle returns the triangle of which a file has these rows.
+// ReadTriangle returns the triangle that Rows wrote to a file. The error says that the rows form no
+// triangle.
 func ReadTriangle(width time.Duration, rows [][]uint32) (*Triangle, error) {
 	shift := bits.Len64(uint64(max(0, width))) - 1
 	if width < leastWidth || width != 1<<shift || len(rows) > windows {

@@ -48,13 +48,13 @@ type historyGroup struct {
 	Memory alloc.Memory `json:"memory,omitzero"`
 }
 
-// historyEvent is an event; of group and stack, -1 is none.
+// historyEvent is an event. -1 as group or stack means none.
 type historyEvent struct {
 	Since   time.Duration `json:"ns"` // since the start
 	Action  mem.Action    `json:"action"`
 	Ptr     alloc.Ptr     `json:"address,omitempty"`
 	Bytes   alloc.Bytes   `json:"bytes,omitempty"`  // allocated, or refused in an oom or a retry
-	Number  int64         `json:"number,omitempty"` // of a mark or a section's span
+	Number  int64         `json:"number,omitempty"` // of a mark, or of a section's span
 	Group   int           `json:"group"`
 	Stack   int           `json:"stack"`
 	Section uint32        `json:"section,omitempty"`
@@ -148,7 +148,7 @@ func (e historyEvent) appendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
-// The bytes that entries of the tables take, as jsonstream.Reader.Use counts them.
+// The memory of each entry of the tables, in bytes, as jsonstream.Reader.Use counts it.
 const (
 	eventBytes = 160
 	groupBytes = 192
@@ -219,7 +219,8 @@ func readEvent(text []byte, e *historyEvent) error {
 	return json.Unmarshal(text, e)
 }
 
-// loadHistory makes the history of what a file holds, if it is one and holds together.
+// loadHistory makes a history from what was read of a file. The error says that it is no history,
+// or that its parts do not agree.
 func loadHistory(head historyHead, lists historyTables) (*tables.HistoryTables, error) {
 	in := struct {
 		historyHead
@@ -283,7 +284,7 @@ func (in historyTables) load() (*tables.StackTable, []*tables.Tensor, error) {
 	return stacks, groups, nil
 }
 
-// actionNumbered reports whether an event of that action holds a number instead of bytes.
+// actionNumbered reports whether an event with that action has a number in place of bytes.
 func actionNumbered(a mem.Action) bool {
 	return a == mem.Marked || a == mem.SectionBegan || a == mem.SectionEnded
 }

@@ -15,9 +15,9 @@ import (
 // unitJSON is a survival.Unit.
 type unitJSON struct {
 	Ages   []uint32   `json:"ages"` // how many lived less than 2^10 ns, 2^11 ns and so on
-	Last   uint64     `json:"last"` // number of the event in which the last one was freed
+	Last   uint64     `json:"last"` // number of the event in which the last buffer was freed
 	Width  int64      `json:"window_ns,omitempty"`
-	Old    [][]uint32 `json:"old,omitempty"` // by the window in which they were freed, and that in which they were allocated
+	Old    [][]uint32 `json:"old,omitempty"` // counts by the window of the free and, within it, the window of the allocation
 	Missed bool       `json:"old_missed,omitempty"`
 }
 
@@ -91,7 +91,7 @@ func writeLifetimes(out *jsonstream.Writer, t *tables.Tables, index map[tables.S
 	}))
 }
 
-// births are those of an allocation, if its source counts.
+// births returns the births of an allocation's line and path, if its source counts them.
 func births(t *tables.Tables, a tables.AllocationEntry) [2]uint16 {
 	if t.Paths == nil {
 		return [2]uint16{}

@@ -11,8 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// frameTable numbers the frames of a file's stacks, which have most of them in
-// common.
+// frameTable numbers frames, since the stacks of a file have most of their frames in common.
 type frameTable struct {
 	frames []mem.Frame
 	index  map[mem.Frame]int
@@ -38,15 +37,16 @@ func (t *frameTable) appendStack(b []byte, s mem.Stack) []byte {
 	return append(b, ']')
 }
 
-// write writes the table; so many stacks came before it.
+// write writes the table. stacks is the number of stacks before it: where only a sample of these
+// was written, to guess a size, the table's size is multiplied accordingly.
 func (t *frameTable) write(out *jsonstream.Writer, stacks int) {
 	before := out.Size
 	jsonstream.Table(out, "frames", t.frames, jsonstream.AsJSON(func(f mem.Frame) any { return f }))
 	out.Size += (out.Size - before) * int64(out.Step(stacks)-1)
 }
 
-// stackJSON is a stack that is read: the numbers of its frames or, in files of
-// version 1, the frames.
+// stackJSON is a stack as it is in a file: the numbers of its frames or, in version 1, the frames
+// themselves.
 type stackJSON struct {
 	numbers []int
 	frames  mem.Stack
@@ -77,7 +77,7 @@ func (s *stackJSON) read(in *jsonstream.Reader, text []byte) error {
 	return json.Unmarshal(text, s)
 }
 
-// readFrame reads a frame whose names are among those of a file.
+// readFrame reads a frame. Its names are indices into those of the file.
 func readFrame(text []byte, f *mem.Frame, names jsonstream.Texts) error {
 	if jsonstream.Flat(text, func(key, value []byte, text bool) (ok bool) {
 		switch string(key) {
@@ -100,7 +100,7 @@ func readFrame(text []byte, f *mem.Frame, names jsonstream.Texts) error {
 	return err
 }
 
-// load returns the stack, of frames of that table.
+// load returns the stack. table has the frames that it refers to.
 func (s stackJSON) load(table []mem.Frame) (mem.Stack, error) {
 	if s.frames == nil {
 		s.frames = make(mem.Stack, 0, len(s.numbers))
@@ -126,7 +126,7 @@ func loadStacks(in []stackJSON, table []mem.Frame) ([]mem.Stack, error) {
 	return stacks, nil
 }
 
-// The bytes that entries of the tables take, as jsonstream.Reader.Use counts them.
+// The memory of each entry of the tables, in bytes, as jsonstream.Reader.Use counts it.
 const (
 	stackEntryBytes = 96
 	frameEntryBytes = 64

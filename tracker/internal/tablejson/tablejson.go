@@ -1,6 +1,7 @@
-// Package tablejson reads and writes the JSON form of the tables of snapshots and histories, which docs/snapshot.schema.json
-// and docs/dump.schema.json describe. What it returns holds together: every index and sum in a file is checked, and
-// the memory that reading takes follows the size of the file. It knows no snapshot: its head is the caller's.
+// Package tablejson reads and writes the JSON form of the tables of snapshots and histories, which
+// docs/snapshot.schema.json and docs/dump.schema.json describe. It checks every index and sum in a
+// file, so the tables that it returns are consistent. The memory for reading is limited by the
+// file's size. It knows only the tables: package snapshot adds the rest of a snapshot.
 package tablejson
 
 import (
@@ -51,8 +52,7 @@ func ReadSnapshot(in *jsonstream.Reader, head any) (*Snapshot, error) {
 	return tables, small.Unmarshal(head)
 }
 
-// tableLoader makes the tables of a snapshot from those of a file, if every index and
-// sum in them holds.
+// tableLoader makes the tables of a snapshot from those of a file. It checks every index and sum.
 type tableLoader struct {
 	tables.Tables
 	stacks   tables.StackTable
@@ -60,13 +60,14 @@ type tableLoader struct {
 	split    map[splitSite]int32
 }
 
-// splitSite is the part of a site that is in another section.
+// splitSite identifies the part of a call site that belongs to another section.
 type splitSite struct {
 	site    int
 	section uint32
 }
 
-// Load returns the tables, whose times count from the epoch, if every index and sum in them holds.
+// Load returns the tables. Their times count from epoch. The error names an index or a sum in the
+// file that is wrong.
 func (in *Snapshot) Load(epoch time.Time, streams []alloc.Stream) (tables.Tables, error) {
 	l := &tableLoader{
 		Tables:   tables.Tables{Sections: []string{""}, Streams: streams, Epoch: epoch},
@@ -160,9 +161,9 @@ func (l *tableLoader) allocations(in allocationTable) error {
 	return nil
 }
 
-// splitOff moves one allocation of a site to the part of it that is in a section.
-// Files from before sites told their section need that; what was freed, and what
-// was live at the peak, stays outside of all sections.
+// splitOff moves one allocation of a call site to that call site's part for a section. Only files
+// of early versions need this, whose call sites do not name a section. There, what was freed and
+// what was live at the peak stays outside of all sections.
 func (l *tableLoader) splitOff(site int, section uint32) (int32, error) {
 	whole := &l.Sites[site]
 	if whole.Live == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// WriteSnapshot writes the tables of a snapshot, and its segments, as the next members of an object.
+// WriteSnapshot writes a snapshot's tables and segments as the next members of an object.
 func WriteSnapshot(out *jsonstream.Writer, t *tables.Tables, segments []alloc.Segment) {
 	if len(segments) > 0 {
 		jsonstream.Table(out, "segments", segments, jsonstream.AsJSON(segmentOf))
@@ -96,10 +96,10 @@ type Snapshot struct {
 	Allocations allocationTable
 	Lifetimes   []lifetimesJSON
 	Paths       []pathJSON
-	counted     bool // there is a list of paths, which may be empty
+	counted     bool // a list of paths exists, though it may be empty
 }
 
-// siteJSON is a SiteEntry; live, peak and total count buffers.
+// siteJSON is the JSON form of a SiteEntry. live, peak and total count buffers.
 type siteJSON struct {
 	Kind    mem.Kind    `json:"kind"`
 	DType   alloc.DType `json:"dtype,omitempty"`
@@ -129,19 +129,19 @@ type allocationJSON struct {
 	Seq        uint64      `json:"seq"`
 	Time       time.Time   `json:"time"`
 	Ptr        alloc.Ptr   `json:"address"`
-	Site       int         `json:"call_site"` // index in sites
+	Site       int         `json:"call_site"` // index in call_sites
 	Allocated  alloc.Bytes `json:"allocated_bytes"`
 	Label      string      `json:"label,omitempty"`
 	Section    string      `json:"section,omitempty"`
 	Registered bool        `json:"registered,omitempty"`
 	Lost       bool        `json:"lost,omitempty"`
-	Births     [2]uint16   `json:"births,omitzero"` // of its line and its path up to this one, modulo 2^16
+	Births     [2]uint16   `json:"births,omitzero"` // number of births of its line, and of its path, up to this one, modulo 2^16
 }
 
-// allocationTable is the allocations of a file, whose sites and sections it may tell
-// of later.
+// allocationTable is the allocations of a file. The call sites and sections that they refer to may
+// come later in the file.
 type allocationTable struct {
 	base     time.Time // Since counts from here
 	entries  []tables.AllocationEntry
-	sections []string // of each entry; nil while none has one
+	sections []string // section of each entry; nil while no entry has one
 }

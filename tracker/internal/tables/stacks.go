@@ -13,8 +13,8 @@ type StackID uint32
 // goroutine.
 type Stacks interface {
 	Stack(StackID) mem.Stack // shared: do not write to it
-	Site(StackID) mem.Frame  // the line of the user's code in it
-	Path(StackID) mem.Path   // the calls of the user's code in it
+	Site(StackID) mem.Frame  // the stack's call site
+	Path(StackID) mem.Path   // the calls of the user's code in the stack
 }
 
 // StackTable is the Stacks of a source that has all of them in memory, such as a file. Its
@@ -24,8 +24,8 @@ type StackTable struct {
 	Sites  []mem.Frame
 }
 
-// Add adds a stack and the line of the user's code in it, which may be the zero Frame. Do not
-// write to the stack afterwards.
+// Add adds a stack and its call site, which may be the zero Frame. Do not write to the stack
+// afterwards.
 func (t *StackTable) Add(stack mem.Stack, site mem.Frame) StackID {
 	t.Stacks, t.Sites = append(t.Stacks, stack), append(t.Sites, site)
 	return StackID(len(t.Stacks))
@@ -50,7 +50,8 @@ func (t *StackTable) Site(id StackID) mem.Frame {
 	return t.Sites[id-1]
 }
 
-// Path implements Stacks. Frames below the site are skipped.
+// Path returns the user's calls, from the call site outward: frames below the call site are
+// skipped.
 func (t *StackTable) Path(id StackID) mem.Path {
 	p := t.Stack(id).Path()
 	return p[max(0, slices.Index(p, t.Site(id))):]

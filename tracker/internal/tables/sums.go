@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// Sums adds up changes by group and, within a group, by line of code.
+// Sums adds up changes by group and, within a group, by call site.
 type Sums struct {
 	Groups []GroupSum
 	index  map[string]int // by group identity
@@ -42,9 +42,9 @@ func NewSums(n int) Sums {
 	}
 }
 
-// Add adds t to the change of the group of x, at the line site. It keeps the shape of x, and
-// ignores x.Each. Memory of an unknown kind counts as device memory, so that a file of an
-// earlier version can be compared.
+// Add adds t to the change of x's group at the call site. It keeps the shape of x, and ignores
+// x.Each. Memory of an unknown type counts as device memory, so that a file of an earlier version
+// can be compared.
 func (b *Sums) Add(x *Tensor, site mem.Frame, t mem.Tally) {
 	b.key = x.AppendKeyIn(b.key[:0], cmp.Or(x.Memory, alloc.DeviceMemory))
 	i, ok := b.index[string(b.key)]
@@ -76,7 +76,7 @@ func (b *Sums) Add(x *Tensor, site mem.Frame, t mem.Tally) {
 	}
 }
 
-// line returns the index of a line of code in a change, or -1.
+// line returns the index of a call site within a change; -1 if it has none.
 func (b *Sums) line(change int, site mem.Frame) int {
 	sites := b.Groups[change].Sites
 	if len(sites) <= fewLines {

@@ -21,16 +21,16 @@ import (
 // sections by their index in Sections, and to stacks by their numbers.
 type Tables struct {
 	Stacks      Stacks
-	Sections    []string       // by path; the first is "", the outside of all
+	Sections    []string       // by path; the first is "", outside of all sections
 	Streams     []alloc.Stream // at most MaxStreams; the first is the default stream, and nil means that one
 	Sites       []SiteEntry
 	Retired     []RetiredEntry
-	Allocations []AllocationEntry // by Seq; nil in a light snapshot
+	Allocations []AllocationEntry // sorted by Seq; nil in a light snapshot
 	Epoch       time.Time         // AllocationEntry.Since and the windows of Lines and Paths count from here
 
-	// How long the freed buffers of each line of code lived, and those of the call stacks that
-	// hold some. Suspects and Growth go by them. Paths is nil where the source does not count, or
-	// of another instant: then nobody is named.
+	// How long the freed buffers of each line of code lived, and those of the call stacks with live
+	// buffers. Suspects and Growth are found from these. Paths is nil if the source does not count
+	// them, or if they belong to another instant: then no suspect is named.
 	Lines map[mem.Frame]*survival.Unit
 	Paths map[StackID]*survival.Unit
 
@@ -78,8 +78,7 @@ type SiteEntry struct {
 	Stream            uint8
 }
 
-// RetiredEntry is what was ever allocated at a place, of tensors of which nothing
-// more is known.
+// RetiredEntry is the total ever allocated at a place, for tensors of which nothing more is known.
 type RetiredEntry struct {
 	Place
 	Memory alloc.Memory
@@ -106,18 +105,18 @@ type HistoryTables struct {
 	First    uint64    // events that happened before the oldest that is kept
 	Events   []EventEntry
 	Stacks   Stacks
-	Sections []string       // by path; the first is "", the outside of all
+	Sections []string       // by path; the first is "", outside of all sections
 	Streams  []alloc.Stream // at most MaxStreams; the first is the default stream, and nil means that one
-	Pools    []PoolEntry    // of events of segments in private pools, in their order
+	Pools    []PoolEntry    // for events of segments in private pools, in event order
 }
 
-// PoolEntry says of which private pool the segment of an event is.
+// PoolEntry names the private pool of an event's segment.
 type PoolEntry struct {
 	Seq  uint64 `json:"seq"`
 	Name string `json:"name"` // see alloc.Segment.Private
 }
 
-// Pool returns the private pool of the event with that number; "" if it names none.
+// Pool returns the private pool of the event with that number, or "".
 func (h *HistoryTables) Pool(seq uint64) string {
 	i, found := slices.BinarySearchFunc(h.Pools, seq, func(p PoolEntry, seq uint64) int { return cmp.Compare(p.Seq, seq) })
 	if !found {
@@ -126,8 +125,8 @@ func (h *HistoryTables) Pool(seq uint64) string {
 	return h.Pools[i].Name
 }
 
-// Site returns the line of the user's code in the stack of the event with that number, or the
-// zero Frame if the event is not kept.
+// Site returns the call site of the event with that number, or the zero Frame if the event is no
+// longer kept.
 func (h *HistoryTables) Site(seq uint64) mem.Frame {
 	if seq < h.First || seq-h.First >= uint64(len(h.Events)) {
 		return mem.Frame{}
@@ -138,8 +137,7 @@ func (h *HistoryTables) Site(seq uint64) mem.Frame {
 // MaxSections is how many sections the events of a history can distinguish.
 const MaxSections = 1 << 16
 
-// EventEntry is an Event as a source stores it, in 40 bytes. It refers to the tables of its
-// history.
+// EventEntry is an Event as it is stored, in 40 bytes. It refers to the tables of its history.
 type EventEntry struct {
 	Since     time.Duration // since the history's start
 	Ptr       alloc.Ptr
@@ -157,8 +155,7 @@ const MaxStreams = 1 << 8
 // OtherStreams stands for the streams of a program that has used more than MaxStreams.
 const OtherStreams = ^alloc.Stream(0)
 
-// StreamOf returns the stream of that number. A source that knows none has the default
-// stream alone.
+// StreamOf returns the stream with index n; the default stream if the source has none.
 func StreamOf(streams []alloc.Stream, n uint8) alloc.Stream {
 	if int(n) >= len(streams) {
 		return 0

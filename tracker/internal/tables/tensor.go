@@ -22,9 +22,9 @@ type Tensor struct {
 	Each   alloc.Bytes // requested bytes of one buffer
 }
 
-// NewTensor returns the tensor, if there can be such: the error is a
-// alloc.ErrShape, or says what is wrong with the kind. The shape is the
-// caller's: clone it to keep it. Its Memory is for the caller to set.
+// NewTensor returns the description of a tensor. The error is alloc.ErrShape, or says what is wrong
+// with the kind. It keeps the caller's shape: clone the shape first if it may change. The caller
+// sets Memory.
 func NewTensor(shape alloc.Shape, dtype alloc.DType, kind mem.Kind) (Tensor, error) {
 	x := Tensor{Kind: kind, DType: dtype, Shape: shape}
 	if err := x.Measure(); err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Timeline is a dump's device memory over time, as a chart takes it: columns of
-// equal length, one entry a moment. Of a long history each stretch of time keeps its
-// highest and its last level, so that no peak is lost.
+// Timeline is a dump's device memory over time, for a chart: columns of equal length, one entry for
+// each moment. If the history is long, each stretch of time keeps its highest and its last level,
+// so that no peak is lost.
 type Timeline struct {
 	Start   time.Time `json:"start"`
 	Seconds []float64 `json:"seconds"` // since Start; they do not decrease
@@ -30,7 +30,7 @@ type Timeline struct {
 	// These are nil where nothing new is known.
 	Allocated []*alloc.Bytes `json:"allocated"`
 	Reserved  []*alloc.Bytes `json:"reserved"`
-	Driver    []*alloc.Bytes `json:"driver"` // in use as the driver says
+	Driver    []*alloc.Bytes `json:"driver"` // memory in use, as the driver says
 
 	Peak  *Moment  `json:"peak"`  // when most was live of all; nil if that was before the history
 	Marks []Moment `json:"marks"` // the latest 500
@@ -46,14 +46,14 @@ type Layer struct {
 // Moment is an instant of a Timeline.
 type Moment struct {
 	Seconds float64     `json:"seconds"`
-	Bytes   alloc.Bytes `json:"bytes"`          // live; of a refusal what was asked for
+	Bytes   alloc.Bytes `json:"bytes"`          // live bytes; for a refused request, the bytes asked for
 	Mark    int         `json:"mark,omitempty"` // its number
 }
 
 // The bounds of a Timeline.
 const (
-	stretches  = 500 // of time, each with two moments
-	maxLayers  = 8   // of lines of code, and of kinds, besides the others
+	stretches  = 500 // stretches of time, two moments each
+	maxLayers  = 8   // layers of call sites and of kinds, apart from the layer of the others
 	maxMoments = 500
 )
 
@@ -102,7 +102,7 @@ func latestError(r *snapshot.Dump) uint64 {
 	return r.Snapshot.Events
 }
 
-// withoutEmpty leaves out the layer of the others if it never held anything.
+// withoutEmpty removes the layer of the others if it was always empty.
 func withoutEmpty(layers []Layer) []Layer {
 	if last := len(layers) - 1; slices.Max(layers[last].Bytes) == 0 {
 		return layers[:last]
@@ -135,7 +135,7 @@ type timelineBuilder struct {
 	stretch   time.Duration
 	in        time.Duration // the stretch
 	any       bool
-	high, end moment // of the stretch
+	high, end moment // highest and last moment of the stretch
 }
 
 // layers gives names their places among the layers; those that have none share
@@ -190,8 +190,8 @@ func (b *timelineBuilder) split(r *snapshot.Dump) {
 	b.Kinds, b.Sites = append(b.Kinds, Layer{Name: "other kinds"}), append(b.Sites, Layer{Name: "other lines"})
 }
 
-// extent is how much each key held: its level at the end, and in the events the
-// change, and the highest and lowest change.
+// extent finds how much memory each key had: its level at the end, its change over all events, and
+// the highest and lowest change.
 type extent[K comparable] struct{ of map[K]*span }
 
 type span struct{ level, change, high alloc.Bytes }
@@ -213,8 +213,7 @@ func (x extent[K]) add(key K, change alloc.Bytes) {
 	s.high = max(s.high, s.change)
 }
 
-// layers returns the keys that ever held most, in an order of their own if they
-// have one.
+// layers returns the keys with the highest levels, sorted by compare if that is given.
 func (x extent[K]) layers(name func(K) string, compare func(K, K) int) (names []string, place map[K]int) {
 	most := func(key K) alloc.Bytes {
 		s := x.of[key]
@@ -319,8 +318,7 @@ func (b *timelineBuilder) point(at time.Duration, m *moment, reserved bool) {
 	b.Driver = append(b.Driver, nil)
 }
 
-// layerAt returns where the layer's bytes are in a moment: the last layer is that of the
-// others.
+// layerAt returns the index of a layer's bytes in a moment; the last layer is that of the others.
 func layerAt(i, layers int) int {
 	if i == layers-1 {
 		return maxLayers
@@ -348,7 +346,7 @@ func lastMoments(moments []Moment) []Moment { return moments[max(0, len(moments)
 // stackLines finds the lines of code of the stacks of a snapshot and its history.
 type stackLines map[lines.StackID]mem.Frame
 
-// of returns the line of code that allocated with this stack.
+// of returns the call site of a stack.
 func (l stackLines) of(s mem.Stack) mem.Frame {
 	id := lines.Identify(s)
 	line, ok := l[id]

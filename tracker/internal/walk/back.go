@@ -32,8 +32,8 @@ const (
 // Enter says what there is at the end.
 func (b Back[T]) Enter(p alloc.Ptr, is State, what T) { b[p] = Was[T]{is, what, true} }
 
-// Undo takes back an event about the buffer what at p. It returns what there was after the event, as far as
-// later events or Enter told.
+// Undo takes back an event about the buffer what at p. It returns what was there after the event,
+// as far as later events or Enter showed.
 func (b Back[T]) Undo(e Effect, p alloc.Ptr, what T) (after Was[T]) {
 	after, known := b[p]
 	atEnd := after.atEnd || !known && e == Begin

@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Span is a range of addresses that is held from the driver.
+// Span is a range of addresses reserved from the driver.
 type Span struct {
 	Ptr        alloc.Ptr
 	Size       alloc.Bytes
@@ -28,8 +28,8 @@ func SpanOf(s *alloc.Segment) Span {
 	return Span{Ptr: s.Ptr, Size: s.Size, Pool: s.Pool, Stream: s.Stream, Expandable: s.Expandable, Private: s.Private}
 }
 
-// Spans are those at one place in a history, by address. None overlap. They are kept in
-// short sorted runs, so that there may be one for each of a million buffers.
+// Spans are the spans at one place in a history, sorted by address. They do not overlap. They are
+// kept in short sorted runs, so that there may be a million of them.
 type Spans struct {
 	runs  [][]Span    // none empty
 	Bytes alloc.Bytes // sum of the sizes
@@ -135,8 +135,7 @@ func (s *Spans) Join(whole Span) {
 	s.Insert(whole)
 }
 
-// Cut removes what lies from the address on, up to that size. What is left of a span on
-// either side stays.
+// Cut removes the addresses from p up to p+size. The rest of a span on either side stays.
 func (s *Spans) Cut(p alloc.Ptr, size alloc.Bytes) {
 	for at, end := p, p+alloc.Ptr(size); at < end; {
 		found := s.At(at)

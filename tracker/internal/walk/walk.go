@@ -1,11 +1,11 @@
-// Package walk knows what the events of a history do to a device's memory, for all code that goes through
-// one: to rewind it, to draw it, to write it in another format, to run it again.
+// Package walk knows how each event of a history changes a device's memory. All code that goes
+// through a history uses it: to rewind it, draw it, write it in another format, or replay it.
 //
-// Each event has one [Effect], which [Of] returns; [Change] returns by how much it changes the [Levels]. A walk forwards
-// begins with the levels of a [Beginning], a walk backwards keeps a [Back]. [Spans] are the segments at one place in
-// either walk.
+// Each event has one [Effect], which [Of] returns; [Change] returns how it changes the [Levels]. A
+// walk forwards begins with the levels of a [Beginning], a walk backwards keeps a [Back]. [Spans]
+// are the segments at one place in either walk.
 //
-// It never asks a device, and draws and writes nothing.
+// The package never asks a device, and it draws and writes nothing.
 package walk
 
 import (
@@ -52,9 +52,9 @@ func Of(a mem.Action) Effect { return effects[a] }
 
 // Levels are the amounts of device memory that events change.
 type Levels struct {
-	Live      alloc.Bytes // requested, of the live buffers
+	Live      alloc.Bytes // requested bytes of the live buffers
 	Allocated alloc.Bytes
-	Reserved  alloc.Bytes // in segments
+	Reserved  alloc.Bytes // bytes in segments
 }
 
 // Add returns the levels after a change.
@@ -83,11 +83,11 @@ func Change(e *snapshot.Event) Levels {
 // Beginning is what there was before the first event of a dump.
 type Beginning struct {
 	Levels
-	Time time.Time // of the first event; the snapshot's if there is none
+	Time time.Time // time of the first event; the snapshot's time if there are no events
 	// Segments says that the events include segments. If they do not, Reserved
 	// is the snapshot's, and nothing is known of how it came to be.
 	Segments bool
-	Sections map[uint64]string // the sections that end in the history but begin before it, by span
+	Sections map[uint64]string // sections that end in the history but began before it, by span
 }
 
 // BeginningOf goes through the events to find what was before them: what the snapshot has, less all changes.
