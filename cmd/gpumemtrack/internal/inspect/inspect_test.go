@@ -144,3 +144,16 @@ func TestFilesOfModels(t *testing.T) {
 	assert.Equal(t, cli.ExitFailed, code, out)
 	assert.Contains(t, errs, "none of the 3 files is a dump")
 }
+
+// TestDamagedSegmentsAreTold: their buffers are in the table, and no reader takes the file for a whole one.
+func TestDamagedSegmentsAreTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "torn.json")
+	require.NoError(t, os.WriteFile(path, []byte(`{"segments": [{"device": 0, "address": 1048576, "total_size": 4096, "stream": 0,
+		"blocks": [{"address": 1048576, "size": 512, "state": "active_allocated"}]}], "device_traces": [[]]}`), 0o666))
+	out, errs, code := runs(t, "", "show", path)
+	require.Zero(t, code, errs)
+	assert.Contains(t, out, "Not read: 1 segments of "+path+", with blocks that do not tile them\n")
+	out, errs, code = runs(t, "", "show", path, "--json")
+	require.Zero(t, code, errs)
+	assert.Contains(t, out, `"broken_segments":1`)
+}

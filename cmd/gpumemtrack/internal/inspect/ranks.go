@@ -351,14 +351,15 @@ type shownFile struct {
 	Devices []string        `json:"devices"`
 	Time    *time.Time      `json:"time,omitempty"`
 	Process snapshot.Origin `json:"process"`
-	Moment  *rewind.Moment  `json:"moment,omitempty"` // of live memory
+	Moment  *rewind.Moment  `json:"moment,omitempty"`          // of live memory
+	Broken  int64           `json:"broken_segments,omitempty"` // that could not be read
 }
 
 func (r *ranks) json() shownFiles {
 	out := shownFiles{Files: []shownFile{}, Older: r.older, Passed: r.passed, Damaged: r.damaged, Without: r.without()}
 	for _, u := range r.processes {
 		about := r.about[u]
-		f := shownFile{Name: u.Name, Devices: append([]string{}, about.devices...), Process: u.Origin}
+		f := shownFile{Name: u.Name, Devices: append([]string{}, about.devices...), Process: u.Origin, Broken: about.broken}
 		if about.moment.At != "" {
 			f.Moment = &about.moment
 		}
