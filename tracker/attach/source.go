@@ -55,7 +55,8 @@ func (s *Source) Origin() snapshot.Origin { return s.origin }
 
 // Device returns the device's name and number as the process counts them: "GPU" and its ordinal.
 // Pinned host memory, and memory of a context from before the watcher, have a name of their own and
-// the ordinal 0. Pinned memory counts in Levels.Memory and Levels.HostReserved and in no total of a
+// the ordinal 0. The blocks of a library that has segments of a device are "PyTorch's blocks, GPU", with the ordinal of the device, and
+// Levels.Reserved says what the segments have. Pinned memory counts in Levels.Memory and Levels.HostReserved and in no total of a
 // device, as in a tracker.
 func (s *Source) Device() (name string, ordinal int) { return s.device.name(), s.device.ordinal() }
 
