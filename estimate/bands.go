@@ -76,7 +76,7 @@ func setBands(t *tape.Tape, r *Report, learn run) {
 	}
 }
 
-// deviations are those of the model's kind.
+// deviationsOf returns the deviations for the kind of model on the tape.
 func deviationsOf(t *tape.Tape) deviations {
 	switch ran := layer.Ran.Of(t); {
 	case ran.Recurrent:

@@ -168,7 +168,7 @@ func called(ran []tape.Row) []Row {
 	return rows
 }
 
-// describe fills in what the tape tells without a model of time.
+// describe fills in the figures that come from the tape alone, without a model of time.
 func (r *Report) describe(t *tape.Tape) {
 	for _, in := range t.Inputs {
 		r.Inputs = append(r.Inputs, in.Shape)
@@ -210,8 +210,9 @@ func activations(t *tape.Tape) Amount {
 	return a
 }
 
-// LayerError says which layer of a model is wrong, and how: Path is its path as named_modules gives it, Layer
-// its kind, Reason what is wrong and what is wanted, and Err the error beneath, which may be nil.
+// LayerError says which layer of a model is wrong. Path is the layer's path as in named_modules,
+// Layer its kind, Reason what is wrong and what is wanted, and Err the underlying error, which may
+// be nil.
 type LayerError = tape.LayerError
 
 // judged are the layers with the loss.
@@ -244,8 +245,8 @@ func withLoss(c *setting.Config, layers []tape.Layer) ([]tape.Layer, error) {
 	return all, nil
 }
 
-// WithLoss trains with a loss of what the layers return; what is served has none. A HeadLoss that
-// has no sizes takes the place of the last layer, the head, which must be a Linear.
+// WithLoss trains with a loss of the model's output. Inference has no loss. A HeadLoss without
+// sizes replaces the last layer, which must be a Linear: the head.
 func WithLoss(l nn.Layer) Option {
 	return func(c *setting.Config) { c.Loss = layer.From([]nn.Layer{l})[0] }
 }

@@ -21,9 +21,9 @@ func (r *Report) memory() Memory {
 	return r.Inference
 }
 
-// Fits reports whether the model runs on a device of the budget, by the upper bound of
-// what it needs there with its context, Footprint.Needed; on the CPU by that of
-// Peak. Without an input that is a condition and no promise.
+// Fits reports whether the model fits into the budget of a device: the upper bound of what it
+// needs, with its context (Footprint.Needed), or on the CPU the upper bound of Peak, is at most the
+// budget. Without an input that is necessary but not sufficient.
 func (r *Report) Fits(budget alloc.Bytes) bool {
 	return r.Needs() <= budget
 }
@@ -34,11 +34,12 @@ func (r *Report) Needs() alloc.Bytes {
 	return max(m.Upper(), m.Footprint.Needed.Upper)
 }
 
-// Footprint is what the process takes of the device for what the options asked about.
+// Footprint returns what the process takes of the device's memory under the given options.
 func (r *Report) Footprint() Footprint { return r.memory().Footprint }
 
-// Upper is the most that is promised of the tensors: Peak at the upper end of its band or, on CUDA, the upper bound of
-// what torch.cuda.max_memory_allocated counts, with the blocks around them and cuBLAS's workspaces.
+// Upper returns the upper bound of the tensors' memory: Peak at the upper end of its band. On CUDA
+// it is the upper bound of torch.cuda.max_memory_allocated, which includes rounding to blocks and
+// cuBLAS's workspaces.
 func (m Memory) Upper() alloc.Bytes {
 	return max(m.Peak+alloc.Bytes(math.Ceil(float64(m.Peak)*m.Band.Above)), m.Footprint.Allocated.Upper)
 }
@@ -46,18 +47,18 @@ func (m Memory) Upper() alloc.Bytes {
 // maxBatch is the largest batch that MaxBatch tries, and context length that MaxContextLength does.
 const maxBatch = 1 << 30
 
-// MaxBatch returns the largest batch with which the model fits into the budget, at most 1 <<
-// 30, and 0 if not even one sample fits. The batch is dimension 0 of each input, and that of
-// the key/value cache; what the options give for it does not matter. What fits is what
-// Report.Fits says: training if there is a Train option, else inference. The errors are those
-// of Model.
+// MaxBatch returns the largest batch with which the model fits into the budget, at most 1 << 30; 0
+// if not even one sample fits. The batch is dimension 0 of each input and of the key/value cache;
+// its value in the options is ignored. Whether it fits is decided as in Report.Fits, for training
+// if there is a Train option, otherwise for inference. The errors are those of Model.
 func MaxBatch(layers []nn.Layer, budget alloc.Bytes, opts ...Option) (int, error) {
 	return largest(layers, budget, opts, withBatch, 1)
 }
 
-// MaxContextLength returns the largest context length, in tokens, of the key/value cache that WithKVCache
-// describes with which the model fits into the budget, at most 1 << 30, and 0 if the input's own tokens do not. The input, a piece of a prompt, stays as it is. The errors are those of Model; without
-// WithKVCache, or with Train, there is one too.
+// MaxContextLength returns the largest context length, in tokens, with which the model fits into
+// the budget, at most 1 << 30; 0 if not even the input's own tokens fit. It is the length of the
+// key/value cache that WithKVCache describes. The input, a piece of a prompt, stays as it is. The
+// errors are those of Model; it is also an error to call it without WithKVCache, or with Train.
 func MaxContextLength(layers []nn.Layer, budget alloc.Bytes, opts ...Option) (int, error) {
 	cfg, err := newConfig(opts)
 	switch {
@@ -70,7 +71,8 @@ func MaxContextLength(layers []nn.Layer, budget alloc.Bytes, opts ...Option) (in
 	return largest(layers, budget, opts, withContext, max(1, length))
 }
 
-// largest is the largest number with which the model fits, from the least on, given the option for a number.
+// largest returns the largest number, counted from the least on, with which the model fits. of
+// gives the option for a number.
 func largest(layers []nn.Layer, budget alloc.Bytes, opts []Option, of func(int) Option, least int) (int, error) {
 	fits := func(n int) (bool, error) {
 		r, err := Model(layers, append(opts[:len(opts):len(opts)], of(n))...)

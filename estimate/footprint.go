@@ -93,8 +93,8 @@ func footprintOf(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.By
 	return f
 }
 
-// doubted is the largest workspace of a convolution, unless it was measured on such a GPU: on later ones tensor
-// cores compute float32 too, by other algorithms.
+// doubted returns the size of the largest convolution workspace, or 0 if it was measured on such a
+// GPU. On later GPUs tensor cores compute float32 too, by other algorithms.
 func doubted(t *tape.Tape) alloc.Bytes {
 	if gpu := t.Cfg.Machine.GPU; gpu != setting.UnknownGPU && gpu < setting.Ampere {
 		return 0
@@ -102,7 +102,7 @@ func doubted(t *tape.Tape) alloc.Bytes {
 	return layer.Ran.Of(t).Transformed
 }
 
-// gathers is the band of what is reserved where parameters are gathered from all devices.
+// gathers returns the band of the reserved memory when parameters are gathered from all devices.
 func gathers(t *tape.Tape, b Band) Band {
 	if z := t.Cfg.Sharding; z.ZeRO >= 3 && z.Data > 1 {
 		b.Above = max(b.Above, gatheredBand.Above)
@@ -119,8 +119,8 @@ const small = 2 * alloc.GiB
 var (
 	servedBand        = Band{Below: 0.05, Above: 0.05}
 	trainedBand       = Band{Below: 0.09, Above: 0.08}
-	adaptedBand       = Band{Below: 0.09, Above: 0.10} // with adapters, whose libraries differ in what they copy
-	smallBand         = Band{Below: 0.09, Above: 0.15} // of less than small, where a segment counts for more
+	adaptedBand       = Band{Below: 0.09, Above: 0.10} // with adapters: their libraries differ in what they copy
+	smallBand         = Band{Below: 0.09, Above: 0.15} // for less than small, where one segment is a larger part
 	convolutionalBand = Band{Below: 0.09, Above: 0.20}
 	// FSDP gathers and sums on streams of its own, whose blocks no other stream uses; one that it still
 	// waits for is not free (PyTorch's notes on FSDP, "limit_all_gathers").
@@ -158,7 +158,7 @@ func (r *Report) noteContext(c *setting.Config) {
 	r.Notes = append(r.Notes, fmt.Sprintf("the CUDA context may take %v to %v%s", context.Lower, context.Upper, narrower))
 }
 
-// resident is what is held from the time when the model is loaded.
+// resident returns the memory that stays allocated from the time when the model is loaded.
 func (m Memory) resident() history.Resident {
 	return history.Resident{Weights: m.Weights, Master: m.Master, Buckets: m.Buckets, Cache: m.Cache}
 }

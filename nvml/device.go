@@ -11,12 +11,12 @@ import (
 
 // Device is a GPU, or a MIG device: a slice of one that looks like a GPU.
 type Device struct {
-	Index  int    `json:"index"` // the driver's number, as nvidia-smi prints it; of the GPU if a MIG device
+	Index  int    `json:"index"` // the driver's number, as nvidia-smi prints it; for a MIG device, that of its GPU
 	UUID   string `json:"uuid"`
 	Name   string `json:"name"`
 	BusID  string `json:"bus_id,omitempty"` // on the PCI bus: "00000000:3B:00.0"
 	Parent string `json:"parent,omitempty"` // UUID of a MIG device's GPU
-	MIG    int    `json:"mig,omitempty"`    // number of a MIG device on its GPU, from 1
+	MIG    int    `json:"mig,omitempty"`    // number of a MIG device on its GPU, from 1; otherwise 0
 }
 
 // The name of a GPU that the driver lists and that does not answer, and the beginning of the text
@@ -80,7 +80,7 @@ func (s *Scope) unmarshalText(text []byte) error {
 type Reading struct {
 	Device
 	Err    error // why the device could not be asked
-	Scope  Scope // of the memory figures
+	Scope  Scope // what the memory figures include
 	known  quantitySet
 	values [numQuantities]float64
 }

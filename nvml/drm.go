@@ -16,7 +16,7 @@ import (
 // drm is what the kernel itself tells of AMD and Intel GPUs, without a vendor's library: devices
 // in /sys/class/drm, processes in /proc/PID/fdinfo. A figure that a driver does not tell is missing.
 type drm struct {
-	root  string // of both file systems: "/", or a folder of a test
+	root  string // root of both file systems: "/", or a folder in a test
 	cards []drmCard
 
 	mu   sync.Mutex
@@ -30,8 +30,8 @@ type drmCard struct {
 	hwmon  string // "" without sensors
 }
 
-// drmDrivers are the drivers whose files are known here. Others, such as those of servers' plain
-// displays, are not GPUs to watch.
+// drmDrivers are the drivers whose files this package can read. Others, such as those of a server's
+// plain display, are no GPUs to watch.
 var drmDrivers = []string{"amdgpu", "i915", "xe"}
 
 // OpenDRM opens what the kernel tells of AMD and Intel GPUs, below root, or "/" if root is empty;
@@ -82,7 +82,8 @@ func (s *drm) card(folder string) (drmCard, bool) {
 	return c, true
 }
 
-// pciName names a device by its numbers, "1002:744C", from the list that distributions have.
+// pciName returns a device's name for its PCI numbers, "1002:744C", from the list in Linux
+// distributions.
 func (s *drm) pciName(id string) string {
 	vendor, device, _ := strings.Cut(strings.ToLower(id), ":")
 	maker := map[string]string{"1002": "AMD", "8086": "Intel"}[vendor]

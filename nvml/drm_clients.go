@@ -13,17 +13,18 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// drmScan is one look at the files that all processes have open, which serves each device once.
+// drmScan is one look at the open files of all processes. It can answer once for each device.
 type drmScan struct {
 	at   time.Time
-	have map[string][]Process // by place on the bus; a list that was given away is gone
+	have map[string][]Process // by PCI address; a list is removed when it has been returned once
 }
 
 // drmScanAge is how old a look may be that serves a second device.
 const drmScanAge = 100 * time.Millisecond
 
-// Processes lists the processes with a device's file open, by the numbers of this PID namespace.
-// One whose driver gives no figure, as for memory that is the host's, has none.
+// Processes lists the processes that have the device's file open, by their numbers in this PID
+// namespace. A process for which the driver gives no figure, as with memory that belongs to the
+// host, is listed without one.
 func (s *drm) Processes(d Device) ([]Process, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,8 +44,8 @@ func (s *drm) Processes(d Device) ([]Process, error) {
 // drmClient is an open file of a device, whatever the number of its copies.
 type drmClient struct{ busID, id string }
 
-// clients looks at all processes. Copies of a file, within a process or in its children, are one client, which
-// counts for the process with the lowest number.
+// clients looks at all processes. Copies of an open file, within a process or in its children, are
+// one client. It counts for the process with the lowest number.
 func (s *drm) clients() (map[string][]Process, error) {
 	pids, err := s.pids()
 	if err != nil {
@@ -149,8 +150,8 @@ func drmSize(text string) (alloc.Bytes, bool) {
 	return alloc.Bytes(n * scale), true
 }
 
-// sees returns an error if a process's files cannot be read here, so that its memory is unknown and not zero;
-// with 0, if those of any process cannot.
+// sees returns an error if a process's files cannot be read, because its memory is then unknown and
+// not zero. With pid 0 it returns an error if that is so for any process.
 func (s *drm) sees(pid int) error {
 	pids := []int{pid}
 	if pid == 0 {

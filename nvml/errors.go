@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Errors that a caller may act on, for errors.Is.
+// Errors that a caller may act on, with errors.Is.
 var (
 	// ErrNotAvailable is the class of errors that say why there is no source:
 	// no library, no driver, no GPU, another system than Linux.
@@ -26,7 +26,7 @@ type unknownError string
 const (
 	errNotSupported unknownError = "not supported by this device"
 	errNoPermission unknownError = "not permitted"
-	// errHidden: the driver's process numbers are not those of this PID namespace.
+	// errHidden means that the driver's process numbers are not those of this PID namespace.
 	errHidden unknownError = "processes are hidden from this PID namespace"
 	// errNoFigure: the driver lists the process, but not its memory.
 	errNoFigure unknownError = "the driver gives no memory figure for a process here"
@@ -40,7 +40,7 @@ func (e unknownError) Is(target error) bool { return target == ErrUnknown }
 
 // callError is a call into the driver's library that failed.
 type callError struct {
-	function string // as NVML's documentation names it
+	function string // name as in NVML's documentation
 	code     int    // nvmlReturn_t
 }
 

@@ -22,8 +22,8 @@ type encoder interface {
 	remark(b []byte, m remark) []byte
 }
 
-// file receives samples as they come. Each write is one system call with whole
-// lines in it, so that what is in the file at any moment can be read.
+// file receives samples one by one. Each write is one system call with whole lines in it, so that
+// the file can be read at any moment.
 type file struct {
 	name   string
 	f      *os.File
@@ -81,8 +81,7 @@ func (f *file) write(rows []row, remarks []remark) error {
 	return f.flush(b)
 }
 
-// flush writes b. After a failure the file, which may end in half a line, is
-// left as it is.
+// flush writes b. After a failed write, which may have left half a line, it writes nothing more.
 func (f *file) flush(b []byte) error {
 	f.buffer = b
 	if _, err := f.f.Write(b); err != nil {
@@ -118,8 +117,8 @@ func autoName(dir string, now time.Time, pid int, devices []Device) string {
 // schema names the format of a recording's file and its version.
 const schema = "gpumemtrack.recording/1"
 
-// maxDevices bounds the devices of a file, each of which takes memory for every quantity: more
-// than any machine has, MIG devices included.
+// maxDevices limits the devices of a file, since each takes memory for every quantity. No machine
+// has so many, MIG devices included.
 const maxDevices = 256
 
 func checkDevices(n int) error {

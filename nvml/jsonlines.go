@@ -70,7 +70,7 @@ func jsonStart(b []byte, t time.Duration, device int) []byte {
 // jsonReader reads jsonLines back.
 type jsonReader struct {
 	store  *store
-	fields map[string]json.RawMessage // of the last line, its memory reused
+	fields map[string]json.RawMessage // of the last line; the map is used again
 }
 
 func (r *jsonReader) line(text []byte) error {
@@ -187,7 +187,7 @@ func parseFigure(q Quantity, text string) (float64, error) {
 	return v, nil
 }
 
-// seconds makes a duration of what a file says, of a century at most.
+// seconds converts a number in a file to a duration of at most a century.
 func seconds(s float64) (time.Duration, error) {
 	if !(s >= 0 && s < 100*365*24*3600) {
 		return 0, fmt.Errorf("time_seconds: %v is not a time since the recording's start", s)

@@ -21,16 +21,16 @@ type library struct {
 	name    string
 	present map[string]bool
 
-	use    sync.RWMutex // held for reading around calls, for writing to close
+	use    sync.RWMutex // calls hold it for reading, Close for writing
 	closed bool
 
 	mu      sync.RWMutex
 	handles map[string]*handle // by UUID
 }
 
-// OpenLibrary opens the driver's library, libnvidia-ml.so.1 if path is empty.
-// The library is opened at run time: a program that was built with it starts on
-// a machine without a GPU. After Close its methods fail with alloc.ErrClosed.
+// OpenLibrary opens the driver's library; an empty path means libnvidia-ml.so.1. The library is
+// loaded at run time, so a program built with this package starts on a machine without a GPU too.
+// After Close, methods return alloc.ErrClosed.
 func OpenLibrary(path string) (Source, error) {
 	if path == "" {
 		path = "libnvidia-ml.so.1"
@@ -72,8 +72,8 @@ func (l *library) Close() error {
 	return check("nvmlShutdown", l.api.shutdown())
 }
 
-// check makes an error of what a call returned, without asking the library for
-// its text (a missing nvmlErrorString would end the process).
+// check turns the code that a call returned into an error. It does not ask the library for the
+// text, since calling a missing nvmlErrorString would end the process.
 func check(function string, code int) error {
 	if code == codeSuccess {
 		return nil

@@ -25,7 +25,7 @@ type gpu interface {
 	mig(i int) (gpu, int)
 	memory() (deviceMemory, int)
 	memoryV2() (deviceMemory, int)
-	sensor(q Quantity) (uint32, int) // of sensorFunctions
+	sensor(q Quantity) (uint32, int) // for the quantities in sensorFunctions
 	processes(function string) ([]runningProcess, int)
 	busy(since uint64) ([]busyProcess, int) // since is in microseconds of the Unix time
 }

@@ -144,7 +144,7 @@ func (g directGPU) sensor(q Quantity) (uint32, int) {
 	return g.number(function)
 }
 
-// number calls a function that gives a number, with at most one argument before it.
+// number calls a function that returns a number, with at most one argument before the result.
 func (g directGPU) number(function string, of ...uintptr) (uint32, int) {
 	var n uint32
 	if len(of) == 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// load opens the library before go-nvml does, which calls Init unseen and
-// keeps the loader's own words to itself.
+// load opens the library before go-nvml does, because go-nvml would call Init out of sight and drop
+// the loader's error message.
 func load(path string) (api, map[string]bool, error) {
 	lib := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL)
 	if err := lib.Open(); err != nil {

@@ -33,10 +33,10 @@ func (l *library) Read(devices []Device, wanted []Quantity, into []Reading) {
 	}
 }
 
-// readMemory asks the newer query, which keeps the driver's own part apart from
-// what is used, then the older one, which counts it as used. Where neither is
-// supported the GPU shares the host's memory. What has answered once is asked
-// from then on: another query counts otherwise.
+// readMemory tries the newer query, which reports the driver's own part apart from the used memory,
+// and then the older one, which counts it as used. If neither is supported, the GPU shares the
+// host's memory. It keeps to the query that has answered once, because the other one counts
+// differently.
 func (l *library) readMemory(h *handle, r *Reading) {
 	query := h.query.Load()
 	if query == hostMemoryQuery {
@@ -180,8 +180,8 @@ func mergeProcesses(infos []runningProcess) ([]Process, error) {
 	return list, nil
 }
 
-// busy asks for the last second. A driver answers for some GPUs with nothing at all, which is no zero; where it
-// answers for one process, the others did nothing.
+// busy asks for the last second. For some GPUs a driver answers with an empty list, which means
+// unknown and not zero. If the list has one process, the others did nothing.
 func (l *library) busy(d Device) (map[int]float64, error) {
 	const function = "nvmlDeviceGetProcessUtilization"
 	l.use.RLock()

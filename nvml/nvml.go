@@ -53,8 +53,8 @@ import "github.com/gpumemtrack/gpumemtrack/alloc"
 type Source interface {
 	Name() string
 
-	// Devices lists the GPUs in the driver's order, which is that of the PCI bus, each
-	// followed by its MIG devices.
+	// Devices lists the GPUs in the driver's order, that of the PCI bus. Each GPU is followed by
+	// its MIG devices.
 	Devices() ([]Device, error)
 
 	// Read asks each device for the quantities in want; ProcessMemory is not among them. The
@@ -71,7 +71,7 @@ type Source interface {
 	Close() error
 }
 
-// Process is a process with memory on a device, as the driver counts it.
+// Process is a process that has memory on a device, as the driver reports it.
 type Process struct {
 	PID    int         // the host's number
 	Memory alloc.Bytes // negative where the driver gives no figure

@@ -17,10 +17,10 @@ const (
 type pace struct {
 	asked    time.Duration // when the last sample was begun
 	next     time.Duration // when the next one is due
-	latest   time.Duration // of the last row that was kept
-	unheard  bool          // the answer under way takes so long that a gap was kept for it
+	latest   time.Duration // time of the last row that was kept
+	unheard  bool          // the current answer takes so long that a gap was recorded for it
 	samples  int
-	interval time.Duration // between samples, as the driver's answers allow
+	interval time.Duration // time between samples, longer if the driver answers slowly
 }
 
 // run samples at every tick, but rests for as long as the last sample took: a
@@ -160,8 +160,8 @@ func (r *Recorder) keepRows(rows []row, remarks []remark) {
 	}
 }
 
-// asker asks the devices in a goroutine of its own: a call into a driver that hangs cannot be
-// ended, so nothing else may wait for it.
+// asker asks the devices in a goroutine of its own, for nothing else may wait for it: a call into a
+// driver that hangs cannot be stopped.
 type asker struct {
 	asks    chan struct{}
 	answers chan answer

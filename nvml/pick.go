@@ -35,8 +35,8 @@ func byUUID(devices []Device, uuid string) (Device, error) {
 	return Device{}, fmt.Errorf("UUID %q is that of %d devices: write more of it: %w", uuid, len(found), ErrNoDevice)
 }
 
-// pick returns the device with a number, as nvidia-smi prints it, or with a UUID. The error of
-// an unknown device lists the devices.
+// pick returns the device with a number, as nvidia-smi prints it, or with a UUID. If there is no
+// such device, the error lists those that there are.
 func pick(devices []Device, name string) (Device, error) {
 	index, err := strconv.Atoi(strings.TrimSpace(name))
 	if err != nil {
@@ -131,8 +131,8 @@ func models(gpus []Device) map[string]bool {
 	return names
 }
 
-// alongTheBus returns the GPUs, without MIG devices, by their places on the PCI
-// bus; in the driver's order where these are not known.
+// alongTheBus returns the GPUs, without MIG devices, in the order of their PCI addresses; if these
+// are unknown, in the driver's order.
 func alongTheBus(devices []Device) []Device {
 	gpus := slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return d.Parent != "" })
 	slices.SortStableFunc(gpus, func(a, b Device) int { return strings.Compare(a.BusID, b.BusID) })
@@ -163,8 +163,8 @@ func VisibleDevices(src Source) ([]Device, error) {
 	return visible, err
 }
 
-// visibleToCUDA returns the devices that CUDA lists, if only CUDA knows and all of them
-// are found.
+// visibleToCUDA returns the devices that CUDA lists. It asks only if the order is known to CUDA
+// alone; known is false if a device is not found.
 func visibleToCUDA(devices []Device, ask func() ([]string, error)) (visible []Device, known bool) {
 	if !onlyCUDAKnows(devices) {
 		return nil, false
@@ -225,6 +225,6 @@ func noneVisible(n int) error {
 	return fmt.Errorf("CUDA_VISIBLE_DEVICES leaves none of %d GPUs: name one, or change the variable: %w", n, ErrNoDevice)
 }
 
-// cudaUUIDs asks CUDA for its devices, in the order of their ordinals. It makes no
-// context, so that it takes no memory of theirs.
+// cudaUUIDs asks CUDA for the UUIDs of its devices, in the order of their ordinals. It makes no
+// context, which would take memory on each device.
 func cudaUUIDs() ([]string, error) { return libcuda.UUIDs() }

@@ -8,9 +8,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Target is a process to ask the memory of, alone or with all processes that it
-// started. A child that outlives its parent stays in the family if it was seen
-// with it once.
+// Target is a process whose memory is asked for, alone or with all processes that it started. A
+// child that outlives its parent still counts if it was seen together with its parent once.
 type Target struct {
 	PID      int
 	Children bool
@@ -76,9 +75,10 @@ type busySource interface {
 	busy(d Device) (map[int]float64, error)
 }
 
-// UtilizationOf returns how many percent of a device's multiprocessors (SMs) each process used in the last second,
-// by its number. Where there are some, a process that is not among them did nothing. The error is ErrUnknown where the
-// source does not tell, such as nvidia-smi, and where the driver has no sample: of MIG devices, and without any work.
+// UtilizationOf returns, by process number, how many percent of a device's multiprocessors (SMs)
+// each process used in the last second. If the result has any processes, those that are missing did
+// nothing. The error is ErrUnknown if the source does not know (such as nvidia-smi) or if the
+// driver has no sample, as for MIG devices and when nothing runs.
 func UtilizationOf(src Source, d Device) (map[int]float64, error) {
 	if s, ok := src.(busySource); ok {
 		return s.busy(d)
@@ -91,8 +91,8 @@ type processTable interface {
 	// hostNumbers reports whether processes have the host's numbers here.
 	hostNumbers() bool
 	exists(pid int) bool
-	// parent returns the parent's number and the start time, which tells a
-	// process from a later one with its number; ok is false if there is none.
+	// parent returns the number of a process's parent, and the process's start time, which tells it
+	// from a later process with the same number. ok is false if there is no such process.
 	parent(pid int) (ppid int, started uint64, ok bool)
 }
 
@@ -122,8 +122,8 @@ const (
 	unexplained = 512 * alloc.MiB
 )
 
-// errGarbledList is about drivers of early R535, which put a further field into
-// the entries of the list without a new version: all after the first are shifted.
+// errGarbledList: early R535 drivers added a field to the entries of the list but kept its version,
+// so all entries after the first are shifted.
 var errGarbledList = fmt.Errorf("the driver's process list cannot be read (known of early R535 drivers): %w", errNoFigure)
 
 // memory asks twice before it says that processes are hidden: one that the
@@ -176,11 +176,11 @@ func (w *watcher) ask(src Source, d Device, r *Reading) (alloc.Bytes, error) {
 	return sum, nil
 }
 
-// sameNumbers reports whether the list has the process numbers of this PID
-// namespace. In the host's it has, and a process found there is the one meant.
-// Elsewhere some drivers translate the numbers; then every process listed
-// exists here. A number that is ours by chance has strangers beside it, which
-// do not; and where one was not found, strangers may be it by other numbers.
+// sameNumbers reports whether the list has the process numbers of this PID namespace. In the host's
+// namespace it always has, so a process found there is the right one. In a container some drivers
+// translate the numbers; then every listed process exists here. If they do not, a number may match
+// by chance, but other listed processes then do not exist here. And if the process was not found,
+// such a stranger may be it under another number.
 func (w *watcher) sameNumbers(list []Process, found bool) bool {
 	host := w.table.hostNumbers()
 	if host && found {

@@ -15,21 +15,21 @@ import (
 type Config struct {
 	// Source answers; nil means Open. A Source given here is not closed.
 	Source Source
-	// Interval is the time between samples: 200 ms if zero, 10 ms at least. It
-	// is longer where the source takes more than half of it to answer.
+	// Interval is the time between samples. 0 means 200 ms; the least is 10 ms. It becomes longer
+	// if the source needs more than half of it to answer.
 	Interval time.Duration
 	// Devices are numbers as nvidia-smi prints them, or UUIDs. Empty means all
 	// that CUDA_VISIBLE_DEVICES leaves: see VisibleDevices.
 	Devices []string
-	// Target is a process: its memory is recorded too. A zero
-	// PID is none. The driver is asked for it once a second at most, however
-	// short the interval: the call is costly and holds up the program watched.
+	// Target is a process whose memory is recorded too; with PID 0 there is none. The driver is
+	// asked at most once a second, however short the interval, because the call is costly and
+	// delays the watched program.
 	Target Target
 	// Fresh says that Target was started a moment ago. It is then asked for when
 	// the device's memory first changes, or after a second, instead of at once
 	// and for nothing: so a program that runs for less than a second is seen.
 	Fresh bool
-	// Quantities are recorded besides MemoryUsed, which always is.
+	// Quantities are recorded in addition to MemoryUsed, which is always recorded.
 	Quantities []Quantity
 	// Files are written to as samples come, one line each, so that a recorder
 	// that is killed loses one interval at most: JSON lines, or CSV if the name
@@ -78,7 +78,7 @@ type Recorder struct {
 	ownsSrc bool
 	sampler *sampler
 	files   []*file
-	pace    pace   // of the goroutine that samples
+	pace    pace   // used only by the goroutine that samples
 	asker   *asker // the one that waits for the driver
 
 	mu      sync.Mutex

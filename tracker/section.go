@@ -108,8 +108,8 @@ func (t *MemTracker) beginSection(stack tables.StackID, parent *Section, name st
 	return s
 }
 
-// open enters the section among the open ones, for which another may have to be
-// ended by force. If refused is not empty, it says why, and the section measures nothing. The caller holds
+// open enters the section among the open ones. If there are too many, another one is ended by force
+// and returned. If refused is not empty, it says why the section measures nothing. The caller holds
 // the lock.
 func (s *Section) open(name string) (forced *section, refused string) {
 	t := s.tracker
@@ -195,17 +195,17 @@ func (t *MemTracker) warnSections(opened *Section, forced *section, refused stri
 	}
 }
 
-// Describe says what work the section does, for Profile. Call it before End, and do not write
-// to what l refers to afterwards.
+// Describe says what work the section does, for Profile. Call it before End. The section keeps l:
+// do not write to what l refers to afterwards.
 func (s *Section) Describe(l sections.Layer) {
 	s.tracker.mu.Lock()
 	defer s.tracker.mu.Unlock()
 	s.layer = &l
 }
 
-// readDeviceTimes adds the times of ended sections to their paths' sums, if more
-// than limit are waiting: all of them if limit is 0, and otherwise the older half.
-// When it returns, those are counted, whoever read them.
+// readDeviceTimes adds the device times of ended sections to their paths' sums, if more than limit
+// sections are waiting: all of them if limit is 0, otherwise the older half. When it returns, these
+// times are counted, even if another goroutine read them.
 func (t *MemTracker) readDeviceTimes(limit int) {
 	t.mu.Lock()
 	waiting := t.sections.timing

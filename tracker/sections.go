@@ -26,13 +26,13 @@ type sectionTable struct {
 	hostMark sync.Mutex
 
 	paths            paths
-	stats            slab.Slab[pathStats] // by path, from otherPath on
-	innermost        map[uint64]*frame    // of each goroutine that is in a section
-	oldest, youngest *section             // of the open ones
+	stats            slab.Slab[pathStats] // by path, beginning with otherPath
+	innermost        map[uint64]*frame    // by goroutine that is in a section
+	oldest, youngest *section             // ends of the list of open sections
 	gpuPeaks         peaks
 	hostPeaks        peaks
 	spans            uint64        // sections ever
-	timing           []*deviceTime // of ended sections, not counted yet
+	timing           []*deviceTime // times of ended sections, not counted yet
 }
 
 const (
@@ -54,7 +54,7 @@ func (s *sectionTable) reset() {
 	s.open.Store(0)
 	s.paths = newPaths()
 	s.stats.Reset() // profiles may be reading it
-	s.stats.Get()   // of otherPath
+	s.stats.Get()   // the entry of otherPath
 	s.innermost = make(map[uint64]*frame)
 	s.oldest, s.youngest = nil, nil
 	s.gpuPeaks, s.hostPeaks = peaks{}, peaks{}
@@ -86,7 +86,7 @@ func (s *sectionTable) at(goroutine uint64) *section {
 	return s.around(goroutine).orOpen()
 }
 
-// around returns the section that the goroutine is in, which may be done.
+// around returns the section that the goroutine is in. That section may have ended already.
 func (s *sectionTable) around(goroutine uint64) *section {
 	if f := s.innermost[goroutine]; f != nil {
 		return f.section
@@ -160,7 +160,7 @@ func (s *sectionTable) end(in *section, here uint64) (peak high) {
 	return peak
 }
 
-// statsOf returns what the ended sections of a path came to, for a change.
+// statsOf returns the sums of a path's ended sections, for the caller to change.
 func (s *sectionTable) statsOf(path uint32) *pathStats {
 	s.stats.Touch(slab.ID(path))
 	return s.stats.At(slab.ID(path))
@@ -175,8 +175,8 @@ func (s *sectionTable) path(name string) uint32 {
 	return id
 }
 
-// finish takes a section out of the open ones: what it measured is final. here is the
-// goroutine that ends it, if any does.
+// finish takes a section out of the open ones; its measurements are final. here is the goroutine
+// that ends it, or 0.
 func (s *sectionTable) finish(in *section, to moment, here uint64, incomplete string) {
 	peak := s.end(in, here)
 	in.done, in.final = true, measures{to: to, peak: peak, own: in.own, incomplete: incomplete}
@@ -199,8 +199,8 @@ func (s *sectionTable) enter(f *frame, goroutine uint64) {
 	s.innermost[goroutine] = f
 }
 
-// leave takes f off its goroutine's stack, and the sections that the goroutine
-// opened inside it; but for those in a bound function, which is still running.
+// leave takes f off its goroutine's stack, with the sections that the goroutine opened inside it.
+// Sections inside a bound function stay, because that function is still running.
 func (s *sectionTable) leave(f *frame) {
 	for f != nil {
 		inner := f.inner
@@ -212,7 +212,7 @@ func (s *sectionTable) leave(f *frame) {
 	}
 }
 
-// drop takes f off its goroutine's stack, if it is on one.
+// drop takes f off its goroutine's stack, if it is still there.
 func (s *sectionTable) drop(f *frame) {
 	switch {
 	case f.goroutine == 0:

@@ -18,16 +18,16 @@ type section struct {
 	stack     tables.StackID
 	goroutine uint64
 	device    deviceTime
-	claimed   atomic.Bool // by who ends it
+	claimed   atomic.Bool // set by whoever ends the section
 
 	// The rest is guarded by the tracker's mutex, until the section is done.
 	path           string
-	id             uint32 // of the path
+	id             uint32 // number of the path
 	span           uint64
 	depth          int
 	parent         *section // the innermost around it that was open when it began
 	frame          frame    // its place in its goroutine
-	older, younger *section // open sections, in the order of their beginnings
+	older, younger *section // neighbours among the open sections, in the order in which they began
 	gpu            run      // among their peaks
 	host           *run     // nil unless the kernel's mark is reset
 	from           moment
@@ -44,7 +44,7 @@ func (s *section) event(action mem.Action, since time.Duration) tables.EventEntr
 // moment is what is known of memory at one end of a section.
 type moment struct {
 	at   time.Duration // since the tracker's start
-	cpu  time.Duration // of the process; -1 if it is not known
+	cpu  time.Duration // of the process; -1 if unknown
 	gpu  alloc.Bytes   // requested bytes of the live buffers
 	host host.Memory
 }
@@ -61,7 +61,7 @@ type measures struct {
 	peak       high
 	own        ownMemory
 	timed      bool   // the device may be asked
-	incomplete string // why, if it is
+	incomplete string // the reason, if the data is incomplete
 }
 
 const (
@@ -74,7 +74,7 @@ const (
 // ownMemory is what one section did, with its parts.
 type ownMemory struct {
 	allocated, freed mem.Tally
-	level, peak      alloc.Bytes // of what it allocated less what it freed
+	level, peak      alloc.Bytes // bytes allocated minus bytes freed, and the highest value of that
 }
 
 func (o *ownMemory) allocate(bytes alloc.Bytes) {
@@ -83,7 +83,8 @@ func (o *ownMemory) allocate(bytes alloc.Bytes) {
 	o.peak = max(o.peak, o.level)
 }
 
-// free counts a free, or one that failed back: n is then -1, as are the bytes.
+// free counts a free. If the free failed, it is called again with n = -1 and negative bytes to undo
+// that.
 func (o *ownMemory) free(n int64, bytes alloc.Bytes) {
 	count(&o.freed, n, bytes)
 	o.level = saturate.Add(o.level, -bytes)
@@ -99,8 +100,8 @@ func (s *section) peak() high {
 	return peak
 }
 
-// orOpen returns the section or, if it is done, the innermost one around it that
-// is not; nil if all are.
+// orOpen returns the section or, if it has ended, the innermost section around it that has not; nil
+// if all have.
 func (in *section) orOpen() *section {
 	for in != nil && in.done {
 		in = in.parent
@@ -108,7 +109,7 @@ func (in *section) orOpen() *section {
 	return in
 }
 
-// pathID returns the path of a section, of which nil is the outside of all.
+// pathID returns the path of a section; a nil section stands for the outside of all.
 func (in *section) pathID() uint32 {
 	if in == nil {
 		return noPath
@@ -127,14 +128,13 @@ func (in *section) pathOf(name string) string {
 	return in.path + "/" + name
 }
 
-// frame is a place on a goroutine's stack of sections. While it is the innermost,
-// the goroutine's work counts for its section, or, once that is done, for the
-// innermost open one around that. A section that was opened in the goroutine has
-// one frame, which goes when the section is left; a call of what Bind returned has
-// one for as long as it runs.
+// frame is a place on a goroutine's stack of sections. While it is the innermost, the goroutine's
+// work counts for its section or, once that has ended, for the innermost open section around that.
+// A section has one frame, in the goroutine that opened it, until it is left. Each call of a
+// function from Bind has a frame of its own while it runs.
 type frame struct {
 	section      *section
-	bound        bool   // by Bind
+	bound        bool   // made by a call of a function from Bind
 	goroutine    uint64 // 0 if it is on no stack
 	outer, inner *frame
 }
@@ -164,7 +164,7 @@ type pathStats struct {
 	peak, ownPeak alloc.Bytes           // the highest of all
 	rss, heap     knownSum[alloc.Bytes] // consumed
 	live          mem.Tally             // buffers allocated in the path itself, alive now
-	layer         *sections.Layer       // as the last call described it
+	layer         *sections.Layer       // from the last call that described it
 }
 
 // add counts a section that has ended. The sums stop at the bounds of 64 bits.
@@ -191,7 +191,7 @@ func (p *pathStats) add(s *section) {
 	}
 }
 
-// knownSum is a sum of what is known.
+// knownSum is a sum that leaves out unknown values.
 type knownSum[T ~int64] struct {
 	sum T
 	any bool
@@ -259,19 +259,19 @@ func (p *paths) at(path string) uint32 {
 	return p.add(path)
 }
 
-// peaks are the highest levels that each of the open sections has seen, for a few
-// steps at each begin and end, however many are open.
+// peaks has the highest level that each open section has seen. A begin or an end takes a few steps,
+// however many sections are open.
 //
-// The later a section began, the less it has seen, and the lower its peak is. So in
-// the order of their beginnings the sections form runs of the same peak, each run's
-// lower than the one's before it. A new level concerns only the last runs: they
-// become part of the run before them when they have seen as much.
+// A section that began later has seen less, so its peak is not higher. In the order in which they
+// began, the sections therefore form runs with equal peaks, each run lower than the one before. A
+// new level can only raise the last runs: a run joins the one before it when it has reached the
+// same peak.
 type peaks struct {
 	youngest *run
 }
 
-// run is neighbouring sections with the same peak. Each section brings one, which
-// is only a reference to another once it is part of it.
+// run is neighbouring sections with the same peak. Each section begins as its own run; when runs
+// are joined, one refers to the other.
 type run struct {
 	peak           alloc.Bytes
 	open           int  // its sections

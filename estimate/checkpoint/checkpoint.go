@@ -33,12 +33,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// File is a model as its files describe it: the tensors that they hold, from
-// their headers alone, and the layers, where a config.json or GGUF metadata tell
-// the architecture. It is not changed after Open and may be used from any goroutine.
+// File is a model as its files describe it: the tensors, from the headers alone, and the layers, if
+// a config.json or GGUF metadata names the architecture. A File does not change after Open; any
+// goroutine may use it.
 type File struct {
-	// Name is that of the file or, where the file has the usual name of any model's
-	// (model.safetensors, config.json), that of its folder.
+	// Name is the file's name, or the folder's if the file has a name that many models share
+	// (model.safetensors, config.json).
 	Name string
 	// Format is "safetensors" or "GGUF"; "config" if there is a config.json and
 	// no weights.
@@ -80,8 +80,8 @@ func Open(path string) (*File, error) {
 	return c, nil
 }
 
-// OpenConfig is Open of a config.json that is in memory, such as that of a zoo.Model, under a
-// name for reports. The error is that of Open for a file that is not what it should be.
+// OpenConfig is Open for the text of a config.json, such as a zoo.Model's. name is used in reports.
+// The errors are those of Open for a wrong file.
 func OpenConfig(name string, text []byte) (*File, error) {
 	c, err := readConfig(bytes.NewReader(text), int64(len(text)), configName)
 	if err != nil {
@@ -184,9 +184,10 @@ func compareBytes(a, b total) int {
 	return strings.Compare(b.encoding.name, a.encoding.name)
 }
 
-// Parameters returns the number of elements in the tensors that are no buffers, by their
-// names: state that is not trained, such as the mean of a batch norm. A format that packs several weights into each element of an
-// integer tensor without saying so, as GPTQ does in safetensors, has fewer elements than weights.
+// Parameters returns the number of elements in the tensors that are not buffers. Buffers, which are
+// known by their names, are state that is not trained, such as the mean of a batch norm. A format
+// that packs several weights into one element of an integer tensor without saying so, as GPTQ in
+// safetensors, has fewer elements than weights.
 func (c *File) Parameters() int64 {
 	n := int64(0)
 	for _, t := range c.tensors {

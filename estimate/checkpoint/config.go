@@ -27,19 +27,19 @@ const maxConfigFile = 16 << 20
 type architecture struct {
 	family.Model
 	cache     bool          // the model is of an unknown family and tells its cache alone
-	dtype     alloc.DType   // of the weights, where a config.json tells it
-	quantized *quantization // of the weights, where a config.json tells it
+	dtype     alloc.DType   // type of the weights, if a config.json tells it
+	quantized *quantization // quantization of the weights, if a config.json tells it
 }
 
 // config is a config.json, with the keys that have the same meaning in all families.
 type config struct {
 	ModelType    string            `json:"model_type"`
-	ClassName    string            `json:"_class_name"` // in place of it in what diffusers writes
+	ClassName    string            `json:"_class_name"` // diffusers writes this instead
 	DType        string            `json:"dtype"`
 	TorchDType   string            `json:"torch_dtype"` // its name up to transformers 4
-	Text         json.RawMessage   `json:"text_config"` // of a model of images and text
+	Text         json.RawMessage   `json:"text_config"` // settings of the text part, in a model for images and text
 	Quantization *quantization     `json:"quantization_config"`
-	WeightMap    map[string]string `json:"weight_map"` // of an index, which is no config
+	WeightMap    map[string]string `json:"weight_map"` // only in an index, which is not a config
 
 	file string
 	text json.RawMessage
@@ -101,7 +101,8 @@ func (c *config) architecture() (architecture, error) {
 	return alone, &Error{File: c.file, Where: key, Reason: reason, Err: ErrUnknownArchitecture}
 }
 
-// cacheAlone is what the settings of an unknown family tell of its keys and values, if they tell enough.
+// cacheAlone returns what the settings of an unknown family say about its keys and values, if that
+// is enough for the cache.
 func (c *config) cacheAlone(name string) (architecture, bool) {
 	m, ok := family.CacheAlone(name, c.text)
 	if !ok {
@@ -124,11 +125,11 @@ func (c *config) dtype() alloc.DType {
 	return 0
 }
 
-// settingsError is what is wrong with a model's settings, as an error of its file.
+// settingsError turns an error in a model's settings into an error of the file.
 func settingsError(file string, wrong *family.Error) error {
 	return &Error{File: file, Where: wrong.Where, Reason: wrong.Reason, Err: wrong.Err}
 }
 
-// Families returns the families of a config.json that are known, as model_type has them, or _class_name in what
-// diffusers writes, in order.
+// Families returns the known families of a config.json, sorted: values of model_type, or of
+// _class_name in files of diffusers.
 func Families() []string { return family.Types() }

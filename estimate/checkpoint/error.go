@@ -8,9 +8,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
 )
 
-// ErrUnknownArchitecture is the class of errors of a model file whose layers this
-// package does not know how to build, for errors.Is. Its tensors can be told all
-// the same.
+// ErrUnknownArchitecture matches, with errors.Is, the error for a model whose layers this package
+// cannot build. Its tensors are known all the same.
 var ErrUnknownArchitecture = family.ErrUnknown
 
 // ErrNoArchitecture is the error of a model file that holds tensors only: nothing
@@ -20,7 +19,7 @@ var ErrNoArchitecture = errors.New("no architecture")
 // Error says what is wrong with a model file, and where in it.
 type Error struct {
 	File   string // its name
-	Where  string // in the file: a tensor, a key, a byte offset; may be empty
+	Where  string // place in the file: a tensor, a key, a byte offset; may be empty
 	Reason string
 	Err    error // the error beneath; may be nil
 }

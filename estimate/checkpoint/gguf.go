@@ -190,9 +190,9 @@ func (g *ggufFile) alignment() (int64, error) {
 	return int64(v.words[0]), nil
 }
 
-// checkLayout checks that the tensors' data follow each other, each aligned, up
-// to the end of the file, and turns offsets into offsets in the file. Bytes after
-// the last tensor are no error, as they are none to llama.cpp.
+// checkLayout checks that the tensors' data follow each other, each aligned, up to the end of the
+// file. It turns their offsets into offsets from the file's beginning. As in llama.cpp, bytes after
+// the last tensor are no error.
 func (g *ggufFile) checkLayout(header, size, alignment int64) error {
 	start, ok := alignUp(header, alignment)
 	want := int64(0)
@@ -223,8 +223,8 @@ func (g *ggufFile) byteAt(in *ggufReader) string { return fmt.Sprintf("byte %d",
 // text returns a metadata string; "" if it is not there.
 func (g *ggufFile) text(key string) string { return strings.TrimSpace(g.metadata[key].text) }
 
-// whole returns a metadata number that is not negative, and without, unless
-// that is negative, if the key is not there.
+// whole returns the metadata number at key, which must not be negative. If the key is missing, it
+// returns without, or an error if without is negative.
 func (g *ggufFile) whole(key string, without int) (int, error) {
 	v, ok := g.metadata[key]
 	if !ok {

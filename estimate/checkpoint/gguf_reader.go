@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	maxGGUFHeader = 100_000_000 // bytes, as in safetensors; a vocabulary takes some 10 MB
+	maxGGUFHeader = 100_000_000 // bytes, the same limit as for safetensors; a vocabulary takes some 10 MB
 	maxGGUFName   = 1<<16 - 1   // bytes of a key or a name: the format's limit for keys
 	maxGGUFText   = 1 << 16     // bytes of a string value that are kept; templates are longer
 )
@@ -46,14 +46,14 @@ func (r *ggufReader) skip(n int64) error {
 	if n > r.left {
 		return errGGUFShort
 	}
-	// Discard takes an int, which may have 32 bits; what is left is below 2^31.
+	// Discard takes an int, which may have 32 bits; n is below 2^31.
 	_, err := r.r.Discard(int(n))
 	r.at += n
 	r.left -= n
 	return err
 }
 
-// word reads a number of 1, 2, 4 or 8 bytes as it is stored.
+// word reads a number of 1, 2, 4 or 8 bytes without interpreting it.
 func (r *ggufReader) word(size int64) (uint64, error) {
 	b, err := r.take(size)
 	if err != nil {

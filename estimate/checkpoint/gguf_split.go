@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// openGGUF reads a GGUF file and, if it is one part of a split model, all its
-// parts, which must lie beside it. The metadata are those of the first part.
+// openGGUF reads a GGUF file. If it is one part of a split model, it reads all parts, which must
+// lie beside it. The metadata come from the first part.
 func openGGUF(path string) (*ggufFile, error) {
 	g, err := readHeader(path, readGGUF)
 	if err != nil {
@@ -50,7 +50,7 @@ func openGGUF(path string) (*ggufFile, error) {
 	return model, nil
 }
 
-// splitName is the name that llama.cpp's gguf-split gives the i-th part, from 0.
+// splitName returns the name that llama.cpp's gguf-split gives to part i, counted from 0.
 func splitName(prefix string, i, count int) string {
 	return fmt.Sprintf("%s-%05d-of-%05d.gguf", prefix, i+1, count)
 }

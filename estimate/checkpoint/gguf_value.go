@@ -12,10 +12,10 @@ const maxGGUFValues = 1 << 12 // length of an array whose values are kept; vocab
 // ggufValue is one value of the metadata: of an array its type and length, and its
 // values if it is a short one of whole numbers.
 type ggufValue struct {
-	kind   uint32 // of the value, or of the array's values
+	kind   uint32 // type of the value, or of the array's elements
 	array  bool
-	length uint64   // of the array
-	words  []uint64 // as stored: one, or those of a short array of whole numbers
+	length uint64   // length of the array
+	words  []uint64 // as stored: one, or several for a short array of whole numbers
 	text   string
 }
 

@@ -71,8 +71,8 @@ func readIndex(path string) (map[string]string, error) {
 	return index.WeightMap, nil
 }
 
-// readJSON decodes a file of at most so many bytes into v. A name that occurs
-// twice is an error, a name that v does not have is none.
+// readJSON decodes a file of at most most bytes into v. A name that occurs twice is an error; a
+// name that v does not have is ignored.
 func readJSON(path string, most int64, v any) error {
 	file := filepath.Base(path)
 	f, size, err := openRegular(path)

@@ -12,8 +12,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// ComputeBuffer is family.Transformer.ComputeBuffer of the model. The errors are its, and those
-// of Layers.
+// ComputeBuffer returns the size of llama.cpp's compute buffer for the model, as
+// family.Transformer.ComputeBuffer does. The errors are those of that method and of Layers.
 func (c *File) ComputeBuffer(l llamacpp.Server) (alloc.Bytes, error) {
 	if _, err := c.Architecture(); err != nil {
 		return 0, err
@@ -21,9 +21,10 @@ func (c *File) ComputeBuffer(l llamacpp.Server) (alloc.Bytes, error) {
 	return c.architecture.Transformer.ComputeBuffer(family.LlamaCpp(l))
 }
 
-// LayerSizes returns the memory of the weights by what llama.cpp calls layers, for
-// llamacpp.StoredIn: those of a GGUF file as they are stored, others as a conversion to float16 makes
-// them, where they are not quantized. The errors are those of Layers; a GGUF file with no tensor of a block is one too.
+// LayerSizes returns the memory of the weights in each of llama.cpp's layers, for
+// llamacpp.StoredIn. GGUF weights count as stored; other weights that are not quantized count as
+// float16, as after a conversion. The errors are those of Layers; it is also an error if a GGUF
+// file has no tensor of some block.
 func (c *File) LayerSizes() (llamacpp.Sizes, error) {
 	if c.Format == "GGUF" {
 		return c.ggufSizes()
@@ -102,8 +103,8 @@ func ggufBlock(name string) (n int, ok bool) {
 	return n, ok && dot && err == nil && n >= 0 && n < family.MaxBlocks
 }
 
-// Projector returns the size of the weights that turn images or sound into tokens, if this is a
-// file of them: what llama.cpp takes as --mmproj. Of another file it is an error.
+// Projector returns the size of the weights that turn images or sound into tokens: the file that
+// llama.cpp takes as --mmproj. For any other file it returns an error.
 func (c *File) Projector() (alloc.Bytes, error) {
 	if c.Format != "GGUF" || c.architecture.Type != projectorFamily {
 		return 0, fmt.Errorf("checkpoint: %s is no projector: give a GGUF file whose general.architecture is %s, such as mmproj-model-f16.gguf", c.Name, projectorFamily)

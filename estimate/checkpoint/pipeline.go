@@ -20,8 +20,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// pipelineName is the file that makes a folder a pipeline of diffusers: it names the parts, each of which
-// has a folder of its own.
+// pipelineName is the file that makes a folder a diffusers pipeline. It names the parts, each in a
+// folder of its own.
 const pipelineName = "model_index.json"
 
 // maxParts bounds the parts of a pipeline; the largest have some ten.
@@ -30,11 +30,11 @@ const maxParts = 64
 // pipeline is a model that makes images together with what is held beside it. In a forward pass the autoencoder, if
 // it is known, decodes as many latent images as the model reads, and then the model runs; its output is that of all.
 type pipeline struct {
-	name    string       // of the part that runs
+	name    string       // name of the part that runs
 	runs    architecture // that part
-	others  []part       // those that do not, in order
+	others  []part       // the parts that do not run, in order
 	missing []string     // those whose weights are not known
-	planned []string     // those of which there is a config.json and no weights
+	planned []string     // parts with a config.json but no weights
 }
 
 // part is a model of a pipeline.
@@ -44,7 +44,7 @@ type part struct {
 	images  family.Images // where it is known and of images
 }
 
-// Layers are those of all parts, the one that runs last.
+// Layers returns the layers of all parts, with the part that runs last.
 func (p pipeline) Layers() []tape.Layer {
 	var layers []tape.Layer
 	for _, o := range p.others {
@@ -82,7 +82,7 @@ func (w waiting) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return x, err
 }
 
-// Inputs are those of the part that runs.
+// Inputs returns the inputs of the part that runs.
 func (p pipeline) Inputs(batch, length int) []family.Input { return p.runs.Inputs(batch, length) }
 
 // Resized is the pipeline that makes images of another side.
@@ -108,7 +108,7 @@ func (p pipeline) notes() []string {
 	return notes
 }
 
-// held are the names of the parts that are not trained.
+// held returns the names of the parts that are not trained.
 func (p pipeline) held() []string {
 	var names []string
 	for _, o := range p.others {
@@ -180,7 +180,7 @@ func openPipeline(dir string) (*File, error) {
 	return c, nil
 }
 
-// readPipeline returns the classes of the parts that have weights, by their names.
+// readPipeline returns the class of each part that has weights, by name.
 func readPipeline(r io.ReaderAt, size int64, file string) (map[string]string, error) {
 	if size > maxConfigFile {
 		return nil, inFile(file, "it has %d bytes; a %s has at most %d", size, pipelineName, maxConfigFile)
@@ -241,7 +241,7 @@ func openPart(dir string) (*File, error) {
 	}
 	f, err := openPath(path)
 	if err == nil && len(f.tensors) == 0 && !f.architecture.MakesImages() {
-		return nil, nil // a text encoder, which is counted as it is stored
+		return nil, nil // a text encoder: it counts as it is stored
 	}
 	return f, err
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
-// quantization is the quantization_config of a config.json, as far as it says how large
-// weights become.
+// quantization is the part of a config.json's quantization_config that says how large the weights
+// become.
 type quantization struct {
 	Method string `json:"quant_method"`
 
@@ -22,11 +22,11 @@ type quantization struct {
 	DoubleQuant bool `json:"bnb_4bit_use_double_quant"`
 }
 
-// perElement is the number of bytes that each element of a quantized weight takes, scales
-// and zeros included, and false for a method that is not known. The layouts are those of
-// AutoGPTQ and AutoAWQ (a float16 scale and a zero of the weights' bits for each group),
-// bitsandbytes (a float32 maximum for 64 elements, or with double quantization a byte and a
-// float32 for 256 of those) and transformers' FP8 and MXFP4.
+// perElement returns the bytes that each element of a quantized weight takes, scales and zeros
+// included; known is false for an unknown method. The layouts are those of AutoGPTQ and AutoAWQ
+// (for each group, a float16 scale and a zero with the bits of a weight), bitsandbytes (a float32
+// maximum for 64 elements, or with double quantization a byte for 64 and a float32 for 256 of
+// those), and transformers' FP8 and MXFP4.
 func (q *quantization) perElement() (bytes float64, known bool) {
 	switch q.Method {
 	case "gptq", "awq":
@@ -75,8 +75,8 @@ func (q *quantization) base() estimate.Base {
 	return estimate.WholeBase
 }
 
-// quantizes reports whether the method packs the weights of a row of the report: those of the
-// projections in the blocks, and with MXFP4 those of the experts alone.
+// quantizes reports whether the method packs the weights in a row of the report: the projections in
+// the blocks, but with MXFP4 only the experts.
 func (q *quantization) quantizes(row estimate.Row) bool {
 	experts := strings.HasPrefix(row.Kind, "Experts")
 	if q.Method == "mxfp4" {
@@ -85,7 +85,7 @@ func (q *quantization) quantizes(row estimate.Row) bool {
 	return (experts || row.Kind == "Linear") && inBlock(row.Path)
 }
 
-// inBlock reports whether a path goes through one of many blocks, which are numbered.
+// inBlock reports whether a path goes through a numbered block.
 func inBlock(path string) bool {
 	for part := range strings.SplitSeq(path, ".") {
 		if part != "" && strings.Trim(part, "0123456789") == "" {

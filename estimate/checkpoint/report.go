@@ -49,8 +49,8 @@ func (c *File) Cache(batch, context int) (estimate.KVConfig, error) {
 	return estimate.KVConfig(c.architecture.Cache(batch, context, 0)), nil
 }
 
-// Loss is the loss with which transformers trains the model, for estimate.WithLoss: nil where it has none, is not
-// known, or is of images that are no transformer's.
+// Loss returns the loss with which transformers trains the model, for estimate.WithLoss. It returns
+// nil if there is none, if it is unknown, or if the model is one for images without a transformer.
 func (c *File) Loss() nn.Layer {
 	if _, err := c.Architecture(); err != nil || c.architecture.Images != nil {
 		return nil
@@ -81,9 +81,9 @@ func (c *File) Input(batch, length int) (estimate.Option, error) {
 	return estimate.All(inputs...), nil
 }
 
-// Images returns the model for images of side x side pixels in place of the usual size, which its
-// config.json tells. It is an error of models whose weights are of one size alone, such as ViT's
-// positions, of those that see no images, and of a side that does not divide into patches.
+// Images returns the model for images of side x side pixels, in place of the size in its
+// config.json. It is an error if the weights fit only one size (such as ViT's positions), if the
+// model reads no images, or if side does not divide into patches.
 func (c *File) Images(side int) (*File, error) {
 	if _, err := c.Architecture(); err != nil {
 		return nil, err
@@ -211,7 +211,7 @@ func (c *File) stored() []tape.Layer {
 	return layers
 }
 
-// storedModule is a module of which only the tensors are known.
+// storedModule is a module known only by its tensors.
 type storedModule struct{ params []tape.Param }
 
 // Kind names the row.
@@ -227,7 +227,7 @@ func (*storedModule) Forward(t *tape.Tape, _ tape.Tensor) (tape.Tensor, error) {
 	return tape.Tensor{}, t.Errorf("only its tensors are known: give no input")
 }
 
-// packed is what the weights take once they are quantized, as far as a config.json tells.
+// packed returns the bytes of the weights once they are quantized, as well as a config.json tells.
 func (c *File) packed() (estimate.Amount, bool) {
 	q := c.architecture.quantized
 	if q == nil || len(c.tensors) > 0 {
@@ -260,8 +260,8 @@ func (q *quantization) note(c *File) string {
 	return "the weights are quantized (" + method + "), and counted as if they were not: open the weights themselves"
 }
 
-// heldIn says in which base the files have the weights. Training then holds them so, unless an option
-// says otherwise; inference goes by what is stored.
+// heldIn says in which base the files have the weights. Training keeps that base unless an option
+// says otherwise; inference uses the weights as stored.
 func heldIn(b estimate.Base) estimate.Option {
 	return func(c *setting.Config) { c.Held = b }
 }

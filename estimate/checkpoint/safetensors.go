@@ -22,8 +22,7 @@ import (
 
 const maxSafetensorsHeader = 100_000_000
 
-// safetensorsEncodings has all types of safetensors 0.8, those of package alloc
-// and the ones it lacks.
+// safetensorsEncodings has all types of safetensors 0.8, including those that package alloc lacks.
 var safetensorsEncodings = func() map[string]blockType {
 	encodings := map[string]blockType{
 		"F6_E2M3":     {name: "F6_E2M3", blockElements: 4, blockBytes: 3},
@@ -131,10 +130,11 @@ func checkSafetensorsLayout(tensors []Tensor, data int64, file string) error {
 type safetensorsDecoder struct {
 	jsontext.Cursor
 	file string
-	name string // of the tensor that is being decoded
+	name string // name of the tensor being decoded
 }
 
-// maxTensors bounds those of a file: the largest models have a hundred thousand, in many files.
+// maxTensors limits the tensors of one file: the largest models have a hundred thousand, in many
+// files.
 const maxTensors = 1 << 18
 
 func tooMany(file string) error {
@@ -143,7 +143,7 @@ func tooMany(file string) error {
 
 // tensors decodes the whole header.
 func (d *safetensorsDecoder) tensors() ([]Tensor, error) {
-	d.Token() // the opening brace, which safetensorsHeader saw
+	d.Token() // the opening brace, which safetensorsHeader has checked
 	var tensors []Tensor
 	for d.More() {
 		d.name = string(jsontext.Unquote(d.Member()))
@@ -194,7 +194,7 @@ func (d *safetensorsDecoder) tensor() (Tensor, error) {
 	return t, d.place(&t, offsets[0], offsets[1])
 }
 
-// place checks that a tensor's size is that of its place in the data.
+// place checks that a tensor's size equals the size of its place in the data.
 func (d *safetensorsDecoder) place(t *Tensor, begin, end int64) error {
 	if err := t.measure(); err != nil {
 		return d.errorf("%w", err)

@@ -72,7 +72,7 @@ func (t Tensor) isBuffer() bool {
 	return false
 }
 
-// maxDims bounds a tensor's dimensions, as PyTorch and NumPy do.
+// maxDims limits a tensor's dimensions; PyTorch and NumPy have the same limit.
 const maxDims = 64
 
 // measure fills in the tensor's elements and bytes from its shape and encoding.

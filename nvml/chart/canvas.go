@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// canvas is what a chart is drawn on. It measures in pixels, from its upper left corner.
+// canvas is a surface to draw a chart on. Positions are in pixels from the upper left corner.
 type canvas interface {
-	// line draws a line through points, of which there are at least two.
+	// line draws a line through points; there must be at least two.
 	line([]point, stroke)
 	// circle draws a ring, or a disc if the stroke has no width.
 	circle(center point, radius float64, s stroke)
@@ -25,7 +25,7 @@ type point struct{ x, y float64 }
 type stroke struct {
 	color  color.RGBA
 	width  float64
-	dashes []float64 // lengths of what is drawn and what is not, in turn; nil draws all
+	dashes []float64 // lengths of dashes and gaps in turn; nil draws a solid line
 }
 
 // face is how a text looks.
@@ -77,7 +77,8 @@ func (c *svg) circle(center point, radius float64, s stroke) {
 	fmt.Fprintf(c, `<circle cx="%s" cy="%s" r="%s"%s/>`+"\n", number(center.x), number(center.y), number(radius), paint)
 }
 
-// text gives the text the width that it has in the Go font: a viewer that lacks the font stretches its own to that.
+// text writes a text with the width that it has in the Go font. A viewer without that font
+// stretches its own font to this width.
 func (c *svg) text(at point, s string, f face) {
 	fmt.Fprintf(c, `<text x="%s" y="%s" dy="0.36em" font-size="%s" fill="%s" textLength="%s" lengthAdjust="spacingAndGlyphs"`,
 		number(at.x), number(at.y), number(f.size), hex(textColor), number(f.width(s)))

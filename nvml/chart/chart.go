@@ -29,8 +29,9 @@ type Config struct {
 	Title string
 	Last  int // only the time of the last n samples of the longest series; 0 means all
 
-	// Width and Height are in pixels. Each panel after the first makes the chart higher by a half, and a
-	// key that takes more than a third of the height by what is more: sixteen GPUs leave room for their lines.
+	// Width and Height are in pixels. Each panel after the first adds half of Height. A key that
+	// takes more than a third of Height makes the chart higher by the rest, so that the lines of
+	// sixteen GPUs have room.
 	Width, Height int
 }
 
@@ -77,8 +78,8 @@ func (f *Figure) checkSize() error {
 	return nil
 }
 
-// lastOf cuts series to the time that the last n samples of one of them took: a
-// process's are fewer than its device's. What held at its start stays.
+// lastOf cuts all series to the time in which the longest took its last n samples: a process has
+// fewer samples than its device. The value at the start of that time is kept.
 func lastOf(series []nvml.Series, n int) (cut []nvml.Series, start time.Duration) {
 	if n <= 0 {
 		return series, 0
@@ -93,8 +94,8 @@ func lastOf(series []nvml.Series, n int) (cut []nvml.Series, start time.Duration
 	return cut, start
 }
 
-// span returns the times of the first sample from start on and of the last one,
-// which are never one.
+// span returns the times of the first sample from start on and of the last sample. The two always
+// differ.
 func span(series []nvml.Series, start time.Duration) (from, to float64) {
 	from = math.Inf(1)
 	for _, s := range series {
@@ -141,8 +142,8 @@ func (f *Figure) Write(w io.Writer, format string) error {
 
 var formats = []string{".png", ".svg", ".html"}
 
-// Save writes the chart to a file, in the format that its name ends with. A file
-// that exists is an error, fs.ErrExist, unless overwrite is true.
+// Save writes the chart to a file, in the format of its name's ending. If the file exists and
+// overwrite is false, the error is fs.ErrExist.
 func (f *Figure) Save(path string, overwrite bool) error {
 	format := strings.ToLower(filepath.Ext(path))
 	if !slices.Contains(formats, format) {

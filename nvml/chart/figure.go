@@ -5,7 +5,7 @@ import (
 )
 
 // The shortest and the longest side of a chart, in pixels, with all panels together. A smaller
-// chart cannot be read; a larger one takes over 400 MB of memory to draw.
+// chart cannot be read. Drawing a larger one takes over 400 MB of memory.
 const (
 	MinPixels = 200
 	MaxPixels = 10000
@@ -31,7 +31,7 @@ type panel struct {
 
 // line is a series in the panel's unit, cut into parts by its gaps.
 type line struct {
-	Name    string // of the series
+	Name    string // name of the series
 	Label   string // with its peak
 	Color   int    // index in the palette, and beyond it another style of line
 	Under   int    // lines drawn after this one that are the same: it is wider than they are

@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// unitsOf returns the units that series have, in the order of their first use.
+// unitsOf returns the units of the series, in the order of their first use.
 func unitsOf(series []nvml.Series) []string {
 	var units []string
 	for _, s := range series {
@@ -59,7 +59,7 @@ func (f *Figure) newPanel(unit string) panel {
 	return p
 }
 
-// nameOf says what a line is, and of which model of GPU.
+// nameOf says what a line shows, and the model of its GPU.
 func nameOf(s nvml.Series) string {
 	if s.Device.Name != "" && s.Quantity != nvml.ProcessMemory {
 		return s.Label() + ", " + s.Device.Name

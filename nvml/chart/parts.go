@@ -46,9 +46,9 @@ func holdsUntil(s nvml.Series, end float64) bool {
 	return !s.Ended && rest > 0 && rest < 2*interval
 }
 
-// heldParts draws a process, which is asked for less often than its device. A sample
-// holds until the device's memory changes: from then on the process may have more or
-// less. Where that is before its next sample, the line ends.
+// heldParts draws a process, which is asked for less often than its device. Its value is assumed to
+// stay until the device's memory changes; from then on it is unknown, so the line ends there unless
+// the process's next sample comes first.
 func (f *Figure) heldParts(s, device nvml.Series, scale float64) (parts [][]sample, dots []sample) {
 	changes := changesOf(device)
 	points := slices.Collect(s.Points())

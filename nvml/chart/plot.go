@@ -5,7 +5,7 @@ import "math"
 // Sizes in pixels.
 const (
 	margin    = 10.0
-	keyLine   = 30.0 // of a key's entry
+	keyLine   = 30.0 // for an entry of the key
 	fontSize  = 13.0
 	rowHeight = 20.0
 	tickSize  = 4.0
@@ -42,7 +42,7 @@ func (f *Figure) draw(c canvas) {
 	}
 }
 
-// axes is where a panel is drawn, in pixels.
+// axes is the area of a panel, in pixels.
 type axes struct {
 	figure                   *Figure
 	panel                    panel
@@ -144,8 +144,8 @@ func roof(maximum float64) float64 {
 	return maximum * 1.06
 }
 
-// perColumn reduces samples to what a column of a picture can show: the first and
-// the last of them, and the lowest and the highest. More points than that only cost time.
+// perColumn reduces the samples in each column of pixels to the first, last, lowest and highest.
+// More points cannot be seen and cost time.
 func perColumn(part []sample, from, to float64, columns int) []sample {
 	column := func(s sample) int { return int((s.x - from) / (to - from) * float64(columns)) }
 	var kept []sample

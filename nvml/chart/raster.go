@@ -110,7 +110,7 @@ func disc(center point, radius float64) outline {
 func (c *raster) line(points []point, s stroke) {
 	var shapes []outline
 	for _, dash := range dashed(points, s.dashes) {
-		var x, y float64 // from the middle of the line to its side
+		var x, y float64 // from the middle of the line to its edge
 		for i, p := range dash[1:] {
 			from := dash[i]
 			length := math.Hypot(p.x-from.x, p.y-from.y)
@@ -128,7 +128,7 @@ func (c *raster) line(points []point, s stroke) {
 	c.fill(shapes, s.color)
 }
 
-// dashed cuts a line into what is drawn of it.
+// dashed cuts a line into its dashes.
 func dashed(points []point, dashes []float64) (drawn [][]point) {
 	if len(dashes) == 0 {
 		return [][]point{points}
@@ -186,7 +186,7 @@ func (c *raster) text(where point, s string, f face) {
 	c.fill([]outline{shape}, textColor)
 }
 
-// The Go fonts: BSD licensed, as Go is (https://go.dev/blog/go-fonts).
+// The Go fonts. Their licence is BSD, like Go's (https://go.dev/blog/go-fonts).
 var (
 	regular = sync.OnceValues(func() (*sfnt.Font, error) { return sfnt.Parse(goregular.TTF) })
 	bold    = sync.OnceValues(func() (*sfnt.Font, error) { return sfnt.Parse(gobold.TTF) })
@@ -206,7 +206,7 @@ func (f face) outline(s string) (shape outline, width float64) {
 	var pen fixed.Int26_6
 	size := fixed.Int26_6(math.Round(f.size * 64))
 	for _, r := range s {
-		index, _ := letters.GlyphIndex(&buf, r) // 0, a box, for what it lacks
+		index, _ := letters.GlyphIndex(&buf, r) // 0, a box, if the font lacks the letter
 		glyph, err := letters.LoadGlyph(&buf, index, size, nil)
 		if err != nil {
 			continue

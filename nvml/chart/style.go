@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// palette is Okabe and Ito's, which people with any colour vision can tell
-// apart (https://jfly.uni-koeln.de/color/), without its yellow and black.
+// palette is the palette of Okabe and Ito, without its yellow and black. People with any colour
+// vision can tell its colours apart (https://jfly.uni-koeln.de/color/).
 var palette = []color.RGBA{
 	{0x00, 0x72, 0xb2, 0xff}, {0xd5, 0x5e, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff},
 	{0xe6, 0x9f, 0x00, 0xff}, {0x56, 0xb4, 0xe9, 0xff}, {0x8c, 0x56, 0x4b, 0xff}, {0x7f, 0x7f, 0x7f, 0xff},
@@ -20,13 +20,14 @@ var (
 	gridColor = color.RGBA{0xe6, 0xe6, 0xe6, 0xff}
 )
 
-// dashes are the styles of lines, in points: with the palette, 32 that differ.
+// dashes are the styles of lines, as lengths in points: together with the palette they give 32
+// different lines.
 var dashes = [][]float64{nil, {6, 3}, {1.5, 2.5}, {8, 2.5, 1.5, 2.5}}
 
 const pixelsPerPoint = 96.0 / 72
 
-// color is that of the device; a process's is darker, so that it can be seen on its
-// device's line.
+// color returns the colour of the device's line. A process has a darker one, so that it can be seen
+// on top of its device's line.
 func (l line) color() color.RGBA {
 	c := palette[l.Color%len(palette)]
 	if l.Process {
@@ -54,8 +55,8 @@ func (l line) stroke() stroke {
 	return s
 }
 
-// ticks marks an axis at multiples of 1, 2 or 5 times a power of ten, at most
-// so many of them, and prints no more decimals than they need. They count in a unit.
+// ticks marks an axis at multiples of 1, 2 or 5 times a power of ten, with a limit to the number of
+// marks, and prints no more decimals than needed. The values are in a unit.
 type ticks struct {
 	most int
 	unit float64
@@ -97,7 +98,7 @@ func niceStep(least float64) float64 {
 type key struct {
 	face  face
 	lines []line
-	width float64 // of a column
+	width float64 // width of a column
 	rows  int
 }
 

@@ -12,8 +12,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// Delta is a signed difference of two live tables: the groups that changed, increases first, then decreases, each by
-// size, then by shape, dtype and kind. Equal programs give equal texts. It is shared: do not write to it.
+// Delta is a signed difference of two live tables: the groups that changed. Increases come first,
+// then decreases; both are sorted by size, then by shape, dtype and kind. Equal programs give equal
+// texts. A Delta is shared: do not write to it.
 type Delta []Change
 
 // Group is what buffers have in common that a report counts together.
@@ -28,8 +29,9 @@ type Group struct {
 type Change struct {
 	Group
 	mem.Tally
-	// CallSites are the lines of code whose buffers were allocated or freed: first those in the
-	// direction of the whole change, by size. Their tallies add up to the change's.
+	// CallSites are the lines of code whose buffers were allocated or freed. Lines that changed in
+	// the same direction as the whole come first, sorted by size. Their tallies add up to the
+	// change's.
 	CallSites []mem.CallSiteTally `json:"call_sites"`
 }
 
@@ -57,7 +59,7 @@ func (d Delta) Add(e Delta) Delta {
 	return NewDelta(&b)
 }
 
-// NewDelta returns the sums of a source, in order. Groups and lines whose sum is zero are left out.
+// NewDelta returns a source's sums in order. It leaves out groups and lines whose sum is zero.
 func NewDelta(sums *tables.Sums) Delta {
 	groups := slices.DeleteFunc(sums.Groups, func(g tables.GroupSum) bool { return g.Tally.IsZero() })
 	if len(groups) == 0 {
@@ -80,8 +82,8 @@ func NewDelta(sums *tables.Sums) Delta {
 	return changes
 }
 
-// compareTally orders growth before shrinkage (or, if reversed, after), and in
-// each the larger change first.
+// compareTally orders growth before shrinkage, or after it if reversed; within each, the larger
+// change comes first.
 func compareTally(reversed bool, x, y mem.Tally) int {
 	if grew, grewY := x.Count > 0, y.Count > 0; grew != grewY {
 		if grew != reversed {

@@ -9,8 +9,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
-// maxWidth is the width of a report's lines, in bytes. A line is wider only where a single
-// name or shape is.
+// maxWidth is the width of a report's lines, in bytes. A line is longer only if a single name or
+// shape is.
 const maxWidth = 100
 
 // String returns the table that a report shows, without a line break at its end. It is
@@ -41,8 +41,8 @@ func (d Delta) Append(b []byte) []byte {
 	return b
 }
 
-// String returns the change in one line, as the table has it but without the spaces that
-// align it: "+ | 8 * (512,) | 16.0 KiB | Parameter | float32 | main.go:82 main.load".
+// String returns the change on one line, as in the table but without the spaces that align it: "+ |
+// 8 * (512,) | 16.0 KiB | Parameter | float32 | main.go:82 main.load".
 func (c Change) String() string {
 	b := widths{}.appendRow(nil, c.sign(), c.cells)
 	return string(c.appendSite(append(b, " | "...)))
@@ -51,7 +51,7 @@ func (c Change) String() string {
 // cells appends the text of a table's column to b.
 type cells func(b []byte, column int) []byte
 
-// widths are the widths of a table's columns, but of the sign and the call site.
+// widths are the widths of a table's columns, without those of the sign and the call site.
 type widths [4]int
 
 func headings(b []byte, column int) []byte {

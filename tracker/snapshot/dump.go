@@ -24,13 +24,13 @@ import (
 // formats are written from it. WriteJSON writes it as JSON, and ReadDump reads that.
 type Dump struct {
 	Reason   string           // why it was written
-	OOM      *OOM             // what a failed allocation found, if that is the reason
-	Build    *debug.BuildInfo // how the program was built; nil if it is not known. Do not write to it
-	Devices  Devices          // of all trackers of the process, the dump's first: name, ordinal, and what is reserved and used
+	OOM      *OOM             // what a failed allocation found, if that is the dump's reason
+	Build    *debug.BuildInfo // how the program was built; nil if unknown. Do not write to it
+	Devices  Devices          // all devices of the process's trackers, this dump's first: name, ordinal, reserved and used memory
 	Snapshot *Snapshot        // with the cache's segments
 	History  *History
 	Marks    []*Mark          // the latest, oldest first
-	Profile  sections.Profile // of the sections that have ended; nil if it is not known
+	Profile  sections.Profile // of the sections that have ended; nil if unknown
 	// Others are the dumps of the process's other devices, where a file has several.
 	Others []*Dump
 }
@@ -180,9 +180,9 @@ func readDump(in *jsonstream.Reader, within int) (*Dump, error) {
 type processJSON struct {
 	PID      int               `json:"pid"`
 	Go       string            `json:"go"`
-	Path     string            `json:"path"` // of the main package
+	Path     string            `json:"path"` // import path of the main package
 	Version  string            `json:"version"`
-	Settings map[string]string `json:"settings,omitempty"` // of the build: GOOS, vcs.revision
+	Settings map[string]string `json:"settings,omitempty"` // build settings: GOOS, vcs.revision
 	Deps     map[string]string `json:"deps,omitempty"`     // version by module
 }
 
@@ -214,7 +214,7 @@ func (p processJSON) build() *debug.BuildInfo {
 	return b
 }
 
-// deviceJSON is the state of a device, as its driver says.
+// deviceJSON is the state of a device, as the driver reports it.
 type deviceJSON struct {
 	Name     string            `json:"name"`
 	Ordinal  int               `json:"ordinal"`
@@ -236,9 +236,10 @@ func (d deviceJSON) snapshot() *Snapshot {
 	return &Snapshot{Device: d.Name, Ordinal: d.Ordinal, UUID: d.UUID, Levels: levels}
 }
 
-// LeftOut says what the dump lacks because it would have been larger than
-// tracker.Config.MaxDumpBytes, or because a file that it was read from is damaged: "4096 older events". The levels are always whole, and so are the sums by group and
-// call site unless it says that some of these are left out. It is nil if nothing is.
+// LeftOut says what the dump lacks, such as "4096 older events": either the dump would have been
+// larger than tracker.Config.MaxDumpBytes, or the file that it was read from is damaged. Levels are
+// always complete. Sums by group and call site are complete too, unless LeftOut says otherwise. It
+// returns nil if nothing is missing.
 func (d *Dump) LeftOut() (what []string) {
 	l := &d.Snapshot.Tables.LeftOut
 	for _, part := range []struct {
@@ -262,16 +263,16 @@ type OOM struct {
 	Section string `json:"section,omitempty"`
 
 	Free            alloc.Bytes `json:"free_bytes"`  // as the driver says
-	Total           alloc.Bytes `json:"total_bytes"` // of the device
+	Total           alloc.Bytes `json:"total_bytes"` // total of the device
 	Reserved        alloc.Bytes `json:"reserved_bytes"`
 	Inactive        alloc.Bytes `json:"inactive_bytes"`         // the part of Reserved that is ready for reuse
 	LargestInactive alloc.Bytes `json:"largest_inactive_bytes"` // the largest block of it
 	Untracked       alloc.Bytes `json:"untracked_bytes"`
 	Elsewhere       alloc.Bytes `json:"elsewhere_bytes"` // inactive in the caches of other trackers of the process
-	Others          alloc.Bytes `json:"others_bytes"`    // held by other processes
+	Others          alloc.Bytes `json:"others_bytes"`    // used by other processes
 
 	CallSites []mem.CallSiteTally `json:"call_sites"` // the lines of code that hold most
-	Advice    string              `json:"advice"`     // what would help, in a sentence
+	Advice    string              `json:"advice"`     // what would help, in one sentence
 }
 
 // oomJSON is the JSON form of OOM.
@@ -289,7 +290,7 @@ type oomJSON struct {
 
 type plainOOM OOM
 
-// MarshalJSON writes null for what is unknown.
+// MarshalJSON writes null for an unknown value.
 func (o *OOM) MarshalJSON() ([]byte, error) {
 	return json.Marshal(oomJSON{
 		plainOOM(*o), jsonstream.Amount(o.Free), jsonstream.Amount(o.Total), jsonstream.Amount(o.Reserved), jsonstream.Amount(o.Inactive),

@@ -60,7 +60,7 @@ func (h *History) Events() iter.Seq[Event] {
 	}
 }
 
-// event returns the event at that place, from the oldest kept one.
+// event returns the event at index i, counted from the oldest kept one.
 func (h *History) event(i int) Event {
 	e := &h.Tables.Events[i]
 	out := Event{
@@ -120,12 +120,12 @@ type Event struct {
 	Requested alloc.Bytes `json:"requested_bytes,omitzero"`
 	Allocated alloc.Bytes `json:"allocated_bytes,omitzero"`
 	Group
-	Section string       `json:"section,omitzero"` // its path; of a free, the section of the allocation
+	Section string       `json:"section,omitzero"` // path of the section; for a free, the section of the allocation
 	Stream  alloc.Stream `json:"stream,omitzero"`
 	Span    uint64       `json:"span,omitzero"`    // SectionBegan and SectionEnded: the same number for both of one section
 	Mark    int          `json:"mark,omitzero"`    // Marked: the mark's number
-	Private string       `json:"private,omitzero"` // the private pool of a segment, as alloc.Segment has it; "" is none, or not known
-	Stack   mem.Stack    `json:"stack,omitempty"`  // of the allocation, also for a free; of the caller for a mark and a section
+	Private string       `json:"private,omitzero"` // private pool of a segment, as in alloc.Segment; "" means none, or unknown
+	Stack   mem.Stack    `json:"stack,omitempty"`  // stack of the allocation, also for a free; for a mark or a section, the caller's
 }
 
 func (h *History) writeTo(out *jsonstream.Writer) { tablejson.WriteHistory(out, &h.Tables) }

@@ -56,10 +56,10 @@ type markJSON struct {
 	levelsJSON
 }
 
-// Levels are the amounts of memory at an instant, in the terms of package alloc. Fields without
-// "Host" in their name count device memory only; host memory is never added to it.
+// Levels are the amounts of memory at one instant, in bytes, in the terms of package alloc. Fields
+// without "Host" in their name count only device memory.
 type Levels struct {
-	// Live is the live buffers by what was requested: "Total Tensor Used Memory".
+	// Live is the live buffers, counted in requested bytes: "Total Tensor Used Memory".
 	Live mem.Tally `json:"live"`
 	// Allocated is the same after rounding.
 	Allocated alloc.Bytes `json:"allocated_bytes"`
@@ -71,12 +71,12 @@ type Levels struct {
 	Registered alloc.Bytes `json:"registered_bytes"`
 	// Pending is the part of Reserved that was freed while other streams may still use it.
 	Pending alloc.Bytes `json:"pending_bytes,omitzero"`
-	// Memory splits the live buffers by the kind of their memory: those of Live, and those in host memory.
+	// Memory splits the live buffers by type of memory: those of Live, and those in host memory.
 	Memory ByMemory `json:"memory,omitzero"`
-	// HostReserved is the host memory that the tracker's device holds, if it gives host memory,
-	// and what of it is registered.
+	// HostReserved is the host memory that the tracker's device has reserved, if it gives host
+	// memory, plus the registered host memory.
 	HostReserved alloc.Bytes `json:"host_reserved_bytes,omitzero"`
-	// DriverUsed is what the driver says is in use, by all processes; it and
+	// DriverUsed is the memory in use by all processes, as the driver says. DriverUsed and
 	// DriverTotal are -1 if the driver did not say.
 	DriverUsed  alloc.Bytes `json:"driver_used_bytes"`
 	DriverTotal alloc.Bytes `json:"driver_total_bytes"`
@@ -114,10 +114,10 @@ func (l *Levels) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Untracked returns the device memory in use that is not tracked: the driver's context,
-// libraries, other processes. It is -1, unknown, if the driver did not report the used memory
-// or reports less than is tracked, and while there is managed memory: a driver counts only its
-// pages on the device, and does not say how many these are.
+// Untracked returns the device memory in use that is not tracked: the driver's context, libraries,
+// other processes. It is -1, unknown, if the driver did not report the used memory, or reported
+// less than is tracked. It is also unknown while there is managed memory: the driver counts only
+// the pages on the device, and does not say how many these are.
 func (l Levels) Untracked() alloc.Bytes {
 	if l.DriverUsed < 0 || l.Memory[alloc.ManagedMemory].Bytes > 0 {
 		return -1
@@ -125,8 +125,8 @@ func (l Levels) Untracked() alloc.Bytes {
 	return max(-1, l.DriverUsed-l.Reserved-l.Registered)
 }
 
-// ByMemory is the live buffers in each type of memory, by what was requested. All zero says
-// that the source does not tell. Its JSON form is an object with the kinds that have buffers.
+// ByMemory is the live buffers in each type of memory, in requested bytes. If all are zero, the
+// source does not tell. The JSON form is an object with the types that have buffers.
 type ByMemory [alloc.ImportedMemory + 1]mem.Tally
 
 // Host returns the buffers in the host's memory.

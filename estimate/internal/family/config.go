@@ -49,8 +49,8 @@ type Config struct {
 	known
 	part           bool
 	raw            json.RawMessage
-	file, defaults map[string]json.RawMessage // by the usual names of keys
-	err            *error                     // of the whole and its parts
+	file, defaults map[string]json.RawMessage // both with the usual names of keys
+	err            *error                     // shared by the whole and its parts
 }
 
 // ReadConfig returns the model that a config.json describes, whose model_type or _class_name is that. The error is
@@ -125,7 +125,7 @@ func (c *Config) Component(key, name string) *Config {
 	return c.of(text, name)
 }
 
-// Itself are the whole settings as those of a part.
+// Itself returns the whole settings as if they were those of a part.
 func (c *Config) Itself(name string) *Config { return c.of(c.raw, name) }
 
 func (c *Config) of(text json.RawMessage, name string) *Config {
@@ -144,14 +144,14 @@ func (c *Config) of(text json.RawMessage, name string) *Config {
 	return p
 }
 
-// keep keeps an error, if it is one and the first.
+// keep keeps err if it is the first error.
 func (c *Config) keep(where string, err error) {
 	if err != nil && *c.err == nil {
 		*c.err = &Error{Where: where, Err: err}
 	}
 }
 
-// Check holds the numbers of a model against each other, if all could be read.
+// Check checks a model's numbers against each other, if all of them could be read.
 func (c *Config) Check(where string, a *Model) {
 	if *c.err == nil {
 		c.keep(where, a.check())
@@ -212,7 +212,7 @@ func (c *Config) Given(key string) bool { return c.file[key] != nil }
 // Set gives a key a number in place of its value.
 func (c *Config) Set(key string, n int) { c.file[key] = strconv.AppendInt(nil, int64(n), 10) }
 
-// Move gives a key the value of another.
+// Move sets a key to the value of another key.
 func (c *Config) Move(key, from string) {
 	if c.file[key] = c.Value(from); c.file[key] == nil {
 		c.Unset(key)
@@ -264,7 +264,7 @@ func (c *Config) optional(to *int, key string) {
 	}
 }
 
-// Times reads a width that is a multiple of another.
+// Times sets a width to ratio times another width. key is the setting with the ratio, for the error.
 func (c *Config) Times(to *int, key string, of int, ratio float64) {
 	*to = 1
 	if wide := ratio * float64(of); wide >= 1 && wide <= LargestNumber {
@@ -292,7 +292,7 @@ func (c *Config) Ratio(key string, without float64) float64 {
 	return without
 }
 
-// Dropout is a probability, of which null is the default.
+// Dropout reads a probability; null means the default.
 func (c *Config) Dropout(key string) float64 {
 	p := 0.0
 	if !c.Decode(key, &p) {
@@ -301,7 +301,7 @@ func (c *Config) Dropout(key string) float64 {
 	return p
 }
 
-// Word is a text, of which null is the default.
+// Word reads a text; null means the default.
 func (c *Config) Word(key string) string {
 	s := ""
 	if !c.Decode(key, &s) {
@@ -324,10 +324,10 @@ func (c *Config) Names(key string) []string {
 	return l
 }
 
-// Whole is a whole number, which some files write as 2048.0.
+// Whole is a whole number. Some files write it as 2048.0.
 type Whole int
 
-// UnmarshalJSON takes a list, such as Gemma 3n has for each layer, if it is one number again and again.
+// UnmarshalJSON also reads a list with a number for each layer, as Gemma 3n has, if all are equal.
 func (w *Whole) UnmarshalJSON(text []byte) error {
 	var each []Whole
 	if len(text) > 0 && text[0] == '[' {

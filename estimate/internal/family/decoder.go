@@ -101,8 +101,8 @@ func (c Transformer) decoderBlocks(s style) tape.Layer {
 	})
 }
 
-// rotations is the number of kinds of layers that rotate by tables of their own:
-// Gemma 3 has one for layers with a window and one for those without.
+// rotations returns how many kinds of layers have rotary tables of their own: Gemma 3 has one for
+// layers with a window and one for those without.
 func (c Transformer) rotations(s style) int {
 	if s.rotations == nil {
 		return 1
@@ -177,13 +177,14 @@ func (c Transformer) mixture(s style) tape.Layer {
 	return m
 }
 
-// recurrence is what stands in place of attention, and keeps so many numbers of a sequence whatever its length.
+// recurrence replaces attention. It keeps a fixed amount of state for a sequence, whatever the
+// sequence's length.
 type recurrence struct {
 	part   tape.Named
 	states int64
 }
 
-// recurrent is that of the family, nil for none.
+// recurrent returns the family's recurrence, or nil.
 func (c Transformer) recurrent() *recurrence {
 	if make := c.Family.OrLlama().style.recurrent; make != nil {
 		return make(c)
@@ -212,7 +213,7 @@ type style struct {
 	raw       bool                          // its logits were never made float32 in the model
 }
 
-// decoderNames are those of the modules, "" for Llama's.
+// decoderNames are the names of the modules; "" means Llama's name.
 type decoderNames struct{ root, embed, blocks, last, attention, mlp, head string }
 
 // blockParts is what a block is made of.
@@ -241,7 +242,7 @@ func (c Transformer) style() style {
 	return s
 }
 
-// dropped is a part and the dropout after it, which has no name where it does nothing.
+// dropped returns a part and the dropout after it. A dropout of 0 has no name.
 func dropped(name string, part tape.Named, dropout tape.Layer) tape.Sequential {
 	if name == "" {
 		return tape.Sequential{part}
@@ -249,7 +250,8 @@ func dropped(name string, part tape.Named, dropout tape.Layer) tape.Sequential {
 	return tape.Sequential{part, tape.Named{Name: name, Layer: dropout}}
 }
 
-// normedBefore is x + part(norm(x)) for attention and MLP, which dropouts of these names follow.
+// normedBefore returns x + part(norm(x)), for attention and for the MLP. Dropouts of these names
+// follow the parts.
 func normedBefore(afterAttention, afterMLP string) func(Transformer, blockParts) tape.Layer {
 	return normedBeforeAs("input_layernorm", "post_attention_layernorm", afterAttention, afterMLP)
 }

@@ -28,7 +28,7 @@ type Explanation struct {
 	Unsplit    alloc.Bytes // what they hold beyond: too little to be a separate block, or rounded up by a setting
 	Pending    alloc.Bytes // freed blocks that another stream still uses
 	Releasable alloc.Bytes // free, and what ClearCache would give back
-	Stuck      alloc.Bytes // free, between blocks in use or in a private pool: only requests that fit, or are of that pool, get it
+	Stuck      alloc.Bytes // free memory between blocks in use or in a private pool: it serves only requests that fit, or that belong to that pool
 
 	// Lines are the lines of code that keep memory stuck, those that keep most first. A segment counts for
 	// the line with the largest block in use there.
@@ -36,7 +36,7 @@ type Explanation struct {
 
 	device     string
 	ordinal    int
-	pins       []pin // most of what is stuck first
+	pins       []pin // the most stuck memory first
 	holes      []holes
 	emptying   string // what the program calls to empty its cache
 	noSegments bool   // the snapshot has none: only Reserved and Requested are known
@@ -56,9 +56,9 @@ type pin struct {
 	Pool    alloc.Pool   `json:"pool"`
 	Private string       `json:"private_pool,omitempty"` // its name
 	Stream  alloc.Stream `json:"stream,omitempty"`
-	Stuck   alloc.Bytes  `json:"stuck_bytes"` // free in it
-	Blocks  int          `json:"blocks"`      // in use in it
-	Largest pinBuffer    `json:"largest"`     // of those
+	Stuck   alloc.Bytes  `json:"stuck_bytes"` // free bytes in the segment
+	Blocks  int          `json:"blocks"`      // blocks in use in the segment
+	Largest pinBuffer    `json:"largest"`     // the largest of these
 }
 
 // pinBuffer is a block in use. Unknown fields are zero.
@@ -90,9 +90,9 @@ func (a age) String() string {
 // Line is a line of code, and the memory that its buffers keep.
 type Line struct {
 	CallSite mem.Frame
-	Stuck    alloc.Bytes // in the segments that it keeps
+	Stuck    alloc.Bytes // in the segments that the line's buffers keep
 
-	buffers         mem.Tally // of the line in these segments
+	buffers         mem.Tally // the line's buffers in these segments
 	segments        int
 	oldest, usually age
 }
@@ -151,7 +151,7 @@ type explainer struct {
 	buffers map[alloc.Ptr]int32 // the index of its allocation
 	byLine  map[mem.Frame]*Line
 	byKey   map[holeKey]*holes
-	inUse   []alloc.Block // of the present segment
+	inUse   []alloc.Block // in the current segment
 }
 
 type holeKey struct {
@@ -190,8 +190,8 @@ func (x *explainer) segment(s *alloc.Segment) {
 	}
 }
 
-// releasableIn returns what of a free block goes back to the driver: all of it if it is the
-// segment, and of an expandable one the whole chunks in it.
+// releasableIn returns how much of a free block can go back to the driver: all of it if it fills
+// the segment; in an expandable segment, the whole chunks in it.
 func releasableIn(s *alloc.Segment, b alloc.Block) alloc.Bytes {
 	if !s.Expandable {
 		if b.Size == s.Size {
@@ -231,7 +231,7 @@ func (x *explainer) hole(s *alloc.Segment, size alloc.Bytes) {
 	h.Most = max(h.Most, size)
 }
 
-// pin enters a segment in which memory is stuck.
+// pin enters a segment with stuck memory.
 func (x *explainer) pin(s *alloc.Segment, stuck alloc.Bytes) {
 	p := pin{Segment: s.Ptr, Size: s.Size, Pool: s.Pool, Private: s.Private, Stream: s.Stream, Stuck: stuck, Blocks: len(x.inUse)}
 	if len(x.inUse) == 0 { // of a private pool, or rests of expandable segments that are less than a chunk

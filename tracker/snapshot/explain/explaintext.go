@@ -46,7 +46,7 @@ func (x *Explanation) stuck() string {
 	return fmt.Sprintf("%v is stuck %s%s in %s", x.Stuck, where, x.orPrivate(), plural(len(x.pins), "segment"))
 }
 
-// orPrivate says that private pools keep some of what is stuck.
+// orPrivate says that private pools keep some of the stuck memory, if they do.
 func (x *Explanation) orPrivate() string {
 	if slices.ContainsFunc(x.pins, func(p pin) bool { return p.Private != "" }) {
 		return " or in private pools"

@@ -16,12 +16,12 @@ import (
 
 // callers says how a line of code that holds suspicious memory is reached.
 type callers struct {
-	path   mem.Path // what the call stacks of that memory have in common
-	others []other  // by which others allocate at the same line, each up to where it leaves path; those of more buffers first
+	path   mem.Path // common part of the call stacks of that memory
+	others []other  // the paths of other buffers allocated at the same line, each cut where it leaves path; those with more buffers first
 }
 
-// other is a path to a line of code, and its share of the buffers that were
-// ever allocated there, from 0 to 1.
+// other is a path to a line of code, with its share (0 to 1) of the buffers ever allocated at that
+// line.
 type other struct {
 	path  mem.Path
 	share float64
@@ -103,7 +103,7 @@ func way(path mem.Path, others []string) string {
 	return lines
 }
 
-// pathCommon shortens p to what it has in common with q.
+// pathCommon returns the beginning that p and q share, with line 0 where only the lines differ.
 func pathCommon(p mem.Path, q mem.Path) mem.Path {
 	n := pathSameCalls(p, q)
 	p = slices.Clone(p[:n])

@@ -16,13 +16,14 @@ import (
 // not known whether there is a bound.
 type Growth struct {
 	CallSite mem.Frame `json:"call_site"`
-	// Path is what the call stacks of these buffers have in common. Others are the paths by which others
-	// allocate at the same line, each with its share of all: at most four.
+	// Path is the common part of these buffers' call stacks. Others are the paths of other buffers
+	// allocated at the same line, at most four, each with its share of all.
 	Path      mem.Path `json:"path"`
 	Others    []string `json:"others"`
 	mem.Tally          // buffers that became old and were not freed
 
-	// Age is the age from which on buffers are old here. Freed are those that became so old and were freed.
+	// Age is the age from which a buffer counts as old here. Freed counts the buffers that became
+	// old and were freed since.
 	Age   time.Duration `json:"age_ns"`
 	Freed int64         `json:"freed_since"`
 	// Hourly is how many more old ones there are each hour lately, and AtFirst how many
@@ -88,7 +89,7 @@ func twoDigits(n float64) string {
 // program's time. A cache that fills grows until it is nearly full; what is freed in larger and larger
 // buffers, but no more of them, does not grow. Of very many lines with old buffers, the first 1,024 are followed.
 func Growing(s *snapshot.Snapshot) []Growth {
-	found := []Growth{} // in JSON a list, too
+	found := []Growth{} // not nil, so that JSON has a list
 	for site, l := range linesOf(s, filter{}) {
 		if g, ok := growthOf(s, site, l); ok {
 			found = append(found, g)
@@ -100,7 +101,7 @@ func Growing(s *snapshot.Snapshot) []Growth {
 	return found
 }
 
-// growthOf asks for a line, and then for each call path to it.
+// growthOf tests a line first, and then each call path to it.
 func growthOf(s *snapshot.Snapshot, site mem.Frame, l *line) (g Growth, ok bool) {
 	now := ageOf(s)
 	found, ok := unitOf(s.Tables.Lines[site]).Growing(now, l.live)

@@ -22,8 +22,8 @@ import (
 // others of the line are freed young.
 type Suspect struct {
 	CallSite mem.Frame `json:"call_site"`
-	// Path is what the call stacks of the old buffers have in common. Others are the paths by which others
-	// allocate at the same line, each with its share of all: at most four.
+	// Path is the common part of the old buffers' call stacks. Others are the paths of other
+	// buffers allocated at the same line, at most four, each with its share of all.
 	Path      mem.Path `json:"path"`
 	Others    []string `json:"others"`
 	mem.Tally          // the old buffers
@@ -124,7 +124,7 @@ func grouped(n int64) string {
 // frees nothing looks like a cache (see Growing). A leak of fewer than eight buffers is not found, nor one that has stopped
 // while the line went on.
 func Suspects(s *snapshot.Snapshot, opts ...Option) []Suspect {
-	found := []Suspect{} // in JSON a list, too
+	found := []Suspect{} // not nil, so that JSON has a list
 	for site, l := range linesOf(s, newFilter(opts)) {
 		if its, ok := forgotten(s, site, l); ok {
 			found = append(found, newSuspect(s, site, l, its))
@@ -136,7 +136,8 @@ func Suspects(s *snapshot.Snapshot, opts ...Option) []Suspect {
 	return found
 }
 
-// forgotten asks for a line, without the call paths that do not free as a rule, and then for each call path.
+// forgotten tests a line first, without the call paths that usually do not free, and then each call
+// path.
 func forgotten(s *snapshot.Snapshot, site mem.Frame, l *line) (found survival.Forgotten, ok bool) {
 	unit, now := s.Tables.Lines[site], ageOf(s)
 	if unit == nil {
@@ -179,20 +180,20 @@ func ageOf(s *snapshot.Snapshot) time.Duration { return s.Time.Sub(s.Tables.Epoc
 
 // line is what a snapshot tells of a line of code.
 type line struct {
-	stacks map[tables.StackID]stackCount // that lead to it
+	stacks map[tables.StackID]stackCount // the call stacks that lead to the line
 	live   []survival.Buffer             // oldest first; Of is the index of the allocation
-	held   int64                         // all that are live
+	held   int64                         // number of live buffers
 }
 
 // stackCount is how many buffers a call stack allocated.
 type stackCount struct{ live, total int64 }
 
-// frees reports whether the call stack's buffers are freed as a rule: of those
-// that it ever allocated, half at least.
+// frees reports whether the call stack usually frees: at least half of the buffers that it ever
+// allocated are freed.
 func (c stackCount) frees() bool { return 2*c.live <= c.total }
 
-// linesOf returns the lines of code that hold so many buffers that they may be named. They have the live buffers
-// that the filter keeps. There are none if the source does not count how long buffers live.
+// linesOf returns the lines of code with enough live buffers to be named, with the live buffers
+// that the filter keeps. It returns none if the source does not count how long buffers live.
 func linesOf(s *snapshot.Snapshot, filter filter) map[mem.Frame]*line {
 	if s.Tables.Paths == nil {
 		return nil
@@ -230,7 +231,8 @@ func linesOf(s *snapshot.Snapshot, filter filter) map[mem.Frame]*line {
 	return lines
 }
 
-// pathsOf returns the live buffers of each call path to a line, of those that may be named, in the order of the stacks.
+// pathsOf returns, for each call path to a line that has enough live buffers to be named, its live
+// buffers, in the order of the stacks.
 func pathsOf(s *snapshot.Snapshot, l *line) iter.Seq2[tables.StackID, []survival.Buffer] {
 	by := make(map[tables.StackID][]survival.Buffer)
 	for _, b := range l.live {

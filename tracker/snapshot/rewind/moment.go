@@ -28,9 +28,10 @@ func (m Moment) String() string {
 	return "the " + m.At
 }
 
-// To returns the state of a dump at a moment: "end" is its snapshot, "peak" the most allocated bytes, "oom" the latest
-// out of memory error, and a number the state before that event. An empty word is the error if the dump was written
-// for one, and otherwise the end. The errors are those of At, and that the dump has no such moment.
+// To returns the state of a dump at a moment. word is "end" for its snapshot, "peak" for the most
+// allocated bytes, "oom" for the latest out of memory error, or a number for the state before that
+// event. An empty word means the error if the dump was written because of one, otherwise the end.
+// The errors are those of At, or say that the dump has no such moment.
 func To(d *snapshot.Dump, word string) (*snapshot.Snapshot, Moment, error) {
 	end := Moment{At: "end", Event: d.Snapshot.Events}
 	switch word {
@@ -61,8 +62,8 @@ func To(d *snapshot.Dump, word string) (*snapshot.Snapshot, Moment, error) {
 	return s, Moment{At: "event", Event: event}, err
 }
 
-// toError goes to the latest event of an error. A dump that was written for one and has no such event has no others
-// after it either: its snapshot is that of the error.
+// toError goes to the latest out of memory event. A dump that was written because of an error but
+// has no event of it ends at the error: then its snapshot is the state.
 func toError(d *snapshot.Dump) (*snapshot.Snapshot, Moment, error) {
 	changed := false
 	for e := range walk.Backward(d) {

@@ -18,21 +18,23 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// At returns the state of a dump before the event of that number: the snapshot's, with each event
-// from there on undone. What is known of a buffer is its allocation, if the dump has that.
+// At returns the state of a dump before the event with that number. It starts from the snapshot and
+// undoes each event from the last to that one. For a buffer that was freed since, only what its
+// allocation's event says is known.
 //
-// Segments come from their events. Where these do not add up to the snapshot's, as in a torn
-// history, the result has no Segments; it has none either if the dump has none. A block in a large segment
-// may hold up to 1 MiB beyond its request, as in PyTorch's scheme: the next block behind it, or the first that is
-// made there later, tells where it ends. Peak and Cache are not known. The errors are that there is no history, and those of an event that the
-// dump does not have, and of a snapshot without its live buffers.
+// Segments come from their events. The result has no Segments if these do not agree with the
+// snapshot's, as in a torn history, or if the dump has none. A block in a large segment may be up
+// to 1 MiB larger than its request, as in PyTorch's scheme. Its end is where the next block begins,
+// or the first block made there later. Peak and Cache are unknown. The error says that there is no
+// history, that the dump does not have the event, or that the snapshot does not list its live
+// buffers.
 func At(r *snapshot.Dump, event uint64) (at *snapshot.Snapshot, err error) {
 	err = Each(r, []uint64{event}, func(s *snapshot.Snapshot) { at = s })
 	return at, err
 }
 
-// Each shows the state of a dump before each of the events, latest first, in one walk back through the history. The
-// states, the numbers and the errors are those of At.
+// Each calls show with the state before each of the events, latest first, in one walk back through
+// the history. The states, the numbers and the errors are those of At.
 func Each(r *snapshot.Dump, events []uint64, show func(*snapshot.Snapshot)) error {
 	events = slices.Sorted(slices.Values(events))
 	for _, event := range events {
@@ -77,8 +79,8 @@ func reachable(r *snapshot.Dump, event uint64) error {
 	return nil
 }
 
-// AtPeak returns the state at the moment of most allocated bytes in the history, right
-// after the event that brought it; the snapshot itself if it has that. The errors are those of At.
+// AtPeak returns the state with the most allocated bytes in the history, right after the event that
+// led to it; the snapshot itself if that has the most. The errors are those of At.
 func AtPeak(r *snapshot.Dump) (*snapshot.Snapshot, error) {
 	most, at := alloc.Bytes(0), r.Snapshot.Events
 	level := walk.BeginningOf(r).Levels
@@ -100,9 +102,9 @@ type rewind struct {
 	first      uint64
 	live       map[alloc.Ptr]was
 	reserved   reserved
-	total      alloc.Bytes // of reserved, as the events have it
+	total      alloc.Bytes // reserved bytes, from the events
 	expandable bool
-	lines      map[mem.Frame]*survival.Unit // of the whole history, once they are asked for
+	lines      map[mem.Frame]*survival.Unit // lifetimes of the whole history, made when first needed
 }
 
 // was is a buffer that was live.
@@ -179,7 +181,7 @@ const smallSegment = 2 * alloc.MiB
 
 func (w *rewind) buffer(e *tables.EventEntry) was {
 	b := was{
-		// The time is that of its allocation, once that is found.
+		// The time of its allocation is added when that event is found.
 		AllocationEntry: tables.AllocationEntry{Ptr: e.Ptr, Allocated: e.Allocated, Foreign: e.Action == mem.Unregistered, Since: w.since(e)},
 		place:           tables.Place{Stack: e.Stack<<1 | 1}, section: w.of.History.Tables.Sections[e.Section], tensor: e.Tensor, stream: w.stream(e),
 	}
@@ -190,8 +192,8 @@ func (w *rewind) buffer(e *tables.EventEntry) was {
 	return b
 }
 
-// dates gives the buffers that events freed later the time of their allocation, if it is
-// among the events before.
+// dates sets the allocation times of buffers that later events freed, if the allocation is among
+// the events before.
 func (w *rewind) dates(before []tables.EventEntry) {
 	for i := range before {
 		e := &before[i]
@@ -213,7 +215,7 @@ func (w *rewind) since(e *tables.EventEntry) time.Duration {
 	return w.of.History.Tables.Start.Add(e.Since).Sub(w.of.Snapshot.Tables.Epoch)
 }
 
-// result makes a snapshot of what is left.
+// result makes a snapshot of the state that the walk has reached.
 func (w *rewind) result(event uint64) *snapshot.Snapshot {
 	s := w.of.Snapshot
 	at := &snapshot.Snapshot{
@@ -235,7 +237,8 @@ func (w *rewind) result(event uint64) *snapshot.Snapshot {
 	return at
 }
 
-// tables are those of the buffers, and what the snapshot knows of lifetimes. The buffers are counted in at.
+// tables returns the tables of the buffers, with what the snapshot knows of lifetimes. It counts
+// the buffers in at.
 func (w *rewind) tables(at *snapshot.Snapshot, buffers []alloc.Ptr) tables.Tables {
 	s := w.of.Snapshot
 	t := tables.Tables{
@@ -293,7 +296,8 @@ func hold(s *snapshot.Snapshot, b was) {
 	}
 }
 
-// indexOf returns a value's place in a list, which it enters if there is room; else 0.
+// indexOf returns a value's index in a list, and adds the value if there is room. If there is none,
+// it returns 0.
 func indexOf[T comparable, N ~uint8 | ~uint32](of map[T]N, list *[]T, value T, limit int) N {
 	n, ok := of[value]
 	if !ok && len(*list) < limit {

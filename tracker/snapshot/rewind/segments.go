@@ -14,7 +14,7 @@ type reserved struct {
 	torn bool
 }
 
-// enter adds a span. One that is expandable becomes one with its neighbours, if join is set.
+// enter adds a span. If join is set, an expandable span is joined with its neighbours.
 func (r *reserved) enter(x walk.Span, join bool) {
 	if x.Size <= 0 || x.End() < x.Ptr || r.At(x.Ptr) != nil {
 		r.torn = true
@@ -36,7 +36,7 @@ func joins(a, b *walk.Span) bool {
 	return a.End() == b.Ptr && a.Expandable && b.Expandable && a.Stream == b.Stream
 }
 
-// leave takes addresses out, which lie in one span.
+// leave removes addresses, which lie in one span.
 func (r *reserved) leave(p alloc.Ptr, n alloc.Bytes) {
 	whole := r.At(p)
 	if whole == nil || n <= 0 || alloc.Bytes(whole.End()-p) < n {
@@ -81,10 +81,10 @@ func (w *rewind) segments(live []alloc.Ptr) []alloc.Segment {
 // keeps is what a large block holds at most beyond its request: with more left, the allocator splits it.
 const keeps = 1 * alloc.MiB
 
-// bound gives large blocks the end that later events tell. The history has what was asked for, and not
-// what the allocator left with the block. In a large segment no free block is as small as that, so an allocation
-// this near behind a block begins where the block ends. The buffers are sorted; after are the events from the
-// state on.
+// bound sets the ends of large blocks from later events. The history has the requested bytes, not
+// what the allocator left at the block's end. In a large segment no free block is that small, so an
+// allocation this close behind a block begins where the block ends. The buffers are sorted; after
+// has the events that follow the state.
 func (w *rewind) bound(buffers []alloc.Ptr, after []tables.EventEntry) {
 	gone := make(map[alloc.Ptr]bool)
 	for i := range after {

@@ -12,12 +12,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// Profile is the sections that have ended, added up by path, in the order of a tree: the parts of a
-// section follow it. It is a copy, and does not follow the tracker.
+// Profile is the sections that have ended, added up by path, and sorted as a tree: a section's
+// parts follow it. It is a copy: later sections do not change it.
 type Profile []Row
 
-// Attach sets the Estimate of the rows whose path e has, and takes their inputs, FLOPs and
-// parameters from it where Describe did not set them. The error names an Estimate of what is not measured.
+// Attach sets the Estimate of the rows whose path is a key of e. Inputs, FLOPs and parameters that
+// Describe did not set are taken from it. The error names an Estimate whose path was not measured.
 func (p Profile) Attach(e map[string]Estimate) error {
 	for path, expected := range e {
 		if !slices.Contains([]string{"", byAllocated, byKept, byPeak, byOwnPeak, byLive}, expected.Of) {
@@ -80,7 +80,7 @@ func (p *Profile) UnmarshalJSON(text []byte) error {
 			return fmt.Errorf("read profile: row %d: %w", i, err)
 		}
 	}
-	*p = append(Profile{}, in.Rows...) // not nil, which is unknown
+	*p = append(Profile{}, in.Rows...) // not nil, because nil means unknown
 	return nil
 }
 
@@ -100,10 +100,10 @@ type Row struct {
 	Path       string        `json:"path"`
 	CallSite   mem.Frame     `json:"call_site"`       // who opened the last
 	Stack      mem.Stack     `json:"stack,omitempty"` // its whole call stack, innermost first; shared: do not write
-	Calls      int64         `json:"calls"`           // 0 if there are only parts of it
+	Calls      int64         `json:"calls"`           // 0 if only parts of it are known
 	Time       time.Duration `json:"time_ns"`
 	DeviceTime time.Duration `json:"device_time_ns"` // -1 if it is not known
-	CPUTime    time.Duration `json:"cpu_time_ns"`    // of the process, see Data; -1 if it is not known
+	CPUTime    time.Duration `json:"cpu_time_ns"`    // of the process, see Data; -1 if unknown
 	RSS        *alloc.Bytes  `json:"rss_bytes"`      // resident set, consumed; nil if it is not known
 	Heap       *alloc.Bytes  `json:"heap_bytes"`     // Go's heap, consumed; nil if it is not known
 
@@ -113,7 +113,7 @@ type Row struct {
 	OwnPeak   alloc.Bytes `json:"own_peak_bytes"` // the highest of Data.OwnPeak
 	Live      mem.Tally   `json:"live"`           // allocated there and alive now
 
-	Layer              // as Describe or the Estimate has it
+	Layer              // from Describe or the Estimate
 	Estimate *Estimate `json:"estimate,omitempty"`
 }
 
@@ -126,7 +126,7 @@ type rowJSON struct {
 
 type plainRow Row
 
-// MarshalJSON writes null for what is unknown.
+// MarshalJSON writes null for an unknown value.
 func (r Row) MarshalJSON() ([]byte, error) {
 	return json.Marshal(rowJSON{plainRow(r), jsonstream.Amount(r.DeviceTime), jsonstream.Amount(r.CPUTime)})
 }
@@ -142,7 +142,7 @@ func (r *Row) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Kept returns the average of what a call allocated minus what it freed.
+// Kept returns what an average call allocated minus what it freed, in bytes.
 func (r *Row) Kept() alloc.Bytes {
 	if r.Calls == 0 {
 		return 0

@@ -24,31 +24,30 @@ type Data struct {
 	// Incomplete says why the section measured nothing, or stopped before its End;
 	// it is empty if neither is so.
 	Incomplete string `json:"incomplete,omitempty"`
-	// Time is the host's. DeviceTime is by the device's clock, from when it came to
-	// the section's beginning until it had done what was queued by the end, busy or
-	// waiting; -1 if the device cannot tell.
+	// Time is measured by the host's clock. DeviceTime is measured by the device's clock, from when
+	// the device reached the section's beginning until it had done what was queued by its end, busy
+	// or waiting. It is -1 if the device cannot tell.
 	Time       time.Duration `json:"time_ns"`
 	DeviceTime time.Duration `json:"device_time_ns"`
-	// CPUTime is the processor time of the whole process meanwhile, of all threads, in the
-	// program and in the kernel: also of goroutines that have nothing to do with the section,
-	// and of Go's collector. The system measures none by goroutine. More than Time is more than
-	// one processor. It is known with SectionConfig.HostDetail, and -1 otherwise.
+	// CPUTime is the processor time of the whole process during the section, in the program and in
+	// the kernel. It includes goroutines that have nothing to do with the section, and Go's
+	// collector: the system does not measure goroutines apart. If it is more than Time, more than
+	// one processor worked. It is -1 without SectionConfig.HostDetail.
 	CPUTime time.Duration `json:"cpu_time_ns"`
 
 	// GPU is the level of the tracker's live buffers, in requested bytes,
 	// whichever goroutine allocated them. Its peak is exact.
 	GPU MemoryUse `json:"gpu"`
-	// RSS is the process's resident set, as the kernel counts it: on machines with
-	// many processors that lags behind by some MiB. Without SectionConfig.HostDetail it may
-	// have been read up to 10 µs before. Heap is the objects on Go's heap,
-	// dead ones that are not collected yet included. Heap, and the peak of RSS, are
-	// known with SectionConfig.HostDetail.
+	// RSS is the process's resident set as the kernel counts it, which lags behind by some MiB on
+	// machines with many processors. Without SectionConfig.HostDetail the reading may be up to 10
+	// µs old. Heap is the objects on Go's heap, including dead ones not collected yet. Heap and
+	// the peak of RSS are known only with SectionConfig.HostDetail.
 	RSS  MemoryUse `json:"rss"`
 	Heap MemoryUse `json:"heap"`
 
-	// Allocated and Freed are what the section itself and its parts did: of what
-	// runs side by side, nothing is in them. What the section kept is their difference,
-	// negative if it freed older buffers, and OwnPeak is the highest that it was.
+	// Allocated and Freed are what the section itself and its parts did; other goroutines' work
+	// beside it does not count. What the section kept is their difference, which is negative if it
+	// freed older buffers. OwnPeak is the highest value of that difference.
 	Allocated mem.Tally   `json:"allocated"`
 	Freed     mem.Tally   `json:"freed"`
 	OwnPeak   alloc.Bytes `json:"own_peak_bytes"`
@@ -59,8 +58,8 @@ type MemoryUse struct {
 	Before alloc.Bytes
 	Used   alloc.Bytes // at the end
 	Peak   alloc.Bytes
-	// PeakAtMost says that the peak may have been lower: it is the process's mark
-	// from an earlier time, which was not passed.
+	// PeakAtMost says that Peak is only an upper bound: it is the process's peak from an earlier
+	// time, which the section did not exceed.
 	PeakAtMost bool
 }
 
@@ -73,7 +72,7 @@ type dataJSON struct {
 
 type plainData Data
 
-// MarshalJSON writes null for what is unknown.
+// MarshalJSON writes null for an unknown value.
 func (d Data) MarshalJSON() ([]byte, error) {
 	return json.Marshal(dataJSON{plainData(d), jsonstream.Amount(d.DeviceTime), jsonstream.Amount(d.CPUTime)})
 }
@@ -97,7 +96,7 @@ type useJSON struct {
 	PeakAtMost bool              `json:"peak_at_most,omitempty"`
 }
 
-// MarshalJSON writes null for what is unknown.
+// MarshalJSON writes null for an unknown value.
 func (u MemoryUse) MarshalJSON() ([]byte, error) {
 	return json.Marshal(useJSON{jsonstream.Amount(u.Before), jsonstream.Amount(u.Used), jsonstream.Amount(u.Peak), u.PeakAtMost})
 }
@@ -160,9 +159,8 @@ func (d Data) String() string {
 	return b.String()
 }
 
-// Table returns the data as ipygpulogger prints it, in MiB, with a line for Go's heap if that
-// was measured. A peak of which only an upper bound is known has "<=" before it; an unknown
-// amount is "-".
+// Table returns the data as ipygpulogger prints it, in MiB, with a line for Go's heap if that was
+// measured. "<=" marks a peak that is only an upper bound; an unknown amount is "-".
 func (d Data) Table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "RAM:  Consumed   Peaked  Used Total  in %.3fs", d.Time.Seconds())

@@ -55,7 +55,7 @@ func convolutions(c *family.Config, depth int) (widths []int, layers, groups int
 	return widths, layers, groups
 }
 
-// blockKinds reads the kinds of so many blocks, which must be among those that are known.
+// blockKinds reads the kinds of n blocks, each of which must be one of known.
 func blockKinds(c *family.Config, key string, n int, known ...string) []string {
 	kinds := c.Names(key)
 	if len(kinds) != n {

@@ -42,7 +42,7 @@ type numbered struct {
 // path is the name of the i-th.
 func (b numbered) path(i int) string { return b.name + "." + strconv.Itoa(b.from+i) }
 
-// layers are those of the model.
+// layers returns the layers of the model.
 func (l denoiser) layers() []tape.Layer {
 	parts := l.parts
 	for _, b := range l.blocks {
@@ -169,7 +169,7 @@ func stretch(f *tape.Flow, x tape.Tensor, n int) tape.Tensor {
 	return y
 }
 
-// encoded is the text, which a denoiser's blocks read and write beside the image.
+// encoded is the text, which a denoiser's blocks read and write together with the image.
 var encoded tape.Slot[tape.Tensor]
 
 // denoiser reads the numbers that all transformers that make images have in common, as diffusers writes them. What is absent has
