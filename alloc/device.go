@@ -8,11 +8,10 @@ type Ptr uint64
 // String prints the address in hexadecimal: "0x7f0000000200".
 func (p Ptr) String() string { return fmt.Sprintf("0x%x", uint64(p)) }
 
-// Stream is a queue of work on a device, by the driver's handle. 0 is the default
-// stream.
+// Stream is the driver's handle of a queue of work on a device. 0 is the default stream.
 type Stream uint64
 
-// MemInfo is a device's memory as its driver counts it, for all processes together.
+// MemInfo is a device's memory as its driver counts it, for all processes together, in bytes.
 type MemInfo struct {
 	Free, Total Bytes
 }

@@ -28,19 +28,19 @@ var (
 	ErrBrokenDriver = errors.New("the driver returned an invalid or overlapping address")
 )
 
-// OutOfMemoryError says that a device has no memory for a request, with the figures of that
-// moment. An unknown figure is negative.
+// OutOfMemoryError says that a device has no memory for a request, with the figures at that moment.
+// A negative figure is unknown.
 type OutOfMemoryError struct {
 	Device    string // name and ordinal
 	Requested Bytes  // what the caller asked for
-	Free      Bytes  // of the driver, all processes together
-	Total     Bytes  // of the driver
-	Reserved  Bytes  // segments held by the cache
+	Free      Bytes  // as the driver says, for all processes together
+	Total     Bytes  // as the driver says
+	Reserved  Bytes  // segments reserved by the cache
 	Allocated Bytes  // blocks in callers' hands
 	// LargestInactive is the largest inactive block. It is too small for the
 	// request, or in the pool of the other sizes.
 	LargestInactive Bytes
-	Err             error // the driver's own error, if there is one
+	Err             error // the driver's own error; may be nil
 }
 
 // Error says what was requested, of which device, and what was free.

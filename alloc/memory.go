@@ -12,14 +12,15 @@ type Memory uint8
 
 // The types of memory. The driver's calls are in parentheses.
 const (
-	// UnknownMemory is that of sources that do not tell, such as files of earlier versions.
+	// UnknownMemory is used by sources that do not tell the type, such as files of earlier
+	// versions.
 	UnknownMemory Memory = iota
 	// DeviceMemory is plain memory of the device (cuMemAlloc).
 	DeviceMemory
 	// PoolMemory is of a stream-ordered pool (cuMemAllocAsync).
 	PoolMemory
-	// ManagedMemory moves between the host and the device, page by page (cuMemAllocManaged).
-	// Totals count all of it as the device's: the driver does not say where its pages are.
+	// ManagedMemory moves between the host and the device, page by page (cuMemAllocManaged). Totals
+	// count all of it as device memory, because the driver does not say where its pages are.
 	ManagedMemory
 	// PinnedMemory is host memory that does not move, for fast copies (cuMemHostAlloc).
 	PinnedMemory

@@ -9,14 +9,13 @@ type Segment struct {
 	Size   Bytes
 	Pool   Pool
 	Stream Stream // that its blocks are for
-	// Expandable says that it is the mapped part of a range of addresses, which can
-	// grow.
+	// Expandable says that the segment is the mapped part of a range of addresses, so it can grow.
 	Expandable bool
-	// Private names the private pool that the segment is of, such as that of a CUDA graph in a
-	// recording of PyTorch: only requests of that pool get its memory, and emptying the cache
-	// leaves it. It is "" for the default pool, and of package alloc/cache, which has no other.
+	// Private names the private pool of the segment, such as the pool of a CUDA graph in a
+	// recording of PyTorch. Only requests of that pool get its memory, and emptying the cache
+	// leaves it alone. The default pool is "". Package alloc/cache has only the default pool.
 	Private string
-	Blocks  []Block // they tile the segment, in address order
+	Blocks  []Block // in address order; they tile the segment
 }
 
 // Block is a piece of a Segment.

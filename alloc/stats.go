@@ -13,13 +13,13 @@ type Usage struct {
 	Count Gauge[int64] `json:"count"`
 }
 
-// Stats is a Cache's state at one instant, and what led to it.
+// Stats is a Cache's state at one instant, with its totals since the start.
 type Stats struct {
-	Requested Usage `json:"requested"`        // what callers asked for, of the blocks in their hands
+	Requested Usage `json:"requested"`        // requested bytes of the blocks in callers' hands
 	Allocated Usage `json:"allocated"`        // the blocks in callers' hands, after rounding
 	Inactive  Usage `json:"inactive"`         // inactive blocks, ready for reuse; splitting and joining changes their count
 	Pending   Usage `json:"pending,omitzero"` // freed blocks that work on other streams may still use
-	Reserved  Usage `json:"reserved"`         // segments held from the driver: Allocated, Inactive and Pending together
+	Reserved  Usage `json:"reserved"`         // all segments reserved from the driver: Allocated, Inactive and Pending together
 
 	Retries int64 `json:"retries"` // times the driver was out of memory and was asked again
 	OOMs    int64 `json:"ooms"`    // requests refused with an *OutOfMemoryError

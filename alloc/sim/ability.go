@@ -32,15 +32,15 @@ func (d *Device) CopyToDevice(dst alloc.Ptr, src []byte) error {
 	return d.copy(dst, len(src), func(memory []byte) { copy(memory, src) })
 }
 
-// CopyToHost fills dst from the device, with CopyToDevice's errors. Fresh pages
-// read as zeros, memory that is used again as what it last held.
+// CopyToHost fills dst from the device. The errors are those of CopyToDevice. Fresh pages read as
+// zeros; reused memory reads as what it had last.
 func (d *Device) CopyToHost(dst []byte, src alloc.Ptr) error {
 	defer d.begin()()
 	return d.copy(src, len(dst), func(memory []byte) { copy(dst, memory) })
 }
 
-// CopyFrom copies from a simulated device, or one over such, with CopyToDevice's errors. It is
-// errors.ErrUnsupported for any other device.
+// CopyFrom copies from a simulated device, or a device that wraps one. The errors are those of
+// CopyToDevice, and errors.ErrUnsupported for any other device.
 func (d *Device) CopyFrom(dst alloc.Ptr, from alloc.Device, src alloc.Ptr, n alloc.Bytes) error {
 	peer, ok := alloc.As[*Device](from)
 	if !ok {

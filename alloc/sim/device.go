@@ -20,7 +20,7 @@ const (
 	defaultOverhead = 450 * alloc.MiB
 )
 
-// pageSize is the unit in which the device takes memory.
+// pageSize is the unit in which allocations take the device's memory.
 const pageSize = 2 * alloc.MiB
 
 // maxMemory is the largest memory that a device can be given.
@@ -160,9 +160,9 @@ func (d *Device) Free(p alloc.Ptr) error {
 	return fmt.Errorf("free %v on %v: %w", p, d, alloc.ErrUnknownPtr)
 }
 
-// MemInfo returns what is free and the total. What is free excludes the context's overhead,
-// other processes' memory, and every page that is in use in part. The error is
-// alloc.ErrClosed, or that of an injected fault: see Inject.
+// MemInfo returns the free and the total memory. Free memory excludes the context's overhead, other
+// processes' memory, and every page that is partly used. The error is alloc.ErrClosed, or that of
+// an injected fault: see Inject.
 func (d *Device) MemInfo() (alloc.MemInfo, error) {
 	defer d.begin()()
 	if err := d.enter("MemInfo"); err != nil {
@@ -185,7 +185,8 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// Inject adds faults, which count the calls from now on. It panics if there is no such call.
+// Inject adds faults, which count the calls from now on. It panics if a fault names no call of the
+// device.
 func (d *Device) Inject(f ...Fault) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -227,15 +228,15 @@ func (d *Device) Live() (allocations int, given alloc.Bytes) {
 	return len(d.memory.live), given
 }
 
-// Calls returns how many calls of a kind, as in a Fault, the open device has seen, those that failed
-// included.
+// Calls returns how many calls of a kind, named as in a Fault, the open device has had, including
+// those that failed.
 func (d *Device) Calls(call string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.calls[call]
 }
 
-// begin waits for the latency and takes the lock, which its result releases.
+// begin waits for the latency and takes the lock. The function that it returns releases the lock.
 func (d *Device) begin() (end func()) {
 	d.mu.Lock()
 	if latency := d.latency; latency > 0 {
@@ -246,7 +247,7 @@ func (d *Device) begin() (end func()) {
 	return d.mu.Unlock
 }
 
-// enter counts a call and returns the error with which it must fail.
+// enter counts a call, and returns the error if the call must fail.
 func (d *Device) enter(call string) error {
 	if d.closed {
 		return fmt.Errorf("%s on %v: %w", call, d, alloc.ErrClosed)
@@ -268,7 +269,8 @@ func (d *Device) taken() alloc.Bytes { return alloc.Bytes(d.memory.taken) * page
 
 func (d *Device) free() alloc.Bytes { return d.total - d.overhead - d.other - d.taken() }
 
-// outOfMemory fills in what the device knows; it has no cache.
+// outOfMemory adds to the error what the device knows. A device has no cache, so there is no
+// reserved memory.
 func (d *Device) outOfMemory(n alloc.Bytes, cause error) error {
 	return &alloc.OutOfMemoryError{
 		Device:          d.String(),

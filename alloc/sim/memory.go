@@ -31,7 +31,7 @@ func wholePages(n alloc.Bytes) alloc.Bytes {
 	return alloc.Bytes(pagesOf(min(max(n, 0), maxMemory))) * pageSize
 }
 
-// run is consecutive pages: those of one allocation, or one page that small allocations share.
+// run is consecutive pages: the pages of one allocation, or one page that small allocations share.
 type run struct {
 	pages span
 	small *space // the free granules of a shared page; else nil
@@ -40,7 +40,7 @@ type run struct {
 
 // allocation is what the device keeps of one live address.
 type allocation struct {
-	size alloc.Bytes // as requested
+	size alloc.Bytes // as requested, before rounding
 	run  *run
 }
 
@@ -207,13 +207,13 @@ type span struct{ first, n uint64 }
 
 func (s span) end() uint64 { return s.first + s.n }
 
-// space gives out spans of a range of units, lowest first. It keeps the holes,
-// in order, no two of them touching.
+// space gives out spans of a range of units, the lowest first. It keeps the holes in order; no two
+// of them touch.
 type space struct{ holes []span }
 
 func newSpace(units uint64) *space { return &space{holes: []span{{0, units}}} }
 
-// take returns the start of the lowest hole of n units, which it fills.
+// take fills the lowest hole that has n units, and returns its start.
 func (s *space) take(n uint64) (first uint64, ok bool) {
 	for i, hole := range s.holes {
 		switch {

@@ -24,8 +24,9 @@ type pinned struct {
 
 var _ alloc.Device = (*pinned)(nil)
 
-// Pinned returns an allocator of pinned host memory, up to a limit; 0 is 8 GiB. The memory is accounted and not
-// held: it takes none of the device's. The methods may be called from any goroutine.
+// Pinned returns an allocator of pinned host memory with a limit in bytes; 0 means 8 GiB. The
+// memory is only counted: no real memory is behind it, and none of the device's is used. The
+// methods may be called from any goroutine.
 func (d *Device) Pinned(limit alloc.Bytes) alloc.Device {
 	if limit <= 0 {
 		limit = defaultPinned
@@ -43,7 +44,7 @@ func (p *pinned) Name() string { return "pinned host memory of " + p.dev.Name() 
 // Ordinal returns the device's index.
 func (p *pinned) Ordinal() int { return p.dev.Ordinal() }
 
-// MemInfo is errors.ErrUnsupported, as of a real driver.
+// MemInfo returns errors.ErrUnsupported, as with a real driver.
 func (p *pinned) MemInfo() (alloc.MemInfo, error) {
 	return alloc.MemInfo{}, fmt.Errorf("memory info of %s: %w", p.Name(), errors.ErrUnsupported)
 }

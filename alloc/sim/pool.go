@@ -30,13 +30,13 @@ type poolBlock struct {
 	live   bool
 	stream alloc.Stream   // it is freed in the order of this one
 	others []alloc.Stream // that use it too
-	done   time.Duration  // of a free block: when its stream has come to the free
+	done   time.Duration  // for a free block: the time when its stream reaches the free
 }
 
 // poolStats is what a pool holds.
 type poolStats struct {
 	Used, UsedHigh         alloc.Bytes // in callers' hands; the highest level
-	Reserved, ReservedHigh alloc.Bytes // held of the device
+	Reserved, ReservedHigh alloc.Bytes // taken from the device; the highest level
 }
 
 var (
@@ -116,8 +116,8 @@ func (p *pool) reuse(n alloc.Bytes, s alloc.Stream) (best *poolBlock) {
 	return best
 }
 
-// grow takes pages of the device; nil if it has not so many, also after the pool gave back what
-// is free.
+// grow takes pages from the device. It returns nil if the device does not have enough, even after
+// the pool gave back what is free.
 func (p *pool) grow(n alloc.Bytes) *poolBlock {
 	size := max(wholePages(n), pageSize)
 	if n > maxMemory {
@@ -137,9 +137,9 @@ func (p *pool) grow(n alloc.Bytes) *poolBlock {
 	return b
 }
 
-// RecordStream says that work on another stream uses the memory at an address too: at Free its
-// own stream waits for that work. The error is alloc.ErrUnknownPtr for an address that is not
-// a live allocation's.
+// RecordStream says that work on another stream uses the memory at an address too: after Free, the
+// memory's own stream waits for that work. The error is alloc.ErrUnknownPtr if the address is not
+// that of a live allocation.
 func (p *pool) RecordStream(at alloc.Ptr, s alloc.Stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

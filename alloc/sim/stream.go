@@ -14,13 +14,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
 )
 
-// Work is something that a program queues on a stream. It begins when what was queued
-// there before it is done. It changes no memory: queue a Fill behind it for that.
+// Work is something that a program queues on a stream. It begins when the work queued before it on
+// that stream is done. It changes no memory: to do that, queue a Fill after it.
 type Work struct {
 	Stream alloc.Stream
 	Ptr    alloc.Ptr     // the memory that it uses
 	Size   alloc.Bytes   // 0 if it uses none
-	Time   time.Duration // how long it takes, by the device's clock; 0 and less mean no time
+	Time   time.Duration // duration by the device's clock; 0 or less means that it takes no time
 }
 
 // queued is work that is not done.
@@ -42,7 +42,7 @@ type streams struct {
 	reused *reuseError
 }
 
-// Queue queues work. Only calls move the clock: see Advance. The errors are
+// Queue queues work. The device's clock moves only by calls: see Advance. The errors are
 // alloc.ErrClosed and those of faults.
 func (d *Device) Queue(w Work) error {
 	if err := d.call("Queue"); err != nil {
@@ -66,7 +66,7 @@ func (s *streams) add(q queued) (due []queued) {
 	return nil
 }
 
-// later returns the time some time after another, the last that there is at most.
+// later returns the time that is by after t, or the latest possible time if that would overflow.
 func later(t, by time.Duration) time.Duration { return t + min(max(by, 0), math.MaxInt64-t) }
 
 // settle does what work that is done has done to the memory.
@@ -79,7 +79,7 @@ func (d *Device) settle(due []queued) {
 	d.memory.write(due)
 }
 
-// Fill queues that n bytes at p become a value. The errors are those of a copy.
+// Fill queues work that sets n bytes at p to a value. The errors are those of a copy.
 func (d *Device) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) error {
 	if n < 0 || alloc.Bytes(int(n)) != n {
 		return fmt.Errorf("%w of %d bytes: negative, or too large for this platform's int", alloc.ErrSize, n)
@@ -97,8 +97,9 @@ func (d *Device) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) er
 	return nil
 }
 
-// Advance moves the clock on, which gets work done. Waiting moves it too, as far as is
-// waited: Synchronize, an Event's Wait, and Free and Unmap, which wait for all work as a driver does.
+// Advance moves the clock forward, so that work gets done. Waiting moves it too, by the time
+// waited: Synchronize, an Event's Wait, and Free and Unmap, which wait for all work as a driver
+// does.
 func (d *Device) Advance(by time.Duration) {
 	d.streams.mu.Lock()
 	due := d.streams.advance(later(d.streams.now, by))
@@ -113,8 +114,8 @@ func (d *Device) Now() time.Duration {
 	return d.streams.now
 }
 
-// RecordEvent marks the end of the work queued on a stream. The errors, the event's too, are
-// alloc.ErrClosed and those of faults.
+// RecordEvent marks the end of the work queued so far on a stream. The errors, also those of the
+// event's methods, are alloc.ErrClosed and those of faults.
 func (d *Device) RecordEvent(s alloc.Stream) (alloc.Event, error) {
 	if err := d.call("Event"); err != nil {
 		return nil, err
@@ -147,8 +148,8 @@ func (e *event) Wait() error {
 	return nil
 }
 
-// advance moves the clock to a time that is not before it, and returns the work that is done then,
-// in the order of its end.
+// advance moves the clock forward to a time, and returns the work that is done by then, in the
+// order in which it ended.
 func (s *streams) advance(to time.Duration) (due []queued) {
 	if to <= s.now {
 		return nil
@@ -165,7 +166,7 @@ func (s *streams) advance(to time.Duration) (due []queued) {
 	return due
 }
 
-// drain waits for all work, which it returns.
+// drain waits for all work, and returns it.
 func (s *streams) drain() (due []queued) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +182,7 @@ func (s *streams) drain() (due []queued) {
 type reuseError struct {
 	Device string // name and ordinal
 	Ptr    alloc.Ptr
-	Size   alloc.Bytes   // of the block handed out
+	Size   alloc.Bytes   // size of the block handed out
 	Stream alloc.Stream  // that it was handed out for
 	Work   Work          // the first queued that uses it, on another stream
 	Left   time.Duration // that the work has still to run

@@ -10,7 +10,7 @@ import (
 
 var _ ability.VirtualDevice = (*Device)(nil)
 
-// reservation is a range of addresses, of which some chunks are mapped to memory.
+// reservation is a range of addresses. Some of its chunks are mapped to memory.
 type reservation struct {
 	pages  span
 	chunk  uint64 // in pages
@@ -42,8 +42,8 @@ func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
 	return p, nil
 }
 
-// Release takes back addresses that Reserve gave. While any of them are mapped
-// it is an error, as are addresses that Reserve did not give.
+// Release takes back addresses that Reserve gave. It is an error if any of them is still mapped, or
+// if Reserve did not give them.
 func (d *Device) Release(p alloc.Ptr) error {
 	defer d.begin()()
 	if err := d.enter("Reserve"); err != nil {
@@ -105,7 +105,7 @@ func (d *Device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 	return nil
 }
 
-// chunks returns the chunks of a range, all of which must be mapped, or none.
+// chunks returns the chunks of a range. All of them must be mapped, or none, as mapped says.
 func (d *Device) chunks(p alloc.Ptr, n alloc.Bytes, mapped bool) (r *reservation, first, count uint64, err error) {
 	for base, r := range d.memory.reserved {
 		size := r.chunk * uint64(pageSize)

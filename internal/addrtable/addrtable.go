@@ -48,7 +48,7 @@ func after(slot uint32) uint32 {
 
 func (t *Table) page(hash uint32) *page { return t.directory[hash>>(32-t.depth)] }
 
-// Add enters a record and its address, which must not be in the table.
+// Add enters a record at an address. The record must not be in the table already.
 func (t *Table) Add(address uint64, id slab.ID) {
 	hash := hashOf(address)
 	p := t.page(hash)
@@ -74,7 +74,7 @@ func (t *Table) split(old *page, hash uint32) {
 			halves[min(1, s.hash&bit)].add(s)
 		}
 	}
-	span := 1 << (t.depth - old.depth) // entries of the directory that lead to it
+	span := 1 << (t.depth - old.depth) // number of the directory's entries that lead to the page
 	first := int(hash>>(32-t.depth)) &^ (span - 1)
 	for i := range span {
 		t.directory[first+i] = halves[i/(span/2)]

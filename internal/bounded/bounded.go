@@ -20,7 +20,7 @@ const (
 	PerByte       = 32       // bytes of memory for each byte of the unpacked file
 	BasePacked    = 64 << 20 // bytes of memory that any packed file may take
 	PerPackedByte = 512      // bytes of memory for each byte of the packed file
-	MaxRatio      = 256      // what a packed file may unpack to, for each of its bytes, beyond BasePacked
+	MaxRatio      = 256      // the most bytes that each byte of a packed file may unpack to, beyond BasePacked
 	DefaultLimit  = 1 << 30  // bytes
 	MaxName       = 4096     // bytes of a name: many things of a file can share a long one, and each is printed with it
 )
@@ -29,8 +29,8 @@ const (
 // memory than a file of its size has reason to.
 var ErrTooLarge = errors.New("too large")
 
-// Reader reads a file's text, unpacked, and counts what is made of it. It is not
-// for several goroutines at once.
+// Reader reads a file's unpacked text, and counts the memory for what is made of it. Only one
+// goroutine at a time may use it.
 type Reader struct {
 	text   *bufio.Reader
 	packed *counter // nil if the file is not packed
@@ -61,8 +61,9 @@ func Name(s string) string {
 
 const cut = "..."
 
-// NewReader returns a reader of a file. limit bounds both the unpacked file and
-// the memory that it may take, in bytes; 0 is DefaultLimit. A Reader is returned as it is: its own limit counts.
+// NewReader returns a reader of a file. limit bounds the unpacked file, and also the memory that is
+// made of it, in bytes; 0 means DefaultLimit. If r is a Reader already, it is returned unchanged
+// with its own limit.
 func NewReader(r io.Reader, limit int64) (*Reader, error) {
 	if within, ok := r.(*Reader); ok {
 		return within, nil

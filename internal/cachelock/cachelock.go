@@ -41,8 +41,9 @@ type Cache interface {
 	Stats() alloc.Stats
 	// Cut is the cache's segments at this instant.
 	Cut() Cut
-	// Notify sets what is called with the lock held, and must not call the cache: segment for each Event,
-	// when it happens, and reusable for each block that was pending, before it can be reused. nil is nothing.
+	// Notify sets functions that are called with the lock held and must not call the cache: segment
+	// for each Event when it happens, and reusable for each block that was pending, before it can
+	// be reused. Either may be nil.
 	Notify(segment func(Event), reusable func(p alloc.Ptr, n alloc.Bytes, s alloc.Stream))
 
 	// LockSettled takes the lock, once blocks are no longer pending whose work is done.
@@ -59,7 +60,7 @@ type Cache interface {
 // owner is not freed by the cache's own Free, because the ledger would not see it.
 type Owner uint32
 
-// Enter tells the ledger of a new block, and returns the number that the ledger has for it.
+// Enter enters a new block in the ledger, and returns the ledger's number for it.
 type Enter func(p alloc.Ptr, allocated alloc.Bytes) (Owner, error)
 
 // ErrOwned is the error of the cache's own Free for a block with an owner.

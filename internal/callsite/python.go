@@ -11,7 +11,7 @@ func isPython(file string) bool {
 	return strings.HasSuffix(file, ".py") || strings.HasPrefix(file, "<") && strings.HasSuffix(file, ">")
 }
 
-// frameworks are what runs the user's model, by the folder below site-packages.
+// frameworks are the packages that run a user's model, by their folder below site-packages.
 var frameworks = []string{"torch", "functorch", "torchgen", "jax", "jaxlib", "numpy"}
 
 // ownFolders are of a framework that runs from its sources, not below site-packages.
@@ -23,7 +23,7 @@ var ownFolders = []string{
 	"/torchinductor_", // what torch.compile writes
 }
 
-// wrappers are functions of frameworks that say nothing of what they call.
+// wrappers are functions of frameworks that say nothing about the code they call.
 var wrappers = []string{
 	"_call_impl", "_wrapped_call_impl", "_slow_forward", "__torch_function__", "__torch_dispatch__", "decorate_context",
 	"decorate_autocast", "wrapper", "wrapped", "_fn", "fn", "inner", "__call__", "apply", "_engine_run_backward", "_use_grad",

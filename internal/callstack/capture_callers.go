@@ -12,5 +12,6 @@ func (t *Table) Capture(skip int) ID {
 	return t.Intern(pcs[:runtime.Callers(max(skip, 0)+2, pcs[:t.depth])])
 }
 
-// Goroutine returns the number of the calling goroutine, which no other ever has. It is good for nothing but to compare.
+// Goroutine returns the number of the calling goroutine, which no other goroutine ever has. Use it
+// only for comparison.
 func Goroutine() uint64 { return tracedGoroutine() }

@@ -67,7 +67,7 @@ func (t *Table) captureSlowly(skip int) ID {
 	return t.Intern(pcs[:runtime.Callers(skip+3, pcs[:t.depth])])
 }
 
-// limit is how many frames a walk takes, from Capture's on.
+// limit returns how many frames a walk takes, counted from Capture's own.
 func (t *Table) limit(skip int) int { return skip + t.depth + margin }
 
 // remember puts a key where predict looks for it. A negative slot stands for nowhere.
