@@ -291,7 +291,7 @@ func TestAttachedTotals(t *testing.T) {
 func TestBlocksInSegments(t *testing.T) {
 	live := mem.Tally{Count: 1, Bytes: alloc.MiB}
 	blocks := &snapshot.Snapshot{Levels: snapshot.Levels{Live: live, Allocated: alloc.MiB, Reserved: 2 * alloc.MiB}, Peak: live, Total: live}
-	assert.Equal(t, "1 buffer, 1.0 MiB live of 2.0 MiB held; peak 1 buffer, 1.0 MiB; in all 1 buffer, 1.0 MiB", attachedTotals(blocks))
+	assert.Equal(t, "1 buffer, 1.0 MiB live of 2.0 MiB reserved; peak 1 buffer, 1.0 MiB; in all 1 buffer, 1.0 MiB", attachedTotals(blocks))
 }
 
 // TestPythonFirst: of PyTorch's stacks the functions of Python come first; others keep their order.

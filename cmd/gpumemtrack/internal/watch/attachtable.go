@@ -152,7 +152,7 @@ func attachedTotals(s *snapshot.Snapshot) string {
 	}
 	of := ""
 	if s.Reserved > s.Allocated {
-		of = fmt.Sprintf(" of %v held", s.Reserved)
+		of = fmt.Sprintf(" of %v reserved", s.Reserved)
 	}
 	return fmt.Sprintf("%v live%s; peak %v; in all %v", s.Live, of, s.Peak, s.Total)
 }
