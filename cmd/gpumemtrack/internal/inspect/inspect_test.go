@@ -152,7 +152,7 @@ func TestDamagedSegmentsAreTold(t *testing.T) {
 		"blocks": [{"address": 1048576, "size": 512, "state": "active_allocated"}]}], "device_traces": [[]]}`), 0o666))
 	out, errs, code := runs(t, "", "show", path)
 	require.Zero(t, code, errs)
-	assert.Contains(t, out, "Not read: 1 segments of "+path+", with blocks that do not tile them\n")
+	assert.Contains(t, out, "Not read, as their blocks do not tile them: 1 of the segments of "+path+"\n")
 	out, errs, code = runs(t, "", "show", path, "--json")
 	require.Zero(t, code, errs)
 	assert.Contains(t, out, `"broken_segments":1`)

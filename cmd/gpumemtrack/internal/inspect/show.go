@@ -121,7 +121,7 @@ func notShown(a *cli.App, r *ranks, o tableOptions) {
 	for _, u := range r.processes {
 		host = host.Add(r.about[u].host)
 		if n := r.about[u].broken; n > 0 {
-			fmt.Fprintf(a.Stdout, "Not read: %d segments of %s, with blocks that do not tile them\n", n, line.Line(u.Name))
+			fmt.Fprintf(a.Stdout, "Not read, as their blocks do not tile them: %d of the segments of %s\n", n, line.Line(u.Name))
 		}
 	}
 	if !o.host && !host.IsZero() {
