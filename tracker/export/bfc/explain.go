@@ -89,8 +89,8 @@ func barrierTo(runs [][]chunk, request alloc.Bytes) *barrier {
 	return least
 }
 
-// newBarrier returns the barrier that the chunks run[from:to] are, with the free chunks beside
-// them.
+// newBarrier returns the barrier that run[from] to run[to] are, both included, with the free chunks
+// beside them.
 func newBarrier(run []chunk, from, to int, used mem.Tally) *barrier {
 	for from > 0 && !run[from-1].used {
 		from--

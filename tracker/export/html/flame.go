@@ -137,8 +137,8 @@ func (f *flame) shares(sums []int64, whole int64) {
 	}
 }
 
-// cut removes frames that are small at every moment, and then the frames of least weight until at
-// most frames are left. A frame's callees are never larger, so they go with it.
+// cut removes the frames that are small at every moment. If more than the given number are left, it
+// removes those of least weight too. A frame's callees are never larger, so they go with it.
 func (n *node) cut(frames int) {
 	n.drop(func(c *node) bool { return c.share < least })
 	if weights := n.weights(nil); len(weights) > frames {

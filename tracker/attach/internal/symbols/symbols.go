@@ -102,7 +102,8 @@ func (s *Symbolizer) Resolve(addresses []uint64, end string, python *Python) mem
 	return stack
 }
 
-// ended says why a stack has no more frames, or "" if it is complete.
+// ended returns the stack with a last frame in parentheses that says why it has no more frames, if it
+// should have some.
 func (s *Symbolizer) ended(stack mem.Stack, addresses []uint64, end string) mem.Stack {
 	if len(addresses) == s.most {
 		return append(stack, mem.Frame{Function: fmt.Sprintf("(more than %d frames: the others are left out)", s.most)})
