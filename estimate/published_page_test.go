@@ -22,23 +22,25 @@ const publishedHead = `# How near an estimate comes
 
 <!-- TestPublishedPage in estimate/published_page_test.go writes this page: go test ./estimate -run TestPublishedPage -update -->
 
-` + "`gpumemtrack estimate`" + ` tells what a model needs to train, to serve or to run once: the tensors at the peak, what
-torch.cuda.max_memory_allocated and nvidia-smi would show, and the smallest device, each with an upper bound. It goes by shapes, by what
-operations keep, and by the rules of PyTorch's caching allocator; nothing runs. Below it stands beside figures that other people
-measured on GPUs. "off" is how much larger the measurement is than the estimate.
+    gpumemtrack estimate llama-3-8b --lora 16 --qlora --seq 4096 --fits 24GiB
 
-## First answers
+says what a model needs to train, to serve or to run once: its tensors at the peak, what torch.cuda.max_memory_allocated and nvidia-smi
+would show, and the smallest GPU that is enough, each with an upper bound. Nothing runs: it computes from shapes, from what operations
+keep, and from the rules of PyTorch's caching allocator. This page compares it with what other people measured on GPUs. In the tables, "off" is how much
+larger the measurement is than the estimate.
 
-A new figure is asked for before anything is changed, and its first answer stays: [estimate-heldout.csv](estimate-heldout.csv) has each beside
-today's, with the command that asks. That is what to expect of a model and a setting that nobody has compared.
+## What to expect of your model
+
+Each newly found measurement is estimated before any code is changed, and that first answer is kept: [estimate-heldout.csv](estimate-heldout.csv) has it
+beside today's, with the command. So the first answers show how well a model and a setting are met that nobody has compared.
 
 `
 
 const fittedHead = `
-## Figures that it was made with
+## How well it explains known runs
 
-Mechanisms were looked for where one of these was not met, so that they say how well it explains, and not how well it foretells.
-All of them lie inside the band of the figure: [estimate-cases.csv](estimate-cases.csv), with the command for what flags can say.
+The estimator was corrected with these measurements. They show how well it explains known runs, not how well it predicts new ones. All of
+them lie between the lower and the upper bound: [estimate-cases.csv](estimate-cases.csv) has each, with its command where flags can say it.
 
 `
 
@@ -46,7 +48,7 @@ const casesHead = `# How estimates were compared
 
 <!-- TestPublishedPage in estimate/published_page_test.go writes this page: go test ./estimate -run TestPublishedPage -update -->
 
-[estimate.md](estimate.md) tells how near an estimate comes, [estimate-cases.csv](estimate-cases.csv) has every case. There
+[estimate.md](estimate.md) says how near an estimate comes, [estimate-cases.csv](estimate-cases.csv) has every case. There
 "allocated" is torch.cuda.max_memory_allocated; "reserved" is max_memory_reserved, or what nvidia-smi showed minus the
 context; "device" is what nvidia-smi showed. Grade A means that the setting is known exactly, B that one detail is assumed, and
 C that the authors wrote the model and the optimizer themselves. A test fails if a measurement lies outside the band, or if it is
@@ -74,20 +76,20 @@ Record two steps or more from the program's start, and put the estimate beside t
     gpumemtrack estimate gpt2 --train --optimizer adamw --batch 8 --seq 1024 --measured snapshot.pickle
 
 In an issue, send that command, what it prints with --json, the GPU, and the versions of PyTorch and transformers: it is a
-first answer, and becomes a row of [estimate-heldout.csv](estimate-heldout.csv) as it is. The recording itself is not needed.
+first answer, and becomes a row of [estimate-heldout.csv](estimate-heldout.csv) unchanged. The recording itself is not needed.
 `
 
 const publishedLacking = `
 ## What it does not know
 
-- No measurement on a GPU was found of mixtures of experts without adapters, towers of images and texts (CLIP, SigLIP), latent
+- There is no measurement on a GPU of mixtures of experts without adapters, towers of images and texts (CLIP, SigLIP), latent
   attention (DeepSeek) and recurrent layers (Mamba, Qwen3-Next, LSTM); of encoders with decoders only T5's three runs, and
-  of windows over images in low precision only one. Their reports say so, and their upper bounds reach 20 % up at least.
-- Most workspaces of cuDNN, communication buffers, the streams of FSDP, and what CUDA graphs and compilers keep.
-- What DeepSpeed, Megatron and engines for serving do in another way than PyTorch and transformers, llama.cpp apart.
-- What a setting leaves open: the upper bound assumes the worst of it, and a note names the flag that says it.
+  of windows over images in low precision only one. Their estimates say so, and have upper bounds that are at least 20 % higher.
+- It leaves out most workspaces of cuDNN, communication buffers, the streams of FSDP, and what CUDA graphs and compilers keep.
+- It models PyTorch with transformers, and llama.cpp. DeepSpeed, Megatron and serving engines may do things in another way.
+- If you leave a setting open, the upper bound assumes the worst case, and a note names the flag.
 
-[estimate-cases.md](estimate-cases.md) tells how figures were compared, which ones are not met, and what widens a band.
+[estimate-cases.md](estimate-cases.md) says how they were compared, which ones are not met, and what widens the bounds.
 `
 
 const peaksOfTensors = `
@@ -206,7 +208,7 @@ func summary(title string, errors []float64) string {
 		title, len(errors), 100*far[len(far)/2], 100*far[len(far)*9/10], 100*errors[0], 100*errors[len(errors)-1])
 }
 
-const summaryHead = "| kind | figures | half are off by at most | nine tenths by | from, to |\n|---|---:|---:|---:|---:|\n"
+const summaryHead = "| measurements | number | half are off by at most | nine tenths by | from, to |\n|---|---:|---:|---:|---:|\n"
 
 // commands are how the command line asks for cases, by model, setting, figure and source.
 func commands(t *testing.T) map[[4]string]string {
