@@ -17,7 +17,7 @@ func (p *process) place(f function, e *event, t *thread) deviceID {
 	switch {
 	case f.block:
 		return blocksOf + deviceID(max(0, int8(e.args[f.device])))
-	case f.kind == kindPinned:
+	case f.memory == alloc.PinnedMemory:
 		return hostMemory
 	case f.library != "" && t.current() == 0: // a library gives what it has, without asking the driver
 		if p.late == nil && len(p.contexts) == 0 {
@@ -58,8 +58,8 @@ func (p *process) allocated(f function, e *event, t *thread, stack tables.StackI
 		kind = f.kindFor(p.stacks.Stack(stack))
 	}
 	b := &buffer{
-		site: s.ledger.site(kind, size, stack, s.ledger.stream(stream)), home: &s.ledger, ptr: alloc.Ptr(at), size: size,
-		context: t.current(), foreign: f.effect == registers || f.kind == kindImported, block: f.block,
+		site: s.ledger.site(tensorKey{kind, f.memory, size}, stack, s.ledger.stream(stream)), home: &s.ledger, ptr: alloc.Ptr(at), size: size,
+		context: t.current(), foreign: f.effect == registers || f.memory == alloc.ImportedMemory, block: f.block,
 	}
 	if f.effect == creates || f.effect == importsPhysical {
 		b.held, b.context = 1, 0

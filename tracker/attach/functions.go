@@ -11,24 +11,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// The types of memory that a driver is asked for. What a buffer is for, only the program
-// knows.
-const (
-	kindDevice   mem.Kind = "Device"   // cuMemAlloc and cuMemAllocPitch
-	kindManaged  mem.Kind = "Managed"  // cuMemAllocManaged
-	kindOrdered  mem.Kind = "Ordered"  // cuMemAllocAsync: in the order of a stream
-	kindPhysical mem.Kind = "Physical" // cuMemCreate, which cuMemMap gives an address
-	kindArray    mem.Kind = "Array"    // cuArrayCreate and cuArray3DCreate
-	kindImported mem.Kind = "Imported" // memory of another process or library: its size is unknown and counts as 0
-	kindPinned   mem.Kind = "Pinned"   // cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister: the host's memory
-)
-
-// memories are the types of memory of package alloc.
-var memories = map[mem.Kind]alloc.Memory{
-	kindDevice: alloc.DeviceMemory, kindManaged: alloc.ManagedMemory, kindOrdered: alloc.PoolMemory, kindPhysical: alloc.VirtualMemory,
-	kindArray: alloc.ArrayMemory, kindImported: alloc.ImportedMemory, kindPinned: alloc.PinnedMemory,
-}
-
 // effect is what a call of the driver does to the ledger.
 type effect uint8
 
@@ -63,15 +45,16 @@ const (
 // function is a function of the driver, or of another library, and where its arguments are.
 type function struct {
 	effect   effect
-	kind     mem.Kind
-	size     int    // index of the argument with the size in bytes
-	stream   int    // 0: it has none
-	device   int    // index of the argument that names the device
-	address  int    // index of the argument with the address to free, or with the pointer to which the new address is written
-	returned bool   // the address is the result
-	void     bool   // the result says nothing: the address is what was written, or the call failed
-	library  string // "" is the driver
-	handle   bool   // the second argument is a CUipcMemHandle, by value
+	memory   alloc.Memory // of the driver's functions: what they allocate
+	kind     mem.Kind     // of a library's functions: what the memory is for. Of the driver's, only the program knows
+	size     int          // index of the argument with the size in bytes
+	stream   int          // 0: it has none
+	device   int          // index of the argument that names the device
+	address  int          // index of the argument with the address to free, or with the pointer to which the new address is written
+	returned bool         // the address is the result
+	void     bool         // the result says nothing: the address is what was written, or the call failed
+	library  string       // "" is the driver
+	handle   bool         // the second argument is a CUipcMemHandle, by value
 	symbols  []string
 	uses     []use  // the kinds of the memory it allocates, chosen by call stack
 	note     string // the static probe that stands for it: its arguments are the function's
@@ -122,28 +105,28 @@ func watched(pairs []Pair) (all []function) {
 // driverFunctions are those of libcuda. Where the driver has a function in two versions of which
 // the older takes addresses of 32 bits, only the newer is: nothing calls the older on 64 bits.
 // Memory of another process (cuIpcOpenMemHandle) is in the ledger of that process: here it
-// counts as a buffer of no bytes. A pool (cuMemPoolCreate) has no memory of its own: what was
+// counts as a buffer of no bytes, as its size is not known. A pool (cuMemPoolCreate) has no memory of its own: what was
 // allocated from it lives on when it is destroyed.
 var driverFunctions = []function{
-	{effect: allocates, kind: kindDevice, size: 1, symbols: []string{"cuMemAlloc_v2"}},
-	{effect: allocatesPitched, kind: kindDevice, symbols: []string{"cuMemAllocPitch_v2"}},
-	{effect: allocates, kind: kindManaged, size: 1, symbols: []string{"cuMemAllocManaged"}},
-	{effect: allocates, kind: kindOrdered, size: 1, stream: 2, symbols: []string{"cuMemAllocAsync", "cuMemAllocAsync_ptsz"}},
-	{effect: allocates, kind: kindOrdered, size: 1, stream: 3, symbols: []string{"cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync_ptsz"}},
-	{effect: allocates, kind: kindPinned, size: 1, symbols: []string{"cuMemHostAlloc", "cuMemAllocHost_v2"}},
-	{effect: registers, kind: kindPinned, size: 1, symbols: []string{"cuMemHostRegister", "cuMemHostRegister_v2"}},
-	{effect: allocatesArray, kind: kindArray, symbols: []string{"cuArrayCreate_v2"}},
-	{effect: allocatesArray3D, kind: kindArray, symbols: []string{"cuArray3DCreate_v2"}},
-	{effect: allocatesMipmapped, kind: kindArray, symbols: []string{"cuMipmappedArrayCreate"}},
-	{effect: imports, kind: kindImported, handle: true, symbols: []string{"cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"}},
-	{effect: imports, kind: kindImported, symbols: []string{"cuExternalMemoryGetMappedBuffer"}},
+	{effect: allocates, memory: alloc.DeviceMemory, size: 1, symbols: []string{"cuMemAlloc_v2"}},
+	{effect: allocatesPitched, memory: alloc.DeviceMemory, symbols: []string{"cuMemAllocPitch_v2"}},
+	{effect: allocates, memory: alloc.ManagedMemory, size: 1, symbols: []string{"cuMemAllocManaged"}},
+	{effect: allocates, memory: alloc.PoolMemory, size: 1, stream: 2, symbols: []string{"cuMemAllocAsync", "cuMemAllocAsync_ptsz"}},
+	{effect: allocates, memory: alloc.PoolMemory, size: 1, stream: 3, symbols: []string{"cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync_ptsz"}},
+	{effect: allocates, memory: alloc.PinnedMemory, size: 1, symbols: []string{"cuMemHostAlloc", "cuMemAllocHost_v2"}},
+	{effect: registers, memory: alloc.PinnedMemory, size: 1, symbols: []string{"cuMemHostRegister", "cuMemHostRegister_v2"}},
+	{effect: allocatesArray, memory: alloc.ArrayMemory, symbols: []string{"cuArrayCreate_v2"}},
+	{effect: allocatesArray3D, memory: alloc.ArrayMemory, symbols: []string{"cuArray3DCreate_v2"}},
+	{effect: allocatesMipmapped, memory: alloc.ArrayMemory, symbols: []string{"cuMipmappedArrayCreate"}},
+	{effect: imports, memory: alloc.ImportedMemory, handle: true, symbols: []string{"cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"}},
+	{effect: imports, memory: alloc.ImportedMemory, symbols: []string{"cuExternalMemoryGetMappedBuffer"}},
 	{effect: frees, symbols: []string{
 		"cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeAsync_ptsz", "cuMemFreeHost", "cuMemHostUnregister", "cuArrayDestroy", "cuMipmappedArrayDestroy",
 		"cuIpcCloseMemHandle",
 	}},
 
-	{effect: creates, kind: kindPhysical, size: 1, symbols: []string{"cuMemCreate"}},
-	{effect: importsPhysical, kind: kindImported, symbols: []string{"cuMemImportFromShareableHandle"}},
+	{effect: creates, memory: alloc.VirtualMemory, size: 1, symbols: []string{"cuMemCreate"}},
+	{effect: importsPhysical, memory: alloc.ImportedMemory, symbols: []string{"cuMemImportFromShareableHandle"}},
 	{effect: retains, symbols: []string{"cuMemRetainAllocationHandle"}},
 	{effect: releases, symbols: []string{"cuMemRelease"}},
 	{effect: mapsMemory, size: 1, symbols: []string{"cuMemMap"}},

@@ -37,8 +37,9 @@ type ledger struct {
 }
 
 type tensorKey struct {
-	kind mem.Kind
-	each alloc.Bytes
+	kind   mem.Kind
+	memory alloc.Memory
+	each   alloc.Bytes
 }
 
 type siteKey struct {
@@ -47,7 +48,7 @@ type siteKey struct {
 	stream uint8
 }
 
-// site is the buffers of one size, kind and stream that one call stack allocated.
+// site is the buffers of one size, kind, memory and stream that one call stack allocated.
 //
 // What a site had at the ledger's latest peak is known without a walk over all sites at each
 // new peak: a site notes it when it first changes after a peak.
@@ -87,11 +88,11 @@ func newLedger(stacks *stackTable, events int) ledger {
 }
 
 // site returns the site of a buffer, a new one if need be.
-func (l *ledger) site(kind mem.Kind, size alloc.Bytes, stack tables.StackID, stream uint8) *site {
-	tensor := l.tensors[tensorKey{kind, size}]
+func (l *ledger) site(of tensorKey, stack tables.StackID, stream uint8) *site {
+	tensor := l.tensors[of]
 	if tensor == nil {
-		tensor = &tables.Tensor{Kind: kind, Memory: memories[kind], Each: size}
-		l.tensors[tensorKey{kind, size}] = tensor
+		tensor = &tables.Tensor{Kind: of.kind, Memory: of.memory, Each: of.each}
+		l.tensors[of] = tensor
 	}
 	key := siteKey{tensor, stack, stream}
 	s := l.sites[key]

@@ -123,9 +123,15 @@ func TestEveryFunction(t *testing.T) {
 	assert.Zero(t, host.Live, "nothing of the device's")
 	assert.Zero(t, host.Total)
 	streams := map[alloc.Ptr]alloc.Stream{}
+	memories := map[alloc.Ptr]alloc.Memory{}
 	for a := range sources[0].Snapshot().Allocations() {
-		streams[a.Ptr] = a.Stream
+		streams[a.Ptr], memories[a.Ptr] = a.Stream, a.Memory
+		assert.Equal(t, mem.Unspecified, a.Kind, "only the program knows what it is for")
 	}
+	assert.Equal(t, map[alloc.Ptr]alloc.Memory{
+		0x100: alloc.DeviceMemory, 0x200: alloc.DeviceMemory, 0x300: alloc.ManagedMemory, 0x400: alloc.PoolMemory, 0x500: alloc.PoolMemory,
+		0x800: alloc.ArrayMemory, 0x900: alloc.ArrayMemory,
+	}, memories)
 	assert.EqualValues(t, 0xabc, streams[0x400])
 	assert.EqualValues(t, 0xdef, streams[0x500])
 

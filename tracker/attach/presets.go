@@ -22,7 +22,6 @@ type use struct {
 
 // cache is a library that takes segments from the driver and hands out blocks of them. Both are watched.
 type cache struct {
-	kind        mem.Kind
 	alloc, free string // static probes: alloc has address, device, size and stream, free has the address
 	instead     []function
 }
@@ -30,13 +29,11 @@ type cache struct {
 // functions are those to watch in a library: its probes, and what a file that has none has instead.
 func (c *cache) functions(library string) []function {
 	all := []function{
-		{effect: reports, kind: c.kind, address: 0, device: 1, size: 2, stream: 3, note: c.alloc},
+		{effect: reports, address: 0, device: 1, size: 2, stream: 3, note: c.alloc},
 		{effect: takesBack, address: 0, note: c.free},
 	}
 	for _, f := range c.instead {
-		if f.without = c.alloc; f.effect == hands {
-			f.kind = c.kind
-		}
+		f.without = c.alloc
 		all = append(all, f)
 	}
 	for i := range all {
@@ -61,7 +58,7 @@ var presets = map[string]preset{
 	// By CUDACachingAllocator.cpp. One of the two functions that free may be inlined in the other, and where it is not, both are
 	// seen of one block.
 	"pytorch": {pair: "libc10_cuda.so:" + pytorchCache + "NativeCachingAllocator::malloc," + pytorchCache + "local_raw_delete", cache: &cache{
-		kind: "Block", alloc: "pytorch:malloc", free: "pytorch:free", instead: []function{
+		alloc: "pytorch:malloc", free: "pytorch:free", instead: []function{
 			{effect: hands, address: 1, device: 2, size: 3, stream: 4, void: true, symbols: []string{pytorchCache + "NativeCachingAllocator::malloc"}},
 			{effect: takesBack, address: 1, symbols: []string{pytorchCache + "NativeCachingAllocator::free"}},
 			{effect: takesBack, address: 0, symbols: []string{pytorchCache + "local_raw_delete"}},

@@ -58,8 +58,8 @@ privileges but a C compiler: the command then loads a small library that
 intercepts the calls to libcuda.
 
 It sees what the driver sees. A program with its own cache, such as PyTorch,
-allocates large segments now and then; torch.cuda.memory._snapshot shows what is
-in them.`,
+allocates large segments now and then: --functions pytorch shows what is in
+them.`,
 		Example: `  sudo gpumemtrack attach -- ./train --epochs 3
   sudo gpumemtrack attach -o leak.html --every 1m --pid 4711`,
 		Args: cobra.ArbitraryArgs,
@@ -254,7 +254,7 @@ func attachedEnd(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOption
 	for _, s := range w.Sources() {
 		writeAttachedMark(tables, s, s.Track(), o.json != "")
 		if o.json == "" {
-			writeAttachedEnd(tables, s)
+			writeAttachedEnd(tables, s, blocksBeside(s, w.Sources(), o.functions))
 		}
 	}
 	for _, d := range w.Doubts() {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -141,7 +142,7 @@ func TestAttachedPages(t *testing.T) {
 	} {
 		assert.True(t, strings.Contains(get(path).Body.String(), want), path)
 	}
-	assert.Regexp(t, `gpumem_live_bytes\{container="",device="GPU",kind="Device",ordinal="0",pid="\d+",program="leak",uuid=""\} 5.24288e\+06`, get("/metrics").Body.String())
+	assert.Regexp(t, `gpumem_live_bytes\{container="",device="GPU",kind="Tensor",ordinal="0",pid="\d+",program="leak",uuid=""\} 5.24288e\+06`, get("/metrics").Body.String())
 	assert.Equal(t, 404, get("/other").Code)
 	assert.Equal(t, 400, get(page+"profile?gc=1").Code, "another program's garbage is not ours to collect")
 }
@@ -235,7 +236,7 @@ func TestUntrackedBeforeAttach(t *testing.T) {
 	assert.Equal(t, at.DriverUsed-3*alloc.MiB, at.Untracked())
 	assert.GreaterOrEqual(t, at.DriverUsed, 256*alloc.MiB)
 	var out bytes.Buffer
-	writeAttachedEnd(&out, s)
+	writeAttachedEnd(&out, s, unwatched)
 	assert.Contains(t, out.String(), "untracked before attach: 258.0 MiB")
 	assert.Contains(t, strings.Join(w.Doubts(), "\n"), "2 frees were of memory that is not in the ledger")
 }
@@ -265,13 +266,52 @@ func TestAttachSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// TestCachesAreNamed, and what shows the blocks in their segments, unless that is beside them already.
 func TestCachesAreNamed(t *testing.T) {
 	for file, want := range map[string]string{"/venv/torch/lib/libc10_cuda.so": "PyTorch", "/home/me/train": ""} {
 		s, err := snapshot.Read(strings.NewReader(`{"schema": "gpumemtrack.snapshot", "version": 2, "frames": [{"function": "f", "file": "` + file + `"}], "stacks": [[0]],
 			"sites": [{"kind": "Device", "each_bytes": 2097152, "stack": 0, "live_count": 1, "total_count": 1}]}`))
 		require.NoError(t, err)
-		name, _ := cacheOf(s)
+		name, instead := cacheOf(s, unwatched)
 		assert.Equal(t, want, name)
+		if name != "" {
+			assert.Contains(t, instead, "--functions pytorch")
+			_, instead = cacheOf(s, unseen)
+			assert.NotContains(t, instead, "--functions")
+			_, instead = cacheOf(s, seen)
+			assert.Equal(t, "the table of PyTorch's blocks", instead)
+		}
+	}
+}
+
+// TestNoAdviceToDoWhatIsDone: where PyTorch's blocks are watched, the end of its segments sends nobody to watch them.
+func TestNoAdviceToDoWhatIsDone(t *testing.T) {
+	libs := canAttach(t)
+	if _, err := exec.LookPath("g++"); err != nil {
+		t.Skip("there is no g++")
+	}
+	dir := t.TempDir()
+	library, program := filepath.Join(dir, "libc10_cuda.so"), filepath.Join(dir, "client")
+	const sources = "../../../../tracker/attach/testdata/"
+	for _, args := range [][]string{
+		{"-shared", "-fPIC", "-o", library, sources + "torchcuda.cc"},
+		{"-o", program, sources + "torchclient.cc", library, "-Wl,-rpath," + dir, "-lpthread"},
+	} {
+		args = append(args, "-std=c++17", "-O2", "-L"+libs.Dir, "-l:libcuda.so.1")
+		text, err := exec.Command("g++", args...).CombinedOutput()
+		require.NoError(t, err, "%s", text)
+	}
+	t.Setenv("LD_LIBRARY_PATH", libs.Dir)
+	t.Setenv("GPUEMU_STATE", filepath.Join(t.TempDir(), "%p"))
+	for pair, advice := range map[string]string{"": "--functions pytorch, or torch.cuda", "pytorch=" + library: "the table of PyTorch's blocks shows"} {
+		args := []string{"attach", "--every", "0", "--", "sh", "-c", program + " < /dev/null"}
+		if pair != "" {
+			args = slices.Insert(args, 1, "--functions", pair)
+		}
+		var stdout, stderr bytes.Buffer
+		require.Zero(t, run(args, nil, &stdout, &stderr), stderr.String())
+		assert.Contains(t, stderr.String(), "These are segments of PyTorch, which has its own cache: "+advice)
+		assert.Equal(t, pair == "", strings.Contains(stderr.String(), "--functions"), stderr.String())
 	}
 }
 
@@ -332,6 +372,6 @@ func TestOneCallStackIsOneEntry(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	require.Zero(t, run([]string{"attach", "--every", "0", "--ring", "1MiB", "--", command[0]}, nil, &stdout, &stderr), stderr.String())
 	assert.Equal(t, 1, strings.Count(stderr.String(), "main(...)"), stderr.String())
-	assert.Contains(t, stderr.String(), "\n12 buffers, 78.0 MiB, Device:\n")
+	assert.Contains(t, stderr.String(), "\n12 buffers, 78.0 MiB, device:\n")
 	assert.NotContains(t, stderr.String(), "call stacks more")
 }

@@ -44,7 +44,7 @@ func writeAttachedMark(w io.Writer, s *attach.Source, m *snapshot.Mark, asJSON b
 	fmt.Fprintf(w, "\n%s | %v, %s [%d] | %v live\n", m.Time.Format("15:04:05"), s.Origin(), device, ordinal, m.Live.Add(m.Memory.Host()))
 	const most = 40
 	for _, l := range lines[:min(len(lines), most)] {
-		fmt.Fprintf(w, "%-26s | %-8v | %v\n", signedTally(l.Tally), l.kind, l.Frame)
+		fmt.Fprintf(w, "%-26s | %-8v | %v\n", signedTally(l.Tally), l.use, l.Frame)
 	}
 	if rest := len(lines) - most; rest > 0 {
 		fmt.Fprintf(w, "and %d lines of code more\n", rest)
@@ -58,27 +58,35 @@ func signedTally(t mem.Tally) string {
 
 type lineChange struct {
 	mem.CallSiteTally
-	kind mem.Kind
+	use string
+}
+
+// useOf says what buffers are for or, where only the program knows, the type of their memory.
+func useOf(g snapshot.Group) string {
+	if g.Kind == mem.Unspecified && g.Memory != alloc.UnknownMemory {
+		return g.Memory.String()
+	}
+	return g.Kind.String()
 }
 
 // changesByLine lists what changed by line of code: first what grew, and of each the largest first.
 func changesByLine(d snapshot.Delta) (all []lineChange) {
 	for _, c := range d {
 		for _, site := range c.CallSites {
-			all = append(all, lineChange{site, c.Kind})
+			all = append(all, lineChange{site, useOf(c.Group)})
 		}
 	}
 	slices.SortFunc(all, func(x, y lineChange) int {
 		if x.Bytes > 0 != (y.Bytes > 0) {
 			return cmp.Compare(y.Bytes, x.Bytes)
 		}
-		return cmp.Or(cmp.Compare(max(y.Bytes, -y.Bytes), max(x.Bytes, -x.Bytes)), x.Frame.Compare(y.Frame), x.kind.Compare(y.kind))
+		return cmp.Or(cmp.Compare(max(y.Bytes, -y.Bytes), max(x.Bytes, -x.Bytes)), x.Frame.Compare(y.Frame), cmp.Compare(x.use, y.use))
 	})
 	return all
 }
 
 // writeAttachedEnd prints what is live at the end, with whole call stacks of the largest.
-func writeAttachedEnd(w io.Writer, s *attach.Source) {
+func writeAttachedEnd(w io.Writer, s *attach.Source, beside blocks) {
 	device, ordinal := s.Device()
 	at := s.Snapshot()
 	fmt.Fprintf(w, "\nAt the end of %v, %s [%d]: %s\n", s.Origin(), device, ordinal, attachedTotals(at))
@@ -91,13 +99,13 @@ func writeAttachedEnd(w io.Writer, s *attach.Source) {
 	const most = 5
 	live := liveByStack(at)
 	for _, s := range live[:min(len(live), most)] {
-		fmt.Fprintf(w, "\n%v, %v:\n", s.Tally, s.kind)
+		fmt.Fprintf(w, "\n%v, %v:\n", s.Tally, s.use)
 		writeAttachedStack(w, s.stack)
 	}
 	if rest := len(live) - most; rest > 0 {
 		fmt.Fprintf(w, "\nand %d call stacks more\n", rest)
 	}
-	if name, instead := cacheOf(at); name != "" {
+	if name, instead := cacheOf(at, beside); name != "" {
 		fmt.Fprintf(w, "\nThese are segments of %s, which has its own cache: %s shows what is in them.\n", name, instead)
 	}
 	for _, suspect := range leaks.Suspects(at) {
@@ -123,7 +131,7 @@ func writeAttachedStack(w io.Writer, stack mem.Stack) {
 // stackTally is what one call stack has live, in buffers of any size.
 type stackTally struct {
 	mem.Tally
-	kind  mem.Kind
+	use   string
 	stack mem.Stack
 }
 
@@ -131,12 +139,13 @@ type stackTally struct {
 func liveByStack(s *snapshot.Snapshot) (all []stackTally) {
 	index := make(map[string]int)
 	for _, l := range leaks.Live(s) {
-		key := string(l.Kind) + "\n" + l.Stack.String()
+		use := useOf(l.Group)
+		key := use + "\n" + l.Stack.String()
 		at, ok := index[key]
 		if !ok {
 			at = len(all)
 			index[key] = at
-			all = append(all, stackTally{kind: l.Kind, stack: l.Stack})
+			all = append(all, stackTally{use: use, stack: l.Stack})
 		}
 		all[at].Tally = all[at].Tally.Add(l.Tally)
 	}
@@ -157,17 +166,46 @@ func attachedTotals(s *snapshot.Snapshot) string {
 	return fmt.Sprintf("%v live%s; peak %v; in all %v", s.Live, of, s.Peak, s.Total)
 }
 
+// blocks says whether the blocks of PyTorch's cache are watched beside its segments.
+type blocks uint8
+
+const (
+	unwatched blocks = iota
+	unseen
+	seen
+)
+
+// blocksBeside looks among all sources for the blocks in the segments of one.
+func blocksBeside(s *attach.Source, all []*attach.Source, functions []string) blocks {
+	for _, other := range all {
+		if device, _ := other.Device(); other.Origin().PID == s.Origin().PID && areBlocks(device) {
+			return seen
+		}
+	}
+	isPyTorch := func(pair string) bool { return pair == "pytorch" || strings.HasPrefix(pair, "pytorch=") }
+	if slices.ContainsFunc(functions, isPyTorch) {
+		return unseen
+	}
+	return unwatched
+}
+
+func areBlocks(device string) bool { return strings.Contains(device, "blocks") }
+
 // cacheOf names the caching allocator whose segments these are, as the call stacks tell, and what shows the
 // buffers in them; "" if there is none.
-func cacheOf(s *snapshot.Snapshot) (name, instead string) {
-	if strings.Contains(s.Device, "blocks") {
+func cacheOf(s *snapshot.Snapshot, beside blocks) (name, instead string) {
+	if areBlocks(s.Device) {
 		return "", "" // they are what is in the segments
 	}
 	for site := range s.CallSites() {
 		for _, f := range site.Stack {
 			switch {
 			case strings.Contains(f.File, "libc10_cuda"), strings.Contains(f.File, "libc10_hip"):
-				return "PyTorch", "--functions pytorch, or torch.cuda.memory._snapshot(),"
+				return "PyTorch", [...]string{
+					unwatched: "--functions pytorch, or torch.cuda.memory._snapshot(),",
+					unseen:    "torch.cuda.memory._snapshot()",
+					seen:      "the table of PyTorch's blocks",
+				}[beside]
 			case strings.Contains(f.File, "libonnxruntime_providers_cuda"):
 				return "ONNX Runtime", "its log of the arena (ORT_LOGGING_LEVEL_VERBOSE)"
 			case strings.HasPrefix(f.Function, "github.com/gpumemtrack/gpumemtrack/alloc/cache.(*Cache)"):
