@@ -3,9 +3,14 @@
 package attach
 
 import (
+	"cmp"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -61,6 +66,97 @@ func TestStacksWithoutFramePointers(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestStacksAreThoseOfGDB: optimized programs in several languages, without frame pointers, have the callers that gdb finds in
+// another run, lines and inlined functions included.
+func TestStacksAreThoseOfGDB(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("callers.py reads the registers of amd64")
+	}
+	if _, err := exec.LookPath("gdb"); err != nil {
+		t.Skip("there is no gdb")
+	}
+	for name, command := range map[string][]string{
+		"C":    {compiler(), "-g", "-O2", "-fomit-frame-pointer", "testdata/calls.c", "-lpthread", "-lcuda"},
+		"C++":  {"g++", "-std=c++20", "-g", "-O2", "-fomit-frame-pointer", "testdata/calls.cc", "-lpthread", "-lcuda"},
+		"Rust": {"rustc", "-g", "-C", "opt-level=2", "-C", "force-frame-pointers=no", "testdata/calls.rs", "-l", "cuda"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := exec.LookPath(command[0]); err != nil {
+				t.Skip(err)
+			}
+			path := build(t, "calls", func(out, libs string) *exec.Cmd {
+				return exec.Command(command[0], append(slices.Clone(command[1:]), "-o", out, "-L", libs)...)
+			})
+			want := callersByGDB(t, path)
+			require.Len(t, want, 1000)
+			for way, watcher := range ways {
+				t.Run(way, func(t *testing.T) {
+					w := watcher(t)
+					c := start(t, w, path)
+					for c.out.Scan() && c.out.Text() != "done" {
+					}
+					w.Sync()
+					require.Empty(t, w.Doubts())
+					require.Len(t, w.Sources(), 1)
+					seen, wrong := 0, 0
+					for a := range w.Sources()[0].Snapshot().Allocations() {
+						seen++
+						if !isAsGDB(a.Stack, want[a.Requested]) {
+							if wrong++; wrong < 4 {
+								t.Errorf("%v:\n got %s\nwant %s", a.Requested, a.Stack, want[a.Requested])
+							}
+						}
+					}
+					assert.Equal(t, 1000, seen)
+					assert.Zero(t, wrong, "of a thousand")
+				})
+			}
+		})
+	}
+}
+
+// callersByGDB has gdb run a program, and returns the callers of each allocation by its size.
+func callersByGDB(t *testing.T, path string) map[alloc.Bytes]string {
+	file := filepath.Join(t.TempDir(), "callers")
+	cmd := gpuemu.Command(t, gpuemu.Options{}, "gdb", "-nx", "-batch", "-x", "testdata/callers.py", path)
+	cmd.Env = append(cmd.Env, "CALLERS="+file, "FUNCTION=cuMemAlloc_v2")
+	text, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	lines, err := os.ReadFile(file)
+	require.NoError(t, err, "%s", text)
+	all := make(map[alloc.Bytes]string)
+	for line := range strings.Lines(string(lines)) {
+		size, callers, _ := strings.Cut(strings.TrimSpace(line), " ")
+		n, err := strconv.ParseInt(size, 10, 64)
+		require.NoError(t, err)
+		all[alloc.Bytes(n)] = callers
+	}
+	return all
+}
+
+// isAsGDB reports whether a stack has the callers that callers.py wrote. Those that call main or a thread's first function may be
+// missing: see process.agrees.
+func isAsGDB(s mem.Stack, want string) bool {
+	callers := strings.Split(want, "|")
+	least := len(callers)
+	for least > 0 && (callers[least-1] == "_start" || strings.HasPrefix(callers[least-1], "libc.so")) {
+		least--
+	}
+	if len(s) < least || len(s) > len(callers) {
+		return false
+	}
+	return slices.EqualFunc(s, callers[:len(s)], func(f mem.Frame, want string) bool {
+		line, name, _ := strings.Cut(want, " ")
+		switch {
+		case strings.Contains(filepath.Base(f.File), ".so"):
+			return strings.HasPrefix(filepath.Base(f.File), want) // gdb has a link to it
+		case f.Line == 0: // the compiler says that it is of no line, or of one unknown: gdb takes the line before
+			return f.Function == cmp.Or(name, line)
+		}
+		return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line) == line
+	})
 }
 
 // TestThreadsEndWithTheirFunction: where frame pointers give no more than a thread's first function, its stack is whole, and says
