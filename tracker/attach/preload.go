@@ -75,7 +75,7 @@ func (f function) form() string {
 	return "WORDS"
 }
 
-// hooks writes hooks.h: a line for each layout of Python, and for each function that the driver's library has.
+// hooks writes hooks.h: a line for each layout of Python, for each version that tells its own, and for each function that the driver's library has.
 func hooks(functions []function, driver string, has map[string]uint64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#define DRIVER %q\n#define LAYOUTS", driver)
@@ -85,6 +85,10 @@ func hooks(functions []function, driver string, has map[string]uint64) string {
 			isIndex = 1
 		}
 		fmt.Fprintf(&b, " \\\n\tLAYOUT(%#x, %d, %#x, %d, %d, %d, %d, %#x, %d)", l.Version, l.Frame, l.Through, l.Previous, l.Code, l.Instruction, isIndex, l.Owner, l.FirstLine)
+	}
+	b.WriteString("\n#define TOLD")
+	for _, t := range python.Tell() {
+		fmt.Fprintf(&b, " \\\n\tTELLS(%#x, %d, %d, %d, %d, %d, %d)", t.Version, t.Frame, t.Previous, t.Code, t.Instruction, t.Owner, t.FirstLine)
 	}
 	b.WriteString("\n#define HOOKS")
 	for i, f := range functions {

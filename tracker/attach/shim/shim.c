@@ -375,6 +375,17 @@ static const layout layouts[] = {
 #undef LAYOUT
 };
 
+// Since 3.13 an interpreter tells its offsets itself (_Py_DebugOffsets). These are the places of the words that have them.
+typedef struct {
+	unsigned version, frame, previous, code, instruction, owner, first;
+} tells;
+
+static const tells told[] = {
+#define TELLS(...) {__VA_ARGS__},
+	TOLD
+#undef TELLS
+};
+
 static struct {
 	word (*thread)(void); // the thread's state; NULL if the process runs no Python that is known
 	layout its;
@@ -401,7 +412,7 @@ static word word_at(word address) {
 	return copy(&w, address, sizeof w) ? w : 0;
 }
 
-// find_python looks up the interpreter that the program has loaded. Since 3.13 it tells its offsets itself (_Py_DebugOffsets).
+// find_python looks up the interpreter that the program has loaded.
 static void find_python(void) {
 	const char *(*version)(void);
 	word (*thread)(void);
@@ -416,10 +427,12 @@ static void find_python(void) {
 			python.its = layouts[i];
 			python.thread = thread;
 		}
-	if (major == 3 && minor == 13 && !memcmp(debug, "xdebugpy", 8)) {
-		python.its = (layout){0x030d, debug[23], NONE, debug[29], debug[30], debug[31], 0, debug[33], debug[39]};
-		python.thread = thread;
-	}
+	for (size_t i = 0; i < sizeof told / sizeof *told; i++)
+		if (told[i].version == (major << 8 | minor) && debug[1] >> 16 == told[i].version && !memcmp(debug, "xdebugpy", 8)) {
+			const tells *t = &told[i];
+			python.its = (layout){t->version, debug[t->frame], NONE, debug[t->previous], debug[t->code], debug[t->instruction], 0, debug[t->owner], debug[t->first]};
+			python.thread = thread;
+		}
 	const layout *l = &python.its;
 	word ends[] = {l->code, l->instruction, l->previous, l->owner == NONE ? 0 : l->owner + 1 - sizeof(word)}, size = 0;
 	for (size_t i = 0; python.thread && i < sizeof ends / sizeof *ends; i++) {

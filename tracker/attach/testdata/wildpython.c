@@ -18,7 +18,10 @@ int main(void) {
 	memcpy(_PyRuntime, "xdebugpy", 8);
 	for (int i = 1; i < 128; i++)
 		_PyRuntime[i] = 0x400000000000ull + (word)i * 8;
-	_PyRuntime[23] = 0; // the frame of a thread is where it may be read, and what is in it is nowhere
+	unsigned major = 0, minor = 0;
+	sscanf(Py_GetVersion(), "%u.%u", &major, &minor);
+	_PyRuntime[1] = major << 24 | minor << 16;
+	_PyRuntime[minor == 13 ? 23 : 26] = 0; // the frame of a thread is where it may be read, and what is in it is nowhere
 	void *cuda = dlopen("libcuda.so.1", RTLD_NOW), *context;
 	int (*init)(unsigned) = dlsym(cuda, "cuInit"), (*create)(void **, unsigned, int) = dlsym(cuda, "cuCtxCreate_v2");
 	int (*alloc)(word *, size_t) = dlsym(cuda, "cuMemAlloc_v2");

@@ -33,7 +33,7 @@ func (p *Process) Runs(words []uint64) (runs [][]mem.Frame) {
 	}
 	for i := 0; i+1 < len(words); i += 2 {
 		f := decode(words[i], words[i+1])
-		if p.Version >= 0x030c && f.owner == ownedByC {
+		if p.Version >= 0x030c && f.owner >= ownedByC {
 			end()
 			continue
 		}
@@ -46,8 +46,8 @@ func (p *Process) Runs(words []uint64) (runs [][]mem.Frame) {
 	return runs
 }
 
-// ownedByC is the owner of a frame that runs nothing: it stands between the frames of C's caller and Python's (_frameowner in
-// pycore_frame.h).
+// ownedByC is the owner of a frame that runs nothing: it stands between the frames of C's caller and Python's (enum _frameowner). 3.14
+// has two such owners, this and the next.
 const ownedByC = 3
 
 // frame names a frame.
@@ -97,14 +97,12 @@ func (p *Process) first(code uint64) uint32 {
 
 // text reads a string. Its state tells how wide its characters are (PyASCIIObject in unicodeobject.h).
 func (p *Process) text(object uint64) (string, bool) {
-	const lengthAt, stateAt, compactBit = 16, 32, 1 << 5
-	head, err := p.read(object, stateAt+4)
-	if object == 0 || err != nil {
+	if object == 0 {
 		return "", false
 	}
-	length, state := binary.LittleEndian.Uint64(head[lengthAt:]), binary.LittleEndian.Uint32(head[stateAt:])
-	kind, ascii := state>>2&7, state>>6&1 == 1
-	if state&compactBit == 0 || length > maxText || kind != 1 && kind != 2 && kind != 4 {
+	length := p.word(object + p.names.length)
+	kind, compact, ascii := stateOf(uint32(p.word(object + p.names.state)))
+	if !compact || length > maxText || kind != 1 && kind != 2 && kind != 4 {
 		return "", false
 	}
 	at := object + p.names.compact
@@ -119,6 +117,20 @@ func (p *Process) text(object uint64) (string, bool) {
 		return string(b), true
 	}
 	return wide(b, int(kind)), true
+}
+
+// stateOf splits a string's state. Its first field says whether the string is interned, in a value below 4: it has 2 bits, or since
+// 3.14 16 bits, or without a GIL 8 bits. What follows is never 0.
+func stateOf(state uint32) (kind uint32, compact, ascii bool) {
+	switch {
+	case state&0xfffc == 0:
+		state >>= 16
+	case state&0xfc == 0:
+		state >>= 8
+	default:
+		state >>= 2
+	}
+	return state & 7, state>>3&1 == 1, state>>4&1 == 1
 }
 
 // wide decodes characters of 1, 2 or 4 bytes.
@@ -143,12 +155,11 @@ func wide(b []byte, kind int) string {
 
 // bytes reads a bytes object; nil if it cannot be read.
 func (p *Process) bytes(object uint64) []byte {
-	const sizeAt, textAt = 16, 32
-	n := p.word(object + sizeAt)
+	n := p.word(object + p.names.byteSize)
 	if object == 0 || n > maxLines {
 		return nil
 	}
-	b, err := p.read(object+textAt, int(n))
+	b, err := p.read(object+p.names.bytes, int(n))
 	if err != nil {
 		return nil
 	}

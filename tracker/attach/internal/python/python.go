@@ -57,7 +57,15 @@ type code struct {
 	file, name, qualified uint64 // qualified is 0 before 3.11
 	lines                 uint64 // the table of lines
 	instructions          uint64
+	byteSize, bytes       uint64 // of a bytes object
+	length, state         uint64 // of a string
 	ascii, compact        uint64 // where a string's text begins
+}
+
+// old is code with what was the same until objects without a GIL came.
+func (c code) old() code {
+	c.byteSize, c.bytes, c.length, c.state = 16, 32, 16, 32
+	return c
 }
 
 // The layouts of versions without debug offsets, copied from their headers. They are the same in
@@ -89,7 +97,7 @@ var layouts = map[int]Layout{
 func Layouts() (all []Layout) {
 	for _, version := range slices.Sorted(maps.Keys(layouts)) {
 		l := layouts[version]
-		l.Version = version
+		l.Version, l.names = version, l.names.old()
 		all = append(all, l)
 	}
 	return all
@@ -131,6 +139,7 @@ func (p *Process) close() { p.memory.Close() }
 // layout returns the layout of a version whose _PyRuntime is at an address.
 func (p *Process) layout(runtime uint64, version int) (Layout, error) {
 	l, ok := layouts[version]
+	l.names = l.names.old()
 	if !ok {
 		var err error
 		if l, err = p.debugOffsets(runtime, version); err != nil {
@@ -142,25 +151,60 @@ func (p *Process) layout(runtime uint64, version int) (Layout, error) {
 	return l, nil
 }
 
-// debugOffsets reads the layout that interpreters have told since 3.13 (Include/internal/pycore_runtime.h, _Py_DebugOffsets).
+// Told are the places of a version's offsets among the words at _PyRuntime, where interpreters have told them since 3.13
+// (struct _Py_DebugOffsets in their headers).
+type Told struct {
+	Version                                                 int
+	threads, nextThread, kernelID, threadID                 int
+	Frame, Previous, Code, Instruction, Owner, FirstLine    int
+	file, name, qualified, lines, instructions              int
+	byteSize, bytes, stringSize, stringState, length, ascii int
+}
+
+var told = []Told{
+	{
+		Version: 0x030d, threads: 9, nextThread: 21, Frame: 23, threadID: 24, kernelID: 25, Previous: 29, Code: 30, Instruction: 31, Owner: 33,
+		file: 35, name: 36, qualified: 37, lines: 38, FirstLine: 39, instructions: 43,
+		byteSize: 65, bytes: 66, stringSize: 67, stringState: 68, length: 69, ascii: 70,
+	},
+	{
+		Version: 0x030e, threads: 9, nextThread: 24, Frame: 26, threadID: 27, kernelID: 28, Previous: 32, Code: 33, Instruction: 34, Owner: 36,
+		file: 40, name: 41, qualified: 42, lines: 43, FirstLine: 44, instructions: 48,
+		byteSize: 75, bytes: 76, stringSize: 77, stringState: 78, length: 79, ascii: 80,
+	},
+}
+
+// Tell returns the versions that tell their offsets.
+func Tell() []Told { return told }
+
+// debugOffsets reads the layout that an interpreter tells.
 func (p *Process) debugOffsets(runtime uint64, version int) (l Layout, err error) {
-	const words = 73
-	text, err := p.read(runtime, 8*words)
+	at := slices.IndexFunc(told, func(t Told) bool { return t.Version == version })
+	if at < 0 {
+		return l, fmt.Errorf("the layout of Python %d.%d is not known", version>>8, version&0xff)
+	}
+	t := told[at]
+	text, err := p.read(runtime, 8*(t.ascii+1))
 	if err != nil {
 		return l, err
 	}
-	if string(text[:8]) != "xdebugpy" || version != 0x030d {
-		return l, fmt.Errorf("the layout of Python %d.%d is not known", version>>8, version&0xff)
-	}
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(text[8*i:]) }
+	const pointers = 8 * 3 // that a string with text of its own has more than one of ASCII
+	if string(text[:8]) != "xdebugpy" || int(word(1)>>16) != version || word(t.stringSize) != word(t.ascii)+pointers || word(t.bytes) != word(t.byteSize)+16 {
+		return l, fmt.Errorf("the offsets that Python %d.%d tells are in another order", version>>8, version&0xff)
+	}
+	const main = 8 // the first interpreter of the list is at word 5, and then the main one
 	return Layout{
 		freeThreaded: word(2) != 0,
-		Main:         word(5) + 8, // the first interpreter of the list, and then the main one
-		Threads:      word(9), NextThread: word(21), Frame: word(23), Through: NoOffset, ThreadID: word(24), KernelID: word(25),
-		Previous: word(29), Code: word(30), Instruction: word(31), Owner: word(33),
-		FirstLine: word(39),
+		Main:         word(5) + main,
+		Threads:      word(t.threads), NextThread: word(t.nextThread), Frame: word(t.Frame), Through: NoOffset,
+		ThreadID: word(t.threadID), KernelID: word(t.kernelID),
+		Previous: word(t.Previous), Code: word(t.Code), Instruction: word(t.Instruction), Owner: word(t.Owner),
+		FirstLine: word(t.FirstLine),
 		names: code{
-			file: word(35), name: word(36), qualified: word(37), lines: word(38), instructions: word(43), ascii: word(70), compact: word(70) + 16,
+			file: word(t.file), name: word(t.name), qualified: word(t.qualified), lines: word(t.lines), instructions: word(t.instructions),
+			byteSize: word(t.byteSize), bytes: word(t.bytes), length: word(t.length), state: word(t.stringState),
+			ascii: word(t.ascii), compact: word(t.ascii) + 16,
 		},
 	}, nil
 }

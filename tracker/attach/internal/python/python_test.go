@@ -51,7 +51,7 @@ func TestStrings(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	p := &Process{Layout: layouts[0x030c], memory: memory}
+	p := &Process{Layout: Layouts()[3], memory: memory}
 	defer p.close()
 	for _, test := range []struct {
 		kind   uint32
