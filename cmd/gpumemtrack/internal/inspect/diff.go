@@ -48,11 +48,12 @@ pair.
 The table can be of a part of the memory, as --focus, --kind and others say.
 --fail-over goes by that part, then.
 
---json prints one object: "schema", "by", "of", "filter" with what was asked
-for, "before" and "after" with their "files" and "filtered_out", "only_before"
-and "only_after" with processes that do not count, "lines", each with its "key",
-"before_bytes", "after_bytes", "change_bytes", "before_count", "after_count"
-and, of several pairs, "spread", and "total", the sum of all lines.`,
+--json prints one object: "schema", "by", "of", "host" with --host, "filter"
+with what was asked for, "before" and "after" with their "files" and
+"filtered_out", "only_before" and "only_after" with processes that do not
+count, "lines", each with its "key", "before_bytes", "after_bytes",
+"change_bytes", "before_count", "after_count" and, of several pairs, "spread",
+and "total", the sum of all lines.`,
 		Example: `  gpumemtrack diff yesterday.json today.json
   gpumemtrack diff yesterday.json today.json --fail-over 64MiB    # for CI
   gpumemtrack diff 'old/rank*.pb.gz' 'new/rank*.pb.gz' --by function
@@ -91,7 +92,7 @@ func runDiff(a *cli.App, before, after string, o diffOptions, gate bool) error {
 		return err
 	}
 	if !o.json {
-		fmt.Fprintf(a.Stdout, "%s memory\n  before: %s%v\n  after:  %s%v\n", o.of, old.at(o.tableOptions), old, now.at(o.tableOptions), now)
+		fmt.Fprintf(a.Stdout, "%s memory\n  before: %s%v\n  after:  %s%v\n", o.what(), old.at(o.tableOptions), old, now.at(o.tableOptions), now)
 		tellDamaged(a.Stdout, slices.Concat(old.damaged, now.damaged))
 	}
 	from, to := old.processes, now.processes
@@ -155,7 +156,7 @@ func changed(lines []export.Line) []export.Line {
 
 func diffJSON(a *cli.App, old, now *ranks, gone, came []*export.Usage, lines []export.Line, sum export.Line, names []string, o diffOptions) error {
 	out := diffOutput{
-		Schema: diffSchema, By: o.by, Of: o.of, Filter: o.filter.asked(), Before: old.json(), After: now.json(),
+		Schema: diffSchema, By: o.by, Of: o.of, Host: o.host, Filter: o.filter.asked(), Before: old.json(), After: now.json(),
 		OnlyBefore: processMemories(gone, o.of), OnlyAfter: processMemories(came, o.of),
 		Lines: []diffLine{}, Total: diffLineOf(sum, names),
 	}
@@ -251,6 +252,7 @@ type diffOutput struct {
 	Schema     string          `json:"schema"`
 	By         string          `json:"by"`
 	Of         string          `json:"of"`
+	Host       bool            `json:"host,omitempty"`
 	Filter     *filter         `json:"filter,omitempty"`
 	Before     shownFiles      `json:"before"`
 	After      shownFiles      `json:"after"`

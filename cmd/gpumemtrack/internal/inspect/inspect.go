@@ -76,6 +76,14 @@ func (o *tableOptions) check(cmd *cobra.Command) error {
 	return o.filter.check()
 }
 
+// what names the memory that a table is of: "live", or "live host".
+func (o *tableOptions) what() string {
+	if o.host {
+		return o.of + " host"
+	}
+	return o.of
+}
+
 // byGroup is what --group sums up by: the names that the filter gives as labels.
 const byGroup = "group"
 

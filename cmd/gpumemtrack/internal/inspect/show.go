@@ -37,12 +37,13 @@ the least.
 The table can be of a part of the memory, as --focus, --kind and others say; the
 first line says how much that leaves out. --group sums up by names of your own.
 
---json prints one object: "schema", "by", "of", "files" with their "name",
-"devices", "time", "process" and "moment", "older_snapshots", "other_files" and
-"damaged_files" that were left out, "filter" with what was asked for and
-"filtered_out" with the "count" and "bytes" that it leaves out, "lines", each
-with its "key", "bytes", "count" and, of several files, "spread" ("most_bytes",
-"most_in", "bytes"), and "total", the sum of all lines.`,
+--json prints one object: "schema", "by", "of", "host" with --host, "files"
+with their "name", "devices", "time", "process" and "moment",
+"older_snapshots", "other_files" and "damaged_files" that were left out,
+"filter" with what was asked for and "filtered_out" with the "count" and
+"bytes" that it leaves out, "lines", each with its "key", "bytes", "count" and,
+of several files, "spread" ("most_bytes", "most_in", "bytes"), and "total", the
+sum of all lines.`,
 		Example: `  gpumemtrack show crash.dump.json
   gpumemtrack show snapshot.json --by shape --of peak
   gpumemtrack show http://localhost:6061/debug/gpumem/
@@ -108,11 +109,27 @@ func runShow(a *cli.App, words []string, o tableOptions) error {
 	}
 	sum.Key = "all"
 	t.AppendFooter(showRow(sum, sum, names))
-	fmt.Fprintf(a.Stdout, "%s memory %s%v\n", o.of, cmp.Or(all.at(o), "of "), all)
+	fmt.Fprintf(a.Stdout, "%s memory %s%v\n", o.what(), cmp.Or(all.at(o), "of "), all)
 	tellDamaged(a.Stdout, all.damaged)
-	fmt.Fprint(a.Stdout, t.Fitted(cli.WidthOf(a.Stdout)))
+	if o.host && all.noHost() {
+		fmt.Fprintln(a.Stdout, noHost)
+	} else {
+		fmt.Fprint(a.Stdout, t.Fitted(cli.WidthOf(a.Stdout)))
+	}
 	notShown(a, all, o)
 	return nil
+}
+
+const noHost = "no host memory: a tracker's dump has it if the tracker's device allocates it, and a snapshot of PyTorch if record_pinned_host_memory was set"
+
+// noHost reports whether no process has any host memory.
+func (r *ranks) noHost() bool {
+	for _, u := range r.processes {
+		if !r.about[u].host.IsZero() || len(u.Rows) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // notShown mentions the host memory that a table of device memory leaves out, and what of the files is damaged.
@@ -125,7 +142,7 @@ func notShown(a *cli.App, r *ranks, o tableOptions) {
 		}
 	}
 	if !o.host && !host.IsZero() {
-		fmt.Fprintf(a.Stdout, "Not in the table: %v in the host's memory, see --host\n", host)
+		fmt.Fprintf(a.Stdout, "Not in the table: %v of host memory, see --host\n", host)
 	}
 }
 
@@ -157,6 +174,7 @@ type shown struct {
 	Schema string  `json:"schema"`
 	By     string  `json:"by"`
 	Of     string  `json:"of"`
+	Host   bool    `json:"host,omitempty"`
 	Filter *filter `json:"filter,omitempty"`
 	shownFiles
 	Lines []shownLine `json:"lines"`
@@ -174,7 +192,7 @@ func shownJSON(r *ranks, lines []export.Line, sum export.Line, names []string, o
 	line := func(l export.Line) shownLine {
 		return shownLine{Key: l.Key, Bytes: l.After.Bytes, Count: l.After.Count, Spread: spreadOf(l, names)}
 	}
-	out := shown{Schema: showSchema, By: o.by, Of: o.of, Filter: o.filter.asked(), shownFiles: r.json(), Lines: []shownLine{}, Total: line(sum)}
+	out := shown{Schema: showSchema, By: o.by, Of: o.of, Host: o.host, Filter: o.filter.asked(), shownFiles: r.json(), Lines: []shownLine{}, Total: line(sum)}
 	for _, l := range lines {
 		out.Lines = append(out.Lines, line(l))
 	}
