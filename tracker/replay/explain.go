@@ -27,6 +27,7 @@ type Explanation struct {
 	// all buffers packed, so that none has the holes of another. earlier is what there would
 	// have been if the buffers of a line of code that were never freed had been allocated before all else.
 	settings, earlier []saving
+	leftOut           []string   // what the file lacks
 	unknown           []string   // recorded settings that are left out
 	noReplay          string     // why there are none
 	agreement         *agreement // nil if there is nothing to compare with
@@ -56,7 +57,7 @@ func Explain(r *snapshot.Dump, at string) (*Explanation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("explain: %w", err)
 	}
-	x := &Explanation{Explanation: explain.Snapshot(s), moment: moment, settings: []saving{}, earlier: []saving{}}
+	x := &Explanation{Explanation: explain.Snapshot(s), moment: moment, leftOut: r.LeftOut(), settings: []saving{}, earlier: []saving{}}
 	p, err := compile(r)
 	if errors.Is(err, walk.ErrNoHistory) {
 		x.noReplay = "the file has no events"
@@ -188,9 +189,10 @@ func (x *Explanation) MarshalJSON() ([]byte, error) {
 		Settings []saving      `json:"settings"`
 		Earlier  []saving      `json:"earlier"`
 		Agrees   *agreement    `json:"agreement"`
+		LeftOut  []string      `json:"left_out,omitempty"`
 		Unknown  []string      `json:"unknown_settings,omitempty"`
 		NoReplay string        `json:"no_replay,omitempty"`
-	}{x.moment, x.measured(), x.settings, x.earlier, x.agreement, x.unknown, x.noReplay})
+	}{x.moment, x.measured(), x.settings, x.earlier, x.agreement, x.leftOut, x.unknown, x.noReplay})
 	if err != nil {
 		return nil, err
 	}
@@ -218,6 +220,9 @@ func (x *Explanation) String() string {
 	}
 	if x.agreement != nil {
 		fmt.Fprintf(&b, "%v\n", x.agreement)
+	}
+	for _, what := range x.leftOut {
+		fmt.Fprintf(&b, "the file lacks %s\n", what)
 	}
 	if x.noReplay != "" {
 		fmt.Fprintf(&b, "what would have helped is unknown: %s\n", x.noReplay)

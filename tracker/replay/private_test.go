@@ -95,6 +95,11 @@ func TestSegmentsThatDoNotTile(t *testing.T) {
 		"segment_type": "large", "blocks": [{"address": 1048576, "size": 2097152, "state": "active_allocated"}]}],
 		"device_traces": [[{"action": "alloc", "addr": 1048576, "size": 2097152, "stream": 0}]]}`))
 	require.NoError(t, err)
-	require.Equal(t, []string{"1 segments with blocks that do not tile them"}, d.LeftOut())
 	assert.Equal(t, replay.Cache, replay.Recorded(d).Allocator)
+	x, err := replay.Explain(d, "")
+	require.NoError(t, err)
+	assert.Contains(t, x.String(), "\nthe file lacks 1 segment with blocks that do not tile it\n")
+	text, err := x.MarshalJSON()
+	require.NoError(t, err)
+	assert.Contains(t, string(text), `"left_out":["1 segment with blocks that do not tile it"]`)
 }

@@ -243,14 +243,19 @@ func (d deviceJSON) snapshot() *Snapshot {
 func (d *Dump) LeftOut() (what []string) {
 	l := &d.Snapshot.Tables.LeftOut
 	for _, part := range []struct {
-		n    int64
-		what string
+		n         int64
+		one, many string
 	}{
-		{l.Events, "older events"}, {l.Marks, "older marks"}, {l.Segments, "segments of the cache"}, {l.Broken, "segments with blocks that do not tile them"},
-		{l.Allocations.Count, "single buffers, which the tables count"}, {l.Sites, "call stacks that held least"},
+		{l.Events, "older event", "older events"}, {l.Marks, "older mark", "older marks"}, {l.Segments, "segment of the cache", "segments of the cache"},
+		{l.Broken, "segment with blocks that do not tile it", "segments with blocks that do not tile them"},
+		{l.Allocations.Count, "single buffer, which the tables count", "single buffers, which the tables count"},
+		{l.Sites, "call stack that held least", "call stacks that held least"},
 	} {
-		if part.n > 0 {
-			what = append(what, fmt.Sprintf("%d %s", part.n, part.what))
+		switch {
+		case part.n == 1:
+			what = append(what, "1 "+part.one)
+		case part.n > 1:
+			what = append(what, fmt.Sprintf("%d %s", part.n, part.many))
 		}
 	}
 	return what

@@ -22,7 +22,7 @@ func TestBlocksThatDoNotTile(t *testing.T) {
 	assert.Equal(t, 1, c.Dump.History.Len())
 	assert.Len(t, s.Segments, 1)
 	assert.Equal(t, alloc.Bytes(4608), s.Reserved)
-	assert.Equal(t, []string{"1 segments with blocks that do not tile them"}, c.Dump.LeftOut())
+	assert.Equal(t, []string{"1 segment with blocks that do not tile it"}, c.Dump.LeftOut())
 }
 
 // TestUserMetadataIsALabel reads what a program noted with its allocations.
