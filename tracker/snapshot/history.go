@@ -71,6 +71,7 @@ func (h *History) event(i int) Event {
 		Section: h.Tables.Sections[e.Section],
 		Stream:  tables.StreamOf(h.Tables.Streams, e.Stream),
 		Stack:   h.Tables.Stacks.Stack(e.Stack),
+		FreedAt: h.Tables.Stacks.Stack(h.Tables.FreedAt(h.Tables.First + uint64(i))),
 	}
 	switch e.Action {
 	case mem.Marked:
@@ -122,10 +123,11 @@ type Event struct {
 	Group
 	Section string       `json:"section,omitzero"` // path of the section; for a free, the section of the allocation
 	Stream  alloc.Stream `json:"stream,omitzero"`
-	Span    uint64       `json:"span,omitzero"`    // SectionBegan and SectionEnded: the same number for both of one section
-	Mark    int          `json:"mark,omitzero"`    // Marked: the mark's number
-	Private string       `json:"private,omitzero"` // private pool of a segment, as in alloc.Segment; "" means none, or unknown
-	Stack   mem.Stack    `json:"stack,omitempty"`  // stack of the allocation, also for a free; for a mark or a section, the caller's
+	Span    uint64       `json:"span,omitzero"`      // SectionBegan and SectionEnded: the same number for both of one section
+	Mark    int          `json:"mark,omitzero"`      // Marked: the mark's number
+	Private string       `json:"private,omitzero"`   // private pool of a segment, as in alloc.Segment; "" means none, or unknown
+	Stack   mem.Stack    `json:"stack,omitempty"`    // stack of the allocation, also for a free; for a mark or a section, the caller's
+	FreedAt mem.Stack    `json:"freed_at,omitempty"` // stack of a free, where the source tells it and it is not that of the allocation
 }
 
 func (h *History) writeTo(out *jsonstream.Writer) { tablejson.WriteHistory(out, &h.Tables) }

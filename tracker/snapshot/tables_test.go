@@ -24,6 +24,7 @@ func foreign(t *testing.T) *snapshot.Dump {
 	var stacks tables.StackTable
 	site := mem.Frame{Function: "train", File: "train.py", Line: 7}
 	stack := stacks.Add(mem.Stack{{Function: "unwind"}, site}, site)
+	freedAt := stacks.Add(mem.Stack{{Function: "collect", File: "train.py", Line: 9}}, mem.Frame{})
 	begun := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 	streams := []alloc.Stream{0, 0x7f00_0000_1000}
 	x, err := tables.Untyped("autograd_detail", 1000)
@@ -47,7 +48,7 @@ func foreign(t *testing.T) *snapshot.Dump {
 	return &snapshot.Dump{
 		Snapshot: s,
 		History: &snapshot.History{Tables: tables.HistoryTables{
-			Start: begun, Stacks: &stacks, Sections: sections, Streams: streams,
+			Start: begun, Stacks: &stacks, Sections: sections, Streams: streams, Frees: []tables.FreeEntry{{Seq: 1, Stack: freedAt}},
 			Events: []tables.EventEntry{
 				{Ptr: 512, Allocated: 1024, Tensor: &x, Stack: stack, Section: 1, Action: mem.Allocated, Stream: 1},
 				{Since: 5, Ptr: 1536, Allocated: 1024, Tensor: &x, Stack: stack, Action: mem.FreeRequested, Stream: 1},
@@ -71,9 +72,26 @@ func TestForeignSources(t *testing.T) {
 	events := slices.Collect(read.History.Events())
 	assert.Equal(t, []mem.Action{mem.Allocated, mem.FreeRequested}, []mem.Action{events[0].Action, events[1].Action})
 	assert.Equal(t, alloc.Stream(0x7f00_0000_1000), events[1].Stream)
+	assert.Nil(t, events[0].FreedAt)
+	assert.Equal(t, "train.py:9 collect", events[1].FreedAt[0].String())
+	assert.Equal(t, "train.py:7 train", events[1].Stack[1].String())
 	assert.Equal(t, foreign(t).Snapshot.Segments, read.Snapshot.Segments)
 	assert.Equal(t, "True", read.Snapshot.Settings["expandable_segments"])
 	assert.Contains(t, read.Snapshot.String(), "+ | 1 * unknown  | 1000 B     | autograd_detail | unknown | train.py:7 train")
+}
+
+func TestWildFreesInAFileAreErrors(t *testing.T) {
+	text := written(t, foreign(t))
+	const frees = `"frees": [
+{"seq":1,"stack":1}
+]`
+	require.Equal(t, 1, strings.Count(text, frees), text)
+	for _, wild := range []string{
+		`[{"seq":1,"stack":2}]`, `[{"seq":1,"stack":-1}]`, `[{"seq":1,"stack":1},{"seq":1,"stack":1}]`, `[{"seq":1,"stack":1},{"seq":0,"stack":1}]`,
+	} {
+		_, err := snapshot.ReadDump(strings.NewReader(strings.Replace(text, frees, `"frees":`+wild, 1)))
+		assert.ErrorContains(t, err, "read history: free ", wild)
+	}
 }
 
 // TestLeaksAreInTheFile: what a tracker suspects, a reader of its dump does too.

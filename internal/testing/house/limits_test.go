@@ -59,7 +59,7 @@ var names = map[string]int{
 	"tracker/mem":               59,
 	"tracker/notebook":          1,
 	"tracker/replay":            50,
-	"tracker/snapshot":          156,
+	"tracker/snapshot":          157,
 	"tracker/snapshot/explain":  17,
 	"tracker/snapshot/leaks":    37,
 	"tracker/snapshot/rewind":   9,

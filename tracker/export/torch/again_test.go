@@ -26,12 +26,13 @@ type written struct {
 	streams                       []alloc.Stream
 	pools                         map[string]alloc.Bytes // reserved, by private pool
 	events                        map[mem.Action]int
+	freedAt                       map[string]int // how many buffers were freed at each call stack
 }
 
 func told(c *contents) (all []written) {
 	for _, r := range append([]*snapshot.Dump{c.Dump}, c.Dump.Others...) {
 		s := r.Snapshot
-		w := written{ordinal: s.Ordinal, live: s.Live, peak: s.Peak, events: make(map[mem.Action]int), pools: make(map[string]alloc.Bytes)}
+		w := written{ordinal: s.Ordinal, live: s.Live, peak: s.Peak, events: make(map[mem.Action]int), freedAt: make(map[string]int), pools: make(map[string]alloc.Bytes)}
 		for _, segment := range s.Segments {
 			w.reserved += segment.Size
 			w.pools[segment.Private+" "+segment.Pool.String()] += segment.Size
@@ -49,6 +50,9 @@ func told(c *contents) (all []written) {
 		w.streams = slices.Compact(w.streams)
 		for e := range r.Events() {
 			w.events[e.Action]++
+			if e.Action == mem.Freed {
+				w.freedAt[e.FreedAt.String()]++
+			}
 		}
 		all = append(all, w)
 	}

@@ -25,6 +25,7 @@ type rebuilder struct {
 
 	entries []tables.EventEntry
 	pools   []tables.PoolEntry // the pool of each entry
+	frees   []tables.FreeEntry // the stacks of frees that differ from those of the allocations
 	siteOf  []int32            // the call site of each entry about a buffer; -1 for other entries
 	open    map[int64]int      // the entry of the alloc that is live at an address
 	older   []older            // buffers that were freed, but allocated before the first event
@@ -241,6 +242,7 @@ func (r *rebuilder) event(e *rawEvent) error {
 		if i, ok := r.open[e.addr]; ok {
 			begun := r.entries[i]
 			entry.Allocated, entry.Tensor, entry.Stack, entry.Section = begun.Allocated, begun.Tensor, begun.Stack, begun.Section
+			r.freedAt(e, entry)
 		}
 	case "annotate": // a text for the tensor that is live at an address, since 2.14
 		if i, live := r.open[e.addr]; live {
@@ -315,6 +317,7 @@ func (r *rebuilder) free(e *rawEvent, entry tables.EventEntry) error {
 		entry.Allocated, entry.Tensor, entry.Stack, entry.Section = begun.Allocated, begun.Tensor, begun.Stack, begun.Section
 		delete(r.open, e.addr)
 		delete(r.labels, i)
+		r.freedAt(e, entry)
 		r.add(entry, r.siteOf[i])
 		return nil
 	}
@@ -327,6 +330,13 @@ func (r *rebuilder) free(e *rawEvent, entry tables.EventEntry) error {
 	r.older = append(r.older, older{site})
 	r.add(entry, site)
 	return nil
+}
+
+// freedAt notes the stack of the next entry, a free.
+func (r *rebuilder) freedAt(e *rawEvent, entry tables.EventEntry) {
+	if e.stack.id != 0 && e.stack.id != entry.Stack {
+		r.frees = append(r.frees, tables.FreeEntry{Seq: uint64(len(r.entries)), Stack: e.stack.id})
+	}
 }
 
 // note enters an annotation as the beginning or the end of a section.

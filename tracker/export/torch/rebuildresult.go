@@ -149,7 +149,12 @@ func (r *rebuilder) result() (*snapshot.Dump, error) {
 	for i := range r.pools {
 		r.pools[i].Seq += first
 	}
-	h := &snapshot.History{Tables: tables.HistoryTables{Start: r.start, First: first, Events: r.entries, Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams, Pools: r.pools}}
+	for i := range r.frees {
+		r.frees[i].Seq += first
+	}
+	h := &snapshot.History{Tables: tables.HistoryTables{
+		Start: r.start, First: first, Events: r.entries, Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams, Pools: r.pools, Frees: r.frees,
+	}}
 	dump := &snapshot.Dump{
 		Snapshot: r.at, History: h,
 		Devices: snapshot.Devices{{Device: r.at.Device, Ordinal: r.ordinal, Levels: snapshot.Levels{DriverUsed: -1, DriverTotal: -1, Reserved: r.at.Reserved}}},

@@ -33,7 +33,8 @@ type walked struct {
 	Count         int64  `json:"count"`
 	Peak          int64  `json:"peak"`
 	PeakReserved  int64  `json:"peak_reserved"`
-	Series        string `json:"series"` // a hash of both at every event
+	FreedAt       int    `json:"freed_at"`
+	Series        string `json:"series"` // a hash of live and reserved bytes at every event
 }
 
 // golden returns what walk.py said of each recording, by file and device.
@@ -66,6 +67,9 @@ func walkThrough(d *snapshot.Dump) walked {
 		live, reserved = live-l, reserved-r
 		if counts {
 			out.Events++
+		}
+		if e.Action == mem.Freed && e.FreedAt != nil {
+			out.FreedAt++
 		}
 	}
 	out.FirstLive, out.FirstReserved = int64(live), int64(reserved)

@@ -168,7 +168,11 @@ func (w *writer) memoryEvent(l *list, action string, e snapshot.Event, size allo
 	w.beginDict()
 	w.nameItem("action", action)
 	w.intItem("addr", int64(address(e.Ptr)))
-	w.eventRest(e.Time, size, e.Stream, e.Stack, category(e.Kind))
+	stack := e.Stack
+	if e.FreedAt != nil {
+		stack = e.FreedAt
+	}
+	w.eventRest(e.Time, size, e.Stream, stack, category(e.Kind))
 	if action == "alloc" {
 		w.name("user_metadata")
 		w.describe(e)

@@ -32,6 +32,7 @@ type historyTables struct {
 	Frames []mem.Frame    `json:"frames"`
 	Groups []historyGroup `json:"groups"`
 	Events []historyEvent `json:"events"`
+	Frees  []historyFree  `json:"frees"` // not written if there is none
 }
 
 type historyStack struct {
@@ -61,6 +62,12 @@ type historyEvent struct {
 	Stream  uint8         `json:"stream,omitempty"` // index in streams
 }
 
+// historyFree is the stack of a free.
+type historyFree struct {
+	Seq   uint64 `json:"seq"` // number of the event
+	Stack int    `json:"stack"`
+}
+
 // WriteHistory writes a history as an object.
 func WriteHistory(out *jsonstream.Writer, h *tables.HistoryTables) {
 	index := indexOf(h)
@@ -74,6 +81,9 @@ func WriteHistory(out *jsonstream.Writer, h *tables.HistoryTables) {
 	frames.write(out, len(index.stacks))
 	jsonstream.Table(out, "groups", index.groups, jsonstream.AsJSON(func(g *tables.Tensor) any { return historyGroup{g.Kind, g.DType, g.Shape, g.Unknown(), g.Memory} }))
 	jsonstream.Table(out, "events", h.Events, func(b []byte, e tables.EventEntry) ([]byte, error) { return index.event(e).appendJSON(b), nil })
+	if len(h.Frees) > 0 {
+		jsonstream.Table(out, "frees", h.Frees, jsonstream.AsJSON(func(f tables.FreeEntry) any { return historyFree{f.Seq, index.ofStack[f.Stack]} }))
+	}
 	out.Bytes([]byte("}\n"))
 }
 
@@ -95,10 +105,7 @@ func indexOf(h *tables.HistoryTables) *historyIndex {
 		ofSection: map[uint16]uint32{0: 0},
 	}
 	for _, e := range h.Events {
-		if _, ok := x.ofStack[e.Stack]; !ok {
-			x.ofStack[e.Stack] = len(x.stacks)
-			x.stacks = append(x.stacks, e.Stack)
-		}
+		x.addStack(e.Stack)
 		if _, ok := x.ofGroup[e.Tensor]; !ok {
 			x.ofGroup[e.Tensor] = len(x.groups)
 			x.groups = append(x.groups, e.Tensor)
@@ -108,7 +115,17 @@ func indexOf(h *tables.HistoryTables) *historyIndex {
 			x.sections = append(x.sections, h.Sections[e.Section])
 		}
 	}
+	for _, f := range h.Frees {
+		x.addStack(f.Stack)
+	}
 	return x
+}
+
+func (x *historyIndex) addStack(id tables.StackID) {
+	if _, ok := x.ofStack[id]; !ok {
+		x.ofStack[id] = len(x.stacks)
+		x.stacks = append(x.stacks, id)
+	}
 }
 
 func (x *historyIndex) event(e tables.EventEntry) historyEvent {
@@ -152,6 +169,7 @@ func (e historyEvent) appendJSON(b []byte) []byte {
 const (
 	eventBytes = 160
 	groupBytes = 192
+	freeBytes  = 48
 )
 
 // ReadHistory reads a history; nil if it is null.
@@ -174,6 +192,8 @@ func ReadHistory(in *jsonstream.Reader) (*tables.HistoryTables, error) {
 			return jsonstream.ReadTable(in, &lists.Groups, groupBytes, jsonstream.Unmarshal)
 		case "events":
 			return jsonstream.ReadTable(in, &lists.Events, eventBytes, readEvent)
+		case "frees":
+			return jsonstream.ReadTable(in, &lists.Frees, freeBytes, jsonstream.Unmarshal)
 		}
 		return small.Add(in, key)
 	})
@@ -261,7 +281,23 @@ func loadHistory(head historyHead, lists historyTables) (*tables.HistoryTables, 
 		}
 		loaded.Events = append(loaded.Events, read)
 	}
+	if loaded.Frees, err = in.historyTables.loadFrees(); err != nil {
+		return nil, fmt.Errorf("read history: %w", err)
+	}
 	return loaded, nil
+}
+
+func (in historyTables) loadFrees() (frees []tables.FreeEntry, err error) {
+	for i, f := range in.Frees {
+		if f.Stack < 0 || f.Stack >= len(in.Stacks) {
+			return nil, fmt.Errorf("free %d: stack %d of %d", i, f.Stack, len(in.Stacks))
+		}
+		if i > 0 && f.Seq <= in.Frees[i-1].Seq {
+			return nil, fmt.Errorf("free %d: it is not behind the one before it", i)
+		}
+		frees = append(frees, tables.FreeEntry{Seq: f.Seq, Stack: tables.StackID(f.Stack + 1)})
+	}
+	return frees, nil
 }
 
 func (in historyTables) load() (*tables.StackTable, []*tables.Tensor, error) {

@@ -108,6 +108,7 @@ type HistoryTables struct {
 	Sections []string       // by path; the first is "", outside of all sections
 	Streams  []alloc.Stream // at most MaxStreams; the first is the default stream, and nil means that one
 	Pools    []PoolEntry    // for events of segments in private pools, in event order
+	Frees    []FreeEntry    // for frees whose own stack is known, in event order
 }
 
 // PoolEntry names the private pool of an event's segment.
@@ -123,6 +124,21 @@ func (h *HistoryTables) Pool(seq uint64) string {
 		return ""
 	}
 	return h.Pools[i].Name
+}
+
+// FreeEntry is the stack of a free. Most sources do not walk it, and EventEntry.Stack is that of the allocation.
+type FreeEntry struct {
+	Seq   uint64
+	Stack StackID
+}
+
+// FreedAt returns the stack of the free with that number, or 0.
+func (h *HistoryTables) FreedAt(seq uint64) StackID {
+	i, found := slices.BinarySearchFunc(h.Frees, seq, func(f FreeEntry, seq uint64) int { return cmp.Compare(f.Seq, seq) })
+	if !found {
+		return 0
+	}
+	return h.Frees[i].Stack
 }
 
 // Site returns the call site of the event with that number, or the zero Frame if the event is no

@@ -5,7 +5,8 @@ python3 walk.py FILE
 For each device: live bytes as they were requested, their peak, and reserved bytes.
 The state before the first event is that at the end with every event undone. A buffer lives
 from its alloc to its free_completed. The level series are given as a hash of one
-line "live reserved" for the beginning and for each event.
+line "live reserved" for the beginning and for each event. freed_at is the number of
+frees whose stack is not that of the allocation.
 """
 import gzip
 import hashlib
@@ -37,6 +38,16 @@ def step(e):
     }.get(e["action"])
 
 
+def freed_at(events):
+    count, stacks = 0, {}
+    for e in events:
+        if e["action"] == "alloc":
+            stacks[e["addr"]] = e["frames"]
+        elif e["action"] == "free_completed" and e["addr"] in stacks:
+            count += e["frames"] not in ([], stacks.pop(e["addr"]))
+    return count
+
+
 def walk(segments, events):
     live = reserved = count = 0
     for s in segments:
@@ -57,7 +68,7 @@ def walk(segments, events):
         reserved += d[1]
         series.update(f"{live} {reserved}\n".encode())
         peak, peak_reserved = max(peak, live), max(peak_reserved, reserved)
-    out.update(end, peak=peak, peak_reserved=peak_reserved, series=series.hexdigest()[:16])
+    out.update(end, freed_at=freed_at(events), peak=peak, peak_reserved=peak_reserved, series=series.hexdigest()[:16])
     return out
 
 
