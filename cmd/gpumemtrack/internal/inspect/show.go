@@ -125,7 +125,7 @@ const noHost = "no host memory: a tracker's dump has it if the tracker's device 
 // noHost reports whether no process has any host memory.
 func (r *ranks) noHost() bool {
 	for _, u := range r.processes {
-		if !r.about[u].host.IsZero() || len(u.Rows) > 0 {
+		if !r.about[u].host.IsZero() {
 			return false
 		}
 	}
