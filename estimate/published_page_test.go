@@ -82,9 +82,9 @@ first answer, and becomes a row of [estimate-heldout.csv](estimate-heldout.csv) 
 const publishedLacking = `
 ## What it does not know
 
-- There is no measurement on a GPU of mixtures of experts without adapters, towers of images and texts (CLIP, SigLIP), latent
-  attention (DeepSeek) and recurrent layers (Mamba, Qwen3-Next, LSTM); of encoders with decoders only T5's three runs, and
-  of windows over images in low precision only one. Their estimates say so, and have upper bounds that are at least 20 % higher.
+- Of some models there is no measurement on a GPU: mixtures of experts without adapters, models of images and texts (CLIP, SigLIP),
+  latent attention (DeepSeek), recurrent layers (Mamba, Qwen3-Next, LSTM). Of encoders with decoders there are only T5's three runs,
+  and of Swin's windows in low precision only one. The estimates say so, and their upper bounds are at least 20 % higher.
 - It leaves out most workspaces of cuDNN, communication buffers, the streams of FSDP, and what CUDA graphs and compilers keep.
 - It models PyTorch with transformers, and llama.cpp. DeepSpeed, Megatron and serving engines may do things in another way.
 - If you leave a setting open, the upper bound assumes the worst case, and a note names the flag.
@@ -257,7 +257,7 @@ func heldOut(t *testing.T) string {
 			b.WriteString(summary(k.title, first[k.title]) + summary("the same, today", today[k.title]))
 		}
 	}
-	fmt.Fprintf(&b, "\nThey are of %d sources. %d of the %d first answers had the measurement inside the band, %d below it and %d above.\n",
+	fmt.Fprintf(&b, "\nThey come from %d sources. %d of the %d first answers had the measurement inside the band, %d below it and %d above.\n",
 		len(sources), inside, len(rows)-1, outside["below"], outside["above"])
 	return b.String()
 }
