@@ -19,9 +19,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// pythonsHere are the interpreters of this machine with ctypes, by version: that of the search path, and pyenv's.
+// pythonVersions are those whose functions and lines are found.
+var pythonVersions = []string{"3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15"}
+
+// pythonsHere are the interpreters of this machine with ctypes, by version: those of the search path, and pyenv's.
 func pythonsHere() map[string]string {
 	files, all := []string{"python3"}, make(map[string]string)
+	for _, version := range pythonVersions {
+		files = append(files, "python"+version)
+	}
 	if root, err := exec.Command("pyenv", "root").Output(); err == nil {
 		found, _ := filepath.Glob(filepath.Join(strings.TrimSpace(string(root)), "versions", "*", "bin", "python3"))
 		files = append(files, found...)
@@ -41,7 +47,7 @@ func TestPythonFrames(t *testing.T) {
 	if len(here) == 0 {
 		t.Skip("there is no Python with ctypes")
 	}
-	for _, version := range []string{"3.9", "3.10", "3.11", "3.12", "3.13"} {
+	for _, version := range pythonVersions {
 		if here[version] == "" {
 			continue
 		}
@@ -87,31 +93,12 @@ func ofPython(s mem.Stack) string {
 	return strings.Join(all, "|")
 }
 
-// TestPython314: a stand-in that has its offsets in the order of that version, and its strings and frames.
-func TestPython314(t *testing.T) {
-	path := build(t, "python3.14", func(out, libs string) *exec.Cmd {
-		return exec.Command(compiler(), "-g", "-O1", "-rdynamic", "-D_GNU_SOURCE", "-Wall", "-o", out, "testdata/python314.c", "-L"+libs, "-l:libcuda.so.1", "-lpthread")
-	})
-	for name, watcher := range ways {
-		t.Run(name, func(t *testing.T) {
-			w := watcher(t)
-			c := start(t, w, path)
-			require.Eventually(t, func() bool { return w.pythons.Get(c.Process.Pid) != nil }, time.Minute, time.Millisecond)
-			fmt.Fprintln(c.in)
-			a := largest(t, checkedSource(t, w, c))
-			require.Equal(t, "model.py:12 layer|model.py:7 Net.forward|Größe.py:3 <module>", ofPython(a.Stack))
-			require.Regexp(t, `layer <- (.*qsort_r|libc.*) <- Net.forward <- <module> <-`, names(a.Stack))
-			require.Empty(t, w.Doubts())
-		})
-	}
-}
-
 // TestWildPython: what the frames of Python lead to may be anything. The program lives, and its calls are seen.
 func TestWildPython(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "wildpython")
 	out, err := exec.Command(compiler(), "-rdynamic", "-o", path, "testdata/wildpython.c", "-ldl").CombinedOutput()
 	require.NoError(t, err, string(out))
-	for _, version := range []string{"3.8.1", "3.9.1", "3.10.1", "3.11.1", "3.12.1", "3.13.1", "3.14.1", "3.99.1", "", "x"} {
+	for _, version := range []string{"3.8.1", "3.9.1", "3.10.1", "3.11.1", "3.12.1", "3.13.1", "3.14.1", "3.15.1", "3.99.1", "", "x"} {
 		t.Run("version "+version, func(t *testing.T) {
 			t.Setenv("PYTHON_VERSION", version)
 			w := newPreload(t)

@@ -172,6 +172,11 @@ var told = []Told{
 		file: 40, name: 41, qualified: 42, lines: 43, FirstLine: 44, instructions: 48,
 		byteSize: 75, bytes: 76, stringSize: 77, stringState: 78, length: 79, ascii: 80,
 	},
+	{
+		Version: 0x030f, threads: 9, nextThread: 24, Frame: 26, threadID: 30, kernelID: 31, Previous: 40, Code: 41, Instruction: 42, Owner: 44,
+		file: 48, name: 49, qualified: 50, lines: 51, FirstLine: 52, instructions: 56,
+		byteSize: 87, bytes: 88, stringSize: 89, stringState: 90, length: 91, ascii: 92,
+	},
 }
 
 // Tell returns the versions that tell their offsets.
