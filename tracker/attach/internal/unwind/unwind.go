@@ -13,13 +13,13 @@ import "encoding/binary"
 type Machine struct {
 	sp, ra  int
 	address uint64 // the bits of a return address that are not its signature
-	framed  rule
+	frame   rule   // of a function with a frame pointer
 }
 
 // AMD64 and ARM64 are by their psABIs.
 var (
-	AMD64 = &Machine{sp: 7, ra: 16, address: 1<<64 - 1, framed: framed(6, 16)}
-	ARM64 = &Machine{sp: 31, ra: 30, address: 1<<48 - 1, framed: framed(29, 30)}
+	AMD64 = &Machine{sp: 7, ra: 16, address: 1<<64 - 1, frame: framed(6, 16)}
+	ARM64 = &Machine{sp: 31, ra: 30, address: 1<<48 - 1, frame: framed(29, 30)}
 )
 
 // framed is the rule of a function with a frame pointer: the caller's is where it points to, and the return
@@ -44,7 +44,8 @@ type Copy struct {
 	Registers Registers
 	Stack     []byte
 
-	last Registers // where a Walk ended
+	last   Registers // where a Walk ended
+	framed bool      // and whether that frame has its own frame pointer there
 }
 
 // End says why a walk ended.
@@ -63,15 +64,15 @@ type Finder func(pc uint64) (t *Table, address uint64, code bool)
 
 // Walk appends the return addresses of a thread to frames, innermost first, and says why there are no more.
 func (c *Copy) Walk(frames []uint64, most int, find Finder) ([]uint64, End) {
-	regs := c.Registers
-	defer func() { c.last = regs }()
+	regs, rule := c.Registers, &c.frame
+	defer func() { c.last, c.framed = regs, c.keepsPointer(rule, &regs) }()
 	table, address, _ := find(regs[c.ra] - 1) // within the call, not after it
 	for {
 		if len(frames) == most {
 			return frames, Full
 		}
 		frames = append(frames, regs[c.ra])
-		rule := &c.framed
+		rule = &c.frame
 		if table != nil {
 			if its := table.find(address); its != nil {
 				rule = its
@@ -100,9 +101,13 @@ func (c *Copy) Walk(frames []uint64, most int, find Finder) ([]uint64, End) {
 
 // Beyond returns the return addresses in framed, a stack from frame pointers, that follow the place
 // where Walk ended. Walk ends where a frame pointer leads out of the copy, for example from C to a
-// goroutine's stack.
+// goroutine's stack. It returns none if the frame there keeps no frame pointer: the register then has that of
+// another frame further out, and the callers between the two are not in framed.
 func (c *Copy) Beyond(framed []uint64) []uint64 {
-	fp := c.framed.cfa.register
+	if !c.framed {
+		return nil
+	}
+	fp := c.frame.cfa.register
 	at, last := c.Registers[fp], c.last[fp]
 	for at != last && len(framed) > 1 {
 		next, end := c.read(at)
@@ -115,6 +120,19 @@ func (c *Copy) Beyond(framed []uint64) []uint64 {
 		return nil
 	}
 	return framed[1:]
+}
+
+// keepsPointer reports whether the register of the frame pointer has that of the frame itself: it leads to where the frame
+// saved its caller's.
+func (c *Copy) keepsPointer(r *rule, regs *Registers) bool {
+	fp := c.frame.cfa.register
+	cfa, end := r.cfa.value(c, regs, 0)
+	for _, s := range r.saved {
+		if s.register == fp && end == found {
+			return s.place.how == atCFA && regs[fp] == cfa+uint64(s.place.offset)
+		}
+	}
+	return false
 }
 
 // found is no End: there is a caller.

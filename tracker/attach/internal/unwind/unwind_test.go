@@ -59,6 +59,28 @@ func TestWalkOfARM64(t *testing.T) {
 	assert.Equal(t, Lost, end)
 }
 
+// TestBeyondNeedsAFramePointer: where a walk ends at a function that keeps none, the register has that of a frame further out,
+// and the callers between are unknown.
+func TestBeyondNeedsAFramePointer(t *testing.T) {
+	for name, test := range map[string]struct {
+		saves []byte
+		want  []uint64
+	}{
+		"kept": {[]byte{cfaOffset | 29, 8, cfaOffset | 30, 7}, []uint64{0x2004, 0x2008}},
+		"none": {[]byte{cfaOffset | 30, 7}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := Copy{Machine: ARM64, Stack: make([]byte, 8)} // its return address is beyond
+			c.Registers[31], c.Registers[30], c.Registers[29] = 0x7000, 0x1040, 0x7000
+			table := tableOf(arm, append([]byte{cfaAdvance | 1, cfaDefineOffset, 64}, test.saves...))
+			frames, end := c.Walk(nil, 64, func(pc uint64) (*Table, uint64, bool) { return table, pc, pc < 0x2000 })
+			assert.Equal(t, []uint64{0x1040}, frames)
+			assert.Equal(t, CopyEnds, end)
+			assert.Equal(t, test.want, c.Beyond([]uint64{0x1040, 0x2004, 0x2008}))
+		})
+	}
+}
+
 func TestFunctionsThatCannotBeLeft(t *testing.T) {
 	for name, test := range map[string]struct {
 		instructions []byte
