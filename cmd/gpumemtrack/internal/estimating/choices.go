@@ -54,7 +54,7 @@ var kernels = []choice[estimate.Kernel]{
 }
 
 var outputs = []choice[estimate.Output]{
-	{"held", estimate.OutputHeld}, {"in-pass", estimate.OutputInPass}, {"dropped", estimate.OutputDropped},
+	{"held", estimate.OutputHeld}, {"in-pass", estimate.OutputInPass}, {"dropped", estimate.OutputDropped}, {"with-cache", estimate.OutputWithCache},
 }
 
 var loadings = []choice[estimate.Loading]{{"lazy", estimate.LazyLoading}, {"eager", estimate.EagerLoading}}
@@ -103,7 +103,16 @@ const usualLoss = "usual"
 // losses are those that --loss names.
 var losses = []choice[nn.HeadLoss]{
 	{usualLoss, nn.HeadLoss{}}, {"fused", nn.HeadLoss{Loss: nn.NextToken{Fused: true}}},
-	{"liger", nn.HeadLoss{InForward: true}}, {"none", nn.HeadLoss{}},
+	{"liger", nn.HeadLoss{InForward: true}}, {sumLoss, nn.HeadLoss{}}, {"none", nn.HeadLoss{}},
+}
+
+// sumLoss is the sum of what the model returns, of which scripts that time both passes take the gradient.
+const sumLoss = "sum"
+
+type sum struct{}
+
+func (sum) Forward(t *nn.Tape, x nn.Tensor) (nn.Tensor, error) {
+	return t.Op(nn.Op{In: []nn.Tensor{x}, Shape: alloc.Shape{}})
 }
 
 // blocks is the word of --checkpoint for the numbered layers of any model, which hold the most.

@@ -154,7 +154,7 @@ type trainingOptions struct {
 func (o *trainingOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.attention, "attention", "", "`KERNEL` of attention: "+strings.Join(names(kernels), ", ")+" (default sdpa)")
-	flags.StringVar(&o.output, "hold-output", "", "`HOW` long the code holds the model's output: held until the next forward pass, in-pass until backward is over, dropped when used (default held)")
+	flags.StringVar(&o.output, "hold-output", "", "`HOW` long the code holds the model's output: held until the next forward pass, in-pass until backward is over, dropped when used, with-cache as held, with the keys and values that decoders return too (default held)")
 	flags.BoolVar(&o.master, "master-weights", false, "with --dtype: keep a float32 copy of the weights too, as Megatron and DeepSpeed do")
 	flags.StringVar(&o.gradients, "gradients", "", "element `TYPE` of the gradients (default: that of the weights)")
 	flags.StringVar(&o.saves, "checkpoint-saves", "", "with --checkpoint: `WHAT` the layers keep besides their input: "+strings.Join(names(policies), ", ")+" (half of them, as torchtitan's selective op)")
@@ -181,7 +181,7 @@ type lossOptions struct {
 
 func (o *lossOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.name, "loss", usualLoss, "`LOSS` with which a language model is trained: "+strings.Join(names(losses), ", ")+"; fused is that of torch.compile and Unsloth")
+	flags.StringVar(&o.name, "loss", usualLoss, "`LOSS` with which a language model is trained: "+strings.Join(names(losses), ", ")+"; fused is that of torch.compile and Unsloth, sum that of all the model returns")
 	flags.IntVar(&o.chunks, "loss-chunks", 1, "compute the logits and their loss for `N` parts of the tokens, as torchtune does")
 	flags.StringVar(&o.base, "quantize", "", "store the weights of linear layers in `FORM`, and do not train them: "+strings.Join(names(bases), ", ")+" (fp4 takes as much as nf4)")
 	cli.Complete(cmd, "loss", names(losses)...)

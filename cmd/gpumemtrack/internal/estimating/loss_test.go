@@ -22,6 +22,8 @@ func TestEstimateLoss(t *testing.T) {
 	assert.Less(t, fused, usual-3*logits)
 	assert.Less(t, peak("--loss fused --loss-chunks 8"), chunked)
 	assert.Less(t, liger, chunked)
+	assert.Less(t, peak("--loss sum"), usual-3*logits)
+	assert.Greater(t, peak("--loss sum"), peak("--loss liger")+logits, "the logits are there")
 	assert.Less(t, estimateJSON(t, "resnet50 --train").Peak, estimateJSON(t, "resnet50 --train --batch 2").Peak, "no language model")
 }
 
@@ -38,9 +40,10 @@ func TestEstimateQuantize(t *testing.T) {
 
 func TestEstimateLossAndQuantizeSayWhatIsWrong(t *testing.T) {
 	for flags, want := range map[string]string{
-		"gpt2 --train --loss mse":                                "want one of usual, fused, liger, none",
+		"gpt2 --train --loss mse":                                "want one of usual, fused, liger, sum, none",
 		"gpt2 --train --loss-chunks 0":                           "want 1 or more",
 		"resnet50 --train --loss fused":                          "for models that predict the next token",
+		"gpt2 --train --loss sum --loss-chunks 2":                "--loss sum has no chunks",
 		"gpt2 --quantize q4":                                     "want one of nf4, nf4-double",
 		"gpt2 --train --lora 8 --qlora --quantize nf4":           "goes with none of --qlora",
 		"llama-3-8b --serve --llama-cpp --seq 64 --quantize nf4": "goes with none of --qlora, --lora-base, --llama-cpp",

@@ -201,6 +201,10 @@ func (o estimateOptions) judged(usual nn.Layer) ([]estimate.Option, error) {
 		return nil, err
 	case !o.train || o.loss.name == "none" || usual == nil && !asked:
 		return nil, nil
+	case o.loss.name == sumLoss && o.loss.chunks > 1:
+		return nil, cli.UsageError("estimate: --loss sum has no chunks: leave --loss-chunks out")
+	case o.loss.name == sumLoss:
+		return []estimate.Option{estimate.WithLoss(nn.Custom(sum{}))}, nil
 	case !asked:
 		return []estimate.Option{estimate.WithLoss(usual)}, nil
 	case usual != nn.Layer(nn.NextToken{}):
