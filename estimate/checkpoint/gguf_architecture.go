@@ -44,6 +44,19 @@ type ggufMetadata struct {
 // Whole returns a number of the metadata.
 func (h ggufMetadata) Whole(key string, without int) (int, error) { return h.whole(key, without) }
 
+// Numbers returns those of an array, or a single one; truths are 0 and 1.
+func (h ggufMetadata) Numbers(key string) []int {
+	v := h.metadata[key]
+	if v.kind == ggufFloat32 || v.kind == ggufFloat64 {
+		return nil
+	}
+	all := make([]int, len(v.words))
+	for i, word := range v.words {
+		all[i] = int(min(word, math.MaxInt32))
+	}
+	return all
+}
+
 // Flag returns a truth of the metadata, and without if there is none.
 func (h ggufMetadata) Flag(key string, without bool) bool {
 	if v, ok := h.metadata[key]; ok && v.kind == ggufBool && len(v.words) == 1 {

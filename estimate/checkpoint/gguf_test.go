@@ -55,6 +55,10 @@ func ggufHeader(keys []ggufKey, tensors ...ggufTensor) []byte {
 			put([]uint32{ggufArray, ggufUint32})
 			put(uint64(len(v)))
 			put(v)
+		case []bool:
+			put([]uint32{ggufArray, ggufBool})
+			put(uint64(len(v)))
+			put(v)
 		case []float32:
 			put([]uint32{ggufArray, ggufFloat32})
 			put(uint64(len(v)))

@@ -58,6 +58,7 @@ type GGUF struct {
 	Rotary bool        // the metadata tell how many elements of a head rotate
 	Biases bool        // the tensors tell which projections have biases
 	Mixer  bool        // there is neither attention nor an MLP
+	Blocks bool        // heads of keys and values, and the MLP's width, may differ from block to block
 	Read   func(*Metadata, *Model)
 }
 

@@ -1,6 +1,7 @@
 package family
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -17,6 +18,9 @@ var Gemma4 = Register(&Family{
 	broad: func(c Transformer) int { own := c.global(); return product(own.heads, own.size) },
 	Types: []Type{
 		{Name: "gemma4_text", Base: "Gemma4TextModel", Read: readGemma4},
+	},
+	GGUF: []GGUF{
+		{Name: "gemma4", With: Transformer{QKNorm: layer.NormHeads, CappedLogits: true}, Blocks: true, Read: ggufGemma4},
 	},
 })
 
@@ -167,5 +171,47 @@ func readGemma4(c *Config, a *Model) {
 	c.borrowing(a, 0)
 	if !slices.ContainsFunc(a.Kinds, func(k BlockKind) bool { return k&Windowed == 0 }) && a.Blocks > 0 {
 		c.Fail("layer_types", "no layer attends to all tokens")
+	}
+}
+
+// ggufGemma4 reads what src/models/gemma4.cpp does. The lengths of keys are those of blocks without a window, and a matrix of
+// values that such blocks lack tells that they are keys.
+func ggufGemma4(m *Metadata, a *Model) {
+	own := &global{size: a.HeadSize, heads: a.KVHeads, keysOnly: true}
+	a.Own = own
+	m.must(&a.HeadSize, "attention.key_length_swa")
+	m.must(&a.Window, "attention.sliding_window")
+	m.may(&own.inner, "embedding_length_per_layer_input")
+	own.vocab = m.Rows("per_layer_token_embd.weight")
+	shared := 0
+	if m.may(&shared, "attention.shared_kv_layers"); m.err != nil {
+		return
+	}
+	if err := a.borrow(shared); err != nil {
+		m.keep(err)
+	}
+	windowed := m.byBlock(a, "attention.sliding_window_pattern")
+	if m.err != nil {
+		return
+	}
+	a.mark(Windowed, func(block int) bool { return windowed[block] != 0 })
+	if !slices.Contains(windowed, 0) {
+		m.keep(&Error{Where: `metadata key "gemma4.attention.sliding_window_pattern"`, Reason: "no block attends to all tokens"})
+	}
+	if widths := m.Numbers("gemma4.feed_forward_length"); len(widths) == a.Blocks && len(widths) > 1 {
+		a.FFN = max(1, widths[0])
+		own.doubled = widths[len(widths)-1] > widths[0]
+	}
+	heads := m.Numbers("gemma4.attention.head_count_kv")
+	for block, kind := range a.Kinds {
+		switch byBlock := len(heads) == a.Blocks && len(heads) > 1; {
+		case kind&Windowed == 0:
+			own.keysOnly = own.keysOnly && (kind&Borrowing != 0 || !m.has(fmt.Sprintf("blk.%d.attn_v.weight", block)))
+			if byBlock {
+				own.heads = max(1, heads[block])
+			}
+		case byBlock:
+			a.KVHeads = max(1, heads[block])
+		}
 	}
 }

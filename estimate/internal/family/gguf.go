@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
@@ -13,6 +14,8 @@ import (
 type Header interface {
 	// Whole is a number of the metadata, and without where the key is absent; it must not be if without is negative.
 	Whole(key string, without int) (int, error)
+	// Numbers are those of an array of whole numbers or truths, or a single one; none if there is no such key.
+	Numbers(key string) []int
 	// Flag is a truth of the metadata, and without where there is none.
 	Flag(key string, without bool) bool
 	// Shape is that of a tensor, and false if there is none.
@@ -66,9 +69,14 @@ func ReadGGUF(architecture string, h Header) (Model, error) {
 func (m *Metadata) sizes(g *GGUF, a *Model) {
 	m.must(&a.Hidden, "embedding_length")
 	m.must(&a.Blocks, "block_count")
-	if g.Mixer {
+	switch {
+	case g.Mixer:
 		a.Heads, a.KVHeads = 1, 1
-	} else {
+	case g.Blocks:
+		m.must(&a.Heads, "attention.head_count")
+		m.largest(&a.FFN, "feed_forward_length")
+		m.largest(&a.KVHeads, "attention.head_count_kv")
+	default:
 		m.must(&a.FFN, "feed_forward_length")
 		m.must(&a.Heads, "attention.head_count")
 		m.may(&a.KVHeads, "attention.head_count_kv")
@@ -111,6 +119,32 @@ func (m *Metadata) number(to *int, key string, required bool) {
 	default:
 		*to = n
 	}
+}
+
+// byBlock is a number of each block, or nil with the error kept that the file has not one for each.
+func (m *Metadata) byBlock(a *Model, key string) []int {
+	key = m.architecture + "." + key
+	all := m.Numbers(key)
+	if len(all) != a.Blocks {
+		m.keep(&Error{Where: fmt.Sprintf("metadata key %q", key), Reason: fmt.Sprintf("%d numbers for %d blocks", len(all), a.Blocks)})
+		return nil
+	}
+	return all
+}
+
+// largest is that of the numbers of the blocks, or the one that all of them have.
+func (m *Metadata) largest(to *int, key string) {
+	if all := m.Numbers(m.architecture + "." + key); len(all) > 1 {
+		*to = min(slices.Max(all), LargestNumber)
+		return
+	}
+	m.must(to, key)
+}
+
+// withoutHeads marks the blocks without heads of keys and values, which are recurrent.
+func (m *Metadata) withoutHeads(a *Model) {
+	heads := m.byBlock(a, "attention.head_count_kv")
+	a.mark(Recurrent, func(block int) bool { return block < len(heads) && heads[block] == 0 })
 }
 
 // keep keeps the first error.

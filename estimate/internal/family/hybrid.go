@@ -2,6 +2,8 @@ package family
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -23,6 +25,9 @@ var GraniteHybrid = Register(&Family{
 	Types: []Type{
 		{Name: "granitemoehybrid", Base: "GraniteMoeHybridModel", Keys: map[string]string{"layers_block_type": "layer_types"}, Read: readGraniteHybrid},
 	},
+	GGUF: []GGUF{
+		{Name: "granitehybrid", Blocks: true, Read: ggufGraniteHybrid},
+	},
 })
 
 // Jamba is Llama without rotation, with mixers of Mamba that have norms of their own, and a mixture in every other block
@@ -38,6 +43,9 @@ var Jamba = Register(&Family{
 	},
 	Types: []Type{
 		{Name: "jamba", Base: "JambaModel", Keys: map[string]string{"num_local_experts": "num_experts"}, Read: readJamba},
+	},
+	GGUF: []GGUF{
+		{Name: "jamba", With: Transformer{UnscaledTopK: true}, Blocks: true, Read: ggufJamba},
 	},
 })
 
@@ -77,7 +85,7 @@ func readGraniteHybrid(c *Config, a *Model) {
 	c.Number(&s.State, "mamba_d_state", 256)
 	c.Number(&s.Groups, "mamba_n_groups", 1)
 	c.Number(&s.Kernel, "mamba_d_conv", 4)
-	c.Number(&s.Chunk, "mamba_chunk_size", 256)
+	c.Number(&s.Chunk, "mamba_chunk_size", usualChunk)
 	types := c.layerTypes(a)
 	a.mark(Recurrent, func(block int) bool {
 		return types == nil || types[block] == "mamba" || types[block] == "linear_attention"
@@ -115,4 +123,29 @@ func readJamba(c *Config, a *Model) {
 		a.Experts = 0
 	}
 	a.mark(Sparse, func(block int) bool { return block%step == first })
+}
+
+// ggufGraniteHybrid reads what src/models/granite-hybrid.cpp does: without experts the MLP's width is that of the shared one.
+func ggufGraniteHybrid(m *Metadata, a *Model) {
+	ggufMamba2(m, a)
+	m.withoutHeads(a)
+	if a.SharedFFN = a.FFN; a.Experts > 0 {
+		m.must(&a.SharedFFN, "expert_shared_feed_forward_length")
+	}
+	if !m.Flag(m.architecture+".rope.scaling.finetuned", true) {
+		a.mark(NoRotation, func(int) bool { return true })
+	}
+}
+
+// ggufJamba reads what src/models/jamba.cpp does: the tensors tell which blocks have experts.
+func ggufJamba(m *Metadata, a *Model) {
+	ggufMamba(m, a)
+	if s := Own[layer.StateSpace](a.Transformer); s != nil {
+		s.Normed = true
+	}
+	m.withoutHeads(a)
+	routed := func(block int) bool { return m.has(fmt.Sprintf("blk.%d.ffn_gate_inp.weight", block)) }
+	if a.mark(Sparse, routed); !slices.ContainsFunc(a.Kinds, func(k BlockKind) bool { return k&Sparse != 0 }) {
+		a.Experts, a.TopK = 0, 0
+	}
 }

@@ -15,6 +15,9 @@ var LFM2 = Register(&Family{
 	Types: []Type{
 		{Name: "lfm2", Base: "Lfm2Model", Keys: map[string]string{"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings"}, Read: readLFM2},
 	},
+	GGUF: []GGUF{
+		{Name: "lfm2", With: Transformer{QKNorm: layer.NormHeads}, Blocks: true, Read: ggufLFM2},
+	},
 })
 
 func lfm2MLP(c Transformer) tape.Layer {
@@ -69,6 +72,14 @@ func readLFM2(c *Config, a *Model) {
 		}
 		return attending != nil && !slices.Contains(attending, layer)
 	})
+}
+
+// ggufLFM2 reads the convolutions of blocks without keys and values (src/models/lfm2.cpp).
+func ggufLFM2(m *Metadata, a *Model) {
+	conv := ShortConv{}
+	a.Own = &conv
+	m.must(&conv.Kernel, "shortconv.l_cache")
+	m.withoutHeads(a)
 }
 
 // adjustFFN makes the MLP's width of the one that the settings have: two thirds, times a factor, up to a multiple.

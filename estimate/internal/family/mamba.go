@@ -37,6 +37,9 @@ var Mamba2 = Register(&Family{
 	Types: []Type{
 		{Name: "mamba2", Base: "Mamba2Model", Read: readMamba2},
 	},
+	GGUF: []GGUF{
+		{Name: "mamba2", Mixer: true, Read: ggufMamba2},
+	},
 })
 
 // mamba builds Mamba.
@@ -117,7 +120,21 @@ func readMamba2(c *Config, a *Model) {
 	c.Number(&s.State, "state_size", 128)
 	c.Number(&s.Groups, "n_groups", 8)
 	c.Number(&s.Kernel, "conv_kernel", 4)
-	c.Number(&s.Chunk, "chunk_size", 256)
+	c.Number(&s.Chunk, "chunk_size", usualChunk)
+}
+
+// usualChunk is how many tokens Mamba 2 computes at once, which GGUF files do not say.
+const usualChunk = 256
+
+// ggufMamba2 reads heads of states, whose number stands where Mamba has a rank (src/models/mamba2.cpp).
+func ggufMamba2(m *Metadata, a *Model) {
+	s := layer.HeadSpace{Chunk: usualChunk}
+	a.Own = &s
+	m.must(&s.Inner, "ssm.inner_size")
+	m.must(&s.State, "ssm.state_size")
+	m.must(&s.Heads, "ssm.time_step_rank")
+	m.must(&s.Groups, "ssm.group_count")
+	m.must(&s.Kernel, "ssm.conv_kernel")
 }
 
 func ggufMamba(m *Metadata, a *Model) {
