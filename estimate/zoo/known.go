@@ -31,7 +31,8 @@ type known struct {
 	Params int64
 	Config json.RawMessage
 	DType  string
-	Name   string // "" for that of the repository, in lower case
+	Name   string   // "" for that of the repository, in lower case
+	Also   []string // repositories of models with the same layers
 	Known  bool
 }
 
@@ -71,13 +72,14 @@ func familyOf(name string) string {
 
 // entry makes the model when it is asked for.
 func (k known) entry(repository string) entry {
+	id, _, _ := strings.Cut(repository, " ") // after it is a part, such as "unet"
 	title := repository[strings.LastIndexByte(repository, '/')+1:]
 	d, err := alloc.ParseDType(k.DType)
 	if err != nil {
 		panic("models.json: " + repository + ": " + err.Error())
 	}
 	e := entry{
-		name: strings.ToLower(title), title: title, params: k.Params, dtype: d,
+		name: strings.ToLower(title), title: title, params: k.Params, dtype: d, also: append(k.Also, id),
 		source: "huggingface.co/" + repository + ": its config.json, counted by transformers or diffusers",
 	}
 	if k.Name != "" {

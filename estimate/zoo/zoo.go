@@ -11,7 +11,6 @@
 package zoo
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -100,85 +99,22 @@ func Names() []string {
 	return names
 }
 
-// ByName returns a model. Upper case is read as lower case, and "-", "_" and "." make no
-// difference: "Llama3-8B" is "llama-3-8b". The model is the caller's own. The error of an
-// unknown name suggests similar ones.
+// ByName returns a model. It takes names as people type them: in any case and with any separators, with the
+// organization before it, and of a model that was tuned further without changing its sizes:
+// "meta-llama/Meta-Llama-3-8B-Instruct" and "llama3:8b" are "llama-3-8b". The model is the caller's own. The error
+// of an unknown name suggests similar ones.
 func ByName(name string) (Model, error) {
-	key := normal(name)
-	for _, e := range entries() {
-		if normal(e.name) == key {
-			layers, input, transformer := e.build()
-			return Model{
-				Name: e.name, Title: e.title, Layers: layer.Public(layers), Input: input,
-				Params: e.params, Source: e.source, DType: e.dtype, Config: e.config, transformer: transformer,
-			}, nil
-		}
+	if e, ok := find(name); ok {
+		layers, input, transformer := e.build()
+		return Model{
+			Name: e.name, Title: e.title, Layers: layer.Public(layers), Input: input,
+			Params: e.params, Source: e.source, DType: e.dtype, Config: e.config, transformer: transformer,
+		}, nil
 	}
 	if similar := Similar(name); len(similar) > 0 {
 		return Model{}, fmt.Errorf("zoo: no model is named %q: is it %s?", name, strings.Join(similar, ", "))
 	}
-	return Model{}, fmt.Errorf("zoo: no model is named %q: the names are %s", name, strings.Join(Names(), ", "))
-}
-
-// Similar returns the names, at most five, that somebody may have meant by another: those that
-// differ by a letter or two, or that contain it or are contained in it, as "llama-3-8b" is in
-// "meta-llama/Meta-Llama-3-8B". These come first, and the nearest before others.
-func Similar(name string) []string {
-	key := normal(name[strings.LastIndexByte(name, '/')+1:])
-	if len(key) < 3 || len(key) > 64 {
-		return nil
-	}
-	type candidate struct {
-		name     string
-		kin, far int
-	}
-	var found []candidate
-	for _, e := range entries() {
-		other := normal(e.name)
-		far := distance(key, other)
-		kin := 2 // of a letter or two
-		switch {
-		case strings.HasPrefix(key, other) || strings.HasPrefix(other, key):
-			kin = 0
-		case strings.Contains(key, other) || strings.Contains(other, key):
-			kin = 1
-		case far > 2 || 2*far >= len(key):
-			continue
-		}
-		found = append(found, candidate{e.name, kin, far})
-	}
-	slices.SortStableFunc(found, func(a, b candidate) int { return cmp.Or(a.kin-b.kin, a.far-b.far) })
-	names := make([]string, min(5, len(found)))
-	for i := range names {
-		names[i] = found[i].name
-	}
-	return names
-}
-
-// distance is the number of letters to put in, take out or replace that make one text of
-// the other.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := corner
-			if a[i] != b[j] {
-				change++
-			}
-			corner = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
-}
-
-func normal(name string) string {
-	return strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(name))
+	return Model{}, fmt.Errorf("zoo: no model is named %q, nor alike: Names lists those that are known", name)
 }
 
 var others = []entry{
@@ -198,14 +134,21 @@ type entry struct {
 	source      string
 	dtype       alloc.DType
 	build       func() ([]tape.Layer, estimate.Option, *family.Transformer)
-	config      []byte // that it is made of; nil for none
+	config      []byte   // that it is made of; nil for none
+	also        []string // other names: repositories at huggingface.co of models whose layers are the same
+}
+
+// at is the entry with the repositories that have its layers.
+func (e entry) at(repositories ...string) entry {
+	e.also = repositories
+	return e
 }
 
 // image is a model of images, with the input that its weights were trained on.
 func image(name, title string, params int64, layers func() []tape.Layer) entry {
 	return entry{name, title, params, torchvision(name), alloc.Float32, func() ([]tape.Layer, estimate.Option, *family.Transformer) {
 		return layers(), estimate.InputShape(1, 3, 224, 224), nil
-	}, nil}
+	}, nil, nil}
 }
 
 // torchvision is where it publishes the parameters of a model.
@@ -228,5 +171,5 @@ func huggingFace(repository, more string) string {
 func language(name, title string, params int64, source string, d alloc.DType, length int, t family.Transformer) entry {
 	return entry{name, title, params, source, d, func() ([]tape.Layer, estimate.Option, *family.Transformer) {
 		return t.Layers(), estimate.Tokens(1, length), &t
-	}, nil}
+	}, nil, nil}
 }

@@ -1,7 +1,10 @@
 package estimating
 
 import (
+	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -14,13 +17,19 @@ import (
 // listCommand is gpumemtrack estimate list.
 func listCommand(a *cli.App) *cobra.Command {
 	return &cobra.Command{
-		Use:     "list",
+		Use:     "list [WORD]...",
 		Short:   "List the models that are known by name, with their sizes",
-		Example: "  gpumemtrack estimate list",
-		Args:    cli.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			t := cli.NewTable(a.Stdout, 1, "Name", "Parameters", "Weights", "As")
-			for _, name := range zoo.Names() {
+		Long:    "List the models that are known by name, with the size of their published\nweights. With words, list those whose names have all of them.",
+		Example: "  gpumemtrack estimate list qwen 7b",
+		RunE: func(_ *cobra.Command, words []string) error {
+			t := cli.NewTable(a.Stdout, 1, "Name", "Parameters", "Weights", "Type")
+			names := slices.DeleteFunc(zoo.Names(), func(name string) bool {
+				return slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(name, strings.ToLower(w)) })
+			})
+			if len(names) == 0 {
+				return fmt.Errorf("no model that is known by name has %s in it", strings.Join(words, " and "))
+			}
+			for _, name := range names {
 				m, err := zoo.ByName(name)
 				if err != nil {
 					return err
