@@ -22,7 +22,7 @@ func compile(r *snapshot.Dump) (*program, error) {
 		return nil, fmt.Errorf("replay: the state before the first event: %w", err)
 	}
 	if r.History == nil || r.History.Len() == 0 {
-		return nil, fmt.Errorf("replay: %w", walk.ErrNoHistory)
+		return nil, fmt.Errorf("replay: %w", walk.SourceOf(r.Snapshot).NoHistory())
 	}
 	c := &compiler{
 		program: &program{dump: r, first: first, start: start},

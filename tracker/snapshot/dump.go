@@ -282,6 +282,7 @@ type OOM struct {
 
 // oomJSON is the JSON form of OOM.
 type oomJSON struct {
+	Requested jsonstream.Amount `json:"requested_bytes"`
 	plainOOM
 	Free            jsonstream.Amount `json:"free_bytes"`
 	Total           jsonstream.Amount `json:"total_bytes"`
@@ -298,8 +299,8 @@ type plainOOM OOM
 // MarshalJSON writes null for an unknown value.
 func (o *OOM) MarshalJSON() ([]byte, error) {
 	return json.Marshal(oomJSON{
-		plainOOM(*o), jsonstream.Amount(o.Free), jsonstream.Amount(o.Total), jsonstream.Amount(o.Reserved), jsonstream.Amount(o.Inactive),
-		jsonstream.Amount(o.LargestInactive), jsonstream.Amount(o.Untracked), jsonstream.Amount(o.Elsewhere), jsonstream.Amount(o.Others),
+		jsonstream.Amount(o.Requested), plainOOM(*o), jsonstream.Amount(o.Free), jsonstream.Amount(o.Total), jsonstream.Amount(o.Reserved),
+		jsonstream.Amount(o.Inactive), jsonstream.Amount(o.LargestInactive), jsonstream.Amount(o.Untracked), jsonstream.Amount(o.Elsewhere), jsonstream.Amount(o.Others),
 	})
 }
 
@@ -310,7 +311,7 @@ func (o *OOM) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	*o = OOM(in.plainOOM)
-	o.Free, o.Total, o.Reserved = alloc.Bytes(in.Free), alloc.Bytes(in.Total), alloc.Bytes(in.Reserved)
+	o.Requested, o.Free, o.Total, o.Reserved = alloc.Bytes(in.Requested), alloc.Bytes(in.Free), alloc.Bytes(in.Total), alloc.Bytes(in.Reserved)
 	o.Inactive, o.LargestInactive = alloc.Bytes(in.Inactive), alloc.Bytes(in.LargestInactive)
 	o.Untracked, o.Elsewhere, o.Others = alloc.Bytes(in.Untracked), alloc.Bytes(in.Elsewhere), alloc.Bytes(in.Others)
 	return nil

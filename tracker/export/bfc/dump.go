@@ -3,11 +3,13 @@ package bfc
 import (
 	"cmp"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -53,22 +55,43 @@ func (d *Failure) dump() *snapshot.Dump {
 	b.at.Events = uint64(len(b.allocations))
 	b.at.Allocated, b.at.Total, b.at.Peak = b.at.Live.Bytes, b.at.Live, b.at.Live
 	b.at.DriverUsed, b.at.DriverTotal = -1, -1
+	b.at.Settings = map[string]string{walk.AllocatorSetting: walk.BFCAllocator}
 	b.at.Tables = tables.Tables{
 		Stacks: b.stacks, Sections: []string{""}, Streams: []alloc.Stream{0}, Sites: b.entries, Allocations: b.allocations,
 	}
-	r := &snapshot.Dump{
+	return &snapshot.Dump{
 		Reason:   "out of memory",
 		Devices:  snapshot.Devices{{Device: b.at.Device, Ordinal: b.at.Ordinal, Levels: snapshot.Levels{DriverUsed: -1, DriverTotal: -1, Reserved: b.at.Reserved}}},
 		Snapshot: &b.at,
+		OOM:      d.outOfMemory(&b.at),
 	}
-	if least := d.least(); least > 0 {
-		_, free, largest := d.tally(false)
-		r.OOM = &snapshot.OOM{
-			Requested: least, Free: -1, Total: -1, Reserved: b.at.Reserved, Inactive: free, LargestInactive: largest,
-			Untracked: -1, Elsewhere: -1, Others: -1,
+}
+
+// outOfMemory is the failure as the error of a dump. The operation that asked stands for the section of a program.
+func (d *Failure) outOfMemory(at *snapshot.Snapshot) *snapshot.OOM {
+	_, free, largest := d.tally(false)
+	return &snapshot.OOM{
+		Requested: d.least(), Section: d.operation, Free: -1, Total: -1, Reserved: at.Reserved, Inactive: free, LargestInactive: largest,
+		Untracked: -1, Elsewhere: -1, Others: -1, CallSites: d.holders(), Advice: d.advice(),
+	}
+}
+
+// holders are the named operations that hold most.
+func (d *Failure) holders() (out []mem.CallSiteTally) {
+	const most = 10
+	sums := make(map[string]mem.Tally)
+	for i := range d.chunks {
+		if c := &d.chunks[i]; c.used && c.name != "" {
+			sums[c.name] = sums[c.name].Add(mem.Tally{Count: 1, Bytes: c.size})
 		}
 	}
-	return r
+	for name, sum := range sums {
+		out = append(out, mem.CallSiteTally{Frame: mem.Frame{Function: name}, Tally: sum})
+	}
+	slices.SortFunc(out, func(a, b mem.CallSiteTally) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), a.Frame.Compare(b.Frame))
+	})
+	return out[:min(len(out), most)]
 }
 
 // builder makes the tables of a snapshot.

@@ -49,8 +49,7 @@ func (d *Failure) failed() string {
 func (a *account) writeLevels(b *strings.Builder, d *Failure) {
 	switch {
 	case a.Free != nil:
-		fmt.Fprintf(b, "pool: %v in use in %s, %v free in %s, the largest of %v\n",
-			a.InUse.Bytes, chunksOf(a.InUse.Count), a.Free.Bytes, chunksOf(a.Free.Count), *a.Largest)
+		fmt.Fprintf(b, "pool: %v in use in %s, %s\n", a.InUse.Bytes, chunksOf(a.InUse.Count), a.free())
 	case a.InUse != nil:
 		fmt.Fprintf(b, "pool: %v in use in %s\n", a.InUse.Bytes, chunksOf(a.InUse.Count))
 	case d.inUse >= 0:
@@ -71,6 +70,14 @@ func (a *account) writeLevels(b *strings.Builder, d *Failure) {
 	if a.Free == nil && a.Map != "" {
 		fmt.Fprintf(b, "its map shows %d %% free, in %d %% at most at one place; holes below 1 %% do not show\n", strings.Count(a.Map, "_"), longest(a.Map))
 	}
+}
+
+// free tells of the free chunks.
+func (a *account) free() string {
+	if a.Free.Count == 0 {
+		return "none free"
+	}
+	return fmt.Sprintf("%v free in %s, the largest of %v", a.Free.Bytes, chunksOf(a.Free.Count), *a.Largest)
 }
 
 // longest is the length of the longest free stretch of a map.
@@ -97,6 +104,26 @@ func (a *account) writeWhy(b *strings.Builder, d *Failure) {
 	if d.available > 0 && d.available >= least && least > 0 {
 		fmt.Fprintf(b, "its limit leaves %v beyond the pool, which it did not get: the driver had less, or the pool grows in larger steps\n", d.available)
 	}
+}
+
+// advice says in a sentence or two why the request failed and what holds most; "" if the log does not tell.
+func (d *Failure) advice() string {
+	a, least := d.account(), d.least()
+	var words []string
+	switch {
+	case a.Fragmented == nil:
+	case *a.Fragmented && a.Barrier == nil:
+		words = append(words, fmt.Sprintf("The %v that is free would do, but lies in pieces, and no region is as large as the request.", a.Free.Bytes))
+	case *a.Fragmented:
+		words = append(words, fmt.Sprintf("The %v that is free would do, but lies in pieces. Least in the way is %v in %s, at %v: without it there is room for %v in one piece.",
+			a.Free.Bytes, a.Barrier.InUse.Bytes, chunksOf(a.Barrier.InUse.Count), a.Barrier.Chunks[0].Ptr, a.Barrier.Room))
+	case a.Free.Bytes < least:
+		words = append(words, fmt.Sprintf("%v too much, whatever the order of the chunks.", least-a.Free.Bytes))
+	}
+	if len(a.Sizes) > 0 {
+		words = append(words, fmt.Sprintf("Most is in use by %s of %v: %v.", chunksOf(a.Sizes[0].Count), a.Sizes[0].Size, a.Sizes[0].Bytes))
+	}
+	return strings.Join(words, " ")
 }
 
 func (a *account) writeBarrier(b *strings.Builder) {

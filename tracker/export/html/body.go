@@ -24,15 +24,19 @@ func (v *deviceView) body(p *webpage.Page) {
 </section>
 `, v.Moment)
 	}
+	var choice webpage.Markup
+	if v.Past {
+		choice = `<div class="choice"><button data-measure="now" aria-pressed="true">live</button><button data-measure="ever" aria-pressed="false">ever allocated</button></div>`
+	}
 	p.Put(`
 <section class="card">
   <div class="bar"><h2>Call stacks<span class="at" id="flame-at">, %v</span></h2>
-    <div class="choice"><button data-measure="now" aria-pressed="true">live</button><button data-measure="ever" aria-pressed="false">ever allocated</button></div>
+    %v
   </div>
   <div id="flame" role="group" aria-label="Call stacks: arrow keys move, Enter looks closer, Escape goes back"></div>
   <p class="quiet hint" id="flame-hint">Width is bytes. Click a frame to look closer, the top one to go back; or use the arrow keys, Enter and Escape.</p>
 </section>
-`, v.Moment)
+`, v.Moment, choice)
 	v.buffers(p)
 	v.segments(p)
 	v.lists(p)
@@ -100,6 +104,9 @@ func (v *deviceView) overTime(p *webpage.Page) {
   <input type="range" id="moment" min="0" step="1" aria-describedby="moment-hint">
 </section>
 `)
+	}
+	if v.Data.Timeline == nil && v.NoHistory == "" {
+		return
 	}
 	p.Put("\n<section class=\"card\">\n")
 	if v.Data.Timeline == nil {

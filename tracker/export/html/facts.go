@@ -8,6 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
@@ -47,7 +48,8 @@ type facts struct {
 	kinds    []string // that the buffers have; nil if the source does not know kinds
 	shapes   bool     // the source knows shapes
 	types    bool     // the source knows element types, or types of memory
-	foreign  bool     // it is of a program that has no tracker, such as PyTorch
+	source   walk.Source
+	past     bool // the source tells of more than the moment of its snapshot
 	sections []section
 	profile  []sections.Row
 	lost     []leaks.Leak
@@ -68,7 +70,8 @@ func newFacts(r *snapshot.Dump) *facts {
 		s, moment = r.Snapshot, rewind.Moment{At: "end"} // not reached: a dump has its end
 	}
 	f := &facts{dump: r, at: s, moment: moment, usage: usageAt(r, s), profile: r.Profile}
-	f.foreign = r.Snapshot.Cache == nil && r.Snapshot.Origin.PID == 0
+	f.source = walk.SourceOf(r.Snapshot)
+	f.past = f.source == walk.Tracker || r.History != nil && r.History.Len() > 0
 	if r.History != nil && r.History.Len() > 0 {
 		f.timeline = timeline.New(r)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
@@ -473,4 +474,45 @@ func TestPageOfManyDevices(t *testing.T) {
 	contains(t, page, "and 9 more devices, which are left out")
 	assert.Equal(t, 31, strings.Count(page, `<template class="device">`))
 	assert.Less(t, len(page), 2<<20)
+}
+
+// TestPageOfEventsWithoutTimes has the events in their order, and no time that nobody recorded.
+func TestPageOfEventsWithoutTimes(t *testing.T) {
+	f, err := files.Read(strings.NewReader(`{"segments":[{"address":4096,"total_size":2097152,"device":0,"stream":0,"segment_type":"small","blocks":[
+		{"address":4096,"size":512,"requested_size":500,"state":"active_allocated"},{"size":2096640,"state":"inactive"}]}],
+		"device_traces":[[{"action":"segment_alloc","addr":4096,"size":2097152,"stream":0},{"action":"alloc","addr":4096,"size":500,"stream":0},
+		{"action":"alloc","addr":4608,"size":1000,"stream":0},{"action":"free_requested","addr":4608,"size":1000,"stream":0},
+		{"action":"free_completed","addr":4608,"size":1000,"stream":0}]]}`))
+	require.NoError(t, err)
+	page := write(t, f.Dump)
+	assert.False(t, strings.Contains(page, "0001-01-01"))
+	c := contentOf(t, page)
+	assert.True(t, c.Timeline.Untimed)
+	require.Equal(t, 1500, int(c.Moments[c.named(t, "the peak")].Live))
+	assert.Equal(t, []float64{0, 1, 2, 3, 4, 4}, c.Timeline.Seconds, "a free and its completion are one event")
+	assert.Equal(t, f.Dump.Snapshot.Events, c.Moments[len(c.Moments)-1].Event)
+
+	f.Dump.History = nil
+	page = write(t, f.Dump)
+	contains(t, page, "_record_memory_history()")
+	for _, unknown := range []string{`id="peak"`, "0001-01-01", `data-measure="ever"`} {
+		assert.False(t, strings.Contains(page, unknown), unknown)
+	}
+}
+
+// TestPageOfALog says why the request failed, and has nothing that a log cannot tell.
+func TestPageOfALog(t *testing.T) {
+	at := "I tensorflow/core/common_runtime/bfc_allocator.cc:1] "
+	f, err := files.Read(strings.NewReader("W tensorflow/core/common_runtime/bfc_allocator.cc:1] Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.0KiB (rounded to 1024)requested by op Conv\n" +
+		at + "Next region of size 1792\n" + at + "Free  at 1000 of size 768 next 1\n" + at + "InUse at 1300 of size 256 next 2\n" + at + "Free  at 1400 of size 768 next 3\n"))
+	require.NoError(t, err)
+	page := write(t, f.Dump)
+	contains(t, page, "1.0 KiB were asked for, on GPU_0_bfc [0].", "by the operation Conv", "lies in pieces. Least in the way is 256 B in one chunk, at 0x1300", "at the error")
+	for _, unknown := range []string{`id="peak"`, "0001-01-01", `data-measure="ever"`, "torch", "ClearCache", "Over time"} {
+		assert.False(t, strings.Contains(page, unknown), unknown)
+	}
+
+	cut, err := files.Read(strings.NewReader(at + "InUse at 1300 of size 256 next 2\n"))
+	require.NoError(t, err)
+	contains(t, write(t, cut.Dump), "The file does not tell how much was asked for on BFC allocator [0].", "at the error")
 }

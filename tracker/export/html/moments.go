@@ -79,7 +79,7 @@ func newMoments(r *snapshot.Dump, usage *export.Usage, t *timeline.Timeline, ope
 		m.enter(&m.list[0], r.Snapshot)
 	}
 	m.peak(t)
-	m.name(opens)
+	m.name(t, opens)
 	return m
 }
 
@@ -218,7 +218,7 @@ func (m *moments) peak(t *timeline.Timeline) {
 }
 
 // name names the peak, the error and the end, and chooses the moment to open at.
-func (m *moments) name(opens rewind.Moment) {
+func (m *moments) name(t *timeline.Timeline, opens rewind.Moment) {
 	last := len(m.list) - 1
 	m.shown = last
 	if opens.At == "oom" {
@@ -234,6 +234,10 @@ func (m *moments) name(opens rewind.Moment) {
 		if x.Live.Bytes > m.list[peak].Live.Bytes {
 			peak = i
 		}
+	}
+	if len(m.list) == 1 && t == nil {
+		m.list[0].names = []string{opens.String()}
+		return
 	}
 	m.list[peak].names = append(m.list[peak].names, "the peak")
 	m.list[last].names = append(m.list[last].names, "the end")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 )
 
 // notice says why the dump was written. A failed allocation is named before anything else.
@@ -36,8 +37,11 @@ func (w *writing) notice(f *facts) *notice {
 		OutOfMemory: true, Advice: w.long(o.Advice),
 		What: w.long(fmt.Sprintf("%v were asked for,%s on %s.", o.Requested, what, export.Device(r.Snapshot))),
 	}
+	if o.Requested < 0 {
+		n.What = w.long(fmt.Sprintf("The file does not tell how much was asked for%s on %s.", strings.TrimSuffix(what, ","), export.Device(r.Snapshot)))
+	}
 	if o.Section != "" {
-		n.Facts = append(n.Facts, w.long("in the section "+o.Section))
+		n.Facts = append(n.Facts, w.long(f.place()+o.Section))
 	}
 	for _, part := range []struct {
 		n    alloc.Bytes
@@ -60,6 +64,14 @@ func (w *writing) notice(f *facts) *notice {
 		n.Holders = append(n.Holders, fmt.Sprintf("%v from %s", site.Tally, w.line(site.Frame)))
 	}
 	return n
+}
+
+// place introduces what asked for the memory. A log names an operation.
+func (f *facts) place() string {
+	if f.source == walk.BFC {
+		return "by the operation "
+	}
+	return "in the section "
 }
 
 // inactive returns what of the reserved memory no buffer used at the error; negative if it is not known.

@@ -12,13 +12,16 @@ import (
 // tile is one of the numbers at the top of the page.
 type tile struct{ Name, Value, Note, ID string }
 
-func tiles(s *snapshot.Snapshot, peak mem.Tally) []tile {
-	out := []tile{
-		{"Live", s.Live.Bytes.String(), buffers(s.Live.Count), "live"},
-		{"Peak", peak.Bytes.String(), buffers(peak.Count), "peak"},
-		{"Allocated", s.Allocated.String(), "after rounding", "allocated"},
-		{"Reserved", s.Reserved.String(), reservedNote(s), "reserved"},
+// tiles are those of a state. peak is nil if it is not known.
+func tiles(s *snapshot.Snapshot, peak *mem.Tally) []tile {
+	out := []tile{{"Live", s.Live.Bytes.String(), buffers(s.Live.Count), "live"}}
+	if peak != nil {
+		out = append(out, tile{"Peak", peak.Bytes.String(), buffers(peak.Count), "peak"})
 	}
+	out = append(out,
+		tile{"Allocated", s.Allocated.String(), "after rounding", "allocated"},
+		tile{"Reserved", s.Reserved.String(), reservedNote(s), "reserved"},
+	)
 	if s.DriverUsed >= 0 {
 		out = append(out, tile{"Driver used", s.DriverUsed.String(), "of " + s.DriverTotal.String(), "driver"})
 	}

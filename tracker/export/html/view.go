@@ -6,32 +6,36 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // deviceView is what the page shows of a device.
 type deviceView struct {
 	Data data
 
-	Device, Origin, Time string
-	Moment               string // that is shown: "at the error"
-	Summary              string // text that describes the device in the list to choose from
-	Notice               *notice
-	Tiles                []tile
-	History              string // what the reader must know about the history
-	Sections             []section
-	MoreSections         int
-	Profile              []profileRow
-	MoreProfile          int
-	Lost                 []string
-	LostSum              string
-	Suspects, Growth     []string
-	Stuck                []string // why memory is reserved that no buffer uses
-	NoHistory            string   // what to do for one
-	NoMarks              string   // why there are none; "" where there cannot be any
-	Shapes, Types        bool     // which columns the source can fill
-	HasSegments          bool
-	EarlierMarks         int // whose tables are left out
-	LeftOut              []string
+	Device, Origin   string
+	Moment           string // that is shown: "at the error"
+	When             string // the moment, and its time if that is known
+	Summary          string // text that describes the device in the list to choose from
+	Notice           *notice
+	Tiles            []tile
+	History          string // what the reader must know about the history
+	Sections         []section
+	MoreSections     int
+	Profile          []profileRow
+	MoreProfile      int
+	Lost             []string
+	LostSum          string
+	Suspects, Growth []string
+	Stuck            []string // why memory is reserved that no buffer uses
+	NoHistory        string   // what to do for one; "" if nothing can be done
+	Past             bool     // the source tells of more than one moment
+	NoMarks          string   // why there are none; "" where there cannot be any
+	Shapes, Types    bool     // which columns the source can fill
+	HasSegments      bool
+	EarlierMarks     int // whose tables are left out
+	LeftOut          []string
 }
 
 func (f *facts) view(d detail) deviceView {
@@ -39,8 +43,8 @@ func (f *facts) view(d detail) deviceView {
 	w := &writing{d, f.names}
 	earlier := max(0, len(r.Marks)-d.marks)
 	v := deviceView{
-		Device: w.long(export.Device(s)), Summary: fmt.Sprintf("%s: %v live, peak %v", w.long(export.Device(s)), s.Live.Bytes, r.Snapshot.Peak.Bytes), Origin: w.long(s.Origin.String()), Time: s.Time.Format("2006-01-02 15:04:05 MST"),
-		Moment: "at " + f.moment.String(), Notice: w.notice(f), Tiles: tiles(s, r.Snapshot.Peak), History: f.history(), NoHistory: f.whyNoHistory(),
+		Device: w.long(export.Device(s)), Summary: f.summary(w), Origin: w.long(s.Origin.String()), When: f.when(), Past: f.past,
+		Moment: "at " + f.moment.String(), Notice: w.notice(f), Tiles: tiles(s, f.peak()), History: f.history(), NoHistory: f.whyNoHistory(),
 		NoMarks: f.whyNoMarks(), EarlierMarks: earlier, LeftOut: r.LeftOut(), Shapes: f.shapes, Types: f.types, HasSegments: f.hasSegments(),
 		Data: w.data(f),
 	}
@@ -57,6 +61,31 @@ func (f *facts) view(d detail) deviceView {
 	v.Lost, v.LostSum = w.lost(f.lost)
 	v.Suspects, v.Growth, v.Stuck = w.list(f.suspects), w.list(f.growth), w.list(f.stuck)
 	return v
+}
+
+// when names the moment, and its time if that is known.
+func (f *facts) when() string {
+	if f.at.Time.IsZero() {
+		return "at " + f.moment.String()
+	}
+	return f.at.Time.Format("2006-01-02 15:04:05 MST") + ", at " + f.moment.String()
+}
+
+// summary describes the device in a line.
+func (f *facts) summary(w *writing) string {
+	out := fmt.Sprintf("%s: %v live", w.long(export.Device(f.at)), f.at.Live.Bytes)
+	if peak := f.peak(); peak != nil {
+		out += fmt.Sprintf(", peak %v", peak.Bytes)
+	}
+	return out
+}
+
+// peak is nil if the source tells of one moment only.
+func (f *facts) peak() *mem.Tally {
+	if !f.past {
+		return nil
+	}
+	return &f.dump.Snapshot.Peak
 }
 
 // history tells what the chart does not show.
@@ -80,7 +109,7 @@ func (f *facts) history() string {
 // whyNoMarks tells what a dump without marks says of the program.
 func (f *facts) whyNoMarks() string {
 	switch {
-	case f.foreign:
+	case f.source != walk.Tracker:
 		return ""
 	case f.dump.History == nil:
 		return "A snapshot has no marks and no history: a dump does."
@@ -92,7 +121,10 @@ func (f *facts) whyNoMarks() string {
 
 // whyNoHistory tells how to get a history.
 func (f *facts) whyNoHistory() string {
-	if f.foreign {
+	switch f.source {
+	case walk.BFC:
+		return ""
+	case walk.PyTorch:
 		return "The file has no events, so there is nothing to draw over time. Call torch.cuda.memory._record_memory_history() at the program's start."
 	}
 	return "The snapshot has no history, so there is nothing to draw over time. A dump has one."

@@ -63,7 +63,7 @@ func page(devices []*facts, more int, d detail) *webpage.Page {
 	} else {
 		choice(p, views, more)
 	}
-	p.Put("</h1>\n  <p class=\"quiet\">%v, %v", first.Time, first.Moment)
+	p.Put("</h1>\n  <p class=\"quiet\">%v", first.When)
 	if first.Origin != "" {
 		p.Put(" · %v", first.Origin)
 	}

@@ -18,9 +18,10 @@ import (
 // each moment. If the history is long, each stretch of time keeps its highest and its last level,
 // so that no peak is lost.
 type Timeline struct {
-	Start   time.Time `json:"start"`
-	Seconds []float64 `json:"seconds"` // since Start; they do not decrease
-	Events  []uint64  `json:"-"`       // the number of the event that comes next
+	Start   time.Time `json:"start,omitzero"`
+	Seconds []float64 `json:"seconds"`           // since Start; they do not decrease
+	Untimed bool      `json:"untimed,omitempty"` // the source knows no times: each event takes a second
+	Events  []uint64  `json:"-"`                 // the number of the event that comes next
 
 	// Kinds and Sites are the requested bytes of the live buffers, by kind and by line of code. Each adds up to what was
 	// live. Sites has the lines that ever had most, and one layer for all others.
@@ -61,9 +62,13 @@ const (
 // and call stacks, its size is bounded.
 func New(r *snapshot.Dump) *Timeline {
 	begin := walk.BeginningOf(r)
-	end := max(0, r.Snapshot.Time.Sub(begin.Time))
+	_, first := walk.Events(r)
+	end, untimed := max(0, r.Snapshot.Time.Sub(begin.Time)), r.Snapshot.Time.IsZero()
+	if untimed {
+		end = time.Duration(r.Snapshot.Events-first) * time.Second
+	}
 	b := timelineBuilder{
-		Timeline: Timeline{Start: begin.Time, Marks: []Moment{}, OOMs: []Moment{}},
+		Timeline: Timeline{Start: begin.Time, Untimed: untimed, Marks: []Moment{}, OOMs: []Moment{}},
 		siteOf:   make(stackLines),
 		segments: begin.Segments,
 		stretch:  max(1, end/stretches),
@@ -76,11 +81,15 @@ func New(r *snapshot.Dump) *Timeline {
 	}
 	b.split(r)
 	b.now.Allocated, b.now.Reserved = begin.Allocated, begin.Reserved
-	_, b.now.next = walk.Events(r)
+	b.now.next = first
 	b.point(0, &b.now, b.segments)
 	b.top(0)
 	for e := range r.Events() {
-		at := min(max(0, e.Time.Sub(b.Start)), end) // a clock may jump
+		at := e.Time.Sub(b.Start)
+		if untimed {
+			at = time.Duration(e.Seq+1-first) * time.Second
+		}
+		at = min(max(0, at), end) // a clock may jump
 		b.event(max(at, b.latest), e)
 	}
 	b.flush()

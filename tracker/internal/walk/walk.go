@@ -20,9 +20,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// ErrNoHistory is the error of a dump without what happened before its snapshot.
-var ErrNoHistory = errors.New("no events: write a dump, whose history has them, with tracker.Config.MaxEvents above 0; of a PyTorch program, call torch.cuda.memory._record_memory_history() at its start")
-
 // ErrNoSnapshot is the error of writing a dump without a snapshot.
 var ErrNoSnapshot = errors.New("the dump has no snapshot")
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -38,7 +39,7 @@ type Explanation struct {
 	ordinal    int
 	pins       []pin // the most stuck memory first
 	holes      []holes
-	emptying   string // what the program calls to empty its cache
+	emptying   string // what the program calls to empty its cache; "" if nothing does
 	noSegments bool   // the snapshot has none: only Reserved and Requested are known
 	free       []freeBlock
 }
@@ -132,12 +133,13 @@ func Snapshot(s *snapshot.Snapshot) *Explanation {
 	return x.Explanation
 }
 
-// emptying names what a program calls to empty its cache. A file of PyTorch has its settings, or tells of no process and
-// names its device "cuda".
+// emptying names what a program calls to empty its cache; "" if there is nothing that it can call.
 func emptying(s *snapshot.Snapshot) string {
-	_, settings := s.Settings["PYTORCH_CUDA_ALLOC_CONF"]
-	if settings || s.Cache == nil && s.Device == "cuda" && s.Origin == (snapshot.Origin{}) {
+	switch walk.SourceOf(s) {
+	case walk.PyTorch:
 		return "torch.cuda.empty_cache()"
+	case walk.BFC:
+		return ""
 	}
 	return "ClearCache"
 }

@@ -22,7 +22,11 @@ func (x *Explanation) String() string {
 		fmt.Fprintf(&b, " + %v freed, in use on other streams", x.Pending)
 	}
 	fmt.Fprintf(&b, " + %v inactive\n", x.Releasable+x.Stuck)
-	fmt.Fprintf(&b, "of the inactive memory, %s would give back %v; %s\n", x.emptying, x.Releasable, x.stuck())
+	if x.emptying == "" {
+		fmt.Fprintf(&b, "the allocator gives none of it back to the driver; %s\n", x.stuck())
+	} else {
+		fmt.Fprintf(&b, "of the inactive memory, %s would give back %v; %s\n", x.emptying, x.Releasable, x.stuck())
+	}
 	b.WriteString(x.found())
 	const shown = 3
 	for _, l := range x.Lines[:min(shown, len(x.Lines))] {

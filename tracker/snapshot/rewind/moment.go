@@ -81,5 +81,5 @@ func toError(d *snapshot.Dump) (*snapshot.Snapshot, Moment, error) {
 	if d.OOM == nil {
 		return nil, Moment{}, fmt.Errorf("no out of memory error among its %d events", d.History.Len())
 	}
-	return d.Snapshot, Moment{At: "oom", Event: d.Snapshot.Events, Asked: d.OOM.Requested}, nil
+	return d.Snapshot, Moment{At: "oom", Event: d.Snapshot.Events, Asked: max(0, d.OOM.Requested)}, nil
 }

@@ -70,7 +70,7 @@ func reachable(r *snapshot.Dump, event uint64) error {
 	case event == s.Events:
 		return nil
 	case len(kept) == 0:
-		return walk.ErrNoHistory
+		return walk.SourceOf(s).NoHistory()
 	case event < first || event >= first+uint64(len(kept)):
 		return fmt.Errorf("no event %d: the dump has %d from %d on", event, len(kept), first)
 	case s.Tables.Allocations == nil && s.Live.Count > 0:
@@ -80,8 +80,12 @@ func reachable(r *snapshot.Dump, event uint64) error {
 }
 
 // AtPeak returns the state with the most allocated bytes in the history, right after the event that
-// led to it; the snapshot itself if that has the most. The errors are those of At.
+// led to it; the snapshot itself if that has the most. The errors are those of At, or say that there is no history.
 func AtPeak(r *snapshot.Dump) (*snapshot.Snapshot, error) {
+	s, source := r.Snapshot, walk.SourceOf(r.Snapshot)
+	if kept, _ := walk.Events(r); len(kept) == 0 && (source != walk.Tracker || s.Peak.Bytes > s.Live.Bytes) {
+		return nil, source.NoHistory()
+	}
 	most, at := alloc.Bytes(0), r.Snapshot.Events
 	level := walk.BeginningOf(r).Levels
 	for e := range r.Events() {

@@ -60,6 +60,9 @@ latest counts.`,
 				return err
 			}
 			if len(f.Failures) > 0 {
+				if _, err := statesAt(f, at); err != nil {
+					return fmt.Errorf("%s: %w", args[0], err)
+				}
 				return explainLog(a, f.Failures, asJSON)
 			}
 			r, err := cli.DumpOf(f, args[0], device)

@@ -88,3 +88,25 @@ func TestMoments(t *testing.T) {
 	assert.Contains(t, string(text), `Live buffers<span class="at">, at the error`)
 	assert.Contains(t, string(text), `id="live">60.0 MiB`)
 }
+
+// TestLogs are of the moment of their error, and what a log does not tell is not shown as nothing.
+func TestLogs(t *testing.T) {
+	prefix := "I tensorflow/core/common_runtime/bfc_allocator.cc:1] "
+	cut := filepath.Join(t.TempDir(), "cut.log") // without its first line
+	require.NoError(t, os.WriteFile(cut, []byte(prefix+"InUse at 1000 of size 512 next 1\n"+prefix+"Free  at 1200 of size 256 next 2\n"), 0o666))
+	out, errs, code := runs(t, "", "show", cut)
+	require.Zero(t, code, errs)
+	assert.Contains(t, out, "live memory at the error of "+cut)
+	for _, args := range [][]string{{"show", "--at", "peak", cut}, {"explain", "--at", "7", cut}, {"replay", cut}} {
+		_, errs, code = runs(t, "", args...)
+		assert.Equal(t, 1, code, args)
+		assert.NotContains(t, errs, "torch", args)
+	}
+
+	short := filepath.Join(t.TempDir(), "short.log")
+	require.NoError(t, os.WriteFile(short, []byte("W external/xla/xla/tsl/framework/bfc_allocator.cc:1] Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.0KiB (rounded to 1024)requested by op\n"), 0o666))
+	out, errs, code = runs(t, "", "show", short)
+	assert.Equal(t, 1, code)
+	assert.Empty(t, out)
+	assert.Contains(t, errs, "short.log: the log does not tell what is in use: see what it tells with gpumemtrack explain")
+}

@@ -158,6 +158,9 @@ func readAll(a *cli.App, paths []string, o tableOptions) ([]*export.Usage, []abo
 
 // read sums up a process.
 func (b *about) read(f *files.File, o tableOptions) (*export.Usage, error) {
+	if len(f.Failures) > 0 && len(f.Usage.Rows) == 0 {
+		return nil, fmt.Errorf("the log does not tell what is in use: see what it tells with %s explain", cli.ProgramName)
+	}
 	u, buffers := f.Usage, (*export.Usage)(nil)
 	if o.of == "live" {
 		at, err := statesAt(f, o.at)

@@ -1,0 +1,51 @@
+package walk
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+)
+
+// ErrNoHistory is in the error of a dump without what happened before its snapshot.
+var ErrNoHistory = errors.New("no events")
+
+// Source is who kept the account that a snapshot shows. What to do about the memory differs with it.
+type Source uint8
+
+// The sources.
+const (
+	Tracker Source = iota
+	PyTorch
+	BFC // an allocator of TensorFlow, XLA or ONNX Runtime, whose log has one moment and no lines of code
+)
+
+// SourceOf returns the source. A file of PyTorch has its settings, or tells of no process and names its device "cuda".
+func SourceOf(s *snapshot.Snapshot) Source {
+	if s.Settings[AllocatorSetting] == BFCAllocator {
+		return BFC
+	}
+	_, settings := s.Settings["PYTORCH_CUDA_ALLOC_CONF"]
+	if settings || s.Cache == nil && s.Device == "cuda" && s.Origin == (snapshot.Origin{}) {
+		return PyTorch
+	}
+	return Tracker
+}
+
+// The setting by which a snapshot of a log is known.
+const (
+	AllocatorSetting = "allocator"
+	BFCAllocator     = "bfc"
+)
+
+// NoHistory returns the error of a source whose file has no events. It says how to get a file that has them, and it is an
+// ErrNoHistory.
+func (s Source) NoHistory() error {
+	switch s {
+	case PyTorch:
+		return fmt.Errorf("%w: call torch.cuda.memory._record_memory_history() at the program's start", ErrNoHistory)
+	case BFC:
+		return fmt.Errorf("%w: the log of a BFC allocator tells of one moment only", ErrNoHistory)
+	}
+	return fmt.Errorf("%w: write a dump, whose history has them, with tracker.Config.MaxEvents above 0", ErrNoHistory)
+}
