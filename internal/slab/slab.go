@@ -25,24 +25,59 @@ const ChunkLen = 1 << 8
 // Slab holds records of type T. The zero Slab is empty and ready to use. Its
 // methods need the caller's lock, except At of a record that nobody else changes.
 type Slab[T any] struct {
-	chunks []*chunk[T]
+	chunks []*[ChunkLen]T
 	bound  ID // the records from here on were never used
-	unused ID // the first of the records given back, linked by next
-	used   int
+	unused stack
 	views  []*View[T]
 }
 
-type chunk[T any] struct {
-	records [ChunkLen]T
-	next    [ChunkLen]ID
+// stack holds the records given back. It is apart from them, so that none of them need be fetched to get at the next one.
+type stack struct {
+	top   ID // 0 if there is none, or the next is in pages
+	pages []*[ChunkLen]ID
+	n     uint // in pages
+}
+
+func (s *stack) push(id ID) {
+	if s.top != 0 {
+		s.pushDown(s.top)
+	}
+	s.top = id
+}
+
+// pop returns the number that was pushed last, or 0.
+func (s *stack) pop() ID {
+	if id := s.top; id != 0 {
+		s.top = 0
+		return id
+	}
+	return s.popUp()
+}
+
+func (s *stack) len() int { return int(s.n) + int(min(1, s.top)) }
+
+func (s *stack) pushDown(id ID) {
+	if s.n/ChunkLen == uint(len(s.pages)) {
+		s.pages = append(s.pages, new([ChunkLen]ID))
+	}
+	s.pages[s.n/ChunkLen][s.n%ChunkLen] = id
+	s.n++
+}
+
+func (s *stack) popUp() ID {
+	if s.n == 0 {
+		return 0
+	}
+	s.n--
+	return s.pages[s.n/ChunkLen][s.n%ChunkLen]
 }
 
 // At returns the record of an ID that Get gave. It does not move until Put. Call
 // Touch before writing to it what a View is read for.
-func (s *Slab[T]) At(id ID) *T { return &s.chunks[id/ChunkLen].records[id%ChunkLen] }
+func (s *Slab[T]) At(id ID) *T { return &s.chunks[id/ChunkLen][id%ChunkLen] }
 
 // Len returns the number of records in use.
-func (s *Slab[T]) Len() int { return s.used }
+func (s *Slab[T]) Len() int { return int(max(1, s.bound)) - 1 - s.unused.len() }
 
 // Bound returns a number that all IDs are below.
 func (s *Slab[T]) Bound() ID { return s.bound }
@@ -56,22 +91,19 @@ func (s *Slab[T]) Touch(id ID) {
 
 // Get returns a zero record.
 func (s *Slab[T]) Get() (ID, *T) {
-	s.used++
-	id := s.unused
+	id := s.unused.pop()
 	if id == 0 {
 		return s.first()
 	}
 	s.Touch(id)
-	c := s.chunks[id/ChunkLen]
-	s.unused = c.next[id%ChunkLen]
-	return id, &c.records[id%ChunkLen]
+	return id, s.At(id)
 }
 
 // first returns a record that was never used. No view has it, so nothing need be copied.
 func (s *Slab[T]) first() (ID, *T) {
 	id := max(1, s.bound) // record 0 is never used: its ID means none
 	if int(id/ChunkLen) == len(s.chunks) {
-		s.chunks = append(s.chunks, new(chunk[T]))
+		s.chunks = append(s.chunks, new([ChunkLen]T))
 	}
 	s.bound = id + 1
 	return id, s.At(id)
@@ -80,12 +112,9 @@ func (s *Slab[T]) first() (ID, *T) {
 // Put takes a record back and clears it.
 func (s *Slab[T]) Put(id ID) {
 	s.Touch(id)
-	c := s.chunks[id/ChunkLen]
 	var zero T
-	c.records[id%ChunkLen] = zero
-	c.next[id%ChunkLen] = s.unused
-	s.unused = id
-	s.used--
+	*s.At(id) = zero
+	s.unused.push(id)
 }
 
 // Reset takes back all records. Views that have still to be read show them as they were.
@@ -93,7 +122,7 @@ func (s *Slab[T]) Reset() {
 	for i, c := range s.chunks {
 		for _, v := range s.views {
 			if v.wants(ID(i * ChunkLen)) {
-				v.kept[i] = &c.records // which nobody changes any more
+				v.kept[i] = c // which nobody changes any more
 			}
 		}
 	}
@@ -110,7 +139,7 @@ func (s *Slab[T]) keep(id ID) {
 		}
 		if kept == nil {
 			kept = new([ChunkLen]T)
-			copy(kept[:], s.chunks[i].records[:min(ChunkLen, int(s.bound)-i*ChunkLen)])
+			copy(kept[:], s.chunks[i][:min(ChunkLen, int(s.bound)-i*ChunkLen)])
 		}
 		v.kept[i] = kept
 	}
@@ -169,7 +198,7 @@ func (v *View[T]) take(first ID, own []T) []T {
 	if kept != nil {
 		return kept[:len(own)]
 	}
-	copy(own, v.slab.chunks[i].records[:])
+	copy(own, v.slab.chunks[i][:])
 	return own
 }
 
