@@ -59,65 +59,77 @@ func Make[T alloc.Element](t *MemTracker, shape alloc.Shape, kind Kind) (*Buffer
 // alloc is Alloc with the call stack that the exported function has taken: it alone knows how far
 // away the caller is.
 func (t *MemTracker) alloc(stack tables.StackID, on alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
-	x := tables.Tensor{Kind: kind, DType: dtype, Memory: alloc.Memory(t.memory.Load()), Shape: shape}
-	b := &Buffer{tracker: t, stack: stack}
-	by := asker{stream: on, here: t.sections.goroutine(), now: t.now()}
-	if t.cache == nil || !t.fromCache(b, &x, by) {
-		if err := t.enquire(b, &x, by); err != nil {
+	var x tables.Tensor // field by field: the processor waits for what is built elsewhere and copied
+	x.Kind, x.DType, x.Memory, x.Shape = kind, dtype, alloc.Memory(t.memory.Load()), shape
+	by := asker{stack: stack, stream: on, here: t.sections.goroutine(), now: t.now()}
+	var b Buffer
+	if t.cache == nil || !t.fromCache(&b, &x, by) {
+		var err error
+		if b, err = t.enquire(&x, by); err != nil {
 			return nil, err
 		}
 	}
-	t.watch(b)
+	// Made when the lock is released: to take or release it would wait until the memory of a new object is fetched.
+	own := new(Buffer)
+	*own = b
+	t.watch(own)
 	if t.freed != nil {
-		t.freed.handedOut(b)
+		t.freed.handedOut(own)
+	}
+	return own, nil
+}
+
+// enquire is the slow way of Alloc: it checks the request, and may ask the driver.
+func (t *MemTracker) enquire(x *tables.Tensor, by asker) (b Buffer, err error) {
+	if err = x.Measure(); err != nil {
+		return b, fmt.Errorf("alloc: %w", err)
+	}
+	if t.closed.Load() {
+		return b, fmt.Errorf("alloc %s: tracker: %w", x.String(), alloc.ErrClosed)
+	}
+	by.line = t.stacks.Line(by.stack)
+	if t.cache == nil {
+		b, err = t.fromDevice(x, by)
+	} else {
+		b, err = t.fromDriver(x, by)
+	}
+	if errors.Is(err, alloc.ErrOutOfMemory) {
+		return b, t.outOfMemory(err, by.stack, by.stream, *x)
+	}
+	if err != nil {
+		return b, fmt.Errorf("alloc %s: %w", x.String(), err)
 	}
 	return b, nil
 }
 
-// enquire is the slow way of Alloc: it checks the request, and may ask the driver.
-func (t *MemTracker) enquire(b *Buffer, x *tables.Tensor, by asker) error {
-	err := x.Measure()
-	if err != nil {
-		return fmt.Errorf("alloc: %w", err)
-	}
-	if t.closed.Load() {
-		return fmt.Errorf("alloc %s: tracker: %w", x.String(), alloc.ErrClosed)
-	}
-	if t.cache == nil {
-		err = t.fromDevice(b, x, by)
-	} else {
-		err = t.fromDriver(b, x, by)
-	}
-	if errors.Is(err, alloc.ErrOutOfMemory) {
-		return t.outOfMemory(err, b.stack, by.stream, *x)
-	}
-	if err != nil {
-		return fmt.Errorf("alloc %s: %w", x.String(), err)
-	}
-	return nil
-}
-
-// asker says who asks for memory: the stream, the goroutine (which tells the section) and the time.
+// asker says who asks for memory: the call stack, the stream, the goroutine (which tells the section) and the time.
 // The line of code is set only where a new cell may be made, because finding it costs more than an
 // Alloc from the cache.
 type asker struct {
+	stack  tables.StackID
 	stream alloc.Stream
 	here   goroutine
 	now    time.Duration
 	line   ledger.LineID
 }
 
-// fromCache allocates if an inactive block serves the request and the ledger has its cell. Then the cache and
+// fromCache makes b the Buffer of an inactive block if one serves the request and the ledger has its cell. Then the cache and
 // the ledger change in one step, under one lock. It reports false, and has changed nothing, if the slow way is needed:
 // enquire, which finds any error again. A tensor that equals one of the ledger needs no measuring.
 func (t *MemTracker) fromCache(b *Buffer, x *tables.Tensor, by asker) bool {
 	t.locked.LockSettled()
-	defer t.mu.Unlock()
+	ok := t.reuse(b, x, by)
+	t.mu.Unlock()
+	return ok
+}
+
+// reuse is fromCache for who holds the lock.
+func (t *MemTracker) reuse(b *Buffer, x *tables.Tensor, by asker) bool {
 	if t.ledger.Closed {
 		return false
 	}
 	in := t.sections.at(by.here)
-	place := placeOf(b.stack, in, t.ledger.Streams.At(by.stream))
+	place := placeOf(by.stack, in, t.ledger.Streams.At(by.stream))
 	cell := t.ledger.Cells.Recent(place, x)
 	if cell == 0 && x.Measure() == nil {
 		cell = t.ledger.Cells.Find(place, x)
@@ -130,60 +142,60 @@ func (t *MemTracker) fromCache(b *Buffer, x *tables.Tensor, by asker) bool {
 		return false
 	}
 	id, r := t.ledger.Records.Get()
-	p, allocated, ok := t.locked.Alloc(c.Each, by.stream, cachelock.Owner(id))
+	block, p, allocated, ok := t.locked.Alloc(c.Each, by.stream, cachelock.Owner(id))
 	if !ok {
 		t.ledger.Records.Put(id)
 		return false
 	}
 	r.Ptr = p
+	b.origin, b.ptr, b.seq, b.record, b.block = c.Origin, p, t.history.Next, id, block
 	t.enter(r, cell, allocated, in, by.now, mem.Allocated)
-	b.is(id, r, c.Group)
 	return true
 }
 
 // fromDriver allocates through the cache, which may ask the driver, and makes the cell if it is new. No lock is
 // held while the driver is asked; the cache takes the lock again to enter the memory.
-func (t *MemTracker) fromDriver(b *Buffer, x *tables.Tensor, by asker) error {
-	by.line = t.stacks.Line(b.stack)
+func (t *MemTracker) fromDriver(x *tables.Tensor, by asker) (b Buffer, err error) {
 	own := x.Clone()
 	t.tick(by.now)
-	err := t.locked.AllocOwned(own.Each, by.stream, func(p alloc.Ptr, allocated alloc.Bytes) (cachelock.Owner, error) {
+	err = t.locked.AllocOwned(own.Each, by.stream, func(block cachelock.Block, p alloc.Ptr, allocated alloc.Bytes) (cachelock.Owner, error) {
 		own.Memory = t.locked.Memory() // a cache may find that its segments cannot expand
 		t.memory.Store(uint32(own.Memory))
-		b.ptr, b.allocated = p, allocated
-		id, err := t.enterNew(b, &own, by)
-		return cachelock.Owner(id), err
+		var err error
+		b, err = t.enterNew(p, allocated, &own, by)
+		b.block = block
+		return cachelock.Owner(b.record), err
 	})
 	if err != nil && t.closed.Load() {
 		t.freedAfterClose()
 	}
-	return err
+	return b, err
 }
 
 // fromDevice allocates from a device without a cache.
-func (t *MemTracker) fromDevice(b *Buffer, x *tables.Tensor, by asker) (err error) {
-	by.line = t.stacks.Line(b.stack)
-	if b.ptr, b.allocated, err = t.askDevice(by.stream, x.Each); err != nil {
-		return err
+func (t *MemTracker) fromDevice(x *tables.Tensor, by asker) (b Buffer, err error) {
+	p, allocated, err := t.askDevice(by.stream, x.Each)
+	if err != nil {
+		return b, err
 	}
-	if b.ptr == 0 {
-		return fmt.Errorf("%s: %w: no address", t.name, alloc.ErrBrokenDriver)
+	if p == 0 {
+		return b, fmt.Errorf("%s: %w: no address", t.name, alloc.ErrBrokenDriver)
 	}
 	t.mu.Lock()
-	other := t.ledger.At(b.ptr)
+	other := t.ledger.At(p)
 	ours := other != 0 && !t.ledger.Records.At(other).Foreign
-	id, err := t.enterNew(b, x, by)
+	b, err = t.enterNew(p, allocated, x, by)
 	if err == nil {
-		t.ledger.Addresses.Add(uint64(b.ptr), id)
+		t.ledger.Addresses.Add(uint64(p), b.record)
 	}
 	t.mu.Unlock()
 	switch {
 	case ours: // another Buffer owns this address: freeing it would free that Buffer's memory
-		return fmt.Errorf("%s: %w: %w", t.name, alloc.ErrBrokenDriver, err)
+		return b, fmt.Errorf("%s: %w: %w", t.name, alloc.ErrBrokenDriver, err)
 	case err != nil:
-		return errors.Join(err, t.device.Free(b.ptr))
+		return b, errors.Join(err, t.device.Free(p))
 	}
-	return nil
+	return b, nil
 }
 
 // askDevice allocates from a device that has no cache over it. A device that does not say how much it took
@@ -199,25 +211,24 @@ func (t *MemTracker) askDevice(on alloc.Stream, n alloc.Bytes) (p alloc.Ptr, all
 	return p, n, err
 }
 
-// enterNew enters memory that the device gave for b, in a cell that may be new. If it returns an error, nothing is
+// enterNew enters memory that the device gave, in a cell that may be new. If it returns an error, nothing is
 // entered. The caller holds the lock.
-func (t *MemTracker) enterNew(b *Buffer, x *tables.Tensor, by asker) (slab.ID, error) {
+func (t *MemTracker) enterNew(p alloc.Ptr, allocated alloc.Bytes, x *tables.Tensor, by asker) (b Buffer, err error) {
 	if t.ledger.Closed {
-		return 0, fmt.Errorf("tracker: %w", alloc.ErrClosed)
+		return b, fmt.Errorf("tracker: %w", alloc.ErrClosed)
 	}
 	if !t.ledger.Admits(x.Each) {
-		return 0, fmt.Errorf("%v: %v more than the %v in the ledger overflows 64 bits", b.ptr, x.Each, t.ledger.Current.Bytes)
+		return b, fmt.Errorf("%v: %v more than the %v in the ledger overflows 64 bits", p, x.Each, t.ledger.Current.Bytes)
 	}
-	if other := t.ledger.At(b.ptr); other != 0 {
-		return 0, t.ledger.Duplicate(other)
+	if other := t.ledger.At(p); other != 0 {
+		return b, t.ledger.Duplicate(other)
 	}
 	in := t.sections.at(by.here)
-	cell := t.ledger.Cells.Make(placeOf(b.stack, in, t.ledger.Streams.At(by.stream)), by.line, x, t.ledger.Epoch)
+	cell := t.ledger.Cells.Make(placeOf(by.stack, in, t.ledger.Streams.At(by.stream)), by.line, x, t.ledger.Epoch)
 	id, r := t.ledger.Records.Get()
-	r.Ptr = b.ptr
-	t.enter(r, cell, b.allocated, in, by.now, mem.Allocated)
-	b.is(id, r, t.ledger.Cells.At(cell).Group)
-	return id, nil
+	r.Ptr = p
+	t.enter(r, cell, allocated, in, by.now, mem.Allocated)
+	return Buffer{origin: t.ledger.Cells.At(cell).Origin, ptr: p, seq: r.Seq, record: id}, nil
 }
 
 // enter makes a record live and tells the section and the history. The caller holds the lock.
@@ -234,6 +245,7 @@ func (t *MemTracker) enter(r *ledger.Record, cell slab.ID, allocated alloc.Bytes
 // would stay reachable through it.
 func (t *MemTracker) watch(b *Buffer) {
 	if t.lost != IgnoreLost {
-		runtime.AddCleanup(b, (*Buffer).lose, &Buffer{t, b.group, b.ptr, b.allocated, b.seq, b.record, b.stack})
+		own := *b
+		runtime.AddCleanup(b, (*Buffer).lose, &own)
 	}
 }

@@ -17,14 +17,16 @@ import (
 // Buffer is device memory that a MemTracker allocated. Its methods may be called from any
 // goroutine.
 type Buffer struct {
-	tracker   *MemTracker
-	group     *ledger.Group // kind, shape, dtype
-	ptr       alloc.Ptr
-	allocated alloc.Bytes
-	seq       uint64 // sequence number of its record
-	record    slab.ID
-	stack     tables.StackID
+	origin *ledger.Origin // the tracker, the group and the call stack
+	ptr    alloc.Ptr
+	seq    uint64 // sequence number of its record
+	record slab.ID
+	block  cachelock.Block // the cache's; 0 without a cache
 }
+
+func (b *Buffer) tracker() *MemTracker  { return b.origin.Keeper.(*MemTracker) }
+func (b *Buffer) group() *ledger.Group  { return b.origin.Group }
+func (b *Buffer) stack() tables.StackID { return b.origin.Stack }
 
 // note adds an event about a record to the history. The caller holds the lock.
 func (t *MemTracker) note(r *ledger.Record, now time.Duration, action mem.Action) {
@@ -34,17 +36,10 @@ func (t *MemTracker) note(r *ledger.Record, now time.Duration, action mem.Action
 	e.Tensor, e.Stack, e.Section, e.Stream = &c.Group.Tensor, c.Stack, uint16(c.Section), c.Stream
 }
 
-// is makes b the Buffer of a record. The ID alone does not tell: it is used again when the record is free. Seq is
-// unique.
-func (b *Buffer) is(id slab.ID, r *ledger.Record, g *ledger.Group) {
-	b.group, b.ptr, b.allocated = g, r.Ptr, r.Allocated
-	b.record, b.seq = id, r.Seq
-}
-
-// live returns the record of a Buffer, or nil if it was freed. The caller holds
-// the lock.
+// live returns the record of a Buffer, or nil if it was freed. The ID alone does not tell: it is used again when the record
+// is free. Seq is unique. The caller holds the lock.
 func (b *Buffer) live() *ledger.Record {
-	r := b.tracker.ledger.Records.At(b.record)
+	r := b.tracker().ledger.Records.At(b.record)
 	if r.State != ledger.Live || r.Seq != b.seq {
 		return nil
 	}
@@ -52,8 +47,9 @@ func (b *Buffer) live() *ledger.Record {
 }
 
 func (b *Buffer) isLive() bool {
-	b.tracker.mu.Lock()
-	defer b.tracker.mu.Unlock()
+	t := b.tracker()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	return b.live() != nil
 }
 
@@ -67,10 +63,10 @@ func (b *Buffer) Free() error {
 		return nil
 	}
 	err := error(nil)
-	if f := b.tracker.freed; f == nil {
+	if t := b.tracker(); t.freed == nil {
 		err = b.free(nil)
 	} else {
-		err = f.free(b, nil, tables.StackID(b.tracker.stacks.Table.Capture(1)))
+		err = t.freed.free(b, nil, tables.StackID(t.stacks.Table.Capture(1)))
 	}
 	runtime.KeepAlive(b) // it is not lost while it is being freed
 	return err
@@ -79,7 +75,7 @@ func (b *Buffer) Free() error {
 // free frees the buffer. on is a stream that may still use it, as in RecordStream; it is nil if
 // there is no such stream.
 func (b *Buffer) free(on *alloc.Stream) error {
-	t := b.tracker
+	t := b.tracker()
 	here, now := t.sections.goroutine(), t.now()
 	t.mu.Lock()
 	r := b.live()
@@ -112,11 +108,11 @@ func (b *Buffer) free(on *alloc.Stream) error {
 // cache once it has released the lock: the memory still lacks the events that tell when its streams are done.
 func (t *MemTracker) freeInCache(b *Buffer, on *alloc.Stream) (unmarked bool, err error) {
 	if on != nil {
-		if err := t.locked.RecordStream(b.ptr, *on); err != nil {
+		if err := t.locked.RecordStream(b.block, *on); err != nil {
 			return false, err
 		}
 	}
-	return t.locked.Free(b.ptr, cachelock.Owner(b.record))
+	return t.locked.Free(b.block, b.ptr, cachelock.Owner(b.record))
 }
 
 // freeOnDevice frees memory of a device without a cache. It removes the record first: once the
@@ -185,41 +181,50 @@ func (t *MemTracker) unleave(r *ledger.Record, here goroutine, now time.Duration
 func (b *Buffer) Ptr() alloc.Ptr { return b.ptr }
 
 // Shape returns the shape of the allocation; the caller must not write to it.
-func (b *Buffer) Shape() alloc.Shape { return b.group.Shape }
+func (b *Buffer) Shape() alloc.Shape { return b.group().Shape }
 
 // DType returns the element type.
-func (b *Buffer) DType() alloc.DType { return b.group.DType }
+func (b *Buffer) DType() alloc.DType { return b.group().DType }
 
 // Kind returns what the buffer is for. After Free it returns the kind that the buffer was allocated
 // with.
 func (b *Buffer) Kind() Kind {
-	t := b.tracker
+	t := b.tracker()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if r := b.live(); r != nil && !t.ledger.Closed {
 		return t.ledger.Cells.At(r.Cell).Group.Kind
 	}
-	return b.group.Kind
+	return b.group().Kind
 }
 
 // Memory returns what type of memory the buffer is in.
-func (b *Buffer) Memory() alloc.Memory { return b.group.Memory }
+func (b *Buffer) Memory() alloc.Memory { return b.group().Memory }
 
 // Bytes returns the requested bytes.
-func (b *Buffer) Bytes() alloc.Bytes { return b.group.Each }
+func (b *Buffer) Bytes() alloc.Bytes { return b.group().Each }
 
-// Allocated returns the size of the buffer on the device, after rounding.
-func (b *Buffer) Allocated() alloc.Bytes { return b.allocated }
+// Allocated returns the size of a live buffer on the device, after rounding; 0 of one that is freed.
+func (b *Buffer) Allocated() alloc.Bytes {
+	t := b.tracker()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r := b.live(); r != nil {
+		return r.Allocated
+	}
+	return 0
+}
 
 // Stack returns the call stack of the allocation.
-func (b *Buffer) Stack() mem.Stack { return b.tracker.stacks.Stack(b.stack) }
+func (b *Buffer) Stack() mem.Stack { return b.tracker().stacks.Stack(b.stack()) }
 
 // Label returns the name that SetLabel set. It is empty once the buffer is freed.
 func (b *Buffer) Label() string {
-	b.tracker.mu.Lock()
-	defer b.tracker.mu.Unlock()
+	t := b.tracker()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if r := b.live(); r != nil {
-		return b.tracker.ledger.LabelOf(r)
+		return t.ledger.LabelOf(r)
 	}
 	return ""
 }
@@ -227,16 +232,17 @@ func (b *Buffer) Label() string {
 // SetLabel names the buffer, for snapshots: "layer1.0.conv1.weight". It has no effect on a
 // freed buffer.
 func (b *Buffer) SetLabel(label string) {
-	b.tracker.mu.Lock()
-	defer b.tracker.mu.Unlock()
+	t := b.tracker()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if r := b.live(); r != nil {
-		b.tracker.ledger.Label(b.record, r, label)
+		t.ledger.Label(b.record, r, label)
 	}
 }
 
 // String describes the buffer on one line.
 func (b *Buffer) String() string {
-	return fmt.Sprintf("%v %v %v, %v at %v", b.Kind(), b.group.Shape, b.group.DType, b.group.Each, b.ptr)
+	return fmt.Sprintf("%v %v %v, %v at %v", b.Kind(), b.group().Shape, b.group().DType, b.group().Each, b.ptr)
 }
 
 // SetKind says what a live buffer is for, where that was not known when it was allocated. The buffer counts
@@ -244,7 +250,7 @@ func (b *Buffer) String() string {
 // the same time. The error says that it is no kind, or is alloc.ErrUnknownPtr for a buffer that is freed, or
 // alloc.ErrClosed.
 func (b *Buffer) SetKind(kind Kind) error {
-	return b.tracker.setKind(b.ptr, kind, func() slab.ID {
+	return b.tracker().setKind(b.ptr, kind, func() slab.ID {
 		if b.live() == nil {
 			return 0
 		}
@@ -312,7 +318,7 @@ func (t *MemTracker) find(ptr alloc.Ptr) slab.ID {
 // lose is called with a copy of a Buffer that nobody can reach any more. Most
 // were freed.
 func (b *Buffer) lose() {
-	t := b.tracker
+	t := b.tracker()
 	now := t.now()
 	t.mu.Lock()
 	r := b.live()
@@ -330,7 +336,7 @@ func (b *Buffer) lose() {
 	t.mu.Unlock()
 	if first {
 		t.report.Log.Warn("gpumemtrack: a buffer was never freed and nothing refers to it any more; see Leaks",
-			"buffer", b.String(), "call_site", t.stacks.Site(b.stack).String())
+			"buffer", b.String(), "call_site", t.stacks.Site(b.stack()).String())
 	}
 	if t.lost != FreeLost {
 		return

@@ -38,7 +38,7 @@ func bytesOf[T alloc.Element](elements []T) []byte {
 }
 
 func (b *Buffer) copy(what string, dtype alloc.DType, host []byte, move func(alloc.Copier, alloc.Ptr, []byte) error) error {
-	t := b.tracker
+	t := b.tracker()
 	live := b.isLive()
 	copier, ok := alloc.As[alloc.Copier](t.device)
 	switch n := alloc.Bytes(len(host)); {
@@ -68,7 +68,7 @@ func (b *Buffer) copy(what string, dtype alloc.DType, host []byte, move func(all
 // Both buffers have elements of one DType, or one of them is of Uint8. The errors are those of
 // CopyIn.
 func Copy(dst, src *Buffer) error {
-	to, from := dst.tracker, src.tracker
+	to, from := dst.tracker(), src.tracker()
 	about := fmt.Sprintf("copy %v of %s to %v of %s", src, from.name, dst, to.name)
 	switch {
 	case !dst.isLive() || !src.isLive():
@@ -97,8 +97,8 @@ func Copy(dst, src *Buffer) error {
 const copyChunk = 16 << 20
 
 func copyThroughHost(dst, src *Buffer) error {
-	to, writes := alloc.As[alloc.Copier](dst.tracker.device)
-	from, reads := alloc.As[alloc.Copier](src.tracker.device)
+	to, writes := alloc.As[alloc.Copier](dst.tracker().device)
+	from, reads := alloc.As[alloc.Copier](src.tracker().device)
 	if !writes || !reads {
 		return fmt.Errorf("a device cannot copy: %w", errors.ErrUnsupported)
 	}
@@ -124,5 +124,5 @@ func (b *Buffer) nameCopy(src *Buffer) {
 	if what == "" {
 		what = fmt.Sprintf("%v %v", src.Kind(), src.Shape())
 	}
-	b.SetLabel(fmt.Sprintf("copy of %s on %s", what, src.tracker.name))
+	b.SetLabel(fmt.Sprintf("copy of %s on %s", what, src.tracker().name))
 }

@@ -83,7 +83,7 @@ func (f *freedMemory) free(b *Buffer, on *alloc.Stream, stack tables.StackID) er
 	if !b.isLive() || f.t.closed.Load() {
 		return b.free(on)
 	}
-	p := piece{b.ptr, b.allocated, b.stack, stack}
+	p := piece{b.ptr, b.Allocated(), b.stack(), stack}
 	filled := f.fill(p, b.Stream(), streams)
 	if filled {
 		f.add(p)
@@ -204,7 +204,7 @@ func (f *freedMemory) cut(p alloc.Ptr, n alloc.Bytes) (inside []piece) {
 }
 
 // handedOut compares the memory of a new buffer.
-func (f *freedMemory) handedOut(b *Buffer) { f.compare(f.take(b.ptr, b.allocated), b.stack) }
+func (f *freedMemory) handedOut(b *Buffer) { f.compare(f.take(b.ptr, b.Allocated()), b.stack()) }
 
 // rest compares all memory that was not handed out again, and returns what was ever found.
 func (f *freedMemory) rest() error {

@@ -18,12 +18,12 @@ import (
 // on each thread, as CU_STREAM_PER_THREAD is. Without a cache it does
 // nothing if the device knows no streams: the driver's own free waits for all work.
 func (b *Buffer) RecordStream(s alloc.Stream) error {
-	t := b.tracker
+	t := b.tracker()
 	t.mu.Lock()
 	var err error
 	live := b.live() != nil
 	if live && t.cache != nil {
-		err = t.locked.RecordStream(b.ptr, s)
+		err = t.locked.RecordStream(b.block, s)
 	}
 	t.mu.Unlock()
 	switch {
@@ -45,10 +45,10 @@ func (b *Buffer) FreeOn(s alloc.Stream) error {
 		return nil
 	}
 	err := error(nil)
-	if f := b.tracker.freed; f == nil {
+	if t := b.tracker(); t.freed == nil {
 		err = b.free(&s)
 	} else {
-		err = f.free(b, &s, tables.StackID(b.tracker.stacks.Table.Capture(1)))
+		err = t.freed.free(b, &s, tables.StackID(t.stacks.Table.Capture(1)))
 	}
 	runtime.KeepAlive(b)
 	return err
@@ -58,7 +58,7 @@ func (b *Buffer) FreeOn(s alloc.Stream) error {
 // that is freed. A tracker tells 255 streams apart, the default one included: of any
 // further one the result is ^alloc.Stream(0).
 func (b *Buffer) Stream() alloc.Stream {
-	t := b.tracker
+	t := b.tracker()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := b.live()

@@ -46,7 +46,6 @@ func New(cfg Config) (*MemTracker, error) {
 		clock:   cfg.Clock,
 		start:   time.Now(),
 		stacks:  ledger.NewStacks(cfg.StackDepth, cfg.MaxStacks, cfg.Libraries),
-		ledger:  ledger.NewLedger(),
 		history: ledger.NewHistory(max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))),
 		report:  report.Report{Log: cmp.Or(cfg.Logger, slog.Default())},
 		recent:  recentMarks{max: max(0, cmp.Or(cfg.MaxMarks, defaultMaxMarks))},
@@ -56,6 +55,7 @@ func New(cfg Config) (*MemTracker, error) {
 			maxBytes: cmp.Or(max(0, cfg.MaxDumpBytes), defaultMaxDumpBytes),
 		},
 	}
+	t.ledger = ledger.NewLedger(t)
 	t.startClock()
 	if err := t.addCache(cfg.NoCache); err != nil {
 		return nil, fmt.Errorf("new tracker: %w", errors.Join(err, opened.close()))

@@ -49,7 +49,7 @@ func (b *block) setSlack(slack alloc.Bytes) {
 // noOwner is the owner of a block that no ledger has.
 const noOwner cachelock.Owner = 0
 
-// table finds an allocated block by its address.
+// table finds the allocated blocks that have no owner by their address. An owner knows the number of its block.
 type table struct {
 	blocks    *slab.Slab[block]
 	addresses addrtable.Table
@@ -76,13 +76,12 @@ func (t *table) next(search *addrtable.Search, p alloc.Ptr) id {
 	}
 }
 
-// remove takes out the block at an address if it belongs to owner, and returns it; otherwise none.
-func (t *table) remove(p alloc.Ptr, owner cachelock.Owner) id {
+// remove takes out the block at an address, and returns it, or none.
+func (t *table) remove(p alloc.Ptr) id {
 	search := t.addresses.Look(uint64(p))
 	i := t.next(&search, p)
-	if i == none || t.blocks.At(i).left != id(owner) {
-		return none
+	if i != none {
+		t.addresses.Remove(&search)
 	}
-	t.addresses.Remove(&search)
 	return i
 }

@@ -67,12 +67,13 @@ func (c *Cache) AllocOn(n alloc.Bytes, s alloc.Stream) (p alloc.Ptr, allocated a
 		c.settle()
 	}
 	c.tick(size, 1)
-	b := c.reuse(n, size, s)
+	i, b := c.reuse(n, size, s)
 	if b == nil {
 		c.mu.Unlock()
 		return c.fromDriver(request{n: n, size: size, stream: s})
 	}
 	p, allocated = b.ptr, b.size
+	c.live.add(i, p)
 	c.mu.Unlock()
 	return p, allocated, nil
 }
@@ -84,7 +85,7 @@ func (c *Cache) AllocOn(n alloc.Bytes, s alloc.Stream) (p alloc.Ptr, allocated a
 // any other address that is not an allocated block's, and alloc.ErrClosed.
 func (c *Cache) Free(p alloc.Ptr) error {
 	c.mu.Lock()
-	err := c.free(p, noOwner)
+	err := c.free(p)
 	unmarked := len(c.pending.fresh) != 0
 	c.mu.Unlock()
 	if unmarked {

@@ -87,7 +87,7 @@ func (x *expandable) extend(r request) (alloc.Ptr, alloc.Bytes, error) {
 		}
 		if b := c.blocks.At(i); b.state == alloc.Inactive && b.size >= r.size {
 			c.takeFree(c.freeList(b), i, b, r.n, r.size)
-			return c.handOut(b, r)
+			return c.handOut(i, b, r)
 		}
 		var err error
 		if i, err = x.mapMissing(i, r.size); err != nil {
@@ -97,8 +97,8 @@ func (x *expandable) extend(r request) (alloc.Ptr, alloc.Bytes, error) {
 			continue // it is enough, or more can be mapped behind it
 		}
 		// While the driver was asked, others may have taken some of this memory, or freed enough.
-		if b := c.reuse(r.n, r.size, r.stream); b != nil {
-			return c.handOut(b, r)
+		if i, b := c.reuse(r.n, r.size, r.stream); b != nil {
+			return c.handOut(i, b, r)
 		}
 		i = x.room(r)
 	}

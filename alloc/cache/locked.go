@@ -23,19 +23,19 @@ func (l locked) LockSettled() {
 	}
 }
 
-func (l locked) Alloc(n alloc.Bytes, s alloc.Stream, owner cachelock.Owner) (p alloc.Ptr, allocated alloc.Bytes, ok bool) {
+func (l locked) Alloc(n alloc.Bytes, s alloc.Stream, owner cachelock.Owner) (number cachelock.Block, p alloc.Ptr, allocated alloc.Bytes, ok bool) {
 	if n < 0 {
-		return 0, 0, false
+		return 0, 0, 0, false
 	}
 	size := l.c.rounding.blockSize(n)
 	l.c.tick(size, 1)
-	b := l.c.reuse(n, size, s)
+	i, b := l.c.reuse(n, size, s)
 	if b == nil {
 		l.c.tick(size, ^uint32(0)) // AllocOwned counts it
-		return 0, 0, false
+		return 0, 0, 0, false
 	}
 	b.left = id(owner)
-	return b.ptr, b.size, true
+	return cachelock.Block(i), b.ptr, b.size, true
 }
 
 func (l locked) AllocOwned(n alloc.Bytes, s alloc.Stream, enter cachelock.Enter) error {
@@ -51,17 +51,24 @@ func (l locked) AllocOwned(n alloc.Bytes, s alloc.Stream, enter cachelock.Enter)
 	return err
 }
 
-func (l locked) Free(p alloc.Ptr, owner cachelock.Owner) (unmarked bool, err error) {
-	err = l.c.free(p, owner)
-	return len(l.c.pending.fresh) != 0, err
+func (l locked) Free(number cachelock.Block, p alloc.Ptr, owner cachelock.Owner) (unmarked bool, err error) {
+	i := id(number)
+	b := l.c.blocks.At(i)
+	if l.c.closed || b.ptr != p || b.state != alloc.Allocated || b.left != id(owner) {
+		return false, l.c.whyNotFreed(p)
+	}
+	l.c.release(i, b)
+	return len(l.c.pending.fresh) != 0, nil
 }
 
-func (l locked) RecordStream(p alloc.Ptr, s alloc.Stream) error { return l.c.recordStream(p, s) }
+func (l locked) RecordStream(number cachelock.Block, s alloc.Stream) error {
+	return l.c.recordStreamOf(id(number), s)
+}
 
 func (l locked) Poll() { l.c.poll() }
 
 func (l locked) Owner(p alloc.Ptr) cachelock.Owner {
-	i := l.c.live.find(p)
+	i := l.c.allocatedAt(p)
 	if i == none {
 		return noOwner
 	}

@@ -25,19 +25,20 @@ func TestLockedKnowsOwners(t *testing.T) {
 	}
 
 	lock.Lock()
-	_, _, ok := locked.Alloc(1000, 0, 1)
+	_, _, _, ok := locked.Alloc(1000, 0, 1)
 	lock.Unlock()
 	assert.False(t, ok, "the driver must be asked")
 	assert.Zero(t, dev.Calls("Alloc"))
 
 	var first alloc.Ptr
-	require.NoError(t, c.Locked().AllocOwned(1000, 0, func(p alloc.Ptr, allocated alloc.Bytes) (cachelock.Owner, error) {
+	var block cachelock.Block
+	require.NoError(t, c.Locked().AllocOwned(1000, 0, func(b cachelock.Block, p alloc.Ptr, allocated alloc.Bytes) (cachelock.Owner, error) {
 		assert.EqualValues(t, 1024, allocated)
-		first = p
+		block, first = b, p
 		return 1, nil
 	}))
 	lock.Lock()
-	second, _, ok := locked.Alloc(1000, 0, 2)
+	_, second, _, ok := locked.Alloc(1000, 0, 2)
 	lock.Unlock()
 	require.True(t, ok)
 	assert.EqualValues(t, 1, owner(first))
@@ -47,11 +48,11 @@ func TestLockedKnowsOwners(t *testing.T) {
 
 	require.ErrorIs(t, c.Free(first), cachelock.ErrOwned)
 	lock.Lock()
-	_, err := locked.Free(first, 2)
+	_, err := locked.Free(block, first, 2)
 	require.ErrorIs(t, err, cachelock.ErrOwned)
-	_, err = locked.Free(first, 1)
+	_, err = locked.Free(block, first, 1)
 	require.NoError(t, err)
-	_, err = locked.Free(first, 1)
+	_, err = locked.Free(block, first, 1)
 	require.ErrorIs(t, err, alloc.ErrDoubleFree)
 	lock.Unlock()
 	assert.Zero(t, owner(first))
@@ -64,7 +65,7 @@ func TestAllocOwnedThatIsRefusedChangesNothing(t *testing.T) {
 	before := c.Stats().Allocated.Bytes.Current
 	refusal := errors.New("refused")
 	for _, size := range []alloc.Bytes{100, 30 * alloc.MiB} {
-		err := c.Locked().AllocOwned(size, 0, func(alloc.Ptr, alloc.Bytes) (cachelock.Owner, error) { return 0, refusal })
+		err := c.Locked().AllocOwned(size, 0, func(cachelock.Block, alloc.Ptr, alloc.Bytes) (cachelock.Owner, error) { return 0, refusal })
 		require.ErrorIs(t, err, refusal)
 		assert.Equal(t, before, c.Stats().Allocated.Bytes.Current)
 		cachetest.Invariants(t, c)

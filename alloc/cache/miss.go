@@ -42,11 +42,11 @@ func (c *Cache) fromDriver(r request) (alloc.Ptr, alloc.Bytes, error) {
 func (c *Cache) again(r request) (p alloc.Ptr, allocated alloc.Bytes, err error, found bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := c.reuse(r.n, r.size, r.stream)
+	i, b := c.reuse(r.n, r.size, r.stream)
 	if b == nil {
 		return 0, 0, nil, false
 	}
-	p, allocated, err = c.handOut(b, r)
+	p, allocated, err = c.handOut(i, b, r)
 	return p, allocated, err, true
 }
 
@@ -97,8 +97,8 @@ func (c *Cache) outOfMemory(r request, cause error) (alloc.Ptr, alloc.Bytes, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if b := c.reuse(r.n, r.size, r.stream); b != nil {
-		return c.handOut(b, r)
+	if i, b := c.reuse(r.n, r.size, r.stream); b != nil {
+		return c.handOut(i, b, r)
 	}
 	c.stats.OOMs++
 	c.happened(cachelock.OutOfMemory, 0, r.n, r.stream)

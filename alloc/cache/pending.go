@@ -28,12 +28,21 @@ func (c *Cache) recordStream(p alloc.Ptr, s alloc.Stream) error {
 	if c.closed {
 		return c.refuse(fmt.Sprintf("record stream %#x for %v", uint64(s), p))
 	}
-	if err := c.streams.check(s); err != nil {
-		return fmt.Errorf("record a stream for %v on %s: %w", p, c.device, err)
-	}
-	i := c.live.find(p)
+	i := c.allocatedAt(p)
 	if i == none {
 		return fmt.Errorf("record stream %#x for %v on %s: %w", uint64(s), p, c.device, c.whyNotLive(p))
+	}
+	return c.recordStreamOf(i, s)
+}
+
+// recordStreamOf is recordStream for an allocated block.
+func (c *Cache) recordStreamOf(i id, s alloc.Stream) error {
+	p := c.blocks.At(i).ptr
+	if c.closed {
+		return c.refuse(fmt.Sprintf("record stream %#x for %v", uint64(s), p))
+	}
+	if err := c.streams.check(s); err != nil {
+		return fmt.Errorf("record a stream for %v on %s: %w", p, c.device, err)
 	}
 	uses := c.pending.uses[i]
 	if s == c.streams.at(c.blocks.At(i).stream).stream || slices.Contains(uses, s) {

@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -9,23 +8,23 @@ import (
 )
 
 // reuse serves a request of n bytes from an inactive block of at least size bytes; it returns nil
-// if none fits. The caller holds mu.
-func (c *Cache) reuse(n, size alloc.Bytes, s alloc.Stream) *block {
+// if none fits. The block has no owner, and is not in the table of those without. The caller holds mu.
+func (c *Cache) reuse(n, size alloc.Bytes, s alloc.Stream) (id, *block) {
 	p := c.streams.of(s)
 	if p == nil || c.closed {
-		return nil
+		return none, nil
 	}
 	free := p.free[poolOf(size)]
 	i := free.fit(size)
 	if i == none {
-		return nil
+		return none, nil
 	}
 	b := c.blocks.At(i)
 	if !c.fitting.serves(b, size) {
-		return nil
+		return none, nil
 	}
 	c.takeFree(free, i, b, n, size)
-	return b
+	return i, b
 }
 
 // takeFree is take of a block that is in its free list.
@@ -56,7 +55,6 @@ func (c *Cache) take(i id, b *block, n, size alloc.Bytes) (remainders int64) {
 	b.state = alloc.Allocated
 	b.left = id(noOwner)
 	b.setSlack(b.size - n)
-	c.live.add(i, b.ptr)
 	change(&c.stats.Requested, n, 1)
 	change(&c.stats.Allocated, b.size, 1)
 	if c.checkReuse != nil {
@@ -80,23 +78,26 @@ func (c *Cache) cut(i id, b *block, size alloc.Bytes) (j id, rest *block) {
 	return j, rest
 }
 
-// free is Free for a caller that holds mu, and for a block that belongs to owner.
-func (c *Cache) free(p alloc.Ptr, owner cachelock.Owner) error {
+// free is Free for a caller that holds mu.
+func (c *Cache) free(p alloc.Ptr) error {
 	i := none
 	if !c.closed {
-		i = c.live.remove(p, owner)
+		i = c.live.remove(p)
 	}
 	if i == none {
 		return c.whyNotFreed(p)
 	}
-	b := c.blocks.At(i)
+	c.release(i, c.blocks.At(i))
+	return nil
+}
+
+// release frees an allocated block that is in no table.
+func (c *Cache) release(i id, b *block) {
 	change(&c.stats.Requested, -b.requested(), -1)
 	change(&c.stats.Allocated, -b.size, -1)
-	if len(c.pending.uses) != 0 && c.suspend(i, b) {
-		return nil
+	if len(c.pending.uses) == 0 || !c.suspend(i, b) {
+		c.retire(i, b)
 	}
-	c.retire(i, b)
-	return nil
 }
 
 // retire makes a block inactive that was not.
@@ -164,14 +165,16 @@ func (c *Cache) unlist(free freeList, i id, b *block) {
 }
 
 // handOut gives a block that was just taken to the caller of Alloc. The caller holds mu.
-func (c *Cache) handOut(b *block, r request) (alloc.Ptr, alloc.Bytes, error) {
+func (c *Cache) handOut(i id, b *block, r request) (alloc.Ptr, alloc.Bytes, error) {
 	p, size := b.ptr, b.size
 	if r.enter == nil {
+		c.live.add(i, p)
 		return p, size, nil
 	}
-	owner, err := r.enter(p, size)
+	owner, err := r.enter(cachelock.Block(i), p, size)
 	if err != nil {
-		return 0, 0, errors.Join(err, c.free(p, noOwner))
+		c.release(i, b)
+		return 0, 0, err
 	}
 	b.left = id(owner)
 	return p, size, nil
@@ -196,19 +199,39 @@ func (c *Cache) whyNotFreed(p alloc.Ptr) error {
 
 // whyNotLive returns why an address is not a live block's.
 func (c *Cache) whyNotLive(p alloc.Ptr) error {
-	s, ok := c.segments.at(p)
-	for i := s.first; ok && i != none; i = c.blocks.At(i).next {
-		b := c.blocks.At(i)
-		if p >= b.end() {
-			continue
-		}
-		switch {
-		case b.state == alloc.Inactive, b.state == alloc.Pending:
-			return alloc.ErrDoubleFree
-		case b.state == alloc.Allocated && p == b.ptr && b.left != none:
-			return cachelock.ErrOwned
-		}
-		break
+	i := c.around(p)
+	if i == none {
+		return alloc.ErrUnknownPtr
+	}
+	switch b := c.blocks.At(i); {
+	case b.state == alloc.Inactive, b.state == alloc.Pending:
+		return alloc.ErrDoubleFree
+	case b.state == alloc.Allocated && p == b.ptr && b.left != none:
+		return cachelock.ErrOwned
 	}
 	return alloc.ErrUnknownPtr
+}
+
+// around returns the block that an address lies in, or none. It looks at the blocks of the segment one by one.
+func (c *Cache) around(p alloc.Ptr) id {
+	s, ok := c.segments.at(p)
+	if !ok {
+		return none
+	}
+	i := s.first
+	for c.blocks.At(i).end() <= p {
+		i = c.blocks.At(i).next
+	}
+	return i
+}
+
+// allocatedAt returns the allocated block at an address, with or without an owner, or none.
+func (c *Cache) allocatedAt(p alloc.Ptr) id {
+	if i := c.live.find(p); i != none {
+		return i
+	}
+	if i := c.around(p); i != none && c.blocks.At(i).ptr == p && c.blocks.At(i).state == alloc.Allocated {
+		return i
+	}
+	return none
 }

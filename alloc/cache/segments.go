@@ -50,7 +50,7 @@ func (g segmented) grow(r request) (alloc.Ptr, alloc.Bytes, error) {
 	change(&c.stats.Reserved, size, 1)
 	remainders := c.take(i, b, r.n, r.size)
 	change(&c.stats.Inactive, size-b.size, remainders)
-	return c.handOut(b, r)
+	return c.handOut(i, b, r)
 }
 
 func (g segmented) trim() (given alloc.Bytes, err error) {

@@ -51,16 +51,16 @@ func TestStreamNumbersAreReused(t *testing.T) {
 // TestLookupsAreCountedOnce asks for large blocks in a ledger's way: from the cache first, or not.
 func TestLookupsAreCountedOnce(t *testing.T) {
 	c := mustNew(t, counting.New(0), Config{MaxSplitSize: 20 * alloc.MiB})
-	enter := func(alloc.Ptr, alloc.Bytes) (cachelock.Owner, error) { return 1, nil }
+	enter := func(cachelock.Block, alloc.Ptr, alloc.Bytes) (cachelock.Owner, error) { return 1, nil }
 	for i, first := range []bool{true, false} {
 		if first {
-			_, _, ok := c.Locked().Alloc(2*alloc.MiB, alloc.Stream(i), 1)
+			_, _, _, ok := c.Locked().Alloc(2*alloc.MiB, alloc.Stream(i), 1)
 			require.False(t, ok)
 		}
 		require.NoError(t, c.Locked().AllocOwned(2*alloc.MiB, alloc.Stream(i), enter))
 		require.EqualValues(t, i+1, c.clock)
 	}
-	_, _, ok := c.Locked().Alloc(2*alloc.MiB, 0, 1)
+	_, _, _, ok := c.Locked().Alloc(2*alloc.MiB, 0, 1)
 	require.True(t, ok)
 	require.EqualValues(t, 3, c.clock)
 }

@@ -259,8 +259,9 @@ func TestDeviceWithoutEvents(t *testing.T) {
 func TestLockedPending(t *testing.T) {
 	c, dev := newCache(t, sim.Config{})
 	var p alloc.Ptr
-	enter := func(at alloc.Ptr, _ alloc.Bytes) (cachelock.Owner, error) {
-		p = at
+	var block cachelock.Block
+	enter := func(b cachelock.Block, at alloc.Ptr, _ alloc.Bytes) (cachelock.Owner, error) {
+		block, p = b, at
 		return 5, nil
 	}
 	locked := func(do func(l cachelock.Cache)) {
@@ -277,9 +278,9 @@ func TestLockedPending(t *testing.T) {
 		l.Notify(nil, func(p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
 			reusable = append(reusable, cachelock.Event{Ptr: p, Size: n, Stream: s})
 		})
-		require.NoError(t, l.RecordStream(p, 2))
+		require.NoError(t, l.RecordStream(block, 2))
 		assert.Zero(t, l.Stats().Pending.Count.Current)
-		unmarked, err := l.Free(p, 5)
+		unmarked, err := l.Free(block, p, 5)
 		require.NoError(t, err)
 		assert.EqualValues(t, 1, l.Stats().Pending.Count.Current)
 		assert.True(t, unmarked, "the driver cannot be asked yet")
@@ -295,7 +296,7 @@ func TestLockedPending(t *testing.T) {
 	assert.Equal(t, first, p)
 	locked(func(l cachelock.Cache) {
 		assert.Equal(t, cachelock.Owner(5), l.Owner(p))
-		_, _, ok := l.Alloc(512, 1, 6)
+		_, _, _, ok := l.Alloc(512, 1, 6)
 		assert.True(t, ok)
 	})
 }

@@ -24,14 +24,14 @@ type Cache interface {
 
 	// Alloc allocates n bytes for work on a stream from inactive memory. ok is false if n is negative or the
 	// driver must be asked: see AllocOwned.
-	Alloc(n alloc.Bytes, s alloc.Stream, owner Owner) (p alloc.Ptr, allocated alloc.Bytes, ok bool)
-	// Free frees a block of that owner. Any other address is alloc.ErrUnknownPtr or
-	// alloc.ErrDoubleFree. If unmarked, call Poll soon: other streams use the block, and their events
-	// are not recorded yet.
-	Free(p alloc.Ptr, owner Owner) (unmarked bool, err error)
-	// RecordStream is that of the cache.
-	RecordStream(p alloc.Ptr, s alloc.Stream) error
-	// Owner returns the owner of the allocated block at an address, or 0.
+	Alloc(n alloc.Bytes, s alloc.Stream, owner Owner) (b Block, p alloc.Ptr, allocated alloc.Bytes, ok bool)
+	// Free frees the block of that owner at p. Any other is alloc.ErrUnknownPtr, alloc.ErrDoubleFree or ErrOwned.
+	// If unmarked, call Poll soon: other streams use the block, and their events are not recorded yet.
+	Free(b Block, p alloc.Ptr, owner Owner) (unmarked bool, err error)
+	// RecordStream is that of the cache, for the block of an owner.
+	RecordStream(b Block, s alloc.Stream) error
+	// Owner returns the owner of the allocated block at an address, or 0. It looks at the blocks of a segment one
+	// by one.
 	Owner(p alloc.Ptr) Owner
 
 	// Memory is alloc.VirtualMemory if the cache's segments are expandable, otherwise the kind of its
@@ -56,12 +56,15 @@ type Cache interface {
 	Poll()
 }
 
+// Block is the number of an allocated block, until it is freed. A cache finds a block by it, and not by its address.
+type Block uint32
+
 // Owner is a number by which a ledger identifies an allocated block. Zero is no owner. A block with an
 // owner is not freed by the cache's own Free, because the ledger would not see it.
 type Owner uint32
 
-// Enter enters a new block in the ledger, and returns the ledger's number for it.
-type Enter func(p alloc.Ptr, allocated alloc.Bytes) (Owner, error)
+// Enter enters a new block in the ledger, and returns the ledger's number for it, which is not 0.
+type Enter func(b Block, p alloc.Ptr, allocated alloc.Bytes) (Owner, error)
 
 // ErrOwned is the error of the cache's own Free for a block with an owner.
 var ErrOwned = errors.New("it belongs to a tracker's Buffer: call the Buffer's Free")

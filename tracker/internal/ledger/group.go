@@ -15,11 +15,19 @@ type Group struct {
 	cells int // cells that point here
 }
 
+// Origin is what a Buffer refers to of its cell. Unlike the cell it stays for as long as anybody refers to it.
+type Origin struct {
+	Keeper any // whose ledger it is
+	Group  *Group
+	Stack  tables.StackID
+}
+
 // Cell is the part of a group that one call stack allocated in one section. All its buffers have
 // one size, so everything known by line of code is a count in a cell.
 type Cell struct {
-	Group *Group      // nil for a cell that is not in use
-	Each  alloc.Bytes // the group's
+	Origin *Origin
+	Group  *Group      // nil for a cell that is not in use; the origin's
+	Each   alloc.Bytes // the group's
 	Place
 	Line   LineID       // the call site of the stack
 	Memory alloc.Memory // the group's
@@ -51,8 +59,9 @@ type cells struct {
 	Lifetimes
 	changed
 
-	limit int     // a sweep begins when there are more
-	swept slab.ID // the sweep has come so far; 0 if there is none
+	keeper any     // see Origin
+	limit  int     // a sweep begins when there are more
+	swept  slab.ID // the sweep has come so far; 0 if there is none
 
 	// retired holds the buffers ever allocated by the cells that were dropped.
 	Retired      slab.Slab[tables.RetiredEntry]
@@ -80,8 +89,9 @@ const (
 	sweepCells = 16 // looked at for each new cell
 )
 
-func newCells() cells {
+func newCells(keeper any) cells {
 	return cells{
+		keeper:       keeper,
 		index:        make(map[cellKey]slab.ID),
 		groups:       make(map[string]*Group),
 		retiredIndex: make(map[retiredKey]slab.ID),
@@ -124,6 +134,7 @@ func (cs *cells) Make(p Place, line LineID, x *tables.Tensor, peakEpoch uint64) 
 	g := cs.group(x)
 	g.cells++
 	id, c := cs.Get()
+	c.Origin = &Origin{cs.keeper, g, p.Stack}
 	c.Group, c.Each, c.Memory, c.Place, c.Line = g, x.Each, x.Memory, p, line
 	c.inLine, c.inPath = cs.Lifetimes.line(line), cs.path(p.Stack)
 	cs.index[cellKey{g, p}] = id

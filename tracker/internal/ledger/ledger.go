@@ -78,8 +78,9 @@ const (
 	leaving       // not counted: its memory is being freed, which may still fail
 )
 
-func NewLedger() Ledger {
-	return Ledger{Cells: newCells(), Streams: newStreams(), Addresses: addrtable.New(), Epoch: 1}
+// NewLedger returns an empty ledger. The origin of each cell names its keeper.
+func NewLedger(keeper any) Ledger {
+	return Ledger{Cells: newCells(keeper), Streams: newStreams(), Addresses: addrtable.New(), Epoch: 1}
 }
 
 // Close forgets what was ever counted. The records stay, so that live buffers
@@ -87,7 +88,7 @@ func NewLedger() Ledger {
 func (l *Ledger) Close() {
 	l.Cells.Reset() // snapshots may be reading them
 	l.Cells.Retired.Reset()
-	l.Cells, l.Addresses = newCells(), addrtable.New()
+	l.Cells, l.Addresses = newCells(l.Cells.keeper), addrtable.New()
 	l.Current, l.Total, l.Peak = mem.Tally{}, mem.Tally{}, mem.Tally{}
 	l.Allocated, l.allocatedPeak, l.Registered, l.High = 0, 0, 0, 0
 	l.ByMemory, l.Host = snapshot.ByMemory{}, hostBytes{}

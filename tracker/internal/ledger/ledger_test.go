@@ -28,7 +28,7 @@ func addOne(l *Ledger, stack tables.StackID, n alloc.Bytes, memory alloc.Memory)
 // TestAFailedFreeLetsItsCellGo: a record that is leaving pins its cell, so that a failed free finds it again.
 // Once the record is back and freed, nothing needs the cell, and a table of cells stays bounded.
 func TestAFailedFreeLetsItsCellGo(t *testing.T) {
-	l := NewLedger()
+	l := NewLedger(nil)
 	id, r := addOne(&l, 1, 64, alloc.DeviceMemory)
 	cell := r.Cell
 	l.TakeOut(id, r)
@@ -45,7 +45,7 @@ func TestAFailedFreeLetsItsCellGo(t *testing.T) {
 func TestAdmitsCountsWhatIsOnTheHost(t *testing.T) {
 	const half = math.MaxInt64/2 + 1
 	for _, memory := range []alloc.Memory{alloc.DeviceMemory, alloc.PinnedMemory} {
-		l := NewLedger()
+		l := NewLedger(nil)
 		assert.True(t, l.Admits(half))
 		addOne(&l, 1, half, memory)
 		assert.False(t, l.Admits(half), "%v", memory)
