@@ -58,7 +58,7 @@ func (p *program) advice(memory alloc.Bytes) (string, error) {
 		return "", err
 	}
 	if again.Fits {
-		return "What would help is unknown: a replay with the recorded settings does not run out of memory.", nil
+		return "Unknown: a replay with the recorded settings does not run out of memory.", nil
 	}
 	bare, err := p.run(Config{Allocator: Driver})
 	if err != nil {

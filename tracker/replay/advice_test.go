@@ -37,7 +37,7 @@ func TestAdvice(t *testing.T) {
 	pieces.alloc(60 * alloc.MiB)
 	assert.Equal(t, "expandable_segments:True fits, with 100.0 MiB.", replay.Advice(failed(pieces, 30*alloc.MiB)))
 
-	assert.Contains(t, replay.Advice(failed(pieces, 100*alloc.MiB)), "is unknown: a replay with the recorded settings does not run out of memory")
+	assert.Contains(t, replay.Advice(failed(pieces, 100*alloc.MiB)), "Unknown: a replay with the recorded settings does not run out of memory")
 	assert.Empty(t, replay.Advice(pieces.dump(0)), "it is of no error")
 	assert.Empty(t, replay.Advice(failed(pieces, -1)), "it is not known what was free")
 

@@ -22,6 +22,7 @@ import (
 type Explanation struct {
 	*explain.Explanation
 	moment   rewind.Moment
+	advice   string // what would have helped at the error; "" if nothing failed, or if it is not known
 	baseline baseline
 	// settings are those of the allocator, most saved first. They were replayed from a beginning with
 	// all buffers packed, so that none has the holes of another. earlier is what there would
@@ -50,7 +51,8 @@ type baseline struct {
 	Asked    alloc.Bytes `json:"failed_request_bytes"` // the largest that failed; 0 if none did
 }
 
-// Explain explains a dump at a moment, named as for rewind.To. It takes up to nine replays. Without a history that can be
+// Explain explains a dump at a moment, named as for rewind.To. It takes up to nine replays, and at an error
+// those of Advice. Without a history that can be
 // replayed there are no savings, and the explanation says why. The errors are those of rewind.To.
 func Explain(r *snapshot.Dump, at string) (*Explanation, error) {
 	s, moment, err := rewind.To(r, at)
@@ -58,6 +60,9 @@ func Explain(r *snapshot.Dump, at string) (*Explanation, error) {
 		return nil, fmt.Errorf("explain: %w", err)
 	}
 	x := &Explanation{Explanation: explain.Snapshot(s), moment: moment, leftOut: r.LeftOut(), settings: []saving{}, earlier: []saving{}}
+	if moment.At == "oom" {
+		x.advice = Advice(r)
+	}
 	p, err := compile(r)
 	if errors.Is(err, walk.ErrNoHistory) {
 		x.noReplay = "the file has no events"
@@ -185,6 +190,7 @@ func (x *Explanation) MarshalJSON() ([]byte, error) {
 	}
 	more, err := json.Marshal(struct {
 		Moment   rewind.Moment `json:"moment"`
+		Advice   string        `json:"advice,omitempty"`
 		Baseline *baseline     `json:"baseline"`
 		Settings []saving      `json:"settings"`
 		Earlier  []saving      `json:"earlier"`
@@ -192,7 +198,7 @@ func (x *Explanation) MarshalJSON() ([]byte, error) {
 		LeftOut  []string      `json:"left_out,omitempty"`
 		Unknown  []string      `json:"unknown_settings,omitempty"`
 		NoReplay string        `json:"no_replay,omitempty"`
-	}{x.moment, x.measured(), x.settings, x.earlier, x.agreement, x.leftOut, x.unknown, x.noReplay})
+	}{x.moment, x.advice, x.measured(), x.settings, x.earlier, x.agreement, x.leftOut, x.unknown, x.noReplay})
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +213,12 @@ func (x *Explanation) String() string {
 	if x.moment.Asked > 0 {
 		fmt.Fprintf(&b, ", when a request of %v failed", x.moment.Asked)
 	}
-	fmt.Fprintf(&b, ": %v", x.Explanation)
+	account, rest, _ := strings.Cut(x.Explanation.String(), "\n")
+	fmt.Fprintf(&b, ": %s\n", account)
+	if x.advice != "" {
+		fmt.Fprintf(&b, "what would help: %s\n", x.advice)
+	}
+	b.WriteString(rest)
 	b.WriteString(x.baseline.describe(len(x.settings) > 0, len(x.earlier) > 0))
 	for _, s := range x.settings {
 		fmt.Fprintf(&b, "%v\n", s)

@@ -68,6 +68,13 @@ func TestMoments(t *testing.T) {
 	out, errs, code := runs(t, "", "explain", path)
 	require.Zero(t, code, errs)
 	assert.Contains(t, out, "at the error, when a request of 500.0 MiB failed: reserved")
+	assert.Contains(t, out, " inactive\nwhat would help: No setting helps: 495.0 MiB too much. train.py:30 step holds 30.0 MiB.\n")
+	out, errs, code = runs(t, "", "explain", path, "--json")
+	require.Zero(t, code, errs)
+	assert.Contains(t, out, `"advice":"No setting helps: `)
+	out, errs, code = runs(t, "", "explain", path, "--at", "end")
+	require.Zero(t, code, errs)
+	assert.NotContains(t, out, "what would help")
 	for at, want := range map[string]string{"start": "want end, peak, oom, or the number of an event", "99": "no event 99"} {
 		_, errs, code := runs(t, "", "show", path, "--at", at)
 		assert.NotZero(t, code)
