@@ -75,10 +75,15 @@ func (f function) form() string {
 	return "WORDS"
 }
 
-// hooks writes hooks.h: a line for each layout of Python, for each version that tells its own, and for each function that the driver's library has.
+// waitMS is how many milliseconds a call waits at most for a watcher that does not read. Tests that count every event
+// wait longer: a machine that is busy with other things may stop the watcher for seconds.
+var waitMS = 2000
+
+// hooks writes hooks.h: the driver's file, how long a call waits, and a line for each layout of Python, for each version
+// that tells its own, and for each function that the driver's library has.
 func hooks(functions []function, driver string, has map[string]uint64) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "#define DRIVER %q\n#define LAYOUTS", driver)
+	fmt.Fprintf(&b, "#define DRIVER %q\n#define WAIT_MS %d\n#define LAYOUTS", driver, waitMS)
 	for _, l := range python.Layouts() {
 		isIndex := 0
 		if l.IsIndex {

@@ -69,6 +69,7 @@ func pythonFrames(t *testing.T, w *Watcher, program string) {
 		told[alloc.Ptr(at)] = frames
 	}
 	w.Sync()
+	require.Empty(t, w.Doubts())
 	require.Len(t, w.Sources(), 1)
 	found := make(map[alloc.Ptr]string)
 	for a := range w.Sources()[0].Snapshot().Allocations() {

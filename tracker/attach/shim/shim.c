@@ -1,6 +1,6 @@
 // A libcuda.so.1 that stands in front of the driver's, on which it depends: it tells a watcher of
 // the calls that allocate and free, and of contexts. Every other function is found in the driver's
-// own library. hooks.h, which Go writes, has DRIVER, its path, a HOOK for each function with the form of its
+// own library. hooks.h, which Go writes, has DRIVER, its path, WAIT_MS, a HOOK for each function with the form of its
 // arguments, and a GET for each that finds functions.
 //
 // The program never waits for the watcher for more than WAIT_MS, never dies of it, and never notices
@@ -40,7 +40,7 @@ typedef word (*opener)(word, ipc_handle, word);
 
 enum { BEGINNING = 1, ENTRY_ONLY = 2, STACKED = 4, GIVES = 8, PITCHED = 16 };      // as in preload.go
 enum { BEGINS, RETURNS, FORKED, EXECED, EXITED, MAPPED };                          // as in event.go
-enum { FRAMES = 64, PYTHON_FRAMES = 128, WAIT_MS = 2000, HIGH = 200, NOT_FOUND = 500 };
+enum { FRAMES = 64, PYTHON_FRAMES = 128, HIGH = 200, NOT_FOUND = 500 };
 
 // As in event.go.
 typedef struct {
