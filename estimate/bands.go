@@ -53,25 +53,25 @@ func setBands(t *tape.Tape, r *Report, learn run) {
 		if t.Cfg.Training {
 			m = r.Training
 		}
-		r.Notes = append(r.Notes, fmt.Sprintf("the peak of tensors is rough%v: what recurrent layers need while they run is modelled coarsely", m.Band))
+		r.Notes = append(r.Notes, fmt.Sprintf("the peak of the tensors is rough%v: what recurrent layers need while they run is only known coarsely", m.Band))
 	}
 	if layer.Ran.Of(t).Stepwise {
-		r.Notes = append(r.Notes, "recurrent layers are taken to run in PyTorch's own operations; with kernels made for them (mamba-ssm, flash-linear-attention) expect less, of what is transient or saved for backward")
+		r.Notes = append(r.Notes, "recurrent layers are taken to run in PyTorch's own operations: with kernels made for them (mamba-ssm, flash-linear-attention) less is transient and saved for backward")
 	}
 	if layer.Ran.Of(t).Held {
-		r.Notes = append(r.Notes, "no image or sound runs through the model's towers, whose weights count: what an image needs is not in the figures")
+		r.Notes = append(r.Notes, "the weights of the parts for images and sound are counted, but none runs through them: what an image needs is not in the figures")
 	}
 	widen(t, r, learn)
 	allowWorkspaces(t, r)
 	if layer.Ran.Of(t).Rounded {
-		r.Notes = append(r.Notes, "convolutions in low precision have the bounds that were measured with --dtype float32")
+		r.Notes = append(r.Notes, "the bounds of convolutions in low precision are those that were measured in float32")
 	}
 	if t.Cfg.Backend == setting.CUDA {
 		if doubted(t) > 0 && t.Cfg.Training {
-			r.Notes = append(r.Notes, fmt.Sprintf("convolutions are taken to need up to %v of workspace, as on GPUs before Ampere, which the lower bound leaves out: RunsOn or --gpu says which GPU it is", layer.Ran.Of(t).Transformed))
+			r.Notes = append(r.Notes, fmt.Sprintf("convolutions are taken to need up to %v of workspace, as on GPUs before Ampere; newer ones may need none: Machine.GPU says which it is", layer.Ran.Of(t).Transformed))
 		}
 		if layer.Ran.Of(t).Unmeasured != 0 {
-			r.Notes = append(r.Notes, fmt.Sprintf("no GPU was measured with %v: the upper bounds are the widest of other models, +%.0f %%, and --measured shows how far off a run of yours is", layer.Ran.Of(t).Unmeasured, 100*unmeasuredBand.Above))
+			r.Notes = append(r.Notes, fmt.Sprintf("few or no measurements on GPUs are known of %v: the upper bounds allow at least %.0f %% more, as for the kind of model that is met worst; Report.Beside puts a run of yours beside the estimate", layer.Ran.Of(t).Unmeasured, 100*unmeasuredBand.Above))
 		}
 	}
 }
@@ -102,5 +102,5 @@ func allowWorkspaces(t *tape.Tape, r *Report) {
 			m.Band.Above += float64(cpuWorkspaces) / float64(m.Peak)
 		}
 	}
-	r.Notes = append(r.Notes, "the CPU's workspaces were measured with two threads: they grow with the threads")
+	r.Notes = append(r.Notes, "workspaces on the CPU are those of two threads: they grow with the threads")
 }

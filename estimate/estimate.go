@@ -50,7 +50,7 @@ func Model(layers []nn.Layer, opts ...Option) (*Report, error) {
 	}
 	if !r.HasInput {
 		r.Layers = declared(decl)
-		r.Notes = append(r.Notes, "no input was given: activations are not known, and not in the peaks")
+		r.Notes = append(r.Notes, "no input was given: what activations need is not in the figures")
 		if err := withoutInput(r, own, cfg); err != nil {
 			return nil, err
 		}
@@ -265,6 +265,6 @@ func (r *Report) store(cfg *setting.Config) {
 	r.Inference.Weights += more
 	r.Inference.Peak += more
 	if more != 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("inference counts the weights as they are stored, %v", stored.Bytes))
+		r.Notes = append(r.Notes, fmt.Sprintf("for inference the weights count as they are stored, %v", stored.Bytes))
 	}
 }

@@ -43,7 +43,7 @@ func footprints(t *tape.Tape, r *Report, h *tape.Holding, serve, learn run) {
 		}
 		if log == nil || len(log.Events) > timeline.MaxEvents {
 			if side.training == t.Cfg.Training {
-				r.Notes = append(r.Notes, "the model is too large to ask an allocator about: what is reserved is taken to be a fifth above the tensors, and at most half")
+				r.Notes = append(r.Notes, "the model has too many tensors for the allocator to be simulated: what is reserved is taken to be a fifth more than the tensors, and at most half as much again")
 			}
 			m.Footprint = footprintOf(t, m, m.Peak, m.Peak+m.Peak/5, m.Peak, Band{Above: 0.25}, side.training)
 			continue
@@ -149,13 +149,13 @@ func (r *Report) noteContext(c *setting.Config) {
 	narrower := ""
 	switch gpu, loading := c.Machine.GPU == setting.UnknownGPU, c.Machine.Loading == setting.LoadingUnknown; {
 	case gpu && loading:
-		narrower = ": RunsOn or --gpu and --cuda-loading narrow that"
+		narrower = ": Machine.GPU and Machine.Loading say which"
 	case gpu:
-		narrower = ": RunsOn or --gpu narrows that"
+		narrower = ": Machine.GPU says which"
 	case loading:
-		narrower = ": RunsOn or --cuda-loading narrows that"
+		narrower = ": Machine.Loading says which"
 	}
-	r.Notes = append(r.Notes, fmt.Sprintf("the CUDA context may take %v to %v%s", context.Lower, context.Upper, narrower))
+	r.Notes = append(r.Notes, fmt.Sprintf("the CUDA context takes %v to %v, by the GPU and by when CUDA loads its kernels%s", context.Lower, context.Upper, narrower))
 }
 
 // resident returns the memory that stays allocated from the time when the model is loaded.

@@ -24,7 +24,7 @@ func (r *Report) llamaCpp(cfg *setting.Config) {
 	m.Footprint = Footprint{Allocated: all, Reserved: all, Context: context, Device: all.plus(context), Needed: all.plus(context)}
 	r.Notes = append(r.Notes, placed(cfg, r))
 	if cfg.Projector > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("the weights have %v of a projector, whose own compute buffer is not counted: it grows with the images", cfg.Projector))
+		r.Notes = append(r.Notes, fmt.Sprintf("%v of the weights are those of the projector, whose own compute buffer is not counted: it grows with the images", cfg.Projector))
 	}
 }
 
@@ -74,11 +74,11 @@ func (r *Report) place(cfg *setting.Config) (more alloc.Bytes) {
 func placed(c *setting.Config, r *Report) string {
 	switch {
 	case r.ModelLayers == 0:
-		return "inference is that of llama.cpp, all layers on the device, and the token embedding too, which it may leave to the CPU"
+		return "estimated as llama.cpp runs it, with all layers on the GPU, and the token embedding too, which it may leave on the CPU"
 	case len(c.Shares) > 1:
-		return fmt.Sprintf("inference is that of llama.cpp, %d of %d layers over %d GPUs: the figures are those of the GPU with most", r.GPULayers, r.ModelLayers, len(c.Shares))
+		return fmt.Sprintf("estimated as llama.cpp runs it, with %d of %d layers on %d GPUs: the figures are those of the GPU that needs most", r.GPULayers, r.ModelLayers, len(c.Shares))
 	case r.GPULayers == r.ModelLayers:
-		return fmt.Sprintf("inference is that of llama.cpp, all %d layers on the GPU, and the token embedding in the memory of the CPU", r.ModelLayers)
+		return fmt.Sprintf("estimated as llama.cpp runs it, with all %d layers on the GPU, and the token embedding in the memory of the CPU", r.ModelLayers)
 	}
-	return fmt.Sprintf("inference is that of llama.cpp, %d of %d layers on the GPU, the output among them: releases before December 2025 have another block there in its place", r.GPULayers, r.ModelLayers)
+	return fmt.Sprintf("estimated as llama.cpp runs it, with %d of %d layers on the GPU, the output among them: releases before December 2025 put another block there instead of the output", r.GPULayers, r.ModelLayers)
 }

@@ -240,17 +240,17 @@ func widen(t *tape.Tape, r *Report, known run) {
 	if t.Cfg.Loop.Output == setting.OutputUnknown && returned(t) > 0 {
 		m.Band.Below = 1 - (1-m.Band.Below)*min(1, peak(best)/usual)
 	}
-	most, name := usual, ""
+	most, what, says := usual, "", ""
 	for _, d := range doubts {
 		if p := peak(d.Worst); p > most {
-			most, name = p, d.Name
+			most, what, says = p, d.What, d.Says
 		}
 	}
-	beyond, other := t.Beyond()
+	beyond, other, option := t.Beyond()
 	if float64(beyond) > most-usual {
-		name = other
+		what, says = other, option
 	}
-	if name == "" {
+	if what == "" {
 		return
 	}
 	matters := alloc.Bytes(max(most-usual, float64(beyond)))
@@ -259,7 +259,7 @@ func widen(t *tape.Tape, r *Report, known run) {
 	}
 	m.Band.Above = (1+m.Band.Above)*(most+float64(beyond))/usual - 1
 	if t.Cfg.Training {
-		r.Notes = append(r.Notes, fmt.Sprintf("%v of the upper bound are there because nobody said %s", matters, name))
+		r.Notes = append(r.Notes, fmt.Sprintf("the upper bound is %v higher because it is not known %s: %s says it", matters, what, says))
 	}
 }
 

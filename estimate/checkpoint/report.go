@@ -123,9 +123,9 @@ func (c *File) Report(opts ...estimate.Option) (*estimate.Report, error) {
 	}
 	switch held, described := c.Parameters(), r.Params.Count-adapters(r); {
 	case untold:
-		r.Notes = append(r.Notes, fmt.Sprintf("parameters only: %v", c.architectureErr))
+		r.Notes = append(r.Notes, fmt.Sprintf("only the parameters are known, not what runs: %v", c.architectureErr))
 		if c.architecture.cache && r.Inference.Cache > 0 {
-			r.Notes = append(r.Notes, "the key/value cache goes by the usual numbers of layers, heads and their size")
+			r.Notes = append(r.Notes, "keys and values are counted by the config's own numbers of layers and heads, and their size")
 		}
 	case len(pipe.planned) > 0: // the files hold some parts alone
 	case len(c.tensors) == 0 && c.architecture.quantized != nil:

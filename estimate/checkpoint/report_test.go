@@ -202,7 +202,7 @@ func TestUnknownFamiliesHaveACache(t *testing.T) {
 	r, err := c.Report(estimate.WithKVCache(cache))
 	require.NoError(t, err)
 	assert.Equal(t, 1000+n, r.Inference.Peak)
-	assert.Contains(t, strings.Join(r.Notes, "\n"), "goes by the usual numbers")
+	assert.Contains(t, strings.Join(r.Notes, "\n"), "by the config's own numbers of layers")
 
 	c, err = Open(writeFile(t, configName, []byte(`{"model_type": "new", "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2,
 		"num_kv_shared_layers": 2, "sliding_window": 10, "layer_types": ["sliding_attention", "sliding_attention", "full_attention",

@@ -140,11 +140,10 @@ func (c *Config) MasksContext() bool {
 // maxMicroBatches bounds Loop.MicroBatches.
 const maxMicroBatches = 1 << 20
 
-// doubt is a setting that is not known, what says it in Go and on the command line, and the loop in
-// which it is at its worst.
+// doubt is a setting that is not known, the option that says it, and the loop in which it is at its worst.
 type doubt struct {
-	Name  string
-	Worst Loop
+	What, Says string
+	Worst      Loop
 }
 
 // Doubts are the settings that are not known, the worst of all together, and the best, which
@@ -156,19 +155,19 @@ func (l Loop) Doubts(o Optimizer) (each []doubt, worst, best Loop) {
 		worst.ZeroGrad = ZeroGradKept
 		one := l
 		one.ZeroGrad = ZeroGradKept
-		each = append(each, doubt{"where gradients are cleared: Loop.ZeroGrad or --zero-grad does", one})
+		each = append(each, doubt{"where gradients are cleared", "Loop.ZeroGrad", one})
 	}
 	if l.Form == FormUnknown {
 		worst.Form = ForEach
 		one := l
 		one.Form = ForEach
-		each = append(each, doubt{"how the optimizer goes through the parameters: Loop.Form or --optimizer-form does", one})
+		each = append(each, doubt{"how the optimizer goes through the parameters", "Loop.Form", one})
 	}
 	if l.Decay == DecayUnknown && (o == SGD || o == Momentum) { // which mostly have one
 		worst.Decay = DecayUsed
 		one := l
 		one.Decay = DecayUsed
-		each = append(each, doubt{"whether the optimizer has a weight decay: Loop.Decay or --weight-decay does", one})
+		each = append(each, doubt{"whether the optimizer has a weight decay", "Loop.Decay", one})
 	}
 	return each, worst, best
 }

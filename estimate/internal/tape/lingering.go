@@ -35,8 +35,9 @@ func (t *Tape) ReturnsCopies(k Tensor) {
 
 // Beyond is what training may need at its peak besides, for what is not known: the inputs that an
 // old bitsandbytes keeps, and with the output, where the loop may hold it, those of the step
-// before and the keys and values that decoders of transformers return (past_key_values).
-func (t *Tape) Beyond() (bytes int64, name string) {
+// before and the keys and values that decoders of transformers return (past_key_values). It says what most of that
+// depends on, and the option that says it.
+func (t *Tape) Beyond() (bytes int64, what, says string) {
 	held := t.Cfg.Loop.Output == setting.OutputUnknown || t.Cfg.Loop.Output == setting.OutputHeld
 	inputs := t.lingering.mostInside + t.sum(t.lingering.inputs, func(s *Storage) bool { return held || !s.Kept })
 	if held {
@@ -49,11 +50,10 @@ func (t *Tape) Beyond() (bytes int64, name string) {
 	if held || t.Cfg.Loop.Output == setting.OutputWithCache {
 		keys += t.lingering.copies
 	}
-	name = "whether the code holds keys and values with the output: Loop.Output or --hold-output does"
 	if inputs > keys {
-		name = "whether bitsandbytes keeps inputs, as before 0.43.2: Bitsandbytes or --bitsandbytes does"
+		return inputs + keys, "whether bitsandbytes keeps inputs, as it did before 0.43.2", "Bitsandbytes"
 	}
-	return inputs + keys, name
+	return inputs + keys, "whether the code holds keys and values with the output", "Loop.Output"
 }
 
 // keptInside notes what an old bitsandbytes keeps when a checkpointed layer runs again.

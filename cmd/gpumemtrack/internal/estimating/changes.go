@@ -42,13 +42,9 @@ func (o estimateOptions) remedies(name string, r *estimate.Report) []remedy {
 		for _, c := range changes {
 			c.apply(&changed)
 		}
-		options, err := changed.options()
-		if err != nil {
-			return 0, false // such flags contradict each other, or do not suit the model
-		}
-		report, err := changed.report(name, options, &estimated{})
+		report, err := changed.estimate(name)
 		if err != nil || !report.HasInput {
-			return 0, false
+			return 0, false // such flags contradict each other, or do not suit the model
 		}
 		return report.Needs(), true
 	}
@@ -290,11 +286,11 @@ func (e estimated) writeRemedies(w io.Writer) {
 	}
 	if len(e.Remedies) == 0 {
 		if e.options.searches() == 0 && e.Report.HasInput {
-			fmt.Fprintf(w, "None of the usual changes, alone or in pairs, makes it fit in %v.\n", e.Budget)
+			fmt.Fprintf(w, "None of the usual changes, alone or in pairs, makes it fit in %s.\n", e.options.budget())
 		}
 		return
 	}
-	fmt.Fprintf(w, "What would make it fit in %v, the cheapest first:\n", e.Budget)
+	fmt.Fprintf(w, "What would make it fit in %s, the cheapest first:\n", e.options.budget())
 	for i, r := range e.Remedies {
 		fmt.Fprintf(w, "%d. at most %v with %s\n   %s\n", i+1, r.Needs, r.Says, r.Command)
 	}

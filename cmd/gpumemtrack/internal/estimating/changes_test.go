@@ -86,9 +86,15 @@ func TestCommandOfAChange(t *testing.T) {
 
 // GPUs are known by the names that people use, and a GPU that --fits names says the generation too.
 func TestGPUNames(t *testing.T) {
-	for _, name := range []string{"a100", "A100-80GB", "NVIDIA A100 80GB", "RTX 4090", "rtx4090", "h100", "a100-40gb", "A100 40GB"} {
+	for _, name := range []string{"a100", "A100-80GB", "NVIDIA A100 80GB", "RTX 4090", "rtx4090", "h100", "a100-40gb", "A100 40GB",
+		"NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 3090", "Tesla T4", "Tesla V100-SXM2-16GB", "NVIDIA RTX 6000 Ada Generation",
+		"NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX A6000", "A10G", "3060", "RTX 4060 Ti"} {
 		_, ok := gpuNamed(name)
 		assert.True(t, ok, name)
+	}
+	for _, name := range []string{"", "rtx", "4090 48GB", "A100 20GB", "blackwell", "voodoo"} {
+		_, ok := gpuNamed(name)
+		assert.False(t, ok, name)
 	}
 	forty, _ := gpuNamed("A100 40GB")
 	eighty, _ := gpuNamed("A100 80GB")
@@ -101,8 +107,14 @@ func TestGPUNames(t *testing.T) {
 	assert.Equal(t, estimateJSON(t, "resnet50 --train --batch 32 --gpu ada").DeviceUpper, named.DeviceUpper)
 	assert.EqualValues(t, 2199*hundredth, named.Budget)
 	var stdout, stderr bytes.Buffer
+	require.Zero(t, run(strings.Fields("estimate llama-3-8b --gpu l4"), nil, &stdout, &stderr), stderr.String())
+	assert.Contains(t, stdout.String(), "so it runs on L4")
+	stdout.Reset()
+	require.Zero(t, run(strings.Fields("estimate llama-3-8b --gpu 3060"), nil, &stdout, &stderr), stderr.String())
+	assert.Contains(t, stdout.String(), "more than RTX 3060 has")
+	assert.Contains(t, stdout.String(), "so it runs on RTX 4090")
 	assert.Equal(t, cli.ExitUsage, run(strings.Fields("estimate resnet50 --gpu voodoo"), nil, &stdout, &stderr))
-	assert.Contains(t, stderr.String(), "--gpu voodoo: want one of t4, a10,")
+	assert.Contains(t, stderr.String(), "--gpu voodoo: want a GPU or a generation, such as 4090 or ada")
 }
 
 // The answer is short: what it needs, the most, a GPU, and at most five parts.
@@ -111,7 +123,7 @@ func TestAnswer(t *testing.T) {
 	require.Zero(t, run(strings.Fields("estimate gpt2 --train --optimizer adamw --batch 4 --seq 128"), nil, &stdout, &stderr), stderr.String())
 	e := estimateJSON(t, "gpt2 --train --optimizer adamw --batch 4 --seq 128")
 	text := stdout.String()
-	for _, want := range []string{"it needs", e.Report.Training.Footprint.Needed.Bytes.String(), "at most", e.Needs.String(), "so it runs on T4", "optimizer", "--detail"} {
+	for _, want := range []string{"it needs", e.Report.Training.Footprint.Needed.Bytes.String(), "at most", e.Needs.String(), "so it runs on RTX 4060", "optimizer", "--detail"} {
 		assert.Contains(t, text, want)
 	}
 	assert.NotContains(t, text, "nvidia-smi shows")

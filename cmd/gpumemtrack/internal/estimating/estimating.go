@@ -37,7 +37,7 @@ func Command(a *cli.App) *cobra.Command {
 				return err
 			}
 			o.settle(cmd.Flags().Changed)
-			o.typed = a.Args
+			o.typed, o.given = a.Args, cmd.Flags().Changed
 			return runEstimate(a, args[0], o)
 		},
 	}
@@ -92,7 +92,7 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 		return err
 	}
 	e.Schema, e.Mode, e.Report, e.Peak = estimateSchema, o.mode(), report, report.Peak()
-	report.Notes = slices.Concat(report.Notes, e.notes, o.training.notes, o.promptNote(report))
+	e.note(name)
 	e.Upper = e.memory().Upper()
 	shown := report.Footprint()
 	e.Allocated, e.AllocatedUpper, e.ReservedUpper = shown.Allocated.Bytes, shown.Allocated.Upper, shown.Reserved.Upper
@@ -119,7 +119,7 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 		if !report.HasInput && report.Fits(o.fits) {
 			return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s: only its weights are known, %v, not what it needs to run: --weights-only compares the weights alone", name, report.Peak()))
 		}
-		return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s does not fit: it may need %v, and %v is available", name, e.Needs, o.fits))
+		return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s does not fit in %s: it may need %v", name, o.budget(), e.Needs))
 	}
 	return err
 }

@@ -339,7 +339,7 @@ func TestEstimateJSONKeys(t *testing.T) {
 	require.Zero(t, run([]string{"estimate", "gpt2", "--json", "--fits", "24GiB"}, nil, &stdout, &stderr), stderr.String())
 	var estimated map[string]any
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &estimated))
-	assert.ElementsMatch(t, []string{"schema", "mode", "peak_bytes", "peak_upper_bytes", "allocated_bytes", "allocated_upper_bytes", "reserved_bytes", "reserved_upper_bytes", "device_bytes", "device_upper_bytes", "needed_upper_bytes", "host_bytes", "budget_bytes", "fits", "report"},
+	assert.ElementsMatch(t, []string{"schema", "mode", "peak_bytes", "peak_upper_bytes", "allocated_bytes", "allocated_upper_bytes", "reserved_bytes", "reserved_upper_bytes", "device_bytes", "device_upper_bytes", "needed_upper_bytes", "host_bytes", "budget_bytes", "fits", "assumed", "report"},
 		slices.Collect(maps.Keys(estimated)))
 	for _, key := range []string{"name", "inputs", "params", "buffers", "inference", "training", "layers"} {
 		assert.Contains(t, estimated["report"], key)
@@ -409,8 +409,8 @@ func TestEstimateBoundsOfWhatIsPrinted(t *testing.T) {
 // JSON says of the context what the text says.
 func TestEstimateContextIsNotedInJSON(t *testing.T) {
 	notes := func(flags string) string { return strings.Join(estimateJSON(t, flags).Report.Notes, "\n") }
-	assert.Contains(t, notes("gpt2"), "the CUDA context may take 256.0 MiB to 1.8 GiB: RunsOn or --gpu and --cuda-loading narrow that")
-	assert.Contains(t, notes("gpt2 --gpu volta"), "--cuda-loading narrows that")
+	assert.Contains(t, notes("gpt2"), "the CUDA context takes 256.0 MiB to 1.8 GiB, by the GPU and by when CUDA loads its kernels: --gpu and --cuda-loading say which")
+	assert.Contains(t, notes("gpt2 --gpu volta"), "--cuda-loading says which")
 	assert.NotContains(t, notes("gpt2 --gpu ada --cuda-loading lazy"), "CUDA context")
 }
 

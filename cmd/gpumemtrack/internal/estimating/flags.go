@@ -11,7 +11,8 @@ import (
 )
 
 type estimateOptions struct {
-	typed []string // the command's arguments
+	typed []string               // the command's arguments
+	given func(flag string) bool // whether it is among them
 
 	batch, seq int
 	dtype      string

@@ -1,6 +1,9 @@
 package estimating
 
 import (
+	"errors"
+	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -17,26 +20,60 @@ type gpu struct {
 	title      string
 	memory     alloc.Bytes // that a program can have of it, less than nvidia-smi's total
 	generation estimate.Generation
+	usual      bool // it is told where it is the smallest that is enough
 }
 
-const hundredth = alloc.GiB / 100
+const (
+	hundredth = alloc.GiB / 100
+	gigabyte  = alloc.Bytes(1e9)
+)
 
-// gpus are the usual ones, the smallest first. The memory is the "total capacity" in PyTorch's error of one out
-// of memory, as issues on GitHub quote it; H200 and B200 have that of their data sheets, 141 and 180 GB, which is less.
+// gpus are those that are known, the smallest first. Memory in hundredths of a GiB is the "total capacity" in PyTorch's error of
+// one out of memory, as issues on GitHub quote it. Memory in gigabytes is that of the data sheet, which is some percent less.
 var gpus = []gpu{
-	{"t4", "T4", 1456 * hundredth, estimate.Turing},                  // Zheng-Chong/CatVTON#133
-	{"a10", "A10", 2199 * hundredth, estimate.Ampere},                // zai-org/CogVLM#236
-	{"l4", "L4", 2199 * hundredth, estimate.Ada},                     // nvidia-smi has the A10's total: modal-labs/modal-client#2797
-	{"4090", "RTX 4090", 2352 * hundredth, estimate.Ada},             // Soul-AILab/SoulX-FlashTalk#5
-	{"3090", "RTX 3090", 2369 * hundredth, estimate.Ampere},          // vllm-project/vllm#2140
-	{"5090", "RTX 5090", 3136 * hundredth, estimate.Blackwell},       // TrajectoryCrafter/TrajectoryCrafter#20
-	{"v100", "V100 (32 GB)", 3174 * hundredth, estimate.Volta},       // haotian-liu/LLaVA#812
-	{"a100-40gb", "A100 (40 GB)", 3950 * hundredth, estimate.Ampere}, // TianheWu/CoSeR#10
-	{"l40s", "L40S", 4453 * hundredth, estimate.Ada},                 // Wan-Video/Wan2.1#205
-	{"h100", "H100", 7911 * hundredth, estimate.Hopper},              // vllm-project/vllm#27508
-	{"a100", "A100 (80 GB)", 7925 * hundredth, estimate.Ampere},      // levihsu/OOTDiffusion#235
-	{"h200", "H200", 141e9, estimate.Hopper},
-	{"b200", "B200", 180e9, estimate.Blackwell},
+	{"4060", "RTX 4060", 775 * hundredth, estimate.Ada, true},     // ESRSchao/EdgeRegNet#2
+	{"3070", "RTX 3070", 778 * hundredth, estimate.Ampere, false}, // akshitac8/OW-DETR#46
+	{"3080", "RTX 3080", 10 * gigabyte, estimate.Ampere, false},
+	{"1080ti", "GTX 1080 Ti", 11 * gigabyte, estimate.Pascal, false},
+	{"2080ti", "RTX 2080 Ti", 11 * gigabyte, estimate.Turing, false},
+	{"3080ti", "RTX 3080 Ti", 12 * gigabyte, estimate.Ampere, false},
+	{"4070", "RTX 4070", 12 * gigabyte, estimate.Ada, false},
+	{"4070ti", "RTX 4070 Ti", 12 * gigabyte, estimate.Ada, false},
+	{"5070", "RTX 5070", 12 * gigabyte, estimate.Blackwell, false},
+	{"3060", "RTX 3060", 1175 * hundredth, estimate.Ampere, true}, // smy20011/dreambooth-gui#78
+	{"t4", "T4", 1456 * hundredth, estimate.Turing, true},         // Zheng-Chong/CatVTON#133
+	{"p100", "P100", 16 * gigabyte, estimate.Pascal, false},
+	{"v100", "V100 (16 GB)", 16 * gigabyte, estimate.Volta, false},
+	{"4060ti", "RTX 4060 Ti (16 GB)", 16 * gigabyte, estimate.Ada, false},
+	{"4070tisuper", "RTX 4070 Ti Super", 16 * gigabyte, estimate.Ada, false},
+	{"4080", "RTX 4080", 16 * gigabyte, estimate.Ada, true},
+	{"5060ti", "RTX 5060 Ti (16 GB)", 16 * gigabyte, estimate.Blackwell, false},
+	{"5070ti", "RTX 5070 Ti", 16 * gigabyte, estimate.Blackwell, false},
+	{"5080", "RTX 5080", 16 * gigabyte, estimate.Blackwell, false},
+	{"a4000", "RTX A4000", 1561 * hundredth, estimate.Ampere, false}, // DengKaiCQ/VGGT-Long#6
+	{"a10", "A10", 2199 * hundredth, estimate.Ampere, true},          // zai-org/CogVLM#236
+	{"l4", "L4", 2199 * hundredth, estimate.Ada, true},               // nvidia-smi has the A10's total: modal-labs/modal-client#2797
+	{"a30", "A30", 24 * gigabyte, estimate.Ampere, false},
+	{"a5000", "RTX A5000", 24 * gigabyte, estimate.Ampere, false},
+	{"4090", "RTX 4090", 2352 * hundredth, estimate.Ada, true},             // Soul-AILab/SoulX-FlashTalk#5
+	{"3090", "RTX 3090", 2369 * hundredth, estimate.Ampere, true},          // vllm-project/vllm#2140
+	{"5090", "RTX 5090", 3136 * hundredth, estimate.Blackwell, true},       // TrajectoryCrafter/TrajectoryCrafter#20
+	{"v100-32gb", "V100 (32 GB)", 3174 * hundredth, estimate.Volta, false}, // haotian-liu/LLaVA#812
+	{"a100-40gb", "A100 (40 GB)", 3950 * hundredth, estimate.Ampere, true}, // TianheWu/CoSeR#10
+	{"6000ada", "RTX 6000 Ada", 4443 * hundredth, estimate.Ada, false},     // DINGYANB/MTVCrafter#21
+	{"a40", "A40", 4443 * hundredth, estimate.Ampere, false},               // nvidia-smi has the total of the RTX 6000 Ada
+	{"l40", "L40", 4443 * hundredth, estimate.Ada, false},                  // so it has of this one
+	{"l40s", "L40S", 4453 * hundredth, estimate.Ada, true},                 // Wan-Video/Wan2.1#205
+	{"a6000", "RTX A6000", 4740 * hundredth, estimate.Ampere, true},        // PrimeIntellect-ai/prime-rl's benchmarks; older drivers 47.54
+	{"h100", "H100", 7911 * hundredth, estimate.Hopper, true},              // vllm-project/vllm#27508
+	{"a100", "A100 (80 GB)", 7925 * hundredth, estimate.Ampere, true},      // levihsu/OOTDiffusion#235
+	{"h100nvl", "H100 NVL", 94 * gigabyte, estimate.Hopper, false},
+	{"h20", "H20", 96 * gigabyte, estimate.Hopper, false},
+	{"gh200", "GH200", 96 * gigabyte, estimate.Hopper, false},
+	{"pro6000", "RTX PRO 6000 Blackwell", 96 * gigabyte, estimate.Blackwell, false},
+	{"h200", "H200", 141 * gigabyte, estimate.Hopper, true},
+	{"b200", "B200", 180 * gigabyte, estimate.Blackwell, true},
+	{"b300", "B300", 288 * gigabyte, estimate.Blackwell, true},
 }
 
 // gpuNames are the names of GPUs and, after them, of generations.
@@ -48,11 +85,27 @@ func gpuNames() []string {
 	return append(all, names(generations)...)
 }
 
-// gpuNamed finds a GPU by its name in any case, with or without "RTX", spaces and dashes: "RTX 4090", "A100-80GB".
+// makes are words in the full names of GPUs that tell none from another.
+var makes = regexp.MustCompile(`^(nvidia|geforce|rtx|gtx|tesla|quadro|sxm\d*|pcie|pg\d+|hbm\d\w?|generation|blackwell|workstation|server|edition)$`)
+
+// sameGPU are other names of GPUs, without their size of memory where that is the usual one.
+var sameGPU = map[string]string{
+	"a10080gb": "a100", "h10080gb": "h100", "a10040": "a100-40gb", "a10080": "a100", "v10016gb": "v100", "a10g": "a10", "306012gb": "3060", "408016gb": "4080",
+	"409024gb": "4090", "309024gb": "3090", "509032gb": "5090", "l424gb": "l4", "a1024gb": "a10", "t416gb": "t4", "a600048gb": "a6000",
+	"4060ti16gb": "4060ti", "5060ti16gb": "5060ti", "4080super": "4080", "3090ti": "3090",
+}
+
+// gpuNamed finds a GPU by its name in any case, with or without its make, spaces and dashes: "RTX 4090", "NVIDIA H100 80GB HBM3".
 func gpuNamed(name string) (gpu, bool) {
-	plain := strings.NewReplacer("rtx", "", "nvidia", "", "geforce", "", " ", "", "-", "", "_", "").Replace(strings.ToLower(name))
-	plain = strings.TrimSuffix(plain, "80gb")
-	i := slices.IndexFunc(gpus, func(g gpu) bool { return strings.ReplaceAll(g.name, "-", "") == plain })
+	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return strings.ContainsRune(" -_()", r) })
+	plain := strings.Join(slices.DeleteFunc(words, makes.MatchString), "")
+	plain = strings.TrimPrefix(strings.TrimPrefix(plain, "rtx"), "gtx")
+	if same, ok := sameGPU[plain]; ok {
+		plain = same
+	}
+	i := slices.IndexFunc(gpus, func(g gpu) bool {
+		return plain != "" && strings.ReplaceAll(g.name, "-", "") == strings.ReplaceAll(plain, "-", "")
+	})
 	if i < 0 {
 		return gpu{}, false
 	}
@@ -61,7 +114,7 @@ func gpuNamed(name string) (gpu, bool) {
 
 // smallestGPU is the smallest of the usual ones on which it surely runs.
 func smallestGPU(needs alloc.Bytes) (gpu, bool) {
-	i := slices.IndexFunc(gpus, func(g gpu) bool { return needs <= g.memory })
+	i := slices.IndexFunc(gpus, func(g gpu) bool { return g.usual && needs <= g.memory })
 	if i < 0 {
 		return gpu{}, false
 	}
@@ -85,5 +138,16 @@ func (f fitsFlag) Set(text string) error {
 		*f.size, *f.gpu = g.memory, g.name
 		return nil
 	}
+	if !strings.ContainsAny(text, "0123456789") {
+		return errors.New("want a size such as 24GiB, or a GPU such as 4090")
+	}
 	return f.Value.Set(text)
+}
+
+// budget is what --fits says, in words.
+func (o estimateOptions) budget() string {
+	if g, ok := gpuNamed(o.fitsGPU); ok {
+		return fmt.Sprintf("the %v of one %s", o.fits, g.title)
+	}
+	return o.fits.String()
 }

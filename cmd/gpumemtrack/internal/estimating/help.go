@@ -60,6 +60,7 @@ const jsonHelp = `--json prints one object:
   replicas            with --min-replicas: the fewest with which it fits
   gpu_layers          of llama.cpp: its layers on the GPU; with
                       --max-gpu-layers the most that fit
+  assumed             flags for what was assumed where none were given
   would_fit           with --fits, where it does not fit: changes with which
                       it would, the cheapest first
   measured            with --measured: the recorded run beside the estimate

@@ -17,6 +17,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
 
+// estimate is the report that the flags ask for, without a search.
+func (o estimateOptions) estimate(name string) (*estimate.Report, error) {
+	options, err := o.options()
+	if err != nil {
+		return nil, err
+	}
+	return o.report(name, options, &estimated{})
+}
+
 // report estimates a file if there is one of this name, else a known model.
 func (o estimateOptions) report(name string, options []estimate.Option, e *estimated) (*estimate.Report, error) {
 	if _, err := os.Stat(name); err == nil {
@@ -26,6 +35,7 @@ func (o estimateOptions) report(name string, options []estimate.Option, e *estim
 	if err != nil {
 		return nil, unknown(name)
 	}
+	e.published = m.DType.String()
 	if m.Config != nil {
 		c, err := checkpoint.OpenConfig(m.Title, m.Config)
 		return o.ofOpened(c, err, options, e)
@@ -113,7 +123,7 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 		if err != nil {
 			return nil, err
 		}
-		if err := o.cache(&cache, 0); err != nil {
+		if err := o.cache(&cache, o.computed(c)); err != nil {
 			return nil, err
 		}
 		if _, err := c.Architecture(); err != nil && c.Parameters() == 0 {
@@ -137,6 +147,14 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 		report.Notes = append(report.Notes, "this is PyTorch's memory: --llama-cpp tells llama.cpp's, which GGUF files are made for")
 	}
 	return report, err
+}
+
+// computed is the type in which PyTorch computes with a file's weights; 0 is the usual one, of two bytes.
+func (o estimateOptions) computed(c *checkpoint.File) alloc.DType {
+	if r, err := c.Report(); err == nil && !o.llamaCpp && r.Params.Count > 0 && r.Params.Bytes >= 4*alloc.Bytes(r.Params.Count) {
+		return alloc.Float32
+	}
+	return 0
 }
 
 // ofInput are the flags that are given and need an input.

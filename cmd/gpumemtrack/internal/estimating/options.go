@@ -2,7 +2,6 @@ package estimating
 
 import (
 	"cmp"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -159,18 +158,6 @@ func (o estimateOptions) prompt(tokens int) int {
 	return tokens
 }
 
-// promptNote says how prompts are processed, where that bears on a report of serving.
-func (o estimateOptions) promptNote(r *estimate.Report) []string {
-	if !o.serve || o.llamaCpp || !r.HasInput {
-		return nil
-	}
-	n := r.Inputs[len(r.Inputs)-1][1]
-	if o.chunk > 0 {
-		return []string{fmt.Sprintf("prompts are processed %d tokens at a time", n)}
-	}
-	return []string{fmt.Sprintf("prompts are processed whole, %d tokens at once, as transformers' generate does: --prompt-chunk says how servers cut them", n)}
-}
-
 // input is the option for the text that the flags ask for.
 func (o estimateOptions) input(usual int) estimate.Option {
 	length := o.tokens(usual)
@@ -201,8 +188,10 @@ func (o estimateOptions) cache(c *estimate.KVConfig, published alloc.DType) erro
 // cacheType is the type of keys and values: that in which the model computes; 0 is
 // the usual one.
 func (o estimateOptions) cacheType(published alloc.DType) alloc.DType {
-	if d, err := parseDType(o.dtype); err == nil && computes(d) {
-		return d
+	for _, name := range []string{o.dtype, o.autocast} {
+		if d, err := parseDType(name); err == nil && computes(d) {
+			return d
+		}
 	}
 	return published
 }
@@ -214,7 +203,7 @@ func (o estimateOptions) generation() (estimate.Generation, error) {
 	}
 	g, ok := named(generations, o.gpu)
 	if o.gpu != "" && !ok {
-		return g, cli.UsageError("estimate: --gpu %s: want one of %s", o.gpu, strings.Join(gpuNames(), ", "))
+		return g, cli.UsageError("estimate: --gpu %s: want a GPU or a generation, such as 4090 or ada: `gpumemtrack help estimate-machine` lists them", o.gpu)
 	}
 	return g, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
@@ -39,12 +40,14 @@ type estimated struct {
 	Replicas     int              `json:"replicas,omitempty"`       // that --min-replicas found
 	GPULayers    int              `json:"gpu_layers,omitempty"`     // of llama.cpp
 	Context      int              `json:"context_length,omitempty"` // tokens of each sequence that --serve keeps, or that --max-context-length found
+	Assumed      []string         `json:"assumed,omitempty"`        // flags for what was assumed where none were given
 	Remedies     []remedy         `json:"would_fit,omitempty"`      // changes with which it fits, where it does not
 	Measured     *measured        `json:"measured,omitempty"`       // a recorded run beside the estimate
 	Report       *estimate.Report `json:"report"`
 
-	options estimateOptions
-	notes   []string
+	options   estimateOptions
+	notes     []string
+	published string // element type of a known model's weights
 }
 
 func (e estimated) memory() estimate.Memory {
@@ -123,11 +126,7 @@ func (e estimated) writeAnswer(w io.Writer, m estimate.Memory) {
 	t.AppendRow(table.Row{"it needs", needs})
 	t.AppendRow(table.Row{"  at most", e.Needs})
 	if f.Needed.Bytes > 0 && e.Report.HasInput {
-		if g, ok := smallestGPU(e.Needs); ok {
-			t.AppendRow(table.Row{"  so it runs on " + g.title, g.memory})
-		} else {
-			t.AppendRow(table.Row{"  more than any usual GPU has", ""})
-		}
+		e.writeGPU(t)
 	}
 	if m.Host > 0 {
 		t.AppendRow(table.Row{"in the memory of the CPU", m.Host})
@@ -145,6 +144,23 @@ func (e estimated) writeAnswer(w io.Writer, m estimate.Memory) {
 		}
 	}
 	t.Render()
+}
+
+// writeGPU adds the GPU that is enough: that of --gpu, else the smallest usual one.
+func (e estimated) writeGPU(t table.Writer) {
+	g, ok := gpuNamed(e.options.gpu)
+	if ok && e.Needs > g.memory {
+		t.AppendRow(table.Row{"  more than " + g.title + " has", g.memory})
+		ok = false
+	}
+	if !ok {
+		g, ok = smallestGPU(e.Needs)
+	}
+	if ok {
+		t.AppendRow(table.Row{"  so it runs on " + g.title, g.memory})
+	} else {
+		t.AppendRow(table.Row{"  more than any usual GPU has", ""})
+	}
 }
 
 func (e estimated) title() string {
@@ -196,11 +212,14 @@ func (e estimated) writeNotes(w io.Writer, m estimate.Memory) {
 	if m.PeakAt != "" && !e.options.llamaCpp && e.options.detail {
 		fmt.Fprintf(w, "The peak is at %s.\n", m.PeakAt)
 	}
+	if len(e.Assumed) > 0 {
+		fmt.Fprintf(w, "Assumed, as not given: %s\n", strings.Join(e.Assumed, " "))
+	}
 	for _, note := range e.Report.Notes {
 		fmt.Fprintf(w, "Note: %s\n", note)
 	}
 	if e.Fits != nil && *e.Fits {
-		fmt.Fprintf(w, "It fits in %v.\n", e.Budget)
+		fmt.Fprintf(w, "It fits in %s.\n", e.options.budget())
 	}
 	if !e.options.detail {
 		fmt.Fprintln(w, "--detail prints all parts, and what nvidia-smi will show.")

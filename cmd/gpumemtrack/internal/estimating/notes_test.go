@@ -1,0 +1,63 @@
+package estimating
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The flags that an answer says were assumed give the same answer, and leave nothing to assume.
+func TestAssumedFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"gpt2":                               "--batch 1 --seq 1024 --dtype float32",
+		"resnet50 --train":                   "--batch 1 --image 224 --optimizer adam --dtype float32",
+		"llama-3-8b --train --batch 2":       "--seq 8192 --optimizer adam --dtype bfloat16",
+		"gpt-oss-20b --serve --batch 4":      "--seq 512 --dtype bfloat16",
+		"whisper-small --serve":              "--batch 1 --seq 448 --dtype float32",
+		"t5-small --train --optimizer sgd":   "--batch 1 --seq 512 --dtype float32",
+		"qwen3-8b --serve --llama-cpp":       "--batch 1 --seq 512",
+		"mistral-7b --train --autocast bf16": "--batch 1 --seq 4096 --optimizer adam",
+	} {
+		e := estimateJSON(t, args)
+		assert.Equal(t, want, strings.Join(e.Assumed, " "), args)
+		said := estimateJSON(t, args+" "+want)
+		assert.Empty(t, said.Assumed, args)
+		assert.Equal(t, e.Needs, said.Needs, args)
+		assert.Equal(t, e.Peak, said.Peak, args)
+	}
+}
+
+// Notes of the command name flags, and none of the options that a program would set.
+func TestNotesNameFlags(t *testing.T) {
+	flags := map[string]bool{}
+	for _, args := range []string{
+		"gpt2 --train --batch 8", "resnet50 --train --optimizer sgd --batch 8", "llama-3-8b --train --lora 16 --qlora --seq 2048",
+		"gpt2 --train --optimizer-form foreach --zero-grad first --batch 2", "mixtral-8x7b --serve --seq 2048", "gpt2 --gpu volta",
+		"whisper-small --serve", "clip-vit-base-patch32 --train", "qwen3-8b --serve --llama-cpp --batch 2", "gpt2 --serve --checkpoint blocks",
+	} {
+		notes := estimateJSON(t, args).Report.Notes
+		require.NotEmpty(t, notes, args)
+		for _, note := range notes {
+			assert.NotRegexp(t, `\b(Loop|Machine|RunsOn|Bitsandbytes|Report|Precision|Adapt|Quantize)\b`, note, args)
+			for _, word := range strings.Fields(note) {
+				if strings.HasPrefix(word, "--") {
+					flags[strings.TrimRight(word, ":;,.")] = true
+				}
+			}
+		}
+	}
+	for _, flag := range []string{"--zero-grad", "--gpu", "--cuda-loading", "--bitsandbytes", "--prompt-chunk", "--measured"} {
+		assert.True(t, flags[flag], flag)
+	}
+}
+
+// What processing a prompt in pieces would save is the figure that the flag gives.
+func TestPromptNote(t *testing.T) {
+	notes := strings.Join(estimateJSON(t, "llama-3-8b --serve --seq 32768").Report.Notes, "\n")
+	cut := estimateJSON(t, "llama-3-8b --serve --seq 32768 --prompt-chunk 512")
+	assert.Contains(t, notes, "prompts are processed whole, 32768 tokens at once")
+	assert.Contains(t, notes, "with --prompt-chunk 512 it needs "+cut.Needs.String()+" at most")
+	assert.NotContains(t, strings.Join(estimateJSON(t, "llama-3-8b --serve --seq 256").Report.Notes, "\n"), "prompts")
+}
