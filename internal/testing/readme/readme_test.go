@@ -2,6 +2,8 @@
 package readme_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -43,7 +45,7 @@ func TestSnippetsCompile(t *testing.T) {
 // this one too: internal/tests and those of contrib, which keep what they need out of go.mod. Those
 // of the command line are never taken from go test's cache: it does not see that
 // they build the command. They are not vetted here, which would be another tenth of the time with an empty cache:
-// .ci/run does.
+// .ci/run does. What they skip is skipped here, so that it is named.
 func TestSecondCommand(t *testing.T) {
 	t.Parallel() // it waits for other programs
 	if _, err := exec.LookPath("go"); err != nil {
@@ -51,10 +53,23 @@ func TestSecondCommand(t *testing.T) {
 	}
 	lookAtAllFiles(t)
 	for _, module := range []string{"../../tests", "../../../contrib/otel", "../../../contrib/gomlx", "../../../contrib/llama", "../../../contrib/tensor"} {
-		cmd := exec.Command("go", "test", "-count=1", "-vet=off", "./...")
+		cmd := exec.Command("go", "test", "-json", "-count=1", "-vet=off", "./...")
 		cmd.Dir = module
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
+		out, err := cmd.Output()
+		output := make(map[string]string) // by package and test
+		for line := range bytes.Lines(out) {
+			var e struct{ Action, Package, ImportPath, Test, Output string }
+			require.NoError(t, json.Unmarshal(line, &e), "%s", line)
+			of := e.Package + e.ImportPath + " " + e.Test
+			output[of] += e.Output
+			switch {
+			case e.Action == "skip" && e.Test != "" && strings.Count(e.Test, "/") < 2: // deeper are those of GoMLX's own suite
+				t.Run(e.Test, func(t *testing.T) { t.Skip(output[of]) })
+			case e.Action == "fail", e.Action == "build-fail":
+				t.Error(output[of])
+			}
+		}
+		require.NoError(t, err)
 	}
 }
 
