@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
@@ -96,14 +95,15 @@ func newCells(keeper any) cells {
 		groups:       make(map[string]*Group),
 		retiredIndex: make(map[retiredKey]slab.ID),
 		limit:        minCells,
+		recent:       newRecentCells(fewestRecent),
 		changed:      changed{interval: 1},
 	}
 }
 
-// Recent returns the cell of a place and a tensor if it is the one that its call stack found last, or 0. The tensor need
+// Recent returns the cell of a place and a tensor if it is one of those that were found lately, or 0. The tensor need
 // not be measured, nor be valid: only valid ones have a cell.
 func (cs *cells) Recent(p Place, x *tables.Tensor) slab.ID {
-	id := *cs.recent.of(p.Stack)
+	id := *cs.recent.at(p, x.Shape)
 	if id == 0 {
 		return 0
 	}
@@ -121,7 +121,7 @@ func (cs *cells) Find(p Place, x *tables.Tensor) slab.ID {
 		return 0
 	}
 	id := cs.index[cellKey{g, p}]
-	*cs.recent.of(p.Stack) = id
+	*cs.recent.at(p, x.Shape) = id
 	return id
 }
 
@@ -134,6 +134,7 @@ func (cs *cells) Make(p Place, line LineID, x *tables.Tensor, peakEpoch uint64) 
 	g := cs.group(x)
 	g.cells++
 	id, c := cs.Get()
+	cs.recent.fit(cs.Len())
 	c.Origin = &Origin{cs.keeper, g, p.Stack}
 	c.Group, c.Each, c.Memory, c.Place, c.Line = g, x.Each, x.Memory, p, line
 	c.inLine, c.inPath = cs.Lifetimes.line(line), cs.path(p.Stack)
@@ -226,32 +227,6 @@ func (c *Cell) AtPeak(peakEpoch uint64) int64 {
 		return c.peak
 	}
 	return c.Live
-}
-
-// recentCells remembers, for each call stack, the cell that it allocated in last: most stacks
-// allocate one shape in one section.
-type recentCells struct {
-	pages []*[recentInPage]slab.ID // by stack ID
-}
-
-const recentInPage = 1024
-
-func (r *recentCells) of(stack tables.StackID) *slab.ID {
-	if callstack.ID(stack) == callstack.Overflow {
-		stack = 0
-	}
-	page := int(stack / recentInPage)
-	if page >= len(r.pages) || r.pages[page] == nil {
-		r.addPage(page)
-	}
-	return &r.pages[page][stack%recentInPage]
-}
-
-func (r *recentCells) addPage(page int) {
-	for page >= len(r.pages) {
-		r.pages = append(r.pages, nil)
-	}
-	r.pages[page] = new([recentInPage]slab.ID)
 }
 
 // changed is the part of cells that knows what changed since the last mark. Cells whose count changes
