@@ -234,11 +234,11 @@ func (t *MemTracker) enterNew(p alloc.Ptr, allocated alloc.Bytes, x *tables.Tens
 // enter makes a record live and tells the section and the history. The caller holds the lock.
 func (t *MemTracker) enter(r *ledger.Record, cell slab.ID, allocated alloc.Bytes, in *section, now time.Duration, action mem.Action) {
 	r.Since, r.Seq = t.history.Moment(now), t.history.Next
-	t.ledger.Add(r, cell, allocated)
-	if c := t.ledger.Cells.At(cell); in != nil && !c.Memory.OnHost() {
+	c := t.ledger.Add(r, cell, allocated)
+	if in != nil && !c.Memory.OnHost() {
 		t.sections.allocated(in, c.Each)
 	}
-	t.note(r, r.Since, action)
+	t.note(r, c, r.Since, action)
 }
 
 // watch has the collector call lose when the program can no longer reach b. The cleanup gets a copy: b itself

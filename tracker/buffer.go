@@ -28,9 +28,8 @@ func (b *Buffer) tracker() *MemTracker  { return b.origin.Keeper.(*MemTracker) }
 func (b *Buffer) group() *ledger.Group  { return b.origin.Group }
 func (b *Buffer) stack() tables.StackID { return b.origin.Stack }
 
-// note adds an event about a record to the history. The caller holds the lock.
-func (t *MemTracker) note(r *ledger.Record, now time.Duration, action mem.Action) {
-	c := t.ledger.Cells.At(r.Cell)
+// note adds an event about a record of a cell to the history. The caller holds the lock.
+func (t *MemTracker) note(r *ledger.Record, c *ledger.Cell, now time.Duration, action mem.Action) {
 	e := t.history.Slot()
 	e.Since, e.Action, e.Ptr, e.Allocated = now, action, r.Ptr, r.Allocated
 	e.Tensor, e.Stack, e.Section, e.Stream = &c.Group.Tensor, c.Stack, uint16(c.Section), c.Stream
@@ -166,15 +165,16 @@ func (t *MemTracker) leave(r *ledger.Record, here goroutine, now time.Duration, 
 	}
 	now = t.history.Moment(now)
 	t.ledger.Cells.WasFreed(c, now-r.Since, now, t.history.Next)
-	t.note(r, now, action)
+	t.note(r, c, now, action)
 }
 
 // unleave undoes leave for a record whose memory could not be freed.
 func (t *MemTracker) unleave(r *ledger.Record, here goroutine, now time.Duration) {
-	if c := t.ledger.Cells.At(r.Cell); (here != 0 || c.Section != noPath) && !c.Memory.OnHost() {
+	c := t.ledger.Cells.At(r.Cell)
+	if (here != 0 || c.Section != noPath) && !c.Memory.OnHost() {
 		t.sections.freed(here, c.Section, -1, c.Each)
 	}
-	t.note(r, t.history.Moment(now), mem.FreeFailed)
+	t.note(r, c, t.history.Moment(now), mem.FreeFailed)
 }
 
 // Ptr returns the buffer's address on the device.
@@ -294,9 +294,9 @@ func (t *MemTracker) setKind(ptr alloc.Ptr, kind Kind, find func() slab.ID) erro
 	x := c.Group.Tensor
 	x.Kind = kind
 	now = t.history.Moment(now)
-	t.note(r, now, leaves)
+	t.note(r, c, now, leaves)
 	t.ledger.Move(id, r, t.ledger.Cells.Make(c.Place, c.Line, &x, t.ledger.Epoch))
-	t.note(r, now, comes)
+	t.note(r, t.ledger.Cells.At(r.Cell), now, comes)
 	return nil
 }
 
@@ -331,7 +331,7 @@ func (b *Buffer) lose() {
 	t.everLost++
 	first := t.everLost == 1
 	if !t.ledger.Closed {
-		t.note(r, t.history.Moment(now), mem.Lost)
+		t.note(r, t.ledger.Cells.At(r.Cell), t.history.Moment(now), mem.Lost)
 	}
 	t.mu.Unlock()
 	if first {

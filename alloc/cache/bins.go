@@ -26,10 +26,9 @@ type bin struct {
 	floor  alloc.Ptr // if lowest is none: all in the tree are above it
 }
 
-func binOf(size alloc.Bytes) int { return int(size/blockUnit) - 1 }
+func binOf(size alloc.Bytes) uint { return uint(size)/uint(blockUnit) - 1 }
 
-func (p *bins) add(i id) {
-	b := p.blocks.At(i)
+func (p *bins) add(i id, b *block) {
 	at := binOf(b.size)
 	bin := &p.bins[at]
 	switch {
@@ -43,23 +42,24 @@ func (p *bins) add(i id) {
 			bin.lowest = i
 			return
 		}
-	case b.ptr < p.blocks.At(bin.lowest).ptr:
-		i, bin.lowest = bin.lowest, i
+	default:
+		if lowest := p.blocks.At(bin.lowest); b.ptr < lowest.ptr {
+			i, b, bin.lowest = bin.lowest, lowest, i
+		}
 	}
 	t := tree{p.blocks, bin.root}
-	t.add(i)
+	t.add(i, b)
 	bin.root = t.root
 }
 
-func (p *bins) remove(i id) {
-	b := p.blocks.At(i)
+func (p *bins) remove(i id, b *block) {
 	at := binOf(b.size)
 	bin := &p.bins[at]
 	if i == bin.lowest {
 		bin.lowest, bin.floor = none, b.ptr
 	} else {
 		t := tree{p.blocks, bin.root}
-		t.remove(i)
+		t.remove(i, b)
 		bin.root = t.root
 	}
 	if bin.lowest == none && bin.root == none {
@@ -81,10 +81,10 @@ func (p *bins) fit(size alloc.Bytes) id {
 		if words == 0 {
 			return none
 		}
-		word = bits.TrailingZeros64(words)
+		word = uint(bits.TrailingZeros64(words))
 		rest = p.words[word]
 	}
-	bin := &p.bins[word*64+bits.TrailingZeros64(rest)]
+	bin := &p.bins[word*64+uint(bits.TrailingZeros64(rest))]
 	if bin.lowest == none {
 		t := tree{p.blocks, bin.root}
 		bin.lowest = t.removeFirst()

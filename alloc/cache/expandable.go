@@ -289,19 +289,18 @@ type growingTree struct {
 	x *expandable
 }
 
-func (t *growingTree) add(i id) {
-	t.tree.add(i)
-	t.x.c.stats.Releasable += t.releasable(i)
+func (t *growingTree) add(i id, b *block) {
+	t.tree.add(i, b)
+	t.x.c.stats.Releasable += t.releasable(b)
 }
 
-func (t *growingTree) remove(i id) {
-	t.tree.remove(i)
-	t.x.c.stats.Releasable -= t.releasable(i)
+func (t *growingTree) remove(i id, b *block) {
+	t.tree.remove(i, b)
+	t.x.c.stats.Releasable -= t.releasable(b)
 }
 
 // releasable returns how many bytes of a block can go back to the driver: those of whole chunks.
-func (t *growingTree) releasable(i id) alloc.Bytes {
-	b := t.blocks.At(i)
+func (t *growingTree) releasable(b *block) alloc.Bytes {
 	if b.whole() {
 		return 0 // the cache counts it
 	}

@@ -23,7 +23,7 @@ func checkPool(t *testing.T, sizes *rapid.Generator[alloc.Bytes], open func(*sla
 			"add": func(t *rapid.T) {
 				i, b := blocks.Get()
 				b.ptr, b.size = alloc.Ptr(i)*1000, sizes.Draw(t, "size")
-				p.add(i)
+				p.add(i, b)
 				held = append(held, i)
 			},
 			"remove": func(t *rapid.T) {
@@ -31,7 +31,7 @@ func checkPool(t *testing.T, sizes *rapid.Generator[alloc.Bytes], open func(*sla
 					t.Skip("nothing is held")
 				}
 				at := rapid.IntRange(0, len(held)-1).Draw(t, "at")
-				p.remove(held[at])
+				p.remove(held[at], blocks.At(held[at]))
 				blocks.Put(held[at])
 				held = slices.Delete(held, at, at+1)
 			},
@@ -88,7 +88,7 @@ func TestTreeStaysShallow(t *testing.T) {
 	for range count {
 		i, b := blocks.Get()
 		*b = block{ptr: alloc.Ptr(i), size: alloc.Bytes(i)}
-		p.add(i)
+		p.add(i, b)
 	}
 	var depth func(id) int
 	depth = func(i id) int {

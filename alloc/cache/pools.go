@@ -25,8 +25,8 @@ type pools struct {
 
 // freeList holds the inactive blocks of a pool of one stream.
 type freeList interface {
-	add(id)
-	remove(id)
+	add(id, *block)
+	remove(id, *block)
 	// fit returns the block that fits best, in PyTorch's order: the smallest of at least that size,
 	// and of equal ones the one with the lowest address; or none.
 	fit(alloc.Bytes) id

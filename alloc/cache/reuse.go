@@ -30,7 +30,7 @@ func (c *Cache) reuse(n, size alloc.Bytes, s alloc.Stream) (id, *block) {
 // takeFree is take of a block that is in its free list.
 func (c *Cache) takeFree(free freeList, i id, b *block, n, size alloc.Bytes) {
 	c.unlist(free, i, b)
-	remainders := c.take(i, b, n, size)
+	remainders := c.take(free, i, b, n, size)
 	change(&c.stats.Inactive, -b.size, remainders-1)
 }
 
@@ -42,14 +42,14 @@ func (c *Cache) tick(size alloc.Bytes, count uint32) {
 	}
 }
 
-// take allocates the front of an inactive block for a request. The block must be in no list. The
-// remainder, if any, is listed; take returns how many there are (0 or 1). The caller accounts for
+// take allocates the front of an inactive block for a request. The block must not be in its list. The
+// remainder, if any, is listed there; take returns how many there are (0 or 1). The caller accounts for
 // the change of inactive memory.
-func (c *Cache) take(i id, b *block, n, size alloc.Bytes) (remainders int64) {
+func (c *Cache) take(free freeList, i id, b *block, n, size alloc.Bytes) (remainders int64) {
 	c.blocks.Touch(i)
 	if c.fitting.splits(b, size) {
 		j, rest := c.cut(i, b, size)
-		c.list(c.freeList(rest), j, rest)
+		c.list(free, j, rest)
 		remainders = 1
 	}
 	b.state = alloc.Allocated
@@ -150,7 +150,7 @@ func (c *Cache) freeList(b *block) freeList { return c.streams.at(b.stream).free
 // the driver whole; for the others, the lists of expandable segments count how much can.
 func (c *Cache) list(free freeList, i id, b *block) {
 	b.slack = c.clock // the time since which it is unused
-	free.add(i)
+	free.add(i, b)
 	if b.whole() {
 		c.stats.Releasable += b.size
 	}
@@ -158,7 +158,7 @@ func (c *Cache) list(free freeList, i id, b *block) {
 
 // unlist takes an inactive block out of its free list.
 func (c *Cache) unlist(free freeList, i id, b *block) {
-	free.remove(i)
+	free.remove(i, b)
 	if b.whole() {
 		c.stats.Releasable -= b.size
 	}

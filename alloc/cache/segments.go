@@ -48,7 +48,7 @@ func (g segmented) grow(r request) (alloc.Ptr, alloc.Bytes, error) {
 	c.happened(cachelock.SegmentAlloc, p, size, r.stream) // the event comes before anybody can get a block of the segment
 	i, b := c.insert(s, alloc.Inactive)
 	change(&c.stats.Reserved, size, 1)
-	remainders := c.take(i, b, r.n, r.size)
+	remainders := c.take(c.freeList(b), i, b, r.n, r.size)
 	change(&c.stats.Inactive, size-b.size, remainders)
 	return c.handOut(i, b, r)
 }

@@ -34,8 +34,8 @@ func (n *block) child(b *block) *id {
 	return &n.right
 }
 
-func (t *tree) add(i id) {
-	b, own := t.blocks.At(i), priority(i)
+func (t *tree) add(i id, b *block) {
+	own := priority(i)
 	link := &t.root
 	for *link != none && priority(*link) > own {
 		link = t.blocks.At(*link).child(b)
@@ -55,8 +55,7 @@ func (t *tree) add(i id) {
 	*lower, *higher = none, none
 }
 
-func (t *tree) remove(i id) {
-	b := t.blocks.At(i)
+func (t *tree) remove(i id, b *block) {
 	link := &t.root
 	for *link != i {
 		link = t.blocks.At(*link).child(b)

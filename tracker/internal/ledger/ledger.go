@@ -132,8 +132,8 @@ func (l *Ledger) Duplicate(id slab.ID) error {
 	return fmt.Errorf("%v: %w, as %v %v", r.Ptr, ErrDuplicatePtr, g.Kind, g.Shape)
 }
 
-// Add makes a record live. The caller has already set its address, time and owner.
-func (l *Ledger) Add(r *Record, in slab.ID, allocated alloc.Bytes) {
+// Add makes a record live, and returns its cell. The caller has already set its address, time and owner.
+func (l *Ledger) Add(r *Record, in slab.ID, allocated alloc.Bytes) *Cell {
 	r.Cell, r.Allocated, r.State = in, allocated, Live
 	if !r.Foreign {
 		l.Buffers++
@@ -145,12 +145,13 @@ func (l *Ledger) Add(r *Record, in slab.ID, allocated alloc.Bytes) {
 	c.inLine.Births++
 	c.inPath.Births++
 	if c.Memory.OnHost() {
-		return
+		return c
 	}
 	l.Total.Count++
 	if l.Total.Bytes += c.Each; l.Total.Bytes < 0 {
 		l.Total.Bytes = math.MaxInt64
 	}
+	return c
 }
 
 // Enter counts a record in.
