@@ -49,13 +49,13 @@ func Compare(before, after []*Usage, by By, of Of) ([]Line, Line) {
 	c := comparison{ranks: max(len(before), len(after)), lineOf: make(map[unique.Handle[rowKey]]int), index: make(map[string]int), names: namesOf(before, after)}
 	c.sum = Line{Key: "all", Ranks: make([]mem.Tally, c.ranks)}
 	for rank, u := range before {
-		for _, s := range u.sums {
-			c.add(s.key, rank, s.tally, mem.Tally{})
+		for i, sum := range u.sums {
+			c.add(u.keys[i], rank, sum, mem.Tally{})
 		}
 	}
 	for rank, u := range after {
-		for _, s := range u.sums {
-			c.add(s.key, rank, mem.Tally{}, s.tally)
+		for i, sum := range u.sums {
+			c.add(u.keys[i], rank, mem.Tally{}, sum)
 		}
 	}
 	if by == "size" {
@@ -69,11 +69,16 @@ func Compare(before, after []*Usage, by By, of Of) ([]Line, Line) {
 // namesOf names the lines of code of all processes.
 func namesOf(runs ...[]*Usage) *lines.Names {
 	var processes []iter.Seq[mem.Frame]
+	named := make(map[*unique.Handle[rowKey]]bool) // of the keys that several processes share, the first
 	for _, run := range runs {
 		for _, u := range run {
+			if len(u.keys) == 0 || named[&u.keys[0]] {
+				continue
+			}
+			named[&u.keys[0]] = true
 			processes = append(processes, func(yield func(mem.Frame) bool) {
-				for _, s := range u.sums {
-					if key := s.key.Value(); key.isSite && !yield(key.site) {
+				for _, its := range u.keys {
+					if key := its.Value(); key.isSite && !yield(key.site) {
 						return
 					}
 				}

@@ -1,9 +1,11 @@
 package export_test
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
@@ -92,6 +94,41 @@ func TestSummaryComparesTheSame(t *testing.T) {
 			its, whole := export.Compare([]*export.Usage{before[0].Summary(by, of), nil}, short, by, of)
 			assert.Equal(t, lines, its, "%s of %s", of, by)
 			assert.Equal(t, sum, whole)
+		}
+	}
+}
+
+// Summaries share their lines with others that have nearly the same, in any order.
+func TestSummariesOfNearlyTheSameLines(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var full, short []*export.Usage
+	for range 200 {
+		u := &export.Usage{}
+		for _, line := range random.Perm(20)[:20-random.IntN(4)] {
+			row := export.Row{CallSite: mem.Frame{Function: "main.step", File: "main.go", Line: 1 + line}}
+			row.Live = mem.Tally{Count: 1, Bytes: alloc.Bytes(1 + random.IntN(100))}
+			u.Rows = append(u.Rows, row)
+		}
+		full, short = append(full, u), append(short, u.Summary("line", "live"))
+	}
+	lines, sum := export.Compare(full[:100], full[100:], "line", "live")
+	its, whole := export.Compare(short[:100], short[100:], "line", "live")
+	assert.Equal(t, lines, its)
+	assert.Equal(t, sum, whole)
+	for _, l := range its {
+		for rank := range l.Ranks {
+			var want mem.Tally
+			for _, row := range full[100+rank].Rows {
+				if row.CallSite.String() == l.Key {
+					want = want.Add(row.Live)
+				}
+			}
+			for _, row := range full[rank].Rows {
+				if row.CallSite.String() == l.Key {
+					want = want.Sub(row.Live)
+				}
+			}
+			require.Equal(t, want, l.Ranks[rank], "%s of %d", l.Key, rank)
 		}
 	}
 }

@@ -5,18 +5,12 @@ import (
 	"math/bits"
 	"path"
 	"slices"
+	"sync/atomic"
 	"unique"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
-
-// sum is the memory of one key of a summary. Summaries share their keys, so that thousands of them
-// stay small.
-type sum struct {
-	key   unique.Handle[rowKey]
-	tally mem.Tally
-}
 
 // rowKey is what rows are summed up by. A line of code gets its name only when all processes are known.
 type rowKey struct {
@@ -28,18 +22,63 @@ type rowKey struct {
 // Summary sums the usage up by one property, for a Compare by the same property. It has no rows, so
 // it is small: keep this when there are many processes.
 func (u *Usage) Summary(by By, of Of) *Usage {
-	sums := make(map[rowKey]mem.Tally)
+	index := make(map[rowKey]int)
+	var keys []unique.Handle[rowKey]
+	var sums []mem.Tally
 	for i := range u.Rows {
-		if t := u.Rows[i].tally(of); !t.IsZero() {
-			key := u.Rows[i].key(by, t)
-			sums[key] = sums[key].Add(t)
+		t := u.Rows[i].tally(of)
+		if t.IsZero() {
+			continue
+		}
+		key := u.Rows[i].key(by, t)
+		at, known := index[key]
+		if !known {
+			at = len(keys)
+			index[key] = at
+			keys, sums = append(keys, unique.Make(key)), append(sums, mem.Tally{})
+		}
+		sums[at] = sums[at].Add(t)
+	}
+	out := &Usage{Name: u.Name, Device: u.Device, Time: u.Time, Origin: u.Origin}
+	out.keys, out.sums = shared(keys, sums)
+	return out
+}
+
+// keyList is what summaries share: the ranks of a run have the same lines.
+type keyList struct {
+	keys  []unique.Handle[rowKey]
+	index map[unique.Handle[rowKey]]int
+}
+
+// lastKeys are those of the latest summary that had keys of its own.
+var lastKeys atomic.Pointer[keyList]
+
+// shared returns the sums by the keys of an earlier summary, if that has them and few others, whose sums are zero then.
+func shared(keys []unique.Handle[rowKey], sums []mem.Tally) ([]unique.Handle[rowKey], []mem.Tally) {
+	if last := lastKeys.Load(); last != nil && len(last.keys) <= len(keys)+len(keys)/8 {
+		if its, ok := last.order(keys, sums); ok {
+			return last.keys, its
 		}
 	}
-	out := &Usage{Name: u.Name, Device: u.Device, Time: u.Time, Origin: u.Origin, sums: make([]sum, 0, len(sums))}
-	for key, tally := range sums {
-		out.sums = append(out.sums, sum{unique.Make(key), tally})
+	list := &keyList{slices.Clone(keys), make(map[unique.Handle[rowKey]]int, len(keys))}
+	for i, key := range keys {
+		list.index[key] = i
 	}
-	return out
+	lastKeys.Store(list)
+	return list.keys, append([]mem.Tally{}, sums...)
+}
+
+// order puts sums in the order of the list. It reports whether the list has all keys.
+func (l *keyList) order(keys []unique.Handle[rowKey], sums []mem.Tally) ([]mem.Tally, bool) {
+	out := make([]mem.Tally, len(l.keys))
+	for i, key := range keys {
+		at, ok := l.index[key]
+		if !ok {
+			return nil, false
+		}
+		out[at] = sums[i]
+	}
+	return out, true
 }
 
 // summaries returns the summary of each process; nil counts as an empty usage.

@@ -3,6 +3,7 @@ package export
 import (
 	"strconv"
 	"time"
+	"unique"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -19,7 +20,8 @@ type Usage struct {
 	Rows   []Row // device memory
 	Host   []Row // host memory, which counts in no total of the device
 
-	sums []sum // set in a summary, which has no rows
+	keys []unique.Handle[rowKey] // of a summary, which has no rows. It may be shared with others: do not write
+	sums []mem.Tally             // by key; not nil in a summary
 }
 
 // Row is the memory of one call stack, kind, shape, dtype and section. Words are those of the

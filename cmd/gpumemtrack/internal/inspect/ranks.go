@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -142,6 +143,10 @@ func filesIn(dir string) ([]string, error) {
 
 // readAll reads files, and keeps of each the sums.
 func readAll(a *cli.App, paths []string, o tableOptions) ([]*export.Usage, []about, []error) {
+	const many, percent = 256, 60
+	if len(paths) > many { // nearly all that is made of them from here on is garbage at once
+		debug.SetGCPercent(percent)
+	}
 	read, all, errs := make([]*export.Usage, len(paths)), make([]about, len(paths)), make([]error, len(paths))
 	atATime(len(paths), func(i int) {
 		f, err := cli.Open(a, paths[i], o.memory)
