@@ -274,6 +274,73 @@ func TestGrowthOfACache(t *testing.T) {
 	}
 }
 
+// TestAPathThatReplaces: a call path of a line gains one buffer after the other. The line grows if others do not lose
+// as many; that their number goes up and down tells nothing.
+func TestAPathThatReplaces(t *testing.T) {
+	for name, test := range map[string]struct {
+		lost func(i int) bool // by the other paths, when the path gains the buffer of that number
+		want bool
+	}{
+		"it adds":                           {func(int) bool { return false }, false},
+		"it replaces":                       {func(int) bool { return true }, true},
+		"it replaces three of four":         {func(i int) bool { return i%4 != 0 }, true},
+		"it replaces one of four":           {func(i int) bool { return i%4 == 0 }, false},
+		"it replaced, and adds now":         {func(i int) bool { return i < 150 }, false},
+		"it added, and replaces since 20 %": {func(i int) bool { return i > 160 }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const s = time.Second
+			var units Units
+			var line, path, others Unit
+			filled := make([]Buffer, 400) // by the others, at the start
+			var gained []Buffer
+			now := time.Duration(0)
+			for i := range 200 {
+				now += 10 * s
+				gained = append(gained, Buffer{Since: now})
+				if test.lost(i) {
+					units.Freed(&line, &others, now, now, 1)
+					filled = filled[1:]
+				}
+			}
+			its, grows := path.Growing(now, gained)
+			require.True(t, grows)
+			assert.Equal(t, test.want, line.Replaced(now, append(filled, gained...), its))
+		})
+	}
+	t.Run("others go up and down", func(t *testing.T) {
+		replaced := 0
+		for seed := range uint64(100) {
+			random := rand.New(rand.NewPCG(seed, 2))
+			var units Units
+			var line, path, others Unit
+			var sessions, gained []Buffer
+			now := time.Duration(0)
+			for range 200 {
+				now += 10 * time.Second
+				gained = append(gained, Buffer{Since: now})
+				for range 10 {
+					sessions = append(sessions, Buffer{Since: now})
+				}
+				for range random.IntN(min(21, len(sessions))) {
+					units.Freed(&line, &others, now-sessions[0].Since, now, 1)
+					sessions = sessions[1:]
+				}
+			}
+			its, grows := path.Growing(now, gained)
+			require.True(t, grows)
+			if line.Replaced(now, append(sessions, gained...), its) {
+				replaced++
+			}
+		}
+		assert.Less(t, replaced, 25)
+	})
+	var late Unit
+	late.Missed = true
+	its, _ := new(Unit).Growing(time.Hour, forgotten(100, 0, time.Hour))
+	assert.False(t, late.Replaced(time.Hour, forgotten(100, 0, time.Hour), its), "nobody counted what the line freed")
+}
+
 // BenchmarkFreed counts a buffer that was freed young, and an old one of a line that frees many.
 func BenchmarkFreed(b *testing.B) {
 	for name, age := range map[string]time.Duration{"young": time.Millisecond, "old": 10 * time.Minute} {

@@ -85,6 +85,8 @@ func twoDigits(n float64) string {
 //   - at most half of those that became old were freed since,
 //   - and the lowest number of all buffers rose too, by a quarter of the gain.
 //
+// A path does not grow if the line's other paths have lost as much lately, half at least: it replaces what they allocated.
+//
 // So it takes half a minute at least. What begins late is found when it has lasted for a quarter of the
 // program's time. A cache that fills grows until it is nearly full; what is freed in larger and larger
 // buffers, but no more of them, does not grow. Of very many lines with old buffers, the first 1,024 are followed.
@@ -108,7 +110,8 @@ func growthOf(s *snapshot.Snapshot, site mem.Frame, l *line) (g Growth, ok bool)
 	of := l.live
 	if !ok {
 		for stack, live := range pathsOf(s, l) {
-			if its, grows := unitOf(s.Tables.Paths[stack]).Growing(now, live); grows && (!ok || its.Now > found.Now) {
+			its, grows := unitOf(s.Tables.Paths[stack]).Growing(now, live)
+			if grows && (!ok || its.Now > found.Now) && !unitOf(s.Tables.Lines[site]).Replaced(now, l.live, its) {
 				found, of, ok = its, live, true
 			}
 		}

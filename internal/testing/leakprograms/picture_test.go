@@ -1,6 +1,7 @@
-package survival_test
+package leakprograms_test
 
 import (
+	"flag"
 	"fmt"
 	"html"
 	"os"
@@ -14,20 +15,29 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/leakprograms"
 )
 
+var update = flag.Bool("update", false, "draw the picture of docs/leaks.md anew")
+
 // olds notes at each look how many buffers have lived so long.
 type olds struct {
-	source
+	now    func() time.Duration
 	age    time.Duration
+	live   map[int]time.Duration // when each was allocated
+	n      int
 	levels []int
 }
 
+func (o *olds) Alloc(string, string) func() {
+	id := o.n
+	o.n++
+	o.live[id] = o.now()
+	return func() { delete(o.live, id) }
+}
+
 func (o *olds) Look() (forgotten, growing []string) {
-	now, n := o.now(), 0
-	for _, l := range o.lines {
-		for _, b := range l.live {
-			if !b.dead && b.since <= now-o.age {
-				n++
-			}
+	n := 0
+	for _, since := range o.live {
+		if since <= o.now()-o.age {
+			n++
 		}
 	}
 	o.levels = append(o.levels, n)
@@ -80,7 +90,7 @@ func levelsOf(t *testing.T, name string, hours float64) []int {
 		if p.Name == name {
 			w := leakprograms.New(1, i)
 			all := time.Duration(hours * float64(time.Hour))
-			o := &olds{source: source{now: w.Now, lines: make(map[string]*line)}, age: all / 16}
+			o := &olds{now: w.Now, live: make(map[int]time.Duration), age: all / 16}
 			w.Run(o, p, hours, all/120)
 			return o.levels
 		}
