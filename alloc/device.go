@@ -13,7 +13,8 @@ type Stream uint64
 
 // MemInfo is a device's memory as its driver counts it, for all processes together, in bytes.
 type MemInfo struct {
-	Free, Total Bytes
+	Free  Bytes `json:"free_bytes"`
+	Total Bytes `json:"total_bytes"`
 }
 
 // Used returns the memory that is not free.

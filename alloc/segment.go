@@ -3,27 +3,27 @@ package alloc
 import "fmt"
 
 // Segment is one allocation of a cache from its driver, as it was at one
-// instant.
+// instant. Its JSON is as docs/snapshot.schema.json describes it.
 type Segment struct {
-	Ptr    Ptr
-	Size   Bytes
-	Pool   Pool
-	Stream Stream // that its blocks are for
+	Ptr    Ptr    `json:"address"`
+	Size   Bytes  `json:"bytes"`
+	Pool   Pool   `json:"pool"`
+	Stream Stream `json:"stream,omitempty"` // that its blocks are for
 	// Expandable says that the segment is the mapped part of a range of addresses, so it can grow.
-	Expandable bool
+	Expandable bool `json:"expandable,omitempty"`
 	// Private names the private pool of the segment, such as the pool of a CUDA graph in a
 	// recording of PyTorch. Only requests of that pool get its memory, and emptying the cache
 	// leaves it alone. The default pool is "". Package alloc/cache has only the default pool.
-	Private string
-	Blocks  []Block // in address order; they tile the segment
+	Private string  `json:"private_pool,omitempty"`
+	Blocks  []Block `json:"blocks"` // in address order; they tile the segment
 }
 
 // Block is a piece of a Segment.
 type Block struct {
-	Ptr       Ptr
-	Size      Bytes
-	Requested Bytes // 0 for an inactive block
-	State     BlockState
+	Ptr       Ptr        `json:"address"`
+	Size      Bytes      `json:"bytes"`
+	Requested Bytes      `json:"requested_bytes,omitempty"` // 0 for an inactive block
+	State     BlockState `json:"state"`
 }
 
 // Check returns an error if the blocks do not tile the segment in address order. It is for segments
@@ -68,6 +68,16 @@ func (p Pool) String() string {
 // MarshalText writes the pool's name.
 func (p Pool) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
+// UnmarshalText reads what MarshalText wrote.
+func (p *Pool) UnmarshalText(text []byte) error {
+	for _, *p = range []Pool{SmallPool, LargePool} {
+		if string(text) == p.String() {
+			return nil
+		}
+	}
+	return fmt.Errorf("parse pool %q: want %v or %v", text, SmallPool, LargePool)
+}
+
 // BlockState is the state of a block.
 type BlockState uint8
 
@@ -89,4 +99,17 @@ func (s BlockState) String() string {
 		return "pending"
 	}
 	return "unknown"
+}
+
+// MarshalText writes the state's name.
+func (s BlockState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (s *BlockState) UnmarshalText(text []byte) error {
+	for _, *s = range []BlockState{Inactive, Allocated, Pending} {
+		if string(text) == s.String() {
+			return nil
+		}
+	}
+	return fmt.Errorf("parse block state %q: want %v, %v or %v", text, Inactive, Allocated, Pending)
 }

@@ -1,5 +1,7 @@
 package alloc
 
+import "fmt"
+
 // Gauge is a quantity that rises and falls.
 type Gauge[T ~int64] struct {
 	Current T `json:"current"` // the level now
@@ -26,4 +28,11 @@ type Stats struct {
 
 	LargestInactive Bytes `json:"largest_inactive_bytes"` // the largest inactive block
 	Releasable      Bytes `json:"releasable_bytes"`       // what Trim would give back: free segments, or chunks of expandable ones
+}
+
+// String says how many bytes are in which state now: "32 B requested, 512 B allocated, 2.0 MiB inactive, 0 B pending,
+// 2.0 MiB reserved".
+func (s Stats) String() string {
+	return fmt.Sprintf("%v requested, %v allocated, %v inactive, %v pending, %v reserved",
+		s.Requested.Bytes.Current, s.Allocated.Bytes.Current, s.Inactive.Bytes.Current, s.Pending.Bytes.Current, s.Reserved.Bytes.Current)
 }

@@ -145,7 +145,11 @@ type OutOfMemoryError struct {
 // Error returns the whole explanation, on several lines.
 func (e *OutOfMemoryError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "alloc %v %v %v: %v on %s: %v requested", e.Kind, e.Shape, e.DType, alloc.ErrOutOfMemory, text.Line(e.device.Device), e.Requested)
+	device := "a device" // of an error that a program's own test makes
+	if e.device != nil {
+		device = text.Line(e.device.Device)
+	}
+	fmt.Fprintf(&b, "alloc %v %v %v: %v on %s: %v requested", e.Kind, e.Shape, e.DType, alloc.ErrOutOfMemory, device, e.Requested)
 	if e.Section != "" {
 		fmt.Fprintf(&b, " in section %q", e.Section)
 	}
@@ -174,7 +178,12 @@ func (e *OutOfMemoryError) Error() string {
 }
 
 // Unwrap returns the device's error.
-func (e *OutOfMemoryError) Unwrap() error { return e.device }
+func (e *OutOfMemoryError) Unwrap() error {
+	if e.device == nil {
+		return alloc.ErrOutOfMemory
+	}
+	return e.device
+}
 
 func known(n alloc.Bytes) string {
 	if n < 0 {

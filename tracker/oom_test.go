@@ -54,6 +54,13 @@ func TestOutOfMemoryNamesTheLargestLinesFirst(t *testing.T) {
 	assert.Equal(t, mem.Tally{Count: 3, Bytes: 6}, oom.CallSites[1].Tally)
 }
 
+// TestOutOfMemoryOfAProgramsOwnTest: who tests what a program does when memory runs out makes such an error.
+func TestOutOfMemoryOfAProgramsOwnTest(t *testing.T) {
+	err := error(&tracker.OutOfMemoryError{})
+	assert.ErrorIs(t, err, alloc.ErrOutOfMemory)
+	assert.Contains(t, err.Error(), "out of device memory on a device")
+}
+
 func TestOtherErrorsStayWhatTheyAre(t *testing.T) {
 	dev := device(t, sim.Config{})
 	tr, _ := open(t, tracker.Config{Device: dev, NoCache: true})

@@ -114,6 +114,17 @@ func (c *Change) cells(b []byte, column int) []byte {
 	return appendMemory(b, c.Memory)
 }
 
+// appendGroup prints what buffers are on one line: "Parameter (512,) float32".
+func appendGroup(b []byte, g *Group) []byte {
+	b = append(append(b, g.Kind.String()...), ' ')
+	if g.DType == 0 {
+		b = append(b, "of unknown shape"...)
+	} else {
+		b = append(append(g.Shape.Append(b), ' '), g.DType.String()...)
+	}
+	return appendMemory(b, g.Memory)
+}
+
 // appendMemory says where a buffer is that is not in plain device memory.
 func appendMemory(b []byte, m alloc.Memory) []byte {
 	if m == alloc.UnknownMemory || m == alloc.DeviceMemory {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -33,6 +34,14 @@ type Dump struct {
 	Profile  sections.Profile // of the sections that have ended; nil if unknown
 	// Others are the dumps of the process's other devices, where a file has several.
 	Others []*Dump
+}
+
+// String says why the dump was written and how much it has, above the snapshot's text.
+func (d *Dump) String() string {
+	if !d.whole() {
+		return "dump without a snapshot"
+	}
+	return fmt.Sprintf("%s: %v, %d marks\n%v", text.Line(cmp.Or(d.Reason, "dump")), d.History, len(d.Marks), d.Snapshot)
 }
 
 type dumpHead struct {

@@ -2,11 +2,13 @@ package snapshot
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"iter"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tablejson"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
@@ -22,11 +24,11 @@ type History struct {
 
 // String says how many events there are: "65536 events, after 1204 that were dropped".
 func (h *History) String() string {
-	text := fmt.Sprintf("%d events", h.Len())
+	said := fmt.Sprintf("%d events", h.Len())
 	if n := h.Dropped(); n > 0 {
-		text += fmt.Sprintf(", after %d that were dropped", n)
+		said += fmt.Sprintf(", after %d that were dropped", n)
 	}
-	return text
+	return said
 }
 
 // Dropped returns how many events happened before the oldest kept one. It is 0 for a nil
@@ -128,6 +130,35 @@ type Event struct {
 	Private string       `json:"private,omitzero"`   // private pool of a segment, as in alloc.Segment; "" means none, or unknown
 	Stack   mem.Stack    `json:"stack,omitempty"`    // stack of the allocation, also for a free; for a mark or a section, the caller's
 	FreedAt mem.Stack    `json:"freed_at,omitempty"` // stack of a free, where the source tells it and it is not that of the allocation
+}
+
+// String says what happened, to what, and in which line of code: "alloc Parameter (512,) float32, 2.0 KiB at
+// 0x40000000000, main.go:82 main.load"; "segment_alloc 2.0 MiB at 0x40000000000"; "section_begin step, main.go:90
+// main.train".
+func (e Event) String() string {
+	b := []byte(e.Action.String())
+	switch e.Action {
+	case mem.Marked:
+		b = fmt.Appendf(b, " %d", e.Mark)
+	case mem.SectionBegan, mem.SectionEnded:
+		b = text.Printable(fmt.Appendf(b, " %s", e.Section), len(b))
+	default:
+		if e.DType != 0 || e.Shape != nil {
+			b = append(appendGroup(append(b, ' '), &e.Group), ',')
+		}
+		b = fmt.Appendf(b, " %v", cmp.Or(e.Requested, e.Allocated))
+	}
+	if e.Ptr != 0 {
+		b = fmt.Appendf(b, " at %v", e.Ptr)
+	}
+	stack := e.Stack
+	if e.FreedAt != nil {
+		stack = e.FreedAt
+	}
+	if stack != nil {
+		b = fmt.Appendf(b, ", %s", text.Line(stack.CallSite().String()))
+	}
+	return string(b)
 }
 
 func (h *History) writeTo(out *jsonstream.Writer) { tablejson.WriteHistory(out, &h.Tables) }

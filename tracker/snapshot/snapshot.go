@@ -44,16 +44,22 @@ type Snapshot struct {
 
 // Allocation is one live buffer of a Snapshot.
 type Allocation struct {
-	Seq       uint64 // its place in the history: larger is later
-	Time      time.Time
-	Ptr       alloc.Ptr
-	Requested alloc.Bytes
-	Allocated alloc.Bytes // after rounding
+	Seq       uint64      `json:"seq"` // its place in the history: larger is later
+	Time      time.Time   `json:"time"`
+	Ptr       alloc.Ptr   `json:"address"`
+	Requested alloc.Bytes `json:"requested_bytes"`
+	Allocated alloc.Bytes `json:"allocated_bytes"` // after rounding
 	Group
 	Place
-	Label      string
-	Registered bool // other code owns the memory
-	Lost       bool // the program can no longer free it; see tracker.LostPolicy
+	Label      string `json:"label,omitempty"`
+	Registered bool   `json:"registered,omitempty"` // other code owns the memory
+	Lost       bool   `json:"lost,omitempty"`       // the program can no longer free it; see tracker.LostPolicy
+}
+
+// String says what the buffer is and which line allocated it: "Parameter (512,) float32, 2.0 KiB at
+// 0x40000000000, main.go:82 main.load".
+func (a Allocation) String() string {
+	return fmt.Sprintf("%s, %v at %v, %s", appendGroup(nil, &a.Group), a.Requested, a.Ptr, text.Line(a.CallSite.String()))
 }
 
 // Place is where in a program buffers were allocated.
@@ -71,6 +77,12 @@ type CallSiteStats struct {
 	Group
 	Place
 	Totals
+}
+
+// String says what is live, was at the peak, and ever: "Parameter (512,) float32 at main.go:82
+// main.load: 8 buffers, 16.0 KiB live; 8 buffers, 16.0 KiB at the peak; 9 buffers, 18.0 KiB in total".
+func (c CallSiteStats) String() string {
+	return fmt.Sprintf("%s at %s: %v live; %v at the peak; %v in total", appendGroup(nil, &c.Group), text.Line(c.CallSite.String()), c.Live, c.Peak, c.Total)
 }
 
 // Totals are how many buffers there are of something, and were.

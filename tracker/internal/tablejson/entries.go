@@ -13,61 +13,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// segmentJSON and blockJSON are how a segment is written.
-type segmentJSON struct {
-	Ptr        alloc.Ptr    `json:"address"`
-	Size       alloc.Bytes  `json:"bytes"`
-	Pool       poolName     `json:"pool"`
-	Stream     alloc.Stream `json:"stream,omitempty"`
-	Expandable bool         `json:"expandable,omitempty"`
-	Private    string       `json:"private_pool,omitempty"`
-	Blocks     []blockJSON  `json:"blocks"`
-}
-
-type blockJSON struct {
-	Ptr       alloc.Ptr   `json:"address"`
-	Size      alloc.Bytes `json:"bytes"`
-	Requested alloc.Bytes `json:"requested_bytes,omitempty"` // 0 for an inactive block
-	State     stateName   `json:"state"`
-}
-
-// poolName and stateName are written by their names.
-type (
-	poolName  struct{ alloc.Pool }
-	stateName struct{ alloc.BlockState }
-)
-
-func (n *poolName) UnmarshalText(text []byte) error {
-	for _, n.Pool = range []alloc.Pool{alloc.SmallPool, alloc.LargePool} {
-		if string(text) == n.Pool.String() {
-			return nil
-		}
-	}
-	return fmt.Errorf("parse pool %q: want %v or %v", text, alloc.SmallPool, alloc.LargePool)
-}
-
-func (n stateName) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
-
-func (n *stateName) UnmarshalText(text []byte) error {
-	for _, n.BlockState = range []alloc.BlockState{alloc.Inactive, alloc.Allocated, alloc.Pending} {
-		if string(text) == n.String() {
-			return nil
-		}
-	}
-	return fmt.Errorf("parse block state %q: want %v, %v or %v", text, alloc.Inactive, alloc.Allocated, alloc.Pending)
-}
-
-func segmentOf(s alloc.Segment) any {
-	blocks := make([]blockJSON, len(s.Blocks))
-	for i, b := range s.Blocks {
-		blocks[i] = blockJSON{b.Ptr, b.Size, b.Requested, stateName{b.State}}
-	}
-	return segmentJSON{s.Ptr, s.Size, poolName{s.Pool}, s.Stream, s.Expandable, s.Private, blocks}
-}
-
 // readSegment reads a segment. One whose blocks do not tile it is an error.
 func readSegment(in *jsonstream.Reader) (alloc.Segment, error) {
-	var head segmentJSON
+	var s alloc.Segment
 	var blocks []alloc.Block
 	var small jsonstream.Rest
 	_, err := in.Members(func(key string) error {
@@ -77,43 +25,36 @@ func readSegment(in *jsonstream.Reader) (alloc.Segment, error) {
 		return small.Add(in, key)
 	})
 	if err == nil {
-		err = small.Unmarshal(&head)
+		err = small.Unmarshal(&s)
 	}
 	if err != nil {
 		return alloc.Segment{}, err
 	}
-	s := alloc.Segment{
-		Ptr: head.Ptr, Size: head.Size, Pool: head.Pool.Pool, Stream: head.Stream, Expandable: head.Expandable, Private: head.Private,
-		Blocks: slices.Clip(blocks),
-	}
+	s.Blocks = slices.Clip(blocks)
 	return s, s.Check()
 }
 
 func readBlock(text []byte, b *alloc.Block) error {
-	var in blockJSON
 	if !jsonstream.Flat(text, func(key, value []byte, text bool) (ok bool) {
 		var n uint64
 		switch string(key) {
 		case "address":
 			n, ok = jsonstream.UintOf(value)
-			in.Ptr = alloc.Ptr(n)
+			b.Ptr = alloc.Ptr(n)
 		case "bytes":
 			n, ok = jsonstream.UintOf(value)
-			in.Size = alloc.Bytes(n)
+			b.Size = alloc.Bytes(n)
 		case "requested_bytes":
 			n, ok = jsonstream.UintOf(value)
-			in.Requested = alloc.Bytes(n)
+			b.Requested = alloc.Bytes(n)
 		case "state":
-			return text && in.State.UnmarshalText(value) == nil
+			return text && b.State.UnmarshalText(value) == nil
 		}
 		return ok && !text
 	}) {
-		in = blockJSON{}
-		if err := json.Unmarshal(text, &in); err != nil {
-			return err
-		}
+		*b = alloc.Block{}
+		return json.Unmarshal(text, b)
 	}
-	*b = alloc.Block{Ptr: in.Ptr, Size: in.Size, Requested: in.Requested, State: in.State.BlockState}
 	return nil
 }
 

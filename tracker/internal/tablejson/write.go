@@ -14,7 +14,7 @@ import (
 // WriteSnapshot writes a snapshot's tables and segments as the next members of an object.
 func WriteSnapshot(out *jsonstream.Writer, t *tables.Tables, segments []alloc.Segment) {
 	if len(segments) > 0 {
-		jsonstream.Table(out, "segments", segments, jsonstream.AsJSON(segmentOf))
+		jsonstream.Table(out, "segments", segments, jsonstream.AsJSON(func(s alloc.Segment) any { return s }))
 	}
 	index, order := usedStacks(t)
 	frames := newFrameTable()
