@@ -5,8 +5,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Lower is x as autocast gives it to a product: a copy in the type of autocast where x is
-// wider. Copies of activations are not shared.
+// Lower casts x down to autocast's type, as autocast does with the inputs of a product. A narrower
+// x is returned as it is. Each call makes a copy of its own.
 func (t *Tape) Lower(x Tensor) (Tensor, error) {
 	if low := t.Cfg.Autocast; low == 0 || x.DType.Bits() <= low.Bits() {
 		return x, nil
@@ -14,12 +14,12 @@ func (t *Tape) Lower(x Tensor) (Tensor, error) {
 	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: t.Cfg.Autocast})
 }
 
-// Lower is Tape.lower.
+// Lower is Tape.Lower; after an error it does nothing.
 func (f *Flow) Lower(x Tensor) Tensor {
 	return f.Do(x.Shape, func() (Tensor, error) { return f.T.Lower(x) })
 }
 
-// Widen is x in float32 where its type is narrower.
+// Widen casts x to float32 if its type is narrower.
 func (f *Flow) Widen(x Tensor) Tensor {
 	if x.DType.Bits() >= 32 {
 		return x
@@ -27,7 +27,8 @@ func (f *Flow) Widen(x Tensor) Tensor {
 	return f.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
 }
 
-// Raise is x as autocast gives it to what computes in float32.
+// Raise casts x to float32 where autocast runs, as it does with the inputs of operations that
+// compute in float32.
 func (t *Tape) Raise(x Tensor) (Tensor, error) {
 	if t.Cfg.Autocast == 0 || x.DType.Bits() >= 32 {
 		return x, nil
@@ -35,12 +36,12 @@ func (t *Tape) Raise(x Tensor) (Tensor, error) {
 	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
 }
 
-// Computes is the type in which products compute.
+// Computes returns the element type in which matrix products compute.
 func (t *Tape) Computes() alloc.DType { return setting.Or(t.Cfg.Autocast, t.Activation()) }
 
-// Cast completes an operation whose weight autocast copies: the copy is kept for the gradient
-// of the input and, of a weight that is trained, in autocast's cache until the forward
-// pass is over. The gradient of the weight appears in the copy's type first.
+// Cast completes an operation whose weight autocast copies to its own type. The copy is kept for
+// the gradient of the input. The copy of a trained weight also stays in autocast's cache until the
+// forward pass is over, and the weight's gradient is first made in the copy's type.
 func (t *Tape) Cast(o *Op, dims ...int) {
 	low := t.Cfg.Autocast
 	if low == 0 || t.Cfg.Weights.Bits() <= low.Bits() {
@@ -49,7 +50,7 @@ func (t *Tape) Cast(o *Op, dims ...int) {
 	weight := t.clone(dims)
 	bytes, err := weight.Bytes(low)
 	if err != nil {
-		return // the declaration has reported it
+		return // the declaration has already reported it
 	}
 	bytes = min(bytes, setting.MaxTotal)
 	if o.In[0].Grad {

@@ -8,9 +8,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Call runs a part of the layer that is being called, under the name that the layer declared
-// it by. Further tensors are those that the part reads by Beside. The error is a *LayerError,
-// the part's own, or says that the part was not declared.
+// Call runs a part of the current layer, by the name under which that layer declared it. The part
+// reads the tensors of beside with Tape.Beside. The error is a *LayerError, or the part's own
+// error; a name that was not declared is an error too.
 func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) (Tensor, error) {
 	l = Unwrap(l)
 	module, declared, at := t.declared(name)
@@ -68,12 +68,12 @@ func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) (Tensor, e
 	return y, nil
 }
 
-// Show says what the row of the layer that is being called has as its output, where that is not what Forward
-// returns.
+// Show sets the output shape that the current layer's row shows, where it differs from the shape
+// that Forward returns.
 func (t *Tape) Show(output alloc.Shape) { t.shown = output }
 
-// Beside returns the i-th of the further tensors that the layer which is being called was
-// given. An index out of range is a *LayerError.
+// Beside returns the i-th tensor that the current layer was given beside its input. An index out of
+// range is a *LayerError.
 func (t *Tape) Beside(i int) (Tensor, error) {
 	if i < 0 || i >= len(t.beside) {
 		return Tensor{}, t.Errorf("the layer reads tensor %d beside its input, but was called with %d: give more of them to Call", i, len(t.beside))
@@ -81,7 +81,7 @@ func (t *Tape) Beside(i int) (Tensor, error) {
 	return t.beside[i], nil
 }
 
-// AllBeside are all of the further tensors.
+// AllBeside returns all tensors that the current layer was given beside its input.
 func (t *Tape) AllBeside() []Tensor { return t.beside }
 
 // declared finds the declaration of a part of the current layer. Layers are mostly
@@ -100,7 +100,7 @@ func (t *Tape) declared(name string) (module int, ok bool, at string) {
 	return module, ok, at
 }
 
-// owner is the module whose parameters the layer at a path reads, or -1.
+// owner returns the module whose parameters the layer at this path reads, or -1.
 func (t *Tape) owner(at string) int {
 	if t.shared != nil {
 		at = t.shared.home + strings.TrimPrefix(at, t.shared.at)
@@ -111,7 +111,7 @@ func (t *Tape) owner(at string) int {
 	return -1
 }
 
-// Learns reports whether the parameters of the layer that is being called are trained.
+// Learns reports whether the parameters of the current layer are trained.
 func (t *Tape) Learns() bool {
 	if t.Row < 0 {
 		return !t.Decl.Modules[0].Frozen
@@ -120,7 +120,8 @@ func (t *Tape) Learns() bool {
 	return owner < 0 || !t.Decl.Modules[owner].Frozen
 }
 
-// ForWeights is what an operation reads if the gradient of the layer's parameters needs it.
+// ForWeights returns reads if the layer's parameters are trained, and nil if not: only a
+// parameter's gradient needs them.
 func (t *Tape) ForWeights(reads []Tensor) []Tensor {
 	if t.Learns() {
 		return reads
@@ -128,7 +129,7 @@ func (t *Tape) ForWeights(reads []Tensor) []Tensor {
 	return nil
 }
 
-// DeclaredPath is the path by which the layer that is being called was declared.
+// DeclaredPath returns the path under which the current layer was declared.
 func (t *Tape) DeclaredPath() string {
 	if t.Row >= 0 {
 		if owner := t.Rows[t.Row].Owner; owner >= 0 {
@@ -147,7 +148,7 @@ func isPart(at, parent, name string) bool {
 	return len(at) == n+1+len(name) && at[:n] == parent && at[n] == '.' && at[n+1:] == name
 }
 
-// checkpointed reports whether an option names the layer.
+// checkpointed reports whether a pattern of the option Checkpointed names the layer.
 func (t *Tape) checkpointed(at string) bool {
 	found := false
 	for i, pattern := range t.Cfg.Checkpoints {
@@ -158,9 +159,8 @@ func (t *Tape) checkpointed(at string) bool {
 	return found
 }
 
-// checkpoint runs a layer as a stretch of operations whose kept tensors are
-// computed again in the backward pass. Within another such stretch it does
-// nothing of its own.
+// checkpoint runs a layer whose operations the backward pass runs again instead of keeping what
+// they need. A checkpointed layer inside another one changes nothing.
 func (t *Tape) checkpoint(l Layer, x Tensor) (Tensor, error) {
 	if t.inside {
 		return l.Forward(t, x)
@@ -176,13 +176,15 @@ func (t *Tape) checkpoint(l Layer, x Tensor) (Tensor, error) {
 	return y, err
 }
 
-// backward reports whether the backward pass comes to one of the operations.
+// backward reports whether the backward pass goes through any of the operations from begin up to
+// end.
 func (t *Tape) backward(begin, end int32) bool {
 	return slices.ContainsFunc(t.Ops[begin:end], func(o Recorded) bool { return o.Grad })
 }
 
-// segment describes the operations from begin up to end, which a checkpoint runs again. Their inputs are kept: autograd
-// keeps them, except for those that no operation made, which the closure keeps that runs the segment again.
+// segment describes the operations from begin up to end, which a checkpoint runs again. Their
+// inputs are kept for that: autograd keeps those that an operation made, and the checkpoint's
+// closure the others.
 func (t *Tape) segment(begin, end int32) Segment {
 	s := Segment{Begin: begin, End: end}
 	made := make(map[int32]bool)
@@ -211,7 +213,8 @@ func (t *Tape) segment(begin, end int32) Segment {
 	return s
 }
 
-// returned are the storages of what an operation returns: its output, and what its kernel keeps of its own.
+// returned lists the storages that stay when an operation returns: its output, and the tensor that
+// its kernel keeps for itself, if there is one.
 func (t *Tape) returned(o *Recorded) []int32 {
 	all := []int32{t.Home(o.Out)}
 	if n := o.End; n > o.Keep && t.Storages[t.Refs[n-1]].Own {

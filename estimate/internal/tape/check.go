@@ -4,8 +4,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Want reports whether a setting is between least and maxField, and ends the
-// declaration with an error if it is not.
+// Want reports whether a setting is between least and setting.MaxField. If it is not, the
+// declaration ends with an error.
 func (d *Declaration) Want(name string, v, least int) bool {
 	if v < least || v > setting.MaxField {
 		d.Errorf("%s is %d: want %d or more, and at most %d", name, v, least, setting.MaxField)
@@ -21,7 +21,7 @@ type Setting struct {
 	Least int
 }
 
-// WantAll is want for several settings.
+// WantAll calls Want for each setting, and stops at the first that is out of range.
 func (d *Declaration) WantAll(settings ...Setting) bool {
 	for _, s := range settings {
 		if !d.Want(s.Name, s.Value, s.Least) {
@@ -31,9 +31,9 @@ func (d *Declaration) WantAll(settings ...Setting) bool {
 	return true
 }
 
-// WantHeads reports whether tensor parallelism divides the heads among its devices, and ends the
-// declaration with an error if it does not. Where there are fewer heads of keys and values than devices,
-// several have the same one.
+// WantHeads reports whether tensor parallelism can divide the attention heads among its devices. If
+// it cannot, the declaration ends with an error. There may be fewer heads of keys and values than
+// devices: then several devices hold the same head.
 func (d *Declaration) WantHeads(heads, kv int) bool {
 	n := d.Cfg.Sharding.Tensor
 	if heads%n != 0 || kv%n != 0 && n%kv != 0 {
@@ -42,7 +42,7 @@ func (d *Declaration) WantHeads(heads, kv int) bool {
 	return d.Err == nil
 }
 
-// Rank reports an error unless x has a batch and so many dimensions after it.
+// Rank returns an error unless x has as many dimensions as dims. The error lists them by names.
 func (t *Tape) Rank(x Tensor, dims int, names string) error {
 	if len(x.Shape) != dims {
 		return t.Errorf("input %v has %d dimensions: want %d, %s", x.Shape, len(x.Shape), dims, names)
@@ -50,8 +50,8 @@ func (t *Tape) Rank(x Tensor, dims int, names string) error {
 	return nil
 }
 
-// Width reports an error unless the dimension of x holds so many channels or
-// features; dim counts from the end where it is negative.
+// Width returns an error unless dimension dim of x has the wanted length. A negative dim counts
+// from the last dimension.
 func (t *Tape) Width(x Tensor, dim, want int, what string) error {
 	i := dim
 	if i < 0 {
@@ -69,7 +69,7 @@ func (t *Tape) Width(x Tensor, dim, want int, what string) error {
 // Wrong takes the place of a layer that cannot be made. Its text says why.
 type Wrong string
 
-// Kind is that of what would stand there.
+// Kind returns "layer", since no layer could be made.
 func (Wrong) Kind() string { return "layer" }
 
 func (w Wrong) Declare(d *Declaration) { d.Errorf("%s", string(w)) }

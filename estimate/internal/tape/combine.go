@@ -7,9 +7,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Sequential calls one layer after another. They are named by their index,
-// except those that are Named. Each may read the tensors that stand beside the
-// Sequential's input: see Tape.Call.
+// Sequential calls one layer after another. Each layer is named by its index unless it is Named,
+// and may read the tensors that the Sequential was given beside its input: see Tape.Call.
 type Sequential []Layer
 
 func (s Sequential) Declare(d *Declaration) {
@@ -30,14 +29,13 @@ func (s Sequential) Forward(t *Tape, x Tensor) (Tensor, error) {
 	return x, nil
 }
 
-// Named gives a layer its name in the layer that holds it, where an index
-// would stand otherwise.
+// Named is a layer with a name of its own, in place of its index in the layer that holds it.
 type Named struct {
 	Name  string
 	Layer Layer
 }
 
-// As gives a layer its name; it is Named{name, l}.
+// As returns Named{name, l}.
 func As(name string, l Layer) Named { return Named{Name: name, Layer: l} }
 
 func (n Named) Declare(d *Declaration) { d.Layer(n.Name, n.Layer) }
@@ -46,15 +44,14 @@ func (n Named) Forward(t *Tape, x Tensor) (Tensor, error) {
 	return t.Call(n.Name, n.Layer, x, t.beside...)
 }
 
-// Inner is the layer without its name.
+// Inner returns the layer without its name.
 func (n Named) Inner() Layer { return n.Layer }
 
-// Residual is After(Body(x) + Shortcut(x)). A Body that is a Sequential takes
-// no name of its own: its parts are parts of the Residual, as the layers of a
-// ResNet's block are.
+// Residual is After(Body(x) + Shortcut(x)). The layers of a Body that is a Sequential belong to the
+// Residual itself, without a name between, as in a ResNet's block.
 type Residual struct {
 	Body     Layer
-	Shortcut Layer // nil passes x on as it is
+	Shortcut Layer // nil passes x on unchanged
 	After    Layer // called with the sum; may be nil
 }
 
@@ -92,7 +89,7 @@ func (r Residual) Forward(t *Tape, x Tensor) (Tensor, error) {
 	return y, err
 }
 
-// Add is y + x for two tensors of the same shape.
+// Add records y + x for two tensors of the same shape.
 func Add(t *Tape, y, x Tensor) (Tensor, error) {
 	if !slices.Equal(y.Shape, x.Shape) {
 		return Tensor{}, t.Errorf("adds %v and %v: the shapes must be equal", y.Shape, x.Shape)
@@ -121,8 +118,8 @@ func (c Concat) Forward(t *Tape, x Tensor) (Tensor, error) {
 	return Cat(t, setting.Or(c.Dim, 1), outputs...)
 }
 
-// Cat records the concatenation of tensors along a dimension. Tensors that do not fit together
-// are a *LayerError.
+// Cat records the concatenation of tensors along a dimension. Shapes that do not fit together are a
+// *LayerError.
 func Cat(t *Tape, dim int, xs ...Tensor) (Tensor, error) {
 	if len(xs) == 0 || xs[0].Shape == nil {
 		return Tensor{}, t.Errorf("concatenates no tensors")
@@ -140,13 +137,13 @@ func Cat(t *Tape, dim int, xs ...Tensor) (Tensor, error) {
 	return t.Op(Op{In: xs, Shape: shape, PassGrad: true})
 }
 
-// Repeat calls N copies of a layer one after another, each with parameters of
-// its own, named "0", "1" and so on.
+// Repeat calls N copies of a layer one after another. Each copy has its own parameters and is named
+// by its index: "0", "1" and so on.
 type Repeat struct {
 	N     int
 	Layer Layer
 
-	first int // the number that the first is named by
+	first int // the number of the first copy
 }
 
 func (r Repeat) Declare(d *Declaration) {
@@ -170,14 +167,14 @@ func (r Repeat) Forward(t *Tape, x Tensor) (Tensor, error) {
 	return x, nil
 }
 
-// Share makes a layer that may stand at several places of a model and has one
-// set of parameters, which is counted once.
+// Share makes a layer that can stand at several places of a model. All of them use one set of
+// parameters, which is counted once.
 func Share(l Layer) *Shared { return &Shared{l} }
 
-// Shared is a layer that Share made: its identity is that of the pointer.
+// Shared is a layer that Share made. Two Shared are the same layer if they are the same pointer.
 type Shared struct{ layer Layer }
 
-// Kind implements the naming of rows.
+// Kind returns the kind of the layer that is shared.
 func (s *Shared) Kind() string {
 	if IsNil(Unwrap(s.layer)) {
 		return "Shared"
@@ -204,7 +201,7 @@ func (s *Shared) Forward(t *Tape, x Tensor) (Tensor, error) {
 		return Tensor{}, t.Errorf("Share was given no layer")
 	}
 	outer := t.shared
-	if home, again := t.Homes[s]; again { // its parts were declared there
+	if home, again := t.Homes[s]; again { // its parts were declared at its first place
 		t.shared = &reuse{home: home, at: t.path}
 	} else {
 		t.Homes[s] = t.path
@@ -238,5 +235,5 @@ func (c Recompute) Forward(t *Tape, x Tensor) (Tensor, error) {
 	return t.checkpoint(inner, x)
 }
 
-// Skip adds what the layers make of x to x; it takes no name of its own.
+// Skip adds the output of the layers to their input x. It takes no name of its own in the path.
 func Skip(body ...Layer) Layer { return Inlined{Residual{Body: Sequential(body)}} }

@@ -9,8 +9,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Declaration collects what the layers of a model declare. It belongs to one call
-// of Model, and keeps the first error.
+// Declaration collects what the layers of a model declare. It serves one call of Model and keeps
+// the first error.
 type Declaration struct {
 	memory  *Scratch
 	Cfg     *setting.Config
@@ -19,21 +19,21 @@ type Declaration struct {
 	Current int
 	Modules []module
 	params  []ownedParam
-	index   map[string]int   // module of a path
-	Shared  map[any]bool     // what several layers have together and one of them declared
-	met     map[pattern]bool // which match a layer
-	text    strings.Builder  // of paths, taken for many of them at a time
+	index   map[string]int   // module by its path
+	Shared  map[any]bool     // what several layers share, such as a table, once one of them has declared it
+	met     map[pattern]bool // patterns that matched a layer
+	text    strings.Builder  // memory for paths, taken for many at a time
 	Err     error
 }
 
-// pattern is one that an option names layers by.
+// pattern is text by which an option names layers.
 type pattern struct{ option, text string }
 
 type module struct {
 	Path, Kind string
 	Depth      int
-	own        int   // parameters and buffers, its parts' not counted
-	Params     int64 // elements of its parameters, its parts' not counted
+	own        int   // number of parameters and buffers, without those of parts
+	Params     int64 // elements of all parameters, without those of parts
 	Frozen     bool  // its parameters are not trained
 }
 
@@ -41,7 +41,7 @@ type ownedParam struct {
 	Param
 	elements int64
 	module   int
-	inside   bool // a matrix that is neither an embedding nor the head
+	inside   bool // a matrix that is neither an embedding nor the output head
 }
 
 func NewDeclaration(memory *Scratch, cfg *setting.Config) *Declaration {
@@ -51,7 +51,7 @@ func NewDeclaration(memory *Scratch, cfg *setting.Config) *Declaration {
 	}
 }
 
-// Run lets the model declare itself.
+// Run makes the model declare its layers.
 func (d *Declaration) Run(root Layer, name string) error {
 	d.Modules = append(d.Modules, module{Kind: name, Frozen: d.Cfg.Lora != nil})
 	d.index[""] = 0
@@ -65,7 +65,7 @@ func (d *Declaration) Run(root Layer, name string) error {
 	return d.Err
 }
 
-// unmet reports a pattern that matches no layer: it is most likely a mistake.
+// unmet returns an error for the first pattern that matches no layer: it is most likely a mistake.
 func (d *Declaration) unmet() error {
 	frozen := slices.DeleteFunc(slices.Clone(d.Cfg.Frozen), func(p string) bool { return !d.met[pattern{"Frozen", p}] && d.freezeAfter("*."+p) })
 	if err := d.unmetBy("Frozen", "layer", frozen); err != nil {
@@ -82,7 +82,8 @@ func (d *Declaration) unmet() error {
 	return nil
 }
 
-// unmetBy reports a pattern of an option that matches no layer of a kind.
+// unmetBy returns an error for the first of an option's patterns that matches no layer of this
+// kind.
 func (d *Declaration) unmetBy(option, kind string, patterns []string) error {
 	for _, p := range patterns {
 		if !d.met[pattern{option, p}] {
@@ -92,7 +93,8 @@ func (d *Declaration) unmetBy(option, kind string, patterns []string) error {
 	return nil
 }
 
-// exampleOf is the end of an error about a pattern for layers of a kind: what it could name.
+// exampleOf ends an error about a pattern with examples of paths that would match a layer of this
+// kind.
 func (d *Declaration) exampleOf(kind string) string {
 	if kind == "layer" {
 		return fmt.Sprintf(", as %q would be", d.Modules[len(d.Modules)/2].Path)
@@ -100,7 +102,7 @@ func (d *Declaration) exampleOf(kind string) string {
 	var names []string // each once, at most ten
 	for _, m := range d.Modules {
 		name := m.Path[strings.LastIndexByte(m.Path, '.')+1:]
-		if _, numbered := setting.NumberIn(name); numbered { // whose name is that of the list
+		if _, numbered := setting.NumberIn(name); numbered { // the list already names it
 			name = m.Path[strings.LastIndexByte(strings.TrimSuffix(m.Path, "."+name), '.')+1:]
 		}
 		if m.Kind == kind && len(names) < 10 && !slices.Contains(names, name) {
@@ -113,8 +115,8 @@ func (d *Declaration) exampleOf(kind string) string {
 	return ": their names are " + strings.Join(names, ", ")
 }
 
-// freezeAfter leaves the parts whose paths match a pattern untrained, and reports whether there are some.
-// Beside adapters, all others are so already.
+// freezeAfter marks the parts whose paths match a pattern as not trained, and reports whether there
+// are any. With adapters, everything else is untrained already.
 func (d *Declaration) freezeAfter(pattern string) bool {
 	found, below := false, ""
 	for i := range d.Modules {
@@ -129,8 +131,8 @@ func (d *Declaration) freezeAfter(pattern string) bool {
 	return found
 }
 
-// Anywhere lets a pattern that is no layer's whole path match what follows a dot in it, so that
-// "layers.*" finds "model.layers.0".
+// Anywhere lets a pattern match the end of a path too, after any dot, so that "layers.*" finds
+// "model.layers.0".
 func (d *Declaration) Anywhere(patterns []string) []string {
 	meets := func(p string) bool {
 		return slices.ContainsFunc(d.Modules, func(m module) bool { ok, _ := path.Match(p, m.Path); return ok })
@@ -144,7 +146,7 @@ func (d *Declaration) Anywhere(patterns []string) []string {
 	return found
 }
 
-// freezes reports whether a part at a path is not trained.
+// freezes reports whether the part at a path is left untrained.
 func (d *Declaration) freezes(at string, l Layer) bool {
 	if _, ok := l.(interface{ Adapts() }); ok {
 		return false
@@ -158,7 +160,7 @@ func (d *Declaration) freezes(at string, l Layer) bool {
 	return frozen
 }
 
-// Adapts reports whether the Linear that is being declared gets an adapter.
+// Adapts reports whether the current Linear gets an adapter.
 func (d *Declaration) Adapts() bool {
 	if d.Cfg.Lora == nil {
 		return false
@@ -169,8 +171,7 @@ func (d *Declaration) Adapts() bool {
 	return d.meet("Adapt", d.Cfg.Lora.Targets)
 }
 
-// meet marks which patterns of an option name the Linear that is being declared, and reports
-// whether one does.
+// meet notes which patterns of an option match the current Linear, and reports whether any does.
 func (d *Declaration) meet(option string, patterns []string) (ok bool) {
 	for _, p := range patterns {
 		if setting.Names(p, d.path) {
@@ -180,9 +181,8 @@ func (d *Declaration) meet(option string, patterns []string) (ok bool) {
 	return ok
 }
 
-// Layer declares a part under a name, with all that it declares itself. It
-// reports whether there is any sense in going on: a layer that declares many
-// parts in a loop should leave it when the answer is no.
+// Layer declares a part and everything that the part declares itself. It returns false once the
+// declaration has failed: a layer that declares many parts in a loop should then stop.
 func (d *Declaration) Layer(name string, l Layer) bool {
 	if d.Err != nil {
 		return false
@@ -203,7 +203,7 @@ func (d *Declaration) Layer(name string, l Layer) bool {
 	outer, current := d.path, d.Current
 	d.path, d.depth = at, d.depth+1
 	if i, seen := d.index[at]; seen {
-		d.Current = i // the same module called again, as torchvision does with relu
+		d.Current = i // the same module called again, as torchvision calls its relu
 		if d.Modules[i].own > 0 {
 			d.Err = &LayerError{Path: at, Layer: KindOf(l), Reason: "two layers with parameters have this name: name them apart, or Share one"}
 			return false
@@ -219,24 +219,24 @@ func (d *Declaration) Layer(name string, l Layer) bool {
 	return d.Err == nil
 }
 
-// Declare lets a layer declare what it has as what the layer that is being declared has.
+// Declare makes l declare its parameters and parts as if the current layer declared them.
 func (d *Declaration) Declare(l Layer) {
 	if has, ok := l.(Declarer); ok {
 		has.Declare(d)
 	}
 }
 
-// Param declares a parameter of the layer that is being declared.
+// Param declares a parameter of the current layer.
 func (d *Declaration) Param(name string, dims ...int) {
 	d.Add(Param{Name: name, Shape: dims})
 }
 
-// Buffer declares a buffer of the model's type of weights.
+// Buffer declares a buffer of the current layer, in the element type of the model's weights.
 func (d *Declaration) Buffer(name string, dims ...int) {
 	d.Add(Param{Name: name, Shape: dims, Buffer: true})
 }
 
-// Add declares a parameter or a buffer with all that Param can say.
+// Add declares a parameter or a buffer of the current layer from a Param.
 func (d *Declaration) Add(p Param) {
 	if d.Err != nil {
 		return
@@ -261,7 +261,7 @@ func (d *Declaration) Add(p Param) {
 	}
 }
 
-// above is the path from the root that a relative one stands for.
+// above returns the full path that a relative path means.
 func (d *Declaration) above(relative string) string {
 	from := d.path
 	for strings.HasPrefix(relative, ".") {
@@ -295,7 +295,7 @@ func (d *Declaration) checkTies() error {
 	return nil
 }
 
-// ownerOf is the parameter of a path, or nil.
+// ownerOf returns the parameter at a path, or nil.
 func (d *Declaration) ownerOf(path string) *ownedParam {
 	at := strings.LastIndexByte(path, '.')
 	module, ok := d.index[path[:max(0, at)]]
@@ -320,7 +320,8 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// join is join without an allocation for each path: most of them are long and alike.
+// join joins a path and a name without an allocation each time: there are many paths, most of them
+// long.
 func (d *Declaration) join(path, name string) string {
 	if path == "" || name == "" {
 		return join(path, name)

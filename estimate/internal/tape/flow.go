@@ -7,8 +7,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Module is a layer of named parts and a function that runs them, for models that Sequential,
-// Residual and Concat do not describe. Parts are named once, with As, and called by name.
+// Module is a layer made of named parts and a function that runs them, for models that Sequential,
+// Residual and Concat cannot describe. Name each part once, with As, and call it by that name.
 //
 //	nn.Module{
 //		Name:  "Attention",
@@ -20,12 +20,12 @@ import (
 //		},
 //	}
 type Module struct {
-	Name  string // of the rows; empty for "Module"
+	Name  string // what its rows show as the layer's kind; empty means "Module"
 	Parts Sequential
 	Run   func(f *Flow, x Tensor) Tensor
 }
 
-// Kind names the row.
+// Kind returns what the layer's rows show as its kind.
 func (m Module) Kind() string { return setting.Or(m.Name, "Module") }
 
 func (m Module) Declare(d *Declaration) {
@@ -42,29 +42,30 @@ func (m Module) Forward(t *Tape, x Tensor) (Tensor, error) {
 	return y, f.Fault
 }
 
-// Flow records a forward pass on a Tape and keeps the first error, so that a Module's Run need not look
-// after each operation: after an error nothing is recorded, and operations return tensors that
-// have the shapes they should have and are good for nothing else. It is good for one call of Run.
+// Flow records a forward pass and keeps the first error, so that a Module's Run need not check each
+// operation. After an error nothing is recorded, and operations return tensors that have a shape
+// but no memory. A Flow is valid for one call of Run.
 type Flow struct {
 	T     *Tape
 	Parts Sequential
 	Fault error
 }
 
-// Err is the first error, or nil. The Module returns it, whatever Run returns.
+// Err returns the first error, or nil. The Module returns it, whatever Run returns.
 func (f *Flow) Err() error { return f.Fault }
 
-// Errorf keeps an error that names the layer, unless there is one.
+// Errorf sets the Flow's error, with the layer's path before the text. A Flow that has an error
+// already keeps that one.
 func (f *Flow) Errorf(format string, args ...any) {
 	if f.Fault == nil {
 		f.Fault = f.T.Errorf(format, args...)
 	}
 }
 
-// Tape is the tape that it records on.
+// Tape returns the tape that the Flow records on.
 func (f *Flow) Tape() *Tape { return f.T }
 
-// keep returns a tensor, or what stands for it after an error.
+// keep returns y, or after an error a tensor that has only a shape.
 func (f *Flow) keep(y Tensor, err error, like alloc.Shape) Tensor {
 	if f.Fault == nil {
 		f.Fault = err
@@ -75,7 +76,8 @@ func (f *Flow) keep(y Tensor, err error, like alloc.Shape) Tensor {
 	return y
 }
 
-// Do runs what records something, unless there was an error.
+// Do calls record unless there was an error before. After an error it returns a tensor with the
+// shape like.
 func (f *Flow) Do(like alloc.Shape, record func() (Tensor, error)) Tensor {
 	if f.Fault != nil {
 		return f.keep(Tensor{}, nil, like)
@@ -84,7 +86,7 @@ func (f *Flow) Do(like alloc.Shape, record func() (Tensor, error)) Tensor {
 	return f.keep(y, err, like)
 }
 
-// Hold keeps tensors alive as variables of the layer's code do.
+// Hold keeps tensors alive up to here, as if a variable of the layer's code held them.
 func (f *Flow) Hold(xs ...Tensor) {
 	for _, x := range xs {
 		if f.Fault == nil {
@@ -93,8 +95,9 @@ func (f *Flow) Hold(xs ...Tensor) {
 	}
 }
 
-// Call runs the part of that name; "blocks.3" is part 3 of the Sequential or Repeat named blocks.
-// Further tensors are those that the part reads by Beside: where none are given, they are those of the Module.
+// Call runs the part with this name; "blocks.3" is part 3 of the Sequential or Repeat named blocks.
+// The part reads the tensors of beside with Beside; if none are given it reads those that the
+// Module was given.
 func (f *Flow) Call(name string, x Tensor, beside ...Tensor) Tensor {
 	if len(beside) == 0 {
 		beside = f.T.beside
@@ -106,21 +109,21 @@ func (f *Flow) Call(name string, x Tensor, beside ...Tensor) Tensor {
 	return f.Do(x.Shape, func() (Tensor, error) { return f.T.Call(name, l, x, beside...) })
 }
 
-// Beside is the i-th of the further tensors that the layer was called with, such as the encoder's
-// output that cross-attention reads.
+// Beside returns the i-th tensor that the layer was given beside its input, such as the encoder's
+// output for cross-attention.
 func (f *Flow) Beside(i int) Tensor {
 	return f.Do(alloc.Shape{}, func() (Tensor, error) { return f.T.Beside(i) })
 }
 
-// AllBeside are all of the further tensors.
+// AllBeside returns all tensors that the layer was given beside its input.
 func (f *Flow) AllBeside() []Tensor { return f.T.beside }
 
-// Const is Tape.Const: a tensor that is made of nothing, such as a mask.
+// Const makes a tensor that depends on no input, such as a mask: see Tape.Const.
 func (f *Flow) Const(d alloc.DType, dims ...int) Tensor {
 	return f.Do(dims, func() (Tensor, error) { return f.T.Const(d, dims...) })
 }
 
-// Input is Tape.Input: the i-th input of the model.
+// Input returns the i-th input of the model: see Tape.Input.
 func (f *Flow) Input(i int) Tensor {
 	return f.Do(alloc.Shape{}, func() (Tensor, error) { return f.T.Input(i) })
 }
@@ -134,7 +137,7 @@ func (f *Flow) Op(o Op) Tensor {
 	return f.keep(y, err, o.Shape)
 }
 
-// Apply runs a layer that has no parameters, such as SiLU, without a row of its own.
+// Apply runs a layer that has no parameters, such as SiLU. It gets no row of its own in the report.
 func (f *Flow) Apply(l Layer, x Tensor) Tensor {
 	return f.Do(x.Shape, func() (Tensor, error) {
 		if IsNil(l) {
@@ -144,49 +147,49 @@ func (f *Flow) Apply(l Layer, x Tensor) Tensor {
 	})
 }
 
-// Add is x + y, with y broadcast to x.
+// Add records x + y, with y broadcast to x.
 func (f *Flow) Add(x, y Tensor) Tensor {
 	f.fits(x, y)
 	return f.Op(Op{In: []Tensor{x, y}, Shape: x.Shape, PassGrad: slices.Equal(x.Shape, y.Shape), Gather: !x.split || !y.split})
 }
 
-// AddTo is x += y, in the memory of x.
+// AddTo records x += y, in the memory of x.
 func (f *Flow) AddTo(x, y Tensor) Tensor {
 	f.fits(x, y)
 	return f.Op(Op{In: []Tensor{x, y}, Shape: x.Shape, PassGrad: slices.Equal(x.Shape, y.Shape), InPlace: true})
 }
 
-// Mul is x * y, with y broadcast to x. It keeps what the gradients need.
+// Mul records x * y, with y broadcast to x. It keeps what the gradients need.
 func (f *Flow) Mul(x, y Tensor) Tensor {
 	f.fits(x, y)
 	return f.Do(x.Shape, func() (Tensor, error) { return Mul(f.T, x, y) })
 }
 
-// Scale is x times a number, or x plus a number, in new memory.
+// Scale records x times a number, or x plus a number, in new memory.
 func (f *Flow) Scale(x Tensor) Tensor { return f.Op(Op{In: []Tensor{x}, Shape: x.Shape}) }
 
-// MatMul is the product of two tensors, whose output has the shape; each of its elements is a sum
-// of so many products. It keeps both.
+// MatMul records the product of two tensors and keeps both for the backward pass. The output has
+// the given shape; sum is the length of the dimension that is summed over.
 func (f *Flow) MatMul(x, y Tensor, sum int, shape ...int) Tensor {
 	return f.Op(Op{In: []Tensor{x, y}, Shape: shape, Keep: []Tensor{x, y}, FLOPs: setting.Flops(shape, sum, 2)})
 }
 
-// View is x in another shape, in the same memory; one of the dimensions may be -1.
+// View returns x in another shape, in the same memory. One of the dimensions may be -1.
 func (f *Flow) View(x Tensor, dims ...int) Tensor {
 	return f.Do(dims, func() (Tensor, error) { return Seen(f.T, x, dims) })
 }
 
-// Permute is x with its dimensions in another order, in the same memory: what needs them in order
-// must Copy it.
+// Permute returns x with its dimensions in another order, in the same memory. Copy it for an
+// operation that needs the elements one after another.
 func (f *Flow) Permute(x Tensor, dims ...int) Tensor {
 	return f.Do(dims, func() (Tensor, error) { return Permute{dims}.Forward(f.T, x) })
 }
 
-// Copy is x in new memory, as contiguous or a reshape of permuted dimensions makes.
+// Copy records a copy of x in new memory, as contiguous() makes, or reshape of permuted dimensions.
 func (f *Flow) Copy(x Tensor) Tensor { return f.Scale(x) }
 
-// Resize is x with other sizes of the dimensions after its channels, in new memory, as
-// torch.nn.functional.interpolate makes it. It keeps nothing.
+// Resize records x with other lengths of the dimensions after the channels, in new memory, as
+// torch.nn.functional.interpolate does. It keeps nothing.
 func (f *Flow) Resize(x Tensor, sizes ...int) Tensor {
 	if f.Fault == nil && (len(sizes) == 0 || len(x.Shape) != 2+len(sizes)) {
 		f.Errorf("resizes %v to %v: want a size for each dimension after the channels", x.Shape, sizes)
@@ -205,11 +208,11 @@ func (f *Flow) Cat(dim int, xs ...Tensor) Tensor {
 	return f.Do(like, func() (Tensor, error) { return Cat(f.T, dim, xs...) })
 }
 
-// Part is a stretch of n along a dimension of x, in the same memory: Split of one length.
+// Part returns the first n elements of x along a dimension, in the same memory.
 func (f *Flow) Part(x Tensor, dim, n int) Tensor { return f.Split(x, dim, n)[0] }
 
-// Split is the stretches of these lengths that follow each other along a dimension of x, in the same memory, as
-// torch.split and torch.chunk return them: the backward pass puts their gradients together in a new tensor.
+// Split divides x along a dimension into parts of these lengths, in the same memory, as torch.split
+// and torch.chunk do. The backward pass joins their gradients in a new tensor.
 func (f *Flow) Split(x Tensor, dim int, lengths ...int) []Tensor {
 	shapes, parts := make([]alloc.Shape, len(lengths)), make([]Tensor, len(lengths))
 	sum, ok := 0, len(lengths) > 0
@@ -233,7 +236,7 @@ func (f *Flow) Split(x Tensor, dim int, lengths ...int) []Tensor {
 	return parts
 }
 
-// fits reports shapes that do not broadcast.
+// fits sets an error if y cannot be broadcast to x.
 func (f *Flow) fits(x, y Tensor) {
 	if f.Fault != nil {
 		return

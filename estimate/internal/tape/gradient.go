@@ -4,23 +4,23 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Gradient is the memory of the gradients that an operation makes of its
-// layer's parameters: that which stays, that which is needed meanwhile to add
-// to a gradient that is there, and that which is used up at once, with what the optimizer needs for it.
+// Gradient is the memory that the gradients of a layer's parameters take when the backward pass
+// reaches an operation: Stays is kept, Sum is needed to add to a gradient that exists already, and
+// Passing is used up at once, together with what the optimizer needs for it.
 type Gradient struct {
 	Stays, Passing int64
 	Sum            sum
-	Group          int32 // of parameters whose they are, counted from 1
+	Group          int32 // which parameters the gradients belong to, counted from 1
 }
 
-// Gradients is the memory of the parameters' gradients that appear when each
-// operation is passed backward: those of a layer at the first of its operations
-// that reads them, but for parameters that are apart. Where a layer is Shared they appear at its last call, and each
-// call before adds to them.
+// Gradients returns, for each operation, the memory of the parameters' gradients that appear when
+// the backward pass reaches it. A layer's gradients appear at its first operation that reads its
+// parameters, except those of parameters marked Apart. The gradients of a Shared layer appear at
+// its last call; each earlier call adds to them.
 func (t *Tape) Gradients(h *Holding) []Gradient {
 	g := make([]Gradient, len(t.Ops))
 	loop := t.Cfg.Usual(t.Cfg.Loop)
-	last, shared := make([]int, len(h.Modules)), make([]bool, len(h.Modules)) // call that reads each module: its row, counted from 1
+	last, shared := make([]int, len(h.Modules)), make([]bool, len(h.Modules)) // the call that last reads each module, as its row counted from 1
 	for i := len(t.Ops) - 1; i >= 0; i-- {
 		if m, call := t.moduleOf(i), int(t.Ops[i].Row)+1; m >= 0 && t.Ops[i].params {
 			last[m] = setting.Or(last[m], call)
@@ -54,8 +54,8 @@ func (t *Tape) Gradients(h *Holding) []Gradient {
 	return g
 }
 
-// apart are the gradients of the parameters of each module that are apart: nil where there are
-// none, or where gradients do not stay.
+// apart returns, for each module, the bytes of gradients whose parameters are marked Apart. It is
+// nil where there are none, or where gradients do not stay on the device.
 func (t *Tape) apart(h *Holding) []int64 {
 	var apart []int64
 	for _, p := range h.Each {
@@ -70,8 +70,9 @@ func (t *Tape) apart(h *Holding) []int64 {
 	return apart
 }
 
-// passes is a gradient that leaves the device, or that the optimizer uses up, as soon as it is
-// made. That of a tied parameter waits until the last of the layers that use it is passed.
+// passes returns the memory of a gradient that leaves the device, or that the optimizer uses up, as
+// soon as it is made. The gradient of a tied parameter waits until the backward pass has reached
+// all layers that use it.
 func (g Gradient) passes(l Load, tiedIn, tiedOut int64, form setting.Form, decay setting.Decay) Gradient {
 	return Gradient{
 		Stays: tiedIn - tiedOut, Sum: g.Sum, Group: g.Group,

@@ -7,20 +7,20 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Layer is a part of a model, as nn.Module is in PyTorch. Layers are plain values that hold
-// their settings and nothing else: one layer may stand at several places of a model, and then
-// has parameters of its own at each of them, unless Share says otherwise.
+// Layer is a part of a model, like PyTorch's nn.Module. A layer is a plain value that holds only
+// its settings. One value may stand at several places of a model: each place has parameters of its
+// own, unless the layer comes from Share.
 type Layer interface {
-	// Forward records on t what the layer does with x, and returns its output.
-	// It returns the errors that t gives it, and reports what does not fit
-	// with t.Errorf; it must not panic, whatever shape x has.
+	// Forward records on t what the layer does with x, and returns its output. It returns errors
+	// that t's methods return, and reports an input that does not fit with t.Errorf. It must not
+	// panic, whatever shape x has.
 	Forward(t *Tape, x Tensor) (Tensor, error)
 }
 
 // Declarer is a layer that has parameters, buffers or parts, or settings that can be wrong.
 type Declarer interface {
-	// Declare names the parameters, buffers and parts of the layer. It is
-	// called once, before Forward, and must not depend on an input.
+	// Declare names the layer's parameters, buffers and parts. It is called once, before Forward,
+	// and must not depend on an input.
 	Declare(d *Declaration)
 }
 
@@ -33,27 +33,27 @@ type Param struct {
 	// Buffer marks memory that belongs to the model and is not trained, such
 	// as running means.
 	Buffer bool
-	// Tied is the path from the model's root of the parameter that this one
-	// is: "model.embed_tokens.weight". One that begins with a dot is relative to the
-	// layer that holds this one, as ".model.embed_tokens.weight" of "lm_head" is, so that
-	// the whole may be a part of another model; each further dot is a layer up. Both must
-	// have the same shape. It is counted where it is first declared.
+	// Tied is the full path of the parameter that this one is the same as, such as
+	// "model.embed_tokens.weight". Both must have the same shape; the memory is counted where the
+	// parameter is first declared. A path that begins with a dot is relative to the layer that
+	// holds this one, and each further dot goes one layer up: the Tied of "lm_head" can be
+	// ".model.embed_tokens.weight", so that the whole model may be part of another.
 	Tied string
 	// Split marks a parameter that tensor parallelism divides among devices.
 	Split bool
 
-	Apart bool // its gradient appears at the operations that are apart
+	Apart bool // its gradient appears at the operations that set Op.Apart
 }
 
-// MaxLayers bounds a model, so that a mistyped Repeat is an error and not the
-// end of the program's memory.
+// MaxLayers bounds the number of layers, so that a mistyped Repeat is an error instead of using up
+// the memory.
 const MaxLayers = 1 << 18
 
 // maxDepth bounds the nesting of layers.
 const maxDepth = 64
 
-// KindOf is the name that a layer's rows carry: its type's, or what its Kind
-// method says.
+// KindOf returns the kind that a layer's rows show: what its Kind method returns, or the name of
+// its type.
 func KindOf(l Layer) string {
 	if k, ok := l.(interface{ Kind() string }); ok {
 		return k.Kind()
@@ -73,7 +73,7 @@ func IsNil(l Layer) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// Unwrap takes the name off a layer that is given one elsewhere.
+// Unwrap returns the layer inside of wrappers that only give it a name.
 func Unwrap(l Layer) Layer {
 	for range maxDepth {
 		n, ok := l.(interface{ Inner() Layer })

@@ -7,9 +7,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// ReturnsCache notes that the model may return keys and values, which live as long as its output.
-// Most checkpointed layers return none. Those that always do let go of them when the forward pass
-// is over, at the earliest.
+// ReturnsCache notes that the model may return keys and values, which then live as long as its
+// output. Most checkpointed layers return none; those that always do (always is true) hold theirs
+// at least until the forward pass is over.
 func (t *Tape) ReturnsCache(k, v Tensor, always bool) {
 	held := []int32{t.Home(k.Storage), t.Home(v.Storage)}
 	if t.inside && always {
@@ -24,8 +24,8 @@ func (t *Tape) ReturnsCache(k, v Tensor, always bool) {
 	}
 }
 
-// ReturnsCopies notes that the GPT-NeoX of transformers 4.41 turned keys in float32 and returned
-// them so, beside those in half precision.
+// ReturnsCopies notes that the GPT-NeoX of transformers 4.41 rotates its keys in float32 and
+// returns these copies beside the keys in half precision.
 func (t *Tape) ReturnsCopies(k Tensor) {
 	k.DType = alloc.Float32
 	if !t.inside && t.Storages[k.Storage].Bytes < int64(t.Size(k)) {
@@ -33,10 +33,10 @@ func (t *Tape) ReturnsCopies(k Tensor) {
 	}
 }
 
-// Beyond is what training may need at its peak besides, for what is not known: the inputs that an
-// old bitsandbytes keeps, and with the output, where the loop may hold it, those of the step
-// before and the keys and values that decoders of transformers return (past_key_values). It says what most of that
-// depends on, and the option that says it.
+// Beyond returns the bytes by which the peak of training may be higher than the estimate where the options do not say which
+// case holds: the inputs that an old bitsandbytes keeps; and, if the loop's code may hold the model's output, the output
+// of the step before and the keys and values that decoders of transformers return (past_key_values). what is the largest
+// cause, and says the option that settles it.
 func (t *Tape) Beyond() (bytes int64, what, says string) {
 	held := t.Cfg.Loop.Output == setting.OutputUnknown || t.Cfg.Loop.Output == setting.OutputHeld
 	inputs := t.lingering.mostInside + t.sum(t.lingering.inputs, func(s *Storage) bool { return held || !s.Kept })
@@ -56,13 +56,13 @@ func (t *Tape) Beyond() (bytes int64, what, says string) {
 	return inputs + keys, "whether the code holds keys and values with the output", "Loop.Output"
 }
 
-// keptInside notes what an old bitsandbytes keeps when a checkpointed layer runs again.
+// keptInside notes what an old bitsandbytes keeps while a checkpointed layer runs again.
 func (t *Tape) keptInside() {
 	t.lingering.mostInside = max(t.lingering.mostInside, t.sum(t.lingering.inputsInside, func(s *Storage) bool { return !s.Kept }))
 	t.lingering.inputsInside = t.lingering.inputsInside[:0]
 }
 
-// sum is the size of the storages that count, each once.
+// sum adds up the sizes of the storages for which counts is true, each storage once.
 func (t *Tape) sum(ids []int32, counts func(*Storage) bool) (n int64) {
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
@@ -73,7 +73,7 @@ func (t *Tape) sum(ids []int32, counts func(*Storage) bool) (n int64) {
 	return n
 }
 
-// HoldPassed keeps alive until the forward pass is over what checkpointed layers return.
+// HoldPassed keeps what checkpointed layers return alive until the forward pass is over.
 func (t *Tape) HoldPassed() {
 	for _, id := range t.lingering.passed {
 		t.Storages[id].Last = max(t.Storages[id].Last, int32(len(t.Ops)-1))

@@ -7,17 +7,18 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Aten is what an operation is for PyTorch's dispatcher, as far as policies of checkpointing go by it.
+// Aten says which operation of PyTorch's dispatcher this is, if it is one that selective
+// checkpointing can name.
 type Aten uint8
 
 const (
 	OtherAten Aten = iota
 	MM             // aten.mm
 	AddMM          // aten.addmm: with a bias
-	Attention      // aten._scaled_dot_product_*: a kernel of attention
+	Attention      // aten._scaled_dot_product_*: an attention kernel
 )
 
-// saves reports whether a checkpointed layer keeps what such an operation returns.
+// saves reports whether a checkpointed layer keeps the output of such an operation.
 func (t *Tape) saves(a Aten) bool {
 	switch {
 	case !t.inside || a == OtherAten || t.Cfg.Saves == setting.SaveNothing:
@@ -29,20 +30,20 @@ func (t *Tape) saves(a Aten) bool {
 	return a != AddMM || t.Cfg.Saves == setting.SaveProducts
 }
 
-// Own describes a tensor that an operation makes for itself.
+// Own describes a tensor that an operation makes and keeps for its own backward pass.
 type Own struct {
 	Shape alloc.Shape
-	DType alloc.DType // the zero value is that of the operation's output
+	DType alloc.DType // the zero value means the type of the operation's output
 }
 
 // Op is one operation as autograd sees it.
 type Op struct {
 	In    []Tensor    // what it reads, at least one tensor
-	Shape alloc.Shape // of its output; it is copied
-	DType alloc.DType // of its output; the zero value is that of In[0]
+	Shape alloc.Shape // of its output; Op copies it
+	DType alloc.DType // of its output; the zero value means that of In[0]
 
-	// Params says that the operation reads parameters of the layer, so that
-	// its output needs a gradient whatever In says.
+	// Params says that the operation reads parameters of the layer. Its output then needs a
+	// gradient, whether or not an input does.
 	Params bool
 
 	Keep       []Tensor // tensors kept for the backward pass
@@ -50,27 +51,27 @@ type Op struct {
 	KeepOwn    []Own    // indices, masks and statistics kept
 
 	InPlace      bool // the output overwrites In[0]
-	View         bool // the output is In[0] seen in another shape
-	PassGrad     bool // the gradient of the output serves as that of each input, as an addition's does
-	TrainingOnly bool // it is the identity in inference, as dropout is
-	Gather       bool // the output is whole although an input is split by tensor parallelism
-	Split        bool // the output is split by tensor parallelism
+	View         bool // the output is In[0] in another shape, in the same memory
+	PassGrad     bool // the output's gradient serves as the gradient of each input, as in an addition
+	TrainingOnly bool // in inference it does nothing, like dropout
+	Gather       bool // the output is whole, although tensor parallelism splits an input
+	Split        bool // tensor parallelism splits the output
 
-	FLOPs     int64       // two for a multiplication and addition; see FLOPs
+	FLOPs     int64       // a multiplication with an addition counts as two
 	Workspace alloc.Bytes // memory needed while the operation runs
-	// BackwardWorkspace is memory needed while it is passed backward, besides
+	// BackwardWorkspace is the memory needed while the backward pass of the operation runs, besides
 	// Workspace and the gradients of its output and inputs.
 	BackwardWorkspace alloc.Bytes
 
-	As Aten // what policies of checkpointing know it as
+	As Aten // which operation selective checkpointing takes it for
 
 	Kernels alloc.Bytes // workspace of the kernels that make the parameters' gradients
-	Apart   bool        // the Params that it reads are those that are apart
-	cached  bool        // KeepOwn lives until the forward pass is over, whoever keeps it
+	Apart   bool        // it reads the parameters that are marked Apart
+	cached  bool        // KeepOwn lives until the forward pass is over, even if no operation keeps it
 }
 
-// Op records an operation of the layer that is being called and returns its output. An
-// operation that cannot be is a *LayerError.
+// Op records an operation of the current layer and returns its output. An operation that is not
+// valid is a *LayerError.
 func (t *Tape) Op(o Op) (Tensor, error) {
 	if err := t.own(&o); err != nil {
 		return Tensor{}, err
@@ -123,7 +124,7 @@ func (t *Tape) Op(o Op) (Tensor, error) {
 	return y, nil
 }
 
-// own reports tensors that are not of this tape.
+// own returns an error if the operation uses a tensor of another tape.
 func (t *Tape) own(o *Op) error {
 	if len(o.In) == 0 {
 		return t.Errorf("an operation needs a tensor to read")
@@ -141,12 +142,12 @@ func (t *Tape) own(o *Op) error {
 	return nil
 }
 
-// foreign is the error of an operation that does something with a tensor of another tape.
+// foreign makes the error for an operation that uses a tensor of another tape; does is the verb.
 func (t *Tape) foreign(does string, x Tensor) error {
 	return t.Errorf("an operation %s a tensor %s that is not of this model", does, x.Shape.String())
 }
 
-// output gives y its storage: a new one, or that of the operation's input.
+// output sets the storage of the output y: a new one, or the input's.
 func (t *Tape) output(y *Tensor, o *Op, at int32) error {
 	n, err := y.Shape.Elements()
 	if err != nil {
@@ -208,7 +209,7 @@ func (t *Tape) keepStorage(id int32) {
 	}
 }
 
-// Widest is the type that PyTorch promotes the tensors to.
+// Widest returns the element type to which PyTorch promotes the tensors.
 func Widest(xs []Tensor) alloc.DType {
 	d := xs[0].DType
 	for _, x := range xs[1:] {
@@ -219,7 +220,8 @@ func Widest(xs []Tensor) alloc.DType {
 	return d
 }
 
-// Parts splits x along its last dimension into views of these widths, as torch.split and torch.chunk do.
+// Parts splits x along its last dimension into views of these widths, as torch.split and
+// torch.chunk do.
 func (t *Tape) Parts(x Tensor, widths ...int) ([]Tensor, error) {
 	shapes := make([]alloc.Shape, len(widths))
 	for i, width := range widths {
@@ -228,8 +230,8 @@ func (t *Tape) Parts(x Tensor, widths ...int) ([]Tensor, error) {
 	return t.Views(x, shapes...)
 }
 
-// Views are parts of x of these shapes. Each has a gradient of its own, and the backward pass puts them
-// together in a new tensor.
+// Views returns views of x with these shapes. Each has a gradient of its own, and the backward pass
+// joins the gradients in a new tensor.
 func (t *Tape) Views(x Tensor, shapes ...alloc.Shape) ([]Tensor, error) {
 	if x.Tape != t {
 		return nil, t.foreign("splits", x)
@@ -254,8 +256,8 @@ func (t *Tape) Views(x Tensor, shapes ...alloc.Shape) ([]Tensor, error) {
 	return views, nil
 }
 
-// Slices is parts of which each is taken by itself, as by x[..., :width]: the backward pass makes a tensor as
-// large as x for each and adds them up.
+// Slices returns views of x that are taken one by one, as by x[..., :width]. The backward pass
+// makes a tensor as large as x for each and adds these up.
 func (t *Tape) Slices(x Tensor, widths ...int) ([]Tensor, error) {
 	var views []Tensor
 	for _, width := range widths {
@@ -268,7 +270,7 @@ func (t *Tape) Slices(x Tensor, widths ...int) ([]Tensor, error) {
 	return views, nil
 }
 
-// Home is the storage that a part is a view of.
+// Home returns the storage whose memory this one is a part of, or the storage itself.
 func (t *Tape) Home(id int32) int32 {
 	for t.Storages[id].Part {
 		id = t.Storages[id].Alias

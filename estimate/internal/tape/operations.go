@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Seen is x as a view of another shape, of whose dimensions one may be -1.
+// Seen returns a view of x in another shape, of which one dimension may be -1.
 func Seen(t *Tape, x Tensor, dims []int) (Tensor, error) {
 	shape := append(alloc.Shape{}, dims...)
 	have, err := x.Shape.Elements()
@@ -31,8 +31,8 @@ func Seen(t *Tape, x Tensor, dims []int) (Tensor, error) {
 	return t.Op(Op{In: []Tensor{x}, Shape: shape, View: true})
 }
 
-// Permute puts the dimensions into another order, as a view. A Linear that reads it copies it into
-// that order first, where a view of the batch's rows is not one matrix.
+// Permute returns a view with the dimensions in another order. A Linear that reads the view first
+// copies it, unless all its rows lie at equal steps in memory.
 type Permute struct{ Dims []int } // such as (0, 2, 3, 1)
 
 func (l Permute) Declare(d *Declaration) {
@@ -61,8 +61,8 @@ func (l Permute) Forward(t *Tape, x Tensor) (Tensor, error) {
 	return y, err
 }
 
-// strews reports whether the rows, all dimensions but the last, are not one dimension of equal steps:
-// those longer than 1 must follow one another as in the input.
+// strews reports whether the rows of the view (all dimensions but the last) do not lie at equal
+// steps in memory. They do if the dimensions longer than 1 follow each other as in the input.
 func (l Permute) strews(shape alloc.Shape) bool {
 	next := -1
 	for _, from := range l.Dims[:max(0, len(l.Dims)-1)] {
@@ -80,8 +80,7 @@ func (l Permute) strews(shape alloc.Shape) bool {
 	return false
 }
 
-// Mul is x * y with y broadcast to x, which keeps each factor that the other's
-// gradient needs.
+// Mul records x * y with y broadcast to x. It keeps x if y needs a gradient, and y if x does.
 func Mul(t *Tape, x, y Tensor) (Tensor, error) {
 	o := Op{In: []Tensor{x, y}, Shape: x.Shape}
 	switch {
@@ -92,13 +91,13 @@ func Mul(t *Tape, x, y Tensor) (Tensor, error) {
 	case y.Grad:
 		o.Keep = o.In[:1]
 	}
-	if y.Grad && !slices.Equal(y.Shape, x.Shape) { // its gradient is a sum of one as large as x
+	if y.Grad && !slices.Equal(y.Shape, x.Shape) { // y's gradient is summed from a tensor as large as x
 		o.BackwardWorkspace = t.Size(x)
 	}
 	return t.Op(o)
 }
 
-// In is x in an element type.
+// In casts x to an element type.
 func (f *Flow) In(d alloc.DType, x Tensor) Tensor {
 	if x.DType == d {
 		return x

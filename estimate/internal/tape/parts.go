@@ -6,8 +6,8 @@ import (
 )
 
 // Inline makes the parts of a layer parts of the Sequential, Residual, Concat or Module that holds
-// it: the layer itself has neither a name nor a row. So are the sums of a transformer's block, whose
-// norms and attention are parts of the block:
+// it: the layer itself has neither a name nor a row. A transformer's block is an example: the
+// residual sums have no name there, and norms and attention are parts of the block itself.
 //
 //	nn.Sequential{
 //		nn.Inline(nn.Residual{Body: nn.Sequential{nn.As("norm1", ...), nn.As("attn", ...)}}),
@@ -17,13 +17,13 @@ func Inline(l Layer) Layer { return Inlined{l} }
 
 type Inlined struct{ Layer }
 
-// Declare names the parts of the layer.
+// Declare declares the parts of the layer.
 func (in Inlined) Declare(d *Declaration) { d.Declare(in.Layer) }
 
-// Inner is the layer without the mark.
+// Inner returns the layer that is inlined.
 func (in Inlined) Inner() Layer { return in.Layer }
 
-// If is the layer where the condition holds, and Identity where it does not.
+// If returns l if the condition holds, and Identity if not.
 func If(condition bool, l Layer) Layer {
 	if condition {
 		return l
@@ -31,7 +31,7 @@ func If(condition bool, l Layer) Layer {
 	return Identity{}
 }
 
-// declarePart declares a part under its own name if it has one.
+// declarePart declares a part under the given name, or under its own if it is Named.
 func declarePart(d *Declaration, name string, l Layer) bool {
 	switch part := l.(type) {
 	case Inlined:
@@ -46,7 +46,8 @@ func declarePart(d *Declaration, name string, l Layer) bool {
 	return d.Layer(name, l)
 }
 
-// callPart calls a part with the tensors that stand beside the input of the layer that holds it.
+// callPart calls a part of a Sequential or a similar layer, with the tensors that this layer was
+// given beside its input.
 func callPart(t *Tape, name string, l Layer, x Tensor) (Tensor, error) {
 	switch l.(type) {
 	case Inlined, Named:
@@ -55,7 +56,7 @@ func callPart(t *Tape, name string, l Layer, x Tensor) (Tensor, error) {
 	return t.Call(name, l, x, t.beside...)
 }
 
-// partOf is the part of a Sequential or a Repeat that a path names, at any depth, or nil.
+// partOf returns the part of a Sequential or a Repeat at a path, at any depth, or nil.
 func partOf(l Layer, path string) Layer {
 	switch l := Unwrap(l).(type) {
 	case Sequential:
@@ -73,7 +74,8 @@ func partOf(l Layer, path string) Layer {
 	return nil
 }
 
-// partAt is what a path names in a part, which has the name unless it has one of its own, or nil.
+// partAt returns what is at a path if the path begins with part, or nil. The part has the given
+// name, unless it is Named.
 func partAt(name string, part Layer, path string) Layer {
 	switch part := part.(type) {
 	case Inlined:
@@ -93,7 +95,7 @@ func partAt(name string, part Layer, path string) Layer {
 	return nil
 }
 
-// Identity passes its input on.
+// Identity returns its input.
 type Identity struct{}
 
 func (Identity) Forward(_ *Tape, x Tensor) (Tensor, error) { return x, nil }

@@ -7,8 +7,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Quantizes reports whether the weight of the Linear that is being declared is quantized, which
-// freezes the layer.
+// Quantizes reports whether the current Linear has a quantized weight. If so, the layer is marked
+// as not trained.
 func (d *Declaration) Quantizes() bool {
 	q := d.Cfg.Quantized
 	if !q.Holds(d.path) {
@@ -19,7 +19,8 @@ func (d *Declaration) Quantizes() bool {
 	return true
 }
 
-// AddQuantized declares the weight of a Linear, or of experts, as a base holds it.
+// AddQuantized declares the weight of a Linear, or of experts, in the format of the quantized base
+// model.
 func (d *Declaration) AddQuantized(b setting.Base, p Param) {
 	n, in := setting.FLOPs(p.Shape...), p.Shape[len(p.Shape)-1]
 	blocks, out := int(min((n+63)/64, setting.MaxField)), int(min(n/int64(max(1, in)), setting.MaxField))
@@ -50,8 +51,8 @@ func (d *Declaration) AddQuantized(b setting.Base, p Param) {
 	d.Add(p)
 }
 
-// QuantizedReturns is the type of what a layer with quantized weights gives back that is given x and computes
-// in d: bitsandbytes' Linear4bit goes back to the type of x.
+// QuantizedReturns returns the output type of a layer with quantized weights that gets x and
+// computes in d. The Linear4bit of bitsandbytes casts its output back to the type of x.
 func (t *Tape) QuantizedReturns(x Tensor, d alloc.DType) alloc.DType {
 	if t.Cfg.Quantized.Base.FourBits() {
 		return x.DType
@@ -59,7 +60,8 @@ func (t *Tape) QuantizedReturns(x Tensor, d alloc.DType) alloc.DType {
 	return d
 }
 
-// QuantizedProduct completes the product o with a quantized weight: what it computes in and makes anew.
+// QuantizedProduct completes the product o with a quantized weight: the type that it computes in,
+// and the tensors that it makes.
 func (t *Tape) QuantizedProduct(o *Op, weight alloc.Shape) (err error) {
 	q := t.Cfg.Quantized
 	o.DType = setting.Or(q.Computes, o.DType)
@@ -72,7 +74,7 @@ func (t *Tape) QuantizedProduct(o *Op, weight alloc.Shape) (err error) {
 	if x.Grad {
 		t.keepInput(o, x)
 	}
-	if q.Base == setting.Int8Base { // bitsandbytes/autograd/_functions.py, MatMul8bitLt: the input in 8 bits, by rows and by columns, and the product in 32
+	if q.Base == setting.Int8Base { // bitsandbytes/autograd/_functions.py, MatMul8bitLt: two copies of the input in 8 bits, by rows and by columns, and the product in 32 bits
 		o.BackwardWorkspace = whole
 		o.Workspace = min(alloc.Bytes(setting.FLOPs(x.Shape...)), setting.MaxTotal) + min(4*alloc.Bytes(setting.FLOPs(o.Shape...)), setting.MaxTotal)
 		o.KeepOwn = []Own{{Shape: x.Shape, DType: alloc.Int8}}
@@ -89,8 +91,9 @@ func (t *Tape) QuantizedProduct(o *Op, weight alloc.Shape) (err error) {
 	return nil
 }
 
-// awqWorkspace is what AutoAWQ's product needs besides its result: the weight for many tokens, or for few the parts of the
-// result that it adds up (awq/modules/linear/gemm.py, FP16_MATMUL_HEURISTIC_CONDITION and split_k_iters).
+// awqWorkspace returns the memory that AutoAWQ's product needs besides its result. For many tokens
+// that is the unpacked weight, for few the partial results that it adds up
+// (awq/modules/linear/gemm.py, FP16_MATMUL_HEURISTIC_CONDITION and split_k_iters).
 func (t *Tape) awqWorkspace(x Tensor, result alloc.Shape, d alloc.DType, weight alloc.Bytes) alloc.Bytes {
 	const many, parts = 1024, 8
 	if tokens := setting.FLOPs(x.Shape[:len(x.Shape)-1]...); tokens >= many {
@@ -99,7 +102,8 @@ func (t *Tape) awqWorkspace(x Tensor, result alloc.Shape, d alloc.DType, weight 
 	return (parts - 1) * t.Whole(result, d)
 }
 
-// keepInput lets the product o keep its input, or notes that it may.
+// keepInput makes the product o keep its input, or notes that it may, depending on the release of
+// the library.
 func (t *Tape) keepInput(o *Op, x Tensor) {
 	q := t.Cfg.Quantized
 	libraries := t.Cfg.Libraries

@@ -18,8 +18,8 @@ func (t *Tape) Input(i int) (Tensor, error) {
 	return t.Inputs[i], nil
 }
 
-// Const returns a tensor that the layer makes without any input, such as a mask or a table of
-// positions, and that needs no gradient; a zero type is that of activations. A shape that is not valid,
+// Const returns a tensor that depends on no input and needs no gradient, such as a mask or a table
+// of positions. A zero type means the type of the model's activations. A shape that is not valid,
 // or too large, is an error.
 func (t *Tape) Const(d alloc.DType, dims ...int) (Tensor, error) {
 	d = setting.Or(d, t.Activation())
@@ -36,13 +36,13 @@ func (t *Tape) Const(d alloc.DType, dims ...int) (Tensor, error) {
 	return Tensor{Shape: shape, DType: d, Tape: t, Storage: id}, nil
 }
 
-// Activation is the model's type of activations.
+// Activation returns the element type of the model's activations.
 func (t *Tape) Activation() alloc.DType { return t.Cfg.Activations }
 
-// On is the backend whose kernels are modelled.
+// On returns the backend whose kernels are modelled.
 func (t *Tape) On() setting.Backend { return t.Cfg.Backend }
 
-// Resized is a shape with its last dimensions replaced.
+// Resized returns the shape with its last dimensions replaced.
 func (t *Tape) Resized(shape alloc.Shape, last ...int) alloc.Shape {
 	y := t.clone(shape)
 	copy(y[max(0, len(y)-len(last)):], last)
@@ -59,7 +59,7 @@ func (t *Tape) clone(shape alloc.Shape) alloc.Shape {
 	return t.dims[begin:len(t.dims):len(t.dims)]
 }
 
-// Errorf makes an error that names the layer which is being called.
+// Errorf makes an error that names the current layer.
 func (t *Tape) Errorf(format string, args ...any) error {
 	return &LayerError{Path: t.path, Layer: t.kind(), Reason: fmt.Sprintf(format, args...)}
 }
@@ -75,7 +75,7 @@ func (t *Tape) kind() string {
 	return t.Cfg.Name
 }
 
-// moduleOf is the module whose parameters operation i reads, or -1.
+// moduleOf returns the module whose parameters operation i reads, or -1.
 func (t *Tape) moduleOf(i int) int {
 	row := t.Ops[i].Row
 	if row < 0 {
@@ -106,15 +106,14 @@ func (t *Tape) use(x Tensor, at int32, trainingOnly bool) {
 	}
 }
 
-// Hold keeps x alive up to the last operation so far, as a variable of the
-// layer's code does.
+// Hold keeps x alive up to the last operation so far, as if a variable of the layer's code held it.
 func (t *Tape) Hold(x Tensor) {
 	if n := int32(len(t.Ops)); n > 0 && x.Tape == t {
 		t.use(x, n-1, false)
 	}
 }
 
-// bytes is the size of a tensor on one device.
+// bytes returns the size of a tensor on one device.
 func (t *Tape) bytes(shape alloc.Shape, d alloc.DType, split bool) (int64, error) {
 	b, err := shape.Bytes(d)
 	if err != nil {
@@ -129,15 +128,15 @@ func (t *Tape) bytes(shape alloc.Shape, d alloc.DType, split bool) (int64, error
 	return int64(b), nil
 }
 
-// Slot is a place on a tape for what layers of one kind hand each other while they record, such as rotary
-// tables, or keys and values that later layers borrow. The package of these layers declares it
-// as a variable; each tape has a value of its own there, which begins as the zero value. So the
-// tape itself knows no layer.
+// Slot is a place on a tape where layers of one kind leave things for each other while they record,
+// such as rotary tables, or keys and values that later layers borrow. The package of these layers
+// declares the slot as a variable; each tape has its own value there, at first the zero value. In
+// this way the tape needs to know no layer.
 type Slot[T any] struct {
-	_ byte // so that no two slots have one address
+	_ byte // a byte, so that no two slots have one address
 }
 
-// Of is the tape's value of the slot, to read and to change.
+// Of returns the tape's value of the slot, to read and to change.
 func (s *Slot[T]) Of(t *Tape) *T {
 	for i := range t.slots {
 		if t.slots[i].slot == any(s) {
@@ -149,10 +148,10 @@ func (s *Slot[T]) Of(t *Tape) *T {
 	return v
 }
 
-// lasting is a slot's value with tensors that live until the forward pass is over.
+// lasting is a slot's value that holds tensors alive until the forward pass is over.
 type lasting interface{ Lasting() []Tensor }
 
-// HoldLasting keeps alive what slots hold until the forward pass is over.
+// HoldLasting keeps the tensors of such slots alive until the forward pass is over.
 func (t *Tape) HoldLasting() {
 	for _, s := range t.slots {
 		if l, ok := s.value.(lasting); ok {
@@ -163,11 +162,11 @@ func (t *Tape) HoldLasting() {
 	}
 }
 
-// Size is the memory of x on one device, 0 if it is not known.
+// Size returns the memory of x on one device, or 0 if it is not valid.
 func (t *Tape) Size(x Tensor) alloc.Bytes {
 	bytes, err := x.Shape.Bytes(x.DType)
 	if err != nil || bytes > setting.MaxTotal {
-		return 0 // the operation reports it
+		return 0 // the operation reports the error
 	}
 	if x.split {
 		bytes = alloc.Bytes(setting.Part(int64(bytes), t.Cfg.Sharding.Tensor))
@@ -175,11 +174,11 @@ func (t *Tape) Size(x Tensor) alloc.Bytes {
 	return bytes
 }
 
-// Whole is the size of a weight in a type, on one device.
+// Whole returns the size of a weight in an element type, on one device.
 func (t *Tape) Whole(shape alloc.Shape, d alloc.DType) alloc.Bytes {
 	n, err := shape.Bytes(d)
 	if err != nil {
-		return 0 // the declaration has reported it
+		return 0 // the declaration has already reported it
 	}
 	return min(n/alloc.Bytes(t.Cfg.Sharding.Tensor), setting.MaxTotal)
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/timeline"
 )
 
-// Scratch is memory that Model needs while it runs and uses again the next time:
-// asked for anew at each call it would be most of what a call costs.
+// Scratch is memory that Model needs while it runs. The next call uses it again, since allocating
+// it anew would be most of a call's cost.
 type Scratch struct {
 	modules  []module
 	params   []ownedParam
@@ -16,13 +16,13 @@ type Scratch struct {
 	Ops      []Recorded
 	Refs     []int32
 	Rows     []Row
-	weights  any // what Weigh used last: a sums
+	weights  any // memory of Weigh: a *sums
 	numbers  []int32
-	events   [][]timeline.Event   // of timelines
-	lent     []*timeline.Timeline // which have them
+	events   [][]timeline.Event   // memory for events of timelines
+	lent     []*timeline.Timeline // the timelines that have that memory now
 }
 
-// Lend gives a timeline memory for its events.
+// Lend gives a timeline memory for its events, until Release.
 func (s *Scratch) Lend(l *timeline.Timeline) {
 	if last := len(s.events) - 1; last >= 0 {
 		l.Events, s.events = s.events[last][:0], s.events[:last]
@@ -30,7 +30,7 @@ func (s *Scratch) Lend(l *timeline.Timeline) {
 	s.lent = append(s.lent, l)
 }
 
-// Counts returns n zeros, which live until the scratch is released.
+// Counts returns n zeros, valid until Release.
 func (s *Scratch) Counts(n int) []int32 {
 	if cap(s.numbers)-len(s.numbers) < n {
 		s.numbers = make([]int32, 0, max(2*cap(s.numbers), n))
@@ -44,16 +44,16 @@ func (s *Scratch) Counts(n int) []int32 {
 
 var Scratches = sync.Pool{New: func() any { return &Scratch{index: make(map[string]int)} }}
 
-// keepScratch is the number of modules beyond which the memory is let go, so that one
-// huge model does not hold it for ever.
+// keepScratch is the number of modules beyond which the memory is not kept, so that one huge model
+// does not hold it for ever.
 const keepScratch = 1 << 14
 
-// maxLent is the number of timelines beyond which the memory is let go: a pipeline of many stages
-// has some for each.
+// maxLent is the number of timelines beyond which the memory is not kept: a pipeline has some for
+// each stage.
 const maxLent = 8
 
-// Release takes the memory back from a declaration and a tape, either of which may
-// be nil, and forgets what they wrote there.
+// Release takes back the memory that a declaration and a tape use, and clears it. Either may be
+// nil.
 func (s *Scratch) Release(d *Declaration, t *Tape) {
 	if d != nil {
 		s.modules, s.params = d.Modules, d.params

@@ -7,15 +7,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Stage is a stretch of operations that one device of a pipeline runs.
+// Stage is the range of operations that one device of a pipeline runs.
 type Stage struct {
 	Begin, End    int32
 	Load          Load
-	largestModule int64 // weights
+	largestModule int64 // bytes of its weights
 	Last          bool
 }
 
-// Stages cuts the model for its pipeline.
+// Stages divides the model among the devices of a pipeline.
 func (t *Tape) Stages(h *Holding) ([]Stage, error) {
 	n := int32(len(t.Ops))
 	if n == 0 || t.Cfg.Sharding.Pipeline == 1 {
@@ -51,8 +51,9 @@ func (t *Tape) Stages(h *Holding) ([]Stage, error) {
 	return stages, nil
 }
 
-// loads gives each operation the parameters of its layer, at the layer's first
-// operation, and which one that is; layers without operations load the first one.
+// loads returns for each operation the parameters of its layer, if it is the first operation of
+// that layer, and otherwise nothing; largest is the largest module among them, and first the first
+// operation of each module. Parameters of layers without operations belong to the first operation.
 func (t *Tape) loads(h *Holding) (loads []Load, largest []int64, first []int32) {
 	loads, largest, first = make([]Load, len(t.Ops)), make([]int64, len(t.Ops)), make([]int32, len(h.Modules))
 	placed := make([]bool, len(h.Modules))
@@ -68,10 +69,10 @@ func (t *Tape) loads(h *Holding) (loads []Load, largest []int64, first []int32) 
 	return loads, largest, first
 }
 
-// cuts are the operations before which a single tensor of the model passes.
+// cuts returns the operations before which only one tensor is alive: a pipeline can be cut there.
 func (t *Tape) cuts() []int32 {
 	n := len(t.Ops)
-	crossing := make([]int32, n+2) // change of the number of tensors alive before each operation
+	crossing := make([]int32, n+2) // by how much the number of live tensors changes before each operation
 	for i := range t.Ops {
 		if o := &t.Ops[i]; !o.View && !o.InPlace && o.Parts == 0 {
 			s := t.Storages[o.Out]
@@ -89,8 +90,7 @@ func (t *Tape) cuts() []int32 {
 	return cuts
 }
 
-// balance chooses where so many stages begin, among the pieces, so that the
-// largest sum of a stage is least.
+// balance chooses where the stages begin, so that the largest stage is as small as possible.
 func balance(pieces []int32, prefix []int64, stages int) []int32 {
 	total := prefix[len(prefix)-1]
 	low, high := total/int64(stages), total
@@ -106,8 +106,8 @@ func balance(pieces []int32, prefix []int64, stages int) []int32 {
 	return best
 }
 
-// split is a choice whose stages all have at most the limit, or nil. It leaves
-// a piece at least for each stage still to come.
+// split divides the pieces into stages that are not above the limit, or returns nil if that cannot
+// be. It leaves at least one piece for each later stage.
 func split(pieces []int32, prefix []int64, stages int, limit int64) []int32 {
 	end := func(i int) int64 {
 		if i+1 < len(pieces) {
@@ -132,9 +132,9 @@ func split(pieces []int32, prefix []int64, stages int, limit int64) []int32 {
 	return bounds
 }
 
-// Fetched is what a device holds of whole layers whose weights are elsewhere, in the
-// replicas of ZeRO stage 3 or in the memory of the CPU: the largest, and as much again for
-// the next one that is fetched ahead.
+// Fetched returns the memory for whole layers on a device that keeps only parts of the weights, as
+// with ZeRO stage 3, or none, as with weights in the memory of the CPU: twice the largest layer,
+// since the next one is fetched ahead.
 func (t *Tape) Fetched(s Stage) int64 {
 	if z := t.Cfg.Sharding; t.Cfg.Offload != setting.OffloadParameters && (z.ZeRO < 3 || z.Data == 1) {
 		return 0

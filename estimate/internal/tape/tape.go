@@ -1,6 +1,7 @@
-// Package tape records one forward pass of a model: the operations that its layers run, the storages that
+// Package tape records one forward pass of a model: which operations the layers run, which storages
 // these read, make and keep for the backward pass, and what the layers declare. It computes no
-// tensor, knows no layer by name, and reads of the options only what bears on every operation.
+// tensor and knows no layer by name. Of the options it reads only those that concern every
+// operation.
 package tape
 
 import (
@@ -8,122 +9,122 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Tape is the record of one forward pass. Layers write on it; nothing is
-// computed but shapes and sizes. It belongs to one call of Model and to the
-// goroutine that runs it.
+// Tape is the record of one forward pass. Layers write on it; only shapes and sizes are computed. A
+// Tape serves one call of Model and is used by one goroutine.
 type Tape struct {
 	Memory     *Scratch
 	Cfg        *setting.Config
 	Decl       *Declaration
 	Inputs     []Tensor
-	InputsRead int    // the first so many were asked for
-	Out        Tensor // of the model
+	InputsRead int    // how many of the inputs, from the first, a layer has asked for
+	Out        Tensor // the model's output
 	Storages   []Storage
 	Ops        []Recorded
-	Refs       []int32 // storages that operations read and keep, one stretch after another
+	Refs       []int32 // storages that operations read and keep: each operation has a range of it
 	Rows       []Row
 	Called     []bool    // modules that have a row
-	Next       int       // module that is expected to be called next
-	Segments   []Segment // checkpointed stretches of ops
-	Matched    []bool    // patterns of Checkpointed that match a layer
-	Answer     []int32   // storages that the first loss reads, which the caller sees
+	Next       int       // the module that is expected to be called next
+	Segments   []Segment // ranges of operations of checkpointed layers
+	Matched    []bool    // the patterns of Checkpointed that match a layer
+	Answer     []int32   // storages that the first loss reads and that the caller sees
 	Total      alloc.Bytes
 
 	slots     []filled
 	lingering lingering
-	shown     alloc.Shape // output of the layer being called, where it is not what Forward returns
+	shown     alloc.Shape // output shape of the current layer for its row, if Forward returns another
 
-	beside []Tensor // further tensors of the layer being called
+	beside []Tensor // tensors that the current layer was given beside its input
 
-	dims []int // memory of shapes, taken for many of them at a time
+	dims []int // memory for shapes, taken for many at a time
 
 	path     string
-	Row      int // of the layer being called
+	Row      int // of the current layer
 	depth    int
-	inside   bool             // of a checkpointed layer
-	products int              // without a bias, in that layer so far
-	shared   *reuse           // the innermost Shared being called again
-	Homes    map[Layer]string // the path where each was called first
+	inside   bool             // the current layer is in a checkpointed one
+	products int              // products without a bias in that layer so far
+	shared   *reuse           // the innermost Shared layer that is called again now, or nil
+	Homes    map[Layer]string // the path of the first call of each
 }
 
-// filled is a slot's value on a tape.
+// filled is a slot with its value on a tape.
 type filled struct{ slot, value any }
 
-// lingering is what the code around the model may keep alive besides, as storages unless it says bytes.
+// lingering lists storages that the code around the model may keep alive in addition. Some fields
+// are bytes.
 type lingering struct {
-	inputs       []int32 // that products of quantized weights may keep
-	inputsInside []int32 // those of the checkpointed layer that is being called
-	mostInside   int64   // the most bytes that one checkpointed layer may so keep besides
+	inputs       []int32 // inputs that products with quantized weights may keep
+	inputsInside []int32 // such inputs in the current checkpointed layer
+	mostInside   int64   // the most bytes of such inputs in one checkpointed layer
 	keys         []int32 // keys and values that the model may return
-	passed       []int32 // those of checkpointed layers, which live until the forward pass is over
-	copies       int64   // bytes of keys in float32 that it may return
+	passed       []int32 // what checkpointed layers return, which lives until the forward pass is over
+	copies       int64   // bytes of keys in float32 that the model may return
 }
 
 type Storage struct {
 	Bytes   int64
 	Last    int32 // the last operation that uses it
-	LastRun int32 // the same in inference
-	read    int32 // the last operation that reads it, where last may be a variable that holds it
-	Alias   int32 // the storage that serves in inference, where the operation is the identity
-	Part    bool  // it is a part of the storage of Alias; Bytes is what its gradient takes
+	LastRun int32 // the last operation that uses it in inference
+	read    int32 // the last operation that reads it; Last may be later, where a variable holds it
+	Alias   int32 // the storage that it shares in inference, where the operation does nothing
+	Part    bool  // it is part of the storage Alias; Bytes is the size of its gradient
 	Input   bool
-	made    bool // by Const
-	Own     bool // kept by an operation, never passed on
-	Cached  bool // by autocast, until the forward pass is over
+	made    bool // made by Const
+	Own     bool // an operation made it for itself and passes it to no other
+	Cached  bool // kept by autocast until the forward pass is over
 	Kept    bool
 	Grad    bool
-	Hidden  bool // kept by nobody but a checkpointed layer, which drops it
-	Lingers bool // kept until the loop's code lets go of what the model returned
+	Hidden  bool // kept only by a checkpointed layer, which drops it
+	Lingers bool // kept until the loop's code drops what the model returned
 }
 
 type Recorded struct {
 	Row            int32
-	In, Keep, End  int32 // refs[in:keep] are read, refs[keep:end] are kept
+	In, Keep, End  int32 // Refs[In:Keep] are read, Refs[Keep:End] are kept
 	Out            int32
-	Parts          int32 // the storages from out on are so many parts of the input; 0 for none
+	Parts          int32 // this many storages from Out on are parts of the input; 0 means none
 	Workspace      int64
-	Backward       int64 // workspace besides
-	Kernels        int64 // workspace of the kernels that make the parameters' gradients, which the device alone shows
+	Backward       int64 // workspace of the backward pass
+	Kernels        int64 // workspace of the kernels that make the parameters' gradients, seen on the device only
 	Grad, PassGrad bool
 	InPlace, View  bool
 	TrainingOnly   bool
-	saved          bool // a checkpointed layer keeps what it returns
+	saved          bool // a checkpointed layer keeps its output
 	params         bool // it reads parameters of its layer
-	apart          bool // it reads those that are apart
-	Promotes       bool // an input of a narrower type than the output gets a gradient of its own
+	apart          bool // it reads parameters that are marked Apart
+	Promotes       bool // an input whose type is narrower than the output's gets a gradient of its own
 }
 
-// Segment is a checkpointed layer: the operations from begin up to end.
+// Segment is a checkpointed layer: the operations from Begin up to End.
 type Segment struct {
 	Begin, End int32
-	Inputs     []int32 // storages that it reads and did not make: these are kept
-	Saved      []int32 // those that it made and keeps until it has run again
+	Inputs     []int32 // storages that it reads but did not make: these are kept
+	Saved      []int32 // storages that it made and keeps until it has run again
 }
 
-// reuse is a further call of a Shared layer: what lies below at was declared
-// below home.
+// reuse is a repeated call of a Shared layer, at the path at; its parts were declared under the
+// path home.
 type reuse struct{ home, at string }
 
-// Tensor is an activation that the layers pass on: a shape and an element
-// type over a storage, which views of a tensor and operations in place share.
-// Tensors come from the Tape and are good for that one only; the zero Tensor is none.
+// Tensor is an activation that layers pass on: a shape and an element type over a storage. Views
+// and operations in place share one storage. A Tensor comes from a Tape and is valid for that one
+// only; the zero Tensor is none.
 type Tensor struct {
 	Shape alloc.Shape
 	DType alloc.DType
 
 	Tape    *Tape
-	Storage int32 // index on the tape
+	Storage int32 // its index on the tape
 	Grad    bool  // the loss depends on a parameter through it
-	split   bool  // each device of a tensor parallel group holds a part
-	Strewn  bool  // its rows do not lie one after another, as after Permute
+	split   bool  // each device of a tensor parallel group holds a part of it
+	Strewn  bool  // its rows do not lie at equal steps in memory, as after Permute
 }
 
-// NeedsGrad reports whether the backward pass computes a gradient of x, which
-// decides what many operations keep.
+// NeedsGrad reports whether the backward pass computes a gradient of x. Many operations keep more
+// if it does.
 func (x Tensor) NeedsGrad() bool { return x.Grad }
 
-// Dim is the length of a dimension, counted from the end where it is negative, and 1 where there is
-// none, as after an error.
+// Dim returns the length of dimension i. A negative i counts from the last dimension; a dimension
+// that does not exist, as after an error, has length 1.
 func (x Tensor) Dim(i int) int {
 	if i < 0 {
 		i += len(x.Shape)
@@ -134,26 +135,25 @@ func (x Tensor) Dim(i int) int {
 	return x.Shape[i]
 }
 
-// Row is one call of a layer: what estimate.Row says of it, and more.
+// Row is one call of a layer: estimate.Row and a few more fields.
 type Row struct {
 	Path   string
 	Kind   string
-	Depth  int  // 1 for the layers of the list
+	Depth  int  // 1 for the layers of the model's list
 	Leaf   bool // it has no parts
 	Input  alloc.Shape
 	Output alloc.Shape
-	Params int64 // its own, not its parts'
-	FLOPs  int64 // its own
-	// Allocated is what a forward pass in training takes from the layer's
-	// beginning to its end, its parts' included, freed meanwhile or not:
-	// outputs that have memory of their own and what operations keep, but no
-	// workspace. sections.Row.Allocated is that, measured.
+	Params int64 // without those of its parts
+	FLOPs  int64 // without those of its parts
+	// Allocated is the sum of all allocations from the beginning of the layer to its end in a
+	// forward pass of training, its parts included, whether freed meanwhile or not: outputs with
+	// memory of their own and what operations keep, but no workspace. It can be compared with the
+	// measured sections.Row.Allocated.
 	Allocated alloc.Bytes
-	// Kept is the memory that the layer is the first to keep for the backward
-	// pass.
+	// Kept is the memory for the backward pass that this layer is the first to keep.
 	Kept alloc.Bytes
 
 	InPlace bool
-	Module  int // of the declaration; -1 where it had a row before
-	Owner   int // module whose parameters it reads: another's where it is Shared
+	Module  int // index in the declaration; -1 if an earlier call has that row
+	Owner   int // module whose parameters it reads: for a Shared layer, that of its first place
 }

@@ -8,20 +8,20 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Holding is what one device holds of the model itself.
+// Holding is the memory of the model's parameters, and what belongs to them, on one device.
 type Holding struct {
 	Params, Buffers setting.Amount // of the whole model
-	Trained         setting.Amount // of the params
+	Trained         setting.Amount // part of Params
 	Modules         []Load         // of each module, on one device
 	Total           Load
 
-	// A tied parameter's gradient appears where it is used last: tiedIn is
-	// what each module makes so, and tiedOut what its owner then adds to.
+	// The gradient of a tied parameter appears at the module that uses it last. TiedIn is what each
+	// module makes for other owners, and TiedOut what the owner then need not make but adds to.
 	TiedIn, TiedOut []int64
-	Sums            []sum // what each module adds to the gradients of tied parameters
+	Sums            []sum // what each module needs to add to gradients of tied parameters
 	ties            []tie
 
-	Each []ofModule // the parameters and buffers, in the order of the declaration
+	Each []ofModule // all parameters and buffers, in the order of the declaration
 }
 
 // ofModule is one parameter or buffer of a module.
@@ -31,12 +31,12 @@ type ofModule struct {
 	Load   Load
 }
 
-// Apart is the group of those of a module's parameters whose gradients appear apart. The groups of
-// all modules come first.
+// Apart returns the number of the group of a module's parameters that are marked Apart. These
+// groups follow those of all modules.
 func (h *Holding) Apart(module int32) int32 { return int32(len(h.Modules)) + module }
 
-// Load is the memory of some parameters, in bytes on one device before data
-// parallel replicas divide it.
+// Load is the memory of some parameters, in bytes on one device, before data parallel replicas
+// divide it.
 type Load struct {
 	Weights, Buffers, Master, Gradients, State int64
 	Work                                       setting.Work
@@ -51,13 +51,13 @@ func (l *Load) add(m Load) {
 	l.Work.Add(m.Work)
 }
 
-// sums is the memory of a Holding, which the next call of Weigh uses again.
+// sums is memory of a Holding, which the next call of Weigh uses again.
 type sums struct {
 	modules []Load
 	each    []ofModule
 }
 
-// Weigh adds up parameters, gradients and the optimizer's states.
+// Weigh adds up the memory of parameters, gradients and optimizer states.
 func Weigh(d *Declaration, cfg *setting.Config) (*Holding, error) {
 	n := len(d.Modules)
 	d.inside()
@@ -97,7 +97,7 @@ func Weigh(d *Declaration, cfg *setting.Config) (*Holding, error) {
 	return h, nil
 }
 
-// load is that of one parameter, beside the bytes of the whole of it.
+// loadOf returns the memory of one parameter on one device, and the bytes of the whole parameter.
 func loadOf(c *setting.Config, p *ownedParam, frozen bool) (l Load, whole int64, err error) {
 	d := setting.Or(p.DType, c.Weights)
 	bytes, err := p.Shape.Bytes(d)
@@ -132,8 +132,8 @@ func loadOf(c *setting.Config, p *ownedParam, frozen bool) (l Load, whole int64,
 	return l, whole, err
 }
 
-// inside marks the matrices that Muon goes through: not those of embeddings, and not the last
-// of the model, which is its output head.
+// inside marks the matrices that Muon updates: all but embeddings and the last matrix of the model,
+// which is its output head.
 func (d *Declaration) inside() {
 	last := -1
 	for i := range d.params {
@@ -146,7 +146,7 @@ func (d *Declaration) inside() {
 	}
 }
 
-// shard divides among data parallel replicas.
+// shard divides a load among data parallel replicas.
 func (l Load) shard(s setting.Sharding) Load {
 	if s.ZeRO >= 1 {
 		l.Master, l.State = setting.Part(l.Master, s.Data), setting.Part(l.State, s.Data)
@@ -161,7 +161,7 @@ func (l Load) shard(s setting.Sharding) Load {
 	return l
 }
 
-// Device is the part of a load that one device holds.
+// Device returns the part of a load that is in the memory of one device.
 func (l Load) Device(c *setting.Config) Load {
 	l = l.shard(c.Sharding)
 	switch c.Offload {
@@ -176,7 +176,7 @@ func (l Load) Device(c *setting.Config) Load {
 	return l
 }
 
-// Host is what of a load is in the memory of the CPU, for one device.
+// Host returns the part of one device's load that is in the memory of the CPU.
 func (l Load) Host(c *setting.Config, training bool) alloc.Bytes {
 	l = l.shard(c.Sharding)
 	n := int64(0)
@@ -186,7 +186,7 @@ func (l Load) Host(c *setting.Config, training bool) alloc.Bytes {
 	case c.Offload == setting.OffloadNone || !training:
 	case c.Offload == setting.OffloadPaged:
 		n = l.State
-	case l.Master > 0: // the copy of the weights is the master's, and gradients are as wide
+	case l.Master > 0: // the weights there are the master copy, and gradients are as wide
 		n = 2*l.Master + l.State
 		if c.Offload == setting.OffloadParameters {
 			n += l.Weights
@@ -204,7 +204,8 @@ type Parameter struct {
 	Elements   int64
 }
 
-// Parameters are those that the layers declare, in order. The error is that of a layer that is not valid.
+// Parameters returns what the layers declare, in order. The error is that of a layer that is not
+// valid.
 func Parameters(layers []Layer) ([]Parameter, error) {
 	cfg, err := setting.New(func(*setting.Config) {})
 	if err != nil {
@@ -214,7 +215,7 @@ func Parameters(layers []Layer) ([]Parameter, error) {
 	if err := decl.Run(Sequential(layers), cfg.Name); err != nil {
 		return nil, err
 	}
-	if _, err := Weigh(decl, cfg); err != nil { // no sum can overflow
+	if _, err := Weigh(decl, cfg); err != nil { // makes sure that no sum overflows
 		return nil, err
 	}
 	params := make([]Parameter, len(decl.params))
