@@ -23,27 +23,41 @@ func unfit(t *testing.T, args string) estimated {
 	return e
 }
 
-// Each command that would make a model fit does so, with the figure that was told.
+// Each command that would make a model fit does so when it is typed, with the figure that was told.
 func TestRemedies(t *testing.T) {
-	for args, about := range map[string]string{
+	for args, says := range map[string]string{
 		"resnet50 --train --batch 256 --fits t4":                         "accumulated",
-		"gpt2 --train --batch 16 --seq 1024 --dtype float32 --fits 8GiB": "a third longer",
+		"vit-l-16 --train --batch 128 --fits 3060":                       "accumulated",
+		"convnext_tiny --train --batch 512 --fits 4080":                  "autocast",
+		"bert-large-uncased --train --batch 64 --seq 512 --fits a10":     "accumulated",
+		"gpt2 --train --batch 16 --seq 1024 --dtype float32 --fits 8GiB": "a third slower",
+		"gpt2-xl --train --seq 1024 --fits 4060":                         "QLoRA",
+		"t5-large --train --batch 8 --fits 3060":                         "accumulated",
+		"whisper-large-v3 --train --batch 8 --fits t4":                   "accumulated",
 		"llama-3-8b --train --seq 4096 --fits 24GiB":                     "LoRA adapters",
-		"llama-3-8b --serve --batch 16 --seq 8192 --fits 4090":           "at once in place of 16",
+		"llama-3-8b --train --fits 4090":                                 "an eighth of the tokens",
+		"llama-3-8b --lora 16 --qlora --seq 4096 --fits 4090":            "a third slower",
+		"mixtral-8x7b --train --fits a100":                               "QLoRA",
+		"phi-4 --serve --seq 16384 --fits 4090":                          "weights in 8 bits",
+		"llama-3-8b --serve --batch 16 --seq 8192 --fits 4090":           "at once instead of 16",
+		"qwen2.5-7b --serve --batch 4 --seq 32768 --fits l4":             "512 tokens at a time",
+		"gemma-3-12b-it --serve --fits t4":                               "less precise",
 		"llama-3-8b --seq 32768 --gpu-layers 33 --fits 12GiB":            "layers on the GPU",
-		"llama-3-70b --serve --fits h100":                                "4 bits",
+		"qwen3-14b --serve --llama-cpp --fits 4080":                      "the widest of llama.cpp's quantizations",
+		"llama-3-70b --serve --fits h100":                                "8 bits",
+		"flux.1-dev --fits 3060":                                         "4 bits",
 	} {
 		e := unfit(t, args)
 		require.NotEmpty(t, e.Remedies, args)
-		var says []string
+		assert.Nil(t, e.Nearest)
+		var all []string
 		for _, r := range e.Remedies {
-			says = append(says, r.Says)
-			words := strings.Fields(strings.TrimPrefix(r.Command, "gpumemtrack estimate"))
-			fits := estimateJSON(t, strings.Join(words, " "))
+			all = append(all, r.Says)
+			fits := estimateJSON(t, strings.TrimPrefix(r.Command, "gpumemtrack estimate"))
 			assert.True(t, *fits.Fits, r.Command)
 			assert.Equal(t, fits.Needs, r.Needs, r.Command)
 		}
-		assert.Contains(t, strings.Join(says, "\n"), about, args)
+		assert.Contains(t, strings.Join(all, "\n"), says, args)
 	}
 }
 
@@ -66,11 +80,16 @@ func TestRemediesAreTheCheapest(t *testing.T) {
 	}
 }
 
-// A model that fits in no way is said so, and the figures are as without the search.
+// Of a model that fits in no way the nearest is told, with its own figure.
 func TestNoRemedy(t *testing.T) {
+	e := unfit(t, "llama-3-70b --train --seq 8192 --fits 4GiB")
+	assert.Empty(t, e.Remedies)
+	require.NotNil(t, e.Nearest)
+	assert.Equal(t, unfit(t, strings.TrimPrefix(e.Nearest.Command, "gpumemtrack estimate ")).Needs, e.Nearest.Needs)
+	assert.Less(t, e.Nearest.Needs, e.Needs)
 	var stdout, stderr bytes.Buffer
 	require.Equal(t, cli.ExitUnfit, run(strings.Fields("estimate llama-3-70b --train --seq 8192 --fits 4GiB"), nil, &stdout, &stderr))
-	assert.Contains(t, stdout.String(), "None of the usual changes, alone or in pairs, makes it fit in 4.0 GiB.")
+	assert.Contains(t, stdout.String(), "None of the usual changes makes it fit in 4.0 GiB, nor do two or three of them together.\nThe nearest is at most "+e.Nearest.Needs.String())
 }
 
 // What was typed stays, but for what the changes replace.

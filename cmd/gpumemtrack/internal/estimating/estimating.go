@@ -107,7 +107,7 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 		fits := report.Fits(o.fits) && (report.HasInput || o.weightsOnly)
 		e.Budget, e.Fits = o.fits, &fits
 		if !fits && report.HasInput && o.searches() == 0 {
-			e.Remedies = o.remedies(name, report)
+			e.Remedies, e.Nearest = e.remedies(name)
 		}
 	}
 	if o.json {

@@ -63,6 +63,7 @@ const jsonHelp = `--json prints one object:
   assumed             flags for what was assumed where none were given
   would_fit           with --fits, where it does not fit: changes with which
                       it would, the cheapest first
+  nearest             where none would: those that come nearest
   measured            with --measured: the recorded run beside the estimate
   report              all details, as the fields of estimate.Report in Go
 Of a family that is not known, --serve with the config.json alone prints

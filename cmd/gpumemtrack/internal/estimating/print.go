@@ -2,7 +2,6 @@ package estimating
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -13,49 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
-	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
 )
-
-const estimateSchema = "gpumemtrack.estimate/1"
-
-// estimated is what --json prints.
-type estimated struct {
-	Schema         string      `json:"schema"`
-	Mode           string      `json:"mode"`
-	Peak           alloc.Bytes `json:"peak_bytes"`
-	Upper          alloc.Bytes `json:"peak_upper_bytes"`
-	Allocated      alloc.Bytes `json:"allocated_bytes"`
-	AllocatedUpper alloc.Bytes `json:"allocated_upper_bytes"`
-	Reserved       alloc.Bytes `json:"reserved_bytes"`
-	ReservedUpper  alloc.Bytes `json:"reserved_upper_bytes"`
-	Device         alloc.Bytes `json:"device_bytes"`
-	DeviceUpper    alloc.Bytes `json:"device_upper_bytes"`
-	Needs          alloc.Bytes `json:"needed_upper_bytes"`
-	Host           alloc.Bytes `json:"host_bytes"`
-	Budget         alloc.Bytes `json:"budget_bytes,omitempty"`
-	Fits           *bool       `json:"fits,omitempty"`
-	// Quantization is what --best-quantization took.
-	Quantization string           `json:"quantization,omitempty"`
-	Batch        int              `json:"batch,omitempty"`          // that --max-batch found
-	Replicas     int              `json:"replicas,omitempty"`       // that --min-replicas found
-	GPULayers    int              `json:"gpu_layers,omitempty"`     // of llama.cpp
-	Context      int              `json:"context_length,omitempty"` // tokens of each sequence that --serve keeps, or that --max-context-length found
-	Assumed      []string         `json:"assumed,omitempty"`        // flags for what was assumed where none were given
-	Remedies     []remedy         `json:"would_fit,omitempty"`      // changes with which it fits, where it does not
-	Measured     *measured        `json:"measured,omitempty"`       // a recorded run beside the estimate
-	Report       *estimate.Report `json:"report"`
-
-	options   estimateOptions
-	notes     []string
-	published string // element type of a known model's weights
-}
-
-func (e estimated) memory() estimate.Memory {
-	if e.Mode == "train" {
-		return e.Report.Training
-	}
-	return e.Report.Inference
-}
 
 func (e estimated) write(w io.Writer) {
 	r, m := e.Report, e.memory()
@@ -249,68 +206,21 @@ func inputOf(r *estimate.Report) string {
 	return fmt.Sprintf(", input %v", r.Inputs[0])
 }
 
-// cacheAlone is all that the config.json of an unknown family tells: the size of the keys and values, by its
-// numbers of layers and heads. As an error it says what is missing.
-type cacheAlone struct {
-	Schema string      `json:"schema"`
-	Mode   string      `json:"mode"`
-	Name   string      `json:"name"`
-	Cache  alloc.Bytes `json:"cache_bytes"`
-	// Unknown names what there is no figure for.
-	Unknown []string    `json:"unknown"`
-	Budget  alloc.Bytes `json:"budget_bytes,omitempty"`
-	Fits    *bool       `json:"fits,omitempty"`
-	config  estimate.KVConfig
-	err     error
-}
-
-// newCacheAlone returns a *cacheAlone, or the error of computing the size.
-func newCacheAlone(c *checkpoint.File, cache estimate.KVConfig, unknown error) error {
-	n, err := estimate.KVCache(cache)
-	if err != nil {
-		return err
+// writeRemedies prints what would make the model fit.
+func (e estimated) writeRemedies(w io.Writer) {
+	if e.Fits == nil || *e.Fits || e.options.searches() > 0 || !e.Report.HasInput {
+		return
 	}
-	return &cacheAlone{Schema: estimateSchema, Mode: "serve", Name: c.Name, Cache: n, Unknown: []string{"weights", "activations"}, config: cache, err: unknown}
-}
-
-func (c *cacheAlone) Error() string {
-	return fmt.Sprintf("%s: its weights and what it needs to run are unknown: put the weights beside the config.json: %v", c.Name, c.err)
-}
-
-// Unwrap returns why there are no layers.
-func (c *cacheAlone) Unwrap() error { return c.err }
-
-// writeCacheAlone prints the size of the keys and values. With --fits it always fails: without the weights
-// nobody knows that a model fits.
-func writeCacheAlone(a *cli.App, c *cacheAlone, o estimateOptions) error {
-	if o.fits > 0 {
-		c.Budget, c.Fits = o.fits, new(bool)
-	}
-	if o.json {
-		if err := json.NewEncoder(a.Stdout).Encode(c); err != nil {
-			return err
+	budget := e.options.budget()
+	if len(e.Remedies) == 0 {
+		fmt.Fprintf(w, "None of the usual changes makes it fit in %s, nor do two or three of them together.\n", budget)
+		if n := e.Nearest; n != nil {
+			fmt.Fprintf(w, "The nearest is at most %v with %s:\n   %s\n", n.Needs, n.Says, n.Command)
 		}
-	} else {
-		fmt.Fprintf(a.Stdout, "%s: keys and values of %d x %d tokens take %v, by the config's own numbers of layers, heads and their size.\n", c.Name, c.config.Batch, c.config.ContextLength, c.Cache)
-		fmt.Fprintf(a.Stdout, "Note: %v\n", c)
+		return
 	}
-	switch {
-	case o.fits == 0:
-		return nil
-	case c.Cache > o.fits:
-		return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s does not fit: its keys and values alone may take %v, and %v is available", c.Name, c.Cache, o.fits))
-	case o.weightsOnly:
-		return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s: --weights-only has no weights to judge: put them beside the config.json", c.Name))
+	fmt.Fprintf(w, "What would make it fit in %s, the cheapest first:\n", budget)
+	for i, r := range e.Remedies {
+		fmt.Fprintf(w, "%d. at most %v with %s\n   %s\n", i+1, r.Needs, r.Says, r.Command)
 	}
-	return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s: whether it fits is not known without its weights: put them beside the config.json", c.Name))
-}
-
-func (o estimateOptions) mode() string {
-	switch {
-	case o.train:
-		return "train"
-	case o.serve:
-		return "serve"
-	}
-	return "inference"
 }

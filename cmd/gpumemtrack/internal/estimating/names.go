@@ -2,6 +2,7 @@ package estimating
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,4 +51,31 @@ func inThousands(n int64) string {
 		v, unit = v/1000, unit+1
 	}
 	return strconv.FormatFloat(v, 'f', min(unit, 2), 64) + units[unit]
+}
+
+// fileEndings are those of the files that hold models.
+var fileEndings = []string{".gguf", ".safetensors", ".json", ".bin", ".pt", ".pth", ".onnx"}
+
+// quantizations are words in the names of repositories whose weights are quantized, and the flags that say so.
+var quantizations = []struct{ word, flags string }{
+	{"awq", "--quantize awq"}, {"gptq", "--quantize gptq"}, {"4bit", "--quantize nf4"}, {"8bit", "--quantize int8"}, {"int8", "--quantize int8"},
+	{"gguf", "--llama-cpp --serve, or the name of the GGUF file"},
+}
+
+// unknown says what somebody may have meant by a name that no file and no model has.
+func unknown(name string) error {
+	lower := strings.ToLower(name)
+	if slices.Contains(fileEndings, filepath.Ext(lower)) || strings.HasPrefix(name, "/") || strings.HasPrefix(name, ".") {
+		return fmt.Errorf("%s: there is no such file", name)
+	}
+	similar := zoo.Similar(name)
+	if len(similar) == 0 {
+		return fmt.Errorf("%s is no file here, and no model that is known by name: `gpumemtrack estimate list` prints those; of any other give the config.json", name)
+	}
+	for _, q := range quantizations {
+		if strings.Contains(lower, q.word) {
+			return fmt.Errorf("%s is not known by name: did you mean %s with %s?", name, similar[0], q.flags)
+		}
+	}
+	return fmt.Errorf("%s is not known by name: did you mean %s? Of any other model give the config.json", name, strings.Join(similar, ", "))
 }

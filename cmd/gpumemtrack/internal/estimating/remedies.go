@@ -1,0 +1,186 @@
+package estimating
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// adds reports whether there is more in the changes than in a remedy: a third change beside two that are enough is no news.
+func (cs changes) adds(r found) bool {
+	return len(r.changes) < 2 || slices.ContainsFunc(r.changes, func(c change) bool {
+		return !slices.ContainsFunc(cs, func(other change) bool { return other.about == c.about })
+	})
+}
+
+const (
+	maxRemedies = 3   // that are told
+	maxTried    = 300 // combinations that are estimated
+)
+
+// found is a remedy, with the changes that it is made of.
+type found struct {
+	remedy
+	changes changes
+}
+
+// search looks for changes that make a model fit. Each combination is estimated as the command that it names would be.
+type search struct {
+	o       estimateOptions
+	name    string
+	tried   int
+	found   []found
+	told    map[string]bool // what those are about: the cheapest is enough
+	nearest found           // of those that do not fit
+
+	strongest map[string]change // the last of those about the same
+	hope      map[string]bool   // whether it fits with the strongest about some things
+}
+
+// needs is what the model needs with some changes; ok is false if they contradict each other, or do not suit the model.
+// Where the tensors alone are more than there is, no allocator is asked what it would make of them: it is their peak.
+func (s *search) needs(cs changes) (n alloc.Bytes, ok bool) {
+	s.tried++
+	changed := s.o
+	for _, c := range cs {
+		c.apply(&changed)
+	}
+	if !changed.llamaCpp {
+		onCPU := changed
+		onCPU.cpu = true
+		if r, err := onCPU.estimate(s.name); err == nil && r.HasInput && r.Peak() > s.o.fits {
+			return r.Peak(), true
+		}
+	}
+	return s.exactly(changed)
+}
+
+// exactly is what the model needs with some options.
+func (s *search) exactly(o estimateOptions) (n alloc.Bytes, ok bool) {
+	r, err := o.estimate(s.name)
+	if err != nil || !r.HasInput {
+		return 0, false
+	}
+	return r.Needs(), true
+}
+
+// try keeps some changes if the model fits with them, and returns what it needs.
+func (s *search) try(cs changes) (n alloc.Bytes, ok bool) {
+	n, ok = s.needs(cs)
+	switch {
+	case !ok:
+	case n <= s.o.fits:
+		s.told[cs.about()] = true
+		s.found = append(s.found, s.o.remedy(n, cs))
+		slices.SortStableFunc(s.found, func(a, b found) int { return cmp.Compare(a.changes.cost(), b.changes.cost()) })
+	case s.nearest.Needs == 0 || n < s.nearest.Needs:
+		s.nearest = s.o.remedy(n, cs)
+	}
+	return n, ok
+}
+
+// tryAll tries combinations, the cheapest first, until what follows costs more than the remedies that there are.
+func (s *search) tryAll(all []changes) {
+	slices.SortStableFunc(all, func(a, b changes) int { return cmp.Or(cmp.Compare(a.cost(), b.cost()), cmp.Compare(len(a), len(b))) })
+	for _, cs := range all {
+		if s.tried >= maxTried || len(s.found) >= maxRemedies && s.found[maxRemedies-1].changes.cost() <= cs.cost() {
+			return
+		}
+		about := cs.about()
+		if about != "" && !s.told[about] && !slices.ContainsFunc(s.found, func(r found) bool { return !cs.adds(r) }) && s.hopes(about, cs) {
+			s.try(cs)
+		}
+	}
+}
+
+// hopes reports whether the model fits with the strongest changes about the same as some: if not, weaker ones need no try.
+func (s *search) hopes(about string, cs changes) bool {
+	hope, known := s.hope[about]
+	if !known {
+		var all changes
+		for _, c := range cs {
+			all = append(all, s.strongest[c.about])
+		}
+		n, ok := s.needs(all)
+		if hope = ok && n <= s.o.fits; ok && !hope && (s.nearest.Needs == 0 || n < s.nearest.Needs) {
+			s.nearest = s.o.remedy(n, all)
+		}
+		s.hope[about] = hope
+	}
+	return hope
+}
+
+// remedies returns the changes that make the model fit, the cheapest first: one, two or three together. If there are none, nearest
+// is what comes nearest, if anything helps.
+func (e estimated) remedies(name string) (fit []remedy, nearest *remedy) {
+	s := &search{o: e.options, name: name, told: map[string]bool{}, hope: map[string]bool{}, strongest: map[string]change{}}
+	var helps changes // in others' company: an optimizer with smaller states does not alone, where the peak is in a pass
+	for _, c := range e.changes(s) {
+		if s.told[c.about] {
+			continue
+		}
+		if n, ok := s.try(changes{c}); ok && n > s.o.fits {
+			helps, s.strongest[c.about] = append(helps, c), c
+		}
+	}
+	var several []changes
+	for i, a := range helps {
+		for j, b := range helps[i+1:] {
+			several = append(several, changes{a, b})
+			for _, c := range helps[i+j+2:] {
+				several = append(several, changes{a, b, c})
+			}
+		}
+	}
+	s.tryAll(several)
+	if len(s.found) == 0 && s.nearest.Needs > 0 {
+		changed := e.options
+		for _, c := range s.nearest.changes {
+			c.apply(&changed)
+		}
+		if n, ok := s.exactly(changed); ok && n < e.Needs {
+			s.nearest.Needs = n
+			return nil, &s.nearest.remedy
+		}
+	}
+	for _, f := range s.found[:min(len(s.found), maxRemedies)] {
+		fit = append(fit, f.remedy)
+	}
+	return fit, nil
+}
+
+func (o estimateOptions) remedy(needs alloc.Bytes, cs changes) found {
+	m := found{remedy{Needs: needs}, cs}
+	var says []string
+	for _, c := range cs {
+		m.Flags = append(m.Flags, c.flags...)
+		says = append(says, c.says)
+	}
+	m.Says, m.Command = strings.Join(says, ", and "), command(o.typed, m.Flags)
+	return m
+}
+
+// command is what a user would type for flags beside those that were typed, or in place of them.
+func command(typed, flags []string) string {
+	var words []string
+	replaced := func(flag string) bool { return slices.Contains(flags, flag) }
+	for i := 0; i < len(typed); i++ {
+		name, _, joined := strings.Cut(typed[i], "=")
+		if strings.HasPrefix(name, "--") && replaced(name) {
+			if at := slices.Index(flags, name) + 1; !joined && at < len(flags) && !strings.HasPrefix(flags[at], "--") {
+				i++ // its value
+			}
+			continue
+		}
+		words = append(words, typed[i])
+	}
+	for i, w := range append(words, flags...) {
+		if strings.ContainsAny(w, " *?[]{}'\"$&|;<>()\\`!~#") {
+			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+		words = append(words[:i], w)
+	}
+	return "gpumemtrack " + strings.Join(words, " ")
+}
