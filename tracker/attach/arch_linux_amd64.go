@@ -12,12 +12,10 @@ var argumentRegs = [6]int16{112, 104, 96, 88, 72, 64} // di, si, dx, cx, r8, r9
 const (
 	resultReg  = 80
 	stackReg   = 152
-	popsReturn = 8 // a return takes the return address off the stack
+	frameReg   = 32
+	nextReg    = 128 // the instruction pointer: where a probe is at a function's return, the function has returned
+	popsReturn = 8   // a return takes the return address off the stack
 )
-
-// savedRegs are the registers that unwinding starts from: DWARF's number, and the byte offset in
-// struct pt_regs. The first gives the return address.
-var savedRegs = []savedReg{{16, 128}, {7, 152}, {6, 32}, {3, 40}, {12, 24}, {13, 16}, {14, 8}, {15, 0}}
 
 // noteRegs are the registers that a note of a probe may name, of any size but the second bytes (ah, bh, ch, dh).
 var noteRegs = func() map[string]int16 {
@@ -31,7 +29,7 @@ var noteRegs = func() map[string]int16 {
 			at[name] = int16(8 * i)
 		}
 	}
-	at["rsp"], at["rip"] = stackReg, 128
+	at["rsp"], at["rip"] = stackReg, nextReg
 	return at
 }()
 

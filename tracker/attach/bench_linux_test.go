@@ -3,6 +3,7 @@
 package attach
 
 import (
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,20 +22,38 @@ func BenchmarkAllocFree(b *testing.B) {
 			if way, frameless, _ := strings.Cut(name, " "); frameless != "" {
 				path, name = buildC(b, "-DLINKED", "-O2", "-fomit-frame-pointer"), way
 			}
-			var w *Watcher
-			if watcher := ways[name]; watcher != nil {
-				w = watcher(b)
-			}
-			before := processorTime(b)
-			c := start(b, w, path, "churn", strconv.Itoa(b.N))
-			c.live(b)
-			b.ReportMetric(c.churn/float64(b.N), "ns/op")
-			if w != nil {
-				w.Sync()
-				b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "watcher-ns/op")
-				b.ReportMetric(float64(w.lostEvents().events), "lost-events")
-			}
+			churn(b, ways[name], path, "churn", strconv.Itoa(b.N))
 		})
+	}
+}
+
+// churn runs a program that prints what its N pairs took. It is watched unless watcher is nil.
+func churn(b *testing.B, watcher func(testing.TB) *Watcher, path string, args ...string) {
+	var w *Watcher
+	if watcher != nil {
+		w = watcher(b)
+	}
+	before := processorTime(b)
+	c := start(b, w, path, args...)
+	c.live(b)
+	b.ReportMetric(c.churn/float64(b.N), "ns/op")
+	if w != nil {
+		w.Sync()
+		b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "watcher-ns/op")
+		b.ReportMetric(float64(w.lostEvents().events), "lost-events")
+	}
+}
+
+// BenchmarkStacks is a pair of cuMemAlloc and cuMemFree some 20 calls deep in a program without frame pointers, always on the same stack or
+// each time on a new one. It is told apart what the calls themselves take, and what watching adds.
+func BenchmarkStacks(b *testing.B) {
+	path := build(b, "calls", func(out, libs string) *exec.Cmd {
+		return exec.Command(compiler(), "-g", "-O2", "-fomit-frame-pointer", "-o", out, "testdata/calls.c", "-L"+libs, "-l:libcuda.so.1", "-lpthread")
+	})
+	for _, stacks := range []string{"same", "new"} {
+		for _, name := range []string{"alone", "probes", "preload"} {
+			b.Run(stacks+"/"+name, func(b *testing.B) { churn(b, ways[name], path, stacks, strconv.Itoa(b.N)) })
+		}
 	}
 }
 

@@ -17,9 +17,9 @@ type bpf struct {
 	others *ebpf.Map // the same of other libraries, whose functions call the driver's
 	loss   *ebpf.Map // see lossCount
 
-	scratch  *ebpf.Map // by thread: space for return addresses
-	blank    *ebpf.Map // such room, empty
-	believed *ebpf.Map // hashes of return addresses that need no copy of the stack
+	rooms *ebpf.Map // by thread: its stack, see roomNext
+	blank *ebpf.Map // such room, empty
+	steps *ebpf.Map // how to get from a return address to the next: see stepKey
 
 	python   *ebpf.Map // by process: the layout of its Python interpreter
 	running  *ebpf.Map // by thread: the Python frames at the call that the thread is in
@@ -40,7 +40,7 @@ const (
 const (
 	maxProcesses = 1 << 14
 	maxThreads   = 1 << 16
-	maxScratch   = 1 << 13 // threads that allocate at a time, half a kilobyte each
+	maxRooms     = 1 << 13 // threads that allocate at a time, half a kilobyte each
 	newCodeBytes = 1 << 16
 	callSize     = 64 // stack pointer, function, six arguments
 )
@@ -59,9 +59,9 @@ func newMaps(ringBytes, functions int) (m *bpf, err error) {
 		{&m.calls, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: callSize, MaxEntries: maxThreads}},
 		{&m.others, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: callSize, MaxEntries: maxThreads}},
 		{&m.loss, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: lossSlots}},
-		{&m.scratch, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: 8 * maxFrames, MaxEntries: maxScratch}},
-		{&m.blank, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8 * maxFrames, MaxEntries: 1}},
-		{&m.believed, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: 4, MaxEntries: maxBelieved}},
+		{&m.rooms, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: roomSize, MaxEntries: maxRooms}},
+		{&m.blank, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: roomSize, MaxEntries: 1}},
+		{&m.steps, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: 40, MaxEntries: maxSteps}},
 		{&m.python, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 8 * pyWords, MaxEntries: maxProcesses}},
 		{&m.running, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: pyRoom, MaxEntries: maxPyCalls}},
 		{&m.noFrames, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: pyRoom, MaxEntries: 1}},
@@ -79,7 +79,7 @@ func newMaps(ringBytes, functions int) (m *bpf, err error) {
 }
 
 func (m *bpf) close() {
-	for _, each := range []*ebpf.Map{m.ring, m.family, m.calls, m.others, m.loss, m.scratch, m.blank, m.believed, m.python, m.running, m.noFrames, m.follow, m.seen, m.newCode} {
+	for _, each := range []*ebpf.Map{m.ring, m.family, m.calls, m.others, m.loss, m.rooms, m.blank, m.steps, m.python, m.running, m.noFrames, m.follow, m.seen, m.newCode} {
 		if each != nil {
 			each.Close()
 		}
@@ -99,24 +99,21 @@ const (
 	slotThread = -8
 	slotKey    = -12
 	slotWord   = -24
-	slotCall   = -96 // callSize bytes
+	slotCall   = -96          // callSize bytes
+	slotRoom   = slotCall - 8 // the address of the thread's room
 )
 
 // begin loads the thread, and ends the program if its process is not watched.
 func (m *bpf) begin() asm.Instructions {
-	return asm.Instructions{
+	ins := asm.Instructions{
 		asm.Mov.Reg(regCtx, asm.R1),
 		asm.FnGetCurrentPidTgid.Call(),
 		asm.Mov.Reg(regThread, asm.R0),
 		asm.StoreMem(asm.RFP, slotThread, regThread, asm.DWord),
 		asm.RSh.Imm(asm.R0, 32),
 		asm.StoreMem(asm.RFP, slotKey, asm.R0, asm.Word),
-		asm.LoadMapPtr(asm.R1, m.family.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slotKey),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "end"),
 	}
+	return append(append(ins, lookUp(m.family, slotKey)...), asm.JEq.Imm(asm.R0, 0, "end"))
 }
 
 // reserve takes room for an event in the ring and fills in the fields that all events have.
@@ -149,16 +146,29 @@ func zero(from, to int16) (ins asm.Instructions) {
 	return ins
 }
 
-// submit gives the event to the reader. For frequent calls it does not wake the reader, which polls
-// by itself: waking it would cost the watched program more than all the rest.
-func submit(wake bool) asm.Instructions {
-	flags := int32(1) // BPF_RB_NO_WAKEUP
-	if wake {
-		flags = 0
+// lookUp puts the address of a value into R0, or 0: of the key in a slot of the program's stack.
+func lookUp(in *ebpf.Map, slot int32) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMapPtr(asm.R1, in.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slot),
+		asm.FnMapLookupElem.Call(),
 	}
+}
+
+// notice is whether the reader is woken.
+type notice int32
+
+const (
+	wakes notice = iota
+	waits        // BPF_RB_NO_WAKEUP: the reader polls by itself. Waking it would cost the watched program more than all the rest
+)
+
+// submit gives the event to the reader.
+func submit(n notice) asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R1, regEvent),
-		asm.Mov.Imm(asm.R2, flags),
+		asm.Mov.Imm(asm.R2, int32(n)),
 		asm.FnRingbufSubmit.Call(),
 	}
 }
@@ -166,14 +176,8 @@ func submit(wake bool) asm.Instructions {
 // finish is the last part of a program that writes an event: "lost" counts an event that found no room.
 func (m *bpf) finish() asm.Instructions {
 	slot := func(label string, index int64) asm.Instructions {
-		return asm.Instructions{
-			asm.StoreImm(asm.RFP, slotKey, index, asm.Word).WithSymbol(label),
-			asm.LoadMapPtr(asm.R1, m.loss.FD()),
-			asm.Mov.Reg(asm.R2, asm.RFP),
-			asm.Add.Imm(asm.R2, slotKey),
-			asm.FnMapLookupElem.Call(),
-			asm.JEq.Imm(asm.R0, 0, "end"),
-		}
+		ins := asm.Instructions{asm.StoreImm(asm.RFP, slotKey, index, asm.Word).WithSymbol(label)}
+		return append(append(ins, lookUp(m.loss, slotKey)...), asm.JEq.Imm(asm.R0, 0, "end"))
 	}
 	ins := asm.Instructions{asm.Ja.Label("end")}
 	ins = append(ins, slot("lost", lossCount)...)

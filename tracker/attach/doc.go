@@ -52,5 +52,5 @@
 //   - The purpose of a buffer.
 //   - The device of a context that was made before the watcher started.
 //   - The callers of code that has neither a table of them (.eh_frame) nor frame pointers, and those more
-//     than 16 KiB up the stack: such a stack says that it ends early.
+//     than 16 KiB up the stack whose functions are new: such a stack says that it ends early.
 package attach

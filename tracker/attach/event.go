@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 )
 
 // phase is the moment that an event tells of: in a call, or in the life of a process.
@@ -32,14 +33,31 @@ type event struct {
 	pitch      uint64    // the second result of a pitched allocation: its pitch
 	args       [6]uint64 // the registers of the arguments
 	desc       [5]uint64 // the array descriptor that the second argument points to
-	depth      int64     // bytes of stack, negative if it could not be taken
+	depth      int       // how many frames of the stack are certain
+	end        ending    // and what follows them
 	stack      [maxFrames]uint64
 	python     []uint64 // two words for each frame of Python; valid until the next event
 	pythonRoom [2 * maxPython]uint64
-	hash       uint64           // of the stack that the frame pointers gave
-	saved      [maxSaved]uint64 // the registers of savedRegs, if there is a copy
-	copied     []byte           // of the stack, from the stack pointer on; valid until the next event
-	program    *birth           // for forked, execed and loaded: what the process itself reported; nil if it did not
+	copied     *copied // of the stack, from the last certain frame on; valid until the next event
+	program    *birth  // for forked, execed and loaded: what the process itself reported; nil if it did not
+}
+
+// ending is what a probe found at the end of a stack.
+type ending uint32
+
+const (
+	notSaid   ending = iota // by the library in front of libcuda
+	whole                   // the outermost frame, or the most frames that there is room for
+	lost                    // no caller
+	isUnknown               // a function of which the probe does not know how to find its caller: the stack was copied
+)
+
+// copied is what the reader needs to find the callers that a probe does not know how to find.
+type copied struct {
+	generation uint32 // of the process: see probes.teach
+	sp, fp     uint64
+	framed     []uint64 // the return addresses from here on, as frame pointers tell
+	stack      []byte   // from the stack pointer on
 }
 
 // maxFrames is the most frames that a stack has.
@@ -67,20 +85,23 @@ const (
 	offPython  = wholeSize // how many frames, and for each 16 bytes
 	pythonSize = offPython + 8 + 16*maxPython
 	// Of an event with a copy of the stack:
-	offHash   = pythonSize
-	offCopied = offHash + 8 // how many bytes there are
-	offSaved  = offCopied + 8
-	offCopy   = offSaved + 8*maxSaved
+	offUnknown = pythonSize // the stack and the frame pointer, how many addresses there are, generation: as in a room
+	offCopied  = offUnknown + roomFrames - roomSP
+	offCopy    = offCopied + 8
 )
 
-// maxSaved is how many registers an event has room for.
-const maxSaved = 14
-
-// savedReg is a register that tells where callers are: its number in DWARF, and where the kernel has it.
-type savedReg struct {
-	number int
-	offset int16
-}
+// A thread's room, in bytes.
+const (
+	roomNext       = 8 * iota // the number of the program that it ends by
+	roomPC                    // where the stack begins
+	roomDepth                 // of an event: how many frames are certain, and the ending in the upper half
+	roomSP                    // of the last of them, if it is of an unknown function
+	roomFP                    //
+	roomTotal                 // how many addresses there are with those that frame pointers tell
+	roomGeneration            // of the process, so that what one program was taught is not believed of the next
+	roomFrames
+	roomSize = roomFrames + 8*maxFrames
+)
 
 // read decodes what the probe wrote.
 func (e *event) read(b []byte) error {
@@ -103,9 +124,9 @@ func (e *event) read(b []byte) error {
 	for i := range e.desc {
 		e.desc[i] = u(offDesc + 8*i)
 	}
-	e.depth = min(int64(u(offDepth)), 8*maxFrames)
-	for i := range max(0, e.depth/8) {
-		e.stack[i] = u(offStack + 8*int(i))
+	e.depth, e.end = int(min(uint32(u(offDepth)), maxFrames)), ending(u(offDepth)>>32)
+	for i := range e.stack {
+		e.stack[i] = u(offStack + 8*i)
 	}
 	if len(b) < offPython+8 {
 		return nil
@@ -117,16 +138,16 @@ func (e *event) read(b []byte) error {
 	if len(b) < offCopy {
 		return nil
 	}
-	e.hash = u(offHash)
-	for i := range e.saved {
-		e.saved[i] = u(offSaved + 8*i)
+	e.copied = &copied{
+		sp: u(offUnknown), fp: u(offUnknown + 8), generation: uint32(u(offUnknown + 24)),
+		framed: e.stack[max(0, e.depth-1):max(e.depth, int(min(u(offUnknown+16), maxFrames)))],
+		stack:  b[offCopy:][:min(u(offCopied), uint64(len(b)-offCopy))],
 	}
-	e.copied = b[offCopy:][:min(u(offCopied), uint64(len(b)-offCopy))]
 	return nil
 }
 
 // frames returns the return addresses, innermost first.
-func (e *event) frames() []uint64 { return e.stack[:max(0, e.depth/8)] }
+func (e *event) frames() []uint64 { return e.stack[:e.depth] }
 
 // feed is where events come from: probes in the kernel, or a library in the programs.
 type feed interface {
@@ -145,9 +166,10 @@ type feed interface {
 	// readNames has the names of Python's functions read as soon as they are first seen in a call.
 	readNames(of *python.Processes)
 
-	// believe says that the stack with this hash, found by frame pointers, is complete: from now on
-	// it is sent without a copy of the stack's memory.
-	believe(hash uint64)
+	// teach says how to get from the frame with a return address to its caller: from now on the stack needs no copy for it.
+	teach(pid int, generation uint32, pc uint64, s unwind.Step)
+	// unteach forgets everything that was taught of a process, which has other code there now.
+	unteach(pid int)
 
 	// next waits for an event. The error is errFlushed or os.ErrClosed, or says what was
 	// lost: the next call may succeed.

@@ -62,7 +62,7 @@ func (m *bpf) short(p phase) asm.Instructions {
 		asm.LoadMem(asm.R1, asm.RFP, slotWord, asm.DWord),
 		asm.StoreMem(regEvent, offArgs, asm.R1, asm.DWord),
 	)
-	ins = append(ins, submit(true)...)
+	ins = append(ins, submit(wakes)...)
 	return append(ins, m.finish()...)
 }
 
@@ -76,20 +76,30 @@ func (m *bpf) fork() asm.Instructions {
 		asm.Mov.Reg(asm.R2, regThread),
 		asm.RSh.Imm(asm.R2, 32),
 		asm.JEq.Reg(asm.R1, asm.R2, "end"), // a thread of the same process
-		asm.StoreImm(asm.RFP, slotKey, 0, asm.Word),
-		asm.LoadMapPtr(asm.R1, m.family.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slotWord),
-		asm.Mov.Reg(asm.R3, asm.RFP),
-		asm.Add.Imm(asm.R3, slotKey),
-		asm.Mov.Imm(asm.R4, 0),
-		asm.FnMapUpdateElem.Call(),
 	)
+	ins = append(ins, m.generation(slotWord)...)
 	return append(ins, m.short(forked)...)
 }
 
+// generation gives the process whose number is on the program's stack a number that none had before, and the family with it.
+func (m *bpf) generation(process int32) asm.Instructions {
+	return asm.Instructions{
+		asm.FnKtimeGetNs.Call(),
+		asm.StoreMem(asm.RFP, slotRoom, asm.R0, asm.DWord),
+		asm.LoadMapPtr(asm.R1, m.family.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, process),
+		asm.Mov.Reg(asm.R3, asm.RFP),
+		asm.Add.Imm(asm.R3, slotRoom),
+		asm.Mov.Imm(asm.R4, 0),
+		asm.FnMapUpdateElem.Call(),
+	}
+}
+
+// exec gives the process another generation: its code is another.
 func (m *bpf) exec() asm.Instructions {
-	ins := append(m.begin(), store(asm.RFP, slotWord, 0)...)
+	ins := append(m.begin(), m.generation(slotKey)...)
+	ins = append(ins, store(asm.RFP, slotWord, 0)...)
 	return append(ins, m.short(execed)...)
 }
 

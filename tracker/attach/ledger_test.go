@@ -30,7 +30,8 @@ type script struct {
 const nobodysPID = 1 << 30
 
 func newScript(t testing.TB) *script {
-	w := assemble(Config{maxEvents: 1 << 10, maxStacks: 1 << 10, Driver: nobody{}}, watched(nil), nil)
+	w := assemble(Config{maxEvents: 1 << 10, maxStacks: 1 << 10, Driver: nobody{}}, watched(nil), new(probes))
+	w.clock = 0
 	return &script{t: t, w: w, tid: 1}
 }
 
@@ -43,7 +44,7 @@ func (s *script) call(p phase, symbol string, result int32, out uint64, args ...
 	e := event{time: s.time, pid: nobodysPID, tid: s.tid, function: uint32(i), phase: p, result: result, returned: uint64(result), out: out}
 	copy(e.args[:], args)
 	if s.w.functions[i].effect.stacked() {
-		e.stack[0], e.depth = 0x1000+args[len(args)-1]%4, 8
+		e.stack[0], e.depth = 0x1000+args[len(args)-1]%4, 1
 	}
 	if s.w.functions[i].effect.described() {
 		copy(e.desc[:], args[1:])

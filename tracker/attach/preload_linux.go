@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 )
 
 func newSockets(cfg Config, functions []function) (*sockets, error) {
@@ -97,11 +98,13 @@ func (s *sockets) watch(pid int) error {
 }
 
 func (*sockets) forget(int)                    {}
-func (*sockets) believe(uint64)                {}
+func (*sockets) unteach(int)                   {}
 func (*sockets) runs(int, python.Layout) error { return nil }
 func (*sockets) runsOther(int)                 {}
 func (*sockets) readNames(*python.Processes)   {}
 func (*sockets) library(_, _ string) error     { return nil }
+
+func (*sockets) teach(int, uint32, uint64, unwind.Step) {}
 
 // next waits for an event. The error is os.ErrClosed after interrupt, and errFlushed when all
 // that was there at a flush has been read.

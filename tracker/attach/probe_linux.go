@@ -29,7 +29,8 @@ type probes struct {
 	reader *ringbuf.Reader
 	record ringbuf.Record
 
-	newCode *ringbuf.Reader // see readNames
+	newCode *ringbuf.Reader   // see readNames
+	taught  map[int][]stepKey // by process: what is in the map of steps
 
 	attach          ebpf.AttachType
 	multi           bool // the kernel (6.6 and newer) takes many probes at once, and takes them away faster
@@ -48,7 +49,7 @@ func newProbes(cfg Config, functions []function) (p *probes, err error) {
 		}
 	}
 	_ = rlimit.RemoveMemlock() // kernels from 5.11 on need no more; others say so below
-	p = &probes{functions: functions}
+	p = &probes{functions: functions, taught: make(map[int][]stepKey)}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -68,15 +69,20 @@ func newProbes(cfg Config, functions []function) (p *probes, err error) {
 		p.attach = ebpf.AttachTraceUprobeMulti
 	}
 	p.reader.SetDeadline(time.Now().Add(lookEvery))
-	if err := p.follow(followCall, p.maps.followPython(end())); err != nil {
+	if err := p.follow(followStack, p.maps.followStack()); err != nil {
+		return p, err
+	}
+	if err := p.follow(followPython, p.maps.followPython()); err != nil {
 		return p, err
 	}
 	p.entries, p.leaves = make([]*ebpf.Program, len(functions)), make([]*ebpf.Program, len(functions))
 	for i, f := range functions {
-		if f.note != "" {
-			if err := p.followNotes(i, f); err != nil {
+		if f.effect.stacked() {
+			if err := p.follow(followers+i, p.maps.stacked(i, f)); err != nil {
 				return p, err
 			}
+		}
+		if f.note != "" { // where static probes are, only the files tell
 			continue
 		}
 		if p.entries[i], err = load(ebpf.Kprobe, p.attach, p.maps.entry(i, f)); err != nil {
@@ -100,17 +106,6 @@ func (p *probes) follow(number int, ins asm.Instructions) error {
 	}
 	p.more = append(p.more, prog)
 	return p.maps.follow.Put(uint32(number), prog)
-}
-
-// followNotes loads the programs that those at a static probe end by. Where the probes are, only the files tell.
-func (p *probes) followNotes(index int, f function) error {
-	if !f.effect.stacked() {
-		return nil
-	}
-	if err := p.follow(followNoted, p.maps.followPython(p.maps.toNoted())); err != nil {
-		return err
-	}
-	return p.follow(followers+index, p.maps.noted(index, f))
 }
 
 // initialPIDs is the inode of the machine's own PID namespace.
@@ -174,7 +169,7 @@ func lacking() string {
 
 // watch adds a process, and all that it will start, to those watched.
 func (p *probes) watch(pid int) error {
-	if err := p.maps.family.Put(uint32(pid), uint32(0)); err != nil {
+	if err := p.maps.family.Put(uint32(pid), uint32(monotonic())); err != nil {
 		return fmt.Errorf("watch process %d: %w", pid, err)
 	}
 	return nil

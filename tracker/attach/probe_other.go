@@ -22,7 +22,7 @@ func newProbes(Config, []function) (*probes, error) {
 func (*probes) watch(int) error               { return nil }
 func (*probes) environ(env []string) []string { return env }
 func (*probes) forget(int)                    {}
-func (*probes) believe(uint64)                {}
+func (*probes) unteach(int)                   {}
 func (*probes) runs(int, python.Layout) error { return nil }
 func (*probes) runsOther(int)                 {}
 func (*probes) readNames(*python.Processes)   {}
@@ -34,10 +34,9 @@ func (*probes) interrupt()                    {}
 func (*probes) detach()                       {}
 func (*probes) close()                        {}
 
+func (*probes) teach(int, uint32, uint64, unwind.Step) {}
+
 func monotonic() uint64 { return 0 }
 
 // Nothing is unwound here.
-var (
-	savedRegs []savedReg
-	machine   = unwind.AMD64
-)
+var machine = unwind.AMD64

@@ -16,11 +16,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-func newProcess(all *sources, cfg Config, functions []function, pid int, before birth, late *earlier, believe func(hash uint64), pythons *python.Processes) *process {
+func newProcess(all *sources, cfg Config, functions []function, pid int, before birth, late *earlier, to feed, pythons *python.Processes) *process {
 	p := &process{
 		shared: all.shared, all: all, functions: functions, maxEvents: cfg.maxEvents, late: late,
 		stacks:  &stackTable{max: cfg.maxStacks, ids: make(map[string]tables.StackID)},
-		sources: make(map[deviceID]*Source), believe: believe, pythons: pythons,
+		sources: make(map[deviceID]*Source), feed: to, pythons: pythons,
 	}
 	p.begin(pid, before)
 	return p
@@ -31,8 +31,9 @@ func (p *process) begin(pid int, before birth) {
 	if p.origin = originOf(pid); p.origin.Program == "" && before.origin.PID != 0 {
 		p.origin = before.origin
 	}
-	p.stacks.forget()
-	p.symbols = symbols.New(pid, maxFrames, before.maps, p.stacks.forget)
+	p.taught = make(map[uint64]struct{})
+	p.changed()
+	p.symbols = symbols.New(pid, maxFrames, before.maps, p.changed)
 	p.live, p.physical, p.mapped = make(map[liveKey]*buffer), make(map[uint64]*buffer), make(map[uint64]mapped)
 	p.contexts, p.primary, p.threads = make(map[uint64]deviceID), make(map[deviceID]*primary), make(map[uint32]*thread)
 }
@@ -204,7 +205,8 @@ type process struct {
 	walked    []uint64 // room for a call stack
 	key       []uint64 // room for one with frames of Python
 	pythons   *python.Processes
-	believe   func(hash uint64) // see feed
+	feed      feed
+	taught    map[uint64]struct{} // return addresses: see feed.teach
 	sources   map[deviceID]*Source
 
 	live     map[liveKey]*buffer

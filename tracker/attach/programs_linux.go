@@ -17,7 +17,7 @@ import (
 func (m *bpf) entry(index int, f function) asm.Instructions {
 	effect := f.effect
 	ins := m.begin()
-	ins = append(ins, lookUpCall(m.callsOf(f))...)
+	ins = append(ins, lookUp(m.callsOf(f), slotThread)...)
 	ins = append(ins,
 		asm.LoadMem(asm.R2, regCtx, stackReg, asm.DWord),
 		asm.JEq.Imm(asm.R0, 0, "outer"),
@@ -41,9 +41,6 @@ func (m *bpf) entry(index int, f function) asm.Instructions {
 	}
 	if effect.atEntry() || effect.entryOnly() {
 		return append(ins, m.tellCall(index)...)
-	}
-	if effect.stacked() {
-		ins = append(ins, m.pythonAtEntry()...)
 	}
 	return append(ins, end()...)
 }
@@ -71,12 +68,12 @@ func (m *bpf) tellCall(index int) asm.Instructions {
 		)
 	}
 	ins = append(ins, zero(offDesc, shortSize)...)
-	ins = append(ins, submit(false)...)
+	ins = append(ins, submit(waits)...)
 	return append(ins, m.finish()...)
 }
 
 // A static probe is no call: it has its arguments where its note says, and no return. Its program keeps them as those of a
-// call and, for an allocation, goes on with the program that follows frames of Python, and that with noted.
+// call and, for an allocation, goes on as at the call's return.
 
 // atNote is the program at a place of a static probe.
 func (m *bpf) atNote(index int, f function, its []symbols.NoteArgument) (asm.Instructions, error) {
@@ -99,12 +96,11 @@ func (m *bpf) atNote(index int, f function, its []symbols.NoteArgument) (asm.Ins
 		return append(ins, m.tellCall(index)...), nil
 	}
 	ins = append(ins, keepCall(m.callsOf(f))...)
-	ins = append(ins, m.findLayout()...)
-	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "native"))
-	ins = append(ins, m.goOn(asm.Mov.Imm(asm.R3, followNoted))...)
-	ins = append(ins, asm.Mov.Imm(asm.R0, 0).WithSymbol("native"))
-	ins = append(ins, m.goOn(asm.Mov.Imm(asm.R3, int32(followers+index)))...)
-	return append(ins, end()...), nil
+	ins = append(ins, m.toStack(index, asm.Instructions{
+		asm.LoadMem(asm.R1, regCtx, nextReg, asm.DWord),
+		asm.Add.Imm(asm.R1, 1), // tables are asked for the place before an address, as that is a return's
+	})...)
+	return append(ins, m.finish()...), nil
 }
 
 // readNoted puts the value of an argument into R1.
@@ -140,14 +136,6 @@ func readNoted(a symbols.NoteArgument) (ins asm.Instructions, err error) {
 	return append(ins, asm.LSh.Imm(asm.R1, unused), widen.Imm(asm.R1, unused)), nil
 }
 
-// noted is the program that a static probe of an allocation ends by.
-func (m *bpf) noted(index int, f function) asm.Instructions {
-	ins := append(m.begin(), lookUpCall(m.callsOf(f))...)
-	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"), asm.Mov.Reg(regCall, asm.R0))
-	ins = append(ins, m.stacked(index, f)...)
-	return append(ins, m.forgetCall(f)...)
-}
-
 // forgetCall is the last part of a program at the end of a call: it begins at the label "done".
 func (m *bpf) forgetCall(f function) asm.Instructions {
 	ins := asm.Instructions{
@@ -159,10 +147,10 @@ func (m *bpf) forgetCall(f function) asm.Instructions {
 	return append(ins, m.finish()...)
 }
 
-// Programs that others end by, in their map. Those of static probes come behind them, by the index of their function.
+// Programs that others end by, in their map. Those that write the event of a function come behind them, by its index.
 const (
-	followCall  = iota // finds frames of Python
-	followNoted        // too, and goes on with the program of the static probe
+	followStack  = iota // finds the callers
+	followPython        // finds frames of Python
 	followers
 )
 
@@ -176,15 +164,6 @@ func (m *bpf) goOn(number asm.Instruction) asm.Instructions {
 	}
 }
 
-// toNoted ends a program by that of the static probe that the thread is at.
-func (m *bpf) toNoted() asm.Instructions {
-	ins := lookUpCall(m.others)
-	ins[0] = ins[0].WithSymbol("end")
-	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "gone"), asm.LoadMem(asm.R3, asm.R0, 8, asm.DWord))
-	ins = append(ins, m.goOn(asm.Add.Imm(asm.R3, followers))...)
-	return append(ins, asm.Mov.Imm(asm.R0, 0).WithSymbol("gone"), asm.Return())
-}
-
 // leave is the program at the end of a function.
 func (m *bpf) leave(index int, f function) asm.Instructions {
 	ins := m.begin()
@@ -195,21 +174,24 @@ func (m *bpf) leave(index int, f function) asm.Instructions {
 			asm.JEq.Imm(asm.R1, 0, "done"),
 		)
 	}
-	wake := f.effect == makesContext || f.effect == retainsPrimary
-	if f.effect.stacked() {
-		ins = append(ins, m.stacked(index, f)...)
-	} else {
-		ins = append(ins, m.reserve(shortSize, index, atReturn)...)
-		ins = append(ins, returned(f)...)
-		ins = append(ins, submit(wake)...)
+	wake := waits
+	if f.effect == makesContext || f.effect == retainsPrimary {
+		wake = wakes
 	}
+	if f.effect.stacked() {
+		ins = append(ins, m.toStack(index, asm.Instructions{asm.LoadMem(asm.R1, regCtx, nextReg, asm.DWord)})...)
+		return append(ins, m.finish()...)
+	}
+	ins = append(ins, m.reserve(shortSize, index, atReturn)...)
+	ins = append(ins, returned(f)...)
+	ins = append(ins, submit(wake)...)
 	return append(ins, m.forgetCall(f)...)
 }
 
 // returning ends the program unless the thread's call is one of this function, and this is its
 // return: the stack pointer is where it was at the call.
 func (m *bpf) returning(index int, f function) asm.Instructions {
-	return append(lookUpCall(m.callsOf(f)),
+	return append(lookUp(m.callsOf(f), slotThread),
 		asm.JEq.Imm(asm.R0, 0, "end"),
 		asm.Mov.Reg(regCall, asm.R0),
 		asm.LoadMem(asm.R1, regCall, 8, asm.DWord),
@@ -264,14 +246,4 @@ func (m *bpf) callsOf(f function) *ebpf.Map {
 		return m.others
 	}
 	return m.calls
-}
-
-// lookUpCall puts the address of the thread's call in R0, or 0.
-func lookUpCall(calls *ebpf.Map) asm.Instructions {
-	return asm.Instructions{
-		asm.LoadMapPtr(asm.R1, calls.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slotThread),
-		asm.FnMapLookupElem.Call(),
-	}
 }

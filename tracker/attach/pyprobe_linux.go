@@ -15,8 +15,8 @@ import (
 
 // A thread that runs Python has frames of its interpreter besides its stack. They are read at the call, as the thread is held
 // there; afterwards they are others. The reader finds the interpreter of a process, and puts its layout into a map. As the kernel takes
-// long to check a program with loops, one program follows the frames for all functions: it runs at the beginning of a call, and
-// leaves the frames for the return.
+// long to check a program with loops, one program follows the frames for all functions. It leaves them in room of the thread for the
+// program that writes the event.
 
 // Words of a layout, in the map.
 const (
@@ -45,28 +45,24 @@ const (
 
 // Room on the program's stack, below that of a call stack.
 const (
-	slotLayout = slotHash - 8  // the address of the layout, 0 if the process has none
-	slotAt     = slotHash - 16 // the thread or frame that is looked at
-	slotSelf   = slotHash - 24 // what tells the thread: see pyThreadID
-	slotIndex  = slotHash - 32
-	slotRead   = slotHash - 40
-	slotCode   = slotHash - 48
-	slotWhere  = slotHash - 56
-	slotPid    = slotHash - 64 // from here, three words for the reader of names
+	slotLayout = slotRoom - 8  // the address of the layout, 0 if the process has none
+	slotAt     = slotRoom - 16 // the thread or frame that is looked at
+	slotSelf   = slotRoom - 24 // what tells the thread: see pyThreadID
+	slotIndex  = slotRoom - 32
+	slotRead   = slotRoom - 40
+	slotCode   = slotRoom - 48
+	slotWhere  = slotRoom - 56
+	slotPid    = slotRoom - 64 // from here, three words for the reader of names
 )
 
 // findLayout notes the layout of the process's interpreter.
 func (m *bpf) findLayout() asm.Instructions {
-	return asm.Instructions{
+	ins := asm.Instructions{
 		asm.Mov.Reg(asm.R1, regThread),
 		asm.RSh.Imm(asm.R1, 32),
 		asm.StoreMem(asm.RFP, slotKey, asm.R1, asm.Word),
-		asm.LoadMapPtr(asm.R1, m.python.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slotKey),
-		asm.FnMapLookupElem.Call(),
-		asm.StoreMem(asm.RFP, slotLayout, asm.R0, asm.DWord),
 	}
+	return append(append(ins, lookUp(m.python, slotKey)...), asm.StoreMem(asm.RFP, slotLayout, asm.R0, asm.DWord))
 }
 
 // follow reads the process's memory: at the address in a slot of the program's stack plus the
@@ -89,29 +85,11 @@ func layoutWord(to asm.Register, word int) asm.Instructions {
 	}
 }
 
-// pythonAtEntry ends a probe at a function's entry with a jump to the program that follows Python
-// frames, if the process runs Python.
-func (m *bpf) pythonAtEntry() asm.Instructions {
-	return append(m.findLayout(),
-		append(asm.Instructions{asm.JEq.Imm(asm.R0, 0, "end")}, m.goOn(asm.Mov.Imm(asm.R3, followCall))...)...,
-	)
-}
-
 // room puts the address of the thread's room into R0. It goes to the label "end" if there is none.
 func (m *bpf) room() asm.Instructions {
-	look := asm.Instructions{
-		asm.LoadMapPtr(asm.R1, m.running.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slotThread),
-		asm.FnMapLookupElem.Call(),
-	}
-	ins := append(look[:len(look):len(look)],
-		asm.JNE.Imm(asm.R0, 0, "room"),
-		asm.StoreImm(asm.RFP, slotKey, 0, asm.Word),
-		asm.LoadMapPtr(asm.R1, m.noFrames.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slotKey),
-		asm.FnMapLookupElem.Call(),
+	ins := append(lookUp(m.running, slotThread), asm.JNE.Imm(asm.R0, 0, "room"), asm.StoreImm(asm.RFP, slotKey, 0, asm.Word))
+	ins = append(ins, lookUp(m.noFrames, slotKey)...)
+	ins = append(ins,
 		asm.JEq.Imm(asm.R0, 0, "end"),
 		asm.Mov.Reg(asm.R3, asm.R0),
 		asm.LoadMapPtr(asm.R1, m.running.FD()),
@@ -120,25 +98,22 @@ func (m *bpf) room() asm.Instructions {
 		asm.Mov.Imm(asm.R4, 0),
 		asm.FnMapUpdateElem.Call(),
 	)
-	ins = append(ins, look...)
+	ins = append(ins, lookUp(m.running, slotThread)...)
 	return append(ins,
 		asm.JEq.Imm(asm.R0, 0, "end"),
 		asm.Mov.Reg(regEvent, asm.R0).WithSymbol("room"),
 	)
 }
 
-// takePython copies the frames that were found at the beginning of the call into the event, and clears them: the next call may
-// find none. It begins at the label "python".
+// takePython copies the frames that were found into the event, and clears them: the next call may
+// find none.
 func (m *bpf) takePython() asm.Instructions {
-	ins := store(regEvent, offPython, 0)
-	ins[0] = ins[0].WithSymbol("python")
-	return append(ins,
+	ins := append(store(regEvent, offPython, 0),
 		asm.LoadMem(asm.R1, asm.RFP, slotLayout, asm.DWord),
 		asm.JEq.Imm(asm.R1, 0, "pythonTaken"),
-		asm.LoadMapPtr(asm.R1, m.running.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slotThread),
-		asm.FnMapLookupElem.Call(),
+	)
+	ins = append(ins, lookUp(m.running, slotThread)...)
+	return append(ins,
 		asm.JEq.Imm(asm.R0, 0, "pythonTaken"),
 		asm.StoreMem(asm.RFP, slotRead, asm.R0, asm.DWord),
 		asm.Mov.Reg(asm.R1, regEvent),
@@ -153,9 +128,8 @@ func (m *bpf) takePython() asm.Instructions {
 	)
 }
 
-// followPython is the program that leaves the frames in the thread's room: how many there are, and 16 bytes for each. It ends by the
-// instructions from the label "end" on.
-func (m *bpf) followPython(end asm.Instructions) asm.Instructions {
+// followPython is the program that leaves the frames in the thread's room: how many there are, and 16 bytes for each.
+func (m *bpf) followPython() asm.Instructions {
 	ins := append(m.begin(), m.findLayout()...)
 	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"))
 	ins = append(ins, m.room()...)
@@ -185,7 +159,7 @@ func (m *bpf) followPython(end asm.Instructions) asm.Instructions {
 		asm.LoadMem(asm.R1, asm.RFP, slotAt, asm.DWord),
 		asm.JEq.Imm(asm.R1, 0, "end"),
 	)
-	ins = append(ins, again("nextThread", maxPyThreads)...)
+	ins = append(ins, again(slotIndex, "nextThread", maxPyThreads)...)
 	ins = append(ins, asm.Ja.Label("end"))
 
 	// Its innermost frame, and from there outwards.
@@ -207,16 +181,21 @@ func (m *bpf) followPython(end asm.Instructions) asm.Instructions {
 	ins = append(ins, m.frameOfPython()...)
 	ins = append(ins, follow(slotAt, 8, slotAt, pyPrevious)...)
 	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
-	ins = append(ins, again("nextFrame", maxPython)...)
-	return append(ins, end...)
+	ins = append(ins, again(slotIndex, "nextFrame", maxPython)...)
+	last := lookUp(m.rooms, slotThread)
+	last[0] = last[0].WithSymbol("end")
+	ins = append(ins, last...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "gone"))
+	ins = append(ins, m.goOn(asm.LoadMem(asm.R3, asm.R0, roomNext, asm.DWord))...)
+	return append(ins, asm.Mov.Imm(asm.R0, 0).WithSymbol("gone"), asm.Return())
 }
 
 // again counts a round of a loop, and begins the next unless there were as many.
-func again(label string, most int32) asm.Instructions {
+func again(count int16, label string, most int32) asm.Instructions {
 	return asm.Instructions{
-		asm.LoadMem(asm.R1, asm.RFP, slotIndex, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, count, asm.DWord),
 		asm.Add.Imm(asm.R1, 1),
-		asm.StoreMem(asm.RFP, slotIndex, asm.R1, asm.DWord),
+		asm.StoreMem(asm.RFP, count, asm.R1, asm.DWord),
 		asm.JLT.Imm(asm.R1, most, label),
 	}
 }

@@ -111,6 +111,7 @@ func (w *Watcher) exit(e *event, now time.Duration) {
 		p.end(now)
 	}
 	w.mu.Unlock()
+	w.feed.unteach(int(e.pid))
 	delete(w.births, e.pid)
 	delete(w.processes, e.pid)
 }
@@ -125,7 +126,7 @@ func (w *Watcher) call(e *event, now time.Duration) {
 		w.mu.Lock()
 		late := w.late[e.pid]
 		w.mu.Unlock()
-		p = newProcess(&w.sources, w.cfg, w.functions, int(e.pid), w.births[e.pid], late, func(hash uint64) { w.feed.believe(hash) }, w.pythons)
+		p = newProcess(&w.sources, w.cfg, w.functions, int(e.pid), w.births[e.pid], late, w.feed, w.pythons)
 		w.processes[e.pid] = p
 	}
 	p.call(e, now)

@@ -3,134 +3,272 @@
 package attach
 
 import (
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 )
 
-// Frame pointers skip the callers of functions that keep none. So an allocation comes with a copy
-// of the registers and of the stack, which the reader unwinds by tables. Most allocations need no
-// copy: the reader puts into a map the stacks for which frame pointers and tables agree.
+// The callers of a function are found in the kernel, while the thread is held: by what the reader has read for each return address in
+// the tables of the file that it lies in, and has put into a map. If an address is not in the map, the event has a copy of the stack
+// from there on, and the reader follows the rest itself, and puts what it finds into the map. So a function needs a copy once, and no
+// stack does that has known functions only.
+//
+// One program follows the stack for all functions. It works in the thread's room, and ends by the program that writes the event.
 
 const (
-	maxCopy     = 16 << 10 // bytes of a stack
-	chunk       = 1 << 10  // is read at a time: the stack may end within it
-	maxBelieved = 1 << 16  // stacks in the map
-	hashFactor  = 0x9e3779b97f4a7c15
-	slotScratch = slotCall - 8  // the address of the thread's room
-	slotDepth   = slotCall - 16 // bytes of return addresses in it
-	slotHash    = slotCall - 24
+	maxCopy  = 16 << 10 // bytes of a stack
+	chunk    = 1 << 10  // is read at a time: the stack may end within it
+	maxApart = 1 << 29  // a frame that is below its callee's by less is none: a goroutine's stack is further from a thread's
 )
 
-// takeStack follows the program's frame pointers and writes the return addresses into the thread's
-// room. R0 is 0 if the stack must be copied too.
-func (m *bpf) takeStack() asm.Instructions {
-	lookup := func(in *ebpf.Map, slot int32) asm.Instructions {
-		return asm.Instructions{
-			asm.LoadMapPtr(asm.R1, in.FD()),
-			asm.Mov.Reg(asm.R2, asm.RFP),
-			asm.Add.Imm(asm.R2, slot),
-			asm.FnMapLookupElem.Call(),
-		}
-	}
-	ins := lookup(m.scratch, slotThread)
+// Room on the stack of the program that follows.
+const (
+	slotStep  = -32 // process, generation and return address: the key of a step
+	slotAddr  = slotStep + 8
+	slotRule  = slotStep - 40 // a copy of the step
+	slotFP    = slotRule - 8
+	slotBegin = slotFP - 8 // where the caller's frame ends, and the callee's begins
+	slotCount = slotBegin - 8
+	slotFar   = slotCount - 8 // an unknown function has been passed
+	slotWhat  = slotFar - 8
+)
+
+// Fields of a step: see unwind.Step.
+const (
+	stepBegin  = slotRule
+	stepOffset = slotRule + 8
+	stepReturn = slotRule + 16
+	stepSaved  = slotRule + 24
+	stepAt     = slotRule + 32
+)
+
+// toStack goes on with the program that follows the stack from an address, and with that of the function after it. It goes to "lost"
+// if there is no room.
+func (m *bpf) toStack(index int, pc asm.Instructions) asm.Instructions {
+	ins := lookUp(m.rooms, slotThread)
 	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "room"), asm.StoreImm(asm.RFP, slotKey, 0, asm.Word))
-	ins = append(ins, lookup(m.blank, slotKey)...)
+	ins = append(ins, lookUp(m.blank, slotKey)...)
 	ins = append(ins,
 		asm.JEq.Imm(asm.R0, 0, "lost"),
 		asm.Mov.Reg(asm.R3, asm.R0),
-		asm.LoadMapPtr(asm.R1, m.scratch.FD()),
+		asm.LoadMapPtr(asm.R1, m.rooms.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP),
 		asm.Add.Imm(asm.R2, slotThread),
 		asm.Mov.Imm(asm.R4, 0),
 		asm.FnMapUpdateElem.Call(),
 	)
-	ins = append(ins, lookup(m.scratch, slotThread)...)
+	ins = append(ins, lookUp(m.rooms, slotThread)...)
 	ins = append(ins,
 		asm.JEq.Imm(asm.R0, 0, "lost"),
-		asm.StoreMem(asm.RFP, slotScratch, asm.R0, asm.DWord).WithSymbol("room"),
-		asm.Mov.Reg(asm.R1, regCtx),
-		asm.Mov.Reg(asm.R2, asm.R0),
-		asm.Mov.Imm(asm.R3, 8*maxFrames),
-		asm.Mov.Imm(asm.R4, 1<<8), // the user's stack
-		asm.FnGetStack.Call(),
-		asm.StoreMem(asm.RFP, slotDepth, asm.R0, asm.DWord),
+		asm.Mov.Imm(asm.R1, int32(followers+index)).WithSymbol("room"),
+		asm.StoreMem(asm.R0, roomNext, asm.R1, asm.DWord),
 	)
-	ins = append(ins, hash()...)
-	return append(ins, lookup(m.believed, slotHash)...)
+	ins = append(ins, pc...)
+	ins = append(ins, asm.StoreMem(asm.R0, roomPC, asm.R1, asm.DWord))
+	return append(ins, m.goOn(asm.Mov.Imm(asm.R3, followStack))...)
 }
 
-// hash makes a number of the process and the R0 bytes of return addresses.
-func hash() asm.Instructions {
-	ins := asm.Instructions{
-		asm.LoadMem(asm.R2, asm.RFP, slotScratch, asm.DWord),
+// followStack is the program that follows the thread's stack. Where it comes to an unknown function it goes on by frame pointers: what
+// they tell is not certain, but may be all that is to be had beyond what is copied.
+func (m *bpf) followStack() asm.Instructions {
+	const sp, room = regCall, regEvent
+	ins := m.begin()
+	ins = append(ins, asm.LoadMem(asm.R1, asm.R0, 0, asm.Word), asm.StoreMem(asm.RFP, slotStep+4, asm.R1, asm.Word), asm.Mov.Reg(regCall, asm.R1))
+	ins = append(ins, lookUp(m.rooms, slotThread)...)
+	ins = append(ins,
+		asm.JEq.Imm(asm.R0, 0, "end"),
+		asm.Mov.Reg(room, asm.R0),
+		asm.StoreMem(room, roomGeneration, regCall, asm.DWord),
 		asm.Mov.Reg(asm.R1, regThread),
 		asm.RSh.Imm(asm.R1, 32),
-		asm.LoadImm(asm.R5, -(1<<64 - hashFactor), asm.DWord),
+		asm.StoreMem(asm.RFP, slotStep, asm.R1, asm.Word),
+		asm.LoadMem(asm.R1, room, roomPC, asm.DWord),
+		asm.StoreMem(asm.RFP, slotAddr, asm.R1, asm.DWord),
+		asm.LoadMem(sp, regCtx, stackReg, asm.DWord),
+		asm.LoadMem(asm.R1, regCtx, frameReg, asm.DWord),
+		asm.StoreMem(asm.RFP, slotFP, asm.R1, asm.DWord),
+	)
+	ins = append(append(ins, store(asm.RFP, slotCount, 0)...), store(asm.RFP, slotFar, 0)...)
+
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotCount, asm.DWord).WithSymbol("next"),
+		asm.And.Imm(asm.R1, maxFrames-1),
+		asm.LSh.Imm(asm.R1, 3),
+		asm.Mov.Reg(asm.R2, room),
+		asm.Add.Reg(asm.R2, asm.R1),
+		asm.LoadMem(asm.R1, asm.RFP, slotAddr, asm.DWord),
+		asm.StoreMem(asm.R2, roomFrames, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, slotFar, asm.DWord),
+		asm.JNE.Imm(asm.R1, 0, "framed"),
+	)
+	ins = append(ins, lookUp(m.steps, slotStep)...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "unknown"))
+	for at := int16(0); at < 40; at += 8 {
+		ins = append(ins, asm.LoadMem(asm.R1, asm.R0, at, asm.DWord), asm.StoreMem(asm.RFP, slotRule+at, asm.R1, asm.DWord))
 	}
-	for i := range int32(maxFrames) {
-		ins = append(ins,
-			asm.JSLT.Imm(asm.R0, 8*(i+1), "hashed"),
-			asm.LoadMem(asm.R4, asm.R2, int16(8*i), asm.DWord),
-			asm.Xor.Reg(asm.R1, asm.R4),
-			asm.Mul.Reg(asm.R1, asm.R5),
-		)
+	ins = append(ins, asm.Ja.Label("step"))
+
+	far := store(asm.RFP, slotFar, 1)
+	far[0] = far[0].WithSymbol("unknown")
+	ins = append(ins, far...)
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotCount, asm.DWord),
+		asm.Add.Imm(asm.R1, 1),
+		asm.LoadImm(asm.R2, int64(isUnknown)<<32, asm.DWord),
+		asm.Or.Reg(asm.R1, asm.R2),
+		asm.StoreMem(room, roomDepth, asm.R1, asm.DWord),
+		asm.StoreMem(room, roomSP, sp, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, slotFP, asm.DWord),
+		asm.StoreMem(room, roomFP, asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R1, 0).WithSymbol("framed"),
+	)
+	framed := machine.Framed()
+	for i, n := range []int64{int64(framed.Begin), framed.Offset, framed.Return, int64(framed.Saved), framed.At} {
+		ins = append(ins, store(asm.RFP, slotRule+8*int16(i), int32(n))...)
 	}
-	return append(ins, asm.StoreMem(asm.RFP, slotHash, asm.R1, asm.DWord).WithSymbol("hashed"))
+	ins = append(ins, stepOut(sp)...)
+	ins = append(ins,
+		asm.JEq.Imm(asm.R1, 0, "outermost"),
+		asm.LoadMem(sp, asm.RFP, slotBegin, asm.DWord),
+	)
+	ins = append(ins, again(slotCount, "next", maxFrames)...)
+	ins = append(ins, asm.LoadImm(asm.R2, int64(whole)<<32, asm.DWord), asm.Ja.Label("full"))
+
+	ins = append(ins,
+		asm.LoadImm(asm.R2, int64(lost)<<32, asm.DWord).WithSymbol("nowhere"),
+		asm.Ja.Label("ended"),
+		asm.LoadImm(asm.R2, int64(whole)<<32, asm.DWord).WithSymbol("outermost"),
+		asm.LoadMem(asm.R1, asm.RFP, slotCount, asm.DWord).WithSymbol("ended"),
+		asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(asm.RFP, slotCount, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, slotCount, asm.DWord).WithSymbol("full"),
+		asm.StoreMem(room, roomTotal, asm.R1, asm.DWord),
+		asm.Or.Reg(asm.R1, asm.R2),
+		asm.LoadMem(asm.R2, asm.RFP, slotFar, asm.DWord),
+		asm.JNE.Imm(asm.R2, 0, "followed"),
+		asm.StoreMem(room, roomDepth, asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("followed"),
+	)
+	ins = append(ins, m.findLayout()...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "native"))
+	ins = append(ins, m.goOn(asm.Mov.Imm(asm.R3, followPython))...)
+	ins = append(ins, asm.Mov.Imm(asm.R0, 0).WithSymbol("native"))
+	ins = append(ins, m.goOn(asm.LoadMem(asm.R3, room, roomNext, asm.DWord))...)
+	return append(ins, end()...)
 }
 
-// stacked writes the event of an allocation, with a copy of the stack if that is needed, and with the frames of Python if the
-// process runs it.
-func (m *bpf) stacked(index int, f function) asm.Instructions {
-	ins := append(m.findLayout(), m.takeStack()...)
+// stepOut goes from a frame to its caller by the step on the program's stack, of which the label is "step". It puts the return address
+// into R1 and its slot, and where the caller's frame is into slotBegin. It goes to "outermost" and to "nowhere" if there is no caller.
+func stepOut(sp asm.Register) asm.Instructions {
+	read := func(from asm.Instructions, to int32) asm.Instructions { // the word at the address in R3
+		return append(from,
+			asm.Mov.Reg(asm.R1, asm.RFP),
+			asm.Add.Imm(asm.R1, to),
+			asm.Mov.Imm(asm.R2, 8),
+			asm.FnProbeReadUser.Call(),
+			asm.JNE.Imm(asm.R0, 0, "nowhere"),
+		)
+	}
+	plus := func(base asm.Instruction, offset int16) asm.Instructions {
+		return asm.Instructions{base, asm.LoadMem(asm.R1, asm.RFP, offset, asm.DWord), asm.Add.Reg(asm.R3, asm.R1)}
+	}
+	fp := asm.LoadMem(asm.R3, asm.RFP, slotFP, asm.DWord)
+	ins := asm.Instructions{
+		asm.LoadMem(asm.R2, asm.RFP, stepBegin, asm.DWord).WithSymbol("step"),
+		asm.JEq.Imm(asm.R2, int32(unwind.Nowhere), "outermost"),
+	}
+	ins = append(ins, plus(asm.Mov.Reg(asm.R3, sp), stepOffset)...)
+	ins = append(ins, asm.JEq.Imm(asm.R2, int32(unwind.Stack), "begins"))
+	ins = append(ins, plus(fp, stepOffset)...)
+	ins = append(ins, asm.JEq.Imm(asm.R2, int32(unwind.Frame), "begins"))
+	ins = append(ins, read(nil, slotWhat)...)
 	ins = append(ins,
-		asm.JEq.Imm(asm.R0, 0, "copy"),
-		asm.LoadMem(asm.R1, asm.RFP, slotLayout, asm.DWord),
-		asm.JNE.Imm(asm.R1, 0, "believed"),
+		asm.LoadMem(asm.R3, asm.RFP, slotWhat, asm.DWord),
+		asm.StoreMem(asm.RFP, slotBegin, asm.R3, asm.DWord).WithSymbol("begins"),
+		asm.Mov.Reg(asm.R1, sp),
+		asm.Sub.Reg(asm.R1, asm.R3),
+		asm.JLT.Imm(asm.R1, maxApart, "nowhere"),
+
+		asm.LoadMem(asm.R2, asm.RFP, stepSaved, asm.DWord),
+		asm.JEq.Imm(asm.R2, int32(unwind.Nowhere), "pointer"),
+		asm.JEq.Imm(asm.R2, int32(unwind.Stack), "kept"),
+		fp,
+	)
+	kept := plus(asm.Mov.Reg(asm.R3, asm.R3), stepAt)
+	kept[0] = kept[0].WithSymbol("kept")
+	ins = append(ins, read(kept, slotFP)...)
+	back := plus(asm.LoadMem(asm.R3, asm.RFP, slotBegin, asm.DWord), stepReturn)
+	back[0] = back[0].WithSymbol("pointer")
+	ins = append(ins, read(back, int32(slotAddr))...)
+	ins = append(ins, asm.LoadMem(asm.R1, asm.RFP, slotAddr, asm.DWord))
+	if signed := ^machine.Address(); signed != 0 {
+		ins = append(ins,
+			asm.LoadImm(asm.R2, int64(machine.Address()), asm.DWord),
+			asm.And.Reg(asm.R1, asm.R2),
+			asm.StoreMem(asm.RFP, slotAddr, asm.R1, asm.DWord),
+		)
+	}
+	return ins
+}
+
+// stacked is the program that writes the event of an allocation when its stack has been followed: with a copy of the stack if that is
+// needed, and with the frames of Python if the process runs it.
+func (m *bpf) stacked(index int, f function) asm.Instructions {
+	ins := append(m.begin(), lookUp(m.callsOf(f), slotThread)...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"), asm.Mov.Reg(regCall, asm.R0))
+	ins = append(ins, lookUp(m.rooms, slotThread)...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "lost"), asm.StoreMem(asm.RFP, slotRoom, asm.R0, asm.DWord))
+	ins = append(ins, m.findLayout()...)
+	ins = append(ins,
+		asm.LoadMem(asm.R2, asm.RFP, slotRoom, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R2, roomDepth+4, asm.Word),
+		asm.JEq.Imm(asm.R1, int32(isUnknown), "copy"),
+		asm.JNE.Imm(asm.R0, 0, "known"),
 	)
 	ins = append(ins, m.withStack(wholeSize, index, f)...)
-	ins = append(ins, submit(false)...)
+	ins = append(ins, submit(waits)...)
 	ins = append(ins, asm.Ja.Label("done"))
 
-	believed := m.withStack(offHash, index, f)
-	believed[0] = believed[0].WithSymbol("believed")
-	ins = append(ins, believed...)
+	unknown := append(m.withStack(offCopy+maxCopy, index, f), copyStack()...)
+	unknown[0] = unknown[0].WithSymbol("copy")
+	ins = append(ins, unknown...)
+	ins = append(ins, store(asm.RFP, slotWord, int32(wakes))...) // the sooner it is read, the fewer need a copy
 	ins = append(ins, asm.Ja.Label("python"))
 
-	copied := append(m.withStack(offCopy+maxCopy, index, f), copyStack()...)
-	copied[0] = copied[0].WithSymbol("copy")
-	ins = append(ins, copied...)
-	return append(append(ins, m.takePython()...), submit(false)...)
+	known := m.withStack(pythonSize, index, f)
+	known[0] = known[0].WithSymbol("known")
+	ins = append(ins, known...)
+	ins = append(ins, store(asm.RFP, slotWord, int32(waits))...)
+	ins = append(ins, asm.Mov.Imm(asm.R0, 0).WithSymbol("python"))
+	ins = append(ins, m.takePython()...)
+	ins = append(ins,
+		asm.Mov.Reg(asm.R1, regEvent),
+		asm.LoadMem(asm.R2, asm.RFP, slotWord, asm.DWord),
+		asm.FnRingbufSubmit.Call(),
+	)
+	return append(ins, m.forgetCall(f)...)
 }
 
 // withStack reserves an event and writes what all allocations have.
 func (m *bpf) withStack(size int32, index int, f function) asm.Instructions {
 	ins := append(m.reserve(size, index, atReturn), returned(f)...)
 	return append(ins,
-		asm.LoadMem(asm.R1, asm.RFP, slotDepth, asm.DWord),
+		asm.LoadMem(asm.R3, asm.RFP, slotRoom, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R3, roomDepth, asm.DWord),
 		asm.StoreMem(regEvent, offDepth, asm.R1, asm.DWord),
+		asm.Add.Imm(asm.R3, roomFrames),
 		asm.Mov.Reg(asm.R1, regEvent),
 		asm.Add.Imm(asm.R1, offStack),
 		asm.Mov.Imm(asm.R2, 8*maxFrames),
-		asm.LoadMem(asm.R3, asm.RFP, slotScratch, asm.DWord),
 		asm.FnProbeReadKernel.Call(),
 	)
 }
 
-// copyStack copies the registers, and the stack from its pointer on.
+// copyStack copies the stack from the frame of an unknown function on.
 func copyStack() asm.Instructions {
-	ins := asm.Instructions{
-		asm.LoadMem(asm.R1, asm.RFP, slotHash, asm.DWord),
-		asm.StoreMem(regEvent, offHash, asm.R1, asm.DWord),
-	}
-	for i := range maxSaved {
-		if i < len(savedRegs) {
-			ins = append(ins,
-				asm.LoadMem(asm.R1, regCtx, savedRegs[i].offset, asm.DWord),
-				asm.StoreMem(regEvent, offSaved+8*int16(i), asm.R1, asm.DWord),
-			)
-		} else {
-			ins = append(ins, store(regEvent, offSaved+8*int16(i), 0)...)
-		}
+	ins := asm.Instructions{asm.LoadMem(asm.R2, asm.RFP, slotRoom, asm.DWord)}
+	for at := int16(0); at < roomFrames-roomSP; at += 8 {
+		ins = append(ins, asm.LoadMem(asm.R1, asm.R2, roomSP+at, asm.DWord), asm.StoreMem(regEvent, offUnknown+at, asm.R1, asm.DWord))
 	}
 	ins = append(ins, store(regEvent, offCopied, 0)...)
 	for at := int32(0); at < maxCopy; at += chunk {
@@ -138,7 +276,8 @@ func copyStack() asm.Instructions {
 			asm.Mov.Reg(asm.R1, regEvent),
 			asm.Add.Imm(asm.R1, offCopy+at),
 			asm.Mov.Imm(asm.R2, chunk),
-			asm.LoadMem(asm.R3, regCtx, stackReg, asm.DWord),
+			asm.LoadMem(asm.R3, asm.RFP, slotRoom, asm.DWord),
+			asm.LoadMem(asm.R3, asm.R3, roomSP, asm.DWord),
 			asm.Add.Imm(asm.R3, at),
 			asm.FnProbeReadUser.Call(),
 			asm.JNE.Imm(asm.R0, 0, "copied"),
@@ -148,8 +287,24 @@ func copyStack() asm.Instructions {
 	return append(ins, asm.Mov.Imm(asm.R0, 0).WithSymbol("copied"))
 }
 
-// believe says that the stack with this hash, found by frame pointers, is complete: from now on it
-// is sent without a copy of the stack's memory.
-func (p *probes) believe(hash uint64) {
-	_ = p.maps.believed.Put(hash, uint32(1)) // without it, the stack is copied again
+// stepKey is the key of a step in the map.
+type stepKey struct {
+	PID, Generation uint32
+	PC              uint64
+}
+
+// teach says how to get from the frame with a return address to its caller.
+func (p *probes) teach(pid int, generation uint32, pc uint64, s unwind.Step) {
+	key := stepKey{uint32(pid), generation, pc}
+	if p.maps.steps.Put(key, s) == nil { // without it, the stack is copied again
+		p.taught[pid] = append(p.taught[pid], key)
+	}
+}
+
+// unteach forgets everything that was taught of a process.
+func (p *probes) unteach(pid int) {
+	for _, key := range p.taught[pid] {
+		_ = p.maps.steps.Delete(key)
+	}
+	delete(p.taught, pid)
 }

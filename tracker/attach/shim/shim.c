@@ -47,7 +47,7 @@ typedef struct {
 	word time;
 	uint32_t tid, pid, function, phase;
 	word result, out, pitch, args[6], desc[5];
-	int64_t depth;
+	uint32_t depth, end; // frames; 0: it is not said how the stack ends
 	word stack[FRAMES];
 	word python_frames; // and then two words for each
 	word python[2 * PYTHON_FRAMES];
@@ -350,14 +350,14 @@ static _Unwind_Reason_Code trace(struct _Unwind_Context *c, void *to) {
 
 // callers takes the call stack from a function's frame outwards: by tables, and from the first code without any, such
 // as Go's, by frame pointers.
-static int64_t callers(word *stack, word *frame) {
+static uint32_t callers(word *stack, word *frame) {
 	tracing t = {.stack = stack, .above = (word)frame};
 	if (unwinder.backtrace)
 		unwinder.backtrace(trace, &t);
 	t.n = walk(stack, t.n, t.n ? t.frame : (word)frame);
 	while (t.n && !stack[t.n - 1])
 		t.n--;
-	return t.n * (int64_t)sizeof(word);
+	return (uint32_t)t.n;
 }
 
 // Python's interpreter, by its version: offsets as in package python, NONE of what there is not.

@@ -3,6 +3,11 @@
 //
 //	SIZE ADDRESS...
 //	done
+//
+// With arguments it allocates and frees N times, some 20 calls deep, and prints the processor time in ns: each time on a stack of its own,
+// or always on the same.
+//
+//	calls new|same N
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <execinfo.h>
@@ -10,21 +15,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-int cuInit(unsigned), cuCtxCreate_v2(void **, unsigned, int), cuCtxSetCurrent(void *), cuMemAlloc_v2(unsigned long long *, size_t);
+int cuInit(unsigned), cuCtxCreate_v2(void **, unsigned, int), cuCtxSetCurrent(void *), cuMemAlloc_v2(unsigned long long *, size_t), cuMemFree_v2(unsigned long long);
 
 static volatile int sink;
 static unsigned seed = 1;
 static int next(int n) { return rand_r(&seed) % n; }
 static void step(int depth);
+static int timed;
 
 __attribute__((noinline)) static void allocate(void) {
 	static size_t size = 256;
 	void *callers[64];
 	unsigned long long p;
-	size += 256;
+	size += timed ? 0 : 256;
 	if (cuMemAlloc_v2(&p, size))
 		exit(4);
+	if (timed) {
+		cuMemFree_v2(p);
+		return;
+	}
 	int n = backtrace(callers, 64);
 	printf("%zu", size);
 	for (int i = 0; i < n; i++)
@@ -105,15 +116,34 @@ __attribute__((noinline)) static void step(int depth) {
 	case 2: aligned(depth - 1); break;
 	case 3: framed(depth - 1); break;
 	case 4: sorted(depth - 1); break;
-	case 5: if (next(4) == 0) { elsewhere(depth - 1); break; } // fall through
+	case 5: if (!timed && next(4) == 0) { elsewhere(depth - 1); break; } // fall through
 	default: plain(depth - 1);
 	}
 	sink++;
 }
 
-int main(void) {
+static void churn(int n, int same) {
+	struct timespec from, to;
+	timed = 1;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
+	for (int i = 0; i < n; i++) {
+		if (same)
+			seed = 1;
+		step(10);
+	}
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
+	printf("churn %lld\ndone\n", (long long)(to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec);
+	fflush(stdout);
+	getchar();
+}
+
+int main(int argc, char **argv) {
 	if (cuInit(0) || cuCtxCreate_v2(&context, 0, 0))
 		return 3;
+	if (argc == 3) {
+		churn(atoi(argv[2]), !strcmp(argv[1], "same"));
+		return 0;
+	}
 	for (int i = 0; i < 1000; i++)
 		step(next(12));
 	printf("done\n");

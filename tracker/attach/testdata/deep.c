@@ -1,4 +1,4 @@
-// Allocates below a frame of 20 KiB, without frame pointers but for main's, and waits.
+// Allocates below a frame of 20 KiB, without frame pointers but for main's, and waits; after a line, again.
 #include <stdio.h>
 #include <string.h>
 
@@ -27,8 +27,10 @@ __attribute__((optimize("no-omit-frame-pointer"))) int main(void) {
 	void *context;
 	if (cuInit(0) || cuCtxCreate_v2(&context, 0, 0))
 		return 3;
-	caller(sink);
-	puts("done");
-	fflush(stdout);
-	return getchar() == 0;
+	do {
+		caller(sink);
+		puts("done");
+		fflush(stdout);
+	} while (getchar() == '\n');
+	return 0;
 }

@@ -55,10 +55,9 @@ func (s *Symbolizer) Update(now []Mapping) {
 
 // Why a stack may end before its outermost frame: what Resolve says of the last one.
 const (
-	Whole           = "" // it has all of them
-	NoFramePointers = "%s keeps no frame pointers"
-	NoTable         = "%s keeps no frame pointers, and has no table of its callers"
-	TooLong         = "what lies beyond %s is further up than 16 KiB, and is not read"
+	Whole   = "" // it has all of them
+	NoTable = "%s keeps no frame pointers, and has no table of its callers"
+	TooLong = "what lies beyond %s is further up than 16 KiB, and is not read"
 )
 
 // Python is what a thread runs of Python.

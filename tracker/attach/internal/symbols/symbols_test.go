@@ -61,8 +61,8 @@ func TestStacksWithoutEnd(t *testing.T) {
 	s.maps = []Mapping{{0x1000, 0x2000, 0, "fe:00", 1, "/lib/libffi.so.8"}, {0x3000, 0x4000, 0, "fe:00", 2, "/lib/libc.so.6"}}
 	assert.Equal(t, mem.Stack{
 		{Function: "libffi.so.8+0xf", File: "/lib/libffi.so.8"},
-		{Function: "(the stack ends early: libffi.so.8 keeps no frame pointers)"},
-	}, s.Resolve([]uint64{0x1010, 0x7ffe00}, NoFramePointers, nil))
+		{Function: "(the stack ends early: libffi.so.8 keeps no frame pointers, and has no table of its callers)"},
+	}, s.Resolve([]uint64{0x1010, 0x7ffe00}, NoTable, nil))
 	assert.Equal(t, mem.Stack{{Function: "libc.so.6+0xf", File: "/lib/libc.so.6"}}, s.Resolve([]uint64{0x3010}, NoTable, nil))
 }
 

@@ -1,5 +1,7 @@
 package unwind
 
+import "bytes"
+
 // rule is how to get from a frame to its caller.
 type rule struct {
 	cfa       place // where the frame begins: the caller's stack pointer
@@ -20,6 +22,78 @@ type place struct {
 	register   uint8
 	offset     int64
 	expression []byte
+}
+
+// Step is a rule in few numbers, for those who cannot read tables, such as a probe: it needs the stack pointer and the frame pointer
+// alone. From where a frame begins its return address is Return bytes on.
+type Step struct {
+	Begin  Base // where the frame begins
+	Offset int64
+	Return int64
+	Saved  Base // where the caller's frame pointer is kept
+	At     int64
+}
+
+// Base is where a Step begins to count.
+type Base int64
+
+const (
+	Nowhere      Base = iota // the frame is the outermost; the frame pointer is unchanged
+	Stack                    // at the stack pointer; of what is kept, at the beginning of the frame
+	Frame                    // at the frame pointer
+	ThroughFrame             // at the address that is kept at the frame pointer and the offset
+)
+
+// step returns a rule as a Step, if it is one.
+func (r *rule) step(m *Machine) (s Step, ok bool) {
+	if r.outermost {
+		return s, true
+	}
+	fp := m.frame.cfa.register
+	switch its := r.cfa; its.how {
+	case registerPlus:
+		s.Begin, s.Offset = Frame, its.offset
+		if int(its.register) == m.sp {
+			s.Begin = Stack
+		} else if its.register != fp {
+			return s, false
+		}
+	case expression:
+		if s.Offset, ok = at(its.expression, fp, opDeref); !ok {
+			return s, false
+		}
+		s.Begin = ThroughFrame
+	default:
+		return s, false
+	}
+	returns := false
+	for _, its := range r.saved {
+		switch {
+		case int(its.register) == m.ra:
+			s.Return, returns = its.place.offset, its.place.how == atCFA
+		case its.register != fp:
+		case its.place.how == atCFA:
+			s.Saved, s.At = Stack, its.place.offset
+		case its.place.how == atExpression:
+			if s.At, ok = at(its.place.expression, fp); !ok {
+				return s, false
+			}
+			s.Saved = Frame
+		default:
+			return s, false
+		}
+	}
+	return s, returns && !r.signal
+}
+
+// at reports whether an expression is a register plus an offset and the operations that follow.
+func at(code []byte, register uint8, then ...byte) (offset int64, ok bool) {
+	d := decoder{data: code}
+	if d.byte() != opBreg0+register {
+		return 0, false
+	}
+	offset = d.sleb()
+	return offset, !d.bad && bytes.Equal(code[d.at:], then)
 }
 
 type how uint8

@@ -31,8 +31,23 @@ func framed(fp, ra uint8) rule {
 	}
 }
 
+// Framed is the Step of a function that keeps a frame pointer.
+func (m *Machine) Framed() Step {
+	s, _ := m.frame.step(m)
+	return s
+}
+
+// Address is the bits of a return address: on ARM the others may have its signature.
+func (m *Machine) Address() uint64 { return m.address }
+
 // numRegisters is more than the highest number of a register that tells where a caller is.
 const numRegisters = 33
+
+// Registers returns those of a thread of which only three are known: where it goes on, and its stack and frame pointers.
+func (m *Machine) Registers(pc, sp, fp uint64) (r Registers) {
+	r[m.ra], r[m.sp], r[m.frame.cfa.register] = pc, sp, fp
+	return r
+}
 
 // Registers are those of a thread by DWARF's numbers. That of the return address has where the innermost
 // frame goes on.
@@ -62,11 +77,13 @@ const (
 // without one is nil: Go has none, and keeps frame pointers. It reports whether there is code at all.
 type Finder func(pc uint64) (t *Table, address uint64, code bool)
 
-// Walk appends the return addresses of a thread to frames, innermost first, and says why there are no more.
-func (c *Copy) Walk(frames []uint64, most int, find Finder) ([]uint64, End) {
+// Walk appends the return addresses of a thread to frames, innermost first, and says why there are no more. It tells of each address
+// how to get from its frame to the caller, where that is a Step; tell may be nil.
+func (c *Copy) Walk(frames []uint64, most int, find Finder, tell func(pc uint64, s Step)) ([]uint64, End) {
 	regs, rule := c.Registers, &c.frame
 	defer func() { c.last, c.framed = regs, c.keepsPointer(rule, &regs) }()
 	table, address, _ := find(regs[c.ra] - 1) // within the call, not after it
+	called := true
 	for {
 		if len(frames) == most {
 			return frames, Full
@@ -78,6 +95,9 @@ func (c *Copy) Walk(frames []uint64, most int, find Finder) ([]uint64, End) {
 				rule = its
 			}
 		}
+		if s, ok := rule.step(c.Machine); ok && called && tell != nil {
+			tell(regs[c.ra], s)
+		}
 		next, end := c.caller(rule, &regs)
 		switch {
 		case end != found:
@@ -88,7 +108,7 @@ func (c *Copy) Walk(frames []uint64, most int, find Finder) ([]uint64, End) {
 			return frames, Lost
 		}
 		at := next[c.ra] - 1
-		if rule.signal { // the frame was interrupted, it called nothing
+		if called = !rule.signal; !called { // the frame was interrupted
 			at++
 		}
 		var code bool

@@ -109,15 +109,15 @@ func TestWalkAgreesWithTheCLibrary(t *testing.T) {
 			stacks, find := run(t, flags...)
 			require.Len(t, stacks, 9)
 			for _, s := range stacks {
-				frames, end := s.Walk(nil, 64, find)
+				frames, end := s.Walk(nil, 64, find, nil)
 				assert.Equal(t, s.callers, frames[1:])
 				assert.Equal(t, Outermost, end)
 
-				frames, end = s.Walk(nil, 2, find)
+				frames, end = s.Walk(nil, 2, find, nil)
 				assert.Len(t, frames, 2)
 				assert.Equal(t, Full, end)
 				s.Stack = s.Stack[:min(len(s.Stack), 64)]
-				frames, end = s.Walk(nil, 64, find)
+				frames, end = s.Walk(nil, 64, find, nil)
 				assert.Less(t, len(frames), 5)
 				assert.Equal(t, CopyEnds, end)
 			}

@@ -49,12 +49,12 @@ func TestWalkOfARM64(t *testing.T) {
 		}
 		return nil, 0, pc < 0x3000
 	}
-	frames, end := c.Walk(nil, 64, find)
+	frames, end := c.Walk(nil, 64, find, nil)
 	assert.Equal(t, []uint64{0x1040, 0x2004}, frames)
 	assert.Equal(t, Outermost, end)
 
 	put(8, 0x4004) // not code
-	frames, end = c.Walk(nil, 64, find)
+	frames, end = c.Walk(nil, 64, find, nil)
 	assert.Equal(t, []uint64{0x1040}, frames)
 	assert.Equal(t, Lost, end)
 }
@@ -73,7 +73,7 @@ func TestBeyondNeedsAFramePointer(t *testing.T) {
 			c := Copy{Machine: ARM64, Stack: make([]byte, 8)} // its return address is beyond
 			c.Registers[31], c.Registers[30], c.Registers[29] = 0x7000, 0x1040, 0x7000
 			table := tableOf(arm, append([]byte{cfaAdvance | 1, cfaDefineOffset, 64}, test.saves...))
-			frames, end := c.Walk(nil, 64, func(pc uint64) (*Table, uint64, bool) { return table, pc, pc < 0x2000 })
+			frames, end := c.Walk(nil, 64, func(pc uint64) (*Table, uint64, bool) { return table, pc, pc < 0x2000 }, nil)
 			assert.Equal(t, []uint64{0x1040}, frames)
 			assert.Equal(t, CopyEnds, end)
 			assert.Equal(t, test.want, c.Beyond([]uint64{0x1040, 0x2004, 0x2008}))
@@ -100,7 +100,7 @@ func TestFunctionsThatCannotBeLeft(t *testing.T) {
 			c := Copy{Machine: ARM64, Stack: []byte{1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0}}
 			c.Registers[31], c.Registers[30], c.Registers[29] = 0x7000, 0x1040, 1
 			table := tableOf(arm, test.instructions)
-			_, end := c.Walk(nil, 64, func(pc uint64) (*Table, uint64, bool) { return table, pc, pc < 0x2000 })
+			_, end := c.Walk(nil, 64, func(pc uint64) (*Table, uint64, bool) { return table, pc, pc < 0x2000 }, nil)
 			assert.Equal(t, test.end, end)
 		})
 	}
@@ -113,7 +113,7 @@ func FuzzTable(f *testing.F) {
 		table.index = table.scan()
 		c := Copy{Machine: AMD64, Stack: make([]byte, 256)}
 		c.Registers[7], c.Registers[16] = 0x7000, address
-		frames, _ := c.Walk(nil, 16, func(pc uint64) (*Table, uint64, bool) { return table, pc, true })
+		frames, _ := c.Walk(nil, 16, func(pc uint64) (*Table, uint64, bool) { return table, pc, true }, nil)
 		assert.LessOrEqual(t, len(frames), 16)
 	})
 }
