@@ -98,7 +98,7 @@ func (c *csvLines) remark(b []byte, m remark) []byte {
 	return append(b, note...)
 }
 
-// csvReader reads csvLines back. The devices are those that lines name.
+// csvReader reads csvLines back. It knows the devices that the lines name.
 type csvReader struct {
 	columns map[string]int
 	store   *store

@@ -11,7 +11,7 @@ import (
 
 // Device is a GPU, or a MIG device: a slice of one that looks like a GPU.
 type Device struct {
-	Index  int    `json:"index"` // the driver's number, as nvidia-smi prints it; for a MIG device, that of its GPU
+	Index  int    `json:"index"` // the driver's number, as nvidia-smi prints it; of a MIG device, its GPU's number
 	UUID   string `json:"uuid"`
 	Name   string `json:"name"`
 	BusID  string `json:"bus_id,omitempty"` // on the PCI bus: "00000000:3B:00.0"
@@ -102,8 +102,8 @@ func (r *Reading) Bytes(q Quantity) (alloc.Bytes, bool) {
 	return alloc.Bytes(r.values[q]), r.known.has(q)
 }
 
-// setMemory sets what is known of a device's memory: NVML says "not available"
-// with the largest number there is.
+// setMemory sets the figures of a device's memory that are known. NVML says "not available"
+// by the largest number.
 func (r *Reading) setMemory(total, used, free uint64, scope Scope) {
 	r.Scope = scope
 	for q, v := range [...]uint64{MemoryUsed: used, MemoryFree: free, MemoryTotal: total} {

@@ -106,7 +106,7 @@ func (s *drm) pciName(id string) string {
 	return strings.TrimSpace(maker + " GPU " + strings.ToLower(id))
 }
 
-// Name says whose processes are seen: the kernel shows only root the files of other users.
+// Name names the source, and says if only this user's processes are seen: the kernel shows the files of other users to root alone.
 func (s *drm) Name() string {
 	var drivers []string
 	for _, c := range s.cards {
@@ -152,8 +152,8 @@ func exists(name string) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// drmFiles are where the drivers keep figures, the first that is there counts. "hwmon" stands for the
-// card's sensors. amdgpu has all; xe and i915 do not tell what is used of a card's memory.
+// drmFiles are the files in which drivers keep their figures. Of several for one figure the first that exists counts. "hwmon"
+// stands for the card's sensors. amdgpu has all of them; xe and i915 do not say how much of a card's memory is used.
 var drmFiles = []struct {
 	quantity Quantity
 	file     string
@@ -217,7 +217,7 @@ func sumOf(pattern string) (sum float64, ok bool) {
 	return sum, len(names) > 0
 }
 
-// textOf is what a file of one line holds, or "".
+// textOf returns the text of a file of one line, or "" if it cannot be read.
 func textOf(name string) string {
 	b, _ := os.ReadFile(name)
 	return strings.TrimSpace(string(b))

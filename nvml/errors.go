@@ -53,7 +53,7 @@ func (e *callError) Error() string {
 	return fmt.Sprintf("%s: %s (code %d)", e.function, text, e.code)
 }
 
-// Is makes errors.Is work for ErrLost, ErrUnknown and what it stands for.
+// Is makes errors.Is work for ErrLost, ErrUnknown and the error that the code of the call stands for.
 func (e *callError) Is(target error) bool {
 	switch e.code {
 	case codeNotSupported, codeFunctionNotFound:
@@ -104,8 +104,8 @@ var codes = map[int]string{
 	codeUnknown:          "the driver's unknown error; in a container after `systemctl daemon-reload` only a restart of the container helps",
 }
 
-// notAvailableError is ErrNotAvailable with the reason alone within reach, so
-// that two of them can be told in one sentence.
+// notAvailableError is ErrNotAvailable with its reason, which can be read alone, so
+// that two reasons can stand in one sentence.
 type notAvailableError struct{ reason string }
 
 func notAvailable(format string, args ...any) error {

@@ -156,7 +156,7 @@ func (l *library) migDevices(dev gpu, parent Device) []Device {
 	return devices
 }
 
-// remember keeps a device, and what it was seen to lack where it is the same as before.
+// remember keeps a device. If it is the same as before, the queries that it did not support are kept too.
 func (l *library) remember(uuid string, h *handle) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -59,7 +59,7 @@ const (
 	hostMemoryQuery // it has no memory of its own
 )
 
-// functions are those called, each with its versions, older ones first.
+// functions are the library's functions that are called, each with its versions, older ones first.
 var functions = map[string][]string{
 	"nvmlInit":                                {"", "_v2"},
 	"nvmlShutdown":                            {""},
@@ -85,7 +85,7 @@ var functions = map[string][]string{
 	"nvmlDeviceGetProcessUtilization":         {""},
 }
 
-// essential are the functions without which there is no device to speak of.
+// essential are the functions that a library must have to be of any use.
 var essential = []string{"nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetName"}
 
 // presentIn looks the functions up, and says which of the essential ones is missing.

@@ -20,7 +20,7 @@ type versionedFunc struct {
 	version string // "_v2"
 }
 
-// loadDirectly loads the library where there is no cgo, and so no go-nvml.
+// loadDirectly loads the library in builds without cgo, which go-nvml needs.
 func loadDirectly(path string) (api, map[string]bool, error) {
 	lib, err := dylib.Open(path)
 	if err != nil {
@@ -187,7 +187,7 @@ func listed[P any](g directGPU, function string, running func(P) runningProcess)
 func (g directGPU) busy(since uint64) ([]busyProcess, int) {
 	type sample struct {
 		pid             uint32
-		_               uint32 // C aligns what follows, on 32 bits too
+		_               uint32 // C aligns the next field to 8 bytes, also on 32-bit systems
 		time            uint64
 		multiprocessors uint32
 		_               [3]uint32 // the memory, the encoder and the decoder

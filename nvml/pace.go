@@ -118,7 +118,7 @@ func (r *Recorder) await(limit time.Duration) bool {
 	}
 }
 
-// gap keeps that there is no figure of any device at a time, and why if that is not empty.
+// gap records that no device has a figure at a time, and why, unless why is empty.
 func (r *Recorder) gap(at time.Duration, why string) {
 	var rows []row
 	var remarks []remark

@@ -67,7 +67,7 @@ func bareUUID(s string) string {
 	return strings.TrimPrefix(s, "mig-")
 }
 
-// samePrefix reports whether a UUID that says what it is of says the same as have.
+// samePrefix reports whether have begins with the same "GPU-" or "MIG-" as want, or want has neither.
 func samePrefix(have, want string) bool {
 	kind, _, ok := strings.Cut(strings.ToUpper(strings.TrimSpace(want)), "-")
 	return !ok || (kind != "GPU" && kind != "MIG") || strings.HasPrefix(strings.ToUpper(have), kind)

@@ -93,7 +93,7 @@ type symbol struct {
 	name, older string
 }
 
-// virtualSymbols are those that a driver need not have.
+// virtualSymbols are the functions of virtual memory, which an old driver may lack.
 func (d *driver) virtualSymbols() []symbol {
 	return []symbol{
 		{&d.addressReserve, "cuMemAddressReserve", ""},
@@ -138,8 +138,8 @@ var library = sync.OnceValues(func() (*driver, error) {
 // loaded is set as soon as the driver can say what its errors mean.
 var loaded atomic.Pointer[driver]
 
-// In the calls below every conversion of a pointer is among the arguments of call, which keeps what it points
-// to alive and in place: see call.
+// In the calls below a pointer is converted to an integer only in the arguments of call: call keeps the memory that it
+// points to alive and in place.
 
 func (d *driver) version() (v int32, err error) {
 	err = d.driverGetVersion.call(uintptr(unsafe.Pointer(&v)))

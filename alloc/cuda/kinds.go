@@ -26,7 +26,7 @@ const (
 	memoryPoolsSupported = 115
 )
 
-// kindsSymbols are those of pools, managed and host memory, which a driver need not have.
+// kindsSymbols are the functions of pools, managed and host memory, which an old driver may lack.
 func (d *driver) kindsSymbols() []symbol {
 	return []symbol{
 		{&d.poolCreate, "cuMemPoolCreate", ""},
@@ -87,7 +87,7 @@ func (d *driver) freeToPool(at uint64, s alloc.Stream) error {
 	return d.poolFree.call(uintptr(at), uintptr(s))
 }
 
-// waitFor has what is queued on a stream from now on wait for what is queued on another.
+// waitFor makes the work that is queued on s from now on wait for the work that is queued on other.
 func (d *driver) waitFor(s, other alloc.Stream) error {
 	e, err := d.createEvent(eventWithoutTiming)
 	if err != nil {
@@ -108,7 +108,7 @@ func (d *driver) managed(n int64) (p uint64, err error) {
 	return p, err
 }
 
-// hostFlags are those of cuMemHostAlloc. All contexts may use the memory.
+// hostFlags are the flags of cuMemHostAlloc. All contexts may use the memory.
 type hostFlags uint32
 
 const (

@@ -43,7 +43,7 @@ func (m managed) MemInfo() (alloc.MemInfo, error) { return m.dev.MemInfo() }
 // Free is Device.Free. The errors are the same.
 func (m managed) Free(p alloc.Ptr) error { return m.dev.Free(p) }
 
-// Alloc gives n bytes by cuMemAllocManaged, for every stream. Zero bytes take one. It is
+// Alloc gives n bytes by cuMemAllocManaged, for every stream. For zero bytes it gives one. The error is
 // errors.ErrUnsupported on a driver without managed memory; the other errors are Device.Alloc's.
 // Memory may be larger than the device's.
 func (m managed) Alloc(n alloc.Bytes) (alloc.Ptr, error) {

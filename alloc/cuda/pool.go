@@ -24,7 +24,7 @@ import (
 // The methods may be called from any goroutine. After Close they are alloc.ErrClosed.
 type Pool interface {
 	alloc.StreamAllocator
-	// Stats asks the driver what of the pool is in callers' hands, and what it holds from the driver.
+	// Stats asks the driver how much of the pool callers use, and how much memory the pool holds.
 	Stats() (used, reserved alloc.Bytes, err error)
 	// SetReleaseThreshold changes PoolConfig.ReleaseThreshold. math.MaxInt64 keeps everything.
 	SetReleaseThreshold(n alloc.Bytes) error
@@ -49,7 +49,7 @@ type pool struct {
 	live   map[alloc.Ptr]*pooled
 }
 
-// pooled is a live allocation: the stream that it is freed on, and those that use it too.
+// pooled is a live allocation: the stream on which it will be freed, and the other streams that use it.
 type pooled struct {
 	stream alloc.Stream
 	others []alloc.Stream
@@ -59,8 +59,8 @@ var _ ability.ReservingDevice = (*pool)(nil)
 
 // PoolConfig is the settings of a pool. The zero PoolConfig has the driver's defaults.
 type PoolConfig struct {
-	// ReleaseThreshold is what the pool keeps for reuse when the program waits for a stream, an
-	// event or the context; the driver may take back what is free beyond it. 0 keeps nothing.
+	// ReleaseThreshold is how much free memory the pool keeps for reuse when the program waits for a stream, an
+	// event or the context. The driver may take the rest back. 0 keeps nothing.
 	ReleaseThreshold alloc.Bytes
 	// MaxSize bounds the pool; 0 means only the device's memory bounds it. Drivers before CUDA 12.2
 	// know none, and refuse it.
@@ -134,7 +134,7 @@ func (p *pool) Name() string { return p.dev.Name() }
 // Ordinal returns the device's index.
 func (p *pool) Ordinal() int { return p.dev.Ordinal() }
 
-// String says whose pool it is.
+// String names the device of the pool.
 func (p *pool) String() string { return fmt.Sprintf("memory pool on %v", p.dev) }
 
 // Unwrap returns the device; alloc.As finds its abilities.

@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Stats asks the driver what of the pool is in callers' hands, and what it holds from the driver. The
+// Stats asks the driver how much of the pool callers use, and how much memory the pool holds. The
 // error is alloc.ErrClosed, or the driver's.
 func (p *pool) Stats() (used, reserved alloc.Bytes, err error) {
 	err = p.do(func() error {

@@ -15,9 +15,9 @@ var (
 	_ ability.Settler       = (*Device)(nil)
 )
 
-// reservation is what a Device keeps of reserved addresses, since the driver does not say it. Chunks are given by
-// their offset. A call that fails is undone, and so may the undoing: then the driver has memory behind chunks of which
-// the caller was told that they have none. It is taken away as soon as the driver allows it.
+// reservation records which chunks of reserved addresses have memory, since the driver does not say. Chunks are given by
+// their offset. A call that fails is undone. If the undoing fails too, the driver has memory behind chunks that
+// the caller was told have none: it is taken away as soon as the driver allows.
 type reservation struct {
 	base        alloc.Ptr
 	size, chunk alloc.Bytes
@@ -26,8 +26,8 @@ type reservation struct {
 }
 
 // Reserve gives n bytes of addresses by cuMemAddressReserve. It is
-// errors.ErrUnsupported on a driver without virtual memory, from before CUDA 10.2, and where the
-// driver maps memory in units that chunk is no multiple of: none is known to. The
+// errors.ErrUnsupported on a driver without virtual memory, from before CUDA 10.2, or where chunk is
+// not a multiple of the driver's own unit, which is not known to happen. The
 // other errors are alloc.ErrSize for n that is not a positive multiple of chunk, or
 // a chunk that is not a positive multiple of 2 MiB, and those of Alloc.
 func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
@@ -119,8 +119,8 @@ func (d *Device) settle(r *reservation) error {
 }
 
 // Map puts memory behind n bytes at p, by cuMemCreate and cuMemMap for each chunk. The errors are
-// *alloc.OutOfMemoryError with the driver's numbers, alloc.ErrUnknownPtr for what are not
-// chunks without memory, and those of Free.
+// *alloc.OutOfMemoryError with the driver's numbers, alloc.ErrUnknownPtr if the range is not
+// whole chunks that all lack memory, and those of Free.
 func (d *Device) Map(p alloc.Ptr, n alloc.Bytes) error {
 	err := d.change(p, n, true, d.mapChunks)
 	if errors.Is(err, codeOutOfMemory) {
@@ -132,7 +132,7 @@ func (d *Device) Map(p alloc.Ptr, n alloc.Bytes) error {
 	return nil
 }
 
-// mapChunks maps all of the chunks or none: what it cannot take back is left for settle.
+// mapChunks maps all of the chunks or none. Chunks that it cannot unmap again are left to settle.
 func (d *Device) mapChunks(r *reservation, from, to alloc.Bytes) error {
 	dev, err := d.driver.currentDevice()
 	for at := from; err == nil && at < to; at += r.chunk {
@@ -152,7 +152,7 @@ func (d *Device) mapChunks(r *reservation, from, to alloc.Bytes) error {
 }
 
 // Unmap takes the memory behind n bytes at p, when all work in the context is done, by
-// cuMemUnmap. The error is alloc.ErrUnknownPtr for what are not chunks with memory.
+// cuMemUnmap. The error is alloc.ErrUnknownPtr if the range is not whole chunks that all have memory.
 func (d *Device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 	err := d.change(p, n, false, func(r *reservation, from, to alloc.Bytes) error {
 		if err := d.driver.synchronize(); err != nil { // which cuMemUnmap does not do
@@ -166,8 +166,8 @@ func (d *Device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 	return nil
 }
 
-// unmapChunks unmaps one chunk after the other, since the driver does not take a part of a mapping. Where it fails,
-// other memory takes the place of what was unmapped: nobody needs what was in it.
+// unmapChunks unmaps one chunk after the other, since the driver does not unmap a part of a mapping. If it fails, the
+// chunks unmapped so far get new memory: nobody needs what was in the old.
 func (d *Device) unmapChunks(r *reservation, from, to alloc.Bytes) error {
 	for at := from; at < to; at += r.chunk {
 		if !r.behind[at] {
@@ -183,8 +183,8 @@ func (d *Device) unmapChunks(r *reservation, from, to alloc.Bytes) error {
 	return nil
 }
 
-// change calls the driver to map, or unmap, whole chunks of which none is, or all
-// are, mapped.
+// change calls the driver to map whole chunks, none of which is mapped, or to unmap chunks that
+// all are.
 func (d *Device) change(p alloc.Ptr, n alloc.Bytes, mapped bool, call func(r *reservation, from, to alloc.Bytes) error) error {
 	d.reservedMu.Lock()
 	defer d.reservedMu.Unlock()

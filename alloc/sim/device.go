@@ -142,8 +142,8 @@ func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 }
 
 // Free takes back an address that Alloc gave. The errors are
-// alloc.ErrDoubleFree for an address that was given and is free,
-// alloc.ErrUnknownPtr for one never given, alloc.ErrClosed, and those of faults.
+// alloc.ErrDoubleFree for an address that is free already,
+// alloc.ErrUnknownPtr for one that Alloc never gave, alloc.ErrClosed, and those of faults.
 func (d *Device) Free(p alloc.Ptr) error {
 	defer d.begin()()
 	if err := d.enter("Free"); err != nil {
@@ -209,7 +209,7 @@ func (d *Device) SetLatency(each time.Duration) {
 }
 
 // SetOther says how much memory other processes use, rounded up to whole
-// pages. What they ask for beyond the memory that there is, they do not get.
+// pages. They get no more than there is.
 func (d *Device) SetOther(n alloc.Bytes) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

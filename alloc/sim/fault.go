@@ -30,7 +30,7 @@ type Fault struct {
 	Err   error // nil means ErrInjected
 }
 
-// calls are those that can fail.
+// calls names the calls that a Fault can make fail.
 var calls = []string{
 	"Alloc", "Free", "MemInfo", "Synchronize", "Reserve", "Map", "Unmap", "Queue", "Fill",
 	"Copy", "Event", "PoolAlloc", "PoolFree", "Pool", "PinnedAlloc", "PinnedFree",
@@ -48,7 +48,7 @@ func (e *faultError) Error() string { return fmt.Sprintf("%s on %s: %v", e.Call,
 // Unwrap returns the fault's error.
 func (e *faultError) Unwrap() error { return e.Err }
 
-// faults are those that have not been used up.
+// faults are the injected faults that have not all happened yet.
 type faults []Fault
 
 func (f *faults) add(added []Fault) {

@@ -44,7 +44,7 @@ type allocation struct {
 	run  *run
 }
 
-// memory is the device's address space: what is live where. Its user holds the
+// memory is the device's address space, with the live allocations in it. The caller holds the
 // device's lock.
 type memory struct {
 	base     alloc.Ptr

@@ -44,9 +44,9 @@ var (
 	_ ability.ReservingDevice = (*pool)(nil)
 )
 
-// NewPool makes a stream-ordered pool, as cuda.Pool is of a real GPU, that keeps up to a release threshold for
-// reuse. Each allocation takes whole pages. What is freed is used again on its stream at once, and on others
-// when that stream has got there. Synchronize gives back what is free beyond the threshold. The
+// NewPool makes a stream-ordered pool, as cuda.Pool is of a real GPU. It keeps free memory up to the release threshold for
+// reuse. Each allocation takes whole pages. Freed memory can be used again on its own stream at once, and on others
+// when its stream has done the work before the free. Synchronize gives back free memory beyond the threshold. The
 // methods may be called from any goroutine.
 func (d *Device) NewPool(releaseThreshold alloc.Bytes) alloc.StreamAllocator {
 	p := &pool{dev: d, threshold: max(releaseThreshold, 0), live: make(map[alloc.Ptr]*poolBlock)}
@@ -212,7 +212,7 @@ func (p *pool) trim(keep alloc.Bytes) {
 	})
 }
 
-// synchronized gives back what is free beyond the threshold.
+// synchronized gives free memory beyond the threshold back to the device.
 func (p *pool) synchronized() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -32,8 +32,8 @@ type queued struct {
 	calls []uintptr
 }
 
-// streams is the device's clock and what its streams have to do. It has a lock of its own, since a
-// Cache reports what it hands out under the Cache's lock.
+// streams is the device's clock and the queued work of its streams. It has a lock of its own, since a
+// Cache reports blocks that it hands out while it holds the Cache's lock.
 type streams struct {
 	mu     sync.Mutex
 	now    time.Duration
@@ -220,7 +220,7 @@ func (d *Device) handedOut(p alloc.Ptr, n alloc.Bytes, on alloc.Stream) {
 	d.handedOutBehind(p, n, on, 0)
 }
 
-// handedOutBehind is handedOut for a block whose owner's work runs behind all that is done by then.
+// handedOutBehind is handedOut for a block whose owner's work runs after all work that ends by then.
 func (d *Device) handedOutBehind(p alloc.Ptr, n alloc.Bytes, on alloc.Stream, then time.Duration) {
 	s := &d.streams
 	s.mu.Lock()

@@ -16,7 +16,7 @@ type canvas interface {
 	line([]point, stroke)
 	// circle draws a ring, or a disc if the stroke has no width.
 	circle(center point, radius float64, s stroke)
-	// text writes a text whose letters have their middle at the height of a point.
+	// text writes a text, whose letters are centred vertically at the point.
 	text(point, string, face)
 }
 

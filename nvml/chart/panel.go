@@ -106,7 +106,7 @@ func rulesOf(series []nvml.Series, highest, scale float64) []rule {
 	return rules
 }
 
-// countSame returns how many of the others are drawn over s all the way.
+// countSame returns how many of the others look like s, by number of samples, minimum, maximum and mean: one line hides the other.
 func countSame(s nvml.Series, others []nvml.Series) (n int) {
 	for _, o := range others {
 		if o.Quantity != nvml.ProcessMemory && s.Quantity != nvml.ProcessMemory &&

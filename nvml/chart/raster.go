@@ -32,8 +32,8 @@ func (f *Figure) png(w io.Writer) error {
 	return png.Encode(w, c.picture)
 }
 
-// outline is a closed shape of curves. The vector package adds up what several of one direction
-// cover, and takes nothing twice; two of opposite directions cancel each other where they meet.
+// outline is a closed shape of curves. Where outlines overlap, the vector package fills the area once if they have one
+// direction, and leaves it empty if two have opposite directions.
 type outline []sfnt.Segment
 
 // fill fills shapes that all turn the same way.

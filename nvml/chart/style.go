@@ -67,7 +67,7 @@ type tick struct {
 	label string
 }
 
-// roomFor returns how many ticks an axis has room for, at least so far from each other.
+// roomFor returns how many ticks fit on an axis with the given distance between them; at least 2.
 func roomFor(length, apart float64) int { return max(2, int(length/apart)) }
 
 func (t ticks) between(from, to float64) []tick {
@@ -93,8 +93,8 @@ func niceStep(least float64) float64 {
 	return 10 * power
 }
 
-// key says what a panel's lines are: in as many columns as the widest entry
-// leaves room for, one column after the other.
+// key names a panel's lines, in as many columns as there is room for at the width of the
+// widest entry. Columns are filled one after the other.
 type key struct {
 	face  face
 	lines []line
