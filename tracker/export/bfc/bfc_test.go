@@ -282,3 +282,15 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// TestSizesThatNoDeviceHas are no chunks: their sums would not fit.
+func TestSizesThatNoDeviceHas(t *testing.T) {
+	at := "I tensorflow/core/common_runtime/bfc_allocator.cc:1] "
+	l := parse(t, at+"InUse at 1000 of size 4611686018427387904 next 1\n"+at+"InUse at 1000 of size 512 next 1\n"+at+"Next region of size 9223372036854775807\n"+
+		at+"9223372036854775807 Chunks of size 9223372036854775807 totalling 1B\n"+at+"4 Chunks of size 9223372036854775807 totalling 1B\n")
+	got := tell(t, l.Failures[0])
+	assert.Equal(t, &mem.Tally{Count: 1, Bytes: 512}, got.InUse)
+	assert.Empty(t, got.Regions)
+	l = parse(t, at+"9223372036854775807 Chunks of size 512 totalling 1B\n"+at+"2 Chunks of size 256 totalling 512B\n")
+	assert.Equal(t, &mem.Tally{Count: 2, Bytes: 512}, tell(t, l.Failures[0]).InUse)
+}

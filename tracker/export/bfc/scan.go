@@ -111,7 +111,7 @@ func (s *scanner) head(line string) error {
 		}
 		return nil
 	}
-	if n, ok := numberAfter(line, "Next region of size "); ok {
+	if n, ok := numberAfter(line, "Next region of size "); ok && n <= maxChunk {
 		d := s.dump()
 		d.regions = append(d.regions, n)
 		return s.thing(chunkBytes)
@@ -184,7 +184,7 @@ func (s *scanner) sizes(line string) bool {
 		}
 		count, err := strconv.ParseInt(before[strings.LastIndexByte(before, ' ')+1:], 10, 64)
 		size, known := leadingNumber(rest)
-		if err == nil && known && count > 0 {
+		if err == nil && known && count > 0 && size > 0 && count <= int64(maxChunk/size) {
 			s.dump().bySize[size] = count
 		}
 		return true
@@ -250,6 +250,10 @@ func (s *scanner) outside(line string) {
 	}
 }
 
+// maxChunk is the largest size that a chunk may have: more than any device has, and so little that all chunks of a log
+// can be added up.
+const maxChunk = 1 << 42
+
 // chunkUnit is what the sizes of chunks are multiples of.
 const chunkUnit = 256
 
@@ -303,7 +307,7 @@ func parseChunk(line string) (c chunk, ok bool) {
 	address := strings.TrimPrefix(firstWord(rest), "0x")
 	p, err := strconv.ParseUint(address, 16, 64)
 	size, known := numberAfter(rest, " of size ")
-	if err != nil || !known || size <= 0 || uint64(size) > 1<<62 || p > 1<<62 {
+	if err != nil || !known || size <= 0 || size > maxChunk || p > 1<<62 {
 		return c, false
 	}
 	c.ptr, c.size = alloc.Ptr(p), size

@@ -85,6 +85,34 @@ func TestHostileFilesCostLittle(t *testing.T) {
 	}
 }
 
+// TestSizesThatDoNotAddUp: sums of sizes fit an int64, or the file is refused. An error may have asked for anything.
+func TestSizesThatDoNotAddUp(t *testing.T) {
+	block := `{"device":0,"address":%d,"total_size":4611686018427387904,"blocks":[{"size":4611686018427387904,"requested_size":1,"state":"inactive"}]}`
+	for text, want := range map[string]string{
+		`{"segments":[` + fmt.Sprintf(block, 512) + "," + fmt.Sprintf(block, 1<<62+512) + `]}`:                 "segment 1, block 0: size is 4611686018427387904: with it, the sizes come to more than any device has",
+		`{"segments":[],"device_traces":[[{"action":"segment_alloc","addr":512,"size":9223372036854775807}]]}`: "event segment_alloc: size is 9223372036854775807",
+		`{"segments":[],"device_traces":[[{"action":"oom","device_free":0,"size":9223372036854775807}]]}`:      "",
+	} {
+		_, err := read(strings.NewReader(text))
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.Error(t, err, text)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// TestErrorsAreShort, however long a number of the file is.
+func TestErrorsAreShort(t *testing.T) {
+	nines := strings.Repeat("9", 100_000)
+	for _, text := range []string{"(dS'segments'\nI" + nines + "\ns.", "(dS'segments'\nF" + nines + "e\ns.", "(dS'segments'\ng" + nines + "\ns.", `{"segments":` + nines + "e999999999}"} {
+		_, err := read(strings.NewReader(text))
+		require.Error(t, err)
+		assert.Less(t, len(err.Error()), 200)
+	}
+}
+
 // TestManyBlocks holds what a block takes on its way from the file into a dump: 262 bytes when this was
 // written, of which the dump keeps 88.
 func TestManyBlocks(t *testing.T) {

@@ -25,6 +25,7 @@ type raw struct {
 	host         int           // the device that has these; -1 if there are none
 
 	visits int64
+	sum    int64 // bytes of all sizes that were looked at
 	key    keys
 }
 
@@ -78,6 +79,19 @@ func (s *raw) visit() error {
 	if s.visits++; s.visits > base+perByte*s.Bytes() {
 		return fmt.Errorf("%w: its lists name each other more often than a file of its size has reason to", bounded.ErrTooLarge)
 	}
+	return nil
+}
+
+// amount checks a size, and that the sums of the sizes fit an int64, however often they are added up.
+func (s *raw) amount(n int64, name string) error {
+	const most = 1 << 62
+	switch {
+	case n < 0:
+		return fmt.Errorf("%s is %d", name, n)
+	case n > most-s.sum:
+		return fmt.Errorf("%s is %d: with it, the sizes come to more than any device has", name, n)
+	}
+	s.sum += n
 	return nil
 }
 

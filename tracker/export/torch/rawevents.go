@@ -75,6 +75,11 @@ func (s *raw) event(v plain.Value) (e rawEvent, err error) {
 	e.action = s.text(v, s.key.action)
 	e.addr = s.integer(v, s.key.addr)
 	e.size = max(0, s.integer(v, s.key.size))
+	if e.action != "oom" { // which may have asked for anything
+		if err := s.amount(e.size, "size"); err != nil {
+			return e, fmt.Errorf("event %s: %w", e.action, err)
+		}
+	}
 	e.stream = s.integer(v, s.key.stream)
 	e.micros = s.integer(v, s.key.time)
 	e.category = s.text(v, s.key.category)
@@ -261,8 +266,8 @@ func (s *raw) block(v plain.Value, at int64) (b rawBlock, err error) {
 	if b.size, err = s.need(v, s.key.size, "size"); err != nil {
 		return b, err
 	}
-	if b.size < 0 {
-		return b, fmt.Errorf("size is %d", b.size)
+	if err = s.amount(b.size, "size"); err != nil {
+		return b, err
 	}
 	if n := s.integer(v, s.key.requested); n < 0 {
 		return b, fmt.Errorf("requested_size is %d", n)

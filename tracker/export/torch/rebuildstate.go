@@ -163,8 +163,8 @@ func (r *rebuilder) hostBlock(v plain.Value) error {
 	if err != nil {
 		return err
 	}
-	if size < 0 {
-		return fmt.Errorf("size is %d", size)
+	if err := r.amount(size, "size"); err != nil {
+		return err
 	}
 	b := rawBlock{address: address, size: size, value: v}
 	if b.stack, err = r.stackAt(v, r.key.frames); err != nil {

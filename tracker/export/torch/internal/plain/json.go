@@ -106,6 +106,9 @@ func (p *pickle) word(text []byte) error {
 	}
 	var f float64
 	if err := json.Unmarshal(text, &f); err != nil {
+		if len(text) > 64 { // which the error would quote whole
+			err = fmt.Errorf("%.20q is no number", text)
+		}
 		return err
 	}
 	v, err := parseInt(text)

@@ -333,7 +333,9 @@ func (p *pickle) remember(code byte) error {
 	case opPut, opGet:
 		var line []byte
 		if line, err = p.readLine(); err == nil {
-			index, err = strconv.ParseUint(string(line), 10, 63)
+			if index, err = strconv.ParseUint(string(line), 10, 63); err != nil {
+				err = fmt.Errorf("the place %.20q is no number", line)
+			}
 		}
 	case opBinPut, opBinGet:
 		index, err = p.number(1)

@@ -31,7 +31,10 @@ func (p *pickle) written(code byte) (Value, error) {
 		return p.text(b)
 	case opFloat:
 		f, err := strconv.ParseFloat(string(line), 64)
-		return float(f), err
+		if err != nil {
+			return Value{}, fmt.Errorf("%.20q is no float", line)
+		}
+		return float(f), nil
 	}
 	switch string(line) { // so protocol 0 writes bools
 	case "00":
@@ -50,7 +53,7 @@ func parseInt(text []byte) (Value, error) {
 	if u, err := strconv.ParseUint(string(text), 10, 64); err == nil { // an address in the upper half
 		return number(int64(u)), nil
 	}
-	return Value{}, err
+	return Value{}, fmt.Errorf("%.20q is no integer of 64 bits", text)
 }
 
 // readLine reads up to the end of the line. It is valid until the next.
