@@ -49,7 +49,7 @@ func TestAutocast(t *testing.T) {
 // pass, however little of it is kept.
 func TestAutocastCachesWeights(t *testing.T) {
 	opts := []estimate.Option{estimate.Tokens(1, 64), estimate.Train(estimate.SGD), estimate.Checkpointed("encoder.layer.*"),
-		estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradKept})}
+		estimate.Loop{ZeroGrad: estimate.ZeroGradKept}}
 	plain := model(t, layer.Public(bertLarge.Layers()), opts...)
 	cast := model(t, layer.Public(bertLarge.Layers()), append(opts, estimate.Autocast(alloc.Float16))...)
 	assert.Equal(t, plain.Training.Weights, cast.Training.Weights)

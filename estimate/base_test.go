@@ -18,7 +18,7 @@ import (
 // held is what Mistral 7B takes with its linear layers in a base.
 func held(t *testing.T, q estimate.Quantized) alloc.Bytes {
 	t.Helper()
-	r := model(t, layer.Public(mistral7b.Layers()), estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), estimate.Quantize(q))
+	r := model(t, layer.Public(mistral7b.Layers()), estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), q)
 	assert.Equal(t, int64(7_241_732_096), r.Params.Count)
 	return r.Inference.Weights + r.Inference.Buffers
 }
@@ -51,17 +51,17 @@ func TestQuantize(t *testing.T) {
 // each of its products.
 func TestQuantizeInTraining(t *testing.T) {
 	train := func(q estimate.Quantized, more ...estimate.Option) *estimate.Report {
-		return model(t, layer.Public(mistral7b.Layers()), append(opts(estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Quantize(q)), more...)...)
+		return model(t, layer.Public(mistral7b.Layers()), append(opts(estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), q), more...)...)
 	}
 	frozen := train(estimate.Quantized{Base: estimate.NF4, Layers: []string{"*"}})
 	assert.EqualValues(t, 32000*4096+65*4096, frozen.Trained.Count, "embedding and norms")
 
 	lora := estimate.LoRA{Rank: 16, Targets: []string{"q_proj"}}
-	adapted := train(estimate.Quantized{Base: estimate.NF4}, estimate.Adapt(lora))
-	assert.Greater(t, train(estimate.Quantized{Base: estimate.NF4}, estimate.Adapt(lora), estimate.Bitsandbytes(0, 43, 1)).Kept, adapted.Kept)
+	adapted := train(estimate.Quantized{Base: estimate.NF4}, lora)
+	assert.Greater(t, train(estimate.Quantized{Base: estimate.NF4}, lora, estimate.Bitsandbytes(0, 43, 1)).Kept, adapted.Kept)
 
 	serve := func(q estimate.Quantized, more ...estimate.Option) alloc.Bytes {
-		return model(t, layer.Public(mistral7b.Layers()), append(more, estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), estimate.Quantize(q))...).Inference.Transient
+		return model(t, layer.Public(mistral7b.Layers()), append(more, estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), q)...).Inference.Transient
 	}
 	const down = 4096 * 14336
 	usual := serve(estimate.Quantized{Base: estimate.NF4})
@@ -78,7 +78,7 @@ func TestQuantizeExperts(t *testing.T) {
 		base  estimate.Base
 		bytes float64
 	}{{estimate.NF4, 0.5 + 4.0/64}, {estimate.Int8Base, 1}, {estimate.GPTQBase, 0.5 + 2.5/128}} {
-		r := model(t, layer.Public(mixtral.Layers()), estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), estimate.Quantize(estimate.Quantized{Base: c.base}))
+		r := model(t, layer.Public(mixtral.Layers()), estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), estimate.Quantized{Base: c.base})
 		assert.EqualValues(t, int64(all), r.Params.Count)
 		assert.InEpsilon(t, (all-whole)*c.bytes+2*whole, float64(r.Inference.Weights+r.Inference.Buffers), 0.002, "%d", c.base)
 	}
@@ -87,11 +87,11 @@ func TestQuantizeExperts(t *testing.T) {
 func TestQuantizeSaysWhatIsWrong(t *testing.T) {
 	for want, q := range map[string]estimate.Quantized{
 		"Base is 9": {Base: 9},
-		`Quantize: no Linear's path matches "mlp"`: {Base: estimate.NF4, Layers: []string{"mlp"}},
-		"syntax error in pattern":                  {Base: estimate.NF4, Layers: []string{"["}},
-		"int8 is not a type that products":         {Base: estimate.NF4, Computes: alloc.Int8},
+		`Quantized: no Linear's path matches "mlp"`: {Base: estimate.NF4, Layers: []string{"mlp"}},
+		"syntax error in pattern":                   {Base: estimate.NF4, Layers: []string{"["}},
+		"int8 is not a type that products":          {Base: estimate.NF4, Computes: alloc.Int8},
 	} {
-		_, err := estimate.Model(layer.Public(mistral7b.Layers()), estimate.Tokens(1, 4), estimate.Quantize(q))
+		_, err := estimate.Model(layer.Public(mistral7b.Layers()), estimate.Tokens(1, 4), q)
 		assert.ErrorContains(t, err, want)
 	}
 }
@@ -101,7 +101,7 @@ func TestQuantizeSaysWhatIsWrong(t *testing.T) {
 func TestQuantizeAWQ(t *testing.T) {
 	of := func(b estimate.Base, tokens int) estimate.Memory {
 		wide := []tape.Layer{layer.Linear{In: 4096, Out: 16384, NoBias: true}}
-		return model(t, layer.Public(wide), estimate.InputShape(1, tokens, 4096), estimate.Precision(alloc.Float16), estimate.Quantize(estimate.Quantized{Base: b, Layers: []string{"*"}})).Inference
+		return model(t, layer.Public(wide), estimate.InputShape(1, tokens, 4096), estimate.Precision(alloc.Float16), estimate.Quantized{Base: b, Layers: []string{"*"}}).Inference
 	}
 	awq, gptq := of(estimate.AWQBase, 16), of(estimate.GPTQBase, 16)
 	assert.EqualValues(t, 4*4096, gptq.Weights+gptq.Buffers-awq.Weights-awq.Buffers)

@@ -89,7 +89,7 @@ func TestDenoiserInParts(t *testing.T) {
 		Own: &diffusion.Denoiser{TextDim: 48, SingleBlocks: 3},
 	}
 	opts := []estimate.Option{estimate.InputShape(1, 64, 16), estimate.InputShape(1, 24, 48)}
-	whole, half := model(t, layer.Public(c.Layers()), opts...), model(t, layer.Public(c.Layers()), append(opts, estimate.Shard(estimate.Sharding{Tensor: 2}))...)
+	whole, half := model(t, layer.Public(c.Layers()), opts...), model(t, layer.Public(c.Layers()), append(opts, estimate.Sharding{Tensor: 2})...)
 	divided := 2*2*(4*d*d+3*d*ffn) + 3*(3*d*d+2*d*ffn+(d+ffn)*d)
 	assert.EqualValues(t, whole.Inference.Weights-4*alloc.Bytes(divided)/2, half.Inference.Weights)
 	assert.Less(t, half.Inference.Transient, whole.Inference.Transient)

@@ -39,7 +39,7 @@
 // of loading and of two training steps, in PyTorch's order, go through cache.Cache: that gives
 // what is reserved, with rounding, fragmentation and inactive blocks, and the smallest device on
 // which the run completes. The CUDA context is added, from a table of measurements.
-// Fits compares the upper bound of what is needed. Loops, PyTorch and RunsOn describe
+// Fits compares the upper bound of what is needed. Loop, PyTorch and Machine describe
 // the training loop and the machine; what they leave open widens the band.
 //
 // # How far to trust it

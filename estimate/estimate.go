@@ -248,7 +248,7 @@ func withLoss(c *setting.Config, layers []tape.Layer) ([]tape.Layer, error) {
 // WithLoss trains with a loss of the model's output. Inference has no loss. A HeadLoss without
 // sizes replaces the last layer, which must be a Linear: the head.
 func WithLoss(l nn.Layer) Option {
-	return func(c *setting.Config) { c.Loss = layer.From([]nn.Layer{l})[0] }
+	return option(func(c *setting.Config) { c.Loss = layer.From([]nn.Layer{l})[0] })
 }
 
 // store puts the size of the weights as they are stored into the memory of inference.

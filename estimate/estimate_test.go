@@ -100,17 +100,17 @@ func TestQuantizedCache(t *testing.T) {
 }
 
 func TestMaxContext(t *testing.T) {
-	opts := []estimate.Option{estimate.Tokens(1, 512), estimate.Precision(alloc.BFloat16), estimate.WithKVCache(estimate.KVConfig(llama3b.Cache(1, 1, alloc.BFloat16)))}
+	opts := []estimate.Option{estimate.Tokens(1, 512), estimate.Precision(alloc.BFloat16), estimate.KVConfig(llama3b.Cache(1, 1, alloc.BFloat16))}
 	n, err := estimate.MaxContextLength(layer.Public(llama3b.Layers()), 16*alloc.GiB, opts...)
 	require.NoError(t, err)
 	fits := func(context int) bool {
-		return model(t, layer.Public(llama3b.Layers()), append(opts, estimate.WithKVCache(estimate.KVConfig(llama3b.Cache(1, context, alloc.BFloat16))))...).Fits(16 * alloc.GiB)
+		return model(t, layer.Public(llama3b.Layers()), append(opts, estimate.KVConfig(llama3b.Cache(1, context, alloc.BFloat16)))...).Fits(16 * alloc.GiB)
 	}
 	assert.True(t, fits(n))
 	assert.False(t, fits(n+n/50))
 	assert.Greater(t, n, 20_000)
 	_, err = estimate.MaxContextLength(layer.Public(llama3b.Layers()), 16*alloc.GiB, opts[:2]...)
-	assert.ErrorContains(t, err, "needs WithKVCache")
+	assert.ErrorContains(t, err, "needs a KVConfig")
 	n, err = estimate.MaxContextLength(layer.Public(llama3b.Layers()), alloc.GiB, opts...)
 	require.NoError(t, err)
 	assert.Zero(t, n, "not even the input's tokens")
@@ -121,7 +121,7 @@ func TestCacheHoldsTheInput(t *testing.T) {
 		"a Batch of 1 and a Context of 512 do not hold the input, 2 sequences of 512 tokens": estimate.KVConfig(llama3b.Cache(1, 512, 0)),
 		"a Batch of 2 and a Context of 511 do not hold the input, 2 sequences of 512 tokens": estimate.KVConfig(llama3b.Cache(2, 511, 0)),
 	} {
-		_, err := estimate.Model(layer.Public(llama3b.Layers()), estimate.Tokens(2, 512), estimate.WithKVCache(cache))
+		_, err := estimate.Model(layer.Public(llama3b.Layers()), estimate.Tokens(2, 512), cache)
 		assert.ErrorContains(t, err, want)
 	}
 }
@@ -135,7 +135,7 @@ func TestScoresSeeTheCache(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			transient := func(context int) alloc.Bytes {
-				return model(t, layer.Public(c.Layers()), estimate.Tokens(2, 16), estimate.WithKVCache(estimate.KVConfig(c.Cache(2, context, 0)))).Inference.Transient
+				return model(t, layer.Public(c.Layers()), estimate.Tokens(2, 16), estimate.KVConfig(c.Cache(2, context, 0))).Inference.Transient
 			}
 			scores := alloc.Bytes(2 * 8 * 16 * 4 * (4096 - 512))
 			assert.GreaterOrEqual(t, transient(4096)-transient(512), scores)
@@ -258,7 +258,7 @@ func TestZeRO(t *testing.T) {
 	layers := []nn.Layer{nn.Linear{In: 75000, Out: 100000, NoBias: true}}
 	for stage, want := range []float64{120, 31.4, 16.6, 1.88} {
 		r := model(t, layers, estimate.MixedPrecision(alloc.Float16), estimate.Train(estimate.Adam),
-			estimate.Shard(estimate.Sharding{Data: 64, ZeRO: stage}))
+			estimate.Sharding{Data: 64, ZeRO: stage})
 		assert.InDelta(t, want, float64(r.Training.Peak)/1e9, 0.05, "stage %d", stage)
 	}
 }
@@ -268,14 +268,14 @@ func TestShardingDividesTheModel(t *testing.T) {
 	require.NoError(t, err)
 	opts := []estimate.Option{m.Input, estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW)}
 	whole := model(t, m.Layers, opts...)
-	tensor := model(t, m.Layers, append(opts, estimate.Shard(estimate.Sharding{Tensor: 8}))...)
+	tensor := model(t, m.Layers, append(opts, estimate.Sharding{Tensor: 8})...)
 	assert.InEpsilon(t, float64(whole.Inference.Weights)/8, float64(tensor.Inference.Weights), 0.01)
 	assert.Less(t, tensor.Training.Peak, whole.Training.Peak/3)
-	pipeline := model(t, m.Layers, append(opts, estimate.Shard(estimate.Sharding{Pipeline: 4}))...)
+	pipeline := model(t, m.Layers, append(opts, estimate.Sharding{Pipeline: 4})...)
 	assert.InEpsilon(t, float64(whole.Inference.Weights)/4, float64(pipeline.Inference.Weights), 0.1)
 	assert.Contains(t, pipeline.Training.PeakAt, "stage 0", "it keeps the most micro-batches")
 	assert.Equal(t, whole.Params, pipeline.Params)
-	_, err = estimate.Model(vgg19, estimate.InputShape(1, 3, 32, 32), estimate.Shard(estimate.Sharding{Pipeline: 99}))
+	_, err = estimate.Model(vgg19, estimate.InputShape(1, 3, 32, 32), estimate.Sharding{Pipeline: 99})
 	assert.ErrorContains(t, err, "cannot be cut into 99 stages")
 }
 
@@ -326,7 +326,7 @@ func TestKVCache(t *testing.T) {
 	assert.ErrorContains(t, err, "ContextLength is 0")
 	c, err := m.Cache(1, 4096)
 	require.NoError(t, err)
-	r := model(t, m.Layers, m.Input, estimate.Precision(alloc.Float16), estimate.WithKVCache(c))
+	r := model(t, m.Layers, m.Input, estimate.Precision(alloc.Float16), c)
 	assert.Equal(t, 2*alloc.GiB, r.Inference.Cache)
 }
 
@@ -384,20 +384,20 @@ func TestErrorsNameTheLayer(t *testing.T) {
 func TestOptionsThatMakeNoSense(t *testing.T) {
 	input := estimate.InputShape(1, 3, 8, 8)
 	for want, opts := range map[string][]estimate.Option{
-		"estimate Sequential: no layer reads input 1, (8, 3, 8, 8)":       {input, estimate.InputShape(8, 3, 8, 8)},
-		`no layer's path matches "layers.*", as "3" would be`:             {input, estimate.Checkpointed("5", "layers.*")},
-		"Train: Optimizer is 9: want one of the constants":                {input, estimate.Train(9)},
-		"ZeRO is 4: want a stage":                                         {input, estimate.Shard(estimate.Sharding{ZeRO: 4})},
-		"Window is -1: want 0":                                            {input, estimate.WithKVCache(estimate.KVConfig{Batch: 1, ContextLength: 1, Layers: 1, KVHeads: 1, HeadSize: 1, Window: -1})},
-		`Checkpointed: pattern "[": syntax error in`:                      {input, estimate.Checkpointed("[")},
-		`Adapt: Targets: pattern "[": syntax error`:                       {input, estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"["}})},
-		`Adapt: no Linear's path matches "conv": the model has no Linear`: {input, estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"conv"}})},
-		"RunsOn: GPU is 99: want one of the constants":                    {input, estimate.RunsOn(estimate.Machine{GPU: 99})},
-		"Loops: ZeroGrad is 9: want one of the constants":                 {input, estimate.Loops(estimate.Loop{ZeroGrad: 9})},
-		"PyTorch 0.4 is not known":                                        {input, estimate.PyTorch(0, 4)},
-		"Stored: -1 parameters in 2 bytes":                                {input, estimate.Stored(estimate.Amount{Count: -1, Bytes: 2})},
-		"ComputedIn: a buffer of -1 bytes":                                {input, llamacpp.ComputedIn(-1)},
-		"cannot be cut into 99 stages: want at most":                      {input, estimate.Train(estimate.SGD), estimate.Shard(estimate.Sharding{Pipeline: 99})},
+		"estimate Sequential: no layer reads input 1, (8, 3, 8, 8)":      {input, estimate.InputShape(8, 3, 8, 8)},
+		`no layer's path matches "layers.*", as "3" would be`:            {input, estimate.Checkpointed("5", "layers.*")},
+		"Train: Optimizer is 9: want one of the constants":               {input, estimate.Train(9)},
+		"ZeRO is 4: want a stage":                                        {input, estimate.Sharding{ZeRO: 4}},
+		"Window is -1: want 0":                                           {input, estimate.KVConfig{Batch: 1, ContextLength: 1, Layers: 1, KVHeads: 1, HeadSize: 1, Window: -1}},
+		`Checkpointed: pattern "[": syntax error in`:                     {input, estimate.Checkpointed("[")},
+		`LoRA: Targets: pattern "[": syntax error`:                       {input, estimate.LoRA{Rank: 8, Targets: []string{"["}}},
+		`LoRA: no Linear's path matches "conv": the model has no Linear`: {input, estimate.LoRA{Rank: 8, Targets: []string{"conv"}}},
+		"Machine: GPU is 99: want one of the constants":                  {input, estimate.Machine{GPU: 99}},
+		"Loop: ZeroGrad is 9: want one of the constants":                 {input, estimate.Loop{ZeroGrad: 9}},
+		"PyTorch 0.4 is not known":                                       {input, estimate.PyTorch(0, 4)},
+		"Stored: -1 parameters in 2 bytes":                               {input, estimate.Stored(estimate.Amount{Count: -1, Bytes: 2})},
+		"ComputedIn: a buffer of -1 bytes":                               {input, llamacpp.ComputedIn(-1)},
+		"cannot be cut into 99 stages: want at most":                     {input, estimate.Train(estimate.SGD), estimate.Sharding{Pipeline: 99}},
 	} {
 		t.Run(want, func(t *testing.T) {
 			_, err := estimate.Model(vgg19, opts...)
@@ -463,7 +463,7 @@ func TestShardedCache(t *testing.T) {
 	c, err := m.Cache(1, 8192)
 	require.NoError(t, err)
 	cache := func(s estimate.Sharding) alloc.Bytes {
-		return model(t, m.Layers, estimate.WithKVCache(c), estimate.Shard(s)).Inference.Cache
+		return model(t, m.Layers, c, s).Inference.Cache
 	}
 	assert.Equal(t, alloc.GiB, cache(estimate.Sharding{}))
 	assert.Equal(t, alloc.GiB/8, cache(estimate.Sharding{Tensor: 8}))
@@ -477,20 +477,20 @@ func TestTensorParallelismDividesHeads(t *testing.T) {
 		ok                bool
 	}{{12, 12, 4, true}, {12, 12, 5, false}, {12, 6, 4, false}, {12, 2, 4, true}, {12, 1, 12, true}, {12, 4, 24, false}} {
 		layers := family.Transformer{Vocab: 64, Hidden: 96, FFN: 96, Blocks: 1, Heads: c.heads, KVHeads: c.kv}.Layers()
-		_, err := estimate.Model(layer.Public(layers), estimate.Tokens(1, 4), estimate.Shard(estimate.Sharding{Tensor: c.tensor}))
+		_, err := estimate.Model(layer.Public(layers), estimate.Tokens(1, 4), estimate.Sharding{Tensor: c.tensor})
 		if c.ok {
 			assert.NoError(t, err)
 		} else {
 			assert.ErrorContains(t, err, fmt.Sprintf("%d heads, and %d of keys and values, do not divide among %d devices", c.heads, c.kv, c.tensor))
 		}
 	}
-	_, err := estimate.Model([]nn.Layer{nn.Custom(layer.LatentAttention{Hidden: 8, Heads: 6, KVRank: 4, NopeSize: 4, RopeSize: 4, ValueSize: 4})}, estimate.Shard(estimate.Sharding{Tensor: 4}))
+	_, err := estimate.Model([]nn.Layer{nn.Custom(layer.LatentAttention{Hidden: 8, Heads: 6, KVRank: 4, NopeSize: 4, RopeSize: 4, ValueSize: 4})}, estimate.Sharding{Tensor: 4})
 	assert.ErrorContains(t, err, "6 heads")
 }
 
 // An encoder keeps no keys and values.
 func TestEncodersHaveNoCache(t *testing.T) {
 	bert := family.Transformer{Family: encoder.BERT, Vocab: 64, Hidden: 96, FFN: 96, Blocks: 1, Heads: 12, Positions: 64}
-	_, err := estimate.Model(layer.Public(bert.Layers()), estimate.Tokens(1, 4), estimate.WithKVCache(estimate.KVConfig(bert.Cache(1, 4, 0))))
+	_, err := estimate.Model(layer.Public(bert.Layers()), estimate.Tokens(1, 4), estimate.KVConfig(bert.Cache(1, 4, 0)))
 	assert.ErrorContains(t, err, "Layers is 0")
 }

@@ -62,14 +62,14 @@ func ExampleMaxBatch() {
 }
 
 // QLoRA trains adapters beside weights of four bits.
-func ExampleQuantize() {
+func ExampleQuantized() {
 	m, err := zoo.ByName("llama-3-8b")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	r, err := estimate.Model(m.Layers, estimate.Tokens(1, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW),
-		estimate.Quantize(estimate.Quantized{Base: estimate.NF4}), estimate.Adapt(estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "v_proj"}}))
+		estimate.Quantized{Base: estimate.NF4}, estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "v_proj"}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -90,7 +90,7 @@ func ExampleWithLoss() {
 	}
 	for _, loss := range []nn.Layer{m.Loss(), nn.HeadLoss{InForward: true}} {
 		r, err := estimate.Model(m.Layers, estimate.Tokens(1, 8192), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.SGD),
-			estimate.Adapt(estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "v_proj"}}), estimate.Checkpointed("layers.*"), estimate.WithLoss(loss))
+			estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "v_proj"}}, estimate.Checkpointed("layers.*"), estimate.WithLoss(loss))
 		if err != nil {
 			fmt.Println(err)
 			return

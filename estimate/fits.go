@@ -57,15 +57,15 @@ func MaxBatch(layers []nn.Layer, budget alloc.Bytes, opts ...Option) (int, error
 
 // MaxContextLength returns the largest context length, in tokens, with which the model fits into
 // the budget, at most 1 << 30; 0 if not even the input's own tokens fit. It is the length of the
-// key/value cache that WithKVCache describes. The input, a piece of a prompt, stays as it is. The
-// errors are those of Model; it is also an error to call it without WithKVCache, or with Train.
+// key/value cache that a KVConfig describes. The input, a piece of a prompt, stays as it is. The
+// errors are those of Model; it is also an error to call it without a KVConfig, or with Train.
 func MaxContextLength(layers []nn.Layer, budget alloc.Bytes, opts ...Option) (int, error) {
 	cfg, err := newConfig(opts)
 	switch {
 	case err != nil:
 		return 0, err
 	case cfg.Cache == nil || cfg.Training:
-		return 0, fmt.Errorf("estimate %s: the largest context length needs WithKVCache and no training", cfg.Name)
+		return 0, fmt.Errorf("estimate %s: the largest context length needs a KVConfig and no training", cfg.Name)
 	}
 	_, length := cfg.Tokens()
 	return largest(layers, budget, opts, withContext, max(1, length))
@@ -105,17 +105,17 @@ func largest(layers []nn.Layer, budget alloc.Bytes, opts []Option, of func(int) 
 
 // withContext sets the context length of the cache.
 func withContext(n int) Option {
-	return func(c *setting.Config) {
+	return option(func(c *setting.Config) {
 		c.Searches = true
 		cache := *c.Cache
 		cache.ContextLength = n
 		c.Cache = &cache
-	}
+	})
 }
 
 // withBatch replaces dimension 0 of every input.
 func withBatch(n int) Option {
-	return func(c *setting.Config) {
+	return option(func(c *setting.Config) {
 		c.NeedsBatch, c.Searches = true, true
 		for i := range c.Inputs {
 			if shape := slices.Clone(c.Inputs[i].Shape); len(shape) > 0 {
@@ -128,5 +128,5 @@ func withBatch(n int) Option {
 			cache.Batch = n
 			c.Cache = &cache
 		}
-	}
+	})
 }

@@ -22,19 +22,19 @@ func training(t *testing.T, name string, loop estimate.Loop, opts ...estimate.Op
 	t.Helper()
 	m, err := zoo.ByName(name)
 	require.NoError(t, err)
-	return model(t, m.Layers, append([]estimate.Option{m.Input, estimate.Train(estimate.AdamW), estimate.Loops(loop)}, opts...)...)
+	return model(t, m.Layers, append([]estimate.Option{m.Input, estimate.Train(estimate.AdamW), loop}, opts...)...)
 }
 
 // PyTorch on the CPU takes 770,224,044 bytes for two micro-batches of four images.
 func TestAccumulationHoldsGradients(t *testing.T) {
 	r := model(t, layer.Public(known(t, "resnet50")), estimate.InputShape(4, 3, 224, 224), estimate.Train(estimate.Adam), estimate.OnCPU(),
-		estimate.Loops(estimate.Loop{MicroBatches: 2}))
+		estimate.Loop{MicroBatches: 2})
 	assert.InEpsilon(t, 770_224_044, float64(r.Training.Peak), 0.001)
 }
 
 func TestLoops(t *testing.T) {
 	peak := func(l estimate.Loop) alloc.Bytes {
-		return model(t, layer.Public(known(t, "resnet50")), estimate.InputShape(32, 3, 224, 224), estimate.Train(estimate.AdamW), estimate.Loops(l)).Training.Peak
+		return model(t, layer.Public(known(t, "resnet50")), estimate.InputShape(32, 3, 224, 224), estimate.Train(estimate.AdamW), l).Training.Peak
 	}
 	first := estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Form: estimate.ForEach}
 	kept := estimate.Loop{ZeroGrad: estimate.ZeroGradKept, Form: estimate.ForEach}
@@ -43,7 +43,7 @@ func TestLoops(t *testing.T) {
 	assert.LessOrEqual(t, peak(between), peak(kept))
 
 	step := func(form estimate.Form) alloc.Bytes { // a batch of one, whose peak is the optimizer's step
-		return model(t, layer.Public(llama7b.Layers()), estimate.Tokens(1, 8), estimate.Train(estimate.AdamW), estimate.Loops(estimate.Loop{Form: form})).Training.Peak
+		return model(t, layer.Public(llama7b.Layers()), estimate.Tokens(1, 8), estimate.Train(estimate.AdamW), estimate.Loop{Form: form}).Training.Peak
 	}
 	weights := model(t, layer.Public(llama7b.Layers())).Training.Weights
 	assert.InDelta(t, float64(step(estimate.Fused)+weights), float64(step(estimate.ForEach)), float64(weights)/100)
@@ -54,12 +54,12 @@ func TestLoops(t *testing.T) {
 		m, err := zoo.ByName("gpt2")
 		require.NoError(t, err)
 		loop := estimate.Loop{Output: o, ZeroGrad: estimate.ZeroGradFirst, Form: estimate.ForEach}
-		return model(t, append(m.Layers, nn.NextToken{}), estimate.Tokens(4, 1024), estimate.Train(estimate.AdamW), estimate.Loops(loop)).Training.Peak
+		return model(t, append(m.Layers, nn.NextToken{}), estimate.Tokens(4, 1024), estimate.Train(estimate.AdamW), loop).Training.Peak
 	}
 	assert.InEpsilon(t, 4*1024*50257*4, float64(logits(estimate.OutputHeld)-logits(estimate.OutputDropped)), 0.01)
 
-	_, err := estimate.Model(vgg19, estimate.Loops(estimate.Loop{MicroBatches: -1}))
-	assert.ErrorContains(t, err, "Loops: MicroBatches is -1: want 0 to")
+	_, err := estimate.Model(vgg19, estimate.Loop{MicroBatches: -1})
+	assert.ErrorContains(t, err, "Loop: MicroBatches is -1: want 0 to")
 }
 
 // What is not known of the loop reaches into the upper bound, and what is known does not.
@@ -90,7 +90,7 @@ func TestTemporariesOfAShard(t *testing.T) {
 	require.NoError(t, err)
 	peak := func(stage int, form estimate.Form) float64 {
 		r := model(t, m.Layers, estimate.Tokens(1, 8), estimate.MixedPrecision(alloc.BFloat16), estimate.Train(estimate.AdamW),
-			estimate.Loops(estimate.Loop{Form: form}), estimate.Shard(estimate.Sharding{Data: 8, ZeRO: stage}))
+			estimate.Loop{Form: form}, estimate.Sharding{Data: 8, ZeRO: stage})
 		return float64(r.Training.Peak) / float64(alloc.GiB)
 	}
 	assert.InDelta(t, 44.9, peak(1, estimate.ForEach), 0.1)
@@ -100,14 +100,14 @@ func TestTemporariesOfAShard(t *testing.T) {
 
 func TestReplicasKeepBuckets(t *testing.T) {
 	one := training(t, "resnet50", estimate.Loop{})
-	eight := training(t, "resnet50", estimate.Loop{}, estimate.Shard(estimate.Sharding{Data: 8}))
+	eight := training(t, "resnet50", estimate.Loop{}, estimate.Sharding{Data: 8})
 	assert.Equal(t, one.Gradients, eight.Training.Buckets)
 	assert.Equal(t, one.Training.Peak+one.Gradients, eight.Training.Peak)
 }
 
 func TestFootprintFollowsTheMachine(t *testing.T) {
 	on := func(m estimate.Machine) estimate.Footprint {
-		return training(t, "gpt2", estimate.Loop{}, estimate.RunsOn(m)).Footprint()
+		return training(t, "gpt2", estimate.Loop{}, m).Footprint()
 	}
 	old := on(estimate.Machine{GPU: estimate.Volta, Loading: estimate.EagerLoading})
 	assert.Equal(t, estimate.Figure{Bytes: 1343 * alloc.MiB, Lower: 1006 * alloc.MiB, Upper: 1343 * alloc.MiB}, old.Context)

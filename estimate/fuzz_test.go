@@ -192,26 +192,26 @@ func check(t *rapid.T) {
 	if d.yes("cpu") {
 		opts = append(opts, estimate.OnCPU())
 	}
-	opts = append(opts, estimate.Loops(estimate.Loop{
+	opts = append(opts, estimate.Loop{
 		ZeroGrad: estimate.ZeroGrad(d.n("zero grad") & 3), Output: estimate.Output(d.n("output") & 3), Form: estimate.Form(d.n("form") & 3), MicroBatches: d.n("accumulate") & 3, InBackward: d.yes("in backward"),
-	}), estimate.Offloaded(estimate.Offload(d.n("offload")&3)), estimate.RunsOn(estimate.Machine{GPU: estimate.Generation(d.n("gpu") & 7)}))
+	}, estimate.Offloaded(estimate.Offload(d.n("offload")&3)), estimate.Machine{GPU: estimate.Generation(d.n("gpu") & 7)})
 	if d.yes("autocast") {
 		opts = append(opts, estimate.Autocast(alloc.BFloat16))
 	}
 	switch rapid.IntRange(0, 15).Draw(t, "trained") {
 	case 0:
-		opts = append(opts, estimate.Adapt(estimate.LoRA{Rank: d.n("rank"), Targets: []string{"*"}}))
+		opts = append(opts, estimate.LoRA{Rank: d.n("rank"), Targets: []string{"*"}})
 	case 1:
 		opts = append(opts, estimate.Frozen("0"))
 	}
 	if d.yes("shard") {
-		opts = append(opts, estimate.Shard(estimate.Sharding{Data: d.n("data"), ZeRO: d.n("zero") % 4, Tensor: d.n("tensor"), Pipeline: d.n("pipeline")}))
+		opts = append(opts, estimate.Sharding{Data: d.n("data"), ZeRO: d.n("zero") % 4, Tensor: d.n("tensor"), Pipeline: d.n("pipeline")})
 	}
 	if d.yes("checkpoint") {
 		opts = append(opts, estimate.Checkpointed("*"))
 	}
 	if d.yes("quantized") {
-		opts = append(opts, estimate.Quantize(estimate.Quantized{Base: estimate.Base(d.n("base") & 7)}), estimate.Bitsandbytes(0, 40+d.n("bitsandbytes")&7, 0))
+		opts = append(opts, estimate.Quantized{Base: estimate.Base(d.n("base") & 7)}, estimate.Bitsandbytes(0, 40+d.n("bitsandbytes")&7, 0))
 	}
 	if d.yes("judged") {
 		opts = append(opts, estimate.WithLoss(layer.Public([]tape.Layer{layer.HeadLoss{Chunks: d.n("chunks")}})[0]))
@@ -279,19 +279,19 @@ func checkTransformer(t *rapid.T) {
 	}
 	opts := []estimate.Option{
 		estimate.Train(estimate.Optimizer(rapid.IntRange(0, 8).Draw(t, "optimizer"))), estimate.PyTorch(pick("torch", 1, 2), pick("minor", 3, 10, 12)),
-		estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGrad(pick("zero grad", 0, 1, 2, 3)), Output: estimate.Output(pick("output", 0, 1, 2, 3)),
-			Form: estimate.Form(pick("form", 0, 1, 2, 3)), MicroBatches: pick("accumulate", 0, 1, 3)}),
+		estimate.Loop{ZeroGrad: estimate.ZeroGrad(pick("zero grad", 0, 1, 2, 3)), Output: estimate.Output(pick("output", 0, 1, 2, 3)),
+			Form: estimate.Form(pick("form", 0, 1, 2, 3)), MicroBatches: pick("accumulate", 0, 1, 3)},
 		estimate.Precision([]alloc.DType{alloc.Float32, alloc.BFloat16}[pick("precision", 0, 1)]),
 	}
 	if d.yes("in backward") {
-		opts = append(opts, estimate.Loops(estimate.Loop{InBackward: true}))
+		opts = append(opts, estimate.Loop{InBackward: true})
 	}
 	opts = append(opts, estimate.Offloaded(estimate.Offload(pick("offload", 0, 0, 1, 2))))
 	if d.yes("autocast") {
 		opts = append(opts, estimate.Precision(alloc.Float32), estimate.Autocast(alloc.Float16))
 	}
 	if d.yes("shard") {
-		opts = append(opts, estimate.Shard(estimate.Sharding{Data: pick("data", 1, 4), ZeRO: pick("zero", 0, 1, 2, 3), Tensor: pick("tensor", 1, 2)}))
+		opts = append(opts, estimate.Sharding{Data: pick("data", 1, 4), ZeRO: pick("zero", 0, 1, 2, 3), Tensor: pick("tensor", 1, 2)})
 	}
 	if d.yes("freeze") {
 		opts = append(opts, estimate.Frozen("*"))
@@ -302,7 +302,7 @@ func checkTransformer(t *rapid.T) {
 		batch := pick("batch", 1, 3)
 		opts = append(opts, estimate.Tokens(batch, pick("length", 1, 64)))
 		if !c.Family.Encoder() && d.yes("cache") {
-			opts = append(opts, estimate.WithKVCache(estimate.KVConfig(c.Cache(batch, pick("context", 64, 500), 0))))
+			opts = append(opts, estimate.KVConfig(c.Cache(batch, pick("context", 64, 500), 0)))
 		}
 	}
 	r, err := estimate.Model(layer.Public(c.Layers()), opts...)

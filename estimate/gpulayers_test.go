@@ -55,7 +55,7 @@ func TestGPULayersAsLlamaCppPrints(t *testing.T) {
 				assert.InDelta(t, c.cpu, mib(cpu), 0.02)
 			}
 			r := model(t, layer.Public(c.model.Layers()), estimate.Tokens(1, 1), llamacpp.ComputedIn(alloc.MiB), llamacpp.StoredIn(sizes),
-				llamacpp.GPULayers(c.layers), estimate.WithKVCache(estimate.KVConfig(c.model.Cache(1, c.context, 0))))
+				llamacpp.GPULayers(c.layers), estimate.KVConfig(c.model.Cache(1, c.context, 0)))
 			m := r.Inference
 			assert.Equal(t, c.cache, m.Cache)
 			whole, err := estimate.KVCache(estimate.KVConfig(c.model.Cache(1, c.context, 0)))
@@ -106,7 +106,7 @@ func TestGPULayersFromNoneToAll(t *testing.T) {
 	sizes, err := quantization(t, "F16").Layers(layer.Public(m.Layers()))
 	require.NoError(t, err)
 	report := func(opts ...estimate.Option) *estimate.Report {
-		return model(t, layer.Public(m.Layers()), append(opts, estimate.Tokens(1, 8), llamacpp.ComputedIn(alloc.MiB), llamacpp.StoredIn(sizes), estimate.WithKVCache(estimate.KVConfig(m.Cache(1, 32, 0))))...)
+		return model(t, layer.Public(m.Layers()), append(opts, estimate.Tokens(1, 8), llamacpp.ComputedIn(alloc.MiB), llamacpp.StoredIn(sizes), estimate.KVConfig(m.Cache(1, 32, 0)))...)
 	}
 	all := report()
 	assert.EqualValues(t, 512*64*2, all.Inference.Host, "the embedding")
@@ -134,7 +134,7 @@ func TestSplitOver(t *testing.T) {
 	sizes, err := llamacpp.Converted(layer.Public(m.Layers()))
 	require.NoError(t, err)
 	report := func(opts ...estimate.Option) estimate.Memory {
-		return model(t, layer.Public(m.Layers()), append(opts, estimate.Tokens(1, 8), llamacpp.ComputedIn(alloc.MiB), llamacpp.StoredIn(sizes), estimate.WithKVCache(estimate.KVConfig(m.Cache(1, 256, 0))))...).Inference
+		return model(t, layer.Public(m.Layers()), append(opts, estimate.Tokens(1, 8), llamacpp.ComputedIn(alloc.MiB), llamacpp.StoredIn(sizes), estimate.KVConfig(m.Cache(1, 256, 0)))...).Inference
 	}
 	one := report()
 	assert.Equal(t, one, report(llamacpp.SplitOver(1)))

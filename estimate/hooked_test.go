@@ -22,7 +22,7 @@ func TestHookedInputs(t *testing.T) {
 	of := func(blocks, torch int, more ...estimate.Option) int64 {
 		c.Blocks = blocks
 		return int64(model(t, layer.Public(with(c.Layers(), layer.NextToken{})), append(more, estimate.Tokens(batch, length), brain, estimate.Train(estimate.AdamW), estimate.PyTorch(2, torch),
-			estimate.Checkpointed("model.layers.*"), estimate.Shard(estimate.Sharding{Data: 1 << 20, ZeRO: 3}), estimate.Loops(trainer))...).Training.Peak)
+			estimate.Checkpointed("model.layers.*"), estimate.Sharding{Data: 1 << 20, ZeRO: 3}, trainer)...).Training.Peak)
 	}
 	adapt := ibmLoRA(estimate.WholeBase, 0)
 	input := int64(2 * batch * length * 4096)
@@ -51,7 +51,7 @@ func TestCheckpointedCache(t *testing.T) {
 		for i, blocks := range []int{8, 16} {
 			c.Blocks = blocks
 			m := model(t, layer.Public(with(c.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), brain, estimate.Transformers(4, 45), estimate.Train(estimate.NoOptimizer),
-				estimate.Checkpointed("transformer.h.*"), estimate.Attends(estimate.FlashAttention), estimate.Loops(estimate.Loop{Output: o})).Training
+				estimate.Checkpointed("transformer.h.*"), estimate.Attends(estimate.FlashAttention), estimate.Loop{Output: o}).Training
 			activations[i] = int64(m.Peak - m.Weights - m.Gradients)
 		}
 		return (activations[1] - activations[0]) / 8
@@ -71,7 +71,7 @@ func TestWidenedLogits(t *testing.T) {
 	small := family.Transformer{Vocab: 50257, Hidden: 768, FFN: 2048, Blocks: 12, Heads: 12, Tied: true}
 	of := func(version estimate.Option, o estimate.Output) int64 {
 		return int64(model(t, layer.Public(with(small.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), brain, version, estimate.Train(estimate.NoOptimizer), estimate.Checkpointed("model.layers.*"), estimate.Attends(estimate.FlashAttention),
-			estimate.Loops(estimate.Loop{Output: o})).Training.Peak)
+			estimate.Loop{Output: o}).Training.Peak)
 	}
 	logits := int64(batch * length * 50257)
 	today, before := estimate.Transformers(4, 46), estimate.Transformers(4, 45)
@@ -82,7 +82,7 @@ func TestWidenedLogits(t *testing.T) {
 // bitsandbytes' layers in 4 bits return the type of their input, so that norms that autocast makes float32 let what
 // follows them be float32.
 func TestQuantizedLayersKeepTheType(t *testing.T) {
-	q := estimate.Quantize(estimate.Quantized{Base: estimate.NF4, Layers: []string{"*"}})
+	q := estimate.Quantized{Base: estimate.NF4, Layers: []string{"*"}}
 	of := func(in alloc.DType, more ...estimate.Option) alloc.Bytes {
 		return model(t, layer.Public([]tape.Layer{layer.Linear{In: 64, Out: 1024, NoBias: true}}), append(more, q, estimate.Autocast(alloc.BFloat16), estimate.InputOf(in, 32, 64))...).Activations.Bytes
 	}

@@ -27,7 +27,7 @@ func TestKeptInputsLinger(t *testing.T) {
 	}
 	of := func(keeps bool, o estimate.Output, more ...estimate.Option) *estimate.Report {
 		return adapted(t, estimate.LoRA{Rank: 16, Targets: []string{"down_proj"}}, append(more,
-			estimate.Attends(estimate.FlashAttention), estimate.Quantize(estimate.Quantized{Base: estimate.NF4}), version(keeps), estimate.Loops(estimate.Loop{Output: o}))...)
+			estimate.Attends(estimate.FlashAttention), estimate.Quantized{Base: estimate.NF4}, version(keeps), estimate.Loop{Output: o})...)
 	}
 	allocated := func(r *estimate.Report) estimate.Figure { return r.Footprint().Allocated }
 	old, today := of(true, estimate.OutputHeld), of(false, estimate.OutputHeld)
@@ -46,7 +46,7 @@ func TestKeptInputsLinger(t *testing.T) {
 func TestOutputWithCache(t *testing.T) {
 	loop := func(o estimate.Output) estimate.Footprint {
 		return model(t, layer.Public(llama7b.Layers()), estimate.Tokens(1, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.NoOptimizer),
-			estimate.Loops(estimate.Loop{Output: o})).Footprint()
+			estimate.Loop{Output: o}).Footprint()
 	}
 	held, more := loop(estimate.OutputHeld), loop(estimate.OutputWithCache)
 	cache, err := estimate.KVCache(estimate.KVConfig(llama7b.Cache(1, 2048, alloc.BFloat16)))
@@ -67,7 +67,7 @@ func (ownLoss) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 func TestOwnLossIsJudged(t *testing.T) {
 	with := func(o estimate.Output) alloc.Bytes {
 		return model(t, layer.Public(append(gpt2Small.Layers(), ownLoss{})), estimate.Tokens(4, 1024), estimate.Train(estimate.NoOptimizer),
-			estimate.Loops(estimate.Loop{Output: o})).Footprint().Allocated.Bytes
+			estimate.Loop{Output: o}).Footprint().Allocated.Bytes
 	}
 	assert.InEpsilon(t, 4*4*1024*50257, float64(with(estimate.OutputHeld)-with(estimate.OutputDropped)), 0.01)
 }

@@ -14,15 +14,15 @@ import (
 // qlora is LoRA of weights that are held in a base, as their files have them where that is WholeBase.
 func qlora(b estimate.Base, l estimate.LoRA) estimate.Option {
 	if b == estimate.WholeBase {
-		return estimate.Adapt(l)
+		return l
 	}
-	return estimate.All(estimate.Adapt(l), estimate.Quantize(estimate.Quantized{Base: b}))
+	return estimate.All(l, estimate.Quantized{Base: b})
 }
 
 func adapted(t *testing.T, l estimate.LoRA, more ...estimate.Option) *estimate.Report {
 	t.Helper()
 	return model(t, layer.Public(mistral7b.Layers()), append([]estimate.Option{estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16),
-		estimate.Train(estimate.AdamW), estimate.Adapt(l)}, more...)...)
+		estimate.Train(estimate.AdamW), l}, more...)...)
 }
 
 // PEFT counts 13,631,488 parameters of adapters in Mistral 7B, as the file of the run of
@@ -46,9 +46,9 @@ func TestQLoRA(t *testing.T) {
 	l := estimate.LoRA{Rank: 16, Targets: []string{"q_proj"}}
 	linear := int64(7_241_732_096 - 2*32000*4096 - 65*4096)
 	others := 2 * (7_241_732_096 - linear)
-	double := adapted(t, l, estimate.Quantize(estimate.Quantized{Base: estimate.NF4Double}))
+	double := adapted(t, l, estimate.Quantized{Base: estimate.NF4Double})
 	assert.InEpsilon(t, float64(linear)*(0.5+1.0/64+4.0/64/256)+float64(others+4*double.Trained.Count), float64(double.Training.Weights+double.Training.Buffers), 1e-4)
-	once := adapted(t, l, estimate.Quantize(estimate.Quantized{Base: estimate.NF4}))
+	once := adapted(t, l, estimate.Quantized{Base: estimate.NF4})
 	assert.InEpsilon(t, float64(linear)*(0.5+4.0/64)+float64(others+4*once.Trained.Count), float64(once.Training.Weights+once.Training.Buffers), 1e-4)
 	assert.Equal(t, double.Trained, once.Trained)
 }
@@ -68,7 +68,7 @@ func TestFrozen(t *testing.T) {
 // PEFT's "all-linear" leaves out the head alone.
 func TestAdaptAllLinear(t *testing.T) {
 	trained := func(targets ...string) int64 {
-		return model(t, layer.Public(mistral7b.Layers()), estimate.Tokens(1, 4), estimate.Adapt(estimate.LoRA{Rank: 8, Targets: targets})).Trained.Count
+		return model(t, layer.Public(mistral7b.Layers()), estimate.Tokens(1, 4), estimate.LoRA{Rank: 8, Targets: targets}).Trained.Count
 	}
 	named := trained("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 	assert.Equal(t, named, trained(estimate.AllLinear))
@@ -78,7 +78,7 @@ func TestAdaptAllLinear(t *testing.T) {
 // What Frozen names gets no adapters, as PEFT's exclude_modules.
 func TestAdaptWithoutWhatIsFrozen(t *testing.T) {
 	adapters := func(frozen ...string) int64 {
-		lora := estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"q_proj"}})
+		lora := estimate.LoRA{Rank: 8, Targets: []string{"q_proj"}}
 		return model(t, layer.Public(mistral7b.Layers()), estimate.Tokens(1, 4), lora, estimate.Frozen(frozen...)).Trained.Count
 	}
 	each := int64(8 * (4096 + 4096))
@@ -91,21 +91,21 @@ func TestAdaptWithoutWhatIsFrozen(t *testing.T) {
 func TestPatternsOverlap(t *testing.T) {
 	names := []string{estimate.AllLinear, "q_proj", "model.layers.*.self_attn.q_proj"}
 	text := estimate.Tokens(1, 4)
-	all := model(t, layer.Public(mistral7b.Layers()), text, estimate.Adapt(estimate.LoRA{Rank: 8, Targets: names[:1]}))
-	assert.Equal(t, all.Trained, model(t, layer.Public(mistral7b.Layers()), text, estimate.Adapt(estimate.LoRA{Rank: 8, Targets: names})).Trained)
-	held := model(t, layer.Public(mistral7b.Layers()), text, estimate.Quantize(estimate.Quantized{Base: estimate.NF4}))
-	assert.Equal(t, held.Params, model(t, layer.Public(mistral7b.Layers()), text, estimate.Quantize(estimate.Quantized{Base: estimate.NF4, Layers: names})).Params)
-	_, err := estimate.Model(layer.Public(mistral7b.Layers()), text, estimate.Frozen("lm_head", "model"), estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"model"}}))
-	assert.ErrorContains(t, err, `Adapt: no Linear's path matches "model"`, "what another option names is not met by this one")
+	all := model(t, layer.Public(mistral7b.Layers()), text, estimate.LoRA{Rank: 8, Targets: names[:1]})
+	assert.Equal(t, all.Trained, model(t, layer.Public(mistral7b.Layers()), text, estimate.LoRA{Rank: 8, Targets: names}).Trained)
+	held := model(t, layer.Public(mistral7b.Layers()), text, estimate.Quantized{Base: estimate.NF4})
+	assert.Equal(t, held.Params, model(t, layer.Public(mistral7b.Layers()), text, estimate.Quantized{Base: estimate.NF4, Layers: names}).Params)
+	_, err := estimate.Model(layer.Public(mistral7b.Layers()), text, estimate.Frozen("lm_head", "model"), estimate.LoRA{Rank: 8, Targets: []string{"model"}})
+	assert.ErrorContains(t, err, `LoRA: no Linear's path matches "model"`, "what another option names is not met by this one")
 }
 
 func TestAdaptSaysWhatIsWrong(t *testing.T) {
 	for want, option := range map[string]estimate.Option{
-		`Adapt: no Linear's path matches "query": their names are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head`: estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"query"}}),
-		`Adapt: Rank is 0`:                          estimate.Adapt(estimate.LoRA{Targets: []string{"q_proj"}}),
-		`there are no Targets`:                      estimate.Adapt(estimate.LoRA{Rank: 8}),
-		`Adapt: Dropout is 1`:                       estimate.Adapt(estimate.LoRA{Rank: 8, Targets: []string{"q_proj"}, Dropout: 1}),
-		`Base is 9`:                                 estimate.Quantize(estimate.Quantized{Base: 9}),
+		`LoRA: no Linear's path matches "query": their names are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head`: estimate.LoRA{Rank: 8, Targets: []string{"query"}},
+		`LoRA: Rank is 0`:      estimate.LoRA{Targets: []string{"q_proj"}},
+		`there are no Targets`: estimate.LoRA{Rank: 8},
+		`LoRA: Dropout is 1`:   estimate.LoRA{Rank: 8, Targets: []string{"q_proj"}, Dropout: 1},
+		`Base is 9`:            estimate.Quantized{Base: 9},
 		`Frozen: no layer's path matches "nowhere"`: estimate.Frozen("nowhere"),
 		`syntax error in pattern`:                   estimate.Frozen("["),
 	} {

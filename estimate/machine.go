@@ -16,12 +16,14 @@ const (
 	EagerAttention = setting.EagerAttention // "eager": elementary operations, which hold the scores
 )
 
-// Machine says what a model runs on, where that bears on memory outside the
+// Machine is an Option: what a model runs on, where that bears on memory outside the
 // allocator. What is not known widens the bands.
 type Machine struct {
 	GPU     Generation
 	Loading Loading
 }
+
+func (m Machine) apply(c *setting.Config) { c.Machine = setting.Machine(m) }
 
 // Generation is a generation of NVIDIA's GPUs. The zero value means that it is not known.
 type Generation = setting.Generation
@@ -46,7 +48,8 @@ const (
 	EagerLoading = setting.EagerLoading // all at the start, as CUDA did before
 )
 
-// KVConfig describes the key/value cache of a transformer that is served.
+// KVConfig describes the key/value cache of a transformer that is served. As an Option it adds the cache to the
+// memory of inference, and must hold the tokens of the input, which are the last of each sequence.
 type KVConfig struct {
 	Batch         int         // sequences at once
 	ContextLength int         // tokens of each, prompt and answer together
@@ -61,6 +64,8 @@ type KVConfig struct {
 	Blocks        Blocks      // of a quantized type, in place of the DType
 }
 
+func (k KVConfig) apply(c *setting.Config) { c.Cache = (*setting.KVConfig)(&k) }
+
 // Blocks is how a quantized type is stored: so many Elements in so many Bytes, their scales
 // included. Package llamacpp has those of llama.cpp.
 type Blocks = setting.Blocks
@@ -71,7 +76,7 @@ type Blocks = setting.Blocks
 // error says what is wrong with the configuration.
 func KVCache(c KVConfig) (alloc.Bytes, error) { return setting.KVCache(setting.KVConfig(c)) }
 
-// Loop is how a training loop goes about what the layers do not say. The zero value
+// Loop is an Option: how a training loop goes about what the layers do not say. The zero value
 // of each setting means that it is not known: the figures are then those of what
 // PyTorch's tutorials do today, and their bands reach up to the worst of the settings.
 type Loop struct {
@@ -89,6 +94,8 @@ type Loop struct {
 	// are added up before the optimizer steps; 0 means 1.
 	MicroBatches int
 }
+
+func (l Loop) apply(c *setting.Config) { c.Loop = setting.Loop(l) }
 
 // ZeroGrad is where a loop clears the parameters' gradients. The zero value means that it is not known.
 type ZeroGrad = setting.ZeroGrad

@@ -5,11 +5,20 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Option says what to estimate. Later options win over earlier ones.
-type Option func(*setting.Config)
+// Option says what to estimate: a Sharding, a LoRA, a Loop, a Machine, a Quantized, a KVConfig, or what a function
+// below returns. Later options win over earlier ones.
+type Option interface {
+	apply(*setting.Config)
+}
+
+type option func(*setting.Config)
+
+func (o option) apply(c *setting.Config) { o(c) }
+
+func init() { setting.Option = func(f func(*setting.Config)) any { return option(f) } }
 
 // newConfig applies the options to the defaults and checks them.
-func newConfig(opts []Option) (*setting.Config, error) { return setting.New(All(opts...)) }
+func newConfig(opts []Option) (*setting.Config, error) { return setting.New(All(opts...).apply) }
 
 // InputShape gives the model an input of the type of activations: batch first, and
 // for images channels before height and width. Given again, it adds a further
@@ -21,36 +30,36 @@ func Tokens(batch, length int) Option { return InputOf(alloc.Int64, batch, lengt
 
 // InputOf is InputShape with an element type.
 func InputOf(d alloc.DType, dims ...int) Option {
-	return func(c *setting.Config) {
+	return option(func(c *setting.Config) {
 		c.Inputs = append(c.Inputs, setting.Input{Shape: append(alloc.Shape{}, dims...), Dtype: d})
-	}
+	})
 }
 
 // Name names the model in the report; without it the name is "Sequential".
-func Name(name string) Option { return func(c *setting.Config) { c.Name = name } }
+func Name(name string) Option { return option(func(c *setting.Config) { c.Name = name }) }
 
 // Precision sets the type of weights, activations and gradients, without a master
 // copy; without it that is float32.
 func Precision(d alloc.DType) Option {
-	return func(c *setting.Config) {
+	return option(func(c *setting.Config) {
 		c.Weights, c.Activations, c.Gradients, c.Master = d, d, d, false
 		c.Stored = setting.Amount{}
-	}
+	})
 }
 
 // Weights sets the type of weights and buffers.
 func Weights(d alloc.DType) Option {
-	return func(c *setting.Config) { c.Weights, c.Stored = d, setting.Amount{} }
+	return option(func(c *setting.Config) { c.Weights, c.Stored = d, setting.Amount{} })
 }
 
 // Stored makes inference count the weights as a file holds them: so many
 // parameters in so many bytes. A Count of 0 means all of the layers' parameters; those
 // that the file lacks are counted in the type of weights. It is for one device,
 // and a type that Precision or Weights gives later takes its place.
-func Stored(a Amount) Option { return func(c *setting.Config) { c.Stored = setting.Amount(a) } }
+func Stored(a Amount) Option { return option(func(c *setting.Config) { c.Stored = setting.Amount(a) }) }
 
 // Gradients sets the type of the parameters' gradients.
-func Gradients(d alloc.DType) Option { return func(c *setting.Config) { c.Gradients = d } }
+func Gradients(d alloc.DType) Option { return option(func(c *setting.Config) { c.Gradients = d }) }
 
 // MixedPrecision sets weights, activations and gradients to d and lets the
 // optimizer hold a master copy of weights that are not float32 besides its states,
@@ -58,20 +67,22 @@ func Gradients(d alloc.DType) Option { return func(c *setting.Config) { c.Gradie
 // Optimizations Toward Training Trillion Parameter Models", arXiv:1910.02054,
 // section 3.1). torch.autocast is something else: see Autocast.
 func MixedPrecision(d alloc.DType) Option {
-	return func(c *setting.Config) {
-		Precision(d)(c)
+	return option(func(c *setting.Config) {
+		Precision(d).apply(c)
 		c.Master = true
-	}
+	})
 }
 
 // Autocast runs the model under torch.autocast: weights stay as they are, products of matrices,
 // convolutions and attention compute in d, of copies that autograd keeps, and softmax, norms and
 // losses in float32 (PyTorch's documentation, "CUDA Op-Specific Behavior").
-func Autocast(d alloc.DType) Option { return func(c *setting.Config) { c.Autocast = d } }
+func Autocast(d alloc.DType) Option { return option(func(c *setting.Config) { c.Autocast = d }) }
 
 // Train makes training with the optimizer what Peak, Fits and MaxBatch are about.
 // Without it they are about inference; the report has both either way.
-func Train(o Optimizer) Option { return func(c *setting.Config) { c.Training, c.Optimizer = true, o } }
+func Train(o Optimizer) Option {
+	return option(func(c *setting.Config) { c.Training, c.Optimizer = true, o })
+}
 
 // Checkpointed makes the layers whose paths match one of the patterns (those of
 // path.Match, such as "model.layers.*") keep only their input and compute the
@@ -79,7 +90,7 @@ func Train(o Optimizer) Option { return func(c *setting.Config) { c.Training, c.
 // path matches may match what follows a dot in one: "layers.*" finds "model.layers.0". A
 // pattern that matches none is an error.
 func Checkpointed(patterns ...string) Option {
-	return func(c *setting.Config) { c.Checkpoints = append(c.Checkpoints, patterns...) }
+	return option(func(c *setting.Config) { c.Checkpoints = append(c.Checkpoints, patterns...) })
 }
 
 // Policy is what checkpointed layers keep besides their input, as context_fn of torch.utils.checkpoint says it.
@@ -95,27 +106,14 @@ const (
 )
 
 // CheckpointSaves has the layers of Checkpointed keep more than their input.
-func CheckpointSaves(p Policy) Option { return func(c *setting.Config) { c.Saves = p } }
-
-// Shard divides the model among devices; the report is then about one of them,
-// the one that needs most.
-func Shard(s Sharding) Option { return func(c *setting.Config) { c.Sharding = setting.Sharding(s) } }
-
-// WithKVCache adds a key/value cache to the memory of inference. It must hold the tokens of the input, which
-// are the last of each sequence.
-func WithKVCache(cache KVConfig) Option {
-	return func(c *setting.Config) { c.Cache = (*setting.KVConfig)(&cache) }
-}
+func CheckpointSaves(p Policy) Option { return option(func(c *setting.Config) { c.Saves = p }) }
 
 // Offloaded says what the memory of the CPU holds in place of the device's.
-func Offloaded(o Offload) Option { return func(c *setting.Config) { c.Offload = o } }
+func Offloaded(o Offload) Option { return option(func(c *setting.Config) { c.Offload = o }) }
 
 // OnCPU runs the model on the CPU, and not on CUDA: there is no Footprint then, and PyTorch's dropout keeps
 // a mask of the type of the activations in place of one of a byte an element.
-func OnCPU() Option { return func(c *setting.Config) { c.Backend = setting.CPU } }
-
-// Loops says how the training loop goes about what the layers do not say.
-func Loops(l Loop) Option { return func(c *setting.Config) { c.Loop = setting.Loop(l) } }
+func OnCPU() Option { return option(func(c *setting.Config) { c.Backend = setting.CPU }) }
 
 // PyTorch says which version of it runs the model, where that bears on memory: before 1.10 a ReLU
 // that is not in place kept its input instead of its output; before 1.11 softmax kept its input too
@@ -123,16 +121,16 @@ func Loops(l Loop) Option { return func(c *setting.Config) { c.Loop = setting.Lo
 // written in elementary operations take of squares; before 2.0 zero_grad kept the gradients' memory
 // and optimizers went OneByOne, unless the loop says otherwise.
 func PyTorch(major, minor int) Option {
-	return func(c *setting.Config) { c.Release = setting.Release{Major: major, Minor: minor} }
+	return option(func(c *setting.Config) { c.Release = setting.Release{Major: major, Minor: minor} })
 }
 
 // Transformers says which version of Hugging Face's transformers runs the model, where that bears on memory: before 4.46
 // most models made their logits float32 before the loss read them, and before 4.45 a prompt had logits of all its tokens, and
 // not of the last alone.
 func Transformers(major, minor int) Option {
-	return func(c *setting.Config) {
+	return option(func(c *setting.Config) {
 		c.Libraries.Transformers = setting.Release{Major: major, Minor: minor}
-	}
+	})
 }
 
 // Bitsandbytes says which version of it quantizes the weights: before 0.43.2 products kept their inputs in vain, as
@@ -140,40 +138,28 @@ func Transformers(major, minor int) Option {
 // float16. Where nobody says it, nor PyTorch that it is 2.4 or later, which is of the month of 0.43.2, the upper bounds of
 // training reach there.
 func Bitsandbytes(major, minor, patch int) Option {
-	return func(c *setting.Config) {
+	return option(func(c *setting.Config) {
 		c.Libraries.Bitsandbytes = [3]int{major, minor, patch}
-	}
+	})
 }
 
-// RunsOn says what machine the model runs on.
-func RunsOn(m Machine) Option { return func(c *setting.Config) { c.Machine = setting.Machine(m) } }
-
-// Adapt trains adapters in place of the model's parameters.
-func Adapt(l LoRA) Option { return func(c *setting.Config) { c.Lora = (*setting.LoRA)(&l) } }
-
 // Frozen leaves the parameters of the layers whose paths match one of the patterns, and of all
-// that is in them, as they are: they have no gradients, no optimizer states and no adapters of Adapt. The patterns are
+// that is in them, as they are: they have no gradients, no optimizer states and no adapters of LoRA. The patterns are
 // those of Checkpointed.
 func Frozen(patterns ...string) Option {
-	return func(c *setting.Config) { c.Frozen = append(c.Frozen, patterns...) }
+	return option(func(c *setting.Config) { c.Frozen = append(c.Frozen, patterns...) })
 }
 
 // All is several options as one.
 func All(opts ...Option) Option {
-	return func(c *setting.Config) {
+	return option(func(c *setting.Config) {
 		for _, o := range opts {
 			if o != nil {
-				o(c)
+				o.apply(c)
 			}
 		}
-	}
-}
-
-// Quantize holds weights as q says, in training and in inference. A size that Stored gave does
-// not count then.
-func Quantize(q Quantized) Option {
-	return func(c *setting.Config) { c.Quantize(setting.Quantized(q)) }
+	})
 }
 
 // Attends says which kernel attention uses; without it, the one that the family uses in transformers.
-func Attends(k Kernel) Option { return func(c *setting.Config) { c.Kernel = k } }
+func Attends(k Kernel) Option { return option(func(c *setting.Config) { c.Kernel = k }) }

@@ -42,8 +42,8 @@ func kleinRow(how, file string, mib float64, more ...estimate.Option) published 
 		source: "huggingface/peft, method_comparison/image-gen/results/" + file, layers: layers,
 		opts: append(opts(estimate.InputShape(2, 32*32, 128), estimate.InputShape(2, 512, 7680), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW),
 			estimate.Checkpointed("transformer_blocks.*", "single_transformer_blocks.*"), estimate.PyTorch(2, 12),
-			estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Form: estimate.ForEach}),
-			estimate.RunsOn(estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading})), more...),
+			estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Form: estimate.ForEach},
+			estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading}), more...),
 	}
 }
 
@@ -133,7 +133,7 @@ func sdxlRow(how string, d alloc.DType, mib float64) published {
 
 func diffusionRows() []published {
 	lora := func(rank int) estimate.Option {
-		return estimate.Adapt(estimate.LoRA{Rank: rank, Targets: kleinTargets})
+		return estimate.LoRA{Rank: rank, Targets: kleinTargets}
 	}
 	return []published{
 		kleinRow("AdamW", "full-finetuning--flux2-klein-default.json at dd5afc5c", 38026),

@@ -65,7 +65,7 @@ func attentionRows() []published {
 					grade: "A", mib: mb * mbMiB, what: "allocated", source: m.source,
 					layers: with(model.Layers(), ownLoss{}),
 					opts: opts(estimate.Tokens(r.batch, r.tokens), estimate.Precision(alloc.Float16), estimate.Train(estimate.NoOptimizer), estimate.PyTorch(m.torch[0], m.torch[1]),
-						estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputWithCache}), estimate.RunsOn(estimate.Machine{GPU: m.gpu, Loading: estimate.LazyLoading})),
+						estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputWithCache}, estimate.Machine{GPU: m.gpu, Loading: estimate.LazyLoading}),
 				})
 			}
 		}
@@ -90,7 +90,7 @@ func bertRows() []published {
 				grade: "B", mib: mb * mbMiB, what: "allocated", source: "github.com/huggingface/transformers/pull/28802",
 				layers: with(model.Layers(), ownLoss{}),
 				opts: opts(estimate.Tokens(r.batch, r.tokens), estimate.Train(estimate.NoOptimizer), estimate.PyTorch(2, 2),
-					estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputWithCache}), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})),
+					estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputWithCache}, estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}),
 			})
 		}
 	}
@@ -101,7 +101,7 @@ func bertRows() []published {
 		rows = append(rows, published{
 			kind: "served", model: fmt.Sprintf("bert-base, %d tokens", r.tokens), setting: "batch 8", grade: "B", mib: r.mib, what: "device", source: "huggingface/transformers, benchmarks.rst of version 2.11",
 			layers: base.Layers(),
-			opts:   opts(estimate.Tokens(8, r.tokens), estimate.PyTorch(1, 4), estimate.RunsOn(estimate.Machine{GPU: estimate.Turing, Loading: estimate.EagerLoading})),
+			opts:   opts(estimate.Tokens(8, r.tokens), estimate.PyTorch(1, 4), estimate.Machine{GPU: estimate.Turing, Loading: estimate.EagerLoading}),
 		})
 	}
 	return rows
@@ -147,16 +147,16 @@ func hubRows() []published {
 			if gb == 0 {
 				continue
 			}
-			how := estimate.Adapt(estimate.LoRA{Rank: r.rank[i], Targets: r.targets, Dropout: r.dropout, DType: alloc.BFloat16})
+			var how estimate.Option = estimate.LoRA{Rank: r.rank[i], Targets: r.targets, Dropout: r.dropout, DType: alloc.BFloat16}
 			if i == 1 {
-				how = estimate.All(how, estimate.Quantize(estimate.Quantized{Base: estimate.NF4, Layers: []string{"*"}}), estimate.Bitsandbytes(0, 41, 0))
+				how = estimate.All(how, estimate.Quantized{Base: estimate.NF4, Layers: []string{"*"}}, estimate.Bitsandbytes(0, 41, 0))
 			}
 			rows = append(rows, published{
 				kind: "LoRA", model: r.name + ", 512 tokens", setting: fmt.Sprintf("batch %d, %s of rank %d on bfloat16, LitGPT", r.batch, []string{"LoRA", "QLoRA"}[i], r.rank[i]), grade: "C",
 				mib: gb * gbMiB, what: "allocated", source: "Lightning-AI/litgpt, config_hub/finetune at 03ffc551",
 				layers: with(r.model.Layers(), layer.NextToken{}),
 				opts: opts(estimate.Tokens(r.batch, 512), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 2),
-					estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}), how),
+					estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}, how),
 			})
 		}
 	}
@@ -197,7 +197,7 @@ func packedRows() []published {
 // The precisions, the sharding and the sources of packedRows.
 var (
 	half, brain = estimate.Precision(alloc.Float16), estimate.Precision(alloc.BFloat16)
-	two         = estimate.Shard(estimate.Sharding{Data: 2, ZeRO: 3})
+	two         = estimate.Sharding{Data: 2, ZeRO: 3}
 	mixtral     = family.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Experts: 8, TopK: 2}
 )
 
@@ -224,8 +224,8 @@ func packed(kind, name string, model family.Transformer, batch int, setting stri
 	row := published{
 		kind: kind, model: name + ", 4096 tokens", setting: fmt.Sprintf("batch %d, %s, checkpointed", batch, setting), grade: "B", source: source,
 		layers: with(model.Layers(), layer.NextToken{}),
-		opts: append(opts(estimate.Tokens(batch, 4096), estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, torch), estimate.Attends(estimate.FlashAttention), estimate.Loops(trainer),
-			estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}), libraries), more...),
+		opts: append(opts(estimate.Tokens(batch, 4096), estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, torch), estimate.Attends(estimate.FlashAttention), trainer,
+			estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}, libraries), more...),
 	}
 	var rows []published
 	if row.what, row.mib = "allocated", bytes/float64(alloc.MiB); bytes > 0 {
@@ -255,7 +255,7 @@ func apartRows() []published {
 			pythia = append(pythia, published{
 				model: "pythia-410m", setting: fmt.Sprint(r.batch, r.tokens, i), mib: mb * mbMiB, what: "allocated", layers: with(neox.Layers(), ownLoss{}),
 				opts: opts(estimate.Tokens(r.batch, r.tokens), estimate.Precision(alloc.Float16), estimate.Train(estimate.NoOptimizer), estimate.PyTorch(2, 2), estimate.Attends(kernel),
-					estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputWithCache}), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})),
+					estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputWithCache}, estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}),
 			})
 		}
 	}
@@ -273,7 +273,7 @@ func apartRows() []published {
 		packed("LoRA", "Mixtral 8x7B", mixtral, 8, "QLoRA of rank 16, NF4 twice quantized", 47207756288, 0, ibm, opts(half, ibmLoRA(estimate.NF4Double, 0))),
 	), published{
 		model: "Swin-S", setting: "batch 48, mixed precision", mib: 7785, what: "allocated", layers: with(swin.Layers(), layer.CrossEntropy{}),
-		opts: opts(estimate.InputShape(48, 3, 224, 224), estimate.Autocast(alloc.Float16), estimate.Train(estimate.AdamW), estimate.PyTorch(1, 11), estimate.Shard(estimate.Sharding{Data: 4})),
+		opts: opts(estimate.InputShape(48, 3, 224, 224), estimate.Autocast(alloc.Float16), estimate.Train(estimate.AdamW), estimate.PyTorch(1, 11), estimate.Sharding{Data: 4}),
 	})
 }
 
@@ -295,15 +295,15 @@ func adapterRows() []published {
 		kind: "LoRA", model: "Llama 3.2 3B, 768 tokens", setting: "batch 4, LoRA of rank 32 on bfloat16", grade: "B", mib: 22273851392 / float64(alloc.MiB), what: "reserved",
 		source: "huggingface/peft, method_comparison/MetaMathQA/results/lora--llama-3.2-3B-rank32.json at 0a179c1e",
 		layers: with(llama3b.Layers(), layer.NextToken{}),
-		opts: opts(estimate.Tokens(4, 768), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 7), estimate.Loops(unsaid),
-			estimate.Adapt(estimate.LoRA{Rank: 32, Targets: []string{"q_proj", "v_proj"}}), estimate.RunsOn(estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading})),
+		opts: opts(estimate.Tokens(4, 768), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 7), unsaid,
+			estimate.LoRA{Rank: 32, Targets: []string{"q_proj", "v_proj"}}, estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading}),
 	}}
 	t0 := family.Transformer{Family: seq2seq.T5, Vocab: 32128, Hidden: 2048, HeadSize: 64, FFN: 5120, Blocks: 24, Heads: 32, Dropout: 0.1, GatedFFN: true, Buckets: 32}
 	mt0 := t0
 	mt0.Vocab, mt0.Hidden, mt0.FFN, mt0.Heads = 250112, 4096, 10240, 64
 	bloomz := family.Transformer{Family: family.Bloom, Vocab: 250880, Hidden: 4096, Blocks: 30, Heads: 32, Tied: true}
 	lora := func(targets ...string) []estimate.Option {
-		return opts(estimate.Adapt(estimate.LoRA{Rank: 8, Targets: targets, Dropout: 0.1}))
+		return opts(estimate.LoRA{Rank: 8, Targets: targets, Dropout: 0.1})
 	}
 	two := opts(estimate.Tokens(8, 64), estimate.Tokens(8, 4))
 	for _, r := range []struct {
@@ -320,7 +320,7 @@ func adapterRows() []published {
 		rows = append(rows, published{
 			kind: r.kind, model: r.model + ", about 64 tokens", setting: "batch 8, " + r.setting + "; GB taken as GiB", grade: "B", mib: r.gb * 1024, what: "allocated",
 			source: "huggingface/peft, README.md of version 0.3", layers: r.layers,
-			opts: slices.Concat(r.inputs, opts(estimate.Train(estimate.AdamW), estimate.PyTorch(1, 13), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere})), r.more),
+			opts: slices.Concat(r.inputs, opts(estimate.Train(estimate.AdamW), estimate.PyTorch(1, 13), estimate.Machine{GPU: estimate.Ampere}), r.more),
 		})
 	}
 	return rows

@@ -173,15 +173,15 @@ func (m litGPT) loraRow(name string, batch, tokens int, gb float64, how string, 
 		mib: gb * 1e9 / float64(alloc.MiB), what: "allocated", source: litgpt,
 		layers: m.trained(tokens),
 		opts: append(opts(estimate.Tokens(batch, tokens), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Frozen(frozen...), estimate.PyTorch(2, 1),
-			estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputInPass, Form: estimate.ForEach, MicroBatches: 128 / batch}),
-			estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})), more...),
+			estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputInPass, Form: estimate.ForEach, MicroBatches: 128 / batch},
+			estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}), more...),
 	}
 }
 
 // quantized are the bases of bitsandbytes 0.41, which restores float16; lit-gpt has the head among them.
 func (m litGPT) quantized(b estimate.Base) estimate.Option {
 	layers := []string{"lm_head", "h.*.attn.attn", "h.*.attn.proj", "h.*.mlp.*"}
-	return estimate.All(estimate.Quantize(estimate.Quantized{Base: b, Layers: layers}), estimate.Bitsandbytes(0, 41, 0))
+	return estimate.All(estimate.Quantized{Base: b, Layers: layers}, estimate.Bitsandbytes(0, 41, 0))
 }
 
 func litgptRows() []published {
@@ -235,9 +235,9 @@ func litgptServed() []published {
 			rows = append(rows, published{
 				kind: "served", model: r.name, setting: how + ", 6 tokens and 50 more", grade: "A", mib: gb * 1e9 / float64(alloc.MiB), what: "allocated", source: litgpt,
 				layers: r.model.Layers(),
-				opts: opts(estimate.Tokens(1, 6), estimate.Precision(alloc.BFloat16), estimate.WithKVCache(estimate.KVConfig(r.model.Cache(1, 56, alloc.BFloat16))), estimate.PyTorch(2, 1),
-					estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}),
-					estimate.Quantize(estimate.Quantized{Base: estimate.Base(base), Layers: []string{"*"}}), estimate.Bitsandbytes(0, 41, 0)),
+				opts: opts(estimate.Tokens(1, 6), estimate.Precision(alloc.BFloat16), estimate.KVConfig(r.model.Cache(1, 56, alloc.BFloat16)), estimate.PyTorch(2, 1),
+					estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading},
+					estimate.Quantized{Base: estimate.Base(base), Layers: []string{"*"}}, estimate.Bitsandbytes(0, 41, 0)),
 			})
 		}
 	}

@@ -36,7 +36,7 @@ func torchtuneRows() []published {
 			mib: r.gib * 1024, what: "allocated", source: "pytorch/torchtune, README.md at 1814feb17",
 			layers: headless(llama3b, layer.HeadLoss{Chunks: 8, Loss: layer.NextToken{Fused: true}}),
 			opts: opts(estimate.Tokens(2, 4096), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, 5),
-				estimate.Loops(loop), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})),
+				loop, estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}),
 		})
 	}
 	lora := estimate.LoRA{Rank: 8, Targets: []string{"q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}, DType: alloc.BFloat16}
@@ -50,7 +50,7 @@ func torchtuneRows() []published {
 			mib: r.gib * 1024, what: "allocated", source: "pytorch/torchtune, README.md at 0031bfb0",
 			layers: headless(llama8b, layer.HeadLoss{Chunks: 8, Loss: layer.NextToken{Fused: true}}),
 			opts: opts(estimate.Tokens(2, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), qlora(r.base, lora), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, 5),
-				estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputDropped, Form: estimate.Fused}), estimate.RunsOn(estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading})),
+				estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputDropped, Form: estimate.Fused}, estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading}),
 		})
 	}
 	return rows
@@ -70,7 +70,7 @@ func fmsRows() []published {
 			kind: kind, model: model + ", 4096 tokens", setting: fmt.Sprintf("batch %d, %s, checkpointed", batch, setting), grade: "B", mib: bytes / float64(alloc.MiB), what: "allocated",
 			source: refs + file, layers: layers,
 			opts: append(opts(estimate.Tokens(batch, 4096), estimate.Precision(d), estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.PyTorch(2, 4), estimate.Attends(estimate.FlashAttention),
-				estimate.Loops(trainer), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})), more...),
+				trainer, estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}), more...),
 		}
 	}
 	lora := func(b estimate.Base) estimate.Option {
@@ -129,8 +129,8 @@ func octocoderRows() []published {
 		rows = append(rows, published{
 			kind: "served", model: "octocoder (15.5B)", setting: r.how + ", a prompt and 60 tokens", grade: "B", mib: r.gib * 1024, what: "allocated",
 			source: "huggingface/transformers, llm_tutorial_optimization.md at 008f5c8c", layers: octocoder.Layers(),
-			opts: opts(estimate.Tokens(1, 20), estimate.Precision(alloc.Float16), estimate.WithKVCache(estimate.KVConfig(octocoder.Cache(1, 80, alloc.Float16))), estimate.Quantize(r.q), estimate.Bitsandbytes(0, 41, 0),
-				estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})),
+			opts: opts(estimate.Tokens(1, 20), estimate.Precision(alloc.Float16), estimate.KVConfig(octocoder.Cache(1, 80, alloc.Float16)), r.q, estimate.Bitsandbytes(0, 41, 0),
+				estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}),
 		})
 	}
 	return rows

@@ -14,9 +14,9 @@ func recordedRows() []published {
 		kind: "LoRA", model: "TinyLlama 1.1B, 1000 tokens", setting: "batch 1, QLoRA of rank 16 on NF4, the rest float32, no optimizer", grade: "A", source: source,
 		layers: with(tinyLlama.Layers(), layer.NextToken{}),
 		opts: opts(estimate.Tokens(1, 1000), estimate.Train(estimate.NoOptimizer), estimate.PyTorch(2, 1),
-			estimate.Adapt(estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "v_proj"}, Dropout: 0.05}),
-			estimate.Quantize(estimate.Quantized{Base: estimate.NF4}), estimate.Bitsandbytes(0, 41, 0),
-			estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputInPass})),
+			estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "v_proj"}, Dropout: 0.05},
+			estimate.Quantized{Base: estimate.NF4}, estimate.Bitsandbytes(0, 41, 0),
+			estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputInPass}),
 	}
 	allocated, reserved := row, row
 	allocated.what, allocated.mib = "allocated", 5603.9

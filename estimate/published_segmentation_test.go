@@ -263,7 +263,7 @@ func segmentationRows() []published {
 		return published{
 			kind: "convolutional", model: model, setting: fmt.Sprintf("%d crops of %d x %d, SGD with momentum, one of 4 replicas", batch, height, width), grade: "B", mib: gib * 1024, what: "allocated",
 			source: "open-mmlab/mmsegmentation, configs/" + where, layers: layers,
-			opts: opts(estimate.InputShape(batch, 3, height, width), estimate.Train(estimate.Momentum), openMMLab, estimate.Shard(estimate.Sharding{Data: 4})),
+			opts: opts(estimate.InputShape(batch, 3, height, width), estimate.Train(estimate.Momentum), openMMLab, estimate.Sharding{Data: 4}),
 		}
 	}
 	var rows []published
@@ -320,7 +320,7 @@ mmsegmentation rounds most of its figures to a tenth of a GB, which is 3 % of th
 U-Nets, which have three decimals and are 1000 MiB.
 
 On GPUs from Ampere on tensor cores compute float32 too, by algorithms of which no measurement was found. If the GPU is one of
-these, or is not known (` + "`RunsOn`" + `), the figures have the same workspace, and the lower bounds have none. Workspaces of other
+these, or is not known (` + "`Machine`" + `), the figures have the same workspace, and the lower bounds have none. Workspaces of other
 algorithms are not modelled: for that reason the upper bounds of convolutional models reach 20 % up.
 `
 
@@ -332,17 +332,17 @@ func secondHead(classes int) tape.Module { return fcnHead(1024, 256, 1, false, c
 func TestConvolutionsNeedWorkspaces(t *testing.T) {
 	allocated := func(dilation int, opts ...estimate.Option) estimate.Figure {
 		layers := []tape.Layer{layer.Learned{Shape: alloc.Shape{128, 8, 16}}, layer.Conv2d{In: 128, Out: 256, Kernel: 3, Padding: dilation, Dilation: dilation, NoBias: true}}
-		opts = append(opts, estimate.InputShape(2, 128, 8, 16), estimate.Train(estimate.SGD), estimate.Loops(estimate.Loop{Form: estimate.OneByOne, Decay: estimate.DecayNone}))
+		opts = append(opts, estimate.InputShape(2, 128, 8, 16), estimate.Train(estimate.SGD), estimate.Loop{Form: estimate.OneByOne, Decay: estimate.DecayNone})
 		return model(t, layer.Public(layers), opts...).Footprint().Allocated
 	}
 	const workspace = 36 * (128*256 + 2*2*4*(128+256)) * 4
-	volta := estimate.RunsOn(estimate.Machine{GPU: estimate.Volta})
+	volta := estimate.Machine{GPU: estimate.Volta}
 	measured, without := allocated(1, volta), allocated(2, volta)
 	assert.EqualValues(t, workspace, measured.Bytes-without.Bytes)
 	half := estimate.Precision(alloc.Float16)
 	assert.Equal(t, allocated(2, volta, half), allocated(1, volta, half), "other algorithms compute in float16")
 	for _, gpu := range []estimate.Generation{setting.UnknownGPU, estimate.Hopper} {
-		f := allocated(1, estimate.RunsOn(estimate.Machine{GPU: gpu}))
+		f := allocated(1, estimate.Machine{GPU: gpu})
 		assert.Equal(t, measured.Bytes, f.Bytes)
 		assert.InDelta(t, float64(without.Lower), float64(f.Lower), 1)
 	}

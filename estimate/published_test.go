@@ -68,8 +68,8 @@ func bertRow(setting string, mib float64, batch, batches int, o estimate.Optimiz
 		kind: "transformer", model: "bert-large, 512 tokens", setting: setting, grade: "B", mib: mib, what: "reserved",
 		source: "huggingface/transformers, perf_train_gpu_one.mdx at 0016acf7",
 		layers: with(bertLarge.Layers(), layer.CrossEntropy{}),
-		opts: append(opts(estimate.Tokens(batch, 512), estimate.Train(o), estimate.PyTorch(1, 10), estimate.Loops(loop),
-			estimate.RunsOn(estimate.Machine{GPU: estimate.Volta, Loading: estimate.EagerLoading})), more...),
+		opts: append(opts(estimate.Tokens(batch, 512), estimate.Train(o), estimate.PyTorch(1, 10), loop,
+			estimate.Machine{GPU: estimate.Volta, Loading: estimate.EagerLoading}), more...),
 	}
 }
 
@@ -97,7 +97,7 @@ func santacoderRows(full string) []published {
 			kind: r.kind, model: "santacoder, 2048 tokens", setting: fmt.Sprintf("batch %d, %s", r.batch, r.how), grade: "B", mib: r.bytes / float64(alloc.MiB), what: "allocated", source: r.source,
 			layers: with(santacoder.Layers(), layer.NextToken{}),
 			opts: opts(estimate.Tokens(r.batch, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Checkpointed("transformer.h.*"), estimate.PyTorch(2, 4), estimate.Transformers(4, 45),
-				estimate.Attends(estimate.FlashAttention), estimate.Loops(trainer), estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}), r.more),
+				estimate.Attends(estimate.FlashAttention), trainer, estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}, r.more),
 		})
 	}
 	return rows
@@ -122,8 +122,8 @@ func estimatedRows(t *testing.T) []estimated {
 
 func publishedRows(t *testing.T) []published {
 	bf16 := estimate.Precision(alloc.BFloat16)
-	ampere := estimate.RunsOn(estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading})
-	recorded := estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputHeld, Form: estimate.OneByOne})
+	ampere := estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}
+	recorded := estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputHeld, Form: estimate.OneByOne}
 	autocast := estimate.Autocast(alloc.Float16)
 	const fms = "foundation-model-stack/fms-acceleration, refs/a100_80gb.csv at 24bdadb"
 	const optimum = "huggingface.co/datasets/optimum-benchmark/rocm"
@@ -154,7 +154,7 @@ func publishedRows(t *testing.T) []published {
 			kind: "LoRA", model: "Mistral 7B, 4096 tokens", setting: fmt.Sprintf("batch %d, %s, checkpointed", r.batch, r.how), grade: "B", mib: r.mib, what: "allocated", source: fms,
 			layers: with(mistral7b.Layers(), layer.NextToken{}),
 			opts: opts(estimate.Tokens(r.batch, 4096), bf16, estimate.Train(estimate.AdamW), qlora(r.base, lora), estimate.Checkpointed("model.layers.*"),
-				estimate.PyTorch(2, 4), estimate.Attends(estimate.FlashAttention), estimate.Loops(trainer), ampere),
+				estimate.PyTorch(2, 4), estimate.Attends(estimate.FlashAttention), trainer, ampere),
 		})
 	}
 	lm4 := func(what string, mib float64, grade string) published {
@@ -176,7 +176,7 @@ func publishedRows(t *testing.T) []published {
 			setting: fmt.Sprintf("batch %d, QLoRA of rank %d, NF4, the rest float32, %v autocast, checkpointed, %s", batch, l.Rank, d, how),
 			layers:  with(m.Layers(), layer.NextToken{}),
 			opts: opts(estimate.Tokens(batch, length), estimate.Autocast(d), estimate.Train(estimate.AdamW), qlora(estimate.NF4, l), estimate.Checkpointed("model.layers.*"),
-				estimate.Loops(loop), estimate.Attends(kernel)),
+				loop, estimate.Attends(kernel)),
 		}
 	}
 	const fitcheck = "fitcheck-llm 0.2.0 on PyPI, README, Validation"
@@ -192,11 +192,11 @@ func publishedRows(t *testing.T) []published {
 	return append(rows,
 		published{
 			kind: "transformer", model: "gpt2, 16 tokens", setting: "batch 2, AdamW", grade: "A", mib: 2390.61, what: "allocated", source: optimum,
-			layers: with(gpt2Small.Layers(), layer.NextToken{}), opts: opts(estimate.Tokens(2, 16), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 2), estimate.Loops(trainer)),
+			layers: with(gpt2Small.Layers(), layer.NextToken{}), opts: opts(estimate.Tokens(2, 16), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 2), trainer),
 		},
 		published{
 			kind: "transformer", model: "vit-base-patch16-224", setting: "batch 2, AdamW", grade: "A", mib: 1657.75, what: "allocated", source: optimum,
-			layers: with(vitBase.Layers(), layer.CrossEntropy{}), opts: opts(estimate.InputShape(2, 3, 224, 224), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 2), estimate.Loops(trainer)),
+			layers: with(vitBase.Layers(), layer.CrossEntropy{}), opts: opts(estimate.InputShape(2, 3, 224, 224), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 2), trainer),
 		},
 		published{
 			kind: "transformer", model: "Llama 3.2 3B, 4096 tokens", setting: "batch 2, bfloat16, AdamW", grade: "B", mib: 61440, what: "allocated", source: "pytorch/torchtune, README.md at 1814feb17",
@@ -204,7 +204,7 @@ func publishedRows(t *testing.T) []published {
 		},
 		published{
 			kind: "served", model: "octocoder (15.5B)", setting: "bfloat16, a prompt and 60 tokens", grade: "A", mib: 29722.69, what: "allocated", source: "huggingface/transformers, llm_tutorial_optimization.md at 008f5c8c",
-			layers: octocoder.Layers(), opts: opts(estimate.Tokens(1, 20), bf16, estimate.WithKVCache(estimate.KVConfig(octocoder.Cache(1, 80, alloc.BFloat16))), ampere),
+			layers: octocoder.Layers(), opts: opts(estimate.Tokens(1, 20), bf16, estimate.KVConfig(octocoder.Cache(1, 80, alloc.BFloat16)), ampere),
 		},
 	)
 }

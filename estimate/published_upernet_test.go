@@ -87,7 +87,7 @@ func upernetRows() []published {
 		return published{
 			kind: "convolutional", model: "UPerNet " + name + ", 150 classes", setting: "2 crops of 512 x 512, AdamW, one of 8 replicas", grade: "B", mib: gib * 1024, what: "allocated",
 			source: "open-mmlab/mmsegmentation, configs/" + where, layers: layers,
-			opts: opts(estimate.InputShape(2, 3, 512, 512), estimate.Train(estimate.AdamW), openMMLab, estimate.PyTorch(1, 7), estimate.Shard(estimate.Sharding{Data: 8})),
+			opts: opts(estimate.InputShape(2, 3, 512, 512), estimate.Train(estimate.AdamW), openMMLab, estimate.PyTorch(1, 7), estimate.Sharding{Data: 8}),
 		}
 	}
 	rows := []published{row("DeiT-S", "vit at 08272b62", 4.68, vitSegmenter(384, 6, 150)), row("DeiT-B", "vit at 08272b62", 7.75, vitSegmenter(768, 12, 150))}

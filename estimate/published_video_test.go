@@ -217,8 +217,8 @@ func c3d() []tape.Layer {
 // openMMLab is how mmcv 1 trains on V100s, with PyTorch 1.5: it sets gradients to zero, SGD has a weight decay, and what a
 // step returns has the losses alone.
 var openMMLab = estimate.All(
-	estimate.Loops(estimate.Loop{ZeroGrad: estimate.ZeroGradKept, Output: estimate.OutputDropped, Form: estimate.OneByOne, Decay: estimate.DecayUsed}),
-	estimate.PyTorch(1, 5), estimate.RunsOn(estimate.Machine{GPU: estimate.Volta}),
+	estimate.Loop{ZeroGrad: estimate.ZeroGradKept, Output: estimate.OutputDropped, Form: estimate.OneByOne, Decay: estimate.DecayUsed},
+	estimate.PyTorch(1, 5), estimate.Machine{GPU: estimate.Volta},
 )
 
 // videoRows are mmaction2's, each on one of 8 replicas.
@@ -231,7 +231,7 @@ func videoRows() []published {
 		return published{
 			kind: "convolutional", model: model, setting: setting + ", SGD with momentum, one of 8 replicas", grade: "B", mib: mib, what: "allocated",
 			source: "open-mmlab/mmaction2, configs/recognition/" + where, layers: layers,
-			opts: opts(estimate.InputShape(dims...), estimate.Train(estimate.Momentum), openMMLab, estimate.Shard(estimate.Sharding{Data: 8})),
+			opts: opts(estimate.InputShape(dims...), estimate.Train(estimate.Momentum), openMMLab, estimate.Sharding{Data: 8}),
 		}
 	}
 	tsn := videoResNet{conv: inFrames, blocks: depth50, channels: 64, inflate: never}

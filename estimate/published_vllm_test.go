@@ -37,7 +37,7 @@ func (p pool) estimated(t *testing.T) (weights, left float64) {
 	c := p.model
 	whole := model(t, layer.Public(c.Layers()), estimate.Precision(alloc.BFloat16)).Inference.Weights
 	c.NoHead = true
-	body := model(t, layer.Public(c.Layers()), estimate.Tokens(1, p.tokens), estimate.Precision(alloc.BFloat16), estimate.RunsOn(p.gpu))
+	body := model(t, layer.Public(c.Layers()), estimate.Tokens(1, p.tokens), estimate.Precision(alloc.BFloat16), p.gpu)
 	needs := body.Inference.Footprint.Device.Bytes + whole - body.Inference.Weights
 	return float64(whole) / float64(alloc.MiB), (0.9*float64(p.device) - float64(needs)) / float64(alloc.MiB)
 }

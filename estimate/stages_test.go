@@ -18,7 +18,7 @@ import (
 func stagesOf(t *testing.T, tied bool, pipeline int) ([]tape.Stage, *Report) {
 	t.Helper()
 	layers := family.Transformer{Vocab: 1000, Hidden: 64, FFN: 160, Blocks: 8, Heads: 4, Tied: tied}.Layers()
-	opts := []Option{Tokens(1, 16), Train(Adam), Shard(Sharding{Pipeline: pipeline})}
+	opts := []Option{Tokens(1, 16), Train(Adam), Sharding{Pipeline: pipeline}}
 	report, err := Model(layer.Public(layers), opts...)
 	require.NoError(t, err)
 	cfg, err := newConfig(opts)
@@ -67,7 +67,7 @@ func TestTheLastStageHasACopyOfTheEmbedding(t *testing.T) {
 func TestStagesMakeWhatTheySplit(t *testing.T) {
 	layers := family.Transformer{Vocab: 8, Hidden: 64, FFN: 2048, Blocks: 8, Heads: 4, Family: family.Phi3}.Layers()
 	transient := func(pipeline int) alloc.Bytes {
-		r, err := Model(layer.Public(layers), Tokens(1, 64), Shard(Sharding{Pipeline: pipeline}))
+		r, err := Model(layer.Public(layers), Tokens(1, 64), Sharding{Pipeline: pipeline})
 		require.NoError(t, err)
 		return r.Inference.Transient
 	}

@@ -40,8 +40,8 @@ const (
 // AllLinear is PEFT's target_modules="all-linear".
 const AllLinear = setting.AllLinear
 
-// LoRA trains adapters of low rank for linear layers, y = Wx + BAx, and freezes all else
-// (arXiv:2106.09685), as Hugging Face's PEFT does. With Quantize it is QLoRA (arXiv:2305.14314).
+// LoRA is an Option that trains adapters of low rank for linear layers, y = Wx + BAx, and freezes all else
+// (arXiv:2106.09685), as Hugging Face's PEFT does. With a Quantized it is QLoRA (arXiv:2305.14314).
 type LoRA struct {
 	Rank int
 	// Targets name the Linear layers that get adapters, by the name in the layer that holds
@@ -51,6 +51,8 @@ type LoRA struct {
 	Dropout float64     // of an adapter's input
 	DType   alloc.DType // of adapters; the zero value is float32, as in PEFT
 }
+
+func (l LoRA) apply(c *setting.Config) { c.Lora = (*setting.LoRA)(&l) }
 
 // Base is how the weights of linear layers that are not trained are stored.
 type Base = setting.Base
@@ -74,7 +76,8 @@ const (
 	AWQBase = setting.AWQBase
 )
 
-// Quantized holds the weights of linear layers in a Base. They are not trained.
+// Quantized is an Option that holds the weights of linear layers in a Base, in training and in inference. They are not
+// trained. A size that Stored gave does not count then.
 type Quantized struct {
 	Base Base
 	// Layers are the Linear layers, by name or by a pattern of path.Match for the whole path, as
@@ -85,7 +88,10 @@ type Quantized struct {
 	Computes alloc.DType
 }
 
-// Sharding divides a model among devices. The zero value is one device.
+func (q Quantized) apply(c *setting.Config) { c.Quantize(setting.Quantized(q)) }
+
+// Sharding is an Option that divides a model among devices; the report is then about one of them, the one that needs
+// most. The zero value is one device.
 type Sharding struct {
 	// Data is the number of replicas, each with a batch of its own: the input
 	// is that of one replica.
@@ -109,6 +115,8 @@ type Sharding struct {
 	// (arXiv:2104.04473, section 2.2).
 	MicroBatches int
 }
+
+func (s Sharding) apply(c *setting.Config) { c.Sharding = setting.Sharding(s) }
 
 // Offload is what is held in the memory of the CPU in place of the device's. The optimizer then
 // steps there. Memory.Host says how much it is.

@@ -35,7 +35,7 @@ func TestTorchWaysOfTraining(t *testing.T) {
 		"adamw":             {estimate.Train(estimate.AdamW)},
 		"lion":              {estimate.Train(estimate.Lion)},
 		"muon":              {estimate.Train(estimate.Muon)},
-		"adamw in backward": {estimate.Train(estimate.AdamW), estimate.Loops(estimate.Loop{InBackward: true, Output: estimate.OutputHeld})},
+		"adamw in backward": {estimate.Train(estimate.AdamW), estimate.Loop{InBackward: true, Output: estimate.OutputHeld}},
 	}
 	require.Len(t, measured.Ways, len(ways))
 	for name, want := range measured.Ways {
@@ -55,11 +55,11 @@ func small(t *testing.T, more ...estimate.Option) *estimate.Report {
 // An optimizer in backward needs no memory for all gradients at once.
 func TestOptimizerInBackward(t *testing.T) {
 	usual := small(t, estimate.Train(estimate.AdamW))
-	passing := small(t, estimate.Train(estimate.AdamW), estimate.Loops(estimate.Loop{InBackward: true}))
+	passing := small(t, estimate.Train(estimate.AdamW), estimate.Loop{InBackward: true})
 	assert.Less(t, passing.Training.Peak, usual.Training.Peak-usual.Gradients/2)
 	assert.Less(t, passing.Training.Footprint.Reserved.Bytes, usual.Training.Footprint.Reserved.Bytes)
 	assert.Equal(t, usual.Training.Optimizer, passing.Training.Optimizer)
-	_, err := estimate.Model(layer.Public(tiny["llama-tiny"].Layers()), estimate.Tokens(1, 64), estimate.Train(estimate.AdamW), estimate.Loops(estimate.Loop{InBackward: true, MicroBatches: 2}))
+	_, err := estimate.Model(layer.Public(tiny["llama-tiny"].Layers()), estimate.Tokens(1, 64), estimate.Train(estimate.AdamW), estimate.Loop{InBackward: true, MicroBatches: 2})
 	assert.ErrorContains(t, err, "cannot add up 2 micro-batches")
 }
 
@@ -97,7 +97,7 @@ func TestOffload(t *testing.T) {
 func TestOptimizerInBackwardWithTiedParameters(t *testing.T) {
 	c := tiny["llama-tiny"]
 	c.Tied = true
-	loop := estimate.Loops(estimate.Loop{InBackward: true, Form: estimate.Fused})
+	loop := estimate.Loop{InBackward: true, Form: estimate.Fused}
 	tied := model(t, layer.Public(c.Layers()), estimate.Tokens(1, 64), estimate.Train(estimate.SGD), loop)
 	embedding := alloc.Bytes(c.Vocab * c.Hidden * 4)
 	assert.Equal(t, embedding, tied.Training.Gradients)
@@ -106,7 +106,7 @@ func TestOptimizerInBackwardWithTiedParameters(t *testing.T) {
 // A weight decay copies all gradients, which the upper bound of SGD allows for.
 func TestWeightDecay(t *testing.T) {
 	train := func(o estimate.Optimizer, d estimate.Decay) *estimate.Report {
-		return small(t, estimate.Train(o), estimate.Loops(estimate.Loop{Form: estimate.ForEach, ZeroGrad: estimate.ZeroGradFirst, Decay: d}))
+		return small(t, estimate.Train(o), estimate.Loop{Form: estimate.ForEach, ZeroGrad: estimate.ZeroGradFirst, Decay: d})
 	}
 	for _, o := range []estimate.Optimizer{estimate.SGD, estimate.Momentum} {
 		none, used, unsaid := train(o, estimate.DecayNone), train(o, estimate.DecayUsed), train(o, setting.DecayUnknown)

@@ -101,7 +101,7 @@ func TestPipelineOfAdapters(t *testing.T) {
 		require.NoError(t, err)
 		input, err := c.Input(1, 0)
 		require.NoError(t, err)
-		r, err := c.Report(input, estimate.Train(estimate.Adam), estimate.Adapt(estimate.LoRA{Rank: 4, Targets: []string{"to_q", "to_k"}}))
+		r, err := c.Report(input, estimate.Train(estimate.Adam), estimate.LoRA{Rank: 4, Targets: []string{"to_q", "to_k"}})
 		require.NoError(t, err)
 		assert.NotContains(t, strings.Join(r.Notes, "\n"), "the files hold")
 		return r.Trained.Count

@@ -28,7 +28,7 @@ func (c *File) Layers() ([]nn.Layer, error) {
 }
 
 // Cache describes the key/value cache of the model for so many sequences of so many
-// tokens, 0 for the usual 512 or as many as the model has positions, for KVCache and WithKVCache; set its DType if it is
+// tokens, 0 for the usual 512 or as many as the model has positions, for KVCache and as an option; set its DType if it is
 // not float16. Of an
 // architecture that is not known it goes by the usual numbers of layers, heads and their
 // size, where the file has them. The errors
@@ -136,7 +136,7 @@ func (c *File) Report(opts ...estimate.Option) (*estimate.Report, error) {
 	return r, nil
 }
 
-// adapters is the number of parameters that Adapt adds.
+// adapters is the number of parameters that a LoRA adds.
 func adapters(r *estimate.Report) int64 {
 	n := int64(0)
 	for _, row := range r.Layers {
@@ -263,5 +263,5 @@ func (q *quantization) note(c *File) string {
 // heldIn says in which base the files have the weights. Training keeps that base unless an option
 // says otherwise; inference uses the weights as stored.
 func heldIn(b estimate.Base) estimate.Option {
-	return func(c *setting.Config) { c.Held = b }
+	return setting.Option(func(c *setting.Config) { c.Held = b }).(estimate.Option)
 }

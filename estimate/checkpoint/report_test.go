@@ -199,7 +199,7 @@ func TestUnknownFamiliesHaveACache(t *testing.T) {
 	n, err := estimate.KVCache(cache)
 	require.NoError(t, err)
 	assert.EqualValues(t, 2*2*3*100*2*16*2, n)
-	r, err := c.Report(estimate.WithKVCache(cache))
+	r, err := c.Report(cache)
 	require.NoError(t, err)
 	assert.Equal(t, 1000+n, r.Inference.Peak)
 	assert.Contains(t, strings.Join(r.Notes, "\n"), "by the config's own numbers of layers")
@@ -284,9 +284,9 @@ func TestTrainingOfQuantizedConfigs(t *testing.T) {
 		require.NoError(t, err)
 		input, err := c.Input(1, 16)
 		require.NoError(t, err)
-		opts := []estimate.Option{input, estimate.Train(estimate.AdamW), estimate.Adapt(estimate.LoRA{Rank: 4, Targets: []string{"q_proj"}})}
+		opts := []estimate.Option{input, estimate.Train(estimate.AdamW), estimate.LoRA{Rank: 4, Targets: []string{"q_proj"}}}
 		if base != estimate.WholeBase {
-			opts = append(opts, estimate.Quantize(estimate.Quantized{Base: base}))
+			opts = append(opts, estimate.Quantized{Base: base})
 		}
 		r, err := c.Report(opts...)
 		require.NoError(t, err)

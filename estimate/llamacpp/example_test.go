@@ -34,7 +34,7 @@ func ExampleGPULayers() {
 		return
 	}
 	r, err := estimate.Model(m.Layers, estimate.Tokens(1, 512), llamacpp.ComputedIn(buffer), llamacpp.StoredIn(sizes),
-		estimate.WithKVCache(llama.Cells(cache)), llamacpp.GPULayers(21))
+		llama.Cells(cache), llamacpp.GPULayers(21))
 	if err != nil {
 		fmt.Println(err)
 		return

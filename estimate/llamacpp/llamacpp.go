@@ -62,31 +62,33 @@ var (
 	Q4_0 = setting.Q4_0
 )
 
+func option(f func(*setting.Config)) estimate.Option { return setting.Option(f).(estimate.Option) }
+
 // ComputedIn makes inference that of llama.cpp, with a compute buffer of so many bytes in
 // place of what PyTorch's operations and allocator take.
 func ComputedIn(buffer alloc.Bytes) estimate.Option {
-	return func(c *setting.Config) { c.Compute = buffer }
+	return option(func(c *setting.Config) { c.Compute = buffer })
 }
 
 // StoredIn makes inference with ComputedIn hold the weights of these sizes, and their embeddings in
 // the memory of the CPU. It takes the place of Stored there.
 func StoredIn(s Sizes) estimate.Option {
-	return func(c *setting.Config) { c.Sizes = (*setting.LayerSizes)(&s) }
+	return option(func(c *setting.Config) { c.Sizes = (*setting.LayerSizes)(&s) })
 }
 
 // GPULayers says how many of the layers of StoredIn a GPU holds, with their keys and values; without
 // it, all. Of layers with a window, and of recurrent ones, as many are taken to be there as
 // of the others. Memory.Host has the rest.
-func GPULayers(n int) estimate.Option { return func(c *setting.Config) { c.GpuLayers = &n } }
+func GPULayers(n int) estimate.Option { return option(func(c *setting.Config) { c.GpuLayers = &n }) }
 
 // SplitOver divides the layers of GPULayers among several GPUs by these proportions, as llama.cpp's
 // --tensor-split does. The report is then about the one that needs most.
 func SplitOver(proportions ...float64) estimate.Option {
-	return func(c *setting.Config) { c.Shares = slices.Clone(proportions) }
+	return option(func(c *setting.Config) { c.Shares = slices.Clone(proportions) })
 }
 
 // Projector adds the weights of what turns images into tokens, llama.cpp's --mmproj, to
 // inference with ComputedIn. All of it is on the GPU.
 func Projector(weights alloc.Bytes) estimate.Option {
-	return func(c *setting.Config) { c.Projector = weights }
+	return option(func(c *setting.Config) { c.Projector = weights })
 }

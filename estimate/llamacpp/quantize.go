@@ -211,9 +211,8 @@ func Converted(layers []nn.Layer) (Sizes, error) {
 // Model; ComputedIn among them says that llama.cpp serves it. The error is that of Model; Train
 // is one too, since quantized weights are not trained.
 func BestQuantization(layers []nn.Layer, budget alloc.Bytes, opts ...estimate.Option) (Quantization, *estimate.Report, bool, error) {
-	if cfg, err := setting.New(estimate.All(opts...)); err == nil && cfg.Training {
-		return Quantization{}, nil, false, fmt.Errorf("estimate %s: quantized weights are not trained: leave Train out", cfg.Name)
-	}
+	var asked setting.Config
+	look := option(func(c *setting.Config) { asked = *c })
 	for _, q := range slices.Backward(mixtures) {
 		stored, err := q.Stored(layers)
 		if err != nil {
@@ -223,7 +222,10 @@ func BestQuantization(layers []nn.Layer, budget alloc.Bytes, opts ...estimate.Op
 		if err != nil {
 			return Quantization{}, nil, false, err
 		}
-		r, err := estimate.Model(layers, append(opts[:len(opts):len(opts)], estimate.Stored(stored), StoredIn(sizes))...)
+		r, err := estimate.Model(layers, append(opts[:len(opts):len(opts)], look, estimate.Stored(stored), StoredIn(sizes))...)
+		if asked.Training {
+			return Quantization{}, nil, false, fmt.Errorf("estimate %s: quantized weights are not trained: leave Train out", asked.Name)
+		}
 		if err != nil {
 			return Quantization{}, nil, false, fmt.Errorf("%v: %w", q, err)
 		}

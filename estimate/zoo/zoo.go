@@ -56,7 +56,7 @@ func (m Model) Loss() nn.Layer {
 }
 
 // Cache describes the key/value cache of the model for so many sequences of so many tokens, for
-// estimate.KVCache and estimate.WithKVCache; set its DType if it is not float16. Models that write no text
+// estimate.KVCache and as an option; set its DType if it is not float16. Models that write no text
 // have none, which is an error.
 func (m Model) Cache(batch, context int) (estimate.KVConfig, error) {
 	if m.transformer == nil || m.transformer.Family.Encoder() {

@@ -55,7 +55,7 @@ func llama(w io.Writer) error {
 		return err
 	}
 	train, err := estimate.Model(m.Layers, estimate.Tokens(1, 8192), estimate.MixedPrecision(alloc.BFloat16),
-		estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.Shard(estimate.Sharding{Data: 8, ZeRO: 3}))
+		estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.Sharding{Data: 8, ZeRO: 3})
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func llama(w io.Writer) error {
 			return err
 		}
 		serve, err := estimate.Model(m.Layers, estimate.Tokens(1, 512), estimate.Precision(alloc.BFloat16),
-			estimate.WithKVCache(cache))
+			cache)
 		if err != nil {
 			return err
 		}

@@ -194,7 +194,7 @@ func Own[T any](c Transformer) *T {
 	return own
 }
 
-// Cache describes the key/value cache, for WithKVCache. An Encoder has none: what it is given then has no Layers,
+// Cache describes the key/value cache, for KVConfig. An Encoder has none: what it is given then has no Layers,
 // which Model refuses.
 func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 	if c.Family.Encoder() {

@@ -48,13 +48,13 @@ func (q *Quantized) check() error {
 	if q == nil {
 		return nil
 	}
-	if err := constant("Quantize: Base", q.Base, AWQBase, "from WholeBase to AWQBase"); err != nil {
+	if err := constant("Quantized: Base", q.Base, AWQBase, "from WholeBase to AWQBase"); err != nil {
 		return err
 	}
 	if d := q.Computes; d != 0 && !IsFloat(d) {
-		return wrong("Quantize: %v is not a type that products compute in: want one such as float16", d)
+		return wrong("Quantized: %v is not a type that products compute in: want one such as float16", d)
 	}
-	return patterns("Quantize: Layers", q.Layers)
+	return patterns("Quantized: Layers", q.Layers)
 }
 
 // Holds reports whether the weight of the Linear at a path is quantized.
@@ -99,13 +99,13 @@ func (l *LoRA) check() error {
 	}
 	switch {
 	case l.Rank < 1 || l.Rank > MaxField:
-		return wrong("Adapt: Rank is %d: want 1 or more", l.Rank)
+		return wrong("LoRA: Rank is %d: want 1 or more", l.Rank)
 	case len(l.Targets) == 0:
-		return wrong("Adapt: there are no Targets: name linear layers, such as q_proj")
+		return wrong("LoRA: there are no Targets: name linear layers, such as q_proj")
 	case !(l.Dropout >= 0 && l.Dropout < 1):
-		return wrong("Adapt: Dropout is %v: want 0 or more and less than 1", l.Dropout)
+		return wrong("LoRA: Dropout is %v: want 0 or more and less than 1", l.Dropout)
 	case l.DType != 0 && l.DType.Bits() == 0:
-		return elementType("Adapt: DType", l.DType)
+		return elementType("LoRA: DType", l.DType)
 	}
-	return patterns("Adapt: Targets", l.Targets)
+	return patterns("LoRA: Targets", l.Targets)
 }

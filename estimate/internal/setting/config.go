@@ -53,6 +53,10 @@ type Input struct {
 	Dtype alloc.DType // the zero value is that of activations
 }
 
+// Option returns an estimate.Option that calls f. Package estimate sets it, for its neighbours, which cannot give a type the
+// method that an Option has.
+var Option func(f func(*Config)) any
+
 // New is the defaults with what apply changes of them; the error names an option that makes no sense.
 func New(apply func(*Config)) (*Config, error) {
 	c := &Config{Name: "Sequential", Weights: alloc.Float32, Activations: alloc.Float32, Gradients: alloc.Float32}
@@ -72,8 +76,8 @@ func (c *Config) check() error {
 		elementType("Weights", c.Weights), elementType("Activations", c.Activations), elementType("Gradients", c.Gradients),
 		constant("Train: Optimizer", c.Optimizer, Muon, "from NoOptimizer to Muon"),
 		constant("Offloaded: Offload", c.Offload, OffloadPaged, "from OffloadNone to OffloadPaged"),
-		constant("RunsOn: GPU", c.Machine.GPU, Blackwell, "from UnknownGPU to Blackwell"),
-		constant("RunsOn: Loading", c.Machine.Loading, EagerLoading, "from LoadingUnknown to EagerLoading"),
+		constant("Machine: GPU", c.Machine.GPU, Blackwell, "from UnknownGPU to Blackwell"),
+		constant("Machine: Loading", c.Machine.Loading, EagerLoading, "from LoadingUnknown to EagerLoading"),
 		constant("Attends: Kernel", c.Kernel, EagerAttention, "from KernelUnknown to EagerAttention"),
 		constant("CheckpointSaves: Policy", c.Saves, SaveHalf, "from SaveNothing to SaveHalf"),
 		c.Loop.check(), checkShares(c.Shares),
@@ -98,7 +102,7 @@ func (c *Config) check() error {
 	case c.Compute < 0:
 		return wrong("ComputedIn: a buffer of %d bytes: want 0 or more", c.Compute)
 	case c.Training && c.Lora == nil && c.Quantized == nil && len(c.Frozen) == 0 && !IsFloat(c.Weights):
-		return wrong("Train: PyTorch does not train weights of %v: give them a type such as bfloat16 with Precision (--dtype), or train adapters on quantized weights with Adapt and Quantize (--lora N --qlora)", c.Weights)
+		return wrong("Train: PyTorch does not train weights of %v: give them a type such as bfloat16 with Precision (--dtype), or train adapters on quantized weights with LoRA and Quantized (--lora N --qlora)", c.Weights)
 	case c.NeedsBatch && !slices.ContainsFunc(c.Inputs, func(in Input) bool { return len(in.Shape) > 0 }):
 		return fmt.Errorf("the largest batch needs an input with a batch, such as InputShape or Tokens give")
 	}
@@ -123,7 +127,7 @@ func (c *Config) CheckCache() error {
 		return nil // llama.cpp's unified cache
 	}
 	if kv != nil && (kv.Batch < batch || kv.ContextLength < length) {
-		return fmt.Errorf("estimate %s: WithKVCache: a Batch of %d and a Context of %d do not hold the input, %d sequences of %d tokens: want as many or more",
+		return fmt.Errorf("estimate %s: KVConfig: a Batch of %d and a Context of %d do not hold the input, %d sequences of %d tokens: want as many or more",
 			c.Name, kv.Batch, kv.ContextLength, batch, length)
 	}
 	return nil

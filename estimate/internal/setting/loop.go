@@ -70,10 +70,10 @@ const (
 // check returns an error for a setting that is none of the constants of its type, and for two that exclude each other.
 func (l Loop) check() error {
 	for _, err := range []error{
-		constant("Loops: ZeroGrad", l.ZeroGrad, ZeroGradKept, "from ZeroGradUnknown to ZeroGradKept"),
-		constant("Loops: Output", l.Output, OutputWithCache, "from OutputUnknown to OutputWithCache"),
-		constant("Loops: Form", l.Form, Fused, "from FormUnknown to Fused"),
-		constant("Loops: Decay", l.Decay, DecayUsed, "from DecayUnknown to DecayUsed"),
+		constant("Loop: ZeroGrad", l.ZeroGrad, ZeroGradKept, "from ZeroGradUnknown to ZeroGradKept"),
+		constant("Loop: Output", l.Output, OutputWithCache, "from OutputUnknown to OutputWithCache"),
+		constant("Loop: Form", l.Form, Fused, "from FormUnknown to Fused"),
+		constant("Loop: Decay", l.Decay, DecayUsed, "from DecayUnknown to DecayUsed"),
 	} {
 		if err != nil {
 			return err
@@ -81,9 +81,9 @@ func (l Loop) check() error {
 	}
 	switch {
 	case l.MicroBatches < 0 || l.MicroBatches > maxMicroBatches:
-		return wrong("Loops: MicroBatches is %d: want 0 to %d", l.MicroBatches, maxMicroBatches)
+		return wrong("Loop: MicroBatches is %d: want 0 to %d", l.MicroBatches, maxMicroBatches)
 	case l.InBackward && l.MicroBatches > 1:
-		return wrong("Loops: an optimizer that steps in backward cannot add up %d micro-batches: leave one of them out", l.MicroBatches)
+		return wrong("Loop: an optimizer that steps in backward cannot add up %d micro-batches: leave one of them out", l.MicroBatches)
 	}
 	return nil
 }

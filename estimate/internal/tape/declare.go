@@ -72,12 +72,12 @@ func (d *Declaration) unmet() error {
 		return err
 	}
 	if l := d.Cfg.Lora; l != nil {
-		if err := d.unmetBy("Adapt", "Linear", l.Targets); err != nil {
+		if err := d.unmetBy("LoRA", "Linear", l.Targets); err != nil {
 			return err
 		}
 	}
 	if q := d.Cfg.Quantized; q != nil && q.Base != setting.WholeBase {
-		return d.unmetBy("Quantize", "Linear", q.Layers)
+		return d.unmetBy("Quantized", "Linear", q.Layers)
 	}
 	return nil
 }
@@ -168,7 +168,7 @@ func (d *Declaration) Adapts() bool {
 	if d.Cfg.Excludes(d.path) {
 		return false
 	}
-	return d.meet("Adapt", d.Cfg.Lora.Targets)
+	return d.meet("LoRA", d.Cfg.Lora.Targets)
 }
 
 // meet notes which patterns of an option match the current Linear, and reports whether any does.

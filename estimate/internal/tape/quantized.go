@@ -15,7 +15,7 @@ func (d *Declaration) Quantizes() bool {
 		return false
 	}
 	d.Modules[d.Current].Frozen = true
-	d.meet("Quantize", q.Layers)
+	d.meet("Quantized", q.Layers)
 	return true
 }
 

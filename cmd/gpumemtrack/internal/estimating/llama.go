@@ -22,7 +22,7 @@ type llamaModel interface {
 func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estimated) ([]estimate.Option, error) {
 	e.Context = cache.ContextLength
 	if !o.llamaCpp {
-		return []estimate.Option{estimate.WithKVCache(cache)}, nil
+		return []estimate.Option{cache}, nil
 	}
 	llama := llamacpp.Server{Batch: o.microBatch, FlashAttention: o.flashAttention, GPUs: len(o.llama.shares)}
 	apart := false
@@ -36,7 +36,7 @@ func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estima
 	if o.llama.unified == nil && cells.Batch > 1 {
 		e.notes = append(e.notes, "the figures hold with one cache for all sequences and with one for each: --kv-unified and --kv-unified=false say which")
 	}
-	options := []estimate.Option{estimate.WithKVCache(cells)}
+	options := []estimate.Option{cells}
 	if cache.Blocks != (estimate.Blocks{}) && !o.flashAttention {
 		e.notes = append(e.notes, "llama.cpp quantizes values only with --flash-attention")
 	}

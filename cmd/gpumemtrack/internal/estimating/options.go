@@ -65,7 +65,7 @@ func (o estimateOptions) machine() ([]estimate.Option, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := []estimate.Option{estimate.RunsOn(estimate.Machine{GPU: gpu, Loading: loading}), estimate.Attends(kernel)}
+	options := []estimate.Option{estimate.Machine{GPU: gpu, Loading: loading}, estimate.Attends(kernel)}
 	if o.cpu {
 		options = append(options, estimate.OnCPU())
 	}
@@ -102,7 +102,7 @@ func (o estimateOptions) loop() ([]estimate.Option, error) {
 	case o.training.saves != "" && len(o.checkpoints) == 0:
 		return nil, cli.UsageError("estimate: --checkpoint-saves needs --checkpoint, such as --checkpoint blocks")
 	}
-	options := []estimate.Option{estimate.Loops(l), estimate.Offloaded(offload), estimate.CheckpointSaves(saves)}
+	options := []estimate.Option{l, estimate.Offloaded(offload), estimate.CheckpointSaves(saves)}
 	for _, of := range []struct {
 		flag, given, example string
 		option               func(v [3]int) estimate.Option

@@ -70,9 +70,9 @@ func (o estimateOptions) adapted() ([]estimate.Option, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := []estimate.Option{estimate.Adapt(estimate.LoRA{Rank: o.lora, Targets: o.targets, Dropout: t.dropout, DType: d})}
+	options := []estimate.Option{estimate.LoRA{Rank: o.lora, Targets: o.targets, Dropout: t.dropout, DType: d}}
 	if base != estimate.WholeBase {
-		options = append(options, estimate.Quantize(estimate.Quantized{Base: base}))
+		options = append(options, estimate.Quantized{Base: base})
 	}
 	return options, nil
 }
@@ -188,7 +188,7 @@ func (o estimateOptions) sharded() estimate.Option {
 	if s.Pipeline > 1 {
 		s.MicroBatches = o.accumulate
 	}
-	return estimate.Shard(s)
+	return s
 }
 
 // judged returns the option for the loss with which a language model is trained. usual is the model's own, or
@@ -223,5 +223,5 @@ func (o estimateOptions) quantized() ([]estimate.Option, error) {
 	case o.qlora || o.training.base != "" || o.quantize || o.llamaCpp:
 		return nil, cli.UsageError("estimate: --quantize goes with none of --qlora, --lora-base, --llama-cpp and --best-quantization")
 	}
-	return []estimate.Option{estimate.Quantize(estimate.Quantized{Base: base})}, nil
+	return []estimate.Option{estimate.Quantized{Base: base}}, nil
 }
