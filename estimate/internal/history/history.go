@@ -10,8 +10,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/timeline"
 )
 
-// history puts the passes of a stretch of a tape together to the run of a process:
-// loading, and steps one after another. Handles of the passes come after its own.
+// history joins the passes over a range of a tape to the run of a whole process: it loads the
+// model, then runs one step after another. Its own handles come first, those of the passes after
+// them.
 type history struct {
 	timeline.Timeline
 	t    *tape.Tape
@@ -20,14 +21,14 @@ type history struct {
 	done timeline.Passes
 
 	inputs, output []int32
-	added          []int32   // gradients that are to be added to others
-	gradients      [][]int32 // of each module that has them
-	of             [][]int64 // sizes of the gradients of each group: a module, or what of it is apart
-	work           []int64   // what the optimizer needs for each module by itself
+	added          []int32   // gradients that are yet to be added to others
+	gradients      [][]int32 // handles of the gradients of each group
+	of             [][]int64 // sizes of the gradients of each group: a module's, or those marked Apart
+	work           []int64   // what the optimizer needs for each module on its own
 	pass           []int32   // handles of the pass
 }
 
-// Resident is what a process holds from the time when it has loaded the model.
+// Resident is the memory that a process holds once it has loaded the model.
 type Resident struct{ Weights, Master, Buckets, Cache alloc.Bytes }
 
 func newHistory(t *tape.Tape, h *tape.Holding, s tape.Stage, done timeline.Passes) *history {
@@ -36,7 +37,7 @@ func newHistory(t *tape.Tape, h *tape.Holding, s tape.Stage, done timeline.Passe
 	return y
 }
 
-// parameters are those of the stage, on one device.
+// parameters returns the parameters of the stage, on one device.
 func (y *history) parameters() []tape.Load {
 	if y.t.Cfg.Sharding.Pipeline > 1 {
 		return []tape.Load{y.s.Load.Device(y.t.Cfg)}
@@ -48,7 +49,7 @@ func (y *history) parameters() []tape.Load {
 	return each
 }
 
-// load puts the model on the device, its weights as large as m says.
+// load puts the model on the device; m says how large its weights are.
 func (y *history) load(m Resident, each []tape.Load) {
 	var sum int64
 	for _, p := range each {
@@ -72,10 +73,10 @@ func (y *history) load(m Resident, each []tape.Load) {
 	}
 }
 
-// maxBlocksOfCache bounds the pieces that a key/value cache is cut into.
+// maxBlocksOfCache bounds the number of pieces of a key/value cache.
 const maxBlocksOfCache = 1 << 12
 
-// read lets a new batch take the place of the last.
+// read frees the last batch and allocates a new one.
 func (y *history) read() {
 	var batch []int32
 	if y.s.Begin == 0 {
@@ -106,8 +107,8 @@ func (y *history) play(events []timeline.Event) {
 	}
 }
 
-// accumulate gives a group of parameters their gradients, or makes those that are to be added to
-// what they have.
+// accumulate makes the gradients of a group of parameters, or what is to be added to them if they
+// are there.
 func (y *history) accumulate(group int) {
 	if group < len(y.h.Modules) {
 		y.Temporaries(y.h.Sums[group].Summand, y.h.Sums[group].Anew)
@@ -133,30 +134,30 @@ func (y *history) clear() {
 	}
 }
 
-// forward is a pass after which the output of the last dies.
+// forward runs a pass and then frees the output of the last one.
 func (y *history) forward() {
 	y.play(y.done.Forward())
 	y.release()
 }
 
-// release lets the output die.
+// release frees the output.
 func (y *history) release() {
 	y.FreeAll(y.output)
 	y.output = nil
 }
 
-// keep notes what is held of the output when a pass is over.
+// keep notes what is still held of the output when a pass is over.
 func (y *history) keep() {
 	for _, h := range y.done.Held {
 		y.output = append(y.output, y.pass[h])
 	}
 }
 
-// Steps is the number of training steps that a history has. The first leaves blocks
-// behind that the second cannot use: later ones are like the second.
+// Steps is the number of training steps in a history. The first step leaves blocks behind that the
+// second cannot use; later steps are like the second.
 const Steps = 2
 
-// Serving is the history of a process that runs the model forward.
+// Serving returns the history of a process that runs the model forward.
 func Serving(t *tape.Tape, h *tape.Holding, s tape.Stage, m Resident, done timeline.Passes) *timeline.Timeline {
 	y := newHistory(t, h, s, done)
 	y.load(m, y.parameters())
@@ -168,13 +169,13 @@ func Serving(t *tape.Tape, h *tape.Holding, s tape.Stage, m Resident, done timel
 		y.read()
 		y.forward()
 		if y.keep(); t.Cfg.Cache != nil && t.Cfg.Loop.Output == setting.OutputUnknown {
-			y.release() // who serves text takes the next token from it
+			y.release() // whoever generates text takes the next token from it
 		}
 	}
 	return &y.Timeline
 }
 
-// Learning is the history of a process that trains the model.
+// Learning returns the history of a process that trains the model.
 func Learning(t *tape.Tape, h *tape.Holding, s tape.Stage, m Resident, done timeline.Passes, loop setting.Loop, steps int) *timeline.Timeline {
 	y := newHistory(t, h, s, done)
 	each := y.parameters()
@@ -224,7 +225,7 @@ func (y *history) sizes() {
 			m = y.h.Apart(m)
 		}
 		switch {
-		case n == 0 || n == y.h.TiedOut[p.Module]: // it appears where it is tied to
+		case n == 0 || n == y.h.TiedOut[p.Module]: // it appears at the module that it is tied to
 		default:
 			y.of[m] = append(y.of[m], n)
 		}
@@ -236,7 +237,7 @@ func (y *history) sizes() {
 	}
 }
 
-// inBackward makes ready for an optimizer that steps as soon as a gradient is there.
+// inBackward prepares for an optimizer that updates each parameter as soon as its gradient is made.
 func (y *history) inBackward(each []tape.Load, form setting.Form, decay setting.Decay) {
 	y.states(each)
 	y.work = make([]int64, len(y.h.Modules))
@@ -245,7 +246,7 @@ func (y *history) inBackward(each []tape.Load, form setting.Form, decay setting.
 	}
 }
 
-// states are those of the optimizer.
+// states allocates the optimizer's states.
 func (y *history) states(each []tape.Load) {
 	for _, p := range each {
 		if p.State > 0 {
@@ -257,7 +258,7 @@ func (y *history) states(each []tape.Load) {
 	}
 }
 
-// step is that of the optimizer, which makes its states in the first.
+// step runs the optimizer. The first step allocates its states.
 func (y *history) step(each []tape.Load, first bool, loop setting.Loop) {
 	if first {
 		y.states(each)

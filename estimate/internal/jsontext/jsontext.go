@@ -1,5 +1,5 @@
-// Package jsontext reads JSON from files that are not trusted: one value, with no name twice and nothing that is not UTF-8.
-// It knows nothing of what the values mean.
+// Package jsontext reads one JSON value from a file that is not trusted. It refuses a name that
+// stands twice in an object, and text that is not UTF-8. It does not know what the values mean.
 package jsontext
 
 import (
@@ -13,9 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// Decode decodes a text that is one JSON value into v, whose names it finds
-// whatever their case, as encoding/json does. See Read for what
-// it refuses.
+// Decode decodes a text that is one JSON value into v. Names match whatever their case, as in
+// encoding/json. See Read for what it refuses.
 func Decode(r io.Reader, v any) error {
 	value, err := Read(r)
 	if err != nil {
@@ -24,12 +23,12 @@ func Decode(r io.Reader, v any) error {
 	return Unmarshal(value, v)
 }
 
-// Unmarshal decodes a valid JSON value; the error of a wrong type says where it is.
+// Unmarshal decodes a valid JSON value. The error for a wrong type says where in the value it is.
 func Unmarshal(value []byte, v any) error {
 	err := json.Unmarshal(value, v)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		where := ""
-		if wrong.Field != "" { // Go 1.27 does not tell it of every error
+		if wrong.Field != "" { // Go 1.27 does not name it in every error
 			where = fmt.Sprintf(", within %q", "/"+strings.ReplaceAll(wrong.Field, ".", "/"))
 		}
 		return fmt.Errorf("a JSON %s where Go wants %v%s", wrong.Value, wrong.Type, where)
@@ -37,10 +36,9 @@ func Unmarshal(value []byte, v any) error {
 	return err
 }
 
-// Read reads a text that is one JSON value. Unlike encoding/json, which
-// would take the last value of a name and put U+FFFD for a wrong byte, it refuses
-// names that an object has twice and text that is not UTF-8. It reads no further
-// than the text is JSON.
+// Read reads a text that is one JSON value. Unlike encoding/json, which takes the last of two
+// values with one name and replaces wrong bytes with U+FFFD, it refuses objects with a name that
+// stands twice, and text that is not UTF-8. It stops reading where the text is no longer JSON.
 func Read(r io.Reader) ([]byte, error) {
 	dec := json.NewDecoder(r)
 	var value json.RawMessage
@@ -57,8 +55,8 @@ func Read(r io.Reader) ([]byte, error) {
 	return value, checkNames(value)
 }
 
-// FromPython returns a text with null in place of the numbers that Python's json writes and JSON has not: Infinity,
-// -Infinity and NaN. Strings stay as they are.
+// FromPython returns the text with null in place of Infinity, -Infinity and NaN, which Python's
+// json writes but JSON does not have. Strings stay as they are.
 func FromPython(text []byte) []byte {
 	var made []byte
 	from := 0
@@ -89,8 +87,8 @@ func FromPython(text []byte) []byte {
 
 // checkNames checks that no object in a valid JSON value has a name twice.
 func checkNames(value []byte) error {
-	var names [][]byte // of the objects around, the innermost one's last
-	var starts []int   // where in names those of each object or array around start
+	var names [][]byte // names of the objects around, the innermost one's last
+	var starts []int   // for each object or array around, where its names start in names
 	var last []byte
 	for c := (Cursor{value}); len(c.rest) > 0; {
 		token := c.Token()
@@ -122,7 +120,7 @@ func twice(names [][]byte) (name []byte, ok bool) {
 	return nil, false
 }
 
-// Unquote returns what a valid JSON string says.
+// Unquote returns the text of a valid JSON string.
 func Unquote(text []byte) []byte {
 	if bytes.IndexByte(text, '\\') < 0 {
 		return text[1 : len(text)-1]
@@ -132,13 +130,13 @@ func Unquote(text []byte) []byte {
 	return []byte(s)
 }
 
-// Cursor goes through a valid JSON value with nothing around it.
+// Cursor walks through a valid JSON value that has no space around it.
 type Cursor struct{ rest []byte }
 
-// NewCursor returns a cursor before a value.
+// NewCursor returns a cursor at the beginning of a value.
 func NewCursor(value []byte) Cursor { return Cursor{value} }
 
-// Token returns the next string, number, word, bracket, or colon. Commas are left out.
+// Token returns the next string, number, word, bracket or colon. It skips commas.
 func (c *Cursor) Token() []byte {
 	c.space()
 	end := 1
@@ -161,20 +159,20 @@ func (c *Cursor) Token() []byte {
 	return token
 }
 
-// More tells whether the object or array has another member or element.
+// More reports whether the object or array has another member or element.
 func (c *Cursor) More() bool {
 	c.space()
 	return c.rest[0] != '}' && c.rest[0] != ']'
 }
 
-// Member returns the next name of an object, quoted. Its value comes next.
+// Member returns the next name of an object, with its quotes. Its value comes next.
 func (c *Cursor) Member() []byte {
 	name := c.Token()
 	c.Token() // the colon
 	return name
 }
 
-// Value returns the next value, an object or an array as a whole.
+// Value returns the next value. An object or array comes as a whole.
 func (c *Cursor) Value() []byte {
 	c.space()
 	start := c.rest
@@ -200,7 +198,7 @@ func (c *Cursor) space() {
 
 func isSpace(b byte) bool { return b == ' ' || b == ',' || b == '\n' || b == '\r' || b == '\t' }
 
-// Shorten cuts what a file calls a name to a length that fits into an error.
+// Shorten cuts a name from a file to a length that fits into an error.
 func Shorten(name string) string {
 	const most = 200
 	if len(name) <= most {

@@ -1,5 +1,5 @@
-// Package peak finds what is alive at the moment when it is most, while a tape runs forward and
-// backward. It counts tensors alone; package timeline asks an allocator about them.
+// Package peak finds the moment when most memory is in use, while a tape runs forward and backward.
+// It counts only tensors; package timeline asks an allocator about them.
 package peak
 
 import (
@@ -9,24 +9,24 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/timeline"
 )
 
-// alive follows what is in memory while a stretch of a tape runs. Every size is
-// in bytes of one device.
+// alive follows what is in memory while a range of a tape's operations runs. Every size is in bytes
+// on one device.
 type alive struct {
 	t          *tape.Tape
 	begin, end int32
-	bytes      int64 // alive now, without inputs, weights and gradients of parameters
-	saved      int64 // the part of it that the backward pass still needs
+	bytes      int64 // in use now, without inputs, weights and gradients of parameters
+	saved      int64 // the part of bytes that the backward pass still needs
 	live       []bool
-	keepers    []int32 // operations that still keep each storage
+	keepers    []int32 // for each storage, how many operations still keep it
 	dies       deaths
 	peak       Peak
 
-	gradients int64 // of parameters, alive now
+	gradients int64 // gradients of parameters in use now
 
 	inference bool
 	drop      bool               // nobody holds the model's output
-	log       *timeline.Timeline // what happens when; may be nil
-	handles   []int32            // of the storages, in the log
+	log       *timeline.Timeline // records each allocation and free; may be nil
+	handles   []int32            // handle of each storage in the log
 }
 
 func newAlive(t *tape.Tape, begin, end int32, inference, drop bool, log *timeline.Timeline) *alive {
@@ -41,7 +41,7 @@ func newAlive(t *tape.Tape, begin, end int32, inference, drop bool, log *timelin
 	return a
 }
 
-// Peak is the largest sum that was seen, and where.
+// Peak is the largest sum that was seen, and where it was.
 type Peak struct {
 	Bytes, Saved, Gradients int64
 	Op                      int32
@@ -65,7 +65,7 @@ func (a *alive) start(id int32) {
 	}
 }
 
-// expire lets a storage die unless an operation keeps it.
+// expire ends a storage's life unless an operation keeps it.
 func (a *alive) expire(id int32) {
 	if a.keepers[id] == 0 {
 		a.stop(id)
@@ -82,8 +82,8 @@ func (a *alive) stop(id int32) {
 	}
 }
 
-// held is what of the model's output the loop's code still holds, as handles of the log;
-// what else is alive dies.
+// held returns the handles, in the log, of what the loop's code still holds of the model's output.
+// Everything else in use ends.
 func (a *alive) held() []int32 {
 	var handles []int32
 	for id, live := range a.live {
@@ -98,9 +98,9 @@ func (a *alive) held() []int32 {
 	return handles
 }
 
-// deaths lists the storages by the operation that is the last to use them: first
-// holds one of each operation, and next another of the same, counted from 1. The
-// model's output lives on.
+// deaths lists the storages by the last operation that uses them: first[i] is one of operation i,
+// and next another one of the same operation. Both count from 1; 0 ends the list. The model's
+// output is not in it.
 type deaths struct{ first, next []int32 }
 
 func deathsOf(t *tape.Tape, inference, drop bool) deaths {
@@ -122,13 +122,13 @@ func deathsOf(t *tape.Tape, inference, drop bool) deaths {
 // returns reports whether the model's caller holds a storage.
 func (a *alive) returns(id int32) bool { return !a.drop && Returns(a.t, id, a.inference) }
 
-// Returns reports whether the model's caller sees a storage: its output, and what its loss
-// read. In training it holds by them what lingers.
+// Returns reports whether the model's caller holds a storage: the model's output, what its loss
+// read and, in training, what these keep alive.
 func Returns(t *tape.Tape, id int32, inference bool) bool {
 	return id == t.Home(t.Out.Storage) || slices.Contains(t.Answer, id) || t.Storages[id].Lingers && !inference
 }
 
-// of calls f for each storage that operation i is the last to use.
+// of calls f for each storage whose last use is operation i.
 func (d deaths) of(i int32, f func(id int32)) {
 	for id := d.first[i]; id != 0; id = d.next[id-1] {
 		f(id - 1)
@@ -167,7 +167,7 @@ func Inference(t *tape.Tape, begin, end int32, log *timeline.Timeline) (Peak, ti
 	return a.peak, timeline.Passes{Events: log.Events, Turn: len(log.Events), Handles: log.Next, Held: held}
 }
 
-// running is the storage that serves for id in inference.
+// running returns the storage that is used in place of id in inference.
 func running(t *tape.Tape, id int32) int32 {
 	for t.Storages[id].Alias >= 0 {
 		id = t.Storages[id].Alias
@@ -175,7 +175,7 @@ func running(t *tape.Tape, id int32) int32 {
 	return id
 }
 
-// ownBytes is the size of what an operation makes for itself.
+// ownBytes returns the size of the tensors that an operation makes for itself.
 func ownBytes(t *tape.Tape, o *tape.Recorded) int64 {
 	var n int64
 	for _, id := range t.Refs[o.Keep:o.End] {
@@ -186,7 +186,7 @@ func ownBytes(t *tape.Tape, o *tape.Recorded) int64 {
 	return n
 }
 
-// enter makes alive what the operations before begin made for those after it.
+// enter adds what the operations before begin made for those after it.
 func (a *alive) enter() {
 	if a.begin == 0 {
 		return
@@ -203,7 +203,7 @@ func (a *alive) enter() {
 	}
 }
 
-// begins makes a storage alive, and saved if an operation keeps it.
+// begins adds a storage, and counts it as saved if an operation keeps it.
 func (a *alive) begins(id int32) {
 	id = a.t.Home(id)
 	if s := &a.t.Storages[id]; !a.live[id] && !s.Input {

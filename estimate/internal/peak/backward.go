@@ -8,9 +8,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/timeline"
 )
 
-// Training runs the operations from begin up to end forward and backward.
-// gradients holds the memory of the parameters' gradients that each operation
-// accumulates; so many other micro-batches keep what this one keeps.
+// Training runs the operations from begin up to end forward and backward. gradients holds the
+// memory of parameters' gradients that each operation adds; others is the number of other
+// micro-batches that keep as much as this one.
 func Training(t *tape.Tape, begin, end int32, gradients []tape.Gradient, from setting.GradientsAt, others int64, drop bool, log *timeline.Timeline) (Peak, timeline.Passes) {
 	a := newAlive(t, begin, end, false, drop, log)
 	a.gradients = from.Forward
@@ -53,8 +53,8 @@ func within(t *tape.Tape, begin, end int32) []tape.Segment {
 	return in
 }
 
-// countKeepers counts for each storage the operations that keep it at the end
-// of the forward pass: all but those within checkpointed segments.
+// countKeepers counts, for each storage, the operations that keep it at the end of the forward
+// pass. Operations in checkpointed segments do not count.
 func (a *alive) countKeepers(segments []tape.Segment) {
 	next := 0
 	for i := a.begin; i < a.end; i++ {
@@ -75,7 +75,7 @@ func (a *alive) countKeepers(segments []tape.Segment) {
 	}
 }
 
-// forward runs operations and lets die what nothing keeps.
+// forward runs operations, and ends the life of what nothing keeps.
 func (a *alive) forward(begin, end int32, segments []tape.Segment) {
 	next := 0
 	for i := begin; i < end; i++ {
@@ -108,7 +108,7 @@ func (a *alive) run(i int32, drop bool) {
 	a.dies.of(i, a.expire)
 }
 
-// release takes one keeper away.
+// release notes that one operation no longer keeps the storage.
 func (a *alive) release(id int32) {
 	a.keepers[id]--
 	if a.keepers[id] == 0 && a.live[id] {
@@ -119,12 +119,12 @@ func (a *alive) release(id int32) {
 	}
 }
 
-// backward runs the operations in reverse. Parameters' gradients stay or, where they are
-// there already, are added to.
+// backward runs the operations in reverse. Parameters' gradients are made, or added to if they are
+// there.
 func (a *alive) backward(segments []tape.Segment, gradients []tape.Gradient, there bool) {
 	g := gradientSet{a: a, of: a.t.Memory.Counts(len(a.t.Storages)), buffers: make([]gradientBuffer, 0, len(a.t.Ops))}
 	g.begin(a.t.Ops[a.end-1].Out)
-	g.buffers[0].users++ // the caller holds the gradient that it begins with
+	g.buffers[0].users++ // the caller holds the gradient of the output
 	next := len(segments) - 1
 	hooked := hooksInputs(a.t.Cfg)
 	for i := a.end - 1; i >= a.begin; i-- {
@@ -166,15 +166,15 @@ func (a *alive) backward(segments []tape.Segment, gradients []tape.Gradient, the
 	}
 }
 
-// hooksInputs reports whether the inputs of checkpointed layers live with their gradients until the backward
-// pass is over: so long FSDP holds the hooks on them that free the layer's frozen parameters
-// (torch/distributed/fsdp/_runtime_utils.py, _register_post_backward_reshard_only_hook, since 2.1), and
-// the hooks hold what they are on.
+// hooksInputs reports whether the inputs of checkpointed layers live, with their gradients, until
+// the backward pass is over. FSDP has hooks on these tensors, which free the layer's frozen
+// parameters and hold the tensors until then (torch/distributed/fsdp/_runtime_utils.py,
+// _register_post_backward_reshard_only_hook, since 2.1).
 func hooksInputs(c *setting.Config) bool {
 	return c.Sharding.ZeRO >= 3 && c.Sharding.Data > 1 && (c.Lora != nil || len(c.Frozen) > 0) && !c.Release.Before(2, 1)
 }
 
-// recompute runs a segment forward again, now keeping what it needs.
+// recompute runs a segment forward again, this time keeping what its backward pass needs.
 func (a *alive) recompute(s tape.Segment) {
 	for i := s.Begin; i < s.End; i++ {
 		for _, id := range a.t.Refs[a.t.Ops[i].Keep:a.t.Ops[i].End] {
@@ -196,7 +196,7 @@ func (a *alive) recompute(s tape.Segment) {
 	for _, id := range s.Saved {
 		a.release(id)
 	}
-	// What the segment returned was used up by the forward pass.
+	// The forward pass has used up what the segment returned.
 	for i := s.Begin; i < s.End; i++ {
 		if id := a.t.Ops[i].Out; a.keepers[id] == 0 && !a.returns(id) {
 			a.stop(id)
@@ -208,13 +208,14 @@ func (a *alive) recompute(s tape.Segment) {
 // gradient on unchanged share its buffer.
 type gradientSet struct {
 	a       *alive
-	of      []int32 // buffer of each storage's gradient, counted from 1
+	of      []int32 // for each storage, the buffer of its gradient, counted from 1
 	buffers []gradientBuffer
 	done    []int32 // buffers that the current step no longer needs
 	hooked  []hookedInput
 }
 
-// hookedInput is an input of a checkpointed layer and the buffer of its gradient, both of which live on.
+// hookedInput is an input of a checkpointed layer with the buffer of its gradient. Both live until
+// the backward pass is over.
 type hookedInput struct{ id, buffer int32 }
 
 type gradientBuffer struct {
@@ -230,8 +231,8 @@ func (g *gradientSet) begin(id int32) {
 	g.a.bytes += n
 }
 
-// step gives the inputs of an operation their gradients and returns the memory
-// that it needs meanwhile besides what is alive.
+// step makes the gradients of an operation's inputs. It returns the memory that this needs for a
+// while, besides what is in use.
 func (g *gradientSet) step(o *tape.Recorded) (extra int64) {
 	t := g.a.t
 	if o.Parts > 0 {
@@ -255,7 +256,7 @@ func (g *gradientSet) step(o *tape.Recorded) (extra int64) {
 		case have == 0:
 			g.of[id] = from
 			g.buffers[from-1].users++
-		case g.buffers[have-1].users > 1: // another needs the old sum: a new one is made
+		case g.buffers[have-1].users > 1: // another tensor needs the old sum, so a new one is made
 			g.drop(have)
 			g.begin(id)
 		}
@@ -264,14 +265,15 @@ func (g *gradientSet) step(o *tape.Recorded) (extra int64) {
 	return extra
 }
 
-// give makes a storage's gradient, or a summand of it whose size is returned.
+// give makes a storage's gradient. If there is one already it makes a summand instead, and returns
+// its size.
 func (g *gradientSet) give(id int32) (extra int64) {
 	have := g.of[id]
 	if have == 0 {
 		g.begin(id)
 		return 0
 	}
-	if g.buffers[have-1].users > 1 { // another needs the old sum: a new one is made
+	if g.buffers[have-1].users > 1 { // another tensor needs the old sum, so a new one is made
 		g.drop(have)
 		g.begin(id)
 	}
@@ -286,7 +288,7 @@ func (g *gradientSet) drop(buffer int32) {
 	}
 }
 
-// settle lets go of the gradients that the last step used up.
+// settle drops the gradients that the last step used up.
 func (g *gradientSet) settle() {
 	for _, buffer := range g.done {
 		g.drop(buffer)
@@ -294,7 +296,7 @@ func (g *gradientSet) settle() {
 	g.done = g.done[:0]
 }
 
-// join makes the gradient of a tensor of those of its parts.
+// join makes the gradient of a tensor from the gradients of its parts.
 func (g *gradientSet) join(o *tape.Recorded) (extra int64) {
 	t, found := g.a.t, false
 	for id := o.Out; id < o.Out+o.Parts; id++ {
@@ -302,7 +304,7 @@ func (g *gradientSet) join(o *tape.Recorded) (extra int64) {
 			g.of[id], found = 0, true
 			g.done = append(g.done, from)
 		} else {
-			extra += t.Storages[id].Bytes // zeros
+			extra += t.Storages[id].Bytes // zeros for a part without a gradient
 		}
 	}
 	if !found {

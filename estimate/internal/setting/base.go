@@ -8,33 +8,34 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Base is how the weights of linear layers that are not trained are stored.
+// Base says how the weights of linear layers that are not trained are stored.
 type Base uint8
 
-// The ways to store them. A matrix product makes the weight anew in the type of activations, but
-// for Int8Base, which does so in the backward pass.
+// The ways to store them. A matrix product first converts the weight to the type of activations;
+// Int8Base does so only in the backward pass.
 const (
-	WholeBase Base = iota // in the type of weights
-	// NF4 is that of bitsandbytes (functional.py, QuantState): a float32 for each block of 64
-	// elements. FP4 takes as much.
+	WholeBase Base = iota // in the type of the model's weights
+	// NF4 is bitsandbytes' format of 4 bits for each element and a float32 for each block of 64
+	// (functional.py, QuantState). Its FP4 takes as much memory.
 	NF4
-	// NF4Double quantizes these in turn: a byte for each block, and a float32 for 256 of those.
+	// NF4Double quantizes the blocks' constants again: a byte for each block, and a float32 for
+	// every 256 blocks.
 	NF4Double
 	// Int8Base has a byte for each element and a float32 for each row (arXiv:2208.07339; bitsandbytes).
 	Int8Base
 	// GPTQBase has 4 bits for each element, a float16 and another 4 bits for each 128 inputs of
 	// an output, and the group of each input (arXiv:2210.17323; AutoGPTQ, qlinear_tritonv2.py).
 	GPTQBase
-	// AWQBase has 4 bits for each element, and a float16 and another 4 bits for each 128 inputs of an output (arXiv:2306.00978;
-	// AutoAWQ, awq/modules/linear/gemm.py). A product of 1,024 tokens and more makes the weight anew, and one of fewer
-	// eight parts of its result.
+	// AWQBase has 4 bits for each element, and a float16 and another 4 bits for each 128 inputs of
+	// an output (arXiv:2306.00978; AutoAWQ, awq/modules/linear/gemm.py). A product of 1,024 or more
+	// tokens unpacks the weight; one of fewer makes eight partial results.
 	AWQBase
 )
 
 // FourBits reports whether bitsandbytes quantizes the weights to four bits.
 func (b Base) FourBits() bool { return b == NF4 || b == NF4Double }
 
-// GroupOfGPTQ is the number of inputs that have a scale together, in most published files.
+// GroupOfGPTQ is the number of inputs that share a scale in most published files.
 const GroupOfGPTQ = 128
 
 // Quantized is estimate.Quantized.
@@ -57,7 +58,7 @@ func (q *Quantized) check() error {
 	return patterns("Quantized: Layers", q.Layers)
 }
 
-// Holds reports whether the weight of the Linear at a path is quantized.
+// Holds reports whether the weight of the Linear at this path is quantized.
 func (q *Quantized) Holds(at string) bool {
 	switch {
 	case q == nil || q.Base == WholeBase:
@@ -68,18 +69,19 @@ func (q *Quantized) Holds(at string) bool {
 	return Matches(q.Layers, at)
 }
 
-// Matches reports whether one of the patterns names the Linear at a path.
+// Matches reports whether one of the patterns names the Linear at this path.
 func Matches(patterns []string, at string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return Names(p, at) })
 }
 
-// Names reports whether p names the Linear at a path: a pattern, the layer's own name, or AllLinear.
+// Names reports whether p names the Linear at this path: as a pattern, as the layer's own name, or
+// as AllLinear.
 func Names(p, at string) bool {
 	match, _ := path.Match(p, at)
 	return match || strings.HasSuffix(at, "."+p) || p == AllLinear && !isHead(at)
 }
 
-// isHead reports whether the Linear at a path is the model's head.
+// isHead reports whether the Linear at this path is the model's output head.
 func isHead(at string) bool { return at == "lm_head" || strings.HasSuffix(at, ".lm_head") }
 
 // LoRA is estimate.LoRA.

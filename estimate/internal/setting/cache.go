@@ -21,12 +21,12 @@ type KVConfig struct {
 	Blocks        Blocks
 }
 
-// Blocks is how a quantized type is stored: so many elements in so many bytes, their scales
-// included. The zero value is none.
+// Blocks says how a quantized type is stored: each block of Elements takes Bytes, scales included.
+// The zero value means no quantized type.
 type Blocks struct{ Elements, Bytes int }
 
-// The quantized types that llama.cpp stores keys and values in (ggml/src/ggml-common.h). A
-// head of 64 elements takes 68 bytes in Q8_0.
+// The quantized types in which llama.cpp can store keys and values (ggml/src/ggml-common.h). A head
+// of 64 elements takes 68 bytes in Q8_0.
 var (
 	Q8_0 = Blocks{32, 34}
 	Q5_1 = Blocks{32, 24}
@@ -35,10 +35,9 @@ var (
 	Q4_0 = Blocks{32, 18}
 )
 
-// KVCache returns the memory of the keys and values that are kept of all tokens: 2 x layers x
-// batch x tokens x KV heads x head size elements, and layers x batch x tokens x latent
-// elements where there is a Latent. Layers with a Window keep no more tokens than that. The
-// error says what is wrong with the configuration.
+// KVCache returns the memory of the keys and values of all tokens: 2 x layers x batch x tokens x KV
+// heads x head size elements, or layers x batch x tokens x latent elements if Latent is set. Layers
+// with a Window keep no more tokens than that. The error says what is wrong with the configuration.
 func KVCache(c KVConfig) (alloc.Bytes, error) {
 	if err := c.check(); err != nil {
 		return 0, fmt.Errorf("estimate the key/value cache: %w", err)
@@ -68,7 +67,7 @@ func KVCache(c KVConfig) (alloc.Bytes, error) {
 	return whole + windowed, nil
 }
 
-// plusFixed adds what does not grow with the context length.
+// plusFixed adds to n the part that does not grow with the context length.
 func (c KVConfig) plusFixed(n alloc.Bytes) (alloc.Bytes, error) {
 	fixed, err := alloc.Shape{c.Batch, c.Fixed}.Bytes(Or(c.DType, alloc.Float16))
 	if err != nil || fixed > MaxTotal || n > MaxTotal {
@@ -77,7 +76,7 @@ func (c KVConfig) plusFixed(n alloc.Bytes) (alloc.Bytes, error) {
 	return n + fixed, nil
 }
 
-// FixedBytes is the part of KVCache that does not grow with the context length.
+// FixedBytes returns the part of KVCache that does not grow with the context length.
 func (c KVConfig) FixedBytes() alloc.Bytes {
 	n, err := c.plusFixed(0)
 	if err != nil || c.Fixed <= 0 {
@@ -86,7 +85,7 @@ func (c KVConfig) FixedBytes() alloc.Bytes {
 	return min(n, MaxTotal)
 }
 
-// bytes is the size of so many elements.
+// bytes returns the size of a tensor of keys or values.
 func (c KVConfig) bytes(shape alloc.Shape) (alloc.Bytes, error) {
 	if c.Blocks == (Blocks{}) {
 		return shape.Bytes(Or(c.DType, alloc.Float16))
@@ -107,7 +106,7 @@ func (c KVConfig) check() error {
 		{"Full", c.Full, 0}, {"Fixed", c.Fixed, 0}, {"Latent", c.Latent, 0}, {"KVHeads", c.KVHeads, 1}, {"HeadSize", c.HeadSize, 1},
 	} {
 		if none := c.Fixed > 0 && (f.name == "Layers" || f.name == "KVHeads" || f.name == "HeadSize"); none && f.value == 0 {
-			continue // nothing grows with the context
+			continue // nothing grows with the context length
 		}
 		if f.value < f.least && (c.Latent == 0 || f.name != "KVHeads" && f.name != "HeadSize") {
 			return fmt.Errorf("%s is %d: want %d or more", f.name, f.value, f.least)
@@ -127,9 +126,8 @@ func (c KVConfig) check() error {
 	return nil
 }
 
-// Shard is the part of one device: tensor parallelism divides the heads, of
-// which each device has one at least, and a pipeline the layers. A latent is whole
-// on each device.
+// Shard returns one device's part. Tensor parallelism divides the heads, so that each device has at
+// least one, and a pipeline divides the layers. Each device has the whole latent.
 func (c KVConfig) Shard(s Sharding) KVConfig {
 	c.KVHeads = int(Part(int64(c.KVHeads), s.Tensor))
 	c.Layers = int(Part(int64(c.Layers), s.Pipeline))

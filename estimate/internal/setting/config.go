@@ -1,6 +1,7 @@
-// Package setting has what the options of package estimate say: how a model is stored, trained and
-// served, and on what machine. It knows neither layers nor tapes, and computes only what follows
-// from the settings alone, such as the states of an optimizer or the size of a key/value cache.
+// Package setting holds what the options of package estimate say: how a model is stored, trained
+// and served, and on what machine. It knows neither layers nor tapes, and computes only what
+// follows from the settings alone, such as the states of an optimizer or the size of a key/value
+// cache.
 package setting
 
 import (
@@ -11,7 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Config is what the options say.
+// Config holds what the options say.
 type Config struct {
 	Name        string
 	Inputs      []Input
@@ -22,15 +23,15 @@ type Config struct {
 	Training    bool
 	Optimizer   Optimizer
 	Checkpoints []string
-	Saves       Policy // what checkpointed layers keep besides
+	Saves       Policy // what checkpointed layers keep besides their input
 	Sharding    Sharding
 	Backend     Backend
 	Cache       *KVConfig
 	Stored      Amount
 	Compute     alloc.Bytes // llama.cpp's buffer; 0 for PyTorch
-	Sizes       *LayerSizes // of llama.cpp's weights; nil where they are not known
-	GpuLayers   *int        // of them, on the GPU; nil for all
-	Shares      []float64   // of the layers, by GPU
+	Sizes       *LayerSizes // layers of llama.cpp's weights; nil if not known
+	GpuLayers   *int        // how many of these layers are on the GPU; nil means all
+	Shares      []float64   // proportions by which the GPUs share the layers
 	Projector   alloc.Bytes
 	Loop        Loop
 	Offload     Offload
@@ -39,18 +40,18 @@ type Config struct {
 	Libraries   Libraries
 	Lora        *LoRA
 	Quantized   *Quantized
-	Held        Base // of the weights in their files
-	Loss        any  // the layer that training adds; nil for none
+	Held        Base // how files store the weights
+	Loss        any  // the layer that training adds; nil means none
 	Frozen      []string
 	Autocast    alloc.DType
 	Kernel      Kernel
-	NeedsBatch  bool // of MaxBatch
-	Searches    bool // one of many models that are asked about
+	NeedsBatch  bool // some input must have a batch, as MaxBatch needs
+	Searches    bool // the call is one of many in a search
 }
 
 type Input struct {
 	Shape alloc.Shape
-	Dtype alloc.DType // the zero value is that of activations
+	Dtype alloc.DType // the zero value means that of activations
 }
 
 // Option returns an estimate.Option that calls f. Package estimate sets it, for its neighbours, which cannot give a type the
@@ -70,7 +71,7 @@ func New(apply func(*Config)) (*Config, error) {
 	return c, c.Sharding.check()
 }
 
-// check reports an option that makes no sense, by its name.
+// check returns an error that names the first option that makes no sense.
 func (c *Config) check() error {
 	for _, err := range []error{
 		elementType("Weights", c.Weights), elementType("Activations", c.Activations), elementType("Gradients", c.Gradients),
@@ -109,7 +110,8 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Tokens are the batch and the length of the last input of tokens, which a decoder reads; 0 where there is none.
+// Tokens returns the batch and length of the last input of tokens, which a decoder reads, or 0 and
+// 0 if there is none.
 func (c *Config) Tokens() (batch, length int) {
 	for _, in := range slices.Backward(c.Inputs) {
 		if in.Dtype == alloc.Int64 && len(in.Shape) == 2 {
@@ -119,7 +121,7 @@ func (c *Config) Tokens() (batch, length int) {
 	return 0, 0
 }
 
-// CheckCache reports a key/value cache that does not hold the input.
+// CheckCache returns an error if the key/value cache is too small for the input.
 func (c *Config) CheckCache() error {
 	batch, length := c.Tokens()
 	kv := c.Cache
@@ -133,7 +135,7 @@ func (c *Config) CheckCache() error {
 	return nil
 }
 
-// Usual is a loop with what is not known filled in.
+// Usual returns l with the usual setting in place of each unknown one.
 func (c *Config) Usual(l Loop) Loop {
 	zero, form := ZeroGradFirst, ForEach
 	if c.Release.Before(2, 0) {
@@ -145,7 +147,7 @@ func (c *Config) Usual(l Loop) Loop {
 	case c.Backend == CPU:
 		form = OneByOne
 	}
-	if c.Optimizer == Lion && !c.Master { // as lion_pytorch.Lion goes
+	if c.Optimizer == Lion && !c.Master { // as lion_pytorch.Lion does
 		form = OneByOne
 	}
 	if l.Output == OutputWithCache {
@@ -156,7 +158,7 @@ func (c *Config) Usual(l Loop) Loop {
 	return l
 }
 
-// Workspace is the size of cuBLAS's, and how much more it may be.
+// Workspace returns the size of cuBLAS's workspace, and by how much it may be larger.
 func (c *Config) Workspace() (size, more alloc.Bytes) {
 	m := c.Machine
 	switch {
@@ -171,13 +173,14 @@ func (c *Config) Workspace() (size, more alloc.Bytes) {
 	}
 }
 
-// Amount is a number of elements and the memory they take.
+// Amount is a number of elements and the memory that they take.
 type Amount struct {
 	Count int64
 	Bytes alloc.Bytes
 }
 
-// Excludes reports whether Frozen names the layer at a path or what holds it, which then gets no adapter.
+// Excludes reports whether Frozen names the layer at this path, or a layer that holds it. Such a
+// layer gets no adapter.
 func (c *Config) Excludes(at string) bool {
 	for end := range len(at) + 1 {
 		if end < len(at) && at[end] != '.' {
@@ -194,8 +197,9 @@ func (c *Config) Excludes(at string) bool {
 	return false
 }
 
-// Quantize holds weights as q says; a size of their file does not count then.
+// Quantize stores weights as q says, whatever size their file has.
 func (c *Config) Quantize(q Quantized) { c.Quantized, c.Stored = &q, Amount{} }
 
-// Passing reports whether gradients of parameters do not stay on the device.
+// Passing reports whether gradients of parameters leave the device, or are used up, as soon as they
+// are made.
 func (c *Config) Passing() bool { return c.Offload == OffloadParameters || c.Loop.InBackward }

@@ -4,22 +4,24 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// LayerSizes is the memory of a model's weights by what llama.cpp calls layers: the blocks and,
-// as one more, the output. A GPU holds some of them, and the memory of the CPU the rest.
+// LayerSizes is the memory of a model's weights by what llama.cpp calls layers: each block is one,
+// and the output is one more. A GPU holds some of them, and the memory of the CPU the rest.
 type LayerSizes struct {
 	Input  alloc.Bytes   // embeddings, which stay on the CPU
 	Blocks []alloc.Bytes // in their order
 	Output alloc.Bytes   // the last norm and the head
-	Tied   alloc.Bytes   // of the Output, what is a copy of the embedding
+	Tied   alloc.Bytes   // the part of Output that is a copy of the embedding
 }
 
-// Layers is the number of layers that a GPU can hold, which llama.cpp prints as "offloaded N/N layers to GPU".
+// Layers returns the number of layers that a GPU can hold, which llama.cpp prints as "offloaded N/N
+// layers to GPU".
 func (s LayerSizes) Layers() int { return len(s.Blocks) + 1 }
 
-// OnGPU returns what a GPU holds of the weights with n layers on it (llama.cpp's --n-gpu-layers), and
-// what stays in the memory of the CPU. The output comes first, then the blocks from the last
-// to the first (llama.cpp, src/llama-model.cpp, load_tensors, since pull request 18148 of
-// December 2025; before it the output came last). More than Layers is all of them; less than 0 is 0.
+// OnGPU returns how much of the weights a GPU holds with n layers on it (llama.cpp's
+// --n-gpu-layers), and how much stays in the memory of the CPU. The output goes to the GPU first,
+// then the blocks from the last to the first (llama.cpp, src/llama-model.cpp, load_tensors, since
+// pull request 18148 of December 2025; before that the output came last). An n above Layers means
+// all of them; one below 0 means none.
 func (s LayerSizes) OnGPU(n int) (gpu, cpu alloc.Bytes) {
 	first := s.first(n)
 	cpu = s.Input
@@ -35,17 +37,17 @@ func (s LayerSizes) OnGPU(n int) (gpu, cpu alloc.Bytes) {
 	return gpu + s.Output, cpu
 }
 
-// first is the first block on the GPU.
+// first returns the number of the first block on the GPU.
 func (s LayerSizes) first(n int) int { return min(len(s.Blocks), max(0, s.Layers()-n)) }
 
-// GpuPart is what one GPU holds.
+// GpuPart is the memory that one GPU holds, and of how many blocks.
 type GpuPart struct {
 	Weights, Cache alloc.Bytes
 	Blocks         int
 }
 
-// Split divides n layers: each GPU gets those whose number, as a fraction of n, is below the sum of
-// the proportions up to its own (llama.cpp, src/llama-model.cpp, load_tensors).
+// Split divides the first n layers among GPUs. Each GPU gets the layers whose number, divided by n,
+// is below the sum of the proportions up to its own (llama.cpp, src/llama-model.cpp, load_tensors).
 func (s LayerSizes) Split(n int, proportions []float64) []GpuPart {
 	if len(proportions) == 0 {
 		proportions = []float64{1}
@@ -71,7 +73,7 @@ func (s LayerSizes) Split(n int, proportions []float64) []GpuPart {
 	return parts
 }
 
-// checkShares reports proportions that are none.
+// checkShares returns an error if the proportions are negative, not numbers, or all 0.
 func checkShares(proportions []float64) error {
 	all := 0.0
 	for _, p := range proportions {
@@ -86,10 +88,11 @@ func checkShares(proportions []float64) error {
 	return nil
 }
 
-// maxGPUs bounds SplitOver.
+// maxGPUs bounds the number of proportions of Split.
 const maxGPUs = 1024
 
-// Last is the memory of the last blocks' keys and values.
+// Last returns the memory of the last blocks' keys and values, where the model has as many blocks
+// as of.
 func (c KVConfig) Last(blocks, of int) alloc.Bytes {
 	part := func(n int) int { return int((int64(n)*int64(blocks) + int64(of) - 1) / int64(of)) }
 	c.Layers, c.Full, c.Fixed = part(c.Layers), part(c.Full), part(c.Fixed)
@@ -97,7 +100,7 @@ func (c KVConfig) Last(blocks, of int) alloc.Bytes {
 		return 0
 	}
 	n, err := KVCache(c)
-	if err != nil { // there is less than of all blocks, which are valid
+	if err != nil { // it is a part of all blocks, which are valid
 		return 0
 	}
 	return n

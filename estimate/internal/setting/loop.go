@@ -6,8 +6,8 @@ type Policy uint8
 // What checkpointed layers keep besides their input.
 const (
 	SaveNothing  Policy = iota
-	SaveProducts        // the outputs of matrix products, and of the kernels of attention
-	SaveHalf            // of every other product without a bias, the first among them, and of the kernels of attention
+	SaveProducts        // the outputs of matrix products and of attention kernels
+	SaveHalf            // the outputs of every second product without a bias, beginning with the first, and of attention kernels
 )
 
 // Loop is estimate.Loop.
@@ -20,54 +20,55 @@ type Loop struct {
 	MicroBatches int
 }
 
-// ZeroGrad is where a loop clears the parameters' gradients.
+// ZeroGrad says where a loop clears the parameters' gradients.
 type ZeroGrad uint8
 
-// Where gradients are cleared. Those that are cleared are freed, as
-// zero_grad(set_to_none=True) does, PyTorch's default since 2.0.
+// Where gradients are cleared. To clear them is to free them, as zero_grad(set_to_none=True) does,
+// PyTorch's default since 2.0.
 const (
-	ZeroGradUnknown  ZeroGrad = iota // before the forward pass, if nothing is said
+	ZeroGradUnknown  ZeroGrad = iota // taken to be before the forward pass
 	ZeroGradFirst                    // before the forward pass, or after the optimizer's step
 	ZeroGradBackward                 // between the forward and the backward pass
-	ZeroGradKept                     // nowhere: they are set to zero and keep their memory
+	ZeroGradKept                     // nowhere: they are set to zero in place
 )
 
-// Output is whether the loop's code holds what the model returned.
+// Output says whether the loop's code holds what the model returned.
 type Output uint8
 
-// What becomes of the model's output, and of what its loss read.
+// How long the model's output lives, and what its loss read.
 const (
-	OutputUnknown   Output = iota // held, if nothing is said
+	OutputUnknown   Output = iota // taken to be OutputHeld
 	OutputHeld                    // a variable holds it until the next forward pass returns
 	OutputInPass                  // held until the backward pass is over
 	OutputDropped                 // it dies when the backward pass has used it
-	OutputWithCache               // OutputHeld, with the keys and values that decoders of transformers return too, unless use_cache is off
+	OutputWithCache               // OutputHeld, and also the keys and values that decoders of transformers return, unless use_cache is off
 )
 
-// Form is how an optimizer goes through the parameters.
+// Form says how an optimizer goes through the parameters.
 type Form uint8
 
-// The forms of torch.optim, which its documentation calls implementations. The sizes
-// of their temporaries are those of Adam (torch/optim/adam.py).
+// The forms of torch.optim, which its documentation calls implementations. The sizes of their
+// temporary tensors are those of Adam (torch/optim/adam.py).
 const (
-	FormUnknown Form = iota // ForEach on CUDA and OneByOne on the CPU, as torch.optim
-	ForEach                 // all parameters at once, with a temporary of all of them
-	OneByOne                // one after another, with two temporaries of one
-	Fused                   // in one kernel, without temporaries
+	FormUnknown Form = iota // ForEach on CUDA and OneByOne on the CPU, as in torch.optim
+	ForEach                 // all parameters at once, with a temporary tensor for each
+	OneByOne                // one after another, with two temporary tensors for the current one
+	Fused                   // in one kernel, without temporary tensors
 )
 
-// Decay is whether an optimizer has a weight decay.
+// Decay says whether an optimizer has a weight decay.
 type Decay uint8
 
-// Whether there is a weight decay. With ForEach it copies all gradients (torch/optim/sgd.py and
-// adam.py, _multi_tensor_sgd and _multi_tensor_adam).
+// Whether there is a weight decay. An optimizer with one copies all gradients if its Form is
+// ForEach (torch/optim/sgd.py and adam.py, _multi_tensor_sgd and _multi_tensor_adam).
 const (
-	DecayUnknown Decay = iota // none, if nothing is said
+	DecayUnknown Decay = iota // taken to be none
 	DecayNone
 	DecayUsed
 )
 
-// check returns an error for a setting that is none of the constants of its type, and for two that exclude each other.
+// check returns an error for a setting that is not a constant of its type, and for two settings
+// that exclude each other.
 func (l Loop) check() error {
 	for _, err := range []error{
 		constant("Loop: ZeroGrad", l.ZeroGrad, ZeroGradKept, "from ZeroGradUnknown to ZeroGradKept"),
@@ -88,19 +89,21 @@ func (l Loop) check() error {
 	return nil
 }
 
-// Release is a version of PyTorch; the zero value is not known, and taken for a new one.
+// Release is a version of PyTorch. The zero value means unknown, and counts as new.
 type Release struct{ Major, Minor int }
 
-// Before reports whether the version is known and earlier.
+// Before reports whether the version is known and older than major.minor.
 func (r Release) Before(major, minor int) bool {
 	return r.Major > 0 && (r.Major < major || r.Major == major && r.Minor < minor)
 }
 
-// KeepsMeans reports whether the mean over some dimensions keeps its input, as it did from 1.13 on
-// (github.com/pytorch/pytorch/pull/109935 put an end to it, and the gradients of a recording of 2.1 show it).
+// KeepsMeans reports whether the mean over some dimensions keeps its input for the backward pass.
+// It does from 1.13 until github.com/pytorch/pytorch/pull/109935; the gradients of a recording with
+// 2.1 show it.
 func (r Release) KeepsMeans() bool { return r.Before(2, 2) && !r.Before(1, 13) }
 
-// Libraries are the versions of what runs the model on PyTorch; a zero value is not known, and taken for a new one.
+// Libraries holds the versions of the libraries that run the model on PyTorch. A zero value means
+// unknown, and counts as new.
 type Libraries struct {
 	Transformers Release
 	Bitsandbytes [3]int
@@ -110,28 +113,30 @@ func (l Libraries) valid() bool {
 	return l.Transformers.Major >= 0 && l.Transformers.Minor >= 0 && min(l.Bitsandbytes[0], l.Bitsandbytes[1], l.Bitsandbytes[2]) >= 0
 }
 
-// BeforeBitsandbytes reports whether its version is known and earlier than 0.minor.patch.
+// BeforeBitsandbytes reports whether the version of bitsandbytes is known and older than
+// 0.minor.patch.
 func (l Libraries) BeforeBitsandbytes(minor, patch int) bool {
 	v := l.Bitsandbytes
 	return v != [3]int{} && v[0] == 0 && (v[1] < minor || v[1] == minor && v[2] < patch)
 }
 
-// LastLogits reports whether the head reads the last token alone: of a prompt no others are needed, and generate of
-// transformers has asked for them since 4.45 (github.com/huggingface/transformers/pull/31292).
+// LastLogits reports whether the head reads only the last token. A prompt needs no other logits,
+// and generate of transformers asks for no others since 4.45
+// (github.com/huggingface/transformers/pull/31292).
 func (c *Config) LastLogits() bool {
 	return c.Cache != nil && !c.Training && !c.Libraries.Transformers.Before(4, 45)
 }
 
-// WidensLogits reports whether models made their logits float32 themselves, as they did before 4.46
-// (github.com/huggingface/transformers/pull/34191).
+// WidensLogits reports whether models convert their logits to float32 themselves, as they did
+// before 4.46 (github.com/huggingface/transformers/pull/34191).
 func (c *Config) WidensLogits() bool { return c.Libraries.Transformers.Before(4, 46) }
 
-// RotatesByTables reports whether each block had tables of all positions: releases before 4.41 did
-// (modeling_llama.py, LlamaRotaryEmbedding), and some families longer. Runs of April 2024 show them in Llama, Mistral and Phi
-// (docs/estimate-heldout.csv).
+// RotatesByTables reports whether each block has rotary tables for all positions, as releases
+// before 4.41 did (modeling_llama.py, LlamaRotaryEmbedding), and some families for longer.
+// Recordings of April 2024 show such tables in Llama, Mistral and Phi (docs/estimate-heldout.csv).
 func (c *Config) RotatesByTables() bool { return c.Libraries.Transformers.Before(4, 41) }
 
-// MasksContext reports whether Llama and Gemma had a mask of all positions, which 4.38 brought and 4.40 took away
+// MasksContext reports whether Llama and Gemma have a mask for all positions, as in 4.38 and 4.39
 // (modeling_llama.py, causal_mask).
 func (c *Config) MasksContext() bool {
 	return c.Libraries.Transformers.Before(4, 40) && !c.Libraries.Transformers.Before(4, 38)
@@ -146,8 +151,8 @@ type doubt struct {
 	Worst      Loop
 }
 
-// Doubts are the settings that are not known, the worst of all together, and the best, which
-// bears on the lower bound: the figures are those of an output that is held.
+// Doubts returns the settings that are not known, the loop with the worst of all of them, and the
+// loop with the best, for the lower bound. The figures of best assume that the output is held.
 func (l Loop) Doubts(o Optimizer) (each []doubt, worst, best Loop) {
 	worst, best = l, l
 	best.Output = Or(l.Output, OutputDropped)
@@ -163,7 +168,7 @@ func (l Loop) Doubts(o Optimizer) (each []doubt, worst, best Loop) {
 		one.Form = ForEach
 		each = append(each, doubt{"how the optimizer goes through the parameters", "Loop.Form", one})
 	}
-	if l.Decay == DecayUnknown && (o == SGD || o == Momentum) { // which mostly have one
+	if l.Decay == DecayUnknown && (o == SGD || o == Momentum) { // most loops with these have a decay
 		worst.Decay = DecayUsed
 		one := l
 		one.Decay = DecayUsed
@@ -172,8 +177,9 @@ func (l Loop) Doubts(o Optimizer) (each []doubt, worst, best Loop) {
 	return each, worst, best
 }
 
-// Passes are what there is of the parameters' gradients when the passes of a step begin,
-// of those passes that differ; none if they are passing on. The first is one in which they are made, if there is one.
+// Passes returns the different states of the parameters' gradients at the beginning of the passes
+// of a step. It is nil if gradients leave the device as soon as they are made. The first state is
+// one in which gradients are made anew, if there is one.
 func (l Loop) Passes(all int64, passing bool) []GradientsAt {
 	var first GradientsAt
 	if passing {
@@ -191,7 +197,6 @@ func (l Loop) Passes(all int64, passing bool) []GradientsAt {
 	return []GradientsAt{first}
 }
 
-// GradientsAt says how many bytes of parameters' gradients there are when a forward and when a
-// backward pass begins. Where there are some in the backward pass, all are there, and
-// what it makes is added to them.
+// GradientsAt says how many bytes of parameters' gradients exist when a forward and when a backward
+// pass begins. If any exist when a backward pass begins, all do, and the pass adds to them.
 type GradientsAt struct{ Forward, Backward int64 }

@@ -27,17 +27,17 @@ const (
 	Blackwell             // RTX 50, B200
 )
 
-// Loading is when a process loads its kernels into the context.
+// Loading says when a process loads its kernels into the CUDA context.
 type Loading uint8
 
-// The ways of loading.
+// The ways to load kernels.
 const (
 	LoadingUnknown Loading = iota
-	LazyLoading            // each kernel when it is needed: CUDA 11.7 and later
-	EagerLoading           // all at the start, as CUDA did before
+	LazyLoading            // each kernel when it is first needed: the default since CUDA 11.7
+	EagerLoading           // all at the start, the default before
 )
 
-// String is when kernels are loaded.
+// String says when kernels are loaded.
 func (l Loading) String() string {
 	switch l {
 	case LazyLoading:
@@ -48,16 +48,16 @@ func (l Loading) String() string {
 	return "unknown"
 }
 
-// Context is the size of a CUDA context with PyTorch's kernels that somebody measured.
+// Context is a measured size of a CUDA context with PyTorch's kernels.
 type Context struct {
-	GPU     Generation // UnknownGPU where the source does not say
+	GPU     Generation // UnknownGPU if the source does not say
 	Loading Loading
 	Bytes   alloc.Bytes
-	Card    string // and versions
+	Card    string // the card, and versions
 	Source  string
 }
 
-// Contexts returns the sizes of contexts that the figures are taken from.
+// Contexts returns the measured sizes that the figures come from.
 func Contexts() []Context { return slices.Clone(contexts) }
 
 var contexts = []Context{
@@ -72,8 +72,8 @@ var contexts = []Context{
 	{Hopper, LazyLoading, 1833 * alloc.MiB, "H100, vLLM: everything except PyTorch's allocator, NCCL included", "github.com/vllm-project/vllm/pull/10511"},
 }
 
-// Context is the size of the context: the median of what was measured on such a machine, with
-// today's way of loading if that is not known, and the least and the most of what may be.
+// Context returns the size of the CUDA context: the median of what was measured on such machines,
+// and the least and most that it may be. If Loading is unknown, the median is that of LazyLoading.
 func (m Machine) Context() (bytes, least, most alloc.Bytes) {
 	fits := func(c Context, l Loading) bool {
 		return (m.GPU == UnknownGPU || c.GPU == UnknownGPU || c.GPU == m.GPU) && (l == LoadingUnknown || c.Loading == l)
@@ -88,7 +88,7 @@ func (m Machine) Context() (bytes, least, most alloc.Bytes) {
 	return usual[len(usual)/2], any[0], any[len(any)-1]
 }
 
-// sizes are those of some of the contexts, in order.
+// sizes returns the sizes of the contexts for which want is true, in ascending order.
 func sizes(want func(Context) bool) []alloc.Bytes {
 	var n []alloc.Bytes
 	for _, c := range contexts {
@@ -100,19 +100,19 @@ func sizes(want func(Context) bool) []alloc.Bytes {
 	return n
 }
 
-// The workspaces that cuBLAS has in PyTorch's cache, for each of the threads that run
-// forward and backward: the sizes that PyTorch gives it
-// (aten/src/ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize).
+// The workspaces that cuBLAS has in PyTorch's cache, one for each thread that runs a forward or a
+// backward pass. PyTorch chooses their size (aten/src/ATen/cuda/CublasHandlePool.cpp,
+// parseChosenWorkspaceSize).
 const (
 	cublasWorkspace       = 8320 * alloc.KiB // :4096:2:16:8
 	cublasWorkspaceHopper = 32 * alloc.MiB
 )
 
-// Backend is where the model runs: kernels differ in what they keep.
+// Backend says where the model runs, as kernels differ in what they keep.
 type Backend uint8
 
-// The backends. On the CPU, PyTorch's dropout keeps a mask of the type of the
-// activations; on CUDA one of a byte an element.
+// The backends. PyTorch's dropout keeps a mask: on the CPU in the type of the activations, on CUDA
+// with one byte for each element.
 const (
 	CUDA Backend = iota
 	CPU
@@ -126,19 +126,19 @@ func (b Backend) String() string {
 	return "CUDA"
 }
 
-// OneDNNThreads is the number of threads of the CPU with which the peaks were measured. The
-// workspaces of oneDNN grow with them.
+// OneDNNThreads is the number of CPU threads with which the peaks were measured. The workspaces of
+// oneDNN grow with it.
 const OneDNNThreads = 2
 
-// Kernel is how attention computes its scores.
+// Kernel says how attention computes its scores.
 type Kernel uint8
 
-// The kernels, by the names that transformers has for them (attn_implementation). Attention that
-// no kernel does, such as with capped scores or sinks, stays as it is.
+// The kernels, with the names that transformers gives them (attn_implementation). Attention that
+// none of these kernels can compute, such as with capped scores or sinks, ignores the setting.
 const (
 	KernelUnknown  Kernel = iota // SDPA, unless the layers say otherwise
 	SDPA                         // "sdpa": scaled_dot_product_attention, whose kernels hold no scores
-	FlashAttention               // "flash_attention_2": SDPA that needs no masks for its windows
+	FlashAttention               // "flash_attention_2": like SDPA, but needs no masks for its windows
 	EagerAttention               // "eager": elementary operations, which hold the scores
 )
 

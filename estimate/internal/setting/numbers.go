@@ -10,7 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Or is v, or its default where v is zero.
+// Or returns v, or otherwise if v is zero.
 func Or[T comparable](v, otherwise T) T {
 	var zero T
 	if v == zero {
@@ -19,11 +19,11 @@ func Or[T comparable](v, otherwise T) T {
 	return v
 }
 
-// Flops is FLOPs of a shape and further factors.
+// Flops returns the product of a shape's dimensions and further factors: see FLOPs.
 func Flops(shape alloc.Shape, factors ...int) int64 { return Times(FLOPs(factors...), shape) }
 
-// FLOPs multiplies its factors, and stays at the largest int64 where the
-// product is larger; it is 0 where one of them is not positive.
+// FLOPs multiplies its factors. The largest int64 stands for any larger product; the result is 0 if
+// a factor is not positive.
 func FLOPs(factors ...int) int64 { return Times(1, factors) }
 
 func Times(n int64, factors []int) int64 {
@@ -53,12 +53,12 @@ const MaxTotal = 1 << 56
 // overflow 64 bits.
 const MaxField = math.MaxInt32
 
-// Part is a share of n bytes among so many devices, rounded up.
+// Part returns one device's share of n bytes, rounded up.
 func Part(n int64, devices int) int64 {
 	return (n + int64(devices) - 1) / int64(devices)
 }
 
-// NumberIn is the first number in a path.
+// NumberIn returns the first number in a path.
 func NumberIn(at string) (n int, ok bool) {
 	for part := range strings.SplitSeq(at, ".") {
 		if n, err := strconv.Atoi(part); err == nil && n >= 0 {
@@ -72,7 +72,7 @@ func IsFloat(d alloc.DType) bool {
 	return d == alloc.Float16 || d == alloc.BFloat16 || d == alloc.Float32 || d == alloc.Float64
 }
 
-// elementType reports a type that is none.
+// elementType returns an error if d is not an element type.
 func elementType(option string, d alloc.DType) error {
 	if d.Bits() == 0 {
 		return fmt.Errorf("%s: %v is not an element type: want one of package alloc's, such as Float32", option, d)
@@ -80,7 +80,7 @@ func elementType(option string, d alloc.DType) error {
 	return nil
 }
 
-// constant reports a value beyond the last of its constants.
+// constant returns an error if v is above the last constant of its type.
 func constant[T ~uint8](name string, v, last T, names string) error {
 	if v > last {
 		return fmt.Errorf("%s is %d: want one of the constants, %s", name, v, names)
@@ -88,7 +88,7 @@ func constant[T ~uint8](name string, v, last T, names string) error {
 	return nil
 }
 
-// patterns reports one that path.Match does not take.
+// patterns returns an error for the first pattern that path.Match does not accept.
 func patterns(option string, all []string) error {
 	for _, p := range all {
 		if _, err := path.Match(p, ""); err != nil {
@@ -98,5 +98,5 @@ func patterns(option string, all []string) error {
 	return nil
 }
 
-// wrong is the error of an option that makes no sense. Its text begins with the option's name.
+// wrong makes the error of an option that makes no sense. Its text begins with the option's name.
 func wrong(format string, args ...any) error { return fmt.Errorf(format, args...) }

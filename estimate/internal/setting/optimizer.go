@@ -6,35 +6,33 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Optimizer is an optimizer, known by the states that it holds for each parameter.
+// Optimizer is an optimizer, as far as its memory goes: the states that it holds for each
+// parameter.
 type Optimizer uint8
 
 // The optimizers.
 const (
 	NoOptimizer Optimizer = iota
-	// SGD without momentum has no state.
+	// SGD, without momentum, has no state.
 	SGD
-	// Momentum is SGD with momentum: one element a parameter.
+	// Momentum is SGD with momentum. It has one element for each parameter.
 	Momentum
-	// Adam has two elements a parameter (torch.optim.Adam: exp_avg and
-	// exp_avg_sq).
+	// Adam has two elements for each parameter (torch.optim.Adam: exp_avg and exp_avg_sq).
 	Adam
 	// AdamW has the states of Adam.
 	AdamW
-	// Adam8bit is Adam of bitsandbytes: two bytes a parameter and two float32
-	// constants for each block of 256; a tensor of fewer than 4096 elements
-	// keeps float32 states (bitsandbytes/optim/optimizer.py: Optimizer2State,
-	// min_8bit_size; arXiv:2110.02861).
+	// Adam8bit is bitsandbytes' Adam: two bytes for each parameter, and two float32 constants for
+	// each block of 256. A tensor of fewer than 4096 elements keeps float32 states
+	// (bitsandbytes/optim/optimizer.py: Optimizer2State, min_8bit_size; arXiv:2110.02861).
 	Adam8bit
-	// Adafactor keeps, in place of a matrix's second moments, the sums of its
-	// rows and columns, and no first moment (arXiv:1804.04235, section 3;
-	// transformers.Adafactor with beta1=None).
+	// Adafactor keeps the sums of a matrix's rows and columns in place of its second moments, and
+	// no first moments (arXiv:1804.04235, section 3; transformers.Adafactor with beta1=None).
 	Adafactor
-	// Lion has one element a parameter (arXiv:2302.06675; lion_pytorch.Lion: exp_avg).
+	// Lion has one element for each parameter (arXiv:2302.06675; lion_pytorch.Lion: exp_avg).
 	Lion
-	// Muon has one element for each of the matrices inside the model, and the states of
-	// AdamW for the rest: vectors, embeddings and the output head
-	// (torch.optim.Muon and kellerjordan.github.io/posts/muon).
+	// Muon has one element for each parameter of the matrices inside the model, and the states of
+	// AdamW for the rest: vectors, embeddings and the output head (torch.optim.Muon and
+	// kellerjordan.github.io/posts/muon).
 	Muon
 )
 
@@ -47,10 +45,10 @@ func (o Optimizer) String() string {
 	return names[o]
 }
 
-// State returns the memory of the states of one parameter, whose element type is that in which
-// the optimizer computes: that of the weights, or float32 with master weights. A matrix is
-// taken for one inside the model. A shape that is not valid is alloc.ErrShape; an amount
-// out of range is an error too.
+// State returns the memory of the states of one parameter. The element type d is the one in which
+// the optimizer computes: that of the weights, or float32 with master weights. A matrix counts as
+// one inside the model. A shape that is not valid is alloc.ErrShape; an amount out of range is an
+// error too.
 func (o Optimizer) State(shape alloc.Shape, d alloc.DType) (alloc.Bytes, error) {
 	n, err := shape.Elements()
 	if err != nil {
@@ -90,18 +88,18 @@ func (o Optimizer) State(shape alloc.Shape, d alloc.DType) (alloc.Bytes, error) 
 	}
 }
 
-// Work is what a step of an optimizer needs besides its states.
+// Work is the memory that a step of an optimizer needs besides its states.
 type Work struct {
-	Alone    int64 // while it goes through a parameter, whatever the Form
-	Single   int64 // the same with OneByOne
+	Alone    int64 // for the current parameter, whatever the Form
+	Single   int64 // for the current parameter, with OneByOne
 	Together int64 // for all parameters at once, with ForEach
-	Decay    int64 // besides, where a weight decay is added to the gradients
+	Decay    int64 // in addition, if a weight decay is added to the gradients
 }
 
-// Work is what a step needs for one parameter: with ForEach Adam makes a temporary of all
-// parameters at once ("uses ~ sizeof(params) more peak memory", documentation of
-// torch.optim.Adam), OneByOne two of one parameter. Lion has the same (lion_pytorch). Muon
-// orthogonalizes a copy of each matrix in bfloat16 (torch/optim/_muon.py).
+// Work returns what a step needs for one parameter. Adam with ForEach makes a temporary tensor for
+// every parameter at once ("uses ~ sizeof(params) more peak memory", documentation of
+// torch.optim.Adam), with OneByOne two for the current parameter. Lion does the same
+// (lion_pytorch). Muon makes each matrix's copy in bfloat16 orthogonal (torch/optim/_muon.py).
 func (o Optimizer) Work(shape alloc.Shape, n int64, d alloc.DType) Work {
 	size := n * int64(d.Bits()) / 8
 	switch {
@@ -125,7 +123,7 @@ func (w *Work) Add(v Work) {
 	w.Decay += v.Decay
 }
 
-// Temporary is the most that the work takes at once.
+// Temporary returns the most memory that the work takes at once.
 func (w Work) Temporary(form Form, decay Decay) int64 {
 	switch form {
 	case ForEach:
@@ -139,8 +137,8 @@ func (w Work) Temporary(form Form, decay Decay) int64 {
 	return w.Alone
 }
 
-// States is the number of tensors in which the optimizer holds so many bytes of a parameter
-// that takes so many itself.
+// States returns the number of tensors in which the optimizer holds its state, from the bytes of
+// the state and of the parameter.
 func (o Optimizer) States(state, parameter int64) int64 {
 	switch o {
 	case Momentum, Lion:

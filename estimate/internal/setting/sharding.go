@@ -11,10 +11,10 @@ type Sharding struct {
 	MicroBatches int
 }
 
-// maxDevices bounds each way of sharding.
+// maxDevices bounds the number of devices in each kind of sharding.
 const maxDevices = 1 << 20
 
-// check fills in the defaults and reports what makes no sense.
+// check fills in the defaults and returns an error if settings make no sense.
 func (s *Sharding) check() error {
 	if s.ZeRO < 0 || s.ZeRO > 3 {
 		return fmt.Errorf("estimate sharding: ZeRO is %d: want a stage from 0 to 3", s.ZeRO)
@@ -32,7 +32,7 @@ func (s *Sharding) check() error {
 	return nil
 }
 
-// Devices is the number of devices that share the weights or the layers.
+// Devices returns the number of devices that share the weights or the layers.
 func (s Sharding) Devices() int {
 	n := s.Tensor * s.Pipeline
 	if s.ZeRO >= 3 {
@@ -41,29 +41,28 @@ func (s Sharding) Devices() int {
 	return n
 }
 
-// Offload is what is held in the memory of the CPU in place of the device's. The optimizer then
-// steps there. Memory.Host says how much it is.
+// Offload says what is held in the memory of the CPU instead of the device. The optimizer then runs
+// there. Memory.Host says how much it is.
 type Offload uint8
 
 // What is offloaded.
 const (
 	OffloadNone Offload = iota
-	// OffloadOptimizer holds the optimizer's states and the master weights on the CPU, and beside
-	// them a copy of weights and gradients for the optimizer to work on, as
-	// torchao's CPUOffloadOptimizer and DeepSpeed's ZeRO-Offload (arXiv:2101.06840) do. Gradients
-	// stay on the device until the step.
+	// OffloadOptimizer holds the optimizer's states and the master weights on the CPU, with a copy
+	// of weights and gradients for the optimizer to work on, as torchao's CPUOffloadOptimizer and
+	// DeepSpeed's ZeRO-Offload (arXiv:2101.06840) do. Gradients stay on the device until the step.
 	OffloadOptimizer
-	// OffloadParameters holds the weights there too, as FSDP's CPUOffload, ZeRO-Infinity
-	// (arXiv:2104.07857) and accelerate's cpu_offload do: a layer's weights are
-	// on the device while it runs, and the next one's with them; gradients leave as soon as they
-	// are made.
+	// OffloadParameters also holds the weights on the CPU, as FSDP's CPUOffload, ZeRO-Infinity
+	// (arXiv:2104.07857) and accelerate's cpu_offload do. A layer's weights are on the device while
+	// it runs, together with the next layer's; gradients leave as soon as they are made.
 	OffloadParameters
-	// OffloadPaged has the optimizer's states in memory that the driver moves between device and CPU, as the paged optimizers
-	// of bitsandbytes do: PyTorch's allocator has none of them, and the device as much as there is room for.
+	// OffloadPaged keeps the optimizer's states in memory that the driver moves between device and
+	// CPU, as the paged optimizers of bitsandbytes do. They are not in PyTorch's allocator; the
+	// device holds as much of them as there is room for.
 	OffloadPaged
 )
 
-// String is the name of what is offloaded.
+// String says what is offloaded.
 func (o Offload) String() string {
 	switch o {
 	case OffloadOptimizer:

@@ -1,5 +1,5 @@
-// Package timeline is a list of allocations and frees, and asks the caching allocator of alloc/cache how much it reserves
-// for them and how small a device can be. It knows no tape.
+// Package timeline holds a list of allocations and frees. It asks the caching allocator of
+// alloc/cache how much it reserves for them, and how small a device can be. It knows no tape.
 package timeline
 
 import (
@@ -8,24 +8,24 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 )
 
-// Timeline is a history of allocations and frees in the order in which PyTorch makes
-// them. A nil timeline takes no notes.
+// Timeline is a list of allocations and frees in the order in which PyTorch makes them. A nil
+// Timeline records nothing.
 type Timeline struct {
 	Events []Event
 	spare  []int32 // handles that were freed
 	Next   int32
 }
 
-// Event is an allocation of so many bytes or, where they are negative, a free. A handle
-// below 0 stands for the gradients of a group of parameters, -1 for the first; they are freed
-// when they were added to those that were there.
+// Event is an allocation of some bytes or, if the bytes are negative, a free. A handle below 0
+// means the gradients of a group of parameters, -1 those of the first group; freeing them means
+// that they were added to existing gradients.
 type Event struct {
 	Handle int32
 	Bytes  int64
 }
 
-// Alloc notes an allocation and returns the handle to free it by. Nothing is noted
-// for no bytes, whose handle is -1.
+// Alloc records an allocation and returns the handle to free it by. An allocation of no bytes is
+// not recorded and has handle -1.
 func (l *Timeline) Alloc(n int64) int32 {
 	if l == nil || n <= 0 {
 		return -1
@@ -48,8 +48,8 @@ func (l *Timeline) Free(h int32) {
 	l.spare = append(l.spare, h)
 }
 
-// Gradients notes that a group of parameters, counted from 1, get their gradients, of
-// kernels with a workspace.
+// Gradients records that a group of parameters, counted from 1, gets its gradients, from kernels
+// that need a workspace.
 func (l *Timeline) Gradients(group int32, workspace int64) {
 	if l == nil || group <= 0 {
 		return
@@ -59,7 +59,7 @@ func (l *Timeline) Gradients(group int32, workspace int64) {
 	l.Events = append(l.Events, Event{-group, -1})
 }
 
-// AllocAll notes allocations and appends their handles.
+// AllocAll records allocations and appends their handles.
 func (l *Timeline) AllocAll(handles []int32, sizes ...int64) []int32 {
 	for _, n := range sizes {
 		handles = append(handles, l.Alloc(n))
@@ -73,27 +73,27 @@ func (l *Timeline) FreeAll(handles []int32) {
 	}
 }
 
-// Temporary notes an allocation that is freed at once.
+// Temporary records an allocation that is freed at once.
 func (l *Timeline) Temporary(n int64) { l.Free(l.Alloc(n)) }
 
-// Temporaries notes two allocations that are freed at once.
+// Temporaries records two allocations that are freed at once.
 func (l *Timeline) Temporaries(m, n int64) {
 	first, second := l.Alloc(m), l.Alloc(n)
 	l.Free(first)
 	l.Free(second)
 }
 
-// The lengths of a history beyond which it is asked about less precisely, once only, and not at all.
+// Above these lengths a history is replayed less precisely, only once, and not at all.
 const (
 	maxPrecise  = 1 << 13
 	maxSearched = 1 << 17
 	MaxEvents   = 1 << 19
 )
 
-// replayed is what an allocator made of a timeline, at its highest.
+// replayed holds the highest figures of an allocator that ran a timeline.
 type replayed struct{ Requested, Allocated, Reserved alloc.Bytes }
 
-// impatient is a device that counts how often it was too small.
+// impatient is a device that counts how often it ran out of memory.
 type impatient struct {
 	*counting.Device
 	refused int
@@ -108,12 +108,12 @@ func (d *impatient) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	return p, err
 }
 
-// maxRefused is how often memory may run out and be given back before a run that still goes
-// on is taken for one that does not fit: each time all of the cache is searched.
+// maxRefused is how often a run may run out of memory and go on, after the cache gave memory back.
+// A run above it counts as one that does not fit, since each time the whole cache is searched.
 const maxRefused = 64
 
-// Replay runs the timeline through PyTorch's caching allocator on a device of a
-// size, 0 for one without end. It reports false if memory ran out.
+// Replay runs the timeline through PyTorch's caching allocator on a device of this size; 0 means
+// without limit. It returns false if memory ran out.
 func (l *Timeline) Replay(device alloc.Bytes) (replayed, bool) {
 	dev := &impatient{Device: counting.New(device)}
 	cache, err := cache.New(dev, cache.Config{})
@@ -136,10 +136,10 @@ func (l *Timeline) Replay(device alloc.Bytes) (replayed, bool) {
 	return replayed{stats.Requested.Bytes.Peak, stats.Allocated.Bytes.Peak, stats.Reserved.Bytes.Peak}, true
 }
 
-// Smallest is the size of the smallest device on which the timeline runs, to within a
-// part in 64, of a long history in 32, or 2 MiB: there the allocator gives cached segments back.
+// Smallest returns the size of the smallest device on which the timeline runs, to within 1/64 (1/32
+// for a long history) or 2 MiB. On such a device the allocator has to give cached segments back.
 func (l *Timeline) Smallest(r replayed) alloc.Bytes {
-	low, high := r.Allocated, r.Reserved // it runs on high
+	low, high := r.Allocated, r.Reserved // it runs with high
 	if len(l.Events) > maxSearched {
 		return high
 	}
@@ -148,7 +148,7 @@ func (l *Timeline) Smallest(r replayed) alloc.Bytes {
 		near = high / 32
 	}
 	near = max(2*alloc.MiB, near)
-	mid := low + near // mostly it runs there
+	mid := low + near // mostly it runs with this
 	for ; high-low > near; mid = low + (high-low)/2 {
 		if _, ok := l.Replay(mid); ok {
 			high = mid
@@ -159,12 +159,12 @@ func (l *Timeline) Smallest(r replayed) alloc.Bytes {
 	return high
 }
 
-// Passes are the events of a forward and a backward pass. Handles are their own.
+// Passes holds the events of a forward and a backward pass. Their handles are their own.
 type Passes struct {
 	Events  []Event
-	Turn    int     // so many of them are those of the forward pass
-	Handles int32   // so many of them
-	Held    []int32 // those of the output, which the loop's code holds at the end
+	Turn    int     // number of events of the forward pass
+	Handles int32   // number of handles
+	Held    []int32 // handles of the output, which the loop's code holds at the end
 }
 
 func (p Passes) Forward() []Event { return p.Events[:p.Turn] }
