@@ -1,6 +1,7 @@
 package torch
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -55,5 +56,26 @@ func TestUserMetadataIsALabel(t *testing.T) {
 			}
 			assert.ElementsMatch(t, []string{c.want, ""}, labels)
 		})
+	}
+}
+
+// TestLabelsAreWritten where the viewer shows them, and nothing that PyTorch did not know.
+func TestLabelsAreWritten(t *testing.T) {
+	c, err := read(strings.NewReader(`{"segments": [{"device": 0, "address": 1048576, "total_size": 1024, "stream": 0, "segment_type": "small",
+		"blocks": [{"size": 512, "state": "active_allocated"}, {"size": 512, "state": "inactive"}]}],
+		"device_traces": [[{"action": "alloc", "addr": 1048576, "size": 512, "stream": 0, "time_us": 1},
+			{"action": "annotate", "addr": 1048576, "size": 0, "stream": 0, "time_us": 2, "user_metadata": "saved by autograd"}]]}`))
+	require.NoError(t, err)
+	var b bytes.Buffer
+	require.NoError(t, Write(&b, c.Dump))
+	assert.NotContains(t, b.String(), "DType(0)")
+	_, event, ok := strings.Cut(b.String(), "user_metadata")
+	require.True(t, ok)
+	assert.Contains(t, event, "saved by autograd")
+	again, err := read(&b)
+	require.NoError(t, err)
+	for a := range again.Dump.Snapshot.Allocations() {
+		assert.Equal(t, "saved by autograd", a.Label)
+		assert.Zero(t, a.DType)
 	}
 }

@@ -231,9 +231,11 @@ func (w *writer) group(s site) {
 	}
 	w.op(opMark)
 	w.nameItem("kind", s.group.kind.String())
-	w.nameItem("dtype", s.group.dtype.String())
-	w.name("shape")
-	w.text(s.shape.String())
+	if s.group.dtype.Bits() > 0 {
+		w.nameItem("dtype", s.group.dtype.String())
+		w.name("shape")
+		w.text(s.shape.String())
+	}
 	w.nameItem("section", s.group.section)
 	if s.group.memory != w.memory {
 		w.nameItem("memory", s.group.memory.String())

@@ -174,8 +174,7 @@ func (w *writer) memoryEvent(l *list, action string, e snapshot.Event, size allo
 	}
 	w.eventRest(e.Time, size, e.Stream, stack, category(e.Kind))
 	if action == "alloc" {
-		w.name("user_metadata")
-		w.describe(e)
+		w.metadata(e)
 	}
 	if e.Private != "" {
 		w.name("pool_id")
@@ -226,23 +225,48 @@ func (w *writer) eventRest(at time.Time, size alloc.Bytes, stream alloc.Stream, 
 	w.nameItem("category", category)
 }
 
-// describe writes what a buffer is: "Parameter (64, 3, 3, 3) float32 in load", with "of managed
-// memory" after the dtype if it is not of w.memory.
+// metadata writes what a buffer is, and the label of one that is live at the end.
+func (w *writer) metadata(e snapshot.Event) {
+	label := w.labels[e.Seq]
+	unknown := e.DType.Bits() == 0 && e.Kind == mem.Unspecified && e.Memory == w.memory && e.Section == ""
+	switch {
+	case label != "":
+		w.name("user_metadata")
+		if !unknown {
+			label = w.description(e) + ": " + label
+		}
+		w.text(label)
+	case !unknown:
+		w.name("user_metadata")
+		w.describe(e)
+	}
+}
+
+// describe writes the description of a buffer, the same text once.
 func (w *writer) describe(e snapshot.Event) {
 	g := groupOf(e.Kind, e.DType, e.Memory, e.Shape, e.Section)
 	if m, ok := w.about[g]; ok {
 		w.get(m)
 		return
 	}
-	text := fmt.Sprintf("%v %v %v", e.Kind, e.Shape, e.DType)
+	w.text(w.description(e))
+	if len(w.about) < maxGroups {
+		w.about[g] = w.memoize()
+	}
+}
+
+// description is what is known of a buffer: "Parameter (64, 3, 3, 3) float32 in load", with "of managed
+// memory" after the dtype if it is not of w.memory.
+func (w *writer) description(e snapshot.Event) string {
+	text := e.Kind.String()
+	if e.DType.Bits() > 0 {
+		text += fmt.Sprintf(" %v %v", e.Shape, e.DType)
+	}
 	if e.Memory != w.memory {
 		text += fmt.Sprintf(" of %v memory", e.Memory)
 	}
 	if e.Section != "" {
 		text += " in " + e.Section
 	}
-	w.text(text)
-	if len(w.about) < maxGroups {
-		w.about[g] = w.memoize()
-	}
+	return text
 }

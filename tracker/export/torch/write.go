@@ -76,6 +76,7 @@ type part struct {
 	open    walk.Spans                   // the segments at the place in the history that is being written
 	pending map[alloc.Ptr]bool           // buffers whose free was requested at this point, and not completed
 	freed   map[alloc.Ptr]snapshot.Event // frees that left memory pending there
+	labels  map[uint64]string            // of the buffers that are live at the end, by the number of their event
 	before
 
 	expandable bool // segments grow and shrink
@@ -89,8 +90,13 @@ func partsOf(r *snapshot.Dump) ([]*part, error) {
 			return nil, err
 		}
 		p := &part{
-			dump: r, pending: make(map[alloc.Ptr]bool), freed: make(map[alloc.Ptr]snapshot.Event),
+			dump: r, pending: make(map[alloc.Ptr]bool), freed: make(map[alloc.Ptr]snapshot.Event), labels: make(map[uint64]string),
 			expandable: slices.ContainsFunc(r.Snapshot.Segments, func(s alloc.Segment) bool { return s.Expandable }),
+		}
+		for a := range r.Snapshot.Allocations() {
+			if a.Label != "" {
+				p.labels[a.Seq] = a.Label
+			}
 		}
 		p.goBack()
 		p.live = liveBlocks(r.Snapshot, p.left)
