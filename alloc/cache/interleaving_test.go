@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"flag"
 	"fmt"
 	"runtime"
 	"slices"
@@ -18,8 +19,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
 
-// TestInterleavings runs all programs of two threads with two operations each, on two streams, in every order in which the
-// threads can come to the device and to their operations. From the beginning work on three streams uses one buffer.
+var long = flag.Bool("long", false, "run all programs of TestInterleavings through a cache that grows, too")
+
+// TestInterleavings runs all programs of two threads with four operations together, on two streams, in every order in
+// which the threads can come to the device and to their operations. They begin with no buffer, or with one that work on
+// three streams uses.
 func TestInterleavings(t *testing.T) {
 	operations := []operation{
 		{"alloc 1", func(p *interleaved) { p.alloc(1) }},
@@ -28,35 +32,39 @@ func TestInterleavings(t *testing.T) {
 		{"use on 2", func(p *interleaved) { p.use(2) }},
 		{"free", (*interleaved).free},
 		{"trim", (*interleaved).trim},
-		{"time", func(p *interleaved) { p.dev.Advance(17) }},
+		{"time", func(p *interleaved) { p.dev.Advance(22) }},
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	step := 1
-	if cachetest.RaceDetector {
-		step = 17
-	}
-	programs, orders := 0, 0
 	n := len(operations)
-	for i := 0; i < n*n*n*n; i += step {
-		a, b := i/(n*n), i%(n*n)
-		if b < a {
-			continue // the same with the threads the other way round
+	for _, cfg := range []cache.Config{{}, {ExpandableSegments: true}} {
+		step := 1
+		switch {
+		case cachetest.RaceDetector:
+			step = 37
+		case cfg.ExpandableSegments && !*long:
+			step = 11
 		}
-		one := []operation{operations[a/n], operations[a%n]}
-		two := []operation{operations[b/n], operations[b%n]}
-		programs++
-		for choices := []choice(nil); ; {
-			taken, err := runInterleaved(one, two, choices)
-			orders++
-			if err != nil {
-				t.Fatalf("%v beside %v, in the order %v: %v", one, two, taken, err)
+		programs, orders := 0, 0
+		for i := 0; i < 2*3*n*n*n*n; i += step {
+			used, first, i := i%2 == 1, i/2%3, i/6 // first is how many operations the first thread has
+			four := []operation{operations[i/(n*n*n)], operations[i/(n*n)%n], operations[i/n%n], operations[i%n]}
+			if first == 2 && i%(n*n) < i/(n*n) {
+				continue // the same with the threads the other way round
 			}
-			if choices = nextOrder(taken); choices == nil {
-				break
+			programs++
+			for choices := []choice(nil); ; {
+				taken, err := runInterleaved(cfg, used, four[:first], four[first:], choices)
+				orders++
+				if err != nil {
+					t.Fatalf("%v beside %v, in the order %v: %v", four[:first], four[first:], taken, err)
+				}
+				if choices = nextOrder(taken); choices == nil {
+					break
+				}
 			}
 		}
+		t.Logf("expandable segments %v: %d programs in %d orders", cfg.ExpandableSegments, programs, orders)
 	}
-	t.Logf("%d programs in %d orders", programs, orders)
 }
 
 type operation struct {
@@ -82,15 +90,17 @@ type interleaved struct {
 const interleavedSize = 12 * alloc.MiB // a segment
 
 // runInterleaved runs a program once, in an order that begins with the choices, and returns those that it took.
-func runInterleaved(one, two []operation, choices []choice) (taken []choice, err error) {
+func runInterleaved(cfg cache.Config, used bool, one, two []operation, choices []choice) (taken []choice, err error) {
 	p := &interleaved{scheduler: &scheduler{order: choices, threads: make(map[uint64]*thread), settled: make(chan *thread, 2)}}
 	p.dev, err = sim.New(sim.Config{Memory: 30 * alloc.MiB, Overhead: -1, CheckReuse: true})
 	require.NoError(&p.errs, err)
 	p.uses = cachetest.NewUses(cachetest.Simulated{Device: p.dev})
-	p.cache = cachetest.NewCache(&p.errs, scheduled{p.dev, p.scheduler}, cache.Config{})
-	p.alloc(1)
-	p.use(2)
-	p.use(3)
+	p.cache = cachetest.NewCache(&p.errs, scheduled{p.dev, p.scheduler}, cfg)
+	if used {
+		p.alloc(1)
+		p.use(2)
+		p.use(3)
+	}
 	err = p.run(func() { p.thread(one) }, func() { p.thread(two) })
 	if err == nil {
 		p.end()
@@ -315,6 +325,16 @@ func (d scheduled) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 func (d scheduled) Free(p alloc.Ptr) error {
 	d.yield()
 	return d.Device.Free(p)
+}
+
+func (d scheduled) Map(p alloc.Ptr, n alloc.Bytes) error {
+	d.yield()
+	return d.Device.Map(p, n)
+}
+
+func (d scheduled) Unmap(p alloc.Ptr, n alloc.Bytes) error {
+	d.yield()
+	return d.Device.Unmap(p, n)
 }
 
 func (d scheduled) RecordEvent(s alloc.Stream) (alloc.Event, error) {
