@@ -146,16 +146,17 @@ func (r *Report) noteContext(c *setting.Config) {
 	if c.Searches || context.Upper <= context.Bytes+wideContext {
 		return
 	}
-	narrower := ""
+	by := ", by the GPU and by when CUDA loads its kernels: Machine.GPU and Machine.Loading say which"
 	switch gpu, loading := c.Machine.GPU == setting.UnknownGPU, c.Machine.Loading == setting.LoadingUnknown; {
 	case gpu && loading:
-		narrower = ": Machine.GPU and Machine.Loading say which"
 	case gpu:
-		narrower = ": Machine.GPU says which"
+		by = ", by the GPU: Machine.GPU says which"
 	case loading:
-		narrower = ": Machine.Loading says which"
+		by = ", by when CUDA loads its kernels: Machine.Loading says which"
+	default:
+		by = ""
 	}
-	r.Notes = append(r.Notes, fmt.Sprintf("the CUDA context takes %v to %v, by the GPU and by when CUDA loads its kernels%s", context.Lower, context.Upper, narrower))
+	r.Notes = append(r.Notes, fmt.Sprintf("the CUDA context takes %v to %v%s", context.Lower, context.Upper, by))
 }
 
 // resident returns the memory that stays allocated from the time when the model is loaded.

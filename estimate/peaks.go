@@ -258,7 +258,7 @@ func widen(t *tape.Tape, r *Report, known run) {
 		most = max(most, peak(worst))
 	}
 	m.Band.Above = (1+m.Band.Above)*(most+float64(beyond))/usual - 1
-	if t.Cfg.Training {
+	if t.Cfg.Training && matters >= alloc.MiB {
 		r.Notes = append(r.Notes, fmt.Sprintf("the upper bound is %v higher because it is not known %s: %s says it", matters, what, says))
 	}
 }

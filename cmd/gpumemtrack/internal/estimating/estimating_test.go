@@ -283,7 +283,7 @@ func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 		"--hold-output long":                             "want one of held, in-pass, dropped",
 		"--cuda-loading soon":                            "want one of lazy, eager",
 		"--lora 8 --lora-targets c_attn --lora-base nf8": "want one of nf4, nf4-double, int8, gptq",
-		"--lora-dtype bf16":                              "give the rank of the adapters",
+		"--lora-dtype bf16":                              "need the rank of the adapters",
 		"--lora 8 --lora-targets q_proj":                 "their names are c_attn, c_proj, c_fc",
 		"--tensor-split 3,x":                             "--tensor-split 3,x: want numbers such as 3,1",
 		"--lora 0":                                       "--lora 0: want 1 or more",

@@ -87,7 +87,7 @@ func (m *measured) peaks(dump *snapshot.Dump) (estimate.Measured, error) {
 		return peaks, err
 	}
 	if dropped := dump.History.Dropped(); dropped > 0 {
-		m.Notes = append(m.Notes, fmt.Sprintf("the recording begins after %d events: what was more before is not in it", dropped))
+		m.Notes = append(m.Notes, fmt.Sprintf("the recording begins after %d events: an earlier peak is not in it", dropped))
 	}
 	peaks.Requested = max(peaks.Requested, replayed.Recorded.PeakRequested)
 	peaks.Allocated = max(peaks.Allocated, replayed.Recorded.PeakAllocated)

@@ -39,6 +39,9 @@ func (e *estimated) promptNote(name string) []string {
 		return nil
 	}
 	note := fmt.Sprintf("prompts are processed whole, %d tokens at once, as transformers' generate does", n)
+	if o.searches() > 0 {
+		return []string{note + ": --prompt-chunk says how servers cut them"}
+	}
 	cut := o
 	cut.chunk = piece
 	if less, err := cut.estimate(name); err == nil && less.Needs() < r.Needs() {

@@ -103,9 +103,9 @@ func (e estimated) writeAnswer(w io.Writer, m estimate.Memory) {
 	t.Render()
 }
 
-// writeGPU adds the GPU that is enough: that of --gpu, else the smallest usual one.
+// writeGPU adds the GPU that is enough: that of --gpu or --fits, else the smallest usual one.
 func (e estimated) writeGPU(t table.Writer) {
-	g, ok := gpuNamed(e.options.gpu)
+	g, ok := gpuNamed(cmp.Or(e.options.gpu, e.options.fitsGPU))
 	if ok && e.Needs > g.memory {
 		t.AppendRow(table.Row{"  more than " + g.title + " has", g.memory})
 		ok = false

@@ -55,7 +55,7 @@ func (o estimateOptions) adapted() ([]estimate.Option, error) {
 	t := o.training
 	if o.lora == 0 {
 		if o.qlora || t.base != "" || t.adapters != "" || t.dropout != 0 {
-			return nil, cli.UsageError("estimate: give the rank of the adapters, such as --lora 16")
+			return nil, cli.UsageError("estimate: --qlora and --lora-... need the rank of the adapters, such as --lora 16")
 		}
 		return nil, nil
 	}
