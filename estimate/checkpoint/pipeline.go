@@ -27,8 +27,7 @@ const pipelineName = "model_index.json"
 // maxParts bounds the parts of a pipeline; the largest have some ten.
 const maxParts = 64
 
-// pipeline is a model that makes images together with what is held beside it. In a forward pass the autoencoder, if
-// it is known, decodes as many latent images as the model reads, and then the model runs; its output is that of all.
+// pipeline is what a folder tells of a diffusion.Pipeline.
 type pipeline struct {
 	name    string       // name of the part that runs
 	runs    architecture // that part
@@ -44,43 +43,17 @@ type part struct {
 	images  family.Images // where it is known and of images
 }
 
-// Layers returns the layers of all parts, with the part that runs last.
-func (p pipeline) Layers() []tape.Layer {
-	var layers []tape.Layer
+// whole is the pipeline as its family has it.
+func (p pipeline) whole() diffusion.Pipeline {
+	w := diffusion.Pipeline{Name: p.name, Runs: p.runs.Model}
 	for _, o := range p.others {
-		w := waiting{layers: tape.Sequential{tape.As("stored", &storedModule{o.params()})}}
-		if o.images != nil {
-			w.layers = o.images.Layers()
-		}
-		if a, ok := o.images.(diffusion.Autoencoder); ok && o.name == "vae" {
-			w.latent, w.side = a.Latent, p.runs.LatentSide()
-		}
-		layers = append(layers, tape.As(o.name, w))
+		w.Held = append(w.Held, diffusion.Held{Name: o.name, Stored: o.params(), Images: o.images})
 	}
-	return append(layers, tape.As(p.name, tape.Sequential(p.runs.Layers())))
+	return w
 }
 
-// waiting is a part of a pipeline that stays in memory while another runs. It returns its input as it is. If it has
-// latent channels, it decodes images with that many channels.
-type waiting struct {
-	layers       tape.Sequential
-	latent, side int
-}
-
-// Declare implements tape.Layer.
-func (w waiting) Declare(d *tape.Declaration) { w.layers.Declare(d) }
-
-// Forward implements tape.Layer.
-func (w waiting) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if w.latent == 0 {
-		return x, nil
-	}
-	latents, err := t.Const(t.Activation(), x.Dim(0), w.latent, w.side, w.side)
-	if err == nil {
-		_, err = w.layers.Forward(t, latents)
-	}
-	return x, err
-}
+// Layers returns the layers of all parts, with the part that runs last.
+func (p pipeline) Layers() []tape.Layer { return p.whole().Layers() }
 
 // Inputs returns the inputs of the part that runs.
 func (p pipeline) Inputs(batch, length int) []family.Input { return p.runs.Inputs(batch, length) }
@@ -108,14 +81,8 @@ func (p pipeline) notes() []string {
 	return notes
 }
 
-// held returns the names of the parts that are not trained.
-func (p pipeline) held() []string {
-	var names []string
-	for _, o := range p.others {
-		names = append(names, o.name)
-	}
-	return names
-}
+// NotTrained are the names of the parts that are held.
+func (p pipeline) NotTrained() []string { return p.whole().NotTrained() }
 
 // params are the tensors as parameters. Those of floating point take the type of the model.
 func (p part) params() []tape.Param {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/diffusion"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
@@ -164,8 +165,8 @@ func (c *File) types() []estimate.Option {
 	default:
 		opts = append(opts, estimate.Precision(alloc.Float16), estimate.Weights(d))
 	}
-	if p, ok := c.architecture.Images.(pipeline); ok && c.architectureErr == nil {
-		opts = append(opts, estimate.Frozen(p.held()...))
+	if p, ok := c.architecture.Images.(interface{ NotTrained() []string }); ok && c.architectureErr == nil {
+		opts = append(opts, estimate.Frozen(p.NotTrained()...))
 	}
 	if len(c.tensors) > 0 {
 		opts = append(opts, estimate.Stored(c.weights()))
@@ -203,28 +204,12 @@ func (c *File) stored() []tape.Layer {
 		if !ok {
 			i = len(layers)
 			at[module] = i
-			layers = append(layers, tape.Named{Name: module, Layer: &storedModule{}})
+			layers = append(layers, tape.Named{Name: module, Layer: &diffusion.Stored{}})
 		}
-		m := layers[i].(tape.Named).Layer.(*storedModule)
-		m.params = append(m.params, tape.Param{Name: name, Shape: t.Shape, DType: t.encoding.dtype, Buffer: t.isBuffer()})
+		m := layers[i].(tape.Named).Layer.(*diffusion.Stored)
+		m.Params = append(m.Params, tape.Param{Name: name, Shape: t.Shape, DType: t.encoding.dtype, Buffer: t.isBuffer()})
 	}
 	return layers
-}
-
-// storedModule is a module known only by its tensors.
-type storedModule struct{ params []tape.Param }
-
-// Kind names the row.
-func (*storedModule) Kind() string { return "Stored" }
-
-func (m *storedModule) Declare(d *tape.Declaration) {
-	for _, p := range m.params {
-		d.Add(p)
-	}
-}
-
-func (*storedModule) Forward(t *tape.Tape, _ tape.Tensor) (tape.Tensor, error) {
-	return tape.Tensor{}, t.Errorf("only its tensors are known: give no input")
 }
 
 // packed returns the bytes of the weights once they are quantized, as well as a config.json tells.

@@ -72,14 +72,17 @@ func familyOf(name string) string {
 
 // entry makes the model when it is asked for.
 func (k known) entry(repository string) entry {
-	id, _, _ := strings.Cut(repository, " ") // after it is a part, such as "unet"
+	also := k.Also
+	if !strings.Contains(repository, " ") { // after which is a part of it, such as "unet"
+		also = append(also, repository)
+	}
 	title := repository[strings.LastIndexByte(repository, '/')+1:]
 	d, err := alloc.ParseDType(k.DType)
 	if err != nil {
 		panic("models.json: " + repository + ": " + err.Error())
 	}
 	e := entry{
-		name: strings.ToLower(title), title: title, params: k.Params, dtype: d, also: append(k.Also, id),
+		name: strings.ToLower(title), title: title, params: k.Params, dtype: d, also: also,
 		source: "huggingface.co/" + repository + ": its config.json, counted by transformers or diffusers",
 	}
 	if k.Name != "" {

@@ -1,6 +1,7 @@
 package estimating
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -25,6 +26,12 @@ func (o estimateOptions) estimate(name string) (*estimate.Report, error) {
 	return o.report(name, options, &estimated{})
 }
 
+// denoises reports whether a config is that of the part of a pipeline of diffusers which makes images.
+func denoises(config []byte) bool {
+	class := func(name string) bool { return bytes.Contains(config, []byte(name)) }
+	return (class("Transformer2DModel") || class("UNet2DConditionModel")) && !class("DiffusionPipeline")
+}
+
 // report estimates a file if there is one of this name, else a known model.
 func (o estimateOptions) report(name string, options []estimate.Option, e *estimated) (*estimate.Report, error) {
 	if _, err := os.Stat(name); err == nil {
@@ -35,6 +42,9 @@ func (o estimateOptions) report(name string, options []estimate.Option, e *estim
 		return nil, unknown(name)
 	}
 	e.published = m.DType.String()
+	if denoises(m.Config) {
+		e.notes = append(e.notes, "what makes images is counted alone: text encoders and the autoencoder beside it are not")
+	}
 	if m.Config != nil {
 		c, err := checkpoint.OpenConfig(m.Title, m.Config)
 		return o.ofOpened(c, err, options, e)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
 // The flags that an answer says were assumed give the same answer, and leave nothing to assume.
@@ -60,4 +62,22 @@ func TestPromptNote(t *testing.T) {
 	assert.Contains(t, notes, "prompts are processed whole, 32768 tokens at once")
 	assert.Contains(t, notes, "with --prompt-chunk 512 it needs "+cut.Needs.String()+" at most")
 	assert.NotContains(t, strings.Join(estimateJSON(t, "llama-3-8b --serve --seq 256").Report.Notes, "\n"), "prompts")
+}
+
+// A model that makes images is its whole pipeline: what is held beside the part that runs counts, and the images are decoded.
+func TestPipelinesByName(t *testing.T) {
+	flux := estimateJSON(t, "black-forest-labs/FLUX.1-dev")
+	loaded := 32192.51 * float64(alloc.MiB) // measured after loading: docs/estimate-cases.csv
+	assert.InEpsilon(t, loaded, float64(flux.Report.Inference.Weights), 0.001)
+	assert.NotContains(t, strings.Join(flux.Report.Notes, "\n"), "counted alone")
+
+	alone := estimateJSON(t, "sdxl-unet --batch 2")
+	assert.Contains(t, strings.Join(alone.Report.Notes, "\n"), "what makes images is counted alone")
+	whole := estimateJSON(t, "stabilityai/stable-diffusion-xl-base-1.0 --batch 2")
+	assert.Greater(t, whole.Report.Inference.Weights, alone.Report.Inference.Weights+alloc.GiB)
+	assert.Contains(t, whole.Report.Inference.PeakAt, "vae.decoder")
+	assert.Less(t, estimateJSON(t, "sdxl --batch 2 --image 512").Needs, whole.Needs)
+
+	adapted := estimateJSON(t, "sdxl --lora 16")
+	assert.Less(t, adapted.Report.Trained.Count, alone.Report.Params.Count/50, "what is held is not trained")
 }

@@ -1,0 +1,140 @@
+package diffusion
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+var _ = family.Register(&family.Family{
+	Name:  "pipeline",
+	Types: []family.Type{{Name: "DiffusionPipeline", Read: readPipeline}},
+})
+
+// Pipeline is a model that makes images together with what is held beside it. In a forward pass the autoencoder, if
+// it is known, decodes as many latent images as the model reads, and then the model runs; its output is that of all.
+type Pipeline struct {
+	Name string // of the part that runs
+	Runs family.Model
+	Held []Held // the parts that do not run, in order
+	// Upcast makes the autoencoder decode in float32, as the pipelines of SDXL do.
+	Upcast bool
+}
+
+// Held is a part of a pipeline that stays in memory while another runs.
+type Held struct {
+	Name   string
+	Stored []tape.Param  // what is known of it
+	Images family.Images // in place of that, where it is a model of images
+}
+
+// Layers returns the layers of all parts, with the part that runs last.
+func (p Pipeline) Layers() []tape.Layer {
+	var layers []tape.Layer
+	for _, h := range p.Held {
+		w := waiting{layers: tape.Sequential{tape.As("stored", &Stored{h.Stored})}}
+		if h.Images != nil {
+			w.layers = h.Images.Layers()
+		}
+		if a, ok := h.Images.(Autoencoder); ok && h.Name == "vae" {
+			w.latent, w.side, w.upcast = a.Latent, p.Runs.LatentSide(), p.Upcast
+		}
+		layers = append(layers, tape.As(h.Name, w))
+	}
+	return append(layers, tape.As(p.Name, tape.Sequential(p.Runs.Layers())))
+}
+
+// Inputs returns the inputs of the part that runs.
+func (p Pipeline) Inputs(batch, length int) []family.Input { return p.Runs.Inputs(batch, length) }
+
+// Resized is the pipeline that makes images of another side.
+func (p Pipeline) Resized(side int) (family.Images, error) {
+	err := p.Runs.Resize(side)
+	return p, err
+}
+
+// NotTrained are the names of the parts that are held.
+func (p Pipeline) NotTrained() []string {
+	var names []string
+	for _, h := range p.Held {
+		names = append(names, h.Name)
+	}
+	return names
+}
+
+// Stored is a module that is known only by its parameters.
+type Stored struct{ Params []tape.Param }
+
+// Kind names the row.
+func (*Stored) Kind() string { return "Stored" }
+
+func (s *Stored) Declare(d *tape.Declaration) {
+	for _, p := range s.Params {
+		d.Add(p)
+	}
+}
+
+func (*Stored) Forward(t *tape.Tape, _ tape.Tensor) (tape.Tensor, error) {
+	return tape.Tensor{}, t.Errorf("only its tensors are known: give no input")
+}
+
+// waiting is a part of a pipeline that stays in memory while another runs. It returns its input as it is. If it has
+// latent channels, it decodes images with that many channels.
+type waiting struct {
+	layers       tape.Sequential
+	latent, side int
+	upcast       bool
+}
+
+func (w waiting) Declare(d *tape.Declaration) { w.layers.Declare(d) }
+
+func (w waiting) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	if w.latent == 0 {
+		return x, nil
+	}
+	d := t.Activation()
+	if w.upcast {
+		d = alloc.Float32
+	}
+	latents, err := t.Const(d, x.Dim(0), w.latent, w.side, w.side)
+	if err == nil {
+		_, err = w.layers.Forward(t, latents)
+	}
+	return x, err
+}
+
+// readPipeline reads the settings of each part by its name. A part that does not run may have the shape of its parameters alone.
+func readPipeline(c *family.Config, a *family.Model) {
+	p := Pipeline{Upcast: c.Flag("upcast_vae", false)}
+	parts := map[string]json.RawMessage{}
+	c.Decode("parts", &parts)
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		var part struct {
+			Class string `json:"_class_name"`
+			Shape []int  // of all its parameters together
+		}
+		err := json.Unmarshal(parts[name], &part)
+		h := Held{Name: name, Stored: []tape.Param{{Name: "weight", Shape: part.Shape}}}
+		m := family.Model{}
+		if err == nil && part.Class != "" {
+			m, err = family.ReadConfig(part.Class, parts[name])
+			h.Images = m.Images
+		}
+		switch {
+		case err != nil:
+			c.Fail("parts", "%s: %v", name, err)
+		case name == "transformer" || name == "unet":
+			p.Name, p.Runs = name, m
+		default:
+			p.Held = append(p.Held, h)
+		}
+	}
+	if p.Name == "" {
+		c.Fail("parts", "want a transformer or a unet")
+	}
+	a.Images = p
+}
