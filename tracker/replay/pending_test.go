@@ -101,3 +101,35 @@ func TestPendingBlocksAreNotInactive(t *testing.T) {
 	assert.Zero(t, got.OOM.Allocated)
 	assert.Zero(t, got.OOM.Inactive)
 }
+
+// TestWhatThereWasAtAFailure of a request beside a buffer of 2 MiB in a segment of 20.
+func TestWhatThereWasAtAFailure(t *testing.T) {
+	p := newProgram(t, 1, 0, cache.Config{}, 1)
+	p.alloc(2 * alloc.MiB)
+	p.add(tables.EventEntry{Action: mem.Registered, Ptr: 0x1000, Allocated: 40 * alloc.MiB, Tensor: p.tensor(40 * alloc.MiB)})
+	got, err := replay.Run(p.dump(0), replay.Config{Memory: 50 * alloc.MiB})
+	require.NoError(t, err)
+	require.NotNil(t, got.OOM)
+	assert.Equal(t, 20*alloc.MiB, got.OOM.Reserved)
+	assert.Equal(t, 2*alloc.MiB, got.OOM.Allocated)
+	assert.Equal(t, 18*alloc.MiB, got.OOM.Inactive)
+	assert.Equal(t, 18*alloc.MiB, got.OOM.LargestInactive)
+	assert.Equal(t, 30*alloc.MiB, got.OOM.Free)
+}
+
+// TestARequestWaitsForPendingBlocks: one that does not fit otherwise waits, and the event that tells when the memory became
+// free frees nothing again.
+func TestARequestWaitsForPendingBlocks(t *testing.T) {
+	p := newProgram(t, 1, 0, cache.Config{}, 1)
+	p.alloc(20 * alloc.MiB)
+	freed := p.live[0]
+	p.free(0)
+	p.alloc(24 * alloc.MiB)
+	p.add(tables.EventEntry{Action: mem.FreeCompleted, Ptr: freed.ptr, Allocated: freed.allocated})
+	got, err := replay.Run(p.dump(0), replay.Config{Memory: 30 * alloc.MiB})
+	require.NoError(t, err)
+	assert.True(t, got.Fits)
+	assert.EqualValues(t, 1, got.Retries)
+	assert.EqualValues(t, 2, got.DriverAllocs)
+	assert.EqualValues(t, 1, got.DriverFrees)
+}

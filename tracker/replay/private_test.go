@@ -77,6 +77,9 @@ func TestPrivatePoolsAreNotEmptied(t *testing.T) {
 		got, err := replay.Run(d, replay.Config{Memory: 40 * alloc.MiB})
 		require.NoError(t, err)
 		assert.Equal(t, fits, got.Fits, "pool %s: %v", pool, got)
+		if !fits {
+			assert.Zero(t, got.OOM.LargestInactive, "the request's own pool has nothing")
+		}
 	}
 }
 

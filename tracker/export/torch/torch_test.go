@@ -381,6 +381,19 @@ func FuzzRead(f *testing.F) {
 		require.NoError(f, err)
 		f.Add(text)
 	}
+	const small = `{"segments": [{"device": 0, "address": 1048576, "total_size": 1024, "stream": 7, "segment_type": "small", "segment_pool_id": [0, 1], "is_expandable": false,
+		"blocks": [{"address": 1048576, "size": 512, "requested_size": 500, "state": "active_allocated", "frames": [{"filename": "a.py", "line": 1, "name": "f"}]}, {"size": 512, "state": "inactive"}]}],
+		"device_traces": [[{"action": "alloc", "addr": 1048576, "size": 500, "stream": 7, "time_us": 3, "category": "parameter", "user_metadata": {"step": 3}},
+		{"action": "free_requested", "addr": 1048576, "size": 500}, {"action": "free_completed", "addr": 1048576, "size": 500}, {"action": "segment_map", "addr": 1048576, "size": 512},
+		{"action": "annotate", "addr": 1048576, "size": 0, "user_metadata": "x"}, {"action": "oom", "device_free": 3, "size": 1}]],
+		"host_segments": [{"address": 1, "total_size": 2, "state": "active_allocated"}], "host_traces": [{"action": "alloc", "addr": 1, "size": 2}],
+		"external_annotations": [{"stage": "START", "name": "x", "device": 0, "time_us": 1}], "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}}`
+	f.Add([]byte(small))
+	c, err := read(strings.NewReader(small))
+	require.NoError(f, err)
+	var pickled bytes.Buffer
+	require.NoError(f, Write(&pickled, c.Dump))
+	f.Add(pickled.Bytes())
 	f.Fuzz(func(t *testing.T, text []byte) {
 		c, err := read(bytes.NewReader(text))
 		if err != nil {
