@@ -99,8 +99,8 @@ func (QuickGELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return tape.Mul(t, x, gate)
 }
 
-// KeepInput is an element-wise operation whose derivative needs the input.
-// In place, autograd keeps a copy of what is overwritten.
+// KeepInput records an element-wise operation whose derivative needs the input. In place, autograd
+// keeps a copy of the overwritten input.
 func KeepInput(t *tape.Tape, x tape.Tensor, inPlace bool) (tape.Tensor, error) {
 	o := tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, InPlace: inPlace}
 	if inPlace {
@@ -111,12 +111,12 @@ func KeepInput(t *tape.Tape, x tape.Tensor, inPlace bool) (tape.Tensor, error) {
 	return t.Op(o)
 }
 
-// KeepOutput is an element-wise operation whose derivative needs the output.
+// KeepOutput records an element-wise operation whose derivative needs the output.
 func KeepOutput(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOutput: true})
 }
 
-// keepSoftmax is a softmax. On CUDA its backward pass multiplies gradient and output first
+// keepSoftmax records a softmax. On CUDA its backward pass first multiplies gradient and output
 // (aten/src/ATen/native/cuda/SoftMax.cu, softmax_backward_cuda_out).
 func keepSoftmax(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	x, err := t.Raise(x)
@@ -130,7 +130,7 @@ func keepSoftmax(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return softmaxOf(t, o)
 }
 
-// keepLogSoftmax is the logarithm of a softmax.
+// keepLogSoftmax records the logarithm of a softmax.
 func keepLogSoftmax(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	x, err := t.Raise(x)
 	if err != nil {
@@ -139,7 +139,7 @@ func keepLogSoftmax(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return softmaxOf(t, tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOutput: true})
 }
 
-// softmax records an operation that kept its input too before PyTorch 1.11
+// softmaxOf records a softmax. Before PyTorch 1.11 it kept its input too
 // (github.com/pytorch/pytorch/pull/65242).
 func softmaxOf(t *tape.Tape, o tape.Op) (tape.Tensor, error) {
 	if t.Cfg.Release.Before(1, 11) {
@@ -192,7 +192,7 @@ const (
 	UseSiLU
 	UseGELU
 	UseGELUTanh // PyTorch's own tanh approximation, one operation
-	UseNewGELU  // the same written out in elementary operations, as GPT-2 has it
+	UseNewGELU  // the same formula in elementary operations, as in GPT-2
 	UseReLU
 	UseQuickGELU   // x * sigmoid(1.702 x)
 	UseSquaredReLU // max(0, x)^2
@@ -228,12 +228,12 @@ func (squaredReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	// The derivative is the gradient times twice the ReLU, which is made first.
+	// The derivative multiplies the gradient by twice the ReLU, which needs a tensor of its own.
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}, BackwardWorkspace: 2 * t.Size(x)})
 }
 
-// bloomGELU is the tanh approximation in a function of its own, which keeps its input and makes
-// everything else anew.
+// bloomGELU is the tanh approximation as an autograd function of Bloom's code: it keeps its input
+// and computes everything else again.
 type bloomGELU struct{}
 
 func (bloomGELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
@@ -285,7 +285,7 @@ func (l PReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}, Params: true})
 }
 
-// keepEither keeps the input, and in place the output.
+// keepEither keeps the input or, in place, the output.
 func keepEither(t *tape.Tape, x tape.Tensor, inPlace bool) (tape.Tensor, error) {
 	if !inPlace {
 		return KeepInput(t, x, false)

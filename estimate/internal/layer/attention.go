@@ -9,65 +9,65 @@ import (
 
 // Attention is multi-head attention with its projections, over (batch, length, hidden).
 //
-// Flash attention, the default, keeps queries, keys, values, its output and one
-// log-sum-exp for each query and head (arXiv:2205.14135, section 3.1); Plain attention keeps
-// the scores. What either keeps follows scaled_dot_product_attention of PyTorch,
-// which on the CPU falls back to the plain form where there is dropout.
+// Flash attention, the default, keeps queries, keys, values, its output and one log-sum-exp for
+// each query and head (arXiv:2205.14135, section 3.1). Plain attention keeps the scores. What each
+// keeps follows PyTorch's scaled_dot_product_attention; on the CPU that uses the plain form if
+// there is dropout.
 type Attention struct {
 	Hidden, Heads int
 	KVHeads       int           // heads of keys and values; 0 means Heads
 	HeadSize      int           // 0 means Hidden / Heads
 	NoBias        bool          // none of the projections has a bias
-	NoOutBias     bool          // the output's projection has none
-	OutBias       bool          // it has one though the others have NoBias
+	NoOutBias     bool          // the output projection has no bias
+	OutBias       bool          // the output projection has a bias in spite of NoBias
 	Packed        bool          // one projection for queries, keys and values
 	Rotary        bool          // rotary positions
-	RotaryDim     int           // elements of each head that rotate; 0 means all
+	RotaryDim     int           // how many elements of each head rotate; 0 means all
 	QKNorm        QKNorm        // norms of queries and keys
-	Plain         bool          // hold the scores
-	Eager         bool          // hold the scores and all that they are made of, as transformers' own code does
-	Capped        bool          // scores are capped by a tanh, which is Eager
-	Sinks         bool          // each head has a learned score beside those of the keys, which is Eager
+	Plain         bool          // the scores are held in memory
+	Eager         bool          // the scores are held, and all tensors that they are made of, as in transformers' own code
+	Capped        bool          // a tanh caps the scores; Eager is needed
+	Sinks         bool          // each head has a learned score beside those of the keys; Eager is needed
 	Dropout       float64       // of the scores
-	Cross         bool          // keys and values are of the first tensor beside the input, such as an encoder's output
-	Bias          *RelativeBias // of the scores; nil for none
+	Cross         bool          // keys and values come from the first tensor beside the input, such as an encoder's output
+	Bias          *RelativeBias // added to the scores; nil means none
 
 	Names     *AttentionNames
-	Joined    bool // rotated heads are put together again, so that the output is in their order and must be copied
-	Shifted   bool // the norms are Gemma's, of heads before the length
-	Rotations int  // kinds of layers that have rotary tables of their own; 0 means 1
-	Masks     int  // kinds of layers that have masks of their own; 0 means 1
+	Joined    bool // rotated heads are joined again, so that the output is in their order and must be copied
+	Shifted   bool // the norms are Gemma's, with heads before the length
+	Rotations int  // number of kinds of layers with different rotary tables; 0 means 1
+	Masks     int  // number of kinds of layers with different masks; 0 means 1
 	LateNorm  bool // the norms are those of OLMo 2
-	Paired    bool // rotation is that of pairs of elements, by tables of half their number
+	Paired    bool // pairs of neighbouring elements rotate, so that tables are half as wide
 
-	Elementary bool // the eager form is Eager, not Plain
+	Elementary bool // a model that asks for the eager kernel gets Eager, not Plain
 
-	HeadNorm  func(heads, size int) tape.Layer // the norm of queries and keys, in place of RMSNorm
-	Sliced    bool                             // queries, keys and values that are Packed are slices, not a split
-	Clipped   bool                             // queries, keys and values are bounded in place
+	HeadNorm  func(heads, size int) tape.Layer // the norm of queries and keys, instead of RMSNorm
+	Sliced    bool                             // Packed queries, keys and values are taken by slicing, not by a split
+	Clipped   bool                             // queries, keys and values are clamped in place
 	Copied    bool                             // queries, keys and values are made contiguous
-	Spread    bool                             // keys and values are repeated for each query head when they are copied
-	Masked    bool                             // the kernel is given a mask always
-	Biased    bool                             // it is given a mask of each head, which all layers have together
-	Scaled    bool                             // queries are multiplied before the kernel
-	Batched   bool                             // attention is Bloom's, of three-dimensional products
-	Complex   bool                             // rotation is that of complex numbers; where there is none, queries are weighed by their place
+	Spread    bool                             // the copies of keys and values are repeated for each query head
+	Masked    bool                             // the kernel always gets a mask
+	Biased    bool                             // the kernel gets a mask for each head, which all layers share
+	Scaled    bool                             // queries are multiplied by the scale before the kernel
+	Batched   bool                             // attention as in Bloom, with products of three-dimensional tensors
+	Complex   bool                             // rotation multiplies complex numbers; layers without rotation scale queries by position
 	Unit      bool                             // rotated queries and keys are divided by their lengths
-	Placed    bool                             // rotated queries are weighed by their place
-	NormLast  bool                             // queries and keys are normed after they are rotated
-	Gated     bool                             // the projection of queries makes gates of the output besides
-	Tables    alloc.DType                      // of the rotary tables, in which rotation is computed; 0 for that of activations
-	Anew      bool                             // rotary tables are made for each layer
+	Placed    bool                             // rotated queries are scaled by position
+	NormLast  bool                             // queries and keys are normed after rotation
+	Gated     bool                             // the projection of queries also makes gates for the output
+	Tables    alloc.DType                      // element type of the rotary tables and of the rotation; 0 means that of activations
+	Anew      bool                             // each layer makes rotary tables of its own
 	PerText   bool                             // each sequence has rotary tables of its own
-	Borrowed  bool                             // keys and values are those of the last layer with or without a window
+	Borrowed  bool                             // keys and values come from an earlier layer: the last one that has a window too, or has none too
 	ValueNorm bool                             // values are normed, without a weight
-	KeysOnly  bool                             // values are the projection of keys, before its norm
-	NoKeyBias bool                             // the projection of keys has no bias
+	KeysOnly  bool                             // values are the output of the key projection, before its norm
+	NoKeyBias bool                             // the key projection has no bias
 	Zeros     bool                             // zeros are added to the scores, as T5's cross-attention does
-	Window    int                              // of sliding window attention; 0 for none
+	Window    int                              // length of a sliding window; 0 means none
 	Returns   bool                             // the model may return keys and values
-	Always    bool                             // it does so when the layer is checkpointed too
-	Widens    bool                             // it may return keys in float32, beside those that it keeps
+	Always    bool                             // it returns them even if the layer is checkpointed
+	Widens    bool                             // it may return keys in float32 too, beside those that it keeps
 }
 
 // QKNorm is how attention normalises queries and keys before it rotates them.
@@ -80,8 +80,8 @@ const (
 	NormAllHeads        // all heads together, as OLMo 2 does
 )
 
-// AttentionNames are the names of the projections where they are not those of
-// Llama's modules, and "" for an output that is not projected.
+// AttentionNames are the names of the projections, if they differ from Llama's. An empty Out means
+// that the output is not projected.
 type AttentionNames struct{ Q, K, V, Packed, Out, QNorm, KNorm string }
 
 var llamaAttention = &AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Packed: "qkv_proj", Out: "o_proj"}
@@ -188,14 +188,14 @@ func (l Attention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		y, err = l.weigh(t, y)
 	}
 	name := setting.Or(l.Names, llamaAttention).Out
-	if err != nil || name == "" { // the caller projects
+	if err != nil || name == "" { // the caller projects the output
 		return y, err
 	}
 	_, _, _, out := l.part()
 	return t.Call(name, out, y)
 }
 
-// place gives queries and keys their positions, and norms them where that comes last.
+// place rotates queries and keys by their positions, and then norms them if NormLast.
 func (l Attention) place(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Tensor, error) {
 	q, k, err := l.rotate(t, q, k)
 	if err == nil && l.NormLast {
@@ -207,7 +207,7 @@ func (l Attention) place(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Tens
 	return q, k, err
 }
 
-// rotate turns queries and keys by their positions.
+// rotate rotates queries and keys by their positions.
 func (l Attention) rotate(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Tensor, error) {
 	size, kv := l.Size(), setting.Or(l.KVHeads, l.Heads)
 	if l.Copied && l.Spread {
@@ -240,7 +240,7 @@ func (l Attention) rotate(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Ten
 	return q, k, err
 }
 
-// lend notes the keys and values that later layers may borrow and the model may return.
+// lend notes the keys and values that later layers may borrow and that the model may return.
 func (l Attention) lend(t *tape.Tape, k, v tape.Tensor) {
 	if !l.Borrowed {
 		lent.Of(t)[l.kind()] = [2]tape.Tensor{k, v}
@@ -253,7 +253,7 @@ func (l Attention) lend(t *tape.Tape, k, v tape.Tensor) {
 	}
 }
 
-// attend weighs the values by the kernel that the model has.
+// attend computes attention with the kernel that the model uses.
 func (l Attention) attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
 	switch {
 	case l.Batched:

@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// project makes queries, keys and values.
+// project makes queries, keys and values from x.
 func (l Attention) project(t *tape.Tape, x tape.Tensor) (q, k, v tape.Tensor, err error) {
 	if l.Packed {
 		return l.projectPacked(t, x)
@@ -34,7 +34,7 @@ func (l Attention) project(t *tape.Tape, x tape.Tensor) (q, k, v tape.Tensor, er
 	return q, k, v, nil
 }
 
-// projectPacked makes queries, keys and values by one projection.
+// projectPacked makes queries, keys and values with one projection.
 func (l Attention) projectPacked(t *tape.Tape, x tape.Tensor) (q, k, v tape.Tensor, err error) {
 	_, _, packed, _ := l.part()
 	all, err := t.Call(setting.Or(l.Names, llamaAttention).Packed, packed, x)
@@ -52,7 +52,7 @@ func (l Attention) projectPacked(t *tape.Tape, x tape.Tensor) (q, k, v tape.Tens
 	return parts[0], parts[1], parts[2], nil
 }
 
-// queries makes the queries, and the gates of the output beside them.
+// queries makes the queries and, if Gated, the gates of the output.
 func (l Attention) queries(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	n := setting.Or(l.Names, llamaAttention)
 	wide, _, _, _ := l.part()
@@ -66,7 +66,7 @@ func (l Attention) queries(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return l.normalise(t, setting.Or(n.QNorm, "q_norm"), q, l.Heads)
 }
 
-// gates splits what the projection of queries made into queries and gates, of which a copy is made.
+// gates splits the projection into queries and gates, and copies the gates.
 func (l Attention) gates(t *tape.Tape, both tape.Tensor) (tape.Tensor, error) {
 	half := both.Dim(-1) / 2
 	parts, err := t.Parts(both, half, half)
@@ -77,7 +77,7 @@ func (l Attention) gates(t *tape.Tape, both tape.Tensor) (tape.Tensor, error) {
 	return parts[0], err
 }
 
-// keysAndValues makes them of x, or of what stands beside it.
+// keysAndValues makes keys and values from x or, if Cross, from the tensor beside x.
 func (l Attention) keysAndValues(t *tape.Tape, x tape.Tensor) (k, v tape.Tensor, err error) {
 	n, kv := setting.Or(l.Names, llamaAttention), setting.Or(l.KVHeads, l.Heads)
 	_, narrow, _, _ := l.part()
@@ -113,14 +113,14 @@ func (l Attention) normValues(t *tape.Tape, v tape.Tensor, heads int) (tape.Tens
 	return tape.Seen(t, v, shape)
 }
 
-// lent has the keys and values of the last layer without a window and of the last with one, which later
-// layers may borrow.
+// lent holds the keys and values that later layers may borrow: those of the last layer without a
+// window, and those of the last one with a window.
 var lent tape.Slot[[2][2]tape.Tensor]
 
-// outputGate is the gate of the output that is being made.
+// outputGate is the gate of the current attention's output.
 var outputGate tape.Slot[tape.Tensor]
 
-// borrow returns the keys and values of the last layer of the kind.
+// borrow returns the keys and values of the last layer of the same kind.
 func (l Attention) borrow(t *tape.Tape) (k, v tape.Tensor, err error) {
 	lent := lent.Of(t)[l.kind()]
 	if lent[0].Shape == nil {
@@ -132,7 +132,7 @@ func (l Attention) borrow(t *tape.Tape) (k, v tape.Tensor, err error) {
 // kind is 1 for a layer with a window and 0 for one without.
 func (l Attention) kind() int { return min(l.Window, 1) }
 
-// normsLate reports whether queries and keys are normed when all is projected.
+// normsLate reports whether queries and keys are normed only after all projections.
 func (l Attention) normsLate() bool { return l.Shifted || l.NormLast }
 
 // norms norms queries and keys.
@@ -145,12 +145,12 @@ func (l Attention) norms(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Tens
 	return q, k, err
 }
 
-// weighedByPlace multiplies each query by a number for its place, which is kept.
+// weighedByPlace multiplies each query by a number for its position, and keeps these numbers.
 func weighedByPlace(t *tape.Tape, q tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{q}, Shape: q.Shape, KeepOwn: []tape.Own{{Shape: alloc.Shape{q.Shape[1]}, DType: q.DType}}})
 }
 
-// source is what keys and values of Cross attention are made of.
+// source returns the tensor from which Cross attention makes keys and values.
 func (l Attention) source(t *tape.Tape) (tape.Tensor, error) {
 	Ran.Of(t).Unmeasured |= EncodersAndDecoders
 	x, err := t.Beside(0)
@@ -169,7 +169,7 @@ func (l Attention) weigh(t *tape.Tape, y tape.Tensor) (tape.Tensor, error) {
 	return tape.Mul(t, y, gate)
 }
 
-// turned rotates heads as complex numbers, and divides them by their lengths.
+// turned rotates heads as complex numbers and, if Unit, divides them by their lengths.
 func (l Attention) turned(t *tape.Tape, x tape.Tensor, heads int) (tape.Tensor, error) {
 	x, err := rotateComplex(t, x, heads, l.Size())
 	if err != nil || !l.Unit {
@@ -178,7 +178,7 @@ func (l Attention) turned(t *tape.Tape, x tape.Tensor, heads int) (tape.Tensor, 
 	return unitHeads(t, x, heads, l.Size())
 }
 
-// keys is the projection of keys.
+// keys returns the projection of keys.
 func (l Attention) keys(narrow Linear) Linear {
 	narrow.NoBias = narrow.NoBias || l.NoKeyBias
 	return narrow
@@ -200,7 +200,7 @@ func (l Attention) copies(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, tape.
 	return q, k, v, nil
 }
 
-// qkNorm is the norm of so many heads.
+// qkNorm returns the norm for this number of heads.
 func (l Attention) qkNorm(heads int) tape.Layer {
 	size := l.Size()
 	if l.HeadNorm != nil {
@@ -212,7 +212,8 @@ func (l Attention) qkNorm(heads int) tape.Layer {
 	return RMSNorm{Size: size, Unfused: true, Shifted: l.Shifted, Late: l.LateNorm}
 }
 
-// normalise calls a norm, if there are any, with queries or keys as it sees them.
+// normalise calls the norm of queries or keys, if there is one, in the order of dimensions that it
+// needs.
 func (l Attention) normalise(t *tape.Tape, name string, x tape.Tensor, heads int) (tape.Tensor, error) {
 	if l.QKNorm == NoQKNorm {
 		return x, nil

@@ -13,7 +13,7 @@ type (
 	Conv1d          nn.Conv1d
 	Conv2d          nn.Conv2d
 	Conv3d          nn.Conv3d
-	ConvTranspose1d nn.Conv1d // those that are Transposed, whose rows have a kind of their own
+	ConvTranspose1d nn.Conv1d // a Conv1d that is Transposed, whose rows show a kind of their own
 	ConvTranspose2d nn.Conv2d
 	ConvTranspose3d nn.Conv3d
 )
@@ -141,7 +141,7 @@ func (c conv) forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 				x.Shape, alloc.Shape(w.kernel[:n]), alloc.Shape(w.padding[:n]), alloc.Shape(w.dilation[:n]))
 		}
 	}
-	each := shape // for each element of it, in/groups x kernel products
+	each := shape // each output element takes in/groups x kernel products
 	if c.transposed {
 		each = x.Shape
 	}
@@ -170,12 +170,13 @@ func (c conv) forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(o)
 }
 
-// winograd is the workspace of the weight's gradient in float32, which cuDNN computes of transformed
-// tensors (CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED) for a 3 x 3 window with neither stride nor
-// dilation: each tile of 4 x 4 places of the input and the output, and each kernel, becomes 6 x 6 numbers
-// (arXiv:1509.09308, section 4). PyTorch takes the algorithm that cuDNN expects to be the fastest,
-// whatever memory it needs. With few channels that is another: transforming them takes longer than
-// multiplying less saves. Sizes and channels fit what was measured on V100s (docs/estimate.md).
+// winograd returns the workspace in which cuDNN computes the weight's gradient in float32 from
+// transformed tensors (CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED), for a 3 x 3 window
+// without stride or dilation. Each tile of 4 x 4 places of input and output, and each kernel,
+// becomes 6 x 6 numbers (arXiv:1509.09308, section 4). PyTorch takes the algorithm that cuDNN
+// expects to be fastest, whatever its memory. With few channels that is another one, as the
+// transformation then costs more than it saves. Sizes and channels fit measurements on V100s
+// (docs/estimate.md).
 func (c conv) winograd(t *tape.Tape, batch int, out alloc.Shape) alloc.Bytes {
 	const tile, numbers, channels = 4, 6 * 6, 128
 	w := c.window
@@ -188,8 +189,9 @@ func (c conv) winograd(t *tape.Tape, batch int, out alloc.Shape) alloc.Bytes {
 	return alloc.Bytes(min(setting.AddSat(kernels, tiles), setting.MaxTotal))
 }
 
-// padded is the memory of the weight's gradient where oneDNN has no kernel for the groups of a
-// large window: each group is padded to a block of 16 x 16 channels. In low precision it is summed up in float32 besides.
+// padded returns the memory of the weight's gradient where oneDNN has no kernel for a large window
+// with groups. It pads each group to a block of 16 x 16 channels. In low precision it also sums in
+// float32.
 func (c conv) padded(t *tape.Tape) alloc.Bytes {
 	groups := setting.Or(c.groups, 1)
 	if c.in/groups >= 16 || groups == 1 || c.window.kernel[0] < 7 {
@@ -206,9 +208,10 @@ func (c conv) padded(t *tape.Tape) alloc.Bytes {
 	return n
 }
 
-// patched is the memory of the weight's gradient where a convolution cuts an image of a few channels
-// into patches. In float32, each thread of oneDNN sums up four copies of the gradient, with 16 places more
-// for each kernel; patches of 14 x 14 have another kernel without copies. Measured with one to eight threads.
+// patched returns the memory of the weight's gradient of a convolution that cuts an image of a few
+// channels into patches. In float32, each thread of oneDNN adds up four copies of the gradient,
+// with 16 more places for each kernel; patches of 14 x 14 use another kernel, without copies.
+// Measured with one to eight threads.
 func (c conv) patched(t *tape.Tape) alloc.Bytes {
 	w := c.window
 	if t.Activation() != alloc.Float32 || c.transposed || c.in >= 16 || w.dims != 2 || w.kernel[0]%16 != 0 || w.kernel != w.stride {
@@ -222,18 +225,18 @@ func (c conv) patched(t *tape.Tape) alloc.Bytes {
 	return min(n, setting.MaxTotal)
 }
 
-// blocked is the memory of the copies that oneDNN makes on the CPU, in blocks of
-// channels: of the weight, and of the input and then the output. The sizes fit what
-// the profiler shows (testdata/torch).
+// blocked returns the memory of oneDNN's copies on the CPU, which are in blocks of channels: of the
+// weight, of the input and then of the output. The sizes fit what the profiler shows
+// (testdata/torch).
 func (c conv) blocked(t *tape.Tape, x tape.Tensor, out alloc.Shape) alloc.Bytes {
 	weight := append(alloc.Shape{c.out, c.in / setting.Or(c.groups, 1)}, c.window.kernel[:c.window.dims]...)
 	w, err := weight.Bytes(t.Cfg.Weights)
 	if err != nil || w > setting.MaxTotal {
-		return 0 // the declaration has reported it
+		return 0 // the declaration has already reported it
 	}
 	y, err := out.Bytes(t.Activation())
 	if err != nil || y > setting.MaxTotal {
-		return 0 // the operation reports it
+		return 0 // the operation reports the error
 	}
 	return w + max(t.Size(x), y)
 }

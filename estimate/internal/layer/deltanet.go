@@ -6,30 +6,30 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// DeltaNet are the numbers of the linear attention of Qwen3-Next, whose state does not grow with the
+// DeltaNet holds the sizes of Qwen3-Next's linear attention, whose state does not grow with the
 // text (arXiv:2412.06464).
 type DeltaNet struct {
-	KeyHeads, ValueHeads int  // ValueHeads are a multiple of KeyHeads
+	KeyHeads, ValueHeads int  // ValueHeads is a multiple of KeyHeads
 	KeySize, ValueSize   int  // elements of a head
 	Kernel               int  // of the convolution; 0 means 4
-	Apart                bool // the gates have projections of their own, as in Qwen3.5
+	Apart                bool // the gates have their own projections, as in Qwen3.5
 }
 
-// deltaChunk is the length of the pieces of a text that are computed at once.
+// deltaChunk is the number of tokens that are computed at once.
 const deltaChunk = 64
 
-// channels are those of the convolution: of queries, keys and values.
+// channels returns the channels of the convolution: those of queries, keys and values.
 func (l DeltaNet) channels() int {
 	return int(min(setting.AddSat(setting.FLOPs(2, l.KeyHeads, l.KeySize), setting.FLOPs(l.ValueHeads, l.ValueSize)), setting.MaxField))
 }
 
-// States are the elements that a block keeps of each sequence.
+// States returns the number of elements that a block keeps for each sequence.
 func (l DeltaNet) States() int64 {
 	return setting.AddSat(setting.FLOPs(l.channels(), setting.Or(l.Kernel, 4)), setting.FLOPs(l.ValueHeads, l.KeySize, l.ValueSize))
 }
 
-// DeltaAttention is a gated delta net in PyTorch's own operations, as transformers runs it where the kernels of
-// flash-linear-attention are not installed. Those keep less.
+// DeltaAttention is a gated delta net in PyTorch's own operations, as transformers runs it without
+// flash-linear-attention, whose kernels keep less.
 type DeltaAttention struct {
 	Hidden int
 	DeltaNet
@@ -38,7 +38,8 @@ type DeltaAttention struct {
 // Kind names the row.
 func (DeltaAttention) Kind() string { return "GatedDeltaNet" }
 
-// projections are those of what the convolution reads, of the output's gates, and of the state's.
+// projections returns the projections of the convolution's input, of the output's gates and of the
+// state's gates.
 func (l DeltaAttention) projections() []tape.Named {
 	n, wide, heads := min(l.channels(), setting.MaxField/2), int(min(setting.FLOPs(l.ValueHeads, l.ValueSize), setting.MaxField/2)), min(l.ValueHeads, setting.MaxField/2)
 	linear := func(name string, out int) tape.Named {
@@ -125,8 +126,9 @@ func (l DeltaAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error
 	return t.Call("out_proj", out, y)
 }
 
-// rule is the gated delta rule by chunks, in float32 (torch_chunk_gated_delta_rule of transformers).
-// What its operations keep is listed with the operation that stands for them.
+// rule is the gated delta rule by chunks, in float32 (torch_chunk_gated_delta_rule of
+// transformers). Each operation here stands for several of PyTorch's, and lists what all of them
+// keep.
 func (l DeltaAttention) rule(t *tape.Tape, y tape.Tensor, from []tape.Tensor, batch, length int) (tape.Tensor, error) {
 	const f = alloc.Float32
 	heads, k, v := l.ValueHeads, l.KeySize, l.ValueSize
@@ -137,7 +139,7 @@ func (l DeltaAttention) rule(t *tape.Tape, y tape.Tensor, from []tape.Tensor, ba
 	}
 	square := place(chunks, deltaChunk, deltaChunk)
 	one := tape.Own{Shape: alloc.Shape{heads}, DType: f}
-	// The gates: the sigmoid, and the softplus with its input.
+	// The gates keep the sigmoid, and the softplus with its input.
 	gates, err := t.Op(tape.Op{
 		In: from, Shape: alloc.Shape{batch, length, heads}, DType: f, Params: true, KeepOutput: true,
 		KeepOwn: []tape.Own{{Shape: alloc.Shape{batch, length, heads}, DType: y.DType}, place(length), one, one},
@@ -145,7 +147,7 @@ func (l DeltaAttention) rule(t *tape.Tape, y tape.Tensor, from []tape.Tensor, ba
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	// Queries and keys of each value's head, their lengths, and padded copies.
+	// For each value head, queries and keys, their lengths, and padded copies.
 	keys, err := t.Op(tape.Op{
 		In: []tape.Tensor{y}, Shape: alloc.Shape{batch, heads, padded, k}, DType: f, KeepOutput: true,
 		KeepOwn: []tape.Own{place(length, k), place(length), place(length, k), place(length), place(padded, k)},
@@ -160,7 +162,7 @@ func (l DeltaAttention) rule(t *tape.Tape, y tape.Tensor, from []tape.Tensor, ba
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	// Decay, products of keys with keys and queries, and the two solved systems.
+	// The decay, the products of keys with keys, and the solutions of the two linear systems.
 	solved, err := t.Op(tape.Op{
 		In: []tape.Tensor{keys, values, gates}, Shape: values.Shape, KeepOutput: true,
 		KeepOwn: []tape.Own{square, square, square, square, place(padded), place(padded), place(padded), place(padded, k), place(chunks)},
@@ -169,7 +171,8 @@ func (l DeltaAttention) rule(t *tape.Tape, y tape.Tensor, from []tape.Tensor, ba
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	// The scan: values, scores and keys of each chunk; from the second on states, queries and decayed keys too.
+	// The scan keeps values, scores and keys of each chunk; from the second chunk on, also states,
+	// queries and decayed keys.
 	scan := tape.Op{
 		In: []tape.Tensor{solved, keys}, Shape: alloc.Shape{batch, length, heads * v}, DType: y.DType,
 		KeepOwn: []tape.Own{place(padded, v), square, place(padded, k), place(chunks*k, v)}, FLOPs: setting.FLOPs(batch, heads, padded, k, v, 6),

@@ -8,11 +8,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// eager is attention in elementary operations, as transformers write it where no
-// kernel of PyTorch does what a model needs.
+// eager is attention in elementary operations, as transformers writes it for models that no kernel
+// of PyTorch serves.
 type eager struct {
 	heads, size int
-	masks       int // kinds of layers that have masks of their own
+	masks       int // number of kinds of layers with different masks
 	dropout     float64
 	capped      bool
 	sinks       bool
@@ -22,8 +22,8 @@ func (l eager) attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
 	f := &tape.Flow{T: t}
 	seen := Seen(t, k.Dim(1))
 	wide := alloc.Shape{k.Dim(0), seen, q.Dim(2)}
-	alone := k.Dim(2) == q.Dim(2)   // each query head has keys and values of its own
-	names := []tape.Tensor{q, k, v} // of variables
+	alone := k.Dim(2) == q.Dim(2)   // each query head has its own keys and values
+	names := []tape.Tensor{q, k, v} // tensors that variables of the code hold
 	k = f.Op(tape.Op{In: []tape.Tensor{k}, Shape: wide, View: alone})
 	v = f.Op(tape.Op{In: []tape.Tensor{v}, Shape: wide, View: alone})
 	if f.Fault == nil {
@@ -35,13 +35,13 @@ func (l eager) attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
 	lowS := f.Lower(s)
 	v = f.Lower(v)
 	y := f.Op(tape.Op{In: []tape.Tensor{lowS, v}, Shape: q.Shape, Keep: []tape.Tensor{lowS, v}, FLOPs: setting.Flops(s.Shape, l.size, 2)})
-	y = f.Copy(y) // heads and length change places again
+	y = f.Copy(y) // heads and length are swapped back
 	f.Hold(append(names, k, v, s)...)
 	*EagerWeights.Of(t) = s
 	return y, f.Fault
 }
 
-// weights are the softmax of the scores, in an element type.
+// weights returns the softmax of the scores, in an element type.
 func (l eager) weights(f *tape.Flow, q, k tape.Tensor, d alloc.DType) tape.Tensor {
 	scores := alloc.Shape{q.Dim(0), l.heads, q.Dim(1), k.Dim(1)}
 	s := f.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: setting.Flops(scores, l.size, 2)})
@@ -62,12 +62,12 @@ func (l eager) weights(f *tape.Flow, q, k tape.Tensor, d alloc.DType) tape.Tenso
 	return s
 }
 
-// softmax is the softmax of scores in float32, rounded to an element type.
+// softmax computes a softmax in float32 and rounds it to an element type.
 func softmax(f *tape.Flow, s tape.Tensor, d alloc.DType) tape.Tensor {
 	o := tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOutput: true, DType: alloc.Float32}
-	copied, _ := s.Shape.Bytes(alloc.Float32) // what overflows, the operation reports
+	copied, _ := s.Shape.Bytes(alloc.Float32) // the operation reports an overflow
 	copied = min(copied, setting.MaxTotal)
-	if f.T.On() == setting.CUDA { // as keepSoftmax
+	if f.T.On() == setting.CUDA { // like keepSoftmax
 		o.BackwardWorkspace = copied
 	}
 	if d.Bits() >= 32 {
@@ -77,8 +77,8 @@ func softmax(f *tape.Flow, s tape.Tensor, d alloc.DType) tape.Tensor {
 	return f.Op(tape.Op{In: []tape.Tensor{f.Op(o)}, Shape: s.Shape, DType: d})
 }
 
-// sunk is the softmax of the scores joined with the sinks, of which the largest was
-// taken away, and the scores' part of it.
+// sunk returns the softmax over scores and sinks together, after the largest was subtracted,
+// without the sinks' part.
 func (l eager) sunk(f *tape.Flow, scores tape.Tensor) tape.Tensor {
 	joined := f.T.Resized(scores.Shape, scores.Dim(-1)+1)
 	s := f.Op(tape.Op{In: []tape.Tensor{scores}, Shape: joined, Params: true})
@@ -89,18 +89,20 @@ func (l eager) sunk(f *tape.Flow, scores tape.Tensor) tape.Tensor {
 	return s
 }
 
-// mask is added to the scores of attention. All layers have it together, and it lives as long as the model runs.
+// mask is added to the scores of attention. All layers share it, and it lives as long as the model
+// runs.
 type mask struct{ of tape.Tensor }
 
-// Lasting is the mask.
+// Lasting returns the mask.
 func (m *mask) Lasting() []tape.Tensor { return []tape.Tensor{m.of} }
 
 var masks tape.Slot[mask]
 
-// EagerWeights are the weights that eager attention returned last, which a block's code may name.
+// EagerWeights holds the weights that eager attention returned last, which a block's code may keep
+// in a variable.
 var EagerWeights tape.Slot[tape.Tensor]
 
-// makeMask makes the masks, for so many kinds of layers, once.
+// makeMask makes the masks for all kinds of layers, if they are not there yet.
 func makeMask(t *tape.Tape, kinds, batch, length, keys int) error {
 	shape := alloc.Shape{kinds, batch, length, keys}
 	if slices.Equal(masks.Of(t).of.Shape, shape) {

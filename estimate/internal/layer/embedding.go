@@ -44,7 +44,7 @@ func (l Learned) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Params: true, PassGrad: true})
 }
 
-// fits reports an input that the parameter does not broadcast to.
+// fits returns an error unless the parameter can be broadcast to x.
 func (l Learned) fits(t *tape.Tape, x tape.Tensor) error {
 	if len(l.Shape) > len(x.Shape) {
 		return t.Errorf("input %v has fewer dimensions than the parameter, %v", x.Shape, l.Shape)
@@ -70,29 +70,29 @@ func (l Scaled) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := (Learned{Shape: l.Shape}).fits(t, x); err != nil {
 		return tape.Tensor{}, err
 	}
-	// The gradient of the parameter is a sum of one as large as x.
+	// The parameter's gradient is summed from a tensor as large as x.
 	reads := []tape.Tensor{x}
 	return t.Op(tape.Op{In: reads, Shape: x.Shape, Params: true, Keep: t.ForWeights(reads), BackwardWorkspace: t.Size(x)})
 }
 
-// RelativeBias are T5's biases of attention's scores: a learned number for each head and each bucket
-// of distances between query and key (arXiv:1910.10683, section 2.1). Layers of Attention that have
-// the same pointer, as those of a stack do, share them: the first of them holds the table, which is
-// named relative_attention_bias, and makes the biases that all add.
+// RelativeBias is T5's bias of attention scores: a learned number for each head and each bucket of
+// distances between query and key (arXiv:1910.10683, section 2.1). Layers with the same pointer,
+// such as all layers of a stack, share the bias. The first of them holds the table, named
+// relative_attention_bias, and makes the biases that all of them add.
 type RelativeBias struct {
 	Buckets int
-	Causal  bool   // later keys are left out, by a mask
-	Name    string // of the table; "" for T5's
-	Once    bool   // the numbers of the distances are made once for all layers
+	Causal  bool   // a mask leaves out later keys
+	Name    string // of the table; "" means T5's name
+	Once    bool   // all layers share the numbers of the distances
 }
 
-// madeBiases are those that the first layer of a stack made for all of it.
+// madeBiases holds the biases that the first layer of each stack made.
 var madeBiases tape.Slot[map[*RelativeBias]tape.Tensor]
 
-// distancesOnce are the numbers that were made once.
+// distancesOnce holds the distances' numbers that all layers share.
 var distancesOnce tape.Slot[tape.Tensor]
 
-// declare declares the table where no other layer has.
+// declare declares the table, unless another layer has.
 func (b *RelativeBias) declare(d *tape.Declaration, heads int) {
 	if !d.Shared[b] && d.Want("Bias.Buckets", b.Buckets, 1) {
 		d.Shared[b] = true
@@ -102,10 +102,10 @@ func (b *RelativeBias) declare(d *tape.Declaration, heads int) {
 
 func (b *RelativeBias) name() string { return setting.Or(b.Name, "relative_attention_bias") }
 
-// table is the embedding of the distances.
+// table returns the embedding of the distances.
 func (b *RelativeBias) table(heads int) Embedding { return Embedding{Num: b.Buckets, Dim: heads} }
 
-// add returns what is added to the scores of so many queries and keys.
+// add returns the tensor to add to the scores.
 func (b *RelativeBias) add(t *tape.Tape, heads, length, keys int) (tape.Tensor, error) {
 	shape := alloc.Shape{1, heads, length, keys}
 	biases, made := (*madeBiases.Of(t))[b]
@@ -124,7 +124,7 @@ func (b *RelativeBias) add(t *tape.Tape, heads, length, keys int) (tape.Tensor, 
 	return t.Op(tape.Op{In: []tape.Tensor{biases}, Shape: shape, KeepOwn: []tape.Own{{Shape: alloc.Shape{1, 1, length, keys}, DType: alloc.Bool}}})
 }
 
-// lookUp finds the biases in the table of the layer that is being called.
+// lookUp takes the biases from the table of the current layer.
 func (b *RelativeBias) lookUp(t *tape.Tape, shape alloc.Shape) (tape.Tensor, error) {
 	numbers := *distancesOnce.Of(t)
 	if !b.Once || !slices.Equal(numbers.Shape, shape[2:]) {

@@ -1,6 +1,6 @@
-// Package layer has what layers do: which parameters they declare, which operations they record on a tape,
-// and what these keep for the backward pass. From makes them of package nn's values. It knows
-// no model; package family builds models of it.
+// Package layer knows what layers do: which parameters they declare, which operations they record
+// on a tape, and what these keep for the backward pass. From makes such layers from the values of
+// package nn. It knows no model; package family builds models from it.
 package layer
 
 import (
@@ -8,12 +8,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// From makes of the layers of a program what records them. A layer that Share made is one layer
-// wherever it stands among them.
+// From converts a program's layers to layers that record on a tape. A layer from Share stays one
+// layer wherever it stands.
 func From(layers []nn.Layer) []tape.Layer { return maker{}.all(layers) }
 
-// Public is the way back, for the models that packages zoo and checkpoint give to a program. A program can
-// tell whether their loss is that of the next token.
+// Public converts layers back to those of package nn, for models that packages zoo and checkpoint
+// return. A program can see whether their loss is NextToken.
 func Public(layers []tape.Layer) []nn.Layer {
 	all := make([]nn.Layer, len(layers))
 	for i, l := range layers {
@@ -26,7 +26,8 @@ func Public(layers []tape.Layer) []nn.Layer {
 	return all
 }
 
-// PublicLoss is Public for the loss of a model, which a program may compare; nil is none.
+// PublicLoss converts the loss of a model to one of package nn, which a program can compare. A nil
+// loss stays nil.
 func PublicLoss(l tape.Layer) nn.Layer {
 	switch l := l.(type) {
 	case nil:
@@ -39,7 +40,7 @@ func PublicLoss(l tape.Layer) nn.Layer {
 	return nn.Custom(l)
 }
 
-// maker has what each shared layer became.
+// maker holds what each shared layer was converted to.
 type maker map[nn.Layer]*tape.Shared
 
 func (m maker) all(layers []nn.Layer) []tape.Layer {
@@ -50,7 +51,7 @@ func (m maker) all(layers []nn.Layer) []tape.Layer {
 	return all
 }
 
-// one is what records a layer, and nil for none, which the declaration reports by its path.
+// one converts a layer. It returns nil for nil, which the declaration reports with its path.
 func (m maker) one(l nn.Layer) tape.Layer {
 	switch of := l.(type) {
 	case interface{ Definition() tape.Layer }:
@@ -77,7 +78,7 @@ func (m maker) one(l nn.Layer) tape.Layer {
 	return alone(l)
 }
 
-// holding is what records a layer of several others.
+// holding converts a layer that holds others.
 func (m maker) holding(l nn.Layer) tape.Layer {
 	switch l := l.(type) {
 	case nn.Sequential:
@@ -92,7 +93,7 @@ func (m maker) holding(l nn.Layer) tape.Layer {
 	return nil
 }
 
-// alone is what records a layer without others.
+// alone converts a layer that holds no others.
 func alone(l nn.Layer) tape.Layer {
 	switch l := l.(type) {
 	case nn.ReLU:

@@ -6,27 +6,27 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// LatentAttention is the multi-head latent attention of DeepSeek V2 and V3, over
-// (batch, length, hidden): queries, and keys and values together, go through a
-// narrow projection each. A cache keeps the latter's output, KVRank + RopeSize
-// elements a token (arXiv:2405.04434, section 2.1).
+// LatentAttention is the multi-head latent attention of DeepSeek V2 and V3, over (batch, length,
+// hidden). Queries go through one narrow projection, keys and values together through another. A
+// cache keeps only the output of the latter: KVRank + RopeSize elements for each token
+// (arXiv:2405.04434, section 2.1).
 //
-// It runs flash attention, except on the CPU, where PyTorch has none for values of
-// another size than keys.
+// It runs flash attention, except on the CPU, where PyTorch has none for values whose size differs
+// from the keys'.
 type LatentAttention struct {
 	Hidden, Heads int
-	QueryRank     int // 0 projects queries at once
+	QueryRank     int // 0 means that queries have one projection only
 	KVRank        int
-	NopeSize      int  // elements of a head's query and key that do not rotate
-	RopeSize      int  // elements that rotate; those of the keys are the same in all heads
+	NopeSize      int  // elements of each head's query and key that do not rotate
+	RopeSize      int  // elements that rotate; all heads share the keys' part
 	ValueSize     int  // elements of a head's value
-	Complex       bool // rotation is a product of complex numbers in float32, as in DeepSeek V2
-	// Whole says that llama.cpp keeps keys and values of all heads, and multiplies them as other models' are: in files
-	// whose kv_b is in one piece, which were made before April 2025.
+	Complex       bool // rotation multiplies complex numbers in float32, as in DeepSeek V2
+	// Whole says that llama.cpp caches keys and values of all heads, as for other models. It does
+	// so for files from before April 2025, whose kv_b is one tensor.
 	Whole bool
 }
 
-// queries are the layers that make them.
+// queries returns the layers that make the queries.
 func (l LatentAttention) queries() []tape.Named {
 	out := l.Heads * (l.NopeSize + l.RopeSize)
 	if l.QueryRank == 0 {
@@ -39,7 +39,7 @@ func (l LatentAttention) queries() []tape.Named {
 	}
 }
 
-// wide is the width of keys, as far as they do not rotate, and values of all heads.
+// wide returns the width of values and of the keys' part that does not rotate, over all heads.
 func (l LatentAttention) wide() int { return l.Heads * (l.NopeSize + l.ValueSize) }
 
 func (l LatentAttention) parts() (narrow, norm, wide, out tape.Named) {
@@ -75,18 +75,18 @@ func (l LatentAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, erro
 	parts := f.Split(both, 2, l.KVRank, l.RopeSize)
 	latent := f.Apply(norm, parts[0])
 	rotatedQ, rotatedK := l.rotate(f, q, l.Heads), l.rotate(f, parts[1], 1)
-	rotatedQ = f.Op(tape.Op{In: []tape.Tensor{q, rotatedQ}, Shape: q.Shape}) // joined with what does not rotate
-	latent = f.View(latent, latent.Dim(0), 1, latent.Dim(1), latent.Dim(2))  // as a single head, which a cache would hold
+	rotatedQ = f.Op(tape.Op{In: []tape.Tensor{q, rotatedQ}, Shape: q.Shape}) // joined with the part that does not rotate
+	latent = f.View(latent, latent.Dim(0), 1, latent.Dim(1), latent.Dim(2))  // as a single head, as a cache would hold it
 	kv := f.View(f.Apply(wide, latent), latent.Dim(0), latent.Dim(2), l.wide())
 	heads := f.Split(kv, 2, l.Heads*l.NopeSize, l.Heads*l.ValueSize)
 	k := f.Op(tape.Op{In: []tape.Tensor{heads[0], rotatedK}, Shape: q.Shape})
 	y := l.attend(f, rotatedQ, k, heads[1])
-	f.Hold(x, q, both, latent, rotatedK, kv) // by the code's variables
+	f.Hold(x, q, both, latent, rotatedK, kv) // variables of the code hold them
 	y = f.Apply(out, y)
 	return y, f.Fault
 }
 
-// attend is attention of heads whose values may have another size than their keys.
+// attend is attention for heads whose values may differ from their keys in size.
 func (l LatentAttention) attend(f *tape.Flow, q, k, v tape.Tensor) tape.Tensor {
 	size := l.NopeSize + l.RopeSize
 	plain := l.ValueSize != size && f.T.On() == setting.CPU
@@ -96,10 +96,10 @@ func (l LatentAttention) attend(f *tape.Flow, q, k, v tape.Tensor) tape.Tensor {
 	if plain {
 		return y
 	}
-	return f.Copy(y) // in the order of the joined heads
+	return f.Copy(y) // in the order of the heads, joined
 }
 
-// rotate turns the rotating part of so many heads.
+// rotate rotates the heads' rotating part.
 func (l LatentAttention) rotate(f *tape.Flow, x tape.Tensor, heads int) tape.Tensor {
 	return f.Do(x.Shape, func() (tape.Tensor, error) {
 		if l.Complex {

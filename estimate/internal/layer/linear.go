@@ -90,7 +90,7 @@ type adapter struct {
 	dtype alloc.DType
 }
 
-// Adapts marks what is trained where all else is frozen.
+// Adapts marks a layer that is trained although all others are frozen.
 func (adapter) Adapts() {}
 
 // Kind names the row.
@@ -110,7 +110,7 @@ func (a adapter) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	})
 }
 
-// parts are the projections of the adapter beside a Linear.
+// adapters returns the two projections of the adapter of a Linear.
 func adapters(l *setting.LoRA, of Linear) (a, b adapter) {
 	d := setting.Or(l.DType, alloc.Float32)
 	a = adapter{Linear{In: of.In, Out: l.Rank, NoBias: true}, d}
@@ -121,8 +121,8 @@ func adapters(l *setting.LoRA, of Linear) (a, b adapter) {
 	return a, b
 }
 
-// beside adds to y what the adapter makes of x (PEFT's lora.Linear.forward): x in the type of the
-// adapter, the two products, their multiple, and the sum in the type of y.
+// addAdapters adds the adapter's output for x to y (PEFT's lora.Linear.forward): x is cast to the
+// adapter's type, multiplied twice, scaled, and added in the type of y.
 func addAdapters(l *setting.LoRA, t *tape.Tape, of Linear, x, y tape.Tensor) (tape.Tensor, error) {
 	a, b := adapters(l, of)
 	var err error
@@ -150,7 +150,7 @@ func addAdapters(l *setting.LoRA, t *tape.Tape, of Linear, x, y tape.Tensor) (ta
 	if whole.Bits() >= z.DType.Bits() {
 		return t.Op(tape.Op{In: []tape.Tensor{y, z}, Shape: y.Shape, PassGrad: true})
 	}
-	// The sum takes the wider type, in which both are copied back.
+	// The sum has the wider type and is then cast back.
 	if y, err = t.Op(tape.Op{In: []tape.Tensor{y, z}, Shape: y.Shape, DType: z.DType}); err != nil {
 		return tape.Tensor{}, err
 	}

@@ -39,7 +39,7 @@ func (l CrossEntropy) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 	}
 	return t.Op(tape.Op{
 		In: []tape.Tensor{log, target}, Shape: alloc.Shape{}, Keep: []tape.Tensor{target},
-		KeepOwn: []tape.Own{{Shape: alloc.Shape{}}}, // the weight of all targets
+		KeepOwn: []tape.Own{{Shape: alloc.Shape{}}}, // the total weight of the targets
 	})
 }
 
@@ -65,17 +65,18 @@ func (l NextToken) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		return tape.Tensor{}, err
 	}
 	loss, err := CrossEntropy{}.Forward(t, shifted)
-	t.Hold(wide) // both are variables of the function
+	t.Hold(wide) // variables of the function hold both
 	t.Hold(shifted)
 	return loss, err
 }
 
-// Replaces reports whether the caller lets go of the logits when it has their copy: the model made it.
+// Replaces reports whether the caller drops the logits once it has their float32 copy, because the
+// model itself made the copy.
 func (l NextToken) Replaces(t *tape.Tape) bool {
 	return !l.Fused && t.Cfg.WidensLogits() && !*rawLogits.Of(t)
 }
 
-// widened is the logits in the type of the loss.
+// widened returns the logits in the element type of the loss.
 func (l NextToken) widened(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if t.Cfg.WidensLogits() && *rawLogits.Of(t) || x.DType == alloc.Float32 {
 		return x, nil
@@ -83,15 +84,17 @@ func (l NextToken) widened(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
 }
 
-// rawLogits says that the model is one of those that left their logits as they are before ForCausalLMLoss.
+// rawLogits says that the model did not convert its logits to float32 even before ForCausalLMLoss
+// did.
 var rawLogits tape.Slot[bool]
 
-// Headed is a head that makes logits of words; raw if the model never made them float32 itself.
+// Headed returns an output head and its logits. Raw means that the model never converted them to
+// float32 itself.
 func Headed(head tape.Named, raw bool) []tape.Layer {
 	return []tape.Layer{tape.Inlined{Layer: lastToken{}}, head, tape.Inlined{Layer: Logits{Raw: raw}}}
 }
 
-// lastToken is the last token of each text where no other has logits.
+// lastToken keeps only the last token of each text, where no other needs logits.
 type lastToken struct{}
 
 func (lastToken) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
@@ -101,10 +104,10 @@ func (lastToken) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: t.Resized(x.Shape, 1, x.Shape[2]), View: true})
 }
 
-// Logits are what a head made, as older models returned them.
+// Logits stands for the output of a head, as older models returned it.
 type Logits struct{ Raw bool }
 
-// Forward makes them float32 if the model did and no loss does it.
+// Forward casts to float32 if the model did so and no loss will.
 func (l Logits) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	*rawLogits.Of(t) = l.Raw
 	if l.Raw || t.Cfg.Cache == nil || t.Cfg.Training || !t.Cfg.WidensLogits() || x.DType == alloc.Float32 {
@@ -113,7 +116,7 @@ func (l Logits) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
 }
 
-// of is the loss of logits whose targets are shifted.
+// of records the loss of logits against the next tokens.
 func (l NextToken) of(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if !l.Fused {
 		x, err := l.widened(t, x)
@@ -141,7 +144,7 @@ func (L1) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{}, KeepOwn: []tape.Own{{Shape: x.Shape}}})
 }
 
-// judge notes what a loss reads: the loop's code has it as the model's output.
+// judge notes the tensors that a loss reads: the loop's code has them as the model's output.
 func judge(t *tape.Tape, xs ...tape.Tensor) {
 	if t.Answer != nil {
 		return
@@ -151,7 +154,7 @@ func judge(t *tape.Tape, xs ...tape.Tensor) {
 	}
 }
 
-// JudgeLast notes what the last layer reads, a loss of the caller's own.
+// JudgeLast notes what the model's last layer reads, for a loss of the caller's own.
 func JudgeLast(t *tape.Tape) {
 	first := len(t.Ops) - 1
 	for first > 0 && t.Ops[first-1].Row == t.Ops[first].Row {
@@ -162,7 +165,7 @@ func JudgeLast(t *tape.Tape) {
 	}
 }
 
-// against is a loss that keeps the input and a target like it.
+// against records a loss that keeps the input and a target of the same shape.
 func against(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	judge(t, x)
 	target, err := t.Const(x.DType, x.Shape...)

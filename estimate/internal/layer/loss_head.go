@@ -8,20 +8,20 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// HeadLoss is a head and the loss of its logits in one, for long texts and large vocabularies. It
-// cuts the tokens into Chunks, so that a part of the logits is copied at a time
-// (torchtune's CEWithChunkedOutputLoss, litgpt's chunked_cross_entropy). The head of the model
-// itself is left out, or WithLoss puts this in its place.
+// HeadLoss is an output head together with the loss of its logits, for long texts and large
+// vocabularies. It divides the tokens into Chunks, so that only a part of the logits is copied at a
+// time (torchtune's CEWithChunkedOutputLoss, litgpt's chunked_cross_entropy). It replaces the
+// model's own head: leave that out, or use WithLoss.
 type HeadLoss struct {
 	Linear
 	Chunks int       // 4096 at most; 0 means 1
-	Loss   NextToken // of each chunk, whose targets are shifted in place of the logits
-	// Widened makes the logits float32 before the losses read them, as Lightning's Fabric does with
-	// what a model returns.
+	Loss   NextToken // of each chunk; the targets are shifted, not the logits
+	// Widened casts the logits to float32 before the losses read them, as Lightning's Fabric does
+	// with a model's output.
 	Widened bool
-	// InForward computes the gradients along with the loss, so that of the logits no more than a
-	// chunk is ever there (liger_kernel's LigerFusedLinearCrossEntropyFunction, Apple's
-	// cut_cross_entropy). Without Chunks they are as long as Liger makes them.
+	// InForward computes the gradients together with the loss, so that only one chunk of logits
+	// exists at a time (liger_kernel's LigerFusedLinearCrossEntropyFunction, Apple's
+	// cut_cross_entropy). Without Chunks, they are as long as Liger makes them.
 	InForward bool
 }
 
@@ -67,14 +67,14 @@ func (l HeadLoss) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		}
 		sum = loss
 	}
-	for _, part := range logits { // the list of them lives until all losses are there
+	for _, part := range logits { // the list of chunks lives until all losses are computed
 		t.Hold(part)
 	}
 	return sum, nil
 }
 
-// logits are those of the chunks, which all are there before the first loss. Each makes a gradient of
-// the weight, which is added to that of the others.
+// logits returns the logits of all chunks, which exist before the first loss. Each makes a gradient
+// of the weight, which is added to the others'.
 func (l HeadLoss) logits(t *tape.Tape, x tape.Tensor) ([]tape.Tensor, error) {
 	length := x.Shape[1]
 	each := (length-1)/max(1, min(l.Chunks, length)) + 1
@@ -102,8 +102,8 @@ func (l HeadLoss) logits(t *tape.Tape, x tape.Tensor) ([]tape.Tensor, error) {
 	return all, nil
 }
 
-// atOnce is the loss whose gradients are computed with it: beside a chunk of logits there are
-// those of x and of the weight.
+// atOnce records a loss that computes its gradients too: beside one chunk of logits there are the
+// gradients of x and of the weight.
 func (l HeadLoss) atOnce(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	Ran.Of(t).Multiplies = true
 	x, err := t.Lower(x)
@@ -120,8 +120,8 @@ func (l HeadLoss) atOnce(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(o)
 }
 
-// chunk is the number of tokens of a chunk: of Liger's, whose logits take about as much as x does,
-// a power of two (ops/fused_linear_cross_entropy.py).
+// chunk returns the number of tokens in a chunk. Liger's is a power of two, with logits about as
+// large as x (ops/fused_linear_cross_entropy.py).
 func (l HeadLoss) chunk(tokens int) int {
 	if l.Chunks > 0 {
 		return (tokens-1)/l.Chunks + 1

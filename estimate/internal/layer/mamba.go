@@ -6,22 +6,22 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// StateSpace are the numbers of Mamba's mixer.
+// StateSpace holds the sizes of Mamba's mixer.
 type StateSpace struct {
-	Inner  int  // width inside; 0 means twice the Hidden
+	Inner  int  // inner width; 0 means twice the Hidden
 	State  int  // elements of the state for each feature; 0 means 16
-	Rank   int  // of the time steps; 0 means a 16th of the Hidden
+	Rank   int  // of the time steps; 0 means a 16th of Hidden
 	Kernel int  // of the convolution; 0 means 4
 	Bias   bool // of the projections
-	Normed bool // steps and what goes in and out of the states have norms, as in Jamba
+	Normed bool // the time steps, B and C have norms, as in Jamba
 }
 
-// States are the elements that a block keeps of each sequence.
+// States returns the number of elements that a block keeps for each sequence.
 func (s StateSpace) States() int64 {
 	return setting.AddSat(setting.FLOPs(s.Inner, s.State), setting.FLOPs(s.Inner, s.Kernel))
 }
 
-// MambaBlock adds what the mixer makes to a stream in float32.
+// MambaBlock adds the mixer's output to a residual stream in float32.
 type MambaBlock struct {
 	Norm, Mixer tape.Layer
 }
@@ -48,7 +48,7 @@ func (b MambaBlock) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x, y}, Shape: x.Shape, DType: alloc.Float32, PassGrad: true})
 }
 
-// Narrowed is its input in the type of activations.
+// Narrowed casts its input to the type of activations.
 type Narrowed struct{}
 
 func (Narrowed) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
@@ -59,7 +59,7 @@ func (Narrowed) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 }
 
 // MambaMixer is the mixer of Mamba (arXiv:2312.00752) in PyTorch's own operations, as transformers
-// runs it where the kernels of mamba-ssm are not installed. Those keep less.
+// runs it without mamba-ssm, whose kernels keep less.
 type MambaMixer struct {
 	Hidden int
 	StateSpace
@@ -100,14 +100,15 @@ func (l MambaMixer) Declare(d *tape.Declaration) {
 	}
 }
 
-// mambaNorms are those of the steps, of what goes into the states and of what comes out of them.
+// mambaNorms are the norms of the time steps, of B and of C.
 var mambaNorms = [3]string{"dt_layernorm", "b_layernorm", "c_layernorm"}
 
 func (l MambaMixer) norm(i int) tape.Layer {
 	return RMSNorm{Size: [3]int{l.Rank, l.State, l.State}[i], Unfused: true}
 }
 
-// normed are the three parts of the projection p behind their norms; without norms all that is kept of them is p.
+// normed returns the three parts of the projection p after their norms. Without norms the three are
+// not separate tensors, and only p is kept.
 func (l MambaMixer) normed(t *tape.Tape, p tape.Tensor) ([3]tape.Tensor, error) {
 	if !l.Normed {
 		return [3]tape.Tensor{p, p, p}, nil
@@ -170,7 +171,8 @@ func (l MambaMixer) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Call("out_proj", out, y)
 }
 
-// scan goes through the sequence, state by state; it is made of time steps and the matrices B and C.
+// scan runs through the sequence state by state. from holds the time steps and the matrices B and
+// C.
 func (l MambaMixer) scan(t *tape.Tape, h tape.Tensor, from [3]tape.Tensor, wide alloc.Shape) (tape.Tensor, error) {
 	batch, length := wide[0], wide[2]
 	states := alloc.Shape{batch, l.Inner, length, l.State}

@@ -6,30 +6,30 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// HeadSpace are the numbers of the mixer of Mamba 2, whose heads have states of their own.
+// HeadSpace holds the sizes of the mixer of Mamba 2, whose heads have states of their own.
 type HeadSpace struct {
-	Inner  int  // width inside, that of all heads
-	Heads  int  // which divide the Inner
+	Inner  int  // inner width, of all heads together
+	Heads  int  // Inner is a multiple of it
 	State  int  // elements of the state for each feature
-	Groups int  // of heads that share what goes in and out of the states
+	Groups int  // groups of heads that share B and C
 	Kernel int  // of the convolution
 	Chunk  int  // tokens that are computed at once
 	Bias   bool // of the projections
 	Plain  bool // the convolution has no bias
 }
 
-// mixed are the channels of the convolution: what goes through the states, in and out.
+// mixed returns the channels of the convolution: those of the values, B and C.
 func (l HeadSpace) mixed() int {
 	return int(min(setting.AddSat(int64(l.Inner), setting.FLOPs(2, l.Groups, l.State)), setting.MaxField/4))
 }
 
-// States are the elements that a block keeps of each sequence.
+// States returns the number of elements that a block keeps for each sequence.
 func (l HeadSpace) States() int64 {
 	return setting.AddSat(setting.FLOPs(l.Inner, l.State), setting.FLOPs(l.mixed(), l.Kernel))
 }
 
-// HeadMixer is the mixer of Mamba 2 (arXiv:2405.21060) in PyTorch's own operations, as transformers runs it where the
-// kernels of mamba-ssm are not installed. Those keep less.
+// HeadMixer is the mixer of Mamba 2 (arXiv:2405.21060) in PyTorch's own operations, as transformers
+// runs it without mamba-ssm, whose kernels keep less.
 type HeadMixer struct {
 	Hidden int
 	HeadSpace
@@ -83,8 +83,8 @@ func (l HeadMixer) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return y, f.Fault
 }
 
-// scan goes through the sequence chunk by chunk, in float32 (mamba2_chunk_scan of transformers). What its operations keep
-// is listed with the operation that stands for them.
+// scan runs through the sequence chunk by chunk, in float32 (mamba2_chunk_scan of transformers).
+// Each operation here stands for several of PyTorch's, and lists what all of them keep.
 func (l HeadMixer) scan(f *tape.Flow, y, steps tape.Tensor) tape.Tensor {
 	const wide = alloc.Float32
 	batch, length, low := y.Dim(0), y.Dim(1), y.DType.Bits() < 32
@@ -96,43 +96,43 @@ func (l HeadMixer) scan(f *tape.Flow, y, steps tape.Tensor) tape.Tensor {
 	mask := func(side int) tape.Own { return tape.Own{Shape: alloc.Shape{side, side}, DType: alloc.Bool} }
 
 	steps = f.Op(tape.Op{In: []tape.Tensor{steps}, Shape: steps.Shape, Params: true, KeepOutput: true}) // with their bias, before the softplus
-	steps = f.Op(tape.Op{In: []tape.Tensor{steps}, Shape: steps.Shape, KeepOutput: true})               // before they are bounded
+	steps = f.Op(tape.Op{In: []tape.Tensor{steps}, Shape: steps.Shape, KeepOutput: true})               // before they are clamped
 	decay := tape.Op{In: []tape.Tensor{steps}, Shape: steps.Shape, DType: wide, Params: true, KeepOutput: true, KeepOwn: []tape.Own{one, one}}
 	if low {
 		decay.KeepOwn = append(decay.KeepOwn, own(length, l.Heads))
 	}
 	steps = f.Op(decay)
 
-	// Values times their steps, beside what passes by the states.
+	// The values times their steps, and the values that skip the states.
 	enter := tape.Op{In: []tape.Tensor{y, steps}, Shape: values.Shape, DType: wide, Params: true, Keep: []tape.Tensor{y}, KeepOwn: []tape.Own{values}}
 	if low {
 		enter.Keep, enter.KeepOwn = nil, append(enter.KeepOwn, own(length, l.Inner))
 	}
 	entered := f.Op(enter)
 
-	// Within a chunk: the decay from each token to each, the scores of what goes in and out, and their product.
+	// Within a chunk: the decay between any two tokens, the scores of B and C, and their product.
 	inside := tape.Op{
 		In: []tape.Tensor{entered, steps}, Shape: values.Shape, KeepOwn: []tape.Own{mask(l.Chunk), mask(l.Chunk), square, square, square, states, states, values},
 		FLOPs: setting.AddSat(setting.FLOPs(batch, padded, l.Chunk, 2, l.Heads, l.State), setting.FLOPs(batch, padded, l.Chunk, 2, l.Inner)),
 	}
-	// From chunk to chunk: what is left of each at its end, and the states before it.
+	// Between chunks: what remains of each at its end, and the states before it.
 	across := tape.Op{
 		In: []tape.Tensor{entered, steps}, Shape: values.Shape, FLOPs: setting.FLOPs(batch, padded, l.Inner, l.State, 4),
 		KeepOwn: []tape.Own{each, each, states, states, states, mask(chunks + 1), mask(chunks + 1), own(l.Heads, chunks+1, chunks+1), own(chunks+1, l.Inner, l.State), values},
 	}
 	if chunks == 1 {
 		across.KeepOwn = append(across.KeepOwn, own(2, l.Inner, l.State))
-	} else { // values and states are copied into the order of the products
+	} else { // values and states are copied into the order that the products need
 		across.KeepOwn = append(across.KeepOwn, own(chunks, l.Inner, l.State), values)
 	}
-	out := f.Scale(f.Add(f.Op(inside), f.Op(across))) // with what passes by
+	out := f.Scale(f.Add(f.Op(inside), f.Op(across))) // and the values that skip the states
 	if padded > length {
 		out = f.Part(out, 1, length)
 	}
 	return out
 }
 
-// groupedNorm is an RMSNorm of groups of features, of what a gate let through, in float32.
+// groupedNorm is an RMSNorm of groups of features after a gate, in float32.
 type groupedNorm struct{ size, groups int }
 
 // Kind names the row.

@@ -15,8 +15,8 @@ type MLP struct {
 	Names *[3]string // of the first layer, the activation and the second layer
 }
 
-// GatedNames are those of the projections where they are packed.
-// gatedNames are those of the projections: gate and up, or both where they are Packed.
+// GatedNames are the names of the projections. Both is the name of gate and up together, where they
+// are Packed.
 type GatedNames struct{ Gate, Up, Both, Down string }
 
 var llamaMLP = &GatedNames{"gate_proj", "up_proj", "gate_up_proj", "down_proj"}
@@ -30,7 +30,7 @@ type GatedMLP struct {
 	Bias        bool
 	Packed      bool // one projection for gate and up
 
-	Thinned bool        // few elements of the gate are not 0
+	Thinned bool        // most elements of the gate are set to 0
 	Names   *GatedNames // nil for Llama's
 }
 
@@ -123,7 +123,8 @@ func (l GatedMLP) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Call(names.Down, down, gate)
 }
 
-// thin leaves what is above a bound made of mean and deviation of each vector: relu(x - bound).
+// thin keeps only what is above a bound, relu(x - bound). The bound is computed from the mean and
+// deviation of each vector.
 func thin(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	one := t.Resized(x.Shape, 1)
 	bound, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: one, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{{Shape: one}}, BackwardWorkspace: t.Size(x)})
@@ -137,8 +138,8 @@ func thin(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return KeepOutput(t, y)
 }
 
-// SqueezeExcite is torchvision's SqueezeExcitation: each channel times a number made of all
-// channels' means (arXiv:1709.01507).
+// SqueezeExcite is torchvision's SqueezeExcitation: it multiplies each channel by a number computed
+// from the means of all channels (arXiv:1709.01507).
 type SqueezeExcite struct {
 	Channels, Middle int
 	Activation       tape.Layer // nil means ReLU

@@ -11,27 +11,27 @@ import (
 type MoE struct {
 	Hidden, FFN   int
 	Experts, TopK int
-	Shared        int // width of a gated MLP that every token visits besides; 0 for none
+	Shared        int // width of a gated MLP that every token passes besides its experts; 0 means none
 	Router        Router
-	Groups        int        // of experts, among which a SigmoidRouter chooses by their best two; 0 for none
-	TopGroups     int        // groups that a token visits
+	Groups        int        // groups of experts, from which a SigmoidRouter chooses by the best two experts of each; 0 means none
+	TopGroups     int        // number of groups that a token may use
 	Unscaled      bool       // the weights of a token's experts are not divided by their sum
-	SharedGate    bool       // a gate weighs what Shared makes, as in Qwen2-MoE
+	SharedGate    bool       // a gate scales the output of Shared, as in Qwen2-MoE
 	Activation    Activation // the zero value is SiLU
 }
 
-// Router is how a mixture chooses the experts of a token.
+// Router says how a mixture chooses the experts of a token.
 type Router uint8
 
 // The routers.
 const (
 	SoftmaxRouter Router = iota // the most probable, as Mixtral does, in float32
-	RoundedRouter               // the same rounded to the type of activations, as Qwen3 does
-	SigmoidRouter               // the best of groups by a sigmoid and a bias, in float32, as DeepSeek V3 does
-	WideRouter                  // SoftmaxRouter with inputs and weights in float32, as DeepSeek V2 does
-	SparseMixer                 // the best one by one, as Phi MoE does
-	LoneSigmoid                 // the best by a sigmoid and a bias, as MiniMax M2 does
-	TopRouter                   // the best, and a softmax of these alone, as Granite MoE does
+	RoundedRouter               // the same, rounded to the type of activations, as Qwen3 does
+	SigmoidRouter               // the best experts of the best groups, by a sigmoid and a bias in float32, as DeepSeek V3 does
+	WideRouter                  // SoftmaxRouter, with inputs and weights cast to float32, as DeepSeek V2 does
+	SparseMixer                 // the best experts one after another, as Phi MoE does
+	LoneSigmoid                 // the best experts of all, by a sigmoid and a bias, as MiniMax M2 does
+	TopRouter                   // the best experts, and a softmax over only these, as Granite MoE does
 )
 
 func (l MoE) Declare(d *tape.Declaration) {
@@ -55,7 +55,8 @@ func (l MoE) Declare(d *tape.Declaration) {
 
 func (l MoE) sharedGate() tape.Layer { return Linear{In: l.Hidden, Out: 1, NoBias: true} }
 
-// Check reports what is wrong with the settings.
+// Check ends the declaration with an error if the settings are wrong, and reports whether they are
+// right.
 func (l MoE) Check(d *tape.Declaration) bool {
 	top := setting.Or(l.TopK, 2)
 	if !d.WantAll(tape.Setting{Name: "Hidden", Value: l.Hidden, Least: 1}, tape.Setting{Name: "FFN", Value: l.FFN, Least: 1}, tape.Setting{Name: "Experts", Value: l.Experts, Least: 1}, tape.Setting{Name: "TopK", Value: top, Least: 1},
@@ -93,7 +94,7 @@ func (l MoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return tape.Add(t, y, shared)
 }
 
-// gated adds what the shared MLP makes, weighed by its gate.
+// gated adds the output of the shared MLP, scaled by its gate.
 func (l MoE) gated(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	shared, err := t.Call("shared_expert", l.SharedExpert(), x)
 	if err != nil {
@@ -116,7 +117,7 @@ func (l MoE) gated(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return tape.Add(t, y, shared)
 }
 
-// Route calls the router, under its name, and the experts that it chooses.
+// Route calls the router, under its name, and then the experts.
 func (l MoE) Route(t *tape.Tape, x tape.Tensor, name string, router, experts tape.Layer) (tape.Tensor, error) {
 	if err := t.Width(x, -1, l.Hidden, "features"); err != nil {
 		return tape.Tensor{}, err
@@ -129,7 +130,7 @@ func (l MoE) Route(t *tape.Tape, x tape.Tensor, name string, router, experts tap
 	return t.Call("experts", experts, x)
 }
 
-// Routed notes the scores by which the experts that are called next weigh what they make.
+// Routed notes the router's scores, by which the experts that are called next scale their output.
 func Routed(t *tape.Tape, scores tape.Tensor) {
 	*routed.Of(t) = scores
 	Ran.Of(t).Routed = true
@@ -138,7 +139,7 @@ func Routed(t *tape.Tape, scores tape.Tensor) {
 	}
 }
 
-// routed is the scores of the router that was called last.
+// routed holds the scores of the last router that ran.
 var routed tape.Slot[tape.Tensor]
 
 type router struct{ MoE }
@@ -153,7 +154,7 @@ func (l router) Declare(d *tape.Declaration) {
 	}
 }
 
-// Forward records the weights of each token's experts.
+// Forward records the scores of each token's experts.
 func (l router) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	tokens, err := l.Tokens(t, x)
 	if err != nil {
@@ -192,7 +193,7 @@ func (l router) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{best}, Shape: chosen, DType: x.DType})
 }
 
-// look makes the scores; in float32, to which input and weight are copied, if they are wide.
+// look makes the scores. If wide, input and weight are cast to float32 for it.
 func (l router) look(x tape.Tensor, tokens int, wide bool) tape.Op {
 	o := tape.Op{
 		In: []tape.Tensor{x}, Shape: alloc.Shape{tokens, l.Experts}, Params: true, Keep: []tape.Tensor{x},
@@ -205,8 +206,8 @@ func (l router) look(x tape.Tensor, tokens int, wide bool) tape.Op {
 	return o
 }
 
-// mix chooses the experts one by one: a softmax of those that are near the best is
-// multiplied by a mask.
+// mix chooses the experts one after another: the softmax of the scores near the best is multiplied
+// by a mask.
 func (l router) mix(t *tape.Tape, x tape.Tensor, tokens, top int) (tape.Tensor, error) {
 	x, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape}) // the noise of training
 	if err != nil {
@@ -233,7 +234,7 @@ func (l router) mix(t *tape.Tape, x tape.Tensor, tokens, top int) (tape.Tensor, 
 	return tape.Cat(t, 1, parts...)
 }
 
-// sigmoid computes in float32.
+// sigmoid chooses experts by a sigmoid, in float32.
 func (l router) sigmoid(t *tape.Tape, x tape.Tensor, tokens, top int) (tape.Tensor, error) {
 	scores, chosen := alloc.Shape{tokens, l.Experts}, alloc.Shape{tokens, top}
 	s, err := t.Op(l.look(x, tokens, l.Router == SigmoidRouter))
@@ -241,7 +242,7 @@ func (l router) sigmoid(t *tape.Tape, x tape.Tensor, tokens, top int) (tape.Tens
 		s, err = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: scores, DType: alloc.Float32, KeepOutput: true})
 	}
 	choice := []tape.Own{{Shape: chosen, DType: alloc.Int64}}
-	if l.Router == SigmoidRouter { // the choice of groups leaves the numbers of the best and a mask
+	if l.Router == SigmoidRouter { // the choice of groups leaves the indices of the best and a mask
 		groups := alloc.Shape{tokens, 2*l.Groups + l.TopGroups}
 		choice = append(choice, tape.Own{Shape: scores, DType: alloc.Bool}, tape.Own{Shape: groups, DType: alloc.Int64})
 	}
@@ -260,7 +261,7 @@ func (l router) sigmoid(t *tape.Tape, x tape.Tensor, tokens, top int) (tape.Tens
 	return t.Op(tape.Op{In: []tape.Tensor{s}, Shape: chosen})
 }
 
-// top is a softmax of the best in float32.
+// top makes a softmax over the best scores, in float32.
 func (l router) top(t *tape.Tape, x tape.Tensor, tokens, top int) (tape.Tensor, error) {
 	chosen := alloc.Shape{tokens, top}
 	s, err := t.Op(l.look(x, tokens, false))

@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Tokens is the number of vectors in x.
+// Tokens returns the number of vectors in x.
 func (l MoE) Tokens(t *tape.Tape, x tape.Tensor) (int, error) {
 	n, err := x.Shape[:len(x.Shape)-1].Elements()
 	if err != nil || n > setting.MaxField {
@@ -43,7 +43,7 @@ func (l Experts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	}, false)
 }
 
-// expert declares the weights of experts, which are linear layers of their own to a quantized base.
+// declareExpert declares a weight of experts. A quantized base treats it as linear layers.
 func declareExpert(d *tape.Declaration, p tape.Param) {
 	if d.Quantizes() {
 		d.AddQuantized(d.Cfg.Quantized.Base, p)
@@ -52,8 +52,8 @@ func declareExpert(d *tape.Declaration, p tape.Param) {
 	d.Add(p)
 }
 
-// Visit sorts the tokens by expert, runs the experts and puts the tokens back. gate
-// makes the middle of what the first projection returns.
+// Visit sorts the tokens by expert, runs the experts and puts the tokens back into order. gate
+// computes the middle of the MLP from the first projection.
 func (l MoE) Visit(t *tape.Tape, x tape.Tensor, gate func(both tape.Tensor) (tape.Tensor, error), bias bool) (tape.Tensor, error) {
 	tokens, err := l.Tokens(t, x)
 	if err != nil {
@@ -77,8 +77,8 @@ func (l MoE) Visit(t *tape.Tape, x tape.Tensor, gate func(both tape.Tensor) (tap
 	return y, f.Fault
 }
 
-// project multiplies each token by the weight of its expert and adds the expert's bias,
-// of which a copy is made for each token.
+// project multiplies each token by the weight of its expert, and adds a copy of the expert's bias
+// to each token.
 func (l MoE) project(f *tape.Flow, x tape.Tensor, o tape.Op, bias bool) tape.Tensor {
 	o.In, o.Params = []tape.Tensor{x}, true
 	o.Keep = f.T.ForWeights(o.In)
@@ -93,8 +93,8 @@ func (l MoE) project(f *tape.Flow, x tape.Tensor, o tape.Op, bias bool) tape.Ten
 	return f.Op(tape.Op{In: []tape.Tensor{y, copies}, Shape: y.Shape, PassGrad: true})
 }
 
-// gather weighs what the experts made by the scores and puts it back into the order of the tokens. It
-// is in the wider type of both.
+// gather scales the experts' output by the scores and puts it back into the order of the tokens, in
+// the wider of both types.
 func (l MoE) gather(f *tape.Flow, down tape.Tensor, shape alloc.Shape, order tape.Own) tape.Tensor {
 	scores := *routed.Of(f.T)
 	wide := down.DType

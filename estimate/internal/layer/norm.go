@@ -13,22 +13,20 @@ type LayerNorm nn.LayerNorm
 
 type GroupNorm nn.GroupNorm
 
-// RMSNorm is nn.RMSNorm over the last dimension. On CUDA it keeps its input and
-// one number a vector; Unfused and on the CPU it keeps its normalised input
-// besides.
+// RMSNorm is nn.RMSNorm over the last dimension. On CUDA it keeps its input and one number for each
+// vector. On the CPU, or if Unfused, it also keeps its normalised input.
 type RMSNorm struct {
 	Size int
-	// Unfused is the norm as transformers write it, in elementary operations
-	// in float32.
+	// Unfused is the norm in elementary operations in float32, as transformers writes it.
 	Unfused bool
-	// Shifted multiplies by 1 + weight, as Gemma does, which keeps the sum.
+	// Shifted multiplies by 1 + weight, as Gemma does, and keeps that sum.
 	Shifted bool
-	// Late rounds to the type of the input after the weight and not before, as
-	// OLMo 2 does; so do Shifted and norms that are not Unfused.
+	// Late rounds to the input's type after the multiplication by the weight instead of before, as
+	// OLMo 2 does. Shifted norms, and norms that are not Unfused, always do.
 	Late bool
 
-	Mixed   bool // the input is multiplied as it is, as in T5
-	Powered bool // the root is written as a power, which keeps its base, and the weight is copied to float32, as in Gemma 3n
+	Mixed   bool // the input is multiplied in its own type, as in T5
+	Powered bool // the root is a power, whose base is kept, and the weight is cast to float32, as in Gemma 3n
 	Plain   bool // there is no weight
 }
 
@@ -77,7 +75,7 @@ func affine(d *tape.Declaration, n int, none, noBias bool) {
 	}
 }
 
-// Kind names the row as PyTorch's three types of the norm are named.
+// Kind returns the name of one of PyTorch's three types: BatchNorm1d, 2d or 3d.
 func (l BatchNorm) Kind() string { return "BatchNorm" }
 
 func (l BatchNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
@@ -89,7 +87,7 @@ func (l BatchNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	}
 	stats := tape.Own{Shape: alloc.Shape{l.Features}, DType: alloc.Float32}
 	if d := t.Cfg.Weights; t.On() == setting.CPU && d.Bits() < 32 {
-		stats.DType = d // the CPU's kernel has them in the type of the weights
+		stats.DType = d // the CPU's kernel keeps them in the type of the weights
 	}
 	return t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: x.Shape, Params: !l.NoAffine,
@@ -112,8 +110,8 @@ func (l LayerNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	})
 }
 
-// statistics is the type of a norm's mean and deviation: on CUDA at least
-// float32, on the CPU that of the input.
+// statistics returns the type of a norm's mean and deviation: on CUDA at least float32, on the CPU
+// the input's type.
 func statistics(t *tape.Tape, x tape.Tensor) alloc.DType {
 	if t.On() == setting.CPU || x.DType.Bits() > 32 {
 		return x.DType
@@ -180,9 +178,8 @@ func (l RMSNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if l.Shifted || l.Powered && wide && !l.Plain {
 		o.KeepOwn = append(o.KeepOwn, tape.Own{Shape: alloc.Shape{l.Size}, DType: alloc.Float32})
 	}
-	// The derivative of the mean of the squares takes five tensors like the input
-	// in float32, among them what stands in for the gradients of input and output
-	// and, by then, for the normalised input.
+	// The derivative of the mean of squares takes five float32 tensors like the input. Some of them
+	// stand for the gradients of input and output and, by then, for the normalised input.
 	o.BackwardWorkspace = 2 * t.Size(x)
 	if wide {
 		o.BackwardWorkspace = 5 * 4 * t.Size(x) / alloc.Bytes(x.DType.Bits()/8)

@@ -43,7 +43,8 @@ func (l InstanceNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Params: l.Affine, Keep: []tape.Tensor{x}, KeepOwn: own, FLOPs: setting.Flops(x.Shape, 4)})
 }
 
-// Forward permutes, norms and permutes back. The gradient that the norm makes is in the order of the pixels, and is copied.
+// Forward permutes, norms and permutes back. The norm's gradient has the order of the pixels, and
+// is copied.
 func (l LayerNorm2d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 4, "(batch, channels, height, width)"); err != nil {
 		return tape.Tensor{}, err
@@ -73,12 +74,12 @@ func (l LocalResponseNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, er
 	sum := f.Op(tape.Op{In: []tape.Tensor{wide}, Shape: x.Shape, Keep: []tape.Tensor{wide}})
 	sum = f.Scale(f.Scale(sum))
 	power := f.Op(tape.Op{In: []tape.Tensor{sum}, Shape: x.Shape, Keep: []tape.Tensor{sum}})
-	y := f.Mul(x, power) // a division keeps the same
+	y := f.Mul(x, power) // a division would keep the same
 	return y, f.Fault
 }
 
-// WideNorm is the LayerNorm of Cohere, in elementary operations in float32 and without a bias.
-// Its weight has Heads x Size elements, and one dimension where there is one head.
+// WideNorm is the LayerNorm of Cohere, in elementary operations in float32 and without a bias. Its
+// weight has Heads x Size elements, in one dimension if there is one head.
 type WideNorm struct{ Heads, Size int }
 
 // Kind names the row.
@@ -100,7 +101,7 @@ func (l WideNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	wide := tape.Own{Shape: x.Shape, DType: alloc.Float32}
 	o := tape.Op{
 		In: []tape.Tensor{x}, Shape: x.Shape, Params: true,
-		// What the mean was taken away from, twice, and the root of the variance.
+		// Two tensors from which the mean was subtracted, and the root of the variance.
 		KeepOwn: []tape.Own{wide, wide, {Shape: t.Resized(x.Shape, 1), DType: alloc.Float32}},
 		FLOPs:   setting.Flops(x.Shape, 5), BackwardWorkspace: 2 * t.Size(x),
 	}
@@ -153,8 +154,8 @@ func (l ShiftedNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	})
 }
 
-// EachHead is a LayerNorm without a bias for each head by itself, as in StableLM. It reads
-// heads before the length.
+// EachHead is a LayerNorm without a bias for each head, as in StableLM. Its input has heads before
+// the length.
 type EachHead struct{ Heads, Size int }
 
 // Kind names the row.
@@ -188,7 +189,7 @@ func (l EachHead) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return tape.Cat(t, 1, heads...)
 }
 
-// Multiple multiplies by a number that is not a tensor.
+// Multiple multiplies its input by a plain number.
 type Multiple struct{}
 
 func (Multiple) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {

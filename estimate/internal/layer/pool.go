@@ -114,7 +114,7 @@ func (l AdaptiveAvgPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, erro
 		shape[2+i] = l.Out
 	}
 	o := tape.Op{In: []tape.Tensor{x}, Shape: shape}
-	if l.Out != 1 || t.Cfg.Release.KeepsMeans() { // one place is a mean
+	if l.Out != 1 || t.Cfg.Release.KeepsMeans() { // with one output place it is a mean
 		o.Keep = o.In
 	}
 	return t.Op(o)

@@ -7,24 +7,24 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Facts is what ran that bears on how far the figures may be off.
+// Facts says what ran, as far as it decides how far the figures may be off.
 type Facts struct {
 	Recurrent  bool // a layer is recurrent
-	Stepwise   bool // a layer goes through the sequence in PyTorch's own operations
+	Stepwise   bool // a layer runs through the sequence in PyTorch's own operations
 	Multiplies bool // a layer multiplies matrices
 	Routed     bool // tokens were given to experts
-	Held       bool // there is a layer whose parts are counted and do not run
-	Rounded    bool // a convolution computes in another type than float32
+	Held       bool // some layer's parts are counted but do not run
+	Rounded    bool // a convolution computes in a type other than float32
 
 	Convolutions int         // that ran
-	Transformed  alloc.Bytes // the largest workspace of a convolution by transformed tensors
+	Transformed  alloc.Bytes // largest workspace of a convolution that computes with transformed tensors
 	Unmeasured   Unmeasured  // kinds of layers that ran
 }
 
-// Ran has the facts of a tape.
+// Ran holds the Facts of a tape.
 var Ran tape.Slot[Facts]
 
-// Unmeasured has the kinds of layers that no measurement on a GPU in docs/estimate.md has.
+// Unmeasured is a set of kinds of layers that no GPU measurement in docs/estimate.md covers.
 type Unmeasured uint8
 
 // The kinds.

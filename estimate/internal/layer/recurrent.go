@@ -23,12 +23,12 @@ func (l LSTM) Declare(d *tape.Declaration) { RNN(l).declare(d, 4) }
 
 func (l GRU) Declare(d *tape.Declaration) { RNN(l).declare(d, 3) }
 
-// Forward records a state a step, and the first two.
+// Forward records one state for each step, and the first two.
 func (l RNN) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return l.forward(t, x, 1, 1, 1)
 }
 
-// Forward records four gates, cell state and output of each step.
+// Forward records four gates, the cell state and the output of each step.
 func (l LSTM) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if t.On() == setting.CPU {
 		return RNN(l).oneDNN(t, x)
@@ -75,7 +75,8 @@ func (l RNN) declare(d *tape.Declaration, gates int) {
 	}
 }
 
-// fits reports an input that the layer does not take, and marks the tape.
+// fits returns an error if the layer does not take the input, and notes on the tape that a
+// recurrent layer ran.
 func (l RNN) fits(t *tape.Tape, x tape.Tensor) error {
 	if err := t.Rank(x, 3, "(batch, length, features)"); err != nil {
 		return err
@@ -90,8 +91,8 @@ func (l RNN) fits(t *tape.Tape, x tape.Tensor) error {
 	return nil
 }
 
-// forward keeps for each layer and direction its input in the order of steps,
-// and so many states a step, and so many more.
+// forward keeps for each layer and direction its input in the order of steps, states tensors for
+// each step, and more tensors once.
 func (l RNN) forward(t *tape.Tape, x tape.Tensor, gates, states, more int) (tape.Tensor, error) {
 	if err := l.fits(t, x); err != nil {
 		return tape.Tensor{}, err
@@ -101,8 +102,8 @@ func (l RNN) forward(t *tape.Tape, x tape.Tensor, gates, states, more int) (tape
 		in := x.Shape[2]
 		var kept []tape.Own
 		for j := range directions {
-			// Of a batch of one the order of steps is that of the input; later
-			// layers' directions read one tensor.
+			// In a batch of one, the input already has the order of steps. Both directions of a
+			// later layer read one tensor.
 			if i == 0 && batch > 1 || i > 0 && j == 0 {
 				kept = append(kept, tape.Own{Shape: alloc.Shape{length, batch, in}})
 			}
@@ -157,17 +158,17 @@ func (l RNN) oneDNNLayer(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return tape.Cat(t, 2, outputs...)
 }
 
-// workspace holds of each step the gates twice, three pairs of states and one
-// more, in padded rows of float32 and whole pages. The sizes fit within 1 % what
-// saved-tensor hooks show of ten shapes.
+// workspace returns what the kernel keeps for all steps: the gates twice, three pairs of states and
+// one more, in padded rows of float32 and whole pages. The sizes are within 1 % of what
+// saved-tensor hooks show for ten shapes.
 func (l RNN) workspace(batch, length int) tape.Own {
 	gates, state := padded(4*l.Hidden, 64), padded(l.Hidden, 256)
 	pages := (setting.FLOPs(4, batch, 2*length*gates+6*(length+1)*state+length*state)-1)/4096 + 1
 	return tape.Own{Shape: alloc.Shape{int(min(pages, setting.MaxTotal/4096)), 4096}, DType: alloc.Uint8}
 }
 
-// padded is the length of a row of n elements: whole cache lines of 16, and one
-// more where the rows would lie so many elements apart that they meet in the cache.
+// padded returns the length of a row of n elements: whole cache lines of 16 elements, and one more
+// line if rows of that length would collide in the cache.
 func padded(n, collide int) int {
 	n = (n + 15) / 16 * 16
 	if n%collide == 0 {
@@ -176,11 +177,11 @@ func padded(n, collide int) int {
 	return n
 }
 
-// reordered is the memory of a direction's weights in the order of the kernel.
+// reordered returns the memory of one direction's weights in the kernel's order.
 func (l RNN) reordered(t *tape.Tape, in int) alloc.Bytes {
 	weights, err := alloc.Shape{4 * l.Hidden, in + l.Hidden}.Bytes(t.Cfg.Weights)
 	if err != nil || weights > setting.MaxTotal {
-		return 0 // the declaration has reported it
+		return 0 // the declaration has already reported it
 	}
 	return weights
 }

@@ -83,7 +83,7 @@ func (l ZeroPad2d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 // channels), as Swin does between its stages (arXiv:2103.14030, section 3.1). An odd side is padded.
 type PatchMerging struct{ Channels int }
 
-// module is its norm and projection.
+// module returns the norm and the projection.
 func (l PatchMerging) module() tape.Module {
 	return tape.Module{
 		Parts: tape.Sequential{

@@ -8,8 +8,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// rotate turns queries or keys by their position: x cos + rotate_half(x) sin.
-// Only the tables are kept; all layers have them together.
+// rotate rotates queries or keys by their positions: x cos + rotate_half(x) sin. Only the tables
+// are kept, and all layers share them.
 func rotate(t *tape.Tape, x tape.Tensor, size, rotated, kinds int, tables alloc.DType) (tape.Tensor, error) {
 	cos, sin, err := rotary(t, x.Shape[1], rotated, kinds, tables)
 	if err != nil {
@@ -28,7 +28,7 @@ func rotate(t *tape.Tape, x tape.Tensor, size, rotated, kinds int, tables alloc.
 		return tape.Tensor{}, err
 	}
 	y, err := t.Op(tape.Op{In: []tape.Tensor{product, half}, Shape: part, PassGrad: true})
-	if err == nil && tables != 0 && x.DType != tables { // which the sum is rounded from
+	if err == nil && tables != 0 && x.DType != tables { // the sum is then rounded from the tables' type
 		y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: part, DType: x.DType})
 	}
 	if err != nil || rotated == size {
@@ -37,13 +37,13 @@ func rotate(t *tape.Tape, x tape.Tensor, size, rotated, kinds int, tables alloc.
 	return t.Op(tape.Op{In: []tape.Tensor{y, x}, Shape: x.Shape})
 }
 
-// tables are the cosines and sines of rotary positions, for each width of heads. All layers have them together, and they live
-// as long as the model runs.
+// tables holds the cosines and sines of rotary positions, for each width of heads. All layers share
+// them, and they live as long as the model runs.
 type tables []*table
 
 type table struct{ cos, sin tape.Tensor }
 
-// Lasting are all.
+// Lasting returns all tables.
 func (r *tables) Lasting() []tape.Tensor {
 	var all []tape.Tensor
 	for _, one := range *r {
@@ -52,7 +52,7 @@ func (r *tables) Lasting() []tape.Tensor {
 	return all
 }
 
-// of is the table of a shape and type, which has no cosines if it is new.
+// of returns the table of a shape and type. A new one has no cosines yet.
 func (r *tables) of(shape alloc.Shape, d alloc.DType) *table {
 	for _, one := range *r {
 		if slices.Equal(one.cos.Shape, shape) && one.cos.DType == d {
@@ -65,8 +65,8 @@ func (r *tables) of(shape alloc.Shape, d alloc.DType) *table {
 
 var rotaryTables tape.Slot[tables]
 
-// rotary returns the tables, which the first layer of a width makes. Some models have several kinds of layers
-// with different tables; all kinds are made at once.
+// rotary returns the tables for heads of one width, which the first such layer makes. Some models
+// have several kinds of layers with different tables; these are all made at once.
 func rotary(t *tape.Tape, length, size, kinds int, d alloc.DType) (cos, sin tape.Tensor, err error) {
 	d = setting.Or(d, t.Activation())
 	shape := alloc.Shape{kinds, 1, length, size}
@@ -80,8 +80,8 @@ func rotary(t *tape.Tape, length, size, kinds int, d alloc.DType) (cos, sin tape
 	return r.cos, r.sin, err
 }
 
-// rotatePairs turns so many elements of each of the heads by their position, in pairs, by
-// tables of so many numbers a position.
+// rotatePairs rotates the first size elements of each head by their position, in pairs. table is
+// the width of the tables.
 func rotatePairs(t *tape.Tape, x tape.Tensor, heads, size, table int) (tape.Tensor, error) {
 	cos, sin, err := rotary(t, x.Shape[1], table, 1, 0)
 	if err != nil {
@@ -105,15 +105,15 @@ func rotatePairs(t *tape.Tape, x tape.Tensor, heads, size, table int) (tape.Tens
 	return t.Op(tape.Op{In: halves[:], Shape: t.Resized(x.Shape, heads*size), PassGrad: true})
 }
 
-// rotateComplex turns so many elements of each of the heads as complex numbers in float32, by one
-// table of them.
+// rotateComplex rotates the first size elements of each head as complex numbers in float32, by one
+// table.
 func rotateComplex(t *tape.Tape, x tape.Tensor, heads, size int) (tape.Tensor, error) {
 	shape := t.Resized(x.Shape, heads*size)
 	wide := alloc.Shape{1, 1, x.Shape[1], size}
 	r := rotaryTables.Of(t).of(wide, alloc.Float32)
 	if r.cos.Shape == nil {
 		var err error
-		if r.cos, err = t.Const(alloc.Float32, wide...); err != nil { // half as many of eight bytes
+		if r.cos, err = t.Const(alloc.Float32, wide...); err != nil { // half as many numbers, of eight bytes each
 			return tape.Tensor{}, err
 		}
 	}

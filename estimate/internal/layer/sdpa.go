@@ -12,10 +12,10 @@ import (
 // another size.
 type Sdpa struct {
 	Heads, Size int
-	plain       bool // the scores are held
+	plain       bool // the scores are held in memory
 	dropout     float64
-	masks       []tape.Tensor // which others read too
-	own         []tape.Own    // a mask that it makes
+	masks       []tape.Tensor // masks that others read too
+	own         []tape.Own    // a mask that the operation makes
 }
 
 func (l Sdpa) Attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
@@ -25,7 +25,7 @@ func (l Sdpa) Attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
 	v = f.Lower(v)
 	scores := alloc.Shape{q.Dim(0), l.Heads, q.Dim(1), Seen(t, k.Dim(1))}
 	out := t.Resized(q.Shape, l.Heads*(v.Dim(2)/max(1, k.Dim(2)/l.Size)))
-	trained := len(l.masks) > 0 && l.masks[0].Grad // which flash attention does not do
+	trained := len(l.masks) > 0 && l.masks[0].Grad // flash attention cannot train a mask
 	if l.plain = l.plain || t.Cfg.Kernel == setting.EagerAttention; l.plain || (l.dropout > 0 || trained) && t.On() == setting.CPU {
 		y := l.math(f, q, k, v, scores, out)
 		return y, f.Fault
@@ -40,8 +40,8 @@ func (l Sdpa) Attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
 }
 
 // math is PyTorch's form without a kernel of its own, which computes in float32
-// (aten/src/ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math). What holds
-// its scores otherwise is the same in the type of activations.
+// (aten/src/ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math). Other
+// attention that holds its scores does the same in the type of activations.
 func (l Sdpa) math(f *tape.Flow, q, k, v tape.Tensor, scores, out alloc.Shape) tape.Tensor {
 	low := q.DType
 	if !l.plain {
@@ -49,7 +49,7 @@ func (l Sdpa) math(f *tape.Flow, q, k, v tape.Tensor, scores, out alloc.Shape) t
 		k = f.Widen(k)
 		v = f.Widen(v)
 	}
-	repeated := alloc.Shape{k.Dim(0), scores[3], q.Dim(2)} // for each query head of their group
+	repeated := alloc.Shape{k.Dim(0), scores[3], q.Dim(2)} // for each query head of the group
 	q = f.Scale(q)
 	k = f.Op(tape.Op{In: []tape.Tensor{k}, Shape: repeated})
 	s := f.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: setting.Flops(scores, l.Size, 2)})
@@ -61,17 +61,17 @@ func (l Sdpa) math(f *tape.Flow, q, k, v tape.Tensor, scores, out alloc.Shape) t
 		s = f.Apply(Dropout{P: l.dropout}, s)
 	}
 	s = f.Lower(s)
-	// Values are made contiguous, which of a single sequence they are.
+	// Values are made contiguous, unless they are already, as for a single sequence.
 	contiguous := scores[0] == 1 && slices.Equal(v.Shape, repeated)
 	v = f.Op(tape.Op{In: []tape.Tensor{v}, Shape: f.T.Resized(out, scores[3], out[2]), View: contiguous})
 	y := f.Op(tape.Op{In: []tape.Tensor{s, v}, Shape: out, Keep: []tape.Tensor{s, v}, FLOPs: setting.Flops(scores, l.Size, 2)})
-	return f.Op(tape.Op{In: []tape.Tensor{y}, Shape: out, DType: low}) // heads and length change places again
+	return f.Op(tape.Op{In: []tape.Tensor{y}, Shape: out, DType: low}) // heads and length are swapped back
 }
 
-// Uncached says that keys and values of earlier tokens are not read, as in an encoder.
+// Uncached says that attention does not read keys and values of earlier tokens, as in an encoder.
 var Uncached tape.Slot[bool]
 
-// Seen is the number of keys that so many new ones and those in the cache make.
+// Seen returns the number of keys that attention reads: the new ones and those in the cache.
 func Seen(t *tape.Tape, keys int) int {
 	if t.Cfg.Cache == nil || *Uncached.Of(t) {
 		return keys
@@ -79,9 +79,9 @@ func Seen(t *tape.Tape, keys int) int {
 	return max(keys, t.Cfg.Cache.ContextLength)
 }
 
-// kernel is attention by scaled_dot_product_attention. Where a mask is given, and before PyTorch 2.5,
-// keys and values are repeated for each query head of their group; the mask is turned into numbers that
-// are kept (transformers, integrations/sdpa_attention.py).
+// kernel records attention by scaled_dot_product_attention. With a mask, and before PyTorch 2.5,
+// keys and values are repeated for each query head of their group; a mask is converted to numbers,
+// which are kept (transformers, integrations/sdpa_attention.py).
 func (l Attention) kernel(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
 	batch, length := q.Shape[0], q.Shape[1]
 	var shared []tape.Tensor
@@ -105,7 +105,7 @@ func (l Attention) kernel(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error
 			return tape.Tensor{}, err
 		}
 		shared = []tape.Tensor{biases}
-	case t.Cfg.Kernel == setting.FlashAttention: // windows and lengths of sequences are its arguments
+	case t.Cfg.Kernel == setting.FlashAttention: // it takes windows and lengths of sequences as arguments
 	case l.Masked:
 		mask = []tape.Own{{Shape: alloc.Shape{batch, 1, length, seen}}}
 	case l.Window > 0 && seen > l.Window:
@@ -120,7 +120,8 @@ func (l Attention) kernel(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error
 	return Sdpa{l.Heads, l.Size(), l.Plain, l.Dropout, shared, mask}.Attend(t, q, k, v)
 }
 
-// repeated are keys and values copied for each query head of their group. A single head is seen many times and not copied.
+// repeated returns keys and values repeated for each query head of their group. A single head is
+// broadcast, not copied.
 func (l Attention) repeated(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, tape.Tensor, error) {
 	if l.Plain || slices.Equal(k.Shape, q.Shape) || setting.Or(l.KVHeads, l.Heads) == 1 {
 		return k, v, nil
@@ -132,7 +133,7 @@ func (l Attention) repeated(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, tap
 	return k, v, err
 }
 
-// batched is attention as Bloom writes it: the scores are added to the positions' biases, and
+// batched is attention as Bloom writes it: the positions' biases are added to the scores, and
 // queries, keys and values are copied.
 func batched(t *tape.Tape, q, k, v tape.Tensor, heads, size int, dropout float64) (tape.Tensor, error) {
 	f := &tape.Flow{T: t}

@@ -11,8 +11,8 @@ type window struct {
 	kernel, stride, padding, dilation [3]int
 }
 
-// cube is a window of the same settings in each dimension. A stride and a
-// dilation of 0 mean 1.
+// cube returns a window with the same settings in each dimension. A stride or dilation of 0 means
+// 1.
 func cube(dims, kernel, stride, padding, dilation int) window {
 	w := window{dims: dims}
 	for i := range dims {
@@ -21,7 +21,7 @@ func cube(dims, kernel, stride, padding, dilation int) window {
 	return w
 }
 
-// set replaces what is given for single dimensions.
+// set replaces the settings of single dimensions that are not 0.
 func (w *window) set(kernel, stride, padding, dilation [3]int) {
 	for i := range w.dims {
 		w.kernel[i] = setting.Or(kernel[i], w.kernel[i])
@@ -41,9 +41,9 @@ func (w window) check(d *tape.Declaration) bool {
 	return true
 }
 
-// places is the number of places of the window along dimension i of the input,
-// as torch.nn.Conv2d and MaxPool2d document it; 0 if it does not fit. With ceil
-// a last place may hang over, as long as it begins within the input.
+// places returns the number of places of the window along dimension i of the input, as
+// torch.nn.Conv2d and MaxPool2d document it, or 0 if it does not fit. With ceil, a last place may
+// reach beyond the end if it begins within the input.
 func (w window) places(i, length int, ceil bool) int {
 	room := length + 2*w.padding[i] - w.dilation[i]*(w.kernel[i]-1) - 1
 	if room < 0 {
@@ -56,7 +56,7 @@ func (w window) places(i, length int, ceil bool) int {
 	return n
 }
 
-// grown is the output's length of a transposed convolution.
+// grown returns the length of a transposed convolution's output.
 func (w window) grown(i, length int) int {
 	if length > setting.MaxField {
 		return 0

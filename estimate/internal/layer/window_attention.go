@@ -8,29 +8,29 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// WindowAttention is Swin's attention within windows of an image, over (batch, height, width, hidden),
-// with learned biases by the distance of two pixels (arXiv:2103.14030, section 3.2). It keeps what
-// Attention keeps of each window. The image is padded to whole windows.
+// WindowAttention is Swin's attention within windows of an image, over (batch, height, width,
+// hidden), with learned biases by the distance between pixels (arXiv:2103.14030, section 3.2). For
+// each window it keeps what Attention keeps. The image is padded to whole windows.
 //
-// Packed and Plain together are torchvision's ShiftedWindowAttention, neither is transformers'
-// SwinAttention; the parameters have their names.
+// Packed and Plain together give torchvision's ShiftedWindowAttention, without both it is
+// transformers' SwinAttention. The parameters have the names of these.
 type WindowAttention struct {
 	Hidden, Heads int
 	Window        int  // side of a window in pixels
-	Shifted       bool // windows are moved by half of one, where the image has more than one
+	Shifted       bool // windows are moved by half their side, if the image has more than one
 	Packed        bool // one projection for queries, keys and values
-	Plain         bool // hold the scores
+	Plain         bool // the scores are held in memory
 }
 
 // maxWindow bounds the side, so that the number of pairs of pixels fits into 64 bits.
 const maxWindow = 1 << 14
 
-// linear is a projection to so many times the width.
+// linear returns a projection to a multiple of the width.
 func (l WindowAttention) linear(times int) Linear {
 	return Linear{In: l.Hidden, Out: times * l.Hidden}
 }
 
-// parts are the projections, and the name of that of the output and of the table.
+// parts returns the projections, and the names of the output projection and of the table.
 func (l WindowAttention) parts() (parts tape.Sequential, out, table string) {
 	if l.Packed {
 		return tape.Sequential{tape.As("qkv", l.linear(3)), tape.As("proj", l.linear(1))}, "proj", "relative_position_bias_table"
@@ -91,13 +91,13 @@ func (l WindowAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, erro
 	return y, f.Fault
 }
 
-// windows is how many windows there are along a side.
+// windows returns the number of windows along a side.
 func (l WindowAttention) windows(side int) int { return (side-1)/max(1, l.Window) + 1 }
 
 // size is that of a head.
 func (l WindowAttention) size() int { return l.Hidden / max(1, l.Heads) }
 
-// project makes queries, keys and values of windows.
+// project makes queries, keys and values of the windows.
 func (l WindowAttention) project(f *tape.Flow, x tape.Tensor) (q, k, v tape.Tensor) {
 	if !l.Packed {
 		return f.Call("q_proj", x), f.Call("k_proj", x), f.Call("v_proj", x)
@@ -111,7 +111,7 @@ func (l WindowAttention) project(f *tape.Flow, x tape.Tensor) (q, k, v tape.Tens
 func (l WindowAttention) attend(f *tape.Flow, q, k, v tape.Tensor, shifts bool) tape.Tensor {
 	windows, tokens := q.Dim(0), q.Dim(1)
 	table := alloc.Shape{1, l.Heads, tokens, tokens}
-	index := f.Const(alloc.Bool, 1) // stands for the buffer
+	index := f.Const(alloc.Bool, 1) // stands for the buffer of indices
 	bias := f.Op(tape.Op{In: []tape.Tensor{index}, Shape: table, DType: f.T.Activation(), Params: true})
 	bias = f.Copy(bias) // heads first
 	if l.Plain {
@@ -125,7 +125,7 @@ func (l WindowAttention) attend(f *tape.Flow, q, k, v tape.Tensor, shifts bool) 
 	})
 }
 
-// scores is attention in torchvision's operations.
+// scores records attention in torchvision's operations.
 func (l WindowAttention) scores(f *tape.Flow, q, k, v, bias tape.Tensor, shifts bool) tape.Tensor {
 	windows, tokens := q.Dim(0), q.Dim(1)
 	q = f.Copy(f.Scale(q))
