@@ -23,7 +23,8 @@ func main() {
 	os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, commands...))
 }
 
-// commands are all there are; a new one is a line here and a file in its room.
+// commands lists all commands. To add one, add a line here and a file in the package where it
+// belongs.
 var commands = []cli.Command{
 	watch.Record,
 	watch.Attach,

@@ -9,9 +9,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-// vgg19 is the program that the demo watches: it takes what the reference's
-// example takes, and tracks after each step. It is written as programs are,
-// since the report names its lines.
+// vgg19 is the program that the demo watches. It allocates what gpu_mem_track's example allocates,
+// and tracks after each step. It is written as a user would write it, since the report names its
+// lines.
 func vgg19(gpu alloc.Device, dir string, pause time.Duration, report io.Writer) (err error) {
 	tr, err := tracker.New(tracker.Config{Device: gpu, Dir: dir, Report: report})
 	if err != nil {
@@ -53,10 +53,10 @@ func vgg19(gpu alloc.Device, dir string, pause time.Duration, report io.Writer) 
 	}
 	tr.Track()
 	time.Sleep(pause)
-	return nil // what is left goes with the device
+	return nil // the device goes, with what is left on it
 }
 
-// loadFeatures takes the weights and biases of VGG19's sixteen convolutions.
+// loadFeatures allocates the weights and biases of VGG19's sixteen convolutions.
 func loadFeatures(tr *tracker.MemTracker) error {
 	in := 3
 	for _, out := range []int{64, 64, 128, 128, 256, 256, 256, 256, 512, 512, 512, 512, 512, 512, 512, 512} {

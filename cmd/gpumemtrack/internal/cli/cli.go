@@ -1,5 +1,6 @@
-// Package cli is what the commands of gpumemtrack share: how the program runs them and ends, their
-// flags, tables and files, and the terminal. It knows no command but those about the program itself.
+// Package cli holds what the commands of gpumemtrack share: how the program runs a command and
+// ends, flags, tables, files, and the terminal. The only commands it knows are those about the
+// program itself.
 package cli
 
 import (
@@ -18,7 +19,7 @@ import (
 // Command makes one of the program's commands.
 type Command func(*App) *cobra.Command
 
-// Run is the whole program except its exit, with these commands.
+// Run runs the program with these commands and returns its exit code.
 func Run(args []string, stdin io.Reader, stdout, stderr io.Writer, commands ...Command) int {
 	a := &App{args, stdin, &output{Writer: stdout}, stderr}
 	root := a.root(args, commands)
@@ -78,7 +79,8 @@ signal ended it.`,
 			return unknownCommand(cmd, args[0])
 		},
 	}
-	// Not cobra's Version and templates: text/template would keep every exported method in the program.
+	// Cobra's own Version and templates are not used: text/template would keep every exported
+	// method in the binary.
 	root.Flags().BoolVarP(&version, "version", "v", false, "version for "+ProgramName)
 	root.SetUsageFunc(usage)
 	root.SetArgs(args)
@@ -86,7 +88,7 @@ signal ended it.`,
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		// A command that is not there comes with flags that the root does not know.
+		// A command that does not exist may stand beside flags that the root does not know.
 		if cmd == root && !strings.HasPrefix(args[0], "-") {
 			return unknownCommand(root, args[0])
 		}
@@ -106,7 +108,7 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return UsageError("there is no command %q: see %s --help", name, ProgramName)
 }
 
-// App is what commands share: what was typed, and the three streams.
+// App is what commands share: the arguments and the three streams.
 type App struct {
 	Args   []string
 	Stdin  io.Reader
@@ -133,9 +135,9 @@ const (
 	ExitFailed   = 1
 	ExitUsage    = 2
 	ExitUnfit    = 3
-	ExitNotRun   = 126 // as shells have it
+	ExitNotRun   = 126 // the codes of shells
 	ExitNotFound = 127
-	ExitSignal   = 128 // and the signal's number
+	ExitSignal   = 128 // plus the signal's number
 
 	ProgramName = "gpumemtrack"
 )
@@ -154,16 +156,16 @@ func (e *codedError) Error() string {
 
 func (e *codedError) Unwrap() error { return e.err }
 
-// Exit is the error of a command that ends the program with this code. Without an error there is
-// nothing to say.
+// Exit returns an error that ends the program with this code. If err is nil, nothing is printed.
 func Exit(code int, err error) error { return &codedError{code, err} }
 
-// UsageError is the error of a command that was used wrongly.
+// UsageError returns the error of a command that was used wrongly.
 func UsageError(format string, args ...any) error {
 	return Exit(ExitUsage, fmt.Errorf(format, args...))
 }
 
-// Exactly is the Args of a command that takes so many: it says what is missing, in the command's own words.
+// Exactly checks that a command gets n arguments. The error says what they are, in the command's
+// own words.
 func Exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
@@ -173,7 +175,7 @@ func Exactly(n int, what string) cobra.PositionalArgs {
 	}
 }
 
-// NoArgs is the Args of a command that takes none.
+// NoArgs checks that a command gets no arguments.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return UsageError("%s: %q is one word too many: see %s --help", cmd.Name(), args[0], cmd.CommandPath())
@@ -193,7 +195,8 @@ func WriteJSON(w io.Writer, v any) error {
 	return err
 }
 
-// escaped writes what steers a terminal as JSON's escapes. Such characters are in the strings of a JSON text only.
+// escaped writes characters that control a terminal as JSON escapes. In a JSON text they can only
+// be in strings.
 func escaped(text []byte) []byte {
 	if !bytes.ContainsFunc(text, steers) {
 		return text

@@ -13,8 +13,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// SizeFlag is the value of a flag that sets a size. A small number without a unit is refused:
-// who writes 10 does not mean ten bytes.
+// SizeFlag is the value of a flag that sets a size. It refuses a small number without a unit:
+// nobody who writes 10 means ten bytes.
 func SizeFlag(to *alloc.Bytes) pflag.Value { return sizeFlag{to} }
 
 type sizeFlag struct{ *alloc.Bytes }
@@ -102,8 +102,8 @@ func Heading(cmd *cobra.Command, title string, flags ...string) {
 // optional is how pflag writes a flag that may stand alone.
 var optional = regexp.MustCompile(` ([A-Z]+)\[="-"\]`)
 
-// flagUsages describes flags under their headings, in the order of their first flags, but for those that
-// have a page of their own.
+// flagUsages describes flags under their headings, in the order in which headings first occur.
+// Flags that have a help page of their own are left out.
 func flagUsages(all *pflag.FlagSet) string {
 	titles, sets := []string{"Flags"}, map[string]*pflag.FlagSet{"Flags": pflag.NewFlagSet("", pflag.ContinueOnError)}
 	all.VisitAll(func(f *pflag.Flag) {

@@ -14,23 +14,25 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 )
 
-// memoryGuard ends the program with an error where it would take far more memory than its files may. The
-// readers count what they make, and refuse a file long before; the guard is for what is made of it later, such as
-// pages and tables. Without it the program would end in a stack of the Go runtime's, or take the machine's memory.
+// memoryGuard ends the program with an error if it takes far more memory than its files may.
+// Readers count what they make and refuse a file long before; the guard is for what comes later,
+// such as pages and tables. Without it the program would end with a stack trace, or use up the
+// machine's memory.
 var memoryGuard struct {
 	on    bool // only in the program itself, not in its tests
 	start sync.Once
 	limit atomic.Int64
 }
 
-// GuardMemory has Within guard the program's memory.
+// GuardMemory turns the guard of Within on.
 func GuardMemory() { memoryGuard.on = true }
 
-// ownMemory is what the program may take beside what is made of files.
+// ownMemory is what the program may take beside the data of files.
 const ownMemory = 256 << 20
 
-// Within bounds the memory of the program from here on: files may take the limit, 0 is the usual one, and half
-// as much again may be made of them. The largest limit counts.
+// Within limits the program's memory from here on. Files may take the limit, where 0 means the
+// usual one, and what is made of them half as much again. If it is called several times, the
+// largest limit counts.
 func Within(limit alloc.Bytes) {
 	if !memoryGuard.on {
 		return

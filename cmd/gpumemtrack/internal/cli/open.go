@@ -21,8 +21,8 @@ import (
 
 const stdinName = "standard input"
 
-// Open reads what a word names: a file, - for standard input, or the URL of a live
-// page. It may unpack to as much as the limit; 0 is the usual one.
+// Open reads what an argument names: a file, - for standard input, or the URL of a live page. The
+// data may unpack to at most the limit; 0 means the usual one.
 func Open(a *App, word string, limit alloc.Bytes) (*files.File, error) {
 	Within(limit)
 	switch {
@@ -49,7 +49,7 @@ func Open(a *App, word string, limit alloc.Bytes) (*files.File, error) {
 
 var ErrNoRecord = errors.New("want a dump, or a memory snapshot of PyTorch")
 
-// OpenDump reads the dump of a device; -1 is the one that leads.
+// OpenDump reads the dump of a device; -1 means the leading device.
 func OpenDump(a *App, word string, device int) (*snapshot.Dump, error) {
 	f, err := Open(a, word, 0)
 	if err != nil {
@@ -58,7 +58,7 @@ func OpenDump(a *App, word string, device int) (*snapshot.Dump, error) {
 	return DumpOf(f, word, device)
 }
 
-// DumpOf is the dump of a device of a file.
+// DumpOf returns the dump of one device in a file.
 func DumpOf(f *files.File, word string, device int) (*snapshot.Dump, error) {
 	devices, err := DevicesOf(f, word)
 	if err != nil {
@@ -75,7 +75,7 @@ func DumpOf(f *files.File, word string, device int) (*snapshot.Dump, error) {
 	return nil, UsageError("--device %d: %s has no such device", device, word)
 }
 
-// DevicesOf are the dumps of all devices of a file.
+// DevicesOf returns the dumps of all devices in a file.
 func DevicesOf(f *files.File, word string) ([]*snapshot.Dump, error) {
 	if f.Dump == nil {
 		return nil, fmt.Errorf("%s is a %s: %w", word, f.Format, ErrNoRecord)
@@ -83,8 +83,8 @@ func DevicesOf(f *files.File, word string) ([]*snapshot.Dump, error) {
 	return append([]*snapshot.Dump{f.Dump}, f.Dump.Others...), nil
 }
 
-// Leading returns the place of the device that a file is about: the one whose request failed, or the first, which has
-// most memory.
+// Leading returns the index of the device that a file is about: the one whose request failed, or
+// else the first, which has most memory.
 func Leading(devices []*snapshot.Dump) int {
 	return max(0, slices.IndexFunc(devices, func(d *snapshot.Dump) bool { return d.OOM != nil }))
 }
@@ -119,8 +119,7 @@ func fetch(address string, limit alloc.Bytes) (*files.File, error) {
 	return f, nil
 }
 
-// fileKinds are the files that people confuse, by what they begin with, and the
-// command for each.
+// fileKinds lists files that people confuse, by their first bytes, with the right command for each.
 var fileKinds = []struct {
 	what, command string
 	is            func(head []byte) bool
@@ -141,8 +140,9 @@ var fileKinds = []struct {
 	}},
 }
 
-// isModel knows what begins like a model's file: GGUF, safetensors (the length of its header in eight
-// bytes, and the header's JSON), what torch.save makes (a ZIP of pickles), or the JSON that lies beside weights.
+// isModel reports whether a file begins like a model's: GGUF, safetensors (the header's length in
+// eight bytes, then the header's JSON), a file of torch.save (a ZIP of pickles), or the JSON that
+// lies beside weights.
 func isModel(head []byte) bool {
 	switch {
 	case bytes.HasPrefix(head, []byte("GGUF")):
@@ -159,8 +159,8 @@ func isModel(head []byte) bool {
 	})
 }
 
-// WithRightCommand says of a file of another command what it is and which command that is. Its first
-// bytes decide; any other file keeps its error.
+// WithRightCommand adds to err what the file is and which command reads it, if its first bytes show
+// that it belongs to another command. Otherwise it returns err.
 func WithRightCommand(err error, path string) error {
 	head := headOf(path)
 	for _, kind := range fileKinds {
@@ -175,8 +175,8 @@ func WithRightCommand(err error, path string) error {
 	return err
 }
 
-// misplaced is the error of a file of another command. It is still the error that it replaces, by which
-// a directory's other files are skipped.
+// misplaced is the error of a file that belongs to another command. It wraps the error that it
+// replaces, so that such files of a directory are skipped.
 type misplaced struct {
 	error
 	instead string
@@ -195,7 +195,7 @@ func headOf(path string) []byte {
 	const enough = 4096
 	head, _ := io.ReadAll(io.LimitReader(f, enough))
 	if zip, err := gzip.NewReader(bytes.NewReader(head)); err == nil {
-		head, _ = io.ReadAll(io.LimitReader(zip, enough)) // an unexpected end: the rest was not read
+		head, _ = io.ReadAll(io.LimitReader(zip, enough)) // an unexpected end is normal: the rest was not read
 	}
 	return head
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// helpCommand is cobra's, except that an unknown command is an error.
+// helpCommand is like cobra's, but an unknown command is an error.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:     "help [COMMAND]",
@@ -76,8 +76,8 @@ func Version(a *App) *cobra.Command {
 	}
 }
 
-// versionText is the module's version, the commit if it was built from a checkout,
-// Go's version and the platform.
+// versionText returns the module's version, the commit if built from a checkout, Go's version and
+// the platform.
 func versionText() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

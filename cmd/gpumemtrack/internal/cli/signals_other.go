@@ -6,5 +6,5 @@ import (
 	"os"
 )
 
-// StopSignals are the signals that end what a command watches.
+// StopSignals returns the signals that end a command that watches.
 func StopSignals() []os.Signal { return []os.Signal{os.Interrupt} }

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// StopSignals are the signals that end what a command watches. A hangup is one of them, unless nohup has turned
-// it off.
+// StopSignals returns the signals that end a command that watches. A hangup is one of them, unless
+// nohup has turned it off.
 func StopSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {

@@ -20,7 +20,8 @@ func AddSourceFlag(cmd *cobra.Command, source *string) {
 	Complete(cmd, "source", "auto", "nvml", "smi", "drm", "sim")
 }
 
-// OpenSource opens what --source names. Without the flag, GPUMEMTRACK_DEVICE=sim is the simulated GPU, as it is for trackers.
+// OpenSource opens the source that --source names. Without the flag, GPUMEMTRACK_DEVICE=sim selects
+// the simulated GPU, as for trackers.
 func OpenSource(name string) (nvml.Source, error) {
 	if name == "auto" && os.Getenv("GPUMEMTRACK_DEVICE") == "sim" {
 		name = "sim"

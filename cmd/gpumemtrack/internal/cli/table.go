@@ -13,8 +13,8 @@ import (
 	line "github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
-// NewTable returns a table with a heading. All columns but the first left ones are aligned to the right. Render
-// prints it.
+// NewTable returns a table with a heading. The first columns, as many as left says, are aligned
+// left and the others right. Render prints it.
 func NewTable(w io.Writer, left int, heading ...any) table.Writer {
 	g := NewGrid(left, nil, heading...)
 	g.SetOutputMirror(w)
@@ -25,12 +25,12 @@ func NewTable(w io.Writer, left int, heading ...any) table.Writer {
 type Grid struct {
 	table.Writer
 	columns []table.ColumnConfig
-	dropped []string // the columns that a narrow terminal goes without, the first to go first
-	longest int      // of the first column's cells
+	dropped []string // the columns that a narrow terminal loses, in this order
+	longest int      // length of the longest cell in the first column
 }
 
-// NewGrid is NewTable for a table that is cut to the terminal by Fitted: dropped are the columns that
-// a narrow one goes without, the first to go first.
+// NewGrid returns a table like NewTable's, which Fitted can cut to the terminal's width. dropped
+// lists the columns that a narrow terminal loses, in this order.
 func NewGrid(left int, dropped []string, heading ...any) *Grid {
 	g := &Grid{Writer: table.NewWriter(), dropped: dropped}
 	g.SetStyle(table.StyleLight)
@@ -46,8 +46,8 @@ func NewGrid(left int, dropped []string, heading ...any) *Grid {
 	return g
 }
 
-// AppendRow adds a row. Text may come from outside, so what would act on the terminal is escaped. It may have
-// several lines.
+// AppendRow adds a row. Text may come from outside, so what would control the terminal is escaped.
+// It may have several lines.
 func (g *Grid) AppendRow(row table.Row, config ...table.RowConfig) {
 	row = safe(row)
 	g.longest = max(g.longest, text.LongestLineLen(fmt.Sprint(row[0])))
@@ -75,8 +75,9 @@ func safe(row table.Row) table.Row {
 	return row
 }
 
-// Fitted renders the table so that it fits the width; 0 means that there is no limit. Wrapped lines of a table
-// cannot be read: first the long texts of the first column lose their middle, then columns are left out.
+// Fitted renders the table to fit the width; 0 means without limit. A table with wrapped lines
+// cannot be read, so long texts of the first column first lose their middle, then columns are left
+// out.
 func (g *Grid) Fitted(width int) string {
 	drawn := g.Render()
 	for _, name := range g.dropped {
@@ -97,10 +98,10 @@ func (g *Grid) Fitted(width int) string {
 	return drawn + "\n"
 }
 
-// shortest is how many characters of such a text are left at least.
+// shortest is the least number of characters that is left of such a text.
 const shortest = 32
 
-// shorten makes the first column narrower, unless too little of it would be left.
+// shorten makes the first column narrower. It returns false if too little of it would be left.
 func (g *Grid) shorten(by int) bool {
 	if g.longest-by < shortest {
 		return false
@@ -110,7 +111,7 @@ func (g *Grid) shorten(by int) bool {
 	return true
 }
 
-// Elide takes the middle out of a text that is longer than most characters.
+// Elide takes out the middle of a text that is longer than most characters.
 func Elide(s string, most int) string {
 	runes := []rune(s)
 	if len(runes) <= most {
@@ -120,8 +121,8 @@ func Elide(s string, most int) string {
 	return string(runes[:most-1-tail]) + "…" + string(runes[len(runes)-tail:])
 }
 
-// MemoryTable returns a table whose last line sums up the others. A narrow terminal loses the column dropped,
-// then the count, then what tells processes apart.
+// MemoryTable returns a table whose last line is the sum of the others. A narrow terminal loses the
+// column dropped first, then the count, then the columns that compare processes.
 func MemoryTable(dropped string, heading ...any) *Grid {
 	t := NewGrid(1, []string{dropped, "Count", "Spread", "In", "Most"}, heading...)
 	t.Style().Format.Footer = text.FormatDefault
@@ -132,7 +133,7 @@ func MemoryTable(dropped string, heading ...any) *Grid {
 	return t
 }
 
-// Signed prints a change, with a plus where it is one.
+// Signed prints a change, with a plus if it is above zero.
 func Signed(b alloc.Bytes) string {
 	if b > 0 {
 		return "+" + b.String()

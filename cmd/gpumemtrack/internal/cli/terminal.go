@@ -10,8 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// Terminal returns the stream's file if it is a terminal that a person looks at. A pipe, a regular file and a
-// dumb terminal are none.
+// Terminal returns the stream's file if it is a terminal that a person sees. A pipe, a regular file
+// and a dumb terminal are not.
 func Terminal(stream any) (*os.File, bool) {
 	if o, wrapped := stream.(*output); wrapped {
 		stream = o.Writer
@@ -20,20 +20,20 @@ func Terminal(stream any) (*os.File, bool) {
 	return f, ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
-// Screen is the size of a terminal in characters; zero where there is no limit.
+// Screen is the size of a terminal in characters; zero means without limit.
 type Screen struct{ Width, Height int }
 
-// ScreenOf returns a terminal's size, and zero of everything else.
+// ScreenOf returns a terminal's size. For anything else it is zero.
 func ScreenOf(stream any) Screen {
 	f, ok := Terminal(stream)
 	if !ok {
 		return Screen{}
 	}
-	width, height, _ := term.GetSize(int(f.Fd())) // 0 where it is not known
+	width, height, _ := term.GetSize(int(f.Fd())) // 0 if it is not known
 	return Screen{width, height}
 }
 
-// WidthOf returns a terminal's width in columns, and 0 of everything else.
+// WidthOf returns a terminal's width in columns. For anything else it is 0.
 func WidthOf(stream any) int { return ScreenOf(stream).Width }
 
 // Holds reports whether all lines of a text fit on the screen, with the cursor below them.
@@ -41,7 +41,7 @@ func (s Screen) Holds(text string) bool {
 	return s.Height <= 0 || strings.Count(text, "\n") < s.Height
 }
 
-// Cut leaves out the last lines of a text that does not fit, and says how many.
+// Cut leaves out the last lines of a text that does not fit, and says how many are missing.
 func (s Screen) Cut(text string) string {
 	if s.Holds(text) {
 		return text

@@ -8,12 +8,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// topicKey annotates a flag with the page of help on which it stands, and a command with its pages: names in
-// their order, and each page's text by its name.
+// topicKey is the annotation that names a flag's help page. On a command it lists the names of its
+// pages; each page's text is annotated under the page's name.
 const topicKey = "topic"
 
-// Topic gives a command a page of help of its own, with a title, a text and these flags, which the command's
-// help leaves out: gpumemtrack help COMMAND-NAME.
+// Topic gives a command another help page, printed by gpumemtrack help COMMAND-NAME. It has a
+// title, a text and these flags, which the command's own help then leaves out.
 func Topic(cmd *cobra.Command, name, title, text string, flags ...string) {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
@@ -42,7 +42,7 @@ func topics(cmd *cobra.Command) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// topicPage is the page that "gpumemtrack help" calls COMMAND-NAME, if there is one.
+// topicPage returns the page that "gpumemtrack help" knows as COMMAND-NAME, if there is one.
 func topicPage(root *cobra.Command, page string) (string, bool) {
 	for _, cmd := range root.Commands() {
 		name, ok := strings.CutPrefix(page, cmd.Name()+"-")

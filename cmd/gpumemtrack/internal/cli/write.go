@@ -24,7 +24,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// formats are what convert and attach write, by the end of the file's name: the first that fits.
+// formats lists what convert and attach write. The first whose ending fits the file's name is
+// taken.
 var formats = []Format{
 	{end: ".pb.gz", usage: pprof.WriteUsage},
 	{end: ".pickle", dump: torch.Write},
@@ -33,7 +34,8 @@ var formats = []Format{
 	{end: ".json", dump: func(w io.Writer, r *snapshot.Dump) error { return r.WriteJSON(w) }},
 }
 
-// writePage writes a page that says of an error what would have helped.
+// writePage writes a dump as a page. For a failed request, the page also says what would have
+// helped.
 func writePage(w io.Writer, r *snapshot.Dump) error {
 	page := *r
 	page.Others = nil
@@ -43,7 +45,7 @@ func writePage(w io.Writer, r *snapshot.Dump) error {
 	return html.Write(w, advised(&page))
 }
 
-// advised returns the dump with what replays found in the advice of its error.
+// advised returns the dump with advice for its error, found by replays.
 func advised(r *snapshot.Dump) *snapshot.Dump {
 	advice := replay.Advice(r)
 	if advice == "" {
@@ -55,8 +57,8 @@ func advised(r *snapshot.Dump) *snapshot.Dump {
 	return &out
 }
 
-// Format is a format of files. It is written from a dump with all its devices, or from sums by call stack alone. Some formats
-// consist of events, and of their times.
+// Format is a file format. Some formats need a dump, others only sums by call stack; some consist
+// of events, or need their times.
 type Format struct {
 	end    string
 	dump   func(io.Writer, *snapshot.Dump) error
@@ -64,7 +66,7 @@ type Format struct {
 	events bool
 }
 
-// FormatOf returns the format that the name of a file chooses by its end.
+// FormatOf returns the format that fits the ending of a file's name.
 func FormatOf(path string) (to Format, ok bool) {
 	i := slices.IndexFunc(formats, func(f Format) bool { return strings.HasSuffix(path, f.end) })
 	if i < 0 {
@@ -73,7 +75,7 @@ func FormatOf(path string) (to Format, ok bool) {
 	return formats[i], true
 }
 
-// Writer returns what writes the file in the format, or says what the file lacks.
+// Writer returns a function that writes the file in the format. The error says what the file lacks.
 func Writer(f *files.File, to Format, device int) (func(io.Writer) error, error) {
 	if to.usage != nil && device < 0 {
 		return func(w io.Writer) error { return to.usage(w, f.Usage) }, nil
@@ -103,7 +105,7 @@ func whoHasEvents(f *files.File) string {
 	return "a dump has them"
 }
 
-// deviceOf returns the dump of one device, by its ordinal; -1 stands for all of them.
+// deviceOf returns the dump of one device, by its ordinal; -1 means all of them.
 func deviceOf(r *snapshot.Dump, device int) (*snapshot.Dump, error) {
 	if device < 0 {
 		return r, nil
@@ -122,7 +124,7 @@ func deviceOf(r *snapshot.Dump, device int) (*snapshot.Dump, error) {
 	return nil, fmt.Errorf("it has no device %d: want one of %s", device, strings.Join(have, ", "))
 }
 
-// WriteNew writes a file that appears only when it is whole.
+// WriteNew writes a file that appears only once it is whole.
 func WriteNew(path string, force bool, write func(io.Writer) error) error {
 	err := userfile.Write(path, force, write)
 	if errors.Is(err, fs.ErrExist) {
@@ -131,12 +133,12 @@ func WriteNew(path string, force bool, write func(io.Writer) error) error {
 	return err
 }
 
-// existsError is the error of a file that is there already, the same from all commands.
+// existsError is the error of a file that exists already, the same in all commands.
 func existsError(path string) error {
 	return fmt.Errorf("%s exists: choose another name, or overwrite it with -f", path)
 }
 
-// CanCreate finds out whether a file can be written, before the work for it is done.
+// CanCreate reports whether a file can be written, before the work for it is done.
 func CanCreate(path string, overwrite bool) error {
 	if info, err := os.Lstat(path); err == nil {
 		switch {
@@ -160,12 +162,12 @@ func CanCreate(path string, overwrite bool) error {
 	return errors.Join(f.Close(), os.Remove(path))
 }
 
-// IsChart reports whether a file is a chart by the end of its name.
+// IsChart reports whether the ending of a file's name is that of a chart.
 func IsChart(path string) bool {
 	return slices.Contains([]string{".png", ".svg", ".html"}, strings.ToLower(filepath.Ext(path)))
 }
 
-// SaveCharts draws a recording into files, and says which.
+// SaveCharts draws a recording into files, and prints their names.
 func (a *App) SaveCharts(rec nvml.Recording, cfg chart.Config, paths []string, force bool) error {
 	if len(paths) == 0 {
 		return nil

@@ -10,14 +10,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
 )
 
-// cacheAlone is all that the config.json of an unknown family tells: the size of the keys and values, by its
-// numbers of layers and heads. As an error it says what is missing.
+// cacheAlone is all that the config.json of an unknown family tells: the size of the keys and
+// values, from its numbers of layers and heads. It is also an error, which says what is missing.
 type cacheAlone struct {
 	Schema string      `json:"schema"`
 	Mode   string      `json:"mode"`
 	Name   string      `json:"name"`
 	Cache  alloc.Bytes `json:"cache_bytes"`
-	// Unknown names what there is no figure for.
+	// Unknown names the parts that have no figure.
 	Unknown []string    `json:"unknown"`
 	Budget  alloc.Bytes `json:"budget_bytes,omitempty"`
 	Fits    *bool       `json:"fits,omitempty"`
@@ -38,11 +38,11 @@ func (c *cacheAlone) Error() string {
 	return fmt.Sprintf("%s: its weights and what it needs to run are unknown: put the weights beside the config.json: %v", c.Name, c.err)
 }
 
-// Unwrap returns why there are no layers.
+// Unwrap returns the reason why there are no layers.
 func (c *cacheAlone) Unwrap() error { return c.err }
 
-// writeCacheAlone prints the size of the keys and values. With --fits it always fails: without the weights
-// nobody knows that a model fits.
+// writeCacheAlone prints the size of the keys and values. With --fits it always fails: without the
+// weights nobody knows whether the model fits.
 func writeCacheAlone(a *cli.App, c *cacheAlone, o estimateOptions) error {
 	if o.fits > 0 {
 		c.Budget, c.Fits = o.fits, new(bool)

@@ -13,14 +13,15 @@ import (
 
 // change is one thing that a user can do so that a model fits.
 type change struct {
-	about string   // two changes about the same do not go together
+	about string   // two changes about the same thing are never combined
 	cost  int      // what it costs the user: see changes
-	flags []string // as they are typed
-	says  string   // what it does, and at what price
+	flags []string // as the user would type them
+	says  string   // what it does, and its disadvantage
 	apply func(o *estimateOptions)
 }
 
-// changes have the flags, costs and words of several that are made together.
+// changes are several changes made together. Their methods return the flags, the cost and the words
+// of all of them.
 type changes []change
 
 func (cs changes) cost() (sum int) {
@@ -30,7 +31,7 @@ func (cs changes) cost() (sum int) {
 	return sum
 }
 
-// about is what they are about; "" if two are about the same.
+// about joins what they are about. It is "" if two are about the same thing.
 func (cs changes) about() string {
 	var all []string
 	for _, c := range cs {
@@ -42,8 +43,10 @@ func (cs changes) about() string {
 	return strings.Join(all, " ")
 }
 
-// changes are those that suit the model and what is asked, of those about the same the strongest last. The costs put them in order: 0 is a newer version, 1 is as good and as
-// fast, 2 is slower, 3 is less precise, 4 to 6 trains, reads or stores something else, 7 and more takes more GPUs or is much slower.
+// changes returns the changes that suit the model and the question. Of those about the same thing,
+// the strongest comes last. Costs rank them: 0 is a newer version, 1 is as good and as fast, 2 is
+// slower, 3 is less precise, 4 to 6 trains, reads or stores something else, 7 and more needs more
+// GPUs or is much slower.
 func (e estimated) changes(s *search) changes {
 	o, r := e.options, e.Report
 	all := append(o.smaller(), e.shorter()...)
@@ -56,7 +59,7 @@ func (e estimated) changes(s *search) changes {
 			all = append(all, change{"type", 2, []string{"--autocast", half}, "autocast to " + half,
 				func(o *estimateOptions) { o.autocast = half }})
 		}
-		if !o.train || half == "bfloat16" { // training in float16 alone does not converge
+		if !o.train || half == "bfloat16" { // training in pure float16 does not converge
 			all = append(all, change{"type", 3, []string{"--dtype", half}, "weights and activations in " + half + " (less precise)",
 				func(o *estimateOptions) { o.dtype = half }})
 		}
@@ -87,7 +90,7 @@ func (e estimated) changes(s *search) changes {
 	return append(all, o.moreDevices()...)
 }
 
-// smaller are the changes that take fewer inputs at once: a half, a quarter, ..., one.
+// smaller returns the changes to a smaller batch: a half, a quarter, and so on to one.
 func (o estimateOptions) smaller() changes {
 	var all changes
 	for n := o.batch / 2; n >= 1; n /= 2 {
@@ -107,7 +110,8 @@ func (o estimateOptions) smaller() changes {
 // leastTokens is the shortest text that is proposed.
 const leastTokens = 512
 
-// shorter are the changes that take shorter texts: a half, a quarter, .... They cost less where nobody said a length.
+// shorter returns the changes to a shorter text: a half, a quarter and so on. They cost less if the
+// user gave no length.
 func (e estimated) shorter() changes {
 	var all changes
 	cost, tokens := 5, e.options.seq
@@ -121,7 +125,7 @@ func (e estimated) shorter() changes {
 	return all
 }
 
-// trainedOtherwise are the changes of how one device trains.
+// trainedOtherwise returns the changes in how one device trains.
 func (o estimateOptions) trainedOtherwise(r *estimate.Report) changes {
 	var all changes
 	adam := o.optimizer == "adam" || o.optimizer == "adamw"
@@ -178,7 +182,7 @@ func (o estimateOptions) trainedOtherwise(r *estimate.Report) changes {
 // newBitsandbytes is the first version that does not keep the inputs of quantized layers.
 const newBitsandbytes = "0.43.2"
 
-// moreDevices are the changes that take 2, 4 or 8 GPUs.
+// moreDevices returns the changes to 2, 4 or 8 GPUs.
 func (o estimateOptions) moreDevices() changes {
 	var all changes
 	for i, n := range []int{2, 4, 8} {
@@ -195,7 +199,8 @@ func (o estimateOptions) moreDevices() changes {
 	return all
 }
 
-// smallerCache are the changes of how prompts are processed, and of what is kept of each token.
+// smallerCache returns the changes in how prompts are processed, and in what is kept for each
+// token.
 func (o estimateOptions) smallerCache() changes {
 	var all changes
 	if o.chunk == 0 {
@@ -209,8 +214,8 @@ func (o estimateOptions) smallerCache() changes {
 	return all
 }
 
-// servedOtherwise are the changes of how llama.cpp serves. Of the layers it has the most that fit on the GPU, and a half and a
-// quarter for pairs.
+// servedOtherwise returns the changes in how llama.cpp serves. It proposes the most layers that fit
+// on the GPU, and for pairs of changes a half and a quarter of them.
 func (e estimated) servedOtherwise(s *search) changes {
 	var all changes
 	o, total := e.options, e.Report.ModelLayers

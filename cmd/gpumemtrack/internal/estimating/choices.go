@@ -25,7 +25,7 @@ func names[T any](choices []choice[T]) []string {
 	return all
 }
 
-// named is the choice of a name, in any case.
+// named returns the choice with this name, in upper or lower case.
 func named[T any](choices []choice[T], name string) (value T, ok bool) {
 	i := slices.Index(names(choices), strings.ToLower(name))
 	if i < 0 {
@@ -72,7 +72,8 @@ var optimizers = []choice[estimate.Optimizer]{
 	{"lion", estimate.Lion}, {"muon", estimate.Muon}, {"sgd", estimate.SGD}, {"momentum", estimate.Momentum}, {"none", estimate.NoOptimizer},
 }
 
-// parseDType also takes the short names that people type: bf16, fp16, fp32.
+// parseDType returns an element type by name. It also knows the short names that people type: bf16,
+// fp16, fp32.
 func parseDType(name string) (alloc.DType, error) {
 	if strings.EqualFold(name, "fp8") {
 		return alloc.Float8E4M3, nil
@@ -97,16 +98,16 @@ var kvBlocks = []choice[estimate.Blocks]{
 	{"q8_0", llamacpp.Q8_0}, {"q5_1", llamacpp.Q5_1}, {"q5_0", llamacpp.Q5_0}, {"q4_1", llamacpp.Q4_1}, {"q4_0", llamacpp.Q4_0},
 }
 
-// usualLoss is the loss that training takes where nobody says it.
+// usualLoss is the loss of training unless a flag names one.
 const usualLoss = "usual"
 
-// losses are those that --loss names.
+// losses lists the values of --loss.
 var losses = []choice[nn.HeadLoss]{
 	{usualLoss, nn.HeadLoss{}}, {"fused", nn.HeadLoss{Loss: nn.NextToken{Fused: true}}},
 	{"liger", nn.HeadLoss{InForward: true}}, {sumLoss, nn.HeadLoss{}}, {"none", nn.HeadLoss{}},
 }
 
-// sumLoss is the sum of what the model returns, of which scripts that time both passes take the gradient.
+// sumLoss is the sum of the model's output, whose gradient scripts take that only measure time.
 const sumLoss = "sum"
 
 type sum struct{}
@@ -115,10 +116,10 @@ func (sum) Forward(t *nn.Tape, x nn.Tensor) (nn.Tensor, error) {
 	return t.Op(nn.Op{In: []nn.Tensor{x}, Shape: alloc.Shape{}})
 }
 
-// blocks is the word of --checkpoint for the numbered layers of any model, which hold the most.
+// blocks is the value of --checkpoint for the numbered layers of any model, which hold the most.
 const blocks = "blocks"
 
-// pick returns the choice that a flag names; the zero value if the flag is not given.
+// pick returns the choice that a flag names, or the zero value if the flag is not given.
 func pick[T any](flag, name string, choices []choice[T]) (T, error) {
 	value, ok := named(choices, name)
 	if name != "" && !ok {
@@ -127,7 +128,7 @@ func pick[T any](flag, name string, choices []choice[T]) (T, error) {
 	return value, nil
 }
 
-// pickType returns the element type that a flag names; 0 if the flag is not given.
+// pickType returns the element type that a flag names, or 0 if the flag is not given.
 func pickType(flag, name string) (alloc.DType, error) {
 	if name == "" {
 		return 0, nil
@@ -139,5 +140,5 @@ func pickType(flag, name string) (alloc.DType, error) {
 	return d, nil
 }
 
-// allLayers is a number of layers that no model has.
+// allLayers is more layers than any model has.
 const allLayers = 1 << 20

@@ -23,15 +23,15 @@ type estimated struct {
 	Host           alloc.Bytes `json:"host_bytes"`
 	Budget         alloc.Bytes `json:"budget_bytes,omitempty"`
 	Fits           *bool       `json:"fits,omitempty"`
-	// Quantization is what --best-quantization took.
+	// Quantization is what --best-quantization chose.
 	Quantization string           `json:"quantization,omitempty"`
-	Batch        int              `json:"batch,omitempty"`          // that --max-batch found
-	Replicas     int              `json:"replicas,omitempty"`       // that --min-replicas found
-	GPULayers    int              `json:"gpu_layers,omitempty"`     // of llama.cpp
-	Context      int              `json:"context_length,omitempty"` // tokens of each sequence that --serve keeps, or that --max-context-length found
-	Assumed      []string         `json:"assumed,omitempty"`        // flags for what was assumed where none were given
-	Remedies     []remedy         `json:"would_fit,omitempty"`      // changes with which it fits, where it does not
-	Nearest      *remedy          `json:"nearest,omitempty"`        // what comes nearest, where none fits
+	Batch        int              `json:"batch,omitempty"`          // found by --max-batch
+	Replicas     int              `json:"replicas,omitempty"`       // found by --min-replicas
+	GPULayers    int              `json:"gpu_layers,omitempty"`     // of llama.cpp, on the GPU
+	Context      int              `json:"context_length,omitempty"` // tokens of each sequence: given with --serve, or found by --max-context-length
+	Assumed      []string         `json:"assumed,omitempty"`        // the flags that say what was assumed
+	Remedies     []remedy         `json:"would_fit,omitempty"`      // changes with which the model would fit
+	Nearest      *remedy          `json:"nearest,omitempty"`        // if it never fits, the changes that need the least memory
 	Measured     *measured        `json:"measured,omitempty"`       // a recorded run beside the estimate
 	Report       *estimate.Report `json:"report"`
 
@@ -47,7 +47,7 @@ func (e estimated) memory() estimate.Memory {
 	return e.Report.Inference
 }
 
-// remedy is a change, or a few, with which the model fits, or nearly does.
+// remedy is one change or several with which the model fits, or nearly does.
 type remedy struct {
 	Says    string      `json:"says"`
 	Flags   []string    `json:"flags"`

@@ -1,5 +1,5 @@
-// Package estimating has the command that estimates what a model needs. It turns flags into options of
-// package estimate and prints the report; the figures are all that package's.
+// Package estimating has the command that estimates what a model needs. It turns flags into options
+// of package estimate and prints the report. All figures come from that package.
 package estimating
 
 import (
@@ -53,7 +53,7 @@ func Command(a *cli.App) *cobra.Command {
 	return cmd
 }
 
-// check says which number is out of its range.
+// check returns an error for a number that is out of its range.
 func (o *estimateOptions) check(given func(flag string) bool) error {
 	for name, value := range map[string]int{
 		"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas,

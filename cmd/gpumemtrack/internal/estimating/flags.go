@@ -12,7 +12,7 @@ import (
 
 type estimateOptions struct {
 	typed []string               // the command's arguments
-	given func(flag string) bool // whether it is among them
+	given func(flag string) bool // whether the user gave the flag
 
 	batch, seq int
 	dtype      string
@@ -20,7 +20,7 @@ type estimateOptions struct {
 	train      bool
 	serve      bool
 	fits       alloc.Bytes
-	fitsGPU    string // whose memory that is, where --fits names one
+	fitsGPU    string // the GPU that --fits names, if it does
 	detail     bool
 	measured   string // the file of a recorded run
 	json       bool
@@ -43,7 +43,7 @@ type estimateOptions struct {
 	pytorch                    string
 	transformers, bitsandbytes string
 
-	chunk          int // of a prompt
+	chunk          int // tokens of a prompt that run at once
 	llamaCpp       bool
 	microBatch     int
 	flashAttention bool
@@ -60,7 +60,7 @@ type estimateOptions struct {
 	cpu      bool
 }
 
-// flags adds the flags that every kind of model takes.
+// flags adds the flags that every kind of model has.
 func (o *estimateOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&o.batch, "batch", 0, "`N` inputs in a batch (default 1)")
@@ -81,7 +81,7 @@ func (o *estimateOptions) flags(cmd *cobra.Command) {
 	cli.Complete(cmd, "dtype", usualTypes...)
 }
 
-// trainingFlags adds those of training that many need; trainingOptions has the others.
+// trainingFlags adds the flags of training that many need; trainingOptions adds the others.
 func (o *estimateOptions) trainingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.optimizer, "optimizer", "adam", "`OPTIMIZER` for --train: "+strings.Join(names(optimizers), ", "))
@@ -110,7 +110,7 @@ func (o *estimateOptions) trainingFlags(cmd *cobra.Command) {
 	cli.Complete(cmd, "zero", "1", "2", "3")
 }
 
-// servingFlags adds those of serving a language model.
+// servingFlags adds the flags for serving a language model.
 func (o *estimateOptions) servingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&o.serve, "serve", false, "estimate serving a language model: a KV cache for --batch times --seq tokens, and prompts of as many")
@@ -122,7 +122,7 @@ func (o *estimateOptions) servingFlags(cmd *cobra.Command) {
 	cli.Complete(cmd, "kv", append(names(kvBlocks), usualTypes...)...)
 }
 
-// fittingFlags adds those that ask what fits.
+// fittingFlags adds the flags that ask what fits.
 func (o *estimateOptions) fittingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Var(newFitsFlag(&o.fits, &o.fitsGPU), "fits", "exit with 3 if the model needs more than `SIZE`, such as 24GiB or the name of a GPU: h100, 4090")
@@ -142,14 +142,14 @@ type trainingOptions struct {
 	frozen    []string
 	saves     string
 	pipeline  int
-	fewest    bool // replicas
+	fewest    bool // find the fewest replicas
 
 	dropout  float64
 	adapters string
 	base     string
 
 	noDecay bool
-	notes   []string // on flags without effect
+	notes   []string // about flags that have no effect
 }
 
 func (o *trainingOptions) flags(cmd *cobra.Command) {
@@ -191,12 +191,12 @@ func (o *lossOptions) flags(cmd *cobra.Command) {
 
 // llamaOptions are settings of llama.cpp.
 type llamaOptions struct {
-	layers    int // on the GPU
+	layers    int // layers on the GPU
 	maxLayers bool
 	projector string
-	shares    []float64 // of GPUs
-	oneCache  bool      // for all sequences
-	unified   *bool     // oneCache, if it was given
+	shares    []float64 // proportions of the GPUs
+	oneCache  bool      // one cache for all sequences
+	unified   *bool     // the value of oneCache if it was given
 }
 
 func (o *llamaOptions) flags(cmd *cobra.Command) {
@@ -205,6 +205,6 @@ func (o *llamaOptions) flags(cmd *cobra.Command) {
 	flags.BoolVar(&o.maxLayers, "max-gpu-layers", false, "with --fits: find the most of llama.cpp's layers that fit on the GPU")
 	flags.BoolVar(&o.oneCache, "kv-unified", false, "llama.cpp with one cache for all sequences, as its server has without --parallel; =false is one for each (default: what takes more)")
 	flags.Float64SliceVar(&o.shares, "tensor-split", nil, "llama.cpp with the layers divided among several GPUs by these `SHARES`, such as 3,1")
-	flags.Lookup("gpu-layers").DefValue, flags.Lookup("tensor-split").DefValue = "0", "" // which help leaves out
+	flags.Lookup("gpu-layers").DefValue, flags.Lookup("tensor-split").DefValue = "0", "" // help leaves these out
 	flags.StringVar(&o.projector, "mmproj", "", "llama.cpp with the projector in `FILE` too, which turns images into tokens")
 }

@@ -18,9 +18,9 @@ import (
 type gpu struct {
 	name       string
 	title      string
-	memory     alloc.Bytes // that a program can have of it, less than nvidia-smi's total
+	memory     alloc.Bytes // what a program can use, which is less than nvidia-smi's total
 	generation estimate.Generation
-	usual      bool // it is told where it is the smallest that is enough
+	usual      bool // it may be proposed as the smallest GPU that is enough
 }
 
 const (
@@ -28,8 +28,9 @@ const (
 	gigabyte  = alloc.Bytes(1e9)
 )
 
-// gpus are those that are known, the smallest first. Memory in hundredths of a GiB is the "total capacity" in PyTorch's error of
-// one out of memory, as issues on GitHub quote it. Memory in gigabytes is that of the data sheet, which is some percent less.
+// gpus lists the known GPUs, the smallest first. Memory in hundredths of a GiB is the "total
+// capacity" that PyTorch's out-of-memory error names, as quoted in issues on GitHub. Memory in
+// gigabytes comes from the data sheet, and is some percent more than a program can use.
 var gpus = []gpu{
 	{"4060", "RTX 4060", 775 * hundredth, estimate.Ada, true},     // ESRSchao/EdgeRegNet#2
 	{"3070", "RTX 3070", 778 * hundredth, estimate.Ampere, false}, // akshitac8/OW-DETR#46
@@ -76,7 +77,7 @@ var gpus = []gpu{
 	{"b300", "B300", 288 * gigabyte, estimate.Blackwell, true},
 }
 
-// gpuNames are the names of GPUs and, after them, of generations.
+// gpuNames returns the names of GPUs and, after them, of generations.
 func gpuNames() []string {
 	var all []string
 	for _, g := range gpus {
@@ -85,17 +86,18 @@ func gpuNames() []string {
 	return append(all, names(generations)...)
 }
 
-// makes are words in the full names of GPUs that tell none from another.
+// makes matches words in full names of GPUs that do not tell one GPU from another.
 var makes = regexp.MustCompile(`^(nvidia|geforce|rtx|gtx|tesla|quadro|sxm\d*|pcie|pg\d+|hbm\d\w?|generation|blackwell|workstation|server|edition)$`)
 
-// sameGPU are other names of GPUs, without their size of memory where that is the usual one.
+// sameGPU maps other names of GPUs to ours, without the size of memory if it is the usual one.
 var sameGPU = map[string]string{
 	"a10080gb": "a100", "h10080gb": "h100", "a10040": "a100-40gb", "a10080": "a100", "v10016gb": "v100", "a10g": "a10", "306012gb": "3060", "408016gb": "4080",
 	"409024gb": "4090", "309024gb": "3090", "509032gb": "5090", "l424gb": "l4", "a1024gb": "a10", "t416gb": "t4", "a600048gb": "a6000",
 	"4060ti16gb": "4060ti", "5060ti16gb": "5060ti", "4080super": "4080", "3090ti": "3090",
 }
 
-// gpuNamed finds a GPU by its name in any case, with or without its make, spaces and dashes: "RTX 4090", "NVIDIA H100 80GB HBM3".
+// gpuNamed finds a GPU by its name in upper or lower case, with or without maker, spaces and
+// dashes: "RTX 4090", "NVIDIA H100 80GB HBM3".
 func gpuNamed(name string) (gpu, bool) {
 	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return strings.ContainsRune(" -_()", r) })
 	plain := strings.Join(slices.DeleteFunc(words, makes.MatchString), "")
@@ -112,7 +114,7 @@ func gpuNamed(name string) (gpu, bool) {
 	return gpus[i], true
 }
 
-// smallestGPU is the smallest of the usual ones on which it surely runs.
+// smallestGPU returns the smallest usual GPU whose memory is enough.
 func smallestGPU(needs alloc.Bytes) (gpu, bool) {
 	i := slices.IndexFunc(gpus, func(g gpu) bool { return g.usual && needs <= g.memory })
 	if i < 0 {
@@ -144,7 +146,7 @@ func (f fitsFlag) Set(text string) error {
 	return f.Value.Set(text)
 }
 
-// budget is what --fits says, in words.
+// budget returns the memory of --fits in words.
 func (o estimateOptions) budget() string {
 	if g, ok := gpuNamed(o.fitsGPU); ok {
 		return fmt.Sprintf("the %v of one %s", o.fits, g.title)

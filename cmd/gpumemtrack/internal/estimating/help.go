@@ -19,7 +19,7 @@ With --fits the exit code says whether the model fits: 0 if the upper bound of
 what it needs, with the CUDA context, is at most that size; 3 if it is more, or
 if only the weights are known. Then it prints what would make it fit.`
 
-// topics are the pages of help beside that of the command: what most people never need.
+// topics adds the help pages for what most people never need.
 func (o *estimateOptions) topics(cmd *cobra.Command) {
 	ofTraining := slices.DeleteFunc(slices.Clone(ofTraining), func(flag string) bool { return flag == "optimizer" })
 	cli.Topic(cmd, "training", "how a model is trained", "Each of these flags chooses training.", ofTraining...)
@@ -32,7 +32,7 @@ func (o *estimateOptions) topics(cmd *cobra.Command) {
 	cli.Topic(cmd, "models", "the known models and families", families())
 }
 
-// ofMachine are the flags of where and with what a model runs that few need.
+// ofMachine lists the less common flags about where and with what a model runs.
 var ofMachine = []string{
 	"attention", "autocast", "bitsandbytes", "cpu", "cuda-loading", "offload", "pp", "pytorch", "quantize", "tp", "transformers",
 }
@@ -69,7 +69,7 @@ const jsonHelp = `--json prints one object:
 Of a family that is not known, --serve with the config.json alone prints
 cache_bytes, what its keys and values take, and no figures of the rest.`
 
-// families lists all that are known of a config.json.
+// families lists the families whose config.json can be read.
 func families() string {
 	return `gpumemtrack estimate list prints the models that are known by name.
 
@@ -78,7 +78,7 @@ Families of a config.json (model_type, or _class_name of diffusers); of others,
 ` + wrapped(checkpoint.Families())
 }
 
-// wrapped is names in lines of 78 columns.
+// wrapped lists names in lines of 78 columns.
 func wrapped(names []string) string {
 	lines := strings.Split(text.WrapSoft(strings.Join(names, ", "), 78), "\n")
 	for i, line := range lines {

@@ -9,16 +9,16 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
 
-// ofLayers are the flags that are about llama.cpp, and choose it.
+// ofLayers lists the flags that only llama.cpp has. Giving one selects llama.cpp.
 var ofLayers = []string{"gpu-layers", "kv-unified", "max-gpu-layers", "mmproj", "tensor-split"}
 
-// llamaModel is what llama.cpp's memory is computed from.
+// llamaModel has what llama.cpp's memory is computed from.
 type llamaModel interface {
 	ComputeBuffer(llamacpp.Server) (alloc.Bytes, error)
 	LayerSizes() (llamacpp.Sizes, error)
 }
 
-// served returns the options for the keys and values and, if they are asked for, those of llama.cpp.
+// served returns the options for keys and values and, if llama.cpp is selected, its own.
 func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estimated) ([]estimate.Option, error) {
 	e.Context = cache.ContextLength
 	if !o.llamaCpp {
@@ -45,7 +45,7 @@ func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estima
 		return nil, err
 	}
 	options = append(options, llamacpp.ComputedIn(buffer), llamacpp.GPULayers(o.llama.layers), llamacpp.SplitOver(o.llama.shares...))
-	if o.dtype == "" { // else all weights are of a type that the file has not
+	if o.dtype == "" { // otherwise all weights have a type that the file does not have
 		sizes, err := m.LayerSizes()
 		if err != nil {
 			return nil, err
@@ -58,7 +58,7 @@ func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estima
 	return append(options, llamacpp.Projector(size)), err
 }
 
-// projectorSize is the size of the file that --mmproj names, or 0.
+// projectorSize returns the size of the file that --mmproj names, or 0.
 func (o llamaOptions) projectorSize() (alloc.Bytes, error) {
 	if o.projector == "" {
 		return 0, nil
@@ -70,7 +70,8 @@ func (o llamaOptions) projectorSize() (alloc.Bytes, error) {
 	return c.Projector()
 }
 
-// mostLayers returns the report with the most layers on the GPU that fit; with one layer if not even that fits.
+// mostLayers returns the report with the most layers on the GPU that fit. If not even one layer
+// fits, it is the report with one.
 func (o estimateOptions) mostLayers(name string, options []estimate.Option, all *estimate.Report) (*estimate.Report, error) {
 	report := all
 	for n := all.ModelLayers; n > 0; n-- {
@@ -83,7 +84,7 @@ func (o estimateOptions) mostLayers(name string, options []estimate.Option, all 
 	return report, nil
 }
 
-// searches is how many of the flags that search for what fits are given.
+// searches returns how many flags are given that search for what fits.
 func (o estimateOptions) searches() int {
 	n := 0
 	for _, asked := range []bool{o.maxBatch, o.maxContext, o.llama.maxLayers, o.training.fewest, o.quantize} {
@@ -94,7 +95,7 @@ func (o estimateOptions) searches() int {
 	return n
 }
 
-// knownModel is a model of package zoo as llama.cpp would get it, converted to float16.
+// knownModel is a model of package zoo as llama.cpp would run it, converted to float16.
 type knownModel struct{ zoo.Model }
 
 func (m knownModel) LayerSizes() (llamacpp.Sizes, error) {

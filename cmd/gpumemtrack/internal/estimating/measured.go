@@ -20,7 +20,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// measured is a recorded run beside the estimate.
+// measured compares a recorded run with the estimate.
 type measured struct {
 	File   string        `json:"file"`
 	Device string        `json:"device"`
@@ -30,7 +30,7 @@ type measured struct {
 
 type measuredRow estimate.Compared
 
-// MarshalJSON leaves out the bounds where there are none, and how far off a figure of nothing is.
+// MarshalJSON leaves out bounds that do not exist, and the difference to a figure of 0.
 func (r measuredRow) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Of       string      `json:"of"`
@@ -43,7 +43,7 @@ func (r measuredRow) MarshalJSON() ([]byte, error) {
 	}{r.Of, r.Path, r.Estimate.Bytes, r.Estimate.Lower, r.Estimate.Upper, r.Measured, estimate.Compared(r).Off()})
 }
 
-// beside puts the recorded run of a file beside the report.
+// beside compares the recorded run in a file with the report.
 func (o estimateOptions) beside(a *cli.App, r *estimate.Report) (*measured, error) {
 	if !r.HasInput {
 		return nil, cli.UsageError("estimate: --measured needs the input of the run: --batch and, of a language model, --seq")
@@ -69,7 +69,8 @@ func (o estimateOptions) beside(a *cli.App, r *estimate.Report) (*measured, erro
 
 var errNoHistory = errors.New("it has no events: call torch.cuda.memory._record_memory_history() at the program's start, or write a dump instead of a snapshot")
 
-// peaks are the most that a dump tells of: by its history, and by what its allocator and tracker counted before that.
+// peaks returns the highest figures in a dump: from its history, and from what its allocator and
+// tracker counted before that.
 func (m *measured) peaks(dump *snapshot.Dump) (estimate.Measured, error) {
 	s := dump.Snapshot
 	peaks := estimate.Measured{Requested: s.Peak.Bytes}
@@ -95,7 +96,7 @@ func (m *measured) peaks(dump *snapshot.Dump) (estimate.Measured, error) {
 	return peaks, nil
 }
 
-// kindsAtPeak is what the tensors at the peak were for.
+// kindsAtPeak returns the bytes of each kind at the peak.
 func kindsAtPeak(s *snapshot.Snapshot) map[string]alloc.Bytes {
 	kinds := map[string]alloc.Bytes{}
 	for site := range s.CallSites() {
@@ -106,8 +107,9 @@ func kindsAtPeak(s *snapshot.Snapshot) map[string]alloc.Bytes {
 	return kinds
 }
 
-// forwardOf is what each layer allocates in a forward pass, by sections that end in its path, with dots or with one
-// section for each part: step/forward/layer1.0.conv1. Sections of a backward pass are not meant.
+// forwardOf returns what each layer allocates in a forward pass. It finds a layer's section by the
+// end of its path, such as step/forward/layer1.0.conv1, with dots or with a section for each part.
+// Sections of a backward pass do not count.
 func forwardOf(dump *snapshot.Dump, r *estimate.Report) map[string]alloc.Bytes {
 	paths := map[string]string{}
 	for _, row := range r.Layers {
@@ -135,7 +137,7 @@ func forwardOf(dump *snapshot.Dump, r *estimate.Report) map[string]alloc.Bytes {
 	return layers
 }
 
-// title names a figure in the table.
+// title returns a figure's name in the table.
 func (r measuredRow) title() string {
 	switch r.Of {
 	case "requested":
@@ -157,7 +159,7 @@ func (r measuredRow) off() string {
 	return fmt.Sprintf("%+.1f %%", 100*estimate.Compared(r).Off())
 }
 
-// outside says on which side of its bounds a measurement is, if it is.
+// outside says whether a measurement is below or above its bounds; "" if it is within.
 func (r measuredRow) outside() string {
 	switch {
 	case r.Estimate.Upper == 0:
@@ -170,7 +172,7 @@ func (r measuredRow) outside() string {
 	return ""
 }
 
-// fewLayers is how many layers are printed without --detail: those that are off by most.
+// fewLayers is how many layers are printed without --detail: those with the largest differences.
 const fewLayers = 10
 
 // write prints the figures side by side.

@@ -17,7 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
 
-// estimate is the report that the flags ask for, without a search.
+// estimate returns the report that the flags ask for, without a search.
 func (o estimateOptions) estimate(name string) (*estimate.Report, error) {
 	options, err := o.options()
 	if err != nil {
@@ -52,8 +52,8 @@ func (o estimateOptions) report(name string, options []estimate.Option, e *estim
 	return o.ofKnown(m, options, e)
 }
 
-// best returns the report of the widest quantization that fits, and puts its name into e. If none fits, it is
-// the narrowest one.
+// best returns the report of the widest quantization that fits, or of the narrowest if none does,
+// and notes its name in e.
 func (o estimateOptions) best(layers []nn.Layer, options []estimate.Option, e *estimated) (*estimate.Report, error) {
 	q, report, ok, err := llamacpp.BestQuantization(layers, o.fits, options...)
 	if err != nil || ok {
@@ -79,7 +79,7 @@ func (o estimateOptions) ofFile(path string, options []estimate.Option, e *estim
 	return o.ofOpened(c, err, options, e)
 }
 
-// ofOpened estimates a model by what its files say, unless they could not be opened.
+// ofOpened estimates a model from its opened files, or returns err.
 func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estimate.Option, e *estimated) (*estimate.Report, error) {
 	if err == nil && o.image > 0 {
 		c, err = c.Images(o.image)
@@ -96,7 +96,7 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 	switch {
 	case err == nil:
 		options = append(options, input)
-	case o.serve && errors.Is(err, checkpoint.ErrUnknownArchitecture): // there may be a cache
+	case o.serve && errors.Is(err, checkpoint.ErrUnknownArchitecture): // the file may still tell the size of the cache
 	case len(o.ofInput()) > 0:
 		return nil, fmt.Errorf("%s: no input for %s: %w", c.Name, strings.Join(o.ofInput(), " and "), err)
 	}
@@ -131,7 +131,8 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 	return report, err
 }
 
-// computed is the type in which PyTorch computes with a file's weights; 0 is the usual one, of two bytes.
+// computed returns the type in which PyTorch computes with a file's weights; 0 means the usual one,
+// of two bytes.
 func (o estimateOptions) computed(c *checkpoint.File) alloc.DType {
 	if r, err := c.Report(); err == nil && !o.llamaCpp && r.Params.Count > 0 && r.Params.Bytes >= 4*alloc.Bytes(r.Params.Count) {
 		return alloc.Float32
@@ -139,7 +140,7 @@ func (o estimateOptions) computed(c *checkpoint.File) alloc.DType {
 	return 0
 }
 
-// ofInput are the flags that are given and need an input.
+// ofInput returns the given flags that need an input.
 func (o estimateOptions) ofInput() []string {
 	var given []string
 	for _, f := range []struct {
@@ -153,7 +154,7 @@ func (o estimateOptions) ofInput() []string {
 	return given
 }
 
-// fileCache describes the keys and values of a file's model.
+// fileCache returns the configuration of the keys and values of a file's model.
 func (o estimateOptions) fileCache(c *checkpoint.File) (estimate.KVConfig, error) {
 	usual, err := c.Cache(max(o.batch, 1), 0)
 	if err != nil || o.seq == 0 {
@@ -166,7 +167,7 @@ func (o estimateOptions) fileCache(c *checkpoint.File) (estimate.KVConfig, error
 	return cache, err
 }
 
-// fileInput is what the flags say of a file's input, or the usual one.
+// fileInput returns the input that the flags give, or the usual one of the file.
 func (o estimateOptions) fileInput(c *checkpoint.File) (estimate.Option, error) {
 	length := o.seq
 	if cache, err := o.fileCache(c); o.serve && err == nil {
@@ -179,7 +180,7 @@ func (o estimateOptions) fileInput(c *checkpoint.File) (estimate.Option, error) 
 	return input, err
 }
 
-// ofKnown takes the model's usual input, with another batch or length if asked.
+// ofKnown estimates a known model with its usual input, or with the batch and length of the flags.
 func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *estimated) (*estimate.Report, error) {
 	usual, err := estimate.Model(m.Layers, m.Input)
 	if err != nil {
@@ -224,7 +225,7 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *esti
 		}
 		options = append(options, served...)
 	}
-	// Layers are made anew: some may be used in one model only.
+	// The layers are made anew, since some can be used in one model only.
 	again, err := zoo.ByName(m.Name)
 	if err != nil {
 		return nil, err
@@ -235,8 +236,9 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *esti
 	return estimate.Model(again.Layers, options...)
 }
 
-// largest searches for the largest batch, or the largest context length, that fits. It returns its report and puts the
-// number into e. If not even 1 fits it returns first, the report of what the flags say.
+// largest searches for the largest batch, or the largest context length, that fits. It returns that
+// report and notes the number in e. If not even 1 fits, it returns first, the report without a
+// search.
 func (o estimateOptions) largest(name string, options []estimate.Option, first *estimate.Report, e *estimated) (*estimate.Report, error) {
 	n, most := &o.batch, &e.Batch
 	if o.maxContext {
@@ -275,8 +277,8 @@ func (o estimateOptions) largest(name string, options []estimate.Option, first *
 	return best, nil
 }
 
-// fewest searches for the smallest number of replicas with which the model fits, and returns the report and
-// that number. If it fits with no number, the number is 0, and the report is that of maxReplicas.
+// fewest searches for the smallest number of replicas with which the model fits, and returns the
+// report and that number. If no number fits, it is 0, and the report is that of maxReplicas.
 func (o estimateOptions) fewest(name string, options []estimate.Option) (*estimate.Report, int, error) {
 	try := func(n int) (*estimate.Report, bool, error) {
 		o.replicas = n
@@ -304,7 +306,7 @@ func (o estimateOptions) fewest(name string, options []estimate.Option) (*estima
 	return best, high, err
 }
 
-// maxReplicas is the most that are tried.
+// maxReplicas is the largest number that is tried.
 const maxReplicas = 1 << 13
 
 // maxSearched is the largest batch or length that is tried.

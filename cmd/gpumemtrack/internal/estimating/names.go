@@ -43,7 +43,7 @@ func listCommand(a *cli.App) *cobra.Command {
 	}
 }
 
-// inThousands is a number of parameters as people say it: 8.03 B.
+// inThousands prints a number of parameters as people say it: 8.03 B.
 func inThousands(n int64) string {
 	units := []string{"", " K", " M", " B", " T"}
 	v, unit := float64(n), 0
@@ -53,16 +53,18 @@ func inThousands(n int64) string {
 	return strconv.FormatFloat(v, 'f', min(unit, 2), 64) + units[unit]
 }
 
-// fileEndings are those of the files that hold models.
+// fileEndings lists the endings of files that hold models.
 var fileEndings = []string{".gguf", ".safetensors", ".json", ".bin", ".pt", ".pth", ".onnx"}
 
-// quantizations are words in the names of repositories whose weights are quantized, and the flags that say so.
+// quantizations lists words in names of repositories with quantized weights, and the flags that
+// mean the same.
 var quantizations = []struct{ word, flags string }{
 	{"awq", "--quantize awq"}, {"gptq", "--quantize gptq"}, {"4bit", "--quantize nf4"}, {"8bit", "--quantize int8"}, {"int8", "--quantize int8"},
 	{"gguf", "--llama-cpp --serve, or the name of the GGUF file"},
 }
 
-// unknown says what somebody may have meant by a name that no file and no model has.
+// unknown returns the error for a name that is neither a file nor a model. It says what the user
+// may have meant.
 func unknown(name string) error {
 	lower := strings.ToLower(name)
 	if slices.Contains(fileEndings, filepath.Ext(lower)) || strings.HasPrefix(name, "/") || strings.HasPrefix(name, ".") {

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// inFlags has, for the options that notes of package estimate name, the flags that set them.
+// inFlags replaces the options that notes of package estimate name by the flags that set them.
 var inFlags = strings.NewReplacer(
 	"Machine.GPU and Machine.Loading say", "--gpu and --cuda-loading say", "Machine.GPU", "--gpu", "Machine.Loading", "--cuda-loading",
 	"Loop.ZeroGrad", "--zero-grad", "Loop.Form", "--optimizer-form", "Loop.Decay", "--weight-decay", "Loop.Output", "--hold-output",
 	"Bitsandbytes", "--bitsandbytes", "Report.Beside", "--measured",
 )
 
-// note makes the notes of a report those of a command: they name flags, and say what flags without effect and
-// flags that were left out mean.
+// note turns the notes of a report into a command's: they name flags, and say what was assumed and
+// which flags have no effect.
 func (e *estimated) note(name string) {
 	notes := e.Report.Notes
 	for i, note := range notes {
@@ -25,7 +25,8 @@ func (e *estimated) note(name string) {
 	e.Assumed = e.assumed()
 }
 
-// promptNote says how prompts are processed, and what servers would need that cut them.
+// promptNote says how prompts are processed, and what a server would need that processes them in
+// pieces.
 func (e *estimated) promptNote(name string) []string {
 	o, r := e.options, e.Report
 	if !o.serve || o.llamaCpp || !r.HasInput {
@@ -50,7 +51,7 @@ func (e *estimated) promptNote(name string) []string {
 	return []string{note}
 }
 
-// assumed are the flags that would say what was assumed where none were given.
+// assumed returns the flags that say what was assumed.
 func (e *estimated) assumed() []string {
 	o, r := e.options, e.Report
 	if !r.HasInput {

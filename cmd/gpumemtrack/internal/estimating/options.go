@@ -10,7 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
-// options returns those that every kind of model takes, or says which flags contradict each other.
+// options returns the options that every kind of model has. The error says which flags contradict
+// each other.
 func (o estimateOptions) options() ([]estimate.Option, error) {
 	var options []estimate.Option
 	switch {
@@ -123,7 +124,7 @@ func (o estimateOptions) loop() ([]estimate.Option, error) {
 	return options, nil
 }
 
-// version reads the numbers of a version, two of them at least.
+// version reads the numbers of a version, at least two.
 func version(text string) (v [3]int, ok bool) {
 	parts := strings.Split(text, ".")
 	for i := range min(len(parts), len(v)) {
@@ -143,11 +144,12 @@ func (o estimateOptions) tokens(usual int) int {
 	return usual
 }
 
-// piece is how many tokens of a prompt llama.cpp's input has.
+// piece is the number of tokens of a prompt that llama.cpp processes at once.
 const piece = 512
 
-// prompt is how many of a sequence's tokens run at once when its prompt is processed: all of them, as in transformers'
-// generate, unless --prompt-chunk says otherwise. llama.cpp's compute buffer takes the place of what they need.
+// prompt returns how many tokens of a prompt run at once: all of them, as in transformers'
+// generate, unless --prompt-chunk says otherwise. For llama.cpp its compute buffer replaces their
+// activations.
 func (o estimateOptions) prompt(tokens int) int {
 	switch {
 	case o.llamaCpp:
@@ -158,7 +160,7 @@ func (o estimateOptions) prompt(tokens int) int {
 	return tokens
 }
 
-// input is the option for the text that the flags ask for.
+// input returns the option for the text that the flags ask for.
 func (o estimateOptions) input(usual int) estimate.Option {
 	length := o.tokens(usual)
 	if o.serve {
@@ -167,7 +169,7 @@ func (o estimateOptions) input(usual int) estimate.Option {
 	return estimate.Tokens(max(o.batch, 1), length)
 }
 
-// cache sets how keys and values are stored.
+// cache sets how keys and values are stored, from the flags.
 func (o estimateOptions) cache(c *estimate.KVConfig, published alloc.DType) error {
 	c.DType = o.cacheType(published)
 	if o.kv == "" {
@@ -185,8 +187,8 @@ func (o estimateOptions) cache(c *estimate.KVConfig, published alloc.DType) erro
 	return nil
 }
 
-// cacheType is the type of keys and values: that in which the model computes; 0 is
-// the usual one.
+// cacheType returns the element type of keys and values, which is the one in which the model
+// computes; 0 means the usual one.
 func (o estimateOptions) cacheType(published alloc.DType) alloc.DType {
 	for _, name := range []string{o.dtype, o.autocast} {
 		if d, err := parseDType(name); err == nil && computes(d) {
@@ -196,7 +198,7 @@ func (o estimateOptions) cacheType(published alloc.DType) alloc.DType {
 	return published
 }
 
-// generation is that of the GPU which --gpu names or, without it, --fits.
+// generation returns the generation of the GPU that --gpu names or, without it, --fits.
 func (o estimateOptions) generation() (estimate.Generation, error) {
 	if g, ok := gpuNamed(cmp.Or(o.gpu, o.fitsGPU)); ok {
 		return g.generation, nil

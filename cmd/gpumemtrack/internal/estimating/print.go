@@ -34,7 +34,7 @@ func (e estimated) write(w io.Writer) {
 	}
 }
 
-// writeFound prints what the flags that search have found.
+// writeFound prints the results of flags that search.
 func (e estimated) writeFound(w io.Writer) {
 	if e.Batch > 0 {
 		fmt.Fprintf(w, "The largest batch that fits is %d.\n", e.Batch)
@@ -62,7 +62,7 @@ type part struct {
 	size alloc.Bytes
 }
 
-// parts are what the tensors at the peak are for, but for what takes nothing.
+// parts returns what the tensors at the peak are for, without empty parts.
 func (e estimated) parts(m estimate.Memory) []part {
 	all := []part{
 		{"weights", m.Weights}, {"buffers", m.Buffers}, {"master weights", m.Master}, {"gradients", m.Gradients},
@@ -72,8 +72,8 @@ func (e estimated) parts(m estimate.Memory) []part {
 	return slices.DeleteFunc(all, func(p part) bool { return p.size == 0 })
 }
 
-// writeAnswer prints what the model needs, what is promised as the most, on which GPU it runs, and the five
-// parts that take most of it.
+// writeAnswer prints what the model needs, the upper bound, the GPU that is enough, and the five
+// largest parts.
 func (e estimated) writeAnswer(w io.Writer, m estimate.Memory) {
 	t := cli.NewTable(w, 1, e.title(), "Size")
 	needs, f := m.Peak, m.Footprint
@@ -130,7 +130,7 @@ func (e estimated) title() string {
 	return "Inference"
 }
 
-// writeDetail prints what all of the memory is for at the peak, and what a device shows then.
+// writeDetail prints what all memory at the peak is for, and what a device then shows as used.
 func (e estimated) writeDetail(w io.Writer, m estimate.Memory) {
 	t := cli.NewTable(w, 1, "Memory at the peak, "+e.Mode, "Size")
 	for _, p := range e.parts(m) {
@@ -164,7 +164,7 @@ func (e estimated) writeDetail(w io.Writer, m estimate.Memory) {
 	t.Render()
 }
 
-// writeNotes prints where the peak is, and what the figures leave open.
+// writeNotes prints where the peak is, and the notes about the figures.
 func (e estimated) writeNotes(w io.Writer, m estimate.Memory) {
 	if m.PeakAt != "" && !e.options.llamaCpp && e.options.detail {
 		fmt.Fprintf(w, "The peak is at %s.\n", m.PeakAt)
@@ -183,7 +183,7 @@ func (e estimated) writeNotes(w io.Writer, m estimate.Memory) {
 	}
 }
 
-// transient is the name of the memory that is not kept beyond an operation.
+// transient returns the name of the memory that no operation keeps.
 func (e estimated) transient() string {
 	if e.options.llamaCpp {
 		return "compute buffer"
@@ -191,7 +191,7 @@ func (e estimated) transient() string {
 	return "transient"
 }
 
-// contextOf says for how many tokens there are keys and values.
+// contextOf says for how many tokens keys and values are kept.
 func (e estimated) contextOf() string {
 	if e.Context == 0 {
 		return ""

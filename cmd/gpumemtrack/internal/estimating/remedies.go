@@ -8,7 +8,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// adds reports whether there is more in the changes than in a remedy: a third change beside two that are enough is no news.
+// adds reports whether the changes offer something that a remedy does not: a third change beside
+// two that are enough does not.
 func (cs changes) adds(r found) bool {
 	return len(r.changes) < 2 || slices.ContainsFunc(r.changes, func(c change) bool {
 		return !slices.ContainsFunc(cs, func(other change) bool { return other.about == c.about })
@@ -16,8 +17,8 @@ func (cs changes) adds(r found) bool {
 }
 
 const (
-	maxRemedies = 3   // that are told
-	maxTried    = 300 // combinations that are estimated
+	maxRemedies = 3   // the most that are printed
+	maxTried    = 300 // the most combinations that are estimated
 )
 
 // found is a remedy, with the changes that it is made of.
@@ -26,21 +27,23 @@ type found struct {
 	changes changes
 }
 
-// search looks for changes that make a model fit. Each combination is estimated as the command that it names would be.
+// search looks for changes that make a model fit. It estimates each combination as the command line
+// with its flags would.
 type search struct {
 	o       estimateOptions
 	name    string
 	tried   int
 	found   []found
-	told    map[string]bool // what those are about: the cheapest is enough
-	nearest found           // of those that do not fit
+	told    map[string]bool // what the remedies so far are about: the cheapest is enough
+	nearest found           // the best of those that do not fit
 
-	strongest map[string]change // the last of those about the same
-	hope      map[string]bool   // whether it fits with the strongest about some things
+	strongest map[string]change // the last change about each thing
+	hope      map[string]bool   // whether the model fits with the strongest changes about some things
 }
 
-// needs is what the model needs with some changes; ok is false if they contradict each other, or do not suit the model.
-// Where the tensors alone are more than there is, no allocator is asked what it would make of them: it is their peak.
+// needs returns what the model needs with some changes; ok is false if they contradict each other
+// or do not suit the model. If the tensors alone are above the budget, it returns their peak
+// without asking an allocator.
 func (s *search) needs(cs changes) (n alloc.Bytes, ok bool) {
 	s.tried++
 	changed := s.o
@@ -57,7 +60,7 @@ func (s *search) needs(cs changes) (n alloc.Bytes, ok bool) {
 	return s.exactly(changed)
 }
 
-// exactly is what the model needs with some options.
+// exactly returns what the model needs with these options.
 func (s *search) exactly(o estimateOptions) (n alloc.Bytes, ok bool) {
 	r, err := o.estimate(s.name)
 	if err != nil || !r.HasInput {
@@ -66,7 +69,7 @@ func (s *search) exactly(o estimateOptions) (n alloc.Bytes, ok bool) {
 	return r.Needs(), true
 }
 
-// try keeps some changes if the model fits with them, and returns what it needs.
+// try notes the changes as a remedy if the model fits with them, and returns what it needs.
 func (s *search) try(cs changes) (n alloc.Bytes, ok bool) {
 	n, ok = s.needs(cs)
 	switch {
@@ -81,7 +84,8 @@ func (s *search) try(cs changes) (n alloc.Bytes, ok bool) {
 	return n, ok
 }
 
-// tryAll tries combinations, the cheapest first, until what follows costs more than the remedies that there are.
+// tryAll tries combinations, the cheapest first, until the next ones cost more than the remedies
+// found.
 func (s *search) tryAll(all []changes) {
 	slices.SortStableFunc(all, func(a, b changes) int { return cmp.Or(cmp.Compare(a.cost(), b.cost()), cmp.Compare(len(a), len(b))) })
 	for _, cs := range all {
@@ -95,7 +99,8 @@ func (s *search) tryAll(all []changes) {
 	}
 }
 
-// hopes reports whether the model fits with the strongest changes about the same as some: if not, weaker ones need no try.
+// hopes reports whether the model fits with the strongest changes about the same things. If not,
+// weaker ones need not be tried.
 func (s *search) hopes(about string, cs changes) bool {
 	hope, known := s.hope[about]
 	if !known {
@@ -112,11 +117,11 @@ func (s *search) hopes(about string, cs changes) bool {
 	return hope
 }
 
-// remedies returns the changes that make the model fit, the cheapest first: one, two or three together. If there are none, nearest
-// is what comes nearest, if anything helps.
+// remedies returns the changes that make the model fit, the cheapest first: one, two or three
+// together. If nothing makes it fit, nearest is the best that there is, or nil if nothing helps.
 func (e estimated) remedies(name string) (fit []remedy, nearest *remedy) {
 	s := &search{o: e.options, name: name, told: map[string]bool{}, hope: map[string]bool{}, strongest: map[string]change{}}
-	var helps changes // in others' company: an optimizer with smaller states does not alone, where the peak is in a pass
+	var helps changes // changes that help only together with others: a smaller optimizer state alone does not if the peak is in a pass
 	for _, c := range e.changes(s) {
 		if s.told[c.about] {
 			continue
@@ -162,7 +167,7 @@ func (o estimateOptions) remedy(needs alloc.Bytes, cs changes) found {
 	return m
 }
 
-// command is what a user would type for flags beside those that were typed, or in place of them.
+// command returns the command line with these flags added, or in place of the same flags.
 func command(typed, flags []string) string {
 	var words []string
 	replaced := func(flag string) bool { return slices.Contains(flags, flag) }

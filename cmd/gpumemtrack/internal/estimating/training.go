@@ -11,13 +11,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// ofTraining are the flags that are about training alone.
+// ofTraining lists the flags that only training has.
 var ofTraining = []string{
 	"optimizer", "optimizer-form", "optimizer-in-backward", "weight-decay", "zero-grad", "hold-output", "accumulate", "checkpoint", "checkpoint-saves",
 	"master-weights", "gradients", "freeze", "replicas", "min-replicas", "zero", "lora", "lora-targets", "lora-dropout", "lora-dtype", "lora-base", "qlora", "loss", "loss-chunks",
 }
 
-// ofServing are those that are about serving alone.
+// ofServing lists the flags that only serving has.
 var ofServing = []string{"kv", "prompt-chunk", "llama-cpp", "ubatch", "flash-attention", "max-context-length", "gpu-layers", "max-gpu-layers", "mmproj", "tensor-split", "kv-unified"}
 
 // settle chooses training if a flag of training is given, and notes the flags that have no effect.
@@ -77,15 +77,15 @@ func (o estimateOptions) adapted() ([]estimate.Option, error) {
 	return options, nil
 }
 
-// projections are the names that model families give to those projections of attention which get adapters by
-// default: the query's and the value's, as in PEFT's table, and in models of images all four, as in the scripts
-// of diffusers.
+// projections lists what model families call the attention projections that get adapters by
+// default: query and value, as in PEFT's table; in image models all four, as in the scripts of
+// diffusers.
 var projections = [][]string{
 	{"q_proj", "v_proj"}, {"query", "value"}, {"q", "v"}, {"c_attn"}, {"query_key_value"}, {"q_lin", "v_lin"}, {"qkv_proj"},
 	{"to_k", "to_q", "to_v", "to_out.0"},
 }
 
-// usualTargets are the projections that a model's layers have.
+// usualTargets returns the projections that the model's layers have.
 func usualTargets(r *estimate.Report) []string {
 	has := func(name string) bool {
 		return slices.ContainsFunc(r.Layers, func(l estimate.Row) bool {
@@ -97,11 +97,11 @@ func usualTargets(r *estimate.Report) []string {
 			return names
 		}
 	}
-	return projections[0] // the error names the layers that there are
+	return projections[0] // the error then lists the layers that the model has
 }
 
-// trained returns the options that depend on the model: on its usual loss, and on its layers where the flags do
-// not name those that are meant.
+// trained returns the options that depend on the model: its usual loss, and layers that the flags
+// do not name.
 func (o estimateOptions) trained(loss nn.Layer, report func() (*estimate.Report, error)) ([]estimate.Option, error) {
 	judged, err := o.judged(loss)
 	if err != nil {
@@ -146,7 +146,7 @@ func (o estimateOptions) precision() ([]estimate.Option, error) {
 	case d == 0:
 	case computes(d):
 		options = append(options, estimate.Precision(d))
-	default: // quantized weights are computed with in another type
+	default: // quantized weights compute in another type
 		options = append(options, estimate.Weights(d))
 	}
 	gradients, err := pickType("gradients", o.training.gradients)
@@ -162,16 +162,16 @@ func (o estimateOptions) precision() ([]estimate.Option, error) {
 	return options, nil
 }
 
-// numberedLayers is the pattern of their paths.
+// numberedLayers is the pattern for the paths of numbered layers.
 const numberedLayers = "*.[0-9]*"
 
-// isNumbered reports whether a layer, or what holds it, is called by a number.
+// isNumbered reports whether a layer's path has a number in it.
 func isNumbered(l estimate.Row) bool {
 	ok, _ := path.Match(numberedLayers, l.Path)
 	return ok
 }
 
-// checkpointed is the option for the patterns of --checkpoint.
+// checkpointed returns the option for the patterns of --checkpoint.
 func (o estimateOptions) checkpointed() estimate.Option {
 	patterns := make([]string, len(o.checkpoints))
 	for i, p := range o.checkpoints {
@@ -182,7 +182,7 @@ func (o estimateOptions) checkpointed() estimate.Option {
 	return estimate.Checkpointed(patterns...)
 }
 
-// sharded is the option for training on several devices.
+// sharded returns the option for training on several devices.
 func (o estimateOptions) sharded() estimate.Option {
 	s := estimate.Sharding{Data: o.replicas, ZeRO: o.zero, Tensor: o.tp, Pipeline: o.training.pipeline}
 	if s.Pipeline > 1 {
@@ -191,8 +191,8 @@ func (o estimateOptions) sharded() estimate.Option {
 	return s
 }
 
-// judged returns the option for the loss with which a language model is trained. usual is the model's own, or
-// nil if it has none; the flags may choose another.
+// judged returns the option for the loss with which a language model is trained. usual is the
+// model's own, or nil; the flags may choose another.
 func (o estimateOptions) judged(usual nn.Layer) ([]estimate.Option, error) {
 	l, err := pick("loss", o.loss.name, losses)
 	asked := o.loss.name != usualLoss || o.loss.chunks > 1
@@ -214,7 +214,7 @@ func (o estimateOptions) judged(usual nn.Layer) ([]estimate.Option, error) {
 	return []estimate.Option{estimate.WithLoss(l)}, nil
 }
 
-// quantized is the option for quantized weights, if they are asked for.
+// quantized returns the option for quantized weights, if the flags ask for them.
 func (o estimateOptions) quantized() ([]estimate.Option, error) {
 	base, err := pick("quantize", o.loss.base, bases)
 	switch {

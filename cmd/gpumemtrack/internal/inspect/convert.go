@@ -45,8 +45,8 @@ opens with the device whose memory ran out, or with the one with most memory.`,
 type convertOptions struct {
 	output string
 	force  bool
-	device int         // -1 is all
-	memory alloc.Bytes // that a file may take; 0 is the usual
+	device int         // -1 means all
+	memory alloc.Bytes // that a file may take; 0 means the usual limit
 }
 
 func runConvert(a *cli.App, input string, o convertOptions) error {

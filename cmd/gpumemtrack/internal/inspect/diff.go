@@ -128,7 +128,7 @@ func runDiff(a *cli.App, before, after string, o diffOptions, gate bool) error {
 	return nil
 }
 
-// missing names the processes that only one side has.
+// missing prints the processes that only one side has.
 func missing(a *cli.App, side string, processes []*export.Usage, o diffOptions) {
 	if o.json {
 		return
@@ -149,7 +149,7 @@ func pairNames(old, now []*export.Usage) []string {
 	return processNames(later)
 }
 
-// changed leaves out the lines that are as before.
+// changed leaves out lines without a change.
 func changed(lines []export.Line) []export.Line {
 	return slices.DeleteFunc(lines, func(l export.Line) bool { return l.Change().IsZero() && spread(l) == 0 })
 }
@@ -218,10 +218,10 @@ func diffRow(l export.Line, names []string, color bool) table.Row {
 	return row
 }
 
-// painted is a cell with colors of our own. Its type keeps the table from escaping them.
+// painted is a cell with our own colors, which the table must not escape.
 type painted string
 
-// paintedChange colors what grew and what shrank, where colors can be seen.
+// paintedChange prints a change, with a color for growth and one for shrinking if color is on.
 func paintedChange(b alloc.Bytes, color bool) painted {
 	switch text := cli.Signed(b); {
 	case b > 0:

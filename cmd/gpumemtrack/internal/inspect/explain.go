@@ -86,7 +86,7 @@ latest counts.`,
 	return cmd
 }
 
-// explainLog explains each failure that a log tells of.
+// explainLog explains each failure in a log.
 func explainLog(a *cli.App, failures []*bfc.Failure, asJSON bool) error {
 	if asJSON {
 		return cli.WriteJSON(a.Stdout, struct {
@@ -122,7 +122,7 @@ type explained struct {
 	time time.Time
 }
 
-// explainRanks explains many files: in a table, and the one with most stuck memory in full.
+// explainRanks explains many files: all in a table, and the one with most stuck memory in full.
 func explainRanks(a *cli.App, word string, paths []string, device int, at string, asJSON bool) error {
 	all, passed, damaged, err := explainAll(a, paths, device, at)
 	if err != nil {
@@ -161,8 +161,9 @@ func explainRanks(a *cli.App, word string, paths []string, device int, at string
 	return err
 }
 
-// explainAll explains files, most stuck memory first. However large the files are, it keeps only the sums.
-// Files that are no dumps are counted as passed. If no file can be read, the error is that of the first.
+// explainAll explains files, most stuck memory first. It keeps only the sums, however large the
+// files are. Files that are not dumps are counted in passed. If no file can be read, the error is
+// the first file's.
 func explainAll(a *cli.App, paths []string, device int, at string) (all []explained, passed int, damaged []damagedFile, first error) {
 	found, errs := make([]explained, len(paths)), make([]error, len(paths))
 	atATime(len(paths), func(i int) { found[i], errs[i] = explainOne(a, paths[i], device, at) })
@@ -202,8 +203,8 @@ func explainOne(a *cli.App, path string, device int, at string) (explained, erro
 	}, nil
 }
 
-// latestExplained keeps the latest of each process and device, in the place of the first. Files that do not
-// tell the process's number are all kept.
+// latestExplained keeps the latest dump of each process and device, in the place of the first.
+// Files without a process number are all kept.
 func latestExplained(all []explained) []explained {
 	type process struct {
 		host, program, device string
@@ -225,7 +226,7 @@ func latestExplained(all []explained) []explained {
 	return kept
 }
 
-// name is by rank where there is one.
+// name returns the rank or, if there is none, the file.
 func (e explained) name() string { return cmp.Or(rankName(e.Origin), e.File) }
 
 func (e explained) row(name string) table.Row {

@@ -15,7 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// filter says which memory a table counts, and into which groups it puts it.
+// filter says which memory a table counts, and how it is grouped.
 type filter struct {
 	Focus    string        `json:"focus,omitempty"`
 	Ignore   string        `json:"ignore,omitempty"`
@@ -28,7 +28,7 @@ type filter struct {
 	groups        []group
 }
 
-// group is a name for what a call stack matches.
+// group is a name for call stacks that match an expression.
 type group struct {
 	name  string
 	calls *regexp.Regexp
@@ -50,7 +50,7 @@ func (f *filter) flags(cmd *cobra.Command) {
 	}
 }
 
-// check reads the regular expressions.
+// check parses the regular expressions.
 func (f *filter) check() (err error) {
 	if f.focus, err = expression("focus", f.Focus); err != nil {
 		return err
@@ -86,12 +86,12 @@ func expression(flag, text string) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// any reports whether anything is asked for.
+// any reports whether the filter leaves anything out or groups anything.
 func (f *filter) any() bool {
 	return f.focus != nil || f.ignore != nil || len(f.Kinds)+len(f.Sections)+len(f.groups) > 0 || f.Older > 0
 }
 
-// asked is the filter for JSON; nil if nothing is asked for.
+// asked returns the filter for JSON, or nil if nothing is asked for.
 func (f *filter) asked() *filter {
 	if !f.any() {
 		return nil
@@ -99,7 +99,8 @@ func (f *filter) asked() *filter {
 	return f
 }
 
-// of returns the rows that pass, those of a group with its name as their label. It writes to none.
+// of returns the rows that pass the filter. Rows in a group have its name as their label. It does
+// not change the given rows.
 func (f *filter) of(rows []export.Row) []export.Row {
 	focus, ignore := matcher(f.focus), matcher(f.ignore)
 	groups := make([]func(mem.Stack) bool, len(f.groups))
@@ -125,8 +126,9 @@ func (f *filter) of(rows []export.Row) []export.Row {
 	return out
 }
 
-// matcher returns whether a frame of a stack matches, by its function, its file, or both as a table prints them. It looks at each
-// frame once, however many stacks have it. A stack that is not known has one unknown frame.
+// matcher returns a function that reports whether a frame of a stack matches: its function, its
+// file, or both as a table prints them. It tests each frame once, however many stacks have it. An
+// unknown stack has one unknown frame.
 func matcher(re *regexp.Regexp) func(mem.Stack) bool {
 	known := make(map[mem.Frame]bool)
 	matches := func(f mem.Frame) bool {
@@ -150,7 +152,7 @@ const (
 	noSection   = "no section"
 )
 
-// kinds are the names of those that every tracker knows.
+// kinds returns the names of the kinds that every tracker knows.
 func kinds() (names []string) {
 	for _, k := range mem.Kinds() {
 		names = append(names, k.String())
@@ -161,10 +163,10 @@ func kinds() (names []string) {
 func kindOf(r export.Row) string    { return cmp.Or(r.Kind, unknownKind) }
 func sectionOf(r export.Row) string { return cmp.Or(r.Section, noSection) }
 
-// within reports whether a section is another one, or in it.
+// within reports whether a section is of, or is inside it.
 func within(path, of string) bool { return path == of || strings.HasPrefix(path, of+"/") }
 
-// words are the kinds and sections that files have.
+// words are the kinds and sections that occur in files.
 type words struct{ kinds, sections map[string]bool }
 
 func (w *words) add(rows []export.Row) {
@@ -188,8 +190,8 @@ func (w *words) join(other words) {
 	}
 }
 
-// unknown returns an error of a kind or section that is in no file: most likely it is misspelt. A kind that trackers know may
-// have no memory in a file that tells kinds.
+// unknown returns an error for a kind or section that no file has: most likely it is misspelt. A
+// kind that every tracker knows may be absent from a file that has kinds.
 func (f *filter) unknown(files words) error {
 	tells := len(files.kinds) > 1 || !files.kinds[unknownKind]
 	for _, kind := range f.Kinds {
@@ -215,7 +217,7 @@ func has(set map[string]bool, is func(string) bool) bool {
 	return false
 }
 
-// some lists words, the first few of many.
+// some lists words. Of many it lists the first few.
 func some(set map[string]bool) string {
 	const most = 12
 	var all []string

@@ -15,15 +15,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// tableOptions say what a table of memory sums up.
+// tableOptions say what a table of memory sums up, and how.
 type tableOptions struct {
 	top    int
 	by     string
 	of     string
-	host   bool        // the host's memory, not the device's
-	memory alloc.Bytes // that a file may take; 0 is the usual
+	host   bool        // count the host's memory, not the device's
+	memory alloc.Bytes // that a file may take; 0 means the usual limit
 	json   bool
-	at     string // the moment of live memory; "" is the error, or the end
+	at     string // the moment of live memory; "" means the error, or else the end
 	all    bool   // no --top was given, so JSON has every line
 	filter filter
 }
@@ -76,7 +76,7 @@ func (o *tableOptions) check(cmd *cobra.Command) error {
 	return o.filter.check()
 }
 
-// what names the memory that a table is of: "live", or "live host".
+// what says which memory a table shows: "live" or "live host".
 func (o *tableOptions) what() string {
 	if o.host {
 		return o.of + " host"
@@ -84,7 +84,7 @@ func (o *tableOptions) what() string {
 	return o.of
 }
 
-// byGroup is what --group sums up by: the names that the filter gives as labels.
+// byGroup is the --by of a table with --group: the filter gives group names as labels.
 const byGroup = "group"
 
 func (o *tableOptions) sumBy() export.By {
@@ -94,7 +94,7 @@ func (o *tableOptions) sumBy() export.By {
 	return export.By(o.by)
 }
 
-// shown returns how many of the lines to print.
+// shown returns the number of lines to print.
 func (o *tableOptions) shown(lines int) int {
 	if o.top == 0 || o.all {
 		return lines
@@ -102,7 +102,7 @@ func (o *tableOptions) shown(lines int) int {
 	return min(o.top, lines)
 }
 
-// rest sums up the lines that are not printed.
+// rest returns one line that sums up the lines that are not printed.
 func rest(lines []export.Line) export.Line {
 	sum := export.Line{Key: fmt.Sprintf("%d more: see --top", len(lines))}
 	for _, l := range lines {
@@ -112,7 +112,8 @@ func rest(lines []export.Line) export.Line {
 	return sum
 }
 
-// ofRanks returns the cells that tell the ranks apart. They are empty in a line that sums up other lines.
+// ofRanks returns the cells that compare the ranks. They are empty in a line that sums up other
+// lines.
 func ofRanks(l export.Line, names []string) []any {
 	rank, most := worst(l)
 	if rank < 0 {
@@ -153,7 +154,7 @@ const (
 	diffSchema = "gpumemtrack.diff/1"
 )
 
-// spreadJSON tells processes apart: which has most, or grew most.
+// spreadJSON compares processes: which has most, or grew most.
 type spreadJSON struct {
 	Most   alloc.Bytes `json:"most_bytes"`
 	In     string      `json:"most_in"`

@@ -11,10 +11,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
-// layersSchema is that of what layers --json prints.
+// layersSchema is the schema of layers --json.
 const layersSchema = "gpumemtrack.layers/1"
 
-// layerColumns are what a table of sections can be sorted by.
+// layerColumns lists the columns that a table of sections can be sorted by.
 var layerColumns = []string{
 	"tree", "path", "calls", "time", "gpu-time", "cpu-time", "rss", "heap", "allocated", "kept", "estimate", "difference",
 	"peak", "own-peak", "live", "flops", "params", "inputs", "line",
@@ -91,7 +91,7 @@ It has the sections that had ended. Other files than dumps have none.
 	return cmd
 }
 
-// layersOf is the sections of a device.
+// layersOf holds the sections of a device.
 type layersOf struct {
 	Device  string           `json:"device"`
 	Profile sections.Profile `json:"profile"`

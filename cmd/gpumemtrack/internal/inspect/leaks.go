@@ -13,7 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
-// leaksSchema is that of what leaks --json prints.
+// leaksSchema is the schema of leaks --json.
 const leaksSchema = "gpumemtrack.leaks/1"
 
 // Leaks is gpumemtrack leaks.
@@ -75,7 +75,7 @@ them with gpumemtrack diff.
 	return cmd
 }
 
-// leaksOf is what looks like a leak on a device.
+// leaksOf holds what looks like a leak on a device.
 type leaksOf struct {
 	Device   string          `json:"device"`
 	Suspects []leaks.Suspect `json:"suspects"`

@@ -24,12 +24,13 @@ func addMomentFlag(cmd *cobra.Command, at *string) {
 	cli.Complete(cmd, "at", "end", "peak", "oom")
 }
 
-// states are those of all devices of a dump at a moment: that of the one whose request failed, or of the one with most
-// memory, which leads. The other devices are shown at the same time.
+// states holds the states of all devices of a dump at one moment. The leading device is the one
+// whose request failed, or else the one with most memory; the moment is found in its history, and
+// the others are shown at the same time.
 type states struct {
-	of    []*snapshot.Snapshot // none of a file that is no dump
+	of    []*snapshot.Snapshot // empty for a file that is not a dump
 	leads int
-	ended bool // all are as at the end
+	ended bool // all states are those at the end
 	rewind.Moment
 }
 
@@ -68,7 +69,7 @@ func statesAt(f *files.File, word string) (at states, err error) {
 	return at, nil
 }
 
-// usage returns what the file holds then.
+// usage returns the memory that the file's processes hold at the moment.
 func (at states) usage(f *files.File) *export.Usage {
 	if at.ended {
 		return f.Usage
@@ -80,7 +81,7 @@ func (at states) usage(f *files.File) *export.Usage {
 	return u
 }
 
-// buffers returns the live buffers that are older than an age, by what only single buffers tell.
+// buffers returns the live buffers that are older than an age, by what only single buffers know.
 func (at states) buffers(f *files.File, age time.Duration) (*export.Usage, error) {
 	if len(at.of) == 0 {
 		return nil, fmt.Errorf("a %s has sums by call stack only, no single buffers with their labels and ages", f.Format)
@@ -118,7 +119,8 @@ func atTime(d *snapshot.Dump, at time.Time) (*snapshot.Snapshot, error) {
 	return d.Snapshot, nil
 }
 
-// named gives rows the names that the file's own have, where another program than a tracker wrote it.
+// named gives rows the names that the file's own rows have, if another program than a tracker wrote
+// it.
 func named(rows []export.Row, s *snapshot.Snapshot, as *export.Usage) {
 	device := s.Device + ":" + strconv.Itoa(s.Ordinal)
 	if !slices.ContainsFunc(as.Rows, func(r export.Row) bool { return r.Device == device }) {
@@ -132,7 +134,7 @@ func named(rows []export.Row, s *snapshot.Snapshot, as *export.Usage) {
 	}
 }
 
-// namesOfMoments tells of many moments how many are which: "the error (1), the end (3)".
+// namesOfMoments says how many of the moments are of each kind: "the error (1), the end (3)".
 func namesOfMoments(all []rewind.Moment) string {
 	counts := make(map[string]int)
 	var order []string

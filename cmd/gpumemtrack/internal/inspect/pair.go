@@ -6,10 +6,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// pair puts the processes of two runs side by side, for export.Compare: those of one
-// rank, if all have ranks; of several devices of one rank, those of one device.
-// Where that does not distinguish the processes of a run, they pair by their places. A
-// process without a partner is paired with nil.
+// pair pairs the processes of two runs, for export.Compare. Processes are paired by rank, if all
+// have one, and by device if a rank has several. If ranks do not tell the processes of a run apart,
+// they are paired by their order. A process without a partner is paired with nil.
 func pair(before, after []*export.Usage) (pairedBefore, pairedAfter []*export.Usage, byPlace bool) {
 	for _, withDevice := range []bool{false, true} {
 		old, now := byRank(before, withDevice), byRank(after, withDevice)
@@ -32,7 +31,7 @@ func pair(before, after []*export.Usage) (pairedBefore, pairedAfter []*export.Us
 	return padded(before, n), padded(after, n), true
 }
 
-// place is what a process is in its run.
+// place identifies a process in its run.
 type place struct {
 	rank   int
 	device string
@@ -46,7 +45,7 @@ func placeOf(u *export.Usage, withDevice bool) place {
 	return p
 }
 
-// byRank returns nil unless each has a place of its own.
+// byRank returns the processes by place, or nil if two have the same place.
 func byRank(run []*export.Usage, withDevice bool) map[place]*export.Usage {
 	of := make(map[place]*export.Usage, len(run))
 	for _, u := range run {
@@ -62,9 +61,8 @@ func padded(run []*export.Usage, n int) []*export.Usage {
 	return append(append(make([]*export.Usage, 0, n), run...), make([]*export.Usage, n-len(run))...)
 }
 
-// latestOf returns of several snapshots of one process and device the latest, in the
-// place of the first, and how many others there were. A process is known by its number and
-// host.
+// latestOf keeps the latest of several snapshots of one process and device, in the place of the
+// first, and returns how many it left out. Process number and host identify a process.
 func latestOf(run []*export.Usage) (latest []*export.Usage, older int) {
 	type process struct {
 		host, program, device string
@@ -110,7 +108,7 @@ func worst(l export.Line) (rank int, change mem.Tally) {
 	return rank, change
 }
 
-// spread returns the difference between the processes that grew most and least.
+// spread returns by how much the process that grew most grew more than the one that grew least.
 func spread(l export.Line) alloc.Bytes {
 	if len(l.Ranks) == 0 {
 		return 0

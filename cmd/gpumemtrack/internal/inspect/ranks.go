@@ -25,26 +25,27 @@ import (
 
 // ranks are the processes of a program's run, as found in files.
 type ranks struct {
-	processes []*export.Usage // summed up, so that thousands need little memory
+	processes []*export.Usage // only their sums, so that thousands need little memory
 	about     map[*export.Usage]about
-	file      bool // one file, by its name
-	passed    int  // files of a directory or pattern that are no snapshots
-	older     int  // snapshots of a process of which there is a later one
+	file      bool // one file, given by its name
+	passed    int  // files of a directory or pattern that are not snapshots
+	older     int  // snapshots of a process that has a later one
 	damaged   []damagedFile
 }
 
-// about is what a table says of a process beside the sums.
+// about is what a table says of a process besides the sums.
 type about struct {
 	moment  rewind.Moment // of live memory
 	devices []string
 	host    mem.Tally // in the host's memory
 	broken  int64     // segments that could not be read
-	lacks   bool      // it does not tell what is asked for
+	lacks   bool      // it does not know what is asked for
 	words   words     // the kinds and sections that it has
-	without mem.Tally // what the filter leaves out
+	without mem.Tally // memory that the filter leaves out
 }
 
-// damagedFile is a file of a directory or a pattern that could not be read. The others are read without it.
+// damagedFile is a file of a directory or pattern that could not be read. The others are counted
+// without it.
 type damagedFile struct {
 	Name  string `json:"name"`
 	Error string `json:"error"`
@@ -54,15 +55,16 @@ func damage(path string, err error) damagedFile {
 	return damagedFile{path, strings.TrimPrefix(err.Error(), path+": ")}
 }
 
-// tellDamaged names the files that could not be read.
+// tellDamaged prints the files that could not be read.
 func tellDamaged(w io.Writer, files []damagedFile) {
 	for _, f := range files {
 		fmt.Fprintf(w, "  not read: %s: %s\n", line.Line(f.Name), line.Line(f.Error))
 	}
 }
 
-// readRanks reads all files that the words name. Of a directory or a pattern, files that are no snapshots are
-// skipped and counted, and those that are damaged are skipped and named. If nothing can be read, the error is the first file's.
+// readRanks reads all files that the arguments name. In a directory or pattern, files that are not
+// snapshots are skipped and counted, and damaged files are skipped and named. If nothing can be
+// read, the error is the first file's.
 func readRanks(a *cli.App, o tableOptions, words ...string) (*ranks, error) {
 	r := &ranks{about: make(map[*export.Usage]about)}
 	var first error
@@ -99,9 +101,9 @@ func readRanks(a *cli.App, o tableOptions, words ...string) (*ranks, error) {
 	return r, nil
 }
 
-// expand returns the files that a word names: the files of a directory, those that match a
-// pattern, or the one file, in the order of their names. A URL and - name one each. The error says that the pattern is
-// malformed or that nothing matches.
+// expand returns the files that an argument names, sorted by name: the files of a directory, those
+// that match a pattern, or one file. A URL and - stand for themselves. The error says that the
+// pattern is malformed or that nothing matches.
 func expand(word string) ([]string, error) {
 	if word == "-" || cli.IsURL(word) {
 		return []string{word}, nil
@@ -131,7 +133,7 @@ func filesIn(dir string) ([]string, error) {
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		if info, err := os.Stat(path); e.Name()[0] != '.' && (err != nil || info.Mode().IsRegular()) {
-			found = append(found, path) // also what cannot be read: to leave it out would make a wrong sum
+			found = append(found, path) // even if it cannot be read: without it the sum would be wrong
 		}
 	}
 	if len(found) == 0 {
@@ -141,10 +143,10 @@ func filesIn(dir string) ([]string, error) {
 	return found, nil
 }
 
-// readAll reads files, and keeps of each the sums.
+// readAll reads files and keeps the sums of each.
 func readAll(a *cli.App, paths []string, o tableOptions) ([]*export.Usage, []about, []error) {
 	const many, percent = 256, 60
-	if len(paths) > many { // nearly all that is made of them from here on is garbage at once
+	if len(paths) > many { // from here on nearly everything that is made is garbage at once
 		debug.SetGCPercent(percent)
 	}
 	read, all, errs := make([]*export.Usage, len(paths)), make([]about, len(paths)), make([]error, len(paths))
@@ -161,7 +163,7 @@ func readAll(a *cli.App, paths []string, o tableOptions) ([]*export.Usage, []abo
 	return read, all, errs
 }
 
-// read sums up a process.
+// read sums up the memory of a process.
 func (b *about) read(f *files.File, o tableOptions) (*export.Usage, error) {
 	if len(f.Failures) > 0 && len(f.Usage.Rows) == 0 {
 		return nil, fmt.Errorf("the log does not tell what is in use: see what it tells with %s explain", cli.ProgramName)
@@ -202,7 +204,7 @@ func (b *about) read(f *files.File, o tableOptions) (*export.Usage, error) {
 	return its.Summary(o.sumBy(), export.Of(o.of)), nil
 }
 
-// brokenIn is the number of segments of all devices that a file has and that could not be read.
+// brokenIn returns the number of segments that could not be read, on all devices of a file.
 func brokenIn(d *snapshot.Dump) (n int64) {
 	if d == nil {
 		return 0
@@ -214,13 +216,13 @@ func brokenIn(d *snapshot.Dump) (n int64) {
 	return n
 }
 
-// counted is what rows hold of what is asked for.
+// counted sums up the memory of rows that is asked for.
 func counted(rows []export.Row, o tableOptions) mem.Tally {
 	_, sum := export.Compare(nil, []*export.Usage{{Rows: rows}}, "memory", export.Of(o.of))
 	return sum.After
 }
 
-// atATime calls do with 0 to n-1, as many at a time as there are processors.
+// atATime calls do with 0 to n-1, in as many goroutines as there are processors.
 func atATime(n int, do func(i int)) {
 	next := make(chan int)
 	var workers sync.WaitGroup
@@ -250,7 +252,7 @@ func (r *ranks) at(o tableOptions) string {
 	return "at " + namesOfMoments(all) + " of "
 }
 
-// String tells what was read, and what was not.
+// String says what was read and what was not.
 func (r *ranks) String() string {
 	words := []string{r.files()}
 	if r.older > 0 {
@@ -268,7 +270,7 @@ func (r *ranks) String() string {
 	return strings.Join(words, "; ")
 }
 
-// without is what the filter leaves out.
+// without sums up what the filter leaves out.
 func (r *ranks) without() (sum mem.Tally) {
 	for _, u := range r.processes {
 		sum = sum.Add(r.about[u].without)
@@ -276,7 +278,7 @@ func (r *ranks) without() (sum mem.Tally) {
 	return sum
 }
 
-// words are the kinds and sections of all processes.
+// words returns the kinds and sections of all processes.
 func (r *ranks) words() (all words) {
 	for _, u := range r.processes {
 		all.join(r.about[u].words)
@@ -308,7 +310,7 @@ func onOneSide(before, after []*export.Usage) (pairedBefore, pairedAfter, gone, 
 
 var errNoPair = errors.New("no process is on both sides, so there is nothing to compare: name two files, or take --missing-as-zero")
 
-// files names what was read.
+// files names the files that were read.
 func (r *ranks) files() string {
 	if len(r.processes) != 1 {
 		return fmt.Sprintf("%d files", len(r.processes))
@@ -328,7 +330,7 @@ func describe(u *export.Usage, devices []string) string {
 	return line.Line(strings.Join(words, ", "))
 }
 
-// devices names the devices of a file; of many, the first few.
+// devices names the devices of a file. Of many it names the first few.
 func devices(u *export.Usage) (names []string) {
 	const most = 8
 	seen := make(map[string]bool)
@@ -345,12 +347,12 @@ func devices(u *export.Usage) (names []string) {
 	return names
 }
 
-// shownFiles says what was read, of one side of a comparison.
+// shownFiles says what was read on one side of a comparison.
 type shownFiles struct {
 	Files   []shownFile   `json:"files"`
-	Older   int           `json:"older_snapshots"`         // of the same processes, left out
-	Passed  int           `json:"other_files"`             // of a directory, that are no snapshots
-	Damaged []damagedFile `json:"damaged_files,omitempty"` // of a directory, that could not be read
+	Older   int           `json:"older_snapshots"`         // older snapshots of the same processes, left out
+	Passed  int           `json:"other_files"`             // files of a directory that are not snapshots
+	Damaged []damagedFile `json:"damaged_files,omitempty"` // files of a directory that could not be read
 	Without mem.Tally     `json:"filtered_out,omitzero"`
 }
 
@@ -360,7 +362,7 @@ type shownFile struct {
 	Time    *time.Time      `json:"time,omitempty"`
 	Process snapshot.Origin `json:"process"`
 	Moment  *rewind.Moment  `json:"moment,omitempty"`          // of live memory
-	Broken  int64           `json:"broken_segments,omitempty"` // that could not be read
+	Broken  int64           `json:"broken_segments,omitempty"` // segments that could not be read
 }
 
 func (r *ranks) json() shownFiles {

@@ -88,8 +88,8 @@ func runReplay(a *cli.App, path string, o replayOptions) error {
 	return err
 }
 
-// configs returns what to replay with: one configuration or, for a search without --allocator, one for each
-// allocator.
+// configs returns the configurations to replay with: one, or one for each allocator in a search
+// without --allocator.
 func (o replayOptions) configs(r *snapshot.Dump) ([]replay.Config, error) {
 	conf, err := cache.ParseConfig(o.conf)
 	if err != nil {
@@ -118,7 +118,7 @@ func (o replayOptions) configs(r *snapshot.Dump) ([]replay.Config, error) {
 	return []replay.Config{{Memory: o.memory, Allocator: kind, Conf: conf}}, nil
 }
 
-// replaySmallest searches for each allocator, and prints one table.
+// replaySmallest searches the smallest device for each allocator, and prints one table.
 func replaySmallest(a *cli.App, path string, r *snapshot.Dump, configs []replay.Config, o replayOptions) error {
 	var results []replay.Result
 	for _, cfg := range configs {
@@ -150,7 +150,7 @@ func replaySmallest(a *cli.App, path string, r *snapshot.Dump, configs []replay.
 	return nil
 }
 
-// printNotes prints each note once, with the allocator if it is not one of all.
+// printNotes prints each note once. A note that is not about all allocators names its allocator.
 func printNotes(a *cli.App, results []replay.Result) {
 	times := make(map[string]int)
 	for _, x := range results {

@@ -132,7 +132,8 @@ func (r *ranks) noHost() bool {
 	return true
 }
 
-// notShown mentions the host memory that a table of device memory leaves out, and what of the files is damaged.
+// notShown mentions the host memory that a table of device memory leaves out, and damaged parts of
+// the files.
 func notShown(a *cli.App, r *ranks, o tableOptions) {
 	var host mem.Tally
 	for _, u := range r.processes {
@@ -146,8 +147,8 @@ func notShown(a *cli.App, r *ranks, o tableOptions) {
 	}
 }
 
-// lacks reports whether rows do not tell what is asked for. Peak and total are never less than what is live, so a file with
-// live memory and none of them does not know.
+// lacks reports whether rows do not know what is asked for. Peak and total are never below live
+// memory, so a file that has live memory but neither of them does not know them.
 func lacks(rows []export.Row, of export.Of) bool {
 	live, asked := false, false
 	for _, r := range rows {

@@ -30,7 +30,7 @@ func addWebFlag(cmd *cobra.Command, address *string) {
 	cli.Complete(cmd, "web")
 }
 
-// checkWeb refuses what the page does not follow: it shows the whole file, at any moment.
+// checkWeb refuses flags that the page cannot follow: it shows the whole file, at any moment.
 func checkWeb(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return cli.UsageError("show --web: name one file")
@@ -89,7 +89,7 @@ func servePage(ctx context.Context, out, errs io.Writer, listener net.Listener, 
 	}
 }
 
-// onePage answers with the page. A name that a stranger's web page points here (DNS rebinding) gets nothing.
+// onePage serves the page. A request whose host is not this machine (DNS rebinding) gets nothing.
 func onePage(page []byte) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)
@@ -111,19 +111,20 @@ func onePage(page []byte) http.Handler {
 
 var errNoBrowser = errors.New("no browser can be opened here")
 
-// openBrowser opens a browser, and does not wait for it.
+// openBrowser opens a browser without waiting for it.
 func openBrowser(url string) error {
 	for _, words := range browsers() {
 		cmd := exec.Command(words[0], append(words[1:], url)...)
 		if cmd.Start() == nil {
-			go func() { _ = cmd.Wait() }() // its end tells nothing: it may have handed the address on
+			go func() { _ = cmd.Wait() }() // its exit code means nothing: it may have passed the address on
 			return nil
 		}
 	}
 	return errNoBrowser
 }
 
-// browsers are the commands to try: $BROWSER, then the system's. A Linux machine without a display has none.
+// browsers returns the commands to try: $BROWSER, then the system's. A Linux machine without a
+// display has none.
 func browsers() (found [][]string) {
 	if words := strings.Fields(os.Getenv("BROWSER")); len(words) > 0 {
 		found = append(found, words)

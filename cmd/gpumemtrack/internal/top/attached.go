@@ -11,14 +11,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
-// attachment watches one process from outside, as gpumemtrack attach does, and makes a page of what it allocates.
+// attachment watches one process from outside, as gpumemtrack attach does, and fills a page with
+// what it allocates.
 type attachment struct {
 	pid  int
 	stop context.CancelFunc
 	page topPage
 }
 
-// watched is what an attachment watches with: an *attach.Watcher.
+// watched is an *attach.Watcher, or a stand-in of tests.
 type watched interface {
 	Sync()
 	Sources() []*attach.Source
@@ -41,7 +42,7 @@ func attachTo(pid int) (watched, error) {
 	return withDriver{w, driver}, nil
 }
 
-// withDriver closes the driver's source too.
+// withDriver is a watcher that also closes the driver's source.
 type withDriver struct {
 	*attach.Watcher
 	driver *watch.Driver
@@ -53,7 +54,8 @@ func (w withDriver) Close() error {
 	return err
 }
 
-// toggle attaches to a process, and lets go of the one before; of the same one it only lets go.
+// toggle attaches to a process and detaches from the one before. If it is the same process, it only
+// detaches.
 func (w *topWatch) toggle(ctx context.Context, pid int, interval time.Duration) {
 	w.mu.Lock()
 	before := w.attached
@@ -73,7 +75,7 @@ func (w *topWatch) toggle(ctx context.Context, pid int, interval time.Duration) 
 	w.attaching.Go(func() { w.watchAttached(ctx, a, interval) })
 }
 
-// watchAttached keeps the page of an attachment until ctx is done.
+// watchAttached updates the page of an attachment until ctx is done.
 func (w *topWatch) watchAttached(ctx context.Context, a *attachment, interval time.Duration) {
 	page := a.page
 	from, err := w.attach(a.pid)
@@ -89,7 +91,7 @@ func (w *topWatch) watchAttached(ctx context.Context, a *attachment, interval ti
 	})
 }
 
-// attachedPage is a page of all that was watched: the process, and those that it started since.
+// attachedPage returns a page of the process and of those that it started since.
 func attachedPage(page topPage, sources []*attach.Source) topPage {
 	page.Known = true
 	var all []*snapshot.Snapshot
@@ -108,7 +110,8 @@ func attachedPage(page topPage, sources []*attach.Source) topPage {
 	return page
 }
 
-// keep puts the page of an attachment into the look, unless it is another's by now.
+// keep puts the page of an attachment into the look, unless top has attached to another process by
+// now.
 func (w *topWatch) keep(a *attachment, page topPage) {
 	w.mu.Lock()
 	if w.attached == a {
@@ -118,8 +121,8 @@ func (w *topWatch) keep(a *attachment, page topPage) {
 	w.tell()
 }
 
-// letGo ends the attachment, and waits until its probes are gone, but not for a driver that hangs: the kernel takes
-// the probes away when this process ends.
+// letGo ends the attachment and waits until its probes are removed. It does not wait for a driver
+// that hangs: the kernel removes the probes when this process ends.
 func (w *topWatch) letGo() {
 	w.toggle(context.Background(), 0, 0)
 	gone := make(chan struct{})

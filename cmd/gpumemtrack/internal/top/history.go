@@ -7,7 +7,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// deviceHistory is how full and how busy a device was at the last looks, as shares; NaN is unknown.
+// deviceHistory holds how full and how busy a device was at the last looks, as fractions; NaN means
+// unknown.
 type deviceHistory struct{ memory, busy []float64 }
 
 // historyLength is how many looks are kept.
@@ -22,13 +23,13 @@ func (h *deviceHistory) add(r nvml.Reading) {
 	h.busy = addShare(h.busy, busy/100)
 }
 
-// addShare makes a new list: those before may be on the screen.
+// addShare returns a new list: an earlier one may be on the screen.
 func addShare(list []float64, share float64) []float64 {
 	list = append(list[:len(list):len(list)], share)
 	return list[max(0, len(list)-historyLength):]
 }
 
-// shareOf is how much of a device's memory is in use.
+// shareOf returns the fraction of a device's memory that is in use.
 func shareOf(r nvml.Reading) float64 {
 	used, ok := r.Value(nvml.MemoryUsed)
 	total, known := r.Value(nvml.MemoryTotal)
@@ -38,7 +39,7 @@ func shareOf(r nvml.Reading) float64 {
 	return used / total
 }
 
-// historyBars draws the latest shares as bars, the last at the right. What is unknown is blank.
+// historyBars draws the latest fractions as bars, the last at the right. Unknown values are blank.
 func historyBars(shares []float64, room int) topLine {
 	bars := []rune("▁▂▃▄▅▆▇█")
 	shares = shares[max(0, len(shares)-room):]

@@ -12,12 +12,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// topLook is what top shows: the latest answers of the driver and of the pages.
+// topLook is what top shows: the latest answers of the driver and of the live pages.
 type topLook struct {
 	Time    time.Time
 	Source  string
-	Silent  time.Duration // how long the driver has not answered
-	Waiting bool          // for the first answer of the driver
+	Silent  time.Duration // since when the driver has not answered
+	Waiting bool          // the driver has not answered yet
 	Devices []topDevice
 	Pages   []topPage
 }
@@ -32,24 +32,24 @@ type topDevice struct {
 type topProcess struct {
 	PID     int
 	Device  string      // its label
-	Memory  alloc.Bytes // negative if the driver gives no figure
-	Total   float64     // of the device
-	SM      float64     // percent of the device's multiprocessors in the last second; negative if it is not known
+	Memory  alloc.Bytes // negative if the driver does not say
+	Total   float64     // of the device's memory
+	SM      float64     // percent of the device's multiprocessors in the last second; negative if unknown
 	Command string
 	processFacts
 }
 
-// topWatch keeps the latest look. The driver and each page have a goroutine of their
-// own, so that none waits for another.
+// topWatch keeps the latest look. The driver and each page have a goroutine of their own, so that
+// none waits for another.
 type topWatch struct {
 	src     nvml.Source
 	devices []nvml.Device
 	urls    []string
 	attach  func(pid int) (watched, error)
-	broken  chan string   // a panic, and where
+	broken  chan string   // tells a panic and its stack
 	news    chan struct{} // something has answered
 
-	// The goroutine that asks the driver has these alone.
+	// Only the goroutine that asks the driver uses these.
 	processes *processTable
 	history   map[string]*deviceHistory // by UUID
 	looked    bool
@@ -57,11 +57,11 @@ type topWatch struct {
 	attaching sync.WaitGroup
 
 	mu     sync.Mutex
-	asked  time.Time // since when the driver has not answered; zero if it has
+	asked  time.Time // when the driver was asked and has not answered since; zero if it has
 	listed []topDevice
 	pages  []topPage
 
-	attached *attachment // nil if none
+	attached *attachment // nil if there is none
 }
 
 func newTopWatch(src nvml.Source, devices []nvml.Device, urls []string) *topWatch {
@@ -75,7 +75,7 @@ func newTopWatch(src nvml.Source, devices []nvml.Device, urls []string) *topWatc
 	return w
 }
 
-// look asks everything once, and waits for some seconds at most.
+// look asks the driver and each page once, and waits a few seconds at most.
 func (w *topWatch) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -155,8 +155,8 @@ func (w *topWatch) askDriver() {
 	w.tell()
 }
 
-// smOf is what a process used of a device. Of several processes that a driver could tell of, those that it does
-// not name did nothing; where it names none, nothing is known.
+// smOf returns a process's use of a device. If the driver names some processes, those that it does
+// not name did nothing; if it names none, nothing is known.
 func smOf(busy map[int]float64, err error, pid int) float64 {
 	if err != nil || len(busy) == 0 {
 		return -1
@@ -164,7 +164,8 @@ func smOf(busy map[int]float64, err error, pid int) float64 {
 	return busy[pid]
 }
 
-// factsOf looks at processes. The first time it looks twice, as the use of processors is that between two looks.
+// factsOf returns facts about processes. The first time it looks twice, since the use of processors
+// is measured between two looks.
 func (w *topWatch) factsOf(pids []int) map[int]processFacts {
 	facts := w.processes.look(pids)
 	if !w.looked && len(pids) > 0 {
@@ -176,7 +177,7 @@ func (w *topWatch) factsOf(pids []int) map[int]processFacts {
 	return facts
 }
 
-// remember adds a reading to the history of its device, and returns that.
+// remember adds a reading to the history of its device, and returns the history.
 func (w *topWatch) remember(r nvml.Reading) deviceHistory {
 	h := w.history[r.UUID]
 	if h == nil {

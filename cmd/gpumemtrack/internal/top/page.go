@@ -16,10 +16,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
-// topPage is what a live page tells: of one process, or of the largest of several.
+// topPage is what a live page says about one process, or about the largest of several.
 type topPage struct {
 	URL      string
-	Attached bool // it is no page: top itself has attached to the process
+	Attached bool // not a live page: top itself is attached to the process
 	Err      error
 	Known    bool // it has answered
 	Origin   snapshot.Origin
@@ -30,13 +30,13 @@ type topPage struct {
 	Suspects []string
 }
 
-// topSites is how many lines of code are kept of a page.
+// topSites is how many lines of code are kept from a page.
 const topSites = 50
 
 var errNoPage = errors.New("no live page there: want a URL such as http://localhost:6061/debug/gpumem/")
 
-// readPage asks a page for its sites and suspects. Where several processes share one address, it reads their
-// dump, which alone is there.
+// readPage asks a live page for its call sites and suspects. If several processes share the
+// address, it reads their dump, the only thing that is served then.
 func readPage(ctx context.Context, address string) topPage {
 	page := topPage{URL: address}
 	page.Err = page.readLight(ctx)
@@ -78,7 +78,7 @@ func (p *topPage) readDump(ctx context.Context) error {
 	return nil
 }
 
-// take fills the page with what there is of one process, of one device or of several.
+// take fills the page with what is known about one process, on one device or several.
 func (p *topPage) take(all []*snapshot.Snapshot, suspects []leaks.Suspect, growth []leaks.Growth) {
 	var usages []*export.Usage
 	p.Origin, p.Device, p.Live, p.Peak = all[0].Origin, export.Device(all[0]), 0, 0

@@ -5,23 +5,24 @@ import (
 	"time"
 )
 
-// processFacts is what the system tells of a process.
+// processFacts is what the system knows about a process.
 type processFacts struct {
-	User      string        // "" if it is not known
-	Container string        // "" if there is none, or it is not known
-	Age       time.Duration // negative if it is not known
-	CPU       float64       // percent of one processor; negative if it is not known
+	User      string        // "" if unknown
+	Container string        // "" if there is none, or if unknown
+	Age       time.Duration // negative if unknown
+	CPU       float64       // percent of one processor; negative if unknown
 }
 
 var unknownProcess = processFacts{Age: -1, CPU: -1}
 
-// processTable remembers of each process how much of the processors it had used. One goroutine uses it.
+// processTable remembers how much processor time each process had used. One goroutine uses it.
 type processTable struct {
 	before, now map[int]cpuTime
 	users       map[string]string // names by number
 }
 
-// cpuTime is what a process had used at a moment. Its start tells it from a later process of the same number.
+// cpuTime is the processor time that a process had used at a moment. started tells the process from
+// a later one with the same number.
 type cpuTime struct {
 	started, used time.Duration
 	at            time.Time
@@ -31,7 +32,7 @@ func newProcessTable() *processTable {
 	return &processTable{now: make(map[int]cpuTime), users: make(map[string]string)}
 }
 
-// look asks of each process once.
+// look asks the system about each process once.
 func (t *processTable) look(pids []int) map[int]processFacts {
 	t.before, t.now = t.now, make(map[int]cpuTime, len(pids))
 	all := make(map[int]processFacts, len(pids))
@@ -43,7 +44,7 @@ func (t *processTable) look(pids []int) map[int]processFacts {
 	return all
 }
 
-// share is how many percent of a processor a process used since the look before.
+// share returns the percentage of a processor that a process used since the look before.
 func (t *processTable) share(pid int, c cpuTime) float64 {
 	t.now[pid] = c
 	before, ok := t.before[pid]
@@ -54,7 +55,7 @@ func (t *processTable) share(pid int, c cpuTime) float64 {
 	return 100 * max(0, float64(c.used-before.used)/float64(since))
 }
 
-// percentCell prints a share, and a dash where it is not known.
+// percentCell prints a percentage, or a dash if it is unknown.
 func percentCell(v float64) string {
 	if v < 0 {
 		return "-"

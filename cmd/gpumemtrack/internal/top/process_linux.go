@@ -14,7 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/container"
 )
 
-// commandOf returns what a process was started as; "" if it is not known here.
+// commandOf returns the command line of a process, or "" if it is unknown.
 func commandOf(pid int) string {
 	words, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if words = bytes.TrimRight(words, "\x00"); err == nil && len(words) > 0 {
@@ -30,7 +30,8 @@ func commandOf(pid int) string {
 // tick is the unit of times in /proc/PID/stat: the kernel tells programs a hundred a second, whatever its own clock.
 const tick = 10 * time.Millisecond
 
-// about looks at a process. Its share of a processor is that since the look before, and unknown at the first.
+// about returns facts about a process. Its use of a processor is measured since the look before,
+// and unknown at the first.
 func (t *processTable) about(pid int) processFacts {
 	facts := unknownProcess
 	facts.User, facts.Container = t.userOf(pid), container.Of(pid)
@@ -46,8 +47,9 @@ func (t *processTable) about(pid int) processFacts {
 	return facts
 }
 
-// timesOf reads fields 14, 15 and 22 of /proc/PID/stat (proc_pid_stat(5)): the processor's time of the program and
-// of the kernel for it, and when it started. The second field, the program's name, may hold blanks and parentheses.
+// timesOf reads fields 14, 15 and 22 of /proc/PID/stat (proc_pid_stat(5)): the processor time in
+// user and kernel mode, and when the process started. The second field, the program's name, may
+// contain spaces and parentheses.
 func timesOf(pid int) (started, used time.Duration, ok bool) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -66,7 +68,7 @@ func timesOf(pid int) (started, used time.Duration, ok bool) {
 	return time.Duration(n[2]) * tick, time.Duration(n[0]+n[1]) * tick, true
 }
 
-// userOf names the user that a process runs as, by number where the name is not known here.
+// userOf returns the name of the user that a process runs as, or the number if there is no name.
 func (t *processTable) userOf(pid int) string {
 	info, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
 	if err != nil {

@@ -2,7 +2,7 @@
 
 package top
 
-// commandOf returns what a process was started as; "" if it is not known here.
+// commandOf returns "", as the command line of a process is unknown here.
 func commandOf(int) string { return "" }
 
 func (t *processTable) about(int) processFacts { return unknownProcess }

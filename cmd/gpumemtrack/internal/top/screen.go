@@ -11,8 +11,8 @@ import (
 	"github.com/gdamore/tcell/v2"
 )
 
-// topScreen shows the latest look until q is pressed, a signal comes, or ctx is done. It restores the terminal,
-// after a panic too.
+// topScreen shows the latest look until q is pressed, a signal comes, or ctx is done. It restores
+// the terminal, even after a panic.
 func topScreen(ctx context.Context, w *topWatch, interval time.Duration) error {
 	screen, err := tcell.NewScreen()
 	if err == nil {
@@ -89,7 +89,7 @@ func keyOf(e *tcell.EventKey) rune {
 	return 0
 }
 
-// drawTop puts the lines on the screen.
+// drawTop draws the lines on the screen.
 func drawTop(screen tcell.Screen, view *topView, look topLook) {
 	width, height := screen.Size()
 	screen.Clear()
@@ -106,7 +106,7 @@ func drawTop(screen tcell.Screen, view *topView, look topLook) {
 	screen.Show()
 }
 
-// tcellStyle has no colors where NO_COLOR says so.
+// tcellStyle converts a style. With NO_COLOR set it has no colors.
 func tcellStyle(s topStyle) tcell.Style {
 	style := tcell.StyleDefault
 	color := func(c tcell.Color) tcell.Style {

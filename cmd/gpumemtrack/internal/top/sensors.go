@@ -94,7 +94,7 @@ func devicesOf(src nvml.Source, all bool) ([]nvml.Device, error) {
 	return devices, err
 }
 
-// watchSensors shows the sensors again and again; on a terminal, in the same place.
+// watchSensors shows the sensors again and again; on a terminal, always in the same place.
 func watchSensors(a *cli.App, o sensorsOptions, show func() error) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), cli.StopSignals()...)
 	defer cancel()
@@ -113,7 +113,7 @@ func watchSensors(a *cli.App, o sensorsOptions, show func() error) error {
 			fmt.Fprint(a.Stdout, cli.ClearScreen)
 		}
 		shown := make(chan error, 1)
-		go func() { shown <- show() }() // a driver that hangs does not keep the key from us
+		go func() { shown <- show() }() // so that a hanging driver does not block the key
 		select {
 		case <-ctx.Done():
 			return nil
@@ -130,8 +130,8 @@ func watchSensors(a *cli.App, o sensorsOptions, show func() error) error {
 	}
 }
 
-// anyKey calls pressed at the next key. In this mode of the terminal Ctrl+C is a key too, and lines need their
-// own carriage returns: see writeSensors.
+// anyKey calls pressed at the next key. In this terminal mode Ctrl+C is a key too, and lines need
+// carriage returns: see writeSensors.
 func anyKey(keys *os.File, pressed func()) (restore func(), err error) {
 	before, err := term.MakeRaw(int(keys.Fd()))
 	if err != nil {
@@ -175,7 +175,7 @@ func sensorsJSON(source string, list []nvml.Reading) any {
 	return map[string]any{"schema": sensorsSchema, "source": source, "devices": devices}
 }
 
-// sensorsOf is a device and its sensors as JSON, with null for each sensor that it lacks.
+// sensorsOf returns a device and its sensors for JSON, with null for each sensor that it lacks.
 func sensorsOf(s nvml.Reading) map[string]any {
 	d := map[string]any{"index": s.Index, "uuid": s.UUID, "name": s.Name, "bus_id": s.BusID, "memory_scope": s.Scope}
 	if s.Parent != "" {
@@ -193,9 +193,9 @@ func sensorsOf(s nvml.Reading) map[string]any {
 	return d
 }
 
-// sensorsTable has the columns of gpulink's table, and names, power and utilization. A sensor that a card does
-// not have is a dash. If the table is higher than the screen, each GPU gets one line, and what still does not
-// fit is cut.
+// sensorsTable has the columns of gpulink's table, and also names, power and utilization. A sensor
+// that a card does not have is a dash. If the table is higher than the screen, each GPU gets one
+// line, and what still does not fit is cut.
 func sensorsTable(list []nvml.Reading, screen cli.Screen) string {
 	text := sensorsGrid(list, screen.Width, clocksCell, true)
 	if !screen.Holds(text) {

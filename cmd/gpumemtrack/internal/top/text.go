@@ -43,7 +43,7 @@ func (l topLine) text() string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-// width is how many columns it takes, blank ones included.
+// width returns the number of columns that the line takes, with blanks.
 func (l topLine) width() (n int) {
 	for _, s := range l {
 		n += len([]rune(s.text))
@@ -55,7 +55,7 @@ func styled(style topStyle, format string, args ...any) topLine {
 	return topLine{{fmt.Sprintf(format, args...), style}}
 }
 
-// topText is all that a look has, in as many lines as that takes.
+// topText returns everything that a look has, in as many lines as it needs.
 func topText(look topLook, width int) []topLine {
 	lines := []topLine{headLine(look, width)}
 	lines = append(lines, deviceLines(look, width)...)
@@ -93,7 +93,7 @@ func headLine(look topLook, width int) topLine {
 	return topLine{{left, styleHead}, {strings.Repeat(" ", space) + help, styleQuiet}}
 }
 
-// deviceLines has a line for each device: its name, a bar, and as many figures as there is room for.
+// deviceLines returns a line for each device: its name, a bar, and as many figures as fit.
 func deviceLines(look topLook, width int) []topLine {
 	var lines []topLine
 	label := 5
@@ -134,7 +134,7 @@ func deviceLine(d topDevice, label, width int) topLine {
 	return append(out, past...)
 }
 
-// pastLine draws how full a device was at the latest updates, and how busy, where there is room.
+// pastLine draws how full and how busy a device was lately, if there is room.
 func pastLine(d topDevice, width int) (past topLine) {
 	const looks = 20
 	for i, shares := range [][]float64{d.memory, d.busy} {
@@ -145,7 +145,7 @@ func pastLine(d topDevice, width int) (past topLine) {
 	return past
 }
 
-// bar draws a share as a bar in brackets, as wide as the room.
+// bar draws a fraction as a bar in brackets, room columns wide.
 func bar(share float64, room int) topLine {
 	if room < 4 {
 		return nil
@@ -154,7 +154,7 @@ func bar(share float64, room int) topLine {
 	return topLine{{"[", styleQuiet}, {strings.Repeat("|", full), styleOf(share)}, {strings.Repeat(" ", room-full), styleText}, {"]", styleQuiet}}
 }
 
-// styleOf is how a share looks.
+// styleOf returns the style for a fraction.
 func styleOf(share float64) topStyle {
 	switch {
 	case share > 0.9:
@@ -173,13 +173,13 @@ func sensor(d topDevice, q nvml.Quantity, unit string) string {
 	return fmt.Sprintf("%.0f %s", v, unit)
 }
 
-// topOrder says how processes are sorted; the zero value by memory, most first.
+// topOrder says how processes are sorted; the zero value sorts by memory, most first.
 type topOrder struct {
-	by       byte // one of the keys m, p, g, c; 0 is m
+	by       byte // one of the keys m, p, g, c; 0 means m
 	reversed bool
 }
 
-// processesOf lists the processes of all devices, and those that only a page tells of.
+// processesOf lists the processes of all devices, and those that only a live page knows.
 func processesOf(look topLook, order topOrder) []topProcess {
 	var all []topProcess
 	seen := make(map[int]bool)
@@ -225,7 +225,7 @@ func processHead(order topOrder, width int) topLine {
 		factCells("USER", "CPU", "SM", "AGE", "CONTAINER", width), mark('c', "COMMAND"))
 }
 
-// factCells are the columns of what the system tells of a process, as many as there is room for.
+// factCells returns the columns with the system's facts about a process, as many as fit.
 func factCells(user, cpu, sm, age, container string, width int) string {
 	cells := ""
 	if width >= 80 {
@@ -258,7 +258,7 @@ func processLine(p topProcess, width int, selected bool) topLine {
 	return topLine{{fmt.Sprintf("%-*s", width, text), style}}
 }
 
-// pageLines shows a live page, with at most this many lines of code.
+// pageLines shows a live page, with no more than most lines of code.
 func pageLines(page topPage, width, most int) []topLine {
 	url := line.Line(page.URL)
 	switch {

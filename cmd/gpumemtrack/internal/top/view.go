@@ -9,16 +9,16 @@ import (
 	line "github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
-// topView is what the user has chosen to see of a look.
+// topView is what the user has chosen to see.
 type topView struct {
 	order    topOrder
-	pid      int // of the process that is selected
+	pid      int // the selected process
 	device   string
 	first    int      // the process in the first row
-	held     *topLook // the picture that is held, if one is
+	held     *topLook // the look that the user froze; nil if none
 	help     bool
-	attach   int // the process to attach to, or to let go of, when a key has asked for it
-	pageRows int // that processes had, when they were last drawn
+	attach   int // the process that a key asked to attach to or to detach from
+	pageRows int // rows for processes when they were last drawn
 }
 
 const topHelp = `Keys
@@ -37,7 +37,7 @@ Below the processes stand the lines of code of the selected one, if it serves a 
 that --live names, or if you attach to it: gpumemtrack attach --help says what that needs.
 The small bars of a device are its memory at the latest updates, and how busy it was.`
 
-// lines are the rows of the screen.
+// lines returns the rows of the screen.
 func (v *topView) lines(look topLook, width, height int) []topLine {
 	if v.held != nil {
 		look = *v.held
@@ -64,7 +64,7 @@ func (v *topView) lines(look topLook, width, height int) []topLine {
 	return lines[:min(len(lines), height)]
 }
 
-// find returns the place of the selected process, or of the first if it is gone.
+// find returns the index of the selected process, or 0 if it is gone.
 func (v *topView) find(processes []topProcess) int {
 	at := slices.IndexFunc(processes, func(p topProcess) bool { return p.PID == v.pid && p.Device == v.device })
 	return max(at, 0)
@@ -86,7 +86,8 @@ func (v *topView) processes(look topLook, all []topProcess, at, room, width int)
 	return lines
 }
 
-// detail shows the page of the selected process, in at most this many lines, and pages that do not answer.
+// detail shows the page of the selected process, and pages that do not answer, in no more than most
+// lines.
 func (v *topView) detail(look topLook, processes []topProcess, at, width, most int) []topLine {
 	var lines []topLine
 	for _, page := range look.Pages {
@@ -105,7 +106,7 @@ func (v *topView) detail(look topLook, processes []topProcess, at, width, most i
 	return lines[:min(len(lines), most)]
 }
 
-// press does what a key stands for, and reports whether that is to quit.
+// press does what a key means, and reports whether that is to quit.
 func (v *topView) press(key rune, look topLook) (quit bool) {
 	switch key {
 	case 'q', ctrlC:
@@ -138,7 +139,7 @@ func (v *topView) press(key rune, look topLook) (quit bool) {
 	return false
 }
 
-// Keys that are no letters.
+// Keys that are not letters.
 const (
 	ctrlC    rune = 0x03
 	escape   rune = 0x1b

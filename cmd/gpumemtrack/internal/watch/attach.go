@@ -31,7 +31,7 @@ type attachOptions struct {
 	live      string
 	hosts     []string
 	every     time.Duration
-	json      string // a file, "-" for standard output, "" for tables
+	json      string // a file; "-" is standard output, "" means tables
 	libraries []string
 	functions []string
 	preload   bool
@@ -86,7 +86,7 @@ them.`,
 	return cmd
 }
 
-// config is what the library is told.
+// config returns the options for package attach.
 func (o attachOptions) config() (cfg attach.Config, err error) {
 	cfg.Libraries, cfg.Preload, cfg.RingBytes = o.libraries, o.preload, int(o.ring)
 	for _, text := range o.functions {
@@ -99,7 +99,8 @@ func (o attachOptions) config() (cfg attach.Config, err error) {
 	return cfg, nil
 }
 
-// check returns the format of the output, or what is wrong with the options, before anything has begun.
+// check returns the format of the output file. The error says what is wrong with the options,
+// before anything has begun.
 func (o attachOptions) check() (to *cli.Format, err error) {
 	switch {
 	case o.pid == 0 && len(o.command) == 0:
@@ -177,7 +178,8 @@ func runAttach(a *cli.App, o attachOptions) (err error) {
 	return err
 }
 
-// tables returns where the tables go. A command's output is its own: tables beside it go to stderr, or as JSON to a file.
+// tables returns where the tables go. Standard output belongs to the command that runs, so its
+// tables go to stderr, or as JSON to a file.
 func (o attachOptions) tables(a *cli.App) (io.WriteCloser, error) {
 	switch {
 	case o.json != "" && o.json != "-":
@@ -188,12 +190,12 @@ func (o attachOptions) tables(a *cli.App) (io.WriteCloser, error) {
 	return keptOpen{a.Stderr}, nil
 }
 
-// keptOpen is the writer of somebody else.
+// keptOpen is a writer whose Close does nothing, as somebody else closes it.
 type keptOpen struct{ io.Writer }
 
 func (keptOpen) Close() error { return nil }
 
-// attachTo watches a process until it ends, or Ctrl+C.
+// attachTo watches a process until it ends, or until Ctrl+C.
 func attachTo(w *attach.Watcher, tables io.Writer, o attachOptions) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), cli.StopSignals()...)
 	defer cancel()
@@ -210,7 +212,7 @@ func attachTo(w *attach.Watcher, tables io.Writer, o attachOptions) error {
 	return nil
 }
 
-// attachToCommand runs a command.
+// attachToCommand runs a command and watches it.
 func attachToCommand(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOptions, path string) (code int, err error) {
 	var child *child
 	err = w.Start(func() error {
@@ -246,7 +248,7 @@ func attachedTables(ctx context.Context, w *attach.Watcher, to io.Writer, o atta
 	}
 }
 
-// attachedEnd prints what is live at the end, and writes the file.
+// attachedEnd prints what is live at the end, and writes the output file.
 func attachedEnd(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOptions, to *cli.Format) error {
 	if err := w.Close(); err != nil {
 		return err
@@ -277,7 +279,7 @@ func attachedEnd(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOption
 	return cli.WriteNew(o.output, o.force, write)
 }
 
-// serveAttached serves what is watched until stop is called.
+// serveAttached serves what is watched as a live page until stop is called.
 func serveAttached(a *cli.App, address string, hosts []string, w *attach.Watcher) (stop func(), err error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// Driver is an attach.Driver: it asks NVML, where a driver answers.
+// Driver is an attach.Driver that asks NVML, if a driver answers.
 type Driver struct {
 	source  nvml.Source // nil if none answers
 	devices []nvml.Device
 	err     error
 }
 
-// OpenDriver opens what there is. Where no driver answers, no figure is known.
+// OpenDriver opens the driver, if there is one. Otherwise no figure is known.
 func OpenDriver() *Driver {
 	d := new(Driver)
 	if d.source, d.err = nvml.Open(); d.err == nil {
@@ -25,14 +25,15 @@ func OpenDriver() *Driver {
 	return d
 }
 
-// Close closes what answers.
+// Close closes the driver.
 func (d *Driver) Close() {
 	if d.source != nil {
 		d.source.Close()
 	}
 }
 
-// visible returns the devices in the order of the process's ordinals, by the environment that it began with.
+// visible returns a process's devices by its own ordinals, which follow from the environment that
+// it started with.
 func (d *Driver) visible(pid int) ([]nvml.Device, error) {
 	if d.err != nil {
 		return nil, d.err
@@ -51,7 +52,7 @@ func (d *Driver) visible(pid int) ([]nvml.Device, error) {
 	})
 }
 
-// device returns a process's device.
+// device returns a process's device by its ordinal.
 func (d *Driver) device(pid, ordinal int) (nvml.Device, error) {
 	devices, err := d.visible(pid)
 	if err != nil {
@@ -63,13 +64,13 @@ func (d *Driver) device(pid, ordinal int) (nvml.Device, error) {
 	return devices[ordinal], nil
 }
 
-// UUID returns that of a process's device.
+// UUID returns the UUID of a process's device.
 func (d *Driver) UUID(pid, ordinal int) (string, error) {
 	device, err := d.device(pid, ordinal)
 	return device.UUID, err
 }
 
-// Memory returns what all programs use of a process's device, and how large it is.
+// Memory returns what all programs use of a process's device, and the size of its memory.
 func (d *Driver) Memory(pid, ordinal int) (used, total alloc.Bytes, err error) {
 	device, err := d.device(pid, ordinal)
 	if err != nil {
@@ -85,7 +86,7 @@ func (d *Driver) Memory(pid, ordinal int) (used, total alloc.Bytes, err error) {
 	return used, total, nil
 }
 
-// Held returns what a process has on each of its devices, by their ordinals.
+// Held returns the memory that a process uses on each of its devices, by ordinal.
 func (d *Driver) Held(pid int) (map[int]alloc.Bytes, error) {
 	devices, err := d.visible(pid)
 	if err != nil {

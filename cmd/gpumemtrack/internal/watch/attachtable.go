@@ -22,11 +22,12 @@ type attachedMark struct {
 	Process snapshot.Origin `json:"process"`
 	Device  string          `json:"device"`
 	Ordinal int             `json:"ordinal"`
-	Before  alloc.Bytes     `json:"before_bytes"` // held before it was watched; -1 is unknown
+	Before  alloc.Bytes     `json:"before_bytes"` // held before watching began; -1 means unknown
 	Mark    *snapshot.Mark  `json:"mark"`
 }
 
-// writeAttachedMark prints what changed since the previous mark, as a table only if anything did.
+// writeAttachedMark prints what changed since the previous mark. There is a table only if anything
+// changed.
 func writeAttachedMark(w io.Writer, s *attach.Source, m *snapshot.Mark, asJSON bool) {
 	device, ordinal := s.Device()
 	if asJSON {
@@ -61,7 +62,7 @@ type lineChange struct {
 	use string
 }
 
-// useOf says what buffers are for or, where only the program knows, the type of their memory.
+// useOf returns the kind of buffers or, if only the program knows it, the type of their memory.
 func useOf(g snapshot.Group) string {
 	if g.Kind == mem.Unspecified && g.Memory != alloc.UnknownMemory {
 		return g.Memory.String()
@@ -69,7 +70,7 @@ func useOf(g snapshot.Group) string {
 	return g.Kind.String()
 }
 
-// changesByLine lists what changed by line of code: first what grew, and of each the largest first.
+// changesByLine lists changes by line of code: first those that grew, the largest first.
 func changesByLine(d snapshot.Delta) (all []lineChange) {
 	for _, c := range d {
 		for _, site := range c.CallSites {
@@ -85,7 +86,7 @@ func changesByLine(d snapshot.Delta) (all []lineChange) {
 	return all
 }
 
-// writeAttachedEnd prints what is live at the end, with whole call stacks of the largest.
+// writeAttachedEnd prints what is live at the end, with whole call stacks for the largest.
 func writeAttachedEnd(w io.Writer, s *attach.Source, beside blocks) {
 	device, ordinal := s.Device()
 	at := s.Snapshot()
@@ -116,7 +117,8 @@ func writeAttachedEnd(w io.Writer, s *attach.Source, beside blocks) {
 	}
 }
 
-// writeAttachedStack prints a call stack; of PyTorch's Python first, as dozens of its own functions lie below each line.
+// writeAttachedStack prints a call stack. Python lines come first, as dozens of PyTorch's own
+// functions lie below each of them.
 func writeAttachedStack(w io.Writer, stack mem.Stack) {
 	isPython := func(f mem.Frame) bool { return strings.HasSuffix(f.File, ".py") }
 	if !slices.ContainsFunc(stack, isPython) || !slices.ContainsFunc(stack, func(f mem.Frame) bool { return strings.Contains(f.File, "libtorch_python") }) {
@@ -128,7 +130,7 @@ func writeAttachedStack(w io.Writer, stack mem.Stack) {
 	fmt.Fprint(w, mem.Stack(slices.DeleteFunc(slices.Clone(stack), isPython)))
 }
 
-// stackTally is what one call stack has live, in buffers of any size.
+// stackTally is the live memory of one call stack, in buffers of any size.
 type stackTally struct {
 	mem.Tally
 	use   string
@@ -153,8 +155,8 @@ func liveByStack(s *snapshot.Snapshot) (all []stackTally) {
 	return all
 }
 
-// attachedTotals prints what is live, and for a device the peak and the total, which are not known of host
-// memory.
+// attachedTotals prints live memory and, for a device, peak and total. For host memory these are
+// not known.
 func attachedTotals(s *snapshot.Snapshot) string {
 	if s.Total.IsZero() {
 		return fmt.Sprintf("%v live", s.Memory.Host())
@@ -166,7 +168,7 @@ func attachedTotals(s *snapshot.Snapshot) string {
 	return fmt.Sprintf("%v live%s; peak %v; in all %v", s.Live, of, s.Peak, s.Total)
 }
 
-// blocks says whether the blocks of PyTorch's cache are watched beside its segments.
+// blocks says whether the blocks of PyTorch's cache are watched in addition to its segments.
 type blocks uint8
 
 const (
@@ -175,7 +177,7 @@ const (
 	seen
 )
 
-// blocksBeside looks among all sources for the blocks in the segments of one.
+// blocksBeside finds out whether another source watches the blocks in this source's segments.
 func blocksBeside(s *attach.Source, all []*attach.Source, functions []string) blocks {
 	for _, other := range all {
 		if device, _ := other.Device(); other.Origin().PID == s.Origin().PID && areBlocks(device) {
@@ -191,11 +193,11 @@ func blocksBeside(s *attach.Source, all []*attach.Source, functions []string) bl
 
 func areBlocks(device string) bool { return strings.Contains(device, "blocks") }
 
-// cacheOf names the caching allocator whose segments these are, as the call stacks tell, and what shows the
-// buffers in them; "" if there is none.
+// cacheOf returns the name of the caching allocator whose segments these are, according to the call
+// stacks, and what would show the buffers in them; "" if there is none.
 func cacheOf(s *snapshot.Snapshot, beside blocks) (name, instead string) {
 	if areBlocks(s.Device) {
-		return "", "" // they are what is in the segments
+		return "", "" // they are the blocks in the segments
 	}
 	for site := range s.CallSites() {
 		for _, f := range site.Stack {

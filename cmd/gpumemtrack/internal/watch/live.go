@@ -11,11 +11,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// sparkPoints is how many of the latest points the live line draws.
+// sparkPoints is the number of latest points that the live line draws.
 const sparkPoints = 24
 
-// showLive keeps a line with the recording's state on the terminal until ctx is done. Beside a command, which
-// writes to the terminal too, the line is in the last row. In a pipe it shows nothing.
+// showLive keeps a line about the recording on the terminal until ctx is done. If a command runs,
+// which writes to the terminal too, the line is in the last row. In a pipe it shows nothing.
 func showLive(a *cli.App, ctx context.Context, rec *nvml.Recorder, beside bool, o recordOptions) {
 	tty, ok := cli.Terminal(a.Stderr)
 	if !ok || o.noLive {
@@ -37,8 +37,8 @@ func showLive(a *cli.App, ctx context.Context, rec *nvml.Recorder, beside bool, 
 	}
 }
 
-// liveLine tells of each device what is used now, the peak, and the latest values: of the watched process if
-// that is known, otherwise of the device.
+// liveLine returns for each device the current value, the peak and the latest values: of the
+// watched process if known, otherwise of the device.
 func liveLine(rec nvml.Recording) string {
 	var parts []string
 	for _, d := range rec.Devices {
@@ -67,7 +67,7 @@ func seriesToShow(rec nvml.Recording, d nvml.Device) (nvml.Series, bool) {
 	return nvml.Series{}, false
 }
 
-// latest returns the last n values, without gaps, and the very last.
+// latest returns the last n values, without gaps, and the last of all.
 func latest(s nvml.Series, n int) (values []float64, now float64) {
 	for p := range s.Points() {
 		if !p.IsGap() {
@@ -78,25 +78,26 @@ func latest(s nvml.Series, n int) (values []float64, now float64) {
 	return values, values[len(values)-1]
 }
 
-// statusLine is a line that stays on a terminal. Alone it stands where the cursor is. Beside a program that
-// writes to the terminal it is in the last row, which is kept out of the rows that scroll (DECSTBM), as apt's
-// progress bar does: otherwise the program's next line would begin at the end of this one.
+// statusLine is a line that stays on a terminal. Normally it is where the cursor is. If a program
+// writes to the same terminal, the line is in the last row, which is excluded from scrolling
+// (DECSTBM), as apt does with its progress bar; otherwise the program's next line would begin at
+// the end of this one.
 type statusLine struct {
 	tty    *os.File
 	beside bool
-	rows   int  // of the terminal, when the last one was taken
-	taken  bool // it was, once
+	rows   int  // height of the terminal when the last row was reserved
+	taken  bool // the last row has been reserved
 }
 
 const (
 	saveCursor, restoreCursor = "\x1b7", "\x1b8"
 
-	// lineDown and lineUp keep the column. In the last row lineDown scrolls.
+	// lineDown and lineUp move the cursor and keep its column. In the last row lineDown scrolls.
 	lineDown, lineUp = "\x1bD", "\x1b[A"
 )
 
-// show draws the line, unless a program beside it uses the whole screen. Such a program resets the rows that
-// scroll, so they are set again after it.
+// show draws the line, unless a program beside it uses the whole screen. Such a program resets the
+// scrolling region, so it is set again afterwards.
 func (s *statusLine) show(line string) {
 	if s.beside && isRaw(s.tty) {
 		s.rows = 0
@@ -115,11 +116,11 @@ func (s *statusLine) show(line string) {
 	fmt.Fprint(s.tty, take+s.inLastRow(line))
 }
 
-// remove takes the line away and leaves the cursor at the beginning of a line: of the next one if the program,
-// or the terminal with its ^C, has written in this one.
+// remove deletes the line and leaves the cursor at the beginning of a line: the next one, if the
+// program, or the terminal with its ^C, has written in this one.
 func (s *statusLine) remove() {
 	end := cli.ClearLine
-	if s.beside { // so many blanks move on from any column but the first
+	if s.beside { // these blanks wrap to the next line from any column but the first
 		end = strings.Repeat(" ", cli.ScreenOf(s.tty).Width) + cli.ClearLine
 	}
 	if s.taken {

@@ -25,7 +25,7 @@ type recordOptions struct {
 	force    bool
 	source   string
 	noLive   bool
-	json     string // a file, "-" for standard output, "" for a table
+	json     string // a file; "-" is standard output, "" means a table
 	command  []string
 }
 
@@ -90,7 +90,7 @@ lost.`,
 	return cmd
 }
 
-// runRecord checks all it can before it starts the command, then records.
+// runRecord checks all it can before it starts the command, and then records.
 func runRecord(a *cli.App, o recordOptions) error {
 	charts, cfg, err := o.config()
 	if err != nil {
@@ -119,15 +119,14 @@ func runRecord(a *cli.App, o recordOptions) error {
 
 var clocks = []nvml.Quantity{nvml.ClockGraphics, nvml.ClockMemory, nvml.ClockSM, nvml.ClockVideo}
 
-// quantityWords are the words of --with.
+// quantityWords maps the words of --with to quantities.
 var quantityWords = map[string][]nvml.Quantity{
 	"memory": {nvml.MemoryUsed}, "utilization": {nvml.Utilization}, "power": {nvml.Power},
 	"temperature": {nvml.Temperature}, "fan": {nvml.FanSpeed}, "clocks": clocks,
 	"all": append([]nvml.Quantity{nvml.MemoryUsed, nvml.Utilization, nvml.Power, nvml.Temperature, nvml.FanSpeed}, clocks...),
 }
 
-// parseQuantities reads a list of words, separated by commas. The error names the word that
-// is not known.
+// parseQuantities reads a list of words separated by commas. The error names an unknown word.
 func parseQuantities(list string) (all []nvml.Quantity, err error) {
 	for word := range strings.SplitSeq(list, ",") {
 		quantities, ok := quantityWords[strings.TrimSpace(word)]
@@ -139,7 +138,7 @@ func parseQuantities(list string) (all []nvml.Quantity, err error) {
 	return all, nil
 }
 
-// config sorts the outputs into charts and files.
+// config divides the outputs into charts and files of samples.
 func (o recordOptions) config() (charts []string, cfg nvml.Config, err error) {
 	quantities, err := parseQuantities(o.with)
 	if err != nil {
@@ -173,7 +172,7 @@ func (o recordOptions) config() (charts []string, cfg nvml.Config, err error) {
 			return nil, cfg, cli.UsageError("record: -o %s: a chart ends in .png, .svg or .html, samples in .jsonl or .csv", path)
 		}
 	}
-	if cfg.Files == nil { // the samples go beside the first chart
+	if cfg.Files == nil { // the samples are then kept beside the first chart
 		cfg.Dir = "."
 		if len(charts) > 0 {
 			cfg.Dir = filepath.Dir(charts[0])

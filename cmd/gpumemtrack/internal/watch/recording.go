@@ -99,7 +99,8 @@ func WriteRecording(w io.Writer, rec nvml.Recording) {
 	}
 }
 
-// noteOf begins a note with the series that it is about. A note that names the process needs the device alone.
+// noteOf begins a note with the name of its series. If the note itself names the process, the
+// device is enough.
 func noteOf(s nvml.Series) string {
 	if s.Quantity == nvml.ProcessMemory && strings.HasPrefix(s.Note, s.Target.String()) {
 		return s.Device.Label() + " " + s.Note
@@ -108,7 +109,7 @@ func noteOf(s nvml.Series) string {
 }
 
 func rateCell(s nvml.Series) string {
-	if s.Len() < 3 || s.Duration() < 100*time.Millisecond { // a rate of nothing
+	if s.Len() < 3 || s.Duration() < 100*time.Millisecond { // too short for a rate
 		return "-"
 	}
 	return fmt.Sprintf("%.1f Hz", s.SamplingRate())

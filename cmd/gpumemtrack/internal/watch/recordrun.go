@@ -15,9 +15,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml/chart"
 )
 
-// Rehearse finds out before the command starts, and perhaps runs for days, what
-// would make its recording fail. From then on cfg names the devices, so that the
-// driver is not asked for them again.
+// Rehearse finds out what would make a recording fail, before the command starts, which may run for
+// days. Afterwards cfg names the devices, so that the driver need not list them again.
 func Rehearse(cfg *nvml.Config, charts []string) error {
 	paths := slices.Concat(charts, cfg.Files)
 	if cfg.Dir != "" {
@@ -42,7 +41,7 @@ func Rehearse(cfg *nvml.Config, charts []string) error {
 	return r.Stop()
 }
 
-// knownDevices is a source that is not asked for its devices again.
+// knownDevices is a source whose devices are already known.
 type knownDevices struct {
 	nvml.Source
 	devices []nvml.Device
@@ -77,8 +76,8 @@ func recordUntil(a *cli.App, ctx context.Context, cfg nvml.Config, charts []stri
 	return errors.Join(err, finish(a, a.Stdout, rec, charts, o))
 }
 
-// recordCommand runs the command and records meanwhile. Its output is its own;
-// ours goes to stderr.
+// recordCommand runs the command and records it. Standard output belongs to the command; ours goes
+// to stderr.
 func recordCommand(a *cli.App, cfg nvml.Config, charts []string, o recordOptions, path string) error {
 	child, err := startChild(a, path, o.command, nil)
 	if err != nil {
@@ -104,7 +103,7 @@ func recordCommand(a *cli.App, cfg nvml.Config, charts []string, o recordOptions
 	if child.ended.Err() == nil {
 		fmt.Fprintf(a.Stderr, "recorded for %v; %s goes on\n", o.duration, o.command[0])
 	}
-	return cli.Exit(child.wait(), err) // the command's code, though its recording or a chart may have failed
+	return cli.Exit(child.wait(), err) // the command's code, even if its recording or a chart failed
 }
 
 // finish draws the charts, prints the table, and says where the samples are.

@@ -10,7 +10,7 @@ import (
 
 func passedSignals() []os.Signal { return []os.Signal{os.Interrupt} }
 
-// The console sends Ctrl+C to all that are attached to it.
+// The console sends Ctrl+C to all processes that are attached to it.
 func fromTerminal(os.Signal) bool { return true }
 
 func signaled(*os.ProcessState) int { return cli.ExitFailed }

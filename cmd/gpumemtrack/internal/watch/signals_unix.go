@@ -13,13 +13,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 )
 
-// passedSignals are the signals that are passed on to the command.
+// passedSignals returns the signals that are passed on to the command.
 func passedSignals() []os.Signal {
 	return append(cli.StopSignals(), syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT)
 }
 
-// fromTerminal reports whether the terminal sends a signal to its whole
-// foreground group, us and the command in it.
+// fromTerminal reports whether the terminal sends a signal to its whole foreground group, which the
+// command is in too.
 func fromTerminal(s os.Signal) bool {
 	if s != os.Interrupt && s != syscall.SIGQUIT {
 		return false
@@ -33,7 +33,7 @@ func fromTerminal(s os.Signal) bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// signaled is the exit code of a process that a signal ended.
+// signaled returns the exit code of a process that a signal ended.
 func signaled(s *os.ProcessState) int {
 	if status, ok := s.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return cli.ExitSignal + int(status.Signal())
@@ -41,8 +41,8 @@ func signaled(s *os.ProcessState) int {
 	return cli.ExitFailed
 }
 
-// alive reports whether a process with this number still runs, whoever owns it. One that has ended may wait for
-// its parent for ever, in a container above all. Where there is a /proc, its state there is Z.
+// alive reports whether a process with this number still runs, whoever owns it. A process that has
+// ended may wait for its parent for ever, above all in a container; in /proc its state is then Z.
 func alive(pid int) bool {
 	if err := syscall.Kill(pid, 0); err != nil && err != syscall.EPERM {
 		return false

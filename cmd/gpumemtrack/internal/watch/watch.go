@@ -1,5 +1,5 @@
-// Package watch has the commands that follow a program while it runs: record, which asks the driver, and
-// attach, which sees the program's own calls. Neither changes the program.
+// Package watch has the commands that follow a program while it runs: record, which asks the
+// driver, and attach, which sees the program's own calls. Neither changes the program.
 package watch
 
 import (
@@ -23,7 +23,8 @@ func addJSONFlag(flags *pflag.FlagSet, to *string, usage string) {
 	flags.Lookup("json").NoOptDefVal = "-"
 }
 
-// checkJSON returns what is wrong with --json. A command prints to the same streams as we do, so JSON would stand among its output.
+// checkJSON returns an error if --json cannot be written. Without a file it would stand in the
+// command's own output.
 func checkJSON(name, to string, command []string, force bool) error {
 	switch {
 	case to == "-" && len(command) > 0:
@@ -38,12 +39,12 @@ func checkJSON(name, to string, command []string, force bool) error {
 type child struct {
 	cmd     *exec.Cmd
 	signals chan os.Signal
-	ended   context.Context // done when it has
+	ended   context.Context // done when the command has ended
 	end     context.CancelFunc
-	code    int // valid then
+	code    int // valid after ended
 }
 
-// lookCommand finds a command's program before anything is begun.
+// lookCommand finds a command's program before anything else begins.
 func lookCommand(command []string) (path string, err error) {
 	if len(command) == 0 {
 		return "", nil
@@ -55,8 +56,8 @@ func lookCommand(command []string) (path string, err error) {
 	return path, nil
 }
 
-// cannotRun is the error of a command that is not there or cannot be run, with the exit code that shells have
-// for it.
+// cannotRun returns the error of a command that does not exist or cannot be run, with the exit code
+// that shells have for it.
 func cannotRun(name string, err error) error {
 	code := cli.ExitNotRun
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
@@ -65,8 +66,8 @@ func cannotRun(name string, err error) error {
 	return cli.Exit(code, fmt.Errorf("cannot run %q: %w: check its name, or write its path", name, err))
 }
 
-// startChild starts a command with our own streams. A nil environment is our own. Nobody waits for the command
-// until watch is called, so even if it ends before, its number stays its own.
+// startChild starts a command with our own streams. A nil environment means ours. Until watch is
+// called nobody waits for the command, so even if it ends its number is not used again.
 func startChild(a *cli.App, path string, command, env []string) (*child, error) {
 	cmd := exec.Command(path, command[1:]...)
 	cmd.Args[0], cmd.Env = command[0], env
@@ -81,8 +82,7 @@ func startChild(a *cli.App, path string, command, env []string) (*child, error) 
 	return c, nil
 }
 
-// watch waits for the command's end, and meanwhile passes on to it the signals
-// that we get.
+// watch waits for the command to end, and until then passes on the signals that we get.
 func (c *child) watch() {
 	go func() {
 		c.code = exitCode(c.cmd, c.cmd.Wait())
@@ -111,7 +111,7 @@ func (c *child) pass() {
 		case <-c.ended.Done():
 			return
 		case s := <-c.signals:
-			// On a terminal the child has had Ctrl+C already, as we have.
+			// The terminal has sent Ctrl+C to the child already, as to us.
 			if !fromTerminal(s) {
 				c.cmd.Process.Signal(s)
 			}
@@ -119,8 +119,8 @@ func (c *child) pass() {
 	}
 }
 
-// exitCode is a command's own, or 128 and the number of the signal that ended
-// it, as shells say it.
+// exitCode returns a command's exit code, or 128 plus the number of the signal that ended it, as
+// shells do.
 func exitCode(cmd *exec.Cmd, err error) int {
 	if cmd.ProcessState == nil {
 		return cli.ExitFailed
