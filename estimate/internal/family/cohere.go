@@ -47,14 +47,14 @@ func readCohere(c *Config, a *Model) {
 	c.likeLlama(a, "CohereForCausalLM")
 }
 
-// readCohere2 reads Cohere with windows, whose layers without a window do not rotate.
+// readCohere2 reads Cohere with windows. Layers without a window do not rotate.
 func readCohere2(c *Config, a *Model) {
 	c.noBias()
 	c.likeLlama(a, "Cohere2ForCausalLM")
 	c.turnedWindows(a)
 }
 
-// readEXAONE4 reads EXAONE 4, whose layers without a window do not rotate if others have one.
+// readEXAONE4 reads EXAONE 4. If some layers have a window, those without one do not rotate.
 func readEXAONE4(c *Config, a *Model) {
 	c.likeLlama(a, "Exaone4ForCausalLM")
 	a.QKNorm = layer.NormHeads

@@ -16,17 +16,17 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
 )
 
-// ErrUnknown is the class of errors of a model that none of the families describes.
+// ErrUnknown is the error for a model that no family describes.
 var ErrUnknown = errors.New("unknown architecture")
 
 // Error says what is wrong with the settings of a model.
 type Error struct {
 	Where  string // the key; may be empty
 	Reason string
-	Err    error // the error beneath; may be nil
+	Err    error // the cause; may be nil
 }
 
-// Error returns place and reason.
+// Error returns where the error is and the reason.
 func (e *Error) Error() string {
 	switch {
 	case e.Err == nil:
@@ -37,24 +37,24 @@ func (e *Error) Error() string {
 	return e.Where + ": " + e.Reason + ": " + e.Err.Error()
 }
 
-// Unwrap returns the error beneath.
+// Unwrap returns the cause, or nil.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Config is the settings of a config.json, or of a part of one. A key that is absent has what transformers takes then
-// (defaults.json), and one that is null has no value.
+// Config holds the settings of a config.json, or of a part of one. A missing key has the default of
+// transformers (defaults.json); a key that is null has no value.
 //
-// The first thing that is wrong is kept and the rest is read all the same, with numbers that do no harm: whoever reads
-// settings need not look after each key.
+// It keeps the first error. Reading goes on after it with numbers that do no harm, so that callers
+// need not check each key.
 type Config struct {
 	known
 	part           bool
 	raw            json.RawMessage
-	file, defaults map[string]json.RawMessage // both with the usual names of keys
+	file, defaults map[string]json.RawMessage // both with the usual names of the keys
 	err            *error                     // shared by the whole and its parts
 }
 
-// ReadConfig returns the model that a config.json describes, whose model_type or _class_name is that. The error is
-// ErrUnknown for one that no family has, and otherwise an *Error.
+// ReadConfig returns the model that a config.json describes; name is its model_type or _class_name.
+// If no family has that name the error is ErrUnknown, otherwise an *Error.
 func ReadConfig(name string, text json.RawMessage) (Model, error) {
 	a := Model{Type: name}
 	known, ok := types[name]
@@ -63,7 +63,7 @@ func ReadConfig(name string, text json.RawMessage) (Model, error) {
 	}
 	c := newConfig(known, text, new(error))
 	for _, size := range []string{"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"} {
-		delete(c.defaults, size) // a model must say its sizes, a part need not
+		delete(c.defaults, size) // a whole model must give its sizes, a part need not
 	}
 	a.Family = known.Family
 	known.Read(c, &a)
@@ -74,7 +74,7 @@ func ReadConfig(name string, text json.RawMessage) (Model, error) {
 	return a, nil
 }
 
-// newConfig takes the settings apart.
+// newConfig reads the settings of a text.
 func newConfig(k known, text json.RawMessage, err *error) *Config {
 	c := &Config{known: k, raw: text, err: err, defaults: renamed(maps.Clone(defaults()[k.Name]), k.Keys)}
 	if e := jsontext.Unmarshal(text, &c.file); e != nil {
@@ -84,22 +84,22 @@ func newConfig(k known, text json.RawMessage, err *error) *Config {
 	return c
 }
 
-// defaultsJSON has what transformers takes where a key is absent, by model_type; testdata/torch/defaults.py
-// makes it.
+// defaultsJSON holds the defaults of transformers by model_type; testdata/torch/defaults.py writes
+// it.
 //
 //go:embed defaults.json
 var defaultsJSON []byte
 
-// defaults are the settings of defaults.json.
+// defaults returns the settings of defaults.json.
 var defaults = sync.OnceValue(func() map[string]map[string]json.RawMessage {
 	var d map[string]map[string]json.RawMessage
 	if err := json.Unmarshal(defaultsJSON, &d); err != nil {
-		panic("defaults.json: " + err.Error()) // it is a part of the program
+		panic("defaults.json: " + err.Error()) // it is part of the binary
 	}
 	return d
 })
 
-// renamed gives settings their usual names.
+// renamed gives keys their usual names.
 func renamed(members map[string]json.RawMessage, keys map[string]string) map[string]json.RawMessage {
 	for own, usual := range keys {
 		if value, ok := members[own]; ok {
@@ -115,8 +115,9 @@ func renamed(members map[string]json.RawMessage, keys map[string]string) map[str
 	return members
 }
 
-// Component is a part of the settings, such as those of the text in a model of images and text, whose type is that given;
-// "" takes the part's own. A part that is absent has the defaults of its type.
+// Component returns the settings of a part, such as those of the text in a model of images and
+// text. name is its type; "" means the one in the part itself. A part that is missing has the
+// defaults of its type.
 func (c *Config) Component(key, name string) *Config {
 	text := c.Value(key)
 	if text == nil {
@@ -125,7 +126,7 @@ func (c *Config) Component(key, name string) *Config {
 	return c.of(text, name)
 }
 
-// Itself returns the whole settings as if they were those of a part.
+// Itself returns all settings, read as those of the type name.
 func (c *Config) Itself(name string) *Config { return c.of(c.raw, name) }
 
 func (c *Config) of(text json.RawMessage, name string) *Config {
@@ -151,28 +152,28 @@ func (c *Config) keep(where string, err error) {
 	}
 }
 
-// Check checks a model's numbers against each other, if all of them could be read.
+// Check checks a model's numbers against each other, unless there was an error before.
 func (c *Config) Check(where string, a *Model) {
 	if *c.err == nil {
 		c.keep(where, a.check())
 	}
 }
 
-// Fail keeps what is wrong with a key.
+// Fail keeps an error about a key's value.
 func (c *Config) Fail(key, format string, args ...any) {
 	if *c.err == nil {
 		*c.err = &Error{Where: key, Reason: fmt.Sprintf(format, args...)}
 	}
 }
 
-// Unknown keeps that a setting makes another architecture.
+// Unknown keeps the error that a setting asks for an architecture that is not known.
 func (c *Config) Unknown(key, value string) {
 	if *c.err == nil {
 		*c.err = &Error{Where: key, Reason: fmt.Sprintf("%s is not supported for %q", jsontext.Shorten(value), c.Name), Err: ErrUnknown}
 	}
 }
 
-// Value is the text of a key's value, nil for none.
+// Value returns the text of a key's value, or nil.
 func (c *Config) Value(key string) json.RawMessage {
 	key = cmp.Or(c.Keys[key], key)
 	v, ok := c.file[key]
@@ -185,7 +186,7 @@ func (c *Config) Value(key string) json.RawMessage {
 	return v
 }
 
-// Decode decodes a key's value, and reports whether there is one that is right.
+// Decode decodes a key's value. It returns false if there is none, or if it is wrong.
 func (c *Config) Decode(key string, to any) bool {
 	v := c.Value(key)
 	if v == nil {
@@ -206,10 +207,10 @@ func (c *Config) Decode(key string, to any) bool {
 // Has reports whether a key has a value.
 func (c *Config) Has(key string) bool { return c.Value(key) != nil }
 
-// Given reports whether the file has a key, be it null.
+// Given reports whether the file has the key, even with null.
 func (c *Config) Given(key string) bool { return c.file[key] != nil }
 
-// Set gives a key a number in place of its value.
+// Set sets a key to a number.
 func (c *Config) Set(key string, n int) { c.file[key] = strconv.AppendInt(nil, int64(n), 10) }
 
 // Move sets a key to the value of another key.
@@ -219,24 +220,25 @@ func (c *Config) Move(key, from string) {
 	}
 }
 
-// Usual gives a key a number if it has no value.
+// Usual sets a key to a number if it has no value.
 func (c *Config) Usual(key string, n int) {
 	if !c.Has(key) {
 		c.Set(key, n)
 	}
 }
 
-// Inherit gives a key the value that the whole has, or none.
+// Inherit sets a key to the value that it has in whole.
 func (c *Config) Inherit(key string, whole *Config) {
 	if c.file[key] = whole.Value(key); c.file[key] == nil {
 		c.Unset(key)
 	}
 }
 
-// Unset takes a key's value.
+// Unset removes a key's value.
 func (c *Config) Unset(key string) { c.file[key] = json.RawMessage("null") }
 
-// Number reads a number of 1 or more. Without is its value where the key has none, 0 if it must not be.
+// Number reads a number of 1 or more. If the key has no value it takes without; if that is 0, the
+// key must have one.
 func (c *Config) Number(to *int, key string, without int) {
 	*to = without
 	var n Whole
@@ -249,7 +251,7 @@ func (c *Config) Number(to *int, key string, without int) {
 	c.Bounded(to, key, *to)
 }
 
-// Bounded takes a number that must be 1 or more; 1 for another.
+// Bounded sets a number that must be 1 or more. Otherwise it sets 1 and keeps an error.
 func (c *Config) Bounded(to *int, key string, n int) {
 	if *to = n; n < 1 || n > LargestNumber {
 		c.Fail(key, "%d is not a number from 1 to %d", n, LargestNumber)
@@ -257,7 +259,7 @@ func (c *Config) Bounded(to *int, key string, n int) {
 	}
 }
 
-// optional is number of a key without which nothing is set.
+// optional reads a number if the key has a value.
 func (c *Config) optional(to *int, key string) {
 	if c.Has(key) {
 		c.Number(to, key, 0)
@@ -274,7 +276,7 @@ func (c *Config) Times(to *int, key string, of int, ratio float64) {
 	}
 }
 
-// Whole is a whole number of any size.
+// Whole returns a whole number of any size, or without if the key has none.
 func (c *Config) Whole(key string, without int) int {
 	n := Whole(without)
 	c.Decode(key, &n)
@@ -286,7 +288,7 @@ func (c *Config) Flag(key string, without bool) bool {
 	return without
 }
 
-// Ratio is a number that need not be whole.
+// Ratio returns a number with a fraction, or without if the key has none.
 func (c *Config) Ratio(key string, without float64) float64 {
 	c.Decode(key, &without)
 	return without
@@ -296,7 +298,7 @@ func (c *Config) Ratio(key string, without float64) float64 {
 func (c *Config) Dropout(key string) float64 {
 	p := 0.0
 	if !c.Decode(key, &p) {
-		json.Unmarshal(c.defaults[key], &p) // or leave 0
+		json.Unmarshal(c.defaults[key], &p) // or stays 0
 	}
 	return p
 }
@@ -305,29 +307,29 @@ func (c *Config) Dropout(key string) float64 {
 func (c *Config) Word(key string) string {
 	s := ""
 	if !c.Decode(key, &s) {
-		json.Unmarshal(c.defaults[key], &s) // or leave it empty
+		json.Unmarshal(c.defaults[key], &s) // or stays empty
 	}
 	return s
 }
 
-// List is a list of numbers, nil for none.
+// List returns a list of numbers, or nil.
 func (c *Config) List(key string) []int {
 	var l []int
 	c.Decode(key, &l)
 	return l
 }
 
-// Names is a list of words, nil for none.
+// Names returns a list of words, or nil.
 func (c *Config) Names(key string) []string {
 	var l []string
 	c.Decode(key, &l)
 	return l
 }
 
-// Whole is a whole number. Some files write it as 2048.0.
+// Whole is a whole number, which some files write as 2048.0.
 type Whole int
 
-// UnmarshalJSON also reads a list with a number for each layer, as Gemma 3n has, if all are equal.
+// UnmarshalJSON also reads a list of one number for each layer, as in Gemma 3n, if all are equal.
 func (w *Whole) UnmarshalJSON(text []byte) error {
 	var each []Whole
 	if len(text) > 0 && text[0] == '[' {

@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// decoder builds the layers of the families that have a style.
+// decoder builds the layers of a family that has a style.
 func (c Transformer) decoder() []tape.Layer {
 	s := c.style()
 	body := tape.Sequential{tape.Named{Name: s.names.embed, Layer: layer.Embedding{Num: c.Vocab, Dim: setting.Or(c.EmbedDim, c.Hidden), Split: true}}}
@@ -47,12 +47,12 @@ func (c Transformer) decoder() []tape.Layer {
 	return layers
 }
 
-// turns reports whether there is a block that rotates.
+// turns reports whether any block rotates.
 func (c Transformer) turns() bool {
 	return len(c.Kinds) < c.Blocks || slices.ContainsFunc(c.Kinds, func(k BlockKind) bool { return k&NoRotation == 0 })
 }
 
-// frequencies are the buffers of its rotary positions.
+// frequencies returns the buffers of the rotary positions.
 func (c Transformer) frequencies(s style) Frequencies {
 	f := Frequencies{N: c.rotated() / 2, Kinds: c.rotations(s), Context: c.Context, Mask: c.ContextMask}
 	if !s.untabled {
@@ -61,7 +61,7 @@ func (c Transformer) frequencies(s style) Frequencies {
 	return f
 }
 
-// under is a layer at a path.
+// under returns a layer at a path.
 func under(path string, l tape.Layer) tape.Named {
 	outer, inner, nested := strings.Cut(path, ".")
 	if nested {
@@ -70,7 +70,7 @@ func under(path string, l tape.Layer) tape.Named {
 	return tape.Named{Name: outer, Layer: l}
 }
 
-// decoderBlocks are the blocks, each kind made once.
+// decoderBlocks returns the blocks. Each kind of block is made once.
 func (c Transformer) decoderBlocks(s style) tape.Layer {
 	if c.Blocks < 0 {
 		return tape.Wrong(fmt.Sprintf("Blocks is %d: want 0 or more", c.Blocks))
@@ -110,7 +110,7 @@ func (c Transformer) rotations(s style) int {
 	return s.rotations(c)
 }
 
-// rotated is the number of elements of a head that rotate.
+// rotated returns the number of elements of a head that rotate.
 func (c Transformer) rotated() int {
 	if c.Latent != nil {
 		return c.Latent.RopeSize
@@ -121,15 +121,15 @@ func (c Transformer) rotated() int {
 	return setting.Or(c.RotaryDim, c.HeadWidth())
 }
 
-// DecoderBlock is one block of a decoder; its parts are made once for all blocks.
+// DecoderBlock is one block of a decoder. All blocks of a kind share one value of it.
 type DecoderBlock struct{ tape.Sequential }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (DecoderBlock) Kind() string { return "DecoderBlock" }
 
 func (b DecoderBlock) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	x, err := b.Sequential.Forward(t, x)
-	t.Hold(*layer.EagerWeights.Of(t)) // which the block's code names and does not use
+	t.Hold(*layer.EagerWeights.Of(t)) // a variable of the block's code holds them
 	*layer.EagerWeights.Of(t) = tape.Tensor{}
 	return x, err
 }
@@ -165,7 +165,7 @@ func (c Transformer) attention(s style, kind BlockKind) layer.Attention {
 	return a
 }
 
-// mixture is what stands in place of the MLP.
+// mixture returns the mixture that replaces the MLP.
 func (c Transformer) mixture(s style) tape.Layer {
 	m := layer.MoE{
 		Hidden: c.Hidden, FFN: setting.Or(c.ExpertFFN, c.FFN), Experts: c.Experts, TopK: c.TopK,
@@ -192,25 +192,25 @@ func (c Transformer) recurrent() *recurrence {
 	return nil
 }
 
-// style is how a family puts a decoder together, where it is not as Llama does. Its functions
-// see the Transformer's numbers.
+// style says where a family's decoder differs from Llama's. Its functions get the Transformer's
+// numbers.
 type style struct {
 	names     decoderNames
 	norm      func(Transformer) tape.Layer
-	embedded  func(Transformer) []tape.Layer           // what follows the embedding of tokens
-	last      func(Transformer) []tape.Layer           // what follows the blocks, in place of the norm
-	after     func(Transformer) []tape.Layer           // what follows the head
-	block     func(Transformer, blockParts) tape.Layer // nil is normed before each part
-	attention func(Transformer, *layer.Attention)      // what is set besides
+	embedded  func(Transformer) []tape.Layer           // layers after the token embedding
+	last      func(Transformer) []tape.Layer           // layers after the blocks, instead of the norm
+	after     func(Transformer) []tape.Layer           // layers after the head
+	block     func(Transformer, blockParts) tape.Layer // nil means a norm before each part
+	attention func(Transformer, *layer.Attention)      // further settings of attention
 	mlp       func(Transformer) tape.Layer
 	mixture   func(Transformer, layer.MoE) tape.Layer
-	recurrent func(Transformer) *recurrence // of blocks that are Recurrent; nil without its numbers
-	rotations func(Transformer) int         // tables of rotation; nil for one
+	recurrent func(Transformer) *recurrence // of Recurrent blocks; nil if its numbers are missing
+	rotations func(Transformer) int         // number of rotary tables; nil means one
 	still     bool                          // no rotary positions
-	untabled  bool                          // rotary positions never had tables
-	half      bool                          // half of a head rotates where nothing says how much
-	headBias  bool                          // of the head
-	raw       bool                          // its logits were never made float32 in the model
+	untabled  bool                          // no release had tables of all rotary positions
+	half      bool                          // half of a head rotates if no setting says how much
+	headBias  bool                          // the head has a bias
+	raw       bool                          // no release converted the logits to float32 in the model
 }
 
 // decoderNames are the names of the modules; "" means Llama's name.
@@ -222,7 +222,7 @@ type blockParts struct {
 	attention, mlp tape.Named
 }
 
-// style is the family's, with all that it leaves to Llama's.
+// style returns the family's style, with Llama's in place of what it leaves out.
 func (c Transformer) style() style {
 	s := c.Family.OrLlama().style
 	n := &s.names
@@ -242,7 +242,7 @@ func (c Transformer) style() style {
 	return s
 }
 
-// dropped returns a part and the dropout after it. A dropout of 0 has no name.
+// dropped returns a part followed by dropout. Without a name there is no dropout.
 func dropped(name string, part tape.Named, dropout tape.Layer) tape.Sequential {
 	if name == "" {
 		return tape.Sequential{part}
@@ -250,8 +250,8 @@ func dropped(name string, part tape.Named, dropout tape.Layer) tape.Sequential {
 	return tape.Sequential{part, tape.Named{Name: name, Layer: dropout}}
 }
 
-// normedBefore returns x + part(norm(x)), for attention and for the MLP. Dropouts of these names
-// follow the parts.
+// normedBefore returns a block of x + part(norm(x)) for attention and for the MLP. The dropouts
+// after them have these names.
 func normedBefore(afterAttention, afterMLP string) func(Transformer, blockParts) tape.Layer {
 	return normedBeforeAs("input_layernorm", "post_attention_layernorm", afterAttention, afterMLP)
 }

@@ -38,8 +38,8 @@ func readDeepSeekV2(c *Config, a *Model) {
 	a.Latent.Complex = true
 }
 
-// deepSeek reads what the versions have in common; dense is the number of dense layers
-// where the key is absent.
+// deepSeek reads what the versions have in common; dense is the number of dense layers if the key
+// is missing.
 func (c *Config) deepSeek(a *Model, causal string, dense int) {
 	c.decoder(a, causal, 0, false)
 	c.noBias()
@@ -58,7 +58,7 @@ func (c *Config) deepSeek(a *Model, causal string, dense int) {
 	if shared > MaxBlocks {
 		c.Fail("n_shared_experts", "%d are more than %d", shared, MaxBlocks)
 	}
-	c.optional(&latent.QueryRank, "q_lora_rank") // null where queries are projected at once
+	c.optional(&latent.QueryRank, "q_lora_rank") // null means one projection for queries
 	a.DenseBlocks = max(0, min(c.Whole("first_k_dense_replace", dense), a.Blocks))
 	a.KVHeads, a.SharedFFN, a.Latent = 0, shared*a.ExpertFFN, &latent
 	c.Activation(a, c.Word("hidden_act"), "silu")
@@ -71,8 +71,8 @@ func readDots1(c *Config, a *Model) {
 	c.bestOf(a, 0)
 }
 
-// ggufDeepSeek2 reads DeepSeek V2 and V3. Newer files have the sizes of heads under keys of their own, and
-// those of the cache under the usual ones.
+// ggufDeepSeek2 reads DeepSeek V2 and V3. In newer files the sizes of heads have keys of their own,
+// and the usual keys hold those of the cache.
 func ggufDeepSeek2(m *Metadata, a *Model) {
 	var latent layer.LatentAttention
 	var key, value, keyMLA, valueMLA, shared, gating int
@@ -109,7 +109,7 @@ func (c *Config) groups(a *Model) {
 	c.Number(&a.TopGroups, "topk_group", 1)
 }
 
-// bestOf reads a mixture like that of DeepSeek V3, without its attention.
+// bestOf reads a mixture like DeepSeek V3's, without its attention.
 func (c *Config) bestOf(a *Model, dense int) {
 	shared := 0
 	c.mixture(a, "n_routed_experts", 128, 8)

@@ -1,11 +1,12 @@
-// Package family has the model families that are known, one file for each or for a few that are kin: what their
-// config.json and GGUF metadata are called and say, and how their layers are put together. Each stands in a table by
-// registration; nothing else names a family.
+// Package family knows the model families, one file for each or for a few similar ones: what their
+// config.json and GGUF metadata are called and say, and how their layers fit together. Each family
+// registers itself in a table; nothing else names one.
 //
-// A decoder that differs little from Llama takes one file: a Family with the names that files have for it, a function
-// that reads its settings, and in its style what it does in another way than Llama does. See arcee in llama.go.
+// A decoder that differs little from Llama needs one file: a Family with the names that files use
+// for it, a function that reads its settings, and a style that says where it differs. See arcee in
+// llama.go.
 //
-// It never opens a file: package checkpoint finds them and gives their text.
+// The package opens no file: package checkpoint finds files and passes on their text.
 package family
 
 import (
@@ -15,69 +16,69 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Family is how models of a kind are put together, with modules named as in Hugging Face's transformers, and how files
-// name them. A nil Family is Llama's.
+// Family says how the models of a family are built, with modules named as in Hugging Face's
+// transformers, and how files name them. A nil Family is Llama's.
 type Family struct {
-	Name  string // that people know it by
+	Name  string // as people know it
 	Types []Type
 	GGUF  []GGUF
 
 	Role   role
 	style  style                          // of a decoder
-	Layers func(Transformer) []tape.Layer // in place of a decoder's
+	Layers func(Transformer) []tape.Layer // replaces the decoder
 	Tower  func(c Transformer, width int) []tape.Layer
-	Input  func(a *Model, batch, length int) []Input // in place of a text
-	cache  func(Transformer) int                     // elements kept for a sequence, in place of keys and values
-	broad  func(Transformer) int                     // elements of the keys of a token in blocks without a window, where the others have more or fewer
+	Input  func(a *Model, batch, length int) []Input // replaces a text
+	cache  func(Transformer) int                     // elements for each sequence, instead of keys and values
+	broad  func(Transformer) int                     // elements of a token's keys in blocks without a window, if the other blocks have more or fewer
 
-	Usual   int  // length of what it reads where nobody says it; 0 for that of texts
-	Padding int  // of the learned positions, those before the first
+	Usual   int  // usual length of the input; 0 means that of texts
+	Padding int  // learned positions before the first token
 	Images  bool // it reads images and no text
 	Makes   bool // it makes images
-	Patched bool // an image divides into whole patches
+	Patched bool // only whole patches of an image are read
 	Heads   headNorms
 }
 
-// Type is a model_type of a config.json, or a _class_name of what diffusers writes.
+// Type is a model_type of a config.json, or a _class_name of diffusers.
 type Type struct {
 	Name string
-	Base string // the class without a head, meant where there are no architectures
-	// Keys are the usual names of keys, by the names that the family has for them.
+	Base string // the class without a head, which a file without architectures means
+	// Keys maps the family's own names of keys to the usual ones.
 	Keys map[string]string
 	Read func(*Config, *Model)
 
-	Text bool // it can be the text of a model of images and text
-	Part bool // it is a part of other models and none by itself
+	Text bool // it can be the text part of a model of images and text
+	Part bool // it is only ever part of another model
 }
 
-// GGUF is a general.architecture of a GGUF file.
+// GGUF is an architecture of GGUF files (general.architecture).
 type GGUF struct {
 	Name   string
-	With   Transformer // what the metadata leave unsaid
-	Window int         // of so many layers one attends beyond the sliding window; 0 for families without a window
-	Rotary bool        // the metadata tell how many elements of a head rotate
-	Biases bool        // the tensors tell which projections have biases
+	With   Transformer // what the metadata do not say
+	Window int         // one of this many layers has no sliding window; 0 for families without a window
+	Rotary bool        // the metadata say how many elements of a head rotate
+	Biases bool        // the tensors show which projections have biases
 	Mixer  bool        // there is neither attention nor an MLP
-	Blocks bool        // heads of keys and values, and the MLP's width, may differ from block to block
+	Blocks bool        // KV heads and the MLP's width may differ between blocks
 	Read   func(*Metadata, *Model)
 }
 
-// role is what a family is for.
+// role says what a family does.
 type role uint8
 
 const (
 	decoder role = iota // it writes a text, token by token
-	Encoder             // it reads all at once and keeps no keys and values
+	Encoder             // it reads the whole input at once and caches no keys and values
 	Seq2Seq             // an encoder and a decoder, which read two inputs
 )
 
-// headNorms are the norms of queries and keys of what makes images.
+// headNorms says which norms of queries and keys an image model has.
 type headNorms uint8
 
 const (
 	FusedNorms      headNorms = iota
 	Elementary                // in diffusers' own operations
-	ElementaryIfAny           // likewise, where the QKNorm is set
+	ElementaryIfAny           // the same, if QKNorm is set
 )
 
 var (
@@ -96,7 +97,7 @@ type knownGGUF struct {
 	family *Family
 }
 
-// Register puts a family into the table.
+// Register adds a family to the table and returns it.
 func Register(f *Family) *Family {
 	families = append(families, f)
 	for _, t := range f.Types {
@@ -111,7 +112,7 @@ func Register(f *Family) *Family {
 // All returns the families.
 func All() []*Family { return slices.Clone(families) }
 
-// Types returns the types that are models by themselves, in order.
+// Types returns the sorted types of whole models.
 func Types() []string {
 	return slices.Sorted(func(yield func(string) bool) {
 		for name, t := range maps.All(types) {
@@ -122,7 +123,7 @@ func Types() []string {
 	})
 }
 
-// String is the name that people know the family by.
+// String returns the family's name as people know it.
 func (f *Family) String() string {
 	if f == nil {
 		return "Llama"
@@ -130,15 +131,15 @@ func (f *Family) String() string {
 	return f.Name
 }
 
-// Encoder reports whether the family reads all at once, so that it keeps no keys and
-// values of earlier tokens.
+// Encoder reports whether the family reads its whole input at once, so that it caches no keys and
+// values.
 func (f *Family) Encoder() bool { return f != nil && f.Role == Encoder }
 
-// Seq2Seq reports whether the family has an encoder and a decoder, so that its layers read two inputs: what
-// the encoder reads, and the decoder's tokens.
+// Seq2Seq reports whether the family has an encoder and a decoder. Its layers then read two inputs:
+// the encoder's, and the decoder's tokens.
 func (f *Family) Seq2Seq() bool { return f != nil && f.Role == Seq2Seq }
 
-// OrLlama is the family, or Llama's for none.
+// OrLlama returns the family, or Llama's if it is nil.
 func (f *Family) OrLlama() *Family {
 	if f == nil {
 		return &Family{Name: "Llama"}

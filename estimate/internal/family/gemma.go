@@ -46,7 +46,8 @@ func gemmaMLP(c Transformer) tape.Layer {
 
 func gemma2Attention(_ Transformer, a *layer.Attention) { a.Masks, a.Shifted = 2, true }
 
-// gemma3Rotations are those of layers with a window and those without, in Gemma 3.
+// gemma3Rotations returns the number of rotary tables: in Gemma 3, layers with a window and those
+// without have their own.
 func gemma3Rotations(c Transformer) int {
 	if c.QKNorm != layer.NoQKNorm {
 		return 2
@@ -65,7 +66,7 @@ func readGemma(c *Config, a *Model) {
 
 func readGemma2(c *Config, a *Model) {
 	c.gemma2(a, "Gemma2ForCausalLM")
-	a.CappedScores, a.CappedLogits = true, true // without the keys too
+	a.CappedScores, a.CappedLogits = true, true // even without the keys
 	c.Windows(a, 4096, each(2))
 }
 

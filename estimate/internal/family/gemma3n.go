@@ -24,16 +24,18 @@ var Gemma3n = Register(&Family{
 	},
 })
 
-// AltUp describes what Gemma 3n has besides: hidden states side by side (AltUp, arXiv:2301.13310), a path of
-// low rank beside attention (LAuReL, arXiv:2411.07501), and an embedding of each token for each block.
+// AltUp describes what only Gemma 3n has: several hidden states side by side (AltUp,
+// arXiv:2301.13310), a low-rank path beside attention (LAuReL, arXiv:2411.07501), and an embedding
+// of each token for each block.
 type AltUp struct {
-	Inputs int // hidden states, of which a block computes one and predicts the others
-	Rank   int // of the path beside attention
+	Inputs int // hidden states; a block computes one and predicts the others
+	Rank   int // of the low-rank path beside attention
 	Vocab  int // tokens that have embeddings for the blocks
 	Size   int // of such an embedding
 }
 
-// check reports whether there is an AltUp whose numbers make sense.
+// check ends the declaration with an error if AltUp is missing or its numbers make no sense, and
+// reports whether all is well.
 func (a *AltUp) check(d *tape.Declaration) bool {
 	if a == nil {
 		d.Errorf("there is no AltUp: Gemma 3n needs it")
@@ -42,7 +44,7 @@ func (a *AltUp) check(d *tape.Declaration) bool {
 	return d.WantAll(tape.Setting{Name: "AltUp.Inputs", Value: a.Inputs, Least: 2}, tape.Setting{Name: "AltUp.Rank", Value: a.Rank, Least: 1}, tape.Setting{Name: "AltUp.Vocab", Value: a.Vocab, Least: 1}, tape.Setting{Name: "AltUp.Size", Value: a.Size, Least: 1})
 }
 
-// checked is a Module of a model that needs an AltUp.
+// checked is a Module of a model that must have an AltUp.
 type checked struct {
 	tape.Module
 	altUp *AltUp
@@ -65,7 +67,8 @@ func gemma3nAttention(_ Transformer, a *layer.Attention) {
 	a.QKNorm, a.ValueNorm, a.Rotations = layer.NormHeads, true, 2
 }
 
-// gemma3nEmbedded makes the embeddings of the blocks and the hidden states of the first.
+// gemma3nEmbedded makes the embeddings for the blocks, and the hidden states that the first block
+// reads.
 func gemma3nEmbedded(c Transformer) []tape.Layer {
 	a := *setting.Or(Own[AltUp](c), &AltUp{})
 	each := int(min(setting.FLOPs(max(0, c.Blocks), a.Size), setting.MaxField))
@@ -81,7 +84,7 @@ func gemma3nEmbedded(c Transformer) []tape.Layer {
 	return []tape.Layer{tape.Named{Name: "embed_scale", Layer: scale{}}, tape.Inlined{Layer: checked{tape.Module{Parts: parts, Run: run}, Own[AltUp](c)}}}
 }
 
-// gemma3nLast makes one of the hidden states.
+// gemma3nLast joins the hidden states to one.
 func gemma3nLast(c Transformer) []tape.Layer {
 	a := *setting.Or(Own[AltUp](c), &AltUp{})
 	parts := append(a.projections("altup_unembed_projections.", c.Hidden), tape.As("norm", gemma3nNorm(c)))
@@ -97,7 +100,7 @@ func gemma3nLast(c Transformer) []tape.Layer {
 	return []tape.Layer{tape.Inlined{Layer: checked{tape.Module{Parts: parts, Run: run}, Own[AltUp](c)}}}
 }
 
-// projections are those of all hidden states but one.
+// projections returns a projection for each hidden state but one.
 func (a AltUp) projections(name string, hidden int) tape.Sequential {
 	var s tape.Sequential
 	for i := range min(a.Inputs, tape.MaxLayers) - 1 {
@@ -106,10 +109,10 @@ func (a AltUp) projections(name string, hidden int) tape.Sequential {
 	return s
 }
 
-// shape is that of all hidden states, of which x is one.
+// shape returns the shape of all hidden states together, where x is one of them.
 func (a AltUp) shape(x tape.Tensor) alloc.Shape { return append(alloc.Shape{a.Inputs}, x.Shape...) }
 
-// oneOf is one of the hidden states, a slice of all.
+// oneOf takes one of the hidden states, as a slice.
 func oneOf(f *tape.Flow, x tape.Tensor) tape.Tensor {
 	one := x.Shape[min(1, len(x.Shape)):]
 	return f.Do(one, func() (tape.Tensor, error) {
@@ -121,14 +124,14 @@ func oneOf(f *tape.Flow, x tape.Tensor) tape.Tensor {
 	})
 }
 
-// root is the root of the mean of the squares, which is bounded below or not.
+// root records the root of the mean square, with a lower bound if bounded.
 func root(f *tape.Flow, x tape.Tensor, bounded bool) tape.Tensor {
 	one := slices.Clone(x.Shape)
 	one[max(0, len(one)-1)] = 1
 	return f.Op(tape.Op{In: []tape.Tensor{x}, Shape: one, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{{Shape: one}}, KeepOutput: bounded, Workspace: f.T.Size(x), BackwardWorkspace: 2 * f.T.Size(x)})
 }
 
-// rescaled is x with the magnitude of another hidden state.
+// rescaled scales x to the magnitude of another hidden state.
 func rescaled(f *tape.Flow, x, target tape.Tensor) tape.Tensor {
 	magnitude := root(f, x, true)
 	x = f.Mul(x, target)
@@ -165,13 +168,13 @@ func gemma3nBlock(c Transformer, b blockParts) tape.Layer {
 		one = f.Call("post_per_layer_input_norm", f.Call("per_layer_projection", one))
 		f.T.Hold(x)
 		f.T.Hold(predicted)
-		// In place of all but the first, whose gradient is copied.
+		// In place, for all but the first. The gradient of the first is copied.
 		return f.Op(tape.Op{In: []tape.Tensor{all, one}, Shape: all.Shape, InPlace: true})
 	}
 	return checked{tape.Module{Name: "DecoderBlock", Parts: parts, Run: run}, Own[AltUp](c)}
 }
 
-// beside is attention and the path beside it, with x.
+// beside records attention and the low-rank path beside it, and adds both to x.
 func beside(f *tape.Flow, x tape.Tensor) tape.Tensor {
 	normed := f.Call("input_layernorm", x)
 	low := f.Call("laurel.post_laurel_norm", f.Call("laurel.linear_right", f.Call("laurel.linear_left", normed)))
@@ -180,7 +183,7 @@ func beside(f *tape.Flow, x tape.Tensor) tape.Tensor {
 	return f.Scale(f.Add(y, low))
 }
 
-// modalities are the weights of the hidden states, bounded by a tanh in float32.
+// modalities returns the weights of the hidden states, bounded by a tanh in float32.
 func (a AltUp) modalities(f *tape.Flow, x tape.Tensor) tape.Tensor {
 	y := f.Call("altup.modality_router", f.Scale(f.Call("altup.router_norm", x)))
 	d := y.DType
@@ -211,10 +214,11 @@ func (a AltUp) correct(f *tape.Flow, predicted, active, computed tape.Tensor) ta
 	return f.Op(tape.Op{In: []tape.Tensor{y, predicted}, Shape: y.Shape, InPlace: true, PassGrad: true})
 }
 
-// perBlock is the embeddings of the tokens for each block.
+// perBlock holds the embeddings of the tokens for all blocks.
 var perBlock tape.Slot[tape.Tensor]
 
-// perBlockParts make them: they are each wide for all blocks, and size for one.
+// perBlockParts makes the layers for them; each is the width for all blocks, size the width for
+// one.
 func perBlockParts(hidden, vocab, each, size int) tape.Sequential {
 	return tape.Sequential{
 		tape.As("embed_tokens_per_layer", layer.Embedding{Num: vocab, Dim: each, Split: true}),
@@ -223,7 +227,8 @@ func perBlockParts(hidden, vocab, each, size int) tape.Sequential {
 	}
 }
 
-// makePerBlock makes them of the tokens and of x, whose projection is scaled in place or not.
+// makePerBlock makes these embeddings from the tokens and from x. inPlace says whether the
+// projection of x is scaled in place.
 func makePerBlock(f *tape.Flow, x tape.Tensor, blocks, size int, inPlace bool) {
 	batch, length := x.Dim(0), x.Dim(1)
 	per := f.Scale(f.Call("embed_tokens_per_layer", f.Const(alloc.Int64, batch, length)))
@@ -233,7 +238,7 @@ func makePerBlock(f *tape.Flow, x tape.Tensor, blocks, size int, inPlace bool) {
 	*perBlock.Of(f.T) = f.Scale(f.Add(y, f.View(per, y.Shape...)))
 }
 
-// ofBlock is the embedding of the tokens for a block.
+// ofBlock returns the tokens' embeddings for the next block.
 func ofBlock(t *tape.Tape, size int) (tape.Tensor, error) {
 	all := *perBlock.Of(t)
 	if len(all.Shape) != 4 {
@@ -246,7 +251,7 @@ func ofBlock(t *tape.Tape, size int) (tape.Tensor, error) {
 	return views[0], nil
 }
 
-// factor multiplies by a vector that is learned.
+// factor multiplies by a learned vector.
 type factor struct {
 	name string
 	n    int
@@ -277,7 +282,7 @@ func readGemma3n(c *Config, a *Model) {
 	c.borrowing(a, 15)
 }
 
-// thinned marks the layers whose MLP leaves most elements 0.
+// thinned marks the layers whose MLP sets most elements to 0.
 func (c *Config) thinned(a *Model) {
 	const key = "activation_sparsity_pattern"
 	var all float64
@@ -294,14 +299,14 @@ func (c *Config) thinned(a *Model) {
 	}
 }
 
-// thin marks those layers where nothing says which they are: the first ten of more.
+// thin marks these layers if no setting names them: the first ten, of a model with more.
 func (a *Model) thin() {
 	const usual = 10
 	a.mark(Thinned, func(layer int) bool { return a.Blocks > usual && layer < usual })
 }
 
-// ggufGemma3n reads what only Gemma 3n has. The rank of LAuReL and the tokens that have embeddings for each block
-// are told by the tensors; layers are thinned as in the published models.
+// ggufGemma3n reads what only Gemma 3n has. The tensors show the rank of LAuReL and how many tokens
+// have embeddings for each block; the thinned layers are those of the published models.
 func ggufGemma3n(m *Metadata, a *Model) {
 	var altUp AltUp
 	shared := 0

@@ -10,8 +10,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Gemma4 is Gemma 3 whose blocks without a window have heads of their own size, with Gemma 3n's embeddings for each block
-// and shared keys and values, or with a mixture beside the MLP (modeling_gemma4.py).
+// Gemma4 is Gemma 3 whose blocks without a window have another size of heads. Some have Gemma 3n's
+// embeddings for each block and shared keys and values, others a mixture beside the MLP
+// (modeling_gemma4.py).
 var Gemma4 = Register(&Family{
 	Name:  "Gemma 4",
 	style: style{embedded: gemma4Embedded, mlp: gemma4MLP, norm: gemma3nNorm, attention: gemma4Attention, rotations: func(Transformer) int { return 2 }, block: gemma4Block},
@@ -24,12 +25,12 @@ var Gemma4 = Register(&Family{
 	},
 })
 
-// global is what blocks without a window have of their own, and all blocks.
+// global holds what differs in blocks without a window, and what all blocks of Gemma 4 have.
 type global struct {
 	heads, size  int  // of keys and values
 	keysOnly     bool // values are keys before their norm
-	doubled      bool // the MLP of blocks that borrow keys and values is twice as wide
-	vocab, inner int  // embeddings for each block; inner is 0 for none
+	doubled      bool // blocks that borrow keys and values have an MLP twice as wide
+	vocab, inner int  // embeddings for each block; an inner of 0 means none
 }
 
 func (c Transformer) global() global {
@@ -56,7 +57,7 @@ func gemma4Attention(c Transformer, a *layer.Attention) {
 	gemma3nAttention(c, a)
 	own := c.global()
 	if own.size != c.HeadWidth() {
-		a.Rotations = 1 // a table for each width
+		a.Rotations = 1 // one table for each width
 	}
 	if a.Window == 0 {
 		a.HeadSize, a.KVHeads, a.KeysOnly = own.size, own.heads, own.keysOnly
@@ -103,17 +104,18 @@ func gemma4Block(c Transformer, b blockParts) tape.Layer {
 	}}
 }
 
-// blockScale is the number by which a block multiplies what it makes.
+// blockScale is the number by which a block multiplies its output.
 type blockScale struct{}
 
 func (blockScale) Declare(d *tape.Declaration) { d.Buffer("layer_scalar", 1) }
 
 func (blockScale) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
 
-// gemma4Router chooses experts by what a norm and learned factors make of a token, and weighs each by a learned number.
+// gemma4Router chooses experts by a token after a norm and learned factors, and scales each expert
+// by a learned number.
 type gemma4Router struct{ layer.MoE }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (gemma4Router) Kind() string { return "Router" }
 
 func (l gemma4Router) proj() tape.Layer {
@@ -151,7 +153,7 @@ func readGemma4(c *Config, a *Model) {
 	c.Windows(a, 512, each(6))
 	last := a.kinds()
 	if n := len(last); n > 0 {
-		last[n-1] &^= Windowed // transformers makes it so
+		last[n-1] &^= Windowed // as transformers does
 	}
 	own := &global{doubled: c.Flag("use_double_wide_mlp", false), keysOnly: c.Flag("attention_k_eq_v", false), heads: a.KVHeads}
 	a.Own = own

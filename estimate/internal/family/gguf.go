@@ -10,32 +10,35 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
-// Header is what the header of a GGUF file says.
+// Header is the header of a GGUF file.
 type Header interface {
-	// Whole is a number of the metadata, and without where the key is absent; it must not be if without is negative.
+	// Whole returns a number of the metadata, or without if the key is missing. A missing key is an
+	// error if without is negative.
 	Whole(key string, without int) (int, error)
-	// Numbers are those of an array of whole numbers or truths, or a single one; none if there is no such key.
+	// Numbers returns an array of whole numbers or booleans, or a single one as an array; nil if
+	// there is no such key.
 	Numbers(key string) []int
-	// Flag is a truth of the metadata, and without where there is none.
+	// Flag returns a boolean of the metadata, or without if the key is missing.
 	Flag(key string, without bool) bool
-	// Shape is that of a tensor, and false if there is none.
+	// Shape returns a tensor's shape, and false if there is no such tensor.
 	Shape(tensor string) (alloc.Shape, bool)
-	// Tokens is the number of tokens that the tokenizer has, and 0 if it is not told.
+	// Tokens returns the number of tokens of the tokenizer, or 0 if unknown.
 	Tokens() int
 }
 
-// Metadata is what families read of a GGUF file. As with Config the first thing that is wrong is kept.
+// Metadata is what families read from a GGUF file. Like Config it keeps the first error.
 type Metadata struct {
 	Header
 	architecture string
 	err          error
 }
 
-// ReadGGUF returns the model of a GGUF file whose general.architecture is that. The error is ErrUnknown for one that no
-// family has, otherwise an *Error or one of the Header's.
+// ReadGGUF returns the model of a GGUF file with this general.architecture. The error is ErrUnknown
+// if no family has it, otherwise an *Error or one of the Header's.
 //
-// "llama" is Llama, Mistral and Mixtral alike. Biases and the tied head are told by the tensors. The keys are
-// those of docs/gguf.md in ggml-org/ggml and of gguf-py/gguf/constants.py in llama.cpp.
+// "llama" stands for Llama, Mistral and Mixtral. The tensors show whether there are biases and
+// whether the head is tied. The keys are those of docs/gguf.md in ggml-org/ggml and of
+// gguf-py/gguf/constants.py in llama.cpp.
 func ReadGGUF(architecture string, h Header) (Model, error) {
 	known, ok := ggufs[architecture]
 	if !ok {
@@ -101,7 +104,7 @@ func (m *Metadata) sizes(g *GGUF, a *Model) {
 // must reads a number of 1 or more.
 func (m *Metadata) must(to *int, key string) { m.number(to, key, true) }
 
-// may reads a number that need not be there, and is 0 then.
+// may reads a number that may be missing; it is 0 then.
 func (m *Metadata) may(to *int, key string) { m.number(to, key, false) }
 
 func (m *Metadata) number(to *int, key string, required bool) {
@@ -121,7 +124,8 @@ func (m *Metadata) number(to *int, key string, required bool) {
 	}
 }
 
-// byBlock is a number of each block, or nil with the error kept that the file has not one for each.
+// byBlock returns a number for each block. If the file does not have one for each it returns nil
+// and keeps an error.
 func (m *Metadata) byBlock(a *Model, key string) []int {
 	key = m.architecture + "." + key
 	all := m.Numbers(key)
@@ -132,7 +136,7 @@ func (m *Metadata) byBlock(a *Model, key string) []int {
 	return all
 }
 
-// largest is that of the numbers of the blocks, or the one that all of them have.
+// largest reads the largest of the blocks' numbers, or the single number of all blocks.
 func (m *Metadata) largest(to *int, key string) {
 	if all := m.Numbers(m.architecture + "." + key); len(all) > 1 {
 		*to = min(slices.Max(all), LargestNumber)
@@ -141,7 +145,7 @@ func (m *Metadata) largest(to *int, key string) {
 	m.must(to, key)
 }
 
-// withoutHeads marks the blocks without heads of keys and values, which are recurrent.
+// withoutHeads marks the blocks without heads of keys and values as recurrent.
 func (m *Metadata) withoutHeads(a *Model) {
 	heads := m.byBlock(a, "attention.head_count_kv")
 	a.mark(Recurrent, func(block int) bool { return block < len(heads) && heads[block] == 0 })
@@ -154,13 +158,13 @@ func (m *Metadata) keep(err error) {
 	}
 }
 
-// has reports whether there is a tensor.
+// has reports whether the file has a tensor.
 func (m *Metadata) has(tensor string) bool {
 	_, ok := m.Shape(tensor)
 	return ok
 }
 
-// Rows is the first dimension of a matrix, and 0 if there is none.
+// Rows returns the first dimension of a matrix, or 0 if there is no such matrix.
 func (m *Metadata) Rows(tensor string) int {
 	if shape, ok := m.Shape(tensor); ok && len(shape) == 2 {
 		return min(shape[0], LargestNumber)
@@ -168,7 +172,7 @@ func (m *Metadata) Rows(tensor string) int {
 	return 0
 }
 
-// biases sets which projections have biases, by the tensors.
+// biases sets which projections have biases, from the tensors.
 func (m *Metadata) biases(a *Model) error {
 	a.QKVBias, a.Bias = m.has("blk.0.attn_q.bias"), m.has("blk.0.attn_output.bias")
 	if a.Experts == 0 && a.Bias != m.has("blk.0.ffn_up.bias") || a.Bias && !a.QKVBias {
@@ -177,7 +181,7 @@ func (m *Metadata) biases(a *Model) error {
 	return nil
 }
 
-// headNorms sets norms of queries and keys where there are tensors of them.
+// headNorms sets the norms of queries and keys if there are tensors for them.
 func (m *Metadata) headNorms(a *Model) {
 	if m.has("blk.0.attn_q_norm.weight") {
 		a.QKNorm = layer.NormHeads
@@ -189,13 +193,13 @@ func packedBiases(m *Metadata, a *Model) {
 	a.QKVBias = m.has("blk.0.attn_q.bias") || m.has("blk.0.attn_qkv.bias")
 }
 
-// LearnedPositions reads how many positions there are.
+// LearnedPositions reads the number of learned positions.
 func LearnedPositions(m *Metadata, a *Model) { m.must(&a.Positions, "context_length") }
 
-// stillBeyondWindow is Model.stillBeyondWindow of what has no keys for it.
+// stillBeyondWindow calls Model.stillBeyondWindow; no key is needed for it.
 func stillBeyondWindow(_ *Metadata, a *Model) { a.stillBeyondWindow() }
 
-// unrotatedFourth marks each fourth layer, which does not rotate, and the others' window.
+// unrotatedFourth marks every fourth layer as not rotating, and gives all others the window.
 func (a *Model) unrotatedFourth(window int) {
 	a.Window = window
 	fourth := each(4)
@@ -205,7 +209,8 @@ func (a *Model) unrotatedFourth(window int) {
 	}
 }
 
-// GGUFCacheAlone is what the metadata of an unknown architecture tell of its keys and values, false if they tell too little.
+// GGUFCacheAlone returns what the metadata of an unknown architecture say about its keys and
+// values. It returns false if they say too little.
 func GGUFCacheAlone(architecture string, h Header) (Model, bool) {
 	a := Model{Type: architecture}
 	m := &Metadata{Header: h, architecture: architecture}

@@ -73,8 +73,8 @@ func readGLM4(c *Config, a *Model) {
 	c.rotatedInPart(a, "Glm4ForCausalLM", 0.5)
 }
 
-// readChatGLM reads ChatGLM 2 and 3 and GLM-4, whose code lies beside their weights.
-// Whatever class architectures names, it is the one with a head that is loaded.
+// readChatGLM reads ChatGLM 2 and 3 and GLM-4, whose code lies beside their weights. Whatever class
+// the file names, the one with a head is loaded.
 func readChatGLM(c *Config, a *Model) {
 	switch {
 	case !c.Has("intermediate_size"): // the first ChatGLM
@@ -91,7 +91,7 @@ func readChatGLM(c *Config, a *Model) {
 	c.rotatedInPart(a, "ChatGLMForConditionalGeneration", 0.5)
 }
 
-// chatGLMKeys are those of the code beside ChatGLM's weights.
+// chatGLMKeys maps the keys of the code beside ChatGLM's weights.
 var chatGLMKeys = map[string]string{
 	"num_layers": "num_hidden_layers", "padded_vocab_size": "vocab_size", "multi_query_group_num": "num_key_value_heads",
 	"kv_channels": "head_dim", "ffn_hidden_size": "intermediate_size", "add_qkv_bias": "qkv_bias", "add_bias_linear": "bias",

@@ -45,7 +45,7 @@ func (c Transformer) gpt2Block() tape.Layer {
 		tape.Skip(
 			tape.Named{Name: "ln_1", Layer: layer.LayerNorm{Size: c.Hidden}},
 			tape.Named{Name: "attn", Layer: WithDropout{"resid_dropout", layer.Attention{
-				Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, Packed: true, Plain: c.Plain, Dropout: c.Dropout, Returns: true, Always: c.KVHeads == 1, // GPTBigCode leaves use_cache as it is
+				Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, Packed: true, Plain: c.Plain, Dropout: c.Dropout, Returns: true, Always: c.KVHeads == 1, // GPTBigCode does not turn use_cache off
 				Names: &layer.AttentionNames{Packed: "c_attn", Out: "c_proj"},
 			}, c.Drop()}},
 		),
@@ -91,7 +91,7 @@ var OPT = Register(&Family{
 	},
 })
 
-// OptPadding is the number of positions that OPT's table has before the first.
+// OptPadding is the number of positions in OPT's table before the first token.
 const OptPadding = 2
 
 func optEmbedded(c Transformer) []tape.Layer {
@@ -102,7 +102,7 @@ func optEmbedded(c Transformer) []tape.Layer {
 	return append(layers, tape.Named{Name: "embed_positions", Layer: Positions{Num: c.Positions + OptPadding, Dim: c.Hidden, Each: true, Padding: OptPadding}})
 }
 
-// optLast is the last norm, which models with norms after each part do not have, and the way back to the
+// optLast returns the last norm, unless norms come after each part, and the projection to the
 // embedding's width.
 func optLast(c Transformer) []tape.Layer {
 	var layers []tape.Layer
@@ -125,7 +125,7 @@ func optAttention(_ Transformer, a *layer.Attention) {
 	a.Scaled = true
 }
 
-// optBlock has the parts of the MLP beside the attention.
+// optBlock puts the layers of the MLP at the level of the attention, as OPT names them.
 func optBlock(c Transformer, b blockParts) tape.Layer {
 	attention, mlp := tape.Sequential{b.attention, tape.Inlined{Layer: b.dropout}}, tape.Sequential{tape.Inlined{Layer: b.mlp.Layer}, tape.Inlined{Layer: b.dropout}}
 	first, second := tape.Named{Name: "self_attn_layer_norm", Layer: b.norm}, tape.Named{Name: "final_layer_norm", Layer: b.norm}

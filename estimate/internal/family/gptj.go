@@ -6,8 +6,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// The families of this file follow transformers' sources. Their sizes are held to published ones; what their attention keeps,
-// which is in elementary operations, was not measured.
+// The families in this file follow the source of transformers. Their sizes equal published ones.
+// What their attention keeps, in elementary operations, was not measured.
 
 // GPTJ has attention and MLP in parallel, which read the same LayerNorm; partly rotary, a head with a bias
 // (modeling_gptj.py).
@@ -113,8 +113,8 @@ func readGPTNeo(c *Config, a *Model) {
 	a.mark(Windowed, func(block int) bool { return block < len(local) && local[block] })
 }
 
-// localLayers are the layers that attention_types says have a window: pairs of kinds and how often they come; every other
-// one where it says nothing.
+// localLayers returns which layers have a window. attention_types lists pairs of kinds and
+// repetitions; without it, every other layer has one.
 func (c *Config) localLayers(blocks int) []bool {
 	local := make([]bool, 0, max(0, min(blocks, MaxBlocks)))
 	var pairs [][2]any
@@ -136,7 +136,7 @@ func (c *Config) localLayers(blocks int) []bool {
 	return local
 }
 
-// wideMLP gives the MLP four times the width where nothing says it.
+// wideMLP makes the MLP four times as wide as the model if no setting says its width.
 func (c *Config) wideMLP() {
 	c.Usual("intermediate_size", 4*min(c.Whole("hidden_size", 0), LargestNumber/4))
 }

@@ -19,11 +19,11 @@ var GPTOSS = Register(&Family{
 	},
 })
 
-// ossMoE is the mixture of gpt-oss: router and experts have biases, and the gate is
-// up + 1 times gate * sigmoid(1.702 gate), of values that were bounded.
+// ossMoE is the mixture of gpt-oss. Router and experts have biases; an expert computes (up + 1) x
+// gate x sigmoid(1.702 gate) from clamped values.
 type ossMoE struct{ layer.MoE }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (ossMoE) Kind() string { return "MoE" }
 
 func (l ossMoE) Declare(d *tape.Declaration) {
@@ -39,7 +39,7 @@ func (l ossMoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 
 type ossRouter struct{ layer.MoE }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (ossRouter) Kind() string { return "Router" }
 
 func (l ossRouter) Declare(d *tape.Declaration) {
@@ -47,7 +47,7 @@ func (l ossRouter) Declare(d *tape.Declaration) {
 	d.Param("bias", l.Experts)
 }
 
-// Forward records the softmax of the best scores of each token.
+// Forward records the softmax of each token's best scores.
 func (l ossRouter) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	tokens, err := l.Tokens(t, x)
 	if err != nil {
@@ -70,7 +70,7 @@ func (l ossRouter) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 
 type ossExperts struct{ layer.MoE }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (l ossExperts) Kind() string { return layer.Experts(l).Kind() }
 
 func (l ossExperts) Declare(d *tape.Declaration) {
@@ -105,7 +105,7 @@ func (l ossExperts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		return tape.Mul(t, up, glu)
 	}, true)
 	if err == nil {
-		tokens, _ := l.Tokens(t, x) // which visit has checked
+		tokens, _ := l.Tokens(t, x) // Visit has checked it
 		t.Show(alloc.Shape{tokens, l.Hidden})
 	}
 	return y, err

@@ -9,10 +9,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// The families of this file have attention in some blocks and a mixer of Mamba's in the others.
+// The families in this file have attention in some blocks and Mamba's mixer in the others.
 
-// GraniteHybrid is Granite with mixers of Mamba 2, and an MLP that each token visits beside a mixture or alone
-// (modeling_granitemoehybrid.py).
+// GraniteHybrid is Granite with mixers of Mamba 2, and an MLP for every token, alone or beside a
+// mixture (modeling_granitemoehybrid.py).
 var GraniteHybrid = Register(&Family{
 	Name: "Granite 4",
 	style: style{
@@ -49,13 +49,13 @@ var Jamba = Register(&Family{
 	},
 })
 
-// graniteShared is the MLP that each token visits.
+// graniteShared returns the MLP that every token passes.
 func graniteShared(c Transformer) tape.Layer {
 	names := &layer.GatedNames{Both: "input_linear", Down: "output_linear"}
 	return tape.Sequential{tape.As("shared_mlp", layer.GatedMLP{Hidden: c.Hidden, FFN: c.SharedFFN, Activation: c.Activation, Packed: true, Names: names})}
 }
 
-// graniteBoth adds what it makes to what the mixture makes.
+// graniteBoth adds the outputs of this MLP and of the mixture.
 func graniteBoth(c Transformer, m layer.MoE) tape.Layer {
 	m.Router, m.Shared = layer.TopRouter, 0
 	parts := tape.Sequential{tape.As("block_sparse_moe", m), graniteShared(c).(tape.Sequential)[0]}
@@ -125,7 +125,8 @@ func readJamba(c *Config, a *Model) {
 	a.mark(Sparse, func(block int) bool { return block%step == first })
 }
 
-// ggufGraniteHybrid reads what src/models/granite-hybrid.cpp does: without experts the MLP's width is that of the shared one.
+// ggufGraniteHybrid reads the keys of src/models/granite-hybrid.cpp. Without experts, the MLP's
+// width is that of the shared one.
 func ggufGraniteHybrid(m *Metadata, a *Model) {
 	ggufMamba2(m, a)
 	m.withoutHeads(a)
@@ -137,7 +138,7 @@ func ggufGraniteHybrid(m *Metadata, a *Model) {
 	}
 }
 
-// ggufJamba reads what src/models/jamba.cpp does: the tensors tell which blocks have experts.
+// ggufJamba reads the keys of src/models/jamba.cpp. The tensors show which blocks have experts.
 func ggufJamba(m *Metadata, a *Model) {
 	ggufMamba(m, a)
 	if s := Own[layer.StateSpace](a.Transformer); s != nil {

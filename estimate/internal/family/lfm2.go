@@ -28,7 +28,7 @@ func lfm2Attention(_ Transformer, a *layer.Attention) {
 	a.Names = &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj", QNorm: "q_layernorm", KNorm: "k_layernorm"}
 }
 
-// ShortConv is what LFM2 has in place of attention: a convolution over few tokens between two gates.
+// ShortConv replaces attention in LFM2: a convolution over a few tokens between two gates.
 type ShortConv struct{ Kernel int }
 
 func shortConv(c Transformer) *recurrence {
@@ -54,7 +54,7 @@ func (s ShortConv) layer(hidden int) tape.Layer {
 	}}
 }
 
-// readLFM2 reads LFM2, some of whose layers attend and the others have a short convolution.
+// readLFM2 reads LFM2, in which some layers have attention and the others a short convolution.
 func readLFM2(c *Config, a *Model) {
 	if c.Flag("conv_bias", false) {
 		c.Unknown("conv_bias", "true")
@@ -82,7 +82,8 @@ func ggufLFM2(m *Metadata, a *Model) {
 	m.withoutHeads(a)
 }
 
-// adjustFFN makes the MLP's width of the one that the settings have: two thirds, times a factor, up to a multiple.
+// adjustFFN computes the MLP's width from the setting: two thirds, times a factor, rounded up to a
+// multiple.
 func (c *Config) adjustFFN(a *Model) {
 	if !c.Flag("block_auto_adjust_ff_dim", true) {
 		return

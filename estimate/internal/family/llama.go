@@ -6,7 +6,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Llama has RMSNorm before each part, rotary positions, a gated MLP and no biases. Families that differ from it say in what.
+// Llama has RMSNorm before each part, rotary positions, a gated MLP and no biases. The other
+// families say where they differ from it.
 var Llama = Register(&Family{
 	Name: "Llama",
 	Types: []Type{
@@ -17,7 +18,7 @@ var Llama = Register(&Family{
 	},
 })
 
-// SmolLM3 is Llama, some of whose layers do not rotate.
+// SmolLM3 is Llama with some layers that do not rotate.
 var SmolLM3 = Register(&Family{
 	Name: "SmolLM3",
 	Types: []Type{
@@ -28,7 +29,7 @@ var SmolLM3 = Register(&Family{
 	},
 })
 
-// Arcee is Llama with an MLP without a gate, squared ReLU.
+// Arcee is Llama with an MLP without a gate, and squared ReLU.
 var Arcee = Register(&Family{
 	Name:  "Arcee",
 	style: style{mlp: nemotronMLP},
@@ -44,7 +45,7 @@ func nemotronMLP(c Transformer) tape.Layer {
 	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseSquaredReLU), NoBias: !c.Bias, Names: &[3]string{"up_proj", "act_fn", "down_proj"}}
 }
 
-// readSmolLM3 reads a Llama some of whose layers do not rotate.
+// readSmolLM3 reads a Llama with some layers that do not rotate.
 func readSmolLM3(c *Config, a *Model) {
 	c.sameBias(a)
 	c.likeLlama(a, "SmolLM3ForCausalLM")
@@ -69,7 +70,7 @@ func readArcee(c *Config, a *Model) {
 
 func ggufSmolLM3(_ *Metadata, a *Model) { a.unrotatedFourth(0) }
 
-// Mistral is Llama with a window; Mixtral has a mixture besides.
+// Mistral is Llama with a window; Mixtral also has a mixture.
 var Mistral = Register(&Family{
 	Name: "Mistral",
 	Types: []Type{
@@ -78,7 +79,7 @@ var Mistral = Register(&Family{
 	},
 })
 
-// Ministral3 is Llama with queries that are weighed by their place.
+// Ministral3 is Llama with queries scaled by position.
 var Ministral3 = Register(&Family{
 	Name:  "Ministral 3",
 	style: style{attention: func(_ Transformer, a *layer.Attention) { a.Placed = true }},

@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Llama4 is Llama with a mixture in which all experts run, complex rotation.
+// Llama4 is Llama with complex rotation and a mixture in which all experts run.
 var Llama4 = Register(&Family{
 	Name:  "Llama 4",
 	style: style{names: decoderNames{mlp: "feed_forward"}, attention: llama4Attention, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return llama4MoE{m} }},
@@ -21,11 +21,11 @@ var Llama4 = Register(&Family{
 	},
 })
 
-// llama4MoE is the mixture of Llama 4: all experts see all tokens, each token times its score for the
-// expert, which is 0 but for the TopK.
+// llama4MoE is the mixture of Llama 4: every expert gets all tokens, each multiplied by its score
+// for the expert, which is 0 outside of the TopK.
 type llama4MoE struct{ layer.MoE }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (llama4MoE) Kind() string { return "MoE" }
 
 func (l llama4MoE) router() tape.Layer {
@@ -83,7 +83,7 @@ func (l llama4MoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 
 type llama4Experts struct{ layer.MoE }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (l llama4Experts) Kind() string { return layer.Experts(l).Kind() }
 
 func (l llama4Experts) Declare(d *tape.Declaration) {
@@ -120,8 +120,8 @@ func llama4Attention(c Transformer, a *layer.Attention) {
 	a.QKNorm = layer.NoQKNorm
 }
 
-// readLlama4Text reads the text of Llama 4: its experts have intermediate_size, its dense layers
-// intermediate_size_mlp; attention goes by chunks, which a cache holds like a window.
+// readLlama4Text reads the text part of Llama 4. Its experts have the width intermediate_size, its
+// dense layers intermediate_size_mlp. Attention sees chunks, which a cache holds like a window.
 func readLlama4Text(c *Config, a *Model) {
 	c.noBias()
 	c.likeLlama(a, "Llama4ForCausalLM")
@@ -144,7 +144,7 @@ func ggufLlama4(m *Metadata, a *Model) {
 	step := 0
 	m.may(&step, "interleave_moe_layer_step")
 	a.SharedFFN = a.ExpertFFN
-	a.unrotatedFourth(8192) // as llama.cpp takes it
+	a.unrotatedFourth(8192) // as in llama.cpp
 	if a.Experts > 0 {
 		a.mark(Sparse, each(max(1, step)))
 	}

@@ -8,28 +8,29 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// LlamaCpp is how llama.cpp serves a transformer, as far as its compute buffer goes.
+// LlamaCpp holds the settings of llama.cpp that decide the size of its compute buffer.
 type LlamaCpp struct {
 	ContextLength  int  // tokens of all slots together, --ctx-size
 	Unified        bool // the slots share their cells
 	Batch          int  // tokens that are computed at once, --ubatch-size; 0 means 512
 	FlashAttention bool // scores are not held
-	GPUs           int  // that have some of the layers each; 0 means 1
+	GPUs           int  // number of GPUs that share the layers; 0 means 1
 }
 
-// usualBatch is llama.cpp's --ubatch-size.
+// usualBatch is the default of llama.cpp's --ubatch-size.
 const usualBatch = 512
 
 // ComputeBuffer returns what llama.cpp prints as the compute buffer of a GPU that has all layers:
-// the memory that its graph takes at the most, in float32, of these three moments. The head makes
-// the logits of all tokens of a batch, (vocabulary + hidden) x batch. Attention that holds its
-// scores has them of all heads, heads x context x batch, and beside them the mask and four
-// tensors of the batch. The MLP has both of its wide tensors, two narrow ones and the mask. Several GPUs work on
-// four batches at once, and each has all their inputs and masks (GGML_SCHED_MAX_COPIES in
-// ggml/src/ggml-backend.cpp).
-// The page docs/estimate.md has it beside what was printed. Releases since the middle of 2026
-// reserve the logits of fewer tokens and print less.
-// The error says what of the transformer or of l cannot be.
+// the most memory that its graph needs, in float32, at one of three moments.
+//
+// The head makes the logits of all tokens of a batch, (vocabulary + hidden) x batch. Attention that
+// holds its scores needs heads x context x batch for them, and the mask and four tensors of the
+// batch. The MLP needs both of its wide tensors, two narrow ones and the mask.
+//
+// Several GPUs work on four batches at once, and each holds all their inputs and masks
+// (GGML_SCHED_MAX_COPIES in ggml/src/ggml-backend.cpp). docs/estimate.md compares the result with
+// what llama.cpp printed. Releases since the middle of 2026 reserve the logits of fewer tokens and
+// print less. The error says which number of the transformer or of l makes no sense.
 func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	batch := min(setting.Or(l.Batch, usualBatch), l.ContextLength)
 	switch {
@@ -55,7 +56,7 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	if !l.FlashAttention {
 		most = max(most, tokens(int64(c.Heads)*int64(l.ContextLength)+mask+2*hidden+queries))
 	}
-	if c.Latent != nil && l.FlashAttention { // its queries are wider than other tensors of a block
+	if c.Latent != nil && l.FlashAttention { // its queries are wider than the other tensors of a block
 		most = max(most, tokens(mask+2*hidden+queries))
 	}
 	if l.GPUs > 1 {
@@ -67,9 +68,10 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	return alloc.Bytes(most), nil
 }
 
-// latentQueries is the width of what latent attention makes before its scores (src/models/deepseek2.cpp): the
-// narrow projections, the queries, those of their elements that rotate, and the whole of what is multiplied. That is
-// queries, keys and values of all heads or, where matrices take the place of these, queries against the latent.
+// latentQueries returns the width of what latent attention makes before its scores
+// (src/models/deepseek2.cpp): the narrow projections, the queries, their rotating part, and what is
+// multiplied. The latter is either queries, keys and values of all heads, or queries against the
+// latent.
 func latentQueries(a *layer.LatentAttention, heads int64) int64 {
 	nope, rope, value, rank := int64(a.NopeSize), int64(a.RopeSize), int64(a.ValueSize), int64(a.KVRank)
 	width := int64(a.QueryRank) + rank + rope + heads*(nope+2*rope)
@@ -79,7 +81,7 @@ func latentQueries(a *layer.LatentAttention, heads int64) int64 {
 	return width + heads*(rank+rank+rope)
 }
 
-// wideFFN is the width of what an MLP or the experts of a token hold in the middle.
+// wideFFN returns the width of the middle of an MLP, or of a token's experts together.
 func (c Transformer) wideFFN() int64 {
 	ffn := int64(setting.Or(c.FFN, 4*min(c.Hidden, setting.MaxField)))
 	if c.Experts > 0 {
@@ -88,8 +90,8 @@ func (c Transformer) wideFFN() int64 {
 	if _, ungated := c.style().mlp(c).(layer.MLP); ungated && c.Experts == 0 {
 		return ffn
 	}
-	return 2 * ffn // beside its gate
+	return 2 * ffn // with its gate
 }
 
-// packs reports whether queries, keys and values come of one projection.
+// packs reports whether one projection makes queries, keys and values.
 func (c Transformer) packs() bool { return c.attention(c.style(), 0).Packed }

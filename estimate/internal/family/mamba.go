@@ -47,7 +47,7 @@ func (c Transformer) mamba() []tape.Layer {
 	return c.mixers(layer.MambaMixer{Hidden: c.Hidden, StateSpace: *c.stateSpace()})
 }
 
-// mixers are blocks of a state-space mixer, and a stream between them in float32.
+// mixers returns blocks with a state-space mixer, and a residual stream in float32.
 func (c Transformer) mixers(mixer tape.Layer) []tape.Layer {
 	block := layer.MambaBlock{Norm: layer.RMSNorm{Size: c.Hidden, Unfused: true}, Mixer: mixer}
 	layers := []tape.Layer{tape.Named{Name: "backbone", Layer: tape.Sequential{
@@ -96,7 +96,7 @@ func readMamba(c *Config, a *Model) {
 	c.Number(&s.Rank, "time_step_rank", 0)
 }
 
-// headSpace is the mixer's, nothing for another family's.
+// headSpace returns the sizes of Mamba 2's mixer, or zeros for another family.
 func (c Transformer) headSpace() layer.HeadSpace {
 	if own := Own[layer.HeadSpace](c); own != nil {
 		return *own
@@ -123,10 +123,11 @@ func readMamba2(c *Config, a *Model) {
 	c.Number(&s.Chunk, "chunk_size", usualChunk)
 }
 
-// usualChunk is how many tokens Mamba 2 computes at once, which GGUF files do not say.
+// usualChunk is the number of tokens that Mamba 2 computes at once. GGUF files do not say it.
 const usualChunk = 256
 
-// ggufMamba2 reads heads of states, whose number stands where Mamba has a rank (src/models/mamba2.cpp).
+// ggufMamba2 reads the sizes of Mamba 2, whose number of heads is stored where Mamba has a rank
+// (src/models/mamba2.cpp).
 func ggufMamba2(m *Metadata, a *Model) {
 	s := layer.HeadSpace{Chunk: usualChunk}
 	a.Own = &s

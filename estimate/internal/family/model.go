@@ -11,45 +11,46 @@ import (
 
 // Model is what a config.json or the metadata of a GGUF file describe.
 type Model struct {
-	Type string // as model_type or general.architecture has it
+	Type string // its model_type or general.architecture
 	Transformer
-	Images Images // in place of the Transformer; nil for none
-	latent int    // side of the latent image that FLUX makes; 0 for the usual one
+	Images Images // replaces the Transformer; nil means none
+	latent int    // side of the latent image that FLUX makes; 0 means the usual one
 }
 
-// Images is a model of images that is no transformer.
+// Images is an image model that is not a transformer.
 type Images interface {
 	Layers() []tape.Layer
-	// Inputs are so many images of the usual size and texts of so many tokens, 0 for the usual number.
+	// Inputs returns a batch of images of the usual size, and texts of this length; 0 means the
+	// usual length.
 	Inputs(batch, length int) []Input
-	// Resized is the model for images of another side, in pixels.
+	// Resized returns the model for images with another side, in pixels.
 	Resized(side int) (Images, error)
 }
 
-// Input is what a model reads; a DType of 0 is that of activations.
+// Input is something that a model reads. A DType of 0 means that of activations.
 type Input struct {
 	DType alloc.DType
 	Shape []int
 }
 
-// Tokens is a text.
+// Tokens returns an input of texts.
 func Tokens(batch, length int) Input { return Input{alloc.Int64, []int{batch, length}} }
 
-// Reals are numbers of the type of activations.
+// Reals returns an input of numbers in the type of activations.
 func Reals(dims ...int) Input { return Input{0, dims} }
 
-// usualTokens is the length of a text where nobody says it.
+// usualTokens is the length of a text if the user gives none.
 const usualTokens = 512
 
-// usualSide is the side of the latent image that FLUX makes where nobody says it, of 1024 x 1024 pixels.
-// Four of its pixels are a place.
+// usualSide is the usual side of the latent image that FLUX makes, for 1024 x 1024 pixels. Four of
+// its pixels make one place.
 const usualSide = 128
 
-// latentScale is how many pixels along a side become one of the latent image, in the autoencoders of
-// Stable Diffusion and FLUX.
+// latentScale is the number of pixels along a side that become one pixel of the latent image in the
+// autoencoders of Stable Diffusion and FLUX.
 const latentScale = 8
 
-// Layers are the model's.
+// Layers returns the model's layers.
 func (a *Model) Layers() []tape.Layer {
 	if a.Images != nil {
 		return a.Images.Layers()
@@ -57,16 +58,17 @@ func (a *Model) Layers() []tape.Layer {
 	return a.Transformer.Layers()
 }
 
-// MakesImages reports whether the model makes images, or reads them without being a transformer.
+// MakesImages reports whether the model makes images, or is an image model that is not a
+// transformer.
 func (a *Model) MakesImages() bool { return a.Images != nil || a.Family.OrLlama().Makes }
 
-// SeesImages reports whether the model is a transformer that reads images and no text.
+// SeesImages reports whether the model is a transformer that reads only images.
 func (a *Model) SeesImages() bool { return a.Images == nil && a.Family.OrLlama().Images }
 
-// MaxPositions is the number of learned positions that a text can have, 0 for any number.
+// MaxPositions returns the number of learned positions for a text; 0 means any number.
 func (a *Model) MaxPositions() int { return a.Positions - a.Family.OrLlama().Padding }
 
-// UsualTokens is the length of what the model reads where nobody says it.
+// UsualTokens returns the length of the model's input if the user gives none.
 func (a *Model) UsualTokens() int {
 	if usual := a.Family.OrLlama().Usual; usual > 0 {
 		return usual
@@ -77,7 +79,8 @@ func (a *Model) UsualTokens() int {
 	return usualTokens
 }
 
-// Inputs are what the model reads: so many texts of so many tokens, 0 for the usual number, or images of their size.
+// Inputs returns what the model reads: a batch of texts of this length, where 0 means the usual
+// length, or images of its size.
 func (a *Model) Inputs(batch, length int) []Input {
 	switch {
 	case a.Images != nil:
@@ -98,7 +101,7 @@ func (a *Model) Inputs(batch, length int) []Input {
 	return []Input{text}
 }
 
-// LatentSide is the side of the latent image that the model makes.
+// LatentSide returns the side of the latent image that the model makes.
 func (a *Model) LatentSide() int {
 	if l, ok := a.Images.(interface{ LatentSide() int }); ok {
 		return l.LatentSide()
@@ -106,14 +109,14 @@ func (a *Model) LatentSide() int {
 	return cmp.Or(a.latent, a.Image, usualSide)
 }
 
-// MaxBlocks bounds the blocks and the experts that a file can ask for: the largest
-// models have some hundred.
+// MaxBlocks bounds the blocks and the experts that a file can ask for. The largest models have some
+// hundreds.
 const MaxBlocks = 1024
 
 // LargestNumber bounds every number of a model.
 const LargestNumber = math.MaxInt32
 
-// check holds the numbers against each other.
+// check returns an error if the numbers contradict each other.
 func (a *Model) check() error {
 	switch {
 	case a.Images != nil:
@@ -137,7 +140,7 @@ func (a *Model) check() error {
 	return nil
 }
 
-// kinds are the kinds of the blocks, as many as are not an error.
+// kinds returns the kinds of the blocks, at most as many as are allowed.
 func (a *Model) kinds() []BlockKind {
 	if a.Kinds == nil {
 		a.Kinds = make([]BlockKind, max(0, min(a.Blocks, MaxBlocks+1)))
@@ -145,7 +148,7 @@ func (a *Model) kinds() []BlockKind {
 	return a.Kinds
 }
 
-// mark gives the blocks for which is says so something in particular; blocks count from 0.
+// mark adds a kind to the blocks for which is returns true. Blocks count from 0.
 func (a *Model) mark(kind BlockKind, is func(block int) bool) {
 	for i, kinds := 0, a.kinds(); i < len(kinds); i++ {
 		if is(i) {
@@ -154,7 +157,8 @@ func (a *Model) mark(kind BlockKind, is func(block int) bool) {
 	}
 }
 
-// stillBeyondWindow marks the blocks without a window, which do not rotate where others have one.
+// stillBeyondWindow marks blocks without a window as not rotating, in a model where others have
+// one.
 func (a *Model) stillBeyondWindow() {
 	for i, kind := range a.Kinds {
 		if kind&Windowed == 0 {
@@ -163,7 +167,7 @@ func (a *Model) stillBeyondWindow() {
 	}
 }
 
-// borrow marks so many of the last layers, which use the keys and values of others.
+// borrow marks the last layers, this many, as using the keys and values of earlier ones.
 func (a *Model) borrow(layers int) error {
 	if layers < 0 || layers >= max(1, a.Blocks) {
 		return fmt.Errorf("%d of %d layers use the keys and values of others", layers, a.Blocks)
@@ -185,12 +189,12 @@ func (a *Model) Resize(side int) error {
 			a.Images = resized
 		}
 		return err
-	case a.SeesImages() && side == a.Image: // its own
+	case a.SeesImages() && side == a.Image: // unchanged
 		return nil
 	case !a.MakesImages():
 		return fmt.Errorf("a %s model reads those of one size, or none", a.Type)
 	}
-	patch := 2 // of FLUX, whose latent images come in patches
+	patch := 2 // of FLUX, which reads latent images in patches
 	if a.Image > 0 {
 		patch = a.Patch
 	}
@@ -211,7 +215,8 @@ func (a *Model) Resize(side int) error {
 	return nil
 }
 
-// LatentSide is the side of the latent image of one of a side in pixels, which must be a multiple of a unit.
+// LatentSide returns the side of the latent image for a side in pixels, which must be a multiple of
+// unit latent pixels.
 func LatentSide(pixels, unit int) (int, error) {
 	if pixels%(unit*latentScale) != 0 {
 		return 0, fmt.Errorf("want a multiple of %d pixels", unit*latentScale)
@@ -219,7 +224,7 @@ func LatentSide(pixels, unit int) (int, error) {
 	return pixels / latentScale, nil
 }
 
-// each reports every so many-th layer.
+// each returns a function that is true for every n-th layer.
 func each(n int) func(layer int) bool {
 	return func(layer int) bool { return (layer+1)%n == 0 }
 }

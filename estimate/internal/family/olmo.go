@@ -46,7 +46,7 @@ func olmoNorm(c Transformer) tape.Layer { return layer.PlainNorm{Size: c.Hidden}
 
 func olmoAttention(c Transformer, a *layer.Attention) { a.Clipped, a.Tables = c.ClipQKV, alloc.Float32 }
 
-// olmo2Attention has tables for layers with a window and for those without, if there are both.
+// olmo2Attention uses a second rotary table if there are layers with a window and without.
 func olmo2Attention(c Transformer, a *layer.Attention) {
 	a.QKNorm, a.LateNorm, a.Tables = layer.NormAllHeads, true, alloc.Float32
 	for _, kind := range c.Kinds {

@@ -19,16 +19,16 @@ func (First) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2]}, View: true})
 }
 
-// stack is blocks one after another, of which many are alike.
+// stack is a list of blocks, of which many are alike.
 type stack struct {
 	layers []tape.Layer
-	which  []uint8 // of the layers, for each block
+	which  []uint8 // for each block, its index in layers
 }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (stack) Kind() string { return "Sequential" }
 
-// Stacked are so many blocks, of which make makes one of a kind.
+// Stacked returns n blocks. make makes a block of a kind, once for each kind.
 func Stacked(n int, kind func(block int) int, make func(kind, block int) tape.Layer) stack {
 	var s stack
 	at := map[int]uint8{}
@@ -88,15 +88,16 @@ func (scale) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
 }
 
-// Frequencies holds the buffers of the rotary positions, for so many kinds of layers. Each of the Blocks had tables of
-// Context positions before transformers 4.41, of cosines and of sines, and some models a mask of them.
+// Frequencies holds the buffers of rotary positions, for each kind of layers. Before transformers
+// 4.41, each of the Blocks had tables of cosines and sines for Context positions, and some models a
+// mask of that size.
 type Frequencies struct {
 	N, Kinds        int
 	Blocks, Context int
 	Mask            bool
 }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (Frequencies) Kind() string { return "RotaryEmbedding" }
 
 func (l Frequencies) Declare(d *tape.Declaration) {
@@ -120,16 +121,16 @@ func (l Frequencies) Declare(d *tape.Declaration) {
 
 func (Frequencies) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
 
-// Positions adds a learned vector for each place of the input, as an
-// embedding of 0, 1, 2... does; the numbers are kept.
+// Positions adds a learned vector for each position, like an embedding of 0, 1, 2 and so on. The
+// position numbers are kept.
 type Positions struct {
 	Num, Dim int
-	Buffered bool // the numbers are a buffer of the model, as in BERT
-	Padding  int  // of the Num, those before the first
-	Each     bool // the numbers are those of each sequence, as in OPT
+	Buffered bool // the position numbers are a buffer of the model, as in BERT
+	Padding  int  // positions at the beginning that no token uses
+	Each     bool // each sequence has its own position numbers, as in OPT
 }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (Positions) Kind() string { return "Embedding" }
 
 func (l Positions) Declare(d *tape.Declaration) { layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }
@@ -162,14 +163,14 @@ func (l Positions) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x, vectors}, Shape: x.Shape, PassGrad: true})
 }
 
-// WithDropout calls a layer and then dropout as one of its parts.
+// WithDropout calls a layer and then a dropout, which counts as a part of the layer.
 type WithDropout struct {
 	Name    string
 	Layer   tape.Layer
 	Dropout tape.Layer
 }
 
-// Kind names the row as that of the layer.
+// Kind returns the layer's own kind.
 func (w WithDropout) Kind() string { return tape.KindOf(w.Layer) }
 
 func (w WithDropout) Declare(d *tape.Declaration) {
@@ -185,16 +186,16 @@ func (w WithDropout) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Call(w.Name, w.Dropout, x)
 }
 
-// Held is a layer whose parameters are there and that passes its input on.
+// Held is a layer whose parameters exist but which does not run: it returns its input.
 type Held struct{ tape.Layer }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (Held) Kind() string { return "Held" }
 
-// Declare names what the layer has.
+// Declare declares what the layer has.
 func (h Held) Declare(d *tape.Declaration) { d.Declare(h.Layer) }
 
-// Forward passes x on: the row stands for all parts.
+// Forward returns x. The row has the parameters of all parts.
 func (Held) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	row := &t.Rows[t.Row]
 	for i := row.Owner + 1; row.Owner >= 0 && i < len(t.Decl.Modules) && t.Decl.Modules[i].Depth > row.Depth; i++ {
@@ -204,7 +205,7 @@ func (Held) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return x, nil
 }
 
-// FlatPatches is (batch, channels, height, width) as (batch, places, channels), a view.
+// FlatPatches turns (batch, channels, height, width) into (batch, places, channels), as a view.
 type FlatPatches struct{}
 
 func (FlatPatches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {

@@ -49,8 +49,8 @@ func (c *Config) qwen3(a *Model) {
 	c.Activation(a, c.Word("hidden_act"), "silu")
 }
 
-// qwenWindows reads the sliding window, which is off unless a key says so, and then is that
-// of the last layers.
+// qwenWindows reads the sliding window. It is off unless a key says otherwise, and then only the
+// last layers have it.
 func (c *Config) qwenWindows(a *Model) {
 	if !c.Flag("use_sliding_window", false) {
 		return
@@ -83,7 +83,7 @@ func readQwen2MoE(c *Config, a *Model) {
 	c.sparse(a, 60, 4, 1408)
 }
 
-// sharedExpert reads the MLP that each token visits besides.
+// sharedExpert reads the MLP that every token passes besides its experts.
 func (c *Config) sharedExpert(a *Model, ffn int) {
 	a.SharedGate = true
 	c.Number(&a.SharedFFN, "shared_expert_intermediate_size", ffn)
@@ -98,7 +98,7 @@ func readQwen3MoE(c *Config, a *Model) {
 	c.sparse(a, 128, 8, 768)
 }
 
-// readQwen3VLMoEText reads Qwen3 MoE whose weights of experts are always divided by their sum.
+// readQwen3VLMoEText reads Qwen3 MoE, here always with expert weights divided by their sum.
 func readQwen3VLMoEText(c *Config, a *Model) {
 	readQwen3MoE(c, a)
 	a.UnscaledTopK = false
@@ -122,7 +122,8 @@ var Qwen3Next = Register(&Family{
 	},
 })
 
-// ggufQwen35 reads what layers have linear attention, and its numbers (gguf-py/gguf/constants.py, Keys.SSM).
+// ggufQwen35 reads which layers have linear attention, and its sizes (gguf-py/gguf/constants.py,
+// Keys.SSM).
 func ggufQwen35(m *Metadata, a *Model) {
 	delta := layer.DeltaNet{Apart: true}
 	a.Own = &delta
@@ -164,7 +165,7 @@ func readQwen3Next(c *Config, a *Model) {
 	c.linearAttention(a)
 }
 
-// readQwen35 reads Qwen3.5, which is Qwen3-Next with an MLP and other projections.
+// readQwen35 reads Qwen3.5: Qwen3-Next with an MLP and other projections.
 func readQwen35(c *Config, a *Model) { c.qwen35(a, "Qwen3_5ForCausalLM") }
 
 // readQwen35MoE reads Qwen3.5 with a mixture.
@@ -184,7 +185,7 @@ func (c *Config) qwen35(a *Model, causal string) {
 	Own[layer.DeltaNet](a.Transformer).Apart = true
 }
 
-// linearAttention reads what layers have linear attention, and its numbers.
+// linearAttention reads which layers have linear attention, and its sizes.
 func (c *Config) linearAttention(a *Model) {
 	var delta layer.DeltaNet
 	a.Own = &delta
@@ -202,7 +203,7 @@ func (c *Config) linearAttention(a *Model) {
 	})
 }
 
-// deltaNet is the linear attention.
+// deltaNet returns the linear attention, or nil.
 func deltaNet(c Transformer) *recurrence {
 	own := Own[layer.DeltaNet](c)
 	if own == nil {

@@ -9,8 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
-// Class returns the class of the model, which must be the family's base or one with a
-// head that is known.
+// Class returns the model's class. It must be the family's base class or one of heads.
 func (c *Config) Class(heads ...string) string {
 	classes := c.Names("architectures")
 	if len(classes) == 0 {
@@ -22,7 +21,7 @@ func (c *Config) Class(heads ...string) string {
 	return classes[0]
 }
 
-// Labels is the width of a classifier; transformers takes 2 where there is no id2label.
+// Labels returns the width of a classifier. Without id2label, transformers takes 2.
 func (c *Config) Labels() int {
 	var labels map[string]string
 	if !c.Decode("id2label", &labels) {
@@ -31,11 +30,11 @@ func (c *Config) Labels() int {
 	return max(1, len(labels))
 }
 
-// mostPositions bounds the tables of rotation.
+// mostPositions bounds the rotary tables.
 const mostPositions = 1 << 24
 
-// decoder reads what all decoders with rotary positions have in common. kvHeads is the
-// number where the key is absent, 0 for as many as heads.
+// decoder reads what all decoders with rotary positions have in common. kvHeads is the number of KV
+// heads if the key is missing; 0 means as many as heads.
 func (c *Config) decoder(a *Model, causal string, kvHeads int, tied bool) {
 	classifier := strings.TrimSuffix(causal, "ForCausalLM") + "ForSequenceClassification"
 	class := c.Class(causal, classifier)
@@ -53,13 +52,13 @@ func (c *Config) decoder(a *Model, causal string, kvHeads int, tied bool) {
 	a.Context = max(0, min(c.Whole("max_position_embeddings", 0), mostPositions))
 }
 
-// likeLlama reads a decoder that differs from Llama by little more than its layers.
+// likeLlama reads a decoder that differs from Llama in little more than its layers.
 func (c *Config) likeLlama(a *Model, causal string) {
 	c.decoder(a, causal, 0, false)
 	c.Activation(a, c.Word("hidden_act"), "silu")
 }
 
-// rotatedInPart is likeLlama for families whose heads rotate in part.
+// rotatedInPart reads like likeLlama, for families in which only a part of each head rotates.
 func (c *Config) rotatedInPart(a *Model, causal string, without float64) {
 	c.likeLlama(a, causal)
 	c.rotaryPart(a, without)
@@ -75,7 +74,7 @@ func (c *Config) Encoder(a *Model) {
 	c.Activation(a, c.Word("hidden_act"), "gelu")
 }
 
-// activations has the functions whose memory is known, by their names.
+// activations maps names to the functions whose memory is known.
 var activations = map[string]layer.Activation{
 	"silu": layer.UseSiLU, "swish": layer.UseSiLU, "gelu": layer.UseGELU, "gelu_new": layer.UseNewGELU,
 	"gelu_pytorch_tanh": layer.UseGELUTanh, "relu": layer.UseReLU, "quick_gelu": layer.UseQuickGELU,
@@ -89,7 +88,7 @@ func (c *Config) Activation(a *Model, name, without string) {
 	}
 }
 
-// sameBias reads biases of all projections or of none.
+// sameBias reads whether all projections have biases. Some with and some without is an error.
 func (c *Config) sameBias(a *Model) {
 	a.Bias = c.Flag("attention_bias", false)
 	if a.Bias != c.Flag("mlp_bias", false) {
@@ -97,16 +96,16 @@ func (c *Config) sameBias(a *Model) {
 	}
 }
 
-// noBias refuses projections of attention with biases.
+// noBias keeps an error if the projections of attention have biases.
 func (c *Config) noBias() {
 	if c.Flag("attention_bias", false) {
 		c.Unknown("attention_bias", "true")
 	}
 }
 
-// rotaryPart reads what part of a head rotates.
+// rotaryPart reads which fraction of a head rotates.
 func (c *Config) rotaryPart(a *Model, without float64) {
-	part := c.Ratio("partial_rotary_factor", c.Ratio("rotary_pct", without)) // the latter is GPT-NeoX's name of it
+	part := c.Ratio("partial_rotary_factor", c.Ratio("rotary_pct", without)) // rotary_pct is GPT-NeoX's name
 	var rope struct {
 		Part *float64 `json:"partial_rotary_factor"`
 	}
@@ -120,7 +119,7 @@ func (c *Config) rotaryPart(a *Model, without float64) {
 	a.RotaryDim = int(part * float64(a.HeadWidth()))
 }
 
-// layerTypes is what each layer is, nil where the key is absent.
+// layerTypes returns the type of each layer, or nil if the key is missing.
 func (c *Config) layerTypes(a *Model) []string {
 	types := c.Names("layer_types")
 	if types != nil && len(types) != a.Blocks {
@@ -130,8 +129,9 @@ func (c *Config) layerTypes(a *Model) []string {
 	return types
 }
 
-// Windows reads the sliding window, of so many tokens where the key is absent, and which layers do not have it: those
-// that layer_types tells, or where it is absent those that full says, by the number from 0.
+// Windows reads the sliding window, and which layers have none. without is its length if the key is
+// missing. layer_types says which layers have none; if it is missing, full does, by the layer's
+// number from 0.
 func (c *Config) Windows(a *Model, without int, full func(layer int) bool) {
 	if a.Window = c.Whole("sliding_window", without); a.Window == 0 {
 		return
@@ -150,18 +150,18 @@ func (c *Config) Windows(a *Model, without int, full func(layer int) bool) {
 	})
 }
 
-// strange reports a layer_type that is neither with nor without a sliding window.
+// strange reports whether a layer_type is neither with nor without a sliding window.
 func strange(layer string) bool { return layer != "full_attention" && layer != "sliding_attention" }
 
-// turnedWindows reads which layers have a window; the others do not rotate if there are such.
+// turnedWindows reads which layers have a window. If any do, the others do not rotate.
 func (c *Config) turnedWindows(a *Model) {
 	every := max(1, c.Whole("sliding_window_pattern", 4))
 	c.Windows(a, 0, each(every))
 	a.stillBeyondWindow()
 }
 
-// unrotated marks the layers that do not rotate: those for which no_rope_layers has a 0, or where
-// it is absent each fourth or what no_rope_layer_interval says.
+// unrotated marks the layers that do not rotate: those with a 0 in no_rope_layers or, if that is
+// missing, every fourth, or as no_rope_layer_interval says.
 func (c *Config) unrotated(a *Model) {
 	still, rotate := each(max(1, c.Whole("no_rope_layer_interval", 4))), c.List("no_rope_layers")
 	if len(rotate) != 0 && len(rotate) != a.Blocks {
@@ -176,24 +176,25 @@ func (c *Config) unrotated(a *Model) {
 	})
 }
 
-// borrowing reads how many of the last layers have no keys and values of their own.
+// borrowing reads how many of the last layers use the keys and values of earlier ones.
 func (c *Config) borrowing(a *Model, without int) {
 	c.keep("num_kv_shared_layers", a.borrow(c.Whole("num_kv_shared_layers", without)))
 }
 
-// mixture reads the numbers of a mixture of experts, of which number is the key.
+// mixture reads the numbers of a mixture. number is the key for the number of experts.
 func (c *Config) mixture(a *Model, number string, experts, top int) {
 	c.Number(&a.Experts, number, experts)
 	c.Number(&a.TopK, "num_experts_per_tok", top)
 }
 
-// otherKeys are names that families have for the numbers of their keys and values.
+// otherKeys maps other families' keys for the numbers of keys and values.
 var otherKeys = map[string]string{
 	"n_embd": "hidden_size", "d_model": "hidden_size", "n_layer": "num_hidden_layers", "n_layers": "num_hidden_layers", "num_layers": "num_hidden_layers",
 	"n_head": "num_attention_heads", "n_heads": "num_attention_heads", "num_heads": "num_attention_heads",
 }
 
-// CacheAlone is what a config.json of an unknown family tells of its keys and values, false if it tells too little.
+// CacheAlone returns what the config.json of an unknown family says about its keys and values. It
+// returns false if that is too little.
 func CacheAlone(name string, text json.RawMessage) (Model, bool) {
 	a := Model{Type: name}
 	c := newConfig(known{Type: Type{Keys: otherKeys}}, text, new(error))

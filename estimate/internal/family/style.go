@@ -5,7 +5,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// normedAround has norms of these names before and after attention and MLP.
+// normedAround returns a block with norms before and after attention and MLP.
 func normedAround(before, after, beforeMLP, afterMLP string) func(Transformer, blockParts) tape.Layer {
 	return func(_ Transformer, b blockParts) tape.Layer {
 		return DecoderBlock{tape.Sequential{
@@ -15,7 +15,7 @@ func normedAround(before, after, beforeMLP, afterMLP string) func(Transformer, b
 	}
 }
 
-// normedAfter is x + norm(part(x)).
+// normedAfter returns a block of x + norm(part(x)).
 func normedAfter(_ Transformer, b blockParts) tape.Layer {
 	return DecoderBlock{tape.Sequential{
 		tape.Skip(b.attention, tape.Named{Name: "post_attention_layernorm", Layer: b.norm}),
@@ -23,8 +23,8 @@ func normedAfter(_ Transformer, b blockParts) tape.Layer {
 	}}
 }
 
-// sideBySide has attention and MLP in parallel, which read the same norm or each its
-// own, and dropouts of these names after them.
+// sideBySide returns a block with attention and MLP in parallel, which read one norm or each its
+// own. The dropouts after them have these names.
 func sideBySide(afterAttention, afterMLP string, norms ...string) func(Transformer, blockParts) tape.Layer {
 	return func(_ Transformer, b blockParts) tape.Layer {
 		p := parallelBlock{attention: dropped(afterAttention, b.attention, b.dropout), mlp: dropped(afterMLP, b.mlp, b.dropout)}
@@ -35,13 +35,13 @@ func sideBySide(afterAttention, afterMLP string, norms ...string) func(Transform
 	}
 }
 
-// parallelBlock adds attention and MLP, which read the same norm or each its own, to x.
+// parallelBlock adds attention and MLP to x. Both read one norm, or each its own.
 type parallelBlock struct {
 	norms          []tape.Named
 	attention, mlp tape.Sequential
 }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (parallelBlock) Kind() string { return "DecoderBlock" }
 
 func (b parallelBlock) Declare(d *tape.Declaration) {
@@ -91,14 +91,14 @@ func packedMLP(c Transformer) tape.Layer {
 	return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Packed: true}
 }
 
-// plainMLP is an MLP without a gate, whose parts have these names.
+// plainMLP returns an MLP without a gate whose parts have these names.
 func plainMLP(up, act, down string) func(Transformer) tape.Layer {
 	return func(c Transformer) tape.Layer {
 		return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, NoBias: !c.Bias, Names: &[3]string{up, act, down}}
 	}
 }
 
-// routedBy is the usual mixture with a router.
+// routedBy returns the usual mixture with this router.
 func routedBy(r layer.Router) func(Transformer, layer.MoE) tape.Layer {
 	return func(_ Transformer, m layer.MoE) tape.Layer {
 		m.Router = r
@@ -114,7 +114,7 @@ func joinedAttention(c Transformer, a *layer.Attention) {
 	a.Joined = a.RotaryDim != 0 && a.RotaryDim < a.Size()
 }
 
-// packedNames are those of GPT-NeoX and its successors.
+// packedNames are the names in GPT-NeoX and its successors.
 var packedNames = &layer.AttentionNames{Packed: "query_key_value", Out: "dense"}
 
 func starcoderBlock(c Transformer, b blockParts) tape.Layer {
@@ -124,7 +124,7 @@ func starcoderBlock(c Transformer, b blockParts) tape.Layer {
 	}}
 }
 
-// multipliedBlock is Llama's with a factor on what each part adds.
+// multipliedBlock is Llama's block with a factor on each part's output.
 func multipliedBlock(_ Transformer, b blockParts) tape.Layer {
 	return DecoderBlock{tape.Sequential{
 		tape.Skip(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.Inlined{Layer: layer.Multiple{}}),

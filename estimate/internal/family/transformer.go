@@ -9,20 +9,20 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// BlockKind says in what a block of a Transformer differs from the others.
+// BlockKind says how a block of a Transformer differs from the others.
 type BlockKind uint8
 
-// What may be particular about a block; a block can have several.
+// What may differ in a block; a block can have several.
 const (
-	Windowed   BlockKind = 1 << iota // it attends within the Window alone
+	Windowed   BlockKind = 1 << iota // attention sees only the Window
 	NoRotation                       // it does not rotate queries and keys
-	Recurrent                        // it has what the family has in place of attention
-	Sparse                           // it has the mixture; where no block is marked so, all beyond DenseBlocks have
-	Borrowing                        // its keys and values are those of the last block before that is of its kind, with or without a window
-	Thinned                          // few elements of the MLP's middle are not 0
+	Recurrent                        // the family's recurrence replaces attention
+	Sparse                           // it has a mixture; if no block is marked, all blocks after DenseBlocks have one
+	Borrowing                        // it uses the keys and values of the last earlier block with a window, or without one, as it has itself
+	Thinned                          // the MLP sets most elements of its middle to 0
 )
 
-// Kind is that of a block.
+// Kind returns the kind of a block.
 func (c Transformer) Kind(block int) BlockKind {
 	if block < len(c.Kinds) {
 		return c.Kinds[block]
@@ -33,8 +33,7 @@ func (c Transformer) Kind(block int) BlockKind {
 	return 0
 }
 
-// Layers returns the model's layers. What is wrong with the numbers, Model
-// reports.
+// Layers returns the model's layers. Model reports numbers that make no sense.
 func (c Transformer) Layers() []tape.Layer {
 	c.FFN = setting.Or(c.FFN, 4*min(c.Hidden, setting.MaxField))
 	f := c.Family.OrLlama()
@@ -56,9 +55,8 @@ func (c Transformer) Layers() []tape.Layer {
 	return layers
 }
 
-// KVCache returns the memory of the key/value cache of so many sequences of so
-// many tokens. The error says what is wrong with the numbers, or that the family is
-// an Encoder and has no cache.
+// KVCache returns the memory of the key/value cache for a batch of sequences of this length. The
+// error says that a number makes no sense, or that the family is an Encoder and has no cache.
 func (c Transformer) KVCache(batch, context int, d alloc.DType) (alloc.Bytes, error) {
 	if c.Family.Encoder() {
 		return 0, fmt.Errorf("estimate the key/value cache: %v reads all at once and has none", c.Family)
@@ -66,9 +64,8 @@ func (c Transformer) KVCache(batch, context int, d alloc.DType) (alloc.Bytes, er
 	return setting.KVCache(c.Cache(batch, context, d))
 }
 
-// Loss is the loss with which transformers trains the model: NextToken of a decoder's logits, and
-// CrossEntropy of those of other heads. It is nil for models without a head, and for
-// classifiers of texts.
+// Loss returns the loss with which transformers trains the model: NextToken for a decoder's logits,
+// CrossEntropy for other heads. It is nil for models without a head, and for classifiers of texts.
 func (c Transformer) Loss() tape.Layer {
 	switch {
 	case c.NoHead:
@@ -81,15 +78,14 @@ func (c Transformer) Loss() tape.Layer {
 	return layer.NextToken{}
 }
 
-// Half are the numbers of the decoder of an encoder and decoder.
+// Half returns the numbers of the decoder of a model with an encoder and a decoder.
 func (c Transformer) Half() Transformer {
 	c.Blocks, c.Heads, c.FFN = setting.Or(c.DecoderBlocks, c.Blocks), setting.Or(c.DecoderHeads, c.Heads), setting.Or(c.DecoderFFN, c.FFN)
 	return c
 }
 
-// Transformer describes a transformer of one of the known families by the
-// numbers that a config.json holds. Zero values that are not numbers of the
-// model itself mean the family's defaults.
+// Transformer describes a transformer of a known family by the numbers that a config.json holds.
+// For settings that are not sizes of the model, the zero value means the family's default.
 type Transformer struct {
 	Family   *Family // nil means Llama
 	Vocab    int     // tokens; unused by ViT
@@ -100,102 +96,103 @@ type Transformer struct {
 	HeadSize int     // 0 means Hidden / Heads
 	FFN      int     // width of the MLP's middle; 0 means 4 x Hidden
 
-	Positions int // learned positions (GPT2, BERT, OPT); in RoBERTa two are padding; of SD3 fixed ones
+	Positions int // learned positions (GPT2, BERT, OPT); two of RoBERTa's are padding; SD3's are fixed
 	Types     int // token types (BERT); 0 means 2
-	RotaryDim int // elements of a head that rotate; 0 means all, and half of HeadSize is usual in Phi
+	RotaryDim int // elements of a head that rotate; 0 means all, or for Phi half of HeadSize
 
-	Context     int  // positions of the tables of rotation that each block had in older releases of transformers; 0 for none
-	ContextMask bool // those releases had a mask of so many positions, too
+	Context     int  // positions in each block's rotary tables in older releases of transformers; 0 means none
+	ContextMask bool // those releases also had a mask for Context positions
 
-	Window     int // of sliding window attention, for the key/value cache; 0 for none
-	FullBlocks int // of the Blocks, those without the Window
+	Window     int // length of the sliding window, for the key/value cache; 0 means none
+	FullBlocks int // how many of the Blocks have no Window
 
-	Experts      int // of a mixture in place of the MLP; 0 for none
-	TopK         int // experts that each token visits; 0 means 2
+	Experts      int // number of experts in the mixture that replaces the MLP; 0 means none
+	TopK         int // experts that each token passes; 0 means 2
 	ExpertFFN    int // width of an expert's middle; 0 means FFN
-	DenseBlocks  int // the first blocks, which have an MLP and no mixture
-	SharedFFN    int // width of the MLP that each token visits besides; 0 for none
+	DenseBlocks  int // the first blocks that have an MLP and no mixture
+	SharedFFN    int // width of the MLP that every token passes besides its experts; 0 means none
 	Router       layer.Router
-	Groups       int  // of experts (SigmoidRouter), among which their best two choose; 0 for none
-	TopGroups    int  // groups that a token visits
+	Groups       int  // groups of experts (SigmoidRouter), chosen by their best two experts; 0 means none
+	TopGroups    int  // groups that a token may use
 	UnscaledTopK bool // the weights of a token's experts are not divided by their sum
 	SharedGate   bool // a gate weighs the shared MLP (Qwen2-MoE)
 
-	// Kinds say what is particular about each of the Blocks; nil for nothing. They take the
-	// place of FullBlocks.
+	// Kinds say what differs in each of the Blocks; nil means nothing. They replace FullBlocks.
 	Kinds []BlockKind
 
-	// Latent is the attention in place of the usual (DeepSeek), whose Hidden and
-	// Heads are the Transformer's; nil for none.
+	// Latent replaces the usual attention (DeepSeek). Its Hidden and Heads are the Transformer's;
+	// nil means none.
 	Latent *layer.LatentAttention
 
 	QKNorm       layer.QKNorm // norms of queries and keys (Llama, Gemma2)
-	CappedScores bool         // attention's scores are capped by a tanh, as in Gemma 2
-	CappedLogits bool         // the logits are
+	CappedScores bool         // a tanh caps attention's scores, as in Gemma 2
+	CappedLogits bool         // a tanh caps the logits
 
 	QKVBias  bool // biases of the query, key and value projections (Llama, Qwen2 has them)
 	Bias     bool // biases of all projections of Llama and Gemma
 	Tied     bool // the head's weight is the embedding's
-	HeadBias bool // of the head (PhiMoE)
+	HeadBias bool // the head has a bias (PhiMoE)
 
 	Parallel  bool // attention and MLP in parallel (StableLM, GPTNeoX, Falcon)
-	TwoNorms  bool // of parallel parts, each has its own (Falcon)
+	TwoNorms  bool // attention and MLP, if parallel, each have a norm (Falcon)
 	NormAfter bool // norms follow the sums (OPT)
-	Alibi     bool // positions are biases of the scores in place of rotation (Falcon)
-	ClipQKV   bool // queries, keys and values are bounded (OLMo)
+	Alibi     bool // positions are biases of the scores instead of rotation (Falcon)
+	ClipQKV   bool // queries, keys and values are clamped (OLMo)
 	EmbedDim  int  // width of the embedding, with projections to Hidden (OPT, ELECTRA, ALBERT) and back (OPT); 0 means Hidden
 
 	NoHead bool // the model ends at its last norm, without the head
 
 	Activation   layer.Activation // the zero value is the family's own
-	Dropout      float64          // of embeddings, scores and residuals (GPT2, BERT, ViT, Phi); 0 for none
-	ScoreDropout float64          // of scores alone, where it is not Dropout (BART, Whisper)
+	Dropout      float64          // of embeddings, scores and residuals (GPT2, BERT, ViT, Phi); 0 means none
+	ScoreDropout float64          // of scores, if it differs from Dropout (BART, Whisper)
 	HeadDropout  float64          // before the classifier (DistilBERT, ALBERT)
-	// PlainEmbeddings leaves embeddings out of the Dropout (Phi).
+	// PlainEmbeddings applies no Dropout to embeddings (Phi).
 	PlainEmbeddings bool
-	Plain           bool // attention that holds the scores, instead of flash attention
+	Plain           bool // attention holds the scores, instead of flash attention
 
-	// Of the decoder of an encoder and decoder (T5, BART, Whisper); 0 for as the encoder has it.
+	// The decoder's numbers, in models with an encoder and a decoder (T5, BART, Whisper); 0 means
+	// the encoder's.
 	DecoderBlocks, DecoderHeads, DecoderFFN int
-	Buckets                                 int  // distances with biases of their own (T5)
+	Buckets                                 int  // buckets of distances, each with a bias (T5)
 	GatedFFN                                bool // the MLP has a gate (T5)
-	SourceLength                            int  // what the encoder makes of a sound (Whisper)
+	SourceLength                            int  // length of the encoder's output for a sound (Whisper)
 
 	Image, Patch int // ViT: side of image and patch; 0 means 224 and 16
 	Channels     int // ViT: 0 means 3; of Whisper's spectra
-	Classes      int // width of a classifier in place of the head (not GPT2); 0 for none
+	Classes      int // width of a classifier instead of the head (not GPT2); 0 means none
 
-	Merge   int  // towers: patches along a side that are joined; 0 means 2
-	Taps    int  // Qwen3Vision: the blocks whose outputs are joined to the text's
-	Batched bool // rotary tables are made for each sequence separately (Qwen2-VL and its successors)
+	Merge   int  // towers: patches along a side that are merged; 0 means 2
+	Taps    int  // Qwen3Vision: the number of blocks whose outputs are also given to the text
+	Batched bool // each sequence has rotary tables of its own (Qwen2-VL and its successors)
 
 	MaskedLM bool // BERT: the head that predicts masked tokens
-	Detects  bool // ELECTRA: the head that tells tokens which were replaced
-	Pooler   bool // ViT: what the class token goes through, and the head of Gemma 3's tower; BERT has it unless NoHead
+	Detects  bool // ELECTRA: the head that finds replaced tokens
+	Pooler   bool // ViT: the layer after the class token, and the head of Gemma 3's tower; BERT has one unless NoHead
 
-	Teacher bool // DeiT: the distillation token has a classifier too, and the output is the mean of both
+	Teacher bool // DeiT: the distillation token also has a classifier, and the output is the mean of both
 
-	kind BlockKind // of the block that is being made
+	kind BlockKind // of the block that is being built
 
-	// Vision is the tower of images: of CLIP and SigLIP it runs; of the others its weights
-	// are there and its images are not in the figures. A ViT is the SigLIP of Gemma 3; nil for none.
+	// Vision is the tower for images; nil means none. In CLIP and SigLIP it runs. In other models
+	// its weights are counted, but it does not run and the figures do not include its images. A ViT
+	// here is the SigLIP of Gemma 3.
 	Vision *Transformer
-	// Audio is the tower of sounds of Gemma3n, which does not run either: Channels of a spectrum, and a Patch of
-	// as many steps as its convolutions see; nil for none.
+	// Audio is the tower for sounds of Gemma3n, which does not run; nil means none. Its Channels
+	// are those of a spectrum, and its Patch is the number of steps that its convolutions join.
 	Audio *Transformer
 
-	// Own is what the Family alone has, such as an *AltUp of Gemma3n; nil for none.
+	// Own is what only this Family has, such as an *AltUp of Gemma3n; nil means nothing.
 	Own any
 }
 
-// Own is what only the family has, if it is a T; nil for another or none.
+// Own returns what only this family has, if it is a T, and otherwise nil.
 func Own[T any](c Transformer) *T {
 	own, _ := c.Own.(*T)
 	return own
 }
 
-// Cache describes the key/value cache, for KVConfig. An Encoder has none: what it is given then has no Layers,
-// which Model refuses.
+// Cache returns the configuration of the key/value cache. An Encoder has none: its configuration
+// has no Layers, which Model refuses.
 func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 	if c.Family.Encoder() {
 		return setting.KVConfig{Batch: batch, ContextLength: context, DType: d}
@@ -238,8 +235,9 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 	}
 }
 
-// unequalCache is that of blocks with and without a window whose keys differ in width: each counts for as many blocks as the
-// widths' common divisor goes into its own.
+// unequalCache returns the cache of a model whose keys differ in width between blocks with and
+// without a window. Both widths are multiples of one unit; a block counts as several blocks of that
+// width.
 func (c Transformer) unequalCache(batch, context, full, windowed int, d alloc.DType) setting.KVConfig {
 	wide, narrow := max(1, c.Family.broad(c)), max(1, product(setting.Or(c.KVHeads, c.Heads), c.HeadWidth()))
 	unit := narrow
@@ -250,11 +248,11 @@ func (c Transformer) unequalCache(batch, context, full, windowed int, d alloc.DT
 	return setting.KVConfig{Batch: batch, ContextLength: context, Layers: min(full, setting.MaxField-windowed) + windowed, Full: full, Window: c.Window, KVHeads: 1, HeadSize: unit, DType: d}
 }
 
-// product is that of two numbers, bounded as all numbers of a model are.
+// product multiplies two numbers, up to the bound for all numbers of a model.
 func product(a, b int) int { return int(min(setting.FLOPs(a, b), setting.MaxField)) }
 
-// crossCache is the cache of a decoder that reads an encoder's output, whose keys and values
-// are kept too: of a sound as many as it has, of a text as many as the context.
+// crossCache returns the cache of a decoder that reads an encoder's output. It also keeps keys and
+// values of that output: of a sound its fixed length, of a text as many as the context.
 func (c Transformer) crossCache(batch, context int, d alloc.DType) setting.KVConfig {
 	k := setting.KVConfig{Batch: batch, ContextLength: context, Layers: c.Blocks, KVHeads: c.Heads, HeadSize: c.HeadWidth(), DType: d}
 	if c.SourceLength > 0 {
@@ -272,7 +270,7 @@ func (c Transformer) HeadWidth() int {
 	return c.Hidden / c.Heads
 }
 
-// Drop is the layer for the configured dropout.
+// Drop returns the layer for the configured dropout.
 func (c Transformer) Drop() tape.Layer {
 	if c.Dropout == 0 {
 		return tape.Identity{}
@@ -280,7 +278,7 @@ func (c Transformer) Drop() tape.Layer {
 	return layer.Dropout{P: c.Dropout}
 }
 
-// Pooled is what BertModel and ViTModel make of the first token.
+// Pooled returns the layers after the first token in BertModel and ViTModel.
 func (c Transformer) Pooled() tape.Layer {
 	return tape.Named{Name: "pooler", Layer: tape.Sequential{
 		First{},
@@ -289,7 +287,7 @@ func (c Transformer) Pooled() tape.Layer {
 	}}
 }
 
-// Side is the number of patches along an image's side.
+// Side returns the number of patches along an image's side.
 func (c Transformer) Side() int { return setting.Or(c.Image, 224) / max(1, c.Patch) }
 
 func (c Transformer) PatchConv(noBias bool) tape.Layer {

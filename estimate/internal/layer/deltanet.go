@@ -35,7 +35,7 @@ type DeltaAttention struct {
 	DeltaNet
 }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (DeltaAttention) Kind() string { return "GatedDeltaNet" }
 
 // projections returns the projections of the convolution's input, of the output's gates and of the
@@ -187,7 +187,7 @@ func (l DeltaAttention) rule(t *tape.Tape, y tape.Tensor, from []tape.Tensor, ba
 // gatedNorm is an RMSNorm times the SiLU of a gate, in float32.
 type gatedNorm struct{ size int }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (gatedNorm) Kind() string { return "RMSNormGated" }
 
 func (l gatedNorm) Declare(d *tape.Declaration) { d.Param("weight", l.size) }

@@ -93,7 +93,7 @@ type adapter struct {
 // Adapts marks a layer that is trained although all others are frozen.
 func (adapter) Adapts() {}
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (adapter) Kind() string { return "Linear" }
 
 func (a adapter) Declare(d *tape.Declaration) {

@@ -25,7 +25,7 @@ type HeadLoss struct {
 	InForward bool
 }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (HeadLoss) Kind() string { return "HeadLoss" }
 
 func (l HeadLoss) Declare(d *tape.Declaration) {

@@ -26,7 +26,7 @@ type MambaBlock struct {
 	Norm, Mixer tape.Layer
 }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (MambaBlock) Kind() string { return "MambaBlock" }
 
 func (b MambaBlock) Declare(d *tape.Declaration) {
@@ -65,7 +65,7 @@ type MambaMixer struct {
 	StateSpace
 }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (MambaMixer) Kind() string { return "MambaMixer" }
 
 func (l MambaMixer) parts() (in, conv, x, step, out tape.Layer) {

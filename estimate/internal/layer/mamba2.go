@@ -35,7 +35,7 @@ type HeadMixer struct {
 	HeadSpace
 }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (HeadMixer) Kind() string { return "Mamba2Mixer" }
 
 func (l HeadMixer) parts() tape.Sequential {
@@ -135,7 +135,7 @@ func (l HeadMixer) scan(f *tape.Flow, y, steps tape.Tensor) tape.Tensor {
 // groupedNorm is an RMSNorm of groups of features after a gate, in float32.
 type groupedNorm struct{ size, groups int }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (groupedNorm) Kind() string { return "RMSNormGated" }
 
 func (l groupedNorm) Declare(d *tape.Declaration) { d.Param("weight", l.size) }

@@ -144,7 +144,7 @@ var routed tape.Slot[tape.Tensor]
 
 type router struct{ MoE }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (router) Kind() string { return "Router" }
 
 func (l router) Declare(d *tape.Declaration) {

@@ -20,7 +20,7 @@ func (l MoE) Tokens(t *tape.Tape, x tape.Tensor) (int, error) {
 
 type Experts struct{ MoE }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (l Experts) Kind() string { return "Experts(" + strconv.Itoa(l.Experts) + ")" }
 
 func (l Experts) Declare(d *tape.Declaration) {

@@ -82,7 +82,7 @@ func (l LocalResponseNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, er
 // weight has Heads x Size elements, in one dimension if there is one head.
 type WideNorm struct{ Heads, Size int }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (WideNorm) Kind() string { return "LayerNorm" }
 
 func (l WideNorm) Declare(d *tape.Declaration) { d.Add(tape.Param{Name: "weight", Shape: l.shape()}) }
@@ -117,7 +117,7 @@ func (l WideNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 // PlainNorm is the LayerNorm of OLMo, in float32 and without weight and bias.
 type PlainNorm struct{ Size int }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (PlainNorm) Kind() string { return "LayerNorm" }
 
 func (l PlainNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
@@ -138,7 +138,7 @@ func (l PlainNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 // ShiftedNorm is the LayerNorm of Nemotron, which multiplies by 1 + weight and keeps the sum.
 type ShiftedNorm struct{ Size int }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (ShiftedNorm) Kind() string { return "LayerNorm" }
 
 func (l ShiftedNorm) Declare(d *tape.Declaration) { LayerNorm{Size: l.Size}.Declare(d) }
@@ -158,7 +158,7 @@ func (l ShiftedNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 // the length.
 type EachHead struct{ Heads, Size int }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (EachHead) Kind() string { return "LayerNorms" }
 
 func (l EachHead) Declare(d *tape.Declaration) {

@@ -19,27 +19,28 @@ var _ = family.Register(&family.Family{
 	},
 })
 
-// Autoencoder makes images of latent images and the other way round (diffusers' AutoencoderKL,
-// arXiv:2112.10752). Its layers decode: they read (batch, Latent, height, width) and return images 2^(n-1) times as
-// high and wide for n Channels. The encoder's weights are there, and it does not run.
+// Autoencoder makes images from latent images, and the reverse (diffusers' AutoencoderKL,
+// arXiv:2112.10752). Its layers decode: they read (batch, Latent, height, width) and return images
+// 2^(n-1) times as high and wide, where n is the number of Channels. The encoder's weights are
+// counted, but it does not run.
 type Autoencoder struct {
 	Channels    []int // of the encoder's blocks, such as 128, 256, 512 and 512
 	Latent      int   // channels of a latent image
-	Side        int   // of the latent images that it reads by custom
+	Side        int   // usual side of its latent images
 	Image       int   // channels of an image; 0 means 3
-	Depth       int   // residual blocks in each of the encoder's blocks, of which the decoder's have one more; 0 means 2
+	Depth       int   // residual blocks in each of the encoder's blocks; the decoder's have one more; 0 means 2
 	Groups      int   // of the norms; 0 means 32
 	NoQuant     bool  // there is no convolution after the encoder and before the decoder
-	NoAttention bool  // in the middle of both
-	// Upcast makes enlarging bfloat16 compute in float32, as diffusers did until September 2024
-	// (github.com/huggingface/diffusers/pull/9480).
+	NoAttention bool  // both have no attention in the middle
+	// Upcast computes the enlargement of bfloat16 images in float32, as diffusers did until
+	// September 2024 (github.com/huggingface/diffusers/pull/9480).
 	Upcast bool
 }
 
 // maxLevels bounds the blocks of a convolutional model that change the resolution.
 const maxLevels = 16
 
-// Layers returns the model's layers. What is wrong with the numbers, Model reports.
+// Layers returns the model's layers. Model reports numbers that make no sense.
 func (a Autoencoder) Layers() []tape.Layer {
 	if len(a.Channels) == 0 || len(a.Channels) > maxLevels {
 		return []tape.Layer{tape.Wrong("Channels are none or more than 16")}
@@ -91,7 +92,7 @@ func (a Autoencoder) decoder() tape.Layer {
 	return append(parts, a.end(in, a.Image)...)
 }
 
-// resnets are n residual blocks.
+// resnets returns n residual blocks.
 func (a Autoencoder) resnets(in, out, n int) tape.Sequential {
 	var parts tape.Sequential
 	for i := range n {
@@ -100,7 +101,7 @@ func (a Autoencoder) resnets(in, out, n int) tape.Sequential {
 	return parts
 }
 
-// middle is the block of the lowest resolution.
+// middle returns the block at the lowest resolution.
 func (a Autoencoder) middle(n int) tape.Named {
 	block := resnet{in: n, out: n, groups: a.Groups}.layer()
 	parts := tape.Sequential{tape.Named{Name: "resnets.0", Layer: block}}
@@ -118,10 +119,10 @@ func threeByThree(in, out int) tape.Layer {
 	return layer.Conv2d{In: in, Out: out, Kernel: 3, Padding: 1}
 }
 
-// resnet is diffusers' ResnetBlock2D. With a timestep it is called with its embedding.
+// resnet is diffusers' ResnetBlock2D. If it has a timestep, it is called with its embedding.
 type resnet struct {
 	in, out, time, groups int
-	copied                bool // the input of the shortcut is copied in training, since its channels come last in memory
+	copied                bool // training copies the shortcut's input, since its channels come last in memory
 }
 
 func (l resnet) layer() tape.Layer {
@@ -146,12 +147,12 @@ func (l resnet) layer() tape.Layer {
 			}
 			x = f.Call("conv_shortcut", x)
 		}
-		return f.Scale(f.Add(x, y)) // divided by a number that is mostly 1
+		return f.Scale(f.Add(x, y)) // divided by a number, mostly 1
 	}}
 }
 
-// placesAttention is the attention of one head between the places of an image. It leaves the channels last in
-// memory.
+// placesAttention returns attention with one head between the places of an image. It leaves the
+// channels last in memory.
 func placesAttention(n, groups int) tape.Layer {
 	linear := layer.Linear{In: n, Out: n}
 	parts := tape.Sequential{tape.Named{Name: "group_norm", Layer: layer.GroupNorm{Groups: groups, Channels: n}}, tape.Named{Name: "to_q", Layer: linear}, tape.Named{Name: "to_k", Layer: linear}, tape.Named{Name: "to_v", Layer: linear}, tape.Named{Name: "to_out.0", Layer: linear}}
@@ -168,7 +169,7 @@ func placesAttention(n, groups int) tape.Layer {
 	}}
 }
 
-// enlarged is an image twice as high and wide.
+// enlarged makes an image twice as high and wide.
 type enlarged struct{ upcast bool }
 
 func (l enlarged) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {

@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 )
 
-// perBlock reads a number for each of n blocks, which may be written once for all, or be absent.
+// perBlock reads a number for each of n blocks. The file may have one for all, or none.
 func perBlock(c *family.Config, key string, n, without int) []int {
 	blocks := slices.Repeat([]int{without}, n)
 	var list []family.Whole

@@ -1,5 +1,5 @@
-// Package diffusion has the families that make images out of noise, as diffusers writes them, one file each. It knows
-// no file; a pipeline of several models is package checkpoint's.
+// Package diffusion has the families that make images from noise, as diffusers writes them, one
+// file each. It reads no files; package checkpoint knows pipelines of several models.
 package diffusion
 
 import (
@@ -15,14 +15,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// timeFeatures is the number of sines and cosines that stand for a timestep.
+// timeFeatures is the number of sines and cosines that encode a timestep.
 const timeFeatures = 256
 
 // maxDenoiserBlocks bounds each kind of block; the largest models have some fifty.
 const maxDenoiserBlocks = 1 << 10
 
-// denoiser is the model as diffusers writes it, whose blocks are named by their number. All of them are
-// called with what before makes beside x.
+// denoiser is a model in the form of diffusers, whose blocks are numbered. Each block is called
+// with the tensors from before beside x.
 type denoiser struct {
 	parts  tape.Sequential
 	blocks []numbered
@@ -30,8 +30,8 @@ type denoiser struct {
 	after  func(f *tape.Flow, x tape.Tensor, beside []tape.Tensor) tape.Tensor
 }
 
-// numbered are n blocks of a kind, the first of which has the number from. What enter makes of x goes into it;
-// nil leaves x as it is.
+// numbered is n blocks of one kind, numbered from from. enter changes x before the first; nil means
+// that it does not.
 type numbered struct {
 	name    string
 	from, n int
@@ -39,7 +39,7 @@ type numbered struct {
 	enter   func(f *tape.Flow, x tape.Tensor) tape.Tensor
 }
 
-// path is the name of the i-th.
+// path returns the name of the i-th block.
 func (b numbered) path(i int) string { return b.name + "." + strconv.Itoa(b.from+i) }
 
 // layers returns the layers of the model.
@@ -67,14 +67,14 @@ func (l denoiser) layers() []tape.Layer {
 	}}}}
 }
 
-// denoise are the numbers of the Denoiser, of which there must be one.
+// denoise returns the model's Denoiser with its defaults.
 func denoise(c family.Transformer) Denoiser {
 	d := *setting.Or(family.Own[Denoiser](c), &Denoiser{})
 	d.Out = setting.Or(d.Out, c.Channels)
 	return d
 }
 
-// twoLinears embed numbers or a text.
+// twoLinears embeds numbers or a text.
 func twoLinears(in, hidden int, act tape.Layer, bias bool) tape.Layer {
 	return tape.Sequential{
 		tape.Named{Name: "linear_1", Layer: layer.Linear{In: in, Out: hidden, NoBias: !bias}},
@@ -83,33 +83,33 @@ func twoLinears(in, hidden int, act tape.Layer, bias bool) tape.Layer {
 	}
 }
 
-// embedTime embeds a number for each of so many images.
+// embedTime embeds a number for each of n images.
 func embedTime(f *tape.Flow, name string, n int) tape.Tensor {
 	return f.Call(name, f.Const(f.T.Activation(), n, timeFeatures))
 }
 
-// chunks are n equal parts of (batch, n x width), each (batch, 1, width).
+// chunks splits (batch, n x width) into n tensors of (batch, 1, width).
 func chunks(f *tape.Flow, x tape.Tensor, n int) []tape.Tensor {
 	return f.Split(f.View(x, x.Dim(0), n, x.Dim(-1)/n), 1, slices.Repeat([]int{1}, n)...)
 }
 
-// adapted are the n parts of what a Linear makes of the condition.
+// adapted applies a Linear to the condition and splits the result into n parts.
 func adapted(f *tape.Flow, linear string, condition tape.Tensor, n int) []tape.Tensor {
 	return chunks(f, f.Call(linear, f.Apply(layer.SiLU{}, condition)), n)
 }
 
-// modulated is norm(x) (1 + scale) + shift.
+// modulated records norm(x) (1 + scale) + shift.
 func modulated(f *tape.Flow, norm string, x, scale, shift tape.Tensor) tape.Tensor {
 	return f.Add(f.Mul(f.Call(norm, x), f.Scale(scale)), shift)
 }
 
-// plainLayerNorm is the norm that is modulated.
+// plainLayerNorm returns the norm before a modulation.
 func plainLayerNorm(c family.Transformer) tape.Layer {
 	return layer.LayerNorm{Size: c.Hidden, NoAffine: true}
 }
 
-// turned rotates the pairs of (batch, length, heads, size) in float32 by tables of the places (diffusers,
-// embeddings.apply_rotary_emb).
+// turned rotates pairs of (batch, length, heads, size) in float32, by tables of the places
+// (diffusers, embeddings.apply_rotary_emb).
 func turned(f *tape.Flow, x, cos, sin tape.Tensor) tape.Tensor {
 	half := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: f.T.Resized(x.Shape, x.Dim(-1)/2)})
 	pairs := f.Op(tape.Op{In: []tape.Tensor{x, half}, Shape: x.Shape})
@@ -119,7 +119,8 @@ func turned(f *tape.Flow, x, cos, sin tape.Tensor) tape.Tensor {
 	return f.In(x.DType, f.Add(y, z))
 }
 
-// headed are queries, keys and values by heads, of which the first two may be normalised.
+// headed returns queries, keys and values split into heads. Queries and keys are normed if there
+// are norms.
 func headed(c family.Transformer, f *tape.Flow, x tape.Tensor, names layer.AttentionNames) [3]tape.Tensor {
 	var y [3]tape.Tensor
 	for i, name := range []string{names.Q, names.K, names.V} {
@@ -135,7 +136,8 @@ func byHeads(c family.Transformer, f *tape.Flow, x tape.Tensor) tape.Tensor {
 	return f.View(x, x.Dim(0), x.Dim(1), c.Heads, c.HeadWidth())
 }
 
-// attended is the attention of what is by heads, once queries and keys are rotated if there are tables.
+// attended records attention over tensors split into heads. If there are tables, queries and keys
+// are rotated first.
 func attended(c family.Transformer, f *tape.Flow, qkv [3]tape.Tensor, tables []tape.Tensor) tape.Tensor {
 	for i := range min(2, len(tables)) {
 		qkv[i] = turned(f, qkv[i], tables[0], tables[1])
@@ -149,7 +151,7 @@ func attended(c family.Transformer, f *tape.Flow, qkv [3]tape.Tensor, tables []t
 	return y
 }
 
-// tables are those of rotary positions for so many places.
+// tables returns the rotary tables for this number of places.
 func tables(c family.Transformer, f *tape.Flow, places int) []tape.Tensor {
 	cos := f.Const(alloc.Float32, 1, places, 1, c.HeadWidth())
 	return []tape.Tensor{cos, f.Const(alloc.Float32, 1, places, 1, c.HeadWidth())}
@@ -160,7 +162,7 @@ func imageMLP(c family.Transformer) tape.Layer {
 	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseGELUTanh), Names: &[3]string{"net.0.proj", "net.0", "net.2"}}
 }
 
-// stretch is a part of the places of x. A Linear copies it, unless it is the only sequence.
+// stretch returns the first n places of x. A Linear copies them, unless there is only one sequence.
 func stretch(f *tape.Flow, x tape.Tensor, n int) tape.Tensor {
 	y := f.Part(x, 1, n)
 	if x.Dim(0) > 1 {
@@ -169,11 +171,11 @@ func stretch(f *tape.Flow, x tape.Tensor, n int) tape.Tensor {
 	return y
 }
 
-// encoded is the text, which a denoiser's blocks read and write together with the image.
+// encoded is the text, which a denoiser's blocks read and change together with the image.
 var encoded tape.Slot[tape.Tensor]
 
-// denoiser reads the numbers that all transformers that make images have in common, as diffusers writes them. What is absent has
-// the defaults of src/diffusers/models/transformers there.
+// denoiserSettings reads the numbers that all image-making transformers of diffusers have in
+// common. Defaults are those of src/diffusers/models/transformers there.
 func denoiserSettings(c *family.Config, a *family.Model, heads, headSize, blocks, channels, patch int) {
 	d := &Denoiser{}
 	a.Own = d
@@ -186,38 +188,41 @@ func denoiserSettings(c *family.Config, a *family.Model, heads, headSize, blocks
 	c.Times(&a.Hidden, "attention_head_dim", a.Heads, float64(a.HeadSize))
 }
 
-// Denoiser is what a transformer that makes images out of noise has besides the numbers of a
-// Transformer (Flux, Flux2, QwenImage, SD3, PixArt). Its Blocks are those of two streams in FLUX, its Channels those of what it
-// reads. The layers read two inputs: the noisy image, and the text as its encoder returns it, (batch, length,
-// TextDim). FLUX and Qwen-Image read patches, (batch, places, Channels), and the others (batch, Channels, height, width).
-// Timesteps, and what else is a few numbers for each image, are not inputs.
+// Denoiser is what a transformer that makes images from noise has besides the numbers of a
+// Transformer (Flux, Flux2, QwenImage, SD3, PixArt). In FLUX, Blocks counts the blocks with two
+// streams. Channels are those of the input.
+//
+// The layers read two inputs: the noisy image, and the text as its encoder returns it, (batch,
+// length, TextDim). FLUX and Qwen-Image read patches, (batch, places, Channels), the others (batch,
+// Channels, height, width). Timesteps, and other inputs of a few numbers for each image, are left
+// out.
 type Denoiser struct {
 	TextDim      int  // width of the text encoder's output
 	PooledDim    int  // width of its pooled output (Flux, SD3)
-	DualBlocks   int  // the first blocks, in which the image attends to itself besides (SD3)
-	SingleBlocks int  // blocks of one stream after those of two (Flux, Flux2)
-	Guided       bool // the strength of guidance is embedded (Flux, Flux2)
+	DualBlocks   int  // the first blocks, in which the image also attends to itself alone (SD3)
+	SingleBlocks int  // blocks with one stream, after those with two (Flux, Flux2)
+	Guided       bool // the guidance strength is embedded (Flux, Flux2)
 	Sized        bool // the image's size and ratio are embedded (PixArt)
 	Out          int  // channels of the output; 0 means Channels
 }
 
-// numbersOf are the numbers that a model has besides a Transformer's.
+// numbersOf returns the model's Denoiser, or nil.
 func numbersOf(a *family.Model) *Denoiser { return family.Own[Denoiser](a.Transformer) }
 
-// The numbers of tokens of a text where nobody says it: for FLUX and Qwen-Image, and for PixArt-Sigma; for Stable
-// Diffusion 3 it is 333.
+// Usual lengths of a text: for FLUX and Qwen-Image, and for PixArt-Sigma. For Stable Diffusion 3 it
+// is 333.
 const (
 	usualTokens  = 512
 	usualCaption = 300
 )
 
-// placesInput is a noisy image as places, of which each is four pixels of the latent image, and a text.
+// placesInput returns a noisy image as places, each of four pixels of the latent image, and a text.
 func placesInput(a *family.Model, batch, length int) []family.Input {
 	side := a.LatentSide()
 	return []family.Input{family.Reals(batch, side*side/4, a.Channels), family.Reals(batch, cmp.Or(length, usualTokens), numbersOf(a).TextDim)}
 }
 
-// imageInput is a noisy latent image, and a text.
+// imageInput returns a noisy latent image and a text.
 func imageInput(a *family.Model, batch, length int) []family.Input {
 	side := a.LatentSide()
 	return []family.Input{family.Reals(batch, a.Channels, side, side), family.Reals(batch, cmp.Or(length, usualCaption), numbersOf(a).TextDim)}

@@ -32,13 +32,13 @@ var Flux2 = family.Register(&family.Family{
 	},
 })
 
-// fluxStyle is in what FLUX.2 differs from FLUX.1: modulations are made once for all blocks of a kind, and the
-// MLPs have gates.
+// fluxStyle says how FLUX.2 differs from FLUX.1: it makes modulations once for all blocks of a
+// kind, and its MLPs have gates.
 type fluxStyle struct {
 	shared bool
 	bias   bool
 	time   string // the embedding of the timestep
-	norm   string // the norm of what has modulations of its own
+	norm   string // the norm of a part with its own modulation
 }
 
 var (
@@ -50,8 +50,8 @@ func flux(c family.Transformer) []tape.Layer { return fluxLayers(c, firstFlux) }
 
 func flux2(c family.Transformer) []tape.Layer { return fluxLayers(c, secondFlux) }
 
-// fluxLayers are blocks in which the image and the text have weights of their own, and blocks in which
-// they are one sequence.
+// fluxLayers builds blocks in which image and text have their own weights, and blocks in which they
+// form one sequence.
 func fluxLayers(c family.Transformer, s fluxStyle) []tape.Layer {
 	d := denoise(c)
 	parts := tape.Sequential{
@@ -82,7 +82,7 @@ func fluxLayers(c family.Transformer, s fluxStyle) []tape.Layer {
 	}.layers()
 }
 
-// fluxCondition are the layers that embed the timestep and what else all places know of.
+// fluxCondition returns the layers that embed the timestep and the other inputs of all places.
 func fluxCondition(c family.Transformer, s fluxStyle) tape.Sequential {
 	d := denoise(c)
 	parts := tape.Sequential{tape.Named{Name: s.time + ".timestep_embedder", Layer: twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, s.bias)}}
@@ -100,7 +100,8 @@ func fluxCondition(c family.Transformer, s fluxStyle) tape.Sequential {
 	)
 }
 
-// fluxConditioned is the condition of the blocks: the embedding, and the modulations where they are shared.
+// fluxConditioned returns the condition for the blocks: the embedding, and the modulations if they
+// are shared.
 func fluxConditioned(c family.Transformer, f *tape.Flow, s fluxStyle, batch int) []tape.Tensor {
 	d := denoise(c)
 	y := embedTime(f, s.time+".timestep_embedder", batch)
@@ -117,11 +118,11 @@ func fluxConditioned(c family.Transformer, f *tape.Flow, s fluxStyle, batch int)
 	return all
 }
 
-// conditionBeside is the place of the condition beside the input of a block, after the rotary tables. Shared
-// modulations follow it.
+// conditionBeside is the condition's index among the tensors beside a block's input. The rotary
+// tables come before it, shared modulations after it.
 const conditionBeside = 2
 
-// modulations are the n parts of the modulation of a norm, or of that of the kind that is shared.
+// modulations returns the n parts of a norm's modulation, or of the shared modulation of this kind.
 func (s fluxStyle) modulations(f *tape.Flow, norm string, kind, n int) []tape.Tensor {
 	if s.shared {
 		return chunks(f, f.Beside(conditionBeside+1+kind), n)
@@ -129,7 +130,7 @@ func (s fluxStyle) modulations(f *tape.Flow, norm string, kind, n int) []tape.Te
 	return adapted(f, norm+".linear", f.Beside(conditionBeside), n)
 }
 
-// joined is the text and the image as one sequence, which FLUX.2 makes once and FLUX.1 in each block.
+// joined returns text and image as one sequence. FLUX.2 joins them once, FLUX.1 in each block.
 func (s fluxStyle) joined(f *tape.Flow, x tape.Tensor) tape.Tensor {
 	if !s.shared {
 		return x
@@ -137,7 +138,7 @@ func (s fluxStyle) joined(f *tape.Flow, x tape.Tensor) tape.Tensor {
 	return f.Cat(1, *encoded.Of(f.T), x)
 }
 
-// parted is the image of one sequence.
+// parted returns the image part of the joined sequence.
 func (s fluxStyle) parted(f *tape.Flow, x tape.Tensor) tape.Tensor {
 	if !s.shared {
 		return x
@@ -146,7 +147,7 @@ func (s fluxStyle) parted(f *tape.Flow, x tape.Tensor) tape.Tensor {
 	return f.Part(x, 1, x.Dim(1)-encoded.Of(f.T).Dim(1))
 }
 
-// normed is a norm of n modulations, which it makes itself where they are not shared.
+// normed returns a norm with n modulations, which it makes itself unless they are shared.
 func normed(c family.Transformer, s fluxStyle, name string, n int) tape.Sequential {
 	parts := tape.Sequential{tape.Named{Name: name + s.norm, Layer: plainLayerNorm(c)}}
 	if !s.shared {
@@ -155,7 +156,7 @@ func normed(c family.Transformer, s fluxStyle, name string, n int) tape.Sequenti
 	return parts
 }
 
-// mlp is that of a stream.
+// mlp returns the MLP of a stream.
 func (s fluxStyle) mlp(c family.Transformer) tape.Layer {
 	if !s.shared {
 		return imageMLP(c)
@@ -168,20 +169,20 @@ func (s fluxStyle) mlp(c family.Transformer) tape.Layer {
 	}}
 }
 
-// gated is an activation of a half of the last dimension times the other half.
+// gated records an activation of one half of the last dimension, times the other half.
 func gated(f *tape.Flow, act tape.Layer, x tape.Tensor) tape.Tensor {
 	half := max(1, x.Dim(-1)/2)
 	parts := f.Split(x, len(x.Shape)-1, half, half)
 	return f.Mul(f.Apply(act, parts[0]), parts[1])
 }
 
-// ofImage and ofText are the projections of the two streams.
+// ofImage and ofText are the names of the two streams' projections.
 var (
 	ofImage = layer.AttentionNames{Q: "attn.to_q", K: "attn.to_k", V: "attn.to_v", Out: "attn.to_out.0", QNorm: "attn.norm_q", KNorm: "attn.norm_k"}
 	ofText  = layer.AttentionNames{Q: "attn.add_q_proj", K: "attn.add_k_proj", V: "attn.add_v_proj", Out: "attn.to_add_out", QNorm: "attn.norm_added_q", KNorm: "attn.norm_added_k"}
 )
 
-// projections are those of a stream.
+// projections returns the projections of a stream.
 func projections(c family.Transformer, n layer.AttentionNames, bias bool) tape.Sequential {
 	linear := layer.Linear{In: c.Hidden, Out: c.Hidden, NoBias: !bias, Split: nn.ByColumns}
 	parts := tape.Sequential{tape.Named{Name: n.Q, Layer: linear}, tape.Named{Name: n.K, Layer: linear}, tape.Named{Name: n.V, Layer: linear}}
@@ -197,8 +198,8 @@ func projections(c family.Transformer, n layer.AttentionNames, bias bool) tape.S
 	return parts
 }
 
-// twoStreams is a block whose attention sees image and text together and whose weights they do not share. It
-// reads and writes the text as what the encoder returned.
+// twoStreams is a block whose attention sees image and text together, while each has its own
+// weights. It reads and changes encoded.
 func twoStreams(c family.Transformer, s fluxStyle) tape.Layer {
 	parts := append(normed(c, s, "norm1", 6), normed(c, s, "norm1_context", 6)...)
 	parts = append(append(parts, projections(c, ofImage, s.bias)...), projections(c, ofText, s.bias)...)
@@ -218,7 +219,8 @@ func twoStreams(c family.Transformer, s fluxStyle) tape.Layer {
 	}}
 }
 
-// together is the attention of both streams, each projected by its own weights. That to the text is not projected back.
+// together records the attention of both streams, each with its own projections. The text's part is
+// returned before its output projection.
 func together(c family.Transformer, f *tape.Flow, image, text tape.Tensor, tables []tape.Tensor) (tape.Tensor, tape.Tensor) {
 	of, words := headed(c, f, image, normNames(c, ofImage)), headed(c, f, text, normNames(c, ofText))
 	for i := range of {
@@ -229,7 +231,7 @@ func together(c family.Transformer, f *tape.Flow, image, text tape.Tensor, table
 	return f.Call(ofImage.Out, stretch(f, y, image.Dim(1))), stretch(f, y, text.Dim(1))
 }
 
-// finished adds the attention and the MLP to a stream, each times its gate.
+// finished adds attention and MLP to a stream, each multiplied by its gate.
 func finished(f *tape.Flow, x, attention tape.Tensor, m []tape.Tensor, norm, mlp string) tape.Tensor {
 	x = f.Add(x, f.Mul(attention, m[2]))
 	y := modulated(f, norm, x, m[4], m[3])
@@ -238,8 +240,8 @@ func finished(f *tape.Flow, x, attention tape.Tensor, m []tape.Tensor, norm, mlp
 	return z
 }
 
-// oneStream is a block with attention and MLP in parallel over text and image as one sequence. In FLUX.1
-// they are joined and parted in each block.
+// oneStream is a block with attention and MLP in parallel, over text and image as one sequence.
+// FLUX.1 joins and parts them in each block.
 func oneStream(c family.Transformer, s fluxStyle) tape.Layer {
 	parts, run := normed(c, s, "norm", 3), parallel
 	wide, ffn := min(c.Hidden, setting.MaxField/4), min(c.FFN, setting.MaxField/4)
@@ -275,7 +277,7 @@ func oneStream(c family.Transformer, s fluxStyle) tape.Layer {
 	}}
 }
 
-// parallel is FLUX.1's attention and MLP of one stream.
+// parallel records FLUX.1's attention and MLP of one stream.
 func parallel(c family.Transformer, f *tape.Flow, x tape.Tensor, tables []tape.Tensor) tape.Tensor {
 	mlp := f.Apply(layer.GELU{}, f.Call("proj_mlp", x))
 	y := attended(c, f, headed(c, f, x, ofImage), tables)
@@ -284,7 +286,7 @@ func parallel(c family.Transformer, f *tape.Flow, x tape.Tensor, tables []tape.T
 	return z
 }
 
-// packed is FLUX.2's, with one projection before them and one after.
+// packed records FLUX.2's, with one projection before both and one after.
 func packed(c family.Transformer, f *tape.Flow, x tape.Tensor, tables []tape.Tensor) tape.Tensor {
 	all := f.Call("attn.to_qkv_mlp_proj", x)
 	halves := f.Split(all, 2, 3*c.Hidden, 2*c.FFN)
@@ -300,7 +302,7 @@ func packed(c family.Transformer, f *tape.Flow, x tape.Tensor, tables []tape.Ten
 	return z
 }
 
-// flux reads what FLUX.1 and FLUX.2 have in common.
+// fluxSettings reads what FLUX.1 and FLUX.2 have in common.
 func fluxSettings(c *family.Config, a *family.Model, single, text int, guided bool, ratio float64) {
 	m := numbersOf(a)
 	m.Guided = c.Flag("guidance_embeds", guided)

@@ -23,8 +23,8 @@ var PixArt = family.Register(&family.Family{
 	},
 })
 
-// pixArt builds PixArt-alpha and PixArt-Sigma: a DiT with cross-attention to the text, whose blocks add a table
-// of their own to one modulation (arXiv:2310.00426, section 2.3).
+// pixArt builds PixArt-alpha and PixArt-Sigma: a DiT with cross-attention to the text. All blocks
+// share one modulation, to which each adds a table of its own (arXiv:2310.00426, section 2.3).
 func pixArt(c family.Transformer) []tape.Layer {
 	d, side := denoise(c), min(c.Side(), setting.MaxField)
 	places := int(min(setting.FLOPs(side, side), setting.MaxField))
@@ -62,7 +62,7 @@ func pixArt(c family.Transformer) []tape.Layer {
 	}.layers()
 }
 
-// tabled are the n parts, each (batch, 1, width), of the layer's table and what is added to it.
+// tabled adds the layer's table to x and splits the sum into n parts, each (batch, 1, width).
 func tabled(f *tape.Flow, x tape.Tensor, n, width int) []tape.Tensor {
 	y := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Dim(0), n, width}, Params: true})
 	return chunks(f, f.View(y, x.Dim(0), -1), n)
@@ -91,7 +91,7 @@ func pixArtBlock(c family.Transformer) tape.Layer {
 	}}
 }
 
-// imageAttention is diffusers' Attention, of x to what it is called with besides. Its output is divided by a
+// imageAttention is diffusers' Attention from x to the tensor beside it. Its output is divided by a
 // number that is mostly 1.
 type imageAttention struct {
 	width, seen, heads int
@@ -110,12 +110,12 @@ func (l imageAttention) layer() tape.Layer {
 	}}
 }
 
-// toPixels makes the pixels of each place.
+// toPixels returns the layer that makes the pixels of each place.
 func toPixels(c family.Transformer, d Denoiser) tape.Layer {
 	return layer.Linear{In: c.Hidden, Out: int(min(setting.FLOPs(c.Patch, c.Patch, d.Out), setting.MaxField))}
 }
 
-// pixels puts the pixels of all places into an image.
+// pixels puts the pixels of all places together to an image.
 func pixels(c family.Transformer, f *tape.Flow, x tape.Tensor) tape.Tensor {
 	image := f.Input(0)
 	return f.Copy(f.View(x, x.Dim(0), -1, image.Dim(2), image.Dim(3)))
@@ -125,10 +125,10 @@ func pixels(c family.Transformer, f *tape.Flow, x tape.Tensor) tape.Tensor {
 type patchesOfPlaces struct {
 	proj           tape.Layer
 	places, hidden int
-	copied         bool // the sum, whose channels come first in memory
+	copied         bool // the sum is copied, since its channels come first in memory
 }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (patchesOfPlaces) Kind() string { return "Patches" }
 
 func (l patchesOfPlaces) Declare(d *tape.Declaration) {

@@ -55,7 +55,7 @@ func qwenImage(c family.Transformer) []tape.Layer {
 // qwenPositions is the number of positions that each of Qwen-Image's rotary tables has.
 const qwenPositions = 4096
 
-// qwenTables are those that the image's table is made of, and of which the text's is a part.
+// qwenTables holds the tables from which the image's is made. The text's is a part of one.
 type qwenTables struct{ size int }
 
 func (l qwenTables) Declare(d *tape.Declaration) {
@@ -66,7 +66,7 @@ func (l qwenTables) Declare(d *tape.Declaration) {
 
 func (qwenTables) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
 
-// qwenImageBlock reads and writes the text as what the encoder returned.
+// qwenImageBlock returns a block that reads and changes encoded.
 func qwenImageBlock(c family.Transformer) tape.Layer {
 	parts := append(projections(c, ofImage, true), projections(c, ofText, true)...)
 	for _, stream := range []string{"img", "txt"} {

@@ -20,8 +20,8 @@ var SD3 = family.Register(&family.Family{
 	},
 })
 
-// sd3 builds Stable Diffusion 3 and 3.5 (arXiv:2403.03206): blocks of two streams, as those of FLUX.1 without
-// rotation, over patches of the image. The last block drops the text.
+// sd3 builds Stable Diffusion 3 and 3.5 (arXiv:2403.03206): blocks of two streams like FLUX.1's,
+// without rotation, over patches of the image. The last block drops the text.
 func sd3(c family.Transformer) []tape.Layer {
 	d := denoise(c)
 	parts := tape.Sequential{
@@ -52,7 +52,8 @@ func sd3(c family.Transformer) []tape.Layer {
 	}.layers()
 }
 
-// normNames are the names without norms of queries and keys where there are none.
+// normNames returns the names, without those of the norms of queries and keys if there are no such
+// norms.
 func normNames(c family.Transformer, n layer.AttentionNames) layer.AttentionNames {
 	if c.Family.OrLlama().Heads == family.ElementaryIfAny && c.QKNorm == layer.NoQKNorm {
 		n.QNorm, n.KNorm = "", ""
@@ -60,8 +61,8 @@ func normNames(c family.Transformer, n layer.AttentionNames) layer.AttentionName
 	return n
 }
 
-// sd3Block is a block of two streams. One that is dual attends within the image besides, by modulations of its
-// own; the last makes nothing of the text.
+// sd3Block is a block of two streams. In a dual block the image also attends to itself, with a
+// modulation of its own. The last block makes no text.
 func sd3Block(c family.Transformer, s fluxStyle, dual, last bool) tape.Layer {
 	ofText, second := normNames(c, ofText), normNames(c, layer.AttentionNames{
 		Q: "attn2.to_q", K: "attn2.to_k", V: "attn2.to_v", Out: "attn2.to_out.0", QNorm: "attn2.norm_q", KNorm: "attn2.norm_k"})

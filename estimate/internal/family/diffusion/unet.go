@@ -18,30 +18,30 @@ var _ = family.Register(&family.Family{
 	},
 })
 
-// UNet is the U-Net of Stable Diffusion (diffusers' UNet2DConditionModel, arXiv:2112.10752). It reads a noisy image,
-// (batch, Channels, height, width), and the text as its encoder returns it, (batch, length, TextDim). Timesteps, and
-// what SDXL knows of the image besides, are not inputs.
+// UNet is the U-Net of Stable Diffusion (diffusers' UNet2DConditionModel, arXiv:2112.10752). It
+// reads a noisy image, (batch, Channels, height, width), and the text as its encoder returns it,
+// (batch, length, TextDim). Timesteps, and SDXL's other numbers for each image, are left out.
 type UNet struct {
 	Levels   []UNetLevel // from the highest resolution to the lowest
-	Middle   int         // blocks of the transformer in the middle, which has the heads of the last level
+	Middle   int         // transformer blocks in the middle, with the heads of the last level
 	Channels int         // of what it reads; 0 means 4
 	Out      int         // of what it returns; 0 means 4
-	Depth    int         // residual blocks on the way down; there is one more on the way up; 0 means 2
+	Depth    int         // residual blocks in each level on the way down; one more on the way up; 0 means 2
 	Groups   int         // of the norms; 0 means 32
 	TextDim  int         // width of the text encoder's output
-	AddedDim int         // width of what is embedded besides the timestep (SDXL); 0 for nothing
-	Side     int         // of the latent images that it reads by custom
-	Linear   bool        // a Linear stands before and after each transformer in place of a convolution
+	AddedDim int         // width of what is embedded besides the timestep (SDXL); 0 means nothing
+	Side     int         // usual side of its latent images
+	Linear   bool        // each transformer has a Linear before and after it instead of a convolution
 }
 
 // UNetLevel is a resolution of a UNet.
 type UNetLevel struct {
 	Channels int
 	Heads    int // of attention
-	Blocks   int // of the transformer after each residual block; 0 for none
+	Blocks   int // transformer blocks after each residual block; 0 means none
 }
 
-// Layers returns the model's layers. What is wrong with the numbers, Model reports.
+// Layers returns the model's layers. Model reports numbers that make no sense.
 func (u UNet) Layers() []tape.Layer {
 	u.Channels, u.Out, u.Depth, u.Groups = setting.Or(u.Channels, 4), setting.Or(u.Out, 4), setting.Or(u.Depth, 2), setting.Or(u.Groups, 32)
 	if len(u.Levels) == 0 || len(u.Levels) > maxLevels || u.Depth < 0 || u.Depth > maxDenoiserBlocks || u.Middle < 0 || u.Middle > maxDenoiserBlocks {
@@ -84,7 +84,7 @@ func (u UNet) Layers() []tape.Layer {
 // time is the width of the embedded timestep.
 func (u UNet) time() int { return 4 * u.Levels[0].Channels }
 
-// condition is what the residual blocks know of: the timestep and what is added to it.
+// condition returns the embedded timestep and what is added to it, which the residual blocks read.
 func (u UNet) condition(f *tape.Flow, batch int) tape.Tensor {
 	time := f.Call("time_embedding", f.Const(f.T.Activation(), batch, u.Levels[0].Channels))
 	if u.AddedDim != 0 {
@@ -93,15 +93,16 @@ func (u UNet) condition(f *tape.Flow, batch int) tape.Tensor {
 	return time
 }
 
-// unetBlock is residual blocks, each with its transformer, and a change of the resolution. On the way down its
-// outputs are skipped to the way up, where each residual block reads one of them besides.
+// unetBlock is a list of residual blocks, each with its transformer, and a change of resolution. On
+// the way down its outputs are also kept for the way up, where each residual block reads one of
+// them.
 type unetBlock struct {
 	name    string
 	resnets []resnet
 	attends tape.Layer // the transformer; nil for none
-	change  string     // the name of what changes the resolution; empty for none
-	rises   bool       // on the way up
-	keeps   bool       // on the way down
+	change  string     // name of the layer that changes the resolution; empty if there is none
+	rises   bool       // it is on the way up
+	keeps   bool       // it is on the way down
 }
 
 func (u UNet) down() []unetBlock {
@@ -148,7 +149,8 @@ func (u UNet) up() []unetBlock {
 	return blocks
 }
 
-// transformers is the number of those of the block: of the middle there is one less than of residual blocks.
+// transformers returns the number of transformers: as many as residual blocks, or one fewer in the
+// middle.
 func (b unetBlock) transformers() int {
 	switch {
 	case b.attends == nil:
@@ -182,7 +184,7 @@ func (b unetBlock) parts() tape.Sequential {
 	return append(parts, tape.Named{Name: b.change, Layer: change})
 }
 
-// run is the block's output and what is skipped, of which the way up takes from the end.
+// run returns the block's output and the kept outputs. The way up takes them from the end.
 func (b unetBlock) run(f *tape.Flow, x, time, text tape.Tensor, skipped []tape.Tensor) (tape.Tensor, []tape.Tensor) {
 	entered, taken := x, []tape.Tensor(nil)
 	for i := range b.resnets {
@@ -209,7 +211,8 @@ func (b unetBlock) run(f *tape.Flow, x, time, text tape.Tensor, skipped []tape.T
 	return x, skipped
 }
 
-// transformer is the one after a residual block of a level (diffusers' Transformer2DModel); nil for no blocks.
+// transformer returns the transformer after a residual block of a level (diffusers'
+// Transformer2DModel), or nil for 0 blocks.
 func (u UNet) transformer(l UNetLevel, blocks int) tape.Layer {
 	if blocks == 0 {
 		return nil
@@ -253,7 +256,7 @@ func (u UNet) transformer(l UNetLevel, blocks int) tape.Layer {
 	}}
 }
 
-// block is a block of a transformer: attention to itself and to the text, and an MLP with a gate.
+// block returns a block of a transformer: attention to itself and to the text, and a gated MLP.
 func (u UNet) block(l UNetLevel) tape.Layer {
 	n, norm := l.Channels, layer.LayerNorm{Size: l.Channels}
 	parts := tape.Sequential{
@@ -280,7 +283,7 @@ const usualClip = 77
 // LatentSide is the side of the latent images.
 func (u UNet) LatentSide() int { return u.Side }
 
-// Resized is the U-Net for images of another side, which each level but the last halves.
+// Resized returns the U-Net for images with another side, which each level but the last halves.
 func (u UNet) Resized(side int) (family.Images, error) {
 	if _, err := family.LatentSide(side, 1); err != nil {
 		return u, err
@@ -305,7 +308,7 @@ func readUNet(c *family.Config, a *family.Model) {
 	a.Images = u
 }
 
-// unetSettings refuses what makes another U-Net than those of Stable Diffusion.
+// unetSettings keeps an error for settings that Stable Diffusion's U-Nets do not have.
 func unetSettings(c *family.Config) {
 	for _, s := range []struct{ key, usual string }{
 		{"mid_block_type", "UNetMidBlock2DCrossAttn"}, {"class_embed_type", ""}, {"encoder_hid_dim_type", ""},
@@ -320,7 +323,8 @@ func unetSettings(c *family.Config) {
 	}
 }
 
-// unetLevels are the resolutions and the blocks in the middle. The way up has the same as the way down.
+// unetLevels reads the levels and the blocks in the middle. The way up has the same levels as the
+// way down.
 func unetLevels(c *family.Config, widths []int) (levels []UNetLevel, middle int) {
 	n := len(widths)
 	known := []string{"CrossAttnDownBlock2D", "DownBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"}
@@ -334,7 +338,7 @@ func unetLevels(c *family.Config, widths []int) (levels []UNetLevel, middle int)
 		if blocks[i] > family.MaxBlocks {
 			c.Fail("transformer_layers_per_block", "%d blocks, more than %d", blocks[i], family.MaxBlocks)
 		}
-		l := UNetLevel{Channels: width, Heads: heads[i], Blocks: blocks[i]} // attention_head_dim is their number
+		l := UNetLevel{Channels: width, Heads: heads[i], Blocks: blocks[i]} // attention_head_dim is the number of heads
 		if middle = l.Blocks; plain {
 			l.Blocks = 0
 		}

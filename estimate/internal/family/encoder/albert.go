@@ -49,7 +49,7 @@ func albert(c family.Transformer) []tape.Layer {
 	return layers
 }
 
-// albertBlock normalises after each part, and drops what attention makes alone.
+// albertBlock norms after each part. Only attention's output has a dropout.
 func albertBlock(c family.Transformer) tape.Layer {
 	return tape.Sequential{
 		tape.Named{Name: "attention", Layer: tape.Sequential{

@@ -44,7 +44,8 @@ func bert(c family.Transformer) []tape.Layer {
 	return bertLayers(c, family.Positions{Num: c.Positions, Dim: c.Hidden, Buffered: true})
 }
 
-// roberta counts positions in each sequence, and its classifier reads the first token without a pooler.
+// roberta builds RoBERTa: positions count in each sequence, and the classifier reads the first
+// token without a pooler.
 func roberta(c family.Transformer) []tape.Layer {
 	layers := bertLayers(c, family.Positions{Num: c.Positions, Dim: c.Hidden, Each: true, Padding: 2})
 	if c.Classes != 0 && !c.NoHead {
@@ -53,7 +54,7 @@ func roberta(c family.Transformer) []tape.Layer {
 	return layers
 }
 
-// bertLayers are embeddings, blocks and head.
+// bertLayers returns embeddings, blocks and head.
 func bertLayers(c family.Transformer, places family.Positions) []tape.Layer {
 	layers := []tape.Layer{
 		tape.Named{Name: "embeddings", Layer: bertEmbeddings(c, places)},
@@ -71,7 +72,7 @@ func bertLayers(c family.Transformer, places family.Positions) []tape.Layer {
 	return layers
 }
 
-// bertEmbeddings are those of tokens, their types and their positions, which have their width.
+// bertEmbeddings returns the embeddings of tokens, token types and positions.
 func bertEmbeddings(c family.Transformer, places family.Positions) tape.Layer {
 	width := places.Dim
 	return tape.Sequential{
@@ -132,15 +133,15 @@ func bertBlock(c family.Transformer) tape.Layer {
 	}
 }
 
-// afterNorm is LayerNorm(dropout(dense(body(x))) + x), whose last three parts
-// stand together under the name "output".
+// afterNorm is LayerNorm(dropout(dense(body(x))) + x). Its last three layers are named under
+// "output".
 type afterNorm struct {
 	body           tape.Sequential
 	dense, dropout tape.Layer
 	size           int
 }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (afterNorm) Kind() string { return "BertPart" }
 
 func (l afterNorm) Declare(d *tape.Declaration) {
@@ -161,7 +162,7 @@ type denseNorm struct {
 	x tape.Tensor
 }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (denseNorm) Kind() string { return "BertOutput" }
 
 func (l denseNorm) Declare(d *tape.Declaration) {
@@ -187,15 +188,15 @@ func (l denseNorm) Forward(t *tape.Tape, y tape.Tensor) (tape.Tensor, error) {
 // tokenTypes adds the vector of each token's type.
 type tokenTypes struct{ Num, Dim int }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (tokenTypes) Kind() string { return "Embedding" }
 
 func (l tokenTypes) Declare(d *tape.Declaration) { layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }
 
-// numbers holds BERT's buffers, the numbers of positions and of types.
+// numbers holds BERT's buffers of position and type numbers.
 type numbers struct{ positions int }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (numbers) Kind() string { return "Buffers" }
 
 func (l numbers) Declare(d *tape.Declaration) {
@@ -235,7 +236,7 @@ func readCamemBERT(c *family.Config, a *family.Model) {
 	bertSettings(c, a, "Camembert")
 }
 
-// bert reads BERT and its successors, whose classes begin with a name.
+// bertSettings reads BERT and its successors, whose class names begin with name.
 func bertSettings(c *family.Config, a *family.Model, name string) {
 	class := c.Class(name+"ForMaskedLM", name+"ForSequenceClassification", name+"ForTokenClassification")
 	if p := c.Word("position_embedding_type"); p != "" && p != "absolute" {
@@ -249,7 +250,7 @@ func bertSettings(c *family.Config, a *family.Model, name string) {
 	c.Number(&a.Positions, "max_position_embeddings", 0)
 	c.Number(&a.Types, "type_vocab_size", 2)
 	a.Tied = c.Flag("tie_word_embeddings", true)
-	switch strings.TrimPrefix(class, name) { // NoHead is without the pooler
+	switch strings.TrimPrefix(class, name) { // NoHead means without the pooler
 	case "ForMaskedLM":
 		a.NoHead, a.MaskedLM = true, true
 	case "ForSequenceClassification", "ForTokenClassification":

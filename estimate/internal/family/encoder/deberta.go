@@ -12,8 +12,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// DeBERTa is BERT whose scores have what contents say of distances and distances of contents, as versions 2 and 3 do it
-// (arXiv:2006.03654, section 3.1; transformers' modeling_deberta_v2.py). Sizes are held to published ones.
+// DeBERTa is BERT with scores from content to distance and from distance to content, as in versions
+// 2 and 3 (arXiv:2006.03654, section 3.1; transformers' modeling_deberta_v2.py). Its sizes equal
+// published ones.
 var DeBERTa = family.Register(&family.Family{
 	Name:   "DeBERTa",
 	Layers: deBERTa,
@@ -23,15 +24,15 @@ var DeBERTa = family.Register(&family.Family{
 	},
 })
 
-// disentangled is how DeBERTa goes about distances.
+// disentangled holds DeBERTa's settings for distances.
 type disentangled struct {
-	span      int  // distances to either side that have a vector, or buckets of them; 0 without relative attention
-	normed    bool // the vectors of distances
-	apart     bool // they have projections of their own
-	toKeys    bool // contents are held against distances ("c2p")
-	toQueries bool // distances are held against contents ("p2c")
-	positions bool // embeddings of positions too
-	kernel    int  // of a convolution beside the first block; 0 for none
+	span      int  // distances to either side, or buckets of them, that have a vector; 0 means no relative attention
+	normed    bool // the vectors of distances are normed
+	apart     bool // distances have their own projections
+	toKeys    bool // content is compared with distances ("c2p")
+	toQueries bool // distances are compared with content ("p2c")
+	positions bool // positions also have embeddings
+	kernel    int  // of a convolution beside the first block; 0 means none
 }
 
 func deBERTa(c family.Transformer) []tape.Layer {
@@ -72,7 +73,7 @@ func deBERTa(c family.Transformer) []tape.Layer {
 	return layers
 }
 
-// distances makes the vectors of distances once for all blocks, which read them from their slot.
+// distances makes the vectors of distances once, for all blocks.
 type distances struct {
 	n, hidden int
 	normed    bool
@@ -86,7 +87,7 @@ func (l distances) Declare(d *tape.Declaration) {
 }
 
 func (l distances) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	// They are the table itself, a parameter: what stands for them takes no memory of its own.
+	// The vectors are the table itself, a parameter, so they take no other memory.
 	vectors, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{l.n, l.hidden}, Params: true, View: true})
 	if err == nil && l.normed {
 		vectors, err = t.Call("LayerNorm", layer.LayerNorm{Size: l.hidden}, vectors)
@@ -95,7 +96,7 @@ func (l distances) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return x, err
 }
 
-// vectorsOfDistances are what distances makes.
+// vectorsOfDistances holds the output of distances.
 var vectorsOfDistances tape.Slot[tape.Tensor]
 
 // deBERTaBlock normalises after each part.
@@ -149,7 +150,8 @@ func deBERTaBlock(c family.Transformer, own *disentangled) tape.Layer {
 	}}
 }
 
-// against holds queries or keys against the projected vectors of all distances, and gathers those of each pair of places.
+// against multiplies queries or keys with the projected vectors of all distances, and gathers the
+// scores of each pair of positions.
 func against(f *tape.Flow, c family.Transformer, x, vectors tape.Tensor, span int) tape.Tensor {
 	batch, length, all := x.Dim(0), x.Dim(1), 2*span
 	repeated := f.Op(tape.Op{In: []tape.Tensor{vectors}, Shape: alloc.Shape{batch, all, c.Hidden}})
@@ -159,14 +161,14 @@ func against(f *tape.Flow, c family.Transformer, x, vectors tape.Tensor, span in
 	return f.Scale(found)
 }
 
-// masked makes what is padded zero.
+// masked sets the padding to zero.
 type masked struct{}
 
 func (masked) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOwn: []tape.Own{{Shape: t.Resized(x.Shape, 1)}}})
 }
 
-// beforeFirst is the first block and a convolution of its input beside it.
+// beforeFirst returns the first block with a convolution of its input beside it.
 func beforeFirst(c family.Transformer, kernel int, block tape.Layer) tape.Layer {
 	conv := layer.Conv1d{In: c.Hidden, Out: c.Hidden, Kernel: kernel, Padding: (kernel - 1) / 2}
 	parts := tape.Sequential{tape.As("first", block), tape.As("conv.conv", conv), tape.As("conv.LayerNorm", layer.LayerNorm{Size: c.Hidden})}
@@ -176,7 +178,7 @@ func beforeFirst(c family.Transformer, kernel int, block tape.Layer) tape.Layer 
 		wide = f.Copy(f.Call("conv.conv", wide))
 		narrow := f.Op(tape.Op{In: []tape.Tensor{wide}, Shape: slices.Clone(x.Shape), View: true})
 		y = f.Call("conv.LayerNorm", f.Add(y, f.Apply(layer.GELU{}, f.Apply(c.Drop(), narrow))))
-		return f.Scale(y) // what is padded becomes zero
+		return f.Scale(y) // the padding becomes zero
 	}}
 }
 

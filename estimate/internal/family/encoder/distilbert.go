@@ -57,7 +57,7 @@ func headDropout(c family.Transformer) tape.Layer {
 	return layer.Dropout{P: c.HeadDropout}
 }
 
-// distilBlock normalises after each part, and drops what the MLP makes alone.
+// distilBlock norms after each part. Only the MLP's output has a dropout.
 func distilBlock(c family.Transformer) tape.Layer {
 	return tape.Sequential{
 		tape.Skip(tape.Named{Name: "attention", Layer: layer.Attention{

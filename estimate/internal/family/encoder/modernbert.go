@@ -72,7 +72,7 @@ func modernBlock(c family.Transformer, norm tape.Layer, block int) tape.Layer {
 	}}
 }
 
-// readModernBERT reads ModernBERT, in which each third layer attends to all.
+// readModernBERT reads ModernBERT, in which every third layer has no window.
 func readModernBERT(c *family.Config, a *family.Model) {
 	class := c.Class("ModernBertForMaskedLM", "ModernBertForSequenceClassification")
 	if c.Flag("attention_bias", false) || c.Flag("mlp_bias", false) || c.Flag("norm_bias", false) || c.Flag("classifier_bias", false) || !c.Flag("decoder_bias", true) {

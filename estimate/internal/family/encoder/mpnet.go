@@ -77,7 +77,7 @@ func mpNetBlock(c family.Transformer) tape.Layer {
 // places holds the buffer of the numbers of positions.
 type places struct{ n int }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (places) Kind() string { return "Buffers" }
 
 func (l places) Declare(d *tape.Declaration) {
@@ -86,7 +86,7 @@ func (l places) Declare(d *tape.Declaration) {
 
 func (places) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
 
-// biasesBefore makes the biases of all blocks, once for each sequence.
+// biasesBefore makes the biases for all blocks, once for each sequence.
 type biasesBefore struct{ buckets, heads int }
 
 func (l biasesBefore) table() layer.Embedding { return layer.Embedding{Num: l.buckets, Dim: l.heads} }
@@ -109,7 +109,7 @@ func (l biasesBefore) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 	return x, err
 }
 
-// spread is the biases of scores for each sequence, which all blocks of MPNet add.
+// spread holds the score biases for each sequence, which all blocks of MPNet add.
 var spread tape.Slot[tape.Tensor]
 
 func readMPNet(c *family.Config, a *family.Model) {

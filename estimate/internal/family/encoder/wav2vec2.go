@@ -8,8 +8,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Wav2Vec2 reads sounds, whose length is their samples: convolutions make few vectors of them, which an encoder reads
-// (arXiv:2006.11477; transformers' modeling_wav2vec2.py). Nothing is masked and no block is skipped at random here.
+// Wav2Vec2 reads sound, as samples: convolutions turn them into few vectors, which an encoder reads
+// (arXiv:2006.11477; transformers' modeling_wav2vec2.py). Here nothing is masked, and no block is
+// skipped at random.
 var Wav2Vec2 = family.Register(&family.Family{
 	Name:   "wav2vec 2.0",
 	Layers: wav2vec2,
@@ -23,15 +24,15 @@ var Wav2Vec2 = family.Register(&family.Family{
 	},
 })
 
-// sounds is how wav2vec 2.0 goes about them.
+// sounds holds the settings that only wav2vec 2.0 has.
 type sounds struct {
 	widths, kernels, strides []int   // of the convolutions
 	biased                   bool    // they have biases
-	normed                   bool    // each has a norm, not the first alone
+	normed                   bool    // each convolution has a norm, not only the first
 	first                    bool    // norms come before attention and MLP, not after
-	masks                    bool    // there is a vector that stands for what training masks
-	kernel, groups           int     // of the convolution that tells places apart
-	middle, projected, last  float64 // dropouts of the MLP, of what the encoder reads and of what it makes
+	masks                    bool    // a learned vector replaces what training masks
+	kernel, groups           int     // of the convolution that adds positions
+	middle, projected, last  float64 // dropouts of the MLP, of the encoder's input and of its output
 }
 
 func wav2vec2(c family.Transformer) []tape.Layer {
@@ -66,7 +67,7 @@ func wav2vec2(c family.Transformer) []tape.Layer {
 	return []tape.Layer{tape.Named{Name: "wav2vec2", Layer: body}, tape.Inlined{Layer: drop(own.last)}, tape.As("lm_head", layer.Linear{In: c.Hidden, Out: c.Vocab})}
 }
 
-// extractor is the convolutions.
+// extractor returns the convolutions.
 func (s sounds) extractor() tape.Layer {
 	parts := tape.Sequential{}
 	in := 1
@@ -88,7 +89,8 @@ func (s sounds) extractor() tape.Layer {
 	}}
 }
 
-// places is the convolution that adds positions. Its weight norm makes the weight from directions and lengths in each pass.
+// places returns the convolution that adds positions. Its weight norm computes the weight from
+// directions and lengths in each pass.
 func (s sounds) places(hidden int) tape.Layer {
 	conv := layer.Conv1d{In: hidden, Out: hidden, Kernel: s.kernel, Padding: s.kernel / 2, Groups: s.groups}
 	parts := tape.Sequential{tape.As("conv", conv), tape.Inlined{Layer: weightNorm{conv}}}
@@ -98,7 +100,8 @@ func (s sounds) places(hidden int) tape.Layer {
 	}}
 }
 
-// weightNorm makes the weight of a convolution of its directions and a length for each place of the kernel, and keeps it.
+// weightNorm computes a convolution's weight from its directions and a length for each place of the
+// kernel, and keeps it.
 type weightNorm struct{ conv layer.Conv1d }
 
 func (l weightNorm) Declare(d *tape.Declaration) { d.Param("weight_g", 1, 1, l.conv.Kernel) }
@@ -111,7 +114,7 @@ func (l weightNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return x, f.Fault
 }
 
-// maskVector is what stands for what is masked in training.
+// maskVector is the vector that replaces what training masks.
 type maskVector struct{ hidden int }
 
 func (l maskVector) Declare(d *tape.Declaration) { d.Param("masked_spec_embed", l.hidden) }

@@ -47,7 +47,7 @@ var Marian = family.Register(&family.Family{
 	},
 })
 
-// bartStyle is in what BART and its successors differ.
+// bartStyle says how BART and its successors differ.
 type bartStyle struct{ normAfter, normFirst, normLast, fixed bool }
 
 // bart builds BART, whose norms follow the sums, and its successors.
@@ -82,7 +82,7 @@ func bart(c family.Transformer, style bartStyle) []tape.Layer {
 // biasBuffer is a head with the constant that BART adds to the logits.
 type biasBuffer struct{ layer.Linear }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (biasBuffer) Kind() string { return "Linear" }
 
 func (l biasBuffer) Declare(d *tape.Declaration) {

@@ -23,7 +23,7 @@ func (l encoderDecoder) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	*layer.Uncached.Of(t) = true // a cache is the decoder's
+	*layer.Uncached.Of(t) = true // only the decoder has a cache
 	encoded, err := t.Call("encoder", l.encoder, x)
 	*layer.Uncached.Of(t) = false
 	if err != nil {
@@ -32,13 +32,13 @@ func (l encoderDecoder) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error
 	return t.Call("decoder", l.decoder, text, encoded)
 }
 
-// tiedEmbedding is an Embedding whose weight is another's.
+// tiedEmbedding is an Embedding that uses another layer's weight.
 type tiedEmbedding struct {
 	layer.Embedding
 	to string
 }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (tiedEmbedding) Kind() string { return "Embedding" }
 
 func (l tiedEmbedding) Declare(d *tape.Declaration) {
@@ -47,7 +47,7 @@ func (l tiedEmbedding) Declare(d *tape.Declaration) {
 	}
 }
 
-// seqBlock is a block of BART, or of Whisper, whose words are spoken; that of a decoder has cross-attention.
+// seqBlock is a block of BART or, if spoken, of Whisper. A decoder's block has cross-attention.
 func seqBlock(c family.Transformer, decoder, spoken bool) tape.Layer {
 	parts := []struct {
 		norm string
@@ -83,10 +83,10 @@ func seqAttention(c family.Transformer, cross, spoken bool) tape.Layer {
 // fixedPositions adds a table of positions that is not trained.
 type fixedPositions struct {
 	Num, Dim int
-	upTo     bool // a text may have fewer
+	upTo     bool // a text may have fewer positions
 }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (fixedPositions) Kind() string { return "Embedding" }
 
 func (l fixedPositions) Declare(d *tape.Declaration) {
@@ -106,7 +106,7 @@ func (l fixedPositions) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error
 
 var halvesKeys = map[string]string{"d_model": "hidden_size", "encoder_layers": "num_hidden_layers", "encoder_attention_heads": "num_attention_heads", "encoder_ffn_dim": "intermediate_size"}
 
-// halves reads what BART and Whisper have in common.
+// halvesSettings reads what BART and Whisper have in common.
 func halvesSettings(c *family.Config, a *family.Model) {
 	if !c.Flag("tie_word_embeddings", true) {
 		c.Unknown("tie_word_embeddings", "false")

@@ -49,7 +49,7 @@ func t5Stack(c family.Transformer, embed tape.Layer, decoder bool) tape.Layer {
 	}
 }
 
-// t5Block is a block; all blocks of a stack have the same biases.
+// t5Block returns a block. All blocks of a stack share one RelativeBias.
 func t5Block(c family.Transformer, decoder bool) tape.Layer {
 	part := func(name string, l tape.Layer) tape.Layer {
 		return tape.Sequential{tape.Skip(tape.Named{Name: "layer_norm", Layer: layer.RMSNorm{Size: c.Hidden, Unfused: true, Mixed: true}}, tape.Named{Name: name, Layer: l}, tape.Named{Name: "dropout", Layer: c.Drop()})}
@@ -119,8 +119,9 @@ func readMT5(c *family.Config, a *family.Model) {
 	t5Settings(c, a, "MT5ForConditionalGeneration", false)
 }
 
-// t5Settings reads what T5 and mT5 have in common. Checkpoints since T5 1.1 have a head of their own, which from_pretrained
-// keeps: transformers 5 ties the head of a new model whatever tie_word_embeddings says, and writes scale_decoder_outputs for it.
+// t5Settings reads what T5 and mT5 have in common. Checkpoints since T5 1.1 have an output head of
+// their own, which from_pretrained keeps. For a new model, transformers 5 ties the head whatever
+// tie_word_embeddings says, and writes scale_decoder_outputs for that.
 func t5Settings(c *family.Config, a *family.Model, head string, tied bool) {
 	class := c.Class(head)
 	c.Number(&a.Hidden, "d_model", 0)

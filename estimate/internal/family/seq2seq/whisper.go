@@ -48,7 +48,7 @@ func whisper(c family.Transformer) []tape.Layer {
 	return append(layers, tape.Named{Name: "proj_out", Layer: layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns, Tied: "model.decoder.embed_tokens.weight"}})
 }
 
-// swapped is its input with the last two dimensions in each other's place, as a view.
+// swapped returns its input with the last two dimensions swapped, as a view.
 type swapped struct{}
 
 func (swapped) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {

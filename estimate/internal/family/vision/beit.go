@@ -8,8 +8,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// BEiT is ViT with learned biases of scores by distance in place of positions, and learned factors of what a block adds
-// (arXiv:2106.08254; transformers' modeling_beit.py).
+// BEiT is ViT with learned score biases by distance instead of positions, and learned factors on
+// each part's output (arXiv:2106.08254; transformers' modeling_beit.py).
 var BEiT = family.Register(&family.Family{
 	Name:   "BEiT",
 	Layers: beit,
@@ -20,14 +20,14 @@ var BEiT = family.Register(&family.Family{
 	},
 })
 
-// beitSettings are those that BEiT alone has.
+// beitSettings holds what only BEiT has.
 type beitSettings struct {
-	masked   bool // there is a token that stands for masked patches
+	masked   bool // there is a token for masked patches
 	placed   bool // positions are learned
 	biased   bool // each block has biases of its own
-	shared   bool // all blocks have the same
-	scaled   bool // what a block adds is multiplied by learned factors
-	averaged bool // the mean of the patches is read, not the class token
+	shared   bool // all blocks share one bias
+	scaled   bool // learned factors multiply each part's output
+	averaged bool // the output is the mean of the patches, not the class token
 }
 
 func beit(c family.Transformer) []tape.Layer {
@@ -45,7 +45,7 @@ func beit(c family.Transformer) []tape.Layer {
 		embed = dinoPatches{cut}
 	}
 	around := min(2*side-1, 1<<14)
-	table := func(shared bool) *layer.RelativeBias { // and of the class token to patches, of these to it, and to itself
+	table := func(shared bool) *layer.RelativeBias { // also for the class token to patches, patches to it, and it to itself
 		bias := &layer.RelativeBias{Buckets: around*around + 3, Once: true, Name: "attention.relative_position_bias.relative_position_bias_table"}
 		if shared {
 			bias.Name = "relative_position_bias.relative_position_bias_table"

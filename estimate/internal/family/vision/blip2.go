@@ -8,8 +8,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// BLIP2 is a ViT and a Q-Former, whose queries read the image's patches for a decoder of texts (arXiv:2301.12597;
-// transformers' modeling_blip_2.py). They are held and do not run, as all towers.
+// BLIP2 is a ViT and a Q-Former, whose learned queries read the image's patches for a text decoder
+// (arXiv:2301.12597; transformers' modeling_blip_2.py). Like all towers they are counted and do not
+// run.
 var BLIP2 = family.Register(&family.Family{
 	Name:  "BLIP-2's tower",
 	Tower: towerOf(blip2Tower),
@@ -19,11 +20,11 @@ var BLIP2 = family.Register(&family.Family{
 	},
 })
 
-// qFormer is BERT whose queries read an image in every so many-th block.
+// qFormer is a BERT whose queries read an image in some of its blocks.
 type qFormer struct {
 	hidden, blocks, ffn int
-	queries             int  // that are learned
-	every               int  // so many-th block reads the image
+	queries             int  // number of learned queries
+	every               int  // one of this many blocks reads the image
 	texts               bool // it has an MLP for texts beside that for queries
 }
 
@@ -48,7 +49,7 @@ func blip2Tower(c family.Transformer, width int, d *tape.Declaration) {
 	d.Layer("language_projection", linear(q.hidden, width))
 }
 
-// stack is the blocks, some of which read an image's vectors of that width.
+// stack returns the blocks. image is the width of the image's vectors that some of them read.
 func (q qFormer) stack(image int) tape.Layer {
 	linear := func(in, out int) tape.Layer { return layer.Linear{In: in, Out: out} }
 	norm := layer.LayerNorm{Size: q.hidden}

@@ -19,7 +19,7 @@ var CLIP = family.Register(&family.Family{
 	},
 })
 
-// clipVision is the tower of images of CLIP, up to its last norm. LLaVA has the same.
+// clipVision returns CLIP's image tower, up to its last norm. LLaVA has the same tower.
 func clipVision(c family.Transformer) tape.Layer {
 	side := min(c.Side(), setting.MaxField)
 	return tape.Sequential{
@@ -63,7 +63,7 @@ func clip(c family.Transformer) []tape.Layer {
 	}}}
 }
 
-// images are the numbers of the tower of images.
+// images returns the image tower's numbers, with defaults.
 func images(c family.Transformer) family.Transformer {
 	if c.Vision == nil {
 		return family.Transformer{}
@@ -74,10 +74,10 @@ func images(c family.Transformer) family.Transformer {
 	return v
 }
 
-// contrast runs two towers and multiplies what they make of texts and images.
+// contrast runs two towers and multiplies their outputs for texts and images.
 type contrast struct {
 	text, image tape.Layer
-	heads       [2]tape.Layer // after the towers; nil for none
+	heads       [2]tape.Layer // after the towers; nil means none
 	scalars     []tape.Param
 }
 
@@ -139,7 +139,7 @@ type clipPatches struct {
 	tokens, hidden int
 }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (clipPatches) Kind() string { return "Patches" }
 
 func (l clipPatches) Declare(d *tape.Declaration) {
@@ -167,7 +167,7 @@ func (l clipPatches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Call("position_embedding", family.Positions{Num: l.tokens, Dim: l.hidden, Buffered: true}, y)
 }
 
-// picked takes the last token of each text, by its number.
+// picked takes the last token of each text.
 type picked struct{}
 
 func (picked) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
@@ -182,7 +182,7 @@ func readCLIP(c *family.Config, a *family.Model) {
 	pairSettings(c, a, "clip_text_model", "clip_vision_model")
 }
 
-// pair reads the towers of texts and images of CLIP and SigLIP.
+// pairSettings reads the text and image towers of CLIP and SigLIP.
 func pairSettings(c *family.Config, a *family.Model, textType, visionType string) (text, vision *family.Config) {
 	c.Class()
 	if !c.Given("text_config") || !c.Given("vision_config") {
@@ -204,7 +204,7 @@ func pairSettings(c *family.Config, a *family.Model, textType, visionType string
 	return text, vision
 }
 
-// pairInput is a text, and an image of the tower's size.
+// pairInput returns a text, and an image of the tower's size.
 func pairInput(a *family.Model, batch, length int) []family.Input {
 	v := a.Vision
 	return []family.Input{family.Tokens(batch, length), family.Reals(batch, v.Channels, v.Image, v.Image)}

@@ -14,21 +14,21 @@ var _ = family.Register(&family.Family{
 	},
 })
 
-// ConvNeXt is a convolutional network with blocks like those of a transformer (arXiv:2201.03545), whose modules are
-// named as those of transformers. A zero Patch is 4.
+// ConvNeXt is a convolutional network with blocks like a transformer's (arXiv:2201.03545). Its
+// modules are named as in transformers. A Patch of 0 means 4.
 type ConvNeXt struct {
 	Channels   int   // of the image; 0 means 3
-	Patch      int   // side of what the first convolution joins to a place
+	Patch      int   // side of the pixels that the first convolution joins
 	Widths     []int // of each stage
 	Depths     []int // blocks of each stage
 	DropPath   float64
-	NoScale    bool // blocks do not multiply what they make by learned factors
+	NoScale    bool // blocks do not multiply their output by learned factors
 	Activation layer.Activation
 	Classes    int // of the classifier; 0 for none
-	Side       int // of the images that it reads by custom; any others will do
+	Side       int // usual side of its images; any other works
 }
 
-// Layers returns the model's layers. What is wrong with the numbers, Model reports.
+// Layers returns the model's layers. Model reports numbers that make no sense.
 func (c ConvNeXt) Layers() []tape.Layer {
 	if len(c.Widths) == 0 || len(c.Widths) != len(c.Depths) {
 		return []tape.Layer{tape.Wrong("Widths and Depths must have a number for each stage")}

@@ -19,7 +19,7 @@ var DINOv2 = family.Register(&family.Family{
 	},
 })
 
-// dino builds DINOv2: a ViT whose parts are multiplied by learned factors.
+// dino builds DINOv2: a ViT with learned factors on each part's output.
 func dino(c family.Transformer) []tape.Layer {
 	side := c.Side()
 	body := tape.Sequential{
@@ -58,7 +58,7 @@ func (l layerScale) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: reads, Shape: x.Shape, Params: true, Keep: t.ForWeights(reads)})
 }
 
-// dinoPatches are patches with a token that stands for masked ones besides.
+// dinoPatches is patches with one more token, for masked patches.
 type dinoPatches struct{ patches }
 
 func (l dinoPatches) Declare(d *tape.Declaration) {

@@ -19,7 +19,7 @@ var Gemma3Vision = family.Register(&family.Family{
 	},
 })
 
-// siglip is t as the vision tower of Gemma 3, and what fits its patches to the text's width.
+// siglip builds t as the vision tower of Gemma 3, with the projection to the text's width.
 func siglip(t family.Transformer, width int) []tape.Layer {
 	t.Image, t.Patch, t.Channels = setting.Or(t.Image, 224), setting.Or(t.Patch, 16), setting.Or(t.Channels, 3)
 	side := t.Image / max(1, t.Patch)
@@ -41,15 +41,15 @@ func siglip(t family.Transformer, width int) []tape.Layer {
 	}
 }
 
-// readGemma3Vision reads Gemma 3 with its vision tower, which is a SigLIP: the tower is
-// counted, and not run.
+// readGemma3Vision reads Gemma 3 with its vision tower, a SigLIP. The tower is counted, but does
+// not run.
 func readGemma3Vision(c *family.Config, a *family.Model) {
 	class := c.Class("Gemma3ForConditionalGeneration")
 	if !c.Given("text_config") || !c.Given("vision_config") {
 		c.Fail("text_config, vision_config", "the key is missing")
 	}
 	text, v := c.Component("text_config", "gemma3_text"), c.Component("vision_config", "siglip_vision_model")
-	// What transformers takes where text_config leaves it out.
+	// The defaults of transformers for a missing key in text_config.
 	text.Usual("num_attention_heads", 8)
 	text.Usual("vocab_size", 262_208)
 	text.Inherit("tie_word_embeddings", c)

@@ -22,7 +22,7 @@ var Gemma3nVision = family.Register(&family.Family{
 // timm 1.0.31 makes it on PyTorch's meta device.
 const mobileNetV5 = 294_126_912
 
-// gemma3nVision is the vision tower of Gemma 3n, and what fits its output to the width of the text.
+// gemma3nVision returns the vision tower of Gemma 3n, with the projection to the text's width.
 func gemma3nVision(c family.Transformer, width int) []tape.Layer {
 	return []tape.Layer{
 		tape.Named{Name: "vision_tower", Layer: family.Held{Layer: layer.Learned{Name: "weights", Shape: alloc.Shape{mobileNetV5}}}},
@@ -30,7 +30,7 @@ func gemma3nVision(c family.Transformer, width int) []tape.Layer {
 	}
 }
 
-// gemma3nAudio is the tower of sounds, a Conformer whose input are spectra of so many Channels.
+// gemma3nAudio returns the audio tower, a Conformer that reads spectra.
 func gemma3nAudio(c family.Transformer, width int) []tape.Layer {
 	linear := func(in, out int) tape.Layer { return layer.Linear{In: in, Out: out, NoBias: true} }
 	norm := layer.RMSNorm{Size: c.Hidden}
@@ -53,7 +53,7 @@ func gemma3nAudio(c family.Transformer, width int) []tape.Layer {
 	}
 }
 
-// gemma3nEmbedder turns what a tower makes, and tokens that stand for it, to the width of the text.
+// gemma3nEmbedder projects a tower's output, and the tokens that stand for it, to the text's width.
 func gemma3nEmbedder(c family.Transformer, width int) tape.Layer {
 	return tape.Sequential{
 		tape.Named{Name: "embedding", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden}},
@@ -63,7 +63,8 @@ func gemma3nEmbedder(c family.Transformer, width int) tape.Layer {
 	}
 }
 
-// readGemma3nWhole reads Gemma 3n with its towers of images and sounds: they are counted, and not run.
+// readGemma3nWhole reads Gemma 3n with its image and audio towers, which are counted but do not
+// run.
 func readGemma3nWhole(c *family.Config, a *family.Model) {
 	class := c.Class("Gemma3nForConditionalGeneration")
 	text := c.Component("text_config", "gemma3n_text")
@@ -96,5 +97,5 @@ func gemma3nAudioSettings(c *family.Config) *family.Transformer {
 	return &tower
 }
 
-// gemma3nSounds is the tower of sounds.
+// gemma3nSounds is the audio tower.
 var gemma3nSounds = family.Register(&family.Family{Name: "Gemma 3n's tower of sounds", Role: family.Encoder, Tower: gemma3nAudio})

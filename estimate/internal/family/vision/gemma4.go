@@ -8,7 +8,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Gemma4Vision is the tower of images of Gemma 4: Gemma's blocks over patches, whose places are learned by row and column.
+// Gemma4Vision is the image tower of Gemma 4: Gemma's blocks over patches, with learned positions
+// by row and column.
 var Gemma4Vision = family.Register(&family.Family{
 	Name:  "Gemma 4's tower",
 	Tower: gemma4Vision,
@@ -18,7 +19,7 @@ var Gemma4Vision = family.Register(&family.Family{
 	},
 })
 
-// gemma4Sounds is the tower of sounds, a Conformer.
+// gemma4Sounds is the audio tower, a Conformer.
 var gemma4Sounds = family.Register(&family.Family{Name: "Gemma 4's tower of sounds", Role: family.Encoder, Tower: gemma4Audio})
 
 func bare(in, out int) tape.Layer { return layer.Linear{In: in, Out: out, NoBias: true} }
@@ -40,7 +41,7 @@ func gemma4Vision(c family.Transformer, width int) []tape.Layer {
 	}
 }
 
-// gemma4Convolutions are the channels of the convolutions that make the spectrum of a sound shorter.
+// gemma4Convolutions are the channels of the convolutions that shorten a sound's spectrum.
 var gemma4Convolutions = [2]int{128, 32}
 
 func gemma4Audio(c family.Transformer, width int) []tape.Layer {
@@ -48,7 +49,7 @@ func gemma4Audio(c family.Transformer, width int) []tape.Layer {
 	first, second := gemma4Convolutions[0], gemma4Convolutions[1]
 	feedForward := tape.Sequential{norm, bare(hidden, 4*hidden), bare(4*hidden, hidden), norm}
 	attention := tape.Sequential{
-		bare(hidden, hidden), bare(hidden, hidden), bare(hidden, hidden), bare(hidden, hidden), bare(hidden, hidden), // of places too
+		bare(hidden, hidden), bare(hidden, hidden), bare(hidden, hidden), bare(hidden, hidden), bare(hidden, hidden), // one of them for positions
 		layer.Learned{Name: "per_dim_scale", Shape: alloc.Shape{hidden / max(1, c.Heads)}}, norm, norm,
 	}
 	convolution := tape.Sequential{norm, bare(hidden, 2*hidden), layer.Conv1d{In: hidden, Out: hidden, Kernel: c.Patch, Groups: hidden, NoBias: true}, norm, bare(hidden, hidden)}
@@ -63,7 +64,7 @@ func gemma4Audio(c family.Transformer, width int) []tape.Layer {
 	}
 }
 
-// readGemma4Whole reads Gemma 4 with those of its towers that it has: they are counted, and not run.
+// readGemma4Whole reads Gemma 4 with the towers that it has, which are counted but do not run.
 func readGemma4Whole(c *family.Config, a *family.Model) {
 	class := c.Class("Gemma4ForConditionalGeneration")
 	text := c.Component("text_config", "gemma4_text")

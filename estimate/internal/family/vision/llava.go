@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// CLIPVision is the tower of LLaVA, which is held and does not run, as all towers.
+// CLIPVision is LLaVA's tower. Like all towers it is counted and does not run.
 var CLIPVision = family.Register(&family.Family{
 	Name:  "CLIP's tower",
 	Tower: towerOf(clipTower),
@@ -26,7 +26,7 @@ var PixtralVision = family.Register(&family.Family{
 	},
 })
 
-// clipTower is LLaVA's: a CLIP and two layers.
+// clipTower declares LLaVA's tower: a CLIP and two layers.
 func clipTower(c family.Transformer, width int, d *tape.Declaration) {
 	d.Layer("vision_tower", clipVision(c))
 	d.Layer("multi_modal_projector", tape.Sequential{
@@ -35,7 +35,7 @@ func clipTower(c family.Transformer, width int, d *tape.Declaration) {
 	})
 }
 
-// pixtralTower is that of Mistral 3.
+// pixtralTower declares Mistral 3's tower.
 func pixtralTower(c family.Transformer, width int, d *tape.Declaration) {
 	norm := layer.RMSNorm{Size: c.Hidden}
 	d.Layer("vision_tower", tape.Sequential{

@@ -39,7 +39,7 @@ var Qwen3Vision = family.Register(&family.Family{
 	},
 })
 
-// qwenPatches is the convolution of two frames.
+// qwenPatches returns the convolution over two frames.
 func qwenPatches(c family.Transformer, noBias bool) tape.Layer {
 	return layer.Conv3d{In: c.Channels, Out: c.Hidden, Kernels: [3]int{2, c.Patch, c.Patch}, Strides: [3]int{2, c.Patch, c.Patch}, NoBias: noBias}
 }
@@ -53,7 +53,7 @@ func qwenBlocks(c family.Transformer, norm, mlp tape.Layer) tape.Layer {
 	}}
 }
 
-// merger joins patches and fits them to the text.
+// merger merges patches and projects them to the text's width.
 func merger(c family.Transformer, norm tape.Layer, width int) tape.Layer {
 	wide := merged(c)
 	return tape.Sequential{
@@ -84,7 +84,7 @@ func qwen3Tower(c family.Transformer, width int, d *tape.Declaration) {
 	d.Layer("deepstack_merger_list", tape.Repeat{N: c.Taps, Layer: merger(c, layer.LayerNorm{Size: merged(c)}, width)})
 }
 
-// qwenTower reads the numbers of Qwen's towers, whose width has the key hidden.
+// qwenTower reads the numbers of Qwen's towers. hidden is the key of the width.
 func qwenTower(c *family.Config, t *family.Transformer, hidden string) {
 	c.Number(&t.Hidden, hidden, 0)
 	c.Number(&t.Blocks, "depth", 0)
@@ -128,7 +128,7 @@ func readQwen35MoEVL(c *family.Config, a *family.Model) {
 	qwen3VLSettings(c, a, "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text", "qwen3_5_moe_vision", 0)
 }
 
-// qwen3VL reads Qwen3-VL and its successors; taps are those of the tower where the key is absent.
+// qwen3VLSettings reads Qwen3-VL and its successors. taps is the default for the tower's taps.
 func qwen3VLSettings(c *family.Config, a *family.Model, head, text, vision string, taps int) {
 	imageText{head: head, text: text, vision: vision, numbers: func(v, _ *family.Config, t *family.Transformer) {
 		qwenTower(v, t, "hidden_size")

@@ -14,22 +14,22 @@ var _ = family.Register(&family.Family{
 	},
 })
 
-// ResNet is a convolutional network of residual blocks (arXiv:1512.03385), whose modules are named as those of
-// transformers. Width, Widths and Depths have no defaults.
+// ResNet is a convolutional network of residual blocks (arXiv:1512.03385). Its modules are named as
+// in transformers. Width, Widths and Depths have no defaults.
 type ResNet struct {
 	Channels   int   // of the image; 0 means 3
 	Width      int   // after the first convolution
 	Widths     []int // of each stage
 	Depths     []int // blocks of each stage
-	Basic      bool  // blocks of two convolutions, not of three with fewer channels inside
-	EarlyHalf  bool  // the first stage halves the image too
+	Basic      bool  // blocks have two convolutions, not three with fewer channels between
+	EarlyHalf  bool  // the first stage also halves the image
 	EarlyPlace bool  // blocks that halve the image do so in their first convolution
 	Activation layer.Activation
 	Classes    int // of the classifier; 0 for none
-	Side       int // of the images that it reads by custom; any others will do
+	Side       int // usual side of its images; any other works
 }
 
-// Layers returns the model's layers. What is wrong with the numbers, Model reports.
+// Layers returns the model's layers. Model reports numbers that make no sense.
 func (c ResNet) Layers() []tape.Layer {
 	if len(c.Widths) == 0 || len(c.Widths) != len(c.Depths) {
 		return []tape.Layer{tape.Wrong("Widths and Depths must have a number for each stage")}
@@ -63,7 +63,7 @@ func (c ResNet) Layers() []tape.Layer {
 	return []tape.Layer{tape.Named{Name: "resnet", Layer: body}, tape.Named{Name: "classifier", Layer: tape.Sequential{layer.Flatten{}, layer.Linear{In: width, Out: c.Classes}}}}
 }
 
-// convNorm is a convolution, a norm and a function, which may be nil.
+// convNorm returns a convolution, a norm and an activation, which may be nil.
 func convNorm(in, out, kernel, stride int, act tape.Layer) tape.Sequential {
 	s := tape.Sequential{
 		tape.Named{Name: "convolution", Layer: layer.Conv2d{In: in, Out: out, Kernel: kernel, Stride: stride, Padding: kernel / 2, NoBias: true}},
@@ -126,7 +126,7 @@ func readResNet(c *family.Config, a *family.Model) {
 	a.Images = m
 }
 
-// stages reads the widths of the stages of a convolutional model and how many blocks each has.
+// stages reads the width of each stage of a convolutional model, and its number of blocks.
 func stages(c *family.Config, widths, depths []int) ([]int, []int) {
 	if own := c.List("hidden_sizes"); own != nil {
 		widths = own

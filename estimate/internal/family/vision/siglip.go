@@ -19,7 +19,7 @@ var SigLIP = family.Register(&family.Family{
 	},
 })
 
-// siglipPair builds SigLIP, whose image tower has an attention with a learned query at its end.
+// siglipPair builds SigLIP, whose image tower ends in attention with a learned query.
 func siglipPair(c family.Transformer) []tape.Layer {
 	image := images(c)
 	side := min(image.Side(), setting.MaxField)
@@ -49,10 +49,11 @@ func siglipPair(c family.Transformer) []tape.Layer {
 	}}}
 }
 
-// probe is nn.MultiheadAttention with a learned query over all places, a norm and an MLP.
+// probe is nn.MultiheadAttention with a learned query over all places, followed by a norm and an
+// MLP.
 type probe struct{ c family.Transformer }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (probe) Kind() string { return "AttentionPooling" }
 
 func (l probe) Declare(d *tape.Declaration) {
@@ -76,7 +77,7 @@ func (l probe) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	batch, length, n := x.Shape[0], x.Shape[1], x.Shape[2]
 	heads := max(1, l.c.Heads)
 	query := alloc.Shape{batch, 1, n}
-	// The query's copies and the query; keys and values together; the scores; the output.
+	// These operations keep: the query and its copies; keys and values; the scores; the output.
 	q, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: query, Params: true, KeepOwn: []tape.Own{{Shape: query}}})
 	if err != nil {
 		return tape.Tensor{}, err

@@ -10,7 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Swin has windows of an image, in Stages.
+// Swin has attention in windows of an image, in Stages.
 var Swin = family.Register(&family.Family{
 	Name:   "Swin",
 	Images: true,
@@ -21,16 +21,16 @@ var Swin = family.Register(&family.Family{
 	},
 })
 
-// Stages are what Swin has besides: stages, whose blocks and heads these are, while FFN is the first's.
+// Stages are the numbers of Swin's stages: the blocks and heads of each. FFN is the first stage's.
 type Stages struct {
 	Each     []Stage
-	DropPath float64 // how often a block's attention is left out
+	DropPath float64 // how often a block's attention is skipped
 }
 
 // maxStages bounds the stages, since each has twice the width.
 const maxStages = 8
 
-// swin builds Swin: attention within windows of an image, every other block's shifted.
+// swin builds Swin: attention within windows of an image, shifted in every other block.
 func swin(c family.Transformer) []tape.Layer {
 	own := *setting.Or(family.Own[Stages](c), &Stages{})
 	if len(own.Each) > maxStages {
@@ -83,7 +83,8 @@ func swinBlock(c family.Transformer, side, width, ffn, heads int, shifted, drops
 	}
 }
 
-// imaged runs a layer over the image that (batch, places, channels) stands for; out is the width of what it returns.
+// imaged runs a layer on (batch, places, channels) seen as an image; out is the width of its
+// output.
 func imaged(side, out int, l tape.Layer) tape.Layer {
 	return tape.Inlined{Layer: tape.Sequential{tape.Inlined{Layer: layer.Reshape{Dims: []int{side, side, -1}}}, l, tape.Inlined{Layer: layer.Reshape{Dims: []int{-1, out}}}}}
 }
@@ -131,6 +132,6 @@ func readSwin(c *family.Config, a *family.Model) {
 	c.Activation(a, c.Word("hidden_act"), "gelu")
 }
 
-// Stage is a part of a Swin transformer: blocks of the same resolution and width, which are half and
-// twice those of the stage before.
+// Stage is a stage of a Swin transformer. Its blocks have half the resolution and twice the width
+// of the stage before.
 type Stage struct{ Blocks, Heads int }

@@ -6,15 +6,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// towerLayer is a tower as a layer: what declares its parts and those that fit its output to the width of the text. Its
-// parameters are there, and it does not run.
+// towerLayer declares a tower and its projection to the text's width. The parameters are counted;
+// the tower does not run.
 type towerLayer struct {
 	declare func(c family.Transformer, width int, d *tape.Declaration)
 	c       family.Transformer
 	width   int
 }
 
-// towerOf is the tower that declare declares.
+// towerOf returns a tower from the function that declares it.
 func towerOf(declare func(c family.Transformer, width int, d *tape.Declaration)) func(family.Transformer, int) []tape.Layer {
 	return func(c family.Transformer, width int) []tape.Layer {
 		c.Channels, c.Patch = setting.Or(c.Channels, 3), setting.Or(c.Patch, 16)
@@ -33,28 +33,28 @@ func (towerLayer) Forward(t *tape.Tape, _ tape.Tensor) (tape.Tensor, error) {
 	return tape.Tensor{}, t.Errorf("a vision tower does not run")
 }
 
-// merged is the width of so many patches together.
+// merged returns the width of merged patches.
 func merged(c family.Transformer) int {
 	n := setting.Or(c.Merge, 2)
 	return int(min(setting.FLOPs(c.Hidden, n, n), setting.MaxField))
 }
 
-// imageText is a model of images and text: how each part's settings are read.
+// imageText says how the parts of a model of images and text are read.
 type imageText struct {
 	head    string // the class with a head
-	text    string // the type of the text, where it does not say it or cannot
-	vision  string // that of the tower
+	text    string // the type of the text part, if the file does not or cannot say it
+	vision  string // the type of the tower
 	numbers func(vision, whole *family.Config, tower *family.Transformer)
 }
 
-// read reads both parts. The family of the whole is its tower's, and the text brings its own.
+// read reads both parts. The text part has its own family; the whole model's family is its tower's.
 func (m imageText) read(c *family.Config, a *family.Model) {
 	class := c.Class(m.head)
 	if !c.Given("vision_config") {
 		c.Fail("vision_config", "the key is missing")
 	}
 	text := c.Component("text_config", m.text)
-	if !c.Given("text_config") { // older files have the text's settings among the whole's
+	if !c.Given("text_config") { // in older files the text's settings stand among all others
 		text = c.Itself(m.text)
 	}
 	if !text.Text {
@@ -72,7 +72,7 @@ func (m imageText) read(c *family.Config, a *family.Model) {
 	setTower(c, a, &tower)
 }
 
-// setTower sets the tower, once its numbers are found good.
+// setTower sets the tower, if its numbers make sense.
 func setTower(c *family.Config, a, tower *family.Model) {
 	c.Check("vision_config", tower)
 	a.Vision = &tower.Transformer

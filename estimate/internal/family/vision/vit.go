@@ -1,5 +1,5 @@
-// Package vision has the families that see images, and the towers of those that read images and text, one file each.
-// It knows no file, and makes no images.
+// Package vision has the families that see images, and the towers of models that read images and
+// text, one file each. It reads no files, and none of its models makes images.
 package vision
 
 import (
@@ -36,7 +36,7 @@ var DeiT = family.Register(&family.Family{
 	},
 })
 
-// vit builds ViT, or DeiT, which is distilled.
+// vit builds ViT or, if distilled, DeiT.
 func vit(c family.Transformer, name string, distilled bool) []tape.Layer {
 	image, patch := setting.Or(c.Image, 224), setting.Or(c.Patch, 16)
 	side := 0
@@ -68,7 +68,8 @@ func vit(c family.Transformer, name string, distilled bool) []tape.Layer {
 	return layers
 }
 
-// twoClassifiers are those of DeiT's class token and distillation token, whose mean is the output.
+// twoClassifiers classifies DeiT's class token and distillation token. The output is the mean of
+// both.
 func twoClassifiers(c family.Transformer) tape.Layer {
 	linear := layer.Linear{In: c.Hidden, Out: c.Classes}
 	return tape.Inlined{Layer: tape.Module{Name: "TwoClassifiers", Parts: tape.Sequential{tape.Named{Name: "cls_classifier", Layer: linear}, tape.Named{Name: "distillation_classifier", Layer: linear}}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
@@ -95,16 +96,16 @@ func vitBlock(c family.Transformer) tape.Layer {
 }
 
 // patches cuts an image into patches, puts a learned class token before them, and a distillation
-// token where there is one, and adds learned positions.
+// token if there is one, and adds learned positions.
 type patches struct {
 	projection     layer.Conv2d
-	tokens, hidden int // the tokens are all that come out
+	tokens, hidden int // tokens counts all vectors of the output
 	distilled      bool
 	unplaced       bool // positions are not learned here
 	dropout        tape.Layer
 }
 
-// Kind names the row.
+// Kind returns what the rows show as the kind of layer.
 func (patches) Kind() string { return "Patches" }
 
 func (l patches) Declare(d *tape.Declaration) {
@@ -154,7 +155,7 @@ func readDeiT(c *family.Config, a *family.Model) {
 	vitSettings(c, a, "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher")
 }
 
-// vit reads ViT and DeiT.
+// vitSettings reads ViT and DeiT.
 func vitSettings(c *family.Config, a *family.Model, heads ...string) {
 	class := c.Class(heads...)
 	if !c.Flag("qkv_bias", true) {
