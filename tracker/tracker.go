@@ -194,8 +194,8 @@ func (t *MemTracker) Device() alloc.Device { return t.device }
 
 // ClearCache gives the memory that the cache keeps for reuse back to the driver, and returns
 // how much that was. It keeps live buffers, and inactive blocks that share a segment with them.
-// Without a cache it does nothing. The error is alloc.ErrClosed after Close, or the driver's;
-// the amount is valid with an error too.
+// With or without a cache, the driver is asked again for what it refused to take back after a call that
+// failed. The error is alloc.ErrClosed after Close, or the driver's; the amount is valid with an error too.
 func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 	if t.closed.Load() {
 		return 0, fmt.Errorf("clear cache: tracker: %w", alloc.ErrClosed)
@@ -204,6 +204,9 @@ func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 		collect()
 	}
 	if t.cache == nil {
+		if device, ok := alloc.As[ability.Settler](t.device); ok {
+			return 0, device.Settle()
+		}
 		return 0, nil
 	}
 	t.tick(t.now())

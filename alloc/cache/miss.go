@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
 
@@ -79,13 +80,16 @@ func (c *Cache) retry(r request) (alloc.Ptr, alloc.Bytes, error) {
 	return p, size, err
 }
 
-// trim waits for pending blocks and gives back what is free. The caller holds driver. Segments
+// trim waits for pending blocks, has the device try again what it could not undo, and gives back what is free. The caller holds driver. Segments
 // leave the cache before they go to the driver, so that no block of them is handed out, and the
 // cache never claims memory that the driver has.
 func (c *Cache) trim() (alloc.Bytes, error) {
-	pendingErr := c.awaitPending()
+	errs := []error{c.awaitPending()}
+	if device, ok := alloc.As[ability.Settler](c.dev); ok {
+		errs = append(errs, device.Settle())
+	}
 	given, err := c.growth.trim()
-	return given, errors.Join(pendingErr, err)
+	return given, errors.Join(append(errs, err)...)
 }
 
 // outOfMemory counts the failure and gathers its numbers, unless a block that

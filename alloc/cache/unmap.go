@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
 
@@ -182,9 +181,6 @@ func (x *expandable) settle() error {
 	c.mu.Unlock()
 	defer c.mu.Lock()
 	var errs []error
-	if device, ok := x.dev.(ability.Settler); ok {
-		errs = append(errs, device.Settle())
-	}
 	for _, p := range left {
 		errs = append(errs, x.release(p))
 	}

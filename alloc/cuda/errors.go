@@ -66,6 +66,7 @@ const (
 	codeUnavailable   = Error(46) // the device is lost, or its compute mode keeps this process out
 	codeNoDevice      = Error(100)
 	codeInvalidDevice = Error(101)
+	codeInvalidHandle = Error(400)
 	codeNotReady      = Error(600)
 )
 

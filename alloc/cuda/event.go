@@ -79,7 +79,7 @@ func (m *mark) ask(call func(event) error) error {
 // destroy gives the event back. The context must be current.
 func (m *mark) destroy() error {
 	m.device.events.remove(m)
-	return m.device.driver.destroyEvent(m.event)
+	return m.device.destroyEvent(m.event)
 }
 
 // recorded returns a new event that is recorded on a stream. The context must be current.
@@ -89,15 +89,28 @@ func (d *Device) recorded(s alloc.Stream, flags uint32) (event, error) {
 		return 0, err
 	}
 	if err := d.driver.recordEvent(e, s); err != nil {
-		return 0, errors.Join(err, d.driver.destroyEvent(e))
+		return 0, errors.Join(err, d.destroyEvent(e))
 	}
 	return e, nil
+}
+
+// waitFor makes the work that is queued on a stream from now on wait for the work that is queued on another. The
+// context must be current.
+func (d *Device) waitFor(s, other alloc.Stream) error {
+	e, err := d.recorded(other, eventWithoutTiming)
+	if err != nil {
+		return err
+	}
+	err = d.driver.streamWaitEvent.call(uintptr(s), uintptr(e), 0)
+	_ = d.destroyEvent(e) // the driver keeps what the wait needs
+	return err
 }
 
 // openEvents are the events that are not destroyed, by who holds them, for Close.
 type openEvents struct {
 	mu   sync.Mutex
 	open map[eventHolder]bool
+	left []event // nobody's, but the driver did not destroy them
 }
 
 type eventHolder interface {
@@ -120,13 +133,37 @@ func (o *openEvents) remove(h eventHolder) {
 	delete(o.open, h)
 }
 
+// destroyEvent destroys an event. One that the driver refuses is left for settleEvents. The context must be current.
+func (d *Device) destroyEvent(e event) error {
+	err := d.driver.destroyEvent(e)
+	if err != nil && !errors.Is(err, codeInvalidHandle) {
+		d.events.mu.Lock()
+		d.events.left = append(d.events.left, e)
+		d.events.mu.Unlock()
+	}
+	return err
+}
+
+// settleEvents destroys those that the driver did not destroy before. The context must be current.
+func (d *Device) settleEvents() error {
+	d.events.mu.Lock()
+	left := d.events.left
+	d.events.left = nil
+	d.events.mu.Unlock()
+	var errs []error
+	for _, e := range left {
+		errs = append(errs, d.destroyEvent(e))
+	}
+	return errors.Join(errs...)
+}
+
 // destroyEvents destroys the events that are left. No call may be under way.
 func (d *Device) destroyEvents() error {
-	if len(d.events.open) == 0 {
+	if len(d.events.open)+len(d.events.left) == 0 {
 		return nil
 	}
 	return d.inContext(func() error {
-		var errs []error
+		errs := []error{d.settleEvents()}
 		for h := range d.events.open {
 			errs = append(errs, h.destroy())
 		}

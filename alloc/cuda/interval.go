@@ -30,7 +30,7 @@ func (i *interval) destroy() error {
 	var errs []error
 	for _, e := range []event{i.start, i.stop} {
 		if e != 0 {
-			errs = append(errs, i.device.driver.destroyEvent(e))
+			errs = append(errs, i.device.destroyEvent(e))
 		}
 	}
 	i.device.events.remove(i)

@@ -87,19 +87,6 @@ func (d *driver) freeToPool(at uint64, s alloc.Stream) error {
 	return d.poolFree.call(uintptr(at), uintptr(s))
 }
 
-// waitFor makes the work that is queued on s from now on wait for the work that is queued on other.
-func (d *driver) waitFor(s, other alloc.Stream) error {
-	e, err := d.createEvent(eventWithoutTiming)
-	if err != nil {
-		return err
-	}
-	if err = d.recordEvent(e, other); err == nil {
-		err = d.streamWaitEvent.call(uintptr(s), uintptr(e), 0)
-	}
-	_ = d.destroyEvent(e) // the driver keeps what the wait needs; an event that stays harms nothing
-	return err
-}
-
 // attachGlobal lets every stream reach managed memory: CU_MEM_ATTACH_GLOBAL.
 const attachGlobal = 1
 

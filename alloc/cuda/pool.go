@@ -231,7 +231,7 @@ func (p *pool) Free(at alloc.Ptr) error {
 
 func (p *pool) freeInOrder(at alloc.Ptr, its *pooled) error {
 	for _, other := range its.others {
-		if err := p.dev.driver.waitFor(its.stream, other); err != nil {
+		if err := p.dev.waitFor(its.stream, other); err != nil {
 			return fmt.Errorf("wait for stream %#x: %w", uint64(other), err)
 		}
 	}

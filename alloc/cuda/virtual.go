@@ -99,6 +99,14 @@ func (d *Device) Settle() error {
 			errs = append(errs, fmt.Errorf("take memory at %v from %v: %w", p, d, mappedAddress(err)))
 		}
 	}
+	d.events.mu.Lock()
+	left := len(d.events.left)
+	d.events.mu.Unlock()
+	if left > 0 {
+		if err := d.do(d.settleEvents); err != nil {
+			errs = append(errs, fmt.Errorf("destroy %d events of %v: %w", left, d, mapped(err)))
+		}
+	}
 	return errors.Join(errs...)
 }
 

@@ -76,7 +76,7 @@ type VirtualDevice interface {
 	Unmap(p alloc.Ptr, n alloc.Bytes) error
 }
 
-// Settler is a VirtualDevice whose driver may refuse to undo a call that failed.
+// Settler is a Device whose driver may refuse to undo a call that failed.
 type Settler interface {
 	// Settle takes away what is left of such calls. After an error, call it again.
 	Settle() error
