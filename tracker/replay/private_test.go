@@ -106,3 +106,35 @@ func TestSegmentsThatDoNotTile(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(text), `"left_out":["1 segment with blocks that do not tile it"]`)
 }
+
+// TestPoolsThatAreGone: a segment of the default pool that stands where one of a private pool stood is emptied with the
+// default pool.
+func TestPoolsThatAreGone(t *testing.T) {
+	of := func(pool string) string {
+		return fmt.Sprintf(`{"action":"segment_alloc","addr":1073741824,"size":20971520,"stream":0,"pool_id":%s},
+{"action":"alloc","addr":1073741824,"size":8388608,"stream":0,"pool_id":%s},{"action":"free_completed","addr":1073741824,"size":8388608,"stream":0,"pool_id":%s},
+{"action":"segment_free","addr":1073741824,"size":20971520,"stream":0,"pool_id":%s}`, pool, pool, pool, pool)
+	}
+	d, _, err := torch.Read(strings.NewReader(`{"segments":[],"device_traces":[[` + of("[0,1]") + "," + of("[0,0]") + `]]}`))
+	require.NoError(t, err)
+	got, err := replay.Run(d, replay.Recorded(d))
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, got.DriverAllocs)
+	assert.EqualValues(t, 1, got.DriverFrees, "a private pool keeps its segment")
+}
+
+// TestHostMemoryIsNotTheDevices, neither what was pinned before the history nor what is pinned in it.
+func TestHostMemoryIsNotTheDevices(t *testing.T) {
+	d, _, err := torch.Read(strings.NewReader(`{"segments":[{"device":0,"address":1073741824,"total_size":20971520,"stream":0,"segment_type":"large","blocks":[
+{"address":1073741824,"size":8388608,"requested_size":8388608,"state":"active_allocated"},{"size":12582912,"state":"inactive"}]}],
+"device_traces":[[{"action":"segment_alloc","addr":1073741824,"size":20971520,"stream":0,"time_us":2},{"action":"alloc","addr":1073741824,"size":8388608,"stream":0,"time_us":3}]],
+"host_segments":[{"address":4096,"total_size":33554432,"state":"active_allocated"},{"address":536870912,"total_size":67108864,"state":"active_allocated"}],
+"host_traces":[{"action":"alloc","addr":536870912,"size":67108864,"time_us":1}]}`))
+	require.NoError(t, err)
+	got, err := replay.Run(d, replay.Recorded(d))
+	require.NoError(t, err)
+	assert.Equal(t, 8*alloc.MiB, got.PeakRequested)
+	assert.Equal(t, 20*alloc.MiB, got.PeakReserved)
+	assert.Equal(t, 8*alloc.MiB, got.Recorded.PeakRequested)
+	assert.EqualValues(t, 1, got.DriverAllocs)
+}
