@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-// builder makes executables whose results stand in the ledger.
+// builder makes executables, whose results are entered in the ledger.
 type builder struct {
 	compute.Builder
 	of   *backend
@@ -53,7 +53,7 @@ type function struct {
 	compute.Function
 	builder    *builder
 	parent     *function
-	parameters []*variable // nil for those that are none
+	parameters []*variable // nil for a parameter that is no variable
 }
 
 // bare returns the backend's own function.

@@ -17,7 +17,7 @@ import (
 type executable struct {
 	compute.Executable
 	of      *backend
-	inputs  []*variable // nil for those that are none
+	inputs  []*variable // nil for an input that is no variable
 	outputs []shapes.Shape
 	results []atomic.Pointer[variable]
 	ran     atomic.Bool
@@ -39,7 +39,7 @@ func (e *executable) input(i int) *variable {
 }
 
 // Execute implements compute.Executable. If it fails, the inputs stay in the ledger until they are
-// finalized or collected, those that were donated too: nobody knows how far it came.
+// finalized or collected, donated ones too: nobody knows how far the backend came.
 func (e *executable) Execute(inputs []compute.Buffer, donate []bool, n compute.DeviceNum) ([]compute.Buffer, error) {
 	inner := make([]compute.Buffer, len(inputs))
 	for i, in := range inputs {
@@ -70,7 +70,7 @@ func (e *executable) Execute(inputs []compute.Buffer, donate []bool, n compute.D
 	return out, nil
 }
 
-// enter puts a result in the ledger, the i-th of so many: those of the first device come first.
+// enter puts the i-th of all results in the ledger. The results of the first device come first.
 func (e *executable) enter(inner compute.Buffer, i, results int, n compute.DeviceNum) compute.Buffer {
 	result := i % max(1, len(e.outputs))
 	shape := e.outputs[result]
@@ -79,7 +79,7 @@ func (e *executable) enter(inner compute.Buffer, i, results int, n compute.Devic
 			shape = told
 		}
 	}
-	if len(e.of.trackers) > 1 { // the computation may have devices of its own
+	if len(e.of.trackers) > 1 { // the computation may use devices other than the backend's first
 		if told, err := inner.DeviceNum(); err == nil {
 			n = told
 		}

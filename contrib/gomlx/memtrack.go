@@ -13,8 +13,8 @@ import (
 )
 
 // Wrap returns a backend that does what b does, and enters each of its buffers in a tracker's ledger. Pass it
-// wherever GoMLX takes a backend. The buffers of device n are entered in the tracker at index n, and those of devices
-// that have no tracker in the first. Without trackers it is tracker.Default.
+// wherever GoMLX takes a backend. The buffers of device n are entered in the tracker at index n; if there is none for
+// a device, in the first. Without trackers all are entered in tracker.Default.
 func Wrap(b compute.Backend, trackers ...*tracker.MemTracker) compute.Backend {
 	if len(trackers) == 0 {
 		trackers = []*tracker.MemTracker{tracker.Default()}
@@ -30,7 +30,7 @@ type backend struct {
 	fresh     atomic.Bool // an executable ran for the first time, so what its results are is not known
 }
 
-// tracker returns that of a device.
+// tracker returns the tracker of a device: see Wrap.
 func (b *backend) tracker(n compute.DeviceNum) *tracker.MemTracker {
 	if n < 0 || int(n) >= len(b.trackers) {
 		n = 0
@@ -72,7 +72,7 @@ func address(bytes alloc.Bytes) alloc.Ptr {
 	return alloc.Ptr(firstAddress + next.Add(room) - room)
 }
 
-// dataTypes are GoMLX's types in the ledger. Those that are missing are bytes there.
+// dataTypes has the ledger's type for each of GoMLX's. A type that is missing here is entered as bytes.
 var dataTypes = [...]alloc.DType{
 	dtypes.Bool: alloc.Bool,
 	dtypes.Int4: alloc.Int4, dtypes.Int8: alloc.Int8, dtypes.Int16: alloc.Int16, dtypes.Int32: alloc.Int32, dtypes.Int64: alloc.Int64,

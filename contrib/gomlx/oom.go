@@ -21,8 +21,8 @@ var (
 
 var units = map[string]alloc.Bytes{"B": 1, "bytes": 1, "KiB": alloc.KiB, "MiB": alloc.MiB, "GiB": alloc.GiB, "TiB": 1024 * alloc.GiB}
 
-// explain turns an error of the backend that says that memory is missing into a tracker's. Others stay
-// what they are. The shape, if it is known, is what the memory was for.
+// explain turns an error by which the backend says that it is out of memory into a tracker's error. Other errors are
+// returned as they are. The shape, if it is known, is of the tensor that the memory was for.
 func (b *backend) explain(err error, n compute.DeviceNum, shape shapes.Shape, kind tracker.Kind) error {
 	text := err.Error()
 	if !exhausted.MatchString(text) {

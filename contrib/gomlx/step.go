@@ -31,8 +31,8 @@ func Step(trainer *train.Trainer) (func(train.Batch) ([]*tensors.Tensor, error),
 	}, nil
 }
 
-// Loop makes each step of a loop a section "step", which begins where the one before ends, so that the time and
-// memory of the data set are in it. Call it before the loop's other hooks are set. The errors are those of Step.
+// Loop makes each step of a loop a section "step", which begins where the step before ends, so that it includes the time and
+// memory of reading the data set. Call it before the loop's other hooks are set. The errors are those of Step.
 func Loop(loop *train.Loop) error {
 	b, ours := loop.Trainer.Backend().(*backend)
 	if !ours {

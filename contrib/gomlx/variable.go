@@ -12,15 +12,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-// variable is one of a model's. There is one for each path.
+// variable is a variable of a model. There is one for each path.
 type variable struct {
 	path  string
 	kind  tracker.Kind
 	label []tracker.RegisterOption
 }
 
-// variable returns the variable of which a parameter has the name: its path, which begins with a slash. Other
-// parameters are none.
+// variable returns the variable with a parameter's name, which is the variable's path and begins with a slash. For the name of
+// any other parameter it returns nil.
 func (b *backend) variable(name string) *variable {
 	if !strings.HasPrefix(name, model.ScopeSeparator) {
 		return nil

@@ -32,7 +32,7 @@ type calls struct {
 	free                             func(unsafe.Pointer)
 }
 
-// find looks the functions up in llama.cpp's library, and in those that it is linked with.
+// find looks the functions up in llama.cpp's library, and in the libraries that it is linked with.
 func (c *calls) find(library uintptr) error {
 	for name, into := range map[string]any{
 		"llama_model_size": &c.modelSize, "llama_state_get_size": &c.stateSize,
@@ -99,7 +99,7 @@ type node struct {
 	sizes       [3]uintptr
 }
 
-// parts reads a breakdown and deletes it. Each size has a kind; that of kind "" is left out.
+// parts reads a breakdown and deletes it. kinds has a kind for each size; a size of kind "" is left out.
 func (c *calls) parts(t tree, kinds ...tracker.Kind) (parts []part) {
 	if t.count == 0 { // the map is empty, or not of the layout that we know
 		return nil
@@ -123,7 +123,7 @@ func (c *calls) parts(t tree, kinds ...tracker.Kind) (parts []part) {
 	return parts
 }
 
-// ordinal returns the number at the end of the name of a type of buffer: 1 of CUDA1. That of CPU is 0.
+// ordinal returns the number at the end of the name of a type of buffer: 1 for CUDA1. It is 0 for CPU.
 func ordinal(name string) int {
 	digits := name[len(strings.TrimRight(name, "0123456789")):]
 	n, _ := strconv.Atoi(digits)

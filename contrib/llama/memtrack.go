@@ -21,7 +21,7 @@ const (
 	compute tracker.Kind = "Compute"
 )
 
-// Library is llama.cpp's library, and what is entered of it.
+// Library is llama.cpp's library, with the models and contexts that were entered in the ledger.
 type Library struct {
 	trackers []*tracker.MemTracker
 	calls    calls
@@ -37,8 +37,8 @@ type entry struct {
 }
 
 // Open finds llama.cpp's library at the path from which the program loaded it. The memory of device n (CUDA1, Vulkan1) is entered
-// in the tracker at index n, that of devices that have no tracker and of the host in the first. Without trackers it is
-// tracker.Default. The error is the loader's, if there is no such library, or it is not llama.cpp's.
+// in the tracker at index n. The memory of the host, and of devices for which there is no tracker, is entered in the first. Without
+// trackers all is entered in tracker.Default. The error is the loader's, if there is no such library, or it is not llama.cpp's.
 func Open(path string, trackers ...*tracker.MemTracker) (*Library, error) {
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW)
 	if err != nil {
@@ -114,7 +114,7 @@ func (l *Library) add(what string, handle uintptr, name string, parts func(uintp
 	return nil
 }
 
-// tracker returns that of a device.
+// tracker returns the tracker of a device: see Open.
 func (l *Library) tracker(device int) *tracker.MemTracker {
 	if device >= len(l.trackers) {
 		device = 0

@@ -6,7 +6,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// instruments are those of the package comment.
+// instruments are the instruments that the package comment lists.
 type instruments struct {
 	limit, usage                             metric.Int64Observable
 	live, peak, host                         metric.Int64Observable
@@ -53,12 +53,12 @@ func (m *maker) keep(i metric.Int64Observable, err error) metric.Int64Observable
 	return i
 }
 
-// level makes an instrument whose values add up, over devices and processes.
+// level makes an instrument whose values can be added up over devices and processes.
 func (m *maker) level(name, unit, description string) metric.Int64Observable {
 	return m.keep(m.meter.Int64ObservableUpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(description)))
 }
 
-// gauge makes an instrument whose values do not add up.
+// gauge makes an instrument whose values cannot be added up.
 func (m *maker) gauge(name, unit, description string) metric.Int64Observable {
 	return m.keep(m.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description)))
 }

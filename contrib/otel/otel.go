@@ -16,15 +16,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Source is whose memory is observed: a *tracker.MemTracker, for one. Its method may
+// Source is observed for its memory; a *tracker.MemTracker is one. Its method may
 // be called from any goroutine.
 type Source interface {
 	LightSnapshot() *snapshot.Snapshot
 }
 
-// Observe has the meter observe the source at each collection, until what it returns is
-// unregistered. The attributes are added to the package's own. The error is the meter's, of an instrument
-// that it does not make. A nil meter or source is a panic.
+// Observe makes the meter observe the source at each collection, until the Registration is
+// unregistered. The attributes are added to the package's own. The error is the meter's, if it
+// cannot make an instrument. A nil meter or source is a panic.
 func Observe(meter metric.Meter, source Source, attributes ...attribute.KeyValue) (metric.Registration, error) {
 	if meter == nil || source == nil {
 		panic("otel.Observe: the meter or the source is nil")

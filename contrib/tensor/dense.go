@@ -12,7 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-// dtypes are those that both have.
+// dtypes are the element types that this library and gorgonia.org/tensor both have.
 var dtypes = map[alloc.DType]tensor.Dtype{
 	alloc.Bool: tensor.Bool, alloc.Int8: tensor.Int8, alloc.Int16: tensor.Int16, alloc.Int32: tensor.Int32, alloc.Int64: tensor.Int64,
 	alloc.Uint8: tensor.Uint8, alloc.Uint16: tensor.Uint16, alloc.Uint32: tensor.Uint32, alloc.Uint64: tensor.Uint64,

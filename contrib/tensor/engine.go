@@ -118,5 +118,5 @@ func (e *Engine) Memset(m tensor.Memory, val interface{}) error {
 	return fmt.Errorf("set memory at %#x to %v: %w", m.Uintptr(), val, errors.ErrUnsupported)
 }
 
-// Memclr writes zeros. It has no result: what cannot be cleared stays as it is.
+// Memclr writes zeros. It has no result: memory that cannot be cleared stays as it is.
 func (e *Engine) Memclr(m tensor.Memory) { _ = e.Memcpy(m, make(hostMemory, m.MemSize())) }

@@ -1,5 +1,5 @@
-// Package ability has what a device can do besides being an alloc.Device, as the packages of this module
-// ask for it. A device of another module has the same methods; see alloc.Device.
+// Package ability has interfaces for what a device may be able to do besides being an alloc.Device, as the packages of this
+// module ask for it. A device of another module has the same methods; see alloc.Device.
 package ability
 
 import (
@@ -67,18 +67,18 @@ type VirtualDevice interface {
 	// Reserve gives n bytes of addresses, a multiple of chunk, with no memory behind them.
 	// It is errors.ErrUnsupported on a device that turns out to have no such thing.
 	Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error)
-	// Release takes addresses that Reserve gave, of which none is mapped.
+	// Release takes back addresses that Reserve gave. None of them may be mapped.
 	Release(p alloc.Ptr) error
 	// Map puts memory behind n bytes at p, which have none, or returns a *OutOfMemoryError.
 	Map(p alloc.Ptr, n alloc.Bytes) error
-	// Unmap takes the memory behind n bytes at p, all of which have some, when the work that is
-	// queued on the device is done.
+	// Unmap waits until the work that is queued on the device is done, and takes the memory behind
+	// n bytes at p, all of which must be mapped.
 	Unmap(p alloc.Ptr, n alloc.Bytes) error
 }
 
 // Settler is a Device whose driver may refuse to undo a call that failed.
 type Settler interface {
-	// Settle takes away what is left of such calls. After an error, call it again.
+	// Settle takes away the memory that such calls left mapped. After an error, call it again.
 	Settle() error
 }
 

@@ -35,7 +35,7 @@ func New() Table { return Table{directory: []*page{new(page)}} }
 // hashOf is multiplicative hashing by 2^64 over the golden ratio.
 func hashOf(address uint64) uint32 { return uint32(address * 0x9e3779b97f4a7c15 >> 32) }
 
-// home is the slot at which the search for a hash begins. It depends on other bits than those that lead to the
+// home is the slot at which the search for a hash begins. It depends on bits of the hash that do not choose the
 // page.
 func home(hash uint32) uint32 { return hash & 0xffff * pageSlots >> 16 }
 

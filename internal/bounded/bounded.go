@@ -85,8 +85,8 @@ func NewReader(r io.Reader, limit int64) (*Reader, error) {
 	return b, nil
 }
 
-// Torn turns the end of a file, where more was expected, into an error that says that the file is torn. Other
-// errors stay as they are.
+// Torn turns io.EOF, where more of a file was expected, into an error that says that the file is torn. It returns other
+// errors as they are.
 func Torn(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("the file is torn: %w", io.ErrUnexpectedEOF)

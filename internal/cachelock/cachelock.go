@@ -1,6 +1,6 @@
-// Package cachelock is what a caching allocator offers to a ledger of its blocks: both change in
-// one step, under one lock, so that no goroutine sees one without the other. It never takes the
-// lock for the ledger, except where it says so.
+// Package cachelock has the interface through which a ledger of blocks uses a caching allocator: both change in
+// one step, under one lock, so that no goroutine sees one changed without the other. The methods need the
+// caller to hold the lock, except where they say that they take it.
 package cachelock
 
 import (
@@ -28,7 +28,7 @@ type Cache interface {
 	// Free frees the block of that owner at p. Any other is alloc.ErrUnknownPtr, alloc.ErrDoubleFree or ErrOwned.
 	// If unmarked, call Poll soon: other streams use the block, and their events are not recorded yet.
 	Free(b Block, p alloc.Ptr, owner Owner) (unmarked bool, err error)
-	// RecordStream is that of the cache, for the block of an owner.
+	// RecordStream is the cache's RecordStream, for the block of an owner.
 	RecordStream(b Block, s alloc.Stream) error
 	// Owner returns the owner of the allocated block at an address, or 0. It looks at the blocks of a segment one
 	// by one.
@@ -37,7 +37,7 @@ type Cache interface {
 	// Memory is alloc.VirtualMemory if the cache's segments are expandable, otherwise the kind of its
 	// device.
 	Memory() alloc.Memory
-	// Stats is that of the cache.
+	// Stats is the cache's Stats.
 	Stats() alloc.Stats
 	// Cut is the cache's segments at this instant.
 	Cut() Cut
@@ -46,7 +46,7 @@ type Cache interface {
 	// be reused. Either may be nil.
 	Notify(segment func(Event), reusable func(p alloc.Ptr, n alloc.Bytes, s alloc.Stream))
 
-	// LockSettled takes the lock, once blocks are no longer pending whose work is done.
+	// LockSettled takes the lock, and first makes blocks available that are pending although their work is done.
 	LockSettled()
 	// AllocOwned, called without the lock, allocates as Alloc for an owner that enter returns. The driver may be
 	// asked. enter is called with the lock held, just after the block is allocated. If it returns an
@@ -92,7 +92,7 @@ const (
 	SegmentAlloc Action = "segment_alloc" // no block of it is handed out yet
 	SegmentFree  Action = "segment_free"  // the driver has it back
 	SegmentMap   Action = "segment_map"   // an expandable segment grew by Size
-	SegmentUnmap Action = "segment_unmap" // the driver has a part of one back
+	SegmentUnmap Action = "segment_unmap" // the driver has a part of a segment back
 	Retry        Action = "retry"         // out of memory; inactive segments go back now
 	OutOfMemory  Action = "oom"           // still out of memory
 )

@@ -15,7 +15,7 @@ type Rank uint8
 const (
 	// Nobody's frames are never a call site: the Go runtime, and notes on frames left out.
 	Nobody Rank = iota
-	// Note is a frame in parentheses that says what became of the others.
+	// Note is no function but a remark in parentheses, such as how many frames are left out.
 	Note
 	// Start begins a thread of PyTorch's backward pass. What called it is nobody's code, whatever its name.
 	Start
@@ -48,7 +48,7 @@ const (
 // outermost reports whether of several such frames the outermost, nearest to the user, tells most.
 func (r Rank) outermost() bool { return r == Library || r == Operator || r == Allocator }
 
-// Over reports whether a frame of rank r tells more than the best, of rank best, of those that it called.
+// Over reports whether a frame of rank r tells more than the frame of rank best, the best of the frames that it called.
 func (r Rank) Over(best Rank) bool { return r > best || r == best && r.outermost() }
 
 // Rule tells code of libraries from the user's. Its zero value knows the libraries

@@ -39,7 +39,7 @@ var allocators = []string{
 	"torch::unwind", "torch::CapturedTraceback", "torch::handle_torch_function", "std::", "void c10::",
 }
 
-// libraries are the namespaces of PyTorch and of what it is built on.
+// libraries are the namespaces of PyTorch and of the libraries that it is built on.
 var libraries = []string{
 	"at", "c10", "c10d", "torch", "caffe2", "std", "__gnu_cxx", "pybind11", "cutlass", "cute", "cub", "thrust", "cudnn_frontend", "cudnn", "nccl", "fmt",
 	"xla", "tsl", "absl", "jax", "tensorflow", "stream_executor", "nanobind",

@@ -64,9 +64,9 @@ type Config struct {
 	Depth int // frames kept of each stack, the innermost ones; 0 means DefaultDepth, at most MaxDepth
 	Max   int // distinct stacks kept whole; 0 means DefaultMax
 
-	// Short picks what is kept of a stack that finds the table full: a part of pcs, which are return addresses as Intern gets
-	// them. It should have few results. A quarter of Max of them are kept beside the whole stacks; a stack whose part is new
-	// when these are full as well, or empty, becomes Overflow, as all do without Short. It is called under no lock, by any
+	// Short picks the part of a stack that is kept when the table is full: a part of pcs, which are return addresses as Intern gets
+	// them. It should have few different results: a quarter of Max are kept beside the whole stacks. A stack becomes Overflow if its
+	// part is empty, or is new when there is no room for more parts; without Short all do. It is called under no lock, by any
 	// goroutine, and must not keep pcs.
 	Short func(pcs []uintptr) []uintptr
 }

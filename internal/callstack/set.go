@@ -48,7 +48,7 @@ func newShard(slots int) *shard {
 	return &shard{shift: 64 - bits.TrailingZeros(uint(slots)), slots: make([]atomic.Pointer[interned], slots)}
 }
 
-// find returns what holds exactly these words, or nil. While another goroutine inserts it may miss what is being inserted.
+// find returns the entry with exactly these words, or nil. It may miss an entry that another goroutine is inserting.
 func (s *set) find(hash uint64, words []uintptr) *interned {
 	shard := s.shard(hash).Load()
 	if shard == nil {

@@ -1,5 +1,5 @@
-// Package clock tells the time by the processor's counter, which takes half as long as to ask the system. It counts only where
-// the system's own clock is that counter, on Linux; elsewhere package time is asked.
+// Package clock tells the time by the processor's counter, which takes half as long as asking the system. It does so only on
+// Linux, if the system's own clock is that counter; elsewhere it asks package time.
 package clock
 
 import (
@@ -26,12 +26,12 @@ var (
 	current atomic.Pointer[scale] // nil if package time is asked
 	begin   = time.Now()
 
-	comparing sync.Mutex // who holds it may write what follows, and current
+	comparing sync.Mutex // its holder may write the fields below, and current
 	anchor    reading    // the latest comparison
 	state     trust
 )
 
-// trust says what is known of the counter.
+// trust says whether the counter can be used.
 type trust uint8
 
 const (
@@ -64,7 +64,7 @@ const (
 	period    = time.Second           // how long a scale holds
 	first     = 50 * time.Millisecond // after which the first is made
 	slowest   = 1 << 42               // scale.perCount: a counter that takes a microsecond for one
-	tolerance = 1000                  // two scales that differ by more than this part of them are not of one counter
+	tolerance = 1000                  // two scales that differ by more than a thousandth are not of one counter
 )
 
 // compare asks the system, and makes a new scale if it is time for one.

@@ -10,7 +10,7 @@ import (
 
 // Of names the container of a process: "docker 0123456789ab", "pod UID, containerd 0123456789ab",
 // "podman 0123456789ab", "unit train.service". It is "" if there is none, if the process is gone, and for a
-// process of one's own container, which does not see its control group.
+// process in the caller's own container, in which control groups have no names.
 func Of(pid int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -20,7 +20,7 @@ func Of(pid int) string {
 }
 
 var (
-	// A pod's UID has underscores in a slice of systemd. That of a static pod is a hash.
+	// A pod's UID has underscores in a slice of systemd. A static pod's UID is a hash.
 	podName = regexp.MustCompile(`pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice|[/:]|$)`)
 	// A container's number stands alone in a folder, or after the name of its runtime.
 	containerName = regexp.MustCompile(`(?:^|[/:])(?:([a-z][a-z-]*)[-:])?([0-9a-f]{64})(?:\.scope)?(?:[/:]|$)`)
@@ -30,8 +30,8 @@ var (
 // runtimes are the names in control groups, and what people call them.
 var runtimes = map[string]string{"docker": "docker", "cri-containerd": "containerd", "nerdctl": "containerd", "libpod": "podman", "crio": "cri-o"}
 
-// parse reads /proc/PID/cgroup: lines of number, controllers and path, of which one is enough. The innermost
-// container counts, as one runs in another where Docker runs in Docker.
+// parse reads /proc/PID/cgroup: lines of number, controllers and path. One path is enough. Containers may be nested, as where
+// Docker runs in Docker: the innermost counts.
 func parse(text string) string {
 	unit := ""
 	for line := range strings.Lines(text) {

@@ -1,5 +1,5 @@
 // Package dylib calls C functions of a library that is loaded at run time, with cgo and
-// without. A program that uses it links no library, and starts where there is none. The
+// without. A program that uses it links no library, and starts on a machine that has none. The
 // build tag nogpu leaves the loader out.
 package dylib
 
@@ -11,7 +11,7 @@ type Library struct{ handle uintptr }
 type Func uintptr
 
 // Open loads the first of these libraries that can be loaded: names that the system's
-// loader searches for, or paths. The error is that of the first.
+// loader searches for, or paths. If none can be loaded, the error is the first library's.
 func Open(names ...string) (Library, error) {
 	var first error
 	for _, name := range names {

@@ -31,8 +31,8 @@ func names() []string {
 	}
 }
 
-// Find looks a function up by its name, and, where an older driver has only that, by the older one;
-// 0 if there is none. An empty older name is none.
+// Find looks a function up by its name, and, if the driver lacks it, by its older name, unless that is empty.
+// It returns 0 if the driver has neither.
 func Find(lib dylib.Library, name, older string) dylib.Func {
 	f := lib.Func(name)
 	if f == 0 && older != "" {
@@ -45,7 +45,7 @@ func Find(lib dylib.Library, name, older string) dylib.Func {
 const noDevice = 100
 
 // UUIDs returns the UUIDs of the devices that the process sees, in the order of their
-// ordinals; none if there are none. It makes no context, and so takes no memory of theirs.
+// ordinals; none if there are none. It makes no context, and so takes no memory of the devices.
 func UUIDs() ([]string, error) {
 	lib, err := Open()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 // probe remembers the longest Hold. The lock guards it.
 //
 // A goroutine that holds the lock stays on its thread, on which nobody else runs
-// then. So the thread's time is the goroutine's own: with the Go collector's part that it has to do
-// for an allocation, without what it was made to wait.
+// then. So the thread's processor time is the goroutine's own. It includes the goroutine's share of the Go collector's work,
+// and leaves out the time that it waits for a processor.
 type probe struct {
 	since   time.Duration
 	longest Hold

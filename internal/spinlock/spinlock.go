@@ -91,9 +91,9 @@ func (m *Mutex) take(free uint32) bool {
 	return m.state.Load() == free && m.state.CompareAndSwap(free, locked)
 }
 
-// lockFirst is Lock for the first in line. If it finds the lock free for a while, it takes it: the lock is
-// hardly used. If the lock is in use all the time, it lets the others have it at first, since some microseconds
-// of their turns cost less than a change of processors for each section. Then it asks for the lock.
+// lockFirst is Lock for the first in line. If the lock stays free for a while, it is hardly used, and lockFirst takes it. If
+// the lock is in use all the time, it lets the others go on for some microseconds: that
+// costs less than to move the lock to another processor for each section. Then it asks for the lock.
 func (m *Mutex) lockFirst() {
 	free := 0
 	for range looks {

@@ -22,9 +22,9 @@ func Open(path string) (*os.File, error) {
 	return os.Open(path)
 }
 
-// Create makes a new file, with the permissions that the umask leaves. One that
-// exists is fs.ErrExist, unless overwrite is true: then it goes first. Of a symbolic
-// link that is the link, and not what it leads to.
+// Create makes a new file, with the permissions that the umask leaves. If the file
+// exists, the error is fs.ErrExist, unless overwrite is true: then it is removed first. A symbolic
+// link itself is removed, not the file that it leads to.
 func Create(path string, overwrite bool) (*os.File, error) {
 	if err := check(path, overwrite); err != nil {
 		return nil, err
@@ -37,8 +37,8 @@ func Create(path string, overwrite bool) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 }
 
-// Write makes a file that appears only when it is whole. What is there already is
-// treated as Create does, and stays if write fails. Errors name the path given.
+// Write makes a file that appears only when it is whole. A file that is there already is
+// treated as Create treats it, and stays if write fails. Errors name the path given.
 func Write(path string, overwrite bool, write func(io.Writer) error) (err error) {
 	if err := check(path, overwrite); err != nil {
 		return err

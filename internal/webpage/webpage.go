@@ -57,7 +57,7 @@ func (p *Page) Scripts(own Markup) {
 }
 
 // Policy returns the Content-Security-Policy of a page with the shared script and one
-// of its own, which may ask its own server for more and nobody else.
+// of its own. The page may ask the server that it came from for more, and no other.
 func Policy(script string) string {
 	var b strings.Builder
 	b.WriteString("default-src 'none'; connect-src 'self'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src")
