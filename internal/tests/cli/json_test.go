@@ -62,6 +62,7 @@ func TestJSONMatchesItsSchema(t *testing.T) {
 		{"estimate", "llama-3-8b", "--fits", "24GiB", "--max-gpu-layers"},
 		{"estimate", "llama-3-8b", "--fits", "24GiB", "--serve", "--llama-cpp", "--best-quantization"},
 		{"estimate", "resnet50", "--fits", "t4", "--train", "--batch", "256"},
+		{"estimate", "llama-3-70b", "--fits", "4GiB", "--train"},
 		{"estimate", "resnet18", "--train", "--measured", url},
 		{"estimate", unknown, "--serve"},
 	} {

@@ -23,10 +23,8 @@ func Command(a *cli.App) *cobra.Command {
 		Short: "Estimate the GPU memory that a model needs",
 		Long:  help,
 		Example: `  gpumemtrack estimate resnet50 --train --batch 32
-  gpumemtrack estimate llama-3-8b --serve --batch 8 --seq 4096 --fits 24GiB
-  gpumemtrack estimate llama-3-8b --serve --llama-cpp --fits 8GiB \
-    --best-quantization
-  gpumemtrack estimate model.safetensors --json`,
+  gpumemtrack estimate llama-3-8b --lora 16 --qlora --seq 2048 --fits 4090
+  gpumemtrack estimate model.gguf --serve --llama-cpp --seq 8192`,
 		Args: cli.Exactly(1, "a model's file, or a known model"),
 		ValidArgsFunction: func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 			others := func(name string) bool { return !strings.HasPrefix(name, begun) }

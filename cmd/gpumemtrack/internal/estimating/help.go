@@ -11,21 +11,17 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
 )
 
-const help = `Estimate the GPU memory that a model needs, by its name or from its files
-(safetensors, GGUF, config.json, diffusers' model_index.json, or a directory of
-them). Of the weights only headers are read.
-
-With --fits the exit code says whether the model fits: 0 if the upper bound of
-what it needs, with the CUDA context, is at most that size; 3 if it is more, or
-if only the weights are known. Then it prints what would make it fit.`
+const help = `Estimate the GPU memory that a model needs, by its name (estimate list prints
+those that are known) or from its files: safetensors, GGUF, config.json,
+diffusers' model_index.json, or a folder of them. Nothing runs.`
 
 // topics adds the help pages for what most people never need.
 func (o *estimateOptions) topics(cmd *cobra.Command) {
 	ofTraining := slices.DeleteFunc(slices.Clone(ofTraining), func(flag string) bool { return flag == "optimizer" })
-	cli.Topic(cmd, "training", "how a model is trained", "Each of these flags chooses training.", ofTraining...)
+	cli.Topic(cmd, "training", "how a model is trained", "Each of these flags chooses training, as --train does.", ofTraining...)
 	cli.Topic(cmd, "serving", "how a language model is served", "", "kv", "prompt-chunk")
 	cli.Topic(cmd, "llama", "llama.cpp", "", "llama-cpp", "ubatch", "flash-attention", "gpu-layers", "kv-unified", "tensor-split", "mmproj")
-	cli.Topic(cmd, "fits", "searches for what fits", "Each needs --fits.",
+	cli.Topic(cmd, "fits", "searches for what fits", "Each needs --fits, which compares the most that is promised, with the CUDA\ncontext; where only the weights are known its answer is no.",
 		"weights-only", "max-batch", "max-context-length", "max-gpu-layers", "min-replicas", "best-quantization")
 	cli.Topic(cmd, "machine", "types, devices and versions", "GPUs that --gpu and --fits know, and generations that --gpu knows:\n"+wrapped(gpuNames()), ofMachine...)
 	cli.Topic(cmd, "json", "what --json prints", jsonHelp)
