@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"testing"
+	"unsafe"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
@@ -73,10 +74,23 @@ func allocFree(b *testing.B, tr *tracker.MemTracker, shape alloc.Shape) {
 }
 
 // BenchmarkAllocFreeRandomOrder frees a random one of so many live buffers and allocates another, as a program with a cache of
-// its own does. What takes longer with more of them is the processor's memory: each pair touches some lines that are in no
-// cache.
+// its own does. What takes longer with more of them is the processor's memory: to free a buffer it waits for three lines that
+// are in no cache, one after the other. The first two are the program's: its pointer, and the Buffer. So the objects alone
+// stand beside it: a random one of as many Go objects of a Buffer's size is read and replaced.
 func BenchmarkAllocFreeRandomOrder(b *testing.B) {
 	for _, live := range []int{1_000, 1_000_000} {
+		b.Run(fmt.Sprintf("objects/live=%d", live), func(b *testing.B) {
+			objects := make([]*object, live)
+			for i := range objects {
+				objects[i] = new(object)
+			}
+			random, next := rand.New(rand.NewPCG(1, 2)), 0
+			for b.Loop() {
+				i := (random.IntN(live) + next) % live // one after the other: each waits for the one before
+				next = objects[i].zero
+				objects[i] = new(object)
+			}
+		})
 		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
 			tr := newBench(b, tracker.Config{})
 			buffers := fill(b, tr, live)
@@ -95,6 +109,13 @@ func BenchmarkAllocFreeRandomOrder(b *testing.B) {
 			})
 		})
 	}
+}
+
+// object has the size of a Buffer, and a pointer as it has.
+type object struct {
+	_    *int
+	zero int
+	_    [unsafe.Sizeof(tracker.Buffer{}) - 2*unsafe.Sizeof(0)]byte
 }
 
 var heapSink *tracker.Buffer

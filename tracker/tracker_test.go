@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -81,7 +82,11 @@ func TestBuffer(t *testing.T) {
 	assert.Equal(t, "conv1", buf.Label())
 	require.NoError(t, buf.Free())
 	require.ErrorIs(t, buf.Free(), alloc.ErrDoubleFree)
+	assert.Zero(t, buf.Allocated())
+	assert.Contains(t, buf.Stack()[0].Function, "TestBuffer", "still")
+	assert.Contains(t, buf.String(), "Gradient (3, 5) bfloat16, 30 B at 0x")
 	require.NoError(t, (*tracker.Buffer)(nil).Free())
+	assert.EqualValues(t, 32, unsafe.Sizeof(*buf), "one of the sizes of Go's allocator")
 }
 
 func TestTheShapeIsCopied(t *testing.T) {

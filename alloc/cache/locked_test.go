@@ -50,6 +50,8 @@ func TestLockedKnowsOwners(t *testing.T) {
 	lock.Lock()
 	_, err := locked.Free(block, first, 2)
 	require.ErrorIs(t, err, cachelock.ErrOwned)
+	_, err = locked.Free(block, second, 2)
+	require.ErrorIs(t, err, cachelock.ErrOwned, "the number is another block's")
 	_, err = locked.Free(block, first, 1)
 	require.NoError(t, err)
 	_, err = locked.Free(block, first, 1)

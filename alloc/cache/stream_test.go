@@ -272,6 +272,7 @@ func TestLockedPending(t *testing.T) {
 	pending := func() int64 { return c.Stats().Pending.Count.Current }
 	require.NoError(t, c.Locked().AllocOwned(512, 1, enter))
 	first := p
+	require.NoError(t, c.RecordStream(p, 1), "by its address too")
 	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: p, Size: 512, Time: time.Second}))
 	var reusable []cachelock.Event
 	locked(func(l cachelock.Cache) {
