@@ -84,7 +84,7 @@
 // # Cost
 //
 // An Alloc or a Free takes the same steps however many buffers are live, and an Alloc makes one Go allocation, the Buffer.
-// With a million live ones, freed in random order, the steps take four to five times as long as with a thousand: the program's
+// With a million live ones, freed in random order, the steps take some four times as long as with a thousand: the program's
 // pointer, the Buffer and the record of it are then in no cache of the processor. The time of Track follows the number of groups that changed.
 // A feature that is off costs one check of a counter. docs/costs.md in the repository has the
 // measured times, and the commands that measure them.
