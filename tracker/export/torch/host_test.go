@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -47,10 +48,13 @@ func TestPinnedMemory(t *testing.T) {
 			assert.Equal(t, alloc.Bytes(4096), s.HostReserved)
 
 			require.Len(t, c.Usage.Rows, 1)
-			require.Len(t, c.Usage.Host, 1)
-			row := c.Usage.Host[0]
-			assert.Equal(t, "pinned", row.Memory)
-			assert.Equal(t, "loader.py:3 pin", row.CallSite.String())
+			require.Len(t, c.Usage.Host, 2, "of two sizes")
+			var row export.Row
+			for _, its := range c.Usage.Host {
+				assert.Equal(t, "pinned", its.Memory)
+				assert.Equal(t, "loader.py:3 pin", its.CallSite.String())
+				row.Live, row.Peak, row.Total = row.Live.Add(its.Live), row.Peak.Add(its.Peak), row.Total.Add(its.Total)
+			}
 			assert.Equal(t, mem.Tally{Count: 1, Bytes: 4096}, row.Live)
 			assert.Equal(t, mem.Tally{Count: 2, Bytes: 12288}, row.Peak)
 			assert.Equal(t, mem.Tally{Count: 2, Bytes: 12288}, row.Total)
@@ -69,8 +73,11 @@ func TestPinnedMemoryAlone(t *testing.T) {
 	c, err := read(strings.NewReader(`{"segments": [], "device_traces": [], "host_segments": [], ` + pinned + `}`))
 	require.NoError(t, err)
 	assert.Equal(t, mem.Tally{}, c.Dump.Snapshot.Total)
-	require.Len(t, c.Usage.Host, 1)
-	assert.Equal(t, mem.Tally{Count: 2, Bytes: 12288}, c.Usage.Host[0].Total)
+	lines, sum := export.Compare(nil, []*export.Usage{{Rows: c.Usage.Host}}, "size", "total")
+	assert.Equal(t, mem.Tally{Count: 2, Bytes: 12288}, sum.After)
+	require.Len(t, lines, 2)
+	assert.Equal(t, "8.0 KiB to 16.0 KiB", lines[0].Key, "not the mean of what the line allocated")
+	assert.Equal(t, "4.0 KiB to 8.0 KiB", lines[1].Key)
 }
 
 func TestPinnedMemoryThatIsWrong(t *testing.T) {

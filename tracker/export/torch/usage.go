@@ -11,8 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// usage sums the devices up by call stack, kind, section and stream. Buffers that differ only in
-// size share a row, since PyTorch knows no more about them.
+// usage sums the devices up by call stack, kind, section, stream and the size of each buffer.
 func (in *source) usage(dumps []*snapshot.Dump) *export.Usage {
 	u := &export.Usage{Origin: in.origin}
 	type key struct {
@@ -25,6 +24,7 @@ func (in *source) usage(dumps []*snapshot.Dump) *export.Usage {
 		shape  string
 		path   string
 		stream alloc.Stream
+		each   alloc.Bytes
 	}
 	rows := make(map[key]*export.Row)
 	var order []*export.Row
@@ -33,7 +33,10 @@ func (in *source) usage(dumps []*snapshot.Dump) *export.Usage {
 			u.Time = d.Snapshot.Time
 		}
 		for site := range d.Snapshot.CallSites() {
-			k := key{lines.Identify(site.Stack), site.CallSite, d.Snapshot.Ordinal, site.Kind, 0, site.Memory, "", site.Section, site.Stream}
+			k := key{lines.Identify(site.Stack), site.CallSite, d.Snapshot.Ordinal, site.Kind, 0, site.Memory, "", site.Section, site.Stream, 0}
+			if site.Total.Count > 0 { // the buffers of a call site have one size
+				k.each = site.Total.Bytes / alloc.Bytes(site.Total.Count)
+			}
 			if site.DType.Bits() > 0 {
 				k.dtype, k.shape = site.DType, site.Shape.String()
 			}
