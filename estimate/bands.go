@@ -22,15 +22,15 @@ var (
 		inference: Band{Below: 0.011, Above: 0.041},
 		training:  Band{Below: 0.015, Above: 0.014},
 	}
-	// Convolutions on the CPU, of which oneDNN reorders weights and inputs: regnet_y_400mf, shufflenet_v2_x1_0 and
-	// efficientnet_v2_s were measured to need 3.7, 5.3 and 2.4 % more with a batch of 2 and 6.2, 9.7 and 7.0 % with 8.
+	// Convolutions on the CPU. oneDNN reorders their weights and inputs: regnet_y_400mf,
+	// shufflenet_v2_x1_0 and efficientnet_v2_s needed 3.7, 5.3 and 2.4 % more with a batch of 2,
+	// and 6.2, 9.7 and 7.0 % more with 8.
 	measuredConvolutions = deviations{
 		saved:     measured.saved,
 		inference: Band{Below: measured.inference.Below, Above: 0.10},
 		training:  measured.training,
 	}
-	// Models with recurrent layers: what their kernels need besides is modelled
-	// coarsely.
+	// Models with recurrent layers: the other memory of their kernels is modelled coarsely.
 	measuredRecurrent = deviations{
 		saved:     measured.saved,
 		inference: Band{Below: 0.475, Above: 0.025},
@@ -38,7 +38,7 @@ var (
 	}
 )
 
-// setBands gives the figures their bands, and says in notes what they rest on.
+// setBands gives the figures their bands, and adds notes that say what the bands rest on.
 func setBands(t *tape.Tape, r *Report, learn run) {
 	band := deviationsOf(t)
 	r.KeptBand, r.Inference.Band, r.Training.Band = band.saved, band.inference, band.training
@@ -87,9 +87,10 @@ func deviationsOf(t *tape.Tape) deviations {
 	return measured
 }
 
-// cpuWorkspaces is the most that matrix products and convolutions of small models in bfloat16 were measured to
-// need besides their tensors, rounded up to a power of two: PyTorch on the CPU reorders weights, on two
-// threads (checkpoint/testdata/torch). In large models it is within the bands.
+// cpuWorkspaces is the most memory that matrix products and convolutions of small models in
+// bfloat16 needed besides their tensors, as measured and rounded up to a power of two: PyTorch on
+// the CPU reorders weights, on two threads (checkpoint/testdata/torch). In large models this is
+// within the bands.
 const cpuWorkspaces = 256 * alloc.KiB
 
 // allowWorkspaces lets the upper bounds of the CPU's peaks hold in small models too.

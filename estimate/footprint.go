@@ -54,8 +54,8 @@ func footprints(t *tape.Tape, r *Report, h *tape.Holding, serve, learn run) {
 	}
 }
 
-// footprint gives the figures their bands: the worst of what is not known of the loop and the
-// machine, and of what was measured.
+// footprintOf gives the figures their bands: the worst of the unknown settings of the loop and the
+// machine, and the deviations that were measured.
 func footprintOf(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.Bytes, b Band, training bool) Footprint {
 	_, more := t.Cfg.Workspace()
 	if more *= 2; !layer.Ran.Of(t).Multiplies {
@@ -113,17 +113,17 @@ func gathers(t *tape.Tape, b Band) Band {
 // small is what is reserved for a small model.
 const small = 2 * alloc.GiB
 
-// The bands of what an allocator makes of a run, by the kind of model. TestPublished holds
-// them against what was measured on GPUs (docs/estimate.md). Most workspaces of cuDNN
-// are not modelled, so that convolutional models may lie further above.
+// The bands of the allocator's figures, by kind of model. TestPublished compares them with
+// measurements on GPUs (docs/estimate.md). Most workspaces of cuDNN are not modelled, so
+// convolutional models may need more.
 var (
 	servedBand        = Band{Below: 0.05, Above: 0.05}
 	trainedBand       = Band{Below: 0.09, Above: 0.08}
 	adaptedBand       = Band{Below: 0.09, Above: 0.10} // with adapters: their libraries differ in what they copy
 	smallBand         = Band{Below: 0.09, Above: 0.15} // for less than small, where one segment is a larger part
 	convolutionalBand = Band{Below: 0.09, Above: 0.20}
-	// FSDP gathers and sums on streams of its own, whose blocks no other stream uses; one that it still
-	// waits for is not free (PyTorch's notes on FSDP, "limit_all_gathers").
+	// FSDP gathers and sums on its own streams, whose blocks no other stream uses. A block that it
+	// still waits for is not free (PyTorch's notes on FSDP, "limit_all_gathers").
 	gatheredBand = Band{Above: 0.40}
 	// Experts are called at once; loops that call one after the other need less.
 	routedBand = Band{Below: 0.15}

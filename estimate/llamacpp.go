@@ -28,8 +28,8 @@ func (r *Report) llamaCpp(cfg *setting.Config) {
 	}
 }
 
-// llamaCppBand is that of weights, cache and compute buffer together: the first two are exact, but
-// for an embedding that stays on the CPU.
+// llamaCppBand is the band of weights, cache and compute buffer together. The first two are exact,
+// except for an embedding that stays on the CPU.
 var llamaCppBand = Band{Below: 0.12, Above: 0.02}
 
 // place leaves to the CPU what is not on the GPU. It returns how much more the GPU may hold: older

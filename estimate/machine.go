@@ -5,7 +5,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Kernel is how attention computes its scores. The zero value means that it is not known.
+// Kernel says how attention computes its scores. The zero value means unknown.
 type Kernel = setting.Kernel
 
 // The kernels, by the names that transformers has for them (attn_implementation). Attention that
@@ -39,7 +39,8 @@ const (
 	Blackwell = setting.Blackwell // RTX 50, B200
 )
 
-// Loading is when a process loads its kernels into the context. The zero value means that it is not known.
+// Loading says when a process loads its kernels into the CUDA context. The zero value means
+// unknown.
 type Loading = setting.Loading
 
 // The ways of loading.
@@ -54,20 +55,20 @@ type KVConfig struct {
 	Batch         int         // sequences at once
 	ContextLength int         // tokens of each, prompt and answer together
 	Layers        int         // that attend
-	KVHeads       int         // heads of keys and values, fewer than those of queries in grouped attention
+	KVHeads       int         // heads of keys and values; grouped attention has fewer than heads of queries
 	HeadSize      int         // elements of one head
 	Latent        int         // elements kept of a token in place of keys and values, by multi-head latent attention; 0 for none
 	Window        int         // of sliding window attention, which keeps no older tokens; 0 for none
-	Full          int         // of the Layers, those that attend to all tokens where others have the Window
-	Fixed         int         // elements of each sequence besides, however long it is: states of recurrent layers, keys and values of an encoder's output
+	Full          int         // how many of the Layers attend to all tokens, where others have the Window
+	Fixed         int         // further elements of each sequence, whatever its length: states of recurrent layers, keys and values of an encoder's output
 	DType         alloc.DType // the zero value is float16
 	Blocks        Blocks      // of a quantized type, in place of the DType
 }
 
 func (k KVConfig) apply(c *setting.Config) { c.Cache = (*setting.KVConfig)(&k) }
 
-// Blocks is how a quantized type is stored: so many Elements in so many Bytes, their scales
-// included. Package llamacpp has those of llama.cpp.
+// Blocks says how a quantized type is stored: each block of Elements takes Bytes, scales included.
+// Package llamacpp has the types of llama.cpp.
 type Blocks = setting.Blocks
 
 // KVCache returns the memory of the keys and values that are kept of all tokens: 2 x layers x
@@ -76,9 +77,9 @@ type Blocks = setting.Blocks
 // error says what is wrong with the configuration.
 func KVCache(c KVConfig) (alloc.Bytes, error) { return setting.KVCache(setting.KVConfig(c)) }
 
-// Loop is an Option: how a training loop goes about what the layers do not say. The zero value
-// of each setting means that it is not known: the figures are then those of what
-// PyTorch's tutorials do today, and their bands reach up to the worst of the settings.
+// Loop is an Option that says how the training loop works, where the layers do not say it. The zero
+// value of each setting means unknown: the figures are then those of PyTorch's tutorials of today,
+// and their bands reach up to the worst setting.
 type Loop struct {
 	ZeroGrad ZeroGrad
 	Output   Output
@@ -97,7 +98,7 @@ type Loop struct {
 
 func (l Loop) apply(c *setting.Config) { c.Loop = setting.Loop(l) }
 
-// ZeroGrad is where a loop clears the parameters' gradients. The zero value means that it is not known.
+// ZeroGrad says where a loop clears the parameters' gradients. The zero value means unknown.
 type ZeroGrad = setting.ZeroGrad
 
 // Where gradients are cleared. Those that are cleared are freed, as
@@ -108,10 +109,10 @@ const (
 	ZeroGradKept     = setting.ZeroGradKept     // nowhere: they are set to zero and keep their memory
 )
 
-// Output is whether the loop's code holds what the model returned. The zero value means that it is not known.
+// Output says whether the loop's code holds what the model returned. The zero value means unknown.
 type Output = setting.Output
 
-// What becomes of the model's output, and of what its loss read.
+// How long the model's output lives, and what its loss read.
 const (
 	OutputHeld      = setting.OutputHeld      // a variable holds it until the next forward pass returns
 	OutputInPass    = setting.OutputInPass    // held until the backward pass is over
@@ -122,15 +123,15 @@ const (
 // Form is how an optimizer goes through the parameters.
 type Form = setting.Form
 
-// The forms of torch.optim, which its documentation calls implementations. The sizes
-// of their temporaries are those of Adam (torch/optim/adam.py).
+// The forms of torch.optim, which its documentation calls implementations. The sizes of their
+// temporary tensors are those of Adam (torch/optim/adam.py).
 const (
-	ForEach  = setting.ForEach  // all parameters at once, with a temporary of all of them
+	ForEach  = setting.ForEach  // all parameters at once, with a temporary tensor for each
 	OneByOne = setting.OneByOne // one after another, with two temporaries of one
 	Fused    = setting.Fused    // in one kernel, without temporaries
 )
 
-// Decay is whether an optimizer has a weight decay. The zero value means that it is not known.
+// Decay says whether an optimizer has a weight decay. The zero value means unknown.
 type Decay = setting.Decay
 
 // Whether there is a weight decay. With ForEach it copies all gradients (torch/optim/sgd.py and

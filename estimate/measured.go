@@ -4,16 +4,17 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Measured is what a run was recorded to take, to be held against an estimate of it: see Report.Beside. What the
-// recording does not tell is zero.
+// Measured is what a recorded run took, to compare with an estimate of it: see Report.Beside. A
+// figure that the recording does not have is zero.
 type Measured struct {
 	Requested alloc.Bytes // by tensors, at the moment when that was most
 	Allocated alloc.Bytes // the most in blocks: torch.cuda.max_memory_allocated
 	Reserved  alloc.Bytes // the most in segments: torch.cuda.max_memory_reserved
-	// Kinds is what Requested was for, by the names of PyTorch's memory profiler: Parameter, Gradient,
+	// Kinds divides Requested by the kinds of PyTorch's memory profiler: Parameter, Gradient,
 	// OptimizerState and Input. All other kinds count as activations.
 	Kinds map[string]alloc.Bytes
-	// Layers is what a forward pass in training allocated within each layer, by its Row's path.
+	// Layers is the memory that a forward pass in training allocated within each layer, by the path
+	// of its Row.
 	Layers map[string]alloc.Bytes
 }
 
@@ -83,7 +84,8 @@ func (m Memory) kinds(measured map[string]alloc.Bytes) []Compared {
 	return append(all, rest)
 }
 
-// besideLayers are the layers of which a recording tells, each path once, with the mean of its calls.
+// besideLayers compares the layers that a recording has. Each path counts once, with the mean of
+// its calls.
 func (r *Report) besideLayers(measured map[string]alloc.Bytes) []Compared {
 	sums := map[string]struct{ bytes, calls alloc.Bytes }{}
 	var order []string

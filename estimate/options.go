@@ -52,10 +52,9 @@ func Weights(d alloc.DType) Option {
 	return option(func(c *setting.Config) { c.Weights, c.Stored = d, setting.Amount{} })
 }
 
-// Stored makes inference count the weights as a file holds them: so many
-// parameters in so many bytes. A Count of 0 means all of the layers' parameters; those
-// that the file lacks are counted in the type of weights. It is for one device,
-// and a type that Precision or Weights gives later takes its place.
+// Stored makes inference count the weights as a file stores them, from their number and their
+// bytes. A Count of 0 means all of the layers' parameters; parameters that the file lacks count in
+// the type of weights. It is for one device. A later Precision or Weights replaces it.
 func Stored(a Amount) Option { return option(func(c *setting.Config) { c.Stored = setting.Amount(a) }) }
 
 // Gradients sets the type of the parameters' gradients.
@@ -93,10 +92,11 @@ func Checkpointed(patterns ...string) Option {
 	return option(func(c *setting.Config) { c.Checkpoints = append(c.Checkpoints, patterns...) })
 }
 
-// Policy is what checkpointed layers keep besides their input, as context_fn of torch.utils.checkpoint says it.
+// Policy says what checkpointed layers keep besides their input, like context_fn of
+// torch.utils.checkpoint.
 type Policy = setting.Policy
 
-// What is kept of what checkpointed layers compute, until they compute the rest again.
+// What is kept of the tensors that checkpointed layers compute, until they compute the rest again.
 const (
 	// SaveProducts keeps what matrix products and kernels of attention return.
 	SaveProducts = setting.SaveProducts
@@ -143,9 +143,9 @@ func Bitsandbytes(major, minor, patch int) Option {
 	})
 }
 
-// Frozen leaves the parameters of the layers whose paths match one of the patterns, and of all
-// that is in them, as they are: they have no gradients, no optimizer states and no adapters of LoRA. The patterns are
-// those of Checkpointed.
+// Frozen marks the layers whose paths match one of the patterns, with all layers in them, as not
+// trained: they have no gradients, no optimizer states and no LoRA adapters. The patterns are those
+// of Checkpointed.
 func Frozen(patterns ...string) Option {
 	return option(func(c *setting.Config) { c.Frozen = append(c.Frozen, patterns...) })
 }

@@ -46,7 +46,7 @@ func fixedBytes(c *setting.Config) alloc.Bytes {
 	return c.Cache.Shard(c.Sharding).FixedBytes()
 }
 
-// memory is what is held all the time.
+// memoryOf returns the memory that is held all the time.
 func memoryOf(l tape.Load, training bool) Memory {
 	m := Memory{Weights: alloc.Bytes(l.Weights), Buffers: alloc.Bytes(l.Buffers)}
 	if training {
@@ -77,7 +77,7 @@ func (m Memory) kept() Memory {
 	return m
 }
 
-// held is what is there all the time.
+// held sums up the memory that is held all the time.
 func (m *Memory) held() alloc.Bytes {
 	return m.Weights + m.Buffers + m.Master + m.Optimizer + m.Input + m.Cache + m.Buckets
 }
@@ -134,7 +134,7 @@ func peaks(r *Report, t *tape.Tape, h *tape.Holding) (serve, learn run, err erro
 	return serve, learn, nil
 }
 
-// run is what a device does: a stage, and what is found of it.
+// run is the work of one device, a stage, with what is found about it.
 type run struct {
 	stage     tape.Stage
 	memory    Memory
@@ -207,7 +207,7 @@ func step(t *tape.Tape, m Memory, held tape.Load, last bool, loop setting.Loop, 
 	return m
 }
 
-// returned is the size of what the model's caller holds by what it sees.
+// returned is the size of what the model's caller holds.
 func returned(t *tape.Tape) alloc.Bytes {
 	n := int64(0)
 	for id := range t.Storages {

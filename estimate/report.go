@@ -18,17 +18,17 @@ type Report struct {
 	Output   alloc.Shape `json:"output,omitempty"`
 
 	Params    Amount      `json:"params"`          // parameters, each once
-	Trained   Amount      `json:"trained"`         // those of them that are not frozen
+	Trained   Amount      `json:"trained"`         // the part of Params that is not frozen
 	Buffers   Amount      `json:"buffers"`         // part of the model, not trained
 	Gradients alloc.Bytes `json:"gradients_bytes"` // of all parameters of the device
 	FLOPs     int64       `json:"flops"`           // of a forward pass, two for a multiplication and addition
 
-	// Activations is what the layers without parts return, each output that
-	// has memory of its own once.
+	// Activations is the size of the outputs of all layers without parts. An output with memory of
+	// its own counts once.
 	Activations Amount `json:"activations"`
-	// Kept is what autograd keeps for the backward pass, each storage once:
-	// activations, what operations keep of their own, and inputs, but no
-	// parameters and buffers. It is what saved-tensor hooks see.
+	// Kept is what autograd keeps for the backward pass, each storage once: activations, tensors
+	// that operations keep for themselves, and inputs, but no parameters and buffers. It is what
+	// saved-tensor hooks see.
 	Kept alloc.Bytes `json:"kept_bytes"`
 	// KeptBand is how far Kept may be off.
 	KeptBand Band `json:"kept_band"`
@@ -74,15 +74,15 @@ type Memory struct {
 	Gradients alloc.Bytes `json:"gradients_bytes"` // of parameters
 	Saved     alloc.Bytes `json:"saved_bytes"`     // kept for the backward pass, inputs not counted again
 	Transient alloc.Bytes `json:"transient_bytes"` // the rest: activations and their gradients, workspace
-	// Host is what is held in the memory of the CPU instead, which Peak does not have: see Offload.
+	// Host is the memory that the CPU holds instead, which Peak does not include: see Offload.
 	Host alloc.Bytes `json:"host_bytes"`
 
 	Peak   alloc.Bytes `json:"peak_bytes"`
 	PeakAt string      `json:"peak_at"` // such as "backward of layer1.0.conv1"
 	Band   Band        `json:"band"`    // of Peak
 
-	// Footprint is what the process takes of the device for this; zero on the CPU and without
-	// an input.
+	// Footprint is the memory that the process takes on its device; zero on the CPU and without an
+	// input.
 	Footprint Footprint `json:"footprint"`
 }
 
@@ -111,10 +111,10 @@ type Row struct {
 	Output alloc.Shape `json:"output,omitempty"`
 	Params int64       `json:"params"` // its own, not its parts'
 	FLOPs  int64       `json:"flops"`  // its own
-	// Allocated is what a forward pass in training takes from the layer's
-	// beginning to its end, its parts' included, freed meanwhile or not:
-	// outputs that have memory of their own and what operations keep, but no
-	// workspace. sections.Row.Allocated is that, measured.
+	// Allocated is the sum of all allocations from the beginning of the layer to its end in a
+	// forward pass of training, its parts included, whether freed meanwhile or not: outputs with
+	// memory of their own and what operations keep, but no workspace. It can be compared with the
+	// measured sections.Row.Allocated.
 	Allocated alloc.Bytes `json:"allocated_bytes"`
 	// Kept is the memory that the layer is the first to keep for the backward
 	// pass.

@@ -5,7 +5,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Optimizer is an optimizer, known by the states that it holds for each parameter.
+// Optimizer is an optimizer, as far as its memory goes: the states that it holds for each
+// parameter.
 type Optimizer = setting.Optimizer
 
 // The optimizers.
@@ -61,8 +62,8 @@ type Base = setting.Base
 // for Int8Base, which does so in the backward pass.
 const (
 	WholeBase = setting.WholeBase // in the type of weights
-	// NF4 is that of bitsandbytes (functional.py, QuantState): a float32 for each block of 64
-	// elements. FP4 takes as much.
+	// NF4 is bitsandbytes' format of 4 bits for each element and a float32 for each block of 64
+	// (functional.py, QuantState). Its FP4 takes as much memory.
 	NF4 = setting.NF4
 	// NF4Double quantizes these in turn: a byte for each block, and a float32 for 256 of those.
 	NF4Double = setting.NF4Double
@@ -83,8 +84,8 @@ type Quantized struct {
 	// Layers are the Linear layers, by name or by a pattern of path.Match for the whole path, as
 	// LoRA's Targets; none means all but a head named lm_head, as transformers has it.
 	Layers []string
-	// Computes is the type of products, bnb_4bit_compute_dtype of transformers; the zero value is
-	// that of activations, which are otherwise copied in this type.
+	// Computes is the type of matrix products, bnb_4bit_compute_dtype of transformers. The zero
+	// value means that of activations; activations of another type are copied to it.
 	Computes alloc.DType
 }
 
@@ -93,8 +94,8 @@ func (q Quantized) apply(c *setting.Config) { c.Quantize(setting.Quantized(q)) }
 // Sharding is an Option that divides a model among devices; the report is then about one of them, the one that needs
 // most. The zero value is one device.
 type Sharding struct {
-	// Data is the number of replicas, each with a batch of its own: the input
-	// is that of one replica.
+	// Data is the number of replicas. Each has a batch of its own: the input is that of one
+	// replica.
 	Data int
 	// ZeRO is the stage by which the replicas divide what they hold: 1 the
 	// optimizer's states, 2 the gradients too, 3 the weights too
@@ -118,8 +119,8 @@ type Sharding struct {
 
 func (s Sharding) apply(c *setting.Config) { c.Sharding = setting.Sharding(s) }
 
-// Offload is what is held in the memory of the CPU in place of the device's. The optimizer then
-// steps there. Memory.Host says how much it is.
+// Offload says what is held in the memory of the CPU instead of the device. The optimizer then runs
+// there. Memory.Host says how much it is.
 type Offload = setting.Offload
 
 // What is offloaded.
@@ -134,8 +135,9 @@ const (
 	// on the device while it runs, and the next one's with them; gradients leave as soon as they
 	// are made.
 	OffloadParameters = setting.OffloadParameters
-	// OffloadPaged has the optimizer's states in memory that the driver moves between device and CPU, as the paged optimizers
-	// of bitsandbytes do (functional.py, get_paged): PyTorch's allocator has none of them, and the device as much as there is
-	// room for, which Device and Needed leave out.
+	// OffloadPaged keeps the optimizer's states in memory that the driver moves between device and
+	// CPU, as the paged optimizers of bitsandbytes do (functional.py, get_paged). They are not in
+	// PyTorch's allocator. The device holds as much of them as there is room for, which Device and
+	// Needed leave out.
 	OffloadPaged = setting.OffloadPaged
 )

@@ -51,8 +51,8 @@ const (
 	// ofDeviceAndDriver counts what the driver reserves for itself as used:
 	// the older of NVML's two queries, where the newer one fails.
 	ofDeviceAndDriver
-	// ofHost counts the machine's main memory: the GPU has none of its own, and
-	// its driver answers "not supported".
+	// ofHost counts the machine's main memory. The GPU has no memory of its own, and its driver
+	// answers "not supported".
 	ofHost
 )
 

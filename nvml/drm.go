@@ -30,8 +30,8 @@ type drmCard struct {
 	hwmon  string // "" without sensors
 }
 
-// drmDrivers are the drivers whose files this package can read. Others, such as those of a server's
-// plain display, are no GPUs to watch.
+// drmDrivers are the drivers whose files this package can read. Other drivers, such as that of a
+// server's plain display, have no GPUs to watch.
 var drmDrivers = []string{"amdgpu", "i915", "xe"}
 
 // OpenDRM opens what the kernel tells of AMD and Intel GPUs, below root, or "/" if root is empty;
@@ -58,7 +58,8 @@ func OpenDRM(root string) (Source, error) {
 	return s, nil
 }
 
-// card reads what does not change of a card. Connectors, such as card0-DP-1, are none.
+// card reads the facts about a card that do not change. Connectors, such as card0-DP-1, are not
+// cards.
 func (s *drm) card(folder string) (drmCard, bool) {
 	c := drmCard{folder: folder}
 	if strings.Contains(filepath.Base(folder), "-") {

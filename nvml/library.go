@@ -156,7 +156,8 @@ func (l *library) migDevices(dev gpu, parent Device) []Device {
 	return devices
 }
 
-// remember keeps a device. If it is the same as before, the queries that it did not support are kept too.
+// remember keeps a device. If it is the same as before, it also keeps the list of queries that the
+// device does not support.
 func (l *library) remember(uuid string, h *handle) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

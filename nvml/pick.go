@@ -36,7 +36,7 @@ func byUUID(devices []Device, uuid string) (Device, error) {
 }
 
 // pick returns the device with a number, as nvidia-smi prints it, or with a UUID. If there is no
-// such device, the error lists those that there are.
+// such device, the error lists those that exist.
 func pick(devices []Device, name string) (Device, error) {
 	index, err := strconv.Atoi(strings.TrimSpace(name))
 	if err != nil {

@@ -86,7 +86,7 @@ func UtilizationOf(src Source, d Device) (map[int]float64, error) {
 	return nil, errNotSupported
 }
 
-// processTable is what the operating system says of processes.
+// processTable is what the operating system knows about processes.
 type processTable interface {
 	// hostNumbers reports whether processes have the host's numbers here.
 	hostNumbers() bool
@@ -116,9 +116,9 @@ func newWatcher(t Target, table processTable) *watcher {
 const (
 	// maxPID is the largest PID that Linux gives.
 	maxPID = 1 << 22
-	// unexplained is more memory than an idle GPU shows in use (gpustat's users
-	// saw 308 MiB on one whose driver counts its own part): a device that has
-	// so much in use and lists no process hides them.
+	// unexplained is more memory than an idle GPU shows as used (users of gpustat saw 308 MiB on
+	// one whose driver counts its own part). A device with this much in use and no process in its
+	// list hides its processes.
 	unexplained = 512 * alloc.MiB
 )
 

@@ -23,7 +23,7 @@ type bins struct {
 type bin struct {
 	lowest id        // none if it is still in the tree
 	root   id        // root of the tree
-	floor  alloc.Ptr // if lowest is none: all in the tree are above it
+	floor  alloc.Ptr // if there is no lowest: every block in the tree is above this
 }
 
 func binOf(size alloc.Bytes) uint { return uint(size)/uint(blockUnit) - 1 }

@@ -27,7 +27,7 @@ type block struct {
 	left, right id     // for an inactive block: links in its pool; for others: the owner, and the high bits of slack
 	pool        alloc.Pool
 	state       alloc.BlockState
-	stream      streamID // that it is for
+	stream      streamID // the stream that it was allocated for
 }
 
 func (b *block) end() alloc.Ptr { return b.ptr + alloc.Ptr(b.size) }

@@ -21,7 +21,7 @@ type expandable struct {
 	c      *Cache
 	dev    ability.VirtualDevice
 	cfg    Config       // used instead if the device turns out to be unable to map memory
-	memory alloc.Memory // that it gives then
+	memory alloc.Memory // the type of memory that it then gives
 
 	left []alloc.Ptr // addresses of removed segments that the device did not take back
 }
@@ -236,7 +236,7 @@ func (x *expandable) newSegment(pool alloc.Pool, size alloc.Bytes) (segment, err
 	return segment{ptr: p, size: room, pool: pool}, err
 }
 
-// addresses returns how many a segment has on a device with so much memory.
+// addresses returns how many addresses a segment reserves on a device with this much memory.
 func (c Config) addresses(total alloc.Bytes) alloc.Bytes {
 	most := total + total/8 // more than the memory, so that holes can stay empty, as in PyTorch
 	switch {
@@ -299,7 +299,8 @@ func (t *growingTree) remove(i id, b *block) {
 	t.x.c.stats.Releasable -= t.releasable(b)
 }
 
-// releasable returns how many bytes of a block can go back to the driver: those of whole chunks.
+// releasable returns how many bytes of a block can go back to the driver: those of its whole
+// chunks.
 func (t *growingTree) releasable(b *block) alloc.Bytes {
 	if b.whole() {
 		return 0 // the cache counts it

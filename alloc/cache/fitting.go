@@ -61,7 +61,7 @@ type fitting struct {
 	segment     alloc.Bytes // segment size for large blocks below largeLimit, and chunk size of an expandable segment
 
 	wholeFrom alloc.Bytes                      // blocks for requests of this size or more are not cut
-	leastRest [alloc.LargePool + 1]alloc.Bytes // what is cut off a block of a pool is at least so much
+	leastRest [alloc.LargePool + 1]alloc.Bytes // for each pool, the least remainder for which a block is split
 }
 
 // newFitting returns the rules for a cache that grows by segments.

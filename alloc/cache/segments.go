@@ -57,7 +57,7 @@ func (g segmented) trim() (given alloc.Bytes, err error) {
 	return g.give(g.detachFree(nil))
 }
 
-// give gives segments back to the driver that have left the cache; those that it refuses
+// give gives segments that have left the cache back to the driver. Segments that the driver refuses
 // return to the cache.
 func (g segmented) give(leaving []segment) (given alloc.Bytes, err error) {
 	c := g.c

@@ -92,7 +92,7 @@ type pending struct {
 type freed struct {
 	block   id
 	streams []alloc.Stream // those without an event yet
-	events  int            // those that have not passed
+	events  int            // events that have not passed yet
 }
 
 // streamMarks holds the events on one stream, the oldest first: they pass in this order.

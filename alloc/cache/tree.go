@@ -71,7 +71,7 @@ func (t *tree) remove(i id, b *block) {
 			*link, link, higher = higher, &n.left, n.left
 		}
 	}
-	*link = max(lower, higher) // one of them is none
+	*link = max(lower, higher) // at most one of the two exists
 }
 
 // removeFirst removes the first block, and returns it.

@@ -183,7 +183,7 @@ type reuseError struct {
 	Device string // name and ordinal
 	Ptr    alloc.Ptr
 	Size   alloc.Bytes   // size of the block handed out
-	Stream alloc.Stream  // that it was handed out for
+	Stream alloc.Stream  // the stream that it was handed out for
 	Work   Work          // the first queued that uses it, on another stream
 	Left   time.Duration // that the work has still to run
 

@@ -13,7 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-// part is what a model or a context holds for one purpose in one place.
+// part is the memory of a model or a context for one purpose, in one place.
 type part struct {
 	kind   tracker.Kind
 	device int // its number in the backend

@@ -14,7 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-// The kinds of what llama.cpp holds, as gpumemtrack attach --functions ggml has them.
+// The kinds of llama.cpp's memory, as in gpumemtrack attach --functions ggml.
 const (
 	weights tracker.Kind = "Weights"
 	kv      tracker.Kind = "KV"

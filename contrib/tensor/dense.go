@@ -47,7 +47,8 @@ func (e *Engine) FromBuffer(buf *tracker.Buffer) (*tensor.Dense, error) {
 	), nil
 }
 
-// BufferOf returns the buffer that a Dense lies in; alloc.ErrUnknownPtr if it is none of this engine.
+// BufferOf returns the buffer in which a Dense lies. The error is alloc.ErrUnknownPtr if it is not
+// one of this engine's.
 func (e *Engine) BufferOf(d *tensor.Dense) (*tracker.Buffer, error) { return e.at(d) }
 
 // Release frees the buffer of a Dense, which must not be used any more. The errors are those of BufferOf and of Buffer.Free.

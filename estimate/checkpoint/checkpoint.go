@@ -46,7 +46,7 @@ type File struct {
 	tensors []Tensor
 
 	architecture    architecture
-	architectureErr error // why there is none
+	architectureErr error // why there is no architecture
 }
 
 // Open reads the headers of a model's files; it reads no weights, so that its time

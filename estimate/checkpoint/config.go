@@ -23,7 +23,7 @@ const configName = "config.json"
 
 const maxConfigFile = 16 << 20
 
-// architecture is what a config.json or the metadata of a GGUF file say of a model.
+// architecture is what a config.json or the metadata of a GGUF file say about a model.
 type architecture struct {
 	family.Model
 	cache     bool          // the model is of an unknown family and tells its cache alone

@@ -38,8 +38,8 @@ func findModel(dir string) (string, error) {
 	return "", inFile(filepath.Base(dir), "the folder holds no safetensors file, no GGUF file and no %s", configName)
 }
 
-// isProjector reports whether a file's name says that it is a projector beside a model, by the
-// names that llama.cpp's converter and the download tools use.
+// isProjector reports whether a file's name is that of a projector beside a model, as llama.cpp's
+// converter and download tools name them.
 func isProjector(name string) bool {
 	return strings.HasSuffix(name, ".gguf") && strings.Contains(strings.ToLower(name), "mmproj")
 }
@@ -84,7 +84,7 @@ func formatOf(path string) (modelFormat, error) {
 	})
 }
 
-// nameOf is what people call the model at a path.
+// nameOf returns what people call the model at a path.
 func nameOf(path string) string {
 	if full, err := filepath.Abs(path); err == nil {
 		path = full

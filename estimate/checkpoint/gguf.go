@@ -118,7 +118,8 @@ func (g *ggufFile) key(in *ggufReader, i uint64) error {
 	return nil
 }
 
-// tensor reads the i-th tensor's description; its offset is still that in the data.
+// tensor reads the i-th tensor's description. Its offset still counts from the beginning of the
+// data.
 func (g *ggufFile) tensor(in *ggufReader, i uint64) (Tensor, error) {
 	t := Tensor{File: g.file}
 	var err error

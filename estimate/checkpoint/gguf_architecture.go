@@ -35,7 +35,7 @@ func (g *ggufFile) architecture() (architecture, error) {
 		Reason: fmt.Sprintf("%q is not a known architecture", jsontext.Shorten(name)), Err: ErrUnknownArchitecture}
 }
 
-// ggufMetadata is what families read of a GGUF file.
+// ggufMetadata gives families access to the metadata of a GGUF file.
 type ggufMetadata struct {
 	*ggufFile
 	shapes map[string]alloc.Shape
@@ -44,7 +44,7 @@ type ggufMetadata struct {
 // Whole returns a number of the metadata.
 func (h ggufMetadata) Whole(key string, without int) (int, error) { return h.whole(key, without) }
 
-// Numbers returns those of an array, or a single one; truths are 0 and 1.
+// Numbers returns an array of numbers, or a single number as an array; booleans are 0 and 1.
 func (h ggufMetadata) Numbers(key string) []int {
 	v := h.metadata[key]
 	if v.kind == ggufFloat32 || v.kind == ggufFloat64 {
@@ -57,7 +57,7 @@ func (h ggufMetadata) Numbers(key string) []int {
 	return all
 }
 
-// Flag returns a truth of the metadata, and without if there is none.
+// Flag returns a boolean of the metadata, or without if there is none.
 func (h ggufMetadata) Flag(key string, without bool) bool {
 	if v, ok := h.metadata[key]; ok && v.kind == ggufBool && len(v.words) == 1 {
 		return v.words[0] != 0
@@ -65,7 +65,7 @@ func (h ggufMetadata) Flag(key string, without bool) bool {
 	return without
 }
 
-// Shape returns that of a tensor.
+// Shape returns the shape of a tensor.
 func (h ggufMetadata) Shape(tensor string) (alloc.Shape, bool) {
 	s, ok := h.shapes[tensor]
 	return s, ok

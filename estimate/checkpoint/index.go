@@ -42,7 +42,7 @@ func openIndex(path string) ([]Tensor, error) {
 		}
 		tensors = append(tensors, held...)
 	}
-	for name, shard := range shardOf { // those that no shard had
+	for name, shard := range shardOf { // names that no shard had
 		return nil, inFile(index, "tensor %q is not in its shard %q", jsontext.Shorten(name), shard)
 	}
 	return tensors, nil

@@ -40,7 +40,7 @@ func (c *File) LayerSizes() (llamacpp.Sizes, error) {
 	return s, err
 }
 
-// quantizedBytes is what the weights take where a config.json says that they are quantized.
+// quantizedBytes returns the memory of the weights if a config.json says that they are quantized.
 func (c *File) quantizedBytes() (alloc.Bytes, bool) {
 	if c.architecture.quantized != nil && len(c.tensors) > 0 {
 		return c.weights().Bytes, true

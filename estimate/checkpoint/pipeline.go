@@ -27,7 +27,7 @@ const pipelineName = "model_index.json"
 // maxParts bounds the parts of a pipeline; the largest have some ten.
 const maxParts = 64
 
-// pipeline is what a folder tells of a diffusion.Pipeline.
+// pipeline is what the files of a folder say about a diffusion.Pipeline.
 type pipeline struct {
 	name    string       // name of the part that runs
 	runs    architecture // that part
@@ -177,7 +177,7 @@ func readPipeline(r io.ReaderAt, size int64, file string) (map[string]string, er
 	return classes, nil
 }
 
-// weightless reports whether a class is none of a model.
+// weightless reports whether a class of a pipeline has no weights.
 func weightless(class string) bool {
 	return slices.ContainsFunc([]string{"Tokenizer", "TokenizerFast", "Scheduler", "Processor", "FeatureExtractor"}, func(end string) bool {
 		return strings.HasSuffix(class, end)
@@ -187,8 +187,8 @@ func weightless(class string) bool {
 // usualWeights are the files that diffusers and transformers load, where there are others beside them.
 var usualWeights = []string{"diffusion_pytorch_model" + indexSuffix, "diffusion_pytorch_model.safetensors", "model" + indexSuffix, "model.safetensors"}
 
-// openPart reads a part's model; there is none in a folder without one, or whose config.json alone tells too little. The
-// error of a config.json that is not known is ErrUnknownArchitecture.
+// openPart reads the model of a part, or returns nil if the folder has none, or only a config.json
+// that says too little. For an unknown config.json the error is ErrUnknownArchitecture.
 func openPart(dir string) (*File, error) {
 	path := ""
 	for _, name := range usualWeights {

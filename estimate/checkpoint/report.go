@@ -69,7 +69,7 @@ func (c *File) Input(batch, length int) (estimate.Option, error) {
 		return nil, err
 	}
 	a := c.architecture
-	if p, ok := a.Images.(pipeline); ok && len(p.missing) > 0 { // nobody is to believe that it fits
+	if p, ok := a.Images.(pipeline); ok && len(p.missing) > 0 { // so that nobody takes the rest for all of it
 		return nil, fmt.Errorf("checkpoint: input of a pipeline: %s", p.note())
 	}
 	if length != 0 && a.SeesImages() {
@@ -176,7 +176,7 @@ func (c *File) types() []estimate.Option {
 	return opts
 }
 
-// weights is what the files hold, buffers left out.
+// weights returns the size of what the files hold, without buffers.
 func (c *File) weights() estimate.Amount {
 	held := estimate.Amount{Count: c.Parameters()}
 	for _, t := range c.tensors {

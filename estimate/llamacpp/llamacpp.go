@@ -20,8 +20,9 @@ import (
 
 // Server is how llama.cpp serves a transformer, as far as its compute buffer goes.
 type Server struct {
-	// ContextLength is the tokens of all slots together, --ctx-size. Where each slot has a cache of its own, as releases since
-	// July 2025 have without --kv-unified, those of one are enough.
+	// ContextLength counts the tokens of all slots together, --ctx-size. If each slot has its own
+	// cache, as in releases since July 2025 without --kv-unified, the tokens of one slot are
+	// enough.
 	ContextLength  int
 	Unified        bool // the slots share one cache, --kv-unified
 	Batch          int  // tokens that are computed at once, --ubatch-size; 0 means 512
@@ -32,9 +33,10 @@ type Server struct {
 // usualBatch is llama.cpp's --ubatch-size.
 const usualBatch = 512
 
-// Cells returns the cache as llama.cpp keeps it: the tokens of a sequence are rounded up to 256, and
-// layers with a window have room for a batch besides (src/llama-kv-cache-iswa.cpp). A Unified cache is one of all sequences. The states of recurrent layers are
-// float32 whatever keys and values are (src/llama-memory-recurrent.cpp): set DType before.
+// Cells returns the cache as llama.cpp keeps it: the tokens of a sequence are rounded up to 256,
+// and layers with a window also have room for a batch (src/llama-kv-cache-iswa.cpp). A Unified
+// cache holds all sequences. States of recurrent layers are float32 whatever the type of keys and
+// values (src/llama-memory-recurrent.cpp): set DType before.
 func (l Server) Cells(c estimate.KVConfig) estimate.KVConfig {
 	const unit = 256
 	round := func(n int) int { return (min(n, setting.MaxField-unit) + unit - 1) / unit * unit }
@@ -64,8 +66,8 @@ var (
 
 func option(f func(*setting.Config)) estimate.Option { return setting.Option(f).(estimate.Option) }
 
-// ComputedIn makes inference that of llama.cpp, with a compute buffer of so many bytes in
-// place of what PyTorch's operations and allocator take.
+// ComputedIn makes inference llama.cpp's: a compute buffer of this size replaces the memory of
+// PyTorch's operations and its allocator.
 func ComputedIn(buffer alloc.Bytes) estimate.Option {
 	return option(func(c *setting.Config) { c.Compute = buffer })
 }
@@ -87,7 +89,7 @@ func SplitOver(proportions ...float64) estimate.Option {
 	return option(func(c *setting.Config) { c.Shares = slices.Clone(proportions) })
 }
 
-// Projector adds the weights of what turns images into tokens, llama.cpp's --mmproj, to
+// Projector adds the weights of the part that turns images into tokens, llama.cpp's --mmproj, to
 // inference with ComputedIn. All of it is on the GPU.
 func Projector(weights alloc.Bytes) estimate.Option {
 	return option(func(c *setting.Config) { c.Projector = weights })

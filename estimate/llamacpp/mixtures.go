@@ -18,13 +18,13 @@ type Quantization struct {
 // matrix is a matrix of a model as llama-quantize sees it.
 type matrix struct {
 	role   role
-	block  int // that it is in
+	block  int // the block that it is in
 	blocks int
 	heads  int // of queries for each of keys and values
 	expert int // of the model
 }
 
-// role is what a matrix does.
+// role says what a matrix does.
 type role uint8
 
 const (
@@ -97,8 +97,8 @@ var mixtures = []Quantization{
 	{"F16", typeF16, typeF16, nil},
 }
 
-// of is the type of a matrix. Few heads of keys and values, and those of eight experts, are
-// worth wider types.
+// of returns the type of a matrix. Models with few heads of keys and values, or with eight experts,
+// store these in wider types.
 func (q Quantization) of(m matrix) setting.Blocks {
 	b := q.base
 	if q.wider != nil {

@@ -27,8 +27,8 @@ func (q Quantization) Stored(layers []nn.Layer) (estimate.Amount, error) {
 	return a, err
 }
 
-// Layers returns the same sizes by what llama.cpp calls layers, for the option StoredIn. The error is that
-// of Stored.
+// Layers returns the same sizes, divided by what llama.cpp calls layers, for the option StoredIn.
+// The error is that of Stored.
 func (q Quantization) Layers(layers []nn.Layer) (Sizes, error) {
 	var s Sizes
 	var embedding alloc.Bytes
@@ -73,7 +73,7 @@ func (q Quantization) each(layers []nn.Layer, of func(quantizedWeight)) error {
 	return nil
 }
 
-// hold calls a function for what each parameter takes.
+// hold calls each with the size of every parameter.
 func (q Quantization) hold(params []tape.Parameter, each func(quantizedWeight)) {
 	blocks, head := shapeOf(params)
 	values, outputs, experts := rowsOf(params, "v_proj"), rowsOf(params, "q_proj"), rowsOf(params, "gate")
@@ -99,7 +99,7 @@ func (q Quantization) hold(params []tape.Parameter, each func(quantizedWeight)) 
 	}
 }
 
-// hold is the size of so many elements, in a type that divides the rows.
+// hold returns the size of n elements, in a type whose blocks divide the rows.
 func hold(b setting.Blocks, n int64, shape alloc.Shape) alloc.Bytes {
 	row := 1
 	if len(shape) > 0 {
@@ -162,7 +162,7 @@ func roleOf(p *tape.Parameter) role {
 	return otherRole
 }
 
-// blockOf is the first number in a path: that of the block.
+// blockOf returns the number of the block in a path.
 func blockOf(at string) int {
 	n, _ := setting.NumberIn(at)
 	return n

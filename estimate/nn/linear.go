@@ -17,7 +17,7 @@ type Split uint8
 
 // The ways to split.
 const (
-	Whole     Split = iota // each device has all of it
+	Whole     Split = iota // each device has the whole weight
 	ByColumns              // each device computes a part of the outputs
 	ByRows                 // each device reads a part of the inputs; the sum is whole
 )

@@ -27,8 +27,8 @@ type KLDiv struct{}
 // BCEWithLogits is torch.nn.BCEWithLogitsLoss; it keeps its input and the target.
 type BCEWithLogits struct{}
 
-// CTC is torch.nn.CTCLoss of (steps, batch, letters), with texts of so many letters. It keeps its input,
-// the texts, and a number for each step and each place of a text.
+// CTC is torch.nn.CTCLoss of (steps, batch, letters), with texts of Letters letters. It keeps its
+// input, the texts, and a number for each step and each place of a text.
 type CTC struct{ Letters int }
 
 // NextToken is the loss of language models in Hugging Face's transformers
@@ -50,8 +50,8 @@ type HeadLoss struct {
 	Linear
 	Chunks int       // 4096 at most; 0 means 1
 	Loss   NextToken // of each chunk, whose targets are shifted in place of the logits
-	// InForward computes the gradients along with the loss, so that of the logits no more than a
-	// chunk is ever there (liger_kernel's LigerFusedLinearCrossEntropyFunction, Apple's
-	// cut_cross_entropy). Without Chunks they are as long as Liger makes them.
+	// InForward computes the gradients together with the loss, so that only one chunk of logits
+	// exists at a time (liger_kernel's LigerFusedLinearCrossEntropyFunction, Apple's
+	// cut_cross_entropy). Without Chunks, they are as long as Liger makes them.
 	InForward bool
 }

@@ -24,8 +24,8 @@ import "github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 // Only this package has types that are layers; Custom makes one of a type of your own.
 type Layer interface{ isLayer() }
 
-// Sequential calls one layer after another. They are named by their index, except those that As
-// names. Each may read the tensors that stand beside the Sequential's input; see Flow.
+// Sequential calls one layer after another. Each layer is named by its index unless As names it,
+// and may read the tensors that the Sequential was given beside its input; see Flow.
 type Sequential []Layer
 
 // As gives a layer its name in the layer that holds it, where its index would stand otherwise.
@@ -37,7 +37,7 @@ type named struct {
 	Layer
 }
 
-// Named is what As was given.
+// Named is a layer that As named.
 func (n named) Named() (string, Layer) { return n.name, n.Layer }
 
 // Residual is After(Body(x) + Shortcut(x)). A Body that is a Sequential takes no name of its own: its
@@ -64,17 +64,17 @@ type repeated struct {
 	Layer
 }
 
-// Repeated is what Repeat was given.
+// Repeated is a layer that Repeat made.
 func (r repeated) Repeated() (int, Layer) { return r.n, r.Layer }
 
 // Share makes a layer that may stand at several places of a model and has one set of parameters, which
 // is counted once. Each call makes another such layer.
 func Share(l Layer) Layer { return &shared{l} }
 
-// shared is a layer that Share made: its identity is that of the pointer.
+// shared is a layer that Share made. Two are the same layer if they are the same pointer.
 type shared struct{ Layer }
 
-// Shared is what Share was given.
+// Shared returns the layer that Share was given.
 func (s *shared) Shared() Layer { return s.Layer }
 
 // Recompute makes a layer keep only its input and compute the rest again in the backward pass, as
@@ -84,7 +84,7 @@ func Recompute(l Layer) Layer { return recomputed{l} }
 // recomputed is a layer that Recompute made.
 type recomputed struct{ Layer }
 
-// Recomputed is what Recompute was given.
+// Recomputed is a layer that Recompute made.
 func (r recomputed) Recomputed() Layer { return r.Layer }
 
 // Inline makes the parts of a layer parts of the Sequential, Residual, Concat or Module that holds it:
@@ -100,7 +100,7 @@ func Inline(l Layer) Layer { return inline{l} }
 // inline is a layer that Inline made.
 type inline struct{ Layer }
 
-// Inlined is what Inline was given.
+// Inlined is a layer that Inline made.
 func (in inline) Inlined() Layer { return in.Layer }
 
 // Identity returns its input.
@@ -170,7 +170,7 @@ type Param = tape.Param
 // custom is a layer that Custom made.
 type custom struct{ tape.Layer }
 
-// Definition is what Custom was given.
+// Definition is a layer that Custom was given.
 func (c custom) Definition() tape.Layer { return c.Layer }
 
 // Custom makes a layer of its definition. The type's name is the kind of its rows, unless it has

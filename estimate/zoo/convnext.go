@@ -5,7 +5,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// convNeXtBlock is a block of so many channels (arXiv:2201.03545, figure 4), with its shortcut.
+// convNeXtBlock returns a block for this number of channels (arXiv:2201.03545, figure 4), with its
+// shortcut.
 func convNeXtBlock(channels int, drop bool) tape.Layer {
 	block := tape.Sequential{
 		layer.Conv2d{In: channels, Out: channels, Kernel: 7, Padding: 3, Groups: channels},

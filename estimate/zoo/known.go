@@ -31,7 +31,7 @@ type known struct {
 	Params int64
 	Config json.RawMessage
 	DType  string
-	Name   string   // "" for that of the repository, in lower case
+	Name   string   // "" means the repository's name, in lower case
 	Also   []string // repositories of models with the same layers
 	Known  bool
 }
@@ -62,7 +62,8 @@ var published = sync.OnceValue(func() []entry {
 	return all
 })
 
-// familyOf is a name up to its first number, by which those of a family stand together.
+// familyOf returns a name up to its first number, by which the names of a family are sorted
+// together.
 func familyOf(name string) string {
 	if i := strings.IndexAny(name, "0123456789"); i > 0 {
 		return name[:i]
@@ -103,7 +104,7 @@ func (k known) entry(repository string) entry {
 	return e
 }
 
-// model is what the settings describe.
+// model returns the model that the settings describe.
 func (k known) model(repository string) family.Model {
 	var of struct {
 		Type  string `json:"model_type"`

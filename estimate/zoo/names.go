@@ -31,8 +31,8 @@ func words(name string) []string {
 // normal is a name without its organization, upper case and separators.
 func normal(name string) string { return strings.Join(words(name), "") }
 
-// tunings are words of names that say how a model was trained, or who published it: its layers are those of the
-// model without them.
+// tunings are words in names that say how a model was trained, or who published it. The model
+// without them has the same layers.
 var tunings = []string{"instruct", "it", "pt", "chat", "hf", "meta", "thinking", "coder", "math"}
 
 // sized is a word that says how many parameters a model has, beside which "base" is no size.

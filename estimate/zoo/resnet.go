@@ -90,7 +90,8 @@ func residual(b block, in, width, stride int) (tape.Residual, int) {
 	return r, out
 }
 
-// preActivation is batch norm, activation and convolution, of which DenseNet is made (arXiv:1608.06993).
+// preActivation returns a batch norm, an activation and a convolution, the parts of DenseNet
+// (arXiv:1608.06993).
 func preActivation(i string, in, out, kernel int) []tape.Layer {
 	return []tape.Layer{
 		tape.As("norm"+i, layer.BatchNorm{Features: in}),
@@ -115,7 +116,7 @@ func denseBlock(in, layers, growth int) tape.Layer {
 	}}
 }
 
-// densenet has so many layers in each of its blocks.
+// densenet builds a DenseNet from the number of layers in each of its blocks.
 func densenet(blocks ...int) func() []tape.Layer {
 	return func() []tape.Layer {
 		in, growth := 64, 32
@@ -140,9 +141,8 @@ func densenet(blocks ...int) func() []tape.Layer {
 	}
 }
 
-// The letters are those of the configurations in "Very Deep Convolutional
-// Networks for Large-Scale Image Recognition" (arXiv:1409.1556, table 1), numbers
-// are channels and 0 is a pooling.
+// The letters name the configurations in "Very Deep Convolutional Networks for Large-Scale Image
+// Recognition" (arXiv:1409.1556, table 1). Numbers are channels, and 0 is a pooling.
 var (
 	vggA = []int{64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0}
 	vggB = []int{64, 64, 0, 128, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0}

@@ -134,7 +134,7 @@ type entry struct {
 	source      string
 	dtype       alloc.DType
 	build       func() ([]tape.Layer, estimate.Option, *family.Transformer)
-	config      []byte   // that it is made of; nil for none
+	config      []byte   // the text that it is made from; nil if there is none
 	also        []string // other names: repositories at huggingface.co of models whose layers are the same
 }
 

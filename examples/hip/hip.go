@@ -50,7 +50,7 @@ func (d *hip) call(f func() int32) error {
 	case 0:
 		return nil
 	case invalidValue:
-		return alloc.ErrUnknownPtr // hipFree's, for what is no address of hipMalloc's
+		return alloc.ErrUnknownPtr // hipFree returns it for an address that is not hipMalloc's
 	case outOfMemory:
 		return alloc.ErrOutOfMemory
 	}

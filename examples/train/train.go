@@ -114,7 +114,7 @@ func (t *trainer) forwardLayer(i int, x *tensor) *tensor {
 	return y
 }
 
-// backward passes the gradient of y back, and leaves those of the parameters.
+// backward passes the gradient of y back, and makes the gradients of the parameters.
 func (t *trainer) backward(y *tensor) {
 	if t.err != nil {
 		return

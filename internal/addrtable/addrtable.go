@@ -10,7 +10,7 @@ import "github.com/gpumemtrack/gpumemtrack/internal/slab"
 // caller compares what Look finds, which is rarely the wrong record. Make one with New. It is
 // for one goroutine at a time.
 type Table struct {
-	directory []*page // 1 << depth of them
+	directory []*page // 1 << depth entries; several may point to one page
 	depth     uint
 }
 

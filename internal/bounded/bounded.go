@@ -173,7 +173,7 @@ func ReadAll(r io.Reader, most int64) ([]byte, error) {
 	var pieces [][]byte
 	for left := most + 1; left > 0; {
 		p, n, err := make([]byte, min(piece, left)), 0, error(nil)
-		for n < len(p) && err == nil { // not io.ReadFull, whose error at the end is that of a torn gzip
+		for n < len(p) && err == nil { // not io.ReadFull, whose error at the end is the same as that of a torn gzip
 			var read int
 			read, err = r.Read(p[n:])
 			n += read

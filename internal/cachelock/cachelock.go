@@ -84,7 +84,7 @@ type Event struct {
 	Stream alloc.Stream // that the memory is for
 }
 
-// Action is what happened. All but Retry have the names that PyTorch's snapshots use.
+// Action says what happened. All but Retry have the names of PyTorch's snapshots.
 type Action string
 
 // The actions.

@@ -33,7 +33,7 @@ const (
 	Framework
 	// Library is Go code of this module or of a library that the caller names.
 	Library
-	// Native is C++ code of none of the libraries that are known.
+	// Native is C++ code that is in none of the known libraries.
 	Native
 	// Autograd is a node of PyTorch's backward pass, such as BmmBackward0.
 	Autograd

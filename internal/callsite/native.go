@@ -73,7 +73,7 @@ func rankNative(function, file string) Rank {
 // elsewhere are folders that the sources of libraries were compiled in.
 var elsewhere = []string{"/usr/", "/opt/", "/build/", "/pytorch/", "/torch/lib/", "-packages/", "/Python/", "/Objects/", "/Modules/"}
 
-// ownSource reports whether a path is whole and of none of the folders of libraries.
+// ownSource reports whether a path is complete and in no folder of a library.
 func ownSource(file string) bool {
 	return path.IsAbs(file) && !slices.ContainsFunc(elsewhere, func(folder string) bool { return strings.Contains(file, folder) })
 }

@@ -1,6 +1,6 @@
 package clock
 
-// source is what Linux calls the counter.
+// source is Linux's name of the counter.
 const source = "tsc"
 
 // counter reads the time stamp counter.

@@ -1,6 +1,6 @@
 package clock
 
-// source is what Linux calls the counter.
+// source is Linux's name of the counter.
 const source = "arch_sys_counter"
 
 // counter reads the virtual counter.

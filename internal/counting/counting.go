@@ -43,7 +43,7 @@ type Counts struct {
 const (
 	firstAddress = alloc.Ptr(0x7f00_0000_0000)
 	spacing      = 2 * alloc.MiB
-	unit         = alloc.Bytes(512) // of what an allocation takes
+	unit         = alloc.Bytes(512) // allocations are rounded up to it
 )
 
 // New returns a device of that size. A size of 0 or less means unlimited memory.

@@ -26,5 +26,5 @@ func Open(names ...string) (Library, error) {
 	return Library{}, first
 }
 
-// Func returns a function of the library, 0 if it has none of that name.
+// Func returns a function of the library, or 0 if it has none with that name.
 func (l Library) Func(name string) Func { return Func(lookup(l.handle, name)) }

@@ -31,9 +31,10 @@ type Slab[T any] struct {
 	views  []*View[T]
 }
 
-// stack holds the records given back. It is apart from them, so that none of them need be fetched to get at the next one.
+// stack holds the IDs of records given back. It is apart from the records, so that finding the next
+// ID need not fetch one of them.
 type stack struct {
-	top   ID // 0 if there is none, or the next is in pages
+	top   ID // 0 if the stack is empty, or the next ID is in pages
 	pages []*[ChunkLen]ID
 	n     uint // in pages
 }
@@ -132,7 +133,7 @@ func (s *Slab[T]) Reset() {
 // keep copies the chunk of a record for the views that have still to read it.
 func (s *Slab[T]) keep(id ID) {
 	i := int(id / ChunkLen)
-	var kept *[ChunkLen]T // one for all of them
+	var kept *[ChunkLen]T // one copy for all of them
 	for _, v := range s.views {
 		if !v.wants(id) {
 			continue

@@ -77,8 +77,8 @@ func (c *svg) circle(center point, radius float64, s stroke) {
 	fmt.Fprintf(c, `<circle cx="%s" cy="%s" r="%s"%s/>`+"\n", number(center.x), number(center.y), number(radius), paint)
 }
 
-// text writes a text with the width that it has in the Go font. A viewer without that font
-// stretches its own font to this width.
+// text writes a text with its width in the Go font, to which a viewer without that font stretches
+// its own.
 func (c *svg) text(at point, s string, f face) {
 	fmt.Fprintf(c, `<text x="%s" y="%s" dy="0.36em" font-size="%s" fill="%s" textLength="%s" lengthAdjust="spacingAndGlyphs"`,
 		number(at.x), number(at.y), number(f.size), hex(textColor), number(f.width(s)))

@@ -50,7 +50,7 @@ type rule struct {
 
 type sample struct{ x, y float64 }
 
-// timeUnit is what a chart counts time in.
+// timeUnit is the unit of a chart's time axis.
 type timeUnit struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`

@@ -127,7 +127,7 @@ func deviceOf(s nvml.Series, series []nvml.Series) nvml.Series {
 	return nvml.Series{}
 }
 
-// panelName is what the series of a panel have in common.
+// panelName returns what the names of a panel's series have in common.
 func panelName(series []nvml.Series) string {
 	name := series[0].Quantity.String()
 	for _, s := range series[1:] {
