@@ -144,7 +144,7 @@ func TestLeaksOfHours(t *testing.T) {
 			if !leakprograms.CannotKnow[p.Name] {
 				assert.Zero(t, f.Wrong+f.Rising, "named as forgotten")
 			}
-			assert.LessOrEqual(t, g.Wrong, g.Looks/5, "named as growing")
+			assert.LessOrEqual(t, g.Wrong, g.Looks/10, "named as growing")
 			if leaks {
 				assert.Zero(t, g.Wrong)
 				foundBy(t, "forgotten", f, want.Forgotten, look)
