@@ -57,7 +57,7 @@ func TestByName(t *testing.T) {
 		"mistralai/Mistral-Nemo-Instruct-2407": "mistral-nemo-12b", "google/gemma-3-4b-pt": "gemma-3-4b-it", "deepseek-ai/DeepSeek-R1-0528": "deepseek-r1",
 		"openai/gpt-oss-20b": "gpt-oss-20b", "openai/whisper-large": "whisper-large-v2", "facebook/dinov2-base": "dinov2-base",
 		"google-bert/bert-base-uncased": "bert-base-uncased", "google/vit-base-patch16-224": "vit-b-16", "lmsys/vicuna-7b-v1.5": "llama-2-7b",
-		"ResNet-50": "resnet50", "GPT-2": "gpt2", "sentence-transformers/all-MiniLM-L6-v2": "all-minilm-l6-v2",
+		"ResNet-50": "resnet50", "sd3": "sd3-medium", "stable-diffusion-xl-base-1.0": "sdxl", "Mixtral-8x22B": "mixtral-8x22b-v0.1", "Phi-3-mini": "phi-3-mini-4k-instruct", "GPT-2": "gpt2", "sentence-transformers/all-MiniLM-L6-v2": "all-minilm-l6-v2",
 	} {
 		m, err := zoo.ByName(name)
 		if assert.NoError(t, err, name) {
