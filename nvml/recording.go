@@ -71,7 +71,7 @@ type remark struct {
 	quantity Quantity
 	text     string
 	ended    bool    // the device was lost: of all its quantities
-	capacity float64 // not 0: the remark says that the device has so much memory
+	capacity float64 // if not 0, the size of the device's memory, from a remark in the file
 }
 
 // store turns rows into series, while recording and while reading a file.

@@ -180,7 +180,7 @@ func (s Series) String() string {
 	return head + "min=" + s.number(s.Min()) + " / max=" + s.number(s.Max())
 }
 
-// number prints a value without an exponent or digits that it does not have.
+// number prints a value without an exponent, and with no more digits than it really has.
 func (s Series) number(v float64) string {
 	if s.Quantity.IsMemory() {
 		v /= 1e6

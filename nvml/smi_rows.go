@@ -101,8 +101,8 @@ func remarkOn(d Device, remarks []string) error {
 	return errNoRow
 }
 
-// figure reads a number, one with a decimal comma too. Words in brackets are none,
-// nor is what the quantity cannot be.
+// figure reads a number, also one with a decimal comma. It returns false for words in brackets, and
+// for values that the quantity cannot have.
 func figure(text string, q Quantity) (float64, bool) {
 	v, err := strconv.ParseFloat(strings.Replace(text, ",", ".", 1), 64)
 	if err != nil || math.IsNaN(v) || math.Abs(v) > math.MaxInt64/smiMiB || v < 0 && q != Temperature {
@@ -130,7 +130,7 @@ func noFigureIn(field, text string) error {
 	return fmt.Errorf("nvidia-smi: %s is not a number: %q", field, text)
 }
 
-// smiProcess reads a process. Memory that is no number is unknown.
+// smiProcess reads a process. If its memory is not a number, it is unknown.
 func smiProcess(pid, memory string) (Process, bool) {
 	n, err := strconv.Atoi(pid)
 	if err != nil || n <= 0 || n > maxPID {

@@ -22,8 +22,8 @@ func (systemProcesses) hostNumbers() bool {
 	return err != nil || ns == initialNamespace
 }
 
-// exists asks with a signal that is none: where /proc is mounted with hidepid it
-// does not show the processes of others.
+// exists sends signal 0, which only checks. It does not look in /proc, which with the option
+// hidepid hides the processes of other users.
 func (systemProcesses) exists(pid int) bool {
 	err := syscall.Kill(pid, 0)
 	return err == nil || err == syscall.EPERM

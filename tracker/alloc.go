@@ -59,7 +59,7 @@ func Make[T alloc.Element](t *MemTracker, shape alloc.Shape, kind Kind) (*Buffer
 // alloc is Alloc with the call stack that the exported function has taken: it alone knows how far
 // away the caller is.
 func (t *MemTracker) alloc(stack tables.StackID, on alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
-	var x tables.Tensor // field by field: the processor waits for what is built elsewhere and copied
+	var x tables.Tensor // set field by field: a copy of a value built elsewhere would make the processor wait
 	x.Kind, x.DType, x.Memory, x.Shape = kind, dtype, alloc.Memory(t.memory.Load()), shape
 	by := asker{stack: stack, stream: on, here: t.sections.goroutine(), now: t.now()}
 	var b Buffer

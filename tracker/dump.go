@@ -17,7 +17,7 @@ func (t *MemTracker) Dump() *snapshot.Dump {
 	return t.dumpWithin(math.MaxInt64)
 }
 
-// describeIn adds what is known besides the ledger.
+// describeIn adds everything that the snapshot of the ledger does not have.
 func (t *MemTracker) describeIn(r *snapshot.Dump) {
 	r.Build, _ = debug.ReadBuildInfo()
 	for _, other := range append([]*MemTracker{t}, t.others()...) {

@@ -98,8 +98,8 @@ func (t *MemTracker) now() time.Duration {
 	return clock.Now() - t.began
 }
 
-// usedAfterClose tells the logger, once, that the program goes on with a tracker
-// that it has closed: what was called then finds nothing. The caller holds no lock.
+// usedAfterClose logs once that the program still uses a tracker that it has closed. The caller
+// holds no lock.
 func (t *MemTracker) usedAfterClose(what string) {
 	if t.toldClosed.CompareAndSwap(false, true) {
 		t.report.Log.Warn("gpumemtrack: used after Close: a closed tracker knows nothing", "called", what)
@@ -242,7 +242,7 @@ func (r *recentMarks) after(seq int) (*snapshot.Mark, <-chan struct{}, error) {
 	return nil, r.added, nil
 }
 
-// failing is what a tracker keeps for the allocations that fail.
+// failing is what a tracker needs for allocations that fail.
 type failing struct {
 	dir              string       // directory of dumps; "" means no dumps
 	dumps            atomic.Int64 // written for lack of memory, and left out since they were too many

@@ -46,7 +46,7 @@ func (t *MemTracker) outOfMemory(err error, stack tables.StackID, on alloc.Strea
 	return e
 }
 
-// unknownOutOfMemory is for a device that says no more than that it is full.
+// unknownOutOfMemory makes the error of a device that says only that it is full.
 func (t *MemTracker) unknownOutOfMemory(requested alloc.Bytes, err error) *alloc.OutOfMemoryError {
 	return &alloc.OutOfMemoryError{
 		Device:    t.name,
@@ -78,8 +78,8 @@ func (t *MemTracker) explain(e *OutOfMemoryError) {
 	}
 }
 
-// largestLines returns the lines of code that hold most. It costs some
-// nanoseconds for each cell, and names nothing that it does not return.
+// largestLines returns the lines of code that hold most. It costs some nanoseconds for each cell,
+// and finds names only for the lines that it returns.
 func (t *MemTracker) largestLines(n int) []mem.CallSiteTally {
 	t.mu.Lock()
 	cells := t.ledger.Cells.View()

@@ -148,7 +148,7 @@ var ErrDuplicatePtr = ledger.ErrDuplicatePtr
 // RegisterOption describes the memory that Register adds.
 type RegisterOption func(*registration)
 
-// registration is what the options of a Register say.
+// registration holds what the options of Register say.
 type registration struct {
 	memory alloc.Memory
 	label  string

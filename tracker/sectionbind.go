@@ -74,5 +74,5 @@ func (t *MemTracker) sectionContext(ctx context.Context, stack tables.StackID, n
 	return context.WithValue(ctx, sectionKey{t}, s), s
 }
 
-// sectionKey is what a context carries a tracker's section under.
+// sectionKey is the key under which a context carries a tracker's section.
 type sectionKey struct{ tracker *MemTracker }

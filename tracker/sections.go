@@ -15,7 +15,7 @@ import (
 // from paths on.
 type sectionTable struct {
 	config SectionConfig
-	timer  ability.Timer // nil if the device is none, or is not to be asked
+	timer  ability.Timer // nil if the device has none, or should not be asked
 	host   host.Meter
 	open   atomic.Int32 // written under the mutex; while it is 0, nobody looks for the goroutine's section
 
@@ -78,7 +78,7 @@ func (s *sectionTable) goroutine() uint64 {
 	return callstack.Goroutine()
 }
 
-// at returns the section that the goroutine's work counts for; nil if it is none.
+// at returns the section that a goroutine's work counts for, or nil.
 func (s *sectionTable) at(goroutine uint64) *section {
 	if goroutine == 0 {
 		return nil

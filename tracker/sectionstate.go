@@ -13,7 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
-// section is what the tracker knows of a Section.
+// section is what the tracker knows about a Section.
 type section struct {
 	stack     tables.StackID
 	goroutine uint64
@@ -41,7 +41,7 @@ func (s *section) event(action mem.Action, since time.Duration) tables.EventEntr
 	return tables.EventEntry{Since: since, Action: action, Section: uint16(s.id), Stack: s.stack, Allocated: alloc.Bytes(s.span)}
 }
 
-// moment is what is known of memory at one end of a section.
+// moment is the memory at the beginning or the end of a section.
 type moment struct {
 	at   time.Duration // since the tracker's start
 	cpu  time.Duration // of the process; -1 if unknown
@@ -55,7 +55,7 @@ type high struct {
 	host alloc.Bytes // 0 unless the kernel's mark is reset at each section
 }
 
-// measures are what a section measured beside its beginning.
+// measures are what was measured during a section.
 type measures struct {
 	to         moment
 	peak       high
@@ -71,7 +71,7 @@ const (
 	tooMany     = "it was ended by force: 65,536 sections were open"
 )
 
-// ownMemory is what one section did, with its parts.
+// ownMemory is what one section allocated and freed, with its parts.
 type ownMemory struct {
 	allocated, freed mem.Tally
 	level, peak      alloc.Bytes // bytes allocated minus bytes freed, and the highest value of that
@@ -151,7 +151,7 @@ func (s *section) pass(path, why string) {
 	s.claimed.Store(true)
 }
 
-// pathStats is what the ended sections of one path came to together.
+// pathStats is the sum of all ended sections with one path.
 type pathStats struct {
 	calls         int64
 	stack         tables.StackID // who opened the last
@@ -275,7 +275,7 @@ type peaks struct {
 type run struct {
 	peak           alloc.Bytes
 	open           int  // its sections
-	within         *run // the older one that it is part of
+	within         *run // the older run that it is part of
 	older, younger *run
 }
 

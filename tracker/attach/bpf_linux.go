@@ -26,7 +26,7 @@ type bpf struct {
 	noFrames *ebpf.Map // a value without Python frames, to start each entry of running from
 	follow   *ebpf.Map // programs that others end by: see followers
 	seen     *ebpf.Map // code objects, by process and address
-	newCode  *ebpf.Map // those that were not seen before: process, where the frame is, address
+	newCode  *ebpf.Map // code objects not seen before: process, place of the frame, address
 	offsets            // offsets in the kernel's structures
 }
 

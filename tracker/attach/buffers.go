@@ -127,7 +127,7 @@ func (p *process) freed(f function, e *event, t *thread, now time.Duration) {
 	}
 	b := p.live[liveKey{alloc.Ptr(at), f.block}]
 	if b == nil && f.without != "" {
-		return // the function that called this one may have told of it
+		return // the function that called this one may have reported it
 	}
 	if b == nil || p.physical[at] == b {
 		p.unknown++
@@ -180,7 +180,7 @@ func (p *process) unmapped(at, size uint64, t *thread, now time.Duration) {
 	}
 }
 
-// sizeOf is what a call asked for.
+// sizeOf returns the size that a call asked for.
 func sizeOf(f function, e *event) alloc.Bytes {
 	size := e.args[f.size]
 	switch f.effect {

@@ -5,8 +5,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 )
 
-// frames returns the return addresses of an event's call stack, innermost first, and why the stack may be incomplete. A probe knows
-// the functions that it was taught. Where it came to another, the walk goes on here by the unwind tables, and teaches it what it finds.
+// frames returns the return addresses of an event's call stack, innermost first, and why the stack
+// may be incomplete. A probe knows the functions that it was taught. Where it met another, frames
+// continues with the unwind tables, and teaches the probe what it finds.
 func (p *process) frames(e *event) (all []uint64, end string) {
 	all = e.frames()
 	atNote := p.functions[e.function].note != "" // in the middle of a function: the probe counts as if it were the return of a call there
@@ -43,7 +44,7 @@ func (p *process) frames(e *event) (all []uint64, end string) {
 	return walked, symbols.NoTable
 }
 
-// A probe can be taught so many return addresses: of all processes, and of one.
+// How many return addresses a probe can be taught: for all processes together, and for one.
 const (
 	maxSteps  = 1 << 16
 	maxTaught = maxSteps / 2

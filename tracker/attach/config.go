@@ -63,12 +63,12 @@ func powerOfTwo(n int) int {
 // nvml.Visible the devices as a process numbers them. An error says that a figure is unknown.
 // The methods are called from any goroutine.
 type Driver interface {
-	// Memory returns what is in use of a device by all processes, and all that it has.
+	// Memory returns how much of a device's memory all processes use, and its size.
 	Memory(pid, ordinal int) (used, total alloc.Bytes, err error)
 	// UUID returns the device's UUID, as nvidia-smi prints it.
 	UUID(pid, ordinal int) (string, error)
-	// Held returns what a process holds of each device that it uses, contexts included, by
-	// the ordinals of the process.
+	// Held returns the memory that a process holds on each of its devices, CUDA contexts included,
+	// by the process's own ordinals.
 	Held(pid int) (map[int]alloc.Bytes, error)
 }
 
@@ -81,7 +81,7 @@ func (nobody) Memory(int, int) (used, total alloc.Bytes, err error) { return 0, 
 func (nobody) UUID(int, int) (string, error)                        { return "", errNoDriver }
 func (nobody) Held(int) (map[int]alloc.Bytes, error)                { return nil, errNoDriver }
 
-// earlier is what a process used on its devices before it was watched.
+// earlier is the memory that a process used on its devices before it was watched.
 type earlier struct {
 	held  map[deviceID]alloc.Bytes
 	known bool

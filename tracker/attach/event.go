@@ -42,17 +42,17 @@ type event struct {
 	program    *birth  // for forked, execed and loaded: what the process itself reported; nil if it did not
 }
 
-// ending is what a probe found at the end of a stack.
+// ending says how the stack ends that a probe found.
 type ending uint32
 
 const (
 	notSaid   ending = iota // by the library in front of libcuda
 	whole                   // the outermost frame, or the most frames that there is room for
 	lost                    // no caller
-	isUnknown               // a function of which the probe does not know how to find its caller: the stack was copied
+	isUnknown               // the probe does not know how to find this function's caller, so the stack was copied
 )
 
-// copied is what the reader needs to find the callers that a probe does not know how to find.
+// copied is what the reader needs to find the callers that a probe could not.
 type copied struct {
 	generation uint32 // of the process: see probes.teach
 	sp, fp     uint64
@@ -92,12 +92,12 @@ const (
 
 // A thread's room, in bytes.
 const (
-	roomNext       = 8 * iota // the number of the program that it ends by
+	roomNext       = 8 * iota // number of the program that runs last
 	roomPC                    // where the stack begins
 	roomDepth                 // of an event: how many frames are certain, and the ending in the upper half
 	roomSP                    // of the last of them, if it is of an unknown function
 	roomFP                    //
-	roomTotal                 // how many addresses there are with those that frame pointers tell
+	roomTotal                 // number of addresses, with those that came from frame pointers
 	roomGeneration            // of the process, so that what one program was taught is not believed of the next
 	roomFrames
 	roomSize = roomFrames + 8*maxFrames
@@ -151,9 +151,9 @@ func (e *event) frames() []uint64 { return e.stack[:e.depth] }
 
 // feed is where events come from: probes in the kernel, or a library in the programs.
 type feed interface {
-	// watch begins to report on a process, and on all that it will start.
+	// watch begins to report on a process and on all that it starts.
 	watch(pid int) error
-	// forget ends the reports on a process. Those that it has started are reported on.
+	// forget ends the reports on a process. Processes that it started are still reported on.
 	forget(pid int)
 	// library probes the file at path, which holds the functions of a library that is watched.
 	library(path, library string) error
@@ -179,7 +179,7 @@ type feed interface {
 	// lost returns how many events found no room, and when the first of them was.
 	lost() (count, since uint64)
 
-	// detach ends the events: those that there are can still be read.
+	// detach ends the events. Those that exist can still be read.
 	detach()
 	// interrupt has next return os.ErrClosed.
 	interrupt()

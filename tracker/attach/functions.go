@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// effect is what a call of the driver does to the ledger.
+// effect says what a call does to the ledger.
 type effect uint8
 
 const (
@@ -45,21 +45,21 @@ const (
 // function is a function of the driver, or of another library, and where its arguments are.
 type function struct {
 	effect   effect
-	memory   alloc.Memory // of the driver's functions: what they allocate
+	memory   alloc.Memory // the type of memory that the function allocates
 	kind     mem.Kind     // of a library's functions: what the memory is for. Of the driver's, only the program knows
 	size     int          // index of the argument with the size in bytes
 	stream   int          // 0: it has none
 	device   int          // index of the argument that names the device
 	address  int          // index of the argument with the address to free, or with the pointer to which the new address is written
 	returned bool         // the address is the result
-	void     bool         // the result says nothing: the address is what was written, or the call failed
+	void     bool         // the result means nothing: either the address was written, or the call failed
 	library  string       // "" is the driver
 	handle   bool         // the second argument is a CUipcMemHandle, by value
 	symbols  []string
 	uses     []use  // the kinds of the memory it allocates, chosen by call stack
 	note     string // the static probe that stands for it: its arguments are the function's
 	without  string // it is watched only in files without this static probe
-	block    bool   // a part of what was taken from the driver, beside that in the ledgers
+	block    bool   // a block of the program's cache, counted apart from the driver's memory
 }
 
 // kindFor returns the kind of memory that a call stack allocated.
@@ -298,5 +298,5 @@ func (p Pair) check() error {
 	return nil
 }
 
-// maxArguments are those that come in registers.
+// maxArguments is the number of arguments that are passed in registers.
 const maxArguments = 6

@@ -13,8 +13,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// ledger is the live buffers of one source, and the totals of those that were freed. The watcher's
-// lock guards it.
+// ledger holds the live buffers of one source, and the totals of freed ones. The watcher's lock
+// guards it.
 type ledger struct {
 	stacks  *stackTable
 	tensors map[tensorKey]*tables.Tensor

@@ -107,8 +107,8 @@ func (l *libraries) probeFirst(given []string) error {
 	return nil
 }
 
-// probeAny probes those files of a library that there are: all of them if they are certain. It
-// is no error that there are none: a process may have one of its own.
+// probeAny probes those of a library's files that exist, or all of them if certain. It is no error
+// if none exists: a process may have its own copy.
 func (l *libraries) probeAny(library string, paths []string, certain bool) error {
 	var errs []error
 	known := len(l.files)
@@ -154,8 +154,8 @@ func (l *libraries) look() error {
 	return err
 }
 
-// find probes what the processes have loaded, and returns those that had loaded a file that was not
-// probed.
+// find probes the files that the processes have loaded. It returns the processes that had loaded a
+// file before it was probed.
 func (l *libraries) find() (late map[int]string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -240,7 +240,7 @@ func usualLibraries(library string) (all []string) {
 // is32 tells the library of 32-bit programs by what ldconfig says of it.
 func is32(name string) bool { return !strings.Contains(name, "64") }
 
-// descendants returns the processes that a process started, and those that they did.
+// descendants returns the processes that a process started, and all that these started.
 func descendants(pid int) (all []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -137,7 +137,7 @@ func (s *sockets) succeeded(p *peer) bool {
 	return false
 }
 
-// ended comes after a process has ended: all that it had to say is there.
+// ended handles the end of a process: no more events will come from it.
 func (s *sockets) ended(e *event, p *peer) bool {
 	if p.socket >= 0 && s.receive(e, p) {
 		s.ready = slices.Insert(s.ready, 0, p.life)

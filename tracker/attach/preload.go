@@ -28,7 +28,7 @@ type preload struct {
 	dir   string // where the shim is, as libcuda.so.1
 	token string // who connects must know it: others of this machine can find the socket
 	name  string // of the socket, abstract
-	file  string // of another socket, for programs in a network namespace of their own; "" if there is none
+	file  string // of another socket, for programs in other network namespaces; "" if there is none
 }
 
 // environ adds the variables that make a program load the shim.

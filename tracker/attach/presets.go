@@ -14,7 +14,7 @@ type preset struct {
 	cache *cache
 }
 
-// use is what memory is for if a function is among the callers.
+// use says what memory is for if a function is among its callers.
 type use struct {
 	caller string // a part of its name
 	kind   mem.Kind
@@ -26,7 +26,8 @@ type cache struct {
 	instead     []function
 }
 
-// functions are those to watch in a library: its probes, and what a file that has none has instead.
+// functions returns the functions to watch in a library: its static probes, and the functions to
+// take if a file has none.
 func (c *cache) functions(library string) []function {
 	all := []function{
 		{effect: reports, address: 0, device: 1, size: 2, stream: 3, note: c.alloc},
@@ -44,10 +45,11 @@ func (c *cache) functions(library string) []function {
 
 const pytorchCache = "c10::cuda::CUDACachingAllocator::Native::"
 
-// presets are functions of libraries that are often used, by the name of what they belong to. Their arguments are
-// those of the libraries' headers: ggml-backend.h, hip_runtime_api.h, ze_api.h, cuvs/core/c_api.h, icicle/runtime.h.
+// presets are the functions of common libraries, by name. Their arguments are those in the headers:
+// ggml-backend.h, hip_runtime_api.h, ze_api.h, cuvs/core/c_api.h, icicle/runtime.h.
 var presets = map[string]preset{
-	// All backends of ggml allocate through it: those of llama.cpp, ollama, LocalAI, yzma, whisper.cpp.
+	// All backends of ggml allocate through it, in llama.cpp, ollama, LocalAI, yzma and
+	// whisper.cpp.
 	"ggml": {pair: "libggml-base.so:ggml_backend_buft_alloc_buffer(size=2),ggml_backend_buffer_free", uses: []use{
 		{"llama_kv_cache", "KV"},
 		{"llama_memory_recurrent", "KV"},

@@ -22,8 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probes are the programs in the kernel, and what they write. The kernel takes them away
-// when they are closed, or when this process ends in any way.
+// probes are the programs in the kernel and what they write. The kernel removes them when they are
+// closed, or when this process ends in any way.
 type probes struct {
 	maps   *bpf
 	reader *ringbuf.Reader
@@ -35,8 +35,8 @@ type probes struct {
 	attach          ebpf.AttachType
 	multi           bool // the kernel (6.6 and newer) takes many probes at once, and takes them away faster
 	functions       []function
-	entries, leaves []*ebpf.Program // by index in functions; nil where there is none
-	more            []*ebpf.Program // those that others end by, and those of static probes
+	entries, leaves []*ebpf.Program // by index in functions; nil if there is none
+	more            []*ebpf.Program // programs that run at the end of others, and those of static probes
 	tracepoints     []*ebpf.Program
 	links           []link.Link
 }
@@ -167,7 +167,7 @@ func lacking() string {
 	return "this process lacks " + strings.Join(all, ", ")
 }
 
-// watch adds a process, and all that it will start, to those watched.
+// watch adds a process, and all that it will start, to the watched ones.
 func (p *probes) watch(pid int) error {
 	if err := p.maps.family.Put(uint32(pid), uint32(monotonic())); err != nil {
 		return fmt.Errorf("watch process %d: %w", pid, err)
@@ -175,11 +175,11 @@ func (p *probes) watch(pid int) error {
 	return nil
 }
 
-// forget takes a process out; those that it started stay.
+// forget removes a process; those that it started stay.
 func (p *probes) forget(pid int) { p.maps.family.Delete(uint32(pid)) }
 
-// library probes the functions of a file, for all processes that have it loaded or will load
-// it: those of the driver, or of a library that Config.Functions names.
+// library probes the functions of a file, for all processes that have loaded it or will. The
+// functions are the driver's, or those of a library that Config.Functions names.
 func (p *probes) library(path, library string) error {
 	at, err := symbols.Offsets(path, library != "")
 	if err != nil {
@@ -330,7 +330,7 @@ func (p *probes) interrupt() {
 	}
 }
 
-// detach takes the probes away; what they wrote can still be read.
+// detach removes the probes. What they wrote can still be read.
 func (p *probes) detach() {
 	var all sync.WaitGroup
 	for _, l := range p.links {

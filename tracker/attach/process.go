@@ -191,8 +191,8 @@ func (p *process) succeeded(f function, e *event, t *thread, stack tables.StackI
 	}
 }
 
-// process is what is known of one process: it turns events into changes of the ledgers.
-// The watcher's reader alone uses it, with the lock where it changes a ledger.
+// process turns the events of one process into changes of the ledgers. Only the watcher's reader
+// uses it, and takes the lock where it changes a ledger.
 type process struct {
 	*shared
 	all       *sources
@@ -218,7 +218,8 @@ type process struct {
 	threads  map[uint32]*thread
 }
 
-// liveKey is where a live buffer is. A block may begin where the segment begins that it is a part of.
+// liveKey is the place of a live buffer. A block can begin at the same address as its segment, so
+// the key tells them apart.
 type liveKey struct {
 	at    alloc.Ptr
 	block bool
@@ -238,16 +239,17 @@ type primary struct {
 	retained int
 }
 
-// birth is what a process was made of at its start: it may be gone when its first event is read.
+// birth is what was known about a process at its start. It may be gone when its first event is
+// read.
 type birth struct {
 	origin snapshot.Origin
 	maps   []symbols.Mapping
 }
 
-// thread is what a thread of the process is doing.
+// thread is the call that a thread of the process is in.
 type thread struct {
 	contexts []uint64 // the current one is the last
-	undo     func()   // puts back what the call that it is in has taken; nil if nothing
+	undo     func()   // takes back what the current call has changed; nil if nothing
 }
 
 // source returns the ledger of a device.

@@ -72,8 +72,9 @@ func (m *bpf) tellCall(index int) asm.Instructions {
 	return append(ins, m.finish()...)
 }
 
-// A static probe is no call: it has its arguments where its note says, and no return. Its program keeps them as those of a
-// call and, for an allocation, goes on as at the call's return.
+// A static probe is not at a function: its note says where its arguments are, and it has no return.
+// Its program stores them like a call's arguments and, for an allocation, continues as at the
+// call's return.
 
 // atNote is the program at a place of a static probe.
 func (m *bpf) atNote(index int, f function, its []symbols.NoteArgument) (asm.Instructions, error) {

@@ -40,10 +40,10 @@ const (
 	maxPyCalls   = 1 << 11 // of threads that run Python at a time; two kilobytes each
 	pyRoom       = 8 + 16*maxPython
 	maxSeen      = 1 << 14 // code objects
-	newCodeSize  = 24      // of what the reader of names gets
+	newCodeSize  = 24      // bytes that the reader of names gets
 )
 
-// Room on the program's stack, below that of a call stack.
+// Room on the program's stack, below the call stack.
 const (
 	slotLayout = slotRoom - 8  // the address of the layout, 0 if the process has none
 	slotAt     = slotRoom - 16 // the thread or frame that is looked at
@@ -85,7 +85,7 @@ func layoutWord(to asm.Register, word int) asm.Instructions {
 	}
 }
 
-// room puts the address of the thread's room into R0. It goes to the label "end" if there is none.
+// room puts the address of the thread's room into R0, or jumps to the label "end" if there is none.
 func (m *bpf) room() asm.Instructions {
 	ins := append(lookUp(m.running, slotThread), asm.JNE.Imm(asm.R0, 0, "room"), asm.StoreImm(asm.RFP, slotKey, 0, asm.Word))
 	ins = append(ins, lookUp(m.noFrames, slotKey)...)
@@ -211,7 +211,7 @@ func (m *bpf) frameOfPython() asm.Instructions {
 		asm.StoreMem(asm.RFP, slotCode, asm.R1, asm.DWord),
 	)
 	ins = append(ins, store(asm.RFP, slotWhere, 0)...)
-	ins = append(ins, follow(slotWhere, 4, slotCode, pyFirstLine)...) // 0 of what has none
+	ins = append(ins, follow(slotWhere, 4, slotCode, pyFirstLine)...) // 0 if the code object has none
 	ins = append(ins, follow(slotRead, 8, slotAt, pyInstruction)...)
 	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
 	ins = append(ins, layoutWord(asm.R2, pyIsIndex)...)
@@ -293,8 +293,9 @@ func (p *probes) readNames(of *python.Processes) {
 	}()
 }
 
-// threadBase is what struct thread_struct has of the address that pthread_self returns: the register fs. Elsewhere that depends on
-// the C library, and threads are told by their numbers.
+// threadBase is the offset in struct thread_struct of the address that pthread_self returns: the
+// register fs. On other architectures that depends on the C library, and threads are told apart by
+// their numbers.
 var threadBase = map[string]string{"amd64": "fsbase"}[runtime.GOARCH]
 
 // self puts into R0 what threadID finds in the threads of Python.

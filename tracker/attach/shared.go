@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// shared is what a watcher, its processes and its sources have in common.
+// shared is what a watcher, its processes and its sources share.
 type shared struct {
 	start  time.Time
 	clock  uint64 // the clock of the events, at start
@@ -21,7 +21,7 @@ type shared struct {
 	closed  bool
 }
 
-// Loss is what the ledgers lack.
+// Loss says what the ledgers lack.
 type loss struct {
 	events uint64    // events for which the ring had no room
 	since  time.Time // when the first event was lost; the ledgers are not exact from then on

@@ -19,9 +19,9 @@ import (
 // One goroutine reads them.
 type sockets struct {
 	preload
-	listeners  [2]int // an abstract name in the network namespace, and a file; -1 if there is none
+	listeners  [2]int // an abstract name in the network namespace, and a file; -1 if missing
 	poll, wake int
-	peers      map[int]*peer // by the descriptor of the connection, and by that of the pidfd
+	peers      map[int]*peer // by the descriptors of the connection and of the pidfd
 	ready      []int         // the peers with something to read
 
 	count, since uint64 // lost
@@ -44,7 +44,7 @@ type peer struct {
 	known  bool  // it has shown the token
 }
 
-// look adds a file descriptor to those that the reader waits for.
+// look makes the reader wait for a file descriptor too.
 func (s *sockets) look(fd int) error {
 	return unix.EpollCtl(s.poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 }

@@ -29,7 +29,7 @@ type Source struct {
 	device  deviceID
 	uuid    string // "" until the driver has told it
 	ledger  ledger
-	beside  map[deviceID]*Source // those of the same process
+	beside  map[deviceID]*Source // the other sources of the process
 	marks   int
 	recent  []*snapshot.Mark
 	marked  chan struct{} // closed at the next mark, or at the end; nil while nobody waits

@@ -108,7 +108,7 @@ func rank(f mem.Frame) callsite.Rank {
 	return rule.Rank(f.Function, f.File)
 }
 
-// passers are functions that only pass calls on: prefixes of functions' names, some of which are
+// passers are functions that only pass calls on, as prefixes of their names. Some are whole
 // modules.
 var passers = []string{
 	"_cgo_", "crosscall", "x_cgo_", "_Py", "Py", "py::", "_start", "syscall.", "internal/runtime/", "reflect.",

@@ -18,7 +18,7 @@ import (
 const (
 	maxCopy  = 16 << 10 // bytes of a stack
 	chunk    = 1 << 10  // is read at a time: the stack may end within it
-	maxApart = 1 << 29  // a frame that is below its callee's by less is none: a goroutine's stack is further from a thread's
+	maxApart = 1 << 29  // a caller's frame that is lower, by less than this, is wrong: goroutine and thread stacks are further apart
 )
 
 // Room on the stack of the program that follows.
@@ -42,8 +42,8 @@ const (
 	stepAt     = slotRule + 32
 )
 
-// toStack goes on with the program that follows the stack from an address, and with that of the function after it. It goes to "lost"
-// if there is no room.
+// toStack jumps to the program that follows the stack from an address, and then from the caller's.
+// It jumps to "lost" if there is no room.
 func (m *bpf) toStack(index int, pc asm.Instructions) asm.Instructions {
 	ins := lookUp(m.rooms, slotThread)
 	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "room"), asm.StoreImm(asm.RFP, slotKey, 0, asm.Word))
@@ -68,8 +68,9 @@ func (m *bpf) toStack(index int, pc asm.Instructions) asm.Instructions {
 	return append(ins, m.goOn(asm.Mov.Imm(asm.R3, followStack))...)
 }
 
-// followStack is the program that follows the thread's stack. Where it comes to an unknown function it goes on by frame pointers: what
-// they tell is not certain, but may be all that is to be had beyond what is copied.
+// followStack returns the program that follows the thread's stack. At an unknown function it
+// continues with frame pointers: they may be wrong, but may be all that is known beyond the copied
+// part.
 func (m *bpf) followStack() asm.Instructions {
 	const sp, room = regCall, regEvent
 	ins := m.begin()
@@ -157,8 +158,9 @@ func (m *bpf) followStack() asm.Instructions {
 	return append(ins, end()...)
 }
 
-// stepOut goes from a frame to its caller by the step on the program's stack, of which the label is "step". It puts the return address
-// into R1 and its slot, and where the caller's frame is into slotBegin. It goes to "outermost" and to "nowhere" if there is no caller.
+// stepOut goes from a frame to its caller, by the step on the program's stack at the label "step".
+// It puts the return address into R1 and its slot, and the place of the caller's frame into
+// slotBegin. Without a caller it jumps to "outermost" or "nowhere".
 func stepOut(sp asm.Register) asm.Instructions {
 	read := func(from asm.Instructions, to int32) asm.Instructions { // the word at the address in R3
 		return append(from,

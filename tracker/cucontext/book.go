@@ -14,7 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-// book is what a tracked context has in the ledger.
+// book is a tracked context's part of the ledger.
 type book struct {
 	tr *tracker.MemTracker
 

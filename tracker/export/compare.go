@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// By is what memory is summed up by: one of Bys, or by "line" if it is none of them.
+// By says what a row sums up: one of Bys. Anything else means "line".
 type By string
 
 // Bys returns the properties by which a usage can be summed up: "line", the line of the user's
@@ -24,7 +24,7 @@ func Bys() []By {
 	return []By{"line", "function", "path", "shape", "kind", "section", "device", "stream", "memory", "label", "size"}
 }
 
-// Of is which of a row's tallies counts: one of Ofs, or "live" if it is none of them.
+// Of says which tally of a row counts: one of Ofs. Anything else means "live".
 type Of string
 
 // Ofs returns the tallies: "live", "peak" and "total".

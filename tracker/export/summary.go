@@ -12,7 +12,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// rowKey is what rows are summed up by. A line of code gets its name only when all processes are known.
+// rowKey is what rows with one key have in common. A line of code gets its name only when all
+// processes are known.
 type rowKey struct {
 	isSite bool
 	site   mem.Frame
@@ -44,13 +45,13 @@ func (u *Usage) Summary(by By, of Of) *Usage {
 	return out
 }
 
-// keyList is what summaries share: the ranks of a run have the same lines.
+// keyList is shared by summaries, since the ranks of a run have the same lines.
 type keyList struct {
 	keys  []unique.Handle[rowKey]
 	index map[unique.Handle[rowKey]]int
 }
 
-// lastKeys are those of the latest summary that had keys of its own.
+// lastKeys are the keys of the latest summary that had keys of its own.
 var lastKeys atomic.Pointer[keyList]
 
 // shared returns the sums by the keys of an earlier summary, if that has them and few others, whose sums are zero then.

@@ -103,7 +103,7 @@ func verify(run func() int, out io.Writer, opts []leaks.Option) int {
 		return code
 	}
 	var found []leaks.Leak
-	if d := tracker.DumpAll(); d != nil { // there is none if the tests have closed the default tracker too
+	if d := tracker.DumpAll(); d != nil { // nil if the tests have closed the default tracker too
 		for _, each := range append(d.Others, d) {
 			found = append(found, leaks.Live(each.Snapshot, opts...)...)
 		}

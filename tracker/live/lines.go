@@ -15,7 +15,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// linesNow is what /lines answers: the lines of code that hold most of the device's memory, and what all others hold.
+// linesNow is the answer of /lines: the lines of code that hold most of the device's memory, and
+// the sum of all others.
 type linesNow struct {
 	Time  time.Time `json:"time"`
 	Live  mem.Tally `json:"live"`

@@ -165,7 +165,7 @@ func (h *handler) report(w http.ResponseWriter, r *http.Request) {
 	h.whole(w, r, htmlFile, func(w io.Writer) error { return html.Write(w, h.source.Dump()) })
 }
 
-// leaksNow is what /leaks answers.
+// leaksNow is the answer of /leaks.
 type leaksNow struct {
 	Suspects []leaks.Suspect `json:"suspects"`
 	Growth   []leaks.Growth  `json:"growth"`
@@ -207,7 +207,7 @@ func (l leaksNow) print(w io.Writer) error {
 	return err
 }
 
-// levelsNow is what /levels answers.
+// levelsNow is the answer of /levels.
 type levelsNow struct {
 	Run    string    `json:"run"` // another one if the program was started again
 	Closed bool      `json:"closed"`
@@ -223,8 +223,8 @@ type levelsNow struct {
 	Kinds       map[string]alloc.Bytes `json:"kinds"` // live bytes by kind
 }
 
-// levels is snapshot.Levels without its methods: MarshalJSON would otherwise be that of the whole
-// struct that embeds it.
+// levels is snapshot.Levels without its methods. Otherwise a struct that embeds it would have its
+// MarshalJSON.
 type levels snapshot.Levels
 
 func (h *handler) levels(w http.ResponseWriter, r *http.Request) {

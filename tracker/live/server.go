@@ -20,7 +20,7 @@ const (
 type handler struct {
 	source  Source
 	inside  bool   // the source shows the memory of this program
-	run     string // tells this handler's marks from those of an earlier run of the program
+	run     string // tells marks of this run from those of an earlier one
 	pages   map[string]http.HandlerFunc
 	hosts   map[string]bool // that AllowHosts lets in
 	busy    time.Duration   // how long a request waits for a place to make its answer

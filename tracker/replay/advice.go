@@ -49,7 +49,7 @@ func (p *program) endAtError() bool {
 	return true
 }
 
-// advice tells which settings fit into so much memory.
+// advice says which settings fit into this much memory.
 func (p *program) advice(memory alloc.Bytes) (string, error) {
 	recorded := Recorded(p.dump)
 	recorded.Memory = memory
@@ -78,7 +78,7 @@ func (p *program) advice(memory alloc.Bytes) (string, error) {
 	return fitting[0].String(), nil
 }
 
-// fit is a setting under which a history fits, and the most that it reserves then.
+// fit is a setting with which a history fits, and the most memory that it then reserves.
 type fit struct {
 	setting  string
 	reserved alloc.Bytes

@@ -12,7 +12,7 @@ import (
 type agreement struct {
 	Calls             int64 `json:"driver_calls"` // that the replay makes as recorded
 	RecordedCalls     int64 `json:"recorded_driver_calls"`
-	OtherCalls        int64 `json:"other_driver_calls"` // that it makes and the recording does not have
+	OtherCalls        int64 `json:"other_driver_calls"` // calls of the replay that the recording does not have
 	Addresses         int64 `json:"addresses"`
 	RecordedAddresses int64 `json:"recorded_addresses"`
 

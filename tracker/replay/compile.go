@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
 )
 
-// compile turns a dump into a program. The events that it has are those up to the snapshot.
+// compile turns a dump into a program, from the events up to the snapshot.
 func compile(r *snapshot.Dump) (*program, error) {
 	if r == nil || r.Snapshot == nil {
 		return nil, fmt.Errorf("replay: no dump")

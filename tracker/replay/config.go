@@ -21,10 +21,10 @@ const (
 // Allocators returns all kinds.
 func Allocators() []Allocator { return []Allocator{Cache, Expandable, Driver} }
 
-// Config is what a history is replayed on.
+// Config says on what a history is replayed.
 type Config struct {
-	// Memory is what the allocator and registered buffers can have: a device's memory, less
-	// what contexts and other processes hold. 0 is no limit.
+	// Memory is what the allocator and registered buffers can have: a device's memory, without
+	// contexts and other processes. 0 means without limit.
 	Memory alloc.Bytes
 	// Allocator is Cache if it is empty.
 	Allocator Allocator

@@ -11,8 +11,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
-// device counts what allocators take of its memory. It gives a segment the address that it had when
-// it was recorded, where a request needs the same one as then, so that ties fall as they did.
+// device counts the memory that allocators take from it. If a request needs the same segment as in
+// the recording, the device gives it the recorded address, so that the allocator's choices between
+// equal blocks come out the same.
 type device struct {
 	total    alloc.Bytes
 	reserved alloc.Bytes // by the allocator

@@ -30,11 +30,11 @@ type Explanation struct {
 	settings, earlier []saving
 	leftOut           []string   // what the file lacks
 	unknown           []string   // recorded settings that are left out
-	noReplay          string     // why there are none
+	noReplay          string     // why there is none
 	agreement         *agreement // nil if there is nothing to compare with
 }
 
-// saving is what a change would have saved of the most memory reserved.
+// saving says how much a change would have lowered the highest reserved memory.
 type saving struct {
 	Setting      string      `json:"setting,omitempty"`
 	Site         mem.Frame   `json:"call_site,omitzero"`

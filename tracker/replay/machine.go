@@ -25,7 +25,7 @@ type machine struct {
 	pending  map[int32]bool // buffers that are freed, whose memory may be in use
 	layout   string
 	live     int         // buffers
-	compared *comparison // comparison with the recording; nil if there is none
+	compared *comparison // nil if nothing is compared with the recording
 	work     int64       // what emptying caches cost so far: each time all segments and buffers
 }
 
@@ -220,7 +220,8 @@ func (m *machine) try(o *op) error {
 	return err
 }
 
-// empty empties all caches except cache but and those of private pools. No memory may be pending.
+// empty empties all caches except the one at index but and those of private pools. No memory may be
+// pending.
 func (m *machine) empty(but int) error {
 	if err := m.worked(); err != nil {
 		return err

@@ -5,12 +5,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// program is what a history asks of an allocator.
+// program is the sequence of requests that a history makes to an allocator.
 type program struct {
 	dump     *snapshot.Dump
 	first    uint64              // the number of its first event
 	start    *snapshot.Snapshot  // the state before the first event
-	buffers  []buffer            // those of the start come first, oldest first
+	buffers  []buffer            // those that were live at the start come first, oldest first
 	begun    int                 // how many those are
 	at       map[alloc.Ptr]int32 // those by address
 	ops      []op

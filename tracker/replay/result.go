@@ -133,9 +133,9 @@ type OOM struct {
 	Beginning bool `json:"beginning,omitempty"`
 }
 
-// gap is what a torn history lacks. The replay takes the buffers whose allocation or
-// free is missing to have been there for as long as they can have been, and so tells what the program
-// needed at most. The two peaks are what it needed at least: without those buffers.
+// gap is what a torn history lacks. Buffers whose allocation or free is missing count for as long
+// as they can have lived, so that the replay shows the most that the program can have needed. The
+// two peaks are the least that it needed: they leave these buffers out.
 type gap struct {
 	Event   uint64      `json:"event"` // the first at which something was missing
 	Reason  string      `json:"reason"`
@@ -270,7 +270,7 @@ type plainLevels Levels
 
 func (l Levels) json() levelsJSON { return levelsJSON{plainLevels(l), jsonstream.Amount(l.Retries)} }
 
-// MarshalJSON writes null for what is unknown.
+// MarshalJSON writes null for unknown values.
 func (l Levels) MarshalJSON() ([]byte, error) { return json.Marshal(l.json()) }
 
 // at sets the levels.

@@ -51,7 +51,7 @@ func (c Change) String() string {
 // cells appends the text of a table's column to b.
 type cells func(b []byte, column int) []byte
 
-// widths are the widths of a table's columns, without those of the sign and the call site.
+// widths are the widths of a table's columns, except the sign and the call site.
 type widths [4]int
 
 func headings(b []byte, column int) []byte {
@@ -125,7 +125,7 @@ func appendGroup(b []byte, g *Group) []byte {
 	return appendMemory(b, g.Memory)
 }
 
-// appendMemory says where a buffer is that is not in plain device memory.
+// appendMemory appends the type of memory, unless it is plain device memory.
 func appendMemory(b []byte, m alloc.Memory) []byte {
 	if m == alloc.UnknownMemory || m == alloc.DeviceMemory {
 		return b

@@ -130,7 +130,7 @@ func (d *Dump) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// maxWithin is how deep dumps may lie within dumps. A dump has those of other devices, and these have none.
+// maxWithin is how deep dumps may be nested. A dump holds those of other devices, which hold none.
 const maxWithin = 2
 
 func readDump(in *jsonstream.Reader, within int) (*Dump, error) {

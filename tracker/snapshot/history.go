@@ -129,7 +129,7 @@ type Event struct {
 	Mark    int          `json:"mark,omitzero"`      // Marked: the mark's number
 	Private string       `json:"private,omitzero"`   // private pool of a segment, as in alloc.Segment; "" means none, or unknown
 	Stack   mem.Stack    `json:"stack,omitempty"`    // stack of the allocation, also for a free; for a mark or a section, the caller's
-	FreedAt mem.Stack    `json:"freed_at,omitempty"` // stack of a free, where the source tells it and it is not that of the allocation
+	FreedAt mem.Stack    `json:"freed_at,omitempty"` // stack of a free, if the source has it and it differs from the allocation's
 }
 
 // String says what happened, to what, and in which line of code: "alloc Parameter (512,) float32, 2.0 KiB at

@@ -14,7 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// usage is what is in use by the summary of a failure without chunks.
+// usage returns the memory in use by the summary of a failure that lists no chunks.
 func (d *Failure) usage() *export.Usage {
 	u := &export.Usage{Device: d.device()}
 	for _, s := range d.inUseBySize() {

@@ -59,7 +59,7 @@ type barrier struct {
 	Ptr    alloc.Ptr    `json:"address"` // where the room would begin
 	Room   alloc.Bytes  `json:"room_bytes"`
 	InUse  mem.Tally    `json:"in_use"`
-	Chunks []*neighbour `json:"chunks"` // the first of them
+	Chunks []*neighbour `json:"chunks"` // the first ones
 }
 
 // barrierTo finds the place where the fewest bytes in use keep a request out; nil if no region is as large.

@@ -74,7 +74,7 @@ func (d *Failure) least() alloc.Bytes {
 	return alloc.Bytes(f * float64(unit))
 }
 
-// tally counts the chunks that are in use, or those that are not.
+// tally counts the chunks that are in use or, if used is false, those that are not.
 func (d *Failure) tally(used bool) (count int64, bytes, largest alloc.Bytes) {
 	for i := range d.chunks {
 		if c := &d.chunks[i]; c.used == used {

@@ -44,7 +44,7 @@ func (s *scanner) end() {
 	s.now = nil
 }
 
-// dump is the one that is being read. A log that was cut may begin in the middle of one.
+// dump returns the failure that is being read. A log that was cut may begin in the middle of one.
 func (s *scanner) dump() *Failure {
 	if s.now == nil {
 		return s.begin()
@@ -254,7 +254,7 @@ func (s *scanner) outside(line string) {
 // can be added up.
 const maxChunk = 1 << 42
 
-// chunkUnit is what the sizes of chunks are multiples of.
+// chunkUnit divides the size of every chunk.
 const chunkUnit = 256
 
 // peakBuffer reads a line of the buffers that XLA lists when a compiled program does not fit.

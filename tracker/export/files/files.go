@@ -114,7 +114,7 @@ func isTorchJSON(text []byte) bool {
 	return ok && slices.Contains([]string{"segments", "device_traces", "allocator_settings", "external_annotations"}, string(key))
 }
 
-// isList recognises a JSON list of objects or lists. The "[INFO]" of a log is none.
+// isList recognises a JSON list of objects or of lists, but not the "[INFO]" of a log.
 func isList(text []byte) bool {
 	rest, ok := bytes.CutPrefix(text, []byte("["))
 	rest = bytes.TrimLeft(rest, " \t\r\n")

@@ -6,7 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
 )
 
-// The order of this file is that of the page: each function writes the cards of one subject.
+// The functions of this file are in the order of the page: each writes the cards of one subject.
 
 // body writes all cards of a device. The script fills in what depends on the moment that is shown.
 func (v *deviceView) body(p *webpage.Page) {
@@ -128,7 +128,7 @@ func (v *deviceView) overTime(p *webpage.Page) {
 `, layers, v.History)
 }
 
-// buffers writes the heads of the table's columns: those that the source can fill.
+// buffers writes the headings of the table's columns that the source can fill.
 func (v *deviceView) buffers(p *webpage.Page) {
 	var kind, shape, elements webpage.Markup
 	filter := webpage.Markup("file:line")

@@ -36,7 +36,7 @@ func factsOf(r *snapshot.Dump) (devices []*facts, more int) {
 	return devices, more
 }
 
-// facts are what a page shows of a device, before small items are left out.
+// facts holds what a page shows about a device, before small items are left out.
 type facts struct {
 	dump     *snapshot.Dump
 	at       *snapshot.Snapshot // what is shown: the state at the error, or the dump's own
@@ -137,7 +137,8 @@ func usageAt(r *snapshot.Dump, s *snapshot.Snapshot) *export.Usage {
 	return u
 }
 
-// sectionsOf sums up the rows by section, more live bytes first; nil if there is none.
+// sectionsOf sums up the rows by section, the one with most live bytes first; nil if there are no
+// sections.
 func sectionsOf(rows []export.Row) []section {
 	index := make(map[string]int)
 	var list []section

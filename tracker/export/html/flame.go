@@ -10,8 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// node is a frame of the flame graph with all that it called. The page numbers the frames in their order, those that call
-// before what they call.
+// node is a frame of the flame graph with everything that it called. The page numbers frames so
+// that callers come before what they call.
 type node struct {
 	Name  string   `json:"name"`
 	Place string   `json:"place,omitempty"` // file and line
@@ -23,7 +23,7 @@ type node struct {
 	ever   mem.Tally // that ended here, and then all below too
 	share  float64   // the frame's largest share of the whole at any moment
 	weight float64   // as share; at most moments the share is taken of the live bytes at the peak
-	number int       // among those that are shown; -1 of one that is left out
+	number int       // the frame's number on the page; -1 if it is left out
 }
 
 // least is the share of the whole below which a frame is left out.
@@ -32,7 +32,7 @@ const least = 0.001
 // flame is the call stacks laid over each other, outermost frames first.
 type flame struct {
 	root  *node
-	nodes []*node // all, each after those that call it
+	nodes []*node // all frames, each after its callers
 	leaf  []*node // where each row ends; nil of one that is not in the device's memory
 	calls map[call]*node
 	text  func(string) string
@@ -138,7 +138,8 @@ func (f *flame) shares(sums []int64, whole int64) {
 }
 
 // cut removes the frames that are small at every moment. If more than the given number are left, it
-// removes those of least weight too. A frame's callees are never larger, so they go with it.
+// also removes those of least weight. A frame is never larger than its caller, so all below it goes
+// with it.
 func (n *node) cut(frames int) {
 	n.drop(func(c *node) bool { return c.share < least })
 	if weights := n.weights(nil); len(weights) > frames {

@@ -15,7 +15,7 @@ import (
 
 // moment is an instant that the page can show: what was live then by row, and the segments.
 type moment struct {
-	names []string // "the peak"; none of most
+	names []string // such as "the peak"; most moments have none
 	at    int      // the place on the chart; -1 before it
 	next  uint64   // the number of the event that comes next
 	snapshot.Levels

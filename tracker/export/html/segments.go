@@ -37,7 +37,7 @@ type run struct {
 	part int
 }
 
-// pin is what one line of code keeps in a segment.
+// pin is the memory that one line of code keeps in a segment.
 type pin struct {
 	owner
 	held mem.Tally
@@ -80,7 +80,7 @@ func used(seg alloc.Segment) (sum alloc.Bytes) {
 	return sum
 }
 
-// owner is what a block is used for, and the line that allocated it.
+// owner says what a block is used for, and which line allocated it.
 type owner struct {
 	used bool // the zero owner stands for free memory
 	kind mem.Kind
@@ -195,7 +195,7 @@ func (w *writing) pin(p pin, byLine bool) string {
 	return p.held.String() + " of " + w.text(p.kind.String()) + " from " + w.line(p.line)
 }
 
-// uses are what blocks are used for: kinds or, where these are not known, lines of code.
+// uses are the kinds of blocks or, if these are not known, their lines of code.
 type uses struct {
 	byLine bool
 	index  map[string]int

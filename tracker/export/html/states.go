@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// data is what the page's script reads.
+// data is the JSON that the page's script reads.
 type data struct {
 	Timeline *timeline.Timeline `json:"timeline"`
 	Flame    *node              `json:"flame"`
@@ -36,7 +36,8 @@ type state struct {
 	Segments  *stateMap     `json:"segments,omitempty"`
 }
 
-// stateMap is the segments that are new or changed, those that are gone, and what the others come to.
+// stateMap holds the segments that are new or changed, those that are gone, and the sum of all
+// others.
 type stateMap struct {
 	Changed  []segmentJSON `json:"changed"`
 	Gone     []int         `json:"gone,omitempty"`

@@ -12,7 +12,7 @@ import (
 // tile is one of the numbers at the top of the page.
 type tile struct{ Name, Value, Note, ID string }
 
-// tiles are those of a state. peak is nil if it is not known.
+// tiles returns the tiles of a state. peak is nil if it is unknown.
 func tiles(s *snapshot.Snapshot, peak *mem.Tally) []tile {
 	out := []tile{{"Live", s.Live.Bytes.String(), buffers(s.Live.Count), "live"}}
 	if peak != nil {

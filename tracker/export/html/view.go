@@ -10,7 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// deviceView is what the page shows of a device.
+// deviceView is what the page shows about a device.
 type deviceView struct {
 	Data data
 
@@ -31,7 +31,7 @@ type deviceView struct {
 	Stuck            []string // why memory is reserved that no buffer uses
 	NoHistory        string   // what to do for one; "" if nothing can be done
 	Past             bool     // the source tells of more than one moment
-	NoMarks          string   // why there are none; "" where there cannot be any
+	NoMarks          string   // why there are no marks; "" where there can be none
 	Shapes, Types    bool     // which columns the source can fill
 	HasSegments      bool
 	EarlierMarks     int // whose tables are left out

@@ -65,7 +65,7 @@ func unpack(in io.Reader) (text []byte, limit int64, err error) {
 	return text, r.Limit(), nil
 }
 
-// columns are the places of the values that a Usage has in a sample; -1 is none.
+// columns holds, for each value of a Usage, its index in a sample; -1 means that it is missing.
 type columns struct {
 	liveCount, liveBytes, totalCount, totalBytes int
 	hostCount, hostBytes                         int // live, in host memory
@@ -139,8 +139,7 @@ func origin(p *profile.Profile) snapshot.Origin {
 	return o
 }
 
-// findColumns finds the sample types, by the names in heap profiles or, failing that, by those of
-// JAX.
+// findColumns finds the sample types by their names in heap profiles, or else by JAX's names.
 func findColumns(p *profile.Profile) (columns, error) {
 	find := func(names ...string) int {
 		for _, name := range names {

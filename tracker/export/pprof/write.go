@@ -18,7 +18,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// The labels of a sample, beside those of its origin.
+// The labels of a sample, besides those of its origin.
 const (
 	labelDevice  = "device"
 	labelKind    = "kind"

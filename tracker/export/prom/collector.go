@@ -9,9 +9,9 @@ import (
 
 // Config says what a collector gives in addition to the levels. The zero Config adds nothing.
 type Config struct {
-	// TopCallSites is for how many lines of code gpumem_call_site_live_bytes is given,
-	// those with the most live bytes; the others are summed as "other". 0 is none. The lines
-	// may change from scrape to scrape, and with them the series.
+	// TopCallSites is the number of lines of code that gpumem_call_site_live_bytes reports, those
+	// with the most live bytes; the others are summed as "other". 0 means none. The lines may
+	// change from scrape to scrape, and with them the series.
 	TopCallSites int
 	// Suspects adds gpumem_suspect_bytes and gpumem_suspect_buffers: what
 	// leaks.Suspects finds, by line of code. Each scrape then costs a Snapshot.

@@ -17,7 +17,7 @@ import (
 type before struct {
 	buffers walk.Back[piece]
 	late    map[uint64]bool              // frees that completed later, by the number of their event Freed
-	left    map[alloc.Ptr]snapshot.Event // those that are not completed at the end
+	left    map[alloc.Ptr]snapshot.Event // frees that are not completed at the end
 }
 
 // piece is the memory of a buffer that an event told of.

@@ -22,7 +22,7 @@ type raw struct {
 
 	hostSegments plain.Value   // a list of dicts
 	hostTrace    []plain.Value // lists of dicts
-	host         int           // the device that has these; -1 if there are none
+	host         int           // the device that gets the host memory; -1 if there is none
 
 	visits int64
 	sum    int64 // bytes of all sizes that were looked at

@@ -17,7 +17,7 @@ type rawEvent struct {
 	micros   int64 // microseconds since 1970; 0 if unknown, as before PyTorch 2.1
 	stack    *callStack
 	category string // category of PyTorch's memory profiler; "" if none
-	compile  string // the function of torch.compile that it belongs to; "" if none
+	compile  string // the function of torch.compile that it belongs to; "" if there is none
 	metadata plain.Value
 	pool     poolID
 	host     bool // in host memory

@@ -46,7 +46,7 @@ func Read(r io.Reader) (*snapshot.Dump, *export.Usage, error) {
 	return c.Dump, c.Usage, nil
 }
 
-// contents is what a file holds.
+// contents is everything that a file holds.
 type contents struct {
 	Dump  *snapshot.Dump
 	Usage *export.Usage
@@ -289,7 +289,7 @@ func (in *source) word(v plain.Value) string {
 	return in.Str(v)
 }
 
-// described is what Write says of a block or an event.
+// described is what Write noted about a block or an event.
 type described struct {
 	kind, dtype, shape, memory, section string
 

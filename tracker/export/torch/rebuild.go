@@ -21,18 +21,18 @@ type rebuilder struct {
 	ends     []ending // the buffers at the end, by address
 	segments []alloc.Segment
 	broken   int64              // segments left out because their blocks do not tile them
-	at       *snapshot.Snapshot // what the result has besides its tables
+	at       *snapshot.Snapshot // the result, without its tables
 
 	entries []tables.EventEntry
 	pools   []tables.PoolEntry // the pool of each entry
-	frees   []tables.FreeEntry // the stacks of frees that differ from those of the allocations
+	frees   []tables.FreeEntry // stacks of frees, if they differ from the allocation's
 	siteOf  []int32            // the call site of each entry about a buffer; -1 for other entries
 	open    map[int64]int      // the entry of the alloc that is live at an address
 	older   []older            // buffers that were freed, but allocated before the first event
 	labels  map[int]noted      // of the allocations that are live, by entry
 	oom     *rawEvent          // if no allocation followed it
 	oomAt   int                // the number of entries before it
-	held    rawEvent           // a free_requested that waits for the next event, its possible free_completed; no action if there is none
+	held    rawEvent           // a free_requested that waits for the next event, which may be its free_completed; without an action if there is none
 	spans   []openSection      // sections that are open
 	nextID  uint64
 	start   time.Time
@@ -42,7 +42,7 @@ type rebuilder struct {
 	siteIDs map[siteKey]int32
 }
 
-// noted is what a program noted of an allocation.
+// noted is what the program said about an allocation.
 type noted struct {
 	metadata plain.Value // user_metadata, a text or a dict
 	compile  string      // compile_context: the function that torch.compile made, such as "1/0"; "" if none
@@ -53,7 +53,7 @@ type ending struct {
 	*alloc.Block             // of a segment
 	value        plain.Value // the block as the file has it
 	stack        tables.StackID
-	entry        int32 // its alloc; -1 if there is none
+	entry        int32 // index of its allocation; -1 if there is none
 	site         int32
 	stream       uint8
 	host         bool // in host memory
@@ -197,7 +197,7 @@ func (r *rebuilder) notes() (notes []rawAnnotation, err error) {
 	return notes, nil
 }
 
-// since returns the time of an event. Where there is none, events are a microsecond apart.
+// since returns the time of an event. In a file without times, events are a microsecond apart.
 func (r *rebuilder) since(micros int64) time.Duration {
 	if micros > 0 && r.start.IsZero() && len(r.entries) == 0 {
 		r.start, r.now = time.UnixMicro(micros).UTC(), micros

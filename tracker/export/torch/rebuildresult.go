@@ -110,7 +110,7 @@ func (r *rebuilder) countsAt(entries int) []int64 {
 	return counts
 }
 
-// change is what an event adds to the live buffers.
+// change returns what an event adds to the live buffers.
 func change(e tables.EventEntry) mem.Tally {
 	switch walk.Of(e.Action) {
 	case walk.Begin:

@@ -74,7 +74,7 @@ func (r *rebuilder) orderEnds() {
 	}
 }
 
-// endAt returns the buffer at an address at the end; nil if there is none.
+// endAt returns the buffer that is at an address at the end, or nil.
 func (r *rebuilder) endAt(addr int64) *ending {
 	i, ok := slices.BinarySearchFunc(r.ends, alloc.Ptr(addr), func(e ending, addr alloc.Ptr) int { return cmp.Compare(e.Ptr, addr) })
 	if !ok {

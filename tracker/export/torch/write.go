@@ -69,7 +69,7 @@ func check(s *snapshot.Snapshot) error {
 	return nil
 }
 
-// part is what is written of one device.
+// part is what is written about one device.
 type part struct {
 	dump    *snapshot.Dump
 	live    blocks
@@ -125,8 +125,8 @@ type writer struct {
 	about  map[group]memo // the texts that describe events
 }
 
-// group is what buffers have in common. A shape is compared by its address: buffers of one tracker
-// share theirs.
+// group is what several buffers have in common. A shape is compared by its address, since buffers
+// of one tracker share theirs.
 type group struct {
 	kind    mem.Kind
 	dtype   alloc.DType
@@ -230,7 +230,7 @@ var categories = map[mem.Kind]string{
 // category names a kind; one of the program's own is unknown to the page.
 func category(kind mem.Kind) string { return cmp.Or(categories[kind], "unknown") }
 
-// annotations writes the sections of all histories, as PyTorch writes those of its profiler.
+// annotations writes the sections of all histories in the form of PyTorch's profiler annotations.
 func (w *writer) annotations(parts []*part) {
 	w.name("external_annotations")
 	l := w.beginList()

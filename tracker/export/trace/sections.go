@@ -24,7 +24,7 @@ type section struct {
 	span   uint64
 	path   string
 	row    uint64
-	name   string   // name shown in the row: the path without that of the section around it
+	name   string   // name in the row: the path without the path of the section around it
 	around *section // the section that its path names, even if it is drawn elsewhere
 	part   *section // the open one that this is around
 }
@@ -52,7 +52,7 @@ func emptyLayout() *layout {
 	return &layout{strays: make(map[uint64]bool), open: make(map[uint64]*section), paths: make(map[string][]*section)}
 }
 
-// beginAll begins sections of which only the order is known: the order of their span numbers.
+// beginAll begins sections in the order of their span numbers, where only their order is known.
 func (l *layout) beginAll(paths map[uint64]string) []*section {
 	var out []*section
 	for _, span := range slices.Sorted(maps.Keys(paths)) {
@@ -78,8 +78,8 @@ func (l *layout) begin(span uint64, path string) *section {
 	return s
 }
 
-// around returns the open section that a section of this path would be drawn in; nil if there is
-// none, if several may be meant, or if something is drawn in it already.
+// around returns the open section in which a section with this path would be drawn. It is nil if
+// there is none, if several are possible, or if something is already drawn in it.
 func (l *layout) around(path string) *section {
 	for end := strings.LastIndexByte(path, '/'); end > 0; end = strings.LastIndexByte(path[:end], '/') {
 		switch open := l.paths[path[:end]]; {

@@ -1,5 +1,5 @@
-// Package host measures the process that it is in: the memory of the host that it takes, its processor
-// time, and who it is among others. It knows nothing of devices, and keeps no history.
+// Package host measures its own process: how much host memory it takes, its processor time, and its
+// place among other processes. It knows nothing of devices, and keeps no history.
 package host
 
 import (
@@ -16,7 +16,8 @@ type Memory struct {
 	*Detail              // never nil
 }
 
-// Detail is what a Meter with detail adds. It is behind a pointer so that a Memory without detail is small.
+// Detail is what a Meter with detail adds. It is behind a pointer, so that a Memory without it is
+// small.
 type Detail struct {
 	Peak alloc.Bytes // the kernel's high-water mark of the resident set
 	Heap alloc.Bytes // objects on Go's heap, dead ones not collected yet included

@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// proc is what the kernel tells of this process.
+// proc reads what the kernel says about this process.
 type proc struct {
 	statm, status procFile
 }

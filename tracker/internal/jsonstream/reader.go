@@ -61,7 +61,8 @@ func (s *Reader) fill(keep int) error {
 	return err
 }
 
-// Next returns the next byte that is no space, without reading it: what a value begins with.
+// Next returns the next byte that is not a space, without reading it. It shows which kind of value
+// begins there.
 func (s *Reader) Next() (byte, error) {
 	for {
 		for ; s.pos < s.end; s.pos++ {

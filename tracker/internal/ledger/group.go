@@ -14,7 +14,8 @@ type Group struct {
 	cells int // cells that point here
 }
 
-// Origin is what a Buffer refers to of its cell. Unlike the cell it stays for as long as anybody refers to it.
+// Origin is the part of a cell that Buffers refer to. Unlike the cell it lives as long as anybody
+// refers to it.
 type Origin struct {
 	Keeper any // whose ledger it is
 	Group  *Group
@@ -60,7 +61,7 @@ type cells struct {
 
 	keeper any     // see Origin
 	limit  int     // a sweep begins when there are more
-	swept  slab.ID // the sweep has come so far; 0 if there is none
+	swept  slab.ID // how far the sweep has come; 0 if there is none
 
 	// retired holds the buffers ever allocated by the cells that were dropped.
 	Retired      slab.Slab[tables.RetiredEntry]
@@ -77,7 +78,8 @@ type cellKey struct {
 	Place
 }
 
-// Place is where a buffer was allocated, and the number of the stream that it is for.
+// Place is the call stack and section of an allocation, and the number of the stream that it is
+// for.
 type Place struct {
 	tables.Place
 	Stream uint8
@@ -100,8 +102,8 @@ func newCells(keeper any) cells {
 	}
 }
 
-// Recent returns the cell of a place and a tensor if it is one of those that were found lately, or 0. The tensor need
-// not be measured, nor be valid: only valid ones have a cell.
+// Recent returns the cell of a place and a tensor if it was found lately, or 0. The tensor need not
+// be measured or valid: only valid tensors have a cell.
 func (cs *cells) Recent(p Place, x *tables.Tensor) slab.ID {
 	id := *cs.recent.at(p, x.Shape)
 	if id == 0 {
@@ -247,8 +249,7 @@ type CellChange struct {
 	Count int64 // may be zero
 }
 
-// unlist takes a cell off the list that it is on. No view shows lists: there is
-// nothing to announce.
+// unlist takes a cell off its list. No view shows lists, so nothing is announced.
 func (cs *cells) unlist(c *Cell) {
 	head := &cs.latest
 	if c.interval != cs.interval {

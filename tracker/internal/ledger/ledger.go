@@ -28,8 +28,8 @@ type Ledger struct {
 	Labels  slab.Slab[string]
 	Cells   cells
 	Streams streams
-	// addresses finds records by address, except those in the tracker's cache:
-	// that knows whose they are.
+	// addresses finds records by address, except those of the tracker's cache, which knows their
+	// owners.
 	Addresses addrtable.Table
 
 	// Of the device's memory; see also byMemory.
@@ -53,15 +53,15 @@ type Ledger struct {
 	Closed   bool
 }
 
-// Record is what the ledger holds of live memory. It has no pointers, and so
-// costs the Go collector nothing.
+// Record is what the ledger knows about live memory. It has no pointers, and so costs the Go
+// collector nothing.
 type Record struct {
 	Ptr       alloc.Ptr
 	Allocated alloc.Bytes
 	Since     time.Duration // time of the allocation, since the tracker's start
 	Seq       uint64        // number of its event; no other record has it
 	Cell      slab.ID       // kind, shape, dtype, stack, section
-	Label     slab.ID       // 0 is none
+	Label     slab.ID       // 0 means none
 	State     state
 	Foreign   bool   // registered: other code owns the memory
 	Lost      bool   // its Buffer was collected
@@ -208,7 +208,7 @@ func (l *Ledger) Move(id slab.ID, r *Record, to slab.ID) {
 	l.Enter(r).Total++
 }
 
-// hostBytes is what live buffers take of the host's memory.
+// hostBytes counts the host memory of live buffers.
 type hostBytes struct {
 	Allocated  alloc.Bytes
 	Registered alloc.Bytes // the part of allocated that is not the tracker's own

@@ -17,7 +17,7 @@ type LineID uint32
 // once, and keeps four bytes for each stack.
 type lines struct {
 	table     *callstack.Table
-	libraries []string // skipped, besides the runtime
+	libraries []string // skipped, like the runtime
 
 	mu       sync.Mutex
 	frames   []mem.Frame // by LineID
@@ -32,7 +32,7 @@ const linesInPage = 1024
 // linePage holds the lines of consecutive stacks, 0 where nobody asked.
 type linePage [linesInPage]LineID
 
-// call is what a return address means for the stacks that it is in.
+// call is what a return address means in the stacks that contain it.
 type call struct {
 	line  LineID // 0 for the Go runtime
 	users bool   // the line is of the user's code

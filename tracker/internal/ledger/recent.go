@@ -7,8 +7,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
 
-// recentCells remembers cells that were found lately, at a slot that depends on the call stack, the section and the shape.
-// One cell displaces another that has the same slot. Who finds a cell here checks that it is the right one.
+// recentCells remembers cells that were found lately, in slots chosen by call stack, section and
+// shape. A cell replaces another one with the same slot, so a caller checks that the cell it finds
+// is the right one.
 type recentCells struct {
 	slots []slab.ID
 	shift int // 64 less the bits of an index

@@ -1,5 +1,5 @@
-// Package lines names the lines of code of a process, and tells its call stacks apart. It looks at no file
-// and no program: a line is what its frame says.
+// Package lines names the lines of code of a process and tells its call stacks apart. It reads no
+// file and no program: a line is what its frame says.
 package lines
 
 import (

@@ -97,7 +97,7 @@ func (l Labels) key() string {
 
 var escape = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 
-// String is what stands behind a metric's name.
+// String returns the text after a metric's name.
 func (l Labels) String() string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(l)) {

@@ -30,7 +30,7 @@ var writers = struct {
 	inside: make(map[uint64]int),
 }
 
-// queue is what waits for one writer; writers.mu guards it.
+// queue is the text that waits for one writer. writers.mu guards it.
 type queue struct {
 	key    any
 	writer io.Writer
@@ -176,9 +176,9 @@ func (b *Block) writeTo(w io.Writer) error {
 // once, and does not stop later blocks.
 type Report struct {
 	Device string      // named in each block, unless it is the first device
-	File   *ReportFile // nil is none; the tracker's marking lock guards it
+	File   *ReportFile // nil means none; the tracker's marking lock guards it
 	text   []byte      // text of the mark being made; the same lock guards it
-	Writer io.Writer   // nil is none
+	Writer io.Writer   // nil means none
 	spare  []byte      // room for a block's text; guarded by writers.mu
 	Log    *slog.Logger
 

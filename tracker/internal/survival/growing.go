@@ -106,7 +106,7 @@ func (u *Unit) census(now time.Duration, live []Buffer) (*census, bool) {
 	return w, true
 }
 
-// count counts those as old that have lived for so many windows.
+// count counts the buffers that have lived for at least this many windows as old.
 func (w *census) count(old int) {
 	w.old = old
 	w.whole, w.grown, w.became, w.gone = [windows]int64{}, [windows]int64{}, [windows]int64{}, [windows]int64{}

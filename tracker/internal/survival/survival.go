@@ -65,7 +65,7 @@ func (a *Ages) Usual() time.Duration {
 	return math.MaxInt64
 }
 
-// below is what the ages in a bucket are below.
+// below returns the upper end of an age bucket.
 func below(i int) time.Duration {
 	if i == len(Ages{})-1 {
 		return math.MaxInt64
@@ -119,7 +119,7 @@ func (u *Unit) Freed() int64 {
 // Units keeps the units of a program. They share the limit on memory for triangles. The zero value
 // is ready to use.
 type Units struct {
-	with []*Unit // those that have a triangle
+	with []*Unit // units that have a triangle
 	next int     // where to look for one that needs it no more
 }
 

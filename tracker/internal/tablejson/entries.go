@@ -58,7 +58,7 @@ func readBlock(text []byte, b *alloc.Block) error {
 	return nil
 }
 
-// readSite reads a call site. Its names are indices into those of the file.
+// readSite reads a call site. Names in it are indices into the file's names.
 func readSite(text []byte, e *siteJSON, names jsonstream.Texts) (err error) {
 	if jsonstream.Flat(text, func(key, value []byte, text bool) (ok bool) {
 		var n uint64

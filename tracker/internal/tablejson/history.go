@@ -32,7 +32,7 @@ type historyTables struct {
 	Frames []mem.Frame    `json:"frames"`
 	Groups []historyGroup `json:"groups"`
 	Events []historyEvent `json:"events"`
-	Frees  []historyFree  `json:"frees"` // not written if there is none
+	Frees  []historyFree  `json:"frees"` // not written if empty
 }
 
 type historyStack struct {
@@ -239,8 +239,8 @@ func readEvent(text []byte, e *historyEvent) error {
 	return json.Unmarshal(text, e)
 }
 
-// loadHistory makes a history from what was read of a file. The error says that it is no history,
-// or that its parts do not agree.
+// loadHistory makes a history from the parts of a file. The error says that it is no history, or
+// that the parts contradict each other.
 func loadHistory(head historyHead, lists historyTables) (*tables.HistoryTables, error) {
 	in := struct {
 		historyHead

@@ -77,7 +77,7 @@ func (s *stackJSON) read(in *jsonstream.Reader, text []byte) error {
 	return json.Unmarshal(text, s)
 }
 
-// readFrame reads a frame. Its names are indices into those of the file.
+// readFrame reads a frame. Names in it are indices into the file's names.
 func readFrame(text []byte, f *mem.Frame, names jsonstream.Texts) error {
 	if jsonstream.Flat(text, func(key, value []byte, text bool) (ok bool) {
 		switch string(key) {

@@ -52,7 +52,7 @@ func ReadSnapshot(in *jsonstream.Reader, head any) (*Snapshot, error) {
 	return tables, small.Unmarshal(head)
 }
 
-// tableLoader makes the tables of a snapshot from those of a file. It checks every index and sum.
+// tableLoader makes the tables of a snapshot from a file's tables. It checks every index and sum.
 type tableLoader struct {
 	tables.Tables
 	stacks   tables.StackTable

@@ -51,8 +51,9 @@ type LeftOut struct {
 	// Allocations are the live buffers that are not listed one by one. Sites and groups
 	// count them.
 	Allocations mem.Tally `json:"allocations,omitzero"`
-	// Sites is the number of those that had least memory live, and Unsited what they
-	// add up to without host memory: the snapshot's levels count it, its sites and groups do not.
+	// Sites is the number of omitted call sites, those with the least live memory. Unsited is the
+	// sum of their memory, without host memory: the snapshot's levels count it, its call sites and
+	// groups do not.
 	Sites   int64  `json:"call_sites,omitempty"`
 	Unsited Totals `json:"unsited,omitzero"`
 }
@@ -126,7 +127,8 @@ func (h *HistoryTables) Pool(seq uint64) string {
 	return h.Pools[i].Name
 }
 
-// FreeEntry is the stack of a free. Most sources do not walk it, and EventEntry.Stack is that of the allocation.
+// FreeEntry is the stack of a free. Most sources do not record it; EventEntry.Stack is the stack of
+// the allocation.
 type FreeEntry struct {
 	Seq   uint64
 	Stack StackID
@@ -158,7 +160,7 @@ type EventEntry struct {
 	Since     time.Duration // since the history's start
 	Ptr       alloc.Ptr
 	Allocated alloc.Bytes // or the size that was refused, the mark's number, the section's span
-	Tensor    *Tensor     // nil where there is none, or it is not known
+	Tensor    *Tensor     // nil if there is none, or if it is unknown
 	Stack     StackID
 	Section   uint16
 	Action    mem.Action

@@ -15,8 +15,8 @@ import (
 type Tensor struct {
 	Kind  mem.Kind
 	DType alloc.DType // not valid where it is not known
-	// Memory is what type of memory it is in. It is here, where there is room, because an event has none of
-	// its own.
+	// Memory is the type of memory that it is in. It stands here because there is room: an event
+	// has none.
 	Memory alloc.Memory
 	Shape  alloc.Shape // shared: do not write
 	Each   alloc.Bytes // requested bytes of one buffer

@@ -101,7 +101,8 @@ func New(r *snapshot.Dump) *Timeline {
 	return &b.Timeline
 }
 
-// latestError returns the number of the latest event of an error, at which there is a moment; past all events if there is none.
+// latestError returns the number of the latest out-of-memory event, to which a moment belongs, or a
+// number past all events if there is none.
 func latestError(r *snapshot.Dump) uint64 {
 	for e := range walk.Backward(r) {
 		if e.Action == mem.OutOfMemory {
@@ -147,8 +148,7 @@ type timelineBuilder struct {
 	high, end moment // highest and last moment of the stretch
 }
 
-// layers gives names their places among the layers; those that have none share
-// the last.
+// layers maps names to their layers. Names without one share the last layer.
 type layers[K comparable] struct {
 	place map[K]int
 	names []string
@@ -327,7 +327,8 @@ func (b *timelineBuilder) point(at time.Duration, m *moment, reserved bool) {
 	b.Driver = append(b.Driver, nil)
 }
 
-// layerAt returns the index of a layer's bytes in a moment; the last layer is that of the others.
+// layerAt returns the index of a layer's bytes in a moment. The last layer is the sum of the
+// others.
 func layerAt(i, layers int) int {
 	if i == layers-1 {
 		return maxLayers

@@ -11,7 +11,7 @@ import "github.com/gpumemtrack/gpumemtrack/alloc"
 // entries than buffers that were live before the event, and addresses that are in use at the end.
 type Back[T any] map[alloc.Ptr]Was[T]
 
-// Was is what there was at an address.
+// Was says what there was at an address.
 type Was[T any] struct {
 	Is    State
 	What  T

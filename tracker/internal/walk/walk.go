@@ -23,7 +23,7 @@ import (
 // ErrNoSnapshot is the error of writing a dump without a snapshot.
 var ErrNoSnapshot = errors.New("the dump has no snapshot")
 
-// Effect is what an event does to memory at its address.
+// Effect says what an event does to the memory at its address.
 type Effect uint8
 
 // The effects. A buffer begins, ends, and its memory may be pending until that is completed.
@@ -77,7 +77,7 @@ func Change(e *snapshot.Event) Levels {
 	return Levels{}
 }
 
-// Beginning is what there was before the first event of a dump.
+// Beginning is the state before the first event of a dump.
 type Beginning struct {
 	Levels
 	Time time.Time // time of the first event; the snapshot's time if there are no events
@@ -116,8 +116,8 @@ func BeginningOf(r *snapshot.Dump) Beginning {
 	return b
 }
 
-// Events returns the events of a dump up to its snapshot as their source stores them, and the number of the first. That is the
-// snapshot's if there are none.
+// Events returns the events of a dump up to its snapshot, as their source stores them, and the
+// number of the first one. If there are none, that is the snapshot's number.
 func Events(d *snapshot.Dump) (entries []tables.EventEntry, first uint64) {
 	at := d.Snapshot.Events
 	if d.History == nil || d.History.Dropped() >= at || d.History.Len() == 0 {

@@ -26,13 +26,13 @@ type Explanation struct {
 	Reserved   alloc.Bytes // all segments
 	Requested  alloc.Bytes // of the blocks in use
 	Rounding   alloc.Bytes // what rounds these up to 512 bytes
-	Unsplit    alloc.Bytes // what they hold beyond: too little to be a separate block, or rounded up by a setting
+	Unsplit    alloc.Bytes // what the blocks hold beyond that: too little to be a separate block, or rounded up by a setting
 	Pending    alloc.Bytes // freed blocks that another stream still uses
 	Releasable alloc.Bytes // free, and what ClearCache would give back
 	Stuck      alloc.Bytes // free memory between blocks in use or in a private pool: it serves only requests that fit, or that belong to that pool
 
-	// Lines are the lines of code that keep memory stuck, those that keep most first. A segment counts for
-	// the line with the largest block in use there.
+	// Lines are the lines of code that keep memory stuck, the one that keeps most first. A segment
+	// counts for the line with the largest block in use in it.
 	Lines []Line
 
 	device     string

@@ -16,8 +16,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Leak is what one call stack allocated of one kind, shape and dtype in one section and did
-// not free.
+// Leak is the memory that one call stack allocated, with one kind, shape and dtype in one section,
+// and did not free.
 type Leak struct {
 	snapshot.Group
 	snapshot.Place

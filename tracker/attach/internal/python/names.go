@@ -7,7 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// function is what a code object says of itself.
+// function is what a code object says about itself.
 type function struct {
 	pointers   [2]uint64 // to the strings with its file and name: another function at this address has others
 	file, name string

@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
-// Processes are those that run Python. Any goroutine may use them.
+// Processes are the processes that run Python. Any goroutine may use a Processes.
 type Processes struct {
 	tell   func(pid int, l Layout) error
 	forget func(pid int)
@@ -18,7 +18,8 @@ type Processes struct {
 	of map[int]*Process
 }
 
-// NewProcesses knows of none yet. It tells of each that it finds, with how its interpreter is laid out, and when that is no longer so.
+// NewProcesses returns a Processes without any process. It calls tell for each process that it
+// finds, with the layout of its interpreter, and forget when that is no longer valid.
 func NewProcesses(tell func(pid int, l Layout) error, forget func(pid int)) *Processes {
 	return &Processes{tell: tell, forget: forget, of: make(map[int]*Process)}
 }

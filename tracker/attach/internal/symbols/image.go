@@ -28,7 +28,7 @@ func openImage(f *os.File, name string) (image, *unwind.Table, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	callers, _ := unwind.Read(file) // nil if there are none
+	callers, _ := unwind.Read(file) // nil if the file has no such tables
 	native := &nativeImage{path: name, layout: layoutOf(file)}
 	native.symbols = functionSymbols(file)
 	native.lines = openLines(file)
@@ -64,7 +64,7 @@ type nativeImage struct {
 	layout
 	path    string
 	symbols []named
-	lines   *lines // nil if there are none
+	lines   *lines // nil if the file has no lines
 }
 
 func (n *nativeImage) frames(address uint64) []mem.Frame {
@@ -185,7 +185,7 @@ func Offsets(path string, all bool) (map[string]uint64, error) {
 	defer f.Close()
 	symbols, err := f.DynamicSymbols()
 	if all {
-		if more, _ := f.Symbols(); more != nil { // if there are none, the file is stripped
+		if more, _ := f.Symbols(); more != nil { // a stripped file has none
 			symbols, err = append(more, symbols...), nil
 		}
 	}

@@ -18,7 +18,7 @@ const maxTable = 512 << 20
 // lines are the source lines and inlined functions of a file, from its DWARF.
 type lines struct{ data *dwarf.Data }
 
-// openLines returns nil if there are none: most libraries that are shipped are so.
+// openLines returns nil if the file has no line tables, as most libraries that are shipped.
 func openLines(f *elf.File) *lines {
 	size := uint64(0)
 	for _, s := range f.Sections {

@@ -142,7 +142,7 @@ func outermost(f mem.Frame) bool {
 		strings.HasPrefix(base, "libc-2") || strings.HasPrefix(base, "ld-musl")
 }
 
-// frames are the function at an address and, before it, those that were inlined into it.
+// frames returns the function at an address, after the functions that were inlined into it.
 func (s *Symbolizer) frames(address uint64) []mem.Frame {
 	m, ok := find(s.maps, address)
 	if !ok {

@@ -39,7 +39,7 @@ type Base int64
 
 const (
 	Nowhere      Base = iota // the frame is the outermost; the frame pointer is unchanged
-	Stack                    // at the stack pointer; of what is kept, at the beginning of the frame
+	Stack                    // at the stack pointer; for a kept rule, at the beginning of the frame
 	Frame                    // at the frame pointer
 	ThroughFrame             // at the address that is kept at the frame pointer and the offset
 )

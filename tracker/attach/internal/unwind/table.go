@@ -14,7 +14,7 @@ type Table struct {
 	address uint64 // of its first byte
 	index   []function
 	common  map[int]*common
-	rules   map[uint64]*rule // by address; nil where there is none
+	rules   map[uint64]*rule // by address; nil if the address has no rule
 }
 
 // function is where a function begins, and the offset of its entry.
@@ -23,7 +23,8 @@ type function struct {
 	entry int
 }
 
-// maxTable is the largest table that is read: those of the largest libraries for GPUs have some 40 MB.
+// maxTable is the size of the largest table that is read. The largest GPU libraries have tables of
+// some 40 MB.
 const maxTable = 256 << 20
 
 // Read reads the tables of a file. A file without any, such as most programs in Go, is an error.
@@ -94,7 +95,7 @@ func (t *Table) scan() (index []function) {
 	return index
 }
 
-// common is what entries have in common (a CIE).
+// common is what several entries share (a CIE).
 type common struct {
 	code         uint64 // a unit of code advance, in bytes
 	data         int64  // a unit of the offsets
@@ -105,7 +106,7 @@ type common struct {
 	instructions []byte
 }
 
-// entry is a function's (an FDE), or has nothing in common: then it is what others have (a CIE).
+// entry is a function's entry (an FDE) or, if common is nil, one that others share (a CIE).
 type entry struct {
 	common       *common
 	start, size  uint64
@@ -197,7 +198,7 @@ func (c *common) augment(d *decoder, what string, here uint64) bool {
 		case 'R':
 			c.encoding = d.byte()
 		case 'P':
-			d.pointer(d.byte()&^0x80, here, 0) // the encoding comes first; it may be that of a pointer to it
+			d.pointer(d.byte()&^0x80, here, 0) // the encoding comes first; it may be the encoding of a pointer to it
 		case 'L':
 			d.byte()
 		case 'S':

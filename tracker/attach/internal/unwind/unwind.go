@@ -8,8 +8,8 @@ package unwind
 
 import "encoding/binary"
 
-// Machine is what an architecture has: DWARF's numbers of its registers, and what a function with a frame
-// pointer does.
+// Machine describes an architecture: DWARF's numbers of its registers, and what a function with a
+// frame pointer does.
 type Machine struct {
 	sp, ra  int
 	address uint64 // the bits of a return address that are not its signature
@@ -43,14 +43,15 @@ func (m *Machine) Address() uint64 { return m.address }
 // numRegisters is more than the highest number of a register that tells where a caller is.
 const numRegisters = 33
 
-// Registers returns those of a thread of which only three are known: where it goes on, and its stack and frame pointers.
+// Registers returns a thread's registers when only three are known: its program counter, stack
+// pointer and frame pointer.
 func (m *Machine) Registers(pc, sp, fp uint64) (r Registers) {
 	r[m.ra], r[m.sp], r[m.frame.cfa.register] = pc, sp, fp
 	return r
 }
 
-// Registers are those of a thread by DWARF's numbers. That of the return address has where the innermost
-// frame goes on.
+// Registers are a thread's registers by DWARF's numbers. The register of the return address holds
+// the innermost frame's program counter.
 type Registers [numRegisters]uint64
 
 // Copy is the registers of a thread, and the part of its stack from the stack pointer on.
@@ -142,8 +143,8 @@ func (c *Copy) Beyond(framed []uint64) []uint64 {
 	return framed[1:]
 }
 
-// keepsPointer reports whether the register of the frame pointer has that of the frame itself: it leads to where the frame
-// saved its caller's.
+// keepsPointer reports whether the frame pointer's register belongs to this frame: it then points
+// to where the frame saved its caller's.
 func (c *Copy) keepsPointer(r *rule, regs *Registers) bool {
 	fp := c.frame.cfa.register
 	cfa, end := r.cfa.value(c, regs, 0)

@@ -40,8 +40,8 @@ func OfOrigin(o snapshot.Origin) iter.Seq2[string, string] {
 	}
 }
 
-// Origin returns the origin that has these labels: label returns the text of a
-// name, "" if there is none. What should be a number and is not is unknown.
+// Origin returns the origin with these labels: label returns the text of a name, or "" if there is
+// none. A number that cannot be read is unknown.
 func Origin(label func(name string) string) snapshot.Origin {
 	o := snapshot.Origin{Host: label(labelHost), Program: label(labelProgram), Container: label(labelContainer)}
 	o.PID, _ = number(label(labelPID))

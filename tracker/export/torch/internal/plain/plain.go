@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 )
 
-// Kind is what a Value is.
+// Kind says what a Value is.
 type Kind uint8
 
 // The kinds. Tuples and sets are lists, and bytes are strings.
