@@ -371,7 +371,7 @@ func TestOneCallStackIsOneEntry(t *testing.T) {
 	require.NoError(t, err, "%s", text)
 	var stdout, stderr bytes.Buffer
 	require.Zero(t, run([]string{"attach", "--every", "0", "--ring", "1MiB", "--", command[0]}, nil, &stdout, &stderr), stderr.String())
-	assert.Equal(t, 1, strings.Count(stderr.String(), "main(...)"), stderr.String())
+	assert.Equal(t, 1, strings.Count(stderr.String(), "\nmain(...)"), stderr.String())
 	assert.Contains(t, stderr.String(), "\n12 buffers, 78.0 MiB, device:\n")
 	assert.NotContains(t, stderr.String(), "call stacks more")
 }
