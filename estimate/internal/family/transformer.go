@@ -45,9 +45,9 @@ func (c Transformer) Layers() []tape.Layer {
 		return []tape.Layer{tape.Wrong(fmt.Sprintf("%v is the Vision of another Transformer and no model by itself", f))}
 	default:
 		layers = c.decoder()
-		if c.Vision != nil && c.Vision.Family.OrLlama().Tower != nil {
-			layers = append(c.Vision.Family.Tower(*c.Vision, c.Hidden), layers...)
-		}
+	}
+	if c.Vision != nil && c.Vision.Family.OrLlama().Tower != nil && f.Role != Encoder { // CLIP and SigLIP run theirs
+		layers = append(c.Vision.Family.Tower(*c.Vision, c.Hidden), layers...)
 	}
 	if c.Audio != nil && c.Audio.Family.OrLlama().Tower != nil {
 		layers = append(c.Audio.Family.Tower(*c.Audio, c.Hidden), layers...)

@@ -96,18 +96,42 @@ func (l BatchNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 }
 
 func (l LayerNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Width(x, -1, l.Size, "features"); err != nil {
-		return tape.Tensor{}, err
-	}
-	x, err := t.Raise(x)
+	o, err := l.op(t, x)
 	if err != nil {
 		return tape.Tensor{}, err
 	}
+	return t.Op(o)
+}
+
+func (l LayerNorm) op(t *tape.Tape, x tape.Tensor) (tape.Op, error) {
+	if err := t.Width(x, -1, l.Size, "features"); err != nil {
+		return tape.Op{}, err
+	}
+	x, err := t.Raise(x)
+	if err != nil {
+		return tape.Op{}, err
+	}
 	stats := tape.Own{Shape: t.Resized(x.Shape, 1), DType: statistics(t, x)}
-	return t.Op(tape.Op{
+	return tape.Op{
 		In: []tape.Tensor{x}, Shape: x.Shape, Params: !l.NoAffine,
 		Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{stats, stats}, FLOPs: setting.Flops(x.Shape, 5),
-	})
+	}, nil
+}
+
+// TurnedNorm is a LayerNorm of a view whose dimensions are turned. The kernel reads a contiguous copy of it, and in the
+// backward pass another, and one of the gradient (ATen/native/layer_norm.cpp, expect_contiguous).
+type TurnedNorm struct{ LayerNorm }
+
+// Kind names the row.
+func (TurnedNorm) Kind() string { return "LayerNorm" }
+
+func (l TurnedNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	o, err := l.op(t, x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	o.Workspace, o.BackwardWorkspace = t.Size(x), 2*t.Size(x)
+	return t.Op(o)
 }
 
 // statistics returns the type of a norm's mean and deviation: on CUDA at least float32, on the CPU

@@ -17,6 +17,7 @@ type Facts struct {
 	Rounded    bool // a convolution computes in a type other than float32
 
 	Convolutions int         // that ran
+	Lengthwise   int         // of them, those along a sound or a text that mix all channels
 	Transformed  alloc.Bytes // largest workspace of a convolution that computes with transformed tensors
 	Unmeasured   Unmeasured  // kinds of layers that ran
 }

@@ -38,7 +38,7 @@ def inputs(model, dtype, length):
     c = model.config
     numbers = torch.arange(BATCH * length).reshape(BATCH, length) % 7 + 8
     text = {"input_ids": numbers}
-    if c.is_encoder_decoder and c.model_type != "whisper":
+    if c.get_text_config().is_encoder_decoder and c.model_type != "whisper":
         return {**text, "decoder_input_ids": numbers.clone()}
     if c.model_type == "whisper":
         return {"input_features": torch.randn(BATCH, c.num_mel_bins, 2 * c.max_source_positions, dtype=dtype), "decoder_input_ids": numbers.clone()}

@@ -54,7 +54,7 @@ func wav2vec2(c family.Transformer) []tape.Layer {
 	body := tape.Sequential{
 		tape.Named{Name: "feature_extractor", Layer: own.extractor()},
 		tape.Named{Name: "feature_projection", Layer: tape.Sequential{
-			tape.As("layer_norm", layer.LayerNorm{Size: wide}), tape.As("projection", layer.Linear{In: wide, Out: c.Hidden}), tape.Inlined{Layer: drop(own.projected)},
+			tape.As("layer_norm", layer.TurnedNorm{LayerNorm: layer.LayerNorm{Size: wide}}), tape.As("projection", layer.Linear{In: wide, Out: c.Hidden}), tape.Inlined{Layer: drop(own.projected)},
 		}},
 	}
 	if own.masks {
@@ -76,7 +76,7 @@ func (s sounds) extractor() tape.Layer {
 		one := tape.Sequential{conv}
 		switch {
 		case s.normed:
-			one = append(one, tape.Inlined{Layer: tape.Permute{Dims: []int{0, 2, 1}}}, tape.As("layer_norm", layer.LayerNorm{Size: out}), tape.Inlined{Layer: tape.Permute{Dims: []int{0, 2, 1}}})
+			one = append(one, tape.Inlined{Layer: tape.Permute{Dims: []int{0, 2, 1}}}, tape.As("layer_norm", layer.TurnedNorm{LayerNorm: layer.LayerNorm{Size: out}}), tape.Inlined{Layer: tape.Permute{Dims: []int{0, 2, 1}}})
 		case i == 0:
 			one = append(one, tape.As("layer_norm", layer.GroupNorm{Groups: out, Channels: out}))
 		}

@@ -15,7 +15,7 @@ var T5 = family.Register(&family.Family{
 	Layers: t5,
 	Role:   family.Seq2Seq,
 	Types: []family.Type{
-		{Name: "t5", Base: "T5Model", Keys: t5Keys, Read: readT5},
+		{Name: "t5", Base: "T5Model", Text: true, Keys: t5Keys, Read: readT5},
 		{Name: "mt5", Base: "MT5Model", Keys: t5Keys, Read: readMT5},
 	},
 })
