@@ -37,9 +37,9 @@ func (b *Buffer) RecordStream(s alloc.Stream) error {
 	return err
 }
 
-// FreeOn is RecordStream and Free: for a buffer of which the last work was queued on a stream
-// other than the one that it was allocated for. If there is an error, the buffer stays live. To
-// free a nil Buffer does nothing.
+// FreeOn is RecordStream and then Free. It is for a buffer whose last work was queued on another
+// stream than its own. If there is an error, the buffer stays live. FreeOn of a nil Buffer does
+// nothing.
 func (b *Buffer) FreeOn(s alloc.Stream) error {
 	if b == nil {
 		return nil

@@ -131,7 +131,7 @@ func (cut *ledgerCut) copyAllocations(lock sync.Locker, to *tables.Tables, index
 	slices.SortFunc(to.Allocations, func(a, b tables.AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
 }
 
-// levels are those of now.
+// levels returns the levels of this moment.
 func (t *MemTracker) levels() snapshot.Levels {
 	levels := t.lockLevels(t.mu)
 	t.mu.Unlock()
@@ -141,8 +141,9 @@ func (t *MemTracker) levels() snapshot.Levels {
 // maxAsked is how often a device is asked that contradicts the ledger.
 const maxAsked = 8
 
-// lockLevels takes the locks, of which the last is t.mu, and returns the levels of that instant. The device is asked
-// first, with no lock held: if what it says contradicts the ledger, it is out of date, and is asked again.
+// lockLevels takes the locks, t.mu last, and returns the levels of that instant. It asks the device
+// first, without a lock. If the answer contradicts the ledger it is out of date, and the device is
+// asked again.
 func (t *MemTracker) lockLevels(locks ...sync.Locker) snapshot.Levels {
 	for asked := 1; ; asked++ {
 		levels := t.deviceLevels()
@@ -158,8 +159,8 @@ func (t *MemTracker) lockLevels(locks ...sync.Locker) snapshot.Levels {
 	}
 }
 
-// deviceLevels asks the device; no lock is held. Reserved is what a pool of the device
-// holds besides the tracker's own cache. What is pending no more is inactive then.
+// deviceLevels asks the device, without a lock. Reserved is what a pool of the device holds besides
+// the tracker's own cache. Memory that is no longer pending counts as inactive.
 func (t *MemTracker) deviceLevels() snapshot.Levels {
 	if t.cache != nil {
 		t.locked.Poll()
@@ -203,8 +204,8 @@ func (t *MemTracker) ledgerLevels(levels *snapshot.Levels) {
 // contradict reports whether the driver has less in use than the tracker holds.
 func contradict(l snapshot.Levels) bool { return 0 <= l.DriverUsed && l.DriverUsed < l.Reserved }
 
-// copyLifetimes copies what is known of the freed buffers of each line, and of the call stacks that hold so
-// many that they may be named.
+// copyLifetimes copies the lifetimes of each line's freed buffers, and of the call stacks that hold
+// enough to be named.
 func (t *MemTracker) copyLifetimes(to *tables.Tables) {
 	stacks, lines := make(map[tables.StackID]int64), make(map[ledger.LineID]int64)
 	for _, e := range to.Sites {

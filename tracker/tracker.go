@@ -285,9 +285,8 @@ func (t *MemTracker) shut(now time.Duration) (timing []*deviceTime, last *report
 	return timing, t.report.End(), nil
 }
 
-// collect runs the Go collector, and waits until the cleanups and finalizers that
-// it queued have run, which runtime.GC does not; for a second at most, since one of
-// them may block.
+// collect runs the Go collector, and waits until the cleanups and finalizers that it queued have
+// run, which runtime.GC does not do. It waits a second at most, since one of them may block.
 func collect() {
 	runtime.GC()
 	counts := []metrics.Sample{

@@ -170,8 +170,8 @@ func (b *ByMemory) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// String prints a line for each type of memory that has live buffers, except plain device memory, which is what is left of
-// Levels.Live:
+// String prints a line for each type of memory that has live buffers, except plain device memory,
+// which is the rest of Levels.Live:
 //
 //	Managed memory:     96.0 MiB in 1 buffer, part of the device's
 //	Pinned host memory: 8.0 MiB in 2 buffers, none of the device's

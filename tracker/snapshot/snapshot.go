@@ -34,8 +34,7 @@ type Snapshot struct {
 	// there is none, or if it is not known. A light snapshot has no Segments.
 	Cache    *alloc.Stats
 	Segments []alloc.Segment
-	// Settings are those of the allocator, as its own words have them; nil if they
-	// are not known.
+	// Settings are the settings of the allocator, in its own words; nil if they are unknown.
 	Settings map[string]string
 
 	// Tables are the buffers and call sites as their source keeps them, for packages of this module. Do not write to them.
@@ -70,9 +69,9 @@ type Place struct {
 	CallSite mem.Frame    `json:"call_site"` // the line of the user's code in Stack
 }
 
-// CallSiteStats is what one call stack allocated of one kind, shape and dtype in one section. For
-// a program whose shapes never repeat, shapes that are long gone are added up by stack and
-// section: such an entry has no dtype, no shape, and only a Total.
+// CallSiteStats is the memory that one call stack allocated, with one kind, shape and dtype in one
+// section. For a program whose shapes never repeat, shapes that have long been freed are added up
+// by stack and section: such an entry has no dtype, no shape, and only a Total.
 type CallSiteStats struct {
 	Group
 	Place
@@ -250,7 +249,7 @@ type Origin struct {
 	Host      string `json:"host,omitempty"`
 	PID       int    `json:"pid,omitempty"`
 	Program   string `json:"program,omitempty"`    // the name of the executable
-	Rank      *int   `json:"rank,omitempty"`       // from 0; nil if it is none of many. Do not write to it
+	Rank      *int   `json:"rank,omitempty"`       // from 0; nil if the process is not one of many. Do not write to it
 	WorldSize int    `json:"world_size,omitempty"` // the number of ranks
 	// Container is the container, pod or service that the process runs in, where attach watches it from outside:
 	// "pod UID, containerd 0123456789ab", "docker 0123456789ab", "unit train.service".

@@ -59,7 +59,8 @@ func readSnapshot(in *jsonstream.Reader) (*Snapshot, error) {
 // maxOrdinal bounds the number of a device, by which formats have a list of devices.
 const maxOrdinal = 1<<16 - 1
 
-// loadSnapshot makes a snapshot of what a file holds, if it is one and holds together.
+// loadSnapshot makes a snapshot from the parts of a file. The error says that it is no snapshot, or
+// that the parts contradict each other.
 func loadSnapshot(in snapshotHead, from *tablejson.Snapshot) (*Snapshot, error) {
 	if err := jsonstream.CheckSchema(in.Schema, in.Version, jsonstream.SnapshotSchema, jsonstream.SnapshotVersion); err != nil {
 		return nil, err

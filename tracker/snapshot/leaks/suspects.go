@@ -178,7 +178,7 @@ func newSuspect(s *snapshot.Snapshot, site mem.Frame, l *line, its survival.Forg
 // ageOf is how long the program has run.
 func ageOf(s *snapshot.Snapshot) time.Duration { return s.Time.Sub(s.Tables.Epoch) }
 
-// line is what a snapshot tells of a line of code.
+// line is what a snapshot knows about a line of code.
 type line struct {
 	stacks map[tables.StackID]stackCount // the call stacks that lead to the line
 	live   []survival.Buffer             // oldest first; Of is the index of the allocation

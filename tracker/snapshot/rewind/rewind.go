@@ -312,7 +312,7 @@ func indexOf[T comparable, N ~uint8 | ~uint32](of map[T]N, list *[]T, value T, l
 	return n
 }
 
-// lifetimes are those that the events tell of.
+// lifetimes returns the lifetimes of buffers, as far as the events show them.
 func (w *rewind) lifetimes() map[mem.Frame]*survival.Unit {
 	h := w.of.History
 	found := make(map[mem.Frame]*survival.Unit)

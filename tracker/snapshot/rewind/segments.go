@@ -78,7 +78,8 @@ func (w *rewind) segments(live []alloc.Ptr) []alloc.Segment {
 	return out
 }
 
-// keeps is what a large block holds at most beyond its request: with more left, the allocator splits it.
+// keeps is the most that a large block can hold beyond its request: if more is left, the allocator
+// splits it.
 const keeps = 1 * alloc.MiB
 
 // bound sets the ends of large blocks from later events. The history has the requested bytes, not
@@ -111,7 +112,7 @@ func (w *rewind) bound(buffers []alloc.Ptr, after []tables.EventEntry) {
 // large reports whether blocks of a segment keep what is too little to split.
 func large(s *walk.Span) bool { return s != nil && s.Pool == alloc.LargePool && !s.Expandable }
 
-// tile returns the blocks of a span: those that are live, and the free ones between them.
+// tile returns the blocks of a span: the live ones, and the free ones between them.
 func (w *rewind) tile(s *walk.Span, live []alloc.Ptr) []alloc.Block {
 	blocks := make([]alloc.Block, 0, 2*len(live)+1)
 	at := s.Ptr

@@ -169,8 +169,8 @@ func (p Profile) Tree() string {
 	})
 }
 
-// layOut prints a table: the first column by name, then those that any row has
-// something for. Numbers are set right, texts left.
+// layOut prints a table: the name, then the columns in which any row has a value. Numbers are
+// aligned right, texts left.
 func layOut(rows []Row, name func(*Row) string) string {
 	lines := make([]strings.Builder, len(rows)+1)
 	for _, col := range columns {

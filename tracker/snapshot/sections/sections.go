@@ -45,9 +45,10 @@ type Data struct {
 	RSS  MemoryUse `json:"rss"`
 	Heap MemoryUse `json:"heap"`
 
-	// Allocated and Freed are what the section itself and its parts did; other goroutines' work
-	// beside it does not count. What the section kept is their difference, which is negative if it
-	// freed older buffers. OwnPeak is the highest value of that difference.
+	// Allocated and Freed are the bytes that the section itself and its parts allocated and freed;
+	// the work of other goroutines beside it does not count. The difference is what the section
+	// kept. It is negative if the section freed older buffers. OwnPeak is the highest value of that
+	// difference.
 	Allocated mem.Tally   `json:"allocated"`
 	Freed     mem.Tally   `json:"freed"`
 	OwnPeak   alloc.Bytes `json:"own_peak_bytes"`
