@@ -28,7 +28,7 @@ type section struct {
 	parent         *section // the innermost around it that was open when it began
 	frame          frame    // its place in its goroutine
 	older, younger *section // neighbours among the open sections, in the order in which they began
-	gpu            run      // among their peaks
+	gpu            run      // its place among the peaks of device memory
 	host           *run     // nil unless the kernel's mark is reset
 	from           moment
 	own            ownMemory

@@ -20,8 +20,8 @@ type matrix struct {
 	role   role
 	block  int // the block that it is in
 	blocks int
-	heads  int // of queries for each of keys and values
-	expert int // of the model
+	heads  int // heads of queries for each head of keys and values
+	expert int // number of experts in the model
 }
 
 // role says what a matrix does.

@@ -174,7 +174,7 @@ type Sizes struct {
 	Input  alloc.Bytes   // embeddings, which stay on the CPU
 	Blocks []alloc.Bytes // in their order
 	Output alloc.Bytes   // the last norm and the head
-	Tied   alloc.Bytes   // of the Output, what is a copy of the embedding
+	Tied   alloc.Bytes   // the part of Output that is a copy of the embedding
 }
 
 // add counts bytes of a block.

@@ -37,7 +37,7 @@ type named struct {
 	Layer
 }
 
-// Named is a layer that As named.
+// Named returns the name and the layer that As was given.
 func (n named) Named() (string, Layer) { return n.name, n.Layer }
 
 // Residual is After(Body(x) + Shortcut(x)). A Body that is a Sequential takes no name of its own: its
@@ -64,7 +64,7 @@ type repeated struct {
 	Layer
 }
 
-// Repeated is a layer that Repeat made.
+// Repeated returns the number and the layer that Repeat was given.
 func (r repeated) Repeated() (int, Layer) { return r.n, r.Layer }
 
 // Share makes a layer that may stand at several places of a model and has one set of parameters, which
@@ -84,7 +84,7 @@ func Recompute(l Layer) Layer { return recomputed{l} }
 // recomputed is a layer that Recompute made.
 type recomputed struct{ Layer }
 
-// Recomputed is a layer that Recompute made.
+// Recomputed returns the layer that Recompute was given.
 func (r recomputed) Recomputed() Layer { return r.Layer }
 
 // Inline makes the parts of a layer parts of the Sequential, Residual, Concat or Module that holds it:
@@ -100,7 +100,7 @@ func Inline(l Layer) Layer { return inline{l} }
 // inline is a layer that Inline made.
 type inline struct{ Layer }
 
-// Inlined is a layer that Inline made.
+// Inlined returns the layer that Inline was given.
 func (in inline) Inlined() Layer { return in.Layer }
 
 // Identity returns its input.
@@ -170,7 +170,7 @@ type Param = tape.Param
 // custom is a layer that Custom made.
 type custom struct{ tape.Layer }
 
-// Definition is a layer that Custom was given.
+// Definition returns the layer that Custom was given.
 func (c custom) Definition() tape.Layer { return c.Layer }
 
 // Custom makes a layer of its definition. The type's name is the kind of its rows, unless it has

@@ -62,9 +62,9 @@ type reading struct {
 
 const (
 	period    = time.Second           // how long a scale holds
-	first     = 50 * time.Millisecond // after which the first is made
-	slowest   = 1 << 42               // scale.perCount: a counter that takes a microsecond for one
-	tolerance = 1000                  // two scales that differ by more than a thousandth are not of one counter
+	first     = 50 * time.Millisecond // how long the first scale is awaited
+	slowest   = 1 << 42               // largest scale.perCount: a counter with one count a microsecond
+	tolerance = 1000                  // scales that differ by more than one part in this belong to different counters
 )
 
 // compare asks the system, and makes a new scale if it is time for one.

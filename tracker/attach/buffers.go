@@ -148,7 +148,7 @@ func (p *process) released(handle uint64, t *thread, now time.Duration) {
 	t.undo = p.drop(b, 1, now)
 }
 
-// drop takes holds of physical memory away, and with the last one the memory.
+// drop removes n references to physical memory, and the memory with the last of them.
 func (p *process) drop(b *buffer, n int, now time.Duration) (undo func()) {
 	b.held -= n
 	if b.held > 0 {

@@ -242,8 +242,8 @@ func (w *world) check() {
 	// program is to be run again.
 	thorough := !w.turns || *seed != 0 || w.checks%10 == 0
 	w.checks++
-	// No callback allocates between the two sides of a comparison. One may be in the midst of it
-	// in the goroutine that finds what is lost.
+	// While both sides of a comparison are read, no callback may allocate. The goroutine that finds
+	// lost buffers may be in a callback now: wait for it.
 	for !w.asking.CompareAndSwap(false, true) {
 		runtime.Gosched()
 	}

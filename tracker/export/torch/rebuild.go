@@ -78,8 +78,8 @@ type siteKey struct {
 // The bytes that things take, as plain.Data.Use counts them.
 const (
 	blockBytes = 32
-	endBytes   = 128 // with the entry of its allocation
-	entryBytes = 96  // with its places in tables
+	endBytes   = 128 // of a buffer at the end, with its allocation event
+	entryBytes = 96  // of an event, with its index entries
 	siteBytes  = 112
 	labelBytes = 64
 )

@@ -59,8 +59,9 @@ func (p *Process) frame(f frame) mem.Frame {
 	return mem.Frame{Function: its.name, File: its.file, Line: p.line(its, f.at)}
 }
 
-// function reads a code object, once; nil if it cannot be read. Its memory may have become another's since: then its strings
-// are at other addresses, or its line is another.
+// function returns the function of a code object, which it reads once; nil if it cannot be read.
+// The memory may belong to another code object by now. Its strings then have other addresses, or its
+// line is another, and it is read again.
 func (p *Process) function(f frame) *function {
 	p.mu.Lock()
 	defer p.mu.Unlock()
