@@ -13,25 +13,39 @@ import (
 )
 
 // Advice says, in a sentence or two, what would have helped a dump that was written because memory ran out: which setting of the
-// allocator fits into the memory that could be had, or how much is too much for all of them. It takes up to seven
-// replays. It is empty if there was no error, and if the history cannot be replayed or does not have the error.
+// allocator fits into the memory that could be had, or how much is too much for all of them. If a replay does not do all that
+// was recorded, it says how far it does. It takes up to eight replays. It is empty if there was no error, and if the history
+// cannot be replayed or does not have the error.
 func Advice(r *snapshot.Dump) string {
+	advice, agrees := adviceOf(r)
+	if advice != "" && agrees != nil && !agrees.whole() {
+		advice += fmt.Sprintf(" But %v.", agrees)
+	}
+	return advice
+}
+
+// adviceOf returns the advice, and how far a replay agrees with what was recorded.
+func adviceOf(r *snapshot.Dump) (string, *agreement) {
 	if r.OOM == nil || r.OOM.Free < 0 || r.OOM.Reserved < 0 {
-		return ""
+		return "", nil
 	}
 	s, _, err := rewind.To(r, "oom")
 	if err != nil {
-		return ""
+		return "", nil
 	}
 	p, err := compile(r)
-	if err != nil || !p.endAtError() {
-		return ""
+	if err != nil {
+		return "", nil
+	}
+	agrees := p.agreement()
+	if !p.endAtError() {
+		return "", nil
 	}
 	advice, err := p.advice(r.OOM.Reserved + r.OOM.Free + s.Registered)
 	if err != nil {
-		return ""
+		return "", nil
 	}
-	return advice
+	return advice, agrees
 }
 
 // endAtError leaves out what came after the latest error, and the earlier ones: the program went on after those. It reports

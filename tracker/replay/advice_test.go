@@ -61,3 +61,11 @@ func TestAdviceOfARecording(t *testing.T) {
 	advice := replay.Advice(r)
 	assert.True(t, strings.HasPrefix(advice, "No setting helps: 4.7 GiB too much. part3.py:174 step2 holds 29.7 GiB."), advice)
 }
+
+// TestAdviceSaysWhatItIsWorth where a replay with the recorded settings does not do what was recorded.
+func TestAdviceSaysWhatItIsWorth(t *testing.T) {
+	r := open(t, "gcn-qwen3embed-3gpu-expandable-oom", 1)
+	assert.NotContains(t, replay.Advice(r), "But")
+	r.Snapshot.Settings = map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:512"}
+	assert.Regexp(t, `\. But with the recorded settings, a replay makes \d+ of 46 driver calls .*\.$`, replay.Advice(r))
+}

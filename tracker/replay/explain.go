@@ -61,7 +61,7 @@ func Explain(r *snapshot.Dump, at string) (*Explanation, error) {
 	}
 	x := &Explanation{Explanation: explain.Snapshot(s), moment: moment, leftOut: r.LeftOut(), settings: []saving{}, earlier: []saving{}}
 	if moment.At == "oom" {
-		x.advice = Advice(r)
+		x.advice, _ = adviceOf(r) // x has how far replays agree
 	}
 	p, err := compile(r)
 	if errors.Is(err, walk.ErrNoHistory) {
