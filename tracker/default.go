@@ -105,7 +105,7 @@ func DumpAll(trackers ...*MemTracker) *snapshot.Dump {
 	return all[0]
 }
 
-// orOpen returns the open trackers if there are no others.
+// orOpen returns the given trackers or, if there are none, all open ones in the order of their devices.
 func orOpen(given []*MemTracker) []*MemTracker {
 	if len(given) > 0 {
 		return given

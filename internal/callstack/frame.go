@@ -66,7 +66,7 @@ type symbol struct {
 	frames  []Frame // one, except for C code, which may have none or several
 	entry   uintptr // of the function that has the code
 	inlined bool    // into that function
-	foreign bool    // code of the runtime that signals and C enter by
+	foreign bool    // runtime code through which signals and C code enter
 }
 
 func (s *symbols) at(pc uintptr) *symbol {

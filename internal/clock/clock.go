@@ -43,7 +43,7 @@ const (
 // scale turns counts into time: a straight line from one comparison with the system's clock to the next.
 type scale struct {
 	count    uint64        // where the line begins
-	since    time.Duration // Now, there
+	since    time.Duration // what Now returns there
 	perCount uint64        // nanoseconds, times 1<<32
 	holds    uint64        // counts, until the next comparison
 }

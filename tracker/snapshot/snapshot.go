@@ -78,7 +78,7 @@ type CallSiteStats struct {
 	Totals
 }
 
-// String says what is live, was at the peak, and ever: "Parameter (512,) float32 at main.go:82
+// String says what is live, what was live at the peak, and what was ever allocated: "Parameter (512,) float32 at main.go:82
 // main.load: 8 buffers, 16.0 KiB live; 8 buffers, 16.0 KiB at the peak; 9 buffers, 18.0 KiB in total".
 func (c CallSiteStats) String() string {
 	return fmt.Sprintf("%s at %s: %v live; %v at the peak; %v in total", appendGroup(nil, &c.Group), text.Line(c.CallSite.String()), c.Live, c.Peak, c.Total)

@@ -71,7 +71,7 @@ func Replay(cfg Config, before []Segment, events []Event) (*cache.Cache, Result,
 	return r.cache, r.result, nil
 }
 
-// completed returns the event of a block that is free as soon as that is asked.
+// completed returns an event that is always done, so that its block is free at once.
 func completed(e Event) Event {
 	e.Action = "free_completed"
 	return e

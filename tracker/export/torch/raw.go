@@ -72,8 +72,8 @@ func (s *raw) lookUp() {
 	}
 }
 
-// visit counts an element that is looked at. A small file can name a list often;
-// one that was recorded has each once.
+// visit counts an element that is read. A recorded file refers to each list once, but a hostile
+// small one can refer to the same list again and again.
 func (s *raw) visit() error {
 	const base, perByte = 1 << 20, 1
 	if s.visits++; s.visits > base+perByte*s.Bytes() {
