@@ -71,7 +71,7 @@ func Replay(cfg Config, before []Segment, events []Event) (*cache.Cache, Result,
 	return r.cache, r.result, nil
 }
 
-// completed returns an event that is always done, so that its block is free at once.
+// completed returns the event that completes a free, for a block that can be used again at once.
 func completed(e Event) Event {
 	e.Action = "free_completed"
 	return e
