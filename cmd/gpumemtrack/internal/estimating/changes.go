@@ -50,6 +50,10 @@ func (cs changes) about() string {
 func (e estimated) changes(s *search) changes {
 	o, r := e.options, e.Report
 	all := append(o.smaller(), e.shorter()...)
+	if g, _ := o.generation(); o.loading == "" && g != 0 && !o.cpu {
+		all = append(all, change{"context", 1, []string{"--cuda-loading", "lazy"}, "kernels that CUDA loads when they are used (CUDA_MODULE_LOADING=LAZY)",
+			func(o *estimateOptions) { o.loading = "lazy" }})
+	}
 	if r.Params.Count > 0 && r.Params.Bytes >= 4*alloc.Bytes(r.Params.Count) && o.autocast == "" && !o.llamaCpp {
 		half := "bfloat16"
 		if g, _ := o.generation(); g == estimate.Pascal || g == estimate.Volta || g == estimate.Turing {
@@ -134,7 +138,7 @@ func (o estimateOptions) trainedOtherwise(r *estimate.Report) changes {
 			func(o *estimateOptions) { o.form = "fused" }})
 	}
 	if adam {
-		all = append(all, change{"optimizer", 3, []string{"--optimizer", "adam8bit"}, "Adam with states in 8 bits (bitsandbytes)",
+		all = append(all, change{"optimizer", 3, []string{"--optimizer", "adam8bit"}, "Adam's states in 8 bits (bitsandbytes)",
 			func(o *estimateOptions) { o.optimizer = "adam8bit" }})
 	}
 	if o.loss.name == usualLoss && o.loss.chunks == 1 {

@@ -45,7 +45,8 @@ func TestRemedies(t *testing.T) {
 		"llama-3-8b --seq 32768 --gpu-layers 33 --fits 12GiB":            "layers on the GPU",
 		"qwen3-14b --serve --llama-cpp --fits 4080":                      "the widest of llama.cpp's quantizations",
 		"llama-3-70b --serve --fits h100":                                "8 bits",
-		"flux.1-dev --fits 3060":                                         "4 bits",
+		"gpt2 --batch 8 --gpu ampere --fits 4.5GiB":                      "CUDA_MODULE_LOADING=LAZY",
+		"flux.1-dev --fits 4090":                                         "4 bits",
 	} {
 		e := unfit(t, args)
 		require.NotEmpty(t, e.Remedies, args)
