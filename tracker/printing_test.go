@@ -56,7 +56,7 @@ func TestPrintingBesideUse(t *testing.T) {
 	tr, _ := open(t, tracker.Config{MaxEvents: 256, MaxMarks: 8, Sections: tracker.SectionConfig{HostDetail: true}})
 	b := take(t, tr, tracker.Parameter, 8)
 	section := tr.Section("all")
-	_, oom := tr.Alloc(alloc.Shape{1 << 40}, alloc.Float32, tracker.Input)
+	_, oom := tr.Alloc(alloc.Shape{1 << 20, 1 << 20}, alloc.Float32, tracker.Input)
 	require.Error(t, oom)
 	var done atomic.Bool
 	var using sync.WaitGroup

@@ -86,7 +86,7 @@ func TestBuffer(t *testing.T) {
 	assert.Contains(t, buf.Stack()[0].Function, "TestBuffer", "still")
 	assert.Contains(t, buf.String(), "Gradient (3, 5) bfloat16, 30 B at 0x")
 	require.NoError(t, (*tracker.Buffer)(nil).Free())
-	assert.EqualValues(t, 32, unsafe.Sizeof(*buf), "one of the sizes of Go's allocator")
+	assert.LessOrEqual(t, unsafe.Sizeof(*buf), uintptr(32), "one of the sizes of Go's allocator")
 }
 
 func TestTheShapeIsCopied(t *testing.T) {

@@ -89,7 +89,7 @@ func TestHostileFilesCostLittle(t *testing.T) {
 func TestSizesThatDoNotAddUp(t *testing.T) {
 	block := `{"device":0,"address":%d,"total_size":4611686018427387904,"blocks":[{"size":4611686018427387904,"requested_size":1,"state":"inactive"}]}`
 	for text, want := range map[string]string{
-		`{"segments":[` + fmt.Sprintf(block, 512) + "," + fmt.Sprintf(block, 1<<62+512) + `]}`:                 "segment 1, block 0: size is 4611686018427387904: with it, the sizes come to more than any device has",
+		`{"segments":[` + fmt.Sprintf(block, 512) + "," + fmt.Sprintf(block, int64(1<<62+512)) + `]}`:          "segment 1, block 0: size is 4611686018427387904: with it, the sizes come to more than any device has",
 		`{"segments":[],"device_traces":[[{"action":"segment_alloc","addr":512,"size":9223372036854775807}]]}`: "event segment_alloc: size is 9223372036854775807",
 		`{"segments":[],"device_traces":[[{"action":"oom","device_free":0,"size":9223372036854775807}]]}`:      "",
 	} {
