@@ -144,8 +144,8 @@ func (c *Cache) Ordinal() int { return c.dev.Ordinal() }
 // Unwrap returns the device under the cache; alloc.As uses it.
 func (c *Cache) Unwrap() alloc.Device { return c.dev }
 
-// Memory returns alloc.VirtualMemory if the cache's segments are expandable, otherwise the kind of
-// its device.
+// Memory returns alloc.VirtualMemory if the cache's segments are expandable, otherwise the type of
+// its device's memory.
 func (c *Cache) Memory() alloc.Memory {
 	c.mu.Lock()
 	defer c.mu.Unlock()

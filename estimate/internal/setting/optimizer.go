@@ -46,9 +46,9 @@ func (o Optimizer) String() string {
 }
 
 // State returns the memory of the states of one parameter. The element type d is the one in which
-// the optimizer computes: that of the weights, or float32 with master weights. A matrix counts as
-// one inside the model. A shape that is not valid is alloc.ErrShape; an amount out of range is an
-// error too.
+// the optimizer computes: that of the weights, or float32 with master weights. A matrix is taken
+// for one of a hidden layer, not for an embedding or the head. A shape that is not valid is
+// alloc.ErrShape; an amount out of range is an error too.
 func (o Optimizer) State(shape alloc.Shape, d alloc.DType) (alloc.Bytes, error) {
 	n, err := shape.Elements()
 	if err != nil {

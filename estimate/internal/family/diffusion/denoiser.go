@@ -30,8 +30,8 @@ type denoiser struct {
 	after  func(f *tape.Flow, x tape.Tensor, beside []tape.Tensor) tape.Tensor
 }
 
-// numbered is n blocks of one kind, numbered from from. enter changes x before the first; nil means
-// that it does not.
+// numbered is n blocks of one kind. Their numbers begin with from. enter changes x before the first block, unless it is
+// nil.
 type numbered struct {
 	name    string
 	from, n int

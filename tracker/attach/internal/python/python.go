@@ -151,7 +151,7 @@ func (p *Process) layout(runtime uint64, version int) (Layout, error) {
 	return l, nil
 }
 
-// Told are the places of a version's offsets among the words at _PyRuntime, where interpreters have told them since 3.13
+// Told says at which words of _PyRuntime an interpreter of a version tells its own offsets, as interpreters do since 3.13
 // (struct _Py_DebugOffsets in their headers).
 type Told struct {
 	Version                                                 int
