@@ -106,7 +106,7 @@ func (d drawn) layer(depth int) tape.Layer {
 		},
 		func() tape.Layer { return layer.CrossEntropy{Dim: n()} },
 		func() tape.Layer {
-			return layer.HeadLoss{Linear: layer.Linear{In: n(), Out: n()}, Chunks: n(), Loss: layer.NextToken{Fused: d.yes("fused")}, Widened: d.yes("widened"), InForward: d.yes("in forward")}
+			return layer.HeadLoss{Linear: layer.Linear{In: n(), Out: n()}, Chunks: n(), Loss: layer.NextToken{Fused: d.yes("fused")}, InForward: d.yes("in forward")}
 		},
 		func() tape.Layer { return layer.MSE{} },
 		func() tape.Layer { return layer.InstanceNorm{Features: n(), Affine: d.yes("affine")} },

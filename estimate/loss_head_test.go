@@ -30,7 +30,7 @@ func TestTorchLossesOfHeads(t *testing.T) {
 	losses := map[string][]tape.Layer{
 		"whole":    {head, layer.NextToken{}},
 		"chunked":  {layer.HeadLoss{Linear: head, Chunks: measured.Chunks}},
-		"widened":  {layer.HeadLoss{Linear: head, Chunks: measured.Chunks, Widened: true}},
+		"widened":  {fabricLoss{head, measured.Chunks}},
 		"compiled": {layer.HeadLoss{Linear: head, Chunks: measured.Chunks, Loss: layer.NextToken{Fused: true}}},
 	}
 	require.Len(t, measured.Losses, len(losses))

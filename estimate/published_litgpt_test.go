@@ -158,8 +158,42 @@ func (m litGPT) layers() []tape.Layer {
 
 // trained are the layers with a loss of 128 tokens at a time, whose logits Fabric makes float32.
 func (m litGPT) trained(tokens int) []tape.Layer {
-	head := layer.HeadLoss{Linear: layer.Linear{In: m.hidden, Out: m.vocab, NoBias: true}, Chunks: (tokens + 127) / 128, Widened: true}
-	return append(m.layers(), tape.As("lm_head", head))
+	head := layer.Linear{In: m.hidden, Out: m.vocab, NoBias: true}
+	return append(m.layers(), tape.As("lm_head", fabricLoss{head, (tokens + 127) / 128}))
+}
+
+// fabricLoss is a head whose logits come in chunks (lit_gpt/utils.py, chunked_cross_entropy). Lightning's Fabric makes what a
+// model returns float32, so that all chunks are, before the first loss.
+type fabricLoss struct {
+	layer.Linear
+	chunks int
+}
+
+func (l fabricLoss) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	f := &tape.Flow{T: t}
+	length := x.Dim(1)
+	each := (length-1)/l.chunks + 1
+	var logits []tape.Tensor
+	for begin := 0; begin < length; begin += each {
+		part := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Dim(0), min(each, length-begin), l.In}, View: true})
+		chunk := f.Apply(l.Linear, part)
+		if f.Fault == nil && t.Learns() { // each makes a gradient of the weight, which is added to the others'
+			t.Ops[len(t.Ops)-1].Backward += int64(2 * t.Whole(alloc.Shape{l.Out, l.In}, t.Computes()))
+		}
+		chunk = f.Op(tape.Op{In: []tape.Tensor{chunk}, Shape: chunk.Shape, DType: alloc.Float32})
+		t.Answer = append(t.Answer, t.Home(chunk.Storage))
+		logits = append(logits, chunk)
+	}
+	var sum tape.Tensor
+	for i, chunk := range logits {
+		loss := f.Apply(layer.CrossEntropy{}, chunk)
+		if i > 0 {
+			loss = f.Op(tape.Op{In: []tape.Tensor{sum, loss}, Shape: loss.Shape, PassGrad: true})
+		}
+		sum = loss
+	}
+	f.Hold(logits...)
+	return sum, f.Fault
 }
 
 // loraRow is one of the table's runs with LoRA.

@@ -16,9 +16,6 @@ type HeadLoss struct {
 	Linear
 	Chunks int       // 4096 at most; 0 means 1
 	Loss   NextToken // of each chunk; the targets are shifted, not the logits
-	// Widened casts the logits to float32 before the losses read them, as Lightning's Fabric does
-	// with a model's output.
-	Widened bool
 	// InForward computes the gradients together with the loss, so that only one chunk of logits
 	// exists at a time (liger_kernel's LigerFusedLinearCrossEntropyFunction, Apple's
 	// cut_cross_entropy). Without Chunks, they are as long as Liger makes them.
@@ -91,11 +88,6 @@ func (l HeadLoss) logits(t *tape.Tape, x tape.Tensor) ([]tape.Tensor, error) {
 		}
 		if t.Learns() && each < length {
 			t.Ops[len(t.Ops)-1].Backward += int64(2 * t.Whole(alloc.Shape{l.Out, l.In}, t.Computes()))
-		}
-		if l.Widened {
-			if chunk, err = (NextToken{}).widened(t, chunk); err != nil {
-				return nil, err
-			}
 		}
 		all = append(all, chunk)
 	}
