@@ -145,7 +145,6 @@ func (r *rebuilder) result() (*snapshot.Dump, error) {
 	r.at.Tables = tables.Tables{
 		Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams, Sites: r.sites, Allocations: live, Epoch: r.start, LeftOut: tables.LeftOut{Broken: r.broken},
 	}
-
 	for i := range r.pools {
 		r.pools[i].Seq += first
 	}
@@ -155,6 +154,9 @@ func (r *rebuilder) result() (*snapshot.Dump, error) {
 	h := &snapshot.History{Tables: tables.HistoryTables{
 		Start: r.start, First: first, Events: r.entries, Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams, Pools: r.pools, Frees: r.frees,
 	}}
+	if err := addLifetimes(&r.at.Tables, &h.Tables, r.Use); err != nil {
+		return nil, err
+	}
 	dump := &snapshot.Dump{
 		Snapshot: r.at, History: h,
 		Devices: snapshot.Devices{{Device: r.at.Device, Ordinal: r.ordinal, Levels: snapshot.Levels{DriverUsed: -1, DriverTotal: -1, Reserved: r.at.Reserved}}},

@@ -9,6 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	line "github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
@@ -23,15 +24,15 @@ func Leaks(a *cli.App) *cobra.Command {
 		Use:   "leaks FILE|URL",
 		Short: "Show the lines of code that look as if they leak",
 		Long: `Show which lines of code look as if they leak, in a snapshot or dump of a
-tracker or on the live page of a running program: lines with buffers that look
+tracker, a snapshot of PyTorch or the live page of a running program: lines with buffers that look
 forgotten, since others of the line are freed much younger, and lines that hold
 ever more old buffers, of which nobody knows yet whether there is a bound. FILE
 may be - for standard input.
 
 Both go by the ages at which buffers were freed, from the start of the program
-to the end of the file. Growth shows after half a minute. Other files, such as
-snapshots of PyTorch, do not say how long freed buffers lived: compare two of
-them with gpumemtrack diff.
+to the end of the file; in a snapshot of PyTorch, from its first event. Growth
+shows after half a minute. A file without events, or whose events have no times,
+does not say how long freed buffers lived: compare two with gpumemtrack diff.
 
 --json prints one object: "schema", and "devices", each with "device",
 "suspects" and "growth". Their durations are nanoseconds.`,
@@ -48,7 +49,7 @@ them with gpumemtrack diff.
 				return err
 			}
 			if !slices.ContainsFunc(dumps, func(d *snapshot.Dump) bool { return d.Snapshot.Tables.Paths != nil }) {
-				return fmt.Errorf("%s is a %s that does not say how long freed buffers lived: take a dump of a tracker, or compare two files with %s diff", args[0], f.Format, cli.ProgramName)
+				return fmt.Errorf("%s is a %s that does not say how long freed buffers lived: %s", args[0], f.Format, withLifetimes(f))
 			}
 			found := make([]leaksOf, len(dumps))
 			for i, d := range dumps {
@@ -73,6 +74,14 @@ them with gpumemtrack diff.
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// withLifetimes is what to do about a file that does not say how long freed buffers lived.
+func withLifetimes(f *files.File) string {
+	if f.Format == "PyTorch snapshot" {
+		return "call torch.cuda.memory._record_memory_history() at the start (PyTorch 2.1 and later), or compare two files with " + cli.ProgramName + " diff"
+	}
+	return "take a dump of a tracker, or compare two files with " + cli.ProgramName + " diff"
 }
 
 // leaksOf holds what looks like a leak on a device.

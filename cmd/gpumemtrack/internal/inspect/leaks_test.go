@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http/httptest"
 	"os"
@@ -14,8 +15,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/live"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // dumpFile writes a tracker's dump.
@@ -56,9 +59,27 @@ func TestLeaks(t *testing.T) {
 	out, errs, code := runs(t, "", "leaks", dumpFile(t, newTracker(t)))
 	require.Zero(t, code, errs)
 	assert.Contains(t, out, "nothing looks forgotten, and no line holds ever more old buffers\n")
-	_, errs, code = runs(t, "", "leaks", failedRun(t))
+}
+
+func TestLeaksOfPyTorch(t *testing.T) {
+	tr := exporttest.Leaky(t)
+	out, errs, code := runs(t, "", "leaks", pickleFile(t, tr.Dump()))
+	require.Zero(t, code, errs)
+	assert.Contains(t, out, "exporttest.forget looks forgotten: ")
+
+	_, errs, code = runs(t, "", "leaks", pickleFile(t, &snapshot.Dump{Snapshot: tr.Snapshot()}))
 	assert.Equal(t, cli.ExitFailed, code)
-	assert.Contains(t, errs, "a PyTorch snapshot that does not say how long freed buffers lived")
+	assert.Contains(t, errs, "a PyTorch snapshot that does not say how long freed buffers lived: call torch.cuda.memory._record_memory_history() at the start")
+}
+
+// pickleFile writes a dump as PyTorch does.
+func pickleFile(t *testing.T, d *snapshot.Dump) string {
+	t.Helper()
+	var file bytes.Buffer
+	require.NoError(t, torch.Write(&file, d))
+	path := filepath.Join(t.TempDir(), "run.pickle")
+	require.NoError(t, os.WriteFile(path, file.Bytes(), 0o666))
+	return path
 }
 
 func TestLayers(t *testing.T) {

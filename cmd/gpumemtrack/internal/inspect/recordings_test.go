@@ -56,13 +56,29 @@ func TestEveryRecordingThroughEveryCommand(t *testing.T) {
 			out, errs, code := runs(t, "", "diff", path, path)
 			assert.Zero(t, code, errs)
 			assert.Contains(t, out, "no change")
-			for _, command := range []string{"leaks", "layers"} { // of which PyTorch's files tell nothing
-				_, errs, code = runs(t, "", command, path)
-				assert.Equal(t, 1, code)
-				assert.Contains(t, errs, path)
-			}
+			leaksNothing(t, path, sum.Events > 0 && !slices.Contains(withoutTimes, name))
+			_, errs, code = runs(t, "", "layers", path) // of which PyTorch's files tell nothing
+			assert.Equal(t, 1, code)
+			assert.Contains(t, errs, path)
 		})
 	}
+}
+
+// leaksNothing holds that no recording has a leak: they are of some steps of programs that are well.
+// Without events and their times nobody can know.
+func leaksNothing(t *testing.T, path string, known bool) {
+	t.Helper()
+	out, errs, code := runs(t, "", "leaks", path)
+	if !known {
+		assert.Equal(t, 1, code)
+		assert.Contains(t, errs, path)
+		assert.Contains(t, errs, "_record_memory_history")
+		return
+	}
+	assert.Zero(t, code, errs)
+	assert.Contains(t, out, "nothing looks forgotten, and no line holds ever more old buffers")
+	assert.NotContains(t, out, "more each")
+	assert.NotContains(t, out, "looks forgotten: ")
 }
 
 // shows holds the sums of show to the walk.
