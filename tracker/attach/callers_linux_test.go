@@ -54,7 +54,7 @@ func TestStacksWithoutFramePointers(t *testing.T) {
 				wrong := 0
 				for _, s := range w.Sources() {
 					for a := range s.Snapshot().Allocations() {
-						truth := ofProgram(resolver.Resolve(want[a.Requested], symbols.NoTable, nil))
+						truth := ofProgram(resolver.Resolve(symbols.Trace{Addresses: want[a.Requested], Pointed: symbols.Unsaid, End: symbols.NoTable}, nil))
 						if got := ofProgram(a.Stack); got != truth {
 							if wrong++; wrong < 4 {
 								t.Errorf("%v:\n got %s\nwant %s", a.Requested, got, truth)
@@ -205,6 +205,32 @@ func TestAStackThatIsTooLong(t *testing.T) {
 		fmt.Fprintln(c.in)
 		checkedSource(t, w, c)
 		assert.Equal(t, "allocate <- large <- caller <- main", ofProgram(latest(s).Stack))
+	}
+}
+
+// TestCallersThatMayBeMissing: the caller of code that has no table and keeps no frame pointer is lost, and the stack says so where it is. It
+// does not where there is a frame pointer.
+func TestCallersThatMayBeMissing(t *testing.T) {
+	for library, test := range map[string]struct{ flags, stack string }{
+		"no frame pointers":          {"-fomit-frame-pointer", "take <- frameless <- (callers may be missing here: libframeless.so has no table of them, and may keep no frame pointers) <- "},
+		"frame pointers":             {"-fno-omit-frame-pointer", "take <- frameless <- layer <- main"},
+		"a table":                    {"-fomit-frame-pointer -fasynchronous-unwind-tables", "take <- frameless <- layer <- main"},
+		"frame pointers, no symbols": {"-fno-omit-frame-pointer -s", "take <- frameless <- layer <- main"}, // the library exports its function
+	} {
+		path := build(t, "calledback", func(out, libs string) *exec.Cmd {
+			dir := filepath.Dir(out)
+			script := fmt.Sprintf(`%s -O2 -fno-asynchronous-unwind-tables %s -shared -fPIC -o %s/libframeless.so testdata/frameless.c &&
+				%[1]s -O1 -fno-omit-frame-pointer -Wall -Werror -o %[4]s testdata/calledback.c -L%[3]s -lframeless -Wl,-rpath,%[3]s -L%[5]s -l:libcuda.so.1`,
+				compiler(), test.flags, dir, out, libs)
+			return exec.Command("sh", "-c", script)
+		})
+		for way, watcher := range ways {
+			t.Run(library+", "+way, func(t *testing.T) {
+				w := watcher(t)
+				s := checkedSource(t, w, start(t, w, path))
+				assert.Contains(t, names(latest(s).Stack), test.stack)
+			})
+		}
 	}
 }
 

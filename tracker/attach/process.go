@@ -69,8 +69,7 @@ func (p *process) call(e *event, now time.Duration) {
 	var stack tables.StackID
 	f := p.functions[e.function]
 	if f.effect.stacked() {
-		frames, end := p.frames(e) // it may read files, and so may a name: without the lock
-		stack = p.stack(frames, end, e.python)
+		stack = p.stack(p.trace(e), e.python) // it may read files: without the lock
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,22 +102,22 @@ func (p *process) call(e *event, now time.Duration) {
 
 // stack returns the number of a call stack. Python frames follow the native ones after a 0, which
 // is no return address.
-func (p *process) stack(frames []uint64, end string, words []uint64) tables.StackID {
+func (p *process) stack(t symbols.Trace, words []uint64) tables.StackID {
 	if len(words) == 0 {
-		return p.stacks.add(frames, func() mem.Stack { return p.symbols.Resolve(frames, end, nil) })
+		return p.stacks.add(t.Addresses, func() mem.Stack { return p.symbols.Resolve(t, nil) })
 	}
-	p.key = append(append(append(p.key[:0], frames...), 0), words...)
+	p.key = append(append(append(p.key[:0], t.Addresses...), 0), words...)
 	return p.stacks.add(p.key, func() mem.Stack {
 		its := p.python()
 		if its == nil {
-			return p.symbols.Resolve(frames, end, nil)
+			return p.symbols.Resolve(t, nil)
 		}
 		runs := its.Runs(words)
 		if len(words) == 2*maxPython {
 			more := mem.Frame{Function: fmt.Sprintf("(more than %d frames of Python: the others are left out)", maxPython)}
 			runs = append(runs, []mem.Frame{more})
 		}
-		return p.symbols.Resolve(frames, end, &symbols.Python{Image: its.Image, Runs: runs})
+		return p.symbols.Resolve(t, &symbols.Python{Image: its.Image, Runs: runs})
 	})
 }
 

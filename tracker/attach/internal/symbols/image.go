@@ -19,6 +19,12 @@ import (
 type image interface {
 	frames(address uint64) []mem.Frame // innermost first; empty if it is not known
 	address(offset uint64) uint64      // the address of the byte at an offset in the file
+
+	// function returns where in the file the function at an address begins, and how long it is.
+	function(address uint64) (offset, size uint64, ok bool)
+	// isGo reports whether Go's compiler made the code at an address: it keeps frame pointers.
+	isGo(address uint64) bool
+	machine() elf.Machine
 }
 
 // openImage reads the tables of an ELF file and closes it.
@@ -29,7 +35,7 @@ func openImage(f *os.File, name string) (image, *unwind.Table, error) {
 		return nil, nil, err
 	}
 	callers, _ := unwind.Read(file) // nil if the file has no such tables
-	native := &nativeImage{path: name, layout: layoutOf(file)}
+	native := &nativeImage{path: name, layout: layoutOf(file), its: file.Machine}
 	native.symbols = functionSymbols(file)
 	native.lines = openLines(file)
 	if table, err := goTable(file); err == nil {
@@ -59,9 +65,20 @@ func (l layout) address(offset uint64) uint64 {
 	return offset
 }
 
+// offset is the reverse of address.
+func (l layout) offset(address uint64) (offset uint64, ok bool) {
+	for _, p := range l {
+		if p.Flags&elf.PF_X != 0 && p.Vaddr <= address && address < p.Vaddr+p.Filesz {
+			return address - p.Vaddr + p.Off, true
+		}
+	}
+	return 0, false
+}
+
 // nativeImage is a file of C, C++ or Rust.
 type nativeImage struct {
 	layout
+	its     elf.Machine
 	path    string
 	symbols []named
 	lines   *lines // nil if the file has no lines
@@ -74,6 +91,18 @@ func (n *nativeImage) frames(address uint64) []mem.Frame {
 	}
 	f := mem.Frame{Function: demangle.Filter(s.name), File: n.path}
 	return n.lines.expand(address, f)
+}
+
+func (n *nativeImage) machine() elf.Machine { return n.its }
+
+func (n *nativeImage) isGo(uint64) bool { return false }
+
+func (n *nativeImage) function(address uint64) (offset, size uint64, ok bool) {
+	s, ok := findNamed(n.symbols, address)
+	if ok {
+		offset, ok = n.offset(s.start)
+	}
+	return offset, s.end - s.start, ok
 }
 
 // functionSymbols returns the functions of both symbol tables. Of those at one address
@@ -98,6 +127,11 @@ func functionSymbols(f *elf.File) (all []named) {
 type goImage struct {
 	nativeImage
 	table *gosym.Table
+}
+
+func (g *goImage) isGo(address uint64) bool {
+	fn := g.table.PCToFunc(address)
+	return fn != nil && address < fn.End
 }
 
 func (g *goImage) frames(address uint64) []mem.Frame {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -53,95 +52,6 @@ func (s *Symbolizer) Update(now []Mapping) {
 	clear(s.tables)
 }
 
-// Why a stack may end before its outermost frame: what Resolve says of the last one.
-const (
-	Whole   = "" // it has all of them
-	NoTable = "%s keeps no frame pointers, and has no table of its callers"
-	TooLong = "what lies beyond %s is further up than 16 KiB, and is not read"
-)
-
-// Python is what a thread runs of Python.
-type Python struct {
-	Image string        // the path of the interpreter's file
-	Runs  [][]mem.Frame // innermost first: a run of the interpreter's loop each
-}
-
-// replace puts functions of Python in the place of a frame of its interpreter: those that the loop runs in the place of the loop,
-// and none in the place of others.
-func (p *Python) replace(native []mem.Frame) (python []mem.Frame) {
-	if len(p.Runs) > 0 && strings.HasPrefix(native[len(native)-1].Function, "_PyEval_EvalFrameDefault") {
-		python, p.Runs = p.Runs[0], p.Runs[1:]
-	}
-	return python
-}
-
-// Resolve names return addresses, innermost first. If the stack does not reach an outermost frame,
-// a last frame in parentheses says why. Python functions stand where their interpreter's frame is;
-// if that frame is missing, they come at the end.
-func (s *Symbolizer) Resolve(addresses []uint64, end string, python *Python) mem.Stack {
-	stack := make(mem.Stack, 0, len(addresses)+1)
-	for _, at := range addresses {
-		frames := s.frames(at - 1) // within the call, not after it
-		if m, ok := find(s.maps, at-1); ok && python != nil {
-			switch {
-			case m.Path == python.Image:
-				frames = python.replace(frames)
-			case !m.file() && frames[0].File != m.Path: // what -X perf makes to call a function
-				frames = nil
-			}
-		}
-		stack = append(stack, frames...)
-	}
-	stack = s.ended(stack, addresses, end)
-	if python != nil {
-		for _, run := range python.Runs {
-			stack = append(stack, run...)
-		}
-	}
-	return stack
-}
-
-// ended returns the stack with a last frame in parentheses that says why it has no more frames, if it
-// should have some.
-func (s *Symbolizer) ended(stack mem.Stack, addresses []uint64, end string) mem.Stack {
-	if len(addresses) == s.most {
-		return append(stack, mem.Frame{Function: fmt.Sprintf("(more than %d frames: the others are left out)", s.most)})
-	}
-	for len(stack) > 1 && strings.HasPrefix(stack[len(stack)-1].Function, "0x") {
-		stack = stack[:len(stack)-1]
-	}
-	if len(stack) == 0 {
-		return stack
-	}
-	if last := stack[len(stack)-1]; end != Whole && !outermost(last) {
-		where := last.Function
-		if last.File != "" {
-			where = path.Base(last.File)
-		}
-		stack = append(stack, mem.Frame{Function: "(the stack ends early: " + fmt.Sprintf(end, where) + ")"})
-	}
-	return stack
-}
-
-// Starts reports whether a return address is in a function that starts a program or a thread: one
-// that calls main or a thread's first function.
-func (s *Symbolizer) Starts(address uint64) bool {
-	frames := s.frames(address - 1)
-	last := frames[len(frames)-1]
-	return last.Function != "main" && outermost(last)
-}
-
-// outermost reports whether a frame begins a thread or a program, or is main.
-func outermost(f mem.Frame) bool {
-	switch f.Function {
-	case "_start", "main", "start_thread", "clone", "clone3", "<module>":
-		return true
-	}
-	base := path.Base(f.File)
-	return strings.HasPrefix(f.Function, "runtime.") || strings.HasPrefix(base, "libc.so") || strings.HasPrefix(base, "libpthread.so") ||
-		strings.HasPrefix(base, "libc-2") || strings.HasPrefix(base, "ld-musl")
-}
-
 // frames returns the function at an address, after the functions that were inlined into it.
 func (s *Symbolizer) frames(address uint64) []mem.Frame {
 	m, ok := find(s.maps, address)
@@ -179,8 +89,9 @@ const maxKnown = 1 << 16
 // loaded is an image with the answers it has given.
 type loaded struct {
 	image
-	known map[uint64][]mem.Frame // by offset in the file
-	table *unwind.Table          // nil if the file has none
+	known  map[uint64][]mem.Frame // by offset in the file
+	table  *unwind.Table          // nil if the file has none
+	framed map[uint64]bool        // whether a function keeps a frame pointer, by where it begins
 }
 
 // table is the unwind table of a mapping's file.
@@ -210,6 +121,12 @@ func (s *Symbolizer) Table(pc uint64) (t *unwind.Table, address uint64, code boo
 	return its.of.table, its.of.address(pc - m.start + m.offset), true
 }
 
+// tabled reports whether a table says where the caller of the code at an address is.
+func (s *Symbolizer) tabled(address uint64) bool {
+	t, at, _ := s.Table(address)
+	return t != nil && t.Has(at)
+}
+
 // image opens the file of a mapping, once; nil if that is not possible.
 func (s *Symbolizer) image(m Mapping) *loaded {
 	key := fmt.Sprintf("%s %d", m.device, m.inode)
@@ -217,16 +134,23 @@ func (s *Symbolizer) image(m Mapping) *loaded {
 		return img
 	}
 	var img *loaded
-	for _, name := range []string{fmt.Sprintf("/proc/%d/map_files/%x-%x", s.pid, m.start, m.end), InRoot(s.pid, m.Path), m.Path} {
-		if f, err := os.Open(name); err == nil {
-			if opened, table, err := openImage(f, m.Path); err == nil {
-				img = &loaded{opened, make(map[uint64][]mem.Frame), table}
-			}
-			break
+	if f, err := s.open(m); err == nil {
+		if opened, table, err := openImage(f, m.Path); err == nil {
+			img = &loaded{opened, make(map[uint64][]mem.Frame), table, make(map[uint64]bool)}
 		}
 	}
 	s.images[key] = img
 	return img
+}
+
+// open opens the file of a mapping. A process that has ended leaves only the path that it had for it.
+func (s *Symbolizer) open(m Mapping) (f *os.File, err error) {
+	for _, name := range []string{fmt.Sprintf("/proc/%d/map_files/%x-%x", s.pid, m.start, m.end), InRoot(s.pid, m.Path), m.Path} {
+		if f, err = os.Open(name); err == nil {
+			break
+		}
+	}
+	return f, err
 }
 
 // InRoot is a path of a process that may be in a container.

@@ -2,6 +2,7 @@ package symbols
 
 import (
 	"debug/elf"
+	"encoding/hex"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,13 +58,38 @@ torn
 }
 
 func TestStacksWithoutEnd(t *testing.T) {
-	s := &Symbolizer{pid: 1 << 30, images: map[string]*loaded{}}
+	s := &Symbolizer{pid: 1 << 30, images: map[string]*loaded{}, tables: map[uint64]*table{}}
 	s.maps = []Mapping{{0x1000, 0x2000, 0, "fe:00", 1, "/lib/libffi.so.8"}, {0x3000, 0x4000, 0, "fe:00", 2, "/lib/libc.so.6"}}
 	assert.Equal(t, mem.Stack{
 		{Function: "libffi.so.8+0xf", File: "/lib/libffi.so.8"},
 		{Function: "(the stack ends early: libffi.so.8 keeps no frame pointers, and has no table of its callers)"},
-	}, s.Resolve([]uint64{0x1010, 0x7ffe00}, NoTable, nil))
-	assert.Equal(t, mem.Stack{{Function: "libc.so.6+0xf", File: "/lib/libc.so.6"}}, s.Resolve([]uint64{0x3010}, NoTable, nil))
+	}, s.Resolve(Trace{[]uint64{0x1010, 0x7ffe00}, 2, NoTable}, nil))
+	assert.Equal(t, mem.Stack{{Function: "libc.so.6+0xf", File: "/lib/libc.so.6"}}, s.Resolve(Trace{[]uint64{0x3010}, 1, NoTable}, nil))
+}
+
+func TestFunctionsThatKeepAFramePointer(t *testing.T) {
+	for name, test := range map[string]struct {
+		machine elf.Machine
+		code    string
+		want    bool
+	}{
+		"amd64, gcc":                {elf.EM_X86_64, "554889e54883ec10", true},
+		"amd64, endbr64":            {elf.EM_X86_64, "f30f1efa554889e55dc3", true},
+		"amd64, moves between":      {elf.EM_X86_64, "554889f889f74889e5ffd0", true},
+		"amd64, the other encoding": {elf.EM_X86_64, "55488bec", true},
+		"amd64, rbp is saved":       {elf.EM_X86_64, "554889fd53", false},
+		"amd64, none":               {elf.EM_X86_64, "4883ec08ffd7", false},
+		"arm64":                     {elf.EM_AARCH64, "fd7bbea9fd030091", true},                 // stp x29, x30, [sp, #-32]!; mov x29, sp
+		"arm64, signed, large":      {elf.EM_AARCH64, "3f2303d5ff8301d1fd7b04a9fd030191", true}, // paciasp; sub sp, sp, #96; stp x29, x30, [sp, #64]; add x29, sp, #64
+		"arm64, both are saved":     {elf.EM_AARCH64, "fd7bbea9f30b00f900003fd6", false},
+		"arm64, x30 alone":          {elf.EM_AARCH64, "fe0f1ff800003fd6", false},
+		"cut":                       {elf.EM_X86_64, "5548", false},
+		"another machine":           {elf.EM_RISCV, "554889e5", false},
+	} {
+		code, err := hex.DecodeString(test.code)
+		require.NoError(t, err)
+		assert.Equal(t, test.want, keepsPointer(test.machine, code), name)
+	}
 }
 
 // TestLinesOfSections: with -O2, main has a section of its own, which stands before the others.

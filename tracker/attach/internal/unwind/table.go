@@ -212,6 +212,9 @@ func (c *common) augment(d *decoder, what string, here uint64) bool {
 	return !d.bad
 }
 
+// Has reports whether the table says how to get from a frame at an address to its caller.
+func (t *Table) Has(address uint64) bool { return t.find(address) != nil }
+
 // find returns the rule at an address; nil if there is none.
 func (t *Table) find(address uint64) *rule {
 	if r, ok := t.rules[address]; ok {

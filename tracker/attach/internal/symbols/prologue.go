@@ -1,0 +1,63 @@
+package symbols
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+)
+
+// maxPrologue is how many bytes of a function are looked at.
+const maxPrologue = 32
+
+// keepsPointer reports whether a function that begins with these bytes sets up a frame pointer. One that
+// does so later is not recognized.
+func keepsPointer(m elf.Machine, code []byte) bool {
+	switch m {
+	case elf.EM_X86_64:
+		code, saved := bytes.CutPrefix(bytes.TrimPrefix(code, []byte{0xf3, 0x0f, 0x1e, 0xfa}), []byte{0x55})               // endbr64; push rbp
+		return saved && (bytes.Contains(code, []byte{0x48, 0x89, 0xe5}) || bytes.Contains(code, []byte{0x48, 0x8b, 0xec})) // mov rbp, rsp: gcc puts others first
+	case elf.EM_AARCH64:
+		saved := false
+		for ; len(code) >= 4; code = code[4:] {
+			word := binary.LittleEndian.Uint32(code)
+			switch {
+			case word&0xfe407fff == 0xa8007bfd: // stp x29, x30, [sp ...]
+				saved = true
+			case word&0xffc003ff == 0x910003fd: // mov x29, sp, or add x29, sp, #n
+				return saved
+			}
+		}
+	}
+	return false
+}
+
+// framed reports whether the function at an address is known to keep a frame pointer.
+func (s *Symbolizer) framed(address uint64) bool {
+	m, ok := find(s.maps, address)
+	if !ok || !m.file() {
+		return false
+	}
+	img := s.image(m)
+	if img == nil {
+		return false
+	}
+	at := img.address(address - m.start + m.offset)
+	if img.isGo(at) {
+		return true
+	}
+	begin, size, ok := img.function(at)
+	if !ok {
+		return false
+	}
+	framed, known := img.framed[begin]
+	if !known {
+		if f, err := s.open(m); err == nil {
+			first := make([]byte, min(size, maxPrologue))
+			n, _ := f.ReadAt(first, int64(begin))
+			framed = keepsPointer(img.machine(), first[:n])
+			f.Close()
+		}
+		img.framed[begin] = framed
+	}
+	return framed
+}

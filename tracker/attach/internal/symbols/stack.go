@@ -1,0 +1,140 @@
+package symbols
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+)
+
+// Trace is the return addresses of a call stack, innermost first.
+type Trace struct {
+	Addresses []uint64
+	// Pointed is the place of the first address whose caller was found by its frame pointer alone, whatever tables there are.
+	// Unsaid: tables were followed up to the first code that has none.
+	Pointed int
+	End     string // why there are no more
+}
+
+// Unsaid is a Trace's Pointed where the one who took the trace did not say.
+const Unsaid = -1
+
+// Why a stack may end before its outermost frame: what Resolve says of the last one.
+const (
+	Whole    = "" // it has all of them
+	NoTable  = "(the stack ends early: %s keeps no frame pointers, and has no table of its callers)"
+	TooLong  = "(the stack ends early: what lies beyond %s is further up than 16 KiB, and is not read)"
+	nameless = "(the stack ends early: what called %s is code without a name)"
+)
+
+// gap is said where callers may be missing between two frames: the register has the frame pointer of a function further out.
+const gap = "(callers may be missing here: %s has no table of them, and may keep no frame pointers)"
+
+// Python is what a thread runs of Python.
+type Python struct {
+	Image string        // the path of the interpreter's file
+	Runs  [][]mem.Frame // innermost first: a run of the interpreter's loop each
+}
+
+// replace puts functions of Python in the place of a frame of its interpreter: those that the loop runs in the place of the loop,
+// and none in the place of others.
+func (p *Python) replace(native []mem.Frame) (python []mem.Frame) {
+	if len(p.Runs) > 0 && strings.HasPrefix(native[len(native)-1].Function, "_PyEval_EvalFrameDefault") {
+		python, p.Runs = p.Runs[0], p.Runs[1:]
+	}
+	return python
+}
+
+// code is what there is at a return address.
+type code struct {
+	frames  []mem.Frame // the function, after those that were inlined; of Python those that it runs
+	native  mem.Frame   // the function itself
+	certain bool        // there is no doubt which function called it
+}
+
+// Resolve names return addresses. If the stack does not reach an outermost frame, a last frame in parentheses says why; one between
+// two others says that callers may be missing there. Python functions stand where their interpreter's frame is; if that frame is missing, they come at the end.
+func (s *Symbolizer) Resolve(t Trace, python *Python) mem.Stack {
+	all := make([]code, len(t.Addresses))
+	pointed := t.Pointed
+	for i, at := range t.Addresses {
+		at-- // within the call, not after it
+		frames, tabled := s.frames(at), s.tabled(at)
+		if !tabled && pointed == Unsaid {
+			pointed = i
+		}
+		all[i] = code{frames, frames[len(frames)-1], tabled && (pointed == Unsaid || i < pointed) || s.framed(at)}
+		if m, ok := find(s.maps, at); ok && python != nil {
+			switch {
+			case m.Path == python.Image:
+				all[i].frames = python.replace(frames)
+			case !m.file() && frames[0].File != m.Path: // what -X perf makes to call a function
+				all[i].frames, all[i].certain = nil, true
+			}
+		}
+	}
+	stack := s.joined(all, t.End)
+	if python != nil {
+		for _, run := range python.Runs {
+			stack = append(stack, run...)
+		}
+	}
+	return stack
+}
+
+// joined is the frames of all code, with what is to be said of them.
+func (s *Symbolizer) joined(all []code, end string) (stack mem.Stack) {
+	full := len(all) == s.most
+	trimmed := false
+	for !full && len(all) > 1 && strings.HasPrefix(all[len(all)-1].native.Function, "0x") {
+		all, trimmed = all[:len(all)-1], true
+	}
+	for i, its := range all {
+		stack = append(stack, its.frames...)
+		if i < len(all)-1 && !its.certain && !starts(its.native) && its.native.Function != "main" {
+			stack = append(stack, note(gap, its.native))
+		}
+	}
+	if full {
+		return append(stack, mem.Frame{Function: fmt.Sprintf("(more than %d frames: the others are left out)", s.most)})
+	}
+	if len(stack) == 0 || outermost(stack[len(stack)-1]) {
+		return stack
+	}
+	switch last := all[len(all)-1]; {
+	case end != Whole:
+	case !last.certain:
+		end = NoTable
+	case trimmed:
+		end = nameless
+	default:
+		return stack
+	}
+	return append(stack, note(end, stack[len(stack)-1]))
+}
+
+// note is a frame that says something of another.
+func note(text string, of mem.Frame) mem.Frame {
+	where := of.Function
+	if of.File != "" {
+		where = path.Base(of.File)
+	}
+	return mem.Frame{Function: fmt.Sprintf(text, where)}
+}
+
+// outermost reports whether a frame is of a function that a program or a thread begins with.
+func outermost(f mem.Frame) bool {
+	return f.Function == "main" || f.Function == "<module>" || strings.HasPrefix(f.Function, "runtime.") || starts(f)
+}
+
+// starts reports whether a frame is of the C library, and calls main or a thread's first function.
+func starts(f mem.Frame) bool {
+	switch f.Function {
+	case "_start", "start_thread", "clone", "__clone", "clone3", "__clone3", "__libc_start_main", "__libc_start_main_impl", "__libc_start_call_main":
+		return true
+	}
+	base := path.Base(f.File)
+	ofLibrary := strings.HasPrefix(base, "libc.so") || strings.HasPrefix(base, "libpthread.so") || strings.HasPrefix(base, "libc-2") || strings.HasPrefix(base, "ld-musl")
+	return ofLibrary && strings.Contains(f.Function, "+0x") // where such functions have no names
+}
