@@ -3,13 +3,11 @@ package html_test
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,9 +23,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
-	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
@@ -43,131 +39,6 @@ func dump(t *testing.T) *snapshot.Dump {
 	tr := exporttest.New(t, tracker.Config{})
 	exporttest.Train(t, tr)
 	return tr.Dump()
-}
-
-// content is the page's data.
-type content struct {
-	Timeline *timeline.Timeline
-	Flame    frame
-	Groups   []group
-	Pairs    []int
-	Kinds    []string
-	Uses     []string
-	Moments  []moment
-	Moment   int
-	Marks    []struct {
-		Seq, Changes int
-		Change       int64
-		Site         string `json:"call_site"`
-		Rows         []row
-	}
-}
-
-type group struct {
-	Kind, Shape, DType string
-	Site               string `json:"call_site"`
-	Host               bool
-	tally              mem.Tally
-}
-
-type moment struct {
-	Names                            []string
-	At                               int
-	Event                            uint64
-	Live, Count, Allocated, Reserved int64
-	Kinds, Changes                   []int64
-	Segments                         *struct {
-		Changed  []segment
-		Gone     []int
-		More     int
-		MoreSize int64
-	}
-}
-
-type segment struct {
-	ID         int
-	Size, Used int64
-	Runs       []int
-	Pins       []string
-}
-
-type row struct {
-	Kind, Shape, DType string
-	Count, Bytes       int64
-	Sites              []string `json:"call_sites"`
-	More               int
-}
-
-type frame struct {
-	Name, Place string
-	Ever        [2]int64
-	Calls       []frame
-}
-
-// state is what the page shows of a moment: the lines of the table, what the frames of the flame graph hold themselves, and the
-// segments.
-type state struct {
-	groups   []group // that have buffers
-	frames   map[int]mem.Tally
-	rest     mem.Tally // in the device's memory and in no group that is shown
-	segments map[int]segment
-}
-
-// at does as the page's script does.
-func (c content) at(i int) state {
-	s := state{frames: make(map[int]mem.Tally), segments: make(map[int]segment)}
-	groups := slices.Clone(c.Groups)
-	for _, m := range c.Moments[:i+1] {
-		for x := 0; x < len(m.Changes); x += 3 {
-			t := mem.Tally{Count: m.Changes[x+1], Bytes: alloc.Bytes(m.Changes[x+2])}
-			frame, group := c.Pairs[2*m.Changes[x]], c.Pairs[2*m.Changes[x]+1]
-			if frame >= 0 {
-				s.frames[frame] = s.frames[frame].Add(t)
-			}
-			if group >= 0 {
-				groups[group].tally = groups[group].tally.Add(t)
-			} else {
-				s.rest = s.rest.Add(t)
-			}
-		}
-		if m.Segments == nil {
-			continue
-		}
-		for _, segment := range m.Segments.Changed {
-			s.segments[segment.ID] = segment
-		}
-		for _, id := range m.Segments.Gone {
-			delete(s.segments, id)
-		}
-	}
-	s.groups = slices.DeleteFunc(groups, func(g group) bool { return g.tally.IsZero() })
-	return s
-}
-
-// named returns the place of the moment of that name.
-func (c content) named(t *testing.T, name string) int {
-	t.Helper()
-	i := slices.IndexFunc(c.Moments, func(m moment) bool { return slices.Contains(m.Names, name) })
-	require.GreaterOrEqual(t, i, 0, name)
-	return i
-}
-
-// of sums up the groups.
-func (s state) of() (sum mem.Tally) {
-	for _, g := range s.groups {
-		if !g.Host {
-			sum = sum.Add(g.tally)
-		}
-	}
-	return sum.Add(s.rest)
-}
-
-func contentOf(t *testing.T, page string) (c content) {
-	t.Helper()
-	_, text, ok := strings.Cut(page, `id="data">`)
-	require.True(t, ok)
-	require.NoError(t, json.NewDecoder(strings.NewReader(text)).Decode(&c))
-	return c
 }
 
 // contains is assert.Contains that does not print the page.
@@ -334,19 +205,6 @@ func TestReservedStandsWhereItIsKnown(t *testing.T) {
 	assert.Equal(t, []alloc.Bytes{1 << 20, 1 << 20, 1 << 20, 0}, reserved)
 }
 
-func TestPageOfManyMarks(t *testing.T) {
-	tr := exporttest.New(t, tracker.Config{MaxMarks: 1000})
-	for range 1000 {
-		tr.Track()
-	}
-	page := write(t, tr.Dump())
-	c := contentOf(t, page)
-	require.Len(t, c.Marks, 200)
-	assert.Equal(t, 1000, c.Marks[199].Seq)
-	contains(t, page, "The tables of 800 earlier marks are left out.")
-	assert.Len(t, c.Timeline.Marks, 500)
-}
-
 // TestPageSaysWhyThereAreNoMarks: a file can lack them although there were some.
 func TestPageSaysWhyThereAreNoMarks(t *testing.T) {
 	r := dump(t)
@@ -356,86 +214,6 @@ func TestPageSaysWhyThereAreNoMarks(t *testing.T) {
 	contains(t, write(t, r), "A snapshot has no marks and no history: a dump does.", "there is nothing to draw over time")
 	assert.False(t, strings.Contains(write(t, r), "Drag to zoom"))
 	assert.ErrorIs(t, html.Write(io.Discard, &snapshot.Dump{}), walk.ErrNoSnapshot)
-}
-
-func TestPageLeavesOutTheSmall(t *testing.T) {
-	tr := exporttest.New(t, tracker.Config{NoCache: true})
-	for i := range 3000 {
-		_, err := tr.AllocBytes(alloc.Bytes(i+1), tracker.Input)
-		require.NoError(t, err)
-		tr.Track()
-	}
-	c := contentOf(t, write(t, tr.Dump()))
-	end := c.at(c.Moment)
-	assert.Greater(t, len(end.groups), 300)
-	assert.LessOrEqual(t, len(c.Groups), 1000)
-	assert.Equal(t, tr.Snapshot().Live, end.of())
-	largest := slices.MaxFunc(end.groups, func(x, y group) int { return int(x.tally.Bytes - y.tally.Bytes) })
-	assert.Equal(t, alloc.Bytes(3000), largest.tally.Bytes)
-}
-
-// wide is a dump with so many call stacks, each of its own line, with names of
-// some length.
-func wide(stacks, depth, name int) *snapshot.Dump {
-	frames := make([]mem.Stack, stacks)
-	tensor := &tables.Tensor{Kind: mem.Input, DType: alloc.Float32, Shape: alloc.Shape{256}, Each: 1024}
-	lists := tables.Tables{Stacks: lines(frames), Sections: []string{""}}
-	for i := range frames {
-		for d := range depth {
-			id := i
-			if d > depth/2 {
-				id = i % 100 // callers are shared
-			}
-			frames[i] = append(frames[i], mem.Frame{
-				Function: fmt.Sprintf("main.%s%d", strings.Repeat("f", name), id), File: "/src/main.go", Line: d*stacks + id + 1,
-			})
-		}
-		lists.Sites = append(lists.Sites, tables.SiteEntry{
-			Place: tables.Place{Stack: tables.StackID(i)}, Tensor: tensor, Live: int64(i + 1), Peak: 1, Total: int64(i + 1),
-		})
-	}
-	return &snapshot.Dump{Snapshot: &snapshot.Snapshot{Device: "wide", Tables: lists}}
-}
-
-// lines are stacks by number.
-type lines []mem.Stack
-
-func (l lines) Stack(id tables.StackID) mem.Stack { return l[id] }
-func (l lines) Site(id tables.StackID) mem.Frame  { return l[id][0] }
-func (l lines) Path(id tables.StackID) mem.Path   { return l[id].Path() }
-
-// TestPageIsBounded whatever the dump holds, and says what is left out.
-func TestPageIsBounded(t *testing.T) {
-	for _, r := range []*snapshot.Dump{wide(20_000, 4, 10), wide(3000, 60, 10), wide(2000, 20, 5000)} {
-		page := write(t, r)
-		assert.LessOrEqual(t, len(page), 2<<20)
-		c := contentOf(t, page)
-		assert.Positive(t, frames(c.Flame))
-		assert.LessOrEqual(t, frames(c.Flame), 2501)
-	}
-}
-
-func frames(f frame) int {
-	n := 1
-	for _, c := range f.Calls {
-		n += frames(c)
-	}
-	return n
-}
-
-// BenchmarkSites shows that the cost grows as the call sites do.
-func BenchmarkSites(b *testing.B) {
-	for _, n := range []int{10_000, 20_000, 40_000, 80_000} {
-		b.Run(fmt.Sprintf("sites=%d", n), func(b *testing.B) {
-			r := wide(n, 4, 10)
-			for b.Loop() {
-				if err := html.Write(io.Discard, r); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/site")
-		})
-	}
 }
 
 // twoDevices is the dump of a process with an idle device and one that trained.

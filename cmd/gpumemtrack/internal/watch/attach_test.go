@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
@@ -304,16 +305,42 @@ func TestNoAdviceToDoWhatIsDone(t *testing.T) {
 	t.Setenv("LD_LIBRARY_PATH", libs.Dir)
 	t.Setenv("GPUEMU_STATE", filepath.Join(t.TempDir(), "%p"))
 	for pair, advice := range map[string]string{"": "--functions pytorch, or torch.cuda", "pytorch=" + library: "the table of PyTorch's blocks shows"} {
-		// A program that ends at once may be gone before a busy machine reads what it has loaded: nobody can name its library then.
-		args := []string{"attach", "--every", "0", "--", "sh", "-c", "sleep 3 | " + program}
+		var o attachOptions
 		if pair != "" {
-			args = slices.Insert(args, 1, "--functions", pair)
+			o.functions = []string{pair}
 		}
-		var stdout, stderr bytes.Buffer
-		require.Zero(t, run(args, nil, &stdout, &stderr), stderr.String())
-		assert.Contains(t, stderr.String(), "These are segments of PyTorch, which has its own cache: "+advice)
-		assert.Equal(t, pair == "", strings.Contains(stderr.String(), "--functions"), stderr.String())
+		text := attachedUntilRead(t, o, program)
+		assert.Contains(t, text, "These are segments of PyTorch, which has its own cache: "+advice)
+		assert.Equal(t, pair == "", strings.Contains(text, "--functions"), text)
 	}
+}
+
+// attachedUntilRead returns what attach prints at the end of a program that prints "done" and then waits for the end of
+// its input. By then the watcher has read all that the program did, so that it knows the names: of one that ends at once
+// nobody can read what it has loaded.
+func attachedUntilRead(t *testing.T, o attachOptions, program string) string {
+	t.Helper()
+	cfg, err := o.config()
+	require.NoError(t, err)
+	w, err := attach.New(cfg)
+	require.NoError(t, err)
+	defer w.Close()
+	cmd := exec.Command(program)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, w.Start(cmd.Start))
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() && lines.Text() != "done" {
+	}
+	assert.Equal(t, "done", lines.Text())
+	w.Sync()
+	require.NoError(t, stdin.Close())
+	require.NoError(t, cmd.Wait())
+	var text bytes.Buffer
+	require.NoError(t, attachedEnd(&cli.App{Stderr: &text}, w, &text, o, nil))
+	return text.String()
 }
 
 // TestAttachedTotals: a device has a peak and a total, the host's memory has only what is live.
@@ -357,7 +384,7 @@ func TestOneCallStackIsOneEntry(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "sizes.c")
 	require.NoError(t, os.WriteFile(source, []byte(`
 		int cuInit(unsigned), cuCtxCreate_v2(void **, unsigned, int), cuMemAlloc_v2(unsigned long long *, unsigned long);
-		unsigned sleep(unsigned);
+		int puts(const char *), fflush(void *), getchar(void);
 		int main(void) {
 			void *context;
 			unsigned long long p;
@@ -365,14 +392,14 @@ func TestOneCallStackIsOneEntry(t *testing.T) {
 				return 1;
 			for (unsigned long n = 1; n <= 12; n++)
 				cuMemAlloc_v2(&p, n << 20);
-			sleep(1); // as a program does that is not over at once: its symbols are read
-			return 0;
+			puts("done");
+			fflush(0);
+			return getchar() == 0;
 		}`), 0o600))
 	text, err := exec.Command("gcc", "-g", "-O1", "-fno-omit-frame-pointer", "-o", command[0], source, "-L"+libs.Dir, "-l:libcuda.so.1").CombinedOutput()
 	require.NoError(t, err, "%s", text)
-	var stdout, stderr bytes.Buffer
-	require.Zero(t, run([]string{"attach", "--every", "0", "--ring", "1MiB", "--", command[0]}, nil, &stdout, &stderr), stderr.String())
-	assert.Equal(t, 1, strings.Count(stderr.String(), "\nmain(...)"), stderr.String())
-	assert.Contains(t, stderr.String(), "\n12 buffers, 78.0 MiB, device:\n")
-	assert.NotContains(t, stderr.String(), "call stacks more")
+	printed := attachedUntilRead(t, attachOptions{ring: alloc.MiB}, command[0])
+	assert.Equal(t, 1, strings.Count(printed, "\nmain(...)"), printed)
+	assert.Contains(t, printed, "\n12 buffers, 78.0 MiB, device:\n")
+	assert.NotContains(t, printed, "call stacks more")
 }
