@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"golang.org/x/image/font"
-	"golang.org/x/image/font/gofont/gobold"
 	"golang.org/x/image/font/gofont/goregular"
 	"golang.org/x/image/font/sfnt"
 	"golang.org/x/image/math/fixed"
@@ -186,19 +185,12 @@ func (c *raster) text(where point, s string, f face) {
 	c.fill([]outline{shape}, textColor)
 }
 
-// The Go fonts. Their licence is BSD, like Go's (https://go.dev/blog/go-fonts).
-var (
-	regular = sync.OnceValues(func() (*sfnt.Font, error) { return sfnt.Parse(goregular.TTF) })
-	bold    = sync.OnceValues(func() (*sfnt.Font, error) { return sfnt.Parse(gobold.TTF) })
-)
+// Go Regular. Its licence is BSD, like Go's (https://go.dev/blog/go-fonts).
+var regular = sync.OnceValues(func() (*sfnt.Font, error) { return sfnt.Parse(goregular.TTF) })
 
 // outline returns the shape of a text that begins at the point (0, 0), on the baseline, and its width in pixels.
 func (f face) outline(s string) (shape outline, width float64) {
-	load := regular
-	if f.bold {
-		load = bold
-	}
-	letters, err := load()
+	letters, err := regular()
 	if err != nil {
 		panic("chart: a font that Go brings cannot be read: " + err.Error())
 	}
@@ -211,11 +203,18 @@ func (f face) outline(s string) (shape outline, width float64) {
 		if err != nil {
 			continue
 		}
-		for _, part := range glyph {
-			for k := range part.Args {
-				part.Args[k].X += pen
+		add := func() {
+			for _, part := range glyph {
+				for k := range part.Args {
+					part.Args[k].X += pen
+				}
+				shape = append(shape, part)
 			}
-			shape = append(shape, part)
+		}
+		add()
+		if f.bold { // twice, a little apart: a bold font would be another 150 KB of each program
+			pen += size / 20
+			add()
 		}
 		advance, _ := letters.GlyphAdvance(&buf, index, size, font.HintingNone)
 		pen += advance
