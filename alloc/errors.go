@@ -12,9 +12,9 @@ import (
 var (
 	// ErrOutOfMemory is the class of *OutOfMemoryError.
 	ErrOutOfMemory = errors.New("out of device memory")
-	// ErrSize is the error of a size that memory cannot have here.
+	// ErrSize says that a size is impossible: negative, or larger than the memory that it is for.
 	ErrSize = errors.New("invalid size")
-	// ErrShape is the error of a shape or an element type that a tensor in memory cannot have.
+	// ErrShape says that no tensor can have this shape or element type.
 	ErrShape = errors.New("invalid shape")
 	// ErrDoubleFree is the error of freeing memory that is free already.
 	ErrDoubleFree = errors.New("freed twice")
@@ -23,8 +23,8 @@ var (
 	ErrUnknownPtr = errors.New("not an address of this allocator")
 	// ErrClosed is the error of using something after its Close.
 	ErrClosed = errors.New("closed")
-	// ErrBrokenDriver is the error of a driver that returned an invalid or overlapping address: no
-	// address, or memory that it had given already. That memory is left alone.
+	// ErrBrokenDriver says that the driver returned address 0, or memory that overlaps live memory.
+	// The memory that it returned is neither used nor freed.
 	ErrBrokenDriver = errors.New("the driver returned an invalid or overlapping address")
 )
 
@@ -37,8 +37,8 @@ type OutOfMemoryError struct {
 	Total     Bytes  // as the driver says
 	Reserved  Bytes  // segments reserved by the cache
 	Allocated Bytes  // blocks in callers' hands
-	// LargestInactive is the largest inactive block. It is too small for the
-	// request, or in the pool of the other sizes.
+	// LargestInactive is the largest inactive block. It was too small for the request, or belongs
+	// to the other Pool.
 	LargestInactive Bytes
 	Err             error // the driver's own error; may be nil
 }

@@ -56,7 +56,7 @@ func (m Memory) OnHost() bool { return m == PinnedMemory || m == MappedMemory }
 // valid reports whether m is one of the kinds, or UnknownMemory.
 func (m Memory) valid() bool { return m < memories }
 
-// String returns the kind's name: "pinned".
+// String returns the type's name: "pinned".
 func (m Memory) String() string {
 	if !m.valid() {
 		return fmt.Sprintf("Memory(%d)", uint8(m))
@@ -64,7 +64,7 @@ func (m Memory) String() string {
 	return memoryNames[m]
 }
 
-// MarshalText writes the kind's name.
+// MarshalText writes the type's name.
 func (m Memory) MarshalText() ([]byte, error) {
 	if !m.valid() {
 		return nil, fmt.Errorf("memory %d: there is no such kind", uint8(m))

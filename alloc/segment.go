@@ -8,7 +8,7 @@ type Segment struct {
 	Ptr    Ptr    `json:"address"`
 	Size   Bytes  `json:"bytes"`
 	Pool   Pool   `json:"pool"`
-	Stream Stream `json:"stream,omitempty"` // that its blocks are for
+	Stream Stream `json:"stream,omitempty"` // the stream that its blocks are for
 	// Expandable says that the segment is the mapped part of a range of addresses, so it can grow.
 	Expandable bool `json:"expandable,omitempty"`
 	// Private names the private pool of the segment, such as the pool of a CUDA graph in a
@@ -27,7 +27,7 @@ type Block struct {
 }
 
 // Check returns an error if the blocks do not tile the segment in address order. It is for segments
-// whose source is no cache, such as a file.
+// that do not come from a cache, such as those read from a file.
 func (s Segment) Check() error {
 	if s.Size <= 0 {
 		return fmt.Errorf("segment %v: %d bytes: want more than 0", s.Ptr, int64(s.Size))
@@ -45,7 +45,7 @@ func (s Segment) Check() error {
 	return nil
 }
 
-// Pool is one of the two sets of segments.
+// Pool says which requests a Segment serves. A cache keeps small and large ones apart.
 type Pool uint8
 
 // The pools.

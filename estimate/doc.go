@@ -25,33 +25,31 @@
 //
 // # How it is done
 //
-// The layers record one forward pass on a tape, operation by operation, as
-// autograd does: which tensors each reads, which it makes, which it overwrites or
-// views, and which it keeps for the backward pass. A tensor that two operations
-// keep is one storage and counts once. The peak is found by running the tape:
-// a tensor dies after its last use, or when the operation that keeps it has been
-// passed backward; gradients of activations live until they are used up, gradients
-// of parameters until the step is over.
+// The layers record one forward pass on a tape, operation by operation, as autograd does: which
+// tensors each operation reads, makes, overwrites, views, and keeps for the backward pass. A tensor
+// that two operations keep counts once. Running the tape gives the peak. A tensor lives until its
+// last use, or until the backward pass has gone past the operation that keeps it. Gradients of
+// activations live until they are used, gradients of parameters until the step is over.
 //
 // # What a device shows
 //
-// A Footprint is what the process takes of its device. The allocations and frees
-// of loading and of two training steps, in PyTorch's order, go through cache.Cache: that gives
-// what is reserved, with rounding, fragmentation and inactive blocks, and the smallest device on
-// which the run completes. The CUDA context is added, from a table of measurements.
-// Fits compares the upper bound of what is needed. Loop, PyTorch and Machine describe
-// the training loop and the machine; what they leave open widens the band.
+// A Footprint is what the process takes of its device. The allocations and frees of loading and of
+// two training steps, in PyTorch's order, go through cache.Cache. That gives the reserved memory,
+// with rounding, fragmentation and inactive blocks, and the smallest device on which the run
+// completes. CUDA's context is added, from a table of measurements. Fits compares the upper bound
+// with the budget. Loop, PyTorch and Machine describe the training loop and the machine; what they
+// leave open makes the bounds wider.
 //
 // # How far to trust it
 //
-// testdata/torch has what PyTorch was measured to do with known models on the
-// CPU, transformers in bfloat16 and with checkpointed blocks too. There, parameters and
-// shapes are equal, and the bytes kept for backward and the peaks are off by what the
-// Band of each says, the worst deviation found; models with recurrent layers, and encoders
-// with decoders, have bands of their own, which are wide. A note of the report names the kinds of
-// layers that nobody was found to have measured on a GPU. Convolutions were measured in float32 only.
-// The page docs/estimate.md has the estimates of runs that others measured on GPUs, and
-// says how many measurements each band of a Footprint rests on. Report.Beside puts an estimate beside a run of yours.
+// On the CPU, PyTorch was measured with known models (testdata/torch). Parameters and shapes are
+// equal. The bytes kept for the backward pass and the peaks differ at most by the Band of each.
+// Models with recurrent layers, and those with an encoder and a decoder, have wide bands of their
+// own. Convolutions were measured in float32 only.
+//
+// On GPUs, docs/estimate.md compares estimates with runs that others measured. A note of the report
+// names layers of which no measurement on a GPU is known. Report.Beside puts an estimate beside a
+// run of yours.
 //
 // # What is not counted
 //
@@ -60,7 +58,7 @@
 //
 // # Concurrency and cost
 //
-// All functions may be called from several goroutines; layers and reports are
-// never changed. ResNet-152 takes about 3 ms, a Llama of 80 blocks about 5 ms, most of it in
-// the allocator; tensors alone (OnCPU) take 1 ms.
+// All functions may be called from several goroutines; layers and reports are never changed. An
+// estimate of ResNet-152 takes about 3 ms, one of a Llama with 80 blocks about 5 ms, most of it in
+// the allocator. With OnCPU, which needs no allocator, it takes 1 ms.
 package estimate

@@ -10,11 +10,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// Model estimates the memory of a model that calls the layers one after
-// another. It computes with shapes alone, within milliseconds. The error is a
-// *LayerError where a layer cannot be made or does not take its input; others name
-// the option that makes no sense, and are alloc.ErrShape beneath where an input's
-// shape is not valid.
+// Model estimates the memory of a model that calls the layers one after another. It computes with
+// shapes alone, within milliseconds. The error is a *LayerError where a layer cannot be made or
+// does not take its input; other errors name the option that makes no sense, and are alloc.ErrShape
+// if the shape of an input is not valid.
 //
 // Without an input the report has the parameters only, and says so.
 func Model(layers []nn.Layer, opts ...Option) (*Report, error) {
@@ -210,8 +209,8 @@ func activations(t *tape.Tape) Amount {
 	return a
 }
 
-// LayerError says which layer of a model is wrong. Path is the layer's path as in named_modules,
-// Layer its kind, Reason what is wrong and what is wanted, and Err the underlying error, which may
+// LayerError says which layer of a model is wrong: Path is the layer's path, as in named_modules,
+// Layer its type, Reason what is wrong and what is wanted, and Err the underlying error, which may
 // be nil.
 type LayerError = tape.LayerError
 

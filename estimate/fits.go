@@ -10,8 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// Peak is the peak that the options asked about: of training if there was a Train
-// option, else of inference.
+// Peak returns the peak that the options asked about: of training if there was a Train option,
+// otherwise of inference.
 func (r *Report) Peak() alloc.Bytes { return r.memory().Peak }
 
 func (r *Report) memory() Memory {
@@ -23,12 +23,13 @@ func (r *Report) memory() Memory {
 
 // Fits reports whether the model fits into the budget of a device: the upper bound of what it
 // needs, with its context (Footprint.Needed), or on the CPU the upper bound of Peak, is at most the
-// budget. Without an input that is necessary but not sufficient.
+// budget. Without an input, only the weights and what training keeps for them are compared, so the
+// model may need more.
 func (r *Report) Fits(budget alloc.Bytes) bool {
 	return r.Needs() <= budget
 }
 
-// Needs is the upper bound that Fits asks about: the least that a device must have.
+// Needs returns the memory that a device must have: the upper bound that Fits compares.
 func (r *Report) Needs() alloc.Bytes {
 	m := r.memory()
 	return max(m.Upper(), m.Footprint.Needed.Upper)

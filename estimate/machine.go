@@ -8,16 +8,17 @@ import (
 // Kernel says how attention computes its scores. The zero value means unknown.
 type Kernel = setting.Kernel
 
-// The kernels, by the names that transformers has for them (attn_implementation). Attention that
-// no kernel does, such as with capped scores or sinks, stays as it is.
+// The kernels, by their names in transformers (attn_implementation). Attention that no kernel can
+// compute, such as with capped scores or sinks, stays as it is.
 const (
 	SDPA           = setting.SDPA           // "sdpa": scaled_dot_product_attention, whose kernels hold no scores
 	FlashAttention = setting.FlashAttention // "flash_attention_2": SDPA that needs no masks for its windows
 	EagerAttention = setting.EagerAttention // "eager": elementary operations, which hold the scores
 )
 
-// Machine is an Option: what a model runs on, where that bears on memory outside the
-// allocator. What is not known widens the bands.
+// Machine is an Option that says on what GPU a model runs and how its kernels are loaded. Both
+// decide how much memory CUDA's context takes, outside the allocator. The zero value of each means
+// unknown, and widens the bands.
 type Machine struct {
 	GPU     Generation
 	Loading Loading
@@ -71,15 +72,15 @@ func (k KVConfig) apply(c *setting.Config) { c.Cache = (*setting.KVConfig)(&k) }
 // Package llamacpp has the types of llama.cpp.
 type Blocks = setting.Blocks
 
-// KVCache returns the memory of the keys and values that are kept of all tokens: 2 x layers x
-// batch x tokens x KV heads x head size elements, and layers x batch x tokens x latent
-// elements where there is a Latent. Layers with a Window keep no more tokens than that. The
-// error says what is wrong with the configuration.
+// KVCache returns the memory of the keys and values of all tokens: 2 x layers x batch x tokens x KV
+// heads x head size elements. With a Latent it is layers x batch x tokens x latent elements
+// instead. Layers with a Window keep no more tokens than the window has. The error says what is
+// wrong with the configuration.
 func KVCache(c KVConfig) (alloc.Bytes, error) { return setting.KVCache(setting.KVConfig(c)) }
 
-// Loop is an Option that says how the training loop works, where the layers do not say it. The zero
-// value of each setting means unknown: the figures are then those of PyTorch's tutorials of today,
-// and their bands reach up to the worst setting.
+// Loop is an Option that says how the training loop works. The zero value of each setting means
+// unknown: the figures are then those of the loops in PyTorch's tutorials, and the upper bounds are
+// those of the worst setting.
 type Loop struct {
 	ZeroGrad ZeroGrad
 	Output   Output
@@ -112,7 +113,7 @@ const (
 // Output says whether the loop's code holds what the model returned. The zero value means unknown.
 type Output = setting.Output
 
-// How long the model's output lives, and what its loss read.
+// How long the model's output lives, and with it what the loss read.
 const (
 	OutputHeld      = setting.OutputHeld      // a variable holds it until the next forward pass returns
 	OutputInPass    = setting.OutputInPass    // held until the backward pass is over
@@ -120,18 +121,18 @@ const (
 	OutputWithCache = setting.OutputWithCache // OutputHeld, with the keys and values that decoders of transformers return too, unless use_cache is off
 )
 
-// Form is how an optimizer goes through the parameters.
+// Form says how an optimizer goes through the parameters. The zero value means unknown.
 type Form = setting.Form
 
-// The forms of torch.optim, which its documentation calls implementations. The sizes of their
-// temporary tensors are those of Adam (torch/optim/adam.py).
+// The ways in which torch.optim goes through the parameters; its documentation calls them
+// implementations. The sizes of their temporary tensors are those of Adam (torch/optim/adam.py).
 const (
 	ForEach  = setting.ForEach  // all parameters at once, with a temporary tensor for each
 	OneByOne = setting.OneByOne // one after another, with two temporaries of one
 	Fused    = setting.Fused    // in one kernel, without temporaries
 )
 
-// Decay says whether an optimizer has a weight decay. The zero value means unknown.
+// Decay says whether an optimizer uses weight decay. The zero value means unknown.
 type Decay = setting.Decay
 
 // Whether there is a weight decay. With ForEach it copies all gradients (torch/optim/sgd.py and

@@ -28,7 +28,8 @@ type Compared struct {
 	Measured alloc.Bytes
 }
 
-// Off is how much larger the measurement is than the estimate, as a fraction of the estimate; 0 where that is 0.
+// Off returns how much larger the measurement is than the estimate, as a fraction of the estimate;
+// 0 if the estimate is 0.
 func (c Compared) Off() float64 {
 	if c.Estimate.Bytes == 0 {
 		return 0
@@ -36,8 +37,8 @@ func (c Compared) Off() float64 {
 	return float64(c.Measured-c.Estimate.Bytes) / float64(c.Estimate.Bytes)
 }
 
-// Beside returns the estimate beside what was measured: the peaks, then what the peak is for, then the layers in
-// their order. It has what both know.
+// Beside returns figures of the estimate, each beside the measured one: the peaks, then the parts
+// of the peak, then the layers in their order. Figures that only one side has are left out.
 func (r *Report) Beside(m Measured) []Compared {
 	at := r.memory()
 	peak := within(at.Peak, at.Band, 0)

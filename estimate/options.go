@@ -28,7 +28,7 @@ func InputShape(dims ...int) Option { return InputOf(0, dims...) }
 // Tokens gives the model an input of token numbers, (batch, length) of int64.
 func Tokens(batch, length int) Option { return InputOf(alloc.Int64, batch, length) }
 
-// InputOf is InputShape with an element type.
+// InputOf gives the model an input, as InputShape does, of an element type.
 func InputOf(d alloc.DType, dims ...int) Option {
 	return option(func(c *setting.Config) {
 		c.Inputs = append(c.Inputs, setting.Input{Shape: append(alloc.Shape{}, dims...), Dtype: d})
@@ -47,12 +47,12 @@ func Precision(d alloc.DType) Option {
 	})
 }
 
-// Weights sets the type of weights and buffers.
+// Weights sets the element type of weights and buffers.
 func Weights(d alloc.DType) Option {
 	return option(func(c *setting.Config) { c.Weights, c.Stored = d, setting.Amount{} })
 }
 
-// Stored makes inference count the weights as a file stores them, from their number and their
+// Stored gives inference the size of the weights as a file stores them: their number and their
 // bytes. A Count of 0 means all of the layers' parameters; parameters that the file lacks count in
 // the type of weights. It is for one device. A later Precision or Weights replaces it.
 func Stored(a Amount) Option { return option(func(c *setting.Config) { c.Stored = setting.Amount(a) }) }
@@ -72,13 +72,13 @@ func MixedPrecision(d alloc.DType) Option {
 	})
 }
 
-// Autocast runs the model under torch.autocast: weights stay as they are, products of matrices,
-// convolutions and attention compute in d, of copies that autograd keeps, and softmax, norms and
-// losses in float32 (PyTorch's documentation, "CUDA Op-Specific Behavior").
+// Autocast runs the model under torch.autocast. Weights keep their type. Matrix products,
+// convolutions and attention compute in d, with copies of the weights that autograd keeps; softmax,
+// norms and losses compute in float32 (PyTorch's documentation, "CUDA Op-Specific Behavior").
 func Autocast(d alloc.DType) Option { return option(func(c *setting.Config) { c.Autocast = d }) }
 
-// Train makes training with the optimizer what Peak, Fits and MaxBatch are about.
-// Without it they are about inference; the report has both either way.
+// Train makes Peak, Fits and MaxBatch answer for training with the optimizer. Without it, they
+// answer for inference. The report has both in any case.
 func Train(o Optimizer) Option {
 	return option(func(c *setting.Config) { c.Training, c.Optimizer = true, o })
 }
@@ -96,7 +96,8 @@ func Checkpointed(patterns ...string) Option {
 // torch.utils.checkpoint.
 type Policy = setting.Policy
 
-// What is kept of the tensors that checkpointed layers compute, until they compute the rest again.
+// What checkpointed layers keep of the tensors that they compute, so that they need not compute
+// them again.
 const (
 	// SaveProducts keeps what matrix products and kernels of attention return.
 	SaveProducts = setting.SaveProducts
@@ -105,38 +106,42 @@ const (
 	SaveHalf = setting.SaveHalf
 )
 
-// CheckpointSaves has the layers of Checkpointed keep more than their input.
+// CheckpointSaves makes the layers of Checkpointed keep more than their input.
 func CheckpointSaves(p Policy) Option { return option(func(c *setting.Config) { c.Saves = p }) }
 
 // Offloaded says what the memory of the CPU holds in place of the device's.
 func Offloaded(o Offload) Option { return option(func(c *setting.Config) { c.Offload = o }) }
 
-// OnCPU runs the model on the CPU, and not on CUDA: there is no Footprint then, and PyTorch's dropout keeps
-// a mask of the type of the activations in place of one of a byte an element.
+// OnCPU runs the model on the CPU instead of CUDA. There is no Footprint then, and the mask that
+// PyTorch's dropout keeps has the type of the activations instead of one byte for each element.
 func OnCPU() Option { return option(func(c *setting.Config) { c.Backend = setting.CPU }) }
 
-// PyTorch says which version of it runs the model, where that bears on memory: before 1.10 a ReLU
-// that is not in place kept its input instead of its output; before 1.11 softmax kept its input too
-// and cuBLAS had no workspace in the cache; from 1.13 to 2.1 a mean keeps its input, which norms
-// written in elementary operations take of squares; before 2.0 zero_grad kept the gradients' memory
-// and optimizers went OneByOne, unless the loop says otherwise.
+// PyTorch says which version of PyTorch runs the model. These versions differ in memory:
+//
+//   - Before 1.10, a ReLU that is not in place kept its input instead of its output.
+//   - Before 1.11, softmax kept its input too, and cuBLAS had no workspace in the cache.
+//   - From 1.13 to 2.1, a mean keeps its input. Norms that are written in elementary operations
+//     take a mean of squares.
+//   - Before 2.0, zero_grad kept the gradients' memory and optimizers went OneByOne, unless the
+//     Loop says otherwise.
 func PyTorch(major, minor int) Option {
 	return option(func(c *setting.Config) { c.Release = setting.Release{Major: major, Minor: minor} })
 }
 
-// Transformers says which version of Hugging Face's transformers runs the model, where that bears on memory: before 4.46
-// most models made their logits float32 before the loss read them, and before 4.45 a prompt had logits of all its tokens, and
-// not of the last alone.
+// Transformers says which version of Hugging Face's transformers runs the model. Before 4.46, most
+// models turned their logits into float32 before the loss read them. Before 4.45, a prompt had
+// logits for all its tokens, not only for the last.
 func Transformers(major, minor int) Option {
 	return option(func(c *setting.Config) {
 		c.Libraries.Transformers = setting.Release{Major: major, Minor: minor}
 	})
 }
 
-// Bitsandbytes says which version of it quantizes the weights: before 0.43.2 products kept their inputs in vain, as
-// long as the loop's code holds the loss (its pull request 1270), and before 0.42 weights in four bits were made anew in
-// float16. Where nobody says it, nor PyTorch that it is 2.4 or later, which is of the month of 0.43.2, the upper bounds of
-// training reach there.
+// Bitsandbytes says which version of bitsandbytes quantizes the weights. Before 0.43.2, products
+// kept their inputs for nothing, as long as the loop's code holds the loss (its pull request 1270).
+// Before 0.42, weights of four bits were unpacked to float16. Without this option, the upper bounds
+// of training allow for an old version, unless the option PyTorch says 2.4 or later, which appeared
+// in the same month as 0.43.2.
 func Bitsandbytes(major, minor, patch int) Option {
 	return option(func(c *setting.Config) {
 		c.Libraries.Bitsandbytes = [3]int{major, minor, patch}
@@ -150,7 +155,7 @@ func Frozen(patterns ...string) Option {
 	return option(func(c *setting.Config) { c.Frozen = append(c.Frozen, patterns...) })
 }
 
-// All is several options as one.
+// All returns one option that does what several do.
 func All(opts ...Option) Option {
 	return option(func(c *setting.Config) {
 		for _, o := range opts {
@@ -161,5 +166,6 @@ func All(opts ...Option) Option {
 	})
 }
 
-// Attends says which kernel attention uses; without it, the one that the family uses in transformers.
+// Attends says which kernel attention uses. Without it, that is the one that transformers uses for
+// the model's family.
 func Attends(k Kernel) Option { return option(func(c *setting.Config) { c.Kernel = k }) }

@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// String is the whole report as WriteTo writes it.
+// String returns the whole report as WriteTo writes it.
 func (r *Report) String() string {
 	var b strings.Builder
 	_, _ = r.WriteTo(&b) // a Builder takes everything

@@ -6,9 +6,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Report is what Model found. Inference, Training and the rows are about one
-// device, the one that needs most; the totals above them are about the whole
-// model. Nothing changes a report: several goroutines may read it.
+// Report is the result of Model. Inference, Training and the rows are those of one device, the one
+// that needs most; the totals above them are those of the whole model. Nothing changes a report:
+// several goroutines may read it.
 type Report struct {
 	Name   string        `json:"name"`
 	Inputs []alloc.Shape `json:"inputs,omitempty"`
@@ -56,10 +56,9 @@ type Amount struct {
 	Bytes alloc.Bytes `json:"bytes"`
 }
 
-// Memory is what is alive on a device at the moment when it is most, by part; the
-// parts add up to Peak. Weights, buffers, optimizer, input and cache are counted
-// from shapes. When which activation and gradient is alive is modelled, and so
-// Peak has a band.
+// Memory is what is live on a device at the moment of the peak, by part; the parts add up to Peak.
+// Weights, buffers, optimizer, input and cache are counted from shapes. How long each activation
+// and gradient lives is modelled, so Peak has a band.
 type Memory struct {
 	Weights   alloc.Bytes `json:"weights_bytes"`
 	Buffers   alloc.Bytes `json:"buffers_bytes"`
@@ -86,14 +85,14 @@ type Memory struct {
 	Footprint Footprint `json:"footprint"`
 }
 
-// Band is how far a figure may be off, as fractions of it: the truth is
-// expected between figure x (1 - Below) and figure x (1 + Above).
+// Band says how far a figure may be off, as fractions of it: the true value is expected between
+// figure x (1 - Below) and figure x (1 + Above).
 type Band struct {
 	Below float64 `json:"below"`
 	Above float64 `json:"above"`
 }
 
-// String is the band as printed after a figure: " (-1.2 % to +4.6 %)".
+// String returns the band as it is printed after a figure: " (-1.2 % to +4.6 %)".
 func (b Band) String() string {
 	if b == (Band{}) {
 		return ""
@@ -121,14 +120,14 @@ type Row struct {
 	Kept alloc.Bytes `json:"kept_bytes"`
 }
 
-// Footprint is what a process takes of its device at the most, as PyTorch's caching
-// allocator makes it of the tensors. A training run is taken to be two steps long: the first leaves
-// blocks behind that the second cannot use.
+// Footprint is the most memory that a process takes of its device: the tensors, and what PyTorch's
+// caching allocator and CUDA add to them. A training run counts with two steps, because the first
+// leaves blocks behind that the second cannot use.
 //
-// Allocated is what torch.cuda.max_memory_allocated returns, Reserved is
-// max_memory_reserved, and Device is what nvidia-smi shows of a process on a device
-// that is large enough. On one that is not, the allocator gives inactive memory
-// back: then Needed is enough.
+// Allocated is what torch.cuda.max_memory_allocated returns, Reserved is what max_memory_reserved
+// returns, and Device is what nvidia-smi shows for the process, on a device that is large enough.
+// On a smaller one, the allocator gives inactive memory back, and the run still completes down to
+// Needed.
 type Footprint struct {
 	Allocated Figure `json:"allocated"` // blocks of tensors and of cuBLAS's workspaces
 	Reserved  Figure `json:"reserved"`  // segments: the blocks and what is inactive between them
@@ -144,7 +143,7 @@ type Figure struct {
 	Upper alloc.Bytes `json:"upper_bytes"`
 }
 
-// String is the figure with its bounds: "15.1 GiB (14.2 GiB to 16.0 GiB)".
+// String returns the figure with its bounds: "15.1 GiB (14.2 GiB to 16.0 GiB)".
 func (f Figure) String() string { return fmt.Sprintf("%v (%v to %v)", f.Bytes, f.Lower, f.Upper) }
 
 // plus is the sum of two figures.

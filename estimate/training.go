@@ -58,8 +58,8 @@ func (l LoRA) apply(c *setting.Config) { c.Lora = (*setting.LoRA)(&l) }
 // Base is how the weights of linear layers that are not trained are stored.
 type Base = setting.Base
 
-// The ways to store them. A matrix product makes the weight anew in the type of activations, but
-// for Int8Base, which does so in the backward pass.
+// The ways to store these weights. A matrix product first unpacks the weight into the type of
+// activations; with Int8Base, only the backward pass does.
 const (
 	WholeBase = setting.WholeBase // in the type of weights
 	// NF4 is bitsandbytes' format of 4 bits for each element and a float32 for each block of 64
@@ -91,8 +91,8 @@ type Quantized struct {
 
 func (q Quantized) apply(c *setting.Config) { c.Quantize(setting.Quantized(q)) }
 
-// Sharding is an Option that divides a model among devices; the report is then about one of them, the one that needs
-// most. The zero value is one device.
+// Sharding is an Option that divides a model among devices. The report is then that of one device,
+// the one that needs most. The zero value means one device.
 type Sharding struct {
 	// Data is the number of replicas. Each has a batch of its own: the input is that of one
 	// replica.

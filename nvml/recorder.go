@@ -25,9 +25,9 @@ type Config struct {
 	// asked at most once a second, however short the interval, because the call is costly and
 	// delays the watched program.
 	Target Target
-	// Fresh says that Target was started a moment ago. It is then asked for when
-	// the device's memory first changes, or after a second, instead of at once
-	// and for nothing: so a program that runs for less than a second is seen.
+	// Fresh says that Target was started a moment ago and has no memory yet. The driver is then
+	// first asked for it when the device's memory changes, or after a second, so that a program
+	// that runs for less than a second is seen too.
 	Fresh bool
 	// Quantities are recorded in addition to MemoryUsed, which is always recorded.
 	Quantities []Quantity
@@ -197,11 +197,10 @@ func (r *Recorder) keep(err error) {
 	}
 }
 
-// Stop takes a last sample, closes the files and returns what went wrong with
-// them. A query that failed is not an error: see Recording.Failures. It waits half a
-// second at most for the driver; where no answer comes in that time, the recording
-// ends with a gap, and the series' notes say so. Stopping twice gives the same answer
-// twice; stopping a recorder that was never started frees its files.
+// Stop takes a last sample, closes the files and returns what went wrong with them. A query that
+// failed is not an error: see Recording.Failures. It waits half a second at most for the driver;
+// where no answer comes in that time, the recording ends with a gap, and the series' notes say so.
+// A second Stop returns the same error. Stop of a recorder that was never started closes its files.
 func (r *Recorder) Stop() error {
 	r.mu.Lock()
 	stop := r.stop
@@ -268,5 +267,5 @@ func Record(ctx context.Context, cfg Config, fn func(context.Context) error) (Re
 	return r.Recording(), err
 }
 
-// Self is the Target of this process.
+// Self returns the Target of this process.
 func Self() Target { return Target{PID: os.Getpid()} }

@@ -17,19 +17,19 @@ import (
 // Alloc allocates device memory for a tensor and enters it in the ledger with the caller's
 // call stack. The memory is not initialized. The shape is copied. The caller frees the buffer.
 //
-// The error is alloc.ErrShape if the shape or type is not valid, a *OutOfMemoryError if the
-// device is full, ErrDuplicatePtr or alloc.ErrBrokenDriver if the device returned an
-// overlapping or invalid address (which is not freed), and alloc.ErrClosed after Close. A kind that
-// is not valid, as mem.Kind tells, is an error too. Nothing has changed then.
+// The error is alloc.ErrShape if the shape or type is not valid, a *OutOfMemoryError if the device
+// is full, ErrDuplicatePtr or alloc.ErrBrokenDriver if the device returned an overlapping or
+// invalid address (which is not freed), and alloc.ErrClosed after Close. A kind that is not valid
+// (see mem.Kind) is an error too. A failed Alloc changes nothing.
 func (t *MemTracker) Alloc(shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	return t.alloc(tables.StackID(t.stacks.Table.Capture(1)), 0, shape, dtype, kind)
 }
 
-// AllocOn is Alloc for work that runs on stream s; Alloc itself is for the default stream. The
-// cache may return memory that earlier work on s still uses: a stream runs its work in order, so
-// the new work starts after that. If other streams use the buffer too, call Buffer.RecordStream.
-// The errors are those of Alloc, and errors.ErrUnsupported for CU_STREAM_PER_THREAD, which means a
-// different stream on each thread.
+// AllocOn allocates as Alloc does, but for work that runs on stream s; Alloc is for the default
+// stream. The cache may return memory that earlier work on s still uses: a stream runs its work in
+// order, so the new work starts after that. If other streams use the buffer too, call
+// Buffer.RecordStream. The errors are those of Alloc, and errors.ErrUnsupported for
+// CU_STREAM_PER_THREAD, which means a different stream on each thread.
 func (t *MemTracker) AllocOn(s alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	return t.alloc(tables.StackID(t.stacks.Table.Capture(1)), s, shape, dtype, kind)
 }
@@ -47,7 +47,7 @@ func (t *MemTracker) AllocBytes(n alloc.Bytes, kind Kind) (*Buffer, error) {
 	return t.alloc(stack, 0, alloc.Shape{int(n)}, alloc.Uint8, kind)
 }
 
-// Make is Alloc for a tensor of Go type T, as CopyIn and CopyOut take:
+// Make allocates a tensor whose elements have Go type T, as CopyIn and CopyOut take it:
 //
 //	x, err := tracker.Make[float32](tr, alloc.Shape{32, 3, 224, 224}, tracker.Input)
 //

@@ -204,7 +204,7 @@ func (b *Buffer) Memory() alloc.Memory { return b.group().Memory }
 // Bytes returns the requested bytes.
 func (b *Buffer) Bytes() alloc.Bytes { return b.group().Each }
 
-// Allocated returns the size of a live buffer on the device, after rounding; 0 of one that is freed.
+// Allocated returns the size of a live buffer on the device, after rounding, and 0 for a freed one.
 func (b *Buffer) Allocated() alloc.Bytes {
 	t := b.tracker()
 	t.mu.Lock()
@@ -245,10 +245,10 @@ func (b *Buffer) String() string {
 	return fmt.Sprintf("%v %v %v, %v at %v", b.Kind(), b.group().Shape, b.group().DType, b.group().Each, b.ptr)
 }
 
-// SetKind says what a live buffer is for, where that was not known when it was allocated. The buffer counts
-// for its new kind from now on; the peak stays what it was. The history shows a free and an allocation at
-// the same time. The error says that it is no kind, or is alloc.ErrUnknownPtr for a buffer that is freed, or
-// alloc.ErrClosed.
+// SetKind says what a live buffer is for, where that was not known when it was allocated. The
+// buffer counts for its new kind from now on; the peak stays what it was. The history shows a free
+// and an allocation at the same time. The error is alloc.ErrUnknownPtr for a freed buffer,
+// alloc.ErrClosed after the tracker's Close, or says that the kind is not valid.
 func (b *Buffer) SetKind(kind Kind) error {
 	return b.tracker().setKind(b.ptr, kind, func() slab.ID {
 		if b.live() == nil {
@@ -258,9 +258,9 @@ func (b *Buffer) SetKind(kind Kind) error {
 	})
 }
 
-// SetKind is Buffer.SetKind for memory that was entered by Register, by its address. If no live
-// memory has that address, the error is alloc.ErrUnknownPtr; other errors are those of
-// Buffer.SetKind.
+// SetKind says what memory that was entered by Register is for, by its address, as Buffer.SetKind
+// does. If no live memory has that address, the error is alloc.ErrUnknownPtr; other errors are
+// those of Buffer.SetKind.
 func (t *MemTracker) SetKind(ptr alloc.Ptr, kind Kind) error {
 	return t.setKind(ptr, kind, func() slab.ID { return t.find(ptr) })
 }

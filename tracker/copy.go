@@ -62,8 +62,7 @@ func (b *Buffer) copy(what string, dtype alloc.DType, host []byte, move func(all
 // otherwise. If dst has no label, it gets one that names src. The copy is complete when Copy
 // returns. It does not wait for work that streams other than the default one have queued.
 //
-// The history has no event for a copy: it tells what takes and frees memory, and most copies in a
-// program are not made by Copy.
+// The history has no event for a copy: it has what takes and frees memory.
 //
 // Both buffers have elements of one DType, or one of them is of Uint8. The errors are those of
 // CopyIn.

@@ -83,9 +83,10 @@
 //
 // # Cost
 //
-// An Alloc or a Free takes the same steps however many buffers are live, and an Alloc makes one Go allocation, the Buffer.
-// With a million live ones, freed in random order, the steps take some four times as long as with a thousand: the program's
-// pointer, the Buffer and the record of it are then in no cache of the processor. The time of Track follows the number of groups that changed.
-// A feature that is off costs one check of a counter. docs/costs.md in the repository has the
-// measured times, and the commands that measure them.
+// The number of steps of an Alloc or a Free does not depend on how many buffers are live, and an
+// Alloc makes one Go allocation, the Buffer. With a million live buffers, freed in random order,
+// the steps take some four times as long as with a thousand, because the processor's caches no
+// longer hold the data. The time of Track depends on the number of groups that changed. A feature
+// that is off costs one check of a counter. docs/costs.md in the repository has the measured times,
+// and the commands that measure them.
 package tracker

@@ -141,8 +141,8 @@ func (t *MemTracker) restore(w withdrawn) error {
 	return nil
 }
 
-// ErrDuplicatePtr is the error of adding an address that the ledger holds live
-// already: somebody freed it without telling the tracker, or registered it twice.
+// ErrDuplicatePtr says that the ledger already has a live buffer at this address: it was freed
+// without telling the tracker, or registered twice.
 var ErrDuplicatePtr = ledger.ErrDuplicatePtr
 
 // RegisterOption describes the memory that Register adds.

@@ -13,10 +13,11 @@ import (
 // that is queued on such streams by then is done; only then it is handed out again. Call
 // it before Free. The stream must live until the memory is no longer pending.
 //
-// The error is alloc.ErrDoubleFree for a buffer that is freed, and errors.ErrUnsupported if the device has no
-// events (RecordEvent of alloc.Device): there, wait for the stream before Free; it is that also for a stream that is another one
-// on each thread, as CU_STREAM_PER_THREAD is. Without a cache it does
-// nothing if the device knows no streams: the driver's own free waits for all work.
+// The error is alloc.ErrDoubleFree for a buffer that is freed, and errors.ErrUnsupported if the
+// device has no events (RecordEvent of alloc.Device): there, wait for the stream before Free. It is
+// also errors.ErrUnsupported for CU_STREAM_PER_THREAD, which is a different stream on each thread.
+// Without a cache, on a device that knows no streams, RecordStream does nothing: the driver's own
+// free waits for all work.
 func (b *Buffer) RecordStream(s alloc.Stream) error {
 	t := b.tracker()
 	t.mu.Lock()
@@ -37,9 +38,9 @@ func (b *Buffer) RecordStream(s alloc.Stream) error {
 	return err
 }
 
-// FreeOn is RecordStream and then Free. It is for a buffer whose last work was queued on another
-// stream than its own. If there is an error, the buffer stays live. FreeOn of a nil Buffer does
-// nothing.
+// FreeOn calls RecordStream and then Free. Use it for a buffer whose last work was queued on
+// another stream than its own. If there is an error, the buffer stays live. FreeOn of a nil Buffer
+// does nothing.
 func (b *Buffer) FreeOn(s alloc.Stream) error {
 	if b == nil {
 		return nil
@@ -54,9 +55,9 @@ func (b *Buffer) FreeOn(s alloc.Stream) error {
 	return err
 }
 
-// Stream returns the stream that a live buffer was allocated for; 0, the default stream, of one
-// that is freed. A tracker tells 255 streams apart, the default one included: of any
-// further one the result is ^alloc.Stream(0).
+// Stream returns the stream that a live buffer was allocated for, and 0, the default stream, for a
+// freed one. A tracker tells 255 streams apart, with the default one; for buffers of further
+// streams the result is ^alloc.Stream(0).
 func (b *Buffer) Stream() alloc.Stream {
 	t := b.tracker()
 	t.mu.Lock()

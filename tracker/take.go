@@ -21,9 +21,8 @@ import (
 // does not depend on the number of live buffers.
 func (t *MemTracker) Snapshot() *snapshot.Snapshot { return t.snapshot(true) }
 
-// LightSnapshot is a Snapshot without single allocations and without the cache's segments:
-// groups, call sites and levels only. Its cost depends on the number of call sites, not of
-// buffers.
+// LightSnapshot returns a Snapshot without single allocations and without the cache's segments:
+// groups, call sites and levels only. Its cost depends on the number of call sites, not of buffers.
 func (t *MemTracker) LightSnapshot() *snapshot.Snapshot { return t.snapshot(false) }
 
 func (t *MemTracker) snapshot(whole bool) *snapshot.Snapshot {

@@ -21,10 +21,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
-// Device tests that allocations do not overlap and that each can be freed once; that an allocation that
-// cannot be has the error that alloc.Device names, and that it and a free that fails change nothing; that
-// memory that is freed can be had again; and all of this from several goroutines at once. Of the
-// further methods that the comment of alloc.Device lists it tests those that the device has.
+// Device tests a device:
+//
+//   - Allocations do not overlap, and each can be freed once.
+//   - An allocation that is impossible returns the error that alloc.Device names. It changes
+//     nothing, and neither does a Free that fails.
+//   - Freed memory can be allocated again.
+//   - All of this holds for several goroutines at once.
+//
+// It also tests those of the optional methods, listed at alloc.Device, that the device has.
 //
 // open opens a device with at least 64 MiB free, and has the test close it (t.Cleanup). Each subtest calls it
 // once, and Device once before them, to see what the device can do. Nobody else may use the device's memory meanwhile: see SharedDevice.
@@ -32,9 +37,9 @@ func Device(t *testing.T, open func(t *testing.T) alloc.Device) {
 	test(t, func(t *testing.T) subject { return subject{Device: open(t)} })
 }
 
-// SharedDevice is Device for a device whose memory others use too, or whose driver
-// may keep some for itself: what is free may change at any time. A change that Device
-// would fail for is logged.
+// SharedDevice tests a device as Device does, but others may use its memory too, or its driver may
+// keep some for itself, so that the free memory may change at any time. Where Device would fail
+// because of such a change, SharedDevice logs it.
 func SharedDevice(t *testing.T, open func(t *testing.T) alloc.Device) {
 	test(t, func(t *testing.T) subject { return subject{Device: open(t), shared: true} })
 }

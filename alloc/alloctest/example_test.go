@@ -10,7 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 )
 
-// A test of a program's own device, here the simulated one.
+// A test of a program's own device, here the simulated one. It is compiled and not run, because an example has no *testing.T;
+// examples/hip has such a test, which runs.
 func ExampleDevice() {
 	test := func(t *testing.T) {
 		alloctest.Device(t, func(t *testing.T) alloc.Device {

@@ -54,9 +54,10 @@ func (c *Cache) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	return p, err
 }
 
-// AllocOn is Alloc for work on a stream, and returns the size of the block too. Once the block is freed, it is
-// reused for that stream only, until its segment goes back to the driver. The errors are those of Alloc, and
-// errors.ErrUnsupported for a stream that is another one on each thread, as CU_STREAM_PER_THREAD is.
+// AllocOn allocates as Alloc does, but for work on a stream, and returns the size of the block too.
+// Once the block is freed, it is reused for that stream only, until its segment goes back to the
+// driver. The errors are those of Alloc, and errors.ErrUnsupported for CU_STREAM_PER_THREAD, which
+// is a different stream on each thread.
 func (c *Cache) AllocOn(n alloc.Bytes, s alloc.Stream) (p alloc.Ptr, allocated alloc.Bytes, err error) {
 	if n < 0 {
 		return 0, 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
@@ -110,8 +111,8 @@ func (c *Cache) Trim() (alloc.Bytes, error) {
 // closes the cache. After it Alloc, Free, RecordStream, Trim and Close return alloc.ErrClosed;
 // Stats and Segments still show what is left. The device stays open.
 //
-// A segment with a block in use is not given back, because work may be queued on it: an error
-// counts such blocks. It is joined with the driver's.
+// Close does not give back a segment with a block in use, because queued work may use it. The error
+// then says how many blocks are in use, joined with the driver's errors.
 func (c *Cache) Close() error {
 	c.driver.Lock()
 	defer c.driver.Unlock()
@@ -132,7 +133,8 @@ func (c *Cache) Close() error {
 	return err
 }
 
-// MemInfo asks the driver. Free does not include what is inactive. The error is the device's.
+// MemInfo asks the driver. The result's Free does not include inactive blocks. The error is the
+// device's.
 func (c *Cache) MemInfo() (alloc.MemInfo, error) { return c.dev.MemInfo() }
 
 // Name returns the device's name.

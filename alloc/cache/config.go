@@ -11,7 +11,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Config is how a Cache works. The zero Config is a good one.
+// Config has the settings of a Cache. The zero Config is PyTorch's default, and works well for most
+// programs.
 //
 // Its fields are settings of PyTorch's allocator, and do what they do
 // there; ParseConfig reads them from a string. The default, and
@@ -94,13 +95,14 @@ func (c Config) check() error {
 //
 //	expandable_segments:True,max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2,>:8]
 //
-// The keys are expandable_segments, expandable_segments_reserve, large_segment_size_mb, max_split_size_mb,
-// max_non_split_rounding_mb, roundup_power2_divisions, garbage_collection_threshold,
-// per_process_memory_fraction, and backend, which must be native. throw_on_cudamalloc_oom changes nothing here: a
-// Cache refuses what is beyond MemoryFraction without asking the driver. expandable_segments_reserve_by_class is
-// ignored, as a program says which streams are of a class, and so are keys that concern only locks, graphs or
-// host memory: their names begin with pinned_, release_lock_ or graph_capture_. Any other key is
-// an error, as in PyTorch, and so are values that PyTorch refuses. Of a key that comes twice, the last counts.
+// The keys are expandable_segments, expandable_segments_reserve, large_segment_size_mb,
+// max_split_size_mb, max_non_split_rounding_mb, roundup_power2_divisions,
+// garbage_collection_threshold, per_process_memory_fraction, and backend, which must be native.
+// throw_on_cudamalloc_oom changes nothing here: a Cache refuses what is beyond MemoryFraction
+// without asking the driver. expandable_segments_reserve_by_class is ignored, as a program says
+// which streams are of a class, and so are keys that concern only locks, graphs or host memory:
+// their names begin with pinned_, release_lock_ or graph_capture_. Any other key is an error, as in
+// PyTorch, and so are values that PyTorch refuses. If a key comes twice, the last one counts.
 func ParseConfig(s string) (Config, error) {
 	p := configParser{tokens: configTokens(s)}
 	for len(p.tokens) > 0 && p.err == nil {

@@ -14,9 +14,9 @@ import (
 // Call it before or after queueing the work, but before Free. The stream must live until the
 // work is done.
 //
-// The errors are those of Free for an address, ErrClosed, and errors.ErrUnsupported on a
-// device without events: there, wait for the work before Free. A stream that is another one on each thread, as
-// CU_STREAM_PER_THREAD is, is errors.ErrUnsupported too.
+// The errors are those of Free for an address, ErrClosed, and errors.ErrUnsupported on a device
+// without events: there, wait for the work before Free. It is also the error for
+// CU_STREAM_PER_THREAD, which is a different stream on each thread.
 func (c *Cache) RecordStream(p alloc.Ptr, s alloc.Stream) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

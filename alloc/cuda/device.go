@@ -122,9 +122,9 @@ func (d *Device) inContext(call func() error) error {
 	return err
 }
 
-// Alloc gives n bytes by cuMemAlloc. The errors are *alloc.OutOfMemoryError
-// with the driver's numbers, alloc.ErrSize when n is negative, ErrDeviceLost,
-// alloc.ErrClosed. Zero bytes take one, to have an address of their own.
+// Alloc gives n bytes by cuMemAlloc. The errors are *alloc.OutOfMemoryError with the driver's
+// numbers, alloc.ErrSize when n is negative, ErrDeviceLost, alloc.ErrClosed. A request for zero
+// bytes takes one byte, so that it has an address of its own.
 func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	if n < 0 {
 		return 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
@@ -183,9 +183,9 @@ func (d *Device) MemInfo() (alloc.MemInfo, error) {
 	return alloc.MemInfo{Free: alloc.Bytes(free), Total: alloc.Bytes(total)}, nil
 }
 
-// Close gives back the context that Open took, and the events of its intervals and streams. What
-// was allocated lives on if somebody else in the process holds the primary context,
-// and is freed with it if not. After Close every call is alloc.ErrClosed, Close too.
+// Close gives back the context that Open took, and the events of its intervals and streams. What is
+// still allocated is freed with the context, unless other code in the process also holds the
+// primary context. After Close every call returns alloc.ErrClosed, Close too.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -209,11 +209,11 @@ type Info struct {
 	PCIBus            string      // "0000:01:00.0"
 	ComputeCapability string      // "8.0"
 	CUDA              string      // the newest CUDA that the driver can serve: "12.2"
-	Memory            alloc.Bytes // in use or not
+	Memory            alloc.Bytes // the whole of it, used and free
 }
 
-// Devices describes the devices that the process sees, in their order, without
-// opening one. The errors are Open's; where there are none it is ErrNoGPU.
+// Devices describes the devices that the process sees, in their order, without opening one. The
+// errors are those of Open: ErrNoGPU if there is no device.
 func Devices() ([]Info, error) {
 	drv, err := library()
 	if err != nil {

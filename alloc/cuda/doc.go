@@ -35,7 +35,7 @@
 // # Types of memory
 //
 // A Device gives plain device memory, and virtual memory to a Cache with expandable segments.
-// Device.NewPool, Device.Managed and Device.Pinned give the other kinds, each as a separate
+// Device.NewPool, Device.Managed and Device.Pinned give the other types, each as a separate
 // alloc.Device:
 //
 //	tracker.Config{Device: pool, NoCache: true}

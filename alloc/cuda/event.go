@@ -14,9 +14,9 @@ var (
 	_ ability.ThreadStreamer = (*Device)(nil)
 )
 
-// RecordEvent marks the end of the work that a stream, a CUstream of the device's context, has been
-// given so far: by cuEventCreate, without timing, and cuEventRecord. The errors, the event's too,
-// are ErrDeviceLost, alloc.ErrClosed, and the driver's own.
+// RecordEvent marks the end of the work that is queued on a stream now, by cuEventCreate (without
+// timing) and cuEventRecord. The stream is a CUstream of the device's context. The errors, the
+// event's too, are ErrDeviceLost, alloc.ErrClosed, and the driver's own.
 func (d *Device) RecordEvent(s alloc.Stream) (alloc.Event, error) {
 	m := &mark{device: d}
 	err := d.do(func() (err error) {

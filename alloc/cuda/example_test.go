@@ -10,7 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-// A tracker over a stream-ordered pool. It has no cache, since the pool is one.
+// A tracker over a stream-ordered pool. It has no cache, because the pool is one. The example needs a GPU: TestExamples runs it, on an
+// emulated driver if there is none.
 func ExampleDevice_NewPool() {
 	dev, err := cuda.Open(0)
 	if err != nil {
@@ -31,13 +32,13 @@ func ExampleDevice_NewPool() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(b.Memory(), b.Bytes())
+	fmt.Println(b.Memory(), b.Bytes()) // pool 4.0 MiB
 	if err := b.Free(); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// Pinned memory in the ledger of the GPU's tracker: the two are told apart.
+// Pinned memory in the ledger of the GPU's tracker, which counts it apart. The example needs a GPU: TestExamples runs it.
 func ExampleDevice_Pinned() {
 	dev, err := cuda.Open(0)
 	if err != nil {
@@ -58,7 +59,7 @@ func ExampleDevice_Pinned() {
 		log.Fatal(err)
 	}
 	levels := tr.LightSnapshot().Levels
-	fmt.Println(levels.Live.Bytes, levels.Memory[alloc.PinnedMemory].Bytes)
+	fmt.Println(levels.Live.Bytes, levels.Memory[alloc.PinnedMemory].Bytes) // 0 B 4.0 MiB
 	if _, err := tr.Unregister(p); err != nil {
 		log.Fatal(err)
 	}
@@ -67,7 +68,7 @@ func ExampleDevice_Pinned() {
 	}
 }
 
-// Managed memory, which may be larger than the device's.
+// Managed memory, which may be larger than the device's. The example needs a GPU: TestExamples runs it.
 func ExampleDevice_Managed() {
 	dev, err := cuda.Open(0)
 	if err != nil {
@@ -83,7 +84,7 @@ func ExampleDevice_Managed() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(b.Memory(), b.Bytes())
+	fmt.Println(b.Memory(), b.Bytes()) // managed 64.0 MiB
 	if err := b.Free(); err != nil {
 		log.Fatal(err)
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
-// StartInterval marks the beginning by an event on the default stream, which waits for the
-// work that other streams of the context were given before. The error is alloc.ErrClosed, or
-// the driver's: see [Error].
+// StartInterval marks the beginning by an event on the default stream, which waits for the work
+// that was queued on other streams of the context before. The error is alloc.ErrClosed, or the
+// driver's: see [Error].
 func (d *Device) StartInterval() (ability.Interval, error) {
 	i := &interval{device: d}
 	if err := i.mark(&i.start); err != nil {

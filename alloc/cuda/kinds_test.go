@@ -460,3 +460,24 @@ func TestVirtualMemoryInLargerUnits(t *testing.T) {
 	require.NoError(t, cache.Free(p))
 	require.NoError(t, cache.Close())
 }
+
+// TestExamples runs the examples, which go test only compiles, because not every machine has a driver or can emulate one.
+func TestExamples(t *testing.T) {
+	needDriver(t)
+	stdout := os.Stdout
+	defer func() { os.Stdout = stdout }()
+	for want, example := range map[string]func(){
+		"pool 4.0 MiB\n":     ExampleDevice_NewPool,
+		"0 B 4.0 MiB\n":      ExampleDevice_Pinned,
+		"managed 64.0 MiB\n": ExampleDevice_Managed,
+	} {
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		os.Stdout = w
+		example()
+		require.NoError(t, w.Close())
+		got, err := io.ReadAll(r)
+		require.NoError(t, err)
+		assert.Equal(t, want, string(got))
+	}
+}

@@ -17,10 +17,10 @@ var _ alloc.Device = managed{}
 //
 //	tr, err := tracker.New(tracker.Config{Device: dev.Managed(), NoCache: true})
 //
-// A tracker over it has alloc.ManagedMemory, and counts all of it: the driver does not say how
-// much of it is on the device, so that what is untracked is unknown. The methods may be called
-// from any goroutine. Its Alloc is errors.ErrUnsupported on a driver without managed memory; memory may be larger
-// than the device's.
+// A tracker over it has alloc.ManagedMemory, and counts all of it. The driver does not say how much
+// of it is on the device, so untracked memory is unknown. Managed memory may be larger than the
+// device's. Alloc returns errors.ErrUnsupported if the driver has no managed memory. The methods
+// may be called from any goroutine.
 func (d *Device) Managed() alloc.Device { return managed{d} }
 
 // Memory returns alloc.ManagedMemory.

@@ -9,8 +9,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Pinned gives host memory that does not move, as an alloc.Device. Copies between it and the
-// device are faster than those of other host memory, and need not be waited for.
+// Pinned gives host memory that does not move, as an alloc.Device. Copies between it and the device
+// are faster than those of other host memory, and can run while the program goes on.
 //
 //	pinned := dev.Pinned(cuda.PinnedConfig{})
 //	p, err := pinned.Alloc(n)

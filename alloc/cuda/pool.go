@@ -28,8 +28,8 @@ type Pool interface {
 	Stats() (used, reserved alloc.Bytes, err error)
 	// SetReleaseThreshold changes PoolConfig.ReleaseThreshold. math.MaxInt64 keeps everything.
 	SetReleaseThreshold(n alloc.Bytes) error
-	// Trim gives free memory back to the driver until the pool holds no more than keep, as far as
-	// it is free: wait for the streams first.
+	// Trim gives free memory back to the driver until the pool holds at most keep bytes. Memory
+	// that queued work still uses is not free: wait for the streams first.
 	Trim(keep alloc.Bytes) error
 	// Close gives a pool that NewPool made back to the driver. Free live allocations first: this
 	// Pool cannot free them afterwards. Close pools before their Device.
@@ -57,18 +57,18 @@ type pooled struct {
 
 var _ ability.ReservingDevice = (*pool)(nil)
 
-// PoolConfig is the settings of a pool. The zero PoolConfig has the driver's defaults.
+// PoolConfig has the settings of a pool. The zero PoolConfig has the driver's defaults.
 type PoolConfig struct {
 	// ReleaseThreshold is how much free memory the pool keeps for reuse when the program waits for a stream, an
 	// event or the context. The driver may take the rest back. 0 keeps nothing.
 	ReleaseThreshold alloc.Bytes
-	// MaxSize bounds the pool; 0 means only the device's memory bounds it. Drivers before CUDA 12.2
-	// know none, and refuse it.
+	// MaxSize limits the size of the pool; 0 means that only the device's memory does. Drivers
+	// before CUDA 12.2 have no such limit, and NewPool then fails.
 	MaxSize alloc.Bytes
 }
 
-// NewPool makes a pool of the device. It is errors.ErrUnsupported where the driver, or the
-// device, has no pools: they came with CUDA 11.2, and some virtual GPUs have none.
+// NewPool makes a pool of the device's memory. The error is errors.ErrUnsupported if the driver or
+// the device has no pools: drivers before CUDA 11.2 have none, nor have some virtual GPUs.
 func (d *Device) NewPool(cfg PoolConfig) (Pool, error) {
 	if cfg.ReleaseThreshold < 0 || cfg.MaxSize < 0 {
 		return nil, fmt.Errorf("new pool on %v: a release threshold of %v, a size of at most %v: want 0 or more", d, cfg.ReleaseThreshold, cfg.MaxSize)

@@ -56,8 +56,9 @@ func (p *pool) set(what string, attributes map[int]uint64) error {
 	return nil
 }
 
-// Trim gives free memory back to the driver until the pool holds no more than keep, as far as
-// it is free: wait for the streams first. The error is alloc.ErrClosed, or the driver's.
+// Trim gives free memory back to the driver until the pool holds at most keep bytes. Memory that
+// queued work still uses is not free: wait for the streams first. The error is alloc.ErrClosed, or
+// the driver's.
 func (p *pool) Trim(keep alloc.Bytes) error {
 	err := p.do(func() error { return p.dev.driver.trimPool(p.pool, int64(max(keep, 0))) })
 	if err != nil {

@@ -25,11 +25,10 @@ type reservation struct {
 	behind      map[alloc.Bytes]bool // as the driver has it
 }
 
-// Reserve gives n bytes of addresses by cuMemAddressReserve. It is
-// errors.ErrUnsupported on a driver without virtual memory, from before CUDA 10.2, or where chunk is
-// not a multiple of the driver's own unit, which is not known to happen. The
-// other errors are alloc.ErrSize for n that is not a positive multiple of chunk, or
-// a chunk that is not a positive multiple of 2 MiB, and those of Alloc.
+// Reserve gives n bytes of addresses by cuMemAddressReserve. The error is errors.ErrUnsupported if
+// the driver has no virtual memory (before CUDA 10.2), or if chunk is not a multiple of the
+// driver's own unit, which happens with no known driver. It is alloc.ErrSize if n is not a positive
+// multiple of chunk, or chunk not one of 2 MiB. The other errors are those of Alloc.
 func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
 	if chunk <= 0 || chunk%(2*alloc.MiB) != 0 || n <= 0 || n%chunk != 0 {
 		return 0, fmt.Errorf("%w of %d bytes: addresses in chunks of %v, of a multiple of 2 MiB", alloc.ErrSize, n, chunk)
@@ -88,8 +87,8 @@ func (d *Device) Release(p alloc.Ptr) error {
 	return nil
 }
 
-// Settle takes away what an earlier call could neither do nor undo. The error says that the driver still refuses:
-// call it again.
+// Settle asks the driver again to take back what an earlier call could neither finish nor undo. The
+// error says that the driver still refuses: call it again.
 func (d *Device) Settle() error {
 	d.reservedMu.Lock()
 	defer d.reservedMu.Unlock()

@@ -120,10 +120,9 @@ func (d *Device) Ordinal() int { return d.ordinal }
 // String returns the name and the ordinal: "Simulated GPU 0".
 func (d *Device) String() string { return text.Line(fmt.Sprintf("%s %d", d.name, d.ordinal)) }
 
-// Alloc gives n bytes. The errors are *alloc.OutOfMemoryError when too few
-// pages are free, alloc.ErrSize when n is negative, alloc.ErrClosed, and
-// those of faults. Zero bytes take a granule of 512 bytes, to have an address
-// of their own.
+// Alloc gives n bytes. The errors are *alloc.OutOfMemoryError when too few pages are free,
+// alloc.ErrSize when n is negative, alloc.ErrClosed, and those of faults. A request for zero bytes
+// takes 512 bytes, so that it has an address of its own.
 func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	if n < 0 {
 		return 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
@@ -171,8 +170,8 @@ func (d *Device) MemInfo() (alloc.MemInfo, error) {
 	return alloc.MemInfo{Free: d.free(), Total: d.total}, nil
 }
 
-// Close gives everything back: allocations, overhead, host memory. After it
-// every call that would reach a driver is alloc.ErrClosed, Close too.
+// Close gives everything back: allocations, overhead, host memory. After it every call that would
+// reach a driver returns alloc.ErrClosed, Close too.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -208,8 +207,8 @@ func (d *Device) SetLatency(each time.Duration) {
 	d.latency = each
 }
 
-// SetOther says how much memory other processes use, rounded up to whole
-// pages. They get no more than there is.
+// SetOther says how much memory other processes use, rounded up to whole pages. They get at most
+// what is free.
 func (d *Device) SetOther(n alloc.Bytes) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -11,11 +11,12 @@
 //
 // # What is entered
 //
-// Each buffer, with its shape, type and call stack; the call site is the line outside of GoMLX. What the program transfers is of
-// kind Input, and a result of a computation is an Activation. A model's variable has its path as label,
-// and a kind by it: OptimizerState, Gradient (accumulated ones), Parameter, and Unspecified for the state of metrics,
-// counters and random numbers. A result is known to be a variable's new value once it comes back as that variable's
-// input; Step and Loop look after the first step already.
+// Each buffer, with its shape, type and call stack; the call site is the line outside of GoMLX.
+// What the program transfers is of kind Input, and a result of a computation is an Activation. A
+// model's variable has its path as label, and a kind by it: OptimizerState, Gradient (accumulated
+// ones), Parameter, and Unspecified for the state of metrics, counters and random numbers. A result
+// becomes known as the new value of a variable when a later step reads it as that variable. With
+// Step and Loop, it is known right after the step.
 //
 // A buffer leaves the ledger when it is finalized, when it is donated to a computation that succeeds, and when Go's
 // collector takes it. If a Finalize fails, it stays.
@@ -34,5 +35,5 @@
 //
 // # Concurrency
 //
-// All of it may be used from any goroutine, as far as the backend may.
+// Everything may be called from any goroutine, if the backend allows that.
 package memtrack

@@ -10,9 +10,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
-// VerifyNoLeaks fails the test if buffers of a wrapped backend are live that the program can still reach. It runs Go's
-// collector first, so that tensors that are only forgotten are none. What may stay, as a model's variables do, the
-// options leave out:
+// VerifyNoLeaks fails the test if buffers of a wrapped backend are live that the program can still
+// reach. It runs Go's collector first, so tensors that the program has only forgotten do not count.
+// The options leave out what may stay, such as a model's variables:
 //
 //	defer memtrack.VerifyNoLeaks(t, backend, leaks.Since(tr.Snapshot()))
 func VerifyNoLeaks(t tracker.TestingT, wrapped compute.Backend, opts ...leaks.Option) {

@@ -16,13 +16,14 @@
 //
 // # What is entered
 //
-// The buffers of a model and of a context, summed by device: of kind Weights a model's, and of kinds KV and Compute a
-// context's. Those are the kinds of gpumemtrack attach --functions ggml. The call site is the line that adds them,
-// the label is the name. The sizes are those of llama.cpp's memory breakdown, at the time of the call. llama.cpp
-// makes a context's buffers for the largest batch at once.
+// The buffers of a model, with the kind Weights, and those of a context, with the kinds KV and
+// Compute, summed by device. These kinds are also those of gpumemtrack attach --functions ggml. The
+// call site is the line that adds them, the label is the name. The sizes are those of llama.cpp's
+// memory breakdown, at the time of the call. llama.cpp makes a context's buffers for the largest
+// batch at once.
 //
-// The ledger has one type of memory for the host, pinned. What llama.cpp holds there stands in it, pinned or not,
-// a model that is mapped from its file too.
+// The ledger has one type of memory for the host, pinned. All that llama.cpp holds in host memory
+// is entered as pinned, even if it is not, as with a model that is mapped from its file.
 //
 // # Without the breakdown
 //

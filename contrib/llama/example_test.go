@@ -12,7 +12,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-// A program that uses yzma has its model and its context in the report.
+// A program that uses yzma has its model and its context in the report. It is compiled and not run, because it needs llama.cpp's
+// library and a model.
 func ExampleOpen() {
 	const folder = "/opt/llama"
 	if err := llama.Load(folder); err != nil {

@@ -23,8 +23,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-// Engine is a tensor.Engine that allocates from a tracker. It moves data and computes nothing: a
-// program's own engine embeds it for that. Any goroutine may call its methods.
+// Engine is a tensor.Engine that allocates from a tracker. It moves data, but computes nothing: for
+// that, a program embeds it in an engine of its own. Any goroutine may call its methods.
 type Engine struct {
 	tr *tracker.MemTracker
 
@@ -113,7 +113,7 @@ func (e *Engine) Accessible(m tensor.Memory) (tensor.Memory, error) {
 	return host, e.Memcpy(host, m)
 }
 
-// Memset is errors.ErrUnsupported: it needs a kernel. Memclr and Memcpy do not.
+// Memset returns errors.ErrUnsupported, because it needs a kernel. Memclr and Memcpy do not.
 func (e *Engine) Memset(m tensor.Memory, val interface{}) error {
 	return fmt.Errorf("set memory at %#x to %v: %w", m.Uintptr(), val, errors.ErrUnsupported)
 }

@@ -60,17 +60,17 @@ type File struct {
 //   - a directory that holds one of these. An index goes before the files beside
 //     it, safetensors before GGUF, and a config.json belongs to them. A GGUF file
 //     named mmproj is not the model;
-//   - the model_index.json of a pipeline of diffusers, or its directory; the parts are in
-//     folders of their own. The transformer or unet runs, and the others are held. Where a
-//     part is missing there is no Input, and a note of the report names it.
+//   - the model_index.json of a pipeline of diffusers, or its directory; the parts are in folders
+//     of their own. The estimate runs the transformer or unet, and the other parts only take
+//     memory. If a part is missing, there is no Input, and a note of the report names the part.
 //
 // A config.json next to a safetensors file or an index describes its layers.
 //
-// The errors are those of package os, and *Error for a file that is not what
-// it should be. A wrong header is never worked around: whatever overlaps, is
-// missing, runs past the end, or has an unknown type is an error. Weights whose
-// architecture is unknown or badly described open, and Layers returns the error. So does a
-// config.json of an unknown family that tells the numbers of its key/value cache, for Cache.
+// The errors are those of package os, and *Error for a file that is not what it should be. A wrong
+// header is never worked around: tensors that overlap, are missing, run past the end, or have an
+// unknown type are an error. Weights of an unknown or badly described architecture can be opened;
+// Layers then returns the error. So can a config.json of an unknown family, if it has the numbers
+// that Cache needs.
 func Open(path string) (*File, error) {
 	c, err := openPath(path)
 	if err != nil {
@@ -80,8 +80,8 @@ func Open(path string) (*File, error) {
 	return c, nil
 }
 
-// OpenConfig is Open for the text of a config.json, such as a zoo.Model's. name is used in reports.
-// The errors are those of Open for a wrong file.
+// OpenConfig reads a model from the text of a config.json, such as a zoo.Model's. name is used in
+// reports. The errors are those of Open for a wrong file.
 func OpenConfig(name string, text []byte) (*File, error) {
 	c, err := readConfig(bytes.NewReader(text), int64(len(text)), configName)
 	if err != nil {
@@ -185,9 +185,9 @@ func compareBytes(a, b total) int {
 }
 
 // Parameters returns the number of elements in the tensors that are not buffers. Buffers, which are
-// known by their names, are state that is not trained, such as the mean of a batch norm. A format
-// that packs several weights into one element of an integer tensor without saying so, as GPTQ in
-// safetensors, has fewer elements than weights.
+// known by their names, are state that is not trained, such as the mean of a batch norm. If a
+// format packs several weights into one element of an integer tensor and does not say so, as GPTQ
+// in safetensors does, the number is smaller than that of the weights.
 func (c *File) Parameters() int64 {
 	n := int64(0)
 	for _, t := range c.tensors {
@@ -198,8 +198,7 @@ func (c *File) Parameters() int64 {
 	return n
 }
 
-// Bytes returns the size of all tensors, buffers too: what it takes to load them
-// as they are stored.
+// Bytes returns the size of all tensors, with buffers, as they are stored.
 func (c *File) Bytes() alloc.Bytes {
 	n := alloc.Bytes(0)
 	for _, t := range c.tensors {

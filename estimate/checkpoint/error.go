@@ -8,12 +8,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
 )
 
-// ErrUnknownArchitecture matches, with errors.Is, the error for a model whose layers this package
-// cannot build. Its tensors are known all the same.
+// ErrUnknownArchitecture says, by errors.Is, that this package cannot build the model's layers. Its
+// tensors are known all the same.
 var ErrUnknownArchitecture = family.ErrUnknown
 
-// ErrNoArchitecture is the error of a model file that holds tensors only: nothing
-// beside it says how they are connected.
+// ErrNoArchitecture says that a model's files hold tensors only: no config.json or metadata says
+// how they are connected.
 var ErrNoArchitecture = errors.New("no architecture")
 
 // Error says what is wrong with a model file, and where in it.

@@ -28,13 +28,12 @@ func (c *File) Layers() ([]nn.Layer, error) {
 	return layer.Public(c.architecture.Layers()), nil
 }
 
-// Cache describes the key/value cache of the model for so many sequences of so many
-// tokens, 0 for the usual 512 or as many as the model has positions, for KVCache and as an option; set its DType if it is
-// not float16. Of an
-// architecture that is not known it goes by the usual numbers of layers, heads and their
-// size, where the file has them. The errors
-// are those of Layers, one for BERT and ViT, which have no cache, and one for more
-// tokens than a model with learned positions has.
+// Cache describes the model's key/value cache, for estimate.KVCache and as an option. It is for
+// batch sequences of context tokens each; 0 tokens means the usual 512, or the number of positions
+// that the model has, if that is less. Set the result's DType if it is not float16. For an unknown
+// architecture, Cache uses the numbers of layers and heads and the size of a head, if the file has
+// them under the usual names. The errors are those of Layers. Models without a cache, such as BERT
+// and ViT, are an error, and so are more tokens than a model has learned positions for.
 func (c *File) Cache(batch, context int) (estimate.KVConfig, error) {
 	if _, err := c.Architecture(); err != nil && !c.architecture.cache {
 		return estimate.KVConfig{}, err
@@ -59,11 +58,16 @@ func (c *File) Loss() nn.Layer {
 	return layer.PublicLoss(c.architecture.Transformer.Loss())
 }
 
-// Input is what the model reads: so many texts of so many tokens, 0 for the usual 512 or as
-// many as the model has positions; for models of images alone images of their size, and the length
-// must be 0. An encoder and decoder reads as many tokens in both; Whisper's encoder a whole window of sound.
-// What makes images reads noisy ones of the usual size, and a text. The errors are those of Layers, and one
-// for a pipeline of which parts are missing.
+// Input returns the option for the model's input:
+//
+//   - A language model reads batch texts of length tokens. A length of 0 means the usual 512, or
+//     the number of positions that the model has, if that is less.
+//   - A model with an encoder and a decoder reads as many tokens in both. Whisper's encoder reads a
+//     whole window of sound.
+//   - A model of images alone reads batch images of its own size; length must be 0.
+//   - A model that makes images reads noisy ones of the usual size, and a text.
+//
+// The errors are those of Layers; a pipeline with missing parts is an error too.
 func (c *File) Input(batch, length int) (estimate.Option, error) {
 	if _, err := c.Architecture(); err != nil {
 		return nil, err
@@ -96,10 +100,10 @@ func (c *File) Images(side int) (*File, error) {
 	return &sized, nil
 }
 
-// Report is Model of the files. Without options the element type is the one that most
-// of the weights have. Where the architecture is not known the report tells the
-// parameters only, and says so; an input is an error then. Where there are no weights either the
-// error is that of Layers.
+// Report estimates the model, as estimate.Model does for layers. Without options, the element type
+// is the one that most of the weights have. If the architecture is unknown, the report has only the
+// parameters, and says so; an input is an error then. If there are no weights either, the error is
+// that of Layers.
 //
 // Weights are counted as they are stored, quantized ones too, unless the options give them a type
 // or shard them; a note of the report says which.

@@ -18,7 +18,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
-// Server is how llama.cpp serves a transformer, as far as its compute buffer goes.
+// Server says how llama.cpp serves a transformer: the settings that decide the size of its compute
+// buffer.
 type Server struct {
 	// ContextLength counts the tokens of all slots together, --ctx-size. If each slot has its own
 	// cache, as in releases since July 2025 without --kv-unified, the tokens of one slot are
@@ -72,15 +73,15 @@ func ComputedIn(buffer alloc.Bytes) estimate.Option {
 	return option(func(c *setting.Config) { c.Compute = buffer })
 }
 
-// StoredIn makes inference with ComputedIn hold the weights of these sizes, and their embeddings in
-// the memory of the CPU. It takes the place of Stored there.
+// StoredIn gives inference with ComputedIn the sizes of the weights; the embeddings are in the
+// memory of the CPU. There, it replaces the option Stored.
 func StoredIn(s Sizes) estimate.Option {
 	return option(func(c *setting.Config) { c.Sizes = (*setting.LayerSizes)(&s) })
 }
 
-// GPULayers says how many of the layers of StoredIn a GPU holds, with their keys and values; without
-// it, all. Of layers with a window, and of recurrent ones, as many are taken to be there as
-// of the others. Memory.Host has the rest.
+// GPULayers says how many of the layers of StoredIn a GPU holds, with their keys and values.
+// Without it, the GPU holds all. Layers with a window and recurrent layers are taken to be on the
+// GPU in the same proportion as all others. Memory.Host has the rest.
 func GPULayers(n int) estimate.Option { return option(func(c *setting.Config) { c.GpuLayers = &n }) }
 
 // SplitOver divides the layers of GPULayers among several GPUs by these proportions, as llama.cpp's

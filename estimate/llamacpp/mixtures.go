@@ -133,5 +133,5 @@ func (m matrix) more(packed setting.Blocks) setting.Blocks {
 // Quantizations returns the mixtures that are known, smallest first.
 func Quantizations() []Quantization { return slices.Clone(mixtures) }
 
-// String is the name.
+// String returns the name.
 func (q Quantization) String() string { return q.Name }

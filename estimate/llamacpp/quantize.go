@@ -168,8 +168,8 @@ func blockOf(at string) int {
 	return n
 }
 
-// Sizes is the memory of a model's weights by what llama.cpp calls layers: the blocks and,
-// as one more, the output. A GPU holds some of them, and the memory of the CPU the rest.
+// Sizes is the memory of a model's weights, layer by layer as llama.cpp counts them: the blocks,
+// and the output as one more layer. A GPU holds some of them, and the memory of the CPU the rest.
 type Sizes struct {
 	Input  alloc.Bytes   // embeddings, which stay on the CPU
 	Blocks []alloc.Bytes // in their order
@@ -191,7 +191,8 @@ func (s *Sizes) tie(embedding alloc.Bytes) {
 	s.Output += embedding
 }
 
-// Layers is the number of layers that a GPU can hold, which llama.cpp prints as "offloaded N/N layers to GPU".
+// Layers returns the number of layers that a GPU can hold, which llama.cpp prints as "offloaded N/N
+// layers to GPU".
 func (s Sizes) Layers() int { return setting.LayerSizes(s).Layers() }
 
 // OnGPU returns what a GPU holds of the weights with n layers on it (llama.cpp's --n-gpu-layers), and
@@ -207,9 +208,9 @@ func Converted(layers []nn.Layer) (Sizes, error) {
 }
 
 // BestQuantization returns the widest of the Quantizations with which the model fits into the
-// budget, and what Model reports of it. It reports false where none does. The options are those of
-// Model; ComputedIn among them says that llama.cpp serves it. The error is that of Model; Train
-// is one too, since quantized weights are not trained.
+// budget, and the Report for it. The third result is false if none fits. The options are those of
+// estimate.Model; ComputedIn among them says that llama.cpp serves the model. The errors are those
+// of estimate.Model. The option Train is an error too, because quantized weights are not trained.
 func BestQuantization(layers []nn.Layer, budget alloc.Bytes, opts ...estimate.Option) (Quantization, *estimate.Report, bool, error) {
 	var asked setting.Config
 	look := option(func(c *setting.Config) { asked = *c })

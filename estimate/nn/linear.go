@@ -28,10 +28,10 @@ type Embedding struct {
 	Split    bool // tensor parallelism divides the table
 }
 
-// RNN is torch.nn.RNN with batch_first over (batch, length, features); it returns
-// the output of every step. What recurrent layers keep follows PyTorch's own
-// loops, which cuDNN's reserved block is taken to equal, and on the CPU for LSTM
-// oneDNN; the peaks of models with recurrent layers have a wide band.
+// RNN is torch.nn.RNN with batch_first over (batch, length, features); it returns the output of
+// every step. What recurrent layers keep is what PyTorch's own loops keep (for LSTM on the CPU,
+// oneDNN); cuDNN's reserved block is assumed to be as large. The peaks of models with recurrent
+// layers have a wide band.
 type RNN struct {
 	In, Hidden    int
 	Layers        int // 0 means 1
@@ -46,8 +46,9 @@ type LSTM RNN
 type GRU RNN
 
 // Attention is multi-head attention with its projections, over (batch, length, hidden), as
-// scaled_dot_product_attention computes it: on CUDA it keeps queries, keys, values, its output and one
-// number for each query and head (arXiv:2205.14135, section 3.1), on the CPU with dropout the scores.
+// scaled_dot_product_attention computes it. On CUDA it keeps queries, keys, values, its output and
+// one number for each query and head (arXiv:2205.14135, section 3.1). On the CPU, with dropout, it
+// keeps the scores.
 type Attention struct {
 	Hidden, Heads int
 	KVHeads       int     // heads of keys and values; 0 means Heads

@@ -27,8 +27,8 @@ type KLDiv struct{}
 // BCEWithLogits is torch.nn.BCEWithLogitsLoss; it keeps its input and the target.
 type BCEWithLogits struct{}
 
-// CTC is torch.nn.CTCLoss of (steps, batch, letters), with texts of Letters letters. It keeps its
-// input, the texts, and a number for each step and each place of a text.
+// CTC is torch.nn.CTCLoss over (steps, batch, alphabet), for target texts of Letters letters. It
+// keeps its input, the texts, and a number for each step and each place of a text.
 type CTC struct{ Letters int }
 
 // NextToken is the loss of language models in Hugging Face's transformers
@@ -42,10 +42,10 @@ type NextToken struct {
 	Fused bool
 }
 
-// HeadLoss is a head and the loss of its logits in one, for long texts and large vocabularies. It
-// cuts the tokens into Chunks, so that a part of the logits is copied at a time
-// (torchtune's CEWithChunkedOutputLoss, litgpt's chunked_cross_entropy). The head of the model
-// itself is left out, or estimate.WithLoss puts this in its place.
+// HeadLoss is a head and its loss in one layer, for long texts and large vocabularies. It cuts the
+// tokens into Chunks, so that only a part of the logits is copied at a time (torchtune's
+// CEWithChunkedOutputLoss, litgpt's chunked_cross_entropy). It takes the place of the model's own
+// head: leave that out, or let estimate.WithLoss replace it.
 type HeadLoss struct {
 	Linear
 	Chunks int       // 4096 at most; 0 means 1

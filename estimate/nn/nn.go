@@ -54,8 +54,8 @@ type Concat struct {
 	Dim      int // 0 means 1, the channels
 }
 
-// Repeat calls n copies of a layer one after another, each with parameters of its own, named "0", "1"
-// and so on.
+// Repeat makes a layer that calls n copies of l one after another, each with parameters of its own,
+// named "0", "1" and so on.
 func Repeat(n int, l Layer) Layer { return repeated{n, l} }
 
 // repeated is a layer that Repeat made.
@@ -124,32 +124,34 @@ type Module struct {
 	Run   func(f *Flow, x Tensor) Tensor
 }
 
-// Flow records the forward pass of a Module: Call runs a part, Input and Beside give further tensors,
-// Add, Mul, Scale, MatMul, View, Permute, Split, Cat, Copy and Resize are PyTorch's operations of these
-// names, and Op records any other. It keeps the first error, which Model returns; after it, operations
-// record nothing and return tensors that have the shapes they should have. It is good
-// for one call of Run.
+// Flow records the forward pass of a Module: Call runs a part, Input and Beside give further
+// tensors, Add, Mul, Scale, MatMul, View, Permute, Split, Cat, Copy and Resize are PyTorch's
+// operations of these names, and Op records any other. It keeps the first error, which Model
+// returns; after it, operations record nothing and return tensors that have the shapes they should
+// have. It is valid for one call of Run.
 type Flow = tape.Flow
 
-// Tensor is an activation that layers pass on: Shape and DType, and Dim(i) for the length of one
-// dimension, the last being -1. It is good for the call of Model that made it.
+// Tensor is an activation that layers pass on. It has a Shape and a DType; Dim(i) is the length of
+// one dimension, and Dim(-1) that of the last. It is valid during the call of Model that made it.
 type Tensor = tape.Tensor
 
-// Op is one operation as autograd sees it: the tensors that it reads (In), the Shape and DType of its
-// output, what it keeps for the backward pass (Keep, KeepOutput, KeepOwn), and what memory it needs
-// while it runs (Workspace). `go doc` of the fields is with the type in estimate/internal/tape.
+// Op is one operation as autograd sees it: the tensors that it reads (In), the Shape and DType of
+// its output, what it keeps for the backward pass (Keep, KeepOutput, KeepOwn), and what memory it
+// needs while it runs (Workspace). See `go doc` of the type in estimate/internal/tape for all
+// fields.
 type Op = tape.Op
 
 // Own is a tensor that an operation makes for itself and keeps: the entries of Op.KeepOwn.
 type Own = tape.Own
 
-// Definition is a layer of your own. Its method corresponds to forward of a module:
+// Definition is the interface of a layer of your own. Its method Forward corresponds to forward of
+// a PyTorch module:
 //
 //	Forward(t *nn.Tape, x nn.Tensor) (nn.Tensor, error)
 //
-// It records on t what the layer does with x, and returns its output. It returns the errors that t
-// gives it and reports what does not fit with t.Errorf; it must not panic, whatever shape x has.
-// A layer with parameters or parts has a second method, which corresponds to __init__:
+// It records on t what the layer does with x, and returns the output. It returns the errors of t's
+// methods, and t.Errorf if x does not fit. It must not panic, whatever shape x has. A layer with
+// parameters or parts has a second method, which corresponds to __init__:
 //
 //	Declare(d *nn.Declaration)
 //

@@ -57,6 +57,6 @@ type PixelShuffle struct{ Factor int }
 // zero cut pixels off.
 type ZeroPad2d struct{ Left, Right, Top, Bottom int }
 
-// Permute puts the dimensions into another order, as a view. A Linear that reads it copies it into
-// that order first, where a view of the batch's rows is not one matrix.
+// Permute puts the dimensions into another order, as a view. A Linear that reads the view copies it
+// first, if its rows are not one matrix in memory.
 type Permute struct{ Dims []int } // such as (0, 2, 3, 1)

@@ -46,8 +46,8 @@ type Model struct {
 	transformer *family.Transformer // what the layers were made of; nil for other models
 }
 
-// Loss is the loss with which transformers trains the model, for estimate.WithLoss, and nil for models
-// that have none.
+// Loss returns the loss with which transformers trains the model, for estimate.WithLoss, and nil
+// for models that have none.
 func (m Model) Loss() nn.Layer {
 	if m.transformer == nil {
 		return nil
@@ -55,9 +55,9 @@ func (m Model) Loss() nn.Layer {
 	return layer.PublicLoss(m.transformer.Loss())
 }
 
-// Cache describes the key/value cache of the model for so many sequences of so many tokens, for
-// estimate.KVCache and as an option; set its DType if it is not float16. Models that write no text
-// have none, which is an error.
+// Cache describes the model's key/value cache for batch sequences of context tokens each, for
+// estimate.KVCache and as an option. Set its DType if it is not float16. It is an error if the
+// model writes no text, and so has no cache.
 func (m Model) Cache(batch, context int) (estimate.KVConfig, error) {
 	if m.transformer == nil || m.transformer.Family.Encoder() {
 		return estimate.KVConfig{}, fmt.Errorf("zoo: key/value cache of %s: it writes no text and has none", m.Name)
@@ -65,7 +65,8 @@ func (m Model) Cache(batch, context int) (estimate.KVConfig, error) {
 	return estimate.KVConfig(m.transformer.Cache(batch, context, 0)), nil
 }
 
-// Positions is the number of tokens that the model has learned positions for, and 0 for models without.
+// Positions returns the number of tokens for which the model has learned positions, and 0 if it has
+// learned none.
 func (m Model) Positions() int {
 	if m.transformer == nil {
 		return 0
@@ -76,8 +77,8 @@ func (m Model) Positions() int {
 // Resizes reports whether the model reads images of other sizes than its usual input.
 func (m Model) Resizes() bool { return m.transformer == nil }
 
-// ComputeBuffer is the size of llama.cpp's compute buffer. The error says what is wrong with the settings,
-// or that the model is none that llama.cpp serves.
+// ComputeBuffer returns the size of llama.cpp's compute buffer. The error says what is wrong with
+// the settings, or that llama.cpp does not serve this model.
 func (m Model) ComputeBuffer(l llamacpp.Server) (alloc.Bytes, error) {
 	if m.transformer == nil {
 		return 0, fmt.Errorf("zoo: llama.cpp's compute buffer of %s: it writes no text", m.Name)

@@ -88,8 +88,8 @@ func newFeed(cfg Config, functions []function) (feed, error) {
 	return p, nil
 }
 
-// Environ returns the environment of a program that is to be watched: env itself, or with
-// Config.Preload what has the program load the library. It is for exec.Cmd.Env.
+// Environ returns the environment for a program that is to be watched, as exec.Cmd.Env takes it:
+// env itself, or with Config.Preload env and what makes the program load the library.
 func (w *Watcher) Environ(env []string) []string { return w.feed.environ(env) }
 
 // Watch watches a running process, and those that it started or will start. What the process
@@ -153,8 +153,8 @@ func (w *Watcher) String() string { return fmt.Sprintf("watcher, sources: %d", l
 // An empty list means that they are exact: every call of the driver's functions was seen, in order.
 func (w *Watcher) Doubts() (all []string) { return w.sentences() }
 
-// Dump returns all that is known: of the first of Sources, and of the others in its
-// Others. It is nil if nothing called the driver. Its Reason says what of Doubts there is.
+// Dump returns all that is known of the first of Sources, with the dumps of the others as its
+// Others. It is nil if nothing called the driver. Its Reason has the Doubts.
 func (w *Watcher) Dump() *snapshot.Dump {
 	var first *snapshot.Dump
 	for _, s := range w.Sources() {

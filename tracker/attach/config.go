@@ -16,8 +16,9 @@ type Config struct {
 	// Functions are watched in place of the driver's functions, to see what an allocator inside a
 	// library does. From the driver only contexts are reported then.
 	Functions []Pair
-	// Preload puts a small library in front of libcuda instead of setting probes. It needs no
-	// rights and a C compiler, and watches only what is started with Watcher.Environ.
+	// Preload puts a small library in front of libcuda instead of setting probes. It needs a C
+	// compiler, but no privileges, and watches only programs that are started with the environment
+	// of Watcher.Environ.
 	Preload bool
 	// RingBytes is the size of the buffer for events not read yet, rounded up to a power of two. An
 	// event with its call stack takes 664 bytes. 0 means 64 MiB, room for a hundred thousand calls.

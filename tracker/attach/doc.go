@@ -16,13 +16,13 @@
 //
 // # How it works
 //
-// The kernel runs a small program (BPF, on a uprobe) whenever a process calls one of
-// libcuda's functions that allocate or free, and when the call returns. It records size,
-// address, stream, result, thread, time and call stack. Frame pointers give a stack at once. The first time that
-// they give one, it comes with a copy of the stack's memory and is compared with what compilers'
-// tables say; a function without a frame pointer is not skipped. All programs call the same
-// functions: programs that link it, that open it with dlopen, that get functions by
-// cuGetProcAddress as NVIDIA's runtime does, and Go programs without cgo.
+// The kernel runs a small program (BPF, on a uprobe) whenever a process calls one of libcuda's
+// functions that allocate or free, and when the call returns. It records size, address, stream,
+// result, thread, time and call stack. Frame pointers give a stack at once. The first time that a
+// stack is seen, a copy of the stack's memory comes with it, and the stack is compared with the
+// tables that compilers write for unwinding. So no function is skipped for lack of a frame pointer.
+// All programs call the same functions: programs that link it, that open it with dlopen, that get
+// functions by cuGetProcAddress as NVIDIA's runtime does, and Go programs without cgo.
 //
 // An allocation counts when it returns. A free counts when it begins, and is undone if it
 // fails. So no address is live twice, because the driver reuses an address only after its
@@ -36,9 +36,9 @@
 // probes are set in the library's file: while there is a watcher, every process that calls the same
 // libcuda is slowed down by microseconds per call, watched or not.
 //
-// Config.Preload needs no rights and a C compiler: a program that is started with
-// Watcher.Environ loads a small library, which is loaded in front of libcuda and reports the same calls over a
-// socket.
+// Config.Preload needs a C compiler, but no privileges: a program that is started with the
+// environment of Watcher.Environ loads a small library in front of libcuda. It reports the same
+// calls over a socket.
 //
 // A process that is watched by its number has memory from before: Source.Before says how much,
 // where Config.Driver tells. Config.Functions watches an allocator inside a library in place of

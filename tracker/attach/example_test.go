@@ -9,7 +9,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
-// Watching needs Linux and root, so this example is only compiled.
+// A program that starts another one, ./train, watches it, and lists the buffers that it never freed. It is compiled and not run,
+// because it needs root.
 func Example() {
 	w, err := attach.New(attach.Config{})
 	if err != nil {

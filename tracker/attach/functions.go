@@ -205,21 +205,22 @@ type Pair struct {
 // symbol table, or for C++ and Rust those in the source without parameters:
 // "arena::Pool::take".
 //
-// In parentheses stand the arguments that have the size in bytes and the address, counted
-// from 1; of a method the first is the object. "out" is an argument that points to where the
-// function writes the address. Without them size and address are the first argument, and the
-// address is returned. What such a function returns is an error code, 0 for success. "void" says
-// that it is none: a function of C++ may return nothing, or a struct, whose place is the first argument then:
+// The parentheses say which arguments have the size in bytes and the address, counted from 1; the
+// first argument of a method is its object. "out" is an argument that points to where the function
+// writes the address. Without parentheses, the first argument of ALLOC is the size, ALLOC returns
+// the address, and the first argument of FREE is the address. With "out", ALLOC returns an error
+// code, 0 for success, unless "void" says that it does not: a function of C++ may return nothing,
+// or a struct, for which the caller passes a place as the first argument:
 //
 //	libc10_cuda.so:c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::malloc(size=4,out=2,void),...
 //
-// "signed" says that one function is told of both, with a size below 0 of what is taken back:
+// "signed" says that one function is told of both. A size below 0 means that memory is taken back:
 //
 //	libc10.so:c10::reportMemoryUsageToProfiler(size=2,address=1,signed)
 //
-// A name of Pairs stands for the functions of a library that is often used, NAME=LIBRARY for those in another file. That of "pytorch" watches
-// the driver too: a Source has the blocks, and another the segments that they are parts of. The error
-// says which part cannot be read.
+// A name of Pairs, such as "ggml", stands for the functions of a well-known library; NAME=LIBRARY
+// is the same in another file. "pytorch" also watches the driver: one Source then has the blocks,
+// and another the segments that the blocks are parts of. The error says which part cannot be read.
 func ParsePair(text string) (Pair, error) {
 	p := Pair{size: 1, address: 1}
 	name, library, elsewhere := strings.Cut(text, "=")

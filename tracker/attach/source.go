@@ -39,8 +39,8 @@ const (
 	maxMarks = 128 // kept
 )
 
-// Name identifies a source of a watcher: the process and the device, in characters that are valid in a
-// path, such as "4711-gpu0".
+// Name returns the process and the device in characters that are valid in a path, such as
+// "4711-gpu0". Each source of a watcher has another name.
 func (s *Source) Name() string { return s.name }
 
 // String names the source and says what is live: "4711-gpu0: 41 buffers, 145.0 MiB live, peak 146.8 MiB".
@@ -50,7 +50,7 @@ func (s *Source) String() string {
 	return fmt.Sprintf("%s: %v live, peak %v", s.name, s.ledger.current, s.ledger.peak.Bytes)
 }
 
-// Origin is the process.
+// Origin returns the process.
 func (s *Source) Origin() snapshot.Origin { return s.origin }
 
 // Device returns the device's name and number as the process counts them: "GPU" and its ordinal.
@@ -73,7 +73,7 @@ func (s *Source) Snapshot() *snapshot.Snapshot {
 	return s.snapshot(true, s.levels(used, total))
 }
 
-// LightSnapshot is a Snapshot without the single allocations.
+// LightSnapshot returns a Snapshot without the single allocations.
 func (s *Source) LightSnapshot() *snapshot.Snapshot {
 	used, total := s.driver()
 	s.mu.Lock()
@@ -179,8 +179,8 @@ func (s *Source) history() *snapshot.History {
 
 }
 
-// Track makes a mark: what changed since the one before. No line of code called it, so
-// that its CallSite is unknown.
+// Track makes a mark: what changed since the one before. No line of the process called it, so its
+// CallSite is unknown.
 func (s *Source) Track() *snapshot.Mark {
 	used, total := s.driver()
 	s.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// MakeArray is cu.MakeArray in a tracked context, one from Track or TrackBatched, entered in its
+// MakeArray calls cu.MakeArray in a tracked context, one from Track or TrackBatched, entered in its
 // ledger: at its handle, with the bytes of its elements. The context's DestroyArray takes it out.
 // The errors are the context's MemAlloc's. It panics if ctx is not tracked.
 func MakeArray(ctx cu.Context, desc cu.ArrayDesc) (cu.Array, error) {
@@ -19,7 +19,7 @@ func MakeArray(ctx cu.Context, desc cu.ArrayDesc) (cu.Array, error) {
 	return makeArray(ctx, its, func() (cu.Array, error) { return cu.MakeArray(desc) })
 }
 
-// Make3DArray is MakeArray for cu.Make3DArray. The errors are the same.
+// Make3DArray calls cu.Make3DArray as MakeArray calls cu.MakeArray. The errors are the same.
 func Make3DArray(ctx cu.Context, desc cu.Array3Desc) (cu.Array, error) {
 	return makeArray(ctx, desc, func() (cu.Array, error) { return cu.Make3DArray(desc) })
 }

@@ -33,7 +33,7 @@ type Batched struct {
 // String names the tracker.
 func (b *Batched) String() string { return fmt.Sprintf("batched context of %v", b.book.tr) }
 
-// TrackBatched is Track for a batched context, with its further methods.
+// TrackBatched does what Track does, for a batched context, with its further methods.
 func TrackBatched(ctx *cu.BatchedContext, tr *tracker.MemTracker) *Batched {
 	b := newBook(tr)
 	return &Batched{BatchedContext: ctx, book: b, frees: newFreeQueue(b.restore)}

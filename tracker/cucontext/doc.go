@@ -32,14 +32,14 @@
 //
 //	func Track(ctx cu.Context, tr *tracker.MemTracker) cu.Context
 //
-// Track returns ctx with its allocations in the ledger: MemAlloc, MemAllocManaged and
-// MemAllocPitch enter them, MemFree takes them out, and Close takes out what the context
-// took with it. In every other respect it is ctx. Addresses from before Track, or from
-// elsewhere, can be freed through it. An allocation that finds no memory fails with a
-// *tracker.OutOfMemoryError, which says who holds the memory and what to do, and unwraps to
-// ctx's own error. The result has a method TrackErr() error. It returns the first problem
-// that no call of the program returns, which is also logged: the tracker is closed, an
-// address was freed twice (alloc.ErrDoubleFree), or a description does not fit.
+// Track returns ctx with its allocations in the ledger: MemAlloc, MemAllocManaged and MemAllocPitch
+// enter them, MemFree takes them out, and Close takes out what the context took with it. In every
+// other respect it behaves as ctx does. Addresses from before Track, or from elsewhere, can be
+// freed through it. An allocation that finds no memory fails with a *tracker.OutOfMemoryError,
+// which says who holds the memory and what to do, and unwraps to ctx's own error. The result has a
+// method TrackErr() error. It returns the first problem that no call of the program returns, which
+// is also logged: the tracker is closed, an address was freed twice (alloc.ErrDoubleFree), or a
+// description does not fit.
 //
 //	func TrackBatched(ctx *cu.BatchedContext, tr *tracker.MemTracker) *Batched
 //

@@ -13,23 +13,23 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-// MemAlloc is cu.MemAlloc, entered in the ledger. As with all of cu's package
-// functions, a context must be current on the calling thread. Where the ledger refuses
-// the memory, it is freed again and the refusal is the error.
+// MemAlloc calls cu.MemAlloc, and enters the memory in the ledger. As with all of cu's package
+// functions, a context must be current on the calling thread. Where the ledger refuses the memory,
+// it is freed again and the refusal is the error.
 func MemAlloc(tr *tracker.MemTracker, bytes int64) (cu.DevicePtr, error) {
 	p, err := cu.MemAlloc(bytes)
 	return entered(tr, p, alloc.DeviceMemory, err, bytes)
 }
 
-// MemAllocManaged is cu.MemAllocManaged. The ledger has the whole size, wherever the pages are. The
-// errors are those of MemAlloc.
+// MemAllocManaged calls cu.MemAllocManaged, and enters the memory in the ledger, with its whole
+// size, wherever the pages are. The errors are those of MemAlloc.
 func MemAllocManaged(tr *tracker.MemTracker, bytes int64, flags cu.MemAttachFlags) (cu.DevicePtr, error) {
 	p, err := cu.MemAllocManaged(bytes, flags)
 	return entered(tr, p, alloc.ManagedMemory, err, bytes)
 }
 
-// MemAllocPitch is cu.MemAllocPitch. The ledger has what the driver took: height rows of pitch
-// bytes. The errors are those of MemAlloc.
+// MemAllocPitch calls cu.MemAllocPitch, and enters in the ledger what the driver took: height rows
+// of pitch bytes. The errors are those of MemAlloc.
 func MemAllocPitch(tr *tracker.MemTracker, width, height int64, elementSize uint) (p cu.DevicePtr, pitch int64, err error) {
 	p, pitch, err = cu.MemAllocPitch(width, height, elementSize)
 	if err != nil {
@@ -39,8 +39,8 @@ func MemAllocPitch(tr *tracker.MemTracker, width, height int64, elementSize uint
 	return p, pitch, err
 }
 
-// MemFree is cu.MemFree, and takes the address out of the ledger first if it is in. The error
-// is cu's; the address is then in the ledger again.
+// MemFree calls cu.MemFree, and takes the address out of the ledger first if it is in. The error is
+// cu's; the address is then in the ledger again.
 func MemFree(tr *tracker.MemTracker, p cu.DevicePtr) error {
 	putBack, unknown := tr.Unregister(alloc.Ptr(p))
 	err := cu.MemFree(p)

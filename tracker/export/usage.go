@@ -34,7 +34,7 @@ type Row struct {
 	Shape    string
 	Section  string
 	Device   string
-	Memory   string // "managed", a kind of package alloc; "" if it is not known
+	Memory   string // the name of an alloc.Memory: "managed"; "" if it is not known
 	Stream   string // "default stream" or its handle in hexadecimal
 	Label    string // a label of FromBuffers, or what a reader groups by
 

@@ -34,8 +34,8 @@ const (
 	// FreeRequested: the program freed a buffer that work on another stream may still
 	// use; Freed follows when that is done. PyTorch's histories have it.
 	FreeRequested
-	// FreeCompleted: the work on other streams is done that used a buffer which was Freed before. Only now
-	// its memory can be used again. A tracker's histories have it.
+	// FreeCompleted: a buffer was Freed before, and now the work on other streams that used it is
+	// done. Only now can its memory be used again. A tracker's histories have it.
 	FreeCompleted
 	// Retried: the driver refused a segment of this size. The cache then gives back what it can,
 	// which the following SegmentFreed events show, and asks again. Only a tracker's history has

@@ -14,8 +14,8 @@ import (
 //
 //	const KVCache tracker.Kind = "KVCache"
 //
-// A kind is a name of at most 64 bytes of printable UTF-8. What takes a kind returns an error
-// for a name that is not; ParseKind returns it for a name that a user types.
+// A kind is a name of at most 64 bytes of printable UTF-8. A function that takes a kind returns an
+// error for any other name. ParseKind reads a name that a user typed.
 type Kind string
 
 // The kinds. A buffer without a kind is Unspecified, which prints as "Tensor".
@@ -72,9 +72,10 @@ func (k Kind) rank() int {
 	return len(known)
 }
 
-// Check returns an error if k is not valid. The error does not refer to k: otherwise each Alloc
-// would move the Tensor that contains k, and with it the shape, to the heap.
+// Check returns an error if k is not valid.
 func (k Kind) Check() error {
+	// The errors do not refer to k: otherwise each Alloc would move the tensor that contains k, and with it the
+	// shape, to the heap.
 	switch k {
 	case Unspecified, Parameter, Gradient, OptimizerState, Activation, Input, Temporary:
 		return nil

@@ -54,14 +54,14 @@ func (s Stack) String() string {
 	return b.String()
 }
 
-// CallSite returns the line of the user's code: the innermost frame that is of
-// neither the Go runtime, nor this module's packages, nor gorgonia's, nor the
-// libraries, which are import paths; in Python, of neither the standard library nor a
-// package that was installed. Where all are, it is the one that says most: of Go's the
-// outermost, and of a backward pass of PyTorch its operation. See package callsite.
+// CallSite returns the line of the user's code: the innermost frame that is of neither the Go
+// runtime, nor this module's packages, nor gorgonia's, nor the libraries, which are import paths;
+// in Python, of neither the standard library nor a package that was installed. If every frame is
+// one of these, the call site is the outermost frame in Go, and in a backward pass of PyTorch its
+// operation. See package callsite.
 //
-// A stack that found no room in the tracker (see Config.MaxStacks) has a frame
-// at its end that says so, in parentheses; it is not the call site if there is another.
+// If the tracker had no room for the whole stack (see Config.MaxStacks), the last frame says so, in
+// parentheses. It is the call site only if there is no other frame.
 func (s Stack) CallSite(libraries ...string) Frame {
 	rule := ruleOf(libraries)
 	i, _ := callsite.Find(len(s), func(i int) callsite.Rank { return rule.Rank(s[i].Function, s[i].File) })

@@ -14,14 +14,17 @@
 //
 // # What is exact, and what is not
 //
-// The allocator is [cache.Cache], which was compared with recordings of PyTorch on real GPUs:
-// with the recorded settings and enough memory, a replay makes the recorded calls to the
-// driver. Each result says how far that is so of its own history. Each stream has a pool, as in PyTorch; when memory runs out, all pools are
-// emptied. MemoryFraction and GarbageCollection apply to each stream separately. A buffer is of the private pool of a CUDA graph
-// that has a segment at its address. PyTorch before 2.12 does not name the pools of events: there, it is the segment of the end.
+// The allocator is [cache.Cache], which was compared with recordings of PyTorch on real GPUs: with
+// the recorded settings and enough memory, a replay makes the recorded calls to the driver. Each
+// result says how far that is so of its own history. Each stream has a pool, as in PyTorch; when
+// memory runs out, all pools are emptied. MemoryFraction and GarbageCollection apply to each stream
+// separately. A buffer belongs to the private pool of a CUDA graph if that pool has the segment at
+// its address. Events of PyTorch before 2.12 do not name the pool: then the segment that is there
+// at the end of the recording decides.
 //
-// A run of freed segments in the history counts as a program that emptied its cache, unless the history shows
-// that a request ran out of memory: one of a tracker does, one of PyTorch if its segments have call stacks.
+// If the history has several freed segments in a row, the program is taken to have emptied its
+// cache, unless the history shows that a request ran out of memory. A tracker's history shows that;
+// PyTorch's does if its segments have call stacks.
 //
 // A history that begins in the middle starts from the state before it, which is rebuilt
 // backwards: with the recorded segments and holes if the allocator can have made them, otherwise

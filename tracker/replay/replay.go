@@ -5,10 +5,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Run replays a dump's history. The errors are that there is no history, those of
-// rewind.At, and of a Config that cannot be. That the history does not fit
-// is not an error: see Result.Fits. A replay takes some hundred nanoseconds an event. Of a dump of several devices
-// it replays the first; the others are in Others. It may be called from any goroutine.
+// Run replays a dump's history. If the dump has several devices, it replays the first; the others
+// are in Dump.Others. A replay takes some hundred nanoseconds for each event. Run may be called
+// from any goroutine.
+//
+// The errors say that there is no history or that cfg is not valid, or are those of rewind.At. A
+// history that does not fit is not an error: see Result.Fits.
 func Run(r *snapshot.Dump, cfg Config) (Result, error) {
 	cfg, err := cfg.check()
 	if err != nil {
@@ -82,9 +84,10 @@ const maxReplays = 20
 // fits, found in at most 20 replays: Result.Memory says how much. cfg.Memory does not count. The
 // errors are those of Run.
 //
-// The search halves the span between the most memory in blocks and what the allocator takes without a limit,
-// in steps of 2 MiB or, where it is very long, a 2^18th of it. An allocator may fit into less memory and
-// fail with a little more, since it does other things then; what is returned did fit.
+// The search halves the range between the peak of allocated bytes and what the allocator takes
+// without a limit, down to 2 MiB, or to a 2^18th of a very long range. An allocator may fit into
+// less memory and yet fail with a little more, because it then decides differently. What Smallest
+// returns did fit.
 func Smallest(r *snapshot.Dump, cfg Config) (Result, error) {
 	cfg, err := cfg.check()
 	if err != nil {

@@ -17,9 +17,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Recorded returns the Config of the allocator that a dump is of, without a limit of
-// memory: Driver if it has neither a cache nor segments, readable or not. Settings that cache.ParseConfig refuses, as those of a later
-// PyTorch, are left out; the notes of a Result name them.
+// Recorded returns the Config of the allocator that made a dump, without a limit of memory. It is
+// Driver if the dump has neither a cache nor segments; damaged segments count. Settings that
+// cache.ParseConfig refuses, such as those of a later PyTorch, are left out, and the notes of a
+// Result name them.
 func Recorded(r *snapshot.Dump) Config {
 	conf, _ := recordedSettings(r)
 	broken := r.Snapshot.Tables.LeftOut.Broken > 0
@@ -86,7 +87,7 @@ func settingsIn(s string) (out []string) {
 // Result is what a replay came to. Its String and its JSON also say where the history began and what it lacks.
 type Result struct {
 	Allocator Allocator
-	Memory    alloc.Bytes // 0 is no limit; of Smallest, the least on which it fits, and 0 if it never does
+	Memory    alloc.Bytes // the limit; 0 means none. From Smallest: the least memory on which it fits; 0 if it never does
 	Events    int64       // of the history
 	// Fits says that every request got its memory, those included that failed when they
 	// were recorded. If one did not, the replay ends there, and its levels are those up to
@@ -210,8 +211,8 @@ func (r Result) verdict() string {
 	return fmt.Sprintf("%s: %d events, allocator %s, %s", fits, r.Events, r.Allocator, on)
 }
 
-// Notes say what to keep in mind of the result: how far replays agree with the recording, that the history begins in
-// the middle, or is torn.
+// Notes returns what to keep in mind about the result: how far replays agree with the recording,
+// and whether the history begins in the middle or has a gap.
 func (r Result) Notes() (notes []string) {
 	if r.agreement != nil {
 		notes = append(notes, r.agreement.String())
@@ -254,7 +255,7 @@ type Levels struct {
 	PeakReserved  alloc.Bytes `json:"peak_reserved_bytes"`  // in segments
 	DriverAllocs  int64       `json:"driver_allocs"`        // of segments, or parts that were mapped
 	DriverFrees   int64       `json:"driver_frees"`
-	Retries       int64       `json:"retries"` // requests for which the cache had to be emptied; -1 of a recording that does not tell
+	Retries       int64       `json:"retries"` // requests for which the cache had to be emptied; -1 if a recording does not tell
 	OOMs          int64       `json:"ooms"`    // requests that failed
 
 	requested, allocated, reserved alloc.Bytes

@@ -75,7 +75,7 @@ func (d *Dump) whole() bool {
 	return d.Snapshot != nil && !slices.ContainsFunc(d.Others, func(other *Dump) bool { return !other.whole() })
 }
 
-// MarshalJSON is WriteJSON into memory.
+// MarshalJSON returns what WriteJSON writes.
 func (d *Dump) MarshalJSON() ([]byte, error) { return jsonstream.Marshal(d.WriteJSON) }
 
 func (d *Dump) writeTo(out *jsonstream.Writer) {
@@ -100,8 +100,8 @@ func (d *Dump) writeTo(out *jsonstream.Writer) {
 	out.Bytes([]byte("}\n"))
 }
 
-// ReadDump reads what WriteJSON wrote, packed by gzip or not, and keeps no text of it.
-// The error says what is wrong with the text: torn, of another version, or at odds with itself.
+// ReadDump reads what WriteJSON wrote, packed by gzip or not. The error says what is wrong with the
+// text: it is damaged, of another version, or contradicts itself.
 func ReadDump(r io.Reader) (*Dump, error) {
 	in, err := jsonstream.NewReader(r)
 	if err != nil {

@@ -163,7 +163,7 @@ func (e Event) String() string {
 
 func (h *History) writeTo(out *jsonstream.Writer) { tablejson.WriteHistory(out, &h.Tables) }
 
-// MarshalJSON writes the history, and what its events use of the stacks, groups and sections.
+// MarshalJSON writes the events, and the stacks, groups and sections that they refer to.
 func (h *History) MarshalJSON() ([]byte, error) {
 	var text bytes.Buffer
 	out := jsonstream.NewWriter(&text)

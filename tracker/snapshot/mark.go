@@ -139,7 +139,7 @@ func (b *ByMemory) Host() (sum mem.Tally) {
 	return sum
 }
 
-// MarshalJSON writes the kinds that have buffers.
+// MarshalJSON writes the types that have buffers.
 func (b ByMemory) MarshalJSON() ([]byte, error) {
 	named := make(map[string]mem.Tally)
 	for m, t := range b {

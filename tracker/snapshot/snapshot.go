@@ -84,7 +84,7 @@ func (c CallSiteStats) String() string {
 	return fmt.Sprintf("%s at %s: %v live; %v at the peak; %v in total", appendGroup(nil, &c.Group), text.Line(c.CallSite.String()), c.Live, c.Peak, c.Total)
 }
 
-// Totals are how many buffers there are of something, and were.
+// Totals counts the buffers of a call site or group: now, at the peak, and ever.
 type Totals struct {
 	Live  mem.Tally `json:"live"`  // now
 	Peak  mem.Tally `json:"peak"`  // at the moment of most bytes of all
@@ -238,13 +238,11 @@ func writeColumns(b *strings.Builder, rows [][]string) {
 // Origin is the process that memory belongs to; it distinguishes the ranks of a distributed run. What is
 // unknown is zero. It does not change.
 //
-// The rank is that of the launcher, by the first of these pairs of the environment
-// in which the rank is below the number of ranks: RANK and WORLD_SIZE (torchrun),
-// OMPI_COMM_WORLD_RANK and _SIZE (Open MPI), MV2_COMM_WORLD_RANK and _SIZE
-// (MVAPICH), PMI_RANK and PMI_SIZE (MPICH, Intel MPI), HOROVOD_RANK and
-// HOROVOD_SIZE, SLURM_PROCID and SLURM_STEP_NUM_TASKS (srun). A RANK alone counts
-// where there is no pair. Of a program that learns its rank otherwise,
-// Config.Origin tells it.
+// The rank is that of the launcher, by the first of these pairs of the environment in which the
+// rank is below the number of ranks: RANK and WORLD_SIZE (torchrun), OMPI_COMM_WORLD_RANK and _SIZE
+// (Open MPI), MV2_COMM_WORLD_RANK and _SIZE (MVAPICH), PMI_RANK and PMI_SIZE (MPICH, Intel MPI),
+// HOROVOD_RANK and HOROVOD_SIZE, SLURM_PROCID and SLURM_STEP_NUM_TASKS (srun). A RANK alone counts
+// where there is no pair. If a program learns its rank in another way, set Config.Origin.
 type Origin struct {
 	Host      string `json:"host,omitempty"`
 	PID       int    `json:"pid,omitempty"`

@@ -14,8 +14,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// Read reads what WriteJSON wrote, packed by gzip or not, and keeps no text of it. The
-// error says what is wrong with the text: torn, of another version, or at odds with itself.
+// Read reads what WriteJSON wrote, packed by gzip or not. The error says what is wrong with the
+// text: it is damaged, of another version, or contradicts itself.
 func Read(r io.Reader) (*Snapshot, error) {
 	in, err := jsonstream.NewReader(r)
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *Snapshot) start() time.Time {
 	return s.Tables.Epoch
 }
 
-// MarshalJSON is WriteJSON into memory.
+// MarshalJSON returns what WriteJSON writes.
 func (s *Snapshot) MarshalJSON() ([]byte, error) { return jsonstream.Marshal(s.WriteJSON) }
 
 // snapshotHead is a snapshot's JSON form before its tables.

@@ -35,7 +35,7 @@ const (
 // Output says whether the loop's code holds what the model returned.
 type Output uint8
 
-// How long the model's output lives, and what its loss read.
+// How long the model's output lives, and with it what the loss read.
 const (
 	OutputUnknown   Output = iota // taken to be OutputHeld
 	OutputHeld                    // a variable holds it until the next forward pass returns
@@ -47,8 +47,8 @@ const (
 // Form says how an optimizer goes through the parameters.
 type Form uint8
 
-// The forms of torch.optim, which its documentation calls implementations. The sizes of their
-// temporary tensors are those of Adam (torch/optim/adam.py).
+// The ways in which torch.optim goes through the parameters; its documentation calls them
+// implementations. The sizes of their temporary tensors are those of Adam (torch/optim/adam.py).
 const (
 	FormUnknown Form = iota // ForEach on CUDA and OneByOne on the CPU, as in torch.optim
 	ForEach                 // all parameters at once, with a temporary tensor for each

@@ -26,14 +26,15 @@ import (
 type File struct {
 	Format string // "snapshot", "dump", "pprof profile", "PyTorch snapshot" or "log of a BFC allocator"
 	Usage  *export.Usage
-	// Dump is nil of a pprof profile, and of a log without chunks. It has Others where a file has several devices. The events of an old
-	// PyTorch snapshot have no times; the time of its Snapshot is zero.
+	// Dump is nil for a pprof profile, and for a log without chunks. It has Others if the file has
+	// several devices. In a PyTorch snapshot from before 2.1, events have no times, and the time of
+	// the Snapshot is zero.
 	Dump     *snapshot.Dump
 	Failures []*bfc.Failure // failures in a log
 }
 
-// ErrFormat is returned for a file in no known format. A torn file of a known format is another
-// error.
+// ErrFormat says that a file is in no known format. The error for a damaged file of a known format
+// is another one.
 var ErrFormat = errors.New("not a snapshot")
 
 // isText recognises text. A profile is not text: its first bytes include small numbers.
@@ -41,11 +42,11 @@ func isText(head []byte) bool {
 	return !bytes.ContainsFunc(head, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' && r != '\r' })
 }
 
-// Open reads a file. The error names it, and says what it is not or where it is torn.
+// Open reads a file. The error names it. It is ErrFormat, or says where the file is damaged.
 func Open(path string) (*File, error) { return OpenWithin(path, 0) }
 
-// OpenWithin is Open with a limit of your own, for large files. limit bounds both the memory and
-// the unpacked bytes. 0 means 1 GiB. The errors are those of Open.
+// OpenWithin opens a file as Open does, with a limit of your own, for large files. limit bounds
+// both the memory and the unpacked bytes. 0 means 1 GiB. The errors are those of Open.
 func OpenWithin(path string, limit alloc.Bytes) (*File, error) {
 	f, err := userfile.Open(path)
 	if err != nil {

@@ -23,10 +23,10 @@
 //
 // # Cost
 //
-// The time to write grows with the events, buffers and call sites. The page takes at most 2 MiB
-// and 20,000 nodes of a browser's document. Small items are left out, and the page says how
-// many: call stacks with less than a thousandth of the whole at every moment, groups beyond the 300 largest of a moment,
-// changes of a mark beyond 20, marks before the latest 200, segments beyond the 100 with the most unused
-// memory; less of each, and fewer moments, where that is too much.
+// The time to write grows with the events, buffers and call sites. The page takes at most 2 MiB and
+// 20,000 nodes of a browser's document. Small items are left out, and the page says how many: call
+// stacks with less than a thousandth of the whole at every moment, groups beyond the 300 largest of
+// a moment, changes of a mark beyond 20, marks before the latest 200, segments beyond the 100 with
+// the most inactive memory; if that is still too much, the page has less of each, and fewer moments.
 // Write may be called from any goroutine.
 package html

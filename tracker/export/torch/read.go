@@ -19,25 +19,31 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Read reads a memory snapshot of PyTorch, of Write or of PyTorch's own
-// torch.cuda.memory._dump_snapshot. The dump is that of the device with the most memory, with those of the other
-// devices as its Others, by number. The usage is that of all devices. The file is a pickle or JSON, packed by gzip or
-// not. Nothing in it is run: a pickle that would call code is refused. The error says where the
-// file is torn or no such snapshot.
+// Read reads a memory snapshot that Write or torch.cuda.memory._dump_snapshot wrote: a pickle or
+// JSON, packed by gzip or not. It returns the dump of the device with the most memory, with the
+// dumps of the other devices as its Others, by number, and the usage of all devices. It runs
+// nothing: a pickle that would call code is refused. The error says where the file is damaged, or
+// that it is no such snapshot.
 //
-// A buffer is live from its alloc to its free_completed, when its memory can be used
-// again; one that only another stream still uses has the label "freed, used by another
-// stream", another the user_metadata and compile_context of its allocation, up to 256 bytes. The host's pinned memory is in
-// the dump as alloc.PinnedMemory, and counts in no total of a device. A buffer's allocated size is that of its block or, of
-// one that is gone, what was requested
-// rounded up to 512 bytes. PyTorch has neither shapes nor element types: they are unknown. What was live
-// before the first event is found by going back from the end; it has no call stack where it was freed since.
-// Totals count the buffers in the file. Annotations are sections; an event "snapshot" is a mark. Where the
-// file has no times, as before PyTorch 2.1, events are a microsecond apart and the time of the snapshot is
-// zero.
+// What the fields of PyTorch become:
 //
-// Memory follows the file's size, and is 1 GiB at most: see bounded.Reader. Of a stack
-// it keeps the innermost 1024 frames.
+//   - A buffer is live from its alloc to its free_completed, when its memory can be used again. Its
+//     label is the user_metadata and compile_context of the allocation, up to 256 bytes, or "freed,
+//     used by another stream" if the program has freed it and only another stream still uses it.
+//   - The allocated size of a live buffer is that of its block. For a buffer that is gone, it is
+//     the requested size, rounded up to 512 bytes.
+//   - Shapes and element types are unknown, because PyTorch does not record them.
+//   - The host's pinned memory is in the dump as alloc.PinnedMemory, and counts in no total of a
+//     device.
+//   - What was live before the first event is found by going back from the end. It has no call
+//     stack if it was freed since.
+//   - Totals count the buffers in the file. Annotations are sections, and an event "snapshot" is a
+//     mark.
+//   - If the file has no times, as before PyTorch 2.1, events are a microsecond apart, and the time
+//     of the snapshot is zero.
+//
+// The memory that Read takes grows with the file, up to 1 GiB; beyond that it returns an error. It
+// keeps the innermost 1024 frames of a stack.
 func Read(r io.Reader) (*snapshot.Dump, *export.Usage, error) {
 	c, err := read(r)
 	if err != nil {

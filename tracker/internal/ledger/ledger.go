@@ -16,8 +16,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// ErrDuplicatePtr is the error of adding an address that the ledger holds live
-// already: somebody freed it without telling the tracker, or registered it twice.
+// ErrDuplicatePtr says that the ledger already has a live buffer at this address: it was freed
+// without telling the tracker, or registered twice.
 var ErrDuplicatePtr = errors.New("address is already live in the ledger")
 
 // Ledger is the one account of live buffers. After every call, totals are the

@@ -58,7 +58,7 @@ type LeftOut struct {
 	Unsited Totals `json:"unsited,omitzero"`
 }
 
-// Totals are how many buffers there are of something, and were.
+// Totals counts the buffers of a call site or group: now, at the peak, and ever.
 type Totals struct {
 	Live  mem.Tally `json:"live"`  // now
 	Peak  mem.Tally `json:"peak"`  // at the moment of most bytes of all

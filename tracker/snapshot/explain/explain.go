@@ -1,8 +1,10 @@
 // Package explain says why a device's reserved memory is more than its program asked for, to the byte, and which
 // lines of code keep the rest from being used or given back.
 //
-// It goes by the segments of a snapshot and runs nothing again. What other settings would have saved is for package
-// tracker/replay to say.
+//	fmt.Print(explain.Snapshot(tr.Snapshot()))
+//
+// It reads the segments of a snapshot, and runs nothing again. What other settings would have saved
+// is a question for package tracker/replay.
 package explain
 
 import (

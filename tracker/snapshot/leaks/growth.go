@@ -87,9 +87,10 @@ func twoDigits(n float64) string {
 //
 // A path does not grow if the line's other paths have lost as much lately, half at least: it replaces what they allocated.
 //
-// So it takes half a minute at least. What begins late is found when it has lasted for a quarter of the
-// program's time. A cache that fills grows until it is nearly full; what is freed in larger and larger
-// buffers, but no more of them, does not grow. Of very many lines with old buffers, the first 1,024 are followed.
+// So it takes half a minute at least. What begins late is found when it has lasted for a quarter of
+// the program's time. A cache that is being filled counts as growing until it is nearly full.
+// Buffers that become larger, but not more, do not count as growing. If very many lines have old
+// buffers, the first 1,024 are followed.
 func Growing(s *snapshot.Snapshot) []Growth {
 	found := []Growth{} // not nil, so that JSON has a list
 	for site, l := range linesOf(s, filter{}) {

@@ -1,8 +1,12 @@
 // Package leaks finds memory in a snapshot that was not freed: what is live, by call stack ([Live]); buffers that look
 // forgotten ([Suspects]); and lines that hold ever more old buffers ([Growing]).
 //
-// It looks at a snapshot alone, of this process or from a file, and never at the program. A suspect is a guess, and
-// its text says what the guess goes by.
+//	for _, suspect := range leaks.Suspects(s) { // s is a *snapshot.Snapshot, of a tracker or from a file
+//		fmt.Println(suspect)
+//	}
+//
+// It looks only at the snapshot, never at the program. A suspect is a guess, and its text says what
+// the guess is based on.
 package leaks
 
 import (

@@ -103,26 +103,29 @@ func grouped(n int64) string {
 // enough: within seconds in a busy server. A light snapshot has none, nor one of a source
 // that does not count how long freed buffers lived.
 //
-// The source counts for each line at which ages its buffers were freed. If buffers of some age are
-// freed at all, then those of twice that age should be freed too, if more rarely: of all that become so old, 29 % at
-// least before they are twice as old. If far fewer were freed than that, so that chance would do it once in a hundred
-// thousand times, the live ones look forgotten. This is asked for each power of two of ages, from a second on,
-// for each line and for each call path to it. Some buffers live long on purpose, so more rules apply:
+// The source counts for each line how old its buffers were when they were freed. A line that frees
+// buffers of some age should also free older ones, if more rarely: of all that reach an age, at
+// least 29 % before they are twice as old. If far fewer were freed, so few that it would happen by
+// chance only once in a hundred thousand times, the live ones look forgotten. Suspects tests this
+// for ages of 1 s, 2 s, 4 s and so on, for each line and for each call path to it. Some buffers
+// live long on purpose, so more rules apply:
 //
-//   - At most a quarter as many were freed that old as are live, and many more were freed when they were much younger:
-//     of a line, without the call paths that freed less than half of what they allocated. Parameters are no
-//     suspects, even if the line that allocates them also allocates buffers that are freed.
-//   - There are at least eight, of eight different moments, over a time at least as long as their age, and
-//     a quarter of them in the second half of what the line has done since the first. A pool that was
-//     filled at the start leaves old buffers too, but all from one time.
+//   - Of the buffers that old, at most a quarter as many were freed as are live, and many more were
+//     freed when they were much younger. For a line, this leaves out the call paths that freed less
+//     than half of what they allocated. So parameters are no suspects, even if the line that
+//     allocates them also allocates buffers that are freed.
+//   - There are at least eight live ones, allocated at eight different moments, over a time at
+//     least as long as their age. Since the first of them the line has gone on to allocate; at
+//     least a quarter of them are from the second half of that. A pool that was filled at the start
+//     leaves old buffers too, but all from one time.
 //   - Of all that the line allocated from the first of them to the last, at most half are live. In a hang,
 //     a queue or a long batch nearly all are.
 //
-// The limits: Buffers that live long on purpose, are allocated again and again, and were
-// never freed yet look like a leak, for example sessions of an hour in the first
-// hour; options such as IgnoreFunction leave them out. They are named no more when enough were freed. A line that
-// frees nothing looks like a cache (see Growing). A leak of fewer than eight buffers is not found, nor one that has stopped
-// while the line went on.
+// The limits: Buffers that live long on purpose, are allocated again and again, and were never
+// freed yet look like a leak, for example sessions of an hour in the first hour; options such as
+// IgnoreFunction leave them out. Once enough of them were freed, they are no longer named. A line
+// that frees nothing looks like a cache (see Growing). A leak of fewer than eight buffers is not
+// found, nor one that has stopped while the line went on.
 func Suspects(s *snapshot.Snapshot, opts ...Option) []Suspect {
 	found := []Suspect{} // not nil, so that JSON has a list
 	for site, l := range linesOf(s, newFilter(opts)) {

@@ -1,7 +1,10 @@
 // Package rewind goes back from a snapshot through the history before it: what there was before each event, and at
 // the moment of most allocated bytes.
 //
-// It asks no device and runs nothing again. What a history lost, it does not make up.
+//	peak, err := rewind.AtPeak(dump)
+//	fmt.Print(peak)
+//
+// It asks no device and runs nothing again. It does not make up what a history has lost.
 package rewind
 
 import (

@@ -1,7 +1,12 @@
 // Package sections holds what sections of a program measured: the Data of one section, and a Profile of all that have
 // ended, layer by layer, which can be compared with an Estimate.
 //
-// It measures nothing itself, and a profile does not follow the tracker that made it.
+//	data := tr.Do("forward", forward).Data()
+//	fmt.Print(data.Table())
+//	fmt.Print(tr.Profile().Tree())
+//
+// The package measures nothing itself: package tracker does. A profile is a copy, which does not
+// change when the program goes on.
 package sections
 
 import (
