@@ -1,8 +1,6 @@
 package cache
 
 import (
-	"fmt"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
@@ -187,51 +185,4 @@ func (c *Cache) insert(s segment, state alloc.BlockState) (first id, b *block) {
 	s.first = first
 	c.segments.insert(s)
 	return first, b
-}
-
-// whyNotFreed is the error of an address that cannot be freed.
-func (c *Cache) whyNotFreed(p alloc.Ptr) error {
-	if c.closed {
-		return c.refuse(fmt.Sprintf("free %v", p))
-	}
-	return fmt.Errorf("free %v on %s: %w", p, c.device, c.whyNotLive(p))
-}
-
-// whyNotLive returns why an address is not a live block's.
-func (c *Cache) whyNotLive(p alloc.Ptr) error {
-	i := c.around(p)
-	if i == none {
-		return alloc.ErrUnknownPtr
-	}
-	switch b := c.blocks.At(i); {
-	case b.state == alloc.Inactive, b.state == alloc.Pending:
-		return alloc.ErrDoubleFree
-	case b.state == alloc.Allocated && p == b.ptr && b.left != none:
-		return cachelock.ErrOwned
-	}
-	return alloc.ErrUnknownPtr
-}
-
-// around returns the block that an address lies in, or none. It looks at the blocks of the segment one by one.
-func (c *Cache) around(p alloc.Ptr) id {
-	s, ok := c.segments.at(p)
-	if !ok {
-		return none
-	}
-	i := s.first
-	for c.blocks.At(i).end() <= p {
-		i = c.blocks.At(i).next
-	}
-	return i
-}
-
-// allocatedAt returns the allocated block at an address, with or without an owner, or none.
-func (c *Cache) allocatedAt(p alloc.Ptr) id {
-	if i := c.live.find(p); i != none {
-		return i
-	}
-	if i := c.around(p); i != none && c.blocks.At(i).ptr == p && c.blocks.At(i).state == alloc.Allocated {
-		return i
-	}
-	return none
 }

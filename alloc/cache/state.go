@@ -30,6 +30,7 @@ type Cache struct {
 	live     table // the allocated blocks
 	streams  streams
 	segments segmentList
+	waymarks waymarks
 	pending  pending
 	stats    alloc.Stats // except LargestInactive
 	clock    uint32      // counts requests of large blocks: garbage collection's time

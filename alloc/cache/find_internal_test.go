@@ -1,0 +1,84 @@
+package cache
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+)
+
+// virtual returns a device on which segments can grow.
+func virtual(t require.TestingT) alloc.Device {
+	dev, err := sim.New(sim.Config{})
+	require.NoError(t, err)
+	return dev
+}
+
+// TestAround looks for blocks by address in two long segments, while blocks come and go and a segment
+// goes and comes back, so that waymarks become records of other blocks.
+func TestAround(t *testing.T) {
+	c := mustNew(t, virtual(t), Config{ExpandableSegments: true})
+	random := rand.New(rand.NewPCG(1, 2))
+	var live []alloc.Ptr
+	for round := range 12 {
+		for len(live) < 8*stride {
+			p, _, err := c.AllocOn(alloc.Bytes(1+random.IntN(4))*512, alloc.Stream(random.IntN(2)))
+			require.NoError(t, err)
+			live = append(live, p)
+		}
+		random.Shuffle(len(live), func(i, j int) { live[i], live[j] = live[j], live[i] })
+		for range 200 {
+			p := live[random.IntN(len(live))] + alloc.Ptr(random.IntN(4096))
+			require.Equal(t, walkTo(c, p), c.around(p))
+		}
+		require.NotEmpty(t, c.waymarks.of)
+		keep := len(live) / 2
+		if round%4 == 3 {
+			keep = 0
+		}
+		for _, p := range live[keep:] {
+			require.NoError(t, c.Free(p))
+		}
+		if live = live[:keep]; keep == 0 {
+			_, err := c.Trim()
+			require.NoError(t, err)
+		}
+	}
+	require.LessOrEqual(t, len(c.waymarks.of), stride)
+}
+
+// walkTo is around, from the first block of the segment.
+func walkTo(c *Cache, p alloc.Ptr) id {
+	s, ok := c.segments.at(p)
+	if !ok {
+		return none
+	}
+	i := s.first
+	for c.blocks.At(i).end() <= p {
+		i = c.blocks.At(i).next
+	}
+	return i
+}
+
+// BenchmarkAround finds a block by its address, at random, among blocks of one segment.
+func BenchmarkAround(b *testing.B) {
+	for _, n := range []int{1_000, 1_000_000} {
+		b.Run(fmt.Sprintf("blocks=%d", n), func(b *testing.B) {
+			c, err := New(virtual(b), Config{ExpandableSegments: true})
+			require.NoError(b, err)
+			live := make([]alloc.Ptr, n)
+			for i := range live {
+				live[i], _, err = c.AllocOn(512, 0)
+				require.NoError(b, err)
+			}
+			random := rand.New(rand.NewPCG(1, 2))
+			for b.Loop() {
+				c.around(live[random.IntN(n)])
+			}
+		})
+	}
+}
