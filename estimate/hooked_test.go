@@ -21,10 +21,10 @@ func TestHookedInputs(t *testing.T) {
 	c.Vocab = 100
 	of := func(blocks, torch int, more ...estimate.Option) int64 {
 		c.Blocks = blocks
-		return int64(model(t, layer.Public(with(c.Layers(), layer.NextToken{})), append(more, estimate.Tokens(batch, length), brain, estimate.Train(estimate.AdamW), estimate.PyTorch(2, torch),
+		return int64(model(t, layer.Public(with(c.Layers(), layer.NextToken{})), append(more, estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.PyTorch(2, torch),
 			estimate.Checkpointed("model.layers.*"), estimate.Sharding{Data: 1 << 20, ZeRO: 3}, trainer)...).Training.Peak)
 	}
-	adapt := ibmLoRA(estimate.WholeBase, 0)
+	adapt := estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "k_proj", "v_proj", "o_proj"}}
 	input := int64(2 * batch * length * 4096)
 	for _, c := range []struct {
 		name  string
@@ -50,7 +50,7 @@ func TestCheckpointedCache(t *testing.T) {
 		var activations [2]int64
 		for i, blocks := range []int{8, 16} {
 			c.Blocks = blocks
-			m := model(t, layer.Public(with(c.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), brain, estimate.Transformers(4, 45), estimate.Train(estimate.NoOptimizer),
+			m := model(t, layer.Public(with(c.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), estimate.Transformers(4, 45), estimate.Train(estimate.NoOptimizer),
 				estimate.Checkpointed("transformer.h.*"), estimate.Attends(estimate.FlashAttention), estimate.Loop{Output: o}).Training
 			activations[i] = int64(m.Peak - m.Weights - m.Gradients)
 		}
@@ -70,7 +70,7 @@ func TestWidenedLogits(t *testing.T) {
 	const batch, length = 4, 1024
 	small := family.Transformer{Vocab: 50257, Hidden: 768, FFN: 2048, Blocks: 12, Heads: 12, Tied: true}
 	of := func(version estimate.Option, o estimate.Output) int64 {
-		return int64(model(t, layer.Public(with(small.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), brain, version, estimate.Train(estimate.NoOptimizer), estimate.Checkpointed("model.layers.*"), estimate.Attends(estimate.FlashAttention),
+		return int64(model(t, layer.Public(with(small.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), version, estimate.Train(estimate.NoOptimizer), estimate.Checkpointed("model.layers.*"), estimate.Attends(estimate.FlashAttention),
 			estimate.Loop{Output: o}).Training.Peak)
 	}
 	logits := int64(batch * length * 50257)

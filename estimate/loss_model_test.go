@@ -45,3 +45,13 @@ func TestLossOfTransformers(t *testing.T) {
 	assert.Equal(t, layer.CrossEntropy{}, family.Transformer{Family: seq2seq.T5}.Loss())
 	assert.Equal(t, layer.CrossEntropy{}, family.Transformer{Family: encoder.BERT, MaskedLM: true}.Loss())
 }
+
+// headless is the model without its head, and a head that takes its loss by itself.
+func headless(c family.Transformer, l layer.HeadLoss) []tape.Layer {
+	l.Linear = layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true}
+	if c.Tied {
+		l.Tied = ".model.embed_tokens.weight"
+	}
+	c.NoHead = true
+	return with(c.Layers(), tape.As("lm_head", l))
+}

@@ -35,11 +35,10 @@ var kleinTargets = []string{"to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "a
 
 // kleinRow is one of PEFT's comparison of methods. Its script holds the prompts' states and the latent images of
 // 14 samples on the device, and a DINOv2-base in float32; text encoder and VAE are on the CPU while it trains.
-func kleinRow(how, file string, mib float64, more ...estimate.Option) published {
+func kleinRow(how string, more ...estimate.Option) owned {
 	layers := with(klein4b.Layers(), beside{"prompts", 14 * 512 * 7680, alloc.BFloat16}, beside{"latents", 14 * 128 * 32 * 32, alloc.BFloat16}, beside{"dinov2", 86580480, alloc.Float32}, layer.MSE{})
-	return published{
-		kind: "diffusion", model: "FLUX.2-klein-base-4B, 512 x 512", setting: "batch 2, bfloat16, checkpointed, " + how, grade: "B", mib: mib, what: "reserved",
-		source: "huggingface/peft, method_comparison/image-gen/results/" + file, layers: layers,
+	return owned{
+		model: "FLUX.2-klein-base-4B, 512 x 512", setting: "batch 2, bfloat16, checkpointed, " + how, layers: layers,
 		opts: append(opts(estimate.InputShape(2, 32*32, 128), estimate.InputShape(2, 512, 7680), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW),
 			estimate.Checkpointed("transformer_blocks.*", "single_transformer_blocks.*"), estimate.PyTorch(2, 12),
 			estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Form: estimate.ForEach},
@@ -91,25 +90,23 @@ var fluxVAE = diffusion.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent:
 
 // quantoRow is a pipeline with T5-XXL in float16, of which the blog's figures are those of what is loaded: four
 // images need 1 MiB more than one.
-func quantoRow(name string, m family.Transformer, vae diffusion.Autoencoder, clip int64, mib float64) published {
+func quantoRow(name string, m family.Transformer, vae diffusion.Autoencoder, clip int64) owned {
 	layers := []tape.Layer{
 		tape.As("transformer", waits{m.Layers()}), tape.As("vae", waits{vae.Layers()}),
 		tape.As("text_encoder", beside{"weight", clip + t5XXL - t5XXLLast, alloc.Float16}), tape.As("wo", beside{"weight", t5XXLLast, alloc.Float32}),
 	}
-	return published{
-		kind: "diffusion", model: name + ", the whole pipeline", setting: "loaded in float16; GB taken as GiB", grade: "B", mib: mib, what: "allocated", source: "huggingface/blog, quanto-diffusers.md at 0dd3fc43",
+	return owned{
+		model: name + ", the whole pipeline", setting: "loaded in float16; GB taken as GiB",
 		layers: layers, opts: opts(estimate.InputShape(1), estimate.Precision(alloc.Float16), estimate.PyTorch(2, 4)),
 	}
 }
 
-const torchao = "github.com/sayakpaul/diffusers-torchao, README.md, Flux benchmarks"
-
 // fluxRow is sayakpaul/diffusers-torchao's: a prompt and so many images, whose decoding is the peak.
-func fluxRow(images int, mib float64) published {
-	return published{
-		kind: "diffusion", model: "FLUX.1-dev, the whole pipeline, 1024 x 1024", setting: fmt.Sprintf("%d images, bfloat16; decoding of all at once, enlarging in float32", images), grade: "B", mib: mib, what: "allocated",
-		source: torchao, layers: append(fluxHeld(), fluxVAE.Layers()...),
-		opts: opts(estimate.InputShape(images, 16, 128, 128), estimate.Precision(alloc.BFloat16), estimate.PyTorch(2, 6)),
+func fluxRow(images int) owned {
+	return owned{
+		model: "FLUX.1-dev, the whole pipeline, 1024 x 1024", setting: fmt.Sprintf("%d images, bfloat16; decoding of all at once, enlarging in float32", images),
+		layers: append(fluxHeld(), fluxVAE.Layers()...),
+		opts:   opts(estimate.InputShape(images, 16, 128, 128), estimate.Precision(alloc.BFloat16), estimate.PyTorch(2, 6)),
 	}
 }
 
@@ -119,35 +116,34 @@ var sdxl = diffusion.UNet{
 }
 
 // sdxlRow is sayakpaul's benchmark of SDXL, not compiled, whose peak is the decoding.
-func sdxlRow(how string, d alloc.DType, mib float64) published {
+func sdxlRow(how string, d alloc.DType) owned {
 	vae := diffusion.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 4, Upcast: d == alloc.BFloat16}
 	layers := []tape.Layer{
 		tape.As("unet", waits{sdxl.Layers()}), tape.As("text_encoder", beside{"weight", clipLarge, d}), tape.As("text_encoder_2", beside{"weight", clipG, d}),
 	}
-	return published{
-		kind: "diffusion", model: "SDXL, the whole pipeline, 1024 x 1024", setting: how, grade: "B", mib: mib, what: "allocated",
-		source: "huggingface.co/datasets/sayakpaul/sample-datasets, collated_results_sdxl.csv at 8285f766", layers: append(layers, vae.Layers()...),
+	return owned{
+		model: "SDXL, the whole pipeline, 1024 x 1024", setting: how, layers: append(layers, vae.Layers()...),
 		opts: opts(estimate.InputShape(1, 4, 128, 128), estimate.Precision(d), estimate.PyTorch(2, 2)),
 	}
 }
 
-func diffusionRows() []published {
+func diffusionRows() []owned {
 	lora := func(rank int) estimate.Option {
 		return estimate.LoRA{Rank: rank, Targets: kleinTargets}
 	}
-	return []published{
-		kleinRow("AdamW", "full-finetuning--flux2-klein-default.json at dd5afc5c", 38026),
-		kleinRow("LoRA of rank 64", "lora--flux2-klein-rank64.json at f29246b2", 10856, lora(64)),
-		kleinRow("LoRA of rank 32", "lora--flux2-klein-default.json at ee12620d", 10212, lora(32)),
+	return []owned{
+		kleinRow("AdamW"),
+		kleinRow("LoRA of rank 64", lora(64)),
+		kleinRow("LoRA of rank 32", lora(32)),
 		{
-			kind: "diffusion", model: "FLUX.1-dev, the whole pipeline", setting: "loaded in bfloat16", grade: "A", mib: 32192.51, what: "allocated", source: torchao,
+			model: "FLUX.1-dev, the whole pipeline", setting: "loaded in bfloat16",
 			layers: append(fluxHeld(), tape.As("vae", waits{fluxVAE.Layers()})), opts: opts(estimate.InputShape(1), estimate.Precision(alloc.BFloat16), estimate.PyTorch(2, 6)),
 		},
-		quantoRow("PixArt-Sigma", pixArtSigma, diffusion.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 4}, 0, 12376.06),
-		quantoRow("Stable Diffusion 3 medium", sd3Medium, fluxVAE, clipBoth, 16796.67),
-		fluxRow(8, 48649.22),
-		fluxRow(16, 63025.15),
-		sdxlRow("one image, bfloat16; enlarging in float32", alloc.BFloat16, 9172.99),
-		sdxlRow("one image, float32", alloc.Float32, 17230.85),
+		quantoRow("PixArt-Sigma", pixArtSigma, diffusion.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 4}, 0),
+		quantoRow("Stable Diffusion 3 medium", sd3Medium, fluxVAE, clipBoth),
+		fluxRow(8),
+		fluxRow(16),
+		sdxlRow("one image, bfloat16; enlarging in float32", alloc.BFloat16),
+		sdxlRow("one image, float32", alloc.Float32),
 	}
 }

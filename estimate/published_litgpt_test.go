@@ -11,8 +11,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-const litgpt = "Lightning-AI/litgpt, resource-tables.md at 8641822"
-
 // litGPT is a model of lit-gpt at 8641822 (lit_gpt/model.py, lora.py), which finetune/lora.py trains with
 // LoRA of queries and values.
 type litGPT struct {
@@ -197,18 +195,16 @@ func (l fabricLoss) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 }
 
 // loraRow is one of the table's runs with LoRA.
-func (m litGPT) loraRow(name string, batch, tokens int, gb float64, how string, more ...estimate.Option) published {
+func (m litGPT) loraRow(name string, batch, tokens int, how string, more ...estimate.Option) owned {
 	frozen := []string{"wte", "h.*.norm_1", "h.*.norm_2", "h.*.attn.attn", "h.*.attn.proj", "h.*.mlp", "ln_f", "lm_head"}
 	if m.parallel && !m.twoNorms {
 		frozen = append(frozen[:2:2], frozen[3:]...)
 	}
-	return published{
-		kind: "LoRA", model: fmt.Sprintf("%s, %d tokens", name, tokens), setting: fmt.Sprintf("batch %d, LoRA of rank 8 on %s, lit-gpt's layers", batch, how), grade: "A",
-		mib: gb * 1e9 / float64(alloc.MiB), what: "allocated", source: litgpt,
+	return owned{
+		model: fmt.Sprintf("%s, %d tokens", name, tokens), setting: fmt.Sprintf("batch %d, LoRA of rank 8 on %s, lit-gpt's layers", batch, how),
 		layers: m.trained(tokens),
 		opts: append(opts(estimate.Tokens(batch, tokens), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Frozen(frozen...), estimate.PyTorch(2, 1),
-			estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputInPass, Form: estimate.ForEach, MicroBatches: 128 / batch},
-			estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}), more...),
+			estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputInPass, Form: estimate.ForEach, MicroBatches: 128 / batch}, lazyAmpere), more...),
 	}
 }
 
@@ -218,60 +214,44 @@ func (m litGPT) quantized(b estimate.Base) estimate.Option {
 	return estimate.All(estimate.Quantized{Base: b, Layers: layers}, estimate.Bitsandbytes(0, 41, 0))
 }
 
-func litgptRows() []published {
-	var rows []published
+func litgptRows() []owned {
+	var rows []owned
 	for _, r := range []struct {
-		model  litGPT
-		name   string
-		tokens int
-		nf4    [2]float64 // at batch 1, with and without double quantization, in GB
-		gb     []float64  // at batch 1, 2, 4
-	}{
-		{litPhi, "phi-1.5", 1044, [2]float64{3.78, 3.72}, []float64{4.82, 6.76, 10.68}},
-		{litStableLM, "StableLM Alpha 3B", 1034, [2]float64{6.35, 6.19}, []float64{9.69, 12.10, 16.92}},
-		{litLlama7b, "Llama 2 7B", 1304, [2]float64{14.14, 13.84}, []float64{21.30, 29.07}},
-		{litLlama13b, "Llama 2 13B", 1304, [2]float64{23.14, 22.55}, []float64{38.12}},
-	} {
-		for i, gb := range r.gb {
-			rows = append(rows, r.model.loraRow(r.name, 1<<i, r.tokens, gb, "bfloat16"))
+		model        litGPT
+		name         string
+		tokens, most int // of a batch
+	}{{litPhi, "phi-1.5", 1044, 4}, {litStableLM, "StableLM Alpha 3B", 1034, 4}, {litLlama7b, "Llama 2 7B", 1304, 2}, {litLlama13b, "Llama 2 13B", 1304, 1}} {
+		for batch := 1; batch <= r.most; batch *= 2 {
+			rows = append(rows, r.model.loraRow(r.name, batch, r.tokens, "bfloat16"))
 		}
-		rows = append(rows, r.model.loraRow(r.name, 1, r.tokens, r.nf4[0], "NF4", r.model.quantized(estimate.NF4)),
-			r.model.loraRow(r.name, 1, r.tokens, r.nf4[1], "NF4 twice quantized", r.model.quantized(estimate.NF4Double)))
+		rows = append(rows, r.model.loraRow(r.name, 1, r.tokens, "NF4", r.model.quantized(estimate.NF4)),
+			r.model.loraRow(r.name, 1, r.tokens, "NF4 twice quantized", r.model.quantized(estimate.NF4Double)))
 	}
 	return append(rows, litgptServed()...)
 }
 
 // litgptServed are the runs of generate/base.py: 6 tokens and 50 more. Transformers' layers stand for lit-gpt's.
-func litgptServed() []published {
+func litgptServed() []owned {
 	stableLM := family.Transformer{Family: family.GPTNeoX, Vocab: 50688, Hidden: 4096, FFN: 16384, Blocks: 16, Heads: 32, RotaryDim: 32, Parallel: true}
 	codeLlama34b := family.Transformer{Vocab: 32000, Hidden: 8192, FFN: 22016, Blocks: 48, Heads: 64, KVHeads: 8}
 	llama70b := family.Transformer{Vocab: 32000, Hidden: 8192, FFN: 28672, Blocks: 80, Heads: 64, KVHeads: 8}
 	falcon40b := family.Transformer{Family: family.Falcon, Vocab: 65024, Hidden: 8192, FFN: 32768, Blocks: 60, Heads: 128, KVHeads: 8, Parallel: true, TwoNorms: true}
-	var rows []published
+	how := map[estimate.Base]string{estimate.WholeBase: "bfloat16", estimate.NF4: "NF4", estimate.NF4Double: "NF4 twice quantized"}
+	both := []estimate.Base{estimate.NF4, estimate.NF4Double}
+	var rows []owned
 	for _, r := range []struct {
 		model family.Transformer
 		name  string
-		gb    map[estimate.Base]float64
+		bases []estimate.Base
 	}{
-		{phi15, "phi-1.5", map[estimate.Base]float64{estimate.WholeBase: 2.86, estimate.NF4: 1.39, estimate.NF4Double: 1.33}},
-		{stableLM, "StableLM Alpha 3B", map[estimate.Base]float64{estimate.WholeBase: 7.30, estimate.NF4: 3.20, estimate.NF4Double: 3.04}},
-		{llama7b, "Llama 2 7B", map[estimate.Base]float64{estimate.WholeBase: 13.52, estimate.NF4: 4.57, estimate.NF4Double: 4.26}},
-		{llama13b, "Llama 2 13B", map[estimate.Base]float64{estimate.WholeBase: 26.21, estimate.NF4: 8.32, estimate.NF4Double: 7.72}},
-		{codeLlama34b, "CodeLlama 34B", map[estimate.Base]float64{estimate.NF4: 20.52, estimate.NF4Double: 18.95}},
-		{falcon40b, "Falcon 40B", map[estimate.Base]float64{estimate.NF4: 26.55, estimate.NF4Double: 24.63}},
-		{llama70b, "Llama 2 70B", map[estimate.Base]float64{estimate.NF4Double: 37.21}},
+		{phi15, "phi-1.5", both}, {stableLM, "StableLM Alpha 3B", append(both, estimate.WholeBase)}, {llama7b, "Llama 2 7B", both}, {llama13b, "Llama 2 13B", both},
+		{codeLlama34b, "CodeLlama 34B", both}, {falcon40b, "Falcon 40B", both}, {llama70b, "Llama 2 70B", both[1:]},
 	} {
-		for base, how := range []string{estimate.WholeBase: "bfloat16", estimate.NF4: "NF4", estimate.NF4Double: "NF4 twice quantized"} {
-			gb, ok := r.gb[estimate.Base(base)]
-			if !ok {
-				continue
-			}
-			rows = append(rows, published{
-				kind: "served", model: r.name, setting: how + ", 6 tokens and 50 more", grade: "A", mib: gb * 1e9 / float64(alloc.MiB), what: "allocated", source: litgpt,
-				layers: r.model.Layers(),
-				opts: opts(estimate.Tokens(1, 6), estimate.Precision(alloc.BFloat16), estimate.KVConfig(r.model.Cache(1, 56, alloc.BFloat16)), estimate.PyTorch(2, 1),
-					estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading},
-					estimate.Quantized{Base: estimate.Base(base), Layers: []string{"*"}}, estimate.Bitsandbytes(0, 41, 0)),
+		for _, base := range r.bases {
+			rows = append(rows, owned{
+				model: r.name, setting: how[base] + ", 6 tokens and 50 more", layers: r.model.Layers(),
+				opts: opts(estimate.Tokens(1, 6), estimate.Precision(alloc.BFloat16), estimate.KVConfig(r.model.Cache(1, 56, alloc.BFloat16)), estimate.PyTorch(2, 1), lazyAmpere,
+					estimate.Quantized{Base: base, Layers: []string{"*"}}, estimate.Bitsandbytes(0, 41, 0)),
 			})
 		}
 	}

@@ -1,12 +1,9 @@
 package estimate_test
 
 import (
-	"encoding/csv"
 	"fmt"
 	"math"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -16,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cases"
 )
 
 const publishedHead = `# How near an estimate comes
@@ -34,8 +32,8 @@ as the most. Nothing runs: it is computed from shapes, from what operations keep
 ## How near it comes
 
 Each newly found measurement of a real GPU is estimated before any code is changed, and that first answer is kept, with its command:
-[estimate-heldout.csv](estimate-heldout.csv). So first answers show what to expect of a model that nobody has compared. "Off" is how much
-more was measured than estimated.
+[estimate-cases.csv](estimate-cases.csv) has each. So first answers show what to expect of a model that nobody has compared. "Off" is how
+much more was measured than estimated.
 
 `
 
@@ -51,22 +49,18 @@ const casesHead = `# How estimates were compared
 
 <!-- TestPublishedPage in estimate/published_page_test.go writes this page: go test ./estimate -run TestPublishedPage -update -->
 
-[estimate.md](estimate.md) says how near an estimate comes, [estimate-cases.csv](estimate-cases.csv) has every case. There
-"allocated" is torch.cuda.max_memory_allocated; "reserved" is max_memory_reserved, or what nvidia-smi showed minus the
+[estimate.md](estimate.md) says how near an estimate comes, [estimate-cases.csv](estimate-cases.csv) has every case: the measurement,
+the first answer if it was held out, today's, and the band. "allocated" is torch.cuda.max_memory_allocated;
+"reserved" is max_memory_reserved, or what nvidia-smi showed minus the
 context; "device" is what nvidia-smi showed; the other figures are what an engine printed. Grade A means that the setting is known exactly, B that one detail is assumed, and
 C that no flag says some of the run, most often layers that the authors wrote: the column own says what. A command is what
-follows gpumemtrack estimate in the folder docs, and a test runs it. Another test fails if a measurement lies outside the band,
-or if it is off by more than 5 % (A), 10 % (B) or 15 % (C, of which most are held to less).
+follows gpumemtrack estimate in the folder docs, and a test runs it. The test fails if a measurement lies outside the band, or if one
+with which the estimator was corrected is off by more than 5 % (A), 10 % (B) or 15 % (C). Those of grade D are off by more, as a note
+says, and are in no summary; their band holds.
 `
 
-// publishedKinds are the kinds of rows, as the page has them.
-var publishedKinds = []struct{ kind, title string }{
-	{"transformer", "Training transformers"},
-	{"LoRA", "Training adapters"},
-	{"convolutional", "Training models of images and videos"},
-	{"diffusion", "Models that make images"},
-	{"served", "Serving"},
-}
+// publishedKinds are the kinds of rows by which the estimator was corrected.
+var publishedKinds = []string{"Training transformers", "Training adapters", "Training models of images and videos", "Models that make images", "Serving"}
 
 const publishedYours = `
 ## A run of yours
@@ -116,7 +110,7 @@ Of its first training steps, the tensors at the peak are met to 0.01 %, their bl
 takes the names which the author's code gives to tensors: each holds one until it is given to another, and what is freed
 when decides which blocks are used again. A report is of the second step, which needs more.
 
-## What is not among the cases
+## What is not met, and what is not among the cases
 
 - TinyLlama with LoRA of rank 32, batch 8 (LitGPT, config_hub/finetune at 03ffc551): 12875 MiB measured, 14408 estimated, -10.6 %.
   It is 8 MiB below the band. That each batch has a sample of 512 tokens is assumed.
@@ -193,49 +187,6 @@ loop keeps the model's output, the estimate itself assumes that it does, and the
 |---|---|---|---|
 `
 
-// record is a measurement beside its estimate.
-func (p estimated) record(t *testing.T, title, command string) []string {
-	own := ""
-	if command == "" {
-		p.grade = "C"
-	}
-	if p.grade == "C" {
-		own = p.own(t)
-	}
-	mib := func(n alloc.Bytes) string { return fmt.Sprintf("%.0f", float64(n)/float64(alloc.MiB)) }
-	return []string{title, p.model, p.setting, p.grade, p.what, fmt.Sprintf("%.0f", p.mib), mib(p.made.Bytes), mib(p.made.Lower), mib(p.made.Upper), command, own, p.source}
-}
-
-// owns are what no command says of runs, by how their sources, models and settings begin.
-var owns = []struct{ source, model, setting, what string }{
-	{"open-mmlab/mmaction2", "", "", "mmaction2's layers"},
-	{"open-mmlab/mmsegmentation", "", "", "mmsegmentation's layers"},
-	{"NiuHuangxiaozi", "", "", "the author's layers"},
-	{"Lightning-AI/litgpt, config_hub", "", "", "LitGPT's layers and quantized head, for which transformers' stand"},
-	{"Lightning-AI/litgpt, resource", "", "NF4", "lit-gpt's quantized head"},
-	{"Lightning-AI/litgpt, resource", "", "", "lit-gpt's layers"},
-	{"huggingface/peft, README", "BLOOMZ", "", "linear layers without biases"},
-	{"huggingface/peft, README", "", "", "answers of four tokens"},
-	{"huggingface/peft, method_comparison/image-gen", "", "", "what the script holds beside the model"},
-	{"huggingface/transformers, benchmarks", "", "", "a head without its decoder"},
-	{"huggingface/transformers, llm_tutorial", "octocoder", "FP4", "FP4 that computes in float32"},
-	{"", "FLUX.1-dev", "", "the parts of a pipeline, and which of them run"},
-	{"", "PixArt-Sigma", "", "the parts of a pipeline, and which of them run"},
-	{"", "Stable Diffusion 3", "", "the parts of a pipeline, and which of them run"},
-	{"", "SDXL", "", "the parts of a pipeline, and which of them run"},
-}
-
-// own is what no command says of a run.
-func (p published) own(t *testing.T) string {
-	for _, o := range owns {
-		if strings.HasPrefix(p.source, o.source) && strings.HasPrefix(p.model, o.model) && strings.HasPrefix(p.setting, o.setting) {
-			return o.what
-		}
-	}
-	require.Fail(t, "neither a command nor what none says", "%s, %s", p.model, p.setting)
-	return ""
-}
-
 // summary is a row about all measurements of a kind, by how far they are off.
 func summary(title string, errors []float64) string {
 	slices.Sort(errors)
@@ -260,44 +211,15 @@ func halfOff(errors []float64) float64 {
 
 const summaryHead = "| measurements | number | half are off by at most | nine tenths by | from, to |\n|---|---:|---:|---:|---:|\n"
 
-// commands are how the command line asks for cases, by model, setting, figure and source.
-func commands(t *testing.T) map[[4]string]string {
-	all := map[[4]string]string{}
-	for _, r := range readCSV(t, "testdata/commands.csv")[1:] {
-		all[[4]string(r[:4])] = r[4]
-	}
-	return all
-}
-
-func readCSV(t *testing.T, path string) [][]string {
-	t.Helper()
-	file, err := os.Open(path)
-	require.NoError(t, err)
-	defer file.Close()
-	rows, err := csv.NewReader(file).ReadAll()
-	require.NoError(t, err)
-	return rows
-}
-
 // heldOut is the table of first answers, by kind, with today's below each.
-func heldOut(t *testing.T) string {
-	rows := readCSV(t, "../docs/estimate-heldout.csv")
+func heldOut(t *testing.T, rows []cases.Case) string {
 	first, today := map[string][]float64{}, map[string][]float64{}
-	outside, inside, sources := map[string]int{}, 0, map[string]bool{}
-	off := func(measured, answer string) float64 {
-		m, err := strconv.ParseFloat(measured, 64)
-		require.NoError(t, err)
-		a, err := strconv.ParseFloat(answer, 64)
-		require.NoError(t, err)
-		return m/a - 1
-	}
-	for _, r := range rows[1:] {
-		first[r[0]] = append(first[r[0]], off(r[5], r[6]))
-		today[r[0]] = append(today[r[0]], off(r[5], r[8]))
-		if outside[r[7]]++; r[7] == "" {
-			inside++
-		}
-		source, _, _ := strings.Cut(strings.Replace(r[10], ", ", " at ", 1), " at ")
+	outside, sources := map[string]int{}, map[string]bool{}
+	for _, r := range rows {
+		kind := r["kind"]
+		first[kind], today[kind] = append(first[kind], r.Off(t, "first_mib")), append(today[kind], r.Off(t, "today_mib"))
+		outside[r["first_outside"]]++
+		source, _, _ := strings.Cut(strings.Replace(r["source"], ", ", " at ", 1), " at ")
 		sources[source] = true
 	}
 	var b strings.Builder
@@ -309,45 +231,40 @@ func heldOut(t *testing.T) string {
 	require.Empty(t, first)
 	fmt.Fprintf(&b, "\nThey come from %d sources. %d of the %d first answers had the measurement inside the band, %d below it and %d above. The parts are\n"+
 		"the weights, keys and values, and buffers that whisper.cpp, llama.cpp, vLLM and SGLang print: a tenth is taken for their band.\n",
-		len(sources), inside, len(rows)-1, outside["below"], outside["above"])
+		len(sources), outside[""], len(rows), outside["below"], outside["above"])
 	return b.String()
 }
 
+func only(rows []cases.Case, of func(cases.Case) bool) []cases.Case {
+	return slices.DeleteFunc(slices.Clone(rows), func(c cases.Case) bool { return !of(c) })
+}
+
 func TestPublishedPage(t *testing.T) {
-	kinds := map[string][]estimated{}
-	for _, p := range estimatedRows(t) {
-		kinds[p.kind] = append(kinds[p.kind], p)
-	}
-	require.Len(t, publishedKinds, len(kinds))
-	var page, b, cases strings.Builder
-	page.WriteString(publishedHead + heldOut(t))
-	b.WriteString(casesHead + fittedHead + summaryHead)
-	table := csv.NewWriter(&cases)
-	var all []float64
-	require.NoError(t, table.Write([]string{"kind", "model", "setting", "grade", "figure", "measured_mib", "estimate_mib", "lower_mib", "upper_mib", "command", "own", "source"}))
-	asked, grades := commands(t), map[string]int{}
-	for _, k := range publishedKinds {
-		var errors []float64
-		for _, p := range kinds[k.kind] {
-			errors = append(errors, p.off())
-			row := p.record(t, k.title, asked[[4]string{p.model, p.setting, p.what, p.source}])
-			grades[row[3]]++
-			if row[9] != "" {
-				grades["commands"]++
-			}
-			require.NoError(t, table.Write(row))
+	all, _ := cases.Read(t, "../docs/estimate-cases.csv")
+	compared := only(all, cases.Case.Compared)
+	offs, far, grades, commands := map[string][]float64{}, []float64(nil), map[string]int{}, 0
+	for _, c := range compared {
+		off := c.Off(t, "today_mib")
+		offs[c["kind"]], far = append(offs[c["kind"]], off), append(far, off)
+		grades[c["grade"]]++
+		if c["command"] != "" {
+			commands++
 		}
-		b.WriteString(summary(k.title, errors))
-		all = append(all, errors...)
 	}
-	table.Flush()
-	fmt.Fprintf(&page, "\nThe estimator was corrected with %d other measurements, of which half are off by at most %.1f %% today:\n[estimate-cases.csv](estimate-cases.csv) has each.\n",
-		len(all), 100*halfOff(all))
-	fmt.Fprintf(&b, "\nOf %d the setting is known exactly (grade A), of %d but for one detail (B). Of %d no flag says all (C), most often since\nthe authors wrote the layers themselves. %d have a command, which a test runs.\n",
-		grades["A"], grades["B"], grades["C"], grades["commands"])
+	var page, b strings.Builder
+	page.WriteString(publishedHead + heldOut(t, only(all, cases.Case.HeldOut)))
+	fmt.Fprintf(&page, "\nThe estimator was corrected with %d other measurements, of which half are off by at most %.1f %% today.\n", len(far), 100*halfOff(far))
 	page.WriteString(publishedYours + publishedLacking)
 	golden(t, "../docs/estimate.md", page.String())
-	golden(t, "../docs/estimate-cases.csv", cases.String())
+
+	b.WriteString(casesHead + fittedHead + summaryHead)
+	for _, kind := range publishedKinds {
+		b.WriteString(summary(kind, offs[kind]))
+		delete(offs, kind)
+	}
+	require.Empty(t, offs)
+	fmt.Fprintf(&b, "\nOf %d the setting is known exactly (grade A), of %d but for one detail (B). Of %d no flag says all (C), most often since\nthe authors wrote the layers themselves. %d have a command, which a test runs.\n",
+		grades["A"], grades["B"], grades["C"], commands)
 	b.WriteString(peaksOfTensors + publishedConvolutions + buffersHead)
 	for _, p := range printedBuffers {
 		n, err := p.model.ComputeBuffer(family.LlamaCpp(p.by))

@@ -258,32 +258,29 @@ func segmentationLoss(f *tape.Flow, logits, image tape.Tensor) tape.Tensor {
 
 // segmentationRows are mmsegmentation's, of four replicas on V100s, with PyTorch 1.5. A GB that is rounded to tenths is taken
 // as a GiB, and one with three decimals, as U-Nets have, as 1000 MiB.
-func segmentationRows() []published {
-	row := func(model, where string, gib float64, layers []tape.Layer, batch, height, width int) published {
-		return published{
-			kind: "convolutional", model: model, setting: fmt.Sprintf("%d crops of %d x %d, SGD with momentum, one of 4 replicas", batch, height, width), grade: "B", mib: gib * 1024, what: "allocated",
-			source: "open-mmlab/mmsegmentation, configs/" + where, layers: layers,
+func segmentationRows() []owned {
+	row := func(model string, layers []tape.Layer, batch, height, width int) owned {
+		return owned{
+			model: model, setting: fmt.Sprintf("%d crops of %d x %d, SGD with momentum, one of 4 replicas", batch, height, width), layers: layers,
 			opts: opts(estimate.InputShape(batch, 3, height, width), estimate.Train(estimate.Momentum), openMMLab, estimate.Sharding{Data: 4}),
 		}
 	}
-	var rows []published
+	var rows []owned
 	for _, b := range []struct {
 		name   string
 		blocks [4]int
-		gib    [4][2]float64 // of each head, for both crops
 	}{
-		{"R-50-D8", depth50, [4][2]float64{{6.1, 6.9}, {5.7, 6.5}, {6.1, 6.9}, {7.5, 8.5}}},
-		{"R-101-D8", depth101, [4][2]float64{{9.6, 10.9}, {9.2, 10.4}, {9.6, 10.9}, {11, 12.5}}},
+		{"R-50-D8", depth50}, {"R-101-D8", depth101},
 	} {
-		for i, h := range []struct {
-			name, where string
-			head        tape.Layer
+		for _, h := range []struct {
+			name string
+			head tape.Layer
 		}{
-			{"PSPNet", "pspnet at 02e04cc2", pspHead(2048, 512, 19)}, {"FCN", "fcn at 02e04cc2", fcnHead(2048, 512, 2, true, 19)},
-			{"DeepLabV3", "deeplabv3 at 0999c558", asppHead(2048, 512, 19)}, {"DeepLabV3+", "deeplabv3plus at 0999c558", sepASPPHead(2048, 512, 19)},
+			{"PSPNet", pspHead(2048, 512, 19)}, {"FCN", fcnHead(2048, 512, 2, true, 19)},
+			{"DeepLabV3", asppHead(2048, 512, 19)}, {"DeepLabV3+", sepASPPHead(2048, 512, 19)},
 		} {
 			layers := segmenter(d8(b.blocks), h.head, secondHead(19))
-			rows = append(rows, row(h.name+" "+b.name, h.where, b.gib[i][0], layers, 2, 512, 1024), row(h.name+" "+b.name, h.where, b.gib[i][1], layers, 2, 769, 769))
+			rows = append(rows, row(h.name+" "+b.name, layers, 2, 512, 1024), row(h.name+" "+b.name, layers, 2, 769, 769))
 		}
 	}
 	uper := func(blocks [4]int, classes int) []tape.Layer {
@@ -292,17 +289,17 @@ func segmentationRows() []published {
 	small := d8([4]int{2, 2, 2, 2})
 	small.basic = true
 	return append(rows,
-		row("PSPNet R-50-D32", "pspnet at 02e04cc2", 3, segmenter(d32(depth50), pspHead(2048, 512, 19), secondHead(19)), 2, 512, 1024),
-		row("PSPNet R-18-D8", "pspnet at 02e04cc2", 1.7, segmenter(small, pspHead(512, 128, 19), fcnHead(256, 64, 1, false, 19)), 2, 512, 1024),
-		row("FCN R-18-D8", "fcn at 02e04cc2", 1.7, segmenter(small, fcnHead(512, 128, 2, true, 19), fcnHead(256, 64, 1, false, 19)), 2, 512, 1024),
-		row("DeepLabV3 R-50-D8, 150 classes", "deeplabv3 at 0999c558", 8.9, segmenter(d8(depth50), asppHead(2048, 512, 150), secondHead(150)), 4, 512, 512),
-		row("DeepLabV3+ R-50-D8, 150 classes", "deeplabv3plus at 0999c558", 10.6, segmenter(d8(depth50), sepASPPHead(2048, 512, 150), secondHead(150)), 4, 512, 512),
-		row("UPerNet R-50", "upernet at 0b127a56", 6.4, uper(depth50, 19), 2, 512, 1024),
-		row("UPerNet R-101", "upernet at 0b127a56", 7.4, uper(depth101, 19), 2, 512, 1024),
-		row("UPerNet R-50", "upernet at 0b127a56", 7.2, uper(depth50, 19), 2, 769, 769),
-		row("UPerNet R-50, 150 classes", "upernet at 0b127a56", 8.1, uper(depth50, 150), 4, 512, 512),
-		row("FCN on a U-Net", "unet at 0b127a56", 968/1024., unet(2), 4, 128, 128),
-		row("FCN on a U-Net", "unet at 0b127a56", 2525/1024., unet(2), 4, 256, 256),
+		row("PSPNet R-50-D32", segmenter(d32(depth50), pspHead(2048, 512, 19), secondHead(19)), 2, 512, 1024),
+		row("PSPNet R-18-D8", segmenter(small, pspHead(512, 128, 19), fcnHead(256, 64, 1, false, 19)), 2, 512, 1024),
+		row("FCN R-18-D8", segmenter(small, fcnHead(512, 128, 2, true, 19), fcnHead(256, 64, 1, false, 19)), 2, 512, 1024),
+		row("DeepLabV3 R-50-D8, 150 classes", segmenter(d8(depth50), asppHead(2048, 512, 150), secondHead(150)), 4, 512, 512),
+		row("DeepLabV3+ R-50-D8, 150 classes", segmenter(d8(depth50), sepASPPHead(2048, 512, 150), secondHead(150)), 4, 512, 512),
+		row("UPerNet R-50", uper(depth50, 19), 2, 512, 1024),
+		row("UPerNet R-101", uper(depth101, 19), 2, 512, 1024),
+		row("UPerNet R-50", uper(depth50, 19), 2, 769, 769),
+		row("UPerNet R-50, 150 classes", uper(depth50, 150), 4, 512, 512),
+		row("FCN on a U-Net", unet(2), 4, 128, 128),
+		row("FCN on a U-Net", unet(2), 4, 256, 256),
 	)
 }
 

@@ -82,23 +82,21 @@ func vitSegmenter(width, heads, classes int) []tape.Layer {
 }
 
 // upernetRows are mmsegmentation's of 2021 and 2022, of eight replicas, with PyTorch before 1.11.
-func upernetRows() []published {
-	row := func(name, where string, gib float64, layers []tape.Layer) published {
-		return published{
-			kind: "convolutional", model: "UPerNet " + name + ", 150 classes", setting: "2 crops of 512 x 512, AdamW, one of 8 replicas", grade: "B", mib: gib * 1024, what: "allocated",
-			source: "open-mmlab/mmsegmentation, configs/" + where, layers: layers,
+func upernetRows() []owned {
+	row := func(name string, layers []tape.Layer) owned {
+		return owned{
+			model: "UPerNet " + name + ", 150 classes", setting: "2 crops of 512 x 512, AdamW, one of 8 replicas", layers: layers,
 			opts: opts(estimate.InputShape(2, 3, 512, 512), estimate.Train(estimate.AdamW), openMMLab, estimate.PyTorch(1, 7), estimate.Sharding{Data: 8}),
 		}
 	}
-	rows := []published{row("DeiT-S", "vit at 08272b62", 4.68, vitSegmenter(384, 6, 150)), row("DeiT-B", "vit at 08272b62", 7.75, vitSegmenter(768, 12, 150))}
+	rows := []owned{row("DeiT-S", vitSegmenter(384, 6, 150)), row("DeiT-B", vitSegmenter(768, 12, 150))}
 	for _, s := range []struct {
 		name          string
-		gib           float64
 		window, width int
 		third         int // blocks of the third stage
-	}{{"T", 5.02, 7, 96, 6}, {"S", 6.17, 7, 96, 18}, {"B", 7.61, 7, 128, 18}, {"B", 8.52, 12, 128, 18}, {"L", 10.98, 7, 192, 18}, {"L", 12.42, 12, 192, 18}} {
+	}{{"T", 7, 96, 6}, {"S", 7, 96, 18}, {"B", 7, 128, 18}, {"B", 12, 128, 18}, {"L", 7, 192, 18}, {"L", 12, 192, 18}} {
 		layers := swinSegmenter(128, s.window, s.width, [4]int{2, 2, s.third, 2}, 150)
-		rows = append(rows, row(fmt.Sprintf("Swin-%s, windows of %d", s.name, s.window), "swin at 0e7cafef", s.gib, layers))
+		rows = append(rows, row(fmt.Sprintf("Swin-%s, windows of %d", s.name, s.window), layers))
 	}
 	return rows
 }

@@ -222,15 +222,14 @@ var openMMLab = estimate.All(
 )
 
 // videoRows are mmaction2's, each on one of 8 replicas.
-func videoRows() []published {
-	row := func(model, where string, mib float64, layers []tape.Layer, dims ...int) published {
+func videoRows() []owned {
+	row := func(model string, layers []tape.Layer, dims ...int) owned {
 		setting := fmt.Sprintf("%d frames", dims[0])
 		if len(dims) == 5 {
 			setting = fmt.Sprintf("%d videos of %d frames", dims[0], dims[2])
 		}
-		return published{
-			kind: "convolutional", model: model, setting: setting + ", SGD with momentum, one of 8 replicas", grade: "B", mib: mib, what: "allocated",
-			source: "open-mmlab/mmaction2, configs/recognition/" + where, layers: layers,
+		return owned{
+			model: model, setting: setting + ", SGD with momentum, one of 8 replicas", layers: layers,
 			opts: opts(estimate.InputShape(dims...), estimate.Train(estimate.Momentum), openMMLab, estimate.Sharding{Data: 8}),
 		}
 	}
@@ -240,17 +239,17 @@ func videoRows() []published {
 	slowOnly := videoResNet{conv: overFrames, blocks: depth50, channels: 64, conv1: 1, inflate: lastStages}
 	i3d := videoResNet{conv: overFrames, blocks: depth50, channels: 64, conv1: 5, inflate: alternate, conv1Stride: 2, pool1Stride: 2, pool2: true}
 	r2plus1d := videoResNet{conv: inThenOverFrames, blocks: depth50, basic: true, channels: 64, conv1: 3, inflate: always, frameStrides: [4]int{1, 2, 2, 2}}
-	return []published{
-		row("TSN ResNet-50", "tsn at 699e31a0", 8344, tsn.layers(), 96, 3, 224, 224),
-		row("TSM ResNet-50", "tsm at 699e31a0", 7079, tsm.layers(), 64, 3, 224, 224),
-		row("SlowOnly ResNet-50", "slowonly at 699e31a0", 3168, slowOnly.layers(), 8, 3, 4, 224, 224),
-		row("SlowOnly ResNet-50", "slowonly at 03bca54c", 5820, slowOnly.layers(), 8, 3, 8, 224, 224),
-		row("SlowOnly ResNet-50", "slowonly at 03bca54c", 8472, slowOnly.layers(), 24, 3, 4, 224, 224),
-		row("I3D ResNet-50", "i3d at 03bca54c", 5170, i3d.layers(), 8, 3, 32, 224, 224),
-		row("R(2+1)D-34", "r2plus1d at 699e31a0", 5019, r2plus1d.layers(), 8, 3, 8, 224, 224),
-		row("R(2+1)D-34", "r2plus1d at 03bca54c", 12975, r2plus1d.layers(), 6, 3, 32, 224, 224),
-		row("C3D", "c3d at 02a06bb3", 6067, c3d(), 30, 3, 16, 112, 112),
-		row("SlowFast ResNet-50, 4 x 16", "slowfast at 699e31a0", 6203, slowFast(8, 5), 8, 3, 32, 224, 224),
-		row("SlowFast ResNet-50, 8 x 8", "slowfast at 02a06bb3, README_zh-CN.md", 9062, slowFast(4, 7), 8, 3, 32, 224, 224),
+	return []owned{
+		row("TSN ResNet-50", tsn.layers(), 96, 3, 224, 224),
+		row("TSM ResNet-50", tsm.layers(), 64, 3, 224, 224),
+		row("SlowOnly ResNet-50", slowOnly.layers(), 8, 3, 4, 224, 224),
+		row("SlowOnly ResNet-50", slowOnly.layers(), 8, 3, 8, 224, 224),
+		row("SlowOnly ResNet-50", slowOnly.layers(), 24, 3, 4, 224, 224),
+		row("I3D ResNet-50", i3d.layers(), 8, 3, 32, 224, 224),
+		row("R(2+1)D-34", r2plus1d.layers(), 8, 3, 8, 224, 224),
+		row("R(2+1)D-34", r2plus1d.layers(), 6, 3, 32, 224, 224),
+		row("C3D", c3d(), 30, 3, 16, 112, 112),
+		row("SlowFast ResNet-50, 4 x 16", slowFast(8, 5), 8, 3, 32, 224, 224),
+		row("SlowFast ResNet-50, 8 x 8", slowFast(4, 7), 8, 3, 32, 224, 224),
 	}
 }

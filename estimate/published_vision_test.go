@@ -64,17 +64,16 @@ func timeSformer(frames int, joint bool) []tape.Layer {
 }
 
 // timeSformerRows are mmaction2's, on V100s.
-func timeSformerRows() []published {
-	row := func(videos int, mib float64, joint bool) published {
+func timeSformerRows() []owned {
+	row := func(videos int, joint bool) owned {
 		how := "space only"
 		if joint {
 			how = "space and time"
 		}
-		return published{
-			kind: "transformer", model: "TimeSformer, " + how, setting: fmt.Sprintf("%d videos of 8 frames, SGD with momentum, one of 8 replicas", videos), grade: "B", mib: mib, what: "allocated",
-			source: "open-mmlab/mmaction2, configs/recognition/timesformer at 699e31a0", layers: timeSformer(8, joint),
+		return owned{
+			model: "TimeSformer, " + how, setting: fmt.Sprintf("%d videos of 8 frames, SGD with momentum, one of 8 replicas", videos), layers: timeSformer(8, joint),
 			opts: opts(estimate.InputShape(8*videos, 3, 224, 224), estimate.Train(estimate.Momentum), openMMLab, estimate.PyTorch(1, 9), estimate.Sharding{Data: 8}),
 		}
 	}
-	return []published{row(8, 12750, false), row(6, 25658, true)}
+	return []owned{row(8, false), row(6, true)}
 }

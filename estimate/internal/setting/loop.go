@@ -133,7 +133,7 @@ func (c *Config) WidensLogits() bool { return c.Libraries.Transformers.Before(4,
 
 // RotatesByTables reports whether each block has rotary tables for all positions, as releases
 // before 4.41 did (modeling_llama.py, LlamaRotaryEmbedding), and some families for longer.
-// Recordings of April 2024 show such tables in Llama, Mistral and Phi (docs/estimate-heldout.csv).
+// Recordings of April 2024 show such tables in Llama, Mistral and Phi (docs/estimate-cases.csv).
 func (c *Config) RotatesByTables() bool { return c.Libraries.Transformers.Before(4, 41) }
 
 // MasksContext reports whether Llama and Gemma have a mask for all positions, as in 4.38 and 4.39
