@@ -3,6 +3,7 @@ package chart
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -120,4 +121,40 @@ func TestALongKeyLeavesRoom(t *testing.T) {
 	key := newKey(fig.panels[0].Lines, float64(fig.width)-2*margin)
 	assert.Len(t, key.lines, 32)
 	assert.Greater(t, float64(fig.height)-key.height(), 320.0)
+}
+
+// A device has one color in all panels; its quantities in one panel differ in their dashes.
+func TestColorsOfDevices(t *testing.T) {
+	used, busy, fan := nvml.MemoryUsed.Key(), nvml.Utilization.Key(), nvml.FanSpeed.Key()
+	var entries []entry
+	for i := range 3 {
+		for device := range 2 {
+			entries = append(entries, entry{"time_seconds": i, "device": device, used: gib * float64(i+1), busy: 10 * device, fan: 20 + i})
+		}
+	}
+	fig, err := New(recording(t, entries...), Config{})
+	require.NoError(t, err)
+	require.Len(t, fig.panels, 2)
+	for _, p := range fig.panels {
+		styles := make(map[string]bool)
+		for _, l := range p.Lines {
+			device := 0
+			if strings.HasPrefix(l.Name, "GPU 1") {
+				device = 1
+			}
+			assert.Equal(t, palette[device], l.color(), l.Name)
+			styles[fmt.Sprint(l.Color)] = true
+		}
+		assert.Len(t, styles, len(p.Lines), "all differ")
+	}
+}
+
+// The label of a capacity lies inside its panel, however low that is.
+func TestCapacityLabelHasRoom(t *testing.T) {
+	p := panel{Max: 80, Rules: []rule{{"capacity 80.0 GiB", 80}}}
+	for _, height := range []float64{60, 100, 400} {
+		a := axes{panel: p, top: 10, bottom: 10 + height}
+		assert.GreaterOrEqual(t, a.y(80)-a.top, 1.2*fontSize, "%v pixels", height)
+		assert.GreaterOrEqual(t, len(p.ticks(height)), 2)
+	}
 }

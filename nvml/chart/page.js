@@ -31,6 +31,7 @@ function marks(p) {
     c.setLineDash([3 * ratio, 3 * ratio]);
     c.font = `${11 * ratio}px system-ui, sans-serif`;
     c.textAlign = "left";
+    c.textBaseline = "bottom";
     for (const r of p.rules) {
       const y = u.valToPos(r.y, "y", true);
       if (y < u.bbox.top) continue;
@@ -38,7 +39,7 @@ function marks(p) {
       c.moveTo(left, y);
       c.lineTo(left + u.bbox.width, y);
       c.stroke();
-      c.fillText(r.label, left + 4 * ratio, y - 4 * ratio);
+      c.fillText(r.label, left + 4 * ratio, y - 2 * ratio);
     }
     c.setLineDash([]);
     for (const l of p.lines) {

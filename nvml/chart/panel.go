@@ -37,10 +37,9 @@ func (f *Figure) newPanel(unit string) panel {
 		p.Rules = rulesOf(series, p.Max, scale)
 	}
 	p.Max /= scale
-	colors := make(map[string]int)
 	for i, s := range series {
 		l := line{
-			Name: nameOf(s), Label: labelOf(s), Color: colorOf(colors, s), Under: countSame(s, series[i+1:]),
+			Name: nameOf(s), Label: labelOf(s), Color: colorOf(s, f.series, series), Under: countSame(s, series[i+1:]),
 			Process: s.Quantity == nvml.ProcessMemory, Stepped: s.Quantity.IsMemory(),
 		}
 		if l.Process {
@@ -152,15 +151,30 @@ func binaryUnit(maximum float64) (scale float64, name string) {
 	return scale, units[i]
 }
 
-// colorOf gives a device's memory and its process's one color, and every other
-// quantity of a device its own.
-func colorOf(colors map[string]int, s nvml.Series) int {
-	key := s.Device.UUID
-	if !s.Quantity.IsMemory() {
-		key += s.Quantity.Key()
+// colorOf gives a device one color in all panels, and its quantities in a panel different dashes. The quantities of a lone device have
+// colors of their own. A process has its device's color.
+func colorOf(s nvml.Series, all, panel []nvml.Series) int {
+	device, devices := place(s, all, func(s nvml.Series) string { return s.Device.UUID })
+	quantity, quantities := place(s, panel, func(s nvml.Series) string {
+		if s.Quantity == nvml.ProcessMemory {
+			return nvml.MemoryUsed.Key()
+		}
+		return s.Quantity.Key()
+	})
+	if devices == 1 {
+		return quantity
 	}
-	if _, ok := colors[key]; !ok {
-		colors[key] = len(colors)
+	n := len(palette)
+	return device%n + n*(device/n*quantities+quantity)
+}
+
+// place returns the place of a series' key among the different keys of all, and how many there are.
+func place(s nvml.Series, all []nvml.Series, key func(nvml.Series) string) (at, of int) {
+	var keys []string
+	for _, o := range all {
+		if !slices.Contains(keys, key(o)) {
+			keys = append(keys, key(o))
+		}
 	}
-	return colors[key]
+	return slices.Index(keys, key(s)), len(keys)
 }

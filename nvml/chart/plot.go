@@ -53,7 +53,9 @@ func (a axes) x(seconds float64) float64 {
 	return a.left + (a.right-a.left)*(seconds-a.figure.from)/(a.figure.to-a.figure.from)
 }
 
-func (a axes) y(v float64) float64 { return a.bottom - (a.bottom-a.top)*v/roof(a.panel.Max) }
+func (a axes) y(v float64) float64 {
+	return a.bottom - (a.bottom-a.top)*v/a.panel.roofAt(a.bottom-a.top)
+}
 
 // points returns where samples lie. A figure that holds until the next is a step.
 func (a axes) points(samples []sample, stepped bool) []point {
@@ -96,8 +98,12 @@ func (a axes) drawScales(c canvas) {
 	}
 	left, bottom := crisp(a.left), crisp(a.bottom)
 	c.line([]point{{left, a.top}, {left, bottom}, {a.right, bottom}}, axis)
+	face := face{size: fontSize, align: middle, turned: true}
 	title := a.panel.Name + " [" + a.panel.Unit + "]"
-	c.text(point{margin + fontSize/2, (a.top + a.bottom) / 2}, title, face{size: fontSize, align: middle, turned: true})
+	if face.width(title) > a.bottom-a.top { // the key says the name too
+		title = "[" + a.panel.Unit + "]"
+	}
+	c.text(point{margin + fontSize/2, (a.top + a.bottom) / 2}, title, face)
 }
 
 // drawLine draws a line, a dot for a sample that is alone between gaps, and a ring around the peak.
@@ -129,8 +135,19 @@ func (p panel) labelWidth(height float64) float64 {
 	return 1.5*fontSize + widest + 2*tickSize
 }
 
+// ticks are three lines of text apart. A low panel has closer ones, so that it has more than two.
 func (p panel) ticks(height float64) []tick {
-	return ticks{roomFor(height, 3*fontSize), 1}.between(0, roof(p.Max))
+	most := max(roomFor(height, 3*fontSize), min(5, roomFor(height, 1.7*fontSize)))
+	return ticks{most, 1}.between(0, p.roofAt(height))
+}
+
+// roofAt is the value at the top of a panel that has the height in pixels: above a rule there is room for its label.
+func (p panel) roofAt(height float64) float64 {
+	const label = 1.3 * fontSize
+	if len(p.Rules) > 0 && height > 2*label {
+		return max(roof(p.Max), p.Max/(1-label/height))
+	}
+	return roof(p.Max)
 }
 
 // crisp moves a line that is a pixel wide onto pixels.

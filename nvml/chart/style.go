@@ -44,7 +44,7 @@ func (l line) width() float64 {
 	if l.Process {
 		return 0.75
 	}
-	return 1.5 + 2*float64(min(l.Under, 4))
+	return 1.5 + 1.5*float64(min(l.Under, 2))
 }
 
 func (l line) stroke() stroke {
@@ -67,7 +67,7 @@ type tick struct {
 	label string
 }
 
-// roomFor returns how many ticks fit on an axis with the given distance between them; at least 2.
+// roomFor returns how many ticks fit on an axis with the given pixels between them; at least 2.
 func roomFor(length, apart float64) int { return max(2, int(length/apart)) }
 
 func (t ticks) between(from, to float64) []tick {

@@ -42,7 +42,7 @@ func Open(a *App, word string, limit alloc.Bytes) (*files.File, error) {
 	}
 	f, err := files.OpenWithin(word, limit)
 	if errors.Is(err, files.ErrFormat) {
-		err = WithRightCommand(err, word)
+		err = WithRightCommand(err, word, "show")
 	}
 	return f, err
 }
@@ -160,12 +160,12 @@ func isModel(head []byte) bool {
 }
 
 // WithRightCommand adds to err what the file is and which command reads it, if its first bytes show
-// that it belongs to another command. Otherwise it returns err.
-func WithRightCommand(err error, path string) error {
+// that it belongs to another command than the one that failed. Otherwise it returns err.
+func WithRightCommand(err error, path, failed string) error {
 	head := headOf(path)
 	for _, kind := range fileKinds {
 		switch {
-		case !kind.is(head):
+		case !kind.is(head) || kind.command == failed:
 		case kind.command == "":
 			return &misplaced{err, fmt.Sprintf("%s is %s: open it in a browser", path, kind.what)}
 		default:

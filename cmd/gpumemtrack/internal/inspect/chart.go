@@ -62,7 +62,7 @@ func runChart(a *cli.App, file string, o chartOptions) error {
 	}
 	rec, err := nvml.ReadFile(file)
 	if err != nil {
-		return cli.WithRightCommand(err, file)
+		return cli.WithRightCommand(err, file, "chart")
 	}
 	for _, path := range o.outputs {
 		if err := cli.CanCreate(path, o.force); err != nil {

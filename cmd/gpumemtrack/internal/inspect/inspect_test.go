@@ -111,6 +111,16 @@ func TestPaintedChanges(t *testing.T) {
 	assert.Equal(t, "0 B", string(paintedChange(0, true)))
 }
 
+// A damaged recording is not sent back to the command that could not read it.
+func TestDamagedRecording(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run.jsonl")
+	require.NoError(t, os.WriteFile(path, []byte(`{"schema":"gpumemtrack.recording/1","quantities":["speed"]}`+"\n"), 0o600))
+	_, errs, code := runs(t, "", "chart", path)
+	assert.Equal(t, cli.ExitFailed, code)
+	assert.Contains(t, errs, `"speed"`)
+	assert.NotContains(t, errs, "run gpumemtrack chart")
+}
+
 // Who shows a model's file is told the command for it, by the first bytes alone.
 func TestFilesOfModels(t *testing.T) {
 	for name, text := range map[string]string{
