@@ -5,12 +5,10 @@ package attach
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -71,12 +69,6 @@ func TestStacksWithoutFramePointers(t *testing.T) {
 // TestStacksAreThoseOfGDB: optimized programs in several languages, without frame pointers, have the callers that gdb finds in
 // another run, lines and inlined functions included.
 func TestStacksAreThoseOfGDB(t *testing.T) {
-	if runtime.GOARCH != "amd64" {
-		t.Skip("callers.py reads the registers of amd64")
-	}
-	if _, err := exec.LookPath("gdb"); err != nil {
-		t.Skip("there is no gdb")
-	}
 	for name, command := range map[string][]string{
 		"C":    {compiler(), "-g", "-O2", "-fomit-frame-pointer", "testdata/calls.c", "-lpthread", "-lcuda"},
 		"C++":  {"g++", "-std=c++20", "-g", "-O2", "-fomit-frame-pointer", "testdata/calls.cc", "-lpthread", "-lcuda"},
@@ -89,7 +81,10 @@ func TestStacksAreThoseOfGDB(t *testing.T) {
 			path := build(t, "calls", func(out, libs string) *exec.Cmd {
 				return exec.Command(command[0], append(slices.Clone(command[1:]), "-o", out, "-L", libs)...)
 			})
-			want := callersByGDB(t, path)
+			want := make(map[alloc.Bytes][]callerByGDB)
+			for _, call := range ofDriver(t).run(t, path) {
+				want[call.size] = call.callers
+			}
 			require.Len(t, want, 1000)
 			for way, watcher := range ways {
 				t.Run(way, func(t *testing.T) {
@@ -105,7 +100,7 @@ func TestStacksAreThoseOfGDB(t *testing.T) {
 						seen++
 						if !isAsGDB(a.Stack, want[a.Requested]) {
 							if wrong++; wrong < 4 {
-								t.Errorf("%v:\n got %s\nwant %s", a.Requested, a.Stack, want[a.Requested])
+								t.Errorf("%v:\n got %s\nwant %v", a.Requested, a.Stack, want[a.Requested])
 							}
 						}
 					}
@@ -117,48 +112,20 @@ func TestStacksAreThoseOfGDB(t *testing.T) {
 	}
 }
 
-// callersByGDB has gdb run a program, and returns the callers of each allocation by its size. The program has a driver's library of
-// its own: where another test has a probe, gdb's breakpoint is not hit.
-func callersByGDB(t *testing.T, path string) map[alloc.Bytes]string {
-	file := filepath.Join(t.TempDir(), "callers")
-	cmd := gpuemu.Command(t, gpuemu.Options{}, "gdb", "-nx", "-batch", "-x", "testdata/callers.py", path)
-	libs, err := gpuemu.Build()
-	require.NoError(t, err)
-	driver, err := os.ReadFile(filepath.Join(libs.Dir, "libcuda.so.1"))
-	require.NoError(t, err)
-	its := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(its, "libcuda.so.1"), driver, 0o755))
-	cmd.Env = append(cmd.Env, "CALLERS="+file, "FUNCTION=cuMemAlloc_v2", "LD_LIBRARY_PATH="+its+":"+libs.Dir)
-	text, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", text)
-	lines, err := os.ReadFile(file)
-	require.NoError(t, err, "%s", text)
-	all := make(map[alloc.Bytes]string)
-	for line := range strings.Lines(string(lines)) {
-		size, callers, _ := strings.Cut(strings.TrimSpace(line), " ")
-		n, err := strconv.ParseInt(size, 10, 64)
-		require.NoError(t, err)
-		all[alloc.Bytes(n)] = callers
-	}
-	return all
-}
-
-// isAsGDB reports whether a stack has the callers that callers.py wrote. Those that call main or a thread's first function may be
-// missing: see process.agrees.
-func isAsGDB(s mem.Stack, want string) bool {
-	callers := strings.Split(want, "|")
-	least := len(callers)
-	for least > 0 && (callers[least-1] == "_start" || strings.HasPrefix(callers[least-1], "libc.so")) {
+// isAsGDB reports whether a stack has the callers that gdb found. Those that call main or a thread's first function may be missing.
+func isAsGDB(s mem.Stack, want []callerByGDB) bool {
+	least := len(want)
+	for least > 0 && (want[least-1].what == "_start" || strings.HasPrefix(want[least-1].what, "libc.so")) {
 		least--
 	}
-	if len(s) < least || len(s) > len(callers) {
+	if len(s) < least || len(s) > len(want) {
 		return false
 	}
-	return slices.EqualFunc(s, callers[:len(s)], func(f mem.Frame, want string) bool {
-		line, name, _ := strings.Cut(want, " ")
+	return slices.EqualFunc(s, want[:len(s)], func(f mem.Frame, its callerByGDB) bool {
+		line, name, _ := strings.Cut(its.what, " ")
 		switch {
 		case strings.Contains(filepath.Base(f.File), ".so"):
-			return strings.HasPrefix(filepath.Base(f.File), want) // gdb has a link to it
+			return strings.HasPrefix(filepath.Base(f.File), its.what) // gdb has a link to it
 		case f.Line == 0: // the compiler says that it is of no line, or of one unknown: gdb takes the line before
 			return f.Function == cmp.Or(name, line)
 		}

@@ -1,24 +1,42 @@
-# Has gdb print the callers at each call of a function: its second argument, and innermost first: the line
-# and the name of each, or its library if it is in one.
+# Has gdb print the callers at each call of a function, by what its argument SIZE is: innermost first, the place in its file of each,
+# and then the line and the name, or the library if it is in one.
 import os
 import gdb
+
+mappings = []
+
+
+def place(pc):
+    """The file of an address, and where it lies in it."""
+    for again in range(2):
+        for begin, end, offset, path in mappings:
+            if begin <= pc < end:
+                return "%s+0x%x" % (os.path.basename(path), pc - begin + offset)
+        mappings[:] = []
+        for line in open("/proc/%d/maps" % gdb.selected_inferior().pid):
+            fields = line.split(None, 5)
+            begin, end = (int(n, 16) for n in fields[0].split("-"))
+            mappings.append((begin, end, int(fields[2], 16), fields[5].strip() if len(fields) > 5 else "?"))
+    return "?+0x0"
 
 
 def caller(frame):
     if frame.type() == gdb.TAILCALL_FRAME:  # it has left the stack: gdb concludes from the code that it was there
         return None
+    inlined = frame.type() == gdb.INLINE_FRAME
+    at = "-" if inlined else place(frame.pc())  # the function that it is inlined in has the same place
     library = gdb.solib_name(frame.pc())
     if library:  # its debug information may lie elsewhere, and only gdb reads that
-        return os.path.basename(library) if frame.type() == gdb.NORMAL_FRAME else None
-    at = frame.find_sal()
-    if at.symtab and at.line:
-        return "%s:%d %s" % (os.path.basename(at.symtab.filename), at.line, frame.name())
-    return frame.name() or "?"
+        return None if inlined else at + " " + os.path.basename(library)
+    line = frame.find_sal()
+    if line.symtab and line.line:
+        return "%s %s:%d %s" % (at, os.path.basename(line.symtab.filename), line.line, frame.name())
+    return "%s %s" % (at, frame.name() or "?")
 
 
 class Call(gdb.Breakpoint):
     def stop(self):
-        size, frame, callers = int(gdb.parse_and_eval("$rsi")), gdb.selected_frame().older(), []
+        size, frame, callers = int(gdb.parse_and_eval(os.environ["SIZE"])), gdb.selected_frame().older(), []
         while frame is not None and frame.is_valid():
             callers.append(caller(frame))
             frame = frame.older()
@@ -31,5 +49,5 @@ gdb.execute("set pagination off")
 gdb.execute("set breakpoint pending on")
 gdb.execute("set backtrace past-main on")
 Call(os.environ["FUNCTION"])
-gdb.execute("run < /dev/null")
+gdb.execute("run")
 out.close()

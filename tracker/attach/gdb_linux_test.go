@@ -1,0 +1,159 @@
+//go:build amd64 || arm64
+
+package attach
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+)
+
+// debugged is a program in which gdb stops at each call of a function.
+type debugged struct {
+	function, size string   // and the register with the size
+	folder         string   // its libraries: gdb has copies, since its breakpoint is not hit where another test has a probe
+	env            []string // more variables
+}
+
+// ofDriver is the allocation of a program on the emulated driver.
+func ofDriver(t *testing.T) debugged {
+	libs, err := gpuemu.Build()
+	if err != nil {
+		t.Skip(err)
+	}
+	return debugged{function: "cuMemAlloc_v2", size: "$rsi", folder: libs.Dir}
+}
+
+// byGDB is what gdb says of a call: its size, and its callers, innermost first.
+type byGDB struct {
+	size    alloc.Bytes
+	callers []callerByGDB
+}
+
+// callerByGDB is where a caller is in its file, "" if it is inlined in the next, and its line and name, or its library.
+type callerByGDB struct{ at, what string }
+
+// run has gdb run a program, and returns all calls in their order.
+func (d debugged) run(t *testing.T, program string, args ...string) (calls []byGDB) {
+	t.Helper()
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the registers are those of amd64")
+	}
+	if _, err := exec.LookPath("gdb"); err != nil {
+		t.Skip("there is no gdb")
+	}
+	file, its := filepath.Join(t.TempDir(), "callers"), t.TempDir()
+	require.NoError(t, os.CopyFS(its, os.DirFS(d.folder)))
+	cmd := gpuemu.Command(t, gpuemu.Options{}, "gdb", append([]string{"-nx", "-batch", "-x", "testdata/callers.py", "--args", program}, args...)...)
+	cmd.Env = append(append(cmd.Env, "CALLERS="+file, "FUNCTION="+d.function, "SIZE="+d.size, "LD_LIBRARY_PATH="+its), d.env...)
+	text, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	lines, err := os.ReadFile(file)
+	require.NoError(t, err, "%s", text)
+	for line := range strings.Lines(string(lines)) {
+		size, callers, _ := strings.Cut(strings.TrimSpace(line), " ")
+		n, err := strconv.ParseInt(size, 10, 64)
+		require.NoError(t, err)
+		call := byGDB{size: alloc.Bytes(n)}
+		for caller := range strings.SplitSeq(callers, "|") {
+			at, what, _ := strings.Cut(caller, " ")
+			call.callers = append(call.callers, callerByGDB{strings.TrimPrefix(at, "-"), what})
+		}
+		calls = append(calls, call)
+	}
+	return calls
+}
+
+// resolved names the callers as the watcher would in another process that runs the same.
+func (c byGDB) resolved(t *testing.T, s *symbols.Symbolizer, files map[string]symbols.Mapping) mem.Stack {
+	var addresses []uint64
+	for _, caller := range c.callers {
+		if caller.at == "" {
+			continue
+		}
+		file, offset, _ := strings.Cut(caller.at, "+")
+		m, ok := files[file]
+		require.True(t, ok, "%s is not loaded", file)
+		at, err := strconv.ParseUint(offset, 0, 64)
+		require.NoError(t, err)
+		start, from := m.Place()
+		addresses = append(addresses, start+at-from)
+	}
+	return s.Resolve(symbols.Trace{Addresses: addresses, Pointed: len(addresses), End: symbols.Whole}, nil)
+}
+
+// stacksAreThoseOfGDB compares all calls that a program made, in their order.
+func stacksAreThoseOfGDB(t *testing.T, w *Watcher, c *client, want []byGDB, only func(mem.Stack) mem.Stack) {
+	t.Helper()
+	for c.out.Scan() && c.out.Text() != "done" {
+	}
+	w.Sync()
+	require.Empty(t, w.Doubts())
+	require.Len(t, w.Sources(), 1)
+	mappings, err := symbols.ReadMaps(c.Process.Pid)
+	require.NoError(t, err)
+	files := make(map[string]symbols.Mapping)
+	for _, m := range slices.Backward(mappings) { // of several with code, offsets count from the first
+		files[filepath.Base(m.Path)] = m
+	}
+	names := symbols.New(c.Process.Pid, maxFrames, nil, func() {})
+	seen, wrong, deepest, stacks := 0, 0, 0, make(map[string]bool)
+	for e := range w.Sources()[0].History().Events() {
+		if e.Action != mem.Allocated {
+			continue
+		}
+		require.Less(t, seen, len(want), "more calls than gdb saw")
+		require.Equal(t, want[seen].size, e.Requested, "call %d", seen)
+		truth, got := only(want[seen].resolved(t, names, files)), only(e.Stack)
+		stacks[truth.String()], deepest = true, max(deepest, len(truth))
+		if !assert.ObjectsAreEqual(truth, got) {
+			if wrong++; wrong < 4 {
+				t.Errorf("call %d of %v:\n got %s\nwant %s", seen, e.Requested, got, truth)
+			}
+		}
+		seen++
+	}
+	assert.Equal(t, len(want), seen)
+	assert.Zero(t, wrong, "wrong of %d", seen)
+	t.Logf("%d calls, %d stacks of up to %d frames", seen, len(stacks), deepest)
+}
+
+// TestStacksOfStockGgml: a program without frame pointers that allocates by all ways of llama.cpp's library as its release has it, which
+// keeps none either, from callbacks and threads of the library too.
+func TestStacksOfStockGgml(t *testing.T) {
+	folder := os.Getenv("GPUMEMTRACK_LLAMACPP")
+	if folder == "" {
+		t.Skip("GPUMEMTRACK_LLAMACPP names no folder with llama.cpp's libraries")
+	}
+	path := build(t, "calls", func(out, _ string) *exec.Cmd {
+		return exec.Command(compiler(), "-g", "-O2", "-fomit-frame-pointer", "-Wall", "-o", out, "testdata/calls.ggml.c",
+			"-L"+folder, "-l:libggml-base.so", "-l:libggml-cpu-x64.so", "-Wl,-rpath,"+folder)
+	})
+	want := debugged{function: "ggml_backend_buft_alloc_buffer", size: "$rsi", folder: folder}.run(t, path)
+	require.Greater(t, len(want), 1000)
+	pair, err := ParsePair("ggml=" + filepath.Join(folder, "libggml-base.so"))
+	require.NoError(t, err)
+	w := newWatcher(t, Config{Functions: []Pair{pair}})
+	stacksAreThoseOfGDB(t, w, start(t, w, path), want, withoutStart)
+}
+
+// withoutStart leaves out what calls main or a thread's first function.
+func withoutStart(s mem.Stack) mem.Stack {
+	for len(s) > 0 && (s[len(s)-1].Function == "_start" || strings.HasPrefix(filepath.Base(s[len(s)-1].File), "libc.so")) {
+		s = s[:len(s)-1]
+	}
+	return s
+}
