@@ -29,6 +29,7 @@ const (
 	cfaValOffset        = 0x14
 	cfaValOffsetSF      = 0x15
 	cfaValExpression    = 0x16
+	cfaNegateRAWithPC   = 0x2c // of ARM: as the next, and where it was signed counts
 	cfaNegateRAState    = 0x2d // of ARM: the return address is signed from here on, or no longer
 	cfaArgsSize         = 0x2e
 	cfaNegativeOffset   = 0x2f
@@ -97,7 +98,7 @@ func (p *program) run(code []byte) {
 func (p *program) frame(op byte, d *decoder) bool {
 	c := p.common
 	switch op {
-	case cfaNop, cfaNegateRAState:
+	case cfaNop, cfaNegateRAState, cfaNegateRAWithPC:
 	case cfaArgsSize:
 		d.uleb()
 	case cfaAdvance1:

@@ -7,26 +7,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-// taken is a stack that a program printed, and its callers as the C library found them.
-type taken struct {
-	Copy
-	callers []uint64
-}
-
-func number(t testing.TB, text string) uint64 {
-	t.Helper()
-	n, err := strconv.ParseUint(text, 16, 64)
-	require.NoError(t, err)
-	return n
-}
 
 // run builds testdata/stacks.c, and returns what it prints and the files that it had loaded.
 func run(t testing.TB, flags ...string) (stacks []taken, find Finder) {

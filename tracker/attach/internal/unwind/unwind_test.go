@@ -29,8 +29,14 @@ var arm = []byte{1, 0, 4, 0x78, 30, cfaDefine, 31, 0}
 // TestWalkOfARM64: a function in the middle of its prologue, with a signed return address, called by one without a
 // table that has a frame pointer.
 func TestWalkOfARM64(t *testing.T) {
+	for _, signs := range []byte{cfaNegateRAState, cfaNegateRAWithPC} {
+		walkOfARM64(t, signs)
+	}
+}
+
+func walkOfARM64(t *testing.T, signs byte) {
 	table := tableOf(arm, []byte{
-		cfaAdvance | 1, cfaNegateRAState,
+		cfaAdvance | 1, signs,
 		cfaAdvance | 1, cfaDefineOffset, 32, cfaOffset | 29, 4, cfaOffset | 30, 3, // stp x29, x30, [sp, -32]!
 		cfaAdvance | 4, cfaOffset | 19, 2,
 	})
@@ -42,7 +48,7 @@ func TestWalkOfARM64(t *testing.T) {
 	put(48, 0) // the outermost frame
 	put(56, 0)
 	c := Copy{Machine: ARM64, Stack: stack}
-	c.Registers[31], c.Registers[30], c.Registers[29] = 0x7000, 0x1040, 0x7000
+	c.Registers[31], c.Registers[30], c.Registers[29] = 0x7000, 0x1040, 0x7030
 	find := func(pc uint64) (*Table, uint64, bool) {
 		if pc < 0x2000 {
 			return table, pc, true
