@@ -91,6 +91,21 @@ func TestQuantizedCache(t *testing.T) {
 		require.NoError(t, err)
 		assert.InDelta(t, float64(half)*bits/16, float64(n), 1)
 	}
+	c.Blocks, c.Values = llamacpp.Q8_0, estimate.Blocks{Elements: 1, Bytes: 2}
+	n, err := estimate.KVCache(c)
+	require.NoError(t, err)
+	assert.EqualValues(t, float64(half)*(8.5+16)/32, n, "quantized keys, values in float16")
+	c.Blocks, c.Values, c.ValueSize = llamacpp.Q4_0, llamacpp.Q8_0, c.HeadSize/2
+	n, err = estimate.KVCache(c)
+	require.NoError(t, err)
+	assert.EqualValues(t, float64(half)*(4.5+8.5/2)/32, n, "values of half the size")
+	c.KVHeads, c.ValueSize = 1, 80
+	_, err = estimate.KVCache(c)
+	assert.ErrorContains(t, err, "Values of 32 elements do not divide the 80 of a token")
+	c.ValueSize = -1
+	_, err = estimate.KVCache(c)
+	assert.ErrorContains(t, err, "ValueSize is -1")
+	c.Blocks, c.Values, c.ValueSize = llamacpp.Q4_0, estimate.Blocks{}, 0
 	c.KVHeads, c.HeadSize = 1, 80
 	_, err = estimate.KVCache(c)
 	assert.ErrorContains(t, err, "Blocks of 32 elements do not divide the 80 of a token")

@@ -161,5 +161,5 @@ func (r *Report) noteContext(c *setting.Config) {
 
 // resident returns the memory that stays allocated from the time when the model is loaded.
 func (m Memory) resident() history.Resident {
-	return history.Resident{Weights: m.Weights, Master: m.Master, Buckets: m.Buckets, Cache: m.Cache}
+	return history.Resident{Weights: m.Weights, Master: m.Master, Buckets: m.Buckets, Cache: setting.Kept{Keys: m.Keys, Values: m.Values, Fixed: m.Fixed}}
 }

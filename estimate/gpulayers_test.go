@@ -93,7 +93,7 @@ func TestCellsOfSeveralSequences(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 62*alloc.MiB, apart-4*4*100)
 	cells := llamacpp.Server{Unified: true}.Cells(small)
-	assert.Equal(t, estimate.KVConfig{Batch: 1, ContextLength: 4 * 8192, Layers: 6, KVHeads: 4, HeadSize: 64, Window: 4*1024 + 512, Full: 1, Fixed: 4 * 200, DType: alloc.Float16}, cells)
+	assert.Equal(t, estimate.KVConfig{Batch: 1, ContextLength: 4 * 8192, Layers: 6, KVHeads: 4, HeadSize: 64, Window: 4*1024 + 512, Full: 1, Fixed: 4 * 100, FixedType: alloc.Float32, DType: alloc.Float16}, cells)
 	unified, err := estimate.KVCache(cells)
 	require.NoError(t, err)
 	assert.Equal(t, apart-5*(4*1536-4608)*alloc.KiB, unified)

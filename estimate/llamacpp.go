@@ -51,14 +51,14 @@ func (r *Report) place(cfg *setting.Config) (more alloc.Bytes) {
 	for _, p := range s.Split(n, cfg.Shares) {
 		if cfg.Cache != nil && p.Blocks > 0 {
 			p.Cache = cfg.Cache.Last(p.Blocks, len(s.Blocks))
-			left -= min(left, p.Cache)
+			left -= min(left, p.Cache.All())
 		}
-		if p.Weights+p.Cache > most.Weights+most.Cache {
+		if p.Weights+p.Cache.All() > most.Weights+most.Cache.All() {
 			most = p
 		}
 	}
-	m.Weights, m.Cache = most.Weights, most.Cache
-	m.Fixed = alloc.Bytes(int64(m.Fixed) * int64(most.Blocks) / int64(max(1, len(s.Blocks))))
+	m.Weights = most.Weights
+	m.keep(most.Cache)
 	m.Host += left
 	if n == s.Layers() {
 		return 0

@@ -57,13 +57,16 @@ type KVConfig struct {
 	ContextLength int         // tokens of each, prompt and answer together
 	Layers        int         // that attend
 	KVHeads       int         // heads of keys and values; grouped attention has fewer than heads of queries
-	HeadSize      int         // elements of one head
+	HeadSize      int         // elements of one head's key
+	ValueSize     int         // elements of one head's value; 0 means HeadSize
 	Latent        int         // elements kept of a token in place of keys and values, by multi-head latent attention; 0 for none
 	Window        int         // of sliding window attention, which keeps no older tokens; 0 for none
 	Full          int         // how many of the Layers attend to all tokens, where others have the Window
 	Fixed         int         // further elements of each sequence, whatever its length: states of recurrent layers, keys and values of an encoder's output
-	DType         alloc.DType // the zero value is float16
-	Blocks        Blocks      // of a quantized type, in place of the DType
+	FixedType     alloc.DType // of Fixed; the zero value is the DType
+	DType         alloc.DType // of keys and values; the zero value is float16
+	Blocks        Blocks      // how keys and values are stored if quantized, in place of the DType
+	Values        Blocks      // how values are stored if keys are stored in another way; one float16 is Blocks{1, 2}
 }
 
 func (k KVConfig) apply(c *setting.Config) { c.Cache = (*setting.KVConfig)(&k) }
@@ -72,11 +75,14 @@ func (k KVConfig) apply(c *setting.Config) { c.Cache = (*setting.KVConfig)(&k) }
 // Package llamacpp has the types of llama.cpp.
 type Blocks = setting.Blocks
 
-// KVCache returns the memory of the keys and values of all tokens: 2 x layers x batch x tokens x KV
-// heads x head size elements. With a Latent it is layers x batch x tokens x latent elements
+// KVCache returns the memory of the keys and values of all tokens: layers x batch x tokens x KV heads
+// elements of HeadSize and of ValueSize. With a Latent it is layers x batch x tokens x latent elements
 // instead. Layers with a Window keep no more tokens than the window has. The error says what is
 // wrong with the configuration.
-func KVCache(c KVConfig) (alloc.Bytes, error) { return setting.KVCache(setting.KVConfig(c)) }
+func KVCache(c KVConfig) (alloc.Bytes, error) {
+	k, err := setting.KVCache(setting.KVConfig(c))
+	return k.All(), err
+}
 
 // Loop is an Option that says how the training loop works. The zero value of each setting means
 // unknown: the figures are then those of the loops in PyTorch's tutorials, and the upper bounds are

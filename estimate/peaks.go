@@ -17,13 +17,13 @@ func withoutInput(r *Report, h *tape.Holding, cfg *setting.Config) error {
 		r.Notes = append(r.Notes, "without an input the layers are not cut into stages: the figures are those of all stages")
 	}
 	r.Gradients = alloc.Bytes(l.Gradients)
-	cache, err := cacheBytes(cfg)
+	cache, err := cached(cfg)
 	if err != nil {
 		return err
 	}
 	r.Inference, r.Training = memoryOf(l, false), memoryOf(l, true)
 	r.Inference.Host, r.Training.Host = h.Total.Host(cfg, false), h.Total.Host(cfg, true)
-	r.Inference.Cache, r.Inference.Fixed = cache, fixedBytes(cfg)
+	r.Inference.keep(cache)
 	r.Inference.close("loading")
 	r.Training.Buckets = buckets(cfg, l)
 	r.Training.Gradients = alloc.Bytes(l.Gradients)
@@ -31,19 +31,17 @@ func withoutInput(r *Report, h *tape.Holding, cfg *setting.Config) error {
 	return nil
 }
 
-func cacheBytes(c *setting.Config) (alloc.Bytes, error) {
+// cached is the key/value cache of one device.
+func cached(c *setting.Config) (setting.Kept, error) {
 	if c.Cache == nil {
-		return 0, nil
+		return setting.Kept{}, nil
 	}
 	return setting.KVCache(c.Cache.Shard(c.Sharding))
 }
 
-// fixedBytes is the part of the cache that does not grow with the context length.
-func fixedBytes(c *setting.Config) alloc.Bytes {
-	if c.Cache == nil {
-		return 0
-	}
-	return c.Cache.Shard(c.Sharding).FixedBytes()
+// keep sets the parts of the cache.
+func (m *Memory) keep(k setting.Kept) {
+	m.Cache, m.Keys, m.Values, m.Fixed = k.All(), k.Keys, k.Values, k.Fixed
 }
 
 // memoryOf returns the memory that is held all the time.
@@ -89,7 +87,7 @@ func peaks(r *Report, t *tape.Tape, h *tape.Holding) (serve, learn run, err erro
 	if err != nil {
 		return serve, learn, err
 	}
-	cache, err := cacheBytes(t.Cfg)
+	cache, err := cached(t.Cfg)
 	if err != nil {
 		return serve, learn, err
 	}
@@ -113,7 +111,7 @@ func peaks(r *Report, t *tape.Tape, h *tape.Holding) (serve, learn run, err erro
 		if i == 0 {
 			running.memory.Input, training.memory.Input = alloc.Bytes(input), alloc.Bytes(input)
 		}
-		running.memory.Cache, running.memory.Fixed = cache, fixedBytes(t.Cfg)
+		running.memory.keep(cache)
 		training.memory.Buckets = buckets(t.Cfg, held)
 		training.others = min(len(stages)-i, t.Cfg.Sharding.MicroBatches) - 1
 		if int64(r.Kept) > setting.MaxTotal/int64(training.others+1) {

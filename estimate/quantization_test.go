@@ -14,6 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
@@ -234,6 +235,13 @@ func TestModelAndCacheBuffers(t *testing.T) {
 			require.NoError(t, err)
 			assert.InEpsilon(t, p.weights, float64(weights)/float64(alloc.MiB), 0.001)
 		})
+	}
+	old, quantized := deepseekV2Lite.Cache(1, 4096, alloc.Float16), deepseekV2Lite.Cache(1, 4096, alloc.Float16)
+	quantized.Blocks, quantized.Values = llamacpp.Q8_0, estimate.Blocks{Elements: 1, Bytes: 2}
+	for c, want := range map[*setting.KVConfig][2]alloc.Bytes{&old: {648 * alloc.MiB, 432 * alloc.MiB}, &quantized: {648 * alloc.MiB / 2 / 32 * 34, 432 * alloc.MiB}} {
+		k, err := setting.KVCache(*c)
+		require.NoError(t, err)
+		assert.Equal(t, want, [2]alloc.Bytes{k.Keys, k.Values}, "keys of 192 elements and values of 128, which llama.cpp prints as 1080 MiB together")
 	}
 	_, err := modelBuffer(family.Transformer{}, quantization(t, "Q8_0"))
 	assert.Error(t, err)

@@ -65,7 +65,9 @@ type Memory struct {
 	Master    alloc.Bytes `json:"master_bytes"`    // float32 copy of the weights
 	Optimizer alloc.Bytes `json:"optimizer_bytes"` // states
 	Input     alloc.Bytes `json:"input_bytes"`
-	Cache     alloc.Bytes `json:"cache_bytes"` // keys and values, and Fixed
+	Cache     alloc.Bytes `json:"cache_bytes"`        // Keys, Values and Fixed
+	Keys      alloc.Bytes `json:"cache_keys_bytes"`   // of tokens; also what latent attention keeps
+	Values    alloc.Bytes `json:"cache_values_bytes"` // of tokens
 	// Fixed is the part of Cache that does not grow with the context length: states of recurrent layers, and keys and values of an
 	// encoder's output.
 	Fixed     alloc.Bytes `json:"cache_fixed_bytes"`

@@ -37,7 +37,7 @@ const usualBatch = 512
 // Cells returns the cache as llama.cpp keeps it: the tokens of a sequence are rounded up to 256,
 // and layers with a window also have room for a batch (src/llama-kv-cache-iswa.cpp). A Unified
 // cache holds all sequences. States of recurrent layers are float32 whatever the type of keys and
-// values (src/llama-memory-recurrent.cpp): set DType before.
+// values (src/llama-memory-recurrent.cpp).
 func (l Server) Cells(c estimate.KVConfig) estimate.KVConfig {
 	const unit = 256
 	round := func(n int) int { return (min(n, setting.MaxField-unit) + unit - 1) / unit * unit }
@@ -49,9 +49,7 @@ func (l Server) Cells(c estimate.KVConfig) estimate.KVConfig {
 	if c.Window > 0 {
 		c.Window = round(min(c.Window, setting.MaxField/2) + min(setting.Or(l.Batch, usualBatch), setting.MaxField/4))
 	}
-	if bits := setting.Or(c.DType, alloc.Float16).Bits(); bits > 0 {
-		c.Fixed = min(c.Fixed, setting.MaxField/32) * 32 / int(bits)
-	}
+	c.FixedType = alloc.Float32
 	return c
 }
 

@@ -61,7 +61,8 @@ func (c Transformer) KVCache(batch, context int, d alloc.DType) (alloc.Bytes, er
 	if c.Family.Encoder() {
 		return 0, fmt.Errorf("estimate the key/value cache: %v reads all at once and has none", c.Family)
 	}
-	return setting.KVCache(c.Cache(batch, context, d))
+	k, err := setting.KVCache(c.Cache(batch, context, d))
+	return k.All(), err
 }
 
 // Loss returns the loss with which transformers trains the model: NextToken for a decoder's logits,
@@ -197,10 +198,10 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 	if c.Family.Encoder() {
 		return setting.KVConfig{Batch: batch, ContextLength: context, DType: d}
 	}
-	latent, width := 0, c.HeadWidth()
+	latent, key, value := 0, c.HeadWidth(), 0
 	switch {
 	case c.Latent != nil && c.Latent.Whole:
-		width = (c.Latent.NopeSize + c.Latent.RopeSize + c.Latent.ValueSize) / 2 // the mean of keys and values
+		key, value = c.Latent.NopeSize+c.Latent.RopeSize, c.Latent.ValueSize
 	case c.Latent != nil:
 		latent = c.Latent.KVRank + c.Latent.RopeSize
 	}
@@ -231,7 +232,7 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 	}
 	return setting.KVConfig{
 		Batch: batch, ContextLength: context, Layers: attend, Fixed: int(min(fixed, setting.MaxField)), KVHeads: setting.Or(c.KVHeads, c.Heads),
-		HeadSize: width, Latent: latent, Window: c.Window, Full: full, DType: d,
+		HeadSize: key, ValueSize: value, Latent: latent, Window: c.Window, Full: full, DType: d,
 	}
 }
 

@@ -29,7 +29,10 @@ type history struct {
 }
 
 // Resident is the memory that a process holds once it has loaded the model.
-type Resident struct{ Weights, Master, Buckets, Cache alloc.Bytes }
+type Resident struct {
+	Weights, Master, Buckets alloc.Bytes
+	Cache                    setting.Kept
+}
 
 func newHistory(t *tape.Tape, h *tape.Holding, s tape.Stage, done timeline.Passes) *history {
 	y := &history{t: t, h: h, s: s, done: done, pass: make([]int32, done.Handles)}
@@ -65,15 +68,17 @@ func (y *history) load(m Resident, each []tape.Load) {
 	}
 	y.Alloc(int64(m.Buckets))
 	y.Alloc(y.t.Fetched(y.s))
-	if c := y.t.Cfg.Cache; c != nil && m.Cache > 0 {
-		n := 2 * max(1, min(int64(c.Layers), maxBlocksOfCache))
-		for range n {
-			y.Alloc(int64(m.Cache) / n)
+	if c := y.t.Cfg.Cache; c != nil {
+		n := max(1, min(int64(c.Layers), maxBlocksOfCache))
+		for _, part := range []alloc.Bytes{m.Cache.Keys, m.Cache.Values, m.Cache.Fixed} {
+			for range n {
+				y.Alloc(int64(part) / n)
+			}
 		}
 	}
 }
 
-// maxBlocksOfCache bounds the number of pieces of a key/value cache.
+// maxBlocksOfCache bounds the number of pieces of each part of a key/value cache.
 const maxBlocksOfCache = 1 << 12
 
 // read frees the last batch and allocates a new one.

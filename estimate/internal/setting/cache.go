@@ -13,12 +13,15 @@ type KVConfig struct {
 	Layers        int
 	KVHeads       int
 	HeadSize      int
+	ValueSize     int
 	Latent        int
 	Window        int
 	Full          int
 	Fixed         int
+	FixedType     alloc.DType
 	DType         alloc.DType
 	Blocks        Blocks
+	Values        Blocks
 }
 
 // Blocks says how a quantized type is stored: each block of Elements takes Bytes, scales included.
@@ -35,66 +38,73 @@ var (
 	Q4_0 = Blocks{32, 18}
 )
 
-// KVCache returns the memory of the keys and values of all tokens: 2 x layers x batch x tokens x KV
-// heads x head size elements, or layers x batch x tokens x latent elements if Latent is set. Layers
+// Kept is the memory of a key/value cache by what it is for.
+type Kept struct {
+	Keys, Values alloc.Bytes // of tokens; a latent counts as keys
+	Fixed        alloc.Bytes // does not grow with the context length
+}
+
+// All is the sum.
+func (k Kept) All() alloc.Bytes { return k.Keys + k.Values + k.Fixed }
+
+// KVCache returns the memory of the keys and values of all tokens: layers x batch x tokens x KV heads elements of HeadSize
+// for keys and of ValueSize for values, or layers x batch x tokens x latent elements if Latent is set. Layers
 // with a Window keep no more tokens than that. The error says what is wrong with the configuration.
-func KVCache(c KVConfig) (alloc.Bytes, error) {
-	if err := c.check(); err != nil {
-		return 0, fmt.Errorf("estimate the key/value cache: %w", err)
+func KVCache(c KVConfig) (Kept, error) {
+	err := c.check()
+	var k Kept
+	if err == nil {
+		k.Fixed, err = c.fixed()
 	}
-	each := alloc.Shape{2, c.Batch, c.KVHeads, c.HeadSize}
-	if c.Latent > 0 {
-		each = alloc.Shape{c.Batch, c.Latent}
+	if err == nil && c.Latent > 0 {
+		k.Keys, err = c.tokens(c.Blocks, c.Batch, c.Latent)
+	} else if err == nil {
+		if k.Keys, err = c.tokens(c.Blocks, c.Batch, c.KVHeads, c.HeadSize); err == nil {
+			k.Values, err = c.tokens(Or(c.Values, c.Blocks), c.Batch, c.KVHeads, Or(c.ValueSize, c.HeadSize))
+		}
 	}
+	if err == nil && max(k.Keys, k.Values, k.Fixed, k.All()) > MaxTotal {
+		err = fmt.Errorf("it takes more than %v", alloc.Bytes(MaxTotal))
+	}
+	if err != nil {
+		return Kept{}, fmt.Errorf("estimate the key/value cache: %w", err)
+	}
+	return k, nil
+}
+
+// fixed returns the part that does not grow with the context length.
+func (c KVConfig) fixed() (alloc.Bytes, error) {
+	n, err := alloc.Shape{c.Batch, c.Fixed}.Bytes(Or(c.FixedType, Or(c.DType, alloc.Float16)))
+	return min(n, MaxTotal+1), err
+}
+
+// tokens returns the size of tensors with these elements for each token of each layer.
+func (c KVConfig) tokens(b Blocks, each ...int) (alloc.Bytes, error) {
 	full := c.Layers
 	if c.Window > 0 {
 		full = c.Full
 	}
-	whole, err := c.bytes(append(each[:len(each):len(each)], full, c.ContextLength))
-	if err != nil {
-		return 0, fmt.Errorf("estimate the key/value cache: %w", err)
+	var all alloc.Bytes
+	for _, of := range [][2]int{{full, c.ContextLength}, {c.Layers - full, min(c.ContextLength, c.Window)}} {
+		n, err := c.bytes(b, append(alloc.Shape(each[:len(each):len(each)]), of[:]...))
+		if err != nil {
+			return 0, err
+		}
+		all += min(n, MaxTotal+1)
 	}
-	windowed, err := c.bytes(append(each, c.Layers-full, min(c.ContextLength, c.Window)))
-	if err == nil {
-		windowed, err = c.plusFixed(windowed)
-	}
-	if err == nil && (whole > MaxTotal || windowed > MaxTotal-whole) {
-		err = fmt.Errorf("it takes more than %v", alloc.Bytes(MaxTotal))
-	}
-	if err != nil {
-		return 0, fmt.Errorf("estimate the key/value cache: %w", err)
-	}
-	return whole + windowed, nil
-}
-
-// plusFixed adds to n the part that does not grow with the context length.
-func (c KVConfig) plusFixed(n alloc.Bytes) (alloc.Bytes, error) {
-	fixed, err := alloc.Shape{c.Batch, c.Fixed}.Bytes(Or(c.DType, alloc.Float16))
-	if err != nil || fixed > MaxTotal || n > MaxTotal {
-		return MaxTotal + 1, err
-	}
-	return n + fixed, nil
-}
-
-// FixedBytes returns the part of KVCache that does not grow with the context length.
-func (c KVConfig) FixedBytes() alloc.Bytes {
-	n, err := c.plusFixed(0)
-	if err != nil || c.Fixed <= 0 {
-		return 0
-	}
-	return min(n, MaxTotal)
+	return min(all, MaxTotal+1), nil
 }
 
 // bytes returns the size of a tensor of keys or values.
-func (c KVConfig) bytes(shape alloc.Shape) (alloc.Bytes, error) {
-	if c.Blocks == (Blocks{}) {
+func (c KVConfig) bytes(b Blocks, shape alloc.Shape) (alloc.Bytes, error) {
+	if b == (Blocks{}) {
 		return shape.Bytes(Or(c.DType, alloc.Float16))
 	}
 	n, err := shape.Elements()
-	if err != nil || n > MaxTotal/int64(c.Blocks.Bytes) {
+	if err != nil || n > MaxTotal/int64(b.Bytes) {
 		return MaxTotal + 1, err
 	}
-	return alloc.Bytes(n / int64(c.Blocks.Elements) * int64(c.Blocks.Bytes)), nil
+	return alloc.Bytes(n / int64(b.Elements) * int64(b.Bytes)), nil
 }
 
 func (c KVConfig) check() error {
@@ -103,7 +113,7 @@ func (c KVConfig) check() error {
 		value, least int
 	}{
 		{"Batch", c.Batch, 1}, {"ContextLength", c.ContextLength, 1}, {"Layers", c.Layers, 1}, {"Window", c.Window, 0},
-		{"Full", c.Full, 0}, {"Fixed", c.Fixed, 0}, {"Latent", c.Latent, 0}, {"KVHeads", c.KVHeads, 1}, {"HeadSize", c.HeadSize, 1},
+		{"Full", c.Full, 0}, {"Fixed", c.Fixed, 0}, {"Latent", c.Latent, 0}, {"ValueSize", c.ValueSize, 0}, {"KVHeads", c.KVHeads, 1}, {"HeadSize", c.HeadSize, 1},
 	} {
 		if none := c.Fixed > 0 && (f.name == "Layers" || f.name == "KVHeads" || f.name == "HeadSize"); none && f.value == 0 {
 			continue // nothing grows with the context length
@@ -112,16 +122,28 @@ func (c KVConfig) check() error {
 			return fmt.Errorf("%s is %d: want %d or more", f.name, f.value, f.least)
 		}
 	}
-	if row := Or(c.Latent, c.KVHeads*min(c.HeadSize, MaxField)); c.Blocks != (Blocks{}) {
-		switch {
-		case c.Blocks.Elements < 1 || c.Blocks.Bytes < 1:
-			return fmt.Errorf("%s are %+v: want 1 or more of both", "Blocks", c.Blocks)
-		case row%c.Blocks.Elements != 0:
-			return fmt.Errorf("%s of %d elements do not divide the %d of a token", "Blocks", c.Blocks.Elements, row)
-		}
+	width := func(size int) int { return Or(c.Latent, c.KVHeads*min(size, MaxField)) }
+	if err := c.Blocks.check("Blocks", width(c.HeadSize)); err != nil {
+		return err
+	}
+	if err := Or(c.Values, c.Blocks).check("Values", width(Or(c.ValueSize, c.HeadSize))); err != nil {
+		return err
 	}
 	if c.Full > c.Layers {
 		return fmt.Errorf("%s is %d: want at most the %d Layers", "Full", c.Full, c.Layers)
+	}
+	return nil
+}
+
+// check returns an error unless the blocks divide the elements of a token.
+func (b Blocks) check(name string, row int) error {
+	switch {
+	case b == Blocks{}:
+		return nil
+	case b.Elements < 1 || b.Bytes < 1:
+		return fmt.Errorf("%s are %+v: want 1 or more of both", name, b)
+	case row%b.Elements != 0:
+		return fmt.Errorf("%s of %d elements do not divide the %d of a token", name, b.Elements, row)
 	}
 	return nil
 }

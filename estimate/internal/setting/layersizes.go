@@ -42,8 +42,9 @@ func (s LayerSizes) first(n int) int { return min(len(s.Blocks), max(0, s.Layers
 
 // GpuPart is the memory that one GPU holds, and of how many blocks.
 type GpuPart struct {
-	Weights, Cache alloc.Bytes
-	Blocks         int
+	Weights alloc.Bytes
+	Cache   Kept
+	Blocks  int
 }
 
 // Split divides the first n layers among GPUs. Each GPU gets the layers whose number, divided by n,
@@ -91,17 +92,16 @@ func checkShares(proportions []float64) error {
 // maxGPUs bounds the number of proportions of Split.
 const maxGPUs = 1024
 
-// Last returns the memory of the last blocks' keys and values, where the model has as many blocks
-// as of.
-func (c KVConfig) Last(blocks, of int) alloc.Bytes {
+// Last returns the cache of the last blocks, where the model has as many blocks as of.
+func (c KVConfig) Last(blocks, of int) Kept {
 	part := func(n int) int { return int((int64(n)*int64(blocks) + int64(of) - 1) / int64(of)) }
 	c.Layers, c.Full, c.Fixed = part(c.Layers), part(c.Full), part(c.Fixed)
 	if blocks == 0 {
-		return 0
+		return Kept{}
 	}
-	n, err := KVCache(c)
+	k, err := KVCache(c)
 	if err != nil { // it is a part of all blocks, which are valid
-		return 0
+		return Kept{}
 	}
-	return n
+	return k
 }

@@ -468,6 +468,43 @@ func TestEstimateStatesOfLlamaCpp(t *testing.T) {
 	assert.EqualValues(t, keys/32*34+4*states, cache(" --kv q8_0"))
 }
 
+// Keys and values have a type each: llama.cpp's --cache-type-k and --cache-type-v. A number of each is in the JSON.
+func TestEstimateTypesOfKeysAndValues(t *testing.T) {
+	const half = 32 * 8 * 128 * 4096 * 2
+	const eighth = half / 2 / 32 * 34
+	for kv, want := range map[string][2]alloc.Bytes{
+		"": {half, half}, "q8_0": {eighth, eighth}, "k=q8_0": {eighth, half}, "k=q8_0,v=f16": {eighth, half}, "v=iq4_nl": {half, half / 2 / 32 * 18},
+		"v=f32,k=bf16": {half, 2 * half}, "int4": {half / 4, half / 4},
+	} {
+		args := "llama-3-8b --serve --llama-cpp --flash-attention --seq 4096"
+		if kv != "" {
+			args += " --kv " + kv
+		}
+		m := estimateJSON(t, args).Report.Inference
+		assert.Equal(t, want, [2]alloc.Bytes{m.Keys, m.Values}, args)
+		assert.Equal(t, m.Keys+m.Values, m.Cache, args)
+	}
+	for _, kv := range []string{"q9", "k=q9", "q8_0,f16", "x=f16", "k=q8_0,f16", ","} {
+		var out, stderr bytes.Buffer
+		assert.Equal(t, cli.ExitUsage, run(strings.Fields("estimate llama-3-8b --serve --kv "+kv), nil, &out, &stderr), kv)
+		assert.Contains(t, stderr.String(), "--kv "+kv+": want", kv)
+	}
+	printed := func(kv string) string {
+		var out, stderr bytes.Buffer
+		require.Zero(t, run(strings.Fields("estimate llama-3-8b --serve --llama-cpp --seq 4096 --kv "+kv), nil, &out, &stderr), stderr.String())
+		return out.String()
+	}
+	assert.Regexp(t, `keys and values +│ +272.0 MiB`, printed("q8_0"))
+	assert.Regexp(t, `keys +│ +136.0 MiB`, printed("k=q8_0"))
+	assert.Regexp(t, `values +│ +256.0 MiB`, printed("k=q8_0"))
+	warns := func(kv string) bool {
+		return strings.Contains(printed(kv), "quantizes values only with --flash-attention")
+	}
+	assert.True(t, warns("q8_0"))
+	assert.True(t, warns("v=q4_0"))
+	assert.False(t, warns("k=q8_0"), "keys can be quantized without it")
+}
+
 // Sequences of llama.cpp share a cache or have one each; without a word the figures hold for both.
 func TestEstimateOfAUnifiedCache(t *testing.T) {
 	const base = "gemma-3-4b-it --llama-cpp --serve --batch 4 --seq 8192"

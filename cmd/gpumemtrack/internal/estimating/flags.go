@@ -115,7 +115,7 @@ func (o *estimateOptions) servingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&o.serve, "serve", false, "serve a language model: keep keys and values of --batch texts of --seq tokens, and process prompts as long")
 	flags.IntVar(&o.chunk, "prompt-chunk", 0, "with --serve: process prompts `N` tokens at a time, as servers do; without it whole, as transformers' generate does")
-	flags.StringVar(&o.kv, "kv", "", "with --serve: element `TYPE` of the KV cache: "+strings.Join(names(kvBlocks), ", ")+", or an element type such as float16")
+	flags.StringVar(&o.kv, "kv", "", "with --serve: element `TYPE` of the KV cache: "+strings.Join(names(kvBlocks), ", ")+", or an element type such as float16; k=q8_0,v=f16 as llama.cpp's --cache-type-k and --cache-type-v")
 	flags.BoolVar(&o.llamaCpp, "llama-cpp", false, "with --serve: as llama.cpp serves, not PyTorch")
 	flags.IntVar(&o.microBatch, "ubatch", 512, "with --llama-cpp: process `N` tokens at a time")
 	flags.BoolVar(&o.flashAttention, "flash-attention", false, "with --llama-cpp: use flash attention, which stores no attention scores: the default of releases since September 2025")

@@ -37,7 +37,7 @@ func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estima
 		e.notes = append(e.notes, "the figures hold with one cache for all sequences and with one for each: --kv-unified and --kv-unified=false say which")
 	}
 	options := []estimate.Option{cells}
-	if cache.Blocks != (estimate.Blocks{}) && !o.flashAttention {
+	if cache.Values.Elements > 1 && !o.flashAttention {
 		e.notes = append(e.notes, "llama.cpp quantizes values only with --flash-attention")
 	}
 	buffer, err := m.ComputeBuffer(llama)

@@ -169,22 +169,53 @@ func (o estimateOptions) input(usual int) estimate.Option {
 	return estimate.Tokens(max(o.batch, 1), length)
 }
 
-// cache sets how keys and values are stored, from the flags.
+// cache sets how keys and values are stored, from the flags: --kv names one type for both, or k=TYPE and v=TYPE.
 func (o estimateOptions) cache(c *estimate.KVConfig, published alloc.DType) error {
 	c.DType = o.cacheType(published)
+	c.FixedType = c.DType
 	if o.kv == "" {
 		return nil
 	}
-	var ok bool
-	if c.Blocks, ok = named(kvBlocks, o.kv); ok {
-		return nil
+	usual := elements(cmp.Or(c.DType, alloc.Float16))
+	keys, values := usual, usual
+	for _, part := range strings.Split(o.kv, ",") {
+		of, name, apart := strings.Cut(part, "=")
+		if !apart {
+			name = of
+		}
+		b, err := kvType(name)
+		switch {
+		case err != nil:
+			return cli.UsageError("estimate: --kv %s: want one of %s, or an element type, for both or as k=TYPE,v=TYPE", o.kv, strings.Join(names(kvBlocks), ", "))
+		case apart && of == "k":
+			keys = b
+		case apart && of == "v":
+			values = b
+		case apart || part != o.kv:
+			return cli.UsageError("estimate: --kv %s: want one type, or k=TYPE,v=TYPE", o.kv)
+		default:
+			keys, values = b, b
+		}
 	}
-	d, err := parseDType(o.kv)
-	if err != nil {
-		return cli.UsageError("estimate: --kv %s: want one of %s, or an element type", o.kv, strings.Join(names(kvBlocks), ", "))
-	}
-	c.DType = d
+	c.Blocks, c.Values = keys, values
 	return nil
+}
+
+// kvType returns how a type of --kv is stored.
+func kvType(name string) (estimate.Blocks, error) {
+	if b, ok := named(kvBlocks, name); ok {
+		return b, nil
+	}
+	d, err := parseDType(name)
+	if err != nil {
+		return estimate.Blocks{}, err
+	}
+	return elements(d), nil
+}
+
+// elements returns how an element type is stored.
+func elements(d alloc.DType) estimate.Blocks {
+	return estimate.Blocks{Elements: max(1, 8/d.Bits()), Bytes: max(1, d.Bits()/8)}
 }
 
 // cacheType returns the element type of keys and values, which is the one in which the model

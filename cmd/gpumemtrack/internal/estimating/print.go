@@ -64,9 +64,13 @@ type part struct {
 
 // parts returns what the tensors at the peak are for, without empty parts.
 func (e estimated) parts(m estimate.Memory) []part {
+	both, keys, values := m.Keys+m.Values, alloc.Bytes(0), alloc.Bytes(0)
+	if m.Values > 0 && m.Keys != m.Values {
+		both, keys, values = 0, m.Keys, m.Values
+	}
 	all := []part{
 		{"weights", m.Weights}, {"buffers", m.Buffers}, {"master weights", m.Master}, {"gradients", m.Gradients},
-		{"optimizer", m.Optimizer}, {"input", m.Input}, {"keys and values", m.Cache - m.Fixed}, {"states of fixed size", m.Fixed}, {"buckets", m.Buckets},
+		{"optimizer", m.Optimizer}, {"input", m.Input}, {"keys and values", both}, {"keys", keys}, {"values", values}, {"states of fixed size", m.Fixed}, {"buckets", m.Buckets},
 		{"saved for backward", m.Saved}, {e.transient(), m.Transient},
 	}
 	return slices.DeleteFunc(all, func(p part) bool { return p.size == 0 })
