@@ -15,6 +15,7 @@ const (
 	frameReg   = 32
 	nextReg    = 128 // the instruction pointer: where a probe is at a function's return, the function has returned
 	popsReturn = 8   // a return takes the return address off the stack
+	linkReg    = -1  // no register has it
 )
 
 // noteRegs are the registers that a note of a probe may name, of any size but the second bytes (ah, bh, ch, dh).

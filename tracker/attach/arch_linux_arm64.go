@@ -11,6 +11,7 @@ const (
 	frameReg   = 232
 	nextReg    = 256 // the program counter: where a probe is at a function's return, the function has returned
 	popsReturn = 0
+	linkReg    = 240 // has the return address at a function's beginning
 )
 
 var noteRegs map[string]int16 // notes of probes are not read here

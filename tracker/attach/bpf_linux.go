@@ -42,7 +42,7 @@ const (
 	maxThreads   = 1 << 16
 	maxRooms     = 1 << 13 // threads that allocate at a time, half a kilobyte each
 	newCodeBytes = 1 << 16
-	callSize     = 64 // stack pointer, function, six arguments
+	callSize     = callReturn + 8
 )
 
 func newMaps(ringBytes, functions int) (m *bpf, err error) {
@@ -92,6 +92,14 @@ const (
 	regThread = asm.R7 // process in the upper half, thread in the lower
 	regCall   = asm.R8 // where the call is kept
 	regEvent  = asm.R9
+)
+
+// A call, in the maps.
+const (
+	callStack     = 0 // the stack pointer
+	callFunction  = 8
+	callArguments = 16
+	callReturn    = 64 // the return address of a function that a probe hides: see keepReturn
 )
 
 // Room on the program's stack.

@@ -1,6 +1,8 @@
 package attach
 
 import (
+	"slices"
+
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 )
@@ -8,43 +10,69 @@ import (
 // trace returns an event's call stack. A probe knows the functions that it was taught. Where it met another, trace
 // continues with the unwind tables, and teaches the probe what it finds.
 func (p *process) trace(e *event) (t symbols.Trace) {
-	t.Addresses, t.Pointed = e.frames(), e.depth
-	atNote := p.functions[e.function].note != "" // in the middle of a function: the probe counts as if it were the return of a call there
-	defer func() {
-		if atNote && len(t.Addresses) > 0 {
-			t.Addresses[0]--
-		}
-	}()
+	known, its := e.frames(), e.copied
 	switch {
 	case e.end == notSaid:
-		t.End, t.Pointed = symbols.NoTable, symbols.Unsaid
-		return t
-	case e.end == whole:
-		return t
-	case e.copied == nil || e.depth == 0:
+		t = symbols.Trace{End: symbols.NoTable, Pointed: symbols.Unsaid}
+	case e.end == isUnknown && its != nil && len(known) > 0:
+		last := known[len(known)-1]
+		return p.walk(e, symbols.Trace{Addresses: append(p.walked[:0], p.shown(known[:len(known)-1])...)}, last)
+	case len(known) > 0 && known[len(known)-1] == p.trampoline:
+		t.End = symbols.Hidden
+	case e.end != whole:
 		t.End = symbols.NoTable
-		return t
 	}
-	known, its := e.depth-1, e.copied
-	c := unwind.Copy{Machine: machine, Registers: machine.Registers(t.Addresses[known], its.sp, its.fp), Stack: its.stack}
-	walked, why := c.Walk(append(p.walked[:0], t.Addresses[:known]...), maxFrames, p.symbols.Table, func(pc uint64, s unwind.Step) {
+	if len(known) == maxFrames {
+		t.End = symbols.TooMany
+	}
+	if t.Addresses = p.shown(known); t.Pointed != symbols.Unsaid {
+		t.Pointed = len(t.Addresses)
+	}
+	return p.atCall(e, t)
+}
+
+// shown returns the addresses that are not of the kernel's trampoline, in place.
+func (p *process) shown(all []uint64) []uint64 {
+	if p.trampoline == 0 {
+		return all
+	}
+	return slices.DeleteFunc(all, func(a uint64) bool { return a == p.trampoline })
+}
+
+// walk continues a call stack from the address at which a probe knew no more.
+func (p *process) walk(e *event, t symbols.Trace, from uint64) symbols.Trace {
+	its := e.copied
+	if its.kept != 0 && p.trampoline == 0 {
+		p.trampoline = p.symbols.Trampoline()
+	}
+	if i := slices.Index(its.framed, p.trampoline); i >= 0 && its.kept != 0 {
+		its.framed[i] = its.kept
+	}
+	c := unwind.Copy{
+		Machine: machine, Registers: machine.Registers(from, its.sp, its.fp), Stack: its.stack,
+		Hidden: unwind.Hidden{Behind: p.trampoline, Return: its.kept, SP: its.keptAt},
+	}
+	walked, why := c.Walk(t.Addresses, maxFrames, p.symbols.Table, func(pc uint64, s unwind.Step) {
 		if _, ok := p.taught[pc]; !ok && len(p.taught) < maxTaught {
 			p.taught[pc] = struct{}{}
 			p.feed.teach(p.origin.PID, its.generation, pc, s)
 		}
 	})
 	t.Pointed = len(walked)
-	switch why {
-	case unwind.Lost:
-		t.End = symbols.NoTable
-	case unwind.CopyEnds:
-		t.End = symbols.TooLong
-	}
-	if t.End != symbols.Whole {
+	t.End = map[unwind.End]string{unwind.Lost: symbols.NoTable, unwind.CopyEnds: symbols.TooLong, unwind.IsHidden: symbols.Hidden, unwind.Full: symbols.TooMany}[why]
+	if why == unwind.Lost || why == unwind.CopyEnds {
 		walked = append(walked, c.Beyond(its.framed)...)
 		walked = walked[:min(len(walked), maxFrames)]
 	}
 	p.walked, t.Addresses = walked, walked
+	return p.atCall(e, t)
+}
+
+// atCall returns the stack of a static probe as if it were the return of a call: it is in the middle of a function.
+func (p *process) atCall(e *event, t symbols.Trace) symbols.Trace {
+	if p.functions[e.function].note != "" && len(t.Addresses) > 0 {
+		t.Addresses[0]--
+	}
 	return t
 }
 

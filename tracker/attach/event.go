@@ -56,6 +56,8 @@ const (
 type copied struct {
 	generation uint32 // of the process: see probes.teach
 	sp, fp     uint64
+	kept       uint64   // the return address of a function that has a probe at its return, 0 if the thread is in none
+	keptAt     uint64   // the stack pointer after it
 	framed     []uint64 // the return addresses from here on, as frame pointers tell
 	stack      []byte   // from the stack pointer on
 }
@@ -99,6 +101,8 @@ const (
 	roomFP                    //
 	roomTotal                 // number of addresses, with those that came from frame pointers
 	roomGeneration            // of the process, so that what one program was taught is not believed of the next
+	roomKept                  // see copied
+	roomKeptAt                //
 	roomFrames
 	roomSize = roomFrames + 8*maxFrames
 )
@@ -139,7 +143,7 @@ func (e *event) read(b []byte) error {
 		return nil
 	}
 	e.copied = &copied{
-		sp: u(offUnknown), fp: u(offUnknown + 8), generation: uint32(u(offUnknown + 24)),
+		sp: u(offUnknown), fp: u(offUnknown + 8), generation: uint32(u(offUnknown + 24)), kept: u(offUnknown + 32), keptAt: u(offUnknown + 40),
 		framed: e.stack[max(0, e.depth-1):max(e.depth, int(min(u(offUnknown+16), maxFrames)))],
 		stack:  b[offCopy:][:min(u(offCopied), uint64(len(b)-offCopy))],
 	}

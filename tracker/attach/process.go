@@ -31,7 +31,7 @@ func (p *process) begin(pid int, before birth) {
 	if p.origin = originOf(pid); p.origin.Program == "" && before.origin.PID != 0 {
 		p.origin = before.origin
 	}
-	p.taught = make(map[uint64]struct{})
+	p.taught, p.trampoline = make(map[uint64]struct{}), 0
 	p.changed()
 	p.symbols = symbols.New(pid, maxFrames, before.maps, p.changed)
 	p.live, p.physical, p.mapped = make(map[liveKey]*buffer), make(map[uint64]*buffer), make(map[uint64]mapped)
@@ -194,19 +194,20 @@ func (p *process) succeeded(f function, e *event, t *thread, stack tables.StackI
 // uses it, and takes the lock where it changes a ledger.
 type process struct {
 	*shared
-	all       *sources
-	functions []function
-	maxEvents int
-	origin    snapshot.Origin
-	late      *earlier // it ran before it was watched; nil if not
-	stacks    *stackTable
-	symbols   *symbols.Symbolizer
-	walked    []uint64 // room for a call stack
-	key       []uint64 // room for one with frames of Python
-	pythons   *python.Processes
-	feed      feed
-	taught    map[uint64]struct{} // return addresses: see feed.teach
-	sources   map[deviceID]*Source
+	all        *sources
+	functions  []function
+	maxEvents  int
+	origin     snapshot.Origin
+	late       *earlier // it ran before it was watched; nil if not
+	stacks     *stackTable
+	symbols    *symbols.Symbolizer
+	walked     []uint64 // room for a call stack
+	key        []uint64 // room for one with frames of Python
+	pythons    *python.Processes
+	feed       feed
+	taught     map[uint64]struct{} // return addresses: see feed.teach
+	trampoline uint64              // see symbols.Symbolizer.Trampoline; 0 if it is not known to have one
+	sources    map[deviceID]*Source
 
 	live     map[liveKey]*buffer
 	physical map[uint64]*buffer // by handle, while held

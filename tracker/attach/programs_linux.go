@@ -21,28 +21,48 @@ func (m *bpf) entry(index int, f function) asm.Instructions {
 	ins = append(ins,
 		asm.LoadMem(asm.R2, regCtx, stackReg, asm.DWord),
 		asm.JEq.Imm(asm.R0, 0, "outer"),
-		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R0, callStack, asm.DWord),
 	)
 	if effect != takesBack {
 		ins = append(ins, asm.JGT.Reg(asm.R1, asm.R2, "end"))
 	}
 	ins = append(ins,
-		asm.StoreMem(asm.RFP, slotCall, asm.R2, asm.DWord).WithSymbol("outer"),
+		asm.StoreMem(asm.RFP, slotCall+callStack, asm.R2, asm.DWord).WithSymbol("outer"),
 	)
-	ins = append(ins, store(asm.RFP, slotCall+8, int32(index))...)
+	ins = append(ins, store(asm.RFP, slotCall+callFunction, int32(index))...)
 	for i, reg := range argumentRegs {
 		ins = append(ins,
 			asm.LoadMem(asm.R1, regCtx, reg, asm.DWord),
-			asm.StoreMem(asm.RFP, slotCall+16+8*int16(i), asm.R1, asm.DWord),
+			asm.StoreMem(asm.RFP, slotCall+callArguments+8*int16(i), asm.R1, asm.DWord),
 		)
 	}
 	if !effect.entryOnly() {
-		ins = append(ins, keepCall(m.callsOf(f))...)
+		ins = append(append(ins, keepReturn(f)...), keepCall(m.callsOf(f))...)
 	}
 	if effect.atEntry() || effect.entryOnly() {
 		return append(ins, m.tellCall(index)...)
 	}
 	return append(ins, end()...)
+}
+
+// keepReturn keeps the return address of a library's function: the kernel puts that of a trampoline in its place, so that the probe at its
+// return runs, and a call of the driver in the function would not know its callers.
+func keepReturn(f function) asm.Instructions {
+	ins := store(asm.RFP, slotCall+callReturn, 0)
+	switch {
+	case f.library == "":
+	case linkReg >= 0:
+		ins = append(ins, asm.LoadMem(asm.R1, regCtx, linkReg, asm.DWord), asm.StoreMem(asm.RFP, slotCall+callReturn, asm.R1, asm.DWord))
+	default:
+		ins = append(ins,
+			asm.Mov.Reg(asm.R1, asm.RFP),
+			asm.Add.Imm(asm.R1, slotCall+callReturn),
+			asm.Mov.Imm(asm.R2, 8),
+			asm.LoadMem(asm.R3, regCtx, stackReg, asm.DWord),
+			asm.FnProbeReadUser.Call(),
+		)
+	}
+	return ins
 }
 
 // keepCall puts the call on the program's stack into the map with the threads' calls.
@@ -63,7 +83,7 @@ func (m *bpf) tellCall(index int) asm.Instructions {
 	ins := append(m.reserve(shortSize, index, atEntry), zero(offResult, offArgs)...)
 	for i := range argumentRegs {
 		ins = append(ins,
-			asm.LoadMem(asm.R1, asm.RFP, slotCall+16+8*int16(i), asm.DWord),
+			asm.LoadMem(asm.R1, asm.RFP, slotCall+callArguments+8*int16(i), asm.DWord),
 			asm.StoreMem(regEvent, offArgs+8*int16(i), asm.R1, asm.DWord),
 		)
 	}
@@ -80,9 +100,9 @@ func (m *bpf) tellCall(index int) asm.Instructions {
 func (m *bpf) atNote(index int, f function, its []symbols.NoteArgument) (asm.Instructions, error) {
 	ins := append(m.begin(),
 		asm.LoadMem(asm.R1, regCtx, stackReg, asm.DWord),
-		asm.StoreMem(asm.RFP, slotCall, asm.R1, asm.DWord),
+		asm.StoreMem(asm.RFP, slotCall+callStack, asm.R1, asm.DWord),
 	)
-	ins = append(ins, store(asm.RFP, slotCall+8, int32(index))...)
+	ins = append(ins, store(asm.RFP, slotCall+callFunction, int32(index))...)
 	for i := range argumentRegs {
 		value := asm.Instructions{asm.Mov.Imm(asm.R1, 0)}
 		if i < len(its) {
@@ -91,11 +111,12 @@ func (m *bpf) atNote(index int, f function, its []symbols.NoteArgument) (asm.Ins
 				return nil, err
 			}
 		}
-		ins = append(append(ins, value...), asm.StoreMem(asm.RFP, slotCall+16+8*int16(i), asm.R1, asm.DWord))
+		ins = append(append(ins, value...), asm.StoreMem(asm.RFP, slotCall+callArguments+8*int16(i), asm.R1, asm.DWord))
 	}
 	if !f.effect.stacked() {
 		return append(ins, m.tellCall(index)...), nil
 	}
+	ins = append(ins, store(asm.RFP, slotCall+callReturn, 0)...)
 	ins = append(ins, keepCall(m.callsOf(f))...)
 	ins = append(ins, m.toStack(index, asm.Instructions{
 		asm.LoadMem(asm.R1, regCtx, nextReg, asm.DWord),
@@ -195,9 +216,9 @@ func (m *bpf) returning(index int, f function) asm.Instructions {
 	return append(lookUp(m.callsOf(f), slotThread),
 		asm.JEq.Imm(asm.R0, 0, "end"),
 		asm.Mov.Reg(regCall, asm.R0),
-		asm.LoadMem(asm.R1, regCall, 8, asm.DWord),
+		asm.LoadMem(asm.R1, regCall, callFunction, asm.DWord),
 		asm.JNE.Imm(asm.R1, int32(index), "end"),
-		asm.LoadMem(asm.R1, regCall, 0, asm.DWord),
+		asm.LoadMem(asm.R1, regCall, callStack, asm.DWord),
 		asm.Add.Imm(asm.R1, popsReturn),
 		asm.LoadMem(asm.R2, regCtx, stackReg, asm.DWord),
 		asm.JNE.Reg(asm.R1, asm.R2, "end"),
@@ -212,7 +233,7 @@ func returned(f function) asm.Instructions {
 	}
 	for i := range argumentRegs {
 		ins = append(ins,
-			asm.LoadMem(asm.R1, regCall, 16+8*int16(i), asm.DWord),
+			asm.LoadMem(asm.R1, regCall, callArguments+8*int16(i), asm.DWord),
 			asm.StoreMem(regEvent, offArgs+8*int16(i), asm.R1, asm.DWord),
 		)
 	}
@@ -236,7 +257,7 @@ func readUser(to int16, size int32, argument int16) asm.Instructions {
 		asm.Mov.Reg(asm.R1, regEvent),
 		asm.Add.Imm(asm.R1, int32(to)),
 		asm.Mov.Imm(asm.R2, size),
-		asm.LoadMem(asm.R3, regCall, 16+8*argument, asm.DWord),
+		asm.LoadMem(asm.R3, regCall, callArguments+8*argument, asm.DWord),
 		asm.FnProbeReadUser.Call(),
 	}
 }

@@ -179,6 +179,11 @@ func blocksAgree(t *testing.T, w *Watcher, c *client, late bool) {
 		if !strings.Contains(s.Name(), "-blocks") {
 			assert.True(t, name == "GPU" || late, name)
 			held += s.Snapshot().Reserved
+			for a := range s.Snapshot().Allocations() { // called by a function that may have a probe at its return
+				assert.Regexp(t, `malloc\(.*\) <- torch_empty(_too)? <- (layer\(int\) <- )?(main|.*operator\(\)\(\) const).*$`, names(a.Stack))
+				assert.NotContains(t, names(a.Stack), "(the stack")
+				assert.NotContains(t, names(a.Stack), "(callers")
+			}
 			continue
 		}
 		assert.Equal(t, "PyTorch's blocks, GPU", name)

@@ -121,15 +121,22 @@ func (m *bpf) followStack() asm.Instructions {
 		asm.StoreMem(room, roomSP, sp, asm.DWord),
 		asm.LoadMem(asm.R1, asm.RFP, slotFP, asm.DWord),
 		asm.StoreMem(room, roomFP, asm.R1, asm.DWord),
+	)
+	ins = append(append(ins, store(room, roomKept, 0)...), store(room, roomKeptAt, 0)...)
+	ins = append(append(ins, lookUp(m.others, slotThread)...), asm.JEq.Imm(asm.R0, 0, "framed"))
+	ins = append(ins, kept()...)
+	ins = append(ins,
+		asm.StoreMem(room, roomKept, asm.R1, asm.DWord),
+		asm.StoreMem(room, roomKeptAt, asm.R2, asm.DWord),
 		asm.Mov.Imm(asm.R1, 0).WithSymbol("framed"),
 	)
 	framed := machine.Framed()
 	for i, n := range []int64{int64(framed.Begin), framed.Offset, framed.Return, int64(framed.Saved), framed.At} {
 		ins = append(ins, store(asm.RFP, slotRule+8*int16(i), int32(n))...)
 	}
-	ins = append(ins, stepOut(sp)...)
+	ins = append(ins, m.stepOut(sp)...)
 	ins = append(ins,
-		asm.JEq.Imm(asm.R1, 0, "outermost"),
+		asm.JEq.Imm(asm.R1, 0, "outermost").WithSymbol("returned"),
 		asm.LoadMem(sp, asm.RFP, slotBegin, asm.DWord),
 	)
 	ins = append(ins, again(slotCount, "next", maxFrames)...)
@@ -158,10 +165,19 @@ func (m *bpf) followStack() asm.Instructions {
 	return append(ins, end()...)
 }
 
+// kept puts the return address of the call at R0 into R1, and into R2 the stack pointer after its return.
+func kept() asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R1, asm.R0, callReturn, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R0, callStack, asm.DWord),
+		asm.Add.Imm(asm.R2, popsReturn),
+	}
+}
+
 // stepOut goes from a frame to its caller, by the step on the program's stack at the label "step".
 // It puts the return address into R1 and its slot, and the place of the caller's frame into
 // slotBegin. Without a caller it jumps to "outermost" or "nowhere".
-func stepOut(sp asm.Register) asm.Instructions {
+func (m *bpf) stepOut(sp asm.Register) asm.Instructions {
 	read := func(from asm.Instructions, to int32) asm.Instructions { // the word at the address in R3
 		return append(from,
 			asm.Mov.Reg(asm.R1, asm.RFP),
@@ -178,7 +194,17 @@ func stepOut(sp asm.Register) asm.Instructions {
 	ins := asm.Instructions{
 		asm.LoadMem(asm.R2, asm.RFP, stepBegin, asm.DWord).WithSymbol("step"),
 		asm.JEq.Imm(asm.R2, int32(unwind.Nowhere), "outermost"),
+		asm.JNE.Imm(asm.R2, int32(unwind.Kept), "stepOut"),
 	}
+	ins = append(append(ins, lookUp(m.others, slotThread)...), asm.JEq.Imm(asm.R0, 0, "nowhere"))
+	ins = append(ins, kept()...)
+	ins = append(ins,
+		asm.JNE.Reg(asm.R2, sp, "nowhere"),
+		asm.StoreMem(asm.RFP, slotBegin, asm.R2, asm.DWord),
+		asm.StoreMem(asm.RFP, slotAddr, asm.R1, asm.DWord),
+		asm.Ja.Label("returned"),
+		asm.LoadMem(asm.R2, asm.RFP, stepBegin, asm.DWord).WithSymbol("stepOut"),
+	)
 	ins = append(ins, plus(asm.Mov.Reg(asm.R3, sp), stepOffset)...)
 	ins = append(ins, asm.JEq.Imm(asm.R2, int32(unwind.Stack), "begins"))
 	ins = append(ins, plus(fp, stepOffset)...)

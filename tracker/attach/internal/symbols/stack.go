@@ -25,6 +25,8 @@ const (
 	Whole    = "" // it has all of them
 	NoTable  = "(the stack ends early: %s keeps no frame pointers, and has no table of its callers)"
 	TooLong  = "(the stack ends early: what lies beyond %s is further up than 16 KiB, and is not read)"
+	Hidden   = "(the stack ends early: a probe hides what called %s)"
+	TooMany  = "(more than %d frames: the others are left out)"
 	nameless = "(the stack ends early: what called %s is code without a name)"
 )
 
@@ -85,7 +87,7 @@ func (s *Symbolizer) Resolve(t Trace, python *Python) mem.Stack {
 
 // joined is the frames of all code, with what is to be said of them.
 func (s *Symbolizer) joined(all []code, end string) (stack mem.Stack) {
-	full := len(all) == s.most
+	full := end == TooMany
 	trimmed := false
 	for !full && len(all) > 1 && strings.HasPrefix(all[len(all)-1].native.Function, "0x") {
 		all, trimmed = all[:len(all)-1], true
@@ -97,7 +99,7 @@ func (s *Symbolizer) joined(all []code, end string) (stack mem.Stack) {
 		}
 	}
 	if full {
-		return append(stack, mem.Frame{Function: fmt.Sprintf("(more than %d frames: the others are left out)", s.most)})
+		return append(stack, mem.Frame{Function: fmt.Sprintf(TooMany, s.most)})
 	}
 	if len(stack) == 0 || outermost(stack[len(stack)-1]) {
 		return stack

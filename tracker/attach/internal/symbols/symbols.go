@@ -16,7 +16,7 @@ import (
 // Symbolizer names the code of one process. It is for one goroutine at a time.
 type Symbolizer struct {
 	pid     int
-	most    int // the longest stack: one with this many addresses may have been cut
+	most    int // how many addresses a stack can have
 	maps    []Mapping
 	changed func()             // called when addresses have come to mean something else
 	images  map[string]*loaded // nil of a file that could not be read

@@ -42,6 +42,7 @@ const (
 	Stack                    // at the stack pointer; for a kept rule, at the beginning of the frame
 	Frame                    // at the frame pointer
 	ThroughFrame             // at the address that is kept at the frame pointer and the offset
+	Kept                     // the return address stands for another, which the probe kept
 )
 
 // step returns a rule as a Step, if it is one.

@@ -59,9 +59,29 @@ type Copy struct {
 	*Machine
 	Registers Registers
 	Stack     []byte
+	Hidden    Hidden
 
 	last   Registers // where a Walk ended
 	framed bool      // and whether that frame has its own frame pointer there
+}
+
+// Hidden is a return address that the kernel has put another in the place of. The zero value is none.
+type Hidden struct {
+	Behind uint64 // what stands for it
+	Return uint64
+	SP     uint64 // the stack pointer behind it
+}
+
+// restore puts a hidden return address into its register, and reports whether it is known.
+func (c *Copy) restore(regs *Registers, tell func(pc uint64, s Step)) bool {
+	if c.Hidden.Behind == 0 || regs[c.ra] != c.Hidden.Behind {
+		return true
+	}
+	if tell != nil {
+		tell(c.Hidden.Behind, Step{Begin: Kept})
+	}
+	regs[c.ra] = c.Hidden.Return
+	return regs[c.sp] == c.Hidden.SP
 }
 
 // End says why a walk ended.
@@ -72,6 +92,7 @@ const (
 	Lost                 // no table says where the last frame has its caller, and no frame pointer does
 	CopyEnds             // the next frame lies beyond the copy
 	Full                 // there are more frames than were asked for
+	IsHidden             // another return address stands in the place of the next, which is not known
 )
 
 // Finder returns the table of the code at an address, and the address as the table counts it. The table of code
@@ -83,6 +104,9 @@ type Finder func(pc uint64) (t *Table, address uint64, code bool)
 func (c *Copy) Walk(frames []uint64, most int, find Finder, tell func(pc uint64, s Step)) ([]uint64, End) {
 	regs, rule := c.Registers, &c.frame
 	defer func() { c.last, c.framed = regs, c.keepsPointer(rule, &regs) }()
+	if !c.restore(&regs, tell) {
+		return frames, IsHidden
+	}
 	table, address, _ := find(regs[c.ra] - 1) // within the call, not after it
 	called := true
 	for {
@@ -107,6 +131,8 @@ func (c *Copy) Walk(frames []uint64, most int, find Finder, tell func(pc uint64,
 			return frames, Outermost
 		case next[c.sp] <= regs[c.sp]: // a caller's frame is at a higher address
 			return frames, Lost
+		case !c.restore(&next, tell):
+			return frames, IsHidden
 		}
 		at := next[c.ra] - 1
 		if called = !rule.signal; !called { // the frame was interrupted

@@ -65,6 +65,37 @@ func walkOfARM64(t *testing.T, signs byte) {
 	assert.Equal(t, Lost, end)
 }
 
+// TestHiddenReturnAddress: the kernel put a trampoline in the place of a return address. What was there is known at one place of the stack.
+func TestHiddenReturnAddress(t *testing.T) {
+	table := tableOf(arm, []byte{cfaAdvance | 1, cfaDefineOffset, 16, cfaOffset | 30, 1})
+	find := func(pc uint64) (*Table, uint64, bool) { return table, pc, pc < 0x1100 }
+	stack := make([]byte, 48)
+	binary.LittleEndian.PutUint64(stack[8:], 0x7ffff000)
+	for sp, test := range map[uint64]struct {
+		frames []uint64
+		end    End
+	}{
+		0x7010: {[]uint64{0x1040, 0x1050}, Outermost},
+		0x7020: {[]uint64{0x1040}, IsHidden},
+	} {
+		c := Copy{Machine: ARM64, Stack: stack, Hidden: Hidden{Behind: 0x7ffff000, Return: 0x1050, SP: sp}}
+		c.Registers[31], c.Registers[30] = 0x7000, 0x1040
+		var told []uint64
+		frames, end := c.Walk(nil, 64, find, func(pc uint64, s Step) {
+			if s.Begin == Kept {
+				told = append(told, pc)
+			}
+		})
+		assert.Equal(t, test.frames, frames)
+		assert.Equal(t, test.end, end)
+		assert.Equal(t, []uint64{0x7ffff000}, told)
+	}
+	c := Copy{Machine: ARM64, Stack: stack, Hidden: Hidden{Behind: 0x7ffff000, Return: 0x1050, SP: 0x7000}}
+	c.Registers[31], c.Registers[30] = 0x7000, 0x7ffff000 // the first that the probe did not know
+	frames, _ := c.Walk(nil, 64, find, nil)
+	assert.Equal(t, uint64(0x1050), frames[0])
+}
+
 // TestBeyondNeedsAFramePointer: where a walk ends at a function that keeps none, the register has that of a frame further out,
 // and the callers between are unknown.
 func TestBeyondNeedsAFramePointer(t *testing.T) {
