@@ -72,7 +72,7 @@ func TestQuantizeInTraining(t *testing.T) {
 
 // The experts of a mixture count among the linear layers.
 func TestQuantizeExperts(t *testing.T) {
-	mixtral := family.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Experts: 8, TopK: 2}
+	mixtral := family.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Mixture: family.Mixture{Experts: 8, TopK: 2}}
 	const all, whole = 46_702_792_704, 2*32000*4096 + 65*4096 + 32*8*4096 // embedding, head, norms and routers
 	for _, c := range []struct {
 		base  estimate.Base

@@ -22,7 +22,7 @@ func TestDenoisersOfAnyNumbers(t *testing.T) {
 		d := drawn{t}
 		c := family.Transformer{
 			Family: rapid.SampledFrom([]*family.Family{diffusion.Flux, diffusion.Flux2, diffusion.QwenImage, diffusion.SD3, diffusion.PixArt}).Draw(t, "family"),
-			Hidden: d.n("hidden"), Heads: d.n("heads"), HeadSize: d.n("head size"), FFN: d.n("ffn"), Channels: d.n("channels"), Image: d.n("image"), Patch: d.n("patch"),
+			Hidden: d.n("hidden"), Heads: d.n("heads"), HeadSize: d.n("head size"), FFN: d.n("ffn"), Pixels: family.Pixels{Channels: d.n("channels"), Image: d.n("image"), Patch: d.n("patch")},
 			Blocks: rapid.IntRange(-1, 2).Draw(t, "blocks"),
 		}
 		if d.yes("fits") {
@@ -85,7 +85,7 @@ func TestNothingRunsAgainWithoutGradients(t *testing.T) {
 func TestDenoiserInParts(t *testing.T) {
 	const d, ffn = 64, 192
 	c := family.Transformer{
-		Family: diffusion.Flux2, Hidden: d, Heads: 4, HeadSize: 16, FFN: ffn, Blocks: 2, Channels: 16,
+		Family: diffusion.Flux2, Hidden: d, Heads: 4, HeadSize: 16, FFN: ffn, Blocks: 2, Pixels: family.Pixels{Channels: 16},
 		Own: &diffusion.Denoiser{TextDim: 48, SingleBlocks: 3},
 	}
 	opts := []estimate.Option{estimate.InputShape(1, 64, 16), estimate.InputShape(1, 24, 48)}

@@ -145,8 +145,8 @@ func TestCacheHoldsTheInput(t *testing.T) {
 // query heads share are repeated for each.
 func TestScoresSeeTheCache(t *testing.T) {
 	for name, c := range map[string]family.Transformer{
-		"plain": {Vocab: 100, Hidden: 64, FFN: 128, Blocks: 2, Heads: 8, KVHeads: 2, Plain: true},
-		"eager": {Family: family.Gemma2, Vocab: 100, Hidden: 64, FFN: 128, Blocks: 2, Heads: 8, KVHeads: 2, HeadSize: 8, CappedScores: true},
+		"plain": {Vocab: 100, Hidden: 64, FFN: 128, Blocks: 2, Heads: 8, KVHeads: 2, Attention: family.Attention{Plain: true}},
+		"eager": {Family: family.Gemma2, Vocab: 100, Hidden: 64, FFN: 128, Blocks: 2, Heads: 8, KVHeads: 2, HeadSize: 8, Attention: family.Attention{CappedScores: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			transient := func(context int) alloc.Bytes {

@@ -128,14 +128,13 @@ func (d drawn) layer(depth int) tape.Layer {
 		func() tape.Layer {
 			return tape.Sequential(family.Transformer{
 				Family: rapid.SampledFrom(append(family.All(), nil)).Draw(d.t, "family"), Vocab: n(), Hidden: n(), Blocks: rapid.IntRange(-1, 3).Draw(d.t, "blocks"),
-				Heads: n(), KVHeads: n(), HeadSize: n(), FFN: n(), Positions: n(), RotaryDim: n(), Experts: n(), ExpertFFN: n(), DenseBlocks: n(), SharedFFN: n(), Tied: d.yes("tied"), Image: n(), Patch: n(), Classes: n(),
-				Window: n(), Buckets: n(), Channels: n(), SourceLength: n(), Merge: n(), Taps: n(), EmbedDim: n(),
+				Heads: n(), KVHeads: n(), HeadSize: n(), FFN: n(), Positions: n(), Attention: family.Attention{RotaryDim: n(), Window: n(), Buckets: n()}, Mixture: family.Mixture{Experts: n(), ExpertFFN: n(), DenseBlocks: n(), SharedFFN: n()}, Tied: d.yes("tied"), Pixels: family.Pixels{Image: n(), Patch: n(), Channels: n(), Merge: n()}, Head: family.Head{Classes: n(), NoHead: d.yes("no head")}, Decoder: family.Decoder{SourceLength: n()}, EmbedDim: n(),
 				Own: rapid.SampledFrom([]any{
 					nil, &layer.DeltaNet{KeyHeads: n(), ValueHeads: n(), KeySize: n(), ValueSize: n(), Kernel: n()}, &family.ShortConv{Kernel: n()},
 					&layer.StateSpace{Inner: n(), State: n(), Rank: n(), Kernel: n()}, &family.AltUp{Inputs: n(), Rank: n(), Vocab: n(), Size: n()},
 					&vision.Stages{Each: []vision.Stage{{Blocks: rapid.IntRange(-1, 2).Draw(d.t, "stage"), Heads: n()}, {Blocks: 1, Heads: n()}}},
 				}).Draw(d.t, "own"),
-				Kinds: []family.BlockKind{family.BlockKind(d.n("kind") & 15), family.Recurrent}, NoHead: d.yes("no head"),
+				Kinds: []family.BlockKind{family.BlockKind(d.n("kind") & 15), family.Recurrent},
 			}.Layers())
 		},
 	}
@@ -271,7 +270,7 @@ func checkTransformer(t *rapid.T) {
 	c := family.Transformer{
 		Family: rapid.SampledFrom([]*family.Family{nil, family.Gemma, family.Gemma2, family.OLMo2, family.GPTOSS, family.Phi, family.Phi3, family.GLM, family.GLM4, family.ChatGLM}).Draw(t, "family"), Vocab: pick("vocab", 100, 5000), KVHeads: kv, Heads: 2 * kv * pick("group", 1, 2),
 		HeadSize: pick("head size", 8, 64), Blocks: pick("blocks", 1, 2, 6), FFN: pick("ffn", 16, 1000), Positions: 64,
-		Dropout: []float64{0, 0.1}[pick("dropout", 0, 1)], Plain: d.yes("plain"), Tied: d.yes("tied"), Image: 32, Patch: 16, Classes: pick("classes", 0, 3),
+		Dropout: []float64{0, 0.1}[pick("dropout", 0, 1)], Attention: family.Attention{Plain: d.yes("plain")}, Tied: d.yes("tied"), Pixels: family.Pixels{Image: 32, Patch: 16}, Head: family.Head{Classes: pick("classes", 0, 3)},
 	}
 	c.Hidden = c.Heads * c.HeadSize
 	if c.Family == family.GPTOSS {

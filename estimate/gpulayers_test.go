@@ -32,13 +32,13 @@ func TestGPULayersAsLlamaCppPrints(t *testing.T) {
 			family.Transformer{Vocab: 128256, Hidden: 3072, Blocks: 28, Heads: 24, KVHeads: 8, FFN: 8192, Tied: true},
 			"Q4_K_M", 29, 1918.35, 308.23, true, 4096, 28 * 4096 * kv},
 		{"Pythia 1.4B, 25 of 25 layers, llama.cpp's CI on an M4",
-			family.Transformer{Family: family.GPTNeoX, Vocab: 50304, Hidden: 2048, Blocks: 24, Heads: 16, FFN: 8192, RotaryDim: 32, Bias: true, Parallel: true},
+			family.Transformer{Family: family.GPTNeoX, Vocab: 50304, Hidden: 2048, Blocks: 24, Heads: 16, FFN: 8192, Attention: family.Attention{RotaryDim: 32}, Bias: true, Parallel: true},
 			"F16", 25, 2502.97, 196.50, true, 2048, 24 * 2048 * 16 * 128 * 2 * 2},
 		{"Mistral 7B, the last 20 of 32 blocks, CUDA on an RTX 4060 Laptop, EduHPC 2025",
 			family.Transformer{Vocab: 32000, Hidden: 4096, Blocks: 32, Heads: 32, KVHeads: 8, FFN: 14336},
 			"Q4_K_M", 21, 2495.31, 0, false, 768, 20 * 768 * kv},
 		{"DeepSeek R1 0528 Qwen3 8B, the last 19 of 36 blocks, CUDA, LM Studio, 2025-07",
-			family.Transformer{Vocab: 151936, Hidden: 4096, Blocks: 36, Heads: 32, KVHeads: 8, HeadSize: 128, FFN: 12288, QKNorm: layer.NormHeads},
+			family.Transformer{Vocab: 151936, Hidden: 4096, Blocks: 36, Heads: 32, KVHeads: 8, HeadSize: 128, FFN: 12288, Attention: family.Attention{QKNorm: layer.NormHeads}},
 			"Q8_0", 20, 3715.11, 0, false, 131072, 19 * 131072 * kv},
 	} {
 		t.Run(c.name, func(t *testing.T) {

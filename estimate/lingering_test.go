@@ -74,7 +74,7 @@ func TestOwnLossIsJudged(t *testing.T) {
 
 // The experts of a quantized base take 4.5 bits an element, as linear layers do.
 func TestQLoRAOfExperts(t *testing.T) {
-	mixtral := family.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Experts: 8, TopK: 2}
+	mixtral := family.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Mixture: family.Mixture{Experts: 8, TopK: 2}}
 	r := model(t, layer.Public(mixtral.Layers()), estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW),
 		qlora(estimate.NF4, estimate.LoRA{Rank: 16, Targets: []string{"q_proj"}}))
 	linear := int64(32 * (8*3*4096*14336 + 2*4096*4096 + 2*4096*1024))

@@ -37,13 +37,13 @@ func TestWithLoss(t *testing.T) {
 }
 
 func TestLossOfTransformers(t *testing.T) {
-	head := family.Transformer{NoHead: true}
+	head := family.Transformer{Head: family.Head{NoHead: true}}
 	assert.Nil(t, head.Loss())
 	assert.Equal(t, layer.NextToken{}, mistral7b.Loss())
 	assert.Nil(t, bertLarge.Loss())
 	assert.Nil(t, family.Transformer{Family: vision.SigLIP}.Loss())
 	assert.Equal(t, layer.CrossEntropy{}, family.Transformer{Family: seq2seq.T5}.Loss())
-	assert.Equal(t, layer.CrossEntropy{}, family.Transformer{Family: encoder.BERT, MaskedLM: true}.Loss())
+	assert.Equal(t, layer.CrossEntropy{}, family.Transformer{Family: encoder.BERT, Head: family.Head{MaskedLM: true}}.Loss())
 }
 
 // headless is the model without its head, and a head that takes its loss by itself.

@@ -26,7 +26,7 @@ func (b beside) Declare(d *tape.Declaration) {
 func (beside) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
 
 var klein4b = family.Transformer{
-	Family: diffusion.Flux2, Hidden: 3072, Heads: 24, HeadSize: 128, FFN: 9216, Blocks: 5, Channels: 128,
+	Family: diffusion.Flux2, Hidden: 3072, Heads: 24, HeadSize: 128, FFN: 9216, Blocks: 5, Pixels: family.Pixels{Channels: 128},
 	Own: &diffusion.Denoiser{TextDim: 7680, SingleBlocks: 20},
 }
 
@@ -48,15 +48,15 @@ func kleinRow(how string, more ...estimate.Option) owned {
 
 var (
 	fluxDev = family.Transformer{
-		Family: diffusion.Flux, Hidden: 3072, Heads: 24, HeadSize: 128, FFN: 12288, Blocks: 19, Channels: 64,
+		Family: diffusion.Flux, Hidden: 3072, Heads: 24, HeadSize: 128, FFN: 12288, Blocks: 19, Pixels: family.Pixels{Channels: 64},
 		Own: &diffusion.Denoiser{TextDim: 4096, PooledDim: 768, SingleBlocks: 38, Guided: true},
 	}
 	pixArtSigma = family.Transformer{
-		Family: diffusion.PixArt, Hidden: 1152, Heads: 16, HeadSize: 72, FFN: 4608, Blocks: 28, Channels: 4, Image: 128, Patch: 2,
+		Family: diffusion.PixArt, Hidden: 1152, Heads: 16, HeadSize: 72, FFN: 4608, Blocks: 28, Pixels: family.Pixels{Channels: 4, Image: 128, Patch: 2},
 		Own: &diffusion.Denoiser{TextDim: 4096, Out: 8},
 	}
 	sd3Medium = family.Transformer{
-		Family: diffusion.SD3, Hidden: 1536, Heads: 24, FFN: 6144, Blocks: 24, Channels: 16, Image: 128, Patch: 2, Positions: 192 * 192,
+		Family: diffusion.SD3, Hidden: 1536, Heads: 24, FFN: 6144, Blocks: 24, Pixels: family.Pixels{Channels: 16, Image: 128, Patch: 2}, Positions: 192 * 192,
 		Own: &diffusion.Denoiser{TextDim: 4096, PooledDim: 2048},
 	}
 )

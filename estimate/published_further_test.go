@@ -16,14 +16,14 @@ import (
 // furtherRows are models of transformers in settings that no flag gives.
 func furtherRows() []owned {
 	rows := slices.Concat(hubRows(), adapterRows())
-	bert := family.Transformer{Family: encoder.BERT, Vocab: 30522, Hidden: 768, Blocks: 12, Heads: 12, Positions: 512, Tied: true, Dropout: 0.1, MaskedLM: true, Plain: true}
+	bert := family.Transformer{Family: encoder.BERT, Vocab: 30522, Hidden: 768, Blocks: 12, Heads: 12, Positions: 512, Tied: true, Dropout: 0.1, Head: family.Head{MaskedLM: true}, Attention: family.Attention{Plain: true}}
 	for _, tokens := range []int{128, 512} {
 		rows = append(rows, owned{
 			model: fmt.Sprintf("bert-base, %d tokens", tokens), setting: "batch 8", layers: bert.Layers(),
 			opts: opts(estimate.Tokens(8, tokens), estimate.PyTorch(1, 4), estimate.Machine{GPU: estimate.Turing, Loading: estimate.EagerLoading}),
 		})
 	}
-	decoder := family.Transformer{Vocab: 10000, Hidden: 512, FFN: 1344, Blocks: 4, Heads: 16, Plain: true}
+	decoder := family.Transformer{Vocab: 10000, Hidden: 512, FFN: 1344, Blocks: 4, Heads: 16, Attention: family.Attention{Plain: true}}
 	return append(rows, owned{
 		model: "four layers of 512, 200 tokens", setting: "batch 10, bfloat16 autocast, Adam one by one", layers: with(decoder.Layers(), layer.CrossEntropy{}),
 		opts: opts(estimate.Tokens(10, 200), estimate.Autocast(alloc.BFloat16), estimate.Train(estimate.AdamW),
@@ -41,10 +41,10 @@ func furtherRows() []owned {
 func hubRows() []owned {
 	gemma2b := family.Transformer{Family: family.Gemma, Vocab: 256000, Hidden: 2048, FFN: 16384, Blocks: 18, Heads: 8, KVHeads: 1, HeadSize: 256, Tied: true}
 	gemma7b := family.Transformer{Family: family.Gemma, Vocab: 256000, Hidden: 3072, FFN: 24576, Blocks: 28, Heads: 16, HeadSize: 256, Tied: true}
-	gemma9b := family.Transformer{Family: family.Gemma2, Vocab: 256000, Hidden: 3584, FFN: 14336, Blocks: 42, Heads: 16, KVHeads: 8, HeadSize: 256, Tied: true, CappedScores: true, CappedLogits: true}
+	gemma9b := family.Transformer{Family: family.Gemma2, Vocab: 256000, Hidden: 3584, FFN: 14336, Blocks: 42, Heads: 16, KVHeads: 8, HeadSize: 256, Tied: true, Attention: family.Attention{CappedScores: true}, Head: family.Head{CappedLogits: true}}
 	falcon7b := family.Transformer{Family: family.Falcon, Vocab: 65024, Hidden: 4544, Blocks: 32, Heads: 71, KVHeads: 1, Parallel: true, Tied: true}
-	phi2 := family.Transformer{Family: family.Phi, Vocab: 51200, Hidden: 2560, Blocks: 32, Heads: 32, RotaryDim: 32, Activation: layer.UseGELUTanh}
-	stableLM := family.Transformer{Family: family.GPTNeoX, Vocab: 50688, Hidden: 4096, FFN: 16384, Blocks: 16, Heads: 32, RotaryDim: 32, Parallel: true, Bias: true, QKVBias: true}
+	phi2 := family.Transformer{Family: family.Phi, Vocab: 51200, Hidden: 2560, Blocks: 32, Heads: 32, Attention: family.Attention{RotaryDim: 32}, Activation: layer.UseGELUTanh}
+	stableLM := family.Transformer{Family: family.GPTNeoX, Vocab: 50688, Hidden: 4096, FFN: 16384, Blocks: 16, Heads: 32, Attention: family.Attention{RotaryDim: 32, QKVBias: true}, Parallel: true, Bias: true}
 	packed, some := []string{"query_key_value"}, []string{"q_proj", "v_proj"}
 	all := []string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"}
 	ofPhi := []string{"q_proj", "k_proj", "v_proj", "dense", "fc1", "fc2", "lm_head"}
@@ -75,7 +75,7 @@ func hubRow(name string, m family.Transformer, how string, batch int, lora estim
 
 // adapterRows are those of the table of PEFT's first README, over tweets of about 64 tokens and answers of four.
 func adapterRows() []owned {
-	t0 := family.Transformer{Family: seq2seq.T5, Vocab: 32128, Hidden: 2048, HeadSize: 64, FFN: 5120, Blocks: 24, Heads: 32, Dropout: 0.1, GatedFFN: true, Buckets: 32}
+	t0 := family.Transformer{Family: seq2seq.T5, Vocab: 32128, Hidden: 2048, HeadSize: 64, FFN: 5120, Blocks: 24, Heads: 32, Dropout: 0.1, GatedFFN: true, Attention: family.Attention{Buckets: 32}}
 	mt0 := t0
 	mt0.Vocab, mt0.Hidden, mt0.FFN, mt0.Heads = 250112, 4096, 10240, 64
 	bloomz := family.Transformer{Family: family.Bloom, Vocab: 250880, Hidden: 4096, Blocks: 30, Heads: 32, Tied: true}

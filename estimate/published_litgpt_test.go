@@ -232,10 +232,10 @@ func litgptRows() []owned {
 
 // litgptServed are the runs of generate/base.py: 6 tokens and 50 more. Transformers' layers stand for lit-gpt's.
 func litgptServed() []owned {
-	stableLM := family.Transformer{Family: family.GPTNeoX, Vocab: 50688, Hidden: 4096, FFN: 16384, Blocks: 16, Heads: 32, RotaryDim: 32, Parallel: true}
+	stableLM := family.Transformer{Family: family.GPTNeoX, Vocab: 50688, Hidden: 4096, FFN: 16384, Blocks: 16, Heads: 32, Attention: family.Attention{RotaryDim: 32}, Parallel: true}
 	codeLlama34b := family.Transformer{Vocab: 32000, Hidden: 8192, FFN: 22016, Blocks: 48, Heads: 64, KVHeads: 8}
 	llama70b := family.Transformer{Vocab: 32000, Hidden: 8192, FFN: 28672, Blocks: 80, Heads: 64, KVHeads: 8}
-	falcon40b := family.Transformer{Family: family.Falcon, Vocab: 65024, Hidden: 8192, FFN: 32768, Blocks: 60, Heads: 128, KVHeads: 8, Parallel: true, TwoNorms: true}
+	falcon40b := family.Transformer{Family: family.Falcon, Vocab: 65024, Hidden: 8192, FFN: 32768, Blocks: 60, Heads: 128, KVHeads: 8, Parallel: true, Own: &family.FalconParts{TwoNorms: true}}
 	how := map[estimate.Base]string{estimate.WholeBase: "bfloat16", estimate.NF4: "NF4", estimate.NF4Double: "NF4 twice quantized"}
 	both := []estimate.Base{estimate.NF4, estimate.NF4Double}
 	var rows []owned

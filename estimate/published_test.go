@@ -25,7 +25,7 @@ type owned struct {
 
 var (
 	bertLarge = family.Transformer{Family: encoder.BERT, Vocab: 30522, Hidden: 1024, Blocks: 24, Heads: 16, Positions: 512,
-		Dropout: 0.1, Plain: true, Classes: 2}
+		Dropout: 0.1, Attention: family.Attention{Plain: true}, Head: family.Head{Classes: 2}}
 	santacoder = family.Transformer{Family: family.GPT2, Vocab: 49280, Hidden: 2048, Blocks: 24, Heads: 16, KVHeads: 1, Positions: 2048,
 		Activation: layer.UseGELUTanh, Tied: true, Dropout: 0.1}
 	octocoder = family.Transformer{Family: family.GPT2, Vocab: 49152, Hidden: 6144, FFN: 24576, Blocks: 40, Heads: 48, KVHeads: 1, Positions: 8192,
@@ -36,7 +36,7 @@ var (
 	mistral7b = family.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8}
 	tinyLlama = family.Transformer{Vocab: 32000, Hidden: 2048, FFN: 5632, Blocks: 22, Heads: 32, KVHeads: 4}
 	llama3b   = family.Transformer{Vocab: 128256, Hidden: 3072, FFN: 8192, Blocks: 28, Heads: 24, KVHeads: 8, Tied: true}
-	phi15     = family.Transformer{Family: family.Phi, Vocab: 51200, Hidden: 2048, Blocks: 24, Heads: 32, RotaryDim: 32}
+	phi15     = family.Transformer{Family: family.Phi, Vocab: 51200, Hidden: 2048, Blocks: 24, Heads: 32, Attention: family.Attention{RotaryDim: 32}}
 )
 
 // trainer is the loop of transformers' Trainer, whose compute_loss returns the loss alone.

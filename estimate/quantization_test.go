@@ -117,8 +117,8 @@ var (
 	llama8b  = family.Transformer{Vocab: 128256, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8}
 	llama70b = family.Transformer{Vocab: 128256, Hidden: 8192, FFN: 28672, Blocks: 80, Heads: 64, KVHeads: 8}
 	qwen32b  = family.Transformer{Vocab: 151936, Hidden: 5120, FFN: 25600, Blocks: 64, Heads: 64, KVHeads: 8, HeadSize: 128}
-	qwen30b  = family.Transformer{Vocab: 151936, Hidden: 2048, Blocks: 48, Heads: 32, KVHeads: 4, HeadSize: 128, Experts: 128, TopK: 8, ExpertFFN: 768}
-	qwen235b = family.Transformer{Vocab: 151936, Hidden: 4096, Blocks: 94, Heads: 64, KVHeads: 4, HeadSize: 128, Experts: 128, TopK: 8, ExpertFFN: 1536}
+	qwen30b  = family.Transformer{Vocab: 151936, Hidden: 2048, Blocks: 48, Heads: 32, KVHeads: 4, HeadSize: 128, Mixture: family.Mixture{Experts: 128, TopK: 8, ExpertFFN: 768}}
+	qwen235b = family.Transformer{Vocab: 151936, Hidden: 4096, Blocks: 94, Heads: 64, KVHeads: 4, HeadSize: 128, Mixture: family.Mixture{Experts: 128, TopK: 8, ExpertFFN: 1536}}
 	qwen7b   = family.Transformer{Vocab: 152064, Hidden: 3584, FFN: 18944, Blocks: 28, Heads: 28, KVHeads: 4}
 	pythia   = family.Transformer{Family: family.GPTNeoX, Bias: true, Vocab: 50304, Hidden: 2560, FFN: 10240, Blocks: 32, Heads: 32}
 )
@@ -130,7 +130,7 @@ var commandR = family.Transformer{Family: family.Cohere, Vocab: 256000, Hidden: 
 var (
 	trilm    = family.Transformer{Vocab: 50688, Hidden: 3072, FFN: 9216, Blocks: 30, Heads: 24}
 	phi3Mini = family.Transformer{Family: family.Phi3, Vocab: 32064, Hidden: 3072, FFN: 8192, Blocks: 32, Heads: 32}
-	qwen25   = family.Transformer{Vocab: 152064, Hidden: 5120, FFN: 27648, Blocks: 64, Heads: 40, KVHeads: 8, QKVBias: true}
+	qwen25   = family.Transformer{Vocab: 152064, Hidden: 5120, FFN: 27648, Blocks: 64, Heads: 40, KVHeads: 8, Attention: family.Attention{QKVBias: true}}
 	qwen35   = family.Transformer{Family: family.Qwen3Next, Vocab: 248320, Hidden: 4096, FFN: 12288, Blocks: 32, Heads: 16, KVHeads: 4, HeadSize: 256}
 )
 
@@ -167,15 +167,13 @@ type servedBuffer struct {
 	weights, kv  float64 // in MiB; 0 where it is not printed
 }
 
-var qwen05b = family.Transformer{Vocab: 151936, Hidden: 896, FFN: 4864, Blocks: 24, Heads: 14, KVHeads: 2, QKVBias: true, Tied: true}
+var qwen05b = family.Transformer{Vocab: 151936, Hidden: 896, FFN: 4864, Blocks: 24, Heads: 14, KVHeads: 2, Attention: family.Attention{QKVBias: true}, Tied: true}
 
 // deepseekV2Lite and deepseekR1 are as files have them that were made before April 2025; r1Latent as later ones do.
 var (
-	deepseekV2Lite = family.Transformer{Family: family.DeepSeek, Vocab: 102400, Hidden: 2048, FFN: 10944, Blocks: 27, Heads: 16, DenseBlocks: 1, Experts: 64, TopK: 6,
-		ExpertFFN: 1408, SharedFFN: 2816, Latent: &layer.LatentAttention{KVRank: 512, NopeSize: 128, RopeSize: 64, ValueSize: 128, Whole: true}}
-	deepseekR1 = family.Transformer{Family: family.DeepSeek, Vocab: 129280, Hidden: 7168, FFN: 18432, Blocks: 61, Heads: 128, DenseBlocks: 3, Experts: 256, TopK: 8,
-		ExpertFFN: 2048, SharedFFN: 2048, Latent: &layer.LatentAttention{QueryRank: 1536, KVRank: 512, NopeSize: 128, RopeSize: 64, ValueSize: 128, Whole: true}}
-	r1Latent = func() family.Transformer {
+	deepseekV2Lite = family.Transformer{Family: family.DeepSeek, Vocab: 102400, Hidden: 2048, FFN: 10944, Blocks: 27, Heads: 16, Mixture: family.Mixture{DenseBlocks: 1, Experts: 64, TopK: 6, ExpertFFN: 1408, SharedFFN: 2816}, Attention: family.Attention{Latent: &layer.LatentAttention{KVRank: 512, NopeSize: 128, RopeSize: 64, ValueSize: 128, Whole: true}}}
+	deepseekR1     = family.Transformer{Family: family.DeepSeek, Vocab: 129280, Hidden: 7168, FFN: 18432, Blocks: 61, Heads: 128, Mixture: family.Mixture{DenseBlocks: 3, Experts: 256, TopK: 8, ExpertFFN: 2048, SharedFFN: 2048}, Attention: family.Attention{Latent: &layer.LatentAttention{QueryRank: 1536, KVRank: 512, NopeSize: 128, RopeSize: 64, ValueSize: 128, Whole: true}}}
+	r1Latent       = func() family.Transformer {
 		c, latent := deepseekR1, *deepseekR1.Latent
 		latent.Whole, c.Latent = false, &latent
 		return c

@@ -22,7 +22,7 @@ var encoders = []entry{
 }
 
 func vit(name, title string, params int64, hidden, blocks, heads int) entry {
-	t := family.Transformer{Family: vision.ViT, Hidden: hidden, Blocks: blocks, Heads: heads, Classes: 1000}
+	t := family.Transformer{Family: vision.ViT, Hidden: hidden, Blocks: blocks, Heads: heads, Head: family.Head{Classes: 1000}}
 	return entry{name, title, params, torchvision(strings.ReplaceAll(name, "-", "_")), alloc.Float32, func() ([]tape.Layer, estimate.Option, *family.Transformer) {
 		return t.Layers(), estimate.InputShape(1, 3, 224, 224), &t
 	}, nil, nil}
@@ -49,19 +49,19 @@ func gpt2(name, preset, title string, params int64, hidden, blocks, heads int) e
 
 var llamas = []entry{
 	language("llama-2-7b", "Llama 2 7B", 6738415616, llama2("7b", 32), alloc.Float16, 4096, family.Transformer{
-		Vocab: 32000, Hidden: 4096, Blocks: 32, Heads: 32, FFN: 11008, Context: 4096, ContextMask: true}).at("lmsys/vicuna-7b-v1.5"),
+		Vocab: 32000, Hidden: 4096, Blocks: 32, Heads: 32, FFN: 11008, Attention: family.Attention{Context: 4096, ContextMask: true}}).at("lmsys/vicuna-7b-v1.5"),
 	language("llama-2-13b", "Llama 2 13B", 13015864320, llama2("13b", 40), alloc.Float16, 4096, family.Transformer{
-		Vocab: 32000, Hidden: 5120, Blocks: 40, Heads: 40, FFN: 13824, Context: 4096, ContextMask: true}).at("lmsys/vicuna-13b-v1.5"),
+		Vocab: 32000, Hidden: 5120, Blocks: 40, Heads: 40, FFN: 13824, Attention: family.Attention{Context: 4096, ContextMask: true}}).at("lmsys/vicuna-13b-v1.5"),
 	language("llama-2-70b", "Llama 2 70B", 68976648192, llama2("70b", 80), alloc.Float16, 4096, family.Transformer{
-		Vocab: 32000, Hidden: 8192, Blocks: 80, Heads: 64, KVHeads: 8, FFN: 28672, Context: 4096, ContextMask: true}),
+		Vocab: 32000, Hidden: 8192, Blocks: 80, Heads: 64, KVHeads: 8, FFN: 28672, Attention: family.Attention{Context: 4096, ContextMask: true}}),
 	language("llama-3-8b", "Llama 3 8B", 8030261248, kerasHub("llama3", "llama3_8b_en"), alloc.BFloat16, 8192, family.Transformer{
-		Vocab: 128256, Hidden: 4096, Blocks: 32, Heads: 32, KVHeads: 8, FFN: 14336, Context: 8192, ContextMask: true}),
+		Vocab: 128256, Hidden: 4096, Blocks: 32, Heads: 32, KVHeads: 8, FFN: 14336, Attention: family.Attention{Context: 8192, ContextMask: true}}),
 	language("llama-3-70b", "Llama 3 70B", 70553706496, huggingFace("meta-llama/Llama-3.1-70B", ", whose layers are the same"), alloc.BFloat16, 8192, family.Transformer{
-		Vocab: 128256, Hidden: 8192, Blocks: 80, Heads: 64, KVHeads: 8, FFN: 28672, Context: 8192, ContextMask: true}),
+		Vocab: 128256, Hidden: 8192, Blocks: 80, Heads: 64, KVHeads: 8, FFN: 28672, Attention: family.Attention{Context: 8192, ContextMask: true}}),
 	language("mistral-7b", "Mistral 7B", 7241732096, kerasHub("mistral", "mistral_7b_en"), alloc.BFloat16, 4096, family.Transformer{
-		Vocab: 32000, Hidden: 4096, Blocks: 32, Heads: 32, KVHeads: 8, FFN: 14336, Window: 4096, Context: 32768}).at("mistralai/Mistral-7B-v0.1", "HuggingFaceH4/zephyr-7b-beta"),
+		Vocab: 32000, Hidden: 4096, Blocks: 32, Heads: 32, KVHeads: 8, FFN: 14336, Attention: family.Attention{Window: 4096, Context: 32768}}).at("mistralai/Mistral-7B-v0.1", "HuggingFaceH4/zephyr-7b-beta"),
 	language("mixtral-8x7b", "Mixtral 8x7B", 46702792704, kerasHub("mixtral", "mixtral_8_7b_en"), alloc.BFloat16, 4096, family.Transformer{
-		Vocab: 32000, Hidden: 4096, Blocks: 32, Heads: 32, KVHeads: 8, FFN: 14336, Experts: 8, TopK: 2, Context: 32768}).at("mistralai/Mixtral-8x7B-v0.1"),
+		Vocab: 32000, Hidden: 4096, Blocks: 32, Heads: 32, KVHeads: 8, FFN: 14336, Mixture: family.Mixture{Experts: 8, TopK: 2}, Attention: family.Attention{Context: 32768}}).at("mistralai/Mixtral-8x7B-v0.1"),
 }
 
 // llama2 is the count of Llama 2's files, which hold the 64 frequencies of the
@@ -82,7 +82,7 @@ var qwens = []entry{
 
 func qwen(name, title string, params int64, source string, hidden, blocks, heads, kv, ffn, vocab int, tied bool) entry {
 	return language(name, title, params, source, alloc.BFloat16, 4096, family.Transformer{
-		Vocab: vocab, Hidden: hidden, Blocks: blocks, Heads: heads, KVHeads: kv, FFN: ffn, QKVBias: true, Tied: tied,
+		Vocab: vocab, Hidden: hidden, Blocks: blocks, Heads: heads, KVHeads: kv, FFN: ffn, Attention: family.Attention{QKVBias: true}, Tied: tied,
 	})
 }
 

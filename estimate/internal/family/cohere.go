@@ -27,7 +27,7 @@ var EXAONE4 = Register(&Family{
 		{Name: "exaone4", Base: "Exaone4Model", Read: readEXAONE4},
 	},
 	GGUF: []GGUF{
-		{Name: "exaone4", With: Transformer{QKNorm: layer.NormHeads}, Window: 4, Read: stillBeyondWindow},
+		{Name: "exaone4", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Window: 4, Read: stillBeyondWindow},
 	},
 })
 

@@ -14,7 +14,7 @@ var DeepSeek = Register(&Family{
 		{Name: "deepseek_v3", Base: "DeepseekV3Model", Read: readDeepSeekV3},
 	},
 	GGUF: []GGUF{
-		{Name: "deepseek2", With: Transformer{Router: layer.WideRouter, UnscaledTopK: true}, Biases: true, Read: ggufDeepSeek2},
+		{Name: "deepseek2", With: Transformer{Mixture: Mixture{Router: layer.WideRouter, UnscaledTopK: true}}, Biases: true, Read: ggufDeepSeek2},
 	},
 })
 

@@ -18,17 +18,30 @@ var Falcon = Register(&Family{
 	},
 })
 
+// FalconParts are the settings that only Falcon has.
+type FalconParts struct {
+	TwoNorms bool // attention and MLP, if parallel, each have a norm
+	Alibi    bool // positions are biases of the scores instead of rotation
+}
+
+func (c Transformer) falcon() FalconParts {
+	if own := Own[FalconParts](c); own != nil {
+		return *own
+	}
+	return FalconParts{}
+}
+
 func falconAttention(c Transformer, a *layer.Attention) {
 	a.Packed, a.Sliced, a.Names, a.Copied, a.Masked = true, true, packedNames, true, true
-	a.Spread = c.TwoNorms
-	if c.Alibi {
+	a.Spread = c.falcon().TwoNorms
+	if c.falcon().Alibi {
 		a.Rotary, a.Biased, a.Copied = false, true, false
 	}
 }
 
 func falconBlock(c Transformer, b blockParts) tape.Layer {
 	switch {
-	case c.Parallel && c.TwoNorms:
+	case c.Parallel && c.falcon().TwoNorms:
 		return sideBySide("", "", "ln_attn", "ln_mlp")(c, b)
 	case c.Parallel:
 		return sideBySide("", "", "input_layernorm")(c, b)
@@ -39,9 +52,9 @@ func falconBlock(c Transformer, b blockParts) tape.Layer {
 
 func readFalcon(c *Config, a *Model) {
 	renewed := c.Flag("new_decoder_architecture", false)
-	a.Bias, a.Alibi = c.Flag("bias", false), c.Flag("alibi", false)
+	a.Bias = c.Flag("bias", false)
 	a.Parallel = renewed || c.Flag("parallel_attn", true)
-	a.TwoNorms = renewed && c.Whole("num_ln_in_parallel_attn", 2) == 2
+	a.Own = &FalconParts{TwoNorms: renewed && c.Whole("num_ln_in_parallel_attn", 2) == 2, Alibi: c.Flag("alibi", false)}
 	c.Set("intermediate_size", c.Whole("ffn_hidden_size", 4*min(c.Whole("hidden_size", 0), LargestNumber/4)))
 	switch {
 	case renewed:
@@ -57,7 +70,9 @@ func readFalcon(c *Config, a *Model) {
 
 var falconKeys = map[string]string{"n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_embed": "hidden_size"}
 
-func ggufFalcon(m *Metadata, a *Model) { a.TwoNorms = m.has("blk.0.attn_norm_2.weight") }
+func ggufFalcon(m *Metadata, a *Model) {
+	a.Own = &FalconParts{TwoNorms: m.has("blk.0.attn_norm_2.weight")}
+}
 
 // Bloom has LayerNorm, biases of scores in place of rotation, packed projections.
 var Bloom = Register(&Family{

@@ -27,8 +27,8 @@ var Gemma2 = Register(&Family{
 		{Name: "gemma3_text", Base: "Gemma3TextModel", Read: readGemma3},
 	},
 	GGUF: []GGUF{
-		{Name: "gemma2", With: Transformer{CappedScores: true, CappedLogits: true}, Window: 2},
-		{Name: "gemma3", With: Transformer{QKNorm: layer.NormHeads}, Window: 6},
+		{Name: "gemma2", With: Transformer{Attention: Attention{CappedScores: true}, Head: Head{CappedLogits: true}}, Window: 2},
+		{Name: "gemma3", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Window: 6},
 	},
 })
 

@@ -20,7 +20,7 @@ var Gemma3n = Register(&Family{
 		{Name: "gemma3n_text", Base: "Gemma3nTextModel", Read: readGemma3n},
 	},
 	GGUF: []GGUF{
-		{Name: "gemma3n", With: Transformer{CappedLogits: true}, Window: 5, Read: ggufGemma3n},
+		{Name: "gemma3n", With: Transformer{Head: Head{CappedLogits: true}}, Window: 5, Read: ggufGemma3n},
 	},
 })
 

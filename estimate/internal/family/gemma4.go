@@ -21,7 +21,7 @@ var Gemma4 = Register(&Family{
 		{Name: "gemma4_text", Base: "Gemma4TextModel", Read: readGemma4},
 	},
 	GGUF: []GGUF{
-		{Name: "gemma4", With: Transformer{QKNorm: layer.NormHeads, CappedLogits: true}, Blocks: true, Read: ggufGemma4},
+		{Name: "gemma4", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}, Head: Head{CappedLogits: true}}, Blocks: true, Read: ggufGemma4},
 	},
 })
 

@@ -45,7 +45,7 @@ var Jamba = Register(&Family{
 		{Name: "jamba", Base: "JambaModel", Keys: map[string]string{"num_local_experts": "num_experts"}, Read: readJamba},
 	},
 	GGUF: []GGUF{
-		{Name: "jamba", With: Transformer{UnscaledTopK: true}, Blocks: true, Read: ggufJamba},
+		{Name: "jamba", With: Transformer{Mixture: Mixture{UnscaledTopK: true}}, Blocks: true, Read: ggufJamba},
 	},
 })
 

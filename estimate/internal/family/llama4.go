@@ -17,7 +17,7 @@ var Llama4 = Register(&Family{
 		{Name: "llama4_text", Base: "Llama4TextModel", Read: readLlama4Text, Text: true},
 	},
 	GGUF: []GGUF{
-		{Name: "llama4", With: Transformer{QKNorm: layer.NormHeads}, Read: ggufLlama4},
+		{Name: "llama4", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Read: ggufLlama4},
 	},
 })
 

@@ -38,13 +38,18 @@ var OLMoE = Register(&Family{
 		{Name: "olmoe", Base: "OlmoeModel", Read: readOLMoE},
 	},
 	GGUF: []GGUF{
-		{Name: "olmoe", With: Transformer{QKNorm: layer.NormAllHeads, Router: layer.RoundedRouter, UnscaledTopK: true}, Biases: true},
+		{Name: "olmoe", With: Transformer{Attention: Attention{QKNorm: layer.NormAllHeads}, Mixture: Mixture{Router: layer.RoundedRouter, UnscaledTopK: true}}, Biases: true},
 	},
 })
 
 func olmoNorm(c Transformer) tape.Layer { return layer.PlainNorm{Size: c.Hidden} }
 
-func olmoAttention(c Transformer, a *layer.Attention) { a.Clipped, a.Tables = c.ClipQKV, alloc.Float32 }
+// clipped is an OLMo that clamps queries, keys and values.
+type clipped struct{}
+
+func olmoAttention(c Transformer, a *layer.Attention) {
+	a.Clipped, a.Tables = Own[clipped](c) != nil, alloc.Float32
+}
 
 // olmo2Attention uses a second rotary table if there are layers with a window and without.
 func olmo2Attention(c Transformer, a *layer.Attention) {
@@ -58,7 +63,9 @@ func olmo2Attention(c Transformer, a *layer.Attention) {
 
 func readOLMo(c *Config, a *Model) {
 	c.noBias()
-	a.ClipQKV = c.Has("clip_qkv")
+	if c.Has("clip_qkv") {
+		a.Own = &clipped{}
+	}
 	c.likeLlama(a, "OlmoForCausalLM")
 }
 
@@ -77,8 +84,8 @@ func readOLMo2(c *Config, a *Model) {
 func readOLMoE(c *Config, a *Model) {
 	c.noBias()
 	c.likeLlama(a, "OlmoeForCausalLM")
-	a.QKNorm, a.ClipQKV = layer.NormAllHeads, c.Has("clip_qkv")
-	if a.ClipQKV {
+	a.QKNorm = layer.NormAllHeads
+	if c.Has("clip_qkv") {
 		c.Unknown("clip_qkv", "a number")
 	}
 	a.Router, a.UnscaledTopK = layer.RoundedRouter, !c.Flag("norm_topk_prob", false)

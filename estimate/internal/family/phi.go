@@ -42,8 +42,11 @@ var PhiMoE = Register(&Family{
 	},
 })
 
+// plainEmbeddings is a Phi that applies no Dropout to embeddings.
+type plainEmbeddings struct{}
+
 func phiEmbedded(c Transformer) []tape.Layer {
-	if c.PlainEmbeddings {
+	if Own[plainEmbeddings](c) != nil {
 		c.Dropout = 0
 	}
 	return []tape.Layer{tape.Named{Name: "embed_dropout", Layer: c.Drop()}}
@@ -70,7 +73,10 @@ func readPhi(c *Config, a *Model) {
 	if c.Flag("qk_layernorm", false) {
 		c.Unknown("qk_layernorm", "true")
 	}
-	a.Dropout, a.PlainEmbeddings = max(c.Dropout("resid_pdrop"), c.Dropout("embd_pdrop")), c.Dropout("embd_pdrop") == 0
+	a.Dropout = max(c.Dropout("resid_pdrop"), c.Dropout("embd_pdrop"))
+	if c.Dropout("embd_pdrop") == 0 {
+		a.Own = &plainEmbeddings{}
+	}
 	c.Activation(a, c.Word("hidden_act"), "gelu_new")
 	c.rotaryPart(a, 0.5)
 }

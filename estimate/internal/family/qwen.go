@@ -23,9 +23,9 @@ var Qwen = Register(&Family{
 	},
 	GGUF: []GGUF{
 		{Name: "qwen2", Biases: true},
-		{Name: "qwen2moe", With: Transformer{Router: layer.RoundedRouter, SharedGate: true, UnscaledTopK: true}, Biases: true, Read: ggufQwen2MoE},
-		{Name: "qwen3", With: Transformer{QKNorm: layer.NormHeads}, Biases: true},
-		{Name: "qwen3moe", With: Transformer{QKNorm: layer.NormHeads, Router: layer.RoundedRouter}, Biases: true},
+		{Name: "qwen2moe", With: Transformer{Mixture: Mixture{Router: layer.RoundedRouter, SharedGate: true, UnscaledTopK: true}}, Biases: true, Read: ggufQwen2MoE},
+		{Name: "qwen3", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Biases: true},
+		{Name: "qwen3moe", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}, Mixture: Mixture{Router: layer.RoundedRouter}}, Biases: true},
 	},
 })
 
@@ -116,9 +116,9 @@ var Qwen3Next = Register(&Family{
 		{Name: "qwen3_5_moe_text", Base: "Qwen3_5MoeTextModel", Read: readQwen35MoE, Text: true},
 	},
 	GGUF: []GGUF{
-		{Name: "qwen3next", With: Transformer{QKNorm: layer.NormHeads, Router: layer.RoundedRouter, SharedGate: true}, Rotary: true, Read: ggufQwen3Next},
-		{Name: "qwen35", With: Transformer{QKNorm: layer.NormHeads}, Rotary: true, Read: ggufQwen35},
-		{Name: "qwen35moe", With: Transformer{QKNorm: layer.NormHeads, Router: layer.RoundedRouter, SharedGate: true}, Rotary: true, Read: ggufQwen35MoE},
+		{Name: "qwen3next", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}, Mixture: Mixture{Router: layer.RoundedRouter, SharedGate: true}}, Rotary: true, Read: ggufQwen3Next},
+		{Name: "qwen35", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Rotary: true, Read: ggufQwen35},
+		{Name: "qwen35moe", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}, Mixture: Mixture{Router: layer.RoundedRouter, SharedGate: true}}, Rotary: true, Read: ggufQwen35MoE},
 	},
 })
 

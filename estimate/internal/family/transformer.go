@@ -27,7 +27,7 @@ func (c Transformer) Kind(block int) BlockKind {
 	if block < len(c.Kinds) {
 		return c.Kinds[block]
 	}
-	if c.Kinds == nil && c.Window > 0 && c.FullBlocks == 0 {
+	if c.Kinds == nil && c.Window > 0 {
 		return Windowed
 	}
 	return 0
@@ -99,80 +99,24 @@ type Transformer struct {
 
 	Positions int // learned positions (GPT2, BERT, OPT); two of RoBERTa's are padding; SD3's are fixed
 	Types     int // token types (BERT); 0 means 2
-	RotaryDim int // elements of a head that rotate; 0 means all, or for Phi half of HeadSize
+	EmbedDim  int // width of the embedding, with projections to Hidden (OPT, ELECTRA, ALBERT) and back (OPT); 0 means Hidden
 
-	Context     int  // positions in each block's rotary tables in older releases of transformers; 0 means none
-	ContextMask bool // those releases also had a mask for Context positions
+	Tied       bool             // the head's weight is the embedding's
+	Bias       bool             // biases of all projections of Llama and Gemma
+	Parallel   bool             // attention and MLP in parallel (StableLM, GPTNeoX, Falcon)
+	NormAfter  bool             // norms follow the sums (OPT)
+	GatedFFN   bool             // the MLP has a gate (T5)
+	Activation layer.Activation // the zero value is the family's own
+	Dropout    float64          // of embeddings, scores and residuals (GPT2, BERT, ViT, Phi); 0 means none
 
-	Window     int // length of the sliding window, for the key/value cache; 0 means none
-	FullBlocks int // how many of the Blocks have no Window
+	Attention
+	Mixture
+	Head
+	Decoder
+	Pixels
 
-	Experts      int // number of experts in the mixture that replaces the MLP; 0 means none
-	TopK         int // experts that each token passes; 0 means 2
-	ExpertFFN    int // width of an expert's middle; 0 means FFN
-	DenseBlocks  int // the first blocks that have an MLP and no mixture
-	SharedFFN    int // width of the MLP that every token passes besides its experts; 0 means none
-	Router       layer.Router
-	Groups       int  // groups of experts (SigmoidRouter), chosen by their best two experts; 0 means none
-	TopGroups    int  // groups that a token may use
-	UnscaledTopK bool // the weights of a token's experts are not divided by their sum
-	SharedGate   bool // a gate weighs the shared MLP (Qwen2-MoE)
-
-	// Kinds say what differs in each of the Blocks; nil means nothing. They replace FullBlocks.
-	Kinds []BlockKind
-
-	// Latent replaces the usual attention (DeepSeek). Its Hidden and Heads are the Transformer's;
-	// nil means none.
-	Latent *layer.LatentAttention
-
-	QKNorm       layer.QKNorm // norms of queries and keys (Llama, Gemma2)
-	CappedScores bool         // a tanh caps attention's scores, as in Gemma 2
-	CappedLogits bool         // a tanh caps the logits
-
-	QKVBias  bool // biases of the query, key and value projections (Llama, Qwen2 has them)
-	Bias     bool // biases of all projections of Llama and Gemma
-	Tied     bool // the head's weight is the embedding's
-	HeadBias bool // the head has a bias (PhiMoE)
-
-	Parallel  bool // attention and MLP in parallel (StableLM, GPTNeoX, Falcon)
-	TwoNorms  bool // attention and MLP, if parallel, each have a norm (Falcon)
-	NormAfter bool // norms follow the sums (OPT)
-	Alibi     bool // positions are biases of the scores instead of rotation (Falcon)
-	ClipQKV   bool // queries, keys and values are clamped (OLMo)
-	EmbedDim  int  // width of the embedding, with projections to Hidden (OPT, ELECTRA, ALBERT) and back (OPT); 0 means Hidden
-
-	NoHead bool // the model ends at its last norm, without the head
-
-	Activation   layer.Activation // the zero value is the family's own
-	Dropout      float64          // of embeddings, scores and residuals (GPT2, BERT, ViT, Phi); 0 means none
-	ScoreDropout float64          // of scores, if it differs from Dropout (BART, Whisper)
-	HeadDropout  float64          // before the classifier (DistilBERT, ALBERT)
-	// PlainEmbeddings applies no Dropout to embeddings (Phi).
-	PlainEmbeddings bool
-	Plain           bool // attention holds the scores, instead of flash attention
-
-	// The decoder's numbers, in models with an encoder and a decoder (T5, BART, Whisper); 0 means
-	// the encoder's.
-	DecoderBlocks, DecoderHeads, DecoderFFN int
-	Buckets                                 int  // buckets of distances, each with a bias (T5)
-	GatedFFN                                bool // the MLP has a gate (T5)
-	SourceLength                            int  // length of the encoder's output for a sound (Whisper)
-
-	Image, Patch int // ViT: side of image and patch; 0 means 224 and 16
-	Channels     int // ViT: 0 means 3; of Whisper's spectra
-	Classes      int // width of a classifier instead of the head (not GPT2); 0 means none
-
-	Merge   int  // towers: patches along a side that are merged; 0 means 2
-	Taps    int  // Qwen3Vision: the number of blocks whose outputs are also given to the text
-	Batched bool // each sequence has rotary tables of its own (Qwen2-VL and its successors)
-
-	MaskedLM bool // BERT: the head that predicts masked tokens
-	Detects  bool // ELECTRA: the head that finds replaced tokens
-	Pooler   bool // ViT: the layer after the class token, and the head of Gemma 3's tower; BERT has one unless NoHead
-
-	Teacher bool // DeiT: the distillation token also has a classifier, and the output is the mean of both
-
-	kind BlockKind // of the block that is being built
+	Kinds []BlockKind // what differs in each of the Blocks; nil means nothing
+	kind  BlockKind   // of the block that is being built
 
 	// Vision is the tower for images; nil means none. In CLIP and SigLIP it runs. In other models
 	// its weights are counted, but it does not run and the figures do not include its images. A ViT
@@ -184,6 +128,63 @@ type Transformer struct {
 
 	// Own is what only this Family has, such as an *AltUp of Gemma3n; nil means nothing.
 	Own any
+}
+
+// Attention says what attention does in another way than usual.
+type Attention struct {
+	Latent *layer.LatentAttention // replaces the usual attention (DeepSeek), with the Transformer's Hidden and Heads; nil means none
+	Window int                    // length of the sliding window, for the key/value cache; 0 means none
+	Plain  bool                   // it holds the scores, instead of flash attention
+
+	QKVBias      bool         // biases of the query, key and value projections (Llama, Qwen2 has them)
+	QKNorm       layer.QKNorm // norms of queries and keys (Llama, Gemma2)
+	CappedScores bool         // a tanh caps the scores, as in Gemma 2
+	ScoreDropout float64      // of scores, if it differs from Dropout (BART, Whisper)
+	Buckets      int          // buckets of distances, each with a bias (T5)
+
+	RotaryDim   int  // elements of a head that rotate; 0 means all, or for Phi half of HeadSize
+	Batched     bool // each sequence has rotary tables of its own (Qwen2-VL and its successors)
+	Context     int  // positions in each block's rotary tables in older releases of transformers; 0 means none
+	ContextMask bool // those releases also had a mask for Context positions
+}
+
+// Mixture is the mixture of experts that replaces the MLP.
+type Mixture struct {
+	Experts      int  // 0 means no mixture
+	TopK         int  // experts that each token passes; 0 means 2
+	ExpertFFN    int  // width of an expert's middle; 0 means FFN
+	DenseBlocks  int  // the first blocks that have an MLP and no mixture
+	SharedFFN    int  // width of the MLP that every token passes besides its experts; 0 means none
+	SharedGate   bool // a gate weighs the shared MLP (Qwen2-MoE)
+	Router       layer.Router
+	Groups       int  // groups of experts (SigmoidRouter), chosen by their best two experts; 0 means none
+	TopGroups    int  // groups that a token may use
+	UnscaledTopK bool // the weights of a token's experts are not divided by their sum
+}
+
+// Head is what follows the last norm.
+type Head struct {
+	NoHead       bool    // nothing
+	HeadBias     bool    // the head has a bias (PhiMoE)
+	CappedLogits bool    // a tanh caps the logits
+	MaskedLM     bool    // BERT: the head that predicts masked tokens
+	Classes      int     // width of a classifier instead of the head (not GPT2); 0 means none
+	HeadDropout  float64 // before the classifier (DistilBERT, ALBERT)
+	Pooler       bool    // ViT: the layer after the class token, and the head of Gemma 3's tower; BERT has one unless NoHead
+}
+
+// Decoder has the numbers of the decoder in models with an encoder and a decoder (T5, BART, Whisper);
+// 0 means the encoder's.
+type Decoder struct {
+	DecoderBlocks, DecoderHeads, DecoderFFN int
+	SourceLength                            int // length of the encoder's output for a sound (Whisper)
+}
+
+// Pixels are the sizes of images.
+type Pixels struct {
+	Image, Patch int // side of image and patch; of a ViT 0 means 224 and 16
+	Channels     int // of a ViT 0 means 3; of Whisper's spectra
+	Merge        int // towers: patches along a side that are merged; 0 means 2
 }
 
 // Own returns what only this family has, if it is a T, and otherwise nil.
@@ -205,20 +206,17 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 	case c.Latent != nil:
 		latent = c.Latent.KVRank + c.Latent.RopeSize
 	}
-	full, attend, fixed := c.FullBlocks, c.Blocks, int64(0)
+	full, attend, fixed := 0, c.Blocks, int64(0)
 	recurrent := c.recurrent()
-	if c.Kinds != nil {
-		full = 0
-		for i := range min(c.Blocks, len(c.Kinds)) {
-			switch {
-			case c.Kinds[i]&Borrowing != 0:
-				attend--
-			case c.Kinds[i]&Recurrent != 0 && recurrent != nil:
-				attend--
-				fixed = setting.AddSat(fixed, recurrent.states)
-			case c.Kinds[i]&Windowed == 0:
-				full++
-			}
+	for i := range min(c.Blocks, len(c.Kinds)) {
+		switch {
+		case c.Kinds[i]&Borrowing != 0:
+			attend--
+		case c.Kinds[i]&Recurrent != 0 && recurrent != nil:
+			attend--
+			fixed = setting.AddSat(fixed, recurrent.states)
+		case c.Kinds[i]&Windowed == 0:
+			full++
 		}
 	}
 	if kept := c.Family.OrLlama().cache; kept != nil {

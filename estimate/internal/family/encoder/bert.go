@@ -23,7 +23,7 @@ var BERT = family.Register(&family.Family{
 		{Name: "bert", Base: "BertModel", Read: readBERT},
 	},
 	GGUF: []family.GGUF{
-		{Name: "bert", With: family.Transformer{NoHead: true}, Read: ggufBERT},
+		{Name: "bert", With: family.Transformer{Head: family.Head{NoHead: true}}, Read: ggufBERT},
 	},
 })
 

@@ -18,6 +18,9 @@ var ELECTRA = family.Register(&family.Family{
 	},
 })
 
+// detects is an ELECTRA with the head that finds replaced tokens.
+type detects struct{}
+
 // electra builds ELECTRA.
 func electra(c family.Transformer) []tape.Layer {
 	width := setting.Or(c.EmbedDim, c.Hidden)
@@ -29,7 +32,7 @@ func electra(c family.Transformer) []tape.Layer {
 	switch {
 	case c.Classes != 0:
 		return append(layers, firstClassifier(c, layer.GELU{}))
-	case c.Detects:
+	case family.Own[detects](c) != nil:
 		return append(layers, tape.Named{Name: "discriminator_predictions", Layer: tape.Sequential{
 			tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
 			tape.Inlined{Layer: c.Activation.Layer(layer.UseGELU)},
@@ -55,7 +58,7 @@ func readELECTRA(c *family.Config, a *family.Model) {
 	bertSettings(c, a, "Electra")
 	switch class {
 	case "ElectraForPreTraining":
-		a.Detects = true
+		a.Own = &detects{}
 	case "ElectraForMaskedLM":
 		a.MaskedLM = true
 	case "ElectraForSequenceClassification":

@@ -76,12 +76,19 @@ func qwen25Tower(c family.Transformer, width int, d *tape.Declaration) {
 	d.Layer("merger", merger(c, norm, width))
 }
 
+// taps is the number of blocks of a tower whose outputs are also given to the text.
+type taps int
+
 func qwen3Tower(c family.Transformer, width int, d *tape.Declaration) {
 	d.Layer("patch_embed", qwenPatches(c, false))
 	d.Layer("pos_embed", layer.Embedding{Num: c.Positions, Dim: c.Hidden})
 	d.Layer("blocks", qwenBlocks(c, layer.LayerNorm{Size: c.Hidden}, layer.MLP{Hidden: c.Hidden, FFN: c.FFN}))
 	d.Layer("merger", merger(c, layer.LayerNorm{Size: c.Hidden}, width))
-	d.Layer("deepstack_merger_list", tape.Repeat{N: c.Taps, Layer: merger(c, layer.LayerNorm{Size: merged(c)}, width)})
+	n := 0
+	if own := family.Own[taps](c); own != nil {
+		n = int(*own)
+	}
+	d.Layer("deepstack_merger_list", tape.Repeat{N: n, Layer: merger(c, layer.LayerNorm{Size: merged(c)}, width)})
 }
 
 // qwenTower reads the numbers of Qwen's towers. hidden is the key of the width.
@@ -128,14 +135,15 @@ func readQwen35MoEVL(c *family.Config, a *family.Model) {
 	qwen3VLSettings(c, a, "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text", "qwen3_5_moe_vision", 0)
 }
 
-// qwen3VLSettings reads Qwen3-VL and its successors. taps is the default for the tower's taps.
-func qwen3VLSettings(c *family.Config, a *family.Model, head, text, vision string, taps int) {
+// qwen3VLSettings reads Qwen3-VL and its successors. usual is the default for the tower's taps.
+func qwen3VLSettings(c *family.Config, a *family.Model, head, text, vision string, usual taps) {
 	imageText{head: head, text: text, vision: vision, numbers: func(v, _ *family.Config, t *family.Transformer) {
 		qwenTower(v, t, "hidden_size")
-		t.Taps = taps
+		n := usual
 		if own := v.List("deepstack_visual_indexes"); own != nil {
-			t.Taps = len(own)
+			n = taps(len(own))
 		}
+		t.Own = &n
 		v.Number(&t.FFN, "intermediate_size", 0)
 		v.Number(&t.Positions, "num_position_embeddings", 2304)
 	}}.read(c, a)

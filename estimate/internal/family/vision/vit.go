@@ -60,13 +60,16 @@ func vit(c family.Transformer, name string, distilled bool) []tape.Layer {
 	}
 	switch {
 	case c.Classes == 0 || c.NoHead:
-	case c.Teacher:
+	case family.Own[taught](c) != nil:
 		layers = append(layers, twoClassifiers(c))
 	default:
 		layers = append(layers, family.First{}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
 	}
 	return layers
 }
+
+// taught is a DeiT whose distillation token also has a classifier.
+type taught struct{}
 
 // twoClassifiers classifies DeiT's class token and distillation token. The output is the mean of
 // both.
@@ -162,7 +165,10 @@ func vitSettings(c *family.Config, a *family.Model, heads ...string) {
 		c.Unknown("qkv_bias", "false")
 	}
 	c.Encoder(a)
-	a.Pooler, a.Teacher = class == c.Base, strings.HasSuffix(class, "WithTeacher")
+	if strings.HasSuffix(class, "WithTeacher") {
+		a.Own = &taught{}
+	}
+	a.Pooler = class == c.Base
 	if !a.Pooler {
 		a.Classes = c.Labels()
 	}
