@@ -62,7 +62,7 @@ func (t *MemTracker) mark(caller tables.StackID) (m *snapshot.Mark, queued *repo
 		g, site := c.Group, t.stacks.Frame(c.Line)
 		b.Add(&g.Tensor, site, g.Tally(c.Count))
 	}
-	m.Delta = snapshot.NewDelta(&b)
+	tables.SetDelta(m, &b)
 	t.recent.add(m)
 	return m, t.report.Add(m), true
 }

@@ -91,7 +91,7 @@ func (t *MemTracker) addCache(none bool) (err error) {
 	t.streamed, _ = t.device.(alloc.StreamAllocator)
 	t.mu = new(spinlock.Mutex)
 	if t.cache != nil {
-		t.locked = t.cache.Locked()
+		t.locked = cachelock.Of(t.cache)
 		t.mu = t.locked.Mutex()
 	}
 	if t.owned {
@@ -221,7 +221,7 @@ func (t *MemTracker) History() *snapshot.History {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h.Sections, h.Streams = t.sections.paths.names, t.ledger.Streams.Handles
-	return &snapshot.History{Tables: h}
+	return tables.InHistory(&snapshot.History{}, h)
 }
 
 // ResetPeak makes the current level the peak.

@@ -24,7 +24,7 @@ func (c *Cache) Segments() iter.Seq[alloc.Segment] {
 
 func (c *Cache) copySegments() []alloc.Segment {
 	c.mu.Lock()
-	cut := c.Locked().Cut()
+	cut := locked{c}.Cut()
 	c.mu.Unlock()
 	return cut.Segments()
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
@@ -169,7 +170,7 @@ func (p *interleaved) end() {
 		p.free()
 	}
 	p.dev.Advance(max(0, p.uses.Last()-p.dev.Now()))
-	p.cache.Locked().Poll()
+	cachelock.Of(p.cache).Poll()
 	s := p.cache.Stats()
 	assert.Zero(&p.errs, s.Pending.Bytes.Current)
 	assert.Equal(&p.errs, s.Reserved.Bytes.Current, s.Inactive.Bytes.Current)

@@ -8,8 +8,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 )
 
-// Locked is for package tracker, whose ledger changes in one step with the cache.
-func (c *Cache) Locked() cachelock.Cache { return locked{c} }
+func init() {
+	cachelock.Of = func(c alloc.Device) cachelock.Cache { return locked{c.(*Cache)} }
+}
 
 // locked is a Cache for who holds its lock.
 type locked struct{ c *Cache }

@@ -54,13 +54,13 @@ func TestLookupsAreCountedOnce(t *testing.T) {
 	enter := func(cachelock.Block, alloc.Ptr, alloc.Bytes) (cachelock.Owner, error) { return 1, nil }
 	for i, first := range []bool{true, false} {
 		if first {
-			_, _, _, ok := c.Locked().Alloc(2*alloc.MiB, alloc.Stream(i), 1)
+			_, _, _, ok := locked{c}.Alloc(2*alloc.MiB, alloc.Stream(i), 1)
 			require.False(t, ok)
 		}
-		require.NoError(t, c.Locked().AllocOwned(2*alloc.MiB, alloc.Stream(i), enter))
+		require.NoError(t, locked{c}.AllocOwned(2*alloc.MiB, alloc.Stream(i), enter))
 		require.EqualValues(t, i+1, c.clock)
 	}
-	_, _, _, ok := c.Locked().Alloc(2*alloc.MiB, 0, 1)
+	_, _, _, ok := locked{c}.Alloc(2*alloc.MiB, 0, 1)
 	require.True(t, ok)
 	require.EqualValues(t, 3, c.clock)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
@@ -194,10 +195,10 @@ func TestCacheWithEventsThatFail(t *testing.T) {
 		require.NoError(t, dev.Fail(gpuemu.Fault{Function: function, From: 1, Onward: true, Code: 999}))
 		require.NoError(t, cache.Free(p))
 		dev.Advance(time.Hour)
-		cache.Locked().Poll()
+		cachelock.Of(cache).Poll()
 		assert.Equal(t, alloc.MiB, cache.Stats().Pending.Bytes.Current, function)
 		dev.Heal()
-		cache.Locked().Poll()
+		cachelock.Of(cache).Poll()
 		assert.Zero(t, cache.Stats().Pending.Bytes.Current, function)
 		require.NoError(t, cache.Close())
 		assert.Zero(t, dev.Events(os.Getpid()))

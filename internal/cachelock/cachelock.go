@@ -56,6 +56,10 @@ type Cache interface {
 	Poll()
 }
 
+// Of returns a *cache.Cache for who holds its lock: for package tracker, whose ledger changes in one step with the cache. Package
+// cache sets it, so that no program has the lock by a method.
+var Of func(c alloc.Device) Cache
+
 // Block is the number of an allocated block, until it is freed. A cache finds a block by it, and not by its address.
 type Block uint32
 

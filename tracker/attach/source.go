@@ -138,7 +138,7 @@ func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot
 	at := &snapshot.Snapshot{
 		Time: s.now(), Origin: s.origin, Device: name, Ordinal: ordinal, UUID: s.uuid, Levels: levels, Peak: l.peak, Total: l.total, Events: l.events.next,
 	}
-	lists := &at.Tables
+	lists := tables.Of(at)
 	*lists = tables.Tables{Stacks: l.stacks, Sections: []string{""}, Streams: l.streams, Epoch: s.start}
 	index := make(map[*site]int32, len(l.sites))
 	for _, its := range l.sites {
@@ -173,9 +173,9 @@ func (s *Source) History() *snapshot.History {
 
 func (s *Source) history() *snapshot.History {
 	first, events := s.ledger.events.ordered()
-	return &snapshot.History{Tables: tables.HistoryTables{
+	return tables.InHistory(&snapshot.History{}, tables.HistoryTables{
 		Start: s.start, First: first, Events: events, Stacks: s.ledger.stacks, Sections: []string{""}, Streams: s.ledger.streams,
-	}}
+	})
 
 }
 
@@ -198,7 +198,7 @@ func (s *Source) Track() *snapshot.Mark {
 		}
 	}
 	clear(s.ledger.changed)
-	m.Delta = snapshot.NewDelta(&b)
+	tables.SetDelta(m, &b)
 	s.ledger.events.add(tables.EventEntry{Since: now.Sub(s.start), Action: mem.Marked, Allocated: alloc.Bytes(m.Seq)})
 	if len(s.recent) == maxMarks {
 		s.recent = slices.Delete(s.recent, 0, 1)

@@ -58,7 +58,7 @@ func FromSnapshot(s *snapshot.Snapshot) *Usage {
 // row for the call stacks that a dump has left out.
 func FromDump(r *snapshot.Dump) *Usage {
 	u := FromSnapshot(r.Snapshot)
-	if rest := r.Snapshot.Tables.LeftOut.Unsited; rest != (tables.Totals{}) {
+	if rest := tables.Of(r.Snapshot).LeftOut.Unsited; rest != (tables.Totals{}) {
 		u.Rows = append(u.Rows, Row{Device: u.Device, Live: rest.Live, Peak: rest.Peak, Total: rest.Total})
 	}
 	for _, other := range r.Others {

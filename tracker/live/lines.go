@@ -62,7 +62,7 @@ type stackTally struct {
 
 // linesOf sums up a snapshot by line of code.
 func linesOf(s *snapshot.Snapshot) linesNow {
-	t := &s.Tables
+	t := tables.Of(s)
 	of := make(map[mem.Frame]*holder)
 	bySite := make([]*holder, len(t.Sites))
 	stacks := make(map[tables.StackID]mem.Tally)
@@ -113,7 +113,7 @@ func largest(s *snapshot.Snapshot, of map[mem.Frame]*holder) linesNow {
 	out := linesNow{Time: s.Time, Live: s.Live, Lines: []lineNow{}, Rest: s.Live}
 	for _, h := range all[:min(len(all), maxLines)] {
 		out.Rest = out.Rest.Sub(h.Tally)
-		out.Lines = append(out.Lines, h.write(names, s.Time.Sub(s.Tables.Epoch)))
+		out.Lines = append(out.Lines, h.write(names, s.Time.Sub(tables.Of(s).Epoch)))
 	}
 	return out
 }

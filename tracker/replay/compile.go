@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -32,7 +33,7 @@ func compile(r *snapshot.Dump) (*program, error) {
 		arenas:  make(map[arena]uint16),
 	}
 	segments := r.Snapshot.Segments
-	if c.named = len(r.History.Tables.Pools) > 0; c.named {
+	if c.named = len(tables.OfHistory(r.History).Pools) > 0; c.named {
 		segments = start.Segments
 	}
 	for i := range segments {

@@ -11,6 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -169,8 +170,9 @@ func (p *program) earlier(lines []explain.Line) ([]saving, alloc.Bytes, error) {
 func (p *program) moved(site mem.Frame) (*program, mem.Tally) {
 	var first, rest []op
 	var buffers mem.Tally
+	past := tables.OfHistory(p.dump.History)
 	for _, o := range p.ops {
-		if o.do == opAlloc && !p.buffers[o.buffer].freed && p.dump.History.Tables.Site(p.first+uint64(o.event)) == site {
+		if o.do == opAlloc && !p.buffers[o.buffer].freed && past.Site(p.first+uint64(o.event)) == site {
 			first = append(first, o)
 			buffers = buffers.Add(mem.Tally{Count: 1, Bytes: p.buffers[o.buffer].requested})
 			continue

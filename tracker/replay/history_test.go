@@ -50,7 +50,7 @@ func newProgram(t testing.TB, seed uint64, memory alloc.Bytes, conf cache.Config
 	p.stack = p.stacks.Add(mem.Stack{line}, line)
 	for i := range streams {
 		c := cachetest.NewCache(t, p.dev, conf)
-		c.Locked().Notify(func(e cachelock.Event) {
+		cachelock.Of(c).Notify(func(e cachelock.Event) {
 			switch e.Action {
 			case cachelock.SegmentAlloc, cachelock.SegmentMap:
 				p.add(tables.EventEntry{Action: mem.SegmentAllocated, Ptr: e.Ptr, Allocated: e.Size, Stream: uint8(i)})
@@ -130,7 +130,7 @@ func (p *program) dump(first int) *snapshot.Dump {
 		streams[i] = alloc.Stream(i)
 	}
 	h := tables.HistoryTables{First: uint64(first), Events: p.events[first:], Stacks: p.stacks, Sections: []string{""}, Streams: streams}
-	return &snapshot.Dump{Snapshot: p.snapshot(len(p.events)), History: &snapshot.History{Tables: h}}
+	return &snapshot.Dump{Snapshot: p.snapshot(len(p.events)), History: tables.InHistory(&snapshot.History{}, h)}
 }
 
 // snapshot returns the state now, when so many events have happened.
@@ -151,7 +151,7 @@ func (p *program) snapshot(events int) *snapshot.Snapshot {
 	for _, segment := range s.Segments {
 		s.Reserved += segment.Size
 	}
-	s.Tables = lists
+	*tables.Of(s) = lists
 	return s
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 )
 
 // machine runs a program once.
@@ -67,7 +68,7 @@ func (m *machine) clear() error {
 		if err != nil {
 			return fmt.Errorf("replay: %w", err)
 		}
-		c.Locked().Notify(func(e cachelock.Event) { m.retried = m.retried || e.Action == cachelock.Retry }, nil)
+		cachelock.Of(c).Notify(func(e cachelock.Event) { m.retried = m.retried || e.Action == cachelock.Retry }, nil)
 		m.caches = append(m.caches, c)
 	}
 	return nil
@@ -242,7 +243,7 @@ func (m *machine) empty(but int) error {
 // oom tells what there was when a request failed.
 func (m *machine) oom(o *op) *OOM {
 	event := m.first + uint64(o.event)
-	e := &OOM{Event: event, Requested: o.bytes, CallSite: m.dump.History.Tables.Site(event)}
+	e := &OOM{Event: event, Requested: o.bytes, CallSite: tables.OfHistory(m.dump.History).Site(event)}
 	arena := int(o.buffer)
 	if o.do == opAlloc {
 		e.Requested, arena = m.buffers[o.buffer].requested, int(m.buffers[o.buffer].arena)

@@ -283,7 +283,7 @@ func TestErrors(t *testing.T) {
 	require.ErrorContains(t, err, "memory of -1 bytes")
 
 	light := p.dump(0)
-	light.Snapshot.Tables = tables.Tables{Stacks: p.stacks, Sections: []string{""}}
+	*tables.Of(light.Snapshot) = tables.Tables{Stacks: p.stacks, Sections: []string{""}}
 	_, err = replay.Run(light, replay.Config{})
 	require.ErrorContains(t, err, "not told one by one")
 }
@@ -328,15 +328,15 @@ func hostile(t testing.TB, text []byte) *snapshot.Dump {
 		h.First = uint64(text[0])
 	}
 	return &snapshot.Dump{
-		Snapshot: &snapshot.Snapshot{Events: h.First + uint64(len(h.Events)), Tables: lists},
-		History:  &snapshot.History{Tables: h},
+		Snapshot: tables.In(&snapshot.Snapshot{Events: h.First + uint64(len(h.Events))}, lists),
+		History:  tables.InHistory(&snapshot.History{}, h),
 	}
 }
 
 // TestHuge has a hole that no size is twice as large as.
 func TestHuge(t *testing.T) {
 	segment := alloc.Segment{Ptr: 1, Size: math.MaxInt64, Pool: alloc.LargePool, Blocks: []alloc.Block{{Ptr: 1, Size: math.MaxInt64, State: alloc.Inactive}}}
-	s := &snapshot.Snapshot{Segments: []alloc.Segment{segment}, Tables: tables.Tables{Allocations: []tables.AllocationEntry{}}}
+	s := tables.In(&snapshot.Snapshot{Segments: []alloc.Segment{segment}}, tables.Tables{Allocations: []tables.AllocationEntry{}})
 	assert.Contains(t, explain.Snapshot(s).String(), "its largest inactive block has 8.0 EiB")
 }
 
@@ -364,7 +364,7 @@ func TestAPrivatePoolThatIsGone(t *testing.T) {
 			{Ptr: segment, Size: 20 * alloc.MiB, Pool: alloc.LargePool, Blocks: []alloc.Block{{Ptr: segment, Size: 2 * alloc.MiB, Requested: 2 * alloc.MiB, State: alloc.Allocated}, {Ptr: segment + 2<<20, Size: 18 * alloc.MiB, State: alloc.Inactive}}},
 			{Ptr: other, Size: 20 * alloc.MiB, Pool: alloc.LargePool, Blocks: []alloc.Block{{Ptr: other, Size: 2 * alloc.MiB, Requested: 2 * alloc.MiB, State: alloc.Allocated}, {Ptr: other + 2<<20, Size: 18 * alloc.MiB, State: alloc.Inactive}}},
 		}
-		dump := &snapshot.Dump{Snapshot: &snapshot.Snapshot{Events: 8, Segments: segments, Levels: snapshot.Levels{Reserved: 40 * alloc.MiB}, Tables: tables.Tables{Stacks: h.Stacks, Sections: h.Sections, Allocations: []tables.AllocationEntry{}}}, History: &snapshot.History{Tables: h}}
+		dump := &snapshot.Dump{Snapshot: tables.In(&snapshot.Snapshot{Events: 8, Segments: segments, Levels: snapshot.Levels{Reserved: 40 * alloc.MiB}}, tables.Tables{Stacks: h.Stacks, Sections: h.Sections, Allocations: []tables.AllocationEntry{}}), History: tables.InHistory(&snapshot.History{}, h)}
 		var file bytes.Buffer
 		require.NoError(t, dump.WriteJSON(&file))
 		read, err := snapshot.ReadDump(&file)
@@ -392,7 +392,7 @@ func TestEndless(t *testing.T) {
 			tables.EventEntry{Action: mem.SegmentFreed, Ptr: p, Allocated: x.Each})
 	}
 	lists := tables.Tables{Stacks: h.Stacks, Sections: h.Sections, Allocations: []tables.AllocationEntry{}}
-	r := &snapshot.Dump{Snapshot: &snapshot.Snapshot{Events: uint64(len(h.Events)), Tables: lists}, History: &snapshot.History{Tables: h}}
+	r := &snapshot.Dump{Snapshot: tables.In(&snapshot.Snapshot{Events: uint64(len(h.Events))}, lists), History: tables.InHistory(&snapshot.History{}, h)}
 	_, err = replay.Run(r, replay.Config{})
 	require.ErrorContains(t, err, "emptied over and over")
 }

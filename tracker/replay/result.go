@@ -12,6 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -23,7 +24,7 @@ import (
 // Result name them.
 func Recorded(r *snapshot.Dump) Config {
 	conf, _ := recordedSettings(r)
-	broken := r.Snapshot.Tables.LeftOut.Broken > 0
+	broken := tables.Of(r.Snapshot).LeftOut.Broken > 0
 	if r.Snapshot.Cache == nil && len(r.Snapshot.Segments) == 0 && !broken && !walk.BeginningOf(r).Segments {
 		return Config{Allocator: Driver}
 	}

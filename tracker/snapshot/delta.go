@@ -56,11 +56,11 @@ func (d Delta) Add(e Delta) Delta {
 			}
 		}
 	}
-	return NewDelta(&b)
+	return newDelta(&b)
 }
 
-// NewDelta returns a source's sums in order. It leaves out groups and lines whose sum is zero.
-func NewDelta(sums *tables.Sums) Delta {
+// newDelta returns a source's sums in order. It leaves out groups and lines whose sum is zero.
+func newDelta(sums *tables.Sums) Delta {
 	groups := slices.DeleteFunc(sums.Groups, func(g tables.GroupSum) bool { return g.Tally.IsZero() })
 	if len(groups) == 0 {
 		return nil

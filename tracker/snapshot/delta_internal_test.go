@@ -32,7 +32,7 @@ func TestLinesOfAChangeAreInOrder(t *testing.T) {
 			for _, i := range rand.Perm(len(want)) {
 				b.Add(&tables.Tensor{Kind: mem.Activation, DType: alloc.Uint8, Shape: alloc.Shape{1}}, want[i].Frame, want[i].Tally)
 			}
-			d := NewDelta(&b)
+			d := newDelta(&b)
 			assert.Len(t, d, 1, name)
 			for _, c := range d {
 				assert.Equal(t, fmt.Sprint(want), fmt.Sprint(c.CallSites), name)
@@ -50,7 +50,7 @@ func TestChangesOfEachMemoryAreInOrder(t *testing.T) {
 			b.Add(&tables.Tensor{Kind: mem.Activation, DType: alloc.Uint8, Shape: alloc.Shape{1}, Memory: memory}, mem.Frame{Line: 1}, mem.Tally{Count: 1, Bytes: 1})
 		}
 		next := alloc.DeviceMemory
-		for _, c := range NewDelta(&b) {
+		for _, c := range newDelta(&b) {
 			assert.Equal(t, next, c.Memory)
 			next++
 		}

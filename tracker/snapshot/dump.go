@@ -79,7 +79,7 @@ func (d *Dump) whole() bool {
 func (d *Dump) MarshalJSON() ([]byte, error) { return jsonstream.Marshal(d.WriteJSON) }
 
 func (d *Dump) writeTo(out *jsonstream.Writer) {
-	out.Head(dumpHead{jsonstream.DumpSchema, jsonstream.DumpVersion, d.Snapshot.Time, d.Reason, processOf(d.Snapshot.Origin.PID, d.Build), devicesOf(d.Devices), d.Snapshot.Tables.LeftOut, d.OOM})
+	out.Head(dumpHead{jsonstream.DumpSchema, jsonstream.DumpVersion, d.Snapshot.Time, d.Reason, processOf(d.Snapshot.Origin.PID, d.Build), devicesOf(d.Devices), d.Snapshot.tables.LeftOut, d.OOM})
 	out.Bytes([]byte(",\n\"snapshot\": "))
 	d.Snapshot.writeTo(out)
 	if d.History != nil {
@@ -180,7 +180,7 @@ func readDump(in *jsonstream.Reader, within int) (*Dump, error) {
 	for _, in := range head.Devices {
 		d.Devices = append(d.Devices, in.snapshot())
 	}
-	d.Marks, d.Profile, d.Snapshot.Tables.LeftOut = head.Marks, head.Profile, head.LeftOut
+	d.Marks, d.Profile, d.Snapshot.tables.LeftOut = head.Marks, head.Profile, head.LeftOut
 	d.Snapshot.Origin.PID = cmp.Or(d.Snapshot.Origin.PID, head.Process.PID)
 	return d, nil
 }
@@ -250,7 +250,7 @@ func (d deviceJSON) snapshot() *Snapshot {
 // always complete. Sums by group and call site are complete too, unless LeftOut says otherwise. It
 // returns nil if nothing is missing.
 func (d *Dump) LeftOut() (what []string) {
-	l := &d.Snapshot.Tables.LeftOut
+	l := &d.Snapshot.tables.LeftOut
 	for _, part := range []struct {
 		n         int64
 		one, many string
@@ -269,6 +269,10 @@ func (d *Dump) LeftOut() (what []string) {
 	}
 	return what
 }
+
+// BrokenSegments returns the number of segments that a damaged file had and that are left out, as their blocks do not tile
+// them.
+func (d *Dump) BrokenSegments() int64 { return d.Snapshot.tables.LeftOut.Broken }
 
 // OOM is what was known when an allocation failed for lack of memory. An unknown amount is -1.
 type OOM struct {

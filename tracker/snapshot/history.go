@@ -18,8 +18,7 @@ import (
 // History is the latest events up to an instant. It does not change; any
 // goroutine may read it.
 type History struct {
-	// Tables are the events as their source keeps them, for packages of this module. Do not write to them.
-	Tables tables.HistoryTables
+	tables tables.HistoryTables // the events as their source keeps them; see tables.OfHistory
 }
 
 // String says how many events there are: "65536 events, after 1204 that were dropped".
@@ -37,7 +36,7 @@ func (h *History) Dropped() uint64 {
 	if h == nil {
 		return 0
 	}
-	return h.Tables.First
+	return h.tables.First
 }
 
 // Len returns the number of events kept; 0 of a nil History.
@@ -45,7 +44,7 @@ func (h *History) Len() int {
 	if h == nil {
 		return 0
 	}
-	return len(h.Tables.Events)
+	return len(h.tables.Events)
 }
 
 // Events iterates over the events, oldest first. It holds no lock. A nil History has none.
@@ -54,7 +53,7 @@ func (h *History) Events() iter.Seq[Event] {
 		if h == nil {
 			return
 		}
-		for i := range h.Tables.Events {
+		for i := range h.tables.Events {
 			if !yield(h.event(i)) {
 				return
 			}
@@ -64,16 +63,16 @@ func (h *History) Events() iter.Seq[Event] {
 
 // event returns the event at index i, counted from the oldest kept one.
 func (h *History) event(i int) Event {
-	e := &h.Tables.Events[i]
+	e := &h.tables.Events[i]
 	out := Event{
-		Seq:     h.Tables.First + uint64(i),
-		Time:    h.Tables.Start.Add(e.Since),
+		Seq:     h.tables.First + uint64(i),
+		Time:    h.tables.Start.Add(e.Since),
 		Action:  e.Action,
 		Ptr:     e.Ptr,
-		Section: h.Tables.Sections[e.Section],
-		Stream:  tables.StreamOf(h.Tables.Streams, e.Stream),
-		Stack:   h.Tables.Stacks.Stack(e.Stack),
-		FreedAt: h.Tables.Stacks.Stack(h.Tables.FreedAt(h.Tables.First + uint64(i))),
+		Section: h.tables.Sections[e.Section],
+		Stream:  tables.StreamOf(h.tables.Streams, e.Stream),
+		Stack:   h.tables.Stacks.Stack(e.Stack),
+		FreedAt: h.tables.Stacks.Stack(h.tables.FreedAt(h.tables.First + uint64(i))),
 	}
 	switch e.Action {
 	case mem.Marked:
@@ -83,7 +82,7 @@ func (h *History) event(i int) Event {
 	case mem.OutOfMemory, mem.Retried:
 		out.Requested = e.Allocated
 	case mem.SegmentAllocated, mem.SegmentFreed:
-		out.Allocated, out.Private = e.Allocated, h.Tables.Pool(out.Seq)
+		out.Allocated, out.Private = e.Allocated, h.tables.Pool(out.Seq)
 	default:
 		out.Allocated = e.Allocated
 	}
@@ -161,7 +160,7 @@ func (e Event) String() string {
 	return string(b)
 }
 
-func (h *History) writeTo(out *jsonstream.Writer) { tablejson.WriteHistory(out, &h.Tables) }
+func (h *History) writeTo(out *jsonstream.Writer) { tablejson.WriteHistory(out, &h.tables) }
 
 // MarshalJSON writes the events, and the stacks, groups and sections that they refer to.
 func (h *History) MarshalJSON() ([]byte, error) {
@@ -193,5 +192,5 @@ func readHistory(in *jsonstream.Reader) (*History, error) {
 	if lists == nil || err != nil {
 		return nil, err
 	}
-	return &History{Tables: *lists}, nil
+	return &History{tables: *lists}, nil
 }

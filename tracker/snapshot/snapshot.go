@@ -37,8 +37,7 @@ type Snapshot struct {
 	// Settings are the settings of the allocator, in its own words; nil if they are unknown.
 	Settings map[string]string
 
-	// Tables are the buffers and call sites as their source keeps them, for packages of this module. Do not write to them.
-	Tables tables.Tables
+	tables tables.Tables // the buffers and call sites as their source keeps them; see tables.Of
 }
 
 // Allocation is one live buffer of a Snapshot.
@@ -94,7 +93,7 @@ type Totals struct {
 // Allocations iterates over the live buffers, oldest first. A light snapshot has none.
 func (s *Snapshot) Allocations() iter.Seq[Allocation] {
 	return func(yield func(Allocation) bool) {
-		for _, e := range s.Tables.Allocations {
+		for _, e := range s.tables.Allocations {
 			if !yield(s.allocation(e)) {
 				return
 			}
@@ -103,9 +102,9 @@ func (s *Snapshot) Allocations() iter.Seq[Allocation] {
 }
 
 func (s *Snapshot) allocation(e tables.AllocationEntry) Allocation {
-	site := &s.Tables.Sites[e.Site]
+	site := &s.tables.Sites[e.Site]
 	return Allocation{
-		Seq: e.Seq, Time: s.Tables.Epoch.Add(e.Since), Ptr: e.Ptr, Requested: site.Tensor.Each, Allocated: e.Allocated,
+		Seq: e.Seq, Time: s.tables.Epoch.Add(e.Since), Ptr: e.Ptr, Requested: site.Tensor.Each, Allocated: e.Allocated,
 		Group: groupOf(site.Tensor), Place: s.place(site.Place, site.Stream), Label: e.Label, Registered: e.Foreign, Lost: e.Lost,
 	}
 }
@@ -113,21 +112,21 @@ func (s *Snapshot) allocation(e tables.AllocationEntry) Allocation {
 func groupOf(x *tables.Tensor) Group { return Group{x.Kind, x.DType, x.Shape, x.Memory} }
 
 func (s *Snapshot) place(p tables.Place, stream uint8) Place {
-	t := &s.Tables
+	t := &s.tables
 	return Place{t.Sections[p.Section], tables.StreamOf(t.Streams, stream), t.Stacks.Stack(p.Stack), t.Stacks.Site(p.Stack)}
 }
 
 // CallSites iterates over the call stacks and what they allocated: by live bytes, then by total
 // bytes, then in the order of Groups, lines of code and sections.
 func (s *Snapshot) CallSites() iter.Seq[CallSiteStats] {
-	sites := make([]CallSiteStats, 0, len(s.Tables.Sites)+len(s.Tables.Retired))
-	for _, e := range s.Tables.Sites {
+	sites := make([]CallSiteStats, 0, len(s.tables.Sites)+len(s.tables.Retired))
+	for _, e := range s.tables.Sites {
 		g := e.Tensor
 		sites = append(sites, CallSiteStats{
 			Group: groupOf(g), Place: s.place(e.Place, e.Stream), Totals: Totals{g.Tally(e.Live), g.Tally(e.Peak), g.Tally(e.Total)},
 		})
 	}
-	for _, e := range s.Tables.Retired {
+	for _, e := range s.tables.Retired {
 		sites = append(sites, CallSiteStats{Group: Group{Memory: e.Memory}, Place: s.place(e.Place, 0), Totals: Totals{Total: e.Total}})
 	}
 	slices.SortFunc(sites, func(x, y CallSiteStats) int {
@@ -155,13 +154,13 @@ func (s *Snapshot) Sub(base *Snapshot) Delta {
 	if base != nil {
 		base.addTo(&b, -1)
 	}
-	return NewDelta(&b)
+	return newDelta(&b)
 }
 
 func (s *Snapshot) addTo(b *tables.Sums, sign int64) {
-	for _, e := range s.Tables.Sites {
+	for _, e := range s.tables.Sites {
 		if e.Live != 0 {
-			b.Add(e.Tensor, s.Tables.Stacks.Site(e.Stack), e.Tensor.Tally(sign*e.Live))
+			b.Add(e.Tensor, s.tables.Stacks.Site(e.Stack), e.Tensor.Tally(sign*e.Live))
 		}
 	}
 }

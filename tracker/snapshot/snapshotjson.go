@@ -84,7 +84,7 @@ func loadSnapshot(in snapshotHead, from *tablejson.Snapshot) (*Snapshot, error) 
 	}
 	return &Snapshot{
 		Time: in.Time, Origin: in.Origin, Device: in.Device, Ordinal: in.Ordinal, UUID: in.UUID, Levels: in.levels(),
-		Peak: in.Peak, Total: in.Total, Events: in.Events, Cache: in.Cache, Segments: from.Segments, Settings: in.Settings, Tables: tables,
+		Peak: in.Peak, Total: in.Total, Events: in.Events, Cache: in.Cache, Segments: from.Segments, Settings: in.Settings, tables: tables,
 	}, nil
 }
 
@@ -102,18 +102,18 @@ func (s *Snapshot) WriteJSON(w io.Writer) error {
 
 func (s *Snapshot) writeTo(out *jsonstream.Writer) {
 	out.Head(snapshotHead{
-		jsonstream.SnapshotSchema, jsonstream.SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.UUID, s.Levels.json(), s.Peak, s.Total, s.Events, s.Cache, s.Settings, s.Tables.Streams, s.start(),
+		jsonstream.SnapshotSchema, jsonstream.SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.UUID, s.Levels.json(), s.Peak, s.Total, s.Events, s.Cache, s.Settings, s.tables.Streams, s.start(),
 	})
-	tablejson.WriteSnapshot(out, &s.Tables, s.Segments)
+	tablejson.WriteSnapshot(out, &s.tables, s.Segments)
 	out.Bytes([]byte("}\n"))
 }
 
 // start returns from when on the windows of lifetimes count, if there are some.
 func (s *Snapshot) start() time.Time {
-	if s.Tables.Paths == nil {
+	if s.tables.Paths == nil {
 		return time.Time{}
 	}
-	return s.Tables.Epoch
+	return s.tables.Epoch
 }
 
 // MarshalJSON returns what WriteJSON writes.

@@ -40,20 +40,20 @@ func foreign(t *testing.T) *snapshot.Dump {
 	}
 	sections := []string{"", "forward"}
 	place := tables.Place{Stack: stack, Section: 1}
-	s.Tables = tables.Tables{
+	*tables.Of(s) = tables.Tables{
 		Stacks: &stacks, Sections: sections, Streams: streams, Epoch: begun,
 		Sites:       []tables.SiteEntry{{Place: place, Tensor: &x, Live: 1, Peak: 1, Total: 1, Stream: 1}},
 		Allocations: []tables.AllocationEntry{{Site: 0, Ptr: 512, Allocated: 1024}},
 	}
 	return &snapshot.Dump{
 		Snapshot: s,
-		History: &snapshot.History{Tables: tables.HistoryTables{
+		History: tables.InHistory(&snapshot.History{}, tables.HistoryTables{
 			Start: begun, Stacks: &stacks, Sections: sections, Streams: streams, Frees: []tables.FreeEntry{{Seq: 1, Stack: freedAt}},
 			Events: []tables.EventEntry{
 				{Ptr: 512, Allocated: 1024, Tensor: &x, Stack: stack, Section: 1, Action: mem.Allocated, Stream: 1},
 				{Since: 5, Ptr: 1536, Allocated: 1024, Tensor: &x, Stack: stack, Action: mem.FreeRequested, Stream: 1},
 			},
-		}},
+		}),
 	}
 }
 

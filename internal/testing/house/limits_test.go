@@ -29,7 +29,7 @@ var larger = map[string]struct{ files, cycle int }{}
 var names = map[string]int{
 	"alloc":                     142,
 	"alloc/alloctest":           2,
-	"alloc/cache":               29,
+	"alloc/cache":               28,
 	"alloc/cuda":                57,
 	"alloc/sim":                 51,
 	"contrib/gomlx":             4,
@@ -59,9 +59,9 @@ var names = map[string]int{
 	"tracker/mem":               59,
 	"tracker/notebook":          1,
 	"tracker/replay":            50,
-	"tracker/snapshot":          161,
+	"tracker/snapshot":          159,
 	"tracker/snapshot/explain":  17,
-	"tracker/snapshot/leaks":    37,
+	"tracker/snapshot/leaks":    38,
 	"tracker/snapshot/rewind":   9,
 	"tracker/snapshot/sections": 64,
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
 
 // Result is what a replay came to.
@@ -58,7 +59,7 @@ func Replay(cfg Config, before []Segment, events []Event) (*cache.Cache, Result,
 	}
 	err = r.empty()
 	r.pass()
-	r.cache.Locked().Poll()
+	cachelock.Of(r.cache).Poll()
 	if err != nil {
 		return r.cache, r.result, fmt.Errorf("after the last event: %w", err)
 	}

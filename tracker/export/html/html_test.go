@@ -180,7 +180,7 @@ func TestSegmentsOfBlocksThatWait(t *testing.T) {
 		{Ptr: 512, Size: 1024, State: alloc.Pending}, {Ptr: 1536, Size: 1024, State: alloc.Inactive},
 	}}
 	r := wide(1, 1, 1)
-	r.Snapshot = &snapshot.Snapshot{Device: "waits", Segments: []alloc.Segment{segment}, Tables: tables.Tables{Stacks: lines{}, Sections: []string{""}}}
+	r.Snapshot = tables.In(&snapshot.Snapshot{Device: "waits", Segments: []alloc.Segment{segment}}, tables.Tables{Stacks: lines{}, Sections: []string{""}})
 	s := contentOf(t, write(t, r)).at(0).segments[0]
 	assert.Equal(t, int64(1024), s.Used)
 	assert.Equal(t, []string{"1 buffer, 1.0 KiB freed, but work on another stream may still use it"}, s.Pins)

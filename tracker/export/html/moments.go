@@ -164,8 +164,8 @@ func (m *moments) collect() error {
 // enter enters a state.
 func (m *moments) enter(to *moment, s *snapshot.Snapshot) {
 	to.Levels = s.Levels
-	for i := range s.Tables.Sites {
-		site := &s.Tables.Sites[i]
+	for i := range tables.Of(s).Sites {
+		site := &tables.Of(s).Sites[i]
 		if site.Live == 0 {
 			continue
 		}
@@ -183,7 +183,7 @@ func (m *moments) rowOf(s *snapshot.Snapshot, site *tables.SiteEntry) int {
 	row, ok := m.known[key]
 	if !ok {
 		x := site.Tensor
-		r := export.Row{Stack: s.Tables.Stacks.Stack(site.Stack), CallSite: s.Tables.Stacks.Site(site.Stack), Kind: x.Kind.String()}
+		r := export.Row{Stack: tables.Of(s).Stacks.Stack(site.Stack), CallSite: tables.Of(s).Stacks.Site(site.Stack), Kind: x.Kind.String()}
 		if x.Memory != alloc.UnknownMemory {
 			r.Memory = x.Memory.String()
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
@@ -52,13 +53,14 @@ func TestLeaksAreThoseOfTheProgram(t *testing.T) {
 // TestOldBuffersAreNoLeaks reads a history that begins late: buffers older than it are not named.
 func TestOldBuffersAreNoLeaks(t *testing.T) {
 	d := exporttest.Leaky(t).Dump()
-	d.Snapshot.Tables.Lines, d.Snapshot.Tables.Paths = nil, nil
-	h := &d.History.Tables
+	lists := tables.Of(d.Snapshot)
+	lists.Lines, lists.Paths = nil, nil
+	h := tables.OfHistory(d.History)
 	late := len(h.Events) - len(h.Events)/50
 	h.Events, h.First = h.Events[late:], h.First+uint64(late)
 	c, err := read(bytes.NewReader(write(t, d)))
 	require.NoError(t, err)
-	assert.NotNil(t, c.Dump.Snapshot.Tables.Paths)
+	assert.NotNil(t, tables.Of(c.Dump.Snapshot).Paths)
 	assert.Empty(t, leaks.Suspects(c.Dump.Snapshot))
 }
 
@@ -66,7 +68,7 @@ func TestOldBuffersAreNoLeaks(t *testing.T) {
 func TestWithoutEventsNothingIsKnownOfLeaks(t *testing.T) {
 	c, err := read(bytes.NewReader(write(t, &snapshot.Dump{Snapshot: exporttest.Leaky(t).Snapshot()})))
 	require.NoError(t, err)
-	assert.Nil(t, c.Dump.Snapshot.Tables.Paths)
+	assert.Nil(t, tables.Of(c.Dump.Snapshot).Paths)
 }
 
 // growing returns a tracker whose program keeps one more buffer each minute, for two hours, on one

@@ -142,7 +142,7 @@ func (r *rebuilder) result() (*snapshot.Dump, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.at.Tables = tables.Tables{
+	*tables.Of(r.at) = tables.Tables{
 		Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams, Sites: r.sites, Allocations: live, Epoch: r.start, LeftOut: tables.LeftOut{Broken: r.broken},
 	}
 	for i := range r.pools {
@@ -151,10 +151,10 @@ func (r *rebuilder) result() (*snapshot.Dump, error) {
 	for i := range r.frees {
 		r.frees[i].Seq += first
 	}
-	h := &snapshot.History{Tables: tables.HistoryTables{
+	h := tables.InHistory(&snapshot.History{}, tables.HistoryTables{
 		Start: r.start, First: first, Events: r.entries, Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams, Pools: r.pools, Frees: r.frees,
-	}}
-	if err := addLifetimes(&r.at.Tables, &h.Tables, r.Use); err != nil {
+	})
+	if err := addLifetimes(tables.Of(r.at), tables.OfHistory(h), r.Use); err != nil {
 		return nil, err
 	}
 	dump := &snapshot.Dump{

@@ -410,7 +410,7 @@ func FuzzRead(f *testing.F) {
 // headOf is a dump's snapshot without its tables, which refer to each other in the source's own way.
 func headOf(d *snapshot.Dump) snapshot.Snapshot {
 	head := *d.Snapshot
-	head.Tables = tables.Tables{}
+	*tables.Of(&head) = tables.Tables{}
 	return head
 }
 

@@ -30,12 +30,12 @@ func Once(d *snapshot.Dump) bool {
 		keepEvents(d, manyEvents, manyMarks)
 	case len(s.Segments) > 0:
 		dropSegments(d)
-	case len(s.Tables.Allocations) > 0:
+	case len(tables.Of(s).Allocations) > 0:
 		dropAllocations(d)
 	case d.History.Len() > fewEvents || len(d.Marks) > 0:
 		keepEvents(d, fewEvents, 0)
-	case len(s.Tables.Sites)+len(s.Tables.Retired) > 0:
-		keepSites(d, len(s.Tables.Sites)/2, len(s.Tables.Retired)/2)
+	case len(tables.Of(s).Sites)+len(tables.Of(s).Retired) > 0:
+		keepSites(d, len(tables.Of(s).Sites)/2, len(tables.Of(s).Retired)/2)
 	case d.History.Len() > 0:
 		keepEvents(d, 0, 0)
 	default:
@@ -47,27 +47,27 @@ func Once(d *snapshot.Dump) bool {
 // keepEvents keeps at most this many of the latest events and marks.
 func keepEvents(d *snapshot.Dump, events, marks int) {
 	if drop := d.History.Len() - events; drop > 0 {
-		d.History.Tables.Events = d.History.Tables.Events[drop:]
-		d.History.Tables.First += uint64(drop)
-		d.Snapshot.Tables.LeftOut.Events += int64(drop)
+		tables.OfHistory(d.History).Events = tables.OfHistory(d.History).Events[drop:]
+		tables.OfHistory(d.History).First += uint64(drop)
+		tables.Of(d.Snapshot).LeftOut.Events += int64(drop)
 	}
 	if drop := len(d.Marks) - marks; drop > 0 {
 		d.Marks = d.Marks[drop:]
-		d.Snapshot.Tables.LeftOut.Marks += int64(drop)
+		tables.Of(d.Snapshot).LeftOut.Marks += int64(drop)
 	}
 }
 
 func dropSegments(d *snapshot.Dump) {
 	for _, segment := range d.Snapshot.Segments {
-		d.Snapshot.Tables.LeftOut.Segments++
-		d.Snapshot.Tables.LeftOut.SegmentBytes += segment.Size
+		tables.Of(d.Snapshot).LeftOut.Segments++
+		tables.Of(d.Snapshot).LeftOut.SegmentBytes += segment.Size
 	}
 	d.Snapshot.Segments = nil
 }
 
 func dropAllocations(d *snapshot.Dump) {
-	d.Snapshot.Tables.Allocations, d.Snapshot.Tables.Paths = nil, nil // and so nobody is named
-	d.Snapshot.Tables.LeftOut.Allocations = d.Snapshot.Live.Add(d.Snapshot.Memory.Host())
+	tables.Of(d.Snapshot).Allocations, tables.Of(d.Snapshot).Paths = nil, nil // and so nobody is named
+	tables.Of(d.Snapshot).LeftOut.Allocations = d.Snapshot.Live.Add(d.Snapshot.Memory.Host())
 }
 
 // keepSites keeps the call sites with the most live bytes and, among those that the ledger has
@@ -75,14 +75,14 @@ func dropAllocations(d *snapshot.Dump) {
 // refer to call sites.
 func keepSites(d *snapshot.Dump, sites, retired int) {
 	s := d.Snapshot
-	slices.SortFunc(s.Tables.Sites, func(x, y tables.SiteEntry) int {
+	slices.SortFunc(tables.Of(s).Sites, func(x, y tables.SiteEntry) int {
 		return cmp.Or(
 			cmp.Compare(y.Tensor.Tally(y.Live).Bytes, x.Tensor.Tally(x.Live).Bytes),
 			cmp.Compare(y.Tensor.Tally(y.Total).Bytes, x.Tensor.Tally(x.Total).Bytes))
 	})
-	slices.SortFunc(s.Tables.Retired, func(x, y tables.RetiredEntry) int { return cmp.Compare(y.Total.Bytes, x.Total.Bytes) })
-	sum := &d.Snapshot.Tables.LeftOut.Unsited
-	for _, e := range s.Tables.Sites[sites:] {
+	slices.SortFunc(tables.Of(s).Retired, func(x, y tables.RetiredEntry) int { return cmp.Compare(y.Total.Bytes, x.Total.Bytes) })
+	sum := &tables.Of(d.Snapshot).LeftOut.Unsited
+	for _, e := range tables.Of(s).Sites[sites:] {
 		if e.Tensor.Memory.OnHost() {
 			continue
 		}
@@ -90,13 +90,13 @@ func keepSites(d *snapshot.Dump, sites, retired int) {
 		sum.Peak = sum.Peak.Add(e.Tensor.Tally(e.Peak))
 		sum.Total = sum.Total.Add(e.Tensor.Tally(e.Total))
 	}
-	for _, e := range s.Tables.Retired[retired:] {
+	for _, e := range tables.Of(s).Retired[retired:] {
 		if !e.Memory.OnHost() {
 			sum.Total = sum.Total.Add(e.Total)
 		}
 	}
-	d.Snapshot.Tables.LeftOut.Sites += int64(len(s.Tables.Sites) - sites + len(s.Tables.Retired) - retired)
-	s.Tables.Sites, s.Tables.Retired = s.Tables.Sites[:sites], s.Tables.Retired[:retired]
+	tables.Of(d.Snapshot).LeftOut.Sites += int64(len(tables.Of(s).Sites) - sites + len(tables.Of(s).Retired) - retired)
+	tables.Of(s).Sites, tables.Of(s).Retired = tables.Of(s).Sites[:sites], tables.Of(s).Retired[:retired]
 }
 
 // Size guesses the size of the dump's JSON form from a sample of each table.
@@ -110,7 +110,7 @@ func Size(d *snapshot.Dump) alloc.Bytes {
 
 // Light adds to the dump's LeftOut what its light snapshot leaves out.
 func Light(s *snapshot.Snapshot) {
-	l := &s.Tables.LeftOut
+	l := &tables.Of(s).LeftOut
 	l.Allocations = s.Live.Add(s.Memory.Host())
 	if s.Cache != nil {
 		l.Segments, l.SegmentBytes = s.Cache.Reserved.Count.Current, s.Cache.Reserved.Bytes.Current

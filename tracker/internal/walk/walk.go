@@ -124,7 +124,7 @@ func Events(d *snapshot.Dump) (entries []tables.EventEntry, first uint64) {
 		return nil, at
 	}
 	first = d.History.Dropped()
-	return d.History.Tables.Events[:min(uint64(d.History.Len()), at-first)], first
+	return tables.OfHistory(d.History).Events[:min(uint64(d.History.Len()), at-first)], first
 }
 
 // backwardAtOnce is how many events Backward makes at a time.
@@ -137,7 +137,8 @@ func Backward(d *snapshot.Dump) iter.Seq[snapshot.Event] {
 		for len(entries) > 0 {
 			from := max(0, len(entries)-backwardAtOnce)
 			part := *d.History
-			part.Tables.Events, part.Tables.First = entries[from:], first+uint64(from)
+			its := tables.OfHistory(&part)
+			its.Events, its.First = entries[from:], first+uint64(from)
 			for _, e := range slices.Backward(slices.Collect(part.Events())) {
 				if !yield(e) {
 					return

@@ -38,13 +38,13 @@ func TestBeginning(t *testing.T) {
 	assert.Equal(t, walk.Beginning{Levels: walk.Levels{Live: 8, Allocated: 10, Reserved: 20}, Time: s.Time, Sections: map[uint64]string{}}, walk.BeginningOf(r))
 
 	start := time.Unix(50, 0)
-	r.History = &snapshot.History{Tables: tables.HistoryTables{Start: start, First: 3, Sections: []string{"", "load"}, Stacks: new(tables.StackTable), Events: []tables.EventEntry{
+	r.History = tables.InHistory(&snapshot.History{}, tables.HistoryTables{Start: start, First: 3, Sections: []string{"", "load"}, Stacks: new(tables.StackTable), Events: []tables.EventEntry{
 		{Action: mem.SegmentAllocated, Allocated: 32},
 		{Action: mem.Allocated, Allocated: 4, Tensor: &tables.Tensor{Each: 3}},
 		{Action: mem.SectionEnded, Section: 1, Allocated: 77},
 		{Action: mem.SectionBegan, Section: 1, Allocated: 78},
 		{Action: mem.SectionEnded, Section: 1, Allocated: 78},
-	}}}
+	}})
 	want := walk.Beginning{Levels: walk.Levels{Live: 5, Allocated: 6}, Time: start, Segments: true, Sections: map[uint64]string{77: "load"}}
 	r.Snapshot.Events = 8
 	assert.Equal(t, want, walk.BeginningOf(r), "no level is negative")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -117,10 +118,10 @@ type holes struct {
 func Snapshot(s *snapshot.Snapshot) *Explanation {
 	x := &explainer{
 		Explanation: &Explanation{device: s.Device, ordinal: s.Ordinal, emptying: emptying(s), pins: []pin{}, Lines: []Line{}, holes: []holes{}},
-		of:          s, buffers: make(map[alloc.Ptr]int32, len(s.Tables.Allocations)),
+		of:          s, buffers: make(map[alloc.Ptr]int32, len(tables.Of(s).Allocations)),
 		byLine: make(map[mem.Frame]*Line), byKey: make(map[holeKey]*holes),
 	}
-	for i, a := range s.Tables.Allocations {
+	for i, a := range tables.Of(s).Allocations {
 		if !a.Foreign {
 			x.buffers[a.Ptr] = int32(i)
 		}
@@ -270,7 +271,7 @@ func (x *explainer) buffer(b alloc.Block) pinBuffer {
 	if !ok {
 		return out
 	}
-	t := &x.of.Tables
+	t := tables.Of(x.of)
 	a := &t.Allocations[i]
 	site := &t.Sites[a.Site]
 	out.Kind, out.Label, out.Site = site.Tensor.Kind, a.Label, t.Stacks.Site(site.Stack)

@@ -34,11 +34,11 @@ const maxOthers = 4
 
 // callersOf finds the callers of some of a line's buffers.
 func callersOf(s *snapshot.Snapshot, buffers []survival.Buffer, l *line) callers {
-	stacks := make([]tables.StackID, len(buffers))
+	t, stacks := tables.Of(s), make([]tables.StackID, len(buffers))
 	for i, b := range buffers {
-		stacks[i] = stackOf(s, b)
+		stacks[i] = stackOf(t, b)
 	}
-	return newCallers(stacks, l.stacks, s.Tables.Stacks.Path)
+	return newCallers(stacks, l.stacks, t.Stacks.Path)
 }
 
 // newCallers finds the callers of the buffers of some stacks by the counts of all stacks of their line.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -106,13 +107,13 @@ func Growing(s *snapshot.Snapshot) []Growth {
 
 // growthOf tests a line first, and then each call path to it.
 func growthOf(s *snapshot.Snapshot, site mem.Frame, l *line) (g Growth, ok bool) {
-	now := ageOf(s)
-	found, ok := unitOf(s.Tables.Lines[site]).Growing(now, l.live)
+	t, now := tables.Of(s), ageOf(s)
+	found, ok := unitOf(t.Lines[site]).Growing(now, l.live)
 	of := l.live
 	if !ok {
 		for stack, live := range pathsOf(s, l) {
-			its, grows := unitOf(s.Tables.Paths[stack]).Growing(now, live)
-			if grows && (!ok || its.Now > found.Now) && !unitOf(s.Tables.Lines[site]).Replaced(now, l.live, its) {
+			its, grows := unitOf(t.Paths[stack]).Growing(now, live)
+			if grows && (!ok || its.Now > found.Now) && !unitOf(t.Lines[site]).Replaced(now, l.live, its) {
 				found, of, ok = its, live, true
 			}
 		}
@@ -124,7 +125,7 @@ func growthOf(s *snapshot.Snapshot, site mem.Frame, l *line) (g Growth, ok bool)
 	for _, b := range of {
 		if found.From <= b.Since && b.Since < found.To {
 			old = append(old, b)
-			g.Tally = g.Tally.Add(mem.Tally{Count: 1, Bytes: s.Tables.Sites[s.Tables.Allocations[b.Of].Site].Tensor.Each})
+			g.Tally = g.Tally.Add(mem.Tally{Count: 1, Bytes: t.Sites[t.Allocations[b.Of].Site].Tensor.Each})
 		}
 	}
 	callers := callersOf(s, old, l)

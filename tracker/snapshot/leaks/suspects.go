@@ -142,13 +142,14 @@ func Suspects(s *snapshot.Snapshot, opts ...Option) []Suspect {
 // forgotten tests a line first, without the call paths that usually do not free, and then each call
 // path.
 func forgotten(s *snapshot.Snapshot, site mem.Frame, l *line) (found survival.Forgotten, ok bool) {
-	unit, now := s.Tables.Lines[site], ageOf(s)
+	t := tables.Of(s)
+	unit, now := t.Lines[site], ageOf(s)
 	if unit == nil {
 		return found, false
 	}
 	var cleaned []survival.Buffer
 	for _, b := range l.live {
-		if l.stacks[stackOf(s, b)].frees() {
+		if l.stacks[stackOf(t, b)].frees() {
 			cleaned = append(cleaned, b)
 		}
 	}
@@ -156,7 +157,7 @@ func forgotten(s *snapshot.Snapshot, site mem.Frame, l *line) (found survival.Fo
 		return found, true
 	}
 	for stack, live := range pathsOf(s, l) {
-		if unit := s.Tables.Paths[stack]; unit != nil {
+		if unit := t.Paths[stack]; unit != nil {
 			n := l.stacks[stack]
 			if its, forgets := unit.Forgotten(now, live, n.total-n.live); forgets && len(its.Old) > len(found.Old) {
 				found, ok = its, true
@@ -172,14 +173,15 @@ func newSuspect(s *snapshot.Snapshot, site mem.Frame, l *line, its survival.Forg
 		CallSite: site, Path: callers.path, Others: callers.texts(), Oldest: ageOf(s) - its.Old[0].Since, Youngest: ageOf(s) - its.Old[len(its.Old)-1].Since,
 		Age: its.Age, Late: its.Freed, Freed: its.Young, Usual: its.Usual,
 	}
+	t := tables.Of(s)
 	for _, b := range its.Old {
-		out.Tally = out.Tally.Add(mem.Tally{Count: 1, Bytes: s.Tables.Sites[s.Tables.Allocations[b.Of].Site].Tensor.Each})
+		out.Tally = out.Tally.Add(mem.Tally{Count: 1, Bytes: t.Sites[t.Allocations[b.Of].Site].Tensor.Each})
 	}
 	return out
 }
 
 // ageOf is how long the program has run.
-func ageOf(s *snapshot.Snapshot) time.Duration { return s.Time.Sub(s.Tables.Epoch) }
+func ageOf(s *snapshot.Snapshot) time.Duration { return s.Time.Sub(tables.Of(s).Epoch) }
 
 // line is what a snapshot knows about a line of code.
 type line struct {
@@ -195,15 +197,19 @@ type stackCount struct{ live, total int64 }
 // allocated are freed.
 func (c stackCount) frees() bool { return 2*c.live <= c.total }
 
+// CanTell reports whether a snapshot's source counts how long freed buffers lived. Without that Suspects and Growing have
+// nothing, whatever leaks.
+func CanTell(s *snapshot.Snapshot) bool { return tables.Of(s).Paths != nil }
+
 // linesOf returns the lines of code with enough live buffers to be named, with the live buffers
 // that the filter keeps. It returns none if the source does not count how long buffers live.
 func linesOf(s *snapshot.Snapshot, filter filter) map[mem.Frame]*line {
-	if s.Tables.Paths == nil {
+	if !CanTell(s) {
 		return nil
 	}
-	lines := make(map[mem.Frame]*line)
+	t, lines := tables.Of(s), make(map[mem.Frame]*line)
 	add := func(id tables.StackID, live, total int64) *line {
-		site := s.Tables.Stacks.Site(id)
+		site := t.Stacks.Site(id)
 		l := lines[site]
 		if l == nil {
 			l = &line{stacks: make(map[tables.StackID]stackCount)}
@@ -214,15 +220,15 @@ func linesOf(s *snapshot.Snapshot, filter filter) map[mem.Frame]*line {
 		l.held += live
 		return l
 	}
-	bySite := make([]*line, len(s.Tables.Sites))
-	for i, e := range s.Tables.Sites {
+	bySite := make([]*line, len(t.Sites))
+	for i, e := range t.Sites {
 		bySite[i] = add(e.Stack, e.Live, e.Total)
 	}
-	for _, e := range s.Tables.Retired {
+	for _, e := range t.Retired {
 		add(e.Stack, 0, e.Total.Count)
 	}
-	for i, e := range s.Tables.Allocations {
-		if l := bySite[e.Site]; l.held >= survival.Fewest && (filter.all() || filter.keeps(&s.Tables, &e)) {
+	for i, e := range t.Allocations {
+		if l := bySite[e.Site]; l.held >= survival.Fewest && (filter.all() || filter.keeps(t, &e)) {
 			l.live = append(l.live, survival.Buffer{Since: e.Since, Seq: e.Seq, Birth: e.InLine, Of: int32(i)})
 		}
 	}
@@ -237,11 +243,11 @@ func linesOf(s *snapshot.Snapshot, filter filter) map[mem.Frame]*line {
 // pathsOf returns, for each call path to a line that has enough live buffers to be named, its live
 // buffers, in the order of the stacks.
 func pathsOf(s *snapshot.Snapshot, l *line) iter.Seq2[tables.StackID, []survival.Buffer] {
-	by := make(map[tables.StackID][]survival.Buffer)
+	t, by := tables.Of(s), make(map[tables.StackID][]survival.Buffer)
 	for _, b := range l.live {
-		stack := stackOf(s, b)
+		stack := stackOf(t, b)
 		if l.stacks[stack].live >= survival.Fewest {
-			b.Birth = s.Tables.Allocations[b.Of].InPath
+			b.Birth = t.Allocations[b.Of].InPath
 			by[stack] = append(by[stack], b)
 		}
 	}
@@ -254,6 +260,6 @@ func pathsOf(s *snapshot.Snapshot, l *line) iter.Seq2[tables.StackID, []survival
 	}
 }
 
-func stackOf(s *snapshot.Snapshot, b survival.Buffer) tables.StackID {
-	return s.Tables.Sites[s.Tables.Allocations[b.Of].Site].Stack
+func stackOf(t *tables.Tables, b survival.Buffer) tables.StackID {
+	return t.Sites[t.Allocations[b.Of].Site].Stack
 }

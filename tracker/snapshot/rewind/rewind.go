@@ -76,7 +76,7 @@ func reachable(r *snapshot.Dump, event uint64) error {
 		return walk.SourceOf(s).NoHistory()
 	case event < first || event >= first+uint64(len(kept)):
 		return fmt.Errorf("no event %d: the dump has %d from %d on", event, len(kept), first)
-	case s.Tables.Allocations == nil && s.Live.Count > 0:
+	case tables.Of(s).Allocations == nil && s.Live.Count > 0:
 		return fmt.Errorf("the %d live buffers are not told one by one: the state before them is not known", s.Live.Count)
 	}
 	return nil
@@ -105,6 +105,8 @@ func AtPeak(r *snapshot.Dump) (*snapshot.Snapshot, error) {
 // rewind goes back from a dump's snapshot.
 type rewind struct {
 	of         *snapshot.Dump
+	lists      *tables.Tables        // of its snapshot
+	past       *tables.HistoryTables // of its history; nil if it has none
 	events     []tables.EventEntry
 	first      uint64
 	live       map[alloc.Ptr]was
@@ -137,7 +139,11 @@ func (t twoStacks) Path(id tables.StackID) mem.Path { return t[id&1].Path(id >> 
 func newRewind(r *snapshot.Dump) *rewind {
 	s := r.Snapshot
 	events, first := walk.Events(r)
-	w := &rewind{of: r, events: events, first: first, total: s.Reserved, live: make(map[alloc.Ptr]was, len(s.Tables.Allocations))}
+	t := tables.Of(s)
+	w := &rewind{of: r, lists: t, events: events, first: first, total: s.Reserved, live: make(map[alloc.Ptr]was, len(t.Allocations))}
+	if r.History != nil {
+		w.past = tables.OfHistory(r.History)
+	}
 	for i := range s.Segments {
 		segment := &s.Segments[i]
 		w.expandable = w.expandable || segment.Expandable
@@ -151,11 +157,11 @@ func newRewind(r *snapshot.Dump) *rewind {
 			}
 		}
 	}
-	for _, a := range s.Tables.Allocations {
-		site := s.Tables.Sites[a.Site]
+	for _, a := range t.Allocations {
+		site := t.Sites[a.Site]
 		w.live[a.Ptr] = was{
-			a, tables.Place{Stack: site.Stack << 1}, s.Tables.Sections[site.Section], site.Tensor,
-			site.Tensor.Each, tables.StreamOf(s.Tables.Streams, site.Stream), w.live[a.Ptr].pending,
+			a, tables.Place{Stack: site.Stack << 1}, t.Sections[site.Section], site.Tensor,
+			site.Tensor.Each, tables.StreamOf(t.Streams, site.Stream), w.live[a.Ptr].pending,
 		}
 	}
 	return w
@@ -179,7 +185,7 @@ func (w *rewind) undo(seq uint64, e *tables.EventEntry) {
 		if e.Allocated <= smallSegment && !w.expandable {
 			pool = alloc.SmallPool
 		}
-		w.reserved.enter(walk.Span{Ptr: e.Ptr, Size: e.Allocated, Pool: pool, Stream: w.stream(e), Expandable: w.expandable, Private: w.of.History.Tables.Pool(seq)}, true)
+		w.reserved.enter(walk.Span{Ptr: e.Ptr, Size: e.Allocated, Pool: pool, Stream: w.stream(e), Expandable: w.expandable, Private: w.past.Pool(seq)}, true)
 	}
 }
 
@@ -190,7 +196,7 @@ func (w *rewind) buffer(e *tables.EventEntry) was {
 	b := was{
 		// The time of its allocation is added when that event is found.
 		AllocationEntry: tables.AllocationEntry{Ptr: e.Ptr, Allocated: e.Allocated, Foreign: e.Action == mem.Unregistered, Since: w.since(e)},
-		place:           tables.Place{Stack: e.Stack<<1 | 1}, section: w.of.History.Tables.Sections[e.Section], tensor: e.Tensor, stream: w.stream(e),
+		place:           tables.Place{Stack: e.Stack<<1 | 1}, section: w.past.Sections[e.Section], tensor: e.Tensor, stream: w.stream(e),
 	}
 	if b.tensor == nil {
 		b.tensor = &tables.Tensor{Kind: mem.Unspecified, Each: e.Allocated}
@@ -215,18 +221,18 @@ func (w *rewind) dates(before []tables.EventEntry) {
 }
 
 func (w *rewind) stream(e *tables.EventEntry) alloc.Stream {
-	return tables.StreamOf(w.of.History.Tables.Streams, e.Stream)
+	return tables.StreamOf(w.past.Streams, e.Stream)
 }
 
 func (w *rewind) since(e *tables.EventEntry) time.Duration {
-	return w.of.History.Tables.Start.Add(e.Since).Sub(w.of.Snapshot.Tables.Epoch)
+	return w.past.Start.Add(e.Since).Sub(w.lists.Epoch)
 }
 
 // result makes a snapshot of the state that the walk has reached.
 func (w *rewind) result(event uint64) *snapshot.Snapshot {
 	s := w.of.Snapshot
 	at := &snapshot.Snapshot{
-		Time: w.of.History.Tables.Start.Add(w.events[event-w.first].Since), Origin: s.Origin, Device: s.Device, Ordinal: s.Ordinal, UUID: s.UUID,
+		Time: w.past.Start.Add(w.events[event-w.first].Since), Origin: s.Origin, Device: s.Device, Ordinal: s.Ordinal, UUID: s.UUID,
 		Events: event, Settings: s.Settings,
 	}
 	at.DriverUsed, at.DriverTotal = -1, s.DriverTotal
@@ -237,7 +243,7 @@ func (w *rewind) result(event uint64) *snapshot.Snapshot {
 	slices.Sort(buffers)
 	w.bound(buffers, w.events[event-w.first:])
 	at.Segments = w.segments(buffers)
-	at.Tables = w.tables(at, buffers)
+	*tables.Of(at) = w.tables(at, buffers)
 	if at.Reserved = max(0, w.total); len(s.Segments) == 0 && w.reserved.Bytes == 0 {
 		at.Reserved = at.Allocated - at.Registered // there is no cache
 	}
@@ -247,10 +253,9 @@ func (w *rewind) result(event uint64) *snapshot.Snapshot {
 // tables returns the tables of the buffers, with what the snapshot knows of lifetimes. It counts
 // the buffers in at.
 func (w *rewind) tables(at *snapshot.Snapshot, buffers []alloc.Ptr) tables.Tables {
-	s := w.of.Snapshot
 	t := tables.Tables{
-		Stacks: twoStacks{s.Tables.Stacks, w.of.History.Tables.Stacks}, Sections: []string{""}, Epoch: s.Tables.Epoch,
-		Streams: []alloc.Stream{0}, Lines: s.Tables.Lines, Allocations: make([]tables.AllocationEntry, 0, len(buffers)),
+		Stacks: twoStacks{w.lists.Stacks, w.past.Stacks}, Sections: []string{""}, Epoch: w.lists.Epoch,
+		Streams: []alloc.Stream{0}, Lines: w.lists.Lines, Allocations: make([]tables.AllocationEntry, 0, len(buffers)),
 	}
 	if t.Lines == nil {
 		if w.lines == nil {
@@ -331,7 +336,7 @@ func (w *rewind) lifetimes() map[mem.Frame]*survival.Unit {
 				continue
 			}
 			delete(born, e.Ptr)
-			site := h.Tables.Stacks.Site(e.Stack)
+			site := tables.OfHistory(h).Stacks.Site(e.Stack)
 			its := found[site]
 			if its == nil {
 				its = &survival.Unit{Ages: new(survival.Ages)}

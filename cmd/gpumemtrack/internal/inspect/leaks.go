@@ -48,7 +48,7 @@ does not say how long freed buffers lived: compare two with gpumemtrack diff.
 			if err != nil {
 				return err
 			}
-			if !slices.ContainsFunc(dumps, func(d *snapshot.Dump) bool { return d.Snapshot.Tables.Paths != nil }) {
+			if !slices.ContainsFunc(dumps, func(d *snapshot.Dump) bool { return leaks.CanTell(d.Snapshot) }) {
 				return fmt.Errorf("%s is a %s that does not say how long freed buffers lived: %s", args[0], f.Format, withLifetimes(f))
 			}
 			found := make([]leaksOf, len(dumps))

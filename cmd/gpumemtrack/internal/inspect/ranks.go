@@ -209,7 +209,7 @@ func brokenIn(d *snapshot.Dump) (n int64) {
 	if d == nil {
 		return 0
 	}
-	n = d.Snapshot.Tables.LeftOut.Broken
+	n = d.BrokenSegments()
 	for _, other := range d.Others {
 		n += brokenIn(other)
 	}

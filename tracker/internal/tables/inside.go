@@ -1,0 +1,24 @@
+package tables
+
+// The values of package snapshot keep their lists to themselves: a program reads them by their methods. Package snapshot
+// sets these functions, so that the packages that make such values, or walk over a million entries, reach the lists.
+var (
+	// Of returns the lists of a *snapshot.Snapshot. Only who makes it writes to them.
+	Of func(s any) *Tables
+	// OfHistory returns the events of a *snapshot.History. Only who makes it writes to them.
+	OfHistory func(h any) *HistoryTables
+	// SetDelta makes the sums the Delta of a *snapshot.Mark, in order. It leaves out groups and lines whose sum is zero.
+	SetDelta func(m any, sums *Sums)
+)
+
+// In returns a *snapshot.Snapshot with these lists.
+func In[S any](s *S, t Tables) *S {
+	*Of(s) = t
+	return s
+}
+
+// InHistory returns a *snapshot.History with these events.
+func InHistory[H any](h *H, t HistoryTables) *H {
+	*OfHistory(h) = t
+	return h
+}
