@@ -10,6 +10,7 @@ import (
 // trace returns an event's call stack. A probe knows the functions that it was taught. Where it met another, trace
 // continues with the unwind tables, and teaches the probe what it finds.
 func (p *process) trace(e *event) (t symbols.Trace) {
+	p.at(e.generation)
 	known, its := e.frames(), e.copied
 	switch {
 	case e.end == notSaid:
@@ -55,7 +56,7 @@ func (p *process) walk(e *event, t symbols.Trace, from uint64) symbols.Trace {
 	walked, why := c.Walk(t.Addresses, maxFrames, p.symbols.Table, func(pc uint64, s unwind.Step) {
 		if _, ok := p.taught[pc]; !ok && len(p.taught) < maxTaught {
 			p.taught[pc] = struct{}{}
-			p.feed.teach(p.origin.PID, its.generation, pc, s)
+			p.feed.teach(p.origin.PID, e.generation, pc, s)
 		}
 	})
 	t.Pointed = len(walked)
@@ -81,6 +82,16 @@ const (
 	maxSteps  = 1 << 16
 	maxTaught = maxSteps / 2
 )
+
+// at notes the generation of the process at an event. With another than at the event before, a library was loaded or has gone.
+func (p *process) at(generation uint32) {
+	if p.generation != 0 && p.generation != generation {
+		p.feed.unteach(p.origin.PID)
+		clear(p.taught)
+		p.symbols.Reload()
+	}
+	p.generation = generation
+}
 
 // changed forgets what addresses meant: the process has other code there now.
 func (p *process) changed() {

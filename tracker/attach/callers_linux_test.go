@@ -201,6 +201,36 @@ func TestCallersThatMayBeMissing(t *testing.T) {
 	}
 }
 
+// TestCodeInThePlaceOfOther: a library that was opened where another was has its own names and callers.
+func TestCodeInThePlaceOfOther(t *testing.T) {
+	var libraries []string
+	for _, flags := range []string{"-DNAME=first_does -DROOM=4096", "-DNAME=other_does -DROOM=8192"} {
+		libraries = append(libraries, build(t, "libreopen.so", func(out, libs string) *exec.Cmd {
+			args := append(strings.Fields(flags), "-O2", "-fomit-frame-pointer", "-shared", "-fPIC", "-o", out, "testdata/reopen.c")
+			return exec.Command(compiler(), append(args, "-L"+libs, "-l:libcuda.so.1")...)
+		}))
+	}
+	path := build(t, "reopen", func(out, libs string) *exec.Cmd {
+		return exec.Command(compiler(), "-O2", "-Wall", "-Werror", "-o", out, "testdata/reopen.c", "-L"+libs, "-l:libcuda.so.1", "-ldl")
+	})
+	for way, watcher := range ways {
+		t.Run(way, func(t *testing.T) {
+			w := watcher(t)
+			c := start(t, w, path, libraries[0], libraries[1], libraries[0])
+			where := ""
+			for i, want := range []string{"first_does <- run <- main", "other_does <- run <- main", "first_does <- run <- main"} {
+				s := checkedSource(t, w, c)
+				if i > 0 && c.out.Text() != where {
+					t.Skip("the library was opened elsewhere")
+				}
+				where = c.out.Text()
+				assert.Equal(t, want, ofProgram(latest(s).Stack), i)
+				fmt.Fprintln(c.in)
+			}
+		})
+	}
+}
+
 // checkedSource waits until a client has allocated, and returns its source.
 func checkedSource(t *testing.T, w *Watcher, c *client) *Source {
 	t.Helper()

@@ -33,6 +33,7 @@ type event struct {
 	pitch      uint64    // the second result of a pitched allocation: its pitch
 	args       [6]uint64 // the registers of the arguments
 	desc       [5]uint64 // the array descriptor that the second argument points to
+	generation uint32    // of the process, when the stack was followed: see probes.teach
 	depth      int       // how many frames of the stack are certain
 	end        ending    // and what follows them
 	stack      [maxFrames]uint64
@@ -54,12 +55,11 @@ const (
 
 // copied is what the reader needs to find the callers that a probe could not.
 type copied struct {
-	generation uint32 // of the process: see probes.teach
-	sp, fp     uint64
-	kept       uint64   // the return address of a function that has a probe at its return, 0 if the thread is in none
-	keptAt     uint64   // the stack pointer after it
-	framed     []uint64 // the return addresses from here on, as frame pointers tell
-	stack      []byte   // from the stack pointer on
+	sp, fp uint64
+	kept   uint64   // the return address of a function that has a probe at its return, 0 if the thread is in none
+	keptAt uint64   // the stack pointer after it
+	framed []uint64 // the return addresses from here on, as frame pointers tell
+	stack  []byte   // from the stack pointer on
 }
 
 // maxFrames is the most frames that a stack has.
@@ -92,17 +92,18 @@ const (
 	offCopy    = offCopied + 8
 )
 
+const endingShift = 16
+
 // A thread's room, in bytes.
 const (
-	roomNext       = 8 * iota // number of the program that runs last
-	roomPC                    // where the stack begins
-	roomDepth                 // of an event: how many frames are certain, and the ending in the upper half
-	roomSP                    // of the last of them, if it is of an unknown function
-	roomFP                    //
-	roomTotal                 // number of addresses, with those that came from frame pointers
-	roomGeneration            // of the process, so that what one program was taught is not believed of the next
-	roomKept                  // see copied
-	roomKeptAt                //
+	roomNext   = 8 * iota // number of the program that runs last
+	roomPC                // where the stack begins
+	roomDepth             // of an event: how many frames are certain, and from the bit endingShift on the ending; the generation in the upper half
+	roomSP                // of the last of them, if it is of an unknown function
+	roomFP                //
+	roomTotal             // number of addresses, with those that came from frame pointers
+	roomKept              // see copied
+	roomKeptAt            //
 	roomFrames
 	roomSize = roomFrames + 8*maxFrames
 )
@@ -128,7 +129,7 @@ func (e *event) read(b []byte) error {
 	for i := range e.desc {
 		e.desc[i] = u(offDesc + 8*i)
 	}
-	e.depth, e.end = int(min(uint32(u(offDepth)), maxFrames)), ending(u(offDepth)>>32)
+	e.depth, e.end, e.generation = int(min(uint16(u(offDepth)), maxFrames)), ending(uint16(u(offDepth)>>endingShift)), uint32(u(offDepth)>>32)
 	for i := range e.stack {
 		e.stack[i] = u(offStack + 8*i)
 	}
@@ -143,7 +144,7 @@ func (e *event) read(b []byte) error {
 		return nil
 	}
 	e.copied = &copied{
-		sp: u(offUnknown), fp: u(offUnknown + 8), generation: uint32(u(offUnknown + 24)), kept: u(offUnknown + 32), keptAt: u(offUnknown + 40),
+		sp: u(offUnknown), fp: u(offUnknown + 8), kept: u(offUnknown + 24), keptAt: u(offUnknown + 32),
 		framed: e.stack[max(0, e.depth-1):max(e.depth, int(min(u(offUnknown+16), maxFrames)))],
 		stack:  b[offCopy:][:min(u(offCopied), uint64(len(b)-offCopy))],
 	}

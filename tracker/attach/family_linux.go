@@ -103,6 +103,24 @@ func (m *bpf) exec() asm.Instructions {
 	return append(ins, m.short(execed)...)
 }
 
+// relinked gives the process another generation when its loader has loaded code or taken some away: addresses may mean something else
+// now. The loader calls a function for debuggers then; distance is from there to the variable that says what the loader does.
+func (m *bpf) relinked(distance int64) asm.Instructions {
+	ins := append(m.begin(), store(asm.RFP, slotWord, 0)...)
+	ins = append(ins,
+		asm.LoadMem(asm.R3, regCtx, nextReg, asm.DWord),
+		asm.Add.Imm(asm.R3, int32(distance)),
+		asm.Mov.Reg(asm.R1, asm.RFP),
+		asm.Add.Imm(asm.R1, slotWord),
+		asm.Mov.Imm(asm.R2, 4),
+		asm.FnProbeReadUser.Call(),
+		asm.LoadMem(asm.R1, asm.RFP, slotWord, asm.DWord),
+		asm.JNE.Imm(asm.R1, 0, "end"), // RT_CONSISTENT, of link.h: it has done it
+	)
+	ins = append(ins, m.generation(slotKey)...)
+	return append(ins, end()...)
+}
+
 // exit ends a thread, and with the last one its process.
 func (m *bpf) exit() asm.Instructions {
 	ins := append(m.begin(), asm.LoadMem(asm.R3, regCtx, 0, asm.DWord)) // the task

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,6 +36,11 @@ type libraries struct {
 }
 
 const maxFailed = 1 << 10
+
+// loader stands for the dynamic loader of the C library: it is probed to know when code comes and goes.
+const loader = "ld.so"
+
+var usualLoader = map[string]string{"amd64": "/lib64/ld-linux-x86-64.so.2", "arm64": "/lib/ld-linux-aarch64.so.1"}[runtime.GOARCH]
 
 func newLibraries(all *shared, to feed, functions []function, runs *python.Processes) *libraries {
 	l := &libraries{all: all, feed: to, pythons: runs, stopped: make(chan struct{}), pids: make(map[int]bool), failed: make(map[string]bool)}
@@ -104,6 +110,7 @@ func (l *libraries) probeFirst(given []string) error {
 			return err
 		}
 	}
+	_ = l.probe(usualLoader, loader) // without it, code that takes the place of other is known late
 	return nil
 }
 
@@ -180,9 +187,12 @@ func (l *libraries) find() (late map[int]string, err error) {
 					clear(l.failed)
 				}
 				l.failed[path] = true
+				if library == loader {
+					continue
+				}
 				return late, fmt.Errorf("process %d: %w", pid, err)
 			}
-			if len(l.files) > known {
+			if len(l.files) > known && library != loader {
 				late[pid] = m.Path
 			}
 		}
@@ -204,6 +214,9 @@ func (l *libraries) found(pid int, path string) {
 
 // of returns which of the wanted libraries the file at path is.
 func (l *libraries) of(path string) (library string, ok bool) {
+	if strings.HasPrefix(filepath.Base(path), "ld-linux") {
+		return loader, true
+	}
 	for _, library := range l.wanted {
 		switch name := cmp.Or(library, "libcuda.so"); {
 		case strings.Contains(name, "/") && path == name,

@@ -181,6 +181,9 @@ func (p *probes) forget(pid int) { p.maps.family.Delete(uint32(pid)) }
 // library probes the functions of a file, for all processes that have loaded it or will. The
 // functions are the driver's, or those of a library that Config.Functions names.
 func (p *probes) library(path, library string) error {
+	if library == loader {
+		return p.loader(path)
+	}
 	at, err := symbols.Offsets(path, library != "")
 	if err != nil {
 		return err
@@ -237,6 +240,24 @@ func (p *probes) library(path, library string) error {
 		return fmt.Errorf("%s has none of the driver's functions", path)
 	}
 	return nil
+}
+
+// loader probes the dynamic loader of processes.
+func (p *probes) loader(path string) error {
+	called, distance, err := symbols.Loader(path)
+	if err != nil {
+		return err
+	}
+	file, err := link.OpenExecutable(path)
+	if err != nil {
+		return err
+	}
+	prog, err := load(ebpf.Kprobe, p.attach, p.maps.relinked(distance))
+	if err != nil {
+		return err
+	}
+	p.more = append(p.more, prog)
+	return p.probe(file, []uint64{called}, prog, false)
 }
 
 // probe has a program run at the beginning or the return of functions.

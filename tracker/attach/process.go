@@ -31,7 +31,7 @@ func (p *process) begin(pid int, before birth) {
 	if p.origin = originOf(pid); p.origin.Program == "" && before.origin.PID != 0 {
 		p.origin = before.origin
 	}
-	p.taught, p.trampoline = make(map[uint64]struct{}), 0
+	p.taught, p.trampoline, p.generation = make(map[uint64]struct{}), 0, 0
 	p.changed()
 	p.symbols = symbols.New(pid, maxFrames, before.maps, p.changed)
 	p.live, p.physical, p.mapped = make(map[liveKey]*buffer), make(map[uint64]*buffer), make(map[uint64]mapped)
@@ -205,6 +205,7 @@ type process struct {
 	key        []uint64 // room for one with frames of Python
 	pythons    *python.Processes
 	feed       feed
+	generation uint32              // at the latest event; 0 before the first
 	taught     map[uint64]struct{} // return addresses: see feed.teach
 	trampoline uint64              // see symbols.Symbolizer.Trampoline; 0 if it is not known to have one
 	sources    map[deviceID]*Source

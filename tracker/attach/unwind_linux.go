@@ -74,12 +74,11 @@ func (m *bpf) toStack(index int, pc asm.Instructions) asm.Instructions {
 func (m *bpf) followStack() asm.Instructions {
 	const sp, room = regCall, regEvent
 	ins := m.begin()
-	ins = append(ins, asm.LoadMem(asm.R1, asm.R0, 0, asm.Word), asm.StoreMem(asm.RFP, slotStep+4, asm.R1, asm.Word), asm.Mov.Reg(regCall, asm.R1))
+	ins = append(ins, asm.LoadMem(asm.R1, asm.R0, 0, asm.Word), asm.StoreMem(asm.RFP, slotStep+4, asm.R1, asm.Word))
 	ins = append(ins, lookUp(m.rooms, slotThread)...)
 	ins = append(ins,
 		asm.JEq.Imm(asm.R0, 0, "end"),
 		asm.Mov.Reg(room, asm.R0),
-		asm.StoreMem(room, roomGeneration, regCall, asm.DWord),
 		asm.Mov.Reg(asm.R1, regThread),
 		asm.RSh.Imm(asm.R1, 32),
 		asm.StoreMem(asm.RFP, slotStep, asm.R1, asm.Word),
@@ -115,9 +114,9 @@ func (m *bpf) followStack() asm.Instructions {
 	ins = append(ins,
 		asm.LoadMem(asm.R1, asm.RFP, slotCount, asm.DWord),
 		asm.Add.Imm(asm.R1, 1),
-		asm.LoadImm(asm.R2, int64(isUnknown)<<32, asm.DWord),
+		asm.LoadImm(asm.R2, int64(isUnknown)<<endingShift, asm.DWord),
 		asm.Or.Reg(asm.R1, asm.R2),
-		asm.StoreMem(room, roomDepth, asm.R1, asm.DWord),
+		asm.StoreMem(room, roomDepth, asm.R1, asm.Word),
 		asm.StoreMem(room, roomSP, sp, asm.DWord),
 		asm.LoadMem(asm.R1, asm.RFP, slotFP, asm.DWord),
 		asm.StoreMem(room, roomFP, asm.R1, asm.DWord),
@@ -140,12 +139,12 @@ func (m *bpf) followStack() asm.Instructions {
 		asm.LoadMem(sp, asm.RFP, slotBegin, asm.DWord),
 	)
 	ins = append(ins, again(slotCount, "next", maxFrames)...)
-	ins = append(ins, asm.LoadImm(asm.R2, int64(whole)<<32, asm.DWord), asm.Ja.Label("full"))
+	ins = append(ins, asm.LoadImm(asm.R2, int64(whole)<<endingShift, asm.DWord), asm.Ja.Label("full"))
 
 	ins = append(ins,
-		asm.LoadImm(asm.R2, int64(lost)<<32, asm.DWord).WithSymbol("nowhere"),
+		asm.LoadImm(asm.R2, int64(lost)<<endingShift, asm.DWord).WithSymbol("nowhere"),
 		asm.Ja.Label("ended"),
-		asm.LoadImm(asm.R2, int64(whole)<<32, asm.DWord).WithSymbol("outermost"),
+		asm.LoadImm(asm.R2, int64(whole)<<endingShift, asm.DWord).WithSymbol("outermost"),
 		asm.LoadMem(asm.R1, asm.RFP, slotCount, asm.DWord).WithSymbol("ended"),
 		asm.Add.Imm(asm.R1, 1),
 		asm.StoreMem(asm.RFP, slotCount, asm.R1, asm.DWord),
@@ -154,8 +153,9 @@ func (m *bpf) followStack() asm.Instructions {
 		asm.Or.Reg(asm.R1, asm.R2),
 		asm.LoadMem(asm.R2, asm.RFP, slotFar, asm.DWord),
 		asm.JNE.Imm(asm.R2, 0, "followed"),
-		asm.StoreMem(room, roomDepth, asm.R1, asm.DWord),
-		asm.Mov.Imm(asm.R0, 0).WithSymbol("followed"),
+		asm.StoreMem(room, roomDepth, asm.R1, asm.Word),
+		asm.LoadMem(asm.R1, asm.RFP, slotStep+4, asm.Word).WithSymbol("followed"),
+		asm.StoreMem(room, roomDepth+4, asm.R1, asm.Word),
 	)
 	ins = append(ins, m.findLayout()...)
 	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "native"))
@@ -249,7 +249,7 @@ func (m *bpf) stacked(index int, f function) asm.Instructions {
 	ins = append(ins, m.findLayout()...)
 	ins = append(ins,
 		asm.LoadMem(asm.R2, asm.RFP, slotRoom, asm.DWord),
-		asm.LoadMem(asm.R1, asm.R2, roomDepth+4, asm.Word),
+		asm.LoadMem(asm.R1, asm.R2, roomDepth+endingShift/8, asm.Half),
 		asm.JEq.Imm(asm.R1, int32(isUnknown), "copy"),
 		asm.JNE.Imm(asm.R0, 0, "known"),
 	)

@@ -34,7 +34,7 @@ func (s *Symbolizer) Trampoline() uint64 {
 			}
 		}
 		if again == 0 {
-			s.reload()
+			s.Reload()
 		}
 	}
 	return 0

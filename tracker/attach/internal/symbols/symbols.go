@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -22,19 +23,20 @@ type Symbolizer struct {
 	images  map[string]*loaded // nil of a file that could not be read
 	tables  map[uint64]*table  // by the start of a mapping
 	python  perfMap
+	missing map[uint64]bool // by number of the page: no code was there when the maps were read for it
 }
 
 // New returns a Symbolizer for a process. It begins with the mappings that the process had
 // before: the process may be gone by now. most is how many addresses a stack can have. changed
 // is called when addresses have come to mean something else.
 func New(pid, most int, before []Mapping, changed func()) *Symbolizer {
-	s := &Symbolizer{pid: pid, most: most, maps: before, changed: changed, images: make(map[string]*loaded), tables: make(map[uint64]*table), python: perfMap{pid: pid}}
-	s.reload()
+	s := &Symbolizer{pid: pid, most: most, maps: before, changed: changed, images: make(map[string]*loaded), tables: make(map[uint64]*table), python: perfMap{pid: pid}, missing: make(map[uint64]bool)}
+	s.Reload()
 	return s
 }
 
-// reload reads the maps again, if the process is still alive.
-func (s *Symbolizer) reload() {
+// Reload reads the maps again, if the process is still alive.
+func (s *Symbolizer) Reload() {
 	if now, err := ReadMaps(s.pid); err == nil && len(now) > 0 {
 		s.Update(now)
 	}
@@ -48,18 +50,36 @@ func (s *Symbolizer) Update(now []Mapping) {
 			break
 		}
 	}
-	s.maps = now
-	clear(s.tables)
+	if !slices.Equal(s.maps, now) {
+		s.maps = now
+		clear(s.tables)
+		clear(s.missing)
+	}
+}
+
+// at returns the mapping that an address lies in. The maps are read again for one that is in none, once for a page: a stack that was followed
+// wrongly has addresses of anything.
+func (s *Symbolizer) at(address uint64) (m Mapping, ok bool) {
+	const pageBits, maxMissing = 12, 1 << 12
+	page := address >> pageBits
+	if m, ok = find(s.maps, address); ok || s.missing[page] {
+		return m, ok
+	}
+	s.Reload()
+	if m, ok = find(s.maps, address); !ok {
+		if len(s.missing) == maxMissing {
+			clear(s.missing)
+		}
+		s.missing[page] = true
+	}
+	return m, ok
 }
 
 // frames returns the function at an address, after the functions that were inlined into it.
 func (s *Symbolizer) frames(address uint64) []mem.Frame {
-	m, ok := find(s.maps, address)
+	m, ok := s.at(address)
 	if !ok {
-		s.reload()
-		if m, ok = find(s.maps, address); !ok {
-			return []mem.Frame{{Function: fmt.Sprintf("%#x", address)}}
-		}
+		return []mem.Frame{{Function: fmt.Sprintf("%#x", address)}}
 	}
 	if !m.file() {
 		if f, ok := s.python.frame(address); ok {
@@ -103,7 +123,7 @@ type table struct {
 // Table returns the unwind table for the code at an address, and the address as that table counts
 // it. It is an unwind.Finder.
 func (s *Symbolizer) Table(pc uint64) (t *unwind.Table, address uint64, code bool) {
-	m, ok := find(s.maps, pc)
+	m, ok := s.at(pc)
 	if !ok {
 		return nil, 0, false
 	}
