@@ -157,7 +157,7 @@ func (o estimateOptions) trainedOtherwise(r *estimate.Report) changes {
 				func(o *estimateOptions) { o.offload = "parameters" }})
 	}
 	newer := o.bitsandbytes == "" && o.pytorch == ""
-	if newer && (o.qlora || o.training.base != "" || o.loss.base != "") {
+	if newer && (o.qlora || o.loss.base != "") {
 		all = append(all, change{"bitsandbytes", 0, []string{"--bitsandbytes", newBitsandbytes}, "bitsandbytes " + newBitsandbytes + " or newer",
 			func(o *estimateOptions) { o.bitsandbytes = newBitsandbytes }})
 	}
@@ -177,7 +177,7 @@ func (o estimateOptions) trainedOtherwise(r *estimate.Report) changes {
 				func(o *estimateOptions) { o.lora = 16 }},
 			change{"trained", 5, append([]string{"--lora", "16"}, inFourBits...), "LoRA adapters of rank 16 on weights in 4 bits (QLoRA)",
 				func(o *estimateOptions) { o.lora = 16; quantized(o) }})
-	} else if !o.qlora && o.training.base == "" {
+	} else if !o.qlora && o.loss.base == "" {
 		all = append(all, change{"trained", 3, inFourBits, "the weights below the adapters in 4 bits (QLoRA)", quantized})
 	}
 	return all

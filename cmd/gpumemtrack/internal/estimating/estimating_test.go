@@ -79,7 +79,7 @@ func TestEstimateWaysOfTraining(t *testing.T) {
 		"--dtype bf16 --master-weights": func(t *testing.T, e estimated) {
 			assert.Equal(t, 2*e.Report.Training.Weights, e.Report.Training.Master)
 		},
-		"--lora 8 --lora-targets all-linear --lora-base int8 --lora-dtype bf16 --lora-dropout 0.1": func(t *testing.T, e estimated) {
+		"--lora 8 --lora-targets all-linear --quantize int8 --lora-dtype bf16 --lora-dropout 0.1": func(t *testing.T, e estimated) {
 			assert.Less(t, e.Report.Training.Weights, usual.Report.Training.Weights/2)
 		},
 		"--checkpoint blocks --checkpoint-saves half": func(t *testing.T, e estimated) {
@@ -278,23 +278,23 @@ func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 		"--zero 9":                   "--zero 9: want 1, 2 or 3",
 		"--min-replicas --fits 1GiB": "--min-replicas needs --fits, --train and --zero",
 		"--max-gpu-layers":           "--max-gpu-layers needs --fits",
-		"--max-batch --max-gpu-layers --fits 1GiB":       "choose one of --max-batch, --max-context-length",
-		"--attention fast":                               "want one of sdpa, flash, eager",
-		"--hold-output long":                             "want one of held, in-pass, dropped",
-		"--cuda-loading soon":                            "want one of lazy, eager",
-		"--lora 8 --lora-targets c_attn --lora-base nf8": "want one of nf4, nf4-double, int8, gptq",
-		"--lora-dtype bf16":                              "need the rank of the adapters",
-		"--lora 8 --lora-targets q_proj":                 "their names are c_attn, c_proj, c_fc",
-		"--tensor-split 3,x":                             "--tensor-split 3,x: want numbers such as 3,1",
-		"--lora 0":                                       "--lora 0: want 1 or more",
-		"--gradients int8":                               "--gradients int8: want one of float32",
-		"--master-weights":                               "--master-weights needs --dtype",
-		"--freeze layers":                                "Frozen: no layer's path matches",
-		"--image 320":                                    "reads no images of other sizes",
-		"--max-context-length --fits 1GiB":               "--max-context-length needs --fits and --serve",
-		"--best-quantization":                            "needs --fits",
-		"--optimizer adagrad":                            "lion, muon",
-		"--optimizer-in-backward --accumulate 2":         "cannot add up 2 micro-batches",
+		"--max-batch --max-gpu-layers --fits 1GiB":      "choose one of --max-batch, --max-context-length",
+		"--attention fast":                              "want one of sdpa, flash, eager",
+		"--hold-output long":                            "want one of held, in-pass, dropped",
+		"--cuda-loading soon":                           "want one of lazy, eager",
+		"--lora 8 --lora-targets c_attn --quantize nf8": "want one of nf4, nf4-double, int8, gptq",
+		"--lora-dtype bf16":                             "need the rank of the adapters",
+		"--lora 8 --lora-targets q_proj":                "their names are c_attn, c_proj, c_fc",
+		"--tensor-split 3,x":                            "--tensor-split 3,x: want numbers such as 3,1",
+		"--lora 0":                                      "--lora 0: want 1 or more",
+		"--gradients int8":                              "--gradients int8: want one of float32",
+		"--master-weights":                              "--master-weights needs --dtype",
+		"--freeze layers":                               "Frozen: no layer's path matches",
+		"--image 320":                                   "reads no images of other sizes",
+		"--max-context-length --fits 1GiB":              "--max-context-length needs --fits and --serve",
+		"--best-quantization":                           "needs --fits",
+		"--optimizer adagrad":                           "lion, muon",
+		"--optimizer-in-backward --accumulate 2":        "cannot add up 2 micro-batches",
 	} {
 		var stdout, stderr bytes.Buffer
 		assert.NotZero(t, run(strings.Fields("estimate gpt2 --train "+flags), nil, &stdout, &stderr), flags)

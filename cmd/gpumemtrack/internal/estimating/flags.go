@@ -99,7 +99,7 @@ func (o *estimateOptions) trainingFlags(cmd *cobra.Command) {
 	flags.IntVar(&o.lora, "lora", 0, "train LoRA adapters of rank `R`, as PEFT does, and freeze the rest")
 	flags.StringSliceVar(&o.targets, "lora-targets", nil, "with --lora: `NAMES` of the linear layers to adapt, or all-linear (default: those of the query and the value, as in PEFT)")
 	flags.StringVar(&o.autocast, "autocast", "", "run under torch.autocast with `TYPE`: bf16 or fp16")
-	flags.BoolVar(&o.qlora, "qlora", false, "with --lora: keep the frozen weights in 4 bits (NF4)")
+	flags.BoolVar(&o.qlora, "qlora", false, "with --lora: keep the frozen weights in 4 bits (NF4), as --quantize nf4 does")
 	cli.Complete(cmd, "optimizer", names(optimizers)...)
 	cli.Complete(cmd, "optimizer-form", names(forms)...)
 	cli.Complete(cmd, "offload", names(offloads)...)
@@ -146,7 +146,6 @@ type trainingOptions struct {
 
 	dropout  float64
 	adapters string
-	base     string
 
 	noDecay bool
 	notes   []string // about flags that have no effect
@@ -164,13 +163,11 @@ func (o *trainingOptions) flags(cmd *cobra.Command) {
 	flags.BoolVar(&o.fewest, "min-replicas", false, "with --fits and --zero: find the fewest replicas with which the model fits")
 	flags.Float64Var(&o.dropout, "lora-dropout", 0, "with --lora: dropout `P` of the adapters' input")
 	flags.StringVar(&o.adapters, "lora-dtype", "", "with --lora: element `TYPE` of the adapters (default float32, as in PEFT)")
-	flags.StringVar(&o.base, "lora-base", "", "with --lora: `FORM` in which the frozen weights are held: "+strings.Join(names(bases), ", ")+"; --qlora is nf4")
 	cli.Complete(cmd, "attention", names(kernels)...)
 	cli.Complete(cmd, "hold-output", names(outputs)...)
 	cli.Complete(cmd, "gradients", usualTypes...)
 	cli.Complete(cmd, "checkpoint-saves", names(policies)...)
 	cli.Complete(cmd, "lora-dtype", usualTypes...)
-	cli.Complete(cmd, "lora-base", names(bases)...)
 }
 
 // lossOptions are the flags for the loss, and for how frozen linear layers are stored.

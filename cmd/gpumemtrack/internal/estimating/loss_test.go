@@ -46,7 +46,7 @@ func TestEstimateLossAndQuantizeSayWhatIsWrong(t *testing.T) {
 		"gpt2 --train --loss sum --loss-chunks 2":                "--loss sum has no chunks",
 		"gpt2 --quantize q4":                                     "want one of nf4, nf4-double",
 		"gpt2 --train --lora 8 --qlora --quantize nf4":           "goes with none of --qlora",
-		"llama-3-8b --serve --llama-cpp --seq 64 --quantize nf4": "goes with none of --qlora, --lora-base, --llama-cpp",
+		"llama-3-8b --serve --llama-cpp --seq 64 --quantize nf4": "goes with none of --qlora, --llama-cpp",
 	} {
 		var stdout, stderr bytes.Buffer
 		assert.Equal(t, cli.ExitUsage, run(strings.Fields("estimate "+flags), nil, &stdout, &stderr), flags)

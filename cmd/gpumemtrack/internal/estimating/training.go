@@ -14,7 +14,7 @@ import (
 // ofTraining lists the flags that only training has.
 var ofTraining = []string{
 	"optimizer", "optimizer-form", "optimizer-in-backward", "weight-decay", "zero-grad", "hold-output", "accumulate", "checkpoint", "checkpoint-saves",
-	"master-weights", "gradients", "freeze", "replicas", "min-replicas", "zero", "lora", "lora-targets", "lora-dropout", "lora-dtype", "lora-base", "qlora", "loss", "loss-chunks",
+	"master-weights", "gradients", "freeze", "replicas", "min-replicas", "zero", "lora", "lora-targets", "lora-dropout", "lora-dtype", "qlora", "loss", "loss-chunks",
 }
 
 // ofServing lists the flags that only serving has.
@@ -54,27 +54,16 @@ func (o *estimateOptions) settle(given func(flag string) bool) {
 func (o estimateOptions) adapted() ([]estimate.Option, error) {
 	t := o.training
 	if o.lora == 0 {
-		if o.qlora || t.base != "" || t.adapters != "" || t.dropout != 0 {
+		if o.qlora || t.adapters != "" || t.dropout != 0 {
 			return nil, cli.UsageError("estimate: --qlora and --lora-... need the rank of the adapters, such as --lora 16")
 		}
 		return nil, nil
-	}
-	if o.qlora && t.base == "" {
-		t.base = "nf4"
-	}
-	base, err := pick("lora-base", t.base, bases)
-	if err != nil {
-		return nil, err
 	}
 	d, err := pickType("lora-dtype", t.adapters)
 	if err != nil {
 		return nil, err
 	}
-	options := []estimate.Option{estimate.LoRA{Rank: o.lora, Targets: o.targets, Dropout: t.dropout, DType: d}}
-	if base != estimate.WholeBase {
-		options = append(options, estimate.Quantized{Base: base})
-	}
-	return options, nil
+	return []estimate.Option{estimate.LoRA{Rank: o.lora, Targets: o.targets, Dropout: t.dropout, DType: d}}, nil
 }
 
 // projections lists what model families call the attention projections that get adapters by
@@ -218,10 +207,14 @@ func (o estimateOptions) judged(usual nn.Layer) ([]estimate.Option, error) {
 func (o estimateOptions) quantized() ([]estimate.Option, error) {
 	base, err := pick("quantize", o.loss.base, bases)
 	switch {
-	case err != nil || o.loss.base == "":
+	case err != nil:
 		return nil, err
-	case o.qlora || o.training.base != "" || o.quantize || o.llamaCpp:
-		return nil, cli.UsageError("estimate: --quantize goes with none of --qlora, --lora-base, --llama-cpp and --best-quantization")
+	case o.loss.base == "" && o.qlora:
+		base = estimate.NF4
+	case o.loss.base == "":
+		return nil, nil
+	case o.qlora || o.quantize || o.llamaCpp:
+		return nil, cli.UsageError("estimate: --quantize goes with none of --qlora, --llama-cpp and --best-quantization")
 	}
 	return []estimate.Option{estimate.Quantized{Base: base}}, nil
 }
