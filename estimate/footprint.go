@@ -16,7 +16,7 @@ const maxReplayed = 64 << 40
 
 // footprints asks PyTorch's allocator what it makes of inference and training.
 func footprints(t *tape.Tape, r *Report, h *tape.Holding, serve, learn run) {
-	if t.Cfg.Backend == setting.CPU {
+	if t.Cfg.Backend == setting.CPU || t.Cfg.Compute > 0 && !t.Cfg.Training { // llama.cpp allocates in its own way
 		return
 	}
 	for _, side := range []struct {

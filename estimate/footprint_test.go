@@ -1,8 +1,10 @@
 package estimate_test
 
 import (
+	"slices"
 	"testing"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
 
@@ -155,4 +158,22 @@ func TestConvolutionsOnTheCPU(t *testing.T) {
 	r := model(t, layer.Public([]tape.Layer{convolution, convolution}), estimate.InputShape(8, 16, 112, 112), estimate.OnCPU())
 	assert.GreaterOrEqual(t, r.Inference.Band.Above, 0.0965)
 	assert.Less(t, r.Training.Band.Above, 0.05)
+}
+
+// A search asks for one footprint, which is the same as in a whole report.
+func TestAskedAlone(t *testing.T) {
+	m := family.Transformer{Vocab: 512, Hidden: 64, Blocks: 4, Heads: 4}
+	for _, asked := range []estimate.Option{estimate.All(), estimate.Train(estimate.AdamW)} {
+		whole := model(t, layer.Public(m.Layers()), estimate.Tokens(2, 64), asked)
+		alone := model(t, layer.Public(m.Layers()), estimate.Tokens(2, 64), asked, estimate.AskedAlone())
+		assert.Equal(t, whole.Footprint(), alone.Footprint())
+		assert.Equal(t, whole.Needs(), alone.Needs())
+		assert.NotZero(t, whole.Training.Footprint.Reserved)
+		assert.NotZero(t, whole.Inference.Footprint.Reserved)
+		both := []estimate.Footprint{alone.Inference.Footprint, alone.Training.Footprint}
+		assert.True(t, slices.Contains(both, estimate.Footprint{}), "the other is left out")
+	}
+	served := model(t, layer.Public(m.Layers()), estimate.Tokens(2, 64), estimate.KVConfig(m.Cache(2, 64, 0)), llamacpp.ComputedIn(alloc.MiB))
+	assert.Zero(t, served.Training.Footprint, "llama.cpp trains nothing")
+	assert.NotZero(t, served.Inference.Footprint.Reserved)
 }

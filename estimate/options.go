@@ -155,6 +155,10 @@ func Frozen(patterns ...string) Option {
 	return option(func(c *setting.Config) { c.Frozen = append(c.Frozen, patterns...) })
 }
 
+// AskedAlone leaves out the Footprint of what is not asked about, which is training without Train
+// and inference with it. That saves half of the time or more of a program that tries many settings.
+func AskedAlone() Option { return option(func(c *setting.Config) { c.Searches = true }) }
+
 // All returns one option that does what several do.
 func All(opts ...Option) Option {
 	return option(func(c *setting.Config) {

@@ -66,7 +66,7 @@ var (
 func option(f func(*setting.Config)) estimate.Option { return setting.Option(f).(estimate.Option) }
 
 // ComputedIn makes inference llama.cpp's: a compute buffer of this size replaces the memory of
-// PyTorch's operations and its allocator.
+// PyTorch's operations and its allocator. The report has no Footprint of training then.
 func ComputedIn(buffer alloc.Bytes) estimate.Option {
 	return option(func(c *setting.Config) { c.Compute = buffer })
 }

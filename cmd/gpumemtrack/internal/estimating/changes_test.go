@@ -149,3 +149,18 @@ func TestAnswer(t *testing.T) {
 	assert.NotContains(t, text, "nvidia-smi shows")
 	assert.LessOrEqual(t, strings.Count(text, "\n"), 24, "one screen")
 }
+
+// What would make a model of 70 billion parameters fit, for the three ways in which it runs.
+func BenchmarkRemedies(b *testing.B) {
+	for name, args := range map[string]string{
+		"train": "llama-3-70b --train --batch 8 --seq 4096 --fits h100", "serve": "llama-3-70b --serve --batch 32 --seq 4096 --fits 24GiB",
+		"llama.cpp": "llama-3-70b --serve --llama-cpp --batch 32 --seq 8192 --fits 4090",
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				var stdout, stderr bytes.Buffer
+				require.Equal(b, cli.ExitUnfit, run(strings.Fields("estimate "+args), nil, &stdout, &stderr), stderr.String())
+			}
+		})
+	}
+}

@@ -23,7 +23,7 @@ func (o estimateOptions) estimate(name string) (*estimate.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return o.report(name, options, &estimated{})
+	return o.report(name, append(options, estimate.AskedAlone()), &estimated{})
 }
 
 // denoises reports whether a config is that of the part of a pipeline of diffusers which makes images.
@@ -182,7 +182,7 @@ func (o estimateOptions) fileInput(c *checkpoint.File) (estimate.Option, error) 
 
 // ofKnown estimates a known model with its usual input, or with the batch and length of the flags.
 func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *estimated) (*estimate.Report, error) {
-	usual, err := estimate.Model(m.Layers, m.Input)
+	usual, err := estimate.Model(m.Layers, m.Input, estimate.OnCPU()) // for its layers and shapes alone
 	if err != nil {
 		return nil, err
 	}
