@@ -82,7 +82,7 @@ func TestStacksAreThoseOfGDB(t *testing.T) {
 				return exec.Command(command[0], append(slices.Clone(command[1:]), "-o", out, "-L", libs)...)
 			})
 			want := make(map[alloc.Bytes][]callerByGDB)
-			for _, call := range ofDriver(t).run(t, path) {
+			for _, call := range ofDriver(t, "cuMemAlloc_v2").run(t, path) {
 				want[call.size] = call.callers
 			}
 			require.Len(t, want, 1000)

@@ -1,5 +1,8 @@
 # Has gdb print the callers at each call of a function, by what its argument SIZE is: innermost first, the place in its file of each,
 # and then the line and the name, or the library if it is in one.
+#
+# The program sends itself SIGURG when it has loaded its libraries: gdb does not see that itself while a watcher, of another test or anybody
+# on this machine, has a probe in the loader.
 import os
 import gdb
 
@@ -46,8 +49,10 @@ class Call(gdb.Breakpoint):
 
 out = open(os.environ["CALLERS"], "w")
 gdb.execute("set pagination off")
-gdb.execute("set breakpoint pending on")
 gdb.execute("set backtrace past-main on")
-Call(os.environ["FUNCTION"])
+gdb.execute("handle SIGURG stop nopass")
 gdb.execute("run")
+gdb.execute("sharedlibrary")
+Call(os.environ["FUNCTION"])
+gdb.execute("continue")
 out.close()

@@ -1,6 +1,7 @@
 // Allocates by libggml on random call stacks, in all the ways that it has, among them from its own callbacks and threads. It prints
 // nothing but "done": the calls are counted where they are watched.
 #include <alloca.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -162,6 +163,7 @@ __attribute__((noinline)) static void step(int depth) {
 }
 
 int main(void) {
+	raise(SIGURG); // see callers.py
 	for (int i = 0; i < 500; i++)
 		step(next(7));
 	printf("done\n");
