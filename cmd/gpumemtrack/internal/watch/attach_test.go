@@ -189,7 +189,7 @@ func ofTheProgram(printed string) string {
 		`_cgo_[0-9a-f]+_`:      "_cgo_",
 		`(?m)^suspect:.*\n`:    "",
 		`(?m)^\t(path|also).*`: "",
-		`(?m)^(runtime\.|lib|__libc_|_start|0x|\(|_cgo_|main\._Cfunc).*\n\t.*\n`: "",
+		`(?m)^(runtime\.|0x|\(|_cgo_|main\._Cfunc).*\n\t.*\n`: "",
 	} {
 		printed = regexp.MustCompile(pattern).ReplaceAllString(printed, instead)
 	}

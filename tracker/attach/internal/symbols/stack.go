@@ -56,7 +56,8 @@ type code struct {
 }
 
 // Resolve names return addresses. If the stack does not reach an outermost frame, a last frame in parentheses says why; one between
-// two others says that callers may be missing there. Python functions stand where their interpreter's frame is; if that frame is missing, they come at the end.
+// two others says that callers may be missing there. What calls main or a thread's first function is left out. Python
+// functions stand where their interpreter's frame is; if that frame is missing, they come at the end.
 func (s *Symbolizer) Resolve(t Trace, python *Python) mem.Stack {
 	all := make([]code, len(t.Addresses))
 	pointed := t.Pointed
@@ -88,9 +89,15 @@ func (s *Symbolizer) Resolve(t Trace, python *Python) mem.Stack {
 // joined is the frames of all code, with what is to be said of them.
 func (s *Symbolizer) joined(all []code, end string) (stack mem.Stack) {
 	full := end == TooMany
-	trimmed := false
+	trimmed, started := false, false
 	for !full && len(all) > 1 && strings.HasPrefix(all[len(all)-1].native.Function, "0x") {
 		all, trimmed = all[:len(all)-1], true
+	}
+	if n := len(all); !full && n > 2 && strings.HasPrefix(all[n-2].native.Function, "__libc_start_main") { // from _start, which may have no name
+		all = all[:n-1]
+	}
+	for !full && len(all) > 1 && starts(all[len(all)-1].native) {
+		all, started = all[:len(all)-1], true
 	}
 	for i, its := range all {
 		stack = append(stack, its.frames...)
@@ -101,7 +108,7 @@ func (s *Symbolizer) joined(all []code, end string) (stack mem.Stack) {
 	if full {
 		return append(stack, mem.Frame{Function: fmt.Sprintf(TooMany, s.most)})
 	}
-	if len(stack) == 0 || outermost(stack[len(stack)-1]) {
+	if len(stack) == 0 || started || outermost(stack[len(stack)-1]) {
 		return stack
 	}
 	switch last := all[len(all)-1]; {

@@ -92,6 +92,30 @@ func TestFunctionsThatKeepAFramePointer(t *testing.T) {
 	}
 }
 
+// TestStartsAreLeftOut: nobody acts on what the C library does before main. One of its functions that calls back is no start.
+func TestStartsAreLeftOut(t *testing.T) {
+	libc := func(name string) mem.Frame { return mem.Frame{Function: name, File: "/lib/x86_64-linux-gnu/libc.so.6"} }
+	main, compare := mem.Frame{Function: "main", File: "/home/me/train"}, mem.Frame{Function: "compare", File: "/home/me/train"}
+	s := &Symbolizer{most: 64}
+	for name, test := range map[string]struct {
+		all  mem.Stack
+		want mem.Stack
+	}{
+		"named":           {mem.Stack{main, libc("__libc_start_call_main"), libc("__libc_start_main"), {Function: "_start", File: "/home/me/train"}}, mem.Stack{main}},
+		"stripped":        {mem.Stack{main, libc("libc.so.6+0x27249"), libc("__libc_start_main"), {Function: "train+0x5"}}, mem.Stack{main}},
+		"a thread":        {mem.Stack{compare, libc("start_thread"), libc("clone3")}, mem.Stack{compare}},
+		"at exit":         {mem.Stack{compare, libc("libc.so.6+0x3e494"), libc("exit"), libc("libc.so.6+0x27249")}, mem.Stack{compare, libc("libc.so.6+0x3e494"), libc("exit")}},
+		"within":          {mem.Stack{compare, libc("libc.so.6+0x3d000"), libc("qsort_r"), main}, mem.Stack{compare, libc("libc.so.6+0x3d000"), libc("qsort_r"), main}},
+		"nothing but one": {mem.Stack{libc("libc.so.6+0x3d000")}, mem.Stack{libc("libc.so.6+0x3d000")}},
+	} {
+		var all []code
+		for _, f := range test.all {
+			all = append(all, code{mem.Stack{f}, f, true})
+		}
+		assert.Equal(t, test.want, s.joined(all, Whole), name)
+	}
+}
+
 // TestLinesOfSections: with -O2, main has a section of its own, which stands before the others.
 func TestLinesOfSections(t *testing.T) {
 	if _, err := exec.LookPath("gcc"); err != nil {
