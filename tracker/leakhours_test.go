@@ -233,7 +233,7 @@ func alarms(vs []leakprograms.Verdict) string {
 	if wrong+rising == 0 {
 		return "silent"
 	}
-	return fmt.Sprintf("at %d of %d looks, %d of them while it rose", wrong+rising, looks, rising)
+	return fmt.Sprintf("at %d of %d looks, %d while it rose", wrong+rising, looks, rising)
 }
 
 func short(d time.Duration) string {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
@@ -82,7 +83,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 func (w *world) run(d time.Duration) {
 	start := w.now
 	w.every(time.Second, func() {
-		when := fmt.Sprintf("after %v", w.now.Sub(start))
+		when := "after " + text.Duration(w.now.Sub(start))
 		var suspects, growths []mem.Frame
 		s := w.tr.Snapshot()
 		for _, its := range leaks.Suspects(s) {

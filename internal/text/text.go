@@ -1,5 +1,5 @@
 // Package text writes names from outside so that they do no harm where they are
-// printed, and aligns columns.
+// printed, prints durations, and aligns columns.
 package text
 
 import (

@@ -54,8 +54,8 @@ func TestPicture(t *testing.T) {
 		title, program string
 		hours          float64
 	}{
-		{"a leak", "error path, 1 of 400 of 10/s", 2},
-		{"a cache that fills", "LRU of 5,000 that fills for 2.8 h, new keys", 12},
+		{"a leak", "10 requests a second, 1 in 400 forgotten on an error path", 2},
+		{"a cache that fills", "an LRU cache of 5,000, always new keys, full after 2.8 h", 12},
 		{"sessions", "sessions of 10 s to 3 h", 12},
 	} {
 		levels := levelsOf(t, panel.program, panel.hours)

@@ -110,7 +110,7 @@ func (w *World) params(line string, n int) {
 
 // All are the programs.
 var All = []Program{
-	{"error path, 1 of 400 of 10/s", Leaks, 2, 0, func(w *World) {
+	{"10 requests a second, 1 in 400 forgotten on an error path", Leaks, 2, 0, func(w *World) {
 		w.leaky(0, "input", "work")
 		w.each(0.1, func() {
 			a, b := w.alloc("input", "r"), w.alloc("work", "r")
@@ -121,13 +121,13 @@ var All = []Program{
 			w.freeAfter(w.logn(0.3, 1), a, b, w.alloc("output", "r"))
 		})
 	}},
-	{"unbounded Zipf cache, 1 hit in 2 refreshed", Leaks, 4, 0, zipfCache(2)},
-	{"unbounded Zipf cache, 1 hit in 5", Leaks, 4, 0, zipfCache(5)},
-	{"unbounded Zipf cache, 1 hit in 20", Leaks, 4, 0, zipfCache(20)},
-	{"unbounded Zipf cache, none refreshed", Leaks, 4, 0, zipfCache(0)},
-	{"cache +1/s, replaces 1 per 20 added", Leaks, 4, 0, linearCache(0.05)},
-	{"cache +1/s, replaces 1 per 2 added", Leaks, 4, 0, linearCache(0.5)},
-	{"stuck worker of 16 each ~5 min, own path", Leaks, 3, 0, func(w *World) {
+	{"a cache without a bound, refreshes 1 hit in 2", Leaks, 4, 0, zipfCache(2)},
+	{"a cache without a bound, refreshes 1 hit in 5", Leaks, 4, 0, zipfCache(5)},
+	{"a cache without a bound, refreshes 1 hit in 20", Leaks, 4, 0, zipfCache(20)},
+	{"a cache without a bound, refreshes nothing", Leaks, 4, 0, zipfCache(0)},
+	{"a cache that adds 1 a second, and replaces 1 for each 20 that it adds", Leaks, 4, 0, linearCache(0.05)},
+	{"a cache that adds 1 a second, and replaces 1 for each 2 that it adds", Leaks, 4, 0, linearCache(0.5)},
+	{"16 workers; every 5 min or so one gets stuck for 10 s and forgets its buffers, on a call path of its own", Leaks, 3, 0, func(w *World) {
 		w.leaky(0, "input", "work")
 		var worker func()
 		worker = func() {
@@ -146,7 +146,7 @@ var All = []Program{
 			w.after(w.exp(1), worker)
 		}
 	}},
-	{"streams 1 s to 5 min, 1 in 70 forgotten", Leaks, 6, 0, func(w *World) {
+	{"streams of 1 s to 5 min, 1 in 70 forgotten", Leaks, 6, 0, func(w *World) {
 		w.leaky(0, "kv")
 		w.each(1.5, func() {
 			d := min(300, max(1, w.logn(20, 1.2)))
@@ -174,7 +174,7 @@ var All = []Program{
 			grow()
 		})
 	}},
-	{"1 in 100 of 2/s, only after a day", Leaks, 32, 24, func(w *World) {
+	{"2 requests a second, 1 in 100 forgotten from the second day on", Leaks, 32, 24, func(w *World) {
 		w.leaky(86400, "input")
 		w.each(0.5, func() {
 			b := w.alloc("input", "r")
@@ -185,13 +185,13 @@ var All = []Program{
 			w.freeAfter(w.logn(0.3, 1), b)
 		})
 	}},
-	{"one line: parameters, requests 5/s, a path that leaks 1 each 2 min", Leaks, 6, 0, func(w *World) {
+	{"one line for parameters, 5 requests a second, and a call path that leaks 1 every 2 min", Leaks, 6, 0, func(w *World) {
 		w.leaky(0, "helper")
 		w.params("helper", 200)
 		w.each(0.2, func() { w.freeAfter(w.logn(0.3, 1), w.alloc("helper", "r")) })
 		w.each(120, func() { w.alloc("helper", "leak"); w.lost++ })
 	}},
-	{"one line: sessions 10 s to 3 h, and a path that forgets 1 in 200 of 1/s", Leaks, 12, 0, func(w *World) {
+	{"one line for sessions of 10 s to 3 h, and for 1 request a second, of which 1 in 200 is forgotten", Leaks, 12, 0, func(w *World) {
 		w.leaky(0, "helper")
 		w.each(8, func() { w.freeAfter(w.session(), w.alloc("helper", "session")) })
 		w.each(1, func() {
@@ -203,7 +203,7 @@ var All = []Program{
 			w.freeAfter(w.logn(0.3, 1), b)
 		})
 	}},
-	{"day and night, sessions, 1 in 300 forgotten", Leaks, 48, 0, func(w *World) {
+	{"sessions, many by day and few by night, 1 in 300 forgotten", Leaks, 48, 0, func(w *World) {
 		w.leaky(0, "kv")
 		w.daily(4, func() {
 			b := w.alloc("kv", "s")
@@ -215,13 +215,13 @@ var All = []Program{
 		})
 	}},
 
-	{"a path that never frees leaks 1 each 2 min, after a day", Leaks, 48, 24, func(w *World) {
+	{"a call path that never frees leaks 1 every 2 min, from the second day on", Leaks, 48, 24, func(w *World) {
 		w.leaky(86400, "helper")
 		w.params("helper", 200)
 		w.each(1, func() { w.freeAfter(w.logn(0.3, 1), w.alloc("helper", "r")) })
 		w.after(86400, func() { w.each(120, func() { w.alloc("helper", "leak"); w.lost++ }) })
 	}},
-	{"64 paths to one line, 1 of 400 of 5/s forgotten", Leaks, 4, 0, func(w *World) {
+	{"64 call paths to one line, 5 requests a second, 1 in 400 forgotten", Leaks, 4, 0, func(w *World) {
 		w.each(0.2, func() {
 			s := "p" + string(rune('0'+w.r.IntN(64)))
 			w.leaky(0, "work")
@@ -233,7 +233,7 @@ var All = []Program{
 			w.freeAfter(w.logn(0.3, 1), b)
 		})
 	}},
-	{"every second one of 1 each 5 s", Leaks, 4, 0, func(w *World) {
+	{"1 request every 5 s, every second one forgotten", Leaks, 4, 0, func(w *World) {
 		w.leaky(0, "work")
 		w.each(5, func() {
 			b := w.alloc("work", "r")
@@ -245,11 +245,11 @@ var All = []Program{
 		})
 	}},
 
-	{"LRU of 500, Zipf 1.05, 1 hit in 3 refreshed", Steady, 24, 0, func(w *World) {
+	{"an LRU cache of 500, many rare keys, refreshes 1 hit in 3", Steady, 24, 0, func(w *World) {
 		z := rand.NewZipf(w.r, 1.05, 5, 1<<30)
 		lru(w, 500, 0.5, z.Uint64, 3, "entry", "c")
 	}},
-	{"1 request in 20 waits 10 min, each 2 h for 10 min", Steady, 12, 0, func(w *World) {
+	{"every 2 h, for 10 min, 1 request in 20 waits until these are over", Steady, 12, 0, func(w *World) {
 		w.each(0.5, func() {
 			d := w.logn(0.5, 0.7)
 			if p := math.Mod(w.now+600, 7200); p > 6600 && w.oneIn(20) {
@@ -258,11 +258,11 @@ var All = []Program{
 			w.freeAfter(d, w.alloc("queue", "r"))
 		})
 	}},
-	{"LRU of 500, Zipf", Steady, 8, 0, func(w *World) {
+	{"an LRU cache of 500, popular and rare keys", Steady, 8, 0, func(w *World) {
 		z := rand.NewZipf(w.r, 1.2, 30, 1<<20)
 		lru(w, 500, 0.1, z.Uint64, 0, "entry", "c")
 	}},
-	{"warm-up, a graph for each batch size", Fills, 8, 0, func(w *World) {
+	{"a start that captures a graph for each batch size", Fills, 8, 0, func(w *World) {
 		graphs := map[int]bool{}
 		w.each(0.05, func() {
 			n := min(255, int(w.logn(20, 1)))
@@ -274,7 +274,7 @@ var All = []Program{
 			w.freeAfter(w.logn(0.04, 0.7), w.alloc("pooled", "r"))
 		})
 	}},
-	{"a batch of 8 min each 30 min, beside requests", Steady, 12, 0, func(w *World) {
+	{"a batch of 8 min every 30 min, beside requests", Steady, 12, 0, func(w *World) {
 		w.each(0.12, func() { w.freeAfter(w.logn(0.06, 0.8), w.alloc("pooled", "r")) })
 		w.every(1800, func() {
 			end := w.now + 480
@@ -291,19 +291,19 @@ var All = []Program{
 	{"sessions of 10 s to 3 h", Steady, 48, 0, func(w *World) {
 		w.each(4, func() { w.freeAfter(w.session(), w.alloc("kv", "s")) })
 	}},
-	{"day and night, sessions", Steady, 72, 0, func(w *World) {
+	{"sessions, many by day and few by night", Steady, 72, 0, func(w *World) {
 		w.daily(4, func() { w.freeAfter(w.session(), w.alloc("kv", "s")) })
 		w.daily(0.5, func() { w.freeAfter(w.logn(0.3, 1), w.alloc("input", "r")) })
 	}},
-	{"LRU of 5,000 that fills for 2.8 h, new keys", Fills, 12, 0, func(w *World) {
+	{"an LRU cache of 5,000, always new keys, full after 2.8 h", Fills, 12, 0, func(w *World) {
 		n := uint64(0)
 		lru(w, 5000, 2, func() uint64 { n++; return n }, 0, "entry", "c")
 	}},
-	{"LRU of 4,000, Zipf, 1 hit in 5 refreshed, fills for hours", Fills, 12, 0, func(w *World) {
+	{"an LRU cache of 4,000, refreshes 1 hit in 5, full after hours", Fills, 12, 0, func(w *World) {
 		z := rand.NewZipf(w.r, 1.1, 20, 1<<40)
 		lru(w, 4000, 1, z.Uint64, 5, "entry", "c")
 	}},
-	{"queue backs up for 10 min each 2 h", Steady, 12, 0, func(w *World) {
+	{"every 2 h, a queue backs up for 10 min", Steady, 12, 0, func(w *World) {
 		w.each(0.5, func() {
 			d := w.logn(0.5, 0.7)
 			if p := math.Mod(w.now+600, 7200); p > 6600 {
@@ -312,7 +312,7 @@ var All = []Program{
 			w.freeAfter(d, w.alloc("queue", "r"))
 		})
 	}},
-	{"ping-pong buffers for life, on a line with requests", Steady, 8, 0, func(w *World) {
+	{"two buffers for the whole run, replaced when they are too small, on a line with requests", Steady, 8, 0, func(w *World) {
 		var pair [2]*buf
 		most := 0.0
 		w.each(0.2, func() {
@@ -328,10 +328,10 @@ var All = []Program{
 			w.freeAfter(w.logn(0.2, 1), w.alloc("helper", "r"))
 		})
 	}},
-	{"cache with a time to live of 1 h, 1/s", Fills, 12, 0, func(w *World) {
+	{"a cache that adds 1 a second and drops each after 1 h", Fills, 12, 0, func(w *World) {
 		w.each(1, func() { w.freeAfter(3600, w.alloc("entry", "c")) })
 	}},
-	{"1 in 100 requests is a session of just 2 h", Fills, 24, 0, func(w *World) {
+	{"1 request in 100 is a session of exactly 2 h", Fills, 24, 0, func(w *World) {
 		w.each(1, func() {
 			d := w.logn(0.3, 1)
 			if w.oneIn(100) {
@@ -340,7 +340,7 @@ var All = []Program{
 			w.freeAfter(d, w.alloc("input", "r"))
 		})
 	}},
-	{"a model of 200 buffers loaded anew each 2 h", Steady, 24, 0, func(w *World) {
+	{"a model of 200 buffers, loaded again every 2 h", Steady, 24, 0, func(w *World) {
 		var model []*buf
 		load := func() {
 			for _, b := range model {

@@ -10,26 +10,26 @@ const minute = time.Minute
 
 // Wants are those of the programs, by name.
 var Wants = map[string]Want{
-	"error path, 1 of 400 of 10/s":                                            {7 * minute, 6 * minute},
-	"unbounded Zipf cache, 1 hit in 2 refreshed":                              {0, minute},
-	"unbounded Zipf cache, 1 hit in 5":                                        {0, minute},
-	"unbounded Zipf cache, 1 hit in 20":                                       {0, minute},
-	"unbounded Zipf cache, none refreshed":                                    {0, minute},
-	"cache +1/s, replaces 1 per 20 added":                                     {0, minute},
-	"cache +1/s, replaces 1 per 2 added":                                      {0, minute},
-	"stuck worker of 16 each ~5 min, own path":                                {0, 60 * minute},
-	"streams 1 s to 5 min, 1 in 70 forgotten":                                 {40 * minute, 31 * minute},
-	"1 in 100 of 2/s, only after a day":                                       {12 * minute, 405 * minute},
-	"one line: parameters, requests 5/s, a path that leaks 1 each 2 min":      {0, 17 * minute},
-	"one line: sessions 10 s to 3 h, and a path that forgets 1 in 200 of 1/s": {29 * minute, 29 * minute},
-	"day and night, sessions, 1 in 300 forgotten":                             {20 * 60 * minute, 32 * 60 * minute},
-	"a path that never frees leaks 1 each 2 min, after a day":                 {0, 405 * minute},
-	"64 paths to one line, 1 of 400 of 5/s forgotten":                         {12 * minute, 11 * minute},
-	"every second one of 1 each 5 s":                                          {5 * minute, 3 * minute},
+	"10 requests a second, 1 in 400 forgotten on an error path":                                                {7 * minute, 6 * minute},
+	"a cache without a bound, refreshes 1 hit in 2":                                                            {0, minute},
+	"a cache without a bound, refreshes 1 hit in 5":                                                            {0, minute},
+	"a cache without a bound, refreshes 1 hit in 20":                                                           {0, minute},
+	"a cache without a bound, refreshes nothing":                                                               {0, minute},
+	"a cache that adds 1 a second, and replaces 1 for each 20 that it adds":                                    {0, minute},
+	"a cache that adds 1 a second, and replaces 1 for each 2 that it adds":                                     {0, minute},
+	"16 workers; every 5 min or so one gets stuck for 10 s and forgets its buffers, on a call path of its own": {0, 60 * minute},
+	"streams of 1 s to 5 min, 1 in 70 forgotten":                                                               {40 * minute, 31 * minute},
+	"2 requests a second, 1 in 100 forgotten from the second day on":                                           {12 * minute, 405 * minute},
+	"one line for parameters, 5 requests a second, and a call path that leaks 1 every 2 min":                   {0, 17 * minute},
+	"one line for sessions of 10 s to 3 h, and for 1 request a second, of which 1 in 200 is forgotten":         {29 * minute, 29 * minute},
+	"sessions, many by day and few by night, 1 in 300 forgotten":                                               {20 * 60 * minute, 32 * 60 * minute},
+	"a call path that never frees leaks 1 every 2 min, from the second day on":                                 {0, 405 * minute},
+	"64 call paths to one line, 5 requests a second, 1 in 400 forgotten":                                       {12 * minute, 11 * minute},
+	"1 request every 5 s, every second one forgotten":                                                          {5 * minute, 3 * minute},
 }
 
 // CannotKnow are the programs without a leak of which buffers look forgotten for some time.
 var CannotKnow = map[string]bool{
-	"1 request in 20 waits 10 min, each 2 h for 10 min": true,
-	"1 in 100 requests is a session of just 2 h":        true,
+	"every 2 h, for 10 min, 1 request in 20 waits until these are over": true,
+	"1 request in 100 is a session of exactly 2 h":                      true,
 }

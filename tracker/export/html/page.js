@@ -202,6 +202,7 @@ function draw() {
     const ctx = u.ctx, {left, top, width, height} = u.bbox;
     ctx.save();
     ctx.lineWidth = devicePixelRatio;
+    ctx.textAlign = "left"; ctx.textBaseline = "alphabetic"; // the axes leave others
     const line = (m, stroke, dash, label, free) => {
       const x = Math.round(u.valToPos(m.seconds, "x", true));
       if (x < left || x > left + width) return free;

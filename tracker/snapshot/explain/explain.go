@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -78,18 +79,11 @@ type pinBuffer struct {
 	Usually age `json:"usually_freed_below_ns,omitempty"`
 }
 
-// age is a duration that prints in about two digits.
+// age is a duration that prints in two digits.
 type age time.Duration
 
-// String prints the age: "1.2s".
-func (a age) String() string {
-	d := time.Duration(a)
-	unit := time.Duration(1)
-	for unit*100 < d {
-		unit *= 10
-	}
-	return d.Round(unit).String()
-}
+// String prints the age: "1.2 s".
+func (a age) String() string { return text.Duration(time.Duration(a)) }
 
 // Line is a line of code, and the memory that its buffers keep.
 type Line struct {

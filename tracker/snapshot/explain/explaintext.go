@@ -78,7 +78,11 @@ func (x *Explanation) found() string {
 // String describes the line: "8 buffers, 4.0 MiB at main.go:7 main.cache keep 36.0 MiB in 2
 // segments".
 func (l Line) String() string {
-	return fmt.Sprintf("%v at %v keep %v in %s%s", l.buffers, text.Line(l.CallSite.String()), l.Stuck, plural(l.segments, "segment"), lived(", the oldest live for", l.oldest, l.usually))
+	keep := "keep"
+	if l.buffers.Count == 1 {
+		keep = "keeps"
+	}
+	return fmt.Sprintf("%v at %v %s %v in %s%s", l.buffers, text.Line(l.CallSite.String()), keep, l.Stuck, plural(l.segments, "segment"), lived(", the oldest live for", l.oldest, l.usually))
 }
 
 // String describes the segment and its largest buffer.

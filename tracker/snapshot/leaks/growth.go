@@ -40,7 +40,7 @@ type Growth struct {
 func (g Growth) String() string {
 	rate := rates(g.Hourly, g.AtFirst)
 	return fmt.Sprintf("%s growing, not yet known whether bounded: %v; %s of %s that became older than %s were freed; %s\n%v",
-		text.Line(g.CallSite.String()), g.Tally, grouped(g.Freed), grouped(g.Count+g.Freed), roughly(g.Age), rate, way(g.Path, g.Others))
+		text.Line(g.CallSite.String()), g.Tally, grouped(g.Freed), grouped(g.Count+g.Freed), text.Duration(g.Age), rate, way(g.Path, g.Others))
 }
 
 // rates prints how many more there are each hour, day or minute, and at first if that was much more.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,12 +45,12 @@ type Suspect struct {
 //		also: main.decode <- warm, 3.1 %
 func (s Suspect) String() string {
 	return fmt.Sprintf("%s looks forgotten: %v, %s old; %s of %s that became older than %s were freed since, %s others before %s\n%v",
-		text.Line(s.CallSite.String()), s.Tally, fromTo(s.Youngest, s.Oldest), grouped(s.Late), grouped(s.Count+s.Late), roughly(s.Age), grouped(s.Freed), roughly(s.Usual), way(s.Path, s.Others))
+		text.Line(s.CallSite.String()), s.Tally, fromTo(s.Youngest, s.Oldest), grouped(s.Late), grouped(s.Count+s.Late), text.Duration(s.Age), grouped(s.Freed), text.Duration(s.Usual), way(s.Path, s.Others))
 }
 
 // fromTo prints two durations, with one unit if they have the same: "4 to 36 min".
 func fromTo(least, most time.Duration) string {
-	from, to := roughly(least), roughly(most)
+	from, to := text.Duration(least), text.Duration(most)
 	number, unit, _ := strings.Cut(from, " ")
 	if strings.HasSuffix(to, " "+unit) {
 		from = number
@@ -60,29 +59,6 @@ func fromTo(least, most time.Duration) string {
 		return to
 	}
 	return from + " to " + to
-}
-
-// roughly prints a duration with two digits, rounded up: "68 ms", "1.1 s", "18 s".
-func roughly(d time.Duration) string {
-	units := []struct {
-		size time.Duration
-		name string
-	}{{time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}, {time.Millisecond, "ms"}, {time.Microsecond, "µs"}}
-	unit := units[len(units)-1]
-	for _, u := range units {
-		if d >= u.size {
-			unit = u
-			break
-		}
-	}
-	n := float64(d) / float64(unit.size)
-	if n < 10 {
-		n = math.Ceil(10*n) / 10
-	}
-	if n >= 10 {
-		n = math.Ceil(n)
-	}
-	return strconv.FormatFloat(n, 'f', -1, 64) + " " + unit.name
 }
 
 // grouped prints a number with commas: "2,871".
