@@ -22,29 +22,22 @@ var ALBERT = family.Register(&family.Family{
 func albert(c family.Transformer) []tape.Layer {
 	width := setting.Or(c.EmbedDim, c.Hidden)
 	layers := []tape.Layer{
-		tape.Named{Name: "embeddings", Layer: bertEmbeddings(c, family.Positions{Num: c.Positions, Dim: width, Buffered: true})},
-		tape.Named{Name: "encoder", Layer: tape.Sequential{
-			tape.Named{Name: "embedding_hidden_mapping_in", Layer: layer.Linear{In: width, Out: c.Hidden}},
-			tape.Named{Name: "albert_layer_groups.0.albert_layers", Layer: tape.Repeat{N: c.Blocks, Layer: tape.Share(albertBlock(c))}},
-		}},
+		text{width: width, added: bertEmbeddings(c, family.Positions{Num: c.Positions, Dim: width, Buffered: true})}.layers(c)[0],
+		tape.As("encoder", tape.Sequential{
+			tape.As("embedding_hidden_mapping_in", layer.Linear{In: width, Out: c.Hidden}),
+			tape.As("albert_layer_groups.0.albert_layers", tape.Repeat{N: c.Blocks, Layer: tape.Share(albertBlock(c))}),
+		}),
 	}
 	if !c.NoHead {
-		layers = append(layers, family.First{}, tape.Named{Name: "pooler", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}}, tape.Named{Name: "pooler_activation", Layer: layer.Tanh{}})
+		layers = append(layers, family.First{}, tape.As("pooler", layer.Linear{In: c.Hidden, Out: c.Hidden}), tape.As("pooler_activation", layer.Tanh{}))
 	}
 	switch {
 	case c.MaskedLM:
-		decoder := layer.Linear{In: width, Out: c.Vocab, Split: nn.ByColumns}
-		if c.Tied {
-			decoder.Tied = "..embeddings.word_embeddings.weight"
-		}
-		return append(layers, tape.Named{Name: "predictions", Layer: tape.Sequential{
-			tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: width}},
-			tape.Named{Name: "activation", Layer: c.Activation.Layer(layer.UseNewGELU)},
-			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: width}},
-			tape.Named{Name: "decoder", Layer: decoder},
-		}})
+		return append(layers, tape.As("predictions", predictor{
+			width: width, act: c.Activation.Layer(layer.UseNewGELU), tied: "..embeddings.word_embeddings.weight", names: [4]string{"dense", "activation", "LayerNorm", "decoder"},
+		}.layers(c)))
 	case c.Classes != 0:
-		return append(layers, tape.Named{Name: "dropout", Layer: headDropout(c)}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
+		return append(layers, classifier(c, headDropout(c))...)
 	}
 	return layers
 }

@@ -56,10 +56,7 @@ func roberta(c family.Transformer) []tape.Layer {
 
 // bertLayers returns embeddings, blocks and head.
 func bertLayers(c family.Transformer, places family.Positions) []tape.Layer {
-	layers := []tape.Layer{
-		tape.Named{Name: "embeddings", Layer: bertEmbeddings(c, places)},
-		tape.Named{Name: "encoder", Layer: tape.Sequential{tape.Named{Name: "layer", Layer: tape.Repeat{N: c.Blocks, Layer: bertBlock(c)}}}},
-	}
+	layers := text{added: bertEmbeddings(c, places), blocks: c.Blocks, block: bertBlock(c)}.layers(c)
 	if !c.NoHead {
 		layers = append(layers, c.Pooled())
 	}
@@ -67,122 +64,43 @@ func bertLayers(c family.Transformer, places family.Positions) []tape.Layer {
 		layers = append(layers, maskedLM(c))
 	}
 	if c.Classes != 0 {
-		layers = append(layers, tape.Named{Name: "dropout", Layer: c.Drop()}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
+		layers = append(layers, classifier(c, c.Drop())...)
 	}
 	return layers
 }
 
-// bertEmbeddings returns the embeddings of tokens, token types and positions.
-func bertEmbeddings(c family.Transformer, places family.Positions) tape.Layer {
-	width := places.Dim
-	return tape.Sequential{
-		tape.Named{Name: "word_embeddings", Layer: layer.Embedding{Num: c.Vocab, Dim: width, Split: true}},
-		tape.Named{Name: "ids", Layer: numbers{c.Positions}},
-		tape.Named{Name: "token_type_embeddings", Layer: tokenTypes{Num: setting.Or(c.Types, 2), Dim: width}},
-		tape.Named{Name: "position_embeddings", Layer: places},
-		tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: width}},
-		tape.Named{Name: "dropout", Layer: c.Drop()},
+// bertEmbeddings returns the embeddings of token types and positions.
+func bertEmbeddings(c family.Transformer, places family.Positions) []tape.Layer {
+	return []tape.Layer{
+		tape.As("ids", counted{c.Positions, []string{"position_ids", "token_type_ids"}}),
+		tape.As("token_type_embeddings", tokenTypes{Num: setting.Or(c.Types, 2), Dim: places.Dim}),
+		tape.As("position_embeddings", places),
 	}
-}
-
-// firstClassifier reads the first token, as RoBERTa and ELECTRA do.
-func firstClassifier(c family.Transformer, act tape.Layer) tape.Layer {
-	return tape.Named{Name: "classifier", Layer: tape.Sequential{
-		family.First{},
-		tape.Inlined{Layer: c.Drop()},
-		tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
-		tape.Inlined{Layer: act},
-		tape.Inlined{Layer: c.Drop()},
-		tape.Named{Name: "out_proj", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}},
-	}}
 }
 
 // maskedLM is the head of BertForMaskedLM.
 func maskedLM(c family.Transformer) tape.Layer {
-	decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: nn.ByColumns}
-	if c.Tied {
-		decoder.Tied = "..embeddings.word_embeddings.weight"
-	}
-	return tape.Named{Name: "cls", Layer: tape.Sequential{
-		tape.Named{Name: "transform", Layer: tape.Sequential{
-			tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
-			tape.Named{Name: "transform_act_fn", Layer: c.Activation.Layer(layer.UseGELU)},
-			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: c.Hidden}},
-		}},
-		tape.Named{Name: "decoder", Layer: decoder},
-	}}
+	parts := predictor{act: c.Activation.Layer(layer.UseGELU), tied: "..embeddings.word_embeddings.weight", names: [4]string{"dense", "transform_act_fn", "LayerNorm", "decoder"}}.layers(c)
+	return tape.As("cls", tape.Sequential{tape.As("transform", parts[:3]), parts[3]})
 }
 
 // bertBlock normalises after each part: LayerNorm(x + part(x)).
 func bertBlock(c family.Transformer) tape.Layer {
+	norm := tape.As("output.LayerNorm", layer.LayerNorm{Size: c.Hidden})
+	output := func(in int) []tape.Layer {
+		return []tape.Layer{tape.As("output.dense", layer.Linear{In: in, Out: c.Hidden, Split: nn.ByRows}), tape.As("output.dropout", c.Drop())}
+	}
+	self := tape.As("self", layer.Attention{
+		Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
+		Names: &layer.AttentionNames{Q: "query", K: "key", V: "value"},
+	})
 	return tape.Sequential{
-		tape.Named{Name: "attention", Layer: afterNorm{
-			body: tape.Sequential{tape.Named{Name: "self", Layer: layer.Attention{
-				Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
-				Names: &layer.AttentionNames{Q: "query", K: "key", V: "value"},
-			}}},
-			dense: layer.Linear{In: c.Heads * min(c.HeadWidth(), setting.MaxField), Out: c.Hidden, Split: nn.ByRows}, dropout: c.Drop(), size: c.Hidden,
-		}},
-		tape.Inlined{Layer: afterNorm{
-			body: tape.Sequential{tape.Named{Name: "intermediate", Layer: tape.Sequential{
-				tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}},
-				tape.Named{Name: "intermediate_act_fn", Layer: c.Activation.Layer(layer.UseGELU)},
-			}}},
-			dense: layer.Linear{In: c.FFN, Out: c.Hidden, Split: nn.ByRows}, dropout: c.Drop(), size: c.Hidden,
-		}},
+		tape.As("attention", tape.Sequential{tape.Skip(append([]tape.Layer{self}, output(c.Heads*min(c.HeadWidth(), setting.MaxField))...)...), norm}),
+		tape.Skip(append([]tape.Layer{tape.As("intermediate", tape.Sequential{
+			tape.As("dense", layer.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}), tape.As("intermediate_act_fn", c.Activation.Layer(layer.UseGELU)),
+		})}, output(c.FFN)...)...),
+		norm,
 	}
-}
-
-// afterNorm is LayerNorm(dropout(dense(body(x))) + x). Its last three layers are named under
-// "output".
-type afterNorm struct {
-	body           tape.Sequential
-	dense, dropout tape.Layer
-	size           int
-}
-
-// Kind returns what the rows show as the kind of layer.
-func (afterNorm) Kind() string { return "BertPart" }
-
-func (l afterNorm) Declare(d *tape.Declaration) {
-	l.body.Declare(d)
-	d.Layer("output", denseNorm{l, tape.Tensor{}})
-}
-
-func (l afterNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	y, err := l.body.Forward(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	return t.Call("output", denseNorm{l, x}, y)
-}
-
-type denseNorm struct {
-	afterNorm
-	x tape.Tensor
-}
-
-// Kind returns what the rows show as the kind of layer.
-func (denseNorm) Kind() string { return "BertOutput" }
-
-func (l denseNorm) Declare(d *tape.Declaration) {
-	d.Layer("dense", l.dense)
-	d.Layer("dropout", l.dropout)
-	d.Layer("LayerNorm", layer.LayerNorm{Size: l.size})
-}
-
-func (l denseNorm) Forward(t *tape.Tape, y tape.Tensor) (tape.Tensor, error) {
-	y, err := t.Call("dense", l.dense, y)
-	if err == nil {
-		y, err = t.Call("dropout", l.dropout, y)
-	}
-	if err == nil {
-		y, err = tape.Add(t, y, l.x)
-	}
-	if err == nil {
-		y, err = t.Call("LayerNorm", layer.LayerNorm{Size: l.size}, y)
-	}
-	return y, err
 }
 
 // tokenTypes adds the vector of each token's type.
@@ -192,20 +110,6 @@ type tokenTypes struct{ Num, Dim int }
 func (tokenTypes) Kind() string { return "Embedding" }
 
 func (l tokenTypes) Declare(d *tape.Declaration) { layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }
-
-// numbers holds BERT's buffers of position and type numbers.
-type numbers struct{ positions int }
-
-// Kind returns what the rows show as the kind of layer.
-func (numbers) Kind() string { return "Buffers" }
-
-func (l numbers) Declare(d *tape.Declaration) {
-	for _, name := range []string{"position_ids", "token_type_ids"} {
-		d.Add(tape.Param{Name: name, Shape: alloc.Shape{1, l.positions}, DType: alloc.Int64, Buffer: true})
-	}
-}
-
-func (numbers) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
 
 func (l tokenTypes) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
@@ -245,11 +149,8 @@ func bertSettings(c *family.Config, a *family.Model, name string) {
 	if c.Flag("add_cross_attention", false) {
 		c.Unknown("add_cross_attention", "true")
 	}
-	c.Encoder(a)
-	c.Number(&a.Vocab, "vocab_size", 0)
-	c.Number(&a.Positions, "max_position_embeddings", 0)
+	readText(c, a, 0)
 	c.Number(&a.Types, "type_vocab_size", 2)
-	a.Tied = c.Flag("tie_word_embeddings", true)
 	switch strings.TrimPrefix(class, name) { // NoHead means without the pooler
 	case "ForMaskedLM":
 		a.NoHead, a.MaskedLM = true, true

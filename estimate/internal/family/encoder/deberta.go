@@ -40,35 +40,29 @@ func deBERTa(c family.Transformer) []tape.Layer {
 	if own == nil {
 		own = &disentangled{}
 	}
-	parts := tape.Sequential{tape.Named{Name: "word_embeddings", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}}}
+	block := deBERTaBlock(c, own)
+	t := text{masks: true, blocks: c.Blocks, block: block}
 	if own.positions {
-		parts = append(parts, tape.Named{Name: "position_embeddings", Layer: family.Positions{Num: c.Positions, Dim: c.Hidden}})
+		t.added = append(t.added, tape.As("position_embeddings", family.Positions{Num: c.Positions, Dim: c.Hidden}))
 	}
 	if c.Types > 0 {
-		parts = append(parts, tape.Named{Name: "token_type_embeddings", Layer: tokenTypes{Num: c.Types, Dim: c.Hidden}})
+		t.added = append(t.added, tape.As("token_type_embeddings", tokenTypes{Num: c.Types, Dim: c.Hidden}))
 	}
-	parts = append(parts, tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Inlined{Layer: masked{}}, tape.Named{Name: "dropout", Layer: c.Drop()})
-	encoder := tape.Sequential{}
 	if own.span > 0 {
-		encoder = append(encoder, tape.Inlined{Layer: distances{2 * own.span, c.Hidden, own.normed}})
+		t.first = append(t.first, tape.Inlined{Layer: distances{2 * own.span, c.Hidden, own.normed}})
 	}
-	block := deBERTaBlock(c, own)
 	if own.kernel > 0 {
-		encoder = append(encoder, tape.Inlined{Layer: beforeFirst(c, own.kernel, block)}, tape.Named{Name: "layer", Layer: tape.Repeat{N: max(0, c.Blocks-1), Layer: block}})
-	} else {
-		encoder = append(encoder, tape.Named{Name: "layer", Layer: tape.Repeat{N: c.Blocks, Layer: block}})
+		t.first, t.blocks = append(t.first, tape.Inlined{Layer: beforeFirst(c, own.kernel, block)}), max(0, c.Blocks-1)
 	}
-	layers := []tape.Layer{tape.Named{Name: "embeddings", Layer: parts}, tape.Named{Name: "encoder", Layer: encoder}}
+	layers := t.layers(c)
 	switch {
 	case c.MaskedLM:
 		return append(layers, maskedLM(c))
 	case c.Classes != 0 && !c.NoHead:
-		layers = append(layers, tape.Named{Name: "pooler", Layer: tape.Sequential{
-			family.First{}, tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}}, tape.Inlined{Layer: layer.GELU{}},
-		}})
+		layers = append(layers, tape.As("pooler", tape.Sequential{family.First{}, tape.As("dense", layer.Linear{In: c.Hidden, Out: c.Hidden}), tape.Inlined{Layer: layer.GELU{}}}))
 	}
 	if c.Classes != 0 {
-		layers = append(layers, tape.Named{Name: "dropout", Layer: c.Drop()}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
+		layers = append(layers, classifier(c, c.Drop())...)
 	}
 	return layers
 }
@@ -184,14 +178,12 @@ func beforeFirst(c family.Transformer, kernel int, block tape.Layer) tape.Layer 
 
 func readDeBERTa(c *family.Config, a *family.Model) {
 	class := c.Class("DebertaV2ForMaskedLM", "DebertaV2ForSequenceClassification", "DebertaV2ForTokenClassification")
-	c.Encoder(a)
-	c.Number(&a.Vocab, "vocab_size", 0)
-	c.Number(&a.Positions, "max_position_embeddings", 512)
+	readText(c, a, 512)
 	a.Types = c.Whole("type_vocab_size", 0)
 	if width := c.Whole("embedding_size", a.Hidden); width != a.Hidden {
 		c.Unknown("embedding_size", "another width than hidden_size")
 	}
-	a.Tied, a.MaskedLM = c.Flag("tie_word_embeddings", true), class == "DebertaV2ForMaskedLM"
+	a.MaskedLM = class == "DebertaV2ForMaskedLM"
 	if strings.HasSuffix(class, "Classification") {
 		a.Classes, a.NoHead = c.Labels(), class == "DebertaV2ForTokenClassification" // without a pooler
 	}

@@ -4,7 +4,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // DistilBERT is BERT without token types and pooler.
@@ -18,43 +17,21 @@ var DistilBERT = family.Register(&family.Family{
 })
 
 func distilBERT(c family.Transformer) []tape.Layer {
-	layers := []tape.Layer{
-		tape.Named{Name: "embeddings", Layer: tape.Sequential{
-			tape.Named{Name: "word_embeddings", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
-			tape.Named{Name: "position_embeddings", Layer: family.Positions{Num: c.Positions, Dim: c.Hidden, Buffered: true}},
-			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: c.Hidden}},
-			tape.Named{Name: "dropout", Layer: c.Drop()},
-		}},
-		tape.Named{Name: "transformer", Layer: tape.Sequential{tape.Named{Name: "layer", Layer: tape.Repeat{N: c.Blocks, Layer: distilBlock(c)}}}},
-	}
+	layers := text{
+		added: []tape.Layer{tape.As("position_embeddings", family.Positions{Num: c.Positions, Dim: c.Hidden, Buffered: true})},
+		name:  "transformer", blocks: c.Blocks, block: distilBlock(c),
+	}.layers(c)
 	switch {
 	case c.MaskedLM:
-		decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: nn.ByColumns}
-		if c.Tied {
-			decoder.Tied = "embeddings.word_embeddings.weight"
-		}
-		layers = append(layers,
-			tape.Named{Name: "vocab_transform", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
-			tape.Named{Name: "activation", Layer: c.Activation.Layer(layer.UseGELU)},
-			tape.Named{Name: "vocab_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
-			tape.Named{Name: "vocab_projector", Layer: decoder})
+		layers = append(layers, predictor{
+			act: c.Activation.Layer(layer.UseGELU), tied: "embeddings.word_embeddings.weight",
+			names: [4]string{"vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"},
+		}.layers(c)...)
 	case c.Classes != 0:
-		layers = append(layers,
-			family.First{},
-			tape.Named{Name: "pre_classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
-			tape.Named{Name: "activation", Layer: layer.ReLU{}},
-			tape.Named{Name: "dropout", Layer: headDropout(c)},
-			tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
+		layers = append(layers, family.First{}, tape.As("pre_classifier", layer.Linear{In: c.Hidden, Out: c.Hidden}), tape.As("activation", layer.ReLU{}))
+		layers = append(layers, classifier(c, headDropout(c))...)
 	}
 	return layers
-}
-
-// headDropout is the dropout before a classifier.
-func headDropout(c family.Transformer) tape.Layer {
-	if c.HeadDropout == 0 {
-		return tape.Identity{}
-	}
-	return layer.Dropout{P: c.HeadDropout}
 }
 
 // distilBlock norms after each part. Only the MLP's output has a dropout.
@@ -74,8 +51,8 @@ func distilBlock(c family.Transformer) tape.Layer {
 
 func readDistilBERT(c *family.Config, a *family.Model) {
 	class := c.Class("DistilBertForMaskedLM", "DistilBertForSequenceClassification")
-	c.Encoder(a)
-	a.Tied, a.Dropout = c.Flag("tie_word_embeddings", true), max(c.Dropout("dropout"), c.Dropout("attention_dropout"))
+	readText(c, a, 512)
+	a.Dropout = max(c.Dropout("dropout"), c.Dropout("attention_dropout"))
 	switch class {
 	case "DistilBertForMaskedLM":
 		a.MaskedLM = true
@@ -83,6 +60,4 @@ func readDistilBERT(c *family.Config, a *family.Model) {
 		a.Classes, a.HeadDropout = c.Labels(), c.Dropout("seq_classif_dropout")
 	}
 	c.Activation(a, c.Word("activation"), "gelu")
-	c.Number(&a.Vocab, "vocab_size", 0)
-	c.Number(&a.Positions, "max_position_embeddings", 512)
 }

@@ -5,7 +5,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // ELECTRA is BERT without a pooler, whose embedding may be narrower.
@@ -24,30 +23,23 @@ type detects struct{}
 // electra builds ELECTRA.
 func electra(c family.Transformer) []tape.Layer {
 	width := setting.Or(c.EmbedDim, c.Hidden)
-	layers := []tape.Layer{tape.Named{Name: "embeddings", Layer: bertEmbeddings(c, family.Positions{Num: c.Positions, Dim: width, Buffered: true})}}
+	t := text{width: width, added: bertEmbeddings(c, family.Positions{Num: c.Positions, Dim: width, Buffered: true}), blocks: c.Blocks, block: bertBlock(c)}
 	if width != c.Hidden {
-		layers = append(layers, tape.Named{Name: "embeddings_project", Layer: layer.Linear{In: width, Out: c.Hidden}})
+		t.project = []tape.Layer{tape.As("embeddings_project", layer.Linear{In: width, Out: c.Hidden})}
 	}
-	layers = append(layers, tape.Named{Name: "encoder", Layer: tape.Sequential{tape.Named{Name: "layer", Layer: tape.Repeat{N: c.Blocks, Layer: bertBlock(c)}}}})
+	layers := t.layers(c)
 	switch {
 	case c.Classes != 0:
 		return append(layers, firstClassifier(c, layer.GELU{}))
 	case family.Own[detects](c) != nil:
-		return append(layers, tape.Named{Name: "discriminator_predictions", Layer: tape.Sequential{
-			tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
+		return append(layers, tape.As("discriminator_predictions", tape.Sequential{
+			tape.As("dense", layer.Linear{In: c.Hidden, Out: c.Hidden}),
 			tape.Inlined{Layer: c.Activation.Layer(layer.UseGELU)},
-			tape.Named{Name: "dense_prediction", Layer: layer.Linear{In: c.Hidden, Out: 1}},
-		}})
+			tape.As("dense_prediction", layer.Linear{In: c.Hidden, Out: 1}),
+		}))
 	case c.MaskedLM:
-		head := layer.Linear{In: width, Out: c.Vocab, Split: nn.ByColumns}
-		if c.Tied {
-			head.Tied = ".embeddings.word_embeddings.weight"
-		}
-		return append(layers, tape.Named{Name: "generator_predictions", Layer: tape.Sequential{
-			tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: width}},
-			tape.Inlined{Layer: layer.GELU{}},
-			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: width}},
-		}}, tape.Named{Name: "generator_lm_head", Layer: head})
+		parts := predictor{width: width, act: layer.GELU{}, tied: ".embeddings.word_embeddings.weight", names: [4]string{"dense", "", "LayerNorm", "generator_lm_head"}}.layers(c)
+		return append(layers, tape.As("generator_predictions", parts[:3]), parts[3])
 	}
 	return layers
 }

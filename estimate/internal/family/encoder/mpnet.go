@@ -5,7 +5,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // MPNet is BERT with biases of scores by distance, without token types.
@@ -21,31 +20,17 @@ var MPNet = family.Register(&family.Family{
 
 // mpNet builds MPNet, a BERT whose scores have learned biases by distance.
 func mpNet(c family.Transformer) []tape.Layer {
-	layers := []tape.Layer{
-		tape.Named{Name: "embeddings", Layer: tape.Sequential{
-			tape.Named{Name: "word_embeddings", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
-			tape.Named{Name: "position_embeddings", Layer: family.Positions{Num: c.Positions, Dim: c.Hidden, Each: true, Padding: 2}},
-			tape.Named{Name: "position_ids", Layer: places{c.Positions}},
-			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: c.Hidden}},
-			tape.Named{Name: "dropout", Layer: c.Drop()},
-		}},
-		tape.Named{Name: "encoder", Layer: tape.Sequential{
-			tape.Inlined{Layer: biasesBefore{c.Buckets, c.Heads}},
-			tape.Named{Name: "layer", Layer: tape.Repeat{N: c.Blocks, Layer: mpNetBlock(c)}},
-		}},
-	}
+	layers := text{
+		added: []tape.Layer{
+			tape.As("position_embeddings", family.Positions{Num: c.Positions, Dim: c.Hidden, Each: true, Padding: 2}), tape.As("position_ids", counted{c.Positions, []string{"numbers"}}),
+		},
+		first: []tape.Layer{tape.Inlined{Layer: biasesBefore{c.Buckets, c.Heads}}}, blocks: c.Blocks, block: mpNetBlock(c),
+	}.layers(c)
 	switch {
 	case c.Classes != 0:
 		return append(layers, firstClassifier(c, layer.Tanh{}))
 	case c.MaskedLM:
-		decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: nn.ByColumns}
-		if c.Tied {
-			decoder.Tied = "..embeddings.word_embeddings.weight"
-		}
-		return append(layers, tape.Named{Name: "lm_head", Layer: tape.Sequential{
-			tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}}, tape.Inlined{Layer: layer.GELU{}},
-			tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "decoder", Layer: decoder},
-		}})
+		return append(layers, tape.As("lm_head", predictor{act: layer.GELU{}, tied: "..embeddings.word_embeddings.weight", names: [4]string{"dense", "", "layer_norm", "decoder"}}.layers(c)))
 	case !c.NoHead:
 		layers = append(layers, c.Pooled())
 	}
@@ -73,18 +58,6 @@ func mpNetBlock(c family.Transformer) tape.Layer {
 		return f.Call("output.LayerNorm", f.Add(f.Apply(drop, f.Call("output.dense", y)), x))
 	}}
 }
-
-// places holds the buffer of the numbers of positions.
-type places struct{ n int }
-
-// Kind returns what the rows show as the kind of layer.
-func (places) Kind() string { return "Buffers" }
-
-func (l places) Declare(d *tape.Declaration) {
-	d.Add(tape.Param{Name: "numbers", Shape: alloc.Shape{1, l.n}, DType: alloc.Int64, Buffer: true})
-}
-
-func (places) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
 
 // biasesBefore makes the biases for all blocks, once for each sequence.
 type biasesBefore struct{ buckets, heads int }
@@ -114,12 +87,10 @@ var spread tape.Slot[tape.Tensor]
 
 func readMPNet(c *family.Config, a *family.Model) {
 	class := c.Class("MPNetForMaskedLM", "MPNetForSequenceClassification")
-	c.Encoder(a)
-	a.Tied, a.MaskedLM = c.Flag("tie_word_embeddings", true), class == "MPNetForMaskedLM"
+	readText(c, a, 512)
+	a.MaskedLM = class == "MPNetForMaskedLM"
 	if class == "MPNetForSequenceClassification" {
 		a.Classes = c.Labels()
 	}
-	c.Number(&a.Vocab, "vocab_size", 0)
-	c.Number(&a.Positions, "max_position_embeddings", 512)
 	c.Number(&a.Buckets, "relative_attention_num_buckets", 32)
 }

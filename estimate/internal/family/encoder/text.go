@@ -1,0 +1,109 @@
+package encoder
+
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+)
+
+// text describes what an encoder of texts has below its heads, by what differs among BERT's successors.
+type text struct {
+	width   int          // of the embeddings; 0 means Hidden
+	added   []tape.Layer // what is added to the vectors of tokens
+	masks   bool         // the vectors of padding become 0
+	project []tape.Layer // between embeddings and blocks
+	name    string       // of what holds the blocks; empty for "encoder"
+	first   []tape.Layer // what it holds before them
+	blocks  int          // how many there are besides those in first
+	block   tape.Layer
+}
+
+func (e text) layers(c family.Transformer) []tape.Layer {
+	width := setting.Or(e.width, c.Hidden)
+	embed := append(tape.Sequential{tape.As("word_embeddings", layer.Embedding{Num: c.Vocab, Dim: width, Split: true})}, e.added...)
+	embed = append(embed, tape.As("LayerNorm", layer.LayerNorm{Size: width}))
+	if e.masks {
+		embed = append(embed, tape.Inlined{Layer: masked{}})
+	}
+	layers := append([]tape.Layer{tape.As("embeddings", append(embed, tape.As("dropout", c.Drop())))}, e.project...)
+	name := e.name
+	if name == "" {
+		name = "encoder"
+	}
+	return append(layers, tape.As(name, append(tape.Sequential(e.first), tape.As("layer", tape.Repeat{N: e.blocks, Layer: e.block}))))
+}
+
+// predictor are the layers that predict tokens: a projection, its activation, a norm, and all tokens' logits.
+type predictor struct {
+	width int        // of the embeddings; 0 means Hidden
+	act   tape.Layer // after the projection
+	tied  string     // the path of the embeddings, whose weight the logits' is if the model is Tied
+	names [4]string  // of the layers; an activation without a name is no layer of its own
+}
+
+func (p predictor) layers(c family.Transformer) tape.Sequential {
+	width := setting.Or(p.width, c.Hidden)
+	logits := layer.Linear{In: width, Out: c.Vocab, Split: nn.ByColumns}
+	if c.Tied {
+		logits.Tied = p.tied
+	}
+	act := tape.Layer(tape.Inlined{Layer: p.act})
+	if p.names[1] != "" {
+		act = tape.As(p.names[1], p.act)
+	}
+	return tape.Sequential{
+		tape.As(p.names[0], layer.Linear{In: c.Hidden, Out: width}), act,
+		tape.As(p.names[2], layer.LayerNorm{Size: width}), tape.As(p.names[3], logits),
+	}
+}
+
+// classifier returns a dropout and the classifier.
+func classifier(c family.Transformer, dropout tape.Layer) []tape.Layer {
+	return []tape.Layer{tape.As("dropout", dropout), tape.As("classifier", layer.Linear{In: c.Hidden, Out: c.Classes})}
+}
+
+// headDropout returns the dropout before a classifier.
+func headDropout(c family.Transformer) tape.Layer {
+	c.Dropout = c.HeadDropout
+	return c.Drop()
+}
+
+// firstClassifier reads the first token, as RoBERTa and ELECTRA do.
+func firstClassifier(c family.Transformer, act tape.Layer) tape.Layer {
+	return tape.As("classifier", tape.Sequential{
+		family.First{},
+		tape.Inlined{Layer: c.Drop()},
+		tape.As("dense", layer.Linear{In: c.Hidden, Out: c.Hidden}),
+		tape.Inlined{Layer: act},
+		tape.Inlined{Layer: c.Drop()},
+		tape.As("out_proj", layer.Linear{In: c.Hidden, Out: c.Classes}),
+	})
+}
+
+// readText reads what all of them have. positions is the usual number of them; 0 means none is usual.
+func readText(c *family.Config, a *family.Model, positions int) {
+	c.Encoder(a)
+	c.Number(&a.Vocab, "vocab_size", 0)
+	c.Number(&a.Positions, "max_position_embeddings", positions)
+	a.Tied = c.Flag("tie_word_embeddings", true)
+}
+
+// counted holds buffers that number the positions.
+type counted struct {
+	positions int
+	names     []string
+}
+
+// Kind returns what the rows show as the kind of layer.
+func (counted) Kind() string { return "Buffers" }
+
+func (l counted) Declare(d *tape.Declaration) {
+	for _, name := range l.names {
+		d.Add(tape.Param{Name: name, Shape: alloc.Shape{1, l.positions}, DType: alloc.Int64, Buffer: true})
+	}
+}
+
+func (counted) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
