@@ -108,18 +108,29 @@ func (l Frequencies) Declare(d *tape.Declaration) {
 	for _, name := range names {
 		d.Add(tape.Param{Name: name, Shape: alloc.Shape{l.N}, DType: alloc.Float32, Buffer: true})
 	}
-	if !d.Cfg.RotatesByTables() || l.Context == 0 {
+	if !rotatesByTables(d.Cfg) || l.Context == 0 {
 		return
 	}
 	if l.Blocks > 0 && l.N > 0 {
 		d.Add(tape.Param{Name: "cos_sin_cached", Shape: alloc.Shape{2, l.Blocks, l.Context, 2 * l.N}, Buffer: true})
 	}
-	if l.Mask && d.Cfg.MasksContext() {
+	if l.Mask && masksContext(d.Cfg) {
 		d.Add(tape.Param{Name: "causal_mask", Shape: alloc.Shape{l.Context, l.Context}, DType: alloc.Bool, Buffer: true})
 	}
 }
 
 func (Frequencies) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
+
+// rotatesByTables reports whether each block has rotary tables for all positions, as releases
+// before 4.41 did (modeling_llama.py, LlamaRotaryEmbedding), and some families for longer.
+// Recordings of April 2024 show such tables in Llama, Mistral and Phi (docs/estimate-cases.csv).
+func rotatesByTables(c *setting.Config) bool { return c.Libraries.Transformers.Before(4, 41) }
+
+// masksContext reports whether Llama and Gemma have a mask for all positions, as in 4.38 and 4.39
+// (modeling_llama.py, causal_mask).
+func masksContext(c *setting.Config) bool {
+	return c.Libraries.Transformers.Before(4, 40) && !c.Libraries.Transformers.Before(4, 38)
+}
 
 // Positions adds a learned vector for each position, like an embedding of 0, 1, 2 and so on. The
 // position numbers are kept.

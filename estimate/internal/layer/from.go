@@ -4,6 +4,8 @@
 package layer
 
 import (
+	"reflect"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
@@ -96,115 +98,18 @@ func (m maker) holding(l nn.Layer) tape.Layer {
 // alone converts a layer that holds no others.
 func alone(l nn.Layer) tape.Layer {
 	switch l := l.(type) {
-	case nn.ReLU:
-		return ReLU(l)
-	case nn.ReLU6:
-		return ReLU6(l)
-	case nn.LeakyReLU:
-		return LeakyReLU(l)
-	case nn.ELU:
-		return ELU(l)
-	case nn.SiLU:
-		return SiLU(l)
-	case nn.GELU:
-		return GELU(l)
-	case nn.Mish:
-		return Mish(l)
-	case nn.PReLU:
-		return PReLU(l)
-	case nn.Hardswish:
-		return Hardswish(l)
-	case nn.Hardsigmoid:
-		return Hardsigmoid(l)
-	case nn.Sigmoid:
-		return Sigmoid(l)
-	case nn.Tanh:
-		return Tanh(l)
-	case nn.Softmax:
-		return Softmax(l)
-	case nn.LogSoftmax:
-		return LogSoftmax(l)
 	case nn.Conv1d:
 		if l.Transposed {
 			return ConvTranspose1d(l)
 		}
-		return Conv1d(l)
 	case nn.Conv2d:
 		if l.Transposed {
 			return ConvTranspose2d(l)
 		}
-		return Conv2d(l)
 	case nn.Conv3d:
 		if l.Transposed {
 			return ConvTranspose3d(l)
 		}
-		return Conv3d(l)
-	case nn.Dropout:
-		return Dropout(l)
-	case nn.ChannelDropout:
-		return ChannelDropout(l)
-	case nn.StochasticDepth:
-		return StochasticDepth(l)
-	case nn.Linear:
-		return Linear(l)
-	case nn.Embedding:
-		return Embedding(l)
-	case nn.RNN:
-		return RNN(l)
-	case nn.LSTM:
-		return LSTM(l)
-	case nn.GRU:
-		return GRU(l)
-	case nn.CrossEntropy:
-		return CrossEntropy(l)
-	case nn.NLL:
-		return NLL(l)
-	case nn.MSE:
-		return MSE(l)
-	case nn.L1:
-		return L1(l)
-	case nn.Huber:
-		return Huber(l)
-	case nn.KLDiv:
-		return KLDiv(l)
-	case nn.BCEWithLogits:
-		return BCEWithLogits(l)
-	case nn.CTC:
-		return CTC(l)
-	case nn.NextToken:
-		return NextToken(l)
-	case nn.BatchNorm:
-		return BatchNorm(l)
-	case nn.LayerNorm:
-		return LayerNorm(l)
-	case nn.GroupNorm:
-		return GroupNorm(l)
-	case nn.InstanceNorm:
-		return InstanceNorm(l)
-	case nn.LocalResponseNorm:
-		return LocalResponseNorm(l)
-	case nn.MaxPool:
-		return MaxPool(l)
-	case nn.AvgPool:
-		return AvgPool(l)
-	case nn.AdaptiveAvgPool:
-		return AdaptiveAvgPool(l)
-	case nn.AdaptiveMaxPool:
-		return AdaptiveMaxPool(l)
-	case nn.Flatten:
-		return Flatten(l)
-	case nn.Reshape:
-		return Reshape(l)
-	case nn.Upsample:
-		return Upsample(l)
-	case nn.PixelShuffle:
-		return PixelShuffle(l)
-	case nn.ZeroPad2d:
-		return ZeroPad2d(l)
-	case nn.Identity:
-		return tape.Identity(l)
-	case nn.Permute:
-		return tape.Permute(l)
 	case nn.RMSNorm:
 		return RMSNorm{Size: l.Size}
 	case nn.Attention:
@@ -215,5 +120,31 @@ func alone(l nn.Layer) tape.Layer {
 	case nn.HeadLoss:
 		return HeadLoss{Linear: Linear(l.Linear), Chunks: l.Chunks, Loss: NextToken(l.Loss), InForward: l.InForward}
 	}
-	return nil
+	if l == nil {
+		return nil
+	}
+	value := reflect.ValueOf(l)
+	same, ok := alike[value.Type().Name()]
+	if !ok || !value.CanConvert(same) {
+		return nil
+	}
+	return value.Convert(same).Interface().(tape.Layer)
+}
+
+// alike has the layers that are those of package nn with the same name and fields.
+var alike = byName(
+	ReLU{}, ReLU6{}, LeakyReLU{}, ELU{}, SiLU{}, GELU{}, Mish{}, PReLU{}, Hardswish{}, Hardsigmoid{}, Sigmoid{}, Tanh{}, Softmax{}, LogSoftmax{},
+	Conv1d{}, Conv2d{}, Conv3d{}, Linear{}, Embedding{}, RNN{}, LSTM{}, GRU{}, Dropout{}, ChannelDropout{}, StochasticDepth{},
+	CrossEntropy{}, NLL{}, MSE{}, L1{}, Huber{}, KLDiv{}, BCEWithLogits{}, CTC{}, NextToken{},
+	BatchNorm{}, LayerNorm{}, GroupNorm{}, InstanceNorm{}, LocalResponseNorm{},
+	MaxPool{}, AvgPool{}, AdaptiveAvgPool{}, AdaptiveMaxPool{}, Flatten{}, Reshape{}, Upsample{}, PixelShuffle{}, ZeroPad2d{}, tape.Identity{}, tape.Permute{},
+)
+
+func byName(layers ...tape.Layer) map[string]reflect.Type {
+	types := map[string]reflect.Type{}
+	for _, l := range layers {
+		t := reflect.TypeOf(l)
+		types[t.Name()] = t
+	}
+	return types
 }

@@ -131,17 +131,6 @@ func (c *Config) LastLogits() bool {
 // before 4.46 (github.com/huggingface/transformers/pull/34191).
 func (c *Config) WidensLogits() bool { return c.Libraries.Transformers.Before(4, 46) }
 
-// RotatesByTables reports whether each block has rotary tables for all positions, as releases
-// before 4.41 did (modeling_llama.py, LlamaRotaryEmbedding), and some families for longer.
-// Recordings of April 2024 show such tables in Llama, Mistral and Phi (docs/estimate-cases.csv).
-func (c *Config) RotatesByTables() bool { return c.Libraries.Transformers.Before(4, 41) }
-
-// MasksContext reports whether Llama and Gemma have a mask for all positions, as in 4.38 and 4.39
-// (modeling_llama.py, causal_mask).
-func (c *Config) MasksContext() bool {
-	return c.Libraries.Transformers.Before(4, 40) && !c.Libraries.Transformers.Before(4, 38)
-}
-
 // maxMicroBatches bounds Loop.MicroBatches.
 const maxMicroBatches = 1 << 20
 

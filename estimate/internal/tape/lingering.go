@@ -24,8 +24,7 @@ func (t *Tape) ReturnsCache(k, v Tensor, always bool) {
 	}
 }
 
-// ReturnsCopies notes that the GPT-NeoX of transformers 4.41 rotates its keys in float32 and
-// returns these copies beside the keys in half precision.
+// ReturnsCopies notes that a model may return a copy of its keys in float32 beside those in half precision.
 func (t *Tape) ReturnsCopies(k Tensor) {
 	k.DType = alloc.Float32
 	if !t.inside && t.Storages[k.Storage].Bytes < int64(t.Size(k)) {
