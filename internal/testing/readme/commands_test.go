@@ -42,7 +42,7 @@ func TestCommands(t *testing.T) {
 	}
 	lookAtAllFiles(t)
 	bin := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", bin, "../../../cmd/gpumemtrack", "../../../examples/...").CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", bin, "../../../cmd/gpumemtrack", "../../../examples/...").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	files, err := filepath.Abs("../../../tracker") // a page reads a file of its tests
 	require.NoError(t, err)

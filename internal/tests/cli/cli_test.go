@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 
 // build builds a program of the module that is tested, as the test is built.
 func build(name, pkg string) error {
-	args := []string{"build", "-o", name}
+	args := []string{"build", "-ldflags=-s -w", "-o", name} // without what debuggers read, which takes long to link
 	if race {
 		args = append(args, "-race")
 	}

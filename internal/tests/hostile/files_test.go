@@ -290,7 +290,7 @@ const inLog = "I bfc_allocator.cc:1] "
 
 var logs = []file{
 	{"chunks", times("", inLog+"InUse at 100 of size 256 next 1\n", 1<<22, "")},
-	{"regions", times("", inLog+"Next region of size 9223372036854775807\n", 1<<22, "")},
+	{"regions", times("", inLog+"Next region of size 9223372036854775807\n", 1<<20, "")},
 	{"failures", times("", inLog+"Allocator (a) ran out of memory trying to allocate 1B\n", 1<<22, "")},
 	{"sizes", func() []byte {
 		var b bytes.Buffer

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		log.Fatal(err)
 	}
 	program = filepath.Join(dir, "gpumemtrack")
-	build := exec.Command("go", "build", "-o", program, "./cmd/gpumemtrack") // without -race, which takes memory of its own
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, "./cmd/gpumemtrack") // without -race, which takes memory of its own
 	build.Dir = filepath.Join("..", "..", "..")
 	if out, err := build.CombinedOutput(); err != nil {
 		log.Fatalf("build gpumemtrack: %v\n%s", err, out)

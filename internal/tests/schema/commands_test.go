@@ -24,7 +24,7 @@ func TestCommandsMatchTheirSchemas(t *testing.T) {
 	}
 	dir := t.TempDir()
 	command := filepath.Join(dir, "gpumemtrack")
-	out, err := exec.Command(goCommand, "-C", "../../..", "build", "-o", command, "./cmd/gpumemtrack").CombinedOutput()
+	out, err := exec.Command(goCommand, "-C", "../../..", "build", "-ldflags=-s -w", "-o", command, "./cmd/gpumemtrack").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	dumps := filepath.Join(dir, "dumps")
 	require.NoError(t, os.Mkdir(dumps, 0o700))
