@@ -24,10 +24,10 @@ func Leaks(a *cli.App) *cobra.Command {
 		Use:   "leaks FILE|URL",
 		Short: "Show the lines of code that look as if they leak",
 		Long: `Show which lines of code look as if they leak, in a snapshot or dump of a
-tracker, a snapshot of PyTorch or the live page of a running program: lines with buffers that look
-forgotten, since others of the line are freed much younger, and lines that hold
-ever more old buffers, of which nobody knows yet whether there is a bound. FILE
-may be - for standard input.
+tracker, a snapshot of PyTorch or the live page of a running program: lines with
+buffers that look forgotten, since others of the line are freed much younger,
+and lines that hold ever more old buffers, of which nobody knows yet whether
+there is a bound. FILE may be - for standard input.
 
 Both go by the ages at which buffers were freed, from the start of the program
 to the end of the file; in a snapshot of PyTorch, from its first event. Growth
