@@ -44,19 +44,19 @@ func readCohere(c *Config, a *Model) {
 	if c.Flag("use_qk_norm", false) {
 		a.QKNorm = layer.NormHeads
 	}
-	c.likeLlama(a, "CohereForCausalLM")
+	c.likeLlama(a)
 }
 
 // readCohere2 reads Cohere with windows. Layers without a window do not rotate.
 func readCohere2(c *Config, a *Model) {
 	c.noBias()
-	c.likeLlama(a, "Cohere2ForCausalLM")
+	c.likeLlama(a)
 	c.turnedWindows(a)
 }
 
 // readEXAONE4 reads EXAONE 4. If some layers have a window, those without one do not rotate.
 func readEXAONE4(c *Config, a *Model) {
-	c.likeLlama(a, "Exaone4ForCausalLM")
+	c.likeLlama(a)
 	a.QKNorm = layer.NormHeads
 	c.turnedWindows(a)
 }

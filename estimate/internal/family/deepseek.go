@@ -29,19 +29,19 @@ var Dots1 = Register(&Family{
 func readDeepSeekV3(c *Config, a *Model) {
 	a.Router = layer.SigmoidRouter
 	c.groups(a)
-	c.deepSeek(a, "DeepseekV3ForCausalLM", 3)
+	c.deepSeek(a, 3)
 }
 
 func readDeepSeekV2(c *Config, a *Model) {
 	a.Router, a.UnscaledTopK = layer.WideRouter, true
-	c.deepSeek(a, "DeepseekV2ForCausalLM", 0)
+	c.deepSeek(a, 0)
 	a.Latent.Complex = true
 }
 
 // deepSeek reads what the versions have in common; dense is the number of dense layers if the key
 // is missing.
-func (c *Config) deepSeek(a *Model, causal string, dense int) {
-	c.decoder(a, causal, 0, false)
+func (c *Config) deepSeek(a *Model, dense int) {
+	c.decoder(a, 0, false)
 	c.noBias()
 	if every := c.Whole("moe_layer_freq", 1); every != 1 {
 		c.Unknown("moe_layer_freq", fmt.Sprint(every))
@@ -65,7 +65,7 @@ func (c *Config) deepSeek(a *Model, causal string, dense int) {
 }
 
 func readDots1(c *Config, a *Model) {
-	c.likeLlama(a, "Dots1ForCausalLM")
+	c.likeLlama(a)
 	c.noBias()
 	a.QKNorm = layer.NormHeads
 	c.bestOf(a, 0)

@@ -64,7 +64,7 @@ func readFalcon(c *Config, a *Model) {
 	default:
 		c.Unset("num_key_value_heads")
 	}
-	c.decoder(a, "FalconForCausalLM", 0, true)
+	c.decoder(a, 0, true)
 	c.Activation(a, c.Word("activation"), "gelu")
 }
 
@@ -107,5 +107,5 @@ func readBLOOM(c *Config, a *Model) {
 	}
 	c.Set("intermediate_size", 4*min(c.Whole("hidden_size", 0), LargestNumber/4))
 	a.Bias, a.Dropout = true, c.Dropout("hidden_dropout")
-	c.decoder(a, "BloomForCausalLM", 0, true)
+	c.decoder(a, 0, true)
 }

@@ -56,7 +56,7 @@ func gemma3Rotations(c Transformer) int {
 }
 
 func readGemma(c *Config, a *Model) {
-	c.decoder(a, "GemmaForCausalLM", 0, true)
+	c.decoder(a, 0, true)
 	a.ContextMask = true
 	c.noBias()
 	// Gemma runs gelu_pytorch_tanh even where hidden_act says gelu.
@@ -65,21 +65,21 @@ func readGemma(c *Config, a *Model) {
 }
 
 func readGemma2(c *Config, a *Model) {
-	c.gemma2(a, "Gemma2ForCausalLM")
+	c.gemma2(a)
 	a.CappedScores, a.CappedLogits = true, true // even without the keys
 	c.Windows(a, 4096, each(2))
 }
 
 func readGemma3(c *Config, a *Model) {
-	c.gemma2(a, "Gemma3ForCausalLM")
+	c.gemma2(a)
 	a.QKNorm = layer.NormHeads
 	a.CappedScores, a.CappedLogits = c.Has("attn_logit_softcapping"), c.Has("final_logit_softcapping")
 	c.Windows(a, 4096, each(max(1, c.Whole("sliding_window_pattern", 6))))
 }
 
 // gemma2 reads what Gemma 2 and 3 have in common.
-func (c *Config) gemma2(a *Model, causal string) {
-	c.decoder(a, causal, 4, true)
+func (c *Config) gemma2(a *Model) {
+	c.decoder(a, 4, true)
 	c.noBias()
 	c.Activation(a, c.Word("hidden_activation"), "gelu_pytorch_tanh")
 	c.Number(&a.HeadSize, "head_dim", 256)

@@ -266,7 +266,7 @@ func (l factor) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 
 // readGemma3n reads the text model of Gemma 3n.
 func readGemma3n(c *Config, a *Model) {
-	c.gemma2(a, "Gemma3nForCausalLM")
+	c.gemma2(a)
 	var altUp AltUp
 	c.Number(&a.KVHeads, "num_key_value_heads", 2)
 	c.Number(&altUp.Inputs, "altup_num_inputs", 4)

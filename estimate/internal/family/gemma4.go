@@ -148,7 +148,7 @@ func (l gemma4Router) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 }
 
 func readGemma4(c *Config, a *Model) {
-	c.gemma2(a, "Gemma4ForCausalLM")
+	c.gemma2(a)
 	a.QKNorm, a.CappedLogits = layer.NormHeads, c.Has("final_logit_softcapping")
 	c.Windows(a, 512, each(6))
 	last := a.kinds()

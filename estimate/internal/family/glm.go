@@ -65,12 +65,12 @@ func chatGLMAttention(c Transformer, a *layer.Attention) {
 
 func readGLM(c *Config, a *Model) {
 	a.QKVBias = c.Flag("attention_bias", true)
-	c.rotatedInPart(a, "GlmForCausalLM", 0.5)
+	c.rotatedInPart(a, 0.5)
 }
 
 func readGLM4(c *Config, a *Model) {
 	a.QKVBias = c.Flag("attention_bias", true)
-	c.rotatedInPart(a, "Glm4ForCausalLM", 0.5)
+	c.rotatedInPart(a, 0.5)
 }
 
 // readChatGLM reads ChatGLM 2 and 3 and GLM-4, whose code lies beside their weights. Whatever class
@@ -86,9 +86,9 @@ func readChatGLM(c *Config, a *Model) {
 	case !c.Flag("multi_query", false):
 		c.Unset("num_key_value_heads")
 	}
-	c.file["architectures"] = json.RawMessage(`["ChatGLMForConditionalGeneration"]`)
+	c.file["architectures"] = json.RawMessage(`["ChatGLMForCausalLM"]`)
 	a.QKVBias = c.Flag("qkv_bias", false)
-	c.rotatedInPart(a, "ChatGLMForConditionalGeneration", 0.5)
+	c.rotatedInPart(a, 0.5)
 }
 
 // chatGLMKeys maps the keys of the code beside ChatGLM's weights.
@@ -103,6 +103,6 @@ func readGLM4MoE(c *Config, a *Model) {
 	if c.Flag("use_qk_norm", false) {
 		a.QKNorm = layer.NormHeads
 	}
-	c.rotatedInPart(a, "Glm4MoeForCausalLM", 0.5)
+	c.rotatedInPart(a, 0.5)
 	c.bestOf(a, 1)
 }

@@ -141,7 +141,7 @@ func readOPT(c *Config, a *Model) {
 	}
 	a.Bias, a.NormAfter, a.Dropout = true, !c.Flag("do_layer_norm_before", true), c.Dropout("dropout")
 	c.Move("intermediate_size", "ffn_dim")
-	c.decoder(a, "OPTForCausalLM", 0, true)
+	c.decoder(a, 0, true)
 	c.Number(&a.Positions, "max_position_embeddings", 2048)
 	c.Number(&a.EmbedDim, "word_embed_proj_dim", a.Hidden)
 	c.Activation(a, c.Word("activation_function"), "relu")

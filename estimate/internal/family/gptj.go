@@ -63,7 +63,7 @@ func readMPT(c *Config, a *Model) {
 	width := c.Ratio("expansion_ratio", 4)
 	c.Times(&a.FFN, "expansion_ratio", min(max(1, c.Whole("hidden_size", 1)), LargestNumber), width)
 	c.Set("intermediate_size", a.FFN)
-	c.decoder(a, "MptForCausalLM", 0, true)
+	c.decoder(a, 0, true)
 	a.Dropout = max(c.Dropout("resid_pdrop"), c.Dropout("emb_pdrop"))
 	a.Activation = layer.UseGELU
 }
@@ -94,7 +94,7 @@ var gptjKeys = map[string]string{"n_embd": "hidden_size", "n_layer": "num_hidden
 
 func readGPTJ(c *Config, a *Model) {
 	c.wideMLP()
-	c.decoder(a, "GPTJForCausalLM", 0, false)
+	c.decoder(a, 0, false)
 	c.Number(&a.RotaryDim, "rotary_dim", 64)
 	a.Dropout = max(c.Dropout("resid_pdrop"), c.Dropout("embd_pdrop"), c.Dropout("attn_pdrop"))
 	c.Activation(a, c.Word("activation_function"), "gelu_new")
@@ -104,7 +104,7 @@ var gptNeoKeys = map[string]string{"num_layers": "num_hidden_layers", "num_heads
 
 func readGPTNeo(c *Config, a *Model) {
 	c.wideMLP()
-	c.decoder(a, "GPTNeoForCausalLM", 0, true)
+	c.decoder(a, 0, true)
 	c.Number(&a.Positions, "max_position_embeddings", 2048)
 	a.Dropout = max(c.Dropout("resid_dropout"), c.Dropout("embed_dropout"), c.Dropout("attention_dropout"))
 	c.Activation(a, c.Word("activation_function"), "gelu_new")
@@ -169,7 +169,7 @@ func readGPTNeoX(c *Config, a *Model) {
 	if !a.Bias {
 		c.Unknown("attention_bias", "false")
 	}
-	c.rotatedInPart(a, "GPTNeoXForCausalLM", 0.25)
+	c.rotatedInPart(a, 0.25)
 }
 
 func ggufGPTNeoX(m *Metadata, a *Model) {

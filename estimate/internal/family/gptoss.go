@@ -116,7 +116,7 @@ func ossAttention(_ Transformer, a *layer.Attention) {
 }
 
 func readGPTOSS(c *Config, a *Model) {
-	c.decoder(a, "GptOssForCausalLM", 8, false)
+	c.decoder(a, 8, false)
 	if !c.Flag("attention_bias", true) {
 		c.Unknown("attention_bias", "false")
 	}

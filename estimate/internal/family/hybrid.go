@@ -73,7 +73,7 @@ func graniteHybridBlock(_ Transformer, b blockParts) tape.Layer {
 
 func readGraniteHybrid(c *Config, a *Model) {
 	c.noBias()
-	c.likeLlama(a, "GraniteMoeHybridForCausalLM")
+	c.likeLlama(a)
 	c.Number(&a.SharedFFN, "shared_intermediate_size", 1024)
 	if c.Whole("num_local_experts", 8) > 0 {
 		c.mixture(a, "num_local_experts", 8, 2)
@@ -96,7 +96,7 @@ func readGraniteHybrid(c *Config, a *Model) {
 }
 
 func readJamba(c *Config, a *Model) {
-	c.decoder(a, "JambaForCausalLM", 8, false)
+	c.decoder(a, 8, false)
 	c.Activation(a, c.Word("hidden_act"), "silu")
 	if !c.Flag("mamba_conv_bias", true) {
 		c.Unknown("mamba_conv_bias", "false")

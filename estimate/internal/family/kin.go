@@ -68,21 +68,21 @@ func readSeedOSS(c *Config, a *Model) {
 		c.Unknown("attention_out_bias, mlp_bias", "true")
 	}
 	a.QKVBias, a.Dropout, a.ScoreDropout = c.Flag("attention_bias", true), c.Dropout("residual_dropout"), c.Dropout("attention_dropout")
-	c.likeLlama(a, "SeedOssForCausalLM")
+	c.likeLlama(a)
 }
 
 func readErnie(c *Config, a *Model) {
 	a.Bias = c.Flag("use_bias", false)
-	c.likeLlama(a, "Ernie4_5ForCausalLM")
+	c.likeLlama(a)
 }
 
 func readHunYuan(c *Config, a *Model) {
 	c.noBias()
-	c.likeLlama(a, "HunYuanDenseV1ForCausalLM")
+	c.likeLlama(a)
 }
 
 func readMiniMaxM2(c *Config, a *Model) {
-	c.rotatedInPart(a, "MiniMaxM2ForCausalLM", 1)
+	c.rotatedInPart(a, 1)
 	if c.Has("rotary_dim") {
 		c.Number(&a.RotaryDim, "rotary_dim", 0)
 	}
@@ -115,7 +115,7 @@ var GraniteMoE = Register(&Family{
 
 func readGranite(c *Config, a *Model) {
 	c.sameBias(a)
-	c.likeLlama(a, "GraniteForCausalLM")
+	c.likeLlama(a)
 }
 
 func readGraniteMoE(c *Config, a *Model) {
@@ -123,6 +123,6 @@ func readGraniteMoE(c *Config, a *Model) {
 	if a.Bias {
 		c.Unknown("attention_bias", "true")
 	}
-	c.likeLlama(a, "GraniteMoeForCausalLM")
+	c.likeLlama(a)
 	c.mixture(a, "num_local_experts", 8, 2)
 }

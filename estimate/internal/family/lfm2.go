@@ -59,7 +59,7 @@ func readLFM2(c *Config, a *Model) {
 	if c.Flag("conv_bias", false) {
 		c.Unknown("conv_bias", "true")
 	}
-	c.likeLlama(a, "Lfm2ForCausalLM")
+	c.likeLlama(a)
 	a.QKNorm = layer.NormHeads
 	conv := ShortConv{}
 	a.Own = &conv

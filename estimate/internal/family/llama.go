@@ -48,7 +48,7 @@ func nemotronMLP(c Transformer) tape.Layer {
 // readSmolLM3 reads a Llama with some layers that do not rotate.
 func readSmolLM3(c *Config, a *Model) {
 	c.sameBias(a)
-	c.likeLlama(a, "SmolLM3ForCausalLM")
+	c.likeLlama(a)
 	if c.Flag("use_sliding_window", false) {
 		c.Windows(a, 0, func(int) bool { return false })
 	}
@@ -56,7 +56,7 @@ func readSmolLM3(c *Config, a *Model) {
 }
 
 func readLlama(c *Config, a *Model) {
-	c.decoder(a, "LlamaForCausalLM", 0, false)
+	c.decoder(a, 0, false)
 	a.ContextMask = true
 	c.sameBias(a)
 	c.Activation(a, c.Word("hidden_act"), "silu")
@@ -64,7 +64,7 @@ func readLlama(c *Config, a *Model) {
 
 func readArcee(c *Config, a *Model) {
 	c.sameBias(a)
-	c.decoder(a, "ArceeForCausalLM", 0, false)
+	c.decoder(a, 0, false)
 	c.Activation(a, c.Word("hidden_act"), "relu2")
 }
 
@@ -89,13 +89,13 @@ var Ministral3 = Register(&Family{
 })
 
 func readMistral(c *Config, a *Model) {
-	c.decoder(a, "MistralForCausalLM", 8, false)
+	c.decoder(a, 8, false)
 	a.Window = c.Whole("sliding_window", 0)
 	c.Activation(a, c.Word("hidden_act"), "silu")
 }
 
 func readMixtral(c *Config, a *Model) {
-	c.decoder(a, "MixtralForCausalLM", 8, false)
+	c.decoder(a, 8, false)
 	a.Window = c.Whole("sliding_window", 0)
 	c.Activation(a, c.Word("hidden_act"), "silu")
 	c.mixture(a, "num_local_experts", 8, 2)
@@ -103,5 +103,5 @@ func readMixtral(c *Config, a *Model) {
 
 func readMinistral3(c *Config, a *Model) {
 	a.Window = c.Whole("sliding_window", 0)
-	c.likeLlama(a, "Ministral3ForCausalLM")
+	c.likeLlama(a)
 }

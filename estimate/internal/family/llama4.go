@@ -124,7 +124,7 @@ func llama4Attention(c Transformer, a *layer.Attention) {
 // dense layers intermediate_size_mlp. Attention sees chunks, which a cache holds like a window.
 func readLlama4Text(c *Config, a *Model) {
 	c.noBias()
-	c.likeLlama(a, "Llama4ForCausalLM")
+	c.likeLlama(a)
 	a.ExpertFFN, a.SharedFFN = a.FFN, a.FFN
 	if c.Flag("use_qk_norm", true) {
 		a.QKNorm = layer.NormHeads

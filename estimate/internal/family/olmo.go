@@ -66,24 +66,24 @@ func readOLMo(c *Config, a *Model) {
 	if c.Has("clip_qkv") {
 		a.Own = &clipped{}
 	}
-	c.likeLlama(a, "OlmoForCausalLM")
+	c.likeLlama(a)
 }
 
 func readOLMo3(c *Config, a *Model) {
 	c.noBias()
-	c.likeLlama(a, "Olmo3ForCausalLM")
+	c.likeLlama(a)
 	c.Windows(a, 0, each(4))
 }
 
 func readOLMo2(c *Config, a *Model) {
-	c.decoder(a, "Olmo2ForCausalLM", 0, false)
+	c.decoder(a, 0, false)
 	c.noBias()
 	c.Activation(a, c.Word("hidden_act"), "silu")
 }
 
 func readOLMoE(c *Config, a *Model) {
 	c.noBias()
-	c.likeLlama(a, "OlmoeForCausalLM")
+	c.likeLlama(a)
 	a.QKNorm = layer.NormAllHeads
 	if c.Has("clip_qkv") {
 		c.Unknown("clip_qkv", "a number")

@@ -64,12 +64,12 @@ func phiAttention(c Transformer, a *layer.Attention) {
 
 func readPhiMoE(c *Config, a *Model) {
 	a.Bias, a.HeadBias, a.Window = c.Flag("attention_bias", false), c.Flag("lm_head_bias", false), c.Whole("sliding_window", 0)
-	c.likeLlama(a, "PhimoeForCausalLM")
+	c.likeLlama(a)
 	c.mixture(a, "num_local_experts", 16, 2)
 }
 
 func readPhi(c *Config, a *Model) {
-	c.decoder(a, "PhiForCausalLM", 0, false)
+	c.decoder(a, 0, false)
 	if c.Flag("qk_layernorm", false) {
 		c.Unknown("qk_layernorm", "true")
 	}
@@ -82,7 +82,7 @@ func readPhi(c *Config, a *Model) {
 }
 
 func readPhi3(c *Config, a *Model) {
-	c.decoder(a, "Phi3ForCausalLM", 0, false)
+	c.decoder(a, 0, false)
 	a.Window = c.Whole("sliding_window", 0)
 	a.Dropout = c.Dropout("resid_pdrop")
 	c.Activation(a, c.Word("hidden_act"), "silu")

@@ -30,14 +30,14 @@ var Qwen = Register(&Family{
 })
 
 func readQwen2(c *Config, a *Model) {
-	c.decoder(a, "Qwen2ForCausalLM", 32, false)
+	c.decoder(a, 32, false)
 	a.QKVBias = true
 	c.qwenWindows(a)
 	c.Activation(a, c.Word("hidden_act"), "silu")
 }
 
 func readQwen3(c *Config, a *Model) {
-	c.decoder(a, "Qwen3ForCausalLM", 32, false)
+	c.decoder(a, 32, false)
 	c.qwen3(a)
 }
 
@@ -77,7 +77,7 @@ func (c *Config) sparse(a *Model, experts, top, ffn int) {
 
 func readQwen2MoE(c *Config, a *Model) {
 	a.QKVBias = c.Flag("qkv_bias", true)
-	c.likeLlama(a, "Qwen2MoeForCausalLM")
+	c.likeLlama(a)
 	c.qwenWindows(a)
 	c.sharedExpert(a, 5632)
 	c.sparse(a, 60, 4, 1408)
@@ -90,7 +90,7 @@ func (c *Config) sharedExpert(a *Model, ffn int) {
 }
 
 func readQwen3MoE(c *Config, a *Model) {
-	c.decoder(a, "Qwen3MoeForCausalLM", 4, false)
+	c.decoder(a, 4, false)
 	if c.Flag("use_sliding_window", false) {
 		c.Unknown("use_sliding_window", "true")
 	}
@@ -112,7 +112,7 @@ var Qwen3Next = Register(&Family{
 	style: style{norm: gemmaNorm, attention: qwen3NextAttention, recurrent: deltaNet},
 	Types: []Type{
 		{Name: "qwen3_next", Base: "Qwen3NextModel", Read: readQwen3Next},
-		{Name: "qwen3_5_text", Base: "Qwen3_5TextModel", Read: readQwen35, Text: true},
+		{Name: "qwen3_5_text", Base: "Qwen3_5TextModel", Read: (*Config).qwen35, Text: true},
 		{Name: "qwen3_5_moe_text", Base: "Qwen3_5MoeTextModel", Read: readQwen35MoE, Text: true},
 	},
 	GGUF: []GGUF{
@@ -158,29 +158,26 @@ func qwen3NextAttention(_ Transformer, a *layer.Attention) {
 func readQwen3Next(c *Config, a *Model) {
 	c.noBias()
 	a.QKNorm = layer.NormHeads
-	c.rotatedInPart(a, "Qwen3NextForCausalLM", 0.25)
+	c.rotatedInPart(a, 0.25)
 	c.sharedExpert(a, 512)
 	c.sparse(a, 512, 10, 512)
 	a.UnscaledTopK = !c.Flag("norm_topk_prob", true)
 	c.linearAttention(a)
 }
 
-// readQwen35 reads Qwen3.5: Qwen3-Next with an MLP and other projections.
-func readQwen35(c *Config, a *Model) { c.qwen35(a, "Qwen3_5ForCausalLM") }
-
 // readQwen35MoE reads Qwen3.5 with a mixture.
 func readQwen35MoE(c *Config, a *Model) {
 	c.Usual("intermediate_size", 1) // no layer has such an MLP
-	c.qwen35(a, "Qwen3_5MoeForCausalLM")
+	c.qwen35(a)
 	c.sharedExpert(a, 512)
 	c.sparse(a, 256, 8, 512)
 	a.UnscaledTopK = false
 }
 
-func (c *Config) qwen35(a *Model, causal string) {
+func (c *Config) qwen35(a *Model) {
 	c.noBias()
 	a.QKNorm, a.Batched = layer.NormHeads, true
-	c.rotatedInPart(a, causal, 0.25)
+	c.rotatedInPart(a, 0.25)
 	c.linearAttention(a)
 	Own[layer.DeltaNet](a.Transformer).Apart = true
 }

@@ -21,6 +21,11 @@ func (c *Config) Class(heads ...string) string {
 	return classes[0]
 }
 
+// Named returns the class of the family whose name ends so, such as LlamaForCausalLM beside LlamaModel.
+func (c *Config) Named(end string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(c.Base, "Model"), "Text") + end
+}
+
 // Labels returns the width of a classifier. Without id2label, transformers takes 2.
 func (c *Config) Labels() int {
 	var labels map[string]string
@@ -35,8 +40,8 @@ const mostPositions = 1 << 24
 
 // decoder reads what all decoders with rotary positions have in common. kvHeads is the number of KV
 // heads if the key is missing; 0 means as many as heads.
-func (c *Config) decoder(a *Model, causal string, kvHeads int, tied bool) {
-	classifier := strings.TrimSuffix(causal, "ForCausalLM") + "ForSequenceClassification"
+func (c *Config) decoder(a *Model, kvHeads int, tied bool) {
+	causal, classifier := c.Named("ForCausalLM"), c.Named("ForSequenceClassification")
 	class := c.Class(causal, classifier)
 	if class == classifier {
 		a.Classes = c.Labels()
@@ -53,14 +58,14 @@ func (c *Config) decoder(a *Model, causal string, kvHeads int, tied bool) {
 }
 
 // likeLlama reads a decoder that differs from Llama in little more than its layers.
-func (c *Config) likeLlama(a *Model, causal string) {
-	c.decoder(a, causal, 0, false)
+func (c *Config) likeLlama(a *Model) {
+	c.decoder(a, 0, false)
 	c.Activation(a, c.Word("hidden_act"), "silu")
 }
 
 // rotatedInPart reads like likeLlama, for families in which only a part of each head rotates.
-func (c *Config) rotatedInPart(a *Model, causal string, without float64) {
-	c.likeLlama(a, causal)
+func (c *Config) rotatedInPart(a *Model, without float64) {
+	c.likeLlama(a)
 	c.rotaryPart(a, without)
 }
 

@@ -60,7 +60,7 @@ func stableBlock(c Transformer, b blockParts) tape.Layer {
 
 func readStarcoder2(c *Config, a *Model) {
 	a.Bias, a.Window, a.Dropout = c.Flag("use_bias", true), c.Whole("sliding_window", 0), c.Dropout("residual_dropout")
-	c.likeLlama(a, "Starcoder2ForCausalLM")
+	c.likeLlama(a)
 }
 
 func readStableLM(c *Config, a *Model) {
@@ -68,12 +68,12 @@ func readStableLM(c *Config, a *Model) {
 	if c.Flag("qk_layernorm", false) {
 		a.QKNorm = layer.NormHeads
 	}
-	c.rotatedInPart(a, "StableLmForCausalLM", 0.25)
+	c.rotatedInPart(a, 0.25)
 }
 
 func readNemotron(c *Config, a *Model) {
 	c.sameBias(a)
-	c.rotatedInPart(a, "NemotronForCausalLM", 0.5)
+	c.rotatedInPart(a, 0.5)
 }
 
 func ggufStableLM(m *Metadata, a *Model) {

@@ -66,7 +66,7 @@ func readALBERT(c *family.Config, a *family.Model) {
 	if c.Whole("num_hidden_groups", 1) != 1 || c.Whole("inner_group_num", 1) != 1 {
 		c.Unknown("num_hidden_groups, inner_group_num", "more than 1")
 	}
-	bertSettings(c, a, "Albert")
+	readBERT(c, a)
 	a.HeadDropout = c.Dropout("classifier_dropout_prob")
 	c.Number(&a.EmbedDim, "embedding_size", 128)
 }

@@ -4,7 +4,6 @@ package encoder
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
@@ -34,9 +33,9 @@ var RoBERTa = family.Register(&family.Family{
 	Layers:  roberta,
 	Role:    family.Encoder,
 	Types: []family.Type{
-		{Name: "roberta", Base: "RobertaModel", Read: readRoBERTa},
-		{Name: "xlm-roberta", Base: "XLMRobertaModel", Read: readXLMRoBERTa},
-		{Name: "camembert", Base: "CamembertModel", Read: readCamemBERT},
+		{Name: "roberta", Base: "RobertaModel", Read: readBERT},
+		{Name: "xlm-roberta", Base: "XLMRobertaModel", Read: readBERT},
+		{Name: "camembert", Base: "CamembertModel", Read: readBERT},
 	},
 })
 
@@ -126,23 +125,9 @@ func (l tokenTypes) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x, vectors}, Shape: x.Shape, PassGrad: true})
 }
 
+// readBERT reads BERT and its successors.
 func readBERT(c *family.Config, a *family.Model) {
-	bertSettings(c, a, "Bert")
-}
-
-func readRoBERTa(c *family.Config, a *family.Model) { bertSettings(c, a, "Roberta") }
-
-func readXLMRoBERTa(c *family.Config, a *family.Model) {
-	bertSettings(c, a, "XLMRoberta")
-}
-
-func readCamemBERT(c *family.Config, a *family.Model) {
-	bertSettings(c, a, "Camembert")
-}
-
-// bertSettings reads BERT and its successors, whose class names begin with name.
-func bertSettings(c *family.Config, a *family.Model, name string) {
-	class := c.Class(name+"ForMaskedLM", name+"ForSequenceClassification", name+"ForTokenClassification")
+	class := c.Class(c.Named("ForMaskedLM"), c.Named("ForSequenceClassification"), c.Named("ForTokenClassification"))
 	if p := c.Word("position_embedding_type"); p != "" && p != "absolute" {
 		c.Unknown("position_embedding_type", p)
 	}
@@ -151,11 +136,11 @@ func bertSettings(c *family.Config, a *family.Model, name string) {
 	}
 	readText(c, a, 0)
 	c.Number(&a.Types, "type_vocab_size", 2)
-	switch strings.TrimPrefix(class, name) { // NoHead means without the pooler
-	case "ForMaskedLM":
+	switch class { // NoHead means without the pooler
+	case c.Named("ForMaskedLM"):
 		a.NoHead, a.MaskedLM = true, true
-	case "ForSequenceClassification", "ForTokenClassification":
-		a.NoHead = strings.HasSuffix(class, "ForTokenClassification")
+	case c.Named("ForSequenceClassification"), c.Named("ForTokenClassification"):
+		a.NoHead = class == c.Named("ForTokenClassification")
 		a.Classes = c.Labels()
 	}
 }

@@ -47,7 +47,7 @@ func electra(c family.Transformer) []tape.Layer {
 func readELECTRA(c *family.Config, a *family.Model) {
 	class := c.Class("ElectraForPreTraining", "ElectraForMaskedLM", "ElectraForSequenceClassification")
 	c.Unset("architectures") // BERT's heads have other names
-	bertSettings(c, a, "Electra")
+	readBERT(c, a)
 	switch class {
 	case "ElectraForPreTraining":
 		a.Own = &detects{}

@@ -23,7 +23,7 @@ var MBART = family.Register(&family.Family{
 	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{normFirst: true, normLast: true}) },
 	Role:   family.Seq2Seq,
 	Types: []family.Type{
-		{Name: "mbart", Base: "MBartModel", Keys: halvesKeys, Read: readMBART},
+		{Name: "mbart", Base: "MBartModel", Keys: halvesKeys, Read: readBART},
 	},
 })
 
@@ -33,7 +33,7 @@ var Pegasus = family.Register(&family.Family{
 	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{fixed: true, normLast: true}) },
 	Role:   family.Seq2Seq,
 	Types: []family.Type{
-		{Name: "pegasus", Base: "PegasusModel", Keys: halvesKeys, Read: readPegasus},
+		{Name: "pegasus", Base: "PegasusModel", Keys: halvesKeys, Read: readBART},
 	},
 })
 
@@ -99,15 +99,7 @@ func (l biasBuffer) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 }
 
 func readBART(c *family.Config, a *family.Model) {
-	bartSettings(c, a, "BartForConditionalGeneration")
-}
-
-func readMBART(c *family.Config, a *family.Model) {
-	bartSettings(c, a, "MBartForConditionalGeneration")
-}
-
-func readPegasus(c *family.Config, a *family.Model) {
-	bartSettings(c, a, "PegasusForConditionalGeneration")
+	bartSettings(c, a, c.Named("ForConditionalGeneration"))
 }
 
 func readMarian(c *family.Config, a *family.Model) {

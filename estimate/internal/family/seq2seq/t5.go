@@ -112,18 +112,18 @@ func (l gate) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 var t5Keys = map[string]string{"d_model": "hidden_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads", "d_ff": "intermediate_size", "d_kv": "head_dim", "num_decoder_layers": "decoder_layers"}
 
 func readT5(c *family.Config, a *family.Model) {
-	t5Settings(c, a, "T5ForConditionalGeneration", true)
+	t5Settings(c, a, true)
 }
 
 func readMT5(c *family.Config, a *family.Model) {
-	t5Settings(c, a, "MT5ForConditionalGeneration", false)
+	t5Settings(c, a, false)
 }
 
 // t5Settings reads what T5 and mT5 have in common. Checkpoints since T5 1.1 have an output head of
 // their own, which from_pretrained keeps. For a new model, transformers 5 ties the head whatever
 // tie_word_embeddings says, and writes scale_decoder_outputs for that.
-func t5Settings(c *family.Config, a *family.Model, head string, tied bool) {
-	class := c.Class(head)
+func t5Settings(c *family.Config, a *family.Model, tied bool) {
+	class := c.Class(c.Named("ForConditionalGeneration"))
 	c.Number(&a.Hidden, "d_model", 0)
 	c.Number(&a.Blocks, "num_layers", 0)
 	c.Number(&a.Heads, "num_heads", 0)
