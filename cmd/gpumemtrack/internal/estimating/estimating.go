@@ -97,7 +97,7 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 	e.Reserved, e.Device, e.DeviceUpper, e.Needs = shown.Reserved.Bytes, shown.Device.Bytes, shown.Device.Upper, report.Needs()
 	e.Host, e.GPULayers = e.memory().Host, report.GPULayers
 	if o.measured != "" {
-		if e.Measured, err = o.beside(a, report); err != nil {
+		if e.Measured, err = e.beside(a); err != nil {
 			return err
 		}
 	}

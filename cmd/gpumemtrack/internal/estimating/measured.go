@@ -44,7 +44,8 @@ func (r measuredRow) MarshalJSON() ([]byte, error) {
 }
 
 // beside compares the recorded run in a file with the report.
-func (o estimateOptions) beside(a *cli.App, r *estimate.Report) (*measured, error) {
+func (e *estimated) beside(a *cli.App) (*measured, error) {
+	o, r := e.options, e.Report
 	if !r.HasInput {
 		return nil, cli.UsageError("estimate: --measured needs the input of the run: --batch and, of a language model, --seq")
 	}
@@ -64,7 +65,31 @@ func (o estimateOptions) beside(a *cli.App, r *estimate.Report) (*measured, erro
 	for _, c := range r.Beside(peaks) {
 		m.Rows = append(m.Rows, measuredRow(c))
 	}
+	if slices.ContainsFunc(m.Rows, func(r measuredRow) bool { return r.outside() != "" }) {
+		m.Notes = append(m.Notes, e.unsaid())
+	}
 	return m, nil
+}
+
+// unsaid says what the command leaves open, which a run outside the bounds may have had otherwise.
+func (e *estimated) unsaid() string {
+	o, says := e.options, "the run may have had other settings than the command"
+	if len(e.Assumed) > 0 {
+		says += ", which assumes " + strings.Join(e.Assumed, " ")
+	}
+	var open []string
+	for _, version := range []struct{ flag, given string }{{"--pytorch", o.pytorch}, {"--transformers", o.transformers}, {"--bitsandbytes", o.bitsandbytes}} {
+		if version.given == "" {
+			open = append(open, version.flag)
+		}
+	}
+	if o.train && o.training.output == "" {
+		open = append(open, "--hold-output")
+	}
+	if len(open) > 0 {
+		says += "; it leaves open: " + strings.Join(open, ", ")
+	}
+	return says
 }
 
 var errNoHistory = errors.New("it has no events: call torch.cuda.memory._record_memory_history() at the program's start, or write a dump instead of a snapshot")

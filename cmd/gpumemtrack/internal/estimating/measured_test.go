@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/outside"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
@@ -103,6 +105,35 @@ func TestEstimateBesideARecordedRun(t *testing.T) {
 	for _, want := range []string{"requested by tensors", "allocated in blocks", "reserved by the allocator", "+10.0 %", "conv1", "-50.0 %", "The 10 layers that are off by most"} {
 		assert.Contains(t, text, want)
 	}
+}
+
+// A real run beside the command of its settings is met, and beside one that leaves them out it is not: then the
+// command says what it assumes. TinyLlama ran in float32, with a bitsandbytes that kept inputs.
+func TestEstimateBesideTinyLlama(t *testing.T) {
+	recording := filepath.Join(outside.Folder(t, "recordings"), "tinyllama-qlora-4bit.pickle.gz")
+	type compared struct {
+		Rows []struct {
+			Of  string
+			Off float64
+		}
+		Notes []string
+	}
+	beside := func(flags string) compared {
+		var stdout, stderr bytes.Buffer
+		args := strings.Fields("estimate --json tinyllama-1.1b-chat-v1.0 --batch 1 --seq 1000 --optimizer none --lora 16 --qlora " + flags)
+		require.Zero(t, run(append(args, "--measured", recording), nil, &stdout, &stderr), stderr.String())
+		var got struct{ Measured compared }
+		require.NoError(t, json.Unmarshal(stdout.Bytes(), &got))
+		require.Len(t, got.Measured.Rows, 3)
+		return got.Measured
+	}
+	said := beside("--dtype float32 --lora-targets q_proj,v_proj --lora-dropout 0.05 --pytorch 2.1 --bitsandbytes 0.41.0 --zero-grad first --hold-output in-pass")
+	for _, r := range said.Rows {
+		assert.Less(t, math.Abs(r.Off), 0.03, r.Of)
+	}
+	assert.NotContains(t, strings.Join(said.Notes, "\n"), "other settings")
+	assert.Contains(t, beside("").Notes, "the run may have had other settings than the command, which assumes --dtype bfloat16; "+
+		"it leaves open: --pytorch, --transformers, --bitsandbytes, --hold-output")
 }
 
 // A file that does not tell a peak, and an estimate without an input, are refused.
