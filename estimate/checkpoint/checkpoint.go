@@ -140,6 +140,11 @@ func openPath(path string) (*File, error) {
 		return nil, err
 	}
 	c.architecture, c.architectureErr = openConfig(filepath.Join(filepath.Dir(path), configName))
+	if correct := c.architecture.Stored; correct != nil && c.architectureErr == nil {
+		correct(&c.architecture.Model, func(tensor string) bool {
+			return slices.ContainsFunc(c.tensors, func(t Tensor) bool { return t.Name == tensor })
+		})
+	}
 	if errors.Is(c.architectureErr, fs.ErrNotExist) {
 		c.architectureErr = fmt.Errorf("no %s beside the weights: %w", configName, ErrNoArchitecture)
 	}

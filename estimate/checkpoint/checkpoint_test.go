@@ -1,7 +1,9 @@
 package checkpoint
 
 import (
+	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -69,5 +71,38 @@ func TestBuffersGoByTheirNames(t *testing.T) {
 		"model.layers.0.self_attn.k_proj.weight_inv_freq": false,
 	} {
 		assert.Equal(t, want, Tensor{Name: name}.isBuffer(), name)
+	}
+}
+
+// The head of T5 and mT5 is the one that the weights have: transformers 5.23 writes that it is tied even where it is not, and
+// loads these files with as many parameters. Without weights it is taken to be a head of its own.
+func TestHeadsThatTheWeightsTell(t *testing.T) {
+	const config = `{"architectures": ["%sForConditionalGeneration"], "model_type": "%s", "vocab_size": 100, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2,
+		"num_heads": 4, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": %v, %s "transformers_version": "%s"}`
+	for _, c := range []struct {
+		class, family string
+		tied          bool
+		scale         string
+		version       string
+		alone         int64 // parameters by the config.json alone
+	}{
+		{"MT5", "mt5", true, "", "5.23.0", 56192}, {"MT5", "mt5", false, "", "4.57.6", 56192}, {"MT5", "mt5", true, "", "4.57.6", 52992},
+		{"T5", "t5", true, `"scale_decoder_outputs": false,`, "5.23.0", 56192}, {"T5", "t5", true, `"scale_decoder_outputs": true,`, "5.23.0", 52992},
+	} {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), fmt.Appendf(nil, config, c.class, c.family, c.tied, c.scale, c.version), 0o600))
+		params := func() int64 {
+			f, err := Open(dir)
+			require.NoError(t, err)
+			r, err := f.Report()
+			require.NoError(t, err)
+			return r.Params.Count
+		}
+		assert.Equal(t, c.alone, params(), "%+v", c)
+		for tensor, want := range map[string]int64{"lm_head.weight": 56192, "shared.weight": 52992} {
+			header := `{"` + tensor + `": {"dtype": "F32", "shape": [100, 32], "data_offsets": [0, 12800]}}`
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), safetensorsFile(header, 12800), 0o600))
+			assert.Equal(t, want, params(), "%+v, %s", c, tensor)
+		}
 	}
 }

@@ -14,7 +14,10 @@ type Model struct {
 	Type string // its model_type or general.architecture
 	Transformer
 	Images Images // replaces the Transformer; nil means none
-	latent int    // side of the latent image that FLUX makes; 0 means the usual one
+	// Stored corrects the model by which tensors the files have, where a config.json does not tell
+	// all; nil if it does.
+	Stored func(a *Model, has func(tensor string) bool)
+	latent int // side of the latent image that FLUX makes; 0 means the usual one
 }
 
 // Images is an image model that is not a transformer.

@@ -1,6 +1,7 @@
 package seq2seq
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
@@ -119,9 +120,10 @@ func readMT5(c *family.Config, a *family.Model) {
 	t5Settings(c, a, false)
 }
 
-// t5Settings reads what T5 and mT5 have in common. Checkpoints since T5 1.1 have an output head of
-// their own, which from_pretrained keeps. For a new model, transformers 5 ties the head whatever
-// tie_word_embeddings says, and writes scale_decoder_outputs for that.
+// t5Settings reads what T5 and mT5 have in common. Checkpoints of mT5, and of T5 since 1.1, have an
+// output head of their own, which from_pretrained keeps. For a new model, transformers 5 ties the
+// head whatever tie_word_embeddings says: it always writes true, with scale_decoder_outputs for T5.
+// The weights tell which it is; without them, it is taken to be a checkpoint's.
 func t5Settings(c *family.Config, a *family.Model, tied bool) {
 	class := c.Class(c.Named("ForConditionalGeneration"))
 	c.Number(&a.Hidden, "d_model", 0)
@@ -131,9 +133,10 @@ func t5Settings(c *family.Config, a *family.Model, tied bool) {
 	c.Number(&a.FFN, "d_ff", 0)
 	c.Number(&a.Vocab, "vocab_size", 0)
 	c.Number(&a.Buckets, "relative_attention_num_buckets", 32)
-	if c.Given("tie_word_embeddings") {
+	if version, _ := strconv.Atoi(strings.Split(c.Word("transformers_version")+".", ".")[0]); version < 5 && c.Given("tie_word_embeddings") {
 		tied = c.Flag("tie_word_embeddings", tied)
 	}
+	a.Stored = func(a *family.Model, has func(tensor string) bool) { a.Tied = !has("lm_head.weight") }
 	a.NoHead, a.Tied, a.Dropout = class == c.Base, tied && c.Flag("scale_decoder_outputs", true), c.Dropout("dropout_rate")
 	name := c.Word("feed_forward_proj")
 	if name, a.GatedFFN = strings.CutPrefix(name, "gated-"); a.GatedFFN && name == "gelu" {
