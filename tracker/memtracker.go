@@ -182,8 +182,8 @@ func (t *MemTracker) cachedElsewhere() (bytes alloc.Bytes) {
 	return bytes
 }
 
-// recentMarks keeps the latest marks. Readers come and take them: Track only
-// adds one and wakes who waits, so that a slow reader holds up nobody, and misses marks.
+// recentMarks keeps the latest marks. Track adds a mark and wakes the waiting readers, but does not
+// wait for them: a slow reader misses marks.
 type recentMarks struct {
 	max int
 
