@@ -245,7 +245,7 @@ func (r *recentMarks) after(seq int) (*snapshot.Mark, <-chan struct{}, error) {
 // failing is what a tracker needs for allocations that fail.
 type failing struct {
 	dir              string       // directory of dumps; "" means no dumps
-	dumps            atomic.Int64 // written for lack of memory, and left out since they were too many
+	dumps            atomic.Int64 // dumps for lack of memory, with those not written because there were too many
 	others           func() (alloc.Bytes, error)
 	untrackedAtStart alloc.Bytes
 }
