@@ -54,11 +54,7 @@ func Model(layers []nn.Layer, opts ...Option) (*Report, error) {
 			return nil, err
 		}
 		r.store(cfg)
-		if cfg.Compute > 0 {
-			r.llamaCpp(cfg)
-		}
-		r.noteContext(cfg)
-		return r, nil
+		return r.served(cfg), nil
 	}
 	cfg.Checkpoints = decl.Anywhere(cfg.Checkpoints)
 	t = newTape(decl, cfg, memory)
@@ -72,11 +68,16 @@ func Model(layers []nn.Layer, opts ...Option) (*Report, error) {
 	}
 	r.store(cfg)
 	footprints(t, r, own, serve, learn)
+	return r.served(cfg), nil
+}
+
+// served returns r with the figures of llama.cpp in place of PyTorch's, if that runs the model, and a note on the context.
+func (r *Report) served(cfg *setting.Config) *Report {
 	if cfg.Compute > 0 {
 		r.llamaCpp(cfg)
 	}
 	r.noteContext(cfg)
-	return r, nil
+	return r
 }
 
 func newTape(decl *tape.Declaration, cfg *setting.Config, memory *tape.Scratch) *tape.Tape {
