@@ -51,7 +51,7 @@ func OpenDRM(root string) (Source, error) {
 	if len(s.cards) == 0 {
 		return nil, notAvailable("no AMD or Intel GPU is in %s", filepath.Join(root, "sys/class/drm"))
 	}
-	slices.SortFunc(s.cards, func(a, b drmCard) int { return cmp.Compare(a.BusID, b.BusID) })
+	slices.SortStableFunc(s.cards, func(a, b drmCard) int { return cmp.Compare(a.BusID, b.BusID) })
 	for i := range s.cards {
 		s.cards[i].Index = i
 	}

@@ -96,7 +96,7 @@ var (
 
 // ownersIn returns the owners of the buffers that lie in the segments, by address.
 func ownersIn(s *snapshot.Snapshot, segments []alloc.Segment) map[alloc.Ptr]owner {
-	ordered := slices.SortedFunc(slices.Values(segments), func(x, y alloc.Segment) int { return cmp.Compare(x.Ptr, y.Ptr) })
+	ordered := slices.SortedStableFunc(slices.Values(segments), func(x, y alloc.Segment) int { return cmp.Compare(x.Ptr, y.Ptr) })
 	owners := make(map[alloc.Ptr]owner)
 	for a := range s.Allocations() {
 		i, found := slices.BinarySearchFunc(ordered, a.Ptr, func(seg alloc.Segment, p alloc.Ptr) int { return cmp.Compare(seg.Ptr, p) })

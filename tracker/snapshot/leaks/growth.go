@@ -99,7 +99,7 @@ func Growing(s *snapshot.Snapshot) []Growth {
 			found = append(found, g)
 		}
 	}
-	slices.SortFunc(found, func(x, y Growth) int {
+	slices.SortStableFunc(found, func(x, y Growth) int {
 		return cmp.Or(cmp.Compare(y.Hourly, x.Hourly), x.CallSite.Compare(y.CallSite))
 	})
 	return found

@@ -109,7 +109,7 @@ func Suspects(s *snapshot.Snapshot, opts ...Option) []Suspect {
 			found = append(found, newSuspect(s, site, l, its))
 		}
 	}
-	slices.SortFunc(found, func(x, y Suspect) int {
+	slices.SortStableFunc(found, func(x, y Suspect) int {
 		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), x.CallSite.Compare(y.CallSite))
 	})
 	return found

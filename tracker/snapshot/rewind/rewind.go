@@ -289,7 +289,7 @@ func (w *rewind) tables(at *snapshot.Snapshot, buffers []alloc.Ptr) tables.Table
 		b.Site = site
 		t.Allocations = append(t.Allocations, b.AllocationEntry)
 	}
-	slices.SortStableFunc(t.Allocations, func(a, b tables.AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
+	slices.SortFunc(t.Allocations, func(a, b tables.AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
 	return t
 }
 

@@ -77,7 +77,7 @@ func changesByLine(d snapshot.Delta) (all []lineChange) {
 			all = append(all, lineChange{site, useOf(c.Group)})
 		}
 	}
-	slices.SortFunc(all, func(x, y lineChange) int {
+	slices.SortStableFunc(all, func(x, y lineChange) int {
 		if x.Bytes > 0 != (y.Bytes > 0) {
 			return cmp.Compare(y.Bytes, x.Bytes)
 		}
