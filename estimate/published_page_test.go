@@ -20,30 +20,27 @@ const publishedHead = `# How near an estimate comes
 
 <!-- TestPublishedPage in estimate/published_page_test.go writes this page: go test ./estimate -run TestPublishedPage -update -->
 
+## What can be asked
+
     gpumemtrack estimate llama-3-8b --lora 16 --qlora --seq 4096 --fits 4090
 
-This command says how much memory a model needs to be trained, to serve texts, or to run once. The model is a name or a file. It runs
-with PyTorch and transformers, or with llama.cpp, on one GPU or several. [The command line](command-line.md#estimate) has the flags.
-
-Nothing is run. The figures are computed from the shapes of the tensors, from what operations keep for the backward pass, and from the
-rules of PyTorch's allocator. An answer has an estimate and bounds: what the run really takes should lie between the lower and the upper
-bound, close to the estimate. ` + "`--fits`" + ` compares the upper bound.
-
-This page says how well that works, by measurements that others published of runs on real GPUs.
+What a model needs to be trained, to serve or to run once: by its name or its files, on one GPU or several, with PyTorch and
+transformers or with llama.cpp; on which GPU it runs, and what would make it fit on yours. Each answer is one figure and what is promised
+as the most. Nothing runs: it is computed from shapes, from what operations keep, and from the rules of PyTorch's allocator.
+[The command line](command-line.md#estimate) has the flags.
 
 ## How near it comes
 
-How far off will the estimate of your model be? First answers show it best. When somebody finds a new measurement, the estimator answers
-before anybody corrects it, and this first answer is kept. [estimate-cases.csv](estimate-cases.csv) has each of them, with its command.
-
-"Off" says how much more was measured than estimated. "Today" is the same after corrections.
+Each newly found measurement of a real GPU is estimated before any code is changed, and that first answer is kept, with its command:
+[estimate-cases.csv](estimate-cases.csv) has each. So first answers show what to expect of a model that nobody has compared. "Off" is how
+much more was measured than estimated.
 
 `
 
 const fittedHead = `
-## How well known runs are explained
+## How well it explains known runs
 
-The estimator was corrected with these measurements. So they show how well it explains known runs, not how well it predicts new ones. All of
+The estimator was corrected with these measurements. They show how well it explains known runs, not how well it predicts new ones. All of
 them lie between the lower and the upper bound.
 
 `
@@ -52,18 +49,14 @@ const casesHead = `# How estimates were compared
 
 <!-- TestPublishedPage in estimate/published_page_test.go writes this page: go test ./estimate -run TestPublishedPage -update -->
 
-[estimate.md](estimate.md) says how near an estimate comes. This page says how that was found out, which runs are explained badly, and what
-makes the bounds wide. [estimate-cases.csv](estimate-cases.csv) has a row for each measurement:
-
-| column | what it has |
-|---|---|
-| figure | what was measured. ` + "`allocated`" + ` is torch.cuda.max_memory_allocated. ` + "`reserved`" + ` is max_memory_reserved, or what nvidia-smi showed without the CUDA context. ` + "`device`" + ` is all that nvidia-smi showed. Other figures were printed by an engine |
-| grade | A: the setting is known exactly. B: one detail is assumed. C: no flag describes some part of the run, most often layers that the authors wrote themselves; the column ` + "`own`" + ` says what. D: the estimate is off by more than the limits below, and the column ` + "`note`" + ` says why |
-| first_mib, today_mib, lower_mib, upper_mib | the first answer, if it was kept; the answer of today, with its bounds |
-| command | the arguments of ` + "`gpumemtrack estimate`" + `, in the folder docs. A test runs them |
-
-The test fails if a measurement lies outside the bounds. It also fails if the estimator was corrected with a measurement and is still off by
-more than 5 % (grade A), 10 % (B) or 15 % (C). Rows of grade D are in no summary, but the test holds their bounds too.
+[estimate.md](estimate.md) says how near an estimate comes, [estimate-cases.csv](estimate-cases.csv) has every case: the measurement,
+the first answer if it was held out, today's, and the band. "allocated" is torch.cuda.max_memory_allocated;
+"reserved" is max_memory_reserved, or what nvidia-smi showed minus the
+context; "device" is what nvidia-smi showed; the other figures are what an engine printed. Grade A means that the setting is known exactly, B that one detail is assumed, and
+C that no flag says some of the run, most often layers that the authors wrote: the column own says what. A command is what
+follows gpumemtrack estimate in the folder docs, and a test runs it. The test fails if a measurement lies outside the band, or if one
+with which the estimator was corrected is off by more than 5 % (A), 10 % (B) or 15 % (C). Those of grade D are off by more, as a note
+says, and are in no summary; their band holds.
 `
 
 // publishedKinds are the kinds of rows by which the estimator was corrected.
@@ -72,145 +65,126 @@ var publishedKinds = []string{"Training transformers", "Training adapters", "Tra
 const publishedYours = `
 ## A run of yours
 
-Record two steps or more, from the program's start:
+Record two steps or more from the program's start, and put the estimate beside them:
 
     torch.cuda.memory._record_memory_history()          # then train, then:
     torch.cuda.memory._dump_snapshot("snapshot.pickle")
 
-Then print the estimate beside them:
-
     gpumemtrack estimate gpt2 --train --optimizer adamw --batch 8 --seq 1024 --measured snapshot.pickle
 
-Please send us the comparison in an issue: the command, what it prints with ` + "`--json`" + `, the name of the GPU, and the versions of PyTorch and
-transformers. It becomes a row of first answers. We do not need the recording itself.
+Send that command in an issue, with what it prints with --json, the GPU, and the versions of PyTorch and transformers: it becomes
+a row of first answers, unchanged. The recording itself is not needed.
 `
 
 const publishedLacking = `
 ## What it does not know
 
-- **Models that few people measured.** For some models, few or no measurements on GPUs are known: mixtures of experts without adapters,
-  models of images and texts (CLIP, SigLIP), latent attention (DeepSeek), recurrent layers (Mamba, Qwen3-Next, LSTM), encoders with
-  decoders (T5, Whisper), and Swin's windows in low precision. A note says so, and the upper bound is at least 20 % above the estimate.
-- **Memory outside the model.** The estimate leaves out most workspaces of cuDNN, communication buffers, the streams of FSDP, and what CUDA
-  graphs and compilers keep.
-- **Other software.** DeepSpeed, Megatron and serving engines do some things in another way than PyTorch with transformers.
-- **What you do not say.** If you leave a setting open, the upper bound allows for the worst case. A note names the flag and the amount.
+- Few or no measurements on GPUs are known of mixtures of experts without adapters, models of images and texts (CLIP, SigLIP), latent
+  attention (DeepSeek), recurrent layers (Mamba, Qwen3-Next, LSTM), encoders with decoders (T5, Whisper), and Swin's windows in low
+  precision. A note says so, and the most that is promised is at least 20 % more than the figure.
+- It leaves out most workspaces of cuDNN, communication buffers, the streams of FSDP, and what CUDA graphs and compilers keep.
+- DeepSpeed, Megatron and serving engines do some things in another way than PyTorch with transformers.
+- Where you leave a setting open, the most that is promised allows for the worst, and a note names the flag and how much it is.
 
-[estimate-cases.md](estimate-cases.md) has the details: how the runs were compared, and which ones are explained badly.
+[estimate-cases.md](estimate-cases.md) says how the cases were compared, which ones are not met, and what widens the bounds.
 `
 
 const peaksOfTensors = `
-## Peaks on the CPU
+## The peaks of tensors
 
-The bands of the tensors' peaks come from training steps that were measured on the CPU, with two threads (estimate/testdata/torch and
-estimate/checkpoint/testdata/torch). One test holds small models of each family, in float32 and bfloat16. Another holds eleven models of
-ordinary size: DINOv2-base, Swin-T, ConvNeXt-T, CLIP ViT-B/32, SigLIP-base, OPT-125M, RoBERTa-base, BART-base, Whisper-tiny, T5-small and
-wav2vec 2.0 base. For these, the peak is off by 0.9 % at most.
+The bands of peaks come from training steps on the CPU (estimate/testdata/torch, estimate/checkpoint/testdata/torch), with
+two threads. Two tests hold them: small models of the families, in float32 and bfloat16, and eleven of ordinary sizes:
+DINOv2-base, Swin-T, ConvNeXt-T, CLIP ViT-B/32, SigLIP-base, OPT-125M, RoBERTa-base, BART-base, Whisper-tiny, T5-small and
+wav2vec 2.0 base. In these the peak is off by 0.9 % at most.
 
-Small models also show workspaces of the CPU, which no GPU has:
+What small models need besides are workspaces of the CPU, which no GPU has. In the weight's gradient of a convolution that cuts
+images into patches, each thread of oneDNN has about four copies of the gradient (float32, patches of 16 x 16 or 32 x 32); this
+is modelled for two threads, and so is that of wav2vec 2.0's wide convolution of groups. In bfloat16 weights are reordered, which took up to 83 KiB in steps of less than 1 MiB: the
+upper bounds on the CPU have 256 KiB for it. With more threads both grow.
 
-- Some models cut images into patches by a convolution. For the gradient of its weight, each thread of oneDNN has about four copies of the
-  gradient (float32, patches of 16 x 16 or 32 x 32). The estimate has this for two threads, also for the wide grouped convolution of
-  wav2vec 2.0.
-- In bfloat16, oneDNN reorders weights. That took up to 83 KiB in steps of less than 1 MiB, so upper bounds on the CPU have 256 KiB for it.
+## Recorded on a GPU
 
-With more threads, both grow.
+Of a model of 3.4 billion parameters whose parts are written by hand (kkaitlyn111/cs336-a2-systems, memory_files at c1272e1),
+PyTorch recorded each allocation. Written as layers, what its forward passes leave is met to the byte, with 128 and with 512 tokens.
+Of its first training steps, the tensors at the peak are met to 0.01 %, their blocks to 0.8 %, and what is reserved to 0.6 %. That
+takes the names which the author's code gives to tensors: each holds one until it is given to another, and what is freed
+when decides which blocks are used again. A report is of the second step, which needs more.
 
-## A run recorded on a GPU
+## What is not met, and what is not among the cases
 
-For one model, PyTorch recorded every allocation on a GPU: 3.4 billion parameters, in parts that its author wrote
-(kkaitlyn111/cs336-a2-systems, memory_files at c1272e1). The test describes it by layers of package nn.
-
-- What a forward pass leaves is equal to the byte, with 128 and with 512 tokens.
-- In the first training steps, the tensors at the peak are off by 0.01 %, their blocks by 0.8 %, and reserved memory by 0.6 %.
-
-To get there, the test follows the names of the variables in the author's code. A variable keeps its tensor until the next assignment, and
-the order of frees decides which blocks are used again. A report describes the second step, which needs more memory than the first.
-
-## What is not explained
-
-These measurements were looked at, and the estimate is off, or cannot be compared. Percentages say how much more was measured than estimated.
-
-- **TinyLlama** with LoRA of rank 32, batch 8 (LitGPT, config_hub/finetune at 03ffc551): 12875 MiB measured, 14408 estimated, -10.6 %. The
-  measurement is 8 MiB below the lower bound. It is assumed that each batch has a sample of 512 tokens.
-- **Activations of vLLM** (pull request 10511): 1.26 GiB measured with Llama 3 8B, on one GPU and on two. So they come from sorting the
-  logits, which the estimate does not have.
-- **Activations of llm.c** with GPT-2 (18,564 MiB for 56 texts of 1,024 tokens): llm.c is not PyTorch, and allocates a fixed list of its own
-  tensors.
-- **octocoder** with a long prompt and flash attention: 33,400 MiB measured, about 30,600 estimated. The number of tokens is not published
-  (the text has about 6,300), and the measurement includes the conversion of the layers to BetterTransformer.
-- **Pythia-410M** in float16 (github.com/huggingface/transformers/pull/31031): +1 to +12 % in 16 runs. The GPT-NeoX of that version rotated
-  keys in float32 and returned these with the output, although attention kept its own in float16. Each block also had a mask of 2048 x 2048
-  bytes. The upper bound allows for the keys: a test checks that 10 of these runs are inside the bounds.
-- **Mistral 7B and Mixtral with FSDP**, by nvidia-smi (foundation-model-stack/fms-acceleration at 04702cc5 and bfdef09c): +20 to +33 % in 6
-  runs of Mistral, +26 % in one of Mixtral. FSDP gathers parameters on streams of its own, which the estimate does not have. So the upper
-  bound of reserved memory is 40 % above the estimate there. A test checks that these runs are inside.
-- **Mixtral 8x7B with QLoRA**: -11 % with batch 8 (the same source), and with FSDP and batch 4 (at bfdef09c) -10 %, 26850 MiB. Transformers
-  ran one expert after another then; the estimate runs them at once. Smaller batches are explained.
-- **Mistral 7B with QLoRA**, the other weights in float32, under float16 autocast (the same source at 04702cc5): 21768 and 38413 MiB measured,
-  +11 %. The cause was not found. An old bitsandbytes (before 0.43.2), which kept inputs, would explain a part. The bounds allow for that,
-  and a test checks that they hold.
-- **Swin-S**, batch 48, mixed precision (github.com/microsoft/Swin-Transformer/issues/192): 7785 MiB measured, 6462 estimated, +20 %, inside
-  the bounds. The source does not say whether apex or PyTorch made the precision mixed.
-- **Recurrent states of Qwen3.5 9B in llama.cpp** (a log of 2026): 100.5 MiB for two sequences, 102.0 estimated. The estimate keeps the last
-  four tokens for the convolution, as transformers does; llama.cpp keeps three. Keys and values are right: 544 MiB in Q8_0 for 32768 tokens.
-- **BERT with 4, 8 and 12 layers**, batch 8, 512 tokens, a training step without an optimizer (huggingface.co/blog/reformer, on an unknown
-  GPU): 4103, 5759 and 7415 MiB measured, 3989, 6343 and 8739 estimated. There, a layer takes 414 MiB, as if it had no dropout.
-- **TimeSformer** with divided attention (open-mmlab/mmaction2 at 699e31a0): the source has 17,874 MiB for one run and 15,235 for another.
-- **Llama 2 7B with LoRA**, 8,192 tokens, on one of 8 GPUs with ZeRO 2 of DeepSpeed (arXiv:2309.12307): 25.7 GB, 19 % above the first answer
-  and 2 % above its upper bound. The source does not say which settings DeepSpeed had, nor what was read. The estimate does not have
-  DeepSpeed's buckets.
-- **LitGPT's phi-3/full.yaml**: 17.01 GB. The weights and gradients of 3.8 billion parameters in bfloat16 alone need almost as much.
+- TinyLlama with LoRA of rank 32, batch 8 (LitGPT, config_hub/finetune at 03ffc551): 12875 MiB measured, 14408 estimated, -10.6 %.
+  It is 8 MiB below the band. That each batch has a sample of 512 tokens is assumed.
+- vLLM's activations (pull request 10511): 1.26 GiB measured with Llama 3 8B, on one GPU and on two, so that they are those of
+  sorting the logits, which is not modelled.
+- llm.c's activations of GPT-2 (18,564 MiB for 56 texts of 1,024 tokens): it is not PyTorch, and allocates a fixed list
+  of tensors of its own.
+- octocoder with a long prompt and flash attention: 33,400 MiB measured, and about 30,600 estimated. The number of tokens is not
+  published (the text has about 6,300), and the counter ran while the layers were converted to BetterTransformer.
+- Pythia-410M in float16 (github.com/huggingface/transformers/pull/31031): +1 to +12 % in 16 runs. The GPT-NeoX of that version turned
+  keys in float32 and returned them so with the output, beside those in float16 that attention kept, and each block had a mask of
+  2048 x 2048 bytes. The band has the keys: a test checks that 10 of these runs are inside it.
+- What nvidia-smi showed of Mistral 7B with FSDP (foundation-model-stack/fms-acceleration at 04702cc5 and bfdef09c): +20 to +33 % in 6
+  runs, and +26 % of Mixtral in one. FSDP gathers parameters on streams of its own, which is not modelled; for that reason the band of
+  what is reserved reaches 40 % up there. A test checks that these are inside it.
+- Mixtral 8x7B with QLoRA and FSDP, batch 4 (the same source at bfdef09c): 26850 MiB measured, -10 %. The experts, as below.
+- Mistral 7B with QLoRA, the rest float32, under float16 autocast (the same source at 04702cc5): 21768 and 38413 MiB measured, +11 %. What
+  it is was not found. A bitsandbytes before 0.43.2, which kept inputs, would be a part of it; the bands allow for that, and a test
+  checks that they hold.
+- Mixtral 8x7B with QLoRA, batch 8 (the same source): -11 %. Transformers ran one expert after the other then, and the
+  package's layers run them at once. The smaller batches are among the cases.
+- Swin-S, batch 48, mixed precision (github.com/microsoft/Swin-Transformer/issues/192): 7785 MiB measured, 6462 estimated, +20 %,
+  inside the band. The source does not say whose mixed precision it was (apex or PyTorch).
+- The states of Qwen3.5 9B's recurrent layers in llama.cpp (a log of 2026): 100.5 MiB for two sequences. The package has 102.0: it keeps
+  the last four tokens for the convolution, as transformers does, and llama.cpp three. Its keys and values are right: 544 MiB in Q8_0 of
+  32768 tokens.
+- BERT of 4, 8 and 12 layers, batch 8, 512 tokens, in a training step without an optimizer (huggingface.co/blog/reformer, on an unknown
+  GPU): 4103, 5759 and 7415 MiB measured, 3989, 6343 and 8739 estimated. A layer takes 414 MiB there, as one without dropout would.
+- TimeSformer with divided attention (open-mmlab/mmaction2 at 699e31a0): the source has 17,874 MiB of one run and 15,235 of another.
+- Llama 2 7B with LoRA, 8,192 tokens, on one of 8 GPUs with DeepSpeed's ZeRO 2 (arXiv:2309.12307): 25.7 GB, 19 % above the first answer
+  and 2 % above its upper bound. The source says neither how DeepSpeed was set, whose buckets are not in the estimate, nor what was read.
+- LitGPT's phi-3/full.yaml: 17.01 GB. The weights and gradients of 3.8 billion parameters in bfloat16 need almost that alone.
 `
 
 const buffersHead = `
 ## llama.cpp
 
-The size of the GPU's compute buffer: what llama.cpp printed, and what ` + "`ComputeBuffer`" + ` of package estimate/zoo returns. A test fails if one is off
-by more than 10 %.
+The size of the GPU's compute buffer that llama.cpp printed, and what ComputeBuffer returns. A test fails if one is off by
+more than 10 %.
 
-| model | context length | batch | flash attention | printed, MiB | estimate, MiB | off | source |
+| model | context | batch | flash attention | printed, MiB | estimate, MiB | off | source |
 |---|---:|---:|---|---:|---:|---:|---|
 `
 
 const servedHead = `
-The size of the weights, and of keys and values, if all layers are on the GPU. A test fails if the weights are off by more than 0.1 %, or if keys
-and values differ at all. "Mixture" is llama.cpp's name of the quantization.
+The size of its weights and of its keys and values on a GPU that has all layers, and what ModelBuffer and KVCache return. A
+test fails if the weights are off by more than 0.1 %, or the keys and values at all.
 
-| model | mixture | context length | weights printed, MiB | estimate, MiB | keys and values printed, MiB | estimate, MiB | source |
+| model | mixture | context | weights printed, MiB | estimate, MiB | keys and values printed, MiB | estimate, MiB | source |
 |---|---|---:|---:|---:|---:|---:|---|
 `
 
 const poolsHead = `
 ## vLLM
 
-vLLM takes nine tenths of the device. It runs the model once with as many tokens as it puts into a batch, and keeps what is left for keys and values.
-The table compares what is left. A test fails if it is off by more than 5 %, or the weights by more than 0.1 %. vLLM really has less left than
-estimated, because it sorts the logits of 256 texts and loads NCCL, which the estimate does not have.
+What nine tenths of a device leave for keys and values once the model runs as many tokens as vLLM batches. A test fails if this
+is off by more than 5 %, or the weights by more than 0.1 %. vLLM has less: it sorts the logits of 256 texts to sample from
+them, and loads NCCL, of which the estimate knows nothing.
 
 | model | tokens | weights printed, MiB | estimate, MiB | left, printed, MiB | estimate, MiB | off | source |
 |---|---:|---:|---:|---:|---:|---:|---|
 `
 
 const publishedTail = `
-## What makes the bounds wide
+## What widens a band
 
-If the options leave something open, the upper bound assumes the worst:
-
-| open | option |
-|---|---|
-| where gradients are cleared; how the optimizer goes through the parameters; whether SGD uses weight decay; whether the loop holds the keys and values that decoders return | ` + "`Loop`" + ` |
-| the version of PyTorch | ` + "`PyTorch`" + ` |
-| whether an old bitsandbytes keeps the inputs of its products (PyTorch 2.4 or newer excludes it) | ` + "`Bitsandbytes`" + ` |
-| the GPU, and with it the CUDA context | ` + "`Machine`" + ` |
-
-One case is different. If the options do not say whether the training loop holds the model's output, the estimate itself assumes that it does. Only
-the lower bound assumes that it does not.
-
-These contexts were measured:
+For everything that the options leave open, the upper bound assumes the worst case: where gradients are cleared, how the
+optimizer loops over the parameters, whether SGD uses weight decay and whether the held output has the keys and values that
+decoders return (` + "`Loop`" + `), PyTorch's version (` + "`PyTorch`" + `), whether an older bitsandbytes keeps the inputs of its products (` + "`Quantized`" + `; not
+if PyTorch is 2.4 or newer), and the GPU (` + "`Machine`" + `), whose context is one of those below. One case is different: if the options do not say whether the training
+loop keeps the model's output, the estimate itself assumes that it does, and the lower bound that it does not.
 
 | GPU | kernels are loaded | context, MiB | source |
-|---|---|---:|---|
+|---|---|---|---|
 `
 
 // summary is a row about all measurements of a kind, by how far they are off.
@@ -251,13 +225,13 @@ func heldOut(t *testing.T, rows []cases.Case) string {
 	var b strings.Builder
 	b.WriteString(summaryHead)
 	for _, title := range []string{"Training adapters", "Serving", "Models that make images", "Parts of what engines hold"} {
-		b.WriteString(summary(title+", first answer", first[title]) + summary(title+", today", today[title]))
+		b.WriteString(summary(title, first[title]) + summary("the same, today", today[title]))
 		delete(first, title)
 	}
 	require.Empty(t, first)
-	fmt.Fprintf(&b, "\nThey come from %d sources. Of the %d measurements, %d lay between the bounds of the first answer, %d below and %d above. \"Parts of what\n"+
-		"engines hold\" are weights, keys and values, and buffers that whisper.cpp, llama.cpp, vLLM and SGLang print. Their bounds are 10 %% of the\nestimate.\n",
-		len(sources), len(rows), outside[""], outside["below"], outside["above"])
+	fmt.Fprintf(&b, "\nThey come from %d sources. %d of the %d first answers had the measurement inside the band, %d below it and %d above. The parts are\n"+
+		"the weights, keys and values, and buffers that whisper.cpp, llama.cpp, vLLM and SGLang print: a tenth is taken for their band.\n",
+		len(sources), outside[""], len(rows), outside["below"], outside["above"])
 	return b.String()
 }
 
@@ -279,7 +253,7 @@ func TestPublishedPage(t *testing.T) {
 	}
 	var page, b strings.Builder
 	page.WriteString(publishedHead + heldOut(t, only(all, cases.Case.HeldOut)))
-	fmt.Fprintf(&page, "\nThe estimator was corrected with %d other measurements. For half of these, the estimate of today is off by at most %.1f %%.\n", len(far), 100*halfOff(far))
+	fmt.Fprintf(&page, "\nThe estimator was corrected with %d other measurements, of which half are off by at most %.1f %% today.\n", len(far), 100*halfOff(far))
 	page.WriteString(publishedYours + publishedLacking)
 	golden(t, "../docs/estimate.md", page.String())
 
@@ -289,7 +263,7 @@ func TestPublishedPage(t *testing.T) {
 		delete(offs, kind)
 	}
 	require.Empty(t, offs)
-	fmt.Fprintf(&b, "\n%d of them have grade A, %d grade B and %d grade C. %d have a command.\n",
+	fmt.Fprintf(&b, "\nOf %d the setting is known exactly (grade A), of %d but for one detail (B). Of %d no flag says all (C), most often since\nthe authors wrote the layers themselves. %d have a command, which a test runs.\n",
 		grades["A"], grades["B"], grades["C"], commands)
 	b.WriteString(peaksOfTensors + publishedConvolutions + buffersHead)
 	for _, p := range printedBuffers {

@@ -307,18 +307,18 @@ func segmentationRows() []owned {
 const publishedConvolutions = `
 ## Convolutions
 
-The convolutional models of the table were trained on V100s, most of them with PyTorch 1.5. One workspace is in their estimates. For the gradient
-of the weight of a 3 x 3 convolution in float32, without stride and dilation, cuDNN may use Winograd's algorithm: each tile of 4 x 4 places of
-the input and of the output becomes 6 x 6 numbers, and so does each kernel. PyTorch takes the algorithm that cuDNN expects to be the fastest,
-whatever memory it needs. The estimate has this workspace if the convolution has at least 128 channels on both sides. For PSPNet R-101-D8 it
-is 936 MiB, a tenth of all. The U-Nets have none, because they have 64 channels where they need most memory.
+The convolutional models of the table were trained on V100s, most of them with PyTorch 1.5. There the weight's gradient of a 3 x 3
+convolution in float32, with neither stride nor dilation, is computed of transformed tensors (Winograd's algorithm): each
+tile of 4 x 4 places of the input and of the output becomes 6 x 6 numbers, and so does each kernel. PyTorch takes the algorithm
+that cuDNN expects to be the fastest, whatever memory it needs. This workspace is in the figures from 128 channels on both
+sides: for PSPNet R-101-D8 it is 936 MiB, a tenth of all. The U-Nets, of 64 channels where they need most, have none.
 
-mmsegmentation rounds most of its figures to a tenth of a GB, which is 3 % of the smallest. A GB is a GiB there, except for U-Nets: their figures
-have three decimals, and their GB is 1000 MiB.
+mmsegmentation rounds most of its figures to a tenth of a GB, which is 3 % of the smallest. These GB are GiB, except those of
+U-Nets, which have three decimals and are 1000 MiB.
 
-From Ampere on, tensor cores compute float32 too, by algorithms of which no measurement was found. If the GPU is one of these or is unknown
-(` + "`Machine`" + `), the estimate has the same workspace, and the lower bound has none. Workspaces of other algorithms are not in the
-estimate. For that reason, the upper bounds of convolutional models are 20 % above it.
+On GPUs from Ampere on tensor cores compute float32 too, by algorithms of which no measurement was found. If the GPU is one of
+these, or is not known (` + "`Machine`" + `), the figures have the same workspace, and the lower bounds have none. Workspaces of other
+algorithms are not modelled: for that reason the upper bounds of convolutional models reach 20 % up.
 `
 
 // secondHead reads the third of a ResNet's stages.

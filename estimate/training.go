@@ -97,10 +97,10 @@ type Sharding struct {
 	// Data is the number of replicas. Each has a batch of its own: the input is that of one
 	// replica.
 	Data int
-	// ZeRO is the stage by which the replicas divide what they hold: 1 the optimizer's states, 2
-	// the gradients too, 3 the weights too (arXiv:1910.02054, section 5). FSDP's full shard counts
-	// as stage 3. If parameters are frozen, it holds the inputs of checkpointed layers, and their
-	// gradients, until the backward pass is over.
+	// ZeRO is the stage by which the replicas divide what they hold: 1 the
+	// optimizer's states, 2 the gradients too, 3 the weights too
+	// (arXiv:1910.02054, section 5). FSDP's full shard is stage 3, and taken for it: where parameters are
+	// frozen it holds what checkpointed layers read, and its gradients, until the backward pass is over.
 	ZeRO int
 	// Tensor is the number of devices that share each split layer: Linear and
 	// Embedding with Split, and what is made of them, as in Megatron-LM

@@ -210,8 +210,7 @@ type buffer struct {
 	total  summary
 }
 
-// defaultPoints is the number of points that a series keeps: several times the width of a chart in
-// pixels. They take 224 KiB.
+// defaultPoints is a chart's width several times over, in 224 KiB a series.
 const defaultPoints = 4096
 
 func newBuffer(size int) *buffer {

@@ -182,8 +182,8 @@ func (t *MemTracker) cachedElsewhere() (bytes alloc.Bytes) {
 	return bytes
 }
 
-// recentMarks keeps the latest marks. Track adds a mark and wakes the waiting readers, but does not
-// wait for them: a slow reader misses marks.
+// recentMarks keeps the latest marks. Readers come and take them: Track only
+// adds one and wakes who waits, so that a slow reader holds up nobody, and misses marks.
 type recentMarks struct {
 	max int
 
@@ -245,7 +245,7 @@ func (r *recentMarks) after(seq int) (*snapshot.Mark, <-chan struct{}, error) {
 // failing is what a tracker needs for allocations that fail.
 type failing struct {
 	dir              string       // directory of dumps; "" means no dumps
-	dumps            atomic.Int64 // dumps for lack of memory, with those not written because there were too many
+	dumps            atomic.Int64 // written for lack of memory, and left out since they were too many
 	others           func() (alloc.Bytes, error)
 	untrackedAtStart alloc.Bytes
 }

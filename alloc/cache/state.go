@@ -47,9 +47,8 @@ type Cache struct {
 
 // growth is how a cache gets its memory from the driver and gives it back.
 type growth interface {
-	// grow asks the driver for memory and serves a request from it. trim gives back all free
-	// memory. close gives back what else the driver gave, such as address ranges. The caller holds
-	// driver, and not mu.
+	// grow serves a request from memory that the driver is asked for, trim gives back all that is free, and
+	// close what the driver gave besides memory. The caller holds driver, and not mu.
 	grow(r request) (alloc.Ptr, alloc.Bytes, error)
 	trim() (given alloc.Bytes, err error)
 	close() error

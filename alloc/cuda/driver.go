@@ -35,7 +35,7 @@ type driver struct {
 // function is a C function that returns a CUresult.
 type function dylib.Func
 
-// call calls the function. The rules for arguments are those of dylib.Func.Call.
+// call calls it; the rules are dylib.Func's.
 //
 //go:uintptrescapes
 func (f function) call(args ...uintptr) error {

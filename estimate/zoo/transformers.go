@@ -64,8 +64,8 @@ var llamas = []entry{
 		Vocab: 32000, Hidden: 4096, Blocks: 32, Heads: 32, KVHeads: 8, FFN: 14336, Mixture: family.Mixture{Experts: 8, TopK: 2}, Attention: family.Attention{Context: 32768}}).at("mistralai/Mixtral-8x7B-v0.1"),
 }
 
-// llama2 returns where the number of parameters of a Llama 2 is published. The files also have the
-// 64 frequencies of the rotary positions in each block. These are a buffer, so they are subtracted.
+// llama2 is the count of Llama 2's files, which hold the 64 frequencies of the
+// rotary positions once a block: they are a buffer, and not trained.
 func llama2(size string, blocks int) string {
 	return huggingFace("meta-llama/Llama-2-"+size+"-hf", fmt.Sprintf(", less %d x 64 of rotary_emb.inv_freq", blocks))
 }

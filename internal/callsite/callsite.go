@@ -17,7 +17,7 @@ const (
 	Nobody Rank = iota
 	// Note is no function but a remark in parentheses, such as how many frames are left out.
 	Note
-	// Start begins a thread of PyTorch's backward pass. No frame above it is the user's code.
+	// Start begins a thread of PyTorch's backward pass. What called it is nobody's code, whatever its name.
 	Start
 	// Machinery runs programs and captures stacks: the Python interpreter, the start of threads, torch::unwind.
 	Machinery

@@ -53,7 +53,7 @@ func New(cfg Config) (*Watcher, error) {
 		}
 		go w.libraries.search()
 	}
-	p.readNames(w.pythons)
+	p.readSoonGone(w.pythons)
 	go w.read()
 	return w, nil
 }

@@ -26,7 +26,7 @@ type bpf struct {
 	noFrames *ebpf.Map // a value without Python frames, to start each entry of running from
 	follow   *ebpf.Map // programs that others end by: see followers
 	seen     *ebpf.Map // code objects, by process and address
-	newCode  *ebpf.Map // code objects not seen before: process, place of the frame, address
+	soonGone *ebpf.Map // what is to be read at once. Code objects not seen before: process, place of the frame, address; programs: process, number, 0
 	offsets            // offsets in the kernel's structures
 }
 
@@ -38,11 +38,11 @@ const (
 )
 
 const (
-	maxProcesses = 1 << 14
-	maxThreads   = 1 << 16
-	maxRooms     = 1 << 13 // threads that allocate at a time, half a kilobyte each
-	newCodeBytes = 1 << 16
-	callSize     = callReturn + 8
+	maxProcesses  = 1 << 14
+	maxThreads    = 1 << 16
+	maxRooms      = 1 << 13 // threads that allocate at a time, half a kilobyte each
+	soonGoneBytes = 1 << 16
+	callSize      = callReturn + 8
 )
 
 func newMaps(ringBytes, functions int) (m *bpf, err error) {
@@ -66,7 +66,7 @@ func newMaps(ringBytes, functions int) (m *bpf, err error) {
 		{&m.running, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: pyRoom, MaxEntries: maxPyCalls}},
 		{&m.noFrames, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: pyRoom, MaxEntries: 1}},
 		{&m.seen, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: 8, MaxEntries: maxSeen}},
-		{&m.newCode, ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: newCodeBytes}},
+		{&m.soonGone, ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: soonGoneBytes}},
 		{&m.follow, ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: uint32(followers + functions)}},
 	} {
 		it.spec.Name = "gpumemtrack"
@@ -79,7 +79,7 @@ func newMaps(ringBytes, functions int) (m *bpf, err error) {
 }
 
 func (m *bpf) close() {
-	for _, each := range []*ebpf.Map{m.ring, m.family, m.calls, m.others, m.loss, m.rooms, m.blank, m.steps, m.python, m.running, m.noFrames, m.follow, m.seen, m.newCode} {
+	for _, each := range []*ebpf.Map{m.ring, m.family, m.calls, m.others, m.loss, m.rooms, m.blank, m.steps, m.python, m.running, m.noFrames, m.follow, m.seen, m.soonGone} {
 		if each != nil {
 			each.Close()
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
@@ -168,8 +169,8 @@ type feed interface {
 	// runs tells how a process's interpreter of Python is laid out; runsOther, that the process has ended or runs another program.
 	runs(pid int, l python.Layout) error
 	runsOther(pid int)
-	// readNames has the names of Python's functions read as soon as they are first seen in a call.
-	readNames(of *python.Processes)
+	// readSoonGone has what may be gone before its event is applied read as soon as it is seen.
+	readSoonGone(of *python.Processes)
 
 	// teach says how to get from the frame with a return address to its caller: from now on the stack needs no copy for it.
 	teach(pid int, generation uint32, pc uint64, s unwind.Step)
@@ -192,3 +193,37 @@ type feed interface {
 }
 
 var errFlushed = errors.New("all events that there were have been read")
+
+// program is the run of a program by a process. Its number tells it from others of the process.
+type program struct {
+	pid    uint32
+	number uint64
+}
+
+// births are what is known of programs that have begun, until the event of that is read.
+type births struct {
+	mu sync.Mutex
+	of map[program]*birth
+}
+
+// read reads what a process runs.
+func (b *births) read(of program) {
+	its := birthOf(int(of.pid))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.of) >= maxBirths {
+		clear(b.of) // their events were lost
+	}
+	b.of[of] = its
+}
+
+// take returns what is known of a program, and forgets it; nil if nothing is.
+func (b *births) take(of program) *birth {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	its := b.of[of]
+	delete(b.of, of)
+	return its
+}
+
+const maxBirths = 1 << 14

@@ -96,10 +96,22 @@ func (m *bpf) generation(process int32) asm.Instructions {
 	}
 }
 
-// exec gives the process another generation: its code is another.
+// exec gives the process another generation: its code is another. The reader of what is soon gone is told first.
 func (m *bpf) exec() asm.Instructions {
 	ins := append(m.begin(), m.generation(slotKey)...)
-	ins = append(ins, store(asm.RFP, slotWord, 0)...)
+	ins = append(ins,
+		asm.Mov.Reg(asm.R1, regThread),
+		asm.RSh.Imm(asm.R1, 32),
+		asm.StoreMem(asm.RFP, slotPid, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, slotRoom, asm.DWord),
+		asm.StoreMem(asm.RFP, slotPid+8, asm.R1, asm.DWord),
+	)
+	ins = append(ins, store(asm.RFP, slotPid+16, 0)...) // no code object
+	ins = append(ins, m.tellSoonGone()...)
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotRoom, asm.DWord),
+		asm.StoreMem(asm.RFP, slotWord, asm.R1, asm.DWord),
+	)
 	return append(ins, m.short(execed)...)
 }
 
@@ -119,6 +131,18 @@ func (m *bpf) relinked(distance int64) asm.Instructions {
 	)
 	ins = append(ins, m.generation(slotKey)...)
 	return append(ins, end()...)
+}
+
+// tellSoonGone passes three words on the program's stack, from slotPid on, to the reader of what is soon gone.
+func (m *bpf) tellSoonGone() asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMapPtr(asm.R1, m.soonGone.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotPid),
+		asm.Mov.Imm(asm.R3, soonGoneSize),
+		asm.Mov.Imm(asm.R4, 0),
+		asm.FnRingbufOutput.Call(),
+	}
 }
 
 // exit ends a thread, and with the last one its process.

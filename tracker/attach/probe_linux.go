@@ -29,8 +29,9 @@ type probes struct {
 	reader *ringbuf.Reader
 	record ringbuf.Record
 
-	newCode *ringbuf.Reader   // see readNames
-	taught  map[int][]stepKey // by process: what is in the map of steps
+	soonGone *ringbuf.Reader // see readSoonGone
+	births   births
+	taught   map[int][]stepKey // by process: what is in the map of steps
 
 	attach          ebpf.AttachType
 	multi           bool // the kernel (6.6 and newer) takes many probes at once, and takes them away faster
@@ -49,7 +50,7 @@ func newProbes(cfg Config, functions []function) (p *probes, err error) {
 		}
 	}
 	_ = rlimit.RemoveMemlock() // kernels from 5.11 on need no more; others say so below
-	p = &probes{functions: functions, taught: make(map[int][]stepKey)}
+	p = &probes{functions: functions, taught: make(map[int][]stepKey), births: births{of: make(map[program]*birth)}}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -62,7 +63,7 @@ func newProbes(cfg Config, functions []function) (p *probes, err error) {
 	if p.reader, err = ringbuf.NewReader(p.maps.ring); err != nil {
 		return p, err
 	}
-	if p.newCode, err = ringbuf.NewReader(p.maps.newCode); err != nil {
+	if p.soonGone, err = ringbuf.NewReader(p.maps.soonGone); err != nil {
 		return p, err
 	}
 	if p.multi = !cfg.single && features.HaveBPFLinkUprobeMulti() == nil; p.multi {
@@ -322,7 +323,11 @@ func (p *probes) next(e *event) error {
 	for {
 		switch err := p.reader.ReadInto(&p.record); {
 		case err == nil:
-			return e.read(p.record.RawSample)
+			err := e.read(p.record.RawSample)
+			if e.phase == execed {
+				e.program = p.births.take(program{e.pid, e.args[0]})
+			}
+			return err
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			p.reader.SetDeadline(time.Now().Add(lookEvery))
 		case errors.Is(err, ringbuf.ErrFlushed):
@@ -372,8 +377,8 @@ func (p *probes) close() {
 		}
 	}
 	p.interrupt()
-	if p.newCode != nil {
-		p.newCode.Close()
+	if p.soonGone != nil {
+		p.soonGone.Close()
 	}
 	if p.maps != nil {
 		p.maps.close()

@@ -47,6 +47,15 @@ func originOf(pid int) snapshot.Origin {
 	return o
 }
 
+// birthOf reads what a process runs; nil if it is gone.
+func birthOf(pid int) *birth {
+	mappings, err := symbols.ReadMaps(pid)
+	if err != nil || len(mappings) == 0 {
+		return nil
+	}
+	return &birth{originOf(pid), mappings}
+}
+
 // exec ends the program that the process ran so far, and its buffers and contexts with it.
 func (p *process) exec(now time.Duration, before birth) {
 	p.mu.Lock()
@@ -112,12 +121,12 @@ func (p *process) stack(t symbols.Trace, words []uint64) tables.StackID {
 		if its == nil {
 			return p.symbols.Resolve(t, nil)
 		}
-		runs := its.Runs(words)
+		python := symbols.Python{Image: its.Image, Runs: its.Runs(words), Rest: "(functions of another interpreter of Python)"}
 		if len(words) == 2*maxPython {
 			more := mem.Frame{Function: fmt.Sprintf("(more than %d frames of Python: the others are left out)", maxPython)}
-			runs = append(runs, []mem.Frame{more})
+			python.Runs, python.Rest = append(python.Runs, []mem.Frame{more}), ""
 		}
-		return p.symbols.Resolve(t, &symbols.Python{Image: its.Image, Runs: runs})
+		return p.symbols.Resolve(t, &python)
 	})
 }
 

@@ -20,9 +20,11 @@ import (
 
 // Words of a layout, in the map.
 const (
-	pyMain = iota
+	pyInterpreters = iota
+	pyNext
 	pyThreads
 	pyNextThread
+	pyStatus
 	pyThreadID
 	pyFrame
 	pyThrough
@@ -32,27 +34,32 @@ const (
 	pyIsIndex
 	pyOwner
 	pyFirstLine
+	pyZero // which the kernel does not know of: it follows a program by what it knows, and the less that is, the sooner it ends
 	pyWords
 )
 
 const (
-	maxPyThreads = 512     // of an interpreter are looked through
+	maxPyThreads = 512 // and interpreters are looked through
+	maxTries     = 3   // to find a thread
+	oneTry       = 2 * maxPython
 	maxPyCalls   = 1 << 11 // of threads that run Python at a time; two kilobytes each
 	pyRoom       = 8 + 16*maxPython
 	maxSeen      = 1 << 14 // code objects
-	newCodeSize  = 24      // bytes that the reader of names gets
+	soonGoneSize = 24      // bytes that the reader of what is soon gone gets
 )
 
 // Room on the program's stack, below the call stack.
 const (
-	slotLayout = slotRoom - 8  // the address of the layout, 0 if the process has none
-	slotAt     = slotRoom - 16 // the thread or frame that is looked at
-	slotSelf   = slotRoom - 24 // what tells the thread: see pyThreadID
-	slotIndex  = slotRoom - 32
-	slotRead   = slotRoom - 40
-	slotCode   = slotRoom - 48
-	slotWhere  = slotRoom - 56
-	slotPid    = slotRoom - 64 // from here, three words for the reader of names
+	slotLayout      = slotRoom - 8  // the address of the layout, 0 if the process has none
+	slotAt          = slotRoom - 16 // the thread or frame that is looked at
+	slotSelf        = slotRoom - 24 // what tells the thread: see pyThreadID
+	slotIndex       = slotRoom - 32
+	slotRead        = slotRoom - 40
+	slotCode        = slotRoom - 48
+	slotInterpreter = slotCode
+	slotFound       = slotWhere
+	slotWhere       = slotRoom - 56
+	slotPid         = slotRoom - 64 // from here, three words for the reader of what is soon gone
 )
 
 // findLayout notes the layout of the process's interpreter.
@@ -133,39 +140,13 @@ func (m *bpf) followPython() asm.Instructions {
 	ins := append(m.begin(), m.findLayout()...)
 	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"))
 	ins = append(ins, m.room()...)
-	ins = append(ins, store(regEvent, 0, 0)...)
 	ins = append(ins, m.self()...)
 	ins = append(ins, asm.StoreMem(asm.RFP, slotSelf, asm.R0, asm.DWord))
-
-	// The thread, in the list of the main interpreter.
-	ins = append(ins, store(asm.RFP, slotAt, 0)...)
-	for _, word := range []int{pyMain, pyThreads} {
-		ins = append(ins, follow(slotAt, 8, slotAt, word)...)
-		ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
-	}
-	ins = append(ins, store(asm.RFP, slotIndex, 0)...)
-	find := follow(slotRead, 8, slotAt, pyThreadID)
-	find[0] = find[0].WithSymbol("nextThread")
-	ins = append(ins, find...)
-	ins = append(ins,
-		asm.JNE.Imm(asm.R0, 0, "end"),
-		asm.LoadMem(asm.R1, asm.RFP, slotRead, asm.DWord),
-		asm.LoadMem(asm.R2, asm.RFP, slotSelf, asm.DWord),
-		asm.JEq.Reg(asm.R1, asm.R2, "thread"),
-	)
-	ins = append(ins, follow(slotAt, 8, slotAt, pyNextThread)...)
-	ins = append(ins,
-		asm.JNE.Imm(asm.R0, 0, "end"),
-		asm.LoadMem(asm.R1, asm.RFP, slotAt, asm.DWord),
-		asm.JEq.Imm(asm.R1, 0, "end"),
-	)
-	ins = append(ins, again(slotIndex, "nextThread", maxPyThreads)...)
-	ins = append(ins, asm.Ja.Label("end"))
+	ins = append(ins, m.findThread()...)
 
 	// Its innermost frame, and from there outwards.
-	inner := follow(slotAt, 8, slotAt, pyFrame)
-	inner[0] = inner[0].WithSymbol("thread")
-	ins = append(ins, inner...)
+	ins = append(ins, store(regEvent, 0, 0)...)
+	ins = append(ins, follow(slotAt, 8, slotAt, pyFrame)...)
 	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
 	ins = append(ins, layoutWord(asm.R2, pyThrough)...)
 	ins = append(ins, asm.JEq.Imm(asm.R2, -1, "innermost"))
@@ -188,6 +169,76 @@ func (m *bpf) followPython() asm.Instructions {
 	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "gone"))
 	ins = append(ins, m.goOn(asm.LoadMem(asm.R3, asm.R0, roomNext, asm.DWord))...)
 	return append(ins, asm.Mov.Imm(asm.R0, 0).WithSymbol("gone"), asm.Return())
+}
+
+// findThread leaves the address of Python's thread in slotAt, or jumps to the label "end". A thread of the system may have one in several
+// interpreters; the one that runs says so. If two do, one of them was made by another thread of the system: nobody can know. Before
+// 3.12 none says so: then there must be one interpreter, and in its list a thread that has not begun yet, which looks like the one
+// that made it, is in front of that. As other threads end while the list is followed, the program runs again if it finds none.
+func (m *bpf) findThread() asm.Instructions {
+	follows := func(to int32, from int16, word int) asm.Instructions { return follow(to, 8, from, word) } // what cannot be read is 0
+	labelled := func(label string, ins asm.Instructions) asm.Instructions {
+		ins[0] = ins[0].WithSymbol(label)
+		return ins
+	}
+	ins := append(store(asm.RFP, slotIndex, 0), store(asm.RFP, slotInterpreter, 0)...)
+	ins = append(ins, layoutWord(asm.R1, pyZero)...)
+	ins = append(ins, asm.StoreMem(asm.RFP, slotFound, asm.R1, asm.DWord))
+	ins = append(ins, follows(slotInterpreter, slotInterpreter, pyInterpreters)...)
+	ins = append(ins, layoutWord(asm.R2, pyStatus)...)
+	ins = append(ins, asm.JNE.Imm(asm.R2, -1, "threads"))
+	ins = append(ins, follows(slotAt, slotInterpreter, pyNext)...)
+	ins = append(ins, asm.LoadMem(asm.R1, asm.RFP, slotAt, asm.DWord), asm.JNE.Imm(asm.R1, 0, "unknown"))
+
+	ins = append(ins, labelled("threads", follows(slotAt, slotInterpreter, pyThreads))...)
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotAt, asm.DWord).WithSymbol("nextThread"),
+		asm.JEq.Imm(asm.R1, 0, "nextInterpreter"),
+	)
+	ins = append(ins, follows(slotRead, slotAt, pyThreadID)...)
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotRead, asm.DWord),
+		asm.LoadMem(asm.R2, asm.RFP, slotSelf, asm.DWord),
+		asm.JNE.Reg(asm.R1, asm.R2, "otherThread"),
+	)
+	ins = append(ins, layoutWord(asm.R2, pyStatus)...)
+	ins = append(ins,
+		asm.JNE.Imm(asm.R2, -1, "status"),
+		asm.LoadMem(asm.R1, asm.RFP, slotAt, asm.DWord),
+		asm.StoreMem(asm.RFP, slotFound, asm.R1, asm.DWord),
+		asm.Ja.Label("otherThread"),
+	)
+	ins = append(ins, labelled("status", follows(slotRead, slotAt, pyStatus))...)
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotRead, asm.DWord),
+		asm.And.Imm(asm.R1, python.StatusRuns),
+		asm.JNE.Imm(asm.R1, 0, "found"),
+	)
+	ins = append(ins, labelled("otherThread", follows(slotAt, slotAt, pyNextThread))...)
+	ins = append(ins, again(slotIndex, "nextThread", maxPyThreads)...)
+	ins = append(ins,
+		asm.Ja.Label("unknown"),
+		asm.LoadMem(asm.R1, asm.RFP, slotFound, asm.DWord).WithSymbol("found"),
+		asm.JNE.Imm(asm.R1, 0, "unknown"),
+		asm.LoadMem(asm.R1, asm.RFP, slotAt, asm.DWord),
+		asm.StoreMem(asm.RFP, slotFound, asm.R1, asm.DWord),
+	)
+	ins = append(ins, labelled("nextInterpreter", follows(slotInterpreter, slotInterpreter, pyNext))...)
+	ins = append(ins, asm.LoadMem(asm.R1, asm.RFP, slotInterpreter, asm.DWord), asm.JEq.Imm(asm.R1, 0, "all"))
+	ins = append(ins, again(slotIndex, "threads", maxPyThreads)...)
+	ins = append(ins,
+		asm.Ja.Label("unknown"),
+		asm.LoadMem(asm.R1, asm.RFP, slotFound, asm.DWord).WithSymbol("all"),
+		asm.StoreMem(asm.RFP, slotAt, asm.R1, asm.DWord),
+		asm.JNE.Imm(asm.R1, 0, "thread"),
+		asm.LoadMem(asm.R1, regEvent, 0, asm.DWord), // until there are frames, how often it was tried
+		asm.Add.Imm(asm.R1, oneTry),
+		asm.StoreMem(regEvent, 0, asm.R1, asm.DWord),
+		asm.JGE.Imm(asm.R1, maxTries*oneTry, "unknown"),
+	)
+	ins = append(ins, m.goOn(asm.Mov.Imm(asm.R3, followPython))...)
+	ins = append(ins, labelled("unknown", store(regEvent, 0, 0))...)
+	return append(ins, asm.Ja.Label("end"), asm.Mov.Imm(asm.R0, 0).WithSymbol("thread"))
 }
 
 // again counts a round of a loop, and begins the next unless there were as many.
@@ -246,9 +297,9 @@ func (m *bpf) frameOfPython() asm.Instructions {
 	)
 }
 
-// see tells the reader of names of a code object that is new: the process may end soon, or free it.
+// see tells the reader of what is soon gone of a code object that is new: the process may end soon, or free it.
 func (m *bpf) see() asm.Instructions {
-	return asm.Instructions{
+	ins := asm.Instructions{
 		asm.Mov.Reg(asm.R1, regThread),
 		asm.RSh.Imm(asm.R1, 32),
 		asm.StoreMem(asm.RFP, slotPid, asm.R1, asm.DWord),
@@ -267,27 +318,27 @@ func (m *bpf) see() asm.Instructions {
 		asm.Mov.Reg(asm.R3, asm.R2),
 		asm.Mov.Imm(asm.R4, 0),
 		asm.FnMapUpdateElem.Call(),
-		asm.LoadMapPtr(asm.R1, m.newCode.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slotPid),
-		asm.Mov.Imm(asm.R3, newCodeSize),
-		asm.Mov.Imm(asm.R4, 0),
-		asm.FnRingbufOutput.Call(),
-		asm.Mov.Imm(asm.R0, 0).WithSymbol("seen"),
 	}
+	return append(append(ins, m.tellSoonGone()...), asm.Mov.Imm(asm.R0, 0).WithSymbol("seen"))
 }
 
-// readNames has the names of new code objects read, until the probes are closed.
-func (p *probes) readNames(of *python.Processes) {
+// readSoonGone reads what may soon be gone, until the probes are closed: names of code objects that are new, and programs that begin.
+func (p *probes) readSoonGone(of *python.Processes) {
 	go func() {
 		for {
-			record, err := p.newCode.Read()
+			record, err := p.soonGone.Read()
 			if err != nil {
 				return
 			}
-			if b := record.RawSample; len(b) == newCodeSize {
-				word := func(i int) uint64 { return binary.NativeEndian.Uint64(b[8*i:]) }
-				of.Read(int(word(0)), word(2), word(1))
+			b := record.RawSample
+			if len(b) != soonGoneSize {
+				continue
+			}
+			word := func(i int) uint64 { return binary.NativeEndian.Uint64(b[8*i:]) }
+			if code := word(2); code != 0 {
+				of.Read(int(word(0)), code, word(1))
+			} else {
+				p.births.read(program{uint32(word(0)), word(1)})
 			}
 		}
 	}()
@@ -327,7 +378,7 @@ func (p *probes) runs(pid int, l python.Layout) error {
 		isIndex = 1
 	}
 	value := [pyWords]uint64{
-		l.Main, l.Threads, l.NextThread, id, l.Frame, l.Through, l.Previous, l.Code, l.Instruction, isIndex, l.Owner, l.FirstLine,
+		l.Interpreters, l.Next, l.Threads, l.NextThread, l.Status, id, l.Frame, l.Through, l.Previous, l.Code, l.Instruction, isIndex, l.Owner, l.FirstLine, 0,
 	}
 	return p.maps.python.Update(uint32(pid), value, ebpf.UpdateAny)
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"os"
 	"time"
-
-	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
 // read applies the events until the watcher is closed.
@@ -33,7 +31,7 @@ func (w *Watcher) apply(e *event) {
 	now := max(0, time.Duration(int64(e.time-w.clock)))
 	switch e.phase {
 	case forked:
-		w.fork(uint32(e.args[0]), e.program)
+		w.fork(e.pid, uint32(e.args[0]), e.program)
 	case execed:
 		w.exec(e, now)
 	case loaded:
@@ -46,10 +44,15 @@ func (w *Watcher) apply(e *event) {
 }
 
 // fork begins a process. If the end of an earlier process with that number was lost, that process
-// is forgotten.
-func (w *Watcher) fork(child uint32, told *birth) {
+// is forgotten. If the child is gone already, it ran what its parent runs.
+func (w *Watcher) fork(parent, child uint32, told *birth) {
 	delete(w.processes, child)
+	delete(w.births, child)
 	w.born(child, told)
+	if its, ok := w.births[parent]; ok && w.births[child].maps == nil {
+		its.origin.PID = int(child)
+		w.births[child] = its
+	}
 }
 
 // exec begins another program in a process. What is known of the program before it would name
@@ -88,8 +91,8 @@ func (w *Watcher) born(pid uint32, told *birth) {
 		w.births[pid] = *told
 		return
 	}
-	if mappings, err := symbols.ReadMaps(int(pid)); err == nil && len(mappings) > 0 {
-		w.births[pid] = birth{originOf(int(pid)), mappings}
+	if its := birthOf(int(pid)); its != nil {
+		w.births[pid] = *its
 	}
 }
 

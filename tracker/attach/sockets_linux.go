@@ -76,7 +76,7 @@ func (s *sockets) lost() (count, since uint64) {
 const (
 	givesPage    = 1 << iota // see peer.page
 	givesProgram             // the program's file
-	givesMaps                // a copy of the process's mappings
+	givesMaps                // a copy of its mappings
 )
 
 // take keeps the files that came with an event, or reads them.

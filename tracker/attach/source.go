@@ -240,7 +240,7 @@ func (s *Source) WaitMark(ctx context.Context, after int) (*snapshot.Mark, error
 	}
 }
 
-// markAfter returns the next mark, or a channel that is closed when there may be one.
+// markAfter returns the next mark, or what is closed when it is worth to look again.
 func (s *Source) markAfter(seq int) (*snapshot.Mark, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

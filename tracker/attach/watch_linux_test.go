@@ -86,6 +86,37 @@ func TestChildren(t *testing.T) {
 	assert.Empty(t, w.Doubts())
 }
 
+// TestAProgramThatEndedBeforeItsEvents were read: its name, its functions and those of its children are known all the same.
+func TestAProgramThatEndedBeforeItsEvents(t *testing.T) {
+	w := newWatcher(t, Config{})
+	path := buildC(t, "-DLINKED")
+	w.mu.Lock() // which holds the watcher up at the shell's exec
+	c := start(t, w, "sh", "-c", path+" leak 2; exit 7")
+	want := c.live(t)
+	seen := assert.Eventually(t, func() bool {
+		b := &w.feed.(*probes).births
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, its := range b.of {
+			if its.origin.Program == "client" {
+				return true
+			}
+		}
+		return false
+	}, time.Minute, time.Millisecond)
+	assert.Equal(t, 7, c.end(t))
+	w.mu.Unlock()
+	require.True(t, seen)
+	w.Sync()
+	sources := w.Sources()
+	require.Len(t, sources, 1)
+	assert.Equal(t, "client", sources[0].Origin().Program)
+	assert.Equal(t, want, sources[0].addresses())
+	for a := range sources[0].Snapshot().Allocations() {
+		assert.Equal(t, "load_weights", a.CallSite.Function)
+	}
+}
+
 // TestOthersAreNotWatched: the probes are in the library, which all processes share.
 func TestOthersAreNotWatched(t *testing.T) {
 	w := newWatcher(t, Config{})

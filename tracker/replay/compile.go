@@ -209,8 +209,8 @@ func (c *compiler) freeCompleted(e *snapshot.Event) {
 	}
 }
 
-// givesBack changes the latest free at an address: it only makes the memory pending. It returns the
-// buffer, and false if there is no such free or if the memory is not the allocator's.
+// givesBack makes the latest free at an address one whose memory stays pending, and returns the buffer. It does nothing
+// if there is none, or if the memory is not the allocator's.
 func (c *compiler) givesBack(p alloc.Ptr) (int32, bool) {
 	at, ok := c.frees[p]
 	if !ok || c.ops[at].do != opFree || c.buffers[c.ops[at].buffer].foreign {

@@ -25,10 +25,9 @@ type Explanation struct {
 	moment   rewind.Moment
 	advice   string // what would have helped at the error; "" if nothing failed, or if it is not known
 	baseline baseline
-	// settings are other settings of the allocator, and what a replay with each would have saved,
-	// most first. Each replay begins with all buffers side by side, so that it does not begin with
-	// the holes that other settings left. earlier is the same for a line of code, if its buffers
-	// that were never freed had been allocated before all others.
+	// settings are those of the allocator, most saved first. They were replayed from a beginning with
+	// all buffers packed, so that none has the holes of another. earlier is what there would
+	// have been if the buffers of a line of code that were never freed had been allocated before all else.
 	settings, earlier []saving
 	leftOut           []string   // what the file lacks
 	unknown           []string   // recorded settings that are left out

@@ -18,7 +18,7 @@ const (
 	NoRotation                       // it does not rotate queries and keys
 	Recurrent                        // the family's recurrence replaces attention
 	Sparse                           // it has a mixture; if no block is marked, all blocks after DenseBlocks have one
-	Borrowing                        // it has no keys and values of its own: with a window, it uses those of the last earlier block with a window, otherwise those of the last one without
+	Borrowing                        // it uses the keys and values of the last earlier block with a window, or without one, as it has itself
 	Thinned                          // the MLP sets most elements of its middle to 0
 )
 

@@ -79,9 +79,8 @@ func (l ZeroPad2d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[1], int(high), int(wide)}})
 }
 
-// PatchMerging makes each square of four pixels one pixel, with twice the channels, over (batch,
-// height, width, channels), as Swin does between its stages (arXiv:2103.14030, section 3.1). An odd
-// side is padded.
+// PatchMerging makes one pixel with twice the channels of two by two, over (batch, height, width,
+// channels), as Swin does between its stages (arXiv:2103.14030, section 3.1). An odd side is padded.
 type PatchMerging struct{ Channels int }
 
 // module returns the norm and the projection.

@@ -59,8 +59,8 @@ const (
 // Decay says whether an optimizer has a weight decay.
 type Decay uint8
 
-// Whether there is a weight decay. With weight decay and the Form ForEach, an optimizer copies all
-// gradients (torch/optim/sgd.py and adam.py, _multi_tensor_sgd and _multi_tensor_adam).
+// Whether there is a weight decay. An optimizer with one copies all gradients if its Form is
+// ForEach (torch/optim/sgd.py and adam.py, _multi_tensor_sgd and _multi_tensor_adam).
 const (
 	DecayUnknown Decay = iota // taken to be none
 	DecayNone

@@ -388,6 +388,7 @@ static const tells told[] = {
 
 static struct {
 	word (*thread)(void); // the thread's state; NULL if the process runs no Python that is known
+	word (*first)(void);  // the first interpreter
 	layout its;
 	size_t size; // of the part of a frame that is read, and no more: memory may end behind it; 0 if the layout is not known
 } python;
@@ -420,6 +421,7 @@ static void find_python(void) {
 	word *debug = dlsym(RTLD_DEFAULT, "_PyRuntime");
 	*(void **)&version = dlsym(RTLD_DEFAULT, "Py_GetVersion");
 	*(void **)&thread = dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState");
+	*(void **)&python.first = dlsym(RTLD_DEFAULT, "PyInterpreterState_Head");
 	if (!debug || !version || !thread || sscanf(version(), "%u.%u", &major, &minor) != 2)
 		return;
 	for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
@@ -444,6 +446,13 @@ static void find_python(void) {
 	python.size = size;
 }
 
+// is_told is 0 if the state that python.thread returns may not be that which runs: before 3.12, where there are several
+// interpreters. Each begins with the address of the next.
+static int is_told(void) {
+	word at = python.its.version < 0x030c && python.first ? python.first() : 0;
+	return !at || !word_at(at);
+}
+
 // python_frames takes the frames of the interpreter that this thread is in; they stay as they are until the call returns. The kernel
 // reads them, in case they are not what they should be. Two words for each are what package python decodes.
 static int python_frames(word *to) {
@@ -451,7 +460,7 @@ static int python_frames(word *to) {
 	pthread_once(&python_once, find_python);
 	const layout *l = &python.its;
 	int n = 0, before_reads = errno;
-	word at = python.size ? python.thread() : 0;
+	word at = python.size && is_told() ? python.thread() : 0;
 	if (at)
 		at = word_at(at + l->frame);
 	if (at && l->through != NONE)

@@ -33,7 +33,7 @@ const least = 0.001
 type flame struct {
 	root  *node
 	nodes []*node // all frames, each after its callers
-	leaf  []*node // the innermost frame of each row; nil for a row in host memory
+	leaf  []*node // where each row ends; nil of one that is not in the device's memory
 	calls map[call]*node
 	text  func(string) string
 }
@@ -125,8 +125,8 @@ func (f *flame) measure(list []moment) {
 	}
 }
 
-// shares raises each frame's share to its part of sums[0], the sum of all, if that is more. It does
-// the same for the frame's weight, as a part of whole.
+// shares raises the frames' shares to their share of the sums, and their weights to their share of
+// whole.
 func (f *flame) shares(sums []int64, whole int64) {
 	if sums[0] <= 0 {
 		return

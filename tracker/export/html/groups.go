@@ -105,8 +105,7 @@ func (x *moment) bytes(rows []int) (sum alloc.Bytes) {
 	return sum
 }
 
-// groupsOf writes the table's lines. It returns, for each row, the index of its line, and -1 if the
-// line is left out.
+// groupsOf writes the table's lines, and says of each row which it is in; -1 of one that is left out.
 func (w *writing) groupsOf(rows []export.Row, list []moment, opens int) (out []group, of []int) {
 	of = slices.Repeat([]int{-1}, len(rows))
 	out = []group{}

@@ -14,7 +14,7 @@ type data struct {
 	Timeline *timeline.Timeline `json:"timeline"`
 	Flame    *node              `json:"flame"`
 	Groups   []group            `json:"groups"` // lines of the table
-	Pairs    []int              `json:"pairs"`  // frame, group, frame, group, ...: what the moments' changes refer to; -1 if it is not shown
+	Pairs    []int              `json:"pairs"`  // each pair of frame and group that moments count; -1 is one that is not shown
 	Kinds    []string           `json:"kinds"`  // empty if the source does not know any
 	Uses     []string           `json:"uses"`   // what blocks are used for: kinds, or lines of code
 	Moments  []state            `json:"moments"`

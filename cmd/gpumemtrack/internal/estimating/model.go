@@ -225,7 +225,7 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *esti
 		}
 		options = append(options, served...)
 	}
-	// The layers are made again, because some can be used in one model only.
+	// The layers are made anew, since some can be used in one model only.
 	again, err := zoo.ByName(m.Name)
 	if err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ type Autoencoder struct {
 	Side        int   // usual side of its latent images
 	Image       int   // channels of an image; 0 means 3
 	Depth       int   // residual blocks in each of the encoder's blocks; the decoder's have one more; 0 means 2
-	Groups      int   // groups of the norms; 0 means 32
+	Groups      int   // of the norms; 0 means 32
 	NoQuant     bool  // there is no convolution after the encoder and before the decoder
 	NoAttention bool  // both have no attention in the middle
 	// Upcast computes the enlargement of bfloat16 images in float32, as diffusers did until

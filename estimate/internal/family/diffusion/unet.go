@@ -24,8 +24,8 @@ var _ = family.Register(&family.Family{
 type UNet struct {
 	Levels   []UNetLevel // from the highest resolution to the lowest
 	Middle   int         // transformer blocks in the middle, with the heads of the last level
-	Channels int         // channels of the image that it reads; 0 means 4
-	Out      int         // channels of the image that it returns; 0 means 4
+	Channels int         // of what it reads; 0 means 4
+	Out      int         // of what it returns; 0 means 4
 	Depth    int         // residual blocks in each level on the way down; one more on the way up; 0 means 2
 	Groups   int         // of the norms; 0 means 32
 	TextDim  int         // width of the text encoder's output

@@ -1,11 +1,11 @@
 package python
 
-// line returns the source line of an instruction, or the function's first line if the table does
-// not have it.
+// line returns the source line of an instruction: 0 if it is not known, the function's first line if the table says that there is none.
 func (p *Process) line(f *function, at uint32) int {
 	var line int
 	switch {
 	case p.freeThreaded && p.Version > 0x030d: // threads run copies of the instructions
+		return 0
 	case p.Version >= 0x030b:
 		line = locationLine(f.lines, f.first, int(at)-int(p.names.instructions))
 	case p.Version == 0x030a:

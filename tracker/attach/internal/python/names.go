@@ -22,15 +22,11 @@ const (
 	maxKnown = 1 << 16
 )
 
-// Runs names Python frames, innermost first; two words give one frame (see decode). It returns one
-// part for each run of the interpreter's loop, since C code that calls Python starts another run.
+// Runs names Python frames, innermost first; two words give one frame (see decode). It returns one part for each run of the
+// interpreter's loop, since C code that calls Python starts another run. A run that is just leaving its function has no frame.
 func (p *Process) Runs(words []uint64) (runs [][]mem.Frame) {
 	var run []mem.Frame
-	end := func() {
-		if len(run) > 0 {
-			runs, run = append(runs, run), nil
-		}
-	}
+	end := func() { runs, run = append(runs, run), nil }
 	for i := 0; i+1 < len(words); i += 2 {
 		f := decode(words[i], words[i+1])
 		if p.Version >= 0x030c && f.owner >= ownedByC {
@@ -42,7 +38,9 @@ func (p *Process) Runs(words []uint64) (runs [][]mem.Frame) {
 			end()
 		}
 	}
-	end()
+	if len(run) > 0 {
+		end()
+	}
 	return runs
 }
 
@@ -81,11 +79,21 @@ func (p *Process) function(f frame) *function {
 		return nil
 	}
 	its.lines = p.bytes(p.word(f.code + p.names.lines))
+	if !p.alive(f.code) {
+		return nil
+	}
 	if len(p.known) == maxKnown {
 		clear(p.known)
 	}
 	p.known[f.code] = its
 	return its
+}
+
+// alive reports whether an object is not freed yet: its count of references is not 0, and not the address of other free memory, which
+// an allocator keeps there. Objects that live for ever have a count of 32 bits, and flags in the highest 16. Without a GIL it is not known.
+func (p *Process) alive(object uint64) bool {
+	count := p.word(object)
+	return p.freeThreaded || count != 0 && count>>32&0xffff == 0
 }
 
 func (p *Process) first(code uint64) uint32 {

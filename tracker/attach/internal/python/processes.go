@@ -76,7 +76,7 @@ func (p *Processes) Read(pid int, code, where uint64) {
 	}
 }
 
-// Forget drops what is known of a process, because it has ended or runs another program.
+// Forget ends a process, or the program that it ran.
 func (p *Processes) Forget(pid int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -31,9 +31,11 @@ func decode(code, where uint64) frame {
 
 // Layout gives the byte offsets of an interpreter's threads, frames and code within its structures.
 type Layout struct {
-	Main         uint64 // address of the pointer to the main interpreter
+	Interpreters uint64 // address of the pointer to the first interpreter
+	Next         uint64 // interpreter
 	Threads      uint64 // interpreter: the first thread
 	NextThread   uint64 // thread
+	Status       uint64 // thread: see StatusRuns; NoOffset before 3.12
 	ThreadID     uint64 // as pthread_self has it
 	KernelID     uint64 // as gettid has it; 0 before 3.11
 	Frame        uint64 // thread: the innermost frame
@@ -48,6 +50,10 @@ type Layout struct {
 	names        code
 	freeThreaded bool
 }
+
+// StatusRuns is the bit of a thread's status that says that this interpreter is the one that a thread of the system runs, or ran last:
+// such a thread may have one of its own in each interpreter. Before 3.12 nothing says so (bound_gilstate in cpython/pystate.h).
+const StatusRuns = 8
 
 // NoOffset marks a field that this version of Python does not have.
 const NoOffset = ^uint64(0)
@@ -72,22 +78,22 @@ func (c code) old() code {
 // all releases of a version, on all 64-bit machines.
 var layouts = map[int]Layout{
 	0x0309: {
-		Main: 40, Threads: 8, NextThread: 8, ThreadID: 176, Frame: 24, Through: NoOffset,
+		Interpreters: 32, Threads: 8, NextThread: 8, Status: NoOffset, ThreadID: 176, Frame: 24, Through: NoOffset,
 		Previous: 24, Code: 32, Instruction: 104, IsIndex: true, Owner: NoOffset, FirstLine: 40,
 		names: code{file: 104, name: 112, lines: 120, ascii: 48, compact: 72},
 	},
 	0x030a: {
-		Main: 40, Threads: 8, NextThread: 8, ThreadID: 176, Frame: 24, Through: NoOffset,
+		Interpreters: 32, Threads: 8, NextThread: 8, Status: NoOffset, ThreadID: 176, Frame: 24, Through: NoOffset,
 		Previous: 24, Code: 32, Instruction: 96, IsIndex: true, Owner: NoOffset, FirstLine: 40,
 		names: code{file: 104, name: 112, lines: 120, ascii: 48, compact: 72},
 	},
 	0x030b: {
-		Main: 48, Threads: 16, NextThread: 8, ThreadID: 152, KernelID: 160, Frame: 56, Through: 8,
+		Interpreters: 40, Threads: 16, NextThread: 8, Status: NoOffset, ThreadID: 152, KernelID: 160, Frame: 56, Through: 8,
 		Previous: 48, Code: 32, Instruction: 56, Owner: 68, FirstLine: 72, // is_entry
 		names: code{file: 112, name: 120, qualified: 128, lines: 136, instructions: 184, ascii: 48, compact: 72},
 	},
 	0x030c: {
-		Main: 48, Threads: 72, NextThread: 8, ThreadID: 136, KernelID: 144, Frame: 56, Through: 0,
+		Interpreters: 40, Threads: 72, NextThread: 8, Status: 24, ThreadID: 136, KernelID: 144, Frame: 56, Through: 0,
 		Previous: 8, Code: 0, Instruction: 56, Owner: 70, FirstLine: 68,
 		names: code{file: 112, name: 120, qualified: 128, lines: 136, instructions: 192, ascii: 40, compact: 56},
 	},
@@ -147,7 +153,7 @@ func (p *Process) layout(runtime uint64, version int) (Layout, error) {
 		}
 	}
 	l.Version = version
-	l.Main += runtime
+	l.Interpreters += runtime
 	return l, nil
 }
 
@@ -155,7 +161,7 @@ func (p *Process) layout(runtime uint64, version int) (Layout, error) {
 // (struct _Py_DebugOffsets in their headers).
 type Told struct {
 	Version                                                 int
-	threads, nextThread, kernelID, threadID                 int
+	next, threads, nextThread, kernelID, threadID, status   int
 	Frame, Previous, Code, Instruction, Owner, FirstLine    int
 	file, name, qualified, lines, instructions              int
 	byteSize, bytes, stringSize, stringState, length, ascii int
@@ -163,17 +169,17 @@ type Told struct {
 
 var told = []Told{
 	{
-		Version: 0x030d, threads: 9, nextThread: 21, Frame: 23, threadID: 24, kernelID: 25, Previous: 29, Code: 30, Instruction: 31, Owner: 33,
+		Version: 0x030d, next: 8, threads: 9, nextThread: 21, Frame: 23, threadID: 24, kernelID: 25, status: 27, Previous: 29, Code: 30, Instruction: 31, Owner: 33,
 		file: 35, name: 36, qualified: 37, lines: 38, FirstLine: 39, instructions: 43,
 		byteSize: 65, bytes: 66, stringSize: 67, stringState: 68, length: 69, ascii: 70,
 	},
 	{
-		Version: 0x030e, threads: 9, nextThread: 24, Frame: 26, threadID: 27, kernelID: 28, Previous: 32, Code: 33, Instruction: 34, Owner: 36,
+		Version: 0x030e, next: 8, threads: 9, nextThread: 24, Frame: 26, threadID: 27, kernelID: 28, status: 30, Previous: 32, Code: 33, Instruction: 34, Owner: 36,
 		file: 40, name: 41, qualified: 42, lines: 43, FirstLine: 44, instructions: 48,
 		byteSize: 75, bytes: 76, stringSize: 77, stringState: 78, length: 79, ascii: 80,
 	},
 	{
-		Version: 0x030f, threads: 9, nextThread: 24, Frame: 26, threadID: 30, kernelID: 31, Previous: 40, Code: 41, Instruction: 42, Owner: 44,
+		Version: 0x030f, next: 8, threads: 9, nextThread: 24, Frame: 26, threadID: 30, kernelID: 31, status: 33, Previous: 40, Code: 41, Instruction: 42, Owner: 44,
 		file: 48, name: 49, qualified: 50, lines: 51, FirstLine: 52, instructions: 56,
 		byteSize: 87, bytes: 88, stringSize: 89, stringState: 90, length: 91, ascii: 92,
 	},
@@ -198,11 +204,10 @@ func (p *Process) debugOffsets(runtime uint64, version int) (l Layout, err error
 	if string(text[:8]) != "xdebugpy" || int(word(1)>>16) != version || word(t.stringSize) != word(t.ascii)+pointers || word(t.bytes) != word(t.byteSize)+16 {
 		return l, fmt.Errorf("the offsets that Python %d.%d tells are in another order", version>>8, version&0xff)
 	}
-	const main = 8 // the first interpreter of the list is at word 5, and then the main one
 	return Layout{
 		freeThreaded: word(2) != 0,
-		Main:         word(5) + main,
-		Threads:      word(t.threads), NextThread: word(t.nextThread), Frame: word(t.Frame), Through: NoOffset,
+		Interpreters: word(5), Next: word(t.next),
+		Threads: word(t.threads), NextThread: word(t.nextThread), Status: word(t.status), Frame: word(t.Frame), Through: NoOffset,
 		ThreadID: word(t.threadID), KernelID: word(t.kernelID),
 		Previous: word(t.Previous), Code: word(t.Code), Instruction: word(t.Instruction), Owner: word(t.Owner),
 		FirstLine: word(t.FirstLine),

@@ -83,3 +83,20 @@ func TestStrings(t *testing.T) {
 	_, ok := p.text(8)
 	assert.False(t, ok, "no such address")
 }
+
+// TestFreedObjects: a code object that is freed still looks like one. Its lines may be another's by then.
+func TestFreedObjects(t *testing.T) {
+	memory, err := os.Open("/proc/self/mem")
+	if err != nil {
+		t.Skip(err)
+	}
+	p := &Process{Layout: Layouts()[3], memory: memory}
+	defer p.close()
+	var count uint64
+	at := uint64(uintptr(unsafe.Pointer(&count)))
+	for value, alive := range map[uint64]bool{1: true, 1 << 20: true, 0xffff_ffff: true, 3<<30 | 0x40<<48: true, 0: false, 0x7f12_3456_7890: false, 0x7_f123_4567: false} {
+		count = value
+		assert.Equal(t, alive, p.alive(at), "%#x", value)
+	}
+	assert.False(t, p.alive(8), "no such address")
+}

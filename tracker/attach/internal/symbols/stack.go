@@ -33,31 +33,17 @@ const (
 // gap is said where callers may be missing between two frames: the register has the frame pointer of a function further out.
 const gap = "(callers may be missing here: %s has no table of them, and may keep no frame pointers)"
 
-// Python is what a thread runs of Python.
-type Python struct {
-	Image string        // the path of the interpreter's file
-	Runs  [][]mem.Frame // innermost first: a run of the interpreter's loop each
-}
-
-// replace puts functions of Python in the place of a frame of its interpreter: those that the loop runs in the place of the loop,
-// and none in the place of others.
-func (p *Python) replace(native []mem.Frame) (python []mem.Frame) {
-	if len(p.Runs) > 0 && strings.HasPrefix(native[len(native)-1].Function, "_PyEval_EvalFrameDefault") {
-		python, p.Runs = p.Runs[0], p.Runs[1:]
-	}
-	return python
-}
-
 // code is what there is at a return address.
 type code struct {
 	frames  []mem.Frame // the function, after those that were inlined; of Python those that it runs
 	native  mem.Frame   // the function itself
 	certain bool        // there is no doubt which function called it
+	its     bool        // it is of Python's interpreter
 }
 
 // Resolve names return addresses. If the stack does not reach an outermost frame, a last frame in parentheses says why; one between
 // two others says that callers may be missing there. What calls main or a thread's first function is left out. Python
-// functions stand where their interpreter's frame is; if that frame is missing, they come at the end.
+// functions stand where their interpreter's frames are; if it has none, they come at the end.
 func (s *Symbolizer) Resolve(t Trace, python *Python) mem.Stack {
 	all := make([]code, len(t.Addresses))
 	pointed := t.Pointed
@@ -67,23 +53,19 @@ func (s *Symbolizer) Resolve(t Trace, python *Python) mem.Stack {
 		if !tabled && pointed == Unsaid {
 			pointed = i
 		}
-		all[i] = code{frames, frames[len(frames)-1], tabled && (pointed == Unsaid || i < pointed) || s.framed(at)}
+		all[i] = code{frames: frames, native: frames[len(frames)-1], certain: tabled && (pointed == Unsaid || i < pointed) || s.framed(at)}
 		if m, ok := find(s.maps, at); ok && python != nil {
-			switch {
-			case m.Path == python.Image:
-				all[i].frames = python.replace(frames)
-			case !m.file() && frames[0].File != m.Path: // what -X perf makes to call a function
+			all[i].its = m.Path == python.Image && all[i].native.Function != "_start"
+			if !m.file() && frames[0].File != m.Path { // what -X perf makes to call a function
 				all[i].frames, all[i].certain = nil, true
 			}
 		}
 	}
-	stack := s.joined(all, t.End)
-	if python != nil {
-		for _, run := range python.Runs {
-			stack = append(stack, run...)
-		}
+	if python == nil {
+		return s.joined(all, t.End)
 	}
-	return stack
+	rest := python.replace(all)
+	return append(s.joined(all, t.End), rest...)
 }
 
 // joined is the frames of all code, with what is to be said of them.

@@ -110,7 +110,7 @@ func TestStartsAreLeftOut(t *testing.T) {
 	} {
 		var all []code
 		for _, f := range test.all {
-			all = append(all, code{mem.Stack{f}, f, true})
+			all = append(all, code{mem.Stack{f}, f, true, false})
 		}
 		assert.Equal(t, test.want, s.joined(all, Whole), name)
 	}

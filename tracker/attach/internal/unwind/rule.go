@@ -151,8 +151,7 @@ const (
 
 const maxSteps = 64 // of an expression
 
-// evaluate computes an expression of DWARF. Its stack has cfa, the address where the frame begins,
-// at first.
+// evaluate works an expression out, beginning with the frame's beginning on its stack.
 func evaluate(code []byte, c *Copy, regs *Registers, cfa uint64) (uint64, End) {
 	d := decoder{data: code}
 	stack := append(make([]uint64, 0, 8), cfa)
