@@ -42,8 +42,11 @@ func (o estimateOptions) report(name string, options []estimate.Option, e *estim
 		return nil, unknown(name)
 	}
 	e.published = m.DType.String()
-	if denoises(m.Config) {
+	switch {
+	case denoises(m.Config):
 		e.notes = append(e.notes, "what makes images is counted alone: text encoders and the autoencoder beside it are not")
+	case bytes.Contains(m.Config, []byte("DiffusionPipeline")) && !bytes.Contains(m.Config, []byte(`"vae"`)):
+		e.notes = append(e.notes, "the autoencoder is not counted, which may be what needs most for large images")
 	}
 	if m.Config != nil {
 		c, err := checkpoint.OpenConfig(m.Title, m.Config)

@@ -71,6 +71,12 @@ func TestPipelinesByName(t *testing.T) {
 	assert.InEpsilon(t, loaded, float64(flux.Report.Inference.Weights), 0.001)
 	assert.NotContains(t, strings.Join(flux.Report.Notes, "\n"), "counted alone")
 
+	for name, encoder := range map[string]string{"flux.2-dev": "mistral-small-3.1-24b-instruct-2503", "flux.2-klein-base-4b": "qwen3-4b", "flux.2-klein-9b": "qwen3-8b", "qwen-image": "qwen2.5-vl-7b-instruct"} {
+		pipe, denoiser := estimateJSON(t, name).Report, estimateJSON(t, name+"-transformer").Report
+		assert.Equal(t, denoiser.Params.Count+estimateJSON(t, encoder).Report.Params.Count, pipe.Params.Count, name)
+		assert.Contains(t, strings.Join(pipe.Notes, "\n"), "the autoencoder is not counted", name)
+	}
+
 	alone := estimateJSON(t, "sdxl-unet --batch 2")
 	assert.Contains(t, strings.Join(alone.Report.Notes, "\n"), "what makes images is counted alone")
 	whole := estimateJSON(t, "stabilityai/stable-diffusion-xl-base-1.0 --batch 2")
