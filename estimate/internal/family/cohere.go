@@ -23,12 +23,8 @@ var Cohere = Register(&Family{
 var EXAONE4 = Register(&Family{
 	Name:  "EXAONE 4",
 	style: style{block: normedAfter},
-	Types: []Type{
-		{Name: "exaone4", Base: "Exaone4Model", Read: readEXAONE4},
-	},
-	GGUF: []GGUF{
-		{Name: "exaone4", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Window: 4, Read: stillBeyondWindow},
-	},
+	Types: []Type{{Name: "exaone4", Base: "Exaone4Model", Read: readEXAONE4}},
+	GGUF:  []GGUF{{Name: "exaone4", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Window: 4, Read: stillBeyondWindow}},
 })
 
 func cohereNorm(c Transformer) tape.Layer { return layer.WideNorm{Heads: 1, Size: c.Hidden} }

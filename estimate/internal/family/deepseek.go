@@ -20,10 +20,8 @@ var DeepSeek = Register(&Family{
 
 // Dots1 is Llama with a mixture like that of DeepSeek V3.
 var Dots1 = Register(&Family{
-	Name: "dots.llm1",
-	Types: []Type{
-		{Name: "dots1", Base: "Dots1Model", Read: readDots1},
-	},
+	Name:  "dots.llm1",
+	Types: []Type{{Name: "dots1", Base: "Dots1Model", Read: readDots1}},
 })
 
 func readDeepSeekV3(c *Config, a *Model) {

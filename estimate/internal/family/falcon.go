@@ -10,12 +10,8 @@ import (
 var Falcon = Register(&Family{
 	Name:  "Falcon",
 	style: style{raw: true, names: decoderNames{root: "transformer", embed: "word_embeddings", blocks: "h", last: "ln_f", attention: "self_attention"}, norm: layerNorm, block: falconBlock, attention: falconAttention, mlp: plainMLP("dense_h_to_4h", "act", "dense_4h_to_h")},
-	Types: []Type{
-		{Name: "falcon", Base: "FalconModel", Keys: falconKeys, Read: readFalcon},
-	},
-	GGUF: []GGUF{
-		{Name: "falcon", With: Transformer{Parallel: true, Activation: layer.UseGELU}, Read: ggufFalcon},
-	},
+	Types: []Type{{Name: "falcon", Base: "FalconModel", Keys: falconKeys, Read: readFalcon}},
+	GGUF:  []GGUF{{Name: "falcon", With: Transformer{Parallel: true, Activation: layer.UseGELU}, Read: ggufFalcon}},
 })
 
 // FalconParts are the settings that only Falcon has.
@@ -78,12 +74,8 @@ func ggufFalcon(m *Metadata, a *Model) {
 var Bloom = Register(&Family{
 	Name:  "BLOOM",
 	style: style{raw: true, names: decoderNames{root: "transformer", embed: "word_embeddings", blocks: "h", last: "ln_f", attention: "self_attention"}, norm: layerNorm, embedded: bloomEmbedded, block: bloomBlock, still: true, mlp: bloomMLP, attention: bloomAttention},
-	Types: []Type{
-		{Name: "bloom", Base: "BloomModel", Keys: falconKeys, Read: readBLOOM},
-	},
-	GGUF: []GGUF{
-		{Name: "bloom", With: Transformer{Bias: true}},
-	},
+	Types: []Type{{Name: "bloom", Base: "BloomModel", Keys: falconKeys, Read: readBLOOM}},
+	GGUF:  []GGUF{{Name: "bloom", With: Transformer{Bias: true}}},
 })
 
 func bloomEmbedded(c Transformer) []tape.Layer {

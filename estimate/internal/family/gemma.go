@@ -10,12 +10,8 @@ import (
 var Gemma = Register(&Family{
 	Name:  "Gemma",
 	style: style{untabled: true, embedded: embedScaled, mlp: gemmaMLP, norm: gemmaNorm, attention: func(_ Transformer, a *layer.Attention) { a.Shifted = true }},
-	Types: []Type{
-		{Name: "gemma", Base: "GemmaModel", Read: readGemma},
-	},
-	GGUF: []GGUF{
-		{Name: "gemma", Biases: true},
-	},
+	Types: []Type{{Name: "gemma", Base: "GemmaModel", Read: readGemma}},
+	GGUF:  []GGUF{{Name: "gemma", Biases: true}},
 })
 
 // Gemma2 is Gemma with norms before and after each part.

@@ -17,9 +17,7 @@ var Gemma4 = Register(&Family{
 	Name:  "Gemma 4",
 	style: style{embedded: gemma4Embedded, mlp: gemma4MLP, norm: gemma3nNorm, attention: gemma4Attention, rotations: func(Transformer) int { return 2 }, block: gemma4Block},
 	broad: func(c Transformer) int { own := c.global(); return product(own.heads, own.size) },
-	Types: []Type{
-		{Name: "gemma4_text", Base: "Gemma4TextModel", Read: readGemma4},
-	},
+	Types: []Type{{Name: "gemma4_text", Base: "Gemma4TextModel", Read: readGemma4}},
 	GGUF: []GGUF{
 		{Name: "gemma4", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}, Head: Head{CappedLogits: true}}, Blocks: true, Read: ggufGemma4},
 	},

@@ -86,9 +86,7 @@ func readGPT2(c *Config, a *Model) {
 var OPT = Register(&Family{
 	Name:  "OPT",
 	style: style{raw: true, names: decoderNames{root: "model.decoder", last: "final_layer_norm"}, norm: layerNorm, embedded: optEmbedded, block: optBlock, still: true, attention: optAttention, mlp: optMLP, last: optLast},
-	Types: []Type{
-		{Name: "opt", Base: "OPTModel", Read: readOPT, Text: true},
-	},
+	Types: []Type{{Name: "opt", Base: "OPTModel", Read: readOPT, Text: true}},
 })
 
 // OptPadding is the number of positions in OPT's table before the first token.

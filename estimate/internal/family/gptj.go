@@ -17,9 +17,7 @@ var GPTJ = Register(&Family{
 		raw: true, untabled: true, headBias: true, names: decoderNames{root: "transformer", embed: "wte", blocks: "h", last: "ln_f", attention: "attn"}, norm: layerNorm,
 		embedded: dropoutAs("drop"), block: sideBySide("resid_dropout", "mlp_dropout", "ln_1"), attention: gptjAttention, mlp: gptjMLP,
 	},
-	Types: []Type{
-		{Name: "gptj", Base: "GPTJModel", Keys: gptjKeys, Read: readGPTJ},
-	},
+	Types: []Type{{Name: "gptj", Base: "GPTJModel", Keys: gptjKeys, Read: readGPTJ}},
 })
 
 // GPTNeo has LayerNorm before each part, learned positions, and every other layer a window (modeling_gpt_neo.py).
@@ -29,9 +27,7 @@ var GPTNeo = Register(&Family{
 		raw: true, still: true, names: decoderNames{root: "transformer", embed: "wte", blocks: "h", last: "ln_f", attention: "attn.attention"}, norm: layerNorm,
 		embedded: gptNeoEmbedded, block: normedBeforeAs("ln_1", "ln_2", "resid_dropout", "mlp_dropout"), attention: gptNeoAttention, mlp: gptNeoMLP,
 	},
-	Types: []Type{
-		{Name: "gpt_neo", Base: "GPTNeoModel", Keys: gptNeoKeys, Read: readGPTNeo},
-	},
+	Types: []Type{{Name: "gpt_neo", Base: "GPTNeoModel", Keys: gptNeoKeys, Read: readGPTNeo}},
 })
 
 // MPT has LayerNorm without biases before each part, biases of scores in place of rotation, packed projections
@@ -42,9 +38,7 @@ var MPT = Register(&Family{
 		raw: true, still: true, names: decoderNames{root: "transformer", embed: "wte", blocks: "blocks", last: "norm_f", attention: "attn", mlp: "ffn"}, norm: mptNorm,
 		block: normedBeforeAs("norm_1", "norm_2", "resid_attn_dropout", "hidden_dropout"), attention: mptAttention, mlp: plainMLP("up_proj", "act", "down_proj"),
 	},
-	Types: []Type{
-		{Name: "mpt", Base: "MptModel", Keys: mptKeys, Read: readMPT},
-	},
+	Types: []Type{{Name: "mpt", Base: "MptModel", Keys: mptKeys, Read: readMPT}},
 })
 
 func mptNorm(c Transformer) tape.Layer { return layer.LayerNorm{Size: c.Hidden, NoBias: true} }
@@ -145,12 +139,8 @@ func (c *Config) wideMLP() {
 var GPTNeoX = Register(&Family{
 	Name:  "GPT-NeoX",
 	style: style{raw: true, names: decoderNames{root: "gpt_neox", embed: "embed_in", last: "final_layer_norm", attention: "attention"}, norm: layerNorm, embedded: dropoutAs("emb_dropout"), block: neoxBlock, attention: neoxAttention, mlp: plainMLP("dense_h_to_4h", "act", "dense_4h_to_h")},
-	Types: []Type{
-		{Name: "gpt_neox", Base: "GPTNeoXModel", Read: readGPTNeoX},
-	},
-	GGUF: []GGUF{
-		{Name: "gptneox", With: Transformer{Bias: true, Parallel: true, Activation: layer.UseGELU}, Rotary: true, Read: ggufGPTNeoX},
-	},
+	Types: []Type{{Name: "gpt_neox", Base: "GPTNeoXModel", Read: readGPTNeoX}},
+	GGUF:  []GGUF{{Name: "gptneox", With: Transformer{Bias: true, Parallel: true, Activation: layer.UseGELU}, Rotary: true, Read: ggufGPTNeoX}},
 })
 
 func neoxAttention(_ Transformer, a *layer.Attention) {

@@ -11,12 +11,8 @@ import (
 var GPTOSS = Register(&Family{
 	Name:  "gpt-oss",
 	style: style{norm: lateNorm, attention: ossAttention, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return ossMoE{m} }},
-	Types: []Type{
-		{Name: "gpt_oss", Base: "GptOssModel", Read: readGPTOSS},
-	},
-	GGUF: []GGUF{
-		{Name: "gpt-oss", Window: 2},
-	},
+	Types: []Type{{Name: "gpt_oss", Base: "GptOssModel", Read: readGPTOSS}},
+	GGUF:  []GGUF{{Name: "gpt-oss", Window: 2}},
 })
 
 // ossMoE is the mixture of gpt-oss. Router and experts have biases; an expert computes (up + 1) x

@@ -25,9 +25,7 @@ var GraniteHybrid = Register(&Family{
 	Types: []Type{
 		{Name: "granitemoehybrid", Base: "GraniteMoeHybridModel", Keys: map[string]string{"layers_block_type": "layer_types"}, Read: readGraniteHybrid},
 	},
-	GGUF: []GGUF{
-		{Name: "granitehybrid", Blocks: true, Read: ggufGraniteHybrid},
-	},
+	GGUF: []GGUF{{Name: "granitehybrid", Blocks: true, Read: ggufGraniteHybrid}},
 })
 
 // Jamba is Llama without rotation, with mixers of Mamba that have norms of their own, and a mixture in every other block
@@ -41,12 +39,8 @@ var Jamba = Register(&Family{
 			return &recurrence{tape.Named{Name: "mamba", Layer: layer.MambaMixer{Hidden: c.Hidden, StateSpace: s}}, s.States()}
 		},
 	},
-	Types: []Type{
-		{Name: "jamba", Base: "JambaModel", Keys: map[string]string{"num_local_experts": "num_experts"}, Read: readJamba},
-	},
-	GGUF: []GGUF{
-		{Name: "jamba", With: Transformer{Mixture: Mixture{UnscaledTopK: true}}, Blocks: true, Read: ggufJamba},
-	},
+	Types: []Type{{Name: "jamba", Base: "JambaModel", Keys: map[string]string{"num_local_experts": "num_experts"}, Read: readJamba}},
+	GGUF:  []GGUF{{Name: "jamba", With: Transformer{Mixture: Mixture{UnscaledTopK: true}}, Blocks: true, Read: ggufJamba}},
 })
 
 // graniteShared returns the MLP that every token passes.

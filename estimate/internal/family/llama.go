@@ -9,36 +9,24 @@ import (
 // Llama has RMSNorm before each part, rotary positions, a gated MLP and no biases. The other
 // families say where they differ from it.
 var Llama = Register(&Family{
-	Name: "Llama",
-	Types: []Type{
-		{Name: "llama", Base: "LlamaModel", Read: readLlama, Text: true},
-	},
-	GGUF: []GGUF{
-		{Name: "llama", Biases: true},
-	},
+	Name:  "Llama",
+	Types: []Type{{Name: "llama", Base: "LlamaModel", Read: readLlama, Text: true}},
+	GGUF:  []GGUF{{Name: "llama", Biases: true}},
 })
 
 // SmolLM3 is Llama with some layers that do not rotate.
 var SmolLM3 = Register(&Family{
-	Name: "SmolLM3",
-	Types: []Type{
-		{Name: "smollm3", Base: "SmolLM3Model", Read: readSmolLM3},
-	},
-	GGUF: []GGUF{
-		{Name: "smollm3", Biases: true, Read: ggufSmolLM3},
-	},
+	Name:  "SmolLM3",
+	Types: []Type{{Name: "smollm3", Base: "SmolLM3Model", Read: readSmolLM3}},
+	GGUF:  []GGUF{{Name: "smollm3", Biases: true, Read: ggufSmolLM3}},
 })
 
 // Arcee is Llama with an MLP without a gate, and squared ReLU.
 var Arcee = Register(&Family{
 	Name:  "Arcee",
 	style: style{mlp: nemotronMLP},
-	Types: []Type{
-		{Name: "arcee", Base: "ArceeModel", Read: readArcee},
-	},
-	GGUF: []GGUF{
-		{Name: "arcee"},
-	},
+	Types: []Type{{Name: "arcee", Base: "ArceeModel", Read: readArcee}},
+	GGUF:  []GGUF{{Name: "arcee"}},
 })
 
 func nemotronMLP(c Transformer) tape.Layer {
@@ -83,9 +71,7 @@ var Mistral = Register(&Family{
 var Ministral3 = Register(&Family{
 	Name:  "Ministral 3",
 	style: style{attention: func(_ Transformer, a *layer.Attention) { a.Placed = true }},
-	Types: []Type{
-		{Name: "ministral3", Base: "Ministral3Model", Read: readMinistral3, Text: true},
-	},
+	Types: []Type{{Name: "ministral3", Base: "Ministral3Model", Read: readMinistral3, Text: true}},
 })
 
 func readMistral(c *Config, a *Model) {

@@ -17,12 +17,8 @@ var Mamba = Register(&Family{
 	cache: func(c Transformer) int {
 		return int(min(setting.FLOPs(c.Blocks, 1)*min(c.stateSpace().States(), setting.MaxField), setting.MaxField))
 	},
-	Types: []Type{
-		{Name: "mamba", Base: "MambaModel", Read: readMamba},
-	},
-	GGUF: []GGUF{
-		{Name: "mamba", Mixer: true, Read: ggufMamba},
-	},
+	Types: []Type{{Name: "mamba", Base: "MambaModel", Read: readMamba}},
+	GGUF:  []GGUF{{Name: "mamba", Mixer: true, Read: ggufMamba}},
 })
 
 // Mamba2 is Mamba with heads, whose states are computed chunk by chunk (modeling_mamba2.py).
@@ -34,12 +30,8 @@ var Mamba2 = Register(&Family{
 	cache: func(c Transformer) int {
 		return int(min(setting.FLOPs(c.Blocks, 1)*min(c.headSpace().States(), setting.MaxField), setting.MaxField))
 	},
-	Types: []Type{
-		{Name: "mamba2", Base: "Mamba2Model", Read: readMamba2},
-	},
-	GGUF: []GGUF{
-		{Name: "mamba2", Mixer: true, Read: ggufMamba2},
-	},
+	Types: []Type{{Name: "mamba2", Base: "Mamba2Model", Read: readMamba2}},
+	GGUF:  []GGUF{{Name: "mamba2", Mixer: true, Read: ggufMamba2}},
 })
 
 // mamba builds Mamba.

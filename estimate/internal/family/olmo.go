@@ -10,12 +10,8 @@ import (
 var OLMo = Register(&Family{
 	Name:  "OLMo",
 	style: style{norm: olmoNorm, attention: olmoAttention},
-	Types: []Type{
-		{Name: "olmo", Base: "OlmoModel", Read: readOLMo},
-	},
-	GGUF: []GGUF{
-		{Name: "olmo"},
-	},
+	Types: []Type{{Name: "olmo", Base: "OlmoModel", Read: readOLMo}},
+	GGUF:  []GGUF{{Name: "olmo"}},
 })
 
 // OLMo2 is Llama with norms after each part, and of queries and keys.
@@ -26,17 +22,13 @@ var OLMo2 = Register(&Family{
 		{Name: "olmo2", Base: "Olmo2Model", Read: readOLMo2},
 		{Name: "olmo3", Base: "Olmo3Model", Read: readOLMo3},
 	},
-	GGUF: []GGUF{
-		{Name: "olmo2", Window: 4},
-	},
+	GGUF: []GGUF{{Name: "olmo2", Window: 4}},
 })
 
 // OLMoE is Llama with a mixture, and norms over all heads together.
 var OLMoE = Register(&Family{
-	Name: "OLMoE",
-	Types: []Type{
-		{Name: "olmoe", Base: "OlmoeModel", Read: readOLMoE},
-	},
+	Name:  "OLMoE",
+	Types: []Type{{Name: "olmoe", Base: "OlmoeModel", Read: readOLMoE}},
 	GGUF: []GGUF{
 		{Name: "olmoe", With: Transformer{Attention: Attention{QKNorm: layer.NormAllHeads}, Mixture: Mixture{Router: layer.RoundedRouter, UnscaledTopK: true}}, Biases: true},
 	},

@@ -10,36 +10,24 @@ import (
 var Phi = Register(&Family{
 	Name:  "Phi",
 	style: style{names: decoderNames{last: "final_layernorm"}, half: true, headBias: true, norm: layerNorm, embedded: phiEmbedded, block: sideBySide("resid_dropout", "resid_dropout", "input_layernorm"), attention: phiAttention, mlp: phiMLP},
-	Types: []Type{
-		{Name: "phi", Base: "PhiModel", Read: readPhi},
-	},
-	GGUF: []GGUF{
-		{Name: "phi2", Rotary: true},
-	},
+	Types: []Type{{Name: "phi", Base: "PhiModel", Read: readPhi}},
+	GGUF:  []GGUF{{Name: "phi2", Rotary: true}},
 })
 
 // Phi3 is Llama with packed projections.
 var Phi3 = Register(&Family{
 	Name:  "Phi-3",
 	style: style{block: normedBefore("resid_attn_dropout", "resid_mlp_dropout"), attention: packedAttention, mlp: packedMLP},
-	Types: []Type{
-		{Name: "phi3", Base: "Phi3Model", Read: readPhi3},
-	},
-	GGUF: []GGUF{
-		{Name: "phi3", Rotary: true},
-	},
+	Types: []Type{{Name: "phi3", Base: "Phi3Model", Read: readPhi3}},
+	GGUF:  []GGUF{{Name: "phi3", Rotary: true}},
 })
 
 // PhiMoE has LayerNorm and a mixture.
 var PhiMoE = Register(&Family{
 	Name:  "Phi MoE",
 	style: style{norm: layerNorm, mixture: routedBy(layer.SparseMixer)},
-	Types: []Type{
-		{Name: "phimoe", Base: "PhimoeModel", Read: readPhiMoE},
-	},
-	GGUF: []GGUF{
-		{Name: "phimoe", Read: ggufPhiMoE},
-	},
+	Types: []Type{{Name: "phimoe", Base: "PhimoeModel", Read: readPhiMoE}},
+	GGUF:  []GGUF{{Name: "phimoe", Read: ggufPhiMoE}},
 })
 
 // plainEmbeddings is a Phi that applies no Dropout to embeddings.

@@ -9,36 +9,24 @@ import (
 var Starcoder2 = Register(&Family{
 	Name:  "StarCoder2",
 	style: style{norm: layerNorm, mlp: plainMLP("c_fc", "act", "c_proj"), block: starcoderBlock},
-	Types: []Type{
-		{Name: "starcoder2", Base: "Starcoder2Model", Read: readStarcoder2},
-	},
-	GGUF: []GGUF{
-		{Name: "starcoder2", With: Transformer{Bias: true, Activation: layer.UseGELUTanh}},
-	},
+	Types: []Type{{Name: "starcoder2", Base: "Starcoder2Model", Read: readStarcoder2}},
+	GGUF:  []GGUF{{Name: "starcoder2", With: Transformer{Bias: true, Activation: layer.UseGELUTanh}}},
 })
 
 // StableLM has LayerNorm, partly rotary, gated MLP.
 var StableLM = Register(&Family{
 	Name:  "StableLM",
 	style: style{norm: layerNorm, block: stableBlock, attention: stableAttention},
-	Types: []Type{
-		{Name: "stablelm", Base: "StableLmModel", Read: readStableLM},
-	},
-	GGUF: []GGUF{
-		{Name: "stablelm", Rotary: true, Read: ggufStableLM},
-	},
+	Types: []Type{{Name: "stablelm", Base: "StableLmModel", Read: readStableLM}},
+	GGUF:  []GGUF{{Name: "stablelm", Rotary: true, Read: ggufStableLM}},
 })
 
 // Nemotron has LayerNorm with shifted weights, squared ReLU.
 var Nemotron = Register(&Family{
 	Name:  "Nemotron",
 	style: style{norm: shiftedLayerNorm, mlp: nemotronMLP, attention: joinedAttention},
-	Types: []Type{
-		{Name: "nemotron", Base: "NemotronModel", Read: readNemotron},
-	},
-	GGUF: []GGUF{
-		{Name: "nemotron", Rotary: true, Biases: true},
-	},
+	Types: []Type{{Name: "nemotron", Base: "NemotronModel", Read: readNemotron}},
+	GGUF:  []GGUF{{Name: "nemotron", Rotary: true, Biases: true}},
 })
 
 func shiftedLayerNorm(c Transformer) tape.Layer { return layer.ShiftedNorm{Size: c.Hidden} }

@@ -13,10 +13,8 @@ import (
 )
 
 var _ = family.Register(&family.Family{
-	Name: "autoencoder",
-	Types: []family.Type{
-		{Name: "AutoencoderKL", Read: readAutoencoder},
-	},
+	Name:  "autoencoder",
+	Types: []family.Type{{Name: "AutoencoderKL", Read: readAutoencoder}},
 })
 
 // Autoencoder makes images from latent images, and the reverse (diffusers' AutoencoderKL,

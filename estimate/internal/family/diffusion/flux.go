@@ -15,9 +15,7 @@ var Flux = family.Register(&family.Family{
 	Makes:  true,
 	Layers: flux,
 	Role:   family.Encoder,
-	Types: []family.Type{
-		{Name: "FluxTransformer2DModel", Read: readFlux},
-	},
+	Types:  []family.Type{{Name: "FluxTransformer2DModel", Read: readFlux}},
 })
 
 // Flux2 is Flux with shared modulations and gated MLPs.
@@ -27,9 +25,7 @@ var Flux2 = family.Register(&family.Family{
 	Makes:  true,
 	Layers: flux2,
 	Role:   family.Encoder,
-	Types: []family.Type{
-		{Name: "Flux2Transformer2DModel", Read: readFlux2},
-	},
+	Types:  []family.Type{{Name: "Flux2Transformer2DModel", Read: readFlux2}},
 })
 
 // fluxStyle says how FLUX.2 differs from FLUX.1: it makes modulations once for all blocks of a

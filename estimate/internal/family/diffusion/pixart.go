@@ -18,9 +18,7 @@ var PixArt = family.Register(&family.Family{
 	Makes:  true,
 	Layers: pixArt,
 	Role:   family.Encoder,
-	Types: []family.Type{
-		{Name: "PixArtTransformer2DModel", Read: readPixArt},
-	},
+	Types:  []family.Type{{Name: "PixArtTransformer2DModel", Read: readPixArt}},
 })
 
 // pixArt builds PixArt-alpha and PixArt-Sigma: a DiT with cross-attention to the text. All blocks

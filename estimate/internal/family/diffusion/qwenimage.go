@@ -16,9 +16,7 @@ var QwenImage = family.Register(&family.Family{
 	Heads:  family.Elementary,
 	Layers: qwenImage,
 	Role:   family.Encoder,
-	Types: []family.Type{
-		{Name: "QwenImageTransformer2DModel", Read: readQwenImage},
-	},
+	Types:  []family.Type{{Name: "QwenImageTransformer2DModel", Read: readQwenImage}},
 })
 
 // qwenImage builds Qwen-Image (arXiv:2508.02324): blocks of two streams, which rotate queries and keys as complex

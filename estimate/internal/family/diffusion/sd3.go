@@ -15,9 +15,7 @@ var SD3 = family.Register(&family.Family{
 	Heads:  family.ElementaryIfAny,
 	Layers: sd3,
 	Role:   family.Encoder,
-	Types: []family.Type{
-		{Name: "SD3Transformer2DModel", Read: readSD3},
-	},
+	Types:  []family.Type{{Name: "SD3Transformer2DModel", Read: readSD3}},
 })
 
 // sd3 builds Stable Diffusion 3 and 3.5 (arXiv:2403.03206): blocks of two streams like FLUX.1's,

@@ -12,10 +12,8 @@ import (
 )
 
 var _ = family.Register(&family.Family{
-	Name: "U-Net",
-	Types: []family.Type{
-		{Name: "UNet2DConditionModel", Read: readUNet},
-	},
+	Name:  "U-Net",
+	Types: []family.Type{{Name: "UNet2DConditionModel", Read: readUNet}},
 })
 
 // UNet is the U-Net of Stable Diffusion (diffusers' UNet2DConditionModel, arXiv:2112.10752). It

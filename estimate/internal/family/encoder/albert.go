@@ -13,9 +13,7 @@ var ALBERT = family.Register(&family.Family{
 	Name:   "ALBERT",
 	Layers: albert,
 	Role:   family.Encoder,
-	Types: []family.Type{
-		{Name: "albert", Base: "AlbertModel", Read: readALBERT},
-	},
+	Types:  []family.Type{{Name: "albert", Base: "AlbertModel", Read: readALBERT}},
 })
 
 // albert builds ALBERT, whose blocks share one set of parameters.

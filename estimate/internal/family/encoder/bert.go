@@ -18,12 +18,8 @@ var BERT = family.Register(&family.Family{
 	Name:   "BERT",
 	Layers: bert,
 	Role:   family.Encoder,
-	Types: []family.Type{
-		{Name: "bert", Base: "BertModel", Read: readBERT},
-	},
-	GGUF: []family.GGUF{
-		{Name: "bert", With: family.Transformer{Head: family.Head{NoHead: true}}, Read: ggufBERT},
-	},
+	Types:  []family.Type{{Name: "bert", Base: "BertModel", Read: readBERT}},
+	GGUF:   []family.GGUF{{Name: "bert", With: family.Transformer{Head: family.Head{NoHead: true}}, Read: ggufBERT}},
 })
 
 // RoBERTa is BERT with positions that start after the padding, and heads of its own.

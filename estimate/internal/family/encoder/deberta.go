@@ -19,9 +19,7 @@ var DeBERTa = family.Register(&family.Family{
 	Name:   "DeBERTa",
 	Layers: deBERTa,
 	Role:   family.Encoder,
-	Types: []family.Type{
-		{Name: "deberta-v2", Base: "DebertaV2Model", Read: readDeBERTa},
-	},
+	Types:  []family.Type{{Name: "deberta-v2", Base: "DebertaV2Model", Read: readDeBERTa}},
 })
 
 // disentangled holds DeBERTa's settings for distances.

@@ -12,9 +12,7 @@ var ELECTRA = family.Register(&family.Family{
 	Name:   "ELECTRA",
 	Layers: electra,
 	Role:   family.Encoder,
-	Types: []family.Type{
-		{Name: "electra", Base: "ElectraModel", Read: readELECTRA},
-	},
+	Types:  []family.Type{{Name: "electra", Base: "ElectraModel", Read: readELECTRA}},
 })
 
 // detects is an ELECTRA with the head that finds replaced tokens.

@@ -13,9 +13,7 @@ var ModernBERT = family.Register(&family.Family{
 	Name:   "ModernBERT",
 	Layers: modernBERT,
 	Role:   family.Encoder,
-	Types: []family.Type{
-		{Name: "modernbert", Base: "ModernBertModel", Read: readModernBERT},
-	},
+	Types:  []family.Type{{Name: "modernbert", Base: "ModernBertModel", Read: readModernBERT}},
 })
 
 // modernBERT builds ModernBERT, which rotates queries and keys and attends within a window in most blocks.

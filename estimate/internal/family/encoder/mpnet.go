@@ -13,9 +13,7 @@ var MPNet = family.Register(&family.Family{
 	Padding: 2,
 	Layers:  mpNet,
 	Role:    family.Encoder,
-	Types: []family.Type{
-		{Name: "mpnet", Base: "MPNetModel", Read: readMPNet},
-	},
+	Types:   []family.Type{{Name: "mpnet", Base: "MPNetModel", Read: readMPNet}},
 })
 
 // mpNet builds MPNet, a BERT whose scores have learned biases by distance.

@@ -19,9 +19,7 @@ var Wav2Vec2 = family.Register(&family.Family{
 	},
 	Role:  family.Encoder,
 	Usual: 160_000, // ten seconds at 16,000 samples a second
-	Types: []family.Type{
-		{Name: "wav2vec2", Base: "Wav2Vec2Model", Read: readWav2Vec2},
-	},
+	Types: []family.Type{{Name: "wav2vec2", Base: "Wav2Vec2Model", Read: readWav2Vec2}},
 })
 
 // sounds holds the settings that only wav2vec 2.0 has.

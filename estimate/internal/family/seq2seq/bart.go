@@ -12,9 +12,7 @@ var BART = family.Register(&family.Family{
 	Name:   "BART",
 	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{normAfter: true, normFirst: true}) },
 	Role:   family.Seq2Seq,
-	Types: []family.Type{
-		{Name: "bart", Base: "BartModel", Keys: halvesKeys, Read: readBART},
-	},
+	Types:  []family.Type{{Name: "bart", Base: "BartModel", Keys: halvesKeys, Read: readBART}},
 })
 
 // MBART is BART with LayerNorm before each part.
@@ -22,9 +20,7 @@ var MBART = family.Register(&family.Family{
 	Name:   "mBART",
 	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{normFirst: true, normLast: true}) },
 	Role:   family.Seq2Seq,
-	Types: []family.Type{
-		{Name: "mbart", Base: "MBartModel", Keys: halvesKeys, Read: readBART},
-	},
+	Types:  []family.Type{{Name: "mbart", Base: "MBartModel", Keys: halvesKeys, Read: readBART}},
 })
 
 // Pegasus is mBART with positions that are not learned.
@@ -32,9 +28,7 @@ var Pegasus = family.Register(&family.Family{
 	Name:   "Pegasus",
 	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{fixed: true, normLast: true}) },
 	Role:   family.Seq2Seq,
-	Types: []family.Type{
-		{Name: "pegasus", Base: "PegasusModel", Keys: halvesKeys, Read: readBART},
-	},
+	Types:  []family.Type{{Name: "pegasus", Base: "PegasusModel", Keys: halvesKeys, Read: readBART}},
 })
 
 // Marian is BART with positions that are not learned.
@@ -42,9 +36,7 @@ var Marian = family.Register(&family.Family{
 	Name:   "Marian",
 	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{fixed: true, normAfter: true}) },
 	Role:   family.Seq2Seq,
-	Types: []family.Type{
-		{Name: "marian", Base: "MarianModel", Keys: halvesKeys, Read: readMarian},
-	},
+	Types:  []family.Type{{Name: "marian", Base: "MarianModel", Keys: halvesKeys, Read: readMarian}},
 })
 
 // bartStyle says how BART and its successors differ.

@@ -15,9 +15,7 @@ var Whisper = family.Register(&family.Family{
 	},
 	Layers: whisper,
 	Role:   family.Seq2Seq,
-	Types: []family.Type{
-		{Name: "whisper", Base: "WhisperModel", Keys: halvesKeys, Read: readWhisper},
-	},
+	Types:  []family.Type{{Name: "whisper", Base: "WhisperModel", Keys: halvesKeys, Read: readWhisper}},
 })
 
 // whisper builds Whisper, which hears spectra and writes text.

@@ -15,9 +15,7 @@ var BEiT = family.Register(&family.Family{
 	Layers: beit,
 	Images: true,
 	Role:   family.Encoder,
-	Types: []family.Type{
-		{Name: "beit", Base: "BeitModel", Read: readBEiT},
-	},
+	Types:  []family.Type{{Name: "beit", Base: "BeitModel", Read: readBEiT}},
 })
 
 // beitSettings holds what only BEiT has.

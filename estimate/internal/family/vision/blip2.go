@@ -15,9 +15,7 @@ var BLIP2 = family.Register(&family.Family{
 	Name:  "BLIP-2's tower",
 	Tower: towerOf(blip2Tower),
 	Role:  family.Encoder,
-	Types: []family.Type{
-		{Name: "blip-2", Base: "Blip2Model", Read: readBLIP2},
-	},
+	Types: []family.Type{{Name: "blip-2", Base: "Blip2Model", Read: readBLIP2}},
 })
 
 // qFormer is a BERT whose queries read an image in some of its blocks.

@@ -14,9 +14,7 @@ var CLIP = family.Register(&family.Family{
 	Input:  pairInput,
 	Layers: clip,
 	Role:   family.Encoder,
-	Types: []family.Type{
-		{Name: "clip", Base: "CLIPModel", Read: readCLIP},
-	},
+	Types:  []family.Type{{Name: "clip", Base: "CLIPModel", Read: readCLIP}},
 })
 
 // clipVision returns CLIP's image tower, up to its last norm. LLaVA has the same tower.

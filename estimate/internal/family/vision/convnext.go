@@ -8,10 +8,8 @@ import (
 )
 
 var _ = family.Register(&family.Family{
-	Name: "ConvNeXt",
-	Types: []family.Type{
-		{Name: "convnext", Base: "ConvNextModel", Read: readConvNeXt},
-	},
+	Name:  "ConvNeXt",
+	Types: []family.Type{{Name: "convnext", Base: "ConvNextModel", Read: readConvNeXt}},
 })
 
 // ConvNeXt is a convolutional network with blocks like a transformer's (arXiv:2201.03545). Its

@@ -14,9 +14,7 @@ var DINOv2 = family.Register(&family.Family{
 	Images: true,
 	Layers: dino,
 	Role:   family.Encoder,
-	Types: []family.Type{
-		{Name: "dinov2", Base: "Dinov2Model", Read: readDINOv2},
-	},
+	Types:  []family.Type{{Name: "dinov2", Base: "Dinov2Model", Read: readDINOv2}},
 })
 
 // dino builds DINOv2: a ViT with learned factors on each part's output.

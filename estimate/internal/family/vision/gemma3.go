@@ -14,9 +14,7 @@ var Gemma3Vision = family.Register(&family.Family{
 	Tower:   siglip,
 	Role:    family.Encoder,
 	Patched: true,
-	Types: []family.Type{
-		{Name: "gemma3", Base: "Gemma3Model", Read: readGemma3Vision},
-	},
+	Types:   []family.Type{{Name: "gemma3", Base: "Gemma3Model", Read: readGemma3Vision}},
 })
 
 // siglip builds t as the vision tower of Gemma 3, with the projection to the text's width.

@@ -13,9 +13,7 @@ var Gemma3nVision = family.Register(&family.Family{
 	Name:  "Gemma 3n's tower",
 	Tower: gemma3nVision,
 	Role:  family.Encoder,
-	Types: []family.Type{
-		{Name: "gemma3n", Base: "Gemma3nModel", Read: readGemma3nWhole},
-	},
+	Types: []family.Type{{Name: "gemma3n", Base: "Gemma3nModel", Read: readGemma3nWhole}},
 })
 
 // mobileNetV5 is the number of parameters of timm's mobilenetv5_300m_enc, the vision tower of Gemma 3n, as

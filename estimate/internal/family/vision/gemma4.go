@@ -14,9 +14,7 @@ var Gemma4Vision = family.Register(&family.Family{
 	Name:  "Gemma 4's tower",
 	Tower: gemma4Vision,
 	Role:  family.Encoder,
-	Types: []family.Type{
-		{Name: "gemma4", Base: "Gemma4Model", Read: readGemma4Whole},
-	},
+	Types: []family.Type{{Name: "gemma4", Base: "Gemma4Model", Read: readGemma4Whole}},
 })
 
 // gemma4Sounds is the audio tower, a Conformer.

@@ -12,9 +12,7 @@ var Llama4Vision = family.Register(&family.Family{
 	Name:  "Llama 4's tower",
 	Tower: towerOf(llama4Tower),
 	Role:  family.Encoder,
-	Types: []family.Type{
-		{Name: "llama4", Base: "Llama4Model", Read: readLlama4},
-	},
+	Types: []family.Type{{Name: "llama4", Base: "Llama4Model", Read: readLlama4}},
 })
 
 func llama4Tower(c family.Transformer, width int, d *tape.Declaration) {

@@ -11,9 +11,7 @@ var CLIPVision = family.Register(&family.Family{
 	Name:  "CLIP's tower",
 	Tower: towerOf(clipTower),
 	Role:  family.Encoder,
-	Types: []family.Type{
-		{Name: "llava", Base: "LlavaModel", Read: readLLaVA},
-	},
+	Types: []family.Type{{Name: "llava", Base: "LlavaModel", Read: readLLaVA}},
 })
 
 // PixtralVision is the tower of Mistral 3.
@@ -21,9 +19,7 @@ var PixtralVision = family.Register(&family.Family{
 	Name:  "Pixtral",
 	Tower: towerOf(pixtralTower),
 	Role:  family.Encoder,
-	Types: []family.Type{
-		{Name: "mistral3", Base: "Mistral3Model", Read: readMistral3},
-	},
+	Types: []family.Type{{Name: "mistral3", Base: "Mistral3Model", Read: readMistral3}},
 })
 
 // clipTower declares LLaVA's tower: a CLIP and two layers.

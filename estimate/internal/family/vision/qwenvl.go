@@ -11,9 +11,7 @@ var Qwen2Vision = family.Register(&family.Family{
 	Name:  "Qwen2-VL's tower",
 	Tower: towerOf(qwen2Tower),
 	Role:  family.Encoder,
-	Types: []family.Type{
-		{Name: "qwen2_vl", Base: "Qwen2VLModel", Read: readQwen2VL},
-	},
+	Types: []family.Type{{Name: "qwen2_vl", Base: "Qwen2VLModel", Read: readQwen2VL}},
 })
 
 // Qwen25Vision is the tower of Qwen2.5-VL.
@@ -21,9 +19,7 @@ var Qwen25Vision = family.Register(&family.Family{
 	Name:  "Qwen2.5-VL's tower",
 	Tower: towerOf(qwen25Tower),
 	Role:  family.Encoder,
-	Types: []family.Type{
-		{Name: "qwen2_5_vl", Base: "Qwen2_5_VLModel", Read: readQwen25VL},
-	},
+	Types: []family.Type{{Name: "qwen2_5_vl", Base: "Qwen2_5_VLModel", Read: readQwen25VL}},
 })
 
 // Qwen3Vision is the tower of Qwen3-VL and its successors.

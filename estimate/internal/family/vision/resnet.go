@@ -8,10 +8,8 @@ import (
 )
 
 var _ = family.Register(&family.Family{
-	Name: "ResNet",
-	Types: []family.Type{
-		{Name: "resnet", Base: "ResNetModel", Read: readResNet},
-	},
+	Name:  "ResNet",
+	Types: []family.Type{{Name: "resnet", Base: "ResNetModel", Read: readResNet}},
 })
 
 // ResNet is a convolutional network of residual blocks (arXiv:1512.03385). Its modules are named as

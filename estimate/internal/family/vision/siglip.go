@@ -14,9 +14,7 @@ var SigLIP = family.Register(&family.Family{
 	Input:  pairInput,
 	Layers: siglipPair,
 	Role:   family.Encoder,
-	Types: []family.Type{
-		{Name: "siglip", Base: "SiglipModel", Read: readSigLIP},
-	},
+	Types:  []family.Type{{Name: "siglip", Base: "SiglipModel", Read: readSigLIP}},
 })
 
 // siglipPair builds SigLIP, whose image tower ends in attention with a learned query.

@@ -16,9 +16,7 @@ var Swin = family.Register(&family.Family{
 	Images: true,
 	Layers: swin,
 	Role:   family.Encoder,
-	Types: []family.Type{
-		{Name: "swin", Base: "SwinModel", Read: readSwin},
-	},
+	Types:  []family.Type{{Name: "swin", Base: "SwinModel", Read: readSwin}},
 })
 
 // Stages are the numbers of Swin's stages: the blocks and heads of each. FFN is the first stage's.

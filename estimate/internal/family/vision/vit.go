@@ -19,9 +19,7 @@ var ViT = family.Register(&family.Family{
 	Images:  true,
 	Patched: true,
 	Role:    family.Encoder,
-	Types: []family.Type{
-		{Name: "vit", Base: "ViTModel", Read: readViT},
-	},
+	Types:   []family.Type{{Name: "vit", Base: "ViTModel", Read: readViT}},
 })
 
 // DeiT is ViT with a distillation token.
@@ -31,9 +29,7 @@ var DeiT = family.Register(&family.Family{
 	Images:  true,
 	Patched: true,
 	Role:    family.Encoder,
-	Types: []family.Type{
-		{Name: "deit", Base: "DeiTModel", Read: readDeiT},
-	},
+	Types:   []family.Type{{Name: "deit", Base: "DeiTModel", Read: readDeiT}},
 })
 
 // vit builds ViT or, if distilled, DeiT.
