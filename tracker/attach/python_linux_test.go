@@ -5,6 +5,7 @@ package attach
 import (
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -63,14 +64,7 @@ func TestPythonFrames(t *testing.T) { eachPython(t, pythonFrames) }
 func pythonFrames(t *testing.T, w *Watcher, _, program string) {
 	c := start(t, w, program, "testdata/frames.py")
 	require.Eventually(t, func() bool { return w.pythons.Get(c.Process.Pid) != nil }, time.Minute, time.Millisecond)
-	fmt.Fprintln(c.in)
-	told := make(map[alloc.Ptr]string)
-	for c.out.Scan() && c.out.Text() != "done" {
-		address, frames, _ := strings.Cut(c.out.Text(), " ")
-		at, err := strconv.ParseUint(address, 16, 64)
-		require.NoError(t, err)
-		told[alloc.Ptr(at)] = frames
-	}
+	told := toldFrames(t, c)
 	w.Sync()
 	require.Empty(t, w.Doubts())
 	require.Len(t, w.Sources(), 1)
@@ -130,6 +124,52 @@ func interpretersOfPython(t *testing.T, w *Watcher, version, program string) {
 		require.GreaterOrEqual(t, right, want)
 	} else {
 		require.Equal(t, 10, right)
+	}
+}
+
+// toldFrames has a program begin, and reads what it tells of the frames at each allocation, by address.
+func toldFrames(t *testing.T, c *client) map[alloc.Ptr]string {
+	t.Helper()
+	fmt.Fprintln(c.in)
+	told := make(map[alloc.Ptr]string)
+	for c.out.Scan() && c.out.Text() != "done" {
+		address, frames, _ := strings.Cut(c.out.Text(), " ")
+		at, err := strconv.ParseUint(address, 16, 64)
+		require.NoError(t, err, c.out.Text())
+		told[alloc.Ptr(at)] = frames
+	}
+	return told
+}
+
+// TestLibrariesOfPython compares the functions and lines of each allocation by a library with what the program's own frames were.
+func TestLibrariesOfPython(t *testing.T) {
+	program := os.Getenv("GPUMEMTRACK_PYTHON")
+	if program == "" {
+		t.Skip("GPUMEMTRACK_PYTHON names no Python with cuda-bindings, tinygrad or numba-cuda")
+	}
+	for library, module := range map[string]string{"bindings": "cuda.bindings.driver", "tinygrad": "tinygrad", "numba": "numba.cuda"} {
+		for name, watcher := range ways {
+			t.Run(library+" "+name, func(t *testing.T) {
+				if out, err := exec.Command(program, "-c", "import "+module).CombinedOutput(); err != nil {
+					t.Skipf("%s: %s", module, out)
+				}
+				w := watcher(t)
+				c := start(t, w, program, "testdata/libraries.py", library)
+				told := toldFrames(t, c)
+				w.Sync()
+				require.Empty(t, w.Doubts())
+				require.Len(t, w.Sources(), 1)
+				require.GreaterOrEqual(t, len(told), 70)
+				known := 0
+				for a := range w.Sources()[0].Snapshot().Allocations() {
+					if frames := told[a.Ptr]; frames != "" { // the library's own frames may be further in
+						require.True(t, strings.HasSuffix("|"+ofPython(a.Stack), "|"+frames), "%s\n%s", ofPython(a.Stack), frames)
+						known++
+					}
+				}
+				require.Equal(t, len(told), known)
+			})
+		}
 	}
 }
 

@@ -228,6 +228,11 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int key, CUdevice d) {
 	return INVALID_VALUE;
 }
 
+EXPORT CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice d) {
+	CUresult r = cuDeviceGetAttribute(major, 75, d);
+	return r ? r : cuDeviceGetAttribute(minor, 76, d);
+}
+
 EXPORT CUresult cuDeviceCanAccessPeer(int *can, CUdevice d, CUdevice peer) {
 	ENTER();
 	if (!can)
