@@ -46,7 +46,7 @@ func Loop(loop *train.Loop) error {
 		}
 	}
 	next := func() {
-		end() // a run that failed did not
+		end() // a run that failed has not ended its last step
 		step = b.trackers[0].Section("step")
 	}
 	loop.OnStart("memtrack", 0, func(*train.Loop, train.Dataset) error {

@@ -73,14 +73,14 @@ func (s *stack) popUp() ID {
 	return s.pages[s.n/ChunkLen][s.n%ChunkLen]
 }
 
-// At returns the record of an ID that Get gave. It does not move until Put. Call
-// Touch before writing to it what a View is read for.
+// At returns the record of an ID that Get gave. It does not move until Put. Before you change a
+// field that Views read, call Touch.
 func (s *Slab[T]) At(id ID) *T { return &s.chunks[id/ChunkLen][id%ChunkLen] }
 
 // Len returns the number of records in use.
 func (s *Slab[T]) Len() int { return int(max(1, s.bound)) - 1 - s.unused.len() }
 
-// Bound returns a number that all IDs are below.
+// Bound returns a number that is larger than all IDs.
 func (s *Slab[T]) Bound() ID { return s.bound }
 
 // Touch announces a change of a record.

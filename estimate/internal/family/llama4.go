@@ -50,7 +50,7 @@ func (l llama4MoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err == nil {
 		scores, err = t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: scores.Shape, DType: alloc.Float32, KeepOutput: true})
 	}
-	if err == nil { // by expert, in the type of the tokens
+	if err == nil { // scores sorted by expert, in the type of the tokens
 		scores, err = t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: alloc.Shape{visits, 1}, DType: x.DType})
 	}
 	if err != nil {

@@ -163,7 +163,8 @@ func (s *Symbolizer) image(m Mapping) *loaded {
 	return img
 }
 
-// open opens the file of a mapping. A process that has ended leaves only the path that it had for it.
+// open opens the file of a mapping: as the process sees it or, if the process has ended, by its
+// path.
 func (s *Symbolizer) open(m Mapping) (f *os.File, err error) {
 	for _, name := range []string{fmt.Sprintf("/proc/%d/map_files/%x-%x", s.pid, m.start, m.end), InRoot(s.pid, m.Path), m.Path} {
 		if f, err = os.Open(name); err == nil {
@@ -173,5 +174,5 @@ func (s *Symbolizer) open(m Mapping) (f *os.File, err error) {
 	return f, err
 }
 
-// InRoot is a path of a process that may be in a container.
+// InRoot returns where a path of a process is found from outside, if the process is in a container.
 func InRoot(pid int, path string) string { return fmt.Sprintf("/proc/%d/root%s", pid, path) }
