@@ -61,7 +61,7 @@ function draw() {
   let at = page.moment;
   const groups = page.groups, moments = page.moments, now = () => moments[at];
   const seconds = m => m.at < 0 ? null : chartData?.seconds[m.at];
-  const time = s => chartData?.untimed ? "event " + (moments.at(-1).event - chartData.seconds.at(-1) + Math.round(s)) : +s.toPrecision(6) + " s";
+  const time = s => chartData?.untimed ? "event " + (moments.at(-1).event - chartData.seconds.at(-1) + Math.round(s)) : s && Math.abs(s) < 1 ? +(1000 * s).toPrecision(3) + " ms" : +s.toFixed(3) + " s";
   function nameOf(m) {
     if (m.names) return m.names.join(", ");
     return "event " + m.event;

@@ -318,8 +318,11 @@ func (r *ranks) files() string {
 	return describe(r.processes[0], r.about[r.processes[0]].devices)
 }
 
-// describe names a file, its devices, its process and its time.
+// describe names a file, its devices, its process and its time. It counts more than two devices.
 func describe(u *export.Usage, devices []string) string {
+	if len(devices) > 2 {
+		devices = []string{fmt.Sprintf("%d devices", len(devices))}
+	}
 	words := append([]string{u.Name}, devices...)
 	if origin := u.Origin.String(); origin != "" {
 		words = append(words, origin)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -98,4 +99,10 @@ func TestExpand(t *testing.T) {
 		_, err := expand(word)
 		assert.Error(t, err, word)
 	}
+}
+
+func TestManyDevicesAreCounted(t *testing.T) {
+	u := &export.Usage{Name: "a.json"}
+	assert.Equal(t, "a.json, GPU [0], GPU [1]", describe(u, []string{"GPU [0]", "GPU [1]"}))
+	assert.Equal(t, "a.json, 3 devices", describe(u, []string{"GPU [0]", "GPU [1]", "GPU [2]"}))
 }
