@@ -40,7 +40,7 @@ const (
 const (
 	maxProcesses  = 1 << 14
 	maxThreads    = 1 << 16
-	maxRooms      = 1 << 13 // threads that allocate at a time, half a kilobyte each
+	maxRooms      = 1 << 13 // threads that allocate at a time, one and a half kilobytes each
 	soonGoneBytes = 1 << 16
 	callSize      = callReturn + 8
 )

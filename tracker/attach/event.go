@@ -106,8 +106,13 @@ const (
 	roomKept              // see copied
 	roomKeptAt            //
 	roomFrames
-	roomSize = roomFrames + 8*maxFrames
+	roomWindowAt = roomFrames + 8*maxFrames // the address of what is in the window
+	roomWindow   = roomWindowAt + 8         // a part of the thread's stack
+	roomSize     = roomWindow + window
 )
+
+// window is how many bytes of a stack a probe reads at a time: several frames.
+const window = 1 << 10
 
 // read decodes what the probe wrote.
 func (e *event) read(b []byte) error {

@@ -3,6 +3,8 @@
 package attach
 
 import (
+	"fmt"
+
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
@@ -89,6 +91,7 @@ func (m *bpf) followStack() asm.Instructions {
 		asm.StoreMem(asm.RFP, slotFP, asm.R1, asm.DWord),
 	)
 	ins = append(append(ins, store(asm.RFP, slotCount, 0)...), store(asm.RFP, slotFar, 0)...)
+	ins = append(ins, store(room, roomWindowAt, 0)...)
 
 	ins = append(ins,
 		asm.LoadMem(asm.R1, asm.RFP, slotCount, asm.DWord).WithSymbol("next"),
@@ -133,7 +136,7 @@ func (m *bpf) followStack() asm.Instructions {
 	for i, n := range []int64{int64(framed.Begin), framed.Offset, framed.Return, int64(framed.Saved), framed.At} {
 		ins = append(ins, store(asm.RFP, slotRule+8*int16(i), int32(n))...)
 	}
-	ins = append(ins, m.stepOut(sp)...)
+	ins = append(ins, m.stepOut(sp, room)...)
 	ins = append(ins,
 		asm.JEq.Imm(asm.R1, 0, "outermost").WithSymbol("returned"),
 		asm.LoadMem(sp, asm.RFP, slotBegin, asm.DWord),
@@ -165,6 +168,42 @@ func (m *bpf) followStack() asm.Instructions {
 	return append(ins, end()...)
 }
 
+// readStack copies the word at the address in R3 to the program's stack, or jumps to "nowhere". Most words are in the window: reading
+// each by itself would cost as much as all the rest.
+func readStack(room asm.Register, to int16) asm.Instructions {
+	label := func(name string) string { return fmt.Sprint(name, to) }
+	fill := func(size int32) asm.Instructions {
+		return asm.Instructions{
+			asm.Mov.Reg(asm.R1, room),
+			asm.Add.Imm(asm.R1, roomWindow),
+			asm.Mov.Imm(asm.R2, size),
+			asm.FnProbeReadUser.Call(),
+		}
+	}
+	ins := asm.Instructions{
+		asm.LoadMem(asm.R1, room, roomWindowAt, asm.DWord),
+		asm.Mov.Reg(asm.R2, asm.R3),
+		asm.Sub.Reg(asm.R2, asm.R1),
+		asm.JLE.Imm(asm.R2, window-8, label("in the window")),
+		asm.StoreMem(room, roomWindowAt, asm.R3, asm.DWord),
+	}
+	ins = append(ins, fill(window)...)
+	ins = append(ins,
+		asm.Mov.Imm(asm.R2, 0),
+		asm.JEq.Imm(asm.R0, 0, label("in the window")),
+		asm.LoadMem(asm.R3, room, roomWindowAt, asm.DWord), // the stack may end there
+	)
+	ins = append(append(ins, store(room, roomWindowAt, 0)...), fill(8)...)
+	return append(ins,
+		asm.JNE.Imm(asm.R0, 0, "nowhere"),
+		asm.Mov.Imm(asm.R2, 0),
+		asm.Mov.Reg(asm.R1, room).WithSymbol(label("in the window")),
+		asm.Add.Reg(asm.R1, asm.R2),
+		asm.LoadMem(asm.R1, asm.R1, roomWindow, asm.DWord),
+		asm.StoreMem(asm.RFP, to, asm.R1, asm.DWord),
+	)
+}
+
 // kept puts the return address of the call at R0 into R1, and into R2 the stack pointer after its return.
 func kept() asm.Instructions {
 	return asm.Instructions{
@@ -177,16 +216,8 @@ func kept() asm.Instructions {
 // stepOut goes from a frame to its caller, by the step on the program's stack at the label "step".
 // It puts the return address into R1 and its slot, and the place of the caller's frame into
 // slotBegin. Without a caller it jumps to "outermost" or "nowhere".
-func (m *bpf) stepOut(sp asm.Register) asm.Instructions {
-	read := func(from asm.Instructions, to int32) asm.Instructions { // the word at the address in R3
-		return append(from,
-			asm.Mov.Reg(asm.R1, asm.RFP),
-			asm.Add.Imm(asm.R1, to),
-			asm.Mov.Imm(asm.R2, 8),
-			asm.FnProbeReadUser.Call(),
-			asm.JNE.Imm(asm.R0, 0, "nowhere"),
-		)
-	}
+func (m *bpf) stepOut(sp, room asm.Register) asm.Instructions {
+	read := func(from asm.Instructions, to int16) asm.Instructions { return append(from, readStack(room, to)...) }
 	plus := func(base asm.Instruction, offset int16) asm.Instructions {
 		return asm.Instructions{base, asm.LoadMem(asm.R1, asm.RFP, offset, asm.DWord), asm.Add.Reg(asm.R3, asm.R1)}
 	}
@@ -227,7 +258,7 @@ func (m *bpf) stepOut(sp asm.Register) asm.Instructions {
 	ins = append(ins, read(kept, slotFP)...)
 	back := plus(asm.LoadMem(asm.R3, asm.RFP, slotBegin, asm.DWord), stepReturn)
 	back[0] = back[0].WithSymbol("pointer")
-	ins = append(ins, read(back, int32(slotAddr))...)
+	ins = append(ins, read(back, slotAddr)...)
 	ins = append(ins, asm.LoadMem(asm.R1, asm.RFP, slotAddr, asm.DWord))
 	if signed := ^machine.Address(); signed != 0 {
 		ins = append(ins,
