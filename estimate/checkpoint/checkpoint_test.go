@@ -74,6 +74,36 @@ func TestBuffersGoByTheirNames(t *testing.T) {
 	}
 }
 
+// Logits of masked tokens that are not tied have a bias beside their own in transformers 5, as many parameters as it counts.
+// Files of other versions have it if its name is among the weights.
+func TestIdleBiasesOfMaskedTokens(t *testing.T) {
+	for name, c := range map[string]struct {
+		tied, untied int64
+		bias         string // in the files
+	}{
+		"Bert": {38020, 41320, "cls.predictions."}, "DebertaV2": {37956, 41256, "cls.predictions."},
+	} {
+		dir := t.TempDir()
+		params := func(tied bool, version string) int64 {
+			family := map[string]string{"Bert": "bert", "DebertaV2": "deberta-v2"}[name]
+			config := fmt.Sprintf(`{"architectures": ["%sForMaskedLM"], "model_type": "%s", "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+				"intermediate_size": 64, "tie_word_embeddings": %v, "transformers_version": "%s"}`, name, family, tied, version)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600))
+			f, err := Open(dir)
+			require.NoError(t, err)
+			r, err := f.Report()
+			require.NoError(t, err)
+			return r.Params.Count
+		}
+		assert.Equal(t, c.tied, params(true, "5.23.0"), name)
+		assert.Equal(t, c.untied, params(false, "5.23.0"), name)
+		assert.Equal(t, c.untied-100, params(false, "4.57.6"), name)
+		header := `{"` + c.bias + `bias": {"dtype": "F32", "shape": [100], "data_offsets": [0, 400]}, "` + c.bias + `decoder.bias": {"dtype": "F32", "shape": [100], "data_offsets": [400, 800]}}`
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), safetensorsFile(header, 800), 0o600))
+		assert.Equal(t, c.untied, params(false, "4.57.6"), name)
+	}
+}
+
 // The head of T5 and mT5 is the one that the weights have: transformers 5.23 writes that it is tied even where it is not, and
 // loads these files with as many parameters. Without weights it is taken to be a head of its own.
 func TestHeadsThatTheWeightsTell(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
@@ -310,6 +311,13 @@ func (c *Config) Word(key string) string {
 		json.Unmarshal(c.defaults[key], &s) // or stays empty
 	}
 	return s
+}
+
+// WrittenBy returns the major version of transformers that wrote the file, or 0 if that is unknown.
+func (c *Config) WrittenBy() int {
+	major, _, _ := strings.Cut(c.Word("transformers_version"), ".")
+	n, _ := strconv.Atoi(major)
+	return n
 }
 
 // List returns a list of numbers, or nil.

@@ -165,7 +165,7 @@ type Mixture struct {
 // Head is what follows the last norm.
 type Head struct {
 	NoHead       bool    // nothing
-	HeadBias     bool    // the head has a bias (PhiMoE)
+	HeadBias     bool    // the head has a bias (PhiMoE), or one more (encoders of texts)
 	CappedLogits bool    // a tanh caps the logits
 	MaskedLM     bool    // BERT: the head that predicts masked tokens
 	Classes      int     // width of a classifier instead of the head (not GPT2); 0 means none

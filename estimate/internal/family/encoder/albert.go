@@ -32,7 +32,7 @@ func albert(c family.Transformer) []tape.Layer {
 	switch {
 	case c.MaskedLM:
 		return append(layers, tape.As("predictions", predictor{
-			width: width, act: c.Activation.Layer(layer.UseNewGELU), tied: "..embeddings.word_embeddings.weight", names: [4]string{"dense", "activation", "LayerNorm", "decoder"},
+			width: width, act: c.Activation.Layer(layer.UseNewGELU), tied: "..embeddings.word_embeddings.weight", names: [4]string{"dense", "activation", "LayerNorm", "decoder"}, apart: true,
 		}.layers(c)))
 	case c.Classes != 0:
 		return append(layers, classifier(c, headDropout(c))...)

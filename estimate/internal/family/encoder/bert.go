@@ -75,7 +75,7 @@ func bertEmbeddings(c family.Transformer, places family.Positions) []tape.Layer 
 
 // maskedLM is the head of BertForMaskedLM.
 func maskedLM(c family.Transformer) tape.Layer {
-	parts := predictor{act: c.Activation.Layer(layer.UseGELU), tied: "..embeddings.word_embeddings.weight", names: [4]string{"dense", "transform_act_fn", "LayerNorm", "decoder"}}.layers(c)
+	parts := predictor{act: c.Activation.Layer(layer.UseGELU), tied: "..embeddings.word_embeddings.weight", names: [4]string{"dense", "transform_act_fn", "LayerNorm", "decoder"}, apart: true}.layers(c)
 	return tape.As("cls", tape.Sequential{tape.As("transform", parts[:3]), parts[3]})
 }
 

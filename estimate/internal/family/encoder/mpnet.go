@@ -28,7 +28,7 @@ func mpNet(c family.Transformer) []tape.Layer {
 	case c.Classes != 0:
 		return append(layers, firstClassifier(c, layer.Tanh{}))
 	case c.MaskedLM:
-		return append(layers, tape.As("lm_head", predictor{act: layer.GELU{}, tied: "..embeddings.word_embeddings.weight", names: [4]string{"dense", "", "layer_norm", "decoder"}}.layers(c)))
+		return append(layers, tape.As("lm_head", predictor{act: layer.GELU{}, tied: "..embeddings.word_embeddings.weight", names: [4]string{"dense", "", "layer_norm", "decoder"}, apart: true}.layers(c)))
 	case !c.NoHead:
 		layers = append(layers, c.Pooled())
 	}

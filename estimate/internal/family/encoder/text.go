@@ -42,6 +42,7 @@ type predictor struct {
 	act   tape.Layer // after the projection
 	tied  string     // the path of the embeddings, whose weight the logits' is if the model is Tied
 	names [4]string  // of the layers; an activation without a name is no layer of its own
+	apart bool       // the bias of the logits stands beside them, and is their own only if they are tied: see readText
 }
 
 func (p predictor) layers(c family.Transformer) tape.Sequential {
@@ -54,9 +55,12 @@ func (p predictor) layers(c family.Transformer) tape.Sequential {
 	if p.names[1] != "" {
 		act = tape.As(p.names[1], p.act)
 	}
+	last := tape.Layer(tape.As(p.names[3], logits))
+	if p.apart && c.HeadBias {
+		last = tape.Inlined{Layer: tape.Sequential{tape.Inlined{Layer: idleBias{c.Vocab}}, last}}
+	}
 	return tape.Sequential{
-		tape.As(p.names[0], layer.Linear{In: c.Hidden, Out: width}), act,
-		tape.As(p.names[2], layer.LayerNorm{Size: width}), tape.As(p.names[3], logits),
+		tape.As(p.names[0], layer.Linear{In: c.Hidden, Out: width}), act, tape.As(p.names[2], layer.LayerNorm{Size: width}), last,
 	}
 }
 
@@ -89,7 +93,21 @@ func readText(c *family.Config, a *family.Model, positions int) {
 	c.Number(&a.Vocab, "vocab_size", 0)
 	c.Number(&a.Positions, "max_position_embeddings", positions)
 	a.Tied = c.Flag("tie_word_embeddings", true)
+	a.HeadBias = !a.Tied && c.WrittenBy() >= 5
+	a.Stored = func(a *family.Model, has func(tensor string) bool) {
+		a.HeadBias = false
+		for _, head := range []string{"cls.predictions.", "lm_head.", "predictions."} {
+			a.HeadBias = a.HeadBias || has(head+"bias") && has(head+"decoder.bias")
+		}
+	}
 }
+
+// idleBias is a bias that nothing reads: transformers 5 makes one beside that of logits which are not tied.
+type idleBias struct{ words int }
+
+func (b idleBias) Declare(d *tape.Declaration) { d.Param("bias", b.words) }
+
+func (idleBias) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
 
 // counted holds buffers that number the positions.
 type counted struct {

@@ -1,7 +1,6 @@
 package seq2seq
 
 import (
-	"strconv"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
@@ -133,7 +132,7 @@ func t5Settings(c *family.Config, a *family.Model, tied bool) {
 	c.Number(&a.FFN, "d_ff", 0)
 	c.Number(&a.Vocab, "vocab_size", 0)
 	c.Number(&a.Buckets, "relative_attention_num_buckets", 32)
-	if version, _ := strconv.Atoi(strings.Split(c.Word("transformers_version")+".", ".")[0]); version < 5 && c.Given("tie_word_embeddings") {
+	if c.WrittenBy() < 5 && c.Given("tie_word_embeddings") {
 		tied = c.Flag("tie_word_embeddings", tied)
 	}
 	a.Stored = func(a *family.Model, has func(tensor string) bool) { a.Tied = !has("lm_head.weight") }
