@@ -116,6 +116,14 @@ func TestStartsAreLeftOut(t *testing.T) {
 	}
 }
 
+// TestStacksThatAreCut: one that has as many addresses as there is room for says so, and keeps all of them.
+func TestStacksThatAreCut(t *testing.T) {
+	f, nameless := mem.Frame{Function: "recurse", File: "/home/me/train"}, mem.Frame{Function: "0x7f00"}
+	s := &Symbolizer{most: 2}
+	assert.Equal(t, mem.Stack{f, nameless, {Function: "(more than 2 frames: the others are left out)"}},
+		s.joined([]code{{frames: mem.Stack{f}, native: f, certain: true}, {frames: mem.Stack{nameless}, native: nameless, certain: true}}, TooMany))
+}
+
 // TestLinesOfSections: with -O2, main has a section of its own, which stands before the others.
 func TestLinesOfSections(t *testing.T) {
 	if _, err := exec.LookPath("gcc"); err != nil {
