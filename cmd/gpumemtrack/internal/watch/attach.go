@@ -265,7 +265,8 @@ func attachedEnd(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOption
 	r := w.Dump()
 	switch {
 	case r == nil && len(o.functions) > 0:
-		return fmt.Errorf("attach: nothing called %s, or it did before the library was found: write the library's path to miss nothing", strings.Join(o.functions, " or "))
+		return fmt.Errorf("attach: no allocation by %s was seen. If the library was found too late, write its path. If the function returns nothing or a struct, add void: ALLOC(out=N,void)",
+			strings.Join(o.functions, " or "))
 	case r == nil:
 		return errors.New("attach: nothing called the CUDA driver: is libcuda.so.1 the one that the program loads? --library names another")
 	}
