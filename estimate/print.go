@@ -19,7 +19,7 @@ func (r *Report) String() string {
 }
 
 // WriteTo writes a table of the layers, the memory by part, what a device shows, and the three
-// lines of Reference. The error is the writer's.
+// lines of Pytorch-Memory-Utils. The error is the writer's.
 func (r *Report) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", r.Name)
@@ -30,14 +30,14 @@ func (r *Report) WriteTo(w io.Writer) (int64, error) {
 		fmt.Fprintf(&b, "%s\n", note)
 	}
 	b.WriteByte('\n')
-	r.Reference(&b)
+	r.reference(&b)
 	n, err := io.WriteString(w, b.String())
 	return int64(n), err
 }
 
-// Reference writes the lines that Pytorch-Memory-Utils' modelsize_estimate
+// reference writes the lines that Pytorch-Memory-Utils' modelsize_estimate
 // prints, with its arithmetic, in units of 10^6 bytes; without an input only the first.
-func (r *Report) Reference(w io.Writer) {
+func (r *Report) reference(w io.Writer) {
 	fmt.Fprintf(w, "Model %s : params: %.6f MB\n", r.Name, millions(r.Params.Bytes))
 	if r.HasInput {
 		fmt.Fprintf(w, "Model %s : intermediate variables: %.6f MB (without backward)\n", r.Name, millions(r.intermediates))

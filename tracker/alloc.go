@@ -244,7 +244,7 @@ func (t *MemTracker) enter(r *ledger.Record, cell slab.ID, allocated alloc.Bytes
 // watch has the collector call lose when the program can no longer reach b. The cleanup gets a copy: b itself
 // would stay reachable through it.
 func (t *MemTracker) watch(b *Buffer) {
-	if t.lost != IgnoreLost {
+	if t.findLost || t.freeLost {
 		own := *b
 		runtime.AddCleanup(b, (*Buffer).lose, &own)
 	}

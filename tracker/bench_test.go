@@ -263,7 +263,7 @@ func BenchmarkAllocFreeBesideSection(b *testing.B) {
 // BenchmarkAllocFreeFindLost is BenchmarkAllocFree with each Buffer watched by
 // the collector.
 func BenchmarkAllocFreeFindLost(b *testing.B) {
-	tr := newBench(b, tracker.Config{Lost: tracker.ReportLost})
+	tr := newBench(b, tracker.Config{FindLost: true})
 	shape := alloc.Shape{64, 3, 3, 3}
 	deep(benchFrames, func() {
 		b.ReportAllocs()

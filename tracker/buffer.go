@@ -322,7 +322,7 @@ func (b *Buffer) lose() {
 	now := t.now()
 	t.mu.Lock()
 	r := b.live()
-	if r == nil || t.ledger.Closed && t.lost != FreeLost {
+	if r == nil || t.ledger.Closed && !t.freeLost {
 		t.mu.Unlock()
 		return
 	}
@@ -338,7 +338,7 @@ func (b *Buffer) lose() {
 		t.report.Log.Warn("gpumemtrack: a buffer was never freed and nothing refers to it any more; see Leaks",
 			"buffer", b.String(), "call_site", t.stacks.Site(b.stack()).String())
 	}
-	if t.lost != FreeLost {
+	if !t.freeLost {
 		return
 	}
 	if err := b.Free(); err != nil {

@@ -61,8 +61,14 @@ type Config struct {
 	// cleanups can free buffers before.
 	GCOnClearCache bool
 
-	// Lost says whether to look for buffers that the program can no longer reach.
-	Lost LostPolicy
+	// FindLost looks for lost buffers: those that the program can no longer reach, as Go's collector finds, and that were not
+	// freed. That is a definite leak, because the program can never free them. They are marked in Snapshots and Leaks, the
+	// history has an event for each, and the first is logged. It takes more Go allocations and a cleanup for each Buffer
+	// (BenchmarkAllocFreeFindLost measures it).
+	FindLost bool
+	// FreeLost finds lost buffers too, and then frees their memory. The program must keep a Buffer reachable
+	// (runtime.KeepAlive) while the device uses the address that Ptr returned.
+	FreeLost bool
 
 	// FindLateWrites is for debugging: it finds work that writes to memory after its Free, such as
 	// a kernel on another stream that no RecordStream or FreeOn named. The tracker fills the memory
@@ -103,25 +109,6 @@ type Config struct {
 }
 
 const defaultMaxEvents = 1 << 16
-
-// LostPolicy says what to do about lost buffers. A Buffer is lost if the Go collector finds that
-// the program can no longer reach it, and its memory was not freed. That is a definite leak,
-// because the program can never free it.
-type LostPolicy uint8
-
-// The policies. Looking for lost buffers takes more Go allocations and a cleanup for each
-// Buffer (BenchmarkAllocFreeFindLost measures it).
-const (
-	// IgnoreLost does not look for lost buffers.
-	IgnoreLost LostPolicy = iota
-	// ReportLost marks them in Snapshots and Leaks, adds an event to the history, and logs the
-	// first.
-	ReportLost
-	// FreeLost does what ReportLost does, and then frees the memory. The program must keep a
-	// Buffer reachable (runtime.KeepAlive) while the device uses the address that Ptr
-	// returned.
-	FreeLost
-)
 
 // SectionConfig says what a Section measures. The zero value measures what is cheap and does not
 // disturb the program: the device's memory and time, and the process's resident set at both

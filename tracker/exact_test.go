@@ -183,7 +183,7 @@ func TestClockMayUseTheTracker(t *testing.T) {
 		return time.Now()
 	}
 	dev := device(t, sim.Config{Memory: alloc.GiB})
-	tr, _ = open(t, tracker.Config{Device: dev, Clock: now, Lost: tracker.ReportLost})
+	tr, _ = open(t, tracker.Config{Device: dev, Clock: now, FindLost: true})
 	asked.Store(true)
 	s := tr.Section("all")
 	buf := take(t, tr, tracker.Parameter, 10)
@@ -198,10 +198,10 @@ func TestClockMayUseTheTracker(t *testing.T) {
 	asked.Store(false)
 }
 
-// TestLostBuffersAreFreedAfterClose: Config.Lost holds for what is still live.
+// TestLostBuffersAreFreedAfterClose: Config.FreeLost holds for what is still live.
 func TestLostBuffersAreFreedAfterClose(t *testing.T) {
 	dev := device(t, sim.Config{})
-	tr, _ := open(t, tracker.Config{Device: dev, Lost: tracker.FreeLost, Logger: slog.New(slog.DiscardHandler)})
+	tr, _ := open(t, tracker.Config{Device: dev, FreeLost: true, Logger: slog.New(slog.DiscardHandler)})
 	for range 10 {
 		take(t, tr, tracker.Activation, 1<<18)
 	}

@@ -226,7 +226,7 @@ func drop(t *testing.T, tr *tracker.MemTracker, n int) {
 
 func TestLostBuffersAreTold(t *testing.T) {
 	lines := make(logLines, 10)
-	tr, _ := open(t, tracker.Config{Lost: tracker.ReportLost, Logger: slog.New(slog.NewTextHandler(lines, nil))})
+	tr, _ := open(t, tracker.Config{FindLost: true, Logger: slog.New(slog.NewTextHandler(lines, nil))})
 	kept := take(t, tr, tracker.Parameter, 100)
 	drop(t, tr, 3)
 	collect(t, func() bool {
@@ -261,7 +261,7 @@ func countEvents(tr *tracker.MemTracker, action mem.Action) (n int) {
 }
 
 func TestLostBuffersAreFreed(t *testing.T) {
-	tr, _ := open(t, tracker.Config{Lost: tracker.FreeLost, Logger: slog.New(slog.DiscardHandler)})
+	tr, _ := open(t, tracker.Config{FreeLost: true, Logger: slog.New(slog.DiscardHandler)})
 	kept := take(t, tr, tracker.Parameter, 100)
 	drop(t, tr, 3)
 	collect(t, func() bool { return tr.LightSnapshot().Live.Count == 1 })
@@ -272,7 +272,7 @@ func TestLostBuffersAreFreed(t *testing.T) {
 // TestNoneIsToldLostFalsely allocates and frees for long with the collector
 // running all the time.
 func TestNoneIsToldLostFalsely(t *testing.T) {
-	tr, _ := open(t, tracker.Config{Lost: tracker.FreeLost, MaxEvents: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	tr, _ := open(t, tracker.Config{FreeLost: true, MaxEvents: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -311,7 +311,7 @@ func TestNoneIsToldLostFalsely(t *testing.T) {
 // wake, a finalizer, or the argument of a cleanup.
 func TestNoneIsToldLostThatCanBeReached(t *testing.T) {
 	const n = 100
-	tr, _ := open(t, tracker.Config{Lost: tracker.FreeLost, MaxEvents: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	tr, _ := open(t, tracker.Config{FreeLost: true, MaxEvents: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
 	byMap := make(map[int]any)
 	byChannel := make(chan *tracker.Buffer, n)
 	wake := make(chan struct{})

@@ -34,7 +34,8 @@ type MemTracker struct {
 	onHost   bool          // the device's memory is the host's
 	memory   atomic.Uint32 // alloc.Memory of the device
 	gc       bool          // collect before ClearCache
-	lost     LostPolicy
+	findLost bool
+	freeLost bool
 
 	origin snapshot.Origin
 	start  time.Time

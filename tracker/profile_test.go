@@ -40,7 +40,7 @@ func profiled(t *testing.T) sections.Profile {
 
 func TestProfile(t *testing.T) {
 	p := profiled(t)
-	require.NoError(t, p.Attach(map[string]sections.Estimate{
+	require.NoError(t, p.SetEstimates(map[string]sections.Estimate{
 		"step/forward/conv1": {Of: "kept", Bytes: alloc.MiB / 2},
 		"step/forward/relu":  {Of: "allocated", Bytes: alloc.MiB / 4, Layer: sections.Layer{FLOPs: 100}},
 		"never":              {Of: "peak", Bytes: 1},
@@ -49,7 +49,7 @@ func TestProfile(t *testing.T) {
 	require.NoError(t, err)
 	golden(t, "profile.txt", p.Tree()+"\n\n"+sorted.String()+"\n")
 
-	assert.ErrorContains(t, p.Attach(map[string]sections.Estimate{"step": {Of: "time"}}), `estimate for "step": of "time": want one of allocated, kept`)
+	assert.ErrorContains(t, p.SetEstimates(map[string]sections.Estimate{"step": {Of: "time"}}), `estimate for "step": of "time": want one of allocated, kept`)
 }
 
 func TestProfileIsSortedByEachColumn(t *testing.T) {
@@ -82,7 +82,7 @@ func TestProfileIsSortedByEachColumn(t *testing.T) {
 
 func TestProfileAsJSON(t *testing.T) {
 	p := profiled(t)
-	require.NoError(t, p.Attach(map[string]sections.Estimate{
+	require.NoError(t, p.SetEstimates(map[string]sections.Estimate{
 		"step/forward":       {Of: "kept", Bytes: 1},
 		"step/forward/conv1": {Of: "peak", Bytes: 1},
 		"step/forward/relu":  {Of: "own-peak", Bytes: 1 << 18},

@@ -55,11 +55,6 @@ func (t *MemTracker) Do(name string, f func()) *Section {
 	return t.beginSection(tables.StackID(t.stacks.Table.Capture(1)), nil, name).run(f)
 }
 
-// Run runs f in a section of that name. The error is f's.
-func (t *MemTracker) Run(name string, f func() error) error {
-	return t.beginSection(tables.StackID(t.stacks.Table.Capture(1)), nil, name).try(f)
-}
-
 // Section begins a part of s, in any goroutine.
 func (s *Section) Section(name string) *Section {
 	return s.tracker.beginSection(tables.StackID(s.tracker.stacks.Table.Capture(1)), s, name)
@@ -69,11 +64,6 @@ func (s *Section) run(f func()) *Section {
 	defer s.End()
 	f()
 	return s
-}
-
-func (s *Section) try(f func() error) error {
-	defer s.End()
-	return f()
 }
 
 // beginSection measures and opens a section. Without a parent it is a part of the

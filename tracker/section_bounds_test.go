@@ -140,10 +140,6 @@ func TestSectionsAfterClose(t *testing.T) {
 		"Do": func(tr *tracker.MemTracker, _ *tracker.Section) *tracker.Section {
 			return tr.Do("late", func() {})
 		},
-		"Run": func(tr *tracker.MemTracker, _ *tracker.Section) *tracker.Section {
-			assert.NoError(t, tr.Run("late", func() error { return nil }))
-			return tr.Section("late")
-		},
 		"SectionContext": func(tr *tracker.MemTracker, _ *tracker.Section) *tracker.Section {
 			_, s := tr.SectionContext(context.Background(), "late")
 			return s

@@ -201,7 +201,7 @@ func TestSectionContext(t *testing.T) {
 	assert.Equal(t, "step/late", late.Data().Path)
 }
 
-func TestRunReturnsTheError(t *testing.T) {
+func TestSectionsOfFailures(t *testing.T) {
 	tr, _ := open(t, tracker.Config{})
 	full := errors.New("full")
 	run := func() error {
@@ -209,13 +209,15 @@ func TestRunReturnsTheError(t *testing.T) {
 		return full
 	}
 	whole := tr.Section("whole")
-	assert.Equal(t, full, tr.Run("a", run))
+	var err error
+	assert.Equal(t, "whole/a", tr.Do("a", func() { err = run() }).Data().Path)
+	assert.Equal(t, full, err)
 	elsewhere(func() {
 		part := whole.Section("b")
 		defer part.End()
 		assert.Equal(t, full, run())
 	})
-	assert.NoError(t, tr.Run("c", func() error { return nil }))
+	tr.Do("c", func() {})
 	whole.End()
 	var calls []string
 	for _, r := range tr.Profile() {

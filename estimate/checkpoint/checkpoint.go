@@ -2,7 +2,7 @@
 // safetensors and GGUF files, from their headers alone, and the layers that a
 // config.json or GGUF metadata describe.
 //
-//	f, err := checkpoint.Open("Qwen3-8B/config.json")
+//	f, err := checkpoint.ReadFile("Qwen3-8B/config.json")
 //	if err != nil {
 //		return err
 //	}
@@ -34,7 +34,7 @@ import (
 )
 
 // File is a model as its files describe it: the tensors, from the headers alone, and the layers, if
-// a config.json or GGUF metadata names the architecture. A File does not change after Open; any
+// a config.json or GGUF metadata names the architecture. A File does not change after ReadFile; any
 // goroutine may use it.
 type File struct {
 	// Name is the file's name, or the folder's if the file has a name that many models share
@@ -49,7 +49,7 @@ type File struct {
 	architectureErr error // why there is no architecture
 }
 
-// Open reads the headers of a model's files; it reads no weights, so that its time
+// ReadFile reads the headers of a model's files; it reads no weights, so that its time
 // follows the number of tensors and not their size. The path is one of
 //
 //   - a safetensors file;
@@ -71,7 +71,7 @@ type File struct {
 // unknown type are an error. Weights of an unknown or badly described architecture can be opened;
 // Layers then returns the error. So can a config.json of an unknown family, if it has the numbers
 // that Cache needs.
-func Open(path string) (*File, error) {
+func ReadFile(path string) (*File, error) {
 	c, err := openPath(path)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
@@ -80,9 +80,9 @@ func Open(path string) (*File, error) {
 	return c, nil
 }
 
-// OpenConfig reads a model from the text of a config.json, such as a zoo.Model's. name is used in
-// reports. The errors are those of Open for a wrong file.
-func OpenConfig(name string, text []byte) (*File, error) {
+// ParseConfig reads a model from the text of a config.json, such as a zoo.Model's. name is used in
+// reports. The errors are those of ReadFile for a wrong file.
+func ParseConfig(name string, text []byte) (*File, error) {
 	c, err := readConfig(bytes.NewReader(text), int64(len(text)), configName)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)

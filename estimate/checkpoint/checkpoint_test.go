@@ -27,7 +27,7 @@ func TestOpenFindsTheModelOfAFolder(t *testing.T) {
 		"nothing":                       {files: map[string]string{"pytorch_model.bin": "PK"}, fail: "no safetensors file, no GGUF file and no config.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := Open(writeFolder(t, test.files))
+			c, err := ReadFile(writeFolder(t, test.files))
 			if test.fail != "" {
 				require.ErrorContains(t, err, test.fail)
 				return
@@ -40,17 +40,17 @@ func TestOpenFindsTheModelOfAFolder(t *testing.T) {
 
 func TestOpenKnowsAFileByItsFirstBytes(t *testing.T) {
 	// The cache of Hugging Face's hub names files by their hash.
-	c, err := Open(writeFile(t, "4b5c", byteTensors("w")))
+	c, err := ReadFile(writeFile(t, "4b5c", byteTensors("w")))
 	require.NoError(t, err)
 	assert.Equal(t, "safetensors", c.Format)
-	c, err = Open(writeFile(t, "6d7e", ggufBytes(nil)))
+	c, err = ReadFile(writeFile(t, "6d7e", ggufBytes(nil)))
 	require.NoError(t, err)
 	assert.Equal(t, "GGUF", c.Format)
-	_, err = Open(writeFile(t, "pytorch_model.bin", []byte("PK\x03\x04 and so on")))
+	_, err = ReadFile(writeFile(t, "pytorch_model.bin", []byte("PK\x03\x04 and so on")))
 	assert.ErrorContains(t, err, "it is a ZIP file")
-	_, err = Open(writeFile(t, "empty", nil))
+	_, err = ReadFile(writeFile(t, "empty", nil))
 	assert.ErrorContains(t, err, "neither its name nor its first bytes")
-	_, err = Open(filepath.Join(t.TempDir(), "none.safetensors"))
+	_, err = ReadFile(filepath.Join(t.TempDir(), "none.safetensors"))
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 }
 
@@ -89,7 +89,7 @@ func TestIdleBiasesOfMaskedTokens(t *testing.T) {
 			config := fmt.Sprintf(`{"architectures": ["%sForMaskedLM"], "model_type": "%s", "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
 				"intermediate_size": 64, "tie_word_embeddings": %v, "transformers_version": "%s"}`, name, family, tied, version)
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600))
-			f, err := Open(dir)
+			f, err := ReadFile(dir)
 			require.NoError(t, err)
 			r, err := f.Report()
 			require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestHeadsThatTheWeightsTell(t *testing.T) {
 		dir := t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), fmt.Appendf(nil, config, c.class, c.family, c.tied, c.scale, c.version), 0o600))
 		params := func() int64 {
-			f, err := Open(dir)
+			f, err := ReadFile(dir)
 			require.NoError(t, err)
 			r, err := f.Report()
 			require.NoError(t, err)

@@ -32,7 +32,7 @@ func miniLM(t testing.TB) string {
 }
 
 func TestOpenARealModel(t *testing.T) {
-	c, err := Open(miniLM(t))
+	c, err := ReadFile(miniLM(t))
 	require.NoError(t, err)
 	// All but the 512 position_ids, which are a buffer.
 	assert.Equal(t, int64(22_713_216), c.Parameters())
@@ -88,7 +88,7 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Contains(t, llamaConfig, test.old)
-			c, err := Open(writeFile(t, configName, []byte(strings.Replace(llamaConfig, test.old, test.new, 1))))
+			c, err := ReadFile(writeFile(t, configName, []byte(strings.Replace(llamaConfig, test.old, test.new, 1))))
 			if err == nil { // it tells the numbers of a cache
 				_, err = c.Report()
 			}
@@ -102,12 +102,12 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 // A classifier in place of the head, and numbers that are written with a fraction.
 func TestConfigOfAClassifier(t *testing.T) {
 	text := strings.NewReplacer("LlamaForCausalLM", "LlamaForSequenceClassification", `"hidden_size": 64`, `"hidden_size": 64.0, "id2label": {"0": "a", "1": "b", "2": "c"}`).Replace(llamaConfig)
-	c, err := Open(writeFile(t, configName, []byte(text)))
+	c, err := ReadFile(writeFile(t, configName, []byte(text)))
 	require.NoError(t, err)
 	r, err := c.Report(estimate.Tokens(2, 8))
 	require.NoError(t, err)
 	assert.Equal(t, alloc.Shape{2, 8, 3}, r.Output)
-	_, err = Open(writeFile(t, configName, []byte(strings.Replace(llamaConfig, `"hidden_size": 64`, `"hidden_size": 64.5`, 1))))
+	_, err = ReadFile(writeFile(t, configName, []byte(strings.Replace(llamaConfig, `"hidden_size": 64`, `"hidden_size": 64.5`, 1))))
 	assert.ErrorContains(t, err, "64.5 where Go wants int")
 }
 
@@ -115,7 +115,7 @@ func TestConfigOfAClassifier(t *testing.T) {
 func TestPhiHasNoDropoutOfEmbeddings(t *testing.T) {
 	kept := func(settings string) alloc.Bytes {
 		text := strings.NewReplacer(`"llama", "architectures": ["LlamaForCausalLM"]`, `"phi", `+settings, `"silu"`, `"gelu_new"`, `"num_key_value_heads": 2`, `"num_key_value_heads": 4`).Replace(llamaConfig)
-		c, err := Open(writeFile(t, configName, []byte(text)))
+		c, err := ReadFile(writeFile(t, configName, []byte(text)))
 		require.NoError(t, err)
 		r, err := c.Report(estimate.Tokens(2, 8))
 		require.NoError(t, err)
@@ -126,7 +126,7 @@ func TestPhiHasNoDropoutOfEmbeddings(t *testing.T) {
 
 // Weights whose config.json is damaged can be read all the same.
 func TestWeightsOpenWithoutAnArchitecture(t *testing.T) {
-	c, err := Open(writeFolder(t, map[string]string{"model.safetensors": string(byteTensors("w")), configName: "{"}))
+	c, err := ReadFile(writeFolder(t, map[string]string{"model.safetensors": string(byteTensors("w")), configName: "{"}))
 	require.NoError(t, err)
 	assert.Equal(t, int64(1), c.Parameters())
 	_, err = c.Architecture()
@@ -162,7 +162,7 @@ func FuzzHFConfig(f *testing.F) {
 func TestWindowOfSomeLayers(t *testing.T) {
 	config := strings.NewReplacer(`"llama"`, `"qwen2", "use_sliding_window": true, "sliding_window": 10, "max_window_layers": 1`,
 		"LlamaForCausalLM", "Qwen2ForCausalLM").Replace(llamaConfig)
-	c, err := Open(writeFile(t, configName, []byte(config)))
+	c, err := ReadFile(writeFile(t, configName, []byte(config)))
 	require.NoError(t, err)
 	cache, err := c.Cache(1, 100)
 	require.NoError(t, err)
@@ -174,9 +174,9 @@ func TestWindowOfSomeLayers(t *testing.T) {
 // Python writes numbers that JSON has not.
 func TestConfigWithInfinity(t *testing.T) {
 	text := strings.Replace(llamaConfig, "{", `{"time_step_limit": [0.0, Infinity], "a": NaN, "b": [-Infinity], "c": "\"Infinity", `, 1)
-	c, err := Open(writeFile(t, configName, []byte(text)))
+	c, err := ReadFile(writeFile(t, configName, []byte(text)))
 	require.NoError(t, err)
-	plain, err := Open(writeFile(t, configName, []byte(llamaConfig)))
+	plain, err := ReadFile(writeFile(t, configName, []byte(llamaConfig)))
 	require.NoError(t, err)
 	want, err := plain.Report()
 	require.NoError(t, err)
@@ -188,7 +188,7 @@ func TestConfigWithInfinity(t *testing.T) {
 // The tower of Gemma 3 has a head unless its settings say otherwise, as transformers has it; published files do.
 func TestGemma3TowerWithHead(t *testing.T) {
 	count := func(head string) int64 {
-		c, err := Open(writeFile(t, configName, []byte(`{"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"], "text_config": {"model_type": "gemma3_text", "hidden_size": 64,
+		c, err := ReadFile(writeFile(t, configName, []byte(`{"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"], "text_config": {"model_type": "gemma3_text", "hidden_size": 64,
 			"num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "intermediate_size": 64, "vocab_size": 100, "head_dim": 16}, "vision_config": {"hidden_size": 1152,
 			"num_hidden_layers": 1, "num_attention_heads": 16, "intermediate_size": 4304, "image_size": 896, "patch_size": 14`+head+`}}`)))
 		require.NoError(t, err)

@@ -37,7 +37,7 @@ func (m measuredDenoiser) inputs(a architecture) estimate.Option {
 func TestDenoisersAsPyTorchHasThem(t *testing.T) {
 	for name, m := range measuredConfigs(t) {
 		t.Run(name, func(t *testing.T) {
-			c, err := Open(writeFile(t, configName, m.Config))
+			c, err := ReadFile(writeFile(t, configName, m.Config))
 			require.NoError(t, err)
 			if m.Known {
 				input, err := c.Input(1, 0)
@@ -98,7 +98,7 @@ func TestDenoisersThatAreNotKnown(t *testing.T) {
 		vae + `, "out_channels": 4`:                                                                                                         "out_channels",
 		`"_class_name": "AutoencoderKL", "block_out_channels": [32], "down_block_types": ["Other"], "up_block_types": ["UpDecoderBlock2D"]`: "down_block_types",
 	} {
-		_, err := Open(writeFile(t, configName, []byte("{"+text+"}")))
+		_, err := ReadFile(writeFile(t, configName, []byte("{"+text+"}")))
 		var wrong *Error
 		require.ErrorAs(t, err, &wrong, text)
 		assert.Contains(t, err.Error(), key)

@@ -11,7 +11,7 @@ import (
 )
 
 // The config.json of a Hugging Face model is enough to count its parameters.
-func ExampleOpen() {
+func ExampleReadFile() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
 		fmt.Println(err)
@@ -26,7 +26,7 @@ func ExampleOpen() {
 		return
 	}
 
-	f, err := checkpoint.Open(path)
+	f, err := checkpoint.ReadFile(path)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -58,7 +58,7 @@ func ExampleFile_Images() {
 		fmt.Println(err)
 		return
 	}
-	f, err := checkpoint.Open(path)
+	f, err := checkpoint.ReadFile(path)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -45,7 +45,7 @@ func testFamilies(t *testing.T, name string) {
 			var m measuredFamily
 			require.NoError(t, json.Unmarshal(text, &m))
 			require.NotEmpty(t, m.Kept)
-			c, err := Open(writeFile(t, configName, m.Config))
+			c, err := ReadFile(writeFile(t, configName, m.Config))
 			require.NoError(t, err)
 			for dtype, kept := range m.Kept {
 				d, err := alloc.ParseDType(dtype)
@@ -129,7 +129,7 @@ func TestDeBERTaHasMoreThanPublished(t *testing.T) {
 		`"architectures": ["DebertaV2ForTokenClassification"], "position_biased_input": false, "pos_att_type": "c2p"`:                                                  100*64 + norm + 2*(block+square) + 64*64 + 3*64 + 3,
 		`"architectures": ["DebertaV2ForMaskedLM"], "position_biased_input": false, "share_att_key": true`:                                                             100*64 + norm + 2*block + 64*64 + square + norm + 100,
 	} {
-		c, err := Open(writeFile(t, configName, []byte("{"+settings+", "+config+"}")))
+		c, err := ReadFile(writeFile(t, configName, []byte("{"+settings+", "+config+"}")))
 		require.NoError(t, err, config)
 		r, err := c.Report(estimate.Tokens(2, 16), estimate.Train(estimate.AdamW))
 		require.NoError(t, err, config)
@@ -148,7 +148,7 @@ func TestCachesOfUnequalBlocks(t *testing.T) {
 			"mamba_n_heads": 8, "mamba_n_groups": 1, "mamba_d_state": 16, "mamba_d_conv": 4`: 2 * (2*64*2*16 + 2*(128*16+4*(128+2*16))),
 		`"model_type": "mamba2", "num_hidden_layers": 2, "num_heads": 8, "head_dim": 16, "n_groups": 1, "state_size": 16, "conv_kernel": 4`: 2 * 2 * (128*16 + 4*(128+2*16)),
 	} {
-		c, err := Open(writeFile(t, configName, []byte("{"+sizes+config+"}")))
+		c, err := ReadFile(writeFile(t, configName, []byte("{"+sizes+config+"}")))
 		require.NoError(t, err, config)
 		cache, err := c.Cache(2, 64)
 		require.NoError(t, err, config)

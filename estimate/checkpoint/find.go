@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// findModel returns the file in a directory that Open should read.
+// findModel returns the file in a directory that ReadFile should read.
 func findModel(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

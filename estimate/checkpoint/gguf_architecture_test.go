@@ -186,7 +186,7 @@ func TestGGUFFamilies(t *testing.T) {
 			for key, value := range test.keys {
 				keys = append(keys, ggufKey{family + "." + key, value})
 			}
-			c, err := Open(writeFile(t, "small.gguf", smallGGUF(keys, test.tensors...)))
+			c, err := ReadFile(writeFile(t, "small.gguf", smallGGUF(keys, test.tensors...)))
 			require.NoError(t, err)
 			report, err := c.Report(estimate.Tokens(1, 16))
 			require.NoError(t, err)
@@ -210,7 +210,7 @@ func checkArchitecture(t *testing.T, a architecture) {
 }
 
 func TestGGUFTellsTheArchitecture(t *testing.T) {
-	c, err := Open(writeFile(t, "llama.gguf", llamaGGUF()))
+	c, err := ReadFile(writeFile(t, "llama.gguf", llamaGGUF()))
 	require.NoError(t, err)
 	name, err := c.Architecture()
 	require.NoError(t, err)
@@ -250,13 +250,13 @@ func TestGGUFSaysWhatIsWrongWithTheArchitecture(t *testing.T) {
 		"no vocabulary":    {map[string]any{"tokenizer.ggml.tokens": nil}, "neither vocab_size nor the tokenizer's tokens"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := Open(writeFile(t, "bad.gguf", ggufBytes(llamaKeys(test.replace))))
+			c, err := ReadFile(writeFile(t, "bad.gguf", ggufBytes(llamaKeys(test.replace))))
 			require.NoError(t, err)
 			_, err = c.Architecture()
 			require.ErrorContains(t, err, test.want)
 		})
 	}
-	same, err := Open(writeFile(t, "same.gguf", ggufBytes(llamaKeys(map[string]any{"llama.attention.head_count_kv": []uint32{2, 2}}))))
+	same, err := ReadFile(writeFile(t, "same.gguf", ggufBytes(llamaKeys(map[string]any{"llama.attention.head_count_kv": []uint32{2, 2}}))))
 	require.NoError(t, err)
 	_, err = same.Architecture()
 	assert.NoError(t, err)

@@ -114,9 +114,9 @@ func TestGGUFEqualsTheConfig(t *testing.T) {
 			for _, key := range test.keys {
 				keys = append(keys, ggufKey{architecture + "." + key.name, key.value})
 			}
-			gguf, err := Open(writeFile(t, "small.gguf", blocksGGUF(keys, test.outside, test.blocks...)))
+			gguf, err := ReadFile(writeFile(t, "small.gguf", blocksGGUF(keys, test.outside, test.blocks...)))
 			require.NoError(t, err)
-			config, err := Open(writeFile(t, configName, []byte("{"+test.config+"}")))
+			config, err := ReadFile(writeFile(t, configName, []byte("{"+test.config+"}")))
 			require.NoError(t, err)
 			whole := estimate.All(estimate.Tokens(2, 24), estimate.Precision(alloc.Float16))
 			want, err := config.Report(whole)
@@ -162,7 +162,7 @@ func TestGGUFSaysWhatIsWrongWithItsBlocks(t *testing.T) {
 					keys = append(keys, ggufKey{test.architecture + "." + key, value})
 				}
 			}
-			c, err := Open(writeFile(t, "bad.gguf", ggufBytes(keys)))
+			c, err := ReadFile(writeFile(t, "bad.gguf", ggufBytes(keys)))
 			require.NoError(t, err)
 			_, err = c.Architecture()
 			require.ErrorContains(t, err, test.want)

@@ -139,7 +139,7 @@ func TestGGUFTellsTheTensors(t *testing.T) {
 	binary.LittleEndian.PutUint64(content[bytes.Index(content, []byte("norm"))+4+4+8+4:], 448)
 	binary.LittleEndian.PutUint64(content[bytes.Index(content, []byte("scalar"))+6+4+4:], 480)
 	content = append(content, make([]byte, 64)...)
-	c, err := Open(writeFile(t, "some.gguf", content))
+	c, err := ReadFile(writeFile(t, "some.gguf", content))
 	require.NoError(t, err)
 
 	var lines []string
@@ -212,7 +212,7 @@ func TestGGUFSaysWhatIsWrong(t *testing.T) {
 		"truncated tensors":   {ggufHeader(nil, w)[:50], `tensor "w"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Open(writeFile(t, "bad.gguf", test.content))
+			_, err := ReadFile(writeFile(t, "bad.gguf", test.content))
 			require.ErrorContains(t, err, test.want)
 			assert.ErrorContains(t, err, "checkpoint: open bad.gguf: ")
 			var fileError *Error
@@ -229,7 +229,7 @@ func TestGGUFGathersItsParts(t *testing.T) {
 	parts := map[string]string{"m-00001-of-00002.gguf": part(0, 2, "a"), "m-00002-of-00002.gguf": part(1, 2, "b")}
 	dir := writeFolder(t, parts)
 	for _, path := range []string{dir, filepath.Join(dir, "m-00001-of-00002.gguf"), filepath.Join(dir, "m-00002-of-00002.gguf")} {
-		c, err := Open(path)
+		c, err := ReadFile(path)
 		require.NoError(t, err)
 		var names []string
 		for tensor := range c.Tensors() {
@@ -249,7 +249,7 @@ func TestGGUFGathersItsParts(t *testing.T) {
 			if test.second == "" {
 				require.NoError(t, os.Remove(filepath.Join(dir, "m-00002-of-00002.gguf")))
 			}
-			_, err := Open(filepath.Join(dir, "m-00001-of-00002.gguf"))
+			_, err := ReadFile(filepath.Join(dir, "m-00001-of-00002.gguf"))
 			require.ErrorContains(t, err, test.want)
 		})
 	}

@@ -18,7 +18,7 @@ func TestImages(t *testing.T) {
 		pipelineFolder(t, map[string]string{"config.json": string(models["autoencoder"].Config)}): {1, 4, 128, 128}, // of three blocks
 		pipelineFolder(t, map[string]string{"config.json": `{"model_type": "resnet"}`}):           {1, 3, 512, 512},
 	} {
-		usual, err := Open(path)
+		usual, err := ReadFile(path)
 		require.NoError(t, err)
 		c, err := usual.Images(512)
 		require.NoError(t, err)
@@ -51,7 +51,7 @@ func TestImagesOfAnotherSizeAreRefused(t *testing.T) {
 		{string(models["flux"].Config), "want a side of 1 to", 0},
 		{string(models["sd3"].Config), "fewer than their patches", 1 << 16},
 	} {
-		f, err := Open(pipelineFolder(t, map[string]string{"config.json": c.config}))
+		f, err := ReadFile(pipelineFolder(t, map[string]string{"config.json": c.config}))
 		require.NoError(t, err)
 		_, err = f.Images(c.side)
 		assert.ErrorContains(t, err, c.want)

@@ -43,7 +43,7 @@ func TestIndexGathersItsShards(t *testing.T) {
 		"2.safetensors": string(byteTensors("c")),
 	})
 	for _, path := range []string{dir, filepath.Join(dir, indexName)} {
-		c, err := Open(path)
+		c, err := ReadFile(path)
 		require.NoError(t, err)
 		var names []string
 		for tensor := range c.Tensors() {
@@ -79,7 +79,7 @@ func TestIndexSaysWhatIsWrong(t *testing.T) {
 				"4.safetensors":   string(byteTensors("a", "d")),
 				"bad.safetensors": "abc",
 			})
-			_, err := Open(dir)
+			_, err := ReadFile(dir)
 			require.ErrorContains(t, err, test.want)
 			assert.ErrorContains(t, err, "checkpoint: open "+indexName+": ")
 		})

@@ -12,7 +12,7 @@ import (
 )
 
 func opened(t *testing.T, name string, data []byte) *File {
-	c, err := Open(writeFile(t, name, data))
+	c, err := ReadFile(writeFile(t, name, data))
 	require.NoError(t, err)
 	return c
 }

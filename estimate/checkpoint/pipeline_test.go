@@ -66,7 +66,7 @@ func fluxPipeline(t *testing.T) map[string]string {
 func TestPipelineOfParts(t *testing.T) {
 	models := measuredConfigs(t)
 	dir := pipelineFolder(t, fluxPipeline(t))
-	c, err := Open(filepath.Join(dir, "model_index.json"))
+	c, err := ReadFile(filepath.Join(dir, "model_index.json"))
 	require.NoError(t, err)
 	assert.Equal(t, filepath.Base(dir), c.Name)
 	name, err := c.Architecture()
@@ -97,7 +97,7 @@ func TestPipelineOfParts(t *testing.T) {
 func TestPipelineOfAdapters(t *testing.T) {
 	files := fluxPipeline(t)
 	trained := func(path string) int64 {
-		c, err := Open(path)
+		c, err := ReadFile(path)
 		require.NoError(t, err)
 		input, err := c.Input(1, 0)
 		require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestPipelineOfAdapters(t *testing.T) {
 // What is no transformer has no loss of words.
 func TestLossOfImages(t *testing.T) {
 	for name, m := range measuredConfigs(t) {
-		c, err := Open(pipelineFolder(t, map[string]string{"config.json": string(m.Config)}))
+		c, err := ReadFile(pipelineFolder(t, map[string]string{"config.json": string(m.Config)}))
 		require.NoError(t, err, name)
 		assert.Nil(t, c.Loss(), name)
 	}
@@ -125,7 +125,7 @@ func TestLossOfImages(t *testing.T) {
 func TestPipelineWithoutAPart(t *testing.T) {
 	files := fluxPipeline(t)
 	delete(files, "text_encoder_2/some.safetensors")
-	c, err := Open(pipelineFolder(t, files))
+	c, err := ReadFile(pipelineFolder(t, files))
 	require.NoError(t, err)
 	const lacks = "not counted, since the folder has no safetensors of it: text_encoder_2 (T5EncoderModel)"
 	_, err = c.Input(1, 0)
@@ -138,7 +138,7 @@ func TestPipelineWithoutAPart(t *testing.T) {
 
 // Of a pipeline whose model is not known the weights count as they are stored.
 func TestPipelineOfUnknownModel(t *testing.T) {
-	c, err := Open(pipelineFolder(t, map[string]string{
+	c, err := ReadFile(pipelineFolder(t, map[string]string{
 		"model_index.json":        `{"transformer": ["diffusers", "SomeTransformer3DModel"], "text_encoder": ["transformers", "T5EncoderModel"]}`,
 		"transformer/config.json": `{"_class_name": "SomeTransformer3DModel"}`, "transformer/diffusion_pytorch_model.safetensors": twoTensors,
 		"text_encoder/model.safetensors": twoTensors,
@@ -154,7 +154,7 @@ func TestPipelineOfUnknownModel(t *testing.T) {
 
 // Without weights the error is that of the model that would run.
 func TestPipelineOfUnknownModelAlone(t *testing.T) {
-	_, err := Open(pipelineFolder(t, map[string]string{
+	_, err := ReadFile(pipelineFolder(t, map[string]string{
 		"model_index.json":        `{"transformer": ["diffusers", "SomeTransformer3DModel"]}`,
 		"transformer/config.json": `{"_class_name": "SomeTransformer3DModel"}`,
 	}))
@@ -171,7 +171,7 @@ func TestPipelinesThatAreWrong(t *testing.T) {
 		"has a wrong config":    {"model_index.json": `{"vae": ["diffusers", "AutoencoderKL"]}`, "vae/config.json": `{"_class_name": "AutoencoderKL"}`},
 		"has a part of numbers": {"model_index.json": `{"unet": ["diffusers", "UNet2DConditionModel"]}`, "unet/config.json": `{"_class_name": "UNet2DConditionModel", "block_out_channels": [-1]}`},
 	} {
-		_, err := Open(pipelineFolder(t, files))
+		_, err := ReadFile(pipelineFolder(t, files))
 		var wrong *Error
 		require.ErrorAs(t, err, &wrong, name)
 	}

@@ -39,7 +39,7 @@ func publishedModels(t *testing.T) map[string]publishedModel {
 func TestConfigsGiveThePublishedNumberOfParameters(t *testing.T) {
 	for name, model := range publishedModels(t) {
 		t.Run(name, func(t *testing.T) {
-			c, err := Open(writeFile(t, configName, model.Config))
+			c, err := ReadFile(writeFile(t, configName, model.Config))
 			require.NoError(t, err)
 			report, err := c.Report()
 			require.NoError(t, err)
@@ -80,7 +80,7 @@ func TestConfigsGiveTheCache(t *testing.T) {
 	} {
 		model, ok := models[name]
 		require.True(t, ok, name)
-		c, err := Open(writeFile(t, configName, model.Config))
+		c, err := ReadFile(writeFile(t, configName, model.Config))
 		require.NoError(t, err)
 		cache, err := c.Cache(3, want.context)
 		require.NoError(t, err)
@@ -104,7 +104,7 @@ func TestChatGLM(t *testing.T) {
 		"zai-org/chatglm3-6b":   {`"num_layers": 28, "padded_vocab_size": 65024`, 6_243_584_000, 2 * 2 * 28 * 2 * 128},
 		"zai-org/glm-4-9b-chat": {`"num_layers": 40, "padded_vocab_size": 151552`, 9_399_951_360, 2 * 2 * 40 * 2 * 128},
 	} {
-		c, err := Open(writeFile(t, configName, []byte("{"+both+", "+test.config+"}")))
+		c, err := ReadFile(writeFile(t, configName, []byte("{"+both+", "+test.config+"}")))
 		require.NoError(t, err, name)
 		report, err := c.Report(estimate.Tokens(1, 64), estimate.Train(estimate.AdamW))
 		require.NoError(t, err, name)
@@ -115,6 +115,6 @@ func TestChatGLM(t *testing.T) {
 		require.NoError(t, err, name)
 		assert.EqualValues(t, 1000*test.cache, have, name)
 	}
-	_, err := Open(writeFile(t, configName, []byte(`{"model_type": "chatglm", "hidden_size": 4096, "num_layers": 28, "vocab_size": 130528}`)))
+	_, err := ReadFile(writeFile(t, configName, []byte(`{"model_type": "chatglm", "hidden_size": 4096, "num_layers": 28, "vocab_size": 130528}`)))
 	assert.ErrorIs(t, err, ErrUnknownArchitecture, "the first ChatGLM is built in another way")
 }

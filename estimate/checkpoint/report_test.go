@@ -17,7 +17,7 @@ func TestReportOfTensorsAlone(t *testing.T) {
 		"conv.bias":{"dtype":"BF16","shape":[4],"data_offsets":[112,120]},
 		"bn.running_mean":{"dtype":"F32","shape":[4],"data_offsets":[120,136]},
 		"scale":{"dtype":"F8_E8M0","shape":[3],"data_offsets":[136,139]}}`
-	c, err := Open(writeFile(t, "conv.safetensors", safetensorsFile(header, 139)))
+	c, err := ReadFile(writeFile(t, "conv.safetensors", safetensorsFile(header, 139)))
 	require.NoError(t, err)
 	r, err := c.Report()
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestReportOfTensorsAlone(t *testing.T) {
 
 func TestReportCountsQuantizedWeightsAsStored(t *testing.T) {
 	keys := llamaKeys(map[string]any{"llama.embedding_length": uint32(256), "llama.block_count": uint32(1), "llama.feed_forward_length": uint32(256)})
-	c, err := Open(writeFile(t, "q4.gguf", quantizedGGUF(keys)))
+	c, err := ReadFile(writeFile(t, "q4.gguf", quantizedGGUF(keys)))
 	require.NoError(t, err)
 	stored := alloc.Bytes((4+1536)*144 + 3*1024)
 	require.Equal(t, stored, c.Bytes())
@@ -88,7 +88,7 @@ func quantizedGGUF(keys []ggufKey, more ...ggufTensor) []byte {
 // A tensor that is no weight of the layers does not change how the rest is counted.
 func TestExtraTensorsAreCountedAsStored(t *testing.T) {
 	keys := llamaKeys(map[string]any{"llama.embedding_length": uint32(256), "llama.block_count": uint32(1), "llama.feed_forward_length": uint32(256)})
-	c, err := Open(writeFile(t, "q4.gguf", quantizedGGUF(keys, ggufTensor{name: "rope_freqs.weight", dims: []uint64{64}})))
+	c, err := ReadFile(writeFile(t, "q4.gguf", quantizedGGUF(keys, ggufTensor{name: "rope_freqs.weight", dims: []uint64{64}})))
 	require.NoError(t, err)
 	r, err := c.Report(estimate.Tokens(1, 8))
 	require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestExtraTensorsAreCountedAsStored(t *testing.T) {
 
 // The modules that hold the file's tensors are those of the layers, one by one.
 func TestLayersHaveTheFilesNames(t *testing.T) {
-	c, err := Open(miniLM(t))
+	c, err := ReadFile(miniLM(t))
 	require.NoError(t, err)
 	r, err := c.Report(estimate.Tokens(2, 128))
 	require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestLayersHaveTheFilesNames(t *testing.T) {
 func TestConfigsGiveLayersThatRun(t *testing.T) {
 	for name, model := range publishedModels(t) {
 		t.Run(name, func(t *testing.T) {
-			c, err := Open(writeFile(t, configName, model.Config))
+			c, err := ReadFile(writeFile(t, configName, model.Config))
 			require.NoError(t, err)
 			length := 16
 			if c.architecture.SeesImages() || c.architecture.Family.OrLlama().Usual > 0 {
@@ -145,12 +145,12 @@ func TestConfigsGiveLayersThatRun(t *testing.T) {
 func TestReportCountsPackedWeightsAsStored(t *testing.T) {
 	config := strings.Replace(llamaConfig, "{", `{"quantization_config": {"quant_method": "mxfp4"}, `, 1)
 	header := `{"model.layers.0.mlp.up_proj.blocks":{"dtype":"U8","shape":[1000],"data_offsets":[0,1000]}}`
-	c, err := Open(writeFolder(t, map[string]string{configName: config, "model.safetensors": string(safetensorsFile(header, 1000))}))
+	c, err := ReadFile(writeFolder(t, map[string]string{configName: config, "model.safetensors": string(safetensorsFile(header, 1000))}))
 	require.NoError(t, err)
 	r, err := c.Report(estimate.Tokens(1, 8))
 	require.NoError(t, err)
 	assert.Equal(t, alloc.Bytes(1000), r.Inference.Weights)
-	alone, err := Open(writeFile(t, configName, []byte(config)))
+	alone, err := ReadFile(writeFile(t, configName, []byte(config)))
 	require.NoError(t, err)
 	r, err = alone.Report()
 	require.NoError(t, err)
@@ -170,14 +170,14 @@ func TestQuantizedConfigs(t *testing.T) {
 		`{"quant_method": "fp8"}`:                                  7.0,
 		`{"quant_method": "bitsandbytes", "load_in_4bit": true}`:   4.17,
 	} {
-		c, err := Open(writeFile(t, configName, []byte(llama+settings+"}")))
+		c, err := ReadFile(writeFile(t, configName, []byte(llama+settings+"}")))
 		require.NoError(t, err)
 		r, err := c.Report(estimate.Tokens(1, 8))
 		require.NoError(t, err)
 		assert.InDelta(t, gigabytes, float64(r.Inference.Weights)/1e9, 0.05, settings)
 		assert.True(t, r.Fits(10*alloc.GiB), settings)
 	}
-	c, err := Open(writeFile(t, configName, []byte(llama+`{"quant_method": "new"}}`)))
+	c, err := ReadFile(writeFile(t, configName, []byte(llama+`{"quant_method": "new"}}`)))
 	require.NoError(t, err)
 	r, err := c.Report()
 	require.NoError(t, err)
@@ -190,7 +190,7 @@ func TestQuantizedConfigs(t *testing.T) {
 func TestUnknownFamiliesHaveACache(t *testing.T) {
 	config := strings.Replace(llamaConfig, `"llama"`, `"rwkv9"`, 1)
 	header := `{"w":{"dtype":"BF16","shape":[500],"data_offsets":[0,1000]}}`
-	c, err := Open(writeFolder(t, map[string]string{configName: config, "model.safetensors": string(safetensorsFile(header, 1000))}))
+	c, err := ReadFile(writeFolder(t, map[string]string{configName: config, "model.safetensors": string(safetensorsFile(header, 1000))}))
 	require.NoError(t, err)
 	_, err = c.Layers()
 	require.ErrorIs(t, err, ErrUnknownArchitecture)
@@ -204,7 +204,7 @@ func TestUnknownFamiliesHaveACache(t *testing.T) {
 	assert.Equal(t, 1000+n, r.Inference.Peak)
 	assert.Contains(t, strings.Join(r.Notes, "\n"), "by the config's own numbers of layers")
 
-	c, err = Open(writeFile(t, configName, []byte(`{"model_type": "new", "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2,
+	c, err = ReadFile(writeFile(t, configName, []byte(`{"model_type": "new", "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2,
 		"num_kv_shared_layers": 2, "sliding_window": 10, "layer_types": ["sliding_attention", "sliding_attention", "full_attention",
 		"sliding_attention", "sliding_attention", "full_attention"]}`)))
 	require.NoError(t, err)
@@ -217,7 +217,7 @@ func TestUnknownFamiliesHaveACache(t *testing.T) {
 	keys := append(llamaKeys(map[string]any{"general.architecture": "new"}), ggufKey{"new.embedding_length", uint32(256)},
 		ggufKey{"new.block_count", uint32(2)}, ggufKey{"new.attention.head_count", uint32(8)}, ggufKey{"new.attention.head_count_kv", uint32(2)},
 		ggufKey{"new.attention.shared_kv_layers", uint32(1)})
-	g, err := Open(writeFile(t, "new.gguf", quantizedGGUF(keys)))
+	g, err := ReadFile(writeFile(t, "new.gguf", quantizedGGUF(keys)))
 	require.NoError(t, err)
 	cache, err = g.Cache(1, 10)
 	require.NoError(t, err)
@@ -237,7 +237,7 @@ func TestNameOfAModel(t *testing.T) {
 
 func TestInputOfAModel(t *testing.T) {
 	shape := func(model string, batch, length int) alloc.Shape {
-		c, err := Open(writeFile(t, configName, publishedModels(t)[model].Config))
+		c, err := ReadFile(writeFile(t, configName, publishedModels(t)[model].Config))
 		require.NoError(t, err)
 		input, err := c.Input(batch, length)
 		require.NoError(t, err)
@@ -248,14 +248,14 @@ func TestInputOfAModel(t *testing.T) {
 	assert.Equal(t, alloc.Shape{2, 512}, shape("Qwen/Qwen3-0.6B", 2, 0))
 	assert.Equal(t, alloc.Shape{2, 100}, shape("openai-community/gpt2", 2, 100))
 	assert.Equal(t, alloc.Shape{3, 3, 224, 224}, shape("google/vit-base-patch16-224-in21k", 3, 0))
-	short, err := Open(writeFile(t, configName, []byte(`{"model_type":"gpt2","n_embd":8,"n_layer":1,"n_head":2,"n_positions":4,"vocab_size":16}`)))
+	short, err := ReadFile(writeFile(t, configName, []byte(`{"model_type":"gpt2","n_embd":8,"n_layer":1,"n_head":2,"n_positions":4,"vocab_size":16}`)))
 	require.NoError(t, err)
 	input, err := short.Input(1, 0)
 	require.NoError(t, err)
 	r, err := short.Report(input)
 	require.NoError(t, err)
 	assert.Equal(t, alloc.Shape{1, 4}, r.Inputs[0])
-	vit, err := Open(writeFile(t, configName, publishedModels(t)["google/vit-base-patch16-224-in21k"].Config))
+	vit, err := ReadFile(writeFile(t, configName, publishedModels(t)["google/vit-base-patch16-224-in21k"].Config))
 	require.NoError(t, err)
 	_, err = vit.Input(1, 5)
 	assert.ErrorContains(t, err, "a vit model reads images")
@@ -264,7 +264,7 @@ func TestInputOfAModel(t *testing.T) {
 // A model of images and text: the tower is counted, in the rows too, and not run.
 func TestVisionTowerIsHeld(t *testing.T) {
 	model := publishedModels(t)["google/gemma-3-4b-it"]
-	c, err := Open(writeFile(t, configName, model.Config))
+	c, err := ReadFile(writeFile(t, configName, model.Config))
 	require.NoError(t, err)
 	r, err := c.Report(estimate.Tokens(1, 64), estimate.Train(estimate.Adam))
 	require.NoError(t, err)
@@ -280,7 +280,7 @@ func TestVisionTowerIsHeld(t *testing.T) {
 func TestTrainingOfQuantizedConfigs(t *testing.T) {
 	trained := func(quantization string, base estimate.Base) *estimate.Report {
 		config := strings.Replace(llamaConfig, "{", `{"quantization_config": `+quantization+`, `, 1)
-		c, err := Open(writeFile(t, "config.json", []byte(config)))
+		c, err := ReadFile(writeFile(t, "config.json", []byte(config)))
 		require.NoError(t, err)
 		input, err := c.Input(1, 16)
 		require.NoError(t, err)

@@ -47,7 +47,7 @@ func TestSafetensorsTellsTheTensors(t *testing.T) {
 		"empty":{"data_offsets":[16,16],"shape":[0,7],"dtype":"I64","unknown":{"a":[1]}},
 		"packed":{"dtype":"F4","shape":[4],"data_offsets":[16,18]},
 		"six":{"dtype":"F6_E3M2","shape":[8],"data_offsets":[18,24]}}    `
-	c, err := Open(writeFile(t, "some.safetensors", safetensorsFile(header, 24)))
+	c, err := ReadFile(writeFile(t, "some.safetensors", safetensorsFile(header, 24)))
 	require.NoError(t, err)
 
 	start := int64(8 + len(header))
@@ -121,7 +121,7 @@ func TestSafetensorsSaysWhatIsWrong(t *testing.T) {
 		"escaped name":      {safetensorsFile(one(`,"\u0077":{"dtype":"U8","shape":[1],"data_offsets":[4,5]}`), 5), `duplicate object member name "w"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Open(writeFile(t, "bad.safetensors", test.content))
+			_, err := ReadFile(writeFile(t, "bad.safetensors", test.content))
 			require.ErrorContains(t, err, test.want)
 			assert.ErrorContains(t, err, "checkpoint: open bad.safetensors: ")
 			var fileError *Error
@@ -147,7 +147,7 @@ func TestSafetensorsReadsNoData(t *testing.T) {
 	var c *File
 	heap := allocated(func() {
 		var err error
-		c, err = Open(path)
+		c, err = ReadFile(path)
 		require.NoError(t, err)
 	})
 	assert.Equal(t, int64(70_000_000_000), c.Parameters())
@@ -159,7 +159,7 @@ func TestSafetensorsDoesNotTrustTheHeadersLength(t *testing.T) {
 	path := writeFile(t, "lie.safetensors", append(binary.LittleEndian.AppendUint64(nil, maxSafetensorsHeader), '{'))
 	require.NoError(t, os.Truncate(path, 1<<30))
 	heap := allocated(func() {
-		_, err := Open(path)
+		_, err := ReadFile(path)
 		assert.ErrorContains(t, err, "not valid JSON")
 	})
 	assert.Less(t, heap, int64(1<<20))
@@ -212,14 +212,14 @@ func checkTiling(t *testing.T, tensors []Tensor, size int64) {
 	}
 }
 
-func BenchmarkOpen(b *testing.B) {
+func BenchmarkReadFile(b *testing.B) {
 	b.Run("safetensors", func(b *testing.B) {
 		header, data := manyTensors(10_000, 1024)
 		path := sparseSafetensors(b, header, data)
 		b.SetBytes(int64(len(header)))
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := Open(path); err != nil {
+			if _, err := ReadFile(path); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -40,7 +40,7 @@ type Model struct {
 	Source string
 	// DType is the element type in which the weights are published.
 	DType alloc.DType
-	// Config is the config.json that the layers are made of, for checkpoint.OpenConfig; nil for models that are written here.
+	// Config is the config.json that the layers are made of, for checkpoint.ParseConfig; nil for models that are written here.
 	Config []byte
 
 	transformer *family.Transformer // what the layers were made of; nil for other models

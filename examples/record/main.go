@@ -58,7 +58,7 @@ func run(dir string, pause time.Duration, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	return fig.Save(filepath.Join(dir, "memory.png"), true)
+	return fig.WriteFile(filepath.Join(dir, "memory.png"), true)
 }
 
 // train takes five batches of 384 MiB, one after another, two at a time.

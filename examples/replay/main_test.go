@@ -20,7 +20,7 @@ func TestRun(t *testing.T) {
 	require.NoError(t, run(&out, path, 400))
 	assert.Contains(t, out.String(), "cache      needs 182.0 MiB\n")
 
-	f, err := files.Open(path)
+	f, err := files.ReadFile(path)
 	require.NoError(t, err)
 	result, err := replay.Run(f.Dump, replay.Config{Memory: 182 * alloc.MiB})
 	require.NoError(t, err)

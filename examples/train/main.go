@@ -59,7 +59,7 @@ func run(out io.Writer, batch, steps int, by string) (err error) {
 	}
 
 	profile := tr.Profile()
-	if err := profile.Attach(want); err != nil {
+	if err := profile.SetEstimates(want); err != nil {
 		return err
 	}
 	if by == "tree" {

@@ -31,7 +31,7 @@ func TestEstimateAgreesWithMeasurement(t *testing.T) {
 	require.NoError(t, loop.err)
 
 	profile := tr.Profile()
-	require.NoError(t, profile.Attach(want))
+	require.NoError(t, profile.SetEstimates(want))
 	compared := 0
 	for _, row := range profile {
 		if row.Estimate == nil {

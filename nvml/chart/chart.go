@@ -2,7 +2,7 @@
 // the browser, also while the recording goes on:
 //
 //	fig, err := chart.New(rec.Recording().Series, chart.Config{Last: 50})
-//	err = fig.Save("memory.png", false)
+//	err = fig.WriteFile("memory.png", false)
 //
 // It draws what it is given, and never asks a driver. It is a separate package, so that a
 // program that only queries or records compiles no plotting library.
@@ -142,9 +142,9 @@ func (f *Figure) Write(w io.Writer, format string) error {
 
 var formats = []string{".png", ".svg", ".html"}
 
-// Save writes the chart to a file, in the format of its name's ending. If the file exists and
+// WriteFile writes the chart to a file, in the format of its name's ending. If the file exists and
 // overwrite is false, the error is fs.ErrExist.
-func (f *Figure) Save(path string, overwrite bool) error {
+func (f *Figure) WriteFile(path string, overwrite bool) error {
 	format := strings.ToLower(filepath.Ext(path))
 	if !slices.Contains(formats, format) {
 		return fmt.Errorf("%s: charts are written as %s", path, strings.Join(formats, ", "))

@@ -351,23 +351,23 @@ func TestHTML(t *testing.T) {
 	}
 }
 
-func TestSave(t *testing.T) {
+func TestWriteFile(t *testing.T) {
 	fig, err := New(twoGPUs(t), Config{})
 	require.NoError(t, err)
 	dir := t.TempDir()
 	for _, ext := range formats {
 		path := filepath.Join(dir, "chart"+ext)
-		require.NoError(t, fig.Save(path, false))
+		require.NoError(t, fig.WriteFile(path, false))
 		before, err := os.ReadFile(path)
 		require.NoError(t, err)
-		assert.ErrorIs(t, fig.Save(path, false), os.ErrExist)
-		require.NoError(t, fig.Save(path, true))
+		assert.ErrorIs(t, fig.WriteFile(path, false), os.ErrExist)
+		require.NoError(t, fig.WriteFile(path, true))
 		after, err := os.ReadFile(path)
 		require.NoError(t, err)
 		assert.Equal(t, len(before), len(after))
 	}
-	assert.ErrorContains(t, fig.Save(filepath.Join(dir, "chart.gif"), false), "charts are written as .png, .svg, .html")
-	assert.ErrorContains(t, fig.Save(filepath.Join(dir, "no", "chart.png"), false), "writing a chart: ")
+	assert.ErrorContains(t, fig.WriteFile(filepath.Join(dir, "chart.gif"), false), "charts are written as .png, .svg, .html")
+	assert.ErrorContains(t, fig.WriteFile(filepath.Join(dir, "no", "chart.png"), false), "writing a chart: ")
 }
 
 // TestRecordingAloneIsLight holds the promise of the package comment.

@@ -13,7 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml/chart"
 )
 
-// A chart of what a function takes on a simulated GPU; fig.Save writes a file.
+// A chart of what a function takes on a simulated GPU; fig.WriteFile writes a file.
 func Example() {
 	gpu, err := sim.New(sim.Config{})
 	if err != nil {

@@ -72,7 +72,7 @@ func TestAgesBeyondTheHistory(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, u.Rows, 1)
 
-	f, err := files.Open("torch/testdata/pytorch4.pickle")
+	f, err := files.ReadFile("torch/testdata/pytorch4.pickle")
 	require.NoError(t, err)
 	_, err = export.FromBuffers(f.Dump.Snapshot, time.Hour)
 	assert.ErrorContains(t, err, "its buffers have no times")

@@ -2,7 +2,7 @@
 // run would have fitted on a smaller device, with which settings, and where it would have run
 // out of memory.
 //
-//	f, err := files.Open("yesterday.dump.json")
+//	f, err := files.ReadFile("yesterday.dump.json")
 //	result, err := replay.Run(f.Dump, replay.Config{Memory: 24 * alloc.GiB})
 //	if !result.Fits {
 //		fmt.Println(result.OOM)

@@ -20,7 +20,7 @@ import (
 // open reads the part of a device of a recording from a real GPU.
 func open(t testing.TB, name string, device int) *snapshot.Dump {
 	t.Helper()
-	f, err := files.Open(filepath.Join(recordings.Dir(t), name+".pickle.gz"))
+	f, err := files.ReadFile(filepath.Join(recordings.Dir(t), name+".pickle.gz"))
 	require.NoError(t, err)
 	for _, r := range append(f.Dump.Others, f.Dump) {
 		if r.Snapshot.Ordinal == device {

@@ -23,5 +23,5 @@
 //
 // # Concurrency
 //
-// Any goroutine may read these values. Nothing changes them, except the method Attach of a profile.
+// Any goroutine may read these values. Nothing changes them, except the method SetEstimates of a profile.
 package snapshot

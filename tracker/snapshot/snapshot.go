@@ -51,7 +51,7 @@ type Allocation struct {
 	Place
 	Label      string `json:"label,omitempty"`
 	Registered bool   `json:"registered,omitempty"` // other code owns the memory
-	Lost       bool   `json:"lost,omitempty"`       // the program can no longer free it; see tracker.LostPolicy
+	Lost       bool   `json:"lost,omitempty"`       // the program can no longer free it; see tracker.Config.FindLost
 }
 
 // String says what the buffer is and which line allocated it: "Parameter (512,) float32, 2.0 KiB at

@@ -66,7 +66,7 @@ var _ = func(ctx context.Context, train func(context.Context) error) error {
 	if err != nil {
 		return err
 	}
-	err = fig.Save("memory.png", false) // or .svg, .html
+	err = fig.WriteFile("memory.png", false) // or .svg, .html
 	return err
 }
 
@@ -83,9 +83,6 @@ var _ = func(ctx context.Context, tr *tracker.MemTracker, forward func(), load f
 		_, part := tr.SectionContext(ctx, "decode") // "request/decode"
 		defer part.End()
 	}()
-
-	err := tr.Run("load", load) // runs load in a section, and returns its error
-	fmt.Println(err)
 
 	http.Handle("/debug/gpumem/", live.Handler(tr))
 	go http.ListenAndServe("localhost:6061", nil)

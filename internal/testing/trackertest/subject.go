@@ -75,10 +75,10 @@ func newSubject(w *world, from *pool, ownCache bool) *subject {
 	}
 	// What is lost is found in a goroutine of the runtime's, at a time that no model knows:
 	// a check waits for it. See settle.
-	lost := tracker.LostPolicy(max(0, w.rand.IntN(6)-3))
+	lost := max(0, w.rand.IntN(6)-3)
 	s.config = tracker.Config{
 		Device: w.device, NoCache: !ownCache, Report: s.report, MaxEvents: 1 << 16, MaxMarks: 5,
-		Lost: lost, Sections: tracker.SectionConfig{NoHost: true},
+		FindLost: lost == 1, FreeLost: lost == 2, Sections: tracker.SectionConfig{NoHost: true},
 		Logger: slog.New(handler{slog.DiscardHandler, func() { w.callback(s) }}),
 		Clock: func() time.Time {
 			w.callback(s)
@@ -156,7 +156,7 @@ func (s *subject) close() {
 // settle waits until the Go collector has found what was lost, and what is to be freed
 // of it is.
 func (s *subject) settle() {
-	if len(s.lost) == 0 || s.closing.Load() && s.config.Lost != tracker.FreeLost {
+	if len(s.lost) == 0 || s.closing.Load() && !s.config.FreeLost {
 		return
 	}
 	for deadline := time.Now().Add(time.Minute); !s.settled(); time.Sleep(time.Millisecond) {
@@ -195,7 +195,7 @@ func (s *subject) found() (gone, left []*record) {
 	claimed := make(map[alloc.Ptr]bool)
 	for _, r := range slices.Backward(s.lost) { // the latest has the address
 		e := s.replay.live[r.want.Ptr]
-		if e == nil || !e.lost || claimed[r.want.Ptr] || s.config.Lost == tracker.FreeLost && !e.freeFailed {
+		if e == nil || !e.lost || claimed[r.want.Ptr] || s.config.FreeLost && !e.freeFailed {
 			gone = append(gone, r)
 			continue
 		}

@@ -86,7 +86,7 @@ func TestReadersAgree(t *testing.T) {
 	path := writeFile(t, types...)
 	want, err := parser.ParseGGUFFile(path)
 	require.NoError(t, err)
-	c, err := checkpoint.Open(path)
+	c, err := checkpoint.ReadFile(path)
 	require.NoError(t, err)
 	assert.EqualValues(t, want.ModelParameters, c.Parameters())
 	i := 0
@@ -106,7 +106,7 @@ func TestWithdrawnTypesAreRefused(t *testing.T) {
 	_, withdrawn := known()
 	require.NotEmpty(t, withdrawn)
 	for _, kind := range withdrawn {
-		_, err := checkpoint.Open(writeFile(t, kind))
+		_, err := checkpoint.ReadFile(writeFile(t, kind))
 		assert.ErrorContains(t, err, fmt.Sprintf("unknown tensor type %d", kind), kind)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 )
 
-// Open recognises a file by its content: here a memory snapshot in PyTorch's format.
-func ExampleOpen() {
+// ReadFile recognises a file by its content: here a memory snapshot in PyTorch's format.
+func ExampleReadFile() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
 		fmt.Println(err)
@@ -37,7 +37,7 @@ func ExampleOpen() {
 	}
 	out.Close()
 
-	f, err := files.Open(path)
+	f, err := files.ReadFile(path)
 	if err != nil {
 		fmt.Println(err)
 		return

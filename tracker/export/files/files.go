@@ -42,12 +42,12 @@ func isText(head []byte) bool {
 	return !bytes.ContainsFunc(head, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' && r != '\r' })
 }
 
-// Open reads a file. The error names it. It is ErrFormat, or says where the file is damaged.
-func Open(path string) (*File, error) { return OpenWithin(path, 0) }
+// ReadFile reads a file. The error names it. It is ErrFormat, or says where the file is damaged.
+func ReadFile(path string) (*File, error) { return ReadFileWithin(path, 0) }
 
-// OpenWithin opens a file as Open does, with a limit of your own, for large files. limit bounds
-// both the memory and the unpacked bytes. 0 means 1 GiB. The errors are those of Open.
-func OpenWithin(path string, limit alloc.Bytes) (*File, error) {
+// ReadFileWithin reads a file as ReadFile does, with a limit of your own, for large files. limit bounds
+// both the memory and the unpacked bytes. 0 means 1 GiB. The errors are those of ReadFile.
+func ReadFileWithin(path string, limit alloc.Bytes) (*File, error) {
 	f, err := userfile.Open(path)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func OpenWithin(path string, limit alloc.Bytes) (*File, error) {
 	return file, nil
 }
 
-// Read reads a file, packed by gzip or not. The errors are those of Open, without the name.
+// Read reads a file, packed by gzip or not. The errors are those of ReadFile, without the name.
 func Read(in io.Reader) (*File, error) {
 	r, err := bounded.NewReader(in, 0)
 	if err != nil {

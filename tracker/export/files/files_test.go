@@ -46,7 +46,7 @@ func TestEveryFormatIsKnownByWhatItHolds(t *testing.T) {
 			var text bytes.Buffer
 			require.NoError(t, write(&text))
 			require.NoError(t, os.WriteFile(path, text.Bytes(), 0o644))
-			f, err := files.Open(path)
+			f, err := files.ReadFile(path)
 			require.NoError(t, err)
 			assert.Equal(t, format, f.Format)
 			assert.Equal(t, path, f.Usage.Name)
@@ -69,7 +69,7 @@ func TestDumpsThatLackSites(t *testing.T) {
 	}
 	path, err := tr.DumpFile(t.TempDir(), "test")
 	require.NoError(t, err)
-	file, err := files.Open(path)
+	file, err := files.ReadFile(path)
 	require.NoError(t, err)
 	s := tr.LightSnapshot()
 	var live, peak, total mem.Tally
@@ -98,7 +98,7 @@ func TestOthersAreRefusedWithAReason(t *testing.T) {
 		_, err := files.Read(strings.NewReader(text))
 		assert.ErrorContains(t, err, want)
 	}
-	_, err := files.Open(filepath.Join(t.TempDir(), "missing"))
+	_, err := files.ReadFile(filepath.Join(t.TempDir(), "missing"))
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 

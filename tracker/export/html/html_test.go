@@ -133,7 +133,7 @@ func TestPageOfAnOutOfMemoryDump(t *testing.T) {
 
 // TestPageShowsSectionsAndLostBuffers, and the calls of sections.
 func TestPageShowsSectionsAndLostBuffers(t *testing.T) {
-	tr := exporttest.New(t, tracker.Config{Lost: tracker.ReportLost, Clock: time.Now})
+	tr := exporttest.New(t, tracker.Config{FindLost: true, Clock: time.Now})
 	tr.Do("load", func() {
 		_, err := tr.AllocBytes(alloc.MiB, tracker.Input)
 		require.NoError(t, err)

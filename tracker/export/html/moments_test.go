@@ -23,7 +23,7 @@ import (
 // recording reads a recording of a GPU, the device that ran out of memory first.
 func recording(t *testing.T, name string) *snapshot.Dump {
 	t.Helper()
-	f, err := files.Open(filepath.Join(outside.Folder(t, "recordings"), name))
+	f, err := files.ReadFile(filepath.Join(outside.Folder(t, "recordings"), name))
 	require.NoError(t, err)
 	return f.Dump
 }

@@ -26,7 +26,7 @@ type Leak struct {
 	snapshot.Group
 	snapshot.Place
 	mem.Tally       // what is live
-	Lost      int64 `json:"lost_count"` // how many of them the program can no longer free; see tracker.LostPolicy
+	Lost      int64 `json:"lost_count"` // how many of them the program can no longer free; see tracker.Config.FindLost
 }
 
 // String returns the leak and its call stack, as goleak prints a goroutine.
@@ -74,7 +74,7 @@ func Since(base *snapshot.Snapshot) Option {
 }
 
 // OnlyLost keeps only lost buffers, which the program can no longer free: see
-// tracker.LostPolicy.
+// tracker.Config.FindLost.
 func OnlyLost() Option { return func(f *filter) { f.lost = true } }
 
 // IgnoreKinds leaves out buffers of these kinds.

@@ -210,7 +210,7 @@ func streams(t *testing.T) *snapshot.Dump {
 
 // gradients is a recording of a GPU, whose history begins in the middle.
 func gradients(t *testing.T) *snapshot.Dump {
-	f, err := files.Open(filepath.Join(outside.Folder(t, "recordings"), "new", "gradients-256-bf16.pickle.gz"))
+	f, err := files.ReadFile(filepath.Join(outside.Folder(t, "recordings"), "new", "gradients-256-bf16.pickle.gz"))
 	require.NoError(t, err)
 	return f.Dump
 }

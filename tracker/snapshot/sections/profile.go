@@ -16,9 +16,9 @@ import (
 // parts follow it. It is a copy: later sections do not change it.
 type Profile []Row
 
-// Attach sets the Estimate of the rows whose path is a key of e. Inputs, FLOPs and parameters that
+// SetEstimates sets the Estimate of the rows whose path is a key of e. Inputs, FLOPs and parameters that
 // Describe did not set are taken from it. The error names an Estimate whose path was not measured.
-func (p Profile) Attach(e map[string]Estimate) error {
+func (p Profile) SetEstimates(e map[string]Estimate) error {
 	for path, expected := range e {
 		if !slices.Contains([]string{"", byAllocated, byKept, byPeak, byOwnPeak, byLive}, expected.Of) {
 			return fmt.Errorf("estimate for %q: of %q: want one of %s, %s, %s, %s, %s", path, expected.Of, byAllocated, byKept, byPeak, byOwnPeak, byLive)

@@ -40,7 +40,7 @@ func Open(a *App, word string, limit alloc.Bytes) (*files.File, error) {
 	case IsURL(word):
 		return fetch(word, limit)
 	}
-	f, err := files.OpenWithin(word, limit)
+	f, err := files.ReadFileWithin(word, limit)
 	if errors.Is(err, files.ErrFormat) {
 		err = WithRightCommand(err, word, "show")
 	}

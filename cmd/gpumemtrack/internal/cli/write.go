@@ -177,7 +177,7 @@ func (a *App) SaveCharts(rec nvml.Recording, cfg chart.Config, paths []string, f
 		return err
 	}
 	for _, path := range paths {
-		if err := fig.Save(path, force); err != nil {
+		if err := fig.WriteFile(path, force); err != nil {
 			return err
 		}
 		fmt.Fprintf(a.Stderr, "chart: %s\n", path)

@@ -63,7 +63,7 @@ func (o llamaOptions) projectorSize() (alloc.Bytes, error) {
 	if o.projector == "" {
 		return 0, nil
 	}
-	c, err := checkpoint.Open(o.projector)
+	c, err := checkpoint.ReadFile(o.projector)
 	if err != nil {
 		return 0, err
 	}

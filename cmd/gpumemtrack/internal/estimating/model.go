@@ -49,7 +49,7 @@ func (o estimateOptions) report(name string, options []estimate.Option, e *estim
 		e.notes = append(e.notes, "the autoencoder is not counted, which may be what needs most for large images")
 	}
 	if m.Config != nil {
-		c, err := checkpoint.OpenConfig(m.Title, m.Config)
+		c, err := checkpoint.ParseConfig(m.Title, m.Config)
 		return o.ofOpened(c, err, options, e)
 	}
 	return o.ofKnown(m, options, e)
@@ -78,7 +78,7 @@ func (o estimateOptions) best(layers []nn.Layer, options []estimate.Option, e *e
 
 func (o estimateOptions) ofFile(path string, options []estimate.Option, e *estimated) (*estimate.Report, error) {
 	cli.Within(0)
-	c, err := checkpoint.Open(path)
+	c, err := checkpoint.ReadFile(path)
 	return o.ofOpened(c, err, options, e)
 }
 

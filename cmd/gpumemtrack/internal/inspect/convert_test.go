@@ -27,7 +27,7 @@ func TestConvertTakesASnapshotOfPyTorchToEveryView(t *testing.T) {
 		require.NoError(t, err)
 		assert.NotEmpty(t, text)
 	}
-	f, err := files.Open(filepath.Join(dir, "out.json"))
+	f, err := files.ReadFile(filepath.Join(dir, "out.json"))
 	require.NoError(t, err)
 	assert.Equal(t, "dump", f.Format)
 	assert.Equal(t, 1, f.Dump.Snapshot.Ordinal)

@@ -116,7 +116,7 @@ func TestNamesDoNoHarm(t *testing.T) {
 			assertHarmless(t, out+errs, end)
 		}
 	}
-	f, err := files.Open(path)
+	f, err := files.ReadFile(path)
 	require.NoError(t, err)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prom.NewCollector(oneSnapshot{f.Dump.Snapshot}, prom.Config{TopCallSites: 100}))

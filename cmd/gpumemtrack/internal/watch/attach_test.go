@@ -67,7 +67,7 @@ func TestAttach(t *testing.T) {
 		require.NoError(t, err)
 		assert.Positive(t, info.Size())
 		if name == "a.dump.json" {
-			f, err := files.Open(file)
+			f, err := files.ReadFile(file)
 			require.NoError(t, err)
 			assert.EqualValues(t, 5, f.Dump.Snapshot.Live.Count)
 			assert.EqualValues(t, 98, f.Dump.History.Len(), "51 allocations, 46 frees, and the mark at the end")
