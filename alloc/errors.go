@@ -31,16 +31,16 @@ var (
 // OutOfMemoryError says that a device has no memory for a request, with the figures at that moment.
 // A negative figure is unknown.
 type OutOfMemoryError struct {
-	Device    string // name and ordinal
-	Requested Bytes  // what the caller asked for
-	Free      Bytes  // as the driver says, for all processes together
-	Total     Bytes  // as the driver says
-	Reserved  Bytes  // segments reserved by the cache
-	Allocated Bytes  // blocks in callers' hands
+	Device    string `json:"device"`          // name and ordinal
+	Requested Bytes  `json:"requested_bytes"` // what the caller asked for
+	Free      Bytes  `json:"free_bytes"`      // as the driver says, for all processes together
+	Total     Bytes  `json:"total_bytes"`     // as the driver says
+	Reserved  Bytes  `json:"reserved_bytes"`  // segments reserved by the cache
+	Allocated Bytes  `json:"allocated_bytes"` // blocks in callers' hands
 	// LargestInactive is the largest inactive block. It was too small for the request, or belongs
 	// to the other Pool.
-	LargestInactive Bytes
-	Err             error // the driver's own error; may be nil
+	LargestInactive Bytes `json:"largest_inactive_bytes"`
+	Err             error `json:"-"` // the driver's own error; may be nil
 }
 
 // Error says what was requested, of which device, and what was free.

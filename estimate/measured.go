@@ -22,10 +22,10 @@ type Measured struct {
 type Compared struct {
 	// Of says what the figure is: "requested", "allocated" or "reserved" at the most; "weights", "gradients", "optimizer",
 	// "input" or "activations" at the peak; or "layer", what a layer allocates.
-	Of       string
-	Path     string // of the layer
-	Estimate Figure // without bounds where none are promised
-	Measured alloc.Bytes
+	Of       string      `json:"of"`
+	Path     string      `json:"path,omitempty"` // of the layer
+	Estimate Figure      `json:"estimate"`       // without bounds where none are promised
+	Measured alloc.Bytes `json:"measured_bytes"`
 }
 
 // Off returns how much larger the measurement is than the estimate, as a fraction of the estimate;

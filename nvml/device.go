@@ -79,8 +79,8 @@ func (s *Scope) unmarshalText(text []byte) error {
 // Reading is what a device reported at one moment. The zero Reading has no figures.
 type Reading struct {
 	Device
-	Err    error // why the device could not be asked
-	Scope  Scope // what the memory figures include
+	Err    error `json:"-"`     // why the device could not be asked
+	Scope  Scope `json:"scope"` // what the memory figures include
 	known  quantitySet
 	values [numQuantities]float64
 }

@@ -73,8 +73,8 @@ type Source interface {
 
 // Process is a process that has memory on a device, as the driver reports it.
 type Process struct {
-	PID    int         // the host's number
-	Memory alloc.Bytes // negative where the driver gives no figure
+	PID    int         `json:"pid"`          // the host's number
+	Memory alloc.Bytes `json:"memory_bytes"` // negative where the driver gives no figure
 }
 
 // ReadAll asks devices for everything they have: memory in total, used, free and reserved by

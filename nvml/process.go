@@ -11,8 +11,8 @@ import (
 // Target is a process whose memory is asked for, alone or with all processes that it started. A
 // child that outlives its parent still counts if it was seen together with its parent once.
 type Target struct {
-	PID      int
-	Children bool
+	PID      int  `json:"pid"`
+	Children bool `json:"children"`
 }
 
 // String returns a label: "pid 42", "pid 42 and children".

@@ -140,6 +140,9 @@ func (r *Recorder) prepare() error {
 
 // String says how many devices are recorded, and whether it has begun.
 func (r *Recorder) String() string {
+	if r.store == nil {
+		return "no recorder: NewRecorder makes one"
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	state := "not started"

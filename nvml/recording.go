@@ -10,13 +10,13 @@ import (
 
 // Recording is what a Recorder has recorded so far, or the content of a file.
 type Recording struct {
-	Start    time.Time     // zero if the file does not tell
-	Interval time.Duration // asked for; zero if the file does not tell
-	Source   string        // what answered
-	Target   Target        // the process recorded; zero for devices alone
-	Devices  []Device
-	Series   []Series // by device, then by quantity
-	Failures int      // queries that a device did not answer; of a file see the gaps of Series
+	Start    time.Time     `json:"start"`       // zero if the file does not tell
+	Interval time.Duration `json:"interval_ns"` // asked for; zero if the file does not tell
+	Source   string        `json:"source"`      // what answered
+	Target   Target        `json:"target"`      // the process recorded; zero for devices alone
+	Devices  []Device      `json:"devices"`
+	Series   []Series      `json:"series"`   // by device, then by quantity
+	Failures int           `json:"failures"` // queries that a device did not answer; of a file see the gaps of Series
 }
 
 // Of returns the series of one quantity, one for each device.

@@ -14,13 +14,13 @@ import (
 // Series is one quantity of one device over time. It is a copy, which a running recorder does
 // not change. The zero Series is empty.
 type Series struct {
-	Device   Device
-	Quantity Quantity
-	Target   Target      // of ProcessMemory, else zero
-	Scope    Scope       // what the figures count, if they are memory
-	Note     string      // why figures are missing, or what they are instead
-	Ended    bool        // the device was lost before the recording's end
-	Capacity alloc.Bytes // the device's memory, of a series of memory; 0 if it is not known
+	Device   Device      `json:"device"`
+	Quantity Quantity    `json:"quantity"`
+	Target   Target      `json:"target"`                  // of ProcessMemory, else zero
+	Scope    Scope       `json:"scope"`                   // what the figures count, if they are memory
+	Note     string      `json:"note,omitempty"`          // why figures are missing, or what they are instead
+	Ended    bool        `json:"ended,omitempty"`         // the device was lost before the recording's end
+	Capacity alloc.Bytes `json:"capacity_bytes,omitzero"` // the device's memory, of a series of memory; 0 if it is not known
 	total    summary
 	points   []Point
 }
@@ -28,12 +28,13 @@ type Series struct {
 // Point is a sample, or several in a row that were merged to bound memory. A
 // Point without samples is a gap: the device was asked and gave no figure.
 type Point struct {
-	Time     time.Duration // of its first query, since the recording's start
-	Min, Max float64       // in the unit of the quantity's key
-	samples  int
-	gaps     int // queries without an answer
-	sum      float64
-	end      time.Duration
+	Time    time.Duration `json:"time_ns"` // of its first query, since the recording's start
+	Min     float64       `json:"min"`     // in the unit of the quantity's key, as Max
+	Max     float64       `json:"max"`
+	samples int
+	gaps    int // queries without an answer
+	sum     float64
+	end     time.Duration
 }
 
 // IsGap reports whether the point has no sample.

@@ -242,6 +242,9 @@ func (b *Buffer) SetLabel(label string) {
 
 // String describes the buffer on one line.
 func (b *Buffer) String() string {
+	if b.origin == nil {
+		return "no buffer: a MemTracker makes them"
+	}
 	return fmt.Sprintf("%v %v %v, %v at %v", b.Kind(), b.group().Shape, b.group().DType, b.group().Each, b.ptr)
 }
 

@@ -271,13 +271,13 @@ func (f *freedMemory) tell(p piece, at, n alloc.Bytes, next tables.StackID) {
 // LateWriteError says that work of the device wrote to memory after its Free: it corrupts what the
 // next owner has there. See Config.FindLateWrites.
 type LateWriteError struct {
-	Device string      // name and ordinal
-	Ptr    alloc.Ptr   // the first byte that was written to
-	Size   alloc.Bytes // from there to the last
+	Device string      `json:"device"`  // name and ordinal
+	Ptr    alloc.Ptr   `json:"address"` // the first byte that was written to
+	Size   alloc.Bytes `json:"bytes"`   // from there to the last
 
-	Allocated mem.Frame // the line that allocated the buffer that was freed
-	Freed     mem.Frame // the line that freed it
-	Reused    mem.Frame // the line that was given the memory next; zero if there is none
+	Allocated mem.Frame `json:"allocated_at"`       // the line that allocated the buffer that was freed
+	Freed     mem.Frame `json:"freed_at"`           // the line that freed it
+	Reused    mem.Frame `json:"reused_at,omitzero"` // the line that was given the memory next; zero if there is none
 }
 
 func (e *LateWriteError) Error() string {

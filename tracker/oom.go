@@ -132,10 +132,9 @@ type OutOfMemoryError struct {
 	snapshot.OOM // what was asked for, what there was, who holds it, and what would help
 	// Dump is the path of the dump that was written, if Config.OOMDir asks for one. DumpErr says
 	// why there is no dump.
-	Dump    string
-	DumpErr error
-
-	device *alloc.OutOfMemoryError
+	Dump    string `json:"dump,omitempty"`
+	DumpErr error  `json:"-"`
+	device  *alloc.OutOfMemoryError
 	// stuck are the lines of code whose buffers block the most inactive memory, because they use
 	// only a part of their segments. It is set only if the inactive memory is in pieces and the
 	// lines are cheap to find; otherwise Explain finds them.

@@ -105,6 +105,9 @@ func (s *pathStats) row(path string, site mem.Frame, stack mem.Stack) sections.R
 // String prints what the section measured, or what it has measured so far: see sections.Data. It does not
 // wait for the device.
 func (s *Section) String() string {
+	if s.tracker == nil {
+		return "no section: a MemTracker begins them"
+	}
 	data, _ := s.data()
 	return data.String()
 }

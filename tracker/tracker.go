@@ -180,6 +180,9 @@ func (t *MemTracker) describe(total alloc.Bytes) string {
 
 // String names the device and says what is live: "Simulated GPU [0]: 41 buffers, 145.0 MiB live, peak 146.8 MiB".
 func (t *MemTracker) String() string {
+	if t.mu == nil {
+		return "no tracker: New makes one"
+	}
 	t.mu.Lock()
 	live, peak, closed := t.ledger.Current, t.ledger.Peak, t.ledger.Closed
 	t.mu.Unlock()

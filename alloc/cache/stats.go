@@ -9,6 +9,9 @@ import (
 
 // String names the device and says what the cache holds: "cache of Simulated GPU 0: 145.0 MiB of 200.0 MiB allocated".
 func (c *Cache) String() string {
+	if c.dev == nil {
+		return "no cache: New makes one"
+	}
 	stats := c.Stats()
 	return fmt.Sprintf("cache of %s: %v of %v allocated", c.device, stats.Allocated.Bytes.Current, stats.Reserved.Bytes.Current)
 }

@@ -201,15 +201,15 @@ func (d *Device) Close() error {
 
 // Info is what the driver says of a device.
 type Info struct {
-	Name string // "NVIDIA A100-SXM4-40GB"
+	Name string `json:"name"` // "NVIDIA A100-SXM4-40GB"
 	// UUID is as nvidia-smi prints it: "GPU-e3a10000-0000-4000-8000-000000000000", or
 	// "MIG-..." of a MIG instance. A driver from before CUDA 11.4 gives an instance the
 	// UUID of its GPU.
-	UUID              string
-	PCIBus            string      // "0000:01:00.0"
-	ComputeCapability string      // "8.0"
-	CUDA              string      // the newest CUDA that the driver can serve: "12.2"
-	Memory            alloc.Bytes // the whole of it, used and free
+	UUID              string      `json:"uuid"`
+	PCIBus            string      `json:"pci_bus"`            // "0000:01:00.0"
+	ComputeCapability string      `json:"compute_capability"` // "8.0"
+	CUDA              string      `json:"cuda"`               // the newest CUDA that the driver can serve: "12.2"
+	Memory            alloc.Bytes `json:"memory_bytes"`       // the whole of it, used and free
 }
 
 // Devices describes the devices that the process sees, in their order, without opening one. The

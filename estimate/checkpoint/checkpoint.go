@@ -39,10 +39,9 @@ import (
 type File struct {
 	// Name is the file's name, or the folder's if the file has a name that many models share
 	// (model.safetensors, config.json).
-	Name string
-	// Format is "safetensors" or "GGUF"; "config" if there is a config.json and
+	Name string `json:"name"` // Format is "safetensors" or "GGUF"; "config" if there is a config.json and
 	// no weights.
-	Format  string
+	Format  string `json:"format"`
 	tensors []Tensor
 
 	architecture    architecture

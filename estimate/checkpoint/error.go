@@ -18,10 +18,10 @@ var ErrNoArchitecture = errors.New("no architecture")
 
 // Error says what is wrong with a model file, and where in it.
 type Error struct {
-	File   string // its name
-	Where  string // place in the file: a tensor, a key, a byte offset; may be empty
-	Reason string
-	Err    error // the error beneath; may be nil
+	File   string `json:"file"`            // its name
+	Where  string `json:"where,omitempty"` // place in the file: a tensor, a key, a byte offset; may be empty
+	Reason string `json:"reason"`
+	Err    error  `json:"-"` // the error beneath; may be nil
 }
 
 // Error returns file, place, and reason.

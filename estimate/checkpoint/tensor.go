@@ -37,19 +37,15 @@ func (e blockType) size(elements int64) (alloc.Bytes, error) {
 
 // Tensor is one tensor of a model file, as the file's header describes it.
 type Tensor struct {
-	Name string
-	// Encoding is the file format's own name of the element type, such as "BF16" or "Q4_K".
-	Encoding string
-	// Shape has the outermost dimension first, also where the format has it last.
+	Name     string `json:"name"`     // Encoding is the file format's own name of the element type, such as "BF16" or "Q4_K".
+	Encoding string `json:"encoding"` // Shape has the outermost dimension first, also where the format has it last.
 	// It is shared with the File: do not change it.
-	Shape    alloc.Shape
-	Elements int64
-	Bytes    alloc.Bytes
-	// File is the name of the file, without its folder; the data begin at Offset
+	Shape    alloc.Shape `json:"shape"`
+	Elements int64       `json:"elements"`
+	Bytes    alloc.Bytes `json:"bytes"` // File is the name of the file, without its folder; the data begin at Offset
 	// bytes from the file's start.
-	File   string
-	Offset int64
-
+	File     string `json:"file"`
+	Offset   int64  `json:"offset_bytes"`
 	encoding blockType
 }
 

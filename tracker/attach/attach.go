@@ -147,7 +147,12 @@ func (w *Watcher) Sync() {
 func (w *Watcher) Sources() []*Source { return w.sources.sorted() }
 
 // String says how many sources there are.
-func (w *Watcher) String() string { return fmt.Sprintf("watcher, sources: %d", len(w.Sources())) }
+func (w *Watcher) String() string {
+	if w.shared == nil {
+		return "no watcher: New makes one"
+	}
+	return fmt.Sprintf("watcher, sources: %d", len(w.Sources()))
+}
 
 // Doubts returns the reasons why the ledgers may not be exact, one sentence each, and since when.
 // An empty list means that they are exact: every call of the driver's functions was seen, in order.

@@ -45,6 +45,9 @@ func (s *Source) Name() string { return s.name }
 
 // String names the source and says what is live: "4711-gpu0: 41 buffers, 145.0 MiB live, peak 146.8 MiB".
 func (s *Source) String() string {
+	if s.shared == nil {
+		return "no source: a Watcher makes them"
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return fmt.Sprintf("%s: %v live, peak %v", s.name, s.ledger.current, s.ledger.peak.Bytes)

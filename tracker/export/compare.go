@@ -32,9 +32,10 @@ func Ofs() []Of { return []Of{"live", "peak", "total"} }
 
 // Line is the memory of one key, before and after, in all processes and in each.
 type Line struct {
-	Key           string
-	Before, After mem.Tally   // in all processes
-	Ranks         []mem.Tally // the change in each process, in the order given
+	Key    string      `json:"key"`
+	Before mem.Tally   `json:"before"` // in all processes
+	After  mem.Tally   `json:"after"`
+	Ranks  []mem.Tally `json:"ranks"` // the change in each process, in the order given
 }
 
 // Change returns After less Before.

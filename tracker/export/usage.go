@@ -13,12 +13,12 @@ import (
 // Usage is the memory of one process by call stack: what every format that can
 // be read holds. Values that a format lacks are empty or zero.
 type Usage struct {
-	Name   string // where it comes from, such as a file's name
-	Device string // "Simulated GPU [0]"; "" where rows tell, or if it is not known
-	Time   time.Time
-	Origin snapshot.Origin
-	Rows   []Row // device memory
-	Host   []Row // host memory, which counts in no total of the device
+	Name   string          `json:"name"`             // where it comes from, such as a file's name
+	Device string          `json:"device,omitempty"` // "Simulated GPU [0]"; "" where rows tell, or if it is not known
+	Time   time.Time       `json:"time"`
+	Origin snapshot.Origin `json:"origin"`
+	Rows   []Row           `json:"rows"`                // device memory
+	Host   []Row           `json:"host_rows,omitempty"` // host memory, which counts in no total of the device
 
 	keys []unique.Handle[rowKey] // of a summary, which has no rows. It may be shared with others: do not write
 	sums []mem.Tally             // by key; not nil in a summary
@@ -27,20 +27,20 @@ type Usage struct {
 // Row is the memory of one call stack, kind, shape, dtype and section. Words are those of the
 // source: a PyTorch snapshot has kinds that package tracker does not know.
 type Row struct {
-	Stack    mem.Stack // innermost first; shared: do not write
-	CallSite mem.Frame // the line of the user's code in Stack
-	Kind     string
-	DType    string
-	Shape    string
-	Section  string
-	Device   string
-	Memory   string // the name of an alloc.Memory: "managed"; "" if it is not known
-	Stream   string // "default stream" or its handle in hexadecimal
-	Label    string // a label of FromBuffers, or what a reader groups by
+	Stack    mem.Stack `json:"stack"`     // innermost first; shared: do not write
+	CallSite mem.Frame `json:"call_site"` // the line of the user's code in Stack
+	Kind     string    `json:"kind"`
+	DType    string    `json:"dtype,omitempty"`
+	Shape    string    `json:"shape,omitempty"`
+	Section  string    `json:"section"`
+	Device   string    `json:"device,omitempty"`
+	Memory   string    `json:"memory,omitempty"` // the name of an alloc.Memory: "managed"; "" if it is not known
+	Stream   string    `json:"stream,omitempty"` // "default stream" or its handle in hexadecimal
+	Label    string    `json:"label,omitempty"`  // a label of FromBuffers, or what a reader groups by
 
-	Live  mem.Tally // now
-	Peak  mem.Tally // at the moment of most bytes of all
-	Total mem.Tally // ever
+	Live  mem.Tally `json:"live"`  // now
+	Peak  mem.Tally `json:"peak"`  // at the moment of most bytes of all
+	Total mem.Tally `json:"total"` // ever
 }
 
 // FromSnapshot returns the snapshot's memory by call stack.

@@ -186,7 +186,7 @@ func (p *program) moved(site mem.Frame) (*program, mem.Tally) {
 
 // MarshalJSON writes all that is known, as docs/replay.md describes it.
 func (x *Explanation) MarshalJSON() ([]byte, error) {
-	first, err := x.Explanation.MarshalJSON()
+	first, err := x.snapshot().MarshalJSON()
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +215,7 @@ func (x *Explanation) String() string {
 	if x.moment.Asked > 0 {
 		fmt.Fprintf(&b, ", when a request of %v failed", x.moment.Asked)
 	}
-	account, rest, _ := strings.Cut(x.Explanation.String(), "\n")
+	account, rest, _ := strings.Cut(x.snapshot().String(), "\n")
 	fmt.Fprintf(&b, ": %s\n", account)
 	if x.advice != "" {
 		fmt.Fprintf(&b, "what would help: %s\n", x.advice)
@@ -241,6 +241,14 @@ func (x *Explanation) String() string {
 		fmt.Fprintf(&b, "what would have helped is unknown: %s\n", x.noReplay)
 	}
 	return b.String()
+}
+
+// snapshot returns what the segments say; nothing of a zero Explanation.
+func (x *Explanation) snapshot() *explain.Explanation {
+	if x.Explanation == nil {
+		return new(explain.Explanation)
+	}
+	return x.Explanation
 }
 
 // measured returns the baseline; nil if nothing was replayed.

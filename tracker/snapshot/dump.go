@@ -76,7 +76,7 @@ func (d *Dump) whole() bool {
 }
 
 // MarshalJSON returns what WriteJSON writes.
-func (d *Dump) MarshalJSON() ([]byte, error) { return jsonstream.Marshal(d.WriteJSON) }
+func (d Dump) MarshalJSON() ([]byte, error) { return jsonstream.Marshal(d.WriteJSON) }
 
 func (d *Dump) writeTo(out *jsonstream.Writer) {
 	out.Head(dumpHead{jsonstream.DumpSchema, jsonstream.DumpVersion, d.Snapshot.Time, d.Reason, processOf(d.Snapshot.Origin.PID, d.Build), devicesOf(d.Devices), d.Snapshot.tables.LeftOut, d.OOM})
@@ -310,9 +310,9 @@ type oomJSON struct {
 type plainOOM OOM
 
 // MarshalJSON writes null for an unknown value.
-func (o *OOM) MarshalJSON() ([]byte, error) {
+func (o OOM) MarshalJSON() ([]byte, error) {
 	return json.Marshal(oomJSON{
-		jsonstream.Amount(o.Requested), plainOOM(*o), jsonstream.Amount(o.Free), jsonstream.Amount(o.Total), jsonstream.Amount(o.Reserved),
+		jsonstream.Amount(o.Requested), plainOOM(o), jsonstream.Amount(o.Free), jsonstream.Amount(o.Total), jsonstream.Amount(o.Reserved),
 		jsonstream.Amount(o.Inactive), jsonstream.Amount(o.LargestInactive), jsonstream.Amount(o.Untracked), jsonstream.Amount(o.Elsewhere), jsonstream.Amount(o.Others),
 	})
 }

@@ -34,7 +34,7 @@ func (m *Mark) String() string {
 }
 
 // MarshalJSON writes the mark as docs/dump.schema.json describes it.
-func (m *Mark) MarshalJSON() ([]byte, error) {
+func (m Mark) MarshalJSON() ([]byte, error) {
 	return json.Marshal(markJSON{m.Seq, m.Time, m.CallSite, m.Delta, m.Levels.json()})
 }
 

@@ -117,7 +117,7 @@ func (s *Snapshot) start() time.Time {
 }
 
 // MarshalJSON returns what WriteJSON writes.
-func (s *Snapshot) MarshalJSON() ([]byte, error) { return jsonstream.Marshal(s.WriteJSON) }
+func (s Snapshot) MarshalJSON() ([]byte, error) { return jsonstream.Marshal(s.WriteJSON) }
 
 // snapshotHead is a snapshot's JSON form before its tables.
 type snapshotHead struct {

@@ -24,13 +24,12 @@ import (
 
 // File is a file that was read.
 type File struct {
-	Format string // "snapshot", "dump", "pprof profile", "PyTorch snapshot" or "log of a BFC allocator"
-	Usage  *export.Usage
-	// Dump is nil for a pprof profile, and for a log without chunks. It has Others if the file has
+	Format string        `json:"format"` // "snapshot", "dump", "pprof profile", "PyTorch snapshot" or "log of a BFC allocator"
+	Usage  *export.Usage `json:"usage"`  // Dump is nil for a pprof profile, and for a log without chunks. It has Others if the file has
 	// several devices. In a PyTorch snapshot from before 2.1, events have no times, and the time of
 	// the Snapshot is zero.
-	Dump     *snapshot.Dump
-	Failures []*bfc.Failure // failures in a log
+	Dump     *snapshot.Dump `json:"dump,omitempty"`
+	Failures []*bfc.Failure `json:"failures,omitempty"` // failures in a log
 }
 
 // ErrFormat says that a file is in no known format. The error for a damaged file of a known format

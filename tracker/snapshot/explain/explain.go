@@ -87,8 +87,8 @@ func (a age) String() string { return text.Duration(time.Duration(a)) }
 
 // Line is a line of code, and the memory that its buffers keep.
 type Line struct {
-	CallSite mem.Frame
-	Stuck    alloc.Bytes // in the segments that the line's buffers keep
+	CallSite mem.Frame   `json:"call_site"`
+	Stuck    alloc.Bytes `json:"stuck_bytes"` // in the segments that the line's buffers keep
 
 	buffers         mem.Tally // the line's buffers in these segments
 	segments        int

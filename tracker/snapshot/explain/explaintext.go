@@ -124,7 +124,7 @@ func lived(what string, age, usually age) string {
 }
 
 // MarshalJSON writes all that is known, as docs/explain.schema.json describes it.
-func (x *Explanation) MarshalJSON() ([]byte, error) {
+func (x Explanation) MarshalJSON() ([]byte, error) {
 	type line struct {
 		Site     mem.Frame   `json:"call_site"`
 		Stuck    alloc.Bytes `json:"stuck_bytes"`

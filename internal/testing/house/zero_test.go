@@ -1,0 +1,131 @@
+package house
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
+	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+	"github.com/gpumemtrack/gpumemtrack/nvml/chart"
+	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/bfc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
+	"github.com/gpumemtrack/gpumemtrack/tracker/gpumemtest"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
+)
+
+// zeros are the zero values of all public types but interfaces, functions and generic ones.
+var zeros = []any{
+	new(alloc.Block), new(alloc.BlockState), new(alloc.Bytes), new(alloc.DType), new(alloc.MemInfo), new(alloc.Memory),
+	new(alloc.OutOfMemoryError), new(alloc.Pool), new(alloc.Ptr), new(alloc.Segment), new(alloc.Shape), new(alloc.Stats),
+	new(alloc.Stream), new(alloc.Usage),
+	new(cache.Cache), new(cache.Config),
+	new(cuda.Device), new(cuda.Error), new(cuda.Info), new(cuda.PinnedConfig), new(cuda.PoolConfig),
+	new(sim.Config), new(sim.Device), new(sim.Fault), new(sim.Work),
+	new(estimate.Amount), new(estimate.Band), new(estimate.Compared), new(estimate.Figure), new(estimate.Footprint),
+	new(estimate.KVConfig), new(estimate.LoRA), new(estimate.Loop), new(estimate.Machine), new(estimate.Measured),
+	new(estimate.Memory), new(estimate.Quantized), new(estimate.Report), new(estimate.Row), new(estimate.Sharding),
+	new(checkpoint.Error), new(checkpoint.File), new(checkpoint.Tensor),
+	new(llamacpp.Quantization), new(llamacpp.Server), new(llamacpp.Sizes),
+	new(nn.AdaptiveAvgPool), new(nn.AdaptiveMaxPool), new(nn.Attention), new(nn.AvgPool), new(nn.BCEWithLogits), new(nn.BatchNorm),
+	new(nn.CTC), new(nn.ChannelDropout), new(nn.Concat), new(nn.Conv1d), new(nn.Conv2d), new(nn.Conv3d), new(nn.CrossEntropy),
+	new(nn.Dropout), new(nn.ELU), new(nn.Embedding), new(nn.Flatten), new(nn.GELU), new(nn.GRU), new(nn.GroupNorm),
+	new(nn.Hardsigmoid), new(nn.Hardswish), new(nn.HeadLoss), new(nn.Huber), new(nn.Identity), new(nn.InstanceNorm), new(nn.KLDiv),
+	new(nn.L1), new(nn.LSTM), new(nn.LayerNorm), new(nn.LeakyReLU), new(nn.Linear), new(nn.LocalResponseNorm), new(nn.LogSoftmax),
+	new(nn.MSE), new(nn.MaxPool), new(nn.Mish), new(nn.Module), new(nn.NLL), new(nn.NextToken), new(nn.PReLU), new(nn.Permute),
+	new(nn.PixelShuffle), new(nn.RMSNorm), new(nn.RNN), new(nn.ReLU), new(nn.ReLU6), new(nn.Reshape), new(nn.Residual),
+	new(nn.Sequential), new(nn.SiLU), new(nn.Sigmoid), new(nn.Softmax), new(nn.Split), new(nn.StochasticDepth), new(nn.Tanh),
+	new(nn.Upsample), new(nn.ZeroPad2d),
+	new(zoo.Model),
+	new(nvml.Config), new(nvml.Device), new(nvml.Point), new(nvml.Process), new(nvml.Quantity), new(nvml.Reading), new(nvml.Recorder),
+	new(nvml.Recording), new(nvml.Scope), new(nvml.Series), new(nvml.Target),
+	new(chart.Config), new(chart.Figure),
+	new(tracker.Buffer), new(tracker.Config), new(tracker.LateWriteError), new(tracker.MemTracker), new(tracker.OutOfMemoryError),
+	new(tracker.Section), new(tracker.SectionConfig),
+	new(attach.Config), new(attach.Pair), new(attach.Source), new(attach.Watcher),
+	new(export.By), new(export.Line), new(export.Of), new(export.Row), new(export.Usage),
+	new(bfc.Failure),
+	new(files.File),
+	new(prom.Config),
+	new(gpumemtest.Config),
+	new(mem.Action), new(mem.CallSiteTally), new(mem.Frame), new(mem.Kind), new(mem.Path), new(mem.Stack), new(mem.Tally),
+	new(replay.Allocator), new(replay.Config), new(replay.Explanation), new(replay.Levels), new(replay.OOM), new(replay.Result),
+	new(snapshot.Allocation), new(snapshot.ByMemory), new(snapshot.CallSiteStats), new(snapshot.Change), new(snapshot.Delta),
+	new(snapshot.Devices), new(snapshot.Dump), new(snapshot.Event), new(snapshot.Group), new(snapshot.History), new(snapshot.Levels),
+	new(snapshot.Mark), new(snapshot.OOM), new(snapshot.Origin), new(snapshot.Place), new(snapshot.Snapshot), new(snapshot.Totals),
+	new(explain.Explanation), new(explain.Line),
+	new(leaks.Growth), new(leaks.Leak), new(leaks.Suspect),
+	new(rewind.Moment),
+	new(sections.Data), new(sections.Estimate), new(sections.Layer), new(sections.MemoryUse), new(sections.Profile),
+	new(sections.Row),
+}
+
+// settings are types that a program fills in and nobody writes as JSON, as patterns of their names.
+var settings = regexp.MustCompile(`^(\w+\.\w*Config|nn\.\w+|estimate\.(KVConfig|LoRA|Loop|Machine|Quantized|Sharding|Measured)|llamacpp\.\w+|sim\.\w+|zoo\.Model)$`)
+
+var stringer = reflect.TypeFor[fmt.Stringer]()
+
+// TestZeroValuesShow prints and marshals the zero value of each public type: a program meets one where something failed,
+// or in a field that nobody set. None panics, and JSON has the names that the schemas have.
+func TestZeroValuesShow(t *testing.T) {
+	var has []string
+	for _, v := range zeros {
+		of := reflect.TypeOf(v).Elem()
+		path, _ := strings.CutPrefix(of.PkgPath(), module)
+		has = append(has, path+"."+of.Name())
+		value := reflect.ValueOf(v).Elem()
+		for _, v := range []any{value.Interface(), v} {
+			// What has a String by its address alone is used by its address alone.
+			if _, prints := v.(fmt.Stringer); prints || of.Kind() == reflect.Struct && !reflect.PointerTo(of).Implements(stringer) {
+				for _, verb := range []string{"%v", "%+v"} {
+					assert.NotRegexp(t, `%!|PANIC|0x[0-9a-f]{9}`, fmt.Sprintf(verb, v), "%s of %T", verb, v)
+				}
+			}
+			var text []byte
+			assert.NotPanics(t, func() { text, _ = json.Marshal(v) }, "%T", v)
+			if !settings.MatchString(of.String()) {
+				assert.NotRegexp(t, `"[A-Z]\w*":`, string(text), "%T", v)
+			}
+		}
+	}
+	for _, r := range rooms(t) {
+		if r.public() && !strings.HasPrefix(r.path, "contrib/") && r.path != "tracker/cucontext" {
+			for _, file := range r.files {
+				for _, s := range typeSpecs(file) {
+					switch s.Type.(type) {
+					case *ast.InterfaceType, *ast.FuncType:
+						continue
+					}
+					if s.Name.IsExported() && !s.Assign.IsValid() && s.TypeParams == nil {
+						assert.True(t, slices.Contains(has, r.path+"."+s.Name.Name), "zeros lacks %s.%s", r.path, s.Name.Name)
+					}
+				}
+			}
+		}
+	}
+}
