@@ -94,8 +94,11 @@ func (c byGDB) resolved(t *testing.T, s *symbols.Symbolizer, files map[string]sy
 		start, from := m.Place()
 		addresses = append(addresses, start+at-from)
 	}
-	addresses = addresses[:min(len(addresses), maxFrames)]
-	return s.Resolve(symbols.Trace{Addresses: addresses, Pointed: len(addresses), End: symbols.Whole}, nil)
+	its := symbols.Trace{Addresses: addresses, Pointed: len(addresses), End: symbols.Whole}
+	if len(addresses) >= maxFrames { // the watcher cannot tell whether there are more
+		its.Addresses, its.End = addresses[:maxFrames], symbols.TooMany
+	}
+	return s.Resolve(its, nil)
 }
 
 // stacksAreThoseOfGDB compares all calls that a program made, in their order: the stack of each with the truth, which has gdb's
