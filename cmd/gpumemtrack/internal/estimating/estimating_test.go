@@ -385,9 +385,12 @@ func TestEstimateBoundsOfWhatIsPrinted(t *testing.T) {
 				continue
 			}
 			name, size := strings.TrimSpace(cells[1]), strings.TrimSpace(cells[2])
-			if name == "at most" {
+			switch name {
+			case "at most":
 				bounds = append(bounds, last+" "+size)
-			} else if name != "at least" {
+			case "at least":
+				bounds = append(bounds, last+" from "+size)
+			default:
 				last = name
 			}
 		}
@@ -396,7 +399,7 @@ func TestEstimateBoundsOfWhatIsPrinted(t *testing.T) {
 		if f.Device.Bytes > 0 {
 			want = []string{
 				fmt.Sprintf("allocated: the peak in blocks %v", f.Allocated.Upper), fmt.Sprintf("reserved by the allocator %v", f.Reserved.Upper),
-				fmt.Sprintf("nvidia-smi shows %v", f.Device.Upper), fmt.Sprintf("smallest device that it runs on %v", e.Needs),
+				fmt.Sprintf("nvidia-smi shows from %v", f.Device.Lower), fmt.Sprintf("nvidia-smi shows %v", f.Device.Upper), fmt.Sprintf("smallest device that it runs on %v", e.Needs),
 			}
 		}
 		assert.Equal(t, want, bounds, flags)
