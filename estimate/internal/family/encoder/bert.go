@@ -81,21 +81,74 @@ func maskedLM(c family.Transformer) tape.Layer {
 
 // bertBlock normalises after each part: LayerNorm(x + part(x)).
 func bertBlock(c family.Transformer) tape.Layer {
-	norm := tape.As("output.LayerNorm", layer.LayerNorm{Size: c.Hidden})
-	output := func(in int) []tape.Layer {
-		return []tape.Layer{tape.As("output.dense", layer.Linear{In: in, Out: c.Hidden, Split: nn.ByRows}), tape.As("output.dropout", c.Drop())}
-	}
-	self := tape.As("self", layer.Attention{
-		Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
-		Names: &layer.AttentionNames{Q: "query", K: "key", V: "value"},
-	})
 	return tape.Sequential{
-		tape.As("attention", tape.Sequential{tape.Skip(append([]tape.Layer{self}, output(c.Heads*min(c.HeadWidth(), setting.MaxField))...)...), norm}),
-		tape.Skip(append([]tape.Layer{tape.As("intermediate", tape.Sequential{
-			tape.As("dense", layer.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}), tape.As("intermediate_act_fn", c.Activation.Layer(layer.UseGELU)),
-		})}, output(c.FFN)...)...),
-		norm,
+		tape.Named{Name: "attention", Layer: afterNorm{
+			body: tape.Sequential{tape.Named{Name: "self", Layer: layer.Attention{
+				Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
+				Names: &layer.AttentionNames{Q: "query", K: "key", V: "value"},
+			}}},
+			dense: layer.Linear{In: c.Heads * min(c.HeadWidth(), setting.MaxField), Out: c.Hidden, Split: nn.ByRows}, dropout: c.Drop(), size: c.Hidden,
+		}},
+		tape.Inlined{Layer: afterNorm{
+			body: tape.Sequential{tape.Named{Name: "intermediate", Layer: tape.Sequential{
+				tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}},
+				tape.Named{Name: "intermediate_act_fn", Layer: c.Activation.Layer(layer.UseGELU)},
+			}}},
+			dense: layer.Linear{In: c.FFN, Out: c.Hidden, Split: nn.ByRows}, dropout: c.Drop(), size: c.Hidden,
+		}},
 	}
+}
+
+// afterNorm is LayerNorm(dropout(dense(body(x))) + x). Its last three layers are named under
+// "output".
+type afterNorm struct {
+	body           tape.Sequential
+	dense, dropout tape.Layer
+	size           int
+}
+
+// Kind returns what the rows show as the kind of layer.
+func (afterNorm) Kind() string { return "BertPart" }
+
+func (l afterNorm) Declare(d *tape.Declaration) {
+	l.body.Declare(d)
+	d.Layer("output", denseNorm{l, tape.Tensor{}})
+}
+
+func (l afterNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	y, err := l.body.Forward(t, x)
+	if err != nil {
+		return tape.Tensor{}, err
+	}
+	return t.Call("output", denseNorm{l, x}, y)
+}
+
+type denseNorm struct {
+	afterNorm
+	x tape.Tensor
+}
+
+// Kind returns what the rows show as the kind of layer.
+func (denseNorm) Kind() string { return "BertOutput" }
+
+func (l denseNorm) Declare(d *tape.Declaration) {
+	d.Layer("dense", l.dense)
+	d.Layer("dropout", l.dropout)
+	d.Layer("LayerNorm", layer.LayerNorm{Size: l.size})
+}
+
+func (l denseNorm) Forward(t *tape.Tape, y tape.Tensor) (tape.Tensor, error) {
+	y, err := t.Call("dense", l.dense, y)
+	if err == nil {
+		y, err = t.Call("dropout", l.dropout, y)
+	}
+	if err == nil {
+		y, err = tape.Add(t, y, l.x)
+	}
+	if err == nil {
+		y, err = t.Call("LayerNorm", layer.LayerNorm{Size: l.size}, y)
+	}
+	return y, err
 }
 
 // tokenTypes adds the vector of each token's type.
