@@ -4,6 +4,7 @@ package attach
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
@@ -115,22 +116,11 @@ func (m *bpf) exec() asm.Instructions {
 	return append(ins, m.short(execed)...)
 }
 
-// relinked gives the process another generation when its loader has loaded code or taken some away: addresses may mean something else
-// now. The loader calls a function for debuggers then; distance is from there to the variable that says what the loader does.
-func (m *bpf) relinked(distance int64) asm.Instructions {
-	ins := append(m.begin(), store(asm.RFP, slotWord, 0)...)
-	ins = append(ins,
-		asm.LoadMem(asm.R3, regCtx, nextReg, asm.DWord),
-		asm.Add.Imm(asm.R3, int32(distance)),
-		asm.Mov.Reg(asm.R1, asm.RFP),
-		asm.Add.Imm(asm.R1, slotWord),
-		asm.Mov.Imm(asm.R2, 4),
-		asm.FnProbeReadUser.Call(),
-		asm.LoadMem(asm.R1, asm.RFP, slotWord, asm.DWord),
-		asm.JNE.Imm(asm.R1, 0, "end"), // RT_CONSISTENT, of link.h: it has done it
-	)
-	ins = append(ins, m.generation(slotKey)...)
-	return append(ins, end()...)
+// relinked gives the process another generation as it begins to load code or to take some away: addresses may mean something else soon.
+// What takes the place of other code is loaded after that has gone, so a reader that reads the maps at the latest generation
+// never sees the former code in the place of the later.
+func (m *bpf) relinked() asm.Instructions {
+	return slices.Concat(m.begin(), m.generation(slotKey), end())
 }
 
 // tellSoonGone passes three words on the program's stack, from slotPid on, to the reader of what is soon gone.

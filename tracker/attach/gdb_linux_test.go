@@ -222,3 +222,17 @@ func TestStacksOfCudarc(t *testing.T) {
 		})
 	}
 }
+
+// TestDebuggersSeeLibraries: no probe takes the place of a breakpoint by which gdb hears of libraries.
+func TestDebuggersSeeLibraries(t *testing.T) {
+	if _, err := exec.LookPath("gdb"); err != nil {
+		t.Skip("there is no gdb")
+	}
+	path := build(t, "reopen", func(out, libs string) *exec.Cmd {
+		return exec.Command(compiler(), "-O2", "-Wall", "-Werror", "-o", out, "testdata/reopen.c", "-L"+libs, "-l:libcuda.so.1", "-ldl")
+	})
+	newWatcher(t, Config{})
+	text, err := gpuemu.Command(t, gpuemu.Options{}, "gdb", "-nx", "-batch", "-ex", "break main", "-ex", "run", "-ex", "info sharedlibrary", path).CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	assert.Regexp(t, `Yes.*/libc\.so\.6`, string(text))
+}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,10 +36,11 @@ type libraries struct {
 
 const maxFailed = 1 << 10
 
-// loader stands for the dynamic loader of the C library: it is probed to know when code comes and goes.
-const loader = "ld.so"
+// loader stands for the libraries that have dlopen and dlclose, which are probed to know when code comes and goes. Before version 2.34
+// of the GNU C library they are in one of their own.
+const loader = "libc.so"
 
-var usualLoader = map[string]string{"amd64": "/lib64/ld-linux-x86-64.so.2", "arm64": "/lib/ld-linux-aarch64.so.1"}[runtime.GOARCH]
+var loaders = []string{"libc.so.6", "libdl.so.2"}
 
 func newLibraries(all *shared, to feed, functions []function, runs *python.Processes) *libraries {
 	l := &libraries{all: all, feed: to, pythons: runs, stopped: make(chan struct{}), pids: make(map[int]bool), failed: make(map[string]bool)}
@@ -110,7 +110,9 @@ func (l *libraries) probeFirst(given []string) error {
 			return err
 		}
 	}
-	_ = l.probe(usualLoader, loader) // without it, code that takes the place of other is known late
+	for _, library := range loaders {
+		_ = l.probeAny(loader, usualLibraries(library), false) // without it, code that takes the place of other is known late
+	}
 	return nil
 }
 
@@ -214,7 +216,7 @@ func (l *libraries) found(pid int, path string) {
 
 // of returns which of the wanted libraries the file at path is.
 func (l *libraries) of(path string) (library string, ok bool) {
-	if strings.HasPrefix(filepath.Base(path), "ld-linux") {
+	if slices.Contains(loaders, filepath.Base(path)) {
 		return loader, true
 	}
 	for _, library := range l.wanted {

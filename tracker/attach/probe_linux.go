@@ -38,6 +38,7 @@ type probes struct {
 	functions       []function
 	entries, leaves []*ebpf.Program // by index in functions; nil if there is none
 	more            []*ebpf.Program // programs that run at the end of others, and those of static probes
+	relinked        *ebpf.Program   // one of these; nil before a library that has dlopen is found
 	tracepoints     []*ebpf.Program
 	links           []link.Link
 }
@@ -243,22 +244,33 @@ func (p *probes) library(path, library string) error {
 	return nil
 }
 
-// loader probes the dynamic loader of processes.
+// loader probes where processes load code and take some away. Not where the dynamic loader tells debuggers of it: a debugger's
+// breakpoint there would never be hit.
 func (p *probes) loader(path string) error {
-	called, distance, err := symbols.Loader(path)
+	at, err := symbols.Offsets(path, true)
 	if err != nil {
 		return err
+	}
+	var offsets []uint64
+	for _, name := range []string{"dlopen", "dlmopen", "dlclose"} {
+		if offset := at[name]; offset != 0 {
+			offsets = append(offsets, offset)
+		}
+	}
+	if len(offsets) == 0 {
+		return fmt.Errorf("%s has no dlopen", path)
 	}
 	file, err := link.OpenExecutable(path)
 	if err != nil {
 		return err
 	}
-	prog, err := load(ebpf.Kprobe, p.attach, p.maps.relinked(distance))
-	if err != nil {
-		return err
+	if p.relinked == nil {
+		if p.relinked, err = load(ebpf.Kprobe, p.attach, p.maps.relinked()); err != nil {
+			return err
+		}
+		p.more = append(p.more, p.relinked)
 	}
-	p.more = append(p.more, prog)
-	return p.probe(file, []uint64{called}, prog, false)
+	return p.probe(file, offsets, p.relinked, false)
 }
 
 // probe has a program run at the beginning or the return of functions.

@@ -85,7 +85,7 @@ var masks = []struct {
 	{regexp.MustCompile(`( in (rank \d+ )?on )\S+`), "${1}HOST"},
 	{regexp.MustCompile(`(rank \d+ on )[\w.-]+`), "${1}HOST"},
 	{regexp.MustCompile(`\t/\S*/`), "\t"}, // the folder of a call stack's file
-	{regexp.MustCompile(`\b[0-9.]+(ns|µs|ms|s|m)\b`), "TIME"},
+	{regexp.MustCompile(`\b[0-9.]+( ?(ns|µs|ms|s)|m)\b`), "TIME"},
 	{regexp.MustCompile(` +|─+`), " "}, // the width of a column follows its widest cell
 }
 

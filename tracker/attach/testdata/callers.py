@@ -1,8 +1,7 @@
 # Has gdb print the callers at each call of a function, by what its argument SIZE is: innermost first, the place in its file of each,
 # and then the line and the name, or the library if it is in one.
 #
-# The program sends itself SIGURG when it has loaded its libraries: gdb does not see that itself while a watcher, of another test or anybody
-# on this machine, has a probe in the loader.
+# The program sends itself SIGURG when it has loaded its libraries.
 import os
 import gdb
 

@@ -41,28 +41,3 @@ func Offsets(path string, all bool) (map[string]uint64, error) {
 	}
 	return at, nil
 }
-
-// Loader returns the offset in the file of the function that a dynamic loader calls when it has loaded code or taken some away, and how far
-// from there in memory the variable is that says what it does: the r_state of link.h.
-func Loader(path string) (called uint64, distance int64, err error) {
-	f, err := elf.Open(path)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer f.Close()
-	all, err := f.DynamicSymbols()
-	if err != nil {
-		return 0, 0, fmt.Errorf("%s: %w", path, err)
-	}
-	at := make(map[string]uint64)
-	for _, s := range all {
-		at[s.Name] = s.Value
-	}
-	const state = 24 // the offset of r_state in struct r_debug
-	function, variable := at["_dl_debug_state"], at["_r_debug"]
-	offset, ok := layoutOf(f).offset(function)
-	if !ok || function == 0 || variable == 0 {
-		return 0, 0, fmt.Errorf("%s does not tell debuggers what it loads", path)
-	}
-	return offset, int64(variable - function + state), nil
-}
