@@ -1,6 +1,7 @@
 package alloc
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -41,6 +42,27 @@ type OutOfMemoryError struct {
 	// to the other Pool.
 	LargestInactive Bytes `json:"largest_inactive_bytes"`
 	Err             error `json:"-"` // the driver's own error; may be nil
+}
+
+// MarshalJSON writes the figures, and null for those that are unknown.
+func (e OutOfMemoryError) MarshalJSON() ([]byte, error) {
+	type figures OutOfMemoryError
+	return json.Marshal(struct {
+		figures
+		Free            *Bytes `json:"free_bytes"`
+		Total           *Bytes `json:"total_bytes"`
+		Reserved        *Bytes `json:"reserved_bytes"`
+		Allocated       *Bytes `json:"allocated_bytes"`
+		LargestInactive *Bytes `json:"largest_inactive_bytes"`
+	}{figures(e), known(e.Free), known(e.Total), known(e.Reserved), known(e.Allocated), known(e.LargestInactive)})
+}
+
+// known returns nil for an unknown amount.
+func known(n Bytes) *Bytes {
+	if n < 0 {
+		return nil
+	}
+	return &n
 }
 
 // Error says what was requested, of which device, and what was free.

@@ -1,10 +1,12 @@
 package alloc_test
 
 import (
+	"encoding/json"
 	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -28,6 +30,13 @@ func TestErrorMessages(t *testing.T) {
 	assert.ErrorIs(t, oom, alloc.ErrOutOfMemory)
 	assert.ErrorIs(t, oom, cause)
 	assert.NotErrorIs(t, oom, alloc.ErrClosed)
+}
+
+func TestUnknownIsNull(t *testing.T) {
+	text, err := json.Marshal(&alloc.OutOfMemoryError{Device: "X 1", Requested: 1, Free: 2, Total: -1, Reserved: 0, Allocated: -1, LargestInactive: -1})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"device": "X 1", "requested_bytes": 1, "free_bytes": 2, "total_bytes": null, "reserved_bytes": 0,
+		"allocated_bytes": null, "largest_inactive_bytes": null}`, string(text))
 }
 
 func TestNames(t *testing.T) {

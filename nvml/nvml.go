@@ -45,7 +45,11 @@
 // however long the recording.
 package nvml
 
-import "github.com/gpumemtrack/gpumemtrack/alloc"
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
 
 // Source answers questions about GPUs: through the driver's library, the nvidia-smi
 // program, the kernel's files, or devices that this program has open. Its methods may be called from any
@@ -75,6 +79,14 @@ type Source interface {
 type Process struct {
 	PID    int         `json:"pid"`          // the host's number
 	Memory alloc.Bytes `json:"memory_bytes"` // negative where the driver gives no figure
+}
+
+// MarshalJSON writes the process, and null for its memory where the driver gives no figure.
+func (p Process) MarshalJSON() ([]byte, error) {
+	if p.Memory < 0 {
+		return fmt.Appendf(nil, `{"pid":%d,"memory_bytes":null}`, p.PID), nil
+	}
+	return fmt.Appendf(nil, `{"pid":%d,"memory_bytes":%d}`, p.PID, int64(p.Memory)), nil
 }
 
 // ReadAll asks devices for everything they have: memory in total, used, free and reserved by

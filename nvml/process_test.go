@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"encoding/json"
 	"math"
 	"os"
 	"os/exec"
@@ -11,6 +12,12 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
+
+func TestProcessAsJSON(t *testing.T) {
+	text, err := json.Marshal([]Process{{40, 5}, {41, -1}})
+	require.NoError(t, err)
+	assert.JSONEq(t, `[{"pid": 40, "memory_bytes": 5}, {"pid": 41, "memory_bytes": null}]`, string(text))
+}
 
 func TestMemoryOfAProcess(t *testing.T) {
 	const target = 40
