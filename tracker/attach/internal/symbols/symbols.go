@@ -20,7 +20,7 @@ type Symbolizer struct {
 	most    int // how many addresses a stack can have
 	maps    []Mapping
 	changed func()             // called when addresses have come to mean something else
-	images  map[string]*loaded // nil of a file that could not be read
+	images  map[fileID]*loaded // nil of a file that could not be read
 	tables  map[uint64]*table  // by the start of a mapping
 	python  perfMap
 	missing map[uint64]bool // by number of the page: no code was there when the maps were read for it
@@ -30,7 +30,7 @@ type Symbolizer struct {
 // before: the process may be gone by now. most is how many addresses a stack can have. changed
 // is called when addresses have come to mean something else.
 func New(pid, most int, before []Mapping, changed func()) *Symbolizer {
-	s := &Symbolizer{pid: pid, most: most, maps: before, changed: changed, images: make(map[string]*loaded), tables: make(map[uint64]*table), python: perfMap{pid: pid}, missing: make(map[uint64]bool)}
+	s := &Symbolizer{pid: pid, most: most, maps: before, changed: changed, images: make(map[fileID]*loaded), tables: make(map[uint64]*table), python: perfMap{pid: pid}, missing: make(map[uint64]bool)}
 	s.Reload()
 	return s
 }
@@ -147,9 +147,15 @@ func (s *Symbolizer) tabled(address uint64) bool {
 	return t != nil && t.Has(at)
 }
 
+// fileID tells files apart.
+type fileID struct {
+	device string
+	inode  uint64
+}
+
 // image opens the file of a mapping, once; nil if that is not possible.
 func (s *Symbolizer) image(m Mapping) *loaded {
-	key := fmt.Sprintf("%s %d", m.device, m.inode)
+	key := fileID{m.device, m.inode}
 	if img, ok := s.images[key]; ok {
 		return img
 	}
