@@ -8,20 +8,16 @@ import (
 	"os"
 	"testing"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/encoder"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/vision"
-
-	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
-
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/vision"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
 
@@ -78,84 +74,6 @@ func TestJSON(t *testing.T) {
 func TestNoLayersAreAnError(t *testing.T) {
 	_, err := estimate.Model(nil)
 	assert.ErrorContains(t, err, "there are no layers")
-}
-
-// llama.cpp prints 68 bytes for 64 elements of Q8_0, and the sizes of its caches follow.
-func TestQuantizedCache(t *testing.T) {
-	c := estimate.KVConfig(llama3b.Cache(1, 8192, 0))
-	half, err := estimate.KVCache(c)
-	require.NoError(t, err)
-	for blocks, bits := range map[estimate.Blocks]float64{llamacpp.Q8_0: 8.5, llamacpp.Q4_0: 4.5} {
-		c.Blocks = blocks
-		n, err := estimate.KVCache(c)
-		require.NoError(t, err)
-		assert.InDelta(t, float64(half)*bits/16, float64(n), 1)
-	}
-	c.Blocks, c.Values = llamacpp.Q8_0, estimate.Blocks{Elements: 1, Bytes: 2}
-	n, err := estimate.KVCache(c)
-	require.NoError(t, err)
-	assert.EqualValues(t, float64(half)*(8.5+16)/32, n, "quantized keys, values in float16")
-	c.Blocks, c.Values, c.ValueSize = llamacpp.Q4_0, llamacpp.Q8_0, c.HeadSize/2
-	n, err = estimate.KVCache(c)
-	require.NoError(t, err)
-	assert.EqualValues(t, float64(half)*(4.5+8.5/2)/32, n, "values of half the size")
-	c.KVHeads, c.ValueSize = 1, 80
-	_, err = estimate.KVCache(c)
-	assert.ErrorContains(t, err, "Values of 32 elements do not divide the 80 of a token")
-	c.ValueSize = -1
-	_, err = estimate.KVCache(c)
-	assert.ErrorContains(t, err, "ValueSize is -1")
-	c.Blocks, c.Values, c.ValueSize = llamacpp.Q4_0, estimate.Blocks{}, 0
-	c.KVHeads, c.HeadSize = 1, 80
-	_, err = estimate.KVCache(c)
-	assert.ErrorContains(t, err, "Blocks of 32 elements do not divide the 80 of a token")
-	c.Blocks = estimate.Blocks{Elements: 32}
-	_, err = estimate.KVCache(c)
-	assert.ErrorContains(t, err, "want 1 or more of both")
-}
-
-func TestMaxContext(t *testing.T) {
-	opts := []estimate.Option{estimate.Tokens(1, 512), estimate.Precision(alloc.BFloat16), estimate.KVConfig(llama3b.Cache(1, 1, alloc.BFloat16))}
-	n, err := estimate.MaxContextLength(layer.Public(llama3b.Layers()), 16*alloc.GiB, opts...)
-	require.NoError(t, err)
-	fits := func(context int) bool {
-		return model(t, layer.Public(llama3b.Layers()), append(opts, estimate.KVConfig(llama3b.Cache(1, context, alloc.BFloat16)))...).Fits(16 * alloc.GiB)
-	}
-	assert.True(t, fits(n))
-	assert.False(t, fits(n+n/50))
-	assert.Greater(t, n, 20_000)
-	_, err = estimate.MaxContextLength(layer.Public(llama3b.Layers()), 16*alloc.GiB, opts[:2]...)
-	assert.ErrorContains(t, err, "needs a KVConfig")
-	n, err = estimate.MaxContextLength(layer.Public(llama3b.Layers()), alloc.GiB, opts...)
-	require.NoError(t, err)
-	assert.Zero(t, n, "not even the input's tokens")
-}
-
-func TestCacheHoldsTheInput(t *testing.T) {
-	for want, cache := range map[string]estimate.KVConfig{
-		"a Batch of 1 and a Context of 512 do not hold the input, 2 sequences of 512 tokens": estimate.KVConfig(llama3b.Cache(1, 512, 0)),
-		"a Batch of 2 and a Context of 511 do not hold the input, 2 sequences of 512 tokens": estimate.KVConfig(llama3b.Cache(2, 511, 0)),
-	} {
-		_, err := estimate.Model(layer.Public(llama3b.Layers()), estimate.Tokens(2, 512), cache)
-		assert.ErrorContains(t, err, want)
-	}
-}
-
-// Attention that holds the scores sees the keys in the cache, and keys and values that several
-// query heads share are repeated for each.
-func TestScoresSeeTheCache(t *testing.T) {
-	for name, c := range map[string]family.Transformer{
-		"plain": {Vocab: 100, Hidden: 64, FFN: 128, Blocks: 2, Heads: 8, KVHeads: 2, Attention: family.Attention{Plain: true}},
-		"eager": {Family: family.Gemma2, Vocab: 100, Hidden: 64, FFN: 128, Blocks: 2, Heads: 8, KVHeads: 2, HeadSize: 8, Attention: family.Attention{CappedScores: true}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			transient := func(context int) alloc.Bytes {
-				return model(t, layer.Public(c.Layers()), estimate.Tokens(2, 16), estimate.KVConfig(c.Cache(2, context, 0))).Inference.Transient
-			}
-			scores := alloc.Bytes(2 * 8 * 16 * 4 * (4096 - 512))
-			assert.GreaterOrEqual(t, transient(4096)-transient(512), scores)
-		})
-	}
 }
 
 func TestWithoutInput(t *testing.T) {
@@ -323,28 +241,6 @@ func TestMaxBatch(t *testing.T) {
 	assert.ErrorContains(t, err, "needs an input")
 }
 
-func TestKVCache(t *testing.T) {
-	m, err := zoo.ByName("llama-2-7b")
-	require.NoError(t, err)
-	cache := func(m zoo.Model, context int) alloc.Bytes {
-		c, err := m.Cache(1, context)
-		require.NoError(t, err)
-		n, err := estimate.KVCache(c)
-		require.NoError(t, err)
-		return n
-	}
-	assert.Equal(t, 2*alloc.GiB, cache(m, 4096), "half a MiB a token")
-	mistral, err := zoo.ByName("mistral-7b")
-	require.NoError(t, err)
-	assert.Equal(t, cache(mistral, 4096), cache(mistral, 32768), "the window slides")
-	_, err = estimate.KVCache(estimate.KVConfig{Batch: 1})
-	assert.ErrorContains(t, err, "ContextLength is 0")
-	c, err := m.Cache(1, 4096)
-	require.NoError(t, err)
-	r := model(t, m.Layers, m.Input, estimate.Precision(alloc.Float16), c)
-	assert.Equal(t, 2*alloc.GiB, r.Inference.Cache)
-}
-
 // stale makes a tensor up, instead of having the tape make it.
 type stale struct{}
 
@@ -470,22 +366,6 @@ func TestMaxBatchEndsSomewhere(t *testing.T) {
 	assert.ErrorContains(t, err, "needs an input with a batch")
 }
 
-// Tensor parallelism divides the heads of keys and values, of which no device
-// has less than one; a pipeline divides the layers.
-func TestShardedCache(t *testing.T) {
-	m, err := zoo.ByName("llama-3-8b")
-	require.NoError(t, err)
-	c, err := m.Cache(1, 8192)
-	require.NoError(t, err)
-	cache := func(s estimate.Sharding) alloc.Bytes {
-		return model(t, m.Layers, c, s).Inference.Cache
-	}
-	assert.Equal(t, alloc.GiB, cache(estimate.Sharding{}))
-	assert.Equal(t, alloc.GiB/8, cache(estimate.Sharding{Tensor: 8}))
-	assert.Equal(t, alloc.GiB/8, cache(estimate.Sharding{Tensor: 32}))
-	assert.Equal(t, alloc.GiB/16, cache(estimate.Sharding{Tensor: 4, Pipeline: 4}))
-}
-
 func TestTensorParallelismDividesHeads(t *testing.T) {
 	for _, c := range []struct {
 		heads, kv, tensor int
@@ -501,11 +381,4 @@ func TestTensorParallelismDividesHeads(t *testing.T) {
 	}
 	_, err := estimate.Model([]nn.Layer{nn.Custom(layer.LatentAttention{Hidden: 8, Heads: 6, KVRank: 4, NopeSize: 4, RopeSize: 4, ValueSize: 4})}, estimate.Sharding{Tensor: 4})
 	assert.ErrorContains(t, err, "6 heads")
-}
-
-// An encoder keeps no keys and values.
-func TestEncodersHaveNoCache(t *testing.T) {
-	bert := family.Transformer{Family: encoder.BERT, Vocab: 64, Hidden: 96, FFN: 96, Blocks: 1, Heads: 12, Positions: 64}
-	_, err := estimate.Model(layer.Public(bert.Layers()), estimate.Tokens(1, 4), estimate.KVConfig(bert.Cache(1, 4, 0)))
-	assert.ErrorContains(t, err, "Layers is 0")
 }

@@ -2,7 +2,6 @@ package estimating
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -153,82 +152,6 @@ func TestEstimateUsualTargetsOfLoRA(t *testing.T) {
 	const wide = 2 * 64
 	assert.EqualValues(t, 8*(wide+wide)*(4+3), estimateJSON(t, dir+" --lora 8").Report.Trained.Count, "a single block has no to_out")
 	assert.Equal(t, alloc.Shape{1, 32 * 32, 64}, estimateJSON(t, dir+" --image 512").Report.Inputs[0])
-}
-
-// llama.cpp's compute buffer stands in place of PyTorch's activations.
-func TestEstimateLlamaCpp(t *testing.T) {
-	const base = "llama-3-8b --serve --batch 4 --seq 2048 --gpu turing --llama-cpp "
-	plain := estimateJSON(t, base)
-	assert.Equal(t, 560*alloc.MiB, plain.Report.Inference.Transient, "as ollama prints it on a T4")
-	assert.Equal(t, 1024*alloc.MiB, plain.Report.Inference.Cache)
-	flash := estimateJSON(t, base+"--flash-attention --ubatch 256")
-	assert.Less(t, flash.Report.Inference.Transient, 150*alloc.MiB)
-
-	best := estimateJSON(t, base+"--flash-attention --fits 8GiB --best-quantization")
-	assert.Equal(t, "Q6_K", best.Quantization)
-	assert.True(t, *best.Fits)
-
-	dir := t.TempDir()
-	config := filepath.Join(dir, "config.json")
-	require.NoError(t, os.WriteFile(config, []byte(`{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336,
-		"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "tie_word_embeddings": false, "torch_dtype": "bfloat16"}`), 0o600))
-	of := estimateJSON(t, config+strings.TrimPrefix(base, "llama-3-8b")+"--flash-attention --fits 8GiB --best-quantization")
-	assert.Equal(t, best.Quantization, of.Quantization)
-	assert.Equal(t, best.Peak, of.Peak)
-
-	var stdout, stderr bytes.Buffer
-	assert.Equal(t, cli.ExitUnfit, run(strings.Fields("estimate "+base+"--fits 2GiB --best-quantization"), nil, &stdout, &stderr))
-	assert.Contains(t, stdout.String(), "Quantized to Q2_K.")
-}
-
-// gguf is a file of one float16 tensor in GGUF, of an architecture.
-func gguf(architecture, tensor string, elements uint64) []byte {
-	b := []byte("GGUF")
-	put := func(v any) { b, _ = binary.Append(b, binary.LittleEndian, v) }
-	text := func(s string) { put(uint64(len(s))); b = append(b, s...) }
-	put([]uint32{3, 1, 0, 1, 0}) // version, tensors, keys
-	text("general.architecture")
-	put(uint32(8))
-	text(architecture)
-	text(tensor)
-	put(uint32(1))
-	put(elements)
-	put(uint32(1))
-	put(uint64(0))
-	return append(b, make([]byte, uint64(-len(b)&31)+2*elements)...)
-}
-
-// Some layers of a model stay on the CPU, as llama.cpp counts them.
-func TestEstimateGPULayers(t *testing.T) {
-	const base = "llama-3-8b --seq 2048 --gpu ada --cuda-loading lazy --flash-attention "
-	all := estimateJSON(t, base+"--gpu-layers 33")
-	assert.Equal(t, "serve", all.Mode)
-	assert.Equal(t, 33, all.GPULayers)
-	assert.EqualValues(t, 128256*4096*2, all.Host, "the embedding")
-	assert.Equal(t, all.Report.Inference, estimateJSON(t, base+"--serve --llama-cpp").Report.Inference)
-	assert.Equal(t, all.Report.Inference, estimateJSON(t, base+"--gpu-layers 99").Report.Inference)
-
-	most := estimateJSON(t, base+"--fits 8GiB --max-gpu-layers")
-	assert.True(t, *most.Fits)
-	assert.Greater(t, most.GPULayers, 10)
-	assert.Equal(t, most.Report.Inference, estimateJSON(t, fmt.Sprintf("%s--gpu-layers %d", base, most.GPULayers)).Report.Inference)
-	assert.Greater(t, estimateJSON(t, fmt.Sprintf("%s--gpu-layers %d", base, most.GPULayers+1)).Needs, 8*alloc.GiB)
-	assert.EqualValues(t, (most.GPULayers-1)*2048*4096, most.Report.Inference.Cache, "of the blocks on the GPU")
-
-	halves := estimateJSON(t, base+"--tensor-split 1,1")
-	assert.Equal(t, all.Host, halves.Host)
-	assert.Less(t, halves.Report.Inference.Weights, all.Report.Inference.Weights*6/10)
-
-	projector := filepath.Join(t.TempDir(), "mmproj-model-f16.gguf")
-	require.NoError(t, os.WriteFile(projector, gguf("clip", "v.patch_embd.weight", 1<<20), 0o600))
-	seeing := estimateJSON(t, base+"--mmproj "+projector)
-	assert.Equal(t, 2*alloc.MiB, seeing.Report.Inference.Weights-all.Report.Inference.Weights)
-
-	other := filepath.Join(t.TempDir(), "other.gguf")
-	require.NoError(t, os.WriteFile(other, gguf("llama", "w", 16), 0o600))
-	var stdout, stderr bytes.Buffer
-	require.NotZero(t, run(strings.Fields("estimate "+base+"--mmproj "+other), nil, &stdout, &stderr))
-	assert.Contains(t, stderr.String(), "other is no projector: give a GGUF file whose general.architecture is clip")
 }
 
 func TestEstimateLargestThatFits(t *testing.T) {
@@ -455,68 +378,4 @@ func TestEstimateRefusals(t *testing.T) {
 func TestEstimateImageOfItsOwnSize(t *testing.T) {
 	assert.Equal(t, estimateJSON(t, "vit-b-16").Peak, estimateJSON(t, "vit-b-16 --image 224").Peak)
 	assert.Equal(t, estimateJSON(t, "dinov2-base").Peak, estimateJSON(t, "dinov2-base --image 518").Peak)
-}
-
-// The states of recurrent layers are float32 in llama.cpp, whatever --kv says.
-func TestEstimateStatesOfLlamaCpp(t *testing.T) {
-	cache := func(flags string) alloc.Bytes {
-		return estimateJSON(t, "qwen3-next-80b-a3b-instruct --serve --llama-cpp --flash-attention --seq 4096"+flags).Report.Inference.Cache
-	}
-	const keys, states = 2 * 12 * 2 * 256 * 4096, 36 * (8192*4 + 32*128*128)
-	apart := estimateJSON(t, "qwen3-next-80b-a3b-instruct --serve --seq 4096").Report.Inference
-	assert.EqualValues(t, 2*states, apart.Fixed)
-	assert.EqualValues(t, 2*keys, apart.Cache-apart.Fixed)
-	assert.Zero(t, estimateJSON(t, "llama-3-8b --serve").Report.Inference.Fixed)
-	assert.EqualValues(t, 2*keys+4*states, cache(""))
-	assert.EqualValues(t, keys/32*34+4*states, cache(" --kv q8_0"))
-}
-
-// Keys and values have a type each: llama.cpp's --cache-type-k and --cache-type-v. A number of each is in the JSON.
-func TestEstimateTypesOfKeysAndValues(t *testing.T) {
-	const half = 32 * 8 * 128 * 4096 * 2
-	const eighth = half / 2 / 32 * 34
-	for kv, want := range map[string][2]alloc.Bytes{
-		"": {half, half}, "q8_0": {eighth, eighth}, "k=q8_0": {eighth, half}, "k=q8_0,v=f16": {eighth, half}, "v=iq4_nl": {half, half / 2 / 32 * 18},
-		"v=f32,k=bf16": {half, 2 * half}, "int4": {half / 4, half / 4},
-	} {
-		args := "llama-3-8b --serve --llama-cpp --flash-attention --seq 4096"
-		if kv != "" {
-			args += " --kv " + kv
-		}
-		m := estimateJSON(t, args).Report.Inference
-		assert.Equal(t, want, [2]alloc.Bytes{m.Keys, m.Values}, args)
-		assert.Equal(t, m.Keys+m.Values, m.Cache, args)
-	}
-	for _, kv := range []string{"q9", "k=q9", "q8_0,f16", "x=f16", "k=q8_0,f16", ","} {
-		var out, stderr bytes.Buffer
-		assert.Equal(t, cli.ExitUsage, run(strings.Fields("estimate llama-3-8b --serve --kv "+kv), nil, &out, &stderr), kv)
-		assert.Contains(t, stderr.String(), "--kv "+kv+": want", kv)
-	}
-	printed := func(kv string) string {
-		var out, stderr bytes.Buffer
-		require.Zero(t, run(strings.Fields("estimate llama-3-8b --serve --llama-cpp --seq 4096 --kv "+kv), nil, &out, &stderr), stderr.String())
-		return out.String()
-	}
-	assert.Regexp(t, `keys and values +│ +272.0 MiB`, printed("q8_0"))
-	assert.Regexp(t, `keys +│ +136.0 MiB`, printed("k=q8_0"))
-	assert.Regexp(t, `values +│ +256.0 MiB`, printed("k=q8_0"))
-	warns := func(kv string) bool {
-		return strings.Contains(printed(kv), "quantizes values only with --flash-attention")
-	}
-	assert.True(t, warns("q8_0"))
-	assert.True(t, warns("v=q4_0"))
-	assert.False(t, warns("k=q8_0"), "keys can be quantized without it")
-}
-
-// Sequences of llama.cpp share a cache or have one each; without a word the figures hold for both.
-func TestEstimateOfAUnifiedCache(t *testing.T) {
-	const base = "gemma-3-4b-it --llama-cpp --serve --batch 4 --seq 8192"
-	unsaid, unified, apart := estimateJSON(t, base), estimateJSON(t, base+" --kv-unified"), estimateJSON(t, base+" --kv-unified=false")
-	assert.Less(t, unified.Report.Inference.Cache, unsaid.Report.Inference.Cache, "one window has room for a batch instead of four")
-	assert.Equal(t, unified.Report.Inference.Transient, unsaid.Report.Inference.Transient)
-	assert.Equal(t, apart.Report.Inference.Cache, unsaid.Report.Inference.Cache)
-	assert.Less(t, apart.Report.Inference.Transient, unsaid.Report.Inference.Transient, "scores of one sequence")
-	assert.Equal(t, 8192, unified.Context)
-	latent := estimateJSON(t, "deepseek-v2-lite --llama-cpp --serve --seq 4096")
-	assert.Equal(t, alloc.Bytes(27*576*2*4096), latent.Report.Inference.Cache)
 }
