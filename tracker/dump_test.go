@@ -2,6 +2,7 @@ package tracker_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -203,10 +204,23 @@ func TestOutOfMemoryWritesADumpFirst(t *testing.T) {
 		last := events(d.History)
 		assert.Contains(t, last[len(last)-1], "oom")
 		assert.Contains(t, err.Error(), "\n\tdump: "+oom.Dump)
+		assertDumpInJSON(t, oom, oom.Dump)
 	}
 	assert.Empty(t, oom.Dump)
 	assert.ErrorContains(t, oom.DumpErr, "2 were written already")
 	assert.Len(t, files(t, dir), 2)
+	assertDumpInJSON(t, oom, nil)
+}
+
+// assertDumpInJSON: the JSON of the error has the figures, and where the dump is.
+func assertDumpInJSON(t *testing.T, oom *tracker.OutOfMemoryError, dump any) {
+	t.Helper()
+	text, err := json.Marshal(oom)
+	require.NoError(t, err)
+	var read map[string]any
+	require.NoError(t, json.Unmarshal(text, &read))
+	assert.Equal(t, dump, read["dump"])
+	assert.EqualValues(t, alloc.GiB, read["requested_bytes"])
 }
 
 func TestDumpsOfADirectoryAreBoundedInNumber(t *testing.T) {

@@ -2,6 +2,7 @@ package tracker
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -139,6 +140,16 @@ type OutOfMemoryError struct {
 	// only a part of their segments. It is set only if the inactive memory is in pieces and the
 	// lines are cheap to find; otherwise Explain finds them.
 	stuck []explain.Line
+}
+
+// MarshalJSON writes the figures, null where they are unknown, and the path of the dump.
+func (e OutOfMemoryError) MarshalJSON() ([]byte, error) {
+	figures, err := json.Marshal(e.OOM)
+	if err != nil || e.Dump == "" {
+		return figures, err
+	}
+	dump, err := json.Marshal(e.Dump)
+	return slices.Concat(figures[:len(figures)-1], []byte(`,"dump":`), dump, []byte("}")), err
 }
 
 // Error returns the whole explanation, on several lines.

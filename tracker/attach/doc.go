@@ -18,11 +18,12 @@
 //
 // The kernel runs a small program (BPF, on a uprobe) whenever a process calls one of libcuda's
 // functions that allocate or free, and when the call returns. It records size, address, stream,
-// result, thread, time and call stack. Frame pointers give a stack at once. The first time that a
-// stack is seen, a copy of the stack's memory comes with it, and the stack is compared with the
-// tables that compilers write for unwinding. So no function is skipped for lack of a frame pointer.
-// All programs call the same functions: programs that link it, that open it with dlopen, that get
-// functions by cuGetProcAddress as NVIDIA's runtime does, and Go programs without cgo.
+// result, thread, time and call stack. It follows the stack by the tables that compilers write for
+// unwinding, as far as it knows them. The first time that a function is on a stack, a copy of the
+// stack's memory comes with the call: the Watcher follows that, and teaches the small program the
+// function. So no function is skipped for lack of a frame pointer. All programs call the same
+// functions: programs that link it, that open it with dlopen, that get functions by
+// cuGetProcAddress as NVIDIA's runtime does, and Go programs without cgo.
 //
 // An allocation counts when it returns. A free counts when it begins, and is undone if it
 // fails. So no address is live twice, because the driver reuses an address only after its
