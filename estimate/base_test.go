@@ -28,20 +28,20 @@ func TestQuantize(t *testing.T) {
 	linear := float64(all - 2*vocabulary - 65*4096) // without head and embedding
 	inputs := float64(32 * (6*4096 + 14336))        // of the linear layers, all in all
 	for _, c := range []struct {
-		base    estimate.Base
+		base    string
 		bytes   float64 // of an element
 		besides float64
 	}{
-		{estimate.WholeBase, 2, 0},
-		{estimate.NF4, 0.5 + 4.0/64, 0},
-		{estimate.NF4Double, 0.5 + 1.0/64 + 4.0/64/256, 0},
-		{estimate.Int8Base, 1, 4 * 32 * (3*4096 + 2*1024 + 2*14336)},
-		{estimate.GPTQBase, 0.5 + 2.5/128, 4 * inputs},
+		{"", 2, 0},
+		{"nf4", 0.5 + 4.0/64, 0},
+		{"nf4-double", 0.5 + 1.0/64 + 4.0/64/256, 0},
+		{"int8", 1, 4 * 32 * (3*4096 + 2*1024 + 2*14336)},
+		{"gptq", 0.5 + 2.5/128, 4 * inputs},
 	} {
 		want := linear*c.bytes + c.besides + 2*(all-linear)
 		assert.InEpsilon(t, want, float64(held(t, estimate.Quantized{Base: c.base})), 1e-5, "%d", c.base)
 		everything := held(t, estimate.Quantized{Base: c.base, Layers: []string{"*"}})
-		if c.base == estimate.NF4 {
+		if c.base == "nf4" {
 			assert.InEpsilon(t, want-vocabulary*(2-c.bytes), float64(everything), 1e-5)
 		}
 	}
@@ -53,21 +53,21 @@ func TestQuantizeInTraining(t *testing.T) {
 	train := func(q estimate.Quantized, more ...estimate.Option) *estimate.Report {
 		return model(t, layer.Public(mistral7b.Layers()), append(opts(estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), q), more...)...)
 	}
-	frozen := train(estimate.Quantized{Base: estimate.NF4, Layers: []string{"*"}})
+	frozen := train(estimate.Quantized{Base: "nf4", Layers: []string{"*"}})
 	assert.EqualValues(t, 32000*4096+65*4096, frozen.Trained.Count, "embedding and norms")
 
 	lora := estimate.LoRA{Rank: 16, Targets: []string{"q_proj"}}
-	adapted := train(estimate.Quantized{Base: estimate.NF4}, lora)
-	assert.Greater(t, train(estimate.Quantized{Base: estimate.NF4}, lora, estimate.Bitsandbytes(0, 43, 1)).Kept, adapted.Kept)
+	adapted := train(estimate.Quantized{Base: "nf4"}, lora)
+	assert.Greater(t, train(estimate.Quantized{Base: "nf4"}, lora, estimate.Bitsandbytes(0, 43, 1)).Kept, adapted.Kept)
 
 	serve := func(q estimate.Quantized, more ...estimate.Option) alloc.Bytes {
 		return model(t, layer.Public(mistral7b.Layers()), append(more, estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), q)...).Inference.Transient
 	}
 	const down = 4096 * 14336
-	usual := serve(estimate.Quantized{Base: estimate.NF4})
-	assert.EqualValues(t, 2*down, serve(estimate.Quantized{Base: estimate.NF4}, estimate.Bitsandbytes(0, 41, 3))-usual, "once in float16, and once in bfloat16")
-	assert.Greater(t, serve(estimate.Quantized{Base: estimate.NF4, Computes: alloc.Float32})-usual, alloc.Bytes(2*down))
-	assert.Less(t, serve(estimate.Quantized{Base: estimate.Int8Base}), usual, "products of 8 bits need no other weight")
+	usual := serve(estimate.Quantized{Base: "nf4"})
+	assert.EqualValues(t, 2*down, serve(estimate.Quantized{Base: "nf4"}, estimate.Bitsandbytes(0, 41, 3))-usual, "once in float16, and once in bfloat16")
+	assert.Greater(t, serve(estimate.Quantized{Base: "nf4", Computes: alloc.Float32})-usual, alloc.Bytes(2*down))
+	assert.Less(t, serve(estimate.Quantized{Base: "int8"}), usual, "products of 8 bits need no other weight")
 }
 
 // The experts of a mixture count among the linear layers.
@@ -75,21 +75,21 @@ func TestQuantizeExperts(t *testing.T) {
 	mixtral := family.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Mixture: family.Mixture{Experts: 8, TopK: 2}}
 	const all, whole = 46_702_792_704, 2*32000*4096 + 65*4096 + 32*8*4096 // embedding, head, norms and routers
 	for _, c := range []struct {
-		base  estimate.Base
+		base  string
 		bytes float64
-	}{{estimate.NF4, 0.5 + 4.0/64}, {estimate.Int8Base, 1}, {estimate.GPTQBase, 0.5 + 2.5/128}} {
+	}{{"nf4", 0.5 + 4.0/64}, {"int8", 1}, {"gptq", 0.5 + 2.5/128}} {
 		r := model(t, layer.Public(mixtral.Layers()), estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), estimate.Quantized{Base: c.base})
 		assert.EqualValues(t, int64(all), r.Params.Count)
-		assert.InEpsilon(t, (all-whole)*c.bytes+2*whole, float64(r.Inference.Weights+r.Inference.Buffers), 0.002, "%d", c.base)
+		assert.InEpsilon(t, (all-whole)*c.bytes+2*whole, float64(r.Inference.Weights+r.Inference.Buffers), 0.002, c.base)
 	}
 }
 
 func TestQuantizeSaysWhatIsWrong(t *testing.T) {
 	for want, q := range map[string]estimate.Quantized{
-		"Base is 9": {Base: 9},
-		`Quantized: no Linear's path matches "mlp"`: {Base: estimate.NF4, Layers: []string{"mlp"}},
-		"syntax error in pattern":                   {Base: estimate.NF4, Layers: []string{"["}},
-		"int8 is not a type that products":          {Base: estimate.NF4, Computes: alloc.Int8},
+		`Base is "nf5": want one of nf4, nf4-double, int8, gptq, awq`: {Base: "nf5"},
+		`Quantized: no Linear's path matches "mlp"`:                   {Base: "nf4", Layers: []string{"mlp"}},
+		"syntax error in pattern":                                     {Base: "nf4", Layers: []string{"["}},
+		"int8 is not a type that products":                            {Base: "nf4", Computes: alloc.Int8},
 	} {
 		_, err := estimate.Model(layer.Public(mistral7b.Layers()), estimate.Tokens(1, 4), q)
 		assert.ErrorContains(t, err, want)
@@ -99,14 +99,14 @@ func TestQuantizeSaysWhatIsWrong(t *testing.T) {
 // AutoAWQ's weights take as much as GPTQ's without the groups of the inputs. Its product makes the weight anew for many tokens
 // and has eight parts of its result for few.
 func TestQuantizeAWQ(t *testing.T) {
-	of := func(b estimate.Base, tokens int) estimate.Memory {
+	of := func(b string, tokens int) estimate.Memory {
 		wide := []tape.Layer{layer.Linear{In: 4096, Out: 16384, NoBias: true}}
 		return model(t, layer.Public(wide), estimate.InputShape(1, tokens, 4096), estimate.Precision(alloc.Float16), estimate.Quantized{Base: b, Layers: []string{"*"}}).Inference
 	}
-	awq, gptq := of(estimate.AWQBase, 16), of(estimate.GPTQBase, 16)
+	awq, gptq := of("awq", 16), of("gptq", 16)
 	assert.EqualValues(t, 4*4096, gptq.Weights+gptq.Buffers-awq.Weights-awq.Buffers)
 	assert.EqualValues(t, 8*2*16*16384, awq.Transient)
-	assert.EqualValues(t, 2*4096*16384+2*1024*16384, of(estimate.AWQBase, 1024).Transient)
+	assert.EqualValues(t, 2*4096*16384+2*1024*16384, of("awq", 1024).Transient)
 }
 
 // Each block of Llama and Mistral had tables of its positions before transformers 4.41, and Llama and Gemma a mask from 4.38 to

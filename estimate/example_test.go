@@ -69,7 +69,7 @@ func ExampleQuantized() {
 		return
 	}
 	r, err := estimate.Model(m.Layers, estimate.Tokens(1, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW),
-		estimate.Quantized{Base: estimate.NF4}, estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "v_proj"}})
+		estimate.Quantized{Base: "nf4"}, estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "v_proj"}})
 	if err != nil {
 		fmt.Println(err)
 		return

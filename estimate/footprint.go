@@ -96,7 +96,8 @@ func footprintOf(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.By
 // doubted returns the size of the largest convolution workspace, or 0 if it was measured on such a
 // GPU. On later GPUs tensor cores compute float32 too, by other algorithms.
 func doubted(t *tape.Tape) alloc.Bytes {
-	if gpu := t.Cfg.Machine.GPU; gpu != setting.UnknownGPU && gpu < setting.Ampere {
+	switch t.Cfg.Machine.GPU {
+	case setting.Pascal, setting.Volta, setting.Turing:
 		return 0
 	}
 	return layer.Ran.Of(t).Transformed
@@ -147,7 +148,7 @@ func (r *Report) noteContext(c *setting.Config) {
 		return
 	}
 	by := ", by the GPU and by when CUDA loads its kernels: Machine.GPU and Machine.Loading say which"
-	switch gpu, loading := c.Machine.GPU == setting.UnknownGPU, c.Machine.Loading == setting.LoadingUnknown; {
+	switch gpu, loading := c.Machine.GPU == "", c.Machine.Loading == ""; {
 	case gpu && loading:
 	case gpu:
 		by = ", by the GPU: Machine.GPU says which"

@@ -39,27 +39,27 @@ func TestLoops(t *testing.T) {
 	peak := func(l estimate.Loop) alloc.Bytes {
 		return model(t, layer.Public(known(t, "resnet50")), estimate.InputShape(32, 3, 224, 224), estimate.Train(estimate.AdamW), l).Training.Peak
 	}
-	first := estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Form: estimate.ForEach}
-	kept := estimate.Loop{ZeroGrad: estimate.ZeroGradKept, Form: estimate.ForEach}
-	between := estimate.Loop{ZeroGrad: estimate.ZeroGradBackward, Form: estimate.ForEach}
+	first := estimate.Loop{ZeroGrad: "first", Form: "foreach"}
+	kept := estimate.Loop{ZeroGrad: "kept", Form: "foreach"}
+	between := estimate.Loop{ZeroGrad: "backward", Form: "foreach"}
 	assert.Less(t, peak(first), peak(between))
 	assert.LessOrEqual(t, peak(between), peak(kept))
 
-	step := func(form estimate.Form) alloc.Bytes { // a batch of one, whose peak is the optimizer's step
+	step := func(form string) alloc.Bytes { // a batch of one, whose peak is the optimizer's step
 		return model(t, layer.Public(llama7b.Layers()), estimate.Tokens(1, 8), estimate.Train(estimate.AdamW), estimate.Loop{Form: form}).Training.Peak
 	}
 	weights := model(t, layer.Public(llama7b.Layers())).Training.Weights
-	assert.InDelta(t, float64(step(estimate.Fused)+weights), float64(step(estimate.ForEach)), float64(weights)/100)
-	assert.Less(t, step(estimate.Fused), step(estimate.OneByOne))
-	assert.Less(t, step(estimate.OneByOne), step(estimate.ForEach))
+	assert.InDelta(t, float64(step("fused")+weights), float64(step("foreach")), float64(weights)/100)
+	assert.Less(t, step("fused"), step("one-by-one"))
+	assert.Less(t, step("one-by-one"), step("foreach"))
 
-	logits := func(o estimate.Output) alloc.Bytes {
+	logits := func(o string) alloc.Bytes {
 		m, err := zoo.ByName("gpt2")
 		require.NoError(t, err)
-		loop := estimate.Loop{Output: o, ZeroGrad: estimate.ZeroGradFirst, Form: estimate.ForEach}
+		loop := estimate.Loop{Output: o, ZeroGrad: "first", Form: "foreach"}
 		return model(t, append(m.Layers, nn.NextToken{}), estimate.Tokens(4, 1024), estimate.Train(estimate.AdamW), loop).Training.Peak
 	}
-	assert.InEpsilon(t, 4*1024*50257*4, float64(logits(estimate.OutputHeld)-logits(estimate.OutputDropped)), 0.01)
+	assert.InEpsilon(t, 4*1024*50257*4, float64(logits("held")-logits("dropped")), 0.01)
 
 	_, err := estimate.Model(vgg19, estimate.Loop{MicroBatches: -1})
 	assert.ErrorContains(t, err, "Loop: MicroBatches is -1: want 0 to")
@@ -68,12 +68,12 @@ func TestLoops(t *testing.T) {
 // What is not known of the loop reaches into the upper bound, and what is known does not.
 func TestUnknownSettingsWidenTheBand(t *testing.T) {
 	open := training(t, "gpt2", estimate.Loop{})
-	told := training(t, "gpt2", estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputHeld, Form: estimate.ForEach})
+	told := training(t, "gpt2", estimate.Loop{ZeroGrad: "first", Output: "held", Form: "foreach"})
 	assert.Equal(t, open.Training.Peak, told.Training.Peak)
 	assert.Greater(t, open.Training.Band.Above, told.Training.Band.Above)
 	assert.Contains(t, open.Notes[len(open.Notes)-1], "Machine.GPU and Machine.Loading say which")
 	assert.Contains(t, open.Notes[0], "because it is not known where gradients are cleared: Loop.ZeroGrad says it")
-	worst := training(t, "gpt2", estimate.Loop{ZeroGrad: estimate.ZeroGradKept})
+	worst := training(t, "gpt2", estimate.Loop{ZeroGrad: "kept"})
 	assert.GreaterOrEqual(t, open.Training.Upper(), worst.Training.Peak)
 	assert.GreaterOrEqual(t, open.Footprint().Reserved.Upper, worst.Footprint().Reserved.Bytes)
 }
@@ -91,14 +91,14 @@ func TestOldPyTorchKeepsMore(t *testing.T) {
 func TestTemporariesOfAShard(t *testing.T) {
 	m, err := zoo.ByName("llama-3-8b")
 	require.NoError(t, err)
-	peak := func(stage int, form estimate.Form) float64 {
+	peak := func(stage int, form string) float64 {
 		r := model(t, m.Layers, estimate.Tokens(1, 8), estimate.MixedPrecision(alloc.BFloat16), estimate.Train(estimate.AdamW),
 			estimate.Loop{Form: form}, estimate.Sharding{Data: 8, ZeRO: stage})
 		return float64(r.Training.Peak) / float64(alloc.GiB)
 	}
-	assert.InDelta(t, 44.9, peak(1, estimate.ForEach), 0.1)
-	assert.InDelta(t, 31.8, peak(2, estimate.ForEach), 0.1)
-	assert.InDelta(t, 16*8.03e9/float64(alloc.GiB), peak(0, setting.FormUnknown), 0.1)
+	assert.InDelta(t, 44.9, peak(1, "foreach"), 0.1)
+	assert.InDelta(t, 31.8, peak(2, "foreach"), 0.1)
+	assert.InDelta(t, 16*8.03e9/float64(alloc.GiB), peak(0, ""), 0.1)
 }
 
 func TestReplicasKeepBuckets(t *testing.T) {
@@ -112,7 +112,7 @@ func TestFootprintFollowsTheMachine(t *testing.T) {
 	on := func(m estimate.Machine) estimate.Footprint {
 		return training(t, "gpt2", estimate.Loop{}, m).Footprint()
 	}
-	old := on(estimate.Machine{GPU: estimate.Volta, Loading: estimate.EagerLoading})
+	old := on(estimate.Machine{GPU: "volta", Loading: "eager"})
 	assert.Equal(t, estimate.Figure{Bytes: 1343 * alloc.MiB, Lower: 1006 * alloc.MiB, Upper: 1343 * alloc.MiB}, old.Context)
 	assert.Equal(t, old.Reserved.Bytes+old.Context.Bytes, old.Device.Bytes)
 	unknown := on(estimate.Machine{})
@@ -120,7 +120,7 @@ func TestFootprintFollowsTheMachine(t *testing.T) {
 		assert.LessOrEqual(t, unknown.Context.Lower, c.Bytes)
 		assert.GreaterOrEqual(t, unknown.Context.Upper, c.Bytes, "unknown is the largest")
 	}
-	assert.Greater(t, on(estimate.Machine{GPU: estimate.Hopper}).Allocated.Bytes, on(estimate.Machine{GPU: estimate.Ada}).Allocated.Bytes)
+	assert.Greater(t, on(estimate.Machine{GPU: "hopper"}).Allocated.Bytes, on(estimate.Machine{GPU: "ada"}).Allocated.Bytes)
 	assert.Zero(t, training(t, "gpt2", estimate.Loop{}, estimate.OnCPU()).Footprint())
 }
 

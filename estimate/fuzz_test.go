@@ -30,6 +30,11 @@ func (d drawn) n(name string) int {
 
 func (d drawn) yes(name string) bool { return rapid.Bool().Draw(d.t, name) }
 
+// word draws one of the words, or none.
+func (d drawn) word(name string, words ...string) string {
+	return rapid.SampledFrom(append([]string{""}, words...)).Draw(d.t, name)
+}
+
 func (d drawn) list(depth int) []tape.Layer {
 	layers := make([]tape.Layer, rapid.IntRange(0, 5).Draw(d.t, "length"))
 	for i := range layers {
@@ -192,8 +197,8 @@ func check(t *rapid.T) {
 		opts = append(opts, estimate.OnCPU())
 	}
 	opts = append(opts, estimate.Loop{
-		ZeroGrad: estimate.ZeroGrad(d.n("zero grad") & 3), Output: estimate.Output(d.n("output") & 3), Form: estimate.Form(d.n("form") & 3), MicroBatches: d.n("accumulate") & 3, InBackward: d.yes("in backward"),
-	}, estimate.Offloaded(estimate.Offload(d.n("offload")&3)), estimate.Machine{GPU: estimate.Generation(d.n("gpu") & 7)})
+		ZeroGrad: d.word("zero grad", "first", "backward", "kept"), Output: d.word("output", "held", "in-pass", "dropped"), Form: d.word("form", "foreach", "one-by-one", "fused"), MicroBatches: d.n("accumulate") & 3, InBackward: d.yes("in backward"),
+	}, estimate.Offloaded(d.word("offload", "optimizer", "parameters", "paged")), estimate.Machine{GPU: d.word("gpu", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")})
 	if d.yes("autocast") {
 		opts = append(opts, estimate.Autocast(alloc.BFloat16))
 	}
@@ -210,7 +215,7 @@ func check(t *rapid.T) {
 		opts = append(opts, estimate.Checkpointed("*"))
 	}
 	if d.yes("quantized") {
-		opts = append(opts, estimate.Quantized{Base: estimate.Base(d.n("base") & 7)}, estimate.Bitsandbytes(0, 40+d.n("bitsandbytes")&7, 0))
+		opts = append(opts, estimate.Quantized{Base: d.word("base", "nf4", "nf4-double", "int8", "gptq", "awq")}, estimate.Bitsandbytes(0, 40+d.n("bitsandbytes")&7, 0))
 	}
 	if d.yes("judged") {
 		opts = append(opts, estimate.WithLoss(layer.Public([]tape.Layer{layer.HeadLoss{Chunks: d.n("chunks")}})[0]))
@@ -278,14 +283,14 @@ func checkTransformer(t *rapid.T) {
 	}
 	opts := []estimate.Option{
 		estimate.Train(estimate.Optimizer(rapid.IntRange(0, 8).Draw(t, "optimizer"))), estimate.PyTorch(pick("torch", 1, 2), pick("minor", 3, 10, 12)),
-		estimate.Loop{ZeroGrad: estimate.ZeroGrad(pick("zero grad", 0, 1, 2, 3)), Output: estimate.Output(pick("output", 0, 1, 2, 3)),
-			Form: estimate.Form(pick("form", 0, 1, 2, 3)), MicroBatches: pick("accumulate", 0, 1, 3)},
+		estimate.Loop{ZeroGrad: d.word("zero grad", "first", "backward", "kept"), Output: d.word("output", "held", "in-pass", "dropped"),
+			Form: d.word("form", "foreach", "one-by-one", "fused"), MicroBatches: pick("accumulate", 0, 1, 3)},
 		estimate.Precision([]alloc.DType{alloc.Float32, alloc.BFloat16}[pick("precision", 0, 1)]),
 	}
 	if d.yes("in backward") {
 		opts = append(opts, estimate.Loop{InBackward: true})
 	}
-	opts = append(opts, estimate.Offloaded(estimate.Offload(pick("offload", 0, 0, 1, 2))))
+	opts = append(opts, estimate.Offloaded(d.word("offload", "optimizer", "parameters")))
 	if d.yes("autocast") {
 		opts = append(opts, estimate.Precision(alloc.Float32), estimate.Autocast(alloc.Float16))
 	}

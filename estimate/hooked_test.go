@@ -46,12 +46,12 @@ func TestHookedInputs(t *testing.T) {
 // queries, which live until the forward pass is over. GPT-2 does not.
 func TestCheckpointedCache(t *testing.T) {
 	const batch, length = 8, 2048
-	each := func(c family.Transformer, o estimate.Output) int64 { // what a block adds
+	each := func(c family.Transformer, o string) int64 { // what a block adds
 		var activations [2]int64
 		for i, blocks := range []int{8, 16} {
 			c.Blocks = blocks
 			m := model(t, layer.Public(with(c.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), estimate.Transformers(4, 45), estimate.Train(estimate.NoOptimizer),
-				estimate.Checkpointed("transformer.h.*"), estimate.Attends(estimate.FlashAttention), estimate.Loop{Output: o}).Training
+				estimate.Checkpointed("transformer.h.*"), estimate.Attends("flash"), estimate.Loop{Output: o}).Training
 			activations[i] = int64(m.Peak - m.Weights - m.Gradients)
 		}
 		return (activations[1] - activations[0]) / 8
@@ -59,9 +59,9 @@ func TestCheckpointedCache(t *testing.T) {
 	several := santacoder
 	several.KVHeads = 2
 	const input, projected = 2 * batch * length * 2048, 2 * batch * length * (2048 + 2*128)
-	for _, o := range []estimate.Output{estimate.OutputDropped, estimate.OutputWithCache} {
+	for _, o := range []string{"dropped", "with-cache"} {
 		assert.InEpsilon(t, input+projected, each(santacoder, o), 0.001)
-		assert.InEpsilon(t, input, each(several, estimate.OutputDropped), 0.001)
+		assert.InEpsilon(t, input, each(several, "dropped"), 0.001)
 	}
 }
 
@@ -69,20 +69,20 @@ func TestCheckpointedCache(t *testing.T) {
 func TestWidenedLogits(t *testing.T) {
 	const batch, length = 4, 1024
 	small := family.Transformer{Vocab: 50257, Hidden: 768, FFN: 2048, Blocks: 12, Heads: 12, Tied: true}
-	of := func(version estimate.Option, o estimate.Output) int64 {
-		return int64(model(t, layer.Public(with(small.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), version, estimate.Train(estimate.NoOptimizer), estimate.Checkpointed("model.layers.*"), estimate.Attends(estimate.FlashAttention),
+	of := func(version estimate.Option, o string) int64 {
+		return int64(model(t, layer.Public(with(small.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), version, estimate.Train(estimate.NoOptimizer), estimate.Checkpointed("model.layers.*"), estimate.Attends("flash"),
 			estimate.Loop{Output: o}).Training.Peak)
 	}
 	logits := int64(batch * length * 50257)
 	today, before := estimate.Transformers(4, 46), estimate.Transformers(4, 45)
-	assert.InEpsilon(t, 2*logits, of(today, estimate.OutputDropped)-of(before, estimate.OutputDropped), 0.03)
-	assert.InEpsilon(t, 4*logits, of(before, estimate.OutputInPass)-of(before, estimate.OutputDropped), 0.03)
+	assert.InEpsilon(t, 2*logits, of(today, "dropped")-of(before, "dropped"), 0.03)
+	assert.InEpsilon(t, 4*logits, of(before, "in-pass")-of(before, "dropped"), 0.03)
 }
 
 // bitsandbytes' layers in 4 bits return the type of their input, so that norms that autocast makes float32 let what
 // follows them be float32.
 func TestQuantizedLayersKeepTheType(t *testing.T) {
-	q := estimate.Quantized{Base: estimate.NF4, Layers: []string{"*"}}
+	q := estimate.Quantized{Base: "nf4", Layers: []string{"*"}}
 	of := func(in alloc.DType, more ...estimate.Option) alloc.Bytes {
 		return model(t, layer.Public([]tape.Layer{layer.Linear{In: 64, Out: 1024, NoBias: true}}), append(more, q, estimate.Autocast(alloc.BFloat16), estimate.InputOf(in, 32, 64))...).Activations.Bytes
 	}
@@ -103,7 +103,7 @@ func TestCheckpointedBlocksKeepProducts(t *testing.T) {
 	}
 	checkpointed := estimate.Checkpointed("layers.*")
 	none, whole := kept(), kept(checkpointed)
-	half, products := kept(checkpointed, estimate.CheckpointSaves(estimate.SaveHalf)), kept(checkpointed, estimate.CheckpointSaves(estimate.SaveProducts))
+	half, products := kept(checkpointed, estimate.CheckpointSaves("half")), kept(checkpointed, estimate.CheckpointSaves("products"))
 	const kernel = 2*hidden + 4*heads // the output, and the logarithms of sums in float32
 	assert.Equal(t, alloc.Bytes(blocks*tokens*(kernel+2*(hidden+kv+ffn+hidden))), half.Kept-whole.Kept)
 	assert.Equal(t, alloc.Bytes(blocks*tokens*(kernel+2*(hidden+kv+kv+hidden+ffn+ffn+hidden))), products.Kept-whole.Kept)
@@ -111,8 +111,8 @@ func TestCheckpointedBlocksKeepProducts(t *testing.T) {
 	assert.Less(t, whole.Training.Peak, half.Training.Peak)
 	assert.Less(t, half.Training.Peak, products.Training.Peak)
 	assert.Less(t, products.Training.Peak, none.Training.Peak)
-	assert.Equal(t, none.Training, kept(estimate.CheckpointSaves(estimate.SaveHalf)).Training, "nothing is checkpointed")
+	assert.Equal(t, none.Training, kept(estimate.CheckpointSaves("half")).Training, "nothing is checkpointed")
 
-	_, err := estimate.Model(layer.Public(m.Layers()), estimate.Tokens(1, 8), estimate.CheckpointSaves(99))
-	assert.ErrorContains(t, err, "CheckpointSaves")
+	_, err := estimate.Model(layer.Public(m.Layers()), estimate.Tokens(1, 8), estimate.CheckpointSaves("all"))
+	assert.ErrorContains(t, err, `CheckpointSaves is "all": want one of products, half`)
 }

@@ -3,8 +3,6 @@ package estimate_test
 import (
 	"testing"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
-
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 
 	"github.com/stretchr/testify/assert"
@@ -25,35 +23,35 @@ func TestKeptInputsLinger(t *testing.T) {
 		}
 		return estimate.All()
 	}
-	of := func(keeps bool, o estimate.Output, more ...estimate.Option) *estimate.Report {
+	of := func(keeps bool, o string, more ...estimate.Option) *estimate.Report {
 		return adapted(t, estimate.LoRA{Rank: 16, Targets: []string{"down_proj"}}, append(more,
-			estimate.Attends(estimate.FlashAttention), estimate.Quantized{Base: estimate.NF4}, version(keeps), estimate.Loop{Output: o})...)
+			estimate.Attends("flash"), estimate.Quantized{Base: "nf4"}, version(keeps), estimate.Loop{Output: o})...)
 	}
 	allocated := func(r *estimate.Report) estimate.Figure { return r.Footprint().Allocated }
-	old, today := of(true, estimate.OutputHeld), of(false, estimate.OutputHeld)
+	old, today := of(true, "held"), of(false, "held")
 	inputs := int64(2 * 64 * 31 * (2*4096 + 14336))
 	assert.EqualValues(t, inputs, old.Kept-today.Kept)
-	freed := of(true, estimate.OutputDropped)
+	freed := of(true, "dropped")
 	logits := int64(2 * 64 * 32000)
 	assert.InEpsilon(t, inputs+logits, int64(allocated(old).Bytes-allocated(freed).Bytes), 0.2, "those of the step before")
 	assert.GreaterOrEqual(t, allocated(today).Upper, allocated(old).Bytes)
-	assert.Less(t, allocated(of(false, estimate.OutputHeld, estimate.PyTorch(2, 4))).Upper, allocated(today).Upper)
-	assert.Equal(t, allocated(today).Upper, allocated(of(false, estimate.OutputHeld, estimate.PyTorch(2, 3))).Upper)
-	assert.Less(t, allocated(of(false, estimate.OutputHeld, estimate.Bitsandbytes(0, 43, 2))).Upper, allocated(today).Upper)
+	assert.Less(t, allocated(of(false, "held", estimate.PyTorch(2, 4))).Upper, allocated(today).Upper)
+	assert.Equal(t, allocated(today).Upper, allocated(of(false, "held", estimate.PyTorch(2, 3))).Upper)
+	assert.Less(t, allocated(of(false, "held", estimate.Bitsandbytes(0, 43, 2))).Upper, allocated(today).Upper)
 }
 
 // Keys and values that the model returns live until the next forward pass is over.
 func TestOutputWithCache(t *testing.T) {
-	loop := func(o estimate.Output) estimate.Footprint {
+	loop := func(o string) estimate.Footprint {
 		return model(t, layer.Public(llama7b.Layers()), estimate.Tokens(1, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.NoOptimizer),
 			estimate.Loop{Output: o}).Footprint()
 	}
-	held, more := loop(estimate.OutputHeld), loop(estimate.OutputWithCache)
+	held, more := loop("held"), loop("with-cache")
 	cache, err := estimate.KVCache(estimate.KVConfig(llama7b.Cache(1, 2048, alloc.BFloat16)))
 	assert.NoError(t, err)
 	assert.InEpsilon(t, float64(cache), float64(more.Allocated.Bytes-held.Allocated.Bytes), 0.01)
 	assert.GreaterOrEqual(t, held.Allocated.Upper, more.Allocated.Bytes)
-	assert.GreaterOrEqual(t, loop(setting.OutputUnknown).Allocated.Upper, more.Allocated.Bytes)
+	assert.GreaterOrEqual(t, loop("").Allocated.Upper, more.Allocated.Bytes)
 }
 
 // ownLoss is a sum that a caller wrote.
@@ -65,18 +63,18 @@ func (ownLoss) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 
 // What a loss of the caller's own reads is the model's output.
 func TestOwnLossIsJudged(t *testing.T) {
-	with := func(o estimate.Output) alloc.Bytes {
+	with := func(o string) alloc.Bytes {
 		return model(t, layer.Public(append(gpt2Small.Layers(), ownLoss{})), estimate.Tokens(4, 1024), estimate.Train(estimate.NoOptimizer),
 			estimate.Loop{Output: o}).Footprint().Allocated.Bytes
 	}
-	assert.InEpsilon(t, 4*4*1024*50257, float64(with(estimate.OutputHeld)-with(estimate.OutputDropped)), 0.01)
+	assert.InEpsilon(t, 4*4*1024*50257, float64(with("held")-with("dropped")), 0.01)
 }
 
 // The experts of a quantized base take 4.5 bits an element, as linear layers do.
 func TestQLoRAOfExperts(t *testing.T) {
 	mixtral := family.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Mixture: family.Mixture{Experts: 8, TopK: 2}}
 	r := model(t, layer.Public(mixtral.Layers()), estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW),
-		qlora(estimate.NF4, estimate.LoRA{Rank: 16, Targets: []string{"q_proj"}}))
+		qlora("nf4", estimate.LoRA{Rank: 16, Targets: []string{"q_proj"}}))
 	linear := int64(32 * (8*3*4096*14336 + 2*4096*4096 + 2*4096*1024))
 	others := 2 * (46_702_792_704 - linear)
 	assert.InEpsilon(t, float64(linear)*(0.5+4.0/64)+float64(others+4*r.Trained.Count), float64(r.Training.Weights+r.Training.Buffers), 1e-4)

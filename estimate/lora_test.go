@@ -12,8 +12,8 @@ import (
 )
 
 // qlora is LoRA of weights that are held in a base, as their files have them where that is WholeBase.
-func qlora(b estimate.Base, l estimate.LoRA) estimate.Option {
-	if b == estimate.WholeBase {
+func qlora(b string, l estimate.LoRA) estimate.Option {
+	if b == "" {
 		return l
 	}
 	return estimate.All(l, estimate.Quantized{Base: b})
@@ -46,9 +46,9 @@ func TestQLoRA(t *testing.T) {
 	l := estimate.LoRA{Rank: 16, Targets: []string{"q_proj"}}
 	linear := int64(7_241_732_096 - 2*32000*4096 - 65*4096)
 	others := 2 * (7_241_732_096 - linear)
-	double := adapted(t, l, estimate.Quantized{Base: estimate.NF4Double})
+	double := adapted(t, l, estimate.Quantized{Base: "nf4-double"})
 	assert.InEpsilon(t, float64(linear)*(0.5+1.0/64+4.0/64/256)+float64(others+4*double.Trained.Count), float64(double.Training.Weights+double.Training.Buffers), 1e-4)
-	once := adapted(t, l, estimate.Quantized{Base: estimate.NF4})
+	once := adapted(t, l, estimate.Quantized{Base: "nf4"})
 	assert.InEpsilon(t, float64(linear)*(0.5+4.0/64)+float64(others+4*once.Trained.Count), float64(once.Training.Weights+once.Training.Buffers), 1e-4)
 	assert.Equal(t, double.Trained, once.Trained)
 }
@@ -71,7 +71,7 @@ func TestAdaptAllLinear(t *testing.T) {
 		return model(t, layer.Public(mistral7b.Layers()), estimate.Tokens(1, 4), estimate.LoRA{Rank: 8, Targets: targets}).Trained.Count
 	}
 	named := trained("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-	assert.Equal(t, named, trained(estimate.AllLinear))
+	assert.Equal(t, named, trained("all-linear"))
 	assert.EqualValues(t, 8*32*(2*(4096+4096)+2*(4096+1024)+3*(4096+14336)), named)
 }
 
@@ -89,12 +89,12 @@ func TestAdaptWithoutWhatIsFrozen(t *testing.T) {
 
 // Patterns may overlap: each that names a layer counts as met, whether or not another names it too.
 func TestPatternsOverlap(t *testing.T) {
-	names := []string{estimate.AllLinear, "q_proj", "model.layers.*.self_attn.q_proj"}
+	names := []string{"all-linear", "q_proj", "model.layers.*.self_attn.q_proj"}
 	text := estimate.Tokens(1, 4)
 	all := model(t, layer.Public(mistral7b.Layers()), text, estimate.LoRA{Rank: 8, Targets: names[:1]})
 	assert.Equal(t, all.Trained, model(t, layer.Public(mistral7b.Layers()), text, estimate.LoRA{Rank: 8, Targets: names}).Trained)
-	held := model(t, layer.Public(mistral7b.Layers()), text, estimate.Quantized{Base: estimate.NF4})
-	assert.Equal(t, held.Params, model(t, layer.Public(mistral7b.Layers()), text, estimate.Quantized{Base: estimate.NF4, Layers: names}).Params)
+	held := model(t, layer.Public(mistral7b.Layers()), text, estimate.Quantized{Base: "nf4"})
+	assert.Equal(t, held.Params, model(t, layer.Public(mistral7b.Layers()), text, estimate.Quantized{Base: "nf4", Layers: names}).Params)
 	_, err := estimate.Model(layer.Public(mistral7b.Layers()), text, estimate.Frozen("lm_head", "model"), estimate.LoRA{Rank: 8, Targets: []string{"model"}})
 	assert.ErrorContains(t, err, `LoRA: no Linear's path matches "model"`, "what another option names is not met by this one")
 }
@@ -102,10 +102,9 @@ func TestPatternsOverlap(t *testing.T) {
 func TestAdaptSaysWhatIsWrong(t *testing.T) {
 	for want, option := range map[string]estimate.Option{
 		`LoRA: no Linear's path matches "query": their names are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head`: estimate.LoRA{Rank: 8, Targets: []string{"query"}},
-		`LoRA: Rank is 0`:      estimate.LoRA{Targets: []string{"q_proj"}},
-		`there are no Targets`: estimate.LoRA{Rank: 8},
-		`LoRA: Dropout is 1`:   estimate.LoRA{Rank: 8, Targets: []string{"q_proj"}, Dropout: 1},
-		`Base is 9`:            estimate.Quantized{Base: 9},
+		`LoRA: Rank is 0`:                           estimate.LoRA{Targets: []string{"q_proj"}},
+		`there are no Targets`:                      estimate.LoRA{Rank: 8},
+		`LoRA: Dropout is 1`:                        estimate.LoRA{Rank: 8, Targets: []string{"q_proj"}, Dropout: 1},
 		`Frozen: no layer's path matches "nowhere"`: estimate.Frozen("nowhere"),
 		`syntax error in pattern`:                   estimate.Frozen("["),
 	} {

@@ -5,50 +5,19 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Kernel says how attention computes its scores. The zero value means unknown.
-type Kernel = setting.Kernel
-
-// The kernels, by their names in transformers (attn_implementation). Attention that no kernel can
-// compute, such as with capped scores or sinks, stays as it is.
-const (
-	SDPA           = setting.SDPA           // "sdpa": scaled_dot_product_attention, whose kernels hold no scores
-	FlashAttention = setting.FlashAttention // "flash_attention_2": SDPA that needs no masks for its windows
-	EagerAttention = setting.EagerAttention // "eager": elementary operations, which hold the scores
-)
-
 // Machine is an Option that says on what GPU a model runs and how its kernels are loaded. Both
 // decide how much memory CUDA's context takes, outside the allocator. The zero value of each means
 // unknown, and widens the bands.
 type Machine struct {
-	GPU     Generation
-	Loading Loading
+	// GPU is the generation of NVIDIA's GPU: "pascal" (GTX 10, P100), "volta" (V100), "turing" (RTX 20, T4), "ampere" (RTX 30,
+	// A100, A10), "ada" (RTX 40, L4, L40S), "hopper" (H100, H200) or "blackwell" (RTX 50, B200).
+	GPU string
+	// Loading is when a process loads its kernels: "lazy", each when it is needed, as since CUDA 11.7, or "eager", all at
+	// the start, as before.
+	Loading string
 }
 
 func (m Machine) apply(c *setting.Config) { c.Machine = setting.Machine(m) }
-
-// Generation is a generation of NVIDIA's GPUs. The zero value means that it is not known.
-type Generation = setting.Generation
-
-// The generations.
-const (
-	Pascal    = setting.Pascal    // GTX 10, P100
-	Volta     = setting.Volta     // V100
-	Turing    = setting.Turing    // RTX 20, T4
-	Ampere    = setting.Ampere    // RTX 30, A100, A10
-	Ada       = setting.Ada       // RTX 40, L4, L40S
-	Hopper    = setting.Hopper    // H100, H200
-	Blackwell = setting.Blackwell // RTX 50, B200
-)
-
-// Loading says when a process loads its kernels into the CUDA context. The zero value means
-// unknown.
-type Loading = setting.Loading
-
-// The ways of loading.
-const (
-	LazyLoading  = setting.LazyLoading  // each kernel when it is needed: CUDA 11.7 and later
-	EagerLoading = setting.EagerLoading // all at the start, as CUDA did before
-)
 
 // KVConfig describes the key/value cache of a transformer that is served. As an Option it adds the cache to the
 // memory of inference, and must hold the tokens of the input, which are the last of each sequence.
@@ -88,12 +57,22 @@ func KVCache(c KVConfig) (alloc.Bytes, error) {
 // unknown: the figures are then those of the loops in PyTorch's tutorials, and the upper bounds are
 // those of the worst setting.
 type Loop struct {
-	ZeroGrad ZeroGrad
-	Output   Output
-	Form     Form
-	// Decay is whether the optimizer has a weight decay, which SGD, Momentum and Adam
-	// add to a copy of the gradients; AdamW needs none.
-	Decay Decay
+	// ZeroGrad is where the loop clears the parameters' gradients: "first", before the forward pass or after the optimizer's
+	// step; "backward", between the forward and the backward pass; "kept", nowhere: they are set to zero and keep their
+	// memory. Those that are cleared are freed, as zero_grad(set_to_none=True) does, PyTorch's default since 2.0.
+	ZeroGrad string
+	// Output is how long the model's output lives, and with it what the loss read: "held", a variable holds it until the
+	// next forward pass returns; "in-pass", until the backward pass is over; "dropped", it dies when the backward pass has
+	// used it; "with-cache", as "held", with the keys and values that decoders of transformers return too, unless
+	// use_cache is off.
+	Output string
+	// Form is the way in which torch.optim goes through the parameters, whose temporary tensors are those of Adam
+	// (torch/optim/adam.py): "foreach", all at once, with a temporary tensor for each; "one-by-one", with two temporaries
+	// of one; "fused", in one kernel, without temporaries.
+	Form string
+	// Decay is whether the optimizer has a weight decay, "used" or "none". SGD, Momentum and Adam add it to a copy of the
+	// gradients, with "foreach" of all at once; AdamW needs none.
+	Decay string
 	// InBackward lets the optimizer step through each parameter as soon as its gradient is
 	// there, which it then frees (torch.Tensor.register_post_accumulate_grad_hook). Micro-batches
 	// cannot be added up then.
@@ -104,46 +83,3 @@ type Loop struct {
 }
 
 func (l Loop) apply(c *setting.Config) { c.Loop = setting.Loop(l) }
-
-// ZeroGrad says where a loop clears the parameters' gradients. The zero value means unknown.
-type ZeroGrad = setting.ZeroGrad
-
-// Where gradients are cleared. Those that are cleared are freed, as
-// zero_grad(set_to_none=True) does, PyTorch's default since 2.0.
-const (
-	ZeroGradFirst    = setting.ZeroGradFirst    // before the forward pass, or after the optimizer's step
-	ZeroGradBackward = setting.ZeroGradBackward // between the forward and the backward pass
-	ZeroGradKept     = setting.ZeroGradKept     // nowhere: they are set to zero and keep their memory
-)
-
-// Output says whether the loop's code holds what the model returned. The zero value means unknown.
-type Output = setting.Output
-
-// How long the model's output lives, and with it what the loss read.
-const (
-	OutputHeld      = setting.OutputHeld      // a variable holds it until the next forward pass returns
-	OutputInPass    = setting.OutputInPass    // held until the backward pass is over
-	OutputDropped   = setting.OutputDropped   // it dies when the backward pass has used it
-	OutputWithCache = setting.OutputWithCache // OutputHeld, with the keys and values that decoders of transformers return too, unless use_cache is off
-)
-
-// Form says how an optimizer goes through the parameters. The zero value means unknown.
-type Form = setting.Form
-
-// The ways in which torch.optim goes through the parameters; its documentation calls them
-// implementations. The sizes of their temporary tensors are those of Adam (torch/optim/adam.py).
-const (
-	ForEach  = setting.ForEach  // all parameters at once, with a temporary tensor for each
-	OneByOne = setting.OneByOne // one after another, with two temporaries of one
-	Fused    = setting.Fused    // in one kernel, without temporaries
-)
-
-// Decay says whether an optimizer uses weight decay. The zero value means unknown.
-type Decay = setting.Decay
-
-// Whether there is a weight decay. With ForEach it copies all gradients (torch/optim/sgd.py and
-// adam.py, _multi_tensor_sgd and _multi_tensor_adam).
-const (
-	DecayNone = setting.DecayNone
-	DecayUsed = setting.DecayUsed
-)

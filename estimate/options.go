@@ -6,7 +6,8 @@ import (
 )
 
 // Option says what to estimate: a Sharding, a LoRA, a Loop, a Machine, a Quantized, a KVConfig, or what a function
-// below returns. Later options win over earlier ones.
+// below returns. Later options win over earlier ones. Settings of a few words take them as the flags of gpumemtrack's
+// command estimate do; Model returns an error that lists them for any other.
 type Option interface {
 	apply(*setting.Config)
 }
@@ -92,25 +93,29 @@ func Checkpointed(patterns ...string) Option {
 	return option(func(c *setting.Config) { c.Checkpoints = append(c.Checkpoints, patterns...) })
 }
 
-// Policy says what checkpointed layers keep besides their input, like context_fn of
-// torch.utils.checkpoint.
-type Policy = setting.Policy
+// CheckpointSaves makes the layers of Checkpointed keep some of the tensors that they compute, so that they need not compute
+// them again, like context_fn of torch.utils.checkpoint:
+//
+//   - "products": what matrix products and kernels of attention return;
+//   - "half": what kernels of attention return, and every other product without a bias, the first of a layer among
+//     them: torchtitan's selective checkpointing by operation.
+func CheckpointSaves(what string) Option {
+	return option(func(c *setting.Config) { c.Saves = what })
+}
 
-// What checkpointed layers keep of the tensors that they compute, so that they need not compute
-// them again.
-const (
-	// SaveProducts keeps what matrix products and kernels of attention return.
-	SaveProducts = setting.SaveProducts
-	// SaveHalf keeps what kernels of attention return, and every other product without a bias, the first of a layer among
-	// them: torchtitan's selective checkpointing by operation.
-	SaveHalf = setting.SaveHalf
-)
-
-// CheckpointSaves makes the layers of Checkpointed keep more than their input.
-func CheckpointSaves(p Policy) Option { return option(func(c *setting.Config) { c.Saves = p }) }
-
-// Offloaded says what the memory of the CPU holds in place of the device's.
-func Offloaded(o Offload) Option { return option(func(c *setting.Config) { c.Offload = o }) }
+// Offloaded says what the memory of the CPU holds in place of the device's. The optimizer then runs there; Memory.Host says
+// how much it is.
+//
+//   - "optimizer": the optimizer's states and the master weights, and beside them a copy of weights and gradients for the
+//     optimizer to work on, as torchao's CPUOffloadOptimizer and DeepSpeed's ZeRO-Offload (arXiv:2101.06840) do. Gradients
+//     stay on the device until the step.
+//   - "parameters": the weights too, as FSDP's CPUOffload, ZeRO-Infinity (arXiv:2104.07857) and accelerate's cpu_offload
+//     do. A layer's weights are on the device while it runs, and the next one's with them; gradients leave as soon as they
+//     are made.
+//   - "paged": the optimizer's states, in memory that the driver moves between device and CPU, as the paged optimizers of
+//     bitsandbytes do (functional.py, get_paged). They are not in PyTorch's allocator. The device holds as much of them as
+//     there is room for, which Device and Needed leave out.
+func Offloaded(what string) Option { return option(func(c *setting.Config) { c.Offload = what }) }
 
 // OnCPU runs the model on the CPU instead of CUDA. There is no Footprint then, and the mask that
 // PyTorch's dropout keeps has the type of the activations instead of one byte for each element.
@@ -122,7 +127,7 @@ func OnCPU() Option { return option(func(c *setting.Config) { c.Backend = settin
 //   - Before 1.11, softmax kept its input too, and cuBLAS had no workspace in the cache.
 //   - From 1.13 to 2.1, a mean keeps its input. Norms that are written in elementary operations
 //     take a mean of squares.
-//   - Before 2.0, zero_grad kept the gradients' memory and optimizers went OneByOne, unless the
+//   - Before 2.0, zero_grad kept the gradients' memory and optimizers went one by one, unless the
 //     Loop says otherwise.
 func PyTorch(major, minor int) Option {
 	return option(func(c *setting.Config) { c.Release = setting.Release{Major: major, Minor: minor} })
@@ -170,6 +175,10 @@ func All(opts ...Option) Option {
 	})
 }
 
-// Attends says which kernel attention uses. Without it, that is the one that transformers uses for
-// the model's family.
-func Attends(k Kernel) Option { return option(func(c *setting.Config) { c.Kernel = k }) }
+// Attends says which kernel attention uses, transformers' attn_implementation. Without it, that is the one that transformers
+// uses for the model's family. Attention that the kernel cannot compute, such as with capped scores or sinks, stays as it is.
+//
+//   - "sdpa": scaled_dot_product_attention, whose kernels hold no scores;
+//   - "flash": "flash_attention_2", which needs no masks for its windows either;
+//   - "eager": elementary operations, which hold the scores.
+func Attends(kernel string) Option { return option(func(c *setting.Config) { c.Kernel = kernel }) }

@@ -235,7 +235,7 @@ func widen(t *tape.Tape, r *Report, known run) {
 	}
 	m := &r.Training
 	usual := float64(m.Peak)
-	if t.Cfg.Loop.Output == setting.OutputUnknown && returned(t) > 0 {
+	if t.Cfg.Loop.Output == "" && returned(t) > 0 {
 		m.Band.Below = 1 - (1-m.Band.Below)*min(1, peak(best)/usual)
 	}
 	most, what, says := usual, "", ""

@@ -41,8 +41,8 @@ func kleinRow(how string, more ...estimate.Option) owned {
 		model: "FLUX.2-klein-base-4B, 512 x 512", setting: "batch 2, bfloat16, checkpointed, " + how, layers: layers,
 		opts: append(opts(estimate.InputShape(2, 32*32, 128), estimate.InputShape(2, 512, 7680), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW),
 			estimate.Checkpointed("transformer_blocks.*", "single_transformer_blocks.*"), estimate.PyTorch(2, 12),
-			estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Form: estimate.ForEach},
-			estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading}), more...),
+			estimate.Loop{ZeroGrad: "first", Form: "foreach"},
+			estimate.Machine{GPU: "ada", Loading: "lazy"}), more...),
 	}
 }
 

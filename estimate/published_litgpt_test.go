@@ -204,12 +204,12 @@ func (m litGPT) loraRow(name string, batch, tokens int, how string, more ...esti
 		model: fmt.Sprintf("%s, %d tokens", name, tokens), setting: fmt.Sprintf("batch %d, LoRA of rank 8 on %s, lit-gpt's layers", batch, how),
 		layers: m.trained(tokens),
 		opts: append(opts(estimate.Tokens(batch, tokens), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Frozen(frozen...), estimate.PyTorch(2, 1),
-			estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputInPass, Form: estimate.ForEach, MicroBatches: 128 / batch}, lazyAmpere), more...),
+			estimate.Loop{ZeroGrad: "first", Output: "in-pass", Form: "foreach", MicroBatches: 128 / batch}, lazyAmpere), more...),
 	}
 }
 
 // quantized are the bases of bitsandbytes 0.41, which restores float16; lit-gpt has the head among them.
-func (m litGPT) quantized(b estimate.Base) estimate.Option {
+func (m litGPT) quantized(b string) estimate.Option {
 	layers := []string{"lm_head", "h.*.attn.attn", "h.*.attn.proj", "h.*.mlp.*"}
 	return estimate.All(estimate.Quantized{Base: b, Layers: layers}, estimate.Bitsandbytes(0, 41, 0))
 }
@@ -224,8 +224,8 @@ func litgptRows() []owned {
 		for batch := 1; batch <= r.most; batch *= 2 {
 			rows = append(rows, r.model.loraRow(r.name, batch, r.tokens, "bfloat16"))
 		}
-		rows = append(rows, r.model.loraRow(r.name, 1, r.tokens, "NF4", r.model.quantized(estimate.NF4)),
-			r.model.loraRow(r.name, 1, r.tokens, "NF4 twice quantized", r.model.quantized(estimate.NF4Double)))
+		rows = append(rows, r.model.loraRow(r.name, 1, r.tokens, "NF4", r.model.quantized("nf4")),
+			r.model.loraRow(r.name, 1, r.tokens, "NF4 twice quantized", r.model.quantized("nf4-double")))
 	}
 	return append(rows, litgptServed()...)
 }
@@ -236,15 +236,15 @@ func litgptServed() []owned {
 	codeLlama34b := family.Transformer{Vocab: 32000, Hidden: 8192, FFN: 22016, Blocks: 48, Heads: 64, KVHeads: 8}
 	llama70b := family.Transformer{Vocab: 32000, Hidden: 8192, FFN: 28672, Blocks: 80, Heads: 64, KVHeads: 8}
 	falcon40b := family.Transformer{Family: family.Falcon, Vocab: 65024, Hidden: 8192, FFN: 32768, Blocks: 60, Heads: 128, KVHeads: 8, Parallel: true, Own: &family.FalconParts{TwoNorms: true}}
-	how := map[estimate.Base]string{estimate.WholeBase: "bfloat16", estimate.NF4: "NF4", estimate.NF4Double: "NF4 twice quantized"}
-	both := []estimate.Base{estimate.NF4, estimate.NF4Double}
+	how := map[string]string{"": "bfloat16", "nf4": "NF4", "nf4-double": "NF4 twice quantized"}
+	both := []string{"nf4", "nf4-double"}
 	var rows []owned
 	for _, r := range []struct {
 		model family.Transformer
 		name  string
-		bases []estimate.Base
+		bases []string
 	}{
-		{phi15, "phi-1.5", both}, {stableLM, "StableLM Alpha 3B", append(both, estimate.WholeBase)}, {llama7b, "Llama 2 7B", both}, {llama13b, "Llama 2 13B", both},
+		{phi15, "phi-1.5", both}, {stableLM, "StableLM Alpha 3B", append(both, "")}, {llama7b, "Llama 2 7B", both}, {llama13b, "Llama 2 13B", both},
 		{codeLlama34b, "CodeLlama 34B", both}, {falcon40b, "Falcon 40B", both}, {llama70b, "Llama 2 70B", both[1:]},
 	} {
 		for _, base := range r.bases {

@@ -295,7 +295,7 @@ func TestPublishedPage(t *testing.T) {
 	}
 	b.WriteString(publishedTail)
 	for _, c := range setting.Contexts() {
-		fmt.Fprintf(&b, "| %s | %s | %d | %s |\n", c.Card, c.Loading, c.Bytes/alloc.MiB, c.Source)
+		fmt.Fprintf(&b, "| %s | %s | %d | %s |\n", c.Card, map[string]string{"lazy": "when needed", "eager": "at the start"}[c.Loading], c.Bytes/alloc.MiB, c.Source)
 	}
 	golden(t, "../docs/estimate-cases.md", b.String())
 }

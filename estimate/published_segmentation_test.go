@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
-
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -329,16 +327,16 @@ func secondHead(classes int) tape.Module { return fcnHead(1024, 256, 1, false, c
 func TestConvolutionsNeedWorkspaces(t *testing.T) {
 	allocated := func(dilation int, opts ...estimate.Option) estimate.Figure {
 		layers := []tape.Layer{layer.Learned{Shape: alloc.Shape{128, 8, 16}}, layer.Conv2d{In: 128, Out: 256, Kernel: 3, Padding: dilation, Dilation: dilation, NoBias: true}}
-		opts = append(opts, estimate.InputShape(2, 128, 8, 16), estimate.Train(estimate.SGD), estimate.Loop{Form: estimate.OneByOne, Decay: estimate.DecayNone})
+		opts = append(opts, estimate.InputShape(2, 128, 8, 16), estimate.Train(estimate.SGD), estimate.Loop{Form: "one-by-one", Decay: "none"})
 		return model(t, layer.Public(layers), opts...).Footprint().Allocated
 	}
 	const workspace = 36 * (128*256 + 2*2*4*(128+256)) * 4
-	volta := estimate.Machine{GPU: estimate.Volta}
+	volta := estimate.Machine{GPU: "volta"}
 	measured, without := allocated(1, volta), allocated(2, volta)
 	assert.EqualValues(t, workspace, measured.Bytes-without.Bytes)
 	half := estimate.Precision(alloc.Float16)
 	assert.Equal(t, allocated(2, volta, half), allocated(1, volta, half), "other algorithms compute in float16")
-	for _, gpu := range []estimate.Generation{setting.UnknownGPU, estimate.Hopper} {
+	for _, gpu := range []string{"", "hopper"} {
 		f := allocated(1, estimate.Machine{GPU: gpu})
 		assert.Equal(t, measured.Bytes, f.Bytes)
 		assert.InDelta(t, float64(without.Lower), float64(f.Lower), 1)

@@ -40,9 +40,9 @@ var (
 )
 
 // trainer is the loop of transformers' Trainer, whose compute_loss returns the loss alone.
-var trainer = estimate.Loop{ZeroGrad: estimate.ZeroGradFirst, Output: estimate.OutputDropped, Form: estimate.ForEach}
+var trainer = estimate.Loop{ZeroGrad: "first", Output: "dropped", Form: "foreach"}
 
-var lazyAmpere = estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}
+var lazyAmpere = estimate.Machine{GPU: "ampere", Loading: "lazy"}
 
 func opts(o ...estimate.Option) []estimate.Option { return o }
 

@@ -217,8 +217,8 @@ func c3d() []tape.Layer {
 // openMMLab is how mmcv 1 trains on V100s, with PyTorch 1.5: it sets gradients to zero, SGD has a weight decay, and what a
 // step returns has the losses alone.
 var openMMLab = estimate.All(
-	estimate.Loop{ZeroGrad: estimate.ZeroGradKept, Output: estimate.OutputDropped, Form: estimate.OneByOne, Decay: estimate.DecayUsed},
-	estimate.PyTorch(1, 5), estimate.Machine{GPU: estimate.Volta},
+	estimate.Loop{ZeroGrad: "kept", Output: "dropped", Form: "one-by-one", Decay: "used"},
+	estimate.PyTorch(1, 5), estimate.Machine{GPU: "volta"},
 )
 
 // videoRows are mmaction2's, each on one of 8 replicas.

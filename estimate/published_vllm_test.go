@@ -27,8 +27,8 @@ type pool struct {
 const vllm = "vllm-project/vllm, pull request "
 
 var pools = []pool{
-	{"Llama 3 8B", vllm + "10511", llama8b, 8192, estimate.Machine{GPU: estimate.Hopper, Loading: estimate.LazyLoading}, 81121 * alloc.MiB, 15319.04, 54568.96},
-	{"Llama 2 7B", vllm + "2031; a device of 79.15 GiB assumed", llama7b, 4096, estimate.Machine{GPU: estimate.Ampere, Loading: estimate.LazyLoading}, 81050 * alloc.MiB, 0, 58808},
+	{"Llama 3 8B", vllm + "10511", llama8b, 8192, estimate.Machine{GPU: "hopper", Loading: "lazy"}, 81121 * alloc.MiB, 15319.04, 54568.96},
+	{"Llama 2 7B", vllm + "2031; a device of 79.15 GiB assumed", llama7b, 4096, estimate.Machine{GPU: "ampere", Loading: "lazy"}, 81050 * alloc.MiB, 0, 58808},
 }
 
 // estimated are the weights, and what is left for keys and values, in MiB.

@@ -70,7 +70,7 @@ func TestBestQuantization(t *testing.T) {
 	cache := estimate.KVConfig(mistral7b.Cache(1, 8192, 0))
 	buffer, err := mistral7b.ComputeBuffer(family.LlamaCpp{ContextLength: 8192, FlashAttention: true})
 	require.NoError(t, err)
-	opts := []estimate.Option{estimate.Tokens(1, 512), cache, llamacpp.ComputedIn(buffer), estimate.Machine{GPU: estimate.Ada, Loading: estimate.LazyLoading}}
+	opts := []estimate.Option{estimate.Tokens(1, 512), cache, llamacpp.ComputedIn(buffer), estimate.Machine{GPU: "ada", Loading: "lazy"}}
 	names := []string{}
 	for _, budget := range []alloc.Bytes{2 * alloc.GiB, 6 * alloc.GiB, 8 * alloc.GiB, 24 * alloc.GiB} {
 		q, r, ok, err := llamacpp.BestQuantization(layer.Public(mistral7b.Layers()), budget, opts...)

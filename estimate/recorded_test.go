@@ -124,7 +124,7 @@ func TestRecordedSteps(t *testing.T) {
 		128: {52263.9, 52392.6, 58280}, 512: {52326.3, 52454.9, 59920},
 	} {
 		recorded, held, r := recordedModel.taped(t, append(recordedModel.layers(), layer.CrossEntropy{}), Tokens(4, length), Train(AdamW),
-			Machine{GPU: Hopper}, Loop{ZeroGrad: ZeroGradFirst, Output: OutputHeld, Form: OneByOne})
+			Machine{GPU: "hopper"}, Loop{ZeroGrad: "first", Output: "held", Form: "one-by-one"})
 		_, learn, err := peaks(r, recorded, held)
 		require.NoError(t, err)
 		got, ok := history.Learning(recorded, held, learn.stage, r.Training.resident(), learn.passes, recorded.Cfg.Usual(recorded.Cfg.Loop), 1).Replay(0)

@@ -38,15 +38,12 @@ const (
 	Muon = setting.Muon
 )
 
-// AllLinear is PEFT's target_modules="all-linear".
-const AllLinear = setting.AllLinear
-
 // LoRA is an Option that trains adapters of low rank for linear layers, y = Wx + BAx, and freezes all else
 // (arXiv:2106.09685), as Hugging Face's PEFT does. With a Quantized it is QLoRA (arXiv:2305.14314).
 type LoRA struct {
 	Rank int
 	// Targets name the Linear layers that get adapters, by the name in the layer that holds
-	// them, such as "q_proj", or by a pattern of path.Match for the whole path; AllLinear are all but
+	// them, such as "q_proj", or by a pattern of path.Match for the whole path; PEFT's "all-linear" are all but
 	// a head named lm_head. What Frozen names, and all that is in it, gets none.
 	Targets []string
 	Dropout float64     // of an adapter's input
@@ -55,32 +52,21 @@ type LoRA struct {
 
 func (l LoRA) apply(c *setting.Config) { c.Lora = (*setting.LoRA)(&l) }
 
-// Base is how the weights of linear layers that are not trained are stored.
-type Base = setting.Base
-
-// The ways to store these weights. A matrix product first unpacks the weight into the type of
-// activations; with Int8Base, only the backward pass does.
-const (
-	WholeBase = setting.WholeBase // in the type of weights
-	// NF4 is bitsandbytes' format of 4 bits for each element and a float32 for each block of 64
-	// (functional.py, QuantState). Its FP4 takes as much memory.
-	NF4 = setting.NF4
-	// NF4Double quantizes these in turn: a byte for each block, and a float32 for 256 of those.
-	NF4Double = setting.NF4Double
-	// Int8Base has a byte for each element and a float32 for each row (arXiv:2208.07339; bitsandbytes).
-	Int8Base = setting.Int8Base
-	// GPTQBase has 4 bits for each element, a float16 and another 4 bits for each 128 inputs of
-	// an output, and the group of each input (arXiv:2210.17323; AutoGPTQ, qlinear_tritonv2.py).
-	GPTQBase = setting.GPTQBase
-	// AWQBase has 4 bits for each element, and a float16 and another 4 bits for each 128 inputs of an output (arXiv:2306.00978;
-	// AutoAWQ).
-	AWQBase = setting.AWQBase
-)
-
-// Quantized is an Option that holds the weights of linear layers in a Base, in training and in inference. They are not
-// trained. A size that Stored gave does not count then.
+// Quantized is an Option that stores the weights of linear layers in few bits, in training and in inference. They are not
+// trained. A matrix product first unpacks the weight into the type of activations; with "int8", only the backward pass
+// does. A size that Stored gave does not count then.
 type Quantized struct {
-	Base Base
+	// Base is how each weight is stored:
+	//
+	//   - "nf4": bitsandbytes' format of 4 bits for each element and a float32 for each block of 64 (functional.py,
+	//     QuantState). Its FP4 takes as much memory.
+	//   - "nf4-double": these are quantized in turn, a byte for each block, and a float32 for 256 of those.
+	//   - "int8": a byte for each element and a float32 for each row (arXiv:2208.07339; bitsandbytes).
+	//   - "gptq": 4 bits for each element, a float16 and another 4 bits for each 128 inputs of an output, and the group of
+	//     each input (arXiv:2210.17323; AutoGPTQ, qlinear_tritonv2.py).
+	//   - "awq": 4 bits for each element, and a float16 and another 4 bits for each 128 inputs of an output
+	//     (arXiv:2306.00978; AutoAWQ).
+	Base string
 	// Layers are the Linear layers, by name or by a pattern of path.Match for the whole path, as
 	// LoRA's Targets; none means all but a head named lm_head, as transformers has it.
 	Layers []string
@@ -118,26 +104,3 @@ type Sharding struct {
 }
 
 func (s Sharding) apply(c *setting.Config) { c.Sharding = setting.Sharding(s) }
-
-// Offload says what is held in the memory of the CPU instead of the device. The optimizer then runs
-// there. Memory.Host says how much it is.
-type Offload = setting.Offload
-
-// What is offloaded.
-const (
-	// OffloadOptimizer holds the optimizer's states and the master weights on the CPU, and beside
-	// them a copy of weights and gradients for the optimizer to work on, as
-	// torchao's CPUOffloadOptimizer and DeepSpeed's ZeRO-Offload (arXiv:2101.06840) do. Gradients
-	// stay on the device until the step.
-	OffloadOptimizer = setting.OffloadOptimizer
-	// OffloadParameters holds the weights there too, as FSDP's CPUOffload, ZeRO-Infinity
-	// (arXiv:2104.07857) and accelerate's cpu_offload do: a layer's weights are
-	// on the device while it runs, and the next one's with them; gradients leave as soon as they
-	// are made.
-	OffloadParameters = setting.OffloadParameters
-	// OffloadPaged keeps the optimizer's states in memory that the driver moves between device and
-	// CPU, as the paged optimizers of bitsandbytes do (functional.py, get_paged). They are not in
-	// PyTorch's allocator. The device holds as much of them as there is room for, which Device and
-	// Needed leave out.
-	OffloadPaged = setting.OffloadPaged
-)

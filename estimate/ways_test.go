@@ -5,8 +5,6 @@ import (
 	"os"
 	"testing"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
-
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/encoder"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
@@ -35,7 +33,7 @@ func TestTorchWaysOfTraining(t *testing.T) {
 		"adamw":             {estimate.Train(estimate.AdamW)},
 		"lion":              {estimate.Train(estimate.Lion)},
 		"muon":              {estimate.Train(estimate.Muon)},
-		"adamw in backward": {estimate.Train(estimate.AdamW), estimate.Loop{InBackward: true, Output: estimate.OutputHeld}},
+		"adamw in backward": {estimate.Train(estimate.AdamW), estimate.Loop{InBackward: true, Output: "held"}},
 	}
 	require.Len(t, measured.Ways, len(ways))
 	for name, want := range measured.Ways {
@@ -68,13 +66,13 @@ func TestOffload(t *testing.T) {
 	m := usual.Training
 	assert.Zero(t, m.Host)
 
-	states := small(t, estimate.Train(estimate.AdamW), estimate.Offloaded(estimate.OffloadOptimizer)).Training
+	states := small(t, estimate.Train(estimate.AdamW), estimate.Offloaded("optimizer")).Training
 	assert.Zero(t, states.Optimizer)
 	assert.Equal(t, m.Weights, states.Weights)
 	assert.Equal(t, m.Optimizer+m.Weights+usual.Gradients, states.Host, "copies to work on beside the states")
 	assert.LessOrEqual(t, states.Peak, m.Peak-m.Optimizer)
 
-	all := small(t, estimate.Train(estimate.AdamW), estimate.Offloaded(estimate.OffloadParameters))
+	all := small(t, estimate.Train(estimate.AdamW), estimate.Offloaded("parameters"))
 	assert.Zero(t, all.Training.Weights)
 	assert.Equal(t, states.Host, all.Training.Host)
 	assert.Less(t, all.Training.Peak, states.Peak)
@@ -82,22 +80,22 @@ func TestOffload(t *testing.T) {
 	assert.Equal(t, usual.Inference.Weights, all.Inference.Host)
 	assert.Contains(t, all.String(), "memory of the CPU")
 
-	mixed := small(t, estimate.Train(estimate.AdamW), estimate.MixedPrecision(alloc.BFloat16), estimate.Offloaded(estimate.OffloadOptimizer)).Training
+	mixed := small(t, estimate.Train(estimate.AdamW), estimate.MixedPrecision(alloc.BFloat16), estimate.Offloaded("optimizer")).Training
 	assert.Zero(t, mixed.Master)
 	assert.Equal(t, alloc.Bytes(16*usual.Params.Count), mixed.Host, "master weights, two states and gradients in float32 (arXiv:2101.06840)")
 
-	bare := model(t, layer.Public(tiny["llama-tiny"].Layers()), estimate.Train(estimate.AdamW), estimate.Offloaded(estimate.OffloadParameters))
+	bare := model(t, layer.Public(tiny["llama-tiny"].Layers()), estimate.Train(estimate.AdamW), estimate.Offloaded("parameters"))
 	assert.Equal(t, all.Training.Host, bare.Training.Host, "without an input too")
 
-	_, err := estimate.Model(layer.Public(tiny["llama-tiny"].Layers()), estimate.Offloaded(estimate.OffloadPaged+1))
-	assert.ErrorContains(t, err, "Offload is 4")
+	_, err := estimate.Model(layer.Public(tiny["llama-tiny"].Layers()), estimate.Offloaded("all"))
+	assert.ErrorContains(t, err, `Offloaded is "all": want one of optimizer, parameters, paged`)
 }
 
 // With a tied head the gradient stays until the embedding has added to it.
 func TestOptimizerInBackwardWithTiedParameters(t *testing.T) {
 	c := tiny["llama-tiny"]
 	c.Tied = true
-	loop := estimate.Loop{InBackward: true, Form: estimate.Fused}
+	loop := estimate.Loop{InBackward: true, Form: "fused"}
 	tied := model(t, layer.Public(c.Layers()), estimate.Tokens(1, 64), estimate.Train(estimate.SGD), loop)
 	embedding := alloc.Bytes(c.Vocab * c.Hidden * 4)
 	assert.Equal(t, embedding, tied.Training.Gradients)
@@ -105,18 +103,18 @@ func TestOptimizerInBackwardWithTiedParameters(t *testing.T) {
 
 // A weight decay copies all gradients, which the upper bound of SGD allows for.
 func TestWeightDecay(t *testing.T) {
-	train := func(o estimate.Optimizer, d estimate.Decay) *estimate.Report {
-		return small(t, estimate.Train(o), estimate.Loop{Form: estimate.ForEach, ZeroGrad: estimate.ZeroGradFirst, Decay: d})
+	train := func(o estimate.Optimizer, d string) *estimate.Report {
+		return small(t, estimate.Train(o), estimate.Loop{Form: "foreach", ZeroGrad: "first", Decay: d})
 	}
 	for _, o := range []estimate.Optimizer{estimate.SGD, estimate.Momentum} {
-		none, used, unsaid := train(o, estimate.DecayNone), train(o, estimate.DecayUsed), train(o, setting.DecayUnknown)
+		none, used, unsaid := train(o, "none"), train(o, "used"), train(o, "")
 		assert.Equal(t, none.Training.Peak, unsaid.Training.Peak)
 		assert.Greater(t, used.Training.Peak, none.Training.Peak)
 		assert.GreaterOrEqual(t, unsaid.Training.Upper(), used.Training.Upper())
 		assert.Contains(t, unsaid.String(), "weight decay")
 	}
-	adam := train(estimate.Adam, estimate.DecayUsed).Training
-	assert.Equal(t, train(estimate.AdamW, estimate.DecayUsed).Training.Peak+adam.Weights, adam.Peak)
+	adam := train(estimate.Adam, "used").Training
+	assert.Equal(t, train(estimate.AdamW, "used").Training.Peak+adam.Weights, adam.Peak)
 }
 
 // twelve has twelve blocks of Llama's kind.
@@ -137,25 +135,25 @@ func TestCheckpointedByThePathsEnd(t *testing.T) {
 
 // The kernel of attention decides what is kept of it, as the fields of a Transformer do.
 func TestAttentionKernels(t *testing.T) {
-	kept := func(c family.Transformer, k estimate.Kernel) alloc.Bytes {
+	kept := func(c family.Transformer, k string) alloc.Bytes {
 		return model(t, layer.Public(c.Layers()), estimate.Tokens(2, 128), estimate.Attends(k), estimate.Precision(alloc.BFloat16)).Kept
 	}
-	assert.Greater(t, kept(twelve, estimate.EagerAttention), kept(twelve, estimate.SDPA))
-	assert.Equal(t, kept(twelve, setting.KernelUnknown), kept(twelve, estimate.SDPA))
+	assert.Greater(t, kept(twelve, "eager"), kept(twelve, "sdpa"))
+	assert.Equal(t, kept(twelve, ""), kept(twelve, "sdpa"))
 
 	windowed := twelve
 	windowed.Window, windowed.Kinds = 32, make([]family.BlockKind, twelve.Blocks)
 	for i := range windowed.Kinds {
 		windowed.Kinds[i] = family.Windowed
 	}
-	assert.Equal(t, kept(twelve, estimate.SDPA), kept(windowed, estimate.FlashAttention), "a window needs no mask")
-	assert.Greater(t, kept(windowed, estimate.SDPA), kept(windowed, estimate.FlashAttention))
+	assert.Equal(t, kept(twelve, "sdpa"), kept(windowed, "flash"), "a window needs no mask")
+	assert.Greater(t, kept(windowed, "sdpa"), kept(windowed, "flash"))
 
 	encoder := family.Transformer{Family: encoder.BERT, Vocab: 512, Hidden: 64, Blocks: 2, Heads: 4, Positions: 128, Dropout: 0.1}
 	plain := encoder
 	plain.Plain = true
-	assert.Equal(t, kept(plain, setting.KernelUnknown), kept(encoder, estimate.EagerAttention))
+	assert.Equal(t, kept(plain, ""), kept(encoder, "eager"))
 
-	_, err := estimate.Model(layer.Public(twelve.Layers()), estimate.Tokens(2, 128), estimate.Attends(estimate.EagerAttention+1))
-	assert.ErrorContains(t, err, "Attends: Kernel is 4")
+	_, err := estimate.Model(layer.Public(twelve.Layers()), estimate.Tokens(2, 128), estimate.Attends("flash_attention_2"))
+	assert.ErrorContains(t, err, `Attends is "flash_attention_2": want one of sdpa, flash, eager`)
 }

@@ -57,22 +57,22 @@ func (q *quantization) perElement() (bytes float64, known bool) {
 }
 
 // base is how training holds such weights; WholeBase for a method that is not trained, or not known.
-func (q *quantization) base() estimate.Base {
+func (q *quantization) base() string {
 	switch {
 	case q == nil:
 	case q.Method == "gptq" && cmp.Or(q.Bits, 4) == 4:
-		return estimate.GPTQBase
+		return "gptq"
 	case q.Method == "awq" && cmp.Or(q.Bits, q.AWQBits, 4) == 4:
-		return estimate.AWQBase
+		return "awq"
 	case q.Method != "bitsandbytes":
 	case q.EightBits:
-		return estimate.Int8Base
+		return "int8"
 	case q.FourBits && q.DoubleQuant:
-		return estimate.NF4Double
+		return "nf4-double"
 	case q.FourBits:
-		return estimate.NF4
+		return "nf4"
 	}
-	return estimate.WholeBase
+	return ""
 }
 
 // quantizes reports whether the method packs the weights in a row of the report: the projections in

@@ -241,7 +241,7 @@ func (q *quantization) note(c *File) string {
 	method := cmp.Or(q.Method, "an unnamed method")
 	if _, ok := c.packed(); ok {
 		note := "the weights are quantized (" + method + "), and their size is estimated from the config.json"
-		if q.base() == estimate.WholeBase {
+		if q.base() == "" {
 			note += "; training counts them as if they were not"
 		}
 		return note
@@ -251,6 +251,6 @@ func (q *quantization) note(c *File) string {
 
 // heldIn says in which base the files have the weights. Training keeps that base unless an option
 // says otherwise; inference uses the weights as stored.
-func heldIn(b estimate.Base) estimate.Option {
+func heldIn(b string) estimate.Option {
 	return setting.Option(func(c *setting.Config) { c.Held = b }).(estimate.Option)
 }

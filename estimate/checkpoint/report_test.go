@@ -278,31 +278,31 @@ func TestVisionTowerIsHeld(t *testing.T) {
 
 // Adapters of weights that a config.json says are quantized train on them as they are.
 func TestTrainingOfQuantizedConfigs(t *testing.T) {
-	trained := func(quantization string, base estimate.Base) *estimate.Report {
+	trained := func(quantization string, base string) *estimate.Report {
 		config := strings.Replace(llamaConfig, "{", `{"quantization_config": `+quantization+`, `, 1)
 		c, err := ReadFile(writeFile(t, "config.json", []byte(config)))
 		require.NoError(t, err)
 		input, err := c.Input(1, 16)
 		require.NoError(t, err)
 		opts := []estimate.Option{input, estimate.Train(estimate.AdamW), estimate.LoRA{Rank: 4, Targets: []string{"q_proj"}}}
-		if base != estimate.WholeBase {
+		if base != "" {
 			opts = append(opts, estimate.Quantized{Base: base})
 		}
 		r, err := c.Report(opts...)
 		require.NoError(t, err)
 		return r
 	}
-	whole := trained(`null`, estimate.WholeBase).Training
-	for quantization, base := range map[string]estimate.Base{
-		`{"quant_method": "bitsandbytes", "load_in_4bit": true}`:                                    estimate.NF4,
-		`{"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_use_double_quant": true}`: estimate.NF4Double,
-		`{"quant_method": "bitsandbytes", "load_in_8bit": true}`:                                    estimate.Int8Base,
-		`{"quant_method": "gptq", "bits": 4, "group_size": 128}`:                                    estimate.GPTQBase,
-		`{"quant_method": "fp8"}`: estimate.WholeBase,
+	whole := trained(`null`, "").Training
+	for quantization, base := range map[string]string{
+		`{"quant_method": "bitsandbytes", "load_in_4bit": true}`:                                    "nf4",
+		`{"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_use_double_quant": true}`: "nf4-double",
+		`{"quant_method": "bitsandbytes", "load_in_8bit": true}`:                                    "int8",
+		`{"quant_method": "gptq", "bits": 4, "group_size": 128}`:                                    "gptq",
+		`{"quant_method": "fp8"}`: "",
 	} {
-		got := trained(quantization, estimate.WholeBase).Training
+		got := trained(quantization, "").Training
 		assert.Equal(t, trained(`null`, base).Training, got, quantization)
-		if base != estimate.WholeBase {
+		if base != "" {
 			assert.Less(t, got.Weights, whole.Weights)
 		}
 	}

@@ -173,7 +173,7 @@ func Serving(t *tape.Tape, h *tape.Holding, s tape.Stage, m Resident, done timel
 	for range Steps {
 		y.read()
 		y.forward()
-		if y.keep(); t.Cfg.Cache != nil && t.Cfg.Loop.Output == setting.OutputUnknown {
+		if y.keep(); t.Cfg.Cache != nil && t.Cfg.Loop.Output == "" {
 			y.release() // whoever generates text takes the next token from it
 		}
 	}
@@ -243,7 +243,7 @@ func (y *history) sizes() {
 }
 
 // inBackward prepares for an optimizer that updates each parameter as soon as its gradient is made.
-func (y *history) inBackward(each []tape.Load, form setting.Form, decay setting.Decay) {
+func (y *history) inBackward(each []tape.Load, form, decay string) {
 	y.states(each)
 	y.work = make([]int64, len(y.h.Modules))
 	for m, l := range y.h.Modules {

@@ -8,39 +8,35 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Base says how the weights of linear layers that are not trained are stored.
-type Base uint8
-
-// The ways to store them. A matrix product first converts the weight to the type of activations;
-// Int8Base does so only in the backward pass.
+// How the weights of linear layers that are not trained are stored; in the type of the model's weights without a word. A
+// matrix product first converts the weight to the type of activations; Int8 does so only in the backward pass.
 const (
-	WholeBase Base = iota // in the type of the model's weights
 	// NF4 is bitsandbytes' format of 4 bits for each element and a float32 for each block of 64
 	// (functional.py, QuantState). Its FP4 takes as much memory.
-	NF4
+	NF4 = "nf4"
 	// NF4Double quantizes the blocks' constants again: a byte for each block, and a float32 for
 	// every 256 blocks.
-	NF4Double
-	// Int8Base has a byte for each element and a float32 for each row (arXiv:2208.07339; bitsandbytes).
-	Int8Base
-	// GPTQBase has 4 bits for each element, a float16 and another 4 bits for each 128 inputs of
+	NF4Double = "nf4-double"
+	// Int8 has a byte for each element and a float32 for each row (arXiv:2208.07339; bitsandbytes).
+	Int8 = "int8"
+	// GPTQ has 4 bits for each element, a float16 and another 4 bits for each 128 inputs of
 	// an output, and the group of each input (arXiv:2210.17323; AutoGPTQ, qlinear_tritonv2.py).
-	GPTQBase
-	// AWQBase has 4 bits for each element, and a float16 and another 4 bits for each 128 inputs of
+	GPTQ = "gptq"
+	// AWQ has 4 bits for each element, and a float16 and another 4 bits for each 128 inputs of
 	// an output (arXiv:2306.00978; AutoAWQ, awq/modules/linear/gemm.py). A product of 1,024 or more
 	// tokens unpacks the weight; one of fewer makes eight partial results.
-	AWQBase
+	AWQ = "awq"
 )
 
 // FourBits reports whether bitsandbytes quantizes the weights to four bits.
-func (b Base) FourBits() bool { return b == NF4 || b == NF4Double }
+func (q *Quantized) FourBits() bool { return q.Base == NF4 || q.Base == NF4Double }
 
 // GroupOfGPTQ is the number of inputs that share a scale in most published files.
 const GroupOfGPTQ = 128
 
 // Quantized is estimate.Quantized.
 type Quantized struct {
-	Base     Base
+	Base     string
 	Layers   []string
 	Computes alloc.DType
 }
@@ -49,7 +45,7 @@ func (q *Quantized) check() error {
 	if q == nil {
 		return nil
 	}
-	if err := constant("Quantized: Base", q.Base, AWQBase, "from WholeBase to AWQBase"); err != nil {
+	if err := word("Quantized: Base", q.Base, NF4, NF4Double, Int8, GPTQ, AWQ); err != nil {
 		return err
 	}
 	if d := q.Computes; d != 0 && !IsFloat(d) {
@@ -61,7 +57,7 @@ func (q *Quantized) check() error {
 // Holds reports whether the weight of the Linear at this path is quantized.
 func (q *Quantized) Holds(at string) bool {
 	switch {
-	case q == nil || q.Base == WholeBase:
+	case q == nil || q.Base == "":
 		return false
 	case len(q.Layers) == 0:
 		return !isHead(at)
@@ -75,10 +71,10 @@ func Matches(patterns []string, at string) bool {
 }
 
 // Names reports whether p names the Linear at this path: as a pattern, as the layer's own name, or
-// as AllLinear.
+// as allLinear.
 func Names(p, at string) bool {
 	match, _ := path.Match(p, at)
-	return match || strings.HasSuffix(at, "."+p) || p == AllLinear && !isHead(at)
+	return match || strings.HasSuffix(at, "."+p) || p == allLinear && !isHead(at)
 }
 
 // isHead reports whether the Linear at this path is the model's output head.
@@ -92,8 +88,8 @@ type LoRA struct {
 	DType   alloc.DType
 }
 
-// AllLinear is PEFT's target_modules="all-linear".
-const AllLinear = "all-linear"
+// allLinear is PEFT's target_modules="all-linear".
+const allLinear = "all-linear"
 
 func (l *LoRA) check() error {
 	if l == nil {

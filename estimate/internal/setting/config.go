@@ -23,7 +23,7 @@ type Config struct {
 	Training    bool
 	Optimizer   Optimizer
 	Checkpoints []string
-	Saves       Policy // what checkpointed layers keep besides their input
+	Saves       string // what checkpointed layers keep besides their input
 	Sharding    Sharding
 	Backend     Backend
 	Cache       *KVConfig
@@ -34,17 +34,17 @@ type Config struct {
 	Shares      []float64   // proportions by which the GPUs share the layers
 	Projector   alloc.Bytes
 	Loop        Loop
-	Offload     Offload
+	Offload     string
 	Machine     Machine
 	Release     Release // of PyTorch
 	Libraries   Libraries
 	Lora        *LoRA
 	Quantized   *Quantized
-	Held        Base // how files store the weights
-	Loss        any  // the layer that training adds; nil means none
+	Held        string // how files store the weights
+	Loss        any    // the layer that training adds; nil means none
 	Frozen      []string
 	Autocast    alloc.DType
-	Kernel      Kernel
+	Kernel      string
 	NeedsBatch  bool // some input must have a batch, as MaxBatch needs
 	Searches    bool // the call is one of many in a search
 }
@@ -62,7 +62,7 @@ var Option func(f func(*Config)) any
 func New(apply func(*Config)) (*Config, error) {
 	c := &Config{Name: "Sequential", Weights: alloc.Float32, Activations: alloc.Float32, Gradients: alloc.Float32}
 	apply(c)
-	if c.Training && c.Quantized == nil && c.Held != WholeBase {
+	if c.Training && c.Quantized == nil && c.Held != "" {
 		c.Quantize(Quantized{Base: c.Held})
 	}
 	if err := c.check(); err != nil {
@@ -75,12 +75,12 @@ func New(apply func(*Config)) (*Config, error) {
 func (c *Config) check() error {
 	for _, err := range []error{
 		elementType("Weights", c.Weights), elementType("Activations", c.Activations), elementType("Gradients", c.Gradients),
-		constant("Train: Optimizer", c.Optimizer, Muon, "from NoOptimizer to Muon"),
-		constant("Offloaded: Offload", c.Offload, OffloadPaged, "from OffloadNone to OffloadPaged"),
-		constant("Machine: GPU", c.Machine.GPU, Blackwell, "from UnknownGPU to Blackwell"),
-		constant("Machine: Loading", c.Machine.Loading, EagerLoading, "from LoadingUnknown to EagerLoading"),
-		constant("Attends: Kernel", c.Kernel, EagerAttention, "from KernelUnknown to EagerAttention"),
-		constant("CheckpointSaves: Policy", c.Saves, SaveHalf, "from SaveNothing to SaveHalf"),
+		c.Optimizer.check("Train: Optimizer"),
+		word("Offloaded", c.Offload, OffloadOptimizer, OffloadParameters, OffloadPaged),
+		word("Machine: GPU", c.Machine.GPU, Pascal, Volta, Turing, Ampere, Ada, Hopper, Blackwell),
+		word("Machine: Loading", c.Machine.Loading, LazyLoading, EagerLoading),
+		word("Attends", c.Kernel, SDPA, FlashAttention, EagerAttention),
+		word("CheckpointSaves", c.Saves, SaveProducts, SaveHalf),
 		c.Loop.check(), checkShares(c.Shares),
 		patterns("Checkpointed", c.Checkpoints), patterns("Frozen", c.Frozen),
 		c.Lora.check(), c.Quantized.check(),
@@ -164,9 +164,9 @@ func (c *Config) Workspace() (size, more alloc.Bytes) {
 	switch {
 	case c.Release.Before(1, 11):
 		return 0, 0
-	case m.GPU >= Hopper:
+	case m.GPU == Hopper || m.GPU == Blackwell:
 		return cublasWorkspaceHopper, 0
-	case m.GPU == UnknownGPU:
+	case m.GPU == "":
 		return cublasWorkspace, cublasWorkspaceHopper - cublasWorkspace
 	default:
 		return cublasWorkspace, 0

@@ -1,84 +1,64 @@
 package setting
 
-// Policy is estimate.Policy.
-type Policy uint8
+import "cmp"
 
-// What checkpointed layers keep besides their input.
+// What checkpointed layers keep besides their input; nothing more without a word.
 const (
-	SaveNothing  Policy = iota
-	SaveProducts        // the outputs of matrix products and of attention kernels
-	SaveHalf            // the outputs of every second product without a bias, beginning with the first, and of attention kernels
+	SaveProducts = "products" // the outputs of matrix products and of attention kernels
+	SaveHalf     = "half"     // the outputs of every second product without a bias, beginning with the first, and of attention kernels
 )
 
-// Loop is estimate.Loop.
+// Loop is estimate.Loop. A setting without a word is unknown.
 type Loop struct {
-	ZeroGrad     ZeroGrad
-	Output       Output
-	Form         Form
-	Decay        Decay
+	ZeroGrad     string
+	Output       string
+	Form         string
+	Decay        string
 	InBackward   bool
 	MicroBatches int
 }
 
-// ZeroGrad says where a loop clears the parameters' gradients.
-type ZeroGrad uint8
-
-// Where gradients are cleared. To clear them is to free them, as zero_grad(set_to_none=True) does,
-// PyTorch's default since 2.0.
+// Where gradients are cleared; unknown is taken to be before the forward pass. To clear them is to free them, as
+// zero_grad(set_to_none=True) does, PyTorch's default since 2.0.
 const (
-	ZeroGradUnknown  ZeroGrad = iota // taken to be before the forward pass
-	ZeroGradFirst                    // before the forward pass, or after the optimizer's step
-	ZeroGradBackward                 // between the forward and the backward pass
-	ZeroGradKept                     // nowhere: they are set to zero in place
+	ZeroGradFirst    = "first"    // before the forward pass, or after the optimizer's step
+	ZeroGradBackward = "backward" // between the forward and the backward pass
+	ZeroGradKept     = "kept"     // nowhere: they are set to zero in place
 )
 
-// Output says whether the loop's code holds what the model returned.
-type Output uint8
-
-// How long the model's output lives, and with it what the loss read.
+// How long the model's output lives, and with it what the loss read; unknown is taken to be OutputHeld.
 const (
-	OutputUnknown   Output = iota // taken to be OutputHeld
-	OutputHeld                    // a variable holds it until the next forward pass returns
-	OutputInPass                  // held until the backward pass is over
-	OutputDropped                 // it dies when the backward pass has used it
-	OutputWithCache               // OutputHeld, and also the keys and values that decoders of transformers return, unless use_cache is off
+	OutputHeld      = "held"       // a variable holds it until the next forward pass returns
+	OutputInPass    = "in-pass"    // held until the backward pass is over
+	OutputDropped   = "dropped"    // it dies when the backward pass has used it
+	OutputWithCache = "with-cache" // OutputHeld, and also the keys and values that decoders of transformers return, unless use_cache is off
 )
-
-// Form says how an optimizer goes through the parameters.
-type Form uint8
 
 // The ways in which torch.optim goes through the parameters; its documentation calls them
-// implementations. The sizes of their temporary tensors are those of Adam (torch/optim/adam.py).
+// implementations. Unknown is ForEach on CUDA and OneByOne on the CPU, as in torch.optim. The sizes of their temporary
+// tensors are those of Adam (torch/optim/adam.py).
 const (
-	FormUnknown Form = iota // ForEach on CUDA and OneByOne on the CPU, as in torch.optim
-	ForEach                 // all parameters at once, with a temporary tensor for each
-	OneByOne                // one after another, with two temporary tensors for the current one
-	Fused                   // in one kernel, without temporary tensors
+	ForEach  = "foreach"    // all parameters at once, with a temporary tensor for each
+	OneByOne = "one-by-one" // one after another, with two temporary tensors for the current one
+	Fused    = "fused"      // in one kernel, without temporary tensors
 )
 
-// Decay says whether an optimizer has a weight decay.
-type Decay uint8
-
-// Whether there is a weight decay. An optimizer with one copies all gradients if its Form is
+// Whether there is a weight decay; unknown is taken to be none. An optimizer with one copies all gradients if its Form is
 // ForEach (torch/optim/sgd.py and adam.py, _multi_tensor_sgd and _multi_tensor_adam).
 const (
-	DecayUnknown Decay = iota // taken to be none
-	DecayNone
-	DecayUsed
+	DecayNone = "none"
+	DecayUsed = "used"
 )
 
-// check returns an error for a setting that is not a constant of its type, and for two settings
-// that exclude each other.
+// check returns an error for a word that a setting does not have, and for two settings that exclude each other.
 func (l Loop) check() error {
-	for _, err := range []error{
-		constant("Loop: ZeroGrad", l.ZeroGrad, ZeroGradKept, "from ZeroGradUnknown to ZeroGradKept"),
-		constant("Loop: Output", l.Output, OutputWithCache, "from OutputUnknown to OutputWithCache"),
-		constant("Loop: Form", l.Form, Fused, "from FormUnknown to Fused"),
-		constant("Loop: Decay", l.Decay, DecayUsed, "from DecayUnknown to DecayUsed"),
-	} {
-		if err != nil {
-			return err
-		}
+	if err := cmp.Or(
+		word("Loop: ZeroGrad", l.ZeroGrad, ZeroGradFirst, ZeroGradBackward, ZeroGradKept),
+		word("Loop: Output", l.Output, OutputHeld, OutputInPass, OutputDropped, OutputWithCache),
+		word("Loop: Form", l.Form, ForEach, OneByOne, Fused),
+		word("Loop: Decay", l.Decay, DecayNone, DecayUsed),
+	); err != nil {
+		return err
 	}
 	switch {
 	case l.MicroBatches < 0 || l.MicroBatches > maxMicroBatches:
@@ -145,19 +125,19 @@ type doubt struct {
 func (l Loop) Doubts(o Optimizer) (each []doubt, worst, best Loop) {
 	worst, best = l, l
 	best.Output = Or(l.Output, OutputDropped)
-	if l.ZeroGrad == ZeroGradUnknown && !l.InBackward {
+	if l.ZeroGrad == "" && !l.InBackward {
 		worst.ZeroGrad = ZeroGradKept
 		one := l
 		one.ZeroGrad = ZeroGradKept
 		each = append(each, doubt{"where gradients are cleared", "Loop.ZeroGrad", one})
 	}
-	if l.Form == FormUnknown {
+	if l.Form == "" {
 		worst.Form = ForEach
 		one := l
 		one.Form = ForEach
 		each = append(each, doubt{"how the optimizer goes through the parameters", "Loop.Form", one})
 	}
-	if l.Decay == DecayUnknown && (o == SGD || o == Momentum) { // most loops with these have a decay
+	if l.Decay == "" && (o == SGD || o == Momentum) { // most loops with these have a decay
 		worst.Decay = DecayUsed
 		one := l
 		one.Decay = DecayUsed

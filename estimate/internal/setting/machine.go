@@ -6,52 +6,33 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Machine is estimate.Machine.
+// Machine is estimate.Machine. A setting without a word is unknown.
 type Machine struct {
-	GPU     Generation
-	Loading Loading
+	GPU     string
+	Loading string
 }
 
-// Generation is a generation of NVIDIA's GPUs.
-type Generation uint8
-
-// The generations.
+// The generations of NVIDIA's GPUs.
 const (
-	UnknownGPU Generation = iota
-	Pascal                // GTX 10, P100
-	Volta                 // V100
-	Turing                // RTX 20, T4
-	Ampere                // RTX 30, A100, A10
-	Ada                   // RTX 40, L4, L40S
-	Hopper                // H100, H200
-	Blackwell             // RTX 50, B200
+	Pascal    = "pascal"    // GTX 10, P100
+	Volta     = "volta"     // V100
+	Turing    = "turing"    // RTX 20, T4
+	Ampere    = "ampere"    // RTX 30, A100, A10
+	Ada       = "ada"       // RTX 40, L4, L40S
+	Hopper    = "hopper"    // H100, H200
+	Blackwell = "blackwell" // RTX 50, B200
 )
 
-// Loading says when a process loads its kernels into the CUDA context.
-type Loading uint8
-
-// The ways to load kernels.
+// When a process loads its kernels into the CUDA context.
 const (
-	LoadingUnknown Loading = iota
-	LazyLoading            // each kernel when it is first needed: the default since CUDA 11.7
-	EagerLoading           // all at the start, the default before
+	LazyLoading  = "lazy"  // each kernel when it is first needed: the default since CUDA 11.7
+	EagerLoading = "eager" // all at the start, the default before
 )
-
-// String says when kernels are loaded.
-func (l Loading) String() string {
-	switch l {
-	case LazyLoading:
-		return "when needed"
-	case EagerLoading:
-		return "at the start"
-	}
-	return "unknown"
-}
 
 // Context is a measured size of a CUDA context with PyTorch's kernels.
 type Context struct {
-	GPU     Generation // UnknownGPU if the source does not say
-	Loading Loading
+	GPU     string // "" if the source does not say
+	Loading string
 	Bytes   alloc.Bytes
 	Card    string // the card, and versions
 	Source  string
@@ -66,8 +47,8 @@ var contexts = []Context{
 	{Volta, EagerLoading, 1343 * alloc.MiB, "V100, CUDA 11.2", "huggingface/transformers, docs/source/en/perf_train_gpu_one.mdx at 0016acf7"},
 	{Ampere, EagerLoading, 1687 * alloc.MiB, "RTX 3090, PyTorch 1.8, CUDA 11.1", "github.com/pytorch/pytorch/issues/55277"},
 	{Ampere, LazyLoading, 256 * alloc.MiB, "RTX 3090, PyTorch 2.7, CUDA 12.8", "github.com/invoke-ai/InvokeAI/issues/9413"},
-	{UnknownGPU, LazyLoading, 300 * alloc.MiB, "CUDA 11.7 and later", "github.com/pytorch/pytorch/issues/107667"},
-	{UnknownGPU, LazyLoading, 400 * alloc.MiB, "CUDA 11.7 and later", "github.com/pytorch/pytorch/issues/109888"},
+	{"", LazyLoading, 300 * alloc.MiB, "CUDA 11.7 and later", "github.com/pytorch/pytorch/issues/107667"},
+	{"", LazyLoading, 400 * alloc.MiB, "CUDA 11.7 and later", "github.com/pytorch/pytorch/issues/109888"},
 	{Ada, LazyLoading, 426 * alloc.MiB, "RTX 6000 Ada, PyTorch 2.10, CUDA 13.0", "github.com/unslothai/unsloth-zoo/pull/1053"},
 	{Hopper, LazyLoading, 1833 * alloc.MiB, "H100, vLLM: everything except PyTorch's allocator, NCCL included", "github.com/vllm-project/vllm/pull/10511"},
 }
@@ -75,8 +56,8 @@ var contexts = []Context{
 // Context returns the size of the CUDA context: the median of what was measured on such machines,
 // and the least and most that it may be. If Loading is unknown, the median is that of LazyLoading.
 func (m Machine) Context() (bytes, least, most alloc.Bytes) {
-	fits := func(c Context, l Loading) bool {
-		return (m.GPU == UnknownGPU || c.GPU == UnknownGPU || c.GPU == m.GPU) && (l == LoadingUnknown || c.Loading == l)
+	fits := func(c Context, l string) bool {
+		return (m.GPU == "" || c.GPU == "" || c.GPU == m.GPU) && (l == "" || c.Loading == l)
 	}
 	usual, any := sizes(func(c Context) bool { return fits(c, Or(m.Loading, LazyLoading)) }), sizes(func(c Context) bool { return fits(c, m.Loading) })
 	if len(any) == 0 {
@@ -130,27 +111,11 @@ func (b Backend) String() string {
 // oneDNN grow with it.
 const OneDNNThreads = 2
 
-// Kernel says how attention computes its scores.
-type Kernel uint8
-
-// The kernels, with the names that transformers gives them (attn_implementation). Attention that
-// none of these kernels can compute, such as with capped scores or sinks, ignores the setting.
+// How attention computes its scores, by the names that transformers gives it (attn_implementation). Without a word it
+// is SDPA, unless the layers say otherwise. Attention that none of these kernels can compute, such as with capped scores
+// or sinks, ignores the setting.
 const (
-	KernelUnknown  Kernel = iota // SDPA, unless the layers say otherwise
-	SDPA                         // "sdpa": scaled_dot_product_attention, whose kernels hold no scores
-	FlashAttention               // "flash_attention_2": like SDPA, but needs no masks for its windows
-	EagerAttention               // "eager": elementary operations, which hold the scores
+	SDPA           = "sdpa"  // scaled_dot_product_attention, whose kernels hold no scores
+	FlashAttention = "flash" // "flash_attention_2": like SDPA, but needs no masks for its windows
+	EagerAttention = "eager" // elementary operations, which hold the scores
 )
-
-// String is the kernel's name.
-func (k Kernel) String() string {
-	switch k {
-	case SDPA:
-		return "sdpa"
-	case FlashAttention:
-		return "flash"
-	case EagerAttention:
-		return "eager"
-	}
-	return "unknown"
-}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -80,12 +81,12 @@ func elementType(option string, d alloc.DType) error {
 	return nil
 }
 
-// constant returns an error if v is above the last constant of its type.
-func constant[T ~uint8](name string, v, last T, names string) error {
-	if v > last {
-		return fmt.Errorf("%s is %d: want one of the constants, %s", name, v, names)
+// word returns an error if w is neither empty nor one of the words of a setting.
+func word(name, w string, words ...string) error {
+	if w == "" || slices.Contains(words, w) {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s is %q: want one of %s", name, w, strings.Join(words, ", "))
 }
 
 // patterns returns an error for the first pattern that path.Match does not accept.

@@ -45,6 +45,14 @@ func (o Optimizer) String() string {
 	return names[o]
 }
 
+// check returns an error unless o is one of the constants.
+func (o Optimizer) check(name string) error {
+	if o > Muon {
+		return fmt.Errorf("%s is %d: want one of the constants, from NoOptimizer to Muon", name, o)
+	}
+	return nil
+}
+
 // State returns the memory of the states of one parameter. The element type d is the one in which
 // the optimizer computes: that of the weights, or float32 with master weights. A matrix is taken
 // for one of a hidden layer, not for an embedding or the head. A shape that is not valid is
@@ -54,7 +62,7 @@ func (o Optimizer) State(shape alloc.Shape, d alloc.DType) (alloc.Bytes, error) 
 	if err != nil {
 		return 0, err
 	}
-	if err := constant("Optimizer", o, Muon, "from NoOptimizer to Muon"); err != nil {
+	if err := o.check("Optimizer"); err != nil {
 		return 0, fmt.Errorf("estimate the states of an optimizer: %w", err)
 	}
 	if d.Bits() == 0 || n > MaxTotal/16 {
@@ -124,7 +132,7 @@ func (w *Work) Add(v Work) {
 }
 
 // Temporary returns the most memory that the work takes at once.
-func (w Work) Temporary(form Form, decay Decay) int64 {
+func (w Work) Temporary(form, decay string) int64 {
 	switch form {
 	case ForEach:
 		if decay == DecayUsed {

@@ -41,36 +41,19 @@ func (s Sharding) Devices() int {
 	return n
 }
 
-// Offload says what is held in the memory of the CPU instead of the device. The optimizer then runs
-// there. Memory.Host says how much it is.
-type Offload uint8
-
-// What is offloaded.
+// What is held in the memory of the CPU instead of the device; nothing without a word. The optimizer then runs there.
+// Memory.Host says how much it is.
 const (
-	OffloadNone Offload = iota
 	// OffloadOptimizer holds the optimizer's states and the master weights on the CPU, with a copy
 	// of weights and gradients for the optimizer to work on, as torchao's CPUOffloadOptimizer and
 	// DeepSpeed's ZeRO-Offload (arXiv:2101.06840) do. Gradients stay on the device until the step.
-	OffloadOptimizer
+	OffloadOptimizer = "optimizer"
 	// OffloadParameters also holds the weights on the CPU, as FSDP's CPUOffload, ZeRO-Infinity
 	// (arXiv:2104.07857) and accelerate's cpu_offload do. A layer's weights are on the device while
 	// it runs, together with the next layer's; gradients leave as soon as they are made.
-	OffloadParameters
+	OffloadParameters = "parameters"
 	// OffloadPaged keeps the optimizer's states in memory that the driver moves between device and
-	// CPU, as the paged optimizers of bitsandbytes do. They are not in PyTorch's allocator; the
+	// CPU, as the paged optimizers of bitsandbytes do (functional.py, get_paged). They are not in PyTorch's allocator; the
 	// device holds as much of them as there is room for.
-	OffloadPaged
+	OffloadPaged = "paged"
 )
-
-// String says what is offloaded.
-func (o Offload) String() string {
-	switch o {
-	case OffloadOptimizer:
-		return "optimizer"
-	case OffloadParameters:
-		return "parameters"
-	case OffloadPaged:
-		return "paged"
-	}
-	return "none"
-}

@@ -76,7 +76,7 @@ func (d *Declaration) unmet() error {
 			return err
 		}
 	}
-	if q := d.Cfg.Quantized; q != nil && q.Base != setting.WholeBase {
+	if q := d.Cfg.Quantized; q != nil && q.Base != "" {
 		return d.unmetBy("Quantized", "Linear", q.Layers)
 	}
 	return nil

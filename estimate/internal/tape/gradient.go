@@ -73,7 +73,7 @@ func (t *Tape) apart(h *Holding) []int64 {
 // passes returns the memory of a gradient that leaves the device, or that the optimizer uses up, as
 // soon as it is made. The gradient of a tied parameter waits until the backward pass has reached
 // all layers that use it.
-func (g Gradient) passes(l Load, tiedIn, tiedOut int64, form setting.Form, decay setting.Decay) Gradient {
+func (g Gradient) passes(l Load, tiedIn, tiedOut int64, form, decay string) Gradient {
 	return Gradient{
 		Stays: tiedIn - tiedOut, Sum: g.Sum, Group: g.Group,
 		Passing: max(0, l.Gradients-tiedOut) + l.Work.Temporary(form, decay),

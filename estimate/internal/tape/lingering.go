@@ -37,7 +37,7 @@ func (t *Tape) ReturnsCopies(k Tensor) {
 // of the step before and the keys and values that decoders of transformers return (past_key_values). what is the largest
 // cause, and says the option that settles it.
 func (t *Tape) Beyond() (bytes int64, what, says string) {
-	held := t.Cfg.Loop.Output == setting.OutputUnknown || t.Cfg.Loop.Output == setting.OutputHeld
+	held := t.Cfg.Loop.Output == "" || t.Cfg.Loop.Output == setting.OutputHeld
 	inputs := t.lingering.mostInside + t.sum(t.lingering.inputs, func(s *Storage) bool { return held || !s.Kept })
 	if held {
 		inputs += t.sum(t.lingering.inputs, func(s *Storage) bool { return !s.Kept })

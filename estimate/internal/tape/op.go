@@ -21,7 +21,7 @@ const (
 // saves reports whether a checkpointed layer keeps the output of such an operation.
 func (t *Tape) saves(a Aten) bool {
 	switch {
-	case !t.inside || a == OtherAten || t.Cfg.Saves == setting.SaveNothing:
+	case !t.inside || a == OtherAten || t.Cfg.Saves == "":
 		return false
 	case a == MM && t.Cfg.Saves == setting.SaveHalf:
 		t.products++

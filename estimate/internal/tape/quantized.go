@@ -21,7 +21,7 @@ func (d *Declaration) Quantizes() bool {
 
 // AddQuantized declares the weight of a Linear, or of experts, in the format of the quantized base
 // model.
-func (d *Declaration) AddQuantized(b setting.Base, p Param) {
+func (d *Declaration) AddQuantized(b string, p Param) {
 	n, in := setting.FLOPs(p.Shape...), p.Shape[len(p.Shape)-1]
 	blocks, out := int(min((n+63)/64, setting.MaxField)), int(min(n/int64(max(1, in)), setting.MaxField))
 	of := strings.TrimSuffix(p.Name, "weight")
@@ -29,7 +29,7 @@ func (d *Declaration) AddQuantized(b setting.Base, p Param) {
 		d.Add(Param{Name: of + name, Shape: dims, DType: t, Buffer: true})
 	}
 	switch b {
-	case setting.Int8Base:
+	case setting.Int8:
 		p.DType = alloc.Int8
 		buffer("SCB", alloc.Float32, out)
 	case setting.NF4:
@@ -39,12 +39,12 @@ func (d *Declaration) AddQuantized(b setting.Base, p Param) {
 		p.DType = alloc.Int4
 		buffer("absmax", alloc.Uint8, blocks)
 		buffer("nested_absmax", alloc.Float32, (blocks+255)/256)
-	case setting.GPTQBase, setting.AWQBase:
+	case setting.GPTQ, setting.AWQ:
 		groups := (in + setting.GroupOfGPTQ - 1) / setting.GroupOfGPTQ
 		p.DType = alloc.Int4
 		buffer("qzeros", alloc.Int4, groups, out)
 		buffer("scales", alloc.Float16, groups, out)
-		if b == setting.GPTQBase {
+		if b == setting.GPTQ {
 			buffer("g_idx", alloc.Int32, in)
 		}
 	}
@@ -54,7 +54,7 @@ func (d *Declaration) AddQuantized(b setting.Base, p Param) {
 // QuantizedReturns returns the output type of a layer with quantized weights that gets x and
 // computes in d. The Linear4bit of bitsandbytes casts its output back to the type of x.
 func (t *Tape) QuantizedReturns(x Tensor, d alloc.DType) alloc.DType {
-	if t.Cfg.Quantized.Base.FourBits() {
+	if t.Cfg.Quantized.FourBits() {
 		return x.DType
 	}
 	return d
@@ -74,18 +74,18 @@ func (t *Tape) QuantizedProduct(o *Op, weight alloc.Shape) (err error) {
 	if x.Grad {
 		t.keepInput(o, x)
 	}
-	if q.Base == setting.Int8Base { // bitsandbytes/autograd/_functions.py, MatMul8bitLt: two copies of the input in 8 bits, by rows and by columns, and the product in 32 bits
+	if q.Base == setting.Int8 { // bitsandbytes/autograd/_functions.py, MatMul8bitLt: two copies of the input in 8 bits, by rows and by columns, and the product in 32 bits
 		o.BackwardWorkspace = whole
 		o.Workspace = min(alloc.Bytes(setting.FLOPs(x.Shape...)), setting.MaxTotal) + min(4*alloc.Bytes(setting.FLOPs(o.Shape...)), setting.MaxTotal)
 		o.KeepOwn = []Own{{Shape: x.Shape, DType: alloc.Int8}}
 		return nil
 	}
-	if q.Base == setting.AWQBase {
+	if q.Base == setting.AWQ {
 		o.Workspace = t.awqWorkspace(x, o.Shape, o.DType, whole)
 		return nil
 	}
 	o.Workspace = whole
-	if q.Base.FourBits() && t.Cfg.Libraries.BeforeBitsandbytes(42, 0) && o.DType != alloc.Float16 {
+	if q.FourBits() && t.Cfg.Libraries.BeforeBitsandbytes(42, 0) && o.DType != alloc.Float16 {
 		o.Workspace += t.Whole(weight, alloc.Float16)
 	}
 	return nil
@@ -107,13 +107,13 @@ func (t *Tape) awqWorkspace(x Tensor, result alloc.Shape, d alloc.DType, weight 
 func (t *Tape) keepInput(o *Op, x Tensor) {
 	q := t.Cfg.Quantized
 	libraries := t.Cfg.Libraries
-	keeps := q.Base.FourBits() && libraries.BeforeBitsandbytes(43, 2)
+	keeps := q.FourBits() && libraries.BeforeBitsandbytes(43, 2)
 	switch known := libraries.Bitsandbytes != [3]int{} || t.Cfg.Release.Major > 0 && !t.Cfg.Release.Before(2, 4); {
-	case keeps || q.Base == setting.Int8Base:
+	case keeps || q.Base == setting.Int8:
 		o.Keep = []Tensor{x}
 		s := &t.Storages[t.Home(x.Storage)]
 		s.Lingers = s.Lingers || !t.inside
-	case q.Base == setting.GPTQBase || q.Base == setting.AWQBase || known:
+	case q.Base == setting.GPTQ || q.Base == setting.AWQ || known:
 	case t.inside:
 		t.lingering.inputsInside = append(t.lingering.inputsInside, t.Home(x.Storage))
 	default:

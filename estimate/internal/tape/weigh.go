@@ -183,7 +183,7 @@ func (l Load) Host(c *setting.Config, training bool) alloc.Bytes {
 	switch {
 	case c.Offload == setting.OffloadParameters && !training:
 		n = l.Weights
-	case c.Offload == setting.OffloadNone || !training:
+	case c.Offload == "" || !training:
 	case c.Offload == setting.OffloadPaged:
 		n = l.State
 	case l.Master > 0: // the weights there are the master copy, and gradients are as wide

@@ -36,7 +36,7 @@ var names = map[string]int{
 	"contrib/llama":             6,
 	"contrib/otel":              3,
 	"contrib/tensor":            16,
-	"estimate":                  214,
+	"estimate":                  168,
 	"estimate/checkpoint":       36,
 	"estimate/llamacpp":         32,
 	"estimate/nn":               168,

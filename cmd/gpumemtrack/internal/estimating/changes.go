@@ -50,13 +50,13 @@ func (cs changes) about() string {
 func (e estimated) changes(s *search) changes {
 	o, r := e.options, e.Report
 	all := append(o.smaller(), e.shorter()...)
-	if g, _ := o.generation(); o.loading == "" && g != 0 && !o.cpu {
+	if g, _ := o.generation(); o.loading == "" && g != "" && !o.cpu {
 		all = append(all, change{"context", 1, []string{"--cuda-loading", "lazy"}, "kernels that CUDA loads when they are used (CUDA_MODULE_LOADING=LAZY)",
 			func(o *estimateOptions) { o.loading = "lazy" }})
 	}
 	if r.Params.Count > 0 && r.Params.Bytes >= 4*alloc.Bytes(r.Params.Count) && o.autocast == "" && !o.llamaCpp {
 		half := "bfloat16"
-		if g, _ := o.generation(); g == estimate.Pascal || g == estimate.Volta || g == estimate.Turing {
+		if g, _ := o.generation(); g == "pascal" || g == "volta" || g == "turing" {
 			half = "float16" // these have no bfloat16
 		}
 		if o.train {

@@ -34,38 +34,18 @@ func named[T any](choices []choice[T], name string) (value T, ok bool) {
 	return choices[i].value, true
 }
 
-var generations = []choice[estimate.Generation]{
-	{"pascal", estimate.Pascal}, {"volta", estimate.Volta}, {"turing", estimate.Turing}, {"ampere", estimate.Ampere},
-	{"ada", estimate.Ada}, {"hopper", estimate.Hopper}, {"blackwell", estimate.Blackwell},
-}
-
-var forms = []choice[estimate.Form]{
-	{"foreach", estimate.ForEach}, {"one-by-one", estimate.OneByOne}, {"fused", estimate.Fused},
-}
-
-var offloads = []choice[estimate.Offload]{
-	{"optimizer", estimate.OffloadOptimizer}, {"parameters", estimate.OffloadParameters}, {"paged", estimate.OffloadPaged},
-}
-
-var policies = []choice[estimate.Policy]{{"products", estimate.SaveProducts}, {"half", estimate.SaveHalf}}
-
-var kernels = []choice[estimate.Kernel]{
-	{"sdpa", estimate.SDPA}, {"flash", estimate.FlashAttention}, {"eager", estimate.EagerAttention},
-}
-
-var outputs = []choice[estimate.Output]{
-	{"held", estimate.OutputHeld}, {"in-pass", estimate.OutputInPass}, {"dropped", estimate.OutputDropped}, {"with-cache", estimate.OutputWithCache},
-}
-
-var loadings = []choice[estimate.Loading]{{"lazy", estimate.LazyLoading}, {"eager", estimate.EagerLoading}}
-
-var bases = []choice[estimate.Base]{
-	{"nf4", estimate.NF4}, {"nf4-double", estimate.NF4Double}, {"int8", estimate.Int8Base}, {"gptq", estimate.GPTQBase}, {"awq", estimate.AWQBase},
-}
-
-var zeroGrads = []choice[estimate.ZeroGrad]{
-	{"first", estimate.ZeroGradFirst}, {"backward", estimate.ZeroGradBackward}, {"kept", estimate.ZeroGradKept},
-}
+// The words of package estimate's settings, which are those of the flags too.
+var (
+	generations = []string{"pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"}
+	forms       = []string{"foreach", "one-by-one", "fused"}
+	offloads    = []string{"optimizer", "parameters", "paged"}
+	policies    = []string{"products", "half"}
+	kernels     = []string{"sdpa", "flash", "eager"}
+	outputs     = []string{"held", "in-pass", "dropped", "with-cache"}
+	loadings    = []string{"lazy", "eager"}
+	bases       = []string{"nf4", "nf4-double", "int8", "gptq", "awq"}
+	zeroGrads   = []string{"first", "backward", "kept"}
+)
 
 var optimizers = []choice[estimate.Optimizer]{
 	{"adam", estimate.Adam}, {"adamw", estimate.AdamW}, {"adam8bit", estimate.Adam8bit}, {"adafactor", estimate.Adafactor},
@@ -127,6 +107,15 @@ func pick[T any](flag, name string, choices []choice[T]) (T, error) {
 		return value, cli.UsageError("estimate: --%s %s: want one of %s", flag, name, strings.Join(names(choices), ", "))
 	}
 	return value, nil
+}
+
+// oneOf returns the word that a flag has, in lower case.
+func oneOf(flag, word string, words []string) (string, error) {
+	lower := strings.ToLower(word)
+	if word != "" && !slices.Contains(words, lower) {
+		return "", cli.UsageError("estimate: --%s %s: want one of %s", flag, word, strings.Join(words, ", "))
+	}
+	return lower, nil
 }
 
 // pickType returns the element type that a flag names, or 0 if the flag is not given.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
-	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
 type estimateOptions struct {
@@ -73,11 +72,11 @@ func (o *estimateOptions) flags(cmd *cobra.Command) {
 	flags.StringVar(&o.pytorch, "pytorch", "", "`VERSION` of PyTorch, such as 2.4")
 	flags.StringVar(&o.transformers, "transformers", "", "`VERSION` of transformers, such as 4.45")
 	flags.StringVar(&o.bitsandbytes, "bitsandbytes", "", "`VERSION` of bitsandbytes, such as 0.43.2")
-	flags.StringVar(&o.loading, "cuda-loading", "", "`WHEN` CUDA loads its kernels (CUDA_MODULE_LOADING), which decides the size of its context: "+strings.Join(names(loadings), ", "))
+	flags.StringVar(&o.loading, "cuda-loading", "", "`WHEN` CUDA loads its kernels (CUDA_MODULE_LOADING), which decides the size of its context: "+strings.Join(loadings, ", "))
 	flags.BoolVar(&o.cpu, "cpu", false, "run on the CPU instead of CUDA")
 	flags.IntVar(&o.image, "image", 0, "images of `N` x N pixels")
 	cli.Complete(cmd, "gpu", gpuNames()...)
-	cli.Complete(cmd, "cuda-loading", names(loadings)...)
+	cli.Complete(cmd, "cuda-loading", loadings...)
 	cli.Complete(cmd, "dtype", usualTypes...)
 }
 
@@ -86,9 +85,9 @@ func (o *estimateOptions) trainingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.optimizer, "optimizer", "adam", "`OPTIMIZER` for --train: "+strings.Join(names(optimizers), ", "))
 	flags.BoolVar(&o.train, "train", false, "train the model")
-	flags.StringVar(&o.form, "optimizer-form", "", "`FORM` of the optimizer's loop: "+strings.Join(names(forms), ", "))
+	flags.StringVar(&o.form, "optimizer-form", "", "`FORM` of the optimizer's loop: "+strings.Join(forms, ", "))
 	flags.BoolVar(&o.inBackward, "optimizer-in-backward", false, "step the optimizer for each gradient as the backward pass computes it, then free the gradient")
-	flags.StringVar(&o.offload, "offload", "", "keep `PART` in CPU memory: "+strings.Join(names(offloads), ", ")+" (bitsandbytes' paged optimizers)")
+	flags.StringVar(&o.offload, "offload", "", "keep `PART` in CPU memory: "+strings.Join(offloads, ", ")+" (bitsandbytes' paged optimizers)")
 	flags.BoolVar(&o.weightDecay, "weight-decay", false, "the optimizer uses weight decay, for which SGD and Adam copy the gradients")
 	flags.StringVar(&o.zeroGrad, "zero-grad", "", "`WHERE` gradients are cleared: first (before the forward pass), backward (before the backward pass), kept (set to zero, not freed)")
 	flags.IntVar(&o.accumulate, "accumulate", 1, "accumulate the gradients of `N` batches before each step")
@@ -101,11 +100,11 @@ func (o *estimateOptions) trainingFlags(cmd *cobra.Command) {
 	flags.StringVar(&o.autocast, "autocast", "", "run under torch.autocast with `TYPE`: bf16 or fp16")
 	flags.BoolVar(&o.qlora, "qlora", false, "with --lora: keep the frozen weights in 4 bits (NF4), as --quantize nf4 does")
 	cli.Complete(cmd, "optimizer", names(optimizers)...)
-	cli.Complete(cmd, "optimizer-form", names(forms)...)
-	cli.Complete(cmd, "offload", names(offloads)...)
+	cli.Complete(cmd, "optimizer-form", forms...)
+	cli.Complete(cmd, "offload", offloads...)
 	cli.Complete(cmd, "checkpoint", blocks)
-	cli.Complete(cmd, "lora-targets", estimate.AllLinear)
-	cli.Complete(cmd, "zero-grad", names(zeroGrads)...)
+	cli.Complete(cmd, "lora-targets", "all-linear")
+	cli.Complete(cmd, "zero-grad", zeroGrads...)
 	cli.Complete(cmd, "autocast", usualTypes[1:]...)
 	cli.Complete(cmd, "zero", "1", "2", "3")
 }
@@ -153,7 +152,7 @@ type trainingOptions struct {
 
 func (o *trainingOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.attention, "attention", "", "`KERNEL` of attention: "+strings.Join(names(kernels), ", ")+" (default sdpa)")
+	flags.StringVar(&o.attention, "attention", "", "`KERNEL` of attention: "+strings.Join(kernels, ", ")+" (default sdpa)")
 	flags.StringVar(&o.output, "hold-output", "", "`HOW` long the code keeps the model's output: held (until the next forward pass; the default), in-pass (until the backward pass is over), dropped (once it is used), with-cache (as held, with the keys and values that decoders return)")
 	flags.BoolVar(&o.master, "master-weights", false, "with --dtype: keep a float32 copy of the weights too, as Megatron and DeepSpeed do")
 	flags.StringVar(&o.gradients, "gradients", "", "element `TYPE` of the gradients (default: that of the weights)")
@@ -163,10 +162,10 @@ func (o *trainingOptions) flags(cmd *cobra.Command) {
 	flags.BoolVar(&o.fewest, "min-replicas", false, "with --fits and --zero: find the fewest replicas with which the model fits")
 	flags.Float64Var(&o.dropout, "lora-dropout", 0, "with --lora: dropout `P` of the adapters' input")
 	flags.StringVar(&o.adapters, "lora-dtype", "", "with --lora: element `TYPE` of the adapters (default float32, as in PEFT)")
-	cli.Complete(cmd, "attention", names(kernels)...)
-	cli.Complete(cmd, "hold-output", names(outputs)...)
+	cli.Complete(cmd, "attention", kernels...)
+	cli.Complete(cmd, "hold-output", outputs...)
 	cli.Complete(cmd, "gradients", usualTypes...)
-	cli.Complete(cmd, "checkpoint-saves", names(policies)...)
+	cli.Complete(cmd, "checkpoint-saves", policies...)
 	cli.Complete(cmd, "lora-dtype", usualTypes...)
 }
 
@@ -181,9 +180,9 @@ func (o *lossOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.name, "loss", usualLoss, "`LOSS` with which a language model is trained: "+strings.Join(names(losses), ", ")+"; fused is that of torch.compile and Unsloth, sum that of all the model returns")
 	flags.IntVar(&o.chunks, "loss-chunks", 1, "compute the logits and their loss for `N` parts of the tokens, as torchtune does")
-	flags.StringVar(&o.base, "quantize", "", "store the weights of linear layers in `FORM`, and do not train them: "+strings.Join(names(bases), ", ")+" (fp4 takes as much as nf4)")
+	flags.StringVar(&o.base, "quantize", "", "store the weights of linear layers in `FORM`, and do not train them: "+strings.Join(bases, ", ")+" (fp4 takes as much as nf4)")
 	cli.Complete(cmd, "loss", names(losses)...)
-	cli.Complete(cmd, "quantize", names(bases)...)
+	cli.Complete(cmd, "quantize", bases...)
 }
 
 // llamaOptions are settings of llama.cpp.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
-	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
 // gpu is a GPU by the name that people use.
@@ -19,7 +18,7 @@ type gpu struct {
 	name       string
 	title      string
 	memory     alloc.Bytes // what a program can use, which is less than nvidia-smi's total
-	generation estimate.Generation
+	generation string
 	usual      bool // it may be proposed as the smallest GPU that is enough
 }
 
@@ -32,49 +31,49 @@ const (
 // capacity" that PyTorch's out-of-memory error names, as quoted in issues on GitHub. Memory in
 // gigabytes comes from the data sheet, and is some percent more than a program can use.
 var gpus = []gpu{
-	{"4060", "RTX 4060", 775 * hundredth, estimate.Ada, true},     // ESRSchao/EdgeRegNet#2
-	{"3070", "RTX 3070", 778 * hundredth, estimate.Ampere, false}, // akshitac8/OW-DETR#46
-	{"3080", "RTX 3080", 10 * gigabyte, estimate.Ampere, false},
-	{"1080ti", "GTX 1080 Ti", 11 * gigabyte, estimate.Pascal, false},
-	{"2080ti", "RTX 2080 Ti", 11 * gigabyte, estimate.Turing, false},
-	{"3080ti", "RTX 3080 Ti", 12 * gigabyte, estimate.Ampere, false},
-	{"4070", "RTX 4070", 12 * gigabyte, estimate.Ada, false},
-	{"4070ti", "RTX 4070 Ti", 12 * gigabyte, estimate.Ada, false},
-	{"5070", "RTX 5070", 12 * gigabyte, estimate.Blackwell, false},
-	{"3060", "RTX 3060", 1175 * hundredth, estimate.Ampere, true}, // smy20011/dreambooth-gui#78
-	{"t4", "T4", 1456 * hundredth, estimate.Turing, true},         // Zheng-Chong/CatVTON#133
-	{"p100", "P100", 16 * gigabyte, estimate.Pascal, false},
-	{"v100", "V100 (16 GB)", 16 * gigabyte, estimate.Volta, false},
-	{"4060ti", "RTX 4060 Ti (16 GB)", 16 * gigabyte, estimate.Ada, false},
-	{"4070tisuper", "RTX 4070 Ti Super", 16 * gigabyte, estimate.Ada, false},
-	{"4080", "RTX 4080", 16 * gigabyte, estimate.Ada, true},
-	{"5060ti", "RTX 5060 Ti (16 GB)", 16 * gigabyte, estimate.Blackwell, false},
-	{"5070ti", "RTX 5070 Ti", 16 * gigabyte, estimate.Blackwell, false},
-	{"5080", "RTX 5080", 16 * gigabyte, estimate.Blackwell, false},
-	{"a4000", "RTX A4000", 1561 * hundredth, estimate.Ampere, false}, // DengKaiCQ/VGGT-Long#6
-	{"a10", "A10", 2199 * hundredth, estimate.Ampere, true},          // zai-org/CogVLM#236
-	{"l4", "L4", 2199 * hundredth, estimate.Ada, true},               // nvidia-smi has the A10's total: modal-labs/modal-client#2797
-	{"a30", "A30", 24 * gigabyte, estimate.Ampere, false},
-	{"a5000", "RTX A5000", 24 * gigabyte, estimate.Ampere, false},
-	{"4090", "RTX 4090", 2352 * hundredth, estimate.Ada, true},             // Soul-AILab/SoulX-FlashTalk#5
-	{"3090", "RTX 3090", 2369 * hundredth, estimate.Ampere, true},          // vllm-project/vllm#2140
-	{"5090", "RTX 5090", 3136 * hundredth, estimate.Blackwell, true},       // TrajectoryCrafter/TrajectoryCrafter#20
-	{"v100-32gb", "V100 (32 GB)", 3174 * hundredth, estimate.Volta, false}, // haotian-liu/LLaVA#812
-	{"a100-40gb", "A100 (40 GB)", 3950 * hundredth, estimate.Ampere, true}, // TianheWu/CoSeR#10
-	{"6000ada", "RTX 6000 Ada", 4443 * hundredth, estimate.Ada, false},     // DINGYANB/MTVCrafter#21
-	{"a40", "A40", 4443 * hundredth, estimate.Ampere, false},               // nvidia-smi has the total of the RTX 6000 Ada
-	{"l40", "L40", 4443 * hundredth, estimate.Ada, false},                  // so it has of this one
-	{"l40s", "L40S", 4453 * hundredth, estimate.Ada, true},                 // Wan-Video/Wan2.1#205
-	{"a6000", "RTX A6000", 4740 * hundredth, estimate.Ampere, true},        // PrimeIntellect-ai/prime-rl's benchmarks; older drivers 47.54
-	{"h100", "H100", 7911 * hundredth, estimate.Hopper, true},              // vllm-project/vllm#27508
-	{"a100", "A100 (80 GB)", 7925 * hundredth, estimate.Ampere, true},      // levihsu/OOTDiffusion#235
-	{"h100nvl", "H100 NVL", 94 * gigabyte, estimate.Hopper, false},
-	{"h20", "H20", 96 * gigabyte, estimate.Hopper, false},
-	{"gh200", "GH200", 96 * gigabyte, estimate.Hopper, false},
-	{"pro6000", "RTX PRO 6000 Blackwell", 96 * gigabyte, estimate.Blackwell, false},
-	{"h200", "H200", 141 * gigabyte, estimate.Hopper, true},
-	{"b200", "B200", 180 * gigabyte, estimate.Blackwell, true},
-	{"b300", "B300", 288 * gigabyte, estimate.Blackwell, true},
+	{"4060", "RTX 4060", 775 * hundredth, "ada", true},     // ESRSchao/EdgeRegNet#2
+	{"3070", "RTX 3070", 778 * hundredth, "ampere", false}, // akshitac8/OW-DETR#46
+	{"3080", "RTX 3080", 10 * gigabyte, "ampere", false},
+	{"1080ti", "GTX 1080 Ti", 11 * gigabyte, "pascal", false},
+	{"2080ti", "RTX 2080 Ti", 11 * gigabyte, "turing", false},
+	{"3080ti", "RTX 3080 Ti", 12 * gigabyte, "ampere", false},
+	{"4070", "RTX 4070", 12 * gigabyte, "ada", false},
+	{"4070ti", "RTX 4070 Ti", 12 * gigabyte, "ada", false},
+	{"5070", "RTX 5070", 12 * gigabyte, "blackwell", false},
+	{"3060", "RTX 3060", 1175 * hundredth, "ampere", true}, // smy20011/dreambooth-gui#78
+	{"t4", "T4", 1456 * hundredth, "turing", true},         // Zheng-Chong/CatVTON#133
+	{"p100", "P100", 16 * gigabyte, "pascal", false},
+	{"v100", "V100 (16 GB)", 16 * gigabyte, "volta", false},
+	{"4060ti", "RTX 4060 Ti (16 GB)", 16 * gigabyte, "ada", false},
+	{"4070tisuper", "RTX 4070 Ti Super", 16 * gigabyte, "ada", false},
+	{"4080", "RTX 4080", 16 * gigabyte, "ada", true},
+	{"5060ti", "RTX 5060 Ti (16 GB)", 16 * gigabyte, "blackwell", false},
+	{"5070ti", "RTX 5070 Ti", 16 * gigabyte, "blackwell", false},
+	{"5080", "RTX 5080", 16 * gigabyte, "blackwell", false},
+	{"a4000", "RTX A4000", 1561 * hundredth, "ampere", false}, // DengKaiCQ/VGGT-Long#6
+	{"a10", "A10", 2199 * hundredth, "ampere", true},          // zai-org/CogVLM#236
+	{"l4", "L4", 2199 * hundredth, "ada", true},               // nvidia-smi has the A10's total: modal-labs/modal-client#2797
+	{"a30", "A30", 24 * gigabyte, "ampere", false},
+	{"a5000", "RTX A5000", 24 * gigabyte, "ampere", false},
+	{"4090", "RTX 4090", 2352 * hundredth, "ada", true},             // Soul-AILab/SoulX-FlashTalk#5
+	{"3090", "RTX 3090", 2369 * hundredth, "ampere", true},          // vllm-project/vllm#2140
+	{"5090", "RTX 5090", 3136 * hundredth, "blackwell", true},       // TrajectoryCrafter/TrajectoryCrafter#20
+	{"v100-32gb", "V100 (32 GB)", 3174 * hundredth, "volta", false}, // haotian-liu/LLaVA#812
+	{"a100-40gb", "A100 (40 GB)", 3950 * hundredth, "ampere", true}, // TianheWu/CoSeR#10
+	{"6000ada", "RTX 6000 Ada", 4443 * hundredth, "ada", false},     // DINGYANB/MTVCrafter#21
+	{"a40", "A40", 4443 * hundredth, "ampere", false},               // nvidia-smi has the total of the RTX 6000 Ada
+	{"l40", "L40", 4443 * hundredth, "ada", false},                  // so it has of this one
+	{"l40s", "L40S", 4453 * hundredth, "ada", true},                 // Wan-Video/Wan2.1#205
+	{"a6000", "RTX A6000", 4740 * hundredth, "ampere", true},        // PrimeIntellect-ai/prime-rl's benchmarks; older drivers 47.54
+	{"h100", "H100", 7911 * hundredth, "hopper", true},              // vllm-project/vllm#27508
+	{"a100", "A100 (80 GB)", 7925 * hundredth, "ampere", true},      // levihsu/OOTDiffusion#235
+	{"h100nvl", "H100 NVL", 94 * gigabyte, "hopper", false},
+	{"h20", "H20", 96 * gigabyte, "hopper", false},
+	{"gh200", "GH200", 96 * gigabyte, "hopper", false},
+	{"pro6000", "RTX PRO 6000 Blackwell", 96 * gigabyte, "blackwell", false},
+	{"h200", "H200", 141 * gigabyte, "hopper", true},
+	{"b200", "B200", 180 * gigabyte, "blackwell", true},
+	{"b300", "B300", 288 * gigabyte, "blackwell", true},
 }
 
 // gpuNames returns the names of GPUs and, after them, of generations.
@@ -83,7 +82,7 @@ func gpuNames() []string {
 	for _, g := range gpus {
 		all = append(all, g.name)
 	}
-	return append(all, names(generations)...)
+	return append(all, generations...)
 }
 
 // makes matches words in full names of GPUs that do not tell one GPU from another.

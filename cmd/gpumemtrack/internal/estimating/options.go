@@ -2,6 +2,7 @@ package estimating
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -58,11 +59,11 @@ func (o estimateOptions) machine() ([]estimate.Option, error) {
 	if err != nil {
 		return nil, err
 	}
-	loading, err := pick("cuda-loading", o.loading, loadings)
+	loading, err := oneOf("cuda-loading", o.loading, loadings)
 	if err != nil {
 		return nil, err
 	}
-	kernel, err := pick("attention", o.training.attention, kernels)
+	kernel, err := oneOf("attention", o.training.attention, kernels)
 	if err != nil {
 		return nil, err
 	}
@@ -78,25 +79,25 @@ func (o estimateOptions) loop() ([]estimate.Option, error) {
 	l := estimate.Loop{MicroBatches: o.accumulate, InBackward: o.inBackward}
 	switch {
 	case o.weightDecay:
-		l.Decay = estimate.DecayUsed
+		l.Decay = "used"
 	case o.training.noDecay:
-		l.Decay = estimate.DecayNone
+		l.Decay = "none"
 	}
 	var err error
-	if l.Form, err = pick("optimizer-form", o.form, forms); err != nil {
+	if l.Form, err = oneOf("optimizer-form", o.form, forms); err != nil {
 		return nil, err
 	}
-	if l.ZeroGrad, err = pick("zero-grad", o.zeroGrad, zeroGrads); err != nil {
+	if l.ZeroGrad, err = oneOf("zero-grad", o.zeroGrad, zeroGrads); err != nil {
 		return nil, err
 	}
-	if l.Output, err = pick("hold-output", o.training.output, outputs); err != nil {
+	if l.Output, err = oneOf("hold-output", o.training.output, outputs); err != nil {
 		return nil, err
 	}
-	offload, err := pick("offload", o.offload, offloads)
+	offload, err := oneOf("offload", o.offload, offloads)
 	if err != nil {
 		return nil, err
 	}
-	saves, err := pick("checkpoint-saves", o.training.saves, policies)
+	saves, err := oneOf("checkpoint-saves", o.training.saves, policies)
 	switch {
 	case err != nil:
 		return nil, err
@@ -230,13 +231,13 @@ func (o estimateOptions) cacheType(published alloc.DType) alloc.DType {
 }
 
 // generation returns the generation of the GPU that --gpu names or, without it, --fits.
-func (o estimateOptions) generation() (estimate.Generation, error) {
+func (o estimateOptions) generation() (string, error) {
 	if g, ok := gpuNamed(cmp.Or(o.gpu, o.fitsGPU)); ok {
 		return g.generation, nil
 	}
-	g, ok := named(generations, o.gpu)
-	if o.gpu != "" && !ok {
-		return g, cli.UsageError("estimate: --gpu %s: want a GPU or a generation, such as 4090 or ada: `gpumemtrack help estimate-machine` lists them", o.gpu)
+	g := strings.ToLower(o.gpu)
+	if g != "" && !slices.Contains(generations, g) {
+		return "", cli.UsageError("estimate: --gpu %s: want a GPU or a generation, such as 4090 or ada: `gpumemtrack help estimate-machine` lists them", o.gpu)
 	}
 	return g, nil
 }

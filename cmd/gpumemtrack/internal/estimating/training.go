@@ -205,12 +205,12 @@ func (o estimateOptions) judged(usual nn.Layer) ([]estimate.Option, error) {
 
 // quantized returns the option for quantized weights, if the flags ask for them.
 func (o estimateOptions) quantized() ([]estimate.Option, error) {
-	base, err := pick("quantize", o.loss.base, bases)
+	base, err := oneOf("quantize", o.loss.base, bases)
 	switch {
 	case err != nil:
 		return nil, err
 	case o.loss.base == "" && o.qlora:
-		base = estimate.NF4
+		base = "nf4"
 	case o.loss.base == "":
 		return nil, nil
 	case o.qlora || o.quantize || o.llamaCpp:
