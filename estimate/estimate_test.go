@@ -98,14 +98,13 @@ func TestKeptForBackward(t *testing.T) {
 		"silu in place keeps a copy":             {[]nn.Layer{nn.SiLU{InPlace: true}}, n},
 		"dropout keeps a byte an element":        {[]nn.Layer{nn.Dropout{}}, n / 4},
 		"max pooling keeps input and places":     {[]nn.Layer{nn.MaxPool{Kernel: 2}}, n + 8*256},
-		"a mean keeps nothing":                   {[]nn.Layer{nn.AdaptiveAvgPool{Out: 1}}, 0},
+		"a mean keeps nothing":                   {[]nn.Layer{nn.AdaptiveAvgPool(1)}, 0},
 		"batch norm keeps input and two vectors": {[]nn.Layer{nn.BatchNorm{Features: 4}}, n + 2*4*4},
 		"a view keeps nothing":                   {[]nn.Layer{nn.Flatten{}}, 0},
 		"linear after flatten keeps the view":    {[]nn.Layer{nn.ReLU{}, nn.Flatten{}, nn.Linear{In: 1024, Out: 1}}, n},
-		"a checkpoint keeps its input":           {[]nn.Layer{nn.Recompute(nn.Sequential{nn.GELU{}, nn.GELU{}, nn.GELU{}})}, n},
 	} {
 		t.Run(name, func(t *testing.T) {
-			first := nn.Custom(layer.Learned{Shape: alloc.Shape{4, 16, 16}})
+			first := layer.Own(layer.Learned{Shape: alloc.Shape{4, 16, 16}})
 			r := model(t, append([]nn.Layer{first}, c.layers...), estimate.InputShape(1, 4, 16, 16))
 			assert.Equal(t, c.want, r.Kept)
 			var rows alloc.Bytes
@@ -241,16 +240,6 @@ func TestMaxBatch(t *testing.T) {
 	assert.ErrorContains(t, err, "needs an input")
 }
 
-// stale makes a tensor up, instead of having the tape make it.
-type stale struct{}
-
-func (stale) Declare(*nn.Declaration) {}
-
-func (stale) Forward(t *nn.Tape, x nn.Tensor) (nn.Tensor, error) {
-	made := nn.Tensor{Shape: x.Shape, DType: x.DType}
-	return t.Op(nn.Op{In: []nn.Tensor{made}, Shape: x.Shape})
-}
-
 // A transposed convolution has the kind and the sizes of torch.nn.ConvTranspose2d(6, 8, (3, 2), stride=2, output_padding=1).
 func TestTransposedConvolution(t *testing.T) {
 	l := nn.Conv2d{In: 6, Out: 8, Kernels: [3]int{3, 2}, Stride: 2, Transposed: true, OutputPadding: 1}
@@ -276,14 +265,20 @@ func TestErrorsNameTheLayer(t *testing.T) {
 		"In is 0: want 1 or more":                                         {[]nn.Layer{nn.Linear{Out: 3}}, estimate.InputShape(1, 3)},
 		"estimate 1 (nil): there is no layer here":                        {[]nn.Layer{nn.ReLU{}, nil}, estimate.InputShape(1)},
 		"overflow": {[]nn.Layer{nn.ReLU{}}, estimate.InputShape(math.MaxInt, math.MaxInt)},
-		"input 0 (1073741824, 1073741824) takes more than 64.0 PiB":   {[]nn.Layer{nn.ReLU{}}, estimate.InputShape(1<<30, 1<<30)},
-		"input is of float32: want int64 or int32":                    {[]nn.Layer{nn.Embedding{Num: 2, Dim: 2}}, estimate.InputShape(1, 2)},
-		"reads a tensor (1,) that is not of this model":               {[]nn.Layer{nn.Custom(stale{})}, estimate.InputShape(1)},
+		"input 0 (1073741824, 1073741824) takes more than 64.0 PiB": {[]nn.Layer{nn.ReLU{}}, estimate.InputShape(1<<30, 1<<30)},
+		"input is of float32: want int64 or int32":                  {[]nn.Layer{nn.Embedding{Num: 2, Dim: 2}}, estimate.InputShape(1, 2)},
+		"reads a tensor (1,) that is not of this model": {[]nn.Layer{nn.Module{Run: func(f *nn.Flow, x nn.Tensor) nn.Tensor {
+			made := nn.Tensor{Shape: x.Shape, DType: x.DType} // instead of having the tape make it
+			return f.Op(nn.Op{In: []nn.Tensor{made}, Shape: x.Shape})
+		}}}, estimate.InputShape(1)},
 		"is the Vision of another Transformer and no model by itself": {layer.Public(family.Transformer{Family: vision.CLIPVision}.Layers()), estimate.Tokens(1, 2)},
-		"estimate mlp.activation_fn (layer): Activation is 99":        {[]nn.Layer{nn.As("mlp", nn.Custom(layer.MLP{Hidden: 1, FFN: 1, Activation: 99}))}, estimate.InputShape(1, 1)},
-		"Split is 7": {[]nn.Layer{nn.Linear{In: 1, Out: 1, Split: 7}}, estimate.InputShape(1, 1)},
-		`tied to "a.weight", which the model does not have`: {[]nn.Layer{nn.Linear{In: 1, Out: 1, Tied: "a.weight"}}, estimate.InputShape(1, 1)},
-		"two layers with parameters have this name":         {[]nn.Layer{nn.As("a", nn.LayerNorm{Size: 1}), nn.As("a", nn.LayerNorm{Size: 1})}, estimate.InputShape(1, 1)},
+		"estimate mlp.activation_fn (layer): Activation is 99":        {[]nn.Layer{nn.As("mlp", layer.Own(layer.MLP{Hidden: 1, FFN: 1, Activation: 99}))}, estimate.InputShape(1, 1)},
+		"(1, 3): want (batch, channels, ...) with one to three dim":   {[]nn.Layer{nn.MaxPool{Kernel: 2}}, estimate.InputShape(1, 3)},
+		"Dilation is 2: an AvgPool has none":                          {[]nn.Layer{nn.AvgPool{Kernel: 2, Dilation: 2}}, estimate.InputShape(1, 3, 8)},
+		"Kernel 0, Stride 0 and Padding 0 of dimension 2 of input":    {[]nn.Layer{nn.AvgPool{Kernels: [3]int{2, 2}}}, estimate.InputShape(1, 3, 8, 8, 8)},
+		`Split is "heads": want columns or rows`:                      {[]nn.Layer{nn.Linear{In: 1, Out: 1, Split: "heads"}}, estimate.InputShape(1, 1)},
+		`tied to "a.weight", which the model does not have`:           {[]nn.Layer{nn.Linear{In: 1, Out: 1, Tied: "a.weight"}}, estimate.InputShape(1, 1)},
+		"two layers with parameters have this name":                   {[]nn.Layer{nn.As("a", nn.LayerNorm{Size: 1}), nn.As("a", nn.LayerNorm{Size: 1})}, estimate.InputShape(1, 1)},
 	} {
 		t.Run(want, func(t *testing.T) {
 			_, err := estimate.Model(c.layers, c.input)
@@ -379,6 +374,6 @@ func TestTensorParallelismDividesHeads(t *testing.T) {
 			assert.ErrorContains(t, err, fmt.Sprintf("%d heads, and %d of keys and values, do not divide among %d devices", c.heads, c.kv, c.tensor))
 		}
 	}
-	_, err := estimate.Model([]nn.Layer{nn.Custom(layer.LatentAttention{Hidden: 8, Heads: 6, KVRank: 4, NopeSize: 4, RopeSize: 4, ValueSize: 4})}, estimate.Sharding{Tensor: 4})
+	_, err := estimate.Model([]nn.Layer{layer.Own(layer.LatentAttention{Hidden: 8, Heads: 6, KVRank: 4, NopeSize: 4, RopeSize: 4, ValueSize: 4})}, estimate.Sharding{Tensor: 4})
 	assert.ErrorContains(t, err, "6 heads")
 }

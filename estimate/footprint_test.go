@@ -145,7 +145,7 @@ func TestFitsAsksWhatIsNeeded(t *testing.T) {
 // to be 0.53 % above those without it.
 func TestMeanOfAllPlacesKeepsItsInput(t *testing.T) {
 	kept := func(major, minor int) alloc.Bytes {
-		pool := layer.Public([]tape.Layer{layer.Conv2d{In: 3, Out: 16, Kernel: 3}, layer.AdaptiveAvgPool{Out: 1}})
+		pool := layer.Public([]tape.Layer{layer.Conv2d{In: 3, Out: 16, Kernel: 3}, layer.AdaptiveAvgPool(1)})
 		return model(t, pool, estimate.InputShape(2, 3, 34, 34), estimate.PyTorch(major, minor)).Kept
 	}
 	assert.EqualValues(t, 4*2*16*32*32, kept(1, 13)-kept(2, 2))

@@ -76,15 +76,15 @@ func (d drawn) layer(depth int) tape.Layer {
 		func() tape.Layer { return layer.Dropout{P: rapid.Float64().Draw(d.t, "p")} },
 		func() tape.Layer { return layer.StochasticDepth{} },
 		func() tape.Layer { return layer.ChannelDropout{} },
-		func() tape.Layer { return layer.MaxPool{Kernel: n(), Stride: n(), Padding: n(), Dims: n()} },
+		func() tape.Layer { return layer.MaxPool{Kernel: n(), Stride: n(), Padding: n()} },
 		func() tape.Layer {
-			return layer.MaxPool{Dims: n(), Kernels: [3]int{n(), n(), n()}, Strides: [3]int{n(), n(), n()}, Paddings: [3]int{n(), n(), n()}}
+			return layer.MaxPool{Kernels: [3]int{n(), n(), n()}, Strides: [3]int{n(), n(), n()}, Paddings: [3]int{n(), n(), n()}}
 		},
-		func() tape.Layer { return layer.AvgPool{Kernel: n(), Dims: n(), Ceil: true} },
-		func() tape.Layer { return layer.AdaptiveAvgPool{Out: n(), Dims: n()} },
+		func() tape.Layer { return layer.AvgPool{Kernel: n(), Ceil: true} },
+		func() tape.Layer { return layer.AdaptiveAvgPool(n()) },
 		func() tape.Layer { return layer.Flatten{Start: n()} },
-		func() tape.Layer { return layer.Reshape{Dims: []int{n(), n(), -1}} },
-		func() tape.Layer { return layer.Upsample{Scale: n()} },
+		func() tape.Layer { return layer.Reshape{n(), n(), -1} },
+		func() tape.Layer { return layer.Upsample(n()) },
 		func() tape.Layer {
 			return layer.LSTM{In: n(), Hidden: n(), Layers: n(), Bidirectional: d.yes("both")}
 		},
@@ -100,7 +100,7 @@ func (d drawn) layer(depth int) tape.Layer {
 			return layer.WindowAttention{Hidden: n(), Heads: n(), Window: n(), Shifted: d.yes("shifted"), Packed: d.yes("packed"), Plain: d.yes("plain")}
 		},
 		func() tape.Layer { return layer.PatchMerging{Channels: n()} },
-		func() tape.Layer { return layer.ZeroPad2d{Left: n(), Right: n(), Top: n(), Bottom: n()} },
+		func() tape.Layer { return layer.ZeroPad2d{n(), n(), n(), n()} },
 		func() tape.Layer {
 			return layer.LatentAttention{Hidden: n(), Heads: n(), QueryRank: n(), KVRank: n(), NopeSize: n(), RopeSize: n(), ValueSize: n()}
 		},
@@ -116,16 +116,16 @@ func (d drawn) layer(depth int) tape.Layer {
 		func() tape.Layer { return layer.MSE{} },
 		func() tape.Layer { return layer.InstanceNorm{Features: n(), Affine: d.yes("affine")} },
 		func() tape.Layer { return layer.LayerNorm2d{Channels: n()} },
-		func() tape.Layer { return layer.LocalResponseNorm{Size: n()} },
-		func() tape.Layer { return layer.AdaptiveMaxPool{Out: n(), Dims: n()} },
-		func() tape.Layer { return layer.PixelShuffle{Factor: n()} },
-		func() tape.Layer { return tape.Permute{Dims: []int{n(), n(), n()}} },
-		func() tape.Layer { return tape.Permute{Dims: []int{0, 2, 1}} },
+		func() tape.Layer { return layer.LocalResponseNorm(n()) },
+		func() tape.Layer { return layer.AdaptiveMaxPool(n()) },
+		func() tape.Layer { return layer.PixelShuffle(n()) },
+		func() tape.Layer { return tape.Permute{n(), n(), n()} },
+		func() tape.Layer { return tape.Permute{0, 2, 1} },
 		func() tape.Layer {
 			return layer.SqueezeExcite{Channels: n(), Middle: n(), Gate: layer.Hardsigmoid{}}
 		},
-		func() tape.Layer { return layer.PReLU{Num: n()} },
-		func() tape.Layer { return layer.CTC{Letters: n()} },
+		func() tape.Layer { return layer.PReLU(n()) },
+		func() tape.Layer { return layer.CTC(n()) },
 		func() tape.Layer { return layer.NLL{} },
 		func() tape.Layer { return layer.KLDiv{} },
 		func() tape.Layer { return flowing(n(), n()) },
@@ -155,7 +155,6 @@ func (d drawn) layer(depth int) tape.Layer {
 			func() tape.Layer {
 				return tape.Repeat{N: rapid.IntRange(-1, 4).Draw(d.t, "n"), Layer: nested()}
 			},
-			func() tape.Layer { return tape.Recompute{Layer: nested()} },
 			func() tape.Layer {
 				s := tape.Share(nested())
 				return tape.Sequential{s, s}

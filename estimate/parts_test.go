@@ -64,8 +64,8 @@ func TestInline(t *testing.T) {
 // Layers that share biases have one table, and cross-attention reads what stands beside.
 func TestSharedBiasesAndCrossAttention(t *testing.T) {
 	bias := &layer.RelativeBias{Buckets: 5}
-	self := nn.Custom(layer.Attention{Hidden: 8, Heads: 2, NoBias: true, Bias: bias})
-	cross := nn.Custom(layer.Attention{Hidden: 8, Heads: 2, NoBias: true, Cross: true})
+	self := layer.Own(layer.Attention{Hidden: 8, Heads: 2, NoBias: true, Bias: bias})
+	cross := layer.Own(layer.Attention{Hidden: 8, Heads: 2, NoBias: true, Cross: true})
 	layers := []nn.Layer{nn.Module{
 		Parts: nn.Sequential{nn.As("stack", nn.Repeat(3, nn.Sequential{self, cross}))},
 		Run:   func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Call("stack", x, f.Input(1)) },
@@ -78,10 +78,10 @@ func TestSharedBiasesAndCrossAttention(t *testing.T) {
 	for want, wrong := range map[string][]nn.Layer{
 		"0.stack.0.1 (Attention): the layer reads tensor 0 beside its input, but was called with 0": {
 			nn.As("0", nn.As("x", nn.Sequential{nn.As("stack", nn.Repeat(1, nn.Sequential{self, cross}))}))},
-		"Bias.Buckets is 0: want 1 or more":                 {nn.Custom(layer.Attention{Hidden: 8, Heads: 2, Bias: &layer.RelativeBias{}})},
-		"Packed projections read one tensor":                {nn.Custom(layer.Attention{Hidden: 8, Heads: 2, Packed: true, Cross: true})},
-		"Eager, Capped or have Sinks have no Bias":          {nn.Custom(layer.Attention{Hidden: 8, Heads: 2, Eager: true, Bias: bias})},
-		"layers that share it must have the same heads and": {self, nn.Custom(layer.Attention{Hidden: 8, Heads: 4, Bias: bias})},
+		"Bias.Buckets is 0: want 1 or more":                 {layer.Own(layer.Attention{Hidden: 8, Heads: 2, Bias: &layer.RelativeBias{}})},
+		"Packed projections read one tensor":                {layer.Own(layer.Attention{Hidden: 8, Heads: 2, Packed: true, Cross: true})},
+		"Eager, Capped or have Sinks have no Bias":          {layer.Own(layer.Attention{Hidden: 8, Heads: 2, Eager: true, Bias: bias})},
+		"layers that share it must have the same heads and": {self, layer.Own(layer.Attention{Hidden: 8, Heads: 4, Bias: bias})},
 	} {
 		_, err := estimate.Model(wrong, estimate.InputShape(2, 4, 8))
 		assert.ErrorContains(t, err, want)
@@ -90,13 +90,13 @@ func TestSharedBiasesAndCrossAttention(t *testing.T) {
 
 func TestWrongWindowsAndPadding(t *testing.T) {
 	for want, l := range map[string]nn.Layer{
-		"Window is 0: want 1 or more":         nn.Custom(layer.WindowAttention{Hidden: 4, Heads: 2}),
-		"Window is 99999: want at most 16384": nn.Custom(layer.WindowAttention{Hidden: 4, Heads: 2, Window: 99999}),
-		"Hidden 4 does not divide into 3":     nn.Custom(layer.WindowAttention{Hidden: 4, Heads: 3, Window: 4}),
-		"has 4 channels: want 16":             nn.Custom(layer.WindowAttention{Hidden: 16, Heads: 2, Window: 4}),
-		"Channels is 0":                       nn.Custom(layer.PatchMerging{}),
-		"has 4 channels: want 8":              nn.Custom(layer.PatchMerging{Channels: 8}),
-		"padded to 0 x 4 pixels":              nn.ZeroPad2d{Top: -6},
+		"Window is 0: want 1 or more":         layer.Own(layer.WindowAttention{Hidden: 4, Heads: 2}),
+		"Window is 99999: want at most 16384": layer.Own(layer.WindowAttention{Hidden: 4, Heads: 2, Window: 99999}),
+		"Hidden 4 does not divide into 3":     layer.Own(layer.WindowAttention{Hidden: 4, Heads: 3, Window: 4}),
+		"has 4 channels: want 16":             layer.Own(layer.WindowAttention{Hidden: 16, Heads: 2, Window: 4}),
+		"Channels is 0":                       layer.Own(layer.PatchMerging{}),
+		"has 4 channels: want 8":              layer.Own(layer.PatchMerging{Channels: 8}),
+		"padded to 0 x 4 pixels":              nn.ZeroPad2d{0, 0, -6, 0},
 	} {
 		_, err := estimate.Model([]nn.Layer{l}, estimate.InputShape(2, 8, 6, 4))
 		assert.ErrorContains(t, err, want)

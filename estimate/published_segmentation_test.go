@@ -108,7 +108,7 @@ func pyramid(in, channels int) tape.Module {
 	scales := []int{1, 2, 3, 6}
 	parts := tape.Sequential{tape.As("bottleneck", convModule(in+len(scales)*channels, channels, 3, 1, 1))}
 	for _, scale := range scales {
-		parts = append(parts, tape.As("pool"+strconv.Itoa(scale), append(tape.Sequential{layer.AdaptiveAvgPool{Out: scale}}, convModule(in, channels, 1, 1, 1)...)))
+		parts = append(parts, tape.As("pool"+strconv.Itoa(scale), append(tape.Sequential{layer.AdaptiveAvgPool(scale)}, convModule(in, channels, 1, 1, 1)...)))
 	}
 	return tape.Module{Name: "PPM", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		all := []tape.Tensor{x}
@@ -127,7 +127,7 @@ func pspHead(in, channels, classes int) tape.Sequential {
 func aspp(in, channels int, separable bool) tape.Module {
 	dilations := []int{1, 12, 24, 36}
 	parts := tape.Sequential{
-		tape.As("image_pool", append(tape.Sequential{layer.AdaptiveAvgPool{Out: 1}}, convModule(in, channels, 1, 1, 1)...)),
+		tape.As("image_pool", append(tape.Sequential{layer.AdaptiveAvgPool(1)}, convModule(in, channels, 1, 1, 1)...)),
 		tape.As("bottleneck", convModule(5*channels, channels, 3, 1, 1)),
 	}
 	for _, d := range dilations {
@@ -231,7 +231,7 @@ func unet(classes int) []tape.Layer {
 	for i := 1; i < 5; i++ {
 		wide, thin, at := 64<<i, 32<<i, strconv.Itoa(i)
 		parts = append(parts, tape.As("encoder"+at, append(tape.Sequential{layer.MaxPool{Kernel: 2}}, pair(thin, wide)...)),
-			tape.As("upsample"+at, append(tape.Sequential{layer.Upsample{Scale: 2}}, convModule(wide, thin, 1, 1, 1)...)), tape.As("decoder"+at, pair(wide, thin)))
+			tape.As("upsample"+at, append(tape.Sequential{layer.Upsample(2)}, convModule(wide, thin, 1, 1, 1)...)), tape.As("decoder"+at, pair(wide, thin)))
 	}
 	return []tape.Layer{tape.Module{Name: "UNet", Parts: parts, Run: func(f *tape.Flow, image tape.Tensor) tape.Tensor {
 		var encoded, decoded [5]tape.Tensor

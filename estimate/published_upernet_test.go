@@ -12,9 +12,9 @@ import (
 // windowAttention is that of a square image whose places are in a row.
 func windowAttention(side, window, width, heads int, shifted bool) tape.Sequential {
 	return tape.Sequential{
-		layer.Reshape{Dims: []int{side, side, width}},
+		layer.Reshape{side, side, width},
 		layer.WindowAttention{Hidden: width, Heads: heads, Window: window, Shifted: shifted, Packed: true, Plain: true},
-		layer.Reshape{Dims: []int{side * side, width}},
+		layer.Reshape{side * side, width},
 	}
 }
 

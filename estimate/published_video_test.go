@@ -77,7 +77,7 @@ func relued(s tape.Sequential) tape.Sequential {
 func (n videoResNet) stem() tape.Sequential {
 	pool := layer.MaxPool{Kernel: 3, Stride: 2, Padding: 1}
 	if n.dims() == 3 {
-		pool = layer.MaxPool{Dims: 3, Kernels: [3]int{1, 3, 3}, Strides: [3]int{max(1, n.pool1Stride), 2, 2}, Paddings: [3]int{0, 1, 1}}
+		pool = layer.MaxPool{Kernels: [3]int{1, 3, 3}, Strides: [3]int{max(1, n.pool1Stride), 2, 2}, Paddings: [3]int{0, 1, 1}}
 	}
 	return append(relued(n.normed(3, n.channels, [3]int{n.conv1, 7, 7}, [3]int{max(1, n.conv1Stride), 2, 2})), pool)
 }
@@ -139,10 +139,10 @@ func (n videoResNet) layers() []tape.Layer {
 	for i := range 4 {
 		layers = append(layers, tape.As("layer"+strconv.Itoa(i+1), n.stage(i)))
 		if n.pool2 && i == 0 {
-			layers = append(layers, layer.MaxPool{Dims: 3, Kernels: [3]int{2, 1, 1}})
+			layers = append(layers, layer.MaxPool{Kernels: [3]int{2, 1, 1}})
 		}
 	}
-	return append(layers, layer.AdaptiveAvgPool{Dims: n.dims(), Out: 1}, layer.Flatten{}, layer.Dropout{},
+	return append(layers, layer.AdaptiveAvgPool(1), layer.Flatten{}, layer.Dropout{},
 		layer.Linear{In: 8 * n.channels * n.expansion(), Out: 400}, layer.CrossEntropy{})
 }
 
@@ -174,7 +174,7 @@ func slowFast(every, kernel int) []tape.Layer {
 			}
 		}
 		mean := func(x tape.Tensor) tape.Tensor {
-			return f.Apply(layer.Flatten{}, f.Apply(layer.AdaptiveAvgPool{Dims: 3, Out: 1}, x))
+			return f.Apply(layer.Flatten{}, f.Apply(layer.AdaptiveAvgPool(1), x))
 		}
 		return f.Apply(layer.CrossEntropy{}, f.Call("fc", f.Cat(1, mean(slow), mean(fast))))
 	}}}
@@ -189,7 +189,7 @@ func TestSlowFastParameters(t *testing.T) {
 // c3d is a VGG of 3 x 3 x 3 windows (arXiv:1412.0767).
 func c3d() []tape.Layer {
 	var layers []tape.Layer
-	pool := layer.MaxPool{Dims: 3, Kernel: 2}
+	pool := layer.MaxPool{Kernel: 2}
 	in := 3
 	for stage, widths := range [][]int{{64}, {128}, {256, 256}, {512, 512}, {512, 512}} {
 		for _, width := range widths {

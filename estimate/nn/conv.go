@@ -1,18 +1,18 @@
 package nn
 
 // Conv2d is torch.nn.Conv2d over (batch, channels, height, width), and torch.nn.ConvTranspose2d where it is
-// Transposed. Convolutions keep their input. Kernels, Strides, Paddings and Dilations hold a value for
+// Transposed. Convolutions keep their input. Kernels, Strides and Paddings hold a value for
 // each of the dimensions, here two, and win over the plain ones where they are not zero.
 type Conv2d struct {
-	In, Out, Kernel                       int
-	Stride                                int // 0 means 1
-	Padding                               int
-	Dilation                              int // 0 means 1
-	Groups                                int // 0 means 1
-	NoBias                                bool
-	Kernels, Strides, Paddings, Dilations [3]int
-	Transposed                            bool
-	OutputPadding                         int // where it is Transposed
+	In, Out, Kernel            int
+	Stride                     int // 0 means 1
+	Padding                    int
+	Dilation                   int // 0 means 1
+	Groups                     int // 0 means 1
+	NoBias                     bool
+	Kernels, Strides, Paddings [3]int
+	Transposed                 bool
+	OutputPadding              int // where it is Transposed
 }
 
 // Conv1d is torch.nn.Conv1d over (batch, channels, length), with the settings of Conv2d.

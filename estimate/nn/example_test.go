@@ -8,36 +8,34 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// Maxout is a layer of one's own: the largest of some linear functions (arXiv:1302.4389).
-type Maxout struct{ In, Out, Pieces int }
-
-// Declare names the parameters, as __init__ does.
-func (l Maxout) Declare(d *nn.Declaration) {
-	d.Param("weight", l.Pieces*l.Out, l.In)
-	d.Param("bias", l.Pieces*l.Out)
+// maxout is a layer of one's own with parameters: the largest of some linear functions (arXiv:1302.4389).
+func maxout(in, out, pieces int) nn.Layer {
+	return nn.Module{
+		Name: "Maxout",
+		Params: []nn.Param{
+			{Name: "weight", Shape: alloc.Shape{pieces * out, in}},
+			{Name: "bias", Shape: alloc.Shape{pieces * out}},
+		},
+		Run: func(f *nn.Flow, x nn.Tensor) nn.Tensor {
+			if len(x.Shape) != 2 || x.Shape[1] != in {
+				f.Errorf("input %v: want (batch, %d)", x.Shape, in)
+				return x
+			}
+			batch := x.Shape[0]
+			all := f.Op(nn.Op{ // the gradient of the weight needs the input
+				In: []nn.Tensor{x}, Shape: alloc.Shape{batch, pieces, out}, Params: true,
+				Keep: []nn.Tensor{x}, FLOPs: 2 * int64(batch*pieces*out*in),
+			})
+			shape := alloc.Shape{batch, out}
+			return f.Op(nn.Op{ // and that of the maximum, which of them it was
+				In: []nn.Tensor{all}, Shape: shape, KeepOwn: []nn.Own{{Shape: shape, DType: alloc.Int64}},
+			})
+		},
+	}
 }
 
-// Forward records two operations, as forward does them.
-func (l Maxout) Forward(t *nn.Tape, x nn.Tensor) (nn.Tensor, error) {
-	if len(x.Shape) != 2 || x.Shape[1] != l.In {
-		return nn.Tensor{}, t.Errorf("input %v: want (batch, %d)", x.Shape, l.In)
-	}
-	batch := x.Shape[0]
-	all, err := t.Op(nn.Op{ // the gradient of the weight needs the input
-		In: []nn.Tensor{x}, Shape: alloc.Shape{batch, l.Pieces, l.Out}, Params: true,
-		Keep: []nn.Tensor{x}, FLOPs: 2 * int64(batch*l.Pieces*l.Out*l.In),
-	})
-	if err != nil {
-		return nn.Tensor{}, err
-	}
-	shape := alloc.Shape{batch, l.Out}
-	return t.Op(nn.Op{ // and that of the maximum, which of them it was
-		In: []nn.Tensor{all}, Shape: shape, KeepOwn: []nn.Own{{Shape: shape, DType: alloc.Int64}},
-	})
-}
-
-func ExampleCustom() {
-	layers := []nn.Layer{nn.Custom(Maxout{In: 784, Out: 240, Pieces: 5}), nn.Linear{In: 240, Out: 10}}
+func ExampleModule_params() {
+	layers := []nn.Layer{maxout(784, 240, 5), nn.Linear{In: 240, Out: 10}}
 	r, err := estimate.Model(layers, estimate.InputShape(100, 784), estimate.Train(estimate.AdamW))
 	if err != nil {
 		fmt.Println(err)

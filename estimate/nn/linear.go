@@ -7,20 +7,11 @@ type Linear struct {
 	NoBias  bool
 	// Tied is the path, from the root of the model, of the parameter that serves as the weight; see Param.
 	Tied string
-	// Split divides the layer among the devices of a tensor parallel group.
-	Split Split
+	// Split divides the layer among the devices of a tensor parallel group (arXiv:1909.08053, section 3): by "columns",
+	// where each device computes a part of the outputs, or by "rows", where each reads a part of the inputs and the sum is
+	// whole. Without a word each device has the whole weight.
+	Split string
 }
-
-// Split is how tensor parallelism cuts the weight of a Linear
-// (arXiv:1909.08053, section 3).
-type Split uint8
-
-// The ways to split.
-const (
-	Whole     Split = iota // each device has the whole weight
-	ByColumns              // each device computes a part of the outputs
-	ByRows                 // each device reads a part of the inputs; the sum is whole
-)
 
 // Embedding looks up vectors by number, as torch.nn.Embedding. It keeps the numbers.
 type Embedding struct {

@@ -9,27 +9,14 @@ type CrossEntropy struct {
 	Dim int
 }
 
-// NLL is torch.nn.NLLLoss over (batch, classes); it keeps its input and the targets.
-type NLL struct{}
+// Loss is another of torch.nn's losses, by the name of its class: MSELoss, HuberLoss, SmoothL1Loss and BCEWithLogitsLoss keep
+// their input and the target, L1Loss the difference, KLDivLoss the target, and NLLLoss, over (batch, classes), its input
+// and the targets.
+type Loss string
 
-// MSE is torch.nn.MSELoss; it keeps its input and the target.
-type MSE struct{}
-
-// L1 is torch.nn.L1Loss; it keeps the difference.
-type L1 struct{}
-
-// Huber is torch.nn.HuberLoss and nn.SmoothL1Loss; it keeps its input and the target.
-type Huber struct{}
-
-// KLDiv is torch.nn.KLDivLoss; it keeps the target.
-type KLDiv struct{}
-
-// BCEWithLogits is torch.nn.BCEWithLogitsLoss; it keeps its input and the target.
-type BCEWithLogits struct{}
-
-// CTC is torch.nn.CTCLoss over (steps, batch, alphabet), for target texts of Letters letters. It
+// CTC is torch.nn.CTCLoss over (steps, batch, alphabet), for target texts of that many letters. It
 // keeps its input, the texts, and a number for each step and each place of a text.
-type CTC struct{ Letters int }
+type CTC int
 
 // NextToken is the loss of language models in Hugging Face's transformers
 // (loss/loss_utils.py, ForCausalLMLoss): logits in float32, shifted by a token, which copies

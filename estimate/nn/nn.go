@@ -11,8 +11,8 @@
 // Layers are plain values: settings and nothing else. They compute nothing and hold no memory; package
 // estimate knows what each of them declares and keeps. Sequential, Repeat, Residual and Concat put
 // layers together, As names them, and Share lets one stand at several places. A Module is
-// a layer of named parts and a function, for what has two inputs or skips. Custom makes a layer
-// of a type of your own. Package zoo has well-known models, and package checkpoint reads model files.
+// a layer of your own: parts, parameters and a function, for what has two inputs or skips. Rare activations and losses
+// have no type: Activation and Loss name their class. Package zoo has well-known models, and package checkpoint reads model files.
 //
 // Layers may be used by several goroutines at once.
 package nn
@@ -21,7 +21,7 @@ import "github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 
 // Layer is a part of a model, as torch.nn.Module is in PyTorch. One layer may stand at several places
 // of a model, and then has parameters of its own at each of them, unless Share says otherwise.
-// Only this package has types that are layers; Custom makes one of a type of your own.
+// Only this package has types that are layers; a Module is one of your own.
 type Layer interface{ isLayer() }
 
 // Sequential calls one layer after another. Each layer is named by its index unless As names it,
@@ -77,16 +77,6 @@ type shared struct{ Layer }
 // Shared returns the layer that Share was given.
 func (s *shared) Shared() Layer { return s.Layer }
 
-// Recompute makes a layer keep only its input and compute the rest again in the backward pass, as
-// torch.utils.checkpoint does. The option estimate.Checkpointed does the same by path.
-func Recompute(l Layer) Layer { return recomputed{l} }
-
-// recomputed is a layer that Recompute made.
-type recomputed struct{ Layer }
-
-// Recomputed returns the layer that Recompute was given.
-func (r recomputed) Recomputed() Layer { return r.Layer }
-
 // Inline makes the parts of a layer parts of the Sequential, Residual, Concat or Module that holds it:
 // the layer itself has neither a name nor a row. So are the sums of a transformer's block, whose
 // norms and attention are parts of the block:
@@ -106,8 +96,8 @@ func (in inline) Inlined() Layer { return in.Layer }
 // Identity returns its input.
 type Identity struct{}
 
-// Module is a layer of named parts and a function that runs them, for models that Sequential, Residual
-// and Concat do not describe. Parts are named once, with As, and called by name.
+// Module is a layer of your own: named parts, parameters, and a function that records what forward does with them. It
+// describes what Sequential, Residual and Concat do not. Parts are named once, with As, and called by name.
 //
 //	nn.Module{
 //		Name:  "Attention",
@@ -119,16 +109,18 @@ type Identity struct{}
 //		},
 //	}
 type Module struct {
-	Name  string // of the rows; empty for "Module"
-	Parts Sequential
-	Run   func(f *Flow, x Tensor) Tensor
+	Name   string // of the rows; empty for "Module"
+	Parts  Sequential
+	Params []Param // of the layer itself, besides those of its parts
+	// Run must not panic, whatever shape x has; it sets an error with Errorf if x does not fit.
+	Run func(f *Flow, x Tensor) Tensor
 }
 
 // Flow records the forward pass of a Module: Call runs a part, Input and Beside give further
 // tensors, Add, Mul, Scale, MatMul, View, Permute, Split, Cat, Copy and Resize are PyTorch's
 // operations of these names, and Op records any other. It keeps the first error, which Model
 // returns; after it, operations record nothing and return tensors that have the shapes they should
-// have. It is valid for one call of Run.
+// have, as after Errorf, which sets an error of your own. It is valid for one call of Run.
 type Flow = tape.Flow
 
 // Tensor is an activation that layers pass on. It has a Shape and a DType; Dim(i) is the length of
@@ -144,37 +136,14 @@ type Op = tape.Op
 // Own is a tensor that an operation makes for itself and keeps: the entries of Op.KeepOwn.
 type Own = tape.Own
 
-// Definition is the interface of a layer of your own. Its method Forward corresponds to forward of
-// a PyTorch module:
-//
-//	Forward(t *nn.Tape, x nn.Tensor) (nn.Tensor, error)
-//
-// It records on t what the layer does with x, and returns the output. It returns the errors of t's
-// methods, and t.Errorf if x does not fit. It must not panic, whatever shape x has. A layer with
-// parameters or parts has a second method, which corresponds to __init__:
-//
-//	Declare(d *nn.Declaration)
-//
-// It is called once, before Forward, and must not depend on an input.
-type Definition = tape.Layer
-
-// Tape takes what a Definition's Forward records: Op for an operation, Call for a part.
-type Tape = tape.Tape
-
-// Declaration takes what a Definition's Declare names: Param and Buffer by name and dimensions, Add
-// with all that a Param can say, Layer for a part.
-type Declaration = tape.Declaration
-
-// Param is a parameter or a buffer as a Definition declares it: its Name within the layer, its Shape and
-// DType; Buffer for what is not trained, Tied for the path of the parameter that this one is.
+// Param is a parameter or a buffer of a Module: its Name within the layer, its Shape and DType; Buffer for what is not
+// trained, Tied for the path of the parameter that this one is.
 type Param = tape.Param
 
-// custom is a layer that Custom made.
+// custom is a layer of this module's own, which package nn has no type for.
 type custom struct{ tape.Layer }
 
-// Definition returns the layer that Custom was given.
+// Definition returns the layer that it holds.
 func (c custom) Definition() tape.Layer { return c.Layer }
 
-// Custom makes a layer of its definition. The type's name is the kind of its rows, unless it has
-// a method Kind that returns another.
-func Custom(d Definition) Layer { return custom{d} }
+func init() { tape.Public = func(l tape.Layer) any { return custom{l} } }

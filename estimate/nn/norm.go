@@ -20,7 +20,6 @@ type LayerNorm struct {
 // group of each sample.
 type GroupNorm struct {
 	Groups, Channels int
-	NoAffine         bool
 }
 
 // InstanceNorm is torch.nn.InstanceNorm1d, 2d and 3d. It keeps its input and two numbers for each channel
@@ -30,12 +29,12 @@ type InstanceNorm struct {
 	Affine   bool
 }
 
-// LocalResponseNorm is torch.nn.LocalResponseNorm over (batch, channels, ...), in elementary operations.
-type LocalResponseNorm struct{ Size int }
+// LocalResponseNorm is torch.nn.LocalResponseNorm of a size over (batch, channels, ...), in elementary operations.
+type LocalResponseNorm int
 
-// RMSNorm is torch.nn.RMSNorm over the last dimension. On CUDA it keeps its input and one number a
+// RMSNorm is torch.nn.RMSNorm over the last dimension, of a size. On CUDA it keeps its input and one number a
 // vector; on the CPU it keeps its normalised input besides.
-type RMSNorm struct{ Size int }
+type RMSNorm int
 
 // Dropout is torch.nn.Dropout. It keeps a mask of a byte an element on CUDA, and one
 // of the input's type on the CPU; in inference it does nothing.

@@ -10,10 +10,10 @@ import (
 func convNeXtBlock(channels int, drop bool) tape.Layer {
 	block := tape.Sequential{
 		layer.Conv2d{In: channels, Out: channels, Kernel: 7, Padding: 3, Groups: channels},
-		tape.Permute{Dims: []int{0, 2, 3, 1}},
+		tape.Permute{0, 2, 3, 1},
 		layer.LayerNorm{Size: channels},
 		layer.Linear{In: channels, Out: 4 * channels}, layer.GELU{}, layer.Linear{In: 4 * channels, Out: channels},
-		tape.Permute{Dims: []int{0, 3, 1, 2}},
+		tape.Permute{0, 3, 1, 2},
 	}
 	scale := layer.Scaled{Shape: []int{channels, 1, 1}}
 	return tape.Residual{Body: tape.Sequential{
@@ -41,7 +41,7 @@ func convNeXtTiny() []tape.Layer {
 		features = append(features, stage)
 	}
 	return []tape.Layer{
-		tape.As("features", features), tape.As("avgpool", layer.AdaptiveAvgPool{Out: 1}),
+		tape.As("features", features), tape.As("avgpool", layer.AdaptiveAvgPool(1)),
 		tape.As("classifier", tape.Sequential{
 			layer.LayerNorm2d{Channels: channels}, layer.Flatten{}, layer.Linear{In: channels, Out: 1000},
 		}),

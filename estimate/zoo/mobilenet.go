@@ -36,7 +36,7 @@ func mobilenetV3Large() []tape.Layer {
 	}
 	features = append(features, convNorm(in, 960, 1, 1, 1, hard))
 	return []tape.Layer{
-		tape.As("features", features), tape.As("avgpool", layer.AdaptiveAvgPool{Out: 1}), layer.Flatten{},
+		tape.As("features", features), tape.As("avgpool", layer.AdaptiveAvgPool(1)), layer.Flatten{},
 		tape.As("classifier", tape.Sequential{
 			layer.Linear{In: 960, Out: 1280}, hard, layer.Dropout{P: 0.2, InPlace: true}, layer.Linear{In: 1280, Out: 1000},
 		}),
@@ -74,7 +74,7 @@ func mobilenetV2() []tape.Layer {
 	}
 	features = append(features, convNorm(320, 1280, 1, 1, 1, act))
 	return []tape.Layer{
-		tape.As("features", features), layer.AdaptiveAvgPool{Out: 1}, layer.Flatten{},
+		tape.As("features", features), layer.AdaptiveAvgPool(1), layer.Flatten{},
 		tape.As("classifier", tape.Sequential{layer.Dropout{P: 0.2}, layer.Linear{In: 1280, Out: 1000}}),
 	}
 }
@@ -133,7 +133,7 @@ func efficientnetB0() []tape.Layer {
 	}
 	features = append(features, convNorm(320, 1280, 1, 1, 1, act))
 	return []tape.Layer{
-		tape.As("features", features), tape.As("avgpool", layer.AdaptiveAvgPool{Out: 1}), layer.Flatten{},
+		tape.As("features", features), tape.As("avgpool", layer.AdaptiveAvgPool(1)), layer.Flatten{},
 		tape.As("classifier", tape.Sequential{layer.Dropout{P: 0.2, InPlace: true}, layer.Linear{In: 1280, Out: 1000}}),
 	}
 }

@@ -73,7 +73,7 @@ func resnet(b block, depths ...int) func() []tape.Layer {
 			layers = append(layers, tape.As([]string{"layer1", "layer2", "layer3", "layer4"}[i], stage))
 		}
 		return append(layers,
-			tape.As("avgpool", layer.AdaptiveAvgPool{Out: 1}), layer.Flatten{},
+			tape.As("avgpool", layer.AdaptiveAvgPool(1)), layer.Flatten{},
 			tape.As("fc", layer.Linear{In: in, Out: 1000}))
 	}
 }
@@ -135,7 +135,7 @@ func densenet(blocks ...int) func() []tape.Layer {
 		}
 		features = append(features, tape.As("norm5", layer.BatchNorm{Features: in}))
 		return []tape.Layer{
-			tape.As("features", features), layer.ReLU{InPlace: true}, layer.AdaptiveAvgPool{Out: 1}, layer.Flatten{},
+			tape.As("features", features), layer.ReLU{InPlace: true}, layer.AdaptiveAvgPool(1), layer.Flatten{},
 			tape.As("classifier", layer.Linear{In: in, Out: 1000}),
 		}
 	}
@@ -178,7 +178,7 @@ func vgg(channels []int, norm bool) []tape.Layer {
 	}
 	return []tape.Layer{
 		tape.As("features", features),
-		tape.As("avgpool", layer.AdaptiveAvgPool{Out: 7}),
+		tape.As("avgpool", layer.AdaptiveAvgPool(7)),
 		layer.Flatten{},
 		tape.As("classifier", tape.Sequential{
 			layer.Linear{In: 512 * 7 * 7, Out: 4096}, layer.ReLU{InPlace: true}, layer.Dropout{},

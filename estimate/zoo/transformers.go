@@ -105,7 +105,7 @@ func swinBlock(channels int, shifted, drop bool) tape.Layer {
 func swinTiny() []tape.Layer {
 	channels := 96
 	features := tape.Sequential{tape.Sequential{
-		layer.Conv2d{In: 3, Out: channels, Kernel: 4, Stride: 4}, tape.Permute{Dims: []int{0, 2, 3, 1}}, layer.LayerNorm{Size: channels},
+		layer.Conv2d{In: 3, Out: channels, Kernel: 4, Stride: 4}, tape.Permute{0, 2, 3, 1}, layer.LayerNorm{Size: channels},
 	}}
 	for i, blocks := range []int{2, 2, 6, 2} {
 		if i > 0 {
@@ -120,8 +120,8 @@ func swinTiny() []tape.Layer {
 	return []tape.Layer{
 		tape.As("features", features),
 		tape.As("norm", layer.LayerNorm{Size: channels}),
-		tape.As("permute", tape.Permute{Dims: []int{0, 3, 1, 2}}),
-		tape.As("avgpool", layer.AdaptiveAvgPool{Out: 1}),
+		tape.As("permute", tape.Permute{0, 3, 1, 2}),
+		tape.As("avgpool", layer.AdaptiveAvgPool(1)),
 		tape.As("flatten", layer.Flatten{}),
 		tape.As("head", layer.Linear{In: channels, Out: 1000}),
 	}

@@ -14,15 +14,15 @@ func normConv(in, out int) tape.Layer {
 func unetBlock(in, out, side int, attends bool) tape.Layer {
 	block := tape.Module{Name: "ResnetBlock2D", Parts: tape.Sequential{
 		tape.As("in", normConv(in, out)), tape.As("out", normConv(out, out)),
-		tape.As("time", tape.Sequential{layer.SiLU{}, layer.Linear{In: 512, Out: out}, layer.Reshape{Dims: []int{out, 1, 1}}}),
+		tape.As("time", tape.Sequential{layer.SiLU{}, layer.Linear{In: 512, Out: out}, layer.Reshape{out, 1, 1}}),
 		tape.As("shortcut", tape.If(in != out, layer.Conv2d{In: in, Out: out, Kernel: 1})),
 	}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		y := f.Add(f.Call("in", x), f.Call("time", f.Beside(0)))
 		return f.Scale(f.Add(f.Call("shortcut", x), f.Call("out", y)))
 	}}
 	attention := tape.Residual{Body: tape.Sequential{
-		layer.GroupNorm{Groups: 32, Channels: out}, layer.Reshape{Dims: []int{out, -1}}, tape.Permute{Dims: []int{0, 2, 1}},
-		layer.Attention{Hidden: out, Heads: 1}, tape.Permute{Dims: []int{0, 2, 1}}, layer.Reshape{Dims: []int{out, side, side}},
+		layer.GroupNorm{Groups: 32, Channels: out}, layer.Reshape{out, -1}, tape.Permute{0, 2, 1},
+		layer.Attention{Hidden: out, Heads: 1}, tape.Permute{0, 2, 1}, layer.Reshape{out, side, side},
 	}}
 	return tape.Sequential{block, tape.If(attends, attention)}
 }
@@ -33,9 +33,9 @@ func unetLevel(in, side int, widths ...int) tape.Layer {
 	inner := tape.Sequential{unetBlock(out, out, side, true), unetBlock(out, out, side, false)}
 	if len(widths) > 1 {
 		inner = tape.Sequential{
-			layer.ZeroPad2d{Right: 1, Bottom: 1}, layer.Conv2d{In: out, Out: out, Kernel: 3, Stride: 2},
+			layer.ZeroPad2d{0, 1, 0, 1}, layer.Conv2d{In: out, Out: out, Kernel: 3, Stride: 2},
 			unetLevel(out, side/2, widths[1:]...),
-			layer.Upsample{Scale: 2}, layer.Conv2d{In: below, Out: below, Kernel: 3, Padding: 1},
+			layer.Upsample(2), layer.Conv2d{In: below, Out: below, Kernel: 3, Padding: 1},
 		}
 	}
 	block := func(in int) tape.Layer { return unetBlock(in, out, side, side == 16) }

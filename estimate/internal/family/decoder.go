@@ -8,7 +8,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // decoder builds the layers of a family that has a style.
@@ -32,7 +31,7 @@ func (c Transformer) decoder() []tape.Layer {
 		return append(layers, tape.Named{Name: "score", Layer: layer.Linear{In: c.Hidden, Out: c.Classes, NoBias: true}})
 	}
 	if !c.NoHead {
-		head := layer.Linear{In: setting.Or(c.EmbedDim, c.Hidden), Out: c.Vocab, NoBias: !s.headBias && !c.HeadBias, Split: nn.ByColumns}
+		head := layer.Linear{In: setting.Or(c.EmbedDim, c.Hidden), Out: c.Vocab, NoBias: !s.headBias && !c.HeadBias, Split: layer.ByColumns}
 		if c.Tied {
 			head.Tied = "." + s.names.root + "." + s.names.embed + ".weight"
 		}

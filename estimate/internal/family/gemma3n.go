@@ -9,7 +9,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // Gemma3n is Gemma with AltUp, and keys and values that blocks share.
@@ -218,7 +217,7 @@ var perBlock tape.Slot[tape.Tensor]
 func perBlockParts(hidden, vocab, each, size int) tape.Sequential {
 	return tape.Sequential{
 		tape.As("embed_tokens_per_layer", layer.Embedding{Num: vocab, Dim: each, Split: true}),
-		tape.As("per_layer_model_projection", layer.Linear{In: hidden, Out: each, NoBias: true, Split: nn.ByColumns}),
+		tape.As("per_layer_model_projection", layer.Linear{In: hidden, Out: each, NoBias: true, Split: layer.ByColumns}),
 		tape.As("per_layer_projection_norm", altUpNorm(size)),
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // GPT2 has LayerNorm before each part, learned positions, biases, packed projections.
@@ -31,7 +30,7 @@ func (c Transformer) gpt2() []tape.Layer {
 		tape.Named{Name: "ln_f", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}}}
 	if !c.NoHead {
-		head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns}
+		head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns}
 		if c.Tied {
 			head.Tied = ".transformer.wte.weight"
 		}

@@ -7,7 +7,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // Mamba has state-space mixers.
@@ -50,7 +49,7 @@ func (c Transformer) mixers(mixer tape.Layer) []tape.Layer {
 	if c.NoHead {
 		return layers
 	}
-	head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns}
+	head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns}
 	if c.Tied {
 		head.Tied = "backbone.embeddings.weight"
 	}

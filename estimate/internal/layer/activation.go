@@ -11,7 +11,7 @@ import (
 
 type ReLU nn.ReLU
 
-type ReLU6 nn.ReLU6
+type ReLU6 nn.ReLU
 
 type SiLU nn.SiLU
 
@@ -23,7 +23,7 @@ type Tanh nn.Tanh
 
 type Softmax nn.Softmax
 
-type LogSoftmax nn.LogSoftmax
+type LogSoftmax struct{}
 
 // NewGELU is GPT-2's GELU: 0.5x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) in
 // elementary operations, which keep four tensors.
@@ -240,21 +240,21 @@ func (bloomGELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}, Workspace: 2 * t.Size(x), BackwardWorkspace: 2 * t.Size(x)})
 }
 
-type Hardswish nn.Hardswish
+type Hardswish nn.ReLU
 
-type Hardsigmoid nn.Hardsigmoid
+type Hardsigmoid nn.ReLU
 
-type LeakyReLU nn.LeakyReLU
+type LeakyReLU nn.ReLU
 
-type ELU nn.ELU
+type ELU nn.ReLU
 
-type Mish nn.Mish
+type Mish nn.ReLU
 
 type PReLU nn.PReLU
 
 func (l PReLU) Declare(d *tape.Declaration) {
-	if d.Want("Num", setting.Or(l.Num, 1), 1) {
-		d.Param("weight", setting.Or(l.Num, 1))
+	if n := setting.Or(int(l), 1); d.Want("the number of slopes", n, 1) {
+		d.Param("weight", n)
 	}
 }
 
@@ -262,8 +262,8 @@ func (l Hardswish) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return KeepInput(t, x, l.InPlace)
 }
 
-func (Hardsigmoid) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	return KeepInput(t, x, false)
+func (l Hardsigmoid) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return KeepInput(t, x, l.InPlace)
 }
 
 func (l LeakyReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
@@ -274,10 +274,12 @@ func (l ELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return keepEither(t, x, l.InPlace)
 }
 
-func (Mish) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return KeepInput(t, x, false) }
+func (l Mish) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	return KeepInput(t, x, l.InPlace)
+}
 
 func (l PReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if n := setting.Or(l.Num, 1); n > 1 {
+	if n := setting.Or(int(l), 1); n > 1 {
 		if err := t.Width(x, 1, n, "channels"); err != nil {
 			return tape.Tensor{}, err
 		}

@@ -4,7 +4,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // Attention is multi-head attention with its projections, over (batch, length, hidden).
@@ -95,14 +94,14 @@ func (l Attention) Size() int {
 
 func (l Attention) part() (q, kv, packed, out Linear) {
 	size := l.Size()
-	q = Linear{In: l.Hidden, Out: l.Heads * size, NoBias: l.NoBias, Split: nn.ByColumns}
+	q = Linear{In: l.Hidden, Out: l.Heads * size, NoBias: l.NoBias, Split: ByColumns}
 	kv, packed = q, q
 	if l.Gated {
 		q.Out *= 2
 	}
 	kv.Out = setting.Or(l.KVHeads, l.Heads) * size
 	packed.Out += 2 * kv.Out
-	return q, kv, packed, Linear{In: l.Heads * size, Out: l.Hidden, NoBias: !l.OutBias && (l.NoBias || l.NoOutBias), Split: nn.ByRows}
+	return q, kv, packed, Linear{In: l.Heads * size, Out: l.Hidden, NoBias: !l.OutBias && (l.NoBias || l.NoOutBias), Split: ByRows}
 }
 
 func (l Attention) Declare(d *tape.Declaration) {

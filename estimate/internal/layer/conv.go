@@ -69,7 +69,7 @@ func (l ConvTranspose3d) conv() conv { return transposed(3, nn.Conv2d(l)) }
 func convolution(dims int, l nn.Conv2d) conv {
 	c := conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias, outputPadding: l.OutputPadding,
 		window: cube(dims, l.Kernel, l.Stride, l.Padding, l.Dilation)}
-	c.window.set(l.Kernels, l.Strides, l.Paddings, l.Dilations)
+	c.window.set(l.Kernels, l.Strides, l.Paddings)
 	return c
 }
 

@@ -4,7 +4,10 @@
 package layer
 
 import (
+	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
@@ -22,7 +25,7 @@ func Public(layers []tape.Layer) []nn.Layer {
 		if next, ok := l.(NextToken); ok {
 			all[i] = nn.NextToken(next)
 		} else {
-			all[i] = nn.Custom(l)
+			all[i] = Own(l)
 		}
 	}
 	return all
@@ -39,8 +42,11 @@ func PublicLoss(l tape.Layer) nn.Layer {
 	case CrossEntropy:
 		return nn.CrossEntropy(l)
 	}
-	return nn.Custom(l)
+	return Own(l)
 }
+
+// Own makes a layer of package nn of one that has no type there.
+func Own(l tape.Layer) nn.Layer { return tape.Public(l).(nn.Layer) }
 
 // maker holds what each shared layer was converted to.
 type maker map[nn.Layer]*tape.Shared
@@ -66,8 +72,6 @@ func (m maker) one(l nn.Layer) tape.Layer {
 	case interface{ Repeated() (int, nn.Layer) }:
 		n, l := of.Repeated()
 		return tape.Repeat{N: n, Layer: m.one(l)}
-	case interface{ Recomputed() nn.Layer }:
-		return tape.Recompute{Layer: m.one(of.Recomputed())}
 	case interface{ Shared() nn.Layer }:
 		if m[l] == nil {
 			m[l] = tape.Share(m.one(of.Shared()))
@@ -90,7 +94,7 @@ func (m maker) holding(l nn.Layer) tape.Layer {
 	case nn.Concat:
 		return tape.Concat{Branches: m.all(l.Branches), Dim: l.Dim}
 	case nn.Module:
-		return tape.Module{Name: l.Name, Parts: m.all(l.Parts), Run: l.Run}
+		return tape.Module{Name: l.Name, Parts: m.all(l.Parts), Params: l.Params, Run: l.Run}
 	}
 	return nil
 }
@@ -110,8 +114,15 @@ func alone(l nn.Layer) tape.Layer {
 		if l.Transposed {
 			return ConvTranspose3d(l)
 		}
+	case nn.Activation:
+		return activation(l)
+	case nn.Loss:
+		if made, ok := losses[l]; ok {
+			return made
+		}
+		return tape.Wrong(fmt.Sprintf("Loss is %q: want one of %s", string(l), classes(losses)))
 	case nn.RMSNorm:
-		return RMSNorm{Size: l.Size}
+		return RMSNorm{Size: int(l)}
 	case nn.Attention:
 		return Attention{
 			Hidden: l.Hidden, Heads: l.Heads, KVHeads: l.KVHeads, HeadSize: l.HeadSize, NoBias: l.NoBias,
@@ -131,13 +142,50 @@ func alone(l nn.Layer) tape.Layer {
 	return value.Convert(same).Interface().(tape.Layer)
 }
 
+// activations makes the layers that an nn.Activation names.
+var activations = map[string]func(nn.ReLU) tape.Layer{
+	"LeakyReLU":   func(l nn.ReLU) tape.Layer { return LeakyReLU(l) },
+	"ELU":         func(l nn.ReLU) tape.Layer { return ELU(l) },
+	"ReLU6":       func(l nn.ReLU) tape.Layer { return ReLU6(l) },
+	"Hardswish":   func(l nn.ReLU) tape.Layer { return Hardswish(l) },
+	"Hardsigmoid": func(l nn.ReLU) tape.Layer { return Hardsigmoid(l) },
+	"Mish":        func(l nn.ReLU) tape.Layer { return Mish(l) },
+	"LogSoftmax":  func(nn.ReLU) tape.Layer { return LogSoftmax{} },
+}
+
+// losses are those that an nn.Loss names.
+var losses = map[nn.Loss]tape.Layer{
+	"MSELoss": MSE{}, "HuberLoss": Huber{}, "SmoothL1Loss": Huber{}, "L1Loss": L1{}, "KLDivLoss": KLDiv{}, "BCEWithLogitsLoss": BCEWithLogits{}, "NLLLoss": NLL{},
+}
+
+func activation(l nn.Activation) tape.Layer {
+	of, ok := activations[l.Name]
+	switch {
+	case !ok:
+		return tape.Wrong(fmt.Sprintf("Name is %q: want one of %s", l.Name, classes(activations)))
+	case l.InPlace && l.Name == "LogSoftmax":
+		return tape.Wrong("a LogSoftmax is never InPlace")
+	}
+	return of(nn.ReLU{InPlace: l.InPlace})
+}
+
+// classes lists the names of classes.
+func classes[K ~string, V any](m map[K]V) string {
+	var names []string
+	for name := range m {
+		names = append(names, string(name))
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
 // alike has the layers that are those of package nn with the same name and fields.
 var alike = byName(
-	ReLU{}, ReLU6{}, LeakyReLU{}, ELU{}, SiLU{}, GELU{}, Mish{}, PReLU{}, Hardswish{}, Hardsigmoid{}, Sigmoid{}, Tanh{}, Softmax{}, LogSoftmax{},
+	ReLU{}, SiLU{}, GELU{}, PReLU(0), Sigmoid{}, Tanh{}, Softmax{},
 	Conv1d{}, Conv2d{}, Conv3d{}, Linear{}, Embedding{}, RNN{}, LSTM{}, GRU{}, Dropout{}, ChannelDropout{}, StochasticDepth{},
-	CrossEntropy{}, NLL{}, MSE{}, L1{}, Huber{}, KLDiv{}, BCEWithLogits{}, CTC{}, NextToken{},
-	BatchNorm{}, LayerNorm{}, GroupNorm{}, InstanceNorm{}, LocalResponseNorm{},
-	MaxPool{}, AvgPool{}, AdaptiveAvgPool{}, AdaptiveMaxPool{}, Flatten{}, Reshape{}, Upsample{}, PixelShuffle{}, ZeroPad2d{}, tape.Identity{}, tape.Permute{},
+	CrossEntropy{}, CTC(0), NextToken{},
+	BatchNorm{}, LayerNorm{}, GroupNorm{}, InstanceNorm{}, LocalResponseNorm(0),
+	MaxPool{}, AvgPool{}, AdaptiveAvgPool(0), AdaptiveMaxPool(0), Flatten{}, Reshape{}, Upsample(0), PixelShuffle(0), ZeroPad2d{}, tape.Identity{}, tape.Permute{},
 )
 
 func byName(layers ...tape.Layer) map[string]reflect.Type {

@@ -10,20 +10,21 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // Each layer of package nn has one here, with the same fields.
 func TestEveryPublicLayerIsConverted(t *testing.T) {
 	values := []nn.Layer{
-		nn.ReLU{}, nn.ReLU6{}, nn.LeakyReLU{}, nn.ELU{}, nn.SiLU{}, nn.GELU{}, nn.Mish{}, nn.PReLU{}, nn.Hardswish{}, nn.Hardsigmoid{}, nn.Sigmoid{}, nn.Tanh{},
-		nn.Softmax{}, nn.LogSoftmax{}, nn.Conv1d{}, nn.Conv2d{}, nn.Conv3d{}, nn.Linear{}, nn.Embedding{}, nn.RNN{}, nn.LSTM{}, nn.GRU{}, nn.Attention{}, nn.Dropout{},
-		nn.ChannelDropout{}, nn.StochasticDepth{}, nn.CrossEntropy{}, nn.NLL{}, nn.MSE{}, nn.L1{}, nn.Huber{}, nn.KLDiv{}, nn.BCEWithLogits{}, nn.CTC{}, nn.NextToken{},
-		nn.HeadLoss{}, nn.BatchNorm{}, nn.LayerNorm{}, nn.GroupNorm{}, nn.InstanceNorm{}, nn.RMSNorm{}, nn.LocalResponseNorm{}, nn.MaxPool{}, nn.AvgPool{},
-		nn.AdaptiveAvgPool{}, nn.AdaptiveMaxPool{}, nn.Flatten{}, nn.Reshape{}, nn.Upsample{}, nn.PixelShuffle{}, nn.ZeroPad2d{}, nn.Identity{}, nn.Permute{},
+		nn.ReLU{}, nn.SiLU{}, nn.GELU{}, nn.PReLU(0), nn.Sigmoid{}, nn.Tanh{}, nn.Softmax{},
+		nn.Conv1d{}, nn.Conv2d{}, nn.Conv3d{}, nn.Linear{}, nn.Embedding{}, nn.RNN{}, nn.LSTM{}, nn.GRU{}, nn.Attention{}, nn.Dropout{},
+		nn.ChannelDropout{}, nn.StochasticDepth{}, nn.CrossEntropy{}, nn.CTC(0), nn.NextToken{},
+		nn.HeadLoss{}, nn.BatchNorm{}, nn.LayerNorm{}, nn.GroupNorm{}, nn.InstanceNorm{}, nn.RMSNorm(0), nn.LocalResponseNorm(0), nn.MaxPool{}, nn.AvgPool{},
+		nn.AdaptiveAvgPool(0), nn.AdaptiveMaxPool(0), nn.Flatten{}, nn.Reshape{}, nn.Upsample(0), nn.PixelShuffle(0), nn.ZeroPad2d{}, nn.Identity{}, nn.Permute{},
 		nn.Sequential{}, nn.Residual{}, nn.Concat{}, nn.Module{},
 	}
-	tried := map[string]bool{}
+	tried := map[string]bool{"Activation": true, "Loss": true} // which name others
 	for _, l := range values {
 		name := reflect.TypeOf(l).Name()
 		tried[name] = true
@@ -44,5 +45,24 @@ func TestEveryPublicLayerIsConverted(t *testing.T) {
 			assert.True(t, tried[of[1]], of[1])
 		}
 	}
-	assert.Equal(t, len(values), n)
+	assert.Equal(t, len(tried), n)
+}
+
+// The classes that an Activation and a Loss name are layers of these kinds.
+func TestNamedClasses(t *testing.T) {
+	for class := range activations {
+		assert.Equal(t, class, tape.KindOf(From([]nn.Layer{nn.Activation{Name: class}})[0]))
+	}
+	assert.Equal(t, ReLU6{InPlace: true}, From([]nn.Layer{nn.Activation{Name: "ReLU6", InPlace: true}})[0])
+	for class := range losses {
+		kind := tape.KindOf(From([]nn.Layer{class})[0])
+		assert.Contains(t, []string{kind + "Loss", "SmoothL1Loss"}, string(class))
+	}
+	for want, l := range map[string]nn.Layer{
+		`Name is "Softplus": want one of ELU, Hardsigmoid, Hardswish, LeakyReLU, LogSoftmax, Mish, ReLU6`: nn.Activation{Name: "Softplus"},
+		`a LogSoftmax is never InPlace`: nn.Activation{Name: "LogSoftmax", InPlace: true},
+		`Loss is "MSE": want one of BCEWithLogitsLoss, HuberLoss, KLDivLoss, L1Loss, MSELoss, NLLLoss, SmoothL1Loss`: nn.Loss("MSE"),
+	} {
+		assert.Equal(t, tape.Wrong(want), From([]nn.Layer{l})[0])
+	}
 }

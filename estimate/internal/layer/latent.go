@@ -3,7 +3,6 @@ package layer
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // LatentAttention is the multi-head latent attention of DeepSeek V2 and V3, over (batch, length,
@@ -30,12 +29,12 @@ type LatentAttention struct {
 func (l LatentAttention) queries() []tape.Named {
 	out := l.Heads * (l.NopeSize + l.RopeSize)
 	if l.QueryRank == 0 {
-		return []tape.Named{{Name: "q_proj", Layer: Linear{In: l.Hidden, Out: out, NoBias: true, Split: nn.ByColumns}}}
+		return []tape.Named{{Name: "q_proj", Layer: Linear{In: l.Hidden, Out: out, NoBias: true, Split: ByColumns}}}
 	}
 	return []tape.Named{
 		{Name: "q_a_proj", Layer: Linear{In: l.Hidden, Out: l.QueryRank, NoBias: true}},
 		{Name: "q_a_layernorm", Layer: RMSNorm{Size: l.QueryRank, Unfused: true}},
-		{Name: "q_b_proj", Layer: Linear{In: l.QueryRank, Out: out, NoBias: true, Split: nn.ByColumns}},
+		{Name: "q_b_proj", Layer: Linear{In: l.QueryRank, Out: out, NoBias: true, Split: ByColumns}},
 	}
 }
 
@@ -45,8 +44,8 @@ func (l LatentAttention) wide() int { return l.Heads * (l.NopeSize + l.ValueSize
 func (l LatentAttention) parts() (narrow, norm, wide, out tape.Named) {
 	return tape.Named{Name: "kv_a_proj_with_mqa", Layer: Linear{In: l.Hidden, Out: l.KVRank + l.RopeSize, NoBias: true}},
 		tape.Named{Name: "kv_a_layernorm", Layer: RMSNorm{Size: l.KVRank, Unfused: true}},
-		tape.Named{Name: "kv_b_proj", Layer: Linear{In: l.KVRank, Out: l.wide(), NoBias: true, Split: nn.ByColumns}},
-		tape.Named{Name: "o_proj", Layer: Linear{In: l.Heads * l.ValueSize, Out: l.Hidden, NoBias: true, Split: nn.ByRows}}
+		tape.Named{Name: "kv_b_proj", Layer: Linear{In: l.KVRank, Out: l.wide(), NoBias: true, Split: ByColumns}},
+		tape.Named{Name: "o_proj", Layer: Linear{In: l.Heads * l.ValueSize, Out: l.Hidden, NoBias: true, Split: ByRows}}
 }
 
 func (l LatentAttention) Declare(d *tape.Declaration) {

@@ -9,22 +9,28 @@ import (
 
 type Linear nn.Linear
 
+// How tensor parallelism splits a Linear, which is whole without a word.
+const (
+	ByColumns = "columns"
+	ByRows    = "rows"
+)
+
 func (l Linear) Declare(d *tape.Declaration) {
 	if !d.Want("In", l.In, 1) || !d.Want("Out", l.Out, 1) {
 		return
 	}
-	if l.Split > nn.ByRows {
-		d.Errorf("Split is %d: want Whole, ByColumns or ByRows", l.Split)
+	if l.Split != "" && l.Split != ByColumns && l.Split != ByRows {
+		d.Errorf("Split is %q: want columns or rows", l.Split)
 		return
 	}
-	weight := tape.Param{Name: "weight", Shape: alloc.Shape{l.Out, l.In}, Tied: l.Tied, Split: l.Split != nn.Whole}
+	weight := tape.Param{Name: "weight", Shape: alloc.Shape{l.Out, l.In}, Tied: l.Tied, Split: l.Split != ""}
 	if d.Quantizes() {
 		d.AddQuantized(d.Cfg.Quantized.Base, weight)
 	} else {
 		d.Add(weight)
 	}
 	if !l.NoBias {
-		d.Add(tape.Param{Name: "bias", Shape: alloc.Shape{l.Out}, Split: l.Split == nn.ByColumns})
+		d.Add(tape.Param{Name: "bias", Shape: alloc.Shape{l.Out}, Split: l.Split == ByColumns})
 	}
 	if d.Adapts() {
 		a, b := adapters(d.Cfg.Lora, l)
@@ -55,7 +61,7 @@ func (l Linear) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	reads := []tape.Tensor{x}
 	o := tape.Op{
 		In: reads, Shape: shape, DType: t.Computes(), Params: true, Keep: t.ForWeights(reads),
-		Split: l.Split == nn.ByColumns && t.Cfg.Sharding.Tensor > 1, Gather: l.Split == nn.ByRows,
+		Split: l.Split == ByColumns && t.Cfg.Sharding.Tensor > 1, Gather: l.Split == ByRows,
 		FLOPs: setting.Flops(shape, l.In, 2), As: tape.AddMM,
 	}
 	if l.NoBias {
@@ -98,7 +104,7 @@ func (adapter) Kind() string { return "Linear" }
 
 func (a adapter) Declare(d *tape.Declaration) {
 	if d.Want("In", a.In, 1) && d.Want("Out", a.Out, 1) {
-		d.Add(tape.Param{Name: "weight", Shape: alloc.Shape{a.Out, a.In}, DType: a.dtype, Split: a.Split != nn.Whole})
+		d.Add(tape.Param{Name: "weight", Shape: alloc.Shape{a.Out, a.In}, DType: a.dtype, Split: a.Split != ""})
 	}
 }
 
@@ -106,7 +112,7 @@ func (a adapter) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	shape := t.Resized(x.Shape, a.Out)
 	return t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: shape, DType: a.dtype, Params: true, Keep: []tape.Tensor{x},
-		Split: a.Split == nn.ByColumns && t.Cfg.Sharding.Tensor > 1, FLOPs: setting.Flops(shape, a.In, 2), As: tape.MM,
+		Split: a.Split == ByColumns && t.Cfg.Sharding.Tensor > 1, FLOPs: setting.Flops(shape, a.In, 2), As: tape.MM,
 	})
 }
 
@@ -115,8 +121,8 @@ func adapters(l *setting.LoRA, of Linear) (a, b adapter) {
 	d := setting.Or(l.DType, alloc.Float32)
 	a = adapter{Linear{In: of.In, Out: l.Rank, NoBias: true}, d}
 	b = adapter{Linear{In: l.Rank, Out: of.Out, NoBias: true, Split: of.Split}, d}
-	if of.Split == nn.ByRows {
-		b.Split = nn.Whole
+	if of.Split == ByRows {
+		b.Split = ""
 	}
 	return a, b
 }

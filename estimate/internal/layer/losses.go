@@ -7,15 +7,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-type NLL nn.NLL
+type NLL struct{}
 
-type Huber nn.Huber
+type Huber struct{}
 
-type KLDiv nn.KLDiv
+type KLDiv struct{}
 
 type CTC nn.CTC
 
-func (l CTC) Declare(d *tape.Declaration) { d.Want("Letters", l.Letters, 1) }
+func (l CTC) Declare(d *tape.Declaration) { d.Want("the number of letters", int(l), 1) }
 
 func (NLL) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	judge(t, x)
@@ -50,13 +50,13 @@ func (l CTC) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		return tape.Tensor{}, err
 	}
 	batch := x.Shape[1]
-	text, err := t.Const(alloc.Int64, batch, l.Letters)
+	text, err := t.Const(alloc.Int64, batch, int(l))
 	if err != nil {
 		return tape.Tensor{}, err
 	}
 	each := tape.Own{Shape: alloc.Shape{batch}}
 	return t.Op(tape.Op{
 		In: []tape.Tensor{x, text}, Shape: alloc.Shape{}, Keep: []tape.Tensor{x, text},
-		KeepOwn: []tape.Own{each, each, {Shape: alloc.Shape{batch, x.Shape[0], 2*min(l.Letters, setting.MaxField) + 1}}}, // losses, lengths, alphas
+		KeepOwn: []tape.Own{each, each, {Shape: alloc.Shape{batch, x.Shape[0], 2*min(int(l), setting.MaxField) + 1}}}, // losses, lengths, alphas
 	})
 }

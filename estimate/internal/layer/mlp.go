@@ -3,7 +3,6 @@ package layer
 import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // MLP is two linear layers with an activation between them.
@@ -35,9 +34,9 @@ type GatedMLP struct {
 }
 
 func (l MLP) parts() (up, act, down tape.Layer) {
-	return Linear{In: l.Hidden, Out: l.FFN, NoBias: l.NoBias, Split: nn.ByColumns},
+	return Linear{In: l.Hidden, Out: l.FFN, NoBias: l.NoBias, Split: ByColumns},
 		l.Activation.Layer(UseGELU),
-		Linear{In: l.FFN, Out: l.Hidden, NoBias: l.NoBias, Split: nn.ByRows}
+		Linear{In: l.FFN, Out: l.Hidden, NoBias: l.NoBias, Split: ByRows}
 }
 
 func (l MLP) Declare(d *tape.Declaration) {
@@ -62,10 +61,10 @@ func (l MLP) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 }
 
 func (l GatedMLP) parts() (up, packed Linear, act tape.Layer, down Linear) {
-	in := Linear{In: l.Hidden, Out: l.FFN, NoBias: !l.Bias, Split: nn.ByColumns}
+	in := Linear{In: l.Hidden, Out: l.FFN, NoBias: !l.Bias, Split: ByColumns}
 	both := in
 	both.Out *= 2
-	return in, both, l.Activation.Layer(UseSiLU), Linear{In: l.FFN, Out: l.Hidden, NoBias: !l.Bias, Split: nn.ByRows}
+	return in, both, l.Activation.Layer(UseSiLU), Linear{In: l.FFN, Out: l.Hidden, NoBias: !l.Bias, Split: ByRows}
 }
 
 func (l GatedMLP) Declare(d *tape.Declaration) {
@@ -154,7 +153,7 @@ func (l SqueezeExcite) parts() tape.Sequential {
 		l.Gate = Sigmoid{}
 	}
 	return tape.Sequential{
-		tape.As("avgpool", AdaptiveAvgPool{Out: 1}),
+		tape.As("avgpool", AdaptiveAvgPool(1)),
 		tape.As("fc1", Conv2d{In: l.Channels, Out: l.Middle, Kernel: 1}),
 		tape.As("activation", l.Activation),
 		tape.As("fc2", Conv2d{In: l.Middle, Out: l.Channels, Kernel: 1}),

@@ -56,7 +56,7 @@ func (l GroupNorm) Declare(d *tape.Declaration) {
 		d.Errorf("%d Channels do not divide into %d Groups", l.Channels, l.Groups)
 		return
 	}
-	affine(d, l.Channels, l.NoAffine, false)
+	affine(d, l.Channels, false, false)
 }
 
 func (l RMSNorm) Declare(d *tape.Declaration) {
@@ -156,7 +156,7 @@ func (l GroupNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	}
 	stats := tape.Own{Shape: alloc.Shape{x.Shape[0], l.Groups}}
 	return t.Op(tape.Op{
-		In: []tape.Tensor{x}, Shape: x.Shape, Params: !l.NoAffine,
+		In: []tape.Tensor{x}, Shape: x.Shape, Params: true,
 		Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{stats, stats}, FLOPs: setting.Flops(x.Shape, 5),
 	})
 }

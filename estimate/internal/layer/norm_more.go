@@ -26,7 +26,7 @@ func (l InstanceNorm) Declare(d *tape.Declaration) {
 
 func (l LayerNorm2d) Declare(d *tape.Declaration) { LayerNorm{Size: l.Channels}.Declare(d) }
 
-func (l LocalResponseNorm) Declare(d *tape.Declaration) { d.Want("Size", l.Size, 1) }
+func (l LocalResponseNorm) Declare(d *tape.Declaration) { d.Want("the size", int(l), 1) }
 
 func (l InstanceNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if len(x.Shape) < 3 {
@@ -49,25 +49,25 @@ func (l LayerNorm2d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 4, "(batch, channels, height, width)"); err != nil {
 		return tape.Tensor{}, err
 	}
-	y, err := tape.Permute{Dims: []int{0, 2, 3, 1}}.Forward(t, x)
+	y, err := tape.Permute{0, 2, 3, 1}.Forward(t, x)
 	if err == nil {
 		y, err = LayerNorm{Size: l.Channels}.Forward(t, y)
 	}
 	if err != nil {
 		return tape.Tensor{}, err
 	}
-	return tape.Permute{Dims: []int{0, 3, 1, 2}}.Forward(t, y)
+	return tape.Permute{0, 3, 1, 2}.Forward(t, y)
 }
 
 func (l LocalResponseNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if len(x.Shape) < 3 {
 		return tape.Tensor{}, t.Errorf("input %v has nothing after its channels", x.Shape)
 	}
-	if x.Shape[1] > setting.MaxField || l.Size > setting.MaxField {
+	if x.Shape[1] > setting.MaxField || int(l) > setting.MaxField {
 		return tape.Tensor{}, t.Errorf("input %v has too many channels", x.Shape)
 	}
 	padded := slices.Clone(x.Shape)
-	padded[1] += l.Size - 1
+	padded[1] += int(l) - 1
 	f := tape.Flow{T: t}
 	squared := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}})
 	wide := f.Op(tape.Op{In: []tape.Tensor{squared}, Shape: padded})

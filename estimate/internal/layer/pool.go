@@ -19,23 +19,59 @@ type AdaptiveMaxPool nn.AdaptiveMaxPool
 
 func (l AdaptiveMaxPool) Declare(d *tape.Declaration) { AdaptiveAvgPool(l).Declare(d) }
 
+func (l AdaptiveAvgPool) Declare(d *tape.Declaration) { d.Want("the length of the output", int(l), 1) }
+
 func (l AdaptiveMaxPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	dims := setting.Or(l.Dims, 2)
-	if err := t.Rank(x, dims+2, spatial[dims]); err != nil {
+	shape, err := adapted(t, x, int(l))
+	if err != nil {
 		return tape.Tensor{}, err
-	}
-	shape := slices.Clone(x.Shape)
-	for i := range dims {
-		shape[2+i] = l.Out
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{{Shape: shape, DType: alloc.Int64}}})
 }
 
-func (l MaxPool) Declare(d *tape.Declaration) {
-	if !l.dims(d) {
-		return
+func (l AdaptiveAvgPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+	shape, err := adapted(t, x, int(l))
+	if err != nil {
+		return tape.Tensor{}, err
 	}
-	w := l.window()
+	o := tape.Op{In: []tape.Tensor{x}, Shape: shape}
+	if l != 1 || t.Cfg.Release.KeepsMeans() { // with one output place it is a mean
+		o.Keep = o.In
+	}
+	return t.Op(o)
+}
+
+// adapted returns the shape of x with this length in each dimension after the channels.
+func adapted(t *tape.Tape, x tape.Tensor, length int) (alloc.Shape, error) {
+	dims, err := spatialDims(t, x)
+	if err != nil {
+		return nil, err
+	}
+	shape := slices.Clone(x.Shape)
+	for i := range dims {
+		shape[2+i] = length
+	}
+	return shape, nil
+}
+
+// spatialDims returns the number of dimensions after the channels, one to three.
+func spatialDims(t *tape.Tape, x tape.Tensor) (int, error) {
+	n := len(x.Shape) - 2
+	if n < 1 || n > 3 {
+		return 0, t.Errorf("input %v: want (batch, channels, ...) with one to three dimensions after the channels", x.Shape)
+	}
+	return n, nil
+}
+
+// Declare checks the settings of the dimensions that have some of their own, and of one that has not.
+func (l MaxPool) Declare(d *tape.Declaration) {
+	dims := 1
+	for i := range 3 {
+		if l.Kernels[i] != 0 || l.Strides[i] != 0 || l.Paddings[i] != 0 {
+			dims = i + 1
+		}
+	}
+	w := l.window(dims)
 	if !w.check(d) {
 		return
 	}
@@ -48,34 +84,40 @@ func (l MaxPool) Declare(d *tape.Declaration) {
 }
 
 func (l AvgPool) Declare(d *tape.Declaration) {
-	MaxPool{Kernel: l.Kernel, Stride: l.Stride, Padding: l.Padding, Dims: l.Dims}.Declare(d)
-}
-
-func (l AdaptiveAvgPool) Declare(d *tape.Declaration) {
-	if (MaxPool{Dims: l.Dims}).dims(d) {
-		d.Want("Out", l.Out, 1)
+	if MaxPool(l).Declare(d); l.Dilation > 1 {
+		d.Errorf("Dilation is %d: an AvgPool has none", l.Dilation)
 	}
 }
 
-func (l MaxPool) dims(d *tape.Declaration) bool {
-	if n := setting.Or(l.Dims, 2); n < 1 || n > 3 {
-		d.Errorf("Dims is %d: want 1, 2 or 3", n)
-		return false
-	}
-	return true
-}
-
-func (l MaxPool) window() window {
-	w := cube(setting.Or(l.Dims, 2), l.Kernel, l.Stride, l.Padding, l.Dilation)
-	w.set(l.Kernels, l.Strides, l.Paddings, [3]int{})
+func (l MaxPool) window(dims int) window {
+	w := cube(dims, l.Kernel, l.Stride, l.Padding, l.Dilation)
+	w.set(l.Kernels, l.Strides, l.Paddings)
 	for i := range w.dims {
 		w.stride[i] = setting.Or(l.Strides[i], setting.Or(l.Stride, w.kernel[i]))
 	}
 	return w
 }
 
+// pooled returns the shape of the output.
+func (l MaxPool) pooled(t *tape.Tape, x tape.Tensor) (alloc.Shape, error) {
+	dims, err := spatialDims(t, x)
+	if err != nil {
+		return nil, err
+	}
+	w, shape := l.window(dims), slices.Clone(x.Shape)
+	for i := range dims {
+		if k := w.kernel[i]; min(k, w.stride[i], w.padding[i]+1) < 1 || max(k, w.stride[i]) > setting.MaxField || w.padding[i] > k/2 {
+			return nil, t.Errorf("Kernel %d, Stride %d and Padding %d of dimension %d of input %v make no sense", k, w.stride[i], w.padding[i], i, x.Shape)
+		}
+		if shape[2+i] = w.places(i, x.Shape[2+i], l.Ceil); shape[2+i] <= 0 {
+			return nil, t.Errorf("input %v is too small for a kernel of %d", x.Shape, w.kernel[i])
+		}
+	}
+	return shape, nil
+}
+
 func (l MaxPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	shape, err := pooled(t, x, l.window(), l.Ceil)
+	shape, err := l.pooled(t, x)
 	if err != nil {
 		return tape.Tensor{}, err
 	}
@@ -83,46 +125,16 @@ func (l MaxPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 }
 
 func (l AvgPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	w := cube(setting.Or(l.Dims, 2), l.Kernel, setting.Or(l.Stride, l.Kernel), l.Padding, 1)
-	shape, err := pooled(t, x, w, l.Ceil)
+	shape, err := MaxPool(l).pooled(t, x)
 	if err != nil {
 		return tape.Tensor{}, err
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, Keep: []tape.Tensor{x}})
 }
 
-func pooled(t *tape.Tape, x tape.Tensor, w window, ceil bool) (alloc.Shape, error) {
-	if err := t.Rank(x, w.dims+2, spatial[w.dims]); err != nil {
-		return nil, err
-	}
-	shape := slices.Clone(x.Shape)
-	for i := range w.dims {
-		if shape[2+i] = w.places(i, x.Shape[2+i], ceil); shape[2+i] <= 0 {
-			return nil, t.Errorf("input %v is too small for a kernel of %d", x.Shape, w.kernel[i])
-		}
-	}
-	return shape, nil
-}
-
-func (l AdaptiveAvgPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	dims := setting.Or(l.Dims, 2)
-	if err := t.Rank(x, dims+2, spatial[dims]); err != nil {
-		return tape.Tensor{}, err
-	}
-	shape := slices.Clone(x.Shape)
-	for i := range dims {
-		shape[2+i] = l.Out
-	}
-	o := tape.Op{In: []tape.Tensor{x}, Shape: shape}
-	if l.Out != 1 || t.Cfg.Release.KeepsMeans() { // with one output place it is a mean
-		o.Keep = o.In
-	}
-	return t.Op(o)
-}
-
 type Upsample nn.Upsample
 
-func (l Upsample) Declare(d *tape.Declaration) { d.Want("Scale", l.Scale, 1) }
+func (l Upsample) Declare(d *tape.Declaration) { d.Want("the factor", int(l), 1) }
 
 func (l Upsample) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if len(x.Shape) < 3 {
@@ -133,7 +145,7 @@ func (l Upsample) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		if shape[2+i] > setting.MaxField {
 			return tape.Tensor{}, t.Errorf("input %v is too large to scale", x.Shape)
 		}
-		shape[2+i] *= l.Scale
+		shape[2+i] *= int(l)
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape})
 }

@@ -28,15 +28,15 @@ type Reshape nn.Reshape
 
 func (l Reshape) Declare(d *tape.Declaration) {
 	unknown := 0
-	for _, n := range l.Dims {
+	for _, n := range l {
 		if n == -1 {
 			unknown++
-		} else if !d.Want("each of Dims", n, 1) {
+		} else if !d.Want("each dimension", n, 1) {
 			return
 		}
 	}
 	if unknown > 1 {
-		d.Errorf("Dims are %v: at most one may be -1", l.Dims)
+		d.Errorf("dimensions %v: at most one may be -1", []int(l))
 	}
 }
 
@@ -44,35 +44,39 @@ func (l Reshape) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if len(x.Shape) == 0 {
 		return tape.Tensor{}, t.Errorf("input () has no batch")
 	}
-	return tape.Seen(t, x, append([]int{x.Shape[0]}, l.Dims...))
+	return tape.Seen(t, x, append([]int{x.Shape[0]}, l...))
 }
 
 type PixelShuffle nn.PixelShuffle
 
-func (l PixelShuffle) Declare(d *tape.Declaration) { d.Want("Factor", l.Factor, 1) }
+func (l PixelShuffle) Declare(d *tape.Declaration) { d.Want("the factor", int(l), 1) }
 
 func (l PixelShuffle) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 4, "(batch, channels, height, width)"); err != nil {
 		return tape.Tensor{}, err
 	}
-	square := int64(l.Factor) * int64(l.Factor)
-	if l.Factor < 1 || int64(x.Shape[1])%square != 0 || max(x.Shape[2], x.Shape[3]) > setting.MaxField {
-		return tape.Tensor{}, t.Errorf("input %v does not have channels for pixels of %d x %d", x.Shape, l.Factor, l.Factor)
+	square := int64(l) * int64(l)
+	if l < 1 || int64(x.Shape[1])%square != 0 || max(x.Shape[2], x.Shape[3]) > setting.MaxField {
+		return tape.Tensor{}, t.Errorf("input %v does not have channels for pixels of %d x %d", x.Shape, l, l)
 	}
-	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], int(int64(x.Shape[1]) / square), x.Shape[2] * l.Factor, x.Shape[3] * l.Factor}})
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], int(int64(x.Shape[1]) / square), x.Shape[2] * int(l), x.Shape[3] * int(l)}})
 }
 
 type ZeroPad2d nn.ZeroPad2d
 
 func (l ZeroPad2d) Declare(d *tape.Declaration) {
-	d.WantAll(tape.Setting{Name: "Left", Value: l.Left, Least: -setting.MaxField}, tape.Setting{Name: "Right", Value: l.Right, Least: -setting.MaxField}, tape.Setting{Name: "Top", Value: l.Top, Least: -setting.MaxField}, tape.Setting{Name: "Bottom", Value: l.Bottom, Least: -setting.MaxField})
+	for i, side := range [...]string{"left", "right", "top", "bottom"} {
+		if !d.Want(side, l[i], -setting.MaxField) {
+			return
+		}
+	}
 }
 
 func (l ZeroPad2d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if err := t.Rank(x, 4, "(batch, channels, height, width)"); err != nil {
 		return tape.Tensor{}, err
 	}
-	high, wide := int64(x.Shape[2])+int64(l.Top)+int64(l.Bottom), int64(x.Shape[3])+int64(l.Left)+int64(l.Right)
+	high, wide := int64(x.Shape[2])+int64(l[2])+int64(l[3]), int64(x.Shape[3])+int64(l[0])+int64(l[1])
 	if min(high, wide) < 1 || max(high, wide) > setting.MaxField {
 		return tape.Tensor{}, t.Errorf("input %v padded to %d x %d pixels: want at least one, and at most %d a side", x.Shape, high, wide, setting.MaxField)
 	}

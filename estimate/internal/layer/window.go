@@ -22,12 +22,11 @@ func cube(dims, kernel, stride, padding, dilation int) window {
 }
 
 // set replaces the settings of single dimensions that are not 0.
-func (w *window) set(kernel, stride, padding, dilation [3]int) {
+func (w *window) set(kernel, stride, padding [3]int) {
 	for i := range w.dims {
 		w.kernel[i] = setting.Or(kernel[i], w.kernel[i])
 		w.stride[i] = setting.Or(stride[i], w.stride[i])
 		w.padding[i] = setting.Or(padding[i], w.padding[i])
-		w.dilation[i] = setting.Or(dilation[i], w.dilation[i])
 	}
 }
 

@@ -214,26 +214,5 @@ func (s *Shared) Forward(t *Tape, x Tensor) (Tensor, error) {
 	return y, err
 }
 
-// Recompute makes a layer keep only its input and compute the rest again in
-// the backward pass, as torch.utils.checkpoint does. The option Checkpointed
-// does the same by path.
-type Recompute struct{ Layer Layer }
-
-func (c Recompute) Declare(d *Declaration) {
-	if inner := Unwrap(c.Layer); IsNil(inner) {
-		d.Errorf("Recompute was given no layer")
-	} else {
-		d.Declare(inner)
-	}
-}
-
-func (c Recompute) Forward(t *Tape, x Tensor) (Tensor, error) {
-	inner := Unwrap(c.Layer)
-	if IsNil(inner) {
-		return Tensor{}, t.Errorf("Recompute was given no layer")
-	}
-	return t.checkpoint(inner, x)
-}
-
 // Skip adds the output of the layers to their input x. It takes no name of its own in the path.
 func Skip(body ...Layer) Layer { return Inlined{Residual{Body: Sequential(body)}} }

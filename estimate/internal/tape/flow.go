@@ -22,7 +22,9 @@ import (
 type Module struct {
 	Name  string // what its rows show as the layer's kind; empty means "Module"
 	Parts Sequential
-	Run   func(f *Flow, x Tensor) Tensor
+	// Params are those of the layer itself, besides those of its parts.
+	Params []Param
+	Run    func(f *Flow, x Tensor) Tensor
 }
 
 // Kind returns what the layer's rows show as its kind.
@@ -32,6 +34,9 @@ func (m Module) Declare(d *Declaration) {
 	if m.Run == nil {
 		d.Errorf("Run is nil: want a function")
 		return
+	}
+	for _, p := range m.Params {
+		d.Add(p)
 	}
 	m.Parts.Declare(d)
 }
@@ -182,7 +187,7 @@ func (f *Flow) View(x Tensor, dims ...int) Tensor {
 // Permute returns x with its dimensions in another order, in the same memory. Copy it for an
 // operation that needs the elements one after another.
 func (f *Flow) Permute(x Tensor, dims ...int) Tensor {
-	return f.Do(dims, func() (Tensor, error) { return Permute{dims}.Forward(f.T, x) })
+	return f.Do(dims, func() (Tensor, error) { return Permute(dims).Forward(f.T, x) })
 }
 
 // Copy records a copy of x in new memory, as contiguous() makes, or reshape of permuted dimensions.

@@ -33,24 +33,24 @@ func Seen(t *Tape, x Tensor, dims []int) (Tensor, error) {
 
 // Permute returns a view with the dimensions in another order. A Linear that reads the view first
 // copies it, unless all its rows lie at equal steps in memory.
-type Permute struct{ Dims []int } // such as (0, 2, 3, 1)
+type Permute []int // such as {0, 2, 3, 1}
 
 func (l Permute) Declare(d *Declaration) {
-	sorted := slices.Sorted(slices.Values(l.Dims))
+	sorted := slices.Sorted(slices.Values(l))
 	for i, n := range sorted {
 		if n != i {
-			d.Errorf("Dims are %v: want each of 0 to %d once", l.Dims, len(l.Dims)-1)
+			d.Errorf("dimensions %v: want each of 0 to %d once", []int(l), len(l)-1)
 			return
 		}
 	}
 }
 
 func (l Permute) Forward(t *Tape, x Tensor) (Tensor, error) {
-	if len(l.Dims) != len(x.Shape) {
-		return Tensor{}, t.Errorf("input %v has %d dimensions, not the %d of %v", x.Shape, len(x.Shape), len(l.Dims), l.Dims)
+	if len(l) != len(x.Shape) {
+		return Tensor{}, t.Errorf("input %v has %d dimensions, not the %d of %v", x.Shape, len(x.Shape), len(l), []int(l))
 	}
-	shape := make(alloc.Shape, len(l.Dims))
-	for i, from := range l.Dims {
+	shape := make(alloc.Shape, len(l))
+	for i, from := range l {
 		if from < 0 || from >= len(x.Shape) {
 			return Tensor{}, t.Errorf("input %v has no dimension %d", x.Shape, from)
 		}
@@ -65,7 +65,7 @@ func (l Permute) Forward(t *Tape, x Tensor) (Tensor, error) {
 // steps in memory. They do if the dimensions longer than 1 follow each other as in the input.
 func (l Permute) strews(shape alloc.Shape) bool {
 	next := -1
-	for _, from := range l.Dims[:max(0, len(l.Dims)-1)] {
+	for _, from := range l[:max(0, len(l)-1)] {
 		if shape[from] == 1 {
 			continue
 		}

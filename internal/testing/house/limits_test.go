@@ -39,7 +39,7 @@ var names = map[string]int{
 	"estimate":                  168,
 	"estimate/checkpoint":       36,
 	"estimate/llamacpp":         32,
-	"estimate/nn":               168,
+	"estimate/nn":               129,
 	"estimate/zoo":              17,
 	"nvml":                      129,
 	"nvml/chart":                11,

@@ -91,11 +91,9 @@ var losses = []choice[nn.HeadLoss]{
 // sumLoss is the sum of the model's output, whose gradient scripts take that only measure time.
 const sumLoss = "sum"
 
-type sum struct{}
-
-func (sum) Forward(t *nn.Tape, x nn.Tensor) (nn.Tensor, error) {
-	return t.Op(nn.Op{In: []nn.Tensor{x}, Shape: alloc.Shape{}})
-}
+var sum = nn.Module{Name: "sum", Run: func(f *nn.Flow, x nn.Tensor) nn.Tensor {
+	return f.Op(nn.Op{In: []nn.Tensor{x}, Shape: alloc.Shape{}})
+}}
 
 // blocks is the value of --checkpoint for the numbered layers of any model, which hold the most.
 const blocks = "blocks"

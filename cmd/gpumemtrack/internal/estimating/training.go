@@ -193,7 +193,7 @@ func (o estimateOptions) judged(usual nn.Layer) ([]estimate.Option, error) {
 	case o.loss.name == sumLoss && o.loss.chunks > 1:
 		return nil, cli.UsageError("estimate: --loss sum has no chunks: leave --loss-chunks out")
 	case o.loss.name == sumLoss:
-		return []estimate.Option{estimate.WithLoss(nn.Custom(sum{}))}, nil
+		return []estimate.Option{estimate.WithLoss(sum)}, nil
 	case !asked:
 		return []estimate.Option{estimate.WithLoss(usual)}, nil
 	case usual != nn.Layer(nn.NextToken{}):

@@ -176,7 +176,7 @@ func (l enlarged) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	if l.upcast {
 		x = f.In(alloc.Float32, x)
 	}
-	y := f.In(d, f.Apply(layer.Upsample{Scale: 2}, x))
+	y := f.In(d, f.Apply(layer.Upsample(2), x))
 	return y, f.Fault
 }
 

@@ -5,7 +5,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // Flux makes images, with blocks of two streams and of one, modulated by the timestep (FLUX.1).
@@ -158,8 +157,8 @@ func (s fluxStyle) mlp(c family.Transformer) tape.Layer {
 		return imageMLP(c)
 	}
 	return tape.Module{Name: "GatedMLP", Parts: tape.Sequential{
-		tape.Named{Name: "linear_in", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.FFN, setting.MaxField/2), NoBias: true, Split: nn.ByColumns}},
-		tape.Named{Name: "linear_out", Layer: layer.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: nn.ByRows}},
+		tape.Named{Name: "linear_in", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.FFN, setting.MaxField/2), NoBias: true, Split: layer.ByColumns}},
+		tape.Named{Name: "linear_out", Layer: layer.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: layer.ByRows}},
 	}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		return f.Call("linear_out", gated(f, layer.SiLU{}, f.Call("linear_in", x)))
 	}}
@@ -180,7 +179,7 @@ var (
 
 // projections returns the projections of a stream.
 func projections(c family.Transformer, n layer.AttentionNames, bias bool) tape.Sequential {
-	linear := layer.Linear{In: c.Hidden, Out: c.Hidden, NoBias: !bias, Split: nn.ByColumns}
+	linear := layer.Linear{In: c.Hidden, Out: c.Hidden, NoBias: !bias, Split: layer.ByColumns}
 	parts := tape.Sequential{tape.Named{Name: n.Q, Layer: linear}, tape.Named{Name: n.K, Layer: linear}, tape.Named{Name: n.V, Layer: linear}}
 	if n.QNorm != "" {
 		own := c.Family.OrLlama().Heads != family.FusedNorms
@@ -188,7 +187,7 @@ func projections(c family.Transformer, n layer.AttentionNames, bias bool) tape.S
 		parts = append(parts, tape.Named{Name: n.QNorm, Layer: norm}, tape.Named{Name: n.KNorm, Layer: norm})
 	}
 	if n.Out != "" {
-		linear.Split = nn.ByRows
+		linear.Split = layer.ByRows
 		parts = append(parts, tape.Named{Name: n.Out, Layer: linear})
 	}
 	return parts
@@ -244,15 +243,15 @@ func oneStream(c family.Transformer, s fluxStyle) tape.Layer {
 	if s.shared {
 		norm := layer.RMSNorm{Size: c.HeadWidth()}
 		parts = append(parts,
-			tape.Named{Name: "attn.to_qkv_mlp_proj", Layer: layer.Linear{In: c.Hidden, Out: 3*wide + 2*ffn, NoBias: true, Split: nn.ByColumns}},
+			tape.Named{Name: "attn.to_qkv_mlp_proj", Layer: layer.Linear{In: c.Hidden, Out: 3*wide + 2*ffn, NoBias: true, Split: layer.ByColumns}},
 			tape.Named{Name: "attn.norm_q", Layer: norm}, tape.Named{Name: "attn.norm_k", Layer: norm},
-			tape.Named{Name: "attn.to_out", Layer: layer.Linear{In: wide + ffn, Out: c.Hidden, NoBias: true, Split: nn.ByRows}})
+			tape.Named{Name: "attn.to_out", Layer: layer.Linear{In: wide + ffn, Out: c.Hidden, NoBias: true, Split: layer.ByRows}})
 		run = packed
 	} else {
 		alone := ofImage
 		alone.Out = ""
 		parts = append(parts, projections(c, alone, true)...)
-		parts = append(parts, tape.Named{Name: "proj_mlp", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}}, tape.Named{Name: "proj_out", Layer: layer.Linear{In: wide + ffn, Out: c.Hidden, Split: nn.ByRows}})
+		parts = append(parts, tape.Named{Name: "proj_mlp", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}}, tape.Named{Name: "proj_out", Layer: layer.Linear{In: wide + ffn, Out: c.Hidden, Split: layer.ByRows}})
 	}
 	return tape.Module{Name: "OneStream", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		text := *encoded.Of(f.T)

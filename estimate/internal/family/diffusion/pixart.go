@@ -8,7 +8,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // PixArt makes images, with cross-attention to the text, one modulation for all blocks.
@@ -97,8 +96,8 @@ type imageAttention struct {
 }
 
 func (l imageAttention) layer() tape.Layer {
-	of, seen := layer.Linear{In: l.width, Out: l.width, NoBias: !l.bias, Split: nn.ByColumns}, layer.Linear{In: l.seen, Out: l.width, NoBias: !l.bias, Split: nn.ByColumns}
-	parts := tape.Sequential{tape.Named{Name: "to_q", Layer: of}, tape.Named{Name: "to_k", Layer: seen}, tape.Named{Name: "to_v", Layer: seen}, tape.Named{Name: "to_out.0", Layer: layer.Linear{In: l.width, Out: l.width, Split: nn.ByRows}}}
+	of, seen := layer.Linear{In: l.width, Out: l.width, NoBias: !l.bias, Split: layer.ByColumns}, layer.Linear{In: l.seen, Out: l.width, NoBias: !l.bias, Split: layer.ByColumns}
+	parts := tape.Sequential{tape.Named{Name: "to_q", Layer: of}, tape.Named{Name: "to_k", Layer: seen}, tape.Named{Name: "to_v", Layer: seen}, tape.Named{Name: "to_out.0", Layer: layer.Linear{In: l.width, Out: l.width, Split: layer.ByRows}}}
 	return tape.Module{Name: "Attention", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		seen := f.Beside(0)
 		q, k, v := f.Call("to_q", x), f.Call("to_k", seen), f.Call("to_v", seen)

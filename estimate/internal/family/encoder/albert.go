@@ -5,7 +5,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // ALBERT is BERT whose blocks share their parameters, with a narrower embedding.
@@ -51,9 +50,9 @@ func albertBlock(c family.Transformer) tape.Layer {
 			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: c.Hidden}},
 		}},
 		tape.Skip(
-			tape.Named{Name: "ffn", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}},
+			tape.Named{Name: "ffn", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}},
 			tape.Named{Name: "activation", Layer: c.Activation.Layer(layer.UseNewGELU)},
-			tape.Named{Name: "ffn_output", Layer: layer.Linear{In: c.FFN, Out: c.Hidden, Split: nn.ByRows}},
+			tape.Named{Name: "ffn_output", Layer: layer.Linear{In: c.FFN, Out: c.Hidden, Split: layer.ByRows}},
 		),
 		tape.Named{Name: "full_layer_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
 	}

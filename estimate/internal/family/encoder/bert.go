@@ -10,7 +10,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // BERT has LayerNorm after each part, learned positions and token types, pooler.
@@ -87,14 +86,14 @@ func bertBlock(c family.Transformer) tape.Layer {
 				Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
 				Names: &layer.AttentionNames{Q: "query", K: "key", V: "value"},
 			}}},
-			dense: layer.Linear{In: c.Heads * min(c.HeadWidth(), setting.MaxField), Out: c.Hidden, Split: nn.ByRows}, dropout: c.Drop(), size: c.Hidden,
+			dense: layer.Linear{In: c.Heads * min(c.HeadWidth(), setting.MaxField), Out: c.Hidden, Split: layer.ByRows}, dropout: c.Drop(), size: c.Hidden,
 		}},
 		tape.Inlined{Layer: afterNorm{
 			body: tape.Sequential{tape.Named{Name: "intermediate", Layer: tape.Sequential{
-				tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: nn.ByColumns}},
+				tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}},
 				tape.Named{Name: "intermediate_act_fn", Layer: c.Activation.Layer(layer.UseGELU)},
 			}}},
-			dense: layer.Linear{In: c.FFN, Out: c.Hidden, Split: nn.ByRows}, dropout: c.Drop(), size: c.Hidden,
+			dense: layer.Linear{In: c.FFN, Out: c.Hidden, Split: layer.ByRows}, dropout: c.Drop(), size: c.Hidden,
 		}},
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // ModernBERT has LayerNorm before each part, rotary positions, gated MLP, windows.
@@ -43,7 +42,7 @@ func modernBERT(c family.Transformer) []tape.Layer {
 	if c.Classes != 0 {
 		return append(layers, tape.Named{Name: "drop", Layer: c.Drop()}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
 	}
-	decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: nn.ByColumns}
+	decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: layer.ByColumns}
 	if c.Tied {
 		decoder.Tied = ".model.embeddings.tok_embeddings.weight"
 	}

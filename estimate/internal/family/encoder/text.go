@@ -6,7 +6,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // text describes what an encoder of texts has below its heads, by what differs among BERT's successors.
@@ -47,7 +46,7 @@ type predictor struct {
 
 func (p predictor) layers(c family.Transformer) tape.Sequential {
 	width := setting.Or(p.width, c.Hidden)
-	logits := layer.Linear{In: width, Out: c.Vocab, Split: nn.ByColumns}
+	logits := layer.Linear{In: width, Out: c.Vocab, Split: layer.ByColumns}
 	if c.Tied {
 		logits.Tied = p.tied
 	}

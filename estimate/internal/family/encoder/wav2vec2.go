@@ -74,7 +74,7 @@ func (s sounds) extractor() tape.Layer {
 		one := tape.Sequential{conv}
 		switch {
 		case s.normed:
-			one = append(one, tape.Inlined{Layer: tape.Permute{Dims: []int{0, 2, 1}}}, tape.As("layer_norm", layer.TurnedNorm{LayerNorm: layer.LayerNorm{Size: out}}), tape.Inlined{Layer: tape.Permute{Dims: []int{0, 2, 1}}})
+			one = append(one, tape.Inlined{Layer: tape.Permute{0, 2, 1}}, tape.As("layer_norm", layer.TurnedNorm{LayerNorm: layer.LayerNorm{Size: out}}), tape.Inlined{Layer: tape.Permute{0, 2, 1}})
 		case i == 0:
 			one = append(one, tape.As("layer_norm", layer.GroupNorm{Groups: out, Channels: out}))
 		}

@@ -6,7 +6,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // T5 has an encoder and a decoder, RMSNorm, biases of scores by distance.
@@ -31,7 +30,7 @@ func t5(c family.Transformer) []tape.Layer {
 	if c.NoHead {
 		return layers
 	}
-	head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: nn.ByColumns}
+	head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns}
 	if c.Tied {
 		layers = append(layers, tape.Inlined{Layer: layer.Multiple{}})
 		head.Tied = "encoder.embed_tokens.weight"
@@ -69,8 +68,8 @@ func t5Block(c family.Transformer, decoder bool) tape.Layer {
 }
 
 func t5MLP(c family.Transformer) tape.Layer {
-	in := layer.Linear{In: c.Hidden, Out: c.FFN, NoBias: true, Split: nn.ByColumns}
-	out := layer.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: nn.ByRows}
+	in := layer.Linear{In: c.Hidden, Out: c.FFN, NoBias: true, Split: layer.ByColumns}
+	out := layer.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: layer.ByRows}
 	if c.GatedFFN {
 		return tape.Sequential{
 			tape.Inlined{Layer: gate{in, c.Activation.Layer(layer.UseNewGELU)}},

@@ -52,7 +52,7 @@ func (c ConvNeXt) Layers() []tape.Layer {
 	body := tape.Sequential{
 		tape.Named{Name: "embeddings", Layer: embed},
 		tape.Named{Name: "encoder", Layer: tape.Sequential{tape.Named{Name: "stages", Layer: stages}}},
-		tape.Inlined{Layer: layer.AdaptiveAvgPool{Out: 1}}, tape.Inlined{Layer: layer.Flatten{}},
+		tape.Inlined{Layer: layer.AdaptiveAvgPool(1)}, tape.Inlined{Layer: layer.Flatten{}},
 		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: width}},
 	}
 	if c.Classes == 0 {
@@ -65,7 +65,7 @@ func (c ConvNeXt) block(width int, drops bool) tape.Layer {
 	inner := 4 * min(width, setting.MaxField/4)
 	body := tape.Sequential{
 		tape.Named{Name: "dwconv", Layer: layer.Conv2d{In: width, Out: width, Kernel: 7, Padding: 3, Groups: width}},
-		tape.Inlined{Layer: tape.Permute{Dims: []int{0, 2, 3, 1}}},
+		tape.Inlined{Layer: tape.Permute{0, 2, 3, 1}},
 		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: width}},
 		tape.Named{Name: "pwconv1", Layer: layer.Linear{In: width, Out: inner}},
 		tape.Named{Name: "act", Layer: c.Activation.Layer(layer.UseGELU)},
@@ -74,7 +74,7 @@ func (c ConvNeXt) block(width int, drops bool) tape.Layer {
 	if !c.NoScale {
 		body = append(body, tape.Inlined{Layer: layer.Scaled{Name: "layer_scale_parameter", Shape: []int{width}}})
 	}
-	body = append(body, tape.Inlined{Layer: tape.Permute{Dims: []int{0, 3, 1, 2}}})
+	body = append(body, tape.Inlined{Layer: tape.Permute{0, 3, 1, 2}})
 	if drops {
 		body = append(body, tape.Named{Name: "drop_path", Layer: layer.StochasticDepth{}})
 	}

@@ -53,7 +53,7 @@ func (c ResNet) Layers() []tape.Layer {
 			tape.Named{Name: "pooler", Layer: layer.MaxPool{Kernel: 3, Stride: 2, Padding: 1}},
 		}},
 		tape.Named{Name: "encoder", Layer: tape.Sequential{tape.Named{Name: "stages", Layer: stages}}},
-		tape.Named{Name: "pooler", Layer: layer.AdaptiveAvgPool{Out: 1}},
+		tape.Named{Name: "pooler", Layer: layer.AdaptiveAvgPool(1)},
 	}
 	if c.Classes == 0 {
 		return []tape.Layer{tape.Inlined{Layer: body}}

@@ -84,7 +84,7 @@ func swinBlock(c family.Transformer, side, width, ffn, heads int, shifted, drops
 // imaged runs a layer on (batch, places, channels) seen as an image; out is the width of its
 // output.
 func imaged(side, out int, l tape.Layer) tape.Layer {
-	return tape.Inlined{Layer: tape.Sequential{tape.Inlined{Layer: layer.Reshape{Dims: []int{side, side, -1}}}, l, tape.Inlined{Layer: layer.Reshape{Dims: []int{-1, out}}}}}
+	return tape.Inlined{Layer: tape.Sequential{tape.Inlined{Layer: layer.Reshape{side, side, -1}}, l, tape.Inlined{Layer: layer.Reshape{-1, out}}}}
 }
 
 // meanPlace is the mean over the places.
