@@ -40,7 +40,7 @@ const (
 const (
 	maxProcesses  = 1 << 14
 	maxThreads    = 1 << 16
-	maxRooms      = 1 << 13 // threads that allocate at a time, one and a half kilobytes each
+	maxRooms      = 1 << 13 // threads that allocate at a time, 2.3 KiB each
 	soonGoneBytes = 1 << 16
 	callSize      = callReturn + 8
 )
@@ -63,8 +63,8 @@ func newMaps(ringBytes, functions int) (m *bpf, err error) {
 		{&m.blank, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: roomSize, MaxEntries: 1}},
 		{&m.steps, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: 40, MaxEntries: maxSteps}},
 		{&m.python, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 8 * pyWords, MaxEntries: maxProcesses}},
-		{&m.running, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: pyRoom, MaxEntries: maxPyCalls}},
-		{&m.noFrames, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: pyRoom, MaxEntries: 1}},
+		{&m.running, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: mostSize, MaxEntries: maxPyCalls}},
+		{&m.noFrames, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: mostSize, MaxEntries: 1}},
 		{&m.seen, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: 8, MaxEntries: maxSeen}},
 		{&m.soonGone, ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: soonGoneBytes}},
 		{&m.follow, ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: uint32(followers + functions)}},

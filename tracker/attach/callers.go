@@ -11,20 +11,24 @@ import (
 // continues with the unwind tables, and teaches the probe what it finds.
 func (p *process) trace(e *event) (t symbols.Trace) {
 	p.at(e.generation)
-	known, its := e.frames(), e.copied
+	known := e.frames()
 	switch {
 	case e.end == notSaid:
 		t = symbols.Trace{End: symbols.NoTable, Pointed: symbols.Unsaid}
-	case e.end == isUnknown && its != nil && len(known) > 0:
+		if e.beyond == isMore {
+			t.End = symbols.TooMany
+		}
+	case e.end == isUnknown && e.copied != nil && len(known) > 0:
 		last := known[len(known)-1]
 		return p.walk(e, symbols.Trace{Addresses: append(p.walked[:0], p.shown(known[:len(known)-1])...)}, last)
+	case e.end == isUnknown, e.end == isLeftOut:
+		t.End = symbols.TooFast
+	case e.end == isMore:
+		t.End = symbols.TooMany
 	case len(known) > 0 && known[len(known)-1] == p.trampoline:
 		t.End = symbols.Hidden
 	case e.end != whole:
 		t.End = symbols.NoTable
-	}
-	if len(known) == maxFrames {
-		t.End = symbols.TooMany
 	}
 	if t.Addresses = p.shown(known); t.Pointed != symbols.Unsaid {
 		t.Pointed = len(t.Addresses)
@@ -42,12 +46,12 @@ func (p *process) shown(all []uint64) []uint64 {
 
 // walk continues a call stack from the address at which a probe knew no more.
 func (p *process) walk(e *event, t symbols.Trace, from uint64) symbols.Trace {
-	its := e.copied
+	its, framed := e.copied, e.stack[e.depth-1:e.total]
 	if its.kept != 0 && p.trampoline == 0 {
 		p.trampoline = p.symbols.Trampoline()
 	}
-	if i := slices.Index(its.framed, p.trampoline); i >= 0 && its.kept != 0 {
-		its.framed[i] = its.kept
+	if i := slices.Index(framed, p.trampoline); i >= 0 && its.kept != 0 {
+		framed[i] = its.kept
 	}
 	c := unwind.Copy{
 		Machine: machine, Registers: machine.Registers(from, its.sp, its.fp), Stack: its.stack,
@@ -62,8 +66,12 @@ func (p *process) walk(e *event, t symbols.Trace, from uint64) symbols.Trace {
 	t.Pointed = len(walked)
 	t.End = map[unwind.End]string{unwind.Lost: symbols.NoTable, unwind.CopyEnds: symbols.TooLong, unwind.IsHidden: symbols.Hidden, unwind.Full: symbols.TooMany}[why]
 	if why == unwind.Lost || why == unwind.CopyEnds {
-		walked = append(walked, c.Beyond(its.framed)...)
-		walked = walked[:min(len(walked), maxFrames)]
+		beyond := c.Beyond(framed)
+		room := maxFrames - len(walked)
+		if len(beyond) > room || len(beyond) > 0 && e.beyond == isMore {
+			t.End = symbols.TooMany
+		}
+		walked = append(walked, beyond[:min(room, len(beyond))]...)
 	}
 	p.walked, t.Addresses = walked, walked
 	return p.atCall(e, t)

@@ -175,6 +175,33 @@ func TestAStackThatIsTooLong(t *testing.T) {
 	}
 }
 
+// TestTheMostFrames: a stack says that frames are left out exactly if some are, whether tables or frame pointers lead to its end.
+func TestTheMostFrames(t *testing.T) {
+	for _, flags := range []string{"-fomit-frame-pointer -g", "-fno-omit-frame-pointer -fno-asynchronous-unwind-tables -fno-unwind-tables"} {
+		path := build(t, "depths", func(out, libs string) *exec.Cmd {
+			args := append(strings.Fields(flags), "-O2", "-fno-optimize-sibling-calls", "-fno-inline", "-Wall", "-Werror", "-o", out, "testdata/depths.c")
+			return exec.Command(compiler(), append(args, "-L"+libs, "-l:libcuda.so.1")...)
+		})
+		for way, watcher := range ways {
+			t.Run(flags+", "+way, func(t *testing.T) {
+				w := watcher(t)
+				s := checkedSource(t, w, start(t, w, path))
+				seen := 0
+				for a := range s.Snapshot().Allocations() {
+					depth := int(a.Requested) % 1000
+					want := strings.Repeat("dive <- ", depth) + "main"
+					if depth >= maxFrames {
+						want = strings.Repeat("dive <- ", maxFrames) + fmt.Sprintf("(more than %d frames: the others are left out)", maxFrames)
+					}
+					require.Equal(t, want, ofProgram(a.Stack), "%d calls deep", depth)
+					seen++
+				}
+				require.Equal(t, 280, seen)
+			})
+		}
+	}
+}
+
 // TestCallersThatMayBeMissing: the caller of code that has no table and keeps no frame pointer is lost, and the stack says so where it is. It
 // does not where there is a frame pointer.
 func TestCallersThatMayBeMissing(t *testing.T) {

@@ -20,8 +20,9 @@ type Config struct {
 	// compiler, but no privileges, and watches only programs that are started with the environment
 	// of Watcher.Environ.
 	Preload bool
-	// RingBytes is the size of the buffer for events not read yet, rounded up to a power of two. An
-	// event with its call stack takes 664 bytes. 0 means 64 MiB, room for a hundred thousand calls.
+	// RingBytes is the size of the buffer for events not read yet, rounded up to a power of two. A call
+	// takes 104 bytes, and one that allocates 160 and 8 for each frame of its stack, 16 for those of Python. 0 means 64 MiB, room for
+	// some 150,000 allocations on stacks of 30 frames.
 	RingBytes int
 	// MaxEvents is how many events the history of a source keeps; 0 is 65,536.
 	maxEvents int

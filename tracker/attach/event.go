@@ -20,6 +20,7 @@ const (
 	execed
 	exited // a thread; args[0] is 1 if the whole process did
 	loaded // more code: program has the mappings
+	copies // no event: a part of the thread's stack, which belongs to the thread's next event
 )
 
 // event is what a probe, or the library in front of libcuda, saw.
@@ -36,7 +37,9 @@ type event struct {
 	desc       [5]uint64 // the array descriptor that the second argument points to
 	generation uint32    // of the process, when the stack was followed: see probes.teach
 	depth      int       // how many frames of the stack are certain
-	end        ending    // and what follows them
+	total      int       // and how many there are, with those that frame pointers gave: they may be wrong
+	end        ending    // what follows the certain frames
+	beyond     ending    // and what follows all
 	stack      [maxFrames]uint64
 	python     []uint64 // two words for each frame of Python; valid until the next event
 	pythonRoom [2 * maxPython]uint64
@@ -45,26 +48,27 @@ type event struct {
 }
 
 // ending says how the stack ends that a probe found.
-type ending uint32
+type ending uint8
 
 const (
 	notSaid   ending = iota // by the library in front of libcuda
-	whole                   // the outermost frame, or the most frames that there is room for
+	whole                   // the outermost frame
 	lost                    // no caller
 	isUnknown               // the probe does not know how to find this function's caller, so the stack was copied
+	isLeftOut               // nor this one's, and the ring had no room for a copy of the stack
+	isMore                  // there are more frames than there is room for
 )
 
 // copied is what the reader needs to find the callers that a probe could not.
 type copied struct {
 	sp, fp uint64
-	kept   uint64   // the return address of a function that has a probe at its return, 0 if the thread is in none
-	keptAt uint64   // the stack pointer after it
-	framed []uint64 // the return addresses from here on, as frame pointers tell
-	stack  []byte   // from the stack pointer on
+	kept   uint64 // the return address of a function that has a probe at its return, 0 if the thread is in none
+	keptAt uint64 // the stack pointer after it
+	stack  []byte // from the stack pointer on
 }
 
 // maxFrames is the most frames that a stack has.
-const maxFrames = 64
+const maxFrames = 128
 
 // maxPython is the most frames of Python.
 const maxPython = 128
@@ -78,37 +82,49 @@ const (
 	offOut    = 32
 	offPitch  = 40
 	offArgs   = 48
-	offDesc   = 96
-	offDepth  = 136
-	offStack  = 144
-	shortSize = offStack // of an event without stack
-	wholeSize = offStack + 8*maxFrames
+	shortSize = 96 // of an event without stack
+	// Of an event with a stack:
+	offDesc   = shortSize
+	offDepth  = 136 // a byte each: depth, end, total, beyond; then the generation
+	offPython = 144 // how many frames of Python there are; then two words for each, and a word for each address of the stack
+	offFrames = offPython + 8
+	mostSize  = offFrames + 16*maxPython + 8*maxFrames
 
-	// Of an event of a process that runs Python, and of one with a copy of the stack:
-	offPython  = wholeSize // how many frames, and for each 16 bytes
-	pythonSize = offPython + 8 + 16*maxPython
-	// Of an event with a copy of the stack:
-	offUnknown = pythonSize // the stack and the frame pointer, how many addresses there are, generation: as in a room
-	offCopied  = offUnknown + roomFrames - roomSP
-	offCopy    = offCopied + 8
+	// Of a part of the stack: the words of copied, where the part begins, and its bytes.
+	offUnknown = offResult
+	offPart    = offUnknown + 40
+	partSize   = offPart + chunk
 )
 
-const endingShift = 16
+// Bytes of the word at offDepth.
+const (
+	inDepth = iota
+	inEnd
+	inTotal
+	inBeyond
+)
 
 // A thread's room, in bytes.
 const (
-	roomNext   = 8 * iota // number of the program that runs last
-	roomPC                // where the stack begins
-	roomDepth             // of an event: how many frames are certain, and from the bit endingShift on the ending; the generation in the upper half
-	roomSP                // of the last of them, if it is of an unknown function
-	roomFP                //
-	roomTotal             // number of addresses, with those that came from frame pointers
-	roomKept              // see copied
-	roomKeptAt            //
-	roomFrames
-	roomWindowAt = roomFrames + 8*maxFrames // the address of what is in the window
-	roomWindow   = roomWindowAt + 8         // a part of the thread's stack
-	roomSize     = roomWindow + window
+	roomNext     = 8 * iota            // number of the program that runs last
+	roomPC                             // where the stack begins
+	roomSP                             // of the last certain frame, if it is of an unknown function
+	roomFP                             //
+	roomKept                           // see copied
+	roomKeptAt                         //
+	roomWindowAt                       // the address of what is in the window
+	roomWindow                         // a part of the thread's stack
+	roomEvent    = roomWindow + window // an event without frames of Python
+	roomFrames   = roomEvent + offFrames
+	roomDepth    = roomEvent + offDepth
+	roomSize     = roomFrames + 8*maxFrames
+)
+
+// How many bytes of a stack are copied, and in parts of which size: the stack may end within one.
+const (
+	maxCopy   = 16 << 10
+	chunkBits = 10
+	chunk     = 1 << chunkBits
 )
 
 // window is how many bytes of a stack a probe reads at a time: several frames.
@@ -128,31 +144,25 @@ func (e *event) read(b []byte) error {
 	for i := range e.args {
 		e.args[i] = u(offArgs + 8*i)
 	}
-	e.depth, e.program, e.copied, e.python = 0, nil, nil, nil
-	if len(b) < wholeSize {
+	e.depth, e.total, e.end, e.beyond = 0, 0, notSaid, notSaid
+	e.program, e.copied, e.python = nil, nil, nil
+	if len(b) < offFrames || e.phase == copies {
 		return nil
 	}
 	for i := range e.desc {
 		e.desc[i] = u(offDesc + 8*i)
 	}
-	e.depth, e.end, e.generation = int(min(uint16(u(offDepth)), maxFrames)), ending(uint16(u(offDepth)>>endingShift)), uint32(u(offDepth)>>32)
-	for i := range e.stack {
-		e.stack[i] = u(offStack + 8*i)
+	python := int(min(u(offPython), maxPython))
+	if e.total = int(b[offDepth+inTotal]); e.total > maxFrames || len(b) < offFrames+16*python+8*e.total {
+		return fmt.Errorf("an event of %d bytes: want those of %d frames", len(b), python+e.total)
 	}
-	if len(b) < offPython+8 {
-		return nil
-	}
-	e.python = e.pythonRoom[:2*min(u(offPython), uint64(len(b)-offPython-8)/16, maxPython)]
+	e.depth, e.end, e.beyond, e.generation = min(int(b[offDepth+inDepth]), e.total), ending(b[offDepth+inEnd]), ending(b[offDepth+inBeyond]), uint32(u(offDepth)>>32)
+	e.python = e.pythonRoom[:2*python]
 	for i := range e.python {
-		e.python[i] = u(offPython + 8 + 8*i)
+		e.python[i] = u(offFrames + 8*i)
 	}
-	if len(b) < offCopy {
-		return nil
-	}
-	e.copied = &copied{
-		sp: u(offUnknown), fp: u(offUnknown + 8), kept: u(offUnknown + 24), keptAt: u(offUnknown + 32),
-		framed: e.stack[max(0, e.depth-1):max(e.depth, int(min(u(offUnknown+16), maxFrames)))],
-		stack:  b[offCopy:][:min(u(offCopied), uint64(len(b)-offCopy))],
+	for i := range e.stack[:e.total] {
+		e.stack[i] = u(offFrames + 16*python + 8*i)
 	}
 	return nil
 }

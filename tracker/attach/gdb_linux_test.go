@@ -95,7 +95,7 @@ func (c byGDB) resolved(t *testing.T, s *symbols.Symbolizer, files map[string]sy
 		addresses = append(addresses, start+at-from)
 	}
 	its := symbols.Trace{Addresses: addresses, Pointed: len(addresses), End: symbols.Whole}
-	if len(addresses) >= maxFrames { // the watcher cannot tell whether there are more
+	if len(addresses) > maxFrames {
 		its.Addresses, its.End = addresses[:maxFrames], symbols.TooMany
 	}
 	return s.Resolve(its, nil)

@@ -56,7 +56,7 @@ func (s *sockets) receive(e *event, p *peer) bool {
 		s.hangUp(p.before)
 		p.before = nil
 	}
-	var buffer [pythonSize]byte
+	var buffer [mostSize]byte
 	var rights [64]byte
 	n, with, _, _, err := unix.Recvmsg(p.socket, buffer[:], rights[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 	switch {
@@ -65,7 +65,7 @@ func (s *sockets) receive(e *event, p *peer) bool {
 	case err != nil || n == 0:
 		return s.hungUp(e, p)
 	}
-	bad := e.read(buffer[:n]) != nil || e.phase > loaded
+	bad := e.read(buffer[:n]) != nil || e.phase >= copies
 	if !p.known && !bad {
 		p.known = bytes.Equal(buffer[offArgs:offArgs+len(s.token)], []byte(s.token))
 		if !p.known { // anybody may find the socket

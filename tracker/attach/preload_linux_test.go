@@ -135,7 +135,7 @@ func TestOnlyItsOwnProcessesAreHeard(t *testing.T) {
 			require.NoError(t, err)
 			defer unix.Close(fd)
 			require.NoError(t, unix.Connect(fd, &unix.SockaddrUnix{Name: name}))
-			greeting, call := make([]byte, shortSize), make([]byte, wholeSize)
+			greeting, call := make([]byte, shortSize), make([]byte, offFrames)
 			binary.NativeEndian.PutUint64(greeting[offWhat:], uint64(execed)<<32)
 			copy(greeting[offArgs:], token)
 			binary.NativeEndian.PutUint64(call[offWhat:], uint64(atReturn)<<32) // cuMemAlloc

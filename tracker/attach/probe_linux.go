@@ -3,10 +3,12 @@
 package attach
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,9 +31,12 @@ type probes struct {
 	reader *ringbuf.Reader
 	record ringbuf.Record
 
+	ahead sync.Once // see mostUrgent
+
 	soonGone *ringbuf.Reader // see readSoonGone
 	births   births
-	taught   map[int][]stepKey // by process: what is in the map of steps
+	taught   map[int][]stepKey  // by process: what is in the map of steps
+	parts    map[uint32]*copied // by thread: what is copied of its stack, until its event comes
 
 	attach          ebpf.AttachType
 	multi           bool // the kernel (6.6 and newer) takes many probes at once, and takes them away faster
@@ -51,7 +56,7 @@ func newProbes(cfg Config, functions []function) (p *probes, err error) {
 		}
 	}
 	_ = rlimit.RemoveMemlock() // kernels from 5.11 on need no more; others say so below
-	p = &probes{functions: functions, taught: make(map[int][]stepKey), births: births{of: make(map[program]*birth)}}
+	p = &probes{functions: functions, taught: make(map[int][]stepKey), parts: make(map[uint32]*copied), births: births{of: make(map[program]*birth)}}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -326,18 +331,36 @@ func (p *probes) probeNotes(file *link.Executable, index int, notes []symbols.No
 	return nil
 }
 
+// mostUrgent is the priority of the thread that reads: among hundreds of threads that only allocate, it would else fall
+// behind.
+const mostUrgent = -20
+
 // lookEvery is how long an event may wait until it is read.
 const lookEvery = 10 * time.Millisecond
 
 // next waits for an event. The error is os.ErrClosed after close, and errFlushed when all
 // that was there at a flush has been read.
 func (p *probes) next(e *event) error {
+	p.ahead.Do(func() {
+		runtime.LockOSThread()
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, mostUrgent) // of this thread
+	})
 	for {
 		switch err := p.reader.ReadInto(&p.record); {
 		case err == nil:
 			err := e.read(p.record.RawSample)
-			if e.phase == execed {
+			switch {
+			case err != nil:
+			case e.phase == copies:
+				p.join(e, p.record.RawSample)
+				continue
+			case e.phase == execed:
 				e.program = p.births.take(program{e.pid, e.args[0]})
+			case e.end == isUnknown:
+				e.copied = p.parts[e.tid]
+			}
+			if e.phase == exited || e.copied != nil {
+				delete(p.parts, e.tid)
 			}
 			return err
 		case errors.Is(err, os.ErrDeadlineExceeded):
@@ -348,6 +371,22 @@ func (p *probes) next(e *event) error {
 			return err
 		}
 	}
+}
+
+// join adds a part of a thread's stack to those before it.
+func (p *probes) join(e *event, part []byte) {
+	if len(part) != partSize {
+		return
+	}
+	word := func(i int) uint64 { return binary.NativeEndian.Uint64(part[offUnknown+8*i:]) }
+	its := p.parts[e.tid]
+	if at := word(4); at == 0 {
+		its = &copied{sp: word(0), fp: word(1), kept: word(2), keptAt: word(3)}
+		p.parts[e.tid] = its
+	} else if its == nil || at != uint64(len(its.stack)) {
+		return // an earlier part was lost, or is of another event
+	}
+	its.stack = append(its.stack, part[offPart:]...)
 }
 
 func (*probes) environ(env []string) []string { return env }

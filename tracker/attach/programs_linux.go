@@ -87,7 +87,6 @@ func (m *bpf) tellCall(index int) asm.Instructions {
 			asm.StoreMem(regEvent, offArgs+8*int16(i), asm.R1, asm.DWord),
 		)
 	}
-	ins = append(ins, zero(offDesc, shortSize)...)
 	ins = append(ins, submit(waits)...)
 	return append(ins, m.finish()...)
 }
@@ -210,6 +209,89 @@ func (m *bpf) leave(index int, f function) asm.Instructions {
 	return append(ins, m.forgetCall(f)...)
 }
 
+// stacked is the program that writes the event of an allocation when its stack has been followed: after a copy of the stack if that is
+// needed, and with the frames of Python if the process runs it. It makes the event in the thread's room, or in that for frames of Python.
+func (m *bpf) stacked(index int, f function) asm.Instructions {
+	ins := append(m.begin(), lookUp(m.callsOf(f), slotThread)...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"), asm.Mov.Reg(regCall, asm.R0))
+	ins = append(ins, lookUp(m.rooms, slotThread)...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "lost"), asm.StoreMem(asm.RFP, slotRoom, asm.R0, asm.DWord))
+	ins = append(append(ins, m.findLayout()...), m.copyStack()...)
+	ins = append(ins, asm.LoadMem(asm.R0, asm.RFP, slotLayout, asm.DWord), asm.JEq.Imm(asm.R0, 0, "native"))
+
+	ins = append(ins, lookUp(m.running, slotThread)...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "native"), asm.Mov.Reg(regEvent, asm.R0))
+	ins = append(append(ins, describe(index, f)...), joinFrames()...)
+	ins = append(ins, m.output()...)
+	ins = append(ins, asm.Mov.Imm(asm.R4, 0), asm.StoreMem(regEvent, offPython, asm.R4, asm.DWord), asm.Ja.Label("done")) // the next call may find none
+
+	ins = append(ins,
+		asm.LoadMem(regEvent, asm.RFP, slotRoom, asm.DWord).WithSymbol("native"),
+		asm.Add.Imm(regEvent, roomEvent),
+	)
+	ins = append(append(ins, describe(index, f)...), sizeOfFrames(asm.R3)...)
+	ins = append(ins, asm.Add.Imm(asm.R3, offFrames))
+	ins = append(ins, m.output()...)
+	return append(ins, m.forgetCall(f)...)
+}
+
+// describe writes what all events of calls have.
+func describe(index int, f function) asm.Instructions {
+	ins := asm.Instructions{
+		asm.FnKtimeGetNs.Call(),
+		asm.StoreMem(regEvent, offTime, asm.R0, asm.DWord),
+		asm.StoreMem(regEvent, offThread, regThread, asm.DWord),
+		asm.LoadImm(asm.R1, int64(atReturn)<<32|int64(index), asm.DWord),
+		asm.StoreMem(regEvent, offWhat, asm.R1, asm.DWord),
+	}
+	ins = append(ins, returned(f)...)
+	return append(ins,
+		asm.LoadMem(asm.R2, asm.RFP, slotRoom, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R2, roomDepth, asm.DWord),
+		asm.StoreMem(regEvent, offDepth, asm.R1, asm.DWord),
+	)
+}
+
+// sizeOfFrames puts the size of the stack's addresses into a register.
+func sizeOfFrames(to asm.Register) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R2, asm.RFP, slotRoom, asm.DWord),
+		asm.LoadMem(to, asm.R2, roomDepth+inTotal, asm.Byte),
+		asm.JGT.Imm(to, maxFrames, "lost"),
+		asm.LSh.Imm(to, 3),
+	}
+}
+
+// joinFrames puts the stack's addresses behind the frames of Python, and the event's size into R3.
+func joinFrames() asm.Instructions {
+	const size = regCall // the call is described
+	ins := append(sizeOfFrames(size),
+		asm.LoadMem(asm.R1, regEvent, offPython, asm.DWord),
+		asm.JGT.Imm(asm.R1, maxPython, "lost"),
+		asm.LSh.Imm(asm.R1, 4),
+		asm.Add.Imm(asm.R1, offFrames),
+		asm.StoreMem(asm.RFP, slotWord, asm.R1, asm.DWord),
+		asm.Add.Reg(asm.R1, regEvent),
+		asm.Mov.Reg(asm.R3, asm.R2),
+		asm.Add.Imm(asm.R3, roomFrames),
+		asm.Mov.Reg(asm.R2, size),
+		asm.FnProbeReadKernel.Call(),
+		asm.LoadMem(asm.R3, asm.RFP, slotWord, asm.DWord),
+	)
+	return append(ins, asm.Add.Reg(asm.R3, size))
+}
+
+// output gives the event, whose size is in R3, to the reader, and wakes it if it is to teach.
+func (m *bpf) output() asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R4, asm.RFP, slotWake, asm.DWord),
+		asm.LoadMapPtr(asm.R1, m.ring.FD()),
+		asm.Mov.Reg(asm.R2, regEvent),
+		asm.FnRingbufOutput.Call(),
+		asm.JNE.Imm(asm.R0, 0, "lost"),
+	}
+}
+
 // returning ends the program unless the thread's call is one of this function, and this is its
 // return: the stack pointer is where it was at the call.
 func (m *bpf) returning(index int, f function) asm.Instructions {
@@ -238,7 +320,9 @@ func returned(f function) asm.Instructions {
 		)
 	}
 	ins = append(ins, zero(offOut, offArgs)...)
-	ins = append(ins, zero(offDesc, shortSize)...)
+	if f.effect.stacked() {
+		ins = append(ins, zero(offDesc, offDepth)...)
+	}
 	if f.gives() {
 		ins = append(ins, readUser(offOut, 8, int16(f.address))...)
 	}

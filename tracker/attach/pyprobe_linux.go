@@ -42,8 +42,7 @@ const (
 	maxPyThreads = 512 // and interpreters are looked through
 	maxTries     = 3   // to find a thread
 	oneTry       = 2 * maxPython
-	maxPyCalls   = 1 << 11 // of threads that run Python at a time; two kilobytes each
-	pyRoom       = 8 + 16*maxPython
+	maxPyCalls   = 1 << 11 // of threads that run Python at a time; three kilobytes each
 	maxSeen      = 1 << 14 // code objects
 	soonGoneSize = 24      // bytes that the reader of what is soon gone gets
 )
@@ -60,6 +59,7 @@ const (
 	slotFound       = slotWhere
 	slotWhere       = slotRoom - 56
 	slotPid         = slotRoom - 64 // from here, three words for the reader of what is soon gone
+	slotWake        = slotRoom - 72 // a notice
 )
 
 // findLayout notes the layout of the process's interpreter.
@@ -109,33 +109,11 @@ func (m *bpf) room() asm.Instructions {
 	return append(ins,
 		asm.JEq.Imm(asm.R0, 0, "end"),
 		asm.Mov.Reg(regEvent, asm.R0).WithSymbol("room"),
+		asm.Add.Imm(regEvent, offPython),
 	)
 }
 
-// takePython copies the frames that were found into the event, and clears them: the next call may
-// find none.
-func (m *bpf) takePython() asm.Instructions {
-	ins := append(store(regEvent, offPython, 0),
-		asm.LoadMem(asm.R1, asm.RFP, slotLayout, asm.DWord),
-		asm.JEq.Imm(asm.R1, 0, "pythonTaken"),
-	)
-	ins = append(ins, lookUp(m.running, slotThread)...)
-	return append(ins,
-		asm.JEq.Imm(asm.R0, 0, "pythonTaken"),
-		asm.StoreMem(asm.RFP, slotRead, asm.R0, asm.DWord),
-		asm.Mov.Reg(asm.R1, regEvent),
-		asm.Add.Imm(asm.R1, offPython),
-		asm.Mov.Imm(asm.R2, pyRoom),
-		asm.Mov.Reg(asm.R3, asm.R0),
-		asm.FnProbeReadKernel.Call(),
-		asm.LoadMem(asm.R1, asm.RFP, slotRead, asm.DWord),
-		asm.Mov.Imm(asm.R4, 0),
-		asm.StoreMem(asm.R1, 0, asm.R4, asm.DWord),
-		asm.Mov.Imm(asm.R0, 0).WithSymbol("pythonTaken"),
-	)
-}
-
-// followPython is the program that leaves the frames in the thread's room: how many there are, and 16 bytes for each.
+// followPython is the program that leaves the frames in the thread's room for an event: how many there are, and 16 bytes for each.
 func (m *bpf) followPython() asm.Instructions {
 	ins := append(m.begin(), m.findLayout()...)
 	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"))

@@ -18,9 +18,7 @@ import (
 // One program follows the stack for all functions. It works in the thread's room, and ends by the program that writes the event.
 
 const (
-	maxCopy  = 16 << 10 // bytes of a stack
-	chunk    = 1 << 10  // is read at a time: the stack may end within it
-	maxApart = 1 << 29  // a caller's frame that is lower, by less than this, is wrong: goroutine and thread stacks are further apart
+	maxApart = 1 << 29 // a caller's frame that is lower, by less than this, is wrong: goroutine and thread stacks are further apart
 )
 
 // Room on the stack of the program that follows.
@@ -111,27 +109,7 @@ func (m *bpf) followStack() asm.Instructions {
 	}
 	ins = append(ins, asm.Ja.Label("step"))
 
-	far := store(asm.RFP, slotFar, 1)
-	far[0] = far[0].WithSymbol("unknown")
-	ins = append(ins, far...)
-	ins = append(ins,
-		asm.LoadMem(asm.R1, asm.RFP, slotCount, asm.DWord),
-		asm.Add.Imm(asm.R1, 1),
-		asm.LoadImm(asm.R2, int64(isUnknown)<<endingShift, asm.DWord),
-		asm.Or.Reg(asm.R1, asm.R2),
-		asm.StoreMem(room, roomDepth, asm.R1, asm.Word),
-		asm.StoreMem(room, roomSP, sp, asm.DWord),
-		asm.LoadMem(asm.R1, asm.RFP, slotFP, asm.DWord),
-		asm.StoreMem(room, roomFP, asm.R1, asm.DWord),
-	)
-	ins = append(append(ins, store(room, roomKept, 0)...), store(room, roomKeptAt, 0)...)
-	ins = append(append(ins, lookUp(m.others, slotThread)...), asm.JEq.Imm(asm.R0, 0, "framed"))
-	ins = append(ins, kept()...)
-	ins = append(ins,
-		asm.StoreMem(room, roomKept, asm.R1, asm.DWord),
-		asm.StoreMem(room, roomKeptAt, asm.R2, asm.DWord),
-		asm.Mov.Imm(asm.R1, 0).WithSymbol("framed"),
-	)
+	ins = append(ins, m.noteUnknown(sp, room)...)
 	framed := machine.Framed()
 	for i, n := range []int64{int64(framed.Begin), framed.Offset, framed.Return, int64(framed.Saved), framed.At} {
 		ins = append(ins, store(asm.RFP, slotRule+8*int16(i), int32(n))...)
@@ -142,30 +120,61 @@ func (m *bpf) followStack() asm.Instructions {
 		asm.LoadMem(sp, asm.RFP, slotBegin, asm.DWord),
 	)
 	ins = append(ins, again(slotCount, "next", maxFrames)...)
-	ins = append(ins, asm.LoadImm(asm.R2, int64(whole)<<endingShift, asm.DWord), asm.Ja.Label("full"))
-
-	ins = append(ins,
-		asm.LoadImm(asm.R2, int64(lost)<<endingShift, asm.DWord).WithSymbol("nowhere"),
-		asm.Ja.Label("ended"),
-		asm.LoadImm(asm.R2, int64(whole)<<endingShift, asm.DWord).WithSymbol("outermost"),
-		asm.LoadMem(asm.R1, asm.RFP, slotCount, asm.DWord).WithSymbol("ended"),
-		asm.Add.Imm(asm.R1, 1),
-		asm.StoreMem(asm.RFP, slotCount, asm.R1, asm.DWord),
-		asm.LoadMem(asm.R1, asm.RFP, slotCount, asm.DWord).WithSymbol("full"),
-		asm.StoreMem(room, roomTotal, asm.R1, asm.DWord),
-		asm.Or.Reg(asm.R1, asm.R2),
-		asm.LoadMem(asm.R2, asm.RFP, slotFar, asm.DWord),
-		asm.JNE.Imm(asm.R2, 0, "followed"),
-		asm.StoreMem(room, roomDepth, asm.R1, asm.Word),
-		asm.LoadMem(asm.R1, asm.RFP, slotStep+4, asm.Word).WithSymbol("followed"),
-		asm.StoreMem(room, roomDepth+4, asm.R1, asm.Word),
-	)
+	ins = append(ins, noteEnd(room)...)
 	ins = append(ins, m.findLayout()...)
 	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "native"))
 	ins = append(ins, m.goOn(asm.Mov.Imm(asm.R3, followPython))...)
 	ins = append(ins, asm.Mov.Imm(asm.R0, 0).WithSymbol("native"))
 	ins = append(ins, m.goOn(asm.LoadMem(asm.R3, room, roomNext, asm.DWord))...)
 	return append(ins, end()...)
+}
+
+// noteUnknown notes where the frames end that are certain. It begins at the label "unknown", and ends at "framed", where frame pointers are
+// followed.
+func (m *bpf) noteUnknown(sp, room asm.Register) asm.Instructions {
+	ins := store(asm.RFP, slotFar, 1)
+	ins[0] = ins[0].WithSymbol("unknown")
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotCount, asm.DWord),
+		asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(room, roomDepth+inDepth, asm.R1, asm.Byte),
+		asm.Mov.Imm(asm.R1, int32(isUnknown)),
+		asm.StoreMem(room, roomDepth+inEnd, asm.R1, asm.Byte),
+		asm.StoreMem(room, roomSP, sp, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, slotFP, asm.DWord),
+		asm.StoreMem(room, roomFP, asm.R1, asm.DWord),
+	)
+	ins = append(append(ins, store(room, roomKept, 0)...), store(room, roomKeptAt, 0)...)
+	ins = append(append(ins, lookUp(m.others, slotThread)...), asm.JEq.Imm(asm.R0, 0, "framed"))
+	ins = append(ins, kept()...)
+	ins = append(ins,
+		asm.StoreMem(room, roomKept, asm.R1, asm.DWord),
+		asm.StoreMem(room, roomKeptAt, asm.R2, asm.DWord),
+	)
+	return append(ins, asm.Mov.Imm(asm.R1, 0).WithSymbol("framed"))
+}
+
+// noteEnd notes how many frames there are and how they end. It begins where there are more than there is room for.
+func noteEnd(room asm.Register) asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Imm(asm.R2, int32(isMore)),
+		asm.Ja.Label("full"),
+		asm.Mov.Imm(asm.R2, int32(lost)).WithSymbol("nowhere"),
+		asm.Ja.Label("ended"),
+		asm.Mov.Imm(asm.R2, int32(whole)).WithSymbol("outermost"),
+		asm.LoadMem(asm.R1, asm.RFP, slotCount, asm.DWord).WithSymbol("ended"),
+		asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(asm.RFP, slotCount, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, slotCount, asm.DWord).WithSymbol("full"),
+		asm.StoreMem(room, roomDepth+inTotal, asm.R1, asm.Byte),
+		asm.StoreMem(room, roomDepth+inBeyond, asm.R2, asm.Byte),
+		asm.LoadMem(asm.R3, asm.RFP, slotFar, asm.DWord),
+		asm.JNE.Imm(asm.R3, 0, "followed"),
+		asm.StoreMem(room, roomDepth+inDepth, asm.R1, asm.Byte),
+		asm.StoreMem(room, roomDepth+inEnd, asm.R2, asm.Byte),
+		asm.LoadMem(asm.R1, asm.RFP, slotStep+4, asm.Word).WithSymbol("followed"),
+		asm.StoreMem(room, roomDepth+4, asm.R1, asm.Word),
+	}
 }
 
 // readStack copies the word at the address in R3 to the program's stack, or jumps to "nowhere". Most words are in the window: reading
@@ -270,80 +279,90 @@ func (m *bpf) stepOut(sp, room asm.Register) asm.Instructions {
 	return ins
 }
 
-// stacked is the program that writes the event of an allocation when its stack has been followed: with a copy of the stack if that is
-// needed, and with the frames of Python if the process runs it.
-func (m *bpf) stacked(index int, f function) asm.Instructions {
-	ins := append(m.begin(), lookUp(m.callsOf(f), slotThread)...)
-	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"), asm.Mov.Reg(regCall, asm.R0))
-	ins = append(ins, lookUp(m.rooms, slotThread)...)
-	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "lost"), asm.StoreMem(asm.RFP, slotRoom, asm.R0, asm.DWord))
-	ins = append(ins, m.findLayout()...)
+// copyStack gives the reader the stack from the frame of an unknown function on, in parts: up to the thread's own block of memory, which
+// lies behind its stack where the C library made that, or to where nothing is. While the ring is half full there is no copy: events
+// are more than the callers of some. The label at its end is "copied".
+func (m *bpf) copyStack() asm.Instructions {
+	ins := append(store(asm.RFP, slotWake, int32(waits)),
+		asm.LoadMem(asm.R2, asm.RFP, slotRoom, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R2, roomDepth+inEnd, asm.Byte),
+		asm.JNE.Imm(asm.R1, int32(isUnknown), "copied"),
+		asm.LoadMapPtr(asm.R1, m.ring.FD()),
+		asm.Mov.Imm(asm.R2, 0), // BPF_RB_AVAIL_DATA
+		asm.FnRingbufQuery.Call(),
+		asm.JGT.Imm(asm.R0, int32(m.ring.MaxEntries()/2), "no room"),
+	)
+	ins = append(ins, m.threadBlock()...)
 	ins = append(ins,
 		asm.LoadMem(asm.R2, asm.RFP, slotRoom, asm.DWord),
-		asm.LoadMem(asm.R1, asm.R2, roomDepth+endingShift/8, asm.Half),
-		asm.JEq.Imm(asm.R1, int32(isUnknown), "copy"),
-		asm.JNE.Imm(asm.R0, 0, "known"),
+		asm.LoadMem(asm.R1, asm.R2, roomSP, asm.DWord),
+		asm.Sub.Reg(asm.R0, asm.R1),
+		asm.StoreMem(asm.RFP, slotRead, asm.R0, asm.DWord), // how much stack there is; very much if there is no such block
 	)
-	ins = append(ins, m.withStack(wholeSize, index, f)...)
-	ins = append(ins, submit(waits)...)
-	ins = append(ins, asm.Ja.Label("done"))
+	ins = append(ins, store(asm.RFP, slotWake, int32(wakes))...) // the sooner it is read, the fewer need a copy
+	ins = append(ins, store(asm.RFP, slotIndex, 0)...)
+	ins = append(ins, m.copyPart()...)
+	return append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotIndex, asm.DWord),
+		asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(asm.RFP, slotIndex, asm.R1, asm.DWord),
+		asm.JGE.Imm(asm.R1, maxCopy/chunk, "copied"),
+		asm.LSh.Imm(asm.R1, chunkBits),
+		asm.LoadMem(asm.R2, asm.RFP, slotRead, asm.DWord),
+		asm.JLT.Reg(asm.R1, asm.R2, "next part"),
+		asm.Ja.Label("copied"),
+		asm.Mov.Imm(asm.R2, int32(waits)).WithSymbol("none there"),
+		asm.FnRingbufDiscard.Call(),
+		asm.Ja.Label("copied"),
+		asm.LoadMem(asm.R2, asm.RFP, slotRoom, asm.DWord).WithSymbol("no room"),
+		asm.Mov.Imm(asm.R1, int32(isLeftOut)),
+		asm.StoreMem(asm.R2, roomDepth+inEnd, asm.R1, asm.Byte),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("copied"),
+	)
+}
 
-	unknown := append(m.withStack(offCopy+maxCopy, index, f), copyStack()...)
-	unknown[0] = unknown[0].WithSymbol("copy")
-	ins = append(ins, unknown...)
-	ins = append(ins, store(asm.RFP, slotWord, int32(wakes))...) // the sooner it is read, the fewer need a copy
-	ins = append(ins, asm.Ja.Label("python"))
-
-	known := m.withStack(pythonSize, index, f)
-	known[0] = known[0].WithSymbol("known")
-	ins = append(ins, known...)
-	ins = append(ins, store(asm.RFP, slotWord, int32(waits))...)
-	ins = append(ins, asm.Mov.Imm(asm.R0, 0).WithSymbol("python"))
-	ins = append(ins, m.takePython()...)
-	ins = append(ins,
-		asm.Mov.Reg(asm.R1, regEvent),
-		asm.LoadMem(asm.R2, asm.RFP, slotWord, asm.DWord),
+// copyPart gives the reader the part of the stack with the number in a slot. It begins at the label "next part". If the stack ends within
+// the part it jumps to "none there", and has the part's address in R1.
+func (m *bpf) copyPart() asm.Instructions {
+	const part = regEvent
+	ins := asm.Instructions{
+		asm.LoadMapPtr(asm.R1, m.ring.FD()).WithSymbol("next part"),
+		asm.Mov.Imm(asm.R2, partSize),
+		asm.Mov.Imm(asm.R3, 0),
+		asm.FnRingbufReserve.Call(),
+		asm.JEq.Imm(asm.R0, 0, "no room"),
+		asm.Mov.Reg(part, asm.R0),
+		asm.StoreMem(part, offThread, regThread, asm.DWord),
+		asm.LoadImm(asm.R1, int64(copies)<<32, asm.DWord),
+		asm.StoreMem(part, offWhat, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R2, asm.RFP, slotRoom, asm.DWord),
+	}
+	for i, from := range []int16{roomSP, roomFP, roomKept, roomKeptAt} {
+		ins = append(ins, asm.LoadMem(asm.R1, asm.R2, from, asm.DWord), asm.StoreMem(part, offUnknown+8*int16(i), asm.R1, asm.DWord))
+	}
+	return append(ins,
+		asm.LoadMem(asm.R3, asm.R2, roomSP, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, slotIndex, asm.DWord),
+		asm.LSh.Imm(asm.R1, chunkBits),
+		asm.StoreMem(part, offUnknown+32, asm.R1, asm.DWord),
+		asm.Add.Reg(asm.R3, asm.R1),
+		asm.Mov.Reg(asm.R1, part),
+		asm.Add.Imm(asm.R1, offPart),
+		asm.Mov.Imm(asm.R2, chunk),
+		asm.FnProbeReadUser.Call(),
+		asm.Mov.Reg(asm.R1, part),
+		asm.JNE.Imm(asm.R0, 0, "none there"),
+		asm.Mov.Imm(asm.R2, int32(waits)),
 		asm.FnRingbufSubmit.Call(),
 	)
-	return append(ins, m.forgetCall(f)...)
 }
 
-// withStack reserves an event and writes what all allocations have.
-func (m *bpf) withStack(size int32, index int, f function) asm.Instructions {
-	ins := append(m.reserve(size, index, atReturn), returned(f)...)
-	return append(ins,
-		asm.LoadMem(asm.R3, asm.RFP, slotRoom, asm.DWord),
-		asm.LoadMem(asm.R1, asm.R3, roomDepth, asm.DWord),
-		asm.StoreMem(regEvent, offDepth, asm.R1, asm.DWord),
-		asm.Add.Imm(asm.R3, roomFrames),
-		asm.Mov.Reg(asm.R1, regEvent),
-		asm.Add.Imm(asm.R1, offStack),
-		asm.Mov.Imm(asm.R2, 8*maxFrames),
-		asm.FnProbeReadKernel.Call(),
-	)
-}
-
-// copyStack copies the stack from the frame of an unknown function on.
-func copyStack() asm.Instructions {
-	ins := asm.Instructions{asm.LoadMem(asm.R2, asm.RFP, slotRoom, asm.DWord)}
-	for at := int16(0); at < roomFrames-roomSP; at += 8 {
-		ins = append(ins, asm.LoadMem(asm.R1, asm.R2, roomSP+at, asm.DWord), asm.StoreMem(regEvent, offUnknown+at, asm.R1, asm.DWord))
+// threadBlock puts the address of the thread's own block of memory into R0; 0 if it is not known.
+func (m *bpf) threadBlock() asm.Instructions {
+	if threadBase == "" {
+		return asm.Instructions{asm.Mov.Imm(asm.R0, 0)}
 	}
-	ins = append(ins, store(regEvent, offCopied, 0)...)
-	for at := int32(0); at < maxCopy; at += chunk {
-		ins = append(ins,
-			asm.Mov.Reg(asm.R1, regEvent),
-			asm.Add.Imm(asm.R1, offCopy+at),
-			asm.Mov.Imm(asm.R2, chunk),
-			asm.LoadMem(asm.R3, asm.RFP, slotRoom, asm.DWord),
-			asm.LoadMem(asm.R3, asm.R3, roomSP, asm.DWord),
-			asm.Add.Imm(asm.R3, at),
-			asm.FnProbeReadUser.Call(),
-			asm.JNE.Imm(asm.R0, 0, "copied"),
-		)
-		ins = append(ins, store(regEvent, offCopied, at+chunk)...)
-	}
-	return append(ins, asm.Mov.Imm(asm.R0, 0).WithSymbol("copied"))
+	return m.self()
 }
 
 // stepKey is the key of a step in the map.

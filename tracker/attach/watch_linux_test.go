@@ -171,6 +171,32 @@ func TestManyThreads(t *testing.T) {
 	assert.EqualValues(t, w.Sources()[0].Snapshot().Total.Count*2-int64(len(want)), events+history.Dropped())
 }
 
+// TestARingThatNobodyReads: while the reader does nothing, 200 threads allocate 80,000 times in functions that it has not seen. Nothing is lost
+// but the callers of some, and their stacks say so.
+func TestARingThatNobodyReads(t *testing.T) {
+	w := newWatcher(t, Config{})
+	c := start(t, w, buildC(t, "-DLINKED", "-O1", "-fomit-frame-pointer"), "leak", "1", "wait", "many", "400")
+	require.Eventually(t, func() bool { w.Sync(); return len(w.Sources()) > 0 }, time.Minute, 10*time.Millisecond)
+	w.mu.Lock()
+	fmt.Fprintln(c.in)
+	want := c.live(t)
+	w.mu.Unlock()
+	w.Sync()
+	require.Empty(t, w.Doubts())
+	require.Equal(t, want, ledgers(w, c.Process.Pid))
+	require.Len(t, want, 201)
+	leftOut := 0
+	for a := range w.Sources()[0].Snapshot().Allocations() {
+		switch stack := names(a.Stack); {
+		case strings.Contains(stack, "calls came faster than they were read"):
+			leftOut++
+		case a.Requested == 4096:
+			assert.Equal(t, "load_weights <- train <- pairs", stack)
+		}
+	}
+	assert.Positive(t, leftOut)
+}
+
 // TestNothingIsLeft: a watcher that is closed has no probe in the kernel, and its program goes on.
 func TestNothingIsLeft(t *testing.T) {
 	w := newWatcher(t, Config{})

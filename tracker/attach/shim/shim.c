@@ -40,20 +40,20 @@ typedef word (*opener)(word, ipc_handle, word);
 
 enum { BEGINNING = 1, ENTRY_ONLY = 2, STACKED = 4, GIVES = 8, PITCHED = 16 };      // as in preload.go
 enum { BEGINS, RETURNS, FORKED, EXECED, EXITED, MAPPED };                          // as in event.go
-enum { FRAMES = 64, PYTHON_FRAMES = 128, HIGH = 200, NOT_FOUND = 500 };
+enum { FRAMES = 128, PYTHON_FRAMES = 128, HIGH = 200, NOT_FOUND = 500 };
 
 // As in event.go.
 typedef struct {
 	word time;
 	uint32_t tid, pid, function, phase;
 	word result, out, pitch, args[6], desc[5];
-	uint32_t depth, end; // frames; 0: it is not said how the stack ends
-	word stack[FRAMES];
-	word python_frames; // and then two words for each
-	word python[2 * PYTHON_FRAMES];
+	uint8_t depth, end, total, beyond; // frames, twice; an ending
+	uint32_t generation;
+	word python_frames;
+	word frames[2 * PYTHON_FRAMES + FRAMES + 1]; // two words for each of Python, and then the stack; one more than is sent
 } event;
 
-enum { SHORT = offsetof(event, stack), STACK = offsetof(event, python_frames), PYTHON = offsetof(event, python) };
+enum { SHORT = offsetof(event, desc), STACK = offsetof(event, frames), MORE = 5 };
 
 typedef struct {
 	const char *name;
@@ -286,7 +286,7 @@ static void emit(event *e, size_t n, uint32_t phase) {
 // they point to, a part of the stack at a time.
 static int walk(word *stack, int n, word frame) {
 	word part[256], begin = 0, end = 0;
-	while (n < FRAMES && frame && frame % sizeof(word) == 0) {
+	while (n <= FRAMES && frame && frame % sizeof(word) == 0) {
 		if (frame < begin || frame >= end || end - frame < 2 * sizeof(word)) {
 			struct iovec here = {part, sizeof part}, there = {(void *)frame, sizeof part};
 			ssize_t got = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
@@ -341,7 +341,7 @@ static _Unwind_Reason_Code trace(struct _Unwind_Context *c, void *to) {
 	tracing *t = to;
 	if (unwinder.cfa(c) <= t->above) // the shim's own frames
 		return _URC_NO_REASON;
-	if (t->n == FRAMES)
+	if (t->n > FRAMES)
 		return _URC_END_OF_STACK;
 	t->stack[t->n++] = unwinder.ip(c);
 	t->frame = unwinder.reg(c, FRAME_POINTER);
@@ -349,7 +349,7 @@ static _Unwind_Reason_Code trace(struct _Unwind_Context *c, void *to) {
 }
 
 // callers takes the call stack from a function's frame outwards: by tables, and from the first code without any, such
-// as Go's, by frame pointers.
+// as Go's, by frame pointers. There is room for one more than FRAMES.
 static uint32_t callers(word *stack, word *frame) {
 	tracing t = {.stack = stack, .above = (word)frame};
 	if (unwinder.backtrace)
@@ -498,7 +498,7 @@ static word call(const hook *h, const word *a, const ipc_handle *handle, word *f
 		return pass_on(h, a, handle);
 	inside = frame;
 	event e; // of which Python's frames are long, and seldom sent
-	memset(&e, 0, PYTHON);
+	memset(&e, 0, STACK);
 	e.function = (uint32_t)h->index;
 	memcpy(e.args, a, sizeof e.args);
 	if (h->flags & (BEGINNING | ENTRY_ONLY))
@@ -513,9 +513,14 @@ static word call(const hook *h, const word *a, const ipc_handle *handle, word *f
 		memcpy(e.desc, (void *)a[1], h->described);
 	size_t n = SHORT;
 	if (tells && h->flags & STACKED) {
-		e.depth = callers(e.stack, frame);
-		e.python_frames = (word)python_frames(e.python);
-		n = e.python_frames ? PYTHON + 2 * sizeof(word) * e.python_frames : STACK;
+		e.python_frames = (word)python_frames(e.frames);
+		uint32_t found = callers(e.frames + 2 * e.python_frames, frame);
+		if (found > FRAMES) {
+			found = FRAMES;
+			e.beyond = MORE;
+		}
+		e.depth = e.total = (uint8_t)found;
+		n = STACK + sizeof(word) * (2 * e.python_frames + found);
 	}
 	if (tells)
 		emit(&e, n, RETURNS);

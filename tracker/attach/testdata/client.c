@@ -108,6 +108,22 @@ static void threads(int n) {
 		pthread_join(t[i], NULL);
 }
 
+static void *pairs(void *n) {
+	cuCtxSetCurrent(context);
+	for (uintptr_t i = 0; i < (uintptr_t)n; i++)
+		cuMemFree_v2(train(4096));
+	train(4096);
+	return NULL;
+}
+
+static void many(int n, uintptr_t of) {
+	pthread_t t[n];
+	for (int i = 0; i < n; i++)
+		pthread_create(&t[i], NULL, pairs, (void *)of);
+	for (int i = 0; i < n; i++)
+		pthread_join(t[i], NULL);
+}
+
 static void kinds(void) {
 	ptr p;
 	size_t pitch;
@@ -175,6 +191,8 @@ int main(int argc, char **argv) {
 			cuDevicePrimaryCtxRelease_v2(0);
 		if (!strcmp(argv[i], "threads"))
 			threads(atoi(argv[++i]));
+		if (!strcmp(argv[i], "many"))
+			many(200, (uintptr_t)atoi(argv[++i]));
 		if (!strcmp(argv[i], "leak"))
 			for (int n = atoi(argv[++i]); n > 0; n--)
 				train(1 << 20);

@@ -21,7 +21,7 @@ static int watch(void) {
 
 // A register that is no frame pointer may have any value.
 static void test_walk(void) {
-	word stack[FRAMES], ends[] = {0, 1, 8, (word)-8, (word)-16, (word)-24, (word)1 << 63};
+	word stack[FRAMES + 1], ends[] = {0, 1, 8, (word)-8, (word)-16, (word)-24, (word)1 << 63};
 	for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
 		word last[2] = {ends[i], 7}, first[2] = {(word)last, 5};
 		CHECK(walk(stack, 0, (word)first) == 2);
@@ -115,7 +115,7 @@ static void test_handle(void) {
 	CHECK(cuIpcOpenMemHandle_v2((word)&address, handle, 1) == 0);
 	CHECK(address == opens && passed_flags == 1 && !memcmp(&passed, &handle, sizeof handle));
 	event e;
-	CHECK(recv(out, &e, sizeof e, MSG_DONTWAIT) == STACK);
+	CHECK(recv(out, &e, sizeof e, MSG_DONTWAIT) == (ssize_t)(STACK + sizeof(word) * e.total));
 	CHECK(e.phase == RETURNS && e.out == opens && e.args[0] == (word)&address && e.depth > 0);
 	CHECK((int)e.function == hooks[hook_cuIpcOpenMemHandle_v2].index);
 }

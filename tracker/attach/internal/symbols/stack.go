@@ -26,6 +26,7 @@ const (
 	NoTable  = "(the stack ends early: %s keeps no frame pointers, and has no table of its callers)"
 	TooLong  = "(the stack ends early: what lies beyond %s is further up than 16 KiB, and is not read)"
 	Hidden   = "(the stack ends early: a probe hides what called %s)"
+	TooFast  = "(the stack ends early: calls came faster than they were read, and there was no room to keep what called %s)"
 	TooMany  = "(more than %d frames: the others are left out)"
 	nameless = "(the stack ends early: what called %s is code without a name)"
 )
@@ -70,7 +71,11 @@ func (s *Symbolizer) Resolve(t Trace, python *Python) mem.Stack {
 
 // joined is the frames of all code, with what is to be said of them.
 func (s *Symbolizer) joined(all []code, end string) (stack mem.Stack) {
-	full := end == TooMany
+	full := end == TooMany && len(all) > 0
+	if full { // what calls main is no frame that is missing
+		last := all[len(all)-1].native
+		full = last.Function != "main" && !starts(last)
+	}
 	trimmed, started := false, false
 	for !full && len(all) > 1 && strings.HasPrefix(all[len(all)-1].native.Function, "0x") {
 		all, trimmed = all[:len(all)-1], true
