@@ -12,6 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // Buffer is device memory that a MemTracker allocated. Its methods may be called from any
@@ -186,47 +187,31 @@ func (b *Buffer) Shape() alloc.Shape { return b.group().Shape }
 // DType returns the element type.
 func (b *Buffer) DType() alloc.DType { return b.group().DType }
 
-// Kind returns what the buffer is for. After Free it returns the kind that the buffer was allocated
-// with.
-func (b *Buffer) Kind() Kind {
-	t := b.tracker()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if r := b.live(); r != nil && !t.ledger.Closed {
-		return t.ledger.Cells.At(r.Cell).Group.Kind
-	}
-	return b.group().Kind
-}
-
-// Memory returns what type of memory the buffer is in.
-func (b *Buffer) Memory() alloc.Memory { return b.group().Memory }
-
 // Bytes returns the requested bytes.
 func (b *Buffer) Bytes() alloc.Bytes { return b.group().Each }
 
-// Allocated returns the size of a live buffer on the device, after rounding, and 0 for a freed one.
-func (b *Buffer) Allocated() alloc.Bytes {
-	t := b.tracker()
+// Allocation returns what a Snapshot says of the buffer: its kind, label, stream and call stack, and
+// its size after rounding. Of a freed buffer it has what does not change, and Allocated is 0.
+func (b *Buffer) Allocation() snapshot.Allocation {
+	t, g := b.tracker(), b.group()
+	a := snapshot.Allocation{
+		Seq: b.seq, Ptr: b.ptr, Requested: g.Each,
+		Group: snapshot.Group{Kind: g.Kind, Memory: g.Memory, DType: g.DType, Shape: g.Shape},
+		Place: snapshot.Place{Stack: t.stacks.Stack(b.stack()), CallSite: t.stacks.Site(b.stack())},
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if r := b.live(); r != nil {
-		return r.Allocated
+	r := b.live()
+	if r == nil {
+		return a
 	}
-	return 0
-}
-
-// Stack returns the call stack of the allocation.
-func (b *Buffer) Stack() mem.Stack { return b.tracker().stacks.Stack(b.stack()) }
-
-// Label returns the name that SetLabel set. It is empty once the buffer is freed.
-func (b *Buffer) Label() string {
-	t := b.tracker()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if r := b.live(); r != nil {
-		return t.ledger.LabelOf(r)
+	a.Allocated, a.Label, a.Lost, a.Stream = r.Allocated, t.ledger.LabelOf(r), r.Lost, t.ledger.Streams.Handles[r.Stream]
+	a.Time = t.start.Add(r.Since)
+	if !t.ledger.Closed {
+		c := t.ledger.Cells.At(r.Cell)
+		a.Kind, a.Section = c.Group.Kind, t.sections.paths.names[c.Section]
 	}
-	return ""
+	return a
 }
 
 // SetLabel names the buffer, for snapshots: "layer1.0.conv1.weight". It has no effect on a
@@ -245,7 +230,7 @@ func (b *Buffer) String() string {
 	if b.origin == nil {
 		return "no buffer: a MemTracker makes them"
 	}
-	return fmt.Sprintf("%v %v %v, %v at %v", b.Kind(), b.group().Shape, b.group().DType, b.group().Each, b.ptr)
+	return fmt.Sprintf("%v %v %v, %v at %v", b.Allocation().Kind, b.group().Shape, b.group().DType, b.group().Each, b.ptr)
 }
 
 // SetKind says what a live buffer is for, where that was not known when it was allocated. The

@@ -57,9 +57,6 @@ type Config struct {
 	MaxEvents int
 	// MaxMarks bounds the marks that Marks returns. 0 means 128 marks; a negative number, none.
 	MaxMarks int
-	// GCOnClearCache makes ClearCache run the Go collector first, so that finalizers and
-	// cleanups can free buffers before.
-	GCOnClearCache bool
 
 	// FindLost looks for lost buffers: those that the program can no longer reach, as Go's collector finds, and that were not
 	// freed. That is a definite leak, because the program can never free them. They are marked in Snapshots and Leaks, the

@@ -116,12 +116,13 @@ func copyThroughHost(dst, src *Buffer) error {
 
 // nameCopy gives a buffer without a label the name of the buffer that was copied to it.
 func (b *Buffer) nameCopy(src *Buffer) {
-	if b.Label() != "" {
+	if b.Allocation().Label != "" {
 		return
 	}
-	what := src.Label()
+	from := src.Allocation()
+	what := from.Label
 	if what == "" {
-		what = fmt.Sprintf("%v %v", src.Kind(), src.Shape())
+		what = fmt.Sprintf("%v %v", from.Kind, from.Shape)
 	}
 	b.SetLabel(fmt.Sprintf("copy of %s on %s", what, src.tracker().name))
 }

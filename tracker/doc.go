@@ -50,13 +50,13 @@
 // layer.
 //
 // What was never freed? Suspects names the lines of code with buffers that look forgotten: they
-// become older and older, while others are freed young. Growth names the lines that hold ever more old buffers.
-// Leaks lists what is live now and was not in an earlier snapshot. With Config.FindLost, the Go
+// become older and older, while others are freed young. leaks.Growing names the lines that
+// hold ever more old buffers. Leaks lists what is live now and was not in an earlier snapshot. With Config.FindLost, the Go
 // collector finds buffers that the program can no longer reach and so can never free.
 // VerifyNoLeaks and LimitPeak fail a test.
 //
 // Why did an allocation fail when there was room? The *OutOfMemoryError says what holds the
-// memory and what would help. With Config.OOMDir, a Dump of that moment is written. Explain says
+// memory and what would help. With Config.OOMDir, a Dump of that moment is written. explain.Snapshot says
 // why reserved memory cannot be used or given back.
 //
 // # What is counted

@@ -197,7 +197,7 @@ func TestOutOfMemoryWritesADumpFirst(t *testing.T) {
 		if n == 2 {
 			break
 		}
-		require.NoError(t, oom.DumpErr)
+		require.NotEmpty(t, oom.Dump)
 		d := readDump(t, oom.Dump)
 		assert.Contains(t, d.Reason, "out of device memory")
 		assert.Equal(t, int64(1), d.Snapshot.Live.Count)
@@ -207,7 +207,7 @@ func TestOutOfMemoryWritesADumpFirst(t *testing.T) {
 		assertDumpInJSON(t, oom, oom.Dump)
 	}
 	assert.Empty(t, oom.Dump)
-	assert.ErrorContains(t, oom.DumpErr, "2 were written already")
+	assert.ErrorContains(t, oom, "2 were written already")
 	assert.Len(t, files(t, dir), 2)
 	assertDumpInJSON(t, oom, nil)
 }
@@ -371,7 +371,7 @@ func TestOutOfMemoryDumpOfAMillionBuffers(t *testing.T) {
 	_, err := tr.Alloc(alloc.Shape{1 << 20, 1 << 21}, alloc.Uint8, tracker.Input) // twice what sim may have
 	var oom *tracker.OutOfMemoryError
 	require.ErrorAs(t, err, &oom)
-	require.NoError(t, oom.DumpErr)
+	require.NotEmpty(t, oom.Dump)
 	info, err := os.Stat(oom.Dump)
 	require.NoError(t, err)
 	assert.LessOrEqual(t, info.Size(), int64(16*alloc.MiB))
@@ -428,7 +428,6 @@ func TestDumpWhereNoneCanBe(t *testing.T) {
 	_, err := tr.Alloc(alloc.Shape{1 << 20, 1 << 20}, alloc.Uint8, tracker.Input) // all that sim may have
 	var oom *tracker.OutOfMemoryError
 	require.ErrorAs(t, err, &oom)
-	require.Error(t, oom.DumpErr)
 	assert.Contains(t, err.Error(), "\n\tno dump: ")
 
 	assert.ErrorContains(t, tr.Dump().WriteJSON(&brokenWriter{n: 100}), "write dump: ")
@@ -442,7 +441,7 @@ func TestDumpOfMoreThanEightEiB(t *testing.T) {
 	var most int64 = 1 << 62
 	tr, _ := open(t, tracker.Config{})
 	for range 3 {
-		require.NoError(t, tr.Register(0x1000, alloc.Shape{int(most)}, alloc.Uint8, tracker.Input))
+		require.NoError(t, tr.Register(0x1000, alloc.DeviceMemory, alloc.Shape{int(most)}, alloc.Uint8, tracker.Input))
 		_, err := tr.Unregister(0x1000)
 		require.NoError(t, err)
 	}

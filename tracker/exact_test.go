@@ -66,7 +66,7 @@ func TestNewClosesWhatItOpened(t *testing.T) {
 
 func TestMemoryWhoseFreeFailsIsPutBack(t *testing.T) {
 	tr, _ := open(t, tracker.Config{})
-	require.NoError(t, tr.Register(512, alloc.Shape{8}, alloc.Float32, tracker.Parameter))
+	require.NoError(t, tr.Register(512, alloc.DeviceMemory, alloc.Shape{8}, alloc.Float32, tracker.Parameter))
 	before := tr.Snapshot().Sub(nil)
 	putBack := unregister(t, tr, 512)
 	assert.Zero(t, tr.Snapshot().Live)
@@ -79,9 +79,9 @@ func TestMemoryWhoseFreeFailsIsPutBack(t *testing.T) {
 // under way stays the new owner's, and who puts it back is told.
 func TestPutBackTellsOfANewOwner(t *testing.T) {
 	tr, _ := open(t, tracker.Config{})
-	require.NoError(t, tr.Register(512, alloc.Shape{8}, alloc.Float32, tracker.Parameter))
+	require.NoError(t, tr.Register(512, alloc.DeviceMemory, alloc.Shape{8}, alloc.Float32, tracker.Parameter))
 	putBack := unregister(t, tr, 512)
-	require.NoError(t, tr.Register(512, alloc.Shape{3}, alloc.Float32, tracker.Activation))
+	require.NoError(t, tr.Register(512, alloc.DeviceMemory, alloc.Shape{3}, alloc.Float32, tracker.Activation))
 	require.ErrorIs(t, putBack(), tracker.ErrDuplicatePtr)
 	assert.Equal(t, mem.Tally{Count: 1, Bytes: 12}, tr.Snapshot().Live)
 	trackertest.RequireExact(t, tr.Snapshot())
@@ -131,14 +131,14 @@ func TestTheCacheRefusesToFreeABuffer(t *testing.T) {
 	tr, _ := open(t, tracker.Config{})
 	buf := take(t, tr, tracker.Parameter, 10)
 	require.ErrorIs(t, tr.Device().Free(buf.Ptr()), cachelock.ErrOwned)
-	require.ErrorIs(t, tr.Register(buf.Ptr(), buf.Shape(), buf.DType(), buf.Kind()), tracker.ErrDuplicatePtr)
+	require.ErrorIs(t, tr.Register(buf.Ptr(), alloc.DeviceMemory, buf.Shape(), buf.DType(), buf.Allocation().Kind), tracker.ErrDuplicatePtr)
 	_, err := tr.Unregister(buf.Ptr())
 	require.ErrorIs(t, err, alloc.ErrUnknownPtr)
 	require.NoError(t, buf.Free())
 
 	p, err := tr.Device().Alloc(40)
 	require.NoError(t, err)
-	require.NoError(t, tr.Register(p, alloc.Shape{10}, alloc.Float32, tracker.Parameter), "memory of others, from the same cache")
+	require.NoError(t, tr.Register(p, alloc.DeviceMemory, alloc.Shape{10}, alloc.Float32, tracker.Parameter), "memory of others, from the same cache")
 	unregister(t, tr, p)
 	require.NoError(t, tr.Device().Free(p))
 }
@@ -190,7 +190,7 @@ func TestClockMayUseTheTracker(t *testing.T) {
 	tr.Track()
 	_, err := tr.Alloc(alloc.Shape{1 << 15, 1 << 15}, alloc.Float32, tracker.Input) // 4 GiB
 	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
-	require.NoError(t, tr.Register(1, alloc.Shape{1}, alloc.Float32, tracker.Input))
+	require.NoError(t, tr.Register(1, alloc.DeviceMemory, alloc.Shape{1}, alloc.Float32, tracker.Input))
 	unregister(t, tr, 1)
 	require.NoError(t, buf.Free())
 	s.End()

@@ -55,7 +55,7 @@ func ExampleMemTracker_Register() {
 
 	// Memory that another library took on the same device.
 	arena, _ := device.Alloc(256 * alloc.MiB)
-	tr.Register(arena, alloc.Shape{256 << 20}, alloc.Uint8, tracker.Temporary)
+	tr.Register(arena, alloc.DeviceMemory, alloc.Shape{256 << 20}, alloc.Uint8, tracker.Temporary)
 	fmt.Println(tr.Track().Delta)
 
 	// Forget it before it is freed. If the free fails, remember it again.

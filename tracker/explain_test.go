@@ -11,6 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
 )
 
 // TestExplain leaves 5 MiB free in each segment of 12: together enough for a request, in pieces.
@@ -33,7 +34,7 @@ func TestExplain(t *testing.T) {
 		require.NoError(t, b.Free())
 		defer buffer(7 * alloc.MiB).Free()
 	}
-	x := tr.Explain()
+	x := explain.Snapshot(tr.Snapshot())
 	assert.Equal(t, 96*alloc.MiB, x.Reserved)
 	assert.Equal(t, 56*alloc.MiB, x.Requested)
 	assert.Equal(t, 40*alloc.MiB, x.Stuck)

@@ -14,7 +14,7 @@ import (
 
 func TestSetLabelOfRegisteredMemory(t *testing.T) {
 	tr, _ := open(t, tracker.Config{Device: device(t, sim.Config{})})
-	require.NoError(t, tr.Register(4096, alloc.Shape{3}, alloc.Float32, tracker.Parameter))
+	require.NoError(t, tr.Register(4096, alloc.DeviceMemory, alloc.Shape{3}, alloc.Float32, tracker.Parameter))
 	require.NoError(t, tr.SetLabel(4096, "bias"))
 	for a := range tr.Snapshot().Allocations() {
 		require.Equal(t, "bias", a.Label)
@@ -25,7 +25,7 @@ func TestSetLabelOfRegisteredMemory(t *testing.T) {
 
 func TestExplainAnAllocationOfOtherCode(t *testing.T) {
 	tr, _ := open(t, tracker.Config{Device: device(t, sim.Config{}), OOMDir: t.TempDir()})
-	require.NoError(t, tr.Register(4096, alloc.Shape{1 << 20}, alloc.Float32, tracker.Parameter))
+	require.NoError(t, tr.Register(4096, alloc.DeviceMemory, alloc.Shape{1 << 20}, alloc.Float32, tracker.Parameter))
 	theirs := errors.New("their words")
 	err := tr.ExplainOutOfMemory(fmt.Errorf("%w (%w)", alloc.ErrOutOfMemory, theirs), alloc.Shape{2, 3}, alloc.Float32, tracker.Activation)
 	var oom *tracker.OutOfMemoryError

@@ -13,7 +13,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
-	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // freedMemory finds late writes. It fills the memory of a buffer that is being freed with a pattern.
@@ -31,7 +30,7 @@ type freedMemory struct {
 	pieces  []piece    // by address; they do not overlap
 	freeing map[uint64]bool
 	told    map[uint64][]alloc.Stream // streams that RecordStream named, by the live buffer's number
-	found   []*LateWriteError
+	found   []error
 
 	gone []piece // segments that the driver has back; the tracker's lock guards it
 }
@@ -83,8 +82,9 @@ func (f *freedMemory) free(b *Buffer, on *alloc.Stream, stack tables.StackID) er
 	if !b.isLive() || f.t.closed.Load() {
 		return b.free(on)
 	}
-	p := piece{b.ptr, b.Allocated(), b.stack(), stack}
-	filled := f.fill(p, b.Stream(), streams)
+	its := b.Allocation()
+	p := piece{b.ptr, its.Allocated, b.stack(), stack}
+	filled := f.fill(p, its.Stream, streams)
 	if filled {
 		f.add(p)
 	}
@@ -204,16 +204,14 @@ func (f *freedMemory) cut(p alloc.Ptr, n alloc.Bytes) (inside []piece) {
 }
 
 // handedOut compares the memory of a new buffer.
-func (f *freedMemory) handedOut(b *Buffer) { f.compare(f.take(b.ptr, b.Allocated()), b.stack()) }
+func (f *freedMemory) handedOut(b *Buffer) {
+	f.compare(f.take(b.ptr, b.Allocation().Allocated), b.stack())
+}
 
 // rest compares all memory that was not handed out again, and returns what was ever found.
 func (f *freedMemory) rest() error {
 	f.compare(f.take(0, math.MaxInt64), 0)
-	var errs []error
-	for _, e := range f.t.LateWrites() {
-		errs = append(errs, e)
-	}
-	return errors.Join(errs...)
+	return errors.Join(f.t.LateWrites()...)
 }
 
 // compare looks for the pattern, when the device has done what is queued.
@@ -250,13 +248,13 @@ func (f *freedMemory) compare(pieces []piece, next tables.StackID) {
 // tell keeps and logs a late write.
 func (f *freedMemory) tell(p piece, at, n alloc.Bytes, next tables.StackID) {
 	t := f.t
-	e := &LateWriteError{
-		Device: t.name, Ptr: p.ptr + alloc.Ptr(at), Size: n,
-		Allocated: t.stacks.Site(p.allocated), Freed: t.stacks.Site(p.freed),
-	}
+	then := "and is not allocated again"
 	if next != 0 {
-		e.Reused = t.stacks.Site(next)
+		then = fmt.Sprintf("and allocated again at %v", t.stacks.Site(next))
 	}
+	e := fmt.Errorf("work wrote to %v at %v on %s after its free: the memory was allocated at %v, freed at %v, %s: "+
+		"wait for the work before Free, or name its stream with RecordStream or FreeOn",
+		n, p.ptr+alloc.Ptr(at), text.Line(t.name), t.stacks.Site(p.allocated), t.stacks.Site(p.freed), then)
 	f.mu.Lock()
 	kept := len(f.found) < maxLateWrites
 	if kept {
@@ -268,36 +266,16 @@ func (f *freedMemory) tell(p piece, at, n alloc.Bytes, next tables.StackID) {
 	}
 }
 
-// LateWriteError says that work of the device wrote to memory after its Free: it corrupts what the
-// next owner has there. See Config.FindLateWrites.
-type LateWriteError struct {
-	Device string      `json:"device"`  // name and ordinal
-	Ptr    alloc.Ptr   `json:"address"` // the first byte that was written to
-	Size   alloc.Bytes `json:"bytes"`   // from there to the last
-
-	Allocated mem.Frame `json:"allocated_at"`       // the line that allocated the buffer that was freed
-	Freed     mem.Frame `json:"freed_at"`           // the line that freed it
-	Reused    mem.Frame `json:"reused_at,omitzero"` // the line that was given the memory next; zero if there is none
-}
-
-func (e *LateWriteError) Error() string {
-	next := "and is not allocated again"
-	if e.Reused != (mem.Frame{}) {
-		next = fmt.Sprintf("and allocated again at %v", e.Reused)
-	}
-	return fmt.Sprintf("work wrote to %v at %v on %s after its free: the memory was allocated at %v, freed at %v, %s: "+
-		"wait for the work before Free, or name its stream with RecordStream or FreeOn", e.Size, e.Ptr, text.Line(e.Device), e.Allocated, e.Freed, next)
-}
-
 // maxLateWrites bounds what is kept and logged.
 const maxLateWrites = 16
 
-// LateWrites returns the first late writes found, up to sixteen: see Config.FindLateWrites.
-func (t *MemTracker) LateWrites() []*LateWriteError {
+// LateWrites returns the first late writes found, up to sixteen: see Config.FindLateWrites. Each error says how
+// many bytes were written to, where, and which lines allocated the memory, freed it and were given it next.
+func (t *MemTracker) LateWrites() []error {
 	if t.freed == nil {
 		return nil
 	}
 	t.freed.mu.Lock()
 	defer t.freed.mu.Unlock()
-	return append([]*LateWriteError(nil), t.freed.found...)
+	return slices.Clone(t.freed.found)
 }

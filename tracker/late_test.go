@@ -64,7 +64,9 @@ func TestFreeThatFailsLate(t *testing.T) {
 // TestMemoryPutBackTooLate: the ledger never overwrites what is live.
 func TestMemoryPutBackTooLate(t *testing.T) {
 	tr, _ := open(t, tracker.Config{})
-	register := func(n int) error { return tr.Register(512, alloc.Shape{n}, alloc.Float32, tracker.Input) }
+	register := func(n int) error {
+		return tr.Register(512, alloc.DeviceMemory, alloc.Shape{n}, alloc.Float32, tracker.Input)
+	}
 	require.NoError(t, register(1))
 	putBack := unregister(t, tr, 512)
 	require.NoError(t, register(2))

@@ -3,6 +3,7 @@ package tracker_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -84,13 +85,12 @@ func TestLateWritesInPartsOfBlocks(t *testing.T) {
 	takeOn(t, tr, 0, 2048) // to 2560
 	late := tr.LateWrites()
 	require.Len(t, late, 2)
-	assert.Equal(t, first+1023, late[0].Ptr)
-	assert.Equal(t, first+1024, late[1].Ptr)
-	assert.Equal(t, alloc.Bytes(1), late[1].Size)
+	assert.ErrorContains(t, late[0], fmt.Sprintf("work wrote to 1 B at %v on", first+1023))
+	assert.ErrorContains(t, late[1], fmt.Sprintf("work wrote to 1 B at %v on", first+1024))
 	require.Error(t, tr.Close())
 	late = tr.LateWrites()
 	require.Len(t, late, 3)
-	assert.Equal(t, first+4095, late[2].Ptr)
+	assert.ErrorContains(t, late[2], fmt.Sprintf(" at %v on", first+4095))
 }
 
 // TestLateWritesAfterGivingBack: memory that the driver has had back is new memory.

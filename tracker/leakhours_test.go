@@ -49,7 +49,7 @@ func (h *hours) Alloc(line, path string) func() {
 		h.paths[path] = n
 	}
 	b := h.by(line, n, 6)
-	h.names[b.Stack().CallSite()] = line
+	h.names[b.Allocation().Stack.CallSite()] = line
 	return func() { require.NoError(h.t, b.Free()) }
 }
 

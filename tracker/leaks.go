@@ -25,15 +25,6 @@ func (t *MemTracker) Suspects(opts ...leaks.Option) []leaks.Suspect {
 	return leaks.Suspects(t.Snapshot(), opts...)
 }
 
-// Growth returns the lines of code that hold ever more old buffers, steeper ones first: see
-// leaks.Growing. It needs no marks, and costs as much as a Snapshot.
-func (t *MemTracker) Growth() []leaks.Growth { return leaks.Growing(t.Snapshot()) }
-
-// Explain says why the tracker's cache holds more memory than the program requested, and what
-// keeps that memory from being used or given back. It costs as much as a Snapshot. Package
-// tracker/replay computes from a Dump what other settings would have saved.
-func (t *MemTracker) Explain() *explain.Explanation { return explain.Snapshot(t.Snapshot()) }
-
 // maxCheap is how many buffers, call sites and blocks a failed allocation looks through to
 // explain itself: a millisecond or two of work.
 const maxCheap = 10_000
@@ -51,13 +42,8 @@ func (t *MemTracker) stuck(n int) []explain.Line {
 	if !cheap {
 		return nil
 	}
-	lines := t.Explain().Lines
+	lines := explain.Snapshot(t.Snapshot()).Lines
 	return lines[:min(n, len(lines))]
-}
-
-// TestingT is the part of *testing.T that VerifyNoLeaks and LimitPeak need.
-type TestingT interface {
-	Errorf(format string, args ...any)
 }
 
 // VerifyNoLeaks fails the test if buffers of the tracker are live:
@@ -66,7 +52,7 @@ type TestingT interface {
 //
 // The failure lists each leak with its count and the call stack that allocated it. A tracker
 // that is nil or closed fails the test too.
-func VerifyNoLeaks(t TestingT, tr *MemTracker, opts ...leaks.Option) {
+func VerifyNoLeaks(t interface{ Errorf(string, ...any) }, tr *MemTracker, opts ...leaks.Option) {
 	if h, ok := t.(helper); ok {
 		h.Helper()
 	}
@@ -93,7 +79,7 @@ func VerifyNoLeaks(t TestingT, tr *MemTracker, opts ...leaks.Option) {
 //
 // The failure lists the lines of code with most memory at the peak. A tracker that is nil or
 // closed fails the test too.
-func LimitPeak(t TestingT, tr *MemTracker, limit alloc.Bytes) {
+func LimitPeak(t interface{ Errorf(string, ...any) }, tr *MemTracker, limit alloc.Bytes) {
 	if h, ok := t.(helper); ok {
 		h.Helper()
 	}
@@ -114,7 +100,7 @@ func LimitPeak(t TestingT, tr *MemTracker, limit alloc.Bytes) {
 
 // cannotTell fails a test that asks no tracker, or one that is closed: either would
 // pass any.
-func cannotTell(t TestingT, tr *MemTracker) bool {
+func cannotTell(t interface{ Errorf(string, ...any) }, tr *MemTracker) bool {
 	if h, ok := t.(helper); ok {
 		h.Helper()
 	}

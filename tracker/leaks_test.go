@@ -94,7 +94,7 @@ func grow(t *testing.T, step func(w *world)) []leaks.Growth {
 	w := newWorld(t, 1)
 	w.every(100*ms, func() { step(w) })
 	w.run(60 * second)
-	return w.tr.Growth()
+	return leaks.Growing(w.tr.Snapshot())
 }
 
 func TestGrowthIsFoundInANoisyLoop(t *testing.T) {

@@ -152,4 +152,4 @@ func (w *world) free(buffers ...*tracker.Buffer) {
 func (w *world) freeAfter(d time.Duration, b *tracker.Buffer) { w.after(d, func() { w.free(b) }) }
 
 // forget leaks a buffer.
-func (w *world) forget(b *tracker.Buffer) { w.leaks[b.Stack().CallSite()] = true }
+func (w *world) forget(b *tracker.Buffer) { w.leaks[b.Allocation().Stack.CallSite()] = true }

@@ -24,7 +24,8 @@ import (
 func registerAll(t *testing.T, tr *tracker.MemTracker) []alloc.Memory {
 	for i, m := range alloc.Memories() {
 		p := alloc.Ptr(0x7000_0000 + i<<20)
-		require.NoError(t, tr.Register(p, alloc.Shape{1 << 20}, alloc.Uint8, tracker.Input, tracker.InMemory(m), tracker.Labelled(m.String())))
+		require.NoError(t, tr.Register(p, m, alloc.Shape{1 << 20}, alloc.Uint8, tracker.Input))
+		require.NoError(t, tr.SetLabel(p, m.String()))
 	}
 	return alloc.Memories()
 }
@@ -72,7 +73,7 @@ func TestUntrackedWithManagedMemory(t *testing.T) {
 	}{
 		{alloc.PinnedMemory, before}, {alloc.MappedMemory, before}, {alloc.ArrayMemory, before - alloc.MiB}, {alloc.ManagedMemory, -1},
 	} {
-		require.NoError(t, tr.Register(0x7000_0000, alloc.Shape{1 << 20}, alloc.Uint8, tracker.Input, tracker.InMemory(test.memory)))
+		require.NoError(t, tr.Register(0x7000_0000, test.memory, alloc.Shape{1 << 20}, alloc.Uint8, tracker.Input))
 		assert.Equal(t, test.want, tr.LightSnapshot().Untracked(), test.memory)
 		unregister(t, tr, 0x7000_0000)
 	}
@@ -143,7 +144,7 @@ func TestTrackerOfHostMemory(t *testing.T) {
 			require.NoError(t, err)
 			b, err := tr.AllocBytes(3*alloc.MiB, tracker.Input)
 			require.NoError(t, err)
-			assert.Equal(t, alloc.PinnedMemory, b.Memory())
+			assert.Equal(t, alloc.PinnedMemory, b.Allocation().Memory)
 			s := tr.Snapshot()
 			trackertest.RequireExact(t, s)
 			assert.Zero(t, s.Live)
@@ -175,7 +176,7 @@ func TestExpandableSegmentsAreVirtual(t *testing.T) {
 		for range 2 {
 			b, err := tr.AllocBytes(alloc.MiB, tracker.Input)
 			require.NoError(t, err)
-			assert.Equal(t, want, b.Memory())
+			assert.Equal(t, want, b.Allocation().Memory)
 			require.NoError(t, b.Free())
 		}
 		require.NoError(t, cache.Close())

@@ -33,7 +33,6 @@ type MemTracker struct {
 	freed    *freedMemory  // nil without Config.FindLateWrites
 	onHost   bool          // the device's memory is the host's
 	memory   atomic.Uint32 // alloc.Memory of the device
-	gc       bool          // collect before ClearCache
 	findLost bool
 	freeLost bool
 

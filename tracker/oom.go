@@ -42,7 +42,7 @@ func (t *MemTracker) outOfMemory(err error, stack tables.StackID, on alloc.Strea
 	}
 	t.explain(e)
 	if t.failing.dir != "" {
-		e.Dump, e.DumpErr = t.dumpOutOfMemory(e)
+		e.Dump, e.dumpErr = t.dumpOutOfMemory(e)
 	}
 	return e
 }
@@ -131,14 +131,14 @@ func (t *MemTracker) dumpOutOfMemory(e *OutOfMemoryError) (string, error) {
 // It unwraps to the device's *alloc.OutOfMemoryError.
 type OutOfMemoryError struct {
 	snapshot.OOM // what was asked for, what there was, who holds it, and what would help
-	// Dump is the path of the dump that was written, if Config.OOMDir asks for one. DumpErr says
-	// why there is no dump.
+	// Dump is the path of the dump that was written, if Config.OOMDir asks for one. If none could be
+	// written, it is empty and Error says why.
 	Dump    string `json:"dump,omitempty"`
-	DumpErr error  `json:"-"`
+	dumpErr error
 	device  *alloc.OutOfMemoryError
 	// stuck are the lines of code whose buffers block the most inactive memory, because they use
 	// only a part of their segments. It is set only if the inactive memory is in pieces and the
-	// lines are cheap to find; otherwise Explain finds them.
+	// lines are cheap to find; otherwise explain.Snapshot finds them.
 	stuck []explain.Line
 }
 
@@ -181,8 +181,8 @@ func (e *OutOfMemoryError) Error() string {
 	if e.Dump != "" {
 		fmt.Fprintf(&b, "\n\tdump: %s", e.Dump)
 	}
-	if e.DumpErr != nil {
-		fmt.Fprintf(&b, "\n\tno dump: %v", e.DumpErr)
+	if e.dumpErr != nil {
+		fmt.Fprintf(&b, "\n\tno dump: %v", e.dumpErr)
 	}
 	return b.String()
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
@@ -80,7 +81,7 @@ func TestPrintingBesideUse(t *testing.T) {
 	seen := make(printing)
 	for range 5 {
 		for _, v := range []any{
-			tr, section, b, oom, tr.Leaks(), &tracker.LateWriteError{}, leaks.Suspect{Path: mem.Path{{}}}, leaks.Growth{}, sections.Estimate{},
+			tr, section, b, oom, tr.Leaks(), leaks.Suspect{Path: mem.Path{{}}}, leaks.Growth{}, sections.Estimate{},
 		} {
 			seen.walk(t, reflect.ValueOf(v), 0)
 		}
@@ -213,7 +214,7 @@ func TestNamesInJSON(t *testing.T) {
 	require.NoError(t, take(t, tr, tracker.Activation, 1<<20).Free())
 	section.End()
 	tr.Track()
-	values := []any{tr.Suspects(), tr.Growth(), tr.Leaks(), tr.Marks(), tr.Profile(), section.Data(), tr.Explain()}
+	values := []any{tr.Suspects(), leaks.Growing(tr.Snapshot()), tr.Leaks(), tr.Marks(), tr.Profile(), section.Data(), explain.Snapshot(tr.Snapshot())}
 	for e := range tr.History().Events() {
 		values = append(values, e)
 	}

@@ -96,9 +96,6 @@ func (s *pathStats) row(path string, site mem.Frame, stack mem.Stack) sections.R
 	if s.cpuTime.any {
 		r.CPUTime = s.cpuTime.sum
 	}
-	if s.layer != nil {
-		r.Layer = *s.layer
-	}
 	return r
 }
 

@@ -12,27 +12,24 @@ import (
 
 // Register enters memory that other code allocated on the tracker's device, such as an arena
 // or a C library's buffer, with the caller's call stack. The other code still owns it, and
-// calls Unregister before it frees it. The error is ErrDuplicatePtr if the address is already
-// live, alloc.ErrUnknownPtr if it is 0, alloc.ErrShape if the shape or type is not valid,
-// and alloc.ErrClosed after Close.
+// calls Unregister before it frees it. The memory is alloc.DeviceMemory, or another type that belongs
+// to the device, the host's too:
 //
-// The option InMemory names another type of memory than the device's own, the host's too:
+//	err := tr.Register(p, alloc.PinnedMemory, shape, alloc.Float32, tracker.Input)
 //
-//	err := tr.Register(p, shape, alloc.Float32, tracker.Input, tracker.InMemory(alloc.PinnedMemory))
-func (t *MemTracker) Register(ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, opts ...RegisterOption) error {
-	return t.register(tables.StackID(t.stacks.Table.Capture(1)), ptr, shape, dtype, kind, opts)
-}
-
-func (t *MemTracker) register(stack tables.StackID, ptr alloc.Ptr, shape alloc.Shape, dtype alloc.DType, kind Kind, opts []RegisterOption) error {
+// The error is ErrDuplicatePtr if the address is already live, alloc.ErrUnknownPtr if it is 0,
+// alloc.ErrShape if the shape or type is not valid, and alloc.ErrClosed after Close, or says that there is
+// no such type of memory.
+func (t *MemTracker) Register(ptr alloc.Ptr, memory alloc.Memory, shape alloc.Shape, dtype alloc.DType, kind Kind) error {
+	stack := tables.StackID(t.stacks.Table.Capture(1))
 	x, err := tables.NewTensor(shape, dtype, kind)
 	if err != nil {
 		return fmt.Errorf("register %v: %w", ptr, err)
 	}
-	about, err := newRegistration(opts)
-	if err != nil {
-		return fmt.Errorf("register %v: %w", ptr, err)
+	if _, err := memory.MarshalText(); err != nil {
+		return fmt.Errorf("register %v: %v: there is no such type of memory", ptr, memory)
 	}
-	x.Memory = about.memory
+	x.Memory = memory
 	if ptr == 0 {
 		return fmt.Errorf("register %s: %w: 0 is the address of no memory", x.String(), alloc.ErrUnknownPtr)
 	}
@@ -49,7 +46,6 @@ func (t *MemTracker) register(stack tables.StackID, ptr alloc.Ptr, shape alloc.S
 	r.Ptr, r.Foreign = ptr, true
 	t.enter(r, cell, x.Each, in, now, mem.Registered)
 	t.ledger.Addresses.Add(uint64(ptr), id)
-	t.ledger.Label(id, r, about.label)
 	return nil
 }
 
@@ -144,36 +140,6 @@ func (t *MemTracker) restore(w withdrawn) error {
 // ErrDuplicatePtr says that the ledger already has a live buffer at this address: it was freed
 // without telling the tracker, or registered twice.
 var ErrDuplicatePtr = ledger.ErrDuplicatePtr
-
-// RegisterOption describes the memory that Register adds.
-type RegisterOption func(*registration)
-
-// registration holds what the options of Register say.
-type registration struct {
-	memory alloc.Memory
-	label  string
-}
-
-func newRegistration(opts []RegisterOption) (registration, error) {
-	r := registration{memory: alloc.DeviceMemory}
-	for _, opt := range opts {
-		opt(&r)
-	}
-	if _, err := r.memory.MarshalText(); err != nil {
-		return r, fmt.Errorf("%v: there is no such type of memory", r.memory)
-	}
-	return r, nil
-}
-
-// InMemory says what type of memory it is. Without it, it is alloc.DeviceMemory.
-func InMemory(m alloc.Memory) RegisterOption {
-	return func(r *registration) { r.memory = m }
-}
-
-// Labelled gives the memory a label, as Buffer.SetLabel does.
-func Labelled(label string) RegisterOption {
-	return func(r *registration) { r.label = label }
-}
 
 // SetLabel gives a label to memory that was entered by Register, by its address, as Buffer.SetLabel
 // does. If no live memory has that address, the error is alloc.ErrUnknownPtr.

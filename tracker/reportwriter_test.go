@@ -21,6 +21,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // silent is a Logger for what is to be logged.
@@ -102,7 +103,7 @@ func TestABlockedWriterHoldsUpNobodyElse(t *testing.T) {
 	})
 	ends("all else of the same tracker", func() {
 		take(t, tr, tracker.Input, 2)
-		tr.Growth()
+		leaks.Growing(tr.Snapshot())
 		tr.Leaks()
 		tr.Snapshot()
 		assert.Len(t, tr.Marks(), 1)
@@ -150,7 +151,7 @@ func TestWritersMayCallAnything(t *testing.T) {
 			assert.NoError(t, tr.Close())
 		}, []int{1, 2}},
 		"all else": {func(t *testing.T, _ *calling, tr, _, _ *tracker.MemTracker) {
-			tr.Growth()
+			leaks.Growing(tr.Snapshot())
 			tr.Snapshot()
 			tr.Leaks()
 			tr.History()

@@ -10,7 +10,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // Section measures the memory and time of a stretch of a program, from MemTracker.Section to
@@ -183,14 +182,6 @@ func (t *MemTracker) warnSections(opened *Section, forced *section, refused stri
 		t.report.Log.Warn("gpumemtrack: 65,536 sections are open, and the oldest was ended by force; is an End missing?",
 			"section", forced.path, "at", t.stacks.Site(forced.stack).String())
 	}
-}
-
-// Describe says what work the section does, for Profile. Call it before End. The section keeps l:
-// do not write to what l refers to afterwards.
-func (s *Section) Describe(l sections.Layer) {
-	s.tracker.mu.Lock()
-	defer s.tracker.mu.Unlock()
-	s.layer = &l
 }
 
 // readDeviceTimes adds the device times of ended sections to their paths' sums, if more than limit

@@ -10,7 +10,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // section is what the tracker knows about a Section.
@@ -32,7 +31,6 @@ type section struct {
 	host           *run     // nil unless the kernel's mark is reset
 	from           moment
 	own            ownMemory
-	layer          *sections.Layer
 	done           bool     // it counts no more, and what it measured is final
 	final          measures // once it is done
 }
@@ -164,7 +162,6 @@ type pathStats struct {
 	peak, ownPeak alloc.Bytes           // the highest of all
 	rss, heap     knownSum[alloc.Bytes] // consumed
 	live          mem.Tally             // buffers allocated in the path itself, alive now
-	layer         *sections.Layer       // from the last call that described it
 }
 
 // add counts a section that has ended. The sums stop at the bounds of 64 bits.
@@ -185,9 +182,6 @@ func (p *pathStats) add(s *section) {
 	}
 	if s.from.host.Heap >= 0 && m.to.host.Heap >= 0 {
 		p.heap.add(m.to.host.Heap - s.from.host.Heap)
-	}
-	if s.layer != nil {
-		p.layer = s.layer
 	}
 }
 

@@ -38,7 +38,7 @@ func TestSetKind(t *testing.T) {
 	x, err := tracker.Make[float32](tr, alloc.Shape{8}, tracker.Unspecified)
 	require.NoError(t, err)
 	y := take(t, tr, tracker.Parameter, 8)
-	require.NoError(t, tr.Register(1<<45, alloc.Shape{4}, alloc.Float32, tracker.Unspecified))
+	require.NoError(t, tr.Register(1<<45, alloc.DeviceMemory, alloc.Shape{4}, alloc.Float32, tracker.Unspecified))
 	tr.Track()
 	x.SetLabel("keys")
 	before := tr.Snapshot()
@@ -47,7 +47,7 @@ func TestSetKind(t *testing.T) {
 	require.NoError(t, x.SetKind(kvCache))
 	require.NoError(t, x.SetKind(kvCache))
 	require.NoError(t, tr.SetKind(1<<45, tracker.Input))
-	assert.Equal(t, kvCache, x.Kind())
+	assert.Equal(t, kvCache, x.Allocation().Kind)
 	assert.Contains(t, x.String(), "KVCache")
 
 	s := tr.Snapshot()

@@ -33,7 +33,7 @@ func example(t *testing.T) *snapshot.Snapshot {
 	require.NoError(t, err)
 	named.SetLabel("adam.m")
 	require.NoError(t, take(t, tr, tracker.Temporary, 1<<20).Free())
-	require.NoError(t, tr.Register(1<<45, alloc.Shape{}, alloc.Complex128, tracker.Unspecified))
+	require.NoError(t, tr.Register(1<<45, alloc.DeviceMemory, alloc.Shape{}, alloc.Complex128, tracker.Unspecified))
 	return tr.Snapshot()
 }
 

@@ -54,17 +54,3 @@ func (b *Buffer) FreeOn(s alloc.Stream) error {
 	runtime.KeepAlive(b)
 	return err
 }
-
-// Stream returns the stream that a live buffer was allocated for, and 0, the default stream, for a
-// freed one. A tracker tells 255 streams apart, with the default one; for buffers of further
-// streams the result is ^alloc.Stream(0).
-func (b *Buffer) Stream() alloc.Stream {
-	t := b.tracker()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r := b.live()
-	if r == nil {
-		return 0
-	}
-	return t.ledger.Streams.Handles[r.Stream]
-}

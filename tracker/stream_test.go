@@ -47,7 +47,7 @@ func TestAllocOn(t *testing.T) {
 	for range 2 { // from the driver, and from the cache
 		for _, s := range []alloc.Stream{0, 7, 8} {
 			b := takeOn(t, tr, s, 512)
-			assert.Equal(t, s, b.Stream())
+			assert.Equal(t, s, b.Allocation().Stream)
 			if p, ok := ptrs[s]; ok {
 				assert.Equal(t, p, b.Ptr(), "a block is used again on its stream")
 			}
@@ -67,7 +67,7 @@ func TestAllocOn(t *testing.T) {
 			}
 			assert.Equal(t, 1, live)
 			require.NoError(t, b.Free())
-			assert.Zero(t, b.Stream())
+			assert.Zero(t, b.Allocation().Stream)
 		}
 	}
 	var streams []alloc.Stream
@@ -87,7 +87,7 @@ func TestAllocOn(t *testing.T) {
 func TestFreeWhileOtherStreamsWork(t *testing.T) {
 	free := map[string]func(b *tracker.Buffer, s alloc.Stream) error{
 		"RecordStream": func(b *tracker.Buffer, s alloc.Stream) error {
-			return errors.Join(b.RecordStream(b.Stream()), b.RecordStream(s), b.RecordStream(s), b.Free())
+			return errors.Join(b.RecordStream(b.Allocation().Stream), b.RecordStream(s), b.RecordStream(s), b.Free())
 		},
 		"FreeOn": (*tracker.Buffer).FreeOn,
 	}
@@ -160,7 +160,7 @@ func TestStreamsOfADeviceWithoutEvents(t *testing.T) {
 	b := takeOn(t, tr, 1, 512)
 	require.ErrorIs(t, b.RecordStream(2), errors.ErrUnsupported)
 	require.ErrorIs(t, b.FreeOn(2), errors.ErrUnsupported)
-	assert.Equal(t, alloc.Stream(1), b.Stream(), "it is live")
+	assert.Equal(t, alloc.Stream(1), b.Allocation().Stream, "it is live")
 	require.NoError(t, b.FreeOn(1))
 	assert.Equal(t, b.Ptr(), takeOn(t, tr, 1, 512).Ptr())
 }
@@ -169,7 +169,7 @@ func TestStreamsWithoutACache(t *testing.T) {
 	dev := device(t, sim.Config{})
 	tr, _ := open(t, tracker.Config{Device: dev, NoCache: true})
 	b := takeOn(t, tr, 1, 512)
-	assert.Equal(t, alloc.Stream(1), b.Stream())
+	assert.Equal(t, alloc.Stream(1), b.Allocation().Stream)
 	queue(t, dev, 2, b, time.Second)
 	require.NoError(t, b.RecordStream(2))
 	require.NoError(t, b.FreeOn(2))
@@ -225,7 +225,7 @@ func TestMoreStreamsThanCanBeTold(t *testing.T) {
 		if s >= tables.MaxStreams-1 {
 			want = tables.OtherStreams
 		}
-		assert.Equal(t, want, b.Stream())
+		assert.Equal(t, want, b.Allocation().Stream)
 		require.NoError(t, b.Free())
 		assert.Equal(t, b.Ptr(), takeOn(t, tr, alloc.Stream(s), 512).Ptr(), "the cache knows them all")
 	}
@@ -309,7 +309,7 @@ func TestStreamAfterClose(t *testing.T) {
 	require.NoError(t, err)
 	b.SetKind(tracker.Gradient)
 	require.NoError(t, tr.Close())
-	assert.Equal(t, alloc.Stream(7), b.Stream())
+	assert.Equal(t, alloc.Stream(7), b.Allocation().Stream)
 	require.NoError(t, b.Free())
-	assert.Zero(t, b.Stream())
+	assert.Zero(t, b.Allocation().Stream)
 }

@@ -85,7 +85,7 @@ func TestSuspectsEndWithTheTracker(t *testing.T) {
 	w := forgetful(t)
 	require.NoError(t, w.tr.Close())
 	assert.Empty(t, w.tr.Suspects())
-	assert.Empty(t, w.tr.Growth())
+	assert.Empty(t, leaks.Growing(w.tr.Snapshot()))
 }
 
 // TestWhatIsKeptFromTheBeginning: buffers of the first seconds that stay are no suspects for long.
@@ -126,7 +126,7 @@ func TestMemoryOfOthersIsSuspectToo(t *testing.T) {
 	w.every(10*ms, func() {
 		ptr += 1 << 20
 		here := ptr
-		require.NoError(t, w.tr.Register(here, alloc.Shape{1 << 20}, alloc.Uint8, tracker.Activation))
+		require.NoError(t, w.tr.Register(here, alloc.DeviceMemory, alloc.Shape{1 << 20}, alloc.Uint8, tracker.Activation))
 		if here>>20%100 != 0 {
 			w.after(5*ms, func() { unregister(t, w.tr, here) })
 		}
@@ -139,13 +139,13 @@ func TestLeaksAsJSON(t *testing.T) {
 	w := forgetful(t)
 	w.every(second, func() { w.ok(w.tr.AllocBytes(1, tracker.Gradient)) })
 	w.run(40 * second)
-	require.Len(t, w.tr.Growth(), 2, "what decode forgets grows too")
+	require.Len(t, leaks.Growing(w.tr.Snapshot()), 2, "what decode forgets grows too")
 	for name, test := range map[string]struct {
 		of   any
 		want []string
 	}{
 		"suspect": {w.tr.Suspects()[0], []string{"call_site", "path", "others", "count", "bytes", "youngest_ns", "oldest_ns", "age_ns", "freed_late", "usual_ns", "freed"}},
-		"growth":  {w.tr.Growth()[0], []string{"call_site", "path", "others", "count", "bytes", "age_ns", "freed_since", "hourly", "hourly_at_first"}},
+		"growth":  {leaks.Growing(w.tr.Snapshot())[0], []string{"call_site", "path", "others", "count", "bytes", "age_ns", "freed_since", "hourly", "hourly_at_first"}},
 		"leak":    {w.tr.Leaks()[0], []string{"kind", "dtype", "shape", "memory", "section", "stack", "call_site", "count", "bytes", "lost_count"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestSuspectsBesideAllocations(t *testing.T) {
 	}
 	for range 20 {
 		assert.Empty(t, tr.Suspects(), "nothing is a second old, or all waited together")
-		_ = tr.Growth()
+		_ = leaks.Growing(tr.Snapshot())
 	}
 	working.Wait()
 }

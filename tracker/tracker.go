@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"runtime"
-	"runtime/metrics"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -40,7 +38,6 @@ func New(cfg Config) (*MemTracker, error) {
 		device:   device,
 		opened:   opened,
 		name:     text.Line(fmt.Sprintf("%s %d", device.Name(), device.Ordinal())),
-		gc:       cfg.GCOnClearCache,
 		findLost: cfg.FindLost,
 		freeLost: cfg.FreeLost,
 		origin:   host.Origin(cfg.Origin),
@@ -204,9 +201,6 @@ func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 	if t.closed.Load() {
 		return 0, fmt.Errorf("clear cache: tracker: %w", alloc.ErrClosed)
 	}
-	if t.gc {
-		collect()
-	}
 	if t.cache == nil {
 		if device, ok := alloc.As[ability.Settler](t.device); ok {
 			return 0, device.Settle()
@@ -287,23 +281,4 @@ func (t *MemTracker) shut(now time.Duration) (timing []*deviceTime, last *report
 	t.history.Close()
 	t.mu.Unlock()
 	return timing, t.report.End(), nil
-}
-
-// collect runs the Go collector, and waits until the cleanups and finalizers that it queued have
-// run, which runtime.GC does not do. It waits a second at most, since one of them may block.
-func collect() {
-	runtime.GC()
-	counts := []metrics.Sample{
-		{Name: "/gc/cleanups/queued:cleanups"}, {Name: "/gc/finalizers/queued:finalizers"},
-		{Name: "/gc/cleanups/executed:cleanups"}, {Name: "/gc/finalizers/executed:finalizers"},
-	}
-	metrics.Read(counts)
-	cleanups, finalizers := counts[0].Value.Uint64(), counts[1].Value.Uint64()
-	executed := counts[2:]
-	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Microsecond) {
-		if executed[0].Value.Uint64() >= cleanups && executed[1].Value.Uint64() >= finalizers {
-			return
-		}
-		metrics.Read(executed)
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"unsafe"
 
@@ -71,19 +70,19 @@ func TestBuffer(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, alloc.Shape{3, 5}, buf.Shape())
 	assert.Equal(t, alloc.BFloat16, buf.DType())
-	assert.Equal(t, tracker.Gradient, buf.Kind())
+	assert.Equal(t, tracker.Gradient, buf.Allocation().Kind)
 	assert.Equal(t, alloc.Bytes(30), buf.Bytes())
-	assert.Equal(t, alloc.Bytes(512), buf.Allocated())
+	assert.Equal(t, alloc.Bytes(512), buf.Allocation().Allocated)
 	assert.NotZero(t, buf.Ptr())
-	assert.Contains(t, buf.Stack()[0].Function, "TestBuffer")
+	assert.Contains(t, buf.Allocation().Stack[0].Function, "TestBuffer")
 	assert.Contains(t, buf.String(), "Gradient (3, 5) bfloat16, 30 B at 0x")
-	assert.Empty(t, buf.Label())
+	assert.Empty(t, buf.Allocation().Label)
 	buf.SetLabel("conv1")
-	assert.Equal(t, "conv1", buf.Label())
+	assert.Equal(t, "conv1", buf.Allocation().Label)
 	require.NoError(t, buf.Free())
 	require.ErrorIs(t, buf.Free(), alloc.ErrDoubleFree)
-	assert.Zero(t, buf.Allocated())
-	assert.Contains(t, buf.Stack()[0].Function, "TestBuffer", "still")
+	assert.Zero(t, buf.Allocation().Allocated)
+	assert.Contains(t, buf.Allocation().Stack[0].Function, "TestBuffer", "still")
 	assert.Contains(t, buf.String(), "Gradient (3, 5) bfloat16, 30 B at 0x")
 	require.NoError(t, (*tracker.Buffer)(nil).Free())
 	assert.LessOrEqual(t, unsafe.Sizeof(*buf), uintptr(32), "one of the sizes of Go's allocator")
@@ -130,7 +129,7 @@ func TestUnregisterOfWhatIsNotRegistered(t *testing.T) {
 	_, err = tr.Unregister(buf.Ptr())
 	require.ErrorIs(t, err, alloc.ErrUnknownPtr)
 	require.ErrorContains(t, err, "which Free frees")
-	require.ErrorIs(t, tr.Register(0, alloc.Shape{3}, alloc.Float32, tracker.Input), alloc.ErrUnknownPtr)
+	require.ErrorIs(t, tr.Register(0, alloc.DeviceMemory, alloc.Shape{3}, alloc.Float32, tracker.Input), alloc.ErrUnknownPtr)
 	require.NoError(t, buf.Free())
 }
 
@@ -140,7 +139,7 @@ func TestRegisteredMemoryIsNotUntracked(t *testing.T) {
 	p, err := dev.Alloc(64 * alloc.MiB)
 	require.NoError(t, err)
 	assert.Equal(t, 64*alloc.MiB, tr.Track().Untracked())
-	require.NoError(t, tr.Register(p, alloc.Shape{64 << 20}, alloc.Uint8, tracker.Unspecified))
+	require.NoError(t, tr.Register(p, alloc.DeviceMemory, alloc.Shape{64 << 20}, alloc.Uint8, tracker.Unspecified))
 	mark := tr.Track()
 	assert.Zero(t, mark.Untracked())
 	assert.Equal(t, 64*alloc.MiB, mark.Registered)
@@ -180,7 +179,7 @@ func TestDuplicateAddress(t *testing.T) {
 	tr, _ := open(t, tracker.Config{Device: dev, NoCache: true})
 	p, err := dev.Alloc(12)
 	require.NoError(t, err)
-	require.NoError(t, tr.Register(p, alloc.Shape{3}, alloc.Float32, tracker.Input))
+	require.NoError(t, tr.Register(p, alloc.DeviceMemory, alloc.Shape{3}, alloc.Float32, tracker.Input))
 	require.NoError(t, dev.Free(p))
 	used, err := dev.MemInfo()
 	require.NoError(t, err)
@@ -194,8 +193,8 @@ func TestDuplicateAddress(t *testing.T) {
 
 func TestSumsThatOverflow(t *testing.T) {
 	tr, _ := open(t, tracker.Config{})
-	require.NoError(t, tr.Register(1, alloc.Shape{1 << 30, 1 << 30, 4}, alloc.Uint8, tracker.Input))
-	require.ErrorContains(t, tr.Register(2, alloc.Shape{1 << 30, 1 << 30, 4}, alloc.Uint8, tracker.Input), "overflows")
+	require.NoError(t, tr.Register(1, alloc.DeviceMemory, alloc.Shape{1 << 30, 1 << 30, 4}, alloc.Uint8, tracker.Input))
+	require.ErrorContains(t, tr.Register(2, alloc.DeviceMemory, alloc.Shape{1 << 30, 1 << 30, 4}, alloc.Uint8, tracker.Input), "overflows")
 	unregister(t, tr, 1)
 }
 
@@ -214,26 +213,6 @@ func TestFreeAfterClose(t *testing.T) {
 	info, err := dev.MemInfo()
 	require.NoError(t, err)
 	assert.Equal(t, info.Total, info.Free, "the driver has everything back")
-}
-
-// What only cleanups free is given back too, though runtime.GC does not wait for them.
-func TestClearCacheCanCollectFirst(t *testing.T) {
-	tr, _ := open(t, tracker.Config{GCOnClearCache: true})
-	type owner [64]byte
-	for range 20 {
-		var taken alloc.Bytes
-		for range 16 {
-			buf := take(t, tr, tracker.Activation, 1<<20)
-			taken += buf.Bytes()
-			runtime.AddCleanup(new(owner), func(b *tracker.Buffer) {
-				runtime.Gosched()
-				assert.NoError(t, b.Free())
-			}, buf)
-		}
-		freed, err := tr.ClearCache()
-		require.NoError(t, err)
-		require.GreaterOrEqual(t, freed, taken)
-	}
 }
 
 func TestDirectoryThatCannotBeWritten(t *testing.T) {

@@ -43,7 +43,7 @@
 //	tracker.Config{Device: dev.Pinned(cuda.PinnedConfig{})}
 //
 // Arrays and imported memory are the program's own: it enters them with MemTracker.Register and
-// tracker.InMemory. docs/memory.md says what is counted where.
+// the type of memory. docs/memory.md says what is counted where.
 //
 // # What is not seen
 //

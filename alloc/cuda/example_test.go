@@ -32,7 +32,7 @@ func ExampleDevice_NewPool() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(b.Memory(), b.Bytes()) // pool 4.0 MiB
+	fmt.Println(b.Allocation().Memory, b.Bytes()) // pool 4.0 MiB
 	if err := b.Free(); err != nil {
 		log.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func ExampleDevice_Pinned() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := tr.Register(p, alloc.Shape{1 << 20}, alloc.Float32, tracker.Input, tracker.InMemory(pinned.Memory())); err != nil {
+	if err := tr.Register(p, pinned.Memory(), alloc.Shape{1 << 20}, alloc.Float32, tracker.Input); err != nil {
 		log.Fatal(err)
 	}
 	levels := tr.LightSnapshot().Levels
@@ -84,7 +84,7 @@ func ExampleDevice_Managed() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(b.Memory(), b.Bytes()) // managed 64.0 MiB
+	fmt.Println(b.Allocation().Memory, b.Bytes()) // managed 64.0 MiB
 	if err := b.Free(); err != nil {
 		log.Fatal(err)
 	}

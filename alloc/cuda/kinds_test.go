@@ -128,7 +128,7 @@ func TestTrackerOverPool(t *testing.T) {
 	untracked := tr.LightSnapshot().Untracked()
 	b, err := tr.AllocBytes(5*alloc.MiB, tracker.Activation)
 	require.NoError(t, err)
-	require.Equal(t, alloc.PoolMemory, b.Memory())
+	require.Equal(t, alloc.PoolMemory, b.Allocation().Memory)
 	require.NoError(t, b.RecordStream(0))
 	for _, freed := range []bool{false, true} {
 		if freed {
@@ -303,7 +303,7 @@ func (k *kindProgram) alloc(r *rapid.T) {
 	on := rapid.SampledFrom(k.streams).Draw(r, "stream")
 	if b, err := k.tr.AllocOn(on, alloc.Shape{int(n)}, alloc.Uint8, tracker.Activation); err == nil {
 		k.live = append(k.live, b)
-		require.Equal(r, ability.MemoryOf(k.dev), b.Memory())
+		require.Equal(r, ability.MemoryOf(k.dev), b.Allocation().Memory)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 //	pinned := dev.Pinned(cuda.PinnedConfig{})
 //	p, err := pinned.Alloc(n)
 //	host, err := pinned.Slice(p)           // the memory, for the program
-//	err = tr.Register(p, shape, alloc.Float32, tracker.Input, tracker.InMemory(pinned.Memory()))
+//	err = tr.Register(p, pinned.Memory(), shape, alloc.Float32, tracker.Input)
 //	...
 //	_, err = tr.Unregister(p)
 //	err = pinned.Free(p)

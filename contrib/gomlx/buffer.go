@@ -53,12 +53,15 @@ func (e *entry) leave() (putBack func() error) {
 }
 
 // enter puts a new buffer of device n in the ledger.
-func (b *backend) enter(inner compute.Buffer, n compute.DeviceNum, shape shapes.Shape, kind tracker.Kind, opts ...tracker.RegisterOption) *buffer {
+func (b *backend) enter(inner compute.Buffer, n compute.DeviceNum, shape shapes.Shape, kind tracker.Kind, label string) *buffer {
 	w := &buffer{Buffer: inner, of: b, entry: &entry{tracker: b.tracker(n)}}
 	dims, dtype := inLedger(shape)
 	bytes, err := dims.Bytes(dtype)
-	if at := address(bytes); err == nil && w.entry.tracker.Register(at, dims, dtype, kind, opts...) == nil {
+	if at := address(bytes); err == nil && w.entry.tracker.Register(at, alloc.DeviceMemory, dims, dtype, kind) == nil {
 		w.entry.address = at
+		if label != "" {
+			_ = w.entry.tracker.SetLabel(at, label) // fails only if the tracker is closed meanwhile
+		}
 	}
 	runtime.AddCleanup(w, func(e *entry) { e.leave() }, w.entry) // the backend's own buffer goes with the collector too
 	return w
@@ -91,5 +94,5 @@ func (w *buffer) CopyToDevice(n compute.DeviceNum) (compute.Buffer, error) {
 	if err != nil {
 		return nil, w.of.explain(err, n, shape, kind)
 	}
-	return w.of.enter(inner, n, shape, kind, tracker.Labelled(label)), nil
+	return w.of.enter(inner, n, shape, kind, label), nil
 }

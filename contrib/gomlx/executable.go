@@ -86,11 +86,11 @@ func (e *executable) enter(inner compute.Buffer, i, results int, n compute.Devic
 	}
 	v := e.results[result].Load()
 	if v == nil {
-		w := e.of.enter(inner, n, shape, tracker.Activation)
+		w := e.of.enter(inner, n, shape, tracker.Activation, "")
 		w.entry.from, w.entry.result = e, result
 		return w
 	}
-	w := e.of.enter(inner, n, shape, v.kind, v.label...)
+	w := e.of.enter(inner, n, shape, v.kind, v.path)
 	w.entry.from, w.entry.result = e, result
 	w.entry.variable.Store(v)
 	return w

@@ -44,7 +44,7 @@ func (b *backend) BufferFromFlatData(n compute.DeviceNum, flat any, shape shapes
 	if err != nil {
 		return nil, b.explain(err, n, shape, tracker.Input)
 	}
-	return b.enter(inner, n, shape, tracker.Input), nil
+	return b.enter(inner, n, shape, tracker.Input, ""), nil
 }
 
 // NewSharedBuffer implements compute.DataInterface.
@@ -53,7 +53,7 @@ func (b *backend) NewSharedBuffer(n compute.DeviceNum, shape shapes.Shape) (comp
 	if err != nil {
 		return nil, nil, b.explain(err, n, shape, tracker.Input)
 	}
-	return b.enter(inner, n, shape, tracker.Input), flat, nil
+	return b.enter(inner, n, shape, tracker.Input, ""), flat, nil
 }
 
 // Builder implements compute.Backend.

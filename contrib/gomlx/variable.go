@@ -14,9 +14,8 @@ import (
 
 // variable is a variable of a model. There is one for each path.
 type variable struct {
-	path  string
-	kind  tracker.Kind
-	label []tracker.RegisterOption
+	path string
+	kind tracker.Kind
 }
 
 // variable returns the variable with a parameter's name, which is the variable's path and begins with a slash. For the name of
@@ -27,7 +26,7 @@ func (b *backend) variable(name string) *variable {
 	}
 	v, known := b.variables.Load(name)
 	if !known {
-		v, _ = b.variables.LoadOrStore(name, &variable{name, kindOf(name), []tracker.RegisterOption{tracker.Labelled(name)}})
+		v, _ = b.variables.LoadOrStore(name, &variable{name, kindOf(name)})
 	}
 	return v.(*variable)
 }

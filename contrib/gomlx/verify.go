@@ -15,7 +15,7 @@ import (
 // The options leave out what may stay, such as a model's variables:
 //
 //	defer memtrack.VerifyNoLeaks(t, backend, leaks.Since(tr.Snapshot()))
-func VerifyNoLeaks(t tracker.TestingT, wrapped compute.Backend, opts ...leaks.Option) {
+func VerifyNoLeaks(t interface{ Errorf(string, ...any) }, wrapped compute.Backend, opts ...leaks.Option) {
 	b, ours := wrapped.(*backend)
 	if !ours {
 		t.Errorf("verify no leaks: the backend %q is not one of memtrack.Wrap, so no tracker knows its buffers", wrapped.Name())

@@ -104,10 +104,11 @@ func (l *Library) add(what string, handle uintptr, name string, parts func(uintp
 		if p.host {
 			memory = alloc.PinnedMemory
 		}
-		err := e.tr.Register(e.ptr, alloc.Shape{int(p.bytes)}, alloc.Uint8, p.kind, tracker.InMemory(memory), tracker.Labelled(name))
+		err := e.tr.Register(e.ptr, memory, alloc.Shape{int(p.bytes)}, alloc.Uint8, p.kind)
 		if err != nil {
 			return errors.Join(fmt.Errorf("memtrack: add %s %q: %w", what, name, err), leave(entries))
 		}
+		_ = e.tr.SetLabel(e.ptr, name) // fails only if the tracker is closed meanwhile
 		entries = append(entries, e)
 	}
 	l.entered[handle] = entries

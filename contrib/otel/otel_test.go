@@ -87,7 +87,7 @@ func TestMetricsHoldTheLevels(t *testing.T) {
 	require.NoError(t, b.Free())
 	_, err = tr.AllocBytes(alloc.TiB, tracker.Temporary)
 	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
-	require.NoError(t, tr.Register(0x7000000, alloc.Shape{1 << 20}, alloc.Uint8, tracker.Unspecified))
+	require.NoError(t, tr.Register(0x7000000, alloc.DeviceMemory, alloc.Shape{1 << 20}, alloc.Uint8, tracker.Unspecified))
 
 	s := tr.LightSnapshot()
 	got, _ := collect(t, tr)
@@ -140,7 +140,7 @@ func TestDocumentationListsTheMetrics(t *testing.T) {
 		}
 	}
 	tr := newTracker(t, tracker.Config{})
-	require.NoError(t, tr.Register(0x7000000, alloc.Shape{1}, alloc.Uint8, tracker.Input, tracker.InMemory(alloc.PinnedMemory)))
+	require.NoError(t, tr.Register(0x7000000, alloc.PinnedMemory, alloc.Shape{1}, alloc.Uint8, tracker.Input))
 	got, metrics := collect(t, tr)
 	assert.EqualValues(t, 1, got["gpumem.host.live pinned"])
 	assert.Zero(t, got["gpumem.memory.live Input"], "host memory counts in nothing else")

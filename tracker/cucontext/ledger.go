@@ -64,7 +64,11 @@ func entered(tr *tracker.MemTracker, p cu.DevicePtr, memory alloc.Memory, err er
 
 // enter enters an address as a tensor.
 func enter(tr *tracker.MemTracker, p cu.DevicePtr, memory alloc.Memory, t Tensor) error {
-	return tr.Register(alloc.Ptr(p), t.Shape, t.DType, t.Kind, tracker.InMemory(memory), tracker.Labelled(t.Label))
+	err := tr.Register(alloc.Ptr(p), memory, t.Shape, t.DType, t.Kind)
+	if err == nil && t.Label != "" {
+		_ = tr.SetLabel(alloc.Ptr(p), t.Label) // fails only if the tracker is closed meanwhile
+	}
+	return err
 }
 
 // explained returns the error of an allocation. If memory ran out, it adds all that the tracker

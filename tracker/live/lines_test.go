@@ -63,7 +63,7 @@ func TestLines(t *testing.T) {
 func TestLinesAreBounded(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{NoCache: true})
 	for i := range 100 {
-		require.NoError(t, tr.Register(alloc.Ptr(4096*(i+1)), alloc.Shape{1 + i}, alloc.Uint8, tracker.Input))
+		require.NoError(t, tr.Register(alloc.Ptr(4096*(i+1)), alloc.DeviceMemory, alloc.Shape{1 + i}, alloc.Uint8, tracker.Input))
 	}
 	l := linesOf(t, tr)
 	var sum mem.Tally

@@ -90,7 +90,7 @@ func loadBatch(t testing.TB, tr *tracker.MemTracker) {
 }
 
 func register(t testing.TB, tr *tracker.MemTracker) {
-	require.NoError(t, tr.Register(0x7000000, alloc.Shape{1 << 20}, alloc.Uint8, tracker.Unspecified))
+	require.NoError(t, tr.Register(0x7000000, alloc.DeviceMemory, alloc.Shape{1 << 20}, alloc.Uint8, tracker.Unspecified))
 }
 
 func take(t testing.TB, tr *tracker.MemTracker, kind tracker.Kind, dims ...int) *tracker.Buffer {

@@ -43,7 +43,7 @@ var names = map[string]int{
 	"estimate/zoo":              17,
 	"nvml":                      129,
 	"nvml/chart":                11,
-	"tracker":                   130,
+	"tracker":                   107,
 	"tracker/attach":            39,
 	"tracker/cucontext":         29,
 	"tracker/export":            37,

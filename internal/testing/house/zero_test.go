@@ -65,7 +65,7 @@ var zeros = []any{
 	new(nvml.Config), new(nvml.Device), new(nvml.Point), new(nvml.Process), new(nvml.Quantity), new(nvml.Reading), new(nvml.Recorder),
 	new(nvml.Recording), new(nvml.Scope), new(nvml.Series), new(nvml.Target),
 	new(chart.Config), new(chart.Figure),
-	new(tracker.Buffer), new(tracker.Config), new(tracker.LateWriteError), new(tracker.MemTracker), new(tracker.OutOfMemoryError),
+	new(tracker.Buffer), new(tracker.Config), new(tracker.MemTracker), new(tracker.OutOfMemoryError),
 	new(tracker.Section), new(tracker.SectionConfig),
 	new(attach.Config), new(attach.Pair), new(attach.Source), new(attach.Watcher),
 	new(export.By), new(export.Line), new(export.Of), new(export.Row), new(export.Usage),

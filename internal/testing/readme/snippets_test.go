@@ -104,7 +104,7 @@ var _ = func(dev *cuda.Device, tr *tracker.MemTracker, n alloc.Bytes, shape allo
 	if err != nil {
 		return err
 	}
-	err = tr.Register(p, shape, alloc.Float32, tracker.Input, tracker.InMemory(pinned.Memory()), tracker.Labelled("batch"))
+	err = tr.Register(p, pinned.Memory(), shape, alloc.Float32, tracker.Input)
 	// ...
 	if err != nil {
 		return err

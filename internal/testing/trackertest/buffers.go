@@ -75,9 +75,9 @@ func (w *worker) allocOne(s *subject, want snapshot.Allocation) {
 		w.refused(s, want, err)
 		return
 	}
-	want.Ptr, want.Allocated, want.Memory = buf.Ptr(), buf.Allocated(), ability.MemoryOf(s.tr.Device())
-	assert.GreaterOrEqual(w.world.t, buf.Allocated(), buf.Bytes())
-	assert.LessOrEqual(w.world.t, buf.Allocated()-buf.Bytes(), alloc.MiB+512, "a cache wastes no more")
+	want.Ptr, want.Allocated, want.Memory = buf.Ptr(), buf.Allocation().Allocated, ability.MemoryOf(s.tr.Device())
+	assert.GreaterOrEqual(w.world.t, buf.Allocation().Allocated, buf.Bytes())
+	assert.LessOrEqual(w.world.t, buf.Allocation().Allocated-buf.Bytes(), alloc.MiB+512, "a cache wastes no more")
 	s.pool.asked(want.Requested, nil)
 	w.hold(s, &record{pool: s.pool, buf: buf, want: want})
 }
@@ -179,6 +179,6 @@ func (w *worker) label() {
 	if r := w.pick((*record).isBuffer); r != nil {
 		r.want.Label = []string{"", "layer1.0.conv1.weight", "a\nb\x1b[31m<script>\"", "no UTF-8: \xff\xfe"}[w.rand.IntN(4)]
 		r.buf.SetLabel(r.want.Label)
-		assert.Equal(w.world.t, r.want.Label, r.buf.Label())
+		assert.Equal(w.world.t, r.want.Label, r.buf.Allocation().Label)
 	}
 }

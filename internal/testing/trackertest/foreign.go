@@ -43,19 +43,20 @@ func (w *worker) register() {
 		return
 	}
 	r.want.Memory, r.want.Label = alloc.DeviceMemory, ""
-	var opts []tracker.RegisterOption
 	if w.rand.IntN(2) == 0 {
 		r.want.Memory = alloc.Memories()[w.rand.IntN(len(alloc.Memories()))]
 		r.want.Label = r.want.Memory.String()
-		opts = append(opts, tracker.InMemory(r.want.Memory), tracker.Labelled(r.want.Label))
 	}
-	err := s.tr.Register(r.want.Ptr, r.want.Shape, r.want.DType, r.want.Kind, opts...)
+	err := s.tr.Register(r.want.Ptr, r.want.Memory, r.want.Shape, r.want.DType, r.want.Kind)
 	if err != nil {
 		w.excuse(s, err)
 		return
 	}
 	w.hold(s, r)
-	err = s.tr.Register(r.want.Ptr, r.want.Shape, r.want.DType, r.want.Kind)
+	if r.want.Label != "" {
+		w.excuse(s, s.tr.SetLabel(r.want.Ptr, r.want.Label))
+	}
+	err = s.tr.Register(r.want.Ptr, alloc.DeviceMemory, r.want.Shape, r.want.DType, r.want.Kind)
 	assert.True(w.world.t, errors.Is(err, tracker.ErrDuplicatePtr) || s.closing.Load(), "%v", err)
 }
 

@@ -33,9 +33,9 @@ func Several(t *testing.T, devices ...alloc.Device) {
 	got := make([]float32, 4)
 	require.NoError(t, tracker.CopyOut(dst, got))
 	assert.Equal(t, want, got)
-	assert.Equal(t, "copy of layer1.weight on "+devices[0].Name()+" 0", dst.Label())
+	assert.Equal(t, "copy of layer1.weight on "+devices[0].Name()+" 0", dst.Allocation().Label)
 	require.NoError(t, tracker.Copy(src, dst))
-	assert.Equal(t, "layer1.weight", src.Label(), "a name that it has")
+	assert.Equal(t, "layer1.weight", src.Allocation().Label, "a name that it has")
 	copyErrors(t, trackers[1], dst, src)
 
 	text := tracker.SnapshotAll(trackers...).String()

@@ -58,8 +58,8 @@ func (p *streamProgram) alloc(t *rapid.T) {
 		require.ErrorIs(t, err, alloc.ErrOutOfMemory)
 		return
 	}
-	require.Equal(t, on, b.Stream())
-	p.uses.HandedOut(t, on, b.Ptr(), b.Allocated())
+	require.Equal(t, on, b.Allocation().Stream)
+	p.uses.HandedOut(t, on, b.Ptr(), b.Allocation().Allocated)
 	p.live = append(p.live, b)
 }
 

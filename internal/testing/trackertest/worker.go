@@ -14,6 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
 // worker is a goroutine that does random things, and what it holds.
@@ -175,12 +176,12 @@ func (w *worker) impossible() {
 	} {
 		_, err := s.tr.Alloc(x.Shape, x.DType, x.Kind)
 		assert.Error(t, err)
-		assert.Error(t, s.tr.Register(512, x.Shape, x.DType, x.Kind))
+		assert.Error(t, s.tr.Register(512, alloc.DeviceMemory, x.Shape, x.DType, x.Kind))
 	}
-	assert.Error(t, s.tr.Register(512, alloc.Shape{1}, alloc.Uint8, tracker.Input, tracker.InMemory(99)))
+	assert.Error(t, s.tr.Register(512, 99, alloc.Shape{1}, alloc.Uint8, tracker.Input))
 	_, err := s.tr.AllocBytes(-1, tracker.Input)
 	assert.Error(t, err)
-	assert.ErrorIs(t, s.tr.Register(0, alloc.Shape{1}, alloc.Uint8, tracker.Input), alloc.ErrUnknownPtr)
+	assert.ErrorIs(t, s.tr.Register(0, alloc.DeviceMemory, alloc.Shape{1}, alloc.Uint8, tracker.Input), alloc.ErrUnknownPtr)
 	assert.NoError(t, (*tracker.Buffer)(nil).Free())
 	addresses := []alloc.Ptr{0, 1, 1<<64 - 1}
 	if r := w.pick((*record).isBuffer); r != nil {
@@ -208,7 +209,7 @@ func (w *worker) read() {
 	s := w.subject()
 	s.tr.History()
 	s.tr.Leaks()
-	s.tr.Growth()
+	leaks.Growing(s.tr.Snapshot())
 	s.tr.Profile()
 	s.tr.Marks()
 	if d := s.tr.Dump(); w.rand.IntN(8) == 0 { // encoding it takes longer than all else

@@ -27,7 +27,7 @@ import (
 func ofAllKinds(t *testing.T) *snapshot.Dump {
 	tr := exporttest.New(t, tracker.Config{})
 	for i, m := range alloc.Memories() {
-		require.NoError(t, tr.Register(alloc.Ptr(0x7000_0000+i<<20), alloc.Shape{1 << 20}, alloc.Uint8, tracker.Input, tracker.InMemory(m)))
+		require.NoError(t, tr.Register(alloc.Ptr(0x7000_0000+i<<20), m, alloc.Shape{1 << 20}, alloc.Uint8, tracker.Input))
 	}
 	_, err := tr.Unregister(0x7000_0000)
 	require.NoError(t, err)

@@ -122,7 +122,7 @@ func TestAnyProgramIsViewable(t *testing.T) {
 			},
 			"register": func(t *rapid.T) {
 				ptr := alloc.Ptr(0x1000 + 0x400*rapid.Uint64Range(0, 8).Draw(t, "place"))
-				if tr.Register(ptr, alloc.Shape{rapid.SampledFrom([]int{0, 0x100, 0x400, 0x900}).Draw(t, "size")}, alloc.Uint8, tracker.Input) == nil {
+				if tr.Register(ptr, alloc.DeviceMemory, alloc.Shape{rapid.SampledFrom([]int{0, 0x100, 0x400, 0x900}).Draw(t, "size")}, alloc.Uint8, tracker.Input) == nil {
 					registered[ptr] = true
 				}
 			},

@@ -16,8 +16,8 @@ import (
 // parts follow it. It is a copy: later sections do not change it.
 type Profile []Row
 
-// SetEstimates sets the Estimate of the rows whose path is a key of e. Inputs, FLOPs and parameters that
-// Describe did not set are taken from it. The error names an Estimate whose path was not measured.
+// SetEstimates sets the Estimate of the rows whose path is a key of e. Inputs, FLOPs and parameters
+// are taken from it, unless the row has some. The error names an Estimate whose path was not measured.
 func (p Profile) SetEstimates(e map[string]Estimate) error {
 	for path, expected := range e {
 		if !slices.Contains([]string{"", byAllocated, byKept, byPeak, byOwnPeak, byLive}, expected.Of) {
@@ -113,7 +113,7 @@ type Row struct {
 	OwnPeak   alloc.Bytes `json:"own_peak_bytes"` // the highest of Data.OwnPeak
 	Live      mem.Tally   `json:"live"`           // allocated there and alive now
 
-	Layer              // from Describe or the Estimate
+	Layer              // from the Estimate
 	Estimate *Estimate `json:"estimate,omitempty"`
 }
 
