@@ -24,7 +24,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,7 +41,7 @@ type File struct {
 	Name string `json:"name"` // Format is "safetensors" or "GGUF"; "config" if there is a config.json and
 	// no weights.
 	Format  string `json:"format"`
-	tensors []Tensor
+	tensors []tensorInfo
 
 	architecture    architecture
 	architectureErr error // why there is no architecture
@@ -141,7 +140,7 @@ func openPath(path string) (*File, error) {
 	c.architecture, c.architectureErr = openConfig(filepath.Join(filepath.Dir(path), configName))
 	if correct := c.architecture.Stored; correct != nil && c.architectureErr == nil {
 		correct(&c.architecture.Model, func(tensor string) bool {
-			return slices.ContainsFunc(c.tensors, func(t Tensor) bool { return t.Name == tensor })
+			return slices.ContainsFunc(c.tensors, func(t tensorInfo) bool { return t.Name == tensor })
 		})
 	}
 	if errors.Is(c.architectureErr, fs.ErrNotExist) {
@@ -149,10 +148,6 @@ func openPath(path string) (*File, error) {
 	}
 	return c, nil
 }
-
-// Tensors returns the tensors, file by file, in the order of their data. There are
-// none if only a config.json was opened.
-func (c *File) Tensors() iter.Seq[Tensor] { return slices.Values(c.tensors) }
 
 // total is the sum over tensors of one encoding.
 type total struct {

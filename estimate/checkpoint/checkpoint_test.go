@@ -55,9 +55,9 @@ func TestOpenKnowsAFileByItsFirstBytes(t *testing.T) {
 }
 
 func TestBuffersGoByTheirNames(t *testing.T) {
-	mask := Tensor{Name: "h.0.attn.bias", Shape: []int{1, 1, 1024, 1024}}
+	mask := tensorInfo{Name: "h.0.attn.bias", Shape: []int{1, 1, 1024, 1024}}
 	assert.True(t, mask.isBuffer())
-	bias := Tensor{Name: "h.0.attn.bias", Shape: []int{768}}
+	bias := tensorInfo{Name: "h.0.attn.bias", Shape: []int{768}}
 	assert.False(t, bias.isBuffer())
 	for name, want := range map[string]bool{
 		"embeddings.position_ids":                      true,
@@ -70,7 +70,7 @@ func TestBuffersGoByTheirNames(t *testing.T) {
 		"embeddings.position_embeddings.weight":           false,
 		"model.layers.0.self_attn.k_proj.weight_inv_freq": false,
 	} {
-		assert.Equal(t, want, Tensor{Name: name}.isBuffer(), name)
+		assert.Equal(t, want, tensorInfo{Name: name}.isBuffer(), name)
 	}
 }
 

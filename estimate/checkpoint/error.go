@@ -18,36 +18,36 @@ var ErrNoArchitecture = errors.New("no architecture")
 
 // Error says what is wrong with a model file, and where in it.
 type Error struct {
-	File   string `json:"file"`            // its name
-	Where  string `json:"where,omitempty"` // place in the file: a tensor, a key, a byte offset; may be empty
-	Reason string `json:"reason"`
-	Err    error  `json:"-"` // the error beneath; may be nil
+	file   string // its name
+	where  string // place in the file: a tensor, a key, a byte offset; may be empty
+	reason string
+	err    error // the error beneath; may be nil
 }
 
 // Error returns file, place, and reason.
 func (e *Error) Error() string {
-	text := "open " + e.File + ": "
-	if e.Where != "" {
-		text += e.Where + ": "
+	text := "open " + e.file + ": "
+	if e.where != "" {
+		text += e.where + ": "
 	}
-	if e.Err == nil {
-		return text + e.Reason
+	if e.err == nil {
+		return text + e.reason
 	}
-	if e.Reason == "" {
-		return text + e.Err.Error()
+	if e.reason == "" {
+		return text + e.err.Error()
 	}
-	return text + e.Reason + ": " + e.Err.Error()
+	return text + e.reason + ": " + e.err.Error()
 }
 
 // Unwrap returns the error beneath.
-func (e *Error) Unwrap() error { return e.Err }
+func (e *Error) Unwrap() error { return e.err }
 
 // atTensor is an Error at a tensor.
 func atTensor(file, tensor, format string, args ...any) error {
-	return &Error{File: file, Where: fmt.Sprintf("tensor %q", jsontext.Shorten(tensor)), Err: fmt.Errorf(format, args...)}
+	return &Error{file: file, where: fmt.Sprintf("tensor %q", jsontext.Shorten(tensor)), err: fmt.Errorf(format, args...)}
 }
 
 // inFile is an Error of the whole file.
 func inFile(file, format string, args ...any) error {
-	return &Error{File: file, Reason: fmt.Sprintf(format, args...)}
+	return &Error{file: file, reason: fmt.Sprintf(format, args...)}
 }

@@ -31,8 +31,8 @@ func (g *ggufFile) architecture() (architecture, error) {
 	if alone, ok := family.GGUFCacheAlone(name, h); ok {
 		a = architecture{Model: alone, cache: true}
 	}
-	return a, &Error{File: g.file, Where: `metadata key "general.architecture"`,
-		Reason: fmt.Sprintf("%q is not a known architecture", jsontext.Shorten(name)), Err: ErrUnknownArchitecture}
+	return a, &Error{file: g.file, where: `metadata key "general.architecture"`,
+		reason: fmt.Sprintf("%q is not a known architecture", jsontext.Shorten(name)), err: ErrUnknownArchitecture}
 }
 
 // ggufMetadata gives families access to the metadata of a GGUF file.

@@ -143,7 +143,7 @@ func TestGGUFTellsTheTensors(t *testing.T) {
 	require.NoError(t, err)
 
 	var lines []string
-	for tensor := range c.Tensors() {
+	for _, tensor := range c.tensors {
 		lines = append(lines, fmt.Sprintf("%s %v %v elements=%d bytes=%d bits=%v", tensor.Name, tensor.Encoding, tensor.Shape,
 			tensor.Elements, tensor.Bytes, 8*float64(tensor.encoding.blockBytes)/float64(tensor.encoding.blockElements)))
 	}
@@ -232,7 +232,7 @@ func TestGGUFGathersItsParts(t *testing.T) {
 		c, err := ReadFile(path)
 		require.NoError(t, err)
 		var names []string
-		for tensor := range c.Tensors() {
+		for _, tensor := range c.tensors {
 			names = append(names, tensor.File+":"+tensor.Name)
 		}
 		assert.Equal(t, []string{"m-00001-of-00002.gguf:a", "m-00002-of-00002.gguf:b"}, names)

@@ -15,20 +15,20 @@ const indexSuffix = ".safetensors.index.json"
 // openIndex reads an index of safetensors shards, as transformers'
 // save_pretrained writes it: {"metadata": ..., "weight_map": {tensor: file}}, and the
 // header of each shard. Index and shards must name the same tensors.
-func openIndex(path string) ([]Tensor, error) {
+func openIndex(path string) ([]tensorInfo, error) {
 	index := filepath.Base(path)
 	shardOf, err := readIndex(path)
 	if err != nil {
 		return nil, err
 	}
-	var tensors []Tensor
+	var tensors []tensorInfo
 	for _, shard := range shardNames(shardOf) {
 		if !filepath.IsLocal(shard) || filepath.Base(shard) != shard {
 			return nil, inFile(index, "shard %q is not the name of a file beside it", jsontext.Shorten(shard))
 		}
 		held, err := readHeader(filepath.Join(filepath.Dir(path), shard), readSafetensors)
 		if err != nil {
-			return nil, &Error{File: index, Where: fmt.Sprintf("shard %q", shard), Err: err}
+			return nil, &Error{file: index, where: fmt.Sprintf("shard %q", shard), err: err}
 		}
 		for _, t := range held {
 			named, ok := shardOf[t.Name]
@@ -84,7 +84,7 @@ func readJSON(path string, most int64, v any) error {
 		return inFile(file, "it has %d bytes; such a file has at most %d", size, most)
 	}
 	if err := jsontext.Decode(f, v); err != nil {
-		return &Error{File: file, Reason: "it is not the JSON that belongs here", Err: err}
+		return &Error{file: file, reason: "it is not the JSON that belongs here", err: err}
 	}
 	return nil
 }

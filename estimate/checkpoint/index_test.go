@@ -46,7 +46,7 @@ func TestIndexGathersItsShards(t *testing.T) {
 		c, err := ReadFile(path)
 		require.NoError(t, err)
 		var names []string
-		for tensor := range c.Tensors() {
+		for _, tensor := range c.tensors {
 			names = append(names, tensor.File+":"+tensor.Name)
 		}
 		assert.Equal(t, []string{"1.safetensors:a", "1.safetensors:b", "2.safetensors:c"}, names)

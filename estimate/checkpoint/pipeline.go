@@ -39,7 +39,7 @@ type pipeline struct {
 // part is a model of a pipeline.
 type part struct {
 	name    string
-	tensors []Tensor
+	tensors []tensorInfo
 	images  family.Images // where it is known and of images
 }
 
@@ -158,7 +158,7 @@ func readPipeline(r io.ReaderAt, size int64, file string) (map[string]string, er
 		err = jsontext.Unmarshal(text, &members)
 	}
 	if err != nil {
-		return nil, &Error{File: file, Reason: "it is not the JSON of a " + pipelineName, Err: err}
+		return nil, &Error{file: file, reason: "it is not the JSON of a " + pipelineName, err: err}
 	}
 	classes := map[string]string{}
 	for name, value := range members {

@@ -105,7 +105,7 @@ func TestLayersHaveTheFilesNames(t *testing.T) {
 	r, err := c.Report(estimate.Tokens(2, 128))
 	require.NoError(t, err)
 	want := map[string]int64{}
-	for tensor := range c.Tensors() {
+	for _, tensor := range c.tensors {
 		if !tensor.isBuffer() {
 			want[tensor.Name[:strings.LastIndexByte(tensor.Name, '.')]] += tensor.Elements
 		}

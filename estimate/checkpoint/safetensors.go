@@ -50,7 +50,7 @@ var safetensorsEncodings = func() map[string]blockType {
 
 // readSafetensors reads the header of a safetensors file of size bytes. Memory
 // follows what the file really holds and not what it claims.
-func readSafetensors(r io.ReaderAt, size int64, file string) ([]Tensor, error) {
+func readSafetensors(r io.ReaderAt, size int64, file string) ([]tensorInfo, error) {
 	header, err := safetensorsHeader(r, size, file)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func readSafetensors(r io.ReaderAt, size int64, file string) ([]Tensor, error) {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, inFile(file, "the header's JSON ends before it is complete")
 	case err != nil:
-		return nil, &Error{File: file, Reason: "the header is not valid JSON", Err: err}
+		return nil, &Error{file: file, reason: "the header is not valid JSON", err: err}
 	}
 	if bytes.Count(value, []byte(`"data_offsets"`)) > maxTensors+1 { // before they are made; one may be in the metadata
 		return nil, tooMany(file)
@@ -86,7 +86,7 @@ func safetensorsHeader(r io.ReaderAt, size int64, file string) (int64, error) {
 		return 0, inFile(file, "%d bytes are too few for a safetensors file: it is truncated, or no such file", size)
 	}
 	if _, err := r.ReadAt(start[:], 0); err != nil {
-		return 0, &Error{File: file, Reason: "read the header's length", Err: err}
+		return 0, &Error{file: file, reason: "read the header's length", err: err}
 	}
 	n := binary.LittleEndian.Uint64(start[:8])
 	if n > maxSafetensorsHeader {
@@ -103,8 +103,8 @@ func safetensorsHeader(r io.ReaderAt, size int64, file string) (int64, error) {
 
 // checkSafetensorsLayout sorts the tensors by offset and checks that they tile
 // the data.
-func checkSafetensorsLayout(tensors []Tensor, data int64, file string) error {
-	slices.SortFunc(tensors, func(a, b Tensor) int {
+func checkSafetensorsLayout(tensors []tensorInfo, data int64, file string) error {
+	slices.SortFunc(tensors, func(a, b tensorInfo) int {
 		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Bytes, b.Bytes))
 	})
 	end := int64(0)
@@ -142,9 +142,9 @@ func tooMany(file string) error {
 }
 
 // tensors decodes the whole header.
-func (d *safetensorsDecoder) tensors() ([]Tensor, error) {
+func (d *safetensorsDecoder) tensors() ([]tensorInfo, error) {
 	d.Token() // the opening brace, which safetensorsHeader has checked
-	var tensors []Tensor
+	var tensors []tensorInfo
 	for d.More() {
 		d.name = string(jsontext.Unquote(d.Member()))
 		if d.name == "__metadata__" {
@@ -164,8 +164,8 @@ func (d *safetensorsDecoder) tensors() ([]Tensor, error) {
 
 // tensor decodes {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}. Keys that
 // the format does not have are skipped, as the reference does.
-func (d *safetensorsDecoder) tensor() (Tensor, error) {
-	t := Tensor{Name: d.name, File: d.file}
+func (d *safetensorsDecoder) tensor() (tensorInfo, error) {
+	t := tensorInfo{Name: d.name, File: d.file}
 	if err := d.open("{"); err != nil {
 		return t, err
 	}
@@ -195,7 +195,7 @@ func (d *safetensorsDecoder) tensor() (Tensor, error) {
 }
 
 // place checks that a tensor's size equals the size of its place in the data.
-func (d *safetensorsDecoder) place(t *Tensor, begin, end int64) error {
+func (d *safetensorsDecoder) place(t *tensorInfo, begin, end int64) error {
 	if err := t.measure(); err != nil {
 		return d.errorf("%w", err)
 	}

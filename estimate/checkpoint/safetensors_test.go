@@ -52,7 +52,7 @@ func TestSafetensorsTellsTheTensors(t *testing.T) {
 
 	start := int64(8 + len(header))
 	var lines []string
-	for tensor := range c.Tensors() {
+	for _, tensor := range c.tensors {
 		lines = append(lines, fmt.Sprintf("%s %v %v elements=%d bytes=%d at=%d buffer=%t",
 			tensor.Name, tensor.Encoding, tensor.Shape, tensor.Elements, tensor.Bytes, tensor.Offset-start, tensor.isBuffer()))
 		assert.Equal(t, "some.safetensors", tensor.File)
@@ -185,7 +185,7 @@ func FuzzSafetensors(f *testing.F) {
 	f.Add(safetensorsFile(`{"w":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}}`, 4))
 	f.Add(append(binary.LittleEndian.AppendUint64(nil, math.MaxUint64), '{'))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		var tensors []Tensor
+		var tensors []tensorInfo
 		var err error
 		heap := allocated(func() {
 			tensors, err = readSafetensors(bytes.NewReader(content), int64(len(content)), "fuzz")
@@ -200,7 +200,7 @@ func FuzzSafetensors(f *testing.F) {
 }
 
 // checkTiling checks that tensors follow each other up to the end of the file.
-func checkTiling(t *testing.T, tensors []Tensor, size int64) {
+func checkTiling(t *testing.T, tensors []tensorInfo, size int64) {
 	for i, tensor := range tensors {
 		end := size
 		if i+1 < len(tensors) {

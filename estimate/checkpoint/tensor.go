@@ -35,24 +35,22 @@ func (e blockType) size(elements int64) (alloc.Bytes, error) {
 	return alloc.Bytes(blocks * int64(e.blockBytes)), nil
 }
 
-// Tensor is one tensor of a model file, as the file's header describes it.
-type Tensor struct {
-	Name     string `json:"name"`     // Encoding is the file format's own name of the element type, such as "BF16" or "Q4_K".
-	Encoding string `json:"encoding"` // Shape has the outermost dimension first, also where the format has it last.
-	// It is shared with the File: do not change it.
-	Shape    alloc.Shape `json:"shape"`
-	Elements int64       `json:"elements"`
-	Bytes    alloc.Bytes `json:"bytes"` // File is the name of the file, without its folder; the data begin at Offset
-	// bytes from the file's start.
-	File     string `json:"file"`
-	Offset   int64  `json:"offset_bytes"`
+// tensorInfo is one tensor of a model file, as the file's header describes it.
+type tensorInfo struct {
+	Name     string
+	Encoding string      // the file format's own name of the element type, such as "BF16" or "Q4_K"
+	Shape    alloc.Shape // the outermost dimension first, also where the format has it last
+	Elements int64
+	Bytes    alloc.Bytes
+	File     string // its name, without the folder
+	Offset   int64  // of the data, in bytes from the file's start
 	encoding blockType
 }
 
 // isBuffer reports whether the tensor is state that is stored with a model and is
 // no parameter. Files do not say so: it goes by the names under which PyTorch's
 // batch norm and the models of Hugging Face's transformers register their buffers.
-func (t Tensor) isBuffer() bool {
+func (t tensorInfo) isBuffer() bool {
 	module, name := "", t.Name
 	if dot := strings.LastIndexByte(t.Name, '.'); dot >= 0 {
 		module, name = t.Name[:dot], t.Name[dot+1:]
@@ -72,7 +70,7 @@ func (t Tensor) isBuffer() bool {
 const maxDims = 64
 
 // measure fills in the tensor's elements and bytes from its shape and encoding.
-func (t *Tensor) measure() error {
+func (t *tensorInfo) measure() error {
 	t.Encoding = t.encoding.name
 	var err error
 	if t.Elements, err = t.Shape.Elements(); err != nil {
