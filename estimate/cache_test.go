@@ -11,7 +11,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/encoder"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
-	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
 
@@ -42,33 +41,33 @@ func TestQuantizedCache(t *testing.T) {
 	c := estimate.KVConfig(llama3b.Cache(1, 8192, 0))
 	half, err := estimate.KVCache(c)
 	require.NoError(t, err)
-	for blocks, bits := range map[estimate.Blocks]float64{llamacpp.Q8_0: 8.5, llamacpp.Q4_0: 4.5} {
-		c.Blocks = blocks
+	for keys, bits := range map[string]float64{"q8_0": 8.5, "q4_0": 4.5, "iq4_nl": 4.5, "float32": 32} {
+		c.Keys = keys
 		n, err := estimate.KVCache(c)
 		require.NoError(t, err)
 		assert.InDelta(t, float64(half)*bits/16, float64(n), 1)
 	}
-	c.Blocks, c.Values = llamacpp.Q8_0, estimate.Blocks{Elements: 1, Bytes: 2}
+	c.Keys, c.Values = "q8_0", "float16"
 	n, err := estimate.KVCache(c)
 	require.NoError(t, err)
 	assert.EqualValues(t, float64(half)*(8.5+16)/32, n, "quantized keys, values in float16")
-	c.Blocks, c.Values, c.ValueSize = llamacpp.Q4_0, llamacpp.Q8_0, c.HeadSize/2
+	c.Keys, c.Values, c.ValueSize = "q4_0", "q8_0", c.HeadSize/2
 	n, err = estimate.KVCache(c)
 	require.NoError(t, err)
 	assert.EqualValues(t, float64(half)*(4.5+8.5/2)/32, n, "values of half the size")
 	c.KVHeads, c.ValueSize = 1, 80
 	_, err = estimate.KVCache(c)
-	assert.ErrorContains(t, err, "Values of 32 elements do not divide the 80 of a token")
+	assert.ErrorContains(t, err, "Values in blocks of 32 elements do not divide the 80 of a token")
 	c.ValueSize = -1
 	_, err = estimate.KVCache(c)
 	assert.ErrorContains(t, err, "ValueSize is -1")
-	c.Blocks, c.Values, c.ValueSize = llamacpp.Q4_0, estimate.Blocks{}, 0
+	c.Keys, c.Values, c.ValueSize = "q4_0", "", 0
 	c.KVHeads, c.HeadSize = 1, 80
 	_, err = estimate.KVCache(c)
-	assert.ErrorContains(t, err, "Blocks of 32 elements do not divide the 80 of a token")
-	c.Blocks = estimate.Blocks{Elements: 32}
+	assert.ErrorContains(t, err, "Keys in blocks of 32 elements do not divide the 80 of a token")
+	c.Keys = "q9"
 	_, err = estimate.KVCache(c)
-	assert.ErrorContains(t, err, "want 1 or more of both")
+	assert.ErrorContains(t, err, `Keys is "q9": want one of q8_0, q5_1`)
 }
 
 func TestMaxContext(t *testing.T) {

@@ -34,15 +34,11 @@ type KVConfig struct {
 	Fixed         int         // further elements of each sequence, whatever its length: states of recurrent layers, keys and values of an encoder's output
 	FixedType     alloc.DType // of Fixed; the zero value is the DType
 	DType         alloc.DType // of keys and values; the zero value is float16
-	Blocks        Blocks      // how keys and values are stored if quantized, in place of the DType
-	Values        Blocks      // how values are stored if keys are stored in another way; one float16 is Blocks{1, 2}
+	Keys          string      // the type in which keys and values are stored, if not the DType: llama.cpp's "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl", or an element type
+	Values        string      // that of values, if keys are stored in another, such as "float16"
 }
 
 func (k KVConfig) apply(c *setting.Config) { c.Cache = (*setting.KVConfig)(&k) }
-
-// Blocks says how a quantized type is stored: each block of Elements takes Bytes, scales included.
-// Package llamacpp has the types of llama.cpp.
-type Blocks = setting.Blocks
 
 // KVCache returns the memory of the keys and values of all tokens: layers x batch x tokens x KV heads
 // elements of HeadSize and of ValueSize. With a Latent it is layers x batch x tokens x latent elements

@@ -235,7 +235,7 @@ func TestModelAndCacheBuffers(t *testing.T) {
 		})
 	}
 	old, quantized := deepseekV2Lite.Cache(1, 4096, alloc.Float16), deepseekV2Lite.Cache(1, 4096, alloc.Float16)
-	quantized.Blocks, quantized.Values = llamacpp.Q8_0, estimate.Blocks{Elements: 1, Bytes: 2}
+	quantized.Keys, quantized.Values = "q8_0", "float16"
 	for c, want := range map[*setting.KVConfig][2]alloc.Bytes{&old: {648 * alloc.MiB, 432 * alloc.MiB}, &quantized: {648 * alloc.MiB / 2 / 32 * 34, 432 * alloc.MiB}} {
 		k, err := setting.KVCache(*c)
 		require.NoError(t, err)

@@ -53,16 +53,6 @@ func (l Server) Cells(c estimate.KVConfig) estimate.KVConfig {
 	return c
 }
 
-// The quantized types that llama.cpp stores keys and values in, for KVConfig.Blocks (ggml/src/ggml-common.h). A
-// head of 64 elements takes 68 bytes in Q8_0.
-var (
-	Q8_0 = setting.Q8_0
-	Q5_1 = setting.Q5_1
-	Q5_0 = setting.Q5_0
-	Q4_1 = setting.Q4_1
-	Q4_0 = setting.Q4_0
-)
-
 func option(f func(*setting.Config)) estimate.Option { return setting.Option(f).(estimate.Option) }
 
 // ComputedIn makes inference llama.cpp's: a compute buffer of this size replaces the memory of

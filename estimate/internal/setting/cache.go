@@ -20,8 +20,24 @@ type KVConfig struct {
 	Fixed         int
 	FixedType     alloc.DType
 	DType         alloc.DType
-	Blocks        Blocks
-	Values        Blocks
+	Keys          string
+	Values        string
+}
+
+// blockTypes are the quantized types in which llama.cpp can store keys and values. A block of iq4_nl takes as much as one of
+// q4_0.
+var blockTypes = map[string]Blocks{"q8_0": Q8_0, "q5_1": Q5_1, "q5_0": Q5_0, "q4_1": Q4_1, "q4_0": Q4_0, "iq4_nl": Q4_0}
+
+// blocksOf returns how a type is stored that is a quantized one or an element type; zero for none.
+func blocksOf(name, word string) (Blocks, error) {
+	if b, ok := blockTypes[word]; ok || word == "" {
+		return b, nil
+	}
+	d, err := alloc.ParseDType(word)
+	if err != nil {
+		return Blocks{}, fmt.Errorf("%s is %q: want one of q8_0, q5_1, q5_0, q4_1, q4_0 and iq4_nl, or an element type", name, word)
+	}
+	return Blocks{max(1, 8/d.Bits()), max(1, d.Bits()/8)}, nil
 }
 
 // Blocks says how a quantized type is stored: each block of Elements takes Bytes, scales included.
@@ -51,16 +67,16 @@ func (k Kept) All() alloc.Bytes { return k.Keys + k.Values + k.Fixed }
 // for keys and of ValueSize for values, or layers x batch x tokens x latent elements if Latent is set. Layers
 // with a Window keep no more tokens than that. The error says what is wrong with the configuration.
 func KVCache(c KVConfig) (Kept, error) {
-	err := c.check()
+	keys, values, err := c.check()
 	var k Kept
 	if err == nil {
 		k.Fixed, err = c.fixed()
 	}
 	if err == nil && c.Latent > 0 {
-		k.Keys, err = c.tokens(c.Blocks, c.Batch, c.Latent)
+		k.Keys, err = c.tokens(keys, c.Batch, c.Latent)
 	} else if err == nil {
-		if k.Keys, err = c.tokens(c.Blocks, c.Batch, c.KVHeads, c.HeadSize); err == nil {
-			k.Values, err = c.tokens(Or(c.Values, c.Blocks), c.Batch, c.KVHeads, Or(c.ValueSize, c.HeadSize))
+		if k.Keys, err = c.tokens(keys, c.Batch, c.KVHeads, c.HeadSize); err == nil {
+			k.Values, err = c.tokens(values, c.Batch, c.KVHeads, Or(c.ValueSize, c.HeadSize))
 		}
 	}
 	if err == nil && max(k.Keys, k.Values, k.Fixed, k.All()) > MaxTotal {
@@ -107,7 +123,8 @@ func (c KVConfig) bytes(b Blocks, shape alloc.Shape) (alloc.Bytes, error) {
 	return alloc.Bytes(n / int64(b.Elements) * int64(b.Bytes)), nil
 }
 
-func (c KVConfig) check() error {
+// check returns how keys and values are stored, and what is wrong with the configuration.
+func (c KVConfig) check() (keys, values Blocks, err error) {
 	for _, f := range []struct {
 		name         string
 		value, least int
@@ -119,31 +136,28 @@ func (c KVConfig) check() error {
 			continue // nothing grows with the context length
 		}
 		if f.value < f.least && (c.Latent == 0 || f.name != "KVHeads" && f.name != "HeadSize") {
-			return fmt.Errorf("%s is %d: want %d or more", f.name, f.value, f.least)
+			return keys, values, fmt.Errorf("%s is %d: want %d or more", f.name, f.value, f.least)
 		}
 	}
 	width := func(size int) int { return Or(c.Latent, c.KVHeads*min(size, MaxField)) }
-	if err := c.Blocks.check("Blocks", width(c.HeadSize)); err != nil {
-		return err
+	if keys, err = blocksOf("Keys", c.Keys); err == nil {
+		err = keys.check("Keys", width(c.HeadSize))
 	}
-	if err := Or(c.Values, c.Blocks).check("Values", width(Or(c.ValueSize, c.HeadSize))); err != nil {
-		return err
+	if err == nil {
+		if values, err = blocksOf("Values", Or(c.Values, c.Keys)); err == nil {
+			err = values.check("Values", width(Or(c.ValueSize, c.HeadSize)))
+		}
 	}
-	if c.Full > c.Layers {
-		return fmt.Errorf("%s is %d: want at most the %d Layers", "Full", c.Full, c.Layers)
+	if err == nil && c.Full > c.Layers {
+		err = fmt.Errorf("Full is %d: want at most the %d Layers", c.Full, c.Layers)
 	}
-	return nil
+	return keys, values, err
 }
 
-// check returns an error unless the blocks divide the elements of a token.
+// check returns an error unless the blocks of keys or values divide the elements of a token.
 func (b Blocks) check(name string, row int) error {
-	switch {
-	case b == Blocks{}:
-		return nil
-	case b.Elements < 1 || b.Bytes < 1:
-		return fmt.Errorf("%s are %+v: want 1 or more of both", name, b)
-	case row%b.Elements != 0:
-		return fmt.Errorf("%s of %d elements do not divide the %d of a token", name, b.Elements, row)
+	if b != (Blocks{}) && row%b.Elements != 0 {
+		return fmt.Errorf("%s in blocks of %d elements do not divide the %d of a token", name, b.Elements, row)
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
-	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
@@ -74,10 +73,8 @@ func computes(d alloc.DType) bool {
 // usualTypes are the element types that a shell completes; many more are read.
 var usualTypes = []string{"float32", "bfloat16", "float16"}
 
-// kvBlocks lists the quantized types of keys and values. A block of iq4_nl takes as much as one of q4_0 (ggml/src/ggml-common.h).
-var kvBlocks = []choice[estimate.Blocks]{
-	{"q8_0", llamacpp.Q8_0}, {"q5_1", llamacpp.Q5_1}, {"q5_0", llamacpp.Q5_0}, {"q4_1", llamacpp.Q4_1}, {"q4_0", llamacpp.Q4_0}, {"iq4_nl", llamacpp.Q4_0},
-}
+// kvTypes lists the quantized types of keys and values.
+var kvTypes = []string{"q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"}
 
 // usualLoss is the loss of training unless a flag names one.
 const usualLoss = "usual"

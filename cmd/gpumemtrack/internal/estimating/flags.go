@@ -1,6 +1,7 @@
 package estimating
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -114,11 +115,11 @@ func (o *estimateOptions) servingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&o.serve, "serve", false, "serve a language model: keep keys and values of --batch texts of --seq tokens, and process prompts as long")
 	flags.IntVar(&o.chunk, "prompt-chunk", 0, "with --serve: process prompts `N` tokens at a time, as servers do; without it whole, as transformers' generate does")
-	flags.StringVar(&o.kv, "kv", "", "with --serve: element `TYPE` of the KV cache: "+strings.Join(names(kvBlocks), ", ")+", or an element type such as float16; k=q8_0,v=f16 as llama.cpp's --cache-type-k and --cache-type-v")
+	flags.StringVar(&o.kv, "kv", "", "with --serve: element `TYPE` of the KV cache: "+strings.Join(kvTypes, ", ")+", or an element type such as float16; k=q8_0,v=f16 as llama.cpp's --cache-type-k and --cache-type-v")
 	flags.BoolVar(&o.llamaCpp, "llama-cpp", false, "with --serve: as llama.cpp serves, not PyTorch")
 	flags.IntVar(&o.microBatch, "ubatch", 512, "with --llama-cpp: process `N` tokens at a time")
 	flags.BoolVar(&o.flashAttention, "flash-attention", false, "with --llama-cpp: use flash attention, which stores no attention scores: the default of releases since September 2025")
-	cli.Complete(cmd, "kv", append(names(kvBlocks), usualTypes...)...)
+	cli.Complete(cmd, "kv", slices.Concat(kvTypes, usualTypes)...)
 }
 
 // fittingFlags adds the flags that ask what fits.

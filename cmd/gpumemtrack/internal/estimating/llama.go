@@ -1,6 +1,8 @@
 package estimating
 
 import (
+	"slices"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
@@ -37,7 +39,7 @@ func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estima
 		e.notes = append(e.notes, "the figures hold with one cache for all sequences and with one for each: --kv-unified and --kv-unified=false say which")
 	}
 	options := []estimate.Option{cells}
-	if cache.Values.Elements > 1 && !o.flashAttention {
+	if slices.Contains(kvTypes, cache.Values) && !o.flashAttention {
 		e.notes = append(e.notes, "llama.cpp quantizes values only with --flash-attention")
 	}
 	buffer, err := m.ComputeBuffer(llama)

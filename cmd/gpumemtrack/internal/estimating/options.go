@@ -177,8 +177,8 @@ func (o estimateOptions) cache(c *estimate.KVConfig, published alloc.DType) erro
 	if o.kv == "" {
 		return nil
 	}
-	usual := elements(cmp.Or(c.DType, alloc.Float16))
-	keys, values := usual, usual
+	keys := cmp.Or(c.DType, alloc.Float16).String()
+	values := keys
 	for _, part := range strings.Split(o.kv, ",") {
 		of, name, apart := strings.Cut(part, "=")
 		if !apart {
@@ -187,7 +187,7 @@ func (o estimateOptions) cache(c *estimate.KVConfig, published alloc.DType) erro
 		b, err := kvType(name)
 		switch {
 		case err != nil:
-			return cli.UsageError("estimate: --kv %s: want one of %s, or an element type, for both or as k=TYPE,v=TYPE", o.kv, strings.Join(names(kvBlocks), ", "))
+			return cli.UsageError("estimate: --kv %s: want one of %s, or an element type, for both or as k=TYPE,v=TYPE", o.kv, strings.Join(kvTypes, ", "))
 		case apart && of == "k":
 			keys = b
 		case apart && of == "v":
@@ -198,25 +198,17 @@ func (o estimateOptions) cache(c *estimate.KVConfig, published alloc.DType) erro
 			keys, values = b, b
 		}
 	}
-	c.Blocks, c.Values = keys, values
+	c.Keys, c.Values = keys, values
 	return nil
 }
 
-// kvType returns how a type of --kv is stored.
-func kvType(name string) (estimate.Blocks, error) {
-	if b, ok := named(kvBlocks, name); ok {
-		return b, nil
+// kvType returns the type of keys or values that --kv names.
+func kvType(name string) (string, error) {
+	if lower := strings.ToLower(name); slices.Contains(kvTypes, lower) {
+		return lower, nil
 	}
 	d, err := parseDType(name)
-	if err != nil {
-		return estimate.Blocks{}, err
-	}
-	return elements(d), nil
-}
-
-// elements returns how an element type is stored.
-func elements(d alloc.DType) estimate.Blocks {
-	return estimate.Blocks{Elements: max(1, 8/d.Bits()), Bytes: max(1, d.Bits()/8)}
+	return d.String(), err
 }
 
 // cacheType returns the element type of keys and values, which is the one in which the model
