@@ -11,7 +11,7 @@ import (
 )
 
 // offsets are where the kernel has what the programs read of its processes.
-type offsets struct{ tgid, signal, live, threadBase int32 }
+type offsets struct{ tgid, signal, live, memory, startStack, threadBase int32 }
 
 func kernelOffsets() (o offsets, err error) {
 	kernel, err := btf.LoadKernelSpec()
@@ -24,24 +24,36 @@ func kernelOffsets() (o offsets, err error) {
 		strukt, member string
 	}{
 		{&o.tgid, "task_struct", "tgid"}, {&o.signal, "task_struct", "signal"}, {&o.live, "signal_struct", "live"},
-		{&o.threadBase, "task_struct", "thread"}, {&inThread, "thread_struct", threadBase},
+		{&o.memory, "task_struct", "mm"}, {&o.startStack, "mm_struct", "start_stack"}, {&o.threadBase, "task_struct", "thread"}, {&inThread, "thread_struct", threadBase},
 	} {
 		var s *btf.Struct
 		if err := kernel.TypeByName(it.strukt, &s); err != nil {
 			return o, err
 		}
-		found := false
-		for _, m := range s.Members {
-			if m.Name == it.member || it.member == "" {
-				*it.to, found = int32(m.Offset.Bytes()), true
-			}
-		}
-		if !found {
-			return o, fmt.Errorf("this kernel's %s has no %s", it.strukt, it.member)
+		if *it.to, err = offsetOf(s, it.member); err != nil {
+			return o, fmt.Errorf("this kernel's %s: %w", it.strukt, err)
 		}
 	}
 	o.threadBase += inThread
 	return o, nil
+}
+
+// offsetOf returns where a member is, which may be in a structure without a name; "" is the structure itself.
+func offsetOf(s *btf.Struct, member string) (int32, error) {
+	if member == "" {
+		return 0, nil
+	}
+	for _, m := range s.Members {
+		if m.Name == member {
+			return int32(m.Offset.Bytes()), nil
+		}
+		if inner, ok := m.Type.(*btf.Struct); ok && m.Name == "" {
+			if at, err := offsetOf(inner, member); err == nil {
+				return int32(m.Offset.Bytes()) + at, nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("no member %s", member)
 }
 
 // readKernel copies a word of the kernel's, at an offset from the address in R3, to the program's stack.

@@ -279,9 +279,8 @@ func (m *bpf) stepOut(sp, room asm.Register) asm.Instructions {
 	return ins
 }
 
-// copyStack gives the reader the stack from the frame of an unknown function on, in parts: up to the thread's own block of memory, which
-// lies behind its stack where the C library made that, or to where nothing is. While the ring is half full there is no copy: events
-// are more than the callers of some. The label at its end is "copied".
+// copyStack gives the reader the stack from the frame of an unknown function on, in parts, up to where it begins. While the ring is half
+// full there is no copy: events are more than the callers of some. The label at its end is "copied".
 func (m *bpf) copyStack() asm.Instructions {
 	ins := append(store(asm.RFP, slotWake, int32(waits)),
 		asm.LoadMem(asm.R2, asm.RFP, slotRoom, asm.DWord),
@@ -292,13 +291,7 @@ func (m *bpf) copyStack() asm.Instructions {
 		asm.FnRingbufQuery.Call(),
 		asm.JGT.Imm(asm.R0, int32(m.ring.MaxEntries()/2), "no room"),
 	)
-	ins = append(ins, m.threadBlock()...)
-	ins = append(ins,
-		asm.LoadMem(asm.R2, asm.RFP, slotRoom, asm.DWord),
-		asm.LoadMem(asm.R1, asm.R2, roomSP, asm.DWord),
-		asm.Sub.Reg(asm.R0, asm.R1),
-		asm.StoreMem(asm.RFP, slotRead, asm.R0, asm.DWord), // how much stack there is; very much if there is no such block
-	)
+	ins = append(ins, m.stackSize()...)
 	ins = append(ins, store(asm.RFP, slotWake, int32(wakes))...) // the sooner it is read, the fewer need a copy
 	ins = append(ins, store(asm.RFP, slotIndex, 0)...)
 	ins = append(ins, m.copyPart()...)
@@ -357,12 +350,30 @@ func (m *bpf) copyPart() asm.Instructions {
 	)
 }
 
-// threadBlock puts the address of the thread's own block of memory into R0; 0 if it is not known.
-func (m *bpf) threadBlock() asm.Instructions {
-	if threadBase == "" {
-		return asm.Instructions{asm.Mov.Imm(asm.R0, 0)}
+// stackSize puts into slotRead how much of the stack there is: up to what the kernel put behind the stack of the process's first thread,
+// or to the thread's own block of memory, which lies behind its stack where the C library made that. It is very much if neither is behind.
+func (m *bpf) stackSize() asm.Instructions {
+	upTo := func(label string) asm.Instructions { // of an address in R0
+		return asm.Instructions{
+			asm.LoadMem(asm.R2, asm.RFP, slotRoom, asm.DWord),
+			asm.LoadMem(asm.R1, asm.R2, roomSP, asm.DWord),
+			asm.Sub.Reg(asm.R0, asm.R1),
+			asm.LoadMem(asm.R1, asm.RFP, slotRead, asm.DWord),
+			asm.JGE.Reg(asm.R0, asm.R1, label),
+			asm.StoreMem(asm.RFP, slotRead, asm.R0, asm.DWord),
+			asm.Mov.Imm(asm.R0, 0).WithSymbol(label),
+		}
 	}
-	return m.self()
+	ins := append(store(asm.RFP, slotRead, -1), asm.FnGetCurrentTask.Call(), asm.Mov.Reg(asm.R3, asm.R0))
+	ins = append(ins, readKernel(m.memory, 8)...)
+	ins = append(ins, asm.LoadMem(asm.R3, asm.RFP, slotWord, asm.DWord))
+	ins = append(ins, readKernel(m.startStack, 8)...)
+	ins = append(ins, asm.LoadMem(asm.R0, asm.RFP, slotWord, asm.DWord))
+	ins = append(ins, upTo("not the first")...)
+	if threadBase != "" {
+		ins = append(append(ins, m.self()...), upTo("no block")...)
+	}
+	return ins
 }
 
 // stepKey is the key of a step in the map.
