@@ -13,11 +13,10 @@ import (
 
 // change is one thing that a user can do so that a model fits.
 type change struct {
-	about string   // two changes about the same thing are never combined
-	cost  int      // what it costs the user: see changes
-	flags []string // as the user would type them
-	says  string   // what it does, and its disadvantage
-	apply func(o *estimateOptions)
+	about string // two changes about the same thing are never combined
+	cost  int    // what it costs the user: see changes
+	flags string // as the user would type them
+	says  string // what it does, and its disadvantage
 }
 
 // changes are several changes made together. Their methods return the flags, the cost and the words
@@ -51,8 +50,7 @@ func (e estimated) changes(s *search) changes {
 	o, r := e.options, e.Report
 	all := append(o.smaller(), e.shorter()...)
 	if g, _ := o.generation(); o.loading == "" && g != "" && !o.cpu {
-		all = append(all, change{"context", 1, []string{"--cuda-loading", "lazy"}, "kernels that CUDA loads when they are used (CUDA_MODULE_LOADING=LAZY)",
-			func(o *estimateOptions) { o.loading = "lazy" }})
+		all = append(all, change{"context", 1, "--cuda-loading lazy", "kernels that CUDA loads when they are used (CUDA_MODULE_LOADING=LAZY)"})
 	}
 	if r.Params.Count > 0 && r.Params.Bytes >= 4*alloc.Bytes(r.Params.Count) && o.autocast == "" && !o.llamaCpp {
 		half := "bfloat16"
@@ -60,12 +58,10 @@ func (e estimated) changes(s *search) changes {
 			half = "float16" // these have no bfloat16
 		}
 		if o.train {
-			all = append(all, change{"type", 2, []string{"--autocast", half}, "autocast to " + half,
-				func(o *estimateOptions) { o.autocast = half }})
+			all = append(all, change{"type", 2, "--autocast " + half, "autocast to " + half})
 		}
 		if !o.train || half == "bfloat16" { // training in pure float16 does not converge
-			all = append(all, change{"type", 3, []string{"--dtype", half}, "weights and activations in " + half + " (less precise)",
-				func(o *estimateOptions) { o.dtype = half }})
+			all = append(all, change{"type", 3, "--dtype " + half, "weights and activations in " + half + " (less precise)"})
 		}
 	}
 	switch {
@@ -83,13 +79,11 @@ func (e estimated) changes(s *search) changes {
 			cost int
 			bits string
 		}{{"int8", 3, "8 bits"}, {"nf4", 4, "4 bits"}} {
-			all = append(all, change{"weights", q.cost, []string{"--quantize", q.base}, "weights in " + q.bits + " (bitsandbytes, less precise)",
-				func(o *estimateOptions) { o.loss.base = q.base }})
+			all = append(all, change{"weights", q.cost, "--quantize " + q.base, "weights in " + q.bits + " (bitsandbytes, less precise)"})
 		}
 	}
 	if o.offload == "" && !o.cpu {
-		all = append(all, change{"weights", 10, []string{"--offload", "parameters"}, "weights in CPU memory (much slower)",
-			func(o *estimateOptions) { o.offload = "parameters" }})
+		all = append(all, change{"weights", 10, "--offload parameters", "weights in CPU memory (much slower)"})
 	}
 	return append(all, o.moreDevices()...)
 }
@@ -98,13 +92,11 @@ func (e estimated) changes(s *search) changes {
 func (o estimateOptions) smaller() changes {
 	var all changes
 	for n := o.batch / 2; n >= 1; n /= 2 {
-		batch, steps := n, o.accumulate
-		c := change{"batch", 2, []string{"--batch", strconv.Itoa(n)}, fmt.Sprintf("%d at once instead of %d (slower)", n, o.batch), func(o *estimateOptions) { o.batch = batch }}
+		c := change{"batch", 2, "--batch " + strconv.Itoa(n), fmt.Sprintf("%d at once instead of %d (slower)", n, o.batch)}
 		if o.train && o.batch%n == 0 {
-			steps *= o.batch / n
-			c.flags = append(c.flags, "--accumulate", strconv.Itoa(steps))
+			steps := o.accumulate * o.batch / n
+			c.flags += fmt.Sprintf(" --accumulate %d", steps)
 			c.says = fmt.Sprintf("batches of %d, accumulated to %d (slower, trains the same)", n, n*steps)
-			c.apply = func(o *estimateOptions) { o.batch, o.accumulate = batch, steps }
 		}
 		all = append(all, c)
 	}
@@ -124,7 +116,7 @@ func (e estimated) shorter() changes {
 		tokens, _ = strconv.Atoi(e.Assumed[i+1])
 	}
 	for n := tokens / 2; n >= leastTokens; n, cost = n/2, cost+1 {
-		all = append(all, change{"length", cost, []string{"--seq", strconv.Itoa(n)}, fmt.Sprintf("%d tokens instead of %d", n, tokens), func(o *estimateOptions) { o.seq = n }})
+		all = append(all, change{"length", cost, "--seq " + strconv.Itoa(n), fmt.Sprintf("%d tokens instead of %d", n, tokens)})
 	}
 	return all
 }
@@ -134,51 +126,36 @@ func (o estimateOptions) trainedOtherwise(r *estimate.Report) changes {
 	var all changes
 	adam := o.optimizer == "adam" || o.optimizer == "adamw"
 	if o.form == "" && !o.inBackward && (adam || o.optimizer == "sgd" || o.optimizer == "momentum") {
-		all = append(all, change{"optimizer", 1, []string{"--optimizer-form", "fused"}, "the optimizer in one kernel (fused=True)",
-			func(o *estimateOptions) { o.form = "fused" }})
+		all = append(all, change{"optimizer", 1, "--optimizer-form fused", "the optimizer in one kernel (fused=True)"})
 	}
 	if adam {
-		all = append(all, change{"optimizer", 3, []string{"--optimizer", "adam8bit"}, "Adam's states in 8 bits (bitsandbytes)",
-			func(o *estimateOptions) { o.optimizer = "adam8bit" }})
+		all = append(all, change{"optimizer", 3, "--optimizer adam8bit", "Adam's states in 8 bits (bitsandbytes)"})
 	}
 	if o.loss.name == usualLoss && o.loss.chunks == 1 {
-		all = append(all, change{"loss", 1, []string{"--loss-chunks", "8"}, "the loss of an eighth of the tokens at a time",
-			func(o *estimateOptions) { o.loss.chunks = 8 }})
+		all = append(all, change{"loss", 1, "--loss-chunks 8", "the loss of an eighth of the tokens at a time"})
 	}
 	if len(o.checkpoints) == 0 && slices.ContainsFunc(r.Layers, isNumbered) {
-		all = append(all, change{"activations", 2, []string{"--checkpoint", blocks}, "activations computed again in the backward pass (about a third slower)",
-			func(o *estimateOptions) { o.checkpoints = []string{blocks} }})
+		all = append(all, change{"activations", 2, "--checkpoint " + blocks, "activations computed again in the backward pass (about a third slower)"})
 	}
 	if o.offload == "" {
 		all = append(all,
-			change{"states", 6, []string{"--offload", "optimizer"}, "the optimizer in CPU memory (slower)",
-				func(o *estimateOptions) { o.offload = "optimizer" }},
-			change{"states", 10, []string{"--offload", "parameters"}, "the weights in CPU memory (much slower)",
-				func(o *estimateOptions) { o.offload = "parameters" }})
+			change{"states", 6, "--offload optimizer", "the optimizer in CPU memory (slower)"},
+			change{"states", 10, "--offload parameters", "the weights in CPU memory (much slower)"})
 	}
 	newer := o.bitsandbytes == "" && o.pytorch == ""
 	if newer && (o.qlora || o.loss.base != "") {
-		all = append(all, change{"bitsandbytes", 0, []string{"--bitsandbytes", newBitsandbytes}, "bitsandbytes " + newBitsandbytes + " or newer",
-			func(o *estimateOptions) { o.bitsandbytes = newBitsandbytes }})
+		all = append(all, change{"bitsandbytes", 0, "--bitsandbytes " + newBitsandbytes, "bitsandbytes " + newBitsandbytes + " or newer"})
 	}
-	inFourBits := []string{"--qlora"}
+	inFourBits := "--qlora"
 	if newer {
-		inFourBits = append(inFourBits, "--bitsandbytes", newBitsandbytes)
-	}
-	quantized := func(o *estimateOptions) {
-		o.qlora = true
-		if newer {
-			o.bitsandbytes = newBitsandbytes
-		}
+		inFourBits += " --bitsandbytes " + newBitsandbytes
 	}
 	if o.lora == 0 {
 		all = append(all,
-			change{"trained", 4, []string{"--lora", "16"}, "LoRA adapters of rank 16 instead of all weights",
-				func(o *estimateOptions) { o.lora = 16 }},
-			change{"trained", 5, append([]string{"--lora", "16"}, inFourBits...), "LoRA adapters of rank 16 on weights in 4 bits (QLoRA)",
-				func(o *estimateOptions) { o.lora = 16; quantized(o) }})
+			change{"trained", 4, "--lora 16", "LoRA adapters of rank 16 instead of all weights"},
+			change{"trained", 5, "--lora 16 " + inFourBits, "LoRA adapters of rank 16 on weights in 4 bits (QLoRA)"})
 	} else if !o.qlora && o.loss.base == "" {
-		all = append(all, change{"trained", 3, inFourBits, "the weights below the adapters in 4 bits (QLoRA)", quantized})
+		all = append(all, change{"trained", 3, inFourBits, "the weights below the adapters in 4 bits (QLoRA)"})
 	}
 	return all
 }
@@ -193,11 +170,9 @@ func (o estimateOptions) moreDevices() changes {
 		switch {
 		case o.tp > 1 || o.training.pipeline > 1 || o.cpu:
 		case !o.train:
-			all = append(all, change{"devices", 7 + i, []string{"--tp", strconv.Itoa(n)}, fmt.Sprintf("%d GPUs that share each layer (tensor parallel)", n),
-				func(o *estimateOptions) { o.tp = n }})
+			all = append(all, change{"devices", 7 + i, "--tp " + strconv.Itoa(n), fmt.Sprintf("%d GPUs that share each layer (tensor parallel)", n)})
 		case o.zero < 3 && n >= o.replicas:
-			all = append(all, change{"devices", 7 + i, []string{"--replicas", strconv.Itoa(n), "--zero", "3"}, fmt.Sprintf("%d GPUs that share all states (ZeRO 3 or FSDP)", n),
-				func(o *estimateOptions) { o.replicas, o.zero = n, 3 }})
+			all = append(all, change{"devices", 7 + i, "--replicas " + strconv.Itoa(n) + " --zero 3", fmt.Sprintf("%d GPUs that share all states (ZeRO 3 or FSDP)", n)})
 		}
 	}
 	return all
@@ -208,12 +183,10 @@ func (o estimateOptions) moreDevices() changes {
 func (o estimateOptions) smallerCache() changes {
 	var all changes
 	if o.chunk == 0 {
-		all = append(all, change{"prompt", 1, []string{"--prompt-chunk", strconv.Itoa(piece)}, fmt.Sprintf("prompts processed %d tokens at a time, as servers do", piece),
-			func(o *estimateOptions) { o.chunk = piece }})
+		all = append(all, change{"prompt", 1, "--prompt-chunk " + strconv.Itoa(piece), fmt.Sprintf("prompts processed %d tokens at a time, as servers do", piece)})
 	}
 	if o.kv == "" {
-		all = append(all, change{"cache", 3, []string{"--kv", "fp8"}, "keys and values in 8 bits (less precise)",
-			func(o *estimateOptions) { o.kv = "fp8" }})
+		all = append(all, change{"cache", 3, "--kv fp8", "keys and values in 8 bits (less precise)"})
 	}
 	return all
 }
@@ -224,16 +197,13 @@ func (e estimated) servedOtherwise(s *search) changes {
 	var all changes
 	o, total := e.options, e.Report.ModelLayers
 	if o.kv == "" {
-		all = append(all, change{"cache", 3, []string{"--kv", "q8_0", "--flash-attention"}, "keys and values in 8 bits (less precise)",
-			func(o *estimateOptions) { o.kv, o.flashAttention = "q8_0", true }})
+		all = append(all, change{"cache", 3, "--kv q8_0 --flash-attention", "keys and values in 8 bits (less precise)"})
 	}
 	if o.dtype == "" && o.llama.layers == allLayers && o.llama.shares == nil {
-		all = append(all, change{"weights", 4, []string{"--best-quantization"}, "weights in the widest of llama.cpp's quantizations that fits (less precise)",
-			func(o *estimateOptions) { o.quantize = true }})
+		all = append(all, change{"weights", 4, "--best-quantization", "weights in the widest of llama.cpp's quantizations that fits (less precise)"})
 	}
 	onGPU := func(n int) change {
-		return change{"layers", 6, []string{"--gpu-layers", strconv.Itoa(n)}, fmt.Sprintf("%d of the %d layers on the GPU, the others on the CPU (slower)", n, total),
-			func(o *estimateOptions) { o.llama.layers = n }}
+		return change{"layers", 6, "--gpu-layers " + strconv.Itoa(n), fmt.Sprintf("%d of the %d layers on the GPU, the others on the CPU (slower)", n, total)}
 	}
 	layers := e.Report.GPULayers
 	if layers < 2 {

@@ -35,7 +35,7 @@ func Command(a *cli.App) *cobra.Command {
 				return err
 			}
 			o.settle(cmd.Flags().Changed)
-			o.typed, o.given = a.Args, cmd.Flags().Changed
+			o.typed, o.flagSet, o.parsed = a.Args, cmd.Flags(), &o
 			return runEstimate(a, args[0], o)
 		},
 	}

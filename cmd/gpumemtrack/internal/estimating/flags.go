@@ -5,14 +5,16 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 )
 
 type estimateOptions struct {
-	typed []string               // the command's arguments
-	given func(flag string) bool // whether the user gave the flag
+	typed   []string         // the command's arguments
+	flagSet *pflag.FlagSet   // what they were parsed by
+	parsed  *estimateOptions // where it puts the values of flags
 
 	batch, seq int
 	dtype      string

@@ -76,7 +76,7 @@ func (e *estimated) assumed() []string {
 	assume(o.seq > 0 || o.maxContext, "--seq", text)
 	assume(o.image > 0, "--image", image)
 	if o.train {
-		assume(o.given("optimizer"), "--optimizer", o.optimizer)
+		assume(o.flagSet.Changed("optimizer"), "--optimizer", o.optimizer)
 	}
 	assume(o.dtype != "" || o.autocast != "" || o.llamaCpp || o.quantize, "--dtype", e.published)
 	return flags

@@ -46,10 +46,7 @@ type search struct {
 // without asking an allocator.
 func (s *search) needs(cs changes) (n alloc.Bytes, ok bool) {
 	s.tried++
-	changed := s.o
-	for _, c := range cs {
-		c.apply(&changed)
-	}
+	changed := s.o.with(cs)
 	if !changed.llamaCpp {
 		onCPU := changed
 		onCPU.cpu = true
@@ -141,11 +138,7 @@ func (e estimated) remedies(name string) (fit []remedy, nearest *remedy) {
 	}
 	s.tryAll(several)
 	if len(s.found) == 0 && s.nearest.Needs > 0 {
-		changed := e.options
-		for _, c := range s.nearest.changes {
-			c.apply(&changed)
-		}
-		if n, ok := s.exactly(changed); ok && n < e.Needs {
+		if n, ok := s.exactly(e.options.with(s.nearest.changes)); ok && n < e.Needs {
 			s.nearest.Needs = n
 			return nil, &s.nearest.remedy
 		}
@@ -160,11 +153,22 @@ func (o estimateOptions) remedy(needs alloc.Bytes, cs changes) found {
 	m := found{remedy{Needs: needs}, cs}
 	var says []string
 	for _, c := range cs {
-		m.Flags = append(m.Flags, c.flags...)
+		m.Flags = append(m.Flags, strings.Fields(c.flags)...)
 		says = append(says, c.says)
 	}
 	m.Says, m.Command = strings.Join(says, ", and "), command(o.typed, m.Flags)
 	return m
+}
+
+// with returns the options that the command has with the flags of some changes.
+func (o estimateOptions) with(cs changes) estimateOptions {
+	*o.parsed = o
+	for _, c := range cs {
+		if err := o.flagSet.Parse(strings.Fields(c.flags)); err != nil {
+			panic(err) // the command has no such flag
+		}
+	}
+	return *o.parsed
 }
 
 // command returns the command line with these flags added, or in place of the same flags.
