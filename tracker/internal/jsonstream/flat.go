@@ -26,7 +26,16 @@ func Flat(text []byte, see func(key, value []byte, text bool) bool) bool {
 	return ok
 }
 
-// FlatList is flat for the values of a list.
+// UnmarshalFlat reads an object with see, as [Flat] does, or else with [Unmarshal].
+func UnmarshalFlat[T any](text []byte, into *T, see func(key, value []byte, text bool) bool) error {
+	if Flat(text, see) {
+		return nil
+	}
+	*into = *new(T)
+	return Unmarshal(text, into)
+}
+
+// FlatList is Flat for the values of a list.
 func FlatList(text []byte, see func(value []byte, text bool) bool) bool {
 	inside, ok := between(text, '[', ']')
 	for len(inside) > 0 {
@@ -125,7 +134,19 @@ func UintOf(text []byte) (n uint64, ok bool) {
 	return n, true
 }
 
-// IntOf is uintOf for numbers that may be negative.
+// Number sets a number from its text. It reports false for a text that UintOf and IntOf do not parse, or whose number is
+// none of the type.
+func Number[N ~int | ~int64 | ~uint16 | ~uint64](text []byte, to *N) bool {
+	if n, ok := UintOf(text); ok {
+		*to = N(n)
+		return uint64(*to) == n
+	}
+	n, ok := IntOf(text)
+	*to = N(n)
+	return ok && *to < 0 && int64(*to) == n
+}
+
+// IntOf is UintOf for numbers that may be negative.
 func IntOf(text []byte) (n int64, ok bool) {
 	negative := len(text) > 0 && text[0] == '-'
 	if negative {

@@ -1,9 +1,7 @@
 package tablejson
 
 import (
-	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -35,36 +33,28 @@ func readSegment(in *jsonstream.Reader) (alloc.Segment, error) {
 }
 
 func readBlock(text []byte, b *alloc.Block) error {
-	if !jsonstream.Flat(text, func(key, value []byte, text bool) (ok bool) {
-		var n uint64
+	return jsonstream.UnmarshalFlat(text, b, func(key, value []byte, text bool) bool {
 		switch string(key) {
 		case "address":
-			n, ok = jsonstream.UintOf(value)
-			b.Ptr = alloc.Ptr(n)
+			return !text && jsonstream.Number(value, &b.Ptr)
 		case "bytes":
-			n, ok = jsonstream.UintOf(value)
-			b.Size = alloc.Bytes(n)
+			return !text && jsonstream.Number(value, &b.Size)
 		case "requested_bytes":
-			n, ok = jsonstream.UintOf(value)
-			b.Requested = alloc.Bytes(n)
+			return !text && jsonstream.Number(value, &b.Requested)
 		case "state":
 			return text && b.State.UnmarshalText(value) == nil
 		}
-		return ok && !text
-	}) {
-		*b = alloc.Block{}
-		return json.Unmarshal(text, b)
-	}
-	return nil
+		return false
+	})
 }
 
 // readSite reads a call site. Names in it are indices into the file's names.
-func readSite(text []byte, e *siteJSON, names jsonstream.Texts) (err error) {
-	if jsonstream.Flat(text, func(key, value []byte, text bool) (ok bool) {
-		var n uint64
+func readSite(text []byte, e *siteJSON, names jsonstream.Texts) error {
+	return jsonstream.UnmarshalFlat(text, e, func(key, value []byte, text bool) bool {
 		switch string(key) {
 		case "kind":
-			e.Kind, err = mem.ParseKind(names.Of(value))
+			kind, err := mem.ParseKind(names.Of(value))
+			e.Kind = kind
 			return text && err == nil
 		case "dtype":
 			return text && e.DType.UnmarshalText(value) == nil
@@ -74,29 +64,22 @@ func readSite(text []byte, e *siteJSON, names jsonstream.Texts) (err error) {
 		case "shape":
 			e.Shape = nil
 			return jsonstream.FlatList(value, func(value []byte, text bool) bool {
-				n, ok := jsonstream.UintOf(value)
-				e.Shape = append(e.Shape, int(n))
-				return ok && !text && uint64(int(n)) == n
+				e.Shape = append(e.Shape, 0)
+				return !text && jsonstream.Number(value, &e.Shape[len(e.Shape)-1])
 			}) && e.Shape != nil // an empty one is not an unknown one
 		case "call_site", "site":
 			return readFrame(value, &e.Site, names) == nil
 		case "stack":
-			n, ok = jsonstream.UintOf(value)
-			e.Stack = int(n)
-			ok = ok && uint64(e.Stack) == n
+			return !text && jsonstream.Number(value, &e.Stack)
 		case "live_count":
-			e.Live, ok = jsonstream.IntOf(value)
+			return !text && jsonstream.Number(value, &e.Live)
 		case "peak_count":
-			e.Peak, ok = jsonstream.IntOf(value)
+			return !text && jsonstream.Number(value, &e.Peak)
 		case "total_count":
-			e.Total, ok = jsonstream.IntOf(value)
+			return !text && jsonstream.Number(value, &e.Total)
 		}
-		return ok && !text
-	}) {
-		return nil
-	}
-	*e = siteJSON{}
-	return jsonstream.Unmarshal(text, e)
+		return false
+	})
 }
 
 func (t *allocationTable) readFrom(in *jsonstream.Reader) error {
@@ -137,38 +120,28 @@ func (t *allocationTable) add(a allocationJSON) error {
 }
 
 func readAllocation(text []byte) (a allocationJSON, err error) {
-	if jsonstream.Flat(text, func(key, value []byte, text bool) (ok bool) {
-		var n uint64
+	err = jsonstream.UnmarshalFlat(text, &a, func(key, value []byte, text bool) bool {
 		switch string(key) {
 		case "seq":
-			a.Seq, ok = jsonstream.UintOf(value)
+			return !text && jsonstream.Number(value, &a.Seq)
 		case "time":
-			a.Time, err = time.Parse(time.RFC3339Nano, string(value))
+			at, err := time.Parse(time.RFC3339Nano, string(value))
+			a.Time = at
 			return text && err == nil
 		case "address":
-			n, ok = jsonstream.UintOf(value)
-			a.Ptr = alloc.Ptr(n)
+			return !text && jsonstream.Number(value, &a.Ptr)
 		case "call_site", "site":
-			n, ok = jsonstream.UintOf(value)
-			a.Site = int(n)
+			return !text && jsonstream.Number(value, &a.Site)
 		case "allocated_bytes":
-			n, ok = jsonstream.UintOf(value)
-			a.Allocated = alloc.Bytes(n)
+			return !text && jsonstream.Number(value, &a.Allocated)
 		case "births":
 			i := 0
 			return jsonstream.FlatList(value, func(value []byte, text bool) bool {
-				n, ok := jsonstream.UintOf(value)
-				if ok = ok && !text && i < len(a.Births) && n <= math.MaxUint16; ok {
-					a.Births[i] = uint16(n)
-				}
 				i++
-				return ok
+				return !text && i <= len(a.Births) && jsonstream.Number(value, &a.Births[i-1])
 			}) && i == len(a.Births)
 		}
-		return ok && !text
-	}) {
-		return a, nil
-	}
-	a = allocationJSON{}
-	return a, jsonstream.Unmarshal(text, &a)
+		return false
+	})
+	return a, err
 }

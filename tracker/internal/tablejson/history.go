@@ -207,36 +207,25 @@ func ReadHistory(in *jsonstream.Reader) (*tables.HistoryTables, error) {
 }
 
 func readEvent(text []byte, e *historyEvent) error {
-	if jsonstream.Flat(text, func(key, value []byte, text bool) (ok bool) {
-		var n uint64
-		var i int64
+	return jsonstream.UnmarshalFlat(text, e, func(key, value []byte, text bool) bool {
 		switch string(key) {
 		case "ns":
-			i, ok = jsonstream.IntOf(value)
-			e.Since = time.Duration(i)
+			return !text && jsonstream.Number(value, &e.Since)
 		case "action":
 			return text && e.Action.UnmarshalText(value) == nil
 		case "address":
-			n, ok = jsonstream.UintOf(value)
-			e.Ptr = alloc.Ptr(n)
+			return !text && jsonstream.Number(value, &e.Ptr)
 		case "bytes":
-			i, ok = jsonstream.IntOf(value)
-			e.Bytes = alloc.Bytes(i)
+			return !text && jsonstream.Number(value, &e.Bytes)
 		case "number":
-			e.Number, ok = jsonstream.IntOf(value)
+			return !text && jsonstream.Number(value, &e.Number)
 		case "group":
-			i, ok = jsonstream.IntOf(value)
-			e.Group = int(i)
+			return !text && jsonstream.Number(value, &e.Group)
 		case "stack":
-			i, ok = jsonstream.IntOf(value)
-			e.Stack = int(i)
+			return !text && jsonstream.Number(value, &e.Stack)
 		}
-		return ok && !text
-	}) {
-		return nil
-	}
-	*e = historyEvent{}
-	return json.Unmarshal(text, e)
+		return false
+	})
 }
 
 // loadHistory makes a history from the parts of a file. The error says that it is no history, or

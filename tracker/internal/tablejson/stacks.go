@@ -68,9 +68,8 @@ func (s *stackJSON) read(in *jsonstream.Reader, text []byte) error {
 	}
 	s.numbers = make([]int, 0, 1+bytes.Count(text, []byte(",")))
 	if jsonstream.FlatList(text, func(value []byte, text bool) bool {
-		n, ok := jsonstream.UintOf(value)
-		s.numbers = append(s.numbers, int(n))
-		return ok && !text && uint64(int(n)) == n
+		s.numbers = append(s.numbers, 0)
+		return !text && jsonstream.Number(value, &s.numbers[len(s.numbers)-1])
 	}) {
 		return nil
 	}
@@ -79,23 +78,19 @@ func (s *stackJSON) read(in *jsonstream.Reader, text []byte) error {
 
 // readFrame reads a frame. Names in it are indices into the file's names.
 func readFrame(text []byte, f *mem.Frame, names jsonstream.Texts) error {
-	if jsonstream.Flat(text, func(key, value []byte, text bool) (ok bool) {
+	err := jsonstream.UnmarshalFlat(text, f, func(key, value []byte, text bool) bool {
 		switch string(key) {
 		case "function":
-			f.Function, ok = bounded.Name(names.Of(value)), text
+			f.Function = names.Of(value)
+			return text
 		case "file":
-			f.File, ok = bounded.Name(names.Of(value)), text
+			f.File = names.Of(value)
+			return text
 		case "line":
-			var n int64
-			n, ok = jsonstream.IntOf(value)
-			f.Line, ok = int(n), ok && !text && int64(int(n)) == n
+			return !text && jsonstream.Number(value, &f.Line)
 		}
-		return ok
-	}) {
-		return nil
-	}
-	*f = mem.Frame{}
-	err := json.Unmarshal(text, f)
+		return false
+	})
 	f.Function, f.File = bounded.Name(f.Function), bounded.Name(f.File)
 	return err
 }
