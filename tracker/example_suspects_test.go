@@ -3,6 +3,7 @@ package tracker_test
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -36,12 +37,9 @@ func ExampleMemTracker_Suspects() {
 	}
 
 	for _, s := range tr.Suspects() {
-		fmt.Println("at", s.CallSite)
-		fmt.Println(s.Tally, "up to", s.Oldest, "old")
-		fmt.Println(s.Late, "that old were freed,", s.Freed, "others before", s.Usual)
+		why, _, _ := strings.Cut(s.String(), "\n") // how the line is reached follows
+		fmt.Println(why)
 	}
 	// Output:
-	// at example_suspects_test.go:23 tracker_test.ExampleMemTracker_Suspects
-	// 29 buffers, 29.0 MiB up to 30s old
-	// 0 that old were freed, 2970 others before 16.777216ms
+	// example_suspects_test.go:24 tracker_test.ExampleMemTracker_Suspects looks forgotten: 29 buffers, 29.0 MiB, 2 to 30 s old; 0 of 29 that became older than 1.1 s were freed since, 2,970 others before 17 ms
 }

@@ -109,7 +109,7 @@ func (h *hours) Look() (forgotten, growing []string) {
 }
 
 // sameInFile holds that a dump says of leaks what its program said.
-func sameInFile(t *testing.T, tr *tracker.MemTracker, suspects []leaks.Suspect, growing []leaks.Growth) {
+func sameInFile(t *testing.T, tr *tracker.MemTracker, suspects []leaks.Suspect, growing []leaks.Suspect) {
 	t.Helper()
 	var file bytes.Buffer
 	require.NoError(t, tr.Dump().WriteJSON(&file))

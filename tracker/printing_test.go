@@ -81,7 +81,7 @@ func TestPrintingBesideUse(t *testing.T) {
 	seen := make(printing)
 	for range 5 {
 		for _, v := range []any{
-			tr, section, b, oom, tr.Leaks(), leaks.Suspect{Path: mem.Path{{}}}, leaks.Growth{}, sections.Estimate{},
+			tr, section, b, oom, tr.Leaks(), leaks.Suspect{Path: mem.Path{{}}}, sections.Estimate{}, explain.Snapshot(tr.Snapshot()), explain.Line{},
 		} {
 			seen.walk(t, reflect.ValueOf(v), 0)
 		}

@@ -144,7 +144,7 @@ func TestLeaks(t *testing.T) {
 	h := live.Handler(exporttest.Leaky(t))
 	var found struct {
 		Suspects []leaks.Suspect `json:"suspects"`
-		Growth   []leaks.Growth  `json:"growth"`
+		Growth   []leaks.Suspect `json:"growth"`
 	}
 	require.NoError(t, json.Unmarshal(get(t, h, "leaks").Body.Bytes(), &found))
 	require.Len(t, found.Suspects, 1)

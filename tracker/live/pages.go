@@ -168,7 +168,7 @@ func (h *handler) report(w http.ResponseWriter, r *http.Request) {
 // leaksNow is the answer of /leaks.
 type leaksNow struct {
 	Suspects []leaks.Suspect `json:"suspects"`
-	Growth   []leaks.Growth  `json:"growth"`
+	Growth   []leaks.Suspect `json:"growth"`
 }
 
 // leaks answers with JSON, or as text.
@@ -186,7 +186,7 @@ func (h *handler) leaks(w http.ResponseWriter, r *http.Request) {
 		now := h.source.Snapshot()
 		found := leaksNow{ // never null
 			append([]leaks.Suspect{}, leaks.Suspects(now)...),
-			append([]leaks.Growth{}, leaks.Growing(now)...),
+			append([]leaks.Suspect{}, leaks.Growing(now)...),
 		}
 		if debug {
 			return found.print(w)

@@ -61,7 +61,7 @@ var names = map[string]int{
 	"tracker/replay":            50,
 	"tracker/snapshot":          159,
 	"tracker/snapshot/explain":  17,
-	"tracker/snapshot/leaks":    38,
+	"tracker/snapshot/leaks":    23,
 	"tracker/snapshot/rewind":   9,
 	"tracker/snapshot/sections": 64,
 }

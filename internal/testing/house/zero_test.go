@@ -79,7 +79,7 @@ var zeros = []any{
 	new(snapshot.Devices), new(snapshot.Dump), new(snapshot.Event), new(snapshot.Group), new(snapshot.History), new(snapshot.Levels),
 	new(snapshot.Mark), new(snapshot.OOM), new(snapshot.Origin), new(snapshot.Place), new(snapshot.Snapshot), new(snapshot.Totals),
 	new(explain.Explanation), new(explain.Line),
-	new(leaks.Growth), new(leaks.Leak), new(leaks.Suspect),
+	new(leaks.Leak), new(leaks.Suspect),
 	new(rewind.Moment),
 	new(sections.Data), new(sections.Estimate), new(sections.Layer), new(sections.MemoryUse), new(sections.Profile),
 	new(sections.Row),

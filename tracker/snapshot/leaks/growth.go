@@ -13,16 +13,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Growth is a line of code that holds ever more old buffers: a leak, a cache, a start that goes on. It is
+// growing is why a line is suspicious that holds ever more old buffers: a leak, a cache, a start that goes on. It is
 // not known whether there is a bound.
-type Growth struct {
-	CallSite mem.Frame `json:"call_site"`
-	// Path is the common part of these buffers' call stacks. Others are the paths of other buffers
-	// allocated at the same line, at most four, each with its share of all.
-	Path      mem.Path `json:"path"`
-	Others    []string `json:"others"`
-	mem.Tally          // buffers that became old and were not freed
-
+type growing struct {
 	// Age is the age from which a buffer counts as old here. Freed counts the buffers that became
 	// old and were freed since.
 	Age   time.Duration `json:"age_ns"`
@@ -33,14 +26,9 @@ type Growth struct {
 	AtFirst float64 `json:"hourly_at_first"`
 }
 
-// String says how the line grows, and how it is reached:
-//
-//	entry.go:40 main.(*cache).add growing, not yet known whether bounded: 29,480 buffers, 29.0 GiB; 4,020 of 33,500 that became older than 8.6 min were freed; 8,300 more each hour lately (12,000 at first)
-//		path: main.(*cache).add <- (*service).handle
-func (g Growth) String() string {
-	rate := rates(g.Hourly, g.AtFirst)
-	return fmt.Sprintf("%s growing, not yet known whether bounded: %v; %s of %s that became older than %s were freed; %s\n%v",
-		text.Line(g.CallSite.String()), g.Tally, grouped(g.Freed), grouped(g.Count+g.Freed), text.Duration(g.Age), rate, way(g.Path, g.Others))
+func (g *growing) describe(old mem.Tally) string {
+	return fmt.Sprintf("growing, not yet known whether bounded: %v; %s of %s that became older than %s were freed; %s",
+		old, grouped(g.Freed), grouped(old.Count+g.Freed), text.Duration(g.Age), rates(g.Hourly, g.AtFirst))
 }
 
 // rates prints how many more there are each hour, day or minute, and at first if that was much more.
@@ -92,21 +80,21 @@ func twoDigits(n float64) string {
 // the program's time. A cache that is being filled counts as growing until it is nearly full.
 // Buffers that become larger, but not more, do not count as growing. If very many lines have old
 // buffers, the first 1,024 are followed.
-func Growing(s *snapshot.Snapshot) []Growth {
-	found := []Growth{} // not nil, so that JSON has a list
+func Growing(s *snapshot.Snapshot) []Suspect {
+	found := []Suspect{} // not nil, so that JSON has a list
 	for site, l := range linesOf(s, filter{}) {
 		if g, ok := growthOf(s, site, l); ok {
 			found = append(found, g)
 		}
 	}
-	slices.SortStableFunc(found, func(x, y Growth) int {
-		return cmp.Or(cmp.Compare(y.Hourly, x.Hourly), x.CallSite.Compare(y.CallSite))
+	slices.SortStableFunc(found, func(x, y Suspect) int {
+		return cmp.Or(cmp.Compare(y.growing.Hourly, x.growing.Hourly), x.CallSite.Compare(y.CallSite))
 	})
 	return found
 }
 
 // growthOf tests a line first, and then each call path to it.
-func growthOf(s *snapshot.Snapshot, site mem.Frame, l *line) (g Growth, ok bool) {
+func growthOf(s *snapshot.Snapshot, site mem.Frame, l *line) (g Suspect, ok bool) {
 	t, now := tables.Of(s), ageOf(s)
 	found, ok := unitOf(t.Lines[site]).Growing(now, l.live)
 	of := l.live
@@ -129,9 +117,8 @@ func growthOf(s *snapshot.Snapshot, site mem.Frame, l *line) (g Growth, ok bool)
 		}
 	}
 	callers := callersOf(s, old, l)
-	g.CallSite, g.Path, g.Others = site, callers.path, callers.texts()
-	g.Age, g.Freed = found.Age, found.Freed
-	g.Hourly, g.AtFirst = 3600*found.Now, 3600*found.First
+	g.CallSite, g.Path, g.others = site, callers.path, callers.texts()
+	g.growing = &growing{found.Age, found.Freed, 3600 * found.Now, 3600 * found.First}
 	return g, true
 }
 

@@ -2,6 +2,7 @@ package leaks
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"maps"
@@ -11,22 +12,27 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Suspect is a line of code with live buffers that look forgotten: they grow older and older, while the
-// others of the line are freed young.
+// Suspect is a line of code whose live buffers are too many or too old, as Suspects or Growing found.
+// String and the JSON say why.
 type Suspect struct {
-	CallSite mem.Frame `json:"call_site"`
-	// Path is the common part of the old buffers' call stacks. Others are the paths of other
-	// buffers allocated at the same line, at most four, each with its share of all.
-	Path      mem.Path `json:"path"`
-	Others    []string `json:"others"`
-	mem.Tally          // the old buffers
+	CallSite  mem.Frame
+	Path      mem.Path // the common part of these buffers' call stacks
+	mem.Tally          // these buffers: the forgotten ones, or those that became old and were not freed
 
+	others    []string // the paths of other buffers allocated at the same line, at most four, each with its share of all
+	forgotten forgotten
+	growing   *growing // nil of what Suspects found
+}
+
+// forgotten is why a line's buffers look forgotten: they grow older and older, while the others of the line are freed young.
+type forgotten struct {
 	// Youngest and Oldest are the ages of the youngest and the oldest.
 	Youngest time.Duration `json:"youngest_ns"`
 	Oldest   time.Duration `json:"oldest_ns"`
@@ -38,14 +44,66 @@ type Suspect struct {
 	Usual time.Duration `json:"usual_ns"`
 }
 
-// String says what looks forgotten and why, and how the line is reached:
+// String says what looks suspicious and why, and how the line is reached:
 //
 //	main.go:88 main.decode looks forgotten: 26 buffers, 26.0 MiB, 4 to 36 min old; 0 of 26 that became older than 1.2 min were freed since, 2,871 others before 540 ms
 //		path: main.decode <- handle <- serveHTTP
 //		also: main.decode <- warm, 3.1 %
+//	entry.go:40 main.(*cache).add growing, not yet known whether bounded: 29,480 buffers, 29.0 GiB; 4,020 of 33,500 that became older than 8.6 min were freed; 8,300 more each hour lately (12,000 at first)
+//		path: main.(*cache).add <- (*service).handle
 func (s Suspect) String() string {
-	return fmt.Sprintf("%s looks forgotten: %v, %s old; %s of %s that became older than %s were freed since, %s others before %s\n%v",
-		text.Line(s.CallSite.String()), s.Tally, fromTo(s.Youngest, s.Oldest), grouped(s.Late), grouped(s.Count+s.Late), text.Duration(s.Age), grouped(s.Freed), text.Duration(s.Usual), way(s.Path, s.Others))
+	because := s.forgotten.describe(s.Tally)
+	if s.growing != nil {
+		because = s.growing.describe(s.Tally)
+	}
+	return fmt.Sprintf("%s %s\n%v", text.Line(s.CallSite.String()), because, way(s.Path, s.others))
+}
+
+func (f forgotten) describe(old mem.Tally) string {
+	return fmt.Sprintf("looks forgotten: %v, %s old; %s of %s that became older than %s were freed since, %s others before %s",
+		old, fromTo(f.Youngest, f.Oldest), grouped(f.Late), grouped(old.Count+f.Late), text.Duration(f.Age), grouped(f.Freed), text.Duration(f.Usual))
+}
+
+// suspectJSON is the JSON form of a Suspect, without why it is one.
+type suspectJSON struct {
+	CallSite mem.Frame `json:"call_site"`
+	Path     mem.Path  `json:"path"`
+	Others   []string  `json:"others"`
+	mem.Tally
+}
+
+// MarshalJSON writes the line and why it is suspicious, as the page at /leaks and the command leaks give it.
+func (s Suspect) MarshalJSON() ([]byte, error) {
+	line := suspectJSON{s.CallSite, s.Path, s.others, s.Tally}
+	if s.growing != nil {
+		return json.Marshal(struct {
+			suspectJSON
+			growing
+		}{line, *s.growing})
+	}
+	return json.Marshal(struct {
+		suspectJSON
+		forgotten
+	}{line, s.forgotten})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (s *Suspect) UnmarshalJSON(text []byte) error {
+	var in struct {
+		suspectJSON
+		forgotten
+		Since   int64    `json:"freed_since"`
+		Hourly  *float64 `json:"hourly"`
+		AtFirst float64  `json:"hourly_at_first"`
+	}
+	if err := jsonstream.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	*s = Suspect{CallSite: in.CallSite, Path: in.Path, Tally: in.Tally, others: in.Others, forgotten: in.forgotten}
+	if in.Hourly != nil {
+		s.forgotten, s.growing = forgotten{}, &growing{in.Age, in.Since, *in.Hourly, in.AtFirst}
+	}
+	return nil
 }
 
 // fromTo prints two durations, with one unit if they have the same: "4 to 36 min".
@@ -105,7 +163,7 @@ func grouped(n int64) string {
 func Suspects(s *snapshot.Snapshot, opts ...Option) []Suspect {
 	found := []Suspect{} // not nil, so that JSON has a list
 	for site, l := range linesOf(s, newFilter(opts)) {
-		if its, ok := forgotten(s, site, l); ok {
+		if its, ok := forgottenOf(s, site, l); ok {
 			found = append(found, newSuspect(s, site, l, its))
 		}
 	}
@@ -115,9 +173,9 @@ func Suspects(s *snapshot.Snapshot, opts ...Option) []Suspect {
 	return found
 }
 
-// forgotten tests a line first, without the call paths that usually do not free, and then each call
+// forgottenOf tests a line first, without the call paths that usually do not free, and then each call
 // path.
-func forgotten(s *snapshot.Snapshot, site mem.Frame, l *line) (found survival.Forgotten, ok bool) {
+func forgottenOf(s *snapshot.Snapshot, site mem.Frame, l *line) (found survival.Forgotten, ok bool) {
 	t := tables.Of(s)
 	unit, now := t.Lines[site], ageOf(s)
 	if unit == nil {
@@ -146,8 +204,8 @@ func forgotten(s *snapshot.Snapshot, site mem.Frame, l *line) (found survival.Fo
 func newSuspect(s *snapshot.Snapshot, site mem.Frame, l *line, its survival.Forgotten) Suspect {
 	callers := callersOf(s, its.Old, l)
 	out := Suspect{
-		CallSite: site, Path: callers.path, Others: callers.texts(), Oldest: ageOf(s) - its.Old[0].Since, Youngest: ageOf(s) - its.Old[len(its.Old)-1].Since,
-		Age: its.Age, Late: its.Freed, Freed: its.Young, Usual: its.Usual,
+		CallSite: site, Path: callers.path, others: callers.texts(),
+		forgotten: forgotten{ageOf(s) - its.Old[len(its.Old)-1].Since, ageOf(s) - its.Old[0].Since, its.Age, its.Freed, its.Young, its.Usual},
 	}
 	t := tables.Of(s)
 	for _, b := range its.Old {

@@ -56,7 +56,7 @@ does not say how long freed buffers lived: compare two with gpumemtrack diff.
 				found[i] = leaksOf{ // never null
 					export.Device(d.Snapshot),
 					append([]leaks.Suspect{}, leaks.Suspects(d.Snapshot)...),
-					append([]leaks.Growth{}, leaks.Growing(d.Snapshot)...),
+					append([]leaks.Suspect{}, leaks.Growing(d.Snapshot)...),
 				}
 			}
 			if asJSON {
@@ -88,7 +88,7 @@ func withLifetimes(f *files.File) string {
 type leaksOf struct {
 	Device   string          `json:"device"`
 	Suspects []leaks.Suspect `json:"suspects"`
-	Growth   []leaks.Growth  `json:"growth"`
+	Growth   []leaks.Suspect `json:"growth"`
 }
 
 func (l leaksOf) print(a *cli.App, named bool) {

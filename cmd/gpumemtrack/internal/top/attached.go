@@ -96,7 +96,7 @@ func attachedPage(page topPage, sources []*attach.Source) topPage {
 	page.Known = true
 	var all []*snapshot.Snapshot
 	var suspects []leaks.Suspect
-	var growth []leaks.Growth
+	var growth []leaks.Suspect
 	for _, s := range sources {
 		at := s.Snapshot()
 		all = append(all, at)

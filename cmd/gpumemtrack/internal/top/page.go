@@ -54,7 +54,7 @@ func (p *topPage) readLight(ctx context.Context) error {
 	}
 	var leaks struct {
 		Suspects []leaks.Suspect `json:"suspects"`
-		Growth   []leaks.Growth  `json:"growth"`
+		Growth   []leaks.Suspect `json:"growth"`
 	}
 	if err := get(ctx, p.URL, "leaks", "", &leaks); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (p *topPage) readDump(ctx context.Context) error {
 }
 
 // take fills the page with what is known about one process, on one device or several.
-func (p *topPage) take(all []*snapshot.Snapshot, suspects []leaks.Suspect, growth []leaks.Growth) {
+func (p *topPage) take(all []*snapshot.Snapshot, suspects []leaks.Suspect, growth []leaks.Suspect) {
 	var usages []*export.Usage
 	p.Origin, p.Device, p.Live, p.Peak = all[0].Origin, export.Device(all[0]), 0, 0
 	if len(all) > 1 {
