@@ -17,7 +17,7 @@ import (
 // TestReuseIsAnError is a program that forgets RecordStream. It is here because the packages below
 // this one are no user's lines to the simulated device.
 func TestReuseIsAnError(t *testing.T) {
-	dev, err := sim.New(sim.Config{CheckReuse: true})
+	dev, err := cachetest.NewDevice(sim.Config{CheckReuse: true})
 	require.NoError(t, err)
 	c := cachetest.NewCache(t, dev, cache.Config{})
 	allocate := func(n alloc.Bytes) alloc.Ptr {
@@ -26,12 +26,12 @@ func TestReuseIsAnError(t *testing.T) {
 		return p
 	}
 	p := allocate(alloc.MiB)
-	require.NoError(t, dev.Queue(sim.Work{Stream: 1, Ptr: p, Size: 512, Time: time.Second}))
+	require.NoError(t, dev.Queue(1, p, 512, time.Second))
 	require.NoError(t, c.Free(p))
 	require.Equal(t, p, allocate(512), "behind the work on its own stream")
 	require.NoError(t, dev.Err())
 
-	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: p + 100, Size: 1, Time: 3 * time.Second}))
+	require.NoError(t, dev.Queue(2, p+100, 1, 3*time.Second))
 	require.NoError(t, c.Free(p))
 	dev.Advance(time.Second)
 	require.Equal(t, p, allocate(512))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 )
 
@@ -91,8 +92,8 @@ func TestEmulatedMIGDevice(t *testing.T) {
 	gpu, mig := list[0], list[1]
 	assert.Equal(t, "GPU 0 MIG 1", mig.Label())
 	assert.Equal(t, gpu.UUID, mig.Parent)
-	assert.Equal(t, dev.Info().UUID, mig.UUID)
-	assert.Equal(t, dev.Info().Name, mig.Name)
+	assert.Equal(t, dev.(ability.Identified).UUID(), mig.UUID)
+	assert.Equal(t, dev.Name(), mig.Name)
 
 	total, _ := mig.Bytes(MemoryTotal)
 	assert.Equal(t, alloc.GiB, total)

@@ -79,7 +79,7 @@ func (s *overDevices) Processes(d Device) ([]Process, error) {
 		return nil, err
 	}
 	own := Process{PID: os.Getpid(), Memory: -1}
-	if _, simulated := alloc.As[*sim.Device](s.open[d.UUID]); simulated {
+	if _, simulated := alloc.As[sim.Device](s.open[d.UUID]); simulated {
 		own.Memory = info.Used()
 	}
 	return []Process{own}, nil

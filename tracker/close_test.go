@@ -15,6 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
@@ -58,7 +59,7 @@ func TestAClosedTrackerTakesAndDumpsNothing(t *testing.T) {
 
 // timed counts the intervals that were begun and not released by Elapsed.
 type timed struct {
-	*sim.Device
+	cachetest.Device
 	held atomic.Int64
 }
 

@@ -107,8 +107,8 @@ func sameDevice(a, b alloc.Device) bool {
 	if a == b {
 		return true
 	}
-	_, simA := a.(*sim.Device)
-	_, simB := b.(*sim.Device)
+	_, simA := a.(sim.Device)
+	_, simB := b.(sim.Device)
 	return !simA && !simB && a.Name() == b.Name() && a.Ordinal() == b.Ordinal()
 }
 

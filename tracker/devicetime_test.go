@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
@@ -18,7 +19,7 @@ import (
 // slow is a device whose intervals take a second each by its clock, and whose first
 // answer is long in coming.
 type slow struct {
-	*sim.Device
+	cachetest.Device
 	asked  chan struct{} // closed when it is asked first
 	answer chan struct{} // closed to let it answer
 	first  atomic.Bool

@@ -17,7 +17,7 @@ func ExampleBuffer_FreeOn() {
 	const compute, transfer alloc.Stream = 1, 2
 
 	batch, _ := tr.AllocOn(compute, alloc.Shape{32, 3, 224, 224}, alloc.Float32, tracker.Input)
-	device.Queue(sim.Work{Stream: transfer, Ptr: batch.Ptr(), Size: batch.Bytes(), Time: time.Millisecond})
+	device.Queue(transfer, batch.Ptr(), batch.Bytes(), time.Millisecond)
 	batch.FreeOn(transfer) // the copy on that stream is the last that uses it
 	fmt.Println("pending:", tr.Track().Pending)
 

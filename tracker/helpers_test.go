@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
@@ -55,9 +56,8 @@ func open(t *testing.T, cfg tracker.Config) (*tracker.MemTracker, *bytes.Buffer)
 	return tr, report
 }
 
-func device(t *testing.T, cfg sim.Config) *sim.Device {
-	t.Helper()
-	dev, err := sim.New(cfg)
+func device(t *testing.T, cfg sim.Config) cachetest.Device {
+	dev, err := cachetest.NewDevice(cfg)
 	require.NoError(t, err)
 	return dev
 }

@@ -26,9 +26,9 @@ import (
 func TestLateWrites(t *testing.T) {
 	dev := device(t, sim.Config{Backed: true})
 	trackertest.LateWrites(t, trackertest.Writer{
-		Device: dev, Streams: [2]alloc.Stream{1, 2}, Advance: dev.Advance,
+		Device: dev, Streams: [2]alloc.Stream{1, 2}, Advance: func(by time.Duration) { dev.Advance(by) },
 		Write: func(s alloc.Stream, p alloc.Ptr, n alloc.Bytes) error {
-			return errors.Join(dev.Queue(sim.Work{Stream: s, Ptr: p, Size: n, Time: time.Millisecond}), dev.Fill(p, n, 1, s))
+			return errors.Join(dev.Queue(s, p, n, time.Millisecond), dev.Fill(p, n, 1, s))
 		},
 	})
 }
@@ -56,7 +56,7 @@ func TestLateWritesOnADeviceThatRefuses(t *testing.T) {
 			queue(t, dev, 2, b, time.Second)
 			require.NoError(t, b.FreeOn(2), "%v", op)
 		}
-		dev.ClearFaults()
+		dev.Inject()
 		require.NoError(t, tr.Close())
 		assert.Equal(t, 1, strings.Count(log.String(), "late writes may be missed"), "%v", op)
 	}

@@ -126,7 +126,7 @@ func TestSnapshotsKeepTheKindOfMemory(t *testing.T) {
 }
 
 // hostDevice gives host memory: addresses of a simulated GPU will do.
-type hostDevice struct{ dev *sim.Device }
+type hostDevice struct{ dev cachetest.Device }
 
 func (h hostDevice) Alloc(n alloc.Bytes) (alloc.Ptr, error) { return h.dev.Alloc(n) }
 func (h hostDevice) Free(p alloc.Ptr) error                 { return h.dev.Free(p) }
@@ -138,7 +138,7 @@ func (h hostDevice) MemInfo() (alloc.MemInfo, error)        { return alloc.MemIn
 func TestTrackerOfHostMemory(t *testing.T) {
 	for name, noCache := range map[string]bool{"with a cache": false, "without": true} {
 		t.Run(name, func(t *testing.T) {
-			dev, err := sim.New(sim.Config{Memory: alloc.GiB})
+			dev, err := cachetest.NewDevice(sim.Config{Memory: alloc.GiB})
 			require.NoError(t, err)
 			tr, err := tracker.New(tracker.Config{Device: hostDevice{dev}, NoCache: noCache, Report: io.Discard})
 			require.NoError(t, err)
@@ -168,7 +168,7 @@ func TestTrackerOfHostMemory(t *testing.T) {
 
 // TestExpandableSegmentsAreVirtual: where the driver has no such thing they are plain.
 func TestExpandableSegmentsAreVirtual(t *testing.T) {
-	dev, err := sim.New(sim.Config{})
+	dev, err := cachetest.NewDevice(sim.Config{})
 	require.NoError(t, err)
 	for want, dev := range map[alloc.Memory]alloc.Device{alloc.VirtualMemory: dev, alloc.DeviceMemory: noVirtual{dev}} {
 		cache := cachetest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
@@ -184,7 +184,7 @@ func TestExpandableSegmentsAreVirtual(t *testing.T) {
 }
 
 // noVirtual is a device whose driver is too old.
-type noVirtual struct{ *sim.Device }
+type noVirtual struct{ cachetest.Device }
 
 func (noVirtual) Reserve(alloc.Bytes, alloc.Bytes) (alloc.Ptr, error) {
 	return 0, errors.ErrUnsupported

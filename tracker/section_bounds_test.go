@@ -16,6 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
@@ -178,7 +179,7 @@ func TestProfileAfterClose(t *testing.T) {
 
 // asking is a device and a handler that ask the tracker whenever they are asked.
 type asking struct {
-	*sim.Device
+	cachetest.Device
 	slog.Handler
 	tr   *tracker.MemTracker
 	once sync.Mutex // held while it asks: what it causes itself is not a question

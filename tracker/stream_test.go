@@ -36,9 +36,9 @@ func takeOn(t *testing.T, tr *tracker.MemTracker, s alloc.Stream, n alloc.Bytes)
 }
 
 // queue queues work on a stream that uses a buffer.
-func queue(t *testing.T, dev *sim.Device, s alloc.Stream, b *tracker.Buffer, takes time.Duration) {
+func queue(t *testing.T, dev sim.Device, s alloc.Stream, b *tracker.Buffer, takes time.Duration) {
 	t.Helper()
-	require.NoError(t, dev.Queue(sim.Work{Stream: s, Ptr: b.Ptr(), Size: b.Bytes(), Time: takes}))
+	require.NoError(t, dev.Queue(s, b.Ptr(), b.Bytes(), takes))
 }
 
 func TestAllocOn(t *testing.T) {
@@ -137,7 +137,7 @@ func TestOutOfMemoryWaitsForOtherStreams(t *testing.T) {
 	queue(t, dev, 2, b, time.Second)
 	require.NoError(t, b.FreeOn(2))
 	takeOn(t, tr, 3, 12*alloc.MiB)
-	assert.Equal(t, time.Second, dev.Now())
+	assert.Equal(t, time.Second, dev.Advance(0))
 	require.NoError(t, dev.Err())
 	assert.Zero(t, tr.Snapshot().Pending)
 }
@@ -151,7 +151,7 @@ func TestClearCacheWaitsForOtherStreams(t *testing.T) {
 	given, err := tr.ClearCache()
 	require.NoError(t, err)
 	assert.Equal(t, 2*alloc.MiB, given)
-	assert.Equal(t, time.Second, dev.Now())
+	assert.Equal(t, time.Second, dev.Advance(0))
 }
 
 // TestStreamsOfADeviceWithoutEvents: the program has to wait before it frees.
@@ -173,7 +173,7 @@ func TestStreamsWithoutACache(t *testing.T) {
 	queue(t, dev, 2, b, time.Second)
 	require.NoError(t, b.RecordStream(2))
 	require.NoError(t, b.FreeOn(2))
-	assert.Equal(t, time.Second, dev.Now(), "the driver's free waits")
+	assert.Equal(t, time.Second, dev.Advance(0), "the driver's free waits")
 	assert.ErrorIs(t, b.RecordStream(2), alloc.ErrDoubleFree)
 }
 
@@ -251,7 +251,7 @@ func TestFreedOnAStreamAfterClose(t *testing.T) {
 	queue(t, dev, 2, b, time.Second)
 	require.NoError(t, b.RecordStream(2))
 	require.NoError(t, b.Free())
-	assert.Equal(t, time.Second, dev.Now())
+	assert.Equal(t, time.Second, dev.Advance(0))
 	live, _ := dev.Live()
 	assert.Zero(t, live)
 }
@@ -271,7 +271,7 @@ func TestStreamsBesideEachOther(t *testing.T) {
 					return
 				}
 				other := alloc.Stream(random.IntN(4))
-				assert.NoError(t, dev.Queue(sim.Work{Stream: other, Ptr: b.Ptr(), Size: b.Bytes(), Time: time.Duration(random.IntN(20))}))
+				assert.NoError(t, dev.Queue(other, b.Ptr(), b.Bytes(), time.Duration(random.IntN(20))))
 				dev.Advance(time.Duration(random.IntN(10)))
 				assert.NoError(t, b.FreeOn(other))
 				if random.IntN(50) == 0 {

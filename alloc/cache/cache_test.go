@@ -19,15 +19,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
 
-func open(t testing.TB, cfg sim.Config) *sim.Device {
+func open(t testing.TB, cfg sim.Config) cachetest.Device {
 	t.Helper()
-	dev, err := sim.New(cfg)
+	dev, err := cachetest.NewDevice(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = dev.Close() })
 	return dev
 }
 
-func newCache(t testing.TB, cfg sim.Config) (*cache.Cache, *sim.Device) {
+func newCache(t testing.TB, cfg sim.Config) (*cache.Cache, cachetest.Device) {
 	t.Helper()
 	dev := open(t, cfg)
 	return cachetest.NewCache(t, dev, cache.Config{}), dev
@@ -290,7 +290,7 @@ func TestCloseGivesAllBack(t *testing.T) {
 
 // badDevice gives addresses from a list.
 type badDevice struct {
-	*sim.Device
+	cachetest.Device
 	ptrs []alloc.Ptr
 }
 

@@ -112,7 +112,7 @@ func TestNewRefuses(t *testing.T) {
 type plain struct{ alloc.Device }
 
 // older is a device whose driver lacks virtual memory.
-type older struct{ *sim.Device }
+type older struct{ cachetest.Device }
 
 func (older) Reserve(alloc.Bytes, alloc.Bytes) (alloc.Ptr, error) { return 0, errors.ErrUnsupported }
 
@@ -254,7 +254,7 @@ func TestLargeSegmentSize(t *testing.T) {
 	} {
 		cfg, err := cache.ParseConfig(settings)
 		require.NoError(t, err)
-		dev, err := sim.New(sim.Config{})
+		dev, err := cachetest.NewDevice(sim.Config{})
 		require.NoError(t, err)
 		c := cachetest.NewCache(t, dev, cfg)
 		var reserved []alloc.Bytes
@@ -277,7 +277,7 @@ func TestReserve(t *testing.T) {
 	for _, settings := range []string{"expandable_segments_reserve:0.25", "expandable_segments_reserve:0.0390625G"} {
 		cfg, err := cache.ParseConfig("expandable_segments:True," + settings)
 		require.NoError(t, err)
-		dev, err := sim.New(sim.Config{Memory: 160 * alloc.MiB, Overhead: -1})
+		dev, err := cachetest.NewDevice(sim.Config{Memory: 160 * alloc.MiB, Overhead: -1})
 		require.NoError(t, err)
 		c := cachetest.NewCache(t, dev, cfg)
 		_, err = c.Alloc(41 * alloc.MiB)

@@ -79,7 +79,7 @@ func (o operation) String() string { return o.name }
 // wake the other.
 type interleaved struct {
 	*scheduler
-	dev   *sim.Device
+	dev   cachetest.Device
 	cache *cache.Cache
 
 	mu   sync.Mutex
@@ -93,7 +93,7 @@ const interleavedSize = 12 * alloc.MiB // a segment
 // runInterleaved runs a program once, in an order that begins with the choices, and returns those that it took.
 func runInterleaved(cfg cache.Config, used bool, one, two []operation, choices []choice) (taken []choice, err error) {
 	p := &interleaved{scheduler: &scheduler{order: choices, threads: make(map[uint64]*thread), settled: make(chan *thread, 2)}}
-	p.dev, err = sim.New(sim.Config{Memory: 30 * alloc.MiB, Overhead: -1, CheckReuse: true})
+	p.dev, err = cachetest.NewDevice(sim.Config{Memory: 30 * alloc.MiB, Overhead: -1, CheckReuse: true})
 	require.NoError(&p.errs, err)
 	p.uses = cachetest.NewUses(cachetest.Simulated{Device: p.dev})
 	p.cache = cachetest.NewCache(&p.errs, scheduled{p.dev, p.scheduler}, cfg)
@@ -169,7 +169,7 @@ func (p *interleaved) end() {
 	for len(p.live) > 0 {
 		p.free()
 	}
-	p.dev.Advance(max(0, p.uses.Last()-p.dev.Now()))
+	p.dev.Advance(max(0, p.uses.Last()-p.dev.Advance(0)))
 	cachelock.Of(p.cache).Poll()
 	s := p.cache.Stats()
 	assert.Zero(&p.errs, s.Pending.Bytes.Current)
@@ -314,7 +314,7 @@ func (s *scheduler) choose(of int) int {
 
 // scheduled is a device at whose calls threads yield.
 type scheduled struct {
-	*sim.Device
+	cachetest.Device
 	*scheduler
 }
 

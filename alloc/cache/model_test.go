@@ -15,7 +15,7 @@ import (
 
 // model is what a cache should be: a map of what is live.
 type model struct {
-	dev   *sim.Device
+	dev   cachetest.Device
 	cache *cache.Cache
 	live  map[alloc.Ptr]alloc.Bytes // requested
 	ptrs  []alloc.Ptr               // live and freed, in the order of their first allocation
@@ -138,7 +138,7 @@ func testCacheAgainstMap(t *testing.T, settings string, waste alloc.Bytes) {
 		rapid.SampledFrom([]int64{0, 512, 513, 1 << 20, 1<<20 + 1, 10<<20 - 512, 10 << 20, 20 << 20}),
 	)
 	rapid.Check(t, func(t *rapid.T) {
-		dev, err := sim.New(sim.Config{Memory: 128 * alloc.MiB, Overhead: -1})
+		dev, err := cachetest.NewDevice(sim.Config{Memory: 128 * alloc.MiB, Overhead: -1})
 		require.NoError(t, err)
 		m := &model{dev: dev, cache: cachetest.NewCache(t, dev, cfg), live: make(map[alloc.Ptr]alloc.Bytes), waste: waste}
 		allocate := func(t *rapid.T) { m.alloc(t, alloc.Bytes(sizes.Draw(t, "size"))) }

@@ -48,7 +48,7 @@ func TestNaive(t *testing.T) {
 // streamed is a counting device with the streams of a simulated one.
 type streamed struct {
 	*counting.Device
-	gpu *sim.Device
+	gpu cachetest.Device
 }
 
 func newStreamed(t *testing.T, memory alloc.Bytes) streamed {
@@ -76,11 +76,11 @@ func compareWithNaive(t *testing.T, cfg cache.Config, seed uint64, streams int) 
 			}
 		case n < 65 && streams > 1 && len(live) > 0:
 			p := live[random.IntN(len(live))]
-			work := sim.Work{Stream: alloc.Stream(random.IntN(streams)), Time: time.Duration(random.IntN(40))}
-			require.NoError(t, dev.gpu.Queue(work))
-			require.NoError(t, naiveDev.gpu.Queue(work))
-			require.NoError(t, c.RecordStream(p, work.Stream))
-			naive.RecordStream(p, work.Stream)
+			on, takes := alloc.Stream(random.IntN(streams)), time.Duration(random.IntN(40))
+			require.NoError(t, dev.gpu.Queue(on, 0, 0, takes))
+			require.NoError(t, naiveDev.gpu.Queue(on, 0, 0, takes))
+			require.NoError(t, c.RecordStream(p, on))
+			naive.RecordStream(p, on)
 		case n < 99 && len(live) > 0:
 			i := random.IntN(len(live))
 			require.NoError(t, c.Free(live[i]))
@@ -95,7 +95,7 @@ func compareWithNaive(t *testing.T, cfg cache.Config, seed uint64, streams int) 
 			naive.Trim()
 		}
 		require.Equal(t, naiveDev.Counts(), dev.Counts(), "seed %d, step %d, %d streams", seed, step, streams)
-		require.Equal(t, naiveDev.gpu.Now(), dev.gpu.Now(), "they wait for the same work")
+		require.Equal(t, naiveDev.gpu.Advance(0), dev.gpu.Advance(0), "they wait for the same work")
 		require.Equal(t, naive.Reserved, c.Stats().Reserved.Bytes.Current)
 	}
 	cachetest.Invariants(t, c)

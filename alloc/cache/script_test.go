@@ -67,7 +67,7 @@ func runScript(t *testing.T, text string) string {
 }
 
 type script struct {
-	dev   *sim.Device
+	dev   cachetest.Device
 	cache *cache.Cache
 	names map[string]alloc.Ptr
 }

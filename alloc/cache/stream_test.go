@@ -84,11 +84,11 @@ func TestStreamsComeAndGo(t *testing.T) {
 }
 
 // used returns a cache with a block of stream 1 that work on stream 2 uses for a second.
-func used(t *testing.T, cfg sim.Config) (*cache.Cache, *sim.Device, alloc.Ptr) {
+func used(t *testing.T, cfg sim.Config) (*cache.Cache, cachetest.Device, alloc.Ptr) {
 	cfg.CheckReuse = true
 	c, dev := newCache(t, cfg)
 	p := allocOn(t, c, 3*alloc.MiB, 1)
-	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: p, Size: 3 * alloc.MiB, Time: time.Second}))
+	require.NoError(t, dev.Queue(2, p, 3*alloc.MiB, time.Second))
 	require.NoError(t, c.RecordStream(p, 2))
 	return c, dev, p
 }
@@ -110,7 +110,7 @@ func TestRecordStream(t *testing.T) {
 	assert.ErrorIs(t, c.RecordStream(1, 3), alloc.ErrUnknownPtr)
 
 	// Work that is queued after Free does not count.
-	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Time: time.Hour}))
+	require.NoError(t, dev.Queue(2, 0, 0, time.Hour))
 	dev.Advance(time.Second - 1)
 	q := allocOn(t, c, 3*alloc.MiB, 1)
 	assert.NotEqual(t, p, q)
@@ -129,7 +129,7 @@ func TestRecordStream(t *testing.T) {
 
 func TestPendingUntilTheLastStreamIsDone(t *testing.T) {
 	c, dev, p := used(t, sim.Config{})
-	require.NoError(t, dev.Queue(sim.Work{Stream: 3, Ptr: p, Size: 512, Time: 2 * time.Second}))
+	require.NoError(t, dev.Queue(3, p, 512, 2*time.Second))
 	require.NoError(t, c.RecordStream(p, 3))
 	require.NoError(t, c.Free(p))
 	for _, done := range []bool{false, false, true} {
@@ -144,7 +144,7 @@ func TestOutOfMemoryWaitsForPending(t *testing.T) {
 		c, dev := newCache(t, sim.Config{Memory: 30 * alloc.MiB, Overhead: -1})
 		p, q := allocOn(t, c, 5*alloc.MiB, 1), allocOn(t, c, 3*alloc.MiB, 1)
 		rest := allocOn(t, c, 10*alloc.MiB, 1)
-		require.NoError(t, dev.Queue(sim.Work{Stream: 2, Time: time.Second}))
+		require.NoError(t, dev.Queue(2, 0, 0, time.Second))
 		for _, p := range []alloc.Ptr{p, q, rest} {
 			require.NoError(t, c.RecordStream(p, 2))
 		}
@@ -162,7 +162,7 @@ func TestOutOfMemoryWaitsForPending(t *testing.T) {
 		} else {
 			require.NoError(t, err)
 		}
-		assert.Equal(t, time.Second, dev.Now(), "it waited")
+		assert.Equal(t, time.Second, dev.Advance(0), "it waited")
 		assert.Equal(t, int64(1), c.Stats().Retries)
 		assert.Zero(t, c.Stats().Pending.Bytes.Current)
 		cachetest.Invariants(t, c)
@@ -175,11 +175,11 @@ func TestPendingServesWhenNothingIsGivenBack(t *testing.T) {
 	c, dev := newCache(t, sim.Config{Memory: 20 * alloc.MiB, Overhead: -1})
 	p := allocOn(t, c, 8*alloc.MiB, 1)
 	allocOn(t, c, 8*alloc.MiB, 1)
-	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: p, Size: 512, Time: time.Second}))
+	require.NoError(t, dev.Queue(2, p, 512, time.Second))
 	require.NoError(t, c.RecordStream(p, 2))
 	require.NoError(t, c.Free(p))
 	assert.Equal(t, p, allocOn(t, c, 6*alloc.MiB, 1))
-	assert.Equal(t, time.Second, dev.Now())
+	assert.Equal(t, time.Second, dev.Advance(0))
 	assert.Zero(t, c.Stats().OOMs)
 }
 
@@ -192,7 +192,7 @@ func TestPendingIsNoRoom(t *testing.T) {
 	require.NoError(t, c.Free(p))
 	_, err := c.Trim()
 	require.NoError(t, err)
-	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: q, Size: 512, Time: time.Second}))
+	require.NoError(t, dev.Queue(2, q, 512, time.Second))
 	require.NoError(t, c.RecordStream(q, 2))
 	require.NoError(t, c.Free(q))
 	assert.Equal(t, q+alloc.Ptr(20*alloc.MiB), allocOn(t, c, 40*alloc.MiB, 1))
@@ -207,12 +207,12 @@ func TestEmptyAndCloseWaitForPending(t *testing.T) {
 	given, err := c.Trim()
 	require.NoError(t, err)
 	assert.Equal(t, 20*alloc.MiB, given)
-	assert.Equal(t, time.Second, dev.Now())
+	assert.Equal(t, time.Second, dev.Advance(0))
 
 	c, dev, p = used(t, sim.Config{})
 	require.NoError(t, c.Free(p))
 	require.NoError(t, c.Close())
-	assert.Equal(t, time.Second, dev.Now())
+	assert.Equal(t, time.Second, dev.Advance(0))
 	assert.Zero(t, c.Stats().Reserved.Bytes.Current)
 	assert.ErrorIs(t, c.RecordStream(p, 2), alloc.ErrClosed)
 	cachelock.Of(c).Poll()
@@ -230,7 +230,7 @@ func TestEventsThatFail(t *testing.T) {
 	assert.Zero(t, given)
 	cachetest.Invariants(t, c)
 
-	dev.ClearFaults()
+	dev.Inject()
 	cachelock.Of(c).Poll()
 	assert.Zero(t, c.Stats().Pending.Bytes.Current)
 
@@ -273,7 +273,7 @@ func TestLockedPending(t *testing.T) {
 	require.NoError(t, cachelock.Of(c).AllocOwned(512, 1, enter))
 	first := p
 	require.NoError(t, c.RecordStream(p, 1), "by its address too")
-	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: p, Size: 512, Time: time.Second}))
+	require.NoError(t, dev.Queue(2, p, 512, time.Second))
 	var reusable []cachelock.Event
 	locked(func(l cachelock.Cache) {
 		l.Notify(nil, func(p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
@@ -287,7 +287,7 @@ func TestLockedPending(t *testing.T) {
 		assert.True(t, unmarked, "the driver cannot be asked yet")
 	})
 	cachelock.Of(c).Poll()
-	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Time: time.Hour}))
+	require.NoError(t, dev.Queue(2, 0, 0, time.Hour))
 	dev.Advance(time.Second)
 	assert.Empty(t, reusable)
 	cachelock.Of(c).Poll()
@@ -315,7 +315,7 @@ func testStreamPrograms(t *testing.T, settings string) {
 	cfg, err := cache.ParseConfig(settings)
 	require.NoError(t, err)
 	rapid.Check(t, func(t *rapid.T) {
-		dev, err := sim.New(sim.Config{Memory: 96 * alloc.MiB, Overhead: -1, CheckReuse: true})
+		dev, err := cachetest.NewDevice(sim.Config{Memory: 96 * alloc.MiB, Overhead: -1, CheckReuse: true})
 		require.NoError(t, err)
 		c, uses := cachetest.NewCache(t, dev, cfg), cachetest.NewUses(cachetest.Simulated{Device: dev})
 		type own struct {
@@ -368,7 +368,7 @@ func testStreamPrograms(t *testing.T, settings string) {
 		for _, b := range live {
 			require.NoError(t, c.Free(b.ptr))
 		}
-		dev.Advance(max(0, uses.Last()-dev.Now()))
+		dev.Advance(max(0, uses.Last()-dev.Advance(0)))
 		cachelock.Of(c).Poll()
 		require.Zero(t, c.Stats().Pending.Bytes.Current, "no block is kept for work that is done")
 		require.Equal(t, c.Stats().Reserved.Bytes.Current, c.Stats().Inactive.Bytes.Current)
@@ -392,7 +392,7 @@ func TestStreamsConcurrently(t *testing.T) {
 					return
 				}
 				other := alloc.Stream(random.IntN(4))
-				assert.NoError(t, dev.Queue(sim.Work{Stream: other, Ptr: p, Size: n, Time: time.Duration(random.IntN(20))}))
+				assert.NoError(t, dev.Queue(other, p, n, time.Duration(random.IntN(20))))
 				assert.NoError(t, c.RecordStream(p, other))
 				dev.Advance(time.Duration(random.IntN(10)))
 				assert.NoError(t, c.Free(p))
@@ -412,12 +412,12 @@ func TestStreamsConcurrently(t *testing.T) {
 }
 
 func ExampleCache_RecordStream() {
-	dev, _ := sim.New(sim.Config{})
+	dev, _ := cachetest.NewDevice(sim.Config{})
 	c, _ := cache.New(dev, cache.Config{})
 	const compute, transfer alloc.Stream = 1, 2
 
 	p, _, _ := c.AllocOn(alloc.MiB, compute)
-	_ = dev.Queue(sim.Work{Stream: transfer, Ptr: p, Size: alloc.MiB, Time: time.Millisecond})
+	_ = dev.Queue(transfer, p, alloc.MiB, time.Millisecond)
 	_ = c.RecordStream(p, transfer)
 	_ = c.Free(p)
 	fmt.Println("pending:", c.Stats().Pending.Bytes.Current)

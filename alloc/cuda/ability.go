@@ -10,7 +10,7 @@ import (
 
 // Synchronize waits until all work in the context, on every stream, is done. An
 // error may be that of work queued earlier.
-func (d *Device) Synchronize() error {
+func (d *gpu) Synchronize() error {
 	if err := d.do(d.driver.synchronize); err != nil {
 		return fmt.Errorf("synchronize %v: %w", d, mapped(err))
 	}
@@ -19,16 +19,16 @@ func (d *Device) Synchronize() error {
 
 // CopyToDevice copies src to the device. The error is alloc.ErrUnknownPtr when
 // the bytes at dst are not all inside one allocation.
-func (d *Device) CopyToDevice(dst alloc.Ptr, src []byte) error {
+func (d *gpu) CopyToDevice(dst alloc.Ptr, src []byte) error {
 	return d.copy(dst, len(src), func() error { return d.driver.copyToDevice(uint64(dst), src) })
 }
 
 // CopyToHost fills dst from the device, with CopyToDevice's errors.
-func (d *Device) CopyToHost(dst []byte, src alloc.Ptr) error {
+func (d *gpu) CopyToHost(dst []byte, src alloc.Ptr) error {
 	return d.copy(src, len(dst), func() error { return d.driver.copyToHost(dst, uint64(src)) })
 }
 
-func (d *Device) copy(p alloc.Ptr, n int, move func() error) error {
+func (d *gpu) copy(p alloc.Ptr, n int, move func() error) error {
 	err := d.do(func() error {
 		if n == 0 {
 			return nil
@@ -43,7 +43,7 @@ func (d *Device) copy(p alloc.Ptr, n int, move func() error) error {
 
 // Fill queues work on stream s that sets n bytes at p to value, by cuMemsetD8Async. The errors are
 // those of CopyToDevice.
-func (d *Device) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) error {
+func (d *gpu) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) error {
 	if n < 0 {
 		return fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	}
@@ -59,10 +59,10 @@ func (d *Device) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) er
 	return nil
 }
 
-// CopyFrom copies by cuMemcpyPeer, and waits until it is done. from is a *Device, or a device over one.
+// CopyFrom copies by cuMemcpyPeer, and waits until it is done. from is a Device, or a device over one.
 // The errors are CopyToDevice's, and errors.ErrUnsupported for any other device.
-func (d *Device) CopyFrom(dst alloc.Ptr, from alloc.Device, src alloc.Ptr, n alloc.Bytes) error {
-	peer, ok := alloc.As[*Device](from)
+func (d *gpu) CopyFrom(dst alloc.Ptr, from alloc.Device, src alloc.Ptr, n alloc.Bytes) error {
+	peer, ok := alloc.As[*gpu](from)
 	if !ok {
 		return fmt.Errorf("copy %v from %s to %v: not a CUDA device: %w", n, text.Line(from.Name()), d, errors.ErrUnsupported)
 	}

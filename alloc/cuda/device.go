@@ -7,13 +7,12 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/libcuda"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
-// Device is an open CUDA device. Make one with Open or FromHandle.
-type Device struct {
+// gpu is a Device.
+type gpu struct {
 	driver  *driver
 	ordinal int
 	info    Info
@@ -30,77 +29,17 @@ type Device struct {
 	unreleased []uint64 // handles of memory that the driver did not take back
 }
 
-var (
-	_ alloc.Device         = (*Device)(nil)
-	_ ability.Identified   = (*Device)(nil)
-	_ ability.Synchronizer = (*Device)(nil)
-	_ alloc.Copier         = (*Device)(nil)
-	_ ability.Filler       = (*Device)(nil)
-	_ ability.PeerCopier   = (*Device)(nil)
-	_ ability.Timer        = (*Device)(nil)
-)
-
-// Open loads the driver, if nothing has yet, opens the device of that index among those
-// that the process sees, and retains its primary context: the one that CUDA's
-// runtime and its libraries use too. The caller closes it.
-//
-// Where there is no GPU to use the error is ErrNoGPU. With ErrDeviceLost and alloc.ErrOutOfMemory there is a
-// device, but it cannot be opened now.
-func Open(ordinal int) (*Device, error) {
-	drv, err := library()
-	if err != nil {
-		return nil, fmt.Errorf("open CUDA device %d: %w", ordinal, err)
-	}
-	dev, err := drv.device(ordinal)
-	if err != nil {
-		n, _ := drv.count()
-		return nil, fmt.Errorf("open CUDA device %d of %d, counted from 0: %w", ordinal, n, mapped(err))
-	}
-	info, err := drv.describe(dev)
-	if err != nil {
-		return nil, fmt.Errorf("open CUDA device %d: %w", ordinal, mapped(err))
-	}
-	ctx, err := drv.retainPrimary(dev)
-	if err != nil {
-		return nil, fmt.Errorf("open CUDA device %d: primary context: %w", ordinal, mapped(err))
-	}
-	return &Device{driver: drv, ordinal: ordinal, info: info, context: ctx, release: func() error { return drv.releasePrimary(dev) }}, nil
-}
-
-// FromHandle returns a Device over a context that the program already has, given as its
-// CUcontext. The program keeps the context: closing the Device leaves it alone. The context must outlive it.
-// The errors are Open's.
-func FromHandle(handle uintptr) (*Device, error) {
-	drv, err := library()
-	if err != nil {
-		return nil, fmt.Errorf("device of context %#x: %w", handle, err)
-	}
-	d := &Device{driver: drv, context: context(handle), release: func() error { return nil }}
-	err = d.do(func() error {
-		dev, err := drv.currentDevice()
-		if err == nil {
-			d.ordinal = int(dev) // a CUdevice is the ordinal
-			d.info, err = drv.describe(dev)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("device of context %#x: %w", handle, mapped(err))
-	}
-	return d, nil
-}
-
 // Name returns the device's product name.
-func (d *Device) Name() string { return d.info.Name }
+func (d *gpu) Name() string { return d.info.Name }
 
 // Ordinal returns the device's index.
-func (d *Device) Ordinal() int { return d.ordinal }
+func (d *gpu) Ordinal() int { return d.ordinal }
 
 // String returns the name and the ordinal: "NVIDIA A100-SXM4-40GB 0".
-func (d *Device) String() string { return text.Line(fmt.Sprintf("%s %d", d.info.Name, d.ordinal)) }
+func (d *gpu) String() string { return text.Line(fmt.Sprintf("%s %d", d.info.Name, d.ordinal)) }
 
 // do makes the context current on this thread for the time of a call.
-func (d *Device) do(call func() error) error {
+func (d *gpu) do(call func() error) error {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if d.closed {
@@ -109,7 +48,7 @@ func (d *Device) do(call func() error) error {
 	return d.inContext(call)
 }
 
-func (d *Device) inContext(call func() error) error {
+func (d *gpu) inContext(call func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := d.driver.push(d.context); err != nil {
@@ -122,10 +61,8 @@ func (d *Device) inContext(call func() error) error {
 	return err
 }
 
-// Alloc gives n bytes by cuMemAlloc. The errors are *alloc.OutOfMemoryError with the driver's
-// numbers, alloc.ErrSize when n is negative, ErrDeviceLost, alloc.ErrClosed. A request for zero
-// bytes takes one byte, so that it has an address of its own.
-func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
+// Alloc takes one byte for a request for none, so that it has an address of its own.
+func (d *gpu) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	if n < 0 {
 		return 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	}
@@ -144,7 +81,7 @@ func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 }
 
 // outOfMemory fills in what the driver knows; a device has no cache.
-func (d *Device) outOfMemory(n alloc.Bytes, err error) error {
+func (d *gpu) outOfMemory(n alloc.Bytes, err error) error {
 	oom := &alloc.OutOfMemoryError{
 		Device: d.String(), Requested: n, Free: -1, Total: -1, Reserved: -1, Allocated: -1, LargestInactive: -1, Err: err,
 	}
@@ -154,9 +91,7 @@ func (d *Device) outOfMemory(n alloc.Bytes, err error) error {
 	return oom
 }
 
-// Free frees memory with cuMemFree. The driver cannot tell an address
-// freed before from one that it never gave: both are alloc.ErrUnknownPtr.
-func (d *Device) Free(p alloc.Ptr) error {
+func (d *gpu) Free(p alloc.Ptr) error {
 	err := d.do(func() error {
 		if p == 0 {
 			return codeInvalidValue // the driver takes it for a free of nothing
@@ -171,7 +106,7 @@ func (d *Device) Free(p alloc.Ptr) error {
 
 // MemInfo asks the driver, by cuMemGetInfo. The error is alloc.ErrClosed, or the driver's: see
 // [Error].
-func (d *Device) MemInfo() (alloc.MemInfo, error) {
+func (d *gpu) MemInfo() (alloc.MemInfo, error) {
 	var free, total uint64
 	err := d.do(func() (err error) {
 		free, total, err = d.driver.memInfo()
@@ -183,10 +118,7 @@ func (d *Device) MemInfo() (alloc.MemInfo, error) {
 	return alloc.MemInfo{Free: alloc.Bytes(free), Total: alloc.Bytes(total)}, nil
 }
 
-// Close gives back the context that Open took, and the events of its intervals and streams. What is
-// still allocated is freed with the context, unless other code in the process also holds the
-// primary context. After Close every call returns alloc.ErrClosed, Close too.
-func (d *Device) Close() error {
+func (d *gpu) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -212,38 +144,8 @@ type Info struct {
 	Memory            alloc.Bytes `json:"memory_bytes"`       // the whole of it, used and free
 }
 
-// Devices describes the devices that the process sees, in their order, without opening one. The
-// errors are those of Open: ErrNoGPU if there is no device.
-func Devices() ([]Info, error) {
-	drv, err := library()
-	if err != nil {
-		return nil, fmt.Errorf("CUDA devices: %w", err)
-	}
-	n, err := drv.count()
-	if err != nil {
-		return nil, fmt.Errorf("CUDA devices: %w", mapped(err))
-	}
-	if n == 0 {
-		return nil, fmt.Errorf("CUDA devices: %w", errNoDevice)
-	}
-	infos := make([]Info, n)
-	for i := range infos {
-		dev, err := drv.device(i)
-		if err == nil {
-			infos[i], err = drv.describe(dev)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("CUDA device %d of %d: %w", i, n, mapped(err))
-		}
-	}
-	return infos, nil
-}
-
-// Info describes the device. It was asked when the device was opened.
-func (d *Device) Info() Info { return d.info }
-
-// UUID returns Info().UUID.
-func (d *Device) UUID() string { return d.info.UUID }
+// UUID returns it as Info has it.
+func (d *gpu) UUID() string { return d.info.UUID }
 
 // The numbers of cuDeviceGetAttribute.
 const computeCapabilityMajor, computeCapabilityMinor = 75, 76

@@ -51,7 +51,7 @@ func needEmulated(t *testing.T) {
 	}
 }
 
-func open(t *testing.T) *cuda.Device {
+func open(t *testing.T) *cuda.Opened {
 	t.Helper()
 	needDriver(t)
 	dev, err := cuda.Open(0)
@@ -61,7 +61,7 @@ func open(t *testing.T) *cuda.Device {
 			assert.NoError(t, err)
 		}
 	})
-	return dev
+	return dev.(*cuda.Opened)
 }
 
 // control is the emulated machine's, or nil on a real one.
@@ -154,7 +154,7 @@ func TestFromHandle(t *testing.T) {
 	conformance(t, func(t *testing.T) alloc.Device {
 		dev, err := cuda.FromHandle(owner.Handle())
 		require.NoError(t, err)
-		require.Equal(t, owner.Info(), dev.Info())
+		require.Equal(t, owner.Info(), dev.(*cuda.Opened).Info())
 		t.Cleanup(func() { assert.NoError(t, dev.Close()) })
 		return dev
 	})

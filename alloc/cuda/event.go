@@ -6,18 +6,12 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
-)
-
-var (
-	_ ability.EventDevice    = (*Device)(nil)
-	_ ability.ThreadStreamer = (*Device)(nil)
 )
 
 // RecordEvent marks the end of the work that is queued on a stream now, by cuEventCreate (without
 // timing) and cuEventRecord. The stream is a CUstream of the device's context. The errors, the
 // event's too, are ErrDeviceLost, alloc.ErrClosed, and the driver's own.
-func (d *Device) RecordEvent(s alloc.Stream) (alloc.Event, error) {
+func (d *gpu) RecordEvent(s alloc.Stream) (alloc.Event, error) {
 	m := &mark{device: d}
 	err := d.do(func() (err error) {
 		m.event, err = d.recorded(s, eventWithoutTiming)
@@ -34,13 +28,13 @@ func (d *Device) RecordEvent(s alloc.Stream) (alloc.Event, error) {
 
 // StreamOfThread returns CU_STREAM_PER_THREAD. A Cache and a Pool refuse this handle, because goroutines change threads.
 // CU_STREAM_LEGACY is the default stream, 0, under another name.
-func (d *Device) StreamOfThread() alloc.Stream { return perThread }
+func (d *gpu) StreamOfThread() alloc.Stream { return perThread }
 
 const perThread alloc.Stream = 2 // CU_STREAM_PER_THREAD
 
 // mark is an event that is destroyed when its stream has reached it.
 type mark struct {
-	device *Device
+	device *gpu
 	event  event // 0 when it has passed
 }
 
@@ -83,7 +77,7 @@ func (m *mark) destroy() error {
 }
 
 // recorded returns a new event that is recorded on a stream. The context must be current.
-func (d *Device) recorded(s alloc.Stream, flags uint32) (event, error) {
+func (d *gpu) recorded(s alloc.Stream, flags uint32) (event, error) {
 	e, err := d.driver.createEvent(flags)
 	if err != nil {
 		return 0, err
@@ -96,7 +90,7 @@ func (d *Device) recorded(s alloc.Stream, flags uint32) (event, error) {
 
 // waitFor makes the work that is queued on a stream from now on wait for the work that is queued on another. The
 // context must be current.
-func (d *Device) waitFor(s, other alloc.Stream) error {
+func (d *gpu) waitFor(s, other alloc.Stream) error {
 	e, err := d.recorded(other, eventWithoutTiming)
 	if err != nil {
 		return err
@@ -134,7 +128,7 @@ func (o *openEvents) remove(h eventHolder) {
 }
 
 // destroyEvent destroys an event. One that the driver refuses is left for settleEvents. The context must be current.
-func (d *Device) destroyEvent(e event) error {
+func (d *gpu) destroyEvent(e event) error {
 	err := d.driver.destroyEvent(e)
 	if err != nil && !errors.Is(err, codeInvalidHandle) {
 		d.events.mu.Lock()
@@ -145,7 +139,7 @@ func (d *Device) destroyEvent(e event) error {
 }
 
 // settleEvents destroys those that the driver did not destroy before. The context must be current.
-func (d *Device) settleEvents() error {
+func (d *gpu) settleEvents() error {
 	d.events.mu.Lock()
 	left := d.events.left
 	d.events.left = nil
@@ -158,7 +152,7 @@ func (d *Device) settleEvents() error {
 }
 
 // destroyEvents destroys the events that are left. No call may be under way.
-func (d *Device) destroyEvents() error {
+func (d *gpu) destroyEvents() error {
 	if len(d.events.open)+len(d.events.left) == 0 {
 		return nil
 	}

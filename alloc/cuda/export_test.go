@@ -15,8 +15,14 @@ const (
 	ErrNoDevice      = errNoDevice
 )
 
+// Opened is what Open returns.
+type Opened = gpu
+
+// Info describes the device.
+func (d *gpu) Info() Info { return d.info }
+
 // Handle is the CUcontext of a Device.
-func (d *Device) Handle() uintptr { return uintptr(d.context) }
+func (d *gpu) Handle() uintptr { return uintptr(d.context) }
 
 // CurrentContext is the CUcontext that is current on this thread.
 func CurrentContext() (handle uintptr) {

@@ -11,7 +11,7 @@ import (
 // StartInterval marks the beginning by an event on the default stream, which waits for the work
 // that was queued on other streams of the context before. The error is alloc.ErrClosed, or the
 // driver's: see [Error].
-func (d *Device) StartInterval() (ability.Interval, error) {
+func (d *gpu) StartInterval() (ability.Interval, error) {
 	i := &interval{device: d}
 	if err := i.mark(&i.start); err != nil {
 		return nil, fmt.Errorf("start an interval on %v: %w", d, mapped(err))
@@ -21,7 +21,7 @@ func (d *Device) StartInterval() (ability.Interval, error) {
 
 // interval is two events; 0 is none.
 type interval struct {
-	device      *Device
+	device      *gpu
 	start, stop event
 }
 

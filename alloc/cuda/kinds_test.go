@@ -27,7 +27,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-func newPool(t *testing.T, dev *cuda.Device, cfg cuda.PoolConfig) cuda.Pool {
+func newPool(t *testing.T, dev *cuda.Opened, cfg cuda.PoolConfig) cuda.Pool {
 	t.Helper()
 	pool, err := dev.NewPool(cfg)
 	require.NoError(t, err)
@@ -354,7 +354,7 @@ func TestPoolWaitsForOtherStreams(t *testing.T) {
 		return
 	}
 	dev := standstill(t)
-	pool := newPool(t, dev.Device, cuda.PoolConfig{ReleaseThreshold: alloc.GiB})
+	pool := newPool(t, dev.Opened, cuda.PoolConfig{ReleaseThreshold: alloc.GiB})
 	own, other, third := newStream(t), newStream(t), newStream(t)
 	p, n, err := pool.AllocOn(alloc.MiB, own)
 	require.NoError(t, err)

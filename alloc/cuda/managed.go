@@ -8,20 +8,11 @@ import (
 )
 
 // managed gives managed memory of a Device.
-type managed struct{ dev *Device }
+type managed struct{ dev *gpu }
 
 var _ alloc.Device = managed{}
 
-// Managed returns the device's managed memory: pages that the driver moves
-// between the host and the device as either touches them.
-//
-//	tr, err := tracker.New(tracker.Config{Device: dev.Managed(), NoCache: true})
-//
-// A tracker over it has alloc.ManagedMemory, and counts all of it. The driver does not say how much
-// of it is on the device, so untracked memory is unknown. Managed memory may be larger than the
-// device's. Alloc returns errors.ErrUnsupported if the driver has no managed memory. The methods
-// may be called from any goroutine.
-func (d *Device) Managed() alloc.Device { return managed{d} }
+func (d *gpu) Managed() alloc.Device { return managed{d} }
 
 // Memory returns alloc.ManagedMemory.
 func (m managed) Memory() alloc.Memory { return alloc.ManagedMemory }

@@ -38,7 +38,7 @@ type Pinned interface {
 
 // pinned is the memory of Device.Pinned.
 type pinned struct {
-	dev *Device
+	dev *gpu
 	cfg PinnedConfig
 
 	mu   sync.Mutex
@@ -70,8 +70,7 @@ func (c PinnedConfig) flags() hostFlags {
 	return flags
 }
 
-// Pinned returns an allocator of pinned host memory.
-func (d *Device) Pinned(cfg PinnedConfig) Pinned {
+func (d *gpu) Pinned(cfg PinnedConfig) Pinned {
 	return &pinned{dev: d, cfg: cfg, live: make(map[alloc.Ptr]*pinnedBlock)}
 }
 

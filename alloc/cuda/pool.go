@@ -38,7 +38,7 @@ type Pool interface {
 
 // pool is a Pool.
 type pool struct {
-	dev  *Device
+	dev  *gpu
 	pool memPool
 	own  bool
 
@@ -67,9 +67,7 @@ type PoolConfig struct {
 	MaxSize alloc.Bytes
 }
 
-// NewPool makes a pool of the device's memory. The error is errors.ErrUnsupported if the driver or
-// the device has no pools: drivers before CUDA 11.2 have none, nor have some virtual GPUs.
-func (d *Device) NewPool(cfg PoolConfig) (Pool, error) {
+func (d *gpu) NewPool(cfg PoolConfig) (Pool, error) {
 	if cfg.ReleaseThreshold < 0 || cfg.MaxSize < 0 {
 		return nil, fmt.Errorf("new pool on %v: a release threshold of %v, a size of at most %v: want 0 or more", d, cfg.ReleaseThreshold, cfg.MaxSize)
 	}
@@ -83,9 +81,7 @@ func (d *Device) NewPool(cfg PoolConfig) (Pool, error) {
 	return p, err
 }
 
-// DefaultPool returns the device's own pool, which cuMemAllocAsync takes from unless the program
-// chose another. Close leaves it alone. The errors are NewPool's.
-func (d *Device) DefaultPool() (Pool, error) {
+func (d *gpu) DefaultPool() (Pool, error) {
 	p, err := d.newPool(false, d.driver.defaultPool)
 	if err != nil {
 		return nil, err
@@ -93,7 +89,7 @@ func (d *Device) DefaultPool() (Pool, error) {
 	return p, nil
 }
 
-func (d *Device) newPool(own bool, get func(device) (memPool, error)) (*pool, error) {
+func (d *gpu) newPool(own bool, get func(device) (memPool, error)) (*pool, error) {
 	if d.driver.poolAlloc == 0 {
 		return nil, fmt.Errorf("memory pool on %v: the driver has none: %w", d, errors.ErrUnsupported)
 	}

@@ -27,13 +27,18 @@ import (
 
 // streamed is an emulated device whose clock the test moves.
 type streamed struct {
-	*cuda.Device
+	*cuda.Opened
 	*gpuemu.Control
 }
 
-func (d streamed) Close() error { return d.Device.Close() }
+func (d streamed) Close() error { return d.Opened.Close() }
 
-func (d streamed) Unwrap() alloc.Device { return d.Device }
+func (d streamed) Unwrap() alloc.Device { return d.Opened }
+
+func (d streamed) Advance(by time.Duration) time.Duration {
+	d.Control.Advance(by)
+	return d.Control.Now()
+}
 
 func (d streamed) Work(on alloc.Stream, p alloc.Ptr, n alloc.Bytes, takes time.Duration) error {
 	return gpuemu.Queue(gpuemu.Work{Stream: uint64(on), Ptr: uint64(p), Size: uint64(n), Time: takes})
@@ -250,7 +255,7 @@ func TestLateWrites(t *testing.T) {
 	}
 	dev := standstill(t)
 	trackertest.LateWrites(t, trackertest.Writer{
-		Device: dev, Streams: [2]alloc.Stream{newStream(t), newStream(t)}, Advance: dev.Advance,
+		Device: dev, Streams: [2]alloc.Stream{newStream(t), newStream(t)}, Advance: func(by time.Duration) { dev.Advance(by) },
 		Write: func(s alloc.Stream, p alloc.Ptr, n alloc.Bytes) error {
 			return gpuemu.Queue(gpuemu.Work{Stream: uint64(s), Ptr: uint64(p), Size: uint64(n), Time: time.Millisecond, Writes: true, Value: 1})
 		},

@@ -7,12 +7,6 @@ import (
 	"unsafe"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
-)
-
-var (
-	_ ability.VirtualDevice = (*Device)(nil)
-	_ ability.Settler       = (*Device)(nil)
 )
 
 // reservation records which chunks of reserved addresses have memory, since the driver does not say. Chunks are given by
@@ -29,7 +23,7 @@ type reservation struct {
 // the driver has no virtual memory (before CUDA 10.2), or if chunk is not a multiple of the
 // driver's own unit, which happens with no known driver. It is alloc.ErrSize if n is not a positive
 // multiple of chunk, or chunk not one of 2 MiB. The other errors are those of Alloc.
-func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
+func (d *gpu) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
 	if chunk <= 0 || chunk%(2*alloc.MiB) != 0 || n <= 0 || n%chunk != 0 {
 		return 0, fmt.Errorf("%w of %d bytes: addresses in chunks of %v, of a multiple of 2 MiB", alloc.ErrSize, n, chunk)
 	}
@@ -67,7 +61,7 @@ func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
 
 // Release gives addresses back by cuMemAddressFree. Those that are mapped, or that Reserve did not
 // give, are alloc.ErrUnknownPtr. After another error they are still reserved: call it again.
-func (d *Device) Release(p alloc.Ptr) error {
+func (d *gpu) Release(p alloc.Ptr) error {
 	d.reservedMu.Lock()
 	defer d.reservedMu.Unlock()
 	r := d.reserved[p]
@@ -89,7 +83,7 @@ func (d *Device) Release(p alloc.Ptr) error {
 
 // Settle asks the driver again to take back what an earlier call could neither finish nor undo. The
 // error says that the driver still refuses: call it again.
-func (d *Device) Settle() error {
+func (d *gpu) Settle() error {
 	d.reservedMu.Lock()
 	defer d.reservedMu.Unlock()
 	var errs []error
@@ -110,7 +104,7 @@ func (d *Device) Settle() error {
 }
 
 // settle makes the driver have behind r's chunks what the caller was told. The caller holds reservedMu.
-func (d *Device) settle(r *reservation) error {
+func (d *gpu) settle(r *reservation) error {
 	var errs []error
 	for at := range r.behind {
 		if !r.mapped[at] {
@@ -128,7 +122,7 @@ func (d *Device) settle(r *reservation) error {
 // Map puts memory behind n bytes at p, by cuMemCreate and cuMemMap for each chunk. The errors are
 // *alloc.OutOfMemoryError with the driver's numbers, alloc.ErrUnknownPtr if the range is not
 // whole chunks that all lack memory, and those of Free.
-func (d *Device) Map(p alloc.Ptr, n alloc.Bytes) error {
+func (d *gpu) Map(p alloc.Ptr, n alloc.Bytes) error {
 	err := d.change(p, n, true, d.mapChunks)
 	if errors.Is(err, codeOutOfMemory) {
 		return d.outOfMemory(n, err)
@@ -140,7 +134,7 @@ func (d *Device) Map(p alloc.Ptr, n alloc.Bytes) error {
 }
 
 // mapChunks maps all of the chunks or none. Chunks that it cannot unmap again are left to settle.
-func (d *Device) mapChunks(r *reservation, from, to alloc.Bytes) error {
+func (d *gpu) mapChunks(r *reservation, from, to alloc.Bytes) error {
 	dev, err := d.driver.currentDevice()
 	for at := from; err == nil && at < to; at += r.chunk {
 		if !r.behind[at] {
@@ -160,7 +154,7 @@ func (d *Device) mapChunks(r *reservation, from, to alloc.Bytes) error {
 
 // Unmap takes the memory behind n bytes at p, when all work in the context is done, by
 // cuMemUnmap. The error is alloc.ErrUnknownPtr if the range is not whole chunks that all have memory.
-func (d *Device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
+func (d *gpu) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 	err := d.change(p, n, false, func(r *reservation, from, to alloc.Bytes) error {
 		if err := d.driver.synchronize(); err != nil { // which cuMemUnmap does not do
 			return err
@@ -175,7 +169,7 @@ func (d *Device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 
 // unmapChunks unmaps one chunk after the other, since the driver does not unmap a part of a mapping. If it fails, the
 // chunks unmapped so far get new memory: nobody needs what was in the old.
-func (d *Device) unmapChunks(r *reservation, from, to alloc.Bytes) error {
+func (d *gpu) unmapChunks(r *reservation, from, to alloc.Bytes) error {
 	for at := from; at < to; at += r.chunk {
 		if !r.behind[at] {
 			continue
@@ -192,7 +186,7 @@ func (d *Device) unmapChunks(r *reservation, from, to alloc.Bytes) error {
 
 // change calls the driver to map whole chunks, none of which is mapped, or to unmap chunks that
 // all are.
-func (d *Device) change(p alloc.Ptr, n alloc.Bytes, mapped bool, call func(r *reservation, from, to alloc.Bytes) error) error {
+func (d *gpu) change(p alloc.Ptr, n alloc.Bytes, mapped bool, call func(r *reservation, from, to alloc.Bytes) error) error {
 	d.reservedMu.Lock()
 	defer d.reservedMu.Unlock()
 	r, offset := d.reservation(p)
@@ -218,7 +212,7 @@ func (d *Device) change(p alloc.Ptr, n alloc.Bytes, mapped bool, call func(r *re
 }
 
 // reservation returns the one that an address lies in, and how far in, or nil.
-func (d *Device) reservation(p alloc.Ptr) (*reservation, alloc.Bytes) {
+func (d *gpu) reservation(p alloc.Ptr) (*reservation, alloc.Bytes) {
 	for base, r := range d.reserved {
 		if p >= base && alloc.Bytes(p-base) < r.size {
 			return r, alloc.Bytes(p - base)
@@ -269,7 +263,7 @@ func (d *driver) releaseAddresses(p uint64, n int64) error {
 
 // mapChunk maps new memory. Its handle is given back at once, so that the mapping alone keeps it; one that the
 // driver does not take is left for settle.
-func (d *Device) mapChunk(r *reservation, at alloc.Bytes, dev device) error {
+func (d *gpu) mapChunk(r *reservation, at alloc.Bytes, dev device) error {
 	var handle uint64
 	properties := allocationProperties{kind: allocationPinned, location: location{locationDevice, int32(dev)}}
 	if err := d.driver.memCreate.call(uintptr(unsafe.Pointer(&handle)), uintptr(r.chunk), uintptr(unsafe.Pointer(&properties)), 0); err != nil {
@@ -286,7 +280,7 @@ func (d *Device) mapChunk(r *reservation, at alloc.Bytes, dev device) error {
 	return err
 }
 
-func (d *Device) unmapChunk(r *reservation, at alloc.Bytes) error {
+func (d *gpu) unmapChunk(r *reservation, at alloc.Bytes) error {
 	err := d.driver.unmap(uint64(r.base)+uint64(at), int64(r.chunk))
 	if err == nil {
 		delete(r.behind, at)

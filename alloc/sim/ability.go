@@ -11,7 +11,7 @@ import (
 )
 
 // Synchronize completes all queued work, and returns Err's error.
-func (d *Device) Synchronize() error {
+func (d *device) Synchronize() error {
 	if err := d.call("Synchronize"); err != nil {
 		return err
 	}
@@ -27,22 +27,22 @@ func (d *Device) Synchronize() error {
 
 // CopyToDevice copies src to the device. The errors are errors.ErrUnsupported without Config.Backed, and
 // alloc.ErrUnknownPtr when the bytes at dst are not all inside one allocation.
-func (d *Device) CopyToDevice(dst alloc.Ptr, src []byte) error {
+func (d *device) CopyToDevice(dst alloc.Ptr, src []byte) error {
 	defer d.begin()()
 	return d.copy(dst, len(src), func(memory []byte) { copy(memory, src) })
 }
 
 // CopyToHost fills dst from the device. The errors are those of CopyToDevice. Fresh pages read as
 // zeros; reused memory reads as what it had last.
-func (d *Device) CopyToHost(dst []byte, src alloc.Ptr) error {
+func (d *device) CopyToHost(dst []byte, src alloc.Ptr) error {
 	defer d.begin()()
 	return d.copy(src, len(dst), func(memory []byte) { copy(dst, memory) })
 }
 
 // CopyFrom copies from a simulated device, or a device that wraps one. The errors are those of
 // CopyToDevice, and errors.ErrUnsupported for any other device.
-func (d *Device) CopyFrom(dst alloc.Ptr, from alloc.Device, src alloc.Ptr, n alloc.Bytes) error {
-	peer, ok := alloc.As[*Device](from)
+func (d *device) CopyFrom(dst alloc.Ptr, from alloc.Device, src alloc.Ptr, n alloc.Bytes) error {
+	peer, ok := alloc.As[*device](from)
 	if !ok {
 		return fmt.Errorf("copy %v from %s to %v: not a simulated device: %w", n, text.Line(from.Name()), d, errors.ErrUnsupported)
 	}
@@ -56,7 +56,7 @@ func (d *Device) CopyFrom(dst alloc.Ptr, from alloc.Device, src alloc.Ptr, n all
 	return d.CopyToDevice(dst, data)
 }
 
-func (d *Device) copy(p alloc.Ptr, n int, move func(memory []byte)) error {
+func (d *device) copy(p alloc.Ptr, n int, move func(memory []byte)) error {
 	if err := d.enter("Copy"); err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (d *Device) copy(p alloc.Ptr, n int, move func(memory []byte)) error {
 }
 
 // inside returns why n bytes at p cannot be reached.
-func (d *Device) inside(what string, p alloc.Ptr, n int) error {
+func (d *device) inside(what string, p alloc.Ptr, n int) error {
 	if !d.memory.backed {
 		return fmt.Errorf("%s at %v on %v: no host memory behind the device: open it with Config.Backed: %w", what, p, d, errors.ErrUnsupported)
 	}
@@ -80,7 +80,7 @@ func (d *Device) inside(what string, p alloc.Ptr, n int) error {
 }
 
 // StartInterval times by the host's clock. The error is alloc.ErrClosed.
-func (d *Device) StartInterval() (ability.Interval, error) {
+func (d *device) StartInterval() (ability.Interval, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {

@@ -60,8 +60,53 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// Device is a simulated GPU, open from New to Close.
-type Device struct {
+// Device is a simulated GPU, open from New to Close. It has all the optional methods of an alloc.Device that another
+// device of its kind could answer, except UUID: [alloc.As] finds them.
+type Device interface {
+	alloc.Device
+	alloc.Copier
+	// Close gives everything back: allocations, overhead, host memory. After it every call that would
+	// reach a driver returns alloc.ErrClosed, Close too.
+	Close() error
+	// NewPool makes a stream-ordered pool, as cuda.Pool is of a real GPU. It keeps free memory up to
+	// the release threshold for reuse. Each allocation takes whole pages. Freed memory can be used
+	// again on its own stream at once, and on others when its stream has done the work before the
+	// free. Synchronize gives back free memory beyond the threshold.
+	NewPool(releaseThreshold alloc.Bytes) alloc.StreamAllocator
+	// Pinned returns an allocator of pinned host memory with a limit in bytes; 0 means 8 GiB. The
+	// memory is only counted: no real memory is behind it, and none of the device's is used.
+	Pinned(limit alloc.Bytes) alloc.Device
+
+	// Queue queues work on a stream that uses n bytes at p, for a time by the device's clock. It
+	// begins when the work queued before it on that stream is done. It changes no memory: to do that,
+	// queue a Fill after it. The errors are alloc.ErrClosed and those of faults.
+	Queue(s alloc.Stream, p alloc.Ptr, n alloc.Bytes, takes time.Duration) error
+	// Advance moves the clock forward, so that work gets done, and returns the time, which begins at 0.
+	// Waiting moves it too, by the time waited: Synchronize, an event's Wait, and Free and Unmap,
+	// which wait for all work as a driver does.
+	Advance(by time.Duration) (now time.Duration)
+	// Err returns an error for the first block that a Cache handed out too early, or nil. It needs
+	// Config.CheckReuse. Synchronize returns it too, as a driver reports an illegal access.
+	Err() error
+
+	// Inject makes calls fail. The faults count the calls from now on, and those that are left of an
+	// earlier Inject are gone: Inject() takes all away. It panics if a fault names no call of the device.
+	Inject(f ...Fault)
+	// SetLatency makes every call that reaches the driver sleep first. Calls sleep side by side.
+	SetLatency(each time.Duration)
+	// SetOther says how much memory other processes use, rounded up to whole pages. They get at most
+	// what is free.
+	SetOther(n alloc.Bytes)
+	// Live returns how many allocations there are, and the bytes that the driver has given: those
+	// requested for the allocations, and those mapped to reserved addresses.
+	Live() (allocations int, given alloc.Bytes)
+	// Calls returns how many calls of a kind, named as in a Fault, the open device has had, including
+	// those that failed.
+	Calls(call string) int
+}
+
+// device is a Device.
+type device struct {
 	name    string
 	ordinal int
 	total   alloc.Bytes
@@ -82,22 +127,17 @@ type Device struct {
 }
 
 var (
-	_ alloc.Device         = (*Device)(nil)
-	_ ability.Synchronizer = (*Device)(nil)
-	_ alloc.Copier         = (*Device)(nil)
-	_ ability.Filler       = (*Device)(nil)
-	_ ability.PeerCopier   = (*Device)(nil)
-	_ ability.Timer        = (*Device)(nil)
-	_ ability.EventDevice  = (*Device)(nil)
+	_ Device      = (*device)(nil)
+	_ ability.All = (*device)(nil)
 )
 
 // New opens a device. The error says which field of cfg is out of range.
-func New(cfg Config) (*Device, error) {
+func New(cfg Config) (Device, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{
+	d := &device{
 		name:     cfg.Name,
 		ordinal:  cfg.Ordinal,
 		total:    cfg.Memory,
@@ -112,18 +152,18 @@ func New(cfg Config) (*Device, error) {
 }
 
 // Name returns the device's product name.
-func (d *Device) Name() string { return d.name }
+func (d *device) Name() string { return d.name }
 
 // Ordinal returns the device's index.
-func (d *Device) Ordinal() int { return d.ordinal }
+func (d *device) Ordinal() int { return d.ordinal }
 
 // String returns the name and the ordinal: "Simulated GPU 0".
-func (d *Device) String() string { return text.Line(fmt.Sprintf("%s %d", d.name, d.ordinal)) }
+func (d *device) String() string { return text.Line(fmt.Sprintf("%s %d", d.name, d.ordinal)) }
 
 // Alloc gives n bytes. The errors are *alloc.OutOfMemoryError when too few pages are free,
 // alloc.ErrSize when n is negative, alloc.ErrClosed, and those of faults. A request for zero bytes
 // takes 512 bytes, so that it has an address of its own.
-func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
+func (d *device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	if n < 0 {
 		return 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	}
@@ -143,7 +183,7 @@ func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 // Free takes back an address that Alloc gave. The errors are
 // alloc.ErrDoubleFree for an address that is free already,
 // alloc.ErrUnknownPtr for one that Alloc never gave, alloc.ErrClosed, and those of faults.
-func (d *Device) Free(p alloc.Ptr) error {
+func (d *device) Free(p alloc.Ptr) error {
 	defer d.begin()()
 	if err := d.enter("Free"); err != nil {
 		return err
@@ -162,7 +202,7 @@ func (d *Device) Free(p alloc.Ptr) error {
 // MemInfo returns the free and the total memory. Free memory excludes the context's overhead, other
 // processes' memory, and every page that is partly used. The error is alloc.ErrClosed, or that of
 // an injected fault: see Inject.
-func (d *Device) MemInfo() (alloc.MemInfo, error) {
+func (d *device) MemInfo() (alloc.MemInfo, error) {
 	defer d.begin()()
 	if err := d.enter("MemInfo"); err != nil {
 		return alloc.MemInfo{}, err
@@ -170,9 +210,7 @@ func (d *Device) MemInfo() (alloc.MemInfo, error) {
 	return alloc.MemInfo{Free: d.free(), Total: d.total}, nil
 }
 
-// Close gives everything back: allocations, overhead, host memory. After it every call that would
-// reach a driver returns alloc.ErrClosed, Close too.
-func (d *Device) Close() error {
+func (d *device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -184,40 +222,26 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// Inject adds faults, which count the calls from now on. It panics if a fault names no call of the
-// device.
-func (d *Device) Inject(f ...Fault) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.faults.add(f)
-}
-
-// ClearFaults takes away all faults that are left.
-func (d *Device) ClearFaults() {
+func (d *device) Inject(f ...Fault) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.faults = nil
+	d.faults.add(f)
 }
 
-// SetLatency makes every call that reaches the driver sleep first. Calls sleep
-// side by side.
-func (d *Device) SetLatency(each time.Duration) {
+func (d *device) SetLatency(each time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.latency = each
 }
 
-// SetOther says how much memory other processes use, rounded up to whole pages. They get at most
-// what is free.
-func (d *Device) SetOther(n alloc.Bytes) {
+func (d *device) SetOther(n alloc.Bytes) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.other = min(wholePages(n), d.total-d.overhead-d.taken())
 }
 
-// Live returns how many allocations there are, and the bytes that the driver has given: those requested
-// for the allocations, and those mapped to reserved addresses.
-func (d *Device) Live() (allocations int, given alloc.Bytes) {
+func (d *device) Live() (allocations int, given alloc.Bytes) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	given = d.memory.size
@@ -227,16 +251,14 @@ func (d *Device) Live() (allocations int, given alloc.Bytes) {
 	return len(d.memory.live), given
 }
 
-// Calls returns how many calls of a kind, named as in a Fault, the open device has had, including
-// those that failed.
-func (d *Device) Calls(call string) int {
+func (d *device) Calls(call string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.calls[call]
 }
 
 // begin waits for the latency and takes the lock. The function that it returns releases the lock.
-func (d *Device) begin() (end func()) {
+func (d *device) begin() (end func()) {
 	d.mu.Lock()
 	if latency := d.latency; latency > 0 {
 		d.mu.Unlock()
@@ -247,7 +269,7 @@ func (d *Device) begin() (end func()) {
 }
 
 // enter counts a call, and returns the error if the call must fail.
-func (d *Device) enter(call string) error {
+func (d *device) enter(call string) error {
 	if d.closed {
 		return fmt.Errorf("%s on %v: %w", call, d, alloc.ErrClosed)
 	}
@@ -259,18 +281,18 @@ func (d *Device) enter(call string) error {
 }
 
 // call is a call that only enters.
-func (d *Device) call(call string) error {
+func (d *device) call(call string) error {
 	defer d.begin()()
 	return d.enter(call)
 }
 
-func (d *Device) taken() alloc.Bytes { return alloc.Bytes(d.memory.taken) * pageSize }
+func (d *device) taken() alloc.Bytes { return alloc.Bytes(d.memory.taken) * pageSize }
 
-func (d *Device) free() alloc.Bytes { return d.total - d.overhead - d.other - d.taken() }
+func (d *device) free() alloc.Bytes { return d.total - d.overhead - d.other - d.taken() }
 
 // outOfMemory adds to the error what the device knows. A device has no cache, so there is no
 // reserved memory.
-func (d *Device) outOfMemory(n alloc.Bytes, cause error) error {
+func (d *device) outOfMemory(n alloc.Bytes, cause error) error {
 	return &alloc.OutOfMemoryError{
 		Device:          d.String(),
 		Requested:       n,

@@ -16,12 +16,12 @@ import (
 )
 
 // open opens a device that the test closes.
-func open(t testing.TB, cfg sim.Config) *sim.Device {
+func open(t testing.TB, cfg sim.Config) *sim.Simulated {
 	t.Helper()
 	dev, err := sim.New(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = dev.Close() })
-	return dev
+	return dev.(*sim.Simulated)
 }
 
 func mustAlloc(t testing.TB, dev alloc.Device, n alloc.Bytes) alloc.Ptr {
@@ -219,7 +219,7 @@ func TestFaults(t *testing.T) {
 	}
 	assert.Equal(t, []bool{false, true, true, false}, failed)
 
-	dev.ClearFaults()
+	dev.Inject()
 	assert.NoError(t, dev.Free(p))
 	assert.NoError(t, dev.Free(q))
 	n, size := dev.Live()

@@ -20,7 +20,7 @@
 //
 // Device.Queue queues work on a stream: which memory it uses, and for how long. The device has a
 // clock that moves only with Device.Advance and with calls that wait, so a test decides
-// what is done when. Device.RecordEvent marks a place in a stream, as alloc.Device
+// what is done when. RecordEvent marks a place in a stream, as alloc.Device
 // describes. With Config.CheckReuse the device finds an error that a real one cannot find:
 // memory that a Cache hands out while queued work still uses it. Device.Err returns that error, with the
 // line that allocated the memory and the line that queued the work.

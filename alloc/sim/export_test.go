@@ -11,6 +11,7 @@ const (
 )
 
 type (
+	Simulated  = device
 	Pool       = pool
 	PoolStats  = poolStats
 	Pinned     = pinned
@@ -19,7 +20,7 @@ type (
 )
 
 // Other returns the memory that other processes use.
-func (d *Device) Other() alloc.Bytes { return d.other }
+func (d *device) Other() alloc.Bytes { return d.other }
 
 // Overhead returns the memory that the context takes.
-func (d *Device) Overhead() alloc.Bytes { return d.overhead }
+func (d *device) Overhead() alloc.Bytes { return d.overhead }

@@ -26,7 +26,7 @@ var ErrInjected = errors.New("injected fault")
 type Fault struct {
 	Call  string
 	Nth   int   // the first call to fail, counted from 1 at the injection; 0 means 1
-	Times int   // how many calls fail; 0 means 1, and a negative number all until ClearFaults
+	Times int   // how many calls fail; 0 means 1, and a negative number all until the next Inject
 	Err   error // nil means ErrInjected
 }
 

@@ -13,7 +13,7 @@ const defaultPinned = 8 * alloc.GiB
 
 // pinned is the memory of Device.Pinned.
 type pinned struct {
-	dev   *Device
+	dev   *device
 	limit alloc.Bytes
 
 	mu   sync.Mutex
@@ -24,10 +24,7 @@ type pinned struct {
 
 var _ alloc.Device = (*pinned)(nil)
 
-// Pinned returns an allocator of pinned host memory with a limit in bytes; 0 means 8 GiB. The
-// memory is only counted: no real memory is behind it, and none of the device's is used. The
-// methods may be called from any goroutine.
-func (d *Device) Pinned(limit alloc.Bytes) alloc.Device {
+func (d *device) Pinned(limit alloc.Bytes) alloc.Device {
 	if limit <= 0 {
 		limit = defaultPinned
 	}

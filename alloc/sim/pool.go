@@ -13,7 +13,7 @@ import (
 
 // pool is a stream-ordered pool.
 type pool struct {
-	dev *Device
+	dev *device
 
 	mu        sync.Mutex // taken before the device's
 	threshold alloc.Bytes
@@ -44,11 +44,7 @@ var (
 	_ ability.ReservingDevice = (*pool)(nil)
 )
 
-// NewPool makes a stream-ordered pool, as cuda.Pool is of a real GPU. It keeps free memory up to the release threshold for
-// reuse. Each allocation takes whole pages. Freed memory can be used again on its own stream at once, and on others
-// when its stream has done the work before the free. Synchronize gives back free memory beyond the threshold. The
-// methods may be called from any goroutine.
-func (d *Device) NewPool(releaseThreshold alloc.Bytes) alloc.StreamAllocator {
+func (d *device) NewPool(releaseThreshold alloc.Bytes) alloc.StreamAllocator {
 	p := &pool{dev: d, threshold: max(releaseThreshold, 0), live: make(map[alloc.Ptr]*poolBlock)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -107,7 +103,7 @@ func (p *pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, e
 
 // reuse returns the smallest inactive block of n bytes or more that the stream may use.
 func (p *pool) reuse(n alloc.Bytes, s alloc.Stream) (best *poolBlock) {
-	now := p.dev.Now()
+	now := p.dev.Advance(0)
 	for _, b := range p.blocks {
 		if !b.live && b.pages >= n && (b.stream == s || b.done <= now) && (best == nil || b.pages < best.pages) {
 			best = b
@@ -201,7 +197,7 @@ func (p *pool) Trim(keep alloc.Bytes) error {
 }
 
 func (p *pool) trim(keep alloc.Bytes) {
-	now := p.dev.Now()
+	now := p.dev.Advance(0)
 	p.blocks = slices.DeleteFunc(p.blocks, func(b *poolBlock) bool {
 		if b.live || b.done > now || p.levels.Reserved <= keep {
 			return false
@@ -229,7 +225,7 @@ func (p *pool) outOfMemory(n alloc.Bytes, cause error) error {
 }
 
 // takePages gives whole pages to a pool, without a call that a program makes.
-func (d *Device) takePages(n alloc.Bytes) (alloc.Ptr, bool) {
+func (d *device) takePages(n alloc.Bytes) (alloc.Ptr, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p, ok := d.memory.alloc(n, uint64(d.free()/pageSize))
@@ -242,7 +238,7 @@ func (d *Device) takePages(n alloc.Bytes) (alloc.Ptr, bool) {
 	return p, ok
 }
 
-func (d *Device) givePages(p alloc.Ptr) {
+func (d *device) givePages(p alloc.Ptr) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.pooled, p)

@@ -18,10 +18,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-func newDevice(t require.TestingT, cfg sim.Config) *sim.Device {
+func newDevice(t require.TestingT, cfg sim.Config) *sim.Simulated {
 	dev, err := sim.New(cfg)
 	require.NoError(t, err)
-	return dev
+	return dev.(*sim.Simulated)
 }
 
 func TestPool(t *testing.T) {
@@ -60,7 +60,7 @@ func TestPoolWaitsForOtherStreams(t *testing.T) {
 	pool := dev.NewPool(alloc.GiB).(*sim.Pool)
 	p, n, err := pool.AllocOn(alloc.MiB, 1)
 	require.NoError(t, err)
-	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: p, Size: n, Time: time.Second}))
+	require.NoError(t, dev.Queue(2, p, n, time.Second))
 	require.ErrorIs(t, pool.RecordStream(p+1, 2), alloc.ErrUnknownPtr)
 	require.NoError(t, pool.RecordStream(p, 2))
 	require.NoError(t, pool.Free(p))
@@ -74,7 +74,7 @@ func TestPoolWaitsForOtherStreams(t *testing.T) {
 	require.Equal(t, p, late)
 	require.NoError(t, dev.Err())
 
-	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Ptr: p, Size: n, Time: time.Second}))
+	require.NoError(t, dev.Queue(2, p, n, time.Second))
 	require.NoError(t, pool.Free(p), "without RecordStream")
 	_, _, err = pool.AllocOn(n, 3)
 	require.NoError(t, err)
@@ -106,8 +106,8 @@ func TestPinned(t *testing.T) {
 // TestRandomProgramsOfEachKind has calls fail at random under a tracker over each allocator. After
 // each step the ledger is what the allocator has live.
 func TestRandomProgramsOfEachKind(t *testing.T) {
-	for name, open := range map[string]func(*sim.Device) (alloc.Device, func() alloc.Bytes){
-		"pool": func(dev *sim.Device) (alloc.Device, func() alloc.Bytes) {
+	for name, open := range map[string]func(*sim.Simulated) (alloc.Device, func() alloc.Bytes){
+		"pool": func(dev *sim.Simulated) (alloc.Device, func() alloc.Bytes) {
 			pool := dev.NewPool(32 * alloc.MiB).(*sim.Pool)
 			return pool, func() alloc.Bytes {
 				stats, err := pool.Stats()
@@ -117,7 +117,7 @@ func TestRandomProgramsOfEachKind(t *testing.T) {
 				return stats.Used
 			}
 		},
-		"pinned": func(dev *sim.Device) (alloc.Device, func() alloc.Bytes) {
+		"pinned": func(dev *sim.Simulated) (alloc.Device, func() alloc.Bytes) {
 			pinned := dev.Pinned(256 * alloc.MiB).(*sim.Pinned)
 			return pinned, func() alloc.Bytes { _, n := pinned.Live(); return n }
 		},
@@ -138,7 +138,7 @@ func TestRandomProgramsOfEachKind(t *testing.T) {
 				on := func(r *rapid.T) alloc.Stream { return alloc.Stream(rapid.IntRange(0, 2).Draw(r, "stream")) }
 				r.Repeat(map[string]func(*rapid.T){
 					"break": func(r *rapid.T) {
-						dev.ClearFaults()
+						dev.Inject()
 						op := rapid.SampledFrom([]string{"PoolAlloc", "PoolFree", "PinnedAlloc", "PinnedFree", "MemInfo"}).Draw(r, "call")
 						dev.Inject(sim.Fault{Call: op, Nth: rapid.IntRange(1, 3).Draw(r, "nth"), Err: rapid.SampledFrom([]error{nil, alloc.ErrOutOfMemory}).Draw(r, "error")})
 					},
@@ -159,7 +159,7 @@ func TestRandomProgramsOfEachKind(t *testing.T) {
 						if from.(interface{ Memory() alloc.Memory }).Memory().OnHost() {
 							return
 						}
-						require.NoError(r, dev.Queue(sim.Work{Stream: s, Ptr: b.Ptr(), Size: b.Bytes(), Time: time.Second}))
+						require.NoError(r, dev.Queue(s, b.Ptr(), b.Bytes(), time.Second))
 						require.NoError(r, b.RecordStream(s))
 					},
 					"advance": func(r *rapid.T) { dev.Advance(time.Duration(rapid.IntRange(0, 3).Draw(r, "seconds")) * time.Second) },

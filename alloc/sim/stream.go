@@ -14,9 +14,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
 )
 
-// Work is something that a program queues on a stream. It begins when the work queued before it on
-// that stream is done. It changes no memory: to do that, queue a Fill after it.
-type Work struct {
+// work is something that a program queues on a stream.
+type work struct {
 	Stream alloc.Stream
 	Ptr    alloc.Ptr     // the memory that it uses
 	Size   alloc.Bytes   // 0 if it uses none
@@ -25,7 +24,7 @@ type Work struct {
 
 // queued is work that is not done.
 type queued struct {
-	Work
+	work
 	fill  bool // with value, when it is done
 	value byte
 	done  time.Duration // when it is
@@ -42,14 +41,12 @@ type streams struct {
 	reused *reuseError
 }
 
-// Queue queues work. The device's clock moves only by calls: see Advance. The errors are
-// alloc.ErrClosed and those of faults.
-func (d *Device) Queue(w Work) error {
+func (d *device) Queue(s alloc.Stream, p alloc.Ptr, n alloc.Bytes, takes time.Duration) error {
 	if err := d.call("Queue"); err != nil {
 		return err
 	}
 	d.streams.mu.Lock()
-	due := d.streams.add(queued{Work: w, calls: callers()})
+	due := d.streams.add(queued{work: work{s, p, n, takes}, calls: callers()})
 	d.streams.mu.Unlock()
 	d.settle(due)
 	return nil
@@ -70,7 +67,7 @@ func (s *streams) add(q queued) (due []queued) {
 func later(t, by time.Duration) time.Duration { return t + min(max(by, 0), math.MaxInt64-t) }
 
 // settle does what work that is done has done to the memory.
-func (d *Device) settle(due []queued) {
+func (d *device) settle(due []queued) {
 	if len(due) == 0 {
 		return
 	}
@@ -80,7 +77,7 @@ func (d *Device) settle(due []queued) {
 }
 
 // Fill queues work that sets n bytes at p to a value. The errors are those of a copy.
-func (d *Device) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) error {
+func (d *device) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) error {
 	if n < 0 || alloc.Bytes(int(n)) != n {
 		return fmt.Errorf("%w of %d bytes: negative, or too large for this platform's int", alloc.ErrSize, n)
 	}
@@ -93,30 +90,22 @@ func (d *Device) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) er
 	}
 	d.streams.mu.Lock()
 	defer d.streams.mu.Unlock()
-	d.memory.write(d.streams.add(queued{Work: Work{Stream: s, Ptr: p, Size: n}, fill: true, value: value, calls: callers()}))
+	d.memory.write(d.streams.add(queued{work: work{Stream: s, Ptr: p, Size: n}, fill: true, value: value, calls: callers()}))
 	return nil
 }
 
-// Advance moves the clock forward, so that work gets done. Waiting moves it too, by the time
-// waited: Synchronize, an Event's Wait, and Free and Unmap, which wait for all work as a driver
-// does.
-func (d *Device) Advance(by time.Duration) {
+func (d *device) Advance(by time.Duration) (now time.Duration) {
 	d.streams.mu.Lock()
 	due := d.streams.advance(later(d.streams.now, by))
+	now = d.streams.now
 	d.streams.mu.Unlock()
 	d.settle(due)
-}
-
-// Now returns the time by the device's clock, which begins at 0.
-func (d *Device) Now() time.Duration {
-	d.streams.mu.Lock()
-	defer d.streams.mu.Unlock()
-	return d.streams.now
+	return now
 }
 
 // RecordEvent marks the end of the work queued so far on a stream. The errors, also those of the
 // event's methods, are alloc.ErrClosed and those of faults.
-func (d *Device) RecordEvent(s alloc.Stream) (alloc.Event, error) {
+func (d *device) RecordEvent(s alloc.Stream) (alloc.Event, error) {
 	if err := d.call("Event"); err != nil {
 		return nil, err
 	}
@@ -126,7 +115,7 @@ func (d *Device) RecordEvent(s alloc.Stream) (alloc.Event, error) {
 }
 
 type event struct {
-	dev *Device
+	dev *device
 	at  time.Duration
 }
 
@@ -134,7 +123,7 @@ func (e *event) Done() (bool, error) {
 	if err := e.dev.call("Event"); err != nil {
 		return false, err
 	}
-	return e.dev.Now() >= e.at, nil
+	return e.dev.Advance(0) >= e.at, nil
 }
 
 func (e *event) Wait() error {
@@ -184,7 +173,7 @@ type reuseError struct {
 	Ptr    alloc.Ptr
 	Size   alloc.Bytes   // size of the block handed out
 	Stream alloc.Stream  // the stream that it was handed out for
-	Work   Work          // the first queued that uses it, on another stream
+	Work   work          // the first queued that uses it, on another stream
 	Left   time.Duration // that the work has still to run
 
 	HandedOut string // the line that asked for the block: "main.step train.go:12"
@@ -196,9 +185,7 @@ func (e *reuseError) Error() string {
 		e.Size, e.Ptr, e.Device, uint64(e.Stream), e.HandedOut, uint64(e.Work.Stream), e.Work.Size, e.Work.Ptr, e.Left, e.Queued)
 }
 
-// Err returns an error for the first block that a Cache handed out too early, or nil. It
-// needs Config.CheckReuse. Synchronize returns it too, as a driver reports an illegal access.
-func (d *Device) Err() error {
+func (d *device) Err() error {
 	d.streams.mu.Lock()
 	defer d.streams.mu.Unlock()
 	if d.streams.reused == nil {
@@ -208,7 +195,7 @@ func (d *Device) Err() error {
 }
 
 // CheckReuse returns the check for a Cache, nil without Config.CheckReuse.
-func (d *Device) CheckReuse() func(alloc.Ptr, alloc.Bytes, alloc.Stream) {
+func (d *device) CheckReuse() func(alloc.Ptr, alloc.Bytes, alloc.Stream) {
 	if !d.checkReuse {
 		return nil
 	}
@@ -216,19 +203,19 @@ func (d *Device) CheckReuse() func(alloc.Ptr, alloc.Bytes, alloc.Stream) {
 }
 
 // handedOut checks a block. Work on the block's own stream runs before what its owner queues.
-func (d *Device) handedOut(p alloc.Ptr, n alloc.Bytes, on alloc.Stream) {
+func (d *device) handedOut(p alloc.Ptr, n alloc.Bytes, on alloc.Stream) {
 	d.handedOutBehind(p, n, on, 0)
 }
 
 // handedOutBehind is handedOut for a block whose owner's work runs after all work that ends by then.
-func (d *Device) handedOutBehind(p alloc.Ptr, n alloc.Bytes, on alloc.Stream, then time.Duration) {
+func (d *device) handedOutBehind(p alloc.Ptr, n alloc.Bytes, on alloc.Stream, then time.Duration) {
 	s := &d.streams
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.work {
 		if s.reused == nil && w.Stream != on && w.done > then && w.Ptr < p+alloc.Ptr(n) && p < w.Ptr+alloc.Ptr(w.Size) {
 			s.reused = &reuseError{
-				Device: d.String(), Ptr: p, Size: n, Stream: on, Work: w.Work, Left: w.done - s.now,
+				Device: d.String(), Ptr: p, Size: n, Stream: on, Work: w.work, Left: w.done - s.now,
 				HandedOut: line(callers()), Queued: line(w.calls),
 			}
 		}

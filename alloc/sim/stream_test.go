@@ -19,7 +19,7 @@ func done(t *testing.T, e alloc.Event) bool {
 	return is
 }
 
-func event(t *testing.T, dev *sim.Device, s alloc.Stream) alloc.Event {
+func event(t *testing.T, dev *sim.Simulated, s alloc.Stream) alloc.Event {
 	e, err := dev.RecordEvent(s)
 	require.NoError(t, err)
 	return e
@@ -28,44 +28,47 @@ func event(t *testing.T, dev *sim.Device, s alloc.Stream) alloc.Event {
 func TestStreamsRunSideBySide(t *testing.T) {
 	dev := open(t, sim.Config{})
 	assert.True(t, done(t, event(t, dev, 1)), "nothing is queued")
-	for _, w := range []sim.Work{{Stream: 1, Time: 10}, {Stream: 2, Time: 15}, {Stream: 1, Time: 20}} {
-		require.NoError(t, dev.Queue(w))
+	for _, w := range []struct {
+		on    alloc.Stream
+		takes time.Duration
+	}{{1, 10}, {2, 15}, {1, 20}} {
+		require.NoError(t, dev.Queue(w.on, 0, 0, w.takes))
 	}
 	first, second := event(t, dev, 1), event(t, dev, 2)
-	require.NoError(t, dev.Queue(sim.Work{Stream: 1, Time: 100}))
+	require.NoError(t, dev.Queue(1, 0, 0, 100))
 	for _, step := range []struct {
 		by            time.Duration
 		first, second bool
 	}{{14, false, false}, {1, false, true}, {14, false, true}, {1, true, true}} {
 		dev.Advance(step.by)
-		assert.Equal(t, step.first, done(t, first), "at %v", dev.Now())
-		assert.Equal(t, step.second, done(t, second), "at %v", dev.Now())
+		assert.Equal(t, step.first, done(t, first), "at %v", dev.Advance(0))
+		assert.Equal(t, step.second, done(t, second), "at %v", dev.Advance(0))
 	}
 	dev.Advance(-5)
-	assert.Equal(t, time.Duration(30), dev.Now())
+	assert.Equal(t, time.Duration(30), dev.Advance(0))
 }
 
 func TestWaitingMovesTheClock(t *testing.T) {
 	dev := open(t, sim.Config{})
 	p, q := mustAlloc(t, dev, alloc.MiB), mustAlloc(t, dev, alloc.MiB)
 	queue := func() alloc.Event {
-		require.NoError(t, dev.Queue(sim.Work{Stream: 3, Time: 10}))
+		require.NoError(t, dev.Queue(3, 0, 0, 10))
 		return event(t, dev, 3)
 	}
 	require.NoError(t, queue().Wait())
-	assert.Equal(t, time.Duration(10), dev.Now())
+	assert.Equal(t, time.Duration(10), dev.Advance(0))
 	queue()
 	require.NoError(t, dev.Synchronize())
-	assert.Equal(t, time.Duration(20), dev.Now())
+	assert.Equal(t, time.Duration(20), dev.Advance(0))
 	queue()
 	require.NoError(t, dev.Free(p))
-	assert.Equal(t, time.Duration(30), dev.Now())
+	assert.Equal(t, time.Duration(30), dev.Advance(0))
 	queue()
 	assert.Error(t, dev.Free(p))
 	dev.Inject(sim.Fault{Call: "Free"}, sim.Fault{Call: "Synchronize"})
 	assert.Error(t, dev.Free(q))
 	assert.Error(t, dev.Synchronize())
-	assert.Equal(t, time.Duration(30), dev.Now(), "a call that fails does not wait")
+	assert.Equal(t, time.Duration(30), dev.Advance(0), "a call that fails does not wait")
 }
 
 func TestStreamFaults(t *testing.T) {
@@ -77,9 +80,9 @@ func TestStreamFaults(t *testing.T) {
 	_, err = e.Done()
 	assert.ErrorIs(t, err, sim.ErrInjected)
 	assert.ErrorIs(t, e.Wait(), sim.ErrInjected)
-	assert.ErrorIs(t, dev.Queue(sim.Work{}), sim.ErrInjected)
+	assert.ErrorIs(t, dev.Queue(0, 0, 0, 0), sim.ErrInjected)
 	require.NoError(t, dev.Close())
-	assert.ErrorIs(t, dev.Queue(sim.Work{}), alloc.ErrClosed)
+	assert.ErrorIs(t, dev.Queue(0, 0, 0, 0), alloc.ErrClosed)
 	assert.ErrorIs(t, e.Wait(), alloc.ErrClosed)
 }
 
@@ -94,9 +97,9 @@ func TestFillsWait(t *testing.T) {
 	}
 	require.NoError(t, dev.Fill(p, 4, 'a', 0))
 	assert.Equal(t, "aaaa", holds(), "nothing is queued before it")
-	require.NoError(t, dev.Queue(sim.Work{Stream: 1, Time: 20}))
+	require.NoError(t, dev.Queue(1, 0, 0, 20))
 	require.NoError(t, dev.Fill(p+1, 1, 'b', 1))
-	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Time: 10}))
+	require.NoError(t, dev.Queue(2, 0, 0, 10))
 	require.NoError(t, dev.Fill(p, 2, 'c', 2))
 	require.NoError(t, dev.Fill(p+3, 1, 'd', 1))
 	assert.Equal(t, "aaaa", holds())
@@ -104,9 +107,9 @@ func TestFillsWait(t *testing.T) {
 	assert.Equal(t, "ccaa", holds())
 	dev.Advance(100)
 	assert.Equal(t, "cbad", holds())
-	require.NoError(t, dev.Queue(sim.Work{Stream: 1, Time: 20}))
+	require.NoError(t, dev.Queue(1, 0, 0, 20))
 	require.NoError(t, dev.Fill(p, 4, 'e', 1))
-	require.NoError(t, dev.Queue(sim.Work{Stream: 2, Time: 10}))
+	require.NoError(t, dev.Queue(2, 0, 0, 10))
 	require.NoError(t, dev.Fill(p, 2, 'f', 2))
 	require.NoError(t, dev.Synchronize())
 	assert.Equal(t, "eeee", holds())
@@ -123,11 +126,11 @@ func TestWorkThatNeverEnds(t *testing.T) {
 	dev := open(t, sim.Config{})
 	dev.Advance(time.Second)
 	for range 2 {
-		require.NoError(t, dev.Queue(sim.Work{Stream: 1, Time: math.MaxInt64}))
+		require.NoError(t, dev.Queue(1, 0, 0, math.MaxInt64))
 	}
 	last := event(t, dev, 1)
 	assert.False(t, done(t, last))
 	dev.Advance(math.MaxInt64)
-	assert.Equal(t, time.Duration(math.MaxInt64), dev.Now())
+	assert.Equal(t, time.Duration(math.MaxInt64), dev.Advance(0))
 	assert.True(t, done(t, last))
 }

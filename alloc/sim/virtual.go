@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
-var _ ability.VirtualDevice = (*Device)(nil)
+var _ ability.VirtualDevice = (*device)(nil)
 
 // reservation is a range of addresses. Some of its chunks are mapped to memory.
 type reservation struct {
@@ -21,7 +21,7 @@ type reservation struct {
 // alloc.ErrSize for n that is not a positive multiple of chunk, or a chunk that is not a positive multiple
 // of 2 MiB, alloc.ErrOutOfMemory when addresses run out,
 // alloc.ErrClosed, and those of faults. There are 4 TiB of addresses.
-func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
+func (d *device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
 	defer d.begin()()
 	if err := d.enter("Reserve"); err != nil {
 		return 0, err
@@ -44,7 +44,7 @@ func (d *Device) Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error) {
 
 // Release takes back addresses that Reserve gave. It is an error if any of them is still mapped, or
 // if Reserve did not give them.
-func (d *Device) Release(p alloc.Ptr) error {
+func (d *device) Release(p alloc.Ptr) error {
 	defer d.begin()()
 	if err := d.enter("Reserve"); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (d *Device) Release(p alloc.Ptr) error {
 // these are not whole chunks of one reservation without memory,
 // alloc.ErrClosed, and those of faults. There is no host memory behind it, also on a
 // backed device.
-func (d *Device) Map(p alloc.Ptr, n alloc.Bytes) error {
+func (d *device) Map(p alloc.Ptr, n alloc.Bytes) error {
 	defer d.begin()()
 	if err := d.enter("Map"); errors.Is(err, alloc.ErrOutOfMemory) {
 		return d.outOfMemory(n, err)
@@ -88,7 +88,7 @@ func (d *Device) Map(p alloc.Ptr, n alloc.Bytes) error {
 
 // Unmap takes the memory behind n bytes at p, with Map's errors except
 // *alloc.OutOfMemoryError.
-func (d *Device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
+func (d *device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 	defer d.begin()()
 	if err := d.enter("Unmap"); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (d *Device) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 }
 
 // chunks returns the chunks of a range. All of them must be mapped, or none, as mapped says.
-func (d *Device) chunks(p alloc.Ptr, n alloc.Bytes, mapped bool) (r *reservation, first, count uint64, err error) {
+func (d *device) chunks(p alloc.Ptr, n alloc.Bytes, mapped bool) (r *reservation, first, count uint64, err error) {
 	for base, r := range d.memory.reserved {
 		size := r.chunk * uint64(pageSize)
 		offset := uint64(p - base)

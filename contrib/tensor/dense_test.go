@@ -17,7 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-func newTracker(t *testing.T, cfg sim.Config) (*tracker.MemTracker, *sim.Device) {
+func newTracker(t *testing.T, cfg sim.Config) (*tracker.MemTracker, sim.Device) {
 	t.Helper()
 	dev, err := sim.New(cfg)
 	require.NoError(t, err)

@@ -105,6 +105,17 @@ type ReservingDevice interface {
 	Reserved() (alloc.Bytes, error)
 }
 
+// All is what a device of this module can do.
+type All interface {
+	alloc.Copier
+	Synchronizer
+	Filler
+	PeerCopier
+	Timer
+	EventDevice
+	VirtualDevice
+}
+
 // MemoryOf returns the type of memory that a device gives. A Device that gives anything but
 // plain device memory has a method Memory() Memory.
 func MemoryOf(dev alloc.Device) alloc.Memory {

@@ -68,7 +68,7 @@
 // These are gorgonia.org/cu's functions of the same names, in a tracked context and with its
 // ledger: an array is entered at its handle. The context's DestroyArray takes it out.
 //
-//	func FromContext(ctx cu.Context) (*cuda.Device, error)
+//	func FromContext(ctx cu.Context) (cuda.Device, error)
 //
 // FromContext returns a cuda.Device over a context that the program already has. The program
 // keeps the context: closing the Device leaves it alone.

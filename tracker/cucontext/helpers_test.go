@@ -26,7 +26,7 @@ import (
 // under `go run ./internal/testing/gpuemu/gpuemu run`. Those that need faults start
 // themselves again under the emulated one.
 
-func open(t *testing.T) *cuda.Device {
+func open(t *testing.T) cuda.Device {
 	t.Helper()
 	dev, err := cuda.Open(0)
 	require.NoError(t, err)

@@ -143,7 +143,7 @@ func describe(as func(int64) Tensor, dims ...int64) (t Tensor, problem error) {
 // FromContext returns a cuda.Device over a context that the program already has. The
 // program keeps the context: closing the Device leaves it alone. The context must outlive it.
 // The errors are cuda.Open's.
-func FromContext(ctx cu.Context) (*cuda.Device, error) {
+func FromContext(ctx cu.Context) (cuda.Device, error) {
 	handle := ctx.CUDAContext()
 	return cuda.FromHandle(*(*uintptr)(unsafe.Pointer(&handle))) // its only field is the CUcontext
 }

@@ -45,7 +45,7 @@ func TestPendingBlocksWhenMemoryIsShort(t *testing.T) {
 	for range 6 {
 		b, err := tr.AllocOn(1, alloc.Shape{20 << 20}, alloc.Uint8, tracker.Input)
 		require.NoError(t, err)
-		require.NoError(t, device.Queue(sim.Work{Stream: 2, Ptr: b.Ptr(), Size: b.Bytes(), Time: time.Second}))
+		require.NoError(t, device.Queue(2, b.Ptr(), b.Bytes(), time.Second))
 		require.NoError(t, b.FreeOn(2))
 	}
 	r := tr.Dump()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
 // StreamDevice is a device whose streams have work for as long as a test says.
@@ -15,16 +16,30 @@ type StreamDevice interface {
 	alloc.Device
 	// Work queues work on a stream that uses n bytes at p.
 	Work(on alloc.Stream, p alloc.Ptr, n alloc.Bytes, takes time.Duration) error
-	Now() time.Duration
-	Advance(by time.Duration)
+	Advance(by time.Duration) (now time.Duration)
+}
+
+// Device is a simulated device and all that it can do. A test embeds it in a device that does a part of that otherwise.
+type Device interface {
+	sim.Device
+	ability.All
+}
+
+// NewDevice opens a simulated device.
+func NewDevice(cfg sim.Config) (Device, error) {
+	dev, err := sim.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return dev.(Device), nil
 }
 
 // Simulated is the simulated device as a StreamDevice.
-type Simulated struct{ *sim.Device }
+type Simulated struct{ sim.Device }
 
 // Work calls Queue.
 func (d Simulated) Work(on alloc.Stream, p alloc.Ptr, n alloc.Bytes, takes time.Duration) error {
-	return d.Queue(sim.Work{Stream: on, Ptr: p, Size: n, Time: takes})
+	return d.Queue(on, p, n, takes)
 }
 
 // Unwrap returns the simulated device.
@@ -54,14 +69,14 @@ func NewUses(dev StreamDevice) *Uses {
 // Queue queues work on a stream that uses n bytes at p.
 func (u *Uses) Queue(t require.TestingT, on alloc.Stream, p alloc.Ptr, n alloc.Bytes, takes time.Duration) {
 	require.NoError(t, u.dev.Work(on, p, n, takes))
-	u.ends[on] = max(u.ends[on], u.dev.Now()) + takes
+	u.ends[on] = max(u.ends[on], u.dev.Advance(0)) + takes
 	u.uses = append(u.uses, use{p, n, on, u.ends[on]})
 }
 
 // HandedOut checks that nothing but earlier work on the same stream still uses memory that an
 // allocator has just given.
 func (u *Uses) HandedOut(t require.TestingT, on alloc.Stream, p alloc.Ptr, n alloc.Bytes) {
-	now := u.dev.Now()
+	now := u.dev.Advance(0)
 	u.uses = slices.DeleteFunc(u.uses, func(x use) bool { return x.until <= now })
 	for _, x := range u.uses {
 		apart := x.ptr+alloc.Ptr(x.size) <= p || p+alloc.Ptr(n) <= x.ptr

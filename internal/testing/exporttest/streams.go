@@ -20,7 +20,7 @@ const (
 // Streams runs a program with two streams: three batches of 3 MiB, each copied on one stream
 // and used on the other. The work on the first is done before it ends, that on the
 // other two is not. The result is the tracker's device, whose clock stands still.
-func Streams(t testing.TB, cfg tracker.Config) (*tracker.MemTracker, *sim.Device) {
+func Streams(t testing.TB, cfg tracker.Config) (*tracker.MemTracker, sim.Device) {
 	t.Helper()
 	device, err := sim.New(sim.Config{CheckReuse: true})
 	require.NoError(t, err)
@@ -36,9 +36,9 @@ func Streams(t testing.TB, cfg tracker.Config) (*tracker.MemTracker, *sim.Device
 	return tr, device
 }
 
-func batch(t testing.TB, tr *tracker.MemTracker, device *sim.Device) {
+func batch(t testing.TB, tr *tracker.MemTracker, device sim.Device) {
 	b, err := tr.AllocOn(Compute, alloc.Shape{3 << 20}, alloc.Uint8, tracker.Input)
 	require.NoError(t, err)
-	require.NoError(t, device.Queue(sim.Work{Stream: Transfer, Ptr: b.Ptr(), Size: b.Bytes(), Time: time.Second}))
+	require.NoError(t, device.Queue(Transfer, b.Ptr(), b.Bytes(), time.Second))
 	require.NoError(t, b.FreeOn(Transfer))
 }

@@ -98,7 +98,7 @@ var _ = func(tr *tracker.MemTracker) {
 	}
 }
 
-var _ = func(dev *cuda.Device, tr *tracker.MemTracker, n alloc.Bytes, shape alloc.Shape) error {
+var _ = func(dev cuda.Device, tr *tracker.MemTracker, n alloc.Bytes, shape alloc.Shape) error {
 	pinned := dev.Pinned(cuda.PinnedConfig{})
 	p, err := pinned.Alloc(n)
 	if err != nil {

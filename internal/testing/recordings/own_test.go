@@ -108,7 +108,7 @@ type history struct {
 	live   []recordings.Event // the allocs that are live
 	exact  bool
 
-	gpu       *sim.Device
+	gpu       cachetest.Device
 	streams   int                            // more than one: with work on all of them
 	freed     map[alloc.Ptr]recordings.Event // those asked to be free that are not
 	suspended int
@@ -117,7 +117,7 @@ type history struct {
 func newHistory(t *testing.T, conf string, seed uint64) *history {
 	cfg, err := cache.ParseConfig(conf)
 	require.NoError(t, err)
-	gpu, err := sim.New(sim.Config{})
+	gpu, err := cachetest.NewDevice(sim.Config{})
 	require.NoError(t, err)
 	h := &history{t: t, random: rand.New(rand.NewPCG(seed, 4)), gpu: gpu, streams: 1, freed: make(map[alloc.Ptr]recordings.Event)}
 	dev := &recorder{Device: counting.New(memory), history: h, sizes: make(map[alloc.Ptr]alloc.Bytes)}
@@ -189,7 +189,7 @@ func (h *history) alloc(n alloc.Bytes) {
 // work has another stream use a block for a while.
 func (h *history) work(p alloc.Ptr) {
 	on := alloc.Stream(h.random.IntN(h.streams))
-	require.NoError(h.t, h.gpu.Queue(sim.Work{Stream: on, Time: time.Duration(h.random.IntN(12))}))
+	require.NoError(h.t, h.gpu.Queue(on, 0, 0, time.Duration(h.random.IntN(12))))
 	h.naive.RecordStream(p, on)
 	h.gpu.Advance(time.Duration(h.random.IntN(3)))
 }

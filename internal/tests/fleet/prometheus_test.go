@@ -21,12 +21,13 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/live"
 )
 
 // named is a device with a UUID.
-type named struct{ *sim.Device }
+type named struct{ cachetest.Device }
 
 func (named) UUID() string { return "GPU-1" }
 
@@ -41,7 +42,7 @@ DCGM_FI_DEV_GPU_UTIL{gpu="1",UUID="GPU-2",Hostname="node-2"} 50
 // program is one that forgets buffers, as Suspects sees it.
 func program(t *testing.T) *tracker.MemTracker {
 	t.Helper()
-	device, err := sim.New(sim.Config{Memory: alloc.GiB})
+	device, err := cachetest.NewDevice(sim.Config{Memory: alloc.GiB})
 	require.NoError(t, err)
 	now := time.Now()
 	tr, err := tracker.New(tracker.Config{Device: named{device}, Report: io.Discard, Clock: func() time.Time { return now }})

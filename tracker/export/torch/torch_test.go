@@ -42,7 +42,7 @@ func trained(t *testing.T, cfg tracker.Config) *snapshot.Dump {
 	return tr.Dump()
 }
 
-func simulated(t require.TestingT, cfg sim.Config) *sim.Device {
+func simulated(t require.TestingT, cfg sim.Config) sim.Device {
 	device, err := sim.New(cfg)
 	require.NoError(t, err)
 	return device
