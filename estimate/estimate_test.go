@@ -16,6 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/vision"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
@@ -301,8 +302,8 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		`Machine: GPU is "a100": want one of pascal, volta`:              {input, estimate.Machine{GPU: "a100"}},
 		`Loop: ZeroGrad is "never": want one of first, backward, kept`:   {input, estimate.Loop{ZeroGrad: "never"}},
 		"PyTorch 0.4 is not known":                                       {input, estimate.PyTorch(0, 4)},
-		"Stored: -1 parameters in 2 bytes":                               {input, estimate.Stored(estimate.Amount{Count: -1, Bytes: 2})},
-		"ComputedIn: a buffer of -1 bytes":                               {input, llamacpp.ComputedIn(-1)},
+		"Stored: -1 parameters in 2 bytes":                               {input, option(func(c *setting.Config) { c.Stored = setting.Amount{Count: -1, Bytes: 2} })},
+		"ComputedIn: a buffer of -1 bytes":                               {input, computedIn(-1)},
 		"cannot be cut into 99 stages: want at most":                     {input, estimate.Train(estimate.SGD), estimate.Sharding{Pipeline: 99}},
 	} {
 		t.Run(want, func(t *testing.T) {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
-	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
 
@@ -173,7 +172,7 @@ func TestAskedAlone(t *testing.T) {
 		both := []estimate.Footprint{alone.Inference.Footprint, alone.Training.Footprint}
 		assert.True(t, slices.Contains(both, estimate.Footprint{}), "the other is left out")
 	}
-	served := model(t, layer.Public(m.Layers()), estimate.Tokens(2, 64), estimate.KVConfig(m.Cache(2, 64, 0)), llamacpp.ComputedIn(alloc.MiB))
+	served := model(t, layer.Public(m.Layers()), estimate.Tokens(2, 64), estimate.KVConfig(m.Cache(2, 64, 0)), computedIn(alloc.MiB))
 	assert.Zero(t, served.Training.Footprint, "llama.cpp trains nothing")
 	assert.NotZero(t, served.Inference.Footprint.Reserved)
 }

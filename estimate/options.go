@@ -16,7 +16,10 @@ type option func(*setting.Config)
 
 func (o option) apply(c *setting.Config) { o(c) }
 
-func init() { setting.Option = func(f func(*setting.Config)) any { return option(f) } }
+func init() {
+	setting.Option = func(f func(*setting.Config)) any { return option(f) }
+	setting.Apply = func(o any, c *setting.Config) { o.(Option).apply(c) }
+}
 
 // newConfig applies the options to the defaults and checks them.
 func newConfig(opts []Option) (*setting.Config, error) { return setting.New(All(opts...).apply) }
@@ -44,19 +47,14 @@ func Name(name string) Option { return option(func(c *setting.Config) { c.Name =
 func Precision(d alloc.DType) Option {
 	return option(func(c *setting.Config) {
 		c.Weights, c.Activations, c.Gradients, c.Master = d, d, d, false
-		c.Stored = setting.Amount{}
+		c.Stored, c.Sizes = setting.Amount{}, nil
 	})
 }
 
 // Weights sets the element type of weights and buffers.
 func Weights(d alloc.DType) Option {
-	return option(func(c *setting.Config) { c.Weights, c.Stored = d, setting.Amount{} })
+	return option(func(c *setting.Config) { c.Weights, c.Stored, c.Sizes = d, setting.Amount{}, nil })
 }
-
-// Stored gives inference the size of the weights as a file stores them: their number and their
-// bytes. A Count of 0 means all of the layers' parameters; parameters that the file lacks count in
-// the type of weights. It is for one device. A later Precision or Weights replaces it.
-func Stored(a Amount) Option { return option(func(c *setting.Config) { c.Stored = setting.Amount(a) }) }
 
 // Gradients sets the type of the parameters' gradients.
 func Gradients(d alloc.DType) Option { return option(func(c *setting.Config) { c.Gradients = d }) }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 
 	"github.com/stretchr/testify/require"
@@ -157,7 +156,7 @@ when decides which blocks are used again. A report is of the second step, which 
 const buffersHead = `
 ## llama.cpp
 
-The size of the GPU's compute buffer that llama.cpp printed, and what ComputeBuffer returns. A test fails if one is off by
+The size of the GPU's compute buffer that llama.cpp printed, and what is computed. A test fails if one is off by
 more than 10 %.
 
 | model | context | batch | flash attention | printed, MiB | estimate, MiB | off | source |
@@ -276,7 +275,7 @@ func TestPublishedPage(t *testing.T) {
 		grades["A"], grades["B"], grades["C"], commands)
 	b.WriteString(peaksOfTensors + publishedConvolutions + buffersHead)
 	for _, p := range printedBuffers {
-		n, err := p.model.ComputeBuffer(family.LlamaCpp(p.by))
+		n, err := p.model.ComputeBuffer(p.by)
 		require.NoError(t, err)
 		flash := "no"
 		if p.by.FlashAttention {

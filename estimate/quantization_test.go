@@ -33,12 +33,12 @@ func TestQuantizedSizes(t *testing.T) {
 	for _, q := range llamacpp.Quantizations() {
 		stored, err := q.Stored(m.Layers)
 		require.NoError(t, err)
-		assert.Equal(t, m.Params, stored.Count, q.Name)
-		assert.GreaterOrEqual(t, stored.Bytes, last, "smallest first")
-		last = stored.Bytes
+		assert.Equal(t, m.Params, config(stored).Stored.Count, q.Name)
+		assert.GreaterOrEqual(t, config(stored).Stored.Bytes, last, "smallest first")
+		last = config(stored).Stored.Bytes
 		if want, ok := published[q.Name]; ok {
 			found++
-			assert.InDelta(t, want, 8*float64(stored.Bytes)/float64(stored.Count), 0.0001, q.Name)
+			assert.InDelta(t, want, 8*float64(config(stored).Stored.Bytes)/float64(config(stored).Stored.Count), 0.0001, q.Name)
 		}
 	}
 	assert.Len(t, published, found)
@@ -60,7 +60,7 @@ func TestQuantizedFiles(t *testing.T) {
 			if q.Name == "Q4_K_M" {
 				stored, err := q.Stored(layer.Public(of.layers))
 				require.NoError(t, err)
-				assert.InEpsilon(t, of.printed, float64(stored.Bytes)/float64(alloc.MiB), 0.001, name)
+				assert.InEpsilon(t, of.printed, float64(config(stored).Stored.Bytes)/float64(alloc.MiB), 0.001, name)
 			}
 		}
 	}
@@ -70,7 +70,7 @@ func TestBestQuantization(t *testing.T) {
 	cache := estimate.KVConfig(mistral7b.Cache(1, 8192, 0))
 	buffer, err := mistral7b.ComputeBuffer(family.LlamaCpp{ContextLength: 8192, FlashAttention: true})
 	require.NoError(t, err)
-	opts := []estimate.Option{estimate.Tokens(1, 512), cache, llamacpp.ComputedIn(buffer), estimate.Machine{GPU: "ada", Loading: "lazy"}}
+	opts := []estimate.Option{estimate.Tokens(1, 512), cache, computedIn(buffer), estimate.Machine{GPU: "ada", Loading: "lazy"}}
 	names := []string{}
 	for _, budget := range []alloc.Bytes{2 * alloc.GiB, 6 * alloc.GiB, 8 * alloc.GiB, 24 * alloc.GiB} {
 		q, r, ok, err := llamacpp.BestQuantization(layer.Public(mistral7b.Layers()), budget, opts...)
@@ -91,16 +91,16 @@ func TestBestQuantization(t *testing.T) {
 // What llama.cpp printed as "CUDA0 compute buffer size" (docs/estimate.md).
 func TestComputeBuffer(t *testing.T) {
 	for _, p := range printedBuffers {
-		n, err := p.model.ComputeBuffer(family.LlamaCpp(p.by))
+		n, err := p.model.ComputeBuffer(p.by)
 		require.NoError(t, err)
 		assert.InEpsilon(t, p.mib, float64(n)/float64(alloc.MiB), 0.10, p.name)
 	}
 	for _, bad := range []struct {
 		c family.Transformer
-		l llamacpp.Server
-	}{{bertLarge, llamacpp.Server{ContextLength: 1}}, {mistral7b, llamacpp.Server{}}, {mistral7b, llamacpp.Server{ContextLength: 1, Batch: -1}},
-		{mistral7b, llamacpp.Server{ContextLength: 1 << 30, Batch: 1 << 30}}} {
-		_, err := bad.c.ComputeBuffer(family.LlamaCpp(bad.l))
+		l family.LlamaCpp
+	}{{bertLarge, family.LlamaCpp{ContextLength: 1}}, {mistral7b, family.LlamaCpp{}}, {mistral7b, family.LlamaCpp{ContextLength: 1, Batch: -1}},
+		{mistral7b, family.LlamaCpp{ContextLength: 1 << 30, Batch: 1 << 30}}} {
+		_, err := bad.c.ComputeBuffer(bad.l)
 		assert.ErrorContains(t, err, "compute buffer")
 	}
 }
@@ -109,7 +109,7 @@ func TestComputeBuffer(t *testing.T) {
 type printedBuffer struct {
 	name, source string
 	model        family.Transformer
-	by           llamacpp.Server
+	by           family.LlamaCpp
 	mib          float64
 }
 
@@ -135,27 +135,27 @@ var (
 )
 
 var printedBuffers = []printedBuffer{
-	{"Llama 3.1 8B", "ollama on a T4, 2024-08", llama8b, llamacpp.Server{ContextLength: 8192}, 560},
-	{"Llama 3.1 70B", "llama-server on an RTX 4090, 2024-09", llama70b, llamacpp.Server{ContextLength: 8192}, 1104},
-	{"OpenLLaMA 7B", "llama.cpp's CI on a V100, 2024-03", llama7b, llamacpp.Server{ContextLength: 2048}, 164},
-	{"Llama 2 13B", "llama.cpp on an A100, 2024-02", llama13b, llamacpp.Server{ContextLength: 512}, 81},
-	{"Pythia 2.8B", "llama.cpp's CI on a V100, build 4823", pythia, llamacpp.Server{ContextLength: 2048}, 162},
-	{"Qwen3 32B", "ikawrakow/ik_llama.cpp discussion 397, build 3673", qwen32b, llamacpp.Server{ContextLength: 8192, Batch: 1024, FlashAttention: true}, 633.5},
-	{"Qwen3 30B-A3B", "ikawrakow/ik_llama.cpp discussions, 2025-05", qwen30b, llamacpp.Server{ContextLength: 32768, FlashAttention: true}, 304.75},
-	{"Qwen3 235B-A22B", "ikawrakow/ik_llama.cpp discussions, 2025-07, the second of two GPUs", qwen235b, llamacpp.Server{ContextLength: 32768, Batch: 2048, FlashAttention: true}, 1251},
-	{"Qwen2.5 7B", "a benchmark's log, 2025", qwen7b, llamacpp.Server{ContextLength: 2048, FlashAttention: true}, 304},
-	{"Command R 35B", "ggml-org/llama.cpp pull request 6122, the first of two GPUs", commandR, llamacpp.Server{ContextLength: 4096, GPUs: 2}, 672.01},
-	{"TriLM 3.9B", "mozilla-ai/llamafile pull request 552, on an RTX 4080", trilm, llamacpp.Server{ContextLength: 512}, 105},
-	{"Llama 3.1 8B", "ikawrakow/ik_llama.cpp discussions, 2024, on an RTX 3090", llama8b, llamacpp.Server{ContextLength: 1024}, 266.5},
-	{"Phi-3 mini 128k", "ggml-org/llama.cpp issue 6849, on the CPU", phi3Mini, llamacpp.Server{ContextLength: 131328}, 8500.51},
-	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, llamacpp.Server{ContextLength: 32768, FlashAttention: true}, 501},
-	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, llamacpp.Server{ContextLength: 262144, FlashAttention: true}, 808.02},
-	{"DeepSeek V2 Lite, a file from before April 2025", "a log of llama.cpp on OpenCL, 2026", deepseekV2Lite, llamacpp.Server{ContextLength: 4096, FlashAttention: true}, 208},
-	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on 8 AMD GPUs, 2025", deepseekR1, llamacpp.Server{ContextLength: 8192, GPUs: 8}, 2322.01},
-	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on the CPU, 2025", deepseekR1, llamacpp.Server{ContextLength: 4096}, 1186.01},
-	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on the CPU, 2025", deepseekR1, llamacpp.Server{ContextLength: 2048}, 670.01},
-	{"DeepSeek R1", "two blocks of its sizes, llama.cpp of 2026 on the CPU", r1Latent, llamacpp.Server{ContextLength: 8192}, 2472.01},
-	{"DeepSeek R1", "two blocks of its sizes, llama.cpp of 2026 on the CPU", r1Latent, llamacpp.Server{ContextLength: 16384, FlashAttention: true}, 424.01},
+	{"Llama 3.1 8B", "ollama on a T4, 2024-08", llama8b, family.LlamaCpp{ContextLength: 8192}, 560},
+	{"Llama 3.1 70B", "llama-server on an RTX 4090, 2024-09", llama70b, family.LlamaCpp{ContextLength: 8192}, 1104},
+	{"OpenLLaMA 7B", "llama.cpp's CI on a V100, 2024-03", llama7b, family.LlamaCpp{ContextLength: 2048}, 164},
+	{"Llama 2 13B", "llama.cpp on an A100, 2024-02", llama13b, family.LlamaCpp{ContextLength: 512}, 81},
+	{"Pythia 2.8B", "llama.cpp's CI on a V100, build 4823", pythia, family.LlamaCpp{ContextLength: 2048}, 162},
+	{"Qwen3 32B", "ikawrakow/ik_llama.cpp discussion 397, build 3673", qwen32b, family.LlamaCpp{ContextLength: 8192, Batch: 1024, FlashAttention: true}, 633.5},
+	{"Qwen3 30B-A3B", "ikawrakow/ik_llama.cpp discussions, 2025-05", qwen30b, family.LlamaCpp{ContextLength: 32768, FlashAttention: true}, 304.75},
+	{"Qwen3 235B-A22B", "ikawrakow/ik_llama.cpp discussions, 2025-07, the second of two GPUs", qwen235b, family.LlamaCpp{ContextLength: 32768, Batch: 2048, FlashAttention: true}, 1251},
+	{"Qwen2.5 7B", "a benchmark's log, 2025", qwen7b, family.LlamaCpp{ContextLength: 2048, FlashAttention: true}, 304},
+	{"Command R 35B", "ggml-org/llama.cpp pull request 6122, the first of two GPUs", commandR, family.LlamaCpp{ContextLength: 4096, GPUs: 2}, 672.01},
+	{"TriLM 3.9B", "mozilla-ai/llamafile pull request 552, on an RTX 4080", trilm, family.LlamaCpp{ContextLength: 512}, 105},
+	{"Llama 3.1 8B", "ikawrakow/ik_llama.cpp discussions, 2024, on an RTX 3090", llama8b, family.LlamaCpp{ContextLength: 1024}, 266.5},
+	{"Phi-3 mini 128k", "ggml-org/llama.cpp issue 6849, on the CPU", phi3Mini, family.LlamaCpp{ContextLength: 131328}, 8500.51},
+	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, family.LlamaCpp{ContextLength: 32768, FlashAttention: true}, 501},
+	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, family.LlamaCpp{ContextLength: 262144, FlashAttention: true}, 808.02},
+	{"DeepSeek V2 Lite, a file from before April 2025", "a log of llama.cpp on OpenCL, 2026", deepseekV2Lite, family.LlamaCpp{ContextLength: 4096, FlashAttention: true}, 208},
+	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on 8 AMD GPUs, 2025", deepseekR1, family.LlamaCpp{ContextLength: 8192, GPUs: 8}, 2322.01},
+	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on the CPU, 2025", deepseekR1, family.LlamaCpp{ContextLength: 4096}, 1186.01},
+	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on the CPU, 2025", deepseekR1, family.LlamaCpp{ContextLength: 2048}, 670.01},
+	{"DeepSeek R1", "two blocks of its sizes, llama.cpp of 2026 on the CPU", r1Latent, family.LlamaCpp{ContextLength: 8192}, 2472.01},
+	{"DeepSeek R1", "two blocks of its sizes, llama.cpp of 2026 on the CPU", r1Latent, family.LlamaCpp{ContextLength: 16384, FlashAttention: true}, 424.01},
 }
 
 // servedBuffer is the weights of a model, or its keys and values, as llama.cpp printed them.
@@ -249,7 +249,27 @@ func TestModelAndCacheBuffers(t *testing.T) {
 // weights in the mixture, but for the table of the token embedding, which stays in the memory
 // of the CPU unless it is the head's too (src/llama-model.cpp, load_tensors).
 func modelBuffer(c family.Transformer, q llamacpp.Quantization) (alloc.Bytes, error) {
-	sizes, err := q.Layers(layer.Public(c.Layers()))
+	stored, err := q.Stored(layer.Public(c.Layers()))
+	if err != nil {
+		return 0, err
+	}
+	sizes := *config(stored).Sizes
 	gpu, _ := sizes.OnGPU(sizes.Layers())
-	return gpu, err
+	return gpu, nil
+}
+
+// config is what options say.
+func config(opts ...estimate.Option) setting.Config {
+	var c setting.Config
+	for _, o := range opts {
+		setting.Apply(o, &c)
+	}
+	return c
+}
+
+func option(f func(*setting.Config)) estimate.Option { return setting.Option(f).(estimate.Option) }
+
+// computedIn is llama.cpp with a compute buffer of this size.
+func computedIn(buffer alloc.Bytes) estimate.Option {
+	return option(func(c *setting.Config) { c.Compute = buffer })
 }

@@ -33,7 +33,7 @@ type Report struct {
 	// KeptBand is how far Kept may be off.
 	KeptBand Band `json:"kept_band"`
 
-	// GPULayers of the ModelLayers are on the GPU where llama.cpp serves the model: see StoredIn.
+	// GPULayers of the ModelLayers are on the GPU where llama.cpp serves the model: see package llamacpp.
 	GPULayers   int `json:"gpu_layers,omitempty"`
 	ModelLayers int `json:"model_layers,omitempty"`
 

@@ -54,7 +54,8 @@ func (l LoRA) apply(c *setting.Config) { c.Lora = (*setting.LoRA)(&l) }
 
 // Quantized is an Option that stores the weights of linear layers in few bits, in training and in inference. They are not
 // trained. A matrix product first unpacks the weight into the type of activations; with "int8", only the backward pass
-// does. A size that Stored gave does not count then.
+// does. A size that a file or a
+// llamacpp.Quantization gave does not count then.
 type Quantized struct {
 	// Base is how each weight is stored:
 	//

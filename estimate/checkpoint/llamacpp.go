@@ -6,38 +6,52 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// ComputeBuffer returns the size of llama.cpp's compute buffer for the model, as
-// family.Transformer.ComputeBuffer does. The errors are those of that method and of Layers.
-func (c *File) ComputeBuffer(l llamacpp.Server) (alloc.Bytes, error) {
+// Served returns the option with which llama.cpp serves the model, with keys and values as Cache describes them. GGUF
+// weights count as stored; other weights that are not quantized count as float16, as after a conversion. The errors are
+// those of Layers; it is also an error if a GGUF file has no tensor of some block, or if settings make no sense.
+func (c *File) Served(cache estimate.KVConfig, by llamacpp.Server) (estimate.Option, error) {
 	if _, err := c.Architecture(); err != nil {
-		return 0, err
+		return nil, err
 	}
-	return c.architecture.Transformer.ComputeBuffer(family.LlamaCpp(l))
+	sizes, err := c.layerSizes()
+	if err != nil {
+		return nil, err
+	}
+	serve, err := c.architecture.Transformer.Serve(family.Server(by), setting.KVConfig(cache), sizes)
+	if err != nil {
+		return nil, err
+	}
+	return setting.Option(serve).(estimate.Option), nil
 }
 
-// LayerSizes returns the memory of the weights in each of llama.cpp's layers, for
-// llamacpp.StoredIn. GGUF weights count as stored; other weights that are not quantized count as
-// float16, as after a conversion. The errors are those of Layers; it is also an error if a GGUF
-// file has no tensor of some block.
-func (c *File) LayerSizes() (llamacpp.Sizes, error) {
+// layerSizes returns the memory of the weights in each of llama.cpp's layers.
+func (c *File) layerSizes() (setting.LayerSizes, error) {
 	if c.Format == "GGUF" {
 		return c.ggufSizes()
 	}
 	layers, err := c.Layers()
 	if err != nil {
-		return llamacpp.Sizes{}, err
+		return setting.LayerSizes{}, err
 	}
-	s, err := llamacpp.Converted(layers)
-	if held, ok := c.quantizedBytes(); ok && err == nil {
-		shrink(&s, held)
+	whole := llamacpp.Quantizations()
+	stored, err := whole[len(whole)-1].Stored(layers)
+	if err != nil {
+		return setting.LayerSizes{}, err
 	}
-	return s, err
+	var of setting.Config
+	setting.Apply(stored, &of)
+	if held, ok := c.quantizedBytes(); ok {
+		shrink(of.Sizes, held)
+	}
+	return *of.Sizes, nil
 }
 
 // quantizedBytes returns the memory of the weights if a config.json says that they are quantized.
@@ -50,7 +64,7 @@ func (c *File) quantizedBytes() (alloc.Bytes, bool) {
 }
 
 // shrink lets the blocks take what of all bytes the rest leaves: heads and embeddings are not quantized.
-func shrink(s *llamacpp.Sizes, all alloc.Bytes) {
+func shrink(s *setting.LayerSizes, all alloc.Bytes) {
 	whole := alloc.Bytes(0)
 	for _, size := range s.Blocks {
 		whole += size
@@ -64,8 +78,8 @@ func shrink(s *llamacpp.Sizes, all alloc.Bytes) {
 // ggufInputs begin the names of tensors that llama.cpp counts to the input layer (src/llama-arch.cpp, LLM_TENSOR_INFOS).
 var ggufInputs = []string{"token_embd", "token_types", "position_embd", "per_layer_token_embd"}
 
-func (c *File) ggufSizes() (llamacpp.Sizes, error) {
-	var s llamacpp.Sizes
+func (c *File) ggufSizes() (setting.LayerSizes, error) {
+	var s setting.LayerSizes
 	head := false
 	for _, t := range c.tensors {
 		n, inBlock := ggufBlock(t.Name)

@@ -3,7 +3,7 @@ package checkpoint
 import (
 	"testing"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -20,18 +20,18 @@ func opened(t *testing.T, name string, data []byte) *File {
 // Where the tensors of a GGUF file go, and those of a config.json that is converted.
 func TestLayerSizes(t *testing.T) {
 	const block = 2 * (2*64 + 2*64*64 + 2*64*32 + 3*64*96) // the tensors of llamaGGUF are float16
-	tied, err := opened(t, "tied.gguf", llamaGGUF()).LayerSizes()
+	tied, err := opened(t, "tied.gguf", llamaGGUF()).layerSizes()
 	require.NoError(t, err)
-	want := llamacpp.Sizes{Input: 2 * 4 * 64, Blocks: []alloc.Bytes{block, block}, Output: 2*64 + 2*4*64, Tied: 2 * 4 * 64}
+	want := setting.LayerSizes{Input: 2 * 4 * 64, Blocks: []alloc.Bytes{block, block}, Output: 2*64 + 2*4*64, Tied: 2 * 4 * 64}
 	assert.Equal(t, want, tied)
 
-	own, err := opened(t, "own.gguf", smallGGUF(llamaKeys(nil), "attn_norm 64", "/output 64 4", "/token_embd_norm 64")).LayerSizes()
+	own, err := opened(t, "own.gguf", smallGGUF(llamaKeys(nil), "attn_norm 64", "/output 64 4", "/token_embd_norm 64")).layerSizes()
 	require.NoError(t, err)
-	assert.Equal(t, llamacpp.Sizes{Input: 2 * (4*64 + 64), Blocks: []alloc.Bytes{128, 128}, Output: 2*64 + 2*4*64}, own)
+	assert.Equal(t, setting.LayerSizes{Input: 2 * (4*64 + 64), Blocks: []alloc.Bytes{128, 128}, Output: 2*64 + 2*4*64}, own)
 
 	config := opened(t, "config.json", []byte(`{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 4, "hidden_size": 64,
 		"intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": true}`))
-	converted, err := config.LayerSizes()
+	converted, err := config.layerSizes()
 	require.NoError(t, err)
 	want.Output += 2 * 64 // norms are float32 in a file that is converted
 	for i := range want.Blocks {
@@ -42,7 +42,7 @@ func TestLayerSizes(t *testing.T) {
 	quantized := opened(t, "config.json", []byte(`{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 4, "hidden_size": 64,
 		"intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "torch_dtype": "float16",
 		"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 64}}`))
-	packed, err := quantized.LayerSizes()
+	packed, err := quantized.layerSizes()
 	require.NoError(t, err)
 	assert.Equal(t, want.Input, packed.Input)
 	assert.Less(t, packed.Blocks[0], want.Blocks[0]/2)
@@ -50,9 +50,9 @@ func TestLayerSizes(t *testing.T) {
 	require.NoError(t, err)
 	assert.InDelta(t, int64(r.Params.Bytes), int64(packed.Input+packed.Blocks[0]+packed.Blocks[1]+packed.Output), 2, "what the report says of the weights")
 
-	_, err = opened(t, "w.gguf", ggufBytes(nil, ggufTensor{"w", []uint64{1}, 24, 0})).LayerSizes()
+	_, err = opened(t, "w.gguf", ggufBytes(nil, ggufTensor{"w", []uint64{1}, 24, 0})).layerSizes()
 	assert.ErrorContains(t, err, "no tensors of blocks")
-	_, err = opened(t, "far.gguf", ggufBytes(nil, ggufTensor{"blk.999999999.w", []uint64{1}, 24, 0})).LayerSizes()
+	_, err = opened(t, "far.gguf", ggufBytes(nil, ggufTensor{"blk.999999999.w", []uint64{1}, 24, 0})).layerSizes()
 	assert.ErrorContains(t, err, "no tensors of blocks")
 }
 

@@ -173,11 +173,17 @@ func (c *File) types() []estimate.Option {
 		opts = append(opts, estimate.Frozen(p.NotTrained()...))
 	}
 	if len(c.tensors) > 0 {
-		opts = append(opts, estimate.Stored(c.weights()))
+		opts = append(opts, storedIn(c.weights()))
 	} else if stored, ok := c.packed(); ok {
-		opts = append(opts, estimate.Stored(stored))
+		opts = append(opts, storedIn(stored))
 	}
 	return opts
+}
+
+// storedIn gives inference this size of the weights: a Count of 0 means all of the layers' parameters; those that the files
+// lack count in the type of weights.
+func storedIn(a estimate.Amount) estimate.Option {
+	return setting.Option(func(c *setting.Config) { c.Stored = setting.Amount(a) }).(estimate.Option)
 }
 
 // weights returns the size of what the files hold, without buffers.

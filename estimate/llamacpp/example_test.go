@@ -9,21 +9,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
 
-func ExampleGPULayers() {
+func ExampleServer() {
 	m, err := zoo.ByName("llama-3-8b")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	all := llamacpp.Quantizations()
-	q4 := all[slices.IndexFunc(all, func(q llamacpp.Quantization) bool { return q.Name == "Q4_K_M" })]
-	sizes, err := q4.Layers(m.Layers)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	llama := llamacpp.Server{ContextLength: 8192, FlashAttention: true}
-	buffer, err := m.ComputeBuffer(llama)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -33,8 +20,19 @@ func ExampleGPULayers() {
 		fmt.Println(err)
 		return
 	}
-	r, err := estimate.Model(m.Layers, estimate.Tokens(1, 512), llamacpp.ComputedIn(buffer), llamacpp.StoredIn(sizes),
-		llama.Cells(cache), llamacpp.GPULayers(21))
+	served, err := m.Served(cache, llamacpp.Server{FlashAttention: true, GPULayers: 21})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	all := llamacpp.Quantizations()
+	q4 := all[slices.IndexFunc(all, func(q llamacpp.Quantization) bool { return q.Name == "Q4_K_M" })]
+	stored, err := q4.Stored(m.Layers)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r, err := estimate.Model(m.Layers, estimate.Tokens(1, 512), served, stored)
 	if err != nil {
 		fmt.Println(err)
 		return

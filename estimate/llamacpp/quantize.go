@@ -14,30 +14,24 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// Stored returns the parameters of a model and the size that a GGUF file of this mixture has
-// for them, for the option Stored. Vectors stay in float32, and a matrix whose rows its type
-// does not divide gets the next wider type that does. The error is that of Model for layers
-// that are not valid.
-func (q Quantization) Stored(layers []nn.Layer) (estimate.Amount, error) {
-	var a estimate.Amount
-	err := q.each(layers, func(w quantizedWeight) {
-		a.Count += w.elements
-		a.Bytes += w.bytes
-	})
-	return a, err
-}
-
-// Layers returns the same sizes, divided by what llama.cpp calls layers, for the option StoredIn.
-// The error is that of Stored.
-func (q Quantization) Layers(layers []nn.Layer) (Sizes, error) {
-	var s Sizes
+// Stored returns the option that stores a model's weights as a GGUF file of this mixture does, for inference. Vectors stay
+// in float32, and a matrix whose rows its type does not divide gets the next wider type that does. The error is that of
+// Model for layers that are not valid.
+func (q Quantization) Stored(layers []nn.Layer) (estimate.Option, error) {
+	var a setting.Amount
+	var s setting.LayerSizes
 	var embedding alloc.Bytes
 	head := false
 	err := q.each(layers, func(w quantizedWeight) {
+		a.Count += w.elements
+		a.Bytes += w.bytes
 		n, inBlock := setting.NumberIn(w.path)
 		switch {
 		case inBlock && n < tape.MaxLayers:
-			s.add(n, w.bytes)
+			if n >= len(s.Blocks) {
+				s.Blocks = append(s.Blocks, make([]alloc.Bytes, n+1-len(s.Blocks))...)
+			}
+			s.Blocks[n] += w.bytes
 		case w.embedding:
 			s.Input += w.bytes
 			embedding = max(embedding, w.bytes)
@@ -46,11 +40,17 @@ func (q Quantization) Layers(layers []nn.Layer) (Sizes, error) {
 			head = head || w.head
 		}
 	})
-	if !head {
-		s.tie(embedding)
+	if err != nil {
+		return nil, err
 	}
-	return s, err
+	if !head {
+		s.Tied = embedding
+		s.Output += embedding
+	}
+	return option(func(c *setting.Config) { c.Stored, c.Sizes = a, &s }), nil
 }
+
+func option(f func(*setting.Config)) estimate.Option { return setting.Option(f).(estimate.Option) }
 
 // quantizedWeight is a parameter as a GGUF file has it.
 type quantizedWeight struct {
@@ -168,48 +168,9 @@ func blockOf(at string) int {
 	return n
 }
 
-// Sizes is the memory of a model's weights, layer by layer as llama.cpp counts them: the blocks,
-// and the output as one more layer. A GPU holds some of them, and the memory of the CPU the rest.
-type Sizes struct {
-	Input  alloc.Bytes   // embeddings, which stay on the CPU
-	Blocks []alloc.Bytes // in their order
-	Output alloc.Bytes   // the last norm and the head
-	Tied   alloc.Bytes   // the part of Output that is a copy of the embedding
-}
-
-// add counts bytes of a block.
-func (s *Sizes) add(block int, n alloc.Bytes) {
-	if block >= len(s.Blocks) {
-		s.Blocks = append(s.Blocks, make([]alloc.Bytes, block+1-len(s.Blocks))...)
-	}
-	s.Blocks[block] += n
-}
-
-// tie makes a copy of the embedding the head.
-func (s *Sizes) tie(embedding alloc.Bytes) {
-	s.Tied = embedding
-	s.Output += embedding
-}
-
-// Layers returns the number of layers that a GPU can hold, which llama.cpp prints as "offloaded N/N
-// layers to GPU".
-func (s Sizes) Layers() int { return setting.LayerSizes(s).Layers() }
-
-// OnGPU returns what a GPU holds of the weights with n layers on it (llama.cpp's --n-gpu-layers), and
-// what stays in the memory of the CPU. The output comes first, then the blocks from the last
-// to the first (llama.cpp, src/llama-model.cpp, load_tensors, since pull request 18148 of
-// December 2025; before it the output came last). More than Layers is all of them; less than 0 is 0.
-func (s Sizes) OnGPU(n int) (gpu, cpu alloc.Bytes) { return setting.LayerSizes(s).OnGPU(n) }
-
-// Converted returns the sizes of layers as llama.cpp's converter writes them: matrices in float16 and
-// vectors in float32. The error is that of Model for layers that are not valid.
-func Converted(layers []nn.Layer) (Sizes, error) {
-	return mixtures[len(mixtures)-1].Layers(layers)
-}
-
 // BestQuantization returns the widest of the Quantizations with which the model fits into the
 // budget, and the Report for it. The third result is false if none fits. The options are those of
-// estimate.Model; ComputedIn among them says that llama.cpp serves the model. The errors are those
+// estimate.Model; a Served among them says that llama.cpp serves the model. The errors are those
 // of estimate.Model. The option Train is an error too, because quantized weights are not trained.
 func BestQuantization(layers []nn.Layer, budget alloc.Bytes, opts ...estimate.Option) (Quantization, *estimate.Report, bool, error) {
 	var asked setting.Config
@@ -219,11 +180,7 @@ func BestQuantization(layers []nn.Layer, budget alloc.Bytes, opts ...estimate.Op
 		if err != nil {
 			return Quantization{}, nil, false, err
 		}
-		sizes, err := q.Layers(layers)
-		if err != nil {
-			return Quantization{}, nil, false, err
-		}
-		r, err := estimate.Model(layers, append(opts[:len(opts):len(opts)], look, estimate.Stored(stored), StoredIn(sizes))...)
+		r, err := estimate.Model(layers, append(opts[:len(opts):len(opts)], look, stored)...)
 		if asked.Training {
 			return Quantization{}, nil, false, fmt.Errorf("estimate %s: quantized weights are not trained: leave Train out", asked.Name)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 
@@ -57,33 +58,38 @@ func (m Model) Loss() nn.Layer {
 
 // Cache describes the model's key/value cache for batch sequences of context tokens each, for
 // estimate.KVCache and as an option. Set its DType if it is not float16. It is an error if the
-// model writes no text, and so has no cache.
+// model writes no text, and so has no cache, and so are more tokens than it has learned positions for.
 func (m Model) Cache(batch, context int) (estimate.KVConfig, error) {
 	if m.transformer == nil || m.transformer.Family.Encoder() {
 		return estimate.KVConfig{}, fmt.Errorf("zoo: key/value cache of %s: it writes no text and has none", m.Name)
 	}
-	return estimate.KVConfig(m.transformer.Cache(batch, context, 0)), nil
-}
-
-// Positions returns the number of tokens for which the model has learned positions, and 0 if it has
-// learned none.
-func (m Model) Positions() int {
-	if m.transformer == nil {
-		return 0
+	if most := m.transformer.Positions; most > 0 && context > most {
+		return estimate.KVConfig{}, fmt.Errorf("zoo: %s has %d positions, too few for %d tokens", m.Name, most, context)
 	}
-	return m.transformer.Positions
+	return estimate.KVConfig(m.transformer.Cache(batch, context, 0)), nil
 }
 
 // Resizes reports whether the model reads images of other sizes than its usual input.
 func (m Model) Resizes() bool { return m.transformer == nil }
 
-// ComputeBuffer returns the size of llama.cpp's compute buffer. The error says what is wrong with
-// the settings, or that llama.cpp does not serve this model.
-func (m Model) ComputeBuffer(l llamacpp.Server) (alloc.Bytes, error) {
+// Served returns the option with which llama.cpp serves the model, with keys and values as Cache describes them and the
+// weights in float16. The error says what is wrong with the settings, or that llama.cpp does not serve this model.
+func (m Model) Served(cache estimate.KVConfig, by llamacpp.Server) (estimate.Option, error) {
 	if m.transformer == nil {
-		return 0, fmt.Errorf("zoo: llama.cpp's compute buffer of %s: it writes no text", m.Name)
+		return nil, fmt.Errorf("zoo: %s served by llama.cpp: it writes no text", m.Name)
 	}
-	return m.transformer.ComputeBuffer(family.LlamaCpp(l))
+	whole := llamacpp.Quantizations()
+	stored, err := whole[len(whole)-1].Stored(m.Layers)
+	if err != nil {
+		return nil, err
+	}
+	var c setting.Config
+	setting.Apply(stored, &c)
+	serve, err := m.transformer.Serve(family.Server(by), setting.KVConfig(cache), *c.Sizes)
+	if err != nil {
+		return nil, err
+	}
+	return setting.Option(serve).(estimate.Option), nil
 }
 
 // entries are the models that are known.

@@ -2,16 +2,26 @@ package family
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
+// Server is llamacpp.Server.
+type Server struct {
+	Slots          string
+	Batch          int
+	FlashAttention bool
+	GPULayers      int
+	Split          []float64
+	Projector      alloc.Bytes
+}
+
 // LlamaCpp holds the settings of llama.cpp that decide the size of its compute buffer.
 type LlamaCpp struct {
 	ContextLength  int  // tokens of all slots together, --ctx-size
-	Unified        bool // the slots share their cells
 	Batch          int  // tokens that are computed at once, --ubatch-size; 0 means 512
 	FlashAttention bool // scores are not held
 	GPUs           int  // number of GPUs that share the layers; 0 means 1
@@ -19,6 +29,49 @@ type LlamaCpp struct {
 
 // usualBatch is the default of llama.cpp's --ubatch-size.
 const usualBatch = 512
+
+// Serve returns what makes inference llama.cpp's, with keys and values as cache describes them and weights of these sizes.
+func (c Transformer) Serve(s Server, cache setting.KVConfig, sizes setting.LayerSizes) (func(*setting.Config), error) {
+	if s.Slots != "" && s.Slots != "unified" && s.Slots != "apart" {
+		return nil, fmt.Errorf("estimate llama.cpp: Slots is %q: want unified or apart", s.Slots)
+	}
+	cells := s.Cells(cache)
+	context := cells.ContextLength
+	if s.Slots != "apart" && cells.Batch > 0 {
+		context = min(context, setting.MaxField/cells.Batch) * cells.Batch
+	}
+	buffer, err := c.ComputeBuffer(LlamaCpp{ContextLength: context, Batch: s.Batch, FlashAttention: s.FlashAttention, GPUs: len(s.Split)})
+	if err != nil {
+		return nil, err
+	}
+	shares := slices.Clone(s.Split)
+	return func(cfg *setting.Config) {
+		cfg.Cache, cfg.Compute, cfg.Sizes, cfg.Shares, cfg.Projector = &cells, buffer, &sizes, shares, s.Projector
+		if cfg.GpuLayers = nil; s.GPULayers != 0 {
+			n := max(0, s.GPULayers)
+			cfg.GpuLayers = &n
+		}
+	}, nil
+}
+
+// Cells returns the cache as llama.cpp keeps it: the tokens of a sequence are rounded up to 256, and
+// layers with a window also have room for a batch (src/llama-kv-cache-iswa.cpp). A unified cache holds
+// all sequences. States of recurrent layers are float32 whatever the type of keys and values
+// (src/llama-memory-recurrent.cpp).
+func (s Server) Cells(c setting.KVConfig) setting.KVConfig {
+	const unit = 256
+	round := func(n int) int { return (min(n, setting.MaxField-unit) + unit - 1) / unit * unit }
+	if s.Slots == "unified" && c.Batch > 0 && c.Batch < setting.MaxField {
+		all := func(n int) int { return min(n, setting.MaxField/c.Batch) * c.Batch }
+		c.ContextLength, c.Window, c.Fixed, c.Batch = all(c.ContextLength), all(c.Window), all(c.Fixed), 1
+	}
+	c.ContextLength = round(c.ContextLength)
+	if c.Window > 0 {
+		c.Window = round(min(c.Window, setting.MaxField/2) + min(setting.Or(s.Batch, usualBatch), setting.MaxField/4))
+	}
+	c.FixedType = alloc.Float32
+	return c
+}
 
 // ComputeBuffer returns what llama.cpp prints as the compute buffer of a GPU that has all layers:
 // the most memory that its graph needs, in float32, at one of three moments.

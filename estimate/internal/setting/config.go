@@ -58,6 +58,9 @@ type Input struct {
 // method that an Option has.
 var Option func(f func(*Config)) any
 
+// Apply applies an estimate.Option, for the same neighbours. Package estimate sets it.
+var Apply func(option any, c *Config)
+
 // New is the defaults with what apply changes of them; the error names an option that makes no sense.
 func New(apply func(*Config)) (*Config, error) {
 	c := &Config{Name: "Sequential", Weights: alloc.Float32, Activations: alloc.Float32, Gradients: alloc.Float32}

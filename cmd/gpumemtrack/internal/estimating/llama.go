@@ -8,16 +8,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
-	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 )
 
 // ofLayers lists the flags that only llama.cpp has. Giving one selects llama.cpp.
 var ofLayers = []string{"gpu-layers", "kv-unified", "max-gpu-layers", "mmproj", "tensor-split"}
 
-// llamaModel has what llama.cpp's memory is computed from.
+// llamaModel is a model that llama.cpp can serve.
 type llamaModel interface {
-	ComputeBuffer(llamacpp.Server) (alloc.Bytes, error)
-	LayerSizes() (llamacpp.Sizes, error)
+	Served(estimate.KVConfig, llamacpp.Server) (estimate.Option, error)
 }
 
 // served returns the options for keys and values and, if llama.cpp is selected, its own.
@@ -26,38 +24,36 @@ func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estima
 	if !o.llamaCpp {
 		return []estimate.Option{cache}, nil
 	}
-	llama := llamacpp.Server{Batch: o.microBatch, FlashAttention: o.flashAttention, GPUs: len(o.llama.shares)}
-	apart := false
-	if said := o.llama.unified; said != nil {
-		llama.Unified, apart = *said, !*said
-	}
-	cells := llama.Cells(cache)
-	if llama.ContextLength = cells.Batch * cells.ContextLength; apart {
-		llama.ContextLength = cells.ContextLength
-	}
-	if o.llama.unified == nil && cells.Batch > 1 {
-		e.notes = append(e.notes, "the figures hold with one cache for all sequences and with one for each: --kv-unified and --kv-unified=false say which")
-	}
-	options := []estimate.Option{cells}
-	if slices.Contains(kvTypes, cache.Values) && !o.flashAttention {
-		e.notes = append(e.notes, "llama.cpp quantizes values only with --flash-attention")
-	}
-	buffer, err := m.ComputeBuffer(llama)
+	projector, err := o.llama.projectorSize()
 	if err != nil {
 		return nil, err
 	}
-	options = append(options, llamacpp.ComputedIn(buffer), llamacpp.GPULayers(o.llama.layers), llamacpp.SplitOver(o.llama.shares...))
-	if o.dtype == "" { // otherwise all weights have a type that the file does not have
-		sizes, err := m.LayerSizes()
-		if err != nil {
-			return nil, err
-		}
-		options = append(options, llamacpp.StoredIn(sizes))
-	} else if o.llama.layers != allLayers || o.llama.maxLayers || o.llama.shares != nil {
+	by := llamacpp.Server{Batch: o.microBatch, FlashAttention: o.flashAttention, GPULayers: o.llama.layers, Split: o.llama.shares, Projector: projector}
+	if by.GPULayers == 0 {
+		by.GPULayers = -1
+	}
+	switch unified := o.llama.unified; {
+	case unified == nil && cache.Batch > 1:
+		e.notes = append(e.notes, "the figures hold with one cache for all sequences and with one for each: --kv-unified and --kv-unified=false say which")
+	case unified != nil && *unified:
+		by.Slots = "unified"
+	case unified != nil:
+		by.Slots = "apart"
+	}
+	if slices.Contains(kvTypes, cache.Values) && !o.flashAttention {
+		e.notes = append(e.notes, "llama.cpp quantizes values only with --flash-attention")
+	}
+	served, err := m.Served(cache, by)
+	switch {
+	case err != nil:
+		return nil, err
+	case o.dtype == "":
+		return []estimate.Option{served}, nil
+	case o.llama.layers != allLayers || o.llama.maxLayers || o.llama.shares != nil:
 		return nil, cli.UsageError("estimate: --gpu-layers, --max-gpu-layers and --tensor-split go by the types of the weights: leave --dtype out")
 	}
-	size, err := o.llama.projectorSize()
-	return append(options, llamacpp.Projector(size)), err
+	again, err := o.precision() // all weights have a type that the file does not have
+	return append([]estimate.Option{served}, again...), err
 }
 
 // projectorSize returns the size of the file that --mmproj names, or 0.
@@ -95,11 +91,4 @@ func (o estimateOptions) searches() int {
 		}
 	}
 	return n
-}
-
-// knownModel is a model of package zoo as llama.cpp would run it, converted to float16.
-type knownModel struct{ zoo.Model }
-
-func (m knownModel) LayerSizes() (llamacpp.Sizes, error) {
-	return llamacpp.Converted(m.Layers)
 }

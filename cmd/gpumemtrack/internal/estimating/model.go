@@ -69,11 +69,7 @@ func (o estimateOptions) best(layers []nn.Layer, options []estimate.Option, e *e
 		return nil, err
 	}
 	e.Quantization = narrowest.Name
-	sizes, err := narrowest.Layers(layers)
-	if err != nil {
-		return nil, err
-	}
-	return estimate.Model(layers, append(options, estimate.Stored(stored), llamacpp.StoredIn(sizes))...)
+	return estimate.Model(layers, append(options, stored)...)
 }
 
 func (o estimateOptions) ofFile(path string, options []estimate.Option, e *estimated) (*estimate.Report, error) {
@@ -212,17 +208,17 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *esti
 	}
 	options = append(options, trained...)
 	if o.serve {
-		cache, err := m.Cache(shape[0], o.tokens(shape[1]))
-		if err != nil {
+		if _, err := m.Cache(1, 1); err != nil {
 			return nil, cli.UsageError("estimate: %s has no keys and values to keep: leave --serve out", m.Name)
 		}
-		if most := m.Positions(); most > 0 && o.tokens(shape[1]) > most {
-			return nil, cli.UsageError("estimate: %s has %d positions: --seq can be %d at most", m.Name, most, most)
+		cache, err := m.Cache(shape[0], o.tokens(shape[1]))
+		if err != nil {
+			return nil, cli.UsageError("estimate: --seq %d: %w", o.seq, err)
 		}
 		if err := o.cache(&cache, m.DType); err != nil {
 			return nil, err
 		}
-		served, err := o.served(cache, knownModel{m}, e)
+		served, err := o.served(cache, m, e)
 		if err != nil {
 			return nil, err
 		}
