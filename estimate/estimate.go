@@ -106,7 +106,7 @@ func record(t *tape.Tape, root tape.Layer) error {
 		t.Inputs = append(t.Inputs, tape.Tensor{Shape: in.Shape, DType: d, Tape: t, Storage: id})
 	}
 	t.InputsRead = 1
-	y, err := root.Forward(t, t.Inputs[0])
+	y, err := t.Record(root, t.Inputs[0])
 	if err != nil {
 		return err
 	}

@@ -40,8 +40,8 @@ func TestModuleWithTwoInputs(t *testing.T) {
 	assert.Equal(t, alloc.Bytes(4*2*8*4), r.Kept, "both inputs, and both factors")
 }
 
-// The first error is the one that is returned, however much is done after it.
-func TestFlowKeepsTheFirstError(t *testing.T) {
+// Model returns the error with which a layer fails, and nothing of the layer runs after it.
+func TestAFailureEndsTheForwardPass(t *testing.T) {
 	_, err := estimate.Model(twoInputs(8), estimate.InputShape(2, 9), estimate.InputShape(2, 8))
 	assert.ErrorContains(t, err, "0.gated.value (Linear): input (2, 9) has 9 features: want 8")
 	_, err = estimate.Model(twoInputs(8), estimate.InputShape(2, 8))
@@ -63,7 +63,7 @@ func TestFlowKeepsTheFirstError(t *testing.T) {
 		"does not take the shape (3, 5)":           func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.View(x, 3, 5) },
 		"it applies no layer":                      func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Apply(nil, x) },
 		"that is not of this model":                func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Copy(nn.Tensor{}) },
-		"too bad":                                  func(f *nn.Flow, x nn.Tensor) nn.Tensor { f.Errorf("too bad"); return x },
+		"too bad":                                  func(f *nn.Flow, x nn.Tensor) nn.Tensor { f.Failf("too bad"); return x },
 	} {
 		assert.ErrorContains(t, run(wrong), want)
 	}
@@ -74,10 +74,13 @@ func TestFlowKeepsTheFirstError(t *testing.T) {
 	require.NoError(t, run(func(f *nn.Flow, x nn.Tensor) nn.Tensor { kept = f.Copy(x); return x }))
 	assert.ErrorContains(t, run(func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Split(kept, 1, 8)[0] }), "splits a tensor (2, 8) that is not of this model")
 	assert.ErrorContains(t, run(func(f *nn.Flow, x nn.Tensor) nn.Tensor {
-		f.Errorf("too late")
-		assert.Equal(t, alloc.Shape{2, 3}, f.Split(x, 1, 5, 3)[1].Shape, "there is none, and its shape is that of one")
+		f.Failf("too late")
+		assert.Fail(t, "it goes on")
 		return x
 	}), "too late")
+	assert.PanicsWithValue(t, "a mistake", func() {
+		run(func(*nn.Flow, nn.Tensor) nn.Tensor { panic("a mistake") })
+	}, "a panic of the layer's own is none")
 }
 
 // What is added in place stays where it was, and a tensor of another size is new.

@@ -23,7 +23,7 @@ func (b beside) Declare(d *tape.Declaration) {
 	d.Add(tape.Param{Name: b.name, Shape: alloc.Shape{int(b.n / 64), 64}, DType: b.dtype, Buffer: true})
 }
 
-func (beside) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
+func (beside) Forward(_ *tape.Tape, x tape.Tensor) tape.Tensor { return x }
 
 var klein4b = family.Transformer{
 	Family: diffusion.Flux2, Hidden: 3072, Heads: 24, HeadSize: 128, FFN: 9216, Blocks: 5, Pixels: family.Pixels{Channels: 128},
@@ -76,7 +76,7 @@ type waits struct{ layers []tape.Layer }
 
 func (w waits) Declare(d *tape.Declaration) { tape.Sequential(w.layers).Declare(d) }
 
-func (waits) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
+func (waits) Forward(_ *tape.Tape, x tape.Tensor) tape.Tensor { return x }
 
 // fluxHeld are the models of FLUX.1-dev but for the autoencoder.
 func fluxHeld() []tape.Layer {

@@ -44,19 +44,10 @@ type rmsNorm struct{ features int }
 func (n rmsNorm) Declare(d *tape.Declaration) { d.Param("weight", n.features) }
 
 // Forward is in the type of x. The mean keeps the squares, as it did in PyTorch 2.1.
-func (rmsNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	squares, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}})
-	if err != nil {
-		return x, err
-	}
-	root, err := t.Op(tape.Op{In: []tape.Tensor{squares}, Shape: append(x.Shape[:2:2], 1), Keep: []tape.Tensor{squares}, KeepOutput: true})
-	if err != nil {
-		return x, err
-	}
-	y, err := t.Op(tape.Op{In: []tape.Tensor{x, root}, Shape: x.Shape, Keep: []tape.Tensor{x, root}})
-	if err != nil {
-		return x, err
-	}
+func (rmsNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	squares := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}})
+	root := t.Op(tape.Op{In: []tape.Tensor{squares}, Shape: append(x.Shape[:2:2], 1), Keep: []tape.Tensor{squares}, KeepOutput: true})
+	y := t.Op(tape.Op{In: []tape.Tensor{x, root}, Shape: x.Shape, Keep: []tape.Tensor{x, root}})
 	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: x.Shape, Params: true})
 }
 
@@ -71,23 +62,13 @@ func (a adapters) Declare(d *tape.Declaration) {
 // Forward is LoRAQKVLinear.forward beside the base: x with dropout times A, a grouped convolution
 // with B, which zero_pad copies into the places of queries and values, and a multiple.
 // index_copy keeps what it copies (PyTorch's derivatives.yaml).
-func (a adapters) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	x, err := layer.Dropout{P: 0.05}.Forward(t, x)
-	if err != nil {
-		return x, err
-	}
+func (a adapters) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	x = layer.Dropout{P: 0.05}.Forward(t, x)
 	low, wide, padded := slices.Clone(x.Shape), slices.Clone(x.Shape), slices.Clone(x.Shape)
 	low[2], wide[2], padded[2] = 2*a.rank, 2*a.hidden, 3*a.hidden
-	z, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: low, Params: true, Keep: []tape.Tensor{x}})
-	if err == nil {
-		z, err = t.Op(tape.Op{In: []tape.Tensor{z}, Shape: wide, Params: true, Keep: []tape.Tensor{z}})
-	}
-	if err == nil {
-		z, err = t.Op(tape.Op{In: []tape.Tensor{z}, Shape: padded, Keep: []tape.Tensor{z}})
-	}
-	if err != nil {
-		return z, err
-	}
+	z := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: low, Params: true, Keep: []tape.Tensor{x}})
+	z = t.Op(tape.Op{In: []tape.Tensor{z}, Shape: wide, Params: true, Keep: []tape.Tensor{z}})
+	z = t.Op(tape.Op{In: []tape.Tensor{z}, Shape: padded, Keep: []tape.Tensor{z}})
 	return t.Op(tape.Op{In: []tape.Tensor{z}, Shape: padded})
 }
 
@@ -167,15 +148,15 @@ type fabricLoss struct {
 	chunks int
 }
 
-func (l fabricLoss) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	f := &tape.Flow{T: t}
+func (l fabricLoss) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	f := &tape.Flow{Tape: t}
 	length := x.Dim(1)
 	each := (length-1)/l.chunks + 1
 	var logits []tape.Tensor
 	for begin := 0; begin < length; begin += each {
 		part := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Dim(0), min(each, length-begin), l.In}, View: true})
 		chunk := f.Apply(l.Linear, part)
-		if f.Fault == nil && t.Learns() { // each makes a gradient of the weight, which is added to the others'
+		if t.Learns() { // each makes a gradient of the weight, which is added to the others'
 			t.Ops[len(t.Ops)-1].Backward += int64(2 * t.Whole(alloc.Shape{l.Out, l.In}, t.Computes()))
 		}
 		chunk = f.Op(tape.Op{In: []tape.Tensor{chunk}, Shape: chunk.Shape, DType: alloc.Float32})
@@ -191,7 +172,7 @@ func (l fabricLoss) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		sum = loss
 	}
 	f.Hold(logits...)
-	return sum, f.Fault
+	return sum
 }
 
 // loraRow is one of the table's runs with LoRA.

@@ -18,8 +18,7 @@ func maxout(in, out, pieces int) nn.Layer {
 		},
 		Run: func(f *nn.Flow, x nn.Tensor) nn.Tensor {
 			if len(x.Shape) != 2 || x.Shape[1] != in {
-				f.Errorf("input %v: want (batch, %d)", x.Shape, in)
-				return x
+				f.Failf("input %v: want (batch, %d)", x.Shape, in)
 			}
 			batch := x.Shape[0]
 			all := f.Op(nn.Op{ // the gradient of the weight needs the input

@@ -112,15 +112,14 @@ type Module struct {
 	Name   string // of the rows; empty for "Module"
 	Parts  Sequential
 	Params []Param // of the layer itself, besides those of its parts
-	// Run must not panic, whatever shape x has; it sets an error with Errorf if x does not fit.
+	// Run ends with Failf if x does not fit.
 	Run func(f *Flow, x Tensor) Tensor
 }
 
-// Flow records the forward pass of a Module: Call runs a part, Input and Beside give further
-// tensors, Add, Mul, Scale, MatMul, View, Permute, Split, Cat, Copy and Resize are PyTorch's
-// operations of these names, and Op records any other. It keeps the first error, which Model
-// returns; after it, operations record nothing and return tensors that have the shapes they should
-// have, as after Errorf, which sets an error of your own. It is valid for one call of Run.
+// Flow takes what a Module records: Call runs a part, Input and Beside give further tensors, Add,
+// Mul, Scale, MatMul, View, Permute, Split, Cat, Copy and Resize are PyTorch's operations of these
+// names, and Op records any other. Failf ends the forward pass with an error, which Model returns;
+// so does a method that is asked for what cannot be. A Flow is valid for one call of Run.
 type Flow = tape.Flow
 
 // Tensor is an activation that layers pass on. It has a Shape and a DType; Dim(i) is the length of

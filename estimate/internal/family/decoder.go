@@ -126,11 +126,11 @@ type DecoderBlock struct{ tape.Sequential }
 // Kind returns what the rows show as the kind of layer.
 func (DecoderBlock) Kind() string { return "DecoderBlock" }
 
-func (b DecoderBlock) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	x, err := b.Sequential.Forward(t, x)
+func (b DecoderBlock) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	x = b.Sequential.Forward(t, x)
 	t.Hold(*layer.EagerWeights.Of(t)) // a variable of the block's code holds them
 	*layer.EagerWeights.Of(t) = tape.Tensor{}
-	return x, err
+	return x
 }
 
 // decoderBlock makes the block with the MLP or mixture.

@@ -29,14 +29,15 @@ type AltUp struct {
 	Size   int // of such an embedding
 }
 
-// check ends the declaration with an error if AltUp is missing or its numbers make no sense, and
-// reports whether all is well.
-func (a *AltUp) check(d *tape.Declaration) bool {
+// check fails if AltUp is missing or its numbers make no sense.
+func (a *AltUp) check(d *tape.Declaration) {
 	if a == nil {
-		d.Errorf("there is no AltUp: Gemma 3n needs it")
-		return false
+		d.Failf("there is no AltUp: Gemma 3n needs it")
 	}
-	return d.WantAll(tape.Setting{Name: "AltUp.Inputs", Value: a.Inputs, Least: 2}, tape.Setting{Name: "AltUp.Rank", Value: a.Rank, Least: 1}, tape.Setting{Name: "AltUp.Vocab", Value: a.Vocab, Least: 1}, tape.Setting{Name: "AltUp.Size", Value: a.Size, Least: 1})
+	d.Want("AltUp.Inputs", a.Inputs, 2)
+	d.Want("AltUp.Rank", a.Rank, 1)
+	d.Want("AltUp.Vocab", a.Vocab, 1)
+	d.Want("AltUp.Size", a.Size, 1)
 }
 
 // checked is a Module of a model that must have an AltUp.
@@ -46,9 +47,8 @@ type checked struct {
 }
 
 func (l checked) Declare(d *tape.Declaration) {
-	if l.altUp.check(d) {
-		l.Module.Declare(d)
-	}
+	l.altUp.check(d)
+	l.Module.Declare(d)
 }
 
 func altUpNorm(size int) layer.RMSNorm {
@@ -110,27 +110,21 @@ func (a AltUp) shape(x tape.Tensor) alloc.Shape { return append(alloc.Shape{a.In
 // oneOf takes one of the hidden states, as a slice.
 func oneOf(f *tape.Flow, x tape.Tensor) tape.Tensor {
 	one := x.Shape[min(1, len(x.Shape)):]
-	return f.Do(one, func() (tape.Tensor, error) {
-		views, err := f.T.Views(x, one)
-		if err != nil {
-			return tape.Tensor{}, err
-		}
-		return views[0], nil
-	})
+	return f.Views(x, one)[0]
 }
 
 // root records the root of the mean square, with a lower bound if bounded.
 func root(f *tape.Flow, x tape.Tensor, bounded bool) tape.Tensor {
 	one := slices.Clone(x.Shape)
 	one[max(0, len(one)-1)] = 1
-	return f.Op(tape.Op{In: []tape.Tensor{x}, Shape: one, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{{Shape: one}}, KeepOutput: bounded, Workspace: f.T.Size(x), BackwardWorkspace: 2 * f.T.Size(x)})
+	return f.Op(tape.Op{In: []tape.Tensor{x}, Shape: one, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{{Shape: one}}, KeepOutput: bounded, Workspace: f.Size(x), BackwardWorkspace: 2 * f.Size(x)})
 }
 
 // rescaled scales x to the magnitude of another hidden state.
 func rescaled(f *tape.Flow, x, target tape.Tensor) tape.Tensor {
 	magnitude := root(f, x, true)
 	x = f.Mul(x, target)
-	return f.Op(tape.Op{In: []tape.Tensor{x, magnitude}, Shape: x.Shape, Keep: []tape.Tensor{x, magnitude}, BackwardWorkspace: f.T.Size(x)})
+	return f.Op(tape.Op{In: []tape.Tensor{x, magnitude}, Shape: x.Shape, Keep: []tape.Tensor{x, magnitude}, BackwardWorkspace: f.Size(x)})
 }
 
 // gemma3nBlock predicts the hidden states, computes one of them, and corrects the others by it.
@@ -159,10 +153,10 @@ func gemma3nBlock(c Transformer, b blockParts) tape.Layer {
 		y = f.Add(y, f.Call("post_feedforward_layernorm", f.Call(b.mlp.Name, f.Call("pre_feedforward_layernorm", y))))
 		all := a.correct(f, predicted, active, y)
 		one := f.Call("altup", f.Copy(oneOf(f, all)))
-		one = f.Mul(f.Apply(act, f.Call("per_layer_input_gate", one)), f.Do(alloc.Shape{}, func() (tape.Tensor, error) { return ofBlock(f.T, a.Size) }))
+		one = f.Mul(f.Apply(act, f.Call("per_layer_input_gate", one)), ofBlock(f.Tape, a.Size))
 		one = f.Call("post_per_layer_input_norm", f.Call("per_layer_projection", one))
-		f.T.Hold(x)
-		f.T.Hold(predicted)
+		f.Hold(x)
+		f.Hold(predicted)
 		// In place, for all but the first. The gradient of the first is copied.
 		return f.Op(tape.Op{In: []tape.Tensor{all, one}, Shape: all.Shape, InPlace: true})
 	}
@@ -205,7 +199,7 @@ func (a AltUp) correct(f *tape.Flow, predicted, active, computed tape.Tensor) ta
 	weights := f.Scale(f.Call("altup.correction_coefs", a.modalities(f, computed)))
 	news := f.Op(tape.Op{In: []tape.Tensor{computed, active}, Shape: computed.Shape})
 	news = f.Op(tape.Op{In: []tape.Tensor{news}, Shape: predicted.Shape}) // once for each
-	y := f.Op(tape.Op{In: []tape.Tensor{news, weights}, Shape: news.Shape, Keep: []tape.Tensor{news, weights}, BackwardWorkspace: f.T.Size(news)})
+	y := f.Op(tape.Op{In: []tape.Tensor{news, weights}, Shape: news.Shape, Keep: []tape.Tensor{news, weights}, BackwardWorkspace: f.Size(news)})
 	return f.Op(tape.Op{In: []tape.Tensor{y, predicted}, Shape: y.Shape, InPlace: true, PassGrad: true})
 }
 
@@ -230,20 +224,17 @@ func makePerBlock(f *tape.Flow, x tape.Tensor, blocks, size int, inPlace bool) {
 	y := f.Call("per_layer_model_projection", x)
 	y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, InPlace: inPlace})
 	y = f.Call("per_layer_projection_norm", f.View(y, batch, length, blocks, size))
-	*perBlock.Of(f.T) = f.Scale(f.Add(y, f.View(per, y.Shape...)))
+	*perBlock.Of(f.Tape) = f.Scale(f.Add(y, f.View(per, y.Shape...)))
 }
 
 // ofBlock returns the tokens' embeddings for the next block.
-func ofBlock(t *tape.Tape, size int) (tape.Tensor, error) {
+func ofBlock(t *tape.Tape, size int) tape.Tensor {
 	all := *perBlock.Of(t)
 	if len(all.Shape) != 4 {
-		return tape.Tensor{}, t.Errorf("the block has no embeddings of its own: the first layers must make them")
+		t.Failf("the block has no embeddings of its own: the first layers must make them")
 	}
-	views, err := t.Views(all, alloc.Shape{all.Shape[0], all.Shape[1], size})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	return views[0], nil
+	views := t.Views(all, alloc.Shape{all.Shape[0], all.Shape[1], size})
+	return views[0]
 }
 
 // factor multiplies by a learned vector.
@@ -254,7 +245,7 @@ type factor struct {
 
 func (l factor) Declare(d *tape.Declaration) { d.Param(l.name, l.n) }
 
-func (l factor) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l factor) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	reads := []tape.Tensor{x}
 	return t.Op(tape.Op{In: reads, Shape: x.Shape, Params: true, Keep: t.ForWeights(reads)})
 }

@@ -89,13 +89,13 @@ func gemma4Block(c Transformer, b blockParts) tape.Layer {
 		y := f.Call("mlp", f.Call("pre_feedforward_layernorm", x))
 		if sparse {
 			y = f.Call("post_feedforward_layernorm_1", y)
-			layer.Routed(f.T, f.Call("router", x))
+			layer.Routed(f.Tape, f.Call("router", x))
 			y = f.Add(y, f.Call("post_feedforward_layernorm_2", f.Call("experts", f.Call("pre_feedforward_layernorm_2", x))))
 		}
 		x = f.Add(x, f.Call("post_feedforward_layernorm", y))
 		if own.inner > 0 {
 			y = f.Apply(c.Activation.Layer(layer.UseGELUTanh), f.Call("per_layer_input_gate", x))
-			y = f.Mul(y, f.Do(alloc.Shape{}, func() (tape.Tensor, error) { return ofBlock(f.T, own.inner) }))
+			y = f.Mul(y, ofBlock(f.Tape, own.inner))
 			x = f.Add(x, f.Call("post_per_layer_input_norm", f.Call("per_layer_projection", y)))
 		}
 		return f.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, InPlace: true}) // times the block's scalar
@@ -107,7 +107,7 @@ type blockScale struct{}
 
 func (blockScale) Declare(d *tape.Declaration) { d.Buffer("layer_scalar", 1) }
 
-func (blockScale) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
+func (blockScale) Forward(_ *tape.Tape, x tape.Tensor) tape.Tensor { return x }
 
 // gemma4Router chooses experts by a token after a norm and learned factors, and scales each expert
 // by a learned number.
@@ -126,12 +126,9 @@ func (l gemma4Router) Declare(d *tape.Declaration) {
 	d.Layer("proj", l.proj())
 }
 
-func (l gemma4Router) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	tokens, err := l.Tokens(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	f := tape.Flow{T: t, Parts: tape.Sequential{tape.As("proj", l.proj())}}
+func (l gemma4Router) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	tokens := l.Tokens(t, x)
+	f := tape.Flow{Tape: t, Parts: tape.Sequential{tape.As("proj", l.proj())}}
 	norm := altUpNorm(l.Hidden)
 	norm.Plain = true
 	y := f.Apply(norm, f.View(x, tokens, l.Hidden))
@@ -142,7 +139,7 @@ func (l gemma4Router) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 	best := f.Op(tape.Op{In: []tape.Tensor{y}, Shape: chosen, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
 	best = f.Op(tape.Op{In: []tape.Tensor{best}, Shape: chosen, InPlace: true, KeepOwn: []tape.Own{{Shape: chosen}, {Shape: alloc.Shape{tokens, 1}}}})
 	best = f.Op(tape.Op{In: []tape.Tensor{best}, Shape: chosen, Params: true, Keep: []tape.Tensor{best}, KeepOwn: []tape.Own{{Shape: chosen, DType: x.DType}}})
-	return best, f.Fault
+	return best
 }
 
 func readGemma4(c *Config, a *Model) {

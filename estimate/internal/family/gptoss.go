@@ -23,13 +23,12 @@ type ossMoE struct{ layer.MoE }
 func (ossMoE) Kind() string { return "MoE" }
 
 func (l ossMoE) Declare(d *tape.Declaration) {
-	if l.Check(d) {
-		d.Layer("router", ossRouter(l))
-		d.Layer("experts", ossExperts(l))
-	}
+	l.Check(d)
+	d.Layer("router", ossRouter(l))
+	d.Layer("experts", ossExperts(l))
 }
 
-func (l ossMoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l ossMoE) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return l.Route(t, x, "router", ossRouter(l), ossExperts(l))
 }
 
@@ -44,23 +43,14 @@ func (l ossRouter) Declare(d *tape.Declaration) {
 }
 
 // Forward records the softmax of each token's best scores.
-func (l ossRouter) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	tokens, err := l.Tokens(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l ossRouter) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	tokens := l.Tokens(t, x)
 	chosen := alloc.Shape{tokens, setting.Or(l.TopK, 2)}
-	scores, err := t.Op(tape.Op{
+	scores := t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: alloc.Shape{tokens, l.Experts}, Params: true, Keep: []tape.Tensor{x},
 		FLOPs: setting.FLOPs(tokens, l.Experts, l.Hidden, 2),
 	})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	best, err := t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: chosen, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	best := t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: chosen, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
 	return layer.KeepOutput(t, best)
 }
 
@@ -76,35 +66,18 @@ func (l ossExperts) Declare(d *tape.Declaration) {
 	d.Add(tape.Param{Name: "down_proj_bias", Shape: alloc.Shape{l.Experts, l.Hidden}, Split: true})
 }
 
-func (l ossExperts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	y, err := l.Visit(t, x, func(both tape.Tensor) (tape.Tensor, error) {
-		parts, err := t.Slices(both, l.FFN, l.FFN)
-		if err != nil {
-			return tape.Tensor{}, err
-		}
-		gate, err := layer.KeepInput(t, parts[0], false)
-		if err != nil {
-			return tape.Tensor{}, err
-		}
-		up, err := layer.KeepInput(t, parts[1], false)
-		if err != nil {
-			return tape.Tensor{}, err
-		}
-		glu, err := (layer.QuickGELU{}).Forward(t, gate)
-		if err == nil {
-			up, err = t.Op(tape.Op{In: []tape.Tensor{up}, Shape: up.Shape, PassGrad: true})
-		}
-		if err != nil {
-			return tape.Tensor{}, err
-		}
+func (l ossExperts) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	y := l.Visit(t, x, func(both tape.Tensor) tape.Tensor {
+		parts := t.Slices(both, l.FFN, l.FFN)
+		gate := layer.KeepInput(t, parts[0], false)
+		up := layer.KeepInput(t, parts[1], false)
+		glu := (layer.QuickGELU{}).Forward(t, gate)
+		up = t.Op(tape.Op{In: []tape.Tensor{up}, Shape: up.Shape, PassGrad: true})
 		t.Hold(gate)
-		return tape.Mul(t, up, glu)
+		return t.Mul(up, glu)
 	}, true)
-	if err == nil {
-		tokens, _ := l.Tokens(t, x) // Visit has checked it
-		t.Show(alloc.Shape{tokens, l.Hidden})
-	}
-	return y, err
+	t.Show(alloc.Shape{l.Tokens(t, x), l.Hidden})
+	return y
 }
 
 func ossAttention(_ Transformer, a *layer.Attention) {

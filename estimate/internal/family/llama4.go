@@ -29,51 +29,26 @@ func (l llama4MoE) router() tape.Layer {
 }
 
 func (l llama4MoE) Declare(d *tape.Declaration) {
-	if l.Check(d) {
-		d.Layer("experts", llama4Experts(l))
-		d.Layer("router", l.router())
-		d.Layer("shared_expert", l.SharedExpert())
-	}
+	l.Check(d)
+	d.Layer("experts", llama4Experts(l))
+	d.Layer("router", l.router())
+	d.Layer("shared_expert", l.SharedExpert())
 }
 
-func (l llama4MoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	tokens, err := l.Tokens(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l llama4MoE) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	tokens := l.Tokens(t, x)
 	layer.Ran.Of(t).Unmeasured |= layer.Mixtures
 	visits := int(min(setting.FLOPs(tokens, l.Experts), setting.MaxField))
-	scores, err := t.Call("router", l.router(), x)
-	if err == nil {
-		scores, err = t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: scores.Shape, KeepOwn: []tape.Own{{Shape: alloc.Shape{tokens, setting.Or(l.TopK, 2)}, DType: alloc.Int64}}})
-	}
-	if err == nil {
-		scores, err = t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: scores.Shape, DType: alloc.Float32, KeepOutput: true})
-	}
-	if err == nil { // scores sorted by expert, in the type of the tokens
-		scores, err = t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: alloc.Shape{visits, 1}, DType: x.DType})
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	all, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{visits, l.Hidden}})
-	if err == nil {
-		all, err = tape.Mul(t, all, scores)
-	}
-	if err == nil {
-		all, err = t.Call("experts", llama4Experts(l), all)
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	y, err := t.Call("shared_expert", l.SharedExpert(), x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	sum, err := t.Op(tape.Op{In: []tape.Tensor{all}, Shape: y.Shape})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	scores := t.Call("router", l.router(), x)
+	scores = t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: scores.Shape, KeepOwn: []tape.Own{{Shape: alloc.Shape{tokens, setting.Or(l.TopK, 2)}, DType: alloc.Int64}}})
+	scores = t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: scores.Shape, DType: alloc.Float32, KeepOutput: true})
+	// scores sorted by expert, in the type of the tokens
+	scores = t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: alloc.Shape{visits, 1}, DType: x.DType})
+	all := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{visits, l.Hidden}})
+	all = t.Mul(all, scores)
+	all = t.Call("experts", llama4Experts(l), all)
+	y := t.Call("shared_expert", l.SharedExpert(), x)
+	sum := t.Op(tape.Op{In: []tape.Tensor{all}, Shape: y.Shape})
 	return t.Op(tape.Op{In: []tape.Tensor{y, sum}, Shape: y.Shape, InPlace: true, PassGrad: true})
 }
 
@@ -88,26 +63,15 @@ func (l llama4Experts) Declare(d *tape.Declaration) {
 	d.Layer("act_fn", l.Activation.Layer(layer.UseSiLU))
 }
 
-func (l llama4Experts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l llama4Experts) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	visits := x.Shape[0]
-	both, err := t.Op(tape.Op{
+	both := t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: alloc.Shape{visits, 2 * l.FFN}, Params: true, Keep: []tape.Tensor{x},
 		Split: t.Cfg.Sharding.Tensor > 1, FLOPs: setting.FLOPs(visits, 2*l.FFN, l.Hidden, 2),
 	})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	parts, err := t.Parts(both, l.FFN, l.FFN)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	gate, err := t.Call("act_fn", l.Activation.Layer(layer.UseSiLU), parts[0])
-	if err == nil {
-		gate, err = tape.Mul(t, gate, parts[1])
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	parts := t.Parts(both, l.FFN, l.FFN)
+	gate := t.Call("act_fn", l.Activation.Layer(layer.UseSiLU), parts[0])
+	gate = t.Mul(gate, parts[1])
 	return t.Op(tape.Op{In: []tape.Tensor{gate}, Shape: x.Shape, Params: true, Apart: true, Keep: []tape.Tensor{gate}, Gather: true, FLOPs: setting.FLOPs(visits, l.Hidden, l.FFN, 2)})
 }
 

@@ -12,10 +12,8 @@ import (
 // First takes the first token of each sequence, as a view.
 type First struct{}
 
-func (First) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (First) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, hidden)")
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2]}, View: true})
 }
 
@@ -47,33 +45,23 @@ func Stacked(n int, kind func(block int) int, make func(kind, block int) tape.La
 
 func (s stack) Declare(d *tape.Declaration) {
 	for i, which := range s.which {
-		if !d.Layer(strconv.Itoa(i), s.layers[which]) {
-			return
-		}
+		d.Layer(strconv.Itoa(i), s.layers[which])
 	}
 }
 
-func (s stack) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	var err error
+func (s stack) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	for i, which := range s.which {
-		if x, err = t.Call(strconv.Itoa(i), s.layers[which], x, t.AllBeside()...); err != nil {
-			return tape.Tensor{}, err
-		}
+		x = t.Call(strconv.Itoa(i), s.layers[which], x, t.AllBeside()...)
 	}
-	return x, nil
+	return x
 }
 
 // softCap is cap * tanh(x / cap), as Gemma 2 bounds its logits.
 type softCap struct{}
 
-func (softCap) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	x, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
-	if err == nil {
-		x, err = layer.KeepOutput(t, x)
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (softCap) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	x = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
+	x = layer.KeepOutput(t, x)
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
 }
 
@@ -84,7 +72,7 @@ func (scale) Declare(d *tape.Declaration) {
 	d.Add(tape.Param{Name: "factor", Shape: alloc.Shape{}, DType: alloc.Float32, Buffer: true})
 }
 
-func (scale) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (scale) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
 }
 
@@ -119,7 +107,7 @@ func (l Frequencies) Declare(d *tape.Declaration) {
 	}
 }
 
-func (Frequencies) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
+func (Frequencies) Forward(_ *tape.Tape, x tape.Tensor) tape.Tensor { return x }
 
 // rotatesByTables reports whether each block has rotary tables for all positions, as releases
 // before 4.41 did (modeling_llama.py, LlamaRotaryEmbedding), and some families for longer.
@@ -146,30 +134,22 @@ func (Positions) Kind() string { return "Embedding" }
 
 func (l Positions) Declare(d *tape.Declaration) { layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }
 
-func (l Positions) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l Positions) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, hidden)")
 	length := x.Shape[1]
 	if most := l.Num - l.Padding; length > most {
-		return tape.Tensor{}, t.Errorf("input %v is longer than the model's %d positions", x.Shape, most)
+		t.Failf("input %v is longer than the model's %d positions", x.Shape, most)
 	}
 	rows := 1
 	if l.Each {
 		rows = x.Shape[0]
 	}
-	numbers, err := t.Const(alloc.Int64, rows, length)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	numbers := t.Const(alloc.Int64, rows, length)
 	look := tape.Op{In: []tape.Tensor{numbers}, Shape: alloc.Shape{rows, length, l.Dim}, DType: t.Activation(), Params: true}
 	if !l.Buffered {
 		look.Keep = look.In
 	}
-	vectors, err := t.Op(look)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	vectors := t.Op(look)
 	t.Show(vectors.Shape)
 	return t.Op(tape.Op{In: []tape.Tensor{x, vectors}, Shape: x.Shape, PassGrad: true})
 }
@@ -189,11 +169,8 @@ func (w WithDropout) Declare(d *tape.Declaration) {
 	d.Layer(w.Name, w.Dropout)
 }
 
-func (w WithDropout) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	x, err := w.Layer.Forward(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (w WithDropout) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	x = w.Layer.Forward(t, x)
 	return t.Call(w.Name, w.Dropout, x)
 }
 
@@ -207,21 +184,19 @@ func (Held) Kind() string { return "Held" }
 func (h Held) Declare(d *tape.Declaration) { d.Declare(h.Layer) }
 
 // Forward returns x. The row has the parameters of all parts.
-func (Held) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (Held) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	row := &t.Rows[t.Row]
 	for i := row.Owner + 1; row.Owner >= 0 && i < len(t.Decl.Modules) && t.Decl.Modules[i].Depth > row.Depth; i++ {
 		row.Params = setting.AddSat(row.Params, t.Decl.Modules[i].Params)
 	}
 	layer.Ran.Of(t).Held = true
-	return x, nil
+	return x
 }
 
 // FlatPatches turns (batch, channels, height, width) into (batch, places, channels), as a view.
 type FlatPatches struct{}
 
-func (FlatPatches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 4, "(batch, channels, height, width)"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (FlatPatches) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 4, "(batch, channels, height, width)")
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2] * x.Shape[3], x.Shape[1]}, View: true})
 }

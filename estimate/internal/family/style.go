@@ -52,27 +52,14 @@ func (b parallelBlock) Declare(d *tape.Declaration) {
 	b.mlp.Declare(d)
 }
 
-func (b parallelBlock) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	y, err := b.norms[0].Forward(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (b parallelBlock) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	y := b.norms[0].Forward(t, x)
 	z := y
 	if len(b.norms) > 1 {
-		if z, err = b.norms[1].Forward(t, x); err != nil {
-			return tape.Tensor{}, err
-		}
+		z = b.norms[1].Forward(t, x)
 	}
-	if y, err = b.attention.Forward(t, y); err == nil {
-		z, err = b.mlp.Forward(t, z)
-	}
-	if err == nil {
-		y, err = tape.Add(t, y, z)
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	return tape.Add(t, y, x)
+	y, z = b.attention.Forward(t, y), b.mlp.Forward(t, z)
+	return t.Sum(t.Sum(y, z), x)
 }
 
 func layerNorm(c Transformer) tape.Layer { return layer.LayerNorm{Size: c.Hidden} }

@@ -32,76 +32,52 @@ type NewGELU struct{}
 // QuickGELU is x * sigmoid(1.702x) in elementary operations.
 type QuickGELU struct{}
 
-func (l ReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l ReLU) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if t.Cfg.Release.Before(1, 10) && !l.InPlace { // github.com/pytorch/pytorch/pull/63089
 		return KeepInput(t, x, false)
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, InPlace: l.InPlace, KeepOutput: true})
 }
 
-func (l ReLU6) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l ReLU6) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return KeepInput(t, x, l.InPlace)
 }
 
-func (l SiLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l SiLU) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return KeepInput(t, x, l.InPlace)
 }
 
-func (GELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return KeepInput(t, x, false) }
+func (GELU) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor { return KeepInput(t, x, false) }
 
-func (Sigmoid) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return KeepOutput(t, x) }
+func (Sigmoid) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor { return KeepOutput(t, x) }
 
-func (Tanh) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return KeepOutput(t, x) }
+func (Tanh) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor { return KeepOutput(t, x) }
 
-func (Softmax) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return keepSoftmax(t, x) }
+func (Softmax) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor { return keepSoftmax(t, x) }
 
-func (LogSoftmax) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (LogSoftmax) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return keepLogSoftmax(t, x)
 }
 
-func (NewGELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	half, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	base, err := t.Raise(x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	cube, err := t.Op(tape.Op{In: []tape.Tensor{base}, Shape: x.Shape, Keep: []tape.Tensor{base}})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	sum, err := t.Op(tape.Op{In: []tape.Tensor{x, cube}, Shape: x.Shape})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	tanh, err := KeepOutput(t, sum)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	one, err := t.Op(tape.Op{In: []tape.Tensor{tanh}, Shape: x.Shape, PassGrad: true})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	return tape.Mul(t, half, one)
+func (NewGELU) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	half := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
+	base := t.Raise(x)
+	cube := t.Op(tape.Op{In: []tape.Tensor{base}, Shape: x.Shape, Keep: []tape.Tensor{base}})
+	sum := t.Op(tape.Op{In: []tape.Tensor{x, cube}, Shape: x.Shape})
+	tanh := KeepOutput(t, sum)
+	one := t.Op(tape.Op{In: []tape.Tensor{tanh}, Shape: x.Shape, PassGrad: true})
+	return t.Mul(half, one)
 }
 
-func (QuickGELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	scaled, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	gate, err := KeepOutput(t, scaled)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	return tape.Mul(t, x, gate)
+func (QuickGELU) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	scaled := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
+	gate := KeepOutput(t, scaled)
+	return t.Mul(x, gate)
 }
 
 // KeepInput records an element-wise operation whose derivative needs the input. In place, autograd
 // keeps a copy of the overwritten input.
-func KeepInput(t *tape.Tape, x tape.Tensor, inPlace bool) (tape.Tensor, error) {
+func KeepInput(t *tape.Tape, x tape.Tensor, inPlace bool) tape.Tensor {
 	o := tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, InPlace: inPlace}
 	if inPlace {
 		o.KeepOwn = []tape.Own{{Shape: x.Shape}}
@@ -112,17 +88,14 @@ func KeepInput(t *tape.Tape, x tape.Tensor, inPlace bool) (tape.Tensor, error) {
 }
 
 // KeepOutput records an element-wise operation whose derivative needs the output.
-func KeepOutput(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func KeepOutput(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOutput: true})
 }
 
 // keepSoftmax records a softmax. On CUDA its backward pass first multiplies gradient and output
 // (aten/src/ATen/native/cuda/SoftMax.cu, softmax_backward_cuda_out).
-func keepSoftmax(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	x, err := t.Raise(x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func keepSoftmax(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	x = t.Raise(x)
 	o := tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOutput: true}
 	if t.On() == setting.CUDA {
 		o.BackwardWorkspace = t.Size(x)
@@ -131,17 +104,14 @@ func keepSoftmax(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 }
 
 // keepLogSoftmax records the logarithm of a softmax.
-func keepLogSoftmax(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	x, err := t.Raise(x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func keepLogSoftmax(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	x = t.Raise(x)
 	return softmaxOf(t, tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOutput: true})
 }
 
 // softmaxOf records a softmax. Before PyTorch 1.11 it kept its input too
 // (github.com/pytorch/pytorch/pull/65242).
-func softmaxOf(t *tape.Tape, o tape.Op) (tape.Tensor, error) {
+func softmaxOf(t *tape.Tape, o tape.Op) tape.Tensor {
 	if t.Cfg.Release.Before(1, 11) {
 		o.Keep = o.In
 	}
@@ -156,11 +126,11 @@ type ChannelDropout nn.ChannelDropout
 
 func (l Dropout) Declare(d *tape.Declaration) {
 	if !(l.P >= 0 && l.P < 1) {
-		d.Errorf("P is %v: want 0 or more and less than 1", l.P)
+		d.Failf("P is %v: want 0 or more and less than 1", l.P)
 	}
 }
 
-func (l Dropout) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l Dropout) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	mask := tape.Own{Shape: x.Shape, DType: alloc.Bool}
 	if t.On() == setting.CPU {
 		mask.DType = x.DType
@@ -168,17 +138,17 @@ func (l Dropout) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, InPlace: l.InPlace, KeepOwn: []tape.Own{mask}, TrainingOnly: true})
 }
 
-func (StochasticDepth) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (StochasticDepth) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if len(x.Shape) == 0 {
-		return tape.Tensor{}, t.Errorf("input () has no batch")
+		t.Failf("input () has no batch")
 	}
 	noise := alloc.Shape{x.Shape[0]}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOwn: []tape.Own{{Shape: noise}}, TrainingOnly: true})
 }
 
-func (ChannelDropout) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (ChannelDropout) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if len(x.Shape) < 3 {
-		return tape.Tensor{}, t.Errorf("input %v has nothing after its channels", x.Shape)
+		t.Failf("input %v has nothing after its channels", x.Shape)
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOwn: []tape.Own{{Shape: x.Shape[:2]}}, TrainingOnly: true})
 }
@@ -223,11 +193,8 @@ func (a Activation) Layer(otherwise Activation) tape.Layer {
 // squaredReLU is the square of a ReLU; both operations keep the ReLU's output.
 type squaredReLU struct{}
 
-func (squaredReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	x, err := KeepOutput(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (squaredReLU) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	x = KeepOutput(t, x)
 	// The derivative multiplies the gradient by twice the ReLU, which needs a tensor of its own.
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}, BackwardWorkspace: 2 * t.Size(x)})
 }
@@ -236,7 +203,7 @@ func (squaredReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 // and computes everything else again.
 type bloomGELU struct{}
 
-func (bloomGELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (bloomGELU) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}, Workspace: 2 * t.Size(x), BackwardWorkspace: 2 * t.Size(x)})
 }
 
@@ -253,42 +220,40 @@ type Mish nn.ReLU
 type PReLU nn.PReLU
 
 func (l PReLU) Declare(d *tape.Declaration) {
-	if n := setting.Or(int(l), 1); d.Want("the number of slopes", n, 1) {
-		d.Param("weight", n)
-	}
+	n := setting.Or(int(l), 1)
+	d.Want("the number of slopes", n, 1)
+	d.Param("weight", n)
 }
 
-func (l Hardswish) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l Hardswish) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return KeepInput(t, x, l.InPlace)
 }
 
-func (l Hardsigmoid) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l Hardsigmoid) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return KeepInput(t, x, l.InPlace)
 }
 
-func (l LeakyReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l LeakyReLU) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return keepEither(t, x, l.InPlace)
 }
 
-func (l ELU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l ELU) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return keepEither(t, x, l.InPlace)
 }
 
-func (l Mish) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l Mish) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return KeepInput(t, x, l.InPlace)
 }
 
-func (l PReLU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l PReLU) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if n := setting.Or(int(l), 1); n > 1 {
-		if err := t.Width(x, 1, n, "channels"); err != nil {
-			return tape.Tensor{}, err
-		}
+		t.Width(x, 1, n, "channels")
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}, Params: true})
 }
 
 // keepEither keeps the input or, in place, the output.
-func keepEither(t *tape.Tape, x tape.Tensor, inPlace bool) (tape.Tensor, error) {
+func keepEither(t *tape.Tape, x tape.Tensor, inPlace bool) tape.Tensor {
 	if !inPlace {
 		return KeepInput(t, x, false)
 	}

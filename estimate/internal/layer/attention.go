@@ -106,27 +106,28 @@ func (l Attention) part() (q, kv, packed, out Linear) {
 
 func (l Attention) Declare(d *tape.Declaration) {
 	kv := setting.Or(l.KVHeads, l.Heads)
-	if !d.WantAll(tape.Setting{Name: "Hidden", Value: l.Hidden, Least: 1}, tape.Setting{Name: "Heads", Value: l.Heads, Least: 1}, tape.Setting{Name: "KVHeads", Value: kv, Least: 1},
-		tape.Setting{Name: "HeadSize", Value: l.Size(), Least: 1}, tape.Setting{Name: "RotaryDim", Value: l.RotaryDim, Least: 0}) {
-		return
-	}
+	d.Want("Hidden", l.Hidden, 1)
+	d.Want("Heads", l.Heads, 1)
+	d.Want("KVHeads", kv, 1)
+	d.Want("HeadSize", l.Size(), 1)
+	d.Want("RotaryDim", l.RotaryDim, 0)
 	switch {
 	case l.HeadSize == 0 && l.Hidden%l.Heads != 0:
-		d.Errorf("Hidden %d does not divide into %d Heads: set HeadSize", l.Hidden, l.Heads)
+		d.Failf("Hidden %d does not divide into %d Heads: set HeadSize", l.Hidden, l.Heads)
 	case l.Heads%kv != 0:
-		d.Errorf("%d Heads do not divide among %d KVHeads", l.Heads, kv)
+		d.Failf("%d Heads do not divide among %d KVHeads", l.Heads, kv)
 	case l.RotaryDim > l.Size():
-		d.Errorf("RotaryDim is %d: want at most the size of a head, %d", l.RotaryDim, l.Size())
+		d.Failf("RotaryDim is %d: want at most the size of a head, %d", l.RotaryDim, l.Size())
 	case l.QKNorm > NormAllHeads:
-		d.Errorf("QKNorm is %d: want NoQKNorm, NormHeads or NormAllHeads", l.QKNorm)
+		d.Failf("QKNorm is %d: want NoQKNorm, NormHeads or NormAllHeads", l.QKNorm)
 	case l.QKNorm != NoQKNorm && l.Packed:
-		d.Errorf("queries and keys that are Packed together have no QKNorm")
+		d.Failf("queries and keys that are Packed together have no QKNorm")
 	case l.Cross && l.Packed:
-		d.Errorf("Packed projections read one tensor: Cross attention reads two")
+		d.Failf("Packed projections read one tensor: Cross attention reads two")
 	case l.Bias != nil && (l.Eager || l.Capped || l.Sinks):
-		d.Errorf("scores that are Eager, Capped or have Sinks have no Bias")
+		d.Failf("scores that are Eager, Capped or have Sinks have no Bias")
 	case !(l.Dropout >= 0 && l.Dropout < 1):
-		d.Errorf("Dropout is %v: want 0 or more and less than 1", l.Dropout)
+		d.Failf("Dropout is %v: want 0 or more and less than 1", l.Dropout)
 	}
 	d.WantHeads(l.Heads, kv)
 	n := setting.Or(l.Names, llamaAttention)
@@ -159,71 +160,59 @@ func (l Attention) Declare(d *tape.Declaration) {
 	}
 }
 
-func (l Attention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
-		return tape.Tensor{}, err
+func (l Attention) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, hidden)")
+	q, k, v := l.project(t, x)
+	if l.Copied {
+		q, k, v = l.copies(t, q, k, v)
 	}
-	q, k, v, err := l.project(t, x)
-	if err == nil && l.Copied {
-		q, k, v, err = l.copies(t, q, k, v)
-	}
-	if err == nil {
-		q, k, err = l.place(t, q, k)
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	q, k = l.place(t, q, k)
 	l.lend(t, k, v)
 	if l.Scaled {
-		if q, err = (Multiple{}).Forward(t, q); err != nil {
-			return tape.Tensor{}, err
-		}
+		q = (Multiple{}).Forward(t, q)
 	}
-	y, err := l.attend(t, q, k, v)
-	if err == nil && l.Joined {
-		y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape})
+	y := l.attend(t, q, k, v)
+	if l.Joined {
+		y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape})
 	}
-	if err == nil && l.Gated {
-		y, err = l.weigh(t, y)
+	if l.Gated {
+		y = l.weigh(t, y)
 	}
 	name := setting.Or(l.Names, llamaAttention).Out
-	if err != nil || name == "" { // the caller projects the output
-		return y, err
+	if name == "" { // the caller projects the output
+		return y
 	}
 	_, _, _, out := l.part()
 	return t.Call(name, out, y)
 }
 
 // place rotates queries and keys by their positions, and then norms them if NormLast.
-func (l Attention) place(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Tensor, error) {
-	q, k, err := l.rotate(t, q, k)
-	if err == nil && l.NormLast {
-		q, k, err = l.norms(t, q, k)
+func (l Attention) place(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Tensor) {
+	q, k = l.rotate(t, q, k)
+	if l.NormLast {
+		q, k = l.norms(t, q, k)
 	}
-	if err == nil && l.Placed {
-		q, err = weighedByPlace(t, q)
+	if l.Placed {
+		q = weighedByPlace(t, q)
 	}
-	return q, k, err
+	return q, k
 }
 
 // rotate rotates queries and keys by their positions.
-func (l Attention) rotate(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Tensor, error) {
+func (l Attention) rotate(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Tensor) {
 	size, kv := l.Size(), setting.Or(l.KVHeads, l.Heads)
 	if l.Copied && l.Spread {
 		kv = l.Heads
 	}
-	var err error
 	switch {
 	case l.Paired:
-		if q, err = rotatePairs(t, q, l.Heads, size, size/2); err == nil {
-			k, err = rotatePairs(t, k, kv, size, size/2)
-		}
+		q = rotatePairs(t, q, l.Heads, size, size/2)
+		k = rotatePairs(t, k, kv, size, size/2)
 	case l.Complex && l.Rotary:
-		if q, err = l.turned(t, q, l.Heads); err == nil {
-			k, err = l.turned(t, k, kv)
-		}
+		q = l.turned(t, q, l.Heads)
+		k = l.turned(t, k, kv)
 	case l.Complex:
-		q, err = weighedByPlace(t, q)
+		q = weighedByPlace(t, q)
 	case l.Rotary:
 		rotated, kinds := setting.Or(l.RotaryDim, size), setting.Or(l.Rotations, 1)
 		if l.Anew {
@@ -232,11 +221,11 @@ func (l Attention) rotate(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Ten
 		if l.PerText {
 			kinds = q.Shape[0]
 		}
-		if q, err = rotate(t, q, size, rotated, kinds, l.Tables); err == nil && !l.Borrowed {
-			k, err = rotate(t, k, size, rotated, kinds, l.Tables)
+		if q = rotate(t, q, size, rotated, kinds, l.Tables); !l.Borrowed {
+			k = rotate(t, k, size, rotated, kinds, l.Tables)
 		}
 	}
-	return q, k, err
+	return q, k
 }
 
 // lend notes the keys and values that later layers may borrow and that the model may return.
@@ -253,7 +242,7 @@ func (l Attention) lend(t *tape.Tape, k, v tape.Tensor) {
 }
 
 // attend computes attention with the kernel that the model uses.
-func (l Attention) attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
+func (l Attention) attend(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 	switch {
 	case l.Batched:
 		return batched(t, q, k, v, l.Heads, l.Size(), l.Dropout)
@@ -263,7 +252,7 @@ func (l Attention) attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error
 	uncached := Uncached.Of(t)
 	outer := *uncached
 	*uncached = outer || l.Cross
-	y, err := l.kernel(t, q, k, v)
+	y := l.kernel(t, q, k, v)
 	*uncached = outer
-	return y, err
+	return y
 }

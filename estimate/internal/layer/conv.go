@@ -30,27 +30,27 @@ func (l ConvTranspose2d) Declare(d *tape.Declaration) { l.conv().declare(d) }
 
 func (l ConvTranspose3d) Declare(d *tape.Declaration) { l.conv().declare(d) }
 
-func (l Conv1d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l Conv1d) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return l.conv().forward(t, x)
 }
 
-func (l Conv2d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l Conv2d) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return l.conv().forward(t, x)
 }
 
-func (l Conv3d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l Conv3d) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return l.conv().forward(t, x)
 }
 
-func (l ConvTranspose1d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l ConvTranspose1d) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return l.conv().forward(t, x)
 }
 
-func (l ConvTranspose2d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l ConvTranspose2d) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return l.conv().forward(t, x)
 }
 
-func (l ConvTranspose3d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l ConvTranspose3d) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return l.conv().forward(t, x)
 }
 
@@ -90,22 +90,20 @@ type conv struct {
 
 func (c conv) declare(d *tape.Declaration) {
 	groups := setting.Or(c.groups, 1)
-	if !d.WantAll(tape.Setting{Name: "In", Value: c.in, Least: 1}, tape.Setting{Name: "Out", Value: c.out, Least: 1}, tape.Setting{Name: "Groups", Value: groups, Least: 1},
-		tape.Setting{Name: "OutputPadding", Value: c.outputPadding, Least: 0}) || !c.window.check(d) {
-		return
-	}
+	d.Want("In", c.in, 1)
+	d.Want("Out", c.out, 1)
+	d.Want("Groups", groups, 1)
+	d.Want("OutputPadding", c.outputPadding, 0)
+	c.window.check(d)
 	if c.in%groups != 0 || c.out%groups != 0 {
-		d.Errorf("%d channels in and %d out do not divide into %d groups", c.in, c.out, groups)
-		return
+		d.Failf("%d channels in and %d out do not divide into %d groups", c.in, c.out, groups)
 	}
 	if c.outputPadding > 0 && !c.transposed {
-		d.Errorf("OutputPadding is %d: want 0, or a convolution that is Transposed", c.outputPadding)
-		return
+		d.Failf("OutputPadding is %d: want 0, or a convolution that is Transposed", c.outputPadding)
 	}
 	for i := range c.window.dims {
 		if c.outputPadding > 0 && c.outputPadding >= max(c.window.stride[i], c.window.dilation[i]) {
-			d.Errorf("OutputPadding is %d: want less than the stride or the dilation", c.outputPadding)
-			return
+			d.Failf("OutputPadding is %d: want less than the stride or the dilation", c.outputPadding)
 		}
 	}
 	shape := alloc.Shape{c.out, c.in / groups}
@@ -120,13 +118,9 @@ func (c conv) declare(d *tape.Declaration) {
 
 var spatial = [...]string{1: "(batch, channels, length)", 2: "(batch, channels, height, width)", 3: "(batch, channels, depth, height, width)"}
 
-func (c conv) forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, c.window.dims+2, spatial[c.window.dims]); err != nil {
-		return tape.Tensor{}, err
-	}
-	if err := t.Width(x, 1, c.in, "channels"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (c conv) forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, c.window.dims+2, spatial[c.window.dims])
+	t.Width(x, 1, c.in, "channels")
 	shape := slices.Clone(x.Shape)
 	shape[1] = c.out
 	for i := range c.window.dims {
@@ -137,7 +131,7 @@ func (c conv) forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		}
 		if shape[2+i] <= 0 {
 			w, n := c.window, c.window.dims
-			return tape.Tensor{}, t.Errorf("input %v is too small for a kernel of %v with padding %v and dilation %v",
+			t.Failf("input %v is too small for a kernel of %v with padding %v and dilation %v",
 				x.Shape, alloc.Shape(w.kernel[:n]), alloc.Shape(w.padding[:n]), alloc.Shape(w.dilation[:n]))
 		}
 	}
@@ -151,10 +145,7 @@ func (c conv) forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	} else {
 		work = append(work, c.in/setting.Or(c.groups, 1), 2)
 	}
-	x, err := t.Lower(x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	x = t.Lower(x)
 	reads := []tape.Tensor{x}
 	o := tape.Op{In: reads, Shape: shape, DType: t.Computes(), Params: true, Keep: t.ForWeights(reads), FLOPs: setting.FLOPs(work...)}
 	Ran.Of(t).Convolutions++

@@ -59,12 +59,12 @@ func (l DeltaAttention) parts() (conv, out tape.Layer) {
 }
 
 func (l DeltaAttention) Declare(d *tape.Declaration) {
-	if !d.WantAll(tape.Setting{Name: "KeyHeads", Value: l.KeyHeads, Least: 1}, tape.Setting{Name: "ValueHeads", Value: l.ValueHeads, Least: 1}, tape.Setting{Name: "KeySize", Value: l.KeySize, Least: 1}, tape.Setting{Name: "ValueSize", Value: l.ValueSize, Least: 1}) {
-		return
-	}
+	d.Want("KeyHeads", l.KeyHeads, 1)
+	d.Want("ValueHeads", l.ValueHeads, 1)
+	d.Want("KeySize", l.KeySize, 1)
+	d.Want("ValueSize", l.ValueSize, 1)
 	if l.ValueHeads%l.KeyHeads != 0 {
-		d.Errorf("%d ValueHeads do not divide among %d KeyHeads", l.ValueHeads, l.KeyHeads)
-		return
+		d.Failf("%d ValueHeads do not divide among %d KeyHeads", l.ValueHeads, l.KeyHeads)
 	}
 	conv, out := l.parts()
 	d.Param("dt_bias", l.ValueHeads)
@@ -77,19 +77,14 @@ func (l DeltaAttention) Declare(d *tape.Declaration) {
 	d.Layer("out_proj", out)
 }
 
-func (l DeltaAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l DeltaAttention) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, hidden)")
 	Ran.Of(t).Stepwise, Ran.Of(t).Recurrent = true, true
 	conv, out := l.parts()
 	batch, length := x.Shape[0], x.Shape[1]
 	var projected []tape.Tensor
 	for _, p := range l.projections() {
-		y, err := t.Call(p.Name, p.Layer, x)
-		if err != nil {
-			return tape.Tensor{}, err
-		}
+		y := t.Call(p.Name, p.Layer, x)
 		projected = append(projected, y)
 	}
 	z, gates := projected[0], projected[1:]
@@ -97,39 +92,22 @@ func (l DeltaAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error
 		z, gates = projected[1], projected[2:]
 	}
 	mixed := alloc.Shape{batch, l.channels(), length}
-	y, err := t.Op(tape.Op{In: projected[:1], Shape: mixed, View: l.Apart})
-	if err == nil {
-		y, err = t.Call("conv1d", conv, y)
-	}
-	if err == nil {
-		y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: mixed, Keep: []tape.Tensor{y}})
-	}
-	if err == nil {
-		y, err = l.rule(t, y, gates, batch, length)
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	y := t.Op(tape.Op{In: projected[:1], Shape: mixed, View: l.Apart})
+	y = t.Call("conv1d", conv, y)
+	y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: mixed, Keep: []tape.Tensor{y}})
+	y = l.rule(t, y, gates, batch, length)
 	rows := alloc.Shape{batch * length * l.ValueHeads, l.ValueSize}
-	if *outputGate.Of(t), err = t.Op(tape.Op{In: []tape.Tensor{z}, Shape: rows, View: l.Apart}); err != nil {
-		return tape.Tensor{}, err
-	}
-	if y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: rows, View: true}); err == nil {
-		y, err = t.Call("norm", gatedNorm{l.ValueSize}, y)
-	}
-	if err == nil {
-		y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: alloc.Shape{batch, length, l.ValueHeads * l.ValueSize}, View: true})
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	*outputGate.Of(t) = t.Op(tape.Op{In: []tape.Tensor{z}, Shape: rows, View: l.Apart})
+	y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: rows, View: true})
+	y = t.Call("norm", gatedNorm{l.ValueSize}, y)
+	y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: alloc.Shape{batch, length, l.ValueHeads * l.ValueSize}, View: true})
 	return t.Call("out_proj", out, y)
 }
 
 // rule is the gated delta rule by chunks, in float32 (torch_chunk_gated_delta_rule of
 // transformers). Each operation here stands for several of PyTorch's, and lists what all of them
 // keep.
-func (l DeltaAttention) rule(t *tape.Tape, y tape.Tensor, from []tape.Tensor, batch, length int) (tape.Tensor, error) {
+func (l DeltaAttention) rule(t *tape.Tape, y tape.Tensor, from []tape.Tensor, batch, length int) tape.Tensor {
 	const f = alloc.Float32
 	heads, k, v := l.ValueHeads, l.KeySize, l.ValueSize
 	chunks := (length + deltaChunk - 1) / deltaChunk
@@ -140,37 +118,25 @@ func (l DeltaAttention) rule(t *tape.Tape, y tape.Tensor, from []tape.Tensor, ba
 	square := place(chunks, deltaChunk, deltaChunk)
 	one := tape.Own{Shape: alloc.Shape{heads}, DType: f}
 	// The gates keep the sigmoid, and the softplus with its input.
-	gates, err := t.Op(tape.Op{
+	gates := t.Op(tape.Op{
 		In: from, Shape: alloc.Shape{batch, length, heads}, DType: f, Params: true, KeepOutput: true,
 		KeepOwn: []tape.Own{{Shape: alloc.Shape{batch, length, heads}, DType: y.DType}, place(length), one, one},
 	})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
 	// For each value head, queries and keys, their lengths, and padded copies.
-	keys, err := t.Op(tape.Op{
+	keys := t.Op(tape.Op{
 		In: []tape.Tensor{y}, Shape: alloc.Shape{batch, heads, padded, k}, DType: f, KeepOutput: true,
 		KeepOwn: []tape.Own{place(length, k), place(length), place(length, k), place(length), place(padded, k)},
 	})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	values, err := t.Op(tape.Op{
+	values := t.Op(tape.Op{
 		In: []tape.Tensor{y, gates}, Shape: alloc.Shape{batch, heads, padded, v}, DType: f, KeepOutput: true,
 		KeepOwn: []tape.Own{place(padded), place(padded, k), {Shape: alloc.Shape{deltaChunk, deltaChunk}, DType: alloc.Bool}},
 	})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
 	// The decay, the products of keys with keys, and the solutions of the two linear systems.
-	solved, err := t.Op(tape.Op{
+	solved := t.Op(tape.Op{
 		In: []tape.Tensor{keys, values, gates}, Shape: values.Shape, KeepOutput: true,
 		KeepOwn: []tape.Own{square, square, square, square, place(padded), place(padded), place(padded), place(padded, k), place(chunks)},
 		FLOPs:   setting.FLOPs(batch, heads, padded, deltaChunk, 4*k+2*v),
 	})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
 	// The scan keeps values, scores and keys of each chunk; from the second chunk on, also states,
 	// queries and decayed keys.
 	scan := tape.Op{
@@ -192,24 +158,17 @@ func (gatedNorm) Kind() string { return "RMSNormGated" }
 
 func (l gatedNorm) Declare(d *tape.Declaration) { d.Param("weight", l.size) }
 
-func (l gatedNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l gatedNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	gate := *outputGate.Of(t)
 	d := x.DType
-	y, err := RMSNorm{Size: l.size, Unfused: true}.Forward(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	y := RMSNorm{Size: l.size, Unfused: true}.Forward(t, x)
 	if d.Bits() < 32 {
-		if gate, err = t.Op(tape.Op{In: []tape.Tensor{gate}, Shape: gate.Shape, DType: alloc.Float32}); err != nil {
-			return tape.Tensor{}, err
-		}
+		gate = t.Op(tape.Op{In: []tape.Tensor{gate}, Shape: gate.Shape, DType: alloc.Float32})
 	}
-	if gate, err = KeepInput(t, gate, false); err != nil {
-		return tape.Tensor{}, err
-	}
-	y, err = t.Op(tape.Op{In: []tape.Tensor{y, gate}, Shape: y.Shape, DType: alloc.Float32, Keep: []tape.Tensor{y, gate}})
-	if err != nil || d == y.DType {
-		return y, err
+	gate = KeepInput(t, gate, false)
+	y = t.Op(tape.Op{In: []tape.Tensor{y, gate}, Shape: y.Shape, DType: alloc.Float32, Keep: []tape.Tensor{y, gate}})
+	if d == y.DType {
+		return y
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: d})
 }

@@ -18,17 +18,15 @@ type eager struct {
 	sinks       bool
 }
 
-func (l eager) attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
-	f := &tape.Flow{T: t}
+func (l eager) attend(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
+	f := &tape.Flow{Tape: t}
 	seen := Seen(t, k.Dim(1))
 	wide := alloc.Shape{k.Dim(0), seen, q.Dim(2)}
 	alone := k.Dim(2) == q.Dim(2)   // each query head has its own keys and values
 	names := []tape.Tensor{q, k, v} // tensors that variables of the code hold
 	k = f.Op(tape.Op{In: []tape.Tensor{k}, Shape: wide, View: alone})
 	v = f.Op(tape.Op{In: []tape.Tensor{v}, Shape: wide, View: alone})
-	if f.Fault == nil {
-		f.Fault = makeMask(t, l.masks, q.Dim(0), q.Dim(1), seen)
-	}
+	makeMask(t, l.masks, q.Dim(0), q.Dim(1), seen)
 	lowQ := f.Lower(q)
 	k = f.Lower(k)
 	s := l.weights(f, lowQ, k, q.DType)
@@ -38,7 +36,7 @@ func (l eager) attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
 	y = f.Copy(y) // heads and length are swapped back
 	f.Hold(append(names, k, v, s)...)
 	*EagerWeights.Of(t) = s
-	return y, f.Fault
+	return y
 }
 
 // weights returns the softmax of the scores, in an element type.
@@ -50,7 +48,7 @@ func (l eager) weights(f *tape.Flow, q, k tape.Tensor, d alloc.DType) tape.Tenso
 		s = f.Op(tape.Op{In: []tape.Tensor{f.Scale(s)}, Shape: scores, KeepOutput: true})
 		s = f.Scale(s)
 	}
-	s = f.Op(tape.Op{In: []tape.Tensor{s, masks.Of(f.T).of}, Shape: scores, PassGrad: true})
+	s = f.Op(tape.Op{In: []tape.Tensor{s, masks.Of(f.Tape).of}, Shape: scores, PassGrad: true})
 	if l.sinks {
 		s = l.sunk(f, s)
 	} else {
@@ -67,7 +65,7 @@ func softmax(f *tape.Flow, s tape.Tensor, d alloc.DType) tape.Tensor {
 	o := tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOutput: true, DType: alloc.Float32}
 	copied, _ := s.Shape.Bytes(alloc.Float32) // the operation reports an overflow
 	copied = min(copied, setting.MaxTotal)
-	if f.T.On() == setting.CUDA { // like keepSoftmax
+	if f.On() == setting.CUDA { // like keepSoftmax
 		o.BackwardWorkspace = copied
 	}
 	if d.Bits() >= 32 {
@@ -80,9 +78,9 @@ func softmax(f *tape.Flow, s tape.Tensor, d alloc.DType) tape.Tensor {
 // sunk returns the softmax over scores and sinks together, after the largest was subtracted,
 // without the sinks' part.
 func (l eager) sunk(f *tape.Flow, scores tape.Tensor) tape.Tensor {
-	joined := f.T.Resized(scores.Shape, scores.Dim(-1)+1)
+	joined := f.Resized(scores.Shape, scores.Dim(-1)+1)
 	s := f.Op(tape.Op{In: []tape.Tensor{scores}, Shape: joined, Params: true})
-	s = f.Op(tape.Op{In: []tape.Tensor{s}, Shape: joined, KeepOwn: []tape.Own{{Shape: f.T.Resized(scores.Shape, 1), DType: alloc.Int64}}})
+	s = f.Op(tape.Op{In: []tape.Tensor{s}, Shape: joined, KeepOwn: []tape.Own{{Shape: f.Resized(scores.Shape, 1), DType: alloc.Int64}}})
 	s = f.Op(tape.Op{In: []tape.Tensor{s}, Shape: joined, KeepOutput: true})
 	s = f.Op(tape.Op{In: []tape.Tensor{s}, Shape: scores.Shape, View: true})
 	f.Hold(scores)
@@ -103,12 +101,9 @@ var masks tape.Slot[mask]
 var EagerWeights tape.Slot[tape.Tensor]
 
 // makeMask makes the masks for all kinds of layers, if they are not there yet.
-func makeMask(t *tape.Tape, kinds, batch, length, keys int) error {
+func makeMask(t *tape.Tape, kinds, batch, length, keys int) {
 	shape := alloc.Shape{kinds, batch, length, keys}
-	if slices.Equal(masks.Of(t).of.Shape, shape) {
-		return nil
+	if !slices.Equal(masks.Of(t).of.Shape, shape) {
+		masks.Of(t).of = t.Const(t.Activation(), shape...)
 	}
-	var err error
-	masks.Of(t).of, err = t.Const(t.Activation(), shape...)
-	return err
 }

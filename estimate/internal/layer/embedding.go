@@ -12,14 +12,14 @@ import (
 type Embedding nn.Embedding
 
 func (l Embedding) Declare(d *tape.Declaration) {
-	if d.Want("Num", l.Num, 1) && d.Want("Dim", l.Dim, 1) {
-		d.Add(tape.Param{Name: "weight", Shape: alloc.Shape{l.Num, l.Dim}, Split: l.Split})
-	}
+	d.Want("Num", l.Num, 1)
+	d.Want("Dim", l.Dim, 1)
+	d.Add(tape.Param{Name: "weight", Shape: alloc.Shape{l.Num, l.Dim}, Split: l.Split})
 }
 
-func (l Embedding) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l Embedding) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if x.DType != alloc.Int64 && x.DType != alloc.Int32 {
-		return tape.Tensor{}, t.Errorf("input is of %v: want int64 or int32, such as Tokens gives", x.DType)
+		t.Failf("input is of %v: want int64 or int32, such as Tokens gives", x.DType)
 	}
 	reads := []tape.Tensor{x}
 	return t.Op(tape.Op{
@@ -37,24 +37,21 @@ type Learned struct {
 
 func (l Learned) Declare(d *tape.Declaration) { d.Param(setting.Or(l.Name, "weight"), l.Shape...) }
 
-func (l Learned) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := l.fits(t, x); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l Learned) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	l.fits(t, x)
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Params: true, PassGrad: true})
 }
 
-// fits returns an error unless the parameter can be broadcast to x.
-func (l Learned) fits(t *tape.Tape, x tape.Tensor) error {
+// fits fails unless the parameter can be broadcast to x.
+func (l Learned) fits(t *tape.Tape, x tape.Tensor) {
 	if len(l.Shape) > len(x.Shape) {
-		return t.Errorf("input %v has fewer dimensions than the parameter, %v", x.Shape, l.Shape)
+		t.Failf("input %v has fewer dimensions than the parameter, %v", x.Shape, l.Shape)
 	}
 	for i, n := range l.Shape {
 		if have := x.Shape[len(x.Shape)-len(l.Shape)+i]; n != 1 && n != have {
-			return t.Errorf("input %v does not go with the parameter, %v", x.Shape, l.Shape)
+			t.Failf("input %v does not go with the parameter, %v", x.Shape, l.Shape)
 		}
 	}
-	return nil
 }
 
 // Scaled multiplies its input by a learned tensor, broadcast over the batch, as layer scale does
@@ -66,10 +63,8 @@ type Scaled struct {
 
 func (l Scaled) Declare(d *tape.Declaration) { d.Param(setting.Or(l.Name, "weight"), l.Shape...) }
 
-func (l Scaled) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := (Learned{Shape: l.Shape}).fits(t, x); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l Scaled) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	(Learned{Shape: l.Shape}).fits(t, x)
 	// The parameter's gradient is summed from a tensor as large as x.
 	reads := []tape.Tensor{x}
 	return t.Op(tape.Op{In: reads, Shape: x.Shape, Params: true, Keep: t.ForWeights(reads), BackwardWorkspace: t.Size(x)})
@@ -94,7 +89,8 @@ var distancesOnce tape.Slot[tape.Tensor]
 
 // declare declares the table, unless another layer has.
 func (b *RelativeBias) declare(d *tape.Declaration, heads int) {
-	if !d.Shared[b] && d.Want("Bias.Buckets", b.Buckets, 1) {
+	if !d.Shared[b] {
+		d.Want("Bias.Buckets", b.Buckets, 1)
 		d.Shared[b] = true
 		d.Layer(b.name(), b.table(heads))
 	}
@@ -106,43 +102,34 @@ func (b *RelativeBias) name() string { return setting.Or(b.Name, "relative_atten
 func (b *RelativeBias) table(heads int) Embedding { return Embedding{Num: b.Buckets, Dim: heads} }
 
 // add returns the tensor to add to the scores.
-func (b *RelativeBias) add(t *tape.Tape, heads, length, keys int) (tape.Tensor, error) {
+func (b *RelativeBias) add(t *tape.Tape, heads, length, keys int) tape.Tensor {
 	shape := alloc.Shape{1, heads, length, keys}
 	biases, made := (*madeBiases.Of(t))[b]
 	if !made {
-		var err error
-		if biases, err = b.lookUp(t, shape); err != nil {
-			return tape.Tensor{}, err
-		}
+		biases = b.lookUp(t, shape)
 	}
 	if !slices.Equal(biases.Shape, shape) {
-		return tape.Tensor{}, t.Errorf("Bias was made for scores %v: layers that share it must have the same heads and lengths, not %v", biases.Shape, shape)
+		t.Failf("Bias was made for scores %v: layers that share it must have the same heads and lengths, not %v", biases.Shape, shape)
 	}
 	if !b.Causal {
-		return biases, nil
+		return biases
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{biases}, Shape: shape, KeepOwn: []tape.Own{{Shape: alloc.Shape{1, 1, length, keys}, DType: alloc.Bool}}})
 }
 
 // lookUp takes the biases from the table of the current layer.
-func (b *RelativeBias) lookUp(t *tape.Tape, shape alloc.Shape) (tape.Tensor, error) {
+func (b *RelativeBias) lookUp(t *tape.Tape, shape alloc.Shape) tape.Tensor {
 	numbers := *distancesOnce.Of(t)
 	if !b.Once || !slices.Equal(numbers.Shape, shape[2:]) {
-		var err error
-		if numbers, err = t.Const(alloc.Int64, shape[2], shape[3]); err != nil {
-			return tape.Tensor{}, err
-		}
+		numbers = t.Const(alloc.Int64, shape[2], shape[3])
 		*distancesOnce.Of(t) = numbers
 	}
-	found, err := t.Call(b.name(), b.table(shape[1]), numbers)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	biases, err := t.Op(tape.Op{In: []tape.Tensor{found}, Shape: shape, View: true})
+	found := t.Call(b.name(), b.table(shape[1]), numbers)
+	biases := t.Op(tape.Op{In: []tape.Tensor{found}, Shape: shape, View: true})
 	made := madeBiases.Of(t)
 	if *made == nil {
 		*made = make(map[*RelativeBias]tape.Tensor)
 	}
 	(*made)[b] = biases
-	return biases, err
+	return biases
 }

@@ -49,22 +49,24 @@ func (l LatentAttention) parts() (narrow, norm, wide, out tape.Named) {
 }
 
 func (l LatentAttention) Declare(d *tape.Declaration) {
-	if !d.WantAll(tape.Setting{Name: "Hidden", Value: l.Hidden, Least: 1}, tape.Setting{Name: "Heads", Value: l.Heads, Least: 1}, tape.Setting{Name: "QueryRank", Value: l.QueryRank, Least: 0},
-		tape.Setting{Name: "KVRank", Value: l.KVRank, Least: 1}, tape.Setting{Name: "NopeSize", Value: l.NopeSize, Least: 1}, tape.Setting{Name: "RopeSize", Value: l.RopeSize, Least: 1}, tape.Setting{Name: "ValueSize", Value: l.ValueSize, Least: 1}) || !d.WantHeads(l.Heads, l.Heads) {
-		return
-	}
+	d.Want("Hidden", l.Hidden, 1)
+	d.Want("Heads", l.Heads, 1)
+	d.Want("QueryRank", l.QueryRank, 0)
+	d.Want("KVRank", l.KVRank, 1)
+	d.Want("NopeSize", l.NopeSize, 1)
+	d.Want("RopeSize", l.RopeSize, 1)
+	d.Want("ValueSize", l.ValueSize, 1)
+	d.WantHeads(l.Heads, l.Heads)
 	narrow, norm, wide, out := l.parts()
 	for _, part := range append(l.queries(), narrow, norm, wide, out) {
 		d.Layer(part.Name, part.Layer)
 	}
 }
 
-func (l LatentAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l LatentAttention) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, hidden)")
 	Ran.Of(t).Unmeasured |= LatentAttentions
-	f := &tape.Flow{T: t}
+	f := &tape.Flow{Tape: t}
 	q := x
 	for _, part := range l.queries() {
 		q = f.Apply(part, q)
@@ -81,17 +83,14 @@ func (l LatentAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, erro
 	k := f.Op(tape.Op{In: []tape.Tensor{heads[0], rotatedK}, Shape: q.Shape})
 	y := l.attend(f, rotatedQ, k, heads[1])
 	f.Hold(x, q, both, latent, rotatedK, kv) // variables of the code hold them
-	y = f.Apply(out, y)
-	return y, f.Fault
+	return f.Apply(out, y)
 }
 
 // attend is attention for heads whose values may differ from their keys in size.
 func (l LatentAttention) attend(f *tape.Flow, q, k, v tape.Tensor) tape.Tensor {
 	size := l.NopeSize + l.RopeSize
-	plain := l.ValueSize != size && f.T.On() == setting.CPU
-	y := f.Do(q.Shape, func() (tape.Tensor, error) {
-		return Sdpa{Heads: l.Heads, Size: size, plain: plain}.Attend(f.T, q, k, v)
-	})
+	plain := l.ValueSize != size && f.On() == setting.CPU
+	y := Sdpa{Heads: l.Heads, Size: size, plain: plain}.Attend(f.Tape, q, k, v)
 	if plain {
 		return y
 	}
@@ -100,10 +99,8 @@ func (l LatentAttention) attend(f *tape.Flow, q, k, v tape.Tensor) tape.Tensor {
 
 // rotate rotates the heads' rotating part.
 func (l LatentAttention) rotate(f *tape.Flow, x tape.Tensor, heads int) tape.Tensor {
-	return f.Do(x.Shape, func() (tape.Tensor, error) {
-		if l.Complex {
-			return rotateComplex(f.T, x, heads, l.RopeSize)
-		}
-		return rotatePairs(f.T, x, heads, l.RopeSize, l.RopeSize)
-	})
+	if l.Complex {
+		return rotateComplex(f.Tape, x, heads, l.RopeSize)
+	}
+	return rotatePairs(f.Tape, x, heads, l.RopeSize, l.RopeSize)
 }

@@ -16,12 +16,10 @@ const (
 )
 
 func (l Linear) Declare(d *tape.Declaration) {
-	if !d.Want("In", l.In, 1) || !d.Want("Out", l.Out, 1) {
-		return
-	}
+	d.Want("In", l.In, 1)
+	d.Want("Out", l.Out, 1)
 	if l.Split != "" && l.Split != ByColumns && l.Split != ByRows {
-		d.Errorf("Split is %q: want columns or rows", l.Split)
-		return
+		d.Failf("Split is %q: want columns or rows", l.Split)
 	}
 	weight := tape.Param{Name: "weight", Shape: alloc.Shape{l.Out, l.In}, Tied: l.Tied, Split: l.Split != ""}
 	if d.Quantizes() {
@@ -39,23 +37,16 @@ func (l Linear) Declare(d *tape.Declaration) {
 	}
 }
 
-func (l Linear) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Width(x, -1, l.In, "features"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l Linear) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Width(x, -1, l.In, "features")
 	if x.DType == alloc.Int64 || x.DType == alloc.Int32 || x.DType == alloc.Bool {
-		return tape.Tensor{}, t.Errorf("input %v is of %v, which is not multiplied: an Embedding reads Tokens", x.Shape, x.DType)
+		t.Failf("input %v is of %v, which is not multiplied: an Embedding reads Tokens", x.Shape, x.DType)
 	}
 	Ran.Of(t).Multiplies = true
 	in := x
-	x, err := t.Lower(x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	x = t.Lower(x)
 	if in.Strewn { // matmul folds the rows into one dimension
-		if x, err = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape}); err != nil {
-			return tape.Tensor{}, err
-		}
+		x = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
 	}
 	shape := t.Resized(x.Shape, l.Out)
 	reads := []tape.Tensor{x}
@@ -70,24 +61,22 @@ func (l Linear) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	at, returns := t.DeclaredPath(), o.DType
 	if q := t.Cfg.Quantized; q.Holds(at) {
 		returns = t.QuantizedReturns(in, o.DType)
-		if err := t.QuantizedProduct(&o, alloc.Shape{l.Out, l.In}); err != nil {
-			return tape.Tensor{}, err
-		}
+		t.QuantizedProduct(&o, alloc.Shape{l.Out, l.In})
 	} else {
 		t.Cast(&o, l.Out, l.In)
 	}
-	y, err := t.Op(o)
-	if err == nil && y.DType != returns {
-		y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: returns})
+	y := t.Op(o)
+	if y.DType != returns {
+		y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: returns})
 	}
 	lora := t.Cfg.Lora
-	if err != nil || lora == nil {
-		return y, err
+	if lora == nil {
+		return y
 	}
 	if setting.Matches(lora.Targets, at) && !t.Cfg.Excludes(at) {
 		return addAdapters(lora, t, l, in, y)
 	}
-	return y, nil
+	return y
 }
 
 // adapter is one of the two projections of an adapter, which is trained.
@@ -103,12 +92,12 @@ func (adapter) Adapts() {}
 func (adapter) Kind() string { return "Linear" }
 
 func (a adapter) Declare(d *tape.Declaration) {
-	if d.Want("In", a.In, 1) && d.Want("Out", a.Out, 1) {
-		d.Add(tape.Param{Name: "weight", Shape: alloc.Shape{a.Out, a.In}, DType: a.dtype, Split: a.Split != ""})
-	}
+	d.Want("In", a.In, 1)
+	d.Want("Out", a.Out, 1)
+	d.Add(tape.Param{Name: "weight", Shape: alloc.Shape{a.Out, a.In}, DType: a.dtype, Split: a.Split != ""})
 }
 
-func (a adapter) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (a adapter) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	shape := t.Resized(x.Shape, a.Out)
 	return t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: shape, DType: a.dtype, Params: true, Keep: []tape.Tensor{x},
@@ -129,36 +118,22 @@ func adapters(l *setting.LoRA, of Linear) (a, b adapter) {
 
 // addAdapters adds the adapter's output for x to y (PEFT's lora.Linear.forward): x is cast to the
 // adapter's type, multiplied twice, scaled, and added in the type of y.
-func addAdapters(l *setting.LoRA, t *tape.Tape, of Linear, x, y tape.Tensor) (tape.Tensor, error) {
+func addAdapters(l *setting.LoRA, t *tape.Tape, of Linear, x, y tape.Tensor) tape.Tensor {
 	a, b := adapters(l, of)
-	var err error
 	if x.DType != a.dtype {
-		if x, err = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: a.dtype}); err != nil {
-			return tape.Tensor{}, err
-		}
+		x = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: a.dtype})
 	}
 	if l.Dropout > 0 {
-		if x, err = (Dropout{P: l.Dropout}).Forward(t, x); err != nil {
-			return tape.Tensor{}, err
-		}
+		x = (Dropout{P: l.Dropout}).Forward(t, x)
 	}
-	z, err := t.Call("lora_A", a, x)
-	if err == nil {
-		z, err = t.Call("lora_B", b, z)
-	}
-	if err == nil {
-		z, err = t.Op(tape.Op{In: []tape.Tensor{z}, Shape: z.Shape})
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	z := t.Call("lora_A", a, x)
+	z = t.Call("lora_B", b, z)
+	z = t.Op(tape.Op{In: []tape.Tensor{z}, Shape: z.Shape})
 	whole := y.DType
 	if whole.Bits() >= z.DType.Bits() {
 		return t.Op(tape.Op{In: []tape.Tensor{y, z}, Shape: y.Shape, PassGrad: true})
 	}
 	// The sum has the wider type and is then cast back.
-	if y, err = t.Op(tape.Op{In: []tape.Tensor{y, z}, Shape: y.Shape, DType: z.DType}); err != nil {
-		return tape.Tensor{}, err
-	}
+	y = t.Op(tape.Op{In: []tape.Tensor{y, z}, Shape: y.Shape, DType: z.DType})
 	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: whole})
 }

@@ -23,51 +23,37 @@ type BCEWithLogits struct{}
 
 func (l CrossEntropy) Declare(d *tape.Declaration) { d.Want("Dim", l.Dim, 0) }
 
-func (l CrossEntropy) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l CrossEntropy) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	judge(t, x)
 	if len(x.Shape) < 2 || l.Dim >= len(x.Shape) {
-		return tape.Tensor{}, t.Errorf("input %v has no classes: want (batch, ..., classes), or those in dimension Dim", x.Shape)
+		t.Failf("input %v has no classes: want (batch, ..., classes), or those in dimension Dim", x.Shape)
 	}
 	dim := setting.Or(l.Dim, len(x.Shape)-1)
-	target, err := t.Const(alloc.Int64, slices.Delete(slices.Clone(x.Shape), dim, dim+1)...)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	log, err := keepLogSoftmax(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	target := t.Const(alloc.Int64, slices.Delete(slices.Clone(x.Shape), dim, dim+1)...)
+	log := keepLogSoftmax(t, x)
 	return t.Op(tape.Op{
 		In: []tape.Tensor{log, target}, Shape: alloc.Shape{}, Keep: []tape.Tensor{target},
 		KeepOwn: []tape.Own{{Shape: alloc.Shape{}}}, // the total weight of the targets
 	})
 }
 
-func (l NextToken) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l NextToken) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if !l.Replaces(t) {
 		judge(t, x)
 	}
-	if err := t.Rank(x, 3, "(batch, length, words)"); err != nil {
-		return tape.Tensor{}, err
-	}
+	t.Rank(x, 3, "(batch, length, words)")
 	if l.Fused {
 		return l.of(t, x)
 	}
-	wide, err := l.widened(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	wide := l.widened(t, x)
 	judge(t, wide)
 	shape := slices.Clone(wide.Shape)
 	shape[1] = max(1, shape[1]-1)
-	shifted, err := t.Op(tape.Op{In: []tape.Tensor{wide}, Shape: shape})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	loss, err := CrossEntropy{}.Forward(t, shifted)
+	shifted := t.Op(tape.Op{In: []tape.Tensor{wide}, Shape: shape})
+	loss := CrossEntropy{}.Forward(t, shifted)
 	t.Hold(wide) // variables of the function hold both
 	t.Hold(shifted)
-	return loss, err
+	return loss
 }
 
 // Replaces reports whether the caller drops the logits once it has their float32 copy, because the
@@ -77,9 +63,9 @@ func (l NextToken) Replaces(t *tape.Tape) bool {
 }
 
 // widened returns the logits in the element type of the loss.
-func (l NextToken) widened(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l NextToken) widened(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if t.Cfg.WidensLogits() && *rawLogits.Of(t) || x.DType == alloc.Float32 {
-		return x, nil
+		return x
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
 }
@@ -97,9 +83,9 @@ func Headed(head tape.Named, raw bool) []tape.Layer {
 // lastToken keeps only the last token of each text, where no other needs logits.
 type lastToken struct{}
 
-func (lastToken) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (lastToken) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if len(x.Shape) != 3 || !t.Cfg.LastLogits() {
-		return x, nil
+		return x
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: t.Resized(x.Shape, 1, x.Shape[2]), View: true})
 }
@@ -108,38 +94,32 @@ func (lastToken) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 type Logits struct{ Raw bool }
 
 // Forward casts to float32 if the model did so and no loss will.
-func (l Logits) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l Logits) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	*rawLogits.Of(t) = l.Raw
 	if l.Raw || t.Cfg.Cache == nil || t.Cfg.Training || !t.Cfg.WidensLogits() || x.DType == alloc.Float32 {
-		return x, nil
+		return x
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
 }
 
 // of records the loss of logits against the next tokens.
-func (l NextToken) of(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l NextToken) of(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if !l.Fused {
-		x, err := l.widened(t, x)
-		if err != nil {
-			return tape.Tensor{}, err
-		}
+		x := l.widened(t, x)
 		return CrossEntropy{}.Forward(t, x)
 	}
-	target, err := t.Const(alloc.Int64, x.Shape[:2]...)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	target := t.Const(alloc.Int64, x.Shape[:2]...)
 	return t.Op(tape.Op{
 		In: []tape.Tensor{x, target}, Shape: alloc.Shape{}, DType: alloc.Float32, Keep: []tape.Tensor{x, target},
 		KeepOwn: []tape.Own{{Shape: target.Shape, DType: alloc.Float32}, {Shape: target.Shape, DType: alloc.Float32}},
 	})
 }
 
-func (MSE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return against(t, x) }
+func (MSE) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor { return against(t, x) }
 
-func (BCEWithLogits) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return against(t, x) }
+func (BCEWithLogits) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor { return against(t, x) }
 
-func (L1) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (L1) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	judge(t, x)
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{}, KeepOwn: []tape.Own{{Shape: x.Shape}}})
 }
@@ -166,11 +146,8 @@ func JudgeLast(t *tape.Tape) {
 }
 
 // against records a loss that keeps the input and a target of the same shape.
-func against(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func against(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	judge(t, x)
-	target, err := t.Const(x.DType, x.Shape...)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	target := t.Const(x.DType, x.Shape...)
 	return t.Op(tape.Op{In: []tape.Tensor{x, target}, Shape: alloc.Shape{}, Keep: []tape.Tensor{x, target}})
 }

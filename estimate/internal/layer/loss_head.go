@@ -26,82 +26,62 @@ type HeadLoss struct {
 func (HeadLoss) Kind() string { return "HeadLoss" }
 
 func (l HeadLoss) Declare(d *tape.Declaration) {
-	switch {
-	case !d.Want("Chunks", l.Chunks, 0):
-	case l.Chunks > maxChunks:
-		d.Errorf("Chunks is %d: want %d at most", l.Chunks, maxChunks)
-	default:
-		l.Linear.Declare(d)
+	d.Want("Chunks", l.Chunks, 0)
+	if l.Chunks > maxChunks {
+		d.Failf("Chunks is %d: want %d at most", l.Chunks, maxChunks)
 	}
+	l.Linear.Declare(d)
 }
 
 // maxChunks bounds HeadLoss.Chunks.
 const maxChunks = 1 << 12
 
-func (l HeadLoss) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 3, "(batch, length, features)"); err != nil {
-		return tape.Tensor{}, err
-	}
-	if err := t.Width(x, -1, l.In, "features"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l HeadLoss) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, features)")
+	t.Width(x, -1, l.In, "features")
 	if l.InForward {
 		return l.atOnce(t, x)
 	}
-	logits, err := l.logits(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	logits := l.logits(t, x)
 	judge(t, logits...)
 	var sum tape.Tensor
 	for i, part := range logits {
-		loss, err := l.Loss.of(t, part)
-		if err == nil && i > 0 {
-			loss, err = t.Op(tape.Op{In: []tape.Tensor{sum, loss}, Shape: loss.Shape, PassGrad: true})
-		}
-		if err != nil {
-			return tape.Tensor{}, err
+		loss := l.Loss.of(t, part)
+		if i > 0 {
+			loss = t.Op(tape.Op{In: []tape.Tensor{sum, loss}, Shape: loss.Shape, PassGrad: true})
 		}
 		sum = loss
 	}
 	for _, part := range logits { // the list of chunks lives until all losses are computed
 		t.Hold(part)
 	}
-	return sum, nil
+	return sum
 }
 
 // logits returns the logits of all chunks, which exist before the first loss. Each makes a gradient
 // of the weight, which is added to the others'.
-func (l HeadLoss) logits(t *tape.Tape, x tape.Tensor) ([]tape.Tensor, error) {
+func (l HeadLoss) logits(t *tape.Tape, x tape.Tensor) []tape.Tensor {
 	length := x.Shape[1]
 	each := (length-1)/max(1, min(l.Chunks, length)) + 1
 	var all []tape.Tensor
 	for begin := 0; begin < length; begin += each {
 		part := slices.Clone(x.Shape)
 		part[1] = min(each, length-begin)
-		chunk, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: part, View: true})
-		if err == nil {
-			chunk, err = l.Linear.Forward(t, chunk)
-		}
-		if err != nil {
-			return nil, err
-		}
+		chunk := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: part, View: true})
+		chunk = l.Linear.Forward(t, chunk)
 		if t.Learns() && each < length {
 			t.Ops[len(t.Ops)-1].Backward += int64(2 * t.Whole(alloc.Shape{l.Out, l.In}, t.Computes()))
 		}
 		all = append(all, chunk)
 	}
-	return all, nil
+	return all
 }
 
 // atOnce records a loss that computes its gradients too: beside one chunk of logits there are the
 // gradients of x and of the weight.
-func (l HeadLoss) atOnce(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l HeadLoss) atOnce(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	Ran.Of(t).Multiplies = true
-	x, err := t.Lower(x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	x = t.Lower(x)
 	tokens := int(min(setting.FLOPs(x.Shape[:2]...), setting.MaxField))
 	o := tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{}, DType: alloc.Float32, Params: true, FLOPs: setting.Flops(alloc.Shape{tokens, l.Out}, l.In, 6)}
 	t.Cast(&o, l.Out, l.In)

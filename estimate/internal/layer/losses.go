@@ -17,43 +17,27 @@ type CTC nn.CTC
 
 func (l CTC) Declare(d *tape.Declaration) { d.Want("the number of letters", int(l), 1) }
 
-func (NLL) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (NLL) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	judge(t, x)
-	if err := t.Rank(x, 2, "(batch, classes)"); err != nil {
-		return tape.Tensor{}, err
-	}
-	target, err := t.Const(alloc.Int64, x.Shape[0])
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	t.Rank(x, 2, "(batch, classes)")
+	target := t.Const(alloc.Int64, x.Shape[0])
 	return t.Op(tape.Op{In: []tape.Tensor{x, target}, Shape: alloc.Shape{}, Keep: []tape.Tensor{x, target}, KeepOwn: []tape.Own{{Shape: alloc.Shape{}}}})
 }
 
-func (Huber) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return against(t, x) }
+func (Huber) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor { return against(t, x) }
 
-func (KLDiv) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (KLDiv) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	judge(t, x)
-	target, err := t.Const(x.DType, x.Shape...)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	product, err := t.Op(tape.Op{In: []tape.Tensor{x, target}, Shape: x.Shape, Keep: []tape.Tensor{target}})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	target := t.Const(x.DType, x.Shape...)
+	product := t.Op(tape.Op{In: []tape.Tensor{x, target}, Shape: x.Shape, Keep: []tape.Tensor{target}})
 	return t.Op(tape.Op{In: []tape.Tensor{product}, Shape: alloc.Shape{}})
 }
 
-func (l CTC) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l CTC) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	judge(t, x)
-	if err := t.Rank(x, 3, "(steps, batch, letters)"); err != nil {
-		return tape.Tensor{}, err
-	}
+	t.Rank(x, 3, "(steps, batch, letters)")
 	batch := x.Shape[1]
-	text, err := t.Const(alloc.Int64, batch, int(l))
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	text := t.Const(alloc.Int64, batch, int(l))
 	each := tape.Own{Shape: alloc.Shape{batch}}
 	return t.Op(tape.Op{
 		In: []tape.Tensor{x, text}, Shape: alloc.Shape{}, Keep: []tape.Tensor{x, text},

@@ -34,26 +34,19 @@ func (b MambaBlock) Declare(d *tape.Declaration) {
 	d.Layer("mixer", b.Mixer)
 }
 
-func (b MambaBlock) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	y, err := Narrowed{}.Forward(t, x)
-	if err == nil {
-		y, err = t.Call("norm", b.Norm, y)
-	}
-	if err == nil {
-		y, err = t.Call("mixer", b.Mixer, y)
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (b MambaBlock) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	y := Narrowed{}.Forward(t, x)
+	y = t.Call("norm", b.Norm, y)
+	y = t.Call("mixer", b.Mixer, y)
 	return t.Op(tape.Op{In: []tape.Tensor{x, y}, Shape: x.Shape, DType: alloc.Float32, PassGrad: true})
 }
 
 // Narrowed casts its input to the type of activations.
 type Narrowed struct{}
 
-func (Narrowed) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (Narrowed) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if x.DType == t.Activation() {
-		return x, nil
+		return x
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: t.Activation()})
 }
@@ -79,12 +72,12 @@ func (l MambaMixer) parts() (in, conv, x, step, out tape.Layer) {
 func (l MambaMixer) Declare(d *tape.Declaration) {
 	const most = setting.MaxField / 4 // two of them are added below
 	if l.Inner > most || l.State > most || l.Rank > most {
-		d.Errorf("%+v: want at most %d each", l.StateSpace, most)
-		return
+		d.Failf("%+v: want at most %d each", l.StateSpace, most)
 	}
-	if !d.WantAll(tape.Setting{Name: "Inner", Value: l.Inner, Least: 1}, tape.Setting{Name: "State", Value: l.State, Least: 1}, tape.Setting{Name: "Rank", Value: l.Rank, Least: 1}, tape.Setting{Name: "Kernel", Value: l.Kernel, Least: 1}) {
-		return
-	}
+	d.Want("Inner", l.Inner, 1)
+	d.Want("State", l.State, 1)
+	d.Want("Rank", l.Rank, 1)
+	d.Want("Kernel", l.Kernel, 1)
 	in, conv, x, step, out := l.parts()
 	d.Param("A_log", l.Inner, l.State)
 	d.Param("D", l.Inner)
@@ -109,101 +102,56 @@ func (l MambaMixer) norm(i int) tape.Layer {
 
 // normed returns the three parts of the projection p after their norms. Without norms the three are
 // not separate tensors, and only p is kept.
-func (l MambaMixer) normed(t *tape.Tape, p tape.Tensor) ([3]tape.Tensor, error) {
+func (l MambaMixer) normed(t *tape.Tape, p tape.Tensor) [3]tape.Tensor {
 	if !l.Normed {
-		return [3]tape.Tensor{p, p, p}, nil
+		return [3]tape.Tensor{p, p, p}
 	}
 	var from [3]tape.Tensor
-	parts, err := t.Parts(p, l.Rank, l.State, l.State)
-	for i := 0; i < len(from) && err == nil; i++ {
-		from[i], err = t.Call(mambaNorms[i], l.norm(i), parts[i])
+	parts := t.Parts(p, l.Rank, l.State, l.State)
+	for i := 0; i < len(from); i++ {
+		from[i] = t.Call(mambaNorms[i], l.norm(i), parts[i])
 	}
-	return from, err
+	return from
 }
 
-func (l MambaMixer) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l MambaMixer) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, hidden)")
 	Ran.Of(t).Stepwise, Ran.Of(t).Recurrent = true, true
 	in, conv, proj, _, out := l.parts()
 	batch, length := x.Shape[0], x.Shape[1]
 	wide := alloc.Shape{batch, l.Inner, length}
-	both, err := t.Call("in_proj", in, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	h, err := t.Op(tape.Op{In: []tape.Tensor{both}, Shape: wide, View: true})
-	if err == nil {
-		h, err = t.Call("conv1d", conv, h)
-	}
-	if err == nil {
-		h, err = t.Op(tape.Op{In: []tape.Tensor{h}, Shape: wide, Keep: []tape.Tensor{h}})
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	p, err := t.Op(tape.Op{In: []tape.Tensor{h}, Shape: alloc.Shape{batch, length, l.Inner}})
-	if err == nil {
-		p, err = t.Call("x_proj", proj, p)
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	from, err := l.normed(t, p)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	y, err := l.scan(t, h, from, wide)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	gate, err := t.Op(tape.Op{In: []tape.Tensor{both}, Shape: wide, Keep: []tape.Tensor{both}})
-	if err == nil {
-		y, err = tape.Mul(t, y, gate)
-	}
-	if err == nil {
-		y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: alloc.Shape{batch, length, l.Inner}, View: true})
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	both := t.Call("in_proj", in, x)
+	h := t.Op(tape.Op{In: []tape.Tensor{both}, Shape: wide, View: true})
+	h = t.Call("conv1d", conv, h)
+	h = t.Op(tape.Op{In: []tape.Tensor{h}, Shape: wide, Keep: []tape.Tensor{h}})
+	p := t.Op(tape.Op{In: []tape.Tensor{h}, Shape: alloc.Shape{batch, length, l.Inner}})
+	p = t.Call("x_proj", proj, p)
+	from := l.normed(t, p)
+	y := l.scan(t, h, from, wide)
+	gate := t.Op(tape.Op{In: []tape.Tensor{both}, Shape: wide, Keep: []tape.Tensor{both}})
+	y = t.Mul(y, gate)
+	y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: alloc.Shape{batch, length, l.Inner}, View: true})
 	return t.Call("out_proj", out, y)
 }
 
 // scan runs through the sequence state by state. from holds the time steps and the matrices B and
 // C.
-func (l MambaMixer) scan(t *tape.Tape, h tape.Tensor, from [3]tape.Tensor, wide alloc.Shape) (tape.Tensor, error) {
+func (l MambaMixer) scan(t *tape.Tape, h tape.Tensor, from [3]tape.Tensor, wide alloc.Shape) tape.Tensor {
 	batch, length := wide[0], wide[2]
 	states := alloc.Shape{batch, l.Inner, length, l.State}
 	low := h.DType.Bits() < 32
-	step, err := t.Op(tape.Op{In: []tape.Tensor{from[0]}, Shape: wide, DType: h.DType, Params: true, Keep: []tape.Tensor{from[0]}, FLOPs: setting.FLOPs(batch, length, l.Rank, l.Inner, 2)})
-	if err == nil {
-		step, err = t.Op(tape.Op{In: []tape.Tensor{step}, Shape: wide, DType: alloc.Float32, Params: true, KeepOutput: true})
-	}
-	if err == nil {
-		step, err = t.Op(tape.Op{In: []tape.Tensor{step}, Shape: wide, KeepOutput: true})
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	step := t.Op(tape.Op{In: []tape.Tensor{from[0]}, Shape: wide, DType: h.DType, Params: true, Keep: []tape.Tensor{from[0]}, FLOPs: setting.FLOPs(batch, length, l.Rank, l.Inner, 2)})
+	step = t.Op(tape.Op{In: []tape.Tensor{step}, Shape: wide, DType: alloc.Float32, Params: true, KeepOutput: true})
+	step = t.Op(tape.Op{In: []tape.Tensor{step}, Shape: wide, KeepOutput: true})
 	matrix := tape.Own{Shape: alloc.Shape{l.Inner, l.State}, DType: alloc.Float32}
-	decay, err := t.Op(tape.Op{In: []tape.Tensor{step}, Shape: states, Params: true, Keep: []tape.Tensor{step}, KeepOwn: []tape.Own{matrix, matrix}, KeepOutput: true})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	decay := t.Op(tape.Op{In: []tape.Tensor{step}, Shape: states, Params: true, Keep: []tape.Tensor{step}, KeepOwn: []tape.Own{matrix, matrix}, KeepOutput: true})
 	entry := tape.Op{In: []tape.Tensor{step, from[1]}, Shape: states, DType: alloc.Float32, Keep: []tape.Tensor{step, from[1]}}
 	if low {
 		entry.Keep = entry.Keep[:1]
 		entry.KeepOwn = []tape.Own{{Shape: alloc.Shape{batch, length, l.State}, DType: alloc.Float32}}
 	}
-	enters, err := t.Op(entry)
-	if err == nil {
-		enters, err = t.Op(tape.Op{In: []tape.Tensor{enters, h}, Shape: states, Keep: []tape.Tensor{enters, h}})
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	enters := t.Op(entry)
+	enters = t.Op(tape.Op{In: []tape.Tensor{enters, h}, Shape: states, Keep: []tape.Tensor{enters, h}})
 	each := func(n int, d alloc.DType) tape.Own {
 		return tape.Own{Shape: alloc.Shape{n, batch, l.Inner, l.State}, DType: d}
 	}
@@ -214,10 +162,7 @@ func (l MambaMixer) scan(t *tape.Tape, h tape.Tensor, from [3]tape.Tensor, wide 
 	if low && length > 1 {
 		run.KeepOwn = append(run.KeepOwn, each(length-1, alloc.Float32))
 	}
-	y, err := t.Op(run)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	y := t.Op(run)
 	skip := tape.Op{In: []tape.Tensor{y, h}, Shape: wide, Params: true, Keep: []tape.Tensor{h}}
 	if low {
 		skip.KeepOwn = []tape.Own{{Shape: alloc.Shape{l.Inner}, DType: alloc.Float32}, {Shape: wide}}

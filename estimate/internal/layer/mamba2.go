@@ -49,13 +49,14 @@ func (l HeadMixer) parts() tape.Sequential {
 }
 
 func (l HeadMixer) Declare(d *tape.Declaration) {
-	if !d.WantAll(tape.Setting{Name: "Inner", Value: l.Inner, Least: 1}, tape.Setting{Name: "Heads", Value: l.Heads, Least: 1}, tape.Setting{Name: "State", Value: l.State, Least: 1},
-		tape.Setting{Name: "Groups", Value: l.Groups, Least: 1}, tape.Setting{Name: "Kernel", Value: l.Kernel, Least: 1}, tape.Setting{Name: "Chunk", Value: l.Chunk, Least: 1}) {
-		return
-	}
+	d.Want("Inner", l.Inner, 1)
+	d.Want("Heads", l.Heads, 1)
+	d.Want("State", l.State, 1)
+	d.Want("Groups", l.Groups, 1)
+	d.Want("Kernel", l.Kernel, 1)
+	d.Want("Chunk", l.Chunk, 1)
 	if l.Inner%l.Heads != 0 || l.Heads%l.Groups != 0 || l.Chunk > setting.MaxField {
-		d.Errorf("%+v: want Heads that divide the Inner, Groups that divide the Heads, and a Chunk of at most %d", l.HeadSpace, setting.MaxField)
-		return
+		d.Failf("%+v: want Heads that divide the Inner, Groups that divide the Heads, and a Chunk of at most %d", l.HeadSpace, setting.MaxField)
 	}
 	d.Param("dt_bias", l.Heads)
 	d.Param("A_log", l.Heads)
@@ -63,12 +64,10 @@ func (l HeadMixer) Declare(d *tape.Declaration) {
 	l.parts().Declare(d)
 }
 
-func (l HeadMixer) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l HeadMixer) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, hidden)")
 	Ran.Of(t).Stepwise, Ran.Of(t).Recurrent = true, true
-	f := tape.Flow{T: t, Parts: l.parts()}
+	f := tape.Flow{Tape: t, Parts: l.parts()}
 	length := x.Dim(1)
 	from := f.Split(f.Call("in_proj", x), 2, l.Inner, l.mixed(), l.Heads)
 	y := f.Call("conv1d", f.Permute(from[1], 0, 2, 1))
@@ -80,7 +79,7 @@ func (l HeadMixer) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: x.DType})
 	}
 	y = f.Call("out_proj", y)
-	return y, f.Fault
+	return y
 }
 
 // scan runs through the sequence chunk by chunk, in float32 (mamba2_chunk_scan of transformers).
@@ -140,8 +139,8 @@ func (groupedNorm) Kind() string { return "RMSNormGated" }
 
 func (l groupedNorm) Declare(d *tape.Declaration) { d.Param("weight", l.size) }
 
-func (l groupedNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	f := tape.Flow{T: t}
+func (l groupedNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	f := tape.Flow{Tape: t}
 	gate := *outputGate.Of(t)
 	if gate.DType.Bits() < 32 {
 		gate = f.Op(tape.Op{In: []tape.Tensor{gate}, Shape: gate.Shape, DType: alloc.Float32})
@@ -155,5 +154,5 @@ func (l groupedNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 		o.KeepOwn = append(o.KeepOwn, tape.Own{Shape: x.Shape})
 	}
 	y := f.Op(o)
-	return y, f.Fault
+	return y
 }

@@ -47,17 +47,13 @@ func (l MLP) Declare(d *tape.Declaration) {
 	d.Layer(n[2], down)
 }
 
-func (l MLP) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l MLP) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	up, act, down := l.parts()
 	n := setting.Or(l.Names, MlpNames)
-	x, err := t.Call(n[0], up, x)
-	if err == nil {
-		x, err = t.Call(n[1], act, x)
-	}
-	if err == nil {
-		x, err = t.Call(n[2], down, x)
-	}
-	return x, err
+	x = t.Call(n[0], up, x)
+	x = t.Call(n[1], act, x)
+	x = t.Call(n[2], down, x)
+	return x
 }
 
 func (l GatedMLP) parts() (up, packed Linear, act tape.Layer, down Linear) {
@@ -68,9 +64,7 @@ func (l GatedMLP) parts() (up, packed Linear, act tape.Layer, down Linear) {
 }
 
 func (l GatedMLP) Declare(d *tape.Declaration) {
-	if !d.Want("FFN", l.FFN, 1) {
-		return
-	}
+	d.Want("FFN", l.FFN, 1)
 	up, packed, act, down := l.parts()
 	names := setting.Or(l.Names, llamaMLP)
 	if l.Packed {
@@ -84,56 +78,33 @@ func (l GatedMLP) Declare(d *tape.Declaration) {
 	d.Layer(names.Down, down)
 }
 
-func (l GatedMLP) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l GatedMLP) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	in, packed, act, down := l.parts()
 	names := setting.Or(l.Names, llamaMLP)
 	var gate, up tape.Tensor
-	var err error
 	if l.Packed {
 		var both tape.Tensor
-		if both, err = t.Call(names.Both, packed, x); err != nil {
-			return tape.Tensor{}, err
-		}
-		parts, err := t.Parts(both, l.FFN, l.FFN)
-		if err != nil {
-			return tape.Tensor{}, err
-		}
-		if gate, err = t.Call("activation_fn", act, parts[0]); err != nil {
-			return tape.Tensor{}, err
-		}
+		both = t.Call(names.Both, packed, x)
+		parts := t.Parts(both, l.FFN, l.FFN)
+		gate = t.Call("activation_fn", act, parts[0])
 		up = parts[1]
 	} else {
-		if gate, err = t.Call(names.Gate, in, x); err == nil && l.Thinned {
-			gate, err = thin(t, gate)
+		if gate = t.Call(names.Gate, in, x); l.Thinned {
+			gate = thin(t, gate)
 		}
-		if err == nil {
-			gate, err = t.Call("act_fn", act, gate)
-		}
-		if err == nil {
-			up, err = t.Call(names.Up, in, x)
-		}
+		gate = t.Call("act_fn", act, gate)
+		up = t.Call(names.Up, in, x)
 	}
-	if err == nil {
-		gate, err = tape.Mul(t, gate, up)
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	gate = t.Mul(gate, up)
 	return t.Call(names.Down, down, gate)
 }
 
 // thin keeps only what is above a bound, relu(x - bound). The bound is computed from the mean and
 // deviation of each vector.
-func thin(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func thin(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	one := t.Resized(x.Shape, 1)
-	bound, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: one, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{{Shape: one}}, BackwardWorkspace: t.Size(x)})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	y, err := t.Op(tape.Op{In: []tape.Tensor{x, bound}, Shape: x.Shape, PassGrad: true})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	bound := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: one, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{{Shape: one}}, BackwardWorkspace: t.Size(x)})
+	y := t.Op(tape.Op{In: []tape.Tensor{x, bound}, Shape: x.Shape, PassGrad: true})
 	return KeepOutput(t, y)
 }
 
@@ -163,10 +134,7 @@ func (l SqueezeExcite) parts() tape.Sequential {
 
 func (l SqueezeExcite) Declare(d *tape.Declaration) { l.parts().Declare(d) }
 
-func (l SqueezeExcite) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	scale, err := l.parts().Forward(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	return tape.Mul(t, x, scale)
+func (l SqueezeExcite) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	scale := l.parts().Forward(t, x)
+	return t.Mul(x, scale)
 }

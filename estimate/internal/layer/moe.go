@@ -35,9 +35,7 @@ const (
 )
 
 func (l MoE) Declare(d *tape.Declaration) {
-	if !l.Check(d) {
-		return
-	}
+	l.Check(d)
 	gate := "gate"
 	if l.Router == SparseMixer {
 		gate = "router"
@@ -55,77 +53,57 @@ func (l MoE) Declare(d *tape.Declaration) {
 
 func (l MoE) sharedGate() tape.Layer { return Linear{In: l.Hidden, Out: 1, NoBias: true} }
 
-// Check ends the declaration with an error if the settings are wrong, and reports whether they are
-// right.
-func (l MoE) Check(d *tape.Declaration) bool {
+// Check fails if the settings are wrong.
+func (l MoE) Check(d *tape.Declaration) {
 	top := setting.Or(l.TopK, 2)
-	if !d.WantAll(tape.Setting{Name: "Hidden", Value: l.Hidden, Least: 1}, tape.Setting{Name: "FFN", Value: l.FFN, Least: 1}, tape.Setting{Name: "Experts", Value: l.Experts, Least: 1}, tape.Setting{Name: "TopK", Value: top, Least: 1},
-		tape.Setting{Name: "Shared", Value: l.Shared, Least: 0}, tape.Setting{Name: "Groups", Value: l.Groups, Least: 0}, tape.Setting{Name: "TopGroups", Value: l.TopGroups, Least: 0}) {
-		return false
-	}
+	d.Want("Hidden", l.Hidden, 1)
+	d.Want("FFN", l.FFN, 1)
+	d.Want("Experts", l.Experts, 1)
+	d.Want("TopK", top, 1)
+	d.Want("Shared", l.Shared, 0)
+	d.Want("Groups", l.Groups, 0)
+	d.Want("TopGroups", l.TopGroups, 0)
 	switch {
 	case top > l.Experts:
-		d.Errorf("TopK is %d of %d Experts", top, l.Experts)
+		d.Failf("TopK is %d of %d Experts", top, l.Experts)
 	case l.Router > TopRouter:
-		d.Errorf("Router is %d: want one of the constants, from SoftmaxRouter to WideRouter", l.Router)
+		d.Failf("Router is %d: want one of the constants, from SoftmaxRouter to WideRouter", l.Router)
 	}
-	return d.Err == nil
 }
 
 func (l MoE) SharedExpert() tape.Layer {
 	return GatedMLP{Hidden: l.Hidden, FFN: l.Shared, Activation: l.Activation}
 }
 
-func (l MoE) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l MoE) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if l.Router == SparseMixer {
 		return l.Route(t, x, "router", router{l}, Experts{l})
 	}
 	if l.Shared > 0 && l.SharedGate {
 		return l.gated(t, x)
 	}
-	y, err := l.Route(t, x, "gate", router{l}, Experts{l})
-	if err != nil || l.Shared == 0 {
-		return y, err
+	y := l.Route(t, x, "gate", router{l}, Experts{l})
+	if l.Shared == 0 {
+		return y
 	}
-	shared, err := t.Call("shared_experts", l.SharedExpert(), x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	return tape.Add(t, y, shared)
+	shared := t.Call("shared_experts", l.SharedExpert(), x)
+	return t.Sum(y, shared)
 }
 
 // gated adds the output of the shared MLP, scaled by its gate.
-func (l MoE) gated(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	shared, err := t.Call("shared_expert", l.SharedExpert(), x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	y, err := l.Route(t, x, "gate", router{l}, Experts{l})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	gate, err := t.Call("shared_expert_gate", l.sharedGate(), x)
-	if err == nil {
-		gate, err = KeepOutput(t, gate)
-	}
-	if err == nil {
-		shared, err = tape.Mul(t, shared, gate)
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	return tape.Add(t, y, shared)
+func (l MoE) gated(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	shared := t.Call("shared_expert", l.SharedExpert(), x)
+	y := l.Route(t, x, "gate", router{l}, Experts{l})
+	gate := t.Call("shared_expert_gate", l.sharedGate(), x)
+	gate = KeepOutput(t, gate)
+	shared = t.Mul(shared, gate)
+	return t.Sum(y, shared)
 }
 
 // Route calls the router, under its name, and then the experts.
-func (l MoE) Route(t *tape.Tape, x tape.Tensor, name string, router, experts tape.Layer) (tape.Tensor, error) {
-	if err := t.Width(x, -1, l.Hidden, "features"); err != nil {
-		return tape.Tensor{}, err
-	}
-	scores, err := t.Call(name, router, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l MoE) Route(t *tape.Tape, x tape.Tensor, name string, router, experts tape.Layer) tape.Tensor {
+	t.Width(x, -1, l.Hidden, "features")
+	scores := t.Call(name, router, x)
 	Routed(t, scores)
 	return t.Call("experts", experts, x)
 }
@@ -155,11 +133,8 @@ func (l router) Declare(d *tape.Declaration) {
 }
 
 // Forward records the scores of each token's experts.
-func (l router) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	tokens, err := l.Tokens(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l router) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	tokens := l.Tokens(t, x)
 	top := setting.Or(l.TopK, 2)
 	switch l.Router {
 	case SigmoidRouter, LoneSigmoid:
@@ -169,26 +144,17 @@ func (l router) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	case SparseMixer:
 		return l.mix(t, x, tokens, top)
 	}
-	logits, err := t.Op(l.look(x, tokens, l.Router == WideRouter))
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	probs, err := t.Op(tape.Op{In: []tape.Tensor{logits}, Shape: logits.Shape, DType: alloc.Float32, KeepOutput: true})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	logits := t.Op(l.look(x, tokens, l.Router == WideRouter))
+	probs := t.Op(tape.Op{In: []tape.Tensor{logits}, Shape: logits.Shape, DType: alloc.Float32, KeepOutput: true})
 	chosen := alloc.Shape{tokens, top}
-	best, err := t.Op(tape.Op{In: []tape.Tensor{probs}, Shape: chosen, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	best := t.Op(tape.Op{In: []tape.Tensor{probs}, Shape: chosen, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
 	if !l.Unscaled {
-		best, err = t.Op(tape.Op{ // divided by their sum, in place
+		best = t.Op(tape.Op{ // divided by their sum, in place
 			In: []tape.Tensor{best}, Shape: chosen, InPlace: true, KeepOwn: []tape.Own{{Shape: chosen}, {Shape: alloc.Shape{tokens, 1}}},
 		})
 	}
-	if err != nil || l.Router != RoundedRouter || x.DType == best.DType {
-		return best, err
+	if l.Router != RoundedRouter || x.DType == best.DType {
+		return best
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{best}, Shape: chosen, DType: x.DType})
 }
@@ -208,71 +174,47 @@ func (l router) look(x tape.Tensor, tokens int, wide bool) tape.Op {
 
 // mix chooses the experts one after another: the softmax of the scores near the best is multiplied
 // by a mask.
-func (l router) mix(t *tape.Tape, x tape.Tensor, tokens, top int) (tape.Tensor, error) {
-	x, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape}) // the noise of training
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	s, err := t.Op(l.look(x, tokens, false))
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l router) mix(t *tape.Tape, x tape.Tensor, tokens, top int) tape.Tensor {
+	x = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape}) // the noise of training
+	s := t.Op(l.look(x, tokens, false))
 	one := alloc.Shape{tokens, 1}
 	parts := make([]tape.Tensor, top)
 	for i := range parts {
-		masked, err := t.Op(tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOwn: []tape.Own{{Shape: s.Shape, DType: alloc.Bool}}})
-		if err == nil {
-			masked, err = KeepOutput(t, masked)
-		}
-		if err == nil {
-			parts[i], err = t.Op(tape.Op{In: []tape.Tensor{masked}, Shape: one, KeepOwn: []tape.Own{{Shape: one, DType: alloc.Int64}, {Shape: one, DType: alloc.Int64}, {Shape: one}}})
-		}
-		if err != nil {
-			return tape.Tensor{}, err
-		}
+		masked := t.Op(tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOwn: []tape.Own{{Shape: s.Shape, DType: alloc.Bool}}})
+		masked = KeepOutput(t, masked)
+		parts[i] = t.Op(tape.Op{In: []tape.Tensor{masked}, Shape: one, KeepOwn: []tape.Own{{Shape: one, DType: alloc.Int64}, {Shape: one, DType: alloc.Int64}, {Shape: one}}})
 	}
-	return tape.Cat(t, 1, parts...)
+	return t.Cat(1, parts...)
 }
 
 // sigmoid chooses experts by a sigmoid, in float32.
-func (l router) sigmoid(t *tape.Tape, x tape.Tensor, tokens, top int) (tape.Tensor, error) {
+func (l router) sigmoid(t *tape.Tape, x tape.Tensor, tokens, top int) tape.Tensor {
 	scores, chosen := alloc.Shape{tokens, l.Experts}, alloc.Shape{tokens, top}
-	s, err := t.Op(l.look(x, tokens, l.Router == SigmoidRouter))
-	if err == nil {
-		s, err = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: scores, DType: alloc.Float32, KeepOutput: true})
-	}
+	s := t.Op(l.look(x, tokens, l.Router == SigmoidRouter))
+	s = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: scores, DType: alloc.Float32, KeepOutput: true})
 	choice := []tape.Own{{Shape: chosen, DType: alloc.Int64}}
 	if l.Router == SigmoidRouter { // the choice of groups leaves the indices of the best and a mask
 		groups := alloc.Shape{tokens, 2*l.Groups + l.TopGroups}
 		choice = append(choice, tape.Own{Shape: scores, DType: alloc.Bool}, tape.Own{Shape: groups, DType: alloc.Int64})
 	}
-	if err == nil {
-		s, err = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: chosen, KeepOwn: choice})
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	s = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: chosen, KeepOwn: choice})
 	if !l.Unscaled {
-		s, err = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: chosen, InPlace: true, KeepOwn: []tape.Own{{Shape: chosen}, {Shape: alloc.Shape{tokens, 1}}}})
+		s = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: chosen, InPlace: true, KeepOwn: []tape.Own{{Shape: chosen}, {Shape: alloc.Shape{tokens, 1}}}})
 	}
-	if err != nil || l.Router == LoneSigmoid {
-		return s, err
+	if l.Router == LoneSigmoid {
+		return s
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{s}, Shape: chosen})
 }
 
 // top makes a softmax over the best scores, in float32.
-func (l router) top(t *tape.Tape, x tape.Tensor, tokens, top int) (tape.Tensor, error) {
+func (l router) top(t *tape.Tape, x tape.Tensor, tokens, top int) tape.Tensor {
 	chosen := alloc.Shape{tokens, top}
-	s, err := t.Op(l.look(x, tokens, false))
-	if err == nil {
-		s, err = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: chosen, DType: alloc.Float32, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
-	}
-	if err == nil {
-		s, err = KeepOutput(t, s)
-	}
-	if err != nil || s.DType == x.DType {
-		return s, err
+	s := t.Op(l.look(x, tokens, false))
+	s = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: chosen, DType: alloc.Float32, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
+	s = KeepOutput(t, s)
+	if s.DType == x.DType {
+		return s
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{s}, Shape: chosen, DType: x.DType})
 }

@@ -10,12 +10,12 @@ import (
 )
 
 // Tokens returns the number of vectors in x.
-func (l MoE) Tokens(t *tape.Tape, x tape.Tensor) (int, error) {
+func (l MoE) Tokens(t *tape.Tape, x tape.Tensor) int {
 	n, err := x.Shape[:len(x.Shape)-1].Elements()
 	if err != nil || n > setting.MaxField {
-		return 0, t.Errorf("input %v has too many tokens", x.Shape)
+		t.Failf("input %v has too many tokens", x.Shape)
 	}
-	return int(n), nil
+	return int(n)
 }
 
 type Experts struct{ MoE }
@@ -29,17 +29,11 @@ func (l Experts) Declare(d *tape.Declaration) {
 	d.Layer("act_fn", l.Activation.Layer(UseSiLU))
 }
 
-func (l Experts) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	return l.Visit(t, x, func(both tape.Tensor) (tape.Tensor, error) {
-		parts, err := t.Parts(both, l.FFN, l.FFN)
-		if err != nil {
-			return tape.Tensor{}, err
-		}
-		gate, err := t.Call("act_fn", l.Activation.Layer(UseSiLU), parts[0])
-		if err != nil {
-			return tape.Tensor{}, err
-		}
-		return tape.Mul(t, gate, parts[1])
+func (l Experts) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	return l.Visit(t, x, func(both tape.Tensor) tape.Tensor {
+		parts := t.Parts(both, l.FFN, l.FFN)
+		gate := t.Call("act_fn", l.Activation.Layer(UseSiLU), parts[0])
+		return t.Mul(gate, parts[1])
 	}, false)
 }
 
@@ -54,36 +48,33 @@ func declareExpert(d *tape.Declaration, p tape.Param) {
 
 // Visit sorts the tokens by expert, runs the experts and puts the tokens back into order. gate
 // computes the middle of the MLP from the first projection.
-func (l MoE) Visit(t *tape.Tape, x tape.Tensor, gate func(both tape.Tensor) (tape.Tensor, error), bias bool) (tape.Tensor, error) {
-	tokens, err := l.Tokens(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l MoE) Visit(t *tape.Tape, x tape.Tensor, gate func(both tape.Tensor) tape.Tensor, bias bool) tape.Tensor {
+	tokens := l.Tokens(t, x)
 	visits := tokens * setting.Or(l.TopK, 2)
 	if visits > setting.MaxField {
-		return tape.Tensor{}, t.Errorf("input %v has too many tokens", x.Shape)
+		t.Failf("input %v has too many tokens", x.Shape)
 	}
-	f := &tape.Flow{T: t}
+	f := &tape.Flow{Tape: t}
 	order := tape.Own{Shape: alloc.Shape{visits}, DType: alloc.Int64}
 	selected := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{visits, l.Hidden}, KeepOwn: []tape.Own{order, order}})
 	both := l.project(f, selected, tape.Op{
 		Shape: alloc.Shape{visits, 2 * l.FFN}, Split: t.Cfg.Sharding.Tensor > 1,
 		KeepOwn: []tape.Own{{Shape: alloc.Shape{l.Experts}, DType: alloc.Int32}}, FLOPs: setting.FLOPs(visits, 2*l.FFN, l.Hidden, 2),
 	}, bias)
-	middle := f.Do(both.Shape, func() (tape.Tensor, error) { return gate(both) })
+	middle := gate(both)
 	down := l.project(f, middle, tape.Op{Shape: selected.Shape, Gather: true, Apart: true, FLOPs: setting.FLOPs(visits, l.Hidden, l.FFN, 2)}, bias)
 	y := f.In(x.DType, l.gather(f, down, x.Shape, order))
 	f.Hold(selected, down)
-	return y, f.Fault
+	return y
 }
 
 // project multiplies each token by the weight of its expert, and adds a copy of the expert's bias
 // to each token.
 func (l MoE) project(f *tape.Flow, x tape.Tensor, o tape.Op, bias bool) tape.Tensor {
 	o.In, o.Params = []tape.Tensor{x}, true
-	o.Keep = f.T.ForWeights(o.In)
-	if f.Fault == nil && f.T.Cfg.Quantized.Holds(f.T.DeclaredPath()) { // one expert after another
-		f.Fault = f.T.QuantizedProduct(&o, alloc.Shape{l.FFN, l.Hidden})
+	o.Keep = f.ForWeights(o.In)
+	if f.Cfg.Quantized.Holds(f.DeclaredPath()) { // one expert after another
+		f.QuantizedProduct(&o, alloc.Shape{l.FFN, l.Hidden})
 	}
 	y := f.Op(o)
 	if !bias {
@@ -96,7 +87,7 @@ func (l MoE) project(f *tape.Flow, x tape.Tensor, o tape.Op, bias bool) tape.Ten
 // gather scales the experts' output by the scores and puts it back into the order of the tokens, in
 // the wider of both types.
 func (l MoE) gather(f *tape.Flow, down tape.Tensor, shape alloc.Shape, order tape.Own) tape.Tensor {
-	scores := *routed.Of(f.T)
+	scores := *routed.Of(f.Tape)
 	wide := down.DType
 	if scores.DType.Bits() > wide.Bits() {
 		wide = scores.DType

@@ -31,9 +31,7 @@ type RMSNorm struct {
 }
 
 func (l BatchNorm) Declare(d *tape.Declaration) {
-	if !d.Want("Features", l.Features, 1) {
-		return
-	}
+	d.Want("Features", l.Features, 1)
 	affine(d, l.Features, l.NoAffine, false)
 	if !l.NoStats {
 		d.Buffer("running_mean", l.Features)
@@ -43,24 +41,22 @@ func (l BatchNorm) Declare(d *tape.Declaration) {
 }
 
 func (l LayerNorm) Declare(d *tape.Declaration) {
-	if d.Want("Size", l.Size, 1) {
-		affine(d, l.Size, l.NoAffine, l.NoBias)
-	}
+	d.Want("Size", l.Size, 1)
+	affine(d, l.Size, l.NoAffine, l.NoBias)
 }
 
 func (l GroupNorm) Declare(d *tape.Declaration) {
-	if !d.Want("Groups", l.Groups, 1) || !d.Want("Channels", l.Channels, 1) {
-		return
-	}
+	d.Want("Groups", l.Groups, 1)
+	d.Want("Channels", l.Channels, 1)
 	if l.Channels%l.Groups != 0 {
-		d.Errorf("%d Channels do not divide into %d Groups", l.Channels, l.Groups)
-		return
+		d.Failf("%d Channels do not divide into %d Groups", l.Channels, l.Groups)
 	}
 	affine(d, l.Channels, false, false)
 }
 
 func (l RMSNorm) Declare(d *tape.Declaration) {
-	if d.Want("Size", l.Size, 1) && !l.Plain {
+	d.Want("Size", l.Size, 1)
+	if !l.Plain {
 		d.Param("weight", l.Size)
 	}
 }
@@ -78,13 +74,11 @@ func affine(d *tape.Declaration, n int, none, noBias bool) {
 // Kind returns the name of one of PyTorch's three types: BatchNorm1d, 2d or 3d.
 func (l BatchNorm) Kind() string { return "BatchNorm" }
 
-func (l BatchNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l BatchNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if len(x.Shape) < 2 {
-		return tape.Tensor{}, t.Errorf("input %v has no channels: want (batch, %d, ...)", x.Shape, l.Features)
+		t.Failf("input %v has no channels: want (batch, %d, ...)", x.Shape, l.Features)
 	}
-	if err := t.Width(x, 1, l.Features, "channels"); err != nil {
-		return tape.Tensor{}, err
-	}
+	t.Width(x, 1, l.Features, "channels")
 	stats := tape.Own{Shape: alloc.Shape{l.Features}, DType: alloc.Float32}
 	if d := t.Cfg.Weights; t.On() == setting.CPU && d.Bits() < 32 {
 		stats.DType = d // the CPU's kernel keeps them in the type of the weights
@@ -95,27 +89,18 @@ func (l BatchNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	})
 }
 
-func (l LayerNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	o, err := l.op(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	return t.Op(o)
+func (l LayerNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	return t.Op(l.op(t, x))
 }
 
-func (l LayerNorm) op(t *tape.Tape, x tape.Tensor) (tape.Op, error) {
-	if err := t.Width(x, -1, l.Size, "features"); err != nil {
-		return tape.Op{}, err
-	}
-	x, err := t.Raise(x)
-	if err != nil {
-		return tape.Op{}, err
-	}
+func (l LayerNorm) op(t *tape.Tape, x tape.Tensor) tape.Op {
+	t.Width(x, -1, l.Size, "features")
+	x = t.Raise(x)
 	stats := tape.Own{Shape: t.Resized(x.Shape, 1), DType: statistics(t, x)}
 	return tape.Op{
 		In: []tape.Tensor{x}, Shape: x.Shape, Params: !l.NoAffine,
 		Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{stats, stats}, FLOPs: setting.Flops(x.Shape, 5),
-	}, nil
+	}
 }
 
 // TurnedNorm is a LayerNorm of a view whose dimensions are turned. The kernel reads a contiguous copy of it, and in the
@@ -125,11 +110,8 @@ type TurnedNorm struct{ LayerNorm }
 // Kind names the row.
 func (TurnedNorm) Kind() string { return "LayerNorm" }
 
-func (l TurnedNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	o, err := l.op(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l TurnedNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	o := l.op(t, x)
 	o.Workspace, o.BackwardWorkspace = t.Size(x), 2*t.Size(x)
 	return t.Op(o)
 }
@@ -143,17 +125,12 @@ func statistics(t *tape.Tape, x tape.Tensor) alloc.DType {
 	return alloc.Float32
 }
 
-func (l GroupNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l GroupNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if len(x.Shape) < 2 {
-		return tape.Tensor{}, t.Errorf("input %v has no channels: want (batch, %d, ...)", x.Shape, l.Channels)
+		t.Failf("input %v has no channels: want (batch, %d, ...)", x.Shape, l.Channels)
 	}
-	if err := t.Width(x, 1, l.Channels, "channels"); err != nil {
-		return tape.Tensor{}, err
-	}
-	x, err := t.Raise(x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	t.Width(x, 1, l.Channels, "channels")
+	x = t.Raise(x)
 	stats := tape.Own{Shape: alloc.Shape{x.Shape[0], l.Groups}}
 	return t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: x.Shape, Params: true,
@@ -161,10 +138,8 @@ func (l GroupNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 	})
 }
 
-func (l RMSNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Width(x, -1, l.Size, "features"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l RMSNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Width(x, -1, l.Size, "features")
 	o := tape.Op{
 		In: []tape.Tensor{x}, Shape: x.Shape, Params: !l.Plain, Keep: []tape.Tensor{x},
 		KeepOwn: []tape.Own{{Shape: t.Resized(x.Shape, 1), DType: alloc.Float32}},

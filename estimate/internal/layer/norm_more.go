@@ -19,22 +19,19 @@ type LayerNorm2d struct{ Channels int }
 type LocalResponseNorm nn.LocalResponseNorm
 
 func (l InstanceNorm) Declare(d *tape.Declaration) {
-	if d.Want("Features", l.Features, 1) {
-		affine(d, l.Features, !l.Affine, false)
-	}
+	d.Want("Features", l.Features, 1)
+	affine(d, l.Features, !l.Affine, false)
 }
 
 func (l LayerNorm2d) Declare(d *tape.Declaration) { LayerNorm{Size: l.Channels}.Declare(d) }
 
 func (l LocalResponseNorm) Declare(d *tape.Declaration) { d.Want("the size", int(l), 1) }
 
-func (l InstanceNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l InstanceNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if len(x.Shape) < 3 {
-		return tape.Tensor{}, t.Errorf("input %v has nothing after its channels: want (batch, %d, ...)", x.Shape, l.Features)
+		t.Failf("input %v has nothing after its channels: want (batch, %d, ...)", x.Shape, l.Features)
 	}
-	if err := t.Width(x, 1, l.Features, "channels"); err != nil {
-		return tape.Tensor{}, err
-	}
+	t.Width(x, 1, l.Features, "channels")
 	each := tape.Own{Shape: x.Shape[:2], DType: alloc.Float32}
 	own := []tape.Own{each, each}
 	if l.Affine {
@@ -45,37 +42,30 @@ func (l InstanceNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) 
 
 // Forward permutes, norms and permutes back. The norm's gradient has the order of the pixels, and
 // is copied.
-func (l LayerNorm2d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 4, "(batch, channels, height, width)"); err != nil {
-		return tape.Tensor{}, err
-	}
-	y, err := tape.Permute{0, 2, 3, 1}.Forward(t, x)
-	if err == nil {
-		y, err = LayerNorm{Size: l.Channels}.Forward(t, y)
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l LayerNorm2d) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 4, "(batch, channels, height, width)")
+	y := tape.Permute{0, 2, 3, 1}.Forward(t, x)
+	y = LayerNorm{Size: l.Channels}.Forward(t, y)
 	return tape.Permute{0, 3, 1, 2}.Forward(t, y)
 }
 
-func (l LocalResponseNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l LocalResponseNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if len(x.Shape) < 3 {
-		return tape.Tensor{}, t.Errorf("input %v has nothing after its channels", x.Shape)
+		t.Failf("input %v has nothing after its channels", x.Shape)
 	}
 	if x.Shape[1] > setting.MaxField || int(l) > setting.MaxField {
-		return tape.Tensor{}, t.Errorf("input %v has too many channels", x.Shape)
+		t.Failf("input %v has too many channels", x.Shape)
 	}
 	padded := slices.Clone(x.Shape)
 	padded[1] += int(l) - 1
-	f := tape.Flow{T: t}
+	f := tape.Flow{Tape: t}
 	squared := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}})
 	wide := f.Op(tape.Op{In: []tape.Tensor{squared}, Shape: padded})
 	sum := f.Op(tape.Op{In: []tape.Tensor{wide}, Shape: x.Shape, Keep: []tape.Tensor{wide}})
 	sum = f.Scale(f.Scale(sum))
 	power := f.Op(tape.Op{In: []tape.Tensor{sum}, Shape: x.Shape, Keep: []tape.Tensor{sum}})
 	y := f.Mul(x, power) // a division would keep the same
-	return y, f.Fault
+	return y
 }
 
 // WideNorm is the LayerNorm of Cohere, in elementary operations in float32 and without a bias. Its
@@ -94,10 +84,8 @@ func (l WideNorm) shape() alloc.Shape {
 	return alloc.Shape{l.Heads, l.Size}
 }
 
-func (l WideNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Width(x, -1, l.Size, "features"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l WideNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Width(x, -1, l.Size, "features")
 	wide := tape.Own{Shape: x.Shape, DType: alloc.Float32}
 	o := tape.Op{
 		In: []tape.Tensor{x}, Shape: x.Shape, Params: true,
@@ -120,17 +108,14 @@ type PlainNorm struct{ Size int }
 // Kind returns what the rows show as the kind of layer.
 func (PlainNorm) Kind() string { return "LayerNorm" }
 
-func (l PlainNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l PlainNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	d := x.DType
-	var err error
 	if d.Bits() < 32 {
-		if x, err = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: alloc.Float32}); err != nil {
-			return tape.Tensor{}, err
-		}
+		x = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
 	}
-	y, err := LayerNorm{Size: l.Size, NoAffine: true}.Forward(t, x)
-	if err != nil || y.DType == d {
-		return y, err
+	y := LayerNorm{Size: l.Size, NoAffine: true}.Forward(t, x)
+	if y.DType == d {
+		return y
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: d})
 }
@@ -143,10 +128,8 @@ func (ShiftedNorm) Kind() string { return "LayerNorm" }
 
 func (l ShiftedNorm) Declare(d *tape.Declaration) { LayerNorm{Size: l.Size}.Declare(d) }
 
-func (l ShiftedNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Width(x, -1, l.Size, "features"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l ShiftedNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Width(x, -1, l.Size, "features")
 	stats := tape.Own{Shape: t.Resized(x.Shape, 1), DType: statistics(t, x)}
 	return t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: x.Shape, Params: true, Keep: []tape.Tensor{x},
@@ -163,35 +146,24 @@ func (EachHead) Kind() string { return "LayerNorms" }
 
 func (l EachHead) Declare(d *tape.Declaration) {
 	for i := range l.Heads {
-		if !d.Layer("norms."+strconv.Itoa(i), LayerNorm{Size: l.Size, NoBias: true}) {
-			return
-		}
+		d.Layer("norms."+strconv.Itoa(i), LayerNorm{Size: l.Size, NoBias: true})
 	}
 }
 
-func (l EachHead) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 4, "(batch, heads, length, size)"); err != nil {
-		return tape.Tensor{}, err
-	}
-	if err := t.Width(x, 1, l.Heads, "heads"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l EachHead) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 4, "(batch, heads, length, size)")
+	t.Width(x, 1, l.Heads, "heads")
 	heads := make([]tape.Tensor, l.Heads)
 	for i := range heads {
-		one, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], 1, x.Shape[2], x.Shape[3]}, View: true})
-		if err == nil {
-			heads[i], err = t.Call("norms."+strconv.Itoa(i), LayerNorm{Size: l.Size, NoBias: true}, one)
-		}
-		if err != nil {
-			return tape.Tensor{}, err
-		}
+		one := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], 1, x.Shape[2], x.Shape[3]}, View: true})
+		heads[i] = t.Call("norms."+strconv.Itoa(i), LayerNorm{Size: l.Size, NoBias: true}, one)
 	}
-	return tape.Cat(t, 1, heads...)
+	return t.Cat(1, heads...)
 }
 
 // Multiple multiplies its input by a plain number.
 type Multiple struct{}
 
-func (Multiple) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (Multiple) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
 }

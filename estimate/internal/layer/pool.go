@@ -21,19 +21,13 @@ func (l AdaptiveMaxPool) Declare(d *tape.Declaration) { AdaptiveAvgPool(l).Decla
 
 func (l AdaptiveAvgPool) Declare(d *tape.Declaration) { d.Want("the length of the output", int(l), 1) }
 
-func (l AdaptiveMaxPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	shape, err := adapted(t, x, int(l))
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l AdaptiveMaxPool) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	shape := adapted(t, x, int(l))
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{{Shape: shape, DType: alloc.Int64}}})
 }
 
-func (l AdaptiveAvgPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	shape, err := adapted(t, x, int(l))
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l AdaptiveAvgPool) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	shape := adapted(t, x, int(l))
 	o := tape.Op{In: []tape.Tensor{x}, Shape: shape}
 	if l != 1 || t.Cfg.Release.KeepsMeans() { // with one output place it is a mean
 		o.Keep = o.In
@@ -42,25 +36,22 @@ func (l AdaptiveAvgPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, erro
 }
 
 // adapted returns the shape of x with this length in each dimension after the channels.
-func adapted(t *tape.Tape, x tape.Tensor, length int) (alloc.Shape, error) {
-	dims, err := spatialDims(t, x)
-	if err != nil {
-		return nil, err
-	}
+func adapted(t *tape.Tape, x tape.Tensor, length int) alloc.Shape {
+	dims := spatialDims(t, x)
 	shape := slices.Clone(x.Shape)
 	for i := range dims {
 		shape[2+i] = length
 	}
-	return shape, nil
+	return shape
 }
 
 // spatialDims returns the number of dimensions after the channels, one to three.
-func spatialDims(t *tape.Tape, x tape.Tensor) (int, error) {
+func spatialDims(t *tape.Tape, x tape.Tensor) int {
 	n := len(x.Shape) - 2
 	if n < 1 || n > 3 {
-		return 0, t.Errorf("input %v: want (batch, channels, ...) with one to three dimensions after the channels", x.Shape)
+		t.Failf("input %v: want (batch, channels, ...) with one to three dimensions after the channels", x.Shape)
 	}
-	return n, nil
+	return n
 }
 
 // Declare checks the settings of the dimensions that have some of their own, and of one that has not.
@@ -72,20 +63,17 @@ func (l MaxPool) Declare(d *tape.Declaration) {
 		}
 	}
 	w := l.window(dims)
-	if !w.check(d) {
-		return
-	}
+	w.check(d)
 	for i := range w.dims {
 		if 2*w.padding[i] > w.kernel[i] {
-			d.Errorf("Padding is %d: want at most half of the Kernel, %d", w.padding[i], w.kernel[i])
-			return
+			d.Failf("Padding is %d: want at most half of the Kernel, %d", w.padding[i], w.kernel[i])
 		}
 	}
 }
 
 func (l AvgPool) Declare(d *tape.Declaration) {
 	if MaxPool(l).Declare(d); l.Dilation > 1 {
-		d.Errorf("Dilation is %d: an AvgPool has none", l.Dilation)
+		d.Failf("Dilation is %d: an AvgPool has none", l.Dilation)
 	}
 }
 
@@ -99,36 +87,27 @@ func (l MaxPool) window(dims int) window {
 }
 
 // pooled returns the shape of the output.
-func (l MaxPool) pooled(t *tape.Tape, x tape.Tensor) (alloc.Shape, error) {
-	dims, err := spatialDims(t, x)
-	if err != nil {
-		return nil, err
-	}
+func (l MaxPool) pooled(t *tape.Tape, x tape.Tensor) alloc.Shape {
+	dims := spatialDims(t, x)
 	w, shape := l.window(dims), slices.Clone(x.Shape)
 	for i := range dims {
 		if k := w.kernel[i]; min(k, w.stride[i], w.padding[i]+1) < 1 || max(k, w.stride[i]) > setting.MaxField || w.padding[i] > k/2 {
-			return nil, t.Errorf("Kernel %d, Stride %d and Padding %d of dimension %d of input %v make no sense", k, w.stride[i], w.padding[i], i, x.Shape)
+			t.Failf("Kernel %d, Stride %d and Padding %d of dimension %d of input %v make no sense", k, w.stride[i], w.padding[i], i, x.Shape)
 		}
 		if shape[2+i] = w.places(i, x.Shape[2+i], l.Ceil); shape[2+i] <= 0 {
-			return nil, t.Errorf("input %v is too small for a kernel of %d", x.Shape, w.kernel[i])
+			t.Failf("input %v is too small for a kernel of %d", x.Shape, w.kernel[i])
 		}
 	}
-	return shape, nil
+	return shape
 }
 
-func (l MaxPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	shape, err := l.pooled(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l MaxPool) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	shape := l.pooled(t, x)
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{{Shape: shape, DType: alloc.Int64}}})
 }
 
-func (l AvgPool) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	shape, err := MaxPool(l).pooled(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l AvgPool) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	shape := MaxPool(l).pooled(t, x)
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, Keep: []tape.Tensor{x}})
 }
 
@@ -136,14 +115,14 @@ type Upsample nn.Upsample
 
 func (l Upsample) Declare(d *tape.Declaration) { d.Want("the factor", int(l), 1) }
 
-func (l Upsample) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l Upsample) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if len(x.Shape) < 3 {
-		return tape.Tensor{}, t.Errorf("input %v has nothing after its channels to scale", x.Shape)
+		t.Failf("input %v has nothing after its channels to scale", x.Shape)
 	}
 	shape := slices.Clone(x.Shape)
 	for i := range shape[2:] {
 		if shape[2+i] > setting.MaxField {
-			return tape.Tensor{}, t.Errorf("input %v is too large to scale", x.Shape)
+			t.Failf("input %v is too large to scale", x.Shape)
 		}
 		shape[2+i] *= int(l)
 	}

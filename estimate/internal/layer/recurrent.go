@@ -24,12 +24,12 @@ func (l LSTM) Declare(d *tape.Declaration) { RNN(l).declare(d, 4) }
 func (l GRU) Declare(d *tape.Declaration) { RNN(l).declare(d, 3) }
 
 // Forward records one state for each step, and the first two.
-func (l RNN) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l RNN) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return l.forward(t, x, 1, 1, 1)
 }
 
 // Forward records four gates, the cell state and the output of each step.
-func (l LSTM) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l LSTM) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if t.On() == setting.CPU {
 		return RNN(l).oneDNN(t, x)
 	}
@@ -37,7 +37,7 @@ func (l LSTM) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
 }
 
 // Forward records three gates, their inputs and the state of each step.
-func (l GRU) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l GRU) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return RNN(l).forward(t, x, 3, 7, 0)
 }
 
@@ -50,12 +50,11 @@ func (l RNN) directions() int {
 
 func (l RNN) declare(d *tape.Declaration, gates int) {
 	layers := setting.Or(l.Layers, 1)
-	if !d.WantAll(tape.Setting{Name: "In", Value: l.In, Least: 1}, tape.Setting{Name: "Hidden", Value: l.Hidden, Least: 1}, tape.Setting{Name: "Layers", Value: layers, Least: 1}) {
-		return
-	}
+	d.Want("In", l.In, 1)
+	d.Want("Hidden", l.Hidden, 1)
+	d.Want("Layers", layers, 1)
 	if layers > tape.MaxLayers/8 {
-		d.Errorf("Layers is %d: want at most %d", layers, tape.MaxLayers/8)
-		return
+		d.Failf("Layers is %d: want at most %d", layers, tape.MaxLayers/8)
 	}
 	in := l.In
 	for i := range layers {
@@ -75,28 +74,20 @@ func (l RNN) declare(d *tape.Declaration, gates int) {
 	}
 }
 
-// fits returns an error if the layer does not take the input, and notes on the tape that a
-// recurrent layer ran.
-func (l RNN) fits(t *tape.Tape, x tape.Tensor) error {
-	if err := t.Rank(x, 3, "(batch, length, features)"); err != nil {
-		return err
-	}
-	if err := t.Width(x, 2, l.In, "features"); err != nil {
-		return err
-	}
+// fits fails if the layer does not take the input, and notes on the tape that a recurrent layer ran.
+func (l RNN) fits(t *tape.Tape, x tape.Tensor) {
+	t.Rank(x, 3, "(batch, length, features)")
+	t.Width(x, 2, l.In, "features")
 	Ran.Of(t).Recurrent = true
 	if x.Shape[1] > setting.MaxField/8 {
-		return t.Errorf("input %v is too long: want at most %d steps", x.Shape, setting.MaxField/8)
+		t.Failf("input %v is too long: want at most %d steps", x.Shape, setting.MaxField/8)
 	}
-	return nil
 }
 
 // forward keeps for each layer and direction its input in the order of steps, states tensors for
 // each step, and more tensors once.
-func (l RNN) forward(t *tape.Tape, x tape.Tensor, gates, states, more int) (tape.Tensor, error) {
-	if err := l.fits(t, x); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l RNN) forward(t *tape.Tape, x tape.Tensor, gates, states, more int) tape.Tensor {
+	l.fits(t, x)
 	batch, length, directions := x.Shape[0], x.Shape[1], l.directions()
 	for i := range setting.Or(l.Layers, 1) {
 		in := x.Shape[2]
@@ -116,46 +107,39 @@ func (l RNN) forward(t *tape.Tape, x tape.Tensor, gates, states, more int) (tape
 		if i == 0 && batch == 1 {
 			o.Keep = o.In
 		}
-		var err error
-		if x, err = t.Op(o); err != nil {
-			return tape.Tensor{}, err
-		}
+		x = t.Op(o)
 	}
-	return x, nil
+	return x
 }
 
 // oneDNN is an LSTM as PyTorch runs it on the CPU: a kernel for each layer and
 // direction, which keeps its input and output, the first and last states, and
 // a workspace of its own.
-func (l RNN) oneDNN(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	err := l.fits(t, x)
-	if err == nil && x.Shape[0] > 1 { // the kernel reads step by step
-		x, err = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
+func (l RNN) oneDNN(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	l.fits(t, x)
+	if x.Shape[0] > 1 { // the kernel reads step by step
+		x = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
 	}
-	for i := 0; i < setting.Or(l.Layers, 1) && err == nil; i++ {
-		x, err = l.oneDNNLayer(t, x)
+	for range setting.Or(l.Layers, 1) {
+		x = l.oneDNNLayer(t, x)
 	}
-	return x, err
+	return x
 }
 
-func (l RNN) oneDNNLayer(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l RNN) oneDNNLayer(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	batch, length, in := x.Shape[0], x.Shape[1], x.Shape[2]
 	outputs := make([]tape.Tensor, l.directions())
 	for i := range outputs {
-		var err error
-		outputs[i], err = t.Op(tape.Op{
+		outputs[i] = t.Op(tape.Op{
 			In: []tape.Tensor{x}, Shape: alloc.Shape{batch, length, l.Hidden}, DType: t.Activation(), Params: true,
 			Keep: []tape.Tensor{x}, KeepOutput: true, KeepOwn: []tape.Own{l.workspace(batch, length), {Shape: alloc.Shape{4, batch, l.Hidden}}},
 			Workspace: l.reordered(t, in), FLOPs: setting.FLOPs(2, batch, length, 4, l.Hidden, in+l.Hidden),
 		})
-		if err != nil {
-			return tape.Tensor{}, err
-		}
 	}
 	if len(outputs) == 1 {
-		return outputs[0], nil
+		return outputs[0]
 	}
-	return tape.Cat(t, 2, outputs...)
+	return t.Cat(2, outputs...)
 }
 
 // workspace returns what the kernel keeps for all steps: the gates twice, three pairs of states and

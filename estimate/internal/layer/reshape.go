@@ -11,17 +11,12 @@ type Flatten nn.Flatten
 
 func (l Flatten) Declare(d *tape.Declaration) { d.Want("Start", l.Start, 0) }
 
-func (l Flatten) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l Flatten) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	start := setting.Or(l.Start, 1)
 	if start >= len(x.Shape) {
-		return tape.Tensor{}, t.Errorf("input %v has no dimension %d to flatten from", x.Shape, start)
+		t.Failf("input %v has no dimension %d to flatten from", x.Shape, start)
 	}
-	n, err := x.Shape[start:].Elements()
-	if err != nil {
-		return tape.Tensor{}, t.Wrap("input", err)
-	}
-	shape := append(x.Shape[:start:start], int(n))
-	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, View: true})
+	return t.View(x, append(x.Shape[:start:start], -1)...)
 }
 
 type Reshape nn.Reshape
@@ -31,33 +26,31 @@ func (l Reshape) Declare(d *tape.Declaration) {
 	for _, n := range l {
 		if n == -1 {
 			unknown++
-		} else if !d.Want("each dimension", n, 1) {
-			return
+		} else {
+			d.Want("each dimension", n, 1)
 		}
 	}
 	if unknown > 1 {
-		d.Errorf("dimensions %v: at most one may be -1", []int(l))
+		d.Failf("dimensions %v: at most one may be -1", []int(l))
 	}
 }
 
-func (l Reshape) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l Reshape) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if len(x.Shape) == 0 {
-		return tape.Tensor{}, t.Errorf("input () has no batch")
+		t.Failf("input () has no batch")
 	}
-	return tape.Seen(t, x, append([]int{x.Shape[0]}, l...))
+	return t.View(x, append([]int{x.Shape[0]}, l...)...)
 }
 
 type PixelShuffle nn.PixelShuffle
 
 func (l PixelShuffle) Declare(d *tape.Declaration) { d.Want("the factor", int(l), 1) }
 
-func (l PixelShuffle) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 4, "(batch, channels, height, width)"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l PixelShuffle) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 4, "(batch, channels, height, width)")
 	square := int64(l) * int64(l)
 	if l < 1 || int64(x.Shape[1])%square != 0 || max(x.Shape[2], x.Shape[3]) > setting.MaxField {
-		return tape.Tensor{}, t.Errorf("input %v does not have channels for pixels of %d x %d", x.Shape, l, l)
+		t.Failf("input %v does not have channels for pixels of %d x %d", x.Shape, l, l)
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], int(int64(x.Shape[1]) / square), x.Shape[2] * int(l), x.Shape[3] * int(l)}})
 }
@@ -66,19 +59,15 @@ type ZeroPad2d nn.ZeroPad2d
 
 func (l ZeroPad2d) Declare(d *tape.Declaration) {
 	for i, side := range [...]string{"left", "right", "top", "bottom"} {
-		if !d.Want(side, l[i], -setting.MaxField) {
-			return
-		}
+		d.Want(side, l[i], -setting.MaxField)
 	}
 }
 
-func (l ZeroPad2d) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 4, "(batch, channels, height, width)"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l ZeroPad2d) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 4, "(batch, channels, height, width)")
 	high, wide := int64(x.Shape[2])+int64(l[2])+int64(l[3]), int64(x.Shape[3])+int64(l[0])+int64(l[1])
 	if min(high, wide) < 1 || max(high, wide) > setting.MaxField {
-		return tape.Tensor{}, t.Errorf("input %v padded to %d x %d pixels: want at least one, and at most %d a side", x.Shape, high, wide, setting.MaxField)
+		t.Failf("input %v padded to %d x %d pixels: want at least one, and at most %d a side", x.Shape, high, wide, setting.MaxField)
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[1], int(high), int(wide)}})
 }
@@ -102,17 +91,12 @@ func (l PatchMerging) module() tape.Module {
 }
 
 func (l PatchMerging) Declare(d *tape.Declaration) {
-	if d.Want("Channels", l.Channels, 1) {
-		l.module().Declare(d)
-	}
+	d.Want("Channels", l.Channels, 1)
+	l.module().Declare(d)
 }
 
-func (l PatchMerging) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 4, "(batch, height, width, channels)"); err != nil {
-		return tape.Tensor{}, err
-	}
-	if err := t.Width(x, 3, l.Channels, "channels"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l PatchMerging) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 4, "(batch, height, width, channels)")
+	t.Width(x, 3, l.Channels, "channels")
 	return l.module().Forward(t, x)
 }

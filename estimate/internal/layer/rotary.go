@@ -10,29 +10,18 @@ import (
 
 // rotate rotates queries or keys by their positions: x cos + rotate_half(x) sin. Only the tables
 // are kept, and all layers share them.
-func rotate(t *tape.Tape, x tape.Tensor, size, rotated, kinds int, tables alloc.DType) (tape.Tensor, error) {
-	cos, sin, err := rotary(t, x.Shape[1], rotated, kinds, tables)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func rotate(t *tape.Tape, x tape.Tensor, size, rotated, kinds int, tables alloc.DType) tape.Tensor {
+	cos, sin := rotary(t, x.Shape[1], rotated, kinds, tables)
 	part := t.Resized(x.Shape, x.Shape[2]/size*rotated)
-	product, err := t.Op(tape.Op{In: []tape.Tensor{x, cos}, Shape: part, DType: tables, Keep: []tape.Tensor{cos}})
-	if err != nil {
-		return tape.Tensor{}, err
+	product := t.Op(tape.Op{In: []tape.Tensor{x, cos}, Shape: part, DType: tables, Keep: []tape.Tensor{cos}})
+	half := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: part})
+	half = t.Op(tape.Op{In: []tape.Tensor{half, sin}, Shape: part, DType: tables, Keep: []tape.Tensor{sin}})
+	y := t.Op(tape.Op{In: []tape.Tensor{product, half}, Shape: part, PassGrad: true})
+	if tables != 0 && x.DType != tables { // the sum is then rounded from the tables' type
+		y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: part, DType: x.DType})
 	}
-	half, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: part})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	if half, err = t.Op(tape.Op{In: []tape.Tensor{half, sin}, Shape: part, DType: tables, Keep: []tape.Tensor{sin}}); err != nil {
-		return tape.Tensor{}, err
-	}
-	y, err := t.Op(tape.Op{In: []tape.Tensor{product, half}, Shape: part, PassGrad: true})
-	if err == nil && tables != 0 && x.DType != tables { // the sum is then rounded from the tables' type
-		y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: part, DType: x.DType})
-	}
-	if err != nil || rotated == size {
-		return y, err
+	if rotated == size {
+		return y
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{y, x}, Shape: x.Shape})
 }
@@ -67,62 +56,45 @@ var rotaryTables tape.Slot[tables]
 
 // rotary returns the tables for heads of one width, which the first such layer makes. Some models
 // have several kinds of layers with different tables; these are all made at once.
-func rotary(t *tape.Tape, length, size, kinds int, d alloc.DType) (cos, sin tape.Tensor, err error) {
+func rotary(t *tape.Tape, length, size, kinds int, d alloc.DType) (cos, sin tape.Tensor) {
 	d = setting.Or(d, t.Activation())
 	shape := alloc.Shape{kinds, 1, length, size}
 	r := rotaryTables.Of(t).of(shape, d)
 	if r.cos.Shape != nil {
-		return r.cos, r.sin, nil
+		return r.cos, r.sin
 	}
-	if r.cos, err = t.Const(d, shape...); err == nil {
-		r.sin, err = t.Const(d, shape...)
-	}
-	return r.cos, r.sin, err
+	r.cos = t.Const(d, shape...)
+	r.sin = t.Const(d, shape...)
+	return r.cos, r.sin
 }
 
 // rotatePairs rotates the first size elements of each head by their position, in pairs. table is
 // the width of the tables.
-func rotatePairs(t *tape.Tape, x tape.Tensor, heads, size, table int) (tape.Tensor, error) {
-	cos, sin, err := rotary(t, x.Shape[1], table, 1, 0)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func rotatePairs(t *tape.Tape, x tape.Tensor, heads, size, table int) tape.Tensor {
+	cos, sin := rotary(t, x.Shape[1], table, 1, 0)
 	half := t.Resized(x.Shape, heads*size/2)
 	var halves [2]tape.Tensor
 	for i := range halves {
-		a, err := t.Op(tape.Op{In: []tape.Tensor{x, cos}, Shape: half, Keep: []tape.Tensor{cos}})
-		if err != nil {
-			return tape.Tensor{}, err
-		}
-		b, err := t.Op(tape.Op{In: []tape.Tensor{x, sin}, Shape: half, Keep: []tape.Tensor{sin}})
-		if err != nil {
-			return tape.Tensor{}, err
-		}
-		if halves[i], err = t.Op(tape.Op{In: []tape.Tensor{a, b}, Shape: half, PassGrad: true}); err != nil {
-			return tape.Tensor{}, err
-		}
+		a := t.Op(tape.Op{In: []tape.Tensor{x, cos}, Shape: half, Keep: []tape.Tensor{cos}})
+		b := t.Op(tape.Op{In: []tape.Tensor{x, sin}, Shape: half, Keep: []tape.Tensor{sin}})
+		halves[i] = t.Op(tape.Op{In: []tape.Tensor{a, b}, Shape: half, PassGrad: true})
 	}
 	return t.Op(tape.Op{In: halves[:], Shape: t.Resized(x.Shape, heads*size), PassGrad: true})
 }
 
 // rotateComplex rotates the first size elements of each head as complex numbers in float32, by one
 // table.
-func rotateComplex(t *tape.Tape, x tape.Tensor, heads, size int) (tape.Tensor, error) {
+func rotateComplex(t *tape.Tape, x tape.Tensor, heads, size int) tape.Tensor {
 	shape := t.Resized(x.Shape, heads*size)
 	wide := alloc.Shape{1, 1, x.Shape[1], size}
 	r := rotaryTables.Of(t).of(wide, alloc.Float32)
 	if r.cos.Shape == nil {
-		var err error
-		if r.cos, err = t.Const(alloc.Float32, wide...); err != nil { // half as many numbers, of eight bytes each
-			return tape.Tensor{}, err
-		}
+		r.cos = t.Const(alloc.Float32, wide...) // half as many numbers, of eight bytes each
 	}
-	y, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, DType: alloc.Float32})
-	if err == nil {
-		y, err = t.Op(tape.Op{In: []tape.Tensor{y, r.cos}, Shape: shape, Keep: []tape.Tensor{r.cos}})
-	}
-	if err != nil || y.DType == x.DType {
-		return y, err
+	y := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, DType: alloc.Float32})
+	y = t.Op(tape.Op{In: []tape.Tensor{y, r.cos}, Shape: shape, Keep: []tape.Tensor{r.cos}})
+	if y.DType == x.DType {
+		return y
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, DType: x.DType})
 }

@@ -18,8 +18,8 @@ type Sdpa struct {
 	own         []tape.Own    // a mask that the operation makes
 }
 
-func (l Sdpa) Attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
-	f := &tape.Flow{T: t}
+func (l Sdpa) Attend(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
+	f := &tape.Flow{Tape: t}
 	q = f.Lower(q)
 	k = f.Lower(k)
 	v = f.Lower(v)
@@ -27,16 +27,14 @@ func (l Sdpa) Attend(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
 	out := t.Resized(q.Shape, l.Heads*(v.Dim(2)/max(1, k.Dim(2)/l.Size)))
 	trained := len(l.masks) > 0 && l.masks[0].Grad // flash attention cannot train a mask
 	if l.plain = l.plain || t.Cfg.Kernel == setting.EagerAttention; l.plain || (l.dropout > 0 || trained) && t.On() == setting.CPU {
-		y := l.math(f, q, k, v, scores, out)
-		return y, f.Fault
+		return l.math(f, q, k, v, scores, out)
 	}
 	kept := append([]tape.Tensor{q, k, v}, l.masks...)
-	y := f.Op(tape.Op{
+	return f.Op(tape.Op{
 		In: kept, Shape: out, Keep: kept, KeepOutput: true,
 		KeepOwn: append(l.own, tape.Own{Shape: scores[:3], DType: alloc.Float32}), FLOPs: setting.Flops(scores, l.Size, 4),
 		As: tape.Attention,
 	})
-	return y, f.Fault
 }
 
 // math is PyTorch's form without a kernel of its own, which computes in float32
@@ -56,14 +54,14 @@ func (l Sdpa) math(f *tape.Flow, q, k, v tape.Tensor, scores, out alloc.Shape) t
 	if len(l.masks) > 0 {
 		s = f.Op(tape.Op{In: append([]tape.Tensor{s}, l.masks...), Shape: scores, InPlace: true, PassGrad: true})
 	}
-	s = f.Do(scores, func() (tape.Tensor, error) { return keepSoftmax(f.T, s) })
+	s = keepSoftmax(f.Tape, s)
 	if l.dropout > 0 {
 		s = f.Apply(Dropout{P: l.dropout}, s)
 	}
 	s = f.Lower(s)
 	// Values are made contiguous, unless they are already, as for a single sequence.
 	contiguous := scores[0] == 1 && slices.Equal(v.Shape, repeated)
-	v = f.Op(tape.Op{In: []tape.Tensor{v}, Shape: f.T.Resized(out, scores[3], out[2]), View: contiguous})
+	v = f.Op(tape.Op{In: []tape.Tensor{v}, Shape: f.Resized(out, scores[3], out[2]), View: contiguous})
 	y := f.Op(tape.Op{In: []tape.Tensor{s, v}, Shape: out, Keep: []tape.Tensor{s, v}, FLOPs: setting.Flops(scores, l.Size, 2)})
 	return f.Op(tape.Op{In: []tape.Tensor{y}, Shape: out, DType: low}) // heads and length are swapped back
 }
@@ -82,82 +80,65 @@ func Seen(t *tape.Tape, keys int) int {
 // kernel records attention by scaled_dot_product_attention. With a mask, and before PyTorch 2.5,
 // keys and values are repeated for each query head of their group; a mask is converted to numbers,
 // which are kept (transformers, integrations/sdpa_attention.py).
-func (l Attention) kernel(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, error) {
+func (l Attention) kernel(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 	batch, length := q.Shape[0], q.Shape[1]
 	var shared []tape.Tensor
 	var mask []tape.Own
-	var err error
 	switch seen := Seen(t, k.Shape[1]); {
 	case l.Biased:
-		if err := makeMask(t, 1, batch*l.Heads, length, seen); err != nil {
-			return tape.Tensor{}, err
-		}
+		makeMask(t, 1, batch*l.Heads, length, seen)
 		shared = []tape.Tensor{masks.Of(t).of}
 	case l.Zeros:
-		zeros, err := t.Const(t.Activation(), 1, l.Heads, length, seen)
-		if err != nil {
-			return tape.Tensor{}, err
-		}
+		zeros := t.Const(t.Activation(), 1, l.Heads, length, seen)
 		shared = []tape.Tensor{zeros}
 	case l.Bias != nil:
-		biases, err := l.Bias.add(t, l.Heads, length, seen)
-		if err != nil {
-			return tape.Tensor{}, err
-		}
+		biases := l.Bias.add(t, l.Heads, length, seen)
 		shared = []tape.Tensor{biases}
 	case t.Cfg.Kernel == setting.FlashAttention: // it takes windows and lengths of sequences as arguments
 	case l.Masked:
 		mask = []tape.Own{{Shape: alloc.Shape{batch, 1, length, seen}}}
 	case l.Window > 0 && seen > l.Window:
 		mask = []tape.Own{{Shape: alloc.Shape{batch, 1, length, seen}}}
-		k, v, err = l.repeated(t, q, k, v)
+		k, v = l.repeated(t, q, k, v)
 	case t.Cfg.Release.Before(2, 5):
-		k, v, err = l.repeated(t, q, k, v)
-	}
-	if err != nil {
-		return tape.Tensor{}, err
+		k, v = l.repeated(t, q, k, v)
 	}
 	return Sdpa{l.Heads, l.Size(), l.Plain, l.Dropout, shared, mask}.Attend(t, q, k, v)
 }
 
 // repeated returns keys and values repeated for each query head of their group. A single head is
 // broadcast, not copied.
-func (l Attention) repeated(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, tape.Tensor, error) {
+func (l Attention) repeated(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, tape.Tensor) {
 	if l.Plain || slices.Equal(k.Shape, q.Shape) || setting.Or(l.KVHeads, l.Heads) == 1 {
-		return k, v, nil
+		return k, v
 	}
-	k, err := t.Op(tape.Op{In: []tape.Tensor{k}, Shape: t.Resized(q.Shape, k.Shape[1], q.Shape[2])})
-	if err == nil {
-		v, err = t.Op(tape.Op{In: []tape.Tensor{v}, Shape: k.Shape})
-	}
-	return k, v, err
+	k = t.Op(tape.Op{In: []tape.Tensor{k}, Shape: t.Resized(q.Shape, k.Shape[1], q.Shape[2])})
+	v = t.Op(tape.Op{In: []tape.Tensor{v}, Shape: k.Shape})
+	return k, v
 }
 
 // batched is attention as Bloom writes it: the positions' biases are added to the scores, and
 // queries, keys and values are copied.
-func batched(t *tape.Tape, q, k, v tape.Tensor, heads, size int, dropout float64) (tape.Tensor, error) {
-	f := &tape.Flow{T: t}
+func batched(t *tape.Tape, q, k, v tape.Tensor, heads, size int, dropout float64) tape.Tensor {
+	f := &tape.Flow{Tape: t}
 	scores := alloc.Shape{q.Dim(0), heads, q.Dim(1), Seen(t, k.Dim(1))}
 	for _, x := range []*tape.Tensor{&q, &k, &v} {
 		*x = f.Op(tape.Op{In: []tape.Tensor{*x}, Shape: t.Resized(q.Shape, x.Dim(1), q.Dim(2))})
 	}
-	if f.Fault == nil {
-		f.Fault = makeMask(t, 1, scores[0], scores[2], scores[3])
-	}
+	makeMask(t, 1, scores[0], scores[2], scores[3])
 	s := f.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: setting.Flops(scores, size, 2)})
 	s = softmax(f, f.Op(tape.Op{In: []tape.Tensor{s, masks.Of(t).of}, Shape: scores, PassGrad: true}), q.DType)
 	if dropout > 0 {
 		s = f.Apply(Dropout{P: dropout}, s)
 	}
 	y := f.Op(tape.Op{In: []tape.Tensor{s, v}, Shape: q.Shape, Keep: []tape.Tensor{s, v}, FLOPs: setting.Flops(scores, size, 2)})
-	y = f.Copy(y)
-	return y, f.Fault
+	return f.Copy(y)
 }
 
 // ScaledDotProduct is scaled_dot_product_attention of (batch, length, heads x size) tensors.
 func ScaledDotProduct(f *tape.Flow, q, k, v tape.Tensor, heads, size int) tape.Tensor {
-	if f.Fault == nil && (len(q.Shape) != 3 || len(k.Shape) != 3 || len(v.Shape) != 3 || heads < 1 || size < 1) {
-		f.Errorf("attention of %v, %v and %v with %d heads of %d: want (batch, length, heads x size)", q.Shape, k.Shape, v.Shape, heads, size)
+	if len(q.Shape) != 3 || len(k.Shape) != 3 || len(v.Shape) != 3 || heads < 1 || size < 1 {
+		f.Failf("attention of %v, %v and %v with %d heads of %d: want (batch, length, heads x size)", q.Shape, k.Shape, v.Shape, heads, size)
 	}
-	return f.Do(q.Shape, func() (tape.Tensor, error) { return Sdpa{Heads: heads, Size: size}.Attend(f.T, q, k, v) })
+	return Sdpa{Heads: heads, Size: size}.Attend(f.Tape, q, k, v)
 }

@@ -32,10 +32,10 @@ func (w *window) set(kernel, stride, padding [3]int) {
 
 func (w window) check(d *tape.Declaration) bool {
 	for i := range w.dims {
-		if !d.WantAll(tape.Setting{Name: "Kernel", Value: w.kernel[i], Least: 1}, tape.Setting{Name: "Stride", Value: w.stride[i], Least: 1},
-			tape.Setting{Name: "Padding", Value: w.padding[i], Least: 0}, tape.Setting{Name: "Dilation", Value: w.dilation[i], Least: 1}) {
-			return false
-		}
+		d.Want("Kernel", w.kernel[i], 1)
+		d.Want("Stride", w.stride[i], 1)
+		d.Want("Padding", w.padding[i], 0)
+		d.Want("Dilation", w.dilation[i], 1)
 	}
 	return true
 }

@@ -40,16 +40,16 @@ func (l WindowAttention) parts() (parts tape.Sequential, out, table string) {
 }
 
 func (l WindowAttention) Declare(d *tape.Declaration) {
-	if !d.WantAll(tape.Setting{Name: "Hidden", Value: l.Hidden, Least: 1}, tape.Setting{Name: "Heads", Value: l.Heads, Least: 1}, tape.Setting{Name: "Window", Value: l.Window, Least: 1}) {
-		return
-	}
+	d.Want("Hidden", l.Hidden, 1)
+	d.Want("Heads", l.Heads, 1)
+	d.Want("Window", l.Window, 1)
 	switch {
 	case l.Window > maxWindow:
-		d.Errorf("Window is %d: want at most %d", l.Window, maxWindow)
+		d.Failf("Window is %d: want at most %d", l.Window, maxWindow)
 	case l.Hidden > setting.MaxField/3:
-		d.Errorf("Hidden is %d: want at most %d", l.Hidden, setting.MaxField/3)
+		d.Failf("Hidden is %d: want at most %d", l.Hidden, setting.MaxField/3)
 	case l.Hidden%l.Heads != 0:
-		d.Errorf("Hidden %d does not divide into %d Heads", l.Hidden, l.Heads)
+		d.Failf("Hidden %d does not divide into %d Heads", l.Hidden, l.Heads)
 	}
 	parts, _, table := l.parts()
 	parts.Declare(d)
@@ -58,18 +58,14 @@ func (l WindowAttention) Declare(d *tape.Declaration) {
 	d.Add(tape.Param{Name: "relative_position_index", Shape: alloc.Shape{tokens, tokens}, DType: alloc.Int64, Buffer: true})
 }
 
-func (l WindowAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 4, "(batch, height, width, hidden)"); err != nil {
-		return tape.Tensor{}, err
-	}
-	if err := t.Width(x, 3, l.Hidden, "channels"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l WindowAttention) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 4, "(batch, height, width, hidden)")
+	t.Width(x, 3, l.Hidden, "channels")
 	if t.Computes() != alloc.Float32 {
 		Ran.Of(t).Unmeasured |= LowWindows
 	}
 	parts, out, _ := l.parts()
-	f := &tape.Flow{T: t, Parts: parts}
+	f := &tape.Flow{Tape: t, Parts: parts}
 	high, wide := l.windows(x.Shape[1]), l.windows(x.Shape[2])
 	windows, tokens := x.Shape[0]*high*wide, l.Window*l.Window
 	padded := alloc.Shape{x.Shape[0], high * l.Window, wide * l.Window, l.Hidden}
@@ -88,7 +84,7 @@ func (l WindowAttention) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, erro
 	if !slices.Equal(padded, x.Shape) {
 		y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: x.Shape})
 	}
-	return y, f.Fault
+	return y
 }
 
 // windows returns the number of windows along a side.
@@ -112,7 +108,7 @@ func (l WindowAttention) attend(f *tape.Flow, q, k, v tape.Tensor, shifts bool) 
 	windows, tokens := q.Dim(0), q.Dim(1)
 	table := alloc.Shape{1, l.Heads, tokens, tokens}
 	index := f.Const(alloc.Bool, 1) // stands for the buffer of indices
-	bias := f.Op(tape.Op{In: []tape.Tensor{index}, Shape: table, DType: f.T.Activation(), Params: true})
+	bias := f.Op(tape.Op{In: []tape.Tensor{index}, Shape: table, DType: f.Activation(), Params: true})
 	bias = f.Copy(bias) // heads first
 	if l.Plain {
 		return l.scores(f, q, k, v, bias, shifts)
@@ -120,9 +116,7 @@ func (l WindowAttention) attend(f *tape.Flow, q, k, v tape.Tensor, shifts bool) 
 	if shifts {
 		bias = f.Op(tape.Op{In: []tape.Tensor{bias}, Shape: alloc.Shape{windows, l.Heads, tokens, tokens}})
 	}
-	return f.Do(q.Shape, func() (tape.Tensor, error) {
-		return Sdpa{Heads: l.Heads, Size: l.size(), masks: []tape.Tensor{bias}}.Attend(f.T, q, k, v)
-	})
+	return Sdpa{Heads: l.Heads, Size: l.size(), masks: []tape.Tensor{bias}}.Attend(f.Tape, q, k, v)
 }
 
 // scores records attention in torchvision's operations.

@@ -7,33 +7,28 @@ import (
 
 // Lower casts x down to autocast's type, as autocast does with the inputs of a product. A narrower
 // x is returned as it is. Each call makes a copy of its own.
-func (t *Tape) Lower(x Tensor) (Tensor, error) {
+func (t *Tape) Lower(x Tensor) Tensor {
 	if low := t.Cfg.Autocast; low == 0 || x.DType.Bits() <= low.Bits() {
-		return x, nil
+		return x
 	}
 	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: t.Cfg.Autocast})
 }
 
-// Lower is Tape.Lower; after an error it does nothing.
-func (f *Flow) Lower(x Tensor) Tensor {
-	return f.Do(x.Shape, func() (Tensor, error) { return f.T.Lower(x) })
-}
-
 // Widen casts x to float32 if its type is narrower.
-func (f *Flow) Widen(x Tensor) Tensor {
+func (t *Tape) Widen(x Tensor) Tensor {
 	if x.DType.Bits() >= 32 {
 		return x
 	}
-	return f.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
+	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
 }
 
 // Raise casts x to float32 where autocast runs, as it does with the inputs of operations that
 // compute in float32.
-func (t *Tape) Raise(x Tensor) (Tensor, error) {
-	if t.Cfg.Autocast == 0 || x.DType.Bits() >= 32 {
-		return x, nil
+func (t *Tape) Raise(x Tensor) Tensor {
+	if t.Cfg.Autocast == 0 {
+		return x
 	}
-	return t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
+	return t.Widen(x)
 }
 
 // Computes returns the element type in which matrix products compute.

@@ -9,16 +9,15 @@ import (
 )
 
 // Call runs a part of the current layer, by the name under which that layer declared it. The part
-// reads the tensors of beside with Tape.Beside. The error is a *LayerError, or the part's own
-// error; a name that was not declared is an error too.
-func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) (Tensor, error) {
+// reads the tensors of beside with Tape.Beside. It fails for a name that was not declared.
+func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) Tensor {
 	l = Unwrap(l)
 	module, declared, at := t.declared(name)
 	if IsNil(l) || t.depth >= maxDepth || len(t.Rows) >= MaxLayers {
-		return Tensor{}, &LayerError{Path: at, Layer: "layer", Reason: "it is nil, nested too deep or one too many"}
+		panic(failure{&LayerError{Path: at, Layer: "layer", Reason: "it is nil, nested too deep or one too many"}})
 	}
 	if !declared && t.shared == nil {
-		return Tensor{}, &LayerError{Path: at, Layer: KindOf(l), Reason: "it is called but was not declared: Declare must name it"}
+		panic(failure{&LayerError{Path: at, Layer: KindOf(l), Reason: "it is called but was not declared: Declare must name it"}})
 	}
 	outerPath, outerRow, outerBeside := t.path, t.Row, t.beside
 	row := len(t.Rows)
@@ -39,17 +38,13 @@ func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) (Tensor, e
 	t.path, t.Row, t.depth, t.beside = at, row, t.depth+1, beside
 	before := len(t.Storages)
 	var y Tensor
-	var err error
 	if t.checkpointed(at) {
-		y, err = t.checkpoint(l, x)
+		y = t.checkpoint(l, x)
 	} else {
-		y, err = l.Forward(t, x)
+		y = l.Forward(t, x)
 	}
-	if err == nil && y.Tape != t {
-		err = t.Errorf("Forward returned no tensor of this model")
-	}
-	if err != nil {
-		return Tensor{}, err
+	if y.Tape != t {
+		t.Failf("Forward returned no tensor of this model")
 	}
 	if r, ok := l.(interface{ Replaces(*Tape) bool }); !ok || !r.Replaces(t) {
 		t.Hold(x) // the call's arguments hold it until it returns
@@ -65,20 +60,20 @@ func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) (Tensor, e
 		t.Rows[row].Output, t.shown = t.shown, nil
 	}
 	t.path, t.Row, t.depth, t.beside = outerPath, outerRow, t.depth-1, outerBeside
-	return y, nil
+	return y
 }
 
 // Show sets the output shape that the current layer's row shows, where it differs from the shape
 // that Forward returns.
 func (t *Tape) Show(output alloc.Shape) { t.shown = output }
 
-// Beside returns the i-th tensor that the current layer was given beside its input. An index out of
-// range is a *LayerError.
-func (t *Tape) Beside(i int) (Tensor, error) {
+// Beside returns the i-th tensor that the current layer was given beside its input, such as the
+// encoder's output for cross-attention. It fails if there are fewer.
+func (t *Tape) Beside(i int) Tensor {
 	if i < 0 || i >= len(t.beside) {
-		return Tensor{}, t.Errorf("the layer reads tensor %d beside its input, but was called with %d: give more of them to Call", i, len(t.beside))
+		t.Failf("the layer reads tensor %d beside its input, but was called with %d: give more of them to Call", i, len(t.beside))
 	}
-	return t.beside[i], nil
+	return t.beside[i]
 }
 
 // AllBeside returns all tensors that the current layer was given beside its input.
@@ -161,19 +156,19 @@ func (t *Tape) checkpointed(at string) bool {
 
 // checkpoint runs a layer whose operations the backward pass runs again instead of keeping what
 // they need. A checkpointed layer inside another one changes nothing.
-func (t *Tape) checkpoint(l Layer, x Tensor) (Tensor, error) {
+func (t *Tape) checkpoint(l Layer, x Tensor) Tensor {
 	if t.inside {
 		return l.Forward(t, x)
 	}
 	begin := int32(len(t.Ops))
 	t.inside, t.products = true, 0
-	y, err := l.Forward(t, x)
+	y := l.Forward(t, x)
 	t.inside = false
 	t.keptInside()
-	if end := int32(len(t.Ops)); err == nil && t.backward(begin, end) {
+	if end := int32(len(t.Ops)); t.backward(begin, end) {
 		t.Segments = append(t.Segments, t.segment(begin, end))
 	}
-	return y, err
+	return y
 }
 
 // backward reports whether the backward pass goes through any of the operations from begin up to

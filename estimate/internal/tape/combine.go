@@ -1,7 +1,6 @@
 package tape
 
 import (
-	"slices"
 	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
@@ -13,20 +12,15 @@ type Sequential []Layer
 
 func (s Sequential) Declare(d *Declaration) {
 	for i, l := range s {
-		if !declarePart(d, strconv.Itoa(i), l) {
-			return
-		}
+		declarePart(d, strconv.Itoa(i), l)
 	}
 }
 
-func (s Sequential) Forward(t *Tape, x Tensor) (Tensor, error) {
-	var err error
+func (s Sequential) Forward(t *Tape, x Tensor) Tensor {
 	for i, l := range s {
-		if x, err = callPart(t, strconv.Itoa(i), l, x); err != nil {
-			return Tensor{}, err
-		}
+		x = callPart(t, strconv.Itoa(i), l, x)
 	}
-	return x, nil
+	return x
 }
 
 // Named is a layer with a name of its own, in place of its index in the layer that holds it.
@@ -40,7 +34,7 @@ func As(name string, l Layer) Named { return Named{Name: name, Layer: l} }
 
 func (n Named) Declare(d *Declaration) { d.Layer(n.Name, n.Layer) }
 
-func (n Named) Forward(t *Tape, x Tensor) (Tensor, error) {
+func (n Named) Forward(t *Tape, x Tensor) Tensor {
 	return t.Call(n.Name, n.Layer, x, t.beside...)
 }
 
@@ -58,43 +52,31 @@ type Residual struct {
 func (r Residual) Declare(d *Declaration) {
 	if body, ok := r.Body.(Sequential); ok {
 		body.Declare(d)
-	} else if !declarePart(d, "body", r.Body) {
-		return
+	} else {
+		declarePart(d, "body", r.Body)
 	}
-	if r.Shortcut != nil && !declarePart(d, "shortcut", r.Shortcut) {
-		return
+	if r.Shortcut != nil {
+		declarePart(d, "shortcut", r.Shortcut)
 	}
 	if r.After != nil {
 		declarePart(d, "after", r.After)
 	}
 }
 
-func (r Residual) Forward(t *Tape, x Tensor) (Tensor, error) {
+func (r Residual) Forward(t *Tape, x Tensor) Tensor {
 	var y Tensor
-	var err error
 	if body, ok := r.Body.(Sequential); ok {
-		y, err = body.Forward(t, x)
+		y = body.Forward(t, x)
 	} else {
-		y, err = callPart(t, "body", r.Body, x)
+		y = callPart(t, "body", r.Body, x)
 	}
-	if err == nil && r.Shortcut != nil {
-		x, err = callPart(t, "shortcut", r.Shortcut, x)
+	if r.Shortcut != nil {
+		x = callPart(t, "shortcut", r.Shortcut, x)
 	}
-	if err == nil {
-		y, err = Add(t, y, x)
+	if y = t.Sum(y, x); r.After != nil {
+		y = callPart(t, "after", r.After, y)
 	}
-	if err == nil && r.After != nil {
-		y, err = callPart(t, "after", r.After, y)
-	}
-	return y, err
-}
-
-// Add records y + x for two tensors of the same shape.
-func Add(t *Tape, y, x Tensor) (Tensor, error) {
-	if !slices.Equal(y.Shape, x.Shape) {
-		return Tensor{}, t.Errorf("adds %v and %v: the shapes must be equal", y.Shape, x.Shape)
-	}
-	return t.Op(Op{In: []Tensor{y, x}, Shape: y.Shape, PassGrad: true, Gather: !y.split || !x.split})
+	return y
 }
 
 // Concat calls each branch with the same input and joins their outputs along
@@ -106,35 +88,12 @@ type Concat struct {
 
 func (c Concat) Declare(d *Declaration) { Sequential(c.Branches).Declare(d) }
 
-func (c Concat) Forward(t *Tape, x Tensor) (Tensor, error) {
-	outputs := make([]Tensor, 0, len(c.Branches))
+func (c Concat) Forward(t *Tape, x Tensor) Tensor {
+	outputs := make([]Tensor, len(c.Branches))
 	for i, l := range c.Branches {
-		y, err := callPart(t, strconv.Itoa(i), l, x)
-		if err != nil {
-			return Tensor{}, err
-		}
-		outputs = append(outputs, y)
+		outputs[i] = callPart(t, strconv.Itoa(i), l, x)
 	}
-	return Cat(t, setting.Or(c.Dim, 1), outputs...)
-}
-
-// Cat records the concatenation of tensors along a dimension. Shapes that do not fit together are a
-// *LayerError.
-func Cat(t *Tape, dim int, xs ...Tensor) (Tensor, error) {
-	if len(xs) == 0 || xs[0].Shape == nil {
-		return Tensor{}, t.Errorf("concatenates no tensors")
-	}
-	shape := slices.Clone(xs[0].Shape)
-	if dim < 0 || dim >= len(shape) {
-		return Tensor{}, t.Errorf("concatenates along dimension %d of %v, which has %d", dim, shape, len(shape))
-	}
-	for _, x := range xs[1:] {
-		if len(x.Shape) != len(shape) || !slices.Equal(x.Shape[:dim], shape[:dim]) || !slices.Equal(x.Shape[dim+1:], shape[dim+1:]) {
-			return Tensor{}, t.Errorf("concatenates %v and %v along dimension %d: the others must be equal", xs[0].Shape, x.Shape, dim)
-		}
-		shape[dim] += x.Shape[dim]
-	}
-	return t.Op(Op{In: xs, Shape: shape, PassGrad: true})
+	return t.Cat(setting.Or(c.Dim, 1), outputs...)
 }
 
 // Repeat calls N copies of a layer one after another. Each copy has its own parameters and is named
@@ -148,23 +107,18 @@ type Repeat struct {
 
 func (r Repeat) Declare(d *Declaration) {
 	if r.N < 0 {
-		d.Errorf("N is %d: want 0 or more", r.N)
+		d.Failf("N is %d: want 0 or more", r.N)
 	}
 	for i := range max(0, r.N) {
-		if !d.Layer(strconv.Itoa(r.first+i), r.Layer) {
-			return
-		}
+		d.Layer(strconv.Itoa(r.first+i), r.Layer)
 	}
 }
 
-func (r Repeat) Forward(t *Tape, x Tensor) (Tensor, error) {
-	var err error
+func (r Repeat) Forward(t *Tape, x Tensor) Tensor {
 	for i := range max(0, r.N) {
-		if x, err = t.Call(strconv.Itoa(r.first+i), r.Layer, x, t.beside...); err != nil {
-			return Tensor{}, err
-		}
+		x = t.Call(strconv.Itoa(r.first+i), r.Layer, x, t.beside...)
 	}
-	return x, nil
+	return x
 }
 
 // Share makes a layer that can stand at several places of a model. All of them use one set of
@@ -189,17 +143,12 @@ func (s *Shared) Declare(d *Declaration) {
 	d.Shared[s] = true
 	inner := Unwrap(s.layer)
 	if IsNil(inner) {
-		d.Errorf("Share was given no layer")
-		return
+		d.Failf("Share was given no layer")
 	}
 	d.Declare(inner)
 }
 
-func (s *Shared) Forward(t *Tape, x Tensor) (Tensor, error) {
-	inner := Unwrap(s.layer)
-	if IsNil(inner) {
-		return Tensor{}, t.Errorf("Share was given no layer")
-	}
+func (s *Shared) Forward(t *Tape, x Tensor) Tensor {
 	outer := t.shared
 	if home, again := t.Homes[s]; again { // its parts were declared at its first place
 		t.shared = &reuse{home: home, at: t.path}
@@ -209,9 +158,9 @@ func (s *Shared) Forward(t *Tape, x Tensor) (Tensor, error) {
 	if t.Row >= 0 {
 		t.Rows[t.Row].Owner = t.owner(t.path)
 	}
-	y, err := inner.Forward(t, x)
+	y := Unwrap(s.layer).Forward(t, x)
 	t.shared = outer
-	return y, err
+	return y
 }
 
 // Skip adds the output of the layers to their input x. It takes no name of its own in the path.

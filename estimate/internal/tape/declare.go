@@ -9,8 +9,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Declaration collects what the layers of a model declare. It serves one call of Model and keeps
-// the first error.
+// Declaration collects what the layers of a model declare. It serves one call of Model, and fails
+// at the first layer that is wrong.
 type Declaration struct {
 	memory  *Scratch
 	Cfg     *setting.Config
@@ -23,7 +23,6 @@ type Declaration struct {
 	Shared  map[any]bool     // what several layers share, such as a table, once one of them has declared it
 	met     map[pattern]bool // patterns that matched a layer
 	text    strings.Builder  // memory for paths, taken for many at a time
-	Err     error
 }
 
 // pattern is text by which an option names layers.
@@ -55,14 +54,14 @@ func NewDeclaration(memory *Scratch, cfg *setting.Config) *Declaration {
 func (d *Declaration) Run(root Layer, name string) error {
 	d.Modules = append(d.Modules, module{Kind: name, Frozen: d.Cfg.Lora != nil})
 	d.index[""] = 0
-	d.Declare(root)
-	if d.Err == nil {
-		d.Err = d.checkTies()
+	err := caught(func() { d.Declare(root) })
+	if err == nil {
+		err = d.checkTies()
 	}
-	if d.Err == nil {
-		d.Err = d.unmet()
+	if err == nil {
+		err = d.unmet()
 	}
-	return d.Err
+	return err
 }
 
 // unmet returns an error for the first pattern that matches no layer: it is most likely a mistake.
@@ -181,32 +180,24 @@ func (d *Declaration) meet(option string, patterns []string) (ok bool) {
 	return ok
 }
 
-// Layer declares a part and everything that the part declares itself. It returns false once the
-// declaration has failed: a layer that declares many parts in a loop should then stop.
-func (d *Declaration) Layer(name string, l Layer) bool {
-	if d.Err != nil {
-		return false
-	}
+// Layer declares a part and everything that the part declares itself.
+func (d *Declaration) Layer(name string, l Layer) {
 	l = Unwrap(l)
 	at := d.join(d.path, name)
 	switch {
 	case IsNil(l):
-		d.Err = &LayerError{Path: at, Layer: "nil", Reason: "there is no layer here: give one, or take the entry out"}
+		panic(failure{&LayerError{Path: at, Layer: "nil", Reason: "there is no layer here: give one, or take the entry out"}})
 	case len(d.Modules) >= MaxLayers:
-		d.Err = &LayerError{Path: at, Layer: KindOf(l), Reason: fmt.Sprintf("the model has more than %d layers", MaxLayers)}
+		panic(failure{&LayerError{Path: at, Layer: KindOf(l), Reason: fmt.Sprintf("the model has more than %d layers", MaxLayers)}})
 	case d.depth >= maxDepth:
-		d.Err = &LayerError{Path: at, Layer: KindOf(l), Reason: fmt.Sprintf("layers are nested more than %d deep", maxDepth)}
-	}
-	if d.Err != nil {
-		return false
+		panic(failure{&LayerError{Path: at, Layer: KindOf(l), Reason: fmt.Sprintf("layers are nested more than %d deep", maxDepth)}})
 	}
 	outer, current := d.path, d.Current
 	d.path, d.depth = at, d.depth+1
 	if i, seen := d.index[at]; seen {
 		d.Current = i // the same module called again, as torchvision calls its relu
 		if d.Modules[i].own > 0 {
-			d.Err = &LayerError{Path: at, Layer: KindOf(l), Reason: "two layers with parameters have this name: name them apart, or Share one"}
-			return false
+			panic(failure{&LayerError{Path: at, Layer: KindOf(l), Reason: "two layers with parameters have this name: name them apart, or Share one"}})
 		}
 	} else {
 		frozen := d.freezes(at, l)
@@ -216,7 +207,6 @@ func (d *Declaration) Layer(name string, l Layer) bool {
 	}
 	d.Declare(l)
 	d.path, d.depth, d.Current = outer, d.depth-1, current
-	return d.Err == nil
 }
 
 // Declare makes l declare its parameters and parts as if the current layer declared them.
@@ -238,17 +228,12 @@ func (d *Declaration) Buffer(name string, dims ...int) {
 
 // Add declares a parameter or a buffer of the current layer from a Param.
 func (d *Declaration) Add(p Param) {
-	if d.Err != nil {
-		return
-	}
 	n, err := p.Shape.Elements()
 	if err == nil && p.DType != 0 {
 		_, err = p.Shape.Bytes(p.DType)
 	}
 	if err != nil {
-		m := d.Modules[d.Current]
-		d.Err = &LayerError{Path: m.Path, Layer: m.Kind, Reason: "parameter " + p.Name, Err: err}
-		return
+		d.fail("parameter "+p.Name, err)
 	}
 	if strings.HasPrefix(p.Tied, ".") {
 		p.Tied = d.above(p.Tied)
@@ -270,12 +255,13 @@ func (d *Declaration) above(relative string) string {
 	return join(from, relative)
 }
 
-// Errorf ends the declaration with an error that names the current layer.
-func (d *Declaration) Errorf(format string, args ...any) {
-	if d.Err == nil {
-		m := d.Modules[d.Current]
-		d.Err = &LayerError{Path: m.Path, Layer: m.Kind, Reason: fmt.Sprintf(format, args...)}
-	}
+// Failf ends the declaration with an error that names the current layer.
+func (d *Declaration) Failf(format string, args ...any) { d.fail(fmt.Sprintf(format, args...), nil) }
+
+// fail ends the declaration with an error of the current layer.
+func (d *Declaration) fail(reason string, err error) {
+	m := d.Modules[d.Current]
+	panic(failure{&LayerError{Path: m.Path, Layer: m.Kind, Reason: reason, Err: err}})
 }
 
 func (d *Declaration) checkTies() error {

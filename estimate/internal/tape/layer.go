@@ -11,10 +11,9 @@ import (
 // its settings. One value may stand at several places of a model: each place has parameters of its
 // own, unless the layer comes from Share.
 type Layer interface {
-	// Forward records on t what the layer does with x, and returns its output. It returns errors
-	// that t's methods return, and reports an input that does not fit with t.Errorf. It must not
-	// panic, whatever shape x has.
-	Forward(t *Tape, x Tensor) (Tensor, error)
+	// Forward records on t what the layer does with x, and returns its output. Input that does not
+	// fit it reports with t.Failf; as in a test, that ends the forward pass.
+	Forward(t *Tape, x Tensor) Tensor
 }
 
 // Public makes a layer of package nn, which sets it, of one that nn has no type for.
@@ -114,3 +113,22 @@ func (e *LayerError) Error() string {
 
 // Unwrap returns the error beneath, if there is one.
 func (e *LayerError) Unwrap() error { return e.Err }
+
+// failure is the value with which a declaration or a forward pass panics when a layer is wrong, so
+// that no layer need check the operations that it calls. Only caught recovers it.
+type failure struct{ err error }
+
+// caught runs f and returns the error with which it failed, or nil.
+func caught(f func()) (err error) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case failure:
+			err = v.err
+		default:
+			panic(v)
+		}
+	}()
+	f()
+	return nil
+}

@@ -70,14 +70,12 @@ type Op struct {
 	cached  bool        // KeepOwn lives until the forward pass is over, even if no operation keeps it
 }
 
-// Op records an operation of the current layer and returns its output. An operation that is not
-// valid is a *LayerError.
-func (t *Tape) Op(o Op) (Tensor, error) {
-	if err := t.own(&o); err != nil {
-		return Tensor{}, err
-	}
+// Op records an operation of the current layer and returns its output. It fails if the operation is
+// not valid.
+func (t *Tape) Op(o Op) Tensor {
+	t.own(&o)
 	if len(t.Ops) >= math.MaxInt32/16 {
-		return Tensor{}, t.Errorf("the model has too many operations")
+		t.Failf("the model has too many operations")
 	}
 	o.Params = o.Params && t.Learns()
 	promotes := false
@@ -98,9 +96,7 @@ func (t *Tape) Op(o Op) (Tensor, error) {
 		Row: int32(t.Row), Grad: y.Grad, PassGrad: o.PassGrad || o.View, Promotes: promotes, InPlace: o.InPlace, View: o.View,
 		TrainingOnly: o.TrainingOnly, saved: t.saves(o.As), params: o.Params, apart: o.Apart, Workspace: int64(max(0, o.Workspace)), Backward: int64(max(0, o.BackwardWorkspace)), Kernels: int64(o.Kernels),
 	}
-	if err := t.output(&y, &o, at); err != nil {
-		return Tensor{}, err
-	}
+	t.output(&y, &o, at)
 	rec.Out = y.Storage
 	rec.In = int32(len(t.Refs))
 	for _, x := range o.In {
@@ -110,9 +106,7 @@ func (t *Tape) Op(o Op) (Tensor, error) {
 	}
 	rec.Keep = int32(len(t.Refs))
 	if y.Grad {
-		if err := t.keep(&o, y, at); err != nil {
-			return Tensor{}, err
-		}
+		t.keep(&o, y, at)
 	}
 	rec.End = int32(len(t.Refs))
 	t.Ops = append(t.Ops, rec)
@@ -121,61 +115,56 @@ func (t *Tape) Op(o Op) (Tensor, error) {
 		r.FLOPs = setting.AddSat(r.FLOPs, max(0, o.FLOPs))
 		r.InPlace = o.InPlace
 	}
-	return y, nil
+	return y
 }
 
-// own returns an error if the operation uses a tensor of another tape.
-func (t *Tape) own(o *Op) error {
+// own fails if the operation uses a tensor of another tape.
+func (t *Tape) own(o *Op) {
 	if len(o.In) == 0 {
-		return t.Errorf("an operation needs a tensor to read")
+		t.Failf("an operation needs a tensor to read")
 	}
 	for _, x := range o.In {
 		if x.Tape != t {
-			return t.foreign("reads", x)
+			t.foreign("reads", x)
 		}
 	}
 	for _, x := range o.Keep {
 		if x.Tape != t {
-			return t.foreign("keeps", x)
+			t.foreign("keeps", x)
 		}
 	}
-	return nil
 }
 
-// foreign makes the error for an operation that uses a tensor of another tape; does is the verb.
-func (t *Tape) foreign(does string, x Tensor) error {
-	return t.Errorf("an operation %s a tensor %s that is not of this model", does, x.Shape.String())
+// foreign fails for an operation that uses a tensor of another tape; does is the verb.
+func (t *Tape) foreign(does string, x Tensor) {
+	t.Failf("an operation %s a tensor %s that is not of this model", does, x.Shape.String())
 }
 
 // output sets the storage of the output y: a new one, or the input's.
-func (t *Tape) output(y *Tensor, o *Op, at int32) error {
+func (t *Tape) output(y *Tensor, o *Op, at int32) {
 	n, err := y.Shape.Elements()
 	if err != nil {
-		return t.Wrap("output", err)
+		t.fail("output", err)
 	}
 	if n == 0 {
-		return t.Errorf("the output %s is empty: input %s is too small", y.Shape.String(), o.In[0].Shape.String())
+		t.Failf("the output %s is empty: input %s is too small", y.Shape.String(), o.In[0].Shape.String())
 	}
 	if o.View || o.InPlace {
 		y.Storage = o.In[0].Storage
 		y.split = o.In[0].split && !o.Gather
 		t.Storages[y.Storage].Grad = t.Storages[y.Storage].Grad || y.Grad
-		return nil
+		return
 	}
-	bytes, err := t.bytes(y.Shape, y.DType, y.split)
-	if err != nil {
-		return err
-	}
+	bytes := t.bytes(y.Shape, y.DType, y.split)
 	y.Storage = t.NewStorage(Storage{Bytes: bytes, Last: at, LastRun: at, Alias: -1})
 	if o.TrainingOnly {
 		t.Storages[y.Storage].Alias = o.In[0].Storage
 	}
 	t.Storages[y.Storage].Grad = y.Grad
-	return nil
 }
 
 // keep notes what the operation keeps for the backward pass.
-func (t *Tape) keep(o *Op, y Tensor, at int32) error {
+func (t *Tape) keep(o *Op, y Tensor, at int32) {
 	for _, x := range o.Keep {
 		t.keepStorage(x.Storage)
 	}
@@ -183,17 +172,9 @@ func (t *Tape) keep(o *Op, y Tensor, at int32) error {
 		t.keepStorage(y.Storage)
 	}
 	for _, own := range o.KeepOwn {
-		d := own.DType
-		if d == 0 {
-			d = y.DType
-		}
-		bytes, err := t.bytes(own.Shape, d, y.split)
-		if err != nil {
-			return err
-		}
+		bytes := t.bytes(own.Shape, setting.Or(own.DType, y.DType), y.split)
 		t.keepStorage(t.NewStorage(Storage{Bytes: bytes, Last: at, LastRun: at, Alias: -1, Own: true, Cached: o.cached}))
 	}
-	return nil
 }
 
 func (t *Tape) keepStorage(id int32) {
@@ -222,7 +203,7 @@ func Widest(xs []Tensor) alloc.DType {
 
 // Parts splits x along its last dimension into views of these widths, as torch.split and
 // torch.chunk do.
-func (t *Tape) Parts(x Tensor, widths ...int) ([]Tensor, error) {
+func (t *Tape) Parts(x Tensor, widths ...int) []Tensor {
 	shapes := make([]alloc.Shape, len(widths))
 	for i, width := range widths {
 		shapes[i] = t.Resized(x.Shape, width)
@@ -232,9 +213,9 @@ func (t *Tape) Parts(x Tensor, widths ...int) ([]Tensor, error) {
 
 // Views returns views of x with these shapes. Each has a gradient of its own, and the backward pass
 // joins the gradients in a new tensor.
-func (t *Tape) Views(x Tensor, shapes ...alloc.Shape) ([]Tensor, error) {
+func (t *Tape) Views(x Tensor, shapes ...alloc.Shape) []Tensor {
 	if x.Tape != t {
-		return nil, t.foreign("splits", x)
+		t.foreign("splits", x)
 	}
 	views := make([]Tensor, len(shapes))
 	at := int32(len(t.Ops))
@@ -243,7 +224,7 @@ func (t *Tape) Views(x Tensor, shapes ...alloc.Shape) ([]Tensor, error) {
 		y.Shape = t.clone(shape)
 		bytes, err := y.Shape.Bytes(y.DType)
 		if err != nil || bytes > setting.MaxTotal {
-			return nil, t.Wrap("part", err)
+			t.fail("part", err)
 		}
 		y.Storage = t.NewStorage(Storage{Bytes: int64(t.Size(y)), Last: at, LastRun: at, Alias: x.Storage, Part: true, Grad: x.Grad})
 		views[i] = y
@@ -253,21 +234,17 @@ func (t *Tape) Views(x Tensor, shapes ...alloc.Shape) ([]Tensor, error) {
 	t.Storages[x.Storage].read = at
 	t.Refs = append(t.Refs, x.Storage)
 	t.Ops = append(t.Ops, Recorded{Row: int32(t.Row), Out: views[0].Storage, Parts: int32(len(views)), Grad: x.Grad, In: in, Keep: in + 1, End: in + 1})
-	return views, nil
+	return views
 }
 
 // Slices returns views of x that are taken one by one, as by x[..., :width]. The backward pass
 // makes a tensor as large as x for each and adds these up.
-func (t *Tape) Slices(x Tensor, widths ...int) ([]Tensor, error) {
+func (t *Tape) Slices(x Tensor, widths ...int) []Tensor {
 	var views []Tensor
 	for _, width := range widths {
-		one, err := t.Parts(x, width)
-		if err != nil {
-			return nil, err
-		}
-		views = append(views, one...)
+		views = append(views, t.Parts(x, width)...)
 	}
-	return views, nil
+	return views
 }
 
 // Home returns the storage whose memory this one is a part of, or the storage itself.

@@ -32,23 +32,22 @@ func If(condition bool, l Layer) Layer {
 }
 
 // declarePart declares a part under the given name, or under its own if it is Named.
-func declarePart(d *Declaration, name string, l Layer) bool {
+func declarePart(d *Declaration, name string, l Layer) {
 	switch part := l.(type) {
 	case Inlined:
-		if IsNil(Unwrap(l)) {
-			return d.Layer(name, nil)
+		if !IsNil(Unwrap(l)) {
+			d.Declare(part.Layer)
+			return
 		}
-		d.Declare(part.Layer)
-		return d.Err == nil
 	case Named:
-		return d.Layer(part.Name, part.Layer)
+		name = part.Name
 	}
-	return d.Layer(name, l)
+	d.Layer(name, l)
 }
 
 // callPart calls a part of a Sequential or a similar layer, with the tensors that this layer was
 // given beside its input.
-func callPart(t *Tape, name string, l Layer, x Tensor) (Tensor, error) {
+func callPart(t *Tape, name string, l Layer, x Tensor) Tensor {
 	switch l.(type) {
 	case Inlined, Named:
 		return l.Forward(t, x)
@@ -98,4 +97,4 @@ func partAt(name string, part Layer, path string) Layer {
 // Identity returns its input.
 type Identity struct{}
 
-func (Identity) Forward(_ *Tape, x Tensor) (Tensor, error) { return x, nil }
+func (Identity) Forward(_ *Tape, x Tensor) Tensor { return x }

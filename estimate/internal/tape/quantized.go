@@ -62,13 +62,11 @@ func (t *Tape) QuantizedReturns(x Tensor, d alloc.DType) alloc.DType {
 
 // QuantizedProduct completes the product o with a quantized weight: the type that it computes in,
 // and the tensors that it makes.
-func (t *Tape) QuantizedProduct(o *Op, weight alloc.Shape) (err error) {
+func (t *Tape) QuantizedProduct(o *Op, weight alloc.Shape) {
 	q := t.Cfg.Quantized
 	o.DType = setting.Or(q.Computes, o.DType)
 	if x := o.In[0]; x.DType != o.DType && setting.IsFloat(x.DType) {
-		if o.In[0], err = t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: o.DType}); err != nil {
-			return err
-		}
+		o.In[0] = t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: o.DType})
 	}
 	x, whole := o.In[0], t.Whole(weight, o.DType)
 	if x.Grad {
@@ -78,17 +76,16 @@ func (t *Tape) QuantizedProduct(o *Op, weight alloc.Shape) (err error) {
 		o.BackwardWorkspace = whole
 		o.Workspace = min(alloc.Bytes(setting.FLOPs(x.Shape...)), setting.MaxTotal) + min(4*alloc.Bytes(setting.FLOPs(o.Shape...)), setting.MaxTotal)
 		o.KeepOwn = []Own{{Shape: x.Shape, DType: alloc.Int8}}
-		return nil
+		return
 	}
 	if q.Base == setting.AWQ {
 		o.Workspace = t.awqWorkspace(x, o.Shape, o.DType, whole)
-		return nil
+		return
 	}
 	o.Workspace = whole
 	if q.FourBits() && t.Cfg.Libraries.BeforeBitsandbytes(42, 0) && o.DType != alloc.Float16 {
 		o.Workspace += t.Whole(weight, alloc.Float16)
 	}
-	return nil
 }
 
 // awqWorkspace returns the memory that AutoAWQ's product needs besides its result. For many tokens

@@ -8,32 +8,29 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Input returns the i-th input of the model, the first being the input of its first layer.
-// An index out of range is a *LayerError.
-func (t *Tape) Input(i int) (Tensor, error) {
+// Input returns the i-th input of the model, the first being the input of its first layer. It fails
+// if there are fewer.
+func (t *Tape) Input(i int) Tensor {
 	if i < 0 || i >= len(t.Inputs) {
-		return Tensor{}, t.Errorf("the layer reads input %d, but the model was given %d: give more, with InputShape or Tokens", i, len(t.Inputs))
+		t.Failf("the layer reads input %d, but the model was given %d: give more, with InputShape or Tokens", i, len(t.Inputs))
 	}
 	t.InputsRead = max(t.InputsRead, i+1)
-	return t.Inputs[i], nil
+	return t.Inputs[i]
 }
 
 // Const returns a tensor that depends on no input and needs no gradient, such as a mask or a table
-// of positions. A zero type means the type of the model's activations. A shape that is not valid,
-// or too large, is an error.
-func (t *Tape) Const(d alloc.DType, dims ...int) (Tensor, error) {
+// of positions. A zero type means the type of the model's activations. It fails for a shape that is
+// not valid, or too large.
+func (t *Tape) Const(d alloc.DType, dims ...int) Tensor {
 	d = setting.Or(d, t.Activation())
 	shape := alloc.Shape(slices.Clone(dims))
 	if shape == nil {
 		shape = alloc.Shape{}
 	}
-	bytes, err := t.bytes(shape, d, false)
-	if err != nil {
-		return Tensor{}, err
-	}
+	bytes := t.bytes(shape, d, false)
 	at := int32(len(t.Ops))
 	id := t.NewStorage(Storage{Bytes: bytes, Last: at, LastRun: at, Alias: -1, made: true})
-	return Tensor{Shape: shape, DType: d, Tape: t, Storage: id}, nil
+	return Tensor{Shape: shape, DType: d, Tape: t, Storage: id}
 }
 
 // Activation returns the element type of the model's activations.
@@ -59,13 +56,19 @@ func (t *Tape) clone(shape alloc.Shape) alloc.Shape {
 	return t.dims[begin:len(t.dims):len(t.dims)]
 }
 
-// Errorf makes an error that names the current layer.
-func (t *Tape) Errorf(format string, args ...any) error {
-	return &LayerError{Path: t.path, Layer: t.kind(), Reason: fmt.Sprintf(format, args...)}
+// Record runs the layer that is the whole model, and returns its output. The error is the
+// *LayerError with which a layer failed.
+func (t *Tape) Record(root Layer, x Tensor) (y Tensor, err error) {
+	err = caught(func() { y = root.Forward(t, x) })
+	return y, err
 }
 
-func (t *Tape) Wrap(reason string, err error) error {
-	return &LayerError{Path: t.path, Layer: t.kind(), Reason: reason, Err: err}
+// Failf ends the forward pass with an error that names the current layer.
+func (t *Tape) Failf(format string, args ...any) { t.fail(fmt.Sprintf(format, args...), nil) }
+
+// fail ends the forward pass with an error of the current layer.
+func (t *Tape) fail(reason string, err error) {
+	panic(failure{&LayerError{Path: t.path, Layer: t.kind(), Reason: reason, Err: err}})
 }
 
 func (t *Tape) kind() string {
@@ -106,26 +109,30 @@ func (t *Tape) use(x Tensor, at int32, trainingOnly bool) {
 	}
 }
 
-// Hold keeps x alive up to the last operation so far, as if a variable of the layer's code held it.
-func (t *Tape) Hold(x Tensor) {
-	if n := int32(len(t.Ops)); n > 0 && x.Tape == t {
-		t.use(x, n-1, false)
+// Hold keeps tensors alive up to the last operation so far, as if a variable of the layer's code
+// held them.
+func (t *Tape) Hold(xs ...Tensor) {
+	n := int32(len(t.Ops))
+	for _, x := range xs {
+		if n > 0 && x.Tape == t {
+			t.use(x, n-1, false)
+		}
 	}
 }
 
 // bytes returns the size of a tensor on one device.
-func (t *Tape) bytes(shape alloc.Shape, d alloc.DType, split bool) (int64, error) {
+func (t *Tape) bytes(shape alloc.Shape, d alloc.DType, split bool) int64 {
 	b, err := shape.Bytes(d)
 	if err != nil {
-		return 0, t.Wrap("", err)
+		t.fail("", err)
 	}
 	if split {
 		b = (b + alloc.Bytes(t.Cfg.Sharding.Tensor) - 1) / alloc.Bytes(t.Cfg.Sharding.Tensor)
 	}
 	if t.Total += b; b > setting.MaxTotal || t.Total > setting.MaxTotal {
-		return 0, t.Errorf("the tensors of the model take more than %v", alloc.Bytes(setting.MaxTotal))
+		t.Failf("the tensors of the model take more than %v", alloc.Bytes(setting.MaxTotal))
 	}
-	return int64(b), nil
+	return int64(b)
 }
 
 // Slot is a place on a tape where layers of one kind leave things for each other while they record,

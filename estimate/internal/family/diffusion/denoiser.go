@@ -85,7 +85,7 @@ func twoLinears(in, hidden int, act tape.Layer, bias bool) tape.Layer {
 
 // embedTime embeds a number for each of n images.
 func embedTime(f *tape.Flow, name string, n int) tape.Tensor {
-	return f.Call(name, f.Const(f.T.Activation(), n, timeFeatures))
+	return f.Call(name, f.Const(f.Activation(), n, timeFeatures))
 }
 
 // chunks splits (batch, n x width) into n tensors of (batch, 1, width).
@@ -111,7 +111,7 @@ func plainLayerNorm(c family.Transformer) tape.Layer {
 // turned rotates pairs of (batch, length, heads, size) in float32, by tables of the places
 // (diffusers, embeddings.apply_rotary_emb).
 func turned(f *tape.Flow, x, cos, sin tape.Tensor) tape.Tensor {
-	half := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: f.T.Resized(x.Shape, x.Dim(-1)/2)})
+	half := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: f.Resized(x.Shape, x.Dim(-1)/2)})
 	pairs := f.Op(tape.Op{In: []tape.Tensor{x, half}, Shape: x.Shape})
 	y := f.Mul(f.In(alloc.Float32, x), cos)
 	z := f.Mul(f.In(alloc.Float32, pairs), sin)

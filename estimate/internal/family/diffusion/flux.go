@@ -66,8 +66,8 @@ func fluxLayers(c family.Transformer, s fluxStyle) []tape.Layer {
 		before: func(f *tape.Flow, x tape.Tensor) (tape.Tensor, []tape.Tensor) {
 			condition := fluxConditioned(c, f, s, x.Dim(0))
 			x = f.Call("x_embedder", x)
-			*encoded.Of(f.T) = f.Call("context_embedder", f.Input(1))
-			return x, append(tables(c, f, x.Dim(1)+encoded.Of(f.T).Dim(1)), condition...)
+			*encoded.Of(f.Tape) = f.Call("context_embedder", f.Input(1))
+			return x, append(tables(c, f, x.Dim(1)+encoded.Of(f.Tape).Dim(1)), condition...)
 		},
 		after: func(f *tape.Flow, x tape.Tensor, beside []tape.Tensor) tape.Tensor {
 			x = s.parted(f, x)
@@ -104,7 +104,7 @@ func fluxConditioned(c family.Transformer, f *tape.Flow, s fluxStyle, batch int)
 		y = f.Add(y, embedTime(f, s.time+".guidance_embedder", batch))
 	}
 	if !s.shared {
-		return []tape.Tensor{f.Add(y, f.Call(s.time+".text_embedder", f.Const(f.T.Activation(), batch, d.PooledDim)))}
+		return []tape.Tensor{f.Add(y, f.Call(s.time+".text_embedder", f.Const(f.Activation(), batch, d.PooledDim)))}
 	}
 	all := []tape.Tensor{y}
 	for _, name := range []string{"double_stream_modulation_img", "double_stream_modulation_txt", "single_stream_modulation"} {
@@ -130,7 +130,7 @@ func (s fluxStyle) joined(f *tape.Flow, x tape.Tensor) tape.Tensor {
 	if !s.shared {
 		return x
 	}
-	return f.Cat(1, *encoded.Of(f.T), x)
+	return f.Cat(1, *encoded.Of(f.Tape), x)
 }
 
 // parted returns the image part of the joined sequence.
@@ -138,8 +138,8 @@ func (s fluxStyle) parted(f *tape.Flow, x tape.Tensor) tape.Tensor {
 	if !s.shared {
 		return x
 	}
-	f.Hold(*encoded.Of(f.T))
-	return f.Part(x, 1, x.Dim(1)-encoded.Of(f.T).Dim(1))
+	f.Hold(*encoded.Of(f.Tape))
+	return f.Part(x, 1, x.Dim(1)-encoded.Of(f.Tape).Dim(1))
 }
 
 // normed returns a norm with n modulations, which it makes itself unless they are shared.
@@ -200,7 +200,7 @@ func twoStreams(c family.Transformer, s fluxStyle) tape.Layer {
 	parts = append(append(parts, projections(c, ofImage, s.bias)...), projections(c, ofText, s.bias)...)
 	parts = append(parts, tape.Named{Name: "norm2", Layer: plainLayerNorm(c)}, tape.Named{Name: "norm2_context", Layer: plainLayerNorm(c)}, tape.Named{Name: "ff", Layer: s.mlp(c)}, tape.Named{Name: "ff_context", Layer: s.mlp(c)})
 	return tape.Module{Name: "TwoStreams", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
-		text := *encoded.Of(f.T)
+		text := *encoded.Of(f.Tape)
 		m, n := s.modulations(f, "norm1", 0, 6), s.modulations(f, "norm1_context", 1, 6)
 		imageNormed := modulated(f, "norm1"+s.norm, x, m[1], m[0])
 		textNormed := modulated(f, "norm1_context"+s.norm, text, n[1], n[0])
@@ -208,7 +208,7 @@ func twoStreams(c family.Transformer, s fluxStyle) tape.Layer {
 		words = f.Call(ofText.Out, words)
 		y := finished(f, x, image, m, "norm2", "ff")
 		f.Hold(imageNormed)
-		*encoded.Of(f.T) = finished(f, text, words, n, "norm2_context", "ff_context")
+		*encoded.Of(f.Tape) = finished(f, text, words, n, "norm2_context", "ff_context")
 		f.Hold(text, image, words, y)
 		return y
 	}}
@@ -254,7 +254,7 @@ func oneStream(c family.Transformer, s fluxStyle) tape.Layer {
 		parts = append(parts, tape.Named{Name: "proj_mlp", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}}, tape.Named{Name: "proj_out", Layer: layer.Linear{In: wide + ffn, Out: c.Hidden, Split: layer.ByRows}})
 	}
 	return tape.Module{Name: "OneStream", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
-		text := *encoded.Of(f.T)
+		text := *encoded.Of(f.Tape)
 		all := x
 		if !s.shared {
 			all = f.Cat(1, text, x)
@@ -267,7 +267,7 @@ func oneStream(c family.Transformer, s fluxStyle) tape.Layer {
 		if s.shared {
 			return out
 		}
-		*encoded.Of(f.T) = f.Part(out, 1, text.Dim(1))
+		*encoded.Of(f.Tape) = f.Part(out, 1, text.Dim(1))
 		return f.Part(out, 1, x.Dim(1))
 	}}
 }

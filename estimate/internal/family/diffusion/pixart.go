@@ -133,16 +133,12 @@ func (l patchesOfPlaces) Declare(d *tape.Declaration) {
 	d.Buffer("pos_embed", 1, l.places, l.hidden)
 }
 
-func (l patchesOfPlaces) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	x, err := t.Call("proj", l.proj, x)
-	if err == nil {
-		x, err = family.FlatPatches{}.Forward(t, x)
-	}
-	if err == nil {
-		x, err = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, PassGrad: true})
-	}
-	if err != nil || !l.copied {
-		return x, err
+func (l patchesOfPlaces) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	x = t.Call("proj", l.proj, x)
+	x = family.FlatPatches{}.Forward(t, x)
+	x = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, PassGrad: true})
+	if !l.copied {
+		return x
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
 }

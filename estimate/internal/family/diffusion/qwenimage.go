@@ -39,7 +39,7 @@ func qwenImage(c family.Transformer) []tape.Layer {
 		before: func(f *tape.Flow, x tape.Tensor) (tape.Tensor, []tape.Tensor) {
 			places := x.Dim(1)
 			x = f.Call("img_in", x)
-			*encoded.Of(f.T) = f.Call("txt_in", f.Call("txt_norm", f.Input(1)))
+			*encoded.Of(f.Tape) = f.Call("txt_in", f.Call("txt_norm", f.Input(1)))
 			time := embedTime(f, "time_text_embed.timestep_embedder", x.Dim(0))
 			return x, []tape.Tensor{time, f.Const(alloc.Float32, places, 1, c.HeadWidth())}
 		},
@@ -62,7 +62,7 @@ func (l qwenTables) Declare(d *tape.Declaration) {
 	}
 }
 
-func (qwenTables) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
+func (qwenTables) Forward(_ *tape.Tape, x tape.Tensor) tape.Tensor { return x }
 
 // qwenImageBlock returns a block that reads and changes encoded.
 func qwenImageBlock(c family.Transformer) tape.Layer {
@@ -73,7 +73,7 @@ func qwenImageBlock(c family.Transformer) tape.Layer {
 			tape.Named{Name: stream + "_norm1", Layer: plainLayerNorm(c)}, tape.Named{Name: stream + "_norm2", Layer: plainLayerNorm(c)}, tape.Named{Name: stream + "_mlp", Layer: imageMLP(c)})
 	}
 	return tape.Module{Name: "TwoStreams", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
-		text, condition, table := *encoded.Of(f.T), f.Beside(0), f.Beside(1)
+		text, condition, table := *encoded.Of(f.Tape), f.Beside(0), f.Beside(1)
 		m, n := adapted(f, "img_mod.1", condition, 6), adapted(f, "txt_mod.1", condition, 6)
 		imageNormed := modulated(f, "img_norm1", x, m[1], m[0])
 		textNormed := modulated(f, "txt_norm1", text, n[1], n[0])
@@ -90,7 +90,7 @@ func qwenImageBlock(c family.Transformer) tape.Layer {
 		f.Hold(append(of[:], words[:]...)...)
 		image, said := f.Call(ofImage.Out, stretch(f, y, x.Dim(1))), f.Call(ofText.Out, stretch(f, y, text.Dim(1)))
 		out := finished(f, x, image, m, "img_norm2", "img_mlp")
-		*encoded.Of(f.T) = finished(f, text, said, n, "txt_norm2", "txt_mlp")
+		*encoded.Of(f.Tape) = finished(f, text, said, n, "txt_norm2", "txt_mlp")
 		f.Hold(imageNormed, textNormed, text, image, said, out)
 		return out
 	}}

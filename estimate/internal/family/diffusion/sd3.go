@@ -40,7 +40,7 @@ func sd3(c family.Transformer) []tape.Layer {
 		before: func(f *tape.Flow, x tape.Tensor) (tape.Tensor, []tape.Tensor) {
 			x = f.Call("pos_embed", x)
 			condition := fluxConditioned(c, f, s, x.Dim(0))
-			*encoded.Of(f.T) = f.Call("context_embedder", f.Input(1))
+			*encoded.Of(f.Tape) = f.Call("context_embedder", f.Input(1))
 			return x, condition
 		},
 		after: func(f *tape.Flow, x tape.Tensor, beside []tape.Tensor) tape.Tensor {
@@ -81,7 +81,7 @@ func sd3Block(c family.Transformer, s fluxStyle, dual, last bool) tape.Layer {
 		parts = append(parts, tape.Named{Name: "norm2_context", Layer: plainLayerNorm(c)}, tape.Named{Name: "ff_context", Layer: imageMLP(c)})
 	}
 	return tape.Module{Name: "TwoStreams", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
-		text := *encoded.Of(f.T)
+		text := *encoded.Of(f.Tape)
 		m, n := adapted(f, "norm1.linear", f.Beside(0), imageParts), adapted(f, "norm1_context.linear", f.Beside(0), textParts)
 		normal := f.Call("norm1.norm", x)
 		y := f.Add(f.Mul(normal, f.Scale(m[1])), m[0])
@@ -97,7 +97,7 @@ func sd3Block(c family.Transformer, s fluxStyle, dual, last bool) tape.Layer {
 		}
 		out := finished(f, all, image, m, "norm2", "ff")
 		if !last {
-			*encoded.Of(f.T) = finished(f, text, f.Call(ofText.Out, words), n, "norm2_context", "ff_context")
+			*encoded.Of(f.Tape) = finished(f, text, f.Call(ofText.Out, words), n, "norm2_context", "ff_context")
 		}
 		f.Hold(text, y, image, words, out)
 		return out

@@ -84,9 +84,9 @@ func (u UNet) time() int { return 4 * u.Levels[0].Channels }
 
 // condition returns the embedded timestep and what is added to it, which the residual blocks read.
 func (u UNet) condition(f *tape.Flow, batch int) tape.Tensor {
-	time := f.Call("time_embedding", f.Const(f.T.Activation(), batch, u.Levels[0].Channels))
+	time := f.Call("time_embedding", f.Const(f.Activation(), batch, u.Levels[0].Channels))
 	if u.AddedDim != 0 {
-		time = f.Add(time, f.Call("add_embedding", f.Const(f.T.Activation(), batch, u.AddedDim)))
+		time = f.Add(time, f.Call("add_embedding", f.Const(f.Activation(), batch, u.AddedDim)))
 	}
 	return time
 }

@@ -114,11 +114,8 @@ func (l afterNorm) Declare(d *tape.Declaration) {
 	d.Layer("output", denseNorm{l, tape.Tensor{}})
 }
 
-func (l afterNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	y, err := l.body.Forward(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l afterNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	y := l.body.Forward(t, x)
 	return t.Call("output", denseNorm{l, x}, y)
 }
 
@@ -136,18 +133,12 @@ func (l denseNorm) Declare(d *tape.Declaration) {
 	d.Layer("LayerNorm", layer.LayerNorm{Size: l.size})
 }
 
-func (l denseNorm) Forward(t *tape.Tape, y tape.Tensor) (tape.Tensor, error) {
-	y, err := t.Call("dense", l.dense, y)
-	if err == nil {
-		y, err = t.Call("dropout", l.dropout, y)
-	}
-	if err == nil {
-		y, err = tape.Add(t, y, l.x)
-	}
-	if err == nil {
-		y, err = t.Call("LayerNorm", layer.LayerNorm{Size: l.size}, y)
-	}
-	return y, err
+func (l denseNorm) Forward(t *tape.Tape, y tape.Tensor) tape.Tensor {
+	y = t.Call("dense", l.dense, y)
+	y = t.Call("dropout", l.dropout, y)
+	y = t.Sum(y, l.x)
+	y = t.Call("LayerNorm", layer.LayerNorm{Size: l.size}, y)
+	return y
 }
 
 // tokenTypes adds the vector of each token's type.
@@ -158,18 +149,10 @@ func (tokenTypes) Kind() string { return "Embedding" }
 
 func (l tokenTypes) Declare(d *tape.Declaration) { layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }
 
-func (l tokenTypes) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
-		return tape.Tensor{}, err
-	}
-	types, err := t.Const(alloc.Int64, x.Shape[0], x.Shape[1])
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	vectors, err := t.Op(tape.Op{In: []tape.Tensor{types}, Shape: append(slices.Clone(types.Shape), l.Dim), DType: t.Activation(), Params: true, Keep: []tape.Tensor{types}})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l tokenTypes) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, hidden)")
+	types := t.Const(alloc.Int64, x.Shape[0], x.Shape[1])
+	vectors := t.Op(tape.Op{In: []tape.Tensor{types}, Shape: append(slices.Clone(types.Shape), l.Dim), DType: t.Activation(), Params: true, Keep: []tape.Tensor{types}})
 	return t.Op(tape.Op{In: []tape.Tensor{x, vectors}, Shape: x.Shape, PassGrad: true})
 }
 

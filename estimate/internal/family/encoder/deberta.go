@@ -78,14 +78,14 @@ func (l distances) Declare(d *tape.Declaration) {
 	}
 }
 
-func (l distances) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l distances) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	// The vectors are the table itself, a parameter, so they take no other memory.
-	vectors, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{l.n, l.hidden}, Params: true, View: true})
-	if err == nil && l.normed {
-		vectors, err = t.Call("LayerNorm", layer.LayerNorm{Size: l.hidden}, vectors)
+	vectors := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{l.n, l.hidden}, Params: true, View: true})
+	if l.normed {
+		vectors = t.Call("LayerNorm", layer.LayerNorm{Size: l.hidden}, vectors)
 	}
 	*vectorsOfDistances.Of(t) = vectors
-	return x, err
+	return x
 }
 
 // vectorsOfDistances holds the output of distances.
@@ -109,7 +109,7 @@ func deBERTaBlock(c family.Transformer, own *disentangled) tape.Layer {
 	parts = append(parts, tape.As("attention.output.dense", hidden), tape.As("attention.output.LayerNorm", norm),
 		tape.As("intermediate.dense", layer.Linear{In: c.Hidden, Out: c.FFN}), tape.As("output.dense", layer.Linear{In: c.FFN, Out: c.Hidden}), tape.As("output.LayerNorm", norm))
 	return tape.Module{Name: "DebertaV2Layer", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
-		layer.Ran.Of(f.T).Unmeasured |= layer.Distances
+		layer.Ran.Of(f.Tape).Unmeasured |= layer.Distances
 		batch, length := x.Dim(0), x.Dim(1)
 		// PyTorch copies these tensors so that the dimension of the heads comes before that of the tokens.
 		q := f.Copy(f.Call("attention.self.query_proj", x))
@@ -118,7 +118,7 @@ func deBERTaBlock(c family.Transformer, own *disentangled) tape.Layer {
 		s := f.MatMul(q, f.Scale(k), c.HeadWidth(), batch, c.Heads, length, length)
 		if own.span > 0 {
 			var bias []tape.Tensor
-			vectors := f.Apply(drop, *vectorsOfDistances.Of(f.T))
+			vectors := f.Apply(drop, *vectorsOfDistances.Of(f.Tape))
 			if own.toKeys {
 				bias = append(bias, against(f, c, q, f.Call(keys, vectors), own.span))
 			}
@@ -156,7 +156,7 @@ func against(f *tape.Flow, c family.Transformer, x, vectors tape.Tensor, span in
 // masked sets the padding to zero.
 type masked struct{}
 
-func (masked) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (masked) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOwn: []tape.Own{{Shape: t.Resized(x.Shape, 1)}}})
 }
 

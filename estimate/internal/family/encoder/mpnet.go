@@ -48,7 +48,7 @@ func mpNetBlock(c family.Transformer) tape.Layer {
 		batch, length := x.Dim(0), x.Dim(1)
 		q, k, v := f.Call("attention.attn.q", x), f.Call("attention.attn.k", x), f.Call("attention.attn.v", x)
 		s := f.Scale(f.MatMul(q, k, c.HeadWidth(), batch, c.Heads, length, length))
-		s = f.Op(tape.Op{In: []tape.Tensor{s, *spread.Of(f.T)}, Shape: s.Shape, InPlace: true, PassGrad: true})
+		s = f.Op(tape.Op{In: []tape.Tensor{s, *spread.Of(f.Tape)}, Shape: s.Shape, InPlace: true, PassGrad: true})
 		s = f.Apply(drop, f.Op(tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOutput: true}))
 		y := f.Copy(f.MatMul(s, v, length, x.Shape...)) // heads and length change places again
 		x = f.Call("attention.LayerNorm", f.Add(f.Apply(drop, f.Call("attention.attn.o", y)), x))
@@ -64,20 +64,13 @@ func (l biasesBefore) table() layer.Embedding { return layer.Embedding{Num: l.bu
 
 func (l biasesBefore) Declare(d *tape.Declaration) { d.Layer("relative_attention_bias", l.table()) }
 
-func (l biasesBefore) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l biasesBefore) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, hidden)")
 	batch, length := x.Shape[0], x.Shape[1]
-	numbers, err := t.Const(alloc.Int64, length, length)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	found, err := t.Call("relative_attention_bias", l.table(), numbers)
-	if err == nil {
-		*spread.Of(t), err = t.Op(tape.Op{In: []tape.Tensor{found}, Shape: alloc.Shape{batch, l.heads, length, length}})
-	}
-	return x, err
+	numbers := t.Const(alloc.Int64, length, length)
+	found := t.Call("relative_attention_bias", l.table(), numbers)
+	*spread.Of(t) = t.Op(tape.Op{In: []tape.Tensor{found}, Shape: alloc.Shape{batch, l.heads, length, length}})
+	return x
 }
 
 // spread holds the score biases for each sequence, which all blocks of MPNet add.

@@ -106,7 +106,7 @@ type idleBias struct{ words int }
 
 func (b idleBias) Declare(d *tape.Declaration) { d.Param("bias", b.words) }
 
-func (idleBias) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
+func (idleBias) Forward(_ *tape.Tape, x tape.Tensor) tape.Tensor { return x }
 
 // counted holds buffers that number the positions.
 type counted struct {
@@ -123,4 +123,4 @@ func (l counted) Declare(d *tape.Declaration) {
 	}
 }
 
-func (counted) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
+func (counted) Forward(_ *tape.Tape, x tape.Tensor) tape.Tensor { return x }

@@ -104,12 +104,12 @@ type weightNorm struct{ conv layer.Conv1d }
 
 func (l weightNorm) Declare(d *tape.Declaration) { d.Param("weight_g", 1, 1, l.conv.Kernel) }
 
-func (l weightNorm) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	f := tape.Flow{T: t}
+func (l weightNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	f := tape.Flow{Tape: t}
 	weight := alloc.Shape{l.conv.Out, l.conv.In / max(1, l.conv.Groups), l.conv.Kernel}
 	made := f.Op(tape.Op{In: []tape.Tensor{f.Const(t.Activation(), 1)}, Shape: weight, Params: true, KeepOutput: true, KeepOwn: []tape.Own{{Shape: weight[2:], DType: alloc.Float32}}})
 	f.Hold(made)
-	return x, f.Fault
+	return x
 }
 
 // maskVector is the vector that replaces what training masks.
@@ -117,7 +117,7 @@ type maskVector struct{ hidden int }
 
 func (l maskVector) Declare(d *tape.Declaration) { d.Param("masked_spec_embed", l.hidden) }
 
-func (maskVector) Forward(_ *tape.Tape, x tape.Tensor) (tape.Tensor, error) { return x, nil }
+func (maskVector) Forward(_ *tape.Tape, x tape.Tensor) tape.Tensor { return x }
 
 func soundBlock(c family.Transformer, own *sounds, middle tape.Layer) tape.Layer {
 	attention := layer.Attention{

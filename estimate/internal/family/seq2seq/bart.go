@@ -81,11 +81,8 @@ func (l biasBuffer) Declare(d *tape.Declaration) {
 	d.Buffer("final_logits_bias", 1, l.Out)
 }
 
-func (l biasBuffer) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	y, err := l.Linear.Forward(t, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l biasBuffer) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	y := l.Linear.Forward(t, x)
 	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, PassGrad: true})
 }
 

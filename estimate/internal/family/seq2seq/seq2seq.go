@@ -18,17 +18,11 @@ func (l encoderDecoder) Declare(d *tape.Declaration) {
 	d.Layer("decoder", l.decoder)
 }
 
-func (l encoderDecoder) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	text, err := t.Input(1)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l encoderDecoder) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	text := t.Input(1)
 	*layer.Uncached.Of(t) = true // only the decoder has a cache
-	encoded, err := t.Call("encoder", l.encoder, x)
+	encoded := t.Call("encoder", l.encoder, x)
 	*layer.Uncached.Of(t) = false
-	if err != nil {
-		return tape.Tensor{}, err
-	}
 	return t.Call("decoder", l.decoder, text, encoded)
 }
 
@@ -42,9 +36,9 @@ type tiedEmbedding struct {
 func (tiedEmbedding) Kind() string { return "Embedding" }
 
 func (l tiedEmbedding) Declare(d *tape.Declaration) {
-	if d.Want("Num", l.Num, 1) && d.Want("Dim", l.Dim, 1) {
-		d.Add(tape.Param{Name: "weight", Shape: alloc.Shape{l.Num, l.Dim}, Split: l.Split, Tied: l.to})
-	}
+	d.Want("Num", l.Num, 1)
+	d.Want("Dim", l.Dim, 1)
+	d.Add(tape.Param{Name: "weight", Shape: alloc.Shape{l.Num, l.Dim}, Split: l.Split, Tied: l.to})
 }
 
 // seqBlock is a block of BART or, if spoken, of Whisper. A decoder's block has cross-attention.
@@ -94,12 +88,10 @@ func (l fixedPositions) Declare(d *tape.Declaration) {
 	layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d)
 }
 
-func (l fixedPositions) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l fixedPositions) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, hidden)")
 	if n := x.Shape[1]; n > l.Num || n != l.Num && !l.upTo {
-		return tape.Tensor{}, t.Errorf("input %v has another length than the model's %d positions", x.Shape, l.Num)
+		t.Failf("input %v has another length than the model's %d positions", x.Shape, l.Num)
 	}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, PassGrad: true})
 }

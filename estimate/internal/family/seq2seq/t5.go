@@ -94,18 +94,11 @@ func (l gate) Declare(d *tape.Declaration) {
 	d.Layer("wi_1", l.in)
 }
 
-func (l gate) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	y, err := t.Call("wi_0", l.in, x)
-	if err == nil {
-		y, err = t.Call("act", l.act, y)
-	}
-	if err == nil {
-		x, err = t.Call("wi_1", l.in, x)
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	return tape.Mul(t, y, x)
+func (l gate) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	y := t.Call("wi_0", l.in, x)
+	y = t.Call("act", l.act, y)
+	x = t.Call("wi_1", l.in, x)
+	return t.Mul(y, x)
 }
 
 var t5Keys = map[string]string{"d_model": "hidden_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads", "d_ff": "intermediate_size", "d_kv": "head_dim", "num_decoder_layers": "decoder_layers"}

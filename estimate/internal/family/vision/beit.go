@@ -94,10 +94,8 @@ func beitBlock(c family.Transformer, own *beitSettings, bias *layer.RelativeBias
 // meanOfPatches is the mean of all tokens but the first.
 type meanOfPatches struct{}
 
-func (meanOfPatches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (meanOfPatches) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, hidden)")
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2]}})
 }
 

@@ -29,8 +29,7 @@ type qFormer struct {
 func blip2Tower(c family.Transformer, width int, d *tape.Declaration) {
 	q := family.Own[qFormer](c)
 	if q == nil {
-		d.Errorf("there is no Q-Former: BLIP-2 needs it")
-		return
+		d.Failf("there is no Q-Former: BLIP-2 needs it")
 	}
 	norm, side := layer.LayerNorm{Size: c.Hidden}, min(c.Side(), setting.MaxField)
 	linear := func(in, out int) tape.Layer { return layer.Linear{In: in, Out: out} }

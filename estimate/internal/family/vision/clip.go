@@ -92,42 +92,27 @@ func (l contrast) Declare(d *tape.Declaration) {
 	}
 }
 
-func (l contrast) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	pixels, err := t.Input(1)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l contrast) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	pixels := t.Input(1)
 	layer.Ran.Of(t).Unmeasured |= layer.TwoTowers
-	image, err := t.Call("vision_model", l.image, pixels)
-	if err == nil {
-		x, err = t.Call("text_model", l.text, x)
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	image := t.Call("vision_model", l.image, pixels)
+	x = t.Call("text_model", l.text, x)
 	for i, side := range []*tape.Tensor{&x, &image} {
 		if l.heads[i] != nil {
-			if *side, err = l.heads[i].Forward(t, *side); err != nil {
-				return tape.Tensor{}, err
-			}
+			*side = l.heads[i].Forward(t, *side)
 		}
 		norm := tape.Own{Shape: t.Resized((*side).Shape, 1)}
 		own := []tape.Own{norm}
 		if l.heads[i] != nil { // the norm in elementary operations
 			own = append(own, norm)
 		}
-		if *side, err = t.Op(tape.Op{In: []tape.Tensor{*side}, Shape: (*side).Shape, Keep: []tape.Tensor{*side}, KeepOwn: own}); err != nil {
-			return tape.Tensor{}, err
-		}
+		*side = t.Op(tape.Op{In: []tape.Tensor{*side}, Shape: (*side).Shape, Keep: []tape.Tensor{*side}, KeepOwn: own})
 	}
 	if len(x.Shape) != 2 || len(image.Shape) != 2 {
-		return tape.Tensor{}, t.Errorf("the towers return %v and %v: want (batch, width) both", x.Shape, image.Shape)
+		t.Failf("the towers return %v and %v: want (batch, width) both", x.Shape, image.Shape)
 	}
 	logits := alloc.Shape{x.Shape[0], image.Shape[0]}
-	y, err := t.Op(tape.Op{In: []tape.Tensor{x, image}, Shape: logits, Keep: []tape.Tensor{x, image}, FLOPs: setting.FLOPs(logits[0], logits[1], x.Shape[1], 2)})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	y := t.Op(tape.Op{In: []tape.Tensor{x, image}, Shape: logits, Keep: []tape.Tensor{x, image}, FLOPs: setting.FLOPs(logits[0], logits[1], x.Shape[1], 2)})
 	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: logits, Params: true, Keep: []tape.Tensor{y}, KeepOwn: []tape.Own{{Shape: alloc.Shape{1}}}})
 }
 
@@ -146,32 +131,22 @@ func (l clipPatches) Declare(d *tape.Declaration) {
 	d.Layer("position_embedding", layer.Embedding{Num: l.tokens, Dim: l.hidden})
 }
 
-func (l clipPatches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	y, err := t.Call("patch_embedding", l.projection, x)
-	if err == nil {
-		y, err = family.FlatPatches{}.Forward(t, y)
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l clipPatches) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	y := t.Call("patch_embedding", l.projection, x)
+	y = family.FlatPatches{}.Forward(t, y)
 	if y.Shape[1] != l.tokens-1 {
-		return tape.Tensor{}, t.Errorf("input %v makes %d patches: want %d", x.Shape, y.Shape[1], l.tokens-1)
+		t.Failf("input %v makes %d patches: want %d", x.Shape, y.Shape[1], l.tokens-1)
 	}
 	shape := alloc.Shape{y.Shape[0], l.tokens, l.hidden}
-	y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
 	return t.Call("position_embedding", family.Positions{Num: l.tokens, Dim: l.hidden, Buffered: true}, y)
 }
 
 // picked takes the last token of each text.
 type picked struct{}
 
-func (picked) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (picked) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, hidden)")
 	index := tape.Own{Shape: alloc.Shape{x.Shape[0]}, DType: alloc.Int64}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2]}, KeepOwn: []tape.Own{index, index}})
 }

@@ -51,7 +51,7 @@ type layerScale struct{ n int }
 
 func (l layerScale) Declare(d *tape.Declaration) { d.Param("lambda1", l.n) }
 
-func (l layerScale) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
+func (l layerScale) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	reads := []tape.Tensor{x}
 	return t.Op(tape.Op{In: reads, Shape: x.Shape, Params: true, Keep: t.ForWeights(reads)})
 }
@@ -67,10 +67,8 @@ func (l dinoPatches) Declare(d *tape.Declaration) {
 // classAndMean joins the class token with the mean of the patches.
 type classAndMean struct{}
 
-func (classAndMean) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (classAndMean) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, hidden)")
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], 2 * x.Shape[2]}})
 }
 

@@ -68,43 +68,20 @@ func (l probe) mlp() tape.Layer {
 	return layer.MLP{Hidden: l.c.Hidden, FFN: l.c.FFN, Activation: setting.Or(l.c.Activation, layer.UseGELUTanh)}
 }
 
-func (l probe) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	if err := t.Rank(x, 3, "(batch, length, hidden)"); err != nil {
-		return tape.Tensor{}, err
-	}
+func (l probe) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, hidden)")
 	batch, length, n := x.Shape[0], x.Shape[1], x.Shape[2]
 	heads := max(1, l.c.Heads)
 	query := alloc.Shape{batch, 1, n}
 	// These operations keep: the query and its copies; keys and values; the scores; the output.
-	q, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: query, Params: true, KeepOwn: []tape.Own{{Shape: query}}})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	kv, err := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{2, batch, length, n}, Params: true, Keep: []tape.Tensor{x}, FLOPs: setting.FLOPs(batch, length, n, n, 4)})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	scores, err := t.Op(tape.Op{In: []tape.Tensor{q, kv}, Shape: alloc.Shape{batch, heads, 1, length}, Keep: []tape.Tensor{q, kv}, KeepOutput: true})
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	y, err := t.Op(tape.Op{In: []tape.Tensor{scores, kv}, Shape: query, Keep: []tape.Tensor{kv, scores}})
-	if err == nil {
-		y, err = t.Call("attention.out_proj", layer.Linear{In: n, Out: n}, y)
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
-	z, err := t.Call("layernorm", layer.LayerNorm{Size: n}, y)
-	if err == nil {
-		z, err = t.Call("mlp", l.mlp(), z)
-	}
-	if err == nil {
-		z, err = tape.Add(t, y, z)
-	}
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+	q := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: query, Params: true, KeepOwn: []tape.Own{{Shape: query}}})
+	kv := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{2, batch, length, n}, Params: true, Keep: []tape.Tensor{x}, FLOPs: setting.FLOPs(batch, length, n, n, 4)})
+	scores := t.Op(tape.Op{In: []tape.Tensor{q, kv}, Shape: alloc.Shape{batch, heads, 1, length}, Keep: []tape.Tensor{q, kv}, KeepOutput: true})
+	y := t.Op(tape.Op{In: []tape.Tensor{scores, kv}, Shape: query, Keep: []tape.Tensor{kv, scores}})
+	y = t.Call("attention.out_proj", layer.Linear{In: n, Out: n}, y)
+	z := t.Call("layernorm", layer.LayerNorm{Size: n}, y)
+	z = t.Call("mlp", l.mlp(), z)
+	z = t.Sum(y, z)
 	return family.First{}.Forward(t, z)
 }
 

@@ -23,14 +23,19 @@ func towerOf(declare func(c family.Transformer, width int, d *tape.Declaration))
 }
 
 func (l towerLayer) Declare(d *tape.Declaration) {
-	if d.WantAll(tape.Setting{Name: "Vision.Hidden", Value: l.c.Hidden, Least: 1}, tape.Setting{Name: "Vision.Blocks", Value: l.c.Blocks, Least: 0}, tape.Setting{Name: "Vision.Heads", Value: l.c.Heads, Least: 1}, tape.Setting{Name: "Vision.FFN", Value: l.c.FFN, Least: 1},
-		tape.Setting{Name: "Vision.Patch", Value: l.c.Patch, Least: 1}, tape.Setting{Name: "Vision.Channels", Value: l.c.Channels, Least: 1}, tape.Setting{Name: "Vision.Merge", Value: l.c.Merge, Least: 0}) {
-		l.declare(l.c, l.width, d)
-	}
+	d.Want("Vision.Hidden", l.c.Hidden, 1)
+	d.Want("Vision.Blocks", l.c.Blocks, 0)
+	d.Want("Vision.Heads", l.c.Heads, 1)
+	d.Want("Vision.FFN", l.c.FFN, 1)
+	d.Want("Vision.Patch", l.c.Patch, 1)
+	d.Want("Vision.Channels", l.c.Channels, 1)
+	d.Want("Vision.Merge", l.c.Merge, 0)
+	l.declare(l.c, l.width, d)
 }
 
-func (towerLayer) Forward(t *tape.Tape, _ tape.Tensor) (tape.Tensor, error) {
-	return tape.Tensor{}, t.Errorf("a vision tower does not run")
+func (towerLayer) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Failf("a vision tower does not run")
+	return x
 }
 
 // merged returns the width of merged patches.

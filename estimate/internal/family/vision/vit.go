@@ -108,9 +108,9 @@ type patches struct {
 func (patches) Kind() string { return "Patches" }
 
 func (l patches) Declare(d *tape.Declaration) {
-	if !d.Want("Hidden", l.hidden, 1) || l.tokens < 2 {
-		d.Errorf("the Image is smaller than a Patch")
-		return
+	d.Want("Hidden", l.hidden, 1)
+	if l.tokens < 2 {
+		d.Failf("the Image is smaller than a Patch")
 	}
 	d.Param("cls_token", 1, 1, l.hidden)
 	if l.distilled {
@@ -123,25 +123,19 @@ func (l patches) Declare(d *tape.Declaration) {
 	d.Layer("dropout", l.dropout)
 }
 
-func (l patches) Forward(t *tape.Tape, x tape.Tensor) (tape.Tensor, error) {
-	y, err := t.Call("patch_embeddings", tape.Sequential{tape.Named{Name: "projection", Layer: l.projection}}, x)
-	if err != nil {
-		return tape.Tensor{}, err
-	}
+func (l patches) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	y := t.Call("patch_embeddings", tape.Sequential{tape.Named{Name: "projection", Layer: l.projection}}, x)
 	want := l.tokens - 1
 	if l.distilled {
 		want--
 	}
 	if n := y.Shape[2] * y.Shape[3]; n != want {
-		return tape.Tensor{}, t.Errorf("input %v makes %d patches: want %d", x.Shape, n, want)
+		t.Failf("input %v makes %d patches: want %d", x.Shape, n, want)
 	}
 	shape := alloc.Shape{y.Shape[0], l.tokens, l.hidden}
-	y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
-	if err == nil && !l.unplaced {
-		y, err = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
-	}
-	if err != nil {
-		return tape.Tensor{}, err
+	y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
+	if !l.unplaced {
+		y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
 	}
 	return t.Call("dropout", l.dropout, y)
 }
