@@ -74,7 +74,7 @@ func (p *program) advice(memory alloc.Bytes) (string, error) {
 	if again.Fits {
 		return "Unknown: a replay with the recorded settings does not run out of memory.", nil
 	}
-	bare, err := p.run(Config{Allocator: Driver})
+	bare, err := p.run(Config{Allocator: driver})
 	if err != nil {
 		return "", err
 	}
@@ -113,7 +113,7 @@ func (p *program) fitting(in Config) (fits []fit, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if cfg.Conf.ExpandableSegments = cfg.Allocator == Expandable; sameSettings(cfg, in) {
+		if cfg.Conf.ExpandableSegments = cfg.Allocator == expandable; sameSettings(cfg, in) {
 			continue
 		}
 		result, err := p.run(cfg)

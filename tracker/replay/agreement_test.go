@@ -21,7 +21,7 @@ func TestAgreement(t *testing.T) {
 		p.alloc(33 * alloc.MiB)
 	}
 	r := p.dump(0)
-	result, err := replay.Run(r, replay.Config{Allocator: replay.Driver, Memory: 50 * alloc.MiB})
+	result, err := replay.Run(r, replay.Config{Allocator: "driver", Memory: 50 * alloc.MiB})
 	require.NoError(t, err)
 	const whole = "with the recorded settings, a replay makes 3 of 3 driver calls and has 3 of 3 addresses as recorded"
 	assert.Contains(t, result.String(), "note: "+whole+"\n", "of any replay")

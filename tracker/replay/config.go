@@ -8,27 +8,24 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 )
 
-// Allocator is a kind of allocator.
-type Allocator string
-
-// The allocators.
 const (
-	Cache      Allocator = "cache"      // cache.Cache, with PyTorch's rules
-	Expandable Allocator = "expandable" // the same with expandable segments
-	Driver     Allocator = "driver"     // each request is the driver's, rounded up to 512 bytes
+	caching    = "cache"
+	expandable = "expandable"
+	driver     = "driver"
 )
 
-// Allocators returns all kinds.
-func Allocators() []Allocator { return []Allocator{Cache, Expandable, Driver} }
+// Allocators returns the kinds of allocators: "cache" is cache.Cache, with PyTorch's rules; "expandable" is
+// the same with expandable segments; with "driver", each request is the driver's, rounded up to 512 bytes.
+func Allocators() []string { return []string{caching, expandable, driver} }
 
 // Config says on what a history is replayed.
 type Config struct {
 	// Memory is what the allocator and registered buffers can have: a device's memory, without
 	// contexts and other processes. 0 means without limit.
 	Memory alloc.Bytes
-	// Allocator is Cache if it is empty.
-	Allocator Allocator
-	// Conf are the settings of Cache and Expandable. ExpandableSegments means Expandable.
+	// Allocator is one of Allocators, "cache" if it is empty.
+	Allocator string
+	// Conf are the settings of "cache" and "expandable". ExpandableSegments means "expandable".
 	Conf cache.Config
 
 	// packed allocates the buffers that were live before the first event one after the other, even
@@ -46,12 +43,12 @@ const (
 func (c Config) check() (Config, error) {
 	switch {
 	case c.Allocator == "":
-		c.Allocator = Cache
+		c.Allocator = caching
 	case !slices.Contains(Allocators(), c.Allocator):
 		return c, fmt.Errorf("replay: allocator %q: want one of %v", c.Allocator, Allocators())
 	}
-	if c.Allocator == Cache && c.Conf.ExpandableSegments {
-		c.Allocator = Expandable
+	if c.Allocator == caching && c.Conf.ExpandableSegments {
+		c.Allocator = expandable
 	}
 	if c.Memory < 0 {
 		return c, fmt.Errorf("replay: memory of %d bytes: want more than 0, or 0 for no limit", int64(c.Memory))

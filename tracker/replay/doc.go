@@ -5,7 +5,7 @@
 //	f, err := files.ReadFile("yesterday.dump.json")
 //	result, err := replay.Run(f.Dump, replay.Config{Memory: 24 * alloc.GiB})
 //	if !result.Fits {
-//		fmt.Println(result.OOM)
+//		fmt.Print(result) // where it runs out of memory, and what there is then
 //	}
 //
 // A history is part of a [snapshot.Dump], from a tracker's dump or from a memory snapshot

@@ -116,7 +116,7 @@ func (p *program) settings() ([]saving, alloc.Bytes, error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		if with.Conf.ExpandableSegments = with.Allocator == Expandable; sameSettings(with, cfg) {
+		if with.Conf.ExpandableSegments = with.Allocator == expandable; sameSettings(with, cfg) {
 			continue
 		}
 		result, err := p.run(with)

@@ -22,3 +22,6 @@ func (x *Explanation) Settings() []saving { return x.settings }
 
 // NoReplay returns why nothing was replayed.
 func (x *Explanation) NoReplay() string { return x.noReplay }
+
+// OOM returns the request that did not fit; nil if all did.
+func (r Result) OOM() *failure { return r.oom }

@@ -58,11 +58,11 @@ func (m *machine) clear() error {
 		m.compareWithRecorded()
 	}
 	m.caches, m.pending = nil, make(map[int32]bool)
-	if m.cfg.Allocator == Driver {
+	if m.cfg.Allocator == driver {
 		return nil
 	}
 	conf := m.cfg.Conf
-	conf.ExpandableSegments = m.cfg.Allocator == Expandable
+	conf.ExpandableSegments = m.cfg.Allocator == expandable
 	for range m.arenas {
 		c, err := cache.New(m.dev, conf)
 		if err != nil {
@@ -146,7 +146,7 @@ func (m *machine) alloc(i int32) error {
 
 // request asks the allocator.
 func (m *machine) request(arena int, n alloc.Bytes) (p alloc.Ptr, size alloc.Bytes, err error) {
-	if m.cfg.Allocator == Driver {
+	if m.cfg.Allocator == driver {
 		if n > math.MaxInt64/2 || m.dev.take(block(n)) != nil {
 			return 0, 0, errFailed
 		}
@@ -181,7 +181,7 @@ func (m *machine) free(i int32, pending bool) error {
 	switch {
 	case b.foreign:
 		m.dev.foreign -= size
-	case m.cfg.Allocator == Driver:
+	case m.cfg.Allocator == driver:
 		m.dev.giveBack(size) // a driver's free waits until the memory is no longer used
 	case pending:
 		m.pending[i] = true
@@ -210,7 +210,7 @@ func (m *machine) try(o *op) error {
 	switch {
 	case err != nil:
 		return err
-	case m.cfg.Allocator == Driver:
+	case m.cfg.Allocator == driver:
 		m.dev.giveBack(size)
 	default:
 		err = m.caches[o.buffer].Free(p)
@@ -241,9 +241,9 @@ func (m *machine) empty(but int) error {
 }
 
 // oom tells what there was when a request failed.
-func (m *machine) oom(o *op) *OOM {
+func (m *machine) oom(o *op) *failure {
 	event := m.first + uint64(o.event)
-	e := &OOM{Event: event, Requested: o.bytes, CallSite: tables.OfHistory(m.dump.History).Site(event)}
+	e := &failure{Event: event, Requested: o.bytes, CallSite: tables.OfHistory(m.dump.History).Site(event)}
 	arena := int(o.buffer)
 	if o.do == opAlloc {
 		e.Requested, arena = m.buffers[o.buffer].requested, int(m.buffers[o.buffer].arena)
@@ -260,7 +260,7 @@ func (m *machine) oom(o *op) *OOM {
 }
 
 // run runs the program to its end, or to the first request that fails, which it returns.
-func (m *machine) run() (*OOM, error) {
+func (m *machine) run() (*failure, error) {
 	if oom, err := m.begin(); oom != nil || err != nil {
 		return oom, err
 	}

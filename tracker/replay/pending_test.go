@@ -50,7 +50,7 @@ func TestPendingBlocksWhenMemoryIsShort(t *testing.T) {
 	}
 	r := tr.Dump()
 	require.Equal(t, 120*alloc.MiB, r.Snapshot.Pending)
-	for allocator, most := range map[replay.Allocator]alloc.Bytes{replay.Cache: 120 * alloc.MiB, replay.Expandable: 120 * alloc.MiB, replay.Driver: 20 * alloc.MiB} {
+	for allocator, most := range map[string]alloc.Bytes{"cache": 120 * alloc.MiB, "expandable": 120 * alloc.MiB, "driver": 20 * alloc.MiB} {
 		got, err := replay.Run(r, replay.Config{Allocator: allocator})
 		require.NoError(t, err)
 		assert.Equal(t, most, got.PeakReserved, "%v", allocator)
@@ -96,10 +96,10 @@ func TestPendingBlocksAreNotInactive(t *testing.T) {
 	p.add(others)
 	got, err := replay.Run(p.dump(0), replay.Config{Memory: 50 * alloc.MiB})
 	require.NoError(t, err)
-	require.NotNil(t, got.OOM)
-	assert.Equal(t, 20*alloc.MiB, got.OOM.Reserved)
-	assert.Zero(t, got.OOM.Allocated)
-	assert.Zero(t, got.OOM.Inactive)
+	require.NotNil(t, got.OOM())
+	assert.Equal(t, 20*alloc.MiB, got.OOM().Reserved)
+	assert.Zero(t, got.OOM().Allocated)
+	assert.Zero(t, got.OOM().Inactive)
 }
 
 // TestWhatThereWasAtAFailure of a request beside a buffer of 2 MiB in a segment of 20.
@@ -109,12 +109,12 @@ func TestWhatThereWasAtAFailure(t *testing.T) {
 	p.add(tables.EventEntry{Action: mem.Registered, Ptr: 0x1000, Allocated: 40 * alloc.MiB, Tensor: p.tensor(40 * alloc.MiB)})
 	got, err := replay.Run(p.dump(0), replay.Config{Memory: 50 * alloc.MiB})
 	require.NoError(t, err)
-	require.NotNil(t, got.OOM)
-	assert.Equal(t, 20*alloc.MiB, got.OOM.Reserved)
-	assert.Equal(t, 2*alloc.MiB, got.OOM.Allocated)
-	assert.Equal(t, 18*alloc.MiB, got.OOM.Inactive)
-	assert.Equal(t, 18*alloc.MiB, got.OOM.LargestInactive)
-	assert.Equal(t, 30*alloc.MiB, got.OOM.Free)
+	require.NotNil(t, got.OOM())
+	assert.Equal(t, 20*alloc.MiB, got.OOM().Reserved)
+	assert.Equal(t, 2*alloc.MiB, got.OOM().Allocated)
+	assert.Equal(t, 18*alloc.MiB, got.OOM().Inactive)
+	assert.Equal(t, 18*alloc.MiB, got.OOM().LargestInactive)
+	assert.Equal(t, 30*alloc.MiB, got.OOM().Free)
 }
 
 // TestARequestWaitsForPendingBlocks: one that does not fit otherwise waits, and the event that tells when the memory became

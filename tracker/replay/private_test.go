@@ -51,7 +51,7 @@ func TestPrivatePoolsAreApart(t *testing.T) {
 		{"a request of a private pool gets its own hole", "[0,1]", 3 << 20, 20 * alloc.MiB, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := replay.Run(pooled(t, test.pool, test.at), replay.Config{Allocator: replay.Cache, Memory: test.memory})
+			got, err := replay.Run(pooled(t, test.pool, test.at), replay.Config{Allocator: "cache", Memory: test.memory})
 			require.NoError(t, err)
 			assert.Equal(t, "as recorded", got.Layout())
 			assert.Equal(t, test.fits, got.Fits, "%v", got)
@@ -78,7 +78,7 @@ func TestPrivatePoolsAreNotEmptied(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, fits, got.Fits, "pool %s: %v", pool, got)
 		if !fits {
-			assert.Zero(t, got.OOM.LargestInactive, "the request's own pool has nothing")
+			assert.Zero(t, got.OOM().LargestInactive, "the request's own pool has nothing")
 		}
 	}
 }
@@ -98,7 +98,7 @@ func TestSegmentsThatDoNotTile(t *testing.T) {
 		"segment_type": "large", "blocks": [{"address": 1048576, "size": 2097152, "state": "active_allocated"}]}],
 		"device_traces": [[{"action": "alloc", "addr": 1048576, "size": 2097152, "stream": 0}]]}`))
 	require.NoError(t, err)
-	assert.Equal(t, replay.Cache, replay.Recorded(d).Allocator)
+	assert.Equal(t, "cache", replay.Recorded(d).Allocator)
 	x, err := replay.Explain(d, "")
 	require.NoError(t, err)
 	assert.Contains(t, x.String(), "\nthe file lacks 1 segment with blocks that do not tile it\n")

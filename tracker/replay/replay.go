@@ -36,8 +36,8 @@ func (p *program) run(cfg Config) (Result, error) {
 	}
 	s := p.dump.Snapshot
 	result := Result{
-		Allocator: cfg.Allocator, Memory: cfg.Memory, Events: p.events, Fits: oom == nil, Levels: m.levels, OOM: oom, Recorded: p.recorded,
-		device: s.Device, ordinal: s.Ordinal, gap: p.gap, unknown: p.unknownSettings(),
+		Allocator: cfg.Allocator, Memory: cfg.Memory, Events: p.events, Fits: oom == nil, Levels: m.levels, Recorded: p.recorded,
+		oom: oom, device: s.Device, ordinal: s.Ordinal, gap: p.gap, unknown: p.unknownSettings(),
 		start: start{
 			Dropped: p.first, Buffers: p.begun, Requested: p.start.Live.Bytes, Reserved: p.start.Reserved, Layout: m.layout,
 		},
@@ -57,7 +57,7 @@ func (p *program) run(cfg Config) (Result, error) {
 // recorded allocator cannot be replayed.
 func (p *program) agreement() *agreement {
 	cfg := Recorded(p.dump)
-	if cfg.Allocator == Driver {
+	if cfg.Allocator == driver {
 		return nil
 	}
 	m, err := newMachine(p, cfg)

@@ -30,7 +30,7 @@ import (
 func naive(t *testing.T, r *snapshot.Dump, cfg replay.Config, streams int) (fits bool, oom uint64, reserved, requested alloc.Bytes) {
 	dev := counting.New(cmp.Or(cfg.Memory, alloc.TiB)) // without a limit the naive one would reserve more addresses than there are
 	conf := cfg.Conf
-	conf.ExpandableSegments = cfg.Allocator == replay.Expandable
+	conf.ExpandableSegments = cfg.Allocator == "expandable"
 	var caches []*cachetest.Naive
 	for range streams {
 		caches = append(caches, cachetest.NewNaive(dev, conf))
@@ -41,7 +41,7 @@ func naive(t *testing.T, r *snapshot.Dump, cfg replay.Config, streams int) (fits
 	}
 	places := make(map[alloc.Ptr]place)
 	request := func(stream alloc.Stream, n alloc.Bytes) (p alloc.Ptr, err error) {
-		if cfg.Allocator == replay.Driver {
+		if cfg.Allocator == "driver" {
 			return dev.Alloc(n)
 		}
 		if p, err = caches[stream].Alloc(n); err != nil && streams > 1 {
@@ -55,7 +55,7 @@ func naive(t *testing.T, r *snapshot.Dump, cfg replay.Config, streams int) (fits
 		return p, err
 	}
 	free := func(at place) {
-		if cfg.Allocator == replay.Driver {
+		if cfg.Allocator == "driver" {
 			require.NoError(t, dev.Free(at.ptr))
 		} else {
 			require.NoError(t, caches[at.stream].Free(at.ptr))
@@ -81,7 +81,7 @@ func naive(t *testing.T, r *snapshot.Dump, cfg replay.Config, streams int) (fits
 			free(places[e.Ptr])
 			level -= e.Requested
 		case mem.SegmentFreed:
-			if cfg.Allocator != replay.Driver {
+			if cfg.Allocator != "driver" {
 				for _, c := range caches {
 					c.Trim()
 				}
@@ -117,8 +117,8 @@ func TestNaive(t *testing.T) {
 						require.Equal(t, requested, got.PeakRequested)
 						require.Equal(t, reserved, got.PeakReserved, "seed %d, %d streams, %v %v", seed, streams, a, memory)
 						if !fits {
-							require.Equal(t, oom, got.OOM.Event)
-							require.Equal(t, memory-got.OOM.Reserved, got.OOM.Free)
+							require.Equal(t, oom, got.OOM().Event)
+							require.Equal(t, memory-got.OOM().Reserved, got.OOM().Free)
 						}
 						require.Nil(t, got.Gap())
 					}
@@ -247,7 +247,7 @@ func TestRegistered(t *testing.T) {
 	got, err = replay.Run(p.dump(0), replay.Config{Memory: 49 * alloc.MiB})
 	require.NoError(t, err)
 	require.False(t, got.Fits)
-	assert.Equal(t, 30*alloc.MiB, got.OOM.Others)
+	assert.Equal(t, 30*alloc.MiB, got.OOM().Others)
 	assert.Contains(t, got.String(), "20.0 MiB requested at main.go:7 main.step\nthe device has 19.0 MiB free; 0 B are reserved")
 	smallest, err := replay.Smallest(p.dump(0), replay.Config{})
 	require.NoError(t, err)

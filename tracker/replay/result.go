@@ -19,21 +19,21 @@ import (
 )
 
 // Recorded returns the Config of the allocator that made a dump, without a limit of memory. It is
-// Driver if the dump has neither a cache nor segments; damaged segments count. Settings that
+// "driver" if the dump has neither a cache nor segments; damaged segments count. Settings that
 // cache.ParseConfig refuses, such as those of a later PyTorch, are left out, and the notes of a
 // Result name them.
 func Recorded(r *snapshot.Dump) Config {
 	conf, _ := recordedSettings(r)
 	broken := tables.Of(r.Snapshot).LeftOut.Broken > 0
 	if r.Snapshot.Cache == nil && len(r.Snapshot.Segments) == 0 && !broken && !walk.BeginningOf(r).Segments {
-		return Config{Allocator: Driver}
+		return Config{Allocator: driver}
 	}
-	cfg := Config{Allocator: Cache, Conf: conf}
+	cfg := Config{Allocator: caching, Conf: conf}
 	for _, s := range r.Snapshot.Segments {
 		conf.ExpandableSegments = conf.ExpandableSegments || s.Expandable
 	}
 	if conf.ExpandableSegments {
-		cfg.Allocator = Expandable
+		cfg.Allocator = expandable
 	}
 	return cfg
 }
@@ -87,18 +87,18 @@ func settingsIn(s string) (out []string) {
 
 // Result is what a replay came to. Its String and its JSON also say where the history began and what it lacks.
 type Result struct {
-	Allocator Allocator
+	Allocator string      // one of Allocators
 	Memory    alloc.Bytes // the limit; 0 means none. From Smallest: the least memory on which it fits; 0 if it never does
 	Events    int64       // of the history
 	// Fits says that every request got its memory, those included that failed when they
 	// were recorded. If one did not, the replay ends there, and its levels are those up to
-	// then.
+	// then; String says which one it was, and what there was.
 	Fits bool
 	Levels
-	OOM      *OOM   // nil if it fits
 	Recorded Levels // what the dump says
 
-	device    string // of the dump
+	oom       *failure // nil if it fits
+	device    string   // of the dump
 	ordinal   int
 	replays   int // that a search took; 0 without one
 	start     start
@@ -119,8 +119,8 @@ type start struct {
 	EarlierPeak alloc.Bytes `json:"earlier_peak_requested_bytes,omitempty"`
 }
 
-// OOM is a request that did not fit, and what there was then.
-type OOM struct {
+// failure is a request that did not fit, and what there was then.
+type failure struct {
 	Event           uint64      `json:"event"` // its number in the history
 	Requested       alloc.Bytes `json:"requested_bytes"`
 	Free            alloc.Bytes `json:"free_bytes"`             // of the device
@@ -158,28 +158,28 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Device    string      `json:"device"`
 		Ordinal   int         `json:"ordinal"`
-		Allocator Allocator   `json:"allocator"`
+		Allocator string      `json:"allocator"`
 		Memory    alloc.Bytes `json:"memory_bytes,omitempty"`
 		Events    int64       `json:"events"`
 		Fits      bool        `json:"fits"`
 		levelsJSON
 		Smallest alloc.Bytes `json:"smallest_memory_bytes,omitempty"`
 		Replays  int         `json:"replays,omitempty"`
-		OOM      *OOM        `json:"oom,omitempty"`
+		OOM      *failure    `json:"oom,omitempty"`
 		Start    start       `json:"start"`
 		Recorded levelsJSON  `json:"recorded"`
 		Agrees   *agreement  `json:"agreement"`
 		Unknown  []string    `json:"unknown_settings,omitempty"`
 		Gap      *gap        `json:"gap,omitempty"`
-	}{r.device, r.ordinal, r.Allocator, r.Memory, r.Events, r.Fits, r.Levels.json(), smallest, r.replays, r.OOM, r.start, r.Recorded.json(), r.agreement, r.unknown, r.gap})
+	}{r.device, r.ordinal, r.Allocator, r.Memory, r.Events, r.Fits, r.Levels.json(), smallest, r.replays, r.oom, r.start, r.Recorded.json(), r.agreement, r.unknown, r.gap})
 }
 
 // String describes the result in a few lines.
 func (r Result) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", r.verdict())
-	if r.OOM != nil {
-		fmt.Fprintf(&b, "%v\n", r.OOM)
+	if r.oom != nil {
+		fmt.Fprintf(&b, "%v\n", r.oom)
 	}
 	fmt.Fprintf(&b, "replayed: peak %v requested, %v in blocks, %v reserved; driver calls: %d allocations, %d frees; retries: %d\n",
 		r.PeakRequested, r.PeakAllocated, r.PeakReserved, r.DriverAllocs, r.DriverFrees, r.Retries)
@@ -241,7 +241,7 @@ func (r Result) Notes() (notes []string) {
 }
 
 // String describes the request, and what was free but could not serve it.
-func (o *OOM) String() string {
+func (o *failure) String() string {
 	if o.Beginning {
 		return fmt.Sprintf("out of memory at the beginning: what was live before the first event needs %v, and %v is available", o.Requested, o.Free)
 	}

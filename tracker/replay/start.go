@@ -9,7 +9,7 @@ import (
 )
 
 // begin brings the allocator into the state before the first event.
-func (m *machine) begin() (*OOM, error) {
+func (m *machine) begin() (*failure, error) {
 	if m.layout = m.recordedLayout(); m.layout == layoutRecorded {
 		oom, ok := m.fillSegments()
 		if oom != nil {
@@ -45,22 +45,22 @@ func (m *machine) recordedLayout() string {
 	switch {
 	case m.begun == 0 && len(m.start.Segments) == 0:
 		return layoutEmpty
-	case m.cfg.packed || m.cfg.Allocator != Cache || len(m.start.Segments) == 0:
+	case m.cfg.packed || m.cfg.Allocator != caching || len(m.start.Segments) == 0:
 		return layoutPacked
 	}
 	return layoutRecorded
 }
 
 // tooSmall is the failure of a device that cannot hold what there was in the beginning.
-func (m *machine) tooSmall(n alloc.Bytes) *OOM {
-	return &OOM{Event: m.first, Beginning: true, Requested: n, Free: m.dev.total}
+func (m *machine) tooSmall(n alloc.Bytes) *failure {
+	return &failure{Event: m.first, Beginning: true, Requested: n, Free: m.dev.total}
 }
 
 // fillSegments makes the recorded segments, by requests alone. It fills each segment to its last
 // byte before it begins the next, so that there is at most one free block and best fit has no
 // choice. If there is no room for all segments, it leaves out the free ones: an allocator would
 // have given them back. It reports whether the allocator could make them.
-func (m *machine) fillSegments() (oom *OOM, ok bool) {
+func (m *machine) fillSegments() (oom *failure, ok bool) {
 	var all, used alloc.Bytes
 	for _, s := range m.start.Segments {
 		all += s.Size

@@ -58,7 +58,7 @@ var names = map[string]int{
 	"tracker/live":              11,
 	"tracker/mem":               59,
 	"tracker/notebook":          1,
-	"tracker/replay":            50,
+	"tracker/replay":            33,
 	"tracker/snapshot":          159,
 	"tracker/snapshot/explain":  17,
 	"tracker/snapshot/leaks":    23,

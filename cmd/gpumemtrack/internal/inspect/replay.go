@@ -95,21 +95,21 @@ func (o replayOptions) configs(r *snapshot.Dump) ([]replay.Config, error) {
 	if err != nil {
 		return nil, cli.UsageError("replay: --conf: %w", err)
 	}
-	kind := replay.Allocator(o.allocator)
+	kind := o.allocator
 	switch {
 	case o.allocator != "" && !slices.Contains(replay.Allocators(), kind):
 		return nil, cli.UsageError("replay: --allocator %q: want cache, expandable or driver", o.allocator)
-	case kind == replay.Driver && o.conf != "":
+	case kind == "driver" && o.conf != "":
 		return nil, cli.UsageError("replay: --conf is for a cache: the driver has no settings")
-	case kind == replay.Cache && conf.ExpandableSegments:
+	case kind == "cache" && conf.ExpandableSegments:
 		return nil, cli.UsageError("replay: --allocator cache and expandable_segments contradict each other: give one of them")
 	case o.smallest && o.allocator == "" && !conf.ExpandableSegments:
 		if o.conf == "" {
 			conf = replay.Recorded(r).Conf
 			conf.ExpandableSegments = false
 		}
-		configs := []replay.Config{{Allocator: replay.Cache, Conf: conf}, {Allocator: replay.Expandable, Conf: conf}}
-		return append(configs, replay.Config{Allocator: replay.Driver}), nil
+		configs := []replay.Config{{Allocator: "cache", Conf: conf}, {Allocator: "expandable", Conf: conf}}
+		return append(configs, replay.Config{Allocator: "driver"}), nil
 	case o.allocator == "" && o.conf == "":
 		cfg := replay.Recorded(r)
 		cfg.Memory = o.memory
