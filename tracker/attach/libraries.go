@@ -101,7 +101,7 @@ func (l *libraries) probeFirst(given []string) error {
 		case library == "" && paths == nil:
 			paths = usualLibraries("libcuda.so.1")
 		case strings.Contains(library, "/"):
-			paths = []string{library}
+			paths = append([]string{library}, versions(library)...)
 		case library != "":
 			paths = usualLibraries(library)
 		}
@@ -221,7 +221,7 @@ func (l *libraries) of(path string) (library string, ok bool) {
 	}
 	for _, library := range l.wanted {
 		switch name := cmp.Or(library, "libcuda.so"); {
-		case strings.Contains(name, "/") && path == name,
+		case strings.Contains(name, "/") && (path == name || slices.Contains(versions(name), path)),
 			filepath.Base(path) == name, strings.HasPrefix(filepath.Base(path), name+"."):
 			return library, true
 		}
@@ -229,10 +229,19 @@ func (l *libraries) of(path string) (library string, ok bool) {
 	return "", false
 }
 
-// usualLibraries returns the files of that name that the dynamic loader would find.
+// versions returns the files beside lib.so that are named lib.so.1 and the like. They are the same file as a rule, and copies of it in
+// Python's packages.
+func versions(library string) []string {
+	all, _ := filepath.Glob(escaped.Replace(library) + ".[0-9]*") // the pattern is well formed
+	return all
+}
+
+var escaped = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
+
+// usualLibraries returns the files of that name, and its versions, that the dynamic loader would find.
 func usualLibraries(library string) (all []string) {
 	for _, dir := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
-		all = append(all, filepath.Join(dir, library))
+		all = append(append(all, filepath.Join(dir, library)), versions(filepath.Join(dir, library))...)
 	}
 	for _, ldconfig := range []string{"/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig"} {
 		out, err := exec.Command(ldconfig, "-p").Output()
@@ -240,14 +249,14 @@ func usualLibraries(library string) (all []string) {
 			continue
 		}
 		for line := range bytes.Lines(out) { // libcuda.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libcuda.so.1
-			if name, path, ok := strings.Cut(strings.TrimSpace(string(line)), " => "); ok && strings.HasPrefix(name, library+" ") && !is32(name) {
+			if name, path, ok := strings.Cut(strings.TrimSpace(string(line)), " => "); ok && (strings.HasPrefix(name, library+" ") || strings.HasPrefix(name, library+".")) && !is32(name) {
 				all = append(all, path)
 			}
 		}
 		break
 	}
 	for _, dir := range []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64"} {
-		all = append(all, filepath.Join(dir, library))
+		all = append(append(all, filepath.Join(dir, library)), versions(filepath.Join(dir, library))...)
 	}
 	return all
 }

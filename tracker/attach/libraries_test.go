@@ -5,6 +5,8 @@ package attach
 import (
 	"errors"
 	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -76,4 +78,33 @@ func TestLibrariesThatCannotBeWatched(t *testing.T) {
 	}
 	assert.Error(t, l.look())
 	assert.LessOrEqual(t, len(l.failed), maxFailed)
+}
+
+// TestFilesOfALibrary: a library's files with a version are watched, too, since a program loads one of these. In Python's packages they
+// are copies, no links.
+func TestFilesOfALibrary(t *testing.T) {
+	dir := t.TempDir()
+	library := filepath.Join(dir, "libpool.so")
+	for _, name := range []string{"libpool.so", "libpool.so.0", "libpool.so.0.13.1", "libpool.so.txt", "libpool-base.so.1"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	want := []string{library, library + ".0", library + ".0.13.1"}
+	t.Setenv("LD_LIBRARY_PATH", dir)
+	assert.Subset(t, usualLibraries("libpool.so"), want)
+	assert.NotContains(t, usualLibraries("libpool.so"), library+".txt")
+	for given, its := range map[string]int{"libpool.so": 3, library: 3, library + ".0": 2} {
+		l := newLibraries(&shared{}, anyLibrary{}, []function{{library: given}}, python.NewProcesses(nil, nil))
+		require.NoError(t, l.probeFirst(nil))
+		probed := 0
+		for _, path := range want {
+			info, err := os.Stat(path)
+			require.NoError(t, err)
+			if slices.ContainsFunc(l.files, func(f os.FileInfo) bool { return os.SameFile(f, info) }) {
+				probed++
+			}
+			_, ok := l.of(path)
+			assert.True(t, ok || its == 2, path)
+		}
+		assert.Equal(t, its, probed, given)
+	}
 }

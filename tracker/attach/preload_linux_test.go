@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -125,33 +126,70 @@ func TestProcessesThatEndedBeforeTheyWereSeen(t *testing.T) {
 	}
 }
 
-// TestOnlyItsOwnProcessesAreHeard: the socket's name is no secret.
+// TestOnlyItsOwnProcessesAreHeard: the socket's name is no secret. Root listens to all users, and only to those who know the token.
 func TestOnlyItsOwnProcessesAreHeard(t *testing.T) {
+	users := []int{os.Geteuid()}
+	if users[0] == 0 {
+		users = append(users, 65534) // nobody
+	}
 	w := newPreload(t)
 	s := w.feed.(*sockets)
-	for _, name := range []string{"@" + s.name, s.file} {
-		for _, token := range []string{"", strings.Repeat("0", len(s.token)), s.token[:len(s.token)-1] + "x"} {
-			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-			require.NoError(t, err)
-			defer unix.Close(fd)
-			require.NoError(t, unix.Connect(fd, &unix.SockaddrUnix{Name: name}))
-			greeting, call := make([]byte, shortSize), make([]byte, offFrames)
-			binary.NativeEndian.PutUint64(greeting[offWhat:], uint64(execed)<<32)
-			copy(greeting[offArgs:], token)
-			binary.NativeEndian.PutUint64(call[offWhat:], uint64(atReturn)<<32) // cuMemAlloc
-			binary.NativeEndian.PutUint64(call[offOut:], 1<<40)
-			binary.NativeEndian.PutUint64(call[offArgs+8:], 1<<50)
-			_, err = unix.Write(fd, greeting)
-			require.NoError(t, err)
-			unix.Write(fd, call) // the watcher may have hung up
-			w.Sync()
-			assert.Empty(t, w.Sources())
-			n, err := unix.Read(fd, call)
-			assert.True(t, n == 0 || err == unix.ECONNRESET, "the watcher has hung up: %d %v", n, err)
+	for _, user := range users {
+		for _, name := range []string{"@" + s.name, s.file} {
+			if user != users[0] && name == s.file {
+				continue // its folder is root's
+			}
+			for _, token := range []string{"", strings.Repeat("0", len(s.token)), s.token[:len(s.token)-1] + "x"} {
+				fd := forge(t, user, name, token)
+				w.Sync()
+				assert.Empty(t, w.Sources())
+				n, err := unix.Read(fd, make([]byte, 1))
+				assert.True(t, n == 0 || err == unix.ECONNRESET, "the watcher has hung up: %d %v", n, err)
+				unix.Close(fd)
+			}
 		}
 	}
 	c := start(t, w, buildC(t, "-DLINKED"), "leak", "1")
 	checked(t, w, c)
+	for i, user := range users {
+		fd := forge(t, user, "@"+s.name, s.token)
+		defer unix.Close(fd)
+		w.Sync()
+		its := slices.IndexFunc(w.Sources(), func(s *Source) bool { return s.Origin().PID == os.Getpid() })
+		require.GreaterOrEqual(t, its, 0, "user %d is heard, as the process that it is", user)
+		assert.EqualValues(t, i+1, w.Sources()[its].Snapshot().Total.Count)
+	}
+}
+
+// forge connects to a watcher as a user, and tells of an allocation of 1 PiB.
+func forge(t *testing.T, user int, name, token string) (fd int) {
+	t.Helper()
+	connected := make(chan error)
+	go func() {
+		runtime.LockOSThread() // until the thread ends: it stays this user's
+		if user != os.Geteuid() {
+			if _, _, err := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(user), uintptr(user), uintptr(user)); err != 0 {
+				connected <- err
+				return
+			}
+		}
+		var err error
+		if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0); err == nil {
+			err = unix.Connect(fd, &unix.SockaddrUnix{Name: name})
+		}
+		connected <- err
+	}()
+	require.NoError(t, <-connected)
+	greeting, call := make([]byte, shortSize), make([]byte, offFrames)
+	binary.NativeEndian.PutUint64(greeting[offWhat:], uint64(execed)<<32)
+	copy(greeting[offArgs:], token)
+	binary.NativeEndian.PutUint64(call[offWhat:], uint64(atReturn)<<32) // cuMemAlloc
+	binary.NativeEndian.PutUint64(call[offOut:], 1<<40)
+	binary.NativeEndian.PutUint64(call[offArgs+8:], 1<<50)
+	_, err := unix.Write(fd, greeting)
+	require.NoError(t, err)
+	unix.Write(fd, call) // the watcher may have hung up
+	return fd
 }
 
 // TestPreloadInAnotherNetwork: a sandbox without network has no abstract names of outside.

@@ -53,9 +53,14 @@ var presets = map[string]preset{
 	"ggml": {pair: "libggml-base.so:ggml_backend_buft_alloc_buffer(size=2),ggml_backend_buffer_free", uses: []use{
 		{"llama_kv_cache", "KV"},
 		{"llama_memory_recurrent", "KV"},
+		{"whisper_kv_cache_init", "KV"},
 		{"load_tensors", "Weights"},
+		{"whisper_model_load", "Weights"},
 		{"ggml_gallocr_reserve", "Compute"},
 		{"ggml_gallocr_alloc_graph", "Compute"},
+		{"ggml_backend_sched_reserve", "Compute"}, // where the two before have no symbols
+		{"ggml_backend_sched_alloc_graph", "Compute"},
+		{"llama_context::output_reserve", "Output"},
 	}},
 	// By CUDACachingAllocator.cpp. One of the two functions that free may be inlined in the other, and where it is not, both are
 	// seen of one block.

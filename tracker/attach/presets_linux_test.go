@@ -46,8 +46,8 @@ func TestPresets(t *testing.T) {
 			}
 			want := map[mem.Kind]mem.Tally{mem.Kind(pair.alloc): {Count: 2, Bytes: 2 * sizes[name]}}
 			if name == "ggml" {
-				want["Weights"], want["KV"] = mem.Tally{Count: 1, Bytes: 64 * alloc.MiB}, mem.Tally{Count: 1, Bytes: 32 * alloc.MiB}
-				want["Compute"] = mem.Tally{Count: 1, Bytes: 16 * alloc.MiB}
+				want["Weights"], want["KV"] = mem.Tally{Count: 2, Bytes: 128 * alloc.MiB}, mem.Tally{Count: 2, Bytes: 64 * alloc.MiB}
+				want["Compute"], want["Output"] = mem.Tally{Count: 2, Bytes: 32 * alloc.MiB}, mem.Tally{Count: 1, Bytes: 8 * alloc.MiB}
 			}
 			assert.Equal(t, want, byKind)
 		})

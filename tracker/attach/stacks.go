@@ -105,7 +105,18 @@ func rank(f mem.Frame) callsite.Rank {
 	case strings.Contains(f.Function, "+0x"): // the program itself, stripped of its names
 		return callsite.Standard
 	}
-	return rule.Rank(f.Function, f.File)
+	rank := rule.Rank(f.Function, f.File)
+	switch library := isLibrary(f.File) && f.Line == 0; {
+	case library && (strings.HasPrefix(path.Base(f.File), "libggml") || strings.HasPrefix(f.Function, "ggml_")):
+		return callsite.Allocator
+	case library: // its code is somebody else's, if there is code with lines
+		return min(rank, callsite.Native)
+	}
+	return rank
+}
+
+func isLibrary(file string) bool {
+	return strings.HasSuffix(file, ".so") || strings.Contains(path.Base(file), ".so.")
 }
 
 // passers are functions that only pass calls on, as prefixes of their names. Some are whole

@@ -49,6 +49,22 @@ func TestWhoseLine(t *testing.T) {
 			{Function: "main", File: "/home/me/train"},
 			{Function: "libc.so.6+0x27249", File: "/usr/lib/libc.so.6"},
 		}, 0},
+		"llama-server, without lines": {mem.Stack{
+			{Function: "libggml-base.so.0+0x33400", File: "/home/me/bin/libggml-base.so.0"},
+			{Function: "ggml_backend_sched_reserve", File: "/home/me/bin/libggml-base.so.0"},
+			{Function: "llama_context::graph_reserve(unsigned int)", File: "/home/me/bin/libllama.so.0"},
+			{Function: "server_context_impl::load_model(common_params&)", File: "/home/me/bin/libllama-server-impl.so"},
+		}, 2},
+		"whisper.cpp from Python": {mem.Stack{
+			{Function: "alloc_tensor_range", File: "/home/me/lib/libggml-base-319ad4fb.so.0.13.1"},
+			{Function: "whisper_init_state", File: "/home/me/lib/libwhisper.so.1"},
+			{Function: "<module>", File: "/home/me/speech.py", Line: 35},
+		}, 2},
+		"llama.cpp from Go": {mem.Stack{
+			{Function: "alloc_tensor_range", File: "/home/me/lib/libggml-base.so"},
+			{Function: "llama_model_load_from_file", File: "/home/me/lib/libllama.so"},
+			{Function: "main.load", File: "/home/me/main.go", Line: 35},
+		}, 2},
 		"stripped": {mem.Stack{
 			{Function: "train+0x1249", File: "/home/me/train"},
 			{Function: "libc.so.6+0x27249", File: "/usr/lib/libc.so.6"},

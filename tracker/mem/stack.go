@@ -35,8 +35,10 @@ func (f Frame) Append(b []byte) []byte {
 		return append(b, f.Function...)
 	}
 	b = append(b, callsite.Base(f.File)...)
-	b = append(b, ':')
-	b = strconv.AppendInt(b, int64(f.Line), 10)
+	if f.Line > 0 {
+		b = append(b, ':')
+		b = strconv.AppendInt(b, int64(f.Line), 10)
+	}
 	b = append(b, ' ')
 	return append(b, path.Base(callsite.ImportPath(f.Function))...)
 }
@@ -45,11 +47,22 @@ func (f Frame) Append(b []byte) []byte {
 // one.
 type Stack []Frame
 
-// String returns the stack as a Go panic prints it: a function, then its file and line.
+// String returns the stack as a Go panic prints it: a function, then its file and line, where they are known. A remark that stands
+// in place of frames is a line of its own.
 func (s Stack) String() string {
 	var b strings.Builder
 	for _, f := range s {
-		fmt.Fprintf(&b, "%s(...)\n\t%s:%d\n", f.Function, f.File, f.Line)
+		b.WriteString(f.Function)
+		if remark := strings.HasPrefix(f.Function, "(") && f.File == ""; !remark {
+			b.WriteString("(...)")
+		}
+		switch {
+		case f.Line > 0:
+			fmt.Fprintf(&b, "\n\t%s:%d", f.File, f.Line)
+		case f.File != "":
+			fmt.Fprintf(&b, "\n\t%s", f.File)
+		}
+		b.WriteByte('\n')
 	}
 	return b.String()
 }

@@ -1,5 +1,5 @@
-// Allocates 20 times by each function of recipes.c, and frees all but two; and by ggml's as llama.cpp does, for
-// weights, KV and compute buffers. Prints "done", and waits for the end of its input.
+// Allocates 20 times by each function of recipes.c, and frees all but two; and by ggml's as llama.cpp and whisper.cpp do,
+// for weights, KV, compute and output buffers. Prints "done", and waits for the end of its input.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -36,6 +36,15 @@ struct llama_kv_cache {
 	OUTSIDE llama_kv_cache() { buffer(32 << 20); sink = sink + 1; }
 };
 
+struct llama_context {
+	OUTSIDE llama_context() {}
+	OUTSIDE void output_reserve() { buffer(8 << 20); sink = sink + 1; }
+};
+
+OUTSIDE static void whisper_model_load() { buffer(64 << 20); sink = sink + 1; }
+OUTSIDE static void whisper_kv_cache_init() { buffer(32 << 20); sink = sink + 1; }
+
+extern "C" OUTSIDE void ggml_backend_sched_reserve() { buffer(16 << 20); sink = sink + 1; }
 extern "C" OUTSIDE void ggml_gallocr_reserve_n() { buffer(16 << 20); sink = sink + 1; }
 
 int main() {
@@ -58,6 +67,10 @@ int main() {
 	llama_model_base().load_tensors();
 	llama_kv_cache();
 	ggml_gallocr_reserve_n();
+	ggml_backend_sched_reserve();
+	llama_context().output_reserve();
+	whisper_model_load();
+	whisper_kv_cache_init();
 	puts("done");
 	fflush(stdout);
 	return getchar() == 0;
