@@ -207,7 +207,7 @@ func sensorsTable(list []nvml.Reading, screen cli.Screen) string {
 func sensorsGrid(list []nvml.Reading, width int, clocks func(nvml.Reading) string, rules bool) string {
 	t := cli.NewGrid(2, []string{"Name", "Fan [%]", "Power [W]", "Clock [MHz]", "Temp [°C]"},
 		"GPU", "Name", "Memory", "Temp [°C]", "Fan [%]", "Clock [MHz]", "Power [W]", "Util. [%]")
-	remarks := ""
+	var remarks cli.Remarks
 	for i, s := range list {
 		if i > 0 && rules {
 			t.AppendSeparator()
@@ -218,12 +218,16 @@ func sensorsGrid(list []nvml.Reading, width int, clocks func(nvml.Reading) strin
 		})
 		switch {
 		case s.Err != nil:
-			remarks += fmt.Sprintf("%s: %v\n", s.Label(), s.Err)
+			remarks.Add(s.Device, fmt.Sprintf(": %v", s.Err))
 		case s.Scope.String() != "":
-			remarks += fmt.Sprintf("%s: memory %v\n", s.Label(), s.Scope)
+			remarks.Add(s.Device, fmt.Sprintf(": memory %v", s.Scope))
 		}
 	}
-	return t.Fitted(width) + remarks
+	text := t.Fitted(width)
+	for _, remark := range remarks.Lines() {
+		text += remark + "\n"
+	}
+	return text
 }
 
 func gpuCell(d nvml.Device) string {

@@ -96,6 +96,7 @@ func headLine(look topLook, width int) topLine {
 // deviceLines returns a line for each device: its name, a bar, and as many figures as fit.
 func deviceLines(look topLook, width int) []topLine {
 	var lines []topLine
+	var remarks cli.Remarks
 	label := 5
 	for _, d := range look.Devices {
 		label = max(label, len(d.Label()))
@@ -103,11 +104,14 @@ func deviceLines(look topLook, width int) []topLine {
 	for _, d := range look.Devices {
 		lines = append(lines, deviceLine(d, label, width))
 		if d.Err != nil {
-			lines = append(lines, styled(styleWarn, "  %s", line.Line(d.Err.Error())))
+			remarks.Add(d.Device, ": "+line.Line(d.Err.Error()))
 		}
 		if d.ProcessesErr != nil {
-			lines = append(lines, styled(styleWarn, "  processes: %s", line.Line(d.ProcessesErr.Error())))
+			remarks.Add(d.Device, ": processes: "+line.Line(d.ProcessesErr.Error()))
 		}
+	}
+	for _, remark := range remarks.Lines() {
+		lines = append(lines, styled(styleWarn, "  %s", remark))
 	}
 	return lines
 }

@@ -74,10 +74,10 @@ func finite(v float64) *float64 {
 func WriteRecording(w io.Writer, rec nvml.Recording) {
 	t := cli.NewGrid(2, []string{"Name", "Gaps", "Rate", "Duration", "Mean", "Minimum"},
 		"Series", "Name", "Minimum", "Maximum", "Mean", "Duration", "Rate", "Gaps")
-	var notes []string
+	var notes cli.Remarks
 	for _, s := range rec.Series {
 		if s.Note != "" {
-			notes = append(notes, noteOf(s))
+			notes.Add(s.Device, noteOf(s))
 		}
 		if !s.Known() {
 			if s.Note != "" {
@@ -91,7 +91,7 @@ func WriteRecording(w io.Writer, rec nvml.Recording) {
 		})
 	}
 	io.WriteString(w, t.Fitted(cli.WidthOf(w)))
-	for _, note := range unique(notes) {
+	for _, note := range notes.Lines() {
 		fmt.Fprintln(w, note)
 	}
 	if rec.Failures > 0 {
@@ -99,13 +99,12 @@ func WriteRecording(w io.Writer, rec nvml.Recording) {
 	}
 }
 
-// noteOf begins a note with the name of its series. If the note itself names the process, the
-// device is enough.
+// noteOf is a note as it follows the name of the device: with the name of its series, unless it names the process itself.
 func noteOf(s nvml.Series) string {
 	if s.Quantity == nvml.ProcessMemory && strings.HasPrefix(s.Note, s.Target.String()) {
-		return s.Device.Label() + " " + s.Note
+		return " " + s.Note
 	}
-	return s.Label() + ": " + s.Note
+	return strings.TrimPrefix(s.Label(), s.Device.Label()) + ": " + s.Note
 }
 
 func rateCell(s nvml.Series) string {
@@ -113,16 +112,4 @@ func rateCell(s nvml.Series) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.1f Hz", s.SamplingRate())
-}
-
-func unique(list []string) []string {
-	seen := make(map[string]bool, len(list))
-	var kept []string
-	for _, s := range list {
-		if !seen[s] {
-			seen[s] = true
-			kept = append(kept, s)
-		}
-	}
-	return kept
 }
