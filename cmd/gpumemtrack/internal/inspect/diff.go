@@ -172,11 +172,7 @@ func diffTable(a *cli.App, lines []export.Line, sum export.Line, names []string,
 		fmt.Fprintln(a.Stdout, "no change")
 		return
 	}
-	heading := []any{title(o.by), "Before", "After", "Change", "Count"}
-	if len(names) > 1 {
-		heading = append(heading, "Most", "In", "Spread")
-	}
-	t := cli.MemoryTable("Before", heading...)
+	t := linesTable(names, "Before", title(o.by), "Before", "After", "Change", "Count")
 	color := cli.Colored(a.Stdout)
 	shown, others := firstLines(lines, o)
 	for _, l := range shown {

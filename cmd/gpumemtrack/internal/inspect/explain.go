@@ -51,39 +51,41 @@ latest counts.`,
   gpumemtrack explain snapshot.pickle --at peak
   gpumemtrack explain ranks/`,
 		Args: cli.Exactly(1, "the file of a dump or a memory snapshot of PyTorch"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			if paths, err := expand(args[0]); err == nil && (len(paths) > 1 || paths[0] != args[0]) {
-				return explainRanks(a, args[0], paths, device, at, asJSON)
-			}
-			f, err := cli.Open(a, args[0], 0)
-			if err != nil {
-				return err
-			}
-			if len(f.Failures) > 0 {
-				if _, err := statesAt(f, at); err != nil {
-					return fmt.Errorf("%s: %w", args[0], err)
-				}
-				return explainLog(a, f.Failures, asJSON)
-			}
-			r, err := cli.DumpOf(f, args[0], device)
-			if err != nil {
-				return err
-			}
-			x, err := replay.Explain(r, at)
-			if err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
-			}
-			if asJSON {
-				return cli.WriteObject(a.Stdout, "gpumemtrack.explain/2", x)
-			}
-			_, err = fmt.Fprint(a.Stdout, x)
-			return err
-		},
+		RunE: func(_ *cobra.Command, args []string) error { return runExplain(a, args[0], device, at, asJSON) },
 	}
 	addMomentFlag(cmd, &at)
 	addDeviceFlag(cmd, &device)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+func runExplain(a *cli.App, word string, device int, at string, asJSON bool) error {
+	if paths, err := expand(word); err == nil && (len(paths) > 1 || paths[0] != word) {
+		return explainRanks(a, word, paths, device, at, asJSON)
+	}
+	f, err := cli.Open(a, word, 0)
+	if err != nil {
+		return err
+	}
+	if len(f.Failures) > 0 {
+		if _, err := statesAt(f, at); err != nil {
+			return fmt.Errorf("%s: %w", word, err)
+		}
+		return explainLog(a, f.Failures, asJSON)
+	}
+	r, err := cli.DumpOf(f, word, device)
+	if err != nil {
+		return err
+	}
+	x, err := replay.Explain(r, at)
+	if err != nil {
+		return fmt.Errorf("%s: %w", word, err)
+	}
+	if asJSON {
+		return cli.WriteObject(a.Stdout, "gpumemtrack.explain/2", x)
+	}
+	_, err = fmt.Fprint(a.Stdout, x)
+	return err
 }
 
 // explainLog explains each failure in a log.
@@ -138,7 +140,7 @@ func explainRanks(a *cli.App, word string, paths []string, device int, at string
 			Damaged   []damagedFile `json:"damaged_files,omitempty"`
 		}{"gpumemtrack.explain.ranks/1", all, damaged})
 	}
-	fmt.Fprintf(a.Stdout, "reserved memory at %s of %s", momentsOf(all), count(len(all), "dump"))
+	fmt.Fprintf(a.Stdout, "reserved memory at %s of %s", momentsOf(all, func(e explained) rewind.Moment { return e.Moment }), count(len(all), "dump"))
 	if passed > 0 {
 		fmt.Fprintf(a.Stdout, "; %s skipped", count(passed, "other file"))
 	}
@@ -181,7 +183,7 @@ func explainAll(a *cli.App, paths []string, device int, at string) (all []explai
 	if len(all) == 0 {
 		return nil, passed, damaged, first
 	}
-	all = latestExplained(all)
+	all, _ = latestOf(all, explained.process)
 	slices.SortStableFunc(all, func(x, y explained) int { return cmp.Compare(y.Stuck, x.Stuck) })
 	return all, passed, damaged, nil
 }
@@ -203,27 +205,8 @@ func explainOne(a *cli.App, path string, device int, at string) (explained, erro
 	}, nil
 }
 
-// latestExplained keeps the latest dump of each process and device, in the place of the first.
-// Files without a process number are all kept.
-func latestExplained(all []explained) []explained {
-	type process struct {
-		host, program, device string
-		pid, ordinal          int
-	}
-	at := make(map[process]int)
-	var kept []explained
-	for _, e := range all {
-		p := process{e.Origin.Host, e.Origin.Program, e.Device, e.Origin.PID, e.Ordinal}
-		i, known := at[p]
-		switch {
-		case p.pid == 0 || !known:
-			at[p] = len(kept)
-			kept = append(kept, e)
-		case !e.time.Before(kept[i].time):
-			kept[i] = e
-		}
-	}
-	return kept
+func (e explained) process() (process, time.Time) {
+	return process{host: e.Origin.Host, program: e.Origin.Program, device: e.Device, pid: e.Origin.PID, ordinal: e.Ordinal}, e.time
 }
 
 // name returns the rank or, if there is none, the file.

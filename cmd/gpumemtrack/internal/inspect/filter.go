@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -169,25 +170,17 @@ func within(path, of string) bool { return path == of || strings.HasPrefix(path,
 // words are the kinds and sections that occur in files.
 type words struct{ kinds, sections map[string]bool }
 
-func (w *words) add(rows []export.Row) {
-	if w.kinds == nil {
-		w.kinds, w.sections = make(map[string]bool), make(map[string]bool)
-	}
+func newWords() words { return words{make(map[string]bool), make(map[string]bool)} }
+
+func (w words) add(rows []export.Row) {
 	for _, r := range rows {
 		w.kinds[kindOf(r)], w.sections[sectionOf(r)] = true, true
 	}
 }
 
-func (w *words) join(other words) {
-	if w.kinds == nil {
-		w.kinds, w.sections = make(map[string]bool), make(map[string]bool)
-	}
-	for k := range other.kinds {
-		w.kinds[k] = true
-	}
-	for s := range other.sections {
-		w.sections[s] = true
-	}
+func (w words) join(other words) {
+	maps.Copy(w.kinds, other.kinds)
+	maps.Copy(w.sections, other.sections)
 }
 
 // unknown returns an error for a kind or section that no file has: most likely it is misspelt. A
@@ -220,11 +213,7 @@ func has(set map[string]bool, is func(string) bool) bool {
 // some lists words. Of many it lists the first few.
 func some(set map[string]bool) string {
 	const most = 12
-	var all []string
-	for word := range set {
-		all = append(all, word)
-	}
-	slices.Sort(all)
+	all := slices.Sorted(maps.Keys(set))
 	if more := len(all) - most; more > 0 {
 		all = append(all[:most], fmt.Sprintf("%d more", more))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -102,6 +103,14 @@ func (o *tableOptions) shown(lines int) int {
 	return min(o.top, lines)
 }
 
+// linesTable returns a table with a row for each line, which also compares the processes if there are several.
+func linesTable(names []string, dropped string, heading ...any) *cli.Grid {
+	if len(names) > 1 {
+		heading = append(heading, "Most", "In", "Spread")
+	}
+	return cli.MemoryTable(dropped, heading...)
+}
+
 // rest returns one line that sums up the lines that are not printed.
 func rest(lines []export.Line) export.Line {
 	sum := export.Line{Key: fmt.Sprintf("%d more: see --top", len(lines))}
@@ -167,6 +176,24 @@ func spreadOf(l export.Line, names []string) *spreadJSON {
 		return nil
 	}
 	return &spreadJSON{Most: most.Bytes, In: names[rank], Spread: spread(l)}
+}
+
+// openDevices reads the dumps of all devices in a file.
+func openDevices(a *cli.App, word string) (*files.File, []*snapshot.Dump, error) {
+	f, err := cli.Open(a, word, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	dumps, err := cli.DevicesOf(f, word)
+	return f, dumps, err
+}
+
+// writeDevices prints what was found on each device as JSON.
+func writeDevices[T any](a *cli.App, schema string, found []T) error {
+	return cli.WriteJSON(a.Stdout, struct {
+		Schema  string `json:"schema"`
+		Devices []T    `json:"devices"`
+	}{schema, found})
 }
 
 func addDeviceFlag(cmd *cobra.Command, device *int) {

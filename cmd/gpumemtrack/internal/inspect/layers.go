@@ -40,55 +40,50 @@ It has the sections that had ended. Other files than dumps have none.
 		Example: `  gpumemtrack layers crash.dump.json
   gpumemtrack layers http://localhost:6061/debug/gpumem/ --sort own-peak`,
 		Args: cli.Exactly(1, "the file of a dump, or the URL of a live page"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			if _, err := (sections.Profile{}).Sorted(sorted); err != nil {
-				return cli.UsageError("--sort: %w", err)
-			}
-			f, err := cli.Open(a, args[0], 0)
-			if err != nil {
-				return err
-			}
-			dumps, err := cli.DevicesOf(f, args[0])
-			if err != nil {
-				return err
-			}
-			found := []layersOf{}
-			for _, d := range dumps {
-				rows, err := d.Profile.Sorted(sorted)
-				if err != nil {
-					return err
-				}
-				if len(rows) > 0 {
-					found = append(found, layersOf{export.Device(d.Snapshot), rows})
-				}
-			}
-			if len(found) == 0 {
-				return fmt.Errorf("%s: it has no sections that ended: a program opens them with tr.Do or tr.Begin, and a dump has them", args[0])
-			}
-			if asJSON {
-				return cli.WriteJSON(a.Stdout, struct {
-					Schema  string     `json:"schema"`
-					Devices []layersOf `json:"devices"`
-				}{layersSchema, found})
-			}
-			fmt.Fprintf(a.Stdout, "sections that ended before the end of %s\n", describe(f.Usage, devices(f.Usage)))
-			for _, its := range found {
-				if len(found) > 1 {
-					fmt.Fprintf(a.Stdout, "%s:\n", line.Line(its.Device))
-				}
-				if sorted == "tree" {
-					fmt.Fprintln(a.Stdout, its.Profile.Tree())
-				} else {
-					fmt.Fprintln(a.Stdout, its.Profile)
-				}
-			}
-			return nil
-		},
+		RunE: func(_ *cobra.Command, args []string) error { return runLayers(a, args[0], sorted, asJSON) },
 	}
 	cmd.Flags().StringVar(&sorted, "sort", "tree", "the `COLUMN` to sort by, such as own-peak or time; tree keeps the order")
 	cli.Complete(cmd, "sort", layerColumns...)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+func runLayers(a *cli.App, word, sorted string, asJSON bool) error {
+	if _, err := (sections.Profile{}).Sorted(sorted); err != nil {
+		return cli.UsageError("--sort: %w", err)
+	}
+	f, dumps, err := openDevices(a, word)
+	if err != nil {
+		return err
+	}
+	found := []layersOf{}
+	for _, d := range dumps {
+		rows, err := d.Profile.Sorted(sorted)
+		if err != nil {
+			return err
+		}
+		if len(rows) > 0 {
+			found = append(found, layersOf{export.Device(d.Snapshot), rows})
+		}
+	}
+	if len(found) == 0 {
+		return fmt.Errorf("%s: it has no sections that ended: a program opens them with tr.Do or tr.Begin, and a dump has them", word)
+	}
+	if asJSON {
+		return writeDevices(a, layersSchema, found)
+	}
+	fmt.Fprintf(a.Stdout, "sections that ended before the end of %s\n", describe(f.Usage, devices(f.Usage)))
+	for _, its := range found {
+		if len(found) > 1 {
+			fmt.Fprintf(a.Stdout, "%s:\n", line.Line(its.Device))
+		}
+		if sorted == "tree" {
+			fmt.Fprintln(a.Stdout, its.Profile.Tree())
+		} else {
+			fmt.Fprintln(a.Stdout, its.Profile)
+		}
+	}
+	return nil
 }
 
 // layersOf holds the sections of a device.

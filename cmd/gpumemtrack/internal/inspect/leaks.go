@@ -39,41 +39,36 @@ does not say how long freed buffers lived: compare two with gpumemtrack diff.
 		Example: `  gpumemtrack leaks crash.dump.json
   gpumemtrack leaks http://localhost:6061/debug/gpumem/`,
 		Args: cli.Exactly(1, "the file of a dump, or the URL of a live page"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			f, err := cli.Open(a, args[0], 0)
-			if err != nil {
-				return err
-			}
-			dumps, err := cli.DevicesOf(f, args[0])
-			if err != nil {
-				return err
-			}
-			if !slices.ContainsFunc(dumps, func(d *snapshot.Dump) bool { return leaks.CanTell(d.Snapshot) }) {
-				return fmt.Errorf("%s is a %s that does not say how long freed buffers lived: %s", args[0], f.Format, withLifetimes(f))
-			}
-			found := make([]leaksOf, len(dumps))
-			for i, d := range dumps {
-				found[i] = leaksOf{ // never null
-					export.Device(d.Snapshot),
-					append([]leaks.Suspect{}, leaks.Suspects(d.Snapshot)...),
-					append([]leaks.Suspect{}, leaks.Growing(d.Snapshot)...),
-				}
-			}
-			if asJSON {
-				return cli.WriteJSON(a.Stdout, struct {
-					Schema  string    `json:"schema"`
-					Devices []leaksOf `json:"devices"`
-				}{leaksSchema, found})
-			}
-			fmt.Fprintf(a.Stdout, "leaks at the end of %s\n", describe(f.Usage, devices(f.Usage)))
-			for _, its := range found {
-				its.print(a, len(found) > 1)
-			}
-			return nil
-		},
+		RunE: func(_ *cobra.Command, args []string) error { return runLeaks(a, args[0], asJSON) },
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+func runLeaks(a *cli.App, word string, asJSON bool) error {
+	f, dumps, err := openDevices(a, word)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(dumps, func(d *snapshot.Dump) bool { return leaks.CanTell(d.Snapshot) }) {
+		return fmt.Errorf("%s is a %s that does not say how long freed buffers lived: %s", word, f.Format, withLifetimes(f))
+	}
+	found := make([]leaksOf, len(dumps))
+	for i, d := range dumps {
+		found[i] = leaksOf{ // never null
+			export.Device(d.Snapshot),
+			append([]leaks.Suspect{}, leaks.Suspects(d.Snapshot)...),
+			append([]leaks.Suspect{}, leaks.Growing(d.Snapshot)...),
+		}
+	}
+	if asJSON {
+		return writeDevices(a, leaksSchema, found)
+	}
+	fmt.Fprintf(a.Stdout, "leaks at the end of %s\n", describe(f.Usage, devices(f.Usage)))
+	for _, its := range found {
+		its.print(a, len(found) > 1)
+	}
+	return nil
 }
 
 // withLifetimes is what to do about a file that does not say how long freed buffers lived.

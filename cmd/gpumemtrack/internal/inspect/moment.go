@@ -134,13 +134,14 @@ func named(rows []export.Row, s *snapshot.Snapshot, as *export.Usage) {
 	}
 }
 
-// namesOfMoments says how many of the moments are of each kind: "the error (1), the end (3)".
-func namesOfMoments(all []rewind.Moment) string {
+// momentsOf says how many of the moments are of each kind: "the error (1), the end (3)".
+func momentsOf[T any](all []T, of func(T) rewind.Moment) string {
 	counts := make(map[string]int)
 	var order []string
-	for _, m := range all {
-		if counts[m.String()]++; counts[m.String()] == 1 {
-			order = append(order, m.String())
+	for _, one := range all {
+		name := of(one).String()
+		if counts[name]++; counts[name] == 1 {
+			order = append(order, name)
 		}
 	}
 	if len(order) == 1 {
@@ -150,12 +151,4 @@ func namesOfMoments(all []rewind.Moment) string {
 		order[i] = fmt.Sprintf("%s (%d)", name, counts[name])
 	}
 	return strings.Join(order, ", ")
-}
-
-func momentsOf(all []explained) string {
-	var moments []rewind.Moment
-	for _, e := range all {
-		moments = append(moments, e.Moment)
-	}
-	return namesOfMoments(moments)
 }

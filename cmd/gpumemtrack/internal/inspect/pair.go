@@ -1,6 +1,8 @@
 package inspect
 
 import (
+	"time"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -61,32 +63,38 @@ func padded(run []*export.Usage, n int) []*export.Usage {
 	return append(append(make([]*export.Usage, 0, n), run...), make([]*export.Usage, n-len(run))...)
 }
 
+// process is what tells the snapshots of one process and device from others.
+type process struct {
+	host, program, device string
+	pid, rank, ordinal    int
+}
+
 // latestOf keeps the latest of several snapshots of one process and device, in the place of the
-// first, and returns how many it left out. Process number and host identify a process.
-func latestOf(run []*export.Usage) (latest []*export.Usage, older int) {
-	type process struct {
-		host, program, device string
-		pid, rank             int
-	}
+// first, and returns how many it left out. Those without a process number are all kept.
+func latestOf[T any](all []T, of func(T) (process, time.Time)) (latest []T, older int) {
 	at := make(map[process]int)
-	for _, u := range run {
-		p := process{host: u.Origin.Host, program: u.Origin.Program, device: deviceOf(u), pid: u.Origin.PID, rank: -1}
-		if u.Origin.Rank != nil {
-			p.rank = *u.Origin.Rank
-		}
+	for _, one := range all {
+		p, now := of(one)
 		i, known := at[p]
-		switch {
-		case p.pid == 0 || !known:
+		if p.pid == 0 || !known {
 			at[p] = len(latest)
-			latest = append(latest, u)
-		case u.Time.Before(latest[i].Time):
-			older++
-		default:
-			latest[i] = u
-			older++
+			latest = append(latest, one)
+			continue
+		}
+		older++
+		if _, before := of(latest[i]); !now.Before(before) {
+			latest[i] = one
 		}
 	}
 	return latest, older
+}
+
+func processOf(u *export.Usage) (process, time.Time) {
+	p := process{host: u.Origin.Host, program: u.Origin.Program, device: deviceOf(u), pid: u.Origin.PID, rank: -1}
+	if u.Origin.Rank != nil {
+		p.rank = *u.Origin.Rank
+	}
+	return p, u.Time
 }
 
 // deviceOf returns the device's name, if there is one.

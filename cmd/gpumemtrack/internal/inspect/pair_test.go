@@ -101,7 +101,7 @@ func TestLatestOfEachProcess(t *testing.T) {
 		at(7, "GPU [0]", 1), at(8, "GPU [0]", 1), at(7, "GPU [0]", 3), at(7, "GPU [0]", 2), at(7, "GPU [1]", 1),
 		at(0, "GPU [0]", 1), at(0, "GPU [0]", 1), // of processes that do not tell their number
 	}
-	latest, older := latestOf(files)
+	latest, older := latestOf(files, processOf)
 	assert.Equal(t, 2, older)
 	assert.Equal(t, []*export.Usage{files[2], files[1], files[4], files[5], files[6]}, latest)
 }

@@ -97,7 +97,7 @@ func readRanks(a *cli.App, o tableOptions, words ...string) (*ranks, error) {
 	if len(r.processes) == 0 {
 		return nil, fmt.Errorf("%s: none of the %d files is a snapshot, dump or profile", strings.Join(words, ", "), r.passed)
 	}
-	r.processes, r.older = latestOf(r.processes)
+	r.processes, r.older = latestOf(r.processes, processOf)
 	return r, nil
 }
 
@@ -190,6 +190,7 @@ func (b *about) read(f *files.File, o tableOptions) (*export.Usage, error) {
 	}
 	b.lacks = lacks(its.Rows, export.Of(o.of))
 	if o.filter.any() || buffers != nil {
+		b.words = newWords()
 		b.words.add(its.Rows)
 		all := counted(its.Rows, o)
 		switch {
@@ -245,11 +246,7 @@ func (r *ranks) at(o tableOptions) string {
 	if o.of != "live" {
 		return ""
 	}
-	var all []rewind.Moment
-	for _, u := range r.processes {
-		all = append(all, r.about[u].moment)
-	}
-	return "at " + namesOfMoments(all) + " of "
+	return "at " + momentsOf(r.processes, func(u *export.Usage) rewind.Moment { return r.about[u].moment }) + " of "
 }
 
 // String says what was read and what was not.
@@ -264,22 +261,26 @@ func (r *ranks) String() string {
 	if len(r.damaged) > 0 {
 		words = append(words, count(len(r.damaged), "damaged file")+" left out")
 	}
-	if without := r.without(); !without.IsZero() {
+	if without := r.sum(withoutOf); !without.IsZero() {
 		words = append(words, fmt.Sprintf("%v filtered out", without))
 	}
 	return strings.Join(words, "; ")
 }
 
-// without sums up what the filter leaves out.
-func (r *ranks) without() (sum mem.Tally) {
+// sum adds up a figure of all processes.
+func (r *ranks) sum(of func(about) mem.Tally) (sum mem.Tally) {
 	for _, u := range r.processes {
-		sum = sum.Add(r.about[u].without)
+		sum = sum.Add(of(r.about[u]))
 	}
 	return sum
 }
 
+func hostOf(b about) mem.Tally    { return b.host }
+func withoutOf(b about) mem.Tally { return b.without }
+
 // words returns the kinds and sections of all processes.
-func (r *ranks) words() (all words) {
+func (r *ranks) words() words {
+	all := newWords()
 	for _, u := range r.processes {
 		all.join(r.about[u].words)
 	}
@@ -369,7 +370,7 @@ type shownFile struct {
 }
 
 func (r *ranks) json() shownFiles {
-	out := shownFiles{Files: []shownFile{}, Older: r.older, Passed: r.passed, Damaged: r.damaged, Without: r.without()}
+	out := shownFiles{Files: []shownFile{}, Older: r.older, Passed: r.passed, Damaged: r.damaged, Without: r.sum(withoutOf)}
 	for _, u := range r.processes {
 		about := r.about[u]
 		f := shownFile{Name: u.Name, Devices: append([]string{}, about.devices...), Process: u.Origin, Broken: about.broken}

@@ -11,7 +11,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	line "github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
-	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // Show is gpumemtrack show.
@@ -93,25 +92,22 @@ func runShow(a *cli.App, words []string, o tableOptions) error {
 	}
 	lines, sum := export.Compare(nil, read, o.sumBy(), export.Of(o.of))
 	names := processNames(read)
+	shown, others := lines[:o.shown(len(lines))], lines[o.shown(len(lines)):]
 	if o.json {
-		return cli.WriteJSON(a.Stdout, shownJSON(all, lines[:o.shown(len(lines))], sum, names, o))
+		return cli.WriteJSON(a.Stdout, shownJSON(all, shown, sum, names, o))
 	}
-	heading := []any{title(o.by), "Memory", "Count", "Share"}
-	if len(names) > 1 {
-		heading = append(heading, "Most", "In", "Spread")
-	}
-	t := cli.MemoryTable("Share", heading...)
-	for _, l := range lines[:o.shown(len(lines))] {
+	t := linesTable(names, "Share", title(o.by), "Memory", "Count", "Share")
+	for _, l := range shown {
 		t.AppendRow(showRow(l, sum, names))
 	}
-	if hidden := len(lines) - o.shown(len(lines)); hidden > 0 {
-		t.AppendRow(showRow(rest(lines[o.shown(len(lines)):]), sum, names))
+	if len(others) > 0 {
+		t.AppendRow(showRow(rest(others), sum, names))
 	}
 	sum.Key = "all"
 	t.AppendFooter(showRow(sum, sum, names))
 	fmt.Fprintf(a.Stdout, "%s memory %s%v\n", o.what(), cmp.Or(all.at(o), "of "), all)
 	tellDamaged(a.Stdout, all.damaged)
-	if o.host && all.noHost() {
+	if o.host && all.sum(hostOf).IsZero() {
 		fmt.Fprintln(a.Stdout, noHost)
 	} else {
 		fmt.Fprint(a.Stdout, t.Fitted(cli.WidthOf(a.Stdout)))
@@ -122,27 +118,15 @@ func runShow(a *cli.App, words []string, o tableOptions) error {
 
 const noHost = "no host memory: a tracker's dump has it if the tracker's device allocates it, and a snapshot of PyTorch if record_pinned_host_memory was set"
 
-// noHost reports whether no process has any host memory.
-func (r *ranks) noHost() bool {
-	for _, u := range r.processes {
-		if !r.about[u].host.IsZero() {
-			return false
-		}
-	}
-	return true
-}
-
 // notShown mentions the host memory that a table of device memory leaves out, and damaged parts of
 // the files.
 func notShown(a *cli.App, r *ranks, o tableOptions) {
-	var host mem.Tally
 	for _, u := range r.processes {
-		host = host.Add(r.about[u].host)
 		if n := r.about[u].broken; n > 0 {
 			fmt.Fprintf(a.Stdout, "Not read, as their blocks do not tile them: %d of the segments of %s\n", n, line.Line(u.Name))
 		}
 	}
-	if !o.host && !host.IsZero() {
+	if host := r.sum(hostOf); !o.host && !host.IsZero() {
 		fmt.Fprintf(a.Stdout, "Not in the table: %v of host memory, see --host\n", host)
 	}
 }
