@@ -39,12 +39,7 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer, commands ...C
 	return ExitFailed
 }
 
-func (a *App) root(args []string, commands []Command) *cobra.Command {
-	version := false
-	root := &cobra.Command{
-		Use:   ProgramName + " COMMAND",
-		Short: "GPU memory: recorded, charted, estimated, explained",
-		Long: `GPU memory: recorded, charted, estimated, explained.
+const about = `GPU memory: recorded, charted, estimated, explained.
 
 Exit codes:
   0  success
@@ -55,7 +50,15 @@ Exit codes:
 
 record and attach exit with the code of the command that they run: 126 if it
 cannot be run, 127 if it is not found, and 128 plus the signal's number if a
-signal ended it.`,
+signal ended it.`
+
+func (a *App) root(args []string, commands []Command) *cobra.Command {
+	version := false
+	root := &cobra.Command{
+		Use:   ProgramName + " COMMAND",
+		Short: "GPU memory: recorded, charted, estimated, explained",
+		Long:  about,
+
 		DisableFlagsInUseLine: true,
 		Example: `  gpumemtrack demo                              # a first look, without a GPU
   gpumemtrack sensors -w                        # watch the GPUs

@@ -27,16 +27,7 @@ func Open(a *App, word string, limit alloc.Bytes) (*files.File, error) {
 	Within(limit)
 	switch {
 	case word == "-":
-		r, err := bounded.NewReader(a.Stdin, int64(limit))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", stdinName, err)
-		}
-		f, err := files.Read(r)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", stdinName, err)
-		}
-		f.Usage.Name = stdinName
-		return f, nil
+		return readFrom(a.Stdin, stdinName, limit)
 	case IsURL(word):
 		return fetch(word, limit)
 	}
@@ -107,15 +98,24 @@ func fetch(address string, limit alloc.Bytes) (*files.File, error) {
 	if answer.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%v: %s: want the URL of a live page, such as http://localhost:6061/debug/gpumem/", u, answer.Status)
 	}
-	r, err := bounded.NewReader(answer.Body, int64(limit))
+	f, err := readFrom(answer.Body, u.String(), limit)
+	if err == nil {
+		f.Usage.Name = address
+	}
+	return f, err
+}
+
+// readFrom reads a file that has a name and no path.
+func readFrom(in io.Reader, name string, limit alloc.Bytes) (*files.File, error) {
+	r, err := bounded.NewReader(in, int64(limit))
 	if err != nil {
-		return nil, fmt.Errorf("%v: %w", u, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	f, err := files.Read(r)
 	if err != nil {
-		return nil, fmt.Errorf("%v: %w", u, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	f.Usage.Name = address
+	f.Usage.Name = name
 	return f, nil
 }
 

@@ -54,14 +54,19 @@ func withHint(src nvml.Source, err error) (nvml.Source, error) {
 
 // CloseSoon closes a source, but does not wait for a driver that hangs.
 func CloseSoon(src nvml.Source) {
-	closed := make(chan struct{})
+	AtMost(100*time.Millisecond, func() { src.Close() })
+}
+
+// AtMost calls a function, and returns when the function does or the time is over.
+func AtMost(longest time.Duration, do func()) {
+	done := make(chan struct{})
 	go func() {
-		src.Close()
-		close(closed)
+		do()
+		close(done)
 	}()
 	select {
-	case <-closed:
-	case <-time.After(100 * time.Millisecond):
+	case <-done:
+	case <-time.After(longest):
 	}
 }
 

@@ -243,66 +243,65 @@ func (o estimateOptions) largest(name string, options []estimate.Option, first *
 	if o.maxContext {
 		n, most = &o.seq, &e.Context
 	}
+	var best *estimate.Report
 	var failed error
-	try := func(number int) *estimate.Report {
+	largest := last(maxSearched, func(number int) bool {
 		*n = number
 		r, err := o.report(name, options, &estimated{})
-		if err != nil || !r.Fits(o.fits) {
-			failed = err
-			return nil
+		if failed = err; err != nil || !r.Fits(o.fits) {
+			return false
 		}
-		return r
-	}
-	best := try(1)
+		best = r
+		return true
+	})
 	if best == nil {
 		return first, failed
 	}
-	low, high := 1, 2
-	for ; high <= maxSearched; high *= 2 {
-		r := try(high)
-		if r == nil {
-			break
-		}
-		low, best = high, r
-	}
-	for high = min(high, maxSearched+1); high-low > 1; {
-		if r := try(low + (high-low)/2); r != nil {
-			low, best = low+(high-low)/2, r
-		} else {
-			high = low + (high-low)/2
-		}
-	}
-	*most = low
+	*most = largest
 	return best, nil
 }
 
 // fewest searches for the smallest number of replicas with which the model fits, and returns the
 // report and that number. If no number fits, it is 0, and the report is that of maxReplicas.
-func (o estimateOptions) fewest(name string, options []estimate.Option) (*estimate.Report, int, error) {
-	try := func(n int) (*estimate.Report, bool, error) {
-		o.replicas = n
-		r, err := o.report(name, append(slices.Clone(options), o.sharded()), &estimated{})
-		return r, err == nil && r.Fits(o.fits), err
-	}
-	low, high := 0, 1 // with low it does not fit
-	best, fits, err := try(high)
-	for err == nil && !fits && high < maxReplicas {
-		low, high = high, 2*high
-		best, fits, err = try(high)
-	}
+func (o estimateOptions) fewest(name string, options []estimate.Option) (best *estimate.Report, n int, err error) {
+	fits := false
+	tooFew := last(maxReplicas, func(number int) bool {
+		if err != nil {
+			return false
+		}
+		var r *estimate.Report
+		o.replicas = number
+		if r, err = o.report(name, append(slices.Clone(options), o.sharded()), &estimated{}); err != nil {
+			return false
+		}
+		its := r.Fits(o.fits)
+		if its || !fits {
+			best, fits = r, its
+		}
+		return !its
+	})
 	if !fits {
 		return best, 0, err
 	}
-	for err == nil && high-low > 1 {
-		mid := low + (high-low)/2
-		r, ok, failed := try(mid)
-		if err = failed; ok {
-			high, best = mid, r
-		} else {
+	return best, tooFew + 1, err
+}
+
+// last returns the largest number from 1 to most that something holds for; 0 if it does not hold for 1. It must hold
+// for all smaller numbers too: few of them are asked.
+func last(most int, holds func(n int) bool) int {
+	low, high := 0, 1
+	for high <= most && holds(high) {
+		low, high = high, 2*high
+	}
+	high = min(high, most+1)
+	for high-low > 1 {
+		if mid := low + (high-low)/2; holds(mid) {
 			low = mid
+		} else {
+			high = mid
 		}
 	}
-	return best, high, err
+	return low
 }
 
 // maxReplicas is the largest number that is tried.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/watch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -125,13 +126,5 @@ func (w *topWatch) keep(a *attachment, page topPage) {
 // that hangs: the kernel removes the probes when this process ends.
 func (w *topWatch) letGo() {
 	w.toggle(context.Background(), 0, 0)
-	gone := make(chan struct{})
-	go func() {
-		w.attaching.Wait()
-		close(gone)
-	}()
-	select {
-	case <-gone:
-	case <-time.After(time.Second):
-	}
+	cli.AtMost(time.Second, w.attaching.Wait)
 }

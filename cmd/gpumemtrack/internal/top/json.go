@@ -70,28 +70,20 @@ func topJSON(look topLook) topOutput {
 func processesJSON(d topDevice) []topProcessJSON {
 	list := []topProcessJSON{}
 	for _, p := range d.Processes {
-		one := topProcessJSON{PID: p.PID, Command: p.Command}
-		if p.Memory >= 0 {
-			one.Memory = &p.Memory
-		}
-		if p.User != "" {
-			one.User = &p.User
-		}
-		if p.Container != "" {
-			one.Container = &p.Container
-		}
-		if p.Age >= 0 {
-			one.Age = new(p.Age.Seconds())
-		}
-		if p.CPU >= 0 {
-			one.CPU = &p.CPU
-		}
-		if p.SM >= 0 {
-			one.SM = &p.SM
-		}
-		list = append(list, one)
+		list = append(list, topProcessJSON{
+			PID: p.PID, Command: p.Command, Memory: known(p.Memory, p.Memory >= 0), User: known(p.User, p.User != ""), Container: known(p.Container, p.Container != ""),
+			Age: known(p.Age.Seconds(), p.Age >= 0), CPU: known(p.CPU, p.CPU >= 0), SM: known(p.SM, p.SM >= 0),
+		})
 	}
 	return list
+}
+
+// known returns nil, which JSON prints as null, for a value that is not known.
+func known[T any](v T, ok bool) *T {
+	if !ok {
+		return nil
+	}
+	return &v
 }
 
 func pageJSON(p topPage) topPageJSON {

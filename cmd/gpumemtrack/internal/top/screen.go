@@ -63,30 +63,18 @@ func topLoop(ctx context.Context, screen tcell.Screen, w *topWatch, every time.D
 	}
 }
 
+// keys names the keys that are not letters.
+var keys = map[tcell.Key]rune{
+	tcell.KeyCtrlC: ctrlC, tcell.KeyEscape: escape, tcell.KeyTab: tab, tcell.KeyUp: keyUp, tcell.KeyDown: keyDown,
+	tcell.KeyPgUp: pageUp, tcell.KeyPgDn: pageDown, tcell.KeyHome: home, tcell.KeyEnd: end,
+}
+
+// keyOf returns a letter, or the name of another key; 0 if it has none.
 func keyOf(e *tcell.EventKey) rune {
-	switch e.Key() {
-	case tcell.KeyRune:
+	if e.Key() == tcell.KeyRune {
 		return e.Rune()
-	case tcell.KeyCtrlC:
-		return ctrlC
-	case tcell.KeyEscape:
-		return escape
-	case tcell.KeyUp:
-		return keyUp
-	case tcell.KeyDown:
-		return keyDown
-	case tcell.KeyPgUp:
-		return pageUp
-	case tcell.KeyPgDn:
-		return pageDown
-	case tcell.KeyHome:
-		return home
-	case tcell.KeyEnd:
-		return end
-	case tcell.KeyTab:
-		return tab
 	}
-	return 0
+	return keys[e.Key()]
 }
 
 // drawTop draws the lines on the screen.
