@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -96,20 +97,10 @@ func linesOf(s *snapshot.Snapshot) linesNow {
 
 // largest writes the lines with the most memory.
 func largest(s *snapshot.Snapshot, of map[mem.Frame]*holder) linesNow {
-	var all []*holder
-	for _, h := range of {
-		all = append(all, h)
-	}
-	slices.SortFunc(all, func(x, y *holder) int {
+	all := slices.SortedFunc(maps.Values(of), func(x, y *holder) int {
 		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Count, x.Count), x.line.Compare(y.line))
 	})
-	names := lines.NewNames(func(yield func(mem.Frame) bool) {
-		for line := range of {
-			if !yield(line) {
-				return
-			}
-		}
-	})
+	names := lines.NewNames(maps.Keys(of))
 	out := linesNow{Time: s.Time, Live: s.Live, Lines: []lineNow{}, Rest: s.Live}
 	for _, h := range all[:min(len(all), maxLines)] {
 		out.Rest = out.Rest.Sub(h.Tally)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -140,14 +141,12 @@ func usageAt(r *snapshot.Dump, s *snapshot.Snapshot) *export.Usage {
 // sectionsOf sums up the rows by section, the one with most live bytes first; nil if there are no
 // sections.
 func sectionsOf(rows []export.Row) []section {
-	index := make(map[string]int)
+	index := make(tables.Numbers[string])
 	var list []section
 	for i := range rows {
 		r := &rows[i]
-		at, ok := index[r.Section]
-		if !ok {
-			at = len(list)
-			index[r.Section] = at
+		at, isNew := index.Of(r.Section)
+		if isNew {
 			list = append(list, section{Path: r.Section})
 		}
 		s := &list[at]

@@ -8,6 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -41,14 +42,11 @@ func grouped(rows []export.Row) (all [][]int) {
 		site                       mem.Frame
 		kind, shape, dtype, memory string
 	}
-	index := make(map[key]int)
+	index := make(tables.Numbers[key])
 	for i := range rows {
 		r := &rows[i]
-		k := key{r.CallSite, r.Kind, r.Shape, r.DType, r.Memory}
-		g, ok := index[k]
-		if !ok {
-			g = len(all)
-			index[k] = g
+		g, isNew := index.Of(key{r.CallSite, r.Kind, r.Shape, r.DType, r.Memory})
+		if isNew {
 			all = append(all, nil)
 		}
 		all[g] = append(all[g], i)

@@ -36,7 +36,7 @@ const (
 type moments struct {
 	dump  *snapshot.Dump
 	rows  []export.Row // what was ever live, by call stack and tensor, with Peak and Total
-	index map[rowKey]int
+	index tables.Numbers[rowKey]
 	known map[siteKey]int // indices found so far
 	list  []moment
 	shown int // the moment that the page opens at
@@ -59,7 +59,7 @@ type siteKey struct {
 // newMoments collects the moments of a dump that opens at an event. Where the states before its snapshot are not known, there are the
 // peak and the end.
 func newMoments(r *snapshot.Dump, usage *export.Usage, t *timeline.Timeline, opens rewind.Moment) *moments {
-	m := &moments{dump: r, index: make(map[rowKey]int), known: make(map[siteKey]int)}
+	m := &moments{dump: r, index: make(tables.Numbers[rowKey]), known: make(map[siteKey]int)}
 	for _, row := range slices.Concat(usage.Rows, usage.Host) {
 		its := &m.rows[m.row(row)]
 		its.Peak, its.Total = its.Peak.Add(row.Peak), its.Total.Add(row.Total)
@@ -85,11 +85,8 @@ func newMoments(r *snapshot.Dump, usage *export.Usage, t *timeline.Timeline, ope
 
 // row returns the index of a row. A new row is entered without its tallies.
 func (m *moments) row(r export.Row) int {
-	key := rowKey{lines.Identify(r.Stack), r.Kind, r.DType, r.Shape, r.Memory}
-	i, ok := m.index[key]
-	if !ok {
-		i = len(m.rows)
-		m.index[key] = i
+	i, isNew := m.index.Of(rowKey{lines.Identify(r.Stack), r.Kind, r.DType, r.Shape, r.Memory})
+	if isNew {
 		r.Live, r.Peak, r.Total = mem.Tally{}, mem.Tally{}, mem.Tally{}
 		m.rows = append(m.rows, r)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -198,7 +199,7 @@ func (w *writing) pin(p pin, byLine bool) string {
 // uses are the kinds of blocks or, if these are not known, their lines of code.
 type uses struct {
 	byLine bool
-	index  map[string]int
+	index  tables.Numbers[string]
 	names  []string
 }
 
@@ -211,10 +212,8 @@ func (u *uses) of(w *writing, o owner) int {
 	if u.byLine && o != pending && o != unnamed {
 		name = w.line(o.line)
 	}
-	i, ok := u.index[name]
-	if !ok {
-		i = len(u.names)
-		u.index[name] = i
+	i, isNew := u.index.Of(name)
+	if isNew {
 		u.names = append(u.names, name)
 	}
 	return i

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
@@ -67,14 +68,12 @@ func (w *writing) data(f *facts) data {
 	out := data{Timeline: w.timeline(f.timeline), Flame: flame.root, Pairs: []int{}, Kinds: []string{}, Moment: shown, Marks: []mark{}}
 	var groupOf []int
 	out.Groups, groupOf = w.groupsOf(m.rows, list, shown)
-	pairs := make(map[[2]int]int)
+	pairs := make(tables.Numbers[[2]int])
 	pairOf := make([]int, len(m.rows))
 	for row := range m.rows {
 		pair := [2]int{flame.of(row), groupOf[row]}
-		i, ok := pairs[pair]
-		if !ok {
-			i = len(pairs)
-			pairs[pair] = i
+		i, isNew := pairs.Of(pair)
+		if isNew {
 			out.Pairs = append(out.Pairs, pair[0], pair[1])
 		}
 		pairOf[row] = i
@@ -82,7 +81,7 @@ func (w *writing) data(f *facts) data {
 	for _, kind := range f.kinds[:min(len(f.kinds), w.lines)] {
 		out.Kinds = append(out.Kinds, w.text(kind))
 	}
-	uses := &uses{byLine: len(f.kinds) == 0, index: make(map[string]int)}
+	uses := &uses{byLine: len(f.kinds) == 0, index: make(tables.Numbers[string])}
 	maps := newMapWriter(w, uses)
 	var last []mem.Tally
 	for _, x := range list {
@@ -129,12 +128,12 @@ func (x *moment) ofKinds(rows []export.Row, kinds []string) []alloc.Bytes {
 type mapWriter struct {
 	*writing
 	uses *uses
-	ids  map[alloc.Ptr]int
+	ids  tables.Numbers[alloc.Ptr]
 	was  map[alloc.Ptr]segment
 }
 
 func newMapWriter(w *writing, u *uses) *mapWriter {
-	return &mapWriter{w, u, make(map[alloc.Ptr]int), make(map[alloc.Ptr]segment)}
+	return &mapWriter{w, u, make(tables.Numbers[alloc.Ptr]), make(map[alloc.Ptr]segment)}
 }
 
 // next writes the map of the next moment; nil if it is not known.
@@ -149,11 +148,7 @@ func (w *mapWriter) next(m *segmentMap) *stateMap {
 		out.MoreSize += s.size
 	}
 	for _, s := range m.rows[:min(len(m.rows), w.segments)] {
-		id, known := w.ids[s.ptr]
-		if !known {
-			id = len(w.ids)
-			w.ids[s.ptr] = id
-		}
+		id, _ := w.ids.Of(s.ptr)
 		now[s.ptr] = s
 		if old, had := w.was[s.ptr]; !had || !old.equal(&s) {
 			out.Changed = append(out.Changed, w.segment(id, s, w.uses))

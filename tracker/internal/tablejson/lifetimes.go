@@ -3,6 +3,7 @@ package tablejson
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -67,11 +68,7 @@ func (in *unitJSON) load() (*survival.Unit, error) {
 
 func writeLifetimes(out *jsonstream.Writer, t *tables.Tables, index map[tables.StackID]int) {
 	if len(t.Lines) > 0 {
-		lines := make([]mem.Frame, 0, len(t.Lines))
-		for site := range t.Lines {
-			lines = append(lines, site)
-		}
-		slices.SortFunc(lines, mem.Frame.Compare)
+		lines := slices.SortedFunc(maps.Keys(t.Lines), mem.Frame.Compare)
 		jsonstream.Table(out, "lifetimes", lines, jsonstream.AsJSON(func(site mem.Frame) any {
 			return lifetimesJSON{site, newUnitJSON(t.Lines[site], t.Paths != nil)}
 		}))

@@ -8,25 +8,24 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // frameTable numbers frames, since the stacks of a file have most of their frames in common.
 type frameTable struct {
 	frames []mem.Frame
-	index  map[mem.Frame]int
+	index  tables.Numbers[mem.Frame]
 }
 
-func newFrameTable() *frameTable { return &frameTable{index: make(map[mem.Frame]int)} }
+func newFrameTable() *frameTable { return &frameTable{index: make(tables.Numbers[mem.Frame])} }
 
 // appendStack appends the stack's JSON form, the numbers of its frames.
 func (t *frameTable) appendStack(b []byte, s mem.Stack) []byte {
 	b = append(b, '[')
 	for i, f := range s {
-		n, ok := t.index[f]
-		if !ok {
-			n = len(t.frames)
-			t.index[f] = n
+		n, isNew := t.index.Of(f)
+		if isNew {
 			t.frames = append(t.frames, f)
 		}
 		if i > 0 {

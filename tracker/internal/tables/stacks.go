@@ -56,3 +56,16 @@ func (t *StackTable) Path(id StackID) mem.Path {
 	p := t.Stack(id).Path()
 	return p[max(0, slices.Index(p, t.Site(id))):]
 }
+
+// Numbers numbers keys in the order in which they are first asked for.
+type Numbers[K comparable] map[K]int
+
+// Of returns the number of a key, and whether it is new.
+func (n Numbers[K]) Of(key K) (number int, isNew bool) {
+	number, known := n[key]
+	if !known {
+		number = len(n)
+		n[key] = number
+	}
+	return number, !known
+}
