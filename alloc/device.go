@@ -42,8 +42,12 @@ func (m MemInfo) Used() Bytes { return m.Total - m.Free }
 //	Synchronize() error       // waits until all work queued on it is done
 //
 //	// RecordEvent marks the end of the work that is queued on a stream now; it does not wait. A cache needs it
-//	// for RecordStream.
-//	RecordEvent(s Stream) (Event, error)
+//	// for RecordStream. Done reports whether the work has reached the mark, and Wait returns when it has. The
+//	// mark is not used any more after true or nil: the driver's resources are released.
+//	RecordEvent(s Stream) (interface {
+//		Done() (bool, error)
+//		Wait() error
+//	}, error)
 //
 //	// StreamOfThread returns the handle that means another stream on each thread. Goroutines change threads, so that
 //	// a cache refuses it.
@@ -88,15 +92,6 @@ type StreamAllocator interface {
 	// RecordStream says that work on another stream uses the memory at an address: after
 	// its Free, it is not used again before that work is done.
 	RecordStream(p Ptr, s Stream) error
-}
-
-// Event is a mark in a stream's work. When Done has reported true or Wait has returned nil,
-// the driver's resources are released, and the Event must not be used any more.
-type Event interface {
-	// Done reports whether the stream's work has reached the mark; it does not wait.
-	Done() (bool, error)
-	// Wait returns when the stream's work has reached the mark.
-	Wait() error
 }
 
 // Copier is a Device that can copy between its memory and the program's. The

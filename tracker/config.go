@@ -136,13 +136,13 @@ type SectionConfig struct {
 // See [mem.Kind].
 type Kind = mem.Kind
 
-// The kinds. See [mem.Kind].
+// The kinds. A buffer without a kind is Unspecified, which prints as "Tensor".
 const (
-	Unspecified    = mem.Unspecified
-	Parameter      = mem.Parameter
-	Gradient       = mem.Gradient
-	OptimizerState = mem.OptimizerState
-	Activation     = mem.Activation
-	Input          = mem.Input
-	Temporary      = mem.Temporary
+	Unspecified    Kind = ""
+	Parameter      Kind = "Parameter"
+	Gradient       Kind = "Gradient"
+	OptimizerState Kind = "OptimizerState"
+	Activation     Kind = "Activation"
+	Input          Kind = "Input"
+	Temporary      Kind = "Temporary"
 )

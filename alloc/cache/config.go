@@ -15,7 +15,7 @@ import (
 // programs.
 //
 // Its fields are settings of PyTorch's allocator, and do what they do
-// there; ParseConfig reads them from a string. The default, and
+// there; ParseConfig reads them from a string, and some that are seldom set. The default, and
 // ExpandableSegments, were compared with recordings from real GPUs: each request had
 // the recorded address, each call to the driver came at the recorded request. No
 // recording shows the others at work. They follow c10/cuda/CUDACachingAllocator.cpp.
@@ -34,15 +34,15 @@ type Config struct {
 	// MaxNonSplitRounding of 0 is 20 MiB, or the size of large segments if that is more.
 	MaxNonSplitRounding alloc.Bytes
 
-	// LargeSegmentSize is the size of the segments for requests above 1 MiB and below 10 MiB, and of the chunks
+	// largeSegmentSize is the size of the segments for requests above 1 MiB and below 10 MiB, and of the chunks
 	// of an expandable segment for large requests: more than 10 MiB; 0 means 20 MiB.
-	LargeSegmentSize alloc.Bytes
+	largeSegmentSize alloc.Bytes
 
-	// ExpandableReserve is the size of an expandable segment's address range, in bytes;
-	// ExpandableReserveFraction gives it as a part of the device's memory. The default, and the
+	// reserve is the size of an expandable segment's address range, in bytes;
+	// reserveFraction gives it as a part of the device's memory. The default, and the
 	// most, is 9/8 of the device's memory. A larger request is out of memory.
-	ExpandableReserve         alloc.Bytes
-	ExpandableReserveFraction float64
+	reserve         alloc.Bytes
+	reserveFraction float64
 
 	// Roundup rounds requests up to parts of a power of two, so that requests of similar size can
 	// reuse each other's blocks. For each range of sizes it gives the number of parts, itself a
@@ -62,7 +62,7 @@ type Config struct {
 }
 
 // largeSegment is the size of the segments for large blocks.
-func (c Config) largeSegment() alloc.Bytes { return cmp.Or(c.LargeSegmentSize, largeSegment) }
+func (c Config) largeSegment() alloc.Bytes { return cmp.Or(c.largeSegmentSize, largeSegment) }
 
 // maxLargeSegment bounds the size of large segments: no program is helped by more.
 const maxLargeSegment = 1 * alloc.TiB
@@ -75,10 +75,10 @@ func (c Config) check() error {
 		}
 	}
 	switch {
-	case c.LargeSegmentSize != 0 && (c.LargeSegmentSize <= largeLimit || c.LargeSegmentSize%alloc.MiB != 0 || c.LargeSegmentSize > maxLargeSegment):
-		return fmt.Errorf("large_segment_size_mb %v: want whole MiB, more than %v and at most %v", c.LargeSegmentSize, largeLimit, maxLargeSegment)
-	case c.ExpandableReserve < 0 || !(c.ExpandableReserveFraction >= 0):
-		return fmt.Errorf("expandable_segments_reserve %v and %v: want a size or a part of the memory, above 0", c.ExpandableReserve, c.ExpandableReserveFraction)
+	case c.largeSegmentSize != 0 && (c.largeSegmentSize <= largeLimit || c.largeSegmentSize%alloc.MiB != 0 || c.largeSegmentSize > maxLargeSegment):
+		return fmt.Errorf("large_segment_size_mb %v: want whole MiB, more than %v and at most %v", c.largeSegmentSize, largeLimit, maxLargeSegment)
+	case c.reserve < 0 || !(c.reserveFraction >= 0):
+		return fmt.Errorf("expandable_segments_reserve %v and %v: want a size or a part of the memory, above 0", c.reserve, c.reserveFraction)
 	case c.MaxSplitSize != 0 && c.MaxSplitSize < c.largeSegment():
 		return fmt.Errorf("max_split_size_mb %v: want at least %v", c.MaxSplitSize, c.largeSegment())
 	case c.MaxNonSplitRounding != 0 && c.MaxNonSplitRounding < c.largeSegment():
@@ -181,7 +181,7 @@ func (p *configParser) setting(key string) {
 	case "throw_on_cudamalloc_oom":
 		p.bool(key)
 	case "large_segment_size_mb":
-		c.LargeSegmentSize = p.mebibytes(key)
+		c.largeSegmentSize = p.mebibytes(key)
 	case "max_split_size_mb":
 		c.MaxSplitSize = p.mebibytes(key)
 	case "max_non_split_rounding_mb":
@@ -225,8 +225,8 @@ func (p *configParser) reserve(key string) {
 		return
 	}
 	c := &p.config
-	if c.ExpandableReserve, c.ExpandableReserveFraction = 0, f; gibibytes {
-		c.ExpandableReserve, c.ExpandableReserveFraction = alloc.Bytes(min(f, 1<<20)*float64(alloc.GiB)), 0
+	if c.reserve, c.reserveFraction = 0, f; gibibytes {
+		c.reserve, c.reserveFraction = alloc.Bytes(min(f, 1<<20)*float64(alloc.GiB)), 0
 	}
 }
 

@@ -240,10 +240,10 @@ func (x *expandable) newSegment(pool alloc.Pool, size alloc.Bytes) (segment, err
 func (c Config) addresses(total alloc.Bytes) alloc.Bytes {
 	most := total + total/8 // more than the memory, so that holes can stay empty, as in PyTorch
 	switch {
-	case c.ExpandableReserveFraction > 0:
-		return min(alloc.Bytes(min(c.ExpandableReserveFraction, 2)*float64(total)), most)
-	case c.ExpandableReserve > 0:
-		return min(c.ExpandableReserve, most)
+	case c.reserveFraction > 0:
+		return min(alloc.Bytes(min(c.reserveFraction, 2)*float64(total)), most)
+	case c.reserve > 0:
+		return min(c.reserve, most)
 	}
 	return most
 }

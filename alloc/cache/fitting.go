@@ -68,7 +68,7 @@ type fitting struct {
 func newFitting(cfg Config) fitting {
 	f := fitting{
 		maxSplit:    cmp.Or(cfg.MaxSplitSize, math.MaxInt64),
-		maxRounding: cmp.Or(cfg.MaxNonSplitRounding, max(largeSegment, cfg.LargeSegmentSize)),
+		maxRounding: cmp.Or(cfg.MaxNonSplitRounding, max(largeSegment, cfg.largeSegmentSize)),
 		segment:     cfg.largeSegment(),
 	}
 	f.wholeFrom = f.maxSplit

@@ -15,6 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
@@ -338,14 +339,14 @@ func (d scheduled) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 	return d.Device.Unmap(p, n)
 }
 
-func (d scheduled) RecordEvent(s alloc.Stream) (alloc.Event, error) {
+func (d scheduled) RecordEvent(s alloc.Stream) (ability.Event, error) {
 	d.yield()
 	e, err := d.Device.RecordEvent(s)
 	return scheduledEvent{e, d.scheduler}, err
 }
 
 type scheduledEvent struct {
-	alloc.Event
+	ability.Event
 	*scheduler
 }
 

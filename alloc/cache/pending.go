@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
 // RecordStream says that work on a stream uses the allocated block at an address, in addition
@@ -102,14 +103,14 @@ func (c *Cache) poll() {
 	}
 	defer c.pending.asking.Unlock()
 	_ = c.recordEvents() // what fails is tried again
-	_ = c.askEvents(alloc.Event.Done)
+	_ = c.askEvents(ability.Event.Done)
 }
 
 // awaitPending waits until no block is pending. Those stay whose events the device refuses.
 func (c *Cache) awaitPending() error {
 	c.pending.asking.Lock()
 	defer c.pending.asking.Unlock()
-	return errors.Join(c.recordEvents(), c.askEvents(func(e alloc.Event) (bool, error) {
+	return errors.Join(c.recordEvents(), c.askEvents(func(e ability.Event) (bool, error) {
 		err := e.Wait()
 		return err == nil, err
 	}))
@@ -153,7 +154,7 @@ func (c *Cache) recordEvents() error {
 
 // askEvents asks each stream's events, the oldest first, until one has not passed. Then it makes
 // the blocks inactive whose events have all passed. The caller holds asking.
-func (c *Cache) askEvents(passed func(alloc.Event) (bool, error)) error {
+func (c *Cache) askEvents(passed func(ability.Event) (bool, error)) error {
 	var errs []error
 	for _, q := range c.pending.queues {
 		for len(q.marks) > 0 {

@@ -103,7 +103,7 @@ type streamMarks struct {
 }
 
 type mark struct {
-	event alloc.Event
+	event ability.Event
 	freed *freed
 }
 

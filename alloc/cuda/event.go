@@ -6,12 +6,13 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
 // RecordEvent marks the end of the work that is queued on a stream now, by cuEventCreate (without
 // timing) and cuEventRecord. The stream is a CUstream of the device's context. The errors, the
 // event's too, are ErrDeviceLost, alloc.ErrClosed, and the driver's own.
-func (d *gpu) RecordEvent(s alloc.Stream) (alloc.Event, error) {
+func (d *gpu) RecordEvent(s alloc.Stream) (ability.Event, error) {
 	m := &mark{device: d}
 	err := d.do(func() (err error) {
 		m.event, err = d.recorded(s, eventWithoutTiming)

@@ -17,6 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
@@ -65,12 +66,12 @@ func TestRecordEvent(t *testing.T) {
 	}
 	dev := standstill(t)
 	first, second := newStream(t), newStream(t)
-	done := func(e alloc.Event) bool {
+	done := func(e ability.Event) bool {
 		is, err := e.Done()
 		require.NoError(t, err)
 		return is
 	}
-	record := func(s alloc.Stream) alloc.Event {
+	record := func(s alloc.Stream) ability.Event {
 		e, err := dev.RecordEvent(s)
 		require.NoError(t, err)
 		return e

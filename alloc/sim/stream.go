@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
 )
 
@@ -105,7 +106,7 @@ func (d *device) Advance(by time.Duration) (now time.Duration) {
 
 // RecordEvent marks the end of the work queued so far on a stream. The errors, also those of the
 // event's methods, are alloc.ErrClosed and those of faults.
-func (d *device) RecordEvent(s alloc.Stream) (alloc.Event, error) {
+func (d *device) RecordEvent(s alloc.Stream) (ability.Event, error) {
 	if err := d.call("Event"); err != nil {
 		return nil, err
 	}

@@ -11,15 +11,16 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
-func done(t *testing.T, e alloc.Event) bool {
+func done(t *testing.T, e ability.Event) bool {
 	is, err := e.Done()
 	require.NoError(t, err)
 	return is
 }
 
-func event(t *testing.T, dev *sim.Simulated, s alloc.Stream) alloc.Event {
+func event(t *testing.T, dev *sim.Simulated, s alloc.Stream) ability.Event {
 	e, err := dev.RecordEvent(s)
 	require.NoError(t, err)
 	return e
@@ -51,7 +52,7 @@ func TestStreamsRunSideBySide(t *testing.T) {
 func TestWaitingMovesTheClock(t *testing.T) {
 	dev := open(t, sim.Config{})
 	p, q := mustAlloc(t, dev, alloc.MiB), mustAlloc(t, dev, alloc.MiB)
-	queue := func() alloc.Event {
+	queue := func() ability.Event {
 		require.NoError(t, dev.Queue(3, 0, 0, 10))
 		return event(t, dev, 3)
 	}

@@ -26,7 +26,16 @@ type EventDevice interface {
 	alloc.Device
 	// RecordEvent marks the end of the work that is queued on a stream now; it does not
 	// wait.
-	RecordEvent(s alloc.Stream) (alloc.Event, error)
+	RecordEvent(s alloc.Stream) (Event, error)
+}
+
+// Event is a mark in a stream's work. When Done has reported true or Wait has returned nil,
+// the driver's resources are released, and the Event must not be used any more.
+type Event = interface {
+	// Done reports whether the stream's work has reached the mark; it does not wait.
+	Done() (bool, error)
+	// Wait returns when the stream's work has reached the mark.
+	Wait() error
 }
 
 // ThreadStreamer is a Device with a handle that means another stream on each thread. Goroutines change threads: a cache

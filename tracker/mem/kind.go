@@ -9,8 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// Kind says what a buffer is for. Those below are the kinds of PyTorch's memory
-// profiler (torch.profiler._memory_profiler.Category). A program can have others:
+// Kind says what a buffer is for. The kinds of PyTorch's memory profiler
+// (torch.profiler._memory_profiler.Category) are constants of package tracker: Parameter, Gradient,
+// OptimizerState, Activation, Input and Temporary. The zero Kind is Unspecified there, and prints as
+// "Tensor". A program can have others:
 //
 //	const KVCache tracker.Kind = "KVCache"
 //
@@ -18,27 +20,16 @@ import (
 // error for any other name. ParseKind reads a name that a user typed.
 type Kind string
 
-// The kinds. A buffer without a kind is Unspecified, which prints as "Tensor".
-const (
-	Unspecified    Kind = ""
-	Parameter      Kind = "Parameter"
-	Gradient       Kind = "Gradient"
-	OptimizerState Kind = "OptimizerState"
-	Activation     Kind = "Activation"
-	Input          Kind = "Input"
-	Temporary      Kind = "Temporary"
-)
-
 const maxKind = 64
 
-// Kinds returns the kinds above, in the order of reports. Reports list other kinds after them.
+// Kinds returns package tracker's kinds, in the order of reports. Reports list other kinds after them.
 func Kinds() []Kind {
-	return []Kind{Unspecified, Parameter, Gradient, OptimizerState, Activation, Input, Temporary}
+	return []Kind{"", "Parameter", "Gradient", "OptimizerState", "Activation", "Input", "Temporary"}
 }
 
 // String returns the name that reports print.
 func (k Kind) String() string {
-	if k == Unspecified {
+	if k == "" {
 		return "Tensor"
 	}
 	return string(k)
@@ -49,7 +40,7 @@ func (k Kind) String() string {
 func ParseKind(name string) (Kind, error) {
 	switch name {
 	case "Tensor", "Unspecified":
-		return Unspecified, nil
+		return "", nil
 	case "":
 		return "", fmt.Errorf("parse kind %q: want a name such as Parameter", name)
 	}
@@ -77,7 +68,7 @@ func (k Kind) Check() error {
 	// The errors do not refer to k: otherwise each Alloc would move the tensor that contains k, and with it the
 	// shape, to the heap.
 	switch k {
-	case Unspecified, Parameter, Gradient, OptimizerState, Activation, Input, Temporary:
+	case "", "Parameter", "Gradient", "OptimizerState", "Activation", "Input", "Temporary":
 		return nil
 	case "Tensor", "Unspecified":
 		return fmt.Errorf("kind %q: write tracker.Unspecified", strings.Clone(string(k)))

@@ -70,7 +70,7 @@ func (p *program) add(e tables.EventEntry) {
 
 func (p *program) tensor(n alloc.Bytes) *tables.Tensor {
 	if p.tensors[n] == nil {
-		x, err := tables.Untyped(mem.Activation, n)
+		x, err := tables.Untyped("Activation", n)
 		require.NoError(p.t, err)
 		p.tensors[n] = &x
 	}

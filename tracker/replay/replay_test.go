@@ -314,7 +314,7 @@ func hostile(t testing.TB, text []byte) *snapshot.Dump {
 		size := sizes[int(text[1])%len(sizes)]
 		ptr := alloc.Ptr(text[2]) << (text[3] % 60)
 		each := min(max(size, 0), math.MaxInt64)
-		x, err := tables.Untyped(mem.Unspecified, each)
+		x, err := tables.Untyped("", each)
 		require.NoError(t, err)
 		if text[0] >= 0xf0 {
 			lists.Allocations = append(lists.Allocations, tables.AllocationEntry{Site: int32(len(lists.Sites)), Ptr: ptr, Allocated: size})
@@ -343,7 +343,7 @@ func TestHuge(t *testing.T) {
 // TestAPrivatePoolThatIsGone: its memory serves no others, as long as its segment is there, if events name it.
 func TestAPrivatePoolThatIsGone(t *testing.T) {
 	const segment, other = alloc.Ptr(1 << 30), alloc.Ptr(1 << 31)
-	x, err := tables.Untyped(mem.Unspecified, 2*alloc.MiB)
+	x, err := tables.Untyped("", 2*alloc.MiB)
 	require.NoError(t, err)
 	h := tables.HistoryTables{Stacks: new(tables.StackTable), Sections: []string{""}}
 	h.Events = []tables.EventEntry{
@@ -382,7 +382,7 @@ func TestAPrivatePoolThatIsGone(t *testing.T) {
 
 // TestEndless empties its cache at each of many buffers, all of which live on.
 func TestEndless(t *testing.T) {
-	x, err := tables.Untyped(mem.Unspecified, 12*alloc.MiB)
+	x, err := tables.Untyped("", 12*alloc.MiB)
 	require.NoError(t, err)
 	h := tables.HistoryTables{Stacks: new(tables.StackTable), Sections: []string{""}}
 	for i := range 40_000 {

@@ -30,7 +30,7 @@ func TestLinesOfAChangeAreInOrder(t *testing.T) {
 		for range 20 {
 			b := tables.NewSums(0)
 			for _, i := range rand.Perm(len(want)) {
-				b.Add(&tables.Tensor{Kind: mem.Activation, DType: alloc.Uint8, Shape: alloc.Shape{1}}, want[i].Frame, want[i].Tally)
+				b.Add(&tables.Tensor{Kind: "Activation", DType: alloc.Uint8, Shape: alloc.Shape{1}}, want[i].Frame, want[i].Tally)
 			}
 			d := newDelta(&b)
 			assert.Len(t, d, 1, name)
@@ -47,7 +47,7 @@ func TestChangesOfEachMemoryAreInOrder(t *testing.T) {
 		b := tables.NewSums(0)
 		for _, i := range rand.Perm(int(alloc.ImportedMemory)) {
 			memory := alloc.DeviceMemory + alloc.Memory(i)
-			b.Add(&tables.Tensor{Kind: mem.Activation, DType: alloc.Uint8, Shape: alloc.Shape{1}, Memory: memory}, mem.Frame{Line: 1}, mem.Tally{Count: 1, Bytes: 1})
+			b.Add(&tables.Tensor{Kind: "Activation", DType: alloc.Uint8, Shape: alloc.Shape{1}, Memory: memory}, mem.Frame{Line: 1}, mem.Tally{Count: 1, Bytes: 1})
 		}
 		next := alloc.DeviceMemory
 		for _, c := range newDelta(&b) {

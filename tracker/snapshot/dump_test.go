@@ -53,7 +53,7 @@ func TestDumpsReadAsWritten(t *testing.T) {
 
 	require.NoError(t, r.Profile.SetEstimates(map[string]sections.Estimate{"alone": {Of: "kept", Bytes: alloc.KiB}}))
 	r.OOM = &snapshot.OOM{
-		Requested: alloc.GiB, Group: snapshot.Group{Kind: mem.Activation, DType: alloc.Float32, Shape: alloc.Shape{1 << 28}},
+		Requested: alloc.GiB, Group: snapshot.Group{Kind: "Activation", DType: alloc.Float32, Shape: alloc.Shape{1 << 28}},
 		Free: -1, Others: -1, CallSites: []mem.CallSiteTally{{Frame: mem.Frame{Function: "main.main", File: "main.go", Line: 3}, Tally: mem.Tally{Count: 1, Bytes: 9}}},
 		Advice: "truly full",
 	}

@@ -38,9 +38,9 @@ type naiveBlock struct {
 	ptr       alloc.Ptr
 	size      alloc.Bytes
 	requested alloc.Bytes
-	used      bool           // allocated or pending
-	users     []alloc.Stream // the other streams that use it
-	pending   []alloc.Event  // that have not passed
+	used      bool            // allocated or pending
+	users     []alloc.Stream  // the other streams that use it
+	pending   []ability.Event // that have not passed
 	unmapped  bool
 	since     int // the clock when it became free
 }
@@ -113,7 +113,7 @@ func (a *Naive) Alloc(n alloc.Bytes) (alloc.Ptr, error) { return a.AllocOn(n, 0)
 
 // AllocOn gives n bytes for a stream.
 func (a *Naive) AllocOn(n alloc.Bytes, on alloc.Stream) (alloc.Ptr, error) {
-	a.complete(alloc.Event.Done)
+	a.complete(ability.Event.Done)
 	size := a.round(n)
 	small := size <= alloc.MiB
 	if !small {
@@ -321,13 +321,13 @@ func (a *Naive) RecordStream(ptr alloc.Ptr, on alloc.Stream) {
 }
 
 // complete frees pending blocks of which all events have passed.
-func (a *Naive) complete(passed func(alloc.Event) (bool, error)) {
+func (a *Naive) complete(passed func(ability.Event) (bool, error)) {
 	for _, s := range a.segments {
 		for _, b := range slices.Clone(s.blocks) {
 			if len(b.pending) == 0 {
 				continue
 			}
-			b.pending = slices.DeleteFunc(b.pending, func(e alloc.Event) bool {
+			b.pending = slices.DeleteFunc(b.pending, func(e ability.Event) bool {
 				done, _ := passed(e)
 				return done
 			})
@@ -340,7 +340,7 @@ func (a *Naive) complete(passed func(alloc.Event) (bool, error)) {
 
 // Trim waits for pending blocks, and gives back free segments.
 func (a *Naive) Trim() {
-	a.complete(func(e alloc.Event) (bool, error) {
+	a.complete(func(e ability.Event) (bool, error) {
 		err := e.Wait()
 		return err == nil, err
 	})

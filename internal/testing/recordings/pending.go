@@ -1,6 +1,9 @@
 package recordings
 
-import "github.com/gpumemtrack/gpumemtrack/alloc"
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+)
 
 // A recording has no work and does not say which streams used a block that is pending. The replay gives each
 // use a stream of its own, since the events on one stream pass in order. The event passes when the recording
@@ -21,7 +24,7 @@ func (e *event) Wait() error {
 }
 
 // RecordEvent returns an event that the replay takes.
-func (d *device) RecordEvent(alloc.Stream) (alloc.Event, error) {
+func (d *device) RecordEvent(alloc.Stream) (ability.Event, error) {
 	d.event = new(event)
 	return d.event, nil
 }

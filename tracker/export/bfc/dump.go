@@ -116,7 +116,7 @@ func (b *builder) add(c *chunk) {
 		site = int32(len(b.entries))
 		b.sites[key] = site
 		b.entries = append(b.entries, tables.SiteEntry{
-			Place: tables.Place{Stack: b.stack(c.name)}, Tensor: &tables.Tensor{Kind: mem.Unspecified, Memory: alloc.UnknownMemory, Each: c.size},
+			Place: tables.Place{Stack: b.stack(c.name)}, Tensor: &tables.Tensor{Kind: "", Memory: alloc.UnknownMemory, Each: c.size},
 		})
 	}
 	e := &b.entries[site]

@@ -52,7 +52,7 @@ func TestPageLeavesOutTheSmall(t *testing.T) {
 // some length.
 func wide(stacks, depth, name int) *snapshot.Dump {
 	frames := make([]mem.Stack, stacks)
-	tensor := &tables.Tensor{Kind: mem.Input, DType: alloc.Float32, Shape: alloc.Shape{256}, Each: 1024}
+	tensor := &tables.Tensor{Kind: "Input", DType: alloc.Float32, Shape: alloc.Shape{256}, Each: 1024}
 	lists := tables.Tables{Stacks: lines(frames), Sections: []string{""}}
 	for i := range frames {
 		for d := range depth {

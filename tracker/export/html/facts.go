@@ -113,7 +113,7 @@ func (f *facts) know(rows []export.Row) {
 		f.shapes = f.shapes || r.Shape != ""
 		f.types = f.types || r.DType != "" || notPlain(r.Memory) != ""
 	}
-	if len(kinds) == 1 && kinds[mem.Unspecified] {
+	if len(kinds) == 1 && kinds[""] {
 		return
 	}
 	for _, kind := range slices.SortedFunc(maps.Keys(kinds), mem.Kind.Compare) {

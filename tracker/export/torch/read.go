@@ -214,7 +214,7 @@ func (in *source) memoryNamed(name string) alloc.Memory {
 func newTensor(key tensorKey) *tables.Tensor {
 	kind, err := mem.ParseKind(key.kind)
 	if err != nil {
-		kind = mem.Unspecified
+		kind = ""
 	}
 	if dtype, err := alloc.ParseDType(key.dtype); err == nil {
 		if shape, err := alloc.ParseShape(key.shape); err == nil {

@@ -189,7 +189,7 @@ func (w *writer) plainEvent(l *list, action string, at time.Time, stack mem.Stac
 	w.beginDict()
 	w.nameItem("action", action)
 	w.intItem("addr", 0)
-	w.eventRest(at, 0, 0, stack, category(mem.Unspecified))
+	w.eventRest(at, 0, 0, stack, category(""))
 	if metadata != "" {
 		w.name("user_metadata")
 		w.text(metadata)
@@ -228,7 +228,7 @@ func (w *writer) eventRest(at time.Time, size alloc.Bytes, stream alloc.Stream, 
 // metadata writes what a buffer is, and the label of one that is live at the end.
 func (w *writer) metadata(e snapshot.Event) {
 	label := w.labels[e.Seq]
-	unknown := e.DType.Bits() == 0 && e.Kind == mem.Unspecified && e.Memory == w.memory && e.Section == ""
+	unknown := e.DType.Bits() == 0 && e.Kind == "" && e.Memory == w.memory && e.Section == ""
 	switch {
 	case label != "":
 		w.name("user_metadata")

@@ -70,7 +70,7 @@ func (in *source) row(s *snapshot.Snapshot, site snapshot.CallSiteStats, shape s
 	if site.DType.Bits() > 0 {
 		row.DType = site.DType.String()
 	}
-	if !in.own && site.Kind == mem.Unspecified {
+	if !in.own && site.Kind == "" {
 		row.Kind = "" // not known
 	}
 	return row

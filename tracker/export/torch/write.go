@@ -218,13 +218,13 @@ func (w *writer) frame(f mem.Frame) {
 // categories are the names of PyTorch's memory profiler. The page fails on a
 // snapshot with categories but none "unknown": see traces.
 var categories = map[mem.Kind]string{
-	mem.Unspecified:    "unknown",
-	mem.Parameter:      "parameter",
-	mem.Gradient:       "gradient",
-	mem.OptimizerState: "optimizer_state",
-	mem.Activation:     "activation",
-	mem.Input:          "input",
-	mem.Temporary:      "temporary",
+	"":               "unknown",
+	"Parameter":      "parameter",
+	"Gradient":       "gradient",
+	"OptimizerState": "optimizer_state",
+	"Activation":     "activation",
+	"Input":          "input",
+	"Temporary":      "temporary",
 }
 
 // category names a kind; one of the program's own is unknown to the page.

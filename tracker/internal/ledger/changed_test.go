@@ -9,7 +9,6 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
-	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // TestAMarkIsOfOneInstant: what a mark tells is what changed up to its cut, however
@@ -27,7 +26,7 @@ func TestAMarkIsOfOneInstant(t *testing.T) {
 			live[i]--
 			return
 		}
-		x := tables.Tensor{Kind: mem.Activation, DType: alloc.Float32, Shape: alloc.Shape{i}, Each: alloc.Bytes(4 * i)}
+		x := tables.Tensor{Kind: "Activation", DType: alloc.Float32, Shape: alloc.Shape{i}, Each: alloc.Bytes(4 * i)}
 		var r Record
 		l.Add(&r, l.Cells.Make(Place{Place: tables.Place{Stack: tables.StackID(i + 1)}}, LineID(i), &x, l.Epoch), 512)
 		held[i] = append(held[i], r)
@@ -73,7 +72,7 @@ func TestAMarkTakesFewCellsAtOnce(t *testing.T) {
 	const changes = 10_000
 	l := NewLedger(nil)
 	for i := range changes {
-		x := tables.Tensor{Kind: mem.Activation, DType: alloc.Float32, Shape: alloc.Shape{i}, Each: alloc.Bytes(4 * i)}
+		x := tables.Tensor{Kind: "Activation", DType: alloc.Float32, Shape: alloc.Shape{i}, Each: alloc.Bytes(4 * i)}
 		var r Record
 		l.Add(&r, l.Cells.Make(Place{Place: tables.Place{Stack: 1}}, 0, &x, l.Epoch), 512)
 	}

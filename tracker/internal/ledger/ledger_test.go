@@ -11,12 +11,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
-	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // addOne makes a record of that size live, in a cell of its own stack.
 func addOne(l *Ledger, stack tables.StackID, n alloc.Bytes, memory alloc.Memory) (slab.ID, *Record) {
-	x := tables.Tensor{Kind: mem.Input, DType: alloc.Uint8, Shape: alloc.Shape{int(n)}, Each: n, Memory: memory}
+	x := tables.Tensor{Kind: "Input", DType: alloc.Uint8, Shape: alloc.Shape{int(n)}, Each: n, Memory: memory}
 	cell := l.Cells.Make(Place{Place: tables.Place{Stack: stack}}, 1, &x, l.Epoch)
 	id, r := l.Records.Get()
 	r.Ptr = alloc.Ptr(4096 * alloc.Ptr(stack))

@@ -199,7 +199,7 @@ func (w *rewind) buffer(e *tables.EventEntry) was {
 		place:           tables.Place{Stack: e.Stack<<1 | 1}, section: w.past.Sections[e.Section], tensor: e.Tensor, stream: w.stream(e),
 	}
 	if b.tensor == nil {
-		b.tensor = &tables.Tensor{Kind: mem.Unspecified, Each: e.Allocated}
+		b.tensor = &tables.Tensor{Kind: "", Each: e.Allocated}
 	}
 	b.requested = b.tensor.Each
 	return b

@@ -23,7 +23,7 @@ import (
 
 // shortRun has two buffers in one segment, of which the first is freed.
 func shortRun(t *testing.T) *snapshot.Dump {
-	x, err := tables.Untyped(mem.Activation, 4*alloc.MiB)
+	x, err := tables.Untyped("Activation", 4*alloc.MiB)
 	require.NoError(t, err)
 	stacks := new(tables.StackTable)
 	line := mem.Frame{Function: "main.step", File: "main.go", Line: 3}

@@ -17,7 +17,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/live"
-	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -86,7 +85,7 @@ func TestLayers(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{})
 	tr.Do("step", func() {
 		tr.Do("conv\x1b[2J", func() {
-			_, err := tr.Alloc(alloc.Shape{1 << 20}, alloc.Float32, mem.Activation)
+			_, err := tr.Alloc(alloc.Shape{1 << 20}, alloc.Float32, "Activation")
 			require.NoError(t, err)
 		})
 		tr.Do("bias", func() {})

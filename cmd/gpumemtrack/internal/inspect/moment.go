@@ -128,7 +128,7 @@ func named(rows []export.Row, s *snapshot.Snapshot, as *export.Usage) {
 	}
 	for i := range rows {
 		rows[i].Device = device
-		if rows[i].Kind == mem.Unspecified.String() {
+		if rows[i].Kind == mem.Kind("").String() {
 			rows[i].Kind = ""
 		}
 	}

@@ -32,7 +32,7 @@ func writeRanks(t testing.TB, dir string, ranks int) {
 		}
 		stacks = append(stacks, stack)
 		sites = append(sites, object{
-			"kind": mem.Activation, "dtype": alloc.Float32, "shape": alloc.Shape{256, i + 1}, "stack": i, "site": frames[stack[0]],
+			"kind": "Activation", "dtype": alloc.Float32, "shape": alloc.Shape{256, i + 1}, "stack": i, "site": frames[stack[0]],
 			"live_count": i + 1, "peak_count": i + 1, "total_count": i + 1,
 		})
 	}

@@ -64,7 +64,7 @@ type lineChange struct {
 
 // useOf returns the kind of buffers or, if only the program knows it, the type of their memory.
 func useOf(g snapshot.Group) string {
-	if g.Kind == mem.Unspecified && g.Memory != alloc.UnknownMemory {
+	if g.Kind == "" && g.Memory != alloc.UnknownMemory {
 		return g.Memory.String()
 	}
 	return g.Kind.String()
