@@ -171,9 +171,7 @@ func libraries(t *testing.T) string {
 // bytes for each purpose, after each step.
 func TestHeldToAttach(t *testing.T) {
 	folder := libraries(t)
-	pair, err := attach.ParsePair("ggml=" + filepath.Join(folder, "libggml-base.so"))
-	require.NoError(t, err)
-	w, err := attach.New(attach.Config{Functions: []attach.Pair{pair}})
+	w, err := attach.New(attach.Config{Functions: []string{"ggml=" + filepath.Join(folder, "libggml-base.so")}})
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSYS) {
 		t.Skipf("BPF and uprobes are refused here: %v", err)
 	}

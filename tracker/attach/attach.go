@@ -2,6 +2,7 @@ package attach
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -31,16 +32,18 @@ type Watcher struct {
 
 // New prepares to watch: it loads the probes into the kernel and sets them in libcuda. It
 // needs root or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE, Linux 5.8 or newer, on amd64 or arm64;
-// the error says what is lacking. Config.Preload needs less. The probes are gone when the watcher is closed, and
+// the error says what is lacking, and is fs.ErrInvalid if Config.Functions cannot be read. Config.Preload needs less. The probes are gone when the watcher is closed, and
 // when this process ends in any way.
 func New(cfg Config) (*Watcher, error) {
 	cfg = cfg.complete()
-	for _, pair := range cfg.Functions {
-		if err := pair.check(); err != nil {
-			return nil, fmt.Errorf("attach: %w", err)
+	for _, text := range cfg.Functions {
+		pair, err := parsePair(text)
+		if err != nil {
+			return nil, unreadable{fmt.Errorf("attach: %w", err)}
 		}
+		cfg.pairs = append(cfg.pairs, pair)
 	}
-	functions := watched(cfg.Functions)
+	functions := watched(cfg.pairs)
 	p, err := newFeed(cfg, functions)
 	if err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
@@ -58,8 +61,13 @@ func New(cfg Config) (*Watcher, error) {
 	return w, nil
 }
 
+// unreadable is the error of a setting.
+type unreadable struct{ error }
+
+func (unreadable) Is(target error) bool { return target == fs.ErrInvalid }
+
 func assemble(cfg Config, functions []function, from feed) *Watcher {
-	all := &shared{start: time.Now(), driver: cfg.Driver, late: make(map[uint32]*earlier)}
+	all := &shared{start: time.Now(), driver: newDriver(cfg.Driver), late: make(map[uint32]*earlier)}
 	if from != nil {
 		all.clock = monotonic()
 	}

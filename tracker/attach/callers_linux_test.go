@@ -149,9 +149,9 @@ func TestThreadsEndWithTheirFunction(t *testing.T) {
 		text, err := exec.Command(compiler(), args...).CombinedOutput()
 		require.NoError(t, err, "%s", text)
 	}
-	pair, err := ParsePair(library + ":pool_alloc(size=2,out=3),pool_free(address=2)")
+	pair, err := parsePair(library + ":pool_alloc(size=2,out=3),pool_free(address=2)")
 	require.NoError(t, err)
-	w := newWatcher(t, Config{Functions: []Pair{pair}})
+	w := newWatcher(t, Config{pairs: []functionPair{pair}})
 	s := checked(t, w, start(t, w, path))
 	assert.Contains(t, names(largest(t, s).Stack), "take <- worker")
 	assert.NotContains(t, names(largest(t, s).Stack), "ends early")

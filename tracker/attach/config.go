@@ -2,9 +2,9 @@ package attach
 
 import (
 	"cmp"
-	"errors"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
 // Config says how to watch. The zero Config sets probes in the libcuda that a program on this
@@ -14,8 +14,35 @@ type Config struct {
 	// machine would load. Other copies are found when a process has loaded them.
 	Libraries []string
 	// Functions are watched in place of the driver's functions, to see what an allocator inside a
-	// library does. From the driver only contexts are reported then.
-	Functions []Pair
+	// library does: two functions that hand out memory and take it back, or one that is told of both.
+	// From the driver only contexts are reported then. Each is written as LIBRARY:ALLOC,FREE:
+	//
+	//	libpool.so:pool_alloc,pool_free
+	//	libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)
+	//
+	// The library is a file's path, or its name as "libpool.so", which stands for "libpool.so.1"
+	// too. It may be the program itself. A library given by its name is found where the loader
+	// would, or when a process has loaded it. The functions have their names in the library's
+	// symbol table, or for C++ and Rust those in the source without parameters:
+	// "arena::Pool::take".
+	//
+	// The parentheses say which arguments have the size in bytes and the address, counted from 1; the
+	// first argument of a method is its object. "out" is an argument that points to where the function
+	// writes the address. Without parentheses, the first argument of ALLOC is the size, ALLOC returns
+	// the address, and the first argument of FREE is the address. With "out", ALLOC returns an error
+	// code, 0 for success, unless "void" says that it does not: a function of C++ may return nothing,
+	// or a struct, for which the caller passes a place as the first argument:
+	//
+	//	libc10_cuda.so:c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::malloc(size=4,out=2,void),...
+	//
+	// "signed" says that one function is told of both. A size below 0 means that memory is taken back:
+	//
+	//	libc10.so:c10::reportMemoryUsageToProfiler(size=2,address=1,signed)
+	//
+	// A name of Pairs, such as "ggml", stands for the functions of a well-known library; NAME=LIBRARY
+	// is the same in another file. "pytorch" also watches the driver: one Source then has the blocks,
+	// and another the segments that the blocks are parts of.
+	Functions []string
 	// Preload puts a small library in front of libcuda instead of setting probes. It needs a C
 	// compiler, but no privileges, and watches only programs that are started with the environment
 	// of Watcher.Environ.
@@ -26,13 +53,14 @@ type Config struct {
 	RingBytes int
 	// MaxEvents is how many events the history of a source keeps; 0 is 65,536.
 	maxEvents int
-	// Driver reports how much memory the devices and the processes use. Without one that
-	// is not known: levels have -1, and so has Source.Before.
-	Driver Driver
+	// Driver says how much memory the devices and the processes use, as nvml.Open opens it. The Watcher does
+	// not close it. Without one that is not known: levels have -1, and so has Source.Before.
+	Driver nvml.Source
 	// MaxStacks is how many different call stacks of a process are kept; 0 is 65,536.
 	maxStacks int
 
-	single bool // for tests: attach probes one by one, as kernels before 6.6 need it
+	pairs  []functionPair // what Functions say
+	single bool           // for tests: attach probes one by one, as kernels before 6.6 need it
 }
 
 const (
@@ -47,9 +75,6 @@ func (cfg Config) complete() Config {
 	cfg.RingBytes = powerOfTwo(max(minRing, cmp.Or(cfg.RingBytes, defaultRing)))
 	cfg.maxEvents = cmp.Or(cfg.maxEvents, defaultEvents)
 	cfg.maxStacks = cmp.Or(cfg.maxStacks, defaultStacks)
-	if cfg.Driver == nil {
-		cfg.Driver = nobody{}
-	}
 	return cfg
 }
 
@@ -61,35 +86,13 @@ func powerOfTwo(n int) int {
 	return p
 }
 
-// Driver reports what the calls of a process do not show: package nvml has the figures, and
-// nvml.Visible the devices as a process numbers them. An error says that a figure is unknown.
-// The methods are called from any goroutine.
-type Driver interface {
-	// Memory returns how much of a device's memory all processes use, and its size.
-	Memory(pid, ordinal int) (used, total alloc.Bytes, err error)
-	// UUID returns the device's UUID, as nvidia-smi prints it.
-	UUID(pid, ordinal int) (string, error)
-	// Held returns the memory that a process holds on each of its devices, CUDA contexts included,
-	// by the process's own ordinals.
-	Held(pid int) (map[int]alloc.Bytes, error)
-}
-
-var errNoDriver = errors.New("no driver answers")
-
-// nobody stands for the driver where Config names none: no figure is known.
-type nobody struct{}
-
-func (nobody) Memory(int, int) (used, total alloc.Bytes, err error) { return 0, 0, errNoDriver }
-func (nobody) UUID(int, int) (string, error)                        { return "", errNoDriver }
-func (nobody) Held(int) (map[int]alloc.Bytes, error)                { return nil, errNoDriver }
-
 // earlier is the memory that a process used on its devices before it was watched.
 type earlier struct {
 	held  map[deviceID]alloc.Bytes
 	known bool
 }
 
-func askHeld(d Driver, pid int) *earlier {
+func askHeld(d driver, pid int) *earlier {
 	e := &earlier{held: make(map[deviceID]alloc.Bytes)}
 	held, err := d.Held(pid)
 	for ordinal, bytes := range held {

@@ -76,9 +76,9 @@ func (f function) kindFor(s mem.Stack) mem.Kind {
 
 // watched returns the functions to watch: the driver's, or the given pairs and the driver's
 // functions for contexts.
-func watched(pairs []Pair) (all []function) {
+func watched(pairs []functionPair) (all []function) {
 	for _, f := range driverFunctions {
-		if len(pairs) == 0 || f.effect >= makesContext || slices.ContainsFunc(pairs, func(p Pair) bool { return p.cache != nil }) {
+		if len(pairs) == 0 || f.effect >= makesContext || slices.ContainsFunc(pairs, func(p functionPair) bool { return p.cache != nil }) {
 			all = append(all, f)
 		}
 	}
@@ -180,9 +180,8 @@ func (f function) gives() bool {
 	return e.stacked() && e != registers && e != reports && !f.returned || e == retains || e == makesContext || e == retainsPrimary
 }
 
-// Pair is two functions of a library that hand out memory and take it back, or one that is told of both, to be
-// watched in place of the driver's: an allocator inside a library. ParsePair makes one.
-type Pair struct {
+// functionPair is two functions of a library that hand out memory and take it back, or one that is told of both.
+type functionPair struct {
 	library     string
 	alloc, free string
 	size        int  // the argument of alloc that has the bytes
@@ -194,35 +193,9 @@ type Pair struct {
 	cache       *cache // in place of all but the library
 }
 
-// ParsePair reads LIBRARY:ALLOC,FREE, such as
-//
-//	libpool.so:pool_alloc,pool_free
-//	libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)
-//
-// The library is a file's path, or its name as "libpool.so", which stands for "libpool.so.1"
-// too. It may be the program itself. A library given by its name is found where the loader
-// would, or when a process has loaded it. The functions have their names in the library's
-// symbol table, or for C++ and Rust those in the source without parameters:
-// "arena::Pool::take".
-//
-// The parentheses say which arguments have the size in bytes and the address, counted from 1; the
-// first argument of a method is its object. "out" is an argument that points to where the function
-// writes the address. Without parentheses, the first argument of ALLOC is the size, ALLOC returns
-// the address, and the first argument of FREE is the address. With "out", ALLOC returns an error
-// code, 0 for success, unless "void" says that it does not: a function of C++ may return nothing,
-// or a struct, for which the caller passes a place as the first argument:
-//
-//	libc10_cuda.so:c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::malloc(size=4,out=2,void),...
-//
-// "signed" says that one function is told of both. A size below 0 means that memory is taken back:
-//
-//	libc10.so:c10::reportMemoryUsageToProfiler(size=2,address=1,signed)
-//
-// A name of Pairs, such as "ggml", stands for the functions of a well-known library; NAME=LIBRARY
-// is the same in another file. "pytorch" also watches the driver: one Source then has the blocks,
-// and another the segments that the blocks are parts of. The error says which part cannot be read.
-func ParsePair(text string) (Pair, error) {
-	p := Pair{size: 1, address: 1}
+// parsePair reads what Config.Functions has. The error says which part cannot be read.
+func parsePair(text string) (functionPair, error) {
+	p := functionPair{size: 1, address: 1}
 	name, library, elsewhere := strings.Cut(text, "=")
 	if known, ok := presets[name]; ok {
 		text, p.uses, p.cache = known.pair, known.uses, known.cache
@@ -233,7 +206,7 @@ func ParsePair(text string) (Pair, error) {
 	}
 	m := pairText.FindStringSubmatch(text)
 	if m == nil {
-		return Pair{}, fmt.Errorf("functions %q: want LIBRARY:ALLOC,FREE, such as libpool.so:pool_alloc(size=2,out=3),pool_free(address=2), or LIBRARY:REPORT(size=2,address=1,signed), or one of %s", text, strings.Join(Pairs(), ", "))
+		return functionPair{}, fmt.Errorf("functions %q: want LIBRARY:ALLOC,FREE, such as libpool.so:pool_alloc(size=2,out=3),pool_free(address=2), or LIBRARY:REPORT(size=2,address=1,signed), or one of %s", text, strings.Join(Pairs(), ", "))
 	}
 	p.library, p.alloc, p.free = m[1], m[2], m[4]
 	type arguments struct {
@@ -248,7 +221,7 @@ func ParsePair(text string) (Pair, error) {
 	}
 	for _, f := range functions {
 		if err := readArguments(f.text, f.may, f.word, f.isThat); err != nil {
-			return Pair{}, fmt.Errorf("functions %q: %w", text, err)
+			return functionPair{}, fmt.Errorf("functions %q: %w", text, err)
 		}
 	}
 	return p, p.check()
@@ -278,7 +251,7 @@ func readArguments(text string, may map[string]*int, word string, isThat *bool) 
 	return nil
 }
 
-func (p Pair) check() error {
+func (p functionPair) check() error {
 	for _, n := range []int{p.size, p.address, max(1, p.out)} {
 		if n < 1 || n > maxArguments {
 			return fmt.Errorf("functions of %s: argument %d: the first %d arguments can be read", p.library, n, maxArguments)

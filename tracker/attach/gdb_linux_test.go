@@ -151,9 +151,9 @@ func TestStacksOfStockGgml(t *testing.T) {
 	})
 	want := debugged{function: "ggml_backend_buft_alloc_buffer", size: "$rsi", folder: folder}.run(t, path)
 	require.Greater(t, len(want), 1000)
-	pair, err := ParsePair("ggml=" + filepath.Join(folder, "libggml-base.so"))
+	pair, err := parsePair("ggml=" + filepath.Join(folder, "libggml-base.so"))
 	require.NoError(t, err)
-	w := newWatcher(t, Config{Functions: []Pair{pair}})
+	w := newWatcher(t, Config{pairs: []functionPair{pair}})
 	stacksAreThoseOfGDB(t, w, start(t, w, path), want, wholeStacks)
 }
 
@@ -199,9 +199,9 @@ func TestStacksOfStockTorch(t *testing.T) {
 	want := debugged{function: "_ZN3c109alloc_cpuEm", size: "$rdi"}.run(t, program, args...)
 	want = slices.DeleteFunc(want, func(c byGDB) bool { return c.size == 0 }) // it gets no address
 	require.Greater(t, len(want), 1000)
-	pair, err := ParsePair("pytorch-cpu=" + library)
+	pair, err := parsePair("pytorch-cpu=" + library)
 	require.NoError(t, err)
-	w := newWatcher(t, Config{Functions: []Pair{pair}})
+	w := newWatcher(t, Config{pairs: []functionPair{pair}})
 	stacksAreThoseOfGDB(t, w, start(t, w, program, args...), want, nativeStacks)
 }
 

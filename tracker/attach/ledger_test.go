@@ -30,7 +30,7 @@ type script struct {
 const nobodysPID = 1 << 30
 
 func newScript(t testing.TB) *script {
-	w := assemble(Config{maxEvents: 1 << 10, maxStacks: 1 << 10, Driver: nobody{}}, watched(nil), new(probes))
+	w := assemble(Config{maxEvents: 1 << 10, maxStacks: 1 << 10}, watched(nil), new(probes))
 	w.clock = 0
 	return &script{t: t, w: w, tid: 1}
 }

@@ -48,7 +48,7 @@ func TestAllocatorsInLibraries(t *testing.T) {
 			if err != nil {
 				t.Skip(err)
 			}
-			pair, err := ParsePair(test.pair)
+			pair, err := parsePair(test.pair)
 			require.NoError(t, err)
 			dir := t.TempDir()
 			library := filepath.Join(dir, pair.library)
@@ -60,7 +60,7 @@ func TestAllocatorsInLibraries(t *testing.T) {
 			require.NoError(t, err, "%s", text)
 
 			pair.library = library
-			w := newWatcher(t, Config{Functions: []Pair{pair}})
+			w := newWatcher(t, Config{pairs: []functionPair{pair}})
 			s := checked(t, w, start(t, w, path))
 			device, ordinal := s.Device()
 			assert.Equal(t, "GPU", device)
@@ -70,7 +70,7 @@ func TestAllocatorsInLibraries(t *testing.T) {
 		})
 	}
 
-	_, err := New(Config{Functions: []Pair{{library: "/no/such/lib.so", alloc: "a", free: "b", size: 1, address: 1}}})
+	_, err := New(Config{pairs: []functionPair{{library: "/no/such/lib.so", alloc: "a", free: "b", size: 1, address: 1}}})
 	assert.Error(t, err)
 }
 
@@ -81,9 +81,9 @@ func TestLlamaCpp(t *testing.T) {
 	if folder == "" {
 		t.Skip("GPUMEMTRACK_LLAMACPP names no folder with llama.cpp's libraries")
 	}
-	pair, err := ParsePair("ggml=" + filepath.Join(folder, "libggml-base.so"))
+	pair, err := parsePair("ggml=" + filepath.Join(folder, "libggml-base.so"))
 	require.NoError(t, err)
-	w := newWatcher(t, Config{Functions: []Pair{pair}})
+	w := newWatcher(t, Config{pairs: []functionPair{pair}})
 	s := checked(t, w, start(t, w, buildGo(t, "ggml", "0"), pair.library))
 	assert.EqualValues(t, 10, s.Snapshot().Live.Count)
 	assert.EqualValues(t, 100, s.Snapshot().Total.Count)

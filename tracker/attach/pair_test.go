@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"io/fs"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -8,7 +9,7 @@ import (
 )
 
 func TestParsePair(t *testing.T) {
-	for text, want := range map[string]Pair{
+	for text, want := range map[string]functionPair{
 		"libpool.so:take,give":                                        {library: "libpool.so", alloc: "take", free: "give", size: 1, address: 1},
 		"/a b/libpool.so:take(),x":                                    {library: "/a b/libpool.so", alloc: "take", free: "x", size: 1, address: 1},
 		"libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)":    {library: "libpool.so", alloc: "pool_alloc", free: "pool_free", size: 2, out: 3, address: 2},
@@ -16,7 +17,7 @@ func TestParsePair(t *testing.T) {
 		"libc10.so:A::malloc(out=2, size=4, void),A::free(address=2)": {library: "libc10.so", alloc: "A::malloc", free: "A::free", size: 4, out: 2, void: true, address: 2},
 		"libc10.so:c10::report(size=2,address=1,signed)":              {library: "libc10.so", alloc: "c10::report", size: 2, address: 1, signed: true},
 	} {
-		got, err := ParsePair(text)
+		got, err := parsePair(text)
 		require.NoError(t, err, text)
 		assert.Equal(t, want, got)
 	}
@@ -27,14 +28,14 @@ func TestParsePair(t *testing.T) {
 		"libpool.so:take(void),give", "libpool.so:take,give(void)", "libpool.so:take(signed)", "libpool.so:take(size=2,address=1)",
 		"libpool.so:take(size=2,address=1,signed),give", "libpool.so:take(size=2,out=1,signed)",
 	} {
-		_, err := ParsePair(text)
-		assert.Error(t, err, text)
+		_, err := New(Config{Functions: []string{text}})
+		assert.ErrorIs(t, err, fs.ErrInvalid, text)
 	}
 }
 
 func TestFunctionsOfALibrary(t *testing.T) {
 	s := newScript(t)
-	s.w.functions = watched([]Pair{
+	s.w.functions = watched([]functionPair{
 		{library: "libpool.so", alloc: "pool_alloc", free: "pool_free", size: 2, out: 3, address: 2},
 		{library: "libarena.so", alloc: "take", free: "give", size: 1, address: 1},
 		{library: "libc10.so", alloc: "malloc", free: "free", size: 4, out: 2, void: true, address: 2},

@@ -18,7 +18,7 @@ import (
 )
 
 func newSockets(cfg Config, functions []function) (*sockets, error) {
-	if len(cfg.Functions) > 0 {
+	if len(cfg.pairs) > 0 {
 		return nil, errors.New("functions of a library cannot be watched by a library in front of libcuda: they need probes")
 	}
 	driver, err := driverFile(cfg)

@@ -340,7 +340,7 @@ func TestTheShimHasOnlyTheDriversFunctions(t *testing.T) {
 func TestPreloadCannotDoAll(t *testing.T) {
 	w := newPreload(t)
 	assert.ErrorContains(t, w.Watch(1), "start it under the watcher")
-	_, err := New(Config{Preload: true, Functions: []Pair{{library: "libpool.so", alloc: "a", free: "b", size: 1, address: 1}}})
+	_, err := New(Config{Preload: true, pairs: []functionPair{{library: "libpool.so", alloc: "a", free: "b", size: 1, address: 1}}})
 	assert.ErrorContains(t, err, "they need probes")
 	_, err = New(Config{Preload: true, Libraries: []string{"/no/such/libcuda.so.1"}})
 	assert.ErrorContains(t, err, "no libcuda.so.1 was found")

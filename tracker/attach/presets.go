@@ -7,7 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// preset is a Pair that has a name.
+// preset is a pair that has a name.
 type preset struct {
 	pair  string
 	uses  []use
@@ -79,5 +79,5 @@ var presets = map[string]preset{
 	"icicle":     {pair: "libicicle_device.so:icicle_malloc(size=2,out=1),icicle_free"},
 }
 
-// Pairs returns the names that ParsePair knows.
+// Pairs returns the names of pairs that Config.Functions may have.
 func Pairs() []string { return slices.Sorted(maps.Keys(presets)) }

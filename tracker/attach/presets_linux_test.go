@@ -32,9 +32,9 @@ func TestPresets(t *testing.T) {
 			continue // TestPyTorch
 		}
 		t.Run(name, func(t *testing.T) {
-			pair, err := ParsePair(name + "=" + library)
+			pair, err := parsePair(name + "=" + library)
 			require.NoError(t, err)
-			w := newWatcher(t, Config{Functions: []Pair{pair}})
+			w := newWatcher(t, Config{pairs: []functionPair{pair}})
 			s := checkedSource(t, w, start(t, w, path))
 			require.Empty(t, w.Doubts())
 			device, _ := s.Device()

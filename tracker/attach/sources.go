@@ -14,7 +14,7 @@ import (
 type shared struct {
 	start  time.Time
 	clock  uint64 // the clock of the events, at start
-	driver Driver
+	driver driver
 
 	mu      sync.Mutex
 	unknown uint64 // frees of addresses that nobody allocated here

@@ -57,8 +57,8 @@ func TestPyTorch(t *testing.T) {
 				}
 				program, library := buildTorch(t, test.flags...)
 				var err error
-				test.cfg.Functions = make([]Pair, 1)
-				test.cfg.Functions[0], err = ParsePair("pytorch=" + library)
+				test.cfg.pairs = make([]functionPair, 1)
+				test.cfg.pairs[0], err = parsePair("pytorch=" + library)
 				require.NoError(t, err)
 				w := newWatcher(t, test.cfg)
 				var c *client
@@ -82,14 +82,14 @@ func TestPyTorchPython(t *testing.T) {
 		t.Skip("static probes are those of amd64")
 	}
 	_, library := buildTorch(t, "-DPROBES")
-	pair, err := ParsePair("pytorch=" + library)
+	pair, err := parsePair("pytorch=" + library)
 	require.NoError(t, err)
 	for version, program := range pythonsHere() {
 		if !slices.Contains([]string{"3.9", "3.10", "3.11", "3.12", "3.13"}, version) {
 			continue
 		}
 		t.Run(version, func(t *testing.T) {
-			w := newWatcher(t, Config{Functions: []Pair{pair}})
+			w := newWatcher(t, Config{pairs: []functionPair{pair}})
 			c := start(t, w, program, "testdata/torchclient.py", library)
 			require.Eventually(t, func() bool { return w.pythons.Get(c.Process.Pid) != nil }, time.Minute, time.Millisecond)
 			fmt.Fprintln(c.in)
@@ -122,9 +122,9 @@ func TestPyTorchLibrary(t *testing.T) {
 	if len(notes["pytorch:malloc"]) == 0 || release == 0 {
 		t.Skip("this PyTorch was built without probes, or for no GPU")
 	}
-	pair, err := ParsePair("pytorch=" + library)
+	pair, err := parsePair("pytorch=" + library)
 	require.NoError(t, err)
-	w := newWatcher(t, Config{Functions: []Pair{pair}})
+	w := newWatcher(t, Config{pairs: []functionPair{pair}})
 	c := start(t, w, program, "testdata/torchlibrary.py", library, fmt.Sprint(release), fmt.Sprint(notes["pytorch:malloc"][0].Semaphore),
 		fmt.Sprint(notes["pytorch:free"][0].Semaphore))
 	raised := func() string {
@@ -153,9 +153,9 @@ func TestPyTorchCPU(t *testing.T) {
 	if program == "" {
 		t.Skip("GPUMEMTRACK_TORCH names no Python with torch")
 	}
-	pair, err := ParsePair("pytorch-cpu=" + torchLibrary(t, program, "libc10.so"))
+	pair, err := parsePair("pytorch-cpu=" + torchLibrary(t, program, "libc10.so"))
 	require.NoError(t, err)
-	w := newWatcher(t, Config{Functions: []Pair{pair}})
+	w := newWatcher(t, Config{pairs: []functionPair{pair}})
 	s := checked(t, w, start(t, w, program, "testdata/train.py", "20"))
 	lines := make(map[string]int)
 	for a := range s.Snapshot().Allocations() {

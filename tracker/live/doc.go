@@ -29,7 +29,7 @@
 // The answers reveal the program's code, and each takes work. The handler has no
 // authentication. Serve it on localhost, or behind a server that authenticates. A request whose Host header
 // is a name other than localhost is refused, so that web pages cannot read the answers by DNS
-// rebinding: see AllowHosts. The pages load nothing from elsewhere
+// rebinding: see Handler. The pages load nothing from elsewhere
 // (Content-Security-Policy).
 //
 // # Concurrency and cost

@@ -11,17 +11,21 @@ import (
 )
 
 // Handler returns a handler for all that the package comment lists. Mount it at any path that ends
-// in a slash. A closed tracker still answers with what it has left. It panics if source is nil.
-func Handler(source Source, options ...Option) http.Handler {
-	if v := reflect.ValueOf(source); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		panic("live.Handler: the source is nil")
+// in a slash. A closed tracker still answers with what it has left. Where source is nil, each page is
+// answered with 503.
+//
+// It accepts requests whose Host header has one of the names of hosts, without a port, such as
+// "gpu-7.example.com"; "*" accepts all. It always accepts numeric addresses, localhost, and names that
+// end in ".localhost".
+func Handler(source Source, hosts ...string) http.Handler {
+	h := newHandler(hosts)
+	if v := reflect.ValueOf(source); v.IsValid() && (v.Kind() != reflect.Pointer || !v.IsNil()) {
+		h.show(source)
 	}
-	h := newHandler(options)
-	h.show(source)
 	return h
 }
 
-func newHandler(options []Option) *handler {
+func newHandler(hosts []string) *handler {
 	h := &handler{
 		run:     strconv.FormatInt(time.Now().UnixNano(), 36),
 		hosts:   make(map[string]bool),
@@ -32,8 +36,8 @@ func newHandler(options []Option) *handler {
 		files:   newLimit(maxFiles),
 		readers: newLimit(maxReaders),
 	}
-	for _, o := range options {
-		o(h)
+	for _, name := range hosts {
+		h.hosts[canonical(name)] = true
 	}
 	return h
 }
@@ -92,6 +96,8 @@ func lastElement(p string) string {
 func (h *handler) answer(w http.ResponseWriter, r *http.Request, name string) {
 	page, ok := h.pages[name]
 	switch {
+	case h.pages == nil:
+		refuse(w, errNoSource)
 	case !ok:
 		http.Error(w, fmt.Sprintf("no page %q here: see the index", name), http.StatusNotFound)
 	case r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodPost && name == "profile":

@@ -207,7 +207,7 @@ func TestCollectionByPost(t *testing.T) {
 
 func TestHosts(t *testing.T) {
 	tr := trained(t)
-	strict, named, open := live.Handler(tr), live.Handler(tr, live.AllowHosts("gpu-7.Example.com")), live.Handler(tr, live.AllowHosts("*"))
+	strict, named, open := live.Handler(tr), live.Handler(tr, "gpu-7.Example.com"), live.Handler(tr, "*")
 	code := func(h http.Handler, host string) int {
 		r := httptest.NewRequest(http.MethodGet, "http://localhost/levels", nil)
 		r.Host = host
@@ -215,7 +215,7 @@ func TestHosts(t *testing.T) {
 		h.ServeHTTP(w, r)
 		if w.Code != http.StatusOK {
 			assert.NotContains(t, w.Body.String(), "bytes")
-			assert.Contains(t, w.Body.String(), "live.AllowHosts(")
+			assert.Contains(t, w.Body.String(), " to live.Handler, or gpumemtrack")
 		}
 		return w.Code
 	}
@@ -312,7 +312,18 @@ func TestHandlerOfAnyPath(t *testing.T) {
 		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil))
 		assert.Equal(t, http.StatusOK, w.Code, path)
 	}
-	assert.PanicsWithValue(t, "live.Handler: the source is nil", func() { live.Handler(nil) })
+}
+
+// TestNoSource: a program that serves before it has a tracker still starts.
+func TestNoSource(t *testing.T) {
+	for _, source := range []live.Source{nil, (*tracker.MemTracker)(nil)} {
+		for _, page := range []string{"", "levels", "marks", "metrics"} {
+			w := httptest.NewRecorder()
+			live.Handler(source).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/"+page, nil))
+			assert.Equal(t, http.StatusServiceUnavailable, w.Code, page)
+			assert.Contains(t, w.Body.String(), "a source that is nil", page)
+		}
+	}
 }
 
 // TestHeadTakesNothing: a HEAD gets the headers, and no work is done for it.

@@ -8,25 +8,9 @@ import (
 	"strings"
 )
 
-// Option changes what Handler does.
-type Option func(*handler)
-
-// AllowHosts accepts requests whose Host header has one of these names, without a port:
-// "gpu-7.example.com". The name "*" accepts all.
-//
-// Without it, the accepted names are localhost and those that end in ".localhost". Numeric
-// addresses are always accepted. The check stops DNS rebinding: a web page that points a name of
-// its own at this program's address. The browser then sends that name in the Host header.
-func AllowHosts(names ...string) Option {
-	return func(h *handler) {
-		for _, name := range names {
-			h.hosts[canonical(name)] = true
-		}
-	}
-}
-
-// allows reports whether the Host header may be what it is. No browser leaves it
-// out.
+// allows reports whether the Host header may be what it is. No browser leaves it out. The check stops DNS
+// rebinding: a web page that points a name of its own at this program's address. The browser then sends that
+// name in the Host header.
 func (h *handler) allows(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -42,6 +26,6 @@ func (h *handler) allows(host string) bool {
 func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
 func refuseHost(w http.ResponseWriter, host string) {
-	http.Error(w, fmt.Sprintf("the host %q is not allowed: ask by localhost or by an address, or let the program pass live.AllowHosts(%q), or gpumemtrack attach --allow-host %[2]q",
+	http.Error(w, fmt.Sprintf("the host %q is not allowed: ask by localhost or by an address, or let the program pass %q to live.Handler, or gpumemtrack attach --allow-host %[2]q",
 		host, canonical(strings.Split(host, ":")[0])), http.StatusForbidden)
 }

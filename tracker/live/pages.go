@@ -249,7 +249,6 @@ func (h *handler) levels(w http.ResponseWriter, r *http.Request) {
 // timeline answers with the levels of the past that the tracker has kept.
 func (h *handler) timeline(w http.ResponseWriter, r *http.Request) {
 	h.whole(w, r, jsonFile, func(w io.Writer) error {
-		dump := &snapshot.Dump{Snapshot: h.source.LightSnapshot(), History: h.source.History(), Marks: h.source.Marks()}
-		return json.NewEncoder(w).Encode(timeline.New(dump))
+		return json.NewEncoder(w).Encode(timeline.New(h.source.Dump()))
 	})
 }

@@ -22,7 +22,7 @@ type handler struct {
 	inside  bool   // the source shows the memory of this program
 	run     string // tells marks of this run from those of an earlier one
 	pages   map[string]http.HandlerFunc
-	hosts   map[string]bool // that AllowHosts lets in
+	hosts   map[string]bool // that the program lets in
 	busy    time.Duration   // how long a request waits for a place to make its answer
 	copies  limit
 	light   limit
@@ -51,8 +51,6 @@ func wait(ctx context.Context, d time.Duration) error {
 type Source interface {
 	Snapshot() *snapshot.Snapshot
 	LightSnapshot() *snapshot.Snapshot // without single allocations
-	History() *snapshot.History
-	Marks() []*snapshot.Mark
 	// WaitMark returns the oldest mark kept whose Seq is above after, and waits for one if
 	// there is none. The error is the context's, or alloc.ErrClosed when there will be no more.
 	WaitMark(ctx context.Context, after int) (*snapshot.Mark, error)
@@ -115,7 +113,7 @@ func refuseMethod(w http.ResponseWriter, allowed, why string) {
 // refuse answers with an error.
 func refuse(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
-	for _, later := range []error{errBusy, errNothingYet, alloc.ErrClosed, context.Canceled, context.DeadlineExceeded} {
+	for _, later := range []error{errBusy, errNothingYet, errNoSource, alloc.ErrClosed, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, later) {
 			code = http.StatusServiceUnavailable
 		}
@@ -128,5 +126,6 @@ func refuse(w http.ResponseWriter, err error) {
 
 var (
 	errBusy       = errors.New("too many requests of this kind are in work: try again in a few seconds")
+	errNoSource   = errors.New("there is nothing to show: the program gave live.Handler a source that is nil")
 	errNothingYet = errors.New("there is nothing to show yet: no memory was allocated")
 )

@@ -25,10 +25,10 @@ import (
 //	/dump        all of them, the first with the rest as its others: JSON
 //	/metrics     all of them, with the labels program and pid
 //
-// It calls list for each request. The sources must be comparable, as pointers are. The limits
+// It calls list for each request. The names of hosts are those of Handler. The sources must be comparable, as pointers are. The limits
 // of the package comment are for all sources together.
-func Several(list func() iter.Seq2[string, Source], options ...Option) http.Handler {
-	s := &several{handler: newHandler(options), list: list, known: make(map[Source]*handler)}
+func Several(list func() iter.Seq2[string, Source], hosts ...string) http.Handler {
+	s := &several{handler: newHandler(hosts), list: list, known: make(map[Source]*handler)}
 	s.pages = map[string]http.HandlerFunc{
 		"": s.first, "list": s.index, "dump": s.dump, "metrics": s.metrics, "favicon.ico": s.icon,
 	}

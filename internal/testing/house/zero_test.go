@@ -67,7 +67,7 @@ var zeros = []any{
 	new(chart.Config), new(chart.Figure),
 	new(tracker.Buffer), new(tracker.Config), new(tracker.MemTracker), new(tracker.OutOfMemoryError),
 	new(tracker.Section), new(tracker.SectionConfig),
-	new(attach.Config), new(attach.Pair), new(attach.Source), new(attach.Watcher),
+	new(attach.Config), new(attach.Source), new(attach.Watcher),
 	new(export.By), new(export.Line), new(export.Of), new(export.Row), new(export.Usage),
 	new(bfc.Failure),
 	new(files.File),

@@ -90,7 +90,7 @@ var _ = func(ctx context.Context, tr *tracker.MemTracker, forward func(), load f
 
 var _ = func(tr *tracker.MemTracker) {
 	mux := http.NewServeMux()
-	mux.Handle("/debug/gpumem/", live.Handler(tr, live.AllowHosts("trainer-0.example.com")))
+	mux.Handle("/debug/gpumem/", live.Handler(tr, "trainer-0.example.com"))
 	go http.ListenAndServe("10.0.0.7:6061", mux)
 
 	for _, suspect := range tr.Suspects() {

@@ -2,11 +2,12 @@ package top
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
-	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/watch"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
@@ -29,30 +30,29 @@ type watched interface {
 
 // attachTo begins to watch a process.
 func attachTo(pid int) (watched, error) {
-	driver := watch.OpenDriver()
-	w, err := attach.New(attach.Config{Driver: driver})
+	closeDriver := func() error { return nil }
+	var cfg attach.Config
+	if driver, err := nvml.Open(); err == nil { // without one, what the devices hold is unknown
+		cfg.Driver, closeDriver = driver, driver.Close
+	}
+	w, err := attach.New(cfg)
 	if err != nil {
-		driver.Close()
-		return nil, err
+		return nil, errors.Join(err, closeDriver())
 	}
 	if err := w.Watch(pid); err != nil {
-		w.Close()
-		driver.Close()
-		return nil, err
+		return nil, errors.Join(err, w.Close(), closeDriver())
 	}
-	return withDriver{w, driver}, nil
+	return withDriver{w, closeDriver}, nil
 }
 
 // withDriver is a watcher that also closes the driver's source.
 type withDriver struct {
 	*attach.Watcher
-	driver *watch.Driver
+	closeDriver func() error
 }
 
 func (w withDriver) Close() error {
-	err := w.Watcher.Close()
-	w.driver.Close()
-	return err
+	return errors.Join(w.Watcher.Close(), w.closeDriver())
 }
 
 // toggle attaches to a process and detaches from the one before. If it is the same process, it only

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"net"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
@@ -87,16 +89,8 @@ them.`,
 }
 
 // config returns the options for package attach.
-func (o attachOptions) config() (cfg attach.Config, err error) {
-	cfg.Libraries, cfg.Preload, cfg.RingBytes = o.libraries, o.preload, int(o.ring)
-	for _, text := range o.functions {
-		pair, err := attach.ParsePair(text)
-		if err != nil {
-			return cfg, cli.UsageError("attach: --functions: %v", err)
-		}
-		cfg.Functions = append(cfg.Functions, pair)
-	}
-	return cfg, nil
+func (o attachOptions) config() attach.Config {
+	return attach.Config{Libraries: o.libraries, Functions: o.functions, Preload: o.preload, RingBytes: int(o.ring)}
 }
 
 // check returns the format of the output file. The error says what is wrong with the options,
@@ -139,14 +133,15 @@ func runAttach(a *cli.App, o attachOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	cfg, err := o.config()
-	if err != nil {
-		return err
+	cfg := o.config()
+	if driver, err := nvml.Open(); err == nil { // without one, what the devices hold is unknown
+		defer driver.Close()
+		cfg.Driver = driver
 	}
-	driver := OpenDriver()
-	defer driver.Close()
-	cfg.Driver = driver
 	w, err := attach.New(cfg)
+	if errors.Is(err, fs.ErrInvalid) {
+		return cli.UsageError("attach: --functions: %s", strings.TrimPrefix(err.Error(), "attach: "))
+	}
 	if err != nil {
 		return err
 	}
@@ -306,5 +301,5 @@ func attachedHandler(w *attach.Watcher, hosts []string) http.Handler {
 				}
 			}
 		}
-	}, live.AllowHosts(hosts...))
+	}, hosts...)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -208,7 +209,8 @@ func TestUntrackedBeforeAttach(t *testing.T) {
 	text, err := exec.Command("gcc", "-g", "-O1", "-fno-omit-frame-pointer", "-DLINKED", "-o", path,
 		"../../../../tracker/attach/testdata/client.c", "-L"+libs.Dir, "-l:libcuda.so.1", "-lpthread").CombinedOutput()
 	require.NoError(t, err, "%s", text)
-	driver := OpenDriver()
+	driver, err := nvml.Open()
+	require.NoError(t, err)
 	defer driver.Close()
 	control, err := gpuemu.Attach()
 	require.NoError(t, err)
@@ -321,9 +323,7 @@ func TestNoAdviceToDoWhatIsDone(t *testing.T) {
 // nobody can read what it has loaded.
 func attachedUntilRead(t *testing.T, o attachOptions, program string) string {
 	t.Helper()
-	cfg, err := o.config()
-	require.NoError(t, err)
-	w, err := attach.New(cfg)
+	w, err := attach.New(o.config())
 	require.NoError(t, err)
 	defer w.Close()
 	cmd := exec.Command(program)

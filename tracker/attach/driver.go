@@ -1,7 +1,8 @@
-package watch
+package attach
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 
@@ -9,32 +10,45 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// Driver is an attach.Driver that asks NVML, if a driver answers.
-type Driver struct {
-	source  nvml.Source // nil if none answers
+// driver reports what the calls of a process do not show. An error says that a figure is unknown. The methods
+// are called from any goroutine, and without a lock, since a driver may take long.
+type driver interface {
+	// Memory returns how much of a device's memory all processes use, and its size.
+	Memory(pid, ordinal int) (used, total alloc.Bytes, err error)
+	// UUID returns the device's UUID, as nvidia-smi prints it.
+	UUID(pid, ordinal int) (string, error)
+	// Held returns the memory that a process holds on each of its devices, CUDA contexts included,
+	// by the process's own ordinals.
+	Held(pid int) (map[int]alloc.Bytes, error)
+}
+
+var errNoDriver = errors.New("no driver answers")
+
+// nobody stands for the driver where Config names none: no figure is known.
+type nobody struct{}
+
+func (nobody) Memory(int, int) (used, total alloc.Bytes, err error) { return 0, 0, errNoDriver }
+func (nobody) UUID(int, int) (string, error)                        { return "", errNoDriver }
+func (nobody) Held(int) (map[int]alloc.Bytes, error)                { return nil, errNoDriver }
+
+// asked is a driver that nvml asks. It knows devices as the driver numbers them.
+type asked struct {
+	source  nvml.Source
 	devices []nvml.Device
 	err     error
 }
 
-// OpenDriver opens the driver, if there is one. Otherwise no figure is known.
-func OpenDriver() *Driver {
-	d := new(Driver)
-	if d.source, d.err = nvml.Open(); d.err == nil {
-		d.devices, d.err = d.source.Devices()
+func newDriver(source nvml.Source) driver {
+	if source == nil {
+		return nobody{}
 	}
-	return d
-}
-
-// Close closes the driver.
-func (d *Driver) Close() {
-	if d.source != nil {
-		d.source.Close()
-	}
+	devices, err := source.Devices()
+	return &asked{source, devices, err}
 }
 
 // visible returns a process's devices by its own ordinals, which follow from the environment that
 // it started with.
-func (d *Driver) visible(pid int) ([]nvml.Device, error) {
+func (d *asked) visible(pid int) ([]nvml.Device, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
@@ -53,7 +67,7 @@ func (d *Driver) visible(pid int) ([]nvml.Device, error) {
 }
 
 // device returns a process's device by its ordinal.
-func (d *Driver) device(pid, ordinal int) (nvml.Device, error) {
+func (d *asked) device(pid, ordinal int) (nvml.Device, error) {
 	devices, err := d.visible(pid)
 	if err != nil {
 		return nvml.Device{}, err
@@ -64,14 +78,12 @@ func (d *Driver) device(pid, ordinal int) (nvml.Device, error) {
 	return devices[ordinal], nil
 }
 
-// UUID returns the UUID of a process's device.
-func (d *Driver) UUID(pid, ordinal int) (string, error) {
+func (d *asked) UUID(pid, ordinal int) (string, error) {
 	device, err := d.device(pid, ordinal)
 	return device.UUID, err
 }
 
-// Memory returns what all programs use of a process's device, and the size of its memory.
-func (d *Driver) Memory(pid, ordinal int) (used, total alloc.Bytes, err error) {
+func (d *asked) Memory(pid, ordinal int) (used, total alloc.Bytes, err error) {
 	device, err := d.device(pid, ordinal)
 	if err != nil {
 		return 0, 0, err
@@ -86,8 +98,7 @@ func (d *Driver) Memory(pid, ordinal int) (used, total alloc.Bytes, err error) {
 	return used, total, nil
 }
 
-// Held returns the memory that a process uses on each of its devices, by ordinal.
-func (d *Driver) Held(pid int) (map[int]alloc.Bytes, error) {
+func (d *asked) Held(pid int) (map[int]alloc.Bytes, error) {
 	devices, err := d.visible(pid)
 	if err != nil {
 		return nil, err
