@@ -86,7 +86,7 @@ func (m litGPT) attention() tape.Module {
 			part := f.Part(qkv, 2, m.hidden)
 			turned := func() tape.Tensor { return f.Copy(f.Add(f.Scale(part), f.Scale(f.Copy(part)))) }
 			q, k := turned(), turned()
-			return f.Call("proj", layer.ScaledDotProduct(f, q, k, part, m.heads, m.hidden/m.heads))
+			return f.Call("proj", layer.ScaledDotProduct(f.Tape, q, k, part, m.heads, m.hidden/m.heads))
 		},
 	}
 }

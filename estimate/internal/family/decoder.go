@@ -123,7 +123,6 @@ func (c Transformer) rotated() int {
 // DecoderBlock is one block of a decoder. All blocks of a kind share one value of it.
 type DecoderBlock struct{ tape.Sequential }
 
-// Kind returns what the rows show as the kind of layer.
 func (DecoderBlock) Kind() string { return "DecoderBlock" }
 
 func (b DecoderBlock) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {

@@ -176,9 +176,7 @@ func beside(f *tape.Flow, x tape.Tensor) tape.Tensor {
 func (a AltUp) modalities(f *tape.Flow, x tape.Tensor) tape.Tensor {
 	y := f.Call("altup.modality_router", f.Scale(f.Call("altup.router_norm", x)))
 	d := y.DType
-	if d.Bits() < 32 {
-		y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: alloc.Float32})
-	}
+	y = f.Widen(y)
 	y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, KeepOutput: true})
 	if d.Bits() < 32 {
 		y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: d})

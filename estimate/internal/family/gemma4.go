@@ -113,7 +113,6 @@ func (blockScale) Forward(_ *tape.Tape, x tape.Tensor) tape.Tensor { return x }
 // by a learned number.
 type gemma4Router struct{ layer.MoE }
 
-// Kind returns what the rows show as the kind of layer.
 func (gemma4Router) Kind() string { return "Router" }
 
 func (l gemma4Router) proj() tape.Layer {
@@ -128,18 +127,16 @@ func (l gemma4Router) Declare(d *tape.Declaration) {
 
 func (l gemma4Router) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	tokens := l.Tokens(t, x)
-	f := tape.Flow{Tape: t, Parts: tape.Sequential{tape.As("proj", l.proj())}}
 	norm := altUpNorm(l.Hidden)
 	norm.Plain = true
-	y := f.Apply(norm, f.View(x, tokens, l.Hidden))
-	y = f.Scale(f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, Params: true, Keep: t.ForWeights([]tape.Tensor{y})}))
-	y = f.Call("proj", y)
-	y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: alloc.Float32, KeepOutput: true}) // their softmax
+	y := t.Apply(norm, t.View(x, tokens, l.Hidden))
+	y = t.Scale(t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, Params: true, Keep: t.ForWeights([]tape.Tensor{y})}))
+	y = t.Call("proj", l.proj(), y)
+	y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: alloc.Float32, KeepOutput: true}) // their softmax
 	chosen := alloc.Shape{tokens, setting.Or(l.TopK, 2)}
-	best := f.Op(tape.Op{In: []tape.Tensor{y}, Shape: chosen, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
-	best = f.Op(tape.Op{In: []tape.Tensor{best}, Shape: chosen, InPlace: true, KeepOwn: []tape.Own{{Shape: chosen}, {Shape: alloc.Shape{tokens, 1}}}})
-	best = f.Op(tape.Op{In: []tape.Tensor{best}, Shape: chosen, Params: true, Keep: []tape.Tensor{best}, KeepOwn: []tape.Own{{Shape: chosen, DType: x.DType}}})
-	return best
+	best := t.Op(tape.Op{In: []tape.Tensor{y}, Shape: chosen, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
+	best = t.Op(tape.Op{In: []tape.Tensor{best}, Shape: chosen, InPlace: true, KeepOwn: []tape.Own{{Shape: chosen}, {Shape: alloc.Shape{tokens, 1}}}})
+	return t.Op(tape.Op{In: []tape.Tensor{best}, Shape: chosen, Params: true, Keep: []tape.Tensor{best}, KeepOwn: []tape.Own{{Shape: chosen, DType: x.DType}}})
 }
 
 func readGemma4(c *Config, a *Model) {

@@ -19,7 +19,6 @@ var GPTOSS = Register(&Family{
 // gate x sigmoid(1.702 gate) from clamped values.
 type ossMoE struct{ layer.MoE }
 
-// Kind returns what the rows show as the kind of layer.
 func (ossMoE) Kind() string { return "MoE" }
 
 func (l ossMoE) Declare(d *tape.Declaration) {
@@ -34,7 +33,6 @@ func (l ossMoE) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 
 type ossRouter struct{ layer.MoE }
 
-// Kind returns what the rows show as the kind of layer.
 func (ossRouter) Kind() string { return "Router" }
 
 func (l ossRouter) Declare(d *tape.Declaration) {
@@ -56,7 +54,6 @@ func (l ossRouter) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 
 type ossExperts struct{ layer.MoE }
 
-// Kind returns what the rows show as the kind of layer.
 func (l ossExperts) Kind() string { return layer.Experts(l).Kind() }
 
 func (l ossExperts) Declare(d *tape.Declaration) {

@@ -21,7 +21,6 @@ var Llama4 = Register(&Family{
 // for the expert, which is 0 outside of the TopK.
 type llama4MoE struct{ layer.MoE }
 
-// Kind returns what the rows show as the kind of layer.
 func (llama4MoE) Kind() string { return "MoE" }
 
 func (l llama4MoE) router() tape.Layer {
@@ -54,7 +53,6 @@ func (l llama4MoE) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 
 type llama4Experts struct{ layer.MoE }
 
-// Kind returns what the rows show as the kind of layer.
 func (l llama4Experts) Kind() string { return layer.Experts(l).Kind() }
 
 func (l llama4Experts) Declare(d *tape.Declaration) {

@@ -23,7 +23,6 @@ type stack struct {
 	which  []uint8 // for each block, its index in layers
 }
 
-// Kind returns what the rows show as the kind of layer.
 func (stack) Kind() string { return "Sequential" }
 
 // Stacked returns n blocks. make makes a block of a kind, once for each kind.
@@ -60,9 +59,9 @@ func (s stack) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 type softCap struct{}
 
 func (softCap) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	x = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
+	x = t.Copy(x)
 	x = layer.KeepOutput(t, x)
-	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
+	return t.Copy(x)
 }
 
 // scale multiplies by a constant, as Gemma does with its embeddings.
@@ -73,7 +72,7 @@ func (scale) Declare(d *tape.Declaration) {
 }
 
 func (scale) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
+	return t.Copy(x)
 }
 
 // Frequencies holds the buffers of rotary positions, for each kind of layers. Before transformers
@@ -85,7 +84,6 @@ type Frequencies struct {
 	Mask            bool
 }
 
-// Kind returns what the rows show as the kind of layer.
 func (Frequencies) Kind() string { return "RotaryEmbedding" }
 
 func (l Frequencies) Declare(d *tape.Declaration) {
@@ -129,7 +127,6 @@ type Positions struct {
 	Each     bool // each sequence has its own position numbers, as in OPT
 }
 
-// Kind returns what the rows show as the kind of layer.
 func (Positions) Kind() string { return "Embedding" }
 
 func (l Positions) Declare(d *tape.Declaration) { layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }
@@ -177,7 +174,6 @@ func (w WithDropout) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 // Held is a layer whose parameters exist but which does not run: it returns its input.
 type Held struct{ tape.Layer }
 
-// Kind returns what the rows show as the kind of layer.
 func (Held) Kind() string { return "Held" }
 
 // Declare declares what the layer has.

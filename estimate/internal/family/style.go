@@ -41,7 +41,6 @@ type parallelBlock struct {
 	attention, mlp tape.Sequential
 }
 
-// Kind returns what the rows show as the kind of layer.
 func (parallelBlock) Kind() string { return "DecoderBlock" }
 
 func (b parallelBlock) Declare(d *tape.Declaration) {

@@ -60,7 +60,7 @@ func (LogSoftmax) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 }
 
 func (NewGELU) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	half := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
+	half := t.Scale(x)
 	base := t.Raise(x)
 	cube := t.Op(tape.Op{In: []tape.Tensor{base}, Shape: x.Shape, Keep: []tape.Tensor{base}})
 	sum := t.Op(tape.Op{In: []tape.Tensor{x, cube}, Shape: x.Shape})
@@ -70,7 +70,7 @@ func (NewGELU) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 }
 
 func (QuickGELU) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	scaled := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
+	scaled := t.Scale(x)
 	gate := KeepOutput(t, scaled)
 	return t.Mul(x, gate)
 }

@@ -173,7 +173,7 @@ func (l Attention) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	}
 	y := l.attend(t, q, k, v)
 	if l.Joined {
-		y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape})
+		y = t.Copy(y)
 	}
 	if l.Gated {
 		y = l.weigh(t, y)

@@ -205,14 +205,8 @@ func (l Attention) normalise(t *tape.Tape, name string, x tape.Tensor, heads int
 // unitHeads divides each head by its length, in float32.
 func unitHeads(t *tape.Tape, x tape.Tensor, heads, size int) tape.Tensor {
 	d := x.DType
-	y := x
-	if d.Bits() < 32 {
-		y = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
-	}
+	y := t.Widen(x)
 	stats := tape.Own{Shape: alloc.Shape{x.Shape[0], x.Shape[1], heads, 1}, DType: alloc.Float32}
 	y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: x.Shape, Keep: []tape.Tensor{y}, KeepOwn: []tape.Own{stats}})
-	if d == y.DType {
-		return y
-	}
-	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: x.Shape, DType: d})
+	return t.In(d, y)
 }

@@ -35,7 +35,6 @@ type DeltaAttention struct {
 	DeltaNet
 }
 
-// Kind returns what the rows show as the kind of layer.
 func (DeltaAttention) Kind() string { return "GatedDeltaNet" }
 
 // projections returns the projections of the convolution's input, of the output's gates and of the
@@ -153,7 +152,6 @@ func (l DeltaAttention) rule(t *tape.Tape, y tape.Tensor, from []tape.Tensor, ba
 // gatedNorm is an RMSNorm times the SiLU of a gate, in float32.
 type gatedNorm struct{ size int }
 
-// Kind returns what the rows show as the kind of layer.
 func (gatedNorm) Kind() string { return "RMSNormGated" }
 
 func (l gatedNorm) Declare(d *tape.Declaration) { d.Param("weight", l.size) }
@@ -162,13 +160,8 @@ func (l gatedNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	gate := *outputGate.Of(t)
 	d := x.DType
 	y := RMSNorm{Size: l.size, Unfused: true}.Forward(t, x)
-	if d.Bits() < 32 {
-		gate = t.Op(tape.Op{In: []tape.Tensor{gate}, Shape: gate.Shape, DType: alloc.Float32})
-	}
+	gate = t.Widen(gate)
 	gate = KeepInput(t, gate, false)
 	y = t.Op(tape.Op{In: []tape.Tensor{y, gate}, Shape: y.Shape, DType: alloc.Float32, Keep: []tape.Tensor{y, gate}})
-	if d == y.DType {
-		return y
-	}
-	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: d})
+	return t.In(d, y)
 }

@@ -19,71 +19,70 @@ type eager struct {
 }
 
 func (l eager) attend(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
-	f := &tape.Flow{Tape: t}
 	seen := Seen(t, k.Dim(1))
 	wide := alloc.Shape{k.Dim(0), seen, q.Dim(2)}
 	alone := k.Dim(2) == q.Dim(2)   // each query head has its own keys and values
 	names := []tape.Tensor{q, k, v} // tensors that variables of the code hold
-	k = f.Op(tape.Op{In: []tape.Tensor{k}, Shape: wide, View: alone})
-	v = f.Op(tape.Op{In: []tape.Tensor{v}, Shape: wide, View: alone})
+	k = t.Op(tape.Op{In: []tape.Tensor{k}, Shape: wide, View: alone})
+	v = t.Op(tape.Op{In: []tape.Tensor{v}, Shape: wide, View: alone})
 	makeMask(t, l.masks, q.Dim(0), q.Dim(1), seen)
-	lowQ := f.Lower(q)
-	k = f.Lower(k)
-	s := l.weights(f, lowQ, k, q.DType)
-	lowS := f.Lower(s)
-	v = f.Lower(v)
-	y := f.Op(tape.Op{In: []tape.Tensor{lowS, v}, Shape: q.Shape, Keep: []tape.Tensor{lowS, v}, FLOPs: setting.Flops(s.Shape, l.size, 2)})
-	y = f.Copy(y) // heads and length are swapped back
-	f.Hold(append(names, k, v, s)...)
+	lowQ := t.Lower(q)
+	k = t.Lower(k)
+	s := l.weights(t, lowQ, k, q.DType)
+	lowS := t.Lower(s)
+	v = t.Lower(v)
+	y := t.Op(tape.Op{In: []tape.Tensor{lowS, v}, Shape: q.Shape, Keep: []tape.Tensor{lowS, v}, FLOPs: setting.Flops(s.Shape, l.size, 2)})
+	y = t.Copy(y) // heads and length are swapped back
+	t.Hold(append(names, k, v, s)...)
 	*EagerWeights.Of(t) = s
 	return y
 }
 
 // weights returns the softmax of the scores, in an element type.
-func (l eager) weights(f *tape.Flow, q, k tape.Tensor, d alloc.DType) tape.Tensor {
+func (l eager) weights(t *tape.Tape, q, k tape.Tensor, d alloc.DType) tape.Tensor {
 	scores := alloc.Shape{q.Dim(0), l.heads, q.Dim(1), k.Dim(1)}
-	s := f.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: setting.Flops(scores, l.size, 2)})
-	s = f.Scale(s)
+	s := t.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: setting.Flops(scores, l.size, 2)})
+	s = t.Scale(s)
 	if l.capped {
-		s = f.Op(tape.Op{In: []tape.Tensor{f.Scale(s)}, Shape: scores, KeepOutput: true})
-		s = f.Scale(s)
+		s = t.Op(tape.Op{In: []tape.Tensor{t.Scale(s)}, Shape: scores, KeepOutput: true})
+		s = t.Scale(s)
 	}
-	s = f.Op(tape.Op{In: []tape.Tensor{s, masks.Of(f.Tape).of}, Shape: scores, PassGrad: true})
+	s = t.Op(tape.Op{In: []tape.Tensor{s, masks.Of(t).of}, Shape: scores, PassGrad: true})
 	if l.sinks {
-		s = l.sunk(f, s)
+		s = l.sunk(t, s)
 	} else {
-		s = softmax(f, s, d)
+		s = softmax(t, s, d)
 	}
 	if l.dropout > 0 {
-		s = f.Apply(Dropout{P: l.dropout}, s)
+		s = t.Apply(Dropout{P: l.dropout}, s)
 	}
 	return s
 }
 
 // softmax computes a softmax in float32 and rounds it to an element type.
-func softmax(f *tape.Flow, s tape.Tensor, d alloc.DType) tape.Tensor {
+func softmax(t *tape.Tape, s tape.Tensor, d alloc.DType) tape.Tensor {
 	o := tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOutput: true, DType: alloc.Float32}
 	copied, _ := s.Shape.Bytes(alloc.Float32) // the operation reports an overflow
 	copied = min(copied, setting.MaxTotal)
-	if f.On() == setting.CUDA { // like keepSoftmax
+	if t.On() == setting.CUDA { // like keepSoftmax
 		o.BackwardWorkspace = copied
 	}
 	if d.Bits() >= 32 {
-		return f.Op(o)
+		return t.Op(o)
 	}
 	o.Workspace = copied
-	return f.Op(tape.Op{In: []tape.Tensor{f.Op(o)}, Shape: s.Shape, DType: d})
+	return t.Op(tape.Op{In: []tape.Tensor{t.Op(o)}, Shape: s.Shape, DType: d})
 }
 
 // sunk returns the softmax over scores and sinks together, after the largest was subtracted,
 // without the sinks' part.
-func (l eager) sunk(f *tape.Flow, scores tape.Tensor) tape.Tensor {
-	joined := f.Resized(scores.Shape, scores.Dim(-1)+1)
-	s := f.Op(tape.Op{In: []tape.Tensor{scores}, Shape: joined, Params: true})
-	s = f.Op(tape.Op{In: []tape.Tensor{s}, Shape: joined, KeepOwn: []tape.Own{{Shape: f.Resized(scores.Shape, 1), DType: alloc.Int64}}})
-	s = f.Op(tape.Op{In: []tape.Tensor{s}, Shape: joined, KeepOutput: true})
-	s = f.Op(tape.Op{In: []tape.Tensor{s}, Shape: scores.Shape, View: true})
-	f.Hold(scores)
+func (l eager) sunk(t *tape.Tape, scores tape.Tensor) tape.Tensor {
+	joined := t.Resized(scores.Shape, scores.Dim(-1)+1)
+	s := t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: joined, Params: true})
+	s = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: joined, KeepOwn: []tape.Own{{Shape: t.Resized(scores.Shape, 1), DType: alloc.Int64}}})
+	s = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: joined, KeepOutput: true})
+	s = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: scores.Shape, View: true})
+	t.Hold(scores)
 	return s
 }
 

@@ -66,41 +66,40 @@ func (l LatentAttention) Declare(d *tape.Declaration) {
 func (l LatentAttention) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	t.Rank(x, 3, "(batch, length, hidden)")
 	Ran.Of(t).Unmeasured |= LatentAttentions
-	f := &tape.Flow{Tape: t}
 	q := x
 	for _, part := range l.queries() {
-		q = f.Apply(part, q)
+		q = t.Apply(part, q)
 	}
 	narrow, norm, wide, out := l.parts()
-	both := f.Apply(narrow, x)
-	parts := f.Split(both, 2, l.KVRank, l.RopeSize)
-	latent := f.Apply(norm, parts[0])
-	rotatedQ, rotatedK := l.rotate(f, q, l.Heads), l.rotate(f, parts[1], 1)
-	rotatedQ = f.Op(tape.Op{In: []tape.Tensor{q, rotatedQ}, Shape: q.Shape}) // joined with the part that does not rotate
-	latent = f.View(latent, latent.Dim(0), 1, latent.Dim(1), latent.Dim(2))  // as a single head, as a cache would hold it
-	kv := f.View(f.Apply(wide, latent), latent.Dim(0), latent.Dim(2), l.wide())
-	heads := f.Split(kv, 2, l.Heads*l.NopeSize, l.Heads*l.ValueSize)
-	k := f.Op(tape.Op{In: []tape.Tensor{heads[0], rotatedK}, Shape: q.Shape})
-	y := l.attend(f, rotatedQ, k, heads[1])
-	f.Hold(x, q, both, latent, rotatedK, kv) // variables of the code hold them
-	return f.Apply(out, y)
+	both := t.Apply(narrow, x)
+	parts := t.Split(both, 2, l.KVRank, l.RopeSize)
+	latent := t.Apply(norm, parts[0])
+	rotatedQ, rotatedK := l.rotate(t, q, l.Heads), l.rotate(t, parts[1], 1)
+	rotatedQ = t.Op(tape.Op{In: []tape.Tensor{q, rotatedQ}, Shape: q.Shape}) // joined with the part that does not rotate
+	latent = t.View(latent, latent.Dim(0), 1, latent.Dim(1), latent.Dim(2))  // as a single head, as a cache would hold it
+	kv := t.View(t.Apply(wide, latent), latent.Dim(0), latent.Dim(2), l.wide())
+	heads := t.Split(kv, 2, l.Heads*l.NopeSize, l.Heads*l.ValueSize)
+	k := t.Op(tape.Op{In: []tape.Tensor{heads[0], rotatedK}, Shape: q.Shape})
+	y := l.attend(t, rotatedQ, k, heads[1])
+	t.Hold(x, q, both, latent, rotatedK, kv) // variables of the code hold them
+	return t.Apply(out, y)
 }
 
 // attend is attention for heads whose values may differ from their keys in size.
-func (l LatentAttention) attend(f *tape.Flow, q, k, v tape.Tensor) tape.Tensor {
+func (l LatentAttention) attend(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 	size := l.NopeSize + l.RopeSize
-	plain := l.ValueSize != size && f.On() == setting.CPU
-	y := Sdpa{Heads: l.Heads, Size: size, plain: plain}.Attend(f.Tape, q, k, v)
+	plain := l.ValueSize != size && t.On() == setting.CPU
+	y := Sdpa{Heads: l.Heads, Size: size, plain: plain}.Attend(t, q, k, v)
 	if plain {
 		return y
 	}
-	return f.Copy(y) // in the order of the heads, joined
+	return t.Copy(y) // in the order of the heads, joined
 }
 
 // rotate rotates the heads' rotating part.
-func (l LatentAttention) rotate(f *tape.Flow, x tape.Tensor, heads int) tape.Tensor {
+func (l LatentAttention) rotate(t *tape.Tape, x tape.Tensor, heads int) tape.Tensor {
 	if l.Complex {
-		return rotateComplex(f.Tape, x, heads, l.RopeSize)
+		return rotateComplex(t, x, heads, l.RopeSize)
 	}
-	return rotatePairs(f.Tape, x, heads, l.RopeSize, l.RopeSize)
+	return rotatePairs(t, x, heads, l.RopeSize, l.RopeSize)
 }

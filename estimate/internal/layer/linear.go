@@ -46,7 +46,7 @@ func (l Linear) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	in := x
 	x = t.Lower(x)
 	if in.Strewn { // matmul folds the rows into one dimension
-		x = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
+		x = t.Copy(x)
 	}
 	shape := t.Resized(x.Shape, l.Out)
 	reads := []tape.Tensor{x}
@@ -66,9 +66,7 @@ func (l Linear) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 		t.Cast(&o, l.Out, l.In)
 	}
 	y := t.Op(o)
-	if y.DType != returns {
-		y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: returns})
-	}
+	y = t.In(returns, y)
 	lora := t.Cfg.Lora
 	if lora == nil {
 		return y
@@ -88,7 +86,6 @@ type adapter struct {
 // Adapts marks a layer that is trained although all others are frozen.
 func (adapter) Adapts() {}
 
-// Kind returns what the rows show as the kind of layer.
 func (adapter) Kind() string { return "Linear" }
 
 func (a adapter) Declare(d *tape.Declaration) {
@@ -120,15 +117,13 @@ func adapters(l *setting.LoRA, of Linear) (a, b adapter) {
 // adapter's type, multiplied twice, scaled, and added in the type of y.
 func addAdapters(l *setting.LoRA, t *tape.Tape, of Linear, x, y tape.Tensor) tape.Tensor {
 	a, b := adapters(l, of)
-	if x.DType != a.dtype {
-		x = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: a.dtype})
-	}
+	x = t.In(a.dtype, x)
 	if l.Dropout > 0 {
 		x = (Dropout{P: l.Dropout}).Forward(t, x)
 	}
 	z := t.Call("lora_A", a, x)
 	z = t.Call("lora_B", b, z)
-	z = t.Op(tape.Op{In: []tape.Tensor{z}, Shape: z.Shape})
+	z = t.Scale(z)
 	whole := y.DType
 	if whole.Bits() >= z.DType.Bits() {
 		return t.Op(tape.Op{In: []tape.Tensor{y, z}, Shape: y.Shape, PassGrad: true})

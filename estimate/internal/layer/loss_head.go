@@ -22,7 +22,6 @@ type HeadLoss struct {
 	InForward bool
 }
 
-// Kind returns what the rows show as the kind of layer.
 func (HeadLoss) Kind() string { return "HeadLoss" }
 
 func (l HeadLoss) Declare(d *tape.Declaration) {

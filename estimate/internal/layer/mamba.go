@@ -26,7 +26,6 @@ type MambaBlock struct {
 	Norm, Mixer tape.Layer
 }
 
-// Kind returns what the rows show as the kind of layer.
 func (MambaBlock) Kind() string { return "MambaBlock" }
 
 func (b MambaBlock) Declare(d *tape.Declaration) {
@@ -58,7 +57,6 @@ type MambaMixer struct {
 	StateSpace
 }
 
-// Kind returns what the rows show as the kind of layer.
 func (MambaMixer) Kind() string { return "MambaMixer" }
 
 func (l MambaMixer) parts() (in, conv, x, step, out tape.Layer) {

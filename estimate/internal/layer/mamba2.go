@@ -35,7 +35,6 @@ type HeadMixer struct {
 	HeadSpace
 }
 
-// Kind returns what the rows show as the kind of layer.
 func (HeadMixer) Kind() string { return "Mamba2Mixer" }
 
 func (l HeadMixer) parts() tape.Sequential {
@@ -72,19 +71,16 @@ func (l HeadMixer) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	from := f.Split(f.Call("in_proj", x), 2, l.Inner, l.mixed(), l.Heads)
 	y := f.Call("conv1d", f.Permute(from[1], 0, 2, 1))
 	y = f.Permute(f.Apply(SiLU{}, f.Part(y, 2, length)), 0, 2, 1)
-	y = l.scan(&f, y, from[2])
+	y = l.scan(t, y, from[2])
 	*outputGate.Of(t) = from[0]
 	y = f.Call("norm", y)
-	if y.DType != x.DType {
-		y = f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: x.DType})
-	}
-	y = f.Call("out_proj", y)
-	return y
+	y = f.In(x.DType, y)
+	return f.Call("out_proj", y)
 }
 
 // scan runs through the sequence chunk by chunk, in float32 (mamba2_chunk_scan of transformers).
 // Each operation here stands for several of PyTorch's, and lists what all of them keep.
-func (l HeadMixer) scan(f *tape.Flow, y, steps tape.Tensor) tape.Tensor {
+func (l HeadMixer) scan(t *tape.Tape, y, steps tape.Tensor) tape.Tensor {
 	const wide = alloc.Float32
 	batch, length, low := y.Dim(0), y.Dim(1), y.DType.Bits() < 32
 	chunks := 1 + max(0, length-1)/l.Chunk
@@ -94,20 +90,20 @@ func (l HeadMixer) scan(f *tape.Flow, y, steps tape.Tensor) tape.Tensor {
 	states, square := own(padded, l.Heads, l.State), own(padded, l.Heads, l.Chunk)
 	mask := func(side int) tape.Own { return tape.Own{Shape: alloc.Shape{side, side}, DType: alloc.Bool} }
 
-	steps = f.Op(tape.Op{In: []tape.Tensor{steps}, Shape: steps.Shape, Params: true, KeepOutput: true}) // with their bias, before the softplus
-	steps = f.Op(tape.Op{In: []tape.Tensor{steps}, Shape: steps.Shape, KeepOutput: true})               // before they are clamped
+	steps = t.Op(tape.Op{In: []tape.Tensor{steps}, Shape: steps.Shape, Params: true, KeepOutput: true}) // with their bias, before the softplus
+	steps = t.Op(tape.Op{In: []tape.Tensor{steps}, Shape: steps.Shape, KeepOutput: true})               // before they are clamped
 	decay := tape.Op{In: []tape.Tensor{steps}, Shape: steps.Shape, DType: wide, Params: true, KeepOutput: true, KeepOwn: []tape.Own{one, one}}
 	if low {
 		decay.KeepOwn = append(decay.KeepOwn, own(length, l.Heads))
 	}
-	steps = f.Op(decay)
+	steps = t.Op(decay)
 
 	// The values times their steps, and the values that skip the states.
 	enter := tape.Op{In: []tape.Tensor{y, steps}, Shape: values.Shape, DType: wide, Params: true, Keep: []tape.Tensor{y}, KeepOwn: []tape.Own{values}}
 	if low {
 		enter.Keep, enter.KeepOwn = nil, append(enter.KeepOwn, own(length, l.Inner))
 	}
-	entered := f.Op(enter)
+	entered := t.Op(enter)
 
 	// Within a chunk: the decay between any two tokens, the scores of B and C, and their product.
 	inside := tape.Op{
@@ -124,9 +120,9 @@ func (l HeadMixer) scan(f *tape.Flow, y, steps tape.Tensor) tape.Tensor {
 	} else { // values and states are copied into the order that the products need
 		across.KeepOwn = append(across.KeepOwn, own(chunks, l.Inner, l.State), values)
 	}
-	out := f.Scale(f.Add(f.Op(inside), f.Op(across))) // and the values that skip the states
+	out := t.Scale(t.Add(t.Op(inside), t.Op(across))) // and the values that skip the states
 	if padded > length {
-		out = f.Part(out, 1, length)
+		out = t.Part(out, 1, length)
 	}
 	return out
 }
@@ -134,18 +130,14 @@ func (l HeadMixer) scan(f *tape.Flow, y, steps tape.Tensor) tape.Tensor {
 // groupedNorm is an RMSNorm of groups of features after a gate, in float32.
 type groupedNorm struct{ size, groups int }
 
-// Kind returns what the rows show as the kind of layer.
 func (groupedNorm) Kind() string { return "RMSNormGated" }
 
 func (l groupedNorm) Declare(d *tape.Declaration) { d.Param("weight", l.size) }
 
 func (l groupedNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	f := tape.Flow{Tape: t}
 	gate := *outputGate.Of(t)
-	if gate.DType.Bits() < 32 {
-		gate = f.Op(tape.Op{In: []tape.Tensor{gate}, Shape: gate.Shape, DType: alloc.Float32})
-	}
-	x = f.Mul(x, f.Apply(SiLU{}, gate))
+	gate = t.Widen(gate)
+	x = t.Mul(x, t.Apply(SiLU{}, gate))
 	o := tape.Op{
 		In: []tape.Tensor{x}, Shape: x.Shape, Params: true, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{{Shape: t.Resized(x.Shape, l.groups)}},
 		FLOPs: setting.Flops(x.Shape, 4), BackwardWorkspace: 2 * t.Size(x),
@@ -153,6 +145,5 @@ func (l groupedNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if t.Learns() {
 		o.KeepOwn = append(o.KeepOwn, tape.Own{Shape: x.Shape})
 	}
-	y := f.Op(o)
-	return y
+	return t.Op(o)
 }

@@ -52,8 +52,7 @@ func (l MLP) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	n := setting.Or(l.Names, MlpNames)
 	x = t.Call(n[0], up, x)
 	x = t.Call(n[1], act, x)
-	x = t.Call(n[2], down, x)
-	return x
+	return t.Call(n[2], down, x)
 }
 
 func (l GatedMLP) parts() (up, packed Linear, act tape.Layer, down Linear) {

@@ -122,7 +122,6 @@ var routed tape.Slot[tape.Tensor]
 
 type router struct{ MoE }
 
-// Kind returns what the rows show as the kind of layer.
 func (router) Kind() string { return "Router" }
 
 func (l router) Declare(d *tape.Declaration) {
@@ -175,7 +174,7 @@ func (l router) look(x tape.Tensor, tokens int, wide bool) tape.Op {
 // mix chooses the experts one after another: the softmax of the scores near the best is multiplied
 // by a mask.
 func (l router) mix(t *tape.Tape, x tape.Tensor, tokens, top int) tape.Tensor {
-	x = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape}) // the noise of training
+	x = t.Scale(x) // the noise of training
 	s := t.Op(l.look(x, tokens, false))
 	one := alloc.Shape{tokens, 1}
 	parts := make([]tape.Tensor, top)

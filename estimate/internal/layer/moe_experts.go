@@ -20,7 +20,6 @@ func (l MoE) Tokens(t *tape.Tape, x tape.Tensor) int {
 
 type Experts struct{ MoE }
 
-// Kind returns what the rows show as the kind of layer.
 func (l Experts) Kind() string { return "Experts(" + strconv.Itoa(l.Experts) + ")" }
 
 func (l Experts) Declare(d *tape.Declaration) {
@@ -54,47 +53,46 @@ func (l MoE) Visit(t *tape.Tape, x tape.Tensor, gate func(both tape.Tensor) tape
 	if visits > setting.MaxField {
 		t.Failf("input %v has too many tokens", x.Shape)
 	}
-	f := &tape.Flow{Tape: t}
 	order := tape.Own{Shape: alloc.Shape{visits}, DType: alloc.Int64}
-	selected := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{visits, l.Hidden}, KeepOwn: []tape.Own{order, order}})
-	both := l.project(f, selected, tape.Op{
+	selected := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{visits, l.Hidden}, KeepOwn: []tape.Own{order, order}})
+	both := l.project(t, selected, tape.Op{
 		Shape: alloc.Shape{visits, 2 * l.FFN}, Split: t.Cfg.Sharding.Tensor > 1,
 		KeepOwn: []tape.Own{{Shape: alloc.Shape{l.Experts}, DType: alloc.Int32}}, FLOPs: setting.FLOPs(visits, 2*l.FFN, l.Hidden, 2),
 	}, bias)
 	middle := gate(both)
-	down := l.project(f, middle, tape.Op{Shape: selected.Shape, Gather: true, Apart: true, FLOPs: setting.FLOPs(visits, l.Hidden, l.FFN, 2)}, bias)
-	y := f.In(x.DType, l.gather(f, down, x.Shape, order))
-	f.Hold(selected, down)
+	down := l.project(t, middle, tape.Op{Shape: selected.Shape, Gather: true, Apart: true, FLOPs: setting.FLOPs(visits, l.Hidden, l.FFN, 2)}, bias)
+	y := t.In(x.DType, l.gather(t, down, x.Shape, order))
+	t.Hold(selected, down)
 	return y
 }
 
 // project multiplies each token by the weight of its expert, and adds a copy of the expert's bias
 // to each token.
-func (l MoE) project(f *tape.Flow, x tape.Tensor, o tape.Op, bias bool) tape.Tensor {
+func (l MoE) project(t *tape.Tape, x tape.Tensor, o tape.Op, bias bool) tape.Tensor {
 	o.In, o.Params = []tape.Tensor{x}, true
-	o.Keep = f.ForWeights(o.In)
-	if f.Cfg.Quantized.Holds(f.DeclaredPath()) { // one expert after another
-		f.QuantizedProduct(&o, alloc.Shape{l.FFN, l.Hidden})
+	o.Keep = t.ForWeights(o.In)
+	if t.Cfg.Quantized.Holds(t.DeclaredPath()) { // one expert after another
+		t.QuantizedProduct(&o, alloc.Shape{l.FFN, l.Hidden})
 	}
-	y := f.Op(o)
+	y := t.Op(o)
 	if !bias {
 		return y
 	}
-	copies := f.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, Params: true})
-	return f.Op(tape.Op{In: []tape.Tensor{y, copies}, Shape: y.Shape, PassGrad: true})
+	copies := t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, Params: true})
+	return t.Op(tape.Op{In: []tape.Tensor{y, copies}, Shape: y.Shape, PassGrad: true})
 }
 
 // gather scales the experts' output by the scores and puts it back into the order of the tokens, in
 // the wider of both types.
-func (l MoE) gather(f *tape.Flow, down tape.Tensor, shape alloc.Shape, order tape.Own) tape.Tensor {
-	scores := *routed.Of(f.Tape)
+func (l MoE) gather(t *tape.Tape, down tape.Tensor, shape alloc.Shape, order tape.Own) tape.Tensor {
+	scores := *routed.Of(t)
 	wide := down.DType
 	if scores.DType.Bits() > wide.Bits() {
 		wide = scores.DType
 	}
-	weighted := f.Op(tape.Op{
+	weighted := t.Op(tape.Op{
 		In: []tape.Tensor{down, scores}, Shape: down.Shape, DType: wide, Keep: []tape.Tensor{down}, KeepOwn: []tape.Own{{Shape: alloc.Shape{down.Dim(0), 1}, DType: scores.DType}},
 	})
-	sorted := f.Op(tape.Op{In: []tape.Tensor{weighted}, Shape: down.Shape, KeepOwn: []tape.Own{order}})
-	return f.Op(tape.Op{In: []tape.Tensor{sorted}, Shape: shape})
+	sorted := t.Op(tape.Op{In: []tape.Tensor{weighted}, Shape: down.Shape, KeepOwn: []tape.Own{order}})
+	return t.Op(tape.Op{In: []tape.Tensor{sorted}, Shape: shape})
 }

@@ -58,21 +58,18 @@ func (l LocalResponseNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	}
 	padded := slices.Clone(x.Shape)
 	padded[1] += int(l) - 1
-	f := tape.Flow{Tape: t}
-	squared := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}})
-	wide := f.Op(tape.Op{In: []tape.Tensor{squared}, Shape: padded})
-	sum := f.Op(tape.Op{In: []tape.Tensor{wide}, Shape: x.Shape, Keep: []tape.Tensor{wide}})
-	sum = f.Scale(f.Scale(sum))
-	power := f.Op(tape.Op{In: []tape.Tensor{sum}, Shape: x.Shape, Keep: []tape.Tensor{sum}})
-	y := f.Mul(x, power) // a division would keep the same
-	return y
+	squared := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}})
+	wide := t.Op(tape.Op{In: []tape.Tensor{squared}, Shape: padded})
+	sum := t.Op(tape.Op{In: []tape.Tensor{wide}, Shape: x.Shape, Keep: []tape.Tensor{wide}})
+	sum = t.Scale(t.Scale(sum))
+	power := t.Op(tape.Op{In: []tape.Tensor{sum}, Shape: x.Shape, Keep: []tape.Tensor{sum}})
+	return t.Mul(x, power) // a division would keep the same
 }
 
 // WideNorm is the LayerNorm of Cohere, in elementary operations in float32 and without a bias. Its
 // weight has Heads x Size elements, in one dimension if there is one head.
 type WideNorm struct{ Heads, Size int }
 
-// Kind returns what the rows show as the kind of layer.
 func (WideNorm) Kind() string { return "LayerNorm" }
 
 func (l WideNorm) Declare(d *tape.Declaration) { d.Add(tape.Param{Name: "weight", Shape: l.shape()}) }
@@ -105,25 +102,18 @@ func (l WideNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 // PlainNorm is the LayerNorm of OLMo, in float32 and without weight and bias.
 type PlainNorm struct{ Size int }
 
-// Kind returns what the rows show as the kind of layer.
 func (PlainNorm) Kind() string { return "LayerNorm" }
 
 func (l PlainNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	d := x.DType
-	if d.Bits() < 32 {
-		x = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: alloc.Float32})
-	}
+	x = t.Widen(x)
 	y := LayerNorm{Size: l.Size, NoAffine: true}.Forward(t, x)
-	if y.DType == d {
-		return y
-	}
-	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: y.Shape, DType: d})
+	return t.In(d, y)
 }
 
 // ShiftedNorm is the LayerNorm of Nemotron, which multiplies by 1 + weight and keeps the sum.
 type ShiftedNorm struct{ Size int }
 
-// Kind returns what the rows show as the kind of layer.
 func (ShiftedNorm) Kind() string { return "LayerNorm" }
 
 func (l ShiftedNorm) Declare(d *tape.Declaration) { LayerNorm{Size: l.Size}.Declare(d) }
@@ -141,7 +131,6 @@ func (l ShiftedNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 // the length.
 type EachHead struct{ Heads, Size int }
 
-// Kind returns what the rows show as the kind of layer.
 func (EachHead) Kind() string { return "LayerNorms" }
 
 func (l EachHead) Declare(d *tape.Declaration) {
@@ -165,5 +154,5 @@ func (l EachHead) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 type Multiple struct{}
 
 func (Multiple) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
+	return t.Copy(x)
 }

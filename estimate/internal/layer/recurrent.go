@@ -118,7 +118,7 @@ func (l RNN) forward(t *tape.Tape, x tape.Tensor, gates, states, more int) tape.
 func (l RNN) oneDNN(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	l.fits(t, x)
 	if x.Shape[0] > 1 { // the kernel reads step by step
-		x = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
+		x = t.Copy(x)
 	}
 	for range setting.Or(l.Layers, 1) {
 		x = l.oneDNNLayer(t, x)

@@ -93,8 +93,5 @@ func rotateComplex(t *tape.Tape, x tape.Tensor, heads, size int) tape.Tensor {
 	}
 	y := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, DType: alloc.Float32})
 	y = t.Op(tape.Op{In: []tape.Tensor{y, r.cos}, Shape: shape, Keep: []tape.Tensor{r.cos}})
-	if y.DType == x.DType {
-		return y
-	}
-	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, DType: x.DType})
+	return t.In(x.DType, y)
 }

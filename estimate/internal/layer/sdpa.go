@@ -19,18 +19,17 @@ type Sdpa struct {
 }
 
 func (l Sdpa) Attend(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
-	f := &tape.Flow{Tape: t}
-	q = f.Lower(q)
-	k = f.Lower(k)
-	v = f.Lower(v)
+	q = t.Lower(q)
+	k = t.Lower(k)
+	v = t.Lower(v)
 	scores := alloc.Shape{q.Dim(0), l.Heads, q.Dim(1), Seen(t, k.Dim(1))}
 	out := t.Resized(q.Shape, l.Heads*(v.Dim(2)/max(1, k.Dim(2)/l.Size)))
 	trained := len(l.masks) > 0 && l.masks[0].Grad // flash attention cannot train a mask
 	if l.plain = l.plain || t.Cfg.Kernel == setting.EagerAttention; l.plain || (l.dropout > 0 || trained) && t.On() == setting.CPU {
-		return l.math(f, q, k, v, scores, out)
+		return l.math(t, q, k, v, scores, out)
 	}
 	kept := append([]tape.Tensor{q, k, v}, l.masks...)
-	return f.Op(tape.Op{
+	return t.Op(tape.Op{
 		In: kept, Shape: out, Keep: kept, KeepOutput: true,
 		KeepOwn: append(l.own, tape.Own{Shape: scores[:3], DType: alloc.Float32}), FLOPs: setting.Flops(scores, l.Size, 4),
 		As: tape.Attention,
@@ -40,30 +39,30 @@ func (l Sdpa) Attend(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 // math is PyTorch's form without a kernel of its own, which computes in float32
 // (aten/src/ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math). Other
 // attention that holds its scores does the same in the type of activations.
-func (l Sdpa) math(f *tape.Flow, q, k, v tape.Tensor, scores, out alloc.Shape) tape.Tensor {
+func (l Sdpa) math(t *tape.Tape, q, k, v tape.Tensor, scores, out alloc.Shape) tape.Tensor {
 	low := q.DType
 	if !l.plain {
-		q = f.Widen(q)
-		k = f.Widen(k)
-		v = f.Widen(v)
+		q = t.Widen(q)
+		k = t.Widen(k)
+		v = t.Widen(v)
 	}
 	repeated := alloc.Shape{k.Dim(0), scores[3], q.Dim(2)} // for each query head of the group
-	q = f.Scale(q)
-	k = f.Op(tape.Op{In: []tape.Tensor{k}, Shape: repeated})
-	s := f.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: setting.Flops(scores, l.Size, 2)})
+	q = t.Scale(q)
+	k = t.Op(tape.Op{In: []tape.Tensor{k}, Shape: repeated})
+	s := t.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: setting.Flops(scores, l.Size, 2)})
 	if len(l.masks) > 0 {
-		s = f.Op(tape.Op{In: append([]tape.Tensor{s}, l.masks...), Shape: scores, InPlace: true, PassGrad: true})
+		s = t.Op(tape.Op{In: append([]tape.Tensor{s}, l.masks...), Shape: scores, InPlace: true, PassGrad: true})
 	}
-	s = keepSoftmax(f.Tape, s)
+	s = keepSoftmax(t, s)
 	if l.dropout > 0 {
-		s = f.Apply(Dropout{P: l.dropout}, s)
+		s = t.Apply(Dropout{P: l.dropout}, s)
 	}
-	s = f.Lower(s)
+	s = t.Lower(s)
 	// Values are made contiguous, unless they are already, as for a single sequence.
 	contiguous := scores[0] == 1 && slices.Equal(v.Shape, repeated)
-	v = f.Op(tape.Op{In: []tape.Tensor{v}, Shape: f.Resized(out, scores[3], out[2]), View: contiguous})
-	y := f.Op(tape.Op{In: []tape.Tensor{s, v}, Shape: out, Keep: []tape.Tensor{s, v}, FLOPs: setting.Flops(scores, l.Size, 2)})
-	return f.Op(tape.Op{In: []tape.Tensor{y}, Shape: out, DType: low}) // heads and length are swapped back
+	v = t.Op(tape.Op{In: []tape.Tensor{v}, Shape: t.Resized(out, scores[3], out[2]), View: contiguous})
+	y := t.Op(tape.Op{In: []tape.Tensor{s, v}, Shape: out, Keep: []tape.Tensor{s, v}, FLOPs: setting.Flops(scores, l.Size, 2)})
+	return t.Op(tape.Op{In: []tape.Tensor{y}, Shape: out, DType: low}) // heads and length are swapped back
 }
 
 // Uncached says that attention does not read keys and values of earlier tokens, as in an encoder.
@@ -120,25 +119,24 @@ func (l Attention) repeated(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, tap
 // batched is attention as Bloom writes it: the positions' biases are added to the scores, and
 // queries, keys and values are copied.
 func batched(t *tape.Tape, q, k, v tape.Tensor, heads, size int, dropout float64) tape.Tensor {
-	f := &tape.Flow{Tape: t}
 	scores := alloc.Shape{q.Dim(0), heads, q.Dim(1), Seen(t, k.Dim(1))}
 	for _, x := range []*tape.Tensor{&q, &k, &v} {
-		*x = f.Op(tape.Op{In: []tape.Tensor{*x}, Shape: t.Resized(q.Shape, x.Dim(1), q.Dim(2))})
+		*x = t.Op(tape.Op{In: []tape.Tensor{*x}, Shape: t.Resized(q.Shape, x.Dim(1), q.Dim(2))})
 	}
 	makeMask(t, 1, scores[0], scores[2], scores[3])
-	s := f.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: setting.Flops(scores, size, 2)})
-	s = softmax(f, f.Op(tape.Op{In: []tape.Tensor{s, masks.Of(t).of}, Shape: scores, PassGrad: true}), q.DType)
+	s := t.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: setting.Flops(scores, size, 2)})
+	s = softmax(t, t.Op(tape.Op{In: []tape.Tensor{s, masks.Of(t).of}, Shape: scores, PassGrad: true}), q.DType)
 	if dropout > 0 {
-		s = f.Apply(Dropout{P: dropout}, s)
+		s = t.Apply(Dropout{P: dropout}, s)
 	}
-	y := f.Op(tape.Op{In: []tape.Tensor{s, v}, Shape: q.Shape, Keep: []tape.Tensor{s, v}, FLOPs: setting.Flops(scores, size, 2)})
-	return f.Copy(y)
+	y := t.Op(tape.Op{In: []tape.Tensor{s, v}, Shape: q.Shape, Keep: []tape.Tensor{s, v}, FLOPs: setting.Flops(scores, size, 2)})
+	return t.Copy(y)
 }
 
 // ScaledDotProduct is scaled_dot_product_attention of (batch, length, heads x size) tensors.
-func ScaledDotProduct(f *tape.Flow, q, k, v tape.Tensor, heads, size int) tape.Tensor {
+func ScaledDotProduct(t *tape.Tape, q, k, v tape.Tensor, heads, size int) tape.Tensor {
 	if len(q.Shape) != 3 || len(k.Shape) != 3 || len(v.Shape) != 3 || heads < 1 || size < 1 {
-		f.Failf("attention of %v, %v and %v with %d heads of %d: want (batch, length, heads x size)", q.Shape, k.Shape, v.Shape, heads, size)
+		t.Failf("attention of %v, %v and %v with %d heads of %d: want (batch, length, heads x size)", q.Shape, k.Shape, v.Shape, heads, size)
 	}
-	return Sdpa{Heads: heads, Size: size}.Attend(f.Tape, q, k, v)
+	return Sdpa{Heads: heads, Size: size}.Attend(t, q, k, v)
 }

@@ -76,7 +76,7 @@ func (l WindowAttention) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 		y = f.Copy(y)
 	}
 	q, k, v := l.project(f, f.View(f.Copy(y), windows, tokens, l.Hidden))
-	y = l.attend(f, q, k, v, shifts)
+	y = l.attend(t, q, k, v, shifts)
 	y = f.Copy(f.View(f.Call(out, y), padded...))
 	if shifts {
 		y = f.Copy(y)
@@ -104,29 +104,29 @@ func (l WindowAttention) project(f *tape.Flow, x tape.Tensor) (q, k, v tape.Tens
 }
 
 // attend adds the biases to the scores, and the mask of shifted windows.
-func (l WindowAttention) attend(f *tape.Flow, q, k, v tape.Tensor, shifts bool) tape.Tensor {
+func (l WindowAttention) attend(t *tape.Tape, q, k, v tape.Tensor, shifts bool) tape.Tensor {
 	windows, tokens := q.Dim(0), q.Dim(1)
 	table := alloc.Shape{1, l.Heads, tokens, tokens}
-	index := f.Const(alloc.Bool, 1) // stands for the buffer of indices
-	bias := f.Op(tape.Op{In: []tape.Tensor{index}, Shape: table, DType: f.Activation(), Params: true})
-	bias = f.Copy(bias) // heads first
+	index := t.Const(alloc.Bool, 1) // stands for the buffer of indices
+	bias := t.Op(tape.Op{In: []tape.Tensor{index}, Shape: table, DType: t.Activation(), Params: true})
+	bias = t.Copy(bias) // heads first
 	if l.Plain {
-		return l.scores(f, q, k, v, bias, shifts)
+		return l.scores(t, q, k, v, bias, shifts)
 	}
 	if shifts {
-		bias = f.Op(tape.Op{In: []tape.Tensor{bias}, Shape: alloc.Shape{windows, l.Heads, tokens, tokens}})
+		bias = t.Op(tape.Op{In: []tape.Tensor{bias}, Shape: alloc.Shape{windows, l.Heads, tokens, tokens}})
 	}
-	return Sdpa{Heads: l.Heads, Size: l.size(), masks: []tape.Tensor{bias}}.Attend(f.Tape, q, k, v)
+	return Sdpa{Heads: l.Heads, Size: l.size(), masks: []tape.Tensor{bias}}.Attend(t, q, k, v)
 }
 
 // scores records attention in torchvision's operations.
-func (l WindowAttention) scores(f *tape.Flow, q, k, v, bias tape.Tensor, shifts bool) tape.Tensor {
+func (l WindowAttention) scores(t *tape.Tape, q, k, v, bias tape.Tensor, shifts bool) tape.Tensor {
 	windows, tokens := q.Dim(0), q.Dim(1)
-	q = f.Copy(f.Scale(q))
-	s := f.Add(f.MatMul(q, f.Copy(k), l.size(), windows, l.Heads, tokens, tokens), bias)
+	q = t.Copy(t.Scale(q))
+	s := t.Add(t.MatMul(q, t.Copy(k), l.size(), windows, l.Heads, tokens, tokens), bias)
 	if shifts {
-		s = f.Scale(s) // and the mask
+		s = t.Scale(s) // and the mask
 	}
-	s = f.Apply(Softmax{}, s)
-	return f.Copy(f.MatMul(s, f.Copy(v), tokens, windows, tokens, l.Hidden))
+	s = t.Apply(Softmax{}, s)
+	return t.Copy(t.MatMul(s, t.Copy(v), tokens, windows, tokens, l.Hidden))
 }

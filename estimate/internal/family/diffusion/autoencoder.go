@@ -161,7 +161,7 @@ func placesAttention(n, groups int) tape.Layer {
 		for i, name := range []string{"to_q", "to_k", "to_v"} {
 			qkv[i] = f.Call(name, f.Copy(y))
 		}
-		z := f.Call("to_out.0", layer.ScaledDotProduct(f, qkv[0], qkv[1], qkv[2], 1, n))
+		z := f.Call("to_out.0", layer.ScaledDotProduct(f.Tape, qkv[0], qkv[1], qkv[2], 1, n))
 		f.Hold(qkv[:]...)
 		return f.Scale(f.Add(f.View(f.Permute(z, 0, 2, 1), x.Shape...), x))
 	}}
@@ -171,13 +171,11 @@ func placesAttention(n, groups int) tape.Layer {
 type enlarged struct{ upcast bool }
 
 func (l enlarged) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	f := &tape.Flow{Tape: t}
 	d := x.DType
 	if l.upcast {
-		x = f.In(alloc.Float32, x)
+		x = t.In(alloc.Float32, x)
 	}
-	y := f.In(d, f.Apply(layer.Upsample(2), x))
-	return y
+	return t.In(d, t.Apply(layer.Upsample(2), x))
 }
 
 // Inputs are latent images of the usual size.

@@ -146,7 +146,7 @@ func attended(c family.Transformer, f *tape.Flow, qkv [3]tape.Tensor, tables []t
 	for i, x := range qkv {
 		flat[i] = f.View(x, x.Dim(0), x.Dim(1), c.Heads*c.HeadWidth())
 	}
-	y := layer.ScaledDotProduct(f, flat[0], flat[1], flat[2], c.Heads, c.HeadWidth())
+	y := layer.ScaledDotProduct(f.Tape, flat[0], flat[1], flat[2], c.Heads, c.HeadWidth())
 	f.Hold(qkv[:]...)
 	return y
 }

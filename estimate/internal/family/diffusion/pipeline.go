@@ -69,7 +69,6 @@ func (p Pipeline) NotTrained() []string {
 // Stored is a module that is known only by its parameters.
 type Stored struct{ Params []tape.Param }
 
-// Kind returns what the rows show as the kind of layer.
 func (*Stored) Kind() string { return "Stored" }
 
 func (s *Stored) Declare(d *tape.Declaration) {

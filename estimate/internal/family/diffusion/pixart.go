@@ -101,7 +101,7 @@ func (l imageAttention) layer() tape.Layer {
 	return tape.Module{Name: "Attention", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		seen := f.Beside(0)
 		q, k, v := f.Call("to_q", x), f.Call("to_k", seen), f.Call("to_v", seen)
-		y := f.Scale(f.Call("to_out.0", layer.ScaledDotProduct(f, q, k, v, l.heads, l.width/max(1, l.heads))))
+		y := f.Scale(f.Call("to_out.0", layer.ScaledDotProduct(f.Tape, q, k, v, l.heads, l.width/max(1, l.heads))))
 		f.Hold(q, k, v)
 		return y
 	}}
@@ -125,7 +125,6 @@ type patchesOfPlaces struct {
 	copied         bool // the sum is copied, since its channels come first in memory
 }
 
-// Kind returns what the rows show as the kind of layer.
 func (patchesOfPlaces) Kind() string { return "Patches" }
 
 func (l patchesOfPlaces) Declare(d *tape.Declaration) {
@@ -140,7 +139,7 @@ func (l patchesOfPlaces) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if !l.copied {
 		return x
 	}
-	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
+	return t.Copy(x)
 }
 
 func readPixArt(c *family.Config, a *family.Model) {

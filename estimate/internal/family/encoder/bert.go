@@ -106,7 +106,6 @@ type afterNorm struct {
 	size           int
 }
 
-// Kind returns what the rows show as the kind of layer.
 func (afterNorm) Kind() string { return "BertPart" }
 
 func (l afterNorm) Declare(d *tape.Declaration) {
@@ -124,7 +123,6 @@ type denseNorm struct {
 	x tape.Tensor
 }
 
-// Kind returns what the rows show as the kind of layer.
 func (denseNorm) Kind() string { return "BertOutput" }
 
 func (l denseNorm) Declare(d *tape.Declaration) {
@@ -137,14 +135,12 @@ func (l denseNorm) Forward(t *tape.Tape, y tape.Tensor) tape.Tensor {
 	y = t.Call("dense", l.dense, y)
 	y = t.Call("dropout", l.dropout, y)
 	y = t.Sum(y, l.x)
-	y = t.Call("LayerNorm", layer.LayerNorm{Size: l.size}, y)
-	return y
+	return t.Call("LayerNorm", layer.LayerNorm{Size: l.size}, y)
 }
 
 // tokenTypes adds the vector of each token's type.
 type tokenTypes struct{ Num, Dim int }
 
-// Kind returns what the rows show as the kind of layer.
 func (tokenTypes) Kind() string { return "Embedding" }
 
 func (l tokenTypes) Declare(d *tape.Declaration) { layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }

@@ -114,7 +114,6 @@ type counted struct {
 	names     []string
 }
 
-// Kind returns what the rows show as the kind of layer.
 func (counted) Kind() string { return "Buffers" }
 
 func (l counted) Declare(d *tape.Declaration) {

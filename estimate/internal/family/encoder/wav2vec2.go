@@ -105,10 +105,9 @@ type weightNorm struct{ conv layer.Conv1d }
 func (l weightNorm) Declare(d *tape.Declaration) { d.Param("weight_g", 1, 1, l.conv.Kernel) }
 
 func (l weightNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	f := tape.Flow{Tape: t}
 	weight := alloc.Shape{l.conv.Out, l.conv.In / max(1, l.conv.Groups), l.conv.Kernel}
-	made := f.Op(tape.Op{In: []tape.Tensor{f.Const(t.Activation(), 1)}, Shape: weight, Params: true, KeepOutput: true, KeepOwn: []tape.Own{{Shape: weight[2:], DType: alloc.Float32}}})
-	f.Hold(made)
+	made := t.Op(tape.Op{In: []tape.Tensor{t.Const(t.Activation(), 1)}, Shape: weight, Params: true, KeepOutput: true, KeepOwn: []tape.Own{{Shape: weight[2:], DType: alloc.Float32}}})
+	t.Hold(made)
 	return x
 }
 

@@ -73,7 +73,6 @@ func bart(c family.Transformer, style bartStyle) []tape.Layer {
 // biasBuffer is a head with the constant that BART adds to the logits.
 type biasBuffer struct{ layer.Linear }
 
-// Kind returns what the rows show as the kind of layer.
 func (biasBuffer) Kind() string { return "Linear" }
 
 func (l biasBuffer) Declare(d *tape.Declaration) {

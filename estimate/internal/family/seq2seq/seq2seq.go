@@ -32,7 +32,6 @@ type tiedEmbedding struct {
 	to string
 }
 
-// Kind returns what the rows show as the kind of layer.
 func (tiedEmbedding) Kind() string { return "Embedding" }
 
 func (l tiedEmbedding) Declare(d *tape.Declaration) {
@@ -80,7 +79,6 @@ type fixedPositions struct {
 	upTo     bool // a text may have fewer positions
 }
 
-// Kind returns what the rows show as the kind of layer.
 func (fixedPositions) Kind() string { return "Embedding" }
 
 func (l fixedPositions) Declare(d *tape.Declaration) {

@@ -122,7 +122,6 @@ type clipPatches struct {
 	tokens, hidden int
 }
 
-// Kind returns what the rows show as the kind of layer.
 func (clipPatches) Kind() string { return "Patches" }
 
 func (l clipPatches) Declare(d *tape.Declaration) {

@@ -51,7 +51,6 @@ func siglipPair(c family.Transformer) []tape.Layer {
 // MLP.
 type probe struct{ c family.Transformer }
 
-// Kind returns what the rows show as the kind of layer.
 func (probe) Kind() string { return "AttentionPooling" }
 
 func (l probe) Declare(d *tape.Declaration) {

@@ -104,7 +104,6 @@ type patches struct {
 	dropout        tape.Layer
 }
 
-// Kind returns what the rows show as the kind of layer.
 func (patches) Kind() string { return "Patches" }
 
 func (l patches) Declare(d *tape.Declaration) {
