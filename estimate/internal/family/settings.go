@@ -35,6 +35,29 @@ func (c *Config) Labels() int {
 	return max(1, len(labels))
 }
 
+// ClassesOf returns the width of a class's classifier; 0 for the class without a head.
+func (c *Config) ClassesOf(class string) int {
+	if class == c.Base {
+		return 0
+	}
+	return c.Labels()
+}
+
+// Sizes reads the numbers that every transformer must have.
+func (c *Config) Sizes(t *Transformer) {
+	c.Number(&t.Hidden, "hidden_size", 0)
+	c.Number(&t.Blocks, "num_hidden_layers", 0)
+	c.Number(&t.Heads, "num_attention_heads", 0)
+	c.Number(&t.FFN, "intermediate_size", 0)
+}
+
+// Pixels reads the sizes of images; patch is the side of a patch if the key is missing.
+func (c *Config) Pixels(t *Transformer, patch int) {
+	c.Number(&t.Image, "image_size", 224)
+	c.Number(&t.Patch, "patch_size", patch)
+	c.Number(&t.Channels, "num_channels", 3)
+}
+
 // mostPositions bounds the rotary tables.
 const mostPositions = 1 << 24
 
@@ -46,10 +69,7 @@ func (c *Config) decoder(a *Model, kvHeads int, tied bool) {
 	if class == classifier {
 		a.Classes = c.Labels()
 	}
-	c.Number(&a.Hidden, "hidden_size", 0)
-	c.Number(&a.Blocks, "num_hidden_layers", 0)
-	c.Number(&a.Heads, "num_attention_heads", 0)
-	c.Number(&a.FFN, "intermediate_size", 0)
+	c.Sizes(&a.Transformer)
 	c.Number(&a.Vocab, "vocab_size", 0)
 	a.NoHead, a.Tied = class != causal, c.Flag("tie_word_embeddings", tied)
 	c.optional(&a.HeadSize, "head_dim")
@@ -71,10 +91,7 @@ func (c *Config) rotatedInPart(a *Model, without float64) {
 
 // Encoder reads what BERT and ViT have in common.
 func (c *Config) Encoder(a *Model) {
-	c.Number(&a.Hidden, "hidden_size", 0)
-	c.Number(&a.Blocks, "num_hidden_layers", 0)
-	c.Number(&a.Heads, "num_attention_heads", 0)
-	c.Number(&a.FFN, "intermediate_size", 0)
+	c.Sizes(&a.Transformer)
 	a.Dropout = max(c.Dropout("hidden_dropout_prob"), c.Dropout("attention_probs_dropout_prob"))
 	c.Activation(a, c.Word("hidden_act"), "gelu")
 }

@@ -137,10 +137,7 @@ func soundBlock(c family.Transformer, own *sounds, middle tape.Layer) tape.Layer
 
 func readWav2Vec2(c *family.Config, a *family.Model) {
 	class := c.Class("Wav2Vec2ForCTC")
-	c.Number(&a.Hidden, "hidden_size", 0)
-	c.Number(&a.Blocks, "num_hidden_layers", 0)
-	c.Number(&a.Heads, "num_attention_heads", 0)
-	c.Number(&a.FFN, "intermediate_size", 0)
+	c.Sizes(&a.Transformer)
 	c.Number(&a.Vocab, "vocab_size", 32)
 	a.NoHead = class == c.Base
 	c.Activation(a, c.Word("hidden_act"), "gelu")

@@ -102,12 +102,8 @@ func (meanOfPatches) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 func readBEiT(c *family.Config, a *family.Model) {
 	class := c.Class("BeitForImageClassification")
 	c.Encoder(a)
-	if class != c.Base {
-		a.Classes = c.Labels()
-	}
-	c.Number(&a.Image, "image_size", 224)
-	c.Number(&a.Patch, "patch_size", 16)
-	c.Number(&a.Channels, "num_channels", 3)
+	a.Classes = c.ClassesOf(class)
+	c.Pixels(&a.Transformer, 16)
 	a.Own = &beitSettings{
 		masked: c.Flag("use_mask_token", false), placed: c.Flag("use_absolute_position_embeddings", false),
 		biased: c.Flag("use_relative_position_bias", false), shared: c.Flag("use_shared_relative_position_bias", false),

@@ -161,10 +161,7 @@ func pairSettings(c *family.Config, a *family.Model, textType, visionType string
 		c.Fail("text_config, vision_config", "the key is missing")
 	}
 	text, vision = c.Component("text_config", textType), c.Component("vision_config", visionType)
-	text.Number(&a.Hidden, "hidden_size", 0)
-	text.Number(&a.Blocks, "num_hidden_layers", 0)
-	text.Number(&a.Heads, "num_attention_heads", 0)
-	text.Number(&a.FFN, "intermediate_size", 0)
+	text.Sizes(&a.Transformer)
 	text.Number(&a.Vocab, "vocab_size", 0)
 	text.Number(&a.Positions, "max_position_embeddings", 77)
 	c.Number(&a.Classes, "projection_dim", 512)

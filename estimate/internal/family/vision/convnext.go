@@ -101,8 +101,6 @@ func readConvNeXt(c *family.Config, a *family.Model) {
 	m.Widths, m.Depths = stages(c, []int{96, 192, 384, 768}, []int{3, 3, 9, 3})
 	c.Activation(a, c.Word("hidden_act"), "gelu")
 	m.Activation, a.Activation = a.Activation, 0
-	if class != c.Base {
-		m.Classes = c.Labels()
-	}
+	m.Classes = c.ClassesOf(class)
 	a.Images = m
 }

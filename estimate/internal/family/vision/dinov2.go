@@ -85,10 +85,6 @@ func readDINOv2(c *family.Config, a *family.Model) {
 	if a.GatedFFN { // two thirds, rounded up to a multiple of 8
 		a.FFN = (int(float64(a.FFN)*2/3) + 7) / 8 * 8
 	}
-	if class != c.Base {
-		a.Classes = c.Labels()
-	}
-	c.Number(&a.Image, "image_size", 224)
-	c.Number(&a.Patch, "patch_size", 14)
-	c.Number(&a.Channels, "num_channels", 3)
+	a.Classes = c.ClassesOf(class)
+	c.Pixels(&a.Transformer, 14)
 }

@@ -55,13 +55,8 @@ func readGemma3Vision(c *family.Config, a *family.Model) {
 	a.Family = text.Family
 	text.Read(text, a)
 	a.NoHead = class == c.Base
-	v.Number(&tower.Hidden, "hidden_size", 768)
-	v.Number(&tower.Blocks, "num_hidden_layers", 12)
-	v.Number(&tower.Heads, "num_attention_heads", 12)
-	v.Number(&tower.FFN, "intermediate_size", 3072)
-	v.Number(&tower.Image, "image_size", 224)
-	v.Number(&tower.Patch, "patch_size", 16)
-	v.Number(&tower.Channels, "num_channels", 3)
+	v.Sizes(&tower.Transformer)
+	v.Pixels(&tower.Transformer, 16)
 	tower.Pooler = v.Flag("vision_use_head", true)
 	setTower(c, a, &tower)
 }

@@ -118,9 +118,7 @@ func readResNet(c *family.Config, a *family.Model) {
 	m.EarlyHalf, m.EarlyPlace = c.Flag("downsample_in_first_stage", false), c.Flag("downsample_in_bottleneck", false)
 	c.Activation(a, c.Word("hidden_act"), "relu")
 	m.Activation, a.Activation = a.Activation, 0
-	if class != c.Base {
-		m.Classes = c.Labels()
-	}
+	m.Classes = c.ClassesOf(class)
 	a.Images = m
 }
 

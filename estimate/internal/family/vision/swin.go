@@ -116,13 +116,9 @@ func readSwin(c *family.Config, a *family.Model) {
 		own.Each = append(own.Each, Stage{Blocks: depth, Heads: heads[i]})
 		a.Blocks += depth
 	}
-	if class != c.Base {
-		a.Classes = c.Labels()
-	}
+	a.Classes = c.ClassesOf(class)
 	c.Number(&a.Hidden, "embed_dim", 96)
-	c.Number(&a.Image, "image_size", 224)
-	c.Number(&a.Patch, "patch_size", 4)
-	c.Number(&a.Channels, "num_channels", 3)
+	c.Pixels(&a.Transformer, 4)
 	c.Number(&a.Window, "window_size", 7)
 	c.Times(&a.FFN, "mlp_ratio", a.Hidden, c.Ratio("mlp_ratio", 4))
 	c.Activation(a, c.Word("hidden_act"), "gelu")

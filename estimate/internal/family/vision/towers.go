@@ -85,11 +85,6 @@ func setTower(c *family.Config, a, tower *family.Model) {
 
 // towerNumbers reads the numbers that most towers have.
 func towerNumbers(c *family.Config, t *family.Transformer) {
-	c.Number(&t.Hidden, "hidden_size", 0)
-	c.Number(&t.Blocks, "num_hidden_layers", 0)
-	c.Number(&t.Heads, "num_attention_heads", 0)
-	c.Number(&t.FFN, "intermediate_size", 0)
-	c.Number(&t.Image, "image_size", 224)
-	c.Number(&t.Patch, "patch_size", 16)
-	c.Number(&t.Channels, "num_channels", 3)
+	c.Sizes(t)
+	c.Pixels(t, 16)
 }

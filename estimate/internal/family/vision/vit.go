@@ -158,10 +158,6 @@ func vitSettings(c *family.Config, a *family.Model, heads ...string) {
 		a.Own = &taught{}
 	}
 	a.Pooler = class == c.Base
-	if !a.Pooler {
-		a.Classes = c.Labels()
-	}
-	c.Number(&a.Image, "image_size", 224)
-	c.Number(&a.Patch, "patch_size", 16)
-	c.Number(&a.Channels, "num_channels", 3)
+	a.Classes = c.ClassesOf(class)
+	c.Pixels(&a.Transformer, 16)
 }
