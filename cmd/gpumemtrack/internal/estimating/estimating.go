@@ -46,6 +46,7 @@ func Command(a *cli.App) *cobra.Command {
 	o.training.flags(cmd)
 	o.loss.flags(cmd)
 	o.llama.flags(cmd)
+	completions(cmd)
 	cmd.AddCommand(listCommand(a))
 	o.topics(cmd)
 	return cmd

@@ -78,9 +78,6 @@ func (o *estimateOptions) flags(cmd *cobra.Command) {
 	flags.StringVar(&o.loading, "cuda-loading", "", "`WHEN` CUDA loads its kernels (CUDA_MODULE_LOADING), which decides the size of its context: "+strings.Join(loadings, ", "))
 	flags.BoolVar(&o.cpu, "cpu", false, "run on the CPU instead of CUDA")
 	flags.IntVar(&o.image, "image", 0, "images of `N` x N pixels")
-	cli.Complete(cmd, "gpu", gpuNames()...)
-	cli.Complete(cmd, "cuda-loading", loadings...)
-	cli.Complete(cmd, "dtype", usualTypes...)
 }
 
 // trainingFlags adds the flags of training that many need; trainingOptions adds the others.
@@ -102,14 +99,6 @@ func (o *estimateOptions) trainingFlags(cmd *cobra.Command) {
 	flags.StringSliceVar(&o.targets, "lora-targets", nil, "with --lora: `NAMES` of the linear layers to adapt, or all-linear (default: those of the query and the value, as in PEFT)")
 	flags.StringVar(&o.autocast, "autocast", "", "run under torch.autocast with `TYPE`: bf16 or fp16")
 	flags.BoolVar(&o.qlora, "qlora", false, "with --lora: keep the frozen weights in 4 bits (NF4), as --quantize nf4 does")
-	cli.Complete(cmd, "optimizer", names(optimizers)...)
-	cli.Complete(cmd, "optimizer-form", forms...)
-	cli.Complete(cmd, "offload", offloads...)
-	cli.Complete(cmd, "checkpoint", blocks)
-	cli.Complete(cmd, "lora-targets", "all-linear")
-	cli.Complete(cmd, "zero-grad", zeroGrads...)
-	cli.Complete(cmd, "autocast", usualTypes[1:]...)
-	cli.Complete(cmd, "zero", "1", "2", "3")
 }
 
 // servingFlags adds the flags for serving a language model.
@@ -121,14 +110,12 @@ func (o *estimateOptions) servingFlags(cmd *cobra.Command) {
 	flags.BoolVar(&o.llamaCpp, "llama-cpp", false, "with --serve: as llama.cpp serves, not PyTorch")
 	flags.IntVar(&o.microBatch, "ubatch", 512, "with --llama-cpp: process `N` tokens at a time")
 	flags.BoolVar(&o.flashAttention, "flash-attention", false, "with --llama-cpp: use flash attention, which stores no attention scores: the default of releases since September 2025")
-	cli.Complete(cmd, "kv", slices.Concat(kvTypes, usualTypes)...)
 }
 
 // fittingFlags adds the flags that ask what fits.
 func (o *estimateOptions) fittingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Var(newFitsFlag(&o.fits, &o.fitsGPU), "fits", "exit with 3 if it may need more than `SIZE`, such as 24GiB, h100 or 4090; say what would make it fit")
-	cli.Complete(cmd, "fits", gpuNames()[:len(gpus)]...)
 	flags.BoolVar(&o.weightsOnly, "weights-only", false, "where only the weights are known, let --fits compare them alone")
 	flags.BoolVar(&o.quantize, "best-quantization", false, "with --fits: find llama.cpp's widest quantization that fits")
 	flags.BoolVar(&o.maxBatch, "max-batch", false, "with --fits: find the largest batch that fits")
@@ -165,11 +152,6 @@ func (o *trainingOptions) flags(cmd *cobra.Command) {
 	flags.BoolVar(&o.fewest, "min-replicas", false, "with --fits and --zero: find the fewest replicas with which the model fits")
 	flags.Float64Var(&o.dropout, "lora-dropout", 0, "with --lora: dropout `P` of the adapters' input")
 	flags.StringVar(&o.adapters, "lora-dtype", "", "with --lora: element `TYPE` of the adapters (default float32, as in PEFT)")
-	cli.Complete(cmd, "attention", kernels...)
-	cli.Complete(cmd, "hold-output", outputs...)
-	cli.Complete(cmd, "gradients", usualTypes...)
-	cli.Complete(cmd, "checkpoint-saves", policies...)
-	cli.Complete(cmd, "lora-dtype", usualTypes...)
 }
 
 // lossOptions are the flags for the loss, and for how frozen linear layers are stored.
@@ -184,8 +166,6 @@ func (o *lossOptions) flags(cmd *cobra.Command) {
 	flags.StringVar(&o.name, "loss", usualLoss, "`LOSS` with which a language model is trained: "+strings.Join(names(losses), ", ")+"; fused is that of torch.compile and Unsloth, sum that of all the model returns")
 	flags.IntVar(&o.chunks, "loss-chunks", 1, "compute the logits and their loss for `N` parts of the tokens, as torchtune does")
 	flags.StringVar(&o.base, "quantize", "", "store the weights of linear layers in `FORM`, and do not train them: "+strings.Join(bases, ", ")+" (fp4 takes as much as nf4)")
-	cli.Complete(cmd, "loss", names(losses)...)
-	cli.Complete(cmd, "quantize", bases...)
 }
 
 // llamaOptions are settings of llama.cpp.
@@ -206,4 +186,16 @@ func (o *llamaOptions) flags(cmd *cobra.Command) {
 	flags.Float64SliceVar(&o.shares, "tensor-split", nil, "llama.cpp with the layers divided among several GPUs by these `SHARES`, such as 3,1")
 	flags.Lookup("gpu-layers").DefValue, flags.Lookup("tensor-split").DefValue = "0", "" // help leaves these out
 	flags.StringVar(&o.projector, "mmproj", "", "llama.cpp with the projector in `FILE` too, which turns images into tokens")
+}
+
+// completions makes the values of flags known to the shell.
+func completions(cmd *cobra.Command) {
+	for flag, words := range map[string][]string{
+		"gpu": gpuNames(), "fits": gpuNames()[:len(gpus)], "cuda-loading": loadings, "attention": kernels, "hold-output": outputs,
+		"optimizer": names(optimizers), "optimizer-form": forms, "offload": offloads, "zero-grad": zeroGrads, "zero": {"1", "2", "3"},
+		"checkpoint": {blocks}, "checkpoint-saves": policies, "loss": names(losses), "quantize": bases, "lora-targets": {"all-linear"},
+		"dtype": usualTypes, "autocast": usualTypes[1:], "gradients": usualTypes, "lora-dtype": usualTypes, "kv": slices.Concat(kvTypes, usualTypes),
+	} {
+		cli.Complete(cmd, flag, words...)
+	}
 }
