@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpumemtrack/gpumemtrack/internal/callstack/internal/callback"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/callback"
 )
 
 func init() {
