@@ -1,7 +1,9 @@
 package html
 
 import (
+	"cmp"
 	"strings"
+	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
 )
@@ -10,22 +12,22 @@ import (
 
 // body writes all cards of a device. The script fills in what depends on the moment that is shown.
 func (v *deviceView) body(p *webpage.Page) {
-	if v.Notice != nil {
-		v.Notice.card(p)
+	if v.notice != nil {
+		v.notice.card(p)
 	}
 	v.tiles(p)
 	v.overTime(p)
-	if len(v.Data.Kinds) > 0 {
+	if len(v.data.Kinds) > 0 {
 		p.Put(`
 <section class="card">
   <h2>Live bytes by kind<span class="at">, %v</span></h2>
   <div class="shares" id="kinds"></div>
   <ul class="legend" id="kinds-legend"></ul>
 </section>
-`, v.Moment)
+`, v.shown())
 	}
 	var choice webpage.Markup
-	if v.Past {
+	if v.past {
 		choice = `<div class="choice"><button data-measure="now" aria-pressed="true">live</button><button data-measure="ever" aria-pressed="false">ever allocated</button></div>`
 	}
 	p.Put(`
@@ -36,7 +38,7 @@ func (v *deviceView) body(p *webpage.Page) {
   <div id="flame" role="group" aria-label="Call stacks: arrow keys move, Enter looks closer, Escape goes back"></div>
   <p class="quiet hint" id="flame-hint">Width is bytes. Click a frame to look closer, the top one to go back; or use the arrow keys, Enter and Escape.</p>
 </section>
-`, v.Moment, choice)
+`, v.shown(), choice)
 	v.buffers(p)
 	v.segments(p)
 	v.lists(p)
@@ -83,18 +85,18 @@ func each(p *webpage.Page, m webpage.Markup, texts []string) {
 
 func (v *deviceView) tiles(p *webpage.Page) {
 	p.Put("\n" + `<section class="tiles">`)
-	for _, t := range v.Tiles {
+	for _, t := range tiles(v.at, v.peak()) {
 		p.Put("\n"+`  <div class="tile"><div class="name">%v</div><div class="value" id="%v">%v</div><div class="note">%v</div></div>`, t.Name, t.ID, t.Value, t.Note)
 	}
 	p.Put("\n</section>\n")
-	if len(v.LeftOut) > 0 {
-		p.Put(`<p class="card quiet">This file is not whole. It lacks: %v.</p>`+"\n", strings.Join(v.LeftOut, "; "))
+	if left := v.dump.LeftOut(); len(left) > 0 {
+		p.Put(`<p class="card quiet">This file is not whole. It lacks: %v.</p>`+"\n", strings.Join(left, "; "))
 	}
 }
 
 // overTime writes the chart, and what chooses the moment of all that stands below.
 func (v *deviceView) overTime(p *webpage.Page) {
-	if len(v.Data.Moments) > 1 {
+	if len(v.data.Moments) > 1 {
 		p.Put(`
 <section class="card" id="moments">
   <div class="bar">
@@ -105,18 +107,18 @@ func (v *deviceView) overTime(p *webpage.Page) {
 </section>
 `)
 	}
-	if v.Data.Timeline == nil && v.NoHistory == "" {
+	if v.data.Timeline == nil && v.whyNoHistory() == "" {
 		return
 	}
 	p.Put("\n<section class=\"card\">\n")
-	if v.Data.Timeline == nil {
+	if v.data.Timeline == nil {
 		p.Put(`  <h2>Over time</h2><p class="quiet" id="moment-hint">%v</p>
 </section>
-`, v.NoHistory)
+`, v.whyNoHistory())
 		return
 	}
 	var layers webpage.Markup
-	if len(v.Data.Kinds) > 0 {
+	if len(v.data.Kinds) > 0 {
 		layers = `<div class="choice"><button data-layers="kinds">by kind</button><button data-layers="lines">by line of code</button></div>`
 	}
 	p.Put(`  <div class="bar"><h2>Over time</h2>
@@ -125,20 +127,20 @@ func (v *deviceView) overTime(p *webpage.Page) {
   <div id="chart"></div>
   <p class="quiet hint" id="moment-hint">All below is of one moment: click the chart, move the mark on it, or use the arrow keys in the bar above. Drag elsewhere to zoom, double-click to go back. %v</p>
 </section>
-`, layers, v.History)
+`, layers, v.history())
 }
 
 // buffers writes the headings of the table's columns that the source can fill.
 func (v *deviceView) buffers(p *webpage.Page) {
 	var kind, shape, elements webpage.Markup
 	filter := webpage.Markup("file:line")
-	if len(v.Data.Kinds) > 0 {
+	if len(v.data.Kinds) > 0 {
 		kind, filter = "<th>Kind</th>", "kind, "+filter
 	}
-	if v.Shapes {
+	if v.shapes {
 		shape, filter = "<th>Shape</th>", "shape, "+filter
 	}
-	if v.Types {
+	if v.types {
 		elements = "<th>Type</th>"
 	}
 	p.Put(`
@@ -152,20 +154,20 @@ func (v *deviceView) buffers(p *webpage.Page) {
   </table></div>
   <p class="quiet hint" id="table-more"></p>
 </section>
-`, v.Moment, filter, kind, shape, elements)
+`, v.shown(), filter, kind, shape, elements)
 }
 
 func (v *deviceView) segments(p *webpage.Page) {
-	if !v.HasSegments {
+	if !v.hasSegments() {
 		return
 	}
 	p.Put(`
 <section class="card">
   <h2>Segments of the cache<span class="at">, %v</span></h2>
-`, v.Moment)
-	if len(v.Stuck) > 0 {
-		p.Put("  <p>Why memory is reserved that no buffer uses, %v:</p>\n  <ul>", v.Moment)
-		each(p, "<li>%v</li>", v.Stuck)
+`, v.shown())
+	if len(v.stuck) > 0 {
+		p.Put("  <p>Why memory is reserved that no buffer uses, %v:</p>\n  <ul>", v.shown())
+		each(p, "<li>%v</li>", v.w.list(v.stuck))
 		p.Put("</ul>\n")
 	}
 	p.Put(`  <p class="quiet hint">A segment goes back to the driver when nothing in it is in use. Those with most inactive memory come first. What is empty is inactive.</p>
@@ -180,28 +182,29 @@ func (v *deviceView) segments(p *webpage.Page) {
 
 // lists writes lost buffers, leak suspects and what grows.
 func (v *deviceView) lists(p *webpage.Page) {
-	if len(v.Lost) > 0 {
+	if len(v.lost) > 0 {
+		lost, sum := v.w.lost(v.lost)
 		p.Put(`
 <section class="card"><h2>Lost buffers</h2>
   <p>%v that nothing refers to any more and that were never freed: nobody can free them.</p>
-  <ul class="code">`, v.LostSum)
-		each(p, "<li>%v</li>", v.Lost)
+  <ul class="code">`, sum)
+		each(p, "<li>%v</li>", lost)
 		p.Put("</ul>\n</section>\n")
 	}
 	for _, list := range []struct {
 		name  string
 		texts []string
-	}{{"Leak suspects", v.Suspects}, {"Growing, not yet known whether bounded", v.Growth}} {
+	}{{"Leak suspects", v.suspects}, {"Growing, not yet known whether bounded", v.growth}} {
 		if len(list.texts) > 0 {
 			p.Put(`<section class="card"><h2>%v</h2>`, list.name)
-			each(p, `<pre class="code">%v</pre>`, list.texts)
+			each(p, `<pre class="code">%v</pre>`, v.w.list(list.texts))
 			p.Put("</section>\n")
 		}
 	}
 }
 
 func (v *deviceView) sections(p *webpage.Page) {
-	if len(v.Sections) == 0 {
+	if len(v.facts.sections) == 0 {
 		return
 	}
 	p.Put(`
@@ -209,19 +212,17 @@ func (v *deviceView) sections(p *webpage.Page) {
   <div class="scroll"><table class="cells" id="sections">
     <thead><tr><th>Section</th><th class="num">Live</th><th class="num">At the peak</th><th class="num">Ever</th></tr></thead>
     <tbody>`)
-	for _, s := range v.Sections {
-		path := s.Path
-		if path == "" {
-			path = "outside of all"
-		}
+	shown := v.facts.sections[:min(len(v.facts.sections), v.w.lines)]
+	for _, s := range shown {
+		path := cmp.Or(v.w.text(s.Path), "outside of all")
 		p.Put("\n"+`    <tr><td class="code" data-name="Section">%v</td><td class="num" data-name="Live">%v</td><td class="num" data-name="At the peak">%v</td><td class="num" data-name="Ever">%v</td></tr>`,
 			path, s.Live.Bytes, s.Peak.Bytes, s.Ever.Bytes)
 	}
-	endOfSections(p, v.MoreSections)
+	endOfSections(p, len(v.facts.sections)-len(shown))
 }
 
 func (v *deviceView) profile(p *webpage.Page) {
-	if len(v.Profile) == 0 {
+	if len(v.facts.profile) == 0 {
 		return
 	}
 	p.Put(`
@@ -229,11 +230,12 @@ func (v *deviceView) profile(p *webpage.Page) {
   <div class="scroll"><table class="cells" id="profile">
     <thead><tr><th>Section</th><th class="num">Calls</th><th class="num">Time</th><th class="num">Highest peak</th><th class="num">Kept a call</th></tr></thead>
     <tbody>`)
-	for _, r := range v.Profile {
+	shown := v.facts.profile[:min(len(v.facts.profile), v.w.lines)]
+	for _, r := range shown {
 		p.Put("\n"+`    <tr><td class="code" data-name="Section">%v</td><td class="num" data-name="Calls">%v</td><td class="num" data-name="Time">%v</td><td class="num" data-name="Highest peak">%v</td><td class="num" data-name="Kept a call">%v</td></tr>`,
-			r.Path, r.Calls, r.Time, r.Peak, r.Kept)
+			v.w.text(r.Path), r.Calls, r.Time.Round(time.Microsecond), r.Peak, r.Kept())
 	}
-	endOfSections(p, v.MoreProfile)
+	endOfSections(p, len(v.facts.profile)-len(shown))
 }
 
 // endOfSections ends a table of sections, and says how many sections were left out.
@@ -246,21 +248,21 @@ func endOfSections(p *webpage.Page, more int) {
 }
 
 func (v *deviceView) marks(p *webpage.Page) {
-	if len(v.Data.Marks) == 0 && v.NoMarks == "" {
+	if len(v.data.Marks) == 0 && v.whyNoMarks() == "" {
 		return
 	}
 	p.Put(`
 <section class="card" id="marks">
   <h2>Marks</h2>
 `)
-	if len(v.Data.Marks) == 0 {
-		p.Put(`  <p class="quiet">%v</p>`+"\n", v.NoMarks)
+	if len(v.data.Marks) == 0 {
+		p.Put(`  <p class="quiet">%v</p>`+"\n", v.whyNoMarks())
 	} else {
 		p.Put(`  <div class="chips" id="chips"></div>
   <article id="mark" aria-live="polite"></article>
 `)
-		if v.EarlierMarks > 0 {
-			p.Put(`  <p class="quiet hint">The tables of %v earlier marks are left out.</p>`+"\n", v.EarlierMarks)
+		if earlier := v.earlierMarks(); earlier > 0 {
+			p.Put(`  <p class="quiet hint">The tables of %v earlier marks are left out.</p>`+"\n", earlier)
 		}
 	}
 	p.Put("</section>\n")

@@ -4,26 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
-
-// profileRow is the sections of one path that have ended.
-type profileRow struct {
-	Path, Time, Peak, Kept string
-	Calls                  int64
-}
-
-func (w *writing) profile(rows []sections.Row) (out []profileRow) {
-	for _, r := range rows[:min(len(rows), w.lines)] {
-		out = append(out, profileRow{w.text(r.Path), r.Time.Round(time.Microsecond).String(), r.Peak.String(), r.Kept().String(), r.Calls})
-	}
-	return out
-}
 
 // list is the first of a list of texts, each of several lines.
 func (w *writing) list(texts []string) (out []string) {

@@ -10,71 +10,44 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// deviceView is what the page shows about a device.
+// deviceView shows the facts about a device in some detail.
 type deviceView struct {
-	Data data
-
-	Device, Origin   string
-	Moment           string // that is shown: "at the error"
-	When             string // the moment, and its time if that is known
-	Summary          string // text that describes the device in the list to choose from
-	Notice           *notice
-	Tiles            []tile
-	History          string // what the reader must know about the history
-	Sections         []section
-	MoreSections     int
-	Profile          []profileRow
-	MoreProfile      int
-	Lost             []string
-	LostSum          string
-	Suspects, Growth []string
-	Stuck            []string // why memory is reserved that no buffer uses
-	NoHistory        string   // what to do for one; "" if nothing can be done
-	Past             bool     // the source tells of more than one moment
-	NoMarks          string   // why there are no marks; "" where there can be none
-	Shapes, Types    bool     // which columns the source can fill
-	HasSegments      bool
-	EarlierMarks     int // whose tables are left out
-	LeftOut          []string
+	*facts
+	w      *writing
+	data   data
+	notice *notice // nil if there is none
 }
 
 func (f *facts) view(d detail) deviceView {
-	r, s := f.dump, f.at
 	w := &writing{d, f.names}
-	earlier := max(0, len(r.Marks)-d.marks)
-	v := deviceView{
-		Device: w.long(export.Device(s)), Summary: f.summary(w), Origin: w.long(s.Origin.String()), When: f.when(), Past: f.past,
-		Moment: "at " + f.moment.String(), Notice: w.notice(f), Tiles: tiles(s, f.peak()), History: f.history(), NoHistory: f.whyNoHistory(),
-		NoMarks: f.whyNoMarks(), EarlierMarks: earlier, LeftOut: r.LeftOut(), Shapes: f.shapes, Types: f.types, HasSegments: f.hasSegments(),
-		Data: w.data(f),
+	v := deviceView{f, w, w.data(f), w.notice(f)}
+	for _, m := range f.dump.Marks[v.earlierMarks():] {
+		v.data.Marks = append(v.data.Marks, w.mark(m, d.changes))
 	}
-	for _, m := range r.Marks[earlier:] {
-		v.Data.Marks = append(v.Data.Marks, w.mark(m, d.changes))
-	}
-	for _, part := range f.sections[:min(len(f.sections), d.lines)] {
-		part.Path = w.text(part.Path)
-		v.Sections = append(v.Sections, part)
-	}
-	v.MoreSections = len(f.sections) - len(v.Sections)
-	v.Profile = w.profile(f.profile)
-	v.MoreProfile = len(f.profile) - len(v.Profile)
-	v.Lost, v.LostSum = w.lost(f.lost)
-	v.Suspects, v.Growth, v.Stuck = w.list(f.suspects), w.list(f.growth), w.list(f.stuck)
 	return v
 }
+
+// earlierMarks is how many marks have no table on the page.
+func (v *deviceView) earlierMarks() int { return max(0, len(v.dump.Marks)-v.w.detail.marks) }
+
+// device names the device.
+func (v *deviceView) device() string { return v.w.long(export.Device(v.at)) }
+
+// shown names the moment that is shown: "at the error".
+func (f *facts) shown() string { return "at " + f.moment.String() }
 
 // when names the moment, and its time if that is known.
 func (f *facts) when() string {
 	if f.at.Time.IsZero() {
-		return "at " + f.moment.String()
+		return f.shown()
 	}
-	return f.at.Time.Format("2006-01-02 15:04:05 MST") + ", at " + f.moment.String()
+	return f.at.Time.Format("2006-01-02 15:04:05 MST") + ", " + f.shown()
 }
 
 // summary describes the device in a line.
-func (f *facts) summary(w *writing) string {
-	out := fmt.Sprintf("%s: %v live", w.long(export.Device(f.at)), f.at.Live.Bytes)
-	if peak := f.peak(); peak != nil {
+func (v *deviceView) summary() string {
+	out := fmt.Sprintf("%s: %v live", v.device(), v.at.Live.Bytes)
+	if peak := v.peak(); peak != nil {
 		out += fmt.Sprintf(", peak %v", peak.Bytes)
 	}
 	return out

@@ -52,20 +52,20 @@ func page(devices []*facts, more int, d detail) *webpage.Page {
 		views[i] = f.view(d)
 	}
 	first := &views[0]
-	p, title := new(webpage.Page), "GPU memory of "+first.Device
-	if first.Notice != nil && first.Notice.OutOfMemory {
+	p, title := new(webpage.Page), "GPU memory of "+first.device()
+	if first.notice != nil && first.notice.OutOfMemory {
 		title = "Out of memory: " + title
 	}
 	p.Head(title, Policy(), pageCSS)
 	p.Put("<body>\n<header>\n  <h1>GPU memory <span class=\"quiet\">of</span> ")
 	if len(views) == 1 {
-		p.Put("%v", first.Device)
+		p.Put("%v", first.device())
 	} else {
 		choice(p, views, more)
 	}
-	p.Put("</h1>\n  <p class=\"quiet\">%v", first.When)
-	if first.Origin != "" {
-		p.Put(" · %v", first.Origin)
+	p.Put("</h1>\n  <p class=\"quiet\">%v", first.when())
+	if origin := first.w.long(first.at.Origin.String()); origin != "" {
+		p.Put(" · %v", origin)
 	}
 	p.Put(`</p>
 </header>
@@ -77,13 +77,13 @@ func page(devices []*facts, more int, d detail) *webpage.Page {
 </main>
 <footer class="quiet">gpumemtrack</footer>
 <script type="application/json" id="data">`)
-	p.JSON(first.Data)
+	p.JSON(first.data)
 	p.Put("</script>\n")
 	for i := range views[1:] {
 		p.Put(`<template class="device">`)
 		views[1+i].body(p)
 		p.Put("</template>\n" + `<script type="application/json">`)
-		p.JSON(views[1+i].Data)
+		p.JSON(views[1+i].data)
 		p.Put("</script>\n")
 	}
 	p.Scripts(pageJS)
@@ -94,7 +94,7 @@ func page(devices []*facts, more int, d detail) *webpage.Page {
 func choice(p *webpage.Page, views []deviceView, more int) {
 	p.Put("\n    " + `<select id="device" aria-label="device">`)
 	for i := range views {
-		p.Put("\n      <option>%v</option>", views[i].Summary)
+		p.Put("\n      <option>%v</option>", views[i].summary())
 	}
 	if more > 0 {
 		p.Put("\n      <option disabled>and %v more devices, which are left out</option>", more)
