@@ -1,6 +1,7 @@
 package estimate_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
@@ -58,14 +59,14 @@ func TestQuantizeInTraining(t *testing.T) {
 
 	lora := estimate.LoRA{Rank: 16, Targets: []string{"q_proj"}}
 	adapted := train(estimate.Quantized{Base: "nf4"}, lora)
-	assert.Greater(t, train(estimate.Quantized{Base: "nf4"}, lora, estimate.Bitsandbytes(0, 43, 1)).Kept, adapted.Kept)
+	assert.Greater(t, train(estimate.Quantized{Base: "nf4"}, lora, estimate.Installed("bitsandbytes==0.43.1")).Kept, adapted.Kept)
 
 	serve := func(q estimate.Quantized, more ...estimate.Option) alloc.Bytes {
 		return model(t, layer.Public(mistral7b.Layers()), append(more, estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), q)...).Inference.Transient
 	}
 	const down = 4096 * 14336
 	usual := serve(estimate.Quantized{Base: "nf4"})
-	assert.EqualValues(t, 2*down, serve(estimate.Quantized{Base: "nf4"}, estimate.Bitsandbytes(0, 41, 3))-usual, "once in float16, and once in bfloat16")
+	assert.EqualValues(t, 2*down, serve(estimate.Quantized{Base: "nf4"}, estimate.Installed("bitsandbytes==0.41.3"))-usual, "once in float16, and once in bfloat16")
 	assert.Greater(t, serve(estimate.Quantized{Base: "nf4", Computes: alloc.Float32})-usual, alloc.Bytes(2*down))
 	assert.Less(t, serve(estimate.Quantized{Base: "int8"}), usual, "products of 8 bits need no other weight")
 }
@@ -115,7 +116,7 @@ func TestTablesOfOlderReleases(t *testing.T) {
 	buffers := func(name string, minor int) alloc.Bytes {
 		m, err := zoo.ByName(name)
 		require.NoError(t, err)
-		return model(t, m.Layers, estimate.Precision(alloc.Float16), estimate.Transformers(4, minor)).Inference.Buffers
+		return model(t, m.Layers, estimate.Precision(alloc.Float16), estimate.Installed(fmt.Sprintf("transformers==4.%d", minor))).Inference.Buffers
 	}
 	assert.Equal(t, 512*alloc.MiB, buffers("mistral-7b", 39)-buffers("mistral-7b", 41))
 	assert.Equal(t, 80*alloc.MiB, buffers("llama-2-7b", 39)-buffers("llama-2-7b", 41))

@@ -88,7 +88,7 @@ func ExampleWithLoss() {
 		fmt.Println(err)
 		return
 	}
-	for _, loss := range []nn.Layer{m.Loss(), nn.HeadLoss{InForward: true}} {
+	for _, loss := range []nn.Layer{m.Loss(), nn.NextToken{InForward: true}} {
 		r, err := estimate.Model(m.Layers, estimate.Tokens(1, 8192), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.SGD),
 			estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "v_proj"}}, estimate.Checkpointed("layers.*"), estimate.WithLoss(loss))
 		if err != nil {

@@ -2,6 +2,7 @@ package estimate_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 
@@ -214,7 +215,7 @@ func check(t *rapid.T) {
 		opts = append(opts, estimate.Checkpointed("*"))
 	}
 	if d.yes("quantized") {
-		opts = append(opts, estimate.Quantized{Base: d.word("base", "nf4", "nf4-double", "int8", "gptq", "awq")}, estimate.Bitsandbytes(0, 40+d.n("bitsandbytes")&7, 0))
+		opts = append(opts, estimate.Quantized{Base: d.word("base", "nf4", "nf4-double", "int8", "gptq", "awq")}, estimate.Installed(fmt.Sprintf("bitsandbytes==0.%d.0", 40+d.n("bitsandbytes")&7)))
 	}
 	if d.yes("judged") {
 		opts = append(opts, estimate.WithLoss(layer.Public([]tape.Layer{layer.HeadLoss{Chunks: d.n("chunks")}})[0]))
@@ -281,7 +282,7 @@ func checkTransformer(t *rapid.T) {
 		c.Experts = 4
 	}
 	opts := []estimate.Option{
-		estimate.Train(estimate.Optimizer(rapid.IntRange(0, 8).Draw(t, "optimizer"))), estimate.PyTorch(pick("torch", 1, 2), pick("minor", 3, 10, 12)),
+		estimate.Train(estimate.Optimizer(rapid.IntRange(0, 8).Draw(t, "optimizer"))), estimate.Installed(fmt.Sprintf("torch==%d.%d", pick("torch", 1, 2), pick("minor", 3, 10, 12))),
 		estimate.Loop{ZeroGrad: d.word("zero grad", "first", "backward", "kept"), Output: d.word("output", "held", "in-pass", "dropped"),
 			Form: d.word("form", "foreach", "one-by-one", "fused"), MicroBatches: pick("accumulate", 0, 1, 3)},
 		estimate.Precision([]alloc.DType{alloc.Float32, alloc.BFloat16}[pick("precision", 0, 1)]),

@@ -1,6 +1,7 @@
 package estimate_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,7 +22,7 @@ func TestHookedInputs(t *testing.T) {
 	c.Vocab = 100
 	of := func(blocks, torch int, more ...estimate.Option) int64 {
 		c.Blocks = blocks
-		return int64(model(t, layer.Public(with(c.Layers(), layer.NextToken{})), append(more, estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.PyTorch(2, torch),
+		return int64(model(t, layer.Public(with(c.Layers(), layer.NextToken{})), append(more, estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Installed(fmt.Sprintf("torch==2.%d", torch)),
 			estimate.Checkpointed("model.layers.*"), estimate.Sharding{Data: 1 << 20, ZeRO: 3}, trainer)...).Training.Peak)
 	}
 	adapt := estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "k_proj", "v_proj", "o_proj"}}
@@ -50,7 +51,7 @@ func TestCheckpointedCache(t *testing.T) {
 		var activations [2]int64
 		for i, blocks := range []int{8, 16} {
 			c.Blocks = blocks
-			m := model(t, layer.Public(with(c.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), estimate.Transformers(4, 45), estimate.Train(estimate.NoOptimizer),
+			m := model(t, layer.Public(with(c.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), estimate.Installed("transformers==4.45"), estimate.Train(estimate.NoOptimizer),
 				estimate.Checkpointed("transformer.h.*"), estimate.Attends("flash"), estimate.Loop{Output: o}).Training
 			activations[i] = int64(m.Peak - m.Weights - m.Gradients)
 		}
@@ -74,7 +75,7 @@ func TestWidenedLogits(t *testing.T) {
 			estimate.Loop{Output: o}).Training.Peak)
 	}
 	logits := int64(batch * length * 50257)
-	today, before := estimate.Transformers(4, 46), estimate.Transformers(4, 45)
+	today, before := estimate.Installed("transformers==4.46"), estimate.Installed("transformers==4.45")
 	assert.InEpsilon(t, 2*logits, of(today, "dropped")-of(before, "dropped"), 0.03)
 	assert.InEpsilon(t, 4*logits, of(before, "in-pass")-of(before, "dropped"), 0.03)
 }

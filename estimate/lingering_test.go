@@ -19,7 +19,7 @@ import (
 func TestKeptInputsLinger(t *testing.T) {
 	version := func(keeps bool) estimate.Option {
 		if keeps {
-			return estimate.Bitsandbytes(0, 43, 1)
+			return estimate.Installed("bitsandbytes==0.43.1")
 		}
 		return estimate.All()
 	}
@@ -35,9 +35,9 @@ func TestKeptInputsLinger(t *testing.T) {
 	logits := int64(2 * 64 * 32000)
 	assert.InEpsilon(t, inputs+logits, int64(allocated(old).Bytes-allocated(freed).Bytes), 0.2, "those of the step before")
 	assert.GreaterOrEqual(t, allocated(today).Upper, allocated(old).Bytes)
-	assert.Less(t, allocated(of(false, "held", estimate.PyTorch(2, 4))).Upper, allocated(today).Upper)
-	assert.Equal(t, allocated(today).Upper, allocated(of(false, "held", estimate.PyTorch(2, 3))).Upper)
-	assert.Less(t, allocated(of(false, "held", estimate.Bitsandbytes(0, 43, 2))).Upper, allocated(today).Upper)
+	assert.Less(t, allocated(of(false, "held", estimate.Installed("torch==2.4"))).Upper, allocated(today).Upper)
+	assert.Equal(t, allocated(today).Upper, allocated(of(false, "held", estimate.Installed("torch==2.3"))).Upper)
+	assert.Less(t, allocated(of(false, "held", estimate.Installed("bitsandbytes==0.43.2"))).Upper, allocated(today).Upper)
 }
 
 // Keys and values that the model returns live until the next forward pass is over.

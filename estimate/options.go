@@ -119,36 +119,23 @@ func Offloaded(what string) Option { return option(func(c *setting.Config) { c.O
 // PyTorch's dropout keeps has the type of the activations instead of one byte for each element.
 func OnCPU() Option { return option(func(c *setting.Config) { c.Backend = setting.CPU }) }
 
-// PyTorch says which version of PyTorch runs the model. These versions differ in memory:
+// Installed says which versions of Python's packages run the model, as pip freeze lists them: "torch==2.4.1",
+// "transformers==4.46", "bitsandbytes==0.43.2". What is not said counts as new. These versions differ in memory:
 //
-//   - Before 1.10, a ReLU that is not in place kept its input instead of its output.
-//   - Before 1.11, softmax kept its input too, and cuBLAS had no workspace in the cache.
-//   - From 1.13 to 2.1, a mean keeps its input. Norms that are written in elementary operations
+//   - torch before 1.10: a ReLU that is not in place kept its input instead of its output.
+//   - torch before 1.11: softmax kept its input too, and cuBLAS had no workspace in the cache.
+//   - torch from 1.13 to 2.1: a mean keeps its input. Norms that are written in elementary operations
 //     take a mean of squares.
-//   - Before 2.0, zero_grad kept the gradients' memory and optimizers went one by one, unless the
+//   - torch before 2.0: zero_grad kept the gradients' memory and optimizers went one by one, unless the
 //     Loop says otherwise.
-func PyTorch(major, minor int) Option {
-	return option(func(c *setting.Config) { c.Release = setting.Release{Major: major, Minor: minor} })
-}
-
-// Transformers says which version of Hugging Face's transformers runs the model. Before 4.46, most
-// models turned their logits into float32 before the loss read them. Before 4.45, a prompt had
-// logits for all its tokens, not only for the last.
-func Transformers(major, minor int) Option {
-	return option(func(c *setting.Config) {
-		c.Libraries.Transformers = setting.Release{Major: major, Minor: minor}
-	})
-}
-
-// Bitsandbytes says which version of bitsandbytes quantizes the weights. Before 0.43.2, products
-// kept their inputs for nothing, as long as the loop's code holds the loss (its pull request 1270).
-// Before 0.42, weights of four bits were unpacked to float16. Without this option, the upper bounds
-// of training allow for an old version, unless the option PyTorch says 2.4 or later, which appeared
-// in the same month as 0.43.2.
-func Bitsandbytes(major, minor, patch int) Option {
-	return option(func(c *setting.Config) {
-		c.Libraries.Bitsandbytes = [3]int{major, minor, patch}
-	})
+//   - transformers before 4.46: most models turned their logits into float32 before the loss read them.
+//   - transformers before 4.45: a prompt had logits for all its tokens, not only for the last.
+//   - bitsandbytes before 0.43.2: products kept their inputs for nothing, as long as the loop's code holds the loss (its pull
+//     request 1270). Where it is not said, the upper bounds of training allow for such a version, unless torch is 2.4 or
+//     later, which appeared in the same month as 0.43.2.
+//   - bitsandbytes before 0.42: weights of four bits were unpacked to float16.
+func Installed(packages ...string) Option {
+	return option(func(c *setting.Config) { c.Installed = append(c.Installed, packages...) })
 }
 
 // Frozen marks the layers whose paths match one of the patterns, with all layers in them, as not

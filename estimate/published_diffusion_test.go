@@ -40,7 +40,7 @@ func kleinRow(how string, more ...estimate.Option) owned {
 	return owned{
 		model: "FLUX.2-klein-base-4B, 512 x 512", setting: "batch 2, bfloat16, checkpointed, " + how, layers: layers,
 		opts: append(opts(estimate.InputShape(2, 32*32, 128), estimate.InputShape(2, 512, 7680), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW),
-			estimate.Checkpointed("transformer_blocks.*", "single_transformer_blocks.*"), estimate.PyTorch(2, 12),
+			estimate.Checkpointed("transformer_blocks.*", "single_transformer_blocks.*"), estimate.Installed("torch==2.12"),
 			estimate.Loop{ZeroGrad: "first", Form: "foreach"},
 			estimate.Machine{GPU: "ada", Loading: "lazy"}), more...),
 	}
@@ -97,7 +97,7 @@ func quantoRow(name string, m family.Transformer, vae diffusion.Autoencoder, cli
 	}
 	return owned{
 		model: name + ", the whole pipeline", setting: "loaded in float16; GB taken as GiB",
-		layers: layers, opts: opts(estimate.InputShape(1), estimate.Precision(alloc.Float16), estimate.PyTorch(2, 4)),
+		layers: layers, opts: opts(estimate.InputShape(1), estimate.Precision(alloc.Float16), estimate.Installed("torch==2.4")),
 	}
 }
 
@@ -106,7 +106,7 @@ func fluxRow(images int) owned {
 	return owned{
 		model: "FLUX.1-dev, the whole pipeline, 1024 x 1024", setting: fmt.Sprintf("%d images, bfloat16; decoding of all at once, enlarging in float32", images),
 		layers: append(fluxHeld(), fluxVAE.Layers()...),
-		opts:   opts(estimate.InputShape(images, 16, 128, 128), estimate.Precision(alloc.BFloat16), estimate.PyTorch(2, 6)),
+		opts:   opts(estimate.InputShape(images, 16, 128, 128), estimate.Precision(alloc.BFloat16), estimate.Installed("torch==2.6")),
 	}
 }
 
@@ -123,7 +123,7 @@ func sdxlRow(how string, d alloc.DType) owned {
 	}
 	return owned{
 		model: "SDXL, the whole pipeline, 1024 x 1024", setting: how, layers: append(layers, vae.Layers()...),
-		opts: opts(estimate.InputShape(1, 4, 128, 128), estimate.Precision(d), estimate.PyTorch(2, 2)),
+		opts: opts(estimate.InputShape(1, 4, 128, 128), estimate.Precision(d), estimate.Installed("torch==2.2")),
 	}
 }
 
@@ -137,7 +137,7 @@ func diffusionRows() []owned {
 		kleinRow("LoRA of rank 32", lora(32)),
 		{
 			model: "FLUX.1-dev, the whole pipeline", setting: "loaded in bfloat16",
-			layers: append(fluxHeld(), tape.As("vae", waits{fluxVAE.Layers()})), opts: opts(estimate.InputShape(1), estimate.Precision(alloc.BFloat16), estimate.PyTorch(2, 6)),
+			layers: append(fluxHeld(), tape.As("vae", waits{fluxVAE.Layers()})), opts: opts(estimate.InputShape(1), estimate.Precision(alloc.BFloat16), estimate.Installed("torch==2.6")),
 		},
 		quantoRow("PixArt-Sigma", pixArtSigma, diffusion.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 4}, 0),
 		quantoRow("Stable Diffusion 3 medium", sd3Medium, fluxVAE, clipBoth),

@@ -20,7 +20,7 @@ func furtherRows() []owned {
 	for _, tokens := range []int{128, 512} {
 		rows = append(rows, owned{
 			model: fmt.Sprintf("bert-base, %d tokens", tokens), setting: "batch 8", layers: bert.Layers(),
-			opts: opts(estimate.Tokens(8, tokens), estimate.PyTorch(1, 4), estimate.Machine{GPU: "turing", Loading: "eager"}),
+			opts: opts(estimate.Tokens(8, tokens), estimate.Installed("torch==1.4"), estimate.Machine{GPU: "turing", Loading: "eager"}),
 		})
 	}
 	decoder := family.Transformer{Vocab: 10000, Hidden: 512, FFN: 1344, Blocks: 4, Heads: 16, Attention: family.Attention{Plain: true}}
@@ -31,7 +31,7 @@ func furtherRows() []owned {
 	}, owned{ // as the tutorial quantizes it, with the defaults of its time: float16 for the rest
 		model: "octocoder (15.5B)", setting: "FP4, a prompt and 60 tokens", layers: octocoder.Layers(),
 		opts: opts(estimate.Tokens(1, 20), estimate.Precision(alloc.Float16), estimate.KVConfig(octocoder.Cache(1, 80, alloc.Float16)),
-			estimate.Quantized{Base: "nf4", Computes: alloc.Float32}, estimate.Bitsandbytes(0, 41, 0), lazyAmpere),
+			estimate.Quantized{Base: "nf4", Computes: alloc.Float32}, estimate.Installed("bitsandbytes==0.41.0"), lazyAmpere),
 	})
 }
 
@@ -61,7 +61,7 @@ func hubRows() []owned {
 		{"StableLM Alpha 3B", stableLM, 1, 32, packed, 0.05}, {"TinyLlama 1.1B", tinyLlama, 8, 32, all, 0.05},
 	} {
 		rows = append(rows, hubRow(r.name, r.model, "QLoRA", r.batch, estimate.LoRA{Rank: r.rank, Targets: r.targets, Dropout: r.dropout, DType: alloc.BFloat16},
-			estimate.Quantized{Base: "nf4", Layers: []string{"*"}}, estimate.Bitsandbytes(0, 41, 0)))
+			estimate.Quantized{Base: "nf4", Layers: []string{"*"}}, estimate.Installed("bitsandbytes==0.41.0")))
 	}
 	return append(rows, hubRow("phi-2", phi2, "LoRA", 4, estimate.LoRA{Rank: 8, Targets: ofPhi, Dropout: 0.05, DType: alloc.BFloat16}))
 }
@@ -69,7 +69,7 @@ func hubRows() []owned {
 func hubRow(name string, m family.Transformer, how string, batch int, lora estimate.LoRA, more ...estimate.Option) owned {
 	return owned{
 		model: name + ", 512 tokens", setting: fmt.Sprintf("batch %d, %s of rank %d on bfloat16, LitGPT", batch, how, lora.Rank), layers: with(m.Layers(), layer.NextToken{}),
-		opts: append(more, estimate.Tokens(batch, 512), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.PyTorch(2, 2), lazyAmpere, lora),
+		opts: append(more, estimate.Tokens(batch, 512), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Installed("torch==2.2"), lazyAmpere, lora),
 	}
 }
 
@@ -82,7 +82,7 @@ func adapterRows() []owned {
 	row := func(model, setting string, layers []tape.Layer, more ...estimate.Option) owned {
 		return owned{
 			model: model + ", about 64 tokens", setting: "batch 8, " + setting + "; GB taken as GiB", layers: layers,
-			opts: append(opts(estimate.Tokens(8, 64), estimate.Train(estimate.AdamW), estimate.PyTorch(1, 13), estimate.Machine{GPU: "ampere"}), more...),
+			opts: append(opts(estimate.Tokens(8, 64), estimate.Train(estimate.AdamW), estimate.Installed("torch==1.13"), estimate.Machine{GPU: "ampere"}), more...),
 		}
 	}
 	lora := func(targets ...string) estimate.Option {

@@ -184,7 +184,7 @@ func (m litGPT) loraRow(name string, batch, tokens int, how string, more ...esti
 	return owned{
 		model: fmt.Sprintf("%s, %d tokens", name, tokens), setting: fmt.Sprintf("batch %d, LoRA of rank 8 on %s, lit-gpt's layers", batch, how),
 		layers: m.trained(tokens),
-		opts: append(opts(estimate.Tokens(batch, tokens), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Frozen(frozen...), estimate.PyTorch(2, 1),
+		opts: append(opts(estimate.Tokens(batch, tokens), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Frozen(frozen...), estimate.Installed("torch==2.1"),
 			estimate.Loop{ZeroGrad: "first", Output: "in-pass", Form: "foreach", MicroBatches: 128 / batch}, lazyAmpere), more...),
 	}
 }
@@ -192,7 +192,7 @@ func (m litGPT) loraRow(name string, batch, tokens int, how string, more ...esti
 // quantized are the bases of bitsandbytes 0.41, which restores float16; lit-gpt has the head among them.
 func (m litGPT) quantized(b string) estimate.Option {
 	layers := []string{"lm_head", "h.*.attn.attn", "h.*.attn.proj", "h.*.mlp.*"}
-	return estimate.All(estimate.Quantized{Base: b, Layers: layers}, estimate.Bitsandbytes(0, 41, 0))
+	return estimate.All(estimate.Quantized{Base: b, Layers: layers}, estimate.Installed("bitsandbytes==0.41.0"))
 }
 
 func litgptRows() []owned {
@@ -231,8 +231,8 @@ func litgptServed() []owned {
 		for _, base := range r.bases {
 			rows = append(rows, owned{
 				model: r.name, setting: how[base] + ", 6 tokens and 50 more", layers: r.model.Layers(),
-				opts: opts(estimate.Tokens(1, 6), estimate.Precision(alloc.BFloat16), estimate.KVConfig(r.model.Cache(1, 56, alloc.BFloat16)), estimate.PyTorch(2, 1), lazyAmpere,
-					estimate.Quantized{Base: base, Layers: []string{"*"}}, estimate.Bitsandbytes(0, 41, 0)),
+				opts: opts(estimate.Tokens(1, 6), estimate.Precision(alloc.BFloat16), estimate.KVConfig(r.model.Cache(1, 56, alloc.BFloat16)), estimate.Installed("torch==2.1"), lazyAmpere,
+					estimate.Quantized{Base: base, Layers: []string{"*"}}, estimate.Installed("bitsandbytes==0.41.0")),
 			})
 		}
 	}

@@ -187,7 +187,7 @@ const publishedTail = `
 
 For everything that the options leave open, the upper bound assumes the worst case: where gradients are cleared, how the
 optimizer loops over the parameters, whether SGD uses weight decay and whether the held output has the keys and values that
-decoders return (` + "`Loop`" + `), PyTorch's version (` + "`PyTorch`" + `), whether an older bitsandbytes keeps the inputs of its products (` + "`Quantized`" + `; not
+decoders return (` + "`Loop`" + `), PyTorch's version (` + "`Installed`" + `), whether an older bitsandbytes keeps the inputs of its products (` + "`Quantized`" + `; not
 if PyTorch is 2.4 or newer), and the GPU (` + "`Machine`" + `), whose context is one of those below. One case is different: if the options do not say whether the training
 loop keeps the model's output, the estimate itself assumes that it does, and the lower bound that it does not.
 

@@ -218,7 +218,7 @@ func c3d() []tape.Layer {
 // step returns has the losses alone.
 var openMMLab = estimate.All(
 	estimate.Loop{ZeroGrad: "kept", Output: "dropped", Form: "one-by-one", Decay: "used"},
-	estimate.PyTorch(1, 5), estimate.Machine{GPU: "volta"},
+	estimate.Installed("torch==1.5"), estimate.Machine{GPU: "volta"},
 )
 
 // videoRows are mmaction2's, each on one of 8 replicas.

@@ -35,7 +35,6 @@ func (CrossEntropy) isLayer()      {}
 func (CTC) isLayer()               {}
 func (Loss) isLayer()              {}
 func (NextToken) isLayer()         {}
-func (HeadLoss) isLayer()          {}
 func (BatchNorm) isLayer()         {}
 func (LayerNorm) isLayer()         {}
 func (GroupNorm) isLayer()         {}

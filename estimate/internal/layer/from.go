@@ -23,7 +23,7 @@ func Public(layers []tape.Layer) []nn.Layer {
 	all := make([]nn.Layer, len(layers))
 	for i, l := range layers {
 		if next, ok := l.(NextToken); ok {
-			all[i] = nn.NextToken(next)
+			all[i] = nn.NextToken{Fused: next.Fused}
 		} else {
 			all[i] = Own(l)
 		}
@@ -38,7 +38,7 @@ func PublicLoss(l tape.Layer) nn.Layer {
 	case nil:
 		return nil
 	case NextToken:
-		return nn.NextToken(l)
+		return nn.NextToken{Fused: l.Fused}
 	case CrossEntropy:
 		return nn.CrossEntropy(l)
 	}
@@ -128,8 +128,12 @@ func alone(l nn.Layer) tape.Layer {
 			Hidden: l.Hidden, Heads: l.Heads, KVHeads: l.KVHeads, HeadSize: l.HeadSize, NoBias: l.NoBias,
 			Rotary: l.Rotary, Dropout: l.Dropout, Cross: l.Cross,
 		}
-	case nn.HeadLoss:
-		return HeadLoss{Linear: Linear(l.Linear), Chunks: l.Chunks, Loss: NextToken(l.Loss), InForward: l.InForward}
+	case nn.NextToken:
+		next := NextToken{l.Fused}
+		if l.Chunks != 0 || l.InForward {
+			return HeadLoss{Chunks: l.Chunks, Loss: next, InForward: l.InForward}
+		}
+		return next
 	}
 	if l == nil {
 		return nil
@@ -183,7 +187,7 @@ func classes[K ~string, V any](m map[K]V) string {
 var alike = byName(
 	ReLU{}, SiLU{}, GELU{}, PReLU(0), Sigmoid{}, Tanh{}, Softmax{},
 	Conv1d{}, Conv2d{}, Conv3d{}, Linear{}, Embedding{}, RNN{}, LSTM{}, GRU{}, Dropout{}, ChannelDropout{}, StochasticDepth{},
-	CrossEntropy{}, CTC(0), NextToken{},
+	CrossEntropy{}, CTC(0),
 	BatchNorm{}, LayerNorm{}, GroupNorm{}, InstanceNorm{}, LocalResponseNorm(0),
 	MaxPool{}, AvgPool{}, AdaptiveAvgPool(0), AdaptiveMaxPool(0), Flatten{}, Reshape{}, Upsample(0), PixelShuffle(0), ZeroPad2d{}, tape.Identity{}, tape.Permute{},
 )

@@ -20,7 +20,7 @@ func TestEveryPublicLayerIsConverted(t *testing.T) {
 		nn.ReLU{}, nn.SiLU{}, nn.GELU{}, nn.PReLU(0), nn.Sigmoid{}, nn.Tanh{}, nn.Softmax{},
 		nn.Conv1d{}, nn.Conv2d{}, nn.Conv3d{}, nn.Linear{}, nn.Embedding{}, nn.RNN{}, nn.LSTM{}, nn.GRU{}, nn.Attention{}, nn.Dropout{},
 		nn.ChannelDropout{}, nn.StochasticDepth{}, nn.CrossEntropy{}, nn.CTC(0), nn.NextToken{},
-		nn.HeadLoss{}, nn.BatchNorm{}, nn.LayerNorm{}, nn.GroupNorm{}, nn.InstanceNorm{}, nn.RMSNorm(0), nn.LocalResponseNorm(0), nn.MaxPool{}, nn.AvgPool{},
+		nn.BatchNorm{}, nn.LayerNorm{}, nn.GroupNorm{}, nn.InstanceNorm{}, nn.RMSNorm(0), nn.LocalResponseNorm(0), nn.MaxPool{}, nn.AvgPool{},
 		nn.AdaptiveAvgPool(0), nn.AdaptiveMaxPool(0), nn.Flatten{}, nn.Reshape{}, nn.Upsample(0), nn.PixelShuffle(0), nn.ZeroPad2d{}, nn.Identity{}, nn.Permute{},
 		nn.Sequential{}, nn.Residual{}, nn.Concat{}, nn.Module{},
 	}
@@ -65,4 +65,10 @@ func TestNamedClasses(t *testing.T) {
 	} {
 		assert.Equal(t, tape.Wrong(want), From([]nn.Layer{l})[0])
 	}
+}
+
+// A loss of the head's logits in chunks, or made with its gradients, is a layer with the head.
+func TestNextTokenWithTheHead(t *testing.T) {
+	assert.Equal(t, []tape.Layer{NextToken{Fused: true}, HeadLoss{Chunks: 1, Loss: NextToken{Fused: true}}, HeadLoss{InForward: true}},
+		From([]nn.Layer{nn.NextToken{Fused: true}, nn.NextToken{Fused: true, Chunks: 1}, nn.NextToken{InForward: true}}))
 }

@@ -13,7 +13,7 @@ import (
 
 type CrossEntropy nn.CrossEntropy
 
-type NextToken nn.NextToken
+type NextToken struct{ Fused bool }
 
 type MSE struct{}
 

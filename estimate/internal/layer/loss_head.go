@@ -25,6 +25,9 @@ type HeadLoss struct {
 func (HeadLoss) Kind() string { return "HeadLoss" }
 
 func (l HeadLoss) Declare(d *tape.Declaration) {
+	if l.Linear == (Linear{}) {
+		d.Failf("a loss with Chunks or InForward takes the place of the head: leave it to the option WithLoss")
+	}
 	d.Want("Chunks", l.Chunks, 0)
 	if l.Chunks > maxChunks {
 		d.Failf("Chunks is %d: want %d at most", l.Chunks, maxChunks)

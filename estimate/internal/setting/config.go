@@ -45,8 +45,9 @@ type Config struct {
 	Frozen      []string
 	Autocast    alloc.DType
 	Kernel      string
-	NeedsBatch  bool // some input must have a batch, as MaxBatch needs
-	Searches    bool // the call is one of many in a search
+	Installed   []string // packages with their versions, of which Release and Libraries are made
+	NeedsBatch  bool     // some input must have a batch, as MaxBatch needs
+	Searches    bool     // the call is one of many in a search
 }
 
 type Input struct {
@@ -77,6 +78,7 @@ func New(apply func(*Config)) (*Config, error) {
 // check returns an error that names the first option that makes no sense.
 func (c *Config) check() error {
 	for _, err := range []error{
+		c.installed(),
 		elementType("Weights", c.Weights), elementType("Activations", c.Activations), elementType("Gradients", c.Gradients),
 		c.Optimizer.check("Train: Optimizer"),
 		word("Offloaded", c.Offload, OffloadOptimizer, OffloadParameters, OffloadPaged),
@@ -95,10 +97,6 @@ func (c *Config) check() error {
 	switch d := c.Autocast; {
 	case d != 0 && d != alloc.Float16 && d != alloc.BFloat16:
 		return wrong("Autocast to %v: want float16 or bfloat16", d)
-	case c.Release.Major < 0 || c.Release.Minor < 0 || c.Release.Major == 0 && c.Release.Minor > 0:
-		return wrong("PyTorch %d.%d is not known: want a version from 1.0 on", c.Release.Major, c.Release.Minor)
-	case !c.Libraries.valid():
-		return wrong("Transformers and Bitsandbytes: versions %+v are not known: want numbers of 0 or more", c.Libraries)
 	case c.Stored.Count < 0 || c.Stored.Bytes < 0:
 		return wrong("Stored: %d parameters in %d bytes: want 0 or more of both", c.Stored.Count, c.Stored.Bytes)
 	case c.Projector < 0:

@@ -1,6 +1,10 @@
 package setting
 
-import "cmp"
+import (
+	"cmp"
+	"strconv"
+	"strings"
+)
 
 // What checkpointed layers keep besides their input; nothing more without a word.
 const (
@@ -89,8 +93,32 @@ type Libraries struct {
 	Bitsandbytes [3]int
 }
 
-func (l Libraries) valid() bool {
-	return l.Transformers.Major >= 0 && l.Transformers.Minor >= 0 && min(l.Bitsandbytes[0], l.Bitsandbytes[1], l.Bitsandbytes[2]) >= 0
+// installed reads the versions of the packages.
+func (c *Config) installed() error {
+	for _, p := range c.Installed {
+		name, version, _ := strings.Cut(p, "==")
+		var v [3]int
+		parts := strings.SplitN(version, ".", 4)
+		ok := len(parts) > 1
+		for i, part := range parts[:min(len(parts), 3)] {
+			digits := len(part) - len(strings.TrimLeft(part, "0123456789")) // what follows, as in 1+cu121, says nothing
+			n, err := strconv.ParseUint(part[:digits], 10, 16)
+			v[i], ok = int(n), ok && (err == nil || i == 2)
+		}
+		switch release := (Release{v[0], v[1]}); {
+		case !ok || v == [3]int{} || name == "torch" && v[0] == 0:
+			return wrong("Installed: %q: want a package and its version, such as torch==2.4", p)
+		case name == "torch":
+			c.Release = release
+		case name == "transformers":
+			c.Libraries.Transformers = release
+		case name == "bitsandbytes":
+			c.Libraries.Bitsandbytes = v
+		default:
+			return wrong("Installed: %q: want a version of torch, transformers or bitsandbytes", p)
+		}
+	}
+	return nil
 }
 
 // BeforeBitsandbytes reports whether the version of bitsandbytes is known and older than

@@ -50,7 +50,7 @@ func (t *Tape) Beyond() (bytes int64, what, says string) {
 		keys += t.lingering.copies
 	}
 	if inputs > keys {
-		return inputs + keys, "whether bitsandbytes keeps inputs, as it did before 0.43.2", "Bitsandbytes"
+		return inputs + keys, "whether bitsandbytes keeps inputs, as it did before 0.43.2", "Installed"
 	}
 	return inputs + keys, "whether the code holds keys and values with the output", "Loop.Output"
 }

@@ -55,7 +55,7 @@ var zeros = []any{
 	new(nn.Activation), new(nn.AdaptiveAvgPool), new(nn.AdaptiveMaxPool), new(nn.Attention), new(nn.AvgPool), new(nn.BatchNorm),
 	new(nn.CTC), new(nn.ChannelDropout), new(nn.Concat), new(nn.Conv1d), new(nn.Conv2d), new(nn.Conv3d), new(nn.CrossEntropy),
 	new(nn.Dropout), new(nn.Embedding), new(nn.Flatten), new(nn.GELU), new(nn.GRU), new(nn.GroupNorm),
-	new(nn.HeadLoss), new(nn.Identity), new(nn.InstanceNorm),
+	new(nn.Identity), new(nn.InstanceNorm),
 	new(nn.LSTM), new(nn.LayerNorm), new(nn.Linear), new(nn.Loss), new(nn.LocalResponseNorm),
 	new(nn.MaxPool), new(nn.Module), new(nn.NextToken), new(nn.PReLU), new(nn.Permute),
 	new(nn.PixelShuffle), new(nn.RMSNorm), new(nn.RNN), new(nn.ReLU), new(nn.Reshape), new(nn.Residual),

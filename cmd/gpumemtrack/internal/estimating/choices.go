@@ -80,9 +80,9 @@ var kvTypes = []string{"q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"}
 const usualLoss = "usual"
 
 // losses lists the values of --loss.
-var losses = []choice[nn.HeadLoss]{
-	{usualLoss, nn.HeadLoss{}}, {"fused", nn.HeadLoss{Loss: nn.NextToken{Fused: true}}},
-	{"liger", nn.HeadLoss{InForward: true}}, {sumLoss, nn.HeadLoss{}}, {"none", nn.HeadLoss{}},
+var losses = []choice[nn.NextToken]{
+	{usualLoss, nn.NextToken{}}, {"fused", nn.NextToken{Fused: true, Chunks: 1}},
+	{"liger", nn.NextToken{InForward: true}}, {sumLoss, nn.NextToken{}}, {"none", nn.NextToken{}},
 }
 
 // sumLoss is the sum of the model's output, whose gradient scripts take that only measure time.

@@ -10,7 +10,7 @@ import (
 var inFlags = strings.NewReplacer(
 	"Machine.GPU and Machine.Loading say", "--gpu and --cuda-loading say", "Machine.GPU", "--gpu", "Machine.Loading", "--cuda-loading",
 	"Loop.ZeroGrad", "--zero-grad", "Loop.Form", "--optimizer-form", "Loop.Decay", "--weight-decay", "Loop.Output", "--hold-output",
-	"Bitsandbytes", "--bitsandbytes", "Report.Beside", "--measured",
+	"Installed", "--bitsandbytes", "Report.Beside", "--measured",
 )
 
 // note turns the notes of a report into a command's: they name flags, and say what was assumed and

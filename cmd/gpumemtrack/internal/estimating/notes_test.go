@@ -42,7 +42,7 @@ func TestNotesNameFlags(t *testing.T) {
 		notes := estimateJSON(t, args).Report.Notes
 		require.NotEmpty(t, notes, args)
 		for _, note := range notes {
-			assert.NotRegexp(t, `\b(Loop|Machine|Bitsandbytes|Report|Precision|LoRA|Quantized)\b`, note, args)
+			assert.NotRegexp(t, `\b(Loop|Machine|Installed|Report|Precision|LoRA|Quantized)\b`, note, args)
 			for _, word := range strings.Fields(note) {
 				if strings.HasPrefix(word, "--") {
 					flags[strings.TrimRight(word, ":;,.")] = true

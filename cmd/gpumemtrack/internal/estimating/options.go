@@ -105,37 +105,32 @@ func (o estimateOptions) loop() ([]estimate.Option, error) {
 		return nil, cli.UsageError("estimate: --checkpoint-saves needs --checkpoint, such as --checkpoint blocks")
 	}
 	options := []estimate.Option{l, estimate.Offloaded(offload), estimate.CheckpointSaves(saves)}
-	for _, of := range []struct {
-		flag, given, example string
-		option               func(v [3]int) estimate.Option
-	}{
-		{"pytorch", o.pytorch, "2.4", func(v [3]int) estimate.Option { return estimate.PyTorch(v[0], v[1]) }},
-		{"transformers", o.transformers, "4.45", func(v [3]int) estimate.Option { return estimate.Transformers(v[0], v[1]) }},
-		{"bitsandbytes", o.bitsandbytes, "0.43.2", func(v [3]int) estimate.Option { return estimate.Bitsandbytes(v[0], v[1], v[2]) }},
+	for _, of := range []struct{ flag, given, example, name string }{
+		{"pytorch", o.pytorch, "2.4", "torch"}, {"transformers", o.transformers, "4.45", "transformers"}, {"bitsandbytes", o.bitsandbytes, "0.43.2", "bitsandbytes"},
 	} {
 		if of.given == "" {
 			continue
 		}
-		v, ok := version(of.given)
-		if !ok {
+		if !isVersion(of.given) {
 			return nil, cli.UsageError("estimate: --%s %s: want a version such as %s", of.flag, of.given, of.example)
 		}
-		options = append(options, of.option(v))
+		options = append(options, estimate.Installed(of.name+"=="+of.given))
 	}
 	return options, nil
 }
 
-// version reads the numbers of a version, at least two.
-func version(text string) (v [3]int, ok bool) {
+// isVersion reports whether text is the numbers of a version, at least two.
+func isVersion(text string) bool {
 	parts := strings.Split(text, ".")
-	for i := range min(len(parts), len(v)) {
-		n, err := strconv.ParseUint(parts[i], 10, 16)
+	some := false
+	for _, part := range parts[:min(len(parts), 3)] {
+		n, err := strconv.ParseUint(part, 10, 16)
 		if err != nil {
-			return v, false
+			return false
 		}
-		v[i] = int(n)
+		some = some || n > 0
 	}
-	return v, len(parts) > 1 && v != [3]int{}
+	return some && len(parts) > 1
 }
 
 func (o estimateOptions) tokens(usual int) int {

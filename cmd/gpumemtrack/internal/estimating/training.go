@@ -199,7 +199,7 @@ func (o estimateOptions) judged(usual nn.Layer) ([]estimate.Option, error) {
 	case usual != nn.Layer(nn.NextToken{}):
 		return nil, cli.UsageError("estimate: --loss and --loss-chunks are for models that predict the next token")
 	}
-	l.Chunks = o.loss.chunks
+	l.Chunks = max(l.Chunks, o.loss.chunks)
 	return []estimate.Option{estimate.WithLoss(l)}, nil
 }
 
