@@ -52,6 +52,7 @@ func New(series []nvml.Series, cfg Config) (*Figure, error) {
 	if len(f.series) == 0 {
 		return nil, nothingToDraw(series)
 	}
+	f.title = f.withModel(f.title)
 	f.from, f.to = span(f.series, start)
 	f.time = timeUnitOf(f.to - f.from)
 	for _, unit := range unitsOf(f.series) {

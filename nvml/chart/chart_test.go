@@ -145,9 +145,9 @@ func TestSVG(t *testing.T) {
 	assert.Equal(t, "800", drawing.Width)
 	assert.Equal(t, "500", drawing.Height)
 	for _, want := range []string{
-		"a title", "time [s]", "memory [GiB]", "0", "60", "100",
-		"GPU 0 memory used, NVIDIA H200, peak 23.0 GiB of 24.0 GiB", "GPU 0 pid 12345 and children, peak 20.0 GiB",
-		"GPU 1 memory used, NVIDIA H200, peak 105.0 GiB", "GPU 1 pid 12345 and children, peak 91.0 GiB",
+		"a title, 2 x NVIDIA H200", "time [s]", "memory [GiB]", "0", "60", "100",
+		"GPU 0 memory used, peak 23.0 GiB of 24.0 GiB", "GPU 0 pid 12345 and children, peak 20.0 GiB",
+		"GPU 1 memory used, peak 105.0 GiB", "GPU 1 pid 12345 and children, peak 91.0 GiB",
 	} {
 		assert.Contains(t, texts, want)
 	}

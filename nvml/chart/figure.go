@@ -14,7 +14,8 @@ const (
 // Figure is a chart that can be written any number of times.
 type Figure struct {
 	title         string
-	width, height int // pixels, all panels together
+	oneModel      bool // of all GPUs: the title has it
+	width, height int  // pixels, all panels together
 	panels        []panel
 	series        []nvml.Series
 	from, to      float64 // seconds

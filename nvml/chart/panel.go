@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -39,7 +40,7 @@ func (f *Figure) newPanel(unit string) panel {
 	p.Max /= scale
 	for i, s := range series {
 		l := line{
-			Name: nameOf(s), Label: labelOf(s), Color: colorOf(s, f.series, series), Under: countSame(s, series[i+1:]),
+			Name: f.nameOf(s), Label: f.labelOf(s), Color: colorOf(s, f.series, series), Under: countSame(s, series[i+1:]),
 			Process: s.Quantity == nvml.ProcessMemory, Stepped: s.Quantity.IsMemory(),
 		}
 		if l.Process {
@@ -58,17 +59,39 @@ func (f *Figure) newPanel(unit string) panel {
 	return p
 }
 
+// withModel adds to a title the model of all GPUs of a chart that has several. It is not told with each line then.
+func (f *Figure) withModel(title string) string {
+	var devices []string
+	for _, s := range f.series {
+		if s.Device.Name == "" || s.Device.Name != f.series[0].Device.Name {
+			return title
+		}
+		if !slices.Contains(devices, s.Device.Label()) {
+			devices = append(devices, s.Device.Label())
+		}
+	}
+	if len(devices) < 2 {
+		return title
+	}
+	f.oneModel = true
+	model := fmt.Sprintf("%d x %s", len(devices), f.series[0].Device.Name)
+	if title == "" {
+		return model
+	}
+	return title + ", " + model
+}
+
 // nameOf says what a line shows, and the model of its GPU.
-func nameOf(s nvml.Series) string {
-	if s.Device.Name != "" && s.Quantity != nvml.ProcessMemory {
+func (f *Figure) nameOf(s nvml.Series) string {
+	if s.Device.Name != "" && !f.oneModel && s.Quantity != nvml.ProcessMemory {
 		return s.Label() + ", " + s.Device.Name
 	}
 	return s.Label()
 }
 
 // labelOf says in a picture how high a line gets too: it has no table.
-func labelOf(s nvml.Series) string {
-	label := nameOf(s)
+func (f *Figure) labelOf(s nvml.Series) string {
+	label := f.nameOf(s)
 	if s.Quantity != nvml.MemoryUsed && s.Quantity != nvml.ProcessMemory {
 		return label
 	}

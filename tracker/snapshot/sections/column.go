@@ -51,9 +51,9 @@ type column struct {
 var columns = []column{
 	{"path", "Section", byText(func(r *Row) string { return r.Path }), nil, func(r *Row) string { return r.Path }, true},
 	number("calls", "Calls", func(r *Row) int64 { return r.Calls }, plain),
-	number("time", "Time", func(r *Row) time.Duration { return r.Time }, short),
-	number("gpu-time", "GPU time", func(r *Row) time.Duration { return max(0, r.DeviceTime) }, short),
-	number("cpu-time", "CPU time", func(r *Row) time.Duration { return max(0, r.CPUTime) }, short),
+	number("time", "Time", func(r *Row) time.Duration { return r.Time }, text.Duration),
+	number("gpu-time", "GPU time", func(r *Row) time.Duration { return max(0, r.DeviceTime) }, text.Duration),
+	number("cpu-time", "CPU time", func(r *Row) time.Duration { return max(0, r.CPUTime) }, text.Duration),
 	number("rss", "RSS", func(r *Row) alloc.Bytes { return consumed(r.RSS) }, alloc.Bytes.String),
 	number("heap", "Go heap", func(r *Row) alloc.Bytes { return consumed(r.Heap) }, alloc.Bytes.String),
 	number(byAllocated, "Allocated", func(r *Row) alloc.Bytes { return r.Allocated.Bytes }, alloc.Bytes.String),
@@ -113,18 +113,11 @@ func expected(r *Row) alloc.Bytes {
 	return r.Estimate.Bytes
 }
 
-func byText(text func(*Row) string) func(x, y *Row) int {
-	return func(x, y *Row) int { return strings.Compare(text(x), text(y)) }
+func byText(of func(*Row) string) func(x, y *Row) int {
+	return func(x, y *Row) int { return strings.Compare(of(x), of(y)) }
 }
 
 func plain(n int64) string { return strconv.FormatInt(n, 10) }
-
-func short(d time.Duration) string {
-	if d < time.Millisecond {
-		return d.Round(100 * time.Nanosecond).String()
-	}
-	return d.Round(10 * time.Microsecond).String()
-}
 
 // scaled prints a count with the decimal prefixes that FLOPs are given in.
 func scaled(n int64) string {
