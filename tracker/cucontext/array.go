@@ -30,7 +30,7 @@ func makeArray(ctx cu.Context, desc cu.Array3Desc, create func() (cu.Array, erro
 	switch t := ctx.(type) {
 	case *tracked:
 		book, as = t.book, t.as
-	case *Batched:
+	case *batched:
 		book, as = t.book, t.as
 	default:
 		panic(fmt.Sprintf("cucontext: make array: a %T is not tracked: call Track first", ctx))
@@ -90,7 +90,7 @@ func (t *tracked) DestroyArray(array cu.Array) {
 }
 
 // DestroyArray is not batched: it goes to the context underneath.
-func (b *Batched) DestroyArray(array cu.Array) {
+func (b *batched) DestroyArray(array cu.Array) {
 	b.book.leave(handleOf(array), func() error {
 		b.BatchedContext.DestroyArray(array)
 		return b.Context.Error()

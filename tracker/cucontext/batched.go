@@ -14,7 +14,8 @@ import (
 )
 
 // Batched is a *cu.BatchedContext with its allocations in the ledger. Make one with TrackBatched;
-// the rules of Track apply.
+// the rules of Track apply. An allocation waits for its batch, and its error is the context's,
+// explained as Track's errors are.
 //
 // MemFree only queues the free, as in a cu.BatchedContext. The record leaves the ledger at that
 // moment. If DoWork finds that the free failed, the record is entered again with its old call
@@ -23,7 +24,27 @@ import (
 // The original keeps only the results of the last batch that it sent to the driver. If one DoWork
 // sent several batches, a failed free in an earlier one goes unnoticed, unless an allocation ended
 // that batch.
-type Batched struct {
+type Batched interface {
+	cu.Context
+	// AllocAndCopy allocates and copies; where only the copy failed there is memory all the same.
+	AllocAndCopy(host unsafe.Pointer, bytes int64) (cu.DevicePtr, error)
+	// LaunchAndSync is the original's.
+	LaunchAndSync(f cu.Function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes int, s cu.Stream, params []unsafe.Pointer)
+	// WorkAvailable is the original's: it tells when to call DoWork.
+	WorkAvailable() <-chan struct{}
+	// DoWork does the work queued, on the calling thread, and settles the frees that were queued
+	// before it began.
+	DoWork()
+	// Errors and FirstError are the original's, for the last batch.
+	Errors() error
+	FirstError() error
+	// TrackErr returns the first error of the ledger, for example that it is closed; nil if there was
+	// none.
+	TrackErr() error
+}
+
+// batched is a Batched.
+type batched struct {
 	*cu.BatchedContext
 	book  *book
 	frees *freeQueue
@@ -31,26 +52,24 @@ type Batched struct {
 }
 
 // String names the tracker.
-func (b *Batched) String() string { return fmt.Sprintf("batched context of %v", b.book.tr) }
+func (b *batched) String() string { return fmt.Sprintf("batched context of %v", b.book.tr) }
 
 // TrackBatched does what Track does, for a batched context, with its further methods.
-func TrackBatched(ctx *cu.BatchedContext, tr *tracker.MemTracker) *Batched {
+func TrackBatched(ctx *cu.BatchedContext, tr *tracker.MemTracker) Batched {
 	b := newBook(tr)
-	return &Batched{BatchedContext: ctx, book: b, frees: newFreeQueue(b.restore)}
+	return &batched{BatchedContext: ctx, book: b, frees: newFreeQueue(b.restore)}
 }
 
-func (b *Batched) described(as func(int64) Tensor) cu.Context {
-	return &Batched{b.BatchedContext, b.book, b.frees, as}
+func (b *batched) described(as func(int64) Tensor) cu.Context {
+	return &batched{b.BatchedContext, b.book, b.frees, as}
 }
 
-// TrackErr returns the first error of the ledger, for example that it is closed; nil if there was
-// none.
-func (b *Batched) TrackErr() error { return b.book.trackErr() }
+func (b *batched) TrackErr() error { return b.book.trackErr() }
 
 // allocated makes an allocation call, which waits for its batch, and enters the address that it
 // returned. The error may belong to another call of the batch, so only the address tells whether
 // there is memory.
-func (b *Batched) allocated(memory alloc.Memory, call func() (cu.DevicePtr, error), bytes int64) (cu.DevicePtr, error) {
+func (b *batched) allocated(memory alloc.Memory, call func() (cu.DevicePtr, error), bytes int64) (cu.DevicePtr, error) {
 	b.frees.beginAlloc()
 	p, err := call()
 	b.frees.endAlloc(p, err)
@@ -61,27 +80,20 @@ func (b *Batched) allocated(memory alloc.Memory, call func() (cu.DevicePtr, erro
 	return p, err
 }
 
-// MemAlloc allocates device memory, and enters it in the ledger. The error is the context's,
-// explained as Track's errors are.
-func (b *Batched) MemAlloc(bytes int64) (cu.DevicePtr, error) {
+func (b *batched) MemAlloc(bytes int64) (cu.DevicePtr, error) {
 	return b.allocated(alloc.DeviceMemory, func() (cu.DevicePtr, error) { return b.BatchedContext.MemAlloc(bytes) }, bytes)
 }
 
-// MemAllocManaged allocates managed memory, and enters it in the ledger. The error is the
-// context's, explained as Track's errors are.
-func (b *Batched) MemAllocManaged(bytes int64, flags cu.MemAttachFlags) (cu.DevicePtr, error) {
+func (b *batched) MemAllocManaged(bytes int64, flags cu.MemAttachFlags) (cu.DevicePtr, error) {
 	return b.allocated(alloc.ManagedMemory, func() (cu.DevicePtr, error) { return b.BatchedContext.MemAllocManaged(bytes, flags) }, bytes)
 }
 
-// AllocAndCopy allocates and copies; where only the copy failed there is memory all the same.
-// The error is the context's, explained as Track's errors are.
-func (b *Batched) AllocAndCopy(host unsafe.Pointer, bytes int64) (cu.DevicePtr, error) {
+func (b *batched) AllocAndCopy(host unsafe.Pointer, bytes int64) (cu.DevicePtr, error) {
 	return b.allocated(alloc.DeviceMemory, func() (cu.DevicePtr, error) { return b.BatchedContext.AllocAndCopy(host, bytes) }, bytes)
 }
 
-// MemAllocPitch is not batched: it goes to the context underneath. The error is the context's,
-// explained as Track's errors are.
-func (b *Batched) MemAllocPitch(width, height int64, elementSize uint) (cu.DevicePtr, int64, error) {
+// MemAllocPitch is not batched: it goes to the context underneath.
+func (b *batched) MemAllocPitch(width, height int64, elementSize uint) (cu.DevicePtr, int64, error) {
 	b.frees.beginAlloc()
 	p, pitch, err := b.BatchedContext.MemAllocPitch(width, height, elementSize)
 	b.frees.endAlloc(p, nil) // no call of a batch failed
@@ -93,7 +105,7 @@ func (b *Batched) MemAllocPitch(width, height int64, elementSize uint) (cu.Devic
 }
 
 // MemFree queues the free.
-func (b *Batched) MemFree(p cu.DevicePtr) {
+func (b *batched) MemFree(p cu.DevicePtr) {
 	putBack, ours := b.book.withdraw(p)
 	if !ours {
 		b.book.tellDoubleFree(p, nil)
@@ -105,9 +117,7 @@ func (b *Batched) MemFree(p cu.DevicePtr) {
 	b.frees.queued(f)
 }
 
-// DoWork does the work queued, on the calling thread, and settles the frees
-// that were queued before it began.
-func (b *Batched) DoWork() {
+func (b *batched) DoWork() {
 	round := b.frees.round()
 	b.BatchedContext.DoWork()
 	b.frees.settle(round, b.Errors() != nil, b.stillAllocated)
@@ -115,7 +125,7 @@ func (b *Batched) DoWork() {
 
 // Run does the work of this context, and of the one underneath, as it comes. It ends when the
 // context is closed, or when a batch fails and errs is nil.
-func (b *Batched) Run(errs chan error) error {
+func (b *batched) Run(errs chan error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for {
@@ -139,7 +149,7 @@ func (b *Batched) Run(errs chan error) error {
 
 // Close closes the context; its memory leaves the ledger. If the context returns an error, so does
 // Close, and the ledger is unchanged.
-func (b *Batched) Close() error {
+func (b *batched) Close() error {
 	err := b.BatchedContext.Close()
 	if err != nil {
 		return err
@@ -151,7 +161,7 @@ func (b *Batched) Close() error {
 
 // stillAllocated asks the driver whether an address is allocated. It makes the context current
 // first, since DoWork may be called on any thread.
-func (b *Batched) stillAllocated(p cu.DevicePtr) bool {
+func (b *batched) stillAllocated(p cu.DevicePtr) bool {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cu.PushCurrentCtx(b.CUDAContext()); err != nil {

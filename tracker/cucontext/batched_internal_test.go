@@ -26,7 +26,7 @@ func TestStillAllocatedOnAnyThread(t *testing.T) {
 	defer tr.Close()
 	ctx := cu.NewContext(0, cu.SchedAuto)
 	defer ctx.Close()
-	b := TrackBatched(cu.NewBatchedContext(ctx, 0), tr)
+	b := TrackBatched(cu.NewBatchedContext(ctx, 0), tr).(*batched)
 	p, err := ctx.MemAlloc(1000)
 	require.NoError(t, err)
 

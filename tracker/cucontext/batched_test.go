@@ -20,15 +20,15 @@ import (
 )
 
 // batch returns a tracked batched context. work does its batches.
-func batch(t *testing.T, tr *tracker.MemTracker) *cucontext.Batched {
+func batch(t *testing.T, tr *tracker.MemTracker) cucontext.Batched {
 	t.Helper()
-	ctx, ok := cucontext.Track(cu.NewBatchedContext(newContext(t), 0), tr).(*cucontext.Batched)
+	ctx, ok := cucontext.Track(cu.NewBatchedContext(newContext(t), 0), tr).(cucontext.Batched)
 	require.True(t, ok)
 	return ctx
 }
 
 // work does the batches of calls that wait, while call runs.
-func work(t *testing.T, ctx *cucontext.Batched, call func()) {
+func work(t *testing.T, ctx cucontext.Batched, call func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() { defer close(done); call() }()

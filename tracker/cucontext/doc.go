@@ -41,7 +41,7 @@
 // is also logged: the tracker is closed, an address was freed twice (alloc.ErrDoubleFree), or a
 // description does not fit.
 //
-//	func TrackBatched(ctx *cu.BatchedContext, tr *tracker.MemTracker) *Batched
+//	func TrackBatched(ctx *cu.BatchedContext, tr *tracker.MemTracker) Batched
 //
 // TrackBatched is Track for a batched context, and has its further methods AllocAndCopy,
 // DoWork and Run. Track does the same with a batched context. Where DoWork finds that a

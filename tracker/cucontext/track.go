@@ -22,7 +22,7 @@ import (
 // An allocation that finds no memory fails with a *tracker.OutOfMemoryError, which unwraps to ctx's
 // own error.
 //
-// If ctx is a *cu.BatchedContext, the result is a *Batched. Track that, and not the context under
+// If ctx is a *cu.BatchedContext, the result is a Batched. Track that, and not the context under
 // it, because a batch does not call the methods of that context.
 //
 // An error of the ledger never disturbs the program. The result's method TrackErr() error returns
@@ -30,8 +30,8 @@ import (
 //
 // Only one goroutine at a time may use a cu.Context, and the same holds for the result.
 func Track(ctx cu.Context, tr *tracker.MemTracker) cu.Context {
-	if batched, ok := ctx.(*cu.BatchedContext); ok {
-		return TrackBatched(batched, tr)
+	if b, ok := ctx.(*cu.BatchedContext); ok {
+		return TrackBatched(b, tr)
 	}
 	return &tracked{Context: ctx, book: newBook(tr)}
 }

@@ -45,7 +45,7 @@ var names = map[string]int{
 	"nvml/chart":                11,
 	"tracker":                   107,
 	"tracker/attach":            33,
-	"tracker/cucontext":         29,
+	"tracker/cucontext":         24,
 	"tracker/export":            37,
 	"tracker/export/bfc":        5,
 	"tracker/export/files":      9,
