@@ -13,6 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // Buffers one by one add up to what their call stacks hold, of each property.
@@ -22,7 +23,7 @@ func TestFromBuffersAddsUp(t *testing.T) {
 	s := tr.Snapshot()
 	its, err := export.FromBuffers(s, 0)
 	require.NoError(t, err)
-	for _, by := range []export.By{"line", "kind", "shape", "section", "stream", "memory", "size"} {
+	for _, by := range []string{"line", "kind", "shape", "section", "stream", "memory", "size"} {
 		lines, _ := export.Compare([]*export.Usage{its}, []*export.Usage{export.FromSnapshot(s)}, by, "live")
 		assert.NotEmpty(t, lines)
 		for _, l := range lines {
@@ -81,9 +82,9 @@ func TestAgesBeyondTheHistory(t *testing.T) {
 func TestSizes(t *testing.T) {
 	var u export.Usage
 	for size, count := range map[alloc.Bytes]int64{0: 1, 1: 2, 1023: 1, 1024: 3, 1 << 62: 1} {
-		u.Rows = append(u.Rows, export.Row{Live: mem.Tally{Count: count, Bytes: size * alloc.Bytes(count)}})
+		u.Rows = append(u.Rows, export.Row{Totals: snapshot.Totals{Live: mem.Tally{Count: count, Bytes: size * alloc.Bytes(count)}}})
 	}
-	u.Rows = append(u.Rows, export.Row{Live: mem.Tally{Count: -1, Bytes: -4}})
+	u.Rows = append(u.Rows, export.Row{Totals: snapshot.Totals{Live: mem.Tally{Count: -1, Bytes: -4}}})
 	lines, _ := export.Compare(nil, []*export.Usage{&u}, "size", "live")
 	var names []string
 	for _, l := range lines {

@@ -11,24 +11,18 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// By says what a row sums up: one of Bys. Anything else means "line".
-type By string
-
 // Bys returns the properties by which a usage can be summed up: "line", the line of the user's
 // code; "function"; "path", the calls that led to that line; "shape", with the dtype; "kind";
 // "section"; "device"; "stream"; "memory", the type of memory; "label", which only rows of
 // FromBuffers have; and "size", the size of each buffer by powers of two. A line keeps only as many
 // of its folders as are needed to tell two lines of one process apart, so that runs on two machines
 // can be compared.
-func Bys() []By {
-	return []By{"line", "function", "path", "shape", "kind", "section", "device", "stream", "memory", "label", "size"}
+func Bys() []string {
+	return []string{"line", "function", "path", "shape", "kind", "section", "device", "stream", "memory", "label", "size"}
 }
 
-// Of says which tally of a row counts: one of Ofs. Anything else means "live".
-type Of string
-
 // Ofs returns the tallies: "live", "peak" and "total".
-func Ofs() []Of { return []Of{"live", "peak", "total"} }
+func Ofs() []string { return []string{"live", "peak", "total"} }
 
 // Line is the memory of one key, before and after, in all processes and in each.
 type Line struct {
@@ -41,11 +35,12 @@ type Line struct {
 // Change returns After less Before.
 func (l Line) Change() mem.Tally { return l.After.Sub(l.Before) }
 
-// Compare sums up two runs of any number of processes each. It compares each process with the one
+// Compare sums up two runs of any number of processes each, by one of Bys, and counts one of Ofs; any other word
+// means "line" and "live". It compares each process with the one
 // at the same index, or with an empty one if that is nil or missing. Lines that changed come first,
 // growth before shrinkage and larger changes first; then the others. Lines of sizes are sorted by
 // size, the largest first. The second result is the sum of all lines.
-func Compare(before, after []*Usage, by By, of Of) ([]Line, Line) {
+func Compare(before, after []*Usage, by, of string) ([]Line, Line) {
 	before, after = summaries(before, by, of), summaries(after, by, of)
 	c := comparison{ranks: max(len(before), len(after)), lineOf: make(map[unique.Handle[rowKey]]int), index: make(map[string]int), names: namesOf(before, after)}
 	c.sum = Line{Key: "all", Ranks: make([]mem.Tally, c.ranks)}

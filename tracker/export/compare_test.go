@@ -10,6 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 func tally(count int64, bytes alloc.Bytes) mem.Tally {
@@ -22,7 +23,7 @@ func usage(bytes map[int]alloc.Bytes) *export.Usage {
 	for line, n := range bytes {
 		u.Rows = append(u.Rows, export.Row{
 			CallSite: mem.Frame{File: "main.go", Line: line, Function: "main.f"},
-			Kind:     "Input", Live: tally(1, n), Peak: tally(2, 2*n), Total: tally(3, 3*n),
+			Kind:     "Input", Totals: snapshot.Totals{Live: tally(1, n), Peak: tally(2, 2*n), Total: tally(3, 3*n)},
 		})
 	}
 	return u
@@ -59,10 +60,10 @@ func TestCompareByAndOf(t *testing.T) {
 	site := mem.Frame{Function: "f", File: "x.go", Line: 1}
 	stack := mem.Stack{{Function: "library.New"}, site, {Function: "main.main"}, {Function: "runtime.main"}}
 	u := &export.Usage{Rows: []export.Row{
-		{Kind: "Input", Shape: "(2)", DType: "int8", Section: "a", Device: "GPU [1]", Stream: "default stream", Stack: stack, CallSite: site, Live: tally(1, 2), Peak: tally(1, 3), Total: tally(1, 4)},
-		{Live: tally(1, 1), Peak: tally(1, 1), Total: tally(1, 1)},
+		{Kind: "Input", Shape: "(2)", DType: "int8", Section: "a", Device: "GPU [1]", Stream: "default stream", Stack: stack, CallSite: site, Totals: snapshot.Totals{Live: tally(1, 2), Peak: tally(1, 3), Total: tally(1, 4)}},
+		{Totals: snapshot.Totals{Live: tally(1, 1), Peak: tally(1, 1), Total: tally(1, 1)}},
 	}}
-	for by, want := range map[export.By][]string{
+	for by, want := range map[string][]string{
 		"line":     {"x.go:1 f", "unknown"},
 		"function": {"f", "unknown"},
 		"path":     {"f <- main.main", "unknown"},
@@ -75,7 +76,7 @@ func TestCompareByAndOf(t *testing.T) {
 		lines, _ := export.Compare(nil, []*export.Usage{u}, by, "live")
 		assert.Equal(t, want, []string{lines[0].Key, lines[1].Key})
 	}
-	for of, want := range map[export.Of]alloc.Bytes{"live": 3, "peak": 4, "total": 5} {
+	for of, want := range map[string]alloc.Bytes{"live": 3, "peak": 4, "total": 5} {
 		_, sum := export.Compare(nil, []*export.Usage{u}, "line", of)
 		assert.Equal(t, want, sum.After.Bytes)
 	}

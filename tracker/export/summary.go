@@ -22,7 +22,7 @@ type rowKey struct {
 
 // Summary sums the usage up by one property, for a Compare by the same property. It has no rows, so
 // it is small: keep this when there are many processes.
-func (u *Usage) Summary(by By, of Of) *Usage {
+func (u *Usage) Summary(by, of string) *Usage {
 	index := make(map[rowKey]int)
 	var keys []unique.Handle[rowKey]
 	var sums []mem.Tally
@@ -83,7 +83,7 @@ func (l *keyList) order(keys []unique.Handle[rowKey], sums []mem.Tally) ([]mem.T
 }
 
 // summaries returns the summary of each process; nil counts as an empty usage.
-func summaries(run []*Usage, by By, of Of) []*Usage {
+func summaries(run []*Usage, by, of string) []*Usage {
 	out := make([]*Usage, len(run))
 	for i, u := range run {
 		switch {
@@ -99,7 +99,7 @@ func summaries(run []*Usage, by By, of Of) []*Usage {
 }
 
 // key returns the key under which the row is summed up, given the buffers that count.
-func (r *Row) key(by By, counted mem.Tally) rowKey {
+func (r *Row) key(by string, counted mem.Tally) rowKey {
 	if by == "size" {
 		return rowKey{name: sizeName(counted)}
 	}
@@ -110,7 +110,7 @@ func (r *Row) key(by By, counted mem.Tally) rowKey {
 }
 
 // property returns a property of the row as a word.
-func (r *Row) property(by By) string {
+func (r *Row) property(by string) string {
 	switch by {
 	case "shape":
 		if r.Shape == "" {
@@ -138,7 +138,7 @@ func (r *Row) property(by By) string {
 	return r.Stack[max(0, slices.Index(r.Stack, r.CallSite)):].Path().String()
 }
 
-func (r *Row) tally(of Of) mem.Tally {
+func (r *Row) tally(of string) mem.Tally {
 	switch of {
 	case "peak":
 		return r.Peak

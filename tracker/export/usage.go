@@ -38,9 +38,7 @@ type Row struct {
 	Stream   string    `json:"stream,omitempty"` // "default stream" or its handle in hexadecimal
 	Label    string    `json:"label,omitempty"`  // a label of FromBuffers, or what a reader groups by
 
-	Live  mem.Tally `json:"live"`  // now
-	Peak  mem.Tally `json:"peak"`  // at the moment of most bytes of all
-	Total mem.Tally `json:"total"` // ever
+	snapshot.Totals
 }
 
 // FromSnapshot returns the snapshot's memory by call stack.
@@ -48,7 +46,7 @@ func FromSnapshot(s *snapshot.Snapshot) *Usage {
 	u := &Usage{Time: s.Time, Origin: s.Origin, Device: Device(s)}
 	for site := range s.CallSites() {
 		row := rowOf(site.Group, site.Place, u.Device)
-		row.Live, row.Peak, row.Total = site.Live, site.Peak, site.Total
+		row.Totals = site.Totals
 		u.add(row)
 	}
 	return u
@@ -59,7 +57,7 @@ func FromSnapshot(s *snapshot.Snapshot) *Usage {
 func FromDump(r *snapshot.Dump) *Usage {
 	u := FromSnapshot(r.Snapshot)
 	if rest := tables.Of(r.Snapshot).LeftOut.Unsited; rest != (tables.Totals{}) {
-		u.Rows = append(u.Rows, Row{Device: u.Device, Live: rest.Live, Peak: rest.Peak, Total: rest.Total})
+		u.Rows = append(u.Rows, Row{Device: u.Device, Totals: snapshot.Totals(rest)})
 	}
 	for _, other := range r.Others {
 		u.Device = ""

@@ -46,8 +46,7 @@ var names = map[string]int{
 	"tracker":                   107,
 	"tracker/attach":            33,
 	"tracker/cucontext":         24,
-	"tracker/export":            37,
-	"tracker/export/bfc":        5,
+	"tracker/export":            33,
 	"tracker/export/files":      9,
 	"tracker/export/html":       2,
 	"tracker/export/pprof":      5,
@@ -62,7 +61,7 @@ var names = map[string]int{
 	"tracker/snapshot":          159,
 	"tracker/snapshot/explain":  17,
 	"tracker/snapshot/leaks":    23,
-	"tracker/snapshot/rewind":   9,
+	"tracker/snapshot/rewind":   8,
 	"tracker/snapshot/sections": 64,
 }
 

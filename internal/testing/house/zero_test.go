@@ -26,7 +26,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/bfc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
 	"github.com/gpumemtrack/gpumemtrack/tracker/gpumemtest"
@@ -68,8 +67,7 @@ var zeros = []any{
 	new(tracker.Buffer), new(tracker.Config), new(tracker.MemTracker), new(tracker.OutOfMemoryError),
 	new(tracker.Section), new(tracker.SectionConfig),
 	new(attach.Config), new(attach.Source), new(attach.Watcher),
-	new(export.By), new(export.Line), new(export.Of), new(export.Row), new(export.Usage),
-	new(bfc.Failure),
+	new(export.Line), new(export.Row), new(export.Usage),
 	new(files.File),
 	new(prom.Config),
 	new(gpumemtest.Config),

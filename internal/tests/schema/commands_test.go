@@ -79,7 +79,7 @@ func TestCommandsMatchTheirSchemas(t *testing.T) {
 	print("replay", "replay", filepath.Join(dumps, "whole.dump.json"), "--smallest")
 	print("explain", "explain", filepath.Join(dumps, "whole.dump.json"), "--at", "peak")
 	print("explain", "explain", dumps)
-	print("explain", "explain", filepath.Join("..", "..", "..", "tracker", "export", "bfc", "testdata", "oom.log"))
+	print("explain", "explain", filepath.Join("..", "..", "..", "tracker", "export", "internal", "bfc", "testdata", "oom.log"))
 	for _, key := range []string{"oom", "gap", "results", "settings", "processes", "failures", "no_segments", "memory_bytes", "filter", "filtered_out"} {
 		assert.True(t, seen[key], "no output has %s", key)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/bfc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/bfc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
@@ -28,8 +28,10 @@ type File struct {
 	Usage  *export.Usage `json:"usage"`  // Dump is nil for a pprof profile, and for a log without chunks. It has Others if the file has
 	// several devices. In a PyTorch snapshot from before 2.1, events have no times, and the time of
 	// the Snapshot is zero.
-	Dump     *snapshot.Dump `json:"dump,omitempty"`
-	Failures []*bfc.Failure `json:"failures,omitempty"` // failures in a log
+	Dump *snapshot.Dump `json:"dump,omitempty"`
+	// Failures are those in a log of a BFC allocator. Each prints what was asked for, why it failed and
+	// what is in the way, and marshals as docs/formats.md describes.
+	Failures []fmt.Stringer `json:"failures,omitempty"`
 }
 
 // ErrFormat says that a file is in no known format. The error for a damaged file of a known format
@@ -134,7 +136,11 @@ func readLog(r io.Reader) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{Format: "log of a BFC allocator", Usage: usage, Dump: d, Failures: failures}, nil
+	f := &File{Format: "log of a BFC allocator", Usage: usage, Dump: d}
+	for _, failure := range failures {
+		f.Failures = append(f.Failures, failure)
+	}
+	return f, nil
 }
 
 func readProfile(r io.Reader) (*File, error) {

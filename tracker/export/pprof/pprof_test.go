@@ -183,8 +183,8 @@ func TestReadOfJAX(t *testing.T) {
 	u, err := pprof.Read(&b)
 	require.NoError(t, err)
 	assert.Equal(t, []export.Row{
-		{Kind: "buffer", Device: "TPU_0", Live: mem.Tally{Count: 2, Bytes: 4096}},
-		{Kind: "executable", Live: mem.Tally{Bytes: 300}},
+		{Kind: "buffer", Device: "TPU_0", Totals: snapshot.Totals{Live: mem.Tally{Count: 2, Bytes: 4096}}},
+		{Kind: "executable", Totals: snapshot.Totals{Live: mem.Tally{Bytes: 300}}},
 	}, u.Rows)
 }
 
@@ -234,7 +234,7 @@ func TestReadSharesStacks(t *testing.T) {
 	u := &export.Usage{}
 	stack := mem.Stack{{Function: "main.f", File: "main.go", Line: 3}, {Function: "main.main", File: "main.go", Line: 9}}
 	for _, kind := range []string{"Input", "Gradient"} {
-		u.Rows = append(u.Rows, export.Row{Stack: stack, Kind: kind, Live: mem.Tally{Count: 1, Bytes: 8}})
+		u.Rows = append(u.Rows, export.Row{Stack: stack, Kind: kind, Totals: snapshot.Totals{Live: mem.Tally{Count: 1, Bytes: 8}}})
 	}
 	var b bytes.Buffer
 	require.NoError(t, pprof.WriteUsage(&b, u))
@@ -283,7 +283,7 @@ func allocated() uint64 {
 func FuzzRead(f *testing.F) {
 	var b bytes.Buffer
 	u := &export.Usage{Time: time.Unix(1, 0), Rows: []export.Row{{
-		Stack: mem.Stack{{Function: "main.main", File: "main.go", Line: 3}}, Kind: "Input", Live: mem.Tally{Count: 1, Bytes: 8},
+		Stack: mem.Stack{{Function: "main.main", File: "main.go", Line: 3}}, Kind: "Input", Totals: snapshot.Totals{Live: mem.Tally{Count: 1, Bytes: 8}},
 	}}}
 	require.NoError(f, pprof.Profile(u).WriteUncompressed(&b))
 	f.Add(b.Bytes())

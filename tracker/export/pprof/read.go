@@ -94,8 +94,7 @@ func usage(p *profile.Profile, size int) (*export.Usage, error) {
 			Stack: stack.frames, CallSite: stack.site,
 			Kind: label(s, labelKind), DType: label(s, labelDType), Shape: label(s, labelShape),
 			Section: label(s, labelSection), Device: label(s, labelDevice), Stream: label(s, labelStream), Memory: label(s, labelMemory),
-			Live:  mem.Tally{Count: value(s, at.liveCount), Bytes: alloc.Bytes(value(s, at.liveBytes))},
-			Total: mem.Tally{Count: value(s, at.totalCount), Bytes: alloc.Bytes(value(s, at.totalBytes))},
+			Totals: snapshot.Totals{Live: mem.Tally{Count: value(s, at.liveCount), Bytes: alloc.Bytes(value(s, at.liveBytes))}, Total: mem.Tally{Count: value(s, at.totalCount), Bytes: alloc.Bytes(value(s, at.totalBytes))}},
 		}
 		if row.Kind == executable {
 			if row.Live.Bytes < 0 {

@@ -16,6 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 const packages = "/opt/conda/lib/python3.12/site-packages/"
@@ -90,7 +91,7 @@ func backward() *export.Usage {
 			{Function: "_call_impl", File: packages + "torch/nn/modules/module.py", Line: 1}, {Function: "step", File: "/home/me/train.py", Line: 20}},
 	} {
 		stack := append(capture[:3:3], rest...)
-		u.Rows = append(u.Rows, export.Row{Stack: stack, CallSite: stack.CallSite(), Device: "cuda:0", Live: mem.Tally{Count: 1, Bytes: 1 << 20}})
+		u.Rows = append(u.Rows, export.Row{Stack: stack, CallSite: stack.CallSite(), Device: "cuda:0", Totals: snapshot.Totals{Live: mem.Tally{Count: 1, Bytes: 1 << 20}}})
 	}
 	return u
 }

@@ -191,9 +191,9 @@ func TestReadOfPyTorchItself(t *testing.T) {
 				u.Rows[i].Total, u.Rows[i].Peak = mem.Tally{}, mem.Tally{}
 			}
 			for i, want := range []export.Row{
-				{Kind: "OptimizerState", Device: "cuda:0", Stream: "default stream", Live: mem.Tally{Count: 1, Bytes: 8<<20 - 100}},
-				{Kind: "autograd_detail", Device: "cuda:0", Stream: "default stream", Live: mem.Tally{Count: 1, Bytes: 1 << 20}},
-				{Device: "cuda:1", Stream: "default stream", Live: mem.Tally{Count: 1, Bytes: 5<<30 - 8}},
+				{Kind: "OptimizerState", Device: "cuda:0", Stream: "default stream", Totals: snapshot.Totals{Live: mem.Tally{Count: 1, Bytes: 8<<20 - 100}}},
+				{Kind: "autograd_detail", Device: "cuda:0", Stream: "default stream", Totals: snapshot.Totals{Live: mem.Tally{Count: 1, Bytes: 1 << 20}}},
+				{Device: "cuda:1", Stream: "default stream", Totals: snapshot.Totals{Live: mem.Tally{Count: 1, Bytes: 5<<30 - 8}}},
 			} {
 				assert.Equal(t, step, u.Rows[i].CallSite)
 				want.Stack, want.CallSite = u.Rows[i].Stack, step

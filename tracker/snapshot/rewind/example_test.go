@@ -20,7 +20,7 @@ func Example() {
 	input.Free()
 
 	dump := tr.Dump()
-	peak, err := rewind.AtPeak(dump)
+	peak, _, err := rewind.To(dump, "peak")
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -46,7 +46,7 @@ func To(d *snapshot.Dump, word string) (*snapshot.Snapshot, Moment, error) {
 	case "end":
 		return d.Snapshot, end, nil
 	case "peak":
-		s, err := AtPeak(d)
+		s, err := atPeak(d)
 		if err != nil {
 			return nil, Moment{}, err
 		}

@@ -1,7 +1,7 @@
 // Package rewind goes back from a snapshot through the history before it: what there was before each event, and at
 // the moment of most allocated bytes.
 //
-//	peak, err := rewind.AtPeak(dump)
+//	peak, _, err := rewind.To(dump, "peak")
 //	fmt.Print(peak)
 //
 // It asks no device and runs nothing again. It does not make up what a history has lost.
@@ -82,9 +82,9 @@ func reachable(r *snapshot.Dump, event uint64) error {
 	return nil
 }
 
-// AtPeak returns the state with the most allocated bytes in the history, right after the event that
+// atPeak returns the state with the most allocated bytes in the history, right after the event that
 // led to it; the snapshot itself if that has the most. The errors are those of At, or say that there is no history.
-func AtPeak(r *snapshot.Dump) (*snapshot.Snapshot, error) {
+func atPeak(r *snapshot.Dump) (*snapshot.Snapshot, error) {
 	s, source := r.Snapshot, walk.SourceOf(r.Snapshot)
 	if kept, _ := walk.Events(r); len(kept) == 0 && (source != walk.Tracker || s.Peak.Bytes > s.Live.Bytes) {
 		return nil, source.NoHistory()

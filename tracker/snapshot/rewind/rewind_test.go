@@ -75,7 +75,7 @@ func TestAt(t *testing.T) {
 		}
 		assert.Equal(t, want.blocks, blocks, "event %d", event)
 	}
-	s, err := rewind.AtPeak(r)
+	s, _, err := rewind.To(r, "peak")
 	require.NoError(t, err)
 	assert.Equal(t, uint64(13), s.Events)
 	for a := range s.Allocations() {

@@ -113,7 +113,7 @@ func runDiff(a *cli.App, before, after string, o diffOptions, gate bool) error {
 		}
 	}
 	names := pairNames(from, to)
-	lines, sum := export.Compare(from, to, o.sumBy(), export.Of(o.of))
+	lines, sum := export.Compare(from, to, o.sumBy(), o.of)
 	if o.json {
 		err = diffJSON(a, old, now, gone, came, changed(lines), sum, names, o)
 	} else {
@@ -283,7 +283,7 @@ func diffLineOf(l export.Line, names []string) diffLine {
 func processMemories(processes []*export.Usage, of string) []processMemory {
 	list := []processMemory{}
 	for i, name := range processNames(processes) {
-		_, sum := export.Compare(nil, processes[i:i+1], "kind", export.Of(of))
+		_, sum := export.Compare(nil, processes[i:i+1], "kind", of)
 		list = append(list, processMemory{name, sum.After.Bytes})
 	}
 	return list

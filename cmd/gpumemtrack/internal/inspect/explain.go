@@ -12,7 +12,6 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/bfc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -89,11 +88,11 @@ func runExplain(a *cli.App, word string, device int, at string, asJSON bool) err
 }
 
 // explainLog explains each failure in a log.
-func explainLog(a *cli.App, failures []*bfc.Failure, asJSON bool) error {
+func explainLog(a *cli.App, failures []fmt.Stringer, asJSON bool) error {
 	if asJSON {
 		return cli.WriteJSON(a.Stdout, struct {
 			Schema   string         `json:"schema"`
-			Failures []*bfc.Failure `json:"failures"`
+			Failures []fmt.Stringer `json:"failures"`
 		}{"gpumemtrack.explain.log/1", failures})
 	}
 	for i, f := range failures {

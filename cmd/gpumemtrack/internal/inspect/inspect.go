@@ -56,9 +56,9 @@ func joined[T ~string](of []T) string { return strings.Join(list(of), ", ") }
 func (o *tableOptions) check(cmd *cobra.Command) error {
 	o.all = o.json && !cmd.Flags().Changed("top")
 	switch {
-	case !slices.Contains(export.Bys(), export.By(o.by)):
+	case !slices.Contains(export.Bys(), o.by):
 		return cli.UsageError("--by %q: want one of %s", o.by, joined(export.Bys()))
-	case !slices.Contains(export.Ofs(), export.Of(o.of)):
+	case !slices.Contains(export.Ofs(), o.of):
 		return cli.UsageError("--of %q: want one of %s", o.of, joined(export.Ofs()))
 	case o.at != "" && o.of != "live":
 		return cli.UsageError("--at %s: --of %s is not memory at a moment", o.at, o.of)
@@ -88,11 +88,11 @@ func (o *tableOptions) what() string {
 // byGroup is the --by of a table with --group: the filter gives group names as labels.
 const byGroup = "group"
 
-func (o *tableOptions) sumBy() export.By {
+func (o *tableOptions) sumBy() string {
 	if o.by == byGroup {
 		return "label"
 	}
-	return export.By(o.by)
+	return o.by
 }
 
 // shown returns the number of lines to print.

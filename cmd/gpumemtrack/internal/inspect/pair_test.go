@@ -19,7 +19,7 @@ func tally(count int64, bytes alloc.Bytes) mem.Tally {
 
 // usage has one buffer at a line of code.
 func usage(bytes alloc.Bytes) *export.Usage {
-	return &export.Usage{Rows: []export.Row{{CallSite: mem.Frame{File: "main.go", Line: 1, Function: "main.f"}, Live: tally(1, bytes)}}}
+	return &export.Usage{Rows: []export.Row{{CallSite: mem.Frame{File: "main.go", Line: 1, Function: "main.f"}, Totals: snapshot.Totals{Live: tally(1, bytes)}}}}
 }
 
 // processesOf returns a process of each rank; of a negative one, whose rank is not known.

@@ -188,7 +188,7 @@ func (b *about) read(f *files.File, o tableOptions) (*export.Usage, error) {
 	if o.host {
 		its.Rows = u.Host
 	}
-	b.lacks = lacks(its.Rows, export.Of(o.of))
+	b.lacks = lacks(its.Rows, o.of)
 	if o.filter.any() || buffers != nil {
 		b.words = newWords()
 		b.words.add(its.Rows)
@@ -202,7 +202,7 @@ func (b *about) read(f *files.File, o tableOptions) (*export.Usage, error) {
 		its.Rows = o.filter.of(its.Rows)
 		b.without = all.Sub(counted(its.Rows, o))
 	}
-	return its.Summary(o.sumBy(), export.Of(o.of)), nil
+	return its.Summary(o.sumBy(), o.of), nil
 }
 
 // brokenIn returns the number of segments that could not be read, on all devices of a file.
@@ -219,7 +219,7 @@ func brokenIn(d *snapshot.Dump) (n int64) {
 
 // counted sums up the memory of rows that is asked for.
 func counted(rows []export.Row, o tableOptions) mem.Tally {
-	_, sum := export.Compare(nil, []*export.Usage{{Rows: rows}}, "memory", export.Of(o.of))
+	_, sum := export.Compare(nil, []*export.Usage{{Rows: rows}}, "memory", o.of)
 	return sum.After
 }
 

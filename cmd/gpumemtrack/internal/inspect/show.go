@@ -90,7 +90,7 @@ func runShow(a *cli.App, words []string, o tableOptions) error {
 			return fmt.Errorf("%s: it has only live memory, not %s memory: take a dump, or a PyTorch snapshot with events", u.Name, o.of)
 		}
 	}
-	lines, sum := export.Compare(nil, read, o.sumBy(), export.Of(o.of))
+	lines, sum := export.Compare(nil, read, o.sumBy(), o.of)
 	names := processNames(read)
 	shown, others := lines[:o.shown(len(lines))], lines[o.shown(len(lines)):]
 	if o.json {
@@ -133,7 +133,7 @@ func notShown(a *cli.App, r *ranks, o tableOptions) {
 
 // lacks reports whether rows do not know what is asked for. Peak and total are never below live
 // memory, so a file that has live memory but neither of them does not know them.
-func lacks(rows []export.Row, of export.Of) bool {
+func lacks(rows []export.Row, of string) bool {
 	live, asked := false, false
 	for _, r := range rows {
 		live = live || !r.Live.IsZero()

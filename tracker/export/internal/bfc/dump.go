@@ -18,7 +18,7 @@ import (
 func (d *Failure) usage() *export.Usage {
 	u := &export.Usage{Device: d.device()}
 	for _, s := range d.inUseBySize() {
-		u.Rows = append(u.Rows, export.Row{Device: u.Device, Live: mem.Tally{Count: s.Count, Bytes: s.Bytes}})
+		u.Rows = append(u.Rows, export.Row{Device: u.Device, Totals: snapshot.Totals{Live: mem.Tally{Count: s.Count, Bytes: s.Bytes}}})
 	}
 	return u
 }

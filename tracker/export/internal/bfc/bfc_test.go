@@ -17,7 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/outside"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/bfc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/bfc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
