@@ -170,11 +170,12 @@ func (l *libraries) find() (late map[int]string, err error) {
 	defer l.mu.Unlock()
 	late = make(map[int]string)
 	for pid := range maps.Keys(l.pids) {
+		at := time.Now()
 		mappings, err := symbols.ReadMaps(pid)
 		if err != nil {
 			continue // it has ended
 		}
-		l.pythons.Look(pid, mappings)
+		l.pythons.Look(pid, mappings, at)
 		for _, m := range mappings {
 			library, ok := l.of(m.Path)
 			if !ok {

@@ -135,8 +135,9 @@ func (p *process) python() *python.Process {
 	if its := p.pythons.Get(p.origin.PID); its != nil {
 		return its
 	}
+	at := time.Now()
 	if mappings, err := symbols.ReadMaps(p.origin.PID); err == nil {
-		p.pythons.Look(p.origin.PID, mappings) // the library in front of libcuda told of it before anybody looked
+		p.pythons.Look(p.origin.PID, mappings, at) // the library in front of libcuda told of it before anybody looked
 	}
 	return p.pythons.Get(p.origin.PID)
 }

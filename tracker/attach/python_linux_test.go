@@ -77,15 +77,9 @@ func pythonFrames(t *testing.T, w *Watcher, _, program string) {
 	}
 	require.Greater(t, len(told), 250)
 	require.ElementsMatch(t, slices.Collect(maps.Keys(told)), slices.Collect(maps.Keys(found)))
-	unknown := 0 // in one stack of some thousand, under load
 	for at, frames := range told {
-		if found[at] == "" {
-			unknown++
-			continue
-		}
 		require.Equal(t, frames, found[at])
 	}
-	require.Less(t, unknown, 4)
 }
 
 // TestInterpretersOfPython: a process may have several, and a thread may run several of them, one in the other. The functions are those

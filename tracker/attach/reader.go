@@ -59,7 +59,7 @@ func (w *Watcher) fork(parent, child uint32, told *birth) {
 // the wrong code, and what that held of the devices is gone.
 func (w *Watcher) exec(e *event, now time.Duration) {
 	pid := e.pid
-	w.pythons.Forget(int(pid))
+	w.pythons.Forget(int(pid), w.start.Add(now))
 	delete(w.births, pid)
 	w.born(pid, e.program)
 	w.mu.Lock()
@@ -107,7 +107,7 @@ func (w *Watcher) exit(e *event, now time.Duration) {
 		return
 	}
 	w.libraries.remove(int(e.pid))
-	w.pythons.Forget(int(e.pid))
+	w.pythons.Forget(int(e.pid), w.start.Add(now))
 	w.mu.Lock()
 	delete(w.late, e.pid)
 	if p != nil {

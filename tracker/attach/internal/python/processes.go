@@ -29,16 +29,17 @@ func NewProcesses(tell func(pid int, l Layout) error, forget func(pid int)) *Pro
 func (p *Processes) Expect(pid int) {
 	const most, longest = 2 * time.Second, 16 * time.Millisecond
 	for begin, wait := time.Now(), time.Millisecond; time.Since(begin) < most; wait = min(2*wait, longest) {
+		at := time.Now()
 		mappings, err := symbols.ReadMaps(pid)
-		if err != nil || p.Look(pid, mappings) {
+		if err != nil || p.Look(pid, mappings, at) {
 			return
 		}
 		time.Sleep(wait)
 	}
 }
 
-// Look finds a process's interpreter among what it has loaded, unless it is known.
-func (p *Processes) Look(pid int, mappings []symbols.Mapping) (found bool) {
+// Look finds a process's interpreter among what it had loaded at a moment, unless it is known.
+func (p *Processes) Look(pid int, mappings []symbols.Mapping, at time.Time) (found bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.of[pid] != nil {
@@ -56,6 +57,7 @@ func (p *Processes) Look(pid int, mappings []symbols.Mapping) (found bool) {
 			its.close()
 			continue
 		}
+		its.found = at
 		p.of[pid] = its
 		return true
 	}
@@ -76,11 +78,12 @@ func (p *Processes) Read(pid int, code, where uint64) {
 	}
 }
 
-// Forget ends a process, or the program that it ran.
-func (p *Processes) Forget(pid int) {
+// Forget ends the program that a process ran until a moment. One that runs since then may have been found already: the
+// moment may be long ago.
+func (p *Processes) Forget(pid int, until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if its := p.of[pid]; its != nil {
+	if its := p.of[pid]; its != nil && its.found.Before(until) {
 		p.forget(pid)
 		its.close()
 		delete(p.of, pid)

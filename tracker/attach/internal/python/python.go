@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
@@ -115,6 +116,7 @@ type Process struct {
 	Image string // the path of the file that has the interpreter
 
 	memory *os.File
+	found  time.Time // it ran then
 
 	mu    sync.Mutex
 	known map[uint64]*function // by the address of their code objects

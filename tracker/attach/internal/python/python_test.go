@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
@@ -82,6 +83,22 @@ func TestStrings(t *testing.T) {
 	}
 	_, ok := p.text(8)
 	assert.False(t, ok, "no such address")
+}
+
+// TestAnExecThatIsHeardOfLate: the interpreter that a program loaded since is still known then.
+func TestAnExecThatIsHeardOfLate(t *testing.T) {
+	valid := true
+	p := NewProcesses(nil, func(int) { valid = false })
+	memory, err := os.Open("/proc/self/mem")
+	if err != nil {
+		t.Skip(err)
+	}
+	exec := time.Now()
+	p.of[7] = &Process{memory: memory, found: exec.Add(time.Millisecond)}
+	p.Forget(7, exec)
+	assert.True(t, valid && p.Get(7) != nil)
+	p.Forget(7, exec.Add(time.Second))
+	assert.True(t, !valid && p.Get(7) == nil)
 }
 
 // TestFreedObjects: a code object that is freed still looks like one. Its lines may be another's by then.
