@@ -6,7 +6,10 @@
 // section 6.4.2.
 package unwind
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math/bits"
+)
 
 // Machine describes an architecture: DWARF's numbers of its registers, and what a function with a
 // frame pointer does.
@@ -39,6 +42,13 @@ func (m *Machine) Framed() Step {
 
 // Address is the bits of a return address: on ARM the others may have its signature.
 func (m *Machine) Address() uint64 { return m.address }
+
+// Below returns a machine as m, on which programs have no address above top. What a return address has in higher bits is its signature:
+// how many bits that takes depends on the kernel.
+func (m Machine) Below(top uint64) *Machine {
+	m.address = 1<<bits.Len64(top) - 1
+	return &m
+}
 
 // numRegisters is more than the highest number of a register that tells where a caller is.
 const numRegisters = 33

@@ -30,11 +30,12 @@ var arm = []byte{1, 0, 4, 0x78, 30, cfaDefine, 31, 0}
 // table that has a frame pointer.
 func TestWalkOfARM64(t *testing.T) {
 	for _, signs := range []byte{cfaNegateRAState, cfaNegateRAWithPC} {
-		walkOfARM64(t, signs)
+		walkOfARM64(t, signs, ARM64, 0xabcd<<48)
+		walkOfARM64(t, signs, ARM64.Below(0x7f_ffff_f123), 0x1abcd<<39)
 	}
 }
 
-func walkOfARM64(t *testing.T, signs byte) {
+func walkOfARM64(t *testing.T, signs byte, machine *Machine, signature uint64) {
 	table := tableOf(arm, []byte{
 		cfaAdvance | 1, signs,
 		cfaAdvance | 1, cfaDefineOffset, 32, cfaOffset | 29, 4, cfaOffset | 30, 3, // stp x29, x30, [sp, -32]!
@@ -43,11 +44,11 @@ func walkOfARM64(t *testing.T, signs byte) {
 	stack := make([]byte, 80)
 	put := func(at int, v uint64) { binary.LittleEndian.PutUint64(stack[at:], v) }
 	put(0, 0x7030) // x29 of the caller
-	put(8, 0x2004|0xabcd<<48)
+	put(8, 0x2004|signature)
 	put(16, 19)
 	put(48, 0) // the outermost frame
 	put(56, 0)
-	c := Copy{Machine: ARM64, Stack: stack}
+	c := Copy{Machine: machine, Stack: stack}
 	c.Registers[31], c.Registers[30], c.Registers[29] = 0x7000, 0x1040, 0x7030
 	find := func(pc uint64) (*Table, uint64, bool) {
 		if pc < 0x2000 {
