@@ -15,6 +15,9 @@ func (p *process) trace(e *event) (t symbols.Trace) {
 	switch {
 	case e.end == notSaid:
 		t = symbols.Trace{End: symbols.NoTable, Pointed: symbols.Unsaid}
+		for i := range known {
+			known[i] &= machine.Address()
+		}
 		if e.beyond == isMore {
 			t.End = symbols.TooMany
 		}

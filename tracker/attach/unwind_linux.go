@@ -4,6 +4,7 @@ package attach
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/cilium/ebpf/asm"
 
@@ -279,9 +280,10 @@ func (m *bpf) stepOut(sp, room asm.Register) asm.Instructions {
 	return ins
 }
 
-// copyStack gives the reader the stack from the frame of an unknown function on, in parts, up to where it begins. While the ring is half
-// full there is no copy: events are more than the callers of some. The label at its end is "copied".
+// copyStack gives the reader the stack from the frame of an unknown function on, in parts, up to where it begins. The fuller the ring, the
+// less is copied, and nothing once it is half full: events are more than the callers of some. The label at its end is "copied".
 func (m *bpf) copyStack() asm.Instructions {
+	half := m.ring.MaxEntries() / 2
 	ins := append(store(asm.RFP, slotWake, int32(waits)),
 		asm.LoadMem(asm.R2, asm.RFP, slotRoom, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R2, roomDepth+inEnd, asm.Byte),
@@ -289,7 +291,11 @@ func (m *bpf) copyStack() asm.Instructions {
 		asm.LoadMapPtr(asm.R1, m.ring.FD()),
 		asm.Mov.Imm(asm.R2, 0), // BPF_RB_AVAIL_DATA
 		asm.FnRingbufQuery.Call(),
-		asm.JGT.Imm(asm.R0, int32(m.ring.MaxEntries()/2), "no room"),
+		asm.Mov.Imm(asm.R1, int32(half)),
+		asm.JGE.Reg(asm.R0, asm.R1, "no room"),
+		asm.Sub.Reg(asm.R1, asm.R0),
+		asm.RSh.Imm(asm.R1, int32(bits.Len32(half/maxCopy)-1)), // all, if the ring is empty
+		asm.StoreMem(asm.RFP, slotRead, asm.R1, asm.DWord),
 	)
 	ins = append(ins, m.stackSize()...)
 	ins = append(ins, store(asm.RFP, slotWake, int32(wakes))...) // the sooner it is read, the fewer need a copy
@@ -350,8 +356,8 @@ func (m *bpf) copyPart() asm.Instructions {
 	)
 }
 
-// stackSize puts into slotRead how much of the stack there is: up to what the kernel put behind the stack of the process's first thread,
-// or to the thread's own block of memory, which lies behind its stack where the C library made that. It is very much if neither is behind.
+// stackSize lowers the size in slotRead to what there is of the stack: up to what the kernel put behind the stack of the process's first
+// thread, or to the thread's own block of memory, which lies behind its stack where the C library made that.
 func (m *bpf) stackSize() asm.Instructions {
 	upTo := func(label string) asm.Instructions { // of an address in R0
 		return asm.Instructions{
@@ -364,7 +370,7 @@ func (m *bpf) stackSize() asm.Instructions {
 			asm.Mov.Imm(asm.R0, 0).WithSymbol(label),
 		}
 	}
-	ins := append(store(asm.RFP, slotRead, -1), asm.FnGetCurrentTask.Call(), asm.Mov.Reg(asm.R3, asm.R0))
+	ins := asm.Instructions{asm.FnGetCurrentTask.Call(), asm.Mov.Reg(asm.R3, asm.R0)}
 	ins = append(ins, readKernel(m.memory, 8)...)
 	ins = append(ins, asm.LoadMem(asm.R3, asm.RFP, slotWord, asm.DWord))
 	ins = append(ins, readKernel(m.startStack, 8)...)

@@ -24,7 +24,7 @@ const Unsaid = -1
 const (
 	Whole    = "" // it has all of them
 	NoTable  = "(the stack ends early: %s keeps no frame pointers, and has no table of its callers)"
-	TooLong  = "(the stack ends early: what lies beyond %s is further up than 16 KiB, and is not read)"
+	TooLong  = "(the stack ends early: what lies beyond %s is further up the stack than was copied)"
 	Hidden   = "(the stack ends early: a probe hides what called %s)"
 	TooFast  = "(the stack ends early: calls came faster than they were read, and there was no room to keep what called %s)"
 	TooMany  = "(more than %d frames: the others are left out)"
