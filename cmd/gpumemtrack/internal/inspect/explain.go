@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -139,14 +140,9 @@ func explainRanks(a *cli.App, word string, paths []string, device int, at string
 			Damaged   []damagedFile `json:"damaged_files,omitempty"`
 		}{"gpumemtrack.explain.ranks/1", all, damaged})
 	}
-	fmt.Fprintf(a.Stdout, "reserved memory at %s of %s", momentsOf(all, func(e explained) rewind.Moment { return e.Moment }), count(len(all), "dump"))
-	if passed > 0 {
-		fmt.Fprintf(a.Stdout, "; %s skipped", count(passed, "other file"))
-	}
-	if len(damaged) > 0 {
-		fmt.Fprintf(a.Stdout, "; %s left out", count(len(damaged), "damaged file"))
-	}
-	fmt.Fprintln(a.Stdout)
+	moments := momentsOf(all, func(e explained) rewind.Moment { return e.Moment })
+	heading := fmt.Sprintf("reserved memory at %s of %s", moments, count(len(all), "dump"))
+	fmt.Fprintln(a.Stdout, strings.Join(append([]string{heading}, notRead(passed, damaged)...), "; "))
 	tellDamaged(a.Stdout, damaged)
 	explainTable(a, all)
 	most := all[0]

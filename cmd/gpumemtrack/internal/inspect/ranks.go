@@ -255,16 +255,22 @@ func (r *ranks) String() string {
 	if r.older > 0 {
 		words = append(words, fmt.Sprintf("%s of the same processes left out", count(r.older, "older snapshot")))
 	}
-	if r.passed > 0 {
-		words = append(words, count(r.passed, "other file")+" skipped")
-	}
-	if len(r.damaged) > 0 {
-		words = append(words, count(len(r.damaged), "damaged file")+" left out")
-	}
+	words = append(words, notRead(r.passed, r.damaged)...)
 	if without := r.sum(withoutOf); !without.IsZero() {
 		words = append(words, fmt.Sprintf("%v filtered out", without))
 	}
 	return strings.Join(words, "; ")
+}
+
+// notRead counts the files of a directory or pattern that are not among the processes.
+func notRead(passed int, damaged []damagedFile) (words []string) {
+	if passed > 0 {
+		words = append(words, count(passed, "other file")+" skipped")
+	}
+	if len(damaged) > 0 {
+		words = append(words, count(len(damaged), "damaged file")+" left out")
+	}
+	return words
 }
 
 // sum adds up a figure of all processes.
