@@ -13,31 +13,31 @@ import (
 // decoder builds the layers of a family that has a style.
 func (c Transformer) decoder() []tape.Layer {
 	s := c.style()
-	body := tape.Sequential{tape.Named{Name: s.names.embed, Layer: layer.Embedding{Num: c.Vocab, Dim: setting.Or(c.EmbedDim, c.Hidden), Split: true}}}
+	body := tape.Sequential{tape.As(s.names.embed, layer.Embedding{Num: c.Vocab, Dim: setting.Or(c.EmbedDim, c.Hidden), Split: true})}
 	if s.embedded != nil {
 		body = append(body, s.embedded(c)...)
 	}
 	if !s.still && c.turns() {
-		body = append(body, tape.Named{Name: "rotary_emb", Layer: c.frequencies(s)})
+		body = append(body, tape.As("rotary_emb", c.frequencies(s)))
 	}
-	body = append(body, tape.Named{Name: s.names.blocks, Layer: c.decoderBlocks(s)})
+	body = append(body, tape.As(s.names.blocks, c.decoderBlocks(s)))
 	if s.last == nil {
-		body = append(body, tape.Named{Name: s.names.last, Layer: s.norm(c)})
+		body = append(body, tape.As(s.names.last, s.norm(c)))
 	} else {
 		body = append(body, s.last(c)...)
 	}
 	layers := []tape.Layer{under(s.names.root, body)}
 	if c.Classes != 0 {
-		return append(layers, tape.Named{Name: "score", Layer: layer.Linear{In: c.Hidden, Out: c.Classes, NoBias: true}})
+		return append(layers, tape.As("score", layer.Linear{In: c.Hidden, Out: c.Classes, NoBias: true}))
 	}
 	if !c.NoHead {
 		head := layer.Linear{In: setting.Or(c.EmbedDim, c.Hidden), Out: c.Vocab, NoBias: !s.headBias && !c.HeadBias, Split: layer.ByColumns}
 		if c.Tied {
 			head.Tied = "." + s.names.root + "." + s.names.embed + ".weight"
 		}
-		layers = append(layers, layer.Headed(tape.Named{Name: s.names.head, Layer: head}, s.raw)...)
+		layers = append(layers, layer.Headed(tape.As(s.names.head, head), s.raw)...)
 		if c.CappedLogits {
-			layers = append(layers, tape.Named{Name: "softcap", Layer: softCap{}})
+			layers = append(layers, tape.As("softcap", softCap{}))
 		}
 		if s.after != nil {
 			layers = append(layers, s.after(c)...)
@@ -66,7 +66,7 @@ func under(path string, l tape.Layer) tape.Named {
 	if nested {
 		l = tape.Sequential{under(inner, l)}
 	}
-	return tape.Named{Name: outer, Layer: l}
+	return tape.As(outer, l)
 }
 
 // decoderBlocks returns the blocks. Each kind of block is made once.
@@ -134,7 +134,7 @@ func (b DecoderBlock) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 
 // decoderBlock makes the block with the MLP or mixture.
 func (c Transformer) decoderBlock(s style, kind BlockKind, mlp tape.Layer) tape.Layer {
-	parts := blockParts{norm: s.norm(c), dropout: c.Drop(), attention: tape.Named{Name: s.names.attention, Layer: c.attention(s, kind)}, mlp: tape.Named{Name: s.names.mlp, Layer: mlp}}
+	parts := blockParts{norm: s.norm(c), dropout: c.Drop(), attention: tape.As(s.names.attention, c.attention(s, kind)), mlp: tape.As(s.names.mlp, mlp)}
 	if own := c.recurrent(); own != nil && kind&Recurrent != 0 {
 		parts.attention = own.part
 	}
@@ -245,7 +245,7 @@ func dropped(name string, part tape.Named, dropout tape.Layer) tape.Sequential {
 	if name == "" {
 		return tape.Sequential{part}
 	}
-	return tape.Sequential{part, tape.Named{Name: name, Layer: dropout}}
+	return tape.Sequential{part, tape.As(name, dropout)}
 }
 
 // normedBefore returns a block of x + part(norm(x)) for attention and for the MLP. The dropouts
@@ -257,8 +257,8 @@ func normedBefore(afterAttention, afterMLP string) func(Transformer, blockParts)
 func normedBeforeAs(first, second, afterAttention, afterMLP string) func(Transformer, blockParts) tape.Layer {
 	return func(_ Transformer, b blockParts) tape.Layer {
 		return DecoderBlock{tape.Sequential{
-			tape.Skip(append(tape.Sequential{tape.Named{Name: first, Layer: b.norm}}, dropped(afterAttention, b.attention, b.dropout)...)...),
-			tape.Skip(append(tape.Sequential{tape.Named{Name: second, Layer: b.norm}}, dropped(afterMLP, b.mlp, b.dropout)...)...),
+			tape.Skip(append(tape.Sequential{tape.As(first, b.norm)}, dropped(afterAttention, b.attention, b.dropout)...)...),
+			tape.Skip(append(tape.Sequential{tape.As(second, b.norm)}, dropped(afterMLP, b.mlp, b.dropout)...)...),
 		}}
 	}
 }

@@ -79,7 +79,7 @@ var Bloom = Register(&Family{
 })
 
 func bloomEmbedded(c Transformer) []tape.Layer {
-	return []tape.Layer{tape.Named{Name: "word_embeddings_layernorm", Layer: layer.LayerNorm{Size: c.Hidden}}}
+	return []tape.Layer{tape.As("word_embeddings_layernorm", layer.LayerNorm{Size: c.Hidden})}
 }
 
 func bloomMLP(c Transformer) tape.Layer {

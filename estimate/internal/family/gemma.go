@@ -33,7 +33,7 @@ func gemmaNorm(c Transformer) tape.Layer {
 }
 
 func embedScaled(Transformer) []tape.Layer {
-	return []tape.Layer{tape.Named{Name: "embed_scale", Layer: scale{}}}
+	return []tape.Layer{tape.As("embed_scale", scale{})}
 }
 
 func gemmaMLP(c Transformer) tape.Layer {

@@ -76,7 +76,7 @@ func gemma3nEmbedded(c Transformer) []tape.Layer {
 		}
 		return f.Op(tape.Op{In: states, Shape: a.shape(x), PassGrad: true})
 	}
-	return []tape.Layer{tape.Named{Name: "embed_scale", Layer: scale{}}, tape.Inlined{Layer: checked{tape.Module{Parts: parts, Run: run}, Own[AltUp](c)}}}
+	return []tape.Layer{tape.As("embed_scale", scale{}), tape.Inline(checked{tape.Module{Parts: parts, Run: run}, Own[AltUp](c)})}
 }
 
 // gemma3nLast joins the hidden states to one.
@@ -92,7 +92,7 @@ func gemma3nLast(c Transformer) []tape.Layer {
 		all := f.Op(tape.Op{In: states, Shape: x.Shape, PassGrad: true})
 		return f.Call("norm", f.Op(tape.Op{In: []tape.Tensor{all}, Shape: first.Shape}))
 	}
-	return []tape.Layer{tape.Inlined{Layer: checked{tape.Module{Parts: parts, Run: run}, Own[AltUp](c)}}}
+	return []tape.Layer{tape.Inline(checked{tape.Module{Parts: parts, Run: run}, Own[AltUp](c)})}
 }
 
 // projections returns a projection for each hidden state but one.

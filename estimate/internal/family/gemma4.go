@@ -40,15 +40,15 @@ func (c Transformer) global() global {
 
 func gemma4Embedded(c Transformer) []tape.Layer {
 	own := c.global()
-	layers := []tape.Layer{tape.Named{Name: "embed_scale", Layer: scale{}}}
+	layers := []tape.Layer{tape.As("embed_scale", scale{})}
 	if own.inner == 0 {
 		return layers
 	}
 	parts := perBlockParts(c.Hidden, own.vocab, int(min(setting.FLOPs(max(0, c.Blocks), own.inner), setting.MaxField)), own.inner)
-	return append(layers, tape.Inlined{Layer: tape.Module{Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	return append(layers, tape.Inline(tape.Module{Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		makePerBlock(f, x, c.Blocks, own.inner, false)
 		return x
-	}}})
+	}}))
 }
 
 func gemma4Attention(c Transformer, a *layer.Attention) {
@@ -73,7 +73,7 @@ func gemma4Block(c Transformer, b blockParts) tape.Layer {
 	own := c.global()
 	parts := tape.Sequential{
 		b.attention, tape.As("mlp", gemma4MLP(c)), tape.As("input_layernorm", b.norm), tape.As("post_attention_layernorm", b.norm),
-		tape.As("pre_feedforward_layernorm", b.norm), tape.As("post_feedforward_layernorm", b.norm), tape.Inlined{Layer: blockScale{}},
+		tape.As("pre_feedforward_layernorm", b.norm), tape.As("post_feedforward_layernorm", b.norm), tape.Inline(blockScale{}),
 	}
 	mixture, sparse := b.mlp.Layer.(layer.MoE)
 	if sparse {

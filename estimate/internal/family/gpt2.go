@@ -22,19 +22,19 @@ var GPT2 = Register(&Family{
 })
 
 func (c Transformer) gpt2() []tape.Layer {
-	layers := []tape.Layer{tape.Named{Name: "transformer", Layer: tape.Sequential{
-		tape.Named{Name: "wte", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
-		tape.Named{Name: "wpe", Layer: Positions{Num: c.Positions, Dim: c.Hidden}},
-		tape.Named{Name: "drop", Layer: c.Drop()},
-		tape.Named{Name: "h", Layer: tape.Repeat{N: c.Blocks, Layer: c.gpt2Block()}},
-		tape.Named{Name: "ln_f", Layer: layer.LayerNorm{Size: c.Hidden}},
-	}}}
+	layers := []tape.Layer{tape.As("transformer", tape.Sequential{
+		tape.As("wte", layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}),
+		tape.As("wpe", Positions{Num: c.Positions, Dim: c.Hidden}),
+		tape.As("drop", c.Drop()),
+		tape.As("h", tape.Repeat{N: c.Blocks, Layer: c.gpt2Block()}),
+		tape.As("ln_f", layer.LayerNorm{Size: c.Hidden}),
+	})}
 	if !c.NoHead {
 		head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns}
 		if c.Tied {
 			head.Tied = ".transformer.wte.weight"
 		}
-		layers = append(layers, layer.Headed(tape.Named{Name: "lm_head", Layer: head}, true)...)
+		layers = append(layers, layer.Headed(tape.As("lm_head", head), true)...)
 	}
 	return layers
 }
@@ -42,17 +42,17 @@ func (c Transformer) gpt2() []tape.Layer {
 func (c Transformer) gpt2Block() tape.Layer {
 	return tape.Sequential{
 		tape.Skip(
-			tape.Named{Name: "ln_1", Layer: layer.LayerNorm{Size: c.Hidden}},
-			tape.Named{Name: "attn", Layer: WithDropout{"resid_dropout", layer.Attention{
-				Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, Packed: true, Plain: c.Plain, Dropout: c.Dropout, Returns: true, Always: c.KVHeads == 1, // GPTBigCode does not turn use_cache off
+			tape.As("ln_1", layer.LayerNorm{Size: c.Hidden}),
+			tape.As("attn", WithDropout{"resid_dropout", layer.Attention{
+				Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, Packed: true, Plain: c.Plain, Dropout: c.Dropout, Returns: true, Always: c.KVHeads == 1,
 				Names: &layer.AttentionNames{Packed: "c_attn", Out: "c_proj"},
-			}, c.Drop()}},
+			}, c.Drop()}),
 		),
 		tape.Skip(
-			tape.Named{Name: "ln_2", Layer: layer.LayerNorm{Size: c.Hidden}},
-			tape.Named{Name: "mlp", Layer: WithDropout{"dropout", layer.MLP{
+			tape.As("ln_2", layer.LayerNorm{Size: c.Hidden}),
+			tape.As("mlp", WithDropout{"dropout", layer.MLP{
 				Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseNewGELU), Names: &[3]string{"c_fc", "act", "c_proj"},
-			}, c.Drop()}},
+			}, c.Drop()}),
 		),
 	}
 }
@@ -94,9 +94,9 @@ const OptPadding = 2
 func optEmbedded(c Transformer) []tape.Layer {
 	var layers []tape.Layer
 	if c.EmbedDim != 0 && c.EmbedDim != c.Hidden {
-		layers = append(layers, tape.Named{Name: "project_in", Layer: layer.Linear{In: c.EmbedDim, Out: c.Hidden, NoBias: true}})
+		layers = append(layers, tape.As("project_in", layer.Linear{In: c.EmbedDim, Out: c.Hidden, NoBias: true}))
 	}
-	return append(layers, tape.Named{Name: "embed_positions", Layer: Positions{Num: c.Positions + OptPadding, Dim: c.Hidden, Each: true, Padding: OptPadding}})
+	return append(layers, tape.As("embed_positions", Positions{Num: c.Positions + OptPadding, Dim: c.Hidden, Each: true, Padding: OptPadding}))
 }
 
 // optLast returns the last norm, unless norms come after each part, and the projection to the
@@ -104,10 +104,10 @@ func optEmbedded(c Transformer) []tape.Layer {
 func optLast(c Transformer) []tape.Layer {
 	var layers []tape.Layer
 	if !c.NormAfter {
-		layers = append(layers, tape.Named{Name: "final_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}})
+		layers = append(layers, tape.As("final_layer_norm", layer.LayerNorm{Size: c.Hidden}))
 	}
 	if c.EmbedDim != 0 && c.EmbedDim != c.Hidden {
-		layers = append(layers, tape.Named{Name: "project_out", Layer: layer.Linear{In: c.Hidden, Out: c.EmbedDim, NoBias: true}})
+		layers = append(layers, tape.As("project_out", layer.Linear{In: c.Hidden, Out: c.EmbedDim, NoBias: true}))
 	}
 	return layers
 }
@@ -124,8 +124,8 @@ func optAttention(_ Transformer, a *layer.Attention) {
 
 // optBlock puts the layers of the MLP at the level of the attention, as OPT names them.
 func optBlock(c Transformer, b blockParts) tape.Layer {
-	attention, mlp := tape.Sequential{b.attention, tape.Inlined{Layer: b.dropout}}, tape.Sequential{tape.Inlined{Layer: b.mlp.Layer}, tape.Inlined{Layer: b.dropout}}
-	first, second := tape.Named{Name: "self_attn_layer_norm", Layer: b.norm}, tape.Named{Name: "final_layer_norm", Layer: b.norm}
+	attention, mlp := tape.Sequential{b.attention, tape.Inline(b.dropout)}, tape.Sequential{tape.Inline(b.mlp.Layer), tape.Inline(b.dropout)}
+	first, second := tape.As("self_attn_layer_norm", b.norm), tape.As("final_layer_norm", b.norm)
 	if c.NormAfter {
 		return DecoderBlock{tape.Sequential{tape.Skip(attention...), first, tape.Skip(mlp...), second}}
 	}

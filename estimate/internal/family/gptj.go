@@ -72,7 +72,7 @@ func gptjMLP(c Transformer) tape.Layer {
 }
 
 func gptNeoEmbedded(c Transformer) []tape.Layer {
-	return []tape.Layer{tape.Named{Name: "wpe", Layer: Positions{Num: c.Positions, Dim: c.Hidden}}, tape.Named{Name: "drop", Layer: c.Drop()}}
+	return []tape.Layer{tape.As("wpe", Positions{Num: c.Positions, Dim: c.Hidden}), tape.As("drop", c.Drop())}
 }
 
 func gptNeoAttention(_ Transformer, a *layer.Attention) {

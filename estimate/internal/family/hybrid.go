@@ -19,7 +19,7 @@ var GraniteHybrid = Register(&Family{
 		embedded: multiplied, after: multiplied, block: graniteHybridBlock, mlp: graniteShared, mixture: graniteBoth,
 		recurrent: func(c Transformer) *recurrence {
 			s := c.headSpace()
-			return &recurrence{tape.Named{Name: "mamba", Layer: layer.HeadMixer{Hidden: c.Hidden, HeadSpace: s}}, s.States()}
+			return &recurrence{tape.As("mamba", layer.HeadMixer{Hidden: c.Hidden, HeadSpace: s}), s.States()}
 		},
 	},
 	Types: []Type{
@@ -36,7 +36,7 @@ var Jamba = Register(&Family{
 		still: true, names: decoderNames{last: "final_layernorm", mlp: "feed_forward"}, block: normedBeforeAs("input_layernorm", "pre_ff_layernorm", "", ""), mixture: routedBy(layer.RoundedRouter),
 		recurrent: func(c Transformer) *recurrence {
 			s := *c.stateSpace()
-			return &recurrence{tape.Named{Name: "mamba", Layer: layer.MambaMixer{Hidden: c.Hidden, StateSpace: s}}, s.States()}
+			return &recurrence{tape.As("mamba", layer.MambaMixer{Hidden: c.Hidden, StateSpace: s}), s.States()}
 		},
 	},
 	Types: []Type{{Name: "jamba", Base: "JambaModel", Keys: map[string]string{"num_local_experts": "num_experts"}, Read: readJamba}},
@@ -60,8 +60,8 @@ func graniteBoth(c Transformer, m layer.MoE) tape.Layer {
 
 func graniteHybridBlock(_ Transformer, b blockParts) tape.Layer {
 	return DecoderBlock{tape.Sequential{
-		tape.Skip(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.Inlined{Layer: layer.Multiple{}}),
-		tape.Skip(tape.Named{Name: "post_attention_layernorm", Layer: b.norm}, tape.Inlined{Layer: b.mlp.Layer}, tape.Inlined{Layer: layer.Multiple{}}),
+		tape.Skip(tape.As("input_layernorm", b.norm), b.attention, tape.Inline(layer.Multiple{})),
+		tape.Skip(tape.As("post_attention_layernorm", b.norm), tape.Inline(b.mlp.Layer), tape.Inline(layer.Multiple{})),
 	}}
 }
 

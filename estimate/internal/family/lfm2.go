@@ -34,15 +34,15 @@ func shortConv(c Transformer) *recurrence {
 	if own == nil {
 		return nil
 	}
-	return &recurrence{tape.Named{Name: "conv", Layer: own.layer(c.Hidden)}, setting.FLOPs(c.Hidden, own.Kernel)}
+	return &recurrence{tape.As("conv", own.layer(c.Hidden)), setting.FLOPs(c.Hidden, own.Kernel)}
 }
 
 func (s ShortConv) layer(hidden int) tape.Layer {
 	width, kernel := min(hidden, setting.MaxField/3), s.Kernel
 	parts := tape.Sequential{
-		tape.Named{Name: "conv", Layer: layer.Conv1d{In: width, Out: width, Kernel: kernel, Padding: kernel - 1, Groups: width, NoBias: true}},
-		tape.Named{Name: "in_proj", Layer: layer.Linear{In: width, Out: 3 * width, NoBias: true}},
-		tape.Named{Name: "out_proj", Layer: layer.Linear{In: width, Out: width, NoBias: true}},
+		tape.As("conv", layer.Conv1d{In: width, Out: width, Kernel: kernel, Padding: kernel - 1, Groups: width, NoBias: true}),
+		tape.As("in_proj", layer.Linear{In: width, Out: 3 * width, NoBias: true}),
+		tape.As("out_proj", layer.Linear{In: width, Out: width, NoBias: true}),
 	}
 	return tape.Module{Name: "ShortConv", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		gates := f.Split(f.Permute(f.Call("in_proj", x), 0, 2, 1), 1, width, width, width)

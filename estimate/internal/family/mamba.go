@@ -41,11 +41,11 @@ func (c Transformer) mamba() []tape.Layer {
 // mixers returns blocks with a state-space mixer, and a residual stream in float32.
 func (c Transformer) mixers(mixer tape.Layer) []tape.Layer {
 	block := layer.MambaBlock{Norm: layer.RMSNorm{Size: c.Hidden, Unfused: true}, Mixer: mixer}
-	layers := []tape.Layer{tape.Named{Name: "backbone", Layer: tape.Sequential{
-		tape.Named{Name: "embeddings", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
-		tape.Named{Name: "layers", Layer: tape.Repeat{N: c.Blocks, Layer: block}},
-		tape.Named{Name: "norm_f", Layer: layer.RMSNorm{Size: c.Hidden, Unfused: true}},
-	}}}
+	layers := []tape.Layer{tape.As("backbone", tape.Sequential{
+		tape.As("embeddings", layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}),
+		tape.As("layers", tape.Repeat{N: c.Blocks, Layer: block}),
+		tape.As("norm_f", layer.RMSNorm{Size: c.Hidden, Unfused: true}),
+	})}
 	if c.NoHead {
 		return layers
 	}
@@ -53,7 +53,7 @@ func (c Transformer) mixers(mixer tape.Layer) []tape.Layer {
 	if c.Tied {
 		head.Tied = "backbone.embeddings.weight"
 	}
-	return slices.Concat(layers, []tape.Layer{tape.Inlined{Layer: layer.Narrowed{}}}, layer.Headed(tape.Named{Name: "lm_head", Layer: head}, false))
+	return slices.Concat(layers, []tape.Layer{tape.Inline(layer.Narrowed{})}, layer.Headed(tape.As("lm_head", head), false))
 }
 
 func (c Transformer) stateSpace() *layer.StateSpace {

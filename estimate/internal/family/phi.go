@@ -37,7 +37,7 @@ func phiEmbedded(c Transformer) []tape.Layer {
 	if Own[plainEmbeddings](c) != nil {
 		c.Dropout = 0
 	}
-	return []tape.Layer{tape.Named{Name: "embed_dropout", Layer: c.Drop()}}
+	return []tape.Layer{tape.As("embed_dropout", c.Drop())}
 }
 
 func phiMLP(c Transformer) tape.Layer {

@@ -206,5 +206,5 @@ func deltaNet(c Transformer) *recurrence {
 	if own == nil {
 		return nil
 	}
-	return &recurrence{tape.Named{Name: "linear_attn", Layer: layer.DeltaAttention{Hidden: c.Hidden, DeltaNet: *own}}, own.States()}
+	return &recurrence{tape.As("linear_attn", layer.DeltaAttention{Hidden: c.Hidden, DeltaNet: *own}), own.States()}
 }

@@ -9,8 +9,8 @@ import (
 func normedAround(before, after, beforeMLP, afterMLP string) func(Transformer, blockParts) tape.Layer {
 	return func(_ Transformer, b blockParts) tape.Layer {
 		return DecoderBlock{tape.Sequential{
-			tape.Skip(tape.Named{Name: before, Layer: b.norm}, b.attention, tape.Named{Name: after, Layer: b.norm}),
-			tape.Skip(tape.Named{Name: beforeMLP, Layer: b.norm}, b.mlp, tape.Named{Name: afterMLP, Layer: b.norm}),
+			tape.Skip(tape.As(before, b.norm), b.attention, tape.As(after, b.norm)),
+			tape.Skip(tape.As(beforeMLP, b.norm), b.mlp, tape.As(afterMLP, b.norm)),
 		}}
 	}
 }
@@ -18,8 +18,8 @@ func normedAround(before, after, beforeMLP, afterMLP string) func(Transformer, b
 // normedAfter returns a block of x + norm(part(x)).
 func normedAfter(_ Transformer, b blockParts) tape.Layer {
 	return DecoderBlock{tape.Sequential{
-		tape.Skip(b.attention, tape.Named{Name: "post_attention_layernorm", Layer: b.norm}),
-		tape.Skip(b.mlp, tape.Named{Name: "post_feedforward_layernorm", Layer: b.norm}),
+		tape.Skip(b.attention, tape.As("post_attention_layernorm", b.norm)),
+		tape.Skip(b.mlp, tape.As("post_feedforward_layernorm", b.norm)),
 	}}
 }
 
@@ -29,7 +29,7 @@ func sideBySide(afterAttention, afterMLP string, norms ...string) func(Transform
 	return func(_ Transformer, b blockParts) tape.Layer {
 		p := parallelBlock{attention: dropped(afterAttention, b.attention, b.dropout), mlp: dropped(afterMLP, b.mlp, b.dropout)}
 		for _, name := range norms {
-			p.norms = append(p.norms, tape.Named{Name: name, Layer: b.norm})
+			p.norms = append(p.norms, tape.As(name, b.norm))
 		}
 		return p
 	}
@@ -67,10 +67,10 @@ func lateNorm(c Transformer) tape.Layer {
 	return layer.RMSNorm{Size: c.Hidden, Unfused: true, Late: true}
 }
 
-func multiplied(Transformer) []tape.Layer { return []tape.Layer{tape.Inlined{Layer: layer.Multiple{}}} }
+func multiplied(Transformer) []tape.Layer { return []tape.Layer{tape.Inline(layer.Multiple{})} }
 
 func dropoutAs(name string) func(Transformer) []tape.Layer {
-	return func(c Transformer) []tape.Layer { return []tape.Layer{tape.Named{Name: name, Layer: c.Drop()}} }
+	return func(c Transformer) []tape.Layer { return []tape.Layer{tape.As(name, c.Drop())} }
 }
 
 func packedMLP(c Transformer) tape.Layer {
@@ -105,15 +105,15 @@ var packedNames = &layer.AttentionNames{Packed: "query_key_value", Out: "dense"}
 
 func starcoderBlock(c Transformer, b blockParts) tape.Layer {
 	return DecoderBlock{tape.Sequential{
-		tape.Skip(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.Inlined{Layer: b.dropout}),
-		tape.Skip(tape.Named{Name: "post_attention_layernorm", Layer: b.norm}, b.mlp, tape.Inlined{Layer: b.dropout}),
+		tape.Skip(tape.As("input_layernorm", b.norm), b.attention, tape.Inline(b.dropout)),
+		tape.Skip(tape.As("post_attention_layernorm", b.norm), b.mlp, tape.Inline(b.dropout)),
 	}}
 }
 
 // multipliedBlock is Llama's block with a factor on each part's output.
 func multipliedBlock(_ Transformer, b blockParts) tape.Layer {
 	return DecoderBlock{tape.Sequential{
-		tape.Skip(tape.Named{Name: "input_layernorm", Layer: b.norm}, b.attention, tape.Inlined{Layer: layer.Multiple{}}),
-		tape.Skip(tape.Named{Name: "post_attention_layernorm", Layer: b.norm}, b.mlp, tape.Inlined{Layer: layer.Multiple{}}),
+		tape.Skip(tape.As("input_layernorm", b.norm), b.attention, tape.Inline(layer.Multiple{})),
+		tape.Skip(tape.As("post_attention_layernorm", b.norm), b.mlp, tape.Inline(layer.Multiple{})),
 	}}
 }

@@ -279,11 +279,11 @@ func (c Transformer) Drop() tape.Layer {
 
 // Pooled returns the layers after the first token in BertModel and ViTModel.
 func (c Transformer) Pooled() tape.Layer {
-	return tape.Named{Name: "pooler", Layer: tape.Sequential{
+	return tape.As("pooler", tape.Sequential{
 		First{},
-		tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden}},
-		tape.Named{Name: "activation", Layer: layer.Tanh{}},
-	}}
+		tape.As("dense", layer.Linear{In: c.Hidden, Out: c.Hidden}),
+		tape.As("activation", layer.Tanh{}),
+	})
 }
 
 // Side returns the number of patches along an image's side.

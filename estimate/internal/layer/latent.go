@@ -42,10 +42,10 @@ func (l LatentAttention) queries() []tape.Named {
 func (l LatentAttention) wide() int { return l.Heads * (l.NopeSize + l.ValueSize) }
 
 func (l LatentAttention) parts() (narrow, norm, wide, out tape.Named) {
-	return tape.Named{Name: "kv_a_proj_with_mqa", Layer: Linear{In: l.Hidden, Out: l.KVRank + l.RopeSize, NoBias: true}},
-		tape.Named{Name: "kv_a_layernorm", Layer: RMSNorm{Size: l.KVRank, Unfused: true}},
-		tape.Named{Name: "kv_b_proj", Layer: Linear{In: l.KVRank, Out: l.wide(), NoBias: true, Split: ByColumns}},
-		tape.Named{Name: "o_proj", Layer: Linear{In: l.Heads * l.ValueSize, Out: l.Hidden, NoBias: true, Split: ByRows}}
+	return tape.As("kv_a_proj_with_mqa", Linear{In: l.Hidden, Out: l.KVRank + l.RopeSize, NoBias: true}),
+		tape.As("kv_a_layernorm", RMSNorm{Size: l.KVRank, Unfused: true}),
+		tape.As("kv_b_proj", Linear{In: l.KVRank, Out: l.wide(), NoBias: true, Split: ByColumns}),
+		tape.As("o_proj", Linear{In: l.Heads * l.ValueSize, Out: l.Hidden, NoBias: true, Split: ByRows})
 }
 
 func (l LatentAttention) Declare(d *tape.Declaration) {

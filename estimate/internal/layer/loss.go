@@ -77,7 +77,7 @@ var rawLogits tape.Slot[bool]
 // Headed returns an output head and its logits. Raw means that the model never converted them to
 // float32 itself.
 func Headed(head tape.Named, raw bool) []tape.Layer {
-	return []tape.Layer{tape.Inlined{Layer: lastToken{}}, head, tape.Inlined{Layer: Logits{Raw: raw}}}
+	return []tape.Layer{tape.Inline(lastToken{}), head, tape.Inline(Logits{Raw: raw})}
 }
 
 // lastToken keeps only the last token of each text, where no other needs logits.

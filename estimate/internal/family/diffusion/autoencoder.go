@@ -47,45 +47,45 @@ func (a Autoencoder) Layers() []tape.Layer {
 		return []tape.Layer{tape.Wrong(fmt.Sprintf("Depth is %d: want 0 to %d", a.Depth, maxDenoiserBlocks))}
 	}
 	a.Image, a.Depth, a.Groups = setting.Or(a.Image, 3), setting.Or(a.Depth, 2), setting.Or(a.Groups, 32)
-	parts := tape.Sequential{tape.Named{Name: "encoder", Layer: a.encoder()}}
+	parts := tape.Sequential{tape.As("encoder", a.encoder())}
 	decode := []string{"decoder"}
 	if !a.NoQuant {
 		twice := 2 * min(a.Latent, setting.MaxField/2)
-		parts = append(parts, tape.Named{Name: "quant_conv", Layer: layer.Conv2d{In: twice, Out: twice, Kernel: 1}}, tape.Named{Name: "post_quant_conv", Layer: layer.Conv2d{In: a.Latent, Out: a.Latent, Kernel: 1}})
+		parts = append(parts, tape.As("quant_conv", layer.Conv2d{In: twice, Out: twice, Kernel: 1}), tape.As("post_quant_conv", layer.Conv2d{In: a.Latent, Out: a.Latent, Kernel: 1}))
 		decode = []string{"post_quant_conv", "decoder"}
 	}
-	parts = append(parts, tape.Named{Name: "decoder", Layer: a.decoder()})
-	return []tape.Layer{tape.Inlined{Layer: tape.Module{Name: "Autoencoder", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	parts = append(parts, tape.As("decoder", a.decoder()))
+	return []tape.Layer{tape.Inline(tape.Module{Name: "Autoencoder", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		for _, name := range decode {
 			x = f.Call(name, x)
 		}
 		return x
-	}}}}
+	}})}
 }
 
 func (a Autoencoder) encoder() tape.Layer {
 	last := len(a.Channels) - 1
-	parts := tape.Sequential{tape.Named{Name: "conv_in", Layer: threeByThree(a.Image, a.Channels[0])}}
+	parts := tape.Sequential{tape.As("conv_in", threeByThree(a.Image, a.Channels[0]))}
 	in := a.Channels[0]
 	for i, out := range a.Channels {
 		block := a.resnets(in, out, a.Depth)
 		if i < last {
-			block = append(block, tape.Named{Name: "downsamplers.0", Layer: tape.Sequential{tape.Named{Name: "conv", Layer: layer.Conv2d{In: out, Out: out, Kernel: 3, Stride: 2}}}})
+			block = append(block, tape.As("downsamplers.0", tape.Sequential{tape.As("conv", layer.Conv2d{In: out, Out: out, Kernel: 3, Stride: 2})}))
 		}
-		parts, in = append(parts, tape.Named{Name: "down_blocks." + strconv.Itoa(i), Layer: block}), out
+		parts, in = append(parts, tape.As("down_blocks."+strconv.Itoa(i), block)), out
 	}
 	return append(append(parts, a.middle(in)), a.end(in, 2*min(a.Latent, setting.MaxField/2))...)
 }
 
 func (a Autoencoder) decoder() tape.Layer {
 	in := a.Channels[len(a.Channels)-1]
-	parts := tape.Sequential{tape.Named{Name: "conv_in", Layer: threeByThree(a.Latent, in)}, a.middle(in)}
+	parts := tape.Sequential{tape.As("conv_in", threeByThree(a.Latent, in)), a.middle(in)}
 	for i, out := range slices.Backward(a.Channels) {
 		block := a.resnets(in, out, a.Depth+1)
 		if i > 0 {
-			block = append(block, tape.Named{Name: "upsamplers.0", Layer: tape.Sequential{tape.Inlined{Layer: enlarged{a.Upcast}}, tape.Named{Name: "conv", Layer: threeByThree(out, out)}}})
+			block = append(block, tape.As("upsamplers.0", tape.Sequential{tape.Inline(enlarged{a.Upcast}), tape.As("conv", threeByThree(out, out))}))
 		}
-		parts, in = append(parts, tape.Named{Name: "up_blocks." + strconv.Itoa(len(a.Channels)-1-i), Layer: block}), out
+		parts, in = append(parts, tape.As("up_blocks."+strconv.Itoa(len(a.Channels)-1-i), block)), out
 	}
 	return append(parts, a.end(in, a.Image)...)
 }
@@ -94,7 +94,7 @@ func (a Autoencoder) decoder() tape.Layer {
 func (a Autoencoder) resnets(in, out, n int) tape.Sequential {
 	var parts tape.Sequential
 	for i := range n {
-		parts, in = append(parts, tape.Named{Name: "resnets." + strconv.Itoa(i), Layer: resnet{in: in, out: out, groups: a.Groups, copied: !a.NoAttention}.layer()}), out
+		parts, in = append(parts, tape.As("resnets."+strconv.Itoa(i), resnet{in: in, out: out, groups: a.Groups, copied: !a.NoAttention}.layer())), out
 	}
 	return parts
 }
@@ -102,15 +102,15 @@ func (a Autoencoder) resnets(in, out, n int) tape.Sequential {
 // middle returns the block at the lowest resolution.
 func (a Autoencoder) middle(n int) tape.Named {
 	block := resnet{in: n, out: n, groups: a.Groups}.layer()
-	parts := tape.Sequential{tape.Named{Name: "resnets.0", Layer: block}}
+	parts := tape.Sequential{tape.As("resnets.0", block)}
 	if !a.NoAttention {
-		parts = append(parts, tape.Named{Name: "attentions.0", Layer: placesAttention(n, a.Groups)})
+		parts = append(parts, tape.As("attentions.0", placesAttention(n, a.Groups)))
 	}
-	return tape.Named{Name: "mid_block", Layer: append(parts, tape.Named{Name: "resnets.1", Layer: block})}
+	return tape.As("mid_block", append(parts, tape.As("resnets.1", block)))
 }
 
 func (a Autoencoder) end(in, out int) tape.Sequential {
-	return tape.Sequential{tape.Named{Name: "conv_norm_out", Layer: layer.GroupNorm{Groups: a.Groups, Channels: in}}, tape.Named{Name: "conv_act", Layer: layer.SiLU{}}, tape.Named{Name: "conv_out", Layer: threeByThree(in, out)}}
+	return tape.Sequential{tape.As("conv_norm_out", layer.GroupNorm{Groups: a.Groups, Channels: in}), tape.As("conv_act", layer.SiLU{}), tape.As("conv_out", threeByThree(in, out))}
 }
 
 func threeByThree(in, out int) tape.Layer {
@@ -124,13 +124,13 @@ type resnet struct {
 }
 
 func (l resnet) layer() tape.Layer {
-	parts := tape.Sequential{tape.Named{Name: "norm1", Layer: layer.GroupNorm{Groups: l.groups, Channels: l.in}}, tape.Named{Name: "conv1", Layer: threeByThree(l.in, l.out)}}
+	parts := tape.Sequential{tape.As("norm1", layer.GroupNorm{Groups: l.groups, Channels: l.in}), tape.As("conv1", threeByThree(l.in, l.out))}
 	if l.time > 0 {
-		parts = append(parts, tape.Named{Name: "time_emb_proj", Layer: layer.Linear{In: l.time, Out: l.out}})
+		parts = append(parts, tape.As("time_emb_proj", layer.Linear{In: l.time, Out: l.out}))
 	}
-	parts = append(parts, tape.Named{Name: "norm2", Layer: layer.GroupNorm{Groups: l.groups, Channels: l.out}}, tape.Named{Name: "conv2", Layer: threeByThree(l.out, l.out)})
+	parts = append(parts, tape.As("norm2", layer.GroupNorm{Groups: l.groups, Channels: l.out}), tape.As("conv2", threeByThree(l.out, l.out)))
 	if l.in != l.out {
-		parts = append(parts, tape.Named{Name: "conv_shortcut", Layer: layer.Conv2d{In: l.in, Out: l.out, Kernel: 1}})
+		parts = append(parts, tape.As("conv_shortcut", layer.Conv2d{In: l.in, Out: l.out, Kernel: 1}))
 	}
 	return tape.Module{Name: "ResnetBlock", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		y := f.Call("conv1", f.Apply(layer.SiLU{}, f.Call("norm1", x)))
@@ -153,7 +153,7 @@ func (l resnet) layer() tape.Layer {
 // channels last in memory.
 func placesAttention(n, groups int) tape.Layer {
 	linear := layer.Linear{In: n, Out: n}
-	parts := tape.Sequential{tape.Named{Name: "group_norm", Layer: layer.GroupNorm{Groups: groups, Channels: n}}, tape.Named{Name: "to_q", Layer: linear}, tape.Named{Name: "to_k", Layer: linear}, tape.Named{Name: "to_v", Layer: linear}, tape.Named{Name: "to_out.0", Layer: linear}}
+	parts := tape.Sequential{tape.As("group_norm", layer.GroupNorm{Groups: groups, Channels: n}), tape.As("to_q", linear), tape.As("to_k", linear), tape.As("to_v", linear), tape.As("to_out.0", linear)}
 	return tape.Module{Name: "Attention", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		y := f.Call("group_norm", f.View(x, x.Dim(0), n, -1))
 		y = f.Permute(y, 0, 2, 1)

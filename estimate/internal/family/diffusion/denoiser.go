@@ -50,10 +50,10 @@ func (l denoiser) layers() []tape.Layer {
 			return []tape.Layer{tape.Wrong(fmt.Sprintf("there are %d of %s: want 0 to %d", b.n, b.name, maxDenoiserBlocks))}
 		}
 		for i := range b.n {
-			parts = append(parts, tape.Named{Name: b.path(i), Layer: b.block})
+			parts = append(parts, tape.As(b.path(i), b.block))
 		}
 	}
-	return []tape.Layer{tape.Inlined{Layer: tape.Module{Name: "Denoiser", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	return []tape.Layer{tape.Inline(tape.Module{Name: "Denoiser", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		x, beside := l.before(f, x)
 		for _, b := range l.blocks {
 			if b.enter != nil {
@@ -64,7 +64,7 @@ func (l denoiser) layers() []tape.Layer {
 			}
 		}
 		return l.after(f, x, beside)
-	}}}}
+	}})}
 }
 
 // denoise returns the model's Denoiser with its defaults.
@@ -77,9 +77,9 @@ func denoise(c family.Transformer) Denoiser {
 // twoLinears embeds numbers or a text.
 func twoLinears(in, hidden int, act tape.Layer, bias bool) tape.Layer {
 	return tape.Sequential{
-		tape.Named{Name: "linear_1", Layer: layer.Linear{In: in, Out: hidden, NoBias: !bias}},
-		tape.Named{Name: "act", Layer: act},
-		tape.Named{Name: "linear_2", Layer: layer.Linear{In: hidden, Out: hidden, NoBias: !bias}},
+		tape.As("linear_1", layer.Linear{In: in, Out: hidden, NoBias: !bias}),
+		tape.As("act", act),
+		tape.As("linear_2", layer.Linear{In: hidden, Out: hidden, NoBias: !bias}),
 	}
 }
 

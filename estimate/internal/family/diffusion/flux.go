@@ -50,11 +50,11 @@ func flux2(c family.Transformer) []tape.Layer { return fluxLayers(c, secondFlux)
 func fluxLayers(c family.Transformer, s fluxStyle) []tape.Layer {
 	d := denoise(c)
 	parts := tape.Sequential{
-		tape.Named{Name: "x_embedder", Layer: layer.Linear{In: c.Channels, Out: c.Hidden, NoBias: !s.bias}},
-		tape.Named{Name: "context_embedder", Layer: layer.Linear{In: d.TextDim, Out: c.Hidden, NoBias: !s.bias}},
-		tape.Named{Name: "norm_out.linear", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, setting.MaxField/2), NoBias: !s.bias}},
-		tape.Named{Name: "norm_out.norm", Layer: plainLayerNorm(c)},
-		tape.Named{Name: "proj_out", Layer: layer.Linear{In: c.Hidden, Out: d.Out, NoBias: !s.bias}},
+		tape.As("x_embedder", layer.Linear{In: c.Channels, Out: c.Hidden, NoBias: !s.bias}),
+		tape.As("context_embedder", layer.Linear{In: d.TextDim, Out: c.Hidden, NoBias: !s.bias}),
+		tape.As("norm_out.linear", layer.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, setting.MaxField/2), NoBias: !s.bias}),
+		tape.As("norm_out.norm", plainLayerNorm(c)),
+		tape.As("proj_out", layer.Linear{In: c.Hidden, Out: d.Out, NoBias: !s.bias}),
 	}
 	parts = append(parts, fluxCondition(c, s)...)
 	return denoiser{
@@ -80,18 +80,18 @@ func fluxLayers(c family.Transformer, s fluxStyle) []tape.Layer {
 // fluxCondition returns the layers that embed the timestep and the other inputs of all places.
 func fluxCondition(c family.Transformer, s fluxStyle) tape.Sequential {
 	d := denoise(c)
-	parts := tape.Sequential{tape.Named{Name: s.time + ".timestep_embedder", Layer: twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, s.bias)}}
+	parts := tape.Sequential{tape.As(s.time+".timestep_embedder", twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, s.bias))}
 	if d.Guided {
-		parts = append(parts, tape.Named{Name: s.time + ".guidance_embedder", Layer: twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, s.bias)})
+		parts = append(parts, tape.As(s.time+".guidance_embedder", twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, s.bias)))
 	}
 	if !s.shared {
-		return append(parts, tape.Named{Name: s.time + ".text_embedder", Layer: twoLinears(d.PooledDim, c.Hidden, layer.SiLU{}, s.bias)})
+		return append(parts, tape.As(s.time+".text_embedder", twoLinears(d.PooledDim, c.Hidden, layer.SiLU{}, s.bias)))
 	}
 	wide := min(c.Hidden, setting.MaxField/6)
 	return append(parts,
-		tape.Named{Name: "double_stream_modulation_img.linear", Layer: layer.Linear{In: c.Hidden, Out: 6 * wide, NoBias: true}},
-		tape.Named{Name: "double_stream_modulation_txt.linear", Layer: layer.Linear{In: c.Hidden, Out: 6 * wide, NoBias: true}},
-		tape.Named{Name: "single_stream_modulation.linear", Layer: layer.Linear{In: c.Hidden, Out: 3 * wide, NoBias: true}},
+		tape.As("double_stream_modulation_img.linear", layer.Linear{In: c.Hidden, Out: 6 * wide, NoBias: true}),
+		tape.As("double_stream_modulation_txt.linear", layer.Linear{In: c.Hidden, Out: 6 * wide, NoBias: true}),
+		tape.As("single_stream_modulation.linear", layer.Linear{In: c.Hidden, Out: 3 * wide, NoBias: true}),
 	)
 }
 
@@ -144,9 +144,9 @@ func (s fluxStyle) parted(f *tape.Flow, x tape.Tensor) tape.Tensor {
 
 // normed returns a norm with n modulations, which it makes itself unless they are shared.
 func normed(c family.Transformer, s fluxStyle, name string, n int) tape.Sequential {
-	parts := tape.Sequential{tape.Named{Name: name + s.norm, Layer: plainLayerNorm(c)}}
+	parts := tape.Sequential{tape.As(name+s.norm, plainLayerNorm(c))}
 	if !s.shared {
-		parts = append(parts, tape.Named{Name: name + ".linear", Layer: layer.Linear{In: c.Hidden, Out: n * min(c.Hidden, setting.MaxField/n)}})
+		parts = append(parts, tape.As(name+".linear", layer.Linear{In: c.Hidden, Out: n * min(c.Hidden, setting.MaxField/n)}))
 	}
 	return parts
 }
@@ -157,8 +157,8 @@ func (s fluxStyle) mlp(c family.Transformer) tape.Layer {
 		return imageMLP(c)
 	}
 	return tape.Module{Name: "GatedMLP", Parts: tape.Sequential{
-		tape.Named{Name: "linear_in", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.FFN, setting.MaxField/2), NoBias: true, Split: layer.ByColumns}},
-		tape.Named{Name: "linear_out", Layer: layer.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: layer.ByRows}},
+		tape.As("linear_in", layer.Linear{In: c.Hidden, Out: 2 * min(c.FFN, setting.MaxField/2), NoBias: true, Split: layer.ByColumns}),
+		tape.As("linear_out", layer.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: layer.ByRows}),
 	}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		return f.Call("linear_out", gated(f, layer.SiLU{}, f.Call("linear_in", x)))
 	}}
@@ -180,15 +180,15 @@ var (
 // projections returns the projections of a stream.
 func projections(c family.Transformer, n layer.AttentionNames, bias bool) tape.Sequential {
 	linear := layer.Linear{In: c.Hidden, Out: c.Hidden, NoBias: !bias, Split: layer.ByColumns}
-	parts := tape.Sequential{tape.Named{Name: n.Q, Layer: linear}, tape.Named{Name: n.K, Layer: linear}, tape.Named{Name: n.V, Layer: linear}}
+	parts := tape.Sequential{tape.As(n.Q, linear), tape.As(n.K, linear), tape.As(n.V, linear)}
 	if n.QNorm != "" {
 		own := c.Family.OrLlama().Heads != family.FusedNorms
 		norm := layer.RMSNorm{Size: c.HeadWidth(), Unfused: own, Mixed: own}
-		parts = append(parts, tape.Named{Name: n.QNorm, Layer: norm}, tape.Named{Name: n.KNorm, Layer: norm})
+		parts = append(parts, tape.As(n.QNorm, norm), tape.As(n.KNorm, norm))
 	}
 	if n.Out != "" {
 		linear.Split = layer.ByRows
-		parts = append(parts, tape.Named{Name: n.Out, Layer: linear})
+		parts = append(parts, tape.As(n.Out, linear))
 	}
 	return parts
 }
@@ -198,7 +198,7 @@ func projections(c family.Transformer, n layer.AttentionNames, bias bool) tape.S
 func twoStreams(c family.Transformer, s fluxStyle) tape.Layer {
 	parts := append(normed(c, s, "norm1", 6), normed(c, s, "norm1_context", 6)...)
 	parts = append(append(parts, projections(c, ofImage, s.bias)...), projections(c, ofText, s.bias)...)
-	parts = append(parts, tape.Named{Name: "norm2", Layer: plainLayerNorm(c)}, tape.Named{Name: "norm2_context", Layer: plainLayerNorm(c)}, tape.Named{Name: "ff", Layer: s.mlp(c)}, tape.Named{Name: "ff_context", Layer: s.mlp(c)})
+	parts = append(parts, tape.As("norm2", plainLayerNorm(c)), tape.As("norm2_context", plainLayerNorm(c)), tape.As("ff", s.mlp(c)), tape.As("ff_context", s.mlp(c)))
 	return tape.Module{Name: "TwoStreams", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		text := *encoded.Of(f.Tape)
 		m, n := s.modulations(f, "norm1", 0, 6), s.modulations(f, "norm1_context", 1, 6)
@@ -243,15 +243,15 @@ func oneStream(c family.Transformer, s fluxStyle) tape.Layer {
 	if s.shared {
 		norm := layer.RMSNorm{Size: c.HeadWidth()}
 		parts = append(parts,
-			tape.Named{Name: "attn.to_qkv_mlp_proj", Layer: layer.Linear{In: c.Hidden, Out: 3*wide + 2*ffn, NoBias: true, Split: layer.ByColumns}},
-			tape.Named{Name: "attn.norm_q", Layer: norm}, tape.Named{Name: "attn.norm_k", Layer: norm},
-			tape.Named{Name: "attn.to_out", Layer: layer.Linear{In: wide + ffn, Out: c.Hidden, NoBias: true, Split: layer.ByRows}})
+			tape.As("attn.to_qkv_mlp_proj", layer.Linear{In: c.Hidden, Out: 3*wide + 2*ffn, NoBias: true, Split: layer.ByColumns}),
+			tape.As("attn.norm_q", norm), tape.As("attn.norm_k", norm),
+			tape.As("attn.to_out", layer.Linear{In: wide + ffn, Out: c.Hidden, NoBias: true, Split: layer.ByRows}))
 		run = packed
 	} else {
 		alone := ofImage
 		alone.Out = ""
 		parts = append(parts, projections(c, alone, true)...)
-		parts = append(parts, tape.Named{Name: "proj_mlp", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}}, tape.Named{Name: "proj_out", Layer: layer.Linear{In: wide + ffn, Out: c.Hidden, Split: layer.ByRows}})
+		parts = append(parts, tape.As("proj_mlp", layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}), tape.As("proj_out", layer.Linear{In: wide + ffn, Out: c.Hidden, Split: layer.ByRows}))
 	}
 	return tape.Module{Name: "OneStream", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		text := *encoded.Of(f.Tape)

@@ -26,17 +26,17 @@ func pixArt(c family.Transformer) []tape.Layer {
 	d, side := denoise(c), min(c.Side(), setting.MaxField)
 	places := int(min(setting.FLOPs(side, side), setting.MaxField))
 	parts := tape.Sequential{
-		tape.Named{Name: "pos_embed", Layer: patchesOfPlaces{c.PatchConv(false), places, c.Hidden, false}},
-		tape.Named{Name: "adaln_single.emb.timestep_embedder", Layer: twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, true)},
-		tape.Named{Name: "adaln_single.linear", Layer: layer.Linear{In: c.Hidden, Out: 6 * min(c.Hidden, setting.MaxField/6)}},
-		tape.Named{Name: "caption_projection", Layer: twoLinears(d.TextDim, c.Hidden, layer.GELU{}, true)},
-		tape.Inlined{Layer: layer.Learned{Name: "scale_shift_table", Shape: alloc.Shape{2, c.Hidden}}},
-		tape.Named{Name: "norm_out", Layer: plainLayerNorm(c)},
-		tape.Named{Name: "proj_out", Layer: toPixels(c, d)},
+		tape.As("pos_embed", patchesOfPlaces{c.PatchConv(false), places, c.Hidden, false}),
+		tape.As("adaln_single.emb.timestep_embedder", twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, true)),
+		tape.As("adaln_single.linear", layer.Linear{In: c.Hidden, Out: 6 * min(c.Hidden, setting.MaxField/6)}),
+		tape.As("caption_projection", twoLinears(d.TextDim, c.Hidden, layer.GELU{}, true)),
+		tape.Inline(layer.Learned{Name: "scale_shift_table", Shape: alloc.Shape{2, c.Hidden}}),
+		tape.As("norm_out", plainLayerNorm(c)),
+		tape.As("proj_out", toPixels(c, d)),
 	}
 	if d.Sized {
 		third := twoLinears(timeFeatures, c.Hidden/3, layer.SiLU{}, true)
-		parts = append(parts, tape.Named{Name: "adaln_single.emb.resolution_embedder", Layer: third}, tape.Named{Name: "adaln_single.emb.aspect_ratio_embedder", Layer: third})
+		parts = append(parts, tape.As("adaln_single.emb.resolution_embedder", third), tape.As("adaln_single.emb.aspect_ratio_embedder", third))
 	}
 	return denoiser{
 		parts:  parts,
@@ -68,12 +68,12 @@ func tabled(f *tape.Flow, x tape.Tensor, n, width int) []tape.Tensor {
 func pixArtBlock(c family.Transformer) tape.Layer {
 	attention := imageAttention{c.Hidden, c.Hidden, c.Heads, true}.layer()
 	parts := tape.Sequential{
-		tape.Inlined{Layer: layer.Learned{Name: "scale_shift_table", Shape: alloc.Shape{6, c.Hidden}}},
-		tape.Named{Name: "norm1", Layer: plainLayerNorm(c)},
-		tape.Named{Name: "attn1", Layer: attention},
-		tape.Named{Name: "norm2", Layer: plainLayerNorm(c)},
-		tape.Named{Name: "attn2", Layer: attention},
-		tape.Named{Name: "ff", Layer: imageMLP(c)},
+		tape.Inline(layer.Learned{Name: "scale_shift_table", Shape: alloc.Shape{6, c.Hidden}}),
+		tape.As("norm1", plainLayerNorm(c)),
+		tape.As("attn1", attention),
+		tape.As("norm2", plainLayerNorm(c)),
+		tape.As("attn2", attention),
+		tape.As("ff", imageMLP(c)),
 	}
 	return tape.Module{Name: "TransformerBlock", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		text, m := f.Beside(0), tabled(f, f.Beside(1), 6, c.Hidden)
@@ -97,7 +97,7 @@ type imageAttention struct {
 
 func (l imageAttention) layer() tape.Layer {
 	of, seen := layer.Linear{In: l.width, Out: l.width, NoBias: !l.bias, Split: layer.ByColumns}, layer.Linear{In: l.seen, Out: l.width, NoBias: !l.bias, Split: layer.ByColumns}
-	parts := tape.Sequential{tape.Named{Name: "to_q", Layer: of}, tape.Named{Name: "to_k", Layer: seen}, tape.Named{Name: "to_v", Layer: seen}, tape.Named{Name: "to_out.0", Layer: layer.Linear{In: l.width, Out: l.width, Split: layer.ByRows}}}
+	parts := tape.Sequential{tape.As("to_q", of), tape.As("to_k", seen), tape.As("to_v", seen), tape.As("to_out.0", layer.Linear{In: l.width, Out: l.width, Split: layer.ByRows})}
 	return tape.Module{Name: "Attention", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		seen := f.Beside(0)
 		q, k, v := f.Call("to_q", x), f.Call("to_k", seen), f.Call("to_v", seen)

@@ -24,14 +24,14 @@ var QwenImage = family.Register(&family.Family{
 func qwenImage(c family.Transformer) []tape.Layer {
 	d := denoise(c)
 	parts := tape.Sequential{
-		tape.Inlined{Layer: qwenTables{c.HeadWidth()}},
-		tape.Named{Name: "time_text_embed.timestep_embedder", Layer: twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, true)},
-		tape.Named{Name: "txt_norm", Layer: layer.RMSNorm{Size: d.TextDim, Unfused: true, Mixed: true}},
-		tape.Named{Name: "img_in", Layer: layer.Linear{In: c.Channels, Out: c.Hidden}},
-		tape.Named{Name: "txt_in", Layer: layer.Linear{In: d.TextDim, Out: c.Hidden}},
-		tape.Named{Name: "norm_out.linear", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, setting.MaxField/2)}},
-		tape.Named{Name: "norm_out.norm", Layer: plainLayerNorm(c)},
-		tape.Named{Name: "proj_out", Layer: layer.Linear{In: c.Hidden, Out: d.Out}},
+		tape.Inline(qwenTables{c.HeadWidth()}),
+		tape.As("time_text_embed.timestep_embedder", twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, true)),
+		tape.As("txt_norm", layer.RMSNorm{Size: d.TextDim, Unfused: true, Mixed: true}),
+		tape.As("img_in", layer.Linear{In: c.Channels, Out: c.Hidden}),
+		tape.As("txt_in", layer.Linear{In: d.TextDim, Out: c.Hidden}),
+		tape.As("norm_out.linear", layer.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, setting.MaxField/2)}),
+		tape.As("norm_out.norm", plainLayerNorm(c)),
+		tape.As("proj_out", layer.Linear{In: c.Hidden, Out: d.Out}),
 	}
 	return denoiser{
 		parts:  parts,
@@ -69,8 +69,8 @@ func qwenImageBlock(c family.Transformer) tape.Layer {
 	parts := append(projections(c, ofImage, true), projections(c, ofText, true)...)
 	for _, stream := range []string{"img", "txt"} {
 		parts = append(parts,
-			tape.Named{Name: stream + "_mod.1", Layer: layer.Linear{In: c.Hidden, Out: 6 * min(c.Hidden, setting.MaxField/6)}},
-			tape.Named{Name: stream + "_norm1", Layer: plainLayerNorm(c)}, tape.Named{Name: stream + "_norm2", Layer: plainLayerNorm(c)}, tape.Named{Name: stream + "_mlp", Layer: imageMLP(c)})
+			tape.As(stream+"_mod.1", layer.Linear{In: c.Hidden, Out: 6 * min(c.Hidden, setting.MaxField/6)}),
+			tape.As(stream+"_norm1", plainLayerNorm(c)), tape.As(stream+"_norm2", plainLayerNorm(c)), tape.As(stream+"_mlp", imageMLP(c)))
 	}
 	return tape.Module{Name: "TwoStreams", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		text, condition, table := *encoded.Of(f.Tape), f.Beside(0), f.Beside(1)

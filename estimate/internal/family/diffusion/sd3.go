@@ -23,11 +23,11 @@ var SD3 = family.Register(&family.Family{
 func sd3(c family.Transformer) []tape.Layer {
 	d := denoise(c)
 	parts := tape.Sequential{
-		tape.Named{Name: "pos_embed", Layer: patchesOfPlaces{c.PatchConv(false), c.Positions, c.Hidden, true}},
-		tape.Named{Name: "context_embedder", Layer: layer.Linear{In: d.TextDim, Out: c.Hidden}},
-		tape.Named{Name: "norm_out.linear", Layer: layer.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, setting.MaxField/2)}},
-		tape.Named{Name: "norm_out.norm", Layer: plainLayerNorm(c)},
-		tape.Named{Name: "proj_out", Layer: toPixels(c, d)},
+		tape.As("pos_embed", patchesOfPlaces{c.PatchConv(false), c.Positions, c.Hidden, true}),
+		tape.As("context_embedder", layer.Linear{In: d.TextDim, Out: c.Hidden}),
+		tape.As("norm_out.linear", layer.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, setting.MaxField/2)}),
+		tape.As("norm_out.norm", plainLayerNorm(c)),
+		tape.As("proj_out", toPixels(c, d)),
 	}
 	s := fluxStyle{bias: true, time: "time_text_embed", norm: ".norm"}
 	blocks := func(from, to int, dual, last bool) numbered {
@@ -73,12 +73,12 @@ func sd3Block(c family.Transformer, s fluxStyle, dual, last bool) tape.Layer {
 	}
 	parts := append(normed(c, s, "norm1", imageParts), normed(c, s, "norm1_context", textParts)...)
 	parts = append(append(parts, projections(c, normNames(c, ofImage), true)...), projections(c, ofText, true)...)
-	parts = append(parts, tape.Named{Name: "norm2", Layer: plainLayerNorm(c)}, tape.Named{Name: "ff", Layer: imageMLP(c)})
+	parts = append(parts, tape.As("norm2", plainLayerNorm(c)), tape.As("ff", imageMLP(c)))
 	if dual {
 		parts = append(parts, projections(c, second, true)...)
 	}
 	if !last {
-		parts = append(parts, tape.Named{Name: "norm2_context", Layer: plainLayerNorm(c)}, tape.Named{Name: "ff_context", Layer: imageMLP(c)})
+		parts = append(parts, tape.As("norm2_context", plainLayerNorm(c)), tape.As("ff_context", imageMLP(c)))
 	}
 	return tape.Module{Name: "TwoStreams", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		text := *encoded.Of(f.Tape)

@@ -52,19 +52,19 @@ func (u UNet) Layers() []tape.Layer {
 	}
 	first := u.Levels[0].Channels
 	parts := tape.Sequential{
-		tape.Named{Name: "conv_in", Layer: threeByThree(u.Channels, first)},
-		tape.Named{Name: "time_embedding", Layer: twoLinears(first, u.time(), layer.SiLU{}, true)},
-		tape.Named{Name: "conv_norm_out", Layer: layer.GroupNorm{Groups: u.Groups, Channels: first}},
-		tape.Named{Name: "conv_out", Layer: threeByThree(first, u.Out)},
+		tape.As("conv_in", threeByThree(u.Channels, first)),
+		tape.As("time_embedding", twoLinears(first, u.time(), layer.SiLU{}, true)),
+		tape.As("conv_norm_out", layer.GroupNorm{Groups: u.Groups, Channels: first}),
+		tape.As("conv_out", threeByThree(first, u.Out)),
 	}
 	if u.AddedDim != 0 {
-		parts = append(parts, tape.Named{Name: "add_embedding", Layer: twoLinears(u.AddedDim, u.time(), layer.SiLU{}, true)})
+		parts = append(parts, tape.As("add_embedding", twoLinears(u.AddedDim, u.time(), layer.SiLU{}, true)))
 	}
 	down, middle, up := u.down(), u.middle(), u.up()
 	for _, b := range append(append(down, middle), up...) {
 		parts = append(parts, b.parts()...)
 	}
-	return []tape.Layer{tape.Inlined{Layer: tape.Module{Name: "UNet", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	return []tape.Layer{tape.Inline(tape.Module{Name: "UNet", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		text, time := f.Input(1), u.condition(f, x.Dim(0))
 		x = f.Call("conv_in", x)
 		skipped := []tape.Tensor{x}
@@ -76,7 +76,7 @@ func (u UNet) Layers() []tape.Layer {
 			x, skipped = b.run(f, x, time, text, skipped)
 		}
 		return f.Call("conv_out", f.Apply(layer.SiLU{}, f.Call("conv_norm_out", x)))
-	}}}}
+	}})}
 }
 
 // time is the width of the embedded timestep.
@@ -166,20 +166,20 @@ func (b unetBlock) transformer(i int) string { return b.name + ".attentions." + 
 func (b unetBlock) parts() tape.Sequential {
 	var parts tape.Sequential
 	for i, r := range b.resnets {
-		parts = append(parts, tape.Named{Name: b.resnet(i), Layer: r.layer()})
+		parts = append(parts, tape.As(b.resnet(i), r.layer()))
 	}
 	for i := range b.transformers() {
-		parts = append(parts, tape.Named{Name: b.transformer(i), Layer: b.attends})
+		parts = append(parts, tape.As(b.transformer(i), b.attends))
 	}
 	if b.change == "" {
 		return parts
 	}
 	out := b.resnets[len(b.resnets)-1].out
-	change := tape.Sequential{tape.Named{Name: "conv", Layer: layer.Conv2d{In: out, Out: out, Kernel: 3, Stride: 2, Padding: 1}}}
+	change := tape.Sequential{tape.As("conv", layer.Conv2d{In: out, Out: out, Kernel: 3, Stride: 2, Padding: 1})}
 	if b.rises {
-		change = tape.Sequential{tape.Inlined{Layer: enlarged{}}, tape.Named{Name: "conv", Layer: threeByThree(out, out)}}
+		change = tape.Sequential{tape.Inline(enlarged{}), tape.As("conv", threeByThree(out, out))}
 	}
-	return append(parts, tape.Named{Name: b.change, Layer: change})
+	return append(parts, tape.As(b.change, change))
 }
 
 // run returns the block's output and the kept outputs. The way up takes them from the end.
@@ -216,17 +216,17 @@ func (u UNet) transformer(l UNetLevel, blocks int) tape.Layer {
 		return nil
 	}
 	n := l.Channels
-	parts := tape.Sequential{tape.Named{Name: "norm", Layer: layer.GroupNorm{Groups: u.Groups, Channels: n}}}
+	parts := tape.Sequential{tape.As("norm", layer.GroupNorm{Groups: u.Groups, Channels: n})}
 	for _, name := range []string{"proj_in", "proj_out"} {
 		if u.Linear {
-			parts = append(parts, tape.Named{Name: name, Layer: layer.Linear{In: n, Out: n}})
+			parts = append(parts, tape.As(name, layer.Linear{In: n, Out: n}))
 		} else {
-			parts = append(parts, tape.Named{Name: name, Layer: layer.Conv2d{In: n, Out: n, Kernel: 1}})
+			parts = append(parts, tape.As(name, layer.Conv2d{In: n, Out: n, Kernel: 1}))
 		}
 	}
 	block := u.block(l)
 	for i := range blocks {
-		parts = append(parts, tape.Named{Name: "transformer_blocks." + strconv.Itoa(i), Layer: block})
+		parts = append(parts, tape.As("transformer_blocks."+strconv.Itoa(i), block))
 	}
 	return tape.Module{Name: "Transformer", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		y := f.Call("norm", x)
@@ -258,9 +258,9 @@ func (u UNet) transformer(l UNetLevel, blocks int) tape.Layer {
 func (u UNet) block(l UNetLevel) tape.Layer {
 	n, norm := l.Channels, layer.LayerNorm{Size: l.Channels}
 	parts := tape.Sequential{
-		tape.Named{Name: "norm1", Layer: norm}, tape.Named{Name: "attn1", Layer: imageAttention{n, n, l.Heads, false}.layer()},
-		tape.Named{Name: "norm2", Layer: norm}, tape.Named{Name: "attn2", Layer: imageAttention{n, u.TextDim, l.Heads, false}.layer()},
-		tape.Named{Name: "norm3", Layer: norm}, tape.Named{Name: "ff.net.0.proj", Layer: layer.Linear{In: n, Out: 8 * n}}, tape.Named{Name: "ff.net.2", Layer: layer.Linear{In: 4 * n, Out: n}},
+		tape.As("norm1", norm), tape.As("attn1", imageAttention{n, n, l.Heads, false}.layer()),
+		tape.As("norm2", norm), tape.As("attn2", imageAttention{n, u.TextDim, l.Heads, false}.layer()),
+		tape.As("norm3", norm), tape.As("ff.net.0.proj", layer.Linear{In: n, Out: 8 * n}), tape.As("ff.net.2", layer.Linear{In: 4 * n, Out: n}),
 	}
 	return tape.Module{Name: "TransformerBlock", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		y := f.Call("norm1", x)

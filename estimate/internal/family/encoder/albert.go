@@ -42,19 +42,20 @@ func albert(c family.Transformer) []tape.Layer {
 // albertBlock norms after each part. Only attention's output has a dropout.
 func albertBlock(c family.Transformer) tape.Layer {
 	return tape.Sequential{
-		tape.Named{Name: "attention", Layer: tape.Sequential{
-			tape.Skip(tape.Inlined{Layer: layer.Attention{
+		tape.As("attention", tape.Sequential{
+			tape.Skip(tape.Inline(layer.Attention{
 				Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
 				Names: &layer.AttentionNames{Q: "query", K: "key", V: "value", Out: "dense"},
-			}}, tape.Named{Name: "output_dropout", Layer: c.Drop()}),
-			tape.Named{Name: "LayerNorm", Layer: layer.LayerNorm{Size: c.Hidden}},
-		}},
+			}),
+				tape.As("output_dropout", c.Drop())),
+			tape.As("LayerNorm", layer.LayerNorm{Size: c.Hidden}),
+		}),
 		tape.Skip(
-			tape.Named{Name: "ffn", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}},
-			tape.Named{Name: "activation", Layer: c.Activation.Layer(layer.UseNewGELU)},
-			tape.Named{Name: "ffn_output", Layer: layer.Linear{In: c.FFN, Out: c.Hidden, Split: layer.ByRows}},
+			tape.As("ffn", layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}),
+			tape.As("activation", c.Activation.Layer(layer.UseNewGELU)),
+			tape.As("ffn_output", layer.Linear{In: c.FFN, Out: c.Hidden, Split: layer.ByRows}),
 		),
-		tape.Named{Name: "full_layer_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
+		tape.As("full_layer_layer_norm", layer.LayerNorm{Size: c.Hidden}),
 	}
 }
 

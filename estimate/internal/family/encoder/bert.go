@@ -81,20 +81,20 @@ func maskedLM(c family.Transformer) tape.Layer {
 // bertBlock normalises after each part: LayerNorm(x + part(x)).
 func bertBlock(c family.Transformer) tape.Layer {
 	return tape.Sequential{
-		tape.Named{Name: "attention", Layer: afterNorm{
-			body: tape.Sequential{tape.Named{Name: "self", Layer: layer.Attention{
+		tape.As("attention", afterNorm{
+			body: tape.Sequential{tape.As("self", layer.Attention{
 				Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
 				Names: &layer.AttentionNames{Q: "query", K: "key", V: "value"},
-			}}},
+			})},
 			dense: layer.Linear{In: c.Heads * min(c.HeadWidth(), setting.MaxField), Out: c.Hidden, Split: layer.ByRows}, dropout: c.Drop(), size: c.Hidden,
-		}},
-		tape.Inlined{Layer: afterNorm{
-			body: tape.Sequential{tape.Named{Name: "intermediate", Layer: tape.Sequential{
-				tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}},
-				tape.Named{Name: "intermediate_act_fn", Layer: c.Activation.Layer(layer.UseGELU)},
-			}}},
+		}),
+		tape.Inline(afterNorm{
+			body: tape.Sequential{tape.As("intermediate", tape.Sequential{
+				tape.As("dense", layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}),
+				tape.As("intermediate_act_fn", c.Activation.Layer(layer.UseGELU)),
+			})},
 			dense: layer.Linear{In: c.FFN, Out: c.Hidden, Split: layer.ByRows}, dropout: c.Drop(), size: c.Hidden,
-		}},
+		}),
 	}
 }
 

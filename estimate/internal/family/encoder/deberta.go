@@ -47,17 +47,17 @@ func deBERTa(c family.Transformer) []tape.Layer {
 		t.added = append(t.added, tape.As("token_type_embeddings", tokenTypes{Num: c.Types, Dim: c.Hidden}))
 	}
 	if own.span > 0 {
-		t.first = append(t.first, tape.Inlined{Layer: distances{2 * own.span, c.Hidden, own.normed}})
+		t.first = append(t.first, tape.Inline(distances{2 * own.span, c.Hidden, own.normed}))
 	}
 	if own.kernel > 0 {
-		t.first, t.blocks = append(t.first, tape.Inlined{Layer: beforeFirst(c, own.kernel, block)}), max(0, c.Blocks-1)
+		t.first, t.blocks = append(t.first, tape.Inline(beforeFirst(c, own.kernel, block))), max(0, c.Blocks-1)
 	}
 	layers := t.layers(c)
 	switch {
 	case c.MaskedLM:
 		return append(layers, maskedLM(c))
 	case c.Classes != 0 && !c.NoHead:
-		layers = append(layers, tape.As("pooler", tape.Sequential{family.First{}, tape.As("dense", layer.Linear{In: c.Hidden, Out: c.Hidden}), tape.Inlined{Layer: layer.GELU{}}}))
+		layers = append(layers, tape.As("pooler", tape.Sequential{family.First{}, tape.As("dense", layer.Linear{In: c.Hidden, Out: c.Hidden}), tape.Inline(layer.GELU{})}))
 	}
 	if c.Classes != 0 {
 		layers = append(layers, classifier(c, c.Drop())...)

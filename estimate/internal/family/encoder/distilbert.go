@@ -37,15 +37,15 @@ func distilBERT(c family.Transformer) []tape.Layer {
 // distilBlock norms after each part. Only the MLP's output has a dropout.
 func distilBlock(c family.Transformer) tape.Layer {
 	return tape.Sequential{
-		tape.Skip(tape.Named{Name: "attention", Layer: layer.Attention{
+		tape.Skip(tape.As("attention", layer.Attention{
 			Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
 			Names: &layer.AttentionNames{Q: "q_lin", K: "k_lin", V: "v_lin", Out: "out_lin"},
-		}}),
-		tape.Named{Name: "sa_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
-		tape.Skip(tape.Named{Name: "ffn", Layer: family.WithDropout{Name: "dropout", Layer: layer.MLP{
+		})),
+		tape.As("sa_layer_norm", layer.LayerNorm{Size: c.Hidden}),
+		tape.Skip(tape.As("ffn", family.WithDropout{Name: "dropout", Layer: layer.MLP{
 			Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Names: &[3]string{"lin1", "activation", "lin2"},
-		}, Dropout: c.Drop()}}),
-		tape.Named{Name: "output_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
+		}, Dropout: c.Drop()})),
+		tape.As("output_layer_norm", layer.LayerNorm{Size: c.Hidden}),
 	}
 }
 

@@ -32,7 +32,7 @@ func electra(c family.Transformer) []tape.Layer {
 	case family.Own[detects](c) != nil:
 		return append(layers, tape.As("discriminator_predictions", tape.Sequential{
 			tape.As("dense", layer.Linear{In: c.Hidden, Out: c.Hidden}),
-			tape.Inlined{Layer: c.Activation.Layer(layer.UseGELU)},
+			tape.Inline(c.Activation.Layer(layer.UseGELU)),
 			tape.As("dense_prediction", layer.Linear{In: c.Hidden, Out: 1}),
 		}))
 	case c.MaskedLM:

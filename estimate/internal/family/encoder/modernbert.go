@@ -24,29 +24,29 @@ func modernBERT(c family.Transformer) []tape.Layer {
 		}
 		return int(c.Kind(block))
 	}, func(_, block int) tape.Layer { return modernBlock(c, norm, block) })
-	layers := []tape.Layer{tape.Named{Name: "model", Layer: tape.Sequential{
-		tape.Named{Name: "embeddings", Layer: tape.Sequential{tape.Named{Name: "tok_embeddings", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}}, tape.Named{Name: "norm", Layer: norm}, tape.Named{Name: "drop", Layer: c.Drop()}}},
-		tape.Named{Name: "rotary_emb", Layer: family.Frequencies{N: c.HeadWidth() / 2, Kinds: 2}},
-		tape.Named{Name: "layers", Layer: blocks},
-		tape.Named{Name: "final_norm", Layer: norm},
-	}}}
+	layers := []tape.Layer{tape.As("model", tape.Sequential{
+		tape.As("embeddings", tape.Sequential{tape.As("tok_embeddings", layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}), tape.As("norm", norm), tape.As("drop", c.Drop())}),
+		tape.As("rotary_emb", family.Frequencies{N: c.HeadWidth() / 2, Kinds: 2}),
+		tape.As("layers", blocks),
+		tape.As("final_norm", norm),
+	})}
 	if c.NoHead {
 		return layers
 	}
 	if c.Classes != 0 {
-		layers = append(layers, tape.Inlined{Layer: family.First{}})
+		layers = append(layers, tape.Inline(family.First{}))
 	}
-	layers = append(layers, tape.Named{Name: "head", Layer: tape.Sequential{
-		tape.Named{Name: "dense", Layer: layer.Linear{In: c.Hidden, Out: c.Hidden, NoBias: true}}, tape.Named{Name: "act", Layer: layer.GELU{}}, tape.Named{Name: "norm", Layer: norm},
-	}})
+	layers = append(layers, tape.As("head", tape.Sequential{
+		tape.As("dense", layer.Linear{In: c.Hidden, Out: c.Hidden, NoBias: true}), tape.As("act", layer.GELU{}), tape.As("norm", norm),
+	}))
 	if c.Classes != 0 {
-		return append(layers, tape.Named{Name: "drop", Layer: c.Drop()}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
+		return append(layers, tape.As("drop", c.Drop()), tape.As("classifier", layer.Linear{In: c.Hidden, Out: c.Classes}))
 	}
 	decoder := layer.Linear{In: c.Hidden, Out: c.Vocab, Split: layer.ByColumns}
 	if c.Tied {
 		decoder.Tied = ".model.embeddings.tok_embeddings.weight"
 	}
-	return append(layers, tape.Named{Name: "decoder", Layer: decoder})
+	return append(layers, tape.As("decoder", decoder))
 }
 
 func modernBlock(c family.Transformer, norm tape.Layer, block int) tape.Layer {
@@ -57,15 +57,15 @@ func modernBlock(c family.Transformer, norm tape.Layer, block int) tape.Layer {
 	if c.Kind(block)&family.Windowed != 0 {
 		attention.Window = c.Window
 	}
-	before := tape.Sequential{tape.Named{Name: "attn_norm", Layer: norm}}
+	before := tape.Sequential{tape.As("attn_norm", norm)}
 	if block == 0 {
 		before = nil
 	}
 	return family.DecoderBlock{Sequential: tape.Sequential{
-		tape.Skip(append(before, tape.Named{Name: "attn", Layer: attention})...),
-		tape.Skip(tape.Named{Name: "mlp_norm", Layer: norm}, tape.Named{Name: "mlp", Layer: layer.GatedMLP{
+		tape.Skip(append(before, tape.As("attn", attention))...),
+		tape.Skip(tape.As("mlp_norm", norm), tape.As("mlp", layer.GatedMLP{
 			Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseGELU), Packed: true, Names: &layer.GatedNames{Both: "Wi", Down: "Wo"},
-		}}),
+		})),
 	}}
 }
 

@@ -22,7 +22,7 @@ func mpNet(c family.Transformer) []tape.Layer {
 		added: []tape.Layer{
 			tape.As("position_embeddings", family.Positions{Num: c.Positions, Dim: c.Hidden, Each: true, Padding: 2}), tape.As("position_ids", counted{c.Positions, []string{"numbers"}}),
 		},
-		first: []tape.Layer{tape.Inlined{Layer: biasesBefore{c.Buckets, c.Heads}}}, blocks: c.Blocks, block: mpNetBlock(c),
+		first: []tape.Layer{tape.Inline(biasesBefore{c.Buckets, c.Heads})}, blocks: c.Blocks, block: mpNetBlock(c),
 	}.layers(c)
 	switch {
 	case c.Classes != 0:

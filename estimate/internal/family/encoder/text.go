@@ -25,7 +25,7 @@ func (e text) layers(c family.Transformer) []tape.Layer {
 	embed := append(tape.Sequential{tape.As("word_embeddings", layer.Embedding{Num: c.Vocab, Dim: width, Split: true})}, e.added...)
 	embed = append(embed, tape.As("LayerNorm", layer.LayerNorm{Size: width}))
 	if e.masks {
-		embed = append(embed, tape.Inlined{Layer: masked{}})
+		embed = append(embed, tape.Inline(masked{}))
 	}
 	layers := append([]tape.Layer{tape.As("embeddings", append(embed, tape.As("dropout", c.Drop())))}, e.project...)
 	name := e.name
@@ -50,13 +50,13 @@ func (p predictor) layers(c family.Transformer) tape.Sequential {
 	if c.Tied {
 		logits.Tied = p.tied
 	}
-	act := tape.Layer(tape.Inlined{Layer: p.act})
+	act := tape.Layer(tape.Inline(p.act))
 	if p.names[1] != "" {
 		act = tape.As(p.names[1], p.act)
 	}
 	last := tape.Layer(tape.As(p.names[3], logits))
 	if p.apart && c.HeadBias {
-		last = tape.Inlined{Layer: tape.Sequential{tape.Inlined{Layer: idleBias{c.Vocab}}, last}}
+		last = tape.Inline(tape.Sequential{tape.Inline(idleBias{c.Vocab}), last})
 	}
 	return tape.Sequential{
 		tape.As(p.names[0], layer.Linear{In: c.Hidden, Out: width}), act, tape.As(p.names[2], layer.LayerNorm{Size: width}), last,
@@ -78,10 +78,10 @@ func headDropout(c family.Transformer) tape.Layer {
 func firstClassifier(c family.Transformer, act tape.Layer) tape.Layer {
 	return tape.As("classifier", tape.Sequential{
 		family.First{},
-		tape.Inlined{Layer: c.Drop()},
+		tape.Inline(c.Drop()),
 		tape.As("dense", layer.Linear{In: c.Hidden, Out: c.Hidden}),
-		tape.Inlined{Layer: act},
-		tape.Inlined{Layer: c.Drop()},
+		tape.Inline(act),
+		tape.Inline(c.Drop()),
 		tape.As("out_proj", layer.Linear{In: c.Hidden, Out: c.Classes}),
 	})
 }

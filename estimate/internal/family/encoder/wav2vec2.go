@@ -41,28 +41,28 @@ func wav2vec2(c family.Transformer) []tape.Layer {
 	drop := func(p float64) tape.Layer { return (family.Transformer{Dropout: p}).Drop() }
 	norm := layer.LayerNorm{Size: c.Hidden}
 	wide := own.widths[len(own.widths)-1]
-	encoder := tape.Sequential{tape.Skip(tape.Named{Name: "pos_conv_embed", Layer: own.places(c.Hidden)})}
+	encoder := tape.Sequential{tape.Skip(tape.As("pos_conv_embed", own.places(c.Hidden)))}
 	if !own.first {
 		encoder = append(encoder, tape.As("layer_norm", norm))
 	}
-	encoder = append(encoder, tape.Inlined{Layer: c.Drop()}, tape.Named{Name: "layers", Layer: tape.Repeat{N: c.Blocks, Layer: soundBlock(c, own, drop(own.middle))}})
+	encoder = append(encoder, tape.Inline(c.Drop()), tape.As("layers", tape.Repeat{N: c.Blocks, Layer: soundBlock(c, own, drop(own.middle))}))
 	if own.first {
 		encoder = append(encoder, tape.As("layer_norm", norm))
 	}
 	body := tape.Sequential{
-		tape.Named{Name: "feature_extractor", Layer: own.extractor()},
-		tape.Named{Name: "feature_projection", Layer: tape.Sequential{
-			tape.As("layer_norm", layer.TurnedNorm{LayerNorm: layer.LayerNorm{Size: wide}}), tape.As("projection", layer.Linear{In: wide, Out: c.Hidden}), tape.Inlined{Layer: drop(own.projected)},
-		}},
+		tape.As("feature_extractor", own.extractor()),
+		tape.As("feature_projection", tape.Sequential{
+			tape.As("layer_norm", layer.TurnedNorm{LayerNorm: layer.LayerNorm{Size: wide}}), tape.As("projection", layer.Linear{In: wide, Out: c.Hidden}), tape.Inline(drop(own.projected)),
+		}),
 	}
 	if own.masks {
-		body = append(body, tape.Inlined{Layer: maskVector{c.Hidden}})
+		body = append(body, tape.Inline(maskVector{c.Hidden}))
 	}
-	body = append(body, tape.Named{Name: "encoder", Layer: encoder})
+	body = append(body, tape.As("encoder", encoder))
 	if c.NoHead {
-		return []tape.Layer{tape.Inlined{Layer: body}}
+		return []tape.Layer{tape.Inline(body)}
 	}
-	return []tape.Layer{tape.Named{Name: "wav2vec2", Layer: body}, tape.Inlined{Layer: drop(own.last)}, tape.As("lm_head", layer.Linear{In: c.Hidden, Out: c.Vocab})}
+	return []tape.Layer{tape.As("wav2vec2", body), tape.Inline(drop(own.last)), tape.As("lm_head", layer.Linear{In: c.Hidden, Out: c.Vocab})}
 }
 
 // extractor returns the convolutions.
@@ -74,14 +74,14 @@ func (s sounds) extractor() tape.Layer {
 		one := tape.Sequential{conv}
 		switch {
 		case s.normed:
-			one = append(one, tape.Inlined{Layer: tape.Permute{0, 2, 1}}, tape.As("layer_norm", layer.TurnedNorm{LayerNorm: layer.LayerNorm{Size: out}}), tape.Inlined{Layer: tape.Permute{0, 2, 1}})
+			one = append(one, tape.Inline(tape.Permute{0, 2, 1}), tape.As("layer_norm", layer.TurnedNorm{LayerNorm: layer.LayerNorm{Size: out}}), tape.Inline(tape.Permute{0, 2, 1}))
 		case i == 0:
 			one = append(one, tape.As("layer_norm", layer.GroupNorm{Groups: out, Channels: out}))
 		}
-		parts = append(parts, append(one, tape.Inlined{Layer: layer.GELU{}}))
+		parts = append(parts, append(one, tape.Inline(layer.GELU{})))
 		in = out
 	}
-	return tape.Module{Name: "FeatureEncoder", Parts: tape.Sequential{tape.Named{Name: "conv_layers", Layer: parts}}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	return tape.Module{Name: "FeatureEncoder", Parts: tape.Sequential{tape.As("conv_layers", parts)}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		y := f.Call("conv_layers", f.View(x, x.Dim(0), 1, x.Dim(1)))
 		return f.Permute(y, 0, 2, 1)
 	}}
@@ -91,7 +91,7 @@ func (s sounds) extractor() tape.Layer {
 // directions and lengths in each pass.
 func (s sounds) places(hidden int) tape.Layer {
 	conv := layer.Conv1d{In: hidden, Out: hidden, Kernel: s.kernel, Padding: s.kernel / 2, Groups: s.groups}
-	parts := tape.Sequential{tape.As("conv", conv), tape.Inlined{Layer: weightNorm{conv}}}
+	parts := tape.Sequential{tape.As("conv", conv), tape.Inline(weightNorm{conv})}
 	return tape.Module{Name: "PositionalConvEmbedding", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		y := f.Call("conv", f.Apply(weightNorm{conv}, f.Permute(x, 0, 2, 1)))
 		return f.Permute(f.Apply(layer.GELU{}, f.Part(y, 2, x.Dim(1))), 0, 2, 1)
@@ -124,10 +124,10 @@ func soundBlock(c family.Transformer, own *sounds, middle tape.Layer) tape.Layer
 		Names: &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"},
 	}
 	before, after := tape.As("layer_norm", layer.LayerNorm{Size: c.Hidden}), tape.As("final_layer_norm", layer.LayerNorm{Size: c.Hidden})
-	attend := []tape.Layer{tape.As("attention", attention), tape.Inlined{Layer: c.Drop()}}
+	attend := []tape.Layer{tape.As("attention", attention), tape.Inline(c.Drop())}
 	feed := []tape.Layer{
-		tape.As("feed_forward.intermediate_dense", layer.Linear{In: c.Hidden, Out: c.FFN}), tape.Inlined{Layer: c.Activation.Layer(layer.UseGELU)}, tape.Inlined{Layer: middle},
-		tape.As("feed_forward.output_dense", layer.Linear{In: c.FFN, Out: c.Hidden}), tape.Inlined{Layer: c.Drop()},
+		tape.As("feed_forward.intermediate_dense", layer.Linear{In: c.Hidden, Out: c.FFN}), tape.Inline(c.Activation.Layer(layer.UseGELU)), tape.Inline(middle),
+		tape.As("feed_forward.output_dense", layer.Linear{In: c.FFN, Out: c.Hidden}), tape.Inline(c.Drop()),
 	}
 	if own.first {
 		return tape.Sequential{tape.Skip(append([]tape.Layer{before}, attend...)...), tape.Skip(append([]tape.Layer{after}, feed...)...)}

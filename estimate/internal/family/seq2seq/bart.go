@@ -51,23 +51,23 @@ func bart(c family.Transformer, style bartStyle) []tape.Layer {
 		if style.fixed {
 			places = fixedPositions{Num: c.Positions, Dim: c.Hidden, upTo: true}
 		}
-		s := tape.Sequential{tape.Named{Name: "embed_tokens", Layer: embed}, tape.Named{Name: "embed_positions", Layer: places}}
+		s := tape.Sequential{tape.As("embed_tokens", embed), tape.As("embed_positions", places)}
 		if style.normFirst {
-			s = append(s, tape.Named{Name: "layernorm_embedding", Layer: layer.LayerNorm{Size: c.Hidden}})
+			s = append(s, tape.As("layernorm_embedding", layer.LayerNorm{Size: c.Hidden}))
 		}
-		s = append(s, tape.Inlined{Layer: c.Drop()}, tape.Named{Name: "layers", Layer: blocks})
+		s = append(s, tape.Inline(c.Drop()), tape.As("layers", blocks))
 		if style.normLast {
-			s = append(s, tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}})
+			s = append(s, tape.As("layer_norm", layer.LayerNorm{Size: c.Hidden}))
 		}
 		return s
 	}
 	encoder := half(embed, tape.Repeat{N: c.Blocks, Layer: seqBlock(c, false, false)}, true)
 	decoder := half(tiedEmbedding{embed, "model.encoder.embed_tokens.weight"}, tape.Repeat{N: dec.Blocks, Layer: seqBlock(dec, true, false)}, false)
-	layers := []tape.Layer{tape.Named{Name: "model", Layer: encoderDecoder{encoder, decoder}}}
+	layers := []tape.Layer{tape.As("model", encoderDecoder{encoder, decoder})}
 	if c.NoHead {
 		return layers
 	}
-	return append(layers, tape.Named{Name: "lm_head", Layer: biasBuffer{layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns, Tied: "model.encoder.embed_tokens.weight"}}})
+	return append(layers, tape.As("lm_head", biasBuffer{layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns, Tied: "model.encoder.embed_tokens.weight"}}))
 }
 
 // biasBuffer is a head with the constant that BART adds to the logits.

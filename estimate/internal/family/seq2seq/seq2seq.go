@@ -45,17 +45,17 @@ func seqBlock(c family.Transformer, decoder, spoken bool) tape.Layer {
 	parts := []struct {
 		norm string
 		body tape.Sequential
-	}{{"self_attn_layer_norm", tape.Sequential{tape.Named{Name: "self_attn", Layer: seqAttention(c, false, spoken)}, tape.Inlined{Layer: c.Drop()}}}}
+	}{{"self_attn_layer_norm", tape.Sequential{tape.As("self_attn", seqAttention(c, false, spoken)), tape.Inline(c.Drop())}}}
 	if decoder {
 		parts = append(parts, parts[0])
-		parts[1].norm, parts[1].body = "encoder_attn_layer_norm", tape.Sequential{tape.Named{Name: "encoder_attn", Layer: seqAttention(c, true, spoken)}, tape.Inlined{Layer: c.Drop()}}
+		parts[1].norm, parts[1].body = "encoder_attn_layer_norm", tape.Sequential{tape.As("encoder_attn", seqAttention(c, true, spoken)), tape.Inline(c.Drop())}
 	}
 	mlp := layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Names: layer.MlpNames}
 	parts = append(parts, parts[0])
-	parts[len(parts)-1].norm, parts[len(parts)-1].body = "final_layer_norm", tape.Sequential{tape.Inlined{Layer: mlp}, tape.Inlined{Layer: c.Drop()}}
+	parts[len(parts)-1].norm, parts[len(parts)-1].body = "final_layer_norm", tape.Sequential{tape.Inline(mlp), tape.Inline(c.Drop())}
 	var block tape.Sequential
 	for _, p := range parts {
-		norm := tape.Named{Name: p.norm, Layer: layer.LayerNorm{Size: c.Hidden}}
+		norm := tape.As(p.norm, layer.LayerNorm{Size: c.Hidden})
 		if c.NormAfter {
 			block = append(block, tape.Skip(p.body...), norm)
 		} else {

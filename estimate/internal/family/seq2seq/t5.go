@@ -26,32 +26,32 @@ func t5(c family.Transformer) []tape.Layer {
 		encoder: t5Stack(c, embed, false),
 		decoder: t5Stack(c.Half(), tiedEmbedding{embed, "encoder.embed_tokens.weight"}, true),
 	}}
-	layers[0] = tape.Inlined{Layer: layers[0]}
+	layers[0] = tape.Inline(layers[0])
 	if c.NoHead {
 		return layers
 	}
 	head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns}
 	if c.Tied {
-		layers = append(layers, tape.Inlined{Layer: layer.Multiple{}})
+		layers = append(layers, tape.Inline(layer.Multiple{}))
 		head.Tied = "encoder.embed_tokens.weight"
 	}
-	return append(layers, tape.Named{Name: "lm_head", Layer: head})
+	return append(layers, tape.As("lm_head", head))
 }
 
 func t5Stack(c family.Transformer, embed tape.Layer, decoder bool) tape.Layer {
 	return tape.Sequential{
-		tape.Named{Name: "embed_tokens", Layer: embed},
-		tape.Named{Name: "dropout", Layer: c.Drop()},
-		tape.Named{Name: "block", Layer: tape.Repeat{N: c.Blocks, Layer: t5Block(c, decoder)}},
-		tape.Named{Name: "final_layer_norm", Layer: layer.RMSNorm{Size: c.Hidden, Unfused: true, Mixed: true}},
-		tape.Inlined{Layer: c.Drop()},
+		tape.As("embed_tokens", embed),
+		tape.As("dropout", c.Drop()),
+		tape.As("block", tape.Repeat{N: c.Blocks, Layer: t5Block(c, decoder)}),
+		tape.As("final_layer_norm", layer.RMSNorm{Size: c.Hidden, Unfused: true, Mixed: true}),
+		tape.Inline(c.Drop()),
 	}
 }
 
 // t5Block returns a block. All blocks of a stack share one RelativeBias.
 func t5Block(c family.Transformer, decoder bool) tape.Layer {
 	part := func(name string, l tape.Layer) tape.Layer {
-		return tape.Sequential{tape.Skip(tape.Named{Name: "layer_norm", Layer: layer.RMSNorm{Size: c.Hidden, Unfused: true, Mixed: true}}, tape.Named{Name: name, Layer: l}, tape.Named{Name: "dropout", Layer: c.Drop()})}
+		return tape.Sequential{tape.Skip(tape.As("layer_norm", layer.RMSNorm{Size: c.Hidden, Unfused: true, Mixed: true}), tape.As(name, l), tape.As("dropout", c.Drop()))}
 	}
 	attention := layer.Attention{
 		Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, NoBias: true, Plain: c.Plain, Dropout: c.Dropout,
@@ -64,7 +64,7 @@ func t5Block(c family.Transformer, decoder bool) tape.Layer {
 	if decoder {
 		parts = append(parts, part("EncDecAttention", cross))
 	}
-	return family.DecoderBlock{Sequential: tape.Sequential{tape.Named{Name: "layer", Layer: append(parts, part("DenseReluDense", t5MLP(c)))}}}
+	return family.DecoderBlock{Sequential: tape.Sequential{tape.As("layer", append(parts, part("DenseReluDense", t5MLP(c))))}}
 }
 
 func t5MLP(c family.Transformer) tape.Layer {
@@ -72,16 +72,16 @@ func t5MLP(c family.Transformer) tape.Layer {
 	out := layer.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: layer.ByRows}
 	if c.GatedFFN {
 		return tape.Sequential{
-			tape.Inlined{Layer: gate{in, c.Activation.Layer(layer.UseNewGELU)}},
-			tape.Named{Name: "dropout", Layer: c.Drop()},
-			tape.Named{Name: "wo", Layer: out},
+			tape.Inline(gate{in, c.Activation.Layer(layer.UseNewGELU)}),
+			tape.As("dropout", c.Drop()),
+			tape.As("wo", out),
 		}
 	}
 	return tape.Sequential{
-		tape.Named{Name: "wi", Layer: in},
-		tape.Named{Name: "act", Layer: c.Activation.Layer(layer.UseReLU)},
-		tape.Named{Name: "dropout", Layer: c.Drop()},
-		tape.Named{Name: "wo", Layer: out},
+		tape.As("wi", in),
+		tape.As("act", c.Activation.Layer(layer.UseReLU)),
+		tape.As("dropout", c.Drop()),
+		tape.As("wo", out),
 	}
 }
 

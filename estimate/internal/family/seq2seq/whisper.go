@@ -21,28 +21,28 @@ var Whisper = family.Register(&family.Family{
 func whisper(c family.Transformer) []tape.Layer {
 	dec := c.Half()
 	encoder := tape.Sequential{
-		tape.Named{Name: "conv1", Layer: layer.Conv1d{In: c.Channels, Out: c.Hidden, Kernel: 3, Padding: 1}},
-		tape.Inlined{Layer: layer.GELU{}},
-		tape.Named{Name: "conv2", Layer: layer.Conv1d{In: c.Hidden, Out: c.Hidden, Kernel: 3, Stride: 2, Padding: 1}},
-		tape.Inlined{Layer: layer.GELU{}},
-		tape.Inlined{Layer: swapped{}},
-		tape.Named{Name: "embed_positions", Layer: fixedPositions{Num: c.SourceLength, Dim: c.Hidden}},
-		tape.Inlined{Layer: c.Drop()},
-		tape.Named{Name: "layers", Layer: tape.Repeat{N: c.Blocks, Layer: seqBlock(c, false, true)}},
-		tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
+		tape.As("conv1", layer.Conv1d{In: c.Channels, Out: c.Hidden, Kernel: 3, Padding: 1}),
+		tape.Inline(layer.GELU{}),
+		tape.As("conv2", layer.Conv1d{In: c.Hidden, Out: c.Hidden, Kernel: 3, Stride: 2, Padding: 1}),
+		tape.Inline(layer.GELU{}),
+		tape.Inline(swapped{}),
+		tape.As("embed_positions", fixedPositions{Num: c.SourceLength, Dim: c.Hidden}),
+		tape.Inline(c.Drop()),
+		tape.As("layers", tape.Repeat{N: c.Blocks, Layer: seqBlock(c, false, true)}),
+		tape.As("layer_norm", layer.LayerNorm{Size: c.Hidden}),
 	}
 	decoder := tape.Sequential{
-		tape.Named{Name: "embed_tokens", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
-		tape.Named{Name: "embed_positions", Layer: family.Positions{Num: c.Positions, Dim: c.Hidden, Each: true}},
-		tape.Inlined{Layer: c.Drop()},
-		tape.Named{Name: "layers", Layer: tape.Repeat{N: dec.Blocks, Layer: seqBlock(dec, true, true)}},
-		tape.Named{Name: "layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
+		tape.As("embed_tokens", layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}),
+		tape.As("embed_positions", family.Positions{Num: c.Positions, Dim: c.Hidden, Each: true}),
+		tape.Inline(c.Drop()),
+		tape.As("layers", tape.Repeat{N: dec.Blocks, Layer: seqBlock(dec, true, true)}),
+		tape.As("layer_norm", layer.LayerNorm{Size: c.Hidden}),
 	}
-	layers := []tape.Layer{tape.Named{Name: "model", Layer: encoderDecoder{encoder, decoder}}}
+	layers := []tape.Layer{tape.As("model", encoderDecoder{encoder, decoder})}
 	if c.NoHead {
 		return layers
 	}
-	return append(layers, tape.Named{Name: "proj_out", Layer: layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns, Tied: "model.decoder.embed_tokens.weight"}})
+	return append(layers, tape.As("proj_out", layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns, Tied: "model.decoder.embed_tokens.weight"}))
 }
 
 // swapped returns its input with the last two dimensions swapped, as a view.

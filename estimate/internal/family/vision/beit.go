@@ -62,16 +62,16 @@ func beit(c family.Transformer) []tape.Layer {
 		}
 		blocks = append(blocks, beitBlock(c, own, bias))
 	}
-	body := tape.Sequential{tape.Named{Name: "embeddings", Layer: embed}, tape.Named{Name: "encoder.layer", Layer: blocks}}
+	body := tape.Sequential{tape.As("embeddings", embed), tape.As("encoder.layer", blocks)}
 	if own.averaged {
-		body = append(body, tape.Inlined{Layer: meanOfPatches{}}, tape.As("pooler.layernorm", layer.LayerNorm{Size: c.Hidden}))
+		body = append(body, tape.Inline(meanOfPatches{}), tape.As("pooler.layernorm", layer.LayerNorm{Size: c.Hidden}))
 	} else {
-		body = append(body, tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Inlined{Layer: family.First{}})
+		body = append(body, tape.As("layernorm", layer.LayerNorm{Size: c.Hidden}), tape.Inline(family.First{}))
 	}
 	if c.Classes == 0 || c.NoHead {
-		return []tape.Layer{tape.Inlined{Layer: body}}
+		return []tape.Layer{tape.Inline(body)}
 	}
-	return []tape.Layer{tape.Named{Name: "beit", Layer: body}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}}}
+	return []tape.Layer{tape.As("beit", body), tape.As("classifier", layer.Linear{In: c.Hidden, Out: c.Classes})}
 }
 
 func beitBlock(c family.Transformer, own *beitSettings, bias *layer.RelativeBias) tape.Layer {
@@ -79,14 +79,14 @@ func beitBlock(c family.Transformer, own *beitSettings, bias *layer.RelativeBias
 		Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout, NoKeyBias: true, Bias: bias,
 		Names: &layer.AttentionNames{Q: "attention.query", K: "attention.key", V: "attention.value", Out: "output.dense"},
 	}
-	first := []tape.Layer{tape.Named{Name: "layernorm_before", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "attention", Layer: attention}, tape.Inlined{Layer: c.Drop()}}
+	first := []tape.Layer{tape.As("layernorm_before", layer.LayerNorm{Size: c.Hidden}), tape.As("attention", attention), tape.Inline(c.Drop())}
 	second := []tape.Layer{
-		tape.Named{Name: "layernorm_after", Layer: layer.LayerNorm{Size: c.Hidden}},
-		tape.Inlined{Layer: layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Names: &[3]string{"intermediate.dense", "intermediate.intermediate_act_fn", "output.dense"}}},
-		tape.Inlined{Layer: c.Drop()},
+		tape.As("layernorm_after", layer.LayerNorm{Size: c.Hidden}),
+		tape.Inline(layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Names: &[3]string{"intermediate.dense", "intermediate.intermediate_act_fn", "output.dense"}}),
+		tape.Inline(c.Drop()),
 	}
 	if own.scaled {
-		first, second = append(first, tape.Named{Name: "lambda_1", Layer: layerScale{c.Hidden}}), append(second, tape.Named{Name: "lambda_2", Layer: layerScale{c.Hidden}})
+		first, second = append(first, tape.As("lambda_1", layerScale{c.Hidden})), append(second, tape.As("lambda_2", layerScale{c.Hidden}))
 	}
 	return tape.Sequential{tape.Skip(first...), tape.Skip(second...)}
 }

@@ -36,13 +36,13 @@ func blip2Tower(c family.Transformer, width int, d *tape.Declaration) {
 	d.Layer("vision_model", tape.Sequential{
 		tape.As("patch_embedding", c.PatchConv(false)), tape.As("class_embedding", layer.Learned{Name: "weight", Shape: alloc.Shape{1, 1, c.Hidden}}),
 		tape.As("position_embedding", layer.Embedding{Num: int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, Dim: c.Hidden}),
-		tape.Named{Name: "layers", Layer: tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
+		tape.As("layers", tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
 			norm, layer.Linear{In: c.Hidden, Out: 3 * min(c.Hidden, setting.MaxField/3), NoBias: !c.QKVBias}, linear(c.Hidden, c.Hidden), norm, linear(c.Hidden, c.FFN), linear(c.FFN, c.Hidden),
-		}}},
+		}}),
 		tape.As("post_layernorm", norm),
 	})
 	d.Layer("query_tokens", layer.Learned{Name: "weight", Shape: alloc.Shape{1, q.queries, q.hidden}})
-	d.Layer("qformer", tape.Sequential{tape.As("layernorm", layer.LayerNorm{Size: q.hidden}), tape.Named{Name: "layer", Layer: q.stack(c.Hidden)}})
+	d.Layer("qformer", tape.Sequential{tape.As("layernorm", layer.LayerNorm{Size: q.hidden}), tape.As("layer", q.stack(c.Hidden))})
 	d.Layer("language_projection", linear(q.hidden, width))
 }
 

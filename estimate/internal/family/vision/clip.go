@@ -21,22 +21,22 @@ var CLIP = family.Register(&family.Family{
 func clipVision(c family.Transformer) tape.Layer {
 	side := min(c.Side(), setting.MaxField)
 	return tape.Sequential{
-		tape.Named{Name: "embeddings", Layer: clipPatches{c.PatchConv(true), int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, c.Hidden}},
-		tape.Named{Name: "pre_layrnorm", Layer: layer.LayerNorm{Size: c.Hidden}},
-		tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseQuickGELU)}},
-		tape.Inlined{Layer: family.First{}},
-		tape.Named{Name: "post_layernorm", Layer: layer.LayerNorm{Size: c.Hidden}},
+		tape.As("embeddings", clipPatches{c.PatchConv(true), int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, c.Hidden}),
+		tape.As("pre_layrnorm", layer.LayerNorm{Size: c.Hidden}),
+		tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseQuickGELU)}),
+		tape.Inline(family.First{}),
+		tape.As("post_layernorm", layer.LayerNorm{Size: c.Hidden}),
 	}
 }
 
 // clipBlock is a block of CLIP and SigLIP.
 func clipBlock(c family.Transformer, usual layer.Activation) tape.Layer {
 	return tape.Sequential{
-		tape.Skip(tape.Named{Name: "layer_norm1", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "self_attn", Layer: layer.Attention{
+		tape.Skip(tape.As("layer_norm1", layer.LayerNorm{Size: c.Hidden}), tape.As("self_attn", layer.Attention{
 			Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
 			Names: &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"},
-		}}),
-		tape.Skip(tape.Named{Name: "layer_norm2", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "mlp", Layer: layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, usual)}}),
+		})),
+		tape.Skip(tape.As("layer_norm2", layer.LayerNorm{Size: c.Hidden}), tape.As("mlp", layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, usual)})),
 	}
 }
 
@@ -44,21 +44,21 @@ func clipBlock(c family.Transformer, usual layer.Activation) tape.Layer {
 // image for each text.
 func clip(c family.Transformer) []tape.Layer {
 	text := tape.Sequential{
-		tape.Named{Name: "embeddings", Layer: tape.Sequential{
-			tape.Named{Name: "token_embedding", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
-			tape.Named{Name: "position_embedding", Layer: family.Positions{Num: c.Positions, Dim: c.Hidden, Buffered: true}},
-		}},
-		tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseQuickGELU)}},
-		tape.Named{Name: "final_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
-		tape.Inlined{Layer: picked{}},
+		tape.As("embeddings", tape.Sequential{
+			tape.As("token_embedding", layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}),
+			tape.As("position_embedding", family.Positions{Num: c.Positions, Dim: c.Hidden, Buffered: true}),
+		}),
+		tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseQuickGELU)}),
+		tape.As("final_layer_norm", layer.LayerNorm{Size: c.Hidden}),
+		tape.Inline(picked{}),
 	}
 	image := images(c)
-	return []tape.Layer{tape.Inlined{Layer: contrast{
+	return []tape.Layer{tape.Inline(contrast{
 		text: text, image: clipVision(image), heads: [2]tape.Layer{
-			tape.Named{Name: "text_projection", Layer: layer.Linear{In: c.Hidden, Out: c.Classes, NoBias: true}},
-			tape.Named{Name: "visual_projection", Layer: layer.Linear{In: image.Hidden, Out: c.Classes, NoBias: true}},
+			tape.As("text_projection", layer.Linear{In: c.Hidden, Out: c.Classes, NoBias: true}),
+			tape.As("visual_projection", layer.Linear{In: image.Hidden, Out: c.Classes, NoBias: true}),
 		}, scalars: []tape.Param{{Name: "logit_scale", Shape: alloc.Shape{}}},
-	}}}
+	})}
 }
 
 // images returns the image tower's numbers, with defaults.

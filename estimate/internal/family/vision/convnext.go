@@ -33,50 +33,50 @@ func (c ConvNeXt) Layers() []tape.Layer {
 	}
 	patch, width := setting.Or(c.Patch, 4), c.Widths[0]
 	embed := tape.Sequential{
-		tape.Named{Name: "patch_embeddings", Layer: layer.Conv2d{In: setting.Or(c.Channels, 3), Out: width, Kernel: patch, Stride: patch}},
-		tape.Named{Name: "layernorm", Layer: layer.LayerNorm2d{Channels: width}},
+		tape.As("patch_embeddings", layer.Conv2d{In: setting.Or(c.Channels, 3), Out: width, Kernel: patch, Stride: patch}),
+		tape.As("layernorm", layer.LayerNorm2d{Channels: width}),
 	}
 	var stages tape.Sequential
 	first := true
 	for i, to := range c.Widths {
 		var stage, blocks tape.Sequential
 		if i > 0 {
-			stage = tape.Sequential{tape.Named{Name: "downsampling_layer", Layer: tape.Sequential{layer.LayerNorm2d{Channels: width}, layer.Conv2d{In: width, Out: to, Kernel: 2, Stride: 2}}}}
+			stage = tape.Sequential{tape.As("downsampling_layer", tape.Sequential{layer.LayerNorm2d{Channels: width}, layer.Conv2d{In: width, Out: to, Kernel: 2, Stride: 2}})}
 		}
 		for range max(0, min(c.Depths[i], tape.MaxLayers)) {
 			blocks = append(blocks, c.block(to, c.DropPath > 0 && !first))
 			first = false
 		}
-		stages, width = append(stages, append(stage, tape.Named{Name: "layers", Layer: blocks})), to
+		stages, width = append(stages, append(stage, tape.As("layers", blocks))), to
 	}
 	body := tape.Sequential{
-		tape.Named{Name: "embeddings", Layer: embed},
-		tape.Named{Name: "encoder", Layer: tape.Sequential{tape.Named{Name: "stages", Layer: stages}}},
-		tape.Inlined{Layer: layer.AdaptiveAvgPool(1)}, tape.Inlined{Layer: layer.Flatten{}},
-		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: width}},
+		tape.As("embeddings", embed),
+		tape.As("encoder", tape.Sequential{tape.As("stages", stages)}),
+		tape.Inline(layer.AdaptiveAvgPool(1)), tape.Inline(layer.Flatten{}),
+		tape.As("layernorm", layer.LayerNorm{Size: width}),
 	}
 	if c.Classes == 0 {
-		return []tape.Layer{tape.Inlined{Layer: body}}
+		return []tape.Layer{tape.Inline(body)}
 	}
-	return []tape.Layer{tape.Named{Name: "convnext", Layer: body}, tape.Named{Name: "classifier", Layer: layer.Linear{In: width, Out: c.Classes}}}
+	return []tape.Layer{tape.As("convnext", body), tape.As("classifier", layer.Linear{In: width, Out: c.Classes})}
 }
 
 func (c ConvNeXt) block(width int, drops bool) tape.Layer {
 	inner := 4 * min(width, setting.MaxField/4)
 	body := tape.Sequential{
-		tape.Named{Name: "dwconv", Layer: layer.Conv2d{In: width, Out: width, Kernel: 7, Padding: 3, Groups: width}},
-		tape.Inlined{Layer: tape.Permute{0, 2, 3, 1}},
-		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: width}},
-		tape.Named{Name: "pwconv1", Layer: layer.Linear{In: width, Out: inner}},
-		tape.Named{Name: "act", Layer: c.Activation.Layer(layer.UseGELU)},
-		tape.Named{Name: "pwconv2", Layer: layer.Linear{In: inner, Out: width}},
+		tape.As("dwconv", layer.Conv2d{In: width, Out: width, Kernel: 7, Padding: 3, Groups: width}),
+		tape.Inline(tape.Permute{0, 2, 3, 1}),
+		tape.As("layernorm", layer.LayerNorm{Size: width}),
+		tape.As("pwconv1", layer.Linear{In: width, Out: inner}),
+		tape.As("act", c.Activation.Layer(layer.UseGELU)),
+		tape.As("pwconv2", layer.Linear{In: inner, Out: width}),
 	}
 	if !c.NoScale {
-		body = append(body, tape.Inlined{Layer: layer.Scaled{Name: "layer_scale_parameter", Shape: []int{width}}})
+		body = append(body, tape.Inline(layer.Scaled{Name: "layer_scale_parameter", Shape: []int{width}}))
 	}
-	body = append(body, tape.Inlined{Layer: tape.Permute{0, 3, 1, 2}})
+	body = append(body, tape.Inline(tape.Permute{0, 3, 1, 2}))
 	if drops {
-		body = append(body, tape.Named{Name: "drop_path", Layer: layer.StochasticDepth{}})
+		body = append(body, tape.As("drop_path", layer.StochasticDepth{}))
 	}
 	return tape.Residual{Body: body}
 }

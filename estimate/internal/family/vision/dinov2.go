@@ -21,17 +21,17 @@ var DINOv2 = family.Register(&family.Family{
 func dino(c family.Transformer) []tape.Layer {
 	side := c.Side()
 	body := tape.Sequential{
-		tape.Named{Name: "embeddings", Layer: dinoPatches{patches{
+		tape.As("embeddings", dinoPatches{patches{
 			projection: layer.Conv2d{In: setting.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch},
 			tokens:     int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, hidden: c.Hidden, dropout: c.Drop(),
-		}}},
-		tape.Named{Name: "encoder.layer", Layer: tape.Repeat{N: c.Blocks, Layer: dinoBlock(c)}},
-		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: c.Hidden}},
+		}}),
+		tape.As("encoder.layer", tape.Repeat{N: c.Blocks, Layer: dinoBlock(c)}),
+		tape.As("layernorm", layer.LayerNorm{Size: c.Hidden}),
 	}
 	if c.Classes == 0 || c.NoHead {
-		return []tape.Layer{tape.Inlined{Layer: body}}
+		return []tape.Layer{tape.Inline(body)}
 	}
-	return []tape.Layer{tape.Named{Name: "dinov2", Layer: body}, classAndMean{}, tape.Named{Name: "classifier", Layer: layer.Linear{In: 2 * min(c.Hidden, setting.MaxField/2), Out: c.Classes}}}
+	return []tape.Layer{tape.As("dinov2", body), classAndMean{}, tape.As("classifier", layer.Linear{In: 2 * min(c.Hidden, setting.MaxField/2), Out: c.Classes})}
 }
 
 func dinoBlock(c family.Transformer) tape.Layer {
@@ -41,8 +41,8 @@ func dinoBlock(c family.Transformer) tape.Layer {
 	}
 	attention := layer.Attention{Hidden: c.Hidden, Heads: c.Heads, Plain: c.Plain, Dropout: c.Dropout}
 	return tape.Sequential{
-		tape.Skip(tape.Named{Name: "norm1", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "attention", Layer: attention}, tape.Named{Name: "layer_scale1", Layer: layerScale{c.Hidden}}),
-		tape.Skip(tape.Named{Name: "norm2", Layer: layer.LayerNorm{Size: c.Hidden}}, tape.Named{Name: "mlp", Layer: mlp}, tape.Named{Name: "layer_scale2", Layer: layerScale{c.Hidden}}),
+		tape.Skip(tape.As("norm1", layer.LayerNorm{Size: c.Hidden}), tape.As("attention", attention), tape.As("layer_scale1", layerScale{c.Hidden})),
+		tape.Skip(tape.As("norm2", layer.LayerNorm{Size: c.Hidden}), tape.As("mlp", mlp), tape.As("layer_scale2", layerScale{c.Hidden})),
 	}
 }
 

@@ -22,20 +22,20 @@ func siglip(t family.Transformer, width int) []tape.Layer {
 	t.Image, t.Patch, t.Channels = setting.Or(t.Image, 224), setting.Or(t.Patch, 16), setting.Or(t.Channels, 3)
 	side := t.Image / max(1, t.Patch)
 	tower := tape.Sequential{
-		tape.Named{Name: "patch_embedding", Layer: layer.Conv2d{In: t.Channels, Out: t.Hidden, Kernel: t.Patch, Stride: t.Patch}},
-		tape.Named{Name: "position_embedding", Layer: layer.Embedding{Num: min(side, setting.MaxField) * min(side, setting.MaxField), Dim: t.Hidden}},
-		tape.Named{Name: "layers", Layer: tape.Repeat{N: t.Blocks, Layer: vitBlock(t)}},
-		tape.Named{Name: "post_layernorm", Layer: layer.LayerNorm{Size: t.Hidden}},
+		tape.As("patch_embedding", layer.Conv2d{In: t.Channels, Out: t.Hidden, Kernel: t.Patch, Stride: t.Patch}),
+		tape.As("position_embedding", layer.Embedding{Num: min(side, setting.MaxField) * min(side, setting.MaxField), Dim: t.Hidden}),
+		tape.As("layers", tape.Repeat{N: t.Blocks, Layer: vitBlock(t)}),
+		tape.As("post_layernorm", layer.LayerNorm{Size: t.Hidden}),
 	}
 	if t.Pooler {
-		tower = append(tower, tape.Named{Name: "head", Layer: probe{t}})
+		tower = append(tower, tape.As("head", probe{t}))
 	}
 	return []tape.Layer{
-		tape.Named{Name: "vision_tower", Layer: family.Held{Layer: tower}},
-		tape.Named{Name: "multi_modal_projector", Layer: family.Held{Layer: tape.Sequential{
+		tape.As("vision_tower", family.Held{Layer: tower}),
+		tape.As("multi_modal_projector", family.Held{Layer: tape.Sequential{
 			layer.Learned{Name: "mm_input_projection_weight", Shape: alloc.Shape{t.Hidden, width}},
-			tape.Named{Name: "mm_soft_emb_norm", Layer: layer.RMSNorm{Size: t.Hidden}},
-		}}},
+			tape.As("mm_soft_emb_norm", layer.RMSNorm{Size: t.Hidden}),
+		}}),
 	}
 }
 

@@ -24,14 +24,14 @@ func llama4Tower(c family.Transformer, width int, d *tape.Declaration) {
 	d.Layer("layernorm_pre", norm)
 	d.Layer("layernorm_post", norm)
 	d.Layer("model.layers", tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
-		tape.Named{Name: "self_attn", Layer: layer.Attention{Hidden: c.Hidden, Heads: c.Heads}},
-		tape.Named{Name: "mlp", Layer: layer.MLP{Hidden: c.Hidden, FFN: c.FFN}},
-		tape.Named{Name: "input_layernorm", Layer: norm},
-		tape.Named{Name: "post_attention_layernorm", Layer: norm},
+		tape.As("self_attn", layer.Attention{Hidden: c.Hidden, Heads: c.Heads}),
+		tape.As("mlp", layer.MLP{Hidden: c.Hidden, FFN: c.FFN}),
+		tape.As("input_layernorm", norm),
+		tape.As("post_attention_layernorm", norm),
 	}})
 	d.Layer("vision_adapter.mlp", tape.Sequential{
-		tape.Named{Name: "fc1", Layer: layer.Linear{In: c.FFN, Out: c.EmbedDim, NoBias: true}},
-		tape.Named{Name: "fc2", Layer: layer.Linear{In: c.EmbedDim, Out: c.Classes, NoBias: true}},
+		tape.As("fc1", layer.Linear{In: c.FFN, Out: c.EmbedDim, NoBias: true}),
+		tape.As("fc2", layer.Linear{In: c.EmbedDim, Out: c.Classes, NoBias: true}),
 	})
 	d.Layer("multi_modal_projector.linear_1", layer.Linear{In: c.Classes, Out: width, NoBias: true})
 }

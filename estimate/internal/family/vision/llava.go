@@ -26,8 +26,8 @@ var PixtralVision = family.Register(&family.Family{
 func clipTower(c family.Transformer, width int, d *tape.Declaration) {
 	d.Layer("vision_tower", clipVision(c))
 	d.Layer("multi_modal_projector", tape.Sequential{
-		tape.Named{Name: "linear_1", Layer: layer.Linear{In: c.Hidden, Out: width, NoBias: !c.Bias}},
-		tape.Named{Name: "linear_2", Layer: layer.Linear{In: width, Out: width, NoBias: !c.Bias}},
+		tape.As("linear_1", layer.Linear{In: c.Hidden, Out: width, NoBias: !c.Bias}),
+		tape.As("linear_2", layer.Linear{In: width, Out: width, NoBias: !c.Bias}),
 	})
 }
 
@@ -35,20 +35,20 @@ func clipTower(c family.Transformer, width int, d *tape.Declaration) {
 func pixtralTower(c family.Transformer, width int, d *tape.Declaration) {
 	norm := layer.RMSNorm{Size: c.Hidden}
 	d.Layer("vision_tower", tape.Sequential{
-		tape.Named{Name: "patch_conv", Layer: c.PatchConv(true)},
-		tape.Named{Name: "ln_pre", Layer: norm},
-		tape.Named{Name: "transformer.layers", Layer: tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
-			tape.Named{Name: "attention_norm", Layer: norm},
-			tape.Named{Name: "feed_forward", Layer: layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN}},
-			tape.Named{Name: "attention", Layer: layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, NoBias: true}},
-			tape.Named{Name: "ffn_norm", Layer: norm},
-		}}},
+		tape.As("patch_conv", c.PatchConv(true)),
+		tape.As("ln_pre", norm),
+		tape.As("transformer.layers", tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
+			tape.As("attention_norm", norm),
+			tape.As("feed_forward", layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN}),
+			tape.As("attention", layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, NoBias: true}),
+			tape.As("ffn_norm", norm),
+		}}),
 	})
 	d.Layer("multi_modal_projector", tape.Sequential{
-		tape.Named{Name: "norm", Layer: norm},
-		tape.Named{Name: "patch_merger.merging_layer", Layer: layer.Linear{In: merged(c), Out: c.Hidden, NoBias: true}},
-		tape.Named{Name: "linear_1", Layer: layer.Linear{In: c.Hidden, Out: width, NoBias: !c.Bias}},
-		tape.Named{Name: "linear_2", Layer: layer.Linear{In: width, Out: width, NoBias: !c.Bias}},
+		tape.As("norm", norm),
+		tape.As("patch_merger.merging_layer", layer.Linear{In: merged(c), Out: c.Hidden, NoBias: true}),
+		tape.As("linear_1", layer.Linear{In: c.Hidden, Out: width, NoBias: !c.Bias}),
+		tape.As("linear_2", layer.Linear{In: width, Out: width, NoBias: !c.Bias}),
 	})
 }
 

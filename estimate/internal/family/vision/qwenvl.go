@@ -42,10 +42,10 @@ func qwenPatches(c family.Transformer, noBias bool) tape.Layer {
 
 func qwenBlocks(c family.Transformer, norm, mlp tape.Layer) tape.Layer {
 	return tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
-		tape.Named{Name: "norm1", Layer: norm},
-		tape.Named{Name: "norm2", Layer: norm},
-		tape.Named{Name: "attn", Layer: layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Packed: true, Names: &layer.AttentionNames{Packed: "qkv", Out: "proj"}}},
-		tape.Named{Name: "mlp", Layer: mlp},
+		tape.As("norm1", norm),
+		tape.As("norm2", norm),
+		tape.As("attn", layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Packed: true, Names: &layer.AttentionNames{Packed: "qkv", Out: "proj"}}),
+		tape.As("mlp", mlp),
 	}}
 }
 
@@ -53,9 +53,9 @@ func qwenBlocks(c family.Transformer, norm, mlp tape.Layer) tape.Layer {
 func merger(c family.Transformer, norm tape.Layer, width int) tape.Layer {
 	wide := merged(c)
 	return tape.Sequential{
-		tape.Named{Name: "norm", Layer: norm},
-		tape.Named{Name: "linear_fc1", Layer: layer.Linear{In: wide, Out: wide}},
-		tape.Named{Name: "linear_fc2", Layer: layer.Linear{In: wide, Out: width}},
+		tape.As("norm", norm),
+		tape.As("linear_fc1", layer.Linear{In: wide, Out: wide}),
+		tape.As("linear_fc2", layer.Linear{In: wide, Out: width}),
 	}
 }
 

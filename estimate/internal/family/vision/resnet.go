@@ -45,30 +45,30 @@ func (c ResNet) Layers() []tape.Layer {
 			blocks = append(blocks, c.block(width, to, stride, act))
 			width, stride = to, 1
 		}
-		stages = append(stages, tape.Sequential{tape.Named{Name: "layers", Layer: blocks}})
+		stages = append(stages, tape.Sequential{tape.As("layers", blocks)})
 	}
 	body := tape.Sequential{
-		tape.Named{Name: "embedder", Layer: tape.Sequential{
-			tape.Named{Name: "embedder", Layer: convNorm(setting.Or(c.Channels, 3), c.Width, 7, 2, act)},
-			tape.Named{Name: "pooler", Layer: layer.MaxPool{Kernel: 3, Stride: 2, Padding: 1}},
-		}},
-		tape.Named{Name: "encoder", Layer: tape.Sequential{tape.Named{Name: "stages", Layer: stages}}},
-		tape.Named{Name: "pooler", Layer: layer.AdaptiveAvgPool(1)},
+		tape.As("embedder", tape.Sequential{
+			tape.As("embedder", convNorm(setting.Or(c.Channels, 3), c.Width, 7, 2, act)),
+			tape.As("pooler", layer.MaxPool{Kernel: 3, Stride: 2, Padding: 1}),
+		}),
+		tape.As("encoder", tape.Sequential{tape.As("stages", stages)}),
+		tape.As("pooler", layer.AdaptiveAvgPool(1)),
 	}
 	if c.Classes == 0 {
-		return []tape.Layer{tape.Inlined{Layer: body}}
+		return []tape.Layer{tape.Inline(body)}
 	}
-	return []tape.Layer{tape.Named{Name: "resnet", Layer: body}, tape.Named{Name: "classifier", Layer: tape.Sequential{layer.Flatten{}, layer.Linear{In: width, Out: c.Classes}}}}
+	return []tape.Layer{tape.As("resnet", body), tape.As("classifier", tape.Sequential{layer.Flatten{}, layer.Linear{In: width, Out: c.Classes}})}
 }
 
 // convNorm returns a convolution, a norm and an activation, which may be nil.
 func convNorm(in, out, kernel, stride int, act tape.Layer) tape.Sequential {
 	s := tape.Sequential{
-		tape.Named{Name: "convolution", Layer: layer.Conv2d{In: in, Out: out, Kernel: kernel, Stride: stride, Padding: kernel / 2, NoBias: true}},
-		tape.Named{Name: "normalization", Layer: layer.BatchNorm{Features: out}},
+		tape.As("convolution", layer.Conv2d{In: in, Out: out, Kernel: kernel, Stride: stride, Padding: kernel / 2, NoBias: true}),
+		tape.As("normalization", layer.BatchNorm{Features: out}),
 	}
 	if act != nil {
-		s = append(s, tape.Named{Name: "activation", Layer: act})
+		s = append(s, tape.As("activation", act))
 	}
 	return s
 }
@@ -83,9 +83,9 @@ func (c ResNet) block(in, out, stride int, act tape.Layer) tape.Layer {
 		inner := out / 4
 		body = tape.Sequential{convNorm(in, inner, 1, first, act), convNorm(inner, inner, 3, second, act), convNorm(inner, out, 1, 1, nil)}
 	}
-	r := tape.Residual{Body: tape.Sequential{tape.Named{Name: "layer", Layer: body}}, After: tape.Named{Name: "activation", Layer: act}}
+	r := tape.Residual{Body: tape.Sequential{tape.As("layer", body)}, After: tape.As("activation", act)}
 	if in != out || stride != 1 {
-		r.Shortcut = tape.Named{Name: "shortcut", Layer: convNorm(in, out, 1, stride, nil)}
+		r.Shortcut = tape.As("shortcut", convNorm(in, out, 1, stride, nil))
 	}
 	return r
 }

@@ -22,29 +22,29 @@ func siglipPair(c family.Transformer) []tape.Layer {
 	image := images(c)
 	side := min(image.Side(), setting.MaxField)
 	one := alloc.Shape{1}
-	return []tape.Layer{tape.Inlined{Layer: contrast{
+	return []tape.Layer{tape.Inline(contrast{
 		text: tape.Sequential{
-			tape.Named{Name: "embeddings", Layer: tape.Sequential{
-				tape.Named{Name: "token_embedding", Layer: layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}},
-				tape.Named{Name: "position_embedding", Layer: family.Positions{Num: c.Positions, Dim: c.Hidden, Buffered: true}},
-			}},
-			tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseGELUTanh)}},
-			tape.Named{Name: "final_layer_norm", Layer: layer.LayerNorm{Size: c.Hidden}},
-			tape.Inlined{Layer: family.First{}},
-			tape.Named{Name: "head", Layer: layer.Linear{In: c.Hidden, Out: image.Hidden}},
+			tape.As("embeddings", tape.Sequential{
+				tape.As("token_embedding", layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}),
+				tape.As("position_embedding", family.Positions{Num: c.Positions, Dim: c.Hidden, Buffered: true}),
+			}),
+			tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseGELUTanh)}),
+			tape.As("final_layer_norm", layer.LayerNorm{Size: c.Hidden}),
+			tape.Inline(family.First{}),
+			tape.As("head", layer.Linear{In: c.Hidden, Out: image.Hidden}),
 		},
 		image: tape.Sequential{
-			tape.Named{Name: "embeddings", Layer: tape.Sequential{
-				tape.Named{Name: "patch_embedding", Layer: image.PatchConv(false)},
-				tape.Inlined{Layer: family.FlatPatches{}},
-				tape.Named{Name: "position_embedding", Layer: family.Positions{Num: int(min(setting.FLOPs(side, side), setting.MaxField)), Dim: image.Hidden, Buffered: true}},
-			}},
-			tape.Named{Name: "encoder.layers", Layer: tape.Repeat{N: image.Blocks, Layer: clipBlock(image, layer.UseGELUTanh)}},
-			tape.Named{Name: "post_layernorm", Layer: layer.LayerNorm{Size: image.Hidden}},
-			tape.Named{Name: "head", Layer: probe{image}},
+			tape.As("embeddings", tape.Sequential{
+				tape.As("patch_embedding", image.PatchConv(false)),
+				tape.Inline(family.FlatPatches{}),
+				tape.As("position_embedding", family.Positions{Num: int(min(setting.FLOPs(side, side), setting.MaxField)), Dim: image.Hidden, Buffered: true}),
+			}),
+			tape.As("encoder.layers", tape.Repeat{N: image.Blocks, Layer: clipBlock(image, layer.UseGELUTanh)}),
+			tape.As("post_layernorm", layer.LayerNorm{Size: image.Hidden}),
+			tape.As("head", probe{image}),
 		},
 		scalars: []tape.Param{{Name: "logit_scale", Shape: one}, {Name: "logit_bias", Shape: one}},
-	}}}
+	})}
 }
 
 // probe is nn.MultiheadAttention with a learned query over all places, followed by a norm and an

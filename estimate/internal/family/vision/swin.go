@@ -36,10 +36,10 @@ func swin(c family.Transformer) []tape.Layer {
 	}
 	side := c.Side()
 	embed := tape.Sequential{
-		tape.Named{Name: "patch_embeddings.projection", Layer: layer.Conv2d{In: setting.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch}},
-		tape.Inlined{Layer: family.FlatPatches{}},
-		tape.Named{Name: "norm", Layer: layer.LayerNorm{Size: c.Hidden}},
-		tape.Named{Name: "dropout", Layer: c.Drop()},
+		tape.As("patch_embeddings.projection", layer.Conv2d{In: setting.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch}),
+		tape.Inline(family.FlatPatches{}),
+		tape.As("norm", layer.LayerNorm{Size: c.Hidden}),
+		tape.As("dropout", c.Drop()),
 	}
 	var stages tape.Sequential
 	width, ffn, first := min(c.Hidden, setting.MaxField>>maxStages), min(c.FFN, setting.MaxField>>maxStages), true
@@ -49,42 +49,42 @@ func swin(c family.Transformer) []tape.Layer {
 			blocks = append(blocks, swinBlock(c, side, width, ffn, s.Heads, b%2 == 1, own.DropPath > 0 && !first))
 			first = false
 		}
-		stage := tape.Sequential{tape.Named{Name: "blocks", Layer: blocks}}
+		stage := tape.Sequential{tape.As("blocks", blocks)}
 		if i+1 < len(own.Each) {
-			stage = append(stage, imaged(side, 2*width, tape.Named{Name: "downsample", Layer: layer.PatchMerging{Channels: width}}))
+			stage = append(stage, imaged(side, 2*width, tape.As("downsample", layer.PatchMerging{Channels: width})))
 			side, width, ffn = (side+1)/2, 2*width, 2*ffn
 		}
 		stages = append(stages, stage)
 	}
-	body := tape.Named{Name: "swin", Layer: tape.Sequential{
-		tape.Named{Name: "embeddings", Layer: embed},
-		tape.Named{Name: "encoder.layers", Layer: stages},
-		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: width}},
-		tape.Inlined{Layer: meanPlace{}},
-	}}
+	body := tape.As("swin", tape.Sequential{
+		tape.As("embeddings", embed),
+		tape.As("encoder.layers", stages),
+		tape.As("layernorm", layer.LayerNorm{Size: width}),
+		tape.Inline(meanPlace{}),
+	})
 	if c.Classes == 0 || c.NoHead {
 		return []tape.Layer{body}
 	}
-	return []tape.Layer{body, tape.Named{Name: "classifier", Layer: layer.Linear{In: width, Out: c.Classes}}}
+	return []tape.Layer{body, tape.As("classifier", layer.Linear{In: width, Out: c.Classes})}
 }
 
 func swinBlock(c family.Transformer, side, width, ffn, heads int, shifted, drops bool) tape.Layer {
 	w := layer.WindowAttention{Hidden: width, Heads: heads, Window: c.Window, Shifted: shifted}
-	attention := tape.Sequential{tape.Named{Name: "layernorm_before", Layer: layer.LayerNorm{Size: width}}, imaged(side, width, tape.Named{Name: "attention", Layer: w}), tape.Inlined{Layer: c.Drop()}}
+	attention := tape.Sequential{tape.As("layernorm_before", layer.LayerNorm{Size: width}), imaged(side, width, tape.As("attention", w)), tape.Inline(c.Drop())}
 	if drops {
-		attention = append(attention, tape.Named{Name: "drop_path", Layer: layer.StochasticDepth{}})
+		attention = append(attention, tape.As("drop_path", layer.StochasticDepth{}))
 	}
 	mlp := layer.MLP{Hidden: width, FFN: ffn, Activation: c.Activation}
 	return tape.Sequential{
 		tape.Skip(attention...),
-		tape.Skip(tape.Named{Name: "layernorm_after", Layer: layer.LayerNorm{Size: width}}, tape.Named{Name: "mlp", Layer: mlp}, tape.Inlined{Layer: c.Drop()}),
+		tape.Skip(tape.As("layernorm_after", layer.LayerNorm{Size: width}), tape.As("mlp", mlp), tape.Inline(c.Drop())),
 	}
 }
 
 // imaged runs a layer on (batch, places, channels) seen as an image; out is the width of its
 // output.
 func imaged(side, out int, l tape.Layer) tape.Layer {
-	return tape.Inlined{Layer: tape.Sequential{tape.Inlined{Layer: layer.Reshape{side, side, -1}}, l, tape.Inlined{Layer: layer.Reshape{-1, out}}}}
+	return tape.Inline(tape.Sequential{tape.Inline(layer.Reshape{side, side, -1}), l, tape.Inline(layer.Reshape{-1, out})})
 }
 
 // meanPlace is the mean over the places.

@@ -18,7 +18,7 @@ type towerLayer struct {
 func towerOf(declare func(c family.Transformer, width int, d *tape.Declaration)) func(family.Transformer, int) []tape.Layer {
 	return func(c family.Transformer, width int) []tape.Layer {
 		c.Channels, c.Patch = setting.Or(c.Channels, 3), setting.Or(c.Patch, 16)
-		return []tape.Layer{tape.Named{Name: "visual", Layer: family.Held{Layer: towerLayer{declare, c, width}}}}
+		return []tape.Layer{tape.As("visual", family.Held{Layer: towerLayer{declare, c, width}})}
 	}
 }
 

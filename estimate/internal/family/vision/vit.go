@@ -46,11 +46,11 @@ func vit(c family.Transformer, name string, distilled bool) []tape.Layer {
 	if distilled {
 		embed.tokens, embed.distilled = embed.tokens+1, true
 	}
-	layers := []tape.Layer{tape.Named{Name: name, Layer: tape.Sequential{
-		tape.Named{Name: "embeddings", Layer: embed},
-		tape.Named{Name: "layers", Layer: tape.Repeat{N: c.Blocks, Layer: vitBlock(c)}},
-		tape.Named{Name: "layernorm", Layer: layer.LayerNorm{Size: c.Hidden}},
-	}}}
+	layers := []tape.Layer{tape.As(name, tape.Sequential{
+		tape.As("embeddings", embed),
+		tape.As("layers", tape.Repeat{N: c.Blocks, Layer: vitBlock(c)}),
+		tape.As("layernorm", layer.LayerNorm{Size: c.Hidden}),
+	})}
 	if c.Pooler {
 		layers = append(layers, c.Pooled())
 	}
@@ -59,7 +59,7 @@ func vit(c family.Transformer, name string, distilled bool) []tape.Layer {
 	case family.Own[taught](c) != nil:
 		layers = append(layers, twoClassifiers(c))
 	default:
-		layers = append(layers, family.First{}, tape.Named{Name: "classifier", Layer: layer.Linear{In: c.Hidden, Out: c.Classes}})
+		layers = append(layers, family.First{}, tape.As("classifier", layer.Linear{In: c.Hidden, Out: c.Classes}))
 	}
 	return layers
 }
@@ -71,25 +71,25 @@ type taught struct{}
 // both.
 func twoClassifiers(c family.Transformer) tape.Layer {
 	linear := layer.Linear{In: c.Hidden, Out: c.Classes}
-	return tape.Inlined{Layer: tape.Module{Name: "TwoClassifiers", Parts: tape.Sequential{tape.Named{Name: "cls_classifier", Layer: linear}, tape.Named{Name: "distillation_classifier", Layer: linear}}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	return tape.Inline(tape.Module{Name: "TwoClassifiers", Parts: tape.Sequential{tape.As("cls_classifier", linear), tape.As("distillation_classifier", linear)}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		class, distilled := f.Call("cls_classifier", f.Apply(family.First{}, x)), f.Call("distillation_classifier", f.Apply(family.First{}, x))
 		y := f.Scale(f.Add(class, distilled))
 		f.Hold(class, distilled)
 		return y
-	}}}
+	}})
 }
 
 func vitBlock(c family.Transformer) tape.Layer {
 	return tape.Sequential{
 		tape.Skip(
-			tape.Named{Name: "layernorm_before", Layer: layer.LayerNorm{Size: c.Hidden}},
-			tape.Named{Name: "attention", Layer: layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout}},
-			tape.Named{Name: "dropout", Layer: c.Drop()},
+			tape.As("layernorm_before", layer.LayerNorm{Size: c.Hidden}),
+			tape.As("attention", layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout}),
+			tape.As("dropout", c.Drop()),
 		),
 		tape.Skip(
-			tape.Named{Name: "layernorm_after", Layer: layer.LayerNorm{Size: c.Hidden}},
-			tape.Named{Name: "mlp", Layer: layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation}},
-			tape.Named{Name: "dropout", Layer: c.Drop()},
+			tape.As("layernorm_after", layer.LayerNorm{Size: c.Hidden}),
+			tape.As("mlp", layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation}),
+			tape.As("dropout", c.Drop()),
 		),
 	}
 }
@@ -118,12 +118,12 @@ func (l patches) Declare(d *tape.Declaration) {
 	if !l.unplaced {
 		d.Param("position_embeddings", 1, l.tokens, l.hidden)
 	}
-	d.Layer("patch_embeddings", tape.Sequential{tape.Named{Name: "projection", Layer: l.projection}})
+	d.Layer("patch_embeddings", tape.Sequential{tape.As("projection", l.projection)})
 	d.Layer("dropout", l.dropout)
 }
 
 func (l patches) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	y := t.Call("patch_embeddings", tape.Sequential{tape.Named{Name: "projection", Layer: l.projection}}, x)
+	y := t.Call("patch_embeddings", tape.Sequential{tape.As("projection", l.projection)}, x)
 	want := l.tokens - 1
 	if l.distilled {
 		want--
