@@ -55,7 +55,7 @@ type Config struct {
 	// MaxEvents limits the history of allocations and frees: older events are dropped. 0 means
 	// 65,536 events, which take 3 MiB. A negative number means no history.
 	MaxEvents int
-	// MaxMarks bounds the marks that Marks returns. 0 means 128 marks; a negative number, none.
+	// MaxMarks bounds the marks that a Dump has. 0 means 128 marks; a negative number, none.
 	MaxMarks int
 
 	// FindLost looks for lost buffers: those that the program can no longer reach, as Go's collector finds, and that were not

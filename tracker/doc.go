@@ -79,7 +79,7 @@
 //
 // # Concurrency
 //
-// Any goroutine may call anything. A Track, a Snapshot and a History each show one instant.
+// Any goroutine may call anything. A Track, a Snapshot and a Dump each show one instant.
 //
 // # Cost
 //

@@ -10,8 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Dump returns everything that the tracker knows: a Snapshot, the History up to it, the
-// latest Marks, and the Profile of ended sections. It does not wait for the device. Its WriteJSON
+// Dump returns everything that the tracker knows: a Snapshot, the history up to it, the
+// latest marks, at most Config.MaxMarks, and the Profile of ended sections. It does not wait for the device. The marks are shared: do not write to them. Its WriteJSON
 // writes it as snapshot.ReadDump reads it, and the packages below tracker/export write other formats.
 func (t *MemTracker) Dump() *snapshot.Dump {
 	return t.dumpWithin(math.MaxInt64)
@@ -51,7 +51,7 @@ func (t *MemTracker) dumpWithin(limit alloc.Bytes) *snapshot.Dump {
 	}
 	// The history is taken after the snapshot, so that it reaches the snapshot. Later events are
 	// left out.
-	d.History, d.Marks, d.Profile = t.History(), t.Marks(), t.profile()
+	d.History, d.Marks, d.Profile = t.events(), t.recent.all(), t.profile()
 	t.describeIn(d)
 	return d
 }

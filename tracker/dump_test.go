@@ -105,8 +105,8 @@ func TestDumpIsReadAsItWasWritten(t *testing.T) {
 	assert.Equal(t, s.Live, d.Snapshot.Live)
 	assert.NotEmpty(t, d.Snapshot.Segments)
 	assert.Equal(t, slices.Collect(s.Groups()), slices.Collect(d.Snapshot.Groups()))
-	assert.Equal(t, events(tr.History()), events(d.History))
-	assert.Equal(t, tr.History().Dropped(), d.History.Dropped())
+	assert.Equal(t, events(tr.Dump().History), events(d.History))
+	assert.Equal(t, tr.Dump().History.Dropped(), d.History.Dropped())
 	assert.Contains(t, events(d.History)[0], "section_begin")
 }
 
@@ -120,7 +120,7 @@ func events(h *snapshot.History) (lines []string) {
 }
 
 func TestHistoryIsReadAsItWasWritten(t *testing.T) {
-	h := busy(t, tracker.Config{MaxEvents: 5}).History()
+	h := busy(t, tracker.Config{MaxEvents: 5}).Dump().History
 	text, err := h.MarshalJSON()
 	require.NoError(t, err)
 	var read snapshot.History

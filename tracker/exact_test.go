@@ -171,7 +171,7 @@ func TestClockMayUseTheTracker(t *testing.T) {
 		if asked.Load() && inside.CompareAndSwap(false, true) {
 			defer inside.Store(false)
 			tr.Snapshot()
-			tr.History()
+			tr.Dump()
 			tr.Track()
 			_ = tr.Err()
 			buf, err := tr.AllocBytes(100, tracker.Temporary)

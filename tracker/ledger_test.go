@@ -84,7 +84,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	for i := range 4 {
 		require.NoError(t, take(t, tr, tracker.Input, i).Free())
 	}
-	h := tr.History()
+	h := tr.Dump().History
 	assert.Equal(t, 5, h.Len())
 	assert.Equal(t, uint64(3), h.Dropped())
 	var seqs []uint64
@@ -96,8 +96,8 @@ func TestHistoryIsBounded(t *testing.T) {
 
 	none, _ := open(t, tracker.Config{MaxEvents: -1, NoCache: true})
 	take(t, none, tracker.Input, 3)
-	assert.Zero(t, none.History().Len())
-	assert.Equal(t, uint64(1), none.History().Dropped())
+	assert.Zero(t, none.Dump().History.Len())
+	assert.Equal(t, uint64(1), none.Dump().History.Dropped())
 }
 
 func TestLibrariesArePassedOver(t *testing.T) {

@@ -35,19 +35,19 @@ func seqs(marks []*snapshot.Mark) []int {
 
 func TestMarksKeepsTheLatest(t *testing.T) {
 	tr := markedTracker(t, 3)
-	assert.Empty(t, tr.Marks())
+	assert.Empty(t, tr.Dump().Marks)
 	for range 5 {
 		tr.Track()
 	}
-	assert.Equal(t, []int{3, 4, 5}, seqs(tr.Marks()))
+	assert.Equal(t, []int{3, 4, 5}, seqs(tr.Dump().Marks))
 	require.NoError(t, tr.Close())
-	assert.Empty(t, tr.Marks())
+	assert.Empty(t, tr.Dump().Marks)
 }
 
 func TestNoMarksWhenNoneAreWanted(t *testing.T) {
 	tr := markedTracker(t, -1)
 	tr.Track()
-	assert.Empty(t, tr.Marks())
+	assert.Empty(t, tr.Dump().Marks)
 }
 
 func TestWaitMarkGivesTheNextAndSkipsTheForgotten(t *testing.T) {

@@ -223,6 +223,13 @@ func (r *recentMarks) wake() {
 	}
 }
 
+// all returns the marks kept, oldest first. They are shared.
+func (r *recentMarks) all() []*snapshot.Mark {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.kept)
+}
+
 // after returns the oldest mark kept with a number above seq, or what is closed
 // when there is another one to look at.
 func (r *recentMarks) after(seq int) (*snapshot.Mark, <-chan struct{}, error) {

@@ -36,7 +36,7 @@ func TestValuesPrint(t *testing.T) {
 	assert.Equal(t, "cache of Simulated GPU 0: 4.0 MiB of 20.0 MiB allocated", fmt.Sprint(tr.Device()))
 	assert.Regexp(t, `^RSS: .*GPU: .* step \(Consumed/Peaked/Used Total\)$`, fmt.Sprint(section))
 	assert.Regexp(t, `(?s)^mark 1 at printing_test\.go:\d+ tracker_test\.TestValuesPrint: 1 buffer, 4\.0 MiB live\n.*Parameter`, fmt.Sprint(m))
-	assert.Regexp(t, `^\d+ events$`, fmt.Sprint(tr.History()))
+	assert.Regexp(t, `^\d+ events$`, fmt.Sprint(tr.Dump().History))
 	section.End()
 	assert.Contains(t, fmt.Sprint(tr.Profile()), "step")
 	require.NoError(t, b.Free())
@@ -214,8 +214,8 @@ func TestNamesInJSON(t *testing.T) {
 	require.NoError(t, take(t, tr, tracker.Activation, 1<<20).Free())
 	section.End()
 	tr.Track()
-	values := []any{tr.Suspects(), leaks.Growing(tr.Snapshot()), tr.Leaks(), tr.Marks(), tr.Profile(), section.Data(), explain.Snapshot(tr.Snapshot())}
-	for e := range tr.History().Events() {
+	values := []any{tr.Suspects(), leaks.Growing(tr.Snapshot()), tr.Leaks(), tr.Dump().Marks, tr.Profile(), section.Data(), explain.Snapshot(tr.Snapshot())}
+	for e := range tr.Dump().History.Events() {
 		values = append(values, e)
 	}
 	for _, v := range values {

@@ -106,7 +106,7 @@ func TestABlockedWriterHoldsUpNobodyElse(t *testing.T) {
 		leaks.Growing(tr.Snapshot())
 		tr.Leaks()
 		tr.Snapshot()
-		assert.Len(t, tr.Marks(), 1)
+		assert.Len(t, tr.Dump().Marks, 1)
 		assert.NoError(t, tr.Err())
 	})
 	blocked.write = nil
@@ -154,8 +154,7 @@ func TestWritersMayCallAnything(t *testing.T) {
 			leaks.Growing(tr.Snapshot())
 			tr.Snapshot()
 			tr.Leaks()
-			tr.History()
-			tr.Marks()
+			tr.Dump()
 			tr.ResetPeak()
 			tr.Section("write").End()
 			_, err := tr.ClearCache()

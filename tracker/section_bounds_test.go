@@ -130,7 +130,7 @@ func TestASectionThatIsOpenWhenItsTrackerCloses(t *testing.T) {
 	s.End()
 	assert.Contains(t, text.String(), "called=Section.End")
 	assert.Equal(t, d, s.Data())
-	assert.Zero(t, tr.History().Len())
+	assert.Zero(t, tr.Dump().History.Len())
 }
 
 // TestSectionsAfterClose says once that the tracker is closed, and measures nothing.

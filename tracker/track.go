@@ -67,14 +67,6 @@ func (t *MemTracker) mark(caller tables.StackID) (m *snapshot.Mark, queued *repo
 	return m, t.report.Add(m), true
 }
 
-// Marks returns the latest marks, oldest first, at most Config.MaxMarks. The marks are shared:
-// do not write to them.
-func (t *MemTracker) Marks() []*snapshot.Mark {
-	t.recent.mu.Lock()
-	defer t.recent.mu.Unlock()
-	return slices.Clone(t.recent.kept)
-}
-
 // WaitMark returns the oldest kept mark whose Seq is above after, and waits for one if there
 // is none. It never delays a Track: a caller that is too slow misses marks, which it can see
 // from Seq. The error is the context's, or alloc.ErrClosed when the tracker is closed.

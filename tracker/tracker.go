@@ -211,9 +211,9 @@ func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 	return t.cache.Trim()
 }
 
-// History returns a copy of the latest events, up to one instant. It leaves out old events
+// events returns a copy of the latest events, up to one instant. It leaves out old events
 // that new ones overwrite during the copy.
-func (t *MemTracker) History() *snapshot.History {
+func (t *MemTracker) events() *snapshot.History {
 	h := tables.HistoryTables{Start: t.start, Stacks: t.stacks}
 	h.Events, h.First = t.history.Read(t.mu)
 	t.mu.Lock()

@@ -10,9 +10,8 @@
 //		fmt.Println(source.Origin(), source.Track().Delta)
 //	}
 //
-// A Source has the methods of a *tracker.MemTracker that read: Snapshot, History, Track, Marks
-// and Dump. So the export packages write it, and prom.NewCollector serves its
-// metrics.
+// A Source has the methods of a *tracker.MemTracker that read: Snapshot, Track and Dump.
+// So the export packages write it, and prom.NewCollector serves its metrics.
 //
 // # How it works
 //

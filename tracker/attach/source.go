@@ -167,13 +167,6 @@ func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot
 	return at
 }
 
-// History returns the latest events.
-func (s *Source) History() *snapshot.History {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.history()
-}
-
 func (s *Source) history() *snapshot.History {
 	first, events := s.ledger.events.ordered()
 	return tables.InHistory(&snapshot.History{}, tables.HistoryTables{
@@ -217,13 +210,6 @@ func (s *Source) wake() {
 		close(s.marked)
 		s.marked = nil
 	}
-}
-
-// Marks returns the latest marks, oldest first. They are shared: do not write to them.
-func (s *Source) Marks() []*snapshot.Mark {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.recent)
 }
 
 // WaitMark returns the oldest mark kept whose Seq is above after, and waits for one if there

@@ -162,7 +162,7 @@ func TestManyThreads(t *testing.T) {
 	}
 	assert.Equal(t, want, ledgers(w, c.Process.Pid))
 	assert.Empty(t, w.Doubts())
-	history := w.Sources()[0].History()
+	history := w.Sources()[0].Dump().History
 	var events uint64
 	for e := range history.Events() {
 		require.Contains(t, []mem.Action{mem.Allocated, mem.Freed}, e.Action)

@@ -220,7 +220,7 @@ func (s *subject) foundAfterClose() (gone, left []*record) {
 
 // catchUp replays what has happened since, and compares what was seen meanwhile.
 func (s *subject) catchUp() {
-	h := s.tr.History()
+	h := s.tr.Dump().History
 	s.mu.Lock()
 	looks := s.looks
 	s.looks = nil
@@ -403,7 +403,7 @@ func (s *subject) checkReaders(now *snapshot.Snapshot) {
 	}
 	require.Empty(t, rows, "sections that ended and are in no profile")
 
-	marks := s.tr.Marks()
+	marks := s.tr.Dump().Marks
 	require.LessOrEqual(t, len(marks), s.config.MaxMarks)
 }
 
@@ -424,8 +424,8 @@ func (s *subject) checkClosed() {
 	t, now := s.world.t, s.tr.Snapshot()
 	RequireExact(t, now)
 	require.Zero(t, now.Live)
-	require.Zero(t, s.tr.History().Len())
-	require.Empty(t, s.tr.Marks())
+	require.Zero(t, s.tr.Dump().History.Len())
+	require.Empty(t, s.tr.Dump().Marks)
 	require.Empty(t, s.tr.Leaks())
 	require.Empty(t, s.tr.Profile())
 	for _, x := range s.looks { // before it was closed

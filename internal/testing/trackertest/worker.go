@@ -207,11 +207,9 @@ func (w *worker) look() {
 // read asks for all that can be read. What it says is compared elsewhere.
 func (w *worker) read() {
 	s := w.subject()
-	s.tr.History()
 	s.tr.Leaks()
 	leaks.Growing(s.tr.Snapshot())
 	s.tr.Profile()
-	s.tr.Marks()
 	if d := s.tr.Dump(); w.rand.IntN(8) == 0 { // encoding it takes longer than all else
 		assert.NoError(w.world.t, d.WriteJSON(io.Discard))
 	}

@@ -93,7 +93,7 @@ func TestSectionsOfADamagedHistory(t *testing.T) {
 	for _, damage := range [][2]string{
 		{`"number":2`, `"number":1`}, {`"section_end"`, `"section_begin"`}, {`"section_begin"`, `"section_end"`},
 	} {
-		text, err := json.Marshal(tr.History())
+		text, err := json.Marshal(tr.Dump().History)
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(bytes.ReplaceAll(text, []byte(damage[0]), []byte(damage[1])), r.History))
 		events(t, r)
