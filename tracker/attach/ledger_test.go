@@ -127,7 +127,7 @@ func TestEveryFunction(t *testing.T) {
 	memories := map[alloc.Ptr]alloc.Memory{}
 	for a := range sources[0].Snapshot().Allocations() {
 		streams[a.Ptr], memories[a.Ptr] = a.Stream, a.Memory
-		assert.Equal(t, "", a.Kind, "only the program knows what it is for")
+		assert.Empty(t, a.Kind, "only the program knows what it is for")
 	}
 	assert.Equal(t, map[alloc.Ptr]alloc.Memory{
 		0x100: alloc.DeviceMemory, 0x200: alloc.DeviceMemory, 0x300: alloc.ManagedMemory, 0x400: alloc.PoolMemory, 0x500: alloc.PoolMemory,

@@ -191,7 +191,7 @@ func blocksAgree(t *testing.T, w *Watcher, c *client, late bool) {
 			blocks[at] = size
 		}
 		for a := range s.Snapshot().Allocations() {
-			assert.Equal(t, "", a.Kind)
+			assert.Empty(t, a.Kind)
 			streams[ordinal][a.Stream]++
 			if ordinal == 1 {
 				assert.Regexp(t, `torch_empty(_too)? <- layer\(int\) <- main`, names(a.Stack))

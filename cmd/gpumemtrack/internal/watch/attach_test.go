@@ -371,8 +371,8 @@ func TestPythonFirst(t *testing.T) {
 	}
 	var out strings.Builder
 	writeAttachedStack(&out, stack)
-	assert.Equal(t, "layer(...)\n\t/home/me/train.py:8\nin C and C++:\nat::empty(...)\n\t/torch/lib/libtorch_cpu.so:0\n"+
-		"THPVariable_empty(...)\n\t/torch/lib/libtorch_python.so:0\nmain(...)\n\tmain.c:2\n", out.String())
+	assert.Equal(t, "layer(...)\n\t/home/me/train.py:8\nin C and C++:\nat::empty(...)\n\t/torch/lib/libtorch_cpu.so\n"+
+		"THPVariable_empty(...)\n\t/torch/lib/libtorch_python.so\nmain(...)\n\tmain.c:2\n", out.String())
 	out.Reset()
 	writeAttachedStack(&out, stack[2:])
 	assert.Equal(t, stack[2:].String(), out.String())
