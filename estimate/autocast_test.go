@@ -48,7 +48,7 @@ func TestAutocast(t *testing.T) {
 // Weights and gradients stay in float32, and copies of the weights are cached through the forward
 // pass, however little of it is kept.
 func TestAutocastCachesWeights(t *testing.T) {
-	opts := []estimate.Option{estimate.Tokens(1, 64), estimate.Train(estimate.SGD), estimate.Checkpointed("encoder.layer.*"),
+	opts := []estimate.Option{estimate.Tokens(1, 64), estimate.Train("sgd"), estimate.Checkpointed("encoder.layer.*"),
 		estimate.Loop{ZeroGrad: "kept"}}
 	plain := model(t, layer.Public(bertLarge.Layers()), opts...)
 	cast := model(t, layer.Public(bertLarge.Layers()), append(opts, estimate.Autocast(alloc.Float16))...)

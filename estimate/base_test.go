@@ -52,7 +52,7 @@ func TestQuantize(t *testing.T) {
 // each of its products.
 func TestQuantizeInTraining(t *testing.T) {
 	train := func(q estimate.Quantized, more ...estimate.Option) *estimate.Report {
-		return model(t, layer.Public(mistral7b.Layers()), append(opts(estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), q), more...)...)
+		return model(t, layer.Public(mistral7b.Layers()), append(opts(estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train("adamw"), q), more...)...)
 	}
 	frozen := train(estimate.Quantized{Base: "nf4", Layers: []string{"*"}})
 	assert.EqualValues(t, 32000*4096+65*4096, frozen.Trained.Count, "embedding and norms")

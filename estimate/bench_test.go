@@ -16,7 +16,7 @@ func BenchmarkModel(b *testing.B) {
 			b.Run(name+"/"+part, func(b *testing.B) {
 				m, err := zoo.ByName(model)
 				require.NoError(b, err)
-				opts := append(opts, m.Input, estimate.Train(estimate.AdamW))
+				opts := append(opts, m.Input, estimate.Train("adamw"))
 				b.ReportAllocs()
 				for b.Loop() {
 					if _, err := estimate.Model(m.Layers, opts...); err != nil {

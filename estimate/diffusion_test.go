@@ -32,7 +32,7 @@ func TestDenoisersOfAnyNumbers(t *testing.T) {
 		if d.yes("denoiser") {
 			c.Own = &diffusion.Denoiser{TextDim: d.n("text"), PooledDim: d.n("pooled"), DualBlocks: d.n("dual"), SingleBlocks: rapid.IntRange(-1, 2).Draw(t, "single"), Guided: d.yes("guided"), Sized: d.yes("sized"), Out: d.n("out")}
 		}
-		opts := []estimate.Option{estimate.Train(estimate.Adam), estimate.InputShape(2, d.n("height"), c.Channels), estimate.InputShape(2, d.n("tokens"), 8)}
+		opts := []estimate.Option{estimate.Train("adam"), estimate.InputShape(2, d.n("height"), c.Channels), estimate.InputShape(2, d.n("tokens"), 8)}
 		if c.Family == diffusion.SD3 || c.Family == diffusion.PixArt {
 			c.Positions = d.n("positions")
 			opts[1] = estimate.InputShape(2, c.Channels, c.Image, d.n("width"))
@@ -56,7 +56,7 @@ func TestConvolutionalImageModelsOfAnyNumbers(t *testing.T) {
 			a.Channels = append(a.Channels, d.n("channels"))
 			u.Levels = append(u.Levels, diffusion.UNetLevel{Channels: d.n("width"), Heads: d.n("heads"), Blocks: d.n("blocks")})
 		}
-		layers, opts := a.Layers(), []estimate.Option{estimate.Train(estimate.Adam), estimate.InputShape(d.n("batch"), a.Latent, d.n("height"), d.n("width"))}
+		layers, opts := a.Layers(), []estimate.Option{estimate.Train("adam"), estimate.InputShape(d.n("batch"), a.Latent, d.n("height"), d.n("width"))}
 		if d.yes("unet") {
 			layers, opts = u.Layers(), append(opts, estimate.InputShape(1, 2, u.TextDim))
 		}
@@ -75,7 +75,7 @@ func TestNothingRunsAgainWithoutGradients(t *testing.T) {
 		tape.As("held", tape.Sequential{layer.Linear{In: 8, Out: 4096}, layer.GELU{}, layer.Linear{In: 4096, Out: 8}}),
 		tape.As("trained", layer.Linear{In: 8, Out: 8}),
 	}
-	opts := []estimate.Option{estimate.InputShape(64, 8), estimate.Train(estimate.SGD), estimate.Frozen("held")}
+	opts := []estimate.Option{estimate.InputShape(64, 8), estimate.Train("sgd"), estimate.Frozen("held")}
 	plain, again := model(t, layer.Public(layers), opts...), model(t, layer.Public(layers), append(opts, estimate.Checkpointed("held"))...)
 	assert.Equal(t, plain.Training.Peak, again.Training.Peak)
 	assert.Equal(t, plain.Kept, again.Kept)

@@ -8,7 +8,7 @@
 //		nn.Flatten{},
 //		nn.Linear{In: 64 * 32 * 32, Out: 10},
 //	}
-//	r, err := estimate.Model(layers, estimate.InputShape(8, 3, 32, 32), estimate.Train(estimate.AdamW))
+//	r, err := estimate.Model(layers, estimate.InputShape(8, 3, 32, 32), estimate.Train("adamw"))
 //	if err == nil && !r.Fits(16*alloc.GiB) {
 //		fmt.Println(r)
 //	}

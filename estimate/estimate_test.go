@@ -78,7 +78,7 @@ func TestNoLayersAreAnError(t *testing.T) {
 }
 
 func TestWithoutInput(t *testing.T) {
-	r := model(t, vgg19, estimate.Train(estimate.AdamW))
+	r := model(t, vgg19, estimate.Train("adamw"))
 	assert.False(t, r.HasInput)
 	assert.EqualValues(t, 4*450304, r.Training.Peak, "weights, gradients and two states")
 	assert.Contains(t, r.String(), "no input was given")
@@ -151,7 +151,7 @@ func TestSharedAndTiedCountOnce(t *testing.T) {
 // and the weights, states and input.
 func TestGradientsOfSharedLayersAddUp(t *testing.T) {
 	l := nn.Share(nn.Linear{In: 1000, Out: 1000})
-	opts := []estimate.Option{estimate.InputShape(1000, 1000), estimate.OnCPU(), estimate.Train(estimate.Adam)}
+	opts := []estimate.Option{estimate.InputShape(1000, 1000), estimate.OnCPU(), estimate.Train("adam")}
 	r := model(t, []nn.Layer{l, l, l}, opts...)
 	assert.EqualValues(t, 12_000_000, r.Kept)
 	assert.EqualValues(t, 44_020_000, r.Training.Peak)
@@ -161,14 +161,14 @@ func TestGradientsOfSharedLayersAddUp(t *testing.T) {
 
 func TestOptimizerStates(t *testing.T) {
 	matrix, vector := alloc.Shape{100, 200}, alloc.Shape{200}
-	for o, want := range map[estimate.Optimizer][2]alloc.Bytes{
-		estimate.NoOptimizer: {0, 0},
-		estimate.SGD:         {0, 0},
-		estimate.Momentum:    {80000, 800},
-		estimate.Adam:        {160000, 1600},
-		estimate.AdamW:       {160000, 1600},
-		estimate.Adam8bit:    {40000 + 2*4*79, 1600},
-		estimate.Adafactor:   {4 * 300, 800},
+	for o, want := range map[setting.Optimizer][2]alloc.Bytes{
+		"none":      {0, 0},
+		"sgd":       {0, 0},
+		"momentum":  {80000, 800},
+		"adam":      {160000, 1600},
+		"adamw":     {160000, 1600},
+		"adam8bit":  {40000 + 2*4*79, 1600},
+		"adafactor": {4 * 300, 800},
 	} {
 		for i, shape := range []alloc.Shape{matrix, vector} {
 			got, err := o.State(shape, alloc.Float32)
@@ -181,7 +181,7 @@ func TestOptimizerStates(t *testing.T) {
 func TestMixedPrecisionTakes16BytesAParameter(t *testing.T) {
 	// arXiv:1910.02054, section 3.1: 2 + 2 + 12 bytes.
 	r := model(t, []nn.Layer{nn.Linear{In: 100, Out: 100, NoBias: true}},
-		estimate.MixedPrecision(alloc.BFloat16), estimate.Train(estimate.Adam))
+		estimate.MixedPrecision(alloc.BFloat16), estimate.Train("adam"))
 	assert.EqualValues(t, 16*10000, r.Training.Peak)
 }
 
@@ -190,7 +190,7 @@ func TestMixedPrecisionTakes16BytesAParameter(t *testing.T) {
 func TestZeRO(t *testing.T) {
 	layers := []nn.Layer{nn.Linear{In: 75000, Out: 100000, NoBias: true}}
 	for stage, want := range []float64{120, 31.4, 16.6, 1.88} {
-		r := model(t, layers, estimate.MixedPrecision(alloc.Float16), estimate.Train(estimate.Adam),
+		r := model(t, layers, estimate.MixedPrecision(alloc.Float16), estimate.Train("adam"),
 			estimate.Sharding{Data: 64, ZeRO: stage})
 		assert.InDelta(t, want, float64(r.Training.Peak)/1e9, 0.05, "stage %d", stage)
 	}
@@ -199,7 +199,7 @@ func TestZeRO(t *testing.T) {
 func TestShardingDividesTheModel(t *testing.T) {
 	m, err := zoo.ByName("llama-3-8b")
 	require.NoError(t, err)
-	opts := []estimate.Option{m.Input, estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW)}
+	opts := []estimate.Option{m.Input, estimate.Precision(alloc.BFloat16), estimate.Train("adamw")}
 	whole := model(t, m.Layers, opts...)
 	tensor := model(t, m.Layers, append(opts, estimate.Sharding{Tensor: 8})...)
 	assert.InEpsilon(t, float64(whole.Inference.Weights)/8, float64(tensor.Inference.Weights), 0.01)
@@ -215,7 +215,7 @@ func TestShardingDividesTheModel(t *testing.T) {
 func TestCheckpointingTradesMemory(t *testing.T) {
 	m, err := zoo.ByName("gpt2")
 	require.NoError(t, err)
-	opts := []estimate.Option{estimate.Tokens(8, 1024), estimate.Train(estimate.SGD)}
+	opts := []estimate.Option{estimate.Tokens(8, 1024), estimate.Train("sgd")}
 	all := model(t, m.Layers, opts...)
 	some := model(t, m.Layers, append(opts, estimate.Checkpointed("transformer.h.*"))...)
 	assert.Less(t, some.Kept, all.Kept/4)
@@ -226,11 +226,11 @@ func TestCheckpointingTradesMemory(t *testing.T) {
 func TestMaxBatch(t *testing.T) {
 	m, err := zoo.ByName("resnet50")
 	require.NoError(t, err)
-	opts := []estimate.Option{m.Input, estimate.Train(estimate.Adam)}
+	opts := []estimate.Option{m.Input, estimate.Train("adam")}
 	n, err := estimate.MaxBatch(m.Layers, 16*alloc.GiB, opts...)
 	require.NoError(t, err)
 	fits := func(batch int) bool {
-		return model(t, m.Layers, estimate.InputShape(batch, 3, 224, 224), estimate.Train(estimate.Adam)).Fits(16 * alloc.GiB)
+		return model(t, m.Layers, estimate.InputShape(batch, 3, 224, 224), estimate.Train("adam")).Fits(16 * alloc.GiB)
 	}
 	assert.True(t, fits(n))
 	assert.False(t, fits(n+1))
@@ -294,7 +294,7 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 	for want, opts := range map[string][]estimate.Option{
 		"estimate Sequential: no layer reads input 1, (8, 3, 8, 8)":      {input, estimate.InputShape(8, 3, 8, 8)},
 		`no layer's path matches "layers.*", as "3" would be`:            {input, estimate.Checkpointed("5", "layers.*")},
-		"Train: Optimizer is 9: want one of the constants":               {input, estimate.Train(9)},
+		`Train is "adams": want one of adam, adamw, adam8bit`:            {input, estimate.Train("adams")},
 		"ZeRO is 4: want a stage":                                        {input, estimate.Sharding{ZeRO: 4}},
 		"Window is -1: want 0":                                           {input, estimate.KVConfig{Batch: 1, ContextLength: 1, Layers: 1, KVHeads: 1, HeadSize: 1, Window: -1}},
 		`Checkpointed: pattern "[": syntax error in`:                     {input, estimate.Checkpointed("[")},
@@ -307,7 +307,7 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		`Installed: "numpy==1.2": want a version of torch, transformers`: {input, estimate.Installed("torch==2.4.1+cu121", "numpy==1.2")},
 		"Stored: -1 parameters in 2 bytes":                               {input, option(func(c *setting.Config) { c.Stored = setting.Amount{Count: -1, Bytes: 2} })},
 		"ComputedIn: a buffer of -1 bytes":                               {input, computedIn(-1)},
-		"cannot be cut into 99 stages: want at most":                     {input, estimate.Train(estimate.SGD), estimate.Sharding{Pipeline: 99}},
+		"cannot be cut into 99 stages: want at most":                     {input, estimate.Train("sgd"), estimate.Sharding{Pipeline: 99}},
 	} {
 		t.Run(want, func(t *testing.T) {
 			_, err := estimate.Model(vgg19, opts...)
@@ -324,9 +324,9 @@ func TestTokensAreNotMultiplied(t *testing.T) {
 func TestZeroQuantizationAndUnknownOptimizer(t *testing.T) {
 	_, err := llamacpp.Quantization{}.Stored(vgg19)
 	assert.ErrorContains(t, err, "take one of Quantizations")
-	_, err = estimate.Optimizer(99).State(alloc.Shape{1}, alloc.Float32)
-	assert.ErrorContains(t, err, "Optimizer is 99: want one of the constants")
-	_, err = estimate.Adam.State(alloc.Shape{1}, 99)
+	_, err = setting.Optimizer("adams").State(alloc.Shape{1}, alloc.Float32)
+	assert.ErrorContains(t, err, `Optimizer is "adams": want one of adam, adamw`)
+	_, err = setting.Adam.State(alloc.Shape{1}, 99)
 	assert.ErrorContains(t, err, "of an element type of package alloc")
 }
 
@@ -336,8 +336,8 @@ func TestNilOptionsAreLeftOut(t *testing.T) {
 
 func TestActivationsAreOfATypeOfTheirOwn(t *testing.T) {
 	layers := []nn.Layer{nn.Linear{In: 8, Out: 8}, nn.Tanh{}}
-	wide := model(t, layers, estimate.InputShape(4, 8), estimate.Train(estimate.SGD))
-	half := model(t, layers, estimate.InputShape(4, 8), estimate.Train(estimate.SGD), estimate.Precision(alloc.BFloat16), estimate.Weights(alloc.Float32), estimate.Gradients(alloc.Float32))
+	wide := model(t, layers, estimate.InputShape(4, 8), estimate.Train("sgd"))
+	half := model(t, layers, estimate.InputShape(4, 8), estimate.Train("sgd"), estimate.Precision(alloc.BFloat16), estimate.Weights(alloc.Float32), estimate.Gradients(alloc.Float32))
 	assert.Equal(t, wide.Kept, 2*half.Kept)
 	assert.Equal(t, wide.Params, half.Params)
 	assert.Equal(t, wide.Gradients, half.Gradients)
@@ -350,7 +350,7 @@ func TestLaterTypesWin(t *testing.T) {
 		8:  {estimate.MixedPrecision(alloc.BFloat16), estimate.Precision(alloc.Float16)},
 		18: {estimate.MixedPrecision(alloc.BFloat16), estimate.Gradients(alloc.Float32)},
 	} {
-		r := model(t, layers, append(opts, estimate.Train(estimate.Adam))...)
+		r := model(t, layers, append(opts, estimate.Train("adam"))...)
 		assert.Equal(t, want*10000, r.Training.Peak, "bytes a parameter")
 	}
 	r := model(t, layers, estimate.MixedPrecision(alloc.Float32))

@@ -25,7 +25,7 @@ func classifier() []nn.Layer {
 // A memory budget is a unit test: with t.Errorf for fmt.Printf, it fails in the
 // commit that makes the model too large, on a machine without a GPU.
 func Example_memoryBudget() {
-	r, err := estimate.Model(classifier(), estimate.InputShape(64, 3, 224, 224), estimate.Train(estimate.AdamW))
+	r, err := estimate.Model(classifier(), estimate.InputShape(64, 3, 224, 224), estimate.Train("adamw"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -39,7 +39,7 @@ func Example_memoryBudget() {
 }
 
 func ExampleModel() {
-	r, err := estimate.Model(classifier(), estimate.InputShape(64, 3, 224, 224), estimate.Train(estimate.AdamW))
+	r, err := estimate.Model(classifier(), estimate.InputShape(64, 3, 224, 224), estimate.Train("adamw"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -56,7 +56,7 @@ func ExampleModel() {
 }
 
 func ExampleMaxBatch() {
-	n, err := estimate.MaxBatch(classifier(), 24*alloc.GiB, estimate.InputShape(1, 3, 224, 224), estimate.Train(estimate.AdamW))
+	n, err := estimate.MaxBatch(classifier(), 24*alloc.GiB, estimate.InputShape(1, 3, 224, 224), estimate.Train("adamw"))
 	fmt.Println(n, err)
 	// Output: 678 <nil>
 }
@@ -68,7 +68,7 @@ func ExampleQuantized() {
 		fmt.Println(err)
 		return
 	}
-	r, err := estimate.Model(m.Layers, estimate.Tokens(1, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW),
+	r, err := estimate.Model(m.Layers, estimate.Tokens(1, 2048), estimate.Precision(alloc.BFloat16), estimate.Train("adamw"),
 		estimate.Quantized{Base: "nf4"}, estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "v_proj"}})
 	if err != nil {
 		fmt.Println(err)
@@ -89,7 +89,7 @@ func ExampleWithLoss() {
 		return
 	}
 	for _, loss := range []nn.Layer{m.Loss(), nn.NextToken{InForward: true}} {
-		r, err := estimate.Model(m.Layers, estimate.Tokens(1, 8192), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.SGD),
+		r, err := estimate.Model(m.Layers, estimate.Tokens(1, 8192), estimate.Precision(alloc.BFloat16), estimate.Train("sgd"),
 			estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "v_proj"}}, estimate.Checkpointed("layers.*"), estimate.WithLoss(loss))
 		if err != nil {
 			fmt.Println(err)

@@ -25,19 +25,19 @@ func training(t *testing.T, name string, loop estimate.Loop, opts ...estimate.Op
 	t.Helper()
 	m, err := zoo.ByName(name)
 	require.NoError(t, err)
-	return model(t, m.Layers, append([]estimate.Option{m.Input, estimate.Train(estimate.AdamW), loop}, opts...)...)
+	return model(t, m.Layers, append([]estimate.Option{m.Input, estimate.Train("adamw"), loop}, opts...)...)
 }
 
 // PyTorch on the CPU takes 770,224,044 bytes for two micro-batches of four images.
 func TestAccumulationHoldsGradients(t *testing.T) {
-	r := model(t, layer.Public(known(t, "resnet50")), estimate.InputShape(4, 3, 224, 224), estimate.Train(estimate.Adam), estimate.OnCPU(),
+	r := model(t, layer.Public(known(t, "resnet50")), estimate.InputShape(4, 3, 224, 224), estimate.Train("adam"), estimate.OnCPU(),
 		estimate.Loop{MicroBatches: 2})
 	assert.InEpsilon(t, 770_224_044, float64(r.Training.Peak), 0.001)
 }
 
 func TestLoops(t *testing.T) {
 	peak := func(l estimate.Loop) alloc.Bytes {
-		return model(t, layer.Public(known(t, "resnet50")), estimate.InputShape(32, 3, 224, 224), estimate.Train(estimate.AdamW), l).Training.Peak
+		return model(t, layer.Public(known(t, "resnet50")), estimate.InputShape(32, 3, 224, 224), estimate.Train("adamw"), l).Training.Peak
 	}
 	first := estimate.Loop{ZeroGrad: "first", Form: "foreach"}
 	kept := estimate.Loop{ZeroGrad: "kept", Form: "foreach"}
@@ -46,7 +46,7 @@ func TestLoops(t *testing.T) {
 	assert.LessOrEqual(t, peak(between), peak(kept))
 
 	step := func(form string) alloc.Bytes { // a batch of one, whose peak is the optimizer's step
-		return model(t, layer.Public(llama7b.Layers()), estimate.Tokens(1, 8), estimate.Train(estimate.AdamW), estimate.Loop{Form: form}).Training.Peak
+		return model(t, layer.Public(llama7b.Layers()), estimate.Tokens(1, 8), estimate.Train("adamw"), estimate.Loop{Form: form}).Training.Peak
 	}
 	weights := model(t, layer.Public(llama7b.Layers())).Training.Weights
 	assert.InDelta(t, float64(step("fused")+weights), float64(step("foreach")), float64(weights)/100)
@@ -57,7 +57,7 @@ func TestLoops(t *testing.T) {
 		m, err := zoo.ByName("gpt2")
 		require.NoError(t, err)
 		loop := estimate.Loop{Output: o, ZeroGrad: "first", Form: "foreach"}
-		return model(t, append(m.Layers, nn.NextToken{}), estimate.Tokens(4, 1024), estimate.Train(estimate.AdamW), loop).Training.Peak
+		return model(t, append(m.Layers, nn.NextToken{}), estimate.Tokens(4, 1024), estimate.Train("adamw"), loop).Training.Peak
 	}
 	assert.InEpsilon(t, 4*1024*50257*4, float64(logits("held")-logits("dropped")), 0.01)
 
@@ -80,7 +80,7 @@ func TestUnknownSettingsWidenTheBand(t *testing.T) {
 
 func TestOldPyTorchKeepsMore(t *testing.T) {
 	bert := func(opts ...estimate.Option) *estimate.Report {
-		return model(t, layer.Public(bertLarge.Layers()), append(opts, estimate.Tokens(4, 512), estimate.Train(estimate.AdamW))...)
+		return model(t, layer.Public(bertLarge.Layers()), append(opts, estimate.Tokens(4, 512), estimate.Train("adamw"))...)
 	}
 	assert.EqualValues(t, 1536*alloc.MiB, bert(estimate.Installed("torch==1.10")).Kept-bert().Kept, "the scores of 24 blocks")
 	assert.Equal(t, bert().Kept, bert(estimate.Installed("torch==1.11")).Kept)
@@ -92,7 +92,7 @@ func TestTemporariesOfAShard(t *testing.T) {
 	m, err := zoo.ByName("llama-3-8b")
 	require.NoError(t, err)
 	peak := func(stage int, form string) float64 {
-		r := model(t, m.Layers, estimate.Tokens(1, 8), estimate.MixedPrecision(alloc.BFloat16), estimate.Train(estimate.AdamW),
+		r := model(t, m.Layers, estimate.Tokens(1, 8), estimate.MixedPrecision(alloc.BFloat16), estimate.Train("adamw"),
 			estimate.Loop{Form: form}, estimate.Sharding{Data: 8, ZeRO: stage})
 		return float64(r.Training.Peak) / float64(alloc.GiB)
 	}
@@ -163,7 +163,7 @@ func TestConvolutionsOnTheCPU(t *testing.T) {
 // A search asks for one footprint, which is the same as in a whole report.
 func TestAskedAlone(t *testing.T) {
 	m := family.Transformer{Vocab: 512, Hidden: 64, Blocks: 4, Heads: 4}
-	for _, asked := range []estimate.Option{estimate.All(), estimate.Train(estimate.AdamW)} {
+	for _, asked := range []estimate.Option{estimate.All(), estimate.Train("adamw")} {
 		whole := model(t, layer.Public(m.Layers()), estimate.Tokens(2, 64), asked)
 		alone := model(t, layer.Public(m.Layers()), estimate.Tokens(2, 64), asked, estimate.AskedAlone())
 		assert.Equal(t, whole.Footprint(), alone.Footprint())

@@ -191,7 +191,7 @@ func (second) Forward(t *tape.Tape, _ tape.Tensor) tape.Tensor {
 func check(t *rapid.T) {
 	d := drawn{t}
 	opts := []estimate.Option{
-		estimate.Train(estimate.Optimizer(rapid.IntRange(0, 9).Draw(t, "optimizer"))),
+		estimate.Train(d.word("optimizer", "none", "sgd", "momentum", "adam", "adamw", "adam8bit", "adafactor", "lion", "muon")),
 	}
 	if d.yes("cpu") {
 		opts = append(opts, estimate.OnCPU())
@@ -282,7 +282,7 @@ func checkTransformer(t *rapid.T) {
 		c.Experts = 4
 	}
 	opts := []estimate.Option{
-		estimate.Train(estimate.Optimizer(rapid.IntRange(0, 8).Draw(t, "optimizer"))), estimate.Installed(fmt.Sprintf("torch==%d.%d", pick("torch", 1, 2), pick("minor", 3, 10, 12))),
+		estimate.Train(d.word("optimizer", "none", "sgd", "momentum", "adam", "adamw", "adam8bit", "adafactor", "lion", "muon")), estimate.Installed(fmt.Sprintf("torch==%d.%d", pick("torch", 1, 2), pick("minor", 3, 10, 12))),
 		estimate.Loop{ZeroGrad: d.word("zero grad", "first", "backward", "kept"), Output: d.word("output", "held", "in-pass", "dropped"),
 			Form: d.word("form", "foreach", "one-by-one", "fused"), MicroBatches: pick("accumulate", 0, 1, 3)},
 		estimate.Precision([]alloc.DType{alloc.Float32, alloc.BFloat16}[pick("precision", 0, 1)]),

@@ -22,7 +22,7 @@ func TestHookedInputs(t *testing.T) {
 	c.Vocab = 100
 	of := func(blocks, torch int, more ...estimate.Option) int64 {
 		c.Blocks = blocks
-		return int64(model(t, layer.Public(with(c.Layers(), layer.NextToken{})), append(more, estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Installed(fmt.Sprintf("torch==2.%d", torch)),
+		return int64(model(t, layer.Public(with(c.Layers(), layer.NextToken{})), append(more, estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), estimate.Train("adamw"), estimate.Installed(fmt.Sprintf("torch==2.%d", torch)),
 			estimate.Checkpointed("model.layers.*"), estimate.Sharding{Data: 1 << 20, ZeRO: 3}, trainer)...).Training.Peak)
 	}
 	adapt := estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "k_proj", "v_proj", "o_proj"}}
@@ -51,7 +51,7 @@ func TestCheckpointedCache(t *testing.T) {
 		var activations [2]int64
 		for i, blocks := range []int{8, 16} {
 			c.Blocks = blocks
-			m := model(t, layer.Public(with(c.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), estimate.Installed("transformers==4.45"), estimate.Train(estimate.NoOptimizer),
+			m := model(t, layer.Public(with(c.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), estimate.Installed("transformers==4.45"), estimate.Train("none"),
 				estimate.Checkpointed("transformer.h.*"), estimate.Attends("flash"), estimate.Loop{Output: o}).Training
 			activations[i] = int64(m.Peak - m.Weights - m.Gradients)
 		}
@@ -71,7 +71,7 @@ func TestWidenedLogits(t *testing.T) {
 	const batch, length = 4, 1024
 	small := family.Transformer{Vocab: 50257, Hidden: 768, FFN: 2048, Blocks: 12, Heads: 12, Tied: true}
 	of := func(version estimate.Option, o string) int64 {
-		return int64(model(t, layer.Public(with(small.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), version, estimate.Train(estimate.NoOptimizer), estimate.Checkpointed("model.layers.*"), estimate.Attends("flash"),
+		return int64(model(t, layer.Public(with(small.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), version, estimate.Train("none"), estimate.Checkpointed("model.layers.*"), estimate.Attends("flash"),
 			estimate.Loop{Output: o}).Training.Peak)
 	}
 	logits := int64(batch * length * 50257)
@@ -98,7 +98,7 @@ func TestCheckpointedBlocksKeepProducts(t *testing.T) {
 	const tokens, hidden, kv, ffn, heads, blocks = 8 * 256, 512, 128, 1024, 8, 6
 	m := family.Transformer{Vocab: 64, Hidden: hidden, FFN: ffn, Blocks: blocks, Heads: heads, KVHeads: 2}
 	kept := func(opts ...estimate.Option) *estimate.Report {
-		r, err := estimate.Model(layer.Public(m.Layers()), append(opts, estimate.Tokens(8, tokens/8), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.SGD))...)
+		r, err := estimate.Model(layer.Public(m.Layers()), append(opts, estimate.Tokens(8, tokens/8), estimate.Precision(alloc.BFloat16), estimate.Train("sgd"))...)
 		require.NoError(t, err)
 		return r
 	}

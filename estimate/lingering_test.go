@@ -43,7 +43,7 @@ func TestKeptInputsLinger(t *testing.T) {
 // Keys and values that the model returns live until the next forward pass is over.
 func TestOutputWithCache(t *testing.T) {
 	loop := func(o string) estimate.Footprint {
-		return model(t, layer.Public(llama7b.Layers()), estimate.Tokens(1, 2048), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.NoOptimizer),
+		return model(t, layer.Public(llama7b.Layers()), estimate.Tokens(1, 2048), estimate.Precision(alloc.BFloat16), estimate.Train("none"),
 			estimate.Loop{Output: o}).Footprint()
 	}
 	held, more := loop("held"), loop("with-cache")
@@ -64,7 +64,7 @@ func (ownLoss) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 // What a loss of the caller's own reads is the model's output.
 func TestOwnLossIsJudged(t *testing.T) {
 	with := func(o string) alloc.Bytes {
-		return model(t, layer.Public(append(gpt2Small.Layers(), ownLoss{})), estimate.Tokens(4, 1024), estimate.Train(estimate.NoOptimizer),
+		return model(t, layer.Public(append(gpt2Small.Layers(), ownLoss{})), estimate.Tokens(4, 1024), estimate.Train("none"),
 			estimate.Loop{Output: o}).Footprint().Allocated.Bytes
 	}
 	assert.InEpsilon(t, 4*4*1024*50257, float64(with("held")-with("dropped")), 0.01)
@@ -73,7 +73,7 @@ func TestOwnLossIsJudged(t *testing.T) {
 // The experts of a quantized base take 4.5 bits an element, as linear layers do.
 func TestQLoRAOfExperts(t *testing.T) {
 	mixtral := family.Transformer{Vocab: 32000, Hidden: 4096, FFN: 14336, Blocks: 32, Heads: 32, KVHeads: 8, Mixture: family.Mixture{Experts: 8, TopK: 2}}
-	r := model(t, layer.Public(mixtral.Layers()), estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW),
+	r := model(t, layer.Public(mixtral.Layers()), estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16), estimate.Train("adamw"),
 		qlora("nf4", estimate.LoRA{Rank: 16, Targets: []string{"q_proj"}}))
 	linear := int64(32 * (8*3*4096*14336 + 2*4096*4096 + 2*4096*1024))
 	others := 2 * (46_702_792_704 - linear)

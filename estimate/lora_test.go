@@ -22,7 +22,7 @@ func qlora(b string, l estimate.LoRA) estimate.Option {
 func adapted(t *testing.T, l estimate.LoRA, more ...estimate.Option) *estimate.Report {
 	t.Helper()
 	return model(t, layer.Public(mistral7b.Layers()), append([]estimate.Option{estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16),
-		estimate.Train(estimate.AdamW), l}, more...)...)
+		estimate.Train("adamw"), l}, more...)...)
 }
 
 // PEFT counts 13,631,488 parameters of adapters in Mistral 7B, as the file of the run of
@@ -54,7 +54,7 @@ func TestQLoRA(t *testing.T) {
 }
 
 func TestFrozen(t *testing.T) {
-	opts := []estimate.Option{estimate.InputShape(2, 3, 64, 64), estimate.Train(estimate.Adam)}
+	opts := []estimate.Option{estimate.InputShape(2, 3, 64, 64), estimate.Train("adam")}
 	all := model(t, layer.Public(known(t, "resnet50")), opts...)
 	head := model(t, layer.Public(known(t, "resnet50")), append(opts, estimate.Frozen("conv1", "bn1", "layer*"))...)
 	assert.EqualValues(t, 2048*1000+1000, head.Trained.Count)

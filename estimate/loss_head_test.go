@@ -38,7 +38,7 @@ func TestTorchLossesOfHeads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			body := []tape.Layer{layer.Linear{In: measured.Hidden, Out: measured.Hidden, NoBias: true}}
 			r := model(t, layer.Public(append(body, losses[name]...)), estimate.InputShape(measured.Batch, measured.Length, measured.Hidden), estimate.Precision(alloc.BFloat16),
-				estimate.Train(estimate.NoOptimizer), estimate.OnCPU(), estimate.Loop{Output: "dropped"})
+				estimate.Train("none"), estimate.OnCPU(), estimate.Loop{Output: "dropped"})
 			assert.InEpsilon(t, float64(want.Saved), float64(r.Kept), 0.003)
 			assert.InEpsilon(t, float64(want.Peak), float64(r.Training.Peak-besides(r.Training)), 0.035)
 		})
@@ -50,7 +50,7 @@ func headLoss(t *testing.T, l layer.HeadLoss, more ...estimate.Option) *estimate
 	c := tiny["llama-tiny"]
 	c.NoHead = true
 	l.Linear = layer.Linear{In: c.Hidden, Out: 1 << 15, NoBias: true}
-	return model(t, layer.Public(append(c.Layers(), l)), append([]estimate.Option{estimate.Tokens(4, 256), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW)}, more...)...)
+	return model(t, layer.Public(append(c.Layers(), l)), append([]estimate.Option{estimate.Tokens(4, 256), estimate.Precision(alloc.BFloat16), estimate.Train("adamw")}, more...)...)
 }
 
 // Chunks need less at a time, and gradients that come with the loss keep no logits at all.

@@ -22,7 +22,7 @@ import (
 func TestWithLoss(t *testing.T) {
 	c := tiny["llama-tiny"]
 	train := func(layers []tape.Layer, more ...estimate.Option) *estimate.Report {
-		return model(t, layer.Public(layers), append(opts(estimate.Tokens(2, 64), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW)), more...)...)
+		return model(t, layer.Public(layers), append(opts(estimate.Tokens(2, 64), estimate.Precision(alloc.BFloat16), estimate.Train("adamw")), more...)...)
 	}
 	assert.Equal(t, train(with(c.Layers(), layer.NextToken{})).Training, train(c.Layers(), estimate.WithLoss(layer.Public([]tape.Layer{c.Loss()})[0])).Training)
 
@@ -32,7 +32,7 @@ func TestWithLoss(t *testing.T) {
 	serve := []estimate.Option{estimate.Tokens(2, 64)}
 	assert.Equal(t, model(t, layer.Public(c.Layers()), serve...).Inference, model(t, layer.Public(c.Layers()), append(serve, estimate.WithLoss(layer.Public([]tape.Layer{chunks})[0]))...).Inference)
 
-	_, err := estimate.Model(layer.Public(with(c.Layers(), layer.SiLU{})), estimate.Tokens(2, 64), estimate.Train(estimate.AdamW), estimate.WithLoss(layer.Public([]tape.Layer{chunks})[0]))
+	_, err := estimate.Model(layer.Public(with(c.Layers(), layer.SiLU{})), estimate.Tokens(2, 64), estimate.Train("adamw"), estimate.WithLoss(layer.Public([]tape.Layer{chunks})[0]))
 	assert.ErrorContains(t, err, "the last layer is SiLU")
 }
 

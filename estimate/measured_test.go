@@ -14,7 +14,7 @@ import (
 // Only what both the estimate and the recording know stands side by side.
 func TestBeside(t *testing.T) {
 	layers := []nn.Layer{nn.Linear{In: 512, Out: 2048}, nn.ReLU{}, nn.Linear{In: 2048, Out: 10}}
-	r, err := estimate.Model(layers, estimate.InputShape(64, 512), estimate.Train(estimate.Adam))
+	r, err := estimate.Model(layers, estimate.InputShape(64, 512), estimate.Train("adam"))
 	require.NoError(t, err)
 	m := r.Training
 	assert.Empty(t, r.Beside(estimate.Measured{}))

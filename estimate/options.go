@@ -76,10 +76,21 @@ func MixedPrecision(d alloc.DType) Option {
 // norms and losses compute in float32 (PyTorch's documentation, "CUDA Op-Specific Behavior").
 func Autocast(d alloc.DType) Option { return option(func(c *setting.Config) { c.Autocast = d }) }
 
-// Train makes Peak, Fits and MaxBatch answer for training with the optimizer. Without it, they
-// answer for inference. The report has both in any case.
-func Train(o Optimizer) Option {
-	return option(func(c *setting.Config) { c.Training, c.Optimizer = true, o })
+// Train makes Peak, Fits and MaxBatch answer for training with an optimizer. Without it, they answer for inference. The
+// report has both in any case. An optimizer counts by the states that it holds for each parameter:
+//
+//   - "none" and "sgd", which has no momentum: no state;
+//   - "momentum", which is SGD with momentum: one element;
+//   - "adam" and "adamw": two elements (torch.optim.Adam: exp_avg and exp_avg_sq);
+//   - "adam8bit", of bitsandbytes: two bytes, and two float32 constants for each block of 256; a tensor of fewer than 4096
+//     elements keeps float32 states (bitsandbytes/optim/optimizer.py: Optimizer2State, min_8bit_size; arXiv:2110.02861);
+//   - "adafactor": the sums of a matrix's rows and columns in place of its second moments, and no first moments
+//     (arXiv:1804.04235, section 3; transformers.Adafactor with beta1=None);
+//   - "lion": one element (arXiv:2302.06675; lion_pytorch.Lion: exp_avg);
+//   - "muon": one element in the matrices inside the model, and the states of AdamW for the rest: vectors, embeddings and
+//     the output head (torch.optim.Muon and kellerjordan.github.io/posts/muon).
+func Train(optimizer string) Option {
+	return option(func(c *setting.Config) { c.Training, c.Optimizer = true, setting.Optimizer(optimizer) })
 }
 
 // Checkpointed makes the layers whose paths match one of the patterns (those of

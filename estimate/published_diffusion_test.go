@@ -39,7 +39,7 @@ func kleinRow(how string, more ...estimate.Option) owned {
 	layers := with(klein4b.Layers(), beside{"prompts", 14 * 512 * 7680, alloc.BFloat16}, beside{"latents", 14 * 128 * 32 * 32, alloc.BFloat16}, beside{"dinov2", 86580480, alloc.Float32}, layer.MSE{})
 	return owned{
 		model: "FLUX.2-klein-base-4B, 512 x 512", setting: "batch 2, bfloat16, checkpointed, " + how, layers: layers,
-		opts: append(opts(estimate.InputShape(2, 32*32, 128), estimate.InputShape(2, 512, 7680), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW),
+		opts: append(opts(estimate.InputShape(2, 32*32, 128), estimate.InputShape(2, 512, 7680), estimate.Precision(alloc.BFloat16), estimate.Train("adamw"),
 			estimate.Checkpointed("transformer_blocks.*", "single_transformer_blocks.*"), estimate.Installed("torch==2.12"),
 			estimate.Loop{ZeroGrad: "first", Form: "foreach"},
 			estimate.Machine{GPU: "ada", Loading: "lazy"}), more...),

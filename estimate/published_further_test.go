@@ -26,7 +26,7 @@ func furtherRows() []owned {
 	decoder := family.Transformer{Vocab: 10000, Hidden: 512, FFN: 1344, Blocks: 4, Heads: 16, Attention: family.Attention{Plain: true}}
 	return append(rows, owned{
 		model: "four layers of 512, 200 tokens", setting: "batch 10, bfloat16 autocast, Adam one by one", layers: with(decoder.Layers(), layer.CrossEntropy{}),
-		opts: opts(estimate.Tokens(10, 200), estimate.Autocast(alloc.BFloat16), estimate.Train(estimate.AdamW),
+		opts: opts(estimate.Tokens(10, 200), estimate.Autocast(alloc.BFloat16), estimate.Train("adamw"),
 			estimate.Loop{ZeroGrad: "first", Output: "held", Form: "one-by-one"}),
 	}, owned{ // as the tutorial quantizes it, with the defaults of its time: float16 for the rest
 		model: "octocoder (15.5B)", setting: "FP4, a prompt and 60 tokens", layers: octocoder.Layers(),
@@ -69,7 +69,7 @@ func hubRows() []owned {
 func hubRow(name string, m family.Transformer, how string, batch int, lora estimate.LoRA, more ...estimate.Option) owned {
 	return owned{
 		model: name + ", 512 tokens", setting: fmt.Sprintf("batch %d, %s of rank %d on bfloat16, LitGPT", batch, how, lora.Rank), layers: with(m.Layers(), layer.NextToken{}),
-		opts: append(more, estimate.Tokens(batch, 512), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Installed("torch==2.2"), lazyAmpere, lora),
+		opts: append(more, estimate.Tokens(batch, 512), estimate.Precision(alloc.BFloat16), estimate.Train("adamw"), estimate.Installed("torch==2.2"), lazyAmpere, lora),
 	}
 }
 
@@ -82,7 +82,7 @@ func adapterRows() []owned {
 	row := func(model, setting string, layers []tape.Layer, more ...estimate.Option) owned {
 		return owned{
 			model: model + ", about 64 tokens", setting: "batch 8, " + setting + "; GB taken as GiB", layers: layers,
-			opts: append(opts(estimate.Tokens(8, 64), estimate.Train(estimate.AdamW), estimate.Installed("torch==1.13"), estimate.Machine{GPU: "ampere"}), more...),
+			opts: append(opts(estimate.Tokens(8, 64), estimate.Train("adamw"), estimate.Installed("torch==1.13"), estimate.Machine{GPU: "ampere"}), more...),
 		}
 	}
 	lora := func(targets ...string) estimate.Option {

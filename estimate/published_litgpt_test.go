@@ -184,7 +184,7 @@ func (m litGPT) loraRow(name string, batch, tokens int, how string, more ...esti
 	return owned{
 		model: fmt.Sprintf("%s, %d tokens", name, tokens), setting: fmt.Sprintf("batch %d, LoRA of rank 8 on %s, lit-gpt's layers", batch, how),
 		layers: m.trained(tokens),
-		opts: append(opts(estimate.Tokens(batch, tokens), estimate.Precision(alloc.BFloat16), estimate.Train(estimate.AdamW), estimate.Frozen(frozen...), estimate.Installed("torch==2.1"),
+		opts: append(opts(estimate.Tokens(batch, tokens), estimate.Precision(alloc.BFloat16), estimate.Train("adamw"), estimate.Frozen(frozen...), estimate.Installed("torch==2.1"),
 			estimate.Loop{ZeroGrad: "first", Output: "in-pass", Form: "foreach", MicroBatches: 128 / batch}, lazyAmpere), more...),
 	}
 }

@@ -260,7 +260,7 @@ func segmentationRows() []owned {
 	row := func(model string, layers []tape.Layer, batch, height, width int) owned {
 		return owned{
 			model: model, setting: fmt.Sprintf("%d crops of %d x %d, SGD with momentum, one of 4 replicas", batch, height, width), layers: layers,
-			opts: opts(estimate.InputShape(batch, 3, height, width), estimate.Train(estimate.Momentum), openMMLab, estimate.Sharding{Data: 4}),
+			opts: opts(estimate.InputShape(batch, 3, height, width), estimate.Train("momentum"), openMMLab, estimate.Sharding{Data: 4}),
 		}
 	}
 	var rows []owned
@@ -327,7 +327,7 @@ func secondHead(classes int) tape.Module { return fcnHead(1024, 256, 1, false, c
 func TestConvolutionsNeedWorkspaces(t *testing.T) {
 	allocated := func(dilation int, opts ...estimate.Option) estimate.Figure {
 		layers := []tape.Layer{layer.Learned{Shape: alloc.Shape{128, 8, 16}}, layer.Conv2d{In: 128, Out: 256, Kernel: 3, Padding: dilation, Dilation: dilation, NoBias: true}}
-		opts = append(opts, estimate.InputShape(2, 128, 8, 16), estimate.Train(estimate.SGD), estimate.Loop{Form: "one-by-one", Decay: "none"})
+		opts = append(opts, estimate.InputShape(2, 128, 8, 16), estimate.Train("sgd"), estimate.Loop{Form: "one-by-one", Decay: "none"})
 		return model(t, layer.Public(layers), opts...).Footprint().Allocated
 	}
 	const workspace = 36 * (128*256 + 2*2*4*(128+256)) * 4

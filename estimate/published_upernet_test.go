@@ -86,7 +86,7 @@ func upernetRows() []owned {
 	row := func(name string, layers []tape.Layer) owned {
 		return owned{
 			model: "UPerNet " + name + ", 150 classes", setting: "2 crops of 512 x 512, AdamW, one of 8 replicas", layers: layers,
-			opts: opts(estimate.InputShape(2, 3, 512, 512), estimate.Train(estimate.AdamW), openMMLab, estimate.Installed("torch==1.7"), estimate.Sharding{Data: 8}),
+			opts: opts(estimate.InputShape(2, 3, 512, 512), estimate.Train("adamw"), openMMLab, estimate.Installed("torch==1.7"), estimate.Sharding{Data: 8}),
 		}
 	}
 	rows := []owned{row("DeiT-S", vitSegmenter(384, 6, 150)), row("DeiT-B", vitSegmenter(768, 12, 150))}

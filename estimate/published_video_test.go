@@ -230,7 +230,7 @@ func videoRows() []owned {
 		}
 		return owned{
 			model: model, setting: setting + ", SGD with momentum, one of 8 replicas", layers: layers,
-			opts: opts(estimate.InputShape(dims...), estimate.Train(estimate.Momentum), openMMLab, estimate.Sharding{Data: 8}),
+			opts: opts(estimate.InputShape(dims...), estimate.Train("momentum"), openMMLab, estimate.Sharding{Data: 8}),
 		}
 	}
 	tsn := videoResNet{conv: inFrames, blocks: depth50, channels: 64, inflate: never}

@@ -72,7 +72,7 @@ func timeSformerRows() []owned {
 		}
 		return owned{
 			model: "TimeSformer, " + how, setting: fmt.Sprintf("%d videos of 8 frames, SGD with momentum, one of 8 replicas", videos), layers: timeSformer(8, joint),
-			opts: opts(estimate.InputShape(8*videos, 3, 224, 224), estimate.Train(estimate.Momentum), openMMLab, estimate.Installed("torch==1.9"), estimate.Sharding{Data: 8}),
+			opts: opts(estimate.InputShape(8*videos, 3, 224, 224), estimate.Train("momentum"), openMMLab, estimate.Installed("torch==1.9"), estimate.Sharding{Data: 8}),
 		}
 	}
 	return []owned{row(8, false), row(6, true)}

@@ -84,7 +84,7 @@ func TestBestQuantization(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{"", "Q4_K_M", "Q6_K", "F16"}, names)
-	_, _, _, err = llamacpp.BestQuantization(layer.Public(mistral7b.Layers()), alloc.GiB, append(opts, estimate.Train(estimate.SGD))...)
+	_, _, _, err = llamacpp.BestQuantization(layer.Public(mistral7b.Layers()), alloc.GiB, append(opts, estimate.Train("sgd"))...)
 	assert.ErrorContains(t, err, "leave Train out")
 }
 

@@ -123,7 +123,7 @@ func TestRecordedSteps(t *testing.T) {
 	for length, want := range map[int]struct{ requested, allocated, reserved float64 }{
 		128: {52263.9, 52392.6, 58280}, 512: {52326.3, 52454.9, 59920},
 	} {
-		recorded, held, r := recordedModel.taped(t, append(recordedModel.layers(), layer.CrossEntropy{}), Tokens(4, length), Train(AdamW),
+		recorded, held, r := recordedModel.taped(t, append(recordedModel.layers(), layer.CrossEntropy{}), Tokens(4, length), Train("adamw"),
 			Machine{GPU: "hopper"}, Loop{ZeroGrad: "first", Output: "held", Form: "one-by-one"})
 		_, learn, err := peaks(r, recorded, held)
 		require.NoError(t, err)

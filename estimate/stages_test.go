@@ -18,7 +18,7 @@ import (
 func stagesOf(t *testing.T, tied bool, pipeline int) ([]tape.Stage, *Report) {
 	t.Helper()
 	layers := family.Transformer{Vocab: 1000, Hidden: 64, FFN: 160, Blocks: 8, Heads: 4, Tied: tied}.Layers()
-	opts := []Option{Tokens(1, 16), Train(Adam), Sharding{Pipeline: pipeline}}
+	opts := []Option{Tokens(1, 16), Train("adam"), Sharding{Pipeline: pipeline}}
 	report, err := Model(layer.Public(layers), opts...)
 	require.NoError(t, err)
 	cfg, err := newConfig(opts)

@@ -119,7 +119,7 @@ func inputOf(shape []int) estimate.Option {
 
 // options are those under which a run is to be estimated.
 func (r measuredRun) options() []estimate.Option {
-	opts := []estimate.Option{inputOf(r.Input), estimate.OnCPU(), estimate.Train(estimate.Adam)}
+	opts := []estimate.Option{inputOf(r.Input), estimate.OnCPU(), estimate.Train("adam")}
 	if d, err := alloc.ParseDType(r.DType); err == nil {
 		opts = append(opts, estimate.Precision(d))
 	}
@@ -253,7 +253,7 @@ func TestTorchBandsOfRecurrentLayers(t *testing.T) {
 func TestTorchCUDAPeaks(t *testing.T) {
 	for name, want := range readMeasurements(t, "cuda.json").Models {
 		for _, run := range want.Runs {
-			r, err := estimate.Model(layer.Public(measuredLayers(t, name)), inputOf(run.Input), estimate.Train(estimate.Adam))
+			r, err := estimate.Model(layer.Public(measuredLayers(t, name)), inputOf(run.Input), estimate.Train("adam"))
 			require.NoError(t, err)
 			assert.InEpsilon(t, float64(run.CUDAInference), float64(r.Inference.Peak), 0.05, "%s, inference %v", name, run.Input)
 			assert.InEpsilon(t, float64(run.CUDATraining), float64(r.Training.Peak), 0.05, "%s, training %v", name, run.Input)

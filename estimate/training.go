@@ -5,39 +5,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// Optimizer is an optimizer, as far as its memory goes: the states that it holds for each
-// parameter.
-type Optimizer = setting.Optimizer
-
-// The optimizers.
-const (
-	NoOptimizer = setting.NoOptimizer
-	// SGD without momentum has no state.
-	SGD = setting.SGD
-	// Momentum is SGD with momentum: one element a parameter.
-	Momentum = setting.Momentum
-	// Adam has two elements a parameter (torch.optim.Adam: exp_avg and
-	// exp_avg_sq).
-	Adam = setting.Adam
-	// AdamW has the states of Adam.
-	AdamW = setting.AdamW
-	// Adam8bit is Adam of bitsandbytes: two bytes a parameter and two float32
-	// constants for each block of 256; a tensor of fewer than 4096 elements
-	// keeps float32 states (bitsandbytes/optim/optimizer.py: Optimizer2State,
-	// min_8bit_size; arXiv:2110.02861).
-	Adam8bit = setting.Adam8bit
-	// Adafactor keeps, in place of a matrix's second moments, the sums of its
-	// rows and columns, and no first moment (arXiv:1804.04235, section 3;
-	// transformers.Adafactor with beta1=None).
-	Adafactor = setting.Adafactor
-	// Lion has one element a parameter (arXiv:2302.06675; lion_pytorch.Lion: exp_avg).
-	Lion = setting.Lion
-	// Muon has one element for each of the matrices inside the model, and the states of
-	// AdamW for the rest: vectors, embeddings and the output head
-	// (torch.optim.Muon and kellerjordan.github.io/posts/muon).
-	Muon = setting.Muon
-)
-
 // LoRA is an Option that trains adapters of low rank for linear layers, y = Wx + BAx, and freezes all else
 // (arXiv:2106.09685), as Hugging Face's PEFT does. With a Quantized it is QLoRA (arXiv:2305.14314).
 type LoRA struct {

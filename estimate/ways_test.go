@@ -30,10 +30,10 @@ func TestTorchWaysOfTraining(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(data, &measured))
 	ways := map[string][]estimate.Option{
-		"adamw":             {estimate.Train(estimate.AdamW)},
-		"lion":              {estimate.Train(estimate.Lion)},
-		"muon":              {estimate.Train(estimate.Muon)},
-		"adamw in backward": {estimate.Train(estimate.AdamW), estimate.Loop{InBackward: true, Output: "held"}},
+		"adamw":             {estimate.Train("adamw")},
+		"lion":              {estimate.Train("lion")},
+		"muon":              {estimate.Train("muon")},
+		"adamw in backward": {estimate.Train("adamw"), estimate.Loop{InBackward: true, Output: "held"}},
 	}
 	require.Len(t, measured.Ways, len(ways))
 	for name, want := range measured.Ways {
@@ -52,27 +52,27 @@ func small(t *testing.T, more ...estimate.Option) *estimate.Report {
 
 // An optimizer in backward needs no memory for all gradients at once.
 func TestOptimizerInBackward(t *testing.T) {
-	usual := small(t, estimate.Train(estimate.AdamW))
-	passing := small(t, estimate.Train(estimate.AdamW), estimate.Loop{InBackward: true})
+	usual := small(t, estimate.Train("adamw"))
+	passing := small(t, estimate.Train("adamw"), estimate.Loop{InBackward: true})
 	assert.Less(t, passing.Training.Peak, usual.Training.Peak-usual.Gradients/2)
 	assert.Less(t, passing.Training.Footprint.Reserved.Bytes, usual.Training.Footprint.Reserved.Bytes)
 	assert.Equal(t, usual.Training.Optimizer, passing.Training.Optimizer)
-	_, err := estimate.Model(layer.Public(tiny["llama-tiny"].Layers()), estimate.Tokens(1, 64), estimate.Train(estimate.AdamW), estimate.Loop{InBackward: true, MicroBatches: 2})
+	_, err := estimate.Model(layer.Public(tiny["llama-tiny"].Layers()), estimate.Tokens(1, 64), estimate.Train("adamw"), estimate.Loop{InBackward: true, MicroBatches: 2})
 	assert.ErrorContains(t, err, "cannot add up 2 micro-batches")
 }
 
 func TestOffload(t *testing.T) {
-	usual := small(t, estimate.Train(estimate.AdamW))
+	usual := small(t, estimate.Train("adamw"))
 	m := usual.Training
 	assert.Zero(t, m.Host)
 
-	states := small(t, estimate.Train(estimate.AdamW), estimate.Offloaded("optimizer")).Training
+	states := small(t, estimate.Train("adamw"), estimate.Offloaded("optimizer")).Training
 	assert.Zero(t, states.Optimizer)
 	assert.Equal(t, m.Weights, states.Weights)
 	assert.Equal(t, m.Optimizer+m.Weights+usual.Gradients, states.Host, "copies to work on beside the states")
 	assert.LessOrEqual(t, states.Peak, m.Peak-m.Optimizer)
 
-	all := small(t, estimate.Train(estimate.AdamW), estimate.Offloaded("parameters"))
+	all := small(t, estimate.Train("adamw"), estimate.Offloaded("parameters"))
 	assert.Zero(t, all.Training.Weights)
 	assert.Equal(t, states.Host, all.Training.Host)
 	assert.Less(t, all.Training.Peak, states.Peak)
@@ -80,11 +80,11 @@ func TestOffload(t *testing.T) {
 	assert.Equal(t, usual.Inference.Weights, all.Inference.Host)
 	assert.Contains(t, all.String(), "memory of the CPU")
 
-	mixed := small(t, estimate.Train(estimate.AdamW), estimate.MixedPrecision(alloc.BFloat16), estimate.Offloaded("optimizer")).Training
+	mixed := small(t, estimate.Train("adamw"), estimate.MixedPrecision(alloc.BFloat16), estimate.Offloaded("optimizer")).Training
 	assert.Zero(t, mixed.Master)
 	assert.Equal(t, alloc.Bytes(16*usual.Params.Count), mixed.Host, "master weights, two states and gradients in float32 (arXiv:2101.06840)")
 
-	bare := model(t, layer.Public(tiny["llama-tiny"].Layers()), estimate.Train(estimate.AdamW), estimate.Offloaded("parameters"))
+	bare := model(t, layer.Public(tiny["llama-tiny"].Layers()), estimate.Train("adamw"), estimate.Offloaded("parameters"))
 	assert.Equal(t, all.Training.Host, bare.Training.Host, "without an input too")
 
 	_, err := estimate.Model(layer.Public(tiny["llama-tiny"].Layers()), estimate.Offloaded("all"))
@@ -96,25 +96,25 @@ func TestOptimizerInBackwardWithTiedParameters(t *testing.T) {
 	c := tiny["llama-tiny"]
 	c.Tied = true
 	loop := estimate.Loop{InBackward: true, Form: "fused"}
-	tied := model(t, layer.Public(c.Layers()), estimate.Tokens(1, 64), estimate.Train(estimate.SGD), loop)
+	tied := model(t, layer.Public(c.Layers()), estimate.Tokens(1, 64), estimate.Train("sgd"), loop)
 	embedding := alloc.Bytes(c.Vocab * c.Hidden * 4)
 	assert.Equal(t, embedding, tied.Training.Gradients)
 }
 
 // A weight decay copies all gradients, which the upper bound of SGD allows for.
 func TestWeightDecay(t *testing.T) {
-	train := func(o estimate.Optimizer, d string) *estimate.Report {
+	train := func(o, d string) *estimate.Report {
 		return small(t, estimate.Train(o), estimate.Loop{Form: "foreach", ZeroGrad: "first", Decay: d})
 	}
-	for _, o := range []estimate.Optimizer{estimate.SGD, estimate.Momentum} {
+	for _, o := range []string{"sgd", "momentum"} {
 		none, used, unsaid := train(o, "none"), train(o, "used"), train(o, "")
 		assert.Equal(t, none.Training.Peak, unsaid.Training.Peak)
 		assert.Greater(t, used.Training.Peak, none.Training.Peak)
 		assert.GreaterOrEqual(t, unsaid.Training.Upper(), used.Training.Upper())
 		assert.Contains(t, unsaid.String(), "weight decay")
 	}
-	adam := train(estimate.Adam, "used").Training
-	assert.Equal(t, train(estimate.AdamW, "used").Training.Peak+adam.Weights, adam.Peak)
+	adam := train("adam", "used").Training
+	assert.Equal(t, train("adamw", "used").Training.Peak+adam.Weights, adam.Peak)
 }
 
 // twelve has twelve blocks of Llama's kind.

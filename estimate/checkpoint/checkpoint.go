@@ -10,7 +10,7 @@
 //	if err != nil {
 //		return err
 //	}
-//	r, err := f.Report(input, estimate.Train(estimate.AdamW))
+//	r, err := f.Report(input, estimate.Train("adamw"))
 //
 // Package estimate has the layers and counts their memory; this package turns
 // settings into layers. Families lists the models that it knows.

@@ -51,7 +51,7 @@ func TestDenoisersAsPyTorchHasThem(t *testing.T) {
 			for dtype, kept := range m.Kept {
 				d, err := alloc.ParseDType(dtype)
 				require.NoError(t, err)
-				r, err := c.Report(m.inputs(c.architecture), estimate.OnCPU(), estimate.Train(estimate.Adam), estimate.Precision(d))
+				r, err := c.Report(m.inputs(c.architecture), estimate.OnCPU(), estimate.Train("adam"), estimate.Precision(d))
 				require.NoError(t, err)
 				assert.Equal(t, m.Params, r.Params.Count)
 				if m.Peak != nil {

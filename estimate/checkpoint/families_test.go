@@ -57,7 +57,7 @@ func testFamilies(t *testing.T, name string) {
 				}
 				input, err := c.Input(2, length)
 				require.NoError(t, err)
-				r, err := c.Report(input, estimate.OnCPU(), estimate.Train(estimate.Adam), estimate.Precision(d))
+				r, err := c.Report(input, estimate.OnCPU(), estimate.Train("adam"), estimate.Precision(d))
 				require.NoError(t, err)
 				assert.Equal(t, m.Params, r.Params.Count)
 				checkPeak(t, m.Peak[dtype], dtype, r, tower)
@@ -131,7 +131,7 @@ func TestDeBERTaHasMoreThanPublished(t *testing.T) {
 	} {
 		c, err := ReadFile(writeFile(t, configName, []byte("{"+settings+", "+config+"}")))
 		require.NoError(t, err, config)
-		r, err := c.Report(estimate.Tokens(2, 16), estimate.Train(estimate.AdamW))
+		r, err := c.Report(estimate.Tokens(2, 16), estimate.Train("adamw"))
 		require.NoError(t, err, config)
 		assert.Equal(t, want, r.Params.Count, config)
 		assert.Positive(t, r.Training.Peak)

@@ -75,7 +75,7 @@ func TestPipelineOfParts(t *testing.T) {
 	assert.EqualValues(t, 24, c.Parameters())
 	input, err := c.Input(1, 0)
 	require.NoError(t, err)
-	r, err := c.Report(input, estimate.Train(estimate.Adam))
+	r, err := c.Report(input, estimate.Train("adam"))
 	require.NoError(t, err)
 	assert.Equal(t, models["flux"].Params+models["autoencoder"].Params+24, r.Params.Count)
 	assert.Equal(t, models["flux"].Params, r.Trained.Count)
@@ -101,7 +101,7 @@ func TestPipelineOfAdapters(t *testing.T) {
 		require.NoError(t, err)
 		input, err := c.Input(1, 0)
 		require.NoError(t, err)
-		r, err := c.Report(input, estimate.Train(estimate.Adam), estimate.LoRA{Rank: 4, Targets: []string{"to_q", "to_k"}})
+		r, err := c.Report(input, estimate.Train("adam"), estimate.LoRA{Rank: 4, Targets: []string{"to_q", "to_k"}})
 		require.NoError(t, err)
 		assert.NotContains(t, strings.Join(r.Notes, "\n"), "the files hold")
 		return r.Trained.Count

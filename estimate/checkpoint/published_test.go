@@ -106,7 +106,7 @@ func TestChatGLM(t *testing.T) {
 	} {
 		c, err := ReadFile(writeFile(t, configName, []byte("{"+both+", "+test.config+"}")))
 		require.NoError(t, err, name)
-		report, err := c.Report(estimate.Tokens(1, 64), estimate.Train(estimate.AdamW))
+		report, err := c.Report(estimate.Tokens(1, 64), estimate.Train("adamw"))
 		require.NoError(t, err, name)
 		assert.Equal(t, test.params, report.Params.Count, name)
 		cache, err := c.Cache(1, 1000)

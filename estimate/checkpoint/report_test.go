@@ -266,7 +266,7 @@ func TestVisionTowerIsHeld(t *testing.T) {
 	model := publishedModels(t)["google/gemma-3-4b-it"]
 	c, err := ReadFile(writeFile(t, configName, model.Config))
 	require.NoError(t, err)
-	r, err := c.Report(estimate.Tokens(1, 64), estimate.Train(estimate.Adam))
+	r, err := c.Report(estimate.Tokens(1, 64), estimate.Train("adam"))
 	require.NoError(t, err)
 	var rows int64
 	for _, row := range r.Layers {
@@ -284,7 +284,7 @@ func TestTrainingOfQuantizedConfigs(t *testing.T) {
 		require.NoError(t, err)
 		input, err := c.Input(1, 16)
 		require.NoError(t, err)
-		opts := []estimate.Option{input, estimate.Train(estimate.AdamW), estimate.LoRA{Rank: 4, Targets: []string{"q_proj"}}}
+		opts := []estimate.Option{input, estimate.Train("adamw"), estimate.LoRA{Rank: 4, Targets: []string{"q_proj"}}}
 		if base != "" {
 			opts = append(opts, estimate.Quantized{Base: base})
 		}

@@ -35,7 +35,7 @@ func maxout(in, out, pieces int) nn.Layer {
 
 func ExampleModule_params() {
 	layers := []nn.Layer{maxout(784, 240, 5), nn.Linear{In: 240, Out: 10}}
-	r, err := estimate.Model(layers, estimate.InputShape(100, 784), estimate.Train(estimate.AdamW))
+	r, err := estimate.Model(layers, estimate.InputShape(100, 784), estimate.Train("adamw"))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -14,7 +14,7 @@ func ExampleByName() {
 		fmt.Println(err)
 		return
 	}
-	r, err := estimate.Model(m.Layers, m.Input, estimate.Train(estimate.Adam))
+	r, err := estimate.Model(m.Layers, m.Input, estimate.Train("adam"))
 	if err != nil {
 		fmt.Println(err)
 		return

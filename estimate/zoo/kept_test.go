@@ -74,7 +74,7 @@ func TestKeptBytes(t *testing.T) {
 func TestExampleIsTheFamily(t *testing.T) {
 	family := family.Transformer{Family: seq2seq.T5, Vocab: 32128, Hidden: 512, Heads: 8, HeadSize: 64, FFN: 2048, Blocks: 6, Attention: family.Attention{Buckets: 32}, Dropout: 0.1, Tied: true}
 	of := func(layers []tape.Layer) *estimate.Report {
-		r, err := estimate.Model(layer.Public(layers), estimate.Tokens(2, 64), estimate.Tokens(2, 32), estimate.Train(estimate.AdamW), estimate.OnCPU())
+		r, err := estimate.Model(layer.Public(layers), estimate.Tokens(2, 64), estimate.Tokens(2, 32), estimate.Train("adamw"), estimate.OnCPU())
 		require.NoError(t, err)
 		return r
 	}

@@ -2,7 +2,7 @@
 // models in files are those of package checkpoint.
 //
 //	m, err := zoo.ByName("resnet50")
-//	r, err := estimate.Model(m.Layers, m.Input, estimate.Train(estimate.Adam))
+//	r, err := estimate.Model(m.Layers, m.Input, estimate.Train("adam"))
 //
 // Modules have the names that torchvision and transformers give them, and each
 // model has exactly the published number of parameters. Each call builds a new

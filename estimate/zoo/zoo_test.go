@@ -22,7 +22,7 @@ func TestParametersAreThePublishedOnes(t *testing.T) {
 			assert.Contains(t, m.Source, ": ", "where, and what it is called there")
 			assert.NotZero(t, m.DType.Bits())
 
-			r, err := estimate.Model(m.Layers, m.Input, estimate.Train(estimate.AdamW))
+			r, err := estimate.Model(m.Layers, m.Input, estimate.Train("adamw"))
 			require.NoError(t, err)
 			assert.Equal(t, m.Params, r.Params.Count)
 			assert.Positive(t, r.Inference.Peak)

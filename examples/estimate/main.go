@@ -32,7 +32,7 @@ func vgg19(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	opts := []estimate.Option{estimate.Name(m.Title), estimate.Train(estimate.Adam), estimate.InputShape(32, 3, 224, 224)}
+	opts := []estimate.Option{estimate.Name(m.Title), estimate.Train("adam"), estimate.InputShape(32, 3, 224, 224)}
 	r, err := estimate.Model(m.Layers, opts...)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func llama(w io.Writer) error {
 		return err
 	}
 	train, err := estimate.Model(m.Layers, estimate.Tokens(1, 8192), estimate.MixedPrecision(alloc.BFloat16),
-		estimate.Train(estimate.AdamW), estimate.Checkpointed("model.layers.*"), estimate.Sharding{Data: 8, ZeRO: 3})
+		estimate.Train("adamw"), estimate.Checkpointed("model.layers.*"), estimate.Sharding{Data: 8, ZeRO: 3})
 	if err != nil {
 		return err
 	}

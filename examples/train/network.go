@@ -56,7 +56,7 @@ func expect(batch int) (*estimate.Report, map[string]sections.Estimate, error) {
 	for _, l := range network {
 		layers = append(layers, nn.As(l.name, l.of))
 	}
-	report, err := estimate.Model(layers, estimate.InputShape(input(batch)...), estimate.Train(estimate.Adam))
+	report, err := estimate.Model(layers, estimate.InputShape(input(batch)...), estimate.Train("adam"))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -80,7 +80,7 @@ func (c *Config) check() error {
 	for _, err := range []error{
 		c.installed(),
 		elementType("Weights", c.Weights), elementType("Activations", c.Activations), elementType("Gradients", c.Gradients),
-		c.Optimizer.check("Train: Optimizer"),
+		c.Optimizer.check("Train"),
 		word("Offloaded", c.Offload, OffloadOptimizer, OffloadParameters, OffloadPaged),
 		word("Machine: GPU", c.Machine.GPU, Pascal, Volta, Turing, Ampere, Ada, Hopper, Blackwell),
 		word("Machine: Loading", c.Machine.Loading, LazyLoading, EagerLoading),

@@ -82,11 +82,15 @@ func elementType(option string, d alloc.DType) error {
 }
 
 // word returns an error if w is neither empty nor one of the words of a setting.
-func word(name, w string, words ...string) error {
+func word[W ~string](name string, w W, words ...W) error {
 	if w == "" || slices.Contains(words, w) {
 		return nil
 	}
-	return fmt.Errorf("%s is %q: want one of %s", name, w, strings.Join(words, ", "))
+	all := make([]string, len(words))
+	for i, w := range words {
+		all[i] = string(w)
+	}
+	return fmt.Errorf("%s is %q: want one of %s", name, w, strings.Join(all, ", "))
 }
 
 // patterns returns an error for the first pattern that path.Match does not accept.

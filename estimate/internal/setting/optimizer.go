@@ -7,50 +7,25 @@ import (
 )
 
 // Optimizer is an optimizer, as far as its memory goes: the states that it holds for each
-// parameter.
-type Optimizer uint8
+// parameter, which estimate.Train lists. The zero value is NoOptimizer.
+type Optimizer string
 
-// The optimizers.
+// The optimizers, as estimate.Train and the command line name them.
 const (
-	NoOptimizer Optimizer = iota
-	// SGD, without momentum, has no state.
-	SGD
-	// Momentum is SGD with momentum. It has one element for each parameter.
-	Momentum
-	// Adam has two elements for each parameter (torch.optim.Adam: exp_avg and exp_avg_sq).
-	Adam
-	// AdamW has the states of Adam.
-	AdamW
-	// Adam8bit is bitsandbytes' Adam: two bytes for each parameter, and two float32 constants for
-	// each block of 256. A tensor of fewer than 4096 elements keeps float32 states
-	// (bitsandbytes/optim/optimizer.py: Optimizer2State, min_8bit_size; arXiv:2110.02861).
-	Adam8bit
-	// Adafactor keeps the sums of a matrix's rows and columns in place of its second moments, and
-	// no first moments (arXiv:1804.04235, section 3; transformers.Adafactor with beta1=None).
-	Adafactor
-	// Lion has one element for each parameter (arXiv:2302.06675; lion_pytorch.Lion: exp_avg).
-	Lion
-	// Muon has one element for each parameter of the matrices inside the model, and the states of
-	// AdamW for the rest: vectors, embeddings and the output head (torch.optim.Muon and
-	// kellerjordan.github.io/posts/muon).
-	Muon
+	Adam        Optimizer = "adam"
+	AdamW       Optimizer = "adamw"
+	Adam8bit    Optimizer = "adam8bit"
+	Adafactor   Optimizer = "adafactor"
+	Lion        Optimizer = "lion"
+	Muon        Optimizer = "muon"
+	SGD         Optimizer = "sgd"
+	Momentum    Optimizer = "momentum"
+	NoOptimizer Optimizer = "none"
 )
-
-// String is the optimizer's name.
-func (o Optimizer) String() string {
-	names := [...]string{"none", "SGD", "SGD with momentum", "Adam", "AdamW", "8-bit Adam", "Adafactor", "Lion", "Muon"}
-	if int(o) >= len(names) {
-		return fmt.Sprintf("Optimizer(%d)", uint8(o))
-	}
-	return names[o]
-}
 
 // check returns an error unless o is one of the constants.
 func (o Optimizer) check(name string) error {
-	if o > Muon {
-		return fmt.Errorf("%s is %d: want one of the constants, from NoOptimizer to Muon", name, o)
-	}
-	return nil
+	return word(name, o, Adam, AdamW, Adam8bit, Adafactor, Lion, Muon, SGD, Momentum, NoOptimizer)
 }
 
 // State returns the memory of the states of one parameter. The element type d is the one in which

@@ -52,7 +52,7 @@ var _ = func() error {
 	if err != nil {
 		return err
 	}
-	report, err := estimate.Model(vgg19.Layers, estimate.InputShape(32, 3, 224, 224), estimate.Train(estimate.Adam))
+	report, err := estimate.Model(vgg19.Layers, estimate.InputShape(32, 3, 224, 224), estimate.Train("adam"))
 	fmt.Println(report, report.Fits(24*alloc.GiB))
 	return err
 }

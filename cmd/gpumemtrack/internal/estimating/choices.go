@@ -6,7 +6,6 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
-	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
@@ -43,13 +42,9 @@ var (
 	outputs     = []string{"held", "in-pass", "dropped", "with-cache"}
 	loadings    = []string{"lazy", "eager"}
 	bases       = []string{"nf4", "nf4-double", "int8", "gptq", "awq"}
+	optimizers  = []string{"adam", "adamw", "adam8bit", "adafactor", "lion", "muon", "sgd", "momentum", "none"}
 	zeroGrads   = []string{"first", "backward", "kept"}
 )
-
-var optimizers = []choice[estimate.Optimizer]{
-	{"adam", estimate.Adam}, {"adamw", estimate.AdamW}, {"adam8bit", estimate.Adam8bit}, {"adafactor", estimate.Adafactor},
-	{"lion", estimate.Lion}, {"muon", estimate.Muon}, {"sgd", estimate.SGD}, {"momentum", estimate.Momentum}, {"none", estimate.NoOptimizer},
-}
 
 // parseDType returns an element type by name. It also knows the short names that people type: bf16,
 // fp16, fp32.

@@ -83,7 +83,7 @@ func (o *estimateOptions) flags(cmd *cobra.Command) {
 // trainingFlags adds the flags of training that many need; trainingOptions adds the others.
 func (o *estimateOptions) trainingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.optimizer, "optimizer", "adam", "`OPTIMIZER` for --train: "+strings.Join(names(optimizers), ", "))
+	flags.StringVar(&o.optimizer, "optimizer", "adam", "`OPTIMIZER` for --train: "+strings.Join(optimizers, ", "))
 	flags.BoolVar(&o.train, "train", false, "train the model")
 	flags.StringVar(&o.form, "optimizer-form", "", "`FORM` of the optimizer's loop: "+strings.Join(forms, ", "))
 	flags.BoolVar(&o.inBackward, "optimizer-in-backward", false, "step the optimizer for each gradient as the backward pass computes it, then free the gradient")
@@ -192,7 +192,7 @@ func (o *llamaOptions) flags(cmd *cobra.Command) {
 func completions(cmd *cobra.Command) {
 	for flag, words := range map[string][]string{
 		"gpu": gpuNames(), "fits": gpuNames()[:len(gpus)], "cuda-loading": loadings, "attention": kernels, "hold-output": outputs,
-		"optimizer": names(optimizers), "optimizer-form": forms, "offload": offloads, "zero-grad": zeroGrads, "zero": {"1", "2", "3"},
+		"optimizer": optimizers, "optimizer-form": forms, "offload": offloads, "zero-grad": zeroGrads, "zero": {"1", "2", "3"},
 		"checkpoint": {blocks}, "checkpoint-saves": policies, "loss": names(losses), "quantize": bases, "lora-targets": {"all-linear"},
 		"dtype": usualTypes, "autocast": usualTypes[1:], "gradients": usualTypes, "lora-dtype": usualTypes, "kv": slices.Concat(kvTypes, usualTypes),
 	} {

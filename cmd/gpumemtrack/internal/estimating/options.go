@@ -37,7 +37,7 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 	case o.quantize && (o.fits == 0 || o.train || o.dtype != ""):
 		return nil, cli.UsageError("estimate: --best-quantization needs --fits, and goes with neither --train nor --dtype")
 	case o.train:
-		optimizer, err := pick("optimizer", o.optimizer, optimizers)
+		optimizer, err := oneOf("optimizer", o.optimizer, optimizers)
 		if err != nil {
 			return nil, err
 		}
