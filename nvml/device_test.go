@@ -140,11 +140,11 @@ func TestOverASimulatedGPU(t *testing.T) {
 	assert.Equal(t, alloc.GiB+256*alloc.MiB, used)
 	_, ok = list[0].Value(Temperature)
 	assert.False(t, ok)
-	own, err := MemoryOf(src, list[0].Device, Self())
+	own, err := MemoryOf(src, list[0].Device, self)
 	require.NoError(t, err)
 	assert.Equal(t, used, own)
 
-	own, err = MemoryOf(FromDevices(cachetest.NewCache(t, dev, cache.Config{})), list[0].Device, Self())
+	own, err = MemoryOf(FromDevices(cachetest.NewCache(t, dev, cache.Config{})), list[0].Device, self)
 	require.NoError(t, err)
 	assert.Equal(t, used, own, "under a cache too")
 
@@ -177,7 +177,7 @@ func TestOverADeviceThatOthersUseToo(t *testing.T) {
 	src := FromDevices(struct{ alloc.Device }{dev}) // no simulated GPU, for all that one can see
 	devices, err := src.Devices()
 	require.NoError(t, err)
-	_, err = MemoryOf(src, devices[0], Self())
+	_, err = MemoryOf(src, devices[0], self)
 	assert.ErrorIs(t, err, errNoFigure)
 }
 

@@ -34,9 +34,9 @@ type drmCard struct {
 // server's plain display, have no GPUs to watch.
 var drmDrivers = []string{"amdgpu", "i915", "xe"}
 
-// OpenDRM opens what the kernel tells of AMD and Intel GPUs, below root, or "/" if root is empty;
+// openDRM opens what the kernel tells of AMD and Intel GPUs, below root, or "/" if root is empty;
 // with the host's files mounted at /host, root is "/host". Its error is ErrNotAvailable.
-func OpenDRM(root string) (Source, error) {
+func openDRM(root string) (Source, error) {
 	root = cmp.Or(root, "/")
 	folders, err := filepath.Glob(filepath.Join(root, "sys/class/drm/card[0-9]*"))
 	if err != nil {

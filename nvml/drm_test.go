@@ -114,7 +114,7 @@ Intel GPU 8086:56a0[1] PCI-0000:03:00.0 0000:03:00.0
 `,
 	} {
 		t.Run(name, func(t *testing.T) {
-			src, err := OpenDRM(machine(t, name))
+			src, err := openDRM(machine(t, name))
 			require.NoError(t, err)
 			assert.Equal(t, want, figures(t, src))
 			require.NoError(t, src.Close())
@@ -124,7 +124,7 @@ Intel GPU 8086:56a0[1] PCI-0000:03:00.0 0000:03:00.0
 
 func TestDRMChanges(t *testing.T) {
 	root := machine(t, "amdgpu.txt")
-	src, err := OpenDRM(root)
+	src, err := openDRM(root)
 	require.NoError(t, err)
 	assert.True(t, strings.HasPrefix(src.Name(), "DRM: amdgpu"), src.Name())
 	devices, err := src.Devices()
@@ -168,7 +168,7 @@ func TestDRMOfOthers(t *testing.T) {
 		t.Skip("root may read all files")
 	}
 	root := machine(t, "amdgpu.txt")
-	src, err := OpenDRM(root)
+	src, err := openDRM(root)
 	require.NoError(t, err)
 	devices, err := src.Devices()
 	require.NoError(t, err)
@@ -185,7 +185,7 @@ func TestDRMOfOthers(t *testing.T) {
 
 func TestOpenFallsBackOnDRM(t *testing.T) {
 	t.Setenv("PATH", "")
-	if library, err := OpenLibrary(""); err == nil {
+	if library, err := openLibrary(""); err == nil {
 		library.Close()
 		t.Skip("there is an NVIDIA driver here")
 	}
@@ -198,7 +198,7 @@ func TestOpenFallsBackOnDRM(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotAvailable, "an NVIDIA driver that fails is not hidden")
 	_, err = open(t.TempDir())
 	require.ErrorIs(t, err, ErrNotAvailable)
-	_, err = OpenDRM(t.TempDir())
+	_, err = openDRM(t.TempDir())
 	require.ErrorIs(t, err, ErrNotAvailable)
 	require.ErrorContains(t, err, "no AMD or Intel GPU")
 }
@@ -206,15 +206,15 @@ func TestOpenFallsBackOnDRM(t *testing.T) {
 // TestDRMRecorded: a process's memory is recorded where the device's own is not told, and the series says so.
 func TestDRMRecorded(t *testing.T) {
 	root := machine(t, "xe.txt")
-	src, err := OpenDRM(root)
+	src, err := openDRM(root)
 	require.NoError(t, err)
-	rec, err := NewRecorder(Config{Source: src, Target: Target{PID: 77}, Interval: MinInterval})
+	rec, err := NewRecorder(Config{Source: src, Target: Target{PID: 77}, Interval: minInterval})
 	require.NoError(t, err)
 	require.NoError(t, rec.Start())
-	time.Sleep(5 * MinInterval)
+	time.Sleep(5 * minInterval)
 	require.NoError(t, rec.Stop())
 	recording := rec.Recording()
-	used, own := recording.Of(MemoryUsed)[0], recording.Of(ProcessMemory)[0]
+	used, own := recording.of(MemoryUsed)[0], recording.of(ProcessMemory)[0]
 	assert.False(t, used.Known())
 	assert.NotEmpty(t, used.Note)
 	assert.True(t, own.Known())

@@ -17,13 +17,18 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer gpu.Close()
-	recording, err := nvml.Record(context.Background(), nvml.Config{Source: nvml.FromDevices(gpu)}, func(context.Context) error {
+	rec, err := nvml.NewRecorder(nvml.Config{Source: nvml.FromDevices(gpu)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = rec.Record(context.Background(), func(context.Context) error {
 		_, err := gpu.Alloc(500 * alloc.MiB)
 		return err
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(recording.Series[0].Device, recording.Series[0].Quantity, recording.Series[0].Quantity.Format(recording.Series[0].Max()))
+	s := rec.Recording().Series[0]
+	fmt.Println(s.Device, s.Quantity, s.Quantity.Format(s.Max()))
 	// Output: NVIDIA TITAN RTX[0] memory used 500.0 MiB
 }

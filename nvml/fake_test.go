@@ -3,6 +3,7 @@ package nvml
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -132,3 +133,6 @@ func readAll(src Source) ([]Reading, error) {
 	devices, err := src.Devices()
 	return ReadAll(src, devices), err
 }
+
+// self is the process of the test.
+var self = Target{PID: os.Getpid()}

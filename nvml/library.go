@@ -28,10 +28,10 @@ type library struct {
 	handles map[string]*handle // by UUID
 }
 
-// OpenLibrary opens the driver's library; an empty path means libnvidia-ml.so.1. The library is
+// openLibrary opens the driver's library; an empty path means libnvidia-ml.so.1. The library is
 // loaded at run time, so a program built with this package starts on a machine without a GPU too.
 // After Close, methods return alloc.ErrClosed.
-func OpenLibrary(path string) (Source, error) {
+func openLibrary(path string) (Source, error) {
 	if path == "" {
 		path = "libnvidia-ml.so.1"
 	}

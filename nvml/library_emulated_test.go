@@ -159,7 +159,7 @@ func TestNoDriverAnswers(t *testing.T) {
 	if gpuemu.Rerun(t, gpuemu.Options{Devices: -1}) {
 		return
 	}
-	_, err := OpenLibrary("")
+	_, err := openLibrary("")
 	assert.ErrorIs(t, err, ErrNotAvailable)
 	assert.ErrorContains(t, err, "nvmlInit_v2: the driver is not loaded: check that nvidia-smi works")
 }
@@ -212,7 +212,7 @@ func TestALibraryThatLacksEveryOptionalFunction(t *testing.T) {
 	if path == "" {
 		return
 	}
-	src, err := OpenLibrary(path)
+	src, err := openLibrary(path)
 	require.NoError(t, err)
 	list, err := readAll(src)
 	require.NoError(t, err)
@@ -230,13 +230,13 @@ func TestALibraryThatIsNoNVML(t *testing.T) {
 	if path == "" {
 		return
 	}
-	_, err := OpenLibrary(path)
+	_, err := openLibrary(path)
 	assert.ErrorIs(t, err, ErrNotAvailable)
 	assert.ErrorContains(t, err, "it is not NVML")
 }
 
 func TestNoLibrary(t *testing.T) {
-	_, err := OpenLibrary(filepath.Join(t.TempDir(), "libnvidia-ml.so.1"))
+	_, err := openLibrary(filepath.Join(t.TempDir(), "libnvidia-ml.so.1"))
 	assert.ErrorIs(t, err, ErrNotAvailable)
 	assert.ErrorContains(t, err, "cannot open shared object file")
 	assert.NotContains(t, err.Error(), "\n")
@@ -247,7 +247,7 @@ func TestAClosedLibraryIsNotCalled(t *testing.T) {
 	if gpuemu.Rerun(t, gpuemu.Options{}) {
 		return
 	}
-	src, err := OpenLibrary("")
+	src, err := openLibrary("")
 	require.NoError(t, err)
 	devices, err := src.Devices()
 	require.NoError(t, err)

@@ -312,7 +312,7 @@ func TestRecorderOverAMockMachine(t *testing.T) {
 	require.NoError(t, rec.Stop())
 	got := rec.Recording()
 	require.Len(t, got.Devices, 2, "a device named twice is one")
-	assert.Equal(t, 93.0, got.Of(Utilization)[1].Max())
+	assert.Equal(t, 93.0, got.of(Utilization)[1].Max())
 	assert.Equal(t, defaultInterval, got.Interval)
 	assert.Less(t, got.Duration(), time.Minute)
 }

@@ -11,7 +11,7 @@
 //
 // A Recorder does so again and again:
 //
-//	rec, err := nvml.NewRecorder(nvml.Config{Target: nvml.Self()})
+//	rec, err := nvml.NewRecorder(nvml.Config{Target: nvml.Target{PID: os.Getpid()}})
 //	err = rec.Start()
 //	...
 //	err = rec.Stop()
@@ -23,7 +23,7 @@
 //
 // Open loads the driver's library, libnvidia-ml.so.1, at run time, with cgo or without, on Linux
 // only. Where it cannot, it runs nvidia-smi, and where the machine has no NVIDIA driver, it reads
-// the kernel's files of AMD and Intel GPUs: see OpenDRM. FromDevices makes a source of devices that
+// the kernel's files of AMD and Intel GPUs: see Open. FromDevices makes a source of devices that
 // the program has opened itself, such as simulated ones.
 //
 // # What is counted

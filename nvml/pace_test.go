@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"math"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -28,7 +29,7 @@ func TestADriverThatHangs(t *testing.T) {
 		read, err := ReadFile(file)
 		require.NoError(t, err)
 		for _, rec := range []Recording{r.Recording(), read} {
-			for _, s := range rec.Of(MemoryUsed) {
+			for _, s := range rec.of(MemoryUsed) {
 				assert.Equal(t, 3, s.Len())
 				assert.Equal(t, 2, s.Gaps(), "a second after it was asked, and at the end")
 				assert.Regexp(t, `^the driver has not answered for 1\d\.\d s when the recording ended$`, s.Note)
@@ -67,11 +68,11 @@ func TestAnAnswerThatComesLate(t *testing.T) {
 		require.NoError(t, err)
 		var gaps []time.Duration
 		var samples []time.Duration
-		for p := range read.Series[0].Points() {
-			if p.IsGap() {
-				gaps = append(gaps, p.Time)
+		for at, v := range read.Series[0].Points() {
+			if math.IsNaN(v) {
+				gaps = append(gaps, at)
 			} else {
-				samples = append(samples, p.Time)
+				samples = append(samples, at)
 			}
 		}
 		assert.Equal(t, []time.Duration{1200 * time.Millisecond}, gaps)
@@ -83,7 +84,7 @@ func TestAnAnswerThatComesLate(t *testing.T) {
 // Ticks that the machine misses are a gap; a driver that is slow each time is not.
 func TestMissedTicksAreAGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, err := NewRecorder(Config{Source: newFake(1), Dir: t.TempDir(), Interval: MinInterval})
+		r, err := NewRecorder(Config{Source: newFake(1), Dir: t.TempDir(), Interval: minInterval})
 		require.NoError(t, err)
 		sampling(t, r)
 		for _, pause := range []time.Duration{10, 10, 17, 3, 240, 10} {
@@ -95,9 +96,9 @@ func TestMissedTicksAreAGap(t *testing.T) {
 		s := r.Recording().Series[0]
 		assert.Equal(t, [2]int{7, 1}, [2]int{s.Len(), s.Gaps()})
 		var at time.Duration
-		for p := range s.Points() {
-			if p.IsGap() {
-				at = p.Time
+		for due, v := range s.Points() {
+			if math.IsNaN(v) {
+				at = due
 			}
 		}
 		assert.Equal(t, 50*time.Millisecond, at, "when the sample was due")

@@ -41,7 +41,7 @@ func MemoryOf(src Source, d Device, t Target) (alloc.Bytes, error) {
 // error can show it; CUDA's ordinal indexes the result of VisibleDevices:
 //
 //	Config.OtherProcesses = func() (alloc.Bytes, error) {
-//		return nvml.OthersMemory(source, visible[ordinal], nvml.Self())
+//		return nvml.OthersMemory(source, visible[ordinal], nvml.Target{PID: os.Getpid()})
 //	}
 func OthersMemory(src Source, d Device, t Target) (alloc.Bytes, error) {
 	if _, err := MemoryOf(src, d, t); err != nil {

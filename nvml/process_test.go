@@ -135,22 +135,22 @@ func TestMemoryOfOthers(t *testing.T) {
 	f := newFake(1)
 	list := []Process{{os.Getpid(), 5}, {os.Getppid(), 7}}
 	f.processes = func(Device) ([]Process, error) { return list, nil }
-	others, err := OthersMemory(f, f.devices[0], Self())
+	others, err := OthersMemory(f, f.devices[0], self)
 	require.NoError(t, err)
 	assert.Equal(t, alloc.Bytes(7), others)
 
 	list[1].Memory = -1
-	_, err = OthersMemory(f, f.devices[0], Self())
+	_, err = OthersMemory(f, f.devices[0], self)
 	assert.ErrorIs(t, err, errNoFigure)
 	list = []Process{{os.Getpid(), -1}}
-	_, err = OthersMemory(f, f.devices[0], Self())
+	_, err = OthersMemory(f, f.devices[0], self)
 	assert.ErrorIs(t, err, errNoFigure)
 }
 
 func TestMemoryOfThisProcess(t *testing.T) {
 	f := newFake(1)
 	f.processes = func(Device) ([]Process, error) { return []Process{{os.Getpid(), 3 * alloc.MiB}}, nil }
-	got, err := MemoryOf(f, f.devices[0], Self())
+	got, err := MemoryOf(f, f.devices[0], self)
 	require.NoError(t, err)
 	assert.Equal(t, 3*alloc.MiB, got)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -44,10 +43,8 @@ type Config struct {
 	maxPoints int
 }
 
-// MinInterval is the shortest Config.Interval.
-const MinInterval = 10 * time.Millisecond
-
 const (
+	minInterval     = 10 * time.Millisecond
 	defaultInterval = 200 * time.Millisecond
 	processInterval = time.Second
 )
@@ -56,8 +53,8 @@ func (c *Config) complete() error {
 	switch {
 	case c.Interval == 0:
 		c.Interval = defaultInterval
-	case c.Interval < MinInterval:
-		return fmt.Errorf("nvml: an interval of %v: the shortest is %v, since each query holds up the driver", c.Interval, MinInterval)
+	case c.Interval < minInterval:
+		return fmt.Errorf("nvml: an interval of %v: the shortest is %v, since each query holds up the driver", c.Interval, minInterval)
 	}
 	if c.Target.PID < 0 {
 		return fmt.Errorf("nvml: pid %d: a process number is positive", c.Target.PID)
@@ -258,17 +255,3 @@ func (r *Recorder) closeSource() error {
 	}
 	return r.src.Close()
 }
-
-// Record records while fn runs. It is NewRecorder, Recorder.Record and Recording in one. The
-// error is that of NewRecorder, fn or Recorder.Stop. The recording is valid even if fn failed.
-func Record(ctx context.Context, cfg Config, fn func(context.Context) error) (Recording, error) {
-	r, err := NewRecorder(cfg)
-	if err != nil {
-		return Recording{}, err
-	}
-	err = r.Record(ctx, fn)
-	return r.Recording(), err
-}
-
-// Self returns the Target of this process.
-func Self() Target { return Target{PID: os.Getpid()} }

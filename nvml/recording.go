@@ -19,8 +19,8 @@ type Recording struct {
 	Failures int           `json:"failures"` // queries that a device did not answer; of a file see the gaps of Series
 }
 
-// Of returns the series of one quantity, one for each device.
-func (r Recording) Of(q Quantity) []Series {
+// of returns the series of one quantity, one for each device.
+func (r Recording) of(q Quantity) []Series {
 	return slices.DeleteFunc(slices.Clone(r.Series), func(s Series) bool { return s.Quantity != q })
 }
 
@@ -193,7 +193,7 @@ func (s *store) series(device int, q Quantity) Series {
 // driver gives no figure of the process at all.
 func (s *store) stoodFor(t *track, note string) string {
 	process := t.buffers[ProcessMemory]
-	if note != "" || process == nil || process.total.Max > 0 || t.notes[ProcessMemory] == "" {
+	if note != "" || process == nil || process.total.max > 0 || t.notes[ProcessMemory] == "" {
 		return note
 	}
 	return "all processes together, since " + t.notes[ProcessMemory]

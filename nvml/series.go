@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"math"
-	"slices"
 	"strconv"
 	"time"
 
@@ -22,32 +21,28 @@ type Series struct {
 	Ended    bool        `json:"ended,omitempty"`         // the device was lost before the recording's end
 	Capacity alloc.Bytes `json:"capacity_bytes,omitzero"` // the device's memory, of a series of memory; 0 if it is not known
 	total    summary
-	points   []Point
+	points   []point
 }
 
-// Point is a sample, or several in a row that were merged to bound memory. A
-// Point without samples is a gap: the device was asked and gave no figure.
-type Point struct {
-	Time    time.Duration `json:"time_ns"` // of its first query, since the recording's start
-	Min     float64       `json:"min"`     // in the unit of the quantity's key, as Max
-	Max     float64       `json:"max"`
-	samples int
-	gaps    int // queries without an answer
-	sum     float64
-	end     time.Duration
+// point is a sample, or several in a row that were merged to bound memory. A
+// point without samples is a gap: the device was asked and gave no figure.
+type point struct {
+	time     time.Duration // of its first query, since the recording's start
+	min, max float64
+	samples  int
+	gaps     int // queries without an answer
+	sum      float64
+	end      time.Duration
 }
-
-// IsGap reports whether the point has no sample.
-func (p Point) IsGap() bool { return p.samples == 0 }
 
 // merge adds a later point to p.
-func (p *Point) merge(q Point) {
+func (p *point) merge(q point) {
 	switch {
 	case q.samples == 0:
 	case p.samples == 0:
-		p.Min, p.Max = q.Min, q.Max
+		p.min, p.max = q.min, q.max
 	default:
-		p.Min, p.Max = min(p.Min, q.Min), max(p.Max, q.Max)
+		p.min, p.max = min(p.min, q.min), max(p.max, q.max)
 	}
 	p.samples += q.samples
 	p.gaps += q.gaps
@@ -57,14 +52,14 @@ func (p *Point) merge(q Point) {
 
 // summary is a point with the times of the first and the last sample.
 type summary struct {
-	Point
+	point
 	first, last time.Duration
 }
 
-func (s *summary) add(p Point) {
+func (s *summary) add(p point) {
 	if p.samples > 0 {
 		if s.samples == 0 {
-			s.first = p.Time
+			s.first = p.time
 		}
 		s.last = p.end
 	}
@@ -91,21 +86,13 @@ func (s Series) Span() (first, last time.Duration) { return s.total.first, s.tot
 // Duration returns the time from the first sample to the last.
 func (s Series) Duration() time.Duration { return s.total.last - s.total.first }
 
-// SamplingRate returns the samples per second, or 0 if there are fewer than two.
-func (s Series) SamplingRate() float64 {
-	if s.Duration() <= 0 {
-		return 0
-	}
-	return float64(s.Len()-1) / s.Duration().Seconds()
-}
-
 // Min returns the smallest sample, in bytes, percent, watts, degrees Celsius or
 // megahertz as the quantity's key says; NaN if there is none. It is exact
 // however much was thinned, and so are Max and Mean.
-func (s Series) Min() float64 { return s.orNaN(s.total.Min) }
+func (s Series) Min() float64 { return s.orNaN(s.total.min) }
 
 // Max returns the largest sample, or NaN.
-func (s Series) Max() float64 { return s.orNaN(s.total.Max) }
+func (s Series) Max() float64 { return s.orNaN(s.total.max) }
 
 // Mean returns the mean of the samples, or NaN.
 func (s Series) Mean() float64 { return s.orNaN(s.total.sum / float64(s.total.samples)) }
@@ -117,8 +104,22 @@ func (s Series) orNaN(v float64) float64 {
 	return v
 }
 
-// Points iterates over the points in the order of time.
-func (s Series) Points() iter.Seq[Point] { return slices.Values(s.points) }
+// Points iterates over the times since the recording's start and the samples, in the unit of the
+// quantity's key; NaN is a gap: the device was asked and gave no figure. Samples that were merged to
+// bound memory are two points of one time: their minimum and, if it differs, their maximum.
+func (s Series) Points() iter.Seq2[time.Duration, float64] {
+	return func(yield func(time.Duration, float64) bool) {
+		for _, p := range s.points {
+			low, high := p.min, p.max
+			if p.samples == 0 {
+				low, high = math.NaN(), math.NaN()
+			}
+			if !yield(p.time, low) || high > low && !yield(p.time, high) {
+				return
+			}
+		}
+	}
+}
 
 // Last returns the last n samples of the series, or a few more where samples were merged into
 // points. The statistics of the result count these samples only.
@@ -135,7 +136,7 @@ func (s Series) Last(n int) Series {
 // The statistics of the result count these samples only.
 func (s Series) Since(t time.Duration) Series {
 	from := 0
-	for from+1 < len(s.points) && s.points[from+1].Time <= t {
+	for from+1 < len(s.points) && s.points[from+1].time <= t {
 		from++
 	}
 	return s.cut(from)
@@ -206,7 +207,7 @@ func (q Quantity) Format(v float64) string {
 // that what is left covers the whole time evenly and keeps every minimum and
 // maximum. A gap that is shorter than a point is counted and no longer seen.
 type buffer struct {
-	points []Point
+	points []point
 	width  int // queries a point, a power of two
 	total  summary
 }
@@ -215,14 +216,14 @@ type buffer struct {
 const defaultPoints = 4096
 
 func newBuffer(size int) *buffer {
-	return &buffer{points: make([]Point, 0, max(size&^1, 2)), width: 1}
+	return &buffer{points: make([]point, 0, max(size&^1, 2)), width: 1}
 }
 
 // add appends a sample, or a gap if ok is false.
 func (b *buffer) add(t time.Duration, v float64, ok bool) {
-	p := Point{Time: t, end: t, gaps: 1}
+	p := point{time: t, end: t, gaps: 1}
 	if ok {
-		p = Point{Time: t, end: t, Min: v, Max: v, sum: v, samples: 1}
+		p = point{time: t, end: t, min: v, max: v, sum: v, samples: 1}
 	}
 	b.total.add(p)
 	if n := len(b.points); n > 0 {

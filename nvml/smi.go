@@ -53,9 +53,9 @@ var smiColumns = []smiColumn{
 	{"clocks.video", ClockVideo, 1}, // unknown to R352
 }
 
-// OpenSMI opens the nvidia-smi program, found in PATH if path is empty. Close ends
+// openSMI opens the nvidia-smi program, found in PATH if path is empty. Close ends
 // the runs of it that are under way. Its error is ErrNotAvailable.
-func OpenSMI(path string) (Source, error) {
+func openSMI(path string) (Source, error) {
 	if path == "" {
 		path = "nvidia-smi"
 	}

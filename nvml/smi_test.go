@@ -271,7 +271,7 @@ func script(t *testing.T, text string) string {
 }
 
 func TestSMIProgram(t *testing.T) {
-	src, err := OpenSMI(script(t, `case $1 in *driver_version) echo 0, 570.1;; *mig.mode*name) echo "0, GPU-a, 0:1, [N/A], Fake $LC_ALL";; *) echo 'No devices were found'; exit 6;; esac`))
+	src, err := openSMI(script(t, `case $1 in *driver_version) echo 0, 570.1;; *mig.mode*name) echo "0, GPU-a, 0:1, [N/A], Fake $LC_ALL";; *) echo 'No devices were found'; exit 6;; esac`))
 	require.NoError(t, err)
 	devices, err := src.Devices()
 	require.NoError(t, err)
@@ -283,7 +283,7 @@ func TestSMIProgram(t *testing.T) {
 
 // Exit code 14 is a warning: the rows are whole.
 func TestSMIWithACorruptedInfoROM(t *testing.T) {
-	src, err := OpenSMI(script(t, "case $1 in *driver_version) echo 0, 570.1;; *) echo '0, GPU-a, 0:1, [N/A], Fake';; esac\necho 'WARNING: infoROM is corrupted at gpu 0000:17:00.0'\nexit 14\n"))
+	src, err := openSMI(script(t, "case $1 in *driver_version) echo 0, 570.1;; *) echo '0, GPU-a, 0:1, [N/A], Fake';; esac\necho 'WARNING: infoROM is corrupted at gpu 0000:17:00.0'\nexit 14\n"))
 	require.NoError(t, err)
 	assert.Equal(t, "nvidia-smi, driver 570.1", src.Name())
 	devices, err := src.Devices()
@@ -294,7 +294,7 @@ func TestSMIWithACorruptedInfoROM(t *testing.T) {
 
 // Close ends a run that hangs.
 func TestSMIThatHangs(t *testing.T) {
-	src, err := OpenSMI(script(t, "case $1 in *driver_version) echo 0, 570.1;; *) exec sleep 600;; esac\n"))
+	src, err := openSMI(script(t, "case $1 in *driver_version) echo 0, 570.1;; *) exec sleep 600;; esac\n"))
 	require.NoError(t, err)
 	done := make(chan error)
 	go func() {
@@ -307,9 +307,9 @@ func TestSMIThatHangs(t *testing.T) {
 
 func TestNoSMI(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	_, err := OpenSMI("")
+	_, err := openSMI("")
 	assert.ErrorContains(t, err, "there is no nvidia-smi to run")
-	if library, err := OpenLibrary(""); err == nil {
+	if library, err := openLibrary(""); err == nil {
 		assert.NoError(t, library.Close())
 		t.Skip("a driver answers on this machine: Open has its library")
 	}

@@ -4,28 +4,55 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 )
 
-// Open opens the best source there is: the driver's library, or without the
-// library nvidia-smi, or without an NVIDIA driver the kernel's files of AMD and
-// Intel GPUs. Its error is ErrNotAvailable and says why each of them cannot be had.
-func Open() (Source, error) { return open("/") }
+// Open opens the first of the sources named that answers: "nvml", the driver's library, "smi", the
+// nvidia-smi program, or "drm", what the kernel tells of AMD and Intel GPUs. A path may follow: with
+// "nvml:/opt/libnvidia-ml.so.1" and "smi:/opt/nvidia-smi" of the file, with "drm:/host" of the folder in
+// which the host's files are mounted.
+//
+// Without a name it takes the best source there is: the driver's library, or without the library
+// nvidia-smi, or without an NVIDIA driver the kernel's files. Its error is ErrNotAvailable and says why
+// none can be had. A library is loaded at run time, so a program built with this package starts on a
+// machine without a GPU too. After Close, its methods return alloc.ErrClosed.
+func Open(names ...string) (Source, error) {
+	if len(names) == 0 {
+		return open("/")
+	}
+	var reasons []string
+	for _, name := range names {
+		kind, path, _ := strings.Cut(name, ":")
+		opener, ok := openers[kind]
+		if !ok {
+			return nil, notAvailable("there is no source %q: want nvml, smi or drm", name)
+		}
+		src, err := opener(path)
+		if err == nil {
+			return src, nil
+		}
+		reasons = append(reasons, reason(err))
+	}
+	return nil, notAvailable("%s", strings.Join(reasons, "; "))
+}
+
+var openers = map[string]func(path string) (Source, error){"nvml": openLibrary, "smi": openSMI, "drm": openDRM}
 
 func open(root string) (Source, error) {
-	lib, libErr := OpenLibrary("")
+	lib, libErr := openLibrary("")
 	if libErr == nil {
 		return lib, nil
 	}
-	smi, smiErr := OpenSMI("")
+	smi, smiErr := openSMI("")
 	if smiErr == nil {
 		return smi, nil
 	}
 	// Beside an NVIDIA driver that fails, another GPU would hide the failure.
 	if !exists(filepath.Join(root, "sys/module/nvidia")) {
-		if kernel, err := OpenDRM(root); err == nil {
+		if kernel, err := openDRM(root); err == nil {
 			return kernel, nil
 		}
 	}

@@ -25,8 +25,7 @@ func (systemProcesses) parent(int) (ppid int, started uint64, ok bool) { return 
 
 func hostMemory() (total, available uint64, ok bool) { return 0, 0, false }
 
-// OpenLibrary opens the driver's library, which needs Linux. Here the error is always
-// ErrNotAvailable.
-func OpenLibrary(path string) (Source, error) {
+// openLibrary opens the driver's library, which needs Linux.
+func openLibrary(path string) (Source, error) {
 	return nil, notAvailable("libnvidia-ml.so.1 is out of reach: this program was not built for Linux")
 }

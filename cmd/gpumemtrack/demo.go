@@ -56,7 +56,7 @@ func runDemo(a *cli.App, o demoOptions) (err error) {
 	defer gpu.Close()
 	charts := []string{filepath.Join(o.dir, "memory.png"), filepath.Join(o.dir, "memory.html")}
 	cfg := nvml.Config{
-		Source: nvml.FromDevices(gpu), Interval: nvml.MinInterval,
+		Source: nvml.FromDevices(gpu), Interval: cli.MinInterval,
 		Files: []string{filepath.Join(o.dir, "memory.jsonl")}, Overwrite: o.force,
 	}
 	if err := watch.Rehearse(&cfg, charts); err != nil {

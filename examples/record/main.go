@@ -54,11 +54,7 @@ func run(dir string, pause time.Duration, out io.Writer) (err error) {
 		fmt.Fprintln(out, s)
 		fmt.Fprintf(out, "%d samples in %v\n", s.Len(), s.Duration().Round(time.Second/10))
 	}
-	fig, err := chart.New(recording.Series, chart.Config{Title: "examples/record"})
-	if err != nil {
-		return err
-	}
-	return fig.WriteFile(filepath.Join(dir, "memory.png"), true)
+	return chart.WriteFile(filepath.Join(dir, "memory.png"), true, recording.Series, chart.Config{Title: "examples/record"})
 }
 
 // train takes five batches of 384 MiB, one after another, two at a time.

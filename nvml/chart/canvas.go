@@ -49,7 +49,7 @@ const (
 type svg struct{ bytes.Buffer }
 
 // svg writes the chart as a drawing.
-func (f *Figure) svg(w io.Writer) error {
+func (f *figure) svg(w io.Writer) error {
 	var c svg
 	fmt.Fprintf(&c, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%[2]d" viewBox="0 0 %[1]d %[2]d" font-family="%s">`+"\n",
 		f.width, f.height, "Go, Liberation Sans, Arial, Helvetica, sans-serif")

@@ -1,8 +1,7 @@
 // Package chart draws the recordings of package nvml as a picture (PNG, SVG) or as a page for
 // the browser, also while the recording goes on:
 //
-//	fig, err := chart.New(rec.Recording().Series, chart.Config{Last: 50})
-//	err = fig.WriteFile("memory.png", false)
+//	err = chart.WriteFile("memory.png", false, rec.Recording().Series, chart.Config{Last: 50})
 //
 // It draws what it is given, and never asks a driver. It is a separate package, so that a
 // program that only queries or records compiles no plotting library.
@@ -35,14 +34,23 @@ type Config struct {
 	Width, Height int
 }
 
-// New makes a chart of series of one recording over time. Series of one unit share a panel.
+// Write draws series of one recording over time in a format: ".png", ".svg", or ".html", a page that needs
+// no network: drag to zoom, double click to see all, and the values under the pointer. Series of one unit share a panel.
 // Each device has a line, with its peak and its capacity marked; a gap in its samples is a gap
 // in the line. A process has a thin line, with a dot for each sample where there is room. It is
 // sampled less often than its device, so its line ends where the device's memory changes: from
 // there until the next sample its memory is unknown. Series without a sample are left out. It
-// is an error if none is left.
-func New(series []nvml.Series, cfg Config) (*Figure, error) {
-	f := &Figure{title: cfg.Title, width: orDefault(cfg.Width, 800), height: orDefault(cfg.Height, 500)}
+// is an error if none is left, or if a side of the chart is not of 200 to 10000 pixels.
+func Write(w io.Writer, format string, series []nvml.Series, cfg Config) error {
+	f, err := newFigure(series, cfg)
+	if err != nil {
+		return err
+	}
+	return f.write(w, format)
+}
+
+func newFigure(series []nvml.Series, cfg Config) (*figure, error) {
+	f := &figure{title: cfg.Title, width: orDefault(cfg.Width, 800), height: orDefault(cfg.Height, 500)}
 	series, start := lastOf(series, cfg.Last)
 	for _, s := range series {
 		if s.Known() {
@@ -72,9 +80,9 @@ func New(series []nvml.Series, cfg Config) (*Figure, error) {
 	return f, nil
 }
 
-func (f *Figure) checkSize() error {
-	if min(f.width, f.height) < MinPixels || max(f.width, f.height) > MaxPixels {
-		return fmt.Errorf("a chart of %d by %d pixels: each side takes %d to %d", f.width, f.height, MinPixels, MaxPixels)
+func (f *figure) checkSize() error {
+	if min(f.width, f.height) < minPixels || max(f.width, f.height) > maxPixels {
+		return fmt.Errorf("a chart of %d by %d pixels: each side takes %d to %d", f.width, f.height, minPixels, maxPixels)
 	}
 	return nil
 }
@@ -126,10 +134,7 @@ func orDefault(n, def int) int {
 	return n
 }
 
-// Write writes the chart in a format: ".png", ".svg", or ".html", a page that needs no network: drag to zoom,
-// double click to see all, and the values under the pointer. The error is the writer's, or says what cannot
-// be drawn.
-func (f *Figure) Write(w io.Writer, format string) error {
+func (f *figure) write(w io.Writer, format string) error {
 	switch format {
 	case ".png":
 		return f.png(w)
@@ -143,14 +148,18 @@ func (f *Figure) Write(w io.Writer, format string) error {
 
 var formats = []string{".png", ".svg", ".html"}
 
-// WriteFile writes the chart to a file, in the format of its name's ending. If the file exists and
+// WriteFile draws series as Write does, to a file, in the format of its name's ending. If the file exists and
 // overwrite is false, the error is fs.ErrExist.
-func (f *Figure) WriteFile(path string, overwrite bool) error {
+func WriteFile(path string, overwrite bool, series []nvml.Series, cfg Config) error {
+	f, err := newFigure(series, cfg)
+	if err != nil {
+		return err
+	}
 	format := strings.ToLower(filepath.Ext(path))
 	if !slices.Contains(formats, format) {
 		return fmt.Errorf("%s: charts are written as %s", path, strings.Join(formats, ", "))
 	}
-	err := userfile.Write(path, overwrite, func(w io.Writer) error { return f.Write(w, format) })
+	err = userfile.Write(path, overwrite, func(w io.Writer) error { return f.write(w, format) })
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("%s exists: choose another name, or allow overwriting it: %w", filepath.Clean(path), fs.ErrExist)

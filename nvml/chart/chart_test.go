@@ -88,10 +88,10 @@ func twoGPUs(t testing.TB) []nvml.Series {
 }
 
 func TestPNG(t *testing.T) {
-	fig, err := New(twoGPUs(t), Config{Title: "a title"})
+	fig, err := newFigure(twoGPUs(t), Config{Title: "a title"})
 	require.NoError(t, err)
 	var b bytes.Buffer
-	require.NoError(t, fig.Write(&b, ".png"))
+	require.NoError(t, fig.write(&b, ".png"))
 	picture, err := png.Decode(&b)
 	require.NoError(t, err)
 	assert.Equal(t, [2]int{800, 500}, [2]int{picture.Bounds().Dx(), picture.Bounds().Dy()})
@@ -123,10 +123,10 @@ type element struct {
 
 func drawn(t *testing.T, series []nvml.Series, cfg Config) (d drawing, texts []string, curves map[string]int) {
 	t.Helper()
-	fig, err := New(series, cfg)
+	fig, err := newFigure(series, cfg)
 	require.NoError(t, err)
 	var b bytes.Buffer
-	require.NoError(t, fig.Write(&b, ".svg"))
+	require.NoError(t, fig.write(&b, ".svg"))
 	require.NoError(t, xml.Unmarshal(b.Bytes(), &d))
 	curves = make(map[string]int)
 	for _, text := range d.Texts {
@@ -176,7 +176,7 @@ func TestOnePanelAUnit(t *testing.T) {
 }
 
 func TestLastSamples(t *testing.T) {
-	fig, err := New(twoGPUs(t), Config{Last: 50})
+	fig, err := newFigure(twoGPUs(t), Config{Last: 50})
 	require.NoError(t, err)
 	assert.InDelta(t, 50.2, fig.from, 1e-9)
 	assert.InDelta(t, 60, fig.to, 1e-9)
@@ -195,7 +195,7 @@ func TestLastSamplesOfOneTime(t *testing.T) {
 		entries = append(entries, e)
 	}
 	series := recording(t, entries...)
-	fig, err := New(series, Config{Last: 8})
+	fig, err := newFigure(series, Config{Last: 8})
 	require.NoError(t, err)
 	assert.InDelta(t, 9.3, fig.from, 1e-9)
 	assert.InDelta(t, 10, fig.to, 1e-9)
@@ -210,7 +210,7 @@ func TestLastSamplesOfOneTime(t *testing.T) {
 // What holds at the end is drawn there, but not for longer than it is known.
 func TestTheLastFigureHolds(t *testing.T) {
 	held := func(q nvml.Quantity, end int) []sample {
-		fig, err := New(recording(t,
+		fig, err := newFigure(recording(t,
 			entry{"time_seconds": 0, "device": 0, q.Key(): 1}, entry{"time_seconds": 2, "device": 0, q.Key(): 1},
 			entry{"time_seconds": end, "device": 1, q.Key(): 1}), Config{})
 		require.NoError(t, err)
@@ -222,14 +222,14 @@ func TestTheLastFigureHolds(t *testing.T) {
 }
 
 func TestASampleAloneIsADot(t *testing.T) {
-	fig, err := New(seriesOf(t, nvml.MemoryUsed, gib, nil, 2*gib, nil, gib), Config{})
+	fig, err := newFigure(seriesOf(t, nvml.MemoryUsed, gib, nil, 2*gib, nil, gib), Config{})
 	require.NoError(t, err)
 	assert.Len(t, fig.panels[0].Lines[0].parts, 3)
 	var b bytes.Buffer
-	assert.NoError(t, fig.Write(&b, ".png"))
-	fig, err = New(seriesOf(t, nvml.MemoryUsed, 0), Config{})
+	assert.NoError(t, fig.write(&b, ".png"))
+	fig, err = newFigure(seriesOf(t, nvml.MemoryUsed, 0), Config{})
 	require.NoError(t, err)
-	assert.NoError(t, fig.Write(&b, ".svg"), "one sample, of nothing")
+	assert.NoError(t, fig.write(&b, ".svg"), "one sample, of nothing")
 }
 
 func TestThinnedPeaksAreDrawn(t *testing.T) {
@@ -237,7 +237,7 @@ func TestThinnedPeaksAreDrawn(t *testing.T) {
 	for i := range values {
 		values[i] = map[bool]float64{true: 9, false: 1}[i == 7777]
 	}
-	fig, err := New(seriesOf(t, nvml.Power, values...), Config{})
+	fig, err := newFigure(seriesOf(t, nvml.Power, values...), Config{})
 	require.NoError(t, err)
 	top := 0.0
 	for _, s := range fig.panels[0].Lines[0].parts[0] {
@@ -265,19 +265,19 @@ func TestPointsAColumn(t *testing.T) {
 }
 
 func TestNothingToDraw(t *testing.T) {
-	_, err := New(nil, Config{})
+	_, err := newFigure(nil, Config{})
 	assert.ErrorContains(t, err, "nothing to draw")
-	_, err = New([]nvml.Series{{Note: "the GPU is lost"}}, Config{})
+	_, err = newFigure([]nvml.Series{{Note: "the GPU is lost"}}, Config{})
 	assert.ErrorContains(t, err, "the GPU is lost")
 }
 
 func TestSizes(t *testing.T) {
-	_, err := New(twoGPUs(t), Config{Width: 1 << 20})
+	_, err := newFigure(twoGPUs(t), Config{Width: 1 << 20})
 	assert.ErrorContains(t, err, "a chart of 1048576 by 500 pixels: each side takes 200 to 10000")
-	_, err = New(twoGPUs(t), Config{Height: 50})
+	_, err = newFigure(twoGPUs(t), Config{Height: 50})
 	assert.ErrorContains(t, err, "800 by 50 pixels")
 	panels := waves(t, map[nvml.Quantity]float64{nvml.MemoryUsed: gib, nvml.Power: 700, nvml.Utilization: 100})
-	_, err = New(panels, Config{Height: 6000})
+	_, err = newFigure(panels, Config{Height: 6000})
 	assert.ErrorContains(t, err, "800 by 12000 pixels", "all panels together")
 }
 
@@ -317,10 +317,10 @@ func TestBinaryUnits(t *testing.T) {
 func TestHTML(t *testing.T) {
 	series := twoGPUs(t)
 	series[1].Note = `a <b>note</b> & "more"`
-	fig, err := New(series, Config{Title: "</script><script>alert(1)"})
+	fig, err := newFigure(series, Config{Title: "</script><script>alert(1)"})
 	require.NoError(t, err)
 	var b bytes.Buffer
-	require.NoError(t, fig.Write(&b, ".html"))
+	require.NoError(t, fig.write(&b, ".html"))
 	text := b.String()
 	assert.Contains(t, text, uplot.JS)
 	assert.Contains(t, text, "Copyright (c) 2022 Leon Sorokin")
@@ -352,22 +352,20 @@ func TestHTML(t *testing.T) {
 }
 
 func TestWriteFile(t *testing.T) {
-	fig, err := New(twoGPUs(t), Config{})
-	require.NoError(t, err)
 	dir := t.TempDir()
 	for _, ext := range formats {
 		path := filepath.Join(dir, "chart"+ext)
-		require.NoError(t, fig.WriteFile(path, false))
+		require.NoError(t, WriteFile(path, false, twoGPUs(t), Config{}))
 		before, err := os.ReadFile(path)
 		require.NoError(t, err)
-		assert.ErrorIs(t, fig.WriteFile(path, false), os.ErrExist)
-		require.NoError(t, fig.WriteFile(path, true))
+		assert.ErrorIs(t, WriteFile(path, false, twoGPUs(t), Config{}), os.ErrExist)
+		require.NoError(t, WriteFile(path, true, twoGPUs(t), Config{}))
 		after, err := os.ReadFile(path)
 		require.NoError(t, err)
 		assert.Equal(t, len(before), len(after))
 	}
-	assert.ErrorContains(t, fig.WriteFile(filepath.Join(dir, "chart.gif"), false), "charts are written as .png, .svg, .html")
-	assert.ErrorContains(t, fig.WriteFile(filepath.Join(dir, "no", "chart.png"), false), "writing a chart: ")
+	assert.ErrorContains(t, WriteFile(filepath.Join(dir, "chart.gif"), false, twoGPUs(t), Config{}), "charts are written as .png, .svg, .html")
+	assert.ErrorContains(t, WriteFile(filepath.Join(dir, "no", "chart.png"), false, twoGPUs(t), Config{}), "writing a chart: ")
 }
 
 // TestRecordingAloneIsLight holds the promise of the package comment.

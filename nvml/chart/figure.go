@@ -7,12 +7,12 @@ import (
 // The shortest and the longest side of a chart, in pixels, with all panels together. A smaller
 // chart cannot be read. Drawing a larger one takes over 400 MB of memory.
 const (
-	MinPixels = 200
-	MaxPixels = 10000
+	minPixels = 200
+	maxPixels = 10000
 )
 
-// Figure is a chart that can be written any number of times.
-type Figure struct {
+// figure is a chart, laid out.
+type figure struct {
 	title         string
 	oneModel      bool // of all GPUs: the title has it
 	width, height int  // pixels, all panels together

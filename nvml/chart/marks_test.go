@@ -23,7 +23,7 @@ func TestAProcessHoldsUntilItsDeviceChanges(t *testing.T) {
 		entry{"time_seconds": 2, "device": 0, used: 6, process: 5},
 		entry{"time_seconds": 2.2, "device": 0, used: 7},
 		entry{"time_seconds": 2.4, "device": 0, used: 7})
-	fig, err := New(series, Config{})
+	fig, err := newFigure(series, Config{})
 	require.NoError(t, err)
 	l := fig.panels[0].Lines[1]
 	require.True(t, l.Process)
@@ -33,7 +33,7 @@ func TestAProcessHoldsUntilItsDeviceChanges(t *testing.T) {
 }
 
 // inBytes undoes a panel's unit.
-func inBytes(parts [][]sample, fig *Figure) [][]sample {
+func inBytes(parts [][]sample, fig *figure) [][]sample {
 	scale := map[string]float64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[fig.panels[0].Unit]
 	for _, part := range parts {
 		for i := range part {
@@ -61,7 +61,7 @@ func TestEqualLines(t *testing.T) {
 			entries = append(entries, entry{"time_seconds": i, "device": device, used: gib * float64(i+1)})
 		}
 	}
-	fig, err := New(recording(t, entries...), Config{})
+	fig, err := newFigure(recording(t, entries...), Config{})
 	require.NoError(t, err)
 	lines := fig.panels[0].Lines
 	assert.Equal(t, []int{1, 0}, []int{lines[0].Under, lines[1].Under})
@@ -71,18 +71,18 @@ func TestEqualLines(t *testing.T) {
 func TestCapacityAndPeak(t *testing.T) {
 	used := nvml.MemoryUsed.Key()
 	high := recording(t, entry{"time_seconds": 0, "device": 0, used: gib}, entry{"time_seconds": 1, "device": 0, used: 20 * gib}, entry{"time_seconds": 2, "device": 0, used: 2 * gib})
-	fig, err := New(high, Config{})
+	fig, err := newFigure(high, Config{})
 	require.NoError(t, err)
 	assert.Equal(t, []rule{{"capacity 24.0 GiB", 24}}, fig.panels[0].Rules)
 	assert.Equal(t, &sample{1, 20}, fig.panels[0].Lines[0].peak)
 	_, texts, _ := drawn(t, high, Config{})
 	assert.Contains(t, texts, "capacity 24.0 GiB")
 	var b bytes.Buffer
-	require.NoError(t, fig.Write(&b, ".html"))
+	require.NoError(t, fig.write(&b, ".html"))
 	assert.Contains(t, b.String(), `"rules":[{"label":"capacity 24.0 GiB","y":24}]`)
 
 	low := recording(t, entry{"time_seconds": 0, "device": 0, used: gib}, entry{"time_seconds": 1, "device": 0, used: 2 * gib})
-	fig, err = New(low, Config{})
+	fig, err = newFigure(low, Config{})
 	require.NoError(t, err)
 	assert.Empty(t, fig.panels[0].Rules, "far above: the line would be squeezed")
 	assert.Equal(t, 2.0, fig.panels[0].Max)
@@ -91,7 +91,7 @@ func TestCapacityAndPeak(t *testing.T) {
 // A line that does not move does not look like a full device.
 func TestAFlatLine(t *testing.T) {
 	for _, level := range []float64{0, gib} {
-		fig, err := New(seriesOf(t, nvml.MemoryUsed, level, level, level), Config{})
+		fig, err := newFigure(seriesOf(t, nvml.MemoryUsed, level, level, level), Config{})
 		require.NoError(t, err)
 		assert.Equal(t, [2]any{24.0, "GiB"}, [2]any{fig.panels[0].Max, fig.panels[0].Unit})
 	}
@@ -116,7 +116,7 @@ func TestALongKeyLeavesRoom(t *testing.T) {
 			entries = append(entries, entry{"time_seconds": i, "device": device, nvml.MemoryUsed.Key(): gib, nvml.ProcessMemory.Key(): gib})
 		}
 	}
-	fig, err := New(recording(t, entries...), Config{})
+	fig, err := newFigure(recording(t, entries...), Config{})
 	require.NoError(t, err)
 	key := newKey(fig.panels[0].Lines, float64(fig.width)-2*margin)
 	assert.Len(t, key.lines, 32)
@@ -132,7 +132,7 @@ func TestColorsOfDevices(t *testing.T) {
 			entries = append(entries, entry{"time_seconds": i, "device": device, used: gib * float64(i+1), busy: 10 * device, fan: 20 + i})
 		}
 	}
-	fig, err := New(recording(t, entries...), Config{})
+	fig, err := newFigure(recording(t, entries...), Config{})
 	require.NoError(t, err)
 	require.Len(t, fig.panels, 2)
 	for _, p := range fig.panels {

@@ -19,7 +19,7 @@ var (
 )
 
 // html writes the chart as a page. It follows the reader's choice of light or dark.
-func (f *Figure) html(w io.Writer) error {
+func (f *figure) html(w io.Writer) error {
 	var p webpage.Page
 	p.Put(`<!DOCTYPE html>
 <html lang="en">
@@ -100,14 +100,14 @@ type pagePoint struct {
 	Y float64 `json:"y"`
 }
 
-func (f *Figure) pageTitle() string {
+func (f *figure) pageTitle() string {
 	if f.title == "" {
 		return "GPU memory"
 	}
 	return f.title
 }
 
-func (f *Figure) pagePanels() []pagePanel {
+func (f *figure) pagePanels() []pagePanel {
 	panels := make([]pagePanel, len(f.panels))
 	for i, p := range f.panels {
 		panels[i].Name, panels[i].Unit, panels[i].Max, panels[i].Rules = p.Name, p.Unit, roof(p.Max), append([]rule{}, p.Rules...)
@@ -150,5 +150,5 @@ func rateOf(s nvml.Series) string {
 	if s.Len() < 3 || s.Duration() < 100*time.Millisecond {
 		return "–"
 	}
-	return fmt.Sprintf("%.1f Hz", s.SamplingRate())
+	return fmt.Sprintf("%.1f Hz", samplingRate(s))
 }

@@ -20,7 +20,7 @@ func unitsOf(series []nvml.Series) []string {
 	return units
 }
 
-func (f *Figure) newPanel(unit string) panel {
+func (f *figure) newPanel(unit string) panel {
 	var p panel
 	var series []nvml.Series
 	for _, s := range f.series {
@@ -60,7 +60,7 @@ func (f *Figure) newPanel(unit string) panel {
 }
 
 // withModel adds to a title the model of all GPUs of a chart that has several. It is not told with each line then.
-func (f *Figure) withModel(title string) string {
+func (f *figure) withModel(title string) string {
 	var devices []string
 	for _, s := range f.series {
 		if s.Device.Name == "" || s.Device.Name != f.series[0].Device.Name {
@@ -82,7 +82,7 @@ func (f *Figure) withModel(title string) string {
 }
 
 // nameOf says what a line shows, and the model of its GPU.
-func (f *Figure) nameOf(s nvml.Series) string {
+func (f *figure) nameOf(s nvml.Series) string {
 	if s.Device.Name != "" && !f.oneModel && s.Quantity != nvml.ProcessMemory {
 		return s.Label() + ", " + s.Device.Name
 	}
@@ -90,7 +90,7 @@ func (f *Figure) nameOf(s nvml.Series) string {
 }
 
 // labelOf says in a picture how high a line gets too: it has no table.
-func (f *Figure) labelOf(s nvml.Series) string {
+func (f *figure) labelOf(s nvml.Series) string {
 	label := f.nameOf(s)
 	if s.Quantity != nvml.MemoryUsed && s.Quantity != nvml.ProcessMemory {
 		return label

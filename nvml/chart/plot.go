@@ -12,7 +12,7 @@ const (
 )
 
 // draw draws the title, and each panel below its key, where the key can cover no line.
-func (f *Figure) draw(c canvas) {
+func (f *figure) draw(c canvas) {
 	top, width := margin, float64(f.width)-2*margin
 	if f.title != "" {
 		face := face{size: 1.2 * fontSize, bold: true}
@@ -44,7 +44,7 @@ func (f *Figure) draw(c canvas) {
 
 // axes is the area of a panel, in pixels.
 type axes struct {
-	figure                   *Figure
+	figure                   *figure
 	panel                    panel
 	left, right, top, bottom float64
 }

@@ -24,7 +24,7 @@ type raster struct {
 }
 
 // png writes the chart as a picture.
-func (f *Figure) png(w io.Writer) error {
+func (f *figure) png(w io.Writer) error {
 	c := &raster{picture: image.NewRGBA(image.Rect(0, 0, f.width, f.height))}
 	draw.Draw(c.picture, c.picture.Bounds(), image.White, image.Point{}, draw.Src)
 	f.draw(c)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -23,7 +24,7 @@ func recorder(w io.Writer, v *view) (err error) {
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	rec, err := nvml.NewRecorder(nvml.Config{
-		Source: v.source, Devices: []string{v.device.UUID}, Interval: 20 * time.Millisecond, Target: nvml.Self(),
+		Source: v.source, Devices: []string{v.device.UUID}, Interval: 20 * time.Millisecond, Target: nvml.Target{PID: os.Getpid()},
 	})
 	if err != nil {
 		return err

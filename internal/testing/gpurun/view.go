@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
@@ -64,7 +65,7 @@ func (v *view) own() (alloc.Bytes, error) {
 	if v == nil {
 		return 0, nvml.ErrNotAvailable
 	}
-	return nvml.MemoryOf(v.source, v.device, nvml.Self())
+	return nvml.MemoryOf(v.source, v.device, nvml.Target{PID: os.Getpid()})
 }
 
 // cell prints a figure in MiB, so that a reader can subtract, or why there is none.

@@ -58,15 +58,15 @@ var _ = func() error {
 }
 
 var _ = func(ctx context.Context, train func(context.Context) error) error {
-	recording, err := nvml.Record(ctx, nvml.Config{}, train)
+	rec, err := nvml.NewRecorder(nvml.Config{})
 	if err != nil {
 		return err
 	}
-	fig, err := chart.New(recording.Series, chart.Config{})
+	err = rec.Record(ctx, train)
 	if err != nil {
 		return err
 	}
-	err = fig.WriteFile("memory.png", false) // or .svg, .html
+	err = chart.WriteFile("memory.png", false, rec.Recording().Series, chart.Config{}) // or .svg, .html
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -46,8 +47,8 @@ func TestRecordsAnotherProcessesMemory(t *testing.T) {
 
 	rec, err := nvml.ReadFile(samples)
 	require.NoError(t, err)
-	assert.Equal(t, float64(memory), rec.Of(nvml.ProcessMemory)[0].Max())
-	assert.Equal(t, float64(memory), rec.Of(nvml.MemoryUsed)[0].Max())
+	assert.Equal(t, float64(memory), seriesOf(rec, nvml.ProcessMemory).Max())
+	assert.Equal(t, float64(memory), seriesOf(rec, nvml.MemoryUsed).Max())
 	assert.Contains(t, stderr.String(), "1.2 GiB")
 	assert.NotContains(t, stderr.String(), "\r", "no live line in a pipe")
 	f, err := os.Open(chart)
@@ -99,7 +100,7 @@ func TestRecordsTheExample(t *testing.T) {
 	rec, err := nvml.ReadFile(samples)
 	require.NoError(t, err)
 	for _, q := range []nvml.Quantity{nvml.ProcessMemory, nvml.MemoryUsed} {
-		assert.InDelta(t, megabytes*1e6, rec.Of(q)[0].Max(), 0.5, q)
+		assert.InDelta(t, megabytes*1e6, seriesOf(rec, q).Max(), 0.5, q)
 	}
 	assert.FileExists(t, filepath.Join(dir, "memory.png"), "the example's own chart")
 }
@@ -146,4 +147,9 @@ esac
 			assert.Contains(t, out.String(), "samples: ")
 		})
 	}
+}
+
+// seriesOf returns the first series of a quantity.
+func seriesOf(rec nvml.Recording, q nvml.Quantity) nvml.Series {
+	return rec.Series[slices.IndexFunc(rec.Series, func(s nvml.Series) bool { return s.Quantity == q })]
 }

@@ -34,10 +34,8 @@ func wave(t *testing.T, top float64) []nvml.Series {
 
 // The page draws itself, tells the values under the pointer, and zooms.
 func TestChart(t *testing.T) {
-	fig, err := chart.New(wave(t, 23<<30), chart.Config{})
-	require.NoError(t, err)
 	page := filepath.Join(t.TempDir(), "chart.html")
-	require.NoError(t, fig.WriteFile(page, false))
+	require.NoError(t, chart.WriteFile(page, false, wave(t, 23<<30), chart.Config{}))
 	ctx := open(t, "file://"+page)
 	assert.Equal(t, 1, evaluate[int](t, ctx, `document.querySelectorAll("canvas").length`))
 	assert.Equal(t, 2, evaluate[int](t, ctx, `document.querySelectorAll("tr.u-series").length`), "time and one line")

@@ -13,6 +13,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
+// MinInterval is the shortest time between two looks at a device: an nvml.Recorder takes no less.
+const MinInterval = 10 * time.Millisecond
+
 // AddSourceFlag adds the flag that says where figures come from.
 func AddSourceFlag(cmd *cobra.Command, source *string) {
 	cmd.Flags().StringVar(source, "source", "auto",
@@ -29,12 +32,8 @@ func OpenSource(name string) (nvml.Source, error) {
 	switch name {
 	case "auto":
 		return withHint(nvml.Open())
-	case "nvml":
-		return withHint(nvml.OpenLibrary(""))
-	case "smi":
-		return withHint(nvml.OpenSMI(""))
-	case "drm":
-		return withHint(nvml.OpenDRM(""))
+	case "nvml", "smi", "drm":
+		return withHint(nvml.Open(name))
 	case "sim":
 		gpu, err := sim.New(sim.Config{})
 		if err != nil {

@@ -169,15 +169,8 @@ func IsChart(path string) bool {
 
 // SaveCharts draws a recording into files, and prints their names.
 func (a *App) SaveCharts(rec nvml.Recording, cfg chart.Config, paths []string, force bool) error {
-	if len(paths) == 0 {
-		return nil
-	}
-	fig, err := chart.New(rec.Series, cfg)
-	if err != nil {
-		return err
-	}
 	for _, path := range paths {
-		if err := fig.WriteFile(path, force); err != nil {
+		if err := chart.WriteFile(path, force, rec.Series, cfg); err != nil {
 			return err
 		}
 		fmt.Fprintf(a.Stderr, "chart: %s\n", path)

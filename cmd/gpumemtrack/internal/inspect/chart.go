@@ -45,12 +45,15 @@ func Chart(a *cli.App) *cobra.Command {
 	return cmd
 }
 
+// The shortest and the longest side of a chart, as package chart has them.
+const minPixels, maxPixels = 200, 10000
+
 func runChart(a *cli.App, file string, o chartOptions) error {
 	switch {
 	case o.last < 0:
 		return cli.UsageError("chart: --last cannot be negative")
-	case min(o.width, o.height) < chart.MinPixels || max(o.width, o.height) > chart.MaxPixels:
-		return cli.UsageError("chart: --width and --height take %d to %d pixels", chart.MinPixels, chart.MaxPixels)
+	case min(o.width, o.height) < minPixels || max(o.width, o.height) > maxPixels:
+		return cli.UsageError("chart: --width and --height take %d to %d pixels", minPixels, maxPixels)
 	}
 	if o.outputs == nil {
 		o.outputs = []string{strings.TrimSuffix(file, filepath.Ext(file)) + ".png"}

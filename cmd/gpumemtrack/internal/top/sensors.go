@@ -60,8 +60,8 @@ answer.`,
 }
 
 func runSensors(a *cli.App, o sensorsOptions) error {
-	if o.interval < nvml.MinInterval {
-		return cli.UsageError("--interval %v: the shortest is %v", o.interval, nvml.MinInterval)
+	if o.interval < cli.MinInterval {
+		return cli.UsageError("--interval %v: the shortest is %v", o.interval, cli.MinInterval)
 	}
 	src, err := cli.OpenSource(o.source)
 	if err != nil {

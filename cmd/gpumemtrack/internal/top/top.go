@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
-	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
 type topOptions struct {
@@ -62,8 +61,8 @@ the GPU's multiprocessors, each null where it is unknown) and
 }
 
 func runTop(a *cli.App, o topOptions) error {
-	if o.interval < nvml.MinInterval {
-		return cli.UsageError("top: --interval %v: the shortest is %v", o.interval, nvml.MinInterval)
+	if o.interval < cli.MinInterval {
+		return cli.UsageError("top: --interval %v: the shortest is %v", o.interval, cli.MinInterval)
 	}
 	for _, page := range o.pages {
 		if !cli.IsURL(page) {

@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -58,8 +59,8 @@ func liveLine(rec nvml.Recording) string {
 
 func seriesToShow(rec nvml.Recording, d nvml.Device) (nvml.Series, bool) {
 	for _, q := range []nvml.Quantity{nvml.ProcessMemory, nvml.MemoryUsed} {
-		for _, s := range rec.Of(q) {
-			if s.Device == d && s.Known() {
+		for _, s := range rec.Series {
+			if s.Quantity == q && s.Device == d && s.Known() {
 				return s, true
 			}
 		}
@@ -67,11 +68,16 @@ func seriesToShow(rec nvml.Recording, d nvml.Device) (nvml.Series, bool) {
 	return nvml.Series{}, false
 }
 
-// latest returns the last n values, without gaps, and the last of all.
+// latest returns the last n values, without gaps, and the last of all. Of merged samples it is the largest.
 func latest(s nvml.Series, n int) (values []float64, now float64) {
-	for p := range s.Points() {
-		if !p.IsGap() {
-			values = append(values, p.Max)
+	before := time.Duration(-1)
+	for t, v := range s.Points() {
+		switch {
+		case math.IsNaN(v):
+		case t == before:
+			values[len(values)-1] = v
+		default:
+			values, before = append(values, v), t
 		}
 	}
 	values = values[max(0, len(values)-n):]

@@ -145,8 +145,8 @@ func (o recordOptions) config() (charts []string, cfg nvml.Config, err error) {
 		return nil, cfg, cli.UsageError("record: --with: %w", err)
 	}
 	switch {
-	case o.interval < nvml.MinInterval:
-		return nil, cfg, cli.UsageError("record: --interval %v: the shortest is %v", o.interval, nvml.MinInterval)
+	case o.interval < cli.MinInterval:
+		return nil, cfg, cli.UsageError("record: --interval %v: the shortest is %v", o.interval, cli.MinInterval)
 	case o.duration < 0 || o.pid < 0:
 		return nil, cfg, cli.UsageError("record: --duration and --pid cannot be negative")
 	case o.pid != 0 && len(o.command) > 0:

@@ -111,5 +111,5 @@ func rateCell(s nvml.Series) string {
 	if s.Len() < 3 || s.Duration() < 100*time.Millisecond { // too short for a rate
 		return "-"
 	}
-	return fmt.Sprintf("%.1f Hz", s.SamplingRate())
+	return fmt.Sprintf("%.1f Hz", float64(s.Len()-1)/s.Duration().Seconds())
 }
