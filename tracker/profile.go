@@ -66,7 +66,7 @@ func (t profileTree) at(path string) *profileNode {
 	if n := t[path]; n != nil {
 		return n
 	}
-	n := &profileNode{row: sections.Row{Path: path, DeviceTime: -1}}
+	n := &profileNode{row: sections.Row{Measured: sections.Measured{Path: path, DeviceTime: -1}}}
 	t[path] = n
 	above := t.at(path[:max(0, strings.LastIndexByte(path, '/'))])
 	above.parts = append(above.parts, n)
@@ -87,8 +87,11 @@ func (n *profileNode) appendTo(rows sections.Profile) sections.Profile {
 
 func (s *pathStats) row(path string, site mem.Frame, stack mem.Stack) sections.Row {
 	r := sections.Row{
-		Path: path, CallSite: site, Stack: stack, Calls: s.calls, Time: s.time, DeviceTime: -1, CPUTime: -1, RSS: s.rss.get(), Heap: s.heap.get(),
-		Allocated: s.allocated, Freed: s.freed, Peak: s.peak, OwnPeak: s.ownPeak, Live: s.live,
+		Measured: sections.Measured{
+			Path: path, CallSite: site, Stack: stack, Time: s.time, DeviceTime: -1, CPUTime: -1,
+			Allocated: s.allocated, Freed: s.freed, OwnPeak: s.ownPeak,
+		},
+		Calls: s.calls, RSS: s.rss.get(), Heap: s.heap.get(), Peak: s.peak, Live: s.live,
 	}
 	if s.timed > 0 {
 		r.DeviceTime = s.deviceTime
@@ -126,12 +129,15 @@ func (s *Section) data() (data sections.Data, timed bool) {
 		m = s.soFar()
 	}
 	data = sections.Data{
-		Path: s.path, CallSite: s.tracker.stacks.Site(s.stack), Stack: s.tracker.stacks.Stack(s.stack), Incomplete: m.incomplete,
-		Start: s.tracker.start.Add(s.from.at), Time: max(0, m.to.at-s.from.at), CPUTime: -1, DeviceTime: -1,
-		GPU:       sections.MemoryUse{Before: s.from.gpu, Used: m.to.gpu, Peak: m.peak.gpu},
-		RSS:       residentUse(s.from.host, m.to.host, m.peak.host),
-		Heap:      sections.MemoryUse{Before: s.from.host.Heap, Used: m.to.host.Heap, Peak: -1},
-		Allocated: m.own.allocated, Freed: m.own.freed, OwnPeak: m.own.peak,
+		Measured: sections.Measured{
+			Path: s.path, CallSite: s.tracker.stacks.Site(s.stack), Stack: s.tracker.stacks.Stack(s.stack),
+			Time: max(0, m.to.at-s.from.at), CPUTime: -1, DeviceTime: -1,
+			Allocated: m.own.allocated, Freed: m.own.freed, OwnPeak: m.own.peak,
+		},
+		Start: s.tracker.start.Add(s.from.at), Incomplete: m.incomplete,
+		GPU:  sections.MemoryUse{Before: s.from.gpu, Used: m.to.gpu, Peak: m.peak.gpu},
+		RSS:  residentUse(s.from.host, m.to.host, m.peak.host),
+		Heap: sections.MemoryUse{Before: s.from.host.Heap, Used: m.to.host.Heap, Peak: -1},
 	}
 	if s.from.cpu >= 0 && m.to.cpu >= 0 {
 		data.CPUTime = max(0, m.to.cpu-s.from.cpu)

@@ -70,13 +70,15 @@ func TestSectionNumbers(t *testing.T) {
 
 func TestSectionTable(t *testing.T) {
 	d := sections.Data{
-		Path: "forward", Time: 12 * time.Millisecond, DeviceTime: 10 * time.Millisecond, CPUTime: 23 * time.Millisecond,
+		Measured: sections.Measured{
+			Path: "forward", Time: 12 * time.Millisecond, DeviceTime: 10 * time.Millisecond, CPUTime: 23 * time.Millisecond,
+		},
 		GPU:  sections.MemoryUse{Before: 2898 * alloc.MiB, Used: 5465 * alloc.MiB, Peak: 6902 * alloc.MiB},
 		RSS:  sections.MemoryUse{Before: 125 * alloc.MiB, Used: 170 * alloc.MiB, Peak: 180 * alloc.MiB, PeakAtMost: true},
 		Heap: sections.MemoryUse{Before: 8 * alloc.MiB, Used: 6 * alloc.MiB, Peak: -1},
 	}
 	unknown := sections.MemoryUse{Before: -1, Used: -1, Peak: -1}
-	other := sections.Data{Path: "load", DeviceTime: -1, CPUTime: -1, RSS: unknown, Heap: unknown}
+	other := sections.Data{Measured: sections.Measured{Path: "load", DeviceTime: -1, CPUTime: -1}, RSS: unknown, Heap: unknown}
 	other.Incomplete = "the tracker was closed before it ended"
 	golden(t, "section.txt", d.Table()+d.String()+"\n"+other.Table()+other.String()+"\n")
 }

@@ -67,8 +67,8 @@ func expect(batch int) (*estimate.Report, map[string]sections.Estimate, error) {
 	}
 	for _, row := range report.Layers {
 		of["step/forward/"+row.Path] = sections.Estimate{
-			Layer: sections.Layer{Inputs: []alloc.Shape{row.Input}, FLOPs: row.FLOPs, Params: row.Params},
-			Of:    "allocated", Bytes: row.Allocated,
+			Inputs: []alloc.Shape{row.Input}, FLOPs: row.FLOPs, Params: row.Params,
+			Of: "allocated", Bytes: row.Allocated,
 		}
 	}
 	return report, of, nil

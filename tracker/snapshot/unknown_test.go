@@ -29,9 +29,9 @@ func TestUnknownIsNull(t *testing.T) {
 		{&snapshot.Mark{Seq: 3, Levels: snapshot.Levels{Reserved: 9, DriverUsed: -1, DriverTotal: 7}}, new(snapshot.Mark), 1},
 		{&snapshot.OOM{Free: -1, Total: -1, Reserved: -1, Inactive: -1, LargestInactive: -1, Untracked: -1, Elsewhere: -1, Others: -1}, new(snapshot.OOM), 8},
 		{&sections.MemoryUse{Before: -1, Used: 4, Peak: -1, PeakAtMost: true}, new(sections.MemoryUse), 2},
-		{&sections.Data{Path: "a", Time: 5, DeviceTime: -1, CPUTime: -1, RSS: sections.MemoryUse{Before: -1, Used: -1, Peak: -1}}, new(sections.Data), 5},
-		{&sections.Row{Path: "a", DeviceTime: -1, CPUTime: -1}, new(sections.Row), 4},
-		{&sections.Row{Path: "a", CPUTime: time.Second, RSS: &rss}, new(sections.Row), 1},
+		{&sections.Data{Measured: sections.Measured{Path: "a", Time: 5, DeviceTime: -1, CPUTime: -1}, RSS: sections.MemoryUse{Before: -1, Used: -1, Peak: -1}}, new(sections.Data), 5},
+		{&sections.Row{Measured: sections.Measured{Path: "a", DeviceTime: -1, CPUTime: -1}}, new(sections.Row), 4},
+		{&sections.Row{Measured: sections.Measured{Path: "a", CPUTime: time.Second}, RSS: &rss}, new(sections.Row), 1},
 	} {
 		text, err := json.Marshal(test.of)
 		require.NoError(t, err)

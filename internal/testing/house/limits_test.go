@@ -62,7 +62,7 @@ var names = map[string]int{
 	"tracker/snapshot/explain":  17,
 	"tracker/snapshot/leaks":    23,
 	"tracker/snapshot/rewind":   8,
-	"tracker/snapshot/sections": 64,
+	"tracker/snapshot/sections": 55,
 }
 
 // silent are types that hide fields and have no String, and why none is needed.

@@ -79,7 +79,7 @@ var zeros = []any{
 	new(explain.Explanation), new(explain.Line),
 	new(leaks.Leak), new(leaks.Suspect),
 	new(rewind.Moment),
-	new(sections.Data), new(sections.Estimate), new(sections.Layer), new(sections.MemoryUse), new(sections.Profile),
+	new(sections.Data), new(sections.Estimate), new(sections.Measured), new(sections.MemoryUse), new(sections.Profile),
 	new(sections.Row),
 }
 

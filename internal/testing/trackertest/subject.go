@@ -398,7 +398,8 @@ func (s *subject) checkReaders(now *snapshot.Snapshot) {
 			}
 		}
 		require.Equal(t, want, sections.Row{
-			Calls: got.Calls, Allocated: got.Allocated, Freed: got.Freed, Peak: got.Peak, OwnPeak: got.OwnPeak, Live: got.Live,
+			Measured: sections.Measured{Allocated: got.Allocated, Freed: got.Freed, OwnPeak: got.OwnPeak},
+			Calls:    got.Calls, Peak: got.Peak, Live: got.Live,
 		}, got.Path)
 	}
 	require.Empty(t, rows, "sections that ended and are in no profile")

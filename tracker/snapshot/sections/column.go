@@ -63,9 +63,9 @@ var columns = []column{
 	number(byPeak, "Peak", func(r *Row) alloc.Bytes { return r.Peak }, alloc.Bytes.String),
 	number(byOwnPeak, "Own peak", func(r *Row) alloc.Bytes { return r.OwnPeak }, alloc.Bytes.String),
 	number(byLive, "Live", func(r *Row) alloc.Bytes { return r.Live.Bytes }, alloc.Bytes.String),
-	number("flops", "FLOPs", func(r *Row) int64 { return r.FLOPs }, scaled),
-	number("params", "Params", func(r *Row) int64 { return r.Params }, plain),
-	{"inputs", "Inputs", byText(inputs), func(r *Row) bool { return len(r.Inputs) > 0 }, inputs, true},
+	number("flops", "FLOPs", func(r *Row) int64 { return r.estimate().FLOPs }, scaled),
+	number("params", "Params", func(r *Row) int64 { return r.estimate().Params }, plain),
+	{"inputs", "Inputs", byText(inputs), func(r *Row) bool { return len(r.estimate().Inputs) > 0 }, inputs, true},
 	{"line", "Call site", byText(site), nil, site, true},
 }
 
@@ -106,11 +106,14 @@ func estimated(name string, header string, value func(*Row) alloc.Bytes, text fu
 	return c
 }
 
-func expected(r *Row) alloc.Bytes {
+func expected(r *Row) alloc.Bytes { return r.estimate().Bytes }
+
+// estimate is the row's Estimate; a zero one if it has none.
+func (r *Row) estimate() Estimate {
 	if r.Estimate == nil {
-		return 0
+		return Estimate{}
 	}
-	return r.Estimate.Bytes
+	return *r.Estimate
 }
 
 func byText(of func(*Row) string) func(x, y *Row) int {
@@ -135,9 +138,9 @@ func scaled(n int64) string {
 var decimalPrefixes = []string{"", "K", "M", "G", "T", "P", "E"}
 
 func inputs(r *Row) string {
-	texts := make([]string, len(r.Inputs))
-	for i, shape := range r.Inputs {
-		texts[i] = shape.String()
+	var texts []string
+	for _, shape := range r.estimate().Inputs {
+		texts = append(texts, shape.String())
 	}
 	return strings.Join(texts, " ")
 }

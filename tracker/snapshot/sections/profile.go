@@ -2,13 +2,10 @@ package sections
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -16,8 +13,8 @@ import (
 // parts follow it. It is a copy: later sections do not change it.
 type Profile []Row
 
-// SetEstimates sets the Estimate of the rows whose path is a key of e. Inputs, FLOPs and parameters
-// are taken from it, unless the row has some. The error names an Estimate whose path was not measured.
+// SetEstimates sets the Estimate of the rows whose path is a key of e. Other rows keep theirs. The
+// error names an Estimate whose Of is none of its words.
 func (p Profile) SetEstimates(e map[string]Estimate) error {
 	for path, expected := range e {
 		if !slices.Contains([]string{"", byAllocated, byKept, byPeak, byOwnPeak, byLive}, expected.Of) {
@@ -32,9 +29,6 @@ func (p Profile) SetEstimates(e map[string]Estimate) error {
 		}
 		found.Of = cmp.Or(found.Of, byTree)
 		r.Estimate = &found
-		if r.Inputs == nil && r.FLOPs == 0 && r.Params == 0 {
-			r.Layer = found.Layer
-		}
 	}
 	return nil
 }
@@ -54,92 +48,18 @@ func (p Profile) Sorted(by string) (Profile, error) {
 	return rows, nil
 }
 
-type profileJSON struct {
-	Schema  string `json:"schema"`
-	Version int    `json:"version"`
-	Rows    []Row  `json:"rows"`
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote.
-func (p *Profile) UnmarshalJSON(text []byte) error {
-	if string(text) == "null" {
-		return nil
-	}
-	var in profileJSON
-	if err := jsonstream.Unmarshal(text, &in); err != nil {
-		return err
-	}
-	if err := jsonstream.CheckSchema(in.Schema, in.Version, jsonstream.ProfileSchema, jsonstream.ProfileVersion); err != nil {
-		return fmt.Errorf("read profile: %w", err)
-	}
-	for i, r := range in.Rows {
-		if r.Estimate == nil {
-			continue
-		}
-		if err := checkColumn(r.Estimate.Of); err != nil {
-			return fmt.Errorf("read profile: row %d: %w", i, err)
-		}
-	}
-	*p = append(Profile{}, in.Rows...) // not nil, because nil means unknown
-	return nil
-}
-
-// MarshalJSON writes the rows in their order, with the schema and its version.
-func (p Profile) MarshalJSON() ([]byte, error) {
-	out := profileJSON{jsonstream.ProfileSchema, jsonstream.ProfileVersion, nil}
-	if len(p) > 0 {
-		out.Rows = p
-	}
-	return json.Marshal(out)
-}
-
 // Row is all ended sections of one path. Calls, times, RSS, Heap, Allocated and Freed
 // are sums over the calls. Peak and OwnPeak are maxima. Live is the present level. Sums and
 // levels include the sections' parts.
 type Row struct {
-	Path       string        `json:"path"`
-	CallSite   mem.Frame     `json:"call_site"`       // who opened the last
-	Stack      mem.Stack     `json:"stack,omitempty"` // its whole call stack, innermost first; shared: do not write
-	Calls      int64         `json:"calls"`           // 0 if only parts of it are known
-	Time       time.Duration `json:"time_ns"`
-	DeviceTime time.Duration `json:"device_time_ns"` // -1 if it is not known
-	CPUTime    time.Duration `json:"cpu_time_ns"`    // of the process, see Data; -1 if unknown
-	RSS        *alloc.Bytes  `json:"rss_bytes"`      // resident set, consumed; nil if it is not known
-	Heap       *alloc.Bytes  `json:"heap_bytes"`     // Go's heap, consumed; nil if it is not known
+	Measured
+	Calls int64        // 0 if only parts of it are known
+	RSS   *alloc.Bytes // resident set, consumed; nil if it is not known
+	Heap  *alloc.Bytes // Go's heap, consumed; nil if it is not known
+	Peak  alloc.Bytes  // the highest of Data.GPU.Peak
+	Live  mem.Tally    // allocated there and alive now
 
-	Allocated mem.Tally   `json:"allocated"`
-	Freed     mem.Tally   `json:"freed"`
-	Peak      alloc.Bytes `json:"peak_bytes"`     // the highest of Data.GPU.Peak
-	OwnPeak   alloc.Bytes `json:"own_peak_bytes"` // the highest of Data.OwnPeak
-	Live      mem.Tally   `json:"live"`           // allocated there and alive now
-
-	Layer              // from the Estimate
-	Estimate *Estimate `json:"estimate,omitempty"`
-}
-
-// rowJSON is the JSON form of a Row.
-type rowJSON struct {
-	plainRow
-	DeviceTime jsonstream.Amount `json:"device_time_ns"`
-	CPUTime    jsonstream.Amount `json:"cpu_time_ns"`
-}
-
-type plainRow Row
-
-// MarshalJSON writes null for an unknown value.
-func (r Row) MarshalJSON() ([]byte, error) {
-	return json.Marshal(rowJSON{plainRow(r), jsonstream.Amount(r.DeviceTime), jsonstream.Amount(r.CPUTime)})
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote. Of earlier versions, a time that is not there is unknown.
-func (r *Row) UnmarshalJSON(text []byte) error {
-	in := rowJSON{CPUTime: -1}
-	if err := jsonstream.Unmarshal(text, &in); err != nil {
-		return err
-	}
-	*r = Row(in.plainRow)
-	r.DeviceTime, r.CPUTime = time.Duration(in.DeviceTime), time.Duration(in.CPUTime)
-	return nil
+	Estimate *Estimate
 }
 
 // Kept returns what an average call allocated minus what it freed, in bytes.
@@ -175,23 +95,18 @@ func (r *Row) measured(of string) alloc.Bytes {
 	return 0
 }
 
-// Layer describes the work that one call of a section does. What is not known
-// is zero.
-type Layer struct {
-	Inputs []alloc.Shape `json:"inputs,omitempty"`
-	FLOPs  int64         `json:"flops,omitempty"` // floating-point operations
-	Params int64         `json:"params,omitempty"`
-}
-
-// Estimate is what is expected of one call of a section. Of a layer in a report of
+// Estimate is what is expected of one call of a section, and the work that the call does; what is not known of that is
+// zero. Of a layer in a report of
 // package estimate it is
 //
 //	sections.Estimate{
-//		Layer: sections.Layer{Inputs: []alloc.Shape{row.Input}, FLOPs: row.FLOPs, Params: row.Params},
-//		Of:    "allocated", Bytes: row.Allocated,
+//		Inputs: []alloc.Shape{row.Input}, FLOPs: row.FLOPs, Params: row.Params,
+//		Of: "allocated", Bytes: row.Allocated,
 //	}
 type Estimate struct {
-	Layer
+	Inputs []alloc.Shape `json:"inputs,omitempty"`
+	FLOPs  int64         `json:"flops,omitempty"` // floating-point operations
+	Params int64         `json:"params,omitempty"`
 	// Of says which measured amount it is an estimate of: "allocated", "kept", "peak", "own-peak"
 	// or "live".
 	Of    string      `json:"of"`

@@ -10,25 +10,20 @@
 package sections
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// Data is what a Section measured. An unknown amount is -1.
-type Data struct {
+// Measured is what a section measured, or what all ended sections of one path did: then the times, Allocated and Freed
+// are sums over the calls, and OwnPeak is the highest.
+type Measured struct {
 	Path     string    `json:"path"`
-	CallSite mem.Frame `json:"call_site"`       // who opened it
+	CallSite mem.Frame `json:"call_site"`       // who opened it, or the last of them
 	Stack    mem.Stack `json:"stack,omitempty"` // the whole call stack, innermost first; shared: do not write
-	Start    time.Time `json:"start"`
-	// Incomplete says why the section measured nothing, or stopped before its End;
-	// it is empty if neither is so.
-	Incomplete string `json:"incomplete,omitempty"`
 	// Time is measured by the host's clock. DeviceTime is measured by the device's clock, from when
 	// the device reached the section's beginning until it had done what was queued by its end, busy
 	// or waiting. It is -1 if the device cannot tell.
@@ -40,16 +35,6 @@ type Data struct {
 	// one processor worked. It is -1 without SectionConfig.HostDetail.
 	CPUTime time.Duration `json:"cpu_time_ns"`
 
-	// GPU is the level of the tracker's live buffers, in requested bytes,
-	// whichever goroutine allocated them. Its peak is exact.
-	GPU MemoryUse `json:"gpu"`
-	// RSS is the process's resident set as the kernel counts it, which lags behind by some MiB on
-	// machines with many processors. Without SectionConfig.HostDetail the reading may be up to 10
-	// µs old. Heap is the objects on Go's heap, including dead ones not collected yet. Heap and
-	// the peak of RSS are known only with SectionConfig.HostDetail.
-	RSS  MemoryUse `json:"rss"`
-	Heap MemoryUse `json:"heap"`
-
 	// Allocated and Freed are the bytes that the section itself and its parts allocated and freed;
 	// the work of other goroutines beside it does not count. The difference is what the section
 	// kept. It is negative if the section freed older buffers. OwnPeak is the highest value of that
@@ -57,6 +42,25 @@ type Data struct {
 	Allocated mem.Tally   `json:"allocated"`
 	Freed     mem.Tally   `json:"freed"`
 	OwnPeak   alloc.Bytes `json:"own_peak_bytes"`
+}
+
+// Data is what a Section measured. An unknown amount is -1.
+type Data struct {
+	Measured
+	Start time.Time
+	// Incomplete says why the section measured nothing, or stopped before its End;
+	// it is empty if neither is so.
+	Incomplete string
+
+	// GPU is the level of the tracker's live buffers, in requested bytes,
+	// whichever goroutine allocated them. Its peak is exact.
+	GPU MemoryUse
+	// RSS is the process's resident set as the kernel counts it, which lags behind by some MiB on
+	// machines with many processors. Without SectionConfig.HostDetail the reading may be up to 10
+	// µs old. Heap is the objects on Go's heap, including dead ones not collected yet. Heap and
+	// the peak of RSS are known only with SectionConfig.HostDetail.
+	RSS  MemoryUse
+	Heap MemoryUse
 }
 
 // MemoryUse is a level of memory over a stretch of time. An unknown amount is -1.
@@ -67,54 +71,6 @@ type MemoryUse struct {
 	// PeakAtMost says that Peak is only an upper bound: it is the process's peak from an earlier
 	// time, which the section did not exceed.
 	PeakAtMost bool
-}
-
-// dataJSON is the JSON form of Data.
-type dataJSON struct {
-	plainData
-	DeviceTime jsonstream.Amount `json:"device_time_ns"`
-	CPUTime    jsonstream.Amount `json:"cpu_time_ns"`
-}
-
-type plainData Data
-
-// MarshalJSON writes null for an unknown value.
-func (d Data) MarshalJSON() ([]byte, error) {
-	return json.Marshal(dataJSON{plainData(d), jsonstream.Amount(d.DeviceTime), jsonstream.Amount(d.CPUTime)})
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote.
-func (d *Data) UnmarshalJSON(text []byte) error {
-	var in dataJSON
-	if err := jsonstream.Unmarshal(text, &in); err != nil {
-		return err
-	}
-	*d = Data(in.plainData)
-	d.DeviceTime, d.CPUTime = time.Duration(in.DeviceTime), time.Duration(in.CPUTime)
-	return nil
-}
-
-// useJSON is the JSON form of MemoryUse.
-type useJSON struct {
-	Before     jsonstream.Amount `json:"before_bytes"`
-	Used       jsonstream.Amount `json:"used_bytes"`
-	Peak       jsonstream.Amount `json:"peak_bytes"`
-	PeakAtMost bool              `json:"peak_at_most,omitempty"`
-}
-
-// MarshalJSON writes null for an unknown value.
-func (u MemoryUse) MarshalJSON() ([]byte, error) {
-	return json.Marshal(useJSON{jsonstream.Amount(u.Before), jsonstream.Amount(u.Used), jsonstream.Amount(u.Peak), u.PeakAtMost})
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote.
-func (u *MemoryUse) UnmarshalJSON(text []byte) error {
-	var in useJSON
-	if err := jsonstream.Unmarshal(text, &in); err != nil {
-		return err
-	}
-	*u = MemoryUse{alloc.Bytes(in.Before), alloc.Bytes(in.Used), alloc.Bytes(in.Peak), in.PeakAtMost}
-	return nil
 }
 
 // Consumed returns the change from begin to end.
