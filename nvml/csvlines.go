@@ -74,8 +74,8 @@ func (c *csvLines) row(b []byte, r row) []byte {
 		}
 	}
 	b = append(b, ',')
-	if r.reading.Scope != ofDevice {
-		b = append(b, scopeKeys[r.reading.Scope]...)
+	if r.reading.Scope.String() != "" {
+		b = append(b, r.reading.Scope...)
 	}
 	return append(b, ',', '\n')
 }
@@ -166,7 +166,7 @@ func (r *csvReader) header(fields []string) error {
 }
 
 func (r *csvReader) sample(t time.Duration, device int, fields []string) error {
-	var reading Reading
+	reading := Reading{Scope: ofDevice}
 	var asked quantitySet
 	for q := range numQuantities {
 		column, ok := r.columns[q.Key()]
@@ -184,7 +184,8 @@ func (r *csvReader) sample(t time.Duration, device int, fields []string) error {
 		reading.Set(q, v)
 	}
 	if scope := fields[r.columns["scope"]]; scope != "" {
-		if err := reading.Scope.unmarshalText([]byte(scope)); err != nil {
+		var err error
+		if reading.Scope, err = scopeOf(scope); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,6 @@ package nvml
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -42,38 +41,38 @@ func (d Device) String() string {
 	return fmt.Sprintf("%s[%d.%d]", d.Name, d.Index, d.MIG)
 }
 
-// Scope says what memory figures count. The zero Scope is the rule: the device's memory,
-// without what the driver reserves for itself. Others print as a remark on the figures.
-type Scope uint8
+// Scope says what memory figures count. "device", or nothing, is the rule: the device's memory, without what the driver
+// reserves for itself. "device+driver" and "host" print as a remark on the figures.
+type Scope string
 
 const (
-	ofDevice Scope = iota
+	ofDevice Scope = "device"
 	// ofDeviceAndDriver counts what the driver reserves for itself as used:
 	// the older of NVML's two queries, where the newer one fails.
-	ofDeviceAndDriver
+	ofDeviceAndDriver Scope = "device+driver"
 	// ofHost counts the machine's main memory. The GPU has no memory of its own, and its driver
 	// answers "not supported".
-	ofHost
+	ofHost Scope = "host"
 )
 
-var scopes = []string{"", "with the driver's own part", "host memory: the GPU has none of its own"}
-
-var scopeKeys = []string{"device", "device+driver", "host"}
-
-// String returns a remark for a label, and nothing for the zero Scope.
-func (s Scope) String() string { return scopes[s] }
-
-// MarshalText writes the scope as files have it: device, device+driver, host.
-func (s Scope) MarshalText() ([]byte, error) { return []byte(scopeKeys[s]), nil }
-
-// unmarshalText reads what MarshalText writes.
-func (s *Scope) unmarshalText(text []byte) error {
-	i := slices.Index(scopeKeys, string(text))
-	if i < 0 {
-		return fmt.Errorf("nvml: no scope %q", text)
+// String returns a remark for a label, and nothing for the rule.
+func (s Scope) String() string {
+	switch s {
+	case ofDeviceAndDriver:
+		return "with the driver's own part"
+	case ofHost:
+		return "host memory: the GPU has none of its own"
 	}
-	*s = Scope(i)
-	return nil
+	return ""
+}
+
+// scopeOf reads a scope in a file.
+func scopeOf(text string) (Scope, error) {
+	switch s := Scope(text); s {
+	case ofDevice, ofDeviceAndDriver, ofHost:
+		return s, nil
+	}
+	return "", fmt.Errorf("nvml: no scope %q", text)
 }
 
 // Reading is what a device reported at one moment. The zero Reading has no figures.

@@ -16,7 +16,7 @@ import (
 // drmScan is one look at the open files of all processes. It can answer once for each device.
 type drmScan struct {
 	at   time.Time
-	have map[string][]Process // by PCI address; a list is removed when it has been returned once
+	have map[string]map[int]alloc.Bytes // by PCI address; a list is removed when it has been returned once
 }
 
 // drmScanAge is how old a look may be that serves a second device.
@@ -25,7 +25,7 @@ const drmScanAge = 100 * time.Millisecond
 // Processes lists the processes that have the device's file open, by their numbers in this PID
 // namespace. A process for which the driver gives no figure, as with memory that belongs to the
 // host, is listed without one.
-func (s *drm) Processes(d Device) ([]Process, error) {
+func (s *drm) Processes(d Device) (map[int]alloc.Bytes, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list, ok := s.scan.have[d.BusID]
@@ -46,20 +46,20 @@ type drmClient struct{ busID, id string }
 
 // clients looks at all processes. Copies of an open file, within a process or in its children, are
 // one client. It counts for the process with the lowest number.
-func (s *drm) clients() (map[string][]Process, error) {
+func (s *drm) clients() (map[string]map[int]alloc.Bytes, error) {
 	pids, err := s.pids()
 	if err != nil {
 		return nil, err
 	}
-	have := make(map[string][]Process)
+	have := make(map[string]map[int]alloc.Bytes)
 	for _, c := range s.cards {
-		have[c.BusID] = nil
+		have[c.BusID] = make(map[int]alloc.Bytes)
 	}
 	seen := make(map[drmClient]bool)
 	for _, pid := range pids {
 		for busID, memory := range s.clientsOf(pid, seen) {
 			if _, ours := have[busID]; ours {
-				have[busID] = append(have[busID], Process{PID: pid, Memory: memory})
+				have[busID][pid] = memory
 			}
 		}
 	}

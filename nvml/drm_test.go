@@ -2,8 +2,10 @@ package nvml
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,8 +71,8 @@ func figures(t *testing.T, src Source) string {
 		}
 		list, err := src.Processes(r.Device)
 		require.NoError(t, err)
-		for _, p := range list {
-			fmt.Fprintf(&text, "  pid %d: %d KiB\n", p.PID, p.Memory>>10)
+		for _, pid := range slices.Sorted(maps.Keys(list)) {
+			fmt.Fprintf(&text, "  pid %d: %d KiB\n", pid, list[pid]>>10)
 		}
 	}
 	return text.String()

@@ -17,7 +17,7 @@ type fake struct {
 	devices   []Device
 	used      []alloc.Bytes
 	errs      []error // of each device's next readings
-	processes func(d Device) ([]Process, error)
+	processes func(d Device) (map[int]alloc.Bytes, error)
 	listed    int           // calls of Processes
 	read      int           // calls of Read
 	takes     time.Duration // a call of Read
@@ -82,7 +82,7 @@ func (f *fake) Read(devices []Device, wanted []Quantity, into []Reading) {
 	}
 }
 
-func (f *fake) Processes(d Device) ([]Process, error) {
+func (f *fake) Processes(d Device) (map[int]alloc.Bytes, error) {
 	f.mu.Lock()
 	f.listed++
 	f.mu.Unlock()

@@ -43,8 +43,8 @@ func recordAll(t *testing.T) (rec Recording, files []string) {
 		f.devices[1] = Device{Index: 1, UUID: "MIG-1", Name: `A100 "MIG", 1g`, Parent: "GPU-1", MIG: 1}
 		f.lacks = setOf(FanSpeed)
 		f.scope = ofDeviceAndDriver
-		f.processes = func(d Device) ([]Process, error) {
-			return []Process{{PID: os.Getpid(), Memory: []alloc.Bytes{7 * alloc.MiB, -1}[d.Index]}}, nil
+		f.processes = func(d Device) (map[int]alloc.Bytes, error) {
+			return map[int]alloc.Bytes{os.Getpid(): []alloc.Bytes{7 * alloc.MiB, -1}[d.Index]}, nil
 		}
 		r := start(t, Config{
 			Source: f, Files: files, Interval: time.Second, Target: Target{PID: os.Getpid(), Children: true},

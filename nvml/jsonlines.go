@@ -1,7 +1,6 @@
 package nvml
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,8 +27,8 @@ func (jsonLines) begin(b []byte, h header) ([]byte, error) {
 
 func (jsonLines) row(b []byte, r row) []byte {
 	b = jsonStart(b, r.time, r.device)
-	if r.asked&memoryQuants != 0 && r.reading.Scope != ofDevice {
-		b = append(append(append(b, `,"scope":"`...), scopeKeys[r.reading.Scope]...), '"')
+	if r.asked&memoryQuants != 0 && r.reading.Scope.String() != "" {
+		b = append(append(append(b, `,"scope":"`...), r.reading.Scope...), '"')
 	}
 	for q := range numQuantities {
 		if !r.asked.has(q) {
@@ -93,10 +92,14 @@ func (r *jsonReader) line(text []byte) error {
 	if r.fields["note"] != nil || r.fields["ended"] != nil {
 		return r.remark(at, device)
 	}
-	reading := &Reading{}
+	reading := &Reading{Scope: ofDevice}
 	if scope := r.fields["scope"]; scope != nil {
 		var key string
-		if err := cmp.Or(json.Unmarshal(scope, &key), reading.Scope.unmarshalText([]byte(key))); err != nil {
+		err := json.Unmarshal(scope, &key)
+		if err == nil {
+			reading.Scope, err = scopeOf(key)
+		}
+		if err != nil {
 			return fmt.Errorf("scope: %w", err)
 		}
 	}

@@ -102,7 +102,7 @@ func TestEmulatedMIGDevice(t *testing.T) {
 		assert.Equal(t, 256*alloc.MiB, used, "the context, in the instance and in its GPU")
 		processes, err := src.Processes(d.Device)
 		require.NoError(t, err)
-		assert.Equal(t, []Process{{os.Getpid(), 256 * alloc.MiB}}, processes)
+		assert.Equal(t, map[int]alloc.Bytes{os.Getpid(): 256 * alloc.MiB}, processes)
 	}
 	_, ok := mig.Value(Temperature)
 	assert.False(t, ok)

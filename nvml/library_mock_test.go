@@ -223,7 +223,7 @@ func TestProcessLists(t *testing.T) {
 	d.GetMPSComputeRunningProcessesFunc = list(info(4, 400))
 	got, err := lib.Processes(devices[0])
 	require.NoError(t, err)
-	assert.Equal(t, []Process{{1, 100}, {2, 200}, {3, -1}, {4, 400}}, got, "a process in two lists counts once")
+	assert.Equal(t, map[int]alloc.Bytes{1: 100, 2: 200, 3: -1, 4: 400}, got, "a process in two lists counts once")
 
 	d.GetGraphicsRunningProcessesFunc = func() ([]gonvml.ProcessInfo, gonvml.Return) { return nil, gonvml.ERROR_NOT_SUPPORTED }
 	got, err = lib.Processes(devices[0])

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
 func (l *library) Read(devices []Device, wanted []Quantity, into []Reading) {
@@ -122,7 +124,7 @@ func (l *library) readSensor(h *handle, q Quantity) (v float64, function string,
 
 // Processes merges the lists of compute, graphics and MPS processes. A process
 // that computes and draws is in two of them, with the same memory.
-func (l *library) Processes(d Device) ([]Process, error) {
+func (l *library) Processes(d Device) (map[int]alloc.Bytes, error) {
 	l.use.RLock()
 	defer l.use.RUnlock()
 	if l.closed {
@@ -159,23 +161,20 @@ var processFunctions = []string{
 	"nvmlDeviceGetMPSComputeRunningProcesses",
 }
 
-func mergeProcesses(infos []runningProcess) ([]Process, error) {
-	var list []Process
-	at := make(map[uint32]int, len(infos))
+func mergeProcesses(infos []runningProcess) (map[int]alloc.Bytes, error) {
+	list := make(map[int]alloc.Bytes, len(infos))
 	for _, info := range infos {
 		if info.pid == 0 || info.pid > maxPID {
 			return nil, errGarbledList
 		}
-		p := Process{PID: int(info.pid), Memory: -1}
+		memory := alloc.Bytes(-1)
 		if info.used <= math.MaxInt64 { // 2^64-1 says "not available"
-			p.Memory = bytesOf(info.used)
+			memory = bytesOf(info.used)
 		}
-		if i, ok := at[info.pid]; ok {
-			list[i].Memory = max(list[i].Memory, p.Memory)
-			continue
+		if before, ok := list[int(info.pid)]; ok {
+			memory = max(memory, before)
 		}
-		at[info.pid] = len(list)
-		list = append(list, p)
+		list[int(info.pid)] = memory
 	}
 	return list, nil
 }

@@ -57,13 +57,13 @@ func OthersMemory(src Source, d Device, t Target) (alloc.Bytes, error) {
 		return 0, err
 	}
 	w, sum := newWatcher(t, systemProcesses{}), alloc.Bytes(0)
-	for _, p := range list {
+	for pid, memory := range list {
 		switch {
-		case w.belongs(p.PID):
-		case p.Memory < 0:
-			return 0, fmt.Errorf("pid %d: %w", p.PID, errNoFigure)
+		case w.belongs(pid):
+		case memory < 0:
+			return 0, fmt.Errorf("pid %d: %w", pid, errNoFigure)
 		default:
-			sum += p.Memory
+			sum += memory
 		}
 	}
 	return sum, nil
@@ -157,13 +157,13 @@ func (w *watcher) ask(src Source, d Device, r *Reading) (alloc.Bytes, error) {
 		return 0, err
 	}
 	sum, found, noFigure := alloc.Bytes(0), false, false
-	for _, p := range list {
-		if !w.belongs(p.PID) {
+	for pid, memory := range list {
+		if !w.belongs(pid) {
 			continue
 		}
 		found = true
-		noFigure = noFigure || p.Memory < 0
-		sum += p.Memory
+		noFigure = noFigure || memory < 0
+		sum += memory
 	}
 	switch {
 	case !own && !w.sameNumbers(list, found):
@@ -181,13 +181,13 @@ func (w *watcher) ask(src Source, d Device, r *Reading) (alloc.Bytes, error) {
 // translate the numbers; then every listed process exists here. If they do not, a number may match
 // by chance, but other listed processes then do not exist here. And if the process was not found,
 // such a stranger may be it under another number.
-func (w *watcher) sameNumbers(list []Process, found bool) bool {
+func (w *watcher) sameNumbers(list map[int]alloc.Bytes, found bool) bool {
 	host := w.table.hostNumbers()
 	if host && found {
 		return true
 	}
-	for _, p := range list {
-		if !w.table.exists(p.PID) {
+	for pid := range list {
+		if !w.table.exists(pid) {
 			w.translated = false
 			return false
 		}

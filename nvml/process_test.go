@@ -1,7 +1,6 @@
 package nvml
 
 import (
-	"encoding/json"
 	"math"
 	"os"
 	"os/exec"
@@ -13,12 +12,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-func TestProcessAsJSON(t *testing.T) {
-	text, err := json.Marshal([]Process{{40, 5}, {41, -1}})
-	require.NoError(t, err)
-	assert.JSONEq(t, `[{"pid": 40, "memory_bytes": 5}, {"pid": 41, "memory_bytes": null}]`, string(text))
-}
-
 func TestMemoryOfAProcess(t *testing.T) {
 	const target = 40
 	// 40 started 41, which started 42; 50 is somebody else's.
@@ -27,32 +20,32 @@ func TestMemoryOfAProcess(t *testing.T) {
 		name      string
 		host      bool
 		children  bool
-		list      []Process
+		list      map[int]alloc.Bytes
 		used      alloc.Bytes
 		want      alloc.Bytes
 		err       error
 		errorSays string
 	}{
-		{"itself alone", true, false, []Process{{40, 5}, {41, 7}, {50, 9}}, 0, 5, nil, ""},
-		{"with its children", true, true, []Process{{40, 5}, {41, 7}, {42, 11}, {50, 9}}, 0, 23, nil, ""},
-		{"its children alone", true, true, []Process{{42, 11}, {50, 9}}, 0, 11, nil, ""},
-		{"no memory on this device", true, false, []Process{{50, 9}}, 0, 0, nil, ""},
+		{"itself alone", true, false, map[int]alloc.Bytes{40: 5, 41: 7, 50: 9}, 0, 5, nil, ""},
+		{"with its children", true, true, map[int]alloc.Bytes{40: 5, 41: 7, 42: 11, 50: 9}, 0, 23, nil, ""},
+		{"its children alone", true, true, map[int]alloc.Bytes{42: 11, 50: 9}, 0, 11, nil, ""},
+		{"no memory on this device", true, false, map[int]alloc.Bytes{50: 9}, 0, 0, nil, ""},
 		{"nobody on an idle device", true, false, nil, 300 * alloc.MiB, 0, nil, ""},
 		{"a list that hides all", true, false, nil, 2 * alloc.GiB, 0, errHidden, "the driver lists none, although 2.0 GiB are in use"},
-		{"no figure", true, false, []Process{{40, -1}}, 0, 0, errNoFigure, ""},
-		{"no figure of a child", true, true, []Process{{40, 5}, {41, -1}}, 0, 0, errNoFigure, ""},
-		{"no figure of a stranger", true, false, []Process{{40, 5}, {50, -1}}, 0, 5, nil, ""},
-		{"strangers that are not here", true, false, []Process{{900040, 5}}, 0, 0, errHidden, "--pid=host"},
-		{"found beside one that has just ended", true, false, []Process{{40, 5}, {77, 1}}, 0, 5, nil, ""},
+		{"no figure", true, false, map[int]alloc.Bytes{40: -1}, 0, 0, errNoFigure, ""},
+		{"no figure of a child", true, true, map[int]alloc.Bytes{40: 5, 41: -1}, 0, 0, errNoFigure, ""},
+		{"no figure of a stranger", true, false, map[int]alloc.Bytes{40: 5, 50: -1}, 0, 5, nil, ""},
+		{"strangers that are not here", true, false, map[int]alloc.Bytes{900040: 5}, 0, 0, errHidden, "--pid=host"},
+		{"found beside one that has just ended", true, false, map[int]alloc.Bytes{40: 5, 77: 1}, 0, 5, nil, ""},
 		{"a container, nothing listed", false, false, nil, 0, 0, errHidden, "--pid=host"},
-		{"a container, the host's numbers", false, false, []Process{{900040, 5}}, 0, 0, errHidden, ""},
-		{"a container, ours by chance", false, false, []Process{{40, 5}, {900041, 1}}, 0, 0, errHidden, ""},
-		{"a container, numbers translated", false, true, []Process{{40, 5}, {41, 7}}, 0, 12, nil, ""},
+		{"a container, the host's numbers", false, false, map[int]alloc.Bytes{900040: 5}, 0, 0, errHidden, ""},
+		{"a container, ours by chance", false, false, map[int]alloc.Bytes{40: 5, 900041: 1}, 0, 0, errHidden, ""},
+		{"a container, numbers translated", false, true, map[int]alloc.Bytes{40: 5, 41: 7}, 0, 12, nil, ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFake(1)
-			f.processes = func(Device) ([]Process, error) { return test.list, nil }
+			f.processes = func(Device) (map[int]alloc.Bytes, error) { return test.list, nil }
 			var r Reading
 			r.Set(MemoryUsed, float64(test.used))
 			w := newWatcher(Target{target, test.children}, processes{test.host, here})
@@ -74,8 +67,8 @@ func TestMemoryOfAProcess(t *testing.T) {
 // that hides nobody.
 func TestAProcessThatHasJustEndedHidesNobody(t *testing.T) {
 	f := newFake(1)
-	lists := [][]Process{{{77, 5}}, {{50, 9}}}
-	f.processes = func(Device) ([]Process, error) {
+	lists := []map[int]alloc.Bytes{{77: 5}, {50: 9}}
+	f.processes = func(Device) (map[int]alloc.Bytes, error) {
 		list := lists[0]
 		lists = lists[1:]
 		return list, nil
@@ -90,8 +83,8 @@ func TestAProcessThatHasJustEndedHidesNobody(t *testing.T) {
 // nothing, and is not hidden.
 func TestATranslatingDriverIsRemembered(t *testing.T) {
 	f := newFake(1)
-	list := []Process{{40, 5}}
-	f.processes = func(Device) ([]Process, error) { return list, nil }
+	list := map[int]alloc.Bytes{40: 5}
+	f.processes = func(Device) (map[int]alloc.Bytes, error) { return list, nil }
 	w := newWatcher(Target{PID: 40}, processes{false, map[int]int{40: 1}})
 	_, err := w.memory(f, f.devices[0], &Reading{})
 	require.NoError(t, err)
@@ -133,23 +126,23 @@ func TestSystemProcesses(t *testing.T) {
 
 func TestMemoryOfOthers(t *testing.T) {
 	f := newFake(1)
-	list := []Process{{os.Getpid(), 5}, {os.Getppid(), 7}}
-	f.processes = func(Device) ([]Process, error) { return list, nil }
+	list := map[int]alloc.Bytes{os.Getpid(): 5, os.Getppid(): 7}
+	f.processes = func(Device) (map[int]alloc.Bytes, error) { return list, nil }
 	others, err := OthersMemory(f, f.devices[0], self)
 	require.NoError(t, err)
 	assert.Equal(t, alloc.Bytes(7), others)
 
-	list[1].Memory = -1
+	list[os.Getppid()] = -1
 	_, err = OthersMemory(f, f.devices[0], self)
 	assert.ErrorIs(t, err, errNoFigure)
-	list = []Process{{os.Getpid(), -1}}
+	list = map[int]alloc.Bytes{os.Getpid(): -1}
 	_, err = OthersMemory(f, f.devices[0], self)
 	assert.ErrorIs(t, err, errNoFigure)
 }
 
 func TestMemoryOfThisProcess(t *testing.T) {
 	f := newFake(1)
-	f.processes = func(Device) ([]Process, error) { return []Process{{os.Getpid(), 3 * alloc.MiB}}, nil }
+	f.processes = func(Device) (map[int]alloc.Bytes, error) { return map[int]alloc.Bytes{os.Getpid(): 3 * alloc.MiB}, nil }
 	got, err := MemoryOf(f, f.devices[0], self)
 	require.NoError(t, err)
 	assert.Equal(t, 3*alloc.MiB, got)

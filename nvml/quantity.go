@@ -63,8 +63,8 @@ func (q Quantity) Key() string { return quantities[q].key }
 // Unit returns the unit that String of a Series prints: "MB" (10^6 bytes), "W".
 func (q Quantity) Unit() string { return quantities[q].unit }
 
-// IsMemory reports whether the quantity is an amount of memory, in bytes.
-func (q Quantity) IsMemory() bool { return q <= ProcessMemory }
+// isMemory reports whether the quantity is an amount of memory, in bytes.
+func (q Quantity) isMemory() bool { return q <= ProcessMemory }
 
 // MarshalText writes the quantity's key.
 func (q Quantity) MarshalText() ([]byte, error) { return []byte(q.Key()), nil }

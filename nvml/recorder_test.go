@@ -175,8 +175,8 @@ func TestALostDeviceEndsItsSeriesNotTheRecorder(t *testing.T) {
 func TestProcessListsAreAskedForOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
-		f.processes = func(Device) ([]Process, error) {
-			return []Process{{PID: os.Getpid(), Memory: 42 * alloc.MiB}, {PID: 1, Memory: alloc.GiB}}, nil
+		f.processes = func(Device) (map[int]alloc.Bytes, error) {
+			return map[int]alloc.Bytes{os.Getpid(): 42 * alloc.MiB, 1: alloc.GiB}, nil
 		}
 		r := start(t, Config{Source: f, Interval: minInterval, Target: self})
 		time.Sleep(3*time.Second + time.Millisecond)
@@ -196,8 +196,8 @@ func TestAFreshProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
 		var held atomic.Int64
-		f.processes = func(Device) ([]Process, error) {
-			return []Process{{PID: os.Getpid(), Memory: alloc.Bytes(held.Load())}}, nil
+		f.processes = func(Device) (map[int]alloc.Bytes, error) {
+			return map[int]alloc.Bytes{os.Getpid(): alloc.Bytes(held.Load())}, nil
 		}
 		r := start(t, Config{Source: f, Target: self, Fresh: true})
 		time.Sleep(500 * time.Millisecond)
@@ -222,7 +222,7 @@ func TestAFreshProcess(t *testing.T) {
 func TestAFreshProcessWithoutMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
-		f.processes = func(Device) ([]Process, error) { return []Process{{PID: os.Getpid()}}, nil }
+		f.processes = func(Device) (map[int]alloc.Bytes, error) { return map[int]alloc.Bytes{os.Getpid(): 0}, nil }
 		r := start(t, Config{Source: f, Target: self, Fresh: true})
 		time.Sleep(2500 * time.Millisecond)
 		require.NoError(t, r.Stop())
@@ -235,7 +235,7 @@ func TestAFreshProcessWithoutMemory(t *testing.T) {
 func TestAnUnknownProcessIsNoZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
-		f.processes = func(Device) ([]Process, error) { return []Process{{PID: os.Getpid(), Memory: -1}}, nil }
+		f.processes = func(Device) (map[int]alloc.Bytes, error) { return map[int]alloc.Bytes{os.Getpid(): -1}, nil }
 		file := filepath.Join(t.TempDir(), "unknown.csv")
 		r := start(t, Config{Source: f, Target: self, Files: []string{file}})
 		time.Sleep(3 * time.Second)

@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -172,7 +173,7 @@ func (s *store) series(device int, q Quantity) Series {
 	t := &s.tracks[device]
 	b := t.buffers[q]
 	out := Series{
-		Device: s.header.Devices[device], Quantity: q, Note: t.notes[q], Ended: t.ended,
+		Device: s.header.Devices[device], Quantity: q, Scope: ofDevice, Note: t.notes[q], Ended: t.ended,
 		total: b.total, points: slices.Clone(b.points),
 	}
 	switch {
@@ -182,8 +183,8 @@ func (s *store) series(device int, q Quantity) Series {
 		if out.Note == "" && out.total.samples+out.total.gaps == 0 {
 			out.Note = out.Target.String() + ": not asked for in so short a time, since it is once a second at most"
 		}
-	case q.IsMemory():
-		out.Scope, out.Capacity = t.scope, alloc.Bytes(t.capacity)
+	case q.isMemory():
+		out.Scope, out.Capacity = cmp.Or(t.scope, ofDevice), alloc.Bytes(t.capacity)
 		out.Note = s.stoodFor(t, out.Note)
 	}
 	return out

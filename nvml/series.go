@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/nvml/internal/inside"
 )
 
 // Series is one quantity of one device over time. It is a copy, which a running recorder does
@@ -79,10 +80,6 @@ func (s Series) Known() bool {
 // Gaps returns the number of queries without a figure.
 func (s Series) Gaps() int { return s.total.gaps }
 
-// Span returns the times of the first and the last sample, since the recording's
-// start; both are 0 if there is none.
-func (s Series) Span() (first, last time.Duration) { return s.total.first, s.total.last }
-
 // Duration returns the time from the first sample to the last.
 func (s Series) Duration() time.Duration { return s.total.last - s.total.first }
 
@@ -121,9 +118,14 @@ func (s Series) Points() iter.Seq2[time.Duration, float64] {
 	}
 }
 
-// Last returns the last n samples of the series, or a few more where samples were merged into
-// points. The statistics of the result count these samples only.
-func (s Series) Last(n int) Series {
+// What charts alone need of a series.
+func init() {
+	inside.Span = func(s any) (first, last time.Duration) { t := s.(Series).total; return t.first, t.last }
+	inside.Last = func(s any, n int) any { return s.(Series).last(n) }
+	inside.Since = func(s any, t time.Duration) any { return s.(Series).since(t) }
+}
+
+func (s Series) last(n int) Series {
 	from, have := len(s.points), 0
 	for from > 0 && have < n {
 		from--
@@ -132,9 +134,7 @@ func (s Series) Last(n int) Series {
 	return s.cut(from)
 }
 
-// Since returns the series from the point that contains a time since the recording's start.
-// The statistics of the result count these samples only.
-func (s Series) Since(t time.Duration) Series {
+func (s Series) since(t time.Duration) Series {
 	from := 0
 	for from+1 < len(s.points) && s.points[from+1].time <= t {
 		from++
@@ -158,7 +158,7 @@ func (s Series) Label() string {
 	if s.Quantity == ProcessMemory {
 		label = s.Device.Label() + " " + s.Target.String()
 	}
-	if remark := s.Scope.String(); remark != "" && s.Quantity.IsMemory() {
+	if remark := s.Scope.String(); remark != "" && s.Quantity.isMemory() {
 		label += " (" + remark + ")"
 	}
 	return label
@@ -184,7 +184,7 @@ func (s Series) String() string {
 
 // number prints a value without an exponent, and with no more digits than it really has.
 func (s Series) number(v float64) string {
-	if s.Quantity.IsMemory() {
+	if s.Quantity.isMemory() {
 		v /= 1e6
 	}
 	return strconv.FormatFloat(v, 'f', -1, 64) + "[" + s.Quantity.Unit() + "]"
@@ -196,7 +196,7 @@ func (q Quantity) Format(v float64) string {
 	switch {
 	case math.IsNaN(v):
 		return "-"
-	case q.IsMemory():
+	case q.isMemory():
 		return alloc.Bytes(v).String()
 	}
 	return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) + " " + q.Unit()

@@ -212,7 +212,7 @@ func sharesHostMemory(row smiRow, name string) bool {
 // integrated are in the names of NVIDIA's GPUs that use the machine's memory: DGX Spark, and Jetson.
 var integrated = []string{"GB10", "Jetson", "Tegra", "Xavier", "Orin", "Thor", "nvgpu"}
 
-func (s *smi) Processes(d Device) ([]Process, error) {
+func (s *smi) Processes(d Device) (map[int]alloc.Bytes, error) {
 	if d.Parent != "" {
 		return s.processesOfMIG(d)
 	}
@@ -222,14 +222,12 @@ func (s *smi) Processes(d Device) ([]Process, error) {
 		return nil, err
 	}
 	rows, _ := parseRows(out, fields)
-	var list []Process
+	list := make(map[int]alloc.Bytes)
 	for _, row := range rows {
 		if row["gpu_uuid"] != d.UUID && unknownPrefix+row["gpu_bus_id"] != d.UUID {
 			continue
 		}
-		if p, ok := smiProcess(row["pid"], row["used_memory"]); ok {
-			list = append(list, p)
-		}
+		addProcess(list, row["pid"], row["used_memory"])
 	}
 	return list, nil
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
 // What nvidia-smi -L prints of a GPU, and of each of its MIG devices.
@@ -142,7 +144,7 @@ func (s *smi) readMIG(devices []Device, want quantitySet, into []Reading) {
 	}
 }
 
-func (s *smi) processesOfMIG(d Device) ([]Process, error) {
+func (s *smi) processesOfMIG(d Device) (map[int]alloc.Bytes, error) {
 	log, err := s.log()
 	if err != nil {
 		return nil, err
@@ -152,14 +154,12 @@ func (s *smi) processesOfMIG(d Device) ([]Process, error) {
 		return nil, err
 	}
 	m := log.GPUs[gpu].MIG[mig]
-	var list []Process
+	list := make(map[int]alloc.Bytes)
 	for _, p := range log.GPUs[gpu].Processes {
 		if p.Instance != m.Instance || p.Compute != m.Compute {
 			continue
 		}
-		if process, ok := smiProcess(p.PID, strings.TrimSuffix(p.Memory, " MiB")); ok {
-			list = append(list, process)
-		}
+		addProcess(list, p.PID, strings.TrimSuffix(p.Memory, " MiB"))
 	}
 	return list, nil
 }

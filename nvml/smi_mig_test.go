@@ -48,10 +48,10 @@ func TestSMIMIG(t *testing.T) {
 
 	list, err := s.Processes(devices[1])
 	require.NoError(t, err)
-	assert.Equal(t, []Process{{77, 250 * alloc.MiB}}, list)
+	assert.Equal(t, map[int]alloc.Bytes{77: 250 * alloc.MiB}, list)
 	list, err = s.Processes(devices[2])
 	require.NoError(t, err)
-	assert.Equal(t, []Process{{78, -1}}, list)
+	assert.Equal(t, map[int]alloc.Bytes{78: -1}, list)
 
 	f.other["-q"] = "<nvidia_smi_log></nvidia_smi_log>"
 	_, err = s.Processes(devices[1])

@@ -130,15 +130,16 @@ func noFigureIn(field, text string) error {
 	return fmt.Errorf("nvidia-smi: %s is not a number: %q", field, text)
 }
 
-// smiProcess reads a process. If its memory is not a number, it is unknown.
-func smiProcess(pid, memory string) (Process, bool) {
+// addProcess adds a process to a list, to what it has already. If its memory is not a number, it is unknown.
+func addProcess(list map[int]alloc.Bytes, pid, memory string) {
 	n, err := strconv.Atoi(pid)
 	if err != nil || n <= 0 || n > maxPID {
-		return Process{}, false
+		return
 	}
-	p := Process{PID: n, Memory: -1}
-	if mib, ok := figure(memory, ProcessMemory); ok {
-		p.Memory = alloc.Bytes(mib * smiMiB)
+	mib, ok := figure(memory, ProcessMemory)
+	if before := list[n]; !ok || before < 0 {
+		list[n] = -1
+	} else {
+		list[n] = before + alloc.Bytes(mib*smiMiB)
 	}
-	return p, true
 }

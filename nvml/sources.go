@@ -100,16 +100,16 @@ func (s *overDevices) Read(devices []Device, wanted []Quantity, into []Reading) 
 	}
 }
 
-func (s *overDevices) Processes(d Device) ([]Process, error) {
+func (s *overDevices) Processes(d Device) (map[int]alloc.Bytes, error) {
 	info, err := s.memInfo(d)
 	if err != nil {
 		return nil, err
 	}
-	own := Process{PID: os.Getpid(), Memory: -1}
+	own := alloc.Bytes(-1)
 	if _, simulated := alloc.As[sim.Device](s.open[d.UUID]); simulated {
-		own.Memory = info.Used()
+		own = info.Used()
 	}
-	return []Process{own}, nil
+	return map[int]alloc.Bytes{os.Getpid(): own}, nil
 }
 
 func (s *overDevices) memInfo(d Device) (alloc.MemInfo, error) {

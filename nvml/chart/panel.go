@@ -31,7 +31,7 @@ func (f *figure) newPanel(unit string) panel {
 	}
 	scale := 1.0
 	p.Name, p.Unit = panelName(series), unit
-	if series[0].Quantity.IsMemory() {
+	if series[0].Quantity.Unit() == "MB" {
 		p.Name = "memory"
 		p.Max = withCapacity(p.Max, series)
 		scale, p.Unit = binaryUnit(p.Max)
@@ -41,7 +41,7 @@ func (f *figure) newPanel(unit string) panel {
 	for i, s := range series {
 		l := line{
 			Name: f.nameOf(s), Label: f.labelOf(s), Color: colorOf(s, f.series, series), Under: countSame(s, series[i+1:]),
-			Process: s.Quantity == nvml.ProcessMemory, Stepped: s.Quantity.IsMemory(),
+			Process: s.Quantity == nvml.ProcessMemory, Stepped: s.Quantity.Unit() == "MB",
 		}
 		if l.Process {
 			l.parts, l.dots = f.heldParts(s, deviceOf(s, series), scale)

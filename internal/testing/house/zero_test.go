@@ -61,7 +61,7 @@ var zeros = []any{
 	new(nn.Sequential), new(nn.SiLU), new(nn.Sigmoid), new(nn.Softmax), new(nn.StochasticDepth), new(nn.Tanh),
 	new(nn.Upsample), new(nn.ZeroPad2d),
 	new(zoo.Model),
-	new(nvml.Config), new(nvml.Device), new(nvml.Process), new(nvml.Quantity), new(nvml.Reading), new(nvml.Recorder),
+	new(nvml.Config), new(nvml.Device), new(nvml.Quantity), new(nvml.Reading), new(nvml.Recorder),
 	new(nvml.Recording), new(nvml.Scope), new(nvml.Series), new(nvml.Target),
 	new(chart.Config),
 	new(tracker.Buffer), new(tracker.Config), new(tracker.MemTracker), new(tracker.OutOfMemoryError),

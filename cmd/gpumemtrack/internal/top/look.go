@@ -3,6 +3,7 @@ package top
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -136,10 +137,10 @@ func (w *topWatch) askDriver() {
 		processes, err := w.src.Processes(reading.Device)
 		listed[i].ProcessesErr = err
 		busy, err := nvml.UtilizationOf(w.src, reading.Device)
-		for _, p := range processes {
-			pids = append(pids, p.PID)
+		for _, pid := range slices.Sorted(maps.Keys(processes)) {
+			pids = append(pids, pid)
 			listed[i].Processes = append(listed[i].Processes, topProcess{
-				PID: p.PID, Device: reading.Label(), Memory: p.Memory, Total: total, SM: smOf(busy, err, p.PID), Command: commandOf(p.PID), processFacts: unknownProcess,
+				PID: pid, Device: reading.Label(), Memory: processes[pid], Total: total, SM: smOf(busy, err, pid), Command: commandOf(pid), processFacts: unknownProcess,
 			})
 		}
 	}

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -177,7 +178,7 @@ func sensorsJSON(source string, list []nvml.Reading) any {
 
 // sensorsOf returns a device and its sensors for JSON, with null for each sensor that it lacks.
 func sensorsOf(s nvml.Reading) map[string]any {
-	d := map[string]any{"index": s.Index, "uuid": s.UUID, "name": s.Name, "bus_id": s.BusID, "memory_scope": s.Scope}
+	d := map[string]any{"index": s.Index, "uuid": s.UUID, "name": s.Name, "bus_id": s.BusID, "memory_scope": cmp.Or(s.Scope, "device")}
 	if s.Parent != "" {
 		d["parent"], d["mig"] = s.Parent, s.MIG
 	}

@@ -206,7 +206,7 @@ func TestTopRefuses(t *testing.T) {
 // panicking is a source with a bug.
 type panicking struct{ nvml.Source }
 
-func (panicking) Processes(nvml.Device) ([]nvml.Process, error) { panic("boom") }
+func (panicking) Processes(nvml.Device) (map[int]alloc.Bytes, error) { panic("boom") }
 
 func TestTopLeavesTheScreenAfterABug(t *testing.T) {
 	src, err := cli.OpenSource("sim")
