@@ -93,14 +93,14 @@ func TestKeptForBackward(t *testing.T) {
 		want   alloc.Bytes
 	}{
 		"relu keeps its output":                  {[]nn.Layer{nn.ReLU{}}, n},
-		"relu in place keeps the same storage":   {[]nn.Layer{nn.Sigmoid{}, nn.ReLU{InPlace: true}}, n},
-		"two layers keep one tensor":             {[]nn.Layer{nn.ReLU{}, nn.GELU{}}, n},
-		"gelu keeps its input":                   {[]nn.Layer{nn.GELU{}, nn.GELU{}}, 2 * n},
-		"silu in place keeps a copy":             {[]nn.Layer{nn.SiLU{InPlace: true}}, n},
+		"relu in place keeps the same storage":   {[]nn.Layer{nn.Class("Sigmoid"), nn.ReLU{InPlace: true}}, n},
+		"two layers keep one tensor":             {[]nn.Layer{nn.ReLU{}, nn.Class("GELU")}, n},
+		"gelu keeps its input":                   {[]nn.Layer{nn.Class("GELU"), nn.Class("GELU")}, 2 * n},
+		"silu in place keeps a copy":             {[]nn.Layer{nn.Class("SiLU(inplace=True)")}, n},
 		"dropout keeps a byte an element":        {[]nn.Layer{nn.Dropout{}}, n / 4},
 		"max pooling keeps input and places":     {[]nn.Layer{nn.MaxPool{Kernel: 2}}, n + 8*256},
 		"a mean keeps nothing":                   {[]nn.Layer{nn.AdaptiveAvgPool(1)}, 0},
-		"batch norm keeps input and two vectors": {[]nn.Layer{nn.BatchNorm{Features: 4}}, n + 2*4*4},
+		"batch norm keeps input and two vectors": {[]nn.Layer{nn.BatchNorm(4)}, n + 2*4*4},
 		"a view keeps nothing":                   {[]nn.Layer{nn.Flatten{}}, 0},
 		"linear after flatten keeps the view":    {[]nn.Layer{nn.ReLU{}, nn.Flatten{}, nn.Linear{In: 1024, Out: 1}}, n},
 	} {
@@ -125,12 +125,12 @@ func TestNothingIsKeptOfTheInputItself(t *testing.T) {
 func TestInferenceHoldsWhatIsStillUsed(t *testing.T) {
 	// At the third layer its input and output are alive; without the body's input
 	// held for the sum that is all.
-	chain := []nn.Layer{nn.GELU{}, nn.GELU{}, nn.GELU{}}
+	chain := []nn.Layer{nn.Class("GELU"), nn.Class("GELU"), nn.Class("GELU")}
 	input := estimate.InputShape(1, 1024)
 	assert.EqualValues(t, 2*4096, model(t, chain, input).Inference.Transient)
-	residual := []nn.Layer{nn.GELU{}, nn.Residual{Body: nn.Sequential(chain)}}
+	residual := []nn.Layer{nn.Class("GELU"), nn.Residual{Body: nn.Sequential(chain)}}
 	assert.EqualValues(t, 3*4096, model(t, residual, input).Inference.Transient)
-	dropout := []nn.Layer{nn.GELU{}, nn.Dropout{}}
+	dropout := []nn.Layer{nn.Class("GELU"), nn.Dropout{}}
 	assert.EqualValues(t, 4096, model(t, dropout, input).Inference.Transient, "dropout does nothing")
 }
 
@@ -243,7 +243,7 @@ func TestMaxBatch(t *testing.T) {
 
 // A transposed convolution has the kind and the sizes of torch.nn.ConvTranspose2d(6, 8, (3, 2), stride=2, output_padding=1).
 func TestTransposedConvolution(t *testing.T) {
-	l := nn.Conv2d{In: 6, Out: 8, Kernels: [3]int{3, 2}, Stride: 2, Transposed: true, OutputPadding: 1}
+	l := nn.Uneven(nn.Conv2d{In: 6, Out: 8, Stride: 2, Transposed: true, OutputPadding: 1}, []int{3, 2}, nil, nil)
 	r := model(t, []nn.Layer{l}, estimate.InputShape(1, 6, 5, 5))
 	assert.Equal(t, "ConvTranspose2d", r.Layers[0].Kind)
 	assert.Equal(t, alloc.Shape{1, 8, 12, 11}, r.Output)
@@ -276,7 +276,7 @@ func TestErrorsNameTheLayer(t *testing.T) {
 		"estimate mlp.activation_fn (layer): Activation is 99":        {[]nn.Layer{nn.As("mlp", layer.Own(layer.MLP{Hidden: 1, FFN: 1, Activation: 99}))}, estimate.InputShape(1, 1)},
 		"(1, 3): want (batch, channels, ...) with one to three dim":   {[]nn.Layer{nn.MaxPool{Kernel: 2}}, estimate.InputShape(1, 3)},
 		"Dilation is 2: an AvgPool has none":                          {[]nn.Layer{nn.AvgPool{Kernel: 2, Dilation: 2}}, estimate.InputShape(1, 3, 8)},
-		"Kernel 0, Stride 0 and Padding 0 of dimension 2 of input":    {[]nn.Layer{nn.AvgPool{Kernels: [3]int{2, 2}}}, estimate.InputShape(1, 3, 8, 8, 8)},
+		"Kernel 0, Stride 0 and Padding 0 of dimension 2 of input":    {[]nn.Layer{nn.Uneven(nn.AvgPool{}, []int{2, 2}, nil, nil)}, estimate.InputShape(1, 3, 8, 8, 8)},
 		"leave it to the option WithLoss":                             {[]nn.Layer{nn.NextToken{Chunks: 2}}, estimate.InputShape(1, 2, 3)},
 		`Split is "heads": want columns or rows`:                      {[]nn.Layer{nn.Linear{In: 1, Out: 1, Split: "heads"}}, estimate.InputShape(1, 1)},
 		`tied to "a.weight", which the model does not have`:           {[]nn.Layer{nn.Linear{In: 1, Out: 1, Tied: "a.weight"}}, estimate.InputShape(1, 1)},
@@ -335,7 +335,7 @@ func TestNilOptionsAreLeftOut(t *testing.T) {
 }
 
 func TestActivationsAreOfATypeOfTheirOwn(t *testing.T) {
-	layers := []nn.Layer{nn.Linear{In: 8, Out: 8}, nn.Tanh{}}
+	layers := []nn.Layer{nn.Linear{In: 8, Out: 8}, nn.Class("Tanh")}
 	wide := model(t, layers, estimate.InputShape(4, 8), estimate.Train("sgd"))
 	half := model(t, layers, estimate.InputShape(4, 8), estimate.Train("sgd"), estimate.Precision(alloc.BFloat16), estimate.Weights(alloc.Float32), estimate.Gradients(alloc.Float32))
 	assert.Equal(t, wide.Kept, 2*half.Kept)

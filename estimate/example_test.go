@@ -14,7 +14,7 @@ import (
 func classifier() []nn.Layer {
 	return []nn.Layer{
 		nn.Conv2d{In: 3, Out: 32, Kernel: 3, Padding: 1},
-		nn.BatchNorm{Features: 32},
+		nn.BatchNorm(32),
 		nn.ReLU{InPlace: true},
 		nn.MaxPool{Kernel: 2},
 		nn.Flatten{},

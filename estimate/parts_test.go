@@ -52,7 +52,7 @@ func TestModuleCallsPartsOfItsParts(t *testing.T) {
 // The parts of an inline layer are those of the layer around it, and it has no row.
 func TestInline(t *testing.T) {
 	plain := nn.Residual{Body: nn.Sequential{nn.As("norm", nn.LayerNorm{Size: 8}), nn.As("linear", nn.Linear{In: 8, Out: 8})}}
-	r := model(t, []nn.Layer{nn.As("block", nn.Sequential{nn.Inline(plain), nn.Identity{}})}, estimate.InputShape(2, 8))
+	r := model(t, []nn.Layer{nn.As("block", nn.Sequential{nn.Inline(plain), nn.Class("Identity")})}, estimate.InputShape(2, 8))
 	assert.Equal(t, []string{"block", "block.norm", "block.linear", "block.1"}, paths(r))
 	named := model(t, []nn.Layer{nn.As("block", nn.Inline(plain))}, estimate.InputShape(2, 8))
 	assert.Equal(t, []string{"block", "block.norm", "block.linear"}, paths(named))

@@ -54,7 +54,7 @@ func ExampleModule() {
 		Name: "Gated",
 		Parts: nn.Sequential{
 			nn.As("value", nn.Linear{In: 64, Out: 64}),
-			nn.As("gate", nn.Sequential{nn.Linear{In: 64, Out: 64}, nn.Sigmoid{}}),
+			nn.As("gate", nn.Sequential{nn.Linear{In: 64, Out: 64}, nn.Class("Sigmoid")}),
 		},
 		Run: func(f *nn.Flow, x nn.Tensor) nn.Tensor {
 			return f.Add(x, f.Mul(f.Call("value", x), f.Call("gate", x)))

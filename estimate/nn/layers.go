@@ -6,25 +6,18 @@ func (Residual) isLayer()   {}
 func (Concat) isLayer()     {}
 func (repeated) isLayer()   {}
 func (*shared) isLayer()    {}
+func (uneven) isLayer()     {}
 func (inline) isLayer()     {}
-func (Identity) isLayer()   {}
 func (Module) isLayer()     {}
 func (custom) isLayer()     {}
 
 func (ReLU) isLayer()              {}
-func (Activation) isLayer()        {}
-func (SiLU) isLayer()              {}
-func (GELU) isLayer()              {}
+func (Class) isLayer()             {}
 func (PReLU) isLayer()             {}
-func (Sigmoid) isLayer()           {}
-func (Tanh) isLayer()              {}
-func (Softmax) isLayer()           {}
 func (Conv1d) isLayer()            {}
 func (Conv2d) isLayer()            {}
 func (Conv3d) isLayer()            {}
 func (Dropout) isLayer()           {}
-func (ChannelDropout) isLayer()    {}
-func (StochasticDepth) isLayer()   {}
 func (Linear) isLayer()            {}
 func (Embedding) isLayer()         {}
 func (RNN) isLayer()               {}
@@ -33,7 +26,6 @@ func (GRU) isLayer()               {}
 func (Attention) isLayer()         {}
 func (CrossEntropy) isLayer()      {}
 func (CTC) isLayer()               {}
-func (Loss) isLayer()              {}
 func (NextToken) isLayer()         {}
 func (BatchNorm) isLayer()         {}
 func (LayerNorm) isLayer()         {}

@@ -9,11 +9,6 @@ type CrossEntropy struct {
 	Dim int
 }
 
-// Loss is another of torch.nn's losses, by the name of its class: MSELoss, HuberLoss, SmoothL1Loss and BCEWithLogitsLoss keep
-// their input and the target, L1Loss the difference, KLDivLoss the target, and NLLLoss, over (batch, classes), its input
-// and the targets.
-type Loss string
-
 // CTC is torch.nn.CTCLoss over (steps, batch, alphabet), for target texts of that many letters. It
 // keeps its input, the texts, and a number for each step and each place of a text.
 type CTC int

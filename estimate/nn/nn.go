@@ -11,8 +11,8 @@
 // Layers are plain values: settings and nothing else. They compute nothing and hold no memory; package
 // estimate knows what each of them declares and keeps. Sequential, Repeat, Residual and Concat put
 // layers together, As names them, and Share lets one stand at several places. A Module is
-// a layer of your own: parts, parameters and a function, for what has two inputs or skips. Rare activations and losses
-// have no type: Activation and Loss name their class. Package zoo has well-known models, and package checkpoint reads model files.
+// a layer of your own: parts, parameters and a function, for what has two inputs or skips. A Class
+// names a layer without settings, such as "GELU". Package zoo has well-known models, and package checkpoint reads model files.
 //
 // Layers may be used by several goroutines at once.
 package nn
@@ -92,9 +92,6 @@ type inline struct{ Layer }
 
 // Inlined returns the layer that Inline was given.
 func (in inline) Inlined() Layer { return in.Layer }
-
-// Identity returns its input.
-type Identity struct{}
 
 // Module is a layer of your own: named parts, parameters, and a function that records what forward does with them. It
 // describes what Sequential, Residual and Concat do not. Parts are named once, with As, and called by name.

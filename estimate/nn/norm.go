@@ -1,12 +1,8 @@
 package nn
 
-// BatchNorm is torch.nn.BatchNorm1d, 2d and 3d. It keeps its input and two vectors
+// BatchNorm is torch.nn.BatchNorm1d, 2d and 3d, of that many features. It keeps its input and two vectors
 // of statistics; its running statistics are buffers.
-type BatchNorm struct {
-	Features int
-	NoAffine bool // no weight and bias
-	NoStats  bool // no running statistics
-}
+type BatchNorm int
 
 // LayerNorm is torch.nn.LayerNorm over the last dimension. It keeps its input, and
 // mean and deviation of each vector.
@@ -42,11 +38,3 @@ type Dropout struct {
 	P       float64 // 0 means 0.5
 	InPlace bool
 }
-
-// ChannelDropout is torch.nn.Dropout1d, 2d and 3d, which drop whole channels of a sample; it keeps a
-// number for each.
-type ChannelDropout struct{}
-
-// StochasticDepth is torchvision's, which drops whole samples; it keeps a
-// number a sample.
-type StochasticDepth struct{}

@@ -1,15 +1,13 @@
 package nn
 
 // MaxPool is torch.nn.MaxPool1d, 2d and 3d: its input has one to three dimensions after the channels. It keeps its input,
-// and the places of the maxima in 64 bits. Kernels, Strides and Paddings hold a value for each of the dimensions, and
-// win over Kernel, Stride and Padding where they are not zero.
+// and the places of the maxima in 64 bits. Uneven makes one whose dimensions differ.
 type MaxPool struct {
-	Kernel                     int
-	Stride                     int // 0 means Kernel
-	Padding                    int
-	Dilation                   int // 0 means 1
-	Ceil                       bool
-	Kernels, Strides, Paddings [3]int
+	Kernel   int
+	Stride   int // 0 means Kernel
+	Padding  int
+	Dilation int // 0 means 1
+	Ceil     bool
 }
 
 // AvgPool is torch.nn.AvgPool1d, 2d and 3d, with the settings of MaxPool but the Dilation; it keeps its input.

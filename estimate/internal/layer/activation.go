@@ -13,15 +13,15 @@ type ReLU nn.ReLU
 
 type ReLU6 nn.ReLU
 
-type SiLU nn.SiLU
+type SiLU nn.ReLU
 
-type GELU nn.GELU
+type GELU struct{}
 
-type Sigmoid nn.Sigmoid
+type Sigmoid struct{}
 
-type Tanh nn.Tanh
+type Tanh struct{}
 
-type Softmax nn.Softmax
+type Softmax struct{}
 
 type LogSoftmax struct{}
 
@@ -120,9 +120,11 @@ func softmaxOf(t *tape.Tape, o tape.Op) tape.Tensor {
 
 type Dropout nn.Dropout
 
-type StochasticDepth nn.StochasticDepth
+// StochasticDepth is torchvision's, which drops whole samples.
+type StochasticDepth struct{}
 
-type ChannelDropout nn.ChannelDropout
+// ChannelDropout is torch.nn.Dropout1d, 2d and 3d, which drop whole channels of a sample.
+type ChannelDropout struct{}
 
 func (l Dropout) Declare(d *tape.Declaration) {
 	if !(l.P >= 0 && l.P < 1) {

@@ -10,13 +10,28 @@ import (
 )
 
 type (
-	Conv1d          nn.Conv1d
-	Conv2d          nn.Conv2d
-	Conv3d          nn.Conv3d
-	ConvTranspose1d nn.Conv1d // a Conv1d that is Transposed, whose rows show a kind of their own
-	ConvTranspose2d nn.Conv2d
-	ConvTranspose3d nn.Conv3d
+	Conv1d          Conv2d
+	Conv3d          Conv2d
+	ConvTranspose1d Conv2d // a Conv1d that is Transposed, whose rows show a kind of their own
+	ConvTranspose2d Conv2d
+	ConvTranspose3d Conv2d
 )
+
+// Conv2d is an nn.Conv2d. Kernels, Strides and Paddings, one for each dimension, win where they are not zero.
+type Conv2d struct {
+	In, Out, Kernel                                  int
+	Stride, Padding, Dilation, Groups, OutputPadding int
+	NoBias                                           bool
+	Kernels, Strides, Paddings                       [3]int
+}
+
+// convOf is the convolution of package nn.
+func convOf(l nn.Conv2d) Conv2d {
+	return Conv2d{
+		In: l.In, Out: l.Out, Kernel: l.Kernel, Stride: l.Stride, Padding: l.Padding, Dilation: l.Dilation,
+		Groups: l.Groups, OutputPadding: l.OutputPadding, NoBias: l.NoBias,
+	}
+}
 
 func (l Conv1d) Declare(d *tape.Declaration) { l.conv().declare(d) }
 
@@ -54,26 +69,26 @@ func (l ConvTranspose3d) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return l.conv().forward(t, x)
 }
 
-func (l Conv1d) conv() conv { return convolution(1, nn.Conv2d(l)) }
+func (l Conv1d) conv() conv { return convolution(1, Conv2d(l)) }
 
-func (l Conv2d) conv() conv { return convolution(2, nn.Conv2d(l)) }
+func (l Conv2d) conv() conv { return convolution(2, l) }
 
-func (l Conv3d) conv() conv { return convolution(3, nn.Conv2d(l)) }
+func (l Conv3d) conv() conv { return convolution(3, Conv2d(l)) }
 
-func (l ConvTranspose1d) conv() conv { return transposed(1, nn.Conv2d(l)) }
+func (l ConvTranspose1d) conv() conv { return transposed(1, Conv2d(l)) }
 
-func (l ConvTranspose2d) conv() conv { return transposed(2, nn.Conv2d(l)) }
+func (l ConvTranspose2d) conv() conv { return transposed(2, Conv2d(l)) }
 
-func (l ConvTranspose3d) conv() conv { return transposed(3, nn.Conv2d(l)) }
+func (l ConvTranspose3d) conv() conv { return transposed(3, Conv2d(l)) }
 
-func convolution(dims int, l nn.Conv2d) conv {
+func convolution(dims int, l Conv2d) conv {
 	c := conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias, outputPadding: l.OutputPadding,
 		window: cube(dims, l.Kernel, l.Stride, l.Padding, l.Dilation)}
 	c.window.set(l.Kernels, l.Strides, l.Paddings)
 	return c
 }
 
-func transposed(dims int, l nn.Conv2d) conv {
+func transposed(dims int, l Conv2d) conv {
 	c := convolution(dims, l)
 	c.transposed = true
 	return c

@@ -69,6 +69,9 @@ func (m maker) one(l nn.Layer) tape.Layer {
 	case interface{ Named() (string, nn.Layer) }:
 		name, l := of.Named()
 		return tape.As(name, m.one(l))
+	case interface{ Sides() (nn.Layer, [3][]int) }:
+		l, sides := of.Sides()
+		return uneven(m.one(l), sides)
 	case interface{ Repeated() (int, nn.Layer) }:
 		n, l := of.Repeated()
 		return tape.Repeat{N: n, Layer: m.one(l)}
@@ -103,24 +106,34 @@ func (m maker) holding(l nn.Layer) tape.Layer {
 func alone(l nn.Layer) tape.Layer {
 	switch l := l.(type) {
 	case nn.Conv1d:
+		c := convOf(nn.Conv2d(l))
 		if l.Transposed {
-			return ConvTranspose1d(l)
+			return ConvTranspose1d(c)
 		}
+		return Conv1d(c)
 	case nn.Conv2d:
+		c := convOf(l)
 		if l.Transposed {
-			return ConvTranspose2d(l)
+			return ConvTranspose2d(c)
 		}
+		return c
 	case nn.Conv3d:
+		c := convOf(nn.Conv2d(l))
 		if l.Transposed {
-			return ConvTranspose3d(l)
+			return ConvTranspose3d(c)
 		}
-	case nn.Activation:
-		return activation(l)
-	case nn.Loss:
-		if made, ok := losses[l]; ok {
+		return Conv3d(c)
+	case nn.MaxPool:
+		return poolOf(l)
+	case nn.AvgPool:
+		return AvgPool(poolOf(nn.MaxPool(l)))
+	case nn.BatchNorm:
+		return BatchNorm{Features: int(l)}
+	case nn.Class:
+		if made, ok := classes[l]; ok {
 			return made
 		}
-		return tape.Wrong(fmt.Sprintf("Loss is %q: want one of %s", string(l), classes(losses)))
+		return tape.Wrong(fmt.Sprintf("Class is %q: want one of %s", string(l), known()))
 	case nn.RMSNorm:
 		return RMSNorm{Size: int(l)}
 	case nn.Attention:
@@ -146,50 +159,77 @@ func alone(l nn.Layer) tape.Layer {
 	return value.Convert(same).Interface().(tape.Layer)
 }
 
-// activations makes the layers that an nn.Activation names.
-var activations = map[string]func(nn.ReLU) tape.Layer{
-	"LeakyReLU":   func(l nn.ReLU) tape.Layer { return LeakyReLU(l) },
-	"ELU":         func(l nn.ReLU) tape.Layer { return ELU(l) },
-	"ReLU6":       func(l nn.ReLU) tape.Layer { return ReLU6(l) },
-	"Hardswish":   func(l nn.ReLU) tape.Layer { return Hardswish(l) },
-	"Hardsigmoid": func(l nn.ReLU) tape.Layer { return Hardsigmoid(l) },
-	"Mish":        func(l nn.ReLU) tape.Layer { return Mish(l) },
-	"LogSoftmax":  func(nn.ReLU) tape.Layer { return LogSoftmax{} },
-}
-
-// losses are those that an nn.Loss names.
-var losses = map[nn.Loss]tape.Layer{
+// classes are the layers that an nn.Class names.
+var classes = map[nn.Class]tape.Layer{
+	"GELU": GELU{}, "Sigmoid": Sigmoid{}, "Tanh": Tanh{}, "Softmax": Softmax{}, "LogSoftmax": LogSoftmax{}, "Identity": tape.Identity{},
+	"SiLU": SiLU{}, "LeakyReLU": LeakyReLU{}, "ELU": ELU{}, "ReLU6": ReLU6{}, "Hardswish": Hardswish{}, "Hardsigmoid": Hardsigmoid{}, "Mish": Mish{},
+	"SiLU(inplace=True)": SiLU{true}, "LeakyReLU(inplace=True)": LeakyReLU{true}, "ELU(inplace=True)": ELU{true}, "ReLU6(inplace=True)": ReLU6{true},
+	"Hardswish(inplace=True)": Hardswish{true}, "Hardsigmoid(inplace=True)": Hardsigmoid{true}, "Mish(inplace=True)": Mish{true},
+	"Dropout1d": ChannelDropout{}, "Dropout2d": ChannelDropout{}, "Dropout3d": ChannelDropout{}, "StochasticDepth": StochasticDepth{},
 	"MSELoss": MSE{}, "HuberLoss": Huber{}, "SmoothL1Loss": Huber{}, "L1Loss": L1{}, "KLDivLoss": KLDiv{}, "BCEWithLogitsLoss": BCEWithLogits{}, "NLLLoss": NLL{},
 }
 
-func activation(l nn.Activation) tape.Layer {
-	of, ok := activations[l.Name]
-	switch {
-	case !ok:
-		return tape.Wrong(fmt.Sprintf("Name is %q: want one of %s", l.Name, classes(activations)))
-	case l.InPlace && l.Name == "LogSoftmax":
-		return tape.Wrong("a LogSoftmax is never InPlace")
-	}
-	return of(nn.ReLU{InPlace: l.InPlace})
-}
-
-// classes lists the names of classes.
-func classes[K ~string, V any](m map[K]V) string {
+// known lists the classes, without those in place.
+func known() string {
 	var names []string
-	for name := range m {
-		names = append(names, string(name))
+	for name := range classes {
+		if !strings.HasSuffix(string(name), ")") {
+			names = append(names, string(name))
+		}
 	}
 	slices.Sort(names)
 	return strings.Join(names, ", ")
 }
 
+// uneven gives a window the settings of its single dimensions.
+func uneven(l tape.Layer, sides [3][]int) tape.Layer {
+	dims := 3
+	switch l.(type) {
+	case Conv1d, ConvTranspose1d:
+		dims = 1
+	case Conv2d, ConvTranspose2d:
+		dims = 2
+	}
+	var each [3][3]int
+	for i, side := range sides {
+		if len(side) > dims {
+			return tape.Wrong(fmt.Sprintf("Uneven has %v: want one number for each dimension, %d at most", side, dims))
+		}
+		copy(each[i][:], side)
+	}
+	conv := func(c Conv2d) Conv2d {
+		c.Kernels, c.Strides, c.Paddings = each[0], each[1], each[2]
+		return c
+	}
+	switch l := l.(type) {
+	case Conv1d:
+		return Conv1d(conv(Conv2d(l)))
+	case Conv2d:
+		return conv(l)
+	case Conv3d:
+		return Conv3d(conv(Conv2d(l)))
+	case ConvTranspose1d:
+		return ConvTranspose1d(conv(Conv2d(l)))
+	case ConvTranspose2d:
+		return ConvTranspose2d(conv(Conv2d(l)))
+	case ConvTranspose3d:
+		return ConvTranspose3d(conv(Conv2d(l)))
+	case MaxPool:
+		l.Kernels, l.Strides, l.Paddings = each[0], each[1], each[2]
+		return l
+	case AvgPool:
+		l.Kernels, l.Strides, l.Paddings = each[0], each[1], each[2]
+		return l
+	}
+	return tape.Wrong("Uneven takes a convolution, a MaxPool or an AvgPool")
+}
+
 // alike has the layers that are those of package nn with the same name and fields.
 var alike = byName(
-	ReLU{}, SiLU{}, GELU{}, PReLU(0), Sigmoid{}, Tanh{}, Softmax{},
-	Conv1d{}, Conv2d{}, Conv3d{}, Linear{}, Embedding{}, RNN{}, LSTM{}, GRU{}, Dropout{}, ChannelDropout{}, StochasticDepth{},
+	ReLU{}, PReLU(0), Linear{}, Embedding{}, RNN{}, LSTM{}, GRU{}, Dropout{},
 	CrossEntropy{}, CTC(0),
-	BatchNorm{}, LayerNorm{}, GroupNorm{}, InstanceNorm{}, LocalResponseNorm(0),
-	MaxPool{}, AvgPool{}, AdaptiveAvgPool(0), AdaptiveMaxPool(0), Flatten{}, Reshape{}, Upsample(0), PixelShuffle(0), ZeroPad2d{}, tape.Identity{}, tape.Permute{},
+	LayerNorm{}, GroupNorm{}, InstanceNorm{}, LocalResponseNorm(0),
+	AdaptiveAvgPool(0), AdaptiveMaxPool(0), Flatten{}, Reshape{}, Upsample(0), PixelShuffle(0), ZeroPad2d{}, tape.Permute{},
 )
 
 func byName(layers ...tape.Layer) map[string]reflect.Type {

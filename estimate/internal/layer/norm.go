@@ -7,7 +7,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-type BatchNorm nn.BatchNorm
+// BatchNorm is an nn.BatchNorm, or one without the weight and bias or the running statistics.
+type BatchNorm struct {
+	Features int
+	NoAffine bool
+	NoStats  bool
+}
 
 type LayerNorm nn.LayerNorm
 

@@ -9,9 +9,19 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-type MaxPool nn.MaxPool
+// MaxPool is an nn.MaxPool. Kernels, Strides and Paddings, one for each dimension, win where they are not zero.
+type MaxPool struct {
+	Kernel, Stride, Padding, Dilation int
+	Ceil                              bool
+	Kernels, Strides, Paddings        [3]int
+}
 
-type AvgPool nn.AvgPool
+type AvgPool MaxPool
+
+// poolOf is the pooling of package nn.
+func poolOf(l nn.MaxPool) MaxPool {
+	return MaxPool{Kernel: l.Kernel, Stride: l.Stride, Padding: l.Padding, Dilation: l.Dilation, Ceil: l.Ceil}
+}
 
 type AdaptiveAvgPool nn.AdaptiveAvgPool
 
