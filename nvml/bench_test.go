@@ -33,7 +33,7 @@ func BenchmarkRecorder(b *testing.B) {
 }
 
 func benchRecorder(b testing.TB, src Source) *Recorder {
-	r, err := NewRecorder(Config{Source: src, Devices: []string{"0"}, Dir: b.TempDir()})
+	r, err := NewRecorder(Config{Source: src, Devices: []string{"0"}, Files: []string{b.TempDir() + "/"}})
 	require.NoError(b, err)
 	b.Cleanup(func() { r.Stop() })
 	sampling(b, r)

@@ -96,8 +96,7 @@ func (r *Reading) Set(q Quantity, v float64) {
 // Value returns a figure, and whether it is known.
 func (r *Reading) Value(q Quantity) (float64, bool) { return r.values[q], r.known.has(q) }
 
-// Bytes returns a memory figure, and whether it is known.
-func (r *Reading) Bytes(q Quantity) (alloc.Bytes, bool) {
+func (r *Reading) bytes(q Quantity) (alloc.Bytes, bool) {
 	return alloc.Bytes(r.values[q]), r.known.has(q)
 }
 

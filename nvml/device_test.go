@@ -135,7 +135,7 @@ func TestOverASimulatedGPU(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.Equal(t, "Simulated GPU[1]", list[0].String())
-	used, ok := list[0].Bytes(MemoryUsed)
+	used, ok := list[0].bytes(MemoryUsed)
 	assert.True(t, ok)
 	assert.Equal(t, alloc.GiB+256*alloc.MiB, used)
 	_, ok = list[0].Value(Temperature)

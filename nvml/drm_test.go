@@ -64,7 +64,7 @@ func figures(t *testing.T, src Source) string {
 	for _, r := range ReadAll(src, devices) {
 		require.NoError(t, r.Err)
 		fmt.Fprintf(&text, "%v %s %s\n", r.Device, r.UUID, r.BusID)
-		for _, q := range Quantities() {
+		for _, q := range allSet.list() {
 			if v, ok := r.Value(q); ok {
 				fmt.Fprintf(&text, "  %v %s\n", q, q.Format(v))
 			}

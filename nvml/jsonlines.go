@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -131,9 +132,11 @@ func (r *jsonReader) remark(at time.Duration, device int) error {
 		text, m.ended = ended, true
 	}
 	if of := r.fields["quantity"]; of != nil {
-		if err := json.Unmarshal(of, &m.quantity); err != nil {
+		var one quantityKeys
+		if err := json.Unmarshal(slices.Concat([]byte("["), of, []byte("]")), &one); err != nil {
 			return err
 		}
+		m.quantity = one[0]
 	}
 	if err := json.Unmarshal(text, &m.text); err != nil {
 		return fmt.Errorf("note: %w", err)

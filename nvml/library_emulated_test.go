@@ -39,7 +39,7 @@ func TestEmulatedLibrary(t *testing.T) {
 	assert.Equal(t, "Test GPU[1]", list[1].String())
 	assert.NotEmpty(t, list[1].BusID)
 	assert.Equal(t, ofDevice, list[1].Scope)
-	reserved, ok := list[1].Bytes(DriverReserved)
+	reserved, ok := list[1].bytes(DriverReserved)
 	assert.True(t, ok)
 	assert.Equal(t, 320*alloc.MiB, reserved)
 	_, ok = list[1].Value(Temperature)
@@ -71,7 +71,7 @@ func TestCUDATellsItsUUIDs(t *testing.T) {
 	list, err := readAll(src)
 	require.NoError(t, err)
 	for _, d := range list {
-		used, _ := d.Bytes(MemoryUsed)
+		used, _ := d.bytes(MemoryUsed)
 		assert.Zero(t, used, "asking takes no memory")
 	}
 }
@@ -95,10 +95,10 @@ func TestEmulatedMIGDevice(t *testing.T) {
 	assert.Equal(t, dev.(ability.Identified).UUID(), mig.UUID)
 	assert.Equal(t, dev.Name(), mig.Name)
 
-	total, _ := mig.Bytes(MemoryTotal)
+	total, _ := mig.bytes(MemoryTotal)
 	assert.Equal(t, alloc.GiB, total)
 	for _, d := range list[:2] {
-		used, _ := d.Bytes(MemoryUsed)
+		used, _ := d.bytes(MemoryUsed)
 		assert.Equal(t, 256*alloc.MiB, used, "the context, in the instance and in its GPU")
 		processes, err := src.Processes(d.Device)
 		require.NoError(t, err)
@@ -254,7 +254,7 @@ func TestAClosedLibraryIsNotCalled(t *testing.T) {
 	require.NoError(t, src.Close())
 	require.NoError(t, src.Close(), "closing twice does no harm")
 	readings := make([]Reading, 1)
-	src.Read(devices, Quantities(), readings)
+	src.Read(devices, allSet.list(), readings)
 	assert.ErrorIs(t, readings[0].Err, alloc.ErrClosed)
 	_, err = src.Devices()
 	assert.ErrorIs(t, err, alloc.ErrClosed)

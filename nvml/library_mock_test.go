@@ -68,7 +68,7 @@ func TestMockMachines(t *testing.T) {
 				assert.Equal(t, i, d.Index)
 				assert.Contains(t, d.Name, machine.name)
 				assert.Regexp(t, "^GPU-", d.UUID)
-				total, ok := d.Bytes(MemoryTotal)
+				total, ok := d.bytes(MemoryTotal)
 				assert.True(t, ok)
 				assert.Equal(t, machine.memory, total)
 				assert.Equal(t, ofDeviceAndDriver, d.Scope, "they answer the older query alone")
@@ -170,7 +170,7 @@ func TestMemoryQueries(t *testing.T) {
 					continue
 				}
 				require.NoError(t, readings[0].Err)
-				used, ok := readings[0].Bytes(MemoryUsed)
+				used, ok := readings[0].bytes(MemoryUsed)
 				assert.True(t, ok)
 				if test.scope == ofHost {
 					assert.Greater(t, used, 10*alloc.MiB, "the host's")
@@ -199,7 +199,7 @@ func TestAQueryThatHasWorkedIsNotReplaced(t *testing.T) {
 	for range 3 {
 		readings := make([]Reading, 1)
 		lib.Read(devices[:1], []Quantity{MemoryUsed}, readings)
-		if v, ok := readings[0].Bytes(MemoryUsed); ok {
+		if v, ok := readings[0].bytes(MemoryUsed); ok {
 			used = append(used, v)
 		} else {
 			assert.ErrorContains(t, readings[0].Err, "nvmlDeviceGetMemoryInfo_v2")
@@ -306,7 +306,7 @@ func TestCountFails(t *testing.T) {
 
 func TestRecorderOverAMockMachine(t *testing.T) {
 	lib, d := fullMock(t)
-	rec, err := NewRecorder(Config{Source: lib, Quantities: Quantities(), Devices: []string{"0", d.UUID, "7"}})
+	rec, err := NewRecorder(Config{Source: lib, Quantities: allSet.list(), Devices: []string{"0", d.UUID, "7"}})
 	require.NoError(t, err)
 	require.NoError(t, rec.Start())
 	require.NoError(t, rec.Stop())

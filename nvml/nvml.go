@@ -5,8 +5,8 @@
 //	src, err := nvml.Open()
 //	devices, err := nvml.VisibleDevices(src)
 //	for _, r := range nvml.ReadAll(src, devices) {
-//		used, ok := r.Bytes(nvml.MemoryUsed)
-//		fmt.Println(r.Label(), used, ok)
+//		used, ok := r.Value(nvml.MemoryUsed)
+//		fmt.Println(r.Label(), alloc.Bytes(used), ok)
 //	}
 //
 // A Recorder does so again and again:
@@ -76,6 +76,6 @@ type Source interface {
 // list too, with the reason in Reading.Err.
 func ReadAll(src Source, devices []Device) []Reading {
 	readings := make([]Reading, len(devices))
-	src.Read(devices, Quantities(), readings)
+	src.Read(devices, allSet.list(), readings)
 	return readings
 }

@@ -84,7 +84,7 @@ func TestAnAnswerThatComesLate(t *testing.T) {
 // Ticks that the machine misses are a gap; a driver that is slow each time is not.
 func TestMissedTicksAreAGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, err := NewRecorder(Config{Source: newFake(1), Dir: t.TempDir(), Interval: minInterval})
+		r, err := NewRecorder(Config{Source: newFake(1), Files: []string{t.TempDir() + "/"}, Interval: minInterval})
 		require.NoError(t, err)
 		sampling(t, r)
 		for _, pause := range []time.Duration{10, 10, 17, 3, 240, 10} {

@@ -197,7 +197,7 @@ func (w *watcher) sameNumbers(list map[int]alloc.Bytes, found bool) bool {
 }
 
 func usedMemory(r *Reading) alloc.Bytes {
-	if used, ok := r.Bytes(MemoryUsed); ok && r.Scope != ofHost {
+	if used, ok := r.bytes(MemoryUsed); ok && r.Scope != ofHost {
 		return used
 	}
 	return 0

@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/bits"
 )
@@ -69,24 +70,31 @@ func (q Quantity) isMemory() bool { return q <= ProcessMemory }
 // MarshalText writes the quantity's key.
 func (q Quantity) MarshalText() ([]byte, error) { return []byte(q.Key()), nil }
 
-// UnmarshalText reads what MarshalText writes.
-func (q *Quantity) UnmarshalText(text []byte) error {
-	found, ok := quantityOfKey(string(text))
-	if !ok {
-		return fmt.Errorf("nvml: no quantity %q", text)
+// quantityKeys is read as MarshalText writes each of them.
+type quantityKeys []Quantity
+
+// UnmarshalJSON refuses a key that is none.
+func (qs *quantityKeys) UnmarshalJSON(text []byte) error {
+	var keys []string
+	if err := json.Unmarshal(text, &keys); err != nil {
+		return err
 	}
-	*q = found
+	*qs = nil
+	for _, key := range keys {
+		q, ok := quantityOfKey(key)
+		if !ok {
+			return fmt.Errorf("nvml: no quantity %q", key)
+		}
+		*qs = append(*qs, q)
+	}
 	return nil
 }
-
-// Quantities returns everything that a device itself can be asked for: all but
-// ProcessMemory.
-func Quantities() []Quantity { return allSet.list() }
 
 // quantitySet is a set of quantities: a bit for each.
 type quantitySet uint32
 
 const (
+	// allSet is everything that a device itself can be asked for.
 	allSet       = quantitySet(1<<numQuantities-1) &^ (1 << ProcessMemory)
 	memoryQuants = quantitySet(1<<MemoryUsed | 1<<MemoryFree | 1<<MemoryTotal | 1<<DriverReserved)
 )

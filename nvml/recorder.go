@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"path/filepath"
 	"sync"
 	"time"
 )
@@ -32,10 +32,9 @@ type Config struct {
 	Quantities []Quantity
 	// Files are written to as samples come, one line each, so that a recorder
 	// that is killed loses one interval at most: JSON lines, or CSV if the name
-	// ends so. With Dir, one more file is made there, named after the date, the
-	// process and the GPUs. A file that exists is an error without Overwrite.
+	// ends so. A name that ends in a separator, such as "./", is a folder: a file is made there, named
+	// after the date, the process and the GPUs. A file that exists is an error without Overwrite.
 	Files     []string
-	Dir       string
 	Overwrite bool
 	// maxPoints bounds the memory of a series: 4096 points of 56 bytes if zero.
 	// A longer recording is thinned out, keeping each interval's minimum and
@@ -120,11 +119,10 @@ func (r *Recorder) prepare() error {
 	}
 	r.store = newStore(h, r.cfg.maxPoints)
 	r.store.prepare(r.sampler.quantities())
-	names := slices.Clone(r.cfg.Files)
-	if r.cfg.Dir != "" {
-		names = append(names, autoName(r.cfg.Dir, time.Now(), r.cfg.Target.PID, devices))
-	}
-	for _, name := range names {
+	for _, name := range r.cfg.Files {
+		if dir, base := filepath.Split(name); base == "" && dir != "" {
+			name = autoName(dir, time.Now(), r.cfg.Target.PID, devices)
+		}
 		f, err := createFile(name, r.cfg.Overwrite)
 		if err != nil {
 			r.closeFiles()

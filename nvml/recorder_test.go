@@ -88,7 +88,7 @@ func TestRecorderIsUsedOnce(t *testing.T) {
 	require.NoError(t, r.Stop())
 	assert.ErrorContains(t, r.Start(), "make a new one")
 
-	never, err := NewRecorder(Config{Source: newFake(1), Dir: t.TempDir()})
+	never, err := NewRecorder(Config{Source: newFake(1), Files: []string{t.TempDir() + "/"}})
 	require.NoError(t, err)
 	require.NoError(t, never.Stop())
 }
@@ -271,7 +271,7 @@ func TestRecorderRefuses(t *testing.T) {
 		{"a UUID that is not", Config{Devices: []string{"GPU-abc"}}, `UUID "GPU-abc": no such GPU`},
 		{"a file that exists", Config{Files: []string{there}}, "exists: choose another name"},
 		{"a format that is not", Config{Files: []string{filepath.Join(dir, "a.xlsx")}}, "written as .jsonl or .csv"},
-		{"a directory that is not", Config{Dir: filepath.Join(dir, "no", "such")}, "no such file or directory"},
+		{"a directory that is not", Config{Files: []string{filepath.Join(dir, "no", "such") + "/"}}, "no such file or directory"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -323,9 +323,9 @@ func TestAFailedWriteIsToldByStop(t *testing.T) {
 
 func TestAutomaticNames(t *testing.T) {
 	dir := t.TempDir()
-	r, err := NewRecorder(Config{Source: newFake(1), Dir: dir, Target: self})
+	r, err := NewRecorder(Config{Source: newFake(1), Files: []string{dir + "/"}, Target: self})
 	require.NoError(t, err)
-	r2, err := NewRecorder(Config{Source: newFake(2), Dir: dir})
+	r2, err := NewRecorder(Config{Source: newFake(2), Files: []string{dir + "/"}})
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(r.Stop(), r2.Stop()))
 	names := slices.Concat(r.Files(), r2.Files())

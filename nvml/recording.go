@@ -44,14 +44,14 @@ func (r Recording) Duration() time.Duration {
 
 // header is what is known before the first sample.
 type header struct {
-	Schema     string     `json:"schema"`
-	Start      time.Time  `json:"start"`
-	Interval   float64    `json:"interval_seconds"`
-	Source     string     `json:"source"`
-	PID        int        `json:"pid,omitempty"`
-	Children   bool       `json:"children,omitempty"`
-	Quantities []Quantity `json:"quantities"`
-	Devices    []Device   `json:"devices"`
+	Schema     string       `json:"schema"`
+	Start      time.Time    `json:"start"`
+	Interval   float64      `json:"interval_seconds"`
+	Source     string       `json:"source"`
+	PID        int          `json:"pid,omitempty"`
+	Children   bool         `json:"children,omitempty"`
+	Quantities quantityKeys `json:"quantities"`
+	Devices    []Device     `json:"devices"`
 }
 
 func (h *header) target() Target { return Target{PID: h.PID, Children: h.Children} }

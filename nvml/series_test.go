@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"encoding/json"
 	"math"
 	"slices"
 	"testing"
@@ -107,15 +108,15 @@ func TestThinningKeepsWhatCounts(t *testing.T) {
 }
 
 func TestQuantities(t *testing.T) {
-	assert.NotContains(t, Quantities(), ProcessMemory)
-	assert.Len(t, Quantities(), int(numQuantities)-1)
+	assert.NotContains(t, allSet.list(), ProcessMemory)
+	assert.Len(t, allSet.list(), int(numQuantities)-1)
 	for q := range numQuantities {
-		text, _ := q.MarshalText()
-		var back Quantity
-		assert.NoError(t, back.UnmarshalText(text))
-		assert.Equal(t, q, back)
+		text, _ := json.Marshal([]Quantity{q})
+		var back quantityKeys
+		assert.NoError(t, json.Unmarshal(text, &back))
+		assert.Equal(t, quantityKeys{q}, back)
 		assert.NotEmpty(t, q.Unit())
 	}
-	var q Quantity
-	assert.Error(t, q.UnmarshalText([]byte("none")))
+	var none quantityKeys
+	assert.Error(t, json.Unmarshal([]byte(`["none"]`), &none))
 }

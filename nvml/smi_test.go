@@ -87,7 +87,7 @@ func read(t *testing.T, s *smi) ([]Device, []Reading) {
 	devices, err := s.Devices()
 	require.NoError(t, err)
 	readings := make([]Reading, len(devices))
-	s.Read(devices, Quantities(), readings)
+	s.Read(devices, allSet.list(), readings)
 	return devices, readings
 }
 
@@ -121,7 +121,7 @@ func TestSMIReadings(t *testing.T) {
 		gpuRow("1", "GPU-b", "B", "power.draw", "70,50", "temperature.gpu", "-3"),
 	}})
 	_, readings := read(t, s)
-	used, ok := readings[0].Bytes(MemoryUsed)
+	used, ok := readings[0].bytes(MemoryUsed)
 	assert.True(t, ok)
 	assert.Equal(t, 120345*alloc.MiB, used)
 	for q, want := range map[Quantity]float64{Power: 700, ClockVideo: 1545, DriverReserved: 564 * smiMiB} {
@@ -202,7 +202,7 @@ func TestSMIOfAnOldDriver(t *testing.T) {
 	s := openFakeSMI(t, f)
 	_, readings := read(t, s)
 	require.NoError(t, readings[0].Err)
-	used, _ := readings[0].Bytes(MemoryUsed)
+	used, _ := readings[0].bytes(MemoryUsed)
 	assert.Equal(t, 120345*alloc.MiB, used)
 	clock, _ := readings[0].Value(ClockSM)
 	assert.Equal(t, 1000.0, clock)
@@ -225,7 +225,7 @@ func TestSMIWithoutUUIDs(t *testing.T) {
 	s := openFakeSMI(t, f)
 	devices, readings := read(t, s)
 	for i := range readings {
-		used, _ := readings[i].Bytes(MemoryUsed)
+		used, _ := readings[i].bytes(MemoryUsed)
 		assert.Equal(t, alloc.Bytes(i+1)*alloc.MiB, used)
 	}
 	list, err := s.Processes(devices[3])

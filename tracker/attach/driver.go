@@ -90,12 +90,12 @@ func (d *asked) Memory(pid, ordinal int) (used, total alloc.Bytes, err error) {
 	}
 	var readings [1]nvml.Reading
 	d.source.Read([]nvml.Device{device}, []nvml.Quantity{nvml.MemoryUsed, nvml.MemoryTotal}, readings[:])
-	used, known := readings[0].Bytes(nvml.MemoryUsed)
-	total, also := readings[0].Bytes(nvml.MemoryTotal)
+	inUse, known := readings[0].Value(nvml.MemoryUsed)
+	all, also := readings[0].Value(nvml.MemoryTotal)
 	if !known || !also || readings[0].Err != nil {
 		return 0, 0, fmt.Errorf("the driver does not say what is in use: %w", readings[0].Err)
 	}
-	return used, total, nil
+	return alloc.Bytes(inUse), alloc.Bytes(all), nil
 }
 
 func (d *asked) Held(pid int) (map[int]alloc.Bytes, error) {

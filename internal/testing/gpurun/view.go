@@ -53,11 +53,11 @@ func (v *view) used() (alloc.Bytes, error) {
 	}
 	readings := make([]nvml.Reading, 1)
 	v.source.Read([]nvml.Device{v.device}, []nvml.Quantity{nvml.MemoryUsed}, readings)
-	n, ok := readings[0].Bytes(nvml.MemoryUsed)
+	n, ok := readings[0].Value(nvml.MemoryUsed)
 	if !ok {
 		return 0, errors.Join(readings[0].Err, errors.New("no figure"))
 	}
-	return n, nil
+	return alloc.Bytes(n), nil
 }
 
 // own is what NVML calls used by this process.

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
@@ -182,7 +183,10 @@ func sensorsOf(s nvml.Reading) map[string]any {
 	if s.Parent != "" {
 		d["parent"], d["mig"] = s.Parent, s.MIG
 	}
-	for _, q := range nvml.Quantities() {
+	for q := nvml.MemoryUsed; q <= nvml.ClockVideo; q++ {
+		if q == nvml.ProcessMemory {
+			continue // no quantity of a device itself
+		}
 		d[q.Key()] = nil
 		if v, ok := s.Value(q); ok {
 			d[q.Key()] = v
@@ -240,12 +244,12 @@ func gpuCell(d nvml.Device) string {
 
 // memoryCell prints "450.0 MiB / 24.0 GiB (1.8 %)".
 func memoryCell(r nvml.Reading) string {
-	used, ok := r.Bytes(nvml.MemoryUsed)
-	total, ok2 := r.Bytes(nvml.MemoryTotal)
+	used, ok := r.Value(nvml.MemoryUsed)
+	total, ok2 := r.Value(nvml.MemoryTotal)
 	if !ok || !ok2 || total == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%v / %v (%.1f %%)", used, total, 100*float64(used)/float64(total))
+	return fmt.Sprintf("%v / %v (%.1f %%)", alloc.Bytes(used), alloc.Bytes(total), 100*used/total)
 }
 
 func cell(r nvml.Reading, q nvml.Quantity) string {

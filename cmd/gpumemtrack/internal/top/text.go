@@ -117,8 +117,8 @@ func deviceLines(look topLook, width int) []topLine {
 }
 
 func deviceLine(d topDevice, label, width int) topLine {
-	used, ok := d.Bytes(nvml.MemoryUsed)
-	total, known := d.Bytes(nvml.MemoryTotal)
+	used, ok := d.Value(nvml.MemoryUsed)
+	total, known := d.Value(nvml.MemoryTotal)
 	name := 12
 	sensors := ""
 	if width >= 100 {
@@ -128,8 +128,8 @@ func deviceLine(d topDevice, label, width int) topLine {
 	memory := fmt.Sprintf("%23s %6s", "unknown", "")
 	share := 0.0
 	if ok && known && total > 0 {
-		share = float64(used) / float64(total)
-		memory = fmt.Sprintf("%10v / %10v %6s", used, total, fmt.Sprintf("%.0f %%", 100*share))
+		share = used / total
+		memory = fmt.Sprintf("%10v / %10v %6s", alloc.Bytes(used), alloc.Bytes(total), fmt.Sprintf("%.0f %%", 100*share))
 	}
 	left := fmt.Sprintf("%-*s  %-*s ", label, d.Label(), name, cli.Elide(line.Line(d.Name), name))
 	past := pastLine(d, width)

@@ -173,10 +173,11 @@ func (o recordOptions) config() (charts []string, cfg nvml.Config, err error) {
 		}
 	}
 	if cfg.Files == nil { // the samples are then kept beside the first chart
-		cfg.Dir = "."
+		folder := "."
 		if len(charts) > 0 {
-			cfg.Dir = filepath.Dir(charts[0])
+			folder = filepath.Dir(charts[0])
 		}
+		cfg.Files = []string{folder + "/"}
 	}
 	return charts, cfg, nil
 }

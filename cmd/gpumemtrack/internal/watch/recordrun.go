@@ -18,17 +18,16 @@ import (
 // Rehearse finds out what would make a recording fail, before the command starts, which may run for
 // days. Afterwards cfg names the devices, so that the driver need not list them again.
 func Rehearse(cfg *nvml.Config, charts []string) error {
-	paths := slices.Concat(charts, cfg.Files)
-	if cfg.Dir != "" {
-		paths = append(paths, filepath.Join(cfg.Dir, fmt.Sprintf(".gpumemtrack-%d", os.Getpid())))
-	}
-	for _, path := range paths {
+	for _, path := range slices.Concat(charts, cfg.Files) {
+		if strings.HasSuffix(path, "/") { // a folder
+			path = filepath.Join(path, fmt.Sprintf(".gpumemtrack-%d", os.Getpid()))
+		}
 		if err := cli.CanCreate(path, cfg.Overwrite); err != nil {
 			return err
 		}
 	}
 	try := *cfg
-	try.Files, try.Dir = nil, ""
+	try.Files = nil
 	r, err := nvml.NewRecorder(try)
 	if err != nil {
 		return err
