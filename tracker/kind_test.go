@@ -23,7 +23,7 @@ func TestOwnKinds(t *testing.T) {
 		require.NoError(t, err)
 	}
 	var names []string
-	for g := range tr.Snapshot().Groups() {
+	for _, g := range tr.Snapshot().Sub(nil) {
 		names = append(names, g.Kind.String())
 	}
 	assert.Equal(t, []string{"Tensor", "Parameter", "Adapter", "KVCache"}, names, "the well-known kinds come first")

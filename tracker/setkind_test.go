@@ -52,7 +52,7 @@ func TestSetKind(t *testing.T) {
 
 	s := tr.Snapshot()
 	groups := make(map[tracker.Kind]mem.Tally)
-	for g := range s.Groups() {
+	for _, g := range s.Sub(nil) {
 		groups[g.Kind] = g.Tally
 	}
 	want := map[tracker.Kind]mem.Tally{

@@ -102,7 +102,7 @@ func (i *instruments) observeKinds(to *observer, s *snapshot.Snapshot) {
 	for _, kind := range mem.Kinds() {
 		sums[kind] = mem.Tally{}
 	}
-	for g := range s.Groups() {
+	for _, g := range s.Sub(nil) {
 		if g.Memory.OnHost() {
 			continue
 		}

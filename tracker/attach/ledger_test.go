@@ -90,7 +90,7 @@ func adds(t testing.TB, s *snapshot.Snapshot) {
 			total = total.Add(site.Total)
 		}
 	}
-	for g := range s.Groups() {
+	for _, g := range s.Sub(nil) {
 		groups = groups.Add(g.Tally)
 	}
 	live := s.Live.Add(s.Memory.Host())

@@ -214,7 +214,7 @@ type levelsNow struct {
 	Device string    `json:"device"`
 	Origin string    `json:"origin"`
 	Time   time.Time `json:"time"`
-	levels
+	snapshot.Levels
 	DriverUsed  jsonstream.Amount      `json:"driver_used_bytes"`
 	DriverTotal jsonstream.Amount      `json:"driver_total_bytes"`
 	Untracked   jsonstream.Amount      `json:"untracked_bytes"`
@@ -223,10 +223,6 @@ type levelsNow struct {
 	Kinds       map[string]alloc.Bytes `json:"kinds"` // live bytes by kind
 }
 
-// levels is snapshot.Levels without its methods. Otherwise a struct that embeds it would have its
-// MarshalJSON.
-type levels snapshot.Levels
-
 func (h *handler) levels(w http.ResponseWriter, r *http.Request) {
 	if newQuery(r).refused(w) {
 		return
@@ -234,14 +230,14 @@ func (h *handler) levels(w http.ResponseWriter, r *http.Request) {
 	h.send(w, r, jsonFile, func(w io.Writer) error {
 		s := h.source.LightSnapshot()
 		kinds := make(map[string]alloc.Bytes)
-		for g := range s.Groups() {
+		for _, g := range s.Sub(nil) {
 			if !g.Memory.OnHost() {
 				kinds[g.Kind.String()] += g.Bytes
 			}
 		}
 		return json.NewEncoder(w).Encode(levelsNow{
 			h.run, h.ended(), export.Device(s), s.Origin.String(), s.Time,
-			levels(s.Levels), jsonstream.Amount(s.DriverUsed), jsonstream.Amount(s.DriverTotal), jsonstream.Amount(s.Untracked()), s.Peak, s.Total, kinds,
+			s.Levels, jsonstream.Amount(s.DriverUsed), jsonstream.Amount(s.DriverTotal), jsonstream.Amount(s.Untracked()), s.Peak, s.Total, kinds,
 		})
 	})
 }

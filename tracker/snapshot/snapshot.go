@@ -117,7 +117,7 @@ func (s *Snapshot) place(p tables.Place, stream uint8) Place {
 }
 
 // CallSites iterates over the call stacks and what they allocated: by live bytes, then by total
-// bytes, then in the order of Groups, lines of code and sections.
+// bytes, then in the order of groups, lines of code and sections.
 func (s *Snapshot) CallSites() iter.Seq[CallSiteStats] {
 	sites := make([]CallSiteStats, 0, len(s.tables.Sites)+len(s.tables.Retired))
 	for _, e := range s.tables.Sites {
@@ -142,12 +142,9 @@ func (s *Snapshot) CallSites() iter.Seq[CallSiteStats] {
 	return slices.Values(sites)
 }
 
-// Groups iterates over the live table in the order of a report: each group as its change from
-// an empty table.
-func (s *Snapshot) Groups() iter.Seq[Change] { return slices.Values(s.Sub(nil)) }
-
 // Sub returns how the live table of s differs from that of base, which may be
-// of another tracker or another program. A nil base is an empty table.
+// of another tracker or another program. A nil base is an empty table: s.Sub(nil) is the live table, in the order of
+// a report.
 func (s *Snapshot) Sub(base *Snapshot) Delta {
 	b := tables.NewSums(0)
 	s.addTo(&b, 1)

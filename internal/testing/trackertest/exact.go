@@ -25,7 +25,7 @@ func RequireExact(t require.TestingT, s *snapshot.Snapshot) {
 			registered += a.Allocated
 		}
 	}
-	for g := range s.Groups() {
+	for _, g := range s.Sub(nil) {
 		if !g.Memory.OnHost() {
 			groups = groups.Add(g.Tally)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // rows returns the names of the slices of each row, in the order of their beginnings.
@@ -89,13 +90,13 @@ func TestSectionsOfADamagedHistory(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{})
 	tr.Do("step", func() {})
 	tr.Do("step", func() {})
-	r := tr.Dump()
 	for _, damage := range [][2]string{
 		{`"number":2`, `"number":1`}, {`"section_end"`, `"section_begin"`}, {`"section_begin"`, `"section_end"`},
 	} {
-		text, err := json.Marshal(tr.Dump().History)
+		text, err := json.Marshal(tr.Dump())
 		require.NoError(t, err)
-		require.NoError(t, json.Unmarshal(bytes.ReplaceAll(text, []byte(damage[0]), []byte(damage[1])), r.History))
+		r, err := snapshot.ReadDump(bytes.NewReader(bytes.ReplaceAll(text, []byte(damage[0]), []byte(damage[1]))))
+		require.NoError(t, err)
 		events(t, r)
 	}
 }

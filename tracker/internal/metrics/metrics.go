@@ -145,7 +145,7 @@ func (v *Values) kinds(s *snapshot.Snapshot) {
 	for _, kind := range mem.Kinds() {
 		sums[kind] = mem.Tally{}
 	}
-	for g := range s.Groups() {
+	for _, g := range s.Sub(nil) {
 		if g.Memory.OnHost() {
 			continue
 		}
