@@ -120,6 +120,7 @@ func (s Series) Points() iter.Seq2[time.Duration, float64] {
 
 // What charts alone need of a series.
 func init() {
+	inside.Unit = func(q any) string { return q.(Quantity).unit() }
 	inside.Span = func(s any) (first, last time.Duration) { t := s.(Series).total; return t.first, t.last }
 	inside.Last = func(s any, n int) any { return s.(Series).last(n) }
 	inside.Since = func(s any, t time.Duration) any { return s.(Series).since(t) }
@@ -187,7 +188,7 @@ func (s Series) number(v float64) string {
 	if s.Quantity.isMemory() {
 		v /= 1e6
 	}
-	return strconv.FormatFloat(v, 'f', -1, 64) + "[" + s.Quantity.Unit() + "]"
+	return strconv.FormatFloat(v, 'f', -1, 64) + "[" + s.Quantity.unit() + "]"
 }
 
 // Format prints a value of the quantity for people: memory in a suitable binary unit, others
@@ -199,7 +200,7 @@ func (q Quantity) Format(v float64) string {
 	case q.isMemory():
 		return alloc.Bytes(v).String()
 	}
-	return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) + " " + q.Unit()
+	return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) + " " + q.unit()
 }
 
 // buffer keeps a series in bounded memory. Each point takes width queries; when

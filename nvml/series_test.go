@@ -115,7 +115,7 @@ func TestQuantities(t *testing.T) {
 		var back quantityKeys
 		assert.NoError(t, json.Unmarshal(text, &back))
 		assert.Equal(t, quantityKeys{q}, back)
-		assert.NotEmpty(t, q.Unit())
+		assert.NotEmpty(t, q.unit())
 	}
 	var none quantityKeys
 	assert.Error(t, json.Unmarshal([]byte(`["none"]`), &none))

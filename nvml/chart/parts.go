@@ -24,7 +24,7 @@ func (f *figure) partsOf(s nvml.Series, scale float64) [][]sample {
 	if part == nil {
 		return parts
 	}
-	if n := len(part); s.Quantity.Unit() == "MB" && holdsUntil(s, f.to) {
+	if n := len(part); inside.Unit(s.Quantity) == "MB" && holdsUntil(s, f.to) {
 		part = append(part, sample{f.to, part[n-1].y})
 	}
 	return append(parts, part)

@@ -41,7 +41,7 @@ var names = map[string]int{
 	"estimate/llamacpp":         13,
 	"estimate/nn":               126,
 	"estimate/zoo":              16,
-	"nvml":                      103,
+	"nvml":                      102,
 	"nvml/chart":                7,
 	"tracker":                   105,
 	"tracker/attach":            31,

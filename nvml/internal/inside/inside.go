@@ -1,7 +1,10 @@
-// Package inside is how nvml/chart reaches what a Series keeps for charts alone. nvml sets the functions.
+// Package inside is how nvml/chart reaches what an nvml.Series and a Quantity have for charts alone. nvml sets the functions.
 package inside
 
 import "time"
+
+// Unit returns the unit of an nvml.Quantity: "MB" of all memory, "W".
+var Unit func(quantity any) string
 
 // Of an nvml.Series. Last and Since return a Series.
 var (
