@@ -214,7 +214,7 @@ type levelsNow struct {
 	Device string    `json:"device"`
 	Origin string    `json:"origin"`
 	Time   time.Time `json:"time"`
-	snapshot.Levels
+	levels
 	DriverUsed  jsonstream.Amount      `json:"driver_used_bytes"`
 	DriverTotal jsonstream.Amount      `json:"driver_total_bytes"`
 	Untracked   jsonstream.Amount      `json:"untracked_bytes"`
@@ -222,6 +222,10 @@ type levelsNow struct {
 	Total       mem.Tally              `json:"total"`
 	Kinds       map[string]alloc.Bytes `json:"kinds"` // live bytes by kind
 }
+
+// levels is snapshot.Levels without its methods. Otherwise a struct that embeds it would have its
+// MarshalJSON.
+type levels snapshot.Levels
 
 func (h *handler) levels(w http.ResponseWriter, r *http.Request) {
 	if newQuery(r).refused(w) {
@@ -237,7 +241,7 @@ func (h *handler) levels(w http.ResponseWriter, r *http.Request) {
 		}
 		return json.NewEncoder(w).Encode(levelsNow{
 			h.run, h.ended(), export.Device(s), s.Origin.String(), s.Time,
-			s.Levels, jsonstream.Amount(s.DriverUsed), jsonstream.Amount(s.DriverTotal), jsonstream.Amount(s.Untracked()), s.Peak, s.Total, kinds,
+			levels(s.Levels), jsonstream.Amount(s.DriverUsed), jsonstream.Amount(s.DriverTotal), jsonstream.Amount(s.Untracked()), s.Peak, s.Total, kinds,
 		})
 	})
 }

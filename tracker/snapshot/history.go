@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"iter"
@@ -160,6 +161,30 @@ func (e Event) String() string {
 }
 
 func (h *History) writeTo(out *jsonstream.Writer) { tablejson.WriteHistory(out, &h.tables) }
+
+// MarshalJSON writes the events, and the stacks, groups and sections that they refer to.
+func (h *History) MarshalJSON() ([]byte, error) {
+	var text bytes.Buffer
+	out := jsonstream.NewWriter(&text)
+	h.writeTo(out)
+	if err := out.Flush(); err != nil {
+		return nil, fmt.Errorf("write history: %w", err)
+	}
+	return text.Bytes(), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (h *History) UnmarshalJSON(text []byte) error {
+	in, err := jsonstream.NewReader(bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	read, err := readHistory(in)
+	if err == nil && read != nil {
+		*h = *read
+	}
+	return err
+}
 
 // readHistory reads a history; nil if it is null.
 func readHistory(in *jsonstream.Reader) (*History, error) {

@@ -84,19 +84,34 @@ type Levels struct {
 
 // levelsJSON is the JSON form of Levels.
 type levelsJSON struct {
-	Levels
+	plainLevels
 	DriverUsed  jsonstream.Amount `json:"driver_used_bytes"`
 	DriverTotal jsonstream.Amount `json:"driver_total_bytes"`
 }
 
+type plainLevels Levels
+
 func (l Levels) json() levelsJSON {
-	return levelsJSON{l, jsonstream.Amount(l.DriverUsed), jsonstream.Amount(l.DriverTotal)}
+	return levelsJSON{plainLevels(l), jsonstream.Amount(l.DriverUsed), jsonstream.Amount(l.DriverTotal)}
 }
 
 func (l levelsJSON) levels() Levels {
-	out := l.Levels
+	out := Levels(l.plainLevels)
 	out.DriverUsed, out.DriverTotal = alloc.Bytes(l.DriverUsed), alloc.Bytes(l.DriverTotal)
 	return out
+}
+
+// MarshalJSON writes null for what is unknown.
+func (l Levels) MarshalJSON() ([]byte, error) { return json.Marshal(l.json()) }
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (l *Levels) UnmarshalJSON(text []byte) error {
+	var in levelsJSON
+	if err := jsonstream.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	*l = in.levels()
+	return nil
 }
 
 // Untracked returns the device memory in use that is not tracked: the driver's context, libraries,

@@ -24,8 +24,8 @@ func TestUnknownIsNull(t *testing.T) {
 		of, read any
 		nulls    int
 	}{
-		{&snapshot.Mark{Levels: snapshot.Levels{DriverUsed: -1, DriverTotal: -1}}, new(snapshot.Mark), 2},
-		{&snapshot.Mark{Levels: snapshot.Levels{DriverUsed: 5, DriverTotal: 7}}, new(snapshot.Mark), 0},
+		{&snapshot.Levels{DriverUsed: -1, DriverTotal: -1}, new(snapshot.Levels), 2},
+		{&snapshot.Levels{DriverUsed: 5, DriverTotal: 7}, new(snapshot.Levels), 0},
 		{&snapshot.Mark{Seq: 3, Levels: snapshot.Levels{Reserved: 9, DriverUsed: -1, DriverTotal: 7}}, new(snapshot.Mark), 1},
 		{&snapshot.OOM{Free: -1, Total: -1, Reserved: -1, Inactive: -1, LargestInactive: -1, Untracked: -1, Elsewhere: -1, Others: -1}, new(snapshot.OOM), 8},
 		{&sections.MemoryUse{Before: -1, Used: 4, Peak: -1, PeakAtMost: true}, new(sections.MemoryUse), 2},

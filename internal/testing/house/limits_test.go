@@ -58,7 +58,7 @@ var names = map[string]int{
 	"tracker/mem":               52,
 	"tracker/notebook":          1,
 	"tracker/replay":            33,
-	"tracker/snapshot":          154,
+	"tracker/snapshot":          158,
 	"tracker/snapshot/explain":  17,
 	"tracker/snapshot/leaks":    23,
 	"tracker/snapshot/rewind":   8,
