@@ -48,7 +48,7 @@ var (
 // setBands gives the figures their bands, and adds notes that say what the bands rest on.
 func setBands(t *tape.Tape, r *Report, learn run) {
 	band := deviationsOf(t)
-	r.KeptBand, r.Inference.Band, r.Training.Band = band.saved, band.inference, band.training
+	r.keptBand, r.Inference.Band, r.Training.Band = band.saved, band.inference, band.training
 	for _, m := range []*Memory{&r.Inference, &r.Training} {
 		if m.Peak > 0 { // the weights are there, whatever runs
 			m.Band.Below = min(m.Band.Below, 1-float64(min(m.Peak, m.Weights))/float64(m.Peak))

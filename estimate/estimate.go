@@ -44,10 +44,10 @@ func Model(layers []nn.Layer, opts ...Option) (*Report, error) {
 		return nil, err
 	}
 	r := &Report{
-		Name: cfg.Name, HasInput: len(cfg.Inputs) > 0, training: cfg.Training,
+		Name: cfg.Name, training: cfg.Training,
 		Params: Amount(own.Params), Trained: Amount(own.Trained), Buffers: Amount(own.Buffers),
 	}
-	if !r.HasInput {
+	if len(cfg.Inputs) == 0 {
 		r.Layers = declared(decl)
 		r.Notes = append(r.Notes, "no input was given: what activations need is not in the figures")
 		if err := withoutInput(r, own, cfg); err != nil {
@@ -150,7 +150,7 @@ func declared(d *tape.Declaration) []Row {
 	rows := make([]Row, 0, len(d.Modules))
 	for i, m := range d.Modules[1:] {
 		leaf := i+2 >= len(d.Modules) || d.Modules[i+2].Depth <= m.Depth
-		rows = append(rows, Row{Path: m.Path, Kind: m.Kind, Depth: m.Depth, Leaf: leaf, Params: m.Params})
+		rows = append(rows, Row{Path: m.Path, Kind: m.Kind, depth: m.Depth, leaf: leaf, Params: m.Params})
 	}
 	return rows
 }
@@ -161,7 +161,7 @@ func called(ran []tape.Row) []Row {
 	for i := range ran {
 		r := &ran[i]
 		rows[i] = Row{
-			Path: r.Path, Kind: r.Kind, Depth: r.Depth, Leaf: r.Leaf, Input: r.Input, Output: r.Output,
+			Path: r.Path, Kind: r.Kind, depth: r.Depth, leaf: r.Leaf, Input: r.Input, Output: r.Output,
 			Params: r.Params, FLOPs: r.FLOPs, Allocated: r.Allocated, Kept: r.Kept,
 		}
 	}
@@ -190,7 +190,7 @@ func (r *Report) describe(t *tape.Tape) {
 			r.Kept += alloc.Bytes(s.Bytes)
 		}
 	}
-	r.Activations = activations(t)
+	r.activations = activations(t)
 }
 
 // activations adds up what the leaves return, each storage once.

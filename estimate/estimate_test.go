@@ -79,7 +79,7 @@ func TestNoLayersAreAnError(t *testing.T) {
 
 func TestWithoutInput(t *testing.T) {
 	r := model(t, vgg19, estimate.Train("adamw"))
-	assert.False(t, r.HasInput)
+	assert.Empty(t, r.Inputs)
 	assert.EqualValues(t, 4*450304, r.Training.Peak, "weights, gradients and two states")
 	assert.Contains(t, r.String(), "no input was given")
 }
@@ -275,7 +275,6 @@ func TestErrorsNameTheLayer(t *testing.T) {
 		"is the Vision of another Transformer and no model by itself": {layer.Public(family.Transformer{Family: vision.CLIPVision}.Layers()), estimate.Tokens(1, 2)},
 		"estimate mlp.activation_fn (layer): Activation is 99":        {[]nn.Layer{nn.As("mlp", layer.Own(layer.MLP{Hidden: 1, FFN: 1, Activation: 99}))}, estimate.InputShape(1, 1)},
 		"(1, 3): want (batch, channels, ...) with one to three dim":   {[]nn.Layer{nn.MaxPool{Kernel: 2}}, estimate.InputShape(1, 3)},
-		"Dilation is 2: an AvgPool has none":                          {[]nn.Layer{nn.AvgPool{Kernel: 2, Dilation: 2}}, estimate.InputShape(1, 3, 8)},
 		"Kernel 0, Stride 0 and Padding 0 of dimension 2 of input":    {[]nn.Layer{nn.Uneven(nn.AvgPool{}, []int{2, 2}, nil, nil)}, estimate.InputShape(1, 3, 8, 8, 8)},
 		"leave it to the option WithLoss":                             {[]nn.Layer{nn.NextToken{Chunks: 2}}, estimate.InputShape(1, 2, 3)},
 		`Split is "heads": want columns or rows`:                      {[]nn.Layer{nn.Linear{In: 1, Out: 1, Split: "heads"}}, estimate.InputShape(1, 1)},
@@ -331,7 +330,7 @@ func TestZeroQuantizationAndUnknownOptimizer(t *testing.T) {
 }
 
 func TestNilOptionsAreLeftOut(t *testing.T) {
-	assert.Equal(t, model(t, vgg19).Params, model(t, vgg19, nil, estimate.All(nil)).Params)
+	assert.Equal(t, model(t, vgg19).Params, model(t, vgg19, nil).Params)
 }
 
 func TestActivationsAreOfATypeOfTheirOwn(t *testing.T) {

@@ -163,7 +163,7 @@ func TestConvolutionsOnTheCPU(t *testing.T) {
 // A search asks for one footprint, which is the same as in a whole report.
 func TestAskedAlone(t *testing.T) {
 	m := family.Transformer{Vocab: 512, Hidden: 64, Blocks: 4, Heads: 4}
-	for _, asked := range []estimate.Option{estimate.All(), estimate.Train("adamw")} {
+	for _, asked := range []estimate.Option{together(), estimate.Train("adamw")} {
 		whole := model(t, layer.Public(m.Layers()), estimate.Tokens(2, 64), asked)
 		alone := model(t, layer.Public(m.Layers()), estimate.Tokens(2, 64), asked, estimate.AskedAlone())
 		assert.Equal(t, whole.Footprint(), alone.Footprint())

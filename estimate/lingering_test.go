@@ -21,7 +21,7 @@ func TestKeptInputsLinger(t *testing.T) {
 		if keeps {
 			return estimate.Installed("bitsandbytes==0.43.1")
 		}
-		return estimate.All()
+		return together()
 	}
 	of := func(keeps bool, o string, more ...estimate.Option) *estimate.Report {
 		return adapted(t, estimate.LoRA{Rank: 16, Targets: []string{"down_proj"}}, append(more,

@@ -16,7 +16,7 @@ func qlora(b string, l estimate.LoRA) estimate.Option {
 	if b == "" {
 		return l
 	}
-	return estimate.All(l, estimate.Quantized{Base: b})
+	return together(l, estimate.Quantized{Base: b})
 }
 
 func adapted(t *testing.T, l estimate.LoRA, more ...estimate.Option) *estimate.Report {

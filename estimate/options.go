@@ -22,18 +22,18 @@ func init() {
 }
 
 // newConfig applies the options to the defaults and checks them.
-func newConfig(opts []Option) (*setting.Config, error) { return setting.New(All(opts...).apply) }
+func newConfig(opts []Option) (*setting.Config, error) { return setting.New(all(opts).apply) }
 
 // InputShape gives the model an input of the type of activations: batch first, and
 // for images channels before height and width. Given again, it adds a further
 // input, which layers reach by Tape.Input; one that no layer reads is an error.
-func InputShape(dims ...int) Option { return InputOf(0, dims...) }
+func InputShape(dims ...int) Option { return inputOf(0, dims) }
 
 // Tokens gives the model an input of token numbers, (batch, length) of int64.
-func Tokens(batch, length int) Option { return InputOf(alloc.Int64, batch, length) }
+func Tokens(batch, length int) Option { return inputOf(alloc.Int64, []int{batch, length}) }
 
-// InputOf gives the model an input, as InputShape does, of an element type.
-func InputOf(d alloc.DType, dims ...int) Option {
+// inputOf gives the model an input of an element type; 0 is that of activations.
+func inputOf(d alloc.DType, dims []int) Option {
 	return option(func(c *setting.Config) {
 		c.Inputs = append(c.Inputs, setting.Input{Shape: append(alloc.Shape{}, dims...), Dtype: d})
 	})
@@ -160,8 +160,8 @@ func Frozen(patterns ...string) Option {
 // and inference with it. That saves half of the time or more of a program that tries many settings.
 func AskedAlone() Option { return option(func(c *setting.Config) { c.Searches = true }) }
 
-// All returns one option that does what several do.
-func All(opts ...Option) Option {
+// all returns one option that does what several do.
+func all(opts []Option) Option {
 	return option(func(c *setting.Config) {
 		for _, o := range opts {
 			if o != nil {

@@ -39,7 +39,7 @@ func (r *Report) WriteTo(w io.Writer) (int64, error) {
 // prints, with its arithmetic, in units of 10^6 bytes; without an input only the first.
 func (r *Report) reference(w io.Writer) {
 	fmt.Fprintf(w, "Model %s : params: %.6f MB\n", r.Name, millions(r.Params.Bytes))
-	if r.HasInput {
+	if len(r.Inputs) > 0 {
 		fmt.Fprintf(w, "Model %s : intermediate variables: %.6f MB (without backward)\n", r.Name, millions(r.intermediates))
 		fmt.Fprintf(w, "Model %s : intermediate variables: %.6f MB (with backward)\n", r.Name, millions(r.withBackward()))
 	}
@@ -56,7 +56,7 @@ type column struct {
 var columns = []column{
 	{"Layer (type)", func(row Row) string {
 		name := row.Path[strings.LastIndexByte(row.Path, '.')+1:]
-		return strings.Repeat("  ", row.Depth-1) + name + " (" + row.Kind + ")"
+		return strings.Repeat("  ", row.depth-1) + name + " (" + row.Kind + ")"
 	}},
 	{"Output shape", func(row Row) string {
 		if row.Output == nil {
@@ -77,7 +77,7 @@ var columns = []column{
 // table writes the rows as torchinfo does, one line a layer.
 func (r *Report) table(b *strings.Builder) {
 	shown := columns
-	if !r.HasInput {
+	if len(r.Inputs) == 0 {
 		shown = []column{columns[0], columns[2]}
 	}
 	width := make([]int, len(shown))
@@ -97,7 +97,7 @@ func (r *Report) table(b *strings.Builder) {
 		var text strings.Builder
 		for i, cell := range line {
 			pad := strings.Repeat(" ", width[i]-len(cell))
-			if i == 0 || r.HasInput && i == 1 {
+			if i == 0 || len(r.Inputs) > 0 && i == 1 {
 				text.WriteString(cell + pad + "  ")
 			} else {
 				text.WriteString(pad + cell + "  ")
@@ -122,8 +122,8 @@ func (r *Report) table(b *strings.Builder) {
 // parts writes the totals and the memory of inference and training.
 func (r *Report) parts(b *strings.Builder) {
 	fmt.Fprintf(b, "Parameters: %s (%v)   Buffers: %s (%v)\n", grouped(r.Params.Count), r.Params.Bytes, grouped(r.Buffers.Count), r.Buffers.Bytes)
-	if r.HasInput {
-		fmt.Fprintf(b, "FLOPs: %s   Activations: %v   Kept for backward: %v%v\n", scaled(r.FLOPs), r.Activations.Bytes, r.Kept, r.KeptBand)
+	if len(r.Inputs) > 0 {
+		fmt.Fprintf(b, "FLOPs: %s   Activations: %v   Kept for backward: %v%v\n", scaled(r.FLOPs), r.activations.Bytes, r.Kept, r.keptBand)
 	}
 	b.WriteByte('\n')
 	fmt.Fprintf(b, "%-24s %12s %12s\n", "Memory of one device", "inference", "training")
@@ -218,13 +218,53 @@ func (r *Report) withBackward() alloc.Bytes {
 	return alloc.Bytes(setting.AddSat(int64(r.intermediates), int64(r.intermediates)))
 }
 
-// MarshalJSON writes the report's fields, and Pytorch-Memory-Utils' two estimates of the activations. Sizes are
-// numbers of bytes, shapes arrays.
+// MarshalJSON writes the report's fields, what String shows besides them, and Pytorch-Memory-Utils' two estimates of the
+// activations. Sizes are numbers of bytes, shapes arrays.
 func (r Report) MarshalJSON() ([]byte, error) {
-	type fields Report
+	var rows []jsonRow
+	if r.Layers != nil {
+		rows = make([]jsonRow, len(r.Layers))
+	}
+	for i, l := range r.Layers {
+		rows[i] = jsonRow{l.Path, l.Kind, l.depth, l.leaf, l.Input, l.Output, l.Params, l.FLOPs, l.Allocated, l.Kept}
+	}
 	return json.Marshal(struct {
-		fields
-		Intermediates             alloc.Bytes `json:"intermediates_bytes"`
-		IntermediatesWithBackward alloc.Bytes `json:"intermediates_with_backward_bytes"`
-	}{fields(r), r.intermediates, r.withBackward()})
+		Name                      string        `json:"name"`
+		Inputs                    []alloc.Shape `json:"inputs,omitempty"`
+		HasInput                  bool          `json:"has_input"`
+		Output                    alloc.Shape   `json:"output,omitempty"`
+		Params                    Amount        `json:"params"`
+		Trained                   Amount        `json:"trained"`
+		Buffers                   Amount        `json:"buffers"`
+		Gradients                 alloc.Bytes   `json:"gradients_bytes"`
+		FLOPs                     int64         `json:"flops"`
+		Activations               Amount        `json:"activations"`
+		Kept                      alloc.Bytes   `json:"kept_bytes"`
+		KeptBand                  Band          `json:"kept_band"`
+		GPULayers                 int           `json:"gpu_layers,omitempty"`
+		ModelLayers               int           `json:"model_layers,omitempty"`
+		Inference                 Memory        `json:"inference"`
+		Training                  Memory        `json:"training"`
+		Layers                    []jsonRow     `json:"layers"`
+		Notes                     []string      `json:"notes,omitempty"`
+		Intermediates             alloc.Bytes   `json:"intermediates_bytes"`
+		IntermediatesWithBackward alloc.Bytes   `json:"intermediates_with_backward_bytes"`
+	}{
+		r.Name, r.Inputs, len(r.Inputs) > 0, r.Output, r.Params, r.Trained, r.Buffers, r.Gradients, r.FLOPs, r.activations,
+		r.Kept, r.keptBand, r.GPULayers, r.ModelLayers, r.Inference, r.Training, rows, r.Notes, r.intermediates, r.withBackward(),
+	})
+}
+
+// jsonRow is a Row in a report's JSON.
+type jsonRow struct {
+	Path      string      `json:"path"`
+	Kind      string      `json:"kind"`
+	Depth     int         `json:"depth"`
+	Leaf      bool        `json:"leaf"`
+	Input     alloc.Shape `json:"input,omitempty"`
+	Output    alloc.Shape `json:"output,omitempty"`
+	Params    int64       `json:"params"`
+	FLOPs     int64       `json:"flops"`
+	Allocated alloc.Bytes `json:"allocated_bytes"`
+	Kept      alloc.Bytes `json:"kept_bytes"`
 }

@@ -192,7 +192,7 @@ func (m litGPT) loraRow(name string, batch, tokens int, how string, more ...esti
 // quantized are the bases of bitsandbytes 0.41, which restores float16; lit-gpt has the head among them.
 func (m litGPT) quantized(b string) estimate.Option {
 	layers := []string{"lm_head", "h.*.attn.attn", "h.*.attn.proj", "h.*.mlp.*"}
-	return estimate.All(estimate.Quantized{Base: b, Layers: layers}, estimate.Installed("bitsandbytes==0.41.0"))
+	return together(estimate.Quantized{Base: b, Layers: layers}, estimate.Installed("bitsandbytes==0.41.0"))
 }
 
 func litgptRows() []owned {

@@ -216,7 +216,7 @@ func c3d() []tape.Layer {
 
 // openMMLab is how mmcv 1 trains on V100s, with PyTorch 1.5: it sets gradients to zero, SGD has a weight decay, and what a
 // step returns has the losses alone.
-var openMMLab = estimate.All(
+var openMMLab = together(
 	estimate.Loop{ZeroGrad: "kept", Output: "dropped", Form: "one-by-one", Decay: "used"},
 	estimate.Installed("torch==1.5"), estimate.Machine{GPU: "volta"},
 )

@@ -273,3 +273,12 @@ func option(f func(*setting.Config)) estimate.Option { return setting.Option(f).
 func computedIn(buffer alloc.Bytes) estimate.Option {
 	return option(func(c *setting.Config) { c.Compute = buffer })
 }
+
+// together is one option that does what several do.
+func together(opts ...estimate.Option) estimate.Option {
+	return setting.Option(func(c *setting.Config) {
+		for _, o := range opts {
+			setting.Apply(o, c)
+		}
+	}).(estimate.Option)
+}

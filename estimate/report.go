@@ -10,12 +10,10 @@ import (
 // that needs most; the totals above them are those of the whole model. Nothing changes a report:
 // several goroutines may read it.
 type Report struct {
-	Name   string        `json:"name"`
+	Name string `json:"name"`
+	// Inputs is empty where no input was given: then the shapes, activations and peaks are unknown and zero.
 	Inputs []alloc.Shape `json:"inputs,omitempty"`
-	// HasInput is false where no input was given: then the shapes,
-	// activations and peaks are unknown and zero.
-	HasInput bool        `json:"has_input"`
-	Output   alloc.Shape `json:"output,omitempty"`
+	Output alloc.Shape   `json:"output,omitempty"`
 
 	Params    Amount      `json:"params"`          // parameters, each once
 	Trained   Amount      `json:"trained"`         // the part of Params that is not frozen
@@ -23,15 +21,10 @@ type Report struct {
 	Gradients alloc.Bytes `json:"gradients_bytes"` // of all parameters of the device
 	FLOPs     int64       `json:"flops"`           // of a forward pass, two for a multiplication and addition
 
-	// Activations is the size of the outputs of all layers without parts. An output with memory of
-	// its own counts once.
-	Activations Amount `json:"activations"`
 	// Kept is what autograd keeps for the backward pass, each storage once: activations, tensors
 	// that operations keep for themselves, and inputs, but no parameters and buffers. It is what
 	// saved-tensor hooks see.
 	Kept alloc.Bytes `json:"kept_bytes"`
-	// KeptBand is how far Kept may be off.
-	KeptBand Band `json:"kept_band"`
 
 	// GPULayers of the ModelLayers are on the GPU where llama.cpp serves the model: see package llamacpp.
 	GPULayers   int `json:"gpu_layers,omitempty"`
@@ -44,6 +37,10 @@ type Report struct {
 	Notes  []string `json:"notes,omitempty"` // what is not in the figures
 
 	training bool
+	// activations is the size of the outputs of all layers without parts. An output with memory of
+	// its own counts once.
+	activations Amount
+	keptBand    Band // how far Kept may be off
 	// intermediates is Pytorch-Memory-Utils' estimate of the activations: the bytes of what every layer without
 	// parts returns, except of a ReLU in place, each output counted anew. It takes no account of what else
 	// works in place, of views, or of when a tensor dies: Inference and Training do.
@@ -106,8 +103,6 @@ func (b Band) String() string {
 type Row struct {
 	Path   string      `json:"path"`
 	Kind   string      `json:"kind"`
-	Depth  int         `json:"depth"` // 1 for the layers of the list
-	Leaf   bool        `json:"leaf"`  // it has no parts
 	Input  alloc.Shape `json:"input,omitempty"`
 	Output alloc.Shape `json:"output,omitempty"`
 	Params int64       `json:"params"` // its own, not its parts'
@@ -120,6 +115,9 @@ type Row struct {
 	// Kept is the memory that the layer is the first to keep for the backward
 	// pass.
 	Kept alloc.Bytes `json:"kept_bytes"`
+
+	depth int  // 1 for the layers of the list
+	leaf  bool // it has no parts
 }
 
 // Footprint is the most memory that a process takes of its device: the tensors, and what PyTorch's

@@ -23,13 +23,9 @@ type measuredDenoiser struct {
 // inputs are those that diffusion.py gives the model: of FLUX 64 places. An autoencoder is not trained, and has no Peak.
 func (m measuredDenoiser) inputs(a architecture) estimate.Option {
 	if own := family.Own[diffusion.Denoiser](a.Transformer); own != nil && a.Image == 0 {
-		return estimate.All(estimate.InputShape(2, 64, a.Channels), estimate.InputShape(2, m.Text, own.TextDim))
+		return together(estimate.InputShape(2, 64, a.Channels), estimate.InputShape(2, m.Text, own.TextDim))
 	}
-	var inputs []estimate.Option
-	for _, in := range a.Inputs(2, m.Text) {
-		inputs = append(inputs, estimate.InputOf(in.DType, in.Shape...))
-	}
-	return estimate.All(inputs...)
+	return family.Given(a.Inputs(2, m.Text)).(estimate.Option)
 }
 
 // Models that make images have as many parameters as diffusers makes of their config.json, keep what PyTorch was

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // blocksGGUF has the tensors of each block, each given by its name and dimensions, and those outside of them.
@@ -118,7 +119,7 @@ func TestGGUFEqualsTheConfig(t *testing.T) {
 			require.NoError(t, err)
 			config, err := ReadFile(writeFile(t, configName, []byte("{"+test.config+"}")))
 			require.NoError(t, err)
-			whole := estimate.All(estimate.Tokens(2, 24), estimate.Precision(alloc.Float16))
+			whole := together(estimate.Tokens(2, 24), estimate.Precision(alloc.Float16))
 			want, err := config.Report(whole)
 			require.NoError(t, err)
 			have, err := gguf.Report(whole)
@@ -168,4 +169,13 @@ func TestGGUFSaysWhatIsWrongWithItsBlocks(t *testing.T) {
 			require.ErrorContains(t, err, test.want)
 		})
 	}
+}
+
+// together is one option that does what several do.
+func together(opts ...estimate.Option) estimate.Option {
+	return setting.Option(func(c *setting.Config) {
+		for _, o := range opts {
+			setting.Apply(o, c)
+		}
+	}).(estimate.Option)
 }

@@ -132,7 +132,7 @@ func TestPipelineWithoutAPart(t *testing.T) {
 	require.ErrorContains(t, err, lacks)
 	r, err := c.Report()
 	require.NoError(t, err)
-	assert.False(t, r.HasInput)
+	assert.Empty(t, r.Inputs)
 	assert.Contains(t, strings.Join(r.Notes, "\n"), lacks)
 }
 

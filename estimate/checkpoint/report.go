@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -79,11 +80,7 @@ func (c *File) Input(batch, length int) (estimate.Option, error) {
 	if length != 0 && a.SeesImages() {
 		return nil, fmt.Errorf("checkpoint: input of %d tokens: a %s model reads images", length, a.Type)
 	}
-	var inputs []estimate.Option
-	for _, in := range a.Inputs(batch, length) {
-		inputs = append(inputs, estimate.InputOf(in.DType, in.Shape...))
-	}
-	return estimate.All(inputs...), nil
+	return family.Given(a.Inputs(batch, length)).(estimate.Option), nil
 }
 
 // Images returns the model for images of side x side pixels, in place of the size in its

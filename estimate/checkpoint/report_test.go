@@ -21,7 +21,7 @@ func TestReportOfTensorsAlone(t *testing.T) {
 	require.NoError(t, err)
 	r, err := c.Report()
 	require.NoError(t, err)
-	assert.False(t, r.HasInput)
+	assert.Empty(t, r.Inputs)
 	assert.Equal(t, estimate.Amount{Count: 59, Bytes: 123}, r.Params)
 	assert.Equal(t, estimate.Amount{Count: 4, Bytes: 16}, r.Buffers)
 	assert.Equal(t, alloc.Bytes(123), r.Inference.Weights)

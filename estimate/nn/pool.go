@@ -3,14 +3,13 @@ package nn
 // MaxPool is torch.nn.MaxPool1d, 2d and 3d: its input has one to three dimensions after the channels. It keeps its input,
 // and the places of the maxima in 64 bits. Uneven makes one whose dimensions differ.
 type MaxPool struct {
-	Kernel   int
-	Stride   int // 0 means Kernel
-	Padding  int
-	Dilation int // 0 means 1
-	Ceil     bool
+	Kernel  int
+	Stride  int // 0 means Kernel
+	Padding int
+	Ceil    bool
 }
 
-// AvgPool is torch.nn.AvgPool1d, 2d and 3d, with the settings of MaxPool but the Dilation; it keeps its input.
+// AvgPool is torch.nn.AvgPool1d, 2d and 3d, with the settings of MaxPool; it keeps its input.
 type AvgPool MaxPool
 
 // AdaptiveAvgPool is torch.nn.AdaptiveAvgPool1d, 2d and 3d, for an output of that length in each dimension after the

@@ -92,14 +92,11 @@ func (k known) entry(repository string) entry {
 	e.config = slices.Concat([]byte(`{"torch_dtype": "`+k.DType+`", `), k.Config[1:])
 	e.build = func() ([]tape.Layer, estimate.Option, *family.Transformer) {
 		m := k.model(repository)
-		var inputs []estimate.Option
-		for _, in := range m.Inputs(1, 0) {
-			inputs = append(inputs, estimate.InputOf(in.DType, in.Shape...))
-		}
+		inputs := family.Given(m.Inputs(1, 0)).(estimate.Option)
 		if m.Images != nil {
-			return m.Layers(), estimate.All(inputs...), nil
+			return m.Layers(), inputs, nil
 		}
-		return m.Layers(), estimate.All(inputs...), &m.Transformer
+		return m.Layers(), inputs, &m.Transformer
 	}
 	return e
 }

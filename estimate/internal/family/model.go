@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -34,6 +36,15 @@ type Images interface {
 type Input struct {
 	DType alloc.DType
 	Shape []int
+}
+
+// Given is an estimate.Option that gives a model these inputs.
+func Given(inputs []Input) any {
+	return setting.Option(func(c *setting.Config) {
+		for _, in := range inputs {
+			c.Inputs = append(c.Inputs, setting.Input{Shape: slices.Clone(in.Shape), Dtype: in.DType})
+		}
+	})
 }
 
 // Tokens returns an input of texts.

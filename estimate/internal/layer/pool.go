@@ -20,7 +20,7 @@ type AvgPool MaxPool
 
 // poolOf is the pooling of package nn.
 func poolOf(l nn.MaxPool) MaxPool {
-	return MaxPool{Kernel: l.Kernel, Stride: l.Stride, Padding: l.Padding, Dilation: l.Dilation, Ceil: l.Ceil}
+	return MaxPool{Kernel: l.Kernel, Stride: l.Stride, Padding: l.Padding, Ceil: l.Ceil}
 }
 
 type AdaptiveAvgPool nn.AdaptiveAvgPool
@@ -81,11 +81,7 @@ func (l MaxPool) Declare(d *tape.Declaration) {
 	}
 }
 
-func (l AvgPool) Declare(d *tape.Declaration) {
-	if MaxPool(l).Declare(d); l.Dilation > 1 {
-		d.Failf("Dilation is %d: an AvgPool has none", l.Dilation)
-	}
-}
+func (l AvgPool) Declare(d *tape.Declaration) { MaxPool(l).Declare(d) }
 
 func (l MaxPool) window(dims int) window {
 	w := cube(dims, l.Kernel, l.Stride, l.Padding, l.Dilation)

@@ -103,9 +103,9 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 		}
 	}
 	if o.fits > 0 {
-		fits := report.Fits(o.fits) && (report.HasInput || o.weightsOnly)
+		fits := report.Fits(o.fits) && (len(report.Inputs) > 0 || o.weightsOnly)
 		e.Budget, e.Fits = o.fits, &fits
-		if !fits && report.HasInput && o.searches() == 0 {
+		if !fits && len(report.Inputs) > 0 && o.searches() == 0 {
 			e.Remedies, e.Nearest = e.remedies(name)
 		}
 	}
@@ -115,7 +115,7 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 		e.write(a.Stdout)
 	}
 	if err == nil && e.Fits != nil && !*e.Fits {
-		if !report.HasInput && report.Fits(o.fits) {
+		if len(report.Inputs) == 0 && report.Fits(o.fits) {
 			return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s: only its weights are known, %v, not what it needs to run: --weights-only compares the weights alone", name, report.Peak()))
 		}
 		return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s does not fit in %s: it may need %v", name, o.budget(), e.Needs))

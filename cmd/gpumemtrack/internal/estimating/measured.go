@@ -46,7 +46,7 @@ func (r measuredRow) MarshalJSON() ([]byte, error) {
 // beside compares the recorded run in a file with the report.
 func (e *estimated) beside(a *cli.App) (*measured, error) {
 	o, r := e.options, e.Report
-	if !r.HasInput {
+	if len(r.Inputs) == 0 {
 		return nil, cli.UsageError("estimate: --measured needs the input of the run: --batch and, of a language model, --seq")
 	}
 	dump, err := cli.OpenDump(a, o.measured, -1)

@@ -29,7 +29,7 @@ func (e *estimated) note(name string) {
 // pieces.
 func (e *estimated) promptNote(name string) []string {
 	o, r := e.options, e.Report
-	if !o.serve || o.llamaCpp || !r.HasInput {
+	if !o.serve || o.llamaCpp || len(r.Inputs) == 0 {
 		return nil
 	}
 	n := r.Inputs[len(r.Inputs)-1][1]
@@ -54,7 +54,7 @@ func (e *estimated) promptNote(name string) []string {
 // assumed returns the flags that say what was assumed.
 func (e *estimated) assumed() []string {
 	o, r := e.options, e.Report
-	if !r.HasInput {
+	if len(r.Inputs) == 0 {
 		return nil
 	}
 	var flags []string

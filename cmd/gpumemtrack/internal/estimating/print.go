@@ -86,7 +86,7 @@ func (e estimated) writeAnswer(w io.Writer, m estimate.Memory) {
 	}
 	t.AppendRow(table.Row{"it needs", needs})
 	t.AppendRow(table.Row{"  at most", e.Needs})
-	if f.Needed.Bytes > 0 && e.Report.HasInput {
+	if f.Needed.Bytes > 0 && len(e.Report.Inputs) > 0 {
 		e.writeGPU(t)
 	}
 	if m.Host > 0 {
@@ -204,7 +204,7 @@ func (e estimated) contextOf() string {
 }
 
 func inputOf(r *estimate.Report) string {
-	if !r.HasInput {
+	if len(r.Inputs) == 0 {
 		return ", no input: --batch and --seq give its activations"
 	}
 	return fmt.Sprintf(", input %v", r.Inputs[0])
@@ -212,7 +212,7 @@ func inputOf(r *estimate.Report) string {
 
 // writeRemedies prints what would make the model fit.
 func (e estimated) writeRemedies(w io.Writer) {
-	if e.Fits == nil || *e.Fits || e.options.searches() > 0 || !e.Report.HasInput {
+	if e.Fits == nil || *e.Fits || e.options.searches() > 0 || len(e.Report.Inputs) == 0 {
 		return
 	}
 	budget := e.options.budget()

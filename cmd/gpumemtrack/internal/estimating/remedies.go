@@ -50,7 +50,7 @@ func (s *search) needs(cs changes) (n alloc.Bytes, ok bool) {
 	if !changed.llamaCpp {
 		onCPU := changed
 		onCPU.cpu = true
-		if r, err := onCPU.estimate(s.name); err == nil && r.HasInput && r.Peak() > s.o.fits {
+		if r, err := onCPU.estimate(s.name); err == nil && len(r.Inputs) > 0 && r.Peak() > s.o.fits {
 			return r.Peak(), true
 		}
 	}
@@ -60,7 +60,7 @@ func (s *search) needs(cs changes) (n alloc.Bytes, ok bool) {
 // exactly returns what the model needs with these options.
 func (s *search) exactly(o estimateOptions) (n alloc.Bytes, ok bool) {
 	r, err := o.estimate(s.name)
-	if err != nil || !r.HasInput {
+	if err != nil || len(r.Inputs) == 0 {
 		return 0, false
 	}
 	return r.Needs(), true
