@@ -39,7 +39,7 @@ var names = map[string]int{
 	"estimate":                  147,
 	"estimate/checkpoint":       22,
 	"estimate/llamacpp":         13,
-	"estimate/nn":               126,
+	"estimate/nn":               106,
 	"estimate/zoo":              16,
 	"nvml":                      102,
 	"nvml/chart":                7,
