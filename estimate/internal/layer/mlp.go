@@ -82,8 +82,7 @@ func (l GatedMLP) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	names := setting.Or(l.Names, llamaMLP)
 	var gate, up tape.Tensor
 	if l.Packed {
-		var both tape.Tensor
-		both = t.Call(names.Both, packed, x)
+		both := t.Call(names.Both, packed, x)
 		parts := t.Parts(both, l.FFN, l.FFN)
 		gate = t.Call("activation_fn", act, parts[0])
 		up = parts[1]
