@@ -61,8 +61,8 @@ func (q Quantity) String() string {
 // in: "memory_used_bytes", "power_watts".
 func (q Quantity) Key() string { return quantities[q].key }
 
-// unit returns the unit that String of a Series prints: "MB" (10^6 bytes), "W".
-func (q Quantity) unit() string { return quantities[q].unit }
+// Unit returns the unit that String of a Series prints and charts draw: "MB" (10^6 bytes), "W".
+func (q Quantity) Unit() string { return quantities[q].unit }
 
 // isMemory reports whether the quantity is an amount of memory, in bytes.
 func (q Quantity) isMemory() bool { return q <= ProcessMemory }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/nvml/internal/inside"
 )
 
 // Series is one quantity of one device over time. It is a copy, which a running recorder does
@@ -118,15 +117,12 @@ func (s Series) Points() iter.Seq2[time.Duration, float64] {
 	}
 }
 
-// What charts alone need of a series.
-func init() {
-	inside.Unit = func(q any) string { return q.(Quantity).unit() }
-	inside.Span = func(s any) (first, last time.Duration) { t := s.(Series).total; return t.first, t.last }
-	inside.Last = func(s any, n int) any { return s.(Series).last(n) }
-	inside.Since = func(s any, t time.Duration) any { return s.(Series).since(t) }
-}
+// Span returns the times of the first and the last sample, since the recording's start; both are 0 if there is none.
+func (s Series) Span() (first, last time.Duration) { return s.total.first, s.total.last }
 
-func (s Series) last(n int) Series {
+// Last returns the last n samples, or a few more where samples were merged into points. The statistics of the result
+// count these samples only.
+func (s Series) Last(n int) Series {
 	from, have := len(s.points), 0
 	for from > 0 && have < n {
 		from--
@@ -135,7 +131,9 @@ func (s Series) last(n int) Series {
 	return s.cut(from)
 }
 
-func (s Series) since(t time.Duration) Series {
+// Since returns the series from the point that contains a time since the recording's start. The statistics of the result
+// count these samples only.
+func (s Series) Since(t time.Duration) Series {
 	from := 0
 	for from+1 < len(s.points) && s.points[from+1].time <= t {
 		from++
@@ -188,7 +186,7 @@ func (s Series) number(v float64) string {
 	if s.Quantity.isMemory() {
 		v /= 1e6
 	}
-	return strconv.FormatFloat(v, 'f', -1, 64) + "[" + s.Quantity.unit() + "]"
+	return strconv.FormatFloat(v, 'f', -1, 64) + "[" + s.Quantity.Unit() + "]"
 }
 
 // Format prints a value of the quantity for people: memory in a suitable binary unit, others
@@ -200,7 +198,7 @@ func (q Quantity) Format(v float64) string {
 	case q.isMemory():
 		return alloc.Bytes(v).String()
 	}
-	return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) + " " + q.unit()
+	return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) + " " + q.Unit()
 }
 
 // buffer keeps a series in bounded memory. Each point takes width queries; when

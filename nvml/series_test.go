@@ -47,20 +47,20 @@ func TestSeriesStatistics(t *testing.T) {
 	assert.Equal(t, 3*time.Second, s.Duration())
 	assert.Equal(t, []float64{2, 6, 4}, []float64{s.Min(), s.Max(), s.Mean()})
 
-	last := s.last(2)
+	last := s.Last(2)
 	assert.Equal(t, 2, last.Len())
 	assert.Equal(t, time.Second, last.Duration())
 	assert.Equal(t, []float64{2, 6, 4}, []float64{last.Min(), last.Max(), last.Mean()})
-	assert.Equal(t, 3, s.last(100).Len())
-	assert.Zero(t, s.last(0).Len())
+	assert.Equal(t, 3, s.Last(100).Len())
+	assert.Zero(t, s.Last(0).Len())
 
-	since := s.since(2500 * time.Millisecond)
+	since := s.Since(2500 * time.Millisecond)
 	assert.Equal(t, []float64{2, 6}, []float64{since.Min(), since.Max()}, "from the sample that holds then")
-	assert.Equal(t, 3, s.since(0).Len())
-	assert.Equal(t, 1, s.since(time.Hour).Len())
+	assert.Equal(t, 3, s.Since(0).Len())
+	assert.Equal(t, 1, s.Since(time.Hour).Len())
 
 	empty := Series{}
-	assert.Zero(t, empty.since(time.Second).Len())
+	assert.Zero(t, empty.Since(time.Second).Len())
 	assert.True(t, math.IsNaN(empty.Min()) && math.IsNaN(empty.Max()) && math.IsNaN(empty.Mean()))
 	assert.Zero(t, empty.Duration())
 }
@@ -115,7 +115,7 @@ func TestQuantities(t *testing.T) {
 		var back quantityKeys
 		assert.NoError(t, json.Unmarshal(text, &back))
 		assert.Equal(t, quantityKeys{q}, back)
-		assert.NotEmpty(t, q.unit())
+		assert.NotEmpty(t, q.Unit())
 	}
 	var none quantityKeys
 	assert.Error(t, json.Unmarshal([]byte(`["none"]`), &none))

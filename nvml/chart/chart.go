@@ -20,7 +20,6 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
-	"github.com/gpumemtrack/gpumemtrack/nvml/internal/inside"
 )
 
 // Config says what a chart looks like. The zero Config is the whole recording at 800 by 500
@@ -95,11 +94,11 @@ func lastOf(series []nvml.Series, n int) (cut []nvml.Series, start time.Duration
 		return series, 0
 	}
 	for _, s := range series {
-		first, _ := inside.Span(inside.Last(s, n))
+		first, _ := s.Last(n).Span()
 		start = max(start, first)
 	}
 	for _, s := range series {
-		cut = append(cut, inside.Since(s, start).(nvml.Series))
+		cut = append(cut, s.Since(start))
 	}
 	return cut, start
 }
@@ -109,7 +108,7 @@ func lastOf(series []nvml.Series, n int) (cut []nvml.Series, start time.Duration
 func span(series []nvml.Series, start time.Duration) (from, to float64) {
 	from = math.Inf(1)
 	for _, s := range series {
-		first, last := inside.Span(s)
+		first, last := s.Span()
 		from, to = min(from, first.Seconds()), max(to, last.Seconds())
 	}
 	from = max(from, start.Seconds())

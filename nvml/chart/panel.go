@@ -7,15 +7,14 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
-	"github.com/gpumemtrack/gpumemtrack/nvml/internal/inside"
 )
 
 // unitsOf returns the units of the series, in the order of their first use.
 func unitsOf(series []nvml.Series) []string {
 	var units []string
 	for _, s := range series {
-		if !slices.Contains(units, inside.Unit(s.Quantity)) {
-			units = append(units, inside.Unit(s.Quantity))
+		if !slices.Contains(units, s.Quantity.Unit()) {
+			units = append(units, s.Quantity.Unit())
 		}
 	}
 	return units
@@ -25,14 +24,14 @@ func (f *figure) newPanel(unit string) panel {
 	var p panel
 	var series []nvml.Series
 	for _, s := range f.series {
-		if inside.Unit(s.Quantity) == unit {
+		if s.Quantity.Unit() == unit {
 			series = append(series, s)
 			p.Max = max(p.Max, s.Max())
 		}
 	}
 	scale := 1.0
 	p.Name, p.Unit = panelName(series), unit
-	if inside.Unit(series[0].Quantity) == "MB" {
+	if series[0].Quantity.Unit() == "MB" {
 		p.Name = "memory"
 		p.Max = withCapacity(p.Max, series)
 		scale, p.Unit = binaryUnit(p.Max)
@@ -42,7 +41,7 @@ func (f *figure) newPanel(unit string) panel {
 	for i, s := range series {
 		l := line{
 			Name: f.nameOf(s), Label: f.labelOf(s), Color: colorOf(s, f.series, series), Under: countSame(s, series[i+1:]),
-			Process: s.Quantity == nvml.ProcessMemory, Stepped: inside.Unit(s.Quantity) == "MB",
+			Process: s.Quantity == nvml.ProcessMemory, Stepped: s.Quantity.Unit() == "MB",
 		}
 		if l.Process {
 			l.parts, l.dots = f.heldParts(s, deviceOf(s, series), scale)

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/nvml"
-	"github.com/gpumemtrack/gpumemtrack/nvml/internal/inside"
 )
 
 // partsOf splits a series at its gaps. A point of several samples is drawn as
@@ -24,7 +23,7 @@ func (f *figure) partsOf(s nvml.Series, scale float64) [][]sample {
 	if part == nil {
 		return parts
 	}
-	if n := len(part); inside.Unit(s.Quantity) == "MB" && holdsUntil(s, f.to) {
+	if n := len(part); s.Quantity.Unit() == "MB" && holdsUntil(s, f.to) {
 		part = append(part, sample{f.to, part[n-1].y})
 	}
 	return append(parts, part)
@@ -33,7 +32,7 @@ func (f *figure) partsOf(s nvml.Series, scale float64) [][]sample {
 // holdsUntil reports whether the last sample of a series is drawn to the chart's end:
 // if no two are missing there.
 func holdsUntil(s nvml.Series, end float64) bool {
-	_, last := inside.Span(s)
+	_, last := s.Span()
 	interval := 1.0
 	if rate := samplingRate(s); rate > 0 {
 		interval = 1 / rate

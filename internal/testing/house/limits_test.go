@@ -41,7 +41,7 @@ var names = map[string]int{
 	"estimate/llamacpp":         13,
 	"estimate/nn":               106,
 	"estimate/zoo":              16,
-	"nvml":                      102,
+	"nvml":                      106,
 	"nvml/chart":                7,
 	"tracker":                   105,
 	"tracker/attach":            31,
