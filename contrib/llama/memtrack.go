@@ -5,6 +5,7 @@ package memtrack
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -40,7 +41,9 @@ type entry struct {
 // in the tracker at index n. The memory of the host, and of devices for which there is no tracker, is entered in the first. Without
 // trackers all is entered in tracker.Default. The error is the loader's, if there is no such library, or it is not llama.cpp's.
 func Open(path string, trackers ...*tracker.MemTracker) (*Library, error) {
+	runtime.LockOSThread() // dlerror tells only the thread whose dlopen failed why it did
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW)
+	runtime.UnlockOSThread()
 	if err != nil {
 		return nil, fmt.Errorf("memtrack: %w", err)
 	}

@@ -34,6 +34,22 @@ func TestCall(t *testing.T) {
 	require.ErrorContains(t, err, "none.so")
 }
 
+// TestErrorsSayWhy opens a library that is missing while threads take goroutines from each other.
+func TestErrorsSayWhy(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none.so")
+	var group sync.WaitGroup
+	for range 16 {
+		group.Go(func() {
+			for range 2000 {
+				if _, err := dylib.Open(none); !assert.ErrorContains(t, err, "none.so") {
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
 // TestResultsStayInPlace has C write to variables of goroutines while their stacks grow.
 func TestResultsStayInPlace(t *testing.T) {
 	memcpy := libc(t).Func("memcpy")

@@ -2,9 +2,16 @@
 
 package dylib
 
-import "github.com/ebitengine/purego"
+import (
+	"runtime"
 
+	"github.com/ebitengine/purego"
+)
+
+// load stays on one thread: dlerror tells only the thread whose dlopen failed why it did.
 func load(name string) (handle uintptr, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	return purego.Dlopen(name, purego.RTLD_LAZY|purego.RTLD_LOCAL)
 }
 
