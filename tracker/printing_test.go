@@ -59,6 +59,8 @@ func TestPrintingBesideUse(t *testing.T) {
 	section := tr.Section("all")
 	_, oom := tr.Alloc(alloc.Shape{1 << 20, 1 << 20}, alloc.Float32, tracker.Input)
 	require.Error(t, oom)
+	tr.Track()
+	begun := tr.Dump() // with a mark that has changes: the workers' may have none
 	var done atomic.Bool
 	var using sync.WaitGroup
 	for worker := range 3 {
@@ -81,7 +83,7 @@ func TestPrintingBesideUse(t *testing.T) {
 	seen := make(printing)
 	for range 5 {
 		for _, v := range []any{
-			tr, section, b, oom, tr.Leaks(), leaks.Suspect{Path: mem.Path{{}}}, sections.Estimate{}, explain.Snapshot(tr.Snapshot()), explain.Line{},
+			tr, begun, section, b, oom, tr.Leaks(), leaks.Suspect{Path: mem.Path{{}}}, sections.Estimate{}, explain.Snapshot(tr.Snapshot()), explain.Line{},
 		} {
 			seen.walk(t, reflect.ValueOf(v), 0)
 		}
