@@ -45,6 +45,13 @@ func main() {
 		case "output", "build-output":
 			output[key].WriteString(e.Output)
 		case "pass", "fail", "skip":
+			if e.Action == "fail" && e.Test == "" { // tests that had not ended: one of them ended the program
+				for of, text := range output {
+					if strings.HasPrefix(of, e.Package+" Test") {
+						fmt.Print(text)
+					}
+				}
+			}
 			show(e, output[key].String())
 			delete(output, key)
 			if e.Test != "" {
