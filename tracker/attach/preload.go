@@ -2,7 +2,7 @@ package attach
 
 import (
 	"crypto/sha256"
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -17,8 +17,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
-//go:embed shim/shim.c
-var shimSource string
+//go:embed shim/shim.c shim/frames.h shim/steps.h
+var shimSource embed.FS
 
 // socketVariable tells the shim where the watcher listens, as TOKEN:NAME:FILE.
 const socketVariable = "GPUMEMTRACK_ATTACH"
@@ -127,16 +127,26 @@ func buildShim(functions []function, driver string) (dir string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("a folder for the shim library: %w", err)
 	}
-	sum := sha256.Sum256([]byte(runtime.GOARCH + header + shimSource))
+	files := map[string]string{"hooks.h": header, "driver.c": ""}
+	all := runtime.GOARCH + header
+	for _, name := range []string{"shim.c", "frames.h", "steps.h"} {
+		text, err := shimSource.ReadFile("shim/" + name)
+		if err != nil {
+			return "", fmt.Errorf("the shim library: %w", err)
+		}
+		files[name] = string(text)
+		all += files[name]
+	}
+	sum := sha256.Sum256([]byte(all))
 	dir = filepath.Join(cache, "gpumemtrack", "shim-"+hex.EncodeToString(sum[:8]))
 	if _, err := os.Stat(filepath.Join(dir, "libcuda.so.1")); err == nil {
 		return dir, nil
 	}
-	return dir, compileShim(dir, header, driver)
+	return dir, compileShim(dir, files, driver)
 }
 
 // compileShim builds beside dir and moves the result there whole.
-func compileShim(dir, header, driver string) error {
+func compileShim(dir string, files map[string]string, driver string) error {
 	cc, err := shimCompiler()
 	if err != nil {
 		return err
@@ -149,7 +159,7 @@ func compileShim(dir, header, driver string) error {
 		return fmt.Errorf("a folder for the shim library: %w", err)
 	}
 	defer os.RemoveAll(temp)
-	for name, text := range map[string]string{"shim.c": shimSource, "hooks.h": header, "driver.c": ""} {
+	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(temp, name), []byte(text), 0o600); err != nil {
 			return fmt.Errorf("the shim library: %w", err)
 		}

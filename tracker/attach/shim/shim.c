@@ -31,7 +31,10 @@
 
 #include "hooks.h"
 
-typedef uint64_t word;
+enum { FRAMES = 128, PYTHON_FRAMES = 128, HIGH = 200, NOT_FOUND = 500 };
+
+#include "frames.h"
+
 typedef word (*function)(word, word, word, word, word, word); // all arguments come in registers
 typedef struct {
 	char bytes[64];
@@ -40,7 +43,6 @@ typedef word (*opener)(word, ipc_handle, word);
 
 enum { BEGINNING = 1, ENTRY_ONLY = 2, STACKED = 4, GIVES = 8, PITCHED = 16 };      // as in preload.go
 enum { BEGINS, RETURNS, FORKED, EXECED, EXITED, MAPPED };                          // as in event.go
-enum { FRAMES = 128, PYTHON_FRAMES = 128, HIGH = 200, NOT_FOUND = 500 };
 
 // As in event.go.
 typedef struct {
@@ -160,19 +162,6 @@ static int mappings(void) {
 	return copy;
 }
 
-// loaded counts the objects that were ever loaded. Do not hold the lock: a thread may wait for it while it loads one.
-static int count_loaded(struct dl_phdr_info *info, size_t size, void *count) {
-	if (size >= offsetof(struct dl_phdr_info, dlpi_subs))
-		*(word *)count = info->dlpi_adds;
-	return 1;
-}
-
-static word loaded(void) {
-	word count = 0;
-	dl_iterate_phdr(count_loaded, &count);
-	return count;
-}
-
 enum { MAX_FILES = 3 };
 
 // give sends an event with files, and closes them. A file that is -1 is left out.
@@ -264,7 +253,7 @@ static void release(void) {
 
 static void emit(event *e, size_t n, uint32_t phase) {
 	int before = errno;
-	word objects = n > SHORT ? loaded() : 0;
+	word objects = n > SHORT ? code_at(0).loads : 0;
 	if (!take()) {
 		miss();
 		return;
@@ -280,84 +269,6 @@ static void emit(event *e, size_t n, uint32_t phase) {
 	}
 	release();
 	errno = before;
-}
-
-// walk takes the call stack by frame pointers. They may point anywhere: the kernel reads what
-// they point to, a part of the stack at a time.
-static int walk(word *stack, int n, word frame) {
-	word part[256], begin = 0, end = 0;
-	while (n <= FRAMES && frame && frame % sizeof(word) == 0) {
-		if (frame < begin || frame >= end || end - frame < 2 * sizeof(word)) {
-			struct iovec here = {part, sizeof part}, there = {(void *)frame, sizeof part};
-			ssize_t got = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
-			if (got < (ssize_t)(2 * sizeof(word))) { // the stack may end within that
-				here.iov_len = there.iov_len = 2 * sizeof(word);
-				got = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
-			}
-			if (got < (ssize_t)(2 * sizeof(word)))
-				break;
-			begin = frame;
-			end = frame + (word)got;
-		}
-		word *f = &part[(frame - begin) / sizeof(word)];
-		if (!f[1])
-			break;
-		stack[n++] = f[1];
-		frame = f[0];
-	}
-	return n;
-}
-
-// The compiler's own unwinder reads the tables of functions that keep no frame pointer.
-static struct {
-	_Unwind_Reason_Code (*backtrace)(_Unwind_Trace_Fn, void *);
-	_Unwind_Ptr (*ip)(struct _Unwind_Context *);
-	_Unwind_Word (*cfa)(struct _Unwind_Context *), (*reg)(struct _Unwind_Context *, int);
-} unwinder;
-
-static void find_unwinder(void) {
-	void *lib = dlopen("libgcc_s.so.1", RTLD_LAZY);
-	if (!lib)
-		return;
-	*(void **)&unwinder.ip = dlsym(lib, "_Unwind_GetIP");
-	*(void **)&unwinder.cfa = dlsym(lib, "_Unwind_GetCFA");
-	*(void **)&unwinder.reg = dlsym(lib, "_Unwind_GetGR");
-	if (unwinder.ip && unwinder.cfa && unwinder.reg)
-		*(void **)&unwinder.backtrace = dlsym(lib, "_Unwind_Backtrace");
-}
-
-#ifdef __aarch64__
-enum { FRAME_POINTER = 29 };
-#else
-enum { FRAME_POINTER = 6 };
-#endif
-
-typedef struct {
-	word *stack, above, frame;
-	int n;
-} tracing;
-
-static _Unwind_Reason_Code trace(struct _Unwind_Context *c, void *to) {
-	tracing *t = to;
-	if (unwinder.cfa(c) <= t->above) // the shim's own frames
-		return _URC_NO_REASON;
-	if (t->n > FRAMES)
-		return _URC_END_OF_STACK;
-	t->stack[t->n++] = unwinder.ip(c);
-	t->frame = unwinder.reg(c, FRAME_POINTER);
-	return _URC_NO_REASON;
-}
-
-// callers takes the call stack from a function's frame outwards: by tables, and from the first code without any, such
-// as Go's, by frame pointers. There is room for one more than FRAMES.
-static uint32_t callers(word *stack, word *frame) {
-	tracing t = {.stack = stack, .above = (word)frame};
-	if (unwinder.backtrace)
-		unwinder.backtrace(trace, &t);
-	t.n = walk(stack, t.n, t.n ? t.frame : (word)frame);
-	while (t.n && !stack[t.n - 1])
-		t.n--;
-	return (uint32_t)t.n;
 }
 
 // Python's interpreter, by its version: offsets as in package python, NONE of what there is not.
@@ -671,7 +582,7 @@ __attribute__((constructor)) static void begin(void) {
 	for (int i = 0; driver && i < get_count; i++)
 		*(void **)&getters[i] = dlsym(driver, gets[i].name);
 	find_unwinder();
-	known = loaded();
+	known = code_at(0).loads;
 	find_watcher(getenv("GPUMEMTRACK_ATTACH"));
 	has_key = !pthread_key_create(&thread_ends, thread_ended);
 	pthread_atfork(before_fork, after_fork, in_child);

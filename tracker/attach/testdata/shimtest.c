@@ -24,9 +24,11 @@ static void test_walk(void) {
 	word stack[FRAMES + 1], ends[] = {0, 1, 8, (word)-8, (word)-16, (word)-24, (word)1 << 63};
 	for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
 		word last[2] = {ends[i], 7}, first[2] = {(word)last, 5};
-		CHECK(walk(stack, 0, (word)first) == 2);
+		memory m;
+		read_from(&m, (word)first);
+		CHECK(walk(stack, 0, (word)first, &m) == 2);
 		CHECK(stack[0] == 5 && stack[1] == 7);
-		CHECK(walk(stack, 0, ends[i]) == 0);
+		CHECK(walk(stack, 0, ends[i], &m) == 0);
 	}
 }
 
