@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/shrink"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -51,7 +52,8 @@ func (t *MemTracker) dumpWithin(limit alloc.Bytes) *snapshot.Dump {
 	}
 	// The history is taken after the snapshot, so that it reaches the snapshot. Later events are
 	// left out.
-	d.History, d.Marks, d.Profile = t.events(), t.recent.all(), t.profile()
+	*tables.OfHistory(d) = t.events()
+	d.Marks, d.Profile = t.recent.all(), t.profile()
 	t.describeIn(d)
 	return d
 }

@@ -80,7 +80,7 @@ func TestADumpsHistoryReachesItsSnapshot(t *testing.T) {
 	d, err := snapshot.ReadDump(bytes.NewReader(text))
 	require.NoError(t, err)
 	require.Greater(t, d.Snapshot.Events, first, "something was allocated meanwhile")
-	assert.Equal(t, d.Snapshot.Events, d.History.Dropped()+uint64(len(slices.Collect(d.Events()))))
+	assert.Equal(t, d.Snapshot.Events, tables.OfHistory(d).First+uint64(len(slices.Collect(d.Events()))))
 
 	before, err := rewind.At(d, first)
 	require.NoError(t, err)
@@ -105,14 +105,13 @@ func TestDumpIsReadAsItWasWritten(t *testing.T) {
 	assert.Equal(t, s.Live, d.Snapshot.Live)
 	assert.NotEmpty(t, d.Snapshot.Segments)
 	assert.Equal(t, s.Sub(nil), d.Snapshot.Sub(nil))
-	assert.Equal(t, events(tr.Dump().History), events(d.History))
-	assert.Equal(t, tr.Dump().History.Dropped(), d.History.Dropped())
-	assert.Contains(t, events(d.History)[0], "section_begin")
+	assert.Equal(t, events(tr.Dump()), events(d))
+	assert.Contains(t, events(d)[0], "section_begin")
 }
 
 // events prints each event, with what every field of it says.
-func events(h *snapshot.History) (lines []string) {
-	for e := range h.Events() {
+func events(d *snapshot.Dump) (lines []string) {
+	for e := range d.Events() {
 		lines = append(lines, fmt.Sprint(e.Action, " ", e.Seq, " ", e.Time.UnixNano(), e.Ptr, e.Requested, e.Allocated, e.Kind, e.Shape, e.DType,
 			" ", e.Section, " ", e.Span, " ", e.Mark, "\n", e.Stack))
 	}
@@ -125,9 +124,9 @@ func TestHistoryIsReadAsItWasWritten(t *testing.T) {
 	require.NoError(t, err)
 	var read snapshot.Dump
 	require.NoError(t, read.UnmarshalJSON(text))
-	assert.Equal(t, events(written.History), events(read.History))
-	assert.Equal(t, written.History.Dropped(), read.History.Dropped())
-	assert.NotZero(t, read.History.Dropped())
+	assert.Equal(t, events(written), events(&read))
+	assert.Equal(t, tables.OfHistory(written).First, tables.OfHistory(&read).First)
+	assert.NotZero(t, tables.OfHistory(&read).First)
 }
 
 func TestBadDumpsAreErrors(t *testing.T) {
@@ -168,7 +167,7 @@ func FuzzReadDump(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for range d.History.Events() {
+		for range d.Events() {
 		}
 		for range d.Snapshot.CallSites() {
 		}
@@ -201,7 +200,7 @@ func TestOutOfMemoryWritesADumpFirst(t *testing.T) {
 		d := readDump(t, oom.Dump)
 		assert.Contains(t, d.Reason, "out of device memory")
 		assert.Equal(t, int64(1), d.Snapshot.Live.Count)
-		last := events(d.History)
+		last := events(d)
 		assert.Contains(t, last[len(last)-1], "oom")
 		assert.Contains(t, err.Error(), "\n\tdump: "+oom.Dump)
 		assertDumpInJSON(t, oom, oom.Dump)
@@ -297,7 +296,7 @@ func TestDumpsAreBoundedInBytes(t *testing.T) {
 	require.NoError(t, err)
 	whole := readDump(t, path)
 	require.Zero(t, tables.Of(whole.Snapshot).LeftOut)
-	segments, events := int64(len(whole.Snapshot.Segments)), int64(whole.History.Len())
+	segments, events := int64(len(whole.Snapshot.Segments)), int64(len(tables.OfHistory(whole).Events))
 	require.NotZero(t, segments)
 	info, err := os.Stat(path)
 	require.NoError(t, err)
@@ -326,8 +325,8 @@ func TestDumpsAreBoundedInBytes(t *testing.T) {
 		assert.LessOrEqual(t, info.Size(), int64(test.limit))
 		d := readDump(t, path)
 		assert.Equal(t, test.want, tables.Of(d.Snapshot).LeftOut, "%v of %v", test.limit, size)
-		assert.Equal(t, events, int64(d.History.Len())+tables.Of(d.Snapshot).LeftOut.Events)
-		assert.Equal(t, uint64(tables.Of(d.Snapshot).LeftOut.Events), d.History.Dropped())
+		assert.Equal(t, events, int64(len(tables.OfHistory(d).Events))+tables.Of(d.Snapshot).LeftOut.Events)
+		assert.Equal(t, uint64(tables.Of(d.Snapshot).LeftOut.Events), tables.OfHistory(d).First)
 		assert.Equal(t, 20, len(d.Marks)+int(tables.Of(d.Snapshot).LeftOut.Marks))
 		assert.Equal(t, live, len(slices.Collect(d.Snapshot.Allocations()))+int(tables.Of(d.Snapshot).LeftOut.Allocations.Count))
 		assert.Equal(t, whole.Snapshot.Live, d.Snapshot.Live, "never left out")

@@ -255,7 +255,7 @@ func (l logLines) Write(line []byte) (int, error) {
 }
 
 func countEvents(tr *tracker.MemTracker, action mem.Action) (n int) {
-	for e := range tr.Dump().History.Events() {
+	for e := range tr.Dump().Events() {
 		if e.Action == action {
 			n++
 		}

@@ -153,7 +153,7 @@ func TestTrackerOfHostMemory(t *testing.T) {
 			assert.Equal(t, mem.Tally{Count: 1, Bytes: 3 * alloc.MiB}, s.Memory[alloc.PinnedMemory])
 			assert.Equal(t, map[bool]alloc.Bytes{false: 20 * alloc.MiB, true: 3 * alloc.MiB}[noCache], s.HostReserved)
 			assert.EqualValues(t, -1, s.Untracked())
-			for e := range tr.Dump().History.Events() {
+			for e := range tr.Dump().Events() {
 				assert.NotEqual(t, mem.SegmentAllocated, e.Action, "reserved memory is the device's")
 			}
 			_, err = tr.AllocBytes(alloc.GiB, tracker.Input)

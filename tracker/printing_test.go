@@ -36,7 +36,7 @@ func TestValuesPrint(t *testing.T) {
 	assert.Equal(t, "cache of Simulated GPU 0: 4.0 MiB of 20.0 MiB allocated", fmt.Sprint(tr.Device()))
 	assert.Regexp(t, `^RSS: .*GPU: .* step \(Consumed/Peaked/Used Total\)$`, fmt.Sprint(section))
 	assert.Regexp(t, `(?s)^mark 1 at printing_test\.go:\d+ tracker_test\.TestValuesPrint: 1 buffer, 4\.0 MiB live\n.*Parameter`, fmt.Sprint(m))
-	assert.Regexp(t, `^\d+ events$`, fmt.Sprint(tr.Dump().History))
+	assert.Regexp(t, `^dump: \d+ events, \d+ marks\n`, tr.Dump().String())
 	section.End()
 	assert.Contains(t, fmt.Sprint(tr.Profile()), "step")
 	require.NoError(t, b.Free())
@@ -217,7 +217,7 @@ func TestNamesInJSON(t *testing.T) {
 	section.End()
 	tr.Track()
 	values := []any{tr.Suspects(), leaks.Growing(tr.Snapshot()), tr.Leaks(), tr.Dump().Marks, tr.Profile(), section.Data(), explain.Snapshot(tr.Snapshot())}
-	for e := range tr.Dump().History.Events() {
+	for e := range tr.Dump().Events() {
 		values = append(values, e)
 	}
 	for _, v := range values {

@@ -24,7 +24,7 @@ func TestSectionEventsInHistory(t *testing.T) {
 	require.NoError(t, buf.Free())
 
 	var lines []string
-	for e := range tr.Dump().History.Events() {
+	for e := range tr.Dump().Events() {
 		lines = append(lines, fmt.Sprint(e.Action, " ", e.Section, " ", e.Span))
 	}
 	assert.Equal(t, []string{

@@ -17,7 +17,7 @@ const kvCache tracker.Kind = "KVCache"
 // byKind adds up what history tells of live buffers.
 func byKind(tr *tracker.MemTracker) map[tracker.Kind]mem.Tally {
 	sums := make(map[tracker.Kind]mem.Tally)
-	for e := range tr.Dump().History.Events() {
+	for e := range tr.Dump().Events() {
 		n := int64(0)
 		switch e.Action {
 		case mem.Allocated, mem.Registered:

@@ -71,7 +71,7 @@ func TestAllocOn(t *testing.T) {
 		}
 	}
 	var streams []alloc.Stream
-	for e := range tr.Dump().History.Events() {
+	for e := range tr.Dump().Events() {
 		streams = append(streams, e.Stream)
 	}
 	assert.Equal(t, []alloc.Stream{
@@ -80,7 +80,7 @@ func TestAllocOn(t *testing.T) {
 	}, streams)
 	_, err := tr.AllocOn(9, alloc.Shape{1 << 20, 1 << 20}, alloc.Uint8, tracker.Activation)
 	require.ErrorIs(t, err, alloc.ErrOutOfMemory)
-	all := slices.Collect(tr.Dump().History.Events())
+	all := slices.Collect(tr.Dump().Events())
 	assert.Equal(t, alloc.Stream(9), all[len(all)-1].Stream)
 }
 
@@ -118,7 +118,7 @@ func TestFreeWhileOtherStreamsWork(t *testing.T) {
 			require.NoError(t, dev.Err())
 
 			var actions []mem.Action
-			for e := range tr.Dump().History.Events() {
+			for e := range tr.Dump().Events() {
 				if e.Ptr == b.Ptr() && e.Action != mem.SegmentAllocated {
 					actions = append(actions, e.Action)
 					assert.Equal(t, alloc.Stream(1), e.Stream)
@@ -290,7 +290,7 @@ func TestStreamsBesideEachOther(t *testing.T) {
 	assert.Zero(t, s.Reserved)
 	assert.Zero(t, s.Live)
 	freed, completed := 0, 0
-	for e := range tr.Dump().History.Events() {
+	for e := range tr.Dump().Events() {
 		switch e.Action {
 		case mem.Freed:
 			freed++

@@ -19,7 +19,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/report"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // New returns a tracker over cfg.Device and starts its report. The error says that the device
@@ -213,13 +212,13 @@ func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 
 // events returns a copy of the latest events, up to one instant. It leaves out old events
 // that new ones overwrite during the copy.
-func (t *MemTracker) events() *snapshot.History {
+func (t *MemTracker) events() tables.HistoryTables {
 	h := tables.HistoryTables{Start: t.start, Stacks: t.stacks}
 	h.Events, h.First = t.history.Read(t.mu)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h.Sections, h.Streams = t.sections.paths.names, t.ledger.Streams.Handles
-	return tables.InHistory(&snapshot.History{}, h)
+	return h
 }
 
 // ResetPeak makes the current level the peak.

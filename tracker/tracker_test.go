@@ -115,7 +115,7 @@ func TestRefusedRequests(t *testing.T) {
 	assert.True(t, tr.Snapshot().Total.IsZero())
 
 	var events []mem.Action
-	for e := range tr.Dump().History.Events() {
+	for e := range tr.Dump().Events() {
 		events = append(events, e.Action)
 	}
 	assert.Equal(t, []mem.Action{mem.Retried, mem.OutOfMemory}, events)
@@ -166,7 +166,7 @@ func TestFreeThatTheDriverRefuses(t *testing.T) {
 	assert.Equal(t, before, tr.Snapshot().Sub(nil), "it is live again")
 	require.NoError(t, buf.Free())
 	var actions []string
-	for e := range tr.Dump().History.Events() {
+	for e := range tr.Dump().Events() {
 		actions = append(actions, e.Action.String())
 	}
 	assert.Equal(t, []string{"alloc", "free", "free_failed", "free"}, actions)

@@ -61,7 +61,7 @@ func TestCPlusPlus(t *testing.T) {
 			s := followed(t, w, start(t, w, path), 5)
 			stack := names(largest(t, s).Stack)
 			assert.Contains(t, stack, "model::Weights::load(unsigned long) <- ")
-			assert.True(t, slices.ContainsFunc(slices.Collect(s.Dump().History.Events()), func(e snapshot.Event) bool { return e.Action == mem.OutOfMemory }))
+			assert.True(t, slices.ContainsFunc(slices.Collect(s.Dump().Events()), func(e snapshot.Event) bool { return e.Action == mem.OutOfMemory }))
 		})
 	}
 }

@@ -118,7 +118,7 @@ func stacksAreThoseOfGDB(t *testing.T, w *Watcher, c *client, want []byGDB, same
 	}
 	its := symbols.New(c.Process.Pid, maxFrames, nil, func() {})
 	seen, wrong, deepest, stacks := 0, 0, 0, make(map[string]bool)
-	for e := range w.Sources()[0].Dump().History.Events() {
+	for e := range w.Sources()[0].Dump().Events() {
 		if e.Action != mem.Allocated {
 			continue
 		}

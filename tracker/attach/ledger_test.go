@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
@@ -212,7 +213,7 @@ func TestFreesThatFail(t *testing.T) {
 	assert.Len(t, s.w.Doubts(), 1)
 
 	var actions []mem.Action
-	for e := range s.w.Sources()[0].Dump().History.Events() {
+	for e := range s.w.Sources()[0].Dump().Events() {
 		actions = append(actions, e.Action)
 	}
 	assert.Equal(t, []mem.Action{mem.Allocated, mem.Freed, mem.FreeFailed}, actions)
@@ -237,7 +238,7 @@ func TestRefusals(t *testing.T) {
 	s.call(atReturn, "cuMemAlloc_v2", 2, 0, 0xdead, 1<<40)
 	s.call(atReturn, "cuMemAlloc_v2", 1, 0, 0xdead, 0)
 	assert.Empty(t, s.live())
-	events := slices.Collect(s.w.Sources()[0].Dump().History.Events())
+	events := slices.Collect(s.w.Sources()[0].Dump().Events())
 	require.Len(t, events, 1)
 	assert.Equal(t, mem.OutOfMemory, events[0].Action)
 	assert.Equal(t, alloc.Bytes(1<<40), events[0].Requested)
@@ -352,7 +353,7 @@ func TestRandomCalls(t *testing.T) {
 		read, err := snapshot.ReadDump(&text)
 		require.NoError(t, err)
 		require.Equal(t, source.Snapshot().Live, read.Snapshot.Live)
-		require.EqualValues(t, source.Dump().History.Dropped(), read.History.Dropped())
+		require.EqualValues(t, tables.OfHistory(source.Dump()).First, tables.OfHistory(read).First)
 	}
 }
 

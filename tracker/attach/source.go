@@ -167,12 +167,11 @@ func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot
 	return at
 }
 
-func (s *Source) history() *snapshot.History {
+func (s *Source) history() tables.HistoryTables {
 	first, events := s.ledger.events.ordered()
-	return tables.InHistory(&snapshot.History{}, tables.HistoryTables{
+	return tables.HistoryTables{
 		Start: s.start, First: first, Events: events, Stacks: s.ledger.stacks, Sections: []string{""}, Streams: s.ledger.streams,
-	})
-
+	}
 }
 
 // Track makes a mark: what changed since the one before. No line of the process called it, so its
@@ -254,10 +253,10 @@ func (s *Source) Dump() *snapshot.Dump {
 	used, total := s.driver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &snapshot.Dump{
+	return tables.InHistory(&snapshot.Dump{
 		Reason: reason, Build: &debug.BuildInfo{Path: s.origin.Program},
-		Snapshot: s.snapshot(true, s.levels(used, total)), History: s.history(), Marks: slices.Clone(s.recent),
-	}
+		Snapshot: s.snapshot(true, s.levels(used, total)), Marks: slices.Clone(s.recent),
+	}, s.history())
 }
 
 // addresses returns what is live: sizes by address. Physical memory has its handle for an address.

@@ -22,7 +22,8 @@ func compile(r *snapshot.Dump) (*program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("replay: the state before the first event: %w", err)
 	}
-	if r.History == nil || r.History.Len() == 0 {
+	past := tables.OfHistory(r)
+	if len(past.Events) == 0 {
 		return nil, fmt.Errorf("replay: %w", walk.SourceOf(r.Snapshot).NoHistory())
 	}
 	c := &compiler{
@@ -33,7 +34,7 @@ func compile(r *snapshot.Dump) (*program, error) {
 		arenas:  make(map[arena]uint16),
 	}
 	segments := r.Snapshot.Segments
-	if c.named = len(tables.OfHistory(r.History).Pools) > 0; c.named {
+	if c.named = len(past.Pools) > 0; c.named {
 		segments = start.Segments
 	}
 	for i := range segments {

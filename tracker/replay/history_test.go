@@ -130,7 +130,7 @@ func (p *program) dump(first int) *snapshot.Dump {
 		streams[i] = alloc.Stream(i)
 	}
 	h := tables.HistoryTables{First: uint64(first), Events: p.events[first:], Stacks: p.stacks, Sections: []string{""}, Streams: streams}
-	return &snapshot.Dump{Snapshot: p.snapshot(len(p.events)), History: tables.InHistory(&snapshot.History{}, h)}
+	return tables.InHistory(&snapshot.Dump{Snapshot: p.snapshot(len(p.events))}, h)
 }
 
 // snapshot returns the state now, when so many events have happened.

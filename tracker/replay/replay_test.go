@@ -327,10 +327,7 @@ func hostile(t testing.TB, text []byte) *snapshot.Dump {
 	if len(text) > 0 {
 		h.First = uint64(text[0])
 	}
-	return &snapshot.Dump{
-		Snapshot: tables.In(&snapshot.Snapshot{Events: h.First + uint64(len(h.Events))}, lists),
-		History:  tables.InHistory(&snapshot.History{}, h),
-	}
+	return tables.InHistory(&snapshot.Dump{Snapshot: tables.In(&snapshot.Snapshot{Events: h.First + uint64(len(h.Events))}, lists)}, h)
 }
 
 // TestHuge has a hole that no size is twice as large as.
@@ -364,7 +361,7 @@ func TestAPrivatePoolThatIsGone(t *testing.T) {
 			{Ptr: segment, Size: 20 * alloc.MiB, Pool: alloc.LargePool, Blocks: []alloc.Block{{Ptr: segment, Size: 2 * alloc.MiB, Requested: 2 * alloc.MiB, State: alloc.Allocated}, {Ptr: segment + 2<<20, Size: 18 * alloc.MiB, State: alloc.Inactive}}},
 			{Ptr: other, Size: 20 * alloc.MiB, Pool: alloc.LargePool, Blocks: []alloc.Block{{Ptr: other, Size: 2 * alloc.MiB, Requested: 2 * alloc.MiB, State: alloc.Allocated}, {Ptr: other + 2<<20, Size: 18 * alloc.MiB, State: alloc.Inactive}}},
 		}
-		dump := &snapshot.Dump{Snapshot: tables.In(&snapshot.Snapshot{Events: 8, Segments: segments, Levels: snapshot.Levels{Reserved: 40 * alloc.MiB}}, tables.Tables{Stacks: h.Stacks, Sections: h.Sections, Allocations: []tables.AllocationEntry{}}), History: tables.InHistory(&snapshot.History{}, h)}
+		dump := tables.InHistory(&snapshot.Dump{Snapshot: tables.In(&snapshot.Snapshot{Events: 8, Segments: segments, Levels: snapshot.Levels{Reserved: 40 * alloc.MiB}}, tables.Tables{Stacks: h.Stacks, Sections: h.Sections, Allocations: []tables.AllocationEntry{}})}, h)
 		var file bytes.Buffer
 		require.NoError(t, dump.WriteJSON(&file))
 		read, err := snapshot.ReadDump(&file)
@@ -392,7 +389,7 @@ func TestEndless(t *testing.T) {
 			tables.EventEntry{Action: mem.SegmentFreed, Ptr: p, Allocated: x.Each})
 	}
 	lists := tables.Tables{Stacks: h.Stacks, Sections: h.Sections, Allocations: []tables.AllocationEntry{}}
-	r := &snapshot.Dump{Snapshot: tables.In(&snapshot.Snapshot{Events: uint64(len(h.Events))}, lists), History: tables.InHistory(&snapshot.History{}, h)}
+	r := tables.InHistory(&snapshot.Dump{Snapshot: tables.In(&snapshot.Snapshot{Events: uint64(len(h.Events))}, lists)}, h)
 	_, err = replay.Run(r, replay.Config{})
 	require.ErrorContains(t, err, "emptied over and over")
 }
@@ -403,7 +400,7 @@ func look(t testing.TB, r *snapshot.Dump) {
 		for _, memory := range []alloc.Bytes{0, 64 * alloc.MiB} {
 			if got, err := replay.Run(r, replay.Config{Allocator: a, Memory: memory}); err == nil {
 				require.NotEmpty(t, got.String())
-				require.LessOrEqual(t, got.Events, int64(r.History.Len()))
+				require.LessOrEqual(t, got.Events, int64(len(tables.OfHistory(r).Events)))
 			}
 		}
 		if got, err := replay.Smallest(r, replay.Config{Allocator: a}); err == nil {
@@ -446,7 +443,7 @@ func BenchmarkRun(b *testing.B) {
 				}
 			}
 			r := p.dump(len(p.events) / 4)
-			b.ReportMetric(float64(r.History.Len()), "events")
+			b.ReportMetric(float64(len(tables.OfHistory(r).Events)), "events")
 			for b.Loop() {
 				got, err := replay.Run(r, replay.Config{})
 				require.NoError(b, err)

@@ -1,7 +1,7 @@
 // Package snapshot holds what was observed of a device's memory, to be read, compared and written.
 //
 // A [Dump] is everything about one device. It has a [Snapshot], which is every live buffer
-// and call site at one instant; a [History], the events before it; the latest marks, each with the
+// and call site at one instant; the events before it; the latest marks, each with the
 // [Delta] since the one before; and a profile of sections. Package tracker makes them for its own
 // process. Package tracker/export/files reads them from files, PyTorch's included. The packages below
 // tracker/export write them in the formats of other viewers.

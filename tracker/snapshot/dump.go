@@ -16,12 +16,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tablejson"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
-// Dump is all that a source knew at a moment, for one device: a snapshot, the history before it, and more. All
+// Dump is all that a source knew at a moment, for one device: a snapshot, the history before it (see Events), and more. All
 // formats are written from it. WriteJSON writes it as JSON, and ReadDump reads that.
 type Dump struct {
 	Reason   string           // why it was written
@@ -29,11 +30,12 @@ type Dump struct {
 	Build    *debug.BuildInfo // how the program was built; nil if unknown. Do not write to it
 	Devices  Devices          // all devices of the process's trackers, this dump's first: name, ordinal, reserved and used memory
 	Snapshot *Snapshot        // with the cache's segments
-	History  *History
 	Marks    []*Mark          // the latest, oldest first
 	Profile  sections.Profile // of the sections that have ended; nil if unknown
 	// Others are the dumps of the process's other devices, where a file has several.
 	Others []*Dump
+
+	history tables.HistoryTables // the events as their source keeps them; see tables.OfHistory
 }
 
 // String says why the dump was written and how much it has, above the snapshot's text.
@@ -41,7 +43,7 @@ func (d *Dump) String() string {
 	if !d.whole() {
 		return "dump without a snapshot"
 	}
-	return fmt.Sprintf("%s: %v, %d marks\n%v", text.Line(cmp.Or(d.Reason, "dump")), d.History, len(d.Marks), d.Snapshot)
+	return fmt.Sprintf("%s: %s, %d marks\n%v", text.Line(cmp.Or(d.Reason, "dump")), d.told(), len(d.Marks), d.Snapshot)
 }
 
 type dumpHead struct {
@@ -82,9 +84,9 @@ func (d *Dump) writeTo(out *jsonstream.Writer) {
 	out.Head(dumpHead{jsonstream.DumpSchema, jsonstream.DumpVersion, d.Snapshot.Time, d.Reason, processOf(d.Snapshot.Origin.PID, d.Build), devicesOf(d.Devices), d.Snapshot.tables.LeftOut, d.OOM})
 	out.Bytes([]byte(",\n\"snapshot\": "))
 	d.Snapshot.writeTo(out)
-	if d.History != nil {
+	if d.history.Exists() {
 		out.Bytes([]byte(",\n\"history\": "))
-		d.History.writeTo(out)
+		tablejson.WriteHistory(out, &d.history)
 	}
 	jsonstream.Table(out, "marks", d.Marks, jsonstream.AsJSON(func(m *Mark) any { return m }))
 	if d.Profile != nil {
@@ -149,7 +151,10 @@ func readDump(in *jsonstream.Reader, within int) (*Dump, error) {
 		case "snapshot":
 			d.Snapshot, err = readSnapshot(in)
 		case "history":
-			d.History, err = readHistory(in)
+			var read *tables.HistoryTables
+			if read, err = tablejson.ReadHistory(in); read != nil {
+				d.history = *read
+			}
 		case "others":
 			err = in.Elements(func() error {
 				other, err := readDump(in, within+1)

@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"iter"
@@ -9,70 +8,51 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tablejson"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// History is the latest events up to an instant. It does not change; any
-// goroutine may read it.
-type History struct {
-	tables tables.HistoryTables // the events as their source keeps them; see tables.OfHistory
-}
-
-// String says how many events there are: "65536 events, after 1204 that were dropped".
-func (h *History) String() string {
-	said := fmt.Sprintf("%d events", h.Len())
-	if n := h.Dropped(); n > 0 {
-		said += fmt.Sprintf(", after %d that were dropped", n)
-	}
-	return said
-}
-
-// Dropped returns how many events happened before the oldest kept one. It is 0 for a nil
-// History, which a dump may have.
-func (h *History) Dropped() uint64 {
-	if h == nil {
-		return 0
-	}
-	return h.tables.First
-}
-
-// Len returns the number of events kept; 0 of a nil History.
-func (h *History) Len() int {
-	if h == nil {
-		return 0
-	}
-	return len(h.tables.Events)
-}
-
-// Events iterates over the events, oldest first. It holds no lock. A nil History has none.
-func (h *History) Events() iter.Seq[Event] {
+// Events iterates over the history up to the snapshot: the latest events, oldest first. The history begins with the
+// program if the first has the Seq 0. There are none if the dump has no history.
+func (d *Dump) Events() iter.Seq[Event] {
 	return func(yield func(Event) bool) {
-		if h == nil {
-			return
-		}
-		for i := range h.tables.Events {
-			if !yield(h.event(i)) {
+		for i := range d.kept() {
+			if !yield(eventOf(&d.history, i)) {
 				return
 			}
 		}
 	}
 }
 
-// event returns the event at index i, counted from the oldest kept one.
-func (h *History) event(i int) Event {
-	e := &h.tables.Events[i]
+// kept returns the number of events up to the snapshot.
+func (d *Dump) kept() int {
+	if d.Snapshot == nil || d.history.First > d.Snapshot.Events {
+		return 0
+	}
+	return int(min(uint64(len(d.history.Events)), d.Snapshot.Events-d.history.First))
+}
+
+// told says how many events there are: "65536 events, after 1204 that were dropped".
+func (d *Dump) told() string {
+	said := fmt.Sprintf("%d events", len(d.history.Events))
+	if n := d.history.First; n > 0 {
+		said += fmt.Sprintf(", after %d that were dropped", n)
+	}
+	return said
+}
+
+// eventOf returns the event at index i, counted from the oldest kept one.
+func eventOf(h *tables.HistoryTables, i int) Event {
+	e := &h.Events[i]
 	out := Event{
-		Seq:     h.tables.First + uint64(i),
-		Time:    h.tables.Start.Add(e.Since),
+		Seq:     h.First + uint64(i),
+		Time:    h.Start.Add(e.Since),
 		Action:  e.Action,
 		Ptr:     e.Ptr,
-		Section: h.tables.Sections[e.Section],
-		Stream:  tables.StreamOf(h.tables.Streams, e.Stream),
-		Stack:   h.tables.Stacks.Stack(e.Stack),
-		FreedAt: h.tables.Stacks.Stack(h.tables.FreedAt(h.tables.First + uint64(i))),
+		Section: h.Sections[e.Section],
+		Stream:  tables.StreamOf(h.Streams, e.Stream),
+		Stack:   h.Stacks.Stack(e.Stack),
+		FreedAt: h.Stacks.Stack(h.FreedAt(h.First + uint64(i))),
 	}
 	switch e.Action {
 	case mem.Marked:
@@ -82,7 +62,7 @@ func (h *History) event(i int) Event {
 	case mem.OutOfMemory, mem.Retried:
 		out.Requested = e.Allocated
 	case mem.SegmentAllocated, mem.SegmentFreed:
-		out.Allocated, out.Private = e.Allocated, h.tables.Pool(out.Seq)
+		out.Allocated, out.Private = e.Allocated, h.Pool(out.Seq)
 	default:
 		out.Allocated = e.Allocated
 	}
@@ -90,26 +70,6 @@ func (h *History) event(i int) Event {
 		out.Group, out.Requested = groupOf(g), g.Each
 	}
 	return out
-}
-
-// Events iterates over the history up to the snapshot, oldest first; over
-// nothing if there is no history.
-func (d *Dump) Events() iter.Seq[Event] {
-	return func(yield func(Event) bool) {
-		for i := range d.kept() {
-			if !yield(d.History.event(i)) {
-				return
-			}
-		}
-	}
-}
-
-// kept returns the number of events up to the snapshot.
-func (d *Dump) kept() int {
-	if d.History == nil || d.History.Dropped() > d.Snapshot.Events {
-		return 0
-	}
-	return int(min(uint64(d.History.Len()), d.Snapshot.Events-d.History.Dropped()))
 }
 
 // Event is one thing that happened to device memory. Fields that do not belong
@@ -158,39 +118,4 @@ func (e Event) String() string {
 		b = fmt.Appendf(b, ", %s", text.Line(stack.CallSite().String()))
 	}
 	return string(b)
-}
-
-func (h *History) writeTo(out *jsonstream.Writer) { tablejson.WriteHistory(out, &h.tables) }
-
-// MarshalJSON writes the events, and the stacks, groups and sections that they refer to.
-func (h *History) MarshalJSON() ([]byte, error) {
-	var text bytes.Buffer
-	out := jsonstream.NewWriter(&text)
-	h.writeTo(out)
-	if err := out.Flush(); err != nil {
-		return nil, fmt.Errorf("write history: %w", err)
-	}
-	return text.Bytes(), nil
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote.
-func (h *History) UnmarshalJSON(text []byte) error {
-	in, err := jsonstream.NewReader(bytes.NewReader(text))
-	if err != nil {
-		return err
-	}
-	read, err := readHistory(in)
-	if err == nil && read != nil {
-		*h = *read
-	}
-	return err
-}
-
-// readHistory reads a history; nil if it is null.
-func readHistory(in *jsonstream.Reader) (*History, error) {
-	lists, err := tablejson.ReadHistory(in)
-	if lists == nil || err != nil {
-		return nil, err
-	}
-	return &History{tables: *lists}, nil
 }

@@ -36,7 +36,7 @@ func foreign(t *testing.T) *snapshot.Dump {
 	held := mem.Tally{Count: 1, Bytes: 1000}
 	s := &snapshot.Snapshot{
 		Time: begun, Device: "GPU", Levels: snapshot.Levels{Live: held, Allocated: 1024, Reserved: 2048, DriverUsed: -1, DriverTotal: -1},
-		Peak: held, Total: held, Segments: []alloc.Segment{segment}, Settings: map[string]string{"expandable_segments": "True"},
+		Peak: held, Total: held, Events: 2, Segments: []alloc.Segment{segment}, Settings: map[string]string{"expandable_segments": "True"},
 	}
 	sections := []string{"", "forward"}
 	place := tables.Place{Stack: stack, Section: 1}
@@ -45,16 +45,13 @@ func foreign(t *testing.T) *snapshot.Dump {
 		Sites:       []tables.SiteEntry{{Place: place, Tensor: &x, Live: 1, Peak: 1, Total: 1, Stream: 1}},
 		Allocations: []tables.AllocationEntry{{Site: 0, Ptr: 512, Allocated: 1024}},
 	}
-	return &snapshot.Dump{
-		Snapshot: s,
-		History: tables.InHistory(&snapshot.History{}, tables.HistoryTables{
-			Start: begun, Stacks: &stacks, Sections: sections, Streams: streams, Frees: []tables.FreeEntry{{Seq: 1, Stack: freedAt}},
-			Events: []tables.EventEntry{
-				{Ptr: 512, Allocated: 1024, Tensor: &x, Stack: stack, Section: 1, Action: mem.Allocated, Stream: 1},
-				{Since: 5, Ptr: 1536, Allocated: 1024, Tensor: &x, Stack: stack, Action: mem.FreeRequested, Stream: 1},
-			},
-		}),
-	}
+	return tables.InHistory(&snapshot.Dump{Snapshot: s}, tables.HistoryTables{
+		Start: begun, Stacks: &stacks, Sections: sections, Streams: streams, Frees: []tables.FreeEntry{{Seq: 1, Stack: freedAt}},
+		Events: []tables.EventEntry{
+			{Ptr: 512, Allocated: 1024, Tensor: &x, Stack: stack, Section: 1, Action: mem.Allocated, Stream: 1},
+			{Since: 5, Ptr: 1536, Allocated: 1024, Tensor: &x, Stack: stack, Action: mem.FreeRequested, Stream: 1},
+		},
+	})
 }
 
 // TestForeignSources: what a source knows of streams comes through, and what it does not
@@ -69,7 +66,7 @@ func TestForeignSources(t *testing.T) {
 		assert.Equal(t, "train.py:7 train", a.CallSite.String())
 		assert.Equal(t, "forward", a.Section)
 	}
-	events := slices.Collect(read.History.Events())
+	events := slices.Collect(read.Events())
 	assert.Equal(t, []mem.Action{mem.Allocated, mem.FreeRequested}, []mem.Action{events[0].Action, events[1].Action})
 	assert.Equal(t, alloc.Stream(0x7f00_0000_1000), events[1].Stream)
 	assert.Nil(t, events[0].FreedAt)

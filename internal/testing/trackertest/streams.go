@@ -122,7 +122,7 @@ func (p *streamProgram) end(t *rapid.T) {
 	require.Equal(t, s.Reserved, s.Cache.Inactive.Bytes.Current)
 	freed, completed := 0, 0
 	pending := make(map[alloc.Ptr]bool)
-	for e := range p.tr.Dump().History.Events() {
+	for e := range p.tr.Dump().Events() {
 		switch e.Action {
 		case mem.Freed:
 			freed++

@@ -220,7 +220,7 @@ func (s *subject) foundAfterClose() (gone, left []*record) {
 
 // catchUp replays what has happened since, and compares what was seen meanwhile.
 func (s *subject) catchUp() {
-	h := s.tr.Dump().History
+	events := slices.Collect(s.tr.Dump().Events())
 	s.mu.Lock()
 	looks := s.looks
 	s.looks = nil
@@ -233,7 +233,7 @@ func (s *subject) catchUp() {
 			looks = looks[1:]
 		}
 	}
-	for e := range h.Events() {
+	for _, e := range events {
 		if e.Seq >= s.replay.next {
 			seen(e.Seq)
 			s.replay.apply(e, s)
@@ -241,7 +241,7 @@ func (s *subject) catchUp() {
 	}
 	seen(s.replay.next)
 	assert.Empty(s.world.t, looks, "they saw what the history does not tell")
-	assert.LessOrEqual(s.world.t, h.Len(), s.config.MaxEvents)
+	assert.LessOrEqual(s.world.t, len(events), s.config.MaxEvents)
 }
 
 // compareTwins checks that labels are of the snapshot's instant too: of two buffers that
@@ -425,7 +425,7 @@ func (s *subject) checkClosed() {
 	t, now := s.world.t, s.tr.Snapshot()
 	RequireExact(t, now)
 	require.Zero(t, now.Live)
-	require.Zero(t, s.tr.Dump().History.Len())
+	require.Empty(t, slices.Collect(s.tr.Dump().Events()))
 	require.Empty(t, s.tr.Dump().Marks)
 	require.Empty(t, s.tr.Leaks())
 	require.Empty(t, s.tr.Profile())

@@ -72,8 +72,9 @@ func newFacts(r *snapshot.Dump) *facts {
 	}
 	f := &facts{dump: r, at: s, moment: moment, usage: usageAt(r, s), profile: r.Profile}
 	f.source = walk.SourceOf(r.Snapshot)
-	f.past = f.source == walk.Tracker || r.History != nil && r.History.Len() > 0
-	if r.History != nil && r.History.Len() > 0 {
+	events := len(tables.OfHistory(r).Events) > 0
+	f.past = f.source == walk.Tracker || events
+	if events {
 		f.timeline = timeline.New(r)
 	}
 	f.moments = newMoments(r, export.FromSnapshot(r.Snapshot), f.timeline, moment)

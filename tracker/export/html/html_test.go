@@ -210,7 +210,7 @@ func TestPageSaysWhyThereAreNoMarks(t *testing.T) {
 	r := dump(t)
 	r.Marks = nil
 	contains(t, write(t, r), "The dump has the times of marks only, not their tables.")
-	r.History = nil
+	*tables.OfHistory(r) = tables.HistoryTables{}
 	contains(t, write(t, r), "A snapshot has no marks and no history: a dump does.", "there is nothing to draw over time")
 	assert.False(t, strings.Contains(write(t, r), "Drag to zoom"))
 	assert.ErrorIs(t, html.Write(io.Discard, &snapshot.Dump{}), walk.ErrNoSnapshot)
@@ -270,7 +270,7 @@ func TestPageOfEventsWithoutTimes(t *testing.T) {
 	assert.Equal(t, []float64{0, 1, 2, 3, 4, 4}, c.Timeline.Seconds, "a free and its completion are one event")
 	assert.Equal(t, f.Dump.Snapshot.Events, c.Moments[len(c.Moments)-1].Event)
 
-	f.Dump.History = nil
+	*tables.OfHistory(f.Dump) = tables.HistoryTables{}
 	page = write(t, f.Dump)
 	contains(t, page, "_record_memory_history()")
 	for _, unknown := range []string{`id="peak"`, "0001-01-01", `data-measure="ever"`} {

@@ -103,7 +103,7 @@ func (m *moments) sample(t *timeline.Timeline, opens rewind.Moment) []moment {
 			levels[i] += b
 		}
 	}
-	cost := m.dump.History.Len() + ofBuffer*int(m.dump.Snapshot.Peak.Count) + 1
+	cost := len(tables.OfHistory(m.dump).Events) + ofBuffer*int(m.dump.Snapshot.Peak.Count) + 1
 	most := min(manyMoments, looks/cost)
 	last := len(levels) - 1
 	wanted := map[int]bool{last: true}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
@@ -67,7 +68,7 @@ func (f *facts) history() string {
 		return ""
 	}
 	var words []string
-	if dropped := f.dump.History.Dropped(); dropped > 0 {
+	if dropped := tables.OfHistory(f.dump).First; dropped > 0 {
 		words = append(words, fmt.Sprintf("The history begins after %d earlier events or more.", dropped))
 	}
 	if f.timeline.Peak == nil && f.dump.Snapshot.Peak.Bytes > 0 {
@@ -84,7 +85,7 @@ func (f *facts) whyNoMarks() string {
 	switch {
 	case f.source != walk.Tracker:
 		return ""
-	case f.dump.History == nil:
+	case !tables.OfHistory(f.dump).Exists():
 		return "A snapshot has no marks and no history: a dump does."
 	case f.timeline != nil && len(f.timeline.Marks) > 0:
 		return "The dump has the times of marks only, not their tables."

@@ -60,7 +60,7 @@ func TestPinnedMemory(t *testing.T) {
 			assert.Equal(t, mem.Tally{Count: 2, Bytes: 12288}, row.Total)
 
 			var events []string
-			for e := range c.Dump.History.Events() {
+			for e := range c.Dump.Events() {
 				events = append(events, fmt.Sprint(e.Action, " ", e.Memory))
 			}
 			assert.Equal(t, []string{"segment_alloc unknown", "alloc pinned", "alloc pinned", "alloc unknown", "free pinned"}, events)

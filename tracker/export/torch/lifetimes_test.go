@@ -55,7 +55,7 @@ func TestOldBuffersAreNoLeaks(t *testing.T) {
 	d := exporttest.Leaky(t).Dump()
 	lists := tables.Of(d.Snapshot)
 	lists.Lines, lists.Paths = nil, nil
-	h := tables.OfHistory(d.History)
+	h := tables.OfHistory(d)
 	late := len(h.Events) - len(h.Events)/50
 	h.Events, h.First = h.Events[late:], h.First+uint64(late)
 	c, err := read(bytes.NewReader(write(t, d)))

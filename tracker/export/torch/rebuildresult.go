@@ -151,15 +151,14 @@ func (r *rebuilder) result() (*snapshot.Dump, error) {
 	for i := range r.frees {
 		r.frees[i].Seq += first
 	}
-	h := tables.InHistory(&snapshot.History{}, tables.HistoryTables{
+	dump := tables.InHistory(&snapshot.Dump{
+		Snapshot: r.at,
+		Devices:  snapshot.Devices{{Device: r.at.Device, Ordinal: r.ordinal, Levels: snapshot.Levels{DriverUsed: -1, DriverTotal: -1, Reserved: r.at.Reserved}}},
+	}, tables.HistoryTables{
 		Start: r.start, First: first, Events: r.entries, Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams, Pools: r.pools, Frees: r.frees,
 	})
-	if err := addLifetimes(tables.Of(r.at), tables.OfHistory(h), r.Use); err != nil {
+	if err := addLifetimes(tables.Of(r.at), tables.OfHistory(dump), r.Use); err != nil {
 		return nil, err
-	}
-	dump := &snapshot.Dump{
-		Snapshot: r.at, History: h,
-		Devices: snapshot.Devices{{Device: r.at.Device, Ordinal: r.ordinal, Levels: snapshot.Levels{DriverUsed: -1, DriverTotal: -1, Reserved: r.at.Reserved}}},
 	}
 	if r.oom != nil {
 		dump.Reason, dump.OOM = "out of memory", r.outOfMemory()

@@ -62,7 +62,7 @@ func walkThrough(d *snapshot.Dump) walked {
 	}
 	live, reserved := d.Snapshot.Live.Bytes, d.Snapshot.Reserved
 	out := walked{Live: int64(live), Reserved: int64(reserved), Count: d.Snapshot.Live.Count}
-	for e := range d.History.Events() {
+	for e := range d.Events() {
 		l, r, counts := step(e)
 		live, reserved = live-l, reserved-r
 		if counts {
@@ -79,7 +79,7 @@ func walkThrough(d *snapshot.Dump) walked {
 		out.Peak, out.PeakReserved = max(out.Peak, int64(live)), max(out.PeakReserved, int64(reserved))
 	}
 	see()
-	for e := range d.History.Events() {
+	for e := range d.Events() {
 		if l, r, counts := step(e); counts {
 			live, reserved = live+l, reserved+r
 			see()
@@ -225,7 +225,7 @@ func TestAnOutOfMemoryErrorIsTold(t *testing.T) {
 // settings of recordings.
 func TestWhatPyTorchAloneTells(t *testing.T) {
 	streams := make(map[alloc.Stream]bool)
-	for e := range readRecording(t, "llama7b-offload-10streams.pickle.gz").Dump.History.Events() {
+	for e := range readRecording(t, "llama7b-offload-10streams.pickle.gz").Dump.Events() {
 		streams[e.Stream] = true
 	}
 	assert.Len(t, streams, 10)
@@ -249,7 +249,7 @@ func TestWhatPyTorchAloneTells(t *testing.T) {
 
 	r := readRecording(t, "lm4-adam-bf16-ctx200.pickle.gz").Dump
 	var sections []string
-	for e := range r.History.Events() {
+	for e := range r.Events() {
 		if e.Action == mem.SectionBegan {
 			sections = append(sections, e.Section)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -79,7 +80,7 @@ func (in *source) row(s *snapshot.Snapshot, site snapshot.CallSiteStats, shape s
 // forgetPast takes out what only a history tells.
 func (in *source) forgetPast(u *export.Usage, dumps []*snapshot.Dump) {
 	for _, d := range dumps {
-		if d.History.Len() > 0 {
+		if len(tables.OfHistory(d).Events) > 0 {
 			return
 		}
 	}

@@ -24,19 +24,19 @@ const (
 // Once leaves out the next least useful detail. It returns false if there is nothing more to leave
 // out.
 func Once(d *snapshot.Dump) bool {
-	s := d.Snapshot
+	s, events := d.Snapshot, len(tables.OfHistory(d).Events)
 	switch {
-	case d.History.Len() > manyEvents || len(d.Marks) > manyMarks:
+	case events > manyEvents || len(d.Marks) > manyMarks:
 		keepEvents(d, manyEvents, manyMarks)
 	case len(s.Segments) > 0:
 		dropSegments(d)
 	case len(tables.Of(s).Allocations) > 0:
 		dropAllocations(d)
-	case d.History.Len() > fewEvents || len(d.Marks) > 0:
+	case events > fewEvents || len(d.Marks) > 0:
 		keepEvents(d, fewEvents, 0)
 	case len(tables.Of(s).Sites)+len(tables.Of(s).Retired) > 0:
 		keepSites(d, len(tables.Of(s).Sites)/2, len(tables.Of(s).Retired)/2)
-	case d.History.Len() > 0:
+	case events > 0:
 		keepEvents(d, 0, 0)
 	default:
 		return false
@@ -46,9 +46,10 @@ func Once(d *snapshot.Dump) bool {
 
 // keepEvents keeps at most this many of the latest events and marks.
 func keepEvents(d *snapshot.Dump, events, marks int) {
-	if drop := d.History.Len() - events; drop > 0 {
-		tables.OfHistory(d.History).Events = tables.OfHistory(d.History).Events[drop:]
-		tables.OfHistory(d.History).First += uint64(drop)
+	h := tables.OfHistory(d)
+	if drop := len(h.Events) - events; drop > 0 {
+		h.Events = h.Events[drop:]
+		h.First += uint64(drop)
 		tables.Of(d.Snapshot).LeftOut.Events += int64(drop)
 	}
 	if drop := len(d.Marks) - marks; drop > 0 {

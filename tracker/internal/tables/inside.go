@@ -5,8 +5,8 @@ package tables
 var (
 	// Of returns the lists of a *snapshot.Snapshot. Only who makes it writes to them.
 	Of func(s any) *Tables
-	// OfHistory returns the events of a *snapshot.History. Only who makes it writes to them.
-	OfHistory func(h any) *HistoryTables
+	// OfHistory returns the history of a *snapshot.Dump, which Exists unless there is none. Only who makes the dump writes to it.
+	OfHistory func(d any) *HistoryTables
 	// SetDelta makes the sums the Delta of a *snapshot.Mark, in order. It leaves out groups and lines whose sum is zero.
 	SetDelta func(m any, sums *Sums)
 )
@@ -17,8 +17,8 @@ func In[S any](s *S, t Tables) *S {
 	return s
 }
 
-// InHistory returns a *snapshot.History with these events.
-func InHistory[H any](h *H, t HistoryTables) *H {
-	*OfHistory(h) = t
-	return h
+// InHistory returns a *snapshot.Dump with this history.
+func InHistory[D any](d *D, t HistoryTables) *D {
+	*OfHistory(d) = t
+	return d
 }

@@ -112,6 +112,9 @@ type HistoryTables struct {
 	Frees    []FreeEntry    // for frees whose own stack is known, in event order
 }
 
+// Exists reports whether there is a history, though it may have no events.
+func (h *HistoryTables) Exists() bool { return h.Stacks != nil }
+
 // PoolEntry names the private pool of an event's segment.
 type PoolEntry struct {
 	Seq  uint64 `json:"seq"`

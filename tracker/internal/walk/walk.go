@@ -120,11 +120,11 @@ func BeginningOf(r *snapshot.Dump) Beginning {
 // number of the first one. If there are none, that is the snapshot's number.
 func Events(d *snapshot.Dump) (entries []tables.EventEntry, first uint64) {
 	at := d.Snapshot.Events
-	if d.History == nil || d.History.Dropped() >= at || d.History.Len() == 0 {
+	h := tables.OfHistory(d)
+	if h.First >= at || len(h.Events) == 0 {
 		return nil, at
 	}
-	first = d.History.Dropped()
-	return tables.OfHistory(d.History).Events[:min(uint64(d.History.Len()), at-first)], first
+	return h.Events[:min(uint64(len(h.Events)), at-h.First)], h.First
 }
 
 // backwardAtOnce is how many events Backward makes at a time.
@@ -136,8 +136,8 @@ func Backward(d *snapshot.Dump) iter.Seq[snapshot.Event] {
 		entries, first := Events(d)
 		for len(entries) > 0 {
 			from := max(0, len(entries)-backwardAtOnce)
-			part := *d.History
-			its := tables.OfHistory(&part)
+			part := tables.InHistory(&snapshot.Dump{Snapshot: d.Snapshot}, *tables.OfHistory(d))
+			its := tables.OfHistory(part)
 			its.Events, its.First = entries[from:], first+uint64(from)
 			for _, e := range slices.Backward(slices.Collect(part.Events())) {
 				if !yield(e) {

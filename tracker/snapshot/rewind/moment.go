@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -79,7 +80,7 @@ func toError(d *snapshot.Dump) (*snapshot.Snapshot, Moment, error) {
 		return s, m, err
 	}
 	if d.OOM == nil {
-		return nil, Moment{}, fmt.Errorf("no out of memory error among its %d events", d.History.Len())
+		return nil, Moment{}, fmt.Errorf("no out of memory error among its %d events", len(tables.OfHistory(d).Events))
 	}
 	return d.Snapshot, Moment{At: "oom", Event: d.Snapshot.Events, Asked: max(0, d.OOM.Requested)}, nil
 }

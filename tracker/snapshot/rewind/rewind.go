@@ -106,7 +106,7 @@ func atPeak(r *snapshot.Dump) (*snapshot.Snapshot, error) {
 type rewind struct {
 	of         *snapshot.Dump
 	lists      *tables.Tables        // of its snapshot
-	past       *tables.HistoryTables // of its history; nil if it has none
+	past       *tables.HistoryTables // its history
 	events     []tables.EventEntry
 	first      uint64
 	live       map[alloc.Ptr]was
@@ -140,10 +140,7 @@ func newRewind(r *snapshot.Dump) *rewind {
 	s := r.Snapshot
 	events, first := walk.Events(r)
 	t := tables.Of(s)
-	w := &rewind{of: r, lists: t, events: events, first: first, total: s.Reserved, live: make(map[alloc.Ptr]was, len(t.Allocations))}
-	if r.History != nil {
-		w.past = tables.OfHistory(r.History)
-	}
+	w := &rewind{of: r, lists: t, past: tables.OfHistory(r), events: events, first: first, total: s.Reserved, live: make(map[alloc.Ptr]was, len(t.Allocations))}
 	for i := range s.Segments {
 		segment := &s.Segments[i]
 		w.expandable = w.expandable || segment.Expandable
@@ -322,7 +319,6 @@ func indexOf[T comparable, N ~uint8 | ~uint32](of map[T]N, list *[]T, value T, l
 
 // lifetimes returns the lifetimes of buffers, as far as the events show them.
 func (w *rewind) lifetimes() map[mem.Frame]*survival.Unit {
-	h := w.of.History
 	found := make(map[mem.Frame]*survival.Unit)
 	born := make(map[alloc.Ptr]time.Duration)
 	for i := range w.events {
@@ -336,7 +332,7 @@ func (w *rewind) lifetimes() map[mem.Frame]*survival.Unit {
 				continue
 			}
 			delete(born, e.Ptr)
-			site := tables.OfHistory(h).Stacks.Site(e.Stack)
+			site := w.past.Stacks.Site(e.Stack)
 			its := found[site]
 			if its == nil {
 				its = &survival.Unit{Ages: new(survival.Ages)}

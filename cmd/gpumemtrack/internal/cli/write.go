@@ -90,12 +90,20 @@ func Writer(f *files.File, to Format, device int) (func(io.Writer) error, error)
 	switch {
 	case to.usage != nil:
 		return func(w io.Writer) error { return to.usage(w, export.FromSnapshot(r.Snapshot)) }, nil
-	case to.events && (r.History == nil || r.History.Len() == 0):
+	case to.events && FirstEvent(r) < 0:
 		return nil, fmt.Errorf("the %s has no events, of which a %s file consists: %s", f.Format, to.end, whoHasEvents(f))
 	case to.events && r.Snapshot.Time.IsZero():
 		return nil, fmt.Errorf("the events of the %s have no times, which a %s file needs: PyTorch writes them since version 2.1. A .html file shows the events in their order", f.Format, to.end)
 	}
 	return func(w io.Writer) error { return to.dump(w, r) }, nil
+}
+
+// FirstEvent returns the number of the first event that a dump has; -1 if it has none.
+func FirstEvent(d *snapshot.Dump) int64 {
+	for e := range d.Events() {
+		return int64(e.Seq)
+	}
+	return -1
 }
 
 func whoHasEvents(f *files.File) string {

@@ -102,7 +102,8 @@ func (m *measured) peaks(dump *snapshot.Dump) (estimate.Measured, error) {
 	if s.Cache != nil {
 		peaks.Allocated, peaks.Reserved = s.Cache.Allocated.Bytes.Peak, s.Cache.Reserved.Bytes.Peak
 	}
-	if dump.History.Len() == 0 {
+	dropped := cli.FirstEvent(dump)
+	if dropped < 0 {
 		if peaks.Requested <= s.Live.Bytes && peaks.Allocated <= s.Allocated {
 			return peaks, errNoHistory
 		}
@@ -112,7 +113,7 @@ func (m *measured) peaks(dump *snapshot.Dump) (estimate.Measured, error) {
 	if err != nil {
 		return peaks, err
 	}
-	if dropped := dump.History.Dropped(); dropped > 0 {
+	if dropped > 0 {
 		m.Notes = append(m.Notes, fmt.Sprintf("the recording begins after %d events: an earlier peak is not in it", dropped))
 	}
 	peaks.Requested = max(peaks.Requested, replayed.Recorded.PeakRequested)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -32,7 +33,7 @@ func TestConvertTakesASnapshotOfPyTorchToEveryView(t *testing.T) {
 	assert.Equal(t, "dump", f.Format)
 	assert.Equal(t, 1, f.Dump.Snapshot.Ordinal)
 	require.Len(t, f.Dump.Others, 1)
-	assert.Equal(t, 4, f.Dump.Others[0].History.Len())
+	assert.Equal(t, 4, len(slices.Collect(f.Dump.Others[0].Events())))
 
 	var stdout, stderr bytes.Buffer
 	trace := filepath.Join(dir, "out.trace.json")

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,7 +72,7 @@ func TestAttach(t *testing.T) {
 			f, err := files.ReadFile(file)
 			require.NoError(t, err)
 			assert.EqualValues(t, 5, f.Dump.Snapshot.Live.Count)
-			assert.EqualValues(t, 98, f.Dump.History.Len(), "51 allocations, 46 frees, and the mark at the end")
+			assert.EqualValues(t, 98, len(slices.Collect(f.Dump.Events())), "51 allocations, 46 frees, and the mark at the end")
 		}
 	}
 }
