@@ -39,7 +39,7 @@ type OutOfMemoryError struct {
 	Reserved  Bytes  `json:"reserved_bytes"`  // segments reserved by the cache
 	Allocated Bytes  `json:"allocated_bytes"` // blocks in callers' hands
 	// LargestInactive is the largest inactive block. It was too small for the request, or belongs
-	// to the other Pool.
+	// to the other pool.
 	LargestInactive Bytes `json:"largest_inactive_bytes"`
 	Err             error `json:"-"` // the driver's own error; may be nil
 }

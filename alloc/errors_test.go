@@ -42,7 +42,6 @@ func TestUnknownIsNull(t *testing.T) {
 func TestNames(t *testing.T) {
 	assert.Equal(t, "0x7f0000000200", alloc.Ptr(0x7f0000000200).String())
 	assert.Equal(t, alloc.Bytes(3), alloc.MemInfo{Free: 4, Total: 7}.Used())
-	assert.Equal(t, "small large unknown", alloc.SmallPool.String()+" "+alloc.LargePool.String()+" "+alloc.Pool(0).String())
 	assert.Equal(t, "inactive allocated unknown",
 		alloc.Inactive.String()+" "+alloc.Allocated.String()+" "+alloc.BlockState(0).String())
 }

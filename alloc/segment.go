@@ -7,7 +7,7 @@ import "fmt"
 type Segment struct {
 	Ptr    Ptr    `json:"address"`
 	Size   Bytes  `json:"bytes"`
-	Pool   Pool   `json:"pool"`
+	Pool   string `json:"pool"`             // of "small" requests, up to 1 MiB, or of "large" ones
 	Stream Stream `json:"stream,omitempty"` // the stream that its blocks are for
 	// Expandable says that the segment is the mapped part of a range of addresses, so it can grow.
 	Expandable bool `json:"expandable,omitempty"`
@@ -26,11 +26,14 @@ type Block struct {
 	State     BlockState `json:"state"`
 }
 
-// Check returns an error if the blocks do not tile the segment in address order. It is for segments
-// that do not come from a cache, such as those read from a file.
+// Check returns an error if the blocks do not tile the segment in address order, or the pool is another than "small"
+// and "large". It is for segments that do not come from a cache, such as those read from a file.
 func (s Segment) Check() error {
 	if s.Size <= 0 {
 		return fmt.Errorf("segment %v: %d bytes: want more than 0", s.Ptr, int64(s.Size))
+	}
+	if s.Pool != "small" && s.Pool != "large" {
+		return fmt.Errorf("segment %v: pool %q: want \"small\" or \"large\"", s.Ptr, s.Pool)
 	}
 	next := s.Ptr
 	for i, b := range s.Blocks {
@@ -43,39 +46,6 @@ func (s Segment) Check() error {
 		return fmt.Errorf("segment %v: its blocks end at %v, the segment at %v", s.Ptr, next, s.Ptr+Ptr(s.Size))
 	}
 	return nil
-}
-
-// Pool says which requests a Segment serves. A cache keeps small and large ones apart.
-type Pool uint8
-
-// The pools.
-const (
-	SmallPool Pool = iota + 1 // requests up to 1 MiB
-	LargePool                 // the others
-)
-
-// String returns "small" or "large".
-func (p Pool) String() string {
-	switch p {
-	case SmallPool:
-		return "small"
-	case LargePool:
-		return "large"
-	}
-	return "unknown"
-}
-
-// MarshalText writes the pool's name.
-func (p Pool) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
-
-// UnmarshalText reads what MarshalText wrote.
-func (p *Pool) UnmarshalText(text []byte) error {
-	for _, *p = range []Pool{SmallPool, LargePool} {
-		if string(text) == p.String() {
-			return nil
-		}
-	}
-	return fmt.Errorf("parse pool %q: want %v or %v", text, SmallPool, LargePool)
 }
 
 // BlockState is the state of a block.

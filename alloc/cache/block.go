@@ -25,7 +25,7 @@ type block struct {
 	slack       uint32 // low bits of size - requested; for an inactive block, the time when it became inactive
 	prev, next  id     // neighbours in the segment, by address
 	left, right id     // for an inactive block: links in its pool; for others: the owner, and the high bits of slack
-	pool        alloc.Pool
+	pool        pool
 	state       alloc.BlockState
 	stream      streamID // the stream that it was allocated for
 }

@@ -89,11 +89,11 @@ func TestPoolsShareNoSegment(t *testing.T) {
 	mustAlloc(t, c, 2*alloc.MiB) // leaves 18 MiB of its segment
 	mustAlloc(t, c, alloc.MiB)
 	assert.Equal(t, 2, dev.Calls("Alloc"))
-	var pools []alloc.Pool
+	var pools []string
 	for segment := range c.Segments() {
 		pools = append(pools, segment.Pool)
 	}
-	assert.Equal(t, []alloc.Pool{alloc.LargePool, alloc.SmallPool}, pools)
+	assert.Equal(t, []string{"large", "small"}, pools)
 }
 
 func TestBestFit(t *testing.T) {

@@ -66,7 +66,7 @@ func (cut *cut) Segments() []alloc.Segment {
 // appendMapped appends the segment and its blocks as others see them: each stretch of mapped
 // blocks is a segment.
 func (s segment) appendMapped(segments []alloc.Segment, public []alloc.Block, blocks []block) ([]alloc.Segment, []alloc.Block) {
-	run := alloc.Segment{Ptr: s.ptr, Pool: s.pool, Stream: s.stream}
+	run := alloc.Segment{Ptr: s.ptr, Pool: s.pool.String(), Stream: s.stream}
 	first := len(public)
 	end := func() {
 		if len(public) > first {
@@ -78,7 +78,7 @@ func (s segment) appendMapped(segments []alloc.Segment, public []alloc.Block, bl
 		b := &blocks[i]
 		if b.state == unmapped {
 			end()
-			run, first = alloc.Segment{Ptr: b.end(), Pool: s.pool, Stream: s.stream}, len(public)
+			run, first = alloc.Segment{Ptr: b.end(), Pool: s.pool.String(), Stream: s.stream}, len(public)
 			continue
 		}
 		run.Size += b.size

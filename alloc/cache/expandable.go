@@ -32,14 +32,14 @@ func (c *Cache) useExpandable(dev ability.VirtualDevice, cfg Config) {
 	c.memory, c.growth = alloc.VirtualMemory, x
 	c.fitting = newFitting(cfg)
 	c.fitting.wholeFrom = math.MaxInt64 // blocks join again across all of a segment
-	c.fitting.leastRest[alloc.LargePool] = blockUnit
+	c.fitting.leastRest[large] = blockUnit
 	c.tuning = limited{dev, cfg.MemoryFraction}
 	c.streams = newStreams(x.freeLists)
 }
 
-func (x *expandable) freeLists() [alloc.LargePool + 1]freeList {
+func (x *expandable) freeLists() [2]freeList {
 	list := func() freeList { return &growingTree{tree{blocks: &x.c.blocks}, x} }
-	return [...]freeList{alloc.SmallPool: list(), alloc.LargePool: list()}
+	return [...]freeList{small: list(), large: list()}
 }
 
 // maxReservation is the size of a segment of a device that knows no size of its own, or
@@ -221,19 +221,19 @@ func (x *expandable) removeHole(b *block) bool {
 	return found
 }
 
-func (x *expandable) newSegment(pool alloc.Pool, size alloc.Bytes) (segment, error) {
+func (x *expandable) newSegment(of pool, size alloc.Bytes) (segment, error) {
 	info, err := x.dev.MemInfo()
 	room := maxReservation
 	if err == nil && info.Total > 0 && info.Total < maxReservation/2 {
 		room = x.cfg.addresses(info.Total)
 	}
-	chunk := x.chunkSize(pool)
+	chunk := x.chunkSize(of)
 	room = roundUpTo(room, chunk)
 	if size > room {
 		return segment{}, fmt.Errorf("%w: %v of addresses for %v", alloc.ErrOutOfMemory, room, size)
 	}
 	p, err := x.dev.Reserve(room, chunk)
-	return segment{ptr: p, size: room, pool: pool}, err
+	return segment{ptr: p, size: room, pool: of}, err
 }
 
 // addresses returns how many addresses a segment reserves on a device with this much memory.
@@ -249,8 +249,8 @@ func (c Config) addresses(total alloc.Bytes) alloc.Bytes {
 }
 
 // chunkSize returns the unit in which memory for a pool is mapped.
-func (x *expandable) chunkSize(pool alloc.Pool) alloc.Bytes {
-	if pool == alloc.SmallPool {
+func (x *expandable) chunkSize(of pool) alloc.Bytes {
+	if of == small {
 		return smallSegment
 	}
 	return x.c.fitting.segment

@@ -60,8 +60,8 @@ type fitting struct {
 	maxRounding alloc.Bytes
 	segment     alloc.Bytes // segment size for large blocks below largeLimit, and chunk size of an expandable segment
 
-	wholeFrom alloc.Bytes                      // blocks for requests of this size or more are not cut
-	leastRest [alloc.LargePool + 1]alloc.Bytes // for each pool, the least remainder for which a block is split
+	wholeFrom alloc.Bytes    // blocks for requests of this size or more are not cut
+	leastRest [2]alloc.Bytes // for each pool, the least remainder for which a block is split
 }
 
 // newFitting returns the rules for a cache that grows by segments.
@@ -72,7 +72,7 @@ func newFitting(cfg Config) fitting {
 		segment:     cfg.largeSegment(),
 	}
 	f.wholeFrom = f.maxSplit
-	f.leastRest[alloc.SmallPool], f.leastRest[alloc.LargePool] = blockUnit, smallLimit+1
+	f.leastRest[small], f.leastRest[large] = blockUnit, smallLimit+1
 	return f
 }
 
@@ -93,11 +93,11 @@ func (f *fitting) splits(b *block, size alloc.Bytes) bool {
 func blockSize(n alloc.Bytes) alloc.Bytes { return roundUp(max(n, 1), blockUnit) }
 
 // poolOf returns the pool that serves blocks of a size.
-func poolOf(size alloc.Bytes) alloc.Pool {
+func poolOf(size alloc.Bytes) pool {
 	if size <= smallLimit {
-		return alloc.SmallPool
+		return small
 	}
-	return alloc.LargePool
+	return large
 }
 
 // segmentSize returns the size of the segment that the driver is asked for when

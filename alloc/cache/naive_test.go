@@ -103,7 +103,7 @@ func compareWithNaive(t *testing.T, cfg cache.Config, seed uint64, streams int) 
 	var segments []cachetest.NaiveSegment
 	for s := range c.Segments() {
 		segments = append(segments, cachetest.NaiveSegment{
-			Ptr: s.Ptr, Size: s.Size, Small: s.Pool == alloc.SmallPool, Stream: s.Stream, Blocks: s.Blocks,
+			Ptr: s.Ptr, Size: s.Size, Small: s.Pool == "small", Stream: s.Stream, Blocks: s.Blocks,
 		})
 	}
 	require.Equal(t, naive.Segments(), segments, "seed %d", seed)

@@ -152,7 +152,7 @@ func TestExpandableTrimInStretches(t *testing.T) {
 	free(0)
 	looked, last, leaving := 0, block{}, []id(nil)
 	x := c.growth.(*expandable)
-	tree := &c.streams.own.free[alloc.LargePool].(*growingTree).tree
+	tree := &c.streams.own.free[large].(*growingTree).tree
 	for more := true; more; looked++ {
 		before := len(leaving)
 		more = x.detachSome(tree, &last, &leaving)

@@ -15,12 +15,23 @@ type streamID uint16
 // maxStreams is how many streams can have segments at one time.
 const maxStreams = 1<<16 - 1
 
+// pool says which requests a segment serves. Small and large ones never share one.
+type pool uint8
+
+const (
+	small pool = iota
+	large
+)
+
+// String returns the pool's name in an alloc.Segment.
+func (p pool) String() string { return [...]string{"small", "large"}[p] }
+
 // pools holds the inactive blocks of one stream.
 type pools struct {
 	stream   alloc.Stream
 	segments int // that the stream has
-	free     [alloc.LargePool + 1]freeList
-	holes    [alloc.LargePool + 1][]id // unmapped blocks of each pool, by address
+	free     [2]freeList
+	holes    [2][]id // unmapped blocks of each pool, by address
 }
 
 // freeList holds the inactive blocks of a pool of one stream.
@@ -36,21 +47,21 @@ type freeList interface {
 
 // largest returns the size of the largest block, 0 if there is none.
 func (p *pools) largest() alloc.Bytes {
-	return max(p.free[alloc.SmallPool].largest(), p.free[alloc.LargePool].largest())
+	return max(p.free[small].largest(), p.free[large].largest())
 }
 
 // streams has the pools of the streams that have segments, and of the default stream. A number is
 // used again when its stream's last segment has gone.
 type streams struct {
-	freeLists func() [alloc.LargePool + 1]freeList // makes the free lists of a stream
-	own       pools                                // pools of the default stream
-	others    []*pools                             // number n is at n-1
+	freeLists func() [2]freeList // makes the free lists of a stream
+	own       pools              // pools of the default stream
+	others    []*pools           // number n is at n-1
 	number    map[alloc.Stream]streamID
 	unused    []streamID
 	ofThread  alloc.Stream // the handle that means another stream on each thread; 0 is none
 }
 
-func newStreams(freeLists func() [alloc.LargePool + 1]freeList) streams {
+func newStreams(freeLists func() [2]freeList) streams {
 	return streams{freeLists: freeLists, own: pools{free: freeLists()}}
 }
 

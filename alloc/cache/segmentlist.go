@@ -16,7 +16,7 @@ type segment struct {
 	size   alloc.Bytes
 	stream alloc.Stream
 	first  id
-	pool   alloc.Pool
+	pool   pool
 }
 
 func (s segment) end() alloc.Ptr { return s.ptr + alloc.Ptr(s.size) }

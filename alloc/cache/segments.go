@@ -22,13 +22,13 @@ func (c *Cache) useSegments(cfg Config, memory alloc.Memory) {
 	c.streams = newStreams(segmented{c}.freeLists)
 }
 
-func (g segmented) freeLists() [alloc.LargePool + 1]freeList {
+func (g segmented) freeLists() [2]freeList {
 	blocks := &g.c.blocks
-	return [...]freeList{alloc.SmallPool: &bins{blocks: blocks}, alloc.LargePool: &tree{blocks: blocks}}
+	return [...]freeList{small: &bins{blocks: blocks}, large: &tree{blocks: blocks}}
 }
 
 // large returns the free list of large blocks.
-func (g segmented) large(p *pools) *tree { return p.free[alloc.LargePool].(*tree) }
+func (g segmented) large(p *pools) *tree { return p.free[large].(*tree) }
 
 func (g segmented) close() error { return nil }
 

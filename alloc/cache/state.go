@@ -72,7 +72,7 @@ type request struct {
 	enter  cachelock.Enter // tells a ledger of the block; may be nil
 }
 
-func (r request) pool() alloc.Pool { return poolOf(r.size) }
+func (r request) pool() pool { return poolOf(r.size) }
 
 // pending is what a cache keeps of blocks that several streams use.
 type pending struct {

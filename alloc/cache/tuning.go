@@ -94,7 +94,7 @@ func (t tuned) age(i id) float64 { return float64(t.c.clock - t.c.blocks.At(i).s
 // smallest that has the size, or if none has, the largest ones until they have it together.
 // It reports whether that much was given back.
 func (t tuned) spare(r request) bool {
-	if t.maxSplit == math.MaxInt64 || r.pool() == alloc.SmallPool {
+	if t.maxSplit == math.MaxInt64 || r.pool() == small {
 		return false
 	}
 	t.c.mu.Lock()

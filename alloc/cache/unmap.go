@@ -15,9 +15,9 @@ func (x *expandable) trim() (given alloc.Bytes, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var leaving []id
-	for _, pool := range [...]alloc.Pool{alloc.LargePool, alloc.SmallPool} {
+	for _, of := range [...]pool{large, small} {
 		for p := range c.streams.all() {
-			for last := (block{size: x.chunkSize(pool)}); x.detachSome(&p.free[pool].(*growingTree).tree, &last, &leaving); {
+			for last := (block{size: x.chunkSize(of)}); x.detachSome(&p.free[of].(*growingTree).tree, &last, &leaving); {
 				c.mu.Unlock() // others have waited
 				c.mu.Lock()
 			}

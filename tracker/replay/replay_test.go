@@ -332,7 +332,7 @@ func hostile(t testing.TB, text []byte) *snapshot.Dump {
 
 // TestHuge has a hole that no size is twice as large as.
 func TestHuge(t *testing.T) {
-	segment := alloc.Segment{Ptr: 1, Size: math.MaxInt64, Pool: alloc.LargePool, Blocks: []alloc.Block{{Ptr: 1, Size: math.MaxInt64, State: alloc.Inactive}}}
+	segment := alloc.Segment{Ptr: 1, Size: math.MaxInt64, Pool: "large", Blocks: []alloc.Block{{Ptr: 1, Size: math.MaxInt64, State: alloc.Inactive}}}
 	s := tables.In(&snapshot.Snapshot{Segments: []alloc.Segment{segment}}, tables.Tables{Allocations: []tables.AllocationEntry{}})
 	assert.Contains(t, explain.Snapshot(s).String(), "its largest inactive block has 8.0 EiB")
 }
@@ -358,8 +358,8 @@ func TestAPrivatePoolThatIsGone(t *testing.T) {
 		h.Pools = pools
 		h.Events, h.First = h.Events[first:], uint64(first)
 		segments := []alloc.Segment{
-			{Ptr: segment, Size: 20 * alloc.MiB, Pool: alloc.LargePool, Blocks: []alloc.Block{{Ptr: segment, Size: 2 * alloc.MiB, Requested: 2 * alloc.MiB, State: alloc.Allocated}, {Ptr: segment + 2<<20, Size: 18 * alloc.MiB, State: alloc.Inactive}}},
-			{Ptr: other, Size: 20 * alloc.MiB, Pool: alloc.LargePool, Blocks: []alloc.Block{{Ptr: other, Size: 2 * alloc.MiB, Requested: 2 * alloc.MiB, State: alloc.Allocated}, {Ptr: other + 2<<20, Size: 18 * alloc.MiB, State: alloc.Inactive}}},
+			{Ptr: segment, Size: 20 * alloc.MiB, Pool: "large", Blocks: []alloc.Block{{Ptr: segment, Size: 2 * alloc.MiB, Requested: 2 * alloc.MiB, State: alloc.Allocated}, {Ptr: segment + 2<<20, Size: 18 * alloc.MiB, State: alloc.Inactive}}},
+			{Ptr: other, Size: 20 * alloc.MiB, Pool: "large", Blocks: []alloc.Block{{Ptr: other, Size: 2 * alloc.MiB, Requested: 2 * alloc.MiB, State: alloc.Allocated}, {Ptr: other + 2<<20, Size: 18 * alloc.MiB, State: alloc.Inactive}}},
 		}
 		dump := tables.InHistory(&snapshot.Dump{Snapshot: tables.In(&snapshot.Snapshot{Events: 8, Segments: segments, Levels: snapshot.Levels{Reserved: 40 * alloc.MiB}}, tables.Tables{Stacks: h.Stacks, Sections: h.Sections, Allocations: []tables.AllocationEntry{}})}, h)
 		var file bytes.Buffer

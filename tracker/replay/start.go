@@ -106,7 +106,7 @@ func (m *machine) fillSegment(s alloc.Segment, holes *[]func() error) error {
 	}
 	cache := m.caches[i]
 	m.dev.recorded = append(m.dev.recorded[:0], place{s.Ptr, s.Size})
-	if s.Pool == alloc.LargePool { // one request of the whole size makes the driver give just that
+	if s.Pool == "large" { // one request of the whole size makes the driver give just that
 		p, err := cache.Alloc(s.Size)
 		if err != nil || p != s.Ptr {
 			return fmt.Errorf("a segment of %v: %w", s.Size, err)
@@ -118,7 +118,7 @@ func (m *machine) fillSegment(s alloc.Segment, holes *[]func() error) error {
 	for _, b := range s.Blocks {
 		for at := b.Ptr; at < b.Ptr+alloc.Ptr(b.Size); {
 			size := alloc.Bytes(b.Ptr + alloc.Ptr(b.Size) - at)
-			if s.Pool == alloc.SmallPool {
+			if s.Pool == "small" {
 				size = min(size, splitLimit) // more would be asked of the large pool
 			}
 			p, allocated, err := cache.AllocOn(size, 0)

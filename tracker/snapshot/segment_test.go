@@ -15,11 +15,11 @@ import (
 
 func TestSegmentJSON(t *testing.T) {
 	want := []alloc.Segment{
-		{Ptr: 512, Size: 1536, Pool: alloc.SmallPool, Blocks: []alloc.Block{
+		{Ptr: 512, Size: 1536, Pool: "small", Blocks: []alloc.Block{
 			{Ptr: 512, Size: 512, Requested: 100, State: alloc.Allocated}, {Ptr: 1024, Size: 512, State: alloc.Inactive},
 			{Ptr: 1536, Size: 512, Requested: 512, State: alloc.Pending},
 		}},
-		{Ptr: 4096, Size: 512, Pool: alloc.LargePool, Stream: 3, Expandable: true, Private: "(0, 1)", Blocks: []alloc.Block{
+		{Ptr: 4096, Size: 512, Pool: "large", Stream: 3, Expandable: true, Private: "(0, 1)", Blocks: []alloc.Block{
 			{Ptr: 4096, Size: 512, Requested: 1, State: alloc.Allocated},
 		}},
 	}
@@ -31,7 +31,8 @@ func TestSegmentJSON(t *testing.T) {
 	for name, segment := range map[string]string{
 		"a hole":       `{"address":512,"bytes":1024,"pool":"small","blocks":[{"address":1024,"bytes":512,"state":"inactive"}]}`,
 		"too short":    `{"address":512,"bytes":1024,"pool":"small","blocks":[{"address":512,"bytes":512,"state":"inactive"}]}`,
-		"no pool":      `{"address":512,"bytes":512,"pool":"medium","blocks":[{"address":512,"bytes":512,"state":"inactive"}]}`,
+		"no pool":      `{"address":512,"bytes":512,"blocks":[{"address":512,"bytes":512,"state":"inactive"}]}`,
+		"another pool": `{"address":512,"bytes":512,"pool":"medium","blocks":[{"address":512,"bytes":512,"state":"inactive"}]}`,
 		"no state":     `{"address":512,"bytes":512,"pool":"small","blocks":[{"address":512,"bytes":512,"state":"gone"}]}`,
 		"no such size": `{"address":512,"bytes":0,"pool":"small","blocks":[{"address":512,"bytes":-512,"state":"inactive"}]}`,
 		"negative":     `{"address":512,"bytes":-512,"pool":"small","blocks":[]}`,

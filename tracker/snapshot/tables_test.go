@@ -29,7 +29,7 @@ func foreign(t *testing.T) *snapshot.Dump {
 	streams := []alloc.Stream{0, 0x7f00_0000_1000}
 	x, err := tables.Untyped("autograd_detail", 1000)
 	require.NoError(t, err)
-	segment := alloc.Segment{Ptr: 512, Size: 2048, Pool: alloc.SmallPool, Stream: streams[1], Expandable: true, Blocks: []alloc.Block{
+	segment := alloc.Segment{Ptr: 512, Size: 2048, Pool: "small", Stream: streams[1], Expandable: true, Blocks: []alloc.Block{
 		{Ptr: 512, Size: 1024, Requested: 1000, State: alloc.Allocated}, {Ptr: 1536, Size: 1024, State: alloc.Pending},
 	}}
 	require.NoError(t, segment.Check())

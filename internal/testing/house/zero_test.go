@@ -41,7 +41,7 @@ import (
 // zeros are the zero values of all public types but interfaces, functions and generic ones.
 var zeros = []any{
 	new(alloc.Block), new(alloc.BlockState), new(alloc.Bytes), new(alloc.DType), new(alloc.MemInfo), new(alloc.Memory),
-	new(alloc.OutOfMemoryError), new(alloc.Pool), new(alloc.Ptr), new(alloc.Segment), new(alloc.Shape), new(alloc.Stats),
+	new(alloc.OutOfMemoryError), new(alloc.Ptr), new(alloc.Segment), new(alloc.Shape), new(alloc.Stats),
 	new(alloc.Stream), new(alloc.Usage),
 	new(cache.Cache), new(cache.Config),
 	new(cuda.Error), new(cuda.Info), new(cuda.PinnedConfig), new(cuda.PoolConfig),

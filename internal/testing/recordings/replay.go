@@ -200,7 +200,7 @@ func (r *replay) check() error {
 func Held(cache *cache.Cache, pool [2]int64) []Segment {
 	var held []Segment
 	for s := range cache.Segments() {
-		segment := Segment{Ptr: s.Ptr, Size: s.Size, Small: s.Pool == alloc.SmallPool, Stream: int64(s.Stream), Pool: pool}
+		segment := Segment{Ptr: s.Ptr, Size: s.Size, Small: s.Pool == "small", Stream: int64(s.Stream), Pool: pool}
 		for _, b := range s.Blocks {
 			segment.Blocks = append(segment.Blocks, Block{b.Ptr, b.Size, b.Requested, b.State != alloc.Inactive, b.State == alloc.Pending})
 		}

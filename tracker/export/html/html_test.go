@@ -176,7 +176,7 @@ func TestSegments(t *testing.T) {
 
 // TestSegmentsOfBlocksThatWait: what was freed and may still be used is distinguished.
 func TestSegmentsOfBlocksThatWait(t *testing.T) {
-	segment := alloc.Segment{Ptr: 512, Size: 2048, Pool: alloc.SmallPool, Blocks: []alloc.Block{
+	segment := alloc.Segment{Ptr: 512, Size: 2048, Pool: "small", Blocks: []alloc.Block{
 		{Ptr: 512, Size: 1024, State: alloc.Pending}, {Ptr: 1536, Size: 1024, State: alloc.Inactive},
 	}}
 	r := wide(1, 1, 1)

@@ -35,7 +35,7 @@ func told(c *contents) (all []written) {
 		w := written{ordinal: s.Ordinal, live: s.Live, peak: s.Peak, events: make(map[mem.Action]int), freedAt: make(map[string]int), pools: make(map[string]alloc.Bytes)}
 		for _, segment := range s.Segments {
 			w.reserved += segment.Size
-			w.pools[segment.Private+" "+segment.Pool.String()] += segment.Size
+			w.pools[segment.Private+" "+segment.Pool] += segment.Size
 			if segment.Expandable {
 				w.expandable += segment.Size
 			}

@@ -72,7 +72,7 @@ func (p *part) undo(e *snapshot.Event) {
 		p.open.Cut(addr, e.Allocated)
 	case walk.Shrink:
 		if p.open.At(addr) == nil {
-			p.open.Insert(walk.Span{Ptr: addr, Size: e.Allocated, Pool: alloc.LargePool, Stream: e.Stream, Expandable: p.expandable})
+			p.open.Insert(walk.Span{Ptr: addr, Size: e.Allocated, Pool: "large", Stream: e.Stream, Expandable: p.expandable})
 		}
 	}
 }

@@ -93,9 +93,9 @@ func (r *rebuilder) addSegment(s *rawSegment, blocks []alloc.Block) {
 	if size == 0 {
 		return
 	}
-	pool := alloc.LargePool
+	pool := "large"
 	if s.kind == "small" {
-		pool = alloc.SmallPool
+		pool = "small"
 	}
 	whole := alloc.Segment{
 		Ptr: alloc.Ptr(s.address), Size: size, Pool: pool, Stream: alloc.Stream(s.stream), Expandable: s.expandable, Private: s.pool.String(),

@@ -108,7 +108,7 @@ func (w *writer) segments(parts []*part) {
 func (w *writer) segmentsOf(l *list) {
 	for _, b := range w.live.sorted {
 		if w.open.At(b.addr) == nil {
-			w.open.Insert(walk.Span{Ptr: b.addr, Size: b.size, Pool: alloc.LargePool, Stream: b.stream, Own: true})
+			w.open.Insert(walk.Span{Ptr: b.addr, Size: b.size, Pool: "large", Stream: b.stream, Own: true})
 		}
 	}
 	for i := range w.dump.Snapshot.Segments {
@@ -165,7 +165,7 @@ func (w *writer) segment(s *walk.Span, in []block, sites []site) {
 	w.intItem("active_size", int64(active))
 	w.intItem("requested_size", int64(requested))
 	w.intItem("stream", streamNumber(s.Stream))
-	w.nameItem("segment_type", s.Pool.String())
+	w.nameItem("segment_type", s.Pool)
 	w.name("segment_pool_id")
 	w.pool(s.Private)
 	w.name("is_expandable")

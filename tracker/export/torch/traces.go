@@ -110,7 +110,7 @@ func (w *writer) grow(l *list, e snapshot.Event) {
 	if w.open.At(addr) != nil {
 		return
 	}
-	w.open.Insert(walk.Span{Ptr: addr, Size: e.Allocated, Pool: alloc.LargePool, Stream: e.Stream})
+	w.open.Insert(walk.Span{Ptr: addr, Size: e.Allocated, Pool: "large", Stream: e.Stream})
 	w.memoryEvent(l, w.action("segment_alloc", "segment_map"), e, e.Allocated)
 }
 
@@ -145,7 +145,7 @@ func (w *writer) cover(addr alloc.Ptr, size alloc.Bytes, stream alloc.Stream) al
 		s.Users++
 		return 0
 	}
-	return w.open.Insert(walk.Span{Ptr: addr, Size: size, Pool: alloc.LargePool, Stream: stream, Own: true, Users: 1}).Size
+	return w.open.Insert(walk.Span{Ptr: addr, Size: size, Pool: "large", Stream: stream, Own: true, Users: 1}).Size
 }
 
 // uncover removes the segment that cover made when its last buffer is freed.

@@ -12,7 +12,7 @@ import (
 type Span struct {
 	Ptr        alloc.Ptr
 	Size       alloc.Bytes
-	Pool       alloc.Pool
+	Pool       string
 	Stream     alloc.Stream
 	Expandable bool
 	Private    string // pool: see alloc.Segment

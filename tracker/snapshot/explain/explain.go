@@ -49,7 +49,7 @@ type Explanation struct {
 }
 
 type freeBlock struct {
-	pool   alloc.Pool
+	pool   string
 	stream alloc.Stream
 	size   alloc.Bytes
 }
@@ -58,7 +58,7 @@ type freeBlock struct {
 type pin struct {
 	Segment alloc.Ptr    `json:"address"`
 	Size    alloc.Bytes  `json:"bytes"`
-	Pool    alloc.Pool   `json:"pool"`
+	Pool    string       `json:"pool"`
 	Private string       `json:"private_pool,omitempty"` // its name
 	Stream  alloc.Stream `json:"stream,omitempty"`
 	Stuck   alloc.Bytes  `json:"stuck_bytes"` // free bytes in the segment
@@ -98,7 +98,7 @@ type Line struct {
 // holes are the inactive blocks of a pool and stream that have a size from Least up to twice that: what requests can find
 // without the driver. Those of private pools are left out.
 type holes struct {
-	Pool   alloc.Pool   `json:"pool"`
+	Pool   string       `json:"pool"`
 	Stream alloc.Stream `json:"stream,omitempty"`
 	Least  alloc.Bytes  `json:"least_bytes"` // the power of two below
 	Count  int          `json:"count"`
@@ -154,7 +154,7 @@ type explainer struct {
 }
 
 type holeKey struct {
-	pool   alloc.Pool
+	pool   string
 	stream alloc.Stream
 	least  alloc.Bytes
 }
@@ -199,7 +199,7 @@ func releasableIn(s *alloc.Segment, b alloc.Block) alloc.Bytes {
 		return 0
 	}
 	chunk := alloc.Ptr(smallSegment)
-	if s.Pool == alloc.LargePool {
+	if s.Pool == "large" {
 		chunk = alloc.Ptr(10 * smallSegment)
 	}
 	from := s.Ptr + (b.Ptr-s.Ptr+chunk-1)/chunk*chunk
@@ -292,16 +292,16 @@ func (x *explainer) finish() {
 		x.holes = append(x.holes, *h)
 	}
 	slices.SortFunc(x.holes, func(a, b holes) int {
-		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.Least, b.Least))
+		return cmp.Or(cmp.Compare(b.Pool, a.Pool), cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.Least, b.Least))
 	})
 }
 
 // Find returns how many requests of n bytes, one after the other, the inactive blocks of the
 // default stream can serve without the driver, and the largest of these blocks.
 func (x *Explanation) Find(n alloc.Bytes) (requests int64, largest alloc.Bytes) {
-	pool := alloc.SmallPool
+	pool := "small"
 	if n > alloc.MiB {
-		pool = alloc.LargePool
+		pool = "large"
 	}
 	need := (max(n, 1) + 511) &^ 511
 	for _, h := range x.free {

@@ -178,9 +178,9 @@ func (w *rewind) undo(seq uint64, e *tables.EventEntry) {
 		w.total -= e.Allocated
 	case walk.Shrink:
 		w.total += e.Allocated
-		pool := alloc.LargePool
+		pool := "large"
 		if e.Allocated <= smallSegment && !w.expandable {
-			pool = alloc.SmallPool
+			pool = "small"
 		}
 		w.reserved.enter(walk.Span{Ptr: e.Ptr, Size: e.Allocated, Pool: pool, Stream: w.stream(e), Expandable: w.expandable, Private: w.past.Pool(seq)}, true)
 	}

@@ -32,7 +32,7 @@ func shortRun(t *testing.T) *snapshot.Dump {
 	event := func(i int, action mem.Action, p alloc.Ptr, n alloc.Bytes) tables.EventEntry {
 		return tables.EventEntry{Since: time.Duration(i) * time.Second, Action: action, Ptr: p, Allocated: n, Tensor: &x, Stack: id}
 	}
-	held := alloc.Segment{Ptr: segment, Size: 20 * alloc.MiB, Pool: alloc.LargePool, Blocks: []alloc.Block{
+	held := alloc.Segment{Ptr: segment, Size: 20 * alloc.MiB, Pool: "large", Blocks: []alloc.Block{
 		{Ptr: segment, Size: 4 * alloc.MiB, State: alloc.Inactive},
 		{Ptr: second, Size: 4 * alloc.MiB, Requested: 4 * alloc.MiB, State: alloc.Allocated},
 		{Ptr: second + 4<<20, Size: 12 * alloc.MiB, State: alloc.Inactive},

@@ -110,7 +110,7 @@ func (w *rewind) bound(buffers []alloc.Ptr, after []tables.EventEntry) {
 }
 
 // large reports whether blocks of a segment keep what is too little to split.
-func large(s *walk.Span) bool { return s != nil && s.Pool == alloc.LargePool && !s.Expandable }
+func large(s *walk.Span) bool { return s != nil && s.Pool == "large" && !s.Expandable }
 
 // tile returns the blocks of a span: the live ones, and the free ones between them.
 func (w *rewind) tile(s *walk.Span, live []alloc.Ptr) []alloc.Block {

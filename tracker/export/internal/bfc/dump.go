@@ -34,7 +34,7 @@ func (d *Failure) dump() *snapshot.Dump {
 	runs, _ := d.runs()
 	b := builder{stacks: new(tables.StackTable), sites: make(map[siteKey]int32), byName: make(map[string]tables.StackID)}
 	for _, run := range runs {
-		s := alloc.Segment{Ptr: run[0].ptr, Pool: alloc.LargePool}
+		s := alloc.Segment{Ptr: run[0].ptr, Pool: "large"}
 		for i := range run {
 			c := &run[i]
 			block := alloc.Block{Ptr: c.ptr, Size: c.size, State: alloc.Inactive}
