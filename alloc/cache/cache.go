@@ -133,16 +133,6 @@ func (c *Cache) Close() error {
 	return err
 }
 
-// MemInfo asks the driver. The result's Free does not include inactive blocks. The error is the
-// device's.
-func (c *Cache) MemInfo() (alloc.MemInfo, error) { return c.dev.MemInfo() }
-
-// Name returns the device's name.
-func (c *Cache) Name() string { return c.dev.Name() }
-
-// Ordinal returns the device's index.
-func (c *Cache) Ordinal() int { return c.dev.Ordinal() }
-
 // Unwrap returns the device under the cache; alloc.As uses it.
 func (c *Cache) Unwrap() alloc.Device { return c.dev }
 

@@ -11,10 +11,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 )
 
-// Cache is a caching allocator over a Device, and is a Device itself. The
-// package comment describes its scheme. Make one with New.
+// dev is the device under a Cache.
+type dev = alloc.Device
+
+// Cache is a caching allocator over a Device, and is a Device itself. Its Name and Ordinal are those of the device
+// below it, and so is MemInfo: inactive blocks count as used. The package comment describes its scheme. Make one with
+// New.
 type Cache struct {
-	dev      alloc.Device
+	dev
 	device   string // its name and ordinal, for errors
 	rounding rounding
 

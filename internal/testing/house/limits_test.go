@@ -29,7 +29,7 @@ var larger = map[string]struct{ files, cycle int }{}
 var names = map[string]int{
 	"alloc":                     134,
 	"alloc/alloctest":           2,
-	"alloc/cache":               25,
+	"alloc/cache":               23,
 	"alloc/cuda":                36,
 	"alloc/sim":                 26,
 	"contrib/gomlx":             4,
