@@ -38,31 +38,32 @@ func (b Bytes) String() string {
 
 var binaryUnits = []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 
-// ParseBytes reads an amount as String writes it, and as people type it: a decimal number,
-// then a unit, with or without a space between. Units are those of the GNU tools, in any case:
-// KiB, Ki and K are 1024 bytes, KB is 1000, and so on up to E; B or nothing is bytes. A
-// fraction of a byte is rounded to the nearest byte. The error names the text and the units
-// that can be used.
-func ParseBytes(s string) (Bytes, error) {
+// Set reads an amount as String writes it, and as people type it: a decimal number, then a
+// unit, with or without a space between. Units are those of the GNU tools, in any case: KiB, Ki
+// and K are 1024 bytes, KB is 1000, and so on up to E; B or nothing is bytes. A fraction of a
+// byte is rounded to the nearest byte. The error names the text and the units that can be used,
+// and leaves the amount as it was. It makes *Bytes a flag.Value.
+func (b *Bytes) Set(s string) error {
 	text := strings.TrimSpace(s)
 	split := strings.LastIndexAny(text, "0123456789.") + 1
 	number, suffix := text[:split], strings.TrimSpace(text[split:])
 	unit, ok := unitNamed(suffix)
 	if !ok {
-		return 0, fmt.Errorf("parse bytes %q: unknown unit %q: use B, KiB, MiB, GiB, TiB (1024) or KB, MB, GB, TB (1000)", s, suffix)
+		return fmt.Errorf("parse bytes %q: unknown unit %q: use B, KiB, MiB, GiB, TiB (1024) or KB, MB, GB, TB (1000)", s, suffix)
 	}
 	if len(number) > 40 || strings.Trim(number, "+-.0123456789") != "" {
-		return 0, fmt.Errorf("parse bytes %q: want a decimal number and a unit, such as 24GiB or 1.5 MiB", s)
+		return fmt.Errorf("parse bytes %q: want a decimal number and a unit, such as 24GiB or 1.5 MiB", s)
 	}
 	value, ok := new(big.Rat).SetString(number)
 	if !ok {
-		return 0, fmt.Errorf("parse bytes %q: want a decimal number and a unit, such as 24GiB or 1.5 MiB", s)
+		return fmt.Errorf("parse bytes %q: want a decimal number and a unit, such as 24GiB or 1.5 MiB", s)
 	}
 	n := roundRat(value.Mul(value, new(big.Rat).SetInt64(unit)))
 	if !n.IsInt64() {
-		return 0, fmt.Errorf("parse bytes %q: out of range: want less than 8 EiB", s)
+		return fmt.Errorf("parse bytes %q: out of range: want less than 8 EiB", s)
 	}
-	return Bytes(n.Int64()), nil
+	*b = Bytes(n.Int64())
+	return nil
 }
 
 // roundRat rounds to the nearest integer, halves away from zero.
@@ -99,14 +100,4 @@ func unitNamed(name string) (int64, bool) {
 		factor *= base
 	}
 	return factor, true
-}
-
-// Set makes *Bytes a flag.Value. The error is that of ParseBytes.
-func (b *Bytes) Set(s string) error {
-	n, err := ParseBytes(s)
-	if err != nil {
-		return err
-	}
-	*b = n
-	return nil
 }

@@ -73,9 +73,8 @@ type script struct {
 }
 
 func (s *script) run(t *testing.T, out io.Writer, fields []string) {
-	size := func(i int) alloc.Bytes {
-		n, err := alloc.ParseBytes(fields[i])
-		require.NoError(t, err)
+	size := func(i int) (n alloc.Bytes) {
+		require.NoError(t, n.Set(fields[i]))
 		return n
 	}
 	var err error

@@ -27,7 +27,7 @@ var larger = map[string]struct{ files, cycle int }{}
 // names is the most public names that each package may have: types, functions, methods, fields and values. A new
 // name raises a number here, so that it is a decision. The goal for all together is 1,200.
 var names = map[string]int{
-	"alloc":                     134,
+	"alloc":                     133,
 	"alloc/alloctest":           2,
 	"alloc/cache":               23,
 	"alloc/cuda":                36,
