@@ -137,26 +137,14 @@ type Info struct {
 	// UUID is as nvidia-smi prints it: "GPU-e3a10000-0000-4000-8000-000000000000", or
 	// "MIG-..." of a MIG instance. A driver from before CUDA 11.4 gives an instance the
 	// UUID of its GPU.
-	UUID              string      `json:"uuid"`
-	PCIBus            string      `json:"pci_bus"`            // "0000:01:00.0"
-	ComputeCapability string      `json:"compute_capability"` // "8.0"
-	CUDA              string      `json:"cuda"`               // the newest CUDA that the driver can serve: "12.2"
-	Memory            alloc.Bytes `json:"memory_bytes"`       // the whole of it, used and free
+	UUID   string      `json:"uuid"`
+	Memory alloc.Bytes `json:"memory_bytes"` // the whole of it, used and free
 }
 
 // UUID returns it as Info has it.
 func (d *gpu) UUID() string { return d.info.UUID }
 
-// The numbers of cuDeviceGetAttribute.
-const computeCapabilityMajor, computeCapabilityMinor = 75, 76
-
-func (d *driver) describe(dev device) (Info, error) {
-	var info Info
-	version, err := d.version()
-	if err != nil {
-		return Info{}, fmt.Errorf("version of the driver: %w", err)
-	}
-	info.CUDA = fmt.Sprintf("%d.%d", version/1000, version%1000/10)
+func (d *driver) describe(dev device) (info Info, err error) {
 	if info.Name, err = d.name(dev); err != nil {
 		return Info{}, fmt.Errorf("name: %w", err)
 	}
@@ -165,18 +153,6 @@ func (d *driver) describe(dev device) (Info, error) {
 		return Info{}, fmt.Errorf("UUID: %w", err)
 	}
 	info.UUID = libcuda.UUID(uuid, info.Name)
-	if info.PCIBus, err = d.pciBusID(dev); err != nil {
-		return Info{}, fmt.Errorf("PCI bus: %w", err)
-	}
-	major, err := d.attribute(computeCapabilityMajor, dev)
-	if err != nil {
-		return Info{}, fmt.Errorf("compute capability: %w", err)
-	}
-	minor, err := d.attribute(computeCapabilityMinor, dev)
-	if err != nil {
-		return Info{}, fmt.Errorf("compute capability: %w", err)
-	}
-	info.ComputeCapability = fmt.Sprintf("%d.%d", major, minor)
 	memory, err := d.totalMemory(dev)
 	if err != nil {
 		return Info{}, fmt.Errorf("memory: %w", err)

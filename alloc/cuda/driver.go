@@ -18,7 +18,7 @@ type driver struct {
 	init, driverGetVersion, getErrorName, getErrorString function
 
 	deviceGetCount, deviceGet, deviceGetName, deviceGetUUID function
-	deviceGetPCIBusID, deviceGetAttribute, deviceTotalMem   function
+	deviceGetAttribute, deviceTotalMem                      function
 
 	primaryCtxRetain, primaryCtxRelease                             function
 	ctxPushCurrent, ctxPopCurrent, ctxGetDevice, ctxSynchronize     function
@@ -63,7 +63,6 @@ func (d *driver) symbols() []symbol {
 		{&d.deviceGet, "cuDeviceGet", ""},
 		{&d.deviceGetName, "cuDeviceGetName", ""},
 		{&d.deviceGetUUID, "cuDeviceGetUuid_v2", "cuDeviceGetUuid"},
-		{&d.deviceGetPCIBusID, "cuDeviceGetPCIBusId", ""},
 		{&d.deviceGetAttribute, "cuDeviceGetAttribute", ""},
 		{&d.deviceTotalMem, "cuDeviceTotalMem_v2", ""},
 		{&d.primaryCtxRetain, "cuDevicePrimaryCtxRetain", ""},
@@ -159,14 +158,9 @@ func (d *driver) device(ordinal int) (dev device, err error) {
 	return dev, err
 }
 
-func (d *driver) name(dev device) (string, error) { return deviceText(d.deviceGetName, dev) }
-
-func (d *driver) pciBusID(dev device) (string, error) { return deviceText(d.deviceGetPCIBusID, dev) }
-
-// deviceText calls a function that fills in a C string.
-func deviceText(f function, dev device) (string, error) {
+func (d *driver) name(dev device) (string, error) {
 	var s [256]byte
-	err := f.call(uintptr(unsafe.Pointer(&s)), uintptr(len(s)-1), uintptr(dev))
+	err := d.deviceGetName.call(uintptr(unsafe.Pointer(&s)), uintptr(len(s)-1), uintptr(dev))
 	return goString(unsafe.Pointer(&s)), err
 }
 

@@ -68,9 +68,8 @@ func driver(w io.Writer, _ *view) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "CUDA version of the driver\t%s\n", devices[0].CUDA)
 	for i, d := range devices {
-		fmt.Fprintf(w, "device %d\t%s, %s, PCI bus %s, compute capability %s, %v\n", i, d.Name, d.UUID, d.PCIBus, d.ComputeCapability, d.Memory)
+		fmt.Fprintf(w, "device %d\t%s, %s, %v\n", i, d.Name, d.UUID, d.Memory)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ var names = map[string]int{
 	"alloc":                     133,
 	"alloc/alloctest":           2,
 	"alloc/cache":               23,
-	"alloc/cuda":                36,
+	"alloc/cuda":                33,
 	"alloc/sim":                 26,
 	"contrib/gomlx":             4,
 	"contrib/llama":             6,
