@@ -185,7 +185,7 @@ func TestHeldToAttach(t *testing.T) {
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
-	require.NoError(t, w.Start(cmd.Start))
+	require.NoError(t, w.Start(cmd))
 	defer func() { in.Close(); assert.NoError(t, cmd.Wait()) }()
 	steps := json.NewDecoder(out)
 	for _, kinds := range [][]string{{"Weights"}, {"Weights", "KV", "Compute"}, {"Weights", "KV", "Compute"}} {

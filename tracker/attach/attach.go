@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"sync"
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/linked"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -54,9 +56,9 @@ func New(cfg Config) (*Watcher, error) {
 			p.close()
 			return nil, fmt.Errorf("attach: %w", err)
 		}
-		go w.libraries.search()
+		go w.libraries.search(cfg.searchEvery)
 	}
-	p.readSoonGone(w.pythons)
+	p.readSoonGone(w.pythons, w.libraries.begins)
 	go w.read()
 	return w, nil
 }
@@ -96,10 +98,6 @@ func newFeed(cfg Config, functions []function) (feed, error) {
 	return p, nil
 }
 
-// Environ returns the environment for a program that is to be watched, as exec.Cmd.Env takes it:
-// env itself, or with Config.Preload env and what makes the program load the library.
-func (w *Watcher) Environ(env []string) []string { return w.feed.environ(env) }
-
 // Watch watches a running process, and those that it started or will start. What the process
 // allocated before is known only as a sum, and only if Config.Driver tells it: see Source.Before.
 // Freeing such memory changes no ledger; Doubts counts these frees. The error says that there is no
@@ -121,15 +119,18 @@ func (w *Watcher) Watch(pid int) error {
 	return w.libraries.look()
 }
 
-// Start calls start, which starts a process, such as the method of an *exec.Cmd, and watches the
-// process from its first moment. Other processes that this program starts meanwhile are watched
-// too. With Config.Preload the process needs the environment that Environ returns. Start returns
-// the error of start, or an error that says why the process cannot be watched.
-func (w *Watcher) Start(start func() error) error {
+// Start starts a command and watches it from its first moment. With Config.Preload it adds to cmd.Env what makes the
+// command load the library. Other processes that this program starts meanwhile are watched too. Start returns the error of
+// cmd.Start, or one that says why the command cannot be watched.
+func (w *Watcher) Start(cmd *exec.Cmd) error {
+	cmd.Env = w.feed.environ(cmd.Environ())
+	if !w.cfg.Preload {
+		w.libraries.linked(linked.OfCommand(cmd.Path, cmd.Dir, cmd.Env))
+	}
 	if err := w.feed.watch(os.Getpid()); err != nil {
 		return fmt.Errorf("attach: %w", err)
 	}
-	err := start()
+	err := cmd.Start()
 	w.feed.forget(os.Getpid())
 	return err
 }

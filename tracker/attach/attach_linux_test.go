@@ -139,8 +139,7 @@ func start(t testing.TB, w *Watcher, path string, args ...string) *client {
 	if w == nil {
 		require.NoError(t, c.Start())
 	} else {
-		c.Env = w.Environ(c.Env)
-		require.NoError(t, w.Start(c.Start))
+		require.NoError(t, w.Start(c.Cmd))
 	}
 	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
 	return c

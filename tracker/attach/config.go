@@ -2,6 +2,7 @@ package attach
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
@@ -44,8 +45,8 @@ type Config struct {
 	// and another the segments that the blocks are parts of.
 	Functions []string
 	// Preload puts a small library in front of libcuda instead of setting probes. It needs a C
-	// compiler, but no privileges, and watches only programs that are started with the environment
-	// of Watcher.Environ.
+	// compiler, but no privileges, and watches only programs that Watcher.Start
+	// starts, and those that they start.
 	Preload bool
 	// RingBytes is the size of the buffer for events not read yet, rounded up to a power of two. A call
 	// takes 104 bytes, and one that allocates 160 and 8 for each frame of its stack, 16 for those of Python. 0 means 64 MiB, room for
@@ -59,8 +60,9 @@ type Config struct {
 	// MaxStacks is how many different call stacks of a process are kept; 0 is 65,536.
 	maxStacks int
 
-	pairs  []functionPair // what Functions say
-	single bool           // for tests: attach probes one by one, as kernels before 6.6 need it
+	pairs       []functionPair // what Functions say
+	single      bool           // for tests: attach probes one by one, as kernels before 6.6 need it
+	searchEvery time.Duration  // how often the processes are searched for libraries that they opened; 0 is 0.1 s
 }
 
 const (
@@ -75,6 +77,7 @@ func (cfg Config) complete() Config {
 	cfg.RingBytes = powerOfTwo(max(minRing, cmp.Or(cfg.RingBytes, defaultRing)))
 	cfg.maxEvents = cmp.Or(cfg.maxEvents, defaultEvents)
 	cfg.maxStacks = cmp.Or(cfg.maxStacks, defaultStacks)
+	cfg.searchEvery = cmp.Or(cfg.searchEvery, 100*time.Millisecond)
 	return cfg
 }
 

@@ -4,7 +4,7 @@
 //
 //	w, err := attach.New(attach.Config{})
 //	defer w.Close()
-//	err = w.Watch(pid) // or w.Start(cmd.Start)
+//	err = w.Watch(pid) // or w.Start(cmd)
 //	...
 //	for _, source := range w.Sources() {
 //		fmt.Println(source.Origin(), source.Track().Delta)
@@ -36,8 +36,8 @@
 // probes are set in the library's file: while there is a watcher, every process that calls the same
 // libcuda is slowed down by microseconds per call, watched or not.
 //
-// Config.Preload needs a C compiler, but no privileges: a program that is started with the
-// environment of Watcher.Environ loads a small library in front of libcuda. It reports the same
+// Config.Preload needs a C compiler, but no privileges: a program that Watcher.Start
+// starts, and all that it starts, load a small library in front of libcuda. It reports the same
 // calls over a socket.
 //
 // A process that is watched by its number has memory from before: Source.Before says how much,

@@ -184,8 +184,9 @@ type feed interface {
 	// runs tells how a process's interpreter of Python is laid out; runsOther, that the process has ended or runs another program.
 	runs(pid int, l python.Layout) error
 	runsOther(pid int)
-	// readSoonGone has what may be gone before its event is applied read as soon as it is seen.
-	readSoonGone(of *python.Processes)
+	// readSoonGone has what may be gone before its event is applied read as soon as it is seen, and calls begins, in a goroutine of
+	// its own, for each process that begins a program.
+	readSoonGone(of *python.Processes, begins func(pid int))
 
 	// teach says how to get from the frame with a return address to its caller: from now on the stack needs no copy for it.
 	teach(pid int, generation uint32, pc uint64, s unwind.Step)

@@ -21,7 +21,7 @@ func Example() {
 
 	cmd := exec.Command("./train")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	if err := w.Start(cmd.Start); err != nil {
+	if err := w.Start(cmd); err != nil {
 		fmt.Println(err)
 		return
 	}

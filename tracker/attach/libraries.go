@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/linked"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
@@ -74,20 +74,20 @@ func (l *libraries) remove(pid int) {
 	delete(l.pids, pid)
 }
 
-// probe probes a file, once. The caller holds l.mu.
-func (l *libraries) probe(path, library string) error {
+// probe probes a file, once. isNew says that it is a library that is watched, and was not probed before. The caller holds l.mu.
+func (l *libraries) probe(path, library string) (isNew bool, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if slices.ContainsFunc(l.files, func(f os.FileInfo) bool { return os.SameFile(f, info) }) {
-		return nil
+		return false, nil
 	}
 	if err := l.feed.library(path, library); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return false, fmt.Errorf("%s: %w", path, err)
 	}
 	l.files = append(l.files, info)
-	return nil
+	return library != loader, nil
 }
 
 // probeFirst probes libraries before any process loads them. For libcuda these are the given files,
@@ -122,7 +122,7 @@ func (l *libraries) probeAny(library string, paths []string, certain bool) error
 	var errs []error
 	known := len(l.files)
 	for _, path := range paths {
-		err := l.probe(path, library)
+		_, err := l.probe(path, library)
 		if err != nil && certain {
 			return err
 		}
@@ -136,9 +136,9 @@ func (l *libraries) probeAny(library string, paths []string, certain bool) error
 	return nil
 }
 
-// search looks for other files in the processes until the watcher is closed.
-func (l *libraries) search() {
-	ticker := time.NewTicker(100 * time.Millisecond)
+// search looks for other files in the processes, at intervals, until the watcher is closed.
+func (l *libraries) search(every time.Duration) {
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
 		select {
@@ -178,29 +178,64 @@ func (l *libraries) find() (late map[int]string, err error) {
 		l.pythons.Look(pid, mappings, at)
 		for _, m := range mappings {
 			library, ok := l.of(m.Path)
-			if !ok {
+			file := symbols.InRoot(pid, m.Path)
+			if !ok || l.failed[file] {
 				continue
 			}
-			path, known := symbols.InRoot(pid, m.Path), len(l.files)
-			if l.failed[path] {
-				continue
-			}
-			if err := l.probe(path, library); err != nil {
+			isNew, err := l.probe(file, library)
+			if err != nil {
 				if len(l.failed) == maxFailed {
 					clear(l.failed)
 				}
-				l.failed[path] = true
+				l.failed[file] = true
 				if library == loader {
 					continue
 				}
 				return late, fmt.Errorf("process %d: %w", pid, err)
 			}
-			if len(l.files) > known && library != loader {
+			if isNew {
 				late[pid] = m.Path
 			}
 		}
 	}
 	return late, nil
+}
+
+// begins probes what a process's program, which it has just begun, is linked with: as a rule before the dynamic loader has loaded it.
+func (l *libraries) begins(pid int) {
+	for _, path := range l.linked(linked.OfProcess(pid)) {
+		if has(pid, path) {
+			l.found(pid, path)
+		}
+	}
+}
+
+// linked probes what a program is linked with, and returns what was not probed before. What is wrong with a file is said when it is loaded.
+func (l *libraries) linked(with linked.Program) (fresh []string) {
+	for _, path := range with.Libraries() {
+		library, ok := l.of(path)
+		if !ok {
+			continue
+		}
+		l.mu.Lock()
+		if l.pids != nil { // not stopped
+			if isNew, err := l.probe(filepath.Join(with.Root, path), library); err == nil && isNew {
+				fresh = append(fresh, path)
+			}
+		}
+		l.mu.Unlock()
+	}
+	return fresh
+}
+
+// has reports whether a process has loaded a file.
+func has(pid int, path string) bool {
+	info, err := os.Stat(symbols.InRoot(pid, path))
+	mappings, _ := symbols.ReadMaps(pid)
+	return err == nil && slices.ContainsFunc(mappings, func(m symbols.Mapping) bool {
+		its, err := os.Stat(symbols.InRoot(pid, m.Path))
+		return err == nil && os.SameFile(info, its)
+	})
 }
 
 // found notes that a process had called a library that was not watched yet. It asks the Driver, so the
@@ -244,26 +279,16 @@ func usualLibraries(library string) (all []string) {
 	for _, dir := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
 		all = append(append(all, filepath.Join(dir, library)), versions(filepath.Join(dir, library))...)
 	}
-	for _, ldconfig := range []string{"/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig"} {
-		out, err := exec.Command(ldconfig, "-p").Output()
-		if err != nil {
-			continue
+	for name, paths := range linked.ReadCache("/etc/ld.so.cache") {
+		if name == library || strings.HasPrefix(name, library+".") {
+			all = append(all, paths...)
 		}
-		for line := range bytes.Lines(out) { // libcuda.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libcuda.so.1
-			if name, path, ok := strings.Cut(strings.TrimSpace(string(line)), " => "); ok && (strings.HasPrefix(name, library+" ") || strings.HasPrefix(name, library+".")) && !is32(name) {
-				all = append(all, path)
-			}
-		}
-		break
 	}
-	for _, dir := range []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64"} {
+	for _, dir := range slices.Concat(linked.Folders, []string{"/usr/lib/wsl/lib", "/usr/local/nvidia/lib64"}) {
 		all = append(append(all, filepath.Join(dir, library)), versions(filepath.Join(dir, library))...)
 	}
 	return all
 }
-
-// is32 tells the library of 32-bit programs by what ldconfig says of it.
-func is32(name string) bool { return !strings.Contains(name, "64") }
 
 // descendants returns the processes that a process started, and all that these started.
 func descendants(pid int) (all []int) {

@@ -3,10 +3,13 @@
 package attach
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -72,6 +75,48 @@ func TestAllocatorsInLibraries(t *testing.T) {
 
 	_, err := New(Config{pairs: []functionPair{{library: "/no/such/lib.so", alloc: "a", free: "b", size: 1, address: 1}}})
 	assert.Error(t, err)
+}
+
+// TestALinkedLibrary: a library that is known by its name alone, and that only the program knows where to find, is watched from its
+// first call on. Nobody looks at what the program has loaded.
+func TestALinkedLibrary(t *testing.T) {
+	libs, err := gpuemu.Build()
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	library, path := filepath.Join(dir, "libpool.so"), filepath.Join(dir, "pieces")
+	for _, args := range [][]string{
+		{"-g", "-O2", "-shared", "-fPIC", "-o", library, "testdata/pool.c", "-L" + libs.Dir, "-lcuda"},
+		{"-g", "-O1", "-DPOOL", "-o", path, "testdata/pieces.c", library, "-Wl,-rpath," + dir, "-L" + libs.Dir, "-l:libcuda.so.1", "-lpthread"},
+	} {
+		text, err := exec.Command(compiler(), args...).CombinedOutput()
+		require.NoError(t, err, "%s", text)
+	}
+	for name, command := range map[string][]string{"the command": {path}, "a child": {"sh", "-c", `"$0" wait; true`, path}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatcher(t, Config{Functions: []string{"libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)"}, searchEvery: time.Hour})
+			c := start(t, w, command[0], command[1:]...)
+			if len(command) > 1 { // it waits
+				info, err := os.Stat(library)
+				require.NoError(t, err)
+				require.Eventually(t, func() bool {
+					w.libraries.mu.Lock()
+					defer w.libraries.mu.Unlock()
+					return slices.ContainsFunc(w.libraries.files, func(f os.FileInfo) bool { return os.SameFile(f, info) })
+				}, time.Minute, time.Millisecond)
+				fmt.Fprintln(c.in)
+			}
+			want := c.live(t)
+			w.Sync()
+			require.NotEmpty(t, want)
+			require.Len(t, w.Sources(), 1)
+			assert.Equal(t, want, w.Sources()[0].addresses())
+			if len(command) == 1 {
+				assert.Empty(t, w.Doubts())
+			}
+		})
+	}
 }
 
 // TestLlamaCpp watches ggml, by which llama.cpp allocates, called from Go without cgo. The library is that of a release, which

@@ -196,7 +196,7 @@ func forge(t *testing.T, user int, name, token string) (fd int) {
 func TestPreloadInAnotherNetwork(t *testing.T) {
 	w := newPreload(t)
 	c := &client{Cmd: gpuemu.Command(t, gpuemu.Options{}, buildC(t, "-DLINKED"), "leak", "2", "fork")}
-	c.Env = w.Environ(c.Env)
+	c.Env = w.feed.environ(c.Env)
 	c.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
 		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},

@@ -301,7 +301,7 @@ func (m *bpf) see() asm.Instructions {
 }
 
 // readSoonGone reads what may soon be gone, until the probes are closed: names of code objects that are new, and programs that begin.
-func (p *probes) readSoonGone(of *python.Processes) {
+func (p *probes) readSoonGone(of *python.Processes, begins func(pid int)) {
 	go func() {
 		for {
 			record, err := p.soonGone.Read()
@@ -316,6 +316,7 @@ func (p *probes) readSoonGone(of *python.Processes) {
 			if code := word(2); code != 0 {
 				of.Read(int(word(0)), code, word(1))
 			} else {
+				go begins(int(word(0)))
 				p.births.read(program{uint32(word(0)), word(1)})
 			}
 		}

@@ -44,7 +44,7 @@ var names = map[string]int{
 	"nvml":                      106,
 	"nvml/chart":                7,
 	"tracker":                   105,
-	"tracker/attach":            31,
+	"tracker/attach":            30,
 	"tracker/cucontext":         24,
 	"tracker/export":            33,
 	"tracker/export/files":      9,

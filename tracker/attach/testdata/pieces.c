@@ -1,5 +1,5 @@
 // Takes pieces from one of the libraries beside it and gives some back, from several threads,
-// then prints what it has and waits for the end of its input.
+// then prints what it has and waits for the end of its input. With an argument it waits for a line before it begins.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,8 +56,11 @@ static void *worker(void *seed) {
 	return NULL;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
 	pthread_t t[4];
+	(void)argv;
+	if (argc > 1)
+		getchar();
 	begin();
 	for (size_t i = 0; i < 4; i++)
 		pthread_create(&t[i], NULL, worker, (void *)(i + 1));

@@ -9,7 +9,6 @@ import (
 	"iter"
 	"net"
 	"net/http"
-	"os"
 	"os/signal"
 	"strings"
 	"time"
@@ -209,11 +208,7 @@ func attachTo(w *attach.Watcher, tables io.Writer, o attachOptions) error {
 
 // attachToCommand runs a command and watches it.
 func attachToCommand(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOptions, path string) (code int, err error) {
-	var child *child
-	err = w.Start(func() error {
-		child, err = startChild(a, path, o.command, w.Environ(os.Environ()))
-		return err
-	})
+	child, err := startChild(a, path, o.command, w.Start)
 	if err != nil {
 		return 0, err
 	}

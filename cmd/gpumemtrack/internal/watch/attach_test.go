@@ -131,7 +131,9 @@ func TestAttachedPages(t *testing.T) {
 	assert.Equal(t, 403, refused.Code)
 	assert.Contains(t, refused.Body.String(), `--allow-host "gpu-8.example.com"`)
 	assert.Contains(t, get("/").Body.String(), "Nothing has asked for memory yet")
-	require.NoError(t, w.Start(exec.Command(command[0], command[1:]...).Run))
+	leak := exec.Command(command[0], command[1:]...)
+	require.NoError(t, w.Start(leak))
+	require.NoError(t, leak.Wait())
 	page := "/" + get("/").Header().Get("Location")
 	require.Regexp(t, `^/\d+-gpu0/$`, page)
 	for path, want := range map[string]string{
@@ -332,7 +334,7 @@ func attachedUntilRead(t *testing.T, o attachOptions, program string) string {
 	require.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
-	require.NoError(t, w.Start(cmd.Start))
+	require.NoError(t, w.Start(cmd))
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() && lines.Text() != "done" {
 	}

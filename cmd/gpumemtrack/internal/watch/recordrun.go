@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -78,7 +79,7 @@ func recordUntil(a *cli.App, ctx context.Context, cfg nvml.Config, charts []stri
 // recordCommand runs the command and records it. Standard output belongs to the command; ours goes
 // to stderr.
 func recordCommand(a *cli.App, cfg nvml.Config, charts []string, o recordOptions, path string) error {
-	child, err := startChild(a, path, o.command, nil)
+	child, err := startChild(a, path, o.command, (*exec.Cmd).Start)
 	if err != nil {
 		return err
 	}

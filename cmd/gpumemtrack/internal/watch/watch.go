@@ -66,16 +66,16 @@ func cannotRun(name string, err error) error {
 	return cli.Exit(code, fmt.Errorf("cannot run %q: %w: check its name, or write its path", name, err))
 }
 
-// startChild starts a command with our own streams. A nil environment means ours. Until watch is
+// startChild starts a command with our own streams and environment. Until watch is
 // called nobody waits for the command, so even if it ends its number is not used again.
-func startChild(a *cli.App, path string, command, env []string) (*child, error) {
+func startChild(a *cli.App, path string, command []string, start func(*exec.Cmd) error) (*child, error) {
 	cmd := exec.Command(path, command[1:]...)
-	cmd.Args[0], cmd.Env = command[0], env
+	cmd.Args[0] = command[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.Stdin, a.Stdout.Writer, a.Stderr
 	c := &child{cmd: cmd, signals: make(chan os.Signal, 8)}
 	c.ended, c.end = context.WithCancel(context.Background())
 	signal.Notify(c.signals, passedSignals()...)
-	if err := cmd.Start(); err != nil {
+	if err := start(cmd); err != nil {
 		signal.Stop(c.signals)
 		return nil, cannotRun(command[0], err)
 	}
