@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -205,12 +206,38 @@ func TestOpenFallsBackOnDRM(t *testing.T) {
 	require.ErrorContains(t, err, "no AMD or Intel GPU")
 }
 
+func TestOpenByName(t *testing.T) {
+	t.Setenv("PATH", "")
+	smi := script(t, "case $1 in *driver_version) echo 0, 570.1;; esac\n")
+	root, none := machine(t, "xe.txt"), filepath.Join(t.TempDir(), "none")
+	for _, names := range [][]string{{"drm:" + root}, {"nvml:" + none, "smi:" + none, "drm:" + root, "smi:" + smi}} {
+		src, err := Open(names...)
+		require.NoError(t, err)
+		assert.Contains(t, src.Name(), "DRM: xe")
+		require.NoError(t, src.Close())
+	}
+	src, err := Open("smi:" + smi)
+	require.NoError(t, err)
+	assert.Contains(t, src.Name(), "570.1")
+	require.NoError(t, src.Close())
+
+	_, err = Open("nvml:"+none, "smi:"+none, "drm:"+none)
+	require.ErrorIs(t, err, ErrNotAvailable)
+	for _, reason := range []string{none, "there is no " + none + " to run", "no AMD or Intel GPU is in " + none} {
+		assert.ErrorContains(t, err, reason)
+	}
+	_, err = Open("smi", "DRM:"+root)
+	require.EqualError(t, err, `nvml: there is no source "DRM:`+root+`": want nvml, smi or drm`)
+	assert.NotErrorIs(t, err, ErrNotAvailable)
+}
+
 // TestDRMRecorded: a process's memory is recorded where the device's own is not told, and the series says so.
 func TestDRMRecorded(t *testing.T) {
-	root := machine(t, "xe.txt")
+	root, self := machine(t, "xe.txt"), os.Getpid() // a recorder's target is a process that there is
+	require.NoError(t, os.Rename(filepath.Join(root, "proc/77"), filepath.Join(root, "proc", strconv.Itoa(self))))
 	src, err := openDRM(root)
 	require.NoError(t, err)
-	rec, err := NewRecorder(Config{Source: src, Target: Target{PID: 77}, Interval: minInterval})
+	rec, err := NewRecorder(Config{Source: src, Target: Target{PID: self}, Interval: minInterval})
 	require.NoError(t, err)
 	require.NoError(t, rec.Start())
 	time.Sleep(5 * minInterval)

@@ -17,7 +17,7 @@ import (
 //
 // Without a name it takes the best source there is: the driver's library, or without the library
 // nvidia-smi, or without an NVIDIA driver the kernel's files. Its error is ErrNotAvailable and says why
-// none can be had. A library is loaded at run time, so a program built with this package starts on a
+// none can be had; the error of a name that is none of these is not. A library is loaded at run time, so a program built with this package starts on a
 // machine without a GPU too. After Close, its methods return alloc.ErrClosed.
 func Open(names ...string) (Source, error) {
 	if len(names) == 0 {
@@ -28,7 +28,7 @@ func Open(names ...string) (Source, error) {
 		kind, path, _ := strings.Cut(name, ":")
 		opener, ok := openers[kind]
 		if !ok {
-			return nil, notAvailable("there is no source %q: want nvml, smi or drm", name)
+			return nil, fmt.Errorf("nvml: there is no source %q: want nvml, smi or drm", name)
 		}
 		src, err := opener(path)
 		if err == nil {

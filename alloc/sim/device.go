@@ -90,8 +90,9 @@ type Device interface {
 	Err() error
 
 	// Inject makes calls fail. The faults count the calls from now on, and those that are left of an
-	// earlier Inject are gone: Inject() takes all away. It panics if a fault names no call of the device.
-	Inject(f ...Fault)
+	// earlier Inject are gone: Inject() takes all away. A fault that names no call of the device is an
+	// error, and nothing changes then.
+	Inject(f ...Fault) error
 	// SetLatency makes every call that reaches the driver sleep first. Calls sleep side by side.
 	SetLatency(each time.Duration)
 	// SetOther says how much memory other processes use, rounded up to whole pages. They get at most
@@ -222,11 +223,15 @@ func (d *device) Close() error {
 	return nil
 }
 
-func (d *device) Inject(f ...Fault) {
+func (d *device) Inject(f ...Fault) error {
+	due, err := newFaults(f)
+	if err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.faults = nil
-	d.faults.add(f)
+	d.faults = due
+	return nil
 }
 
 func (d *device) SetLatency(each time.Duration) {

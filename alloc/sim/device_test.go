@@ -302,8 +302,10 @@ func TestCopyNeedsBacking(t *testing.T) {
 
 func TestFaultOfNoCall(t *testing.T) {
 	dev := open(t, sim.Config{})
-	assert.PanicsWithValue(t, `sim: Fault.Call "alloc": want one of `+
-		"[Alloc Free MemInfo Synchronize Reserve Map Unmap Queue Fill Copy Event PoolAlloc PoolFree Pool PinnedAlloc PinnedFree]",
-		func() { dev.Inject(sim.Fault{Call: "alloc"}) })
+	require.NoError(t, dev.Inject(sim.Fault{Call: "Alloc"}))
+	require.EqualError(t, dev.Inject(sim.Fault{Call: "Free"}, sim.Fault{Call: "alloc"}), `sim: Fault.Call "alloc": want one of `+
+		"[Alloc Free MemInfo Synchronize Reserve Map Unmap Queue Fill Copy Event PoolAlloc PoolFree Pool PinnedAlloc PinnedFree]")
 	assert.Zero(t, dev.Calls("alloc"))
+	_, err := dev.Alloc(1)
+	require.ErrorIs(t, err, sim.ErrInjected, "the faults from before stay")
 }

@@ -51,16 +51,17 @@ func (e *faultError) Unwrap() error { return e.Err }
 // faults are the injected faults that have not all happened yet.
 type faults []Fault
 
-func (f *faults) add(added []Fault) {
-	for _, fault := range added {
+func newFaults(injected []Fault) (faults, error) {
+	f := slices.Clone(injected)
+	for i, fault := range f {
 		if !slices.Contains(calls, fault.Call) {
-			panic(fmt.Sprintf("sim: Fault.Call %q: want one of %v", fault.Call, calls))
+			return nil, fmt.Errorf("sim: Fault.Call %q: want one of %v", fault.Call, calls)
 		}
-		fault.Nth = max(fault.Nth, 1)
-		fault.Times = cmp.Or(fault.Times, 1)
-		fault.Err = cmp.Or(fault.Err, ErrInjected)
-		*f = append(*f, fault)
+		f[i].Nth = max(fault.Nth, 1)
+		f[i].Times = cmp.Or(fault.Times, 1)
+		f[i].Err = cmp.Or(fault.Err, ErrInjected)
 	}
+	return f, nil
 }
 
 // next counts a call, and returns the error that it must fail with. Each fault

@@ -3,6 +3,7 @@ package otel
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -24,10 +25,10 @@ type Source interface {
 
 // Observe makes the meter observe the source at each collection, until the Registration is
 // unregistered. The attributes are added to the package's own. The error is the meter's, if it
-// cannot make an instrument. A nil meter or source is a panic.
+// cannot make an instrument, or says that the meter or the source is nil.
 func Observe(meter metric.Meter, source Source, attributes ...attribute.KeyValue) (metric.Registration, error) {
 	if meter == nil || source == nil {
-		panic("otel.Observe: the meter or the source is nil")
+		return nil, errors.New("otel.Observe: the meter or the source is nil")
 	}
 	i, err := newInstruments(meter)
 	if err != nil {

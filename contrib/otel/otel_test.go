@@ -178,7 +178,8 @@ func (refuser) Int64ObservableCounter(string, ...metric.Int64ObservableCounterOp
 func TestErrorsOfTheMeterAreReturned(t *testing.T) {
 	_, err := otel.Observe(refuser{}, newTracker(t, tracker.Config{}))
 	require.ErrorIs(t, err, errRefused)
-	assert.PanicsWithValue(t, "otel.Observe: the meter or the source is nil", func() { otel.Observe(nil, nil) })
+	_, err = otel.Observe(nil, nil)
+	require.EqualError(t, err, "otel.Observe: the meter or the source is nil")
 }
 
 // named is a source of one snapshot.

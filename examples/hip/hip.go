@@ -25,6 +25,8 @@ type hip struct {
 const invalidValue, outOfMemory = 1, 2
 
 func open(library string, ordinal int) (*hip, error) {
+	runtime.LockOSThread() // dlopen and dlsym tell only their own thread why they failed
+	defer runtime.UnlockOSThread()
 	handle, err := purego.Dlopen(library, purego.RTLD_NOW)
 	if err != nil {
 		return nil, err
@@ -32,7 +34,11 @@ func open(library string, ordinal int) (*hip, error) {
 	d := &hip{ordinal: int32(ordinal)}
 	for name, f := range map[string]any{"hipSetDevice": &d.setDevice, "hipMalloc": &d.malloc, "hipFree": &d.free,
 		"hipMemGetInfo": &d.memInfo, "hipGetErrorString": &d.text} {
-		purego.RegisterLibFunc(f, handle, name) // panics if the library has no such function
+		symbol, err := purego.Dlsym(handle, name)
+		if err != nil {
+			return nil, err
+		}
+		purego.RegisterFunc(f, symbol)
 	}
 	_, err = d.MemInfo() // fails if there is no such device
 	return d, err

@@ -46,4 +46,5 @@ func TestRun(t *testing.T) {
 
 	require.ErrorContains(t, run(library, 2, &out), "invalid device ordinal")
 	require.ErrorContains(t, run("libnone.so", 0, &out), "libnone.so")
+	require.ErrorContains(t, run("libc.so.6", 0, &out), "hip", "a library with other functions")
 }

@@ -94,20 +94,7 @@ func layoutWord(to asm.Register, word int) asm.Instructions {
 
 // room puts the address of the thread's room into R0, or jumps to the label "end" if there is none.
 func (m *bpf) room() asm.Instructions {
-	ins := append(lookUp(m.running, slotThread), asm.JNE.Imm(asm.R0, 0, "room"), asm.StoreImm(asm.RFP, slotKey, 0, asm.Word))
-	ins = append(ins, lookUp(m.noFrames, slotKey)...)
-	ins = append(ins,
-		asm.JEq.Imm(asm.R0, 0, "end"),
-		asm.Mov.Reg(asm.R3, asm.R0),
-		asm.LoadMapPtr(asm.R1, m.running.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slotThread),
-		asm.Mov.Imm(asm.R4, 0),
-		asm.FnMapUpdateElem.Call(),
-	)
-	ins = append(ins, lookUp(m.running, slotThread)...)
-	return append(ins,
-		asm.JEq.Imm(asm.R0, 0, "end"),
+	return append(roomIn(m.running, m.noFrames, "end"),
 		asm.Mov.Reg(regEvent, asm.R0).WithSymbol("room"),
 		asm.Add.Imm(regEvent, offPython),
 	)

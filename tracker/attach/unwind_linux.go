@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
@@ -43,24 +44,28 @@ const (
 	stepAt     = slotRule + 32
 )
 
-// toStack jumps to the program that follows the stack from an address, and then from the caller's.
-// It jumps to "lost" if there is no room.
-func (m *bpf) toStack(index int, pc asm.Instructions) asm.Instructions {
-	ins := lookUp(m.rooms, slotThread)
-	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "room"), asm.StoreImm(asm.RFP, slotKey, 0, asm.Word))
-	ins = append(ins, lookUp(m.blank, slotKey)...)
+// roomIn puts the address of what the map has for the thread into R0, and jumps to "room". Without an
+// entry it makes one, a copy of the blank one. It jumps to the label full if there is no room.
+func roomIn(rooms, blank *ebpf.Map, full string) asm.Instructions {
+	ins := append(lookUp(rooms, slotThread), asm.JNE.Imm(asm.R0, 0, "room"), asm.StoreImm(asm.RFP, slotKey, 0, asm.Word))
+	ins = append(ins, lookUp(blank, slotKey)...)
 	ins = append(ins,
-		asm.JEq.Imm(asm.R0, 0, "lost"),
+		asm.JEq.Imm(asm.R0, 0, full),
 		asm.Mov.Reg(asm.R3, asm.R0),
-		asm.LoadMapPtr(asm.R1, m.rooms.FD()),
+		asm.LoadMapPtr(asm.R1, rooms.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP),
 		asm.Add.Imm(asm.R2, slotThread),
 		asm.Mov.Imm(asm.R4, 0),
 		asm.FnMapUpdateElem.Call(),
 	)
-	ins = append(ins, lookUp(m.rooms, slotThread)...)
-	ins = append(ins,
-		asm.JEq.Imm(asm.R0, 0, "lost"),
+	ins = append(ins, lookUp(rooms, slotThread)...)
+	return append(ins, asm.JEq.Imm(asm.R0, 0, full))
+}
+
+// toStack jumps to the program that follows the stack from an address, and then from the caller's.
+// It jumps to "lost" if there is no room.
+func (m *bpf) toStack(index int, pc asm.Instructions) asm.Instructions {
+	ins := append(roomIn(m.rooms, m.blank, "lost"),
 		asm.Mov.Imm(asm.R1, int32(followers+index)).WithSymbol("room"),
 		asm.StoreMem(asm.R0, roomNext, asm.R1, asm.DWord),
 	)
@@ -227,11 +232,6 @@ func kept() asm.Instructions {
 // It puts the return address into R1 and its slot, and the place of the caller's frame into
 // slotBegin. Without a caller it jumps to "outermost" or "nowhere".
 func (m *bpf) stepOut(sp, room asm.Register) asm.Instructions {
-	read := func(from asm.Instructions, to int16) asm.Instructions { return append(from, readStack(room, to)...) }
-	plus := func(base asm.Instruction, offset int16) asm.Instructions {
-		return asm.Instructions{base, asm.LoadMem(asm.R1, asm.RFP, offset, asm.DWord), asm.Add.Reg(asm.R3, asm.R1)}
-	}
-	fp := asm.LoadMem(asm.R3, asm.RFP, slotFP, asm.DWord)
 	ins := asm.Instructions{
 		asm.LoadMem(asm.R2, asm.RFP, stepBegin, asm.DWord).WithSymbol("step"),
 		asm.JEq.Imm(asm.R2, int32(unwind.Nowhere), "outermost"),
@@ -248,21 +248,34 @@ func (m *bpf) stepOut(sp, room asm.Register) asm.Instructions {
 	)
 	ins = append(ins, plus(asm.Mov.Reg(asm.R3, sp), stepOffset)...)
 	ins = append(ins, asm.JEq.Imm(asm.R2, int32(unwind.Stack), "begins"))
-	ins = append(ins, plus(fp, stepOffset)...)
+	ins = append(ins, plus(asm.LoadMem(asm.R3, asm.RFP, slotFP, asm.DWord), stepOffset)...)
 	ins = append(ins, asm.JEq.Imm(asm.R2, int32(unwind.Frame), "begins"))
-	ins = append(ins, read(nil, slotWhat)...)
+	ins = append(ins, readStack(room, slotWhat)...)
 	ins = append(ins,
 		asm.LoadMem(asm.R3, asm.RFP, slotWhat, asm.DWord),
 		asm.StoreMem(asm.RFP, slotBegin, asm.R3, asm.DWord).WithSymbol("begins"),
 		asm.Mov.Reg(asm.R1, sp),
 		asm.Sub.Reg(asm.R1, asm.R3),
 		asm.JLT.Imm(asm.R1, maxApart, "nowhere"),
+	)
+	return append(ins, readCaller(room)...)
+}
 
+// plus puts into R3 what base puts there and the offset of the step.
+func plus(base asm.Instruction, offset int16) asm.Instructions {
+	return asm.Instructions{base, asm.LoadMem(asm.R1, asm.RFP, offset, asm.DWord), asm.Add.Reg(asm.R3, asm.R1)}
+}
+
+// readCaller reads, for the frame at slotBegin, the caller's frame pointer if the step says where it
+// is, and the return address.
+func readCaller(room asm.Register) asm.Instructions {
+	read := func(from asm.Instructions, to int16) asm.Instructions { return append(from, readStack(room, to)...) }
+	ins := asm.Instructions{
 		asm.LoadMem(asm.R2, asm.RFP, stepSaved, asm.DWord),
 		asm.JEq.Imm(asm.R2, int32(unwind.Nowhere), "pointer"),
 		asm.JEq.Imm(asm.R2, int32(unwind.Stack), "kept"),
-		fp,
-	)
+		asm.LoadMem(asm.R3, asm.RFP, slotFP, asm.DWord),
+	}
 	kept := plus(asm.Mov.Reg(asm.R3, asm.R3), stepAt)
 	kept[0] = kept[0].WithSymbol("kept")
 	ins = append(ins, read(kept, slotFP)...)

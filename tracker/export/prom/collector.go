@@ -1,6 +1,8 @@
 package prom
 
 import (
+	"errors"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/metrics"
@@ -34,10 +36,11 @@ type collector struct {
 
 // NewCollector returns a collector of the source's metrics, for a registry. A registry may have the
 // collectors of several sources if their devices differ in name or ordinal. Otherwise tell them
-// apart by labels of your own: see prometheus.WrapRegistererWith. It panics if source is nil.
+// apart by labels of your own: see prometheus.WrapRegistererWith. A registry refuses the collector of
+// a nil source with an error.
 func NewCollector(source Source, cfg Config) prometheus.Collector {
 	if source == nil {
-		panic("prom.NewCollector: the source is nil")
+		return noSource{}
 	}
 	c := &collector{source, metrics.Config(cfg), make(map[string]*prometheus.Desc)}
 	device := prometheus.Labels(metrics.DeviceLabels(source.LightSnapshot()))
@@ -50,6 +53,17 @@ func NewCollector(source Source, cfg Config) prometheus.Collector {
 	}
 	return c
 }
+
+// noSource is the collector of a nil source.
+type noSource struct{}
+
+var errNoSource = errors.New("prom.NewCollector: the source is nil")
+
+// Describe sends what a registry refuses.
+func (noSource) Describe(to chan<- *prometheus.Desc) { to <- prometheus.NewInvalidDesc(errNoSource) }
+
+// Collect sends nothing: no registry has the collector.
+func (noSource) Collect(chan<- prometheus.Metric) {}
 
 // Describe sends every metric.
 func (c *collector) Describe(to chan<- *prometheus.Desc) {

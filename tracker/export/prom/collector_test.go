@@ -139,7 +139,8 @@ gpumem_allocations_total{device="Simulated GPU",ordinal="1",uuid=""} 16
 }
 
 func TestCollectorOfNoTracker(t *testing.T) {
-	assert.PanicsWithValue(t, "prom.NewCollector: the source is nil", func() { prom.NewCollector(nil, prom.Config{}) })
+	err := prometheus.NewRegistry().Register(prom.NewCollector(nil, prom.Config{}))
+	require.ErrorContains(t, err, "prom.NewCollector: the source is nil")
 }
 
 // TestTextFromOutsideIsUTF8: one bad byte does not cost the whole scrape.
