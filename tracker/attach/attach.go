@@ -108,6 +108,7 @@ func (w *Watcher) Watch(pid int) error {
 	}
 	for _, pid := range append(descendants(pid), pid) {
 		before := askHeld(w.driver, pid)
+		before.unseen = true
 		w.mu.Lock()
 		w.late[uint32(pid)] = before
 		w.mu.Unlock()

@@ -20,7 +20,7 @@ func (p *process) place(f function, e *event, t *thread) deviceID {
 	case f.memory == alloc.PinnedMemory:
 		return hostMemory
 	case f.library != "" && t.current() == 0: // a library gives what it has, without asking the driver
-		if p.late == nil && len(p.contexts) == 0 {
+		if len(p.contexts) == 0 && !p.late.mayHaveContexts() {
 			return libraryMemory
 		}
 		return p.onlyDevice()

@@ -91,8 +91,14 @@ func powerOfTwo(n int) int {
 
 // earlier is the memory that a process used on its devices before it was watched.
 type earlier struct {
-	held  map[deviceID]alloc.Bytes
-	known bool
+	held   map[deviceID]alloc.Bytes
+	known  bool
+	unseen bool // nor were its calls of the driver, those that make contexts among them
+}
+
+// mayHaveContexts tells if the process may have contexts that nobody saw it make.
+func (e *earlier) mayHaveContexts() bool {
+	return e != nil && e.unseen && !(e.known && len(e.held) == 0)
 }
 
 func askHeld(d driver, pid int) *earlier {

@@ -239,9 +239,11 @@ func has(pid int, path string) bool {
 }
 
 // found notes that a process had called a library that was not watched yet. It asks the Driver, so the
-// caller does not hold the lock.
+// caller does not hold the lock. The driver's own library has made contexts, others have not.
 func (l *libraries) found(pid int, path string) {
 	before := askHeld(l.all.driver, pid)
+	library, _ := l.of(path)
+	before.unseen = library == ""
 	l.all.mu.Lock()
 	defer l.all.mu.Unlock()
 	if l.all.late[uint32(pid)] == nil {

@@ -33,6 +33,26 @@ func TestParsePair(t *testing.T) {
 	}
 }
 
+// TestLibraryFoundLate: a library of the host's memory has no GPU, though calls of it were missed.
+func TestLibraryFoundLate(t *testing.T) {
+	for _, test := range []struct {
+		late *earlier
+		want string
+	}{
+		{nil, "Memory of a library"},
+		{&earlier{}, "Memory of a library"},                          // the library was found late, libcuda was not
+		{&earlier{unseen: true, known: true}, "Memory of a library"}, // the driver knows of no memory
+		{&earlier{unseen: true}, "GPU of unknown number"},
+	} {
+		s := newScript(t)
+		s.w.functions = watched([]functionPair{{library: "libarena.so", alloc: "take", free: "give", size: 1, address: 1}})
+		s.w.late[nobodysPID] = test.late
+		s.call(atReturn, "take", 0x300, 0, 30)
+		device, _ := s.w.Sources()[0].Device()
+		assert.Equal(t, test.want, device, "%+v", test.late)
+	}
+}
+
 func TestFunctionsOfALibrary(t *testing.T) {
 	s := newScript(t)
 	s.w.functions = watched([]functionPair{

@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path"
@@ -61,7 +62,14 @@ func (p *process) exec(now time.Duration, before birth) {
 	p.mu.Lock()
 	p.take(now, func(*buffer) bool { return true })
 	p.mu.Unlock()
+	former := p.origin.Program
 	p.begin(p.origin.PID, before)
+	p.origin.Program = cmp.Or(p.origin.Program, former) // "" if the process is gone
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.sources { // what is live from now on is the new program's
+		s.origin.Program = p.origin.Program
+	}
 }
 
 // end stops the clock of the sources: nothing gets older any more. The caller holds the lock.

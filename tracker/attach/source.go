@@ -53,8 +53,12 @@ func (s *Source) String() string {
 	return fmt.Sprintf("%s: %v live, peak %v", s.name, s.ledger.current, s.ledger.peak.Bytes)
 }
 
-// Origin returns the process.
-func (s *Source) Origin() snapshot.Origin { return s.origin }
+// Origin returns the process, with the program that it runs now, or ran last.
+func (s *Source) Origin() snapshot.Origin {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.origin
+}
 
 // Device returns the device's name and number as the process counts them: "GPU" and its ordinal.
 // Pinned host memory, and memory of a context from before the watcher, have a name of their own and

@@ -277,7 +277,7 @@ func pageLines(page topPage, width, most int) []topLine {
 	}
 	head := fmt.Sprintf("%s, %s: %v live, peak %v", page.Origin, page.Device, page.Live, page.Peak)
 	if page.Attached {
-		head = fmt.Sprintf("%s: %v live of what it allocated since, on %s", url, page.Live, page.Device)
+		head = fmt.Sprintf("%s: %v live of what it allocated since, on its %s", url, page.Live, page.Device)
 	}
 	lines := []topLine{styled(styleHead, "%s", cli.Elide(head, width))}
 	for _, s := range page.Suspects[:min(len(page.Suspects), max(1, most/2))] {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os/signal"
+	"slices"
 	"strings"
 	"time"
 
@@ -253,12 +254,8 @@ func attachedEnd(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOption
 		fmt.Fprintf(a.Stderr, "%s: %s\n", cli.ProgramName, d)
 	}
 	r := w.Dump()
-	switch {
-	case r == nil && len(o.functions) > 0:
-		return fmt.Errorf("attach: no allocation by %s was seen. If the library was found too late, write its path. If the function returns nothing or a struct, add void: ALLOC(out=N,void)",
-			strings.Join(o.functions, " or "))
-	case r == nil:
-		return errors.New("attach: nothing called the CUDA driver: is libcuda.so.1 the one that the program loads? --library names another")
+	if r == nil {
+		return nothingSeen(o.functions)
 	}
 	if to == nil {
 		return nil
@@ -268,6 +265,19 @@ func attachedEnd(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOption
 		return err
 	}
 	return cli.WriteNew(o.output, o.force, write)
+}
+
+// nothingSeen says why that may be. The functions that have a name of ours are known to be right.
+func nothingSeen(functions []string) error {
+	if len(functions) == 0 {
+		return errors.New("attach: nothing called the CUDA driver: is libcuda.so.1 the one that the program loads? --library names another")
+	}
+	const text = "attach: no allocation by %s was seen. If the library was found too late, write its path"
+	if !slices.ContainsFunc(functions, func(f string) bool { return strings.Contains(f, ":") }) {
+		name, _, _ := strings.Cut(functions[0], "=")
+		return fmt.Errorf(text+": --functions %s=FILE", strings.Join(functions, " or "), name)
+	}
+	return fmt.Errorf(text+". If the function returns nothing or a struct, add void: ALLOC(out=N,void)", strings.Join(functions, " or "))
 }
 
 // serveAttached serves what is watched as a live page until stop is called.

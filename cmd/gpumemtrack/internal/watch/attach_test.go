@@ -111,6 +111,10 @@ func TestAttachPassesTheExitCodeOn(t *testing.T) {
 	assert.Equal(t, 1, run([]string{"attach", "--functions", pair, "--", "true"}, nil, &stdout, &stderr))
 	assert.Contains(t, stderr.String(), "no allocation by "+pair+" was seen")
 	assert.Contains(t, stderr.String(), "add void", "its calls may all look like failures")
+	stderr.Reset()
+	assert.Equal(t, 1, run([]string{"attach", "--functions", "ggml", "--", "true"}, nil, &stdout, &stderr))
+	assert.Contains(t, stderr.String(), "write its path: --functions ggml=FILE")
+	assert.NotContains(t, stderr.String(), "void", "the functions are known")
 }
 
 func TestAttachedPages(t *testing.T) {

@@ -95,7 +95,7 @@ func writeAttachedEnd(w io.Writer, s *attach.Source, beside blocks) {
 	case before > 0:
 		fmt.Fprintf(w, "untracked before attach: %v, contexts included, as the driver said then\n", before)
 	case before < 0:
-		fmt.Fprintln(w, "untracked before attach: unknown, no driver says")
+		fmt.Fprintln(w, "untracked before attach: unknown")
 	}
 	const most = 5
 	live := liveByStack(at)
