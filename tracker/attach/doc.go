@@ -38,7 +38,7 @@
 //
 // Config.Preload needs a C compiler, but no privileges: a program that Watcher.Start
 // starts, and all that it starts, load a small library in front of libcuda. It reports the same
-// calls over a socket.
+// calls in memory that it shares with the watcher.
 //
 // A process that is watched by its number has memory from before: Source.Before says how much,
 // where Config.Driver tells. Config.Functions watches an allocator inside a library in place of

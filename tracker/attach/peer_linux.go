@@ -31,7 +31,7 @@ func (s *sockets) accept(listener int) bool {
 		unix.Close(fd)
 		return true
 	}
-	p := &peer{pid: uint32(who.Pid), socket: fd, life: -1, page: -1}
+	p := &peer{pid: uint32(who.Pid), socket: fd, life: -1}
 	for _, other := range s.peers {
 		if other.pid == p.pid {
 			p.before = other
@@ -49,37 +49,99 @@ func (s *sockets) accept(listener int) bool {
 
 // receive reads one event of a process, and reports whether there was one.
 func (s *sockets) receive(e *event, p *peer) bool {
-	if p.before != nil { // what it did before the exec
-		if p.before.socket >= 0 && s.receive(e, p.before) {
+	if before := p.before; before != nil { // what it did before the exec
+		before.signals = before.socket >= 0 && !before.deaf
+		if s.receive(e, before) {
 			return true
 		}
-		s.hangUp(p.before)
+		if before.signals {
+			return false
+		}
+		s.hangUp(before)
 		p.before = nil
 	}
-	var buffer [mostSize]byte
+	for range maxWakes {
+		switch {
+		case p.socket < 0:
+			return false
+		case s.fromRing(e, p):
+			return true
+		case p.ends:
+			p.ends = false
+			return s.hungUp(e, p)
+		case !p.signals:
+			return false
+		case s.fromSocket(e, p):
+			return true
+		}
+	}
+	return false
+}
+
+// maxWakes is how many messages that only wake are read in a turn: others have theirs.
+const maxWakes = 64
+
+// fromRing reads an event from the ring of a process.
+func (s *sockets) fromRing(e *event, p *peer) bool {
+	for {
+		record, err := p.ring.Next(s.room[:])
+		if err == nil && record == nil {
+			return false
+		}
+		if err != nil || !e.of(p, record) {
+			s.missed(1, monotonic())
+			s.shut(p) // the end of the process is still seen
+			return false
+		}
+		if e.phase != loaded {
+			return true
+		}
+		if p.mapped < e.args[0] && s.fromSocket(e, p) { // the mappings were sent before
+			return true
+		}
+	}
+}
+
+// fromSocket reads an event from the connection of a process.
+func (s *sockets) fromSocket(e *event, p *peer) bool {
 	var rights [64]byte
-	n, with, _, _, err := unix.Recvmsg(p.socket, buffer[:], rights[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
-	switch {
-	case err == unix.EAGAIN || err == unix.EINTR:
-		return false
-	case err != nil || n == 0:
-		return s.hungUp(e, p)
-	}
-	bad := e.read(buffer[:n]) != nil || e.phase >= copies
-	if !p.known && !bad {
-		p.known = bytes.Equal(buffer[offArgs:offArgs+len(s.token)], []byte(s.token))
-		if !p.known { // anybody may find the socket
-			s.hangUp(p)
-		}
-	}
-	if bad || !p.known {
-		for _, fd := range received(rights[:max(0, with)]) {
-			unix.Close(fd)
-		}
+	n, with, _, _, err := unix.Recvmsg(p.socket, s.room[:], rights[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	if err == unix.EAGAIN || err == unix.EINTR {
+		p.signals = false
 		return false
 	}
-	p.take(rights[:max(0, with)], e)
-	e.pid = p.pid // as this side counts them
+	if err != nil || n == 0 {
+		p.signals, p.ends = false, true
+		return false
+	}
+	if !p.known && n >= shortSize {
+		p.known = bytes.Equal(s.room[offArgs:offArgs+len(s.token)], []byte(s.token))
+	}
+	if good := e.of(p, s.room[:n]); good && p.known {
+		if p.take(rights[:max(0, with)], e) != nil {
+			s.missed(1, monotonic())
+			s.shut(p)
+		}
+		if e.phase == loaded {
+			p.mapped++
+		}
+		return true
+	}
+	for _, fd := range received(rights[:max(0, with)]) {
+		unix.Close(fd)
+	}
+	if !p.known { // anybody may find the socket
+		s.hangUp(p)
+	}
+	return false
+}
+
+// of decodes what a process says, and reports whether it is an event. Who speaks, this side knows.
+func (e *event) of(p *peer, text []byte) bool {
+	if e.read(text) != nil || e.phase >= copies {
+		return false
+	}
+	e.pid = p.pid
 	switch e.phase {
 	case forked:
 		e.args[0] = uint64(p.pid)
@@ -99,11 +161,13 @@ func (s *sockets) hungUp(e *event, p *peer) bool {
 	if p.life < 0 {
 		return s.exits(e, p)
 	}
-	s.close1(&p.socket)
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.pid))
 	if err != nil || len(maps) == 0 || bytes.Contains(maps, []byte(s.dir+"/libcuda.so.1")) {
-		return false // it is about to end, or tells in its page what it does without a connection
+		p.deaf = true // it is about to end, or goes on without a connection
+		_ = unix.EpollCtl(s.poll, unix.EPOLL_CTL_DEL, p.socket, nil)
+		return false
 	}
+	s.shut(p)
 	*e = event{pid: p.pid, phase: execed, time: monotonic()}
 	return true
 }
@@ -139,9 +203,10 @@ func (s *sockets) succeeded(p *peer) bool {
 
 // ended handles the end of a process: no more events will come from it.
 func (s *sockets) ended(e *event, p *peer) bool {
-	if p.socket >= 0 && s.receive(e, p) {
-		s.ready = slices.Insert(s.ready, 0, p.life)
-		return true
+	found := s.receive(e, p)
+	if !found && !p.signals {
+		return s.exits(e, p)
 	}
-	return s.exits(e, p)
+	s.ready = slices.Insert(s.ready, 0, p.life)
+	return found
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
-//go:embed shim/shim.c shim/frames.h shim/steps.h
+//go:embed shim/shim.c shim/frames.h shim/ring.h shim/steps.h
 var shimSource embed.FS
 
 // socketVariable tells the shim where the watcher listens, as TOKEN:NAME:FILE.
@@ -129,7 +129,7 @@ func buildShim(functions []function, driver string) (dir string, err error) {
 	}
 	files := map[string]string{"hooks.h": header, "driver.c": ""}
 	all := runtime.GOARCH + header
-	for _, name := range []string{"shim.c", "frames.h", "steps.h"} {
+	for _, name := range []string{"shim.c", "frames.h", "ring.h", "steps.h"} {
 		text, err := shimSource.ReadFile("shim/" + name)
 		if err != nil {
 			return "", fmt.Errorf("the shim library: %w", err)

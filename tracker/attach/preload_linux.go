@@ -134,35 +134,29 @@ func (s *sockets) next(e *event) error {
 	}
 }
 
-// wait fills ready. Processes that have ended come last: their connections may have something
-// to read.
+// wait fills ready. Processes that have ended come last: they may have left something to read.
 func (s *sockets) wait() error {
 	s.mu.Lock()
 	flushing, closing := s.flushing, s.closing
 	s.mu.Unlock()
+	s.lookAtRings()
 	timeout := -1
-	if flushing || closing {
+	switch {
+	case flushing || closing || len(s.ready) > 0:
 		timeout = 0
+	case len(s.awake) > 0:
+		timeout = nap
 	}
 	var some [64]unix.EpollEvent
 	n, err := unix.EpollWait(s.poll, some[:], timeout)
 	if err != nil && err != unix.EINTR {
 		return fmt.Errorf("read events of the shim library: %w", err)
 	}
-	var ends []int
-	for _, it := range some[:max(0, n)] {
-		switch fd := int(it.Fd); {
-		case fd == s.wake:
-			var count [8]byte
-			unix.Read(s.wake, count[:])
-		case s.peers[fd] != nil && s.peers[fd].life == fd:
-			ends = append(ends, fd)
-		default:
-			s.ready = append(s.ready, fd)
-		}
-	}
-	s.ready = append(s.ready, ends...)
+	s.take(some[:max(0, n)])
 	switch {
+	case n == 0 && timeout == nap:
+		s.letSleep()
+		return nil
 	case len(s.ready) > 0 || !flushing && !closing:
 		return nil
 	case closing:
@@ -172,6 +166,53 @@ func (s *sockets) wait() error {
 	s.flushing, s.left = false, 0
 	s.mu.Unlock()
 	return errFlushed
+}
+
+// take gives turns to those that epoll reports.
+func (s *sockets) take(some []unix.EpollEvent) {
+	var ends []int
+	for _, it := range some {
+		fd := int(it.Fd)
+		p := s.peers[fd]
+		switch {
+		case fd == s.wake:
+			var count [8]byte
+			unix.Read(s.wake, count[:])
+		case p == nil:
+			s.ready = append(s.ready, fd)
+		case p.life == fd:
+			p.signals = p.socket >= 0 && !p.deaf
+			ends = append(ends, fd)
+		default:
+			p.signals = true
+			if !p.awake {
+				p.awake = true
+				s.awake = append(s.awake, p)
+			}
+			if !slices.Contains(s.ready, fd) {
+				s.ready = append(s.ready, fd)
+			}
+		}
+	}
+	s.ready = append(s.ready, ends...)
+}
+
+// lookAtRings gives a turn to each process that has written something.
+func (s *sockets) lookAtRings() {
+	s.awake = slices.DeleteFunc(s.awake, func(p *peer) bool {
+		if !p.ring.Empty() {
+			s.ready = append(s.ready, p.socket)
+		}
+		return p.socket < 0
+	})
+}
+
+// letSleep has the processes that wrote nothing for a nap wake the reader.
+func (s *sockets) letSleep() {
+	s.awake = slices.DeleteFunc(s.awake, func(p *peer) bool {
+		p.awake = p.socket >= 0 && (p.deaf || !p.ring.Sleep())
+		return !p.awake
+	})
 }
 
 // flushed reports, to a reader that always has more to read, that what there was at the flush

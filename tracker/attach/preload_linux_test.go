@@ -20,7 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/memring"
 )
 
 // A machine that is busy may stop the watcher for more than two seconds: no test that counts every event may lose one for it.
@@ -45,8 +47,10 @@ func TestPreload(t *testing.T) {
 	for name, test := range map[string]struct {
 		program     func(*testing.T) string
 		env         string
+		sends       bool
 		site, stack string
 	}{
+		"without a ring":   {program: func(t *testing.T) string { return buildC(t, "-DLINKED") }, sends: true, site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
 		"linked":           {program: func(t *testing.T) string { return buildC(t, "-DLINKED") }, site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
 		"dlopen and dlsym": {program: func(t *testing.T) string { return buildC(t) }, site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
 		"cuGetProcAddress": {program: func(t *testing.T) string { return buildC(t) }, env: "BY_DRIVER=1", site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
@@ -61,6 +65,9 @@ func TestPreload(t *testing.T) {
 				name, value, _ := strings.Cut(test.env, "=")
 				t.Setenv(name, value)
 			}
+			if test.sends {
+				withoutRings(t)
+			}
 			c := start(t, w, path, everything...)
 			a := largest(t, checked(t, w, c))
 			assert.Equal(t, test.site, a.CallSite.String(), "%v", a.Stack)
@@ -68,6 +75,90 @@ func TestPreload(t *testing.T) {
 			c.end(t)
 		})
 	}
+}
+
+// TestARingThatLies: a process that knows the token tells nonsense. It is heard until then, and no longer; what it told before, and what
+// others tell, stays right. The output says that something is missing.
+func TestARingThatLies(t *testing.T) {
+	const written, bytes, size = 64, 4096, 4096 + memring.Bytes
+	for name, lie := range map[string]func(memory []byte){
+		"how much there is": func(memory []byte) { binary.NativeEndian.PutUint64(memory[written:], 1<<40) },
+		"how long it is":    func(memory []byte) { copy(memory[bytes+8+shortSize:], strings.Repeat("\xff", 8)); memory[written+1]++ },
+		"what it is":        func(memory []byte) { memory[bytes+8+offFrames] = 8; memory[written] += 16 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newPreload(t)
+			c := start(t, w, buildC(t, "-DLINKED"), "leak", "2", "pause", "leak", "3")
+			checked(t, w, c)
+			s := w.feed.(*sockets)
+			file, err := unix.MemfdCreate("ring", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+			require.NoError(t, err)
+			defer unix.Close(file)
+			require.NoError(t, unix.Ftruncate(file, size))
+			_, err = unix.FcntlInt(uintptr(file), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+			require.NoError(t, err)
+			memory, err := unix.Mmap(file, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+			require.NoError(t, err)
+			defer unix.Munmap(memory)
+			fd := forge(t, os.Geteuid(), "@"+s.name, s.token, file)
+			defer unix.Close(fd)
+			binary.NativeEndian.PutUint64(memory[bytes:], offFrames)
+			copy(memory[bytes+8:], forged())
+			binary.NativeEndian.PutUint64(memory[written:], 8+offFrames)
+			_, err = unix.Write(fd, []byte{0})
+			require.NoError(t, err)
+			own := func() map[alloc.Ptr]alloc.Bytes { w.Sync(); return ledgers(w, os.Getpid()) }
+			require.Eventually(t, func() bool { return len(own()) == 1 }, time.Minute, time.Millisecond)
+			require.Empty(t, w.Doubts())
+
+			lie(memory)
+			require.Eventually(t, func() bool { w.Sync(); return w.lostEvents().events == 1 }, time.Minute, time.Millisecond)
+			n, err := unix.Read(fd, make([]byte, 1))
+			assert.True(t, n == 0 || err == unix.ECONNRESET, "the watcher has hung up: %d %v", n, err)
+			assert.Len(t, own(), 1)
+			fmt.Fprintln(c.in)
+			want := c.live(t)
+			w.Sync()
+			assert.Equal(t, want, ledgers(w, c.Process.Pid))
+			assert.Contains(t, w.Doubts()[0], "events were lost")
+		})
+	}
+}
+
+// TestARingThatCouldShrink is refused: reading it could end the watcher.
+func TestARingThatCouldShrink(t *testing.T) {
+	w := newPreload(t)
+	file, err := unix.MemfdCreate("ring", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	require.NoError(t, err)
+	defer unix.Close(file)
+	require.NoError(t, unix.Ftruncate(file, 4096+memring.Bytes))
+	s := w.feed.(*sockets)
+	unix.Close(forge(t, os.Geteuid(), "@"+s.name, s.token, file))
+	require.Eventually(t, func() bool { w.Sync(); return w.lostEvents().events == 1 }, time.Minute, time.Millisecond)
+	assert.Empty(t, w.Sources())
+}
+
+// TestProcessesThatAreKilledWhileTheyWrite: whatever of their threads was in the middle of it.
+func TestProcessesThatAreKilledWhileTheyWrite(t *testing.T) {
+	w := newPreload(t)
+	for i := range 10 {
+		c := start(t, w, buildC(t, "-DLINKED"), "many", "1000000")
+		its := func() (s *Source) {
+			w.Sync()
+			for _, s := range w.Sources() {
+				if s.Origin().PID == c.Process.Pid {
+					return s
+				}
+			}
+			return nil
+		}
+		require.Eventually(t, func() bool { s := its(); return s != nil && s.Snapshot().Total.Count > int64(1000*i) }, time.Minute, time.Millisecond)
+		require.NoError(t, c.Process.Kill())
+		c.Wait()
+		require.Eventually(t, its().hasEnded, time.Minute, time.Millisecond)
+		assert.LessOrEqual(t, len(its().addresses()), 200, "each thread has one at a time")
+	}
+	assert.Empty(t, w.Doubts())
 }
 
 // TestPreloadedChildren: a shell runs two programs, one by fork and one by exec, and then one that
@@ -161,8 +252,17 @@ func TestOnlyItsOwnProcessesAreHeard(t *testing.T) {
 	}
 }
 
-// forge connects to a watcher as a user, and tells of an allocation of 1 PiB.
-func forge(t *testing.T, user int, name, token string) (fd int) {
+// forged is an event that tells of an allocation of 1 PiB.
+func forged() []byte {
+	call := make([]byte, offFrames)
+	binary.NativeEndian.PutUint64(call[offWhat:], uint64(atReturn)<<32) // cuMemAlloc
+	binary.NativeEndian.PutUint64(call[offOut:], 1<<40)
+	binary.NativeEndian.PutUint64(call[offArgs+8:], 1<<50)
+	return call
+}
+
+// forge connects to a watcher as a user. It gives the file of a ring, or sends an event.
+func forge(t *testing.T, user int, name, token string, ring ...int) (fd int) {
 	t.Helper()
 	connected := make(chan error)
 	go func() {
@@ -180,15 +280,17 @@ func forge(t *testing.T, user int, name, token string) (fd int) {
 		connected <- err
 	}()
 	require.NoError(t, <-connected)
-	greeting, call := make([]byte, shortSize), make([]byte, offFrames)
+	greeting := make([]byte, shortSize)
 	binary.NativeEndian.PutUint64(greeting[offWhat:], uint64(execed)<<32)
 	copy(greeting[offArgs:], token)
-	binary.NativeEndian.PutUint64(call[offWhat:], uint64(atReturn)<<32) // cuMemAlloc
-	binary.NativeEndian.PutUint64(call[offOut:], 1<<40)
-	binary.NativeEndian.PutUint64(call[offArgs+8:], 1<<50)
+	if ring != nil {
+		binary.NativeEndian.PutUint64(greeting[offArgs+5*8:], givesRing)
+		require.NoError(t, unix.Sendmsg(fd, greeting, unix.UnixRights(ring...), nil, 0))
+		return fd
+	}
 	_, err := unix.Write(fd, greeting)
 	require.NoError(t, err)
-	unix.Write(fd, call) // the watcher may have hung up
+	unix.Write(fd, forged()) // the watcher may have hung up
 	return fd
 }
 
@@ -271,10 +373,25 @@ func TestPreloadWithoutAReader(t *testing.T) {
 	assert.Contains(t, w.Doubts()[0], "events were lost")
 }
 
-// TestPreloadOfAProgramThatClosesAllFiles: what it opens then is its own.
+// withoutRings has the programs that the test starts send their events: they cannot have a ring.
+func withoutRings(t *testing.T) {
+	t.Setenv("LD_PRELOAD", build(t, "noring.so", func(out, _ string) *exec.Cmd {
+		return exec.Command(compiler(), "-shared", "-fPIC", "-o", out, "testdata/noring.c")
+	}))
+}
+
+// TestPreloadOfAProgramThatClosesAllFiles: what it opens then is its own. Its ring is in memory, and stays.
 func TestPreloadOfAProgramThatClosesAllFiles(t *testing.T) {
 	w := newPreload(t)
-	c := start(t, w, buildC(t, "-DLINKED"), "leak", "1", "closeall", "leak", "2")
+	c := start(t, w, buildC(t, "-DLINKED"), "leak", "1", "closeall", "leak", "2", "pause", "leak", "4000")
+	checked(t, w, c)
+	fmt.Fprintln(c.in)
+	s := checked(t, w, c)
+	assert.Equal(t, 7, c.end(t))
+	require.Eventually(t, s.hasEnded, time.Minute, time.Millisecond)
+
+	withoutRings(t)
+	c = start(t, w, buildC(t, "-DLINKED"), "leak", "1", "closeall", "leak", "2")
 	assert.Len(t, c.live(t), 3)
 	assert.Equal(t, 7, c.end(t))
 	require.Eventually(t, func() bool { w.Sync(); return w.lostEvents().events > 0 }, time.Minute, time.Millisecond)
@@ -316,13 +433,15 @@ func TestTheShimsFunctions(t *testing.T) {
 		t.Skip(err)
 	}
 	dir := t.TempDir()
+	defer func(before int) { waitMS = before }(waitMS)
+	waitMS = 500
 	header := hooks(driverFunctions, "/no/such/driver", map[string]uint64{"cuMemFree_v2": 1, "cuIpcOpenMemHandle_v2": 1, "cuGetProcAddress_v2": 1})
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "hooks.h"), []byte(header), 0o600))
 	path := filepath.Join(dir, "shimtest")
 	args := slices.Concat(cc[1:], []string{"-g", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-Ishim", "-I" + dir, "-o", path, "testdata/shimtest.c", "-lpthread", "-ldl"})
 	out, err := exec.Command(cc[0], args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	for _, name := range []string{"walk", "signal", "thread ends", "key", "get", "handle"} {
+	for _, name := range []string{"walk", "signal", "thread ends", "key", "get", "handle", "full", "overwritten", "rouse", "child"} {
 		t.Run(name, func(t *testing.T) {
 			out, err := exec.Command(path, name).CombinedOutput()
 			assert.NoError(t, err, "%s", out)

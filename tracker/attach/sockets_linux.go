@@ -3,7 +3,6 @@
 package attach
 
 import (
-	"encoding/binary"
 	"fmt"
 	"os"
 	"path"
@@ -12,17 +11,20 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/memring"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
-// sockets are the events of programs that have loaded the shim: each process has a connection.
-// One goroutine reads them.
+// sockets are the events of programs that have loaded the shim. Each process has a connection, and leaves events in a ring in
+// memory; where it cannot have one, it sends them. One goroutine reads them.
 type sockets struct {
 	preload
 	listeners  [2]int // an abstract name in the network namespace, and a file; -1 if missing
 	poll, wake int
 	peers      map[int]*peer // by the descriptors of the connection and of the pidfd
-	ready      []int         // the peers with something to read
+	ready      []int         // who has a turn: those that may have something to read
+	awake      []*peer       // whose rings are looked at again and again; the others wake the reader
+	room       [mostSize]byte
 
 	count, since uint64 // lost
 
@@ -31,17 +33,26 @@ type sockets struct {
 	left              int // looks until a flush has seen all that there was
 }
 
-// maxQueued is more than the events that a connection has room for.
+// maxQueued is more than the events that a connection and its ring have room for.
 const maxQueued = 1 << 14
+
+// nap is for how many milliseconds an event may wait until it is read, if the program goes on to write into its ring.
+const nap = 10
 
 // peer is a process that has a connection.
 type peer struct {
 	pid    uint32
-	socket int   // -1 when it is closed
-	life   int   // a pidfd: it can be read from when the process has ended; -1 before Linux 5.3
-	before *peer // the connection of the same process before an exec
-	page   int   // a file in which the process counts its lost events, with the time of the first; -1 if there is none
-	known  bool  // it has shown the token
+	socket int           // -1 when it is closed
+	life   int           // a pidfd: it can be read from when the process has ended; -1 before Linux 5.3
+	before *peer         // the connection of the same process before an exec
+	ring   *memring.Ring // nil if it has none
+	known  bool          // it has shown the token
+
+	signals bool   // there may be something to read from the connection
+	ends    bool   // there will be no more
+	deaf    bool   // it has closed the connection and goes on: it can wake nobody
+	awake   bool   // it is in sockets.awake
+	mapped  uint64 // how many messages with new mappings were read
 }
 
 // look makes the reader wait for a file descriptor too.
@@ -61,7 +72,7 @@ func (s *sockets) missed(n, since uint64) {
 func (s *sockets) lost() (count, since uint64) {
 	count, since = s.count, s.since
 	for fd, p := range s.peers {
-		if n, first := p.lost(); n > 0 && (fd == p.socket || p.socket < 0) {
+		if n, first := p.ring.Lost(); n > 0 && fd == p.socket {
 			if count == 0 || first < since {
 				since = first
 			}
@@ -74,13 +85,13 @@ func (s *sockets) lost() (count, since uint64) {
 // The files that a process sends with an event, in this order: a bit of the event's last argument
 // says whether each is there.
 const (
-	givesPage    = 1 << iota // see peer.page
+	givesRing    = 1 << iota // see package memring
 	givesProgram             // the program's file
 	givesMaps                // a copy of its mappings
 )
 
-// take keeps the files that came with an event, or reads them.
-func (p *peer) take(rights []byte, e *event) {
+// take reads the files that came with an event. The error says that nothing of the process can be read.
+func (p *peer) take(rights []byte, e *event) (err error) {
 	files := received(rights)
 	next := func(bit uint64) int {
 		if e.args[5]&bit == 0 || len(files) == 0 {
@@ -90,18 +101,19 @@ func (p *peer) take(rights []byte, e *event) {
 		files = files[1:]
 		return fd
 	}
-	page, program, maps := next(givesPage), next(givesProgram), next(givesMaps)
-	if p.page < 0 {
-		p.page, page = page, -1
+	memory, program, maps := next(givesRing), next(givesProgram), next(givesMaps)
+	if memory >= 0 && p.ring == nil {
+		p.ring, err = memring.Open(memory)
 	}
 	if maps >= 0 {
 		e.program = p.told(program, maps)
 	}
-	for _, fd := range append(files, page, program, maps) {
+	for _, fd := range append(files, memory, program, maps) {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
 	}
+	return err
 }
 
 func received(rights []byte) (files []int) {
@@ -132,29 +144,20 @@ func (p *peer) told(program, maps int) *birth {
 	return &b
 }
 
-// lost reads from the page how many events were lost, and when the first was.
-func (p *peer) lost() (count, since uint64) {
-	var page [16]byte
-	if p.page < 0 {
-		return 0, 0
-	}
-	if n, err := unix.Pread(p.page, page[:], 0); err != nil || n < len(page) {
-		return 0, 0
-	}
-	return binary.NativeEndian.Uint64(page[:]), binary.NativeEndian.Uint64(page[8:])
-}
-
 // hangUp closes what there is of a process.
 func (s *sockets) hangUp(p *peer) {
-	if count, since := p.lost(); count > 0 {
+	s.shut(p)
+	s.close1(&p.life)
+}
+
+// shut closes the connection of a process and its ring.
+func (s *sockets) shut(p *peer) {
+	if count, since := p.ring.Lost(); count > 0 {
 		s.missed(count, since)
 	}
-	if p.page >= 0 {
-		unix.Close(p.page)
-		p.page = -1
-	}
+	p.ring.Close()
+	p.ring, p.signals = nil, false
 	s.close1(&p.socket)
-	s.close1(&p.life)
 }
 
 func (s *sockets) close1(fd *int) {

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -34,6 +35,7 @@
 enum { FRAMES = 128, PYTHON_FRAMES = 128, HIGH = 200, NOT_FOUND = 500 };
 
 #include "frames.h"
+#include "ring.h"
 
 typedef word (*function)(word, word, word, word, word, word); // all arguments come in registers
 typedef struct {
@@ -73,6 +75,7 @@ static struct stat socket_is;
 static word unshared[2], *lost = unshared; // how many events, and when the first was; the watcher has the page
 static int impatient;                      // the last wait was in vain
 static word known;                         // objects that had been loaded when the watcher was given the mappings
+static word mapped;                        // how often it was given them again
 static pthread_key_t thread_ends;
 static int has_key;                            // thread_ends is ours
 static __thread word *inside;                  // frame of the outermost call
@@ -84,47 +87,60 @@ static word now(void) {
 	return (word)t.tv_sec * 1000000000 + (word)t.tv_nsec;
 }
 
-// wait_for_room waits until the socket takes more, signals or not.
-static int wait_for_room(void) {
-	word end = now() + WAIT_MS * (word)1000000;
-	struct pollfd room = {.fd = to, .events = POLLOUT};
-	for (word t; (t = now()) < end;) {
-		int n = poll(&room, 1, (int)((end - t) / 1000000) + 1);
-		if (n >= 0 || errno != EINTR)
-			return n > 0;
-	}
-	return 0;
-}
-
 static void miss(void) {
 	if (!lost[0]++)
 		lost[1] = now();
 }
 
-// put sends an event, or drops it. Hold the lock.
-static int put(event *e, size_t n) {
+// reachable reports whether the socket is still there. A program may close what is not its own: the number may be another file then.
+static int reachable(void) {
 	struct stat is;
-	if (fstat(to, &is) || is.st_ino != socket_is.st_ino || is.st_dev != socket_is.st_dev) {
-		gone = closed = 1; // the program closed what is not its own: the number may be another file by now
-		miss();
+	closed = closed || fstat(to, &is) || is.st_ino != socket_is.st_ino || is.st_dev != socket_is.st_dev;
+	return !closed;
+}
+
+// say sends a message, and reports whether there was room. If nobody is there, the watcher is gone.
+static int say(const void *e, size_t n) {
+	if (reachable() && send(to, e, n, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+		return 1;
+	gone = closed ? !ring : errno != EAGAIN && errno != ENOBUFS;
+	if (gone && !closed)
+		close(to);
+	return 0;
+}
+
+// tell leaves an event in the ring and wakes the watcher if it sleeps, or sends it, and reports whether there was room.
+static int tell(const event *e, size_t n) {
+	if (!ring)
+		return say(e, n);
+	if (!write_down(e, n))
 		return 0;
-	}
-	for (int tries = 0; tries < 2; tries++) {
-		if (send(to, e, n, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) {
-			impatient = 0;
-			return 1;
-		}
-		if (errno != EAGAIN && errno != ENOBUFS) {
-			gone = 1;
-			close(to);
+	if (wants_to_be_woken() && !closed)
+		say("", 1);
+	return 1;
+}
+
+// put tells of an event, or drops it. Hold the lock.
+static int put(const event *e, size_t n) {
+	word end = 0;
+	while (!tell(e, n) && !gone) {
+		word t = now();
+		end = end ? end : t + WAIT_MS * (word)1000000;
+		if (impatient || t >= end) {
+			impatient = 1;
+			miss();
 			return 0;
 		}
-		if (tries || impatient || !wait_for_room())
-			break;
+		struct pollfd room = {.fd = reachable() ? to : -1, .events = ring ? 0 : POLLOUT};
+		if (poll(&room, 1, 1) > 0 && ring) { // it has hung up
+			gone = 1;
+			close(to);
+		}
 	}
-	impatient = 1;
-	miss();
-	return 0;
+	if (gone && closed)
+		miss();
+	impatient = 0;
+	return !gone;
 }
 
 static void fill(event *e, uint32_t phase) {
@@ -133,28 +149,13 @@ static void fill(event *e, uint32_t phase) {
 	e->phase = phase;
 }
 
-// share makes the page that the watcher reads at any time, and returns its file.
-static int share(void) {
-	int file = memfd_create("gpumemtrack", MFD_CLOEXEC);
-	if (file < 0)
-		return -1;
-	void *page = MAP_FAILED;
-	if (!ftruncate(file, sizeof unshared))
-		page = mmap(NULL, sizeof unshared, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-	if (page == MAP_FAILED) {
-		close(file);
-		return -1;
-	}
-	lost = page;
-	return file;
-}
-
 // mappings returns a file with the mappings that this process has now: it may be gone when the watcher looks.
 static int mappings(void) {
 	int from = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), copy = memfd_create("gpumemtrack", MFD_CLOEXEC);
 	char part[4096];
 	ssize_t n;
-	while (from >= 0 && copy >= 0 && (n = read(from, part, sizeof part)) > 0)
+	word size = 0;
+	while (from >= 0 && copy >= 0 && (n = read(from, part, sizeof part)) > 0 && without_limit(size += (word)n))
 		if (write(copy, part, (size_t)n) != n)
 			break;
 	if (from >= 0)
@@ -184,7 +185,7 @@ static int give(event *e, int *files, int n) {
 		with.head = (struct cmsghdr){.cmsg_len = CMSG_LEN((size_t)count * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
 		memcpy(CMSG_DATA(&with.head), given, (size_t)count * sizeof(int));
 	}
-	int sent = sendmsg(to, &m, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
+	int sent = reachable() && sendmsg(to, &m, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
 	for (int i = 0; i < count; i++)
 		close(given[i]);
 	return sent;
@@ -195,19 +196,24 @@ static int greet(void) {
 	event e = {0};
 	fill(&e, child ? FORKED : EXECED);
 	memcpy(e.args, token, sizeof token - 1);
-	int files[] = {share(), open("/proc/self/exe", O_PATH | O_CLOEXEC), mappings()};
+	int files[] = {share(&lost), open("/proc/self/exe", O_PATH | O_CLOEXEC), mappings()};
 	return give(&e, files, 3);
 }
 
-// map_again sends the mappings if objects were loaded since. Hold the lock.
+// map_again sends the mappings if objects were loaded since. In the ring stands when, by their number. Hold the lock.
 static void map_again(word objects) {
 	if (objects == known)
 		return;
 	known = objects;
 	event e = {0};
 	fill(&e, MAPPED);
+	e.args[0] = mapped + 1;
 	int files[] = {-1, -1, mappings()};
-	give(&e, files, 3);
+	if (give(&e, files, 3)) {
+		mapped++;
+		if (ring)
+			put(&e, SHORT);
+	}
 }
 
 // connected connects once; the child of a fork does so again. Hold the lock.
@@ -259,14 +265,13 @@ static void emit(event *e, size_t n, uint32_t phase) {
 		return;
 	}
 	fill(e, phase);
-	if (closed)
-		miss();
-	else if (connected()) {
+	if (connected()) {
 		if (objects)
 			map_again(objects);
 		if (put(e, n) && has_key && phase != EXITED)
 			pthread_setspecific(thread_ends, (void *)1);
-	}
+	} else if (closed)
+		miss();
 	release();
 	errno = before;
 }
@@ -543,14 +548,14 @@ static void in_child(void) {
 	if (forks) // else what the signal interrupted lets go of it
 		holding = 0;
 	forks = 0;
-	struct stat is;
-	if (to >= 0 && !fstat(to, &is) && is.st_ino == socket_is.st_ino && is.st_dev == socket_is.st_dev)
+	if (to >= 0 && !gone && reachable())
 		close(to); // it is the parent's
 	to = -1;
 	gone = !token[0];
 	closed = 0;
-	lost = unshared; // the page is the parent's
-	lost[0] = lost[1] = 0;
+	leave_ring();
+	lost = unshared;
+	lost[0] = lost[1] = mapped = 0;
 	impatient = 0;
 	child = 1;
 }

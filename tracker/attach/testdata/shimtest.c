@@ -122,8 +122,100 @@ static void test_handle(void) {
 	CHECK((int)e.function == hooks[hook_cuIpcOpenMemHandle_v2].index);
 }
 
+// watch_ring is watch, with a ring.
+static int watch_ring(void) {
+	int out = watch(), file = share(&lost);
+	CHECK(ring && file >= 0 && lost == ring->lost);
+	close(file);
+	return out;
+}
+
+static word records(word from) { // between from and written, all of one length
+	word length;
+	memcpy(&length, (char *)ring + HEAD + from % RING, sizeof length);
+	CHECK(length == SHORT);
+	return (written - from) / (sizeof length + SHORT);
+}
+
+// A full ring costs the program one wait, and then events. Where there is room again, it goes on, and around.
+static void test_full(void) {
+	watch_ring();
+	event e = {0};
+	word fit = RING / (sizeof(word) + SHORT), begun = now();
+	for (word i = 0; i < fit + 3; i++)
+		emit(&e, SHORT, BEGINS);
+	word waited = (now() - begun) / 1000000;
+	CHECK(records(0) == fit && ring->written == written && lost[0] == 3 && lost[1] > begun);
+	CHECK(waited >= WAIT_MS && impatient);
+	ring->read = written - 500; // the watcher reads
+	for (int i = 0; i < 1000; i++)
+		emit(&e, SHORT, BEGINS);
+	CHECK(records(fit * (sizeof(word) + SHORT)) == 1000 && lost[0] == 3);
+	for (word i = 0; i < 10 * fit; i++) {
+		word from = written;
+		ring->read = from;
+		emit(&e, SHORT, BEGINS);
+		if (from % RING + sizeof(word) + SHORT <= RING)
+			CHECK(!memcmp((char *)ring + HEAD + from % RING + sizeof(word), &e, SHORT));
+	}
+	CHECK(lost[0] == 3 && written > 10 * RING);
+}
+
+// A program that writes over the ring's head is not harmed.
+static void test_overwritten(void) {
+	watch_ring();
+	event e = {0};
+	word wild[] = {1, written + 1, ~(word)0, (word)1 << 63, RING, RING + 1, (word)-RING};
+	impatient = 1;
+	for (size_t i = 0; i < sizeof wild / sizeof *wild; i++) {
+		ring->read = ring->written = ring->wake_at = wild[i];
+		emit(&e, SHORT, BEGINS);
+	}
+	CHECK(!gone);
+}
+
+// The watcher is woken once at the place that it says, and if it has gone while the program waits for room, that is all.
+static void test_wakes(void) {
+	int out = watch_ring();
+	char text[200];
+	event e = {0};
+	emit(&e, SHORT, BEGINS);
+	CHECK(recv(out, text, sizeof text, MSG_DONTWAIT) < 0);
+	ring->wake_at = written + 150;
+	for (int i = 0; i < 5; i++) {
+		emit(&e, SHORT, BEGINS);
+		CHECK((recv(out, text, sizeof text, MSG_DONTWAIT) == 1) == (i == 1));
+	}
+	ring->read = written - RING;
+	close(out);
+	emit(&e, SHORT, BEGINS);
+	CHECK(gone && !lost[0]);
+}
+
+// The child of a fork leaves the ring to its parent, also in the middle of a record.
+static void test_fork(void) {
+	watch_ring();
+	event e = {0};
+	emit(&e, SHORT, BEGINS);
+	char before[HEAD + 1000];
+	memcpy(before, ring, sizeof before);
+	head *parents = ring;
+	pid_t pid = fork();
+	if (!pid) {
+		CHECK(!ring && !written && lost == unshared);
+		memset(parents, 1, sizeof before);
+		emit(&e, SHORT, BEGINS);
+		_exit(0);
+	}
+	int status;
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	CHECK(!memcmp(before, ring, sizeof before));
+	emit(&e, SHORT, BEGINS);
+	CHECK(records(0) == 2);
+}
+
 int main(int argc, char **argv) {
-	alarm(20);
+	alarm(60);
 	switch (argc > 1 ? argv[1][0] : 0) {
 	case 'w': test_walk(); break;
 	case 's': test_signal(); break;
@@ -131,6 +223,10 @@ int main(int argc, char **argv) {
 	case 'k': test_no_key(); break;
 	case 'g': test_get(); break;
 	case 'h': test_handle(); break;
+	case 'f': test_full(); break;
+	case 'o': test_overwritten(); break;
+	case 'r': test_wakes(); break;
+	case 'c': test_fork(); break;
 	default: return 2;
 	}
 	return 0;
