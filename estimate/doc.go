@@ -37,7 +37,7 @@
 // two training steps, in PyTorch's order, go through cache.Cache. That gives the reserved memory,
 // with rounding, fragmentation and inactive blocks, and the smallest device on which the run
 // completes. CUDA's context is added, from a table of measurements. Fits compares the upper bound
-// with the budget. Loop, PyTorch and Machine describe the training loop and the machine; what they
+// with the budget. Loop, Installed and Machine describe the training loop and the machine; what they
 // leave open makes the bounds wider.
 //
 // # How far to trust it

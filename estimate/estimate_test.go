@@ -305,7 +305,7 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		`Installed: "torch 2.4": want a package and its version`:         {input, estimate.Installed("torch 2.4")},
 		`Installed: "numpy==1.2": want a version of torch, transformers`: {input, estimate.Installed("torch==2.4.1+cu121", "numpy==1.2")},
 		"Stored: -1 parameters in 2 bytes":                               {input, option(func(c *setting.Config) { c.Stored = setting.Amount{Count: -1, Bytes: 2} })},
-		"ComputedIn: a buffer of -1 bytes":                               {input, computedIn(-1)},
+		"a compute buffer of -1 bytes":                                   {input, computedIn(-1)},
 		"cannot be cut into 99 stages: want at most":                     {input, estimate.Train("sgd"), estimate.Sharding{Pipeline: 99}},
 	} {
 		t.Run(want, func(t *testing.T) {

@@ -131,7 +131,7 @@ func TestGPULayersFromNoneToAll(t *testing.T) {
 }
 
 // Layers of several GPUs, as llama.cpp divides them.
-func TestSplitOver(t *testing.T) {
+func TestSplit(t *testing.T) {
 	m := family.Transformer{Vocab: 512, Hidden: 64, Blocks: 40, Heads: 4}
 	stored, err := quantization(t, "F16").Stored(layer.Public(m.Layers()))
 	require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
-// qlora is LoRA of weights that are held in a base, as their files have them where that is WholeBase.
+// qlora is LoRA of weights that are held in a base, as their files have them where that is "".
 func qlora(b string, l estimate.LoRA) estimate.Option {
 	if b == "" {
 		return l

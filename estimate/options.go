@@ -26,7 +26,7 @@ func newConfig(opts []Option) (*setting.Config, error) { return setting.New(all(
 
 // InputShape gives the model an input of the type of activations: batch first, and
 // for images channels before height and width. Given again, it adds a further
-// input, which layers reach by Tape.Input; one that no layer reads is an error.
+// input, which a Module reaches by Flow.Input; one that no layer reads is an error.
 func InputShape(dims ...int) Option { return inputOf(0, dims) }
 
 // Tokens gives the model an input of token numbers, (batch, length) of int64.

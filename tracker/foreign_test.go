@@ -34,6 +34,7 @@ func TestExplainAnAllocationOfOtherCode(t *testing.T) {
 	require.Equal(t, tracker.Activation, oom.Kind)
 	require.Equal(t, alloc.Bytes(24), oom.Requested)
 	require.Len(t, oom.CallSites, 1)
+	require.ErrorContains(t, err, "reserved 0 B, of which inactive 0 B")
 	require.FileExists(t, oom.Dump)
 	require.Equal(t, theirs, tr.ExplainOutOfMemory(theirs, alloc.Shape{2}, alloc.Float32, tracker.Activation), "no lack of memory")
 }

@@ -63,6 +63,9 @@ func (t *MemTracker) explain(e *OutOfMemoryError) {
 	e.Inactive, e.Others = -1, -1
 	if t.cache != nil {
 		e.Inactive = t.cache.Stats().Inactive.Bytes.Current
+		if e.Reserved < 0 { // the error is not the cache's own
+			e.Reserved = levels.Reserved
+		}
 	}
 	if t.failing.others != nil {
 		if others, err := t.failing.others(); err == nil {

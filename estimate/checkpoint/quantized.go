@@ -56,7 +56,7 @@ func (q *quantization) perElement() (bytes float64, known bool) {
 	return 0, false
 }
 
-// base is how training holds such weights; WholeBase for a method that is not trained, or not known.
+// base is how training holds such weights, by the words of estimate.Quantized; "" for a method that is not trained, or not known.
 func (q *quantization) base() string {
 	switch {
 	case q == nil:

@@ -116,7 +116,8 @@ type Module struct {
 // Flow takes what a Module records: Call runs a part, Input and Beside give further tensors, Add,
 // Mul, Scale, MatMul, View, Permute, Split, Cat, Copy and Resize are PyTorch's operations of these
 // names, and Op records any other. Failf ends the forward pass with an error, which Model returns;
-// so does a method that is asked for what cannot be. A Flow is valid for one call of Run.
+// so does a method that is asked for what cannot be. A Flow is valid for one call of Run. `go doc` of
+// the type Tape in estimate/internal/tape has all methods.
 type Flow = tape.Flow
 
 // Tensor is an activation that layers pass on. It has a Shape and a DType; Dim(i) is the length of

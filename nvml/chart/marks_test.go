@@ -158,3 +158,12 @@ func TestCapacityLabelHasRoom(t *testing.T) {
 		assert.GreaterOrEqual(t, len(p.ticks(height)), 2)
 	}
 }
+
+// TestSamplesOfOneTime: a file's times may be coarser than its samples. Of those of one time the highest is drawn.
+func TestSamplesOfOneTime(t *testing.T) {
+	var entries []entry
+	for _, v := range []float64{3, 5, 4} {
+		entries = append(entries, entry{"time_seconds": 1, "device": 0, nvml.MemoryUsed.Key(): v})
+	}
+	require.Equal(t, []moment{{1, 3, 5}}, pointsOf(recording(t, entries...)[0]))
+}

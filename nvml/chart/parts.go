@@ -48,7 +48,7 @@ func pointsOf(s nvml.Series) (points []moment) {
 	for t, v := range s.Points() {
 		at, last := t.Seconds(), len(points)-1
 		if last >= 0 && points[last].at == at && v > points[last].low {
-			points[last].high = v
+			points[last].high = max(points[last].high, v)
 			continue
 		}
 		points = append(points, moment{at, v, v})

@@ -22,7 +22,10 @@ type driver interface {
 	Held(pid int) (map[int]alloc.Bytes, error)
 }
 
-var errNoDriver = errors.New("no driver answers")
+var (
+	errNoDriver = errors.New("no driver answers")
+	errNotTold  = errors.New("the driver does not say what is in use")
+)
 
 // nobody stands for the driver where Config names none: no figure is known.
 type nobody struct{}
@@ -92,8 +95,11 @@ func (d *asked) Memory(pid, ordinal int) (used, total alloc.Bytes, err error) {
 	d.source.Read([]nvml.Device{device}, []nvml.Quantity{nvml.MemoryUsed, nvml.MemoryTotal}, readings[:])
 	inUse, known := readings[0].Value(nvml.MemoryUsed)
 	all, also := readings[0].Value(nvml.MemoryTotal)
-	if !known || !also || readings[0].Err != nil {
-		return 0, 0, fmt.Errorf("the driver does not say what is in use: %w", readings[0].Err)
+	if err := readings[0].Err; err != nil {
+		return 0, 0, fmt.Errorf("the driver does not say what is in use: %w", err)
+	}
+	if !known || !also {
+		return 0, 0, errNotTold
 	}
 	return alloc.Bytes(inUse), alloc.Bytes(all), nil
 }

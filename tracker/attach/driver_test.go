@@ -36,8 +36,15 @@ func TestDriverKnowsAProcessesDevices(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, map[int]alloc.Bytes{0: used}, held)
 
+	_, _, err = newDriver(silent{source}).Memory(os.Getpid(), 0)
+	assert.Equal(t, errNotTold, err)
 	_, _, err = d.Memory(os.Getpid(), 1)
 	assert.ErrorContains(t, err, "has no device 1")
 	_, err = newDriver(nil).Held(os.Getpid())
 	assert.ErrorIs(t, err, errNoDriver)
 }
+
+// silent is a source that knows no figures.
+type silent struct{ nvml.Source }
+
+func (silent) Read([]nvml.Device, []nvml.Quantity, []nvml.Reading) {}

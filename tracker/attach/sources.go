@@ -24,7 +24,7 @@ type shared struct {
 	closed  bool
 }
 
-// Loss says what the ledgers lack.
+// loss says what the ledgers lack.
 type loss struct {
 	events uint64    // events for which the ring had no room
 	since  time.Time // when the first event was lost; the ledgers are not exact from then on

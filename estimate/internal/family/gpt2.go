@@ -44,7 +44,7 @@ func (c Transformer) gpt2Block() tape.Layer {
 		tape.Skip(
 			tape.As("ln_1", layer.LayerNorm{Size: c.Hidden}),
 			tape.As("attn", WithDropout{"resid_dropout", layer.Attention{
-				Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, Packed: true, Plain: c.Plain, Dropout: c.Dropout, Returns: true, Always: c.KVHeads == 1,
+				Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, Packed: true, Plain: c.Plain, Dropout: c.Dropout, Returns: true, Always: c.KVHeads == 1, // GPTBigCode does not turn use_cache off
 				Names: &layer.AttentionNames{Packed: "c_attn", Out: "c_proj"},
 			}, c.Drop()}),
 		),

@@ -102,7 +102,7 @@ func (c *Config) check() error {
 	case c.Projector < 0:
 		return wrong("Projector: weights of %d bytes: want 0 or more", c.Projector)
 	case c.Compute < 0:
-		return wrong("ComputedIn: a buffer of %d bytes: want 0 or more", c.Compute)
+		return wrong("a compute buffer of %d bytes: want 0 or more", c.Compute)
 	case c.Training && c.Lora == nil && c.Quantized == nil && len(c.Frozen) == 0 && !IsFloat(c.Weights):
 		return wrong("Train: PyTorch does not train weights of %v: give them a type such as bfloat16 with Precision (--dtype), or train adapters on quantized weights with LoRA and Quantized (--lora N --qlora)", c.Weights)
 	case c.NeedsBatch && !slices.ContainsFunc(c.Inputs, func(in Input) bool { return len(in.Shape) > 0 }):

@@ -79,12 +79,12 @@ func checkShares(proportions []float64) error {
 	all := 0.0
 	for _, p := range proportions {
 		if !(p >= 0 && p <= MaxField) {
-			return wrong("SplitOver: a share of %v: want 0 or more", p)
+			return wrong("Split: a share of %v: want 0 or more", p)
 		}
 		all += p
 	}
 	if len(proportions) > 0 && all == 0 || len(proportions) > maxGPUs {
-		return wrong("SplitOver: shares %v: want one more than 0, and at most %d", proportions, maxGPUs)
+		return wrong("Split: shares %v: want one more than 0, and at most %d", proportions, maxGPUs)
 	}
 	return nil
 }
