@@ -10,7 +10,7 @@ import (
 )
 
 // deviations are the bands of a report's figures.
-type deviations struct{ saved, inference, training Band }
+type deviations struct{ saved, inference, training band }
 
 // Bands are the largest deviations of the figures from what PyTorch was
 // measured to do, over the models in testdata/torch, in thousandths rounded up.
@@ -18,40 +18,40 @@ type deviations struct{ saved, inference, training Band }
 // other families and models of ordinary sizes. CUDA was not measured yet and has the CPU's.
 var (
 	measured = deviations{
-		saved:     Band{Below: 0.001, Above: 0.003},
-		inference: Band{Below: 0.011, Above: 0.041},
-		training:  Band{Below: 0.015, Above: 0.014},
+		saved:     band{Below: 0.001, Above: 0.003},
+		inference: band{Below: 0.011, Above: 0.041},
+		training:  band{Below: 0.015, Above: 0.014},
 	}
 	// Convolutions on the CPU. oneDNN reorders their weights and inputs: regnet_y_400mf,
 	// shufflenet_v2_x1_0 and efficientnet_v2_s needed 3.7, 5.3 and 2.4 % more with a batch of 2,
 	// and 6.2, 9.7 and 7.0 % more with 8.
 	measuredConvolutions = deviations{
 		saved:     measured.saved,
-		inference: Band{Below: measured.inference.Below, Above: 0.10},
+		inference: band{Below: measured.inference.Below, Above: 0.10},
 		training:  measured.training,
 	}
 	// Convolutions along a sound on the CPU, whose inputs and gradients oneDNN reorders: of models like wav2vec 2.0 with 4
 	// blocks of 192 and 256 these were measured to be 14 % of inference and 20 % of a training step; of its base, 0.2 %.
 	measuredSounds = deviations{
 		saved:     measured.saved,
-		inference: Band{Below: measured.inference.Below, Above: 0.15},
-		training:  Band{Below: measured.training.Below, Above: 0.21},
+		inference: band{Below: measured.inference.Below, Above: 0.15},
+		training:  band{Below: measured.training.Below, Above: 0.21},
 	}
 	// Models with recurrent layers: the other memory of their kernels is modelled coarsely.
 	measuredRecurrent = deviations{
 		saved:     measured.saved,
-		inference: Band{Below: 0.475, Above: 0.025},
-		training:  Band{Below: 0.053, Above: 0.311},
+		inference: band{Below: 0.475, Above: 0.025},
+		training:  band{Below: 0.053, Above: 0.311},
 	}
 )
 
 // setBands gives the figures their bands, and adds notes that say what the bands rest on.
 func setBands(t *tape.Tape, r *Report, learn run) {
 	band := deviationsOf(t)
-	r.keptBand, r.Inference.Band, r.Training.Band = band.saved, band.inference, band.training
+	r.keptBand, r.Inference.band, r.Training.band = band.saved, band.inference, band.training
 	for _, m := range []*Memory{&r.Inference, &r.Training} {
-		if m.Peak > 0 { // the weights are there, whatever runs
-			m.Band.Below = min(m.Band.Below, 1-float64(min(m.Peak, m.Weights))/float64(m.Peak))
+		if m.Peak.Bytes > 0 { // the weights are there, whatever runs
+			m.band.Below = min(m.band.Below, 1-float64(min(m.Peak.Bytes, m.Weights))/float64(m.Peak.Bytes))
 		}
 	}
 	if layer.Ran.Of(t).Recurrent {
@@ -60,7 +60,7 @@ func setBands(t *tape.Tape, r *Report, learn run) {
 		if t.Cfg.Training {
 			m = r.Training
 		}
-		r.Notes = append(r.Notes, fmt.Sprintf("the peak of the tensors is rough%v: what recurrent layers need while they run is only known coarsely", m.Band))
+		r.Notes = append(r.Notes, fmt.Sprintf("the peak of the tensors is rough%v: what recurrent layers need while they run is only known coarsely", m.band))
 	}
 	if layer.Ran.Of(t).Stepwise {
 		r.Notes = append(r.Notes, "recurrent layers are taken to run in PyTorch's own operations: with kernels made for them (mamba-ssm, flash-linear-attention) less is transient and saved for backward")
@@ -108,8 +108,8 @@ func allowWorkspaces(t *tape.Tape, r *Report) {
 		return
 	}
 	for _, m := range []*Memory{&r.Inference, &r.Training} {
-		if m.Peak > 0 {
-			m.Band.Above += float64(cpuWorkspaces) / float64(m.Peak)
+		if m.Peak.Bytes > 0 {
+			m.band.Above += float64(cpuWorkspaces) / float64(m.Peak.Bytes)
 		}
 	}
 	r.Notes = append(r.Notes, "workspaces on the CPU are those of two threads: they grow with the threads")

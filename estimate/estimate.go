@@ -71,11 +71,14 @@ func Model(layers []nn.Layer, opts ...Option) (*Report, error) {
 	return r.served(cfg), nil
 }
 
-// served returns r with the figures of llama.cpp in place of PyTorch's, if that runs the model, and a note on the context.
+// served returns r with the figures of llama.cpp in place of PyTorch's, if that runs the model, the bounds of the peaks, and
+// a note on the context.
 func (r *Report) served(cfg *setting.Config) *Report {
 	if cfg.Compute > 0 {
 		r.llamaCpp(cfg)
 	}
+	r.Inference.bound()
+	r.Training.bound()
 	r.noteContext(cfg)
 	return r
 }
@@ -263,7 +266,7 @@ func (r *Report) store(cfg *setting.Config) {
 	more := stored.Bytes - r.Params.Bytes
 	r.Params.Bytes = stored.Bytes
 	r.Inference.Weights += more
-	r.Inference.Peak += more
+	r.Inference.Peak.Bytes += more
 	if more != 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("for inference the weights count as they are stored, %v", stored.Bytes))
 	}

@@ -80,7 +80,7 @@ func TestNoLayersAreAnError(t *testing.T) {
 func TestWithoutInput(t *testing.T) {
 	r := model(t, vgg19, estimate.Train("adamw"))
 	assert.Empty(t, r.Inputs)
-	assert.EqualValues(t, 4*450304, r.Training.Peak, "weights, gradients and two states")
+	assert.EqualValues(t, 4*450304, r.Training.Peak.Bytes, "weights, gradients and two states")
 	assert.Contains(t, r.String(), "no input was given")
 }
 
@@ -154,9 +154,9 @@ func TestGradientsOfSharedLayersAddUp(t *testing.T) {
 	opts := []estimate.Option{estimate.InputShape(1000, 1000), estimate.OnCPU(), estimate.Train("adam")}
 	r := model(t, []nn.Layer{l, l, l}, opts...)
 	assert.EqualValues(t, 12_000_000, r.Kept)
-	assert.EqualValues(t, 44_020_000, r.Training.Peak)
+	assert.EqualValues(t, 44_020_000, r.Training.Peak.Bytes)
 	deep := nn.Share(nn.Sequential{nn.Linear{In: 1000, Out: 1000}})
-	assert.Equal(t, r.Training.Peak, model(t, []nn.Layer{deep, deep, deep}, opts...).Training.Peak)
+	assert.Equal(t, r.Training.Peak.Bytes, model(t, []nn.Layer{deep, deep, deep}, opts...).Training.Peak.Bytes)
 }
 
 func TestOptimizerStates(t *testing.T) {
@@ -182,7 +182,7 @@ func TestMixedPrecisionTakes16BytesAParameter(t *testing.T) {
 	// arXiv:1910.02054, section 3.1: 2 + 2 + 12 bytes.
 	r := model(t, []nn.Layer{nn.Linear{In: 100, Out: 100, NoBias: true}},
 		estimate.MixedPrecision(alloc.BFloat16), estimate.Train("adam"))
-	assert.EqualValues(t, 16*10000, r.Training.Peak)
+	assert.EqualValues(t, 16*10000, r.Training.Peak.Bytes)
 }
 
 // TestZeRO has the numbers of arXiv:1910.02054, table 1: 7.5 billion parameters
@@ -192,7 +192,7 @@ func TestZeRO(t *testing.T) {
 	for stage, want := range []float64{120, 31.4, 16.6, 1.88} {
 		r := model(t, layers, estimate.MixedPrecision(alloc.Float16), estimate.Train("adam"),
 			estimate.Sharding{Data: 64, ZeRO: stage})
-		assert.InDelta(t, want, float64(r.Training.Peak)/1e9, 0.05, "stage %d", stage)
+		assert.InDelta(t, want, float64(r.Training.Peak.Bytes)/1e9, 0.05, "stage %d", stage)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestShardingDividesTheModel(t *testing.T) {
 	whole := model(t, m.Layers, opts...)
 	tensor := model(t, m.Layers, append(opts, estimate.Sharding{Tensor: 8})...)
 	assert.InEpsilon(t, float64(whole.Inference.Weights)/8, float64(tensor.Inference.Weights), 0.01)
-	assert.Less(t, tensor.Training.Peak, whole.Training.Peak/3)
+	assert.Less(t, tensor.Training.Peak.Bytes, whole.Training.Peak.Bytes/3)
 	pipeline := model(t, m.Layers, append(opts, estimate.Sharding{Pipeline: 4})...)
 	assert.InEpsilon(t, float64(whole.Inference.Weights)/4, float64(pipeline.Inference.Weights), 0.1)
 	assert.Contains(t, pipeline.Training.PeakAt, "stage 0", "it keeps the most micro-batches")
@@ -219,7 +219,7 @@ func TestCheckpointingTradesMemory(t *testing.T) {
 	all := model(t, m.Layers, opts...)
 	some := model(t, m.Layers, append(opts, estimate.Checkpointed("transformer.h.*"))...)
 	assert.Less(t, some.Kept, all.Kept/4)
-	assert.Less(t, some.Training.Peak, all.Training.Peak/2)
+	assert.Less(t, some.Training.Peak.Bytes, all.Training.Peak.Bytes/2)
 	assert.Equal(t, all.Inference, some.Inference)
 }
 
@@ -350,7 +350,7 @@ func TestLaterTypesWin(t *testing.T) {
 		18: {estimate.MixedPrecision(alloc.BFloat16), estimate.Gradients(alloc.Float32)},
 	} {
 		r := model(t, layers, append(opts, estimate.Train("adam"))...)
-		assert.Equal(t, want*10000, r.Training.Peak, "bytes a parameter")
+		assert.Equal(t, want*10000, r.Training.Peak.Bytes, "bytes a parameter")
 	}
 	r := model(t, layers, estimate.MixedPrecision(alloc.Float32))
 	assert.Zero(t, r.Training.Master, "float32 is its own master copy")

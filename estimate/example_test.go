@@ -31,7 +31,7 @@ func Example_memoryBudget() {
 		return
 	}
 	if budget := 8 * alloc.GiB; !r.Fits(budget) {
-		fmt.Printf("training needs %v, more than %v:\n%v", r.Peak(), budget, r)
+		fmt.Printf("training needs %v, more than %v:\n%v", r.Memory().Peak.Bytes, budget, r)
 		return
 	}
 	fmt.Println("the budget holds")
@@ -46,8 +46,8 @@ func ExampleModel() {
 	}
 	fmt.Println("parameters:", r.Params.Count)
 	fmt.Println("kept for backward:", r.Kept)
-	fmt.Println("training:", r.Training.Peak, "at", r.Training.PeakAt)
-	fmt.Println("inference:", r.Inference.Peak)
+	fmt.Println("training:", r.Training.Peak.Bytes, "at", r.Training.PeakAt)
+	fmt.Println("inference:", r.Inference.Peak.Bytes)
 	// Output:
 	// parameters: 4015050
 	// kept for backward: 1.1 GiB
@@ -95,7 +95,7 @@ func ExampleWithLoss() {
 			fmt.Println(err)
 			return
 		}
-		fmt.Println(r.Training.Peak, "at", r.Training.PeakAt)
+		fmt.Println(r.Training.Peak.Bytes, "at", r.Training.PeakAt)
 	}
 	// Output:
 	// 30.8 GiB at forward of loss

@@ -2,7 +2,6 @@ package estimate
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -10,11 +9,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
-// Peak returns the peak that the options asked about: of training if there was a Train option,
-// otherwise of inference.
-func (r *Report) Peak() alloc.Bytes { return r.memory().Peak }
-
-func (r *Report) memory() Memory {
+// Memory returns what the options asked about: Training if there was a Train option, otherwise
+// Inference.
+func (r *Report) Memory() Memory {
 	if r.training {
 		return r.Training
 	}
@@ -31,18 +28,8 @@ func (r *Report) Fits(budget alloc.Bytes) bool {
 
 // Needs returns the memory that a device must have: the upper bound that Fits compares.
 func (r *Report) Needs() alloc.Bytes {
-	m := r.memory()
-	return max(m.Upper(), m.Footprint.Needed.Upper)
-}
-
-// Footprint returns what the process takes of the device's memory under the given options.
-func (r *Report) Footprint() Footprint { return r.memory().Footprint }
-
-// Upper returns the upper bound of the tensors' memory: Peak at the upper end of its band. On CUDA
-// it is the upper bound of torch.cuda.max_memory_allocated, which includes rounding to blocks and
-// cuBLAS's workspaces.
-func (m Memory) Upper() alloc.Bytes {
-	return max(m.Peak+alloc.Bytes(math.Ceil(float64(m.Peak)*m.Band.Above)), m.Footprint.Allocated.Upper)
+	m := r.Memory()
+	return max(m.Peak.Upper, m.Footprint.Needed.Upper)
 }
 
 // maxBatch is the largest batch that MaxBatch tries, and context length that MaxContextLength does.

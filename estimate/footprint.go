@@ -24,7 +24,7 @@ func footprints(t *tape.Tape, r *Report, h *tape.Holding, serve, learn run) {
 		memory   *Memory
 		log      func() *timeline.Timeline
 		events   int
-		band     Band
+		band     band
 	}{
 		{false, &r.Inference, func() *timeline.Timeline {
 			return history.Serving(t, h, serve.stage, r.Inference.resident(), serve.passes)
@@ -38,25 +38,25 @@ func footprints(t *tape.Tape, r *Report, h *tape.Holding, serve, learn run) {
 			continue // one of them is asked about, many times
 		}
 		var log *timeline.Timeline
-		if m.Peak <= maxReplayed && side.events <= timeline.MaxEvents {
+		if m.Peak.Bytes <= maxReplayed && side.events <= timeline.MaxEvents {
 			log = side.log()
 		}
 		if log == nil || len(log.Events) > timeline.MaxEvents {
 			if side.training == t.Cfg.Training {
 				r.Notes = append(r.Notes, "the model has too many tensors for the allocator to be simulated: what is reserved is taken to be a fifth more than the tensors, and at most half as much again")
 			}
-			m.Footprint = footprintOf(t, m, m.Peak, m.Peak+m.Peak/5, m.Peak, Band{Above: 0.25}, side.training)
+			m.Footprint = footprintOf(t, m, m.Peak.Bytes, m.Peak.Bytes+m.Peak.Bytes/5, m.Peak.Bytes, band{Above: 0.25}, side.training)
 			continue
 		}
 		found, _ := log.Replay(0)
-		more := max(0, m.Peak-found.Requested) // what the passes of a pipeline do not show
+		more := max(0, m.Peak.Bytes-found.Requested) // what the passes of a pipeline do not show
 		m.Footprint = footprintOf(t, m, found.Allocated+more, found.Reserved+more, log.Smallest(found)+more, side.band, side.training)
 	}
 }
 
 // footprintOf gives the figures their bands: the worst of the unknown settings of the loop and the
 // machine, and the deviations that were measured.
-func footprintOf(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.Bytes, b Band, training bool) Footprint {
+func footprintOf(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.Bytes, b band, training bool) Footprint {
 	_, more := t.Cfg.Workspace()
 	if more *= 2; !layer.Ran.Of(t).Multiplies {
 		more = 0
@@ -76,12 +76,12 @@ func footprintOf(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.By
 	if layer.Ran.Of(t).Convolutions > 1 { // one makes the patches of a transformer
 		b = convolutionalBand
 	}
-	b.Above = max(b.Above, m.Band.Above, (1+b.Above)*(1+m.Band.Above)-1-measured.training.Above)
-	b.Below = max(b.Below, m.Band.Below, 1-(1-b.Below)*(1-m.Band.Below)/(1-measured.training.Below))
-	figure := func(n alloc.Bytes, b Band) Figure {
+	b.Above = max(b.Above, m.band.Above, (1+b.Above)*(1+m.band.Above)-1-measured.training.Above)
+	b.Below = max(b.Below, m.band.Below, 1-(1-b.Below)*(1-m.band.Below)/(1-measured.training.Below))
+	figure := func(n alloc.Bytes, b band) Figure {
 		f := within(n, b, more)
 		if training {
-			f.Lower -= within(min(doubted(t), max(0, n-m.Peak)), b, 0).Lower
+			f.Lower -= within(min(doubted(t), max(0, n-m.Peak.Bytes)), b, 0).Lower
 		}
 		f.Lower = max(f.Lower, min(n, m.Weights)) // which are there, whatever runs
 		return f
@@ -104,7 +104,7 @@ func doubted(t *tape.Tape) alloc.Bytes {
 }
 
 // gathers returns the band of the reserved memory when parameters are gathered from all devices.
-func gathers(t *tape.Tape, b Band) Band {
+func gathers(t *tape.Tape, b band) band {
 	if z := t.Cfg.Sharding; z.ZeRO >= 3 && z.Data > 1 {
 		b.Above = max(b.Above, gatheredBand.Above)
 	}
@@ -118,16 +118,16 @@ const small = 2 * alloc.GiB
 // measurements on GPUs (docs/estimate.md). Most workspaces of cuDNN are not modelled, so
 // convolutional models may need more.
 var (
-	servedBand        = Band{Below: 0.05, Above: 0.05}
-	trainedBand       = Band{Below: 0.09, Above: 0.08}
-	adaptedBand       = Band{Below: 0.09, Above: 0.10} // with adapters: their libraries differ in what they copy
-	smallBand         = Band{Below: 0.09, Above: 0.15} // for less than small, where one segment is a larger part
-	convolutionalBand = Band{Below: 0.09, Above: 0.20}
+	servedBand        = band{Below: 0.05, Above: 0.05}
+	trainedBand       = band{Below: 0.09, Above: 0.08}
+	adaptedBand       = band{Below: 0.09, Above: 0.10} // with adapters: their libraries differ in what they copy
+	smallBand         = band{Below: 0.09, Above: 0.15} // for less than small, where one segment is a larger part
+	convolutionalBand = band{Below: 0.09, Above: 0.20}
 	// FSDP gathers and sums on its own streams, whose blocks no other stream uses. A block that it
 	// still waits for is not free (PyTorch's notes on FSDP, "limit_all_gathers").
-	gatheredBand = Band{Above: 0.40}
+	gatheredBand = band{Above: 0.40}
 	// Experts are called at once; loops that call one after the other need less.
-	routedBand = Band{Below: 0.15}
+	routedBand = band{Below: 0.15}
 	// Kinds that nobody was found to have measured on a GPU have the widest of the others.
 	unmeasuredBand = convolutionalBand
 )
@@ -143,7 +143,7 @@ const wideContext = 128 * alloc.MiB
 
 // noteContext says how large the CUDA context may be, unless that hardly counts, and what would narrow it.
 func (r *Report) noteContext(c *setting.Config) {
-	context := r.memory().Footprint.Context
+	context := r.Memory().Footprint.Context
 	if c.Searches || context.Upper <= context.Bytes+wideContext {
 		return
 	}
@@ -162,5 +162,5 @@ func (r *Report) noteContext(c *setting.Config) {
 
 // resident returns the memory that stays allocated from the time when the model is loaded.
 func (m Memory) resident() history.Resident {
-	return history.Resident{Weights: m.Weights, Master: m.Master, Buckets: m.Buckets, Cache: setting.Kept{Keys: m.Keys, Values: m.Values, Fixed: m.Fixed}}
+	return history.Resident{Weights: m.Weights, Master: m.Master, Buckets: m.Buckets, Cache: setting.Kept{Keys: m.Keys, Values: m.Values, Fixed: m.fixed()}}
 }

@@ -63,7 +63,7 @@ func TestGPULayersAsLlamaCppPrints(t *testing.T) {
 			whole, err := estimate.KVCache(estimate.KVConfig(c.model.Cache(1, c.context, 0)))
 			require.NoError(t, err)
 			assert.Equal(t, cpu+whole-c.cache, m.Host)
-			assert.Equal(t, m.Weights+m.Buffers+m.Cache+alloc.MiB, m.Peak)
+			assert.Equal(t, m.Weights+m.Buffers+m.Cache+alloc.MiB, m.Peak.Bytes)
 			assert.Equal(t, []int{c.layers, c.model.Blocks + 1}, []int{r.GPULayers, r.ModelLayers})
 		})
 	}
@@ -127,7 +127,7 @@ func TestGPULayersFromNoneToAll(t *testing.T) {
 	assert.Zero(t, none.Inference.Weights+none.Inference.Cache)
 	assert.Equal(t, none.Inference, report(gpuLayers(-1)).Inference)
 	assert.Equal(t, alloc.GiB, report(option(func(c *setting.Config) { c.Projector = alloc.GiB })).Inference.Weights-all.Inference.Weights)
-	assert.Greater(t, report(gpuLayers(3)).Inference.Upper(), report(gpuLayers(4)).Inference.Peak, "older releases have a further block there")
+	assert.Greater(t, report(gpuLayers(3)).Inference.Peak.Upper, report(gpuLayers(4)).Inference.Peak.Bytes, "older releases have a further block there")
 }
 
 // Layers of several GPUs, as llama.cpp divides them.

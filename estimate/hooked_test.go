@@ -23,7 +23,7 @@ func TestHookedInputs(t *testing.T) {
 	of := func(blocks, torch int, more ...estimate.Option) int64 {
 		c.Blocks = blocks
 		return int64(model(t, layer.Public(with(c.Layers(), layer.NextToken{})), append(more, estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), estimate.Train("adamw"), estimate.Installed(fmt.Sprintf("torch==2.%d", torch)),
-			estimate.Checkpointed("model.layers.*"), estimate.Sharding{Data: 1 << 20, ZeRO: 3}, trainer)...).Training.Peak)
+			estimate.Checkpointed("model.layers.*"), estimate.Sharding{Data: 1 << 20, ZeRO: 3}, trainer)...).Training.Peak.Bytes)
 	}
 	adapt := estimate.LoRA{Rank: 16, Targets: []string{"q_proj", "k_proj", "v_proj", "o_proj"}}
 	input := int64(2 * batch * length * 4096)
@@ -53,7 +53,7 @@ func TestCheckpointedCache(t *testing.T) {
 			c.Blocks = blocks
 			m := model(t, layer.Public(with(c.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), estimate.Installed("transformers==4.45"), estimate.Train("none"),
 				estimate.Checkpointed("transformer.h.*"), estimate.Attends("flash"), estimate.Loop{Output: o}).Training
-			activations[i] = int64(m.Peak - m.Weights - m.Gradients)
+			activations[i] = int64(m.Peak.Bytes - m.Weights - m.Gradients)
 		}
 		return (activations[1] - activations[0]) / 8
 	}
@@ -72,7 +72,7 @@ func TestWidenedLogits(t *testing.T) {
 	small := family.Transformer{Vocab: 50257, Hidden: 768, FFN: 2048, Blocks: 12, Heads: 12, Tied: true}
 	of := func(version estimate.Option, o string) int64 {
 		return int64(model(t, layer.Public(with(small.Layers(), layer.NextToken{})), estimate.Tokens(batch, length), estimate.Precision(alloc.BFloat16), version, estimate.Train("none"), estimate.Checkpointed("model.layers.*"), estimate.Attends("flash"),
-			estimate.Loop{Output: o}).Training.Peak)
+			estimate.Loop{Output: o}).Training.Peak.Bytes)
 	}
 	logits := int64(batch * length * 50257)
 	today, before := estimate.Installed("transformers==4.46"), estimate.Installed("transformers==4.45")
@@ -109,9 +109,9 @@ func TestCheckpointedBlocksKeepProducts(t *testing.T) {
 	assert.Equal(t, alloc.Bytes(blocks*tokens*(kernel+2*(hidden+kv+ffn+hidden))), half.Kept-whole.Kept)
 	assert.Equal(t, alloc.Bytes(blocks*tokens*(kernel+2*(hidden+kv+kv+hidden+ffn+ffn+hidden))), products.Kept-whole.Kept)
 	assert.Less(t, products.Kept, none.Kept)
-	assert.Less(t, whole.Training.Peak, half.Training.Peak)
-	assert.Less(t, half.Training.Peak, products.Training.Peak)
-	assert.Less(t, products.Training.Peak, none.Training.Peak)
+	assert.Less(t, whole.Training.Peak.Bytes, half.Training.Peak.Bytes)
+	assert.Less(t, half.Training.Peak.Bytes, products.Training.Peak.Bytes)
+	assert.Less(t, products.Training.Peak.Bytes, none.Training.Peak.Bytes)
 	assert.Equal(t, none.Training, kept(estimate.CheckpointSaves("half")).Training, "nothing is checkpointed")
 
 	_, err := estimate.Model(layer.Public(m.Layers()), estimate.Tokens(1, 8), estimate.CheckpointSaves("all"))

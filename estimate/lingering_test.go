@@ -27,7 +27,7 @@ func TestKeptInputsLinger(t *testing.T) {
 		return adapted(t, estimate.LoRA{Rank: 16, Targets: []string{"down_proj"}}, append(more,
 			estimate.Attends("flash"), estimate.Quantized{Base: "nf4"}, version(keeps), estimate.Loop{Output: o})...)
 	}
-	allocated := func(r *estimate.Report) estimate.Figure { return r.Footprint().Allocated }
+	allocated := func(r *estimate.Report) estimate.Figure { return r.Memory().Footprint.Allocated }
 	old, today := of(true, "held"), of(false, "held")
 	inputs := int64(2 * 64 * 31 * (2*4096 + 14336))
 	assert.EqualValues(t, inputs, old.Kept-today.Kept)
@@ -44,7 +44,7 @@ func TestKeptInputsLinger(t *testing.T) {
 func TestOutputWithCache(t *testing.T) {
 	loop := func(o string) estimate.Footprint {
 		return model(t, layer.Public(llama7b.Layers()), estimate.Tokens(1, 2048), estimate.Precision(alloc.BFloat16), estimate.Train("none"),
-			estimate.Loop{Output: o}).Footprint()
+			estimate.Loop{Output: o}).Memory().Footprint
 	}
 	held, more := loop("held"), loop("with-cache")
 	cache, err := estimate.KVCache(estimate.KVConfig(llama7b.Cache(1, 2048, alloc.BFloat16)))
@@ -65,7 +65,7 @@ func (ownLoss) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 func TestOwnLossIsJudged(t *testing.T) {
 	with := func(o string) alloc.Bytes {
 		return model(t, layer.Public(append(gpt2Small.Layers(), ownLoss{})), estimate.Tokens(4, 1024), estimate.Train("none"),
-			estimate.Loop{Output: o}).Footprint().Allocated.Bytes
+			estimate.Loop{Output: o}).Memory().Footprint.Allocated.Bytes
 	}
 	assert.InEpsilon(t, 4*4*1024*50257, float64(with("held")-with("dropped")), 0.01)
 }

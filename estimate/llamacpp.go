@@ -11,16 +11,16 @@ import (
 // llamaCpp puts the compute buffer in place of PyTorch's activations.
 func (r *Report) llamaCpp(cfg *setting.Config) {
 	m := &r.Inference
-	m.Input, m.Transient, m.Band = 0, cfg.Compute, llamaCppBand
+	m.Input, m.Transient, m.band = 0, cfg.Compute, llamaCppBand
 	more := r.place(cfg)
 	m.Weights += cfg.Projector
 	m.close("llama.cpp's compute buffer")
-	m.Band.Above += float64(more) / float64(max(1, m.Peak))
+	m.band.Above += float64(more) / float64(max(1, m.Peak.Bytes))
 	if r.ModelLayers > 0 { // then weights and cache are exact, and newer releases have smaller buffers
-		m.Band.Below = float64(cfg.Compute) / float64(max(1, m.Peak))
+		m.band.Below = float64(cfg.Compute) / float64(max(1, m.Peak.Bytes))
 	}
 	context := contextOf(cfg)
-	all := within(m.Peak, m.Band, 0)
+	all := within(m.Peak.Bytes, m.band, 0)
 	m.Footprint = Footprint{Allocated: all, Reserved: all, Context: context, Device: all.plus(context), Needed: all.plus(context)}
 	r.Notes = append(r.Notes, placed(cfg, r))
 	if cfg.Projector > 0 {
@@ -30,7 +30,7 @@ func (r *Report) llamaCpp(cfg *setting.Config) {
 
 // llamaCppBand is the band of weights, cache and compute buffer together. The first two are exact,
 // except for an embedding that stays on the CPU.
-var llamaCppBand = Band{Below: 0.12, Above: 0.02}
+var llamaCppBand = band{Below: 0.12, Above: 0.02}
 
 // place leaves to the CPU what is not on the GPU. It returns how much more the GPU may hold: older
 // releases have another block there in place of the head, and large batches copy the matrices

@@ -40,7 +40,7 @@ func TestTorchLossesOfHeads(t *testing.T) {
 			r := model(t, layer.Public(append(body, losses[name]...)), estimate.InputShape(measured.Batch, measured.Length, measured.Hidden), estimate.Precision(alloc.BFloat16),
 				estimate.Train("none"), estimate.OnCPU(), estimate.Loop{Output: "dropped"})
 			assert.InEpsilon(t, float64(want.Saved), float64(r.Kept), 0.003)
-			assert.InEpsilon(t, float64(want.Peak), float64(r.Training.Peak-besides(r.Training)), 0.035)
+			assert.InEpsilon(t, float64(want.Peak), float64(r.Training.Peak.Bytes-besides(r.Training)), 0.035)
 		})
 	}
 }
@@ -57,15 +57,15 @@ func headLoss(t *testing.T, l layer.HeadLoss, more ...estimate.Option) *estimate
 func TestHeadLoss(t *testing.T) {
 	whole, chunked := headLoss(t, layer.HeadLoss{}), headLoss(t, layer.HeadLoss{Chunks: 8})
 	assert.InDelta(t, float64(whole.Kept), float64(chunked.Kept), 100)
-	assert.Less(t, chunked.Training.Peak, whole.Training.Peak)
+	assert.Less(t, chunked.Training.Peak.Bytes, whole.Training.Peak.Bytes)
 	fused := headLoss(t, layer.HeadLoss{Chunks: 8, Loss: layer.NextToken{Fused: true}})
 	assert.InEpsilon(t, float64(chunked.Kept-2*4*256<<15), float64(fused.Kept), 0.001, "two bytes a logit are kept in place of four")
 	inForward := headLoss(t, layer.HeadLoss{InForward: true})
 	assert.LessOrEqual(t, inForward.Kept, fused.Kept-2*4*256<<15)
-	assert.Less(t, inForward.Training.Peak, fused.Training.Peak)
+	assert.Less(t, inForward.Training.Peak.Bytes, fused.Training.Peak.Bytes)
 
 	many := headLoss(t, layer.HeadLoss{Chunks: 1 << 12})
-	assert.Equal(t, headLoss(t, layer.HeadLoss{Chunks: 256}).Training.Peak, many.Training.Peak, "no chunk is shorter than a token")
+	assert.Equal(t, headLoss(t, layer.HeadLoss{Chunks: 256}).Training.Peak.Bytes, many.Training.Peak.Bytes, "no chunk is shorter than a token")
 	for want, layers := range map[string][]tape.Layer{
 		"Chunks is -1": {layer.HeadLoss{Linear: layer.Linear{In: 8, Out: 8}, Chunks: -1}},
 		"4096 at most": {layer.HeadLoss{Linear: layer.Linear{In: 8, Out: 8}, Chunks: 1 << 13}},

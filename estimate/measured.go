@@ -40,11 +40,9 @@ func (c Compared) Off() float64 {
 // Beside returns figures of the estimate, each beside the measured one: the peaks, then the parts
 // of the peak, then the layers in their order. Figures that only one side has are left out.
 func (r *Report) Beside(m Measured) []Compared {
-	at := r.memory()
-	peak := within(at.Peak, at.Band, 0)
-	peak.Upper = at.Upper() // what a program requests has the workspaces of its libraries too
+	at := r.Memory()
 	all := []Compared{
-		{Of: "requested", Estimate: peak, Measured: m.Requested},
+		{Of: "requested", Estimate: at.Peak, Measured: m.Requested}, // with the workspaces of libraries
 		{Of: "allocated", Estimate: at.Footprint.Allocated, Measured: m.Allocated},
 		{Of: "reserved", Estimate: at.Footprint.Reserved, Measured: m.Reserved},
 	}

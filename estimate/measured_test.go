@@ -19,15 +19,15 @@ func TestBeside(t *testing.T) {
 	m := r.Training
 	assert.Empty(t, r.Beside(estimate.Measured{}))
 
-	peaks := r.Beside(estimate.Measured{Requested: m.Peak + m.Peak/10, Reserved: m.Footprint.Reserved.Bytes})
+	peaks := r.Beside(estimate.Measured{Requested: m.Peak.Bytes + m.Peak.Bytes/10, Reserved: m.Footprint.Reserved.Bytes})
 	require.Len(t, peaks, 2)
 	assert.Equal(t, "requested", peaks[0].Of)
-	assert.Equal(t, m.Peak, peaks[0].Estimate.Bytes)
-	assert.Equal(t, m.Upper(), peaks[0].Estimate.Upper)
+	assert.Equal(t, m.Peak.Bytes, peaks[0].Estimate.Bytes)
+	assert.Equal(t, m.Peak.Upper, peaks[0].Estimate.Upper)
 	assert.InDelta(t, 0.1, peaks[0].Off(), 1e-6)
 	assert.Equal(t, estimate.Compared{Of: "reserved", Estimate: m.Footprint.Reserved, Measured: m.Footprint.Reserved.Bytes}, peaks[1])
 
-	assert.Empty(t, r.Beside(estimate.Measured{Kinds: map[string]alloc.Bytes{"": m.Peak}}), "no kind is known")
+	assert.Empty(t, r.Beside(estimate.Measured{Kinds: map[string]alloc.Bytes{"": m.Peak.Bytes}}), "no kind is known")
 	kinds := r.Beside(estimate.Measured{Kinds: map[string]alloc.Bytes{"Parameter": m.Weights, "OptimizerState": 7, "Activation": 5, "Temporary": 6}})
 	want := map[string][2]alloc.Bytes{
 		"weights": {m.Weights, m.Weights}, "gradients": {m.Gradients, 0}, "optimizer": {m.Optimizer, 7},

@@ -41,7 +41,7 @@ func cached(c *setting.Config) (setting.Kept, error) {
 
 // keep sets the parts of the cache.
 func (m *Memory) keep(k setting.Kept) {
-	m.Cache, m.Keys, m.Values, m.Fixed = k.All(), k.Keys, k.Values, k.Fixed
+	m.Cache, m.Keys, m.Values = k.All(), k.Keys, k.Values
 }
 
 // memoryOf returns the memory that is held all the time.
@@ -56,7 +56,7 @@ func memoryOf(l tape.Load, training bool) Memory {
 // close adds up the parts.
 func (m *Memory) close(at string) {
 	m.PeakAt = at
-	m.Peak = m.held() + m.Gradients + m.Saved + m.Transient
+	m.Peak.Bytes = m.held() + m.Gradients + m.Saved + m.Transient
 }
 
 // buckets is the copy of the gradients that DistributedDataParallel keeps for sending unless
@@ -119,10 +119,10 @@ func peaks(r *Report, t *tape.Tape, h *tape.Holding) (serve, learn run, err erro
 		}
 		infer(t, &running, name)
 		train(t, &training, name, loop, newLog(t))
-		if i == 0 || running.memory.Peak > serve.memory.Peak {
+		if i == 0 || running.memory.Peak.Bytes > serve.memory.Peak.Bytes {
 			serve = running
 		}
-		if i == 0 || training.memory.Peak > learn.memory.Peak {
+		if i == 0 || training.memory.Peak.Bytes > learn.memory.Peak.Bytes {
 			learn = training
 			r.Gradients = alloc.Bytes(held.Gradients)
 		}
@@ -184,7 +184,7 @@ func train(t *tape.Tape, r *run, name string, loop setting.Loop, log *timeline.T
 		direction = "backward of "
 	}
 	m.close(name + direction + place(t, p.Op))
-	if step := step(t, m, held, s.Last, loop, name); step.Peak > m.Peak {
+	if step := step(t, m, held, s.Last, loop, name); step.Peak.Bytes > m.Peak.Bytes {
 		m = step
 	}
 	r.memory = m
@@ -231,12 +231,12 @@ func widen(t *tape.Tape, r *Report, known run) {
 		again := known
 		again.memory = known.memory.kept()
 		train(t, &again, "", t.Cfg.Usual(l), nil)
-		return float64(again.memory.Peak)
+		return float64(again.memory.Peak.Bytes)
 	}
 	m := &r.Training
-	usual := float64(m.Peak)
+	usual := float64(m.Peak.Bytes)
 	if t.Cfg.Loop.Output == "" && returned(t) > 0 {
-		m.Band.Below = 1 - (1-m.Band.Below)*min(1, peak(best)/usual)
+		m.band.Below = 1 - (1-m.band.Below)*min(1, peak(best)/usual)
 	}
 	most, what, says := usual, "", ""
 	for _, d := range doubts {
@@ -255,7 +255,7 @@ func widen(t *tape.Tape, r *Report, known run) {
 	if len(doubts) > 1 {
 		most = max(most, peak(worst))
 	}
-	m.Band.Above = (1+m.Band.Above)*(most+float64(beyond))/usual - 1
+	m.band.Above = (1+m.band.Above)*(most+float64(beyond))/usual - 1
 	if t.Cfg.Training && matters >= alloc.MiB {
 		r.Notes = append(r.Notes, fmt.Sprintf("the upper bound is %v higher because it is not known %s: %s says it", matters, what, says))
 	}

@@ -11,16 +11,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
-// String returns the whole report as WriteTo writes it.
+// String returns a table of the layers, the memory by part, what a device shows, and the three
+// lines of Pytorch-Memory-Utils.
 func (r *Report) String() string {
-	var b strings.Builder
-	_, _ = r.WriteTo(&b) // a Builder takes everything
-	return b.String()
-}
-
-// WriteTo writes a table of the layers, the memory by part, what a device shows, and the three
-// lines of Pytorch-Memory-Utils. The error is the writer's.
-func (r *Report) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", r.Name)
 	r.table(&b)
@@ -31,8 +24,7 @@ func (r *Report) WriteTo(w io.Writer) (int64, error) {
 	}
 	b.WriteByte('\n')
 	r.reference(&b)
-	n, err := io.WriteString(w, b.String())
-	return int64(n), err
+	return b.String()
 }
 
 // reference writes the lines that Pytorch-Memory-Utils' modelsize_estimate
@@ -137,8 +129,8 @@ func (r *Report) parts(b *strings.Builder) {
 		{"optimizer", func(m Memory) alloc.Bytes { return m.Optimizer }},
 		{"input", func(m Memory) alloc.Bytes { return m.Input }},
 		{"buckets", func(m Memory) alloc.Bytes { return m.Buckets }},
-		{"keys and values", func(m Memory) alloc.Bytes { return m.Cache - m.Fixed }},
-		{"states of fixed size", func(m Memory) alloc.Bytes { return m.Fixed }},
+		{"keys and values", func(m Memory) alloc.Bytes { return m.Keys + m.Values }},
+		{"states of fixed size", func(m Memory) alloc.Bytes { return m.fixed() }},
 		{"gradients", func(m Memory) alloc.Bytes { return m.Gradients }},
 		{"saved activations", func(m Memory) alloc.Bytes { return m.Saved }},
 		{"transient (modelled)", func(m Memory) alloc.Bytes { return m.Transient }},
@@ -147,12 +139,12 @@ func (r *Report) parts(b *strings.Builder) {
 			fmt.Fprintf(b, "  %-22s %12s %12s\n", p.name, dash(in), dash(tr))
 		}
 	}
-	fmt.Fprintf(b, "  %-22s %12v %12v\n", "peak", r.Inference.Peak, r.Training.Peak)
+	fmt.Fprintf(b, "  %-22s %12v %12v\n", "peak", r.Inference.Peak.Bytes, r.Training.Peak.Bytes)
 	if in, tr := r.Inference.Host, r.Training.Host; in != 0 || tr != 0 {
 		fmt.Fprintf(b, "  %-22s %12s %12s\n", "memory of the CPU", dash(in), dash(tr))
 	}
-	fmt.Fprintf(b, "inference peak%v at: %s\n", r.Inference.Band, r.Inference.PeakAt)
-	fmt.Fprintf(b, "training peak%v at: %s\n", r.Training.Band, r.Training.PeakAt)
+	fmt.Fprintf(b, "inference peak%v at: %s\n", r.Inference.band, r.Inference.PeakAt)
+	fmt.Fprintf(b, "training peak%v at: %s\n", r.Training.band, r.Training.PeakAt)
 	r.footprints(b)
 }
 
@@ -240,7 +232,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		FLOPs                     int64         `json:"flops"`
 		Activations               Amount        `json:"activations"`
 		Kept                      alloc.Bytes   `json:"kept_bytes"`
-		KeptBand                  Band          `json:"kept_band"`
+		KeptBand                  band          `json:"kept_band"`
 		GPULayers                 int           `json:"gpu_layers,omitempty"`
 		ModelLayers               int           `json:"model_layers,omitempty"`
 		Inference                 Memory        `json:"inference"`

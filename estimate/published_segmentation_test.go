@@ -328,7 +328,7 @@ func TestConvolutionsNeedWorkspaces(t *testing.T) {
 	allocated := func(dilation int, opts ...estimate.Option) estimate.Figure {
 		layers := []tape.Layer{layer.Learned{Shape: alloc.Shape{128, 8, 16}}, layer.Conv2d{In: 128, Out: 256, Kernel: 3, Padding: dilation, Dilation: dilation, NoBias: true}}
 		opts = append(opts, estimate.InputShape(2, 128, 8, 16), estimate.Train("sgd"), estimate.Loop{Form: "one-by-one", Decay: "none"})
-		return model(t, layer.Public(layers), opts...).Footprint().Allocated
+		return model(t, layer.Public(layers), opts...).Memory().Footprint.Allocated
 	}
 	const workspace = 36 * (128*256 + 2*2*4*(128+256)) * 4
 	volta := estimate.Machine{GPU: "volta"}

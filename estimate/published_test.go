@@ -72,7 +72,7 @@ func TestPublished(t *testing.T) {
 		r, ok := runs[is]
 		require.True(t, ok, "neither a command nor layers")
 		asked[is] = true
-		f := model(t, layer.Public(r.layers), r.opts...).Footprint()
+		f := model(t, layer.Public(r.layers), r.opts...).Memory().Footprint
 		return map[string]estimate.Figure{"allocated": f.Allocated, "reserved": f.Reserved, "device": f.Device}[c["figure"]]
 	})
 	assert.Equal(t, 109, n)

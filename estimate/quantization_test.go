@@ -80,7 +80,7 @@ func TestBestQuantization(t *testing.T) {
 		if ok {
 			assert.LessOrEqual(t, r.Needs(), budget)
 			assert.Equal(t, buffer, r.Inference.Transient)
-			assert.Equal(t, r.Inference.Weights+r.Inference.Buffers+r.Inference.Cache+buffer, r.Inference.Peak)
+			assert.Equal(t, r.Inference.Weights+r.Inference.Buffers+r.Inference.Cache+buffer, r.Inference.Peak.Bytes)
 		}
 	}
 	assert.Equal(t, []string{"", "Q4_K_M", "Q6_K", "F16"}, names)

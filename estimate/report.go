@@ -1,7 +1,9 @@
 package estimate
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -40,7 +42,7 @@ type Report struct {
 	// activations is the size of the outputs of all layers without parts. An output with memory of
 	// its own counts once.
 	activations Amount
-	keptBand    Band // how far Kept may be off
+	keptBand    band // how far Kept may be off
 	// intermediates is Pytorch-Memory-Utils' estimate of the activations: the bytes of what every layer without
 	// parts returns, except of a ReLU in place, each output counted anew. It takes no account of what else
 	// works in place, of views, or of when a tensor dies: Inference and Training do.
@@ -55,45 +57,85 @@ type Amount struct {
 
 // Memory is what is live on a device at the moment of the peak, by part; the parts add up to Peak.
 // Weights, buffers, optimizer, input and cache are counted from shapes. How long each activation
-// and gradient lives is modelled, so Peak has a band.
+// and gradient lives is modelled, so Peak has bounds.
 type Memory struct {
 	Weights   alloc.Bytes `json:"weights_bytes"`
 	Buffers   alloc.Bytes `json:"buffers_bytes"`
 	Master    alloc.Bytes `json:"master_bytes"`    // float32 copy of the weights
 	Optimizer alloc.Bytes `json:"optimizer_bytes"` // states
 	Input     alloc.Bytes `json:"input_bytes"`
-	Cache     alloc.Bytes `json:"cache_bytes"`        // Keys, Values and Fixed
-	Keys      alloc.Bytes `json:"cache_keys_bytes"`   // of tokens; also what latent attention keeps
-	Values    alloc.Bytes `json:"cache_values_bytes"` // of tokens
-	// Fixed is the part of Cache that does not grow with the context length: states of recurrent layers, and keys and values of an
-	// encoder's output.
-	Fixed     alloc.Bytes `json:"cache_fixed_bytes"`
+	// Cache has the Keys and Values of tokens, and what does not grow with the context length: states of recurrent layers,
+	// and keys and values of an encoder's output.
+	Cache     alloc.Bytes `json:"cache_bytes"`
+	Keys      alloc.Bytes `json:"cache_keys_bytes"` // also what latent attention keeps
+	Values    alloc.Bytes `json:"cache_values_bytes"`
 	Buckets   alloc.Bytes `json:"buckets_bytes"`   // copy of the gradients that replicas send each other
 	Gradients alloc.Bytes `json:"gradients_bytes"` // of parameters
 	Saved     alloc.Bytes `json:"saved_bytes"`     // kept for the backward pass, inputs not counted again
 	Transient alloc.Bytes `json:"transient_bytes"` // the rest: activations and their gradients, workspace
-	// Host is the memory that the CPU holds instead, which Peak does not include: see Offload.
+	// Host is the memory that the CPU holds instead, which Peak does not include: see Offloaded.
 	Host alloc.Bytes `json:"host_bytes"`
 
-	Peak   alloc.Bytes `json:"peak_bytes"`
-	PeakAt string      `json:"peak_at"` // such as "backward of layer1.0.conv1"
-	Band   Band        `json:"band"`    // of Peak
+	// Peak is the sum. On CUDA its upper bound is that of torch.cuda.max_memory_allocated, which includes rounding to
+	// blocks and cuBLAS's workspaces.
+	Peak   Figure `json:"-"`
+	PeakAt string `json:"peak_at"` // such as "backward of layer1.0.conv1"
 
 	// Footprint is the memory that the process takes on its device; zero on the CPU and without an
 	// input.
 	Footprint Footprint `json:"footprint"`
+
+	band band // of Peak
 }
 
-// Band says how far a figure may be off, as fractions of it: the true value is expected between
+// fixed is the part of the cache that does not grow with the context length.
+func (m *Memory) fixed() alloc.Bytes { return m.Cache - m.Keys - m.Values }
+
+// bound gives Peak its bounds, when nothing else changes any more.
+func (m *Memory) bound() {
+	n := m.Peak.Bytes
+	m.Peak.Lower = within(n, m.band, 0).Lower
+	m.Peak.Upper = max(n+alloc.Bytes(math.Ceil(float64(n)*m.band.Above)), m.Footprint.Allocated.Upper)
+}
+
+// MarshalJSON writes the parts, with that of the cache that does not grow with the context length, and of Peak the bytes
+// and the fractions by which they may be off.
+func (m Memory) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Weights   alloc.Bytes `json:"weights_bytes"`
+		Buffers   alloc.Bytes `json:"buffers_bytes"`
+		Master    alloc.Bytes `json:"master_bytes"`
+		Optimizer alloc.Bytes `json:"optimizer_bytes"`
+		Input     alloc.Bytes `json:"input_bytes"`
+		Cache     alloc.Bytes `json:"cache_bytes"`
+		Keys      alloc.Bytes `json:"cache_keys_bytes"`
+		Values    alloc.Bytes `json:"cache_values_bytes"`
+		Fixed     alloc.Bytes `json:"cache_fixed_bytes"`
+		Buckets   alloc.Bytes `json:"buckets_bytes"`
+		Gradients alloc.Bytes `json:"gradients_bytes"`
+		Saved     alloc.Bytes `json:"saved_bytes"`
+		Transient alloc.Bytes `json:"transient_bytes"`
+		Host      alloc.Bytes `json:"host_bytes"`
+		Peak      alloc.Bytes `json:"peak_bytes"`
+		PeakAt    string      `json:"peak_at"`
+		Band      band        `json:"band"`
+		Footprint Footprint   `json:"footprint"`
+	}{
+		m.Weights, m.Buffers, m.Master, m.Optimizer, m.Input, m.Cache, m.Keys, m.Values, m.fixed(), m.Buckets, m.Gradients,
+		m.Saved, m.Transient, m.Host, m.Peak.Bytes, m.PeakAt, m.band, m.Footprint,
+	})
+}
+
+// band says how far a figure may be off, as fractions of it: the true value is expected between
 // figure x (1 - Below) and figure x (1 + Above).
-type Band struct {
+type band struct {
 	Below float64 `json:"below"`
 	Above float64 `json:"above"`
 }
 
 // String returns the band as it is printed after a figure: " (-1.2 % to +4.6 %)".
-func (b Band) String() string {
-	if b == (Band{}) {
+func (b band) String() string {
+	if b == (band{}) {
 		return ""
 	}
 	return fmt.Sprintf(" (-%.1f %% to +%.1f %%)", 100*b.Below, 100*b.Above)
@@ -152,7 +194,7 @@ func (f Figure) plus(g Figure) Figure {
 }
 
 // within is a figure with a band, and more that may come to its upper end.
-func within(n alloc.Bytes, b Band, more alloc.Bytes) Figure {
+func within(n alloc.Bytes, b band, more alloc.Bytes) Figure {
 	return Figure{
 		Bytes: n,
 		Lower: alloc.Bytes(float64(n) * (1 - b.Below)),

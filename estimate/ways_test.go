@@ -40,7 +40,7 @@ func TestTorchWaysOfTraining(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := model(t, layer.Public(tiny["llama-tiny"].Layers()), append(ways[name], estimate.Tokens(measured.Batch, measured.Length), estimate.OnCPU())...)
 			assert.Equal(t, want.States, r.Training.Optimizer)
-			assert.InEpsilon(t, float64(want.Peak), float64(r.Training.Peak-besides(r.Training)), 0.03)
+			assert.InEpsilon(t, float64(want.Peak), float64(r.Training.Peak.Bytes-besides(r.Training)), 0.03)
 		})
 	}
 }
@@ -54,7 +54,7 @@ func small(t *testing.T, more ...estimate.Option) *estimate.Report {
 func TestOptimizerInBackward(t *testing.T) {
 	usual := small(t, estimate.Train("adamw"))
 	passing := small(t, estimate.Train("adamw"), estimate.Loop{InBackward: true})
-	assert.Less(t, passing.Training.Peak, usual.Training.Peak-usual.Gradients/2)
+	assert.Less(t, passing.Training.Peak.Bytes, usual.Training.Peak.Bytes-usual.Gradients/2)
 	assert.Less(t, passing.Training.Footprint.Reserved.Bytes, usual.Training.Footprint.Reserved.Bytes)
 	assert.Equal(t, usual.Training.Optimizer, passing.Training.Optimizer)
 	_, err := estimate.Model(layer.Public(tiny["llama-tiny"].Layers()), estimate.Tokens(1, 64), estimate.Train("adamw"), estimate.Loop{InBackward: true, MicroBatches: 2})
@@ -70,12 +70,12 @@ func TestOffload(t *testing.T) {
 	assert.Zero(t, states.Optimizer)
 	assert.Equal(t, m.Weights, states.Weights)
 	assert.Equal(t, m.Optimizer+m.Weights+usual.Gradients, states.Host, "copies to work on beside the states")
-	assert.LessOrEqual(t, states.Peak, m.Peak-m.Optimizer)
+	assert.LessOrEqual(t, states.Peak.Bytes, m.Peak.Bytes-m.Optimizer)
 
 	all := small(t, estimate.Train("adamw"), estimate.Offloaded("parameters"))
 	assert.Zero(t, all.Training.Weights)
 	assert.Equal(t, states.Host, all.Training.Host)
-	assert.Less(t, all.Training.Peak, states.Peak)
+	assert.Less(t, all.Training.Peak.Bytes, states.Peak.Bytes)
 	assert.Less(t, all.Training.Footprint.Needed.Upper, states.Footprint.Needed.Upper)
 	assert.Equal(t, usual.Inference.Weights, all.Inference.Host)
 	assert.Contains(t, all.String(), "memory of the CPU")
@@ -108,13 +108,13 @@ func TestWeightDecay(t *testing.T) {
 	}
 	for _, o := range []string{"sgd", "momentum"} {
 		none, used, unsaid := train(o, "none"), train(o, "used"), train(o, "")
-		assert.Equal(t, none.Training.Peak, unsaid.Training.Peak)
-		assert.Greater(t, used.Training.Peak, none.Training.Peak)
-		assert.GreaterOrEqual(t, unsaid.Training.Upper(), used.Training.Upper())
+		assert.Equal(t, none.Training.Peak.Bytes, unsaid.Training.Peak.Bytes)
+		assert.Greater(t, used.Training.Peak.Bytes, none.Training.Peak.Bytes)
+		assert.GreaterOrEqual(t, unsaid.Training.Peak.Upper, used.Training.Peak.Upper)
 		assert.Contains(t, unsaid.String(), "weight decay")
 	}
 	adam := train("adam", "used").Training
-	assert.Equal(t, train("adamw", "used").Training.Peak+adam.Weights, adam.Peak)
+	assert.Equal(t, train("adamw", "used").Training.Peak.Bytes+adam.Weights, adam.Peak.Bytes)
 }
 
 // twelve has twelve blocks of Llama's kind.

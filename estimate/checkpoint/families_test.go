@@ -81,11 +81,11 @@ func testFamilies(t *testing.T, name string) {
 func checkPeak(t *testing.T, measured alloc.Bytes, dtype string, r *estimate.Report, tower bool) {
 	at := r.Training
 	peak := measured + at.Weights + at.Buffers + at.Optimizer + at.Input
-	assert.LessOrEqual(t, peak, at.Upper(), "%s: the upper bound of %v", dtype, at.Peak)
+	assert.LessOrEqual(t, peak, at.Peak.Upper, "%s: the upper bound of %v", dtype, at.Peak.Bytes)
 	if tower {
 		return
 	}
-	assert.GreaterOrEqual(t, peak, alloc.Bytes(float64(at.Peak)*(1-at.Band.Below)), "%s: the lower bound of %v", dtype, at.Peak)
+	assert.GreaterOrEqual(t, peak, at.Peak.Lower, "%s: the lower bound of %v", dtype, at.Peak.Bytes)
 }
 
 // Every family that is read is held to what transformers makes of it: to a number of parameters or to a measurement. Of
@@ -134,7 +134,7 @@ func TestDeBERTaHasMoreThanPublished(t *testing.T) {
 		r, err := c.Report(estimate.Tokens(2, 16), estimate.Train("adamw"))
 		require.NoError(t, err, config)
 		assert.Equal(t, want, r.Params.Count, config)
-		assert.Positive(t, r.Training.Peak)
+		assert.Positive(t, r.Training.Peak.Bytes)
 	}
 }
 

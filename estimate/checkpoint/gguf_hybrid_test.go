@@ -127,7 +127,7 @@ func TestGGUFEqualsTheConfig(t *testing.T) {
 			assert.Equal(t, want.Params, have.Params)
 			assert.Equal(t, gguf.Parameters(), have.Params.Count+test.extra)
 			assert.Equal(t, want.Kept, have.Kept)
-			assert.Equal(t, want.Inference.Peak, have.Inference.Peak)
+			assert.Equal(t, want.Inference.Peak.Bytes, have.Inference.Peak.Bytes)
 			wanted, err := config.Cache(1, 100)
 			require.NoError(t, err)
 			cache, err := gguf.Cache(1, 100)

@@ -56,7 +56,7 @@ func TestReportCountsQuantizedWeightsAsStored(t *testing.T) {
 	half, err := c.Report(estimate.Tokens(1, 8), estimate.Precision(alloc.Float16))
 	require.NoError(t, err)
 	assert.Equal(t, alloc.Bytes(2*c.Parameters()), half.Inference.Weights)
-	assert.Equal(t, half.Inference.Peak-half.Inference.Weights, r.Inference.Peak-r.Inference.Weights)
+	assert.Equal(t, half.Inference.Peak.Bytes-half.Inference.Weights, r.Inference.Peak.Bytes-r.Inference.Weights)
 }
 
 // quantizedGGUF is a block of 256 features in Q4_K, and what is given besides.
@@ -134,7 +134,7 @@ func TestConfigsGiveLayersThatRun(t *testing.T) {
 			r, err := c.Report(input, estimate.Precision(alloc.BFloat16))
 			require.NoError(t, err)
 			assert.Equal(t, alloc.Bytes(2*model.Params), r.Inference.Weights)
-			assert.Greater(t, r.Inference.Peak, r.Inference.Weights)
+			assert.Greater(t, r.Inference.Peak.Bytes, r.Inference.Weights)
 			assert.LessOrEqual(t, r.Inference.Weights, r.Inference.Footprint.Allocated.Lower, "the weights are there, whatever runs")
 			assert.Positive(t, r.Kept)
 		})
@@ -201,7 +201,7 @@ func TestUnknownFamiliesHaveACache(t *testing.T) {
 	assert.EqualValues(t, 2*2*3*100*2*16*2, n)
 	r, err := c.Report(cache)
 	require.NoError(t, err)
-	assert.Equal(t, 1000+n, r.Inference.Peak)
+	assert.Equal(t, 1000+n, r.Inference.Peak.Bytes)
 	assert.Contains(t, strings.Join(r.Notes, "\n"), "by the config's own numbers of layers")
 
 	c, err = ReadFile(writeFile(t, configName, []byte(`{"model_type": "new", "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2,

@@ -37,7 +37,7 @@ func vgg19(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if _, err := r.WriteTo(w); err != nil {
+	if _, err := fmt.Fprint(w, r); err != nil {
 		return err
 	}
 	batch, err := estimate.MaxBatch(m.Layers, 24*alloc.GiB, opts...)
@@ -60,8 +60,8 @@ func llama(w io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(w, "%s, %d parameters\n", m.Title, train.Params.Count)
-	fmt.Fprintf(w, "training, 8 GPUs, ZeRO 3, blocks checkpointed, 8192 tokens each: %v%v a GPU, at %s\n",
-		train.Training.Peak, train.Training.Band, train.Training.PeakAt)
+	fmt.Fprintf(w, "training, 8 GPUs, ZeRO 3, blocks checkpointed, 8192 tokens each: %v a GPU, at %s\n",
+		train.Training.Peak, train.Training.PeakAt)
 
 	for _, sequences := range []int{1, 8, 32} {
 		cache, err := m.Cache(sequences, 8192)
@@ -74,7 +74,7 @@ func llama(w io.Writer) error {
 			return err
 		}
 		fmt.Fprintf(w, "serving %2d sequences of 8192 tokens, prompts in pieces of 512: %v, of it %v cache; nvidia-smi shows %v\n",
-			sequences, serve.Inference.Peak, serve.Inference.Cache, serve.Footprint().Device)
+			sequences, serve.Inference.Peak.Bytes, serve.Inference.Cache, serve.Memory().Footprint.Device)
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func expect(batch int) (*estimate.Report, map[string]sections.Estimate, error) {
 	t := report.Training
 	of := map[string]sections.Estimate{
 		"load": {Of: "kept", Bytes: t.Weights + t.Optimizer},
-		"step": {Of: "peak", Bytes: t.Peak},
+		"step": {Of: "peak", Bytes: t.Peak.Bytes},
 	}
 	for _, row := range report.Layers {
 		of["step/forward/"+row.Path] = sections.Estimate{

@@ -36,7 +36,7 @@ var names = map[string]int{
 	"contrib/llama":             6,
 	"contrib/otel":              3,
 	"contrib/tensor":            16,
-	"estimate":                  147,
+	"estimate":                  139,
 	"estimate/checkpoint":       22,
 	"estimate/llamacpp":         13,
 	"estimate/nn":               106,

@@ -40,13 +40,6 @@ type estimated struct {
 	published string // element type of a known model's weights
 }
 
-func (e estimated) memory() estimate.Memory {
-	if e.Mode == "train" {
-		return e.Report.Training
-	}
-	return e.Report.Inference
-}
-
 // remedy is one change or several with which the model fits, or nearly does.
 type remedy struct {
 	Says    string      `json:"says"`

@@ -90,13 +90,13 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 	if err != nil {
 		return err
 	}
-	e.Schema, e.Mode, e.Report, e.Peak = estimateSchema, o.mode(), report, report.Peak()
+	e.Schema, e.Mode, e.Report, e.Peak = estimateSchema, o.mode(), report, report.Memory().Peak.Bytes
 	e.note(name)
-	e.Upper = e.memory().Upper()
-	shown := report.Footprint()
+	e.Upper = e.Report.Memory().Peak.Upper
+	shown := report.Memory().Footprint
 	e.Allocated, e.AllocatedUpper, e.ReservedUpper = shown.Allocated.Bytes, shown.Allocated.Upper, shown.Reserved.Upper
 	e.Reserved, e.Device, e.DeviceUpper, e.Needs = shown.Reserved.Bytes, shown.Device.Bytes, shown.Device.Upper, report.Needs()
-	e.Host, e.GPULayers = e.memory().Host, report.GPULayers
+	e.Host, e.GPULayers = e.Report.Memory().Host, report.GPULayers
 	if o.measured != "" {
 		if e.Measured, err = e.beside(a); err != nil {
 			return err
@@ -116,7 +116,7 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 	}
 	if err == nil && e.Fits != nil && !*e.Fits {
 		if len(report.Inputs) == 0 && report.Fits(o.fits) {
-			return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s: only its weights are known, %v, not what it needs to run: --weights-only compares the weights alone", name, report.Peak()))
+			return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s: only its weights are known, %v, not what it needs to run: --weights-only compares the weights alone", name, report.Memory().Peak.Bytes))
 		}
 		return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s does not fit in %s: it may need %v", name, o.budget(), e.Needs))
 	}

@@ -99,9 +99,10 @@ func TestEstimateStatesOfLlamaCpp(t *testing.T) {
 	}
 	const keys, states = 2 * 12 * 2 * 256 * 4096, 36 * (8192*4 + 32*128*128)
 	apart := estimateJSON(t, "qwen3-next-80b-a3b-instruct --serve --seq 4096").Report.Inference
-	assert.EqualValues(t, 2*states, apart.Fixed)
-	assert.EqualValues(t, 2*keys, apart.Cache-apart.Fixed)
-	assert.Zero(t, estimateJSON(t, "llama-3-8b --serve").Report.Inference.Fixed)
+	assert.EqualValues(t, 2*states, apart.Cache-apart.Keys-apart.Values)
+	assert.EqualValues(t, 2*keys, apart.Keys+apart.Values)
+	llama := estimateJSON(t, "llama-3-8b --serve").Report.Inference
+	assert.Equal(t, llama.Keys+llama.Values, llama.Cache)
 	assert.EqualValues(t, 2*keys+4*states, cache(""))
 	assert.EqualValues(t, keys/32*34+4*states, cache(" --kv q8_0"))
 }

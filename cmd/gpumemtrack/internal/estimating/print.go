@@ -15,7 +15,7 @@ import (
 )
 
 func (e estimated) write(w io.Writer) {
-	r, m := e.Report, e.memory()
+	r, m := e.Report, e.Report.Memory()
 	name := r.Name
 	if name == "" {
 		name = "model"
@@ -70,7 +70,7 @@ func (e estimated) parts(m estimate.Memory) []part {
 	}
 	all := []part{
 		{"weights", m.Weights}, {"buffers", m.Buffers}, {"master weights", m.Master}, {"gradients", m.Gradients},
-		{"optimizer", m.Optimizer}, {"input", m.Input}, {"keys and values", both}, {"keys", keys}, {"values", values}, {"states of fixed size", m.Fixed}, {"buckets", m.Buckets},
+		{"optimizer", m.Optimizer}, {"input", m.Input}, {"keys and values", both}, {"keys", keys}, {"values", values}, {"states of fixed size", m.Cache - m.Keys - m.Values}, {"buckets", m.Buckets},
 		{"saved for backward", m.Saved}, {e.transient(), m.Transient},
 	}
 	return slices.DeleteFunc(all, func(p part) bool { return p.size == 0 })
@@ -80,7 +80,7 @@ func (e estimated) parts(m estimate.Memory) []part {
 // largest parts.
 func (e estimated) writeAnswer(w io.Writer, m estimate.Memory) {
 	t := cli.NewTable(w, 1, e.title(), "Size")
-	needs, f := m.Peak, m.Footprint
+	needs, f := m.Peak.Bytes, m.Footprint
 	if f.Needed.Bytes > 0 {
 		needs = f.Needed.Bytes
 	}
@@ -94,7 +94,7 @@ func (e estimated) writeAnswer(w io.Writer, m estimate.Memory) {
 	}
 	t.AppendSeparator()
 	parts := append(e.parts(m), part{"CUDA context", f.Context.Bytes})
-	if cached := f.Needed.Bytes - f.Context.Bytes - m.Peak; cached > 0 {
+	if cached := f.Needed.Bytes - f.Context.Bytes - m.Peak.Bytes; cached > 0 {
 		parts = append(parts, part{"rounding, workspaces and cache", cached})
 	}
 	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.size, a.size) })
@@ -141,9 +141,9 @@ func (e estimated) writeDetail(w io.Writer, m estimate.Memory) {
 		t.AppendRow(table.Row{p.name, p.size})
 	}
 	t.AppendSeparator()
-	t.AppendRow(table.Row{"peak", m.Peak})
+	t.AppendRow(table.Row{"peak", m.Peak.Bytes})
 	f := m.Footprint
-	if f.Device.Bytes == 0 && m.Band.Above > 0 {
+	if f.Device.Bytes == 0 && m.Peak.Upper > m.Peak.Bytes {
 		t.AppendRow(table.Row{"  at most", e.Upper})
 	}
 	if f.Device.Bytes > 0 {

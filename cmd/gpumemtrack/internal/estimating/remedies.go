@@ -50,8 +50,8 @@ func (s *search) needs(cs changes) (n alloc.Bytes, ok bool) {
 	if !changed.llamaCpp {
 		onCPU := changed
 		onCPU.cpu = true
-		if r, err := onCPU.estimate(s.name); err == nil && len(r.Inputs) > 0 && r.Peak() > s.o.fits {
-			return r.Peak(), true
+		if r, err := onCPU.estimate(s.name); err == nil && len(r.Inputs) > 0 && r.Memory().Peak.Bytes > s.o.fits {
+			return r.Memory().Peak.Bytes, true
 		}
 	}
 	return s.exactly(changed)
