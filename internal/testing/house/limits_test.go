@@ -69,6 +69,7 @@ var names = map[string]int{
 var silent = map[string]string{
 	"alloc/cache.Config":       "a value",
 	"estimate/checkpoint.File": "its fields do not change",
+	"estimate.Memory":          "a value",
 	"estimate.Row":             "a value",
 	"estimate/zoo.Model":       "its fields do not change",
 	"nvml.Reading":             "a value",
