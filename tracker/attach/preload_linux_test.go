@@ -441,7 +441,7 @@ func TestTheShimsFunctions(t *testing.T) {
 	args := slices.Concat(cc[1:], []string{"-g", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-Ishim", "-I" + dir, "-o", path, "testdata/shimtest.c", "-lpthread", "-ldl"})
 	out, err := exec.Command(cc[0], args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	for _, name := range []string{"walk", "signal", "thread ends", "key", "get", "handle", "full", "overwritten", "rouse", "child"} {
+	for _, name := range []string{"walk", "signal", "thread ends", "key", "get", "handle", "full", "overwritten", "rouse", "child", "by a system call"} {
 		t.Run(name, func(t *testing.T) {
 			out, err := exec.Command(path, name).CombinedOutput()
 			assert.NoError(t, err, "%s", out)

@@ -80,6 +80,8 @@ static pthread_key_t thread_ends;
 static int has_key;                            // thread_ends is ours
 static __thread word *inside;                  // frame of the outermost call
 static __thread volatile sig_atomic_t holding; // this thread has the lock, or waits for it
+static __thread uint32_t tid;                  // of this thread, 0 before its first event
+static word unforked = 1, *same = &unforked;   // the kernel makes it 0 in the child of a fork, however that is made
 
 static word now(void) {
 	struct timespec t;
@@ -145,7 +147,7 @@ static int put(const event *e, size_t n) {
 
 static void fill(event *e, uint32_t phase) {
 	e->time = now();
-	e->tid = (uint32_t)syscall(SYS_gettid);
+	e->tid = tid = tid ? tid : (uint32_t)syscall(SYS_gettid);
 	e->phase = phase;
 }
 
@@ -257,8 +259,12 @@ static void release(void) {
 	holding = 0;
 }
 
+static void in_child(void);
+
 static void emit(event *e, size_t n, uint32_t phase) {
 	int before = errno;
+	if (!*same)
+		in_child();
 	word objects = n > SHORT ? code_at(0).loads : 0;
 	if (!take()) {
 		miss();
@@ -545,6 +551,8 @@ static void after_fork(void) {
 static void in_child(void) {
 	pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
 	lock = fresh;
+	*same = 1;
+	tid = 0;
 	if (forks) // else what the signal interrupted lets go of it
 		holding = 0;
 	forks = 0;
@@ -558,6 +566,15 @@ static void in_child(void) {
 	lost[0] = lost[1] = mapped = 0;
 	impatient = 0;
 	child = 1;
+}
+
+// notice_forks has the child of a fork notice it that ran no handlers: by a system call, or by _Fork. It would write into its parent's ring.
+static void notice_forks(void) {
+	word *page = mmap(NULL, HEAD, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (page == MAP_FAILED || madvise(page, HEAD, MADV_WIPEONFORK))
+		return;
+	*page = 1;
+	same = page;
 }
 
 // find_watcher reads TOKEN:NAME:FILE. The name is abstract, which another network namespace does not have;
@@ -591,6 +608,7 @@ __attribute__((constructor)) static void begin(void) {
 	find_watcher(getenv("GPUMEMTRACK_ATTACH"));
 	has_key = !pthread_key_create(&thread_ends, thread_ended);
 	pthread_atfork(before_fork, after_fork, in_child);
+	notice_forks();
 	take();
 	connected();
 	release();

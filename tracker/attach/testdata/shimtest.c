@@ -193,18 +193,20 @@ static void test_wakes(void) {
 }
 
 // The child of a fork leaves the ring to its parent, also in the middle of a record.
-static void test_fork(void) {
+static void test_fork(int way) {
 	watch_ring();
 	event e = {0};
 	emit(&e, SHORT, BEGINS);
 	char before[HEAD + 1000];
 	memcpy(before, ring, sizeof before);
 	head *parents = ring;
-	pid_t pid = fork();
+	pid_t pid = way ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
 	if (!pid) {
-		CHECK(!ring && !written && lost == unshared);
-		memset(parents, 1, sizeof before);
 		emit(&e, SHORT, BEGINS);
+		CHECK(!ring && !written && lost == unshared);
+		fill(&e, BEGINS);
+		CHECK(e.tid == (uint32_t)syscall(SYS_gettid));
+		memset(parents, 1, sizeof before);
 		_exit(0);
 	}
 	int status;
@@ -226,7 +228,8 @@ int main(int argc, char **argv) {
 	case 'f': test_full(); break;
 	case 'o': test_overwritten(); break;
 	case 'r': test_wakes(); break;
-	case 'c': test_fork(); break;
+	case 'c': test_fork(0); break;
+	case 'b': test_fork(1); break;
 	default: return 2;
 	}
 	return 0;
