@@ -47,10 +47,11 @@ func TestPreload(t *testing.T) {
 	for name, test := range map[string]struct {
 		program     func(*testing.T) string
 		env         string
-		sends       bool
+		without     []string // flags for noring.c
 		site, stack string
 	}{
-		"without a ring":   {program: func(t *testing.T) string { return buildC(t, "-DLINKED") }, sends: true, site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
+		"without files":    {program: func(t *testing.T) string { return buildC(t, "-DLINKED") }, without: []string{"-DNO_FILES"}, site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
+		"without a ring":   {program: func(t *testing.T) string { return buildC(t, "-DLINKED") }, without: []string{"-UNO_FILES"}, site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
 		"linked":           {program: func(t *testing.T) string { return buildC(t, "-DLINKED") }, site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
 		"dlopen and dlsym": {program: func(t *testing.T) string { return buildC(t) }, site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
 		"cuGetProcAddress": {program: func(t *testing.T) string { return buildC(t) }, env: "BY_DRIVER=1", site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
@@ -65,8 +66,8 @@ func TestPreload(t *testing.T) {
 				name, value, _ := strings.Cut(test.env, "=")
 				t.Setenv(name, value)
 			}
-			if test.sends {
-				withoutRings(t)
+			if test.without != nil {
+				withoutRings(t, test.without...)
 			}
 			c := start(t, w, path, everything...)
 			a := largest(t, checked(t, w, c))
@@ -136,6 +137,27 @@ func TestARingThatCouldShrink(t *testing.T) {
 	unix.Close(forge(t, os.Geteuid(), "@"+s.name, s.token, file))
 	require.Eventually(t, func() bool { w.Sync(); return w.lostEvents().events == 1 }, time.Minute, time.Millisecond)
 	assert.Empty(t, w.Sources())
+}
+
+// TestPreloadOfManyThreads: many times around the ring, which is full again and again.
+func TestPreloadOfManyThreads(t *testing.T) {
+	w := newPreload(t)
+	c := start(t, w, buildC(t, "-DLINKED"), "many", "500")
+	s := checked(t, w, c)
+	assert.EqualValues(t, 200*501, s.Snapshot().Total.Count)
+	assert.EqualValues(t, 200, s.Snapshot().Live.Count)
+}
+
+// TestAPauseInAProgram: the watcher sleeps meanwhile. It hears the next call without being asked.
+func TestAPauseInAProgram(t *testing.T) {
+	const pauses = 20
+	w := newPreload(t)
+	c := start(t, w, buildC(t, "-DLINKED"), strings.Fields("leak 1"+strings.Repeat(" pause leak 1", pauses))...)
+	for n := range pauses + 1 {
+		require.Eventually(t, func() bool { return len(ledgers(w, c.Process.Pid)) == n+1 }, time.Minute, time.Millisecond)
+		time.Sleep(time.Duration(n) * nap * time.Millisecond / 8) // the ring sleeps after one or two naps
+		fmt.Fprintln(c.in)
+	}
 }
 
 // TestProcessesThatAreKilledWhileTheyWrite: whatever of their threads was in the middle of it.
@@ -374,9 +396,9 @@ func TestPreloadWithoutAReader(t *testing.T) {
 }
 
 // withoutRings has the programs that the test starts send their events: they cannot have a ring.
-func withoutRings(t *testing.T) {
+func withoutRings(t *testing.T, flags ...string) {
 	t.Setenv("LD_PRELOAD", build(t, "noring.so", func(out, _ string) *exec.Cmd {
-		return exec.Command(compiler(), "-shared", "-fPIC", "-o", out, "testdata/noring.c")
+		return exec.Command(compiler(), append(flags, "-shared", "-fPIC", "-o", out, "testdata/noring.c")...)
 	}))
 }
 
