@@ -11,7 +11,10 @@ import (
 //
 // The errors say that there is no history or that cfg is not valid, or are those of rewind.At. A
 // history that does not fit is not an error: see Result.Fits.
-func Run(r *snapshot.Dump, cfg Config) (Result, error) {
+func Run(r *snapshot.Dump, cfg Config) (Result, error) { return replayed(r, cfg, (*program).run) }
+
+// replayed runs a dump's history, and says how far a replay agrees with what was recorded.
+func replayed(r *snapshot.Dump, cfg Config, run func(*program, Config) (Result, error)) (Result, error) {
 	cfg, err := cfg.check()
 	if err != nil {
 		return Result{}, err
@@ -20,7 +23,7 @@ func Run(r *snapshot.Dump, cfg Config) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	result, err := p.run(cfg)
+	result, err := run(p, cfg)
 	result.agreement = p.agreement()
 	return result, err
 }
@@ -89,17 +92,7 @@ const maxReplays = 20
 // less memory and yet fail with a little more, because it then decides differently. What Smallest
 // returns did fit.
 func Smallest(r *snapshot.Dump, cfg Config) (Result, error) {
-	cfg, err := cfg.check()
-	if err != nil {
-		return Result{}, err
-	}
-	p, err := compile(r)
-	if err != nil {
-		return Result{}, err
-	}
-	result, err := p.smallest(cfg)
-	result.agreement = p.agreement()
-	return result, err
+	return replayed(r, cfg, (*program).smallest)
 }
 
 func (p *program) smallest(cfg Config) (Result, error) {

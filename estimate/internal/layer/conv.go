@@ -45,17 +45,11 @@ func (l ConvTranspose2d) Declare(d *tape.Declaration) { l.conv().declare(d) }
 
 func (l ConvTranspose3d) Declare(d *tape.Declaration) { l.conv().declare(d) }
 
-func (l Conv1d) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	return l.conv().forward(t, x)
-}
+func (l Conv1d) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor { return l.conv().forward(t, x) }
 
-func (l Conv2d) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	return l.conv().forward(t, x)
-}
+func (l Conv2d) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor { return l.conv().forward(t, x) }
 
-func (l Conv3d) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	return l.conv().forward(t, x)
-}
+func (l Conv3d) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor { return l.conv().forward(t, x) }
 
 func (l ConvTranspose1d) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return l.conv().forward(t, x)

@@ -65,35 +65,34 @@ func runSensors(a *cli.App, o sensorsOptions) error {
 	if o.interval < cli.MinInterval {
 		return cli.UsageError("--interval %v: the shortest is %v", o.interval, cli.MinInterval)
 	}
-	src, err := cli.OpenSource(o.source)
+	src, devices, err := open(o.source, o.all)
 	if err != nil {
 		return err
 	}
 	defer cli.CloseSoon(src)
-	devices, err := devicesOf(src, o.all)
-	if err != nil {
-		return err
-	}
 	if !o.watch {
 		return writeSensors(a, src, devices, o)
 	}
 	return watchSensors(a, o, func() error { return writeSensors(a, src, devices, o) })
 }
 
-// devicesOf returns the visible devices, or all that the driver lists.
-func devicesOf(src nvml.Source, all bool) ([]nvml.Device, error) {
+// open opens a source, and returns its visible devices, or all that the driver lists. The caller closes the source, unless
+// there is an error.
+func open(name string, all bool) (src nvml.Source, devices []nvml.Device, err error) {
+	if src, err = cli.OpenSource(name); err != nil {
+		return nil, nil, err
+	}
 	if all {
-		devices, err := src.Devices()
-		if err == nil && len(devices) == 0 {
+		if devices, err = src.Devices(); err == nil && len(devices) == 0 {
 			err = fmt.Errorf("%w: the driver lists no GPU", nvml.ErrNotAvailable)
 		}
-		return devices, err
-	}
-	devices, err := nvml.VisibleDevices(src)
-	if errors.Is(err, nvml.ErrNoDevice) {
+	} else if devices, err = nvml.VisibleDevices(src); errors.Is(err, nvml.ErrNoDevice) {
 		err = fmt.Errorf("%w: --all shows them", err)
 	}
-	return devices, err
+	if err != nil {
+		cli.CloseSoon(src)
+	}
+	return src, devices, err
 }
 
 // watchSensors shows the sensors again and again; on a terminal, always in the same place.

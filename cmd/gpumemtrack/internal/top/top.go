@@ -73,15 +73,11 @@ func runTop(a *cli.App, o topOptions) error {
 	if !o.once && !o.json && !onScreen {
 		return cli.UsageError("top: the output is not a terminal: --once prints one screen, --json one sample")
 	}
-	src, err := cli.OpenSource(o.source)
+	src, devices, err := open(o.source, o.all)
 	if err != nil {
 		return err
 	}
 	defer cli.CloseSoon(src)
-	devices, err := devicesOf(src, o.all)
-	if err != nil {
-		return err
-	}
 	ctx, cancel := signal.NotifyContext(context.Background(), cli.StopSignals()...)
 	defer cancel()
 	w := newTopWatch(src, devices, o.pages)

@@ -1,7 +1,6 @@
 package vision
 
 import (
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
@@ -64,7 +63,7 @@ func beit(c family.Transformer) []tape.Layer {
 	}
 	body := tape.Sequential{tape.As("embeddings", embed), tape.As("encoder.layer", blocks)}
 	if own.averaged {
-		body = append(body, tape.Inline(meanOfPatches{}), tape.As("pooler.layernorm", layer.LayerNorm{Size: c.Hidden}))
+		body = append(body, tape.Inline(meanPlace{}), tape.As("pooler.layernorm", layer.LayerNorm{Size: c.Hidden}))
 	} else {
 		body = append(body, tape.As("layernorm", layer.LayerNorm{Size: c.Hidden}), tape.Inline(family.First{}))
 	}
@@ -89,14 +88,6 @@ func beitBlock(c family.Transformer, own *beitSettings, bias *layer.RelativeBias
 		first, second = append(first, tape.As("lambda_1", layerScale{c.Hidden})), append(second, tape.As("lambda_2", layerScale{c.Hidden}))
 	}
 	return tape.Sequential{tape.Skip(first...), tape.Skip(second...)}
-}
-
-// meanOfPatches is the mean of all tokens but the first.
-type meanOfPatches struct{}
-
-func (meanOfPatches) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	t.Rank(x, 3, "(batch, length, hidden)")
-	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2]}})
 }
 
 func readBEiT(c *family.Config, a *family.Model) {

@@ -87,7 +87,7 @@ func imaged(side, out int, l tape.Layer) tape.Layer {
 	return tape.Inline(tape.Sequential{tape.Inline(layer.Reshape{side, side, -1}), l, tape.Inline(layer.Reshape{-1, out})})
 }
 
-// meanPlace is the mean over the places.
+// meanPlace is the mean over the places, or over all tokens but the first.
 type meanPlace struct{}
 
 func (meanPlace) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
