@@ -19,13 +19,10 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
-
-var _ prom.Source = (*Source)(nil)
 
 // TestAProcessThatRuns: what it had before is not known, and its frees are not believed.
 func TestAProcessThatRuns(t *testing.T) {

@@ -9,12 +9,22 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/metrics"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 func (h *handler) metrics(w http.ResponseWriter, r *http.Request) {
 	h.scrape(w, r, func(cfg metrics.Config) []metrics.Set {
-		return []metrics.Set{{Labels: metrics.DeviceLabels(h.source.LightSnapshot()), Values: metrics.Of(h.source, cfg)}}
+		s := taken(h.source, cfg)
+		return []metrics.Set{{Labels: metrics.DeviceLabels(s), Values: metrics.Of(s, cfg)}}
 	})
+}
+
+// taken returns a snapshot that has what the metrics need.
+func taken(from Source, cfg metrics.Config) *snapshot.Snapshot {
+	if cfg.Suspects {
+		return from.Snapshot()
+	}
+	return from.LightSnapshot()
 }
 
 // scrape answers with metrics in the format that the client asks for: OpenMetrics, or Prometheus's

@@ -22,7 +22,7 @@ import (
 )
 
 // client answers as Prometheus's own client does, for sources with their labels.
-func client(t *testing.T, cfg prom.Config, sources ...live.Source) http.Handler {
+func client(t *testing.T, cfg prom.Config, suspects bool, sources ...live.Source) http.Handler {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	for _, s := range sources {
@@ -31,7 +31,11 @@ func client(t *testing.T, cfg prom.Config, sources ...live.Source) http.Handler 
 			its := s.LightSnapshot().Origin
 			into = prometheus.WrapRegistererWith(prometheus.Labels{"program": its.Program, "pid": "7", "container": its.Container}, registry)
 		}
-		require.NoError(t, into.Register(prom.NewCollector(s, cfg)))
+		take := s.LightSnapshot
+		if suspects {
+			take = s.Snapshot
+		}
+		require.NoError(t, into.Register(prom.NewCollector(take, cfg)))
 	}
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
@@ -59,7 +63,7 @@ func TestMetricsAreThoseOfPrometheusClient(t *testing.T) {
 	normal, leaky := trained(t), exporttest.Leaky(t)
 	for _, accept := range []string{"", "application/openmetrics-text;version=1.0.0"} {
 		for _, source := range []*tracker.MemTracker{normal, leaky, odd} {
-			wantType, want := scraped(client(t, prom.Config{TopCallSites: 2, Suspects: true}, source), "", accept)
+			wantType, want := scraped(client(t, prom.Config{TopCallSites: 2}, true, source), "", accept)
 			gotType, got := scraped(live.Handler(source), "?top=2&suspects=1", accept)
 			assert.Equal(t, wantType, gotType)
 			assert.Equal(t, want, got)
@@ -70,7 +74,7 @@ func TestMetricsAreThoseOfPrometheusClient(t *testing.T) {
 				_ = yield("1", odd) && yield("2", outside{odd}) && yield("3", other{normal})
 			}
 		})
-		_, want := scraped(client(t, prom.Config{TopCallSites: 2}, odd, other{normal}), "", accept)
+		_, want := scraped(client(t, prom.Config{TopCallSites: 2}, false, odd, other{normal}), "", accept)
 		_, got := scraped(both, "?top=2", accept)
 		assert.Equal(t, want, got, "of two sources with the same labels, the first")
 	}
@@ -96,7 +100,7 @@ func TestTheFormatIsThatWhichTheClientPrefers(t *testing.T) {
 		"application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
 		";;;,q=x,application/openmetrics-text;version=1.0.0;q=x",
 	} {
-		want, _ := scraped(client(t, prom.Config{}, source), "", accept)
+		want, _ := scraped(client(t, prom.Config{}, false, source), "", accept)
 		got, _ := scraped(live.Handler(source), "", accept)
 		assert.Equal(t, want, got, accept)
 	}

@@ -58,7 +58,7 @@ func exported(write func(io.Writer, *snapshot.Dump) error) func(*testing.B, *tra
 
 func scrape(b *testing.B, tr *tracker.MemTracker) {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(prom.NewCollector(tr, prom.Config{}))
+	registry.MustRegister(prom.NewCollector(tr.LightSnapshot, prom.Config{}))
 	request, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "/metrics", nil)
 	check(b, err)
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(discarding{}, request)

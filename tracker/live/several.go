@@ -188,13 +188,13 @@ func (s *several) dump(w http.ResponseWriter, r *http.Request) {
 func (s *several) metrics(w http.ResponseWriter, r *http.Request) {
 	s.scrape(w, r, func(cfg metrics.Config) (sets []metrics.Set) {
 		for _, source := range s.list() {
-			at := source.LightSnapshot()
+			at := taken(source, cfg)
 			labels := metrics.DeviceLabels(at)
 			labels["pid"] = strconv.Itoa(at.Origin.PID)
 			labels["program"] = strings.ToValidUTF8(at.Origin.Program, "\uFFFD")
 			labels["container"] = strings.ToValidUTF8(at.Origin.Container, "\uFFFD")
 			// Write takes the first of one name: an earlier process may have had the number.
-			sets = append(sets, metrics.Set{Labels: labels, Values: metrics.Of(source, cfg)})
+			sets = append(sets, metrics.Set{Labels: labels, Values: metrics.Of(at, cfg)})
 		}
 		return sets
 	})

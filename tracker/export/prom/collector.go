@@ -15,35 +15,28 @@ type Config struct {
 	// with the most live bytes; the others are summed as "other". 0 means none. The lines may
 	// change from scrape to scrape, and with them the series.
 	TopCallSites int
-	// Suspects adds gpumem_suspect_bytes and gpumem_suspect_buffers: what
-	// leaks.Suspects finds, by line of code. Each scrape then costs a Snapshot.
-	Suspects bool
-}
-
-// Source is the owner of the memory, for example a *tracker.MemTracker. Its methods may be called
-// from any goroutine.
-type Source interface {
-	Snapshot() *snapshot.Snapshot
-	LightSnapshot() *snapshot.Snapshot // without single allocations
 }
 
 // collector collects the metrics of one source.
 type collector struct {
-	source Source
-	cfg    metrics.Config
-	descs  map[string]*prometheus.Desc // by name
+	take  func() *snapshot.Snapshot
+	cfg   metrics.Config
+	descs map[string]*prometheus.Desc // by name
 }
 
-// NewCollector returns a collector of the source's metrics, for a registry. A registry may have the
-// collectors of several sources if their devices differ in name or ordinal. Otherwise tell them
-// apart by labels of your own: see prometheus.WrapRegistererWith. A registry refuses the collector of
-// a nil source with an error.
-func NewCollector(source Source, cfg Config) prometheus.Collector {
-	if source == nil {
+// NewCollector returns a collector of the metrics of what take returns, for a registry. Each scrape calls take once, in
+// any goroutine. It is the LightSnapshot of a *tracker.MemTracker or an *attach.Source, or the Snapshot: that costs more,
+// and adds gpumem_suspect_bytes and gpumem_suspect_buffers, what leaks.Suspects finds, by line of code.
+//
+// A registry may have several collectors if their devices differ in name or ordinal. Otherwise tell them apart by labels
+// of your own: see prometheus.WrapRegistererWith. A registry refuses the collector of a nil take
+// with an error.
+func NewCollector(take func() *snapshot.Snapshot, cfg Config) prometheus.Collector {
+	if take == nil {
 		return noSource{}
 	}
-	c := &collector{source, metrics.Config(cfg), make(map[string]*prometheus.Desc)}
-	device := prometheus.Labels(metrics.DeviceLabels(source.LightSnapshot()))
+	c := &collector{take, metrics.Config{TopCallSites: cfg.TopCallSites, Suspects: true}, make(map[string]*prometheus.Desc)}
+	device := prometheus.Labels(metrics.DeviceLabels(take()))
 	for f := range metrics.Families(c.cfg) {
 		var labels []string
 		if f.Label != "" {
@@ -54,10 +47,10 @@ func NewCollector(source Source, cfg Config) prometheus.Collector {
 	return c
 }
 
-// noSource is the collector of a nil source.
+// noSource is the collector where nothing takes a snapshot.
 type noSource struct{}
 
-var errNoSource = errors.New("prom.NewCollector: the source is nil")
+var errNoSource = errors.New("prom.NewCollector: nothing takes a snapshot")
 
 // Describe sends what a registry refuses.
 func (noSource) Describe(to chan<- *prometheus.Desc) { to <- prometheus.NewInvalidDesc(errNoSource) }
@@ -74,7 +67,7 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect sends the values of one instant.
 func (c *collector) Collect(to chan<- prometheus.Metric) {
-	for f, series := range metrics.Of(c.source, c.cfg).All() {
+	for f, series := range metrics.Of(c.take(), c.cfg).All() {
 		kind := prometheus.GaugeValue
 		if f.Counter() {
 			kind = prometheus.CounterValue

@@ -25,14 +25,14 @@ func trained(t *testing.T, cfg tracker.Config) *tracker.MemTracker {
 
 func TestMetricsPassTheLint(t *testing.T) {
 	for _, cfg := range []tracker.Config{{}, {NoCache: true}} {
-		problems, err := testutil.CollectAndLint(prom.NewCollector(trained(t, cfg), prom.Config{TopCallSites: 3}))
+		problems, err := testutil.CollectAndLint(prom.NewCollector(trained(t, cfg).LightSnapshot, prom.Config{TopCallSites: 3}))
 		require.NoError(t, err)
 		assert.Empty(t, problems)
 	}
 }
 
 func TestMetricsHoldTheLevels(t *testing.T) {
-	require.NoError(t, testutil.CollectAndCompare(prom.NewCollector(trained(t, tracker.Config{}), prom.Config{}), strings.NewReader(`
+	require.NoError(t, testutil.CollectAndCompare(prom.NewCollector(trained(t, tracker.Config{}).LightSnapshot, prom.Config{}), strings.NewReader(`
 # HELP gpumem_allocations_total Buffers ever allocated.
 # TYPE gpumem_allocations_total counter
 gpumem_allocations_total{device="Simulated GPU",ordinal="0",uuid=""} 16
@@ -69,7 +69,7 @@ func sums(t *testing.T, c prometheus.Collector) map[string]float64 {
 func TestSumsOverLabelsMakeSense(t *testing.T) {
 	tr := trained(t, tracker.Config{})
 	s := tr.Snapshot()
-	got := sums(t, prom.NewCollector(tr, prom.Config{TopCallSites: 1}))
+	got := sums(t, prom.NewCollector(tr.LightSnapshot, prom.Config{TopCallSites: 1}))
 	assert.Equal(t, float64(s.Live.Bytes), got["gpumem_live_bytes"])
 	assert.Equal(t, float64(s.Live.Bytes), got["gpumem_call_site_live_bytes"])
 	assert.Equal(t, float64(s.Reserved), got["gpumem_reserved_bytes"])
@@ -87,7 +87,7 @@ func TestWhatIsUnknownIsNoSeries(t *testing.T) {
 	device, err := sim.New(sim.Config{Memory: 2 * alloc.GiB})
 	require.NoError(t, err)
 	tr := trained(t, tracker.Config{Device: forgetful{device}})
-	c := prom.NewCollector(tr, prom.Config{})
+	c := prom.NewCollector(tr.LightSnapshot, prom.Config{})
 	assert.Equal(t, 3, testutil.CollectAndCount(c, "gpumem_device_memory_bytes"), "reserved, registered and free")
 	s := tr.Snapshot()
 	assert.Equal(t, float64(s.Reserved+s.Registered+alloc.GiB), sums(t, c)["gpumem_device_memory_bytes"])
@@ -95,15 +95,15 @@ func TestWhatIsUnknownIsNoSeries(t *testing.T) {
 
 func TestSeriesAreBounded(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{})
-	c := prom.NewCollector(tr, prom.Config{})
+	c := prom.NewCollector(tr.LightSnapshot, prom.Config{})
 	before := testutil.CollectAndCount(c)
 	exporttest.Train(t, tr)
 	assert.Equal(t, before, testutil.CollectAndCount(c))
-	assert.Equal(t, before+3, testutil.CollectAndCount(prom.NewCollector(tr, prom.Config{TopCallSites: 2})), "two lines of code and the others")
+	assert.Equal(t, before+3, testutil.CollectAndCount(prom.NewCollector(tr.LightSnapshot, prom.Config{TopCallSites: 2})), "two lines of code and the others")
 }
 
 func TestSuspects(t *testing.T) {
-	c := prom.NewCollector(exporttest.Leaky(t), prom.Config{Suspects: true})
+	c := prom.NewCollector(exporttest.Leaky(t).Snapshot, prom.Config{})
 	got := sums(t, c)
 	assert.Equal(t, 44.0, got["gpumem_suspect_buffers"])
 	assert.Equal(t, 44*1024.0, got["gpumem_suspect_bytes"])
@@ -119,7 +119,7 @@ func TestSeveralSourcesInOneRegistry(t *testing.T) {
 	for ordinal := range 2 {
 		device, err := sim.New(sim.Config{Ordinal: ordinal})
 		require.NoError(t, err)
-		collectors = append(collectors, prom.NewCollector(trained(t, tracker.Config{Device: device}), prom.Config{TopCallSites: 1, Suspects: true}))
+		collectors = append(collectors, prom.NewCollector(trained(t, tracker.Config{Device: device}).Snapshot, prom.Config{TopCallSites: 1}))
 		require.NoError(t, registry.Register(collectors[ordinal]))
 	}
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
@@ -129,7 +129,7 @@ gpumem_allocations_total{device="Simulated GPU",ordinal="0",uuid=""} 16
 gpumem_allocations_total{device="Simulated GPU",ordinal="1",uuid=""} 16
 `), "gpumem_allocations_total"))
 
-	same := prom.NewCollector(trained(t, tracker.Config{}), prom.Config{})
+	same := prom.NewCollector(trained(t, tracker.Config{}).LightSnapshot, prom.Config{})
 	assert.Error(t, registry.Register(same), "two trackers of one device")
 	require.NoError(t, prometheus.WrapRegistererWith(prometheus.Labels{"job": "second"}, prometheus.NewPedanticRegistry()).Register(same))
 	assert.True(t, registry.Unregister(collectors[0]))
@@ -140,7 +140,7 @@ gpumem_allocations_total{device="Simulated GPU",ordinal="1",uuid=""} 16
 
 func TestCollectorOfNoTracker(t *testing.T) {
 	err := prometheus.NewRegistry().Register(prom.NewCollector(nil, prom.Config{}))
-	require.ErrorContains(t, err, "prom.NewCollector: the source is nil")
+	require.ErrorContains(t, err, "prom.NewCollector: nothing takes a snapshot")
 }
 
 // TestTextFromOutsideIsUTF8: one bad byte does not cost the whole scrape.
@@ -149,18 +149,13 @@ func TestTextFromOutsideIsUTF8(t *testing.T) {
 	require.NoError(t, err)
 	tr := trained(t, tracker.Config{Device: device})
 	registry := prometheus.NewPedanticRegistry()
-	require.NoError(t, registry.Register(prom.NewCollector(tr, prom.Config{TopCallSites: 3, Suspects: true})))
+	require.NoError(t, registry.Register(prom.NewCollector(tr.Snapshot, prom.Config{TopCallSites: 3})))
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	assert.Equal(t, "GPU \uFFFD", families[0].Metric[0].Label[0].GetValue())
 }
 
-// oneName is a source with two lines of code of one name, in two folders.
-type oneName struct{ s *snapshot.Snapshot }
-
-func (o oneName) Snapshot() *snapshot.Snapshot      { return o.s }
-func (o oneName) LightSnapshot() *snapshot.Snapshot { return o.s }
-
+// TestLinesOfOneNameStayTwo has two lines of code of one name, in two folders.
 func TestLinesOfOneNameStayTwo(t *testing.T) {
 	s, err := snapshot.Read(strings.NewReader(`{"schema":"gpumemtrack.snapshot","version":1,"time":"2026-11-21T03:30:04Z","device":"GPU","ordinal":0,
 "stacks":[[{"function":"main.load","file":"/src/a/load.go","line":7}],[{"function":"main.load","file":"/src/b/load.go","line":7}]],
@@ -169,7 +164,7 @@ func TestLinesOfOneNameStayTwo(t *testing.T) {
  {"kind":"Parameter","dtype":"float32","shape":[8],"stack":1,"site":{"function":"main.load","file":"/src/b/load.go","line":7},"live_count":2,"peak_count":8,"total_count":8}],
 "allocations":[]}`))
 	require.NoError(t, err)
-	require.NoError(t, testutil.CollectAndCompare(prom.NewCollector(oneName{s}, prom.Config{TopCallSites: 2}), strings.NewReader(`
+	require.NoError(t, testutil.CollectAndCompare(prom.NewCollector(func() *snapshot.Snapshot { return s }, prom.Config{TopCallSites: 2}), strings.NewReader(`
 # HELP gpumem_call_site_live_bytes Requested bytes of live buffers, by the line of code that allocated them.
 # TYPE gpumem_call_site_live_bytes gauge
 gpumem_call_site_live_bytes{call_site="a/load.go:7 main.load",device="GPU",ordinal="0",uuid=""} 96

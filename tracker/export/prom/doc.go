@@ -1,6 +1,6 @@
 // Package prom makes a tracker a collector of Prometheus metrics:
 //
-//	registry.MustRegister(prom.NewCollector(tr, prom.Config{}))
+//	registry.MustRegister(prom.NewCollector(tr.LightSnapshot, prom.Config{}))
 //
 // Package tracker/live serves the same at /metrics. A registry takes the trackers of several
 // devices, each by a collector of its own.
@@ -8,7 +8,7 @@
 // # What is counted
 //
 // The number of series is bounded: levels by kind and by state, and none by
-// shape or call stack unless Config.TopCallSites or Suspects asks for some. Sums over the labels
+// shape or call stack unless Config.TopCallSites asks for some, or there are leak suspects. Sums over the labels
 // state and kind are meaningful:
 // gpumem_device_memory_bytes adds up to the device's memory, gpumem_reserved_bytes
 // to what the tracker holds from the driver, gpumem_live_bytes to what was requested of
@@ -17,6 +17,6 @@
 //
 // # Concurrency and cost
 //
-// A scrape copies the groups and call sites, and the live buffers only if Config.Suspects is
-// set. Allocations wait for it some microseconds. Any goroutine may scrape.
+// A scrape takes a snapshot. A light one copies the groups and call sites; allocations wait for it some microseconds. Any
+// goroutine may scrape.
 package prom

@@ -20,7 +20,7 @@ func ExampleNewCollector() {
 	tr.Alloc(alloc.Shape{30, 3, 512, 512}, alloc.Float32, tracker.Input)
 
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(prom.NewCollector(tr, prom.Config{}))
+	registry.MustRegister(prom.NewCollector(tr.LightSnapshot, prom.Config{}))
 	families, err := registry.Gather()
 	if err != nil {
 		fmt.Println(err)

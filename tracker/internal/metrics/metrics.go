@@ -24,12 +24,6 @@ type Config struct {
 	Suspects     bool
 }
 
-// Source is whose memory is counted.
-type Source interface {
-	Snapshot() *snapshot.Snapshot
-	LightSnapshot() *snapshot.Snapshot
-}
-
 // Family is one metric: its meaning, and the label by which its series differ, "" if it has one
 // series.
 type Family struct {
@@ -100,9 +94,9 @@ func Text(name string) string { return text.Line(strings.ToValidUTF8(name, "\uFF
 // Values are the series of one source at one instant: by family, and by the value of its label.
 type Values [len(families)]map[string]float64
 
-// Of returns the values of now.
-func Of(source Source, cfg Config) *Values {
-	s, v := source.LightSnapshot(), new(Values)
+// Of returns the values of a snapshot. A light one has no suspects.
+func Of(s *snapshot.Snapshot, cfg Config) *Values {
+	v := new(Values)
 	v.kinds(s)
 	v.memory(s)
 	v.add(peakBytes, "", float64(s.Peak.Bytes))
@@ -114,7 +108,7 @@ func Of(source Source, cfg Config) *Values {
 		v.sites(s, cfg.TopCallSites)
 	}
 	if cfg.Suspects {
-		v.suspects(source.Snapshot())
+		v.suspects(s)
 	}
 	return v
 }

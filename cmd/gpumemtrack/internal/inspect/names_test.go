@@ -119,7 +119,7 @@ func TestNamesDoNoHarm(t *testing.T) {
 	f, err := files.ReadFile(path)
 	require.NoError(t, err)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(prom.NewCollector(oneSnapshot{f.Dump.Snapshot}, prom.Config{TopCallSites: 100}))
+	registry.MustRegister(prom.NewCollector(func() *snapshot.Snapshot { return f.Dump.Snapshot }, prom.Config{TopCallSites: 100}))
 	answer := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	require.Equal(t, 200, answer.Code)
@@ -153,9 +153,3 @@ func TestNamesOfADumpDoNoHarm(t *testing.T) {
 		}
 	}
 }
-
-// oneSnapshot is a source of one snapshot.
-type oneSnapshot struct{ s *snapshot.Snapshot }
-
-func (k oneSnapshot) Snapshot() *snapshot.Snapshot      { return k.s }
-func (k oneSnapshot) LightSnapshot() *snapshot.Snapshot { return k.s }
