@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -38,14 +39,14 @@ func ofLines(t testing.TB, n int) snapshot.Delta {
 func TestDeltasOfManyLines(t *testing.T) {
 	for _, n := range []int{1, 7, 8, 9, 10, 1000} {
 		d := ofLines(t, n)
-		twice := d.Add(d)
+		twice := added(d, d)
 		require.Len(t, twice, 1)
 		assert.Len(t, twice[0].CallSites, n)
 		for _, site := range twice[0].CallSites {
 			assert.Equal(t, mem.Tally{Count: 2, Bytes: 8}, site.Tally)
 		}
-		assert.Equal(t, d, d.Add(d).Add(negative(t, d)))
-		assert.Empty(t, d.Add(negative(t, d)))
+		assert.Equal(t, d, added(d, d, negative(t, d)))
+		assert.Empty(t, added(d, negative(t, d)))
 	}
 }
 
@@ -71,7 +72,7 @@ func TestLinesOfAGroupAreInOrder(t *testing.T) {
 			require.NoError(t, err)
 			var d snapshot.Delta
 			require.NoError(t, json.Unmarshal(text, &d))
-			for _, c := range d.Add(snapshot.Delta{}) {
+			for _, c := range added(d) {
 				var got []string
 				for _, site := range c.CallSites {
 					got = append(got, site.Function)
@@ -80,6 +81,21 @@ func TestLinesOfAGroupAreInOrder(t *testing.T) {
 			}
 		})
 	}
+}
+
+// added returns the sum of differences.
+func added(all ...snapshot.Delta) snapshot.Delta {
+	b := tables.NewSums(len(all[0]))
+	for _, d := range all {
+		for _, c := range d {
+			for _, s := range c.CallSites {
+				b.Add(&tables.Tensor{Kind: c.Kind, DType: c.DType, Memory: c.Memory, Shape: c.Shape}, s.Frame, s.Tally)
+			}
+		}
+	}
+	m := new(snapshot.Mark)
+	tables.SetDelta(m, &b)
+	return m.Delta
 }
 
 func negative(t testing.TB, d snapshot.Delta) (minus snapshot.Delta) {
@@ -105,7 +121,7 @@ func BenchmarkDeltaOfLines(b *testing.B) {
 		b.Run(fmt.Sprintf("lines=%d", n), func(b *testing.B) {
 			d := ofLines(b, n)
 			for b.Loop() {
-				d.Add(d)
+				added(d, d)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/line")
 		})

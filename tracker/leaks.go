@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
@@ -132,7 +133,7 @@ func byLine(sites iter.Seq[snapshot.CallSiteStats], of func(snapshot.CallSiteSta
 		lines = append(lines, mem.CallSiteTally{Frame: frame, Tally: sum})
 	}
 	slices.SortFunc(lines, func(x, y mem.CallSiteTally) int {
-		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), mem.Frame.Compare(x.Frame, y.Frame))
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), tables.CompareFrames(x.Frame, y.Frame))
 	})
 	return lines
 }

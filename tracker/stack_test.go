@@ -28,7 +28,7 @@ func TestSiteIsTheInnermostFrameOfTheUser(t *testing.T) {
 	assert.Equal(t, "example.com/tensor.New", started.CallSite("example.com/tensor").Function, "the runtime is nobody's code")
 	versioned := mem.Stack{{Function: "example.com/tensor%2ev2.New"}, {Function: "main.main"}}
 	assert.Equal(t, "main.main", versioned.CallSite("example.com/tensor.v2").Function)
-	assert.True(t, mem.Stack(nil).CallSite().IsZero())
+	assert.Zero(t, mem.Stack(nil).CallSite())
 }
 
 // byPath calls f below n frames that stand at one of two lines each, as path says.

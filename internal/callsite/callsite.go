@@ -5,6 +5,7 @@ package callsite
 
 import (
 	"path"
+	"strconv"
 	"strings"
 )
 
@@ -129,6 +130,25 @@ func within(function, path string) bool {
 // Base is the last element of a file's path, which may be one of Windows.
 func Base(file string) string {
 	return path.Base(Slashed(file))
+}
+
+// AppendLine appends a line of code as reports show it: "main.go:12 main.load". The line is 0 where it is not known.
+func AppendLine(b []byte, function, file string, line int) []byte {
+	switch {
+	case function == "" && file == "" && line == 0:
+		return append(b, "unknown"...)
+	case IsNative(function): // whose file is seldom known
+		return append(b, Name(function)...)
+	case file == "" && line == 0: // the name of an operation
+		return append(b, function...)
+	}
+	b = append(b, Base(file)...)
+	if line > 0 {
+		b = append(b, ':')
+		b = strconv.AppendInt(b, int64(line), 10)
+	}
+	b = append(b, ' ')
+	return append(b, path.Base(ImportPath(function))...)
 }
 
 // Slashed is a file's path with slashes: one of Windows begins with a drive or two backslashes.

@@ -317,11 +317,20 @@ func TestExecAndExit(t *testing.T) {
 	assert.Len(t, s.w.Sources(), 2, "another process with the same number")
 }
 
+// addTo adds a difference to the sums of several.
+func addTo(sums *tables.Sums, d snapshot.Delta) {
+	for _, c := range d {
+		for _, at := range c.CallSites {
+			sums.Add(&tables.Tensor{Kind: c.Kind, DType: c.DType, Memory: c.Memory, Shape: c.Shape}, at.Frame, at.Tally)
+		}
+	}
+}
+
 // TestRandomCalls holds the ledger to a plain map, and the marks to the ledger.
 func TestRandomCalls(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		s, want, sum := newScript(t), live{}, snapshot.Delta{}
+		s, want, sums := newScript(t), live{}, tables.NewSums(0)
 		next := uint64(0x1000)
 		for range 2000 {
 			s.tid = r.Uint32N(4)
@@ -341,16 +350,18 @@ func TestRandomCalls(t *testing.T) {
 				delete(want, at)
 			case n == 9 && r.IntN(20) == 0:
 				for _, source := range s.w.Sources() {
-					sum = sum.Add(source.Track().Delta)
+					addTo(&sums, source.Track().Delta)
 				}
 			}
 		}
 		require.Equal(t, want, s.live())
 		source := s.w.Sources()[0]
-		sum = sum.Add(source.Track().Delta)
-		require.Equal(t, source.Snapshot().Live, sum.Sum())
+		addTo(&sums, source.Track().Delta)
+		var sum snapshot.Mark
+		tables.SetDelta(&sum, &sums)
+		require.Equal(t, source.Snapshot().Live, sum.Delta.Sum())
 		require.Empty(t, source.Track().Delta)
-		require.Equal(t, source.Snapshot().Sub(nil).String(), sum.String())
+		require.Equal(t, source.Snapshot().Sub(nil).String(), sum.Delta.String())
 
 		var text bytes.Buffer
 		require.NoError(t, s.w.Dump().WriteJSON(&text))

@@ -68,7 +68,7 @@ func (t *stackTable) Site(id tables.StackID) mem.Frame {
 // Path returns the frames of the user's code in a stack, from the call site outward.
 func (t *stackTable) Path(id tables.StackID) mem.Path {
 	stack, site := t.Stack(id), t.Site(id)
-	if site.IsZero() {
+	if site == (mem.Frame{}) {
 		return nil
 	}
 	path := mem.Path{site}

@@ -98,7 +98,7 @@ func linesOf(s *snapshot.Snapshot) linesNow {
 // largest writes the lines with the most memory.
 func largest(s *snapshot.Snapshot, of map[mem.Frame]*holder) linesNow {
 	all := slices.SortedFunc(maps.Values(of), func(x, y *holder) int {
-		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Count, x.Count), x.line.Compare(y.line))
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Count, x.Count), tables.CompareFrames(x.line, y.line))
 	})
 	names := lines.NewNames(maps.Keys(of))
 	out := linesNow{Time: s.Time, Live: s.Live, Lines: []lineNow{}, Rest: s.Live}
@@ -116,7 +116,7 @@ func (h *holder) write(names *lines.Names, now time.Duration) lineNow {
 		out.Oldest = &age
 	}
 	slices.SortFunc(h.stacks, func(x, y stackTally) int {
-		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), slices.CompareFunc(x.stack, y.stack, mem.Frame.Compare))
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), slices.CompareFunc(x.stack, y.stack, tables.CompareFrames))
 	})
 	for _, x := range h.stacks[:min(len(h.stacks), maxStacks)] {
 		frames := []string{}

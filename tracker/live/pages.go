@@ -11,8 +11,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/google/pprof/profile"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
@@ -88,37 +86,33 @@ func (h *handler) profileDelta(w http.ResponseWriter, r *http.Request, d time.Du
 	// The server's own WriteTimeout would end the request before there is an answer.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d + patience))
 	h.send(w, r, profiles.named("gpumem-delta.pb.gz"), func(w io.Writer) error {
-		delta, err := h.delta(r.Context(), d, take)
+		next, base, err := h.twice(r.Context(), d, take)
 		if err != nil {
 			return fmt.Errorf("the profile of %v was not made: %w", d, err)
 		}
-		return delta.Write(w)
+		return pprof.WriteDelta(w, next, base)
 	})
 }
 
-// delta waits for d and returns a profile of the changes in that time.
-func (h *handler) delta(ctx context.Context, d time.Duration, take func() *snapshot.Snapshot) (*profile.Profile, error) {
-	base, err := h.profileOf(ctx, take)
-	if err != nil {
-		return nil, err
+// twice returns what there is after a wait of d, and what there was before it.
+func (h *handler) twice(ctx context.Context, d time.Duration, take func() *snapshot.Snapshot) (next, base *export.Usage, err error) {
+	if base, err = h.usage(ctx, take); err != nil {
+		return nil, nil, err
 	}
-	if err := wait(ctx, d); err != nil {
-		return nil, err
+	if err = wait(ctx, d); err != nil {
+		return nil, nil, err
 	}
-	next, err := h.profileOf(ctx, take)
-	if err != nil {
-		return nil, err
-	}
-	return pprof.Sub(next, base)
+	next, err = h.usage(ctx, take)
+	return next, base, err
 }
 
-// profileOf makes a profile when there are few enough requests that do such work.
-func (h *handler) profileOf(ctx context.Context, take func() *snapshot.Snapshot) (*profile.Profile, error) {
+// usage takes a snapshot when there are few enough requests that do such work.
+func (h *handler) usage(ctx context.Context, take func() *snapshot.Snapshot) (*export.Usage, error) {
 	if err := h.light.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer h.light.leave()
-	return pprof.Profile(export.FromSnapshot(take())), nil
+	return export.FromSnapshot(take()), nil
 }
 
 func (h *handler) snapshot(w http.ResponseWriter, r *http.Request) {

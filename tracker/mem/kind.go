@@ -1,12 +1,9 @@
 package mem
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
-	"unicode/utf8"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/kinds"
 )
 
 // Kind says what a buffer is for. The kinds of PyTorch's memory profiler
@@ -20,11 +17,12 @@ import (
 // error for any other name. ParseKind reads a name that a user typed.
 type Kind string
 
-const maxKind = 64
-
 // Kinds returns package tracker's kinds, in the order of reports. Reports list other kinds after them.
-func Kinds() []Kind {
-	return []Kind{"", "Parameter", "Gradient", "OptimizerState", "Activation", "Input", "Temporary"}
+func Kinds() (all []Kind) {
+	for _, name := range kinds.Known {
+		all = append(all, Kind(name))
+	}
+	return all
 }
 
 // String returns the name that reports print.
@@ -44,47 +42,15 @@ func ParseKind(name string) (Kind, error) {
 	case "":
 		return "", fmt.Errorf("parse kind %q: want a name such as Parameter", name)
 	}
-	if err := Kind(name).Check(); err != nil {
+	if err := kinds.Check(name); err != nil {
 		return "", fmt.Errorf("parse kind: %w", err)
 	}
 	return Kind(name), nil
 }
 
-// Compare orders kinds as reports do: those of Kinds first, then the others by name.
-func (k Kind) Compare(other Kind) int {
-	return cmp.Or(cmp.Compare(k.rank(), other.rank()), cmp.Compare(k, other))
-}
-
-func (k Kind) rank() int {
-	known := Kinds()
-	if i := slices.Index(known, k); i >= 0 {
-		return i
-	}
-	return len(known)
-}
-
-// Check returns an error if k is not valid.
-func (k Kind) Check() error {
-	// The errors do not refer to k: otherwise each Alloc would move the tensor that contains k, and with it the
-	// shape, to the heap.
-	switch k {
-	case "", "Parameter", "Gradient", "OptimizerState", "Activation", "Input", "Temporary":
-		return nil
-	case "Tensor", "Unspecified":
-		return fmt.Errorf("kind %q: write tracker.Unspecified", strings.Clone(string(k)))
-	}
-	if len(k) > maxKind {
-		return fmt.Errorf("kind %q...: it has %d bytes, want at most %d", strings.Clone(string(k[:maxKind])), len(k), maxKind)
-	}
-	if !utf8.ValidString(string(k)) || slices.ContainsFunc([]rune(string(k)), func(r rune) bool { return !strconv.IsPrint(r) }) {
-		return fmt.Errorf("kind %q: want printable UTF-8", strings.Clone(string(k)))
-	}
-	return nil
-}
-
 // MarshalText writes the name that String returns.
 func (k Kind) MarshalText() ([]byte, error) {
-	if err := k.Check(); err != nil {
+	if err := kinds.Check(string(k)); err != nil {
 		return nil, err
 	}
 	return []byte(k.String()), nil

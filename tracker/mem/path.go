@@ -59,7 +59,7 @@ func (s Stack) Path(libraries ...string) (p Path) {
 
 // or returns p, or if p is empty a path of the call site alone.
 func (p Path) or(site Frame) Path {
-	if len(p) == 0 && !site.IsZero() {
+	if len(p) == 0 && site != (Frame{}) {
 		return Path{site}
 	}
 	return p

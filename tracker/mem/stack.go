@@ -1,11 +1,8 @@
 package mem
 
 import (
-	"cmp"
 	"fmt"
-	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
@@ -18,30 +15,8 @@ type Frame struct {
 	Line     int    `json:"line"`
 }
 
-// IsZero reports whether the frame is unknown.
-func (f Frame) IsZero() bool { return f == Frame{} }
-
 // String prints the frame short: "main.go:12 main.load".
-func (f Frame) String() string { return string(f.Append(nil)) }
-
-// Append appends what String returns.
-func (f Frame) Append(b []byte) []byte {
-	switch {
-	case f.IsZero():
-		return append(b, "unknown"...)
-	case callsite.IsNative(f.Function): // whose file is seldom known
-		return append(b, callsite.Name(f.Function)...)
-	case f.File == "" && f.Line == 0: // the name of an operation
-		return append(b, f.Function...)
-	}
-	b = append(b, callsite.Base(f.File)...)
-	if f.Line > 0 {
-		b = append(b, ':')
-		b = strconv.AppendInt(b, int64(f.Line), 10)
-	}
-	b = append(b, ' ')
-	return append(b, path.Base(callsite.ImportPath(f.Function))...)
-}
+func (f Frame) String() string { return string(callsite.AppendLine(nil, f.Function, f.File, f.Line)) }
 
 // Stack is the calls that led to an allocation, innermost first. Stacks are shared: do not write to
 // one.
@@ -86,9 +61,4 @@ func (s Stack) CallSite(libraries ...string) Frame {
 
 func ruleOf(libraries []string) callsite.Rule {
 	return callsite.Rule{Go: slices.Concat(callsite.GoLibraries, libraries)}
-}
-
-// Compare orders frames by file, line and function.
-func (f Frame) Compare(g Frame) int {
-	return cmp.Or(cmp.Compare(f.File, g.File), cmp.Compare(f.Line, g.Line), cmp.Compare(f.Function, g.Function))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
 )
@@ -131,7 +132,7 @@ func (p *program) fitting(in Config) (fits []fit, err error) {
 // holder names the line of code with the most memory.
 func (p *program) holder() string {
 	sites := p.dump.OOM.CallSites
-	if len(sites) == 0 || sites[0].Frame.IsZero() {
+	if len(sites) == 0 || sites[0].Frame == (mem.Frame{}) {
 		return ""
 	}
 	return fmt.Sprintf(" %s holds %v.", text.Line(sites[0].Frame.String()), sites[0].Bytes)

@@ -151,7 +151,7 @@ func (p *program) earlier(lines []explain.Line) ([]saving, alloc.Bytes, error) {
 	savings := []saving{}
 	for _, l := range lines[:min(most, len(lines))] {
 		moved, buffers := p.moved(l.CallSite)
-		if l.CallSite.IsZero() || buffers.Count == 0 {
+		if l.CallSite == (mem.Frame{}) || buffers.Count == 0 {
 			continue
 		}
 		result, err := moved.run(cfg)

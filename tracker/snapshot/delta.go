@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/kinds"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
@@ -46,19 +47,6 @@ func (d Delta) Sum() mem.Tally {
 	return sum
 }
 
-// Add returns the sum of both differences.
-func (d Delta) Add(e Delta) Delta {
-	b := tables.NewSums(len(d) + len(e))
-	for _, changes := range []Delta{d, e} {
-		for _, c := range changes {
-			for _, s := range c.CallSites {
-				b.Add(&tables.Tensor{Kind: c.Kind, DType: c.DType, Memory: c.Memory, Shape: c.Shape}, s.Frame, s.Tally)
-			}
-		}
-	}
-	return newDelta(&b)
-}
-
 // newDelta returns a source's sums in order. It leaves out groups and lines whose sum is zero.
 func newDelta(sums *tables.Sums) Delta {
 	groups := slices.DeleteFunc(sums.Groups, func(g tables.GroupSum) bool { return g.Tally.IsZero() })
@@ -71,7 +59,7 @@ func newDelta(sums *tables.Sums) Delta {
 		*c = Change{groupOf(&groups[i].Tensor), groups[i].Tally, groups[i].Sites}
 		c.CallSites = slices.DeleteFunc(c.CallSites, func(s mem.CallSiteTally) bool { return s.Tally.IsZero() })
 		slices.SortFunc(c.CallSites, func(x, y mem.CallSiteTally) int {
-			return cmp.Or(compareTally(c.Count < 0, x.Tally, y.Tally), x.Frame.Compare(y.Frame))
+			return cmp.Or(compareTally(c.Count < 0, x.Tally, y.Tally), tables.CompareFrames(x.Frame, y.Frame))
 		})
 	}
 	slices.SortFunc(changes, func(x, y Change) int {
@@ -99,7 +87,7 @@ func compareTally(reversed bool, x, y mem.Tally) int {
 
 // compare orders groups by shape, dtype and kind.
 func (g Group) compare(h Group) int {
-	return cmp.Or(slices.Compare(g.Shape, h.Shape), cmp.Compare(g.DType, h.DType), g.Kind.Compare(h.Kind))
+	return cmp.Or(slices.Compare(g.Shape, h.Shape), cmp.Compare(g.DType, h.DType), kinds.Compare(g.Kind, h.Kind))
 }
 
 type deltaJSON struct {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
@@ -15,11 +16,11 @@ const maxWidth = 100
 
 // String returns the table that a report shows, without a line break at its end. It is
 // empty if nothing changed.
-func (d Delta) String() string { return strings.TrimSuffix(string(d.Append(nil)), "\n") }
+func (d Delta) String() string { return strings.TrimSuffix(string(d.appendTo(nil)), "\n") }
 
-// Append appends the table that a report shows: a line of headings, then a line for each
+// appendTo appends the table that a report shows: a line of headings, then a line for each
 // group that changed. A call site that does not fit in its line goes into the next one.
-func (d Delta) Append(b []byte) []byte {
+func (d Delta) appendTo(b []byte) []byte {
 	if len(d) == 0 {
 		return b
 	}
@@ -143,8 +144,8 @@ func (c *Change) appendSite(b []byte) []byte {
 	if len(c.CallSites) == 0 {
 		return append(b, "unknown"...)
 	}
-	from := len(b)
-	b = text.Printable(c.CallSites[0].Frame.Append(b), from)
+	from, its := len(b), &c.CallSites[0].Frame
+	b = text.Printable(callsite.AppendLine(b, its.Function, its.File, its.Line), from)
 	if others := len(c.CallSites) - 1; others > 0 {
 		b = append(b, " and "...)
 		b = strconv.AppendInt(b, int64(others), 10)

@@ -6,5 +6,6 @@ import "github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 func init() {
 	tables.Of = func(s any) *tables.Tables { return &s.(*Snapshot).tables }
 	tables.OfHistory = func(d any) *tables.HistoryTables { return &d.(*Dump).history }
+	tables.AppendDelta = func(b []byte, m any) []byte { return m.(*Mark).Delta.appendTo(b) }
 	tables.SetDelta = func(m any, sums *tables.Sums) { m.(*Mark).Delta = newDelta(sums) }
 }

@@ -283,5 +283,5 @@ func stackCompare(s mem.Stack, t mem.Stack) int {
 	if len(s) == len(t) && len(s) > 0 && &s[0] == &t[0] {
 		return 0
 	}
-	return slices.CompareFunc(s, t, mem.Frame.Compare)
+	return slices.CompareFunc(s, t, tables.CompareFrames)
 }

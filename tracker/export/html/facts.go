@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/kinds"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
@@ -103,21 +104,21 @@ func newFacts(r *snapshot.Dump) *facts {
 
 // know finds out which columns of a table the source can fill.
 func (f *facts) know(rows []export.Row) {
-	kinds := make(map[mem.Kind]bool)
+	byKind := make(map[mem.Kind]bool)
 	for i := range rows {
 		r := &rows[i]
 		kind, err := mem.ParseKind(r.Kind)
 		if err != nil {
 			kind = mem.Kind(r.Kind)
 		}
-		kinds[kind] = true
+		byKind[kind] = true
 		f.shapes = f.shapes || r.Shape != ""
 		f.types = f.types || r.DType != "" || notPlain(r.Memory) != ""
 	}
-	if len(kinds) == 1 && kinds[""] {
+	if len(byKind) == 1 && byKind[""] {
 		return
 	}
-	for _, kind := range slices.SortedFunc(maps.Keys(kinds), mem.Kind.Compare) {
+	for _, kind := range slices.SortedFunc(maps.Keys(byKind), kinds.Compare[mem.Kind]) {
 		f.kinds = append(f.kinds, kind.String())
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/kinds"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -156,7 +157,7 @@ func pins(held map[owner]mem.Tally) (list []pin, more int) {
 		list = append(list, pin{o, t})
 	}
 	slices.SortFunc(list, func(x, y pin) int {
-		return cmp.Or(cmp.Compare(y.held.Bytes, x.held.Bytes), x.line.Compare(y.line), x.kind.Compare(y.kind))
+		return cmp.Or(cmp.Compare(y.held.Bytes, x.held.Bytes), tables.CompareFrames(x.line, y.line), kinds.Compare(x.kind, y.kind))
 	})
 	return list[:min(len(list), maxPins)], max(0, len(list)-maxPins)
 }
@@ -188,7 +189,7 @@ func (w *writing) pin(p pin, byLine bool) string {
 	switch {
 	case p.owner == pending:
 		return p.held.String() + " freed, but work on another stream may still use it"
-	case p.line.IsZero():
+	case p.line == mem.Frame{}:
 		return p.held.String() + " that the dump does not name"
 	case byLine:
 		return p.held.String() + " from " + w.line(p.line)

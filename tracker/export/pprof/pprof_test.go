@@ -153,15 +153,15 @@ func TestMergeKeepsRanksApart(t *testing.T) {
 	assert.Equal(t, snapshot.Origin{WorldSize: 2, Host: "node-1"}, u.Origin, "what all ranks agree on")
 }
 
-func TestSubIsWhatChanged(t *testing.T) {
+func TestDeltaIsWhatChanged(t *testing.T) {
 	tr := exporttest.New(t, tracker.Config{})
 	exporttest.Train(t, tr)
-	before := pprof.Profile(export.FromSnapshot(tr.Snapshot()))
+	before := export.FromSnapshot(tr.Snapshot())
 	_, err := tr.AllocBytes(3*alloc.MiB, tracker.Gradient)
 	require.NoError(t, err)
-	after := pprof.Profile(export.FromSnapshot(tr.Snapshot()))
-
-	delta, err := pprof.Sub(after, before)
+	var b bytes.Buffer
+	require.NoError(t, pprof.WriteDelta(&b, export.FromSnapshot(tr.Snapshot()), before))
+	delta, err := profile.Parse(&b)
 	require.NoError(t, err)
 	require.NoError(t, delta.CheckValid())
 	require.Len(t, delta.Sample, 1)
@@ -285,7 +285,11 @@ func FuzzRead(f *testing.F) {
 	u := &export.Usage{Time: time.Unix(1, 0), Rows: []export.Row{{
 		Stack: mem.Stack{{Function: "main.main", File: "main.go", Line: 3}}, Kind: "Input", Totals: snapshot.Totals{Live: mem.Tally{Count: 1, Bytes: 8}},
 	}}}
-	require.NoError(f, pprof.Profile(u).WriteUncompressed(&b))
+	require.NoError(f, pprof.WriteUsage(&b, u))
+	p, err := profile.Parse(bytes.NewReader(b.Bytes()))
+	require.NoError(f, err)
+	b.Reset()
+	require.NoError(f, p.WriteUncompressed(&b))
 	f.Add(b.Bytes())
 	f.Fuzz(func(t *testing.T, text []byte) {
 		u, err := pprof.Read(bytes.NewReader(text))

@@ -69,7 +69,7 @@ func TestJAXNamesTheFileOfTheUser(t *testing.T) {
 	}
 	assert.Equal(t, mem.Tally{Count: 2, Bytes: 3 * 4096}, sum, "an executable is no buffer")
 
-	p := pprof.Profile(u)
+	p := profileOf(t, u)
 	require.NoError(t, p.CheckValid())
 	assert.Equal(t, []string{"inuse_objects", "inuse_space"}, []string{p.SampleType[0].Type, p.SampleType[1].Type}, "JAX knows no totals")
 	assert.Len(t, p.SampleType, 2)
@@ -101,7 +101,7 @@ func TestFramesWithinASiteAreDroppedByPprofOnly(t *testing.T) {
 	assert.Equal(t, "autograd BmmBackward0", u.Rows[0].CallSite.String())
 	assert.Equal(t, "net.py:7 forward", u.Rows[1].CallSite.String())
 
-	p := pprof.Profile(u)
+	p := profileOf(t, u)
 	drop := regexp.MustCompile("^(" + p.DropFrames + ")$")
 	for name, dropped := range map[string]bool{
 		"torch::unwind::unwind": true, "torch::cuda::(anonymous namespace)::gather_with_cpp": true, "at::TensorBase at::detail::_empty_generic<long>": true,
@@ -134,4 +134,14 @@ func TestProfilesOfManyPartsAreRefused(t *testing.T) {
 		assert.ErrorIs(t, err, bounded.ErrTooLarge, name)
 		assert.Less(t, allocated()-before, uint64(128<<20), name)
 	}
+}
+
+// profileOf returns what WriteUsage writes.
+func profileOf(t *testing.T, u *export.Usage) *profile.Profile {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, pprof.WriteUsage(&b, u))
+	p, err := profile.Parse(&b)
+	require.NoError(t, err)
+	return p
 }

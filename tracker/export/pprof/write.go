@@ -52,7 +52,20 @@ func Write(w io.Writer, r *snapshot.Dump) error {
 
 // WriteUsage writes memory by call stack as a gzipped profile. The error is the writer's.
 func WriteUsage(w io.Writer, u *export.Usage) error {
-	p := Profile(u)
+	return write(w, profileOf(u))
+}
+
+// WriteDelta writes the changes from base to next as a gzipped profile. Its time is that of base, and it lasts until that
+// of next. The error is the writer's, or says that only one of the two has totals or host memory.
+func WriteDelta(w io.Writer, next, base *export.Usage) error {
+	delta, err := sub(profileOf(next), profileOf(base))
+	if err != nil {
+		return fmt.Errorf("write pprof: %w", err)
+	}
+	return write(w, delta)
+}
+
+func write(w io.Writer, p *profile.Profile) error {
 	if err := p.CheckValid(); err != nil {
 		return fmt.Errorf("write pprof: %w", err)
 	}
@@ -62,13 +75,25 @@ func WriteUsage(w io.Writer, u *export.Usage) error {
 	return nil
 }
 
+// sub returns the changes from base to next, neither of which is of use then.
+func sub(next, base *profile.Profile) (*profile.Profile, error) {
+	base.Scale(-1)
+	delta, err := profile.Merge([]*profile.Profile{base, next})
+	if err != nil {
+		return nil, err
+	}
+	delta.TimeNanos = next.TimeNanos
+	delta.DurationNanos = next.TimeNanos - base.TimeNanos
+	return delta, nil
+}
+
 // unnamed is the mapping's file where the program is not known.
 const unnamed = "gpumem"
 
-// Profile returns memory by call stack as a profile. If the usage has no totals, only the live
+// profileOf returns memory by call stack as a profile. If the usage has no totals, only the live
 // memory is in it. The stacks include the library frames below each call site; DropFrames names
 // them, so that go tool pprof shows the call sites as leaves.
-func Profile(u *export.Usage) *profile.Profile {
+func profileOf(u *export.Usage) *profile.Profile {
 	b := builder{
 		p: &profile.Profile{
 			SampleType: []*profile.ValueType{
@@ -114,20 +139,6 @@ func liveOnly(u *export.Usage) bool {
 		live = live || !u.Rows[i].Live.IsZero()
 	}
 	return live
-}
-
-// Sub returns the changes from base to next as a profile. Its time is that of base, and it lasts
-// until that of next. It changes neither. It returns an error if their sample types differ.
-func Sub(next, base *profile.Profile) (*profile.Profile, error) {
-	negative := base.Copy()
-	negative.Scale(-1)
-	delta, err := profile.Merge([]*profile.Profile{negative, next.Copy()})
-	if err != nil {
-		return nil, fmt.Errorf("subtract profiles: %w", err)
-	}
-	delta.TimeNanos = next.TimeNanos
-	delta.DurationNanos = next.TimeNanos - base.TimeNanos
-	return delta, nil
 }
 
 // builder shares the locations of stacks and the functions of locations.

@@ -17,6 +17,6 @@
 //
 // # Concurrency and cost
 //
-// A scrape takes a snapshot. A light one copies the groups and call sites; allocations wait for it some microseconds. Any
-// goroutine may scrape.
+// A scrape takes a snapshot, and only reads it. A light one copies the groups and call sites; allocations wait for it some
+// microseconds. Any goroutine may scrape.
 package prom

@@ -197,7 +197,7 @@ func (r *rebuilder) outOfMemory() *snapshot.OOM {
 		o.CallSites = append(o.CallSites, mem.CallSiteTally{Frame: site, Tally: live})
 	}
 	slices.SortFunc(o.CallSites, func(x, y mem.CallSiteTally) int {
-		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), x.Frame.Compare(y.Frame))
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), tables.CompareFrames(x.Frame, y.Frame))
 	})
 	o.CallSites = o.CallSites[:min(most, len(o.CallSites))]
 	return o

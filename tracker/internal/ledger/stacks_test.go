@@ -163,7 +163,7 @@ func TestShortStackOfLibraries(t *testing.T) {
 			}
 		}
 		short := s.lines.short(pcs)
-		if site := stack.CallSite(s.lines.libraries...); site.IsZero() {
+		if site := stack.CallSite(s.lines.libraries...); site == (mem.Frame{}) {
 			require.Empty(t, short)
 		} else {
 			require.Len(t, short, 1)

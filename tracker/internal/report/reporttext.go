@@ -11,6 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -39,7 +40,7 @@ func appendHeader(b []byte, at time.Time, device string, levels snapshot.Levels)
 // called, on which device if it is not the first one, when, and the totals there.
 func appendMark(b []byte, m *snapshot.Mark, device string) []byte {
 	if len(m.Delta) > 0 {
-		b = m.Delta.Append(append(b, '\n'))
+		b = tables.AppendDelta(append(b, '\n'), m)
 	}
 	b = append(b, "\nAt "...)
 	b = text.Printable(append(b, callsite.Base(m.CallSite.File)...), len(b))

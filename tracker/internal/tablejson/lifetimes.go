@@ -68,7 +68,7 @@ func (in *unitJSON) load() (*survival.Unit, error) {
 
 func writeLifetimes(out *jsonstream.Writer, t *tables.Tables, index map[tables.StackID]int) {
 	if len(t.Lines) > 0 {
-		lines := slices.SortedFunc(maps.Keys(t.Lines), mem.Frame.Compare)
+		lines := slices.SortedFunc(maps.Keys(t.Lines), tables.CompareFrames)
 		jsonstream.Table(out, "lifetimes", lines, jsonstream.AsJSON(func(site mem.Frame) any {
 			return lifetimesJSON{site, newUnitJSON(t.Lines[site], t.Paths != nil)}
 		}))

@@ -9,6 +9,8 @@ var (
 	OfHistory func(d any) *HistoryTables
 	// SetDelta makes the sums the Delta of a *snapshot.Mark, in order. It leaves out groups and lines whose sum is zero.
 	SetDelta func(m any, sums *Sums)
+	// AppendDelta appends the Delta of a *snapshot.Mark as its String prints it, with a line break at its end.
+	AppendDelta func(b []byte, m any) []byte
 )
 
 // In returns a *snapshot.Snapshot with these lists.

@@ -1,10 +1,16 @@
 package tables
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
+
+// CompareFrames orders frames by file, line and function.
+func CompareFrames(x, y mem.Frame) int {
+	return cmp.Or(cmp.Compare(x.File, y.File), cmp.Compare(x.Line, y.Line), cmp.Compare(x.Function, y.Function))
+}
 
 // StackID numbers the stacks of one source. 0 is an unknown stack.
 type StackID uint32

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/kinds"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -35,7 +36,7 @@ func NewTensor(shape alloc.Shape, dtype alloc.DType, kind mem.Kind) (Tensor, err
 
 // Measure sets Each. Its errors are those of NewTensor.
 func (x *Tensor) Measure() (err error) {
-	if err = x.Kind.Check(); err == nil {
+	if err = kinds.Check(string(x.Kind)); err == nil {
 		x.Each, err = x.Shape.Bytes(x.DType)
 	}
 	return err
@@ -45,7 +46,7 @@ func (x *Tensor) Measure() (err error) {
 // buffer. Its DType is not valid, and its Shape is nil. A kind that is not valid and a
 // negative size are errors.
 func Untyped(kind mem.Kind, each alloc.Bytes) (Tensor, error) {
-	if err := kind.Check(); err != nil {
+	if err := kinds.Check(string(kind)); err != nil {
 		return Tensor{}, err
 	}
 	if each < 0 {

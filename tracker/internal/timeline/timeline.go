@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/kinds"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -164,25 +165,25 @@ func (l *layers[K]) of(key K) int {
 // split chooses the layers of the chart, and sets b.now to what was live before the
 // first event: what is live at the end, less what the events changed.
 func (b *timelineBuilder) split(r *snapshot.Dump) {
-	kinds, sites := newExtent[mem.Kind](), newExtent[mem.Frame]()
+	byKind, sites := newExtent[mem.Kind](), newExtent[mem.Frame]()
 	for site := range r.Snapshot.CallSites() {
 		if site.Memory.OnHost() {
 			continue
 		}
 		b.siteOf[lines.Identify(site.Stack)] = site.CallSite
-		kinds.at(site.Kind).level += site.Live.Bytes
+		byKind.at(site.Kind).level += site.Live.Bytes
 		sites.at(site.CallSite).level += site.Live.Bytes
 	}
 	for e := range r.Events() {
 		if change := walk.Change(&e).Live; change != 0 {
-			kinds.add(e.Kind, change)
+			byKind.add(e.Kind, change)
 			sites.add(b.siteOf.of(e.Stack), change)
 		}
 	}
 	names := lines.NewNames(maps.Keys(sites.of))
-	b.kinds.names, b.kinds.place = kinds.layers(mem.Kind.String, mem.Kind.Compare)
+	b.kinds.names, b.kinds.place = byKind.layers(mem.Kind.String, kinds.Compare[mem.Kind])
 	b.sites.names, b.sites.place = sites.layers(names.Of, nil)
-	for kind, e := range kinds.of {
+	for kind, e := range byKind.of {
 		before := max(0, e.level-e.change)
 		b.now.kinds[b.kinds.of(kind)] += before
 		b.now.Live += before
@@ -196,7 +197,7 @@ func (b *timelineBuilder) split(r *snapshot.Dump) {
 	for _, name := range b.sites.names {
 		b.Sites = append(b.Sites, Layer{Name: name})
 	}
-	b.Kinds, b.Sites = append(b.Kinds, Layer{Name: "other kinds"}), append(b.Sites, Layer{Name: "other lines"})
+	b.Kinds, b.Sites = append(b.Kinds, Layer{Name: "other byKind"}), append(b.Sites, Layer{Name: "other lines"})
 }
 
 // extent finds how much memory each key had: its level at the end, its change over all events, and

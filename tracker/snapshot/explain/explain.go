@@ -286,7 +286,7 @@ func (x *explainer) finish() {
 		x.Lines = append(x.Lines, *l)
 	}
 	slices.SortFunc(x.Lines, func(a, b Line) int {
-		return cmp.Or(cmp.Compare(b.Stuck, a.Stuck), a.CallSite.Compare(b.CallSite))
+		return cmp.Or(cmp.Compare(b.Stuck, a.Stuck), tables.CompareFrames(a.CallSite, b.CallSite))
 	})
 	for _, h := range x.byKey {
 		x.holes = append(x.holes, *h)

@@ -88,7 +88,7 @@ func Growing(s *snapshot.Snapshot) []Suspect {
 		}
 	}
 	slices.SortStableFunc(found, func(x, y Suspect) int {
-		return cmp.Or(cmp.Compare(y.growing.Hourly, x.growing.Hourly), x.CallSite.Compare(y.CallSite))
+		return cmp.Or(cmp.Compare(y.growing.Hourly, x.growing.Hourly), tables.CompareFrames(x.CallSite, y.CallSite))
 	})
 	return found
 }

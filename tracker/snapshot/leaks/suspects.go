@@ -168,7 +168,7 @@ func Suspects(s *snapshot.Snapshot, opts ...Option) []Suspect {
 		}
 	}
 	slices.SortStableFunc(found, func(x, y Suspect) int {
-		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), x.CallSite.Compare(y.CallSite))
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), tables.CompareFrames(x.CallSite, y.CallSite))
 	})
 	return found
 }

@@ -84,8 +84,8 @@ func TestAt(t *testing.T) {
 		assert.ErrorContains(t, err, "the dump has 4 from 10 on")
 	}
 	assert.Equal(t, 3, tables.OfHistory(r).Site(11).Line)
-	assert.True(t, tables.OfHistory(r).Site(9).IsZero())
-	assert.True(t, tables.OfHistory(r).Site(14).IsZero())
+	assert.Zero(t, tables.OfHistory(r).Site(9))
+	assert.Zero(t, tables.OfHistory(r).Site(14))
 }
 
 func TestExplainSays(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // The columns that an Estimate can be of.
@@ -146,7 +147,7 @@ func inputs(r *Row) string {
 }
 
 func site(r *Row) string {
-	if r.CallSite.IsZero() {
+	if r.CallSite == (mem.Frame{}) {
 		return "-"
 	}
 	return r.CallSite.String()

@@ -81,7 +81,7 @@ func changesByLine(d snapshot.Delta) (all []lineChange) {
 		if x.Bytes > 0 != (y.Bytes > 0) {
 			return cmp.Compare(y.Bytes, x.Bytes)
 		}
-		return cmp.Or(cmp.Compare(max(y.Bytes, -y.Bytes), max(x.Bytes, -x.Bytes)), x.Frame.Compare(y.Frame), cmp.Compare(x.use, y.use))
+		return cmp.Or(cmp.Compare(max(y.Bytes, -y.Bytes), max(x.Bytes, -x.Bytes)), cmp.Compare(x.File, y.File), cmp.Compare(x.Line, y.Line), cmp.Compare(x.Function, y.Function), cmp.Compare(x.use, y.use))
 	})
 	return all
 }

@@ -89,7 +89,7 @@ func (d *Failure) holders() (out []mem.CallSiteTally) {
 		out = append(out, mem.CallSiteTally{Frame: mem.Frame{Function: name}, Tally: sum})
 	}
 	slices.SortFunc(out, func(a, b mem.CallSiteTally) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), a.Frame.Compare(b.Frame))
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), tables.CompareFrames(a.Frame, b.Frame))
 	})
 	return out[:min(len(out), most)]
 }
