@@ -272,12 +272,17 @@ func nothingSeen(functions []string) error {
 	if len(functions) == 0 {
 		return errors.New("attach: nothing called the CUDA driver: is libcuda.so.1 the one that the program loads? --library names another")
 	}
-	const text = "attach: no allocation by %s was seen. If the library was found too late, write its path"
-	if !slices.ContainsFunc(functions, func(f string) bool { return strings.Contains(f, ":") }) {
-		name, _, _ := strings.Cut(functions[0], "=")
-		return fmt.Errorf(text+": --functions %s=FILE", strings.Join(functions, " or "), name)
+	text := fmt.Sprintf("attach: no allocation by %s was seen", strings.Join(functions, " or "))
+	if i := slices.IndexFunc(functions, func(f string) bool { return !strings.Contains(f, "/") }); i >= 0 {
+		text += ". If the library was found too late, write its path"
+		if !strings.Contains(functions[i], ":") {
+			text += fmt.Sprintf(": --functions %s=FILE", functions[i])
+		}
 	}
-	return fmt.Errorf(text+". If the function returns nothing or a struct, add void: ALLOC(out=N,void)", strings.Join(functions, " or "))
+	if slices.ContainsFunc(functions, func(f string) bool { return strings.Contains(f, ":") }) {
+		text += ". If the function returns nothing or a struct, add void: ALLOC(out=N,void)"
+	}
+	return errors.New(text)
 }
 
 // serveAttached serves what is watched as a live page until stop is called.
