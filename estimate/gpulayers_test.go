@@ -43,7 +43,7 @@ func TestGPULayersAsLlamaCppPrints(t *testing.T) {
 			"Q8_0", 20, 3715.11, 0, false, 131072, 19 * 131072 * kv},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			stored, err := quantization(t, c.quantization).Stored(layer.Public(c.model.Layers()))
+			stored, err := llamacpp.Quantization(c.quantization).Stored(layer.Public(c.model.Layers()))
 			require.NoError(t, err)
 			sizes := config(stored).Sizes
 			assert.Equal(t, c.model.Blocks+1, sizes.Layers())
@@ -105,7 +105,7 @@ func TestCellsOfSeveralSequences(t *testing.T) {
 
 func TestGPULayersFromNoneToAll(t *testing.T) {
 	m := family.Transformer{Vocab: 512, Hidden: 64, Blocks: 4, Heads: 4, Tied: true}
-	stored, err := quantization(t, "F16").Stored(layer.Public(m.Layers()))
+	stored, err := llamacpp.Quantization("F16").Stored(layer.Public(m.Layers()))
 	require.NoError(t, err)
 	report := func(opts ...estimate.Option) *estimate.Report {
 		return model(t, layer.Public(m.Layers()), append(opts, estimate.Tokens(1, 8), computedIn(alloc.MiB), stored, estimate.KVConfig(m.Cache(1, 32, 0)))...)
@@ -133,7 +133,7 @@ func TestGPULayersFromNoneToAll(t *testing.T) {
 // Layers of several GPUs, as llama.cpp divides them.
 func TestSplit(t *testing.T) {
 	m := family.Transformer{Vocab: 512, Hidden: 64, Blocks: 40, Heads: 4}
-	stored, err := quantization(t, "F16").Stored(layer.Public(m.Layers()))
+	stored, err := llamacpp.Quantization("F16").Stored(layer.Public(m.Layers()))
 	require.NoError(t, err)
 	sizes := config(stored).Sizes
 	report := func(opts ...estimate.Option) estimate.Memory {

@@ -2,7 +2,6 @@ package estimate_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
@@ -33,12 +32,12 @@ func TestQuantizedSizes(t *testing.T) {
 	for _, q := range llamacpp.Quantizations() {
 		stored, err := q.Stored(m.Layers)
 		require.NoError(t, err)
-		assert.Equal(t, m.Params, config(stored).Stored.Count, q.Name)
+		assert.Equal(t, m.Params, config(stored).Stored.Count, q)
 		assert.GreaterOrEqual(t, config(stored).Stored.Bytes, last, "smallest first")
 		last = config(stored).Stored.Bytes
-		if want, ok := published[q.Name]; ok {
+		if want, ok := published[string(q)]; ok {
 			found++
-			assert.InDelta(t, want, 8*float64(config(stored).Stored.Bytes)/float64(config(stored).Stored.Count), 0.0001, q.Name)
+			assert.InDelta(t, want, 8*float64(config(stored).Stored.Bytes)/float64(config(stored).Stored.Count), 0.0001, q)
 		}
 	}
 	assert.Len(t, published, found)
@@ -57,7 +56,7 @@ func TestQuantizedFiles(t *testing.T) {
 		"Qwen2.5 32B":    {layer.From(qwen32b.Layers), 18.48 * 1024},
 	} {
 		for _, q := range llamacpp.Quantizations() {
-			if q.Name == "Q4_K_M" {
+			if q == "Q4_K_M" {
 				stored, err := q.Stored(layer.Public(of.layers))
 				require.NoError(t, err)
 				assert.InEpsilon(t, of.printed, float64(config(stored).Stored.Bytes)/float64(alloc.MiB), 0.001, name)
@@ -75,8 +74,8 @@ func TestBestQuantization(t *testing.T) {
 	for _, budget := range []alloc.Bytes{2 * alloc.GiB, 6 * alloc.GiB, 8 * alloc.GiB, 24 * alloc.GiB} {
 		q, r, ok, err := llamacpp.BestQuantization(layer.Public(mistral7b.Layers()), budget, opts...)
 		require.NoError(t, err)
-		names = append(names, q.Name)
-		require.Equal(t, ok, q.Name != "")
+		names = append(names, string(q))
+		require.Equal(t, ok, q != "")
 		if ok {
 			assert.LessOrEqual(t, r.Needs(), budget)
 			assert.Equal(t, buffer, r.Inference.Transient)
@@ -196,14 +195,6 @@ var servedBuffers = []servedBuffer{
 	{"DeepSeek R1", "a log of ik_llama.cpp, 2025", r1Latent, "", 32768, 0, 2196},
 }
 
-func quantization(t *testing.T, name string) llamacpp.Quantization {
-	t.Helper()
-	all := llamacpp.Quantizations()
-	i := slices.IndexFunc(all, func(q llamacpp.Quantization) bool { return q.Name == name })
-	require.GreaterOrEqual(t, i, 0, name)
-	return all[i]
-}
-
 // row is one of the page's.
 func (p servedBuffer) row(t *testing.T) string {
 	t.Helper()
@@ -212,7 +203,7 @@ func (p servedBuffer) row(t *testing.T) string {
 	require.NoError(t, err)
 	printed, weights := "", ""
 	if p.quantization != "" {
-		n, err := modelBuffer(p.model, quantization(t, p.quantization))
+		n, err := modelBuffer(p.model, llamacpp.Quantization(p.quantization))
 		require.NoError(t, err)
 		printed, weights = fmt.Sprintf("%.2f", p.weights), mib(n)
 	}
@@ -229,7 +220,7 @@ func TestModelAndCacheBuffers(t *testing.T) {
 			if p.quantization == "" {
 				return
 			}
-			weights, err := modelBuffer(p.model, quantization(t, p.quantization))
+			weights, err := modelBuffer(p.model, llamacpp.Quantization(p.quantization))
 			require.NoError(t, err)
 			assert.InEpsilon(t, p.weights, float64(weights)/float64(alloc.MiB), 0.001)
 		})
@@ -241,7 +232,7 @@ func TestModelAndCacheBuffers(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, [2]alloc.Bytes{k.Keys, k.Values}, "keys of 192 elements and values of 128, which llama.cpp prints as 1080 MiB together")
 	}
-	_, err := modelBuffer(family.Transformer{}, quantization(t, "Q8_0"))
+	_, err := modelBuffer(family.Transformer{}, llamacpp.Quantization("Q8_0"))
 	assert.Error(t, err)
 }
 

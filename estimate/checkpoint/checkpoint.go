@@ -38,8 +38,8 @@ import (
 type File struct {
 	// Name is the file's name, or the folder's if the file has a name that many models share
 	// (model.safetensors, config.json).
-	Name string `json:"name"` // Format is "safetensors" or "GGUF"; "config" if there is a config.json and
-	// no weights.
+	Name string `json:"name"`
+	// Format is "safetensors" or "GGUF"; "config" if there is a config.json and no weights.
 	Format  string `json:"format"`
 	tensors []tensorInfo
 
@@ -64,7 +64,7 @@ type File struct {
 //
 // A config.json next to a safetensors file or an index describes its layers.
 //
-// The errors are those of package os, and *Error for a file that is not what it should be. A wrong
+// The errors are those of package os, and fs.ErrInvalid for a file that is not what it should be. A wrong
 // header is never worked around: tensors that overlap, are missing, run past the end, or have an
 // unknown type are an error. Weights of an unknown or badly described architecture can be opened;
 // Layers then returns the error. So can a config.json of an unknown family, if it has the numbers
@@ -183,11 +183,11 @@ func compareBytes(a, b total) int {
 	return strings.Compare(b.encoding.name, a.encoding.name)
 }
 
-// Parameters returns the number of elements in the tensors that are not buffers. Buffers, which are
+// parameters returns the number of elements in the tensors that are not buffers. Buffers, which are
 // known by their names, are state that is not trained, such as the mean of a batch norm. If a
 // format packs several weights into one element of an integer tensor and does not say so, as GPTQ
 // in safetensors does, the number is smaller than that of the weights.
-func (c *File) Parameters() int64 {
+func (c *File) parameters() int64 {
 	n := int64(0)
 	for _, t := range c.tensors {
 		if !t.isBuffer() {
@@ -197,8 +197,8 @@ func (c *File) Parameters() int64 {
 	return n
 }
 
-// Bytes returns the size of all tensors, with buffers, as they are stored.
-func (c *File) Bytes() alloc.Bytes {
+// bytes returns the size of all tensors, with buffers, as they are stored.
+func (c *File) bytes() alloc.Bytes {
 	n := alloc.Bytes(0)
 	for _, t := range c.tensors {
 		n += t.Bytes

@@ -69,7 +69,7 @@ func readConfig(r io.ReaderAt, size int64, file string) (*config, error) {
 	}
 	switch {
 	case err != nil:
-		return nil, &Error{file: file, reason: "it is not the JSON of a " + configName, err: err}
+		return nil, &fileError{file: file, reason: "it is not the JSON of a " + configName, err: err}
 	case c.WeightMap != nil:
 		return nil, inFile(file, "it is an index of shards, but not named as one of safetensors (*%s)", indexSuffix)
 	case c.ModelType == "" && c.ClassName == "":
@@ -98,7 +98,7 @@ func (c *config) architecture() (architecture, error) {
 	if !ok {
 		reason += "; nor does it tell its keys and values, as hidden_size, num_hidden_layers and num_attention_heads would"
 	}
-	return alone, &Error{file: c.file, where: key, reason: reason, err: ErrUnknownArchitecture}
+	return alone, &fileError{file: c.file, where: key, reason: reason, err: ErrUnknownArchitecture}
 }
 
 // cacheAlone returns what the settings of an unknown family say about its keys and values, if that
@@ -127,7 +127,7 @@ func (c *config) dtype() alloc.DType {
 
 // settingsError turns an error in a model's settings into an error of the file.
 func settingsError(file string, wrong *family.Error) error {
-	return &Error{file: file, where: wrong.Where, reason: wrong.Reason, err: wrong.Err}
+	return &fileError{file: file, where: wrong.Where, reason: wrong.Reason, err: wrong.Err}
 }
 
 // Families returns the known families of a config.json, sorted: values of model_type, or of

@@ -35,7 +35,7 @@ func TestOpenARealModel(t *testing.T) {
 	c, err := ReadFile(miniLM(t))
 	require.NoError(t, err)
 	// All but the 512 position_ids, which are a buffer.
-	assert.Equal(t, int64(22_713_216), c.Parameters())
+	assert.Equal(t, int64(22_713_216), c.parameters())
 	totals := c.totals()
 	require.Len(t, totals, 2)
 	assert.Equal(t, total{safetensorsEncodings["F32"], 103, 22_713_216, 90_852_864}, totals[0])
@@ -48,7 +48,7 @@ func TestOpenARealModel(t *testing.T) {
 	require.NoError(t, err)
 	report, err := estimate.Model(layers, estimate.Tokens(1, 256))
 	require.NoError(t, err)
-	assert.Equal(t, c.Parameters(), report.Params.Count)
+	assert.Equal(t, c.parameters(), report.Params.Count)
 	_, err = c.Cache(1, 256)
 	assert.ErrorContains(t, err, "it writes no text")
 }
@@ -128,7 +128,7 @@ func TestPhiHasNoDropoutOfEmbeddings(t *testing.T) {
 func TestWeightsOpenWithoutAnArchitecture(t *testing.T) {
 	c, err := ReadFile(writeFolder(t, map[string]string{"model.safetensors": string(byteTensors("w")), configName: "{"}))
 	require.NoError(t, err)
-	assert.Equal(t, int64(1), c.Parameters())
+	assert.Equal(t, int64(1), c.parameters())
 	_, err = c.Architecture()
 	assert.ErrorContains(t, err, "open config.json: it is not the JSON")
 }

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
@@ -16,8 +17,8 @@ var ErrUnknownArchitecture = family.ErrUnknown
 // how they are connected.
 var ErrNoArchitecture = errors.New("no architecture")
 
-// Error says what is wrong with a model file, and where in it.
-type Error struct {
+// fileError says what is wrong with a model file, and where in it. It is an fs.ErrInvalid.
+type fileError struct {
 	file   string // its name
 	where  string // place in the file: a tensor, a key, a byte offset; may be empty
 	reason string
@@ -25,7 +26,7 @@ type Error struct {
 }
 
 // Error returns file, place, and reason.
-func (e *Error) Error() string {
+func (e *fileError) Error() string {
 	text := "open " + e.file + ": "
 	if e.where != "" {
 		text += e.where + ": "
@@ -40,14 +41,17 @@ func (e *Error) Error() string {
 }
 
 // Unwrap returns the error beneath.
-func (e *Error) Unwrap() error { return e.err }
+func (e *fileError) Unwrap() error { return e.err }
 
-// atTensor is an Error at a tensor.
+// Is makes the error an fs.ErrInvalid.
+func (e *fileError) Is(target error) bool { return target == fs.ErrInvalid }
+
+// atTensor is an error at a tensor.
 func atTensor(file, tensor, format string, args ...any) error {
-	return &Error{file: file, where: fmt.Sprintf("tensor %q", jsontext.Shorten(tensor)), err: fmt.Errorf(format, args...)}
+	return &fileError{file: file, where: fmt.Sprintf("tensor %q", jsontext.Shorten(tensor)), err: fmt.Errorf(format, args...)}
 }
 
-// inFile is an Error of the whole file.
+// inFile is an error of the whole file.
 func inFile(file, format string, args ...any) error {
-	return &Error{file: file, reason: fmt.Sprintf(format, args...)}
+	return &fileError{file: file, reason: fmt.Sprintf(format, args...)}
 }

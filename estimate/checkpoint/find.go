@@ -70,7 +70,7 @@ func formatOf(path string) (modelFormat, error) {
 	return readHeader(path, func(r io.ReaderAt, size int64, file string) (modelFormat, error) {
 		start := make([]byte, min(size, 9))
 		if _, err := r.ReadAt(start, 0); err != nil {
-			return 0, &Error{file: file, err: err}
+			return 0, &fileError{file: file, err: err}
 		}
 		switch {
 		case strings.HasPrefix(string(start), "GGUF"):

@@ -82,7 +82,7 @@ func (g *ggufFile) counts(in *ggufReader) (tensors, keys uint64, err error) {
 		func() (err error) { keys, err = in.uint64(); return err },
 	} {
 		if err := step(); err != nil {
-			return 0, 0, &Error{file: g.file, where: g.byteAt(in), err: err}
+			return 0, 0, &fileError{file: g.file, where: g.byteAt(in), err: err}
 		}
 	}
 	switch {
@@ -104,15 +104,15 @@ func (g *ggufFile) counts(in *ggufReader) (tensors, keys uint64, err error) {
 func (g *ggufFile) key(in *ggufReader, i uint64) error {
 	name, err := in.name()
 	if err != nil {
-		return &Error{file: g.file, where: fmt.Sprintf("metadata key %d, %s", i, g.byteAt(in)), err: err}
+		return &fileError{file: g.file, where: fmt.Sprintf("metadata key %d, %s", i, g.byteAt(in)), err: err}
 	}
 	where := fmt.Sprintf("metadata key %q", jsontext.Shorten(name))
 	if _, ok := g.metadata[name]; ok || name == "" {
-		return &Error{file: g.file, where: where, reason: "it is empty or occurs twice"}
+		return &fileError{file: g.file, where: where, reason: "it is empty or occurs twice"}
 	}
 	value, err := in.value()
 	if err != nil {
-		return &Error{file: g.file, where: where, err: err}
+		return &fileError{file: g.file, where: where, err: err}
 	}
 	g.metadata[name] = value
 	return nil
@@ -124,13 +124,13 @@ func (g *ggufFile) tensor(in *ggufReader, i uint64) (tensorInfo, error) {
 	t := tensorInfo{File: g.file}
 	var err error
 	if t.Name, err = in.name(); err != nil {
-		return t, &Error{file: g.file, where: fmt.Sprintf("tensor %d, %s", i, g.byteAt(in)), err: err}
+		return t, &fileError{file: g.file, where: fmt.Sprintf("tensor %d, %s", i, g.byteAt(in)), err: err}
 	}
 	if err = g.describe(in, &t); err == nil {
 		err = t.measure()
 	}
 	if err != nil {
-		return t, &Error{file: g.file, where: fmt.Sprintf("tensor %q", jsontext.Shorten(t.Name)), err: err}
+		return t, &fileError{file: g.file, where: fmt.Sprintf("tensor %q", jsontext.Shorten(t.Name)), err: err}
 	}
 	return t, nil
 }
@@ -186,7 +186,7 @@ func (g *ggufFile) alignment() (int64, error) {
 		return 32, nil
 	}
 	if v.array || v.kind != ggufUint32 || v.words[0] == 0 || v.words[0]&(v.words[0]-1) != 0 {
-		return 0, &Error{file: g.file, where: `metadata key "general.alignment"`, reason: "it is not a power of two in a uint32"}
+		return 0, &fileError{file: g.file, where: `metadata key "general.alignment"`, reason: "it is not a power of two in a uint32"}
 	}
 	return int64(v.words[0]), nil
 }
@@ -230,13 +230,13 @@ func (g *ggufFile) whole(key string, without int) (int, error) {
 	v, ok := g.metadata[key]
 	if !ok {
 		if without < 0 {
-			return 0, &Error{file: g.file, reason: fmt.Sprintf("metadata key %q is missing", key)}
+			return 0, &fileError{file: g.file, reason: fmt.Sprintf("metadata key %q is missing", key)}
 		}
 		return without, nil
 	}
 	n, err := v.whole()
 	if err != nil {
-		return 0, &Error{file: g.file, where: fmt.Sprintf("metadata key %q", key), err: err}
+		return 0, &fileError{file: g.file, where: fmt.Sprintf("metadata key %q", key), err: err}
 	}
 	return n, nil
 }

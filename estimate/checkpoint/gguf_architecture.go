@@ -31,7 +31,7 @@ func (g *ggufFile) architecture() (architecture, error) {
 	if alone, ok := family.GGUFCacheAlone(name, h); ok {
 		a = architecture{Model: alone, cache: true}
 	}
-	return a, &Error{file: g.file, where: `metadata key "general.architecture"`,
+	return a, &fileError{file: g.file, where: `metadata key "general.architecture"`,
 		reason: fmt.Sprintf("%q is not a known architecture", jsontext.Shorten(name)), err: ErrUnknownArchitecture}
 }
 

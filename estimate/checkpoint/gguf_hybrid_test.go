@@ -125,7 +125,7 @@ func TestGGUFEqualsTheConfig(t *testing.T) {
 			have, err := gguf.Report(whole)
 			require.NoError(t, err)
 			assert.Equal(t, want.Params, have.Params)
-			assert.Equal(t, gguf.Parameters(), have.Params.Count+test.extra)
+			assert.Equal(t, gguf.parameters(), have.Params.Count+test.extra)
 			assert.Equal(t, want.Kept, have.Kept)
 			assert.Equal(t, want.Inference.Peak.Bytes, have.Inference.Peak.Bytes)
 			wanted, err := config.Cache(1, 100)

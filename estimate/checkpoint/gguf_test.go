@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -152,8 +153,8 @@ func TestGGUFTellsTheTensors(t *testing.T) {
 		"norm F32 (3,) elements=3 bytes=12 bits=32",
 		"scalar BF16 () elements=1 bytes=2 bits=16",
 	}, lines)
-	assert.Equal(t, int64(772), c.Parameters())
-	assert.Equal(t, alloc.Bytes(446), c.Bytes())
+	assert.Equal(t, int64(772), c.parameters())
+	assert.Equal(t, alloc.Bytes(446), c.bytes())
 	_, err = c.Architecture()
 	assert.ErrorIs(t, err, ErrUnknownArchitecture)
 }
@@ -215,8 +216,7 @@ func TestGGUFSaysWhatIsWrong(t *testing.T) {
 			_, err := ReadFile(writeFile(t, "bad.gguf", test.content))
 			require.ErrorContains(t, err, test.want)
 			assert.ErrorContains(t, err, "checkpoint: open bad.gguf: ")
-			var fileError *Error
-			assert.ErrorAs(t, err, &fileError)
+			assert.ErrorIs(t, err, fs.ErrInvalid)
 		})
 	}
 }

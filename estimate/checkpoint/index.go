@@ -28,7 +28,7 @@ func openIndex(path string) ([]tensorInfo, error) {
 		}
 		held, err := readHeader(filepath.Join(filepath.Dir(path), shard), readSafetensors)
 		if err != nil {
-			return nil, &Error{file: index, where: fmt.Sprintf("shard %q", shard), err: err}
+			return nil, &fileError{file: index, where: fmt.Sprintf("shard %q", shard), err: err}
 		}
 		for _, t := range held {
 			named, ok := shardOf[t.Name]
@@ -84,7 +84,7 @@ func readJSON(path string, most int64, v any) error {
 		return inFile(file, "it has %d bytes; such a file has at most %d", size, most)
 	}
 	if err := jsontext.Decode(f, v); err != nil {
-		return &Error{file: file, reason: "it is not the JSON that belongs here", err: err}
+		return &fileError{file: file, reason: "it is not the JSON that belongs here", err: err}
 	}
 	return nil
 }

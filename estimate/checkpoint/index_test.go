@@ -50,7 +50,7 @@ func TestIndexGathersItsShards(t *testing.T) {
 			names = append(names, tensor.File+":"+tensor.Name)
 		}
 		assert.Equal(t, []string{"1.safetensors:a", "1.safetensors:b", "2.safetensors:c"}, names)
-		assert.Equal(t, alloc.Bytes(3), c.Bytes())
+		assert.Equal(t, alloc.Bytes(3), c.bytes())
 	}
 }
 

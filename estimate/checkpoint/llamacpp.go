@@ -41,8 +41,7 @@ func (c *File) layerSizes() (setting.LayerSizes, error) {
 	if err != nil {
 		return setting.LayerSizes{}, err
 	}
-	whole := llamacpp.Quantizations()
-	stored, err := whole[len(whole)-1].Stored(layers)
+	stored, err := llamacpp.Quantization("F16").Stored(layers)
 	if err != nil {
 		return setting.LayerSizes{}, err
 	}
@@ -123,7 +122,7 @@ func (c *File) Projector() (alloc.Bytes, error) {
 	if c.Format != "GGUF" || c.architecture.Type != projectorFamily {
 		return 0, fmt.Errorf("checkpoint: %s is no projector: give a GGUF file whose general.architecture is %s, such as mmproj-model-f16.gguf", c.Name, projectorFamily)
 	}
-	return c.Bytes(), nil
+	return c.bytes(), nil
 }
 
 // projectorFamily is the architecture that projectors have.

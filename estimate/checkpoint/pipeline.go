@@ -158,7 +158,7 @@ func readPipeline(r io.ReaderAt, size int64, file string) (map[string]string, er
 		err = jsontext.Unmarshal(text, &members)
 	}
 	if err != nil {
-		return nil, &Error{file: file, reason: "it is not the JSON of a " + pipelineName, err: err}
+		return nil, &fileError{file: file, reason: "it is not the JSON of a " + pipelineName, err: err}
 	}
 	classes := map[string]string{}
 	for name, value := range members {
@@ -198,7 +198,7 @@ func openPart(dir string) (*File, error) {
 	}
 	if path == "" {
 		found, err := findModel(dir)
-		if _, ok := errors.AsType[*Error](err); ok || errors.Is(err, fs.ErrNotExist) {
+		if _, ok := errors.AsType[*fileError](err); ok || errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		}
 		if err != nil {

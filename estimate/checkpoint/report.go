@@ -20,7 +20,7 @@ import (
 
 // Layers returns the model's layers, ready for Model. The error is
 // ErrNoArchitecture if the files hold tensors only, ErrUnknownArchitecture
-// if the architecture is none that this package builds, and an *Error if its
+// if the architecture is none that this package builds, and fs.ErrInvalid if its
 // settings are wrong.
 func (c *File) Layers() ([]nn.Layer, error) {
 	if _, err := c.Architecture(); err != nil {
@@ -123,7 +123,7 @@ func (c *File) Report(opts ...estimate.Option) (*estimate.Report, error) {
 	if ok {
 		r.Notes = append(r.Notes, pipe.notes()...)
 	}
-	switch held, described := c.Parameters(), r.Params.Count-adapters(r); {
+	switch held, described := c.parameters(), r.Params.Count-adapters(r); {
 	case untold:
 		r.Notes = append(r.Notes, fmt.Sprintf("only the parameters are known, not what runs: %v", c.architectureErr))
 		if c.architecture.cache && r.Inference.Cache > 0 {
@@ -185,7 +185,7 @@ func storedIn(a estimate.Amount) estimate.Option {
 
 // weights returns the size of what the files hold, without buffers.
 func (c *File) weights() estimate.Amount {
-	held := estimate.Amount{Count: c.Parameters()}
+	held := estimate.Amount{Count: c.parameters()}
 	for _, t := range c.tensors {
 		if !t.isBuffer() {
 			held.Bytes += t.Bytes

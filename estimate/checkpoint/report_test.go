@@ -46,16 +46,16 @@ func TestReportCountsQuantizedWeightsAsStored(t *testing.T) {
 	c, err := ReadFile(writeFile(t, "q4.gguf", quantizedGGUF(keys)))
 	require.NoError(t, err)
 	stored := alloc.Bytes((4+1536)*144 + 3*1024)
-	require.Equal(t, stored, c.Bytes())
+	require.Equal(t, stored, c.bytes())
 
 	r, err := c.Report(estimate.Tokens(1, 8))
 	require.NoError(t, err)
-	assert.Equal(t, c.Parameters(), r.Params.Count)
+	assert.Equal(t, c.parameters(), r.Params.Count)
 	assert.Equal(t, stored, r.Params.Bytes)
 	assert.Equal(t, stored, r.Inference.Weights)
 	half, err := c.Report(estimate.Tokens(1, 8), estimate.Precision(alloc.Float16))
 	require.NoError(t, err)
-	assert.Equal(t, alloc.Bytes(2*c.Parameters()), half.Inference.Weights)
+	assert.Equal(t, alloc.Bytes(2*c.parameters()), half.Inference.Weights)
 	assert.Equal(t, half.Inference.Peak.Bytes-half.Inference.Weights, r.Inference.Peak.Bytes-r.Inference.Weights)
 }
 
@@ -92,7 +92,7 @@ func TestExtraTensorsAreCountedAsStored(t *testing.T) {
 	require.NoError(t, err)
 	r, err := c.Report(estimate.Tokens(1, 8))
 	require.NoError(t, err)
-	assert.Equal(t, c.Bytes(), r.Inference.Weights)
+	assert.Equal(t, c.bytes(), r.Inference.Weights)
 	assert.Contains(t, strings.Join(r.Notes, "\n"), "the files hold")
 	assert.True(t, r.Fits(r.Needs()))
 	assert.False(t, r.Fits(r.Needs()-1))

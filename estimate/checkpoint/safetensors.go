@@ -60,7 +60,7 @@ func readSafetensors(r io.ReaderAt, size int64, file string) ([]tensorInfo, erro
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, inFile(file, "the header's JSON ends before it is complete")
 	case err != nil:
-		return nil, &Error{file: file, reason: "the header is not valid JSON", err: err}
+		return nil, &fileError{file: file, reason: "the header is not valid JSON", err: err}
 	}
 	if bytes.Count(value, []byte(`"data_offsets"`)) > maxTensors+1 { // before they are made; one may be in the metadata
 		return nil, tooMany(file)
@@ -86,7 +86,7 @@ func safetensorsHeader(r io.ReaderAt, size int64, file string) (int64, error) {
 		return 0, inFile(file, "%d bytes are too few for a safetensors file: it is truncated, or no such file", size)
 	}
 	if _, err := r.ReadAt(start[:], 0); err != nil {
-		return 0, &Error{file: file, reason: "read the header's length", err: err}
+		return 0, &fileError{file: file, reason: "read the header's length", err: err}
 	}
 	n := binary.LittleEndian.Uint64(start[:8])
 	if n > maxSafetensorsHeader {

@@ -2,7 +2,6 @@ package llamacpp_test
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
@@ -25,9 +24,7 @@ func ExampleServer() {
 		fmt.Println(err)
 		return
 	}
-	all := llamacpp.Quantizations()
-	q4 := all[slices.IndexFunc(all, func(q llamacpp.Quantization) bool { return q.Name == "Q4_K_M" })]
-	stored, err := q4.Stored(m.Layers)
+	stored, err := llamacpp.Quantization("Q4_K_M").Stored(m.Layers)
 	if err != nil {
 		fmt.Println(err)
 		return

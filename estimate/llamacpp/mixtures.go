@@ -1,16 +1,19 @@
 package llamacpp
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // Quantization is one of the mixtures of types that llama.cpp's llama-quantize makes, such as
-// Q4_K_M: most matrices in one type, and some that matter more in wider ones.
-type Quantization struct {
-	Name string
+// "Q4_K_M": most matrices in one type, and some that matter more in wider ones. Quantizations lists those that are known.
+type Quantization string
 
+// mixture is what a Quantization means.
+type mixture struct {
+	name         Quantization
 	base, output setting.Blocks
 	wider        func(m matrix) setting.Blocks // zero for the base
 }
@@ -49,7 +52,7 @@ var (
 
 // quantizations are the mixtures, smallest first. Which matrices are wider is as in llama.cpp
 // (src/llama-quant.cpp, llama_tensor_get_type).
-var mixtures = []Quantization{
+var mixtures = []mixture{
 	{"Q2_K", typeQ2K, typeQ6K, func(m matrix) setting.Blocks {
 		switch m.role {
 		case valueRole:
@@ -99,7 +102,7 @@ var mixtures = []Quantization{
 
 // of returns the type of a matrix. Models with few heads of keys and values, or with eight experts,
 // store these in wider types.
-func (q Quantization) of(m matrix) setting.Blocks {
+func (q mixture) of(m matrix) setting.Blocks {
 	b := q.base
 	if q.wider != nil {
 		b = setting.Or(q.wider(m), b)
@@ -131,7 +134,18 @@ func (m matrix) more(packed setting.Blocks) setting.Blocks {
 }
 
 // Quantizations returns the mixtures that are known, smallest first.
-func Quantizations() []Quantization { return slices.Clone(mixtures) }
+func Quantizations() []Quantization {
+	names := make([]Quantization, len(mixtures))
+	for i, m := range mixtures {
+		names[i] = m.name
+	}
+	return names
+}
 
-// String returns the name.
-func (q Quantization) String() string { return q.Name }
+func (q Quantization) mixture() (mixture, error) {
+	i := slices.IndexFunc(mixtures, func(m mixture) bool { return m.name == q })
+	if i < 0 {
+		return mixture{}, fmt.Errorf("estimate: no Quantization is named %q: want one of %v", string(q), Quantizations())
+	}
+	return mixtures[i], nil
+}

@@ -15,14 +15,18 @@ import (
 )
 
 // Stored returns the option that stores a model's weights as a GGUF file of this mixture does, for inference. Vectors stay
-// in float32, and a matrix whose rows its type does not divide gets the next wider type that does. The error is that of
-// Model for layers that are not valid.
+// in float32, and a matrix whose rows its type does not divide gets the next wider type that does. The error says that
+// there is no such Quantization, or is that of Model for layers that are not valid.
 func (q Quantization) Stored(layers []nn.Layer) (estimate.Option, error) {
 	var a setting.Amount
 	var s setting.LayerSizes
 	var embedding alloc.Bytes
 	head := false
-	err := q.each(layers, func(w quantizedWeight) {
+	mixture, err := q.mixture()
+	if err != nil {
+		return nil, err
+	}
+	err = mixture.each(layers, func(w quantizedWeight) {
 		a.Count += w.elements
 		a.Bytes += w.bytes
 		n, inBlock := setting.NumberIn(w.path)
@@ -61,10 +65,7 @@ type quantizedWeight struct {
 }
 
 // each calls a function for each parameter.
-func (q Quantization) each(layers []nn.Layer, of func(quantizedWeight)) error {
-	if q.base == (setting.Blocks{}) {
-		return fmt.Errorf("estimate: the zero Quantization has no types: take one of Quantizations")
-	}
+func (q mixture) each(layers []nn.Layer, of func(quantizedWeight)) error {
 	params, err := tape.Parameters(layer.From(layers))
 	if err != nil {
 		return err
@@ -74,7 +75,7 @@ func (q Quantization) each(layers []nn.Layer, of func(quantizedWeight)) error {
 }
 
 // hold calls each with the size of every parameter.
-func (q Quantization) hold(params []tape.Parameter, each func(quantizedWeight)) {
+func (q mixture) hold(params []tape.Parameter, each func(quantizedWeight)) {
 	blocks, head := shapeOf(params)
 	values, outputs, experts := rowsOf(params, "v_proj"), rowsOf(params, "q_proj"), rowsOf(params, "gate")
 	embedded := false
@@ -175,21 +176,21 @@ func blockOf(at string) int {
 func BestQuantization(layers []nn.Layer, budget alloc.Bytes, opts ...estimate.Option) (Quantization, *estimate.Report, bool, error) {
 	var asked setting.Config
 	look := option(func(c *setting.Config) { asked = *c })
-	for _, q := range slices.Backward(mixtures) {
+	for _, q := range slices.Backward(Quantizations()) {
 		stored, err := q.Stored(layers)
 		if err != nil {
-			return Quantization{}, nil, false, err
+			return "", nil, false, err
 		}
 		r, err := estimate.Model(layers, append(opts[:len(opts):len(opts)], look, stored)...)
 		if asked.Training {
-			return Quantization{}, nil, false, fmt.Errorf("estimate %s: quantized weights are not trained: leave Train out", asked.Name)
+			return "", nil, false, fmt.Errorf("estimate %s: quantized weights are not trained: leave Train out", asked.Name)
 		}
 		if err != nil {
-			return Quantization{}, nil, false, fmt.Errorf("%v: %w", q, err)
+			return "", nil, false, fmt.Errorf("%v: %w", q, err)
 		}
 		if r.Fits(budget) {
 			return q, r, true, nil
 		}
 	}
-	return Quantization{}, nil, false, nil
+	return "", nil, false, nil
 }

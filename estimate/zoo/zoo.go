@@ -35,10 +35,8 @@ type Model struct {
 	Layers []nn.Layer // for estimate.Model
 	// Input is the usual input with a batch of one.
 	Input estimate.Option
-	// Params is the published number of parameters, and Source where it is
-	// published.
+	// Params is the published number of parameters.
 	Params int64
-	Source string
 	// DType is the element type in which the weights are published.
 	DType alloc.DType
 	// Config is the config.json that the layers are made of, for checkpoint.ParseConfig; nil for models that are written here.
@@ -78,8 +76,7 @@ func (m Model) Served(cache estimate.KVConfig, by llamacpp.Server) (estimate.Opt
 	if m.transformer == nil {
 		return nil, fmt.Errorf("zoo: %s served by llama.cpp: it writes no text", m.Name)
 	}
-	whole := llamacpp.Quantizations()
-	stored, err := whole[len(whole)-1].Stored(m.Layers)
+	stored, err := llamacpp.Quantization("F16").Stored(m.Layers)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +112,7 @@ func ByName(name string) (Model, error) {
 		layers, input, transformer := e.build()
 		return Model{
 			Name: e.name, Title: e.title, Layers: layer.Public(layers), Input: input,
-			Params: e.params, Source: e.source, DType: e.dtype, Config: e.config, transformer: transformer,
+			Params: e.params, DType: e.dtype, Config: e.config, transformer: transformer,
 		}, nil
 	}
 	if similar := Similar(name); len(similar) > 0 {

@@ -18,8 +18,8 @@ func TestParametersAreThePublishedOnes(t *testing.T) {
 			require.NoError(t, err)
 			bare, err := estimate.Model(m.Layers)
 			require.NoError(t, err)
-			assert.Equal(t, m.Params, bare.Params.Count, "published in %s", m.Source)
-			assert.Contains(t, m.Source, ": ", "where, and what it is called there")
+			assert.Equal(t, m.Params, bare.Params.Count, "published in %s", zoo.SourceOf(m))
+			assert.Contains(t, zoo.SourceOf(m), ": ", "where, and what it is called there")
 			assert.NotZero(t, m.DType.Bits())
 
 			r, err := estimate.Model(m.Layers, m.Input, estimate.Train("adamw"))
@@ -117,5 +117,5 @@ func TestNamesOfPublishedConfigs(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, int64(30532122624), m.Params)
 	assert.Contains(t, string(m.Config), `"torch_dtype": "bfloat16"`)
-	assert.Contains(t, m.Source, "huggingface.co/Qwen/Qwen3-30B-A3B")
+	assert.Contains(t, zoo.SourceOf(m), "huggingface.co/Qwen/Qwen3-30B-A3B")
 }

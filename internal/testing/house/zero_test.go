@@ -49,7 +49,7 @@ var zeros = []any{
 	new(estimate.Amount), new(estimate.Compared), new(estimate.Figure), new(estimate.Footprint),
 	new(estimate.KVConfig), new(estimate.LoRA), new(estimate.Loop), new(estimate.Machine), new(estimate.Measured),
 	new(estimate.Memory), new(estimate.Quantized), new(estimate.Report), new(estimate.Row), new(estimate.Sharding),
-	new(checkpoint.Error), new(checkpoint.File),
+	new(checkpoint.File),
 	new(llamacpp.Quantization), new(llamacpp.Server),
 	new(nn.AdaptiveAvgPool), new(nn.AdaptiveMaxPool), new(nn.Attention), new(nn.AvgPool), new(nn.BatchNorm),
 	new(nn.CTC), new(nn.Class), new(nn.Concat), new(nn.Conv1d), new(nn.Conv2d), new(nn.Conv3d), new(nn.CrossEntropy),

@@ -60,7 +60,7 @@ func (o estimateOptions) report(name string, options []estimate.Option, e *estim
 func (o estimateOptions) best(layers []nn.Layer, options []estimate.Option, e *estimated) (*estimate.Report, error) {
 	q, report, ok, err := llamacpp.BestQuantization(layers, o.fits, options...)
 	if err != nil || ok {
-		e.Quantization = q.Name
+		e.Quantization = string(q)
 		return report, err
 	}
 	narrowest := llamacpp.Quantizations()[0]
@@ -68,7 +68,7 @@ func (o estimateOptions) best(layers []nn.Layer, options []estimate.Option, e *e
 	if err != nil {
 		return nil, err
 	}
-	e.Quantization = narrowest.Name
+	e.Quantization = string(narrowest)
 	return estimate.Model(layers, append(options, stored)...)
 }
 
@@ -107,7 +107,7 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 		if err := o.cache(&cache, o.computed(c)); err != nil {
 			return nil, err
 		}
-		if _, err := c.Architecture(); err != nil && c.Parameters() == 0 {
+		if _, err := c.Architecture(); err != nil && c.Format == "config" {
 			return nil, newCacheAlone(c, cache, err)
 		}
 		served, err := o.served(cache, c, e)
