@@ -149,7 +149,7 @@ func (c KVConfig) check() (keys, values Blocks, err error) {
 		}
 	}
 	if err == nil && c.Full > c.Layers {
-		err = fmt.Errorf("field Full is %d: want at most the %d Layers", c.Full, c.Layers)
+		err = fmt.Errorf("Full is %d: want at most the %d Layers", c.Full, c.Layers)
 	}
 	return keys, values, err
 }

@@ -172,6 +172,8 @@ func readJSON(r io.Reader, head []byte) (*File, error) {
 		return readDump(bytes.NewReader(text))
 	case err == nil && top.Schema == jsonstream.SnapshotSchema:
 		return readSnapshot(bytes.NewReader(text))
+	case err == nil && bytes.Contains(head, []byte(`"traceEvents"`)):
+		return nil, fmt.Errorf("%w: trace events are for a viewer such as ui.perfetto.dev: read the dump that they were made of", ErrFormat)
 	case err == nil && bytes.Contains(text, []byte("bfc_")): // a notebook, whose output has a log
 		if f, err := readLog(bytes.NewReader(text)); err == nil {
 			return f, nil

@@ -86,11 +86,12 @@ func TestDumpsThatLackSites(t *testing.T) {
 
 func TestOthersAreRefusedWithAReason(t *testing.T) {
 	for text, want := range map[string]string{
-		"":          "the file is empty",
-		"  \n":      `begins with "  \n"`,
-		"hello":     `begins with "hello"`,
-		"{}":        `the schema is "", want "gpumemtrack.snapshot"`,
-		`{"a":[1,2`: "it is not the JSON of one: unexpected end of JSON input",
+		"":                   "the file is empty",
+		"  \n":               `begins with "  \n"`,
+		"hello":              `begins with "hello"`,
+		"{}":                 `the schema is "", want "gpumemtrack.snapshot"`,
+		`{"traceEvents":[]}`: "trace events are for a viewer",
+		`{"a":[1,2`:          "it is not the JSON of one: unexpected end of JSON input",
 		"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 132\n": "it is a pointer of Git LFS, and the file itself is not here: run git lfs pull",
 		`{"schema":"gpumemtrack.snapshot","version":99}`:                          "gpumemtrack.snapshot of version 99, this program reads versions up to 4",
 		`{"schema":"gpumemtrack.dump","version":99}`:                              "gpumemtrack.dump of version 99, this program reads versions up to 2",

@@ -29,7 +29,7 @@ type Tables struct {
 	Epoch       time.Time         // AllocationEntry.Since and the windows of Lines and Paths count from here
 
 	// How long the freed buffers of each line of code lived, and those of the call stacks with live
-	// buffers. Suspects and Growth are found from these. Paths is nil if the source does not count
+	// buffers. leaks.Suspects and leaks.Growing find theirs in these. Paths is nil if the source does not count
 	// them, or if they belong to another instant: then no suspect is named.
 	Lines map[mem.Frame]*survival.Unit
 	Paths map[StackID]*survival.Unit

@@ -67,7 +67,7 @@ func runLayers(a *cli.App, word, sorted string, asJSON bool) error {
 		}
 	}
 	if len(found) == 0 {
-		return fmt.Errorf("%s: it has no sections that ended: a program opens them with tr.Do or tr.Begin, and a dump has them", word)
+		return fmt.Errorf("%s: it has no sections that ended: a program opens them with tr.Do or tr.Section, and a dump has them", word)
 	}
 	if asJSON {
 		return writeDevices(a, layersSchema, found)

@@ -118,5 +118,5 @@ func TestLayers(t *testing.T) {
 	assert.Contains(t, errs, `--sort: parse column "colour": want one of tree, path`)
 	_, errs, code = runs(t, "", "layers", dumpFile(t, newTracker(t)))
 	assert.Equal(t, cli.ExitFailed, code)
-	assert.Contains(t, errs, "it has no sections that ended")
+	assert.Contains(t, errs, "it has no sections that ended: a program opens them with tr.Do or tr.Section,")
 }
