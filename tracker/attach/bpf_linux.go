@@ -12,7 +12,7 @@ import (
 // bpf is the maps that the programs share, and the parts of programs that several have.
 type bpf struct {
 	ring   *ebpf.Map // events
-	family *ebpf.Map // the processes that are watched
+	family *ebpf.Map // the processes that are watched: the generation of each, and since which of them no code has gone
 	calls  *ebpf.Map // by thread: the driver function that the thread is in
 	others *ebpf.Map // the same of other libraries, whose functions call the driver's
 	loss   *ebpf.Map // see lossCount
@@ -55,7 +55,7 @@ func newMaps(ringBytes, functions int) (m *bpf, err error) {
 		spec ebpf.MapSpec
 	}{
 		{&m.ring, ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: uint32(ringBytes)}},
-		{&m.family, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: maxProcesses}},
+		{&m.family, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 8, MaxEntries: maxProcesses}},
 		{&m.calls, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: callSize, MaxEntries: maxThreads}},
 		{&m.others, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: callSize, MaxEntries: maxThreads}},
 		{&m.loss, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: lossSlots}},

@@ -96,12 +96,21 @@ const (
 
 // at notes the generation of the process at an event. With another than at the event before, a library was loaded or has gone.
 func (p *process) at(generation uint32) {
-	if p.generation != 0 && p.generation != generation {
+	before := p.generation
+	p.generation = generation
+	if before != 0 && before != generation {
 		p.feed.unteach(p.origin.PID)
 		clear(p.taught)
 		p.symbols.Reload()
+	} else {
+		p.symbols.Recover()
 	}
-	p.generation = generation
+}
+
+// unlinked notes that code may have gone since a generation.
+func (p *process) unlinked(since uint32) {
+	p.since = since
+	p.symbols.Unlinked()
 }
 
 // changed forgets what addresses meant: the process has other code there now.

@@ -5,6 +5,7 @@ package attach
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -48,7 +49,7 @@ func TestStacksWithoutFramePointers(t *testing.T) {
 				require.Len(t, want, 1000)
 				w.Sync()
 				require.Empty(t, w.Doubts())
-				resolver := symbols.New(c.Process.Pid, maxFrames, nil, func() {})
+				resolver := symbolizer(c)
 				wrong := 0
 				for _, s := range w.Sources() {
 					for a := range s.Snapshot().Allocations() {
@@ -110,6 +111,15 @@ func TestStacksAreThoseOfGDB(t *testing.T) {
 			}
 		})
 	}
+}
+
+// symbolizer names the code that a client has now.
+func symbolizer(c *client) *symbols.Symbolizer {
+	read := func() []symbols.Mapping {
+		all, _ := symbols.ReadMaps(c.Process.Pid)
+		return all
+	}
+	return symbols.New(c.Process.Pid, maxFrames, symbols.Maps{}, read, func() {})
 }
 
 // isAsGDB reports whether a stack has the callers that gdb found. Those that call main or a thread's first function may be missing.
@@ -228,18 +238,23 @@ func TestCallersThatMayBeMissing(t *testing.T) {
 	}
 }
 
-// TestCodeInThePlaceOfOther: a library that was opened where another was has its own names and callers.
-func TestCodeInThePlaceOfOther(t *testing.T) {
-	var libraries []string
+// reopen builds a program that opens libraries one after another, and two libraries that differ in a function's name and frame.
+func reopen(t *testing.T) (program string, libraries []string) {
 	for _, flags := range []string{"-DNAME=first_does -DROOM=4096", "-DNAME=other_does -DROOM=8192"} {
 		libraries = append(libraries, build(t, "libreopen.so", func(out, libs string) *exec.Cmd {
 			args := append(strings.Fields(flags), "-O2", "-fomit-frame-pointer", "-shared", "-fPIC", "-o", out, "testdata/reopen.c")
 			return exec.Command(compiler(), append(args, "-L"+libs, "-l:libcuda.so.1")...)
 		}))
 	}
-	path := build(t, "reopen", func(out, libs string) *exec.Cmd {
+	program = build(t, "reopen", func(out, libs string) *exec.Cmd {
 		return exec.Command(compiler(), "-O2", "-Wall", "-Werror", "-o", out, "testdata/reopen.c", "-L"+libs, "-l:libcuda.so.1", "-ldl")
 	})
+	return program, libraries
+}
+
+// TestCodeInThePlaceOfOther: a library that was opened where another was has its own names and callers.
+func TestCodeInThePlaceOfOther(t *testing.T) {
+	path, libraries := reopen(t)
 	for way, watcher := range ways {
 		t.Run(way, func(t *testing.T) {
 			w := watcher(t)
@@ -256,6 +271,68 @@ func TestCodeInThePlaceOfOther(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCodeThatIsGoneBeforeItsEventIsRead has its own name or none: never that of what came in its place.
+func TestCodeThatIsGoneBeforeItsEventIsRead(t *testing.T) {
+	path, libraries := reopen(t)
+	for inTime := range 2 {
+		t.Run(fmt.Sprint(inTime, " read in time"), func(t *testing.T) {
+			w := newWatcher(t, Config{})
+			var c *client
+			if inTime == 0 {
+				w.mu.Lock() // the reader cannot go on
+			}
+			c = start(t, w, path, libraries[0], libraries[1], libraries[0], libraries[1])
+			if inTime == 1 {
+				assert.Equal(t, "first_does <- run <- main", ofProgram(latest(checkedSource(t, w, c)).Stack))
+				w.mu.Lock()
+				fmt.Fprintln(c.in)
+			}
+			for i := inTime; i < 4; i++ {
+				seen := c.out.Scan()
+				if i < 3 { // the last one stays
+					fmt.Fprintln(c.in)
+				}
+				if !seen {
+					t.Error("the client ended early")
+				}
+			}
+			w.mu.Unlock()
+			w.Sync()
+			require.Len(t, w.Sources(), 1)
+			seen := 0
+			for e := range w.Sources()[0].Dump().Events() {
+				other := []string{"other_does", "first_does"}[seen%2]
+				assert.NotContains(t, names(e.Stack), other, seen)
+				seen++
+			}
+			assert.Equal(t, 4, seen)
+			for _, s := range w.Sources() {
+				assert.Equal(t, "reopen", s.Origin().Program)
+			}
+		})
+	}
+}
+
+// TestALibraryThatIsWrittenAgain, in place, has the names that it has then.
+func TestALibraryThatIsWrittenAgain(t *testing.T) {
+	path, libraries := reopen(t)
+	library := filepath.Join(t.TempDir(), "libreopen.so")
+	write := func(from string) {
+		text, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(library, text, 0o755))
+	}
+	write(libraries[0])
+	w := newWatcher(t, Config{})
+	c := start(t, w, path, library, "-", library)
+	assert.Equal(t, "first_does <- run <- main", ofProgram(latest(checkedSource(t, w, c)).Stack))
+	fmt.Fprintln(c.in)
+	require.True(t, c.out.Scan()) // it has closed the library
+	write(libraries[1])
+	fmt.Fprintln(c.in)
+	assert.Equal(t, "other_does <- run <- main", ofProgram(latest(checkedSource(t, w, c)).Stack))
 }
 
 // checkedSource waits until a client has allocated, and returns its source.

@@ -18,9 +18,10 @@ const (
 	atReturn
 	forked // args[0] is the new process
 	execed
-	exited // a thread; args[0] is 1 if the whole process did
-	loaded // more code: program has the mappings
-	copies // no event: a part of the thread's stack, which belongs to the thread's next event
+	exited   // a thread; args[0] is 1 if the whole process did
+	loaded   // more code: program has the mappings
+	copies   // no event: a part of the thread's stack, which belongs to the thread's next event
+	unlinked // code may go from now on
 )
 
 // event is what a probe, or the library in front of libcuda, saw.
@@ -176,6 +177,9 @@ type feed interface {
 	watch(pid int) error
 	// forget ends the reports on a process. Processes that it started are still reported on.
 	forget(pid int)
+	// code returns the generation that a process has now, and since which of them no code of the process has gone. ok is false of a process
+	// that has ended.
+	code(pid int) (generation, since uint32, ok bool)
 	// library probes the file at path, which holds the functions of a library that is watched.
 	library(path, library string) error
 	// environ returns the environment of a program that is to be watched.
@@ -222,9 +226,8 @@ type births struct {
 	of map[program]*birth
 }
 
-// read reads what a process runs.
-func (b *births) read(of program) {
-	its := birthOf(int(of.pid))
+// keep notes what a process runs.
+func (b *births) keep(of program, its *birth) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.of) >= maxBirths {

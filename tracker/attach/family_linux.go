@@ -67,15 +67,17 @@ func readKernel(offset, size int32) asm.Instructions {
 	)
 }
 
-// short writes an event whose first argument is the word on the program's stack.
-func (m *bpf) short(p phase) asm.Instructions {
+// short writes an event whose arguments are two words on the program's stack: in slotWord, and the number that generation gave.
+func (m *bpf) short(p phase, n notice) asm.Instructions {
 	ins := m.reserve(shortSize, 0, p)
 	ins = append(ins, zero(offResult, shortSize)...)
 	ins = append(ins,
 		asm.LoadMem(asm.R1, asm.RFP, slotWord, asm.DWord),
 		asm.StoreMem(regEvent, offArgs, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, slotRoom, asm.DWord),
+		asm.StoreMem(regEvent, offArgs+8, asm.R1, asm.DWord),
 	)
-	ins = append(ins, submit(wakes)...)
+	ins = append(ins, submit(n)...)
 	return append(ins, m.finish()...)
 }
 
@@ -91,19 +93,22 @@ func (m *bpf) fork() asm.Instructions {
 		asm.JEq.Reg(asm.R1, asm.R2, "end"), // a thread of the same process
 	)
 	ins = append(ins, m.generation(slotWord)...)
-	return append(ins, m.short(forked)...)
+	return append(ins, m.short(forked, wakes)...)
 }
 
-// generation gives the process whose number is on the program's stack a number that none had before, and the family with it.
+// generation gives the process whose number is on the program's stack a number that none had before, from which on code may have gone, and
+// the family with it.
 func (m *bpf) generation(process int32) asm.Instructions {
 	return asm.Instructions{
 		asm.FnKtimeGetNs.Call(),
 		asm.StoreMem(asm.RFP, slotRoom, asm.R0, asm.DWord),
+		asm.StoreMem(asm.RFP, slotLayout, asm.R0, asm.Word),
+		asm.StoreMem(asm.RFP, slotLayout+4, asm.R0, asm.Word),
 		asm.LoadMapPtr(asm.R1, m.family.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP),
 		asm.Add.Imm(asm.R2, process),
 		asm.Mov.Reg(asm.R3, asm.RFP),
-		asm.Add.Imm(asm.R3, slotRoom),
+		asm.Add.Imm(asm.R3, slotLayout),
 		asm.Mov.Imm(asm.R4, 0),
 		asm.FnMapUpdateElem.Call(),
 	}
@@ -125,14 +130,23 @@ func (m *bpf) exec() asm.Instructions {
 		asm.LoadMem(asm.R1, asm.RFP, slotRoom, asm.DWord),
 		asm.StoreMem(asm.RFP, slotWord, asm.R1, asm.DWord),
 	)
-	return append(ins, m.short(execed)...)
+	return append(ins, m.short(execed, wakes)...)
 }
 
-// relinked gives the process another generation as it begins to load code or to take some away: addresses may mean something else soon.
-// What takes the place of other code is loaded after that has gone, so a reader that reads the maps at the latest generation
-// never sees the former code in the place of the later.
-func (m *bpf) relinked() asm.Instructions {
-	return slices.Concat(m.begin(), m.generation(slotKey), end())
+// links gives the process another generation as it begins to load code.
+func (m *bpf) links() asm.Instructions {
+	return slices.Concat(m.begin(), asm.Instructions{
+		asm.Mov.Reg(regCall, asm.R0),
+		asm.FnKtimeGetNs.Call(),
+		asm.StoreMem(regCall, 0, asm.R0, asm.Word),
+	}, end())
+}
+
+// unlinks does so as the process begins to take code away: addresses may mean something else soon, and the reader is told.
+// What takes the place of other code is loaded after that has gone, so a reader that reads the maps and finds that no code has gone
+// since an event knows what the addresses of that meant.
+func (m *bpf) unlinks() asm.Instructions {
+	return slices.Concat(m.begin(), m.generation(slotKey), store(asm.RFP, slotWord, 0), m.short(unlinked, waits))
 }
 
 // tellSoonGone passes three words on the program's stack, from slotPid on, to the reader of what is soon gone.
@@ -169,5 +183,6 @@ func (m *bpf) exit() asm.Instructions {
 		asm.FnMapDeleteElem.Call(),
 		asm.Mov.Imm(asm.R0, 0).WithSymbol("thread"),
 	)
-	return append(ins, m.short(exited)...)
+	ins = append(ins, store(asm.RFP, slotRoom, 0)...)
+	return append(ins, m.short(exited, wakes)...)
 }

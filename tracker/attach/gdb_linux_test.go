@@ -116,7 +116,7 @@ func stacksAreThoseOfGDB(t *testing.T, w *Watcher, c *client, want []byGDB, same
 	for _, m := range slices.Backward(mappings) { // of several with code, offsets count from the first
 		files[filepath.Base(m.Path)] = m
 	}
-	its := symbols.New(c.Process.Pid, maxFrames, nil, func() {})
+	its := symbolizer(c)
 	seen, wrong, deepest, stacks := 0, 0, 0, make(map[string]bool)
 	for e := range w.Sources()[0].Dump().Events() {
 		if e.Action != mem.Allocated {

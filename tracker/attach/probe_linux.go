@@ -43,9 +43,9 @@ type probes struct {
 	functions       []function
 	entries, leaves []*ebpf.Program // by index in functions; nil if there is none
 	more            []*ebpf.Program // programs that run at the end of others, and those of static probes
-	relinked        *ebpf.Program   // one of these; nil before a library that has dlopen is found
+	links, unlinks  *ebpf.Program   // two of these; nil before a library that has dlopen is found
 	tracepoints     []*ebpf.Program
-	links           []link.Link
+	attached        []link.Link
 }
 
 // newProbes loads the programs. No library is probed yet.
@@ -136,7 +136,7 @@ func (p *probes) followProcesses() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		p.links = append(p.links, l)
+		p.attached = append(p.attached, l)
 	}
 	return nil
 }
@@ -176,10 +176,19 @@ func lacking() string {
 
 // watch adds a process, and all that it will start, to the watched ones.
 func (p *probes) watch(pid int) error {
-	if err := p.maps.family.Put(uint32(pid), uint32(monotonic())); err != nil {
+	err := p.maps.family.Update(uint32(pid), [2]uint32{uint32(monotonic())}, ebpf.UpdateNoExist)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return fmt.Errorf("watch process %d: %w", pid, err)
 	}
 	return nil
+}
+
+func (p *probes) code(pid int) (generation, since uint32, ok bool) {
+	var value [2]uint32
+	if p.maps == nil || p.maps.family.Lookup(uint32(pid), &value) != nil {
+		return 0, 0, false
+	}
+	return value[0], value[1], true
 }
 
 // forget removes a process; those that it started stay.
@@ -256,26 +265,35 @@ func (p *probes) loader(path string) error {
 	if err != nil {
 		return err
 	}
-	var offsets []uint64
-	for _, name := range []string{"dlopen", "dlmopen", "dlclose"} {
-		if offset := at[name]; offset != 0 {
-			offsets = append(offsets, offset)
-		}
-	}
-	if len(offsets) == 0 {
+	if at["dlopen"] == 0 || at["dlclose"] == 0 {
 		return fmt.Errorf("%s has no dlopen", path)
 	}
 	file, err := link.OpenExecutable(path)
 	if err != nil {
 		return err
 	}
-	if p.relinked == nil {
-		if p.relinked, err = load(ebpf.Kprobe, p.attach, p.maps.relinked()); err != nil {
+	for _, it := range []struct {
+		prog **ebpf.Program
+		ins  asm.Instructions
+		at   []string
+	}{{&p.links, p.maps.links(), []string{"dlopen", "dlmopen"}}, {&p.unlinks, p.maps.unlinks(), []string{"dlclose"}}} {
+		if *it.prog == nil {
+			if *it.prog, err = load(ebpf.Kprobe, p.attach, it.ins); err != nil {
+				return err
+			}
+			p.more = append(p.more, *it.prog)
+		}
+		var offsets []uint64
+		for _, name := range it.at {
+			if offset := at[name]; offset != 0 {
+				offsets = append(offsets, offset)
+			}
+		}
+		if err := p.probe(file, offsets, *it.prog, false); err != nil {
 			return err
 		}
-		p.more = append(p.more, p.relinked)
 	}
-	return p.probe(file, offsets, p.relinked, false)
+	return nil
 }
 
 // probe has a program run at the beginning or the return of functions.
@@ -287,7 +305,7 @@ func (p *probes) probe(file *link.Executable, offsets []uint64, prog *ebpf.Progr
 		}
 		l, err := set(nil, prog, &link.UprobeMultiOptions{Addresses: offsets})
 		if err == nil {
-			p.links = append(p.links, l)
+			p.attached = append(p.attached, l)
 		}
 		return err
 	}
@@ -300,7 +318,7 @@ func (p *probes) probe(file *link.Executable, offsets []uint64, prog *ebpf.Progr
 		if err != nil {
 			return err
 		}
-		p.links = append(p.links, l)
+		p.attached = append(p.attached, l)
 	}
 	return nil
 }
@@ -326,7 +344,7 @@ func (p *probes) probeNotes(file *link.Executable, index int, notes []symbols.No
 		if err != nil {
 			return err
 		}
-		p.links = append(p.links, l)
+		p.attached = append(p.attached, l)
 	}
 	return nil
 }
@@ -410,11 +428,11 @@ func (p *probes) interrupt() {
 // detach removes the probes. What they wrote can still be read.
 func (p *probes) detach() {
 	var all sync.WaitGroup
-	for _, l := range p.links {
+	for _, l := range p.attached {
 		all.Go(func() { l.Close() }) // each waits for the kernel's other processors: together they wait once
 	}
 	all.Wait()
-	p.links = nil
+	p.attached = nil
 }
 
 // close takes everything out of the kernel.

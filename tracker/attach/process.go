@@ -29,12 +29,17 @@ func newProcess(all *sources, cfg Config, functions []function, pid int, before 
 
 // begin forgets everything but the ledgers: an exec replaces the whole program.
 func (p *process) begin(pid int, before birth) {
-	if p.origin = originOf(pid); p.origin.Program == "" && before.origin.PID != 0 {
-		p.origin = before.origin
+	p.origin, p.since, p.generation = before.origin, before.since, 0
+	p.origin.PID = pid
+	switch now := originOf(pid); {
+	case p.isSame() && now.Program != "":
+		p.origin = now // its container may have come later
+	case p.origin.Host == "":
+		p.origin.Host = now.Host
 	}
-	p.taught, p.trampoline, p.generation = make(map[uint64]struct{}), 0, 0
+	p.taught, p.trampoline = make(map[uint64]struct{}), 0
 	p.changed()
-	p.symbols = symbols.New(pid, maxFrames, before.maps, p.changed)
+	p.symbols = symbols.New(pid, maxFrames, before.Maps, p.maps, p.changed)
 	p.live, p.physical, p.mapped = make(map[liveKey]*buffer), make(map[uint64]*buffer), make(map[uint64]mapped)
 	p.contexts, p.primary, p.threads = make(map[uint64]deviceID), make(map[deviceID]*primary), make(map[uint32]*thread)
 }
@@ -48,13 +53,42 @@ func originOf(pid int) snapshot.Origin {
 	return o
 }
 
-// birthOf reads what a process runs; nil if it is gone.
-func birthOf(pid int) *birth {
+// birthOf reads what a process runs since a program began; nil if it is gone, or may run other code by now. It may end meanwhile.
+func birthOf(pid int, from feed, since uint32) *birth {
+	if _, now, ok := from.code(pid); ok && now != since {
+		return nil
+	}
 	mappings, err := symbols.ReadMaps(pid)
 	if err != nil || len(mappings) == 0 {
 		return nil
 	}
-	return &birth{originOf(pid), mappings}
+	its := &birth{origin: originOf(pid), since: since, Maps: symbols.Maps{All: mappings}}
+	generation, now, ok := from.code(pid)
+	if ok && now != since {
+		return nil
+	}
+	if ok && generation == since {
+		its.Linked = mappings
+	}
+	return its
+}
+
+// maps reads the mappings of the process, if it has all the code still that it had at the event that is applied. Else it is nil.
+func (p *process) maps() []symbols.Mapping {
+	if !p.isSame() {
+		return nil
+	}
+	now, err := symbols.ReadMaps(p.origin.PID)
+	if err != nil || !p.isSame() {
+		return nil
+	}
+	return now
+}
+
+// isSame reports whether the process has all the code still that it had at the event that is applied. More may have come.
+func (p *process) isSame() bool {
+	generation, since, ok := p.feed.code(p.origin.PID)
+	return ok && (since == p.since || generation == p.generation)
 }
 
 // exec ends the program that the process ran so far, and its buffers and contexts with it.
@@ -224,6 +258,7 @@ type process struct {
 	pythons    *python.Processes
 	feed       feed
 	generation uint32              // at the latest event; 0 before the first
+	since      uint32              // code has not gone since this one
 	taught     map[uint64]struct{} // return addresses: see feed.teach
 	trampoline uint64              // see symbols.Symbolizer.Trampoline; 0 if it is not known to have one
 	sources    map[deviceID]*Source
@@ -262,7 +297,8 @@ type primary struct {
 // read.
 type birth struct {
 	origin snapshot.Origin
-	maps   []symbols.Mapping
+	since  uint32 // code has not gone since this generation
+	symbols.Maps
 }
 
 // thread is the call that a thread of the process is in.

@@ -304,10 +304,17 @@ func (p *probes) readSoonGone(of *python.Processes, begins func(pid int)) {
 				of.Read(int(word(0)), code, word(1))
 			} else {
 				go begins(int(word(0)))
-				p.births.read(program{uint32(word(0)), word(1)})
+				p.begun(program{uint32(word(0)), word(1)})
 			}
 		}
 	}()
+}
+
+// begun reads what a process runs that has begun a program, unless it runs another by now.
+func (p *probes) begun(of program) {
+	if its := birthOf(int(of.pid), p, uint32(of.number)); its != nil {
+		p.births.keep(of, its)
+	}
 }
 
 // threadBase is the offset in struct thread_struct of the address that pthread_self returns: the

@@ -31,11 +31,13 @@ func (w *Watcher) apply(e *event) {
 	now := max(0, time.Duration(int64(e.time-w.clock)))
 	switch e.phase {
 	case forked:
-		w.fork(e.pid, uint32(e.args[0]), e.program)
+		w.fork(e)
 	case execed:
 		w.exec(e, now)
 	case loaded:
 		w.loaded(e)
+	case unlinked:
+		w.unlinked(e.pid, uint32(e.args[1]))
 	case exited:
 		w.exit(e, now)
 	default:
@@ -43,16 +45,21 @@ func (w *Watcher) apply(e *event) {
 	}
 }
 
-// fork begins a process. If the end of an earlier process with that number was lost, that process
-// is forgotten. If the child is gone already, it ran what its parent runs.
-func (w *Watcher) fork(parent, child uint32, told *birth) {
+// fork begins a process: it runs what its parent runs. If the end of an earlier process with that number was lost, that process
+// is forgotten.
+func (w *Watcher) fork(e *event) {
+	child, since := uint32(e.args[0]), uint32(e.args[1])
 	delete(w.processes, child)
 	delete(w.births, child)
-	w.born(child, told)
-	if its, ok := w.births[parent]; ok && w.births[child].maps == nil {
-		its.origin.PID = int(child)
-		w.births[child] = its
+	told := e.program
+	if its, ok := w.births[e.pid]; ok && told == nil {
+		if p := w.processes[e.pid]; p != nil {
+			its.Maps = p.symbols.Maps()
+		}
+		its.origin.PID, its.since = int(child), since
+		told = &its
 	}
+	w.born(child, since, told)
 }
 
 // exec begins another program in a process. What is known of the program before it would name
@@ -61,7 +68,7 @@ func (w *Watcher) exec(e *event, now time.Duration) {
 	pid := e.pid
 	w.pythons.Forget(int(pid), w.start.Add(now))
 	delete(w.births, pid)
-	w.born(pid, e.program)
+	w.born(pid, uint32(e.args[0]), e.program)
 	w.mu.Lock()
 	delete(w.late, pid)
 	w.mu.Unlock()
@@ -76,24 +83,37 @@ func (w *Watcher) loaded(e *event) {
 	if e.program == nil {
 		return
 	}
-	w.births[e.pid] = birth{w.births[e.pid].origin, e.program.maps}
+	its := w.births[e.pid]
+	its.Maps = e.program.Maps
+	w.births[e.pid] = its
 	if p := w.processes[e.pid]; p != nil {
-		p.symbols.Update(e.program.maps)
+		p.symbols.Update(its.All)
+	}
+}
+
+// unlinked notes that a process may have less code from now on.
+func (w *Watcher) unlinked(pid, since uint32) {
+	if its, ok := w.births[pid]; ok {
+		its.All, its.since = its.Linked, since
+		w.births[pid] = its
+	}
+	if p := w.processes[pid]; p != nil {
+		p.unlinked(since)
 	}
 }
 
 // born notes which program a process runs, since the process may have ended when its first call is
 // read. What the process itself reported is preferred: it was true at the right moment.
-func (w *Watcher) born(pid uint32, told *birth) {
+func (w *Watcher) born(pid, since uint32, told *birth) {
 	w.libraries.add(int(pid))
 	go w.pythons.Expect(int(pid))
-	if told != nil {
-		w.births[pid] = *told
-		return
+	if told == nil {
+		told = birthOf(int(pid), w.feed, since)
 	}
-	if its := birthOf(int(pid)); its != nil {
-		w.births[pid] = *its
+	if told == nil {
+		told = &birth{since: since}
 	}
+	w.births[pid] = *told
 }
 
 // exit ends a thread, and with the last one its process. The sources of a process stay; a later

@@ -140,7 +140,7 @@ func (p *peer) told(program, maps int) *birth {
 	}
 	text := make([]byte, info.Size)
 	n, _ := unix.Pread(maps, text, 0)
-	b.maps = symbols.ParseMaps(text[:max(0, n)])
+	b.All = symbols.ParseMaps(text[:max(0, n)])
 	return &b
 }
 

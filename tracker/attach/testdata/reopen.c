@@ -30,6 +30,12 @@ int main(int argc, char **argv) {
 	if (cuInit(0) || cuCtxCreate_v2(&context, 0, 0))
 		return 3;
 	for (int i = 1; i < argc; i++) {
+		if (argv[i][0] == '-') { // a pause
+			puts("closed");
+			fflush(stdout);
+			getchar();
+			continue;
+		}
 		void *library = dlopen(argv[i], RTLD_NOW);
 		void (*run)(int) = library ? (void (*)(int))dlsym(library, "run") : NULL;
 		if (!run)

@@ -28,7 +28,7 @@ func (m Mapping) file() bool { return m.inode != 0 && strings.HasPrefix(m.Path, 
 // Trampoline is the address that the kernel has functions with a probe at their return go back to; 0 if there is none.
 func (s *Symbolizer) Trampoline() uint64 {
 	for again := range 2 {
-		for _, m := range s.maps {
+		for _, m := range s.maps.All {
 			if m.Path == "[uprobes]" {
 				return m.start
 			}

@@ -33,7 +33,7 @@ func keepsPointer(m elf.Machine, code []byte) bool {
 
 // framed reports whether the function at an address is known to keep a frame pointer.
 func (s *Symbolizer) framed(address uint64) bool {
-	m, ok := find(s.maps, address)
+	m, ok := find(s.maps.All, address)
 	if !ok || !m.file() {
 		return false
 	}
@@ -51,7 +51,7 @@ func (s *Symbolizer) framed(address uint64) bool {
 	}
 	framed, known := img.framed[begin]
 	if !known {
-		if f, err := s.open(m); err == nil {
+		if f, _, err := s.open(m); err == nil {
 			first := make([]byte, min(size, maxPrologue))
 			n, _ := f.ReadAt(first, int64(begin))
 			framed = keepsPointer(img.machine(), first[:n])

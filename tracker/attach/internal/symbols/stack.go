@@ -55,7 +55,7 @@ func (s *Symbolizer) Resolve(t Trace, python *Python) mem.Stack {
 			pointed = i
 		}
 		all[i] = code{frames: frames, native: frames[len(frames)-1], certain: tabled && (pointed == Unsaid || i < pointed) || s.framed(at)}
-		if m, ok := find(s.maps, at); ok && python != nil {
+		if m, ok := find(s.maps.All, at); ok && python != nil {
 			all[i].its = m.Path == python.Image && all[i].native.Function != "_start"
 			if !m.file() && frames[0].File != m.Path { // what -X perf makes to call a function
 				all[i].frames, all[i].certain = nil, true

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -18,7 +19,9 @@ import (
 type Symbolizer struct {
 	pid     int
 	most    int // how many addresses a stack can have
-	maps    []Mapping
+	maps    Maps
+	read    func() []Mapping   // reads the maps as they are; nil if addresses may mean something else by now than those that are to be named
+	unsure  bool               // read gave nil, so code may have no name that has one
 	changed func()             // called when addresses have come to mean something else
 	images  map[fileID]*loaded // nil of a file that could not be read
 	tables  map[uint64]*table  // by the start of a mapping
@@ -26,34 +29,71 @@ type Symbolizer struct {
 	missing map[uint64]bool // by number of the page: no code was there when the maps were read for it
 }
 
-// New returns a Symbolizer for a process. It begins with the mappings that the process had
-// before: the process may be gone by now. most is how many addresses a stack can have. changed
-// is called when addresses have come to mean something else.
-func New(pid, most int, before []Mapping, changed func()) *Symbolizer {
-	s := &Symbolizer{pid: pid, most: most, maps: before, changed: changed, images: make(map[fileID]*loaded), tables: make(map[uint64]*table), python: perfMap{pid: pid}, missing: make(map[uint64]bool)}
-	s.Reload()
-	return s
+// Maps is the code of a process.
+type Maps struct {
+	All    []Mapping
+	Linked []Mapping // those that stay as long as the program runs, as far as that is known
 }
 
-// Reload reads the maps again, if the process is still alive.
-func (s *Symbolizer) Reload() {
-	if now, err := ReadMaps(s.pid); err == nil && len(now) > 0 {
-		s.Update(now)
+// New returns a Symbolizer for a process. It begins with the mappings that the process had
+// before: the process may be gone by now. most is how many addresses a stack can have. read returns the maps as they are, or nil if
+// addresses may mean something else by now than those that are to be named. changed is called when addresses have come to mean
+// something else.
+func New(pid, most int, before Maps, read func() []Mapping, changed func()) *Symbolizer {
+	return &Symbolizer{
+		pid: pid, most: most, maps: before, read: read, changed: changed, python: perfMap{pid: pid},
+		images: make(map[fileID]*loaded), tables: make(map[uint64]*table), missing: make(map[uint64]bool),
+	}
+}
+
+// Maps returns what is known of the code.
+func (s *Symbolizer) Maps() Maps { return s.maps }
+
+// Reload reads the maps again, if that tells what addresses mean.
+func (s *Symbolizer) Reload() (done bool) {
+	now := s.read()
+	if s.unsure = len(now) == 0 || s.unsure; len(now) == 0 {
+		return false
+	}
+	s.Update(now)
+	return true
+}
+
+// Recover reads the maps again if that told nothing the last time.
+func (s *Symbolizer) Recover() {
+	if s.unsure {
+		s.Reload()
 	}
 }
 
 // Update says which mappings the process has by now.
 func (s *Symbolizer) Update(now []Mapping) {
-	for _, before := range s.maps {
-		if at, ok := find(now, before.start); before.file() && (!ok || at.inode != before.inode || at.device != before.device) {
-			s.changed()
-			break
-		}
+	gone := func(before Mapping) bool {
+		at, ok := find(now, before.start)
+		return before.file() && (!ok || at.inode != before.inode || at.device != before.device)
 	}
-	if !slices.Equal(s.maps, now) {
-		s.maps = now
+	if s.unsure || slices.ContainsFunc(s.maps.All, gone) {
+		s.changed()
+	}
+	s.unsure = false
+	if !slices.Equal(s.maps.All, now) {
+		s.maps.All = now
 		clear(s.tables)
 		clear(s.missing)
+	}
+}
+
+// Unlinked says that code may have gone, and other come in its place, even from a file that was written again.
+func (s *Symbolizer) Unlinked() {
+	s.changed()
+	clear(s.tables)
+	for _, img := range s.images {
+		if img != nil {
+			img.checked = false
+		}
+	}
+	if !s.Reload() {
+		s.maps.All = s.maps.Linked
 	}
 }
 
@@ -62,11 +102,10 @@ func (s *Symbolizer) Update(now []Mapping) {
 func (s *Symbolizer) at(address uint64) (m Mapping, ok bool) {
 	const pageBits, maxMissing = 12, 1 << 12
 	page := address >> pageBits
-	if m, ok = find(s.maps, address); ok || s.missing[page] {
+	if m, ok = find(s.maps.All, address); ok || s.missing[page] || !s.Reload() {
 		return m, ok
 	}
-	s.Reload()
-	if m, ok = find(s.maps, address); !ok {
+	if m, ok = find(s.maps.All, address); !ok {
 		if len(s.missing) == maxMissing {
 			clear(s.missing)
 		}
@@ -109,9 +148,11 @@ const maxKnown = 1 << 16
 // loaded is an image with the answers it has given.
 type loaded struct {
 	image
-	known  map[uint64][]mem.Frame // by offset in the file
-	table  *unwind.Table          // nil if the file has none
-	framed map[uint64]bool        // whether a function keeps a frame pointer, by where it begins
+	written time.Time              // the file, when it was read
+	checked bool                   // it has not been written since
+	known   map[uint64][]mem.Frame // by offset in the file
+	table   *unwind.Table          // nil if the file has none
+	framed  map[uint64]bool        // whether a function keeps a frame pointer, by where it begins
 }
 
 // table is the unwind table of a mapping's file.
@@ -156,28 +197,39 @@ type fileID struct {
 // image opens the file of a mapping, once; nil if that is not possible.
 func (s *Symbolizer) image(m Mapping) *loaded {
 	key := fileID{m.device, m.inode}
-	if img, ok := s.images[key]; ok {
+	img, ok := s.images[key]
+	if ok && (img == nil || img.checked) {
 		return img
 	}
-	var img *loaded
-	if f, err := s.open(m); err == nil {
-		if opened, table, err := openImage(f, m.Path); err == nil {
-			img = &loaded{opened, make(map[uint64][]mem.Frame), table, make(map[uint64]bool)}
+	if f, written, err := s.open(m); err == nil {
+		if img != nil && img.written.Equal(written) {
+			f.Close()
+		} else if opened, table, err := openImage(f, m.Path); err == nil {
+			img = &loaded{opened, written, true, make(map[uint64][]mem.Frame), table, make(map[uint64]bool)}
 		}
+	}
+	if img != nil {
+		img.checked = true
 	}
 	s.images[key] = img
 	return img
 }
 
 // open opens the file of a mapping: as the process sees it or, if the process has ended, by its
-// path.
-func (s *Symbolizer) open(m Mapping) (f *os.File, err error) {
+// path. Another file may be there by now: it has another inode. (The device that the maps of a container have is not always the file's.)
+func (s *Symbolizer) open(m Mapping) (f *os.File, written time.Time, err error) {
 	for _, name := range []string{fmt.Sprintf("/proc/%d/map_files/%x-%x", s.pid, m.start, m.end), InRoot(s.pid, m.Path), m.Path} {
-		if f, err = os.Open(name); err == nil {
-			break
+		if f, err = os.Open(name); err != nil {
+			continue
 		}
+		info, statErr := f.Stat()
+		if statErr == nil && inode(info) == m.inode {
+			return f, info.ModTime(), nil
+		}
+		f.Close()
+		err = os.ErrNotExist
 	}
-	return f, err
+	return nil, written, err
 }
 
 // InRoot returns where a path of a process is found from outside, if the process is in a container.
