@@ -69,7 +69,7 @@ type unreadable struct{ error }
 func (unreadable) Is(target error) bool { return target == fs.ErrInvalid }
 
 func assemble(cfg Config, functions []function, from feed) *Watcher {
-	all := &shared{start: time.Now(), driver: newDriver(cfg.Driver), late: make(map[uint32]*earlier)}
+	all := &shared{start: time.Now(), driver: newDriver(cfg.Driver), late: make(map[uint32]*earlier), silent: make(map[int]bool)}
 	if from != nil {
 		all.clock = monotonic()
 	}

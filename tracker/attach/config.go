@@ -31,8 +31,8 @@ type Config struct {
 	// first argument of a method is its object. "out" is an argument that points to where the function
 	// writes the address. Without parentheses, the first argument of ALLOC is the size, ALLOC returns
 	// the address, and the first argument of FREE is the address. With "out", ALLOC returns an error
-	// code, 0 for success, unless "void" says that it does not: a function of C++ may return nothing,
-	// or a struct, for which the caller passes a place as the first argument:
+	// code, 0 for success, unless "void" or the library's DWARF or the name of a template says that it does not: a function
+	// of C++ may return nothing, or a struct, for which the caller passes a place as the first argument:
 	//
 	//	libc10_cuda.so:c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::malloc(size=4,out=2,void),...
 	//

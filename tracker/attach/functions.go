@@ -52,7 +52,7 @@ type function struct {
 	device   int          // index of the argument that names the device
 	address  int          // index of the argument with the address to free, or with the pointer to which the new address is written
 	returned bool         // the address is the result
-	void     bool         // the result means nothing: either the address was written, or the call failed
+	void     bool         // the result means nothing: either the address was written, or the call failed. See shared.silent
 	library  string       // "" is the driver
 	handle   bool         // the second argument is a CUipcMemHandle, by value
 	symbols  []string

@@ -26,7 +26,9 @@ type libraries struct {
 	feed    feed
 	pythons *python.Processes
 	stopped chan struct{}
-	wanted  []string // as functions have them: "" is libcuda
+
+	functions []function
+	wanted    []string // as these have them: "" is libcuda
 
 	mu     sync.Mutex
 	files  []os.FileInfo
@@ -43,7 +45,7 @@ const loader = "libc.so"
 var loaders = []string{"libc.so.6", "libdl.so.2"}
 
 func newLibraries(all *shared, to feed, functions []function, runs *python.Processes) *libraries {
-	l := &libraries{all: all, feed: to, pythons: runs, stopped: make(chan struct{}), pids: make(map[int]bool), failed: make(map[string]bool)}
+	l := &libraries{all: all, feed: to, pythons: runs, functions: functions, stopped: make(chan struct{}), pids: make(map[int]bool), failed: make(map[string]bool)}
 	for _, f := range functions {
 		if !slices.Contains(l.wanted, f.library) {
 			l.wanted = append(l.wanted, f.library)
@@ -83,11 +85,23 @@ func (l *libraries) probe(path, library string) (isNew bool, err error) {
 	if slices.ContainsFunc(l.files, func(f os.FileInfo) bool { return os.SameFile(f, info) }) {
 		return false, nil
 	}
+	l.findSilent(path, library)
 	if err := l.feed.library(path, library); err != nil {
 		return false, fmt.Errorf("%s: %w", path, err)
 	}
 	l.files = append(l.files, info)
 	return library != loader, nil
+}
+
+// findSilent notes the functions of a library of which its file says that they return nothing.
+func (l *libraries) findSilent(path, library string) {
+	for i, f := range l.functions {
+		if f.library == library && f.effect == hands && !f.returned && !f.void && symbols.ReturnsNothing(path, f.symbols[0]) {
+			l.all.mu.Lock()
+			l.all.silent[i] = true
+			l.all.mu.Unlock()
+		}
+	}
 }
 
 // probeFirst probes libraries before any process loads them. For libcuda these are the given files,

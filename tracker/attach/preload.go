@@ -115,7 +115,7 @@ func hooks(functions []function, driver string, has map[string]uint64) string {
 
 // buildShim compiles the shim for a driver's library, or finds it in the user's cache.
 func buildShim(functions []function, driver string) (dir string, err error) {
-	has, err := symbols.Offsets(driver, false)
+	has, err := symbols.Offsets(driver, nil)
 	if err != nil {
 		return "", err
 	}

@@ -200,7 +200,13 @@ func (p *probes) library(path, library string) error {
 	if library == loader {
 		return p.loader(path)
 	}
-	at, err := symbols.Offsets(path, library != "")
+	var names []string
+	for _, f := range p.functions {
+		if library != "" && f.library == library {
+			names = append(names, f.symbols...)
+		}
+	}
+	at, err := symbols.Offsets(path, names)
 	if err != nil {
 		return err
 	}
@@ -261,7 +267,7 @@ func (p *probes) library(path, library string) error {
 // loader probes where processes load code and take some away. Not where the dynamic loader tells debuggers of it: a debugger's
 // breakpoint there would never be hit.
 func (p *probes) loader(path string) error {
-	at, err := symbols.Offsets(path, true)
+	at, err := symbols.Offsets(path, []string{"dlopen", "dlmopen", "dlclose"})
 	if err != nil {
 		return err
 	}

@@ -135,7 +135,7 @@ func (p *process) call(e *event, now time.Duration) {
 	if f.effect == reports { // it returns nothing
 		e.result = 0
 	}
-	if (f.returned || f.void) && e.phase == atReturn {
+	if (f.returned || f.void || p.silent[int(e.function)]) && e.phase == atReturn {
 		if e.result = 0; f.returned {
 			e.out = e.returned
 		}

@@ -21,6 +21,7 @@ type shared struct {
 	doubts  []doubt
 	lost    loss
 	late    map[uint32]*earlier // the processes that ran before they were watched
+	silent  map[int]bool        // the functions, by index, that return nothing though nobody said so
 	closed  bool
 }
 

@@ -116,7 +116,7 @@ func TestPyTorchLibrary(t *testing.T) {
 	library := torchLibrary(t, program, "libc10_cuda.so")
 	notes, err := symbols.Notes(library)
 	require.NoError(t, err)
-	at, err := symbols.Offsets(library, true)
+	at, err := symbols.Offsets(library, []string{pytorchCache + "local_raw_delete"})
 	require.NoError(t, err)
 	release := at[pytorchCache+"local_raw_delete"]
 	if len(notes["pytorch:malloc"]) == 0 || release == 0 {

@@ -57,7 +57,7 @@ func (l *lines) expand(address uint64, f mem.Frame) []mem.Frame {
 	stack := []mem.Frame{f}
 	for _, call := range l.inlined(unit, address) { // outermost first
 		outer := &stack[0]
-		inner := mem.Frame{Function: l.name(call, 0), File: outer.File, Line: outer.Line}
+		inner := mem.Frame{Function: l.name(call), File: outer.File, Line: outer.Line}
 		if inner.Function == "" {
 			break
 		}
@@ -139,20 +139,28 @@ func (l *lines) covers(e *dwarf.Entry, address uint64) bool {
 const maxOrigins = 4 // a declaration of a declaration
 
 // name returns a function's name. The entry of an inlined call refers to another entry for it.
-func (l *lines) name(e *dwarf.Entry, depth int) string {
+func (l *lines) name(e *dwarf.Entry) string {
 	for _, attr := range []dwarf.Attr{dwarf.AttrLinkageName, dwarf.AttrName} {
-		if name, ok := e.Val(attr).(string); ok {
+		if name, ok := l.attribute(e, attr, 0).(string); ok {
 			return demangle.Filter(name)
 		}
+	}
+	return ""
+}
+
+// attribute returns an attribute of an entry, or of the one that it refers to for what it does not say itself; nil if there is none.
+func (l *lines) attribute(e *dwarf.Entry, which dwarf.Attr, depth int) any {
+	if value := e.Val(which); value != nil {
+		return value
 	}
 	for _, attr := range []dwarf.Attr{dwarf.AttrAbstractOrigin, dwarf.AttrSpecification} {
 		if at, ok := e.Val(attr).(dwarf.Offset); ok && depth < maxOrigins {
 			r := l.data.Reader()
 			r.Seek(at)
 			if origin, err := r.Next(); err == nil && origin != nil {
-				return l.name(origin, depth+1)
+				return l.attribute(origin, which, depth+1)
 			}
 		}
 	}
-	return ""
+	return nil
 }

@@ -3,21 +3,23 @@ package symbols
 import (
 	"debug/elf"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/ianlancetaylor/demangle"
 )
 
-// Offsets returns the offset in the file of each function that a library exports. With all it also
-// returns functions that are not exported, and those of C++ and Rust by their readable names too.
-func Offsets(path string, all bool) (map[string]uint64, error) {
+// Offsets returns the offset in the file of each function that a library exports. With names it returns the functions that have these,
+// exported or not: names of C++ and Rust as they are in the source, without parameters, or as the file has them.
+func Offsets(path string, names []string) (map[string]uint64, error) {
 	f, err := elf.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	symbols, err := f.DynamicSymbols()
-	if all {
+	if len(names) > 0 {
 		if more, _ := f.Symbols(); more != nil { // a stripped file has none
 			symbols, err = append(more, symbols...), nil
 		}
@@ -25,19 +27,61 @@ func Offsets(path string, all bool) (map[string]uint64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	at := make(map[string]uint64)
+	its, at := layoutOf(f), make(map[string]uint64)
+	wanted := wantedNames(names)
 	for _, s := range symbols {
 		if elf.ST_TYPE(s.Info) != elf.STT_FUNC {
 			continue
 		}
-		for _, seg := range f.Progs {
-			if seg.Type == elf.PT_LOAD && seg.Flags&elf.PF_X != 0 && seg.Vaddr <= s.Value && s.Value < seg.Vaddr+seg.Memsz {
-				at[s.Name] = s.Value - seg.Vaddr + seg.Off
-				if all && !strings.HasSuffix(s.Name, ".cold") { // a part of a function, where it does not begin
-					at[demangle.Filter(s.Name, demangle.NoParams, demangle.NoTemplateParams)] = at[s.Name]
-				}
+		offset, ok := its.offset(s.Value)
+		switch {
+		case !ok:
+		case len(names) == 0:
+			at[s.Name] = offset
+		default:
+			if name, ok := wanted.of(s.Name); ok {
+				at[name] = offset
 			}
 		}
 	}
 	return at, nil
+}
+
+// wantedName is a name that is looked for, and a word that every mangled form of it has.
+type wantedName struct{ name, word string }
+
+type nameList []wantedName
+
+var lastWord = regexp.MustCompile(`[A-Za-z0-9_]+$`)
+
+func wantedNames(names []string) (all nameList) {
+	for _, name := range names {
+		its := wantedName{name: name}
+		if !strings.Contains(name, "operator") { // whose mangled form is another word
+			its.word = lastWord.FindString(name)
+		}
+		all = append(all, its)
+	}
+	return all
+}
+
+// of returns which of the names a symbol is. A library may have a hundred thousand symbols: only those with the word are demangled.
+func (all nameList) of(symbol string) (string, bool) {
+	readable := ""
+	i := slices.IndexFunc(all, func(w wantedName) bool {
+		if symbol == w.name {
+			return true
+		}
+		if strings.HasSuffix(symbol, ".cold") || !strings.Contains(symbol, w.word) { // a part of a function, where it does not begin
+			return false
+		}
+		if readable == "" {
+			readable = demangle.Filter(symbol, demangle.NoParams, demangle.NoTemplateParams)
+		}
+		return readable == w.name
+	})
+	if i < 0 {
+		return "", false
+	}
+	return all[i].name, true
 }
