@@ -67,7 +67,8 @@ func readKernel(offset, size int32) asm.Instructions {
 	)
 }
 
-// short writes an event whose arguments are two words on the program's stack: in slotWord, and the number that generation gave.
+// short writes an event whose arguments are two words on the program's stack, in slotWord and the number that generation gave, and the
+// thread's control group.
 func (m *bpf) short(p phase, n notice) asm.Instructions {
 	ins := m.reserve(shortSize, 0, p)
 	ins = append(ins, zero(offResult, shortSize)...)
@@ -76,6 +77,8 @@ func (m *bpf) short(p phase, n notice) asm.Instructions {
 		asm.StoreMem(regEvent, offArgs, asm.R1, asm.DWord),
 		asm.LoadMem(asm.R1, asm.RFP, slotRoom, asm.DWord),
 		asm.StoreMem(regEvent, offArgs+8, asm.R1, asm.DWord),
+		asm.FnGetCurrentCgroupId.Call(),
+		asm.StoreMem(regEvent, offArgs+16, asm.R0, asm.DWord),
 	)
 	ins = append(ins, submit(n)...)
 	return append(ins, m.finish()...)

@@ -36,6 +36,19 @@ func newScript(t testing.TB) *script {
 	return &script{t: t, w: w, tid: 1}
 }
 
+// TestAContainerOfAProcessThatIsGone is that of its parent, if the kernel says that it was in the same control group.
+func TestAContainerOfAProcessThatIsGone(t *testing.T) {
+	const parent, group = 1, 7
+	for of, want := range map[uint64]string{group: "docker 0123456789ab", group + 1: "", 0: ""} {
+		s := newScript(t)
+		s.w.births[parent] = birth{origin: snapshot.Origin{PID: parent, Host: "vm", Container: "docker 0123456789ab"}, group: group}
+		s.w.apply(&event{pid: parent, phase: forked, args: [6]uint64{nobodysPID, 1, group}})
+		s.w.apply(&event{pid: nobodysPID, phase: execed, args: [6]uint64{2, 2, of}})
+		s.give("cuMemAlloc_v2", 0x100, 0, 10)
+		assert.Equal(t, want, s.w.Sources()[0].Origin().Container, of)
+	}
+}
+
 // call applies one phase of a call of a function.
 func (s *script) call(p phase, symbol string, result int32, out uint64, args ...uint64) {
 	s.t.Helper()

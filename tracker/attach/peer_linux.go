@@ -143,8 +143,10 @@ func (e *event) of(p *peer, text []byte) bool {
 	}
 	e.pid = p.pid
 	switch e.phase {
-	case forked:
-		e.args[0] = uint64(p.pid)
+	case forked: // the arguments were the token
+		e.args = [6]uint64{uint64(p.pid)}
+	case execed:
+		e.args = [6]uint64{}
 	case exited:
 		e.args[0] = 0 // a thread: the end of a process is seen from here
 	}

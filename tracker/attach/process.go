@@ -298,6 +298,7 @@ type primary struct {
 type birth struct {
 	origin snapshot.Origin
 	since  uint32 // code has not gone since this generation
+	group  uint64 // the number of its control group, when the event of its fork or exec came; 0 if that did not say
 	symbols.Maps
 }
 

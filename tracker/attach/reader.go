@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/container"
 )
 
 // read applies the events until the watcher is closed.
@@ -48,7 +50,7 @@ func (w *Watcher) apply(e *event) {
 // fork begins a process: it runs what its parent runs. If the end of an earlier process with that number was lost, that process
 // is forgotten.
 func (w *Watcher) fork(e *event) {
-	child, since := uint32(e.args[0]), uint32(e.args[1])
+	child, since, group := uint32(e.args[0]), uint32(e.args[1]), e.args[2]
 	delete(w.processes, child)
 	delete(w.births, child)
 	told := e.program
@@ -56,10 +58,13 @@ func (w *Watcher) fork(e *event) {
 		if p := w.processes[e.pid]; p != nil {
 			its.Maps = p.symbols.Maps()
 		}
+		if its.group != group { // the parent has been put into another since
+			its.origin.Container = container.Of(int(child))
+		}
 		its.origin.PID, its.since = int(child), since
 		told = &its
 	}
-	w.born(child, since, told)
+	w.born(child, since, group, told)
 }
 
 // exec begins another program in a process. What is known of the program before it would name
@@ -67,8 +72,13 @@ func (w *Watcher) fork(e *event) {
 func (w *Watcher) exec(e *event, now time.Duration) {
 	pid := e.pid
 	w.pythons.Forget(int(pid), w.start.Add(now))
+	before := w.births[pid]
 	delete(w.births, pid)
-	w.born(pid, uint32(e.args[0]), e.program)
+	w.born(pid, uint32(e.args[0]), e.args[2], e.program)
+	if its := w.births[pid]; its.origin.PID == 0 && its.group != 0 && its.group == before.group { // it is gone: it was where it began
+		its.origin.Container = before.origin.Container
+		w.births[pid] = its
+	}
 	w.mu.Lock()
 	delete(w.late, pid)
 	w.mu.Unlock()
@@ -104,7 +114,7 @@ func (w *Watcher) unlinked(pid, since uint32) {
 
 // born notes which program a process runs, since the process may have ended when its first call is
 // read. What the process itself reported is preferred: it was true at the right moment.
-func (w *Watcher) born(pid, since uint32, told *birth) {
+func (w *Watcher) born(pid, since uint32, group uint64, told *birth) {
 	w.libraries.add(int(pid))
 	go w.pythons.Expect(int(pid))
 	if told == nil {
@@ -113,7 +123,9 @@ func (w *Watcher) born(pid, since uint32, told *birth) {
 	if told == nil {
 		told = &birth{since: since}
 	}
-	w.births[pid] = *told
+	its := *told
+	its.group = group
+	w.births[pid] = its
 }
 
 // exit ends a thread, and with the last one its process. The sources of a process stay; a later
