@@ -19,6 +19,8 @@ func (p *process) place(f function, e *event, t *thread) deviceID {
 		return blocksOf + deviceID(max(0, int8(e.args[f.device])))
 	case f.memory == alloc.PinnedMemory:
 		return hostMemory
+	case f.host:
+		return libraryMemory
 	case f.library != "" && t.current() == 0: // a library gives what it has, without asking the driver
 		if len(p.contexts) == 0 && !p.late.mayHaveContexts() {
 			return libraryMemory

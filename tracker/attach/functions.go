@@ -56,6 +56,7 @@ type function struct {
 	library  string       // "" is the driver
 	handle   bool         // the second argument is a CUipcMemHandle, by value
 	symbols  []string
+	host     bool   // the memory is the host's, whatever devices the process has
 	uses     []use  // the kinds of the memory it allocates, chosen by call stack
 	note     string // the static probe that stands for it: its arguments are the function's
 	without  string // it is watched only in files without this static probe
@@ -96,7 +97,7 @@ func watched(pairs []functionPair) (all []function) {
 		}
 		all = append(all, function{
 			effect: hands, kind: mem.Kind(p.alloc), size: p.size - 1, address: max(0, p.out-1), returned: p.out == 0, void: p.void,
-			library: p.library, symbols: []string{p.alloc}, uses: p.uses,
+			library: p.library, symbols: []string{p.alloc}, uses: p.uses, host: p.host,
 		}, function{effect: takesBack, address: p.address - 1, library: p.library, symbols: []string{p.free}})
 	}
 	return all
@@ -190,6 +191,7 @@ type functionPair struct {
 	address     int  // the argument of free that has the address
 	signed      bool // one function reports allocations and frees to the watched library: a negative size is a free
 	uses        []use
+	host        bool   // it allocates memory of the host alone
 	cache       *cache // in place of all but the library
 }
 
@@ -198,7 +200,7 @@ func parsePair(text string) (functionPair, error) {
 	p := functionPair{size: 1, address: 1}
 	name, library, elsewhere := strings.Cut(text, "=")
 	if known, ok := presets[name]; ok {
-		text, p.uses, p.cache = known.pair, known.uses, known.cache
+		text, p.uses, p.cache, p.host = known.pair, known.uses, known.cache, known.host
 		if elsewhere {
 			_, functions, _ := strings.Cut(text, ":")
 			text = library + ":" + functions

@@ -51,6 +51,15 @@ func TestLibraryFoundLate(t *testing.T) {
 		device, _ := s.w.Sources()[0].Device()
 		assert.Equal(t, test.want, device, "%+v", test.late)
 	}
+	s := newScript(t)
+	pair, err := parsePair("pytorch-cpu")
+	require.NoError(t, err)
+	s.w.functions = watched([]functionPair{pair})
+	s.w.late[nobodysPID] = &earlier{unseen: true}
+	s.call(atReturn, "cuCtxCreate_v2", 0, 0xc1, 0xdead, 0, 1)
+	s.call(atReturn, "c10::alloc_cpu", 0x300, 0, 30)
+	device, _ := s.w.Sources()[0].Device()
+	assert.Equal(t, "Memory of a library", device, "PyTorch's tensors on the CPU, in a process with a GPU")
 }
 
 func TestFunctionsOfALibrary(t *testing.T) {

@@ -12,6 +12,7 @@ type preset struct {
 	pair  string
 	uses  []use
 	cache *cache
+	host  bool
 }
 
 // use says what memory is for if a function is among its callers.
@@ -71,7 +72,7 @@ var presets = map[string]preset{
 			{effect: takesBack, address: 0, symbols: []string{pytorchCache + "local_raw_delete"}},
 		},
 	}},
-	"pytorch-cpu": {pair: "libc10.so:c10::alloc_cpu,c10::free_cpu"},
+	"pytorch-cpu": {pair: "libc10.so:c10::alloc_cpu,c10::free_cpu", host: true},
 
 	"hip":        {pair: "libamdhip64.so:hipMalloc(size=2,out=1),hipFree"},
 	"level-zero": {pair: "libze_loader.so:zeMemAllocDevice(size=3,out=6),zeMemFree(address=2)"},

@@ -107,7 +107,7 @@ type deviceID int
 const (
 	hostMemory    deviceID = -1
 	unknownDevice deviceID = -2 // the context was made before the watcher came
-	libraryMemory deviceID = -3 // memory of a library, in a process that has not asked for any device
+	libraryMemory deviceID = -3 // memory of a library, in a process that has not asked for any device, or of the host alone
 )
 
 // blocksOf is the first of the devices' numbers where they stand for the blocks of segments that are themselves the device's.
