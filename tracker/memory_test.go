@@ -45,7 +45,7 @@ func TestHostMemoryIsInNoTotalOfTheDevice(t *testing.T) {
 	assert.Equal(t, s.Live, s.Peak)
 	assert.Equal(t, s.Live, s.Total)
 	assert.Equal(t, alloc.Bytes(onDevice)*alloc.MiB, s.Registered)
-	assert.Equal(t, onHost, s.Memory.Host())
+	assert.Equal(t, onHost, s.Host())
 	assert.Equal(t, onHost.Bytes, s.HostReserved)
 	assert.EqualValues(t, onDevice, section.Data().Allocated.Count, "sections measure the device")
 	for a := range s.Allocations() {

@@ -184,7 +184,7 @@ func (t *MemTracker) ledgerLevels(levels *snapshot.Levels) {
 	l := &t.ledger
 	levels.Live = l.Current
 	levels.Allocated, levels.Registered = l.Allocated, l.Registered
-	levels.Memory, levels.HostReserved = l.ByMemory, l.Host.Registered
+	levels.Memory, levels.HostReserved = l.ByMemory.Map(), l.Host.Registered
 	own, pending := l.Allocated-l.Registered, alloc.Bytes(0)
 	if t.onHost {
 		own = l.Host.Allocated - l.Host.Registered

@@ -171,7 +171,7 @@ func TestRandomProgramsOfEachKind(t *testing.T) {
 						for _, b := range live {
 							sum += b.Bytes()
 						}
-						require.Equal(r, sum, s.Live.Bytes+s.Memory.Host().Bytes)
+						require.Equal(r, sum, s.Live.Bytes+s.Host().Bytes)
 						require.Equal(r, sum, used())
 						require.NoError(r, dev.Err(), "no reuse before its time")
 					},

@@ -10,7 +10,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // ledger holds the live buffers of one source, and the totals of freed ones. The watcher's lock
@@ -25,8 +24,8 @@ type ledger struct {
 	changed map[*site]bool // since the last mark
 
 	live                 map[*buffer]bool
-	current, peak, total mem.Tally         // without host memory, as in a tracker
-	byMemory             snapshot.ByMemory // by memory, host memory included
+	current, peak, total mem.Tally       // without host memory, as in a tracker
+	byMemory             tables.ByMemory // by memory, host memory included
 	registered           alloc.Bytes
 	peaks                uint64 // how many new peaks there were
 

@@ -107,7 +107,7 @@ func adds(t testing.TB, s *snapshot.Snapshot) {
 	for _, g := range s.Sub(nil) {
 		groups = groups.Add(g.Tally)
 	}
-	live := s.Live.Add(s.Memory.Host())
+	live := s.Live.Add(s.Host())
 	require.Equal(t, live, buffers)
 	require.Equal(t, live, sites)
 	require.Equal(t, live, groups)

@@ -132,11 +132,12 @@ func (s *Source) levels(used, total alloc.Bytes) snapshot.Levels {
 	if segments := s.beside[s.device-blocksOf]; segments != nil { // what is held of the driver is theirs
 		reserved = max(reserved, segments.ledger.current.Bytes-segments.ledger.registered)
 	}
-	return snapshot.Levels{
-		Live: l.current, Allocated: l.current.Bytes, Registered: l.registered, Memory: l.byMemory, Reserved: reserved,
-		HostReserved: l.byMemory.Host().Bytes,
-		DriverUsed:   used, DriverTotal: total,
+	levels := snapshot.Levels{
+		Live: l.current, Allocated: l.current.Bytes, Registered: l.registered, Memory: l.byMemory.Map(), Reserved: reserved,
+		DriverUsed: used, DriverTotal: total,
 	}
+	levels.HostReserved = levels.Host().Bytes
+	return levels
 }
 
 func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot {

@@ -44,8 +44,11 @@ func (m *Mark) UnmarshalJSON(text []byte) error {
 	if err := jsonstream.Unmarshal(text, &in); err != nil {
 		return err
 	}
-	*m = Mark{in.Seq, in.Time, in.Site, in.Delta, in.levels()}
-	return nil
+	levels, err := in.levels()
+	if err == nil {
+		*m = Mark{in.Seq, in.Time, in.Site, in.Delta, levels}
+	}
+	return err
 }
 
 type markJSON struct {
@@ -71,8 +74,9 @@ type Levels struct {
 	Registered alloc.Bytes `json:"registered_bytes"`
 	// Pending is the part of Reserved that was freed while other streams may still use it.
 	Pending alloc.Bytes `json:"pending_bytes,omitzero"`
-	// Memory splits the live buffers by type of memory: those of Live, and those in host memory.
-	Memory ByMemory `json:"memory,omitzero"`
+	// Memory splits the live buffers by type of memory, in requested bytes: those of Live, and those in host memory. It
+	// has the types that have buffers; none if the source does not tell. Do not write to it.
+	Memory map[alloc.Memory]mem.Tally `json:"memory,omitempty"`
 	// HostReserved is the host memory that the tracker's device has reserved, if it gives host
 	// memory, plus the registered host memory.
 	HostReserved alloc.Bytes `json:"host_reserved_bytes,omitzero"`
@@ -95,10 +99,15 @@ func (l Levels) json() levelsJSON {
 	return levelsJSON{plainLevels(l), jsonstream.Amount(l.DriverUsed), jsonstream.Amount(l.DriverTotal)}
 }
 
-func (l levelsJSON) levels() Levels {
+func (l levelsJSON) levels() (Levels, error) {
 	out := Levels(l.plainLevels)
 	out.DriverUsed, out.DriverTotal = alloc.Bytes(l.DriverUsed), alloc.Bytes(l.DriverTotal)
-	return out
+	for m, t := range out.Memory {
+		if t.Count < 0 || t.Bytes < 0 {
+			return out, fmt.Errorf("%v memory: %d buffers, %d bytes", m, t.Count, int64(t.Bytes))
+		}
+	}
+	return out, nil
 }
 
 // MarshalJSON writes null for what is unknown.
@@ -110,8 +119,11 @@ func (l *Levels) UnmarshalJSON(text []byte) error {
 	if err := jsonstream.Unmarshal(text, &in); err != nil {
 		return err
 	}
-	*l = in.levels()
-	return nil
+	levels, err := in.levels()
+	if err == nil {
+		*l = levels
+	}
+	return err
 }
 
 // Untracked returns the device memory in use that is not tracked: the driver's context, libraries,
@@ -125,60 +137,25 @@ func (l Levels) Untracked() alloc.Bytes {
 	return max(-1, l.DriverUsed-l.Reserved-l.Registered)
 }
 
-// ByMemory is the live buffers in each type of memory, in requested bytes. If all are zero, the
-// source does not tell. The JSON form is an object with the types that have buffers.
-type ByMemory [alloc.ImportedMemory + 1]mem.Tally
-
-// Host returns the buffers in the host's memory.
-func (b *ByMemory) Host() (sum mem.Tally) {
-	for m, t := range b {
-		if alloc.Memory(m).OnHost() {
+// Host returns the live buffers in the host's memory.
+func (l Levels) Host() (sum mem.Tally) {
+	for m, t := range l.Memory {
+		if m.OnHost() {
 			sum = sum.Add(t)
 		}
 	}
 	return sum
 }
 
-// MarshalJSON writes the types that have buffers.
-func (b ByMemory) MarshalJSON() ([]byte, error) {
-	named := make(map[string]mem.Tally)
-	for m, t := range b {
-		if !t.IsZero() {
-			named[alloc.Memory(m).String()] = t
-		}
-	}
-	return json.Marshal(named)
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote.
-func (b *ByMemory) UnmarshalJSON(text []byte) error {
-	var named map[string]mem.Tally
-	if err := jsonstream.Unmarshal(text, &named); err != nil {
-		return err
-	}
-	*b = ByMemory{}
-	for name, t := range named {
-		var m alloc.Memory
-		if err := m.UnmarshalText([]byte(name)); err != nil {
-			return err
-		}
-		if t.Count < 0 || t.Bytes < 0 {
-			return fmt.Errorf("%v memory: %d buffers, %d bytes", m, t.Count, int64(t.Bytes))
-		}
-		b[m] = t
-	}
-	return nil
-}
-
-// String prints a line for each type of memory that has live buffers, except plain device memory,
+// memories returns a line for each type of memory that has live buffers, except plain device memory,
 // which is the rest of Levels.Live:
 //
 //	Managed memory:     96.0 MiB in 1 buffer, part of the device's
 //	Pinned host memory: 8.0 MiB in 2 buffers, none of the device's
-func (b ByMemory) String() string {
+func (l *Levels) memories() string {
 	var lines []string
 	for _, m := range alloc.Memories() {
-		live := b[m]
+		live := l.Memory[m]
 		if m == alloc.DeviceMemory || live.IsZero() {
 			continue
 		}

@@ -166,7 +166,7 @@ func (s *Snapshot) addTo(b *tables.Sums, sign int64) {
 func (s *Snapshot) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s [%d] | %v live | %v reserved | peak %v\n", text.Printable([]byte(s.Device), 0), s.Ordinal, s.Live, s.Reserved, s.Peak)
-	for line := range strings.Lines(s.Memory.String()) {
+	for line := range strings.Lines(s.memories()) {
 		fmt.Fprintf(&b, "  %s\n", strings.TrimSuffix(line, "\n"))
 	}
 	b.WriteString(s.Sub(nil).String())

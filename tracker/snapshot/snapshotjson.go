@@ -74,6 +74,10 @@ func loadSnapshot(in snapshotHead, from *tablejson.Snapshot) (*Snapshot, error) 
 	if err := tables.CheckStreams(in.Streams); err != nil {
 		return nil, err
 	}
+	levels, err := in.levels()
+	if err != nil {
+		return nil, err
+	}
 	epoch := in.Time
 	if !in.Start.IsZero() {
 		epoch = in.Start
@@ -83,7 +87,7 @@ func loadSnapshot(in snapshotHead, from *tablejson.Snapshot) (*Snapshot, error) 
 		return nil, err
 	}
 	return &Snapshot{
-		Time: in.Time, Origin: in.Origin, Device: in.Device, Ordinal: in.Ordinal, UUID: in.UUID, Levels: in.levels(),
+		Time: in.Time, Origin: in.Origin, Device: in.Device, Ordinal: in.Ordinal, UUID: in.UUID, Levels: levels,
 		Peak: in.Peak, Total: in.Total, Events: in.Events, Cache: in.Cache, Segments: from.Segments, Settings: in.Settings, tables: tables,
 	}, nil
 }

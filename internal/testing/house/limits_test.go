@@ -58,7 +58,7 @@ var names = map[string]int{
 	"tracker/mem":               47,
 	"tracker/notebook":          1,
 	"tracker/replay":            33,
-	"tracker/snapshot":          148,
+	"tracker/snapshot":          144,
 	"tracker/snapshot/explain":  17,
 	"tracker/snapshot/leaks":    23,
 	"tracker/snapshot/rewind":   8,

@@ -2,6 +2,7 @@ package trackertest
 
 import (
 	"github.com/stretchr/testify/require"
+	"maps"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -13,7 +14,7 @@ import (
 func RequireExact(t require.TestingT, s *snapshot.Snapshot) {
 	var allocations, groups, sites, peak, total mem.Tally
 	var allocated, registered alloc.Bytes
-	var byMemory snapshot.ByMemory
+	byMemory := make(map[alloc.Memory]mem.Tally)
 	for a := range s.Allocations() {
 		byMemory[a.Memory] = byMemory[a.Memory].Add(mem.Tally{Count: 1, Bytes: a.Requested})
 		if a.Memory.OnHost() {
@@ -43,5 +44,5 @@ func RequireExact(t require.TestingT, s *snapshot.Snapshot) {
 	require.Equal(t, s.Total, total, "total against the call sites")
 	require.Equal(t, s.Allocated, allocated, "allocated against the allocations")
 	require.Equal(t, s.Registered, registered, "registered against the allocations")
-	require.Equal(t, s.Memory, byMemory, "types of memory against the allocations")
+	require.True(t, maps.Equal(s.Memory, byMemory), "types of memory %v against the allocations %v", s.Memory, byMemory)
 }

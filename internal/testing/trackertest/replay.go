@@ -261,8 +261,11 @@ func same[K, V comparable](t require.TestingT, want, got map[K]V, what string) {
 }
 
 // byMemory adds up what is live by the type of memory.
-func (r *replay) byMemory() (sums snapshot.ByMemory) {
+func (r *replay) byMemory() (sums map[alloc.Memory]mem.Tally) {
 	for at, n := range r.sites {
+		if sums == nil {
+			sums = make(map[alloc.Memory]mem.Tally)
+		}
 		sums[at.memory] = sums[at.memory].Add(n)
 	}
 	return sums

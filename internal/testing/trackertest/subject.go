@@ -310,7 +310,7 @@ func (s *subject) check(held map[alloc.Ptr]*record, thorough bool) {
 		want.Seq, want.Time, want.Stack, want.CallSite = a.Seq, a.Time, a.Stack, a.CallSite
 		require.Equal(t, want, a)
 	}
-	require.EqualValues(t, len(held), now.Live.Count+now.Memory.Host().Count, "live buffers")
+	require.EqualValues(t, len(held), now.Live.Count+now.Host().Count, "live buffers")
 	s.checkLevels(now.Levels)
 	s.checkReport()
 	require.Equal(t, s.ooms, s.replay.ooms)
@@ -383,7 +383,7 @@ func (s *subject) checkReaders(now *snapshot.Snapshot) {
 	for _, l := range s.tr.Leaks() {
 		leaked = leaked.Add(l.Tally)
 	}
-	require.Equal(t, now.Live.Add(now.Memory.Host()), leaked)
+	require.Equal(t, now.Live.Add(now.Host()), leaked)
 
 	rows := maps.Clone(s.rows)
 	for _, got := range s.tr.Profile() {

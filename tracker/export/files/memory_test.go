@@ -62,7 +62,7 @@ func TestKindsOfMemoryInEachFormat(t *testing.T) {
 				return
 			}
 			assert.ElementsMatch(t, []string{"pinned", "mapped"}, keys(host))
-			assert.Equal(t, r.Snapshot.Memory.Host(), sum.After)
+			assert.Equal(t, r.Snapshot.Host(), sum.After)
 		})
 	}
 }
@@ -85,7 +85,7 @@ func TestEventsOfAllKinds(t *testing.T) {
 	before, err := rewind.At(r, 5)
 	require.NoError(t, err)
 	assert.Equal(t, mem.Tally{Count: 3, Bytes: 3 * alloc.MiB}, before.Live, "device, pool, managed")
-	assert.Equal(t, mem.Tally{Count: 2, Bytes: 2 * alloc.MiB}, before.Memory.Host())
+	assert.Equal(t, mem.Tally{Count: 2, Bytes: 2 * alloc.MiB}, before.Host())
 	assert.Equal(t, 2*alloc.MiB, before.HostReserved)
 }
 

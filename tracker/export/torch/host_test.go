@@ -44,7 +44,7 @@ func TestPinnedMemory(t *testing.T) {
 			assert.Equal(t, mem.Tally{Count: 1, Bytes: 512}, s.Total)
 			assert.Equal(t, alloc.Bytes(512), s.Allocated)
 			assert.Equal(t, alloc.Bytes(2<<20), s.Reserved)
-			assert.Equal(t, mem.Tally{Count: 1, Bytes: 4096}, s.Memory.Host())
+			assert.Equal(t, mem.Tally{Count: 1, Bytes: 4096}, s.Host())
 			assert.Equal(t, alloc.Bytes(4096), s.HostReserved)
 
 			require.Len(t, c.Usage.Rows, 1)

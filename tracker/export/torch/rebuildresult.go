@@ -130,11 +130,13 @@ func (r *rebuilder) result() (*snapshot.Dump, error) {
 	}
 	r.at.Events = first + uint64(len(r.entries))
 	r.at.Segments = r.segments
+	var byMemory tables.ByMemory
 	for _, site := range r.sites {
 		if m := site.Tensor.Memory; m != alloc.UnknownMemory {
-			r.at.Memory[m] = r.at.Memory[m].Add(site.Tensor.Tally(site.Live))
+			byMemory[m] = byMemory[m].Add(site.Tensor.Tally(site.Live))
 		}
 	}
+	r.at.Memory = byMemory.Map()
 	if !r.start.IsZero() {
 		r.at.Time = time.UnixMicro(r.now).UTC()
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/addrtable"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 // ErrDuplicatePtr says that the ledger already has a live buffer at this address: it was freed
@@ -47,7 +47,7 @@ type Ledger struct {
 	Registered    alloc.Bytes // the part of allocated that is not the tracker's own
 
 	// byMemory is current by the type of memory, and what is live on the host.
-	ByMemory snapshot.ByMemory
+	ByMemory tables.ByMemory
 	Host     hostBytes
 	Buffers  int64 // records of the tracker's own, also after Close
 	Closed   bool
@@ -91,7 +91,7 @@ func (l *Ledger) Close() {
 	l.Cells, l.Addresses = newCells(l.Cells.keeper), addrtable.New()
 	l.Current, l.Total, l.Peak = mem.Tally{}, mem.Tally{}, mem.Tally{}
 	l.Allocated, l.allocatedPeak, l.Registered, l.High = 0, 0, 0, 0
-	l.ByMemory, l.Host = snapshot.ByMemory{}, hostBytes{}
+	l.ByMemory, l.Host = tables.ByMemory{}, hostBytes{}
 	l.Closed = true
 }
 

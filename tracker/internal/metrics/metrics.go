@@ -154,7 +154,7 @@ func (v *Values) kinds(s *snapshot.Snapshot) {
 // memory sets plain device memory, and the other types that have live buffers. A source may not
 // tell types of memory.
 func (v *Values) memory(s *snapshot.Snapshot) {
-	if s.Memory == (snapshot.ByMemory{}) && !s.Live.IsZero() {
+	if len(s.Memory) == 0 && !s.Live.IsZero() {
 		return
 	}
 	for _, m := range alloc.Memories() {

@@ -63,7 +63,7 @@ func appendMark(b []byte, m *snapshot.Mark, device string) []byte {
 		b = appendMiB(append(b, " Pending:"...), m.Pending)
 	}
 	b = append(bytes.TrimRight(b, " "), '\n')
-	for line := range strings.Lines(m.Memory.String()) {
+	for line := range strings.Lines(tables.MemoryLines(m)) {
 		b = fmt.Appendf(b, "      %s\n", strings.TrimSuffix(line, "\n"))
 	}
 	return b

@@ -68,7 +68,7 @@ func dropSegments(d *snapshot.Dump) {
 
 func dropAllocations(d *snapshot.Dump) {
 	tables.Of(d.Snapshot).Allocations, tables.Of(d.Snapshot).Paths = nil, nil // and so nobody is named
-	tables.Of(d.Snapshot).LeftOut.Allocations = d.Snapshot.Live.Add(d.Snapshot.Memory.Host())
+	tables.Of(d.Snapshot).LeftOut.Allocations = d.Snapshot.Live.Add(d.Snapshot.Host())
 }
 
 // keepSites keeps the call sites with the most live bytes and, among those that the ledger has
@@ -112,7 +112,7 @@ func Size(d *snapshot.Dump) alloc.Bytes {
 // Light adds to the dump's LeftOut what its light snapshot leaves out.
 func Light(s *snapshot.Snapshot) {
 	l := &tables.Of(s).LeftOut
-	l.Allocations = s.Live.Add(s.Memory.Host())
+	l.Allocations = s.Live.Add(s.Host())
 	if s.Cache != nil {
 		l.Segments, l.SegmentBytes = s.Cache.Reserved.Count.Current, s.Cache.Reserved.Bytes.Current
 	}

@@ -1,5 +1,10 @@
 package tables
 
+import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+)
+
 // The values of package snapshot keep their lists to themselves: a program reads them by their methods. Package snapshot
 // sets these functions, so that the packages that make such values, or walk over a million entries, reach the lists.
 var (
@@ -11,6 +16,8 @@ var (
 	SetDelta func(m any, sums *Sums)
 	// AppendDelta appends the Delta of a *snapshot.Mark as its String prints it, with a line break at its end.
 	AppendDelta func(b []byte, m any) []byte
+	// MemoryLines prints the types of memory of a *snapshot.Mark that have live buffers, apart from plain device memory.
+	MemoryLines func(m any) string
 )
 
 // In returns a *snapshot.Snapshot with these lists.
@@ -23,4 +30,21 @@ func In[S any](s *S, t Tables) *S {
 func InHistory[D any](d *D, t HistoryTables) *D {
 	*OfHistory(d) = t
 	return d
+}
+
+// ByMemory counts buffers by their type of memory.
+type ByMemory [alloc.ImportedMemory + 1]mem.Tally
+
+// Map returns the types that have buffers; nil if none has.
+func (b *ByMemory) Map() (types map[alloc.Memory]mem.Tally) {
+	for m, t := range b {
+		if t == (mem.Tally{}) {
+			continue
+		}
+		if types == nil {
+			types = make(map[alloc.Memory]mem.Tally)
+		}
+		types[alloc.Memory(m)] = t
+	}
+	return types
 }

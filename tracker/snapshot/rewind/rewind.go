@@ -233,6 +233,7 @@ func (w *rewind) result(event uint64) *snapshot.Snapshot {
 		Events: event, Settings: s.Settings,
 	}
 	at.DriverUsed, at.DriverTotal = -1, s.DriverTotal
+	at.Memory = make(map[alloc.Memory]mem.Tally)
 	buffers := make([]alloc.Ptr, 0, len(w.live))
 	for p := range w.live {
 		buffers = append(buffers, p)

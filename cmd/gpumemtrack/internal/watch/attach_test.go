@@ -356,11 +356,9 @@ func attachedUntilRead(t *testing.T, o attachOptions, program string) string {
 
 // TestAttachedTotals: a device has a peak and a total, the host's memory has only what is live.
 func TestAttachedTotals(t *testing.T) {
-	host := snapshot.Levels{}
-	host.Memory[alloc.PinnedMemory] = mem.Tally{Count: 2, Bytes: 3 * alloc.MiB}
+	host := snapshot.Levels{Memory: map[alloc.Memory]mem.Tally{alloc.PinnedMemory: {Count: 2, Bytes: 3 * alloc.MiB}}}
 	live := mem.Tally{Count: 1, Bytes: alloc.MiB}
-	device := snapshot.Levels{Live: live}
-	device.Memory[alloc.DeviceMemory] = live
+	device := snapshot.Levels{Live: live, Memory: map[alloc.Memory]mem.Tally{alloc.DeviceMemory: live}}
 	assert.Equal(t, "2 buffers, 3.0 MiB live", attachedTotals(&snapshot.Snapshot{Levels: host}))
 	assert.Equal(t, "1 buffer, 1.0 MiB live; peak 1 buffer, 1.0 MiB; in all 1 buffer, 1.0 MiB",
 		attachedTotals(&snapshot.Snapshot{Levels: device, Peak: live, Total: live}))

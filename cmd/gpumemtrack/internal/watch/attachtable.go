@@ -42,7 +42,7 @@ func writeAttachedMark(w io.Writer, s *attach.Source, m *snapshot.Mark, asJSON b
 	if len(lines) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n%s | %v, %s [%d] | %v live\n", m.Time.Format("15:04:05"), s.Origin(), device, ordinal, m.Live.Add(m.Memory.Host()))
+	fmt.Fprintf(w, "\n%s | %v, %s [%d] | %v live\n", m.Time.Format("15:04:05"), s.Origin(), device, ordinal, m.Live.Add(m.Host()))
 	const most = 40
 	for _, l := range lines[:min(len(lines), most)] {
 		fmt.Fprintf(w, "%-26s | %-8v | %v\n", signedTally(l.Tally), l.use, l.Frame)
@@ -159,7 +159,7 @@ func liveByStack(s *snapshot.Snapshot) (all []stackTally) {
 // not known.
 func attachedTotals(s *snapshot.Snapshot) string {
 	if s.Total.IsZero() {
-		return fmt.Sprintf("%v live", s.Memory.Host())
+		return fmt.Sprintf("%v live", s.Host())
 	}
 	of := ""
 	if s.Reserved > s.Allocated {

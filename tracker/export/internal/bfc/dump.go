@@ -53,6 +53,9 @@ func (d *Failure) dump() *snapshot.Dump {
 		b.at.Ordinal, _ = strconv.Atoi(m[1])
 	}
 	b.at.Events = uint64(len(b.allocations))
+	if b.at.Live.Count > 0 {
+		b.at.Memory = map[alloc.Memory]mem.Tally{alloc.UnknownMemory: b.at.Live}
+	}
 	b.at.Allocated, b.at.Total, b.at.Peak = b.at.Live.Bytes, b.at.Live, b.at.Live
 	b.at.DriverUsed, b.at.DriverTotal = -1, -1
 	b.at.Settings = map[string]string{walk.AllocatorSetting: walk.BFCAllocator}
@@ -123,7 +126,6 @@ func (b *builder) add(c *chunk) {
 	e.Live, e.Peak, e.Total = e.Live+1, e.Peak+1, e.Total+1
 	one := mem.Tally{Count: 1, Bytes: c.size}
 	b.at.Live = b.at.Live.Add(one)
-	b.at.Memory[alloc.UnknownMemory] = b.at.Memory[alloc.UnknownMemory].Add(one)
 	b.allocations = append(b.allocations, tables.AllocationEntry{Site: site, Ptr: c.ptr, Allocated: c.size, Seq: uint64(len(b.allocations))})
 }
 
