@@ -98,7 +98,7 @@ func TestCloseReleasesTheDevicesEvents(t *testing.T) {
 func TestCloseInTheMidst(t *testing.T) {
 	dev := device(t, sim.Config{Memory: alloc.GiB, Overhead: -1})
 	tr, _ := open(t, tracker.Config{
-		Device: dev, MaxEvents: 100, MaxMarks: 3, OOMDir: t.TempDir(), Sections: tracker.SectionConfig{NoHost: true},
+		Device: dev, MaxEvents: 100, MaxMarks: 3, OOMDir: t.TempDir(), Sections: tracker.SectionConfig{Host: "none"},
 	})
 	var group sync.WaitGroup
 	for _, ask := range []func(*testing.T, *tracker.MemTracker){work, work, work, work, look, mark, tell} {

@@ -111,21 +111,17 @@ const defaultMaxEvents = 1 << 16
 // disturb the program: the device's memory and time, and the process's resident set at both
 // ends.
 type SectionConfig struct {
-	// HostDetail also measures Go's heap, the peak of the resident set and the processor time,
-	// which takes several times as long (BenchmarkSection). GCBefore and ResetHostPeak include
-	// it. Without it, the resident set may be up to 10 µs old.
-	HostDetail bool
+	// Host says what is measured of the process. "" is its resident set, up to 10 µs old. "detail" adds
+	// Go's heap, the peak of the resident set and the processor time, which takes several times as long
+	// (BenchmarkSection). "peak" also resets the kernel's peak of the resident set (VmHWM) at each begin
+	// and end: the section's host peak is then exact, and other readers of that peak get wrong values;
+	// Linux only. "none" measures nothing, which saves most of the time of a section.
+	Host string
 	// GCBefore runs the Go collector before each measurement, outside of the measured time. Host
 	// memory then has no garbage in it, and finalizers and cleanups have freed their buffers. It
-	// also hides how long such buffers really live.
+	// also hides how long such buffers really live. Unless Host is "none", it includes "detail".
 	GCBefore bool
-	// ResetHostPeak resets the kernel's peak of the resident set (VmHWM) at each begin and end.
-	// The section's host peak is then exact, and other readers of that peak get wrong values.
-	// Linux only.
-	ResetHostPeak bool
-	// NoHost and NoDeviceTime turn off the measurement that they name. Measuring the host takes
-	// most of the time of a section (BenchmarkSection).
-	NoHost       bool
+	// NoDeviceTime measures no time of the device.
 	NoDeviceTime bool
 }
 

@@ -43,7 +43,7 @@ func (i slowInterval) Elapsed() (time.Duration, error) {
 // sections before it, while a Profile is made: it has those times, too.
 func TestProfileBesideTheReadingOfTimes(t *testing.T) {
 	dev := &slow{Device: device(t, sim.Config{}), asked: make(chan struct{}), answer: make(chan struct{})}
-	tr, _ := open(t, tracker.Config{Device: dev, Sections: tracker.SectionConfig{NoHost: true}})
+	tr, _ := open(t, tracker.Config{Device: dev, Sections: tracker.SectionConfig{Host: "none"}})
 	const calls = 257 // one more than may wait to be read
 	var group sync.WaitGroup
 	group.Go(func() {

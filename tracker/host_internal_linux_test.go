@@ -18,7 +18,7 @@ import (
 func TestNoAllocationWaitsForTheKernel(t *testing.T) {
 	dev, err := sim.New(sim.Config{})
 	require.NoError(t, err)
-	tr, err := New(Config{Device: dev, Report: io.Discard, Sections: SectionConfig{ResetHostPeak: true}})
+	tr, err := New(Config{Device: dev, Report: io.Discard, Sections: SectionConfig{Host: "peak"}})
 	require.NoError(t, err)
 	defer tr.Close()
 	s := &tr.sections

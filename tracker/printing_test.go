@@ -54,7 +54,7 @@ var notPrinted = map[string]bool{"cache.Config": true, "tracker.Config": true, "
 // TestPrintingBesideUse prints and marshals all that can be reached from a tracker, while others use it: whatever its
 // fields, methods and iterators give, so that a new type is in the test. None shows what is inside.
 func TestPrintingBesideUse(t *testing.T) {
-	tr, _ := open(t, tracker.Config{MaxEvents: 256, MaxMarks: 8, Sections: tracker.SectionConfig{HostDetail: true}})
+	tr, _ := open(t, tracker.Config{MaxEvents: 256, MaxMarks: 8, Sections: tracker.SectionConfig{Host: "detail"}})
 	b := take(t, tr, tracker.Parameter, 8)
 	section := tr.Section("all")
 	_, oom := tr.Alloc(alloc.Shape{1 << 20, 1 << 20}, alloc.Float32, tracker.Input)
@@ -210,7 +210,7 @@ func isValue(of ast.Expr) bool {
 
 // TestNamesInJSON are those of the schemas: in lower case, with the unit of an amount.
 func TestNamesInJSON(t *testing.T) {
-	tr, _ := open(t, tracker.Config{Sections: tracker.SectionConfig{HostDetail: true}})
+	tr, _ := open(t, tracker.Config{Sections: tracker.SectionConfig{Host: "detail"}})
 	section := tr.Section("step")
 	take(t, tr, tracker.Parameter, 1024)
 	require.NoError(t, take(t, tr, tracker.Activation, 1<<20).Free())

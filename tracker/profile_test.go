@@ -22,7 +22,7 @@ type untimed struct{ alloc.Device }
 // profiled runs two steps of two layers, with a clock that passes a second at each look.
 func profiled(t *testing.T) sections.Profile {
 	tr, _ := open(t, tracker.Config{
-		Clock: clock(), Sections: tracker.SectionConfig{NoHost: true}, NoCache: true,
+		Clock: clock(), Sections: tracker.SectionConfig{Host: "none"}, NoCache: true,
 		Device: untimed{device(t, sim.Config{})},
 	})
 	for range 2 {

@@ -237,7 +237,7 @@ func (s *Section) state() *section {
 func (t *MemTracker) lockSections() {
 	s := &t.sections
 	mark := alloc.Bytes(0)
-	if s.config.ResetHostPeak {
+	if s.config.Host == "peak" {
 		s.hostMark.Lock()
 		mark = s.host.ResetPeak()
 	}
@@ -249,7 +249,7 @@ func (t *MemTracker) lockSections() {
 
 func (t *MemTracker) unlockSections() {
 	t.mu.Unlock()
-	if t.sections.config.ResetHostPeak {
+	if t.sections.config.Host == "peak" {
 		t.sections.hostMark.Unlock()
 	}
 }

@@ -18,10 +18,10 @@ func BenchmarkSection(b *testing.B) {
 		sections tracker.SectionConfig
 	}{
 		{"default", tracker.SectionConfig{}},
-		{"no host", tracker.SectionConfig{NoHost: true}},
-		{"ledger only", tracker.SectionConfig{NoHost: true, NoDeviceTime: true}},
-		{"host detail", tracker.SectionConfig{HostDetail: true}},
-		{"host peak reset", tracker.SectionConfig{ResetHostPeak: true}},
+		{"no host", tracker.SectionConfig{Host: "none"}},
+		{"ledger only", tracker.SectionConfig{Host: "none", NoDeviceTime: true}},
+		{"host detail", tracker.SectionConfig{Host: "detail"}},
+		{"host peak reset", tracker.SectionConfig{Host: "peak"}},
 	} {
 		b.Run(test.name, func(b *testing.B) {
 			tr := newBench(b, tracker.Config{Sections: test.sections})
@@ -71,7 +71,7 @@ func BenchmarkSectionApart(b *testing.B) {
 func BenchmarkSectionBesideOpen(b *testing.B) {
 	for _, n := range []int{100, 10_000} {
 		b.Run(fmt.Sprintf("open=%d", n), func(b *testing.B) {
-			tr := newBench(b, tracker.Config{Sections: tracker.SectionConfig{NoHost: true, NoDeviceTime: true}})
+			tr := newBench(b, tracker.Config{Sections: tracker.SectionConfig{Host: "none", NoDeviceTime: true}})
 			root := tr.Section("root")
 			open := make([]*tracker.Section, n)
 			for i := range open {

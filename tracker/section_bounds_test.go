@@ -30,7 +30,7 @@ func logged() (*slog.Logger, *bytes.Buffer) {
 }
 
 func TestPathsAreBounded(t *testing.T) {
-	tr, _ := open(t, tracker.Config{NoCache: true, Sections: tracker.SectionConfig{NoHost: true, NoDeviceTime: true}})
+	tr, _ := open(t, tracker.Config{NoCache: true, Sections: tracker.SectionConfig{Host: "none", NoDeviceTime: true}})
 	for i := range 20_000 {
 		tr.Do(fmt.Sprint("s", i), func() {})
 	}
@@ -47,7 +47,7 @@ func TestOpenSectionsAreBounded(t *testing.T) {
 	logger, text := logged()
 	dev := &timed{Device: device(t, sim.Config{})}
 	tr, _ := open(t, tracker.Config{
-		Device: dev, Logger: logger, MaxEvents: 10, Sections: tracker.SectionConfig{NoHost: true},
+		Device: dev, Logger: logger, MaxEvents: 10, Sections: tracker.SectionConfig{Host: "none"},
 	})
 	root := tr.Section("root")
 	buf := take(t, tr, tracker.Input, 100)
@@ -90,7 +90,7 @@ func TestOpenSectionsAreBounded(t *testing.T) {
 
 func TestDepthIsBounded(t *testing.T) {
 	logger, text := logged()
-	tr, _ := open(t, tracker.Config{Logger: logger, Sections: tracker.SectionConfig{NoHost: true}})
+	tr, _ := open(t, tracker.Config{Logger: logger, Sections: tracker.SectionConfig{Host: "none"}})
 	var opened []*tracker.Section
 	for range 300 {
 		opened = append(opened, tr.Section("s"))

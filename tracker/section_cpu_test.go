@@ -12,7 +12,7 @@ import (
 )
 
 func TestProcessorTimeOfASection(t *testing.T) {
-	tr, _ := open(t, tracker.Config{Sections: tracker.SectionConfig{HostDetail: true}})
+	tr, _ := open(t, tracker.Config{Sections: tracker.SectionConfig{Host: "detail"}})
 	s := tr.Section("busy")
 	if s.Data().CPUTime < 0 {
 		t.Skip("this system tells no processor time")
@@ -29,7 +29,7 @@ func TestProcessorTimeOfASection(t *testing.T) {
 }
 
 func TestProcessorTimeIsMeasuredWhenAskedFor(t *testing.T) {
-	for _, cfg := range []tracker.SectionConfig{{}, {NoHost: true, HostDetail: true}} {
+	for _, cfg := range []tracker.SectionConfig{{}, {Host: "none", GCBefore: true}} {
 		tr, _ := open(t, tracker.Config{Sections: cfg})
 		d := tr.Do("s", func() {}).Data()
 		assert.Equal(t, time.Duration(-1), d.CPUTime)

@@ -41,7 +41,7 @@ func TestResidentSetOfASection(t *testing.T) {
 }
 
 func TestHostDetailOfASection(t *testing.T) {
-	for _, cfg := range []tracker.SectionConfig{{HostDetail: true}, {GCBefore: true}} {
+	for _, cfg := range []tracker.SectionConfig{{Host: "detail"}, {GCBefore: true}} {
 		tr, _ := open(t, tracker.Config{Sections: cfg})
 		memory := make([]byte, residentSize)
 		d := tr.Do("s", func() { touch(memory) }).Data()
@@ -52,7 +52,7 @@ func TestHostDetailOfASection(t *testing.T) {
 }
 
 func TestHostMemoryOfASection(t *testing.T) {
-	tr, _ := open(t, tracker.Config{Sections: tracker.SectionConfig{ResetHostPeak: true, GCBefore: true}})
+	tr, _ := open(t, tracker.Config{Sections: tracker.SectionConfig{Host: "peak", GCBefore: true}})
 	memory := mapped(t)
 	outer := tr.Section("outer")
 	inner := tr.Do("inner", func() { touch(memory) }).Data()
@@ -88,7 +88,7 @@ func TestCloseClosesWhatTheKernelIsAskedThrough(t *testing.T) {
 		return open
 	}
 	before := files()
-	for _, cfg := range []tracker.SectionConfig{{}, {HostDetail: true}} {
+	for _, cfg := range []tracker.SectionConfig{{}, {Host: "detail"}} {
 		tr, _ := open(t, tracker.Config{Sections: cfg})
 		assert.Equal(t, before, files(), "none without a section")
 		tr.Do("s", func() {})

@@ -24,7 +24,7 @@ func TestRandomSections(t *testing.T) {
 		dev, err := sim.New(sim.Config{Memory: alloc.GiB})
 		require.NoError(rt, err)
 		tr, err := tracker.New(tracker.Config{
-			Device: dev, Report: io.Discard, MaxEvents: 10, Sections: tracker.SectionConfig{NoHost: true},
+			Device: dev, Report: io.Discard, MaxEvents: 10, Sections: tracker.SectionConfig{Host: "none"},
 		})
 		require.NoError(rt, err)
 		p := &sectionProgram{T: rt, tr: tr}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
@@ -114,7 +115,7 @@ func TestSectionsLeaveTheCacheAlone(t *testing.T) {
 }
 
 func TestGCBeforeRunsTheCollectorAtBothEnds(t *testing.T) {
-	tr, _ := open(t, tracker.Config{Sections: tracker.SectionConfig{GCBefore: true, NoHost: true}})
+	tr, _ := open(t, tracker.Config{Sections: tracker.SectionConfig{GCBefore: true, Host: "none"}})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	tr.Do("s", func() {})
@@ -122,8 +123,13 @@ func TestGCBeforeRunsTheCollectorAtBothEnds(t *testing.T) {
 	assert.GreaterOrEqual(t, after.NumForcedGC-before.NumForcedGC, uint32(2))
 }
 
+func TestWhatOfTheHostASectionMeasures(t *testing.T) {
+	_, err := tracker.New(tracker.Config{Device: device(t, sim.Config{}), Sections: tracker.SectionConfig{Host: "details"}})
+	assert.EqualError(t, err, `new tracker: Config.Sections.Host is "details": want "", "detail", "peak" or "none"`)
+}
+
 func TestNoHost(t *testing.T) {
-	tr, _ := open(t, tracker.Config{Sections: tracker.SectionConfig{NoHost: true, GCBefore: true, ResetHostPeak: true}})
+	tr, _ := open(t, tracker.Config{Sections: tracker.SectionConfig{Host: "none", GCBefore: true}})
 	d := tr.Do("s", func() {}).Data()
 	unknown := sections.MemoryUse{Before: -1, Used: -1, Peak: -1}
 	assert.Equal(t, unknown, d.RSS)

@@ -259,7 +259,7 @@ func TestAnEndElsewhere(t *testing.T) {
 // TestSectionsThatNeverEnd belong to goroutines that are gone, whose place in memory
 // others take.
 func TestSectionsThatNeverEnd(t *testing.T) {
-	tr, _ := open(t, tracker.Config{NoCache: true, Sections: tracker.SectionConfig{NoHost: true, NoDeviceTime: true}})
+	tr, _ := open(t, tracker.Config{NoCache: true, Sections: tracker.SectionConfig{Host: "none", NoDeviceTime: true}})
 	for range 100 {
 		var group sync.WaitGroup
 		for range 20 {

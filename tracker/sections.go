@@ -1,6 +1,8 @@
 package tracker
 
 import (
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -22,7 +24,7 @@ type sectionTable struct {
 	toldMany, toldDeep atomic.Bool // see warnSections
 
 	// hostMark makes reading the kernel's mark and setting it back one step. It is
-	// taken before the tracker's mutex, and only with ResetHostPeak.
+	// taken before the tracker's mutex, and only if Host is "peak".
 	hostMark sync.Mutex
 
 	paths            paths
@@ -40,14 +42,17 @@ const (
 	maxDepth = 1 << 8
 )
 
-func (s *sectionTable) init(cfg SectionConfig, device alloc.Device) {
+func (s *sectionTable) init(cfg SectionConfig, device alloc.Device) error {
+	if !slices.Contains([]string{"", "detail", "peak", "none"}, cfg.Host) {
+		return fmt.Errorf("Config.Sections.Host is %q: want \"\", \"detail\", \"peak\" or \"none\"", cfg.Host)
+	}
 	s.config = cfg
-	s.config.ResetHostPeak = cfg.ResetHostPeak && !cfg.NoHost
-	s.host.Init(cfg.NoHost, cfg.HostDetail || cfg.GCBefore || cfg.ResetHostPeak)
+	s.host.Init(cfg.Host == "none", cfg.Host != "" || cfg.GCBefore)
 	if !cfg.NoDeviceTime {
 		s.timer, _ = alloc.As[ability.Timer](device)
 	}
 	s.reset()
+	return nil
 }
 
 func (s *sectionTable) reset() {
@@ -125,7 +130,7 @@ func (s *sectionTable) begin(in *section) {
 	}
 	s.youngest = in
 	s.gpuPeaks.begin(&in.gpu, in.from.gpu)
-	if s.config.ResetHostPeak {
+	if s.config.Host == "peak" {
 		in.host = new(run)
 		s.hostPeaks.begin(in.host, 0)
 	}

@@ -57,7 +57,9 @@ func New(cfg Config) (*MemTracker, error) {
 	if err := t.addCache(cfg.NoCache); err != nil {
 		return nil, fmt.Errorf("new tracker: %w", errors.Join(err, opened.close()))
 	}
-	t.sections.init(cfg.Sections, t.device)
+	if err := t.sections.init(cfg.Sections, t.device); err != nil {
+		return nil, fmt.Errorf("new tracker: %w", errors.Join(err, opened.close()))
+	}
 	if cfg.FindLateWrites {
 		var err error
 		if t.freed, err = newFreedMemory(t); err != nil {

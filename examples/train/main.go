@@ -38,7 +38,7 @@ func run(out io.Writer, batch, steps int, by string) (err error) {
 	}
 	tr, err := tracker.New(tracker.Config{
 		Report:   io.Discard,
-		Sections: tracker.SectionConfig{HostDetail: true}, // Go's heap and the peak of the resident set, too
+		Sections: tracker.SectionConfig{Host: "detail"}, // Go's heap and the peak of the resident set, too
 	})
 	if err != nil {
 		return err

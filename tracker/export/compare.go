@@ -21,9 +21,6 @@ func Bys() []string {
 	return []string{"line", "function", "path", "shape", "kind", "section", "device", "stream", "memory", "label", "size"}
 }
 
-// Ofs returns the tallies: "live", "peak" and "total".
-func Ofs() []string { return []string{"live", "peak", "total"} }
-
 // Line is the memory of one key, before and after, in all processes and in each.
 type Line struct {
 	Key    string      `json:"key"`
@@ -35,8 +32,8 @@ type Line struct {
 // Change returns After less Before.
 func (l Line) Change() mem.Tally { return l.After.Sub(l.Before) }
 
-// Compare sums up two runs of any number of processes each, by one of Bys, and counts one of Ofs; any other word
-// means "line" and "live". It compares each process with the one
+// Compare sums up two runs of any number of processes each, by one of Bys, and counts the tally of that name:
+// "live", "peak" or "total". Any other word means "line" and "live". It compares each process with the one
 // at the same index, or with an empty one if that is nil or missing. Lines that changed come first,
 // growth before shrinkage and larger changes first; then the others. Lines of sizes are sorted by
 // size, the largest first. The second result is the sum of all lines.

@@ -78,7 +78,7 @@ func newSubject(w *world, from *pool, ownCache bool) *subject {
 	lost := max(0, w.rand.IntN(6)-3)
 	s.config = tracker.Config{
 		Device: w.device, NoCache: !ownCache, Report: s.report, MaxEvents: 1 << 16, MaxMarks: 5,
-		FindLost: lost == 1, FreeLost: lost == 2, Sections: tracker.SectionConfig{NoHost: true},
+		FindLost: lost == 1, FreeLost: lost == 2, Sections: tracker.SectionConfig{Host: "none"},
 		Logger: slog.New(handler{slog.DiscardHandler, func() { w.callback(s) }}),
 		Clock: func() time.Time {
 			w.callback(s)

@@ -32,7 +32,7 @@ type Measured struct {
 	// CPUTime is the processor time of the whole process during the section, in the program and in
 	// the kernel. It includes goroutines that have nothing to do with the section, and Go's
 	// collector: the system does not measure goroutines apart. If it is more than Time, more than
-	// one processor worked. It is -1 without SectionConfig.HostDetail.
+	// one processor worked. It is -1 unless SectionConfig.Host is "detail" or "peak".
 	CPUTime time.Duration `json:"cpu_time_ns"`
 
 	// Allocated and Freed are the bytes that the section itself and its parts allocated and freed;
@@ -56,9 +56,9 @@ type Data struct {
 	// whichever goroutine allocated them. Its peak is exact.
 	GPU MemoryUse
 	// RSS is the process's resident set as the kernel counts it, which lags behind by some MiB on
-	// machines with many processors. Without SectionConfig.HostDetail the reading may be up to 10
-	// µs old. Heap is the objects on Go's heap, including dead ones not collected yet. Heap and
-	// the peak of RSS are known only with SectionConfig.HostDetail.
+	// machines with many processors. Heap is the objects on Go's heap, including dead ones not collected
+	// yet. Heap and the peak of RSS are known only if SectionConfig.Host is "detail" or "peak"; otherwise
+	// the reading of RSS may be up to 10 µs old.
 	RSS  MemoryUse
 	Heap MemoryUse
 }

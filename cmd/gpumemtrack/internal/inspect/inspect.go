@@ -29,18 +29,21 @@ type tableOptions struct {
 	filter filter
 }
 
+// tallies are those that export.Compare counts.
+var tallies = []string{"live", "peak", "total"}
+
 func (o *tableOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&o.top, "top", 20, "print `N` lines, or all if 0; --json prints all unless --top is given")
 	flags.StringVar(&o.by, "by", "line", "sum up by `WHAT`: "+joined(export.Bys()))
-	flags.StringVar(&o.of, "of", "live", "`WHICH` memory: "+joined(export.Ofs())+"; pprof profiles and PyTorch snapshots without events have no peak")
+	flags.StringVar(&o.of, "of", "live", "`WHICH` memory: "+joined(tallies)+"; pprof profiles and PyTorch snapshots without events have no peak")
 	flags.BoolVar(&o.host, "host", false, "pinned and mapped host memory, instead of device memory")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	addMemoryFlag(cmd, &o.memory)
 	addMomentFlag(cmd, &o.at)
 	o.filter.flags(cmd)
 	cli.Complete(cmd, "by", list(export.Bys())...)
-	cli.Complete(cmd, "of", list(export.Ofs())...)
+	cli.Complete(cmd, "of", list(tallies)...)
 }
 
 func list[T ~string](words []T) []string {
@@ -58,8 +61,8 @@ func (o *tableOptions) check(cmd *cobra.Command) error {
 	switch {
 	case !slices.Contains(export.Bys(), o.by):
 		return cli.UsageError("--by %q: want one of %s", o.by, joined(export.Bys()))
-	case !slices.Contains(export.Ofs(), o.of):
-		return cli.UsageError("--of %q: want one of %s", o.of, joined(export.Ofs()))
+	case !slices.Contains(tallies, o.of):
+		return cli.UsageError("--of %q: want one of %s", o.of, joined(tallies))
 	case o.at != "" && o.of != "live":
 		return cli.UsageError("--at %s: --of %s is not memory at a moment", o.at, o.of)
 	case o.top < 0:
