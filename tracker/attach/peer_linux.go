@@ -143,10 +143,10 @@ func (e *event) of(p *peer, text []byte) bool {
 	}
 	e.pid = p.pid
 	switch e.phase {
-	case forked: // the arguments were the token
-		e.args = [6]uint64{uint64(p.pid)}
+	case forked: // the arguments were the token, and the last one says which files came: see take
+		e.args = [6]uint64{0: uint64(p.pid), 5: e.args[5]}
 	case execed:
-		e.args = [6]uint64{}
+		e.args = [6]uint64{5: e.args[5]}
 	case exited:
 		e.args[0] = 0 // a thread: the end of a process is seen from here
 	}
