@@ -65,21 +65,26 @@ func (l *lines) returnsNothing(address uint64) bool {
 	}
 }
 
-// isNothing reports whether a function has no type that it returns, or a struct's.
+const maxTypes = 16 // a typedef of a typedef
+
+// isNothing reports whether a function has no type that it returns, or a struct's. It follows the type from entry to entry:
+// package dwarf would read all members of a struct, too.
 func (l *lines) isNothing(function *dwarf.Entry) bool {
-	at, ok := l.attribute(function, dwarf.AttrType, 0).(dwarf.Offset)
-	if !ok {
-		return true
-	}
-	its, err := l.data.Type(at)
-	for err == nil {
-		switch t := its.(type) {
-		case *dwarf.TypedefType:
-			its = t.Type
-		case *dwarf.QualType:
-			its = t.Type
-		case *dwarf.StructType:
+	its := function
+	for range maxTypes {
+		at, ok := l.attribute(its, dwarf.AttrType, 0).(dwarf.Offset)
+		if !ok {
+			return true // void
+		}
+		r, err := l.data.Reader(), error(nil)
+		r.Seek(at)
+		if its, err = r.Next(); err != nil || its == nil {
+			return false
+		}
+		switch its.Tag {
+		case dwarf.TagStructType, dwarf.TagClassType, dwarf.TagUnionType:
 			return true
+		case dwarf.TagTypedef, dwarf.TagConstType, dwarf.TagVolatileType:
 		default:
 			return false
 		}
