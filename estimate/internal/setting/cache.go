@@ -149,7 +149,7 @@ func (c KVConfig) check() (keys, values Blocks, err error) {
 		}
 	}
 	if err == nil && c.Full > c.Layers {
-		err = fmt.Errorf("Full is %d: want at most the %d Layers", c.Full, c.Layers)
+		err = fmt.Errorf("of %d Layers, Full is %d: want at most as many", c.Layers, c.Full)
 	}
 	return keys, values, err
 }
