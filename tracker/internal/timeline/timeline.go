@@ -197,7 +197,7 @@ func (b *timelineBuilder) split(r *snapshot.Dump) {
 	for _, name := range b.sites.names {
 		b.Sites = append(b.Sites, Layer{Name: name})
 	}
-	b.Kinds, b.Sites = append(b.Kinds, Layer{Name: "other byKind"}), append(b.Sites, Layer{Name: "other lines"})
+	b.Kinds, b.Sites = append(b.Kinds, Layer{Name: "other kinds"}), append(b.Sites, Layer{Name: "other lines"})
 }
 
 // extent finds how much memory each key had: its level at the end, its change over all events, and

@@ -76,6 +76,7 @@ func TestTimelineFollowsTheHistory(t *testing.T) {
 		assert.Equal(t, level, sum(line.Kinds, 0))
 		assert.True(t, slices.IsSorted(line.Seconds))
 		assert.LessOrEqual(t, len(line.Kinds), 9)
+		assert.Equal(t, "other kinds", line.Kinds[len(line.Kinds)-1].Name, "there are more than eight")
 		if highest == r.Snapshot.Peak.Bytes {
 			require.NotNil(t, line.Peak)
 			assert.Equal(t, highest, line.Peak.Bytes)
