@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
@@ -146,19 +145,7 @@ func isAsGDB(s mem.Stack, want []callerByGDB) bool {
 // TestThreadsEndWithTheirFunction: where frame pointers give no more than a thread's first function, its stack is whole, and says
 // nothing of an early end.
 func TestThreadsEndWithTheirFunction(t *testing.T) {
-	libs, err := gpuemu.Build()
-	if err != nil {
-		t.Skip(err)
-	}
-	dir := t.TempDir()
-	library, path := filepath.Join(dir, "libpool.so"), filepath.Join(dir, "pieces")
-	for _, args := range [][]string{
-		{"-g", "-O2", "-shared", "-fPIC", "-o", library, "testdata/pool.c", "-L" + libs.Dir, "-lcuda"},
-		{"-g", "-O1", "-fomit-frame-pointer", "-DPOOL", "-o", path, "testdata/pieces.c", library, "-Wl,-rpath," + dir, "-L" + libs.Dir, "-l:libcuda.so.1", "-lpthread"},
-	} {
-		text, err := exec.Command(compiler(), args...).CombinedOutput()
-		require.NoError(t, err, "%s", text)
-	}
+	library, path := buildPieces(t, "-fomit-frame-pointer")
 	pair, err := parsePair(library + ":pool_alloc(size=2,out=3),pool_free(address=2)")
 	require.NoError(t, err)
 	w := newWatcher(t, Config{pairs: []functionPair{pair}})

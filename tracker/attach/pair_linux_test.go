@@ -100,22 +100,28 @@ func TestFunctionsThatReturnNothing(t *testing.T) {
 	}
 }
 
-// TestALinkedLibrary: a library that is known by its name alone, and that only the program knows where to find, is watched from its
-// first call on. Nobody looks at what the program has loaded.
-func TestALinkedLibrary(t *testing.T) {
+// buildPieces builds a program that takes its memory from a library, which only it knows where to find.
+func buildPieces(t *testing.T, flags ...string) (library, path string) {
 	libs, err := gpuemu.Build()
 	if err != nil {
 		t.Skip(err)
 	}
 	dir := t.TempDir()
-	library, path := filepath.Join(dir, "libpool.so"), filepath.Join(dir, "pieces")
+	library, path = filepath.Join(dir, "libpool.so"), filepath.Join(dir, "pieces")
 	for _, args := range [][]string{
 		{"-g", "-O2", "-shared", "-fPIC", "-o", library, "testdata/pool.c", "-L" + libs.Dir, "-lcuda"},
-		{"-g", "-O1", "-DPOOL", "-o", path, "testdata/pieces.c", library, "-Wl,-rpath," + dir, "-L" + libs.Dir, "-l:libcuda.so.1", "-lpthread"},
+		append(flags, "-g", "-O1", "-DPOOL", "-o", path, "testdata/pieces.c", library, "-Wl,-rpath,"+dir, "-L"+libs.Dir, "-l:libcuda.so.1", "-lpthread"),
 	} {
 		text, err := exec.Command(compiler(), args...).CombinedOutput()
 		require.NoError(t, err, "%s", text)
 	}
+	return library, path
+}
+
+// TestALinkedLibrary: a library that is known by its name alone, and that only the program knows where to find, is watched from its
+// first call on. Nobody looks at what the program has loaded.
+func TestALinkedLibrary(t *testing.T) {
+	library, path := buildPieces(t)
 	for name, command := range map[string][]string{"the command": {path}, "a child": {"sh", "-c", `"$0" wait; true`, path}} {
 		t.Run(name, func(t *testing.T) {
 			w := newWatcher(t, Config{Functions: []string{"libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)"}, searchEvery: time.Hour})
