@@ -34,6 +34,9 @@ const (
 // gap is said where callers may be missing between two frames: the register has the frame pointer of a function further out.
 const gap = "(callers may be missing here: %s has no table of them, and may keep no frame pointers)"
 
+// gaps is said once after several frames without a name: code that is made at run time, as a rule.
+const gaps = "(callers may be missing here and between the nameless frames before this: %s has no table of them, and may keep no frame pointers)"
+
 // code is what there is at a return address.
 type code struct {
 	frames  []mem.Frame // the function, after those that were inlined; of Python those that it runs
@@ -86,10 +89,15 @@ func (s *Symbolizer) joined(all []code, end string) (stack mem.Stack) {
 	for !full && len(all) > 1 && starts(all[len(all)-1].native) {
 		all, started = all[:len(all)-1], true
 	}
+	text := gap
 	for i, its := range all {
 		stack = append(stack, its.frames...)
-		if i < len(all)-1 && !its.certain && !starts(its.native) && its.native.Function != "main" {
-			stack = append(stack, note(gap, its.native))
+		switch {
+		case !mayMiss(all, i):
+		case mayMiss(all, i+1) && unnamed(its.native) && unnamed(all[i+1].native) && its.native.File == all[i+1].native.File:
+			text = gaps // the next one says it for both
+		default:
+			stack, text = append(stack, note(text, its.native)), gap
 		}
 	}
 	if full {
@@ -108,6 +116,16 @@ func (s *Symbolizer) joined(all []code, end string) (stack mem.Stack) {
 		return stack
 	}
 	return append(stack, note(end, stack[len(stack)-1]))
+}
+
+// mayMiss reports whether callers may be missing after the code at a place in a stack.
+func mayMiss(all []code, i int) bool {
+	return i < len(all)-1 && !all[i].certain && !starts(all[i].native) && all[i].native.Function != "main"
+}
+
+// unnamed reports whether a frame has an address in place of a name.
+func unnamed(f mem.Frame) bool {
+	return strings.HasPrefix(f.Function, "0x") || f.File != "" && strings.HasPrefix(f.Function, path.Base(f.File)+"+0x")
 }
 
 // note is a frame that says something of another.

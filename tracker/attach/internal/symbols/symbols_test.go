@@ -124,6 +124,37 @@ func TestStacksThatAreCut(t *testing.T) {
 		s.joined([]code{{frames: mem.Stack{f}, native: f, certain: true}, {frames: mem.Stack{nameless}, native: nameless, certain: true}}, TooMany))
 }
 
+// TestNotesAreNotRepeated: of several frames without a name, such as those of a JVM, one note says that callers may be missing.
+func TestNotesAreNotRepeated(t *testing.T) {
+	const tail = " has no table of them, and may keep no frame pointers)"
+	s := &Symbolizer{most: 64}
+	at := func(name, file string, certain bool) code {
+		f := mem.Frame{Function: name, File: file}
+		return code{frames: mem.Stack{f}, native: f, certain: certain}
+	}
+	alloc, call, main := at("alloc", "/lib/libjni.so", true), at("call_helper", "/lib/libjvm.so", true), at("main", "/bin/java", true)
+	jit := func(name string) code { return at(name, "", false) }
+	other := func(name string) code { return at(name, "/lib/libfast.so", false) }
+	for name, test := range map[string]struct {
+		all  []code
+		want []string
+	}{
+		"one":        {[]code{alloc, jit("0x1"), call, main}, []string{"alloc", "0x1", "(callers may be missing here: 0x1" + tail, "call_helper", "main"}},
+		"three":      {[]code{alloc, jit("0x1"), jit("0x2"), jit("0x3"), call, main}, []string{"alloc", "0x1", "0x2", "0x3", "(callers may be missing here and between the nameless frames before this: 0x3" + tail, "call_helper", "main"}},
+		"two and 1":  {[]code{jit("0x1"), jit("0x2"), call, jit("0x3"), main}, []string{"0x1", "0x2", "(callers may be missing here and between the nameless frames before this: 0x2" + tail, "call_helper", "0x3", "(callers may be missing here: 0x3" + tail, "main"}},
+		"of a file":  {[]code{other("libfast.so+0x1"), other("libfast.so+0x2"), main}, []string{"libfast.so+0x1", "libfast.so+0x2", "(callers may be missing here and between the nameless frames before this: libfast.so" + tail, "main"}},
+		"two files":  {[]code{jit("0x1"), other("libfast.so+0x2"), main}, []string{"0x1", "(callers may be missing here: 0x1" + tail, "libfast.so+0x2", "(callers may be missing here: libfast.so" + tail, "main"}},
+		"with names": {[]code{other("f"), other("g"), main}, []string{"f", "(callers may be missing here: libfast.so" + tail, "g", "(callers may be missing here: libfast.so" + tail, "main"}},
+		"certain":    {[]code{jit("0x1"), at("0x2", "", true), main}, []string{"0x1", "(callers may be missing here: 0x1" + tail, "0x2", "main"}},
+	} {
+		var got []string
+		for _, f := range s.joined(test.all, Whole) {
+			got = append(got, f.Function)
+		}
+		assert.Equal(t, test.want, got, name)
+	}
+}
+
 // TestLinesOfSections: with -O2, main has a section of its own, which stands before the others.
 func TestLinesOfSections(t *testing.T) {
 	if _, err := exec.LookPath("gcc"); err != nil {
