@@ -196,7 +196,11 @@ func (w *Watcher) Close() error {
 		s.wake()
 	}
 	w.mu.Unlock()
-	w.libraries.stop()
+	for _, library := range w.libraries.stop() {
+		w.mu.Lock()
+		w.doubt(0, library+" was found nowhere: not where the dynamic loader looks, and in no process that was watched. Name its path (--functions, Config.Functions)")
+		w.mu.Unlock()
+	}
 	w.feed.detach()
 	w.Sync()
 	w.feed.interrupt()

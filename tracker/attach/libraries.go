@@ -34,6 +34,7 @@ type libraries struct {
 	files  []os.FileInfo
 	pids   map[int]bool
 	failed map[string]bool // what could not be probed is tried once
+	exists map[string]bool // the wanted libraries of which a file was found
 }
 
 const maxFailed = 1 << 10
@@ -45,7 +46,7 @@ const loader = "libc.so"
 var loaders = []string{"libc.so.6", "libdl.so.2"}
 
 func newLibraries(all *shared, to feed, functions []function, runs *python.Processes) *libraries {
-	l := &libraries{all: all, feed: to, pythons: runs, functions: functions, stopped: make(chan struct{}), pids: make(map[int]bool), failed: make(map[string]bool)}
+	l := &libraries{all: all, feed: to, pythons: runs, functions: functions, stopped: make(chan struct{}), pids: make(map[int]bool), failed: make(map[string]bool), exists: make(map[string]bool)}
 	for _, f := range functions {
 		if !slices.Contains(l.wanted, f.library) {
 			l.wanted = append(l.wanted, f.library)
@@ -54,12 +55,18 @@ func newLibraries(all *shared, to feed, functions []function, runs *python.Proce
 	return l
 }
 
-// stop ends the search; nothing is probed any more.
-func (l *libraries) stop() {
+// stop ends the search; nothing is probed any more. It returns the libraries of which no file was found.
+func (l *libraries) stop() (missing []string) {
 	close(l.stopped)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pids = nil
+	for _, library := range l.wanted {
+		if library != "" && !l.exists[library] {
+			missing = append(missing, library)
+		}
+	}
+	return missing
 }
 
 func (l *libraries) add(pid int) {
@@ -82,6 +89,7 @@ func (l *libraries) probe(path, library string) (isNew bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	l.exists[library] = true
 	if slices.ContainsFunc(l.files, func(f os.FileInfo) bool { return os.SameFile(f, info) }) {
 		return false, nil
 	}

@@ -95,6 +95,7 @@ func TestFilesOfALibrary(t *testing.T) {
 	for given, its := range map[string]int{"libpool.so": 3, library: 3, library + ".0": 2} {
 		l := newLibraries(&shared{}, anyLibrary{}, []function{{library: given}}, python.NewProcesses(nil, nil))
 		require.NoError(t, l.probeFirst(nil))
+		assert.Empty(t, l.stop(), "it exists")
 		probed := 0
 		for _, path := range want {
 			info, err := os.Stat(path)
@@ -107,4 +108,11 @@ func TestFilesOfALibrary(t *testing.T) {
 		}
 		assert.Equal(t, its, probed, given)
 	}
+}
+
+// TestALibraryThatIsNowhere is told from one that was found late.
+func TestALibraryThatIsNowhere(t *testing.T) {
+	l := newLibraries(&shared{}, anyLibrary{}, []function{{}, {library: "libnowhere.so"}}, python.NewProcesses(nil, nil))
+	require.NoError(t, l.probeFirst(nil))
+	assert.Equal(t, []string{"libnowhere.so"}, l.stop())
 }

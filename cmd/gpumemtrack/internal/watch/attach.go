@@ -267,14 +267,15 @@ func attachedEnd(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOption
 	return cli.WriteNew(o.output, o.force, write)
 }
 
-// nothingSeen says why that may be. The functions that have a name of ours are known to be right.
+// nothingSeen says why that may be. The functions that have a name of ours are known to be right. The doubts have said whether a library was
+// found, and whether in time.
 func nothingSeen(functions []string) error {
 	if len(functions) == 0 {
 		return errors.New("attach: nothing called the CUDA driver: is libcuda.so.1 the one that the program loads? --library names another")
 	}
 	text := fmt.Sprintf("attach: no allocation by %s was seen", strings.Join(functions, " or "))
 	if i := slices.IndexFunc(functions, func(f string) bool { return !strings.Contains(f, "/") }); i >= 0 {
-		text += ". If the library was found too late, write its path"
+		text += ". If the library was not found, or not in time, write its path"
 		if !strings.Contains(functions[i], ":") {
 			text += fmt.Sprintf(": --functions %s=FILE", functions[i])
 		}
