@@ -263,12 +263,17 @@ func TestCodeInThePlaceOfOther(t *testing.T) {
 // TestCodeThatIsGoneBeforeItsEventIsRead has its own name or none: never that of what came in its place.
 func TestCodeThatIsGoneBeforeItsEventIsRead(t *testing.T) {
 	path, libraries := reopen(t)
-	for inTime := range 2 {
-		t.Run(fmt.Sprint(inTime, " read in time"), func(t *testing.T) {
+	for name, inTime := range map[string]int{"not even its exec is read in time": -1, "none is read in time": 0, "one is read in time": 1} {
+		t.Run(name, func(t *testing.T) {
 			w := newWatcher(t, Config{})
 			var c *client
-			if inTime == 0 {
+			if inTime <= 0 {
 				w.mu.Lock() // the reader cannot go on
+			}
+			if inTime < 0 { // and it is at the exec of another
+				other := exec.Command("true")
+				require.NoError(t, w.Start(other))
+				require.NoError(t, other.Wait())
 			}
 			c = start(t, w, path, libraries[0], libraries[1], libraries[0], libraries[1])
 			if inTime == 1 {
@@ -276,7 +281,7 @@ func TestCodeThatIsGoneBeforeItsEventIsRead(t *testing.T) {
 				w.mu.Lock()
 				fmt.Fprintln(c.in)
 			}
-			for i := inTime; i < 4; i++ {
+			for i := max(inTime, 0); i < 4; i++ {
 				seen := c.out.Scan()
 				if i < 3 { // the last one stays
 					fmt.Fprintln(c.in)
@@ -284,6 +289,11 @@ func TestCodeThatIsGoneBeforeItsEventIsRead(t *testing.T) {
 				if !seen {
 					t.Error("the client ended early")
 				}
+			}
+			if early := &w.feed.(*probes).births; inTime < 0 { // what was read ahead of the reader comes too late as well
+				early.mu.Lock()
+				clear(early.of)
+				early.mu.Unlock()
 			}
 			w.mu.Unlock()
 			w.Sync()

@@ -98,11 +98,16 @@ func (p *process) exec(now time.Duration, before birth) {
 	p.mu.Unlock()
 	former := p.origin.Program
 	p.begin(p.origin.PID, before)
-	p.origin.Program = cmp.Or(p.origin.Program, former) // "" if the process is gone
+	p.runs(cmp.Or(p.origin.Program, former)) // "" if the process is gone
+}
+
+// runs notes the program's name: what is live from now on is this program's.
+func (p *process) runs(program string) {
+	p.origin.Program = program
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, s := range p.sources { // what is live from now on is the new program's
-		s.origin.Program = p.origin.Program
+	for _, s := range p.sources {
+		s.origin.Program = program
 	}
 }
 

@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"time"
@@ -103,12 +104,20 @@ func (w *Watcher) loaded(e *event) {
 
 // unlinked notes that a process may have less code from now on.
 func (w *Watcher) unlinked(pid, since uint32) {
-	if its, ok := w.births[pid]; ok {
+	its, ok := w.births[pid]
+	if ok {
 		its.All, its.since = its.Linked, since
+		if its.origin.Program == "" { // its exec was read too late to tell; no other exec has come since
+			origin := originOf(int(pid))
+			if _, now, ok := w.feed.code(int(pid)); ok && now == since {
+				its.origin = origin
+			}
+		}
 		w.births[pid] = its
 	}
 	if p := w.processes[pid]; p != nil {
 		p.unlinked(since)
+		p.runs(cmp.Or(p.origin.Program, its.origin.Program))
 	}
 }
 
