@@ -39,7 +39,7 @@ func (t *stackTable) add(addresses []uint64, resolve func() mem.Stack) tables.St
 		return t.full
 	}
 	id := t.enter(resolve())
-	t.ids[string([]byte(key))] = id
+	t.ids[strings.Clone(key)] = id
 	return id
 }
 
@@ -95,10 +95,13 @@ var rule = callsite.Rule{Go: callsite.GoLibraries}
 // cases are added here, which only a stack of a whole process has: frames between two languages,
 // and code without names.
 func rank(f mem.Frame) callsite.Rank {
+	versioned := strings.Contains(f.File, "@") // as the files of Go modules are
 	switch {
 	case strings.HasPrefix(path.Base(f.File), "libcuda.so"),
 		strings.Contains(f.Function, "._Cfunc_"),
-		slices.ContainsFunc(passers, func(p string) bool { return strings.HasPrefix(f.Function, p) || strings.Contains(f.File, p+"@") }):
+		slices.ContainsFunc(passers, func(p string) bool {
+			return strings.HasPrefix(f.Function, p) || versioned && strings.Contains(f.File, p+"@")
+		}):
 		return callsite.Machinery
 	case strings.HasPrefix(f.Function, "0x"), strings.Contains(f.Function, ".so") && strings.Contains(f.Function, "+0x"):
 		return callsite.Note

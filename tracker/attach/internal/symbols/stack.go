@@ -3,6 +3,7 @@ package symbols
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -37,30 +38,29 @@ const gap = "(callers may be missing here: %s has no table of them, and may keep
 // gaps is said once after several frames without a name: code that is made at run time, as a rule.
 const gaps = "(callers may be missing here and between the nameless frames before this: %s has no table of them, and may keep no frame pointers)"
 
-// code is what there is at a return address.
-type code struct {
-	frames  []mem.Frame // the function, after those that were inlined; of Python those that it runs
-	native  mem.Frame   // the function itself
-	certain bool        // there is no doubt which function called it
-	its     bool        // it is of Python's interpreter
-}
-
 // Resolve names return addresses. If the stack does not reach an outermost frame, a last frame in parentheses says why; one between
 // two others says that callers may be missing there. What calls main or a thread's first function is left out. Python
 // functions stand where their interpreter's frames are; if it has none, they come at the end.
 func (s *Symbolizer) Resolve(t Trace, python *Python) mem.Stack {
-	all := make([]code, len(t.Addresses))
+	s.room = slices.Grow(s.room[:0], len(t.Addresses))
+	all := s.room[:len(t.Addresses)]
 	pointed := t.Pointed
 	for i, at := range t.Addresses {
 		at-- // within the call, not after it
-		frames, tabled := s.frames(at), s.tabled(at)
-		if !tabled && pointed == Unsaid {
+		its := s.place(at)
+		if !its.tabled && pointed == Unsaid {
 			pointed = i
 		}
-		all[i] = code{frames: frames, native: frames[len(frames)-1], certain: tabled && (pointed == Unsaid || i < pointed) || s.framed(at)}
-		if m, ok := find(s.maps.All, at); ok && python != nil {
+		all[i] = code{
+			frames: its.frames, native: its.frames[len(its.frames)-1],
+			certain: its.tabled && (pointed == Unsaid || i < pointed) || s.framed(at),
+		}
+		if python == nil {
+			continue
+		}
+		if m, ok := find(s.maps.All, at); ok {
 			all[i].its = m.Path == python.Image && all[i].native.Function != "_start"
-			if !m.file() && frames[0].File != m.Path { // what -X perf makes to call a function
+			if !m.file() && its.frames[0].File != m.Path { // what -X perf makes to call a function
 				all[i].frames, all[i].certain = nil, true
 			}
 		}
@@ -89,6 +89,11 @@ func (s *Symbolizer) joined(all []code, end string) (stack mem.Stack) {
 	for !full && len(all) > 1 && starts(all[len(all)-1].native) {
 		all, started = all[:len(all)-1], true
 	}
+	size := 0
+	for _, its := range all {
+		size += len(its.frames)
+	}
+	stack = make(mem.Stack, 0, size)
 	text := gap
 	for i, its := range all {
 		stack = append(stack, its.frames...)

@@ -25,7 +25,9 @@ type Symbolizer struct {
 	changed func()             // called when addresses have come to mean something else
 	images  map[fileID]*loaded // nil of a file that could not be read
 	tables  map[uint64]*table  // by the start of a mapping
+	places  map[uint64]place   // by address, of mappings of files: it depends on the mappings and their files alone
 	python  perfMap
+	room    []code          // of the stack that is named
 	missing map[uint64]bool // by number of the page: no code was there when the maps were read for it
 }
 
@@ -42,7 +44,7 @@ type Maps struct {
 func New(pid, most int, before Maps, read func() []Mapping, changed func()) *Symbolizer {
 	return &Symbolizer{
 		pid: pid, most: most, maps: before, read: read, changed: changed, python: perfMap{pid: pid},
-		images: make(map[fileID]*loaded), tables: make(map[uint64]*table), missing: make(map[uint64]bool),
+		images: make(map[fileID]*loaded), tables: make(map[uint64]*table), places: make(map[uint64]place), missing: make(map[uint64]bool),
 	}
 }
 
@@ -78,7 +80,7 @@ func (s *Symbolizer) Update(now []Mapping) {
 	s.unsure = false
 	if !slices.Equal(s.maps.All, now) {
 		s.maps.All = now
-		clear(s.tables)
+		s.forget()
 		clear(s.missing)
 	}
 }
@@ -86,7 +88,7 @@ func (s *Symbolizer) Update(now []Mapping) {
 // Unlinked says that code may have gone, and other come in its place, even from a file that was written again.
 func (s *Symbolizer) Unlinked() {
 	s.changed()
-	clear(s.tables)
+	s.forget()
 	for _, img := range s.images {
 		if img != nil {
 			img.checked = false
@@ -95,6 +97,12 @@ func (s *Symbolizer) Unlinked() {
 	if !s.Reload() {
 		s.maps.All = s.maps.Linked
 	}
+}
+
+// forget drops what is known of addresses: they may mean something else.
+func (s *Symbolizer) forget() {
+	clear(s.tables)
+	clear(s.places)
 }
 
 // at returns the mapping that an address lies in. The maps are read again for one that is in none, once for a page: a stack that was followed
@@ -112,6 +120,39 @@ func (s *Symbolizer) at(address uint64) (m Mapping, ok bool) {
 		s.missing[page] = true
 	}
 	return m, ok
+}
+
+// place is what is known of the code at an address.
+type place struct {
+	frames []mem.Frame // the function, after those that were inlined; shared
+	tabled bool        // see tabled
+}
+
+// code is what there is at a return address.
+type code struct {
+	frames  []mem.Frame // the function, after those that were inlined; of Python those that it runs
+	native  mem.Frame   // the function itself
+	certain bool        // there is no doubt which function called it
+	its     bool        // it is of Python's interpreter
+}
+
+// maxPlaces is how many places are remembered.
+const maxPlaces = 1 << 16
+
+// place looks at an address once, as long as the mappings stay. What programs write of code that they make may come later than the code.
+func (s *Symbolizer) place(address uint64) place {
+	its, ok := s.places[address]
+	if ok {
+		return its
+	}
+	its = place{s.frames(address), s.tabled(address)}
+	if m, ok := find(s.maps.All, address); ok && m.file() {
+		if len(s.places) == maxPlaces {
+			clear(s.places)
+		}
+		s.places[address] = its
+	}
+	return its
 }
 
 // frames returns the function at an address, after the functions that were inlined into it.

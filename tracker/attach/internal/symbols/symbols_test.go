@@ -58,8 +58,8 @@ torn
 }
 
 func TestStacksWithoutEnd(t *testing.T) {
-	s := &Symbolizer{pid: 1 << 30, read: func() []Mapping { return nil }, images: map[fileID]*loaded{}, tables: map[uint64]*table{}, missing: map[uint64]bool{}}
-	s.maps.All = []Mapping{{0x1000, 0x2000, 0, "fe:00", 1, "/lib/libffi.so.8"}, {0x3000, 0x4000, 0, "fe:00", 2, "/lib/libc.so.6"}}
+	maps := Maps{All: []Mapping{{0x1000, 0x2000, 0, "fe:00", 1, "/lib/libffi.so.8"}, {0x3000, 0x4000, 0, "fe:00", 2, "/lib/libc.so.6"}}}
+	s := New(1<<30, 64, maps, func() []Mapping { return nil }, func() {})
 	assert.Equal(t, mem.Stack{
 		{Function: "libffi.so.8+0xf", File: "/lib/libffi.so.8"},
 		{Function: "(the stack ends early: libffi.so.8 keeps no frame pointers, and has no table of its callers)"},
