@@ -3,6 +3,7 @@ package attach
 import (
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"sync"
@@ -126,7 +127,7 @@ func (w *Watcher) Watch(pid int) error {
 func (w *Watcher) Start(cmd *exec.Cmd) error {
 	cmd.Env = w.feed.environ(cmd.Environ())
 	if !w.cfg.Preload {
-		w.libraries.linked(linked.OfCommand(cmd.Path, cmd.Dir, cmd.Env))
+		w.libraries.linked(linked.OfCommand(cmd.Path, cmd.Dir, cmd.Env), math.MaxUint64)
 	}
 	if err := w.feed.watch(os.Getpid()); err != nil {
 		return fmt.Errorf("attach: %w", err)
@@ -196,6 +197,7 @@ func (w *Watcher) Close() error {
 		s.wake()
 	}
 	w.mu.Unlock()
+	w.Sync() // the programs that have begun are looked at
 	for _, library := range w.libraries.stop() {
 		w.mu.Lock()
 		w.doubt(0, library+" was found nowhere: not where the dynamic loader looks, and in no process that was watched. Name its path (--functions, Config.Functions)")

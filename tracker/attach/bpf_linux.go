@@ -26,7 +26,7 @@ type bpf struct {
 	noFrames *ebpf.Map // a value without Python frames, to start each entry of running from
 	follow   *ebpf.Map // programs that others end by: see followers
 	seen     *ebpf.Map // code objects, by process and address
-	soonGone *ebpf.Map // what is to be read at once. Code objects not seen before: process, place of the frame, address; programs: process, number, 0
+	soonGone *ebpf.Map // what is to be read at once. Code objects not seen before: process, place of the frame, address; programs: process, number, 0, path
 	offsets            // offsets in the kernel's structures
 }
 

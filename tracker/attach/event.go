@@ -171,6 +171,9 @@ func (e *event) read(b []byte) error {
 // frames returns the return addresses, innermost first.
 func (e *event) frames() []uint64 { return e.stack[:e.depth] }
 
+// loader stands for the libraries that have dlopen and dlclose, which are probed to know when code comes and goes.
+const loader = "libc.so"
+
 // feed is where events come from: probes in the kernel, or a library in the programs.
 type feed interface {
 	// watch begins to report on a process and on all that it starts.
@@ -189,8 +192,8 @@ type feed interface {
 	runs(pid int, l python.Layout) error
 	runsOther(pid int)
 	// readSoonGone has what may be gone before its event is applied read as soon as it is seen, and calls begins, in a goroutine of
-	// its own, for each process that begins a program.
-	readSoonGone(of *python.Processes, begins func(pid int))
+	// its own, for each program that begins, with the path of its file.
+	readSoonGone(of *python.Processes, begins func(of program, file string))
 
 	// teach says how to get from the frame with a return address to its caller: from now on the stack needs no copy for it.
 	teach(pid int, generation uint32, pc uint64, s unwind.Step)
@@ -200,7 +203,7 @@ type feed interface {
 	// next waits for an event. The error is errFlushed or os.ErrClosed, or says what was
 	// lost: the next call may succeed.
 	next(e *event) error
-	// flush has next return errFlushed once it has returned all events that there are now.
+	// flush has next return errFlushed once it has returned all events that there are now, and begins has returned for their programs.
 	flush() error
 	// lost returns how many events found no room, and when the first of them was.
 	lost() (count, since uint64)
@@ -214,7 +217,7 @@ type feed interface {
 
 var errFlushed = errors.New("all events that there were have been read")
 
-// program is the run of a program by a process. Its number tells it from others of the process.
+// program is the run of a program by a process. Its number, when it began by the clock of the events, tells it from others of the process.
 type program struct {
 	pid    uint32
 	number uint64

@@ -11,7 +11,7 @@ import (
 )
 
 // offsets are where the kernel has what the programs read of its processes.
-type offsets struct{ tgid, signal, live, memory, startStack, threadBase int32 }
+type offsets struct{ tgid, signal, live, memory, startStack, threadBase, file int32 }
 
 func kernelOffsets() (o offsets, err error) {
 	kernel, err := btf.LoadKernelSpec()
@@ -25,6 +25,7 @@ func kernelOffsets() (o offsets, err error) {
 	}{
 		{&o.tgid, "task_struct", "tgid"}, {&o.signal, "task_struct", "signal"}, {&o.live, "signal_struct", "live"},
 		{&o.memory, "task_struct", "mm"}, {&o.startStack, "mm_struct", "start_stack"}, {&o.threadBase, "task_struct", "thread"}, {&inThread, "thread_struct", threadBase},
+		{&o.file, "linux_binprm", "interp"}, // a script's is its interpreter's
 	} {
 		var s *btf.Struct
 		if err := kernel.TypeByName(it.strukt, &s); err != nil {
@@ -117,18 +118,27 @@ func (m *bpf) generation(process int32) asm.Instructions {
 	}
 }
 
-// exec gives the process another generation: its code is another. The reader of what is soon gone is told first.
+// exec gives the process another generation: its code is another. The reader of what is soon gone is told first, with the program's file.
 func (m *bpf) exec() asm.Instructions {
 	ins := append(m.begin(), m.generation(slotKey)...)
 	ins = append(ins,
 		asm.Mov.Reg(asm.R1, regThread),
 		asm.RSh.Imm(asm.R1, 32),
-		asm.StoreMem(asm.RFP, slotPid, asm.R1, asm.DWord),
+		asm.StoreMem(asm.RFP, slotBegun, asm.R1, asm.DWord),
 		asm.LoadMem(asm.R1, asm.RFP, slotRoom, asm.DWord),
-		asm.StoreMem(asm.RFP, slotPid+8, asm.R1, asm.DWord),
+		asm.StoreMem(asm.RFP, slotBegun+8, asm.R1, asm.DWord),
 	)
-	ins = append(ins, store(asm.RFP, slotPid+16, 0)...) // no code object
-	ins = append(ins, m.tellSoonGone()...)
+	ins = append(ins, store(asm.RFP, slotBegun+16, 0)...) // no code object
+	ins = append(ins, asm.LoadMem(asm.R3, regCtx, 16, asm.DWord))
+	ins = append(ins, readKernel(m.file, 8)...)
+	ins = append(ins,
+		asm.Mov.Reg(asm.R1, asm.RFP),
+		asm.Add.Imm(asm.R1, slotBegun+soonGoneSize),
+		asm.Mov.Imm(asm.R2, maxPath),
+		asm.LoadMem(asm.R3, asm.RFP, slotWord, asm.DWord),
+		asm.FnProbeReadKernelStr.Call(),
+	)
+	ins = append(ins, m.tellSoonGone(slotBegun, soonGoneSize+maxPath)...)
 	ins = append(ins,
 		asm.LoadMem(asm.R1, asm.RFP, slotRoom, asm.DWord),
 		asm.StoreMem(asm.RFP, slotWord, asm.R1, asm.DWord),
@@ -152,13 +162,13 @@ func (m *bpf) unlinks() asm.Instructions {
 	return slices.Concat(m.begin(), m.generation(slotKey), store(asm.RFP, slotWord, 0), m.short(unlinked, waits))
 }
 
-// tellSoonGone passes three words on the program's stack, from slotPid on, to the reader of what is soon gone.
-func (m *bpf) tellSoonGone() asm.Instructions {
+// tellSoonGone passes three words and what follows them on the program's stack to the reader of what is soon gone.
+func (m *bpf) tellSoonGone(slot, size int32) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMapPtr(asm.R1, m.soonGone.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slotPid),
-		asm.Mov.Imm(asm.R3, soonGoneSize),
+		asm.Add.Imm(asm.R2, slot),
+		asm.Mov.Imm(asm.R3, size),
 		asm.Mov.Imm(asm.R4, 0),
 		asm.FnRingbufOutput.Call(),
 	}

@@ -31,18 +31,21 @@ type libraries struct {
 	wanted    []string // as these have them: "" is libcuda
 
 	mu     sync.Mutex
-	files  []os.FileInfo
+	files  []probed
 	pids   map[int]bool
 	failed map[string]bool // what could not be probed is tried once
 	exists map[string]bool // the wanted libraries of which a file was found
 }
 
+// probed is a file whose functions have probes. Of a program that began later, no call is missed.
+type probed struct {
+	os.FileInfo
+	since uint64 // by the clock of the events
+}
+
 const maxFailed = 1 << 10
 
-// loader stands for the libraries that have dlopen and dlclose, which are probed to know when code comes and goes. Before version 2.34
-// of the GNU C library they are in one of their own.
-const loader = "libc.so"
-
+// loaders are the files of loader. Before version 2.34 of the GNU C library its functions are in one of their own.
 var loaders = []string{"libc.so.6", "libdl.so.2"}
 
 func newLibraries(all *shared, to feed, functions []function, runs *python.Processes) *libraries {
@@ -84,21 +87,22 @@ func (l *libraries) remove(pid int) {
 }
 
 // probe probes a file, once. isNew says that it is a library that is watched, and was not probed before. The caller holds l.mu.
-func (l *libraries) probe(path, library string) (isNew bool, err error) {
+func (l *libraries) probe(path, library string) (its probed, isNew bool, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return false, err
+		return its, false, err
 	}
 	l.exists[library] = true
-	if slices.ContainsFunc(l.files, func(f os.FileInfo) bool { return os.SameFile(f, info) }) {
-		return false, nil
+	if i := slices.IndexFunc(l.files, func(f probed) bool { return os.SameFile(f.FileInfo, info) }); i >= 0 {
+		return l.files[i], false, nil
 	}
 	l.findSilent(path, library)
 	if err := l.feed.library(path, library); err != nil {
-		return false, fmt.Errorf("%s: %w", path, err)
+		return its, false, fmt.Errorf("%s: %w", path, err)
 	}
-	l.files = append(l.files, info)
-	return library != loader, nil
+	its = probed{info, monotonic()}
+	l.files = append(l.files, its)
+	return its, library != loader, nil
 }
 
 // findSilent notes the functions of a library of which its file says that they return nothing.
@@ -144,7 +148,7 @@ func (l *libraries) probeAny(library string, paths []string, certain bool) error
 	var errs []error
 	known := len(l.files)
 	for _, path := range paths {
-		_, err := l.probe(path, library)
+		_, _, err := l.probe(path, library)
 		if err != nil && certain {
 			return err
 		}
@@ -204,7 +208,7 @@ func (l *libraries) find() (late map[int]string, err error) {
 			if !ok || l.failed[file] {
 				continue
 			}
-			isNew, err := l.probe(file, library)
+			its, isNew, err := l.probe(file, library)
 			if err != nil {
 				if len(l.failed) == maxFailed {
 					clear(l.failed)
@@ -216,7 +220,7 @@ func (l *libraries) find() (late map[int]string, err error) {
 				return late, fmt.Errorf("process %d: %w", pid, err)
 			}
 			if isNew {
-				late[pid] = m.Path
+				l.holders(its, m.Path, late)
 			}
 		}
 	}
@@ -224,16 +228,36 @@ func (l *libraries) find() (late map[int]string, err error) {
 }
 
 // begins probes what a process's program, which it has just begun, is linked with: as a rule before the dynamic loader has loaded it.
-func (l *libraries) begins(pid int) {
-	for _, path := range l.linked(linked.OfProcess(pid)) {
-		if has(pid, path) {
+// Calls that may have come before the probes are a doubt, also of a program that is gone by now.
+func (l *libraries) begins(of program, file string) {
+	pid := int(of.pid)
+	fresh := l.linked(linked.OfProcess(pid), of.number)
+	if !l.runs(of) { // so that was less, or another program's
+		if _, err := os.Stat(file); err != nil || !filepath.IsAbs(file) {
+			l.all.mu.Lock()
+			l.all.doubt(time.Since(l.all.start), "a program ended before it was seen what it is linked with: name the files of libraries that programs bring along (--library, --functions)")
+			l.all.mu.Unlock()
+		}
+		maps.Copy(fresh, l.linked(linked.OfCommand(file, "", os.Environ()), of.number))
+	}
+	for path, its := range fresh {
+		if has(pid, its) || !l.runs(of) {
 			l.found(pid, path)
 		}
 	}
 }
 
-// linked probes what a program is linked with, and returns what was not probed before. What is wrong with a file is said when it is loaded.
-func (l *libraries) linked(with linked.Program) (fresh []string) {
+// runs reports whether a process still runs a program, and has closed no library of it.
+func (l *libraries) runs(of program) bool {
+	_, since, ok := l.feed.code(int(of.pid))
+	_, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", of.pid))
+	return ok && since == uint32(of.number) && err == nil
+}
+
+// linked probes what a program is linked with, and returns what was not probed before it began. What is wrong with a file is said when
+// it is loaded.
+func (l *libraries) linked(with linked.Program, began uint64) map[string]probed {
+	fresh, late := make(map[string]probed), make(map[int]string)
 	for _, path := range with.Libraries() {
 		library, ok := l.of(path)
 		if !ok {
@@ -241,22 +265,37 @@ func (l *libraries) linked(with linked.Program) (fresh []string) {
 		}
 		l.mu.Lock()
 		if l.pids != nil { // not stopped
-			if isNew, err := l.probe(filepath.Join(with.Root, path), library); err == nil && isNew {
-				fresh = append(fresh, path)
+			its, isNew, err := l.probe(filepath.Join(with.Root, path), library)
+			if isNew {
+				l.holders(its, path, late)
+			}
+			if err == nil && library != loader && its.since > began {
+				fresh[path] = its
 			}
 		}
 		l.mu.Unlock()
 	}
+	for pid, path := range late {
+		l.found(pid, path)
+	}
 	return fresh
 }
 
+// holders adds the processes that have loaded a file. The caller holds l.mu.
+func (l *libraries) holders(its probed, path string, to map[int]string) {
+	for pid := range l.pids {
+		if has(pid, its) {
+			to[pid] = path
+		}
+	}
+}
+
 // has reports whether a process has loaded a file.
-func has(pid int, path string) bool {
-	info, err := os.Stat(symbols.InRoot(pid, path))
+func has(pid int, its probed) bool {
 	mappings, _ := symbols.ReadMaps(pid)
-	return err == nil && slices.ContainsFunc(mappings, func(m symbols.Mapping) bool {
-		its, err := os.Stat(symbols.InRoot(pid, m.Path))
-		return err == nil && os.SameFile(info, its)
+	return slices.ContainsFunc(mappings, func(m symbols.Mapping) bool {
+		info, err := os.Stat(symbols.InRoot(pid, m.Path))
+		return err == nil && os.SameFile(info, its.FileInfo)
 	})
 }
 
@@ -266,12 +305,16 @@ func (l *libraries) found(pid int, path string) {
 	before := askHeld(l.all.driver, pid)
 	library, _ := l.of(path)
 	before.unseen = library == ""
+	_, gone := os.Stat(fmt.Sprintf("/proc/%d", pid))
 	l.all.mu.Lock()
 	defer l.all.mu.Unlock()
-	if l.all.late[uint32(pid)] == nil {
-		l.all.late[uint32(pid)] = before
-		l.all.doubt(time.Since(l.all.start), fmt.Sprintf("process %d had loaded %s before it was found: name its path", pid, path))
+	if l.all.late[uint32(pid)] != nil {
+		return
 	}
+	if gone == nil { // else another process may have its number
+		l.all.late[uint32(pid)] = before
+	}
+	l.all.doubt(time.Since(l.all.start), fmt.Sprintf("process %d had loaded %s before it was found: name its path", pid, path))
 }
 
 // of returns which of the wanted libraries the file at path is.

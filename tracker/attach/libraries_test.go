@@ -5,6 +5,7 @@ package attach
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -67,6 +68,27 @@ func TestALibraryThatIsFoundLate(t *testing.T) {
 	assert.Contains(t, l.all.doubts[0].reason, "before it was found")
 }
 
+// TestALibraryOfTwoProcesses: both had it before it was found.
+func TestALibraryOfTwoProcesses(t *testing.T) {
+	path, err := exec.LookPath("cat")
+	require.NoError(t, err)
+	path, err = filepath.EvalSymlinks(path)
+	require.NoError(t, err)
+	all := &shared{driver: nobody{}, late: make(map[uint32]*earlier)}
+	l := newLibraries(all, anyLibrary{}, []function{{library: path}}, python.NewProcesses(nil, nil))
+	for range 2 {
+		cmd := exec.Command(path)
+		in, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start()) // after its exec
+		defer cmd.Wait()
+		defer in.Close()
+		l.add(cmd.Process.Pid)
+	}
+	require.NoError(t, l.look())
+	assert.Len(t, all.late, 2)
+}
+
 // TestLibrariesThatCannotBeWatched are told once, and what is kept of them is bounded.
 func TestLibrariesThatCannotBeWatched(t *testing.T) {
 	l := ofThisProcess(t, errors.New("no symbols"))
@@ -96,17 +118,17 @@ func TestFilesOfALibrary(t *testing.T) {
 		l := newLibraries(&shared{}, anyLibrary{}, []function{{library: given}}, python.NewProcesses(nil, nil))
 		require.NoError(t, l.probeFirst(nil))
 		assert.Empty(t, l.stop(), "it exists")
-		probed := 0
+		found := 0
 		for _, path := range want {
 			info, err := os.Stat(path)
 			require.NoError(t, err)
-			if slices.ContainsFunc(l.files, func(f os.FileInfo) bool { return os.SameFile(f, info) }) {
-				probed++
+			if slices.ContainsFunc(l.files, func(f probed) bool { return os.SameFile(f.FileInfo, info) }) {
+				found++
 			}
 			_, ok := l.of(path)
 			assert.True(t, ok || its == 2, path)
 		}
-		assert.Equal(t, its, probed, given)
+		assert.Equal(t, its, found, given)
 	}
 }
 

@@ -132,7 +132,7 @@ func TestALinkedLibrary(t *testing.T) {
 				require.Eventually(t, func() bool {
 					w.libraries.mu.Lock()
 					defer w.libraries.mu.Unlock()
-					return slices.ContainsFunc(w.libraries.files, func(f os.FileInfo) bool { return os.SameFile(f, info) })
+					return slices.ContainsFunc(w.libraries.files, func(f probed) bool { return os.SameFile(f.FileInfo, info) })
 				}, time.Minute, time.Millisecond)
 				fmt.Fprintln(c.in)
 			}
@@ -145,6 +145,69 @@ func TestALinkedLibrary(t *testing.T) {
 				assert.Empty(t, w.Doubts())
 			}
 		})
+	}
+}
+
+// ownDriver returns a client, and has it find its own copy of libcuda beside it, of which the watcher knows nothing.
+func ownDriver(t *testing.T, dir string) (path string) {
+	client := buildC(t, "-DLINKED", "-Wl,--disable-new-dtags,-rpath,$ORIGIN")
+	libs, err := gpuemu.Build()
+	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	for _, file := range []string{client, filepath.Join(libs.Dir, "libcuda.so.1")} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, filepath.Base(file)), text, 0o755))
+	}
+	return filepath.Join(dir, "client")
+}
+
+// TestCallsBeforeTheProbes: a program ends before the libcuda that it is linked with has probes. The watcher says so.
+func TestCallsBeforeTheProbes(t *testing.T) {
+	w := newWatcher(t, Config{searchEvery: time.Hour})
+	path := ownDriver(t, filepath.Join(t.TempDir(), "own"))
+	c := start(t, w, "sh", "-c", `read line; "$0" leak 3 </dev/null; true`, path)
+	w.libraries.mu.Lock() // which holds up who would set them
+	fmt.Fprintln(c.in)
+	want := c.live(t)
+	c.end(t)
+	w.libraries.mu.Unlock()
+	w.Sync()
+	assert.Len(t, want, 3)
+	assert.Empty(t, w.Sources())
+	require.Len(t, w.Doubts(), 1)
+	assert.Contains(t, w.Doubts()[0], path[:len(path)-len("client")]+"libcuda.so.1 before it was found")
+}
+
+// TestProgramsThatAreGone before anybody looked: what they were linked with, their files tell. Where these are is not always known.
+func TestProgramsThatAreGone(t *testing.T) {
+	w := newWatcher(t, Config{searchEvery: time.Hour})
+	path := ownDriver(t, filepath.Join(t.TempDir(), "own"))
+	w.libraries.begins(program{1 << 30, monotonic()}, "/bin/sh")
+	require.Empty(t, w.Doubts())
+	w.libraries.begins(program{1 << 30, monotonic()}, "./client")
+	require.Len(t, w.Doubts(), 1)
+	assert.Contains(t, w.Doubts()[0], "ended before it was seen what it is linked with")
+	w.libraries.begins(program{1 << 30, monotonic()}, path)
+	require.Len(t, w.Doubts(), 2)
+	assert.Contains(t, w.Doubts()[1], "libcuda.so.1 before it was found")
+	assert.Empty(t, w.late)
+}
+
+// TestShortProgramsAreExactOrInDoubt: whether the probes came in time depends on the machine.
+func TestShortProgramsAreExactOrInDoubt(t *testing.T) {
+	w := newWatcher(t, Config{searchEvery: time.Hour})
+	dir := t.TempDir()
+	for i := range 20 {
+		path, before := ownDriver(t, filepath.Join(dir, fmt.Sprint(i))), len(w.Sources())
+		require.NoError(t, w.Start(gpuemu.Command(t, gpuemu.Options{}, "sh", "-c", `"$0" leak 100 </dev/null; true`, path)))
+		require.Eventually(t, func() bool {
+			w.Sync()
+			return len(w.Doubts()) > 0 || len(w.Sources()) > before && len(w.Sources()[0].addresses()) == 100
+		}, time.Minute, time.Millisecond)
+		w.mu.Lock()
+		w.doubts, w.sources.list = nil, nil
+		w.mu.Unlock()
 	}
 }
 

@@ -97,13 +97,13 @@ func (s *sockets) watch(pid int) error {
 	return nil
 }
 
-func (*sockets) forget(int)                                   {}
-func (*sockets) code(int) (generation, since uint32, ok bool) { return 0, 0, true }
-func (*sockets) unteach(int)                                  {}
-func (*sockets) runs(int, python.Layout) error                { return nil }
-func (*sockets) runsOther(int)                                {}
-func (*sockets) readSoonGone(*python.Processes, func(int))    {}
-func (*sockets) library(_, _ string) error                    { return nil }
+func (*sockets) forget(int)                                            {}
+func (*sockets) code(int) (generation, since uint32, ok bool)          { return 0, 0, true }
+func (*sockets) unteach(int)                                           {}
+func (*sockets) runs(int, python.Layout) error                         { return nil }
+func (*sockets) runsOther(int)                                         {}
+func (*sockets) readSoonGone(*python.Processes, func(program, string)) {}
+func (*sockets) library(_, _ string) error                             { return nil }
 
 func (*sockets) teach(int, uint32, uint64, unwind.Step) {}
 

@@ -33,7 +33,8 @@ type probes struct {
 
 	ahead sync.Once // see mostUrgent
 
-	soonGone *ringbuf.Reader // see readSoonGone
+	soonGone *ringbuf.Reader        // see readSoonGone
+	looked   chan (<-chan struct{}) // see look
 	births   births
 	taught   map[int][]stepKey  // by process: what is in the map of steps
 	parts    map[uint32]*copied // by thread: what is copied of its stack, until its event comes
@@ -415,7 +416,10 @@ func (p *probes) join(e *event, part []byte) {
 
 func (*probes) environ(env []string) []string { return env }
 
-func (p *probes) flush() error { return p.reader.Flush() }
+func (p *probes) flush() error {
+	p.look()
+	return p.reader.Flush()
+}
 
 // lost returns how many events found no room in the ring, and when the first was.
 func (p *probes) lost() (count, since uint64) {

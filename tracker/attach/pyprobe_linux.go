@@ -3,12 +3,15 @@
 package attach
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"runtime"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 )
@@ -45,6 +48,7 @@ const (
 	maxPyCalls   = 1 << 11 // of threads that run Python at a time; three kilobytes each
 	maxSeen      = 1 << 14 // code objects
 	soonGoneSize = 24      // bytes that the reader of what is soon gone gets
+	maxPath      = 256     // and of the path of a program that begins, with its 0
 )
 
 // Room on the program's stack, below the call stack.
@@ -60,6 +64,7 @@ const (
 	slotWhere       = slotRoom - 56
 	slotPid         = slotRoom - 64 // from here, three words for the reader of what is soon gone
 	slotWake        = slotRoom - 72 // a notice
+	slotBegun       = slotPid - soonGoneSize - maxPath
 )
 
 // findLayout notes the layout of the process's interpreter.
@@ -284,30 +289,56 @@ func (m *bpf) see() asm.Instructions {
 		asm.Mov.Imm(asm.R4, 0),
 		asm.FnMapUpdateElem.Call(),
 	}
-	return append(append(ins, m.tellSoonGone()...), asm.Mov.Imm(asm.R0, 0).WithSymbol("seen"))
+	return append(append(ins, m.tellSoonGone(slotPid, soonGoneSize)...), asm.Mov.Imm(asm.R0, 0).WithSymbol("seen"))
 }
 
 // readSoonGone reads what may soon be gone, until the probes are closed: names of code objects that are new, and programs that begin.
-func (p *probes) readSoonGone(of *python.Processes, begins func(pid int)) {
+func (p *probes) readSoonGone(of *python.Processes, begins func(of program, file string)) {
+	p.looked = make(chan (<-chan struct{}))
 	go func() {
+		defer close(p.looked)
+		latest := make(chan struct{}) // closed when all programs that have begun were looked at
+		close(latest)
 		for {
 			record, err := p.soonGone.Read()
-			if err != nil {
+			switch {
+			case errors.Is(err, ringbuf.ErrFlushed):
+				p.looked <- latest
+				continue
+			case err != nil:
 				return
 			}
 			b := record.RawSample
-			if len(b) != soonGoneSize {
+			if len(b) < soonGoneSize {
 				continue
 			}
 			word := func(i int) uint64 { return binary.NativeEndian.Uint64(b[8*i:]) }
 			if code := word(2); code != 0 {
 				of.Read(int(word(0)), code, word(1))
-			} else {
-				go begins(int(word(0)))
-				p.begun(program{uint32(word(0)), word(1)})
+				continue
 			}
+			its := program{uint32(word(0)), word(1)}
+			file, _, _ := bytes.Cut(b[soonGoneSize:], []byte{0})
+			before, done := latest, make(chan struct{})
+			latest = done
+			go func() {
+				defer close(done)
+				begins(its, string(file))
+				<-before
+			}()
+			p.begun(its)
 		}
 	}()
+}
+
+// look waits until all programs that have begun were looked at.
+func (p *probes) look() {
+	if p.looked == nil || p.soonGone.Flush() != nil {
+		return
+	}
+	if latest := <-p.looked; latest != nil { // else the probes are closed
+		<-latest
+	}
 }
 
 // begun reads what a process runs that has begun a program, unless it runs another by now.
