@@ -153,7 +153,7 @@ func (p *process) released(handle uint64, t *thread, now time.Duration) {
 // drop removes n references to physical memory, and the memory with the last of them.
 func (p *process) drop(b *buffer, n int, now time.Duration) (undo func()) {
 	b.held -= n
-	if b.held > 0 {
+	if b.held > 0 || p.live[b.key()] != b { // or its handle was given again, and it is out already
 		return func() { b.held += n }
 	}
 	delete(p.physical, uint64(b.ptr))

@@ -278,6 +278,14 @@ func TestPhysicalMemory(t *testing.T) {
 	assert.Empty(t, s.live())
 	s.call(atReturn, "cuMemRelease", 1, 0, 8)
 	assert.Equal(t, live{8: 200}, s.live(), "that failed")
+
+	s.call(atReturn, "cuMemMap", 0, 0, 0x20000, 200, 0, 8)
+	s.take("cuMemRelease", 8)
+	s.give("cuMemCreate", 8, 300)
+	s.take("cuMemUnmap", 0x20000, 200)
+	assert.Equal(t, live{8: 300}, s.live(), "that was the memory before it")
+	s.take("cuMemRelease", 8)
+	assert.Empty(t, s.live())
 }
 
 func TestContexts(t *testing.T) {
