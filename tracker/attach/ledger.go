@@ -21,9 +21,9 @@ type ledger struct {
 	sweep   int // at this many call sites, those without live buffers are summed up
 	retired map[tables.StackID]mem.Tally
 	streams []alloc.Stream // the first is the default one
-	changed map[*site]bool // since the last mark
+	changed []*site        // since the last mark
 
-	live                 map[*buffer]bool
+	live                 []*buffer       // in any order
 	current, peak, total mem.Tally       // without host memory, as in a tracker
 	byMemory             tables.ByMemory // by memory, host memory included
 	registered           alloc.Bytes
@@ -57,6 +57,8 @@ type site struct {
 	marked      int64  // live at the last mark
 	peak        uint64 // how many peaks there were when the site last changed
 	before      int64  // live at the last of those
+	changed     bool   // it is in the ledger's list
+	line, path  *survival.Unit
 }
 
 // buffer is one live buffer, or physical memory that may be mapped.
@@ -73,6 +75,7 @@ type buffer struct {
 	foreign bool
 	block   bool // see liveKey
 	held    int  // physical memory: its handles and mappings
+	place   int  // in the ledger's list
 }
 
 const leastSweep = 1 << 12
@@ -81,8 +84,8 @@ func newLedger(stacks *stackTable, events int) ledger {
 	return ledger{
 		stacks:  stacks,
 		tensors: make(map[tensorKey]*tables.Tensor), sites: make(map[siteKey]*site), sweep: leastSweep,
-		retired: make(map[tables.StackID]mem.Tally), streams: []alloc.Stream{0}, changed: make(map[*site]bool),
-		live: make(map[*buffer]bool), lines: make(map[mem.Frame]*survival.Unit), paths: make(map[tables.StackID]*survival.Unit), events: ring{max: events},
+		retired: make(map[tables.StackID]mem.Tally), streams: []alloc.Stream{0},
+		lines: make(map[mem.Frame]*survival.Unit), paths: make(map[tables.StackID]*survival.Unit), events: ring{max: events},
 	}
 }
 
@@ -99,7 +102,7 @@ func (l *ledger) site(of tensorKey, stack tables.StackID, stream uint8) *site {
 		if len(l.sites) >= l.sweep {
 			l.retire()
 		}
-		s = &site{siteKey: key, peak: l.peaks} // at the last peak it had none
+		s = &site{siteKey: key, peak: l.peaks, line: unitOf(l.lines, l.stacks.Site(stack)), path: unitOf(l.paths, stack)} // at the last peak it had none
 		l.sites[key] = s
 	}
 	return s
@@ -116,8 +119,9 @@ func (l *ledger) retire() {
 		}
 		l.retired[s.stack] = l.retired[s.stack].Add(s.tensor.Tally(s.total))
 		delete(l.sites, key)
-		delete(l.changed, s)
+		s.changed = false
 	}
+	l.changed = slices.DeleteFunc(l.changed, func(s *site) bool { return !s.changed })
 	maps.DeleteFunc(l.tensors, func(_ tensorKey, t *tables.Tensor) bool { return !used[t] })
 	l.sweep = max(leastSweep, 2*len(l.sites))
 }
@@ -137,15 +141,15 @@ func (l *ledger) stream(s alloc.Stream) uint8 {
 // add enters a buffer, or puts one back that was removed.
 func (l *ledger) add(b *buffer, now time.Duration, action mem.Action) {
 	l.move(b.site, 1)
-	l.live[b] = true
+	b.place = len(l.live)
+	l.live = append(l.live, b)
 	l.count(b, 1)
 	if action != mem.FreeFailed {
 		b.since, b.seq = now, l.events.next
 		b.total++
-		line, path := l.unitsOf(b.site)
-		b.inLine, b.inPath = line.Births, path.Births
-		line.Births++
-		path.Births++
+		b.inLine, b.inPath = b.line.Births, b.path.Births
+		b.line.Births++
+		b.path.Births++
 		if !b.tensor.Memory.OnHost() {
 			l.total = l.total.Add(b.tensor.Tally(1))
 		}
@@ -160,16 +164,13 @@ func (l *ledger) add(b *buffer, now time.Duration, action mem.Action) {
 // remove takes a buffer out.
 func (l *ledger) remove(b *buffer, now time.Duration, action mem.Action) {
 	l.move(b.site, -1)
-	delete(l.live, b)
+	last := len(l.live) - 1
+	l.live[b.place], l.live[last].place = l.live[last], b.place
+	l.live[last] = nil
+	l.live = l.live[:last]
 	l.count(b, -1)
-	line, path := l.unitsOf(b.site)
-	l.units.Freed(line, path, now-b.since, now, l.events.next)
+	l.units.Freed(b.line, b.path, now-b.since, now, l.events.next)
 	l.note(b, now, action)
-}
-
-// unitsOf returns what counts the lifetimes of the buffers of a site.
-func (l *ledger) unitsOf(s *site) (line, path *survival.Unit) {
-	return unitOf(l.lines, l.stacks.Site(s.stack)), unitOf(l.paths, s.stack)
 }
 
 // copyLifetimes copies the lifetimes of lines that have freed, and of the stacks with enough live
@@ -220,7 +221,10 @@ func (l *ledger) move(s *site, n int64) {
 		s.before, s.peak = s.live, l.peaks
 	}
 	s.live += n
-	l.changed[s] = true
+	if !s.changed {
+		s.changed = true
+		l.changed = append(l.changed, s)
+	}
 }
 
 // atPeak returns how many buffers were live at the ledger's latest peak. peaks is the number of

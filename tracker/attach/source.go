@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -162,7 +161,7 @@ func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot
 		return at
 	}
 	lists.Allocations = make([]tables.AllocationEntry, 0, len(l.live))
-	for b := range l.live {
+	for _, b := range l.live {
 		lists.Allocations = append(lists.Allocations, tables.AllocationEntry{
 			Site: index[b.site], Foreign: b.foreign, Ptr: b.ptr, Allocated: b.size, Since: b.since, Seq: b.seq, InLine: b.inLine, InPath: b.inPath,
 		})
@@ -189,7 +188,8 @@ func (s *Source) Track() *snapshot.Mark {
 	s.marks++
 	m := &snapshot.Mark{Seq: s.marks, Time: now, Levels: s.levels(used, total)}
 	b := tables.NewSums(len(s.ledger.changed))
-	for its := range s.ledger.changed {
+	for _, its := range s.ledger.changed {
+		its.changed = false
 		change := its.tensor.Tally(its.live - its.marked)
 		its.marked = its.live
 		if change.Count != 0 {
@@ -197,7 +197,8 @@ func (s *Source) Track() *snapshot.Mark {
 			b.Add(its.tensor, line, change)
 		}
 	}
-	clear(s.ledger.changed)
+	clear(s.ledger.changed) // they may be retired
+	s.ledger.changed = s.ledger.changed[:0]
 	tables.SetDelta(m, &b)
 	s.ledger.events.add(tables.EventEntry{Since: now.Sub(s.start), Action: mem.Marked, Allocated: alloc.Bytes(m.Seq)})
 	if len(s.recent) == maxMarks {
@@ -269,7 +270,7 @@ func (s *Source) addresses() map[alloc.Ptr]alloc.Bytes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	live := make(map[alloc.Ptr]alloc.Bytes, len(s.ledger.live))
-	for b := range maps.Keys(s.ledger.live) {
+	for _, b := range s.ledger.live {
 		live[b.ptr] = b.size
 	}
 	return live
