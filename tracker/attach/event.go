@@ -1,9 +1,11 @@
 package attach
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
@@ -16,8 +18,8 @@ type phase uint32
 const (
 	atEntry phase = iota
 	atReturn
-	forked // args[0] is the new process
-	execed
+	forked   // args[0] is the new process
+	execed   // see comm
 	exited   // a thread; args[0] is 1 if the whole process did
 	loaded   // more code: program has the mappings
 	copies   // no event: a part of the thread's stack, which belongs to the thread's next event
@@ -46,6 +48,16 @@ type event struct {
 	pythonRoom [2 * maxPython]uint64
 	copied     *copied // of the stack, from the last certain frame on; valid until the next event
 	program    *birth  // for forked, execed and loaded: what the process itself reported; nil if it did not
+}
+
+// comm returns the name that the kernel gives a program at its exec: that of its file, or of its script, of which it keeps 15 letters; "" if
+// the event does not say.
+func (e *event) comm() string {
+	var name [16]byte
+	binary.NativeEndian.PutUint64(name[:], e.args[3])
+	binary.NativeEndian.PutUint64(name[8:], e.args[4])
+	text, _, _ := bytes.Cut(name[:], []byte{0})
+	return strings.ToValidUTF8(string(text), "\uFFFD")
 }
 
 // ending says how the stack ends that a probe found.

@@ -68,8 +68,8 @@ func readKernel(offset, size int32) asm.Instructions {
 	)
 }
 
-// short writes an event whose arguments are two words on the program's stack, in slotWord and the number that generation gave, and the
-// thread's control group.
+// short writes an event whose arguments are two words on the program's stack, in slotWord and the number that generation gave, the
+// thread's control group and, of a program that begins, the name that the kernel has for it.
 func (m *bpf) short(p phase, n notice) asm.Instructions {
 	ins := m.reserve(shortSize, 0, p)
 	ins = append(ins, zero(offResult, shortSize)...)
@@ -81,6 +81,9 @@ func (m *bpf) short(p phase, n notice) asm.Instructions {
 		asm.FnGetCurrentCgroupId.Call(),
 		asm.StoreMem(regEvent, offArgs+16, asm.R0, asm.DWord),
 	)
+	if p == execed {
+		ins = append(ins, asm.Mov.Reg(asm.R1, regEvent), asm.Add.Imm(asm.R1, offArgs+24), asm.Mov.Imm(asm.R2, 16), asm.FnGetCurrentComm.Call())
+	}
 	ins = append(ins, submit(n)...)
 	return append(ins, m.finish()...)
 }

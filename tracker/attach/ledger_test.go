@@ -2,6 +2,7 @@ package attach
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"math"
@@ -329,8 +330,12 @@ func TestExecAndExit(t *testing.T) {
 	assert.Empty(t, s.live(), "another program is there")
 	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: execed, time: s.time + 2, program: &birth{origin: snapshot.Origin{PID: nobodysPID, Program: "second"}}})
 	assert.Equal(t, "second", s.w.Sources()[0].Origin().Program)
+	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: execed, time: s.time + 3, args: [6]uint64{3: binary.NativeEndian.Uint64([]byte("the thir")), 4: binary.NativeEndian.Uint64([]byte("d\x00------"))}})
+	assert.Equal(t, "the third", s.w.Sources()[0].Origin().Program, "the kernel's name for it")
+	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: forked, args: [6]uint64{nobodysPID + 1}})
+	assert.Equal(t, "the third", newProcess(&s.w.sources, s.w.cfg, nil, nobodysPID+1, s.w.births[nobodysPID+1], nil, s.w.feed, s.w.pythons).origin.Program)
 	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: execed, time: s.time + 3})
-	assert.Equal(t, "second", s.w.Sources()[0].Origin().Program, "nobody knows the third")
+	assert.Empty(t, s.w.Sources()[0].Origin().Program, "nobody knows the fourth: it is not the third")
 	s.give("cuMemAlloc_v2", 0x200, 20)
 	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: exited, args: [6]uint64{1}, time: s.time + 1})
 	assert.Equal(t, live{0x200: 20}, s.live(), "as it was at the end")

@@ -39,7 +39,7 @@ type libraries struct {
 
 // probed is a file whose functions have probes. Of a program that began later, no call is missed.
 type probed struct {
-	os.FileInfo
+	file  os.FileInfo
 	since uint64 // by the clock of the events
 }
 
@@ -93,7 +93,7 @@ func (l *libraries) probe(path, library string) (its probed, isNew bool, err err
 		return its, false, err
 	}
 	l.exists[library] = true
-	if i := slices.IndexFunc(l.files, func(f probed) bool { return os.SameFile(f.FileInfo, info) }); i >= 0 {
+	if i := slices.IndexFunc(l.files, func(f probed) bool { return os.SameFile(f.file, info) }); i >= 0 {
 		return l.files[i], false, nil
 	}
 	l.findSilent(path, library)
@@ -295,7 +295,7 @@ func has(pid int, its probed) bool {
 	mappings, _ := symbols.ReadMaps(pid)
 	return slices.ContainsFunc(mappings, func(m symbols.Mapping) bool {
 		info, err := os.Stat(symbols.InRoot(pid, m.Path))
-		return err == nil && os.SameFile(info, its.FileInfo)
+		return err == nil && os.SameFile(info, its.file)
 	})
 }
 

@@ -122,7 +122,7 @@ func TestFilesOfALibrary(t *testing.T) {
 		for _, path := range want {
 			info, err := os.Stat(path)
 			require.NoError(t, err)
-			if slices.ContainsFunc(l.files, func(f probed) bool { return os.SameFile(f.FileInfo, info) }) {
+			if slices.ContainsFunc(l.files, func(f probed) bool { return os.SameFile(f.file, info) }) {
 				found++
 			}
 			_, ok := l.of(path)

@@ -132,7 +132,7 @@ func TestALinkedLibrary(t *testing.T) {
 				require.Eventually(t, func() bool {
 					w.libraries.mu.Lock()
 					defer w.libraries.mu.Unlock()
-					return slices.ContainsFunc(w.libraries.files, func(f probed) bool { return os.SameFile(f.FileInfo, info) })
+					return slices.ContainsFunc(w.libraries.files, func(f probed) bool { return os.SameFile(f.file, info) })
 				}, time.Minute, time.Millisecond)
 				fmt.Fprintln(c.in)
 			}

@@ -30,7 +30,7 @@ func newProcess(all *sources, cfg Config, functions []function, pid int, before 
 // begin forgets everything but the ledgers: an exec replaces the whole program.
 func (p *process) begin(pid int, before birth) {
 	p.origin, p.since, p.generation = before.origin, before.since, 0
-	p.origin.PID = pid
+	p.origin.PID, p.origin.Program = pid, cmp.Or(before.origin.Program, before.comm)
 	switch now := originOf(pid); {
 	case p.isSame() && now.Program != "":
 		p.origin = now // its container may have come later
@@ -96,9 +96,8 @@ func (p *process) exec(now time.Duration, before birth) {
 	p.mu.Lock()
 	p.take(now, func(*buffer) bool { return true })
 	p.mu.Unlock()
-	former := p.origin.Program
 	p.begin(p.origin.PID, before)
-	p.runs(cmp.Or(p.origin.Program, former)) // "" if the process is gone
+	p.runs(p.origin.Program)
 }
 
 // runs notes the program's name: what is live from now on is this program's.
@@ -304,6 +303,7 @@ type birth struct {
 	origin snapshot.Origin
 	since  uint32 // code has not gone since this generation
 	group  uint64 // the number of its control group, when the event of its fork or exec came; 0 if that did not say
+	comm   string // see event.comm: its name where its file's is not known
 	symbols.Maps
 }
 

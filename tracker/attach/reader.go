@@ -65,7 +65,7 @@ func (w *Watcher) fork(e *event) {
 		its.origin.PID, its.since = int(child), since
 		told = &its
 	}
-	w.born(child, since, group, told)
+	w.born(child, since, group, told, "")
 }
 
 // exec begins another program in a process. What is known of the program before it would name
@@ -75,7 +75,7 @@ func (w *Watcher) exec(e *event, now time.Duration) {
 	w.pythons.Forget(int(pid), w.start.Add(now))
 	before := w.births[pid]
 	delete(w.births, pid)
-	w.born(pid, uint32(e.args[0]), e.args[2], e.program)
+	w.born(pid, uint32(e.args[0]), e.args[2], e.program, e.comm())
 	if its := w.births[pid]; its.origin.PID == 0 && its.group != 0 && its.group == before.group { // it is gone: it was where it began
 		its.origin.Container = before.origin.Container
 		w.births[pid] = its
@@ -117,13 +117,13 @@ func (w *Watcher) unlinked(pid, since uint32) {
 	}
 	if p := w.processes[pid]; p != nil {
 		p.unlinked(since)
-		p.runs(cmp.Or(p.origin.Program, its.origin.Program))
+		p.runs(cmp.Or(its.origin.Program, p.origin.Program))
 	}
 }
 
 // born notes which program a process runs, since the process may have ended when its first call is
 // read. What the process itself reported is preferred: it was true at the right moment.
-func (w *Watcher) born(pid, since uint32, group uint64, told *birth) {
+func (w *Watcher) born(pid, since uint32, group uint64, told *birth, comm string) {
 	w.libraries.add(int(pid))
 	go w.pythons.Expect(int(pid))
 	if told == nil {
@@ -133,7 +133,7 @@ func (w *Watcher) born(pid, since uint32, group uint64, told *birth) {
 		told = &birth{since: since}
 	}
 	its := *told
-	its.group = group
+	its.group, its.comm = group, cmp.Or(comm, its.comm)
 	w.births[pid] = its
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -112,6 +113,49 @@ func TestAProgramThatEndedBeforeItsEvents(t *testing.T) {
 	assert.Equal(t, want, sources[0].addresses())
 	for a := range sources[0].Snapshot().Allocations() {
 		assert.Equal(t, "load_weights", a.CallSite.Function)
+	}
+}
+
+// TestTheNameOfAProgramThatIsGone is the one that the kernel gave it, and never that of the program before it, if nobody could look before
+// it ended.
+func TestTheNameOfAProgramThatIsGone(t *testing.T) {
+	path, another := buildC(t, "-DLINKED"), filepath.Join(t.TempDir(), "another-program")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(another, text, 0o755))
+	for name, command := range map[string][]string{
+		"after an exec": {path, "leak", "1", "exec", another, "leak", "2"},
+		"after a fork":  {"sh", "-c", path + " leak 1 </dev/null; read line; " + another + " leak 2; true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatcher(t, Config{})
+			c := start(t, w, command[0], command[1:]...)
+			c.live(t)
+			w.Sync()
+			require.Len(t, w.Sources(), 1)
+			require.Equal(t, "client", w.Sources()[0].Origin().Program)
+			w.mu.Lock() // which holds the watcher up
+			if command[0] == "sh" {
+				fmt.Fprintln(c.in)
+			}
+			require.NoError(t, c.in.Close())
+			want := c.live(t)
+			c.Wait()
+			births := &w.feed.(*probes).births
+			births.mu.Lock() // as if it had ended before that was read
+			clear(births.of)
+			births.mu.Unlock()
+			w.mu.Unlock()
+			w.Sync()
+			for _, s := range w.Sources() {
+				if s.Origin().Program != "client" {
+					assert.Equal(t, "another-program", s.Origin().Program)
+					assert.Equal(t, want, s.addresses())
+					return
+				}
+			}
+			assert.Fail(t, "no source has the new program's name")
+		})
 	}
 }
 
