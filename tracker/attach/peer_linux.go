@@ -163,8 +163,7 @@ func (s *sockets) hungUp(e *event, p *peer) bool {
 	if p.life < 0 {
 		return s.exits(e, p)
 	}
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.pid))
-	if err != nil || len(maps) == 0 || bytes.Contains(maps, []byte(s.dir+"/libcuda.so.1")) {
+	if s.mayHaveShim(p) {
 		p.deaf = true // it is about to end, or goes on without a connection
 		_ = unix.EpollCtl(s.poll, unix.EPOLL_CTL_DEL, p.socket, nil)
 		return false
@@ -172,6 +171,12 @@ func (s *sockets) hungUp(e *event, p *peer) bool {
 	s.shut(p)
 	*e = event{pid: p.pid, phase: execed, time: monotonic()}
 	return true
+}
+
+// mayHaveShim reports whether a process runs a program that has loaded the shim, as far as can be seen: the program that has greeted.
+func (s *sockets) mayHaveShim(p *peer) bool {
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.pid))
+	return err != nil || len(maps) == 0 || bytes.Contains(maps, []byte(s.dir+"/libcuda.so.1"))
 }
 
 // exits handles the end of a process. After an exec, an older connection of the process may still

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -140,7 +141,7 @@ func (s *sockets) wait() error {
 	s.mu.Lock()
 	flushing, closing := s.flushing, s.closing
 	s.mu.Unlock()
-	s.lookAtRings()
+	s.lookAtRings(flushing)
 	timeout := -1
 	switch {
 	case flushing || closing || len(s.ready) > 0:
@@ -198,15 +199,22 @@ func (s *sockets) take(some []unix.EpollEvent) {
 	s.ready = append(s.ready, ends...)
 }
 
-// lookAtRings gives a turn to each process that has written something.
-func (s *sockets) lookAtRings() {
+// lookAtRings gives a turn to each process that has written something, and to each that has closed its connection and then begun another
+// program, which nothing else tells of.
+func (s *sockets) lookAtRings(flushing bool) {
 	s.awake = slices.DeleteFunc(s.awake, func(p *peer) bool {
-		if !p.ring.Empty() {
+		if p.deaf && p.socket >= 0 && (flushing || time.Since(p.looked) > lookAgain) {
+			p.looked, p.ends = time.Now(), !s.mayHaveShim(p)
+		}
+		if p.ends || !p.ring.Empty() {
 			s.ready = append(s.ready, p.socket)
 		}
 		return p.socket < 0
 	})
 }
+
+// lookAgain is how often the mappings are read of a process that has closed its connection.
+const lookAgain = 100 * time.Millisecond
 
 // letSleep has the processes that wrote nothing for a nap wake the reader.
 func (s *sockets) letSleep() {

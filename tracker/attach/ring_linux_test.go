@@ -148,6 +148,26 @@ func TestPreloadOfAProgramThatClosesAllFiles(t *testing.T) {
 	require.Eventually(t, func() bool { w.Sync(); return w.lostEvents().events > 0 }, time.Minute, time.Millisecond)
 }
 
+// TestPreloadOfAnExecThatNobodyTells: the program has closed its connection, and the next one does not load the library. What the first had
+// is gone; what it wrote last is read.
+func TestPreloadOfAnExecThatNobodyTells(t *testing.T) {
+	w := newPreload(t)
+	c := start(t, w, buildC(t, "-DLINKED"), "leak", "1", "closeall", "leak", "2", "pause", "leak", "100", "exec", "sleep", "100")
+	checked(t, w, c)
+	fmt.Fprintln(c.in)
+	s := checked(t, w, c)
+	assert.Len(t, s.addresses(), 103)
+	require.NoError(t, c.in.Close()) // exec
+	require.Eventually(t, func() bool { w.Sync(); return len(s.addresses()) == 0 }, time.Minute, time.Millisecond)
+	assert.NotEqual(t, "client", s.Origin().Program)
+	assert.EqualValues(t, 103, s.Snapshot().Total.Count)
+	assert.Empty(t, w.Doubts())
+	assert.False(t, s.hasEnded())
+	require.NoError(t, c.Process.Kill())
+	c.Wait()
+	require.Eventually(t, s.hasEnded, time.Minute, time.Millisecond)
+}
+
 // TestPreloadWithoutAReader: a watcher that does not read costs the program two seconds once, and
 // what is lost is said.
 func TestPreloadWithoutAReader(t *testing.T) {

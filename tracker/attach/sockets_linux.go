@@ -8,6 +8,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -48,11 +49,12 @@ type peer struct {
 	ring   *memring.Ring // nil if it has none
 	known  bool          // it has shown the token
 
-	signals bool   // there may be something to read from the connection
-	ends    bool   // there will be no more
-	deaf    bool   // it has closed the connection and goes on: it can wake nobody
-	awake   bool   // it is in sockets.awake
-	mapped  uint64 // how many messages with new mappings were read
+	signals bool      // there may be something to read from the connection
+	ends    bool      // there will be no more
+	deaf    bool      // it has closed the connection and goes on: it can wake nobody
+	awake   bool      // it is in sockets.awake
+	mapped  uint64    // how many messages with new mappings were read
+	looked  time.Time // when its mappings were, since it is deaf
 }
 
 // look makes the reader wait for a file descriptor too.
