@@ -92,7 +92,7 @@ func checkPeak(t *testing.T, measured alloc.Bytes, dtype string, r *estimate.Rep
 // ChatGLM and the families of diffusers other tests do.
 func TestEveryFamilyIsHeld(t *testing.T) {
 	held := map[string]bool{"chatglm": true}
-	for _, file := range []string{"torch/families.json", "torch/ordinary.json", "../../zoo/models.json"} {
+	for _, file := range []string{"torch/families.json", "torch/ordinary.json", "../../zoo/models.json", "../../zoo/testdata/others.json"} {
 		data, err := os.ReadFile("testdata/" + file)
 		require.NoError(t, err)
 		var models map[string]json.RawMessage

@@ -21,16 +21,18 @@ type publishedModel struct {
 }
 
 func publishedModels(t *testing.T) map[string]publishedModel {
-	data, err := os.ReadFile("../zoo/models.json")
-	require.NoError(t, err)
-	var file map[string]json.RawMessage
-	require.NoError(t, json.Unmarshal(data, &file))
-	delete(file, "transformers") // its version
 	models := map[string]publishedModel{}
-	for name, value := range file {
-		var m publishedModel
-		require.NoError(t, json.Unmarshal(value, &m))
-		models[name] = m
+	for _, path := range []string{"../zoo/models.json", "../zoo/testdata/others.json"} {
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		var file map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal(data, &file))
+		delete(file, "transformers") // its version
+		for name, value := range file {
+			var m publishedModel
+			require.NoError(t, json.Unmarshal(value, &m))
+			models[name] = m
+		}
 	}
 	require.Greater(t, len(models), 30)
 	return models

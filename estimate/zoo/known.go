@@ -20,8 +20,7 @@ import (
 )
 
 // modelsJSON has the settings of models, as far as they bear on sizes, by the repository at huggingface.co whose config.json
-// has them, with the number of parameters that count.py counted, or diffusers did. Those that are known have names here; the
-// others are for tests.
+// has them, with the number of parameters that count.py counted, or diffusers did. testdata/others.json has more, for tests.
 //
 //go:embed models.json
 var modelsJSON []byte
@@ -33,7 +32,6 @@ type known struct {
 	DType  string
 	Name   string   // "" means the repository's name, in lower case
 	Also   []string // repositories of models with the same layers
-	Known  bool
 }
 
 // published are the entries of models.json, in the order of their families' types and of their sizes.
@@ -49,9 +47,7 @@ var published = sync.OnceValue(func() []entry {
 		if err := json.Unmarshal(file[repository], &k); err != nil {
 			panic("models.json: " + repository + ": " + err.Error())
 		}
-		if k.Known {
-			all = append(all, k.entry(repository))
-		}
+		all = append(all, k.entry(repository))
 	}
 	slices.SortStableFunc(all, func(a, b entry) int {
 		if c := strings.Compare(familyOf(a.name), familyOf(b.name)); c != 0 {

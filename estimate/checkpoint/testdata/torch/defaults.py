@@ -70,7 +70,7 @@ def main():
         else:
             continue
         result[family] = raw(cls, keys)
-    lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in result.items())
+    lines = ",\n".join(f"{json.dumps(k)}:{json.dumps(v, separators=(',', ':'))}" for k, v in result.items())  # a part of the program: no spaces
     print("{\n" + lines + "\n}")
 
 
