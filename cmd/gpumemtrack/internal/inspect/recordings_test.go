@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/outside"
 )
 
@@ -35,9 +36,12 @@ func TestEveryRecordingThroughEveryCommand(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &files))
 	for name, devices := range files {
+		path := filepath.Join(folder, name)
+		if info, err := os.Stat(path); cachetest.RaceDetector && err == nil && info.Size() > 25<<10 {
+			continue // a command has one goroutine for a file: the small ones are enough, beside each other
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			path := filepath.Join(folder, name)
 			var sum walked
 			for _, device := range devices {
 				sum.Events, sum.Live, sum.Peak = sum.Events+device.Events, sum.Live+device.Live, sum.Peak+device.Peak
