@@ -25,7 +25,7 @@ func TestDumpOnSignal(t *testing.T) {
 	require.Eventually(t, func() bool {
 		found, err := filepath.Glob(filepath.Join(dir, "gpumemtrack-*.json"))
 		return err == nil && len(found) == 1
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	stop()
 	stop()
 	d := readDump(t, files(t, dir)[0])

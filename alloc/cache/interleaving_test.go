@@ -286,7 +286,7 @@ func (s *scheduler) run(bodies ...func()) error {
 // processor, so that whoever runs has come as far as it can when the scheduler is asked again. Should the system have stopped it
 // before, it runs on beside the next, which is a legal order too.
 func (s *scheduler) next(others bool) *thread {
-	const patience = 10 * time.Second // with nobody to go on, only a deadlock takes so long
+	const patience = time.Minute // with nobody to go on, only a deadlock takes so long
 	for begin := time.Now(); ; {
 		for range 4 {
 			select {

@@ -62,7 +62,7 @@ scrape_configs:
 	require.Eventually(t, func() bool {
 		got = query(addr, `gpumem_live_buffers{kind="Parameter"}`)
 		return got != ""
-	}, 50*time.Second, 100*time.Millisecond)
+	}, time.Minute, 100*time.Millisecond)
 	assert.Equal(t, "2", got)
 	assert.Equal(t, "1", query(addr, `sum(gpumem_device_memory_bytes) == bool 4 * 1024^3`))
 }

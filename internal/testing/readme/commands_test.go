@@ -144,7 +144,7 @@ func (s *session) execute(line string, environment []string) string {
 		return fmt.Sprint(s.status)
 	}
 	line = strings.ReplaceAll(line, "localhost:6061", s.address)
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", line)
 	cmd.Dir, cmd.Env = s.dir, environment
@@ -175,5 +175,5 @@ func (s *session) serve(line string, environment []string) {
 			c.Close()
 		}
 		return err == nil
-	}, 20*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 }

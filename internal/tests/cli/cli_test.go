@@ -126,7 +126,7 @@ func emulate(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // patience is no measure of time: who waits so long fails.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // waitFile waits until a file has text that matches: waitfile GLOB PATTERN.
 func waitFile(ts *testscript.TestScript, neg bool, args []string) {

@@ -105,7 +105,7 @@ func TestRecordsTheExample(t *testing.T) {
 	assert.FileExists(t, filepath.Join(dir, "memory.png"), "the example's own chart")
 }
 
-// An nvidia-smi that hangs for a minute holds up neither the command's end nor a hangup.
+// An nvidia-smi that hangs for five minutes holds up neither the command's end nor a hangup.
 func TestRecordWithADriverThatHangs(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("needs a shell script")
@@ -115,7 +115,7 @@ func TestRecordWithADriverThatHangs(t *testing.T) {
 case $1 in
 *driver_version) echo "0, 570.1" ;;
 *name) echo "0, GPU-a, 0000:0B:00.0, [N/A], Fake" ;;
-*) exec sleep 60 ;;
+*) exec sleep 300 ;;
 esac
 `
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte(smi), 0o755))
@@ -141,7 +141,7 @@ esac
 				require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
 			}
 			err := cmd.Wait()
-			assert.Less(t, time.Since(begin), 45*time.Second)
+			assert.Less(t, time.Since(begin), 4*time.Minute)
 			assert.Equal(t, map[string]int{"a command": 5}[name], cmd.ProcessState.ExitCode(), "%v", err)
 			assert.Contains(t, out.String(), "the driver has not answered for ")
 			assert.Contains(t, out.String(), "samples: ")

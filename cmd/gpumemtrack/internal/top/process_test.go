@@ -123,7 +123,7 @@ func TestTopAttaches(t *testing.T) {
 	}
 	see := func(text string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return strings.Contains(page(), text) }, 10*time.Second, time.Millisecond, text)
+		require.Eventually(t, func() bool { return strings.Contains(page(), text) }, time.Minute, time.Millisecond, text)
 	}
 	w.toggle(t.Context(), 7, time.Millisecond)
 	see("attached to 7: it has not called the CUDA driver since")

@@ -39,11 +39,11 @@ func TestAZombieIsNotAlive(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
 	}
-	cmd := exec.Command("sleep", "60")
+	cmd := exec.Command("sleep", "1000")
 	require.NoError(t, cmd.Start())
 	assert.True(t, alive(cmd.Process.Pid))
 	require.NoError(t, cmd.Process.Kill())
-	assert.Eventually(t, func() bool { return !alive(cmd.Process.Pid) }, 30*time.Second, time.Millisecond)
+	assert.Eventually(t, func() bool { return !alive(cmd.Process.Pid) }, time.Minute, time.Millisecond)
 	cmd.Wait()
 }
 
