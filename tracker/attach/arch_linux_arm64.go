@@ -31,3 +31,6 @@ var machine = func() *unwind.Machine {
 	}
 	return unwind.ARM64
 }()
+
+// emulated is of use on amd64.
+func emulated([]byte) int { return 0 }

@@ -31,6 +31,14 @@ func TestAllocatorsInLibraries(t *testing.T) {
 			compiler(), []string{"-g", "-O2", "-shared", "-fPIC", "testdata/pool.c"}, "POOL",
 			"libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)", "pool_alloc",
 		},
+		"like the driver's": {
+			compiler(), []string{"-g", "-O2", "-shared", "-fPIC", "-DSTUBS", "testdata/pool.c"}, "POOL",
+			"libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)", "pool_alloc",
+		},
+		"with endbr64": {
+			compiler(), []string{"-g", "-O0", "-shared", "-fPIC", "-fcf-protection=branch", "testdata/pool.c"}, "POOL",
+			"libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)", "pool_alloc",
+		},
 		"C++": {
 			"g++", []string{"-g", "-O2", "-shared", "-fPIC", "testdata/arena.cc"}, "ARENA",
 			"libarena.so:arena::Pool::take(size=2),arena::Pool::give(address=2)", "arena::Pool::take",
@@ -47,6 +55,9 @@ func TestAllocatorsInLibraries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if _, err := exec.LookPath(test.tool); err != nil {
 				t.Skip("there is no ", test.tool)
+			}
+			if runtime.GOARCH != "amd64" && slices.ContainsFunc(test.compile, func(flag string) bool { return flag == "-DSTUBS" || flag == "-fcf-protection=branch" }) {
+				t.Skip("such code is of amd64")
 			}
 			libs, err := gpuemu.Build()
 			if err != nil {

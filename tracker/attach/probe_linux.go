@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"runtime"
@@ -219,6 +220,11 @@ func (p *probes) library(path, library string) error {
 	if err != nil {
 		return err
 	}
+	code, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer code.Close()
 	found := 0
 	seen := make(map[uint64]bool) // two names of one function are one
 	for i, f := range p.functions {
@@ -236,7 +242,7 @@ func (p *probes) library(path, library string) error {
 		for _, name := range f.symbols {
 			if offset := at[name]; offset != 0 && !seen[offset] {
 				seen[offset] = true
-				offsets = append(offsets, offset)
+				offsets = append(offsets, cheapest(code, offset))
 			}
 		}
 		switch {
@@ -263,6 +269,13 @@ func (p *probes) library(path, library string) error {
 		return fmt.Errorf("%s has none of the driver's functions", path)
 	}
 	return nil
+}
+
+// cheapest returns where a probe of the function at an offset costs least: at its beginning, or a little behind.
+func cheapest(code io.ReaderAt, offset uint64) uint64 {
+	var first [16]byte
+	n, _ := code.ReadAt(first[:], int64(offset))
+	return offset + uint64(emulated(first[:n]))
 }
 
 // loader probes where processes load code and take some away. Not where the dynamic loader tells debuggers of it: a debugger's
