@@ -312,6 +312,19 @@ func TestCodeThatIsGoneBeforeItsEventIsRead(t *testing.T) {
 	}
 }
 
+// TestCodeThatIsMappedOverOther, by the program itself: it has its own names once the program has opened a library. Before, nothing tells
+// of it: docs/attach.md says so.
+func TestCodeThatIsMappedOverOther(t *testing.T) {
+	path, libraries := reopen(t)
+	w := newWatcher(t, Config{})
+	c := start(t, w, path, libraries[0], "+", libraries[1], "+", libraries[0])
+	for i, want := range []string{"first_does <- run <- main", "other_does <- run <- main", "first_does <- run <- main"} {
+		s := checkedSource(t, w, c)
+		assert.Equal(t, want, ofProgram(latest(s).Stack), i)
+		fmt.Fprintln(c.in)
+	}
+}
+
 // TestALibraryThatIsWrittenAgain, in place, has the names that it has then.
 func TestALibraryThatIsWrittenAgain(t *testing.T) {
 	path, libraries := reopen(t)
