@@ -1,6 +1,6 @@
 """Count the parameters of known models, for package zoo.
 
-    python count.py models.json > counted.json && mv counted.json models.json
+    python count.py models.json > counted.json && mv counted.json models.json && go generate
 
 and of testdata/others.json, which has models for tests alone. The file has the settings that the config.json of each model's repository has, as far as
 they bear on sizes. Each model is built of them by transformers without any memory, on
@@ -36,9 +36,9 @@ def main(path):
     for name, model in models.items():
         model["params"] = count(model["config"])
         print(name, model["params"], file=sys.stderr, flush=True)
-    # One model to a line keeps changes readable. models.json is a part of the program: no spaces.
-    lines = ",\n".join(f"{json.dumps(k)}:{json.dumps(v, separators=(',', ':'))}" for k, v in models.items())
-    print(f'{{"transformers":{json.dumps(transformers.__version__)},\n{lines}\n}}')
+    # One model to a line keeps changes readable.
+    lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in models.items())
+    print(f'{{"transformers": {json.dumps(transformers.__version__)},\n{lines}\n}}')
 
 
 if __name__ == "__main__":

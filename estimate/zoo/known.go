@@ -12,6 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 
 	// Families stand in the table once they are part of the program.
@@ -21,8 +22,10 @@ import (
 
 // modelsJSON has the settings of models, as far as they bear on sizes, by the repository at huggingface.co whose config.json
 // has them, with the number of parameters that count.py counted, or diffusers did. testdata/others.json has more, for tests.
+// The program carries them compressed: they would be 90 kB more.
 //
-//go:embed models.json
+//go:generate gzip -9 -n -k -f models.json
+//go:embed models.json.gz
 var modelsJSON []byte
 
 // known is a model of models.json.
@@ -37,7 +40,7 @@ type known struct {
 // published are the entries of models.json, in the order of their families' types and of their sizes.
 var published = sync.OnceValue(func() []entry {
 	var file map[string]json.RawMessage
-	if err := json.Unmarshal(modelsJSON, &file); err != nil {
+	if err := jsontext.Unzip(modelsJSON, &file); err != nil {
 		panic("models.json: " + err.Error()) // it is a part of the program
 	}
 	delete(file, "transformers") // its version

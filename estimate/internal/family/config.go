@@ -88,13 +88,14 @@ func newConfig(k known, text json.RawMessage, err *error) *Config {
 // defaultsJSON holds the defaults of transformers by model_type; testdata/torch/defaults.py writes
 // it.
 //
-//go:embed defaults.json
+//go:generate gzip -9 -n -k -f defaults.json
+//go:embed defaults.json.gz
 var defaultsJSON []byte
 
 // defaults returns the settings of defaults.json.
 var defaults = sync.OnceValue(func() map[string]map[string]json.RawMessage {
 	var d map[string]map[string]json.RawMessage
-	if err := json.Unmarshal(defaultsJSON, &d); err != nil {
+	if err := jsontext.Unzip(defaultsJSON, &d); err != nil {
 		panic("defaults.json: " + err.Error()) // it is part of the binary
 	}
 	return d

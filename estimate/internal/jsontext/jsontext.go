@@ -4,6 +4,7 @@ package jsontext
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,6 +35,15 @@ func Unmarshal(value []byte, v any) error {
 		return fmt.Errorf("a JSON %s where Go wants %v%s", wrong.Value, wrong.Type, where)
 	}
 	return err
+}
+
+// Unzip decodes a JSON value that gzip compressed, as those are that the program carries.
+func Unzip(zipped []byte, v any) error {
+	zip, err := gzip.NewReader(bytes.NewReader(zipped))
+	if err != nil {
+		return err
+	}
+	return json.NewDecoder(zip).Decode(v)
 }
 
 // Read reads a text that is one JSON value. Unlike encoding/json, which takes the last of two

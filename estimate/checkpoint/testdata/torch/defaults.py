@@ -1,6 +1,6 @@
 """Write what transformers takes where a config.json leaves a key out, for package family.
 
-    python defaults.py > ../../../internal/family/defaults.json
+    python defaults.py > ../../../internal/family/defaults.json && go generate ../../../internal/family
 
 Of each family the defaults of its configuration class are written as the class has them,
 before any of them is computed from others, for the keys that package family reads.
@@ -70,7 +70,7 @@ def main():
         else:
             continue
         result[family] = raw(cls, keys)
-    lines = ",\n".join(f"{json.dumps(k)}:{json.dumps(v, separators=(',', ':'))}" for k, v in result.items())  # a part of the program: no spaces
+    lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in result.items())
     print("{\n" + lines + "\n}")
 
 
