@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 )
 
 // bpf is the maps that the programs share, and the parts of programs that several have.
@@ -25,8 +26,8 @@ type bpf struct {
 	running  *ebpf.Map // by thread: the Python frames at the call that the thread is in
 	noFrames *ebpf.Map // a value without Python frames, to start each entry of running from
 	follow   *ebpf.Map // programs that others end by: see followers
-	seen     *ebpf.Map // code objects, by process and address
-	soonGone *ebpf.Map // what is to be read at once. Code objects not seen before: process, place of the frame, address; programs: process, number, 0, path
+	seen     *ebpf.Map // code objects, by process and address: see seenPrint
+	soonGone *ebpf.Map // what is to be read at once: programs that begin. Process, number, path
 	offsets            // offsets in the kernel's structures
 }
 
@@ -63,9 +64,9 @@ func newMaps(ringBytes, functions int) (m *bpf, err error) {
 		{&m.blank, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: roomSize, MaxEntries: 1}},
 		{&m.steps, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: 40, MaxEntries: maxSteps}},
 		{&m.python, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 8 * pyWords, MaxEntries: maxProcesses}},
-		{&m.running, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: mostSize, MaxEntries: maxPyCalls}},
-		{&m.noFrames, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: mostSize, MaxEntries: 1}},
-		{&m.seen, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: 8, MaxEntries: maxSeen}},
+		{&m.running, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: pyRoom, MaxEntries: maxPyCalls}},
+		{&m.noFrames, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: pyRoom, MaxEntries: 1}},
+		{&m.seen, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: seenSize, MaxEntries: maxSeen}},
 		{&m.soonGone, ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: soonGoneBytes}},
 		{&m.follow, ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: uint32(followers + functions)}},
 	} {
@@ -206,4 +207,62 @@ func (m *bpf) finish() asm.Instructions {
 
 func end() asm.Instructions {
 	return asm.Instructions{asm.Mov.Imm(asm.R0, 0).WithSymbol("end"), asm.Return()}
+}
+
+// offsets are where the kernel has what the programs read of its processes.
+type offsets struct{ tgid, signal, live, memory, startStack, threadBase, file int32 }
+
+func kernelOffsets() (o offsets, err error) {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return o, err
+	}
+	var inThread int32
+	for _, it := range []struct {
+		to             *int32
+		strukt, member string
+	}{
+		{&o.tgid, "task_struct", "tgid"}, {&o.signal, "task_struct", "signal"}, {&o.live, "signal_struct", "live"},
+		{&o.memory, "task_struct", "mm"}, {&o.startStack, "mm_struct", "start_stack"}, {&o.threadBase, "task_struct", "thread"}, {&inThread, "thread_struct", threadBase},
+		{&o.file, "linux_binprm", "interp"}, // a script's is its interpreter's
+	} {
+		var s *btf.Struct
+		if err := kernel.TypeByName(it.strukt, &s); err != nil {
+			return o, err
+		}
+		if *it.to, err = offsetOf(s, it.member); err != nil {
+			return o, fmt.Errorf("this kernel's %s: %w", it.strukt, err)
+		}
+	}
+	o.threadBase += inThread
+	return o, nil
+}
+
+// offsetOf returns where a member is, which may be in a structure without a name; "" is the structure itself.
+func offsetOf(s *btf.Struct, member string) (int32, error) {
+	if member == "" {
+		return 0, nil
+	}
+	for _, m := range s.Members {
+		if m.Name == member {
+			return int32(m.Offset.Bytes()), nil
+		}
+		if inner, ok := m.Type.(*btf.Struct); ok && m.Name == "" {
+			if at, err := offsetOf(inner, member); err == nil {
+				return int32(m.Offset.Bytes()) + at, nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("no member %s", member)
+}
+
+// readKernel copies a word of the kernel's, at an offset from the address in R3, to the program's stack.
+func readKernel(offset, size int32) asm.Instructions {
+	return append(store(asm.RFP, slotWord, 0),
+		asm.Add.Imm(asm.R3, offset),
+		asm.Mov.Reg(asm.R1, asm.RFP),
+		asm.Add.Imm(asm.R1, slotWord),
+		asm.Mov.Imm(asm.R2, size),
+		asm.FnProbeReadKernel.Call(),
+	)
 }

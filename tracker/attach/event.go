@@ -24,6 +24,7 @@ const (
 	loaded   // more code: program has the mappings
 	copies   // no event: a part of the thread's stack, which belongs to the thread's next event
 	unlinked // code may go from now on
+	said     // no event: what a code object of Python says of itself, see python.Processes.Learn
 )
 
 // event is what a probe, or the library in front of libcuda, saw.
@@ -130,7 +131,9 @@ const (
 	roomEvent    = roomWindow + window // an event without frames of Python
 	roomFrames   = roomEvent + offFrames
 	roomDepth    = roomEvent + offDepth
-	roomSize     = roomFrames + 8*maxFrames
+	roomNew      = roomFrames + 8*maxFrames // how many code objects of Python are new, and a byte for the frame of each
+	roomNewAt    = roomNew + 8
+	roomSize     = roomNewAt + 24
 )
 
 // How many bytes of a stack are copied, and in parts of which size: the stack may end within one.
@@ -159,7 +162,7 @@ func (e *event) read(b []byte) error {
 	}
 	e.depth, e.total, e.end, e.beyond = 0, 0, notSaid, notSaid
 	e.program, e.copied, e.python = nil, nil, nil
-	if len(b) < offFrames || e.phase == copies {
+	if len(b) < offFrames || e.phase >= copies {
 		return nil
 	}
 	for i := range e.desc {

@@ -3,70 +3,23 @@
 package attach
 
 import (
-	"fmt"
+	"bytes"
+	"encoding/binary"
+	"errors"
 	"slices"
 
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 )
 
-// offsets are where the kernel has what the programs read of its processes.
-type offsets struct{ tgid, signal, live, memory, startStack, threadBase, file int32 }
-
-func kernelOffsets() (o offsets, err error) {
-	kernel, err := btf.LoadKernelSpec()
-	if err != nil {
-		return o, err
-	}
-	var inThread int32
-	for _, it := range []struct {
-		to             *int32
-		strukt, member string
-	}{
-		{&o.tgid, "task_struct", "tgid"}, {&o.signal, "task_struct", "signal"}, {&o.live, "signal_struct", "live"},
-		{&o.memory, "task_struct", "mm"}, {&o.startStack, "mm_struct", "start_stack"}, {&o.threadBase, "task_struct", "thread"}, {&inThread, "thread_struct", threadBase},
-		{&o.file, "linux_binprm", "interp"}, // a script's is its interpreter's
-	} {
-		var s *btf.Struct
-		if err := kernel.TypeByName(it.strukt, &s); err != nil {
-			return o, err
-		}
-		if *it.to, err = offsetOf(s, it.member); err != nil {
-			return o, fmt.Errorf("this kernel's %s: %w", it.strukt, err)
-		}
-	}
-	o.threadBase += inThread
-	return o, nil
-}
-
-// offsetOf returns where a member is, which may be in a structure without a name; "" is the structure itself.
-func offsetOf(s *btf.Struct, member string) (int32, error) {
-	if member == "" {
-		return 0, nil
-	}
-	for _, m := range s.Members {
-		if m.Name == member {
-			return int32(m.Offset.Bytes()), nil
-		}
-		if inner, ok := m.Type.(*btf.Struct); ok && m.Name == "" {
-			if at, err := offsetOf(inner, member); err == nil {
-				return int32(m.Offset.Bytes()) + at, nil
-			}
-		}
-	}
-	return 0, fmt.Errorf("no member %s", member)
-}
-
-// readKernel copies a word of the kernel's, at an offset from the address in R3, to the program's stack.
-func readKernel(offset, size int32) asm.Instructions {
-	return append(store(asm.RFP, slotWord, 0),
-		asm.Add.Imm(asm.R3, offset),
-		asm.Mov.Reg(asm.R1, asm.RFP),
-		asm.Add.Imm(asm.R1, slotWord),
-		asm.Mov.Imm(asm.R2, size),
-		asm.FnProbeReadKernel.Call(),
-	)
-}
+// What the reader of what is soon gone gets, and room for it on the program's stack.
+const (
+	soonGoneSize = 16  // bytes: the process, and the program's number
+	maxPath      = 256 // and bytes of the path of the program, with its 0
+	slotBegun    = slotWake - soonGoneSize - maxPath
+)
 
 // short writes an event whose arguments are two words on the program's stack, in slotWord and the number that generation gave, the
 // thread's control group and, of a program that begins, the name that the kernel has for it.
@@ -131,7 +84,6 @@ func (m *bpf) exec() asm.Instructions {
 		asm.LoadMem(asm.R1, asm.RFP, slotRoom, asm.DWord),
 		asm.StoreMem(asm.RFP, slotBegun+8, asm.R1, asm.DWord),
 	)
-	ins = append(ins, store(asm.RFP, slotBegun+16, 0)...) // no code object
 	ins = append(ins, asm.LoadMem(asm.R3, regCtx, 16, asm.DWord))
 	ins = append(ins, readKernel(m.file, 8)...)
 	ins = append(ins,
@@ -165,7 +117,7 @@ func (m *bpf) unlinks() asm.Instructions {
 	return slices.Concat(m.begin(), m.generation(slotKey), store(asm.RFP, slotWord, 0), m.short(unlinked, waits))
 }
 
-// tellSoonGone passes three words and what follows them on the program's stack to the reader of what is soon gone.
+// tellSoonGone passes two words and what follows them on the program's stack to the reader of what is soon gone.
 func (m *bpf) tellSoonGone(slot, size int32) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMapPtr(asm.R1, m.soonGone.FD()),
@@ -201,4 +153,61 @@ func (m *bpf) exit() asm.Instructions {
 	)
 	ins = append(ins, store(asm.RFP, slotRoom, 0)...)
 	return append(ins, m.short(exited, wakes)...)
+}
+
+// readSoonGone reads what may soon be gone, until the probes are closed: programs that begin. Their interpreter must be known before they call the
+// driver, on a busy machine too.
+func (p *probes) readSoonGone(of *python.Processes, begins func(of program, file string)) {
+	p.pythons, p.looked = of, make(chan (<-chan struct{}))
+	go func() {
+		beUrgent()
+		defer close(p.looked)
+		latest := make(chan struct{}) // closed when all programs that have begun were looked at
+		close(latest)
+		for {
+			record, err := p.soonGone.Read()
+			switch {
+			case errors.Is(err, ringbuf.ErrFlushed):
+				p.looked <- latest
+				continue
+			case err != nil:
+				return
+			}
+			b := record.RawSample
+			if len(b) < soonGoneSize {
+				continue
+			}
+			its := program{uint32(binary.NativeEndian.Uint64(b)), binary.NativeEndian.Uint64(b[8:])}
+			file, _, _ := bytes.Cut(b[soonGoneSize:], []byte{0})
+			before, done := latest, make(chan struct{})
+			latest = done
+			go func() {
+				defer close(done)
+				begins(its, string(file))
+				<-before
+			}()
+			go func() {
+				beUrgent()
+				of.Expect(int(its.pid))
+			}()
+			p.begun(its)
+		}
+	}()
+}
+
+// look waits until all programs that have begun were looked at.
+func (p *probes) look() {
+	if p.looked == nil || p.soonGone.Flush() != nil {
+		return
+	}
+	if latest := <-p.looked; latest != nil { // else the probes are closed
+		<-latest
+	}
+}
+
+// begun reads what a process runs that has begun a program, unless it runs another by now.
+func (p *probes) begun(of program) {
+	if its := birthOf(int(of.pid), p, uint32(of.number)); its != nil {
+		p.births.keep(of, its)
+	}
 }

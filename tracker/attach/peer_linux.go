@@ -4,11 +4,14 @@ package attach
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 )
 
 // accept takes a new connection from a process of this user; root accepts all users. It reports
@@ -88,6 +91,9 @@ func (s *sockets) fromRing(e *event, p *peer) bool {
 		if err == nil && record == nil {
 			return false
 		}
+		if err == nil && s.learn(p, record) {
+			continue
+		}
 		if err != nil || !e.of(p, record) {
 			s.missed(1, monotonic())
 			s.shut(p) // the end of the process is still seen
@@ -117,6 +123,9 @@ func (s *sockets) fromSocket(e *event, p *peer) bool {
 	if !p.known && n >= shortSize {
 		p.known = bytes.Equal(s.room[offArgs:offArgs+len(s.token)], []byte(s.token))
 	}
+	if p.known && s.learn(p, s.room[:n]) {
+		return false
+	}
 	if good := e.of(p, s.room[:n]); good && p.known {
 		if p.take(rights[:max(0, with)], e) != nil {
 			s.missed(1, monotonic())
@@ -134,6 +143,15 @@ func (s *sockets) fromSocket(e *event, p *peer) bool {
 		s.hangUp(p)
 	}
 	return false
+}
+
+// learn keeps what a process says of a code object of Python, and reports whether it is that.
+func (s *sockets) learn(p *peer, record []byte) bool {
+	if len(record) < python.CopyText || phase(binary.NativeEndian.Uint64(record[offWhat:])>>32) != said {
+		return false
+	}
+	s.pythons.Learn(int(p.pid), record)
+	return true
 }
 
 // of decodes what a process says, and reports whether it is an event. Who speaks, this side knows.

@@ -17,7 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
-//go:embed shim/shim.c shim/frames.h shim/ring.h shim/steps.h
+//go:embed shim/shim.c shim/frames.h shim/python.h shim/ring.h shim/steps.h
 var shimSource embed.FS
 
 // socketVariable tells the shim where the watcher listens, as TOKEN:NAME:FILE.
@@ -83,17 +83,24 @@ var waitMS = 2000
 // that tells its own, and for each function that the driver's library has.
 func hooks(functions []function, driver string, has map[string]uint64) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "#define DRIVER %q\n#define WAIT_MS %d\n#define LAYOUTS", driver, waitMS)
+	fmt.Fprintf(&b, "#define DRIVER %q\n#define WAIT_MS %d\n", driver, waitMS)
+	for i, part := range []string{"OBJECT", "FILE", "NAME", "RUNTIME", "LINES"} {
+		fmt.Fprintf(&b, "#define MOST_%s %d\n", part, python.MostOf[i])
+	}
+	places := func(n python.Names) string {
+		return fmt.Sprintf(", %d, %d, %d, %d, %d, %d, %d, %d", n.File, n.Name, n.Lines, n.Length, n.ASCII, n.Wide, n.Size, n.Bytes)
+	}
+	b.WriteString("#define LAYOUTS")
 	for _, l := range python.Layouts() {
 		isIndex := 0
 		if l.IsIndex {
 			isIndex = 1
 		}
-		fmt.Fprintf(&b, " \\\n\tLAYOUT(%#x, %d, %#x, %d, %d, %d, %d, %#x, %d)", l.Version, l.Frame, l.Through, l.Previous, l.Code, l.Instruction, isIndex, l.Owner, l.FirstLine)
+		fmt.Fprintf(&b, " \\\n\tLAYOUT(%#x, %d, %#x, %d, %d, %d, %d, %#x, %d%s)", l.Version, l.Frame, l.Through, l.Previous, l.Code, l.Instruction, isIndex, l.Owner, l.FirstLine, places(l.Names()))
 	}
 	b.WriteString("\n#define TOLD")
 	for _, t := range python.Tell() {
-		fmt.Fprintf(&b, " \\\n\tTELLS(%#x, %d, %d, %d, %d, %d, %d)", t.Version, t.Frame, t.Previous, t.Code, t.Instruction, t.Owner, t.FirstLine)
+		fmt.Fprintf(&b, " \\\n\tTELLS(%#x, %d, %d, %d, %d, %d, %d%s)", t.Version, t.Frame, t.Previous, t.Code, t.Instruction, t.Owner, t.FirstLine, places(t.Names()))
 	}
 	b.WriteString("\n#define HOOKS")
 	for i, f := range functions {
@@ -129,7 +136,7 @@ func buildShim(functions []function, driver string) (dir string, err error) {
 	}
 	files := map[string]string{"hooks.h": header, "driver.c": ""}
 	all := runtime.GOARCH + header
-	for _, name := range []string{"shim.c", "frames.h", "ring.h", "steps.h"} {
+	for _, name := range []string{"shim.c", "frames.h", "python.h", "ring.h", "steps.h"} {
 		text, err := shimSource.ReadFile("shim/" + name)
 		if err != nil {
 			return "", fmt.Errorf("the shim library: %w", err)

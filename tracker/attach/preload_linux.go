@@ -98,13 +98,15 @@ func (s *sockets) watch(pid int) error {
 	return nil
 }
 
-func (*sockets) forget(int)                                            {}
-func (*sockets) code(int) (generation, since uint32, ok bool)          { return 0, 0, true }
-func (*sockets) unteach(int)                                           {}
-func (*sockets) runs(int, python.Layout) error                         { return nil }
-func (*sockets) runsOther(int)                                         {}
-func (*sockets) readSoonGone(*python.Processes, func(program, string)) {}
-func (*sockets) library(_, _ string) error                             { return nil }
+func (*sockets) forget(int)                                   {}
+func (*sockets) code(int) (generation, since uint32, ok bool) { return 0, 0, true }
+func (*sockets) unteach(int)                                  {}
+func (*sockets) runs(int, python.Layout) error                { return nil }
+func (*sockets) runsOther(int)                                {}
+func (*sockets) library(_, _ string) error                    { return nil }
+
+// readSoonGone notes who learns what processes say of their functions of Python. Programs that begin tell of it themselves.
+func (s *sockets) readSoonGone(of *python.Processes, _ func(program, string)) { s.pythons = of }
 
 func (*sockets) teach(int, uint32, uint64, unwind.Step) {}
 

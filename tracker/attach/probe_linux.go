@@ -21,7 +21,9 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/cilium/ebpf/rlimit"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,10 +34,11 @@ type probes struct {
 	reader *ringbuf.Reader
 	record ringbuf.Record
 
-	ahead sync.Once // see mostUrgent
+	ahead sync.Once // see beUrgent
 
 	soonGone *ringbuf.Reader        // see readSoonGone
 	looked   chan (<-chan struct{}) // see look
+	pythons  *python.Processes
 	births   births
 	taught   map[int][]stepKey  // by process: what is in the map of steps
 	parts    map[uint32]*copied // by thread: what is copied of its stack, until its event comes
@@ -82,6 +85,9 @@ func newProbes(cfg Config, functions []function) (p *probes, err error) {
 		return p, err
 	}
 	if err := p.follow(followPython, p.maps.followPython()); err != nil {
+		return p, err
+	}
+	if err := p.follow(copyCode, p.maps.copyCode()); err != nil {
 		return p, err
 	}
 	p.entries, p.leaves = make([]*ebpf.Program, len(functions)), make([]*ebpf.Program, len(functions))
@@ -369,9 +375,13 @@ func (p *probes) probeNotes(file *link.Executable, index int, notes []symbols.No
 	return nil
 }
 
-// mostUrgent is the priority of the thread that reads: among hundreds of threads that only allocate, it would else fall
-// behind.
-const mostUrgent = -20
+// beUrgent gives a goroutine a thread of its own that is ahead of others: among hundreds of threads that only allocate, it would else fall
+// behind. The thread ends with the goroutine.
+func beUrgent() {
+	const most = -20
+	runtime.LockOSThread()
+	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, most) // of this thread
+}
 
 // lookEvery is how long an event may wait until it is read.
 const lookEvery = 10 * time.Millisecond
@@ -379,10 +389,7 @@ const lookEvery = 10 * time.Millisecond
 // next waits for an event. The error is os.ErrClosed after close, and errFlushed when all
 // that was there at a flush has been read.
 func (p *probes) next(e *event) error {
-	p.ahead.Do(func() {
-		runtime.LockOSThread()
-		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, mostUrgent) // of this thread
-	})
+	p.ahead.Do(beUrgent)
 	for {
 		switch err := p.reader.ReadInto(&p.record); {
 		case err == nil:
@@ -391,6 +398,9 @@ func (p *probes) next(e *event) error {
 			case err != nil:
 			case e.phase == copies:
 				p.join(e, p.record.RawSample)
+				continue
+			case e.phase == said:
+				p.pythons.Learn(int(e.pid), p.record.RawSample)
 				continue
 			case e.phase == execed:
 				e.program = p.births.take(program{e.pid, e.args[0]})
@@ -482,4 +492,26 @@ func monotonic() uint64 {
 	var now unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
 	return uint64(now.Nano())
+}
+
+// runs tells the programs what a process's interpreter is like.
+func (p *probes) runs(pid int, l python.Layout) error { return p.maps.runs(pid, l, monotonic()) }
+
+// runsOther forgets a process's interpreter.
+func (p *probes) runsOther(pid int) { _ = p.maps.python.Delete(uint32(pid)) }
+
+// teach says how to get from the frame with a return address to its caller.
+func (p *probes) teach(pid int, generation uint32, pc uint64, s unwind.Step) {
+	key := stepKey{uint32(pid), generation, pc}
+	if p.maps.steps.Put(key, s) == nil { // without it, the stack is copied again
+		p.taught[pid] = append(p.taught[pid], key)
+	}
+}
+
+// unteach forgets everything that was taught of a process.
+func (p *probes) unteach(pid int) {
+	for _, key := range p.taught[pid] {
+		_ = p.maps.steps.Delete(key)
+	}
+	delete(p.taught, pid)
 }

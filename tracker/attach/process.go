@@ -161,9 +161,12 @@ func (p *process) stack(t symbols.Trace, words []uint64) tables.StackID {
 	if len(words) == 0 {
 		return p.stacks.add(t.Addresses, func() mem.Stack { return p.symbols.Resolve(t, nil) })
 	}
+	its := p.python()
+	if its != nil {
+		its.Number(words)
+	}
 	p.key = append(append(append(p.key[:0], t.Addresses...), 0), words...)
 	return p.stacks.add(p.key, func() mem.Stack {
-		its := p.python()
 		if its == nil {
 			return p.symbols.Resolve(t, nil)
 		}
@@ -179,6 +182,9 @@ func (p *process) stack(t symbols.Trace, words []uint64) tables.StackID {
 // python returns the interpreter of a process that runs one; nil if its memory may not be read, or is gone.
 func (p *process) python() *python.Process {
 	if its := p.pythons.Get(p.origin.PID); its != nil {
+		if its.Image == "" {
+			its.Image = p.symbols.Path(its.Inside)
+		}
 		return its
 	}
 	at := time.Now()

@@ -172,6 +172,7 @@ func (m *bpf) forgetCall(f function) asm.Instructions {
 const (
 	followStack  = iota // finds the callers
 	followPython        // finds frames of Python
+	copyCode            // copies what of these is new
 	followers
 )
 

@@ -3,15 +3,11 @@
 package attach
 
 import (
-	"bytes"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"runtime"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 )
@@ -36,8 +32,19 @@ const (
 	pyInstruction
 	pyIsIndex
 	pyOwner
-	pyFirstLine
-	pyZero // which the kernel does not know of: it follows a program by what it knows, and the less that is, the sooner it ends
+	pyHead   // of a code object: where what tells it from others begins, see headSize
+	pyFirst  // and where that has the first line,
+	pyFile   // and the addresses of strings
+	pyName   //
+	pyObject // how many bytes of a code object are copied
+	pyLength // of a string
+	pyASCII  //
+	pyWide   //
+	pySize   // of a bytes object
+	pyBytes  //
+	pyTurn   // no other program of a process has this number
+	pyByText // 0 if code objects have numbers, and another at the same address another
+	pyZero   // which the kernel does not know of: it follows a program by what it knows, and the less that is, the sooner it ends
 	pyWords
 )
 
@@ -47,8 +54,16 @@ const (
 	oneTry       = 2 * maxPython
 	maxPyCalls   = 1 << 11 // of threads that run Python at a time; three kilobytes each
 	maxSeen      = 1 << 14 // code objects
-	soonGoneSize = 24      // bytes that the reader of what is soon gone gets
-	maxPath      = 256     // and of the path of a program that begins, with its 0
+)
+
+// Behind the frames of a thread, from offPython on.
+const (
+	headSize = 88 // up to the pointer to the table of lines: all that does not change while the code object lives
+	inHead   = mostSize - offPython
+	inTexts  = inHead + headSize + 48
+	maxFile  = 192 // bytes of the file's name, and of the function's, that are compared
+	maxName  = 96
+	pyRoom   = mostSize + inTexts - inHead + maxFile + maxName
 )
 
 // Room on the program's stack, below the call stack.
@@ -62,9 +77,11 @@ const (
 	slotInterpreter = slotCode
 	slotFound       = slotWhere
 	slotWhere       = slotRoom - 56
-	slotPid         = slotRoom - 64 // from here, three words for the reader of what is soon gone
 	slotWake        = slotRoom - 72 // a notice
-	slotBegun       = slotPid - soonGoneSize - maxPath
+	slotOwner       = slotRoom - 80
+	slotSeenKey     = slotRoom - 88
+	slotSeen        = slotSeenKey - seenSize // see seenPrint
+	slotEnd         = slotSeen
 )
 
 // findLayout notes the layout of the process's interpreter.
@@ -107,8 +124,12 @@ func (m *bpf) room() asm.Instructions {
 
 // followPython is the program that leaves the frames in the thread's room for an event: how many there are, and 16 bytes for each.
 func (m *bpf) followPython() asm.Instructions {
-	ins := append(m.begin(), m.findLayout()...)
-	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"))
+	ins := append(asm.Instructions{asm.Mov.Imm(regRoom, 0)}, m.begin()...)
+	ins = append(ins, m.findLayout()...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "gone"))
+	ins = append(ins, lookUp(m.rooms, slotThread)...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "gone"), asm.Mov.Reg(regRoom, asm.R0))
+	ins = append(ins, store(regRoom, roomNew, 0)...)
 	ins = append(ins, m.room()...)
 	ins = append(ins, m.self()...)
 	ins = append(ins, asm.StoreMem(asm.RFP, slotSelf, asm.R0, asm.DWord))
@@ -133,11 +154,15 @@ func (m *bpf) followPython() asm.Instructions {
 	ins = append(ins, follow(slotAt, 8, slotAt, pyPrevious)...)
 	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
 	ins = append(ins, again(slotIndex, "nextFrame", maxPython)...)
-	last := lookUp(m.rooms, slotThread)
-	last[0] = last[0].WithSymbol("end")
-	ins = append(ins, last...)
-	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "gone"))
-	ins = append(ins, m.goOn(asm.LoadMem(asm.R3, asm.R0, roomNext, asm.DWord))...)
+	ins = append(ins,
+		asm.JEq.Imm(regRoom, 0, "gone").WithSymbol("end"),
+		asm.LoadMem(asm.R3, regRoom, roomNext, asm.DWord),
+		asm.LoadMem(asm.R1, regRoom, roomNew, asm.DWord),
+		asm.JEq.Imm(asm.R1, 0, "none new"),
+	)
+	ins = append(ins, m.goOn(asm.Mov.Imm(asm.R3, copyCode))...)
+	ins = append(ins, asm.LoadMem(asm.R3, regRoom, roomNext, asm.DWord))
+	ins = append(ins, m.goOn(asm.Mov.Reg(asm.R3, asm.R3).WithSymbol("none new"))...)
 	return append(ins, asm.Mov.Imm(asm.R0, 0).WithSymbol("gone"), asm.Return())
 }
 
@@ -231,31 +256,37 @@ func (m *bpf) frameOfPython() asm.Instructions {
 		asm.And.Imm(asm.R1, ^int32(0x0f)),
 		asm.StoreMem(asm.RFP, slotCode, asm.R1, asm.DWord),
 	)
-	ins = append(ins, store(asm.RFP, slotWhere, 0)...)
-	ins = append(ins, follow(slotWhere, 4, slotCode, pyFirstLine)...) // 0 if the code object has none
+	ins = append(append(ins, store(asm.RFP, slotOwner, 0)...), store(asm.RFP, slotWhere, 0)...)
+	ins = append(ins, layoutWord(asm.R2, pyOwner)...)
+	ins = append(ins, asm.JEq.Imm(asm.R2, -1, "noOwner"))
+	ins = append(ins, follow(slotOwner, 1, slotAt, pyOwner)...)
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotOwner, asm.DWord),
+		asm.And.Imm(asm.R1, 0x07),
+		asm.StoreMem(asm.RFP, slotOwner, asm.R1, asm.DWord),
+		asm.JGE.Imm(asm.R1, python.OwnedByC, "seen"), // it runs no code
+	)
+	head := readHead("seen") // its first line stays 0, if the code object has none
+	head[0] = head[0].WithSymbol("noOwner")
+	ins = append(ins, head...)
+	ins = append(ins, inHeadAt(asm.R1, pyFirst, asm.Word)...)
+	ins = append(ins, asm.StoreMem(asm.RFP, slotWhere, asm.R1, asm.Word))
+	ins = append(ins, m.see()...)
 	ins = append(ins, follow(slotRead, 8, slotAt, pyInstruction)...)
 	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
 	ins = append(ins, layoutWord(asm.R2, pyIsIndex)...)
-	ins = append(ins,
+	return append(ins,
 		asm.LoadMem(asm.R3, asm.RFP, slotRead, asm.DWord),
 		asm.JNE.Imm(asm.R2, 0, "isIndex"),
 		asm.LoadMem(asm.R1, asm.RFP, slotCode, asm.DWord),
 		asm.Sub.Reg(asm.R3, asm.R1),
 		asm.StoreMem(asm.RFP, slotWhere+4, asm.R3, asm.Word).WithSymbol("isIndex"),
-	)
-	ins = append(ins, m.see()...)
-	ins = append(ins, store(asm.RFP, slotRead, 0)...)
-	ins = append(ins, layoutWord(asm.R2, pyOwner)...)
-	ins = append(ins, asm.JEq.Imm(asm.R2, -1, "noOwner"))
-	ins = append(ins, follow(slotRead, 1, slotAt, pyOwner)...)
-	return append(ins,
-		asm.LoadMem(asm.R1, asm.RFP, slotIndex, asm.DWord).WithSymbol("noOwner"),
+		asm.LoadMem(asm.R1, asm.RFP, slotIndex, asm.DWord),
 		asm.And.Imm(asm.R1, maxPython-1),
 		asm.LSh.Imm(asm.R1, 4),
 		asm.Mov.Reg(asm.R4, regEvent),
 		asm.Add.Reg(asm.R4, asm.R1),
-		asm.LoadMem(asm.R2, asm.RFP, slotRead, asm.DWord),
-		asm.And.Imm(asm.R2, 0x0f),
+		asm.LoadMem(asm.R2, asm.RFP, slotOwner, asm.DWord),
 		asm.LoadMem(asm.R3, asm.RFP, slotCode, asm.DWord),
 		asm.Or.Reg(asm.R3, asm.R2),
 		asm.StoreMem(asm.R4, 8, asm.R3, asm.DWord),
@@ -265,87 +296,6 @@ func (m *bpf) frameOfPython() asm.Instructions {
 		asm.Add.Imm(asm.R1, 1),
 		asm.StoreMem(regEvent, 0, asm.R1, asm.DWord),
 	)
-}
-
-// see tells the reader of what is soon gone of a code object that is new: the process may end soon, or free it.
-func (m *bpf) see() asm.Instructions {
-	ins := asm.Instructions{
-		asm.Mov.Reg(asm.R1, regThread),
-		asm.RSh.Imm(asm.R1, 32),
-		asm.StoreMem(asm.RFP, slotPid, asm.R1, asm.DWord),
-		asm.LSh.Imm(asm.R1, 47), // above the addresses of programs
-		asm.LoadMem(asm.R2, asm.RFP, slotCode, asm.DWord),
-		asm.Add.Reg(asm.R1, asm.R2),
-		asm.StoreMem(asm.RFP, slotRead, asm.R1, asm.DWord),
-		asm.LoadMapPtr(asm.R1, m.seen.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slotRead),
-		asm.FnMapLookupElem.Call(),
-		asm.JNE.Imm(asm.R0, 0, "seen"),
-		asm.LoadMapPtr(asm.R1, m.seen.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slotRead),
-		asm.Mov.Reg(asm.R3, asm.R2),
-		asm.Mov.Imm(asm.R4, 0),
-		asm.FnMapUpdateElem.Call(),
-	}
-	return append(append(ins, m.tellSoonGone(slotPid, soonGoneSize)...), asm.Mov.Imm(asm.R0, 0).WithSymbol("seen"))
-}
-
-// readSoonGone reads what may soon be gone, until the probes are closed: names of code objects that are new, and programs that begin.
-func (p *probes) readSoonGone(of *python.Processes, begins func(of program, file string)) {
-	p.looked = make(chan (<-chan struct{}))
-	go func() {
-		defer close(p.looked)
-		latest := make(chan struct{}) // closed when all programs that have begun were looked at
-		close(latest)
-		for {
-			record, err := p.soonGone.Read()
-			switch {
-			case errors.Is(err, ringbuf.ErrFlushed):
-				p.looked <- latest
-				continue
-			case err != nil:
-				return
-			}
-			b := record.RawSample
-			if len(b) < soonGoneSize {
-				continue
-			}
-			word := func(i int) uint64 { return binary.NativeEndian.Uint64(b[8*i:]) }
-			if code := word(2); code != 0 {
-				of.Read(int(word(0)), code, word(1))
-				continue
-			}
-			its := program{uint32(word(0)), word(1)}
-			file, _, _ := bytes.Cut(b[soonGoneSize:], []byte{0})
-			before, done := latest, make(chan struct{})
-			latest = done
-			go func() {
-				defer close(done)
-				begins(its, string(file))
-				<-before
-			}()
-			p.begun(its)
-		}
-	}()
-}
-
-// look waits until all programs that have begun were looked at.
-func (p *probes) look() {
-	if p.looked == nil || p.soonGone.Flush() != nil {
-		return
-	}
-	if latest := <-p.looked; latest != nil { // else the probes are closed
-		<-latest
-	}
-}
-
-// begun reads what a process runs that has begun a program, unless it runs another by now.
-func (p *probes) begun(of program) {
-	if its := birthOf(int(of.pid), p, uint32(of.number)); its != nil {
-		p.births.keep(of, its)
-	}
 }
 
 // threadBase is the offset in struct thread_struct of the address that pthread_self returns: the
@@ -371,8 +321,8 @@ func threadID(l python.Layout) uint64 {
 	return l.ThreadID
 }
 
-// runs tells the probes what a process's interpreter is like.
-func (p *probes) runs(pid int, l python.Layout) error {
+// runs tells the programs what a process's interpreter is like. No other that the process ever runs has the same turn.
+func (m *bpf) runs(pid int, l python.Layout, turn uint64) error {
 	id := threadID(l)
 	if id == 0 {
 		return fmt.Errorf("%v does not tell its threads", l)
@@ -381,11 +331,21 @@ func (p *probes) runs(pid int, l python.Layout) error {
 	if l.IsIndex {
 		isIndex = 1
 	}
-	value := [pyWords]uint64{
-		l.Interpreters, l.Next, l.Threads, l.NextThread, l.Status, id, l.Frame, l.Through, l.Previous, l.Code, l.Instruction, isIndex, l.Owner, l.FirstLine, 0,
+	names := l.Names()
+	head := names.Lines + 8 - headSize
+	byText := uint64(0)
+	if l.Version < 0x030c {
+		byText = 1
 	}
-	return p.maps.python.Update(uint32(pid), value, ebpf.UpdateAny)
+	for _, at := range []uint64{l.FirstLine, names.File, names.Name} {
+		if at-head > headSize-8 || names.Lines < headSize || names.Lines+8 > uint64(python.MostOf[python.Object]) {
+			return fmt.Errorf("%v has its names in another order", l)
+		}
+	}
+	value := [pyWords]uint64{
+		l.Interpreters, l.Next, l.Threads, l.NextThread, l.Status, id, l.Frame, l.Through, l.Previous, l.Code, l.Instruction, isIndex, l.Owner,
+		head, l.FirstLine - head, names.File - head, names.Name - head, names.Lines + 8,
+		names.Length, names.ASCII, names.Wide, names.Size, names.Bytes, turn, byText, 0,
+	}
+	return m.python.Update(uint32(pid), value, ebpf.UpdateAny)
 }
-
-// runsOther forgets a process's interpreter.
-func (p *probes) runsOther(pid int) { _ = p.maps.python.Delete(uint32(pid)) }

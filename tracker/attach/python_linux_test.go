@@ -197,3 +197,53 @@ func TestWildPython(t *testing.T) {
 		})
 	}
 }
+
+// TestShortPrograms: a program of Python that ends at once, and has freed the code that it ran, has all names.
+func TestShortPrograms(t *testing.T) { eachPython(t, shortPrograms) }
+
+func shortPrograms(t *testing.T, w *Watcher, _, program string) {
+	const runs = 10
+	for i := range runs {
+		c := start(t, w, program, "testdata/short.py", []string{"exit", "end"}[i%2])
+		c.out.Scan()
+		require.NoError(t, c.Wait())
+	}
+	w.Sync()
+	require.Empty(t, w.Doubts())
+	require.Len(t, w.Sources(), runs)
+	for _, s := range w.Sources() {
+		var found []string
+		for e := range s.Dump().Events() {
+			if e.Action == mem.Allocated {
+				found = append(found, ofPython(e.Stack))
+			}
+		}
+		require.Equal(t, []string{"<made>:2 once|<made>:3 <module>|short.py:7 <module>", "short.py:8 <module>"}, found)
+	}
+}
+
+// TestAnotherFunctionAtTheAddress: it has never the former's name, file or line.
+func TestAnotherFunctionAtTheAddress(t *testing.T) { eachPython(t, anotherFunction) }
+
+func anotherFunction(t *testing.T, w *Watcher, _, program string) {
+	c := start(t, w, program, "testdata/reuse.py")
+	require.Eventually(t, func() bool { return w.pythons.Get(c.Process.Pid) != nil }, time.Minute, time.Millisecond)
+	fmt.Fprintln(c.in)
+	told, places := make(map[alloc.Ptr]string), 0
+	for c.out.Scan() {
+		if n, _ := fmt.Sscanf(c.out.Text(), "done %d", &places); n == 1 {
+			break
+		}
+		address, frame, _ := strings.Cut(c.out.Text(), " ")
+		at, err := strconv.ParseUint(address, 16, 64)
+		require.NoError(t, err, c.out.Text())
+		told[alloc.Ptr(at)] = frame
+	}
+	w.Sync()
+	require.Len(t, told, 300)
+	require.Less(t, places, 100, "addresses are used again")
+	for a := range w.Sources()[0].Snapshot().Allocations() {
+		found, _, _ := strings.Cut(ofPython(a.Stack), "|")
+		require.Equal(t, told[a.Ptr], found)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/memring"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
@@ -25,7 +26,8 @@ type sockets struct {
 	peers      map[int]*peer // by the descriptors of the connection and of the pidfd
 	ready      []int         // who has a turn: those that may have something to read
 	awake      []*peer       // whose rings are looked at again and again; the others wake the reader
-	room       [mostSize]byte
+	room       [max(mostSize, python.LargestCopy)]byte
+	pythons    *python.Processes
 
 	count, since uint64 // lost
 

@@ -400,19 +400,3 @@ type stepKey struct {
 	PID, Generation uint32
 	PC              uint64
 }
-
-// teach says how to get from the frame with a return address to its caller.
-func (p *probes) teach(pid int, generation uint32, pc uint64, s unwind.Step) {
-	key := stepKey{uint32(pid), generation, pc}
-	if p.maps.steps.Put(key, s) == nil { // without it, the stack is copied again
-		p.taught[pid] = append(p.taught[pid], key)
-	}
-}
-
-// unteach forgets everything that was taught of a process.
-func (p *probes) unteach(pid int) {
-	for _, key := range p.taught[pid] {
-		_ = p.maps.steps.Delete(key)
-	}
-	delete(p.taught, pid)
-}

@@ -35,6 +35,7 @@
 enum { FRAMES = 128, PYTHON_FRAMES = 128, HIGH = 200, NOT_FOUND = 500 };
 
 #include "frames.h"
+#include "python.h"
 #include "ring.h"
 
 typedef word (*function)(word, word, word, word, word, word); // all arguments come in registers
@@ -44,7 +45,7 @@ typedef struct {
 typedef word (*opener)(word, ipc_handle, word);
 
 enum { BEGINNING = 1, ENTRY_ONLY = 2, STACKED = 4, GIVES = 8, PITCHED = 16 };      // as in preload.go
-enum { BEGINS, RETURNS, FORKED, EXECED, EXITED, MAPPED };                          // as in event.go
+enum { BEGINS, RETURNS, FORKED, EXECED, EXITED, MAPPED, SAID = 8 };                // as in event.go
 
 // As in event.go.
 typedef struct {
@@ -112,7 +113,7 @@ static int say(const void *e, size_t n) {
 }
 
 // tell leaves an event in the ring and wakes the watcher if it sleeps, or sends it, and reports whether there was room.
-static int tell(const event *e, size_t n) {
+static int tell(const void *e, size_t n) {
 	if (!ring)
 		return say(e, n);
 	if (!write_down(e, n))
@@ -261,11 +262,28 @@ static void release(void) {
 
 static void in_child(void);
 
-static void emit(event *e, size_t n, uint32_t phase) {
+// tell_codes tells of the code objects of an event that are new, or marks their frames. Hold the lock.
+static void tell_codes(event *e, const word *prints) {
+	static copied c;
+	for (word i = 0; i < e->python_frames; i++) {
+		word *at = &e->frames[2 * i], code = *at & ~(word)TAGS;
+		if (prints[i] == NO_CODE || is_known(code, prints[i]))
+			continue;
+		size_t n = copy_code(&c, code);
+		c.phase = SAID;
+		if (n && tell(&c, n))
+			keep_known(code, prints[i]);
+		else
+			*at |= NOT_COPIED;
+	}
+}
+
+// emit tells of an event. With prints, it has a stack.
+static void emit(event *e, const word *prints, size_t n, uint32_t phase) {
 	int before = errno;
 	if (!*same)
 		in_child();
-	word objects = n > SHORT ? code_at(0).loads : 0;
+	word objects = prints ? code_at(0).loads : 0;
 	if (!take()) {
 		miss();
 		return;
@@ -274,136 +292,14 @@ static void emit(event *e, size_t n, uint32_t phase) {
 	if (connected()) {
 		if (objects)
 			map_again(objects);
+		if (prints)
+			tell_codes(e, prints);
 		if (put(e, n) && has_key && phase != EXITED)
 			pthread_setspecific(thread_ends, (void *)1);
 	} else if (closed)
 		miss();
 	release();
 	errno = before;
-}
-
-// Python's interpreter, by its version: offsets as in package python, NONE of what there is not.
-typedef struct {
-	unsigned version;
-	word frame, through, previous, code, instruction, is_index, owner, first;
-} layout;
-
-#define NONE (~(word)0)
-
-static const layout layouts[] = {
-#define LAYOUT(version, frame, through, previous, code, instruction, is_index, owner, first) \
-	{version, frame, through, previous, code, instruction, is_index, owner, first},
-	LAYOUTS
-#undef LAYOUT
-};
-
-// Since 3.13 an interpreter tells its offsets itself (_Py_DebugOffsets). These are the places of the words that have them.
-typedef struct {
-	unsigned version, frame, previous, code, instruction, owner, first;
-} tells;
-
-static const tells told[] = {
-#define TELLS(...) {__VA_ARGS__},
-	TOLD
-#undef TELLS
-};
-
-static struct {
-	word (*thread)(void); // the thread's state; NULL if the process runs no Python that is known
-	word (*first)(void);  // the first interpreter
-	layout its;
-	size_t size; // of the part of a frame that is read, and no more: memory may end behind it; 0 if the layout is not known
-} python;
-
-enum { MOST = 128 }; // that a part of a frame may have
-
-static word word_in(const unsigned char *bytes) {
-	word w;
-	memcpy(&w, bytes, sizeof w);
-	return w;
-}
-
-static pthread_once_t python_once = PTHREAD_ONCE_INIT;
-
-static int copy(void *to, word from, size_t n) {
-	struct iovec here = {to, n}, there = {(void *)from, n};
-	return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == (ssize_t)n;
-}
-
-static word word_at(word address) {
-	word w = 0;
-	return copy(&w, address, sizeof w) ? w : 0;
-}
-
-// find_python looks up the interpreter that the program has loaded.
-static void find_python(void) {
-	const char *(*version)(void);
-	word (*thread)(void);
-	unsigned major, minor;
-	word *debug = dlsym(RTLD_DEFAULT, "_PyRuntime");
-	*(void **)&version = dlsym(RTLD_DEFAULT, "Py_GetVersion");
-	*(void **)&thread = dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState");
-	*(void **)&python.first = dlsym(RTLD_DEFAULT, "PyInterpreterState_Head");
-	if (!debug || !version || !thread || sscanf(version(), "%u.%u", &major, &minor) != 2)
-		return;
-	for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
-		if (layouts[i].version == (major << 8 | minor)) {
-			python.its = layouts[i];
-			python.thread = thread;
-		}
-	for (size_t i = 0; i < sizeof told / sizeof *told; i++)
-		if (told[i].version == (major << 8 | minor) && debug[1] >> 16 == told[i].version && !memcmp(debug, "xdebugpy", 8)) {
-			const tells *t = &told[i];
-			python.its = (layout){t->version, debug[t->frame], NONE, debug[t->previous], debug[t->code], debug[t->instruction], 0, debug[t->owner], debug[t->first]};
-			python.thread = thread;
-		}
-	const layout *l = &python.its;
-	word ends[] = {l->code, l->instruction, l->previous, l->owner == NONE ? 0 : l->owner + 1 - sizeof(word)}, size = 0;
-	for (size_t i = 0; python.thread && i < sizeof ends / sizeof *ends; i++) {
-		if (ends[i] > MOST - sizeof(word))
-			return; // what it told is not so
-		if (size < ends[i] + sizeof(word))
-			size = ends[i] + sizeof(word);
-	}
-	python.size = size;
-}
-
-// is_told is 0 if the state that python.thread returns may not be that which runs: before 3.12, where there are several
-// interpreters. Each begins with the address of the next.
-static int is_told(void) {
-	word at = python.its.version < 0x030c && python.first ? python.first() : 0;
-	return !at || !word_at(at);
-}
-
-// python_frames takes the frames of the interpreter that this thread is in; they stay as they are until the call returns. The kernel
-// reads them, in case they are not what they should be. Two words for each are what package python decodes.
-static int python_frames(word *to) {
-	enum { TAGS = 15 };
-	pthread_once(&python_once, find_python);
-	const layout *l = &python.its;
-	int n = 0, before_reads = errno;
-	word at = python.size && is_told() ? python.thread() : 0;
-	if (at)
-		at = word_at(at + l->frame);
-	if (at && l->through != NONE)
-		at = word_at(at + l->through);
-	for (word next; at && n < PYTHON_FRAMES; n++, at = next) {
-		unsigned char frame[MOST] = {0};
-		word code = 0, where = 0, tag = 0;
-		uint32_t first = 0;
-		next = 0;
-		if (copy(frame, at, python.size)) {
-			code = word_in(frame + l->code) & ~(word)TAGS;
-			where = word_in(frame + l->instruction) - (l->is_index ? 0 : code);
-			tag = l->owner == NONE ? 0 : frame[l->owner] & TAGS;
-			next = word_in(frame + l->previous);
-			copy(&first, code + l->first, sizeof first);
-		} // else one without code: the stack says that a function could not be read
-		*to++ = code | tag;
-		*to++ = where << 32 | first;
-	}
-	errno = before_reads;
-	return n;
 }
 
 // pass_on calls the driver's function, with the handle behind the first argument if there is one.
@@ -424,7 +320,7 @@ static word call(const hook *h, const word *a, const ipc_handle *handle, word *f
 	e.function = (uint32_t)h->index;
 	memcpy(e.args, a, sizeof e.args);
 	if (h->flags & (BEGINNING | ENTRY_ONLY))
-		emit(&e, SHORT, BEGINS);
+		emit(&e, NULL, SHORT, BEGINS);
 	e.result = pass_on(h, a, handle);
 	int failed = (int)e.result != 0, tells = h->flags & BEGINNING ? failed : !(h->flags & ENTRY_ONLY);
 	if (!failed && h->flags & GIVES && a[0])
@@ -434,8 +330,10 @@ static word call(const hook *h, const word *a, const ipc_handle *handle, word *f
 	if (!failed && h->described && a[1])
 		memcpy(e.desc, (void *)a[1], h->described);
 	size_t n = SHORT;
+	word prints[PYTHON_FRAMES], *stacked = NULL;
 	if (tells && h->flags & STACKED) {
-		e.python_frames = (word)python_frames(e.frames);
+		stacked = prints;
+		e.python_frames = (word)python_frames(e.frames, prints);
 		uint32_t found = callers(e.frames + 2 * e.python_frames, frame);
 		if (found > FRAMES) {
 			found = FRAMES;
@@ -445,7 +343,7 @@ static word call(const hook *h, const word *a, const ipc_handle *handle, word *f
 		n = STACK + sizeof(word) * (2 * e.python_frames + found);
 	}
 	if (tells)
-		emit(&e, n, RETURNS);
+		emit(&e, stacked, n, RETURNS);
 	inside = NULL;
 	return e.result;
 }
@@ -535,7 +433,7 @@ static void thread_ended(void *unused) {
 	event e = {0};
 	(void)unused;
 	if (!gone)
-		emit(&e, SHORT, EXITED);
+		emit(&e, NULL, SHORT, EXITED);
 }
 
 static __thread int forks; // and took the lock for it
@@ -562,6 +460,7 @@ static void in_child(void) {
 	gone = !token[0];
 	closed = 0;
 	leave_ring();
+	memset(known_codes, 0, sizeof known_codes);
 	lost = unshared;
 	lost[0] = lost[1] = mapped = 0;
 	impatient = 0;

@@ -35,11 +35,11 @@ static void test_walk(void) {
 static void on_signal(int unused) {
 	(void)unused;
 	event e = {0};
-	emit(&e, SHORT, BEGINS);
+	emit(&e, NULL, SHORT, BEGINS);
 	pid_t pid = fork();
 	CHECK(pid >= 0);
 	if (!pid)
-		_exit((emit(&e, SHORT, BEGINS), 0));
+		_exit((emit(&e, NULL, SHORT, BEGINS), 0));
 	int status;
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 }
@@ -56,7 +56,7 @@ static void test_signal(void) {
 
 static void *calls(void *unused) {
 	event e = {0};
-	emit(&e, SHORT, BEGINS);
+	emit(&e, NULL, SHORT, BEGINS);
 	return unused;
 }
 
@@ -143,18 +143,18 @@ static void test_full(void) {
 	event e = {0};
 	word fit = RING / (sizeof(word) + SHORT), begun = now();
 	for (word i = 0; i < fit + 3; i++)
-		emit(&e, SHORT, BEGINS);
+		emit(&e, NULL, SHORT, BEGINS);
 	word waited = (now() - begun) / 1000000;
 	CHECK(records(0) == fit && ring->written == written && lost[0] == 3 && lost[1] > begun);
 	CHECK(waited >= WAIT_MS && impatient);
 	ring->read = written - 500; // the watcher reads
 	for (int i = 0; i < 1000; i++)
-		emit(&e, SHORT, BEGINS);
+		emit(&e, NULL, SHORT, BEGINS);
 	CHECK(records(fit * (sizeof(word) + SHORT)) == 1000 && lost[0] == 3);
 	for (word i = 0; i < 10 * fit; i++) {
 		word from = written;
 		ring->read = from;
-		emit(&e, SHORT, BEGINS);
+		emit(&e, NULL, SHORT, BEGINS);
 		if (from % RING + sizeof(word) + SHORT <= RING)
 			CHECK(!memcmp((char *)ring + HEAD + from % RING + sizeof(word), &e, SHORT));
 	}
@@ -169,7 +169,7 @@ static void test_overwritten(void) {
 	impatient = 1;
 	for (size_t i = 0; i < sizeof wild / sizeof *wild; i++) {
 		ring->read = ring->written = ring->wake_at = wild[i];
-		emit(&e, SHORT, BEGINS);
+		emit(&e, NULL, SHORT, BEGINS);
 	}
 	CHECK(!gone);
 }
@@ -179,16 +179,16 @@ static void test_wakes(void) {
 	int out = watch_ring();
 	char text[200];
 	event e = {0};
-	emit(&e, SHORT, BEGINS);
+	emit(&e, NULL, SHORT, BEGINS);
 	CHECK(recv(out, text, sizeof text, MSG_DONTWAIT) < 0);
 	ring->wake_at = written + 150;
 	for (int i = 0; i < 5; i++) {
-		emit(&e, SHORT, BEGINS);
+		emit(&e, NULL, SHORT, BEGINS);
 		CHECK((recv(out, text, sizeof text, MSG_DONTWAIT) == 1) == (i == 1));
 	}
 	ring->read = written - RING;
 	close(out);
-	emit(&e, SHORT, BEGINS);
+	emit(&e, NULL, SHORT, BEGINS);
 	CHECK(gone && !lost[0]);
 }
 
@@ -196,13 +196,13 @@ static void test_wakes(void) {
 static void test_fork(int way) {
 	watch_ring();
 	event e = {0};
-	emit(&e, SHORT, BEGINS);
+	emit(&e, NULL, SHORT, BEGINS);
 	char before[HEAD + 1000];
 	memcpy(before, ring, sizeof before);
 	head *parents = ring;
 	pid_t pid = way ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
 	if (!pid) {
-		emit(&e, SHORT, BEGINS);
+		emit(&e, NULL, SHORT, BEGINS);
 		CHECK(!ring && !written && lost == unshared);
 		fill(&e, BEGINS);
 		CHECK(e.tid == (uint32_t)syscall(SYS_gettid));
@@ -212,7 +212,7 @@ static void test_fork(int way) {
 	int status;
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 	CHECK(!memcmp(before, ring, sizeof before));
-	emit(&e, SHORT, BEGINS);
+	emit(&e, NULL, SHORT, BEGINS);
 	CHECK(records(0) == 2);
 }
 

@@ -13,6 +13,9 @@ func (p *Process) line(f *function, at uint32) int {
 	default:
 		line = stepLine(f.lines, f.first, int(at))
 	}
+	if line <= 0 && f.cut {
+		return 0
+	}
 	if line <= 0 {
 		return f.first
 	}

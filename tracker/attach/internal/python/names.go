@@ -9,10 +9,16 @@ import (
 
 // function is what a code object says about itself.
 type function struct {
-	pointers   [2]uint64 // to the strings with its file and name: another function at this address has others
+	content
+	lines []byte
+	cut   bool // there are more lines
+}
+
+// content tells a function from others, as far as stacks show it.
+type content struct {
 	file, name string
 	first      int
-	lines      []byte
+	lines      string
 }
 
 // The most that is read of a string or a table of lines: what is longer is damaged, or not worth it.
@@ -22,18 +28,30 @@ const (
 	maxKnown = 1 << 16
 )
 
-// Runs names Python frames, innermost first; two words give one frame (see decode). It returns one part for each run of the
-// interpreter's loop, since C code that calls Python starts another run. A run that is just leaving its function has no frame.
+// Number puts the number of each function in the place of the address of its code object, in words that give two for each frame (see
+// decode), innermost first. The memory may belong to another code object later, which is another function.
+func (p *Process) Number(words []uint64) {
+	for i := 0; i+1 < len(words); i += 2 {
+		f := decode(words[i], words[i+1])
+		words[i] = uint64(f.owner)
+		if !p.isCs(f) {
+			words[i] |= p.number(f) << 4
+		}
+	}
+}
+
+// Runs names numbered frames. It returns one part for each run of the interpreter's loop, since C code that calls Python starts another
+// run. A run that is just leaving its function has no frame.
 func (p *Process) Runs(words []uint64) (runs [][]mem.Frame) {
 	var run []mem.Frame
 	end := func() { runs, run = append(runs, run), nil }
 	for i := 0; i+1 < len(words); i += 2 {
 		f := decode(words[i], words[i+1])
-		if p.Version >= 0x030c && f.owner >= ownedByC {
+		if p.isCs(f) {
 			end()
 			continue
 		}
-		run = append(run, p.frame(f))
+		run = append(run, p.frame(words[i]>>4, f))
 		if p.Version < 0x030b || p.Version == 0x030b && f.owner != 0 {
 			end()
 		}
@@ -44,60 +62,75 @@ func (p *Process) Runs(words []uint64) (runs [][]mem.Frame) {
 	return runs
 }
 
-// ownedByC is the owner of a frame that runs nothing: it stands between the frames of C's caller and Python's (enum _frameowner). 3.14
+// OwnedByC is the owner of a frame that runs nothing: it stands between the frames of C's caller and Python's (enum _frameowner). 3.14
 // has two such owners, this and the next.
-const ownedByC = 3
+const OwnedByC = 3
+
+// isCs reports whether a frame is such a one.
+func (p *Process) isCs(f frame) bool { return p.Version >= 0x030c && f.owner >= OwnedByC }
 
 // frame names a frame.
-func (p *Process) frame(f frame) mem.Frame {
-	its := p.function(f)
+func (p *Process) frame(number uint64, f frame) mem.Frame {
+	its := p.functions[number]
 	if its == nil {
 		return mem.Frame{Function: "(a Python function that could not be read)"}
 	}
 	return mem.Frame{Function: its.name, File: its.file, Line: p.line(its, f.at)}
 }
 
-// function returns the function of a code object, which it reads once; nil if it cannot be read.
-// The memory may belong to another code object by now. Its strings then have other addresses, or its
-// line is another, and it is read again.
-func (p *Process) function(f frame) *function {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	name := p.names.name
-	if p.names.qualified != 0 {
-		name = p.names.qualified
-	}
-	pointers := [2]uint64{p.word(f.code + p.names.file), p.word(f.code + name)}
-	if its := p.known[f.code]; its != nil && (its.pointers == pointers || pointers == [2]uint64{}) && its.first == int(f.first) {
+// number returns the number of the function of a frame, which it reads now if there was no copy; 0 if it cannot be read.
+func (p *Process) number(f frame) uint64 {
+	if its := p.known[f.code]; its != 0 && !f.isNew {
 		return its
 	}
-	its := &function{pointers: pointers, first: int(f.first)}
-	var ok [2]bool
-	its.file, ok[0] = p.text(pointers[0])
-	its.name, ok[1] = p.text(pointers[1])
-	if ok != [2]bool{true, true} || p.first(f.code) != f.first {
-		return nil
+	delete(p.known, f.code)
+	its, ok := p.function(f.code)
+	if !ok || its.first != int(f.first) || !p.alive(f.code) {
+		return 0
 	}
-	its.lines = p.bytes(p.word(f.code + p.names.lines))
-	if !p.alive(f.code) {
-		return nil
+	return p.keep(f.code, its)
+}
+
+// keep gives a function its number, which no other of the process ever has.
+func (p *Process) keep(code uint64, f *function) uint64 {
+	if len(p.functions) >= maxKnown || len(p.known) >= maxKnown || p.functions == nil {
+		p.known, p.numbers, p.functions = make(map[uint64]uint64), make(map[content]uint64), make(map[uint64]*function)
 	}
-	if len(p.known) == maxKnown {
-		clear(p.known)
+	f.content.lines = string(f.lines)
+	number, ok := p.numbers[f.content]
+	if !ok {
+		p.last++
+		number = p.last
+		p.numbers[f.content], p.functions[number] = number, f
 	}
-	p.known[f.code] = its
-	return its
+	p.known[code] = number
+	return number
+}
+
+// function reads a code object. Its lines are nil if they cannot be read.
+func (v view) function(code uint64) (f *function, ok bool) {
+	its := v.Names()
+	f = new(function)
+	if f.file, ok = v.text(v.word(code + its.File)); !ok {
+		return nil, false
+	}
+	if f.name, ok = v.text(v.word(code + its.Name)); !ok {
+		return nil, false
+	}
+	f.first = int(v.first(code))
+	f.lines, _ = v.bytes(v.word(code + its.Lines))
+	return f, true
 }
 
 // alive reports whether an object is not freed yet: its count of references is not 0, and not the address of other free memory, which
 // an allocator keeps there. Objects that live for ever have a count of 32 bits, and flags in the highest 16. Without a GIL it is not known.
-func (p *Process) alive(object uint64) bool {
-	count := p.word(object)
-	return p.freeThreaded || count != 0 && count>>32&0xffff == 0
+func (v view) alive(object uint64) bool {
+	count := v.word(object)
+	return v.freeThreaded || count != 0 && count>>32&0xffff == 0
 }
 
-func (p *Process) first(code uint64) uint32 {
-	b, err := p.read(code+p.FirstLine, 4)
+func (v view) first(code uint64) uint32 {
+	b, err := v.read(code+v.FirstLine, 4)
 	if err != nil {
 		return 0
 	}
@@ -105,20 +138,20 @@ func (p *Process) first(code uint64) uint32 {
 }
 
 // text reads a string. Its state tells how wide its characters are (PyASCIIObject in unicodeobject.h).
-func (p *Process) text(object uint64) (string, bool) {
+func (v view) text(object uint64) (string, bool) {
 	if object == 0 {
 		return "", false
 	}
-	length := p.word(object + p.names.length)
-	kind, compact, ascii := stateOf(uint32(p.word(object + p.names.state)))
+	length := v.word(object + v.names.length)
+	kind, compact, ascii := stateOf(uint32(v.word(object + v.names.state)))
 	if !compact || length > maxText || kind != 1 && kind != 2 && kind != 4 {
 		return "", false
 	}
-	at := object + p.names.compact
+	at := object + v.names.compact
 	if ascii {
-		at = object + p.names.ascii
+		at = object + v.names.ascii
 	}
-	b, err := p.read(at, int(length)*int(kind))
+	b, err := v.read(at, int(length)*int(kind))
 	if err != nil {
 		return "", false
 	}
@@ -162,15 +195,12 @@ func wide(b []byte, kind int) string {
 	return string(runes)
 }
 
-// bytes reads a bytes object; nil if it cannot be read.
-func (p *Process) bytes(object uint64) []byte {
-	n := p.word(object + p.names.byteSize)
+// bytes reads a bytes object.
+func (v view) bytes(object uint64) ([]byte, bool) {
+	n := v.word(object + v.names.byteSize)
 	if object == 0 || n > maxLines {
-		return nil
+		return nil, false
 	}
-	b, err := p.read(object+p.names.bytes, int(n))
-	if err != nil {
-		return nil
-	}
-	return b
+	b, err := v.read(object+v.names.bytes, int(n))
+	return b, err == nil
 }

@@ -71,13 +71,6 @@ func (p *Processes) Get(pid int) *Process {
 	return p.of[pid]
 }
 
-// Read reads the names of a function of a process, given by the words of a frame.
-func (p *Processes) Read(pid int, code, where uint64) {
-	if its := p.Get(pid); its != nil {
-		its.function(decode(code, where))
-	}
-}
-
 // Forget ends the program that a process ran until a moment. One that runs since then may have been found already: the
 // moment may be long ago.
 func (p *Processes) Forget(pid int, until time.Time) {

@@ -4,12 +4,13 @@
 package python
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
@@ -19,15 +20,34 @@ import (
 type frame struct {
 	code  uint64 // the address of its code object
 	owner uint8  // what is at Layout.Owner
+	isNew bool   // nothing was copied of it
 	first uint32 // the first line of the function
 	at    uint32 // the instruction: bytes from the code object's address, or as old versions count it
 }
 
-// decode reads a frame from two words: the address of the code object with the owner in its four lowest bits, which are 0 in all
-// addresses of objects, and the first line below the instruction.
+// decode reads a frame from two words: the address of the code object with the owner and NotCopied in its four lowest bits, which are 0
+// in all addresses of objects, and the first line below the instruction.
 func decode(code, where uint64) frame {
-	const owner = 0x0f
-	return frame{code &^ owner, uint8(code & owner), uint32(where), uint32(where >> 32)}
+	const tags, owner = 0x0f, 0x07
+	return frame{code &^ tags, uint8(code & owner), code&NotCopied != 0, uint32(where), uint32(where >> 32)}
+}
+
+// NotCopied marks a frame of a code object that is new, and could not be copied. Of every other there was a copy before.
+const NotCopied = 8
+
+// Names are where a code object has its names, and strings and bytes objects their text. Name is that of the class too, if there is one.
+type Names struct{ File, Name, Lines, Length, ASCII, Wide, Size, Bytes uint64 }
+
+// Names returns the places of names.
+func (l Layout) Names() Names {
+	n := l.names
+	return Names{n.file, cmp.Or(n.qualified, n.name), n.lines, n.length, n.ascii, n.compact, n.byteSize, n.bytes}
+}
+
+// Names returns the words of _PyRuntime that tell the places of names; 0 for Wide, which lies behind ASCII.
+func (t Told) Names() Names {
+	word := func(i int) uint64 { return uint64(i) }
+	return Names{word(t.file), word(t.qualified), word(t.lines), word(t.length), word(t.ascii), 0, word(t.byteSize), word(t.bytes)}
 }
 
 // Layout gives the byte offsets of an interpreter's threads, frames and code within its structures.
@@ -110,16 +130,25 @@ func Layouts() (all []Layout) {
 	return all
 }
 
-// Process is a process that runs Python.
-type Process struct {
+// view is memory in which there is an interpreter: a process's, or a copy of parts.
+type view struct {
 	Layout
-	Image string // the path of the file that has the interpreter
+	from io.ReaderAt
+}
 
-	memory *os.File
+// Process is a process that runs Python. Its names are for one goroutine at a time.
+type Process struct {
+	view
+	Image  string // the path of the file that has the interpreter; "" if the process told of that and its maps were not read yet
+	Inside uint64 // an address in that file's code, then
+
+	memory *os.File  // nil if it may not be read, or is gone
 	found  time.Time // it ran then
 
-	mu    sync.Mutex
-	known map[uint64]*function // by the address of their code objects
+	known     map[uint64]uint64    // numbers of functions, by the address of their code objects
+	numbers   map[content]uint64   // and by what they are
+	functions map[uint64]*function // by their numbers
+	last      uint64               // the latest number
 }
 
 // open finds the interpreter of a process in a file that it has loaded. The error says that there is none, or one that is not
@@ -134,7 +163,7 @@ func open(pid int, m symbols.Mapping) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{Image: m.Path, memory: memory, known: make(map[uint64]*function)}
+	p := &Process{view: view{from: memory}, Image: m.Path, memory: memory, known: make(map[uint64]uint64)}
 	if p.Layout, err = p.layout(at, version); err != nil {
 		memory.Close()
 		return nil, err
@@ -142,15 +171,15 @@ func open(pid int, m symbols.Mapping) (*Process, error) {
 	return p, nil
 }
 
-func (p *Process) close() { p.memory.Close() }
+func (p *Process) close() { p.memory.Close() } // nothing, if there is none
 
 // layout returns the layout of a version whose _PyRuntime is at an address.
-func (p *Process) layout(runtime uint64, version int) (Layout, error) {
+func (v view) layout(runtime uint64, version int) (Layout, error) {
 	l, ok := layouts[version]
 	l.names = l.names.old()
 	if !ok {
 		var err error
-		if l, err = p.debugOffsets(runtime, version); err != nil {
+		if l, err = v.debugOffsets(runtime, version); err != nil {
 			return l, err
 		}
 	}
@@ -191,13 +220,13 @@ var told = []Told{
 func Tell() []Told { return told }
 
 // debugOffsets reads the layout that an interpreter tells.
-func (p *Process) debugOffsets(runtime uint64, version int) (l Layout, err error) {
+func (v view) debugOffsets(runtime uint64, version int) (l Layout, err error) {
 	at := slices.IndexFunc(told, func(t Told) bool { return t.Version == version })
 	if at < 0 {
 		return l, fmt.Errorf("the layout of Python %d.%d is not known", version>>8, version&0xff)
 	}
 	t := told[at]
-	text, err := p.read(runtime, 8*(t.ascii+1))
+	text, err := v.read(runtime, 8*(t.ascii+1))
 	if err != nil {
 		return l, err
 	}
@@ -221,17 +250,17 @@ func (p *Process) debugOffsets(runtime uint64, version int) (l Layout, err error
 	}, nil
 }
 
-// read copies bytes of the process.
-func (p *Process) read(address uint64, n int) ([]byte, error) {
+// read copies bytes of the memory.
+func (v view) read(address uint64, n int) ([]byte, error) {
 	b := make([]byte, n)
-	if _, err := p.memory.ReadAt(b, int64(address)); err != nil {
+	if _, err := v.from.ReadAt(b, int64(address)); err != nil {
 		return nil, err
 	}
 	return b, nil
 }
 
-func (p *Process) word(address uint64) uint64 {
-	b, err := p.read(address, 8)
+func (v view) word(address uint64) uint64 {
+	b, err := v.read(address, 8)
 	if err != nil {
 		return 0
 	}

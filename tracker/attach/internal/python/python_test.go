@@ -52,7 +52,7 @@ func TestStrings(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	p := &Process{Layout: Layouts()[3], memory: memory}
+	p := &Process{view: view{Layouts()[3], memory}, memory: memory}
 	defer p.close()
 	for _, test := range []struct {
 		kind   uint32
@@ -107,7 +107,7 @@ func TestFreedObjects(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	p := &Process{Layout: Layouts()[3], memory: memory}
+	p := &Process{view: view{Layouts()[3], memory}, memory: memory}
 	defer p.close()
 	var count uint64
 	at := uint64(uintptr(unsafe.Pointer(&count)))

@@ -155,6 +155,12 @@ func (s *Symbolizer) place(address uint64) place {
 	return its
 }
 
+// Path returns the file of an address of the process; "" if there is none.
+func (s *Symbolizer) Path(address uint64) string {
+	m, _ := s.at(address)
+	return m.Path
+}
+
 // frames returns the function at an address, after the functions that were inlined into it.
 func (s *Symbolizer) frames(address uint64) []mem.Frame {
 	m, ok := s.at(address)

@@ -1,0 +1,399 @@
+//go:build amd64 || arm64
+
+package attach
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
+)
+
+// A code object may be freed as soon as its thread goes on, and another may get its address. So what is read to name a function is copied
+// while the thread is held in it, and lies in the ring before the event. It is copied once: a map has the code objects that were, and of each
+// what tells it from another at the same address. That is written behind the copy, so that no thread's event comes before it. A frame
+// of a code object that is not known, and could not be copied, is marked.
+
+// What tells a code object from others, in the map.
+const (
+	seenPrint = 8 * iota // of its head, which since 3.12 has a number that no other has
+	seenFile             // before, the address of the file's name, without what changes in a string
+	seenFileSize
+	seenName
+	seenNameSize
+	seenTexts // of both
+	seenSize
+)
+
+// Room on the stack of the program that copies.
+const (
+	slotFile    = slotEnd - 8 // addresses of objects
+	slotName    = slotEnd - 16
+	slotLines   = slotEnd - 24
+	slotSize    = slotEnd - 32 // of the table of lines
+	slotMost    = slotEnd - 40 // that there is room for
+	slotFrames  = slotEnd - 48 // the thread's room
+	slotMissing = slotEnd - 56 // a part could not be copied
+)
+
+const (
+	regRoom  = regCall // of the thread's stack
+	maxNew   = 24      // code objects of an event: the kernel lets 33 programs run after another
+	fewLines = 512     // bytes of a table: most have fewer
+	odd      = 0x9e3779b97f4a7c15 >> 1
+)
+
+// readHead reads what tells a code object from others, or jumps to a label.
+func readHead(unreadable string) asm.Instructions {
+	return append(layoutWord(asm.R3, pyHead),
+		asm.LoadMem(asm.R1, asm.RFP, slotCode, asm.DWord),
+		asm.Add.Reg(asm.R3, asm.R1),
+		asm.Mov.Reg(asm.R1, regEvent),
+		asm.Add.Imm(asm.R1, inHead),
+		asm.Mov.Imm(asm.R2, headSize),
+		asm.FnProbeReadUser.Call(),
+		asm.JNE.Imm(asm.R0, 0, unreadable),
+	)
+}
+
+// inHeadAt takes a value from where a word of the layout says.
+func inHeadAt(to asm.Register, word int, size asm.Size) asm.Instructions {
+	return append(layoutWord(asm.R2, word),
+		asm.And.Imm(asm.R2, 0x7f),
+		asm.Add.Reg(asm.R2, regEvent),
+		asm.LoadMem(to, asm.R2, inHead, size),
+	)
+}
+
+// mix adds words of the thread's room to the digest in R1, up to the size in R4.
+func mix(from, size int, enough string) (ins asm.Instructions) {
+	for at := 0; at < size; at += 8 {
+		if enough != "" && at > 0 {
+			ins = append(ins, asm.JLE.Imm(asm.R4, int32(at), enough))
+		}
+		ins = append(ins, asm.LoadMem(asm.R2, regEvent, int16(from+at), asm.DWord), asm.Xor.Reg(asm.R1, asm.R2), asm.Mul.Reg(asm.R1, asm.R3))
+	}
+	last := asm.Mov.Reg(asm.R2, asm.R1)
+	if enough != "" {
+		last = last.WithSymbol(enough)
+	}
+	return append(ins, last, asm.RSh.Imm(asm.R2, 29), asm.Xor.Reg(asm.R1, asm.R2))
+}
+
+// print leaves the key of a code object in the map, and the digest of its head.
+func print() asm.Instructions {
+	ins := asm.Instructions{
+		asm.Mov.Reg(asm.R1, regThread),
+		asm.RSh.Imm(asm.R1, 32),
+		asm.LSh.Imm(asm.R1, 47), // above the addresses of programs
+		asm.LoadMem(asm.R2, asm.RFP, slotCode, asm.DWord),
+		asm.Add.Reg(asm.R1, asm.R2),
+		asm.StoreMem(asm.RFP, slotSeenKey, asm.R1, asm.DWord),
+	}
+	ins = append(append(ins, layoutWord(asm.R1, pyTurn)...), asm.LoadImm(asm.R3, odd, asm.DWord))
+	ins = append(ins, mix(inHead, headSize, "")...)
+	return append(ins, asm.StoreMem(asm.RFP, slotSeen+seenPrint, asm.R1, asm.DWord))
+}
+
+// readTexts puts the digest of the texts of the strings into R1, which say whose code object it is where none has a number. It jumps to a
+// label if they are too long.
+func readTexts(tooLong string) (ins asm.Instructions) {
+	texts := []struct{ slot, at, most int }{{slotSeen + seenFile, inTexts, maxFile}, {slotSeen + seenName, inTexts + maxFile, maxName}}
+	for _, t := range texts {
+		ins = append(ins,
+			asm.LoadMem(asm.R2, asm.RFP, int16(t.slot+8), asm.DWord),
+			asm.JGT.Imm(asm.R2, int32(t.most), tooLong),
+			asm.LoadMem(asm.R3, asm.RFP, int16(t.slot), asm.DWord),
+			asm.Mov.Reg(asm.R1, regEvent),
+			asm.Add.Imm(asm.R1, int32(t.at)),
+			asm.FnProbeReadUser.Call(),
+			asm.JNE.Imm(asm.R0, 0, tooLong),
+		)
+	}
+	ins = append(ins, asm.Mov.Imm(asm.R1, 0), asm.LoadImm(asm.R3, odd, asm.DWord))
+	for _, t := range texts {
+		ins = append(ins, asm.LoadMem(asm.R4, asm.RFP, int16(t.slot+8), asm.DWord))
+		ins = append(ins, mix(t.at, t.most, fmt.Sprint("enough ", t.at))...)
+	}
+	return ins
+}
+
+// see marks a frame whose code object is new, and notes it. The label at its end is "seen".
+func (m *bpf) see() asm.Instructions {
+	ins := append(print(), lookUp(m.seen, slotSeenKey)...)
+	ins = append(ins,
+		asm.JEq.Imm(asm.R0, 0, "new"),
+		asm.LoadMem(asm.R1, asm.R0, seenPrint, asm.DWord),
+		asm.LoadMem(asm.R2, asm.RFP, slotSeen+seenPrint, asm.DWord),
+		asm.JNE.Reg(asm.R1, asm.R2, "new"),
+	)
+	ins = append(ins, layoutWord(asm.R2, pyByText)...)
+	ins = append(ins, asm.JEq.Imm(asm.R2, 0, "seen"))
+	for at := int16(seenFile); at < seenSize; at += 8 {
+		ins = append(ins, asm.LoadMem(asm.R1, asm.R0, at, asm.DWord), asm.StoreMem(asm.RFP, slotSeen+at, asm.R1, asm.DWord))
+	}
+	ins = append(ins, readTexts("new")...)
+	return append(ins,
+		asm.LoadMem(asm.R2, asm.RFP, slotSeen+seenTexts, asm.DWord),
+		asm.JEq.Reg(asm.R1, asm.R2, "seen"),
+		asm.LoadMem(asm.R2, asm.RFP, slotOwner, asm.DWord).WithSymbol("new"),
+		asm.Or.Imm(asm.R2, python.NotCopied),
+		asm.StoreMem(asm.RFP, slotOwner, asm.R2, asm.DWord),
+		asm.LoadMem(asm.R1, regRoom, roomNew, asm.DWord),
+		asm.JGE.Imm(asm.R1, maxNew, "seen"),
+		asm.Mov.Reg(asm.R2, regRoom),
+		asm.Add.Reg(asm.R2, asm.R1),
+		asm.LoadMem(asm.R3, asm.RFP, slotIndex, asm.DWord),
+		asm.StoreMem(asm.R2, roomNewAt, asm.R3, asm.Byte),
+		asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(regRoom, roomNew, asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("seen"),
+	)
+}
+
+// copyCode is the program that copies a code object that is new, and then runs again for the next.
+func (m *bpf) copyCode() asm.Instructions {
+	ins := append(m.begin(), m.findLayout()...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"))
+	ins = append(ins, lookUp(m.rooms, slotThread)...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"), asm.Mov.Reg(regRoom, asm.R0))
+	ins = append(ins, lookUp(m.running, slotThread)...)
+	ins = append(ins,
+		asm.JEq.Imm(asm.R0, 0, "next"),
+		asm.Mov.Reg(regEvent, asm.R0),
+		asm.Add.Imm(regEvent, offPython),
+		asm.LoadMem(asm.R1, regRoom, roomNew, asm.DWord),
+		asm.JEq.Imm(asm.R1, 0, "next"),
+		asm.JGT.Imm(asm.R1, maxNew, "next"),
+		asm.Sub.Imm(asm.R1, 1),
+		asm.StoreMem(regRoom, roomNew, asm.R1, asm.DWord),
+		asm.Mov.Reg(asm.R2, regRoom),
+		asm.Add.Reg(asm.R2, asm.R1),
+		asm.LoadMem(asm.R1, asm.R2, roomNewAt, asm.Byte),
+		asm.StoreMem(asm.RFP, slotIndex, asm.R1, asm.DWord),
+	)
+	ins = append(ins, frameAt(asm.R4)...)
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.R4, 8, asm.DWord),
+		asm.And.Imm(asm.R1, ^int32(0x0f)),
+		asm.StoreMem(asm.RFP, slotCode, asm.R1, asm.DWord),
+	)
+	ins = append(append(ins, readHead("again")...), print()...)
+	ins = append(ins, m.roomForCopy()...)
+	ins = append(ins, copyParts()...)
+	ins = append(ins, textsOf()...)
+	ins = append(ins, submit(waits)...)
+	ins = append(ins,
+		asm.LoadMem(regEvent, asm.RFP, slotFrames, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, slotMissing, asm.DWord),
+		asm.JNE.Imm(asm.R1, 0, "again"),
+	)
+	ins = append(ins, layoutWord(asm.R2, pyByText)...)
+	ins = append(ins, asm.JEq.Imm(asm.R2, 0, "known"))
+	ins = append(ins, readTexts("copied")...)
+	ins = append(ins,
+		asm.StoreMem(asm.RFP, slotSeen+seenTexts, asm.R1, asm.DWord),
+		asm.LoadMapPtr(asm.R1, m.seen.FD()).WithSymbol("known"),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotSeenKey),
+		asm.Mov.Reg(asm.R3, asm.RFP),
+		asm.Add.Imm(asm.R3, slotSeen),
+		asm.Mov.Imm(asm.R4, 0),
+		asm.FnMapUpdateElem.Call(),
+	)
+	frame := frameAt(asm.R4)
+	frame[0] = frame[0].WithSymbol("copied")
+	ins = append(ins, frame...)
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.R4, 8, asm.DWord),
+		asm.And.Imm(asm.R1, ^int32(python.NotCopied)),
+		asm.StoreMem(asm.R4, 8, asm.R1, asm.DWord),
+	)
+	ins = append(ins, m.goOn(asm.Mov.Imm(asm.R3, copyCode).WithSymbol("again"))...)
+	ins = append(ins, m.goOn(asm.LoadMem(asm.R3, regRoom, roomNext, asm.DWord).WithSymbol("next"))...)
+	return append(ins, end()...)
+}
+
+// frameAt puts the address of the frame with the number in a slot into a register.
+func frameAt(to asm.Register) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R1, asm.RFP, slotIndex, asm.DWord),
+		asm.And.Imm(asm.R1, maxPython-1),
+		asm.LSh.Imm(asm.R1, 4),
+		asm.Mov.Reg(to, regEvent),
+		asm.Add.Reg(to, asm.R1),
+	}
+}
+
+// roomForCopy takes room in the ring, for what is in it from then on, or jumps to "again". Events are more than names: once the ring is half
+// full there is none.
+func (m *bpf) roomForCopy() asm.Instructions {
+	ins := asm.Instructions{
+		asm.LoadMapPtr(asm.R1, m.ring.FD()),
+		asm.Mov.Imm(asm.R2, 0), // BPF_RB_AVAIL_DATA
+		asm.FnRingbufQuery.Call(),
+		asm.JGE.Imm(asm.R0, int32(m.ring.MaxEntries()/2), "again"),
+	}
+	for _, it := range []struct {
+		word int
+		to   int16
+	}{{pyFile, slotFile}, {pyName, slotName}} {
+		ins = append(ins, inHeadAt(asm.R1, it.word, asm.DWord)...)
+		ins = append(ins, asm.StoreMem(asm.RFP, it.to, asm.R1, asm.DWord))
+	}
+	ins = append(ins,
+		asm.LoadMem(asm.R1, regEvent, inHead+headSize-8, asm.DWord),
+		asm.StoreMem(asm.RFP, slotLines, asm.R1, asm.DWord),
+	)
+	ins = append(ins, follow(slotWord, 8, slotLines, pySize)...)
+	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "again"))
+	ins = append(ins, layoutWord(asm.R2, pyBytes)...)
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotWord, asm.DWord),
+		asm.Add.Reg(asm.R2, asm.R1),
+		asm.StoreMem(asm.RFP, slotSize, asm.R2, asm.DWord),
+		asm.StoreMem(asm.RFP, slotFrames, regEvent, asm.DWord),
+		asm.JGT.Imm(asm.R2, fewLines, "many lines"),
+	)
+	take := func(most int) asm.Instructions {
+		return append(store(asm.RFP, slotMost, int32(most)),
+			asm.LoadMapPtr(asm.R1, m.ring.FD()),
+			asm.Mov.Imm(asm.R2, int32(python.CopySize(most))),
+			asm.Mov.Imm(asm.R3, 0),
+			asm.FnRingbufReserve.Call(),
+		)
+	}
+	ins = append(append(ins, take(fewLines)...), asm.Ja.Label("taken"))
+	many := take(python.MostOf[python.Lines])
+	many[0] = many[0].WithSymbol("many lines")
+	ins = append(ins, many...)
+	return append(ins,
+		asm.JEq.Imm(asm.R0, 0, "again").WithSymbol("taken"),
+		asm.Mov.Reg(regEvent, asm.R0),
+	)
+}
+
+// copyParts fills in the copy.
+func copyParts() asm.Instructions {
+	ins := asm.Instructions{
+		asm.StoreMem(regEvent, offThread, regThread, asm.DWord),
+		asm.LoadImm(asm.R1, int64(said)<<32, asm.DWord),
+		asm.StoreMem(regEvent, offWhat, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, slotCode, asm.DWord),
+		asm.StoreMem(regEvent, python.CopyCode, asm.R1, asm.DWord),
+	}
+	for _, at := range []int16{python.CopyVersion, python.CopyInside} {
+		ins = append(ins, store(regEvent, at, 0)...)
+	}
+	ins = append(ins, store(asm.RFP, slotMissing, 0)...)
+	ins = append(append(ins, store(regEvent, addressOf(python.Runtime), 0)...), store(regEvent, addressOf(python.Runtime)+8, 0)...)
+
+	ins = append(ins, layoutWord(asm.R2, pyObject)...)
+	ins = append(ins, copyPart(python.Object, slotCode, "object", "no object")...)
+	ins = append(ins, missing("no object", "object", python.Object, true)...)
+	for _, s := range []struct {
+		part python.Part
+		slot int16
+	}{{python.File, slotFile}, {python.Name, slotName}} {
+		ins = append(ins, copyString(s.part, s.slot)...)
+	}
+	ins = append(ins, asm.LoadMem(asm.R2, asm.RFP, slotSize, asm.DWord))
+	ins = append(ins, copyPart(python.Lines, slotLines, "lines", "no lines")...)
+	return append(ins, missing("no lines", "lines", python.Lines, false)...)
+}
+
+func addressOf(p python.Part) int16 { return int16(python.CopyParts + 16*int(p)) }
+
+// copyPart copies as many bytes as R2 says and there is room for, and jumps to one of two labels.
+func copyPart(p python.Part, slot int16, copied, unreadable string) asm.Instructions {
+	fits := "fits " + unreadable
+	most := asm.Mov.Imm(asm.R1, int32(python.MostOf[p]))
+	if p == python.Lines {
+		most = asm.LoadMem(asm.R1, asm.RFP, slotMost, asm.DWord)
+	}
+	return asm.Instructions{
+		most,
+		asm.JLE.Reg(asm.R2, asm.R1, fits),
+		asm.Mov.Reg(asm.R2, asm.R1),
+		asm.StoreMem(regEvent, addressOf(p)+8, asm.R2, asm.DWord).WithSymbol(fits),
+		asm.LoadMem(asm.R3, asm.RFP, slot, asm.DWord),
+		asm.StoreMem(regEvent, addressOf(p), asm.R3, asm.DWord),
+		asm.Mov.Reg(asm.R1, regEvent),
+		asm.Add.Imm(asm.R1, int32(p.At())),
+		asm.FnProbeReadUser.Call(),
+		asm.JEq.Imm(asm.R0, 0, copied),
+		asm.Ja.Label(unreadable),
+	}
+}
+
+// missing says that there is nothing of a part. It begins at one label and ends at the other.
+func missing(label, end string, p python.Part, needed bool) asm.Instructions {
+	ins := store(regEvent, addressOf(p)+8, 0)
+	ins[0] = ins[0].WithSymbol(label)
+	if needed {
+		ins = append(ins, store(asm.RFP, slotMissing, 1)...)
+	}
+	return append(ins, asm.Mov.Imm(asm.R0, 0).WithSymbol(end))
+}
+
+// copyString copies a string. Its state tells how wide its characters are, in another way in each version, so first it is taken to be as long
+// as strings of so many characters can be. There may be no memory behind a shorter one.
+func copyString(p python.Part, slot int16) asm.Instructions {
+	label := func(n any) string { return fmt.Sprint("string ", p, " ", n) }
+	ins := append(follow(slotWord, 8, slot, pyLength), asm.JNE.Imm(asm.R0, 0, label("unreadable")))
+	for try, it := range []struct {
+		begin, wide int
+	}{{pyWide, 4}, {pyWide, 1}, {pyASCII, 1}} {
+		ins = append(ins, asm.LoadMem(asm.R3, asm.RFP, slotWord, asm.DWord).WithSymbol(label(try)))
+		ins = append(ins,
+			asm.JLE.Imm(asm.R3, int32(python.MostOf[p]), label(fmt.Sprint("short ", try))),
+			asm.Mov.Imm(asm.R3, int32(python.MostOf[p])),
+			asm.Mul.Imm(asm.R3, int32(it.wide)).WithSymbol(label(fmt.Sprint("short ", try))),
+		)
+		ins = append(ins, layoutWord(asm.R2, it.begin)...)
+		ins = append(ins, asm.Add.Reg(asm.R2, asm.R3))
+		next := label(try + 1)
+		if try == 2 {
+			next = label("unreadable")
+		}
+		ins = append(ins, copyPart(p, slot, label("copied"), next)...)
+	}
+	return append(ins, missing(label("unreadable"), label("copied"), p, true)...)
+}
+
+// textsOf finds the texts of the copied strings, as versions before 3.12 lay them out.
+func textsOf() asm.Instructions {
+	const length, state, ascii, wide = 16, 32, 48, 72
+	var ins asm.Instructions
+	for at := int16(seenFile); at < seenSize; at += 8 {
+		ins = append(ins, store(asm.RFP, slotSeen+at, 0)...)
+	}
+	ins = append(ins, layoutWord(asm.R2, pyByText)...)
+	ins = append(ins, asm.JEq.Imm(asm.R2, 0, "no texts"))
+	for _, s := range []struct {
+		part     python.Part
+		from, to int16
+	}{{python.File, slotFile, slotSeen + seenFile}, {python.Name, slotName, slotSeen + seenName}} {
+		at, label := int16(s.part.At()), fmt.Sprint("text ", s.part)
+		ins = append(ins,
+			asm.LoadMem(asm.R1, regEvent, at+length, asm.DWord),
+			asm.LoadMem(asm.R2, regEvent, at+state, asm.Word),
+			asm.LoadMem(asm.R3, asm.RFP, s.from, asm.DWord),
+			asm.Add.Imm(asm.R1, 1), // the 0 at its end
+			asm.Add.Imm(asm.R3, ascii),
+			asm.Mov.Reg(asm.R4, asm.R2),
+			asm.And.Imm(asm.R4, 1<<6),
+			asm.JNE.Imm(asm.R4, 0, label),
+			asm.Add.Imm(asm.R3, wide-ascii),
+			asm.RSh.Imm(asm.R2, 2),
+			asm.And.Imm(asm.R2, 7),
+			asm.Mul.Reg(asm.R1, asm.R2),
+			asm.Add.Imm(asm.R1, 7).WithSymbol(label), // objects begin and end at multiples of 16
+			asm.And.Imm(asm.R1, ^int32(7)),
+			asm.StoreMem(asm.RFP, s.to, asm.R3, asm.DWord),
+			asm.StoreMem(asm.RFP, s.to+8, asm.R1, asm.DWord),
+		)
+	}
+	return append(ins, asm.Mov.Imm(asm.R0, 0).WithSymbol("no texts"))
+}
