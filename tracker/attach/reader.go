@@ -71,8 +71,11 @@ func (w *Watcher) fork(e *event) {
 // exec begins another program in a process. What is known of the program before it would name
 // the wrong code, and what that held of the devices is gone.
 func (w *Watcher) exec(e *event, now time.Duration) {
-	pid := e.pid
-	w.pythons.Forget(int(pid), w.start.Add(now))
+	pid, began := e.pid, now
+	if its := e.args[0]; its != 0 { // the event came after that: the new interpreter may have been found meanwhile
+		began = time.Duration(int64(its - w.clock))
+	}
+	w.pythons.Forget(int(pid), w.start.Add(began))
 	before := w.births[pid]
 	delete(w.births, pid)
 	w.born(pid, uint32(e.args[0]), e.args[2], e.program, e.comm())
