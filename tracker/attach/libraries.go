@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -209,6 +210,9 @@ func (l *libraries) find() (late map[int]string, err error) {
 				continue
 			}
 			its, isNew, err := l.probe(file, library)
+			if errors.Is(err, fs.ErrNotExist) && hasEnded(pid) { // since its maps were read: it shows no files any more
+				its, isNew, err = l.probe(m.Path, library)
+			}
 			if err != nil {
 				if len(l.failed) == maxFailed {
 					clear(l.failed)
@@ -220,6 +224,7 @@ func (l *libraries) find() (late map[int]string, err error) {
 				return late, fmt.Errorf("process %d: %w", pid, err)
 			}
 			if isNew {
+				late[pid] = m.Path
 				l.holders(its, m.Path, late)
 			}
 		}
@@ -250,8 +255,13 @@ func (l *libraries) begins(of program, file string) {
 // runs reports whether a process still runs a program, and has closed no library of it.
 func (l *libraries) runs(of program) bool {
 	_, since, ok := l.feed.code(int(of.pid))
-	_, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", of.pid))
-	return ok && since == uint32(of.number) && err == nil
+	return ok && since == uint32(of.number) && !hasEnded(int(of.pid))
+}
+
+// hasEnded reports whether a process runs nothing any more; its parent may not have asked for its end yet.
+func hasEnded(pid int) bool {
+	_, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	return err != nil
 }
 
 // linked probes what a program is linked with, and returns what was not probed before it began. What is wrong with a file is said when
