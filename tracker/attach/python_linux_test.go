@@ -58,12 +58,25 @@ func eachPython(t *testing.T, test func(t *testing.T, w *Watcher, version, progr
 	}
 }
 
+// knowsPython waits until a watcher knows a client's interpreter for good: one that is found before the event of the exec is read may be
+// forgotten at that.
+func knowsPython(t *testing.T, w *Watcher, c *client) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		if w.pythons.Get(c.Process.Pid) == nil {
+			return false
+		}
+		w.Sync()
+		return w.pythons.Get(c.Process.Pid) != nil
+	}, time.Minute, time.Millisecond)
+}
+
 // TestPythonFrames compares the functions and lines of Python in each call stack with what the program's own frames were.
 func TestPythonFrames(t *testing.T) { eachPython(t, pythonFrames) }
 
 func pythonFrames(t *testing.T, w *Watcher, _, program string) {
 	c := start(t, w, program, "testdata/frames.py")
-	require.Eventually(t, func() bool { return w.pythons.Get(c.Process.Pid) != nil }, time.Minute, time.Millisecond)
+	knowsPython(t, w, c)
 	told := toldFrames(t, c)
 	w.Sync()
 	require.Empty(t, w.Doubts())
@@ -88,7 +101,7 @@ func TestInterpretersOfPython(t *testing.T) { eachPython(t, interpretersOfPython
 
 func interpretersOfPython(t *testing.T, w *Watcher, version, program string) {
 	c := start(t, w, program, "testdata/interpreters.py")
-	require.Eventually(t, func() bool { return w.pythons.Get(c.Process.Pid) != nil }, time.Minute, time.Millisecond)
+	knowsPython(t, w, c)
 	fmt.Fprintln(c.in)
 	right := 0
 	for c.out.Scan() && c.out.Text() != "done" {
@@ -206,7 +219,7 @@ func shortPrograms(t *testing.T, w *Watcher, _, program string) {
 	for i := range runs {
 		c := start(t, w, program, "testdata/short.py", []string{"exit", "end"}[i%2])
 		if _, ok := w.feed.(*probes); ok { // a busy machine may not know the interpreter as soon
-			require.Eventually(t, func() bool { return w.pythons.Get(c.Process.Pid) != nil }, time.Minute, time.Millisecond)
+			knowsPython(t, w, c)
 		}
 		fmt.Fprintln(c.in)
 		c.out.Scan()
@@ -231,7 +244,7 @@ func TestAnotherFunctionAtTheAddress(t *testing.T) { eachPython(t, anotherFuncti
 
 func anotherFunction(t *testing.T, w *Watcher, _, program string) {
 	c := start(t, w, program, "testdata/reuse.py")
-	require.Eventually(t, func() bool { return w.pythons.Get(c.Process.Pid) != nil }, time.Minute, time.Millisecond)
+	knowsPython(t, w, c)
 	fmt.Fprintln(c.in)
 	told, places := make(map[alloc.Ptr]string), 0
 	for c.out.Scan() {
