@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -91,7 +90,7 @@ func TestPyTorchPython(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			w := newWatcher(t, Config{pairs: []functionPair{pair}})
 			c := start(t, w, program, "testdata/torchclient.py", library)
-			require.Eventually(t, func() bool { return w.pythons.Get(c.Process.Pid) != nil }, time.Minute, time.Millisecond)
+			knowsPython(t, w, c)
 			fmt.Fprintln(c.in)
 			want := c.live(t)
 			w.Sync()
