@@ -93,7 +93,7 @@ func (m *bpf) exec() asm.Instructions {
 		asm.LoadMem(asm.R3, asm.RFP, slotWord, asm.DWord),
 		asm.FnProbeReadKernelStr.Call(),
 	)
-	ins = append(ins, m.tellSoonGone(slotBegun, soonGoneSize+maxPath)...)
+	ins = append(ins, m.tellSoonGone()...)
 	ins = append(ins,
 		asm.LoadMem(asm.R1, asm.RFP, slotRoom, asm.DWord),
 		asm.StoreMem(asm.RFP, slotWord, asm.R1, asm.DWord),
@@ -117,13 +117,13 @@ func (m *bpf) unlinks() asm.Instructions {
 	return slices.Concat(m.begin(), m.generation(slotKey), store(asm.RFP, slotWord, 0), m.short(unlinked, waits))
 }
 
-// tellSoonGone passes two words and what follows them on the program's stack to the reader of what is soon gone.
-func (m *bpf) tellSoonGone(slot, size int32) asm.Instructions {
+// tellSoonGone passes what begins at slotBegun on the program's stack to the reader of what is soon gone.
+func (m *bpf) tellSoonGone() asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMapPtr(asm.R1, m.soonGone.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slot),
-		asm.Mov.Imm(asm.R3, size),
+		asm.Add.Imm(asm.R2, slotBegun),
+		asm.Mov.Imm(asm.R3, soonGoneSize+maxPath),
 		asm.Mov.Imm(asm.R4, 0),
 		asm.FnRingbufOutput.Call(),
 	}

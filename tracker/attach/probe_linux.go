@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"runtime"
@@ -21,10 +20,10 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/cilium/ebpf/rlimit"
-	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
-	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
-	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 )
 
 // probes are the programs in the kernel and what they write. The kernel removes them when they are
@@ -201,179 +200,6 @@ func (p *probes) code(pid int) (generation, since uint32, ok bool) {
 
 // forget removes a process; those that it started stay.
 func (p *probes) forget(pid int) { p.maps.family.Delete(uint32(pid)) }
-
-// library probes the functions of a file, for all processes that have loaded it or will. The
-// functions are the driver's, or those of a library that Config.Functions names.
-func (p *probes) library(path, library string) error {
-	if library == loader {
-		return p.loader(path)
-	}
-	var names []string
-	for _, f := range p.functions {
-		if library != "" && f.library == library {
-			names = append(names, f.symbols...)
-		}
-	}
-	at, err := symbols.Offsets(path, names)
-	if err != nil {
-		return err
-	}
-	file, err := link.OpenExecutable(path)
-	if err != nil {
-		return err
-	}
-	notes, err := symbols.Notes(path)
-	if err != nil {
-		return err
-	}
-	code, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer code.Close()
-	found := 0
-	seen := make(map[uint64]bool) // two names of one function are one
-	for i, f := range p.functions {
-		if f.library != library || f.without != "" && notes[f.without] != nil {
-			continue
-		}
-		if f.note != "" {
-			if err := p.probeNotes(file, i, notes[f.note]); err != nil {
-				return fmt.Errorf("static probe %s of %s: %w", f.note, path, explain(err))
-			}
-			found += len(notes[f.note])
-			continue
-		}
-		var offsets []uint64
-		for _, name := range f.symbols {
-			if offset := at[name]; offset != 0 && !seen[offset] {
-				seen[offset] = true
-				offsets = append(offsets, cheapest(code, offset))
-			}
-		}
-		switch {
-		case len(offsets) == 0 && library != "":
-			return fmt.Errorf("%s has no function %s: it needs a symbol of that name, that is not inlined", path, f.symbols[0])
-		case len(offsets) == 0:
-			continue
-		}
-		found += len(offsets)
-		// The return comes first: a call that is seen to begin is then seen to end.
-		for _, prog := range []struct {
-			*ebpf.Program
-			atReturn bool
-		}{{p.leaves[i], true}, {p.entries[i], false}} {
-			if prog.Program == nil {
-				continue
-			}
-			if err := p.probe(file, offsets, prog.Program, prog.atReturn); err != nil {
-				return fmt.Errorf("probe %v of %s: %w", f.symbols, path, explain(err))
-			}
-		}
-	}
-	if found == 0 {
-		return fmt.Errorf("%s has none of the driver's functions", path)
-	}
-	return nil
-}
-
-// cheapest returns where a probe of the function at an offset costs least: at its beginning, or a little behind.
-func cheapest(code io.ReaderAt, offset uint64) uint64 {
-	var first [16]byte
-	n, _ := code.ReadAt(first[:], int64(offset))
-	return offset + uint64(emulated(first[:n]))
-}
-
-// loader probes where processes load code and take some away. Not where the dynamic loader tells debuggers of it: a debugger's
-// breakpoint there would never be hit.
-func (p *probes) loader(path string) error {
-	at, err := symbols.Offsets(path, []string{"dlopen", "dlmopen", "dlclose"})
-	if err != nil {
-		return err
-	}
-	if at["dlopen"] == 0 || at["dlclose"] == 0 {
-		return fmt.Errorf("%s has no dlopen", path)
-	}
-	file, err := link.OpenExecutable(path)
-	if err != nil {
-		return err
-	}
-	for _, it := range []struct {
-		prog **ebpf.Program
-		ins  asm.Instructions
-		at   []string
-	}{{&p.links, p.maps.links(), []string{"dlopen", "dlmopen"}}, {&p.unlinks, p.maps.unlinks(), []string{"dlclose"}}} {
-		if *it.prog == nil {
-			if *it.prog, err = load(ebpf.Kprobe, p.attach, it.ins); err != nil {
-				return err
-			}
-			p.more = append(p.more, *it.prog)
-		}
-		var offsets []uint64
-		for _, name := range it.at {
-			if offset := at[name]; offset != 0 {
-				offsets = append(offsets, offset)
-			}
-		}
-		if err := p.probe(file, offsets, *it.prog, false); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// probe has a program run at the beginning or the return of functions.
-func (p *probes) probe(file *link.Executable, offsets []uint64, prog *ebpf.Program, atReturn bool) error {
-	if p.multi {
-		set := file.UprobeMulti
-		if atReturn {
-			set = file.UretprobeMulti
-		}
-		l, err := set(nil, prog, &link.UprobeMultiOptions{Addresses: offsets})
-		if err == nil {
-			p.attached = append(p.attached, l)
-		}
-		return err
-	}
-	set := file.Uprobe
-	if atReturn {
-		set = file.Uretprobe
-	}
-	for _, offset := range offsets {
-		l, err := set("", prog, &link.UprobeOptions{Address: offset})
-		if err != nil {
-			return err
-		}
-		p.attached = append(p.attached, l)
-	}
-	return nil
-}
-
-// probeNotes has programs run at the places of a static probe. The kernel counts up its semaphore in every process as long.
-func (p *probes) probeNotes(file *link.Executable, index int, notes []symbols.Note) error {
-	for _, n := range notes {
-		ins, err := p.maps.atNote(index, p.functions[index], n.Arguments)
-		if err != nil {
-			return err
-		}
-		prog, err := load(ebpf.Kprobe, p.attach, ins)
-		if err != nil {
-			return err
-		}
-		p.more = append(p.more, prog)
-		var l link.Link
-		if p.multi {
-			l, err = file.UprobeMulti(nil, prog, &link.UprobeMultiOptions{Addresses: []uint64{n.Offset}, RefCtrOffsets: []uint64{n.Semaphore}})
-		} else {
-			l, err = file.Uprobe("", prog, &link.UprobeOptions{Address: n.Offset, RefCtrOffset: n.Semaphore})
-		}
-		if err != nil {
-			return err
-		}
-		p.attached = append(p.attached, l)
-	}
-	return nil
-}
 
 // beUrgent gives a goroutine a thread of its own that is ahead of others: among hundreds of threads that only allocate, it would else fall
 // behind. The thread ends with the goroutine.

@@ -170,3 +170,53 @@ func (d deviceID) rank() int {
 	}
 	return 1
 }
+
+// earlier is the memory that a process used on its devices before it was watched.
+type earlier struct {
+	held   map[deviceID]alloc.Bytes
+	known  bool
+	unseen bool // nor were its calls of the driver, those that make contexts among them
+}
+
+// mayHaveContexts tells if the process may have contexts that nobody saw it make.
+func (e *earlier) mayHaveContexts() bool {
+	return e != nil && e.unseen && !(e.known && len(e.held) == 0)
+}
+
+func askHeld(d driver, pid int) *earlier {
+	e := &earlier{held: make(map[deviceID]alloc.Bytes)}
+	held, err := d.Held(pid)
+	for ordinal, bytes := range held {
+		e.held[deviceID(ordinal)] = bytes
+	}
+	e.known = err == nil
+	return e
+}
+
+// device is where contexts from before must be: on the only device that was in use then.
+func (e *earlier) device() deviceID {
+	if e == nil || !e.known || len(e.held) != 1 {
+		return unknownDevice
+	}
+	for d := range e.held {
+		return d
+	}
+	return unknownDevice
+}
+
+// on returns the bytes that the process used on a device, -1 if unknown.
+func (e *earlier) on(d deviceID) alloc.Bytes {
+	switch {
+	case e == nil:
+		return 0
+	case !e.known || d == hostMemory || d >= blocksOf:
+		return -1
+	case d != unknownDevice:
+		return e.held[d]
+	}
+	var all alloc.Bytes
+	for _, bytes := range e.held {
+		all += bytes
+	}
+	return all
+}
