@@ -24,10 +24,8 @@ const (
 	root   = "../../.."
 	module = "github.com/gpumemtrack/gpumemtrack/"
 
-	maxFiles  = 30 // of a package, tests apart: it has one idea
-	maxCycle  = 6  // files that depend on each other both ways: a reader must know all of them at once
-	minLines  = 40 // of a file: a shorter one is a piece of a chapter
-	maxPieces = 20 // files that are shorter all the same
+	maxFiles = 30 // of a package, tests apart: it has one idea
+	maxCycle = 6  // files that depend on each other both ways: a reader must know all of them at once
 )
 
 // room is a package: a folder with its files, tests apart.
@@ -192,34 +190,6 @@ func TestCycles(t *testing.T) {
 	assert.ElementsMatch(t, []string{"a", "b", "c"}, found[0])
 }
 
-func TestFilesAreChapters(t *testing.T) {
-	var pieces []string
-	for _, r := range rooms(t) {
-		for name, file := range r.files {
-			if oneSystem(name, file) || name == "doc.go" || len(r.files) == 1 {
-				continue
-			}
-			if r.set.Position(file.FileEnd).Line <= minLines {
-				pieces = append(pieces, r.path+"/"+name)
-			}
-		}
-	}
-	assert.Less(t, len(pieces), maxPieces, "files of fewer than %d lines belong to the file of their subject: %v", minLines, pieces)
-}
-
-// oneSystem reports whether a file is for some systems or builds only.
-func oneSystem(name string, file *ast.File) bool {
-	if regexp.MustCompile(`_(aix|android|darwin|freebsd|ios|js|linux|netbsd|openbsd|plan9|solaris|wasip1|windows|unix|other|386|amd64|arm|arm64|wasm)\.go$`).MatchString(name) {
-		return true
-	}
-	for _, group := range file.Comments {
-		if group.Pos() < file.Package && strings.HasPrefix(group.List[0].Text, "//go:build") {
-			return true
-		}
-	}
-	return false
-}
-
 // TestImportsGoOneWay holds what CONTRIBUTING.md says of imports.
 func TestImportsGoOneWay(t *testing.T) {
 	for _, r := range rooms(t) {
@@ -234,25 +204,6 @@ func TestImportsGoOneWay(t *testing.T) {
 					assert.False(t, ours && wrong.MatchString(path), "%s/%s imports %s: %s", r.path, name, path, rule.why)
 				}
 			}
-		}
-	}
-}
-
-// TestNothingKeepsEveryMethod: where a method can be looked up by its name, the linker keeps every exported method of
-// the program. That was 5 MB of the command.
-func TestNothingKeepsEveryMethod(t *testing.T) {
-	for _, r := range rooms(t) {
-		for name, file := range r.files {
-			for _, spec := range file.Imports {
-				assert.NotContains(t, []string{`"text/template"`, `"html/template"`}, spec.Path.Value, "%s/%s: write pages with internal/webpage", r.path, name)
-			}
-			ast.Inspect(file, func(n ast.Node) bool {
-				if called, ok := n.(*ast.SelectorExpr); ok {
-					// SetUsageTemplate and the like are cobra's, which then runs text/template.
-					assert.NotRegexp(t, `^(MethodByName|Set(Usage|Help|Version)Template)$`, called.Sel.Name, "%s/%s", r.path, name)
-				}
-				return true
-			})
 		}
 	}
 }
@@ -312,82 +263,6 @@ func TestPackagesSayWhatTheyAreFor(t *testing.T) {
 	}
 }
 
-// TestPublicNames counts what a user of the module can name. A new name is a decision: it raises a number in limits.
-func TestPublicNames(t *testing.T) {
-	for _, r := range rooms(t) {
-		if !r.public() {
-			continue
-		}
-		n := 0
-		for name, file := range r.files {
-			if file.Name.Name != "main" && !regexp.MustCompile(`_(windows|darwin|other)\.go$`).MatchString(name) {
-				n += exported(file)
-			}
-		}
-		if n > 0 {
-			most, known := names[r.path]
-			assert.True(t, known, "%s is a new public package with %d names: is it meant to be public? Then name it in limits_test.go", r.path, n)
-			assert.LessOrEqual(t, n, most, "%s has %d public names: hide those that no program needs", r.path, n)
-		}
-	}
-}
-
-// exported counts types, functions, methods, fields and values of a file that other packages can name.
-func exported(file *ast.File) (n int) {
-	count := func(names ...*ast.Ident) {
-		for _, name := range names {
-			if name.IsExported() {
-				n++
-			}
-		}
-	}
-	for _, d := range file.Decls {
-		switch d := d.(type) {
-		case *ast.FuncDecl:
-			if d.Recv == nil || ast.IsExported(receiver(d.Recv.List[0].Type)) {
-				count(d.Name)
-			}
-		case *ast.GenDecl:
-			for _, s := range d.Specs {
-				switch s := s.(type) {
-				case *ast.ValueSpec:
-					count(s.Names...)
-				case *ast.TypeSpec:
-					if count(s.Name); s.Name.IsExported() {
-						n += members(s.Type)
-					}
-				}
-			}
-		}
-	}
-	return n
-}
-
-// members counts the exported and embedded fields of a struct and the exported methods of an interface.
-func members(t ast.Expr) (n int) {
-	var fields *ast.FieldList
-	switch t := t.(type) {
-	case *ast.StructType:
-		fields = t.Fields
-	case *ast.InterfaceType:
-		fields = t.Methods
-	default:
-		return 0
-	}
-	for _, f := range fields.List {
-		_, embeds := t.(*ast.StructType)
-		if embeds && len(f.Names) == 0 {
-			n++
-		}
-		for _, name := range f.Names {
-			if name.IsExported() {
-				n++
-			}
-		}
-	}
-	return n
-}
-
 // receiver is the name of a method's type.
 func receiver(t ast.Expr) string {
 	switch t := t.(type) {
@@ -403,26 +278,8 @@ func receiver(t ast.Expr) string {
 	return ""
 }
 
-func TestExported(t *testing.T) {
-	const source = `package p
-type A struct { X, y int; b }
-type b struct { Z int }
-type C interface { Do(); hidden() }
-func F() {}
-func (A) M() {}
-func (b) N() {}
-const K, l = 1, 2
-`
-	file, err := parser.ParseFile(token.NewFileSet(), "p.go", source, parser.SkipObjectResolution)
-	require.NoError(t, err)
-	assert.Equal(t, 8, exported(file), "A, X, the embedded b, C, Do, F, M and K")
-}
-
 // The folder of a package that is gone must leave the tables too.
 func TestLimitsNamePackages(t *testing.T) {
-	for path := range names {
-		assert.DirExists(t, filepath.Join(root, path))
-	}
 	for path := range larger {
 		assert.DirExists(t, filepath.Join(root, path))
 	}

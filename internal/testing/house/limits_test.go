@@ -24,47 +24,6 @@ var rules = []struct{ in, never, why string }{
 // larger are packages above the measures, with the numbers that they have today: these only go down.
 var larger = map[string]struct{ files, cycle int }{}
 
-// names is the most public names that each package may have: types, functions, methods, fields and values. A new
-// name raises a number here, so that it is a decision. The goal for all together is 1,200.
-var names = map[string]int{
-	"alloc":                     133,
-	"alloc/alloctest":           2,
-	"alloc/cache":               23,
-	"alloc/cuda":                33,
-	"alloc/sim":                 26,
-	"contrib/gomlx":             4,
-	"contrib/llama":             6,
-	"contrib/otel":              3,
-	"contrib/tensor":            16,
-	"estimate":                  139,
-	"estimate/checkpoint":       17,
-	"estimate/llamacpp":         11,
-	"estimate/nn":               106,
-	"estimate/zoo":              15,
-	"nvml":                      106,
-	"nvml/chart":                7,
-	"tracker":                   103,
-	"tracker/attach":            30,
-	"tracker/cucontext":         24,
-	"tracker/export":            32,
-	"tracker/export/files":      9,
-	"tracker/export/html":       2,
-	"tracker/export/pprof":      4,
-	"tracker/export/prom":       3,
-	"tracker/export/torch":      2,
-	"tracker/export/trace":      1,
-	"tracker/gpumemtest":        7,
-	"tracker/live":              7,
-	"tracker/mem":               47,
-	"tracker/notebook":          1,
-	"tracker/replay":            33,
-	"tracker/snapshot":          144,
-	"tracker/snapshot/explain":  17,
-	"tracker/snapshot/leaks":    23,
-	"tracker/snapshot/rewind":   8,
-	"tracker/snapshot/sections": 55,
-}
-
 // silent are types that hide fields and have no String, and why none is needed.
 var silent = map[string]string{
 	"alloc/cache.Config":       "a value",
