@@ -90,7 +90,7 @@ func (t *MemTracker) addCache(none bool) (err error) {
 	t.streamed, _ = t.device.(alloc.StreamAllocator)
 	t.mu = new(spinlock.Mutex)
 	if t.cache != nil {
-		t.locked = cachelock.Of(t.cache)
+		t.locked = t.cache.Locked()
 		t.mu = t.locked.Mutex()
 	}
 	if t.owned {

@@ -327,7 +327,7 @@ func TestBrokenDriver(t *testing.T) {
 func TestSegmentEvents(t *testing.T) {
 	var events []string
 	c, _ := newCache(t, sim.Config{Memory: 100 * alloc.MiB, Overhead: -1})
-	cachelock.Of(c).Notify(func(e cachelock.Event) {
+	c.Locked().Notify(func(e cachelock.Event) {
 		events = append(events, string(e.Action)+" "+e.Size.String())
 		assert.Equal(t, e.Action == cachelock.SegmentAlloc || e.Action == cachelock.SegmentFree, e.Ptr != 0)
 	}, nil)

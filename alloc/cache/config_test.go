@@ -142,7 +142,7 @@ func TestExpandableSegments(t *testing.T) {
 	dev := open(t, sim.Config{Memory: 64 * alloc.MiB, Overhead: -1})
 	var events []cachelock.Event
 	c := cachetest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
-	cachelock.Of(c).Notify(func(e cachelock.Event) { events = append(events, e) }, nil)
+	c.Locked().Notify(func(e cachelock.Event) { events = append(events, e) }, nil)
 	first, second, third := mustAlloc(t, c, 20*alloc.MiB), mustAlloc(t, c, 20*alloc.MiB), mustAlloc(t, c, 20*alloc.MiB)
 	assert.Equal(t, int64(1), c.Stats().Reserved.Count.Current)
 	require.NoError(t, c.Free(second))

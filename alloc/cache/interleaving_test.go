@@ -16,7 +16,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
-	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
@@ -171,7 +170,7 @@ func (p *interleaved) end() {
 		p.free()
 	}
 	p.dev.Advance(max(0, p.uses.Last()-p.dev.Advance(0)))
-	cachelock.Of(p.cache).Poll()
+	p.cache.Locked().Poll()
 	s := p.cache.Stats()
 	assert.Zero(&p.errs, s.Pending.Bytes.Current)
 	assert.Equal(&p.errs, s.Reserved.Bytes.Current, s.Inactive.Bytes.Current)

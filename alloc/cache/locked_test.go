@@ -17,7 +17,7 @@ import (
 
 func TestLockedKnowsOwners(t *testing.T) {
 	c, dev := newCache(t, sim.Config{})
-	lock, locked := cachelock.Of(c).Mutex(), cachelock.Of(c)
+	lock, locked := c.Locked().Mutex(), c.Locked()
 	owner := func(p alloc.Ptr) cachelock.Owner {
 		lock.Lock()
 		defer lock.Unlock()
@@ -32,7 +32,7 @@ func TestLockedKnowsOwners(t *testing.T) {
 
 	var first alloc.Ptr
 	var block cachelock.Block
-	require.NoError(t, cachelock.Of(c).AllocOwned(1000, 0, func(b cachelock.Block, p alloc.Ptr, allocated alloc.Bytes) (cachelock.Owner, error) {
+	require.NoError(t, c.Locked().AllocOwned(1000, 0, func(b cachelock.Block, p alloc.Ptr, allocated alloc.Bytes) (cachelock.Owner, error) {
 		assert.EqualValues(t, 1024, allocated)
 		block, first = b, p
 		return 1, nil
@@ -67,12 +67,12 @@ func TestAllocOwnedThatIsRefusedChangesNothing(t *testing.T) {
 	before := c.Stats().Allocated.Bytes.Current
 	refusal := errors.New("refused")
 	for _, size := range []alloc.Bytes{100, 30 * alloc.MiB} {
-		err := cachelock.Of(c).AllocOwned(size, 0, func(cachelock.Block, alloc.Ptr, alloc.Bytes) (cachelock.Owner, error) { return 0, refusal })
+		err := c.Locked().AllocOwned(size, 0, func(cachelock.Block, alloc.Ptr, alloc.Bytes) (cachelock.Owner, error) { return 0, refusal })
 		require.ErrorIs(t, err, refusal)
 		assert.Equal(t, before, c.Stats().Allocated.Bytes.Current)
 		cachetest.Invariants(t, c)
 	}
-	require.ErrorIs(t, cachelock.Of(c).AllocOwned(-1, 0, nil), alloc.ErrSize)
+	require.ErrorIs(t, c.Locked().AllocOwned(-1, 0, nil), alloc.ErrSize)
 }
 
 func TestReleasableIsWhatEmptyGivesBack(t *testing.T) {

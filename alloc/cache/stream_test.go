@@ -46,7 +46,7 @@ func TestBlocksStayOnTheirStream(t *testing.T) {
 		require.NoError(t, err)
 		var events []cachelock.Event
 		c := cachetest.NewCache(t, open(t, sim.Config{}), cfg)
-		cachelock.Of(c).Notify(func(e cachelock.Event) { events = append(events, e) }, nil)
+		c.Locked().Notify(func(e cachelock.Event) { events = append(events, e) }, nil)
 		p, q := allocOn(t, c, 512, 7), allocOn(t, c, 3*alloc.MiB, 7)
 		require.NoError(t, c.Free(p))
 		require.NoError(t, c.Free(q))
@@ -133,7 +133,7 @@ func TestPendingUntilTheLastStreamIsDone(t *testing.T) {
 	require.NoError(t, c.RecordStream(p, 3))
 	require.NoError(t, c.Free(p))
 	for _, done := range []bool{false, false, true} {
-		cachelock.Of(c).Poll()
+		c.Locked().Poll()
 		assert.Equal(t, done, c.Stats().Pending.Count.Current == 0)
 		dev.Advance(time.Second)
 	}
@@ -215,7 +215,7 @@ func TestEmptyAndCloseWaitForPending(t *testing.T) {
 	assert.Equal(t, time.Second, dev.Advance(0))
 	assert.Zero(t, c.Stats().Reserved.Bytes.Current)
 	assert.ErrorIs(t, c.RecordStream(p, 2), alloc.ErrClosed)
-	cachelock.Of(c).Poll()
+	c.Locked().Poll()
 }
 
 // TestEventsThatFail has blocks stay pending while the driver does not tell of their streams.
@@ -231,16 +231,16 @@ func TestEventsThatFail(t *testing.T) {
 	cachetest.Invariants(t, c)
 
 	dev.Inject()
-	cachelock.Of(c).Poll()
+	c.Locked().Poll()
 	assert.Zero(t, c.Stats().Pending.Bytes.Current)
 
 	c, dev, p = used(t, sim.Config{})
 	require.NoError(t, c.Free(p))
 	dev.Inject(sim.Fault{Call: "Event"})
 	dev.Advance(time.Hour)
-	cachelock.Of(c).Poll()
+	c.Locked().Poll()
 	assert.NotZero(t, c.Stats().Pending.Bytes.Current)
-	cachelock.Of(c).Poll()
+	c.Locked().Poll()
 	assert.Zero(t, c.Stats().Pending.Bytes.Current)
 }
 
@@ -265,12 +265,12 @@ func TestLockedPending(t *testing.T) {
 		return 5, nil
 	}
 	locked := func(do func(l cachelock.Cache)) {
-		cachelock.Of(c).Mutex().Lock()
-		defer cachelock.Of(c).Mutex().Unlock()
-		do(cachelock.Of(c))
+		c.Locked().Mutex().Lock()
+		defer c.Locked().Mutex().Unlock()
+		do(c.Locked())
 	}
 	pending := func() int64 { return c.Stats().Pending.Count.Current }
-	require.NoError(t, cachelock.Of(c).AllocOwned(512, 1, enter))
+	require.NoError(t, c.Locked().AllocOwned(512, 1, enter))
 	first := p
 	require.NoError(t, c.RecordStream(p, 1), "by its address too")
 	require.NoError(t, dev.Queue(2, p, 512, time.Second))
@@ -286,14 +286,14 @@ func TestLockedPending(t *testing.T) {
 		assert.EqualValues(t, 1, l.Stats().Pending.Count.Current)
 		assert.True(t, unmarked, "the driver cannot be asked yet")
 	})
-	cachelock.Of(c).Poll()
+	c.Locked().Poll()
 	require.NoError(t, dev.Queue(2, 0, 0, time.Hour))
 	dev.Advance(time.Second)
 	assert.Empty(t, reusable)
-	cachelock.Of(c).Poll()
+	c.Locked().Poll()
 	assert.Zero(t, pending())
 	assert.Equal(t, []cachelock.Event{{Ptr: p, Size: 512, Stream: 1}}, reusable)
-	require.NoError(t, cachelock.Of(c).AllocOwned(512, 1, enter))
+	require.NoError(t, c.Locked().AllocOwned(512, 1, enter))
 	assert.Equal(t, first, p)
 	locked(func(l cachelock.Cache) {
 		assert.Equal(t, cachelock.Owner(5), l.Owner(p))
@@ -369,7 +369,7 @@ func testStreamPrograms(t *testing.T, settings string) {
 			require.NoError(t, c.Free(b.ptr))
 		}
 		dev.Advance(max(0, uses.Last()-dev.Advance(0)))
-		cachelock.Of(c).Poll()
+		c.Locked().Poll()
 		require.Zero(t, c.Stats().Pending.Bytes.Current, "no block is kept for work that is done")
 		require.Equal(t, c.Stats().Reserved.Bytes.Current, c.Stats().Inactive.Bytes.Current)
 		_, err = c.Trim()
@@ -423,7 +423,7 @@ func ExampleCache_RecordStream() {
 	fmt.Println("pending:", c.Stats().Pending.Bytes.Current)
 
 	dev.Advance(time.Millisecond)
-	cachelock.Of(c).Poll()
+	c.Locked().Poll()
 	fmt.Println("pending:", c.Stats().Pending.Bytes.Current)
 	// Output:
 	// pending: 1.0 MiB

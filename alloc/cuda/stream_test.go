@@ -18,7 +18,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
-	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
@@ -201,10 +200,10 @@ func TestCacheWithEventsThatFail(t *testing.T) {
 		require.NoError(t, dev.Fail(gpuemu.Fault{Function: function, From: 1, Onward: true, Code: 999}))
 		require.NoError(t, cache.Free(p))
 		dev.Advance(time.Hour)
-		cachelock.Of(cache).Poll()
+		cache.Locked().Poll()
 		assert.Equal(t, alloc.MiB, cache.Stats().Pending.Bytes.Current, function)
 		dev.Heal()
-		cachelock.Of(cache).Poll()
+		cache.Locked().Poll()
 		assert.Zero(t, cache.Stats().Pending.Bytes.Current, function)
 		require.NoError(t, cache.Close())
 		assert.Zero(t, dev.Events(os.Getpid()))

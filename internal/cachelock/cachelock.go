@@ -1,6 +1,6 @@
 // Package cachelock has the interface through which a ledger of blocks uses a caching allocator: both change in
-// one step, under one lock, so that no goroutine sees one changed without the other. The methods need the
-// caller to hold the lock, except where they say that they take it.
+// one step, under one lock, so that no goroutine sees one changed without the other. Method Locked of a cache.Cache
+// returns it.
 package cachelock
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 )
 
-// Cache is a cache for who holds its lock. Hold it for a microsecond at most, because every Alloc and Free
-// waits for it.
+// Cache is a cache for a caller that holds its lock. Hold it for a microsecond at most, because every Alloc and Free
+// waits for it. The methods need the lock, except where they say that they take it.
 //
 //	locked.LockSettled()
 //	p, allocated, ok := locked.Alloc(n, stream, owner)
@@ -55,10 +55,6 @@ type Cache interface {
 	// Poll, called without the lock, makes pending blocks inactive if their work is done. It does not wait.
 	Poll()
 }
-
-// Of returns a *cache.Cache for who holds its lock: for package tracker, whose ledger changes in one step with the cache. Package
-// cache sets it, so that no program has the lock by a method.
-var Of func(c alloc.Device) Cache
 
 // Block is the number of an allocated block, until it is freed. A cache finds a block by it, and not by its address.
 type Block uint32

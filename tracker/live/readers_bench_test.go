@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
@@ -118,7 +118,7 @@ func BenchmarkAllocBesideReaders(b *testing.B) {
 			})
 			waits := make([]time.Duration, 0, b.N)
 			shape := alloc.Shape{64, 3, 3, 3}
-			lock := cachelock.Of(tr.Device()).Mutex()
+			lock := tr.Device().(*cache.Cache).Locked().Mutex()
 			lock.Forget()
 			b.ResetTimer()
 			for range b.N {

@@ -50,7 +50,7 @@ func newProgram(t testing.TB, seed uint64, memory alloc.Bytes, conf cache.Config
 	p.stack = p.stacks.Add(mem.Stack{line}, line)
 	for i := range streams {
 		c := cachetest.NewCache(t, p.dev, conf)
-		cachelock.Of(c).Notify(func(e cachelock.Event) {
+		c.Locked().Notify(func(e cachelock.Event) {
 			switch e.Action {
 			case cachelock.SegmentAlloc, cachelock.SegmentMap:
 				p.add(tables.EventEntry{Action: mem.SegmentAllocated, Ptr: e.Ptr, Allocated: e.Size, Stream: uint8(i)})

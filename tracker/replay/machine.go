@@ -68,7 +68,7 @@ func (m *machine) clear() error {
 		if err != nil {
 			return fmt.Errorf("replay: %w", err)
 		}
-		cachelock.Of(c).Notify(func(e cachelock.Event) { m.retried = m.retried || e.Action == cachelock.Retry }, nil)
+		c.Locked().Notify(func(e cachelock.Event) { m.retried = m.retried || e.Action == cachelock.Retry }, nil)
 		m.caches = append(m.caches, c)
 	}
 	return nil

@@ -8,7 +8,6 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
-	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 )
 
 // Result is what a replay came to.
@@ -59,7 +58,7 @@ func Replay(cfg Config, before []Segment, events []Event) (*cache.Cache, Result,
 	}
 	err = r.empty()
 	r.pass()
-	cachelock.Of(r.cache).Poll()
+	r.cache.Locked().Poll()
 	if err != nil {
 		return r.cache, r.result, fmt.Errorf("after the last event: %w", err)
 	}
