@@ -1,9 +1,10 @@
 package ledger
 
 import (
+	"slices"
 	"sync"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -94,35 +95,139 @@ func (s *Stacks) Path(id tables.StackID) mem.Path {
 	return s.Stack(id).Path(s.lines.libraries...)
 }
 
-// streams numbers the streams that buffers were allocated for: records and events have room
-// for no handle. Numbers are not given back.
-type streams struct {
-	Handles []alloc.Stream // only ever appended to, so that a copy of the slice stays good
-	numbers map[alloc.Stream]uint8
+// LineID numbers a line of code that is a call site; 0 is the unknown line. Their number is limited
+// by the program's code.
+type LineID uint32
+
+// lines finds the call sites of interned stacks. It resolves each return address of the program
+// once, and keeps four bytes for each stack.
+type lines struct {
+	table     *callstack.Table
+	libraries []string // skipped, like the runtime
+
+	mu       sync.Mutex
+	frames   []mem.Frame // by LineID
+	ids      map[mem.Frame]LineID
+	calls    map[uintptr]call // by return address
+	ofStack  []*linePage      // by stack ID; nil where nobody asked
+	overflow LineID
 }
 
-func newStreams() streams { return streams{Handles: []alloc.Stream{0}} }
+const linesInPage = 1024
 
-// At returns the number of a stream. The streams that are too many are one.
-func (s *streams) At(handle alloc.Stream) uint8 {
-	if handle == 0 {
+// linePage holds the lines of consecutive stacks, 0 where nobody asked.
+type linePage [linesInPage]LineID
+
+// call is what a return address means in the stacks that contain it.
+type call struct {
+	line  LineID // 0 for the Go runtime
+	users bool   // the line is of the user's code
+}
+
+func (l *lines) init(table *callstack.Table, libraries []string) {
+	l.table, l.libraries = table, libraries
+	l.frames, l.ids = []mem.Frame{{}}, map[mem.Frame]LineID{{}: 0}
+	l.calls = make(map[uintptr]call)
+	for f := range table.Frames(callstack.Overflow) {
+		l.overflow = l.number(mem.Frame(f))
+	}
+}
+
+// of returns the line that is the call site of a stack.
+func (l *lines) of(id callstack.ID) LineID {
+	switch id {
+	case 0:
 		return 0
+	case callstack.Overflow:
+		return l.overflow
 	}
-	if n, ok := s.numbers[handle]; ok {
-		return n
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	line := l.slot(id)
+	if *line == 0 {
+		_, site := l.site(l.table.PCs(id))
+		*line = site.line
 	}
-	const others = tables.MaxStreams - 1
-	switch len(s.Handles) {
-	case tables.MaxStreams:
-		return others
-	case others:
-		handle = tables.OtherStreams
+	return *line
+}
+
+// frame returns the frame of a line.
+func (l *lines) frame(line LineID) mem.Frame {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.frames[line]
+}
+
+// slot is where the line of a stack is kept.
+func (l *lines) slot(id callstack.ID) *LineID {
+	page := int(id / linesInPage)
+	for page >= len(l.ofStack) {
+		l.ofStack = append(l.ofStack, nil)
 	}
-	if s.numbers == nil {
-		s.numbers = make(map[alloc.Stream]uint8)
+	if l.ofStack[page] == nil {
+		l.ofStack[page] = new(linePage)
 	}
-	n := uint8(len(s.Handles))
-	s.Handles = append(s.Handles, handle)
-	s.numbers[handle] = n
-	return n
+	return &l.ofStack[page][id%linesInPage]
+}
+
+// short returns what is kept of a stack when the table is full: the frames up to the call site, or
+// only the call site if no frame is of the user's code. There are few of these, since they do not
+// depend on the calls that lead to the line.
+func (l *lines) short(pcs []uintptr) []uintptr {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i, c := l.site(pcs)
+	if c.users {
+		return pcs[:i+1]
+	}
+	return pcs[i : i+min(1, int(c.line))]
+}
+
+// site returns the call that Stack.CallSite would choose, and its index; the zero call if the stack
+// is empty.
+func (l *lines) site(pcs []uintptr) (at int, site call) {
+	for i, pc := range pcs {
+		c := l.call(pc)
+		if c.users {
+			return i, c
+		}
+		if c.line != 0 {
+			at, site = i, c
+		}
+	}
+	return at, site
+}
+
+func (l *lines) call(pc uintptr) call {
+	c, ok := l.calls[pc]
+	if !ok {
+		var frames mem.Stack // one, unless it is C code
+		for _, f := range l.table.FramesAt(pc) {
+			frames = append(frames, mem.Frame(f))
+		}
+		site, users := siteOf(frames, l.libraries)
+		c = call{l.number(site), users}
+		l.calls[pc] = c
+	}
+	return c
+}
+
+// siteOf returns the call site of a stack, and whether it is in the user's code.
+func siteOf(s mem.Stack, libraries []string) (site mem.Frame, users bool) {
+	rule := callsite.Rule{Go: slices.Concat(callsite.GoLibraries, libraries)}
+	i, rank := callsite.Find(len(s), func(i int) callsite.Rank { return rule.Rank(s[i].Function, s[i].File) })
+	if i < 0 {
+		return mem.Frame{}, false
+	}
+	return s[i], rank == callsite.User
+}
+
+func (l *lines) number(f mem.Frame) LineID {
+	line, ok := l.ids[f]
+	if !ok {
+		line = LineID(len(l.frames))
+		l.frames = append(l.frames, f)
+		l.ids[f] = line
+	}
+	return line
 }
