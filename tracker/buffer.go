@@ -18,19 +18,19 @@ import (
 // Buffer is device memory that a MemTracker allocated. Its methods may be called from any
 // goroutine.
 type Buffer struct {
-	origin *ledger.Origin // the tracker, the group and the call stack
+	origin *ledger.Origin[*MemTracker] // the tracker, the group and the call stack
 	ptr    alloc.Ptr
 	seq    uint64 // sequence number of its record
 	record slab.ID
 	block  cachelock.Block // the cache's; 0 without a cache
 }
 
-func (b *Buffer) tracker() *MemTracker  { return b.origin.Keeper.(*MemTracker) }
+func (b *Buffer) tracker() *MemTracker  { return b.origin.Owner }
 func (b *Buffer) group() *ledger.Group  { return b.origin.Group }
 func (b *Buffer) stack() tables.StackID { return b.origin.Stack }
 
 // note adds an event about a record of a cell to the history. The caller holds the lock.
-func (t *MemTracker) note(r *ledger.Record, c *ledger.Cell, now time.Duration, action mem.Action) {
+func (t *MemTracker) note(r *ledger.Record, c *ledger.Cell[*MemTracker], now time.Duration, action mem.Action) {
 	e := t.history.Slot()
 	e.Since, e.Action, e.Ptr, e.Allocated = now, action, r.Ptr, r.Allocated
 	e.Tensor, e.Stack, e.Section, e.Stream = &c.Group.Tensor, c.Stack, uint16(c.Section), c.Stream

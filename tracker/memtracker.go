@@ -56,7 +56,7 @@ type MemTracker struct {
 	// mu is the cache's own lock if there is a cache, so that the cache and the ledger change in
 	// one step. No foreign code is called while it is held, not even the clock.
 	mu       *spinlock.Mutex
-	ledger   ledger.Ledger
+	ledger   ledger.Ledger[*MemTracker]
 	history  ledger.History
 	sections sectionTable
 	everLost int64

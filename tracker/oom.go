@@ -89,7 +89,7 @@ func (t *MemTracker) largestLines(n int) []mem.CallSiteTally {
 	cells := t.ledger.Cells.View()
 	t.mu.Unlock()
 	var held []mem.Tally // by line
-	cells.Read(t.mu, func(_ slab.ID, records []ledger.Cell) {
+	cells.Read(t.mu, func(_ slab.ID, records []ledger.Cell[*MemTracker]) {
 		for i := range records {
 			c := &records[i]
 			if c.Live == 0 || c.Memory.OnHost() != t.onHost {

@@ -57,7 +57,7 @@ func (t *MemTracker) snapshot(whole bool) *snapshot.Snapshot {
 
 // ledgerCut is the ledger and the cache at one instant, not copied yet.
 type ledgerCut struct {
-	cells    *slab.View[ledger.Cell]
+	cells    *slab.View[ledger.Cell[*MemTracker]]
 	retired  *slab.View[tables.RetiredEntry]
 	epoch    uint64
 	counts   [3]int                    // of cells, retired cells, records
@@ -87,7 +87,7 @@ func (t *MemTracker) cut(whole bool) *ledgerCut {
 func (cut *ledgerCut) copySites(lock sync.Locker, to *tables.Tables) (index []int32) {
 	index = make([]int32, cut.cells.Bound())
 	to.Sites = make([]tables.SiteEntry, 0, cut.counts[0])
-	cut.cells.Read(lock, func(first slab.ID, cells []ledger.Cell) {
+	cut.cells.Read(lock, func(first slab.ID, cells []ledger.Cell[*MemTracker]) {
 		for i := range cells {
 			if c := &cells[i]; c.Group != nil {
 				index[int(first)+i] = int32(len(to.Sites))

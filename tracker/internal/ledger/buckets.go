@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"math/bits"
+	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
@@ -17,17 +18,18 @@ type Group struct {
 }
 
 // Origin is the part of a cell that Buffers refer to. Unlike the cell it lives as long as anybody
-// refers to it.
-type Origin struct {
-	Keeper any // whose ledger it is
-	Group  *Group
-	Stack  tables.StackID
+// refers to it. All buffers of a cell share it, so it costs a buffer one pointer to find its owner, its group and its
+// call stack.
+type Origin[Owner any] struct {
+	Owner Owner // of the ledger
+	Group *Group
+	Stack tables.StackID
 }
 
 // Cell is the part of a group that one call stack allocated in one section. All its buffers have
 // one size, so everything known by line of code is a count in a cell.
-type Cell struct {
-	Origin *Origin
+type Cell[Owner any] struct {
+	Origin *Origin[Owner]
 	Group  *Group      // nil for a cell that is not in use; the origin's
 	Each   alloc.Bytes // the group's
 	Place
@@ -53,17 +55,17 @@ type Cell struct {
 
 // cells finds the cell of a place and group, and remembers which of them changed
 // since the last mark.
-type cells struct {
-	slab.Slab[Cell]
+type cells[Owner any] struct {
+	slab.Slab[Cell[Owner]]
 	index  map[cellKey]slab.ID
 	groups map[string]*Group
 	recent recentCells
 	Lifetimes
 	changed
 
-	keeper any     // see Origin
-	limit  int     // a sweep begins when there are more
-	swept  slab.ID // how far the sweep has come; 0 if there is none
+	owner Owner   // see Origin
+	limit int     // a sweep begins when there are more
+	swept slab.ID // how far the sweep has come; 0 if there is none
 
 	// retired holds the buffers ever allocated by the cells that were dropped.
 	Retired      slab.Slab[tables.RetiredEntry]
@@ -92,9 +94,9 @@ const (
 	sweepCells = 16 // looked at for each new cell
 )
 
-func newCells(keeper any) cells {
-	return cells{
-		keeper:       keeper,
+func newCells[Owner any](owner Owner) cells[Owner] {
+	return cells[Owner]{
+		owner:        owner,
 		index:        make(map[cellKey]slab.ID),
 		groups:       make(map[string]*Group),
 		retiredIndex: make(map[retiredKey]slab.ID),
@@ -106,7 +108,7 @@ func newCells(keeper any) cells {
 
 // Recent returns the cell of a place and a tensor if it was found lately, or 0. The tensor need not
 // be measured or valid: only valid tensors have a cell.
-func (cs *cells) Recent(p Place, x *tables.Tensor) slab.ID {
+func (cs *cells[Owner]) Recent(p Place, x *tables.Tensor) slab.ID {
 	id := *cs.recent.at(p, x.Shape)
 	if id == 0 {
 		return 0
@@ -118,7 +120,7 @@ func (cs *cells) Recent(p Place, x *tables.Tensor) slab.ID {
 }
 
 // Find returns the cell of a place and a tensor, or 0.
-func (cs *cells) Find(p Place, x *tables.Tensor) slab.ID {
+func (cs *cells[Owner]) Find(p Place, x *tables.Tensor) slab.ID {
 	var key [64]byte
 	g := cs.groups[string(x.AppendKey(key[:0]))]
 	if g == nil {
@@ -130,7 +132,7 @@ func (cs *cells) Find(p Place, x *tables.Tensor) slab.ID {
 }
 
 // Make returns the cell of a place and a tensor, making it if it is new. The line is the stack's.
-func (cs *cells) Make(p Place, line LineID, x *tables.Tensor, peakEpoch uint64) slab.ID {
+func (cs *cells[Owner]) Make(p Place, line LineID, x *tables.Tensor, peakEpoch uint64) slab.ID {
 	if id := cs.Find(p, x); id != 0 {
 		return id
 	}
@@ -139,7 +141,7 @@ func (cs *cells) Make(p Place, line LineID, x *tables.Tensor, peakEpoch uint64) 
 	g.cells++
 	id, c := cs.Get()
 	cs.recent.fit(cs.Len())
-	c.Origin = &Origin{cs.keeper, g, p.Stack}
+	c.Origin = &Origin[Owner]{cs.owner, g, p.Stack}
 	c.Group, c.Each, c.Memory, c.Place, c.Line = g, x.Each, x.Memory, p, line
 	c.inLine, c.inPath = cs.Lifetimes.line(line), cs.path(p.Stack)
 	cs.index[cellKey{g, p}] = id
@@ -148,7 +150,7 @@ func (cs *cells) Make(p Place, line LineID, x *tables.Tensor, peakEpoch uint64) 
 
 // Readmit returns the cell of a buffer that is live again after it was counted
 // out. If its cell was dropped meanwhile, its part of the total goes back.
-func (cs *cells) Readmit(p Place, line LineID, x *tables.Tensor, peakEpoch uint64) slab.ID {
+func (cs *cells[Owner]) Readmit(p Place, line LineID, x *tables.Tensor, peakEpoch uint64) slab.ID {
 	id := cs.Make(p, line, x, peakEpoch)
 	if c := cs.At(id); c.Total == c.Live {
 		cs.Touch(id)
@@ -162,7 +164,7 @@ func (cs *cells) Readmit(p Place, line LineID, x *tables.Tensor, peakEpoch uint6
 }
 
 // group returns the group of a tensor, making it if it is new.
-func (cs *cells) group(x *tables.Tensor) *Group {
+func (cs *cells[Owner]) group(x *tables.Tensor) *Group {
 	key := string(x.AppendKey(nil))
 	g := cs.groups[key]
 	if g == nil {
@@ -176,7 +178,7 @@ func (cs *cells) group(x *tables.Tensor) *Group {
 // each call, until there is room for as many again as remain. A program whose
 // shapes never repeat thus keeps a bounded table; one whose shapes do repeat
 // pays nothing.
-func (cs *cells) sweep(peakEpoch uint64) {
+func (cs *cells[Owner]) sweep(peakEpoch uint64) {
 	if cs.swept == 0 {
 		if cs.Len() < cs.limit {
 			return
@@ -193,7 +195,12 @@ func (cs *cells) sweep(peakEpoch uint64) {
 	}
 }
 
-func (cs *cells) retire(id slab.ID, c *Cell) {
+// WasFreed counts the age at which a buffer of a cell was freed.
+func (cs *cells[Owner]) WasFreed(c *Cell[Owner], age, now time.Duration, event uint64) {
+	cs.units.Freed(c.inLine, c.inPath, age, now, event)
+}
+
+func (cs *cells[Owner]) retire(id slab.ID, c *Cell[Owner]) {
 	at := cs.retiredAt(retiredKey{c.Place.Place, c.Memory})
 	cs.Retired.Touch(at)
 	r := cs.Retired.At(at)
@@ -209,7 +216,7 @@ func (cs *cells) retire(id slab.ID, c *Cell) {
 }
 
 // retiredAt returns the entry of a place and a type of memory, making it if it is new.
-func (cs *cells) retiredAt(k retiredKey) slab.ID {
+func (cs *cells[Owner]) retiredAt(k retiredKey) slab.ID {
 	id := cs.retiredIndex[k]
 	if id == 0 {
 		var r *tables.RetiredEntry
@@ -221,12 +228,12 @@ func (cs *cells) retiredAt(k retiredKey) slab.ID {
 }
 
 // needed reports whether the cell still counts anything but its total.
-func (c *Cell) needed(peakEpoch uint64) bool {
+func (c *Cell[Owner]) needed(peakEpoch uint64) bool {
 	return c.Live != 0 || c.marked != 0 || c.pins != 0 || c.AtPeak(peakEpoch) != 0
 }
 
 // AtPeak returns the number of buffers at the ledger's peak.
-func (c *Cell) AtPeak(peakEpoch uint64) int64 {
+func (c *Cell[Owner]) AtPeak(peakEpoch uint64) int64 {
 	if c.epoch == peakEpoch {
 		return c.peak
 	}
@@ -252,7 +259,7 @@ type CellChange struct {
 }
 
 // unlist takes a cell off its list. No view shows lists, so nothing is announced.
-func (cs *cells) unlist(c *Cell) {
+func (cs *cells[Owner]) unlist(c *Cell[Owner]) {
 	head := &cs.latest
 	if c.interval != cs.interval {
 		head = &cs.due
@@ -269,7 +276,7 @@ func (cs *cells) unlist(c *Cell) {
 }
 
 // note puts a cell on the list before its count changes.
-func (cs *cells) note(id slab.ID, c *Cell) {
+func (cs *cells[Owner]) note(id slab.ID, c *Cell[Owner]) {
 	if c.interval != 0 { // it is due
 		cs.unlist(c)
 		cs.early = append(cs.early, c.sinceMark())
@@ -282,14 +289,14 @@ func (cs *cells) note(id slab.ID, c *Cell) {
 }
 
 // Cut makes the present the last mark. tell must have told of the one before.
-func (cs *cells) Cut() {
+func (cs *cells[Owner]) Cut() {
 	cs.due, cs.latest = cs.latest, 0
 	cs.interval++
 }
 
 // Tell fills into with changes between the last two cuts that were not told yet. It returns how
 // many, and whether there are more.
-func (cs *cells) Tell(into []CellChange) (n int, more bool) {
+func (cs *cells[Owner]) Tell(into []CellChange) (n int, more bool) {
 	rest := max(0, len(cs.early)-len(into))
 	n = copy(into, cs.early[rest:])
 	clear(cs.early[rest:])
@@ -303,7 +310,7 @@ func (cs *cells) Tell(into []CellChange) (n int, more bool) {
 }
 
 // sinceMark returns how the count changed since the last mark, and makes the present the last mark.
-func (c *Cell) sinceMark() CellChange {
+func (c *Cell[Owner]) sinceMark() CellChange {
 	change := CellChange{c.Group, c.Line, c.Live - c.marked}
 	c.marked = c.Live
 	return change

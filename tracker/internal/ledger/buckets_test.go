@@ -15,7 +15,7 @@ import (
 // little of it is told at a time, and whatever changes meanwhile.
 func TestAMarkIsOfOneInstant(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	l := NewLedger(nil)
+	l := NewLedger("owner")
 	held := make([][]Record, 3*minCells) // by line
 	live, marked := make([]int64, len(held)), make([]int64, len(held))
 	change := func() {
@@ -70,7 +70,7 @@ func TestAMarkIsOfOneInstant(t *testing.T) {
 // many have changed.
 func TestAMarkTakesFewCellsAtOnce(t *testing.T) {
 	const changes = 10_000
-	l := NewLedger(nil)
+	l := NewLedger("owner")
 	for i := range changes {
 		x := tables.Tensor{Kind: "Activation", DType: alloc.Float32, Shape: alloc.Shape{i}, Each: alloc.Bytes(4 * i)}
 		var r Record

@@ -23,10 +23,13 @@ var ErrDuplicatePtr = errors.New("address is already live in the ledger")
 // Ledger is the one account of live buffers. After every call, totals are the
 // sum over records and over cells alike. Its methods are not safe for concurrent
 // use: the tracker's lock guards it.
-type Ledger struct {
+//
+// Owner is the type of the value by which a caller gets from a buffer back to the ledger that counts it, such as
+// *tracker.MemTracker: see Origin.
+type Ledger[Owner any] struct {
 	Records slab.Slab[Record]
 	Labels  slab.Slab[string]
-	Cells   cells
+	Cells   cells[Owner]
 	Streams streams
 	// addresses finds records by address, except those of the tracker's cache, which knows their
 	// owners.
@@ -78,17 +81,17 @@ const (
 	leaving       // not counted: its memory is being freed, which may still fail
 )
 
-// NewLedger returns an empty ledger. The origin of each cell names its keeper.
-func NewLedger(keeper any) Ledger {
-	return Ledger{Cells: newCells(keeper), Streams: newStreams(), Addresses: addrtable.New(), Epoch: 1}
+// NewLedger returns an empty ledger. The origin of each cell names its owner.
+func NewLedger[Owner any](owner Owner) Ledger[Owner] {
+	return Ledger[Owner]{Cells: newCells(owner), Streams: newStreams(), Addresses: addrtable.New(), Epoch: 1}
 }
 
 // Close forgets what was ever counted. The records stay, so that live buffers
 // can be freed, once.
-func (l *Ledger) Close() {
+func (l *Ledger[Owner]) Close() {
 	l.Cells.Reset() // snapshots may be reading them
 	l.Cells.Retired.Reset()
-	l.Cells, l.Addresses = newCells(l.Cells.keeper), addrtable.New()
+	l.Cells, l.Addresses = newCells(l.Cells.owner), addrtable.New()
 	l.Current, l.Total, l.Peak = mem.Tally{}, mem.Tally{}, mem.Tally{}
 	l.Allocated, l.allocatedPeak, l.Registered, l.High = 0, 0, 0, 0
 	l.ByMemory, l.Host = tables.ByMemory{}, hostBytes{}
@@ -96,19 +99,19 @@ func (l *Ledger) Close() {
 }
 
 // Admits reports whether one more buffer of that size can be counted without overflow.
-func (l *Ledger) Admits(bytes alloc.Bytes) bool {
+func (l *Ledger[Owner]) Admits(bytes alloc.Bytes) bool {
 	const rounding = 4 * alloc.MiB // the most that the cache rounds up
 	return bytes <= math.MaxInt64-rounding-max(l.Current.Bytes, l.Allocated, l.Host.Allocated)
 }
 
 // At returns the live record at an address, or 0; see addresses.
-func (l *Ledger) At(p alloc.Ptr) slab.ID {
+func (l *Ledger[Owner]) At(p alloc.Ptr) slab.ID {
 	search := l.Addresses.Look(uint64(p))
 	return l.next(&search, p)
 }
 
 // next moves a search on to the record at an address, and returns it, or 0.
-func (l *Ledger) next(search *addrtable.Search, p alloc.Ptr) slab.ID {
+func (l *Ledger[Owner]) next(search *addrtable.Search, p alloc.Ptr) slab.ID {
 	for {
 		id := search.Next()
 		if id == 0 || l.Records.At(id).Ptr == p {
@@ -118,7 +121,7 @@ func (l *Ledger) next(search *addrtable.Search, p alloc.Ptr) slab.ID {
 }
 
 // Forget removes a record's address from the table, if it is there.
-func (l *Ledger) Forget(r *Record) {
+func (l *Ledger[Owner]) Forget(r *Record) {
 	search := l.Addresses.Look(uint64(r.Ptr))
 	if l.next(&search, r.Ptr) != 0 {
 		l.Addresses.Remove(&search)
@@ -126,14 +129,14 @@ func (l *Ledger) Forget(r *Record) {
 }
 
 // Duplicate is the error of an address that is live.
-func (l *Ledger) Duplicate(id slab.ID) error {
+func (l *Ledger[Owner]) Duplicate(id slab.ID) error {
 	r := l.Records.At(id)
 	g := l.Cells.At(r.Cell).Group
 	return fmt.Errorf("%v: %w, as %v %v", r.Ptr, ErrDuplicatePtr, g.Kind, g.Shape)
 }
 
 // Add makes a record live, and returns its cell. The caller has already set its address, time and owner.
-func (l *Ledger) Add(r *Record, in slab.ID, allocated alloc.Bytes) *Cell {
+func (l *Ledger[Owner]) Add(r *Record, in slab.ID, allocated alloc.Bytes) *Cell[Owner] {
 	r.Cell, r.Allocated, r.State = in, allocated, Live
 	if !r.Foreign {
 		l.Buffers++
@@ -155,7 +158,7 @@ func (l *Ledger) Add(r *Record, in slab.ID, allocated alloc.Bytes) *Cell {
 }
 
 // Enter counts a record in.
-func (l *Ledger) Enter(r *Record) *Cell {
+func (l *Ledger[Owner]) Enter(r *Record) *Cell[Owner] {
 	c := l.change(r.Cell)
 	c.Live++
 	its := &l.ByMemory[c.Memory]
@@ -181,7 +184,7 @@ func (l *Ledger) Enter(r *Record) *Cell {
 }
 
 // leave counts a record out.
-func (l *Ledger) leave(r *Record) {
+func (l *Ledger[Owner]) leave(r *Record) {
 	c := l.change(r.Cell)
 	c.Live--
 	its := &l.ByMemory[c.Memory]
@@ -200,7 +203,7 @@ func (l *Ledger) leave(r *Record) {
 }
 
 // Move counts a live record in another cell.
-func (l *Ledger) Move(id slab.ID, r *Record, to slab.ID) {
+func (l *Ledger[Owner]) Move(id slab.ID, r *Record, to slab.ID) {
 	l.leave(r)
 	l.Cells.At(r.Cell).Total--
 	l.Records.Touch(id)
@@ -222,7 +225,7 @@ func (h *hostBytes) add(r *Record, bytes alloc.Bytes) {
 }
 
 // change announces that a cell's count changes.
-func (l *Ledger) change(id slab.ID) *Cell {
+func (l *Ledger[Owner]) change(id slab.ID) *Cell[Owner] {
 	c := l.Cells.At(id)
 	l.Cells.Touch(id)
 	// The count at the peak is saved when the count first changes after the peak. A new peak starts
@@ -238,7 +241,7 @@ func (l *Ledger) change(id slab.ID) *Cell {
 }
 
 // Remove takes a live record out for good.
-func (l *Ledger) Remove(id slab.ID, r *Record) {
+func (l *Ledger[Owner]) Remove(id slab.ID, r *Record) {
 	if !l.Closed {
 		l.leave(r)
 	}
@@ -246,7 +249,7 @@ func (l *Ledger) Remove(id slab.ID, r *Record) {
 }
 
 // drop gives the room of a record back.
-func (l *Ledger) drop(id slab.ID, r *Record) {
+func (l *Ledger[Owner]) drop(id slab.ID, r *Record) {
 	if !r.Foreign {
 		l.Buffers--
 	}
@@ -258,7 +261,7 @@ func (l *Ledger) drop(id slab.ID, r *Record) {
 
 // TakeOut takes a live record out while its memory is being freed; putBack or
 // settle follows.
-func (l *Ledger) TakeOut(id slab.ID, r *Record) {
+func (l *Ledger[Owner]) TakeOut(id slab.ID, r *Record) {
 	l.Records.Touch(id)
 	r.State = leaving
 	if !l.Closed {
@@ -270,7 +273,7 @@ func (l *Ledger) TakeOut(id slab.ID, r *Record) {
 
 // PutBack makes a record live again whose memory could not be freed. It fails
 // if the address has another owner by now; then the record is gone.
-func (l *Ledger) PutBack(id slab.ID, r *Record) error {
+func (l *Ledger[Owner]) PutBack(id slab.ID, r *Record) error {
 	if l.Closed {
 		l.Records.Touch(id)
 		r.State = Live
@@ -290,7 +293,7 @@ func (l *Ledger) PutBack(id slab.ID, r *Record) error {
 }
 
 // Settle forgets a record whose memory is free.
-func (l *Ledger) Settle(id slab.ID, r *Record) {
+func (l *Ledger[Owner]) Settle(id slab.ID, r *Record) {
 	if !l.Closed {
 		l.Cells.At(r.Cell).pins--
 	}
@@ -298,14 +301,14 @@ func (l *Ledger) Settle(id slab.ID, r *Record) {
 }
 
 // ResetPeak makes the present level the highest.
-func (l *Ledger) ResetPeak() {
+func (l *Ledger[Owner]) ResetPeak() {
 	l.Peak = l.Current
 	l.allocatedPeak = l.Allocated
 	l.Epoch++
 }
 
 // LabelOf returns the name of a live record.
-func (l *Ledger) LabelOf(r *Record) string {
+func (l *Ledger[Owner]) LabelOf(r *Record) string {
 	if r.Label == 0 {
 		return ""
 	}
@@ -313,7 +316,7 @@ func (l *Ledger) LabelOf(r *Record) string {
 }
 
 // Label names a live record.
-func (l *Ledger) Label(id slab.ID, r *Record, name string) {
+func (l *Ledger[Owner]) Label(id slab.ID, r *Record, name string) {
 	l.Records.Touch(id)
 	if r.Label != 0 {
 		l.Labels.Put(r.Label)

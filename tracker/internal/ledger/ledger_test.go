@@ -14,7 +14,7 @@ import (
 )
 
 // addOne makes a record of that size live, in a cell of its own stack.
-func addOne(l *Ledger, stack tables.StackID, n alloc.Bytes, memory alloc.Memory) (slab.ID, *Record) {
+func addOne(l *Ledger[string], stack tables.StackID, n alloc.Bytes, memory alloc.Memory) (slab.ID, *Record) {
 	x := tables.Tensor{Kind: "Input", DType: alloc.Uint8, Shape: alloc.Shape{int(n)}, Each: n, Memory: memory}
 	cell := l.Cells.Make(Place{Place: tables.Place{Stack: stack}}, 1, &x, l.Epoch)
 	id, r := l.Records.Get()
@@ -27,7 +27,7 @@ func addOne(l *Ledger, stack tables.StackID, n alloc.Bytes, memory alloc.Memory)
 // TestAFailedFreeLetsItsCellGo: a record that is leaving pins its cell, so that a failed free finds it again.
 // Once the record is back and freed, nothing needs the cell, and a table of cells stays bounded.
 func TestAFailedFreeLetsItsCellGo(t *testing.T) {
-	l := NewLedger(nil)
+	l := NewLedger("owner")
 	id, r := addOne(&l, 1, 64, alloc.DeviceMemory)
 	cell := r.Cell
 	l.TakeOut(id, r)
@@ -44,7 +44,7 @@ func TestAFailedFreeLetsItsCellGo(t *testing.T) {
 func TestAdmitsCountsWhatIsOnTheHost(t *testing.T) {
 	const half = math.MaxInt64/2 + 1
 	for _, memory := range []alloc.Memory{alloc.DeviceMemory, alloc.PinnedMemory} {
-		l := NewLedger(nil)
+		l := NewLedger("owner")
 		assert.True(t, l.Admits(half))
 		addOne(&l, 1, half, memory)
 		assert.False(t, l.Admits(half), "%v", memory)

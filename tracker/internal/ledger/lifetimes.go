@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"sync"
-	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
@@ -49,11 +48,6 @@ func pathOf(stack tables.StackID) (page, at int) {
 		stack = 0
 	}
 	return int(stack / unitsInPage), int(stack % unitsInPage)
-}
-
-// WasFreed counts the age at which a buffer of a cell was freed.
-func (l *Lifetimes) WasFreed(c *Cell, age, now time.Duration, event uint64) {
-	l.units.Freed(c.inLine, c.inPath, age, now, event)
 }
 
 // CopyLines returns copies of the units of the lines that have freed buffers, by line number. For
