@@ -28,15 +28,15 @@ const (
 	maxCycle = 6  // files that depend on each other both ways: a reader must know all of them at once
 )
 
-// room is a package: a folder with its files, tests apart.
-type room struct {
+// goPackage is a package: a folder with its files, tests apart.
+type goPackage struct {
 	path  string // within the module
 	files map[string]*ast.File
 	set   *token.FileSet
 }
 
 // public reports whether any program can import the package.
-func (r room) public() bool {
+func (r goPackage) public() bool {
 	if strings.Contains("/"+r.path+"/", "/internal/") || strings.HasPrefix(r.path, "examples/") {
 		return false
 	}
@@ -48,10 +48,10 @@ func (r room) public() bool {
 	return false
 }
 
-// rooms are the packages of the module and of those nested in it.
-func rooms(t *testing.T) []room {
+// packages are the packages of the module and of those nested in it.
+func packages(t *testing.T) []goPackage {
 	t.Helper()
-	var all []room
+	var all []goPackage
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err
@@ -59,7 +59,7 @@ func rooms(t *testing.T) []room {
 		if name := d.Name(); path != root && (strings.HasPrefix(name, ".") || name == "testdata") {
 			return filepath.SkipDir
 		}
-		r := room{path: filepath.ToSlash(strings.TrimPrefix(path, root+"/")), files: make(map[string]*ast.File), set: token.NewFileSet()}
+		r := goPackage{path: filepath.ToSlash(strings.TrimPrefix(path, root+"/")), files: make(map[string]*ast.File), set: token.NewFileSet()}
 		paths, err := filepath.Glob(filepath.Join(path, "*.go"))
 		for _, p := range paths {
 			if strings.HasSuffix(p, "_test.go") {
@@ -81,7 +81,7 @@ func rooms(t *testing.T) []room {
 }
 
 func TestPackagesHaveOneIdea(t *testing.T) {
-	for _, r := range rooms(t) {
+	for _, r := range packages(t) {
 		most := max(maxFiles, larger[r.path].files)
 		assert.LessOrEqual(t, len(r.files), most,
 			"%s has %d files: merge what cuts one subject into pieces, or move a subject to a package of its own", r.path, len(r.files))
@@ -89,7 +89,7 @@ func TestPackagesHaveOneIdea(t *testing.T) {
 }
 
 func TestFilesDependOneWay(t *testing.T) {
-	for _, r := range rooms(t) {
+	for _, r := range packages(t) {
 		most := max(maxCycle, larger[r.path].cycle)
 		for _, cycle := range cycles(uses(t, r)) {
 			assert.LessOrEqual(t, len(cycle), most,
@@ -99,7 +99,7 @@ func TestFilesDependOneWay(t *testing.T) {
 }
 
 // uses says which files of a package each of its files names something of, on this system.
-func uses(t *testing.T, r room) map[string]map[string]bool {
+func uses(t *testing.T, r goPackage) map[string]map[string]bool {
 	t.Helper()
 	found, err := build.ImportDir(filepath.Join(root, r.path), 0)
 	if _, none := err.(*build.NoGoError); none {
@@ -192,7 +192,7 @@ func TestCycles(t *testing.T) {
 
 // TestImportsGoOneWay holds what CONTRIBUTING.md says of imports.
 func TestImportsGoOneWay(t *testing.T) {
-	for _, r := range rooms(t) {
+	for _, r := range packages(t) {
 		for _, rule := range rules {
 			if !regexp.MustCompile(`^(?:` + rule.in + `)$`).MatchString(r.path) {
 				continue
@@ -251,7 +251,7 @@ func tableOf(page, head string) []string {
 func TestPackagesSayWhatTheyAreFor(t *testing.T) {
 	says := regexp.MustCompile(`(?m)^[A-Z]\w+( \S+){3}`)
 	never := regexp.MustCompile(`(?i)\b(never|not?|nothing|neither|without|only)\b`)
-	for _, r := range rooms(t) {
+	for _, r := range packages(t) {
 		text := ""
 		for _, file := range r.files {
 			text += file.Doc.Text()

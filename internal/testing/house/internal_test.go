@@ -12,7 +12,7 @@ import (
 // documentation. So no public function, method, field or value has one, but by an alias that a public package gives it,
 // and those in within.
 func TestPublicNamesNeedNothingInternal(t *testing.T) {
-	all := rooms(t)
+	all := packages(t)
 	known := make(map[string]bool)
 	for _, r := range all {
 		for _, file := range r.files {

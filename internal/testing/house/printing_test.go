@@ -11,7 +11,7 @@ import (
 // unless the value says what to print. So a public type that hides fields has a String or is an error. Printing them
 // beside their use is tested where they are made.
 func TestHiddenStateIsNotPrinted(t *testing.T) {
-	for _, r := range rooms(t) {
+	for _, r := range packages(t) {
 		if !r.public() {
 			continue
 		}

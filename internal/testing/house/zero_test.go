@@ -111,7 +111,7 @@ func TestZeroValuesShow(t *testing.T) {
 			}
 		}
 	}
-	for _, r := range rooms(t) {
+	for _, r := range packages(t) {
 		if r.public() && !strings.HasPrefix(r.path, "contrib/") && r.path != "tracker/cucontext" {
 			for _, file := range r.files {
 				for _, s := range typeSpecs(file) {
