@@ -12,34 +12,10 @@ import (
 	"os"
 
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
-	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/estimating"
-	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/inspect"
-	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/top"
-	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/watch"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/commands"
 )
 
 func main() {
 	cli.GuardMemory()
-	os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, commands...))
-}
-
-// commands lists all commands. To add one, add a line here and a file in the package where it
-// belongs.
-var commands = []cli.Command{
-	watch.Record,
-	watch.Attach,
-	top.Sensors,
-	top.Command,
-	inspect.Chart,
-	estimating.Command,
-	inspect.Show,
-	inspect.Diff,
-	inspect.Leaks,
-	inspect.Layers,
-	inspect.Convert,
-	inspect.Replay,
-	inspect.Explain,
-	demoCommand,
-	cli.Completion,
-	cli.Version,
+	os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, commands.All...))
 }

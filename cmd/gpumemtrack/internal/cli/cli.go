@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -16,13 +17,17 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Command makes one of the program's commands.
-type Command func(*App) *cobra.Command
+// Command is one of the program's commands. New builds it, with its flags and its help. Only the
+// command that runs is built; all of them are built for help, completion and suggestions.
+type Command struct {
+	Name string
+	New  func(*App) *cobra.Command
+}
 
 // Run runs the program with these commands and returns its exit code.
 func Run(args []string, stdin io.Reader, stdout, stderr io.Writer, commands ...Command) int {
-	a := &App{args, stdin, &output{Writer: stdout}, stderr}
-	root := a.root(args, commands)
+	a := &App{Args: args, Stdin: stdin, Stdout: &output{Writer: stdout}, Stderr: stderr}
+	root := a.root(asked(args, commands))
 	err := root.Execute()
 	if err == nil {
 		err = a.Stdout.err
@@ -52,7 +57,22 @@ record and attach exit with the code of the command that they run: 126 if it
 cannot be run, 127 if it is not found, and 128 plus the signal's number if a
 signal ended it.`
 
-func (a *App) root(args []string, commands []Command) *cobra.Command {
+// asked returns the command that the arguments name, or all commands if they name none.
+func asked(args []string, commands []Command) []Command {
+	for _, arg := range args {
+		if strings.HasPrefix(arg, "-") && arg != "--" {
+			continue // no flag of the root has a value
+		}
+		if i := slices.IndexFunc(commands, func(c Command) bool { return c.Name == arg }); i >= 0 {
+			return commands[i : i+1]
+		}
+		break
+	}
+	return commands
+}
+
+// root builds the root command and these commands below it.
+func (a *App) root(commands []Command) *cobra.Command {
 	version := false
 	root := &cobra.Command{
 		Use:   ProgramName + " COMMAND",
@@ -85,22 +105,22 @@ func (a *App) root(args []string, commands []Command) *cobra.Command {
 	// Cobra's own Version and templates are not used: text/template would keep every exported
 	// method in the binary.
 	root.Flags().BoolVarP(&version, "version", "v", false, "version for "+ProgramName)
-	root.SetUsageFunc(usage)
-	root.SetArgs(args)
+	root.SetUsageFunc(a.usage)
+	root.SetArgs(a.Args)
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		// A command that does not exist may stand beside flags that the root does not know.
-		if cmd == root && !strings.HasPrefix(args[0], "-") {
-			return unknownCommand(root, args[0])
+		if cmd == root && !strings.HasPrefix(a.Args[0], "-") {
+			return unknownCommand(root, a.Args[0])
 		}
 		return UsageError("%w: see %s --help", flagError(err), cmd.CommandPath())
 	})
 	for _, command := range commands {
-		root.AddCommand(command(a))
+		root.AddCommand(command.New(a))
 	}
-	root.SetHelpCommand(helpCommand(root))
+	root.SetHelpCommand(a.helpCommand(root))
 	return root
 }
 
@@ -117,6 +137,8 @@ type App struct {
 	Stdin  io.Reader
 	Stdout *output
 	Stderr io.Writer
+
+	topics map[*cobra.Command][]Topic
 }
 
 // output is a stream that keeps its first error, so that no command needs to check each line that it prints.

@@ -62,7 +62,7 @@ func Complete(cmd *cobra.Command, flag string, values ...string) {
 
 // usage prints how a command is used. Flags wrap at 80 columns, and what a user fills in is in capitals, as in
 // every command's Use.
-func usage(cmd *cobra.Command) error {
+func (a *App) usage(cmd *cobra.Command) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Usage:\n  %s", cmd.UseLine())
 	if cmd.HasExample() {
@@ -79,7 +79,7 @@ func usage(cmd *cobra.Command) error {
 	if cmd.HasAvailableLocalFlags() {
 		b.WriteString("\n\n" + flagUsages(cmd.LocalFlags()))
 	}
-	b.WriteString(topics(cmd))
+	b.WriteString(a.topicList(cmd))
 	if cmd.HasAvailableSubCommands() {
 		fmt.Fprintf(&b, "\n\nUse \"%s COMMAND --help\" for more about a command.", cmd.CommandPath())
 	}

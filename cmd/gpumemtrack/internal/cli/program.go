@@ -10,14 +10,14 @@ import (
 )
 
 // helpCommand is like cobra's, but an unknown command is an error.
-func helpCommand(root *cobra.Command) *cobra.Command {
+func (a *App) helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:     "help [COMMAND]",
 		Short:   "Help about a command",
 		Example: "  gpumemtrack help record",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				if page, ok := topicPage(root, args[0]); ok {
+				if page, ok := a.topicPage(root, args[0]); ok {
 					_, err := fmt.Fprint(root.OutOrStdout(), page)
 					return err
 				}

@@ -8,63 +8,70 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// topicKey is the annotation that names a flag's help page. On a command it lists the names of its
-// pages; each page's text is annotated under the page's name.
+// Topic is a page of help beside a command's own: gpumemtrack help COMMAND-NAME prints it. It has
+// these flags, which the command's own help then leaves out.
+type Topic struct {
+	Name, Title string
+	Text        func() string // nil means none
+	Flags       []string
+}
+
+// topicKey annotates a flag with the topic that has it.
 const topicKey = "topic"
 
-// Topic gives a command another help page, printed by gpumemtrack help COMMAND-NAME. It has a
-// title, a text and these flags, which the command's own help then leaves out.
-func Topic(cmd *cobra.Command, name, title, text string, flags ...string) {
-	if cmd.Annotations == nil {
-		cmd.Annotations = map[string]string{}
+// AddTopics gives a command more pages of help.
+func (a *App) AddTopics(cmd *cobra.Command, topics ...Topic) {
+	if a.topics == nil {
+		a.topics = make(map[*cobra.Command][]Topic)
 	}
-	cmd.Annotations[topicKey] += " " + name
-	cmd.Annotations[topicKey+" "+name] = title + "\n" + text
-	for _, flag := range flags {
-		if err := cmd.Flags().SetAnnotation(flag, topicKey, []string{name}); err != nil {
-			panic(err) // the command has no such flag
+	a.topics[cmd] = append(a.topics[cmd], topics...)
+	for _, topic := range topics {
+		for _, flag := range topic.Flags {
+			if err := cmd.Flags().SetAnnotation(flag, topicKey, []string{topic.Name}); err != nil {
+				panic(err) // the command has no such flag
+			}
 		}
 	}
 }
 
-// topics lists the pages of a command, for the end of its help.
-func topics(cmd *cobra.Command) string {
-	names := strings.Fields(cmd.Annotations[topicKey])
-	if len(names) == 0 {
-		return ""
-	}
+// Topics returns the topics of a command.
+func (a *App) Topics(cmd *cobra.Command) []Topic { return a.topics[cmd] }
+
+// topicList lists the topics of a command, for the end of its help.
+func (a *App) topicList(cmd *cobra.Command) string {
 	var b strings.Builder
-	b.WriteString("\n\nMore help:\n")
-	for _, name := range names {
-		title, _, _ := strings.Cut(cmd.Annotations[topicKey+" "+name], "\n")
-		fmt.Fprintf(&b, "  %-40s %s\n", fmt.Sprintf("%s help %s-%s", ProgramName, cmd.Name(), name), title)
+	for i, topic := range a.topics[cmd] {
+		if i == 0 {
+			b.WriteString("\n\nMore help:")
+		}
+		fmt.Fprintf(&b, "\n  %-40s %s", fmt.Sprintf("%s help %s-%s", ProgramName, cmd.Name(), topic.Name), topic.Title)
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return b.String()
 }
 
 // topicPage returns the page that "gpumemtrack help" knows as COMMAND-NAME, if there is one.
-func topicPage(root *cobra.Command, page string) (string, bool) {
+func (a *App) topicPage(root *cobra.Command, page string) (string, bool) {
 	for _, cmd := range root.Commands() {
-		name, ok := strings.CutPrefix(page, cmd.Name()+"-")
-		about, found := cmd.Annotations[topicKey+" "+name]
-		if !ok || !found {
-			continue
-		}
-		title, text, _ := strings.Cut(about, "\n")
-		b := fmt.Sprintf("%s %s: %s\n", ProgramName, cmd.Name(), title)
-		if text != "" {
-			b += "\n" + text + "\n"
-		}
-		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if at := f.Annotations[topicKey]; len(at) > 0 && at[0] == name {
-				flags.AddFlag(f)
+		for _, topic := range a.topics[cmd] {
+			if page == cmd.Name()+"-"+topic.Name {
+				return topic.page(cmd), true
 			}
-		})
-		if flags.HasFlags() {
-			b += "\nFlags:\n" + strings.TrimRight(flags.FlagUsagesWrapped(80), " \n") + "\n"
 		}
-		return b, true
 	}
 	return "", false
+}
+
+func (t Topic) page(cmd *cobra.Command) string {
+	b := fmt.Sprintf("%s %s: %s\n", ProgramName, cmd.Name(), t.Title)
+	if t.Text != nil {
+		b += "\n" + t.Text() + "\n"
+	}
+	if len(t.Flags) == 0 {
+		return b
+	}
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	for _, name := range t.Flags {
+		flags.AddFlag(cmd.Flags().Lookup(name))
+	}
+	return b + "\nFlags:\n" + strings.TrimRight(flags.FlagUsagesWrapped(80), " \n") + "\n"
 }

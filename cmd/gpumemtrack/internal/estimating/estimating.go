@@ -48,7 +48,7 @@ func Command(a *cli.App) *cobra.Command {
 	o.llama.flags(cmd)
 	completions(cmd)
 	cmd.AddCommand(listCommand(a))
-	o.topics(cmd)
+	addTopics(a, cmd)
 	return cmd
 }
 

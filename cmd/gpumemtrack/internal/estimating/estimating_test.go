@@ -22,7 +22,7 @@ import (
 
 // run runs a command of this room.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return cli.Run(args, stdin, stdout, stderr, Command)
+	return cli.Run(args, stdin, stdout, stderr, cli.Command{Name: "estimate", New: Command})
 }
 
 // estimateJSON runs the command and returns what it prints with --json.

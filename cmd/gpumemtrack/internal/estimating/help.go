@@ -15,17 +15,25 @@ const help = `Estimate the GPU memory that a model needs, by its name (estimate 
 those that are known) or from its files: safetensors, GGUF, config.json,
 diffusers' model_index.json, or a folder of them. Nothing runs.`
 
-// topics adds the help pages for what most people never need.
-func (o *estimateOptions) topics(cmd *cobra.Command) {
-	ofTraining := slices.DeleteFunc(slices.Clone(ofTraining), func(flag string) bool { return flag == "optimizer" })
-	cli.Topic(cmd, "training", "how a model is trained", "Each of these flags chooses training, as --train does.", ofTraining...)
-	cli.Topic(cmd, "serving", "how a language model is served", "", "kv", "prompt-chunk")
-	cli.Topic(cmd, "llama", "llama.cpp", "", "llama-cpp", "ubatch", "flash-attention", "gpu-layers", "kv-unified", "tensor-split", "mmproj")
-	cli.Topic(cmd, "fits", "searches for what fits", "Each needs --fits, which compares the most that is promised, with the CUDA\ncontext; where only the weights are known its answer is no.",
-		"weights-only", "max-batch", "max-context-length", "max-gpu-layers", "min-replicas", "best-quantization")
-	cli.Topic(cmd, "machine", "types, devices and versions", "GPUs that --gpu and --fits know, and generations that --gpu knows:\n"+wrapped(gpuNames()), ofMachine...)
-	cli.Topic(cmd, "json", "what --json prints", jsonHelp)
-	cli.Topic(cmd, "models", "the known models and families", families())
+// addTopics adds the help pages for what most people never need.
+func addTopics(a *cli.App, cmd *cobra.Command) {
+	text := func(t string) func() string { return func() string { return t } }
+	onOtherPages := []string{"optimizer", "min-replicas"}
+	ofTraining := slices.DeleteFunc(slices.Clone(ofTraining), func(flag string) bool { return slices.Contains(onOtherPages, flag) })
+	a.AddTopics(cmd,
+		cli.Topic{Name: "training", Title: "how a model is trained", Text: text("Each of these flags chooses training, as --train does."), Flags: ofTraining},
+		cli.Topic{Name: "serving", Title: "how a language model is served", Flags: []string{"kv", "prompt-chunk"}},
+		cli.Topic{Name: "llama", Title: "llama.cpp", Flags: []string{"llama-cpp", "ubatch", "flash-attention", "gpu-layers", "kv-unified", "tensor-split", "mmproj"}},
+		cli.Topic{Name: "fits", Title: "searches for what fits", Text: text("Each needs --fits, which compares the most that is promised, with the CUDA\ncontext; where only the weights are known its answer is no."),
+			Flags: []string{"weights-only", "max-batch", "max-context-length", "max-gpu-layers", "min-replicas", "best-quantization"}},
+		cli.Topic{Name: "machine", Title: "types, devices and versions", Text: knownGPUs, Flags: ofMachine},
+		cli.Topic{Name: "json", Title: "what --json prints", Text: text(jsonHelp)},
+		cli.Topic{Name: "models", Title: "the known models and families", Text: families},
+	)
+}
+
+func knownGPUs() string {
+	return "GPUs that --gpu and --fits know, and generations that --gpu knows:\n" + wrapped(gpuNames())
 }
 
 // ofMachine lists the less common flags about where and with what a model runs.

@@ -23,7 +23,9 @@ import (
 
 // run runs a command of this room.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return cli.Run(args, stdin, stdout, stderr, Show, Diff, Leaks, Layers, Convert, Explain, Replay, Chart)
+	return cli.Run(args, stdin, stdout, stderr,
+		cli.Command{Name: "show", New: Show}, cli.Command{Name: "diff", New: Diff}, cli.Command{Name: "leaks", New: Leaks}, cli.Command{Name: "layers", New: Layers},
+		cli.Command{Name: "convert", New: Convert}, cli.Command{Name: "explain", New: Explain}, cli.Command{Name: "replay", New: Replay}, cli.Command{Name: "chart", New: Chart})
 }
 
 // newTracker is a tracker with one buffer of a MiB.

@@ -38,7 +38,7 @@ func newTracker(t *testing.T) *tracker.MemTracker {
 
 func runs(args ...string) (stdout, stderr string, code int) {
 	var out, errs bytes.Buffer
-	code = cli.Run(args, strings.NewReader(""), &out, &errs, Command)
+	code = cli.Run(args, strings.NewReader(""), &out, &errs, cli.Command{Name: "top", New: Command})
 	return out.String(), errs.String(), code
 }
 

@@ -20,7 +20,7 @@ import (
 
 // run runs a command of this room.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return cli.Run(args, stdin, stdout, stderr, Record, Attach)
+	return cli.Run(args, stdin, stdout, stderr, cli.Command{Name: "record", New: Record}, cli.Command{Name: "attach", New: Attach})
 }
 
 func TestLiveLine(t *testing.T) {

@@ -1,4 +1,5 @@
-package main
+// Package demo has the command that runs an example on a simulated GPU, with everything on.
+package demo
 
 import (
 	"context"
@@ -22,7 +23,8 @@ type demoOptions struct {
 	pause time.Duration
 }
 
-func demoCommand(a *cli.App) *cobra.Command {
+// Command is gpumemtrack demo.
+func Command(a *cli.App) *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
 		Use:   "demo",
