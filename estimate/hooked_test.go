@@ -85,7 +85,7 @@ func TestWidenedLogits(t *testing.T) {
 func TestQuantizedLayersKeepTheType(t *testing.T) {
 	q := estimate.Quantized{Base: "nf4", Layers: []string{"*"}}
 	of := func(in alloc.DType, more ...estimate.Option) alloc.Bytes {
-		return writtenOf(t, model(t, layer.Public([]tape.Layer{layer.Linear{In: 64, Out: 1024, NoBias: true}}), append(more, q, estimate.Autocast(alloc.BFloat16), family.Given([]family.Input{{DType: in, Shape: []int{32, 64}}}).(estimate.Option))...)).Activations.Bytes
+		return writtenOf(t, model(t, layer.Public([]tape.Layer{layer.Linear{In: 64, Out: 1024, NoBias: true}}), append(more, q, estimate.Autocast(alloc.BFloat16), family.Given([]family.Input{{DType: in, Shape: []int{32, 64}}}))...)).Activations.Bytes
 	}
 	assert.EqualValues(t, 4*32*1024, of(alloc.Float32))
 	assert.EqualValues(t, 2*32*1024, of(alloc.BFloat16))

@@ -17,7 +17,8 @@ type Machine struct {
 	Loading string
 }
 
-func (m Machine) apply(c *setting.Config) { c.Machine = setting.Machine(m) }
+// Apply is the method of an Option.
+func (m Machine) Apply(c *setting.Config) { c.Machine = setting.Machine(m) }
 
 // KVConfig describes the key/value cache of a transformer that is served. As an Option it adds the cache to the
 // memory of inference, and must hold the tokens of the input, which are the last of each sequence.
@@ -38,7 +39,8 @@ type KVConfig struct {
 	Values        string      // that of values, if keys are stored in another, such as "float16"
 }
 
-func (k KVConfig) apply(c *setting.Config) { c.Cache = (*setting.KVConfig)(&k) }
+// Apply is the method of an Option.
+func (k KVConfig) Apply(c *setting.Config) { c.Cache = (*setting.KVConfig)(&k) }
 
 // KVCache returns the memory of the keys and values of all tokens: layers x batch x tokens x KV heads
 // elements of HeadSize and of ValueSize. With a Latent it is layers x batch x tokens x latent elements
@@ -78,4 +80,5 @@ type Loop struct {
 	MicroBatches int
 }
 
-func (l Loop) apply(c *setting.Config) { c.Loop = setting.Loop(l) }
+// Apply is the method of an Option.
+func (l Loop) Apply(c *setting.Config) { c.Loop = setting.Loop(l) }

@@ -9,20 +9,16 @@ import (
 // below returns. Later options win over earlier ones. Settings of a few words take them as the flags of gpumemtrack's
 // command estimate do; Model returns an error that lists them for any other.
 type Option interface {
-	apply(*setting.Config)
+	// Apply changes the configuration of one estimate. Model calls it, and so do the packages below
+	// estimate that combine options. Programs only pass options on: the type of the configuration is internal.
+	Apply(*setting.Config)
 }
 
-type option func(*setting.Config)
-
-func (o option) apply(c *setting.Config) { o(c) }
-
-func init() {
-	setting.Option = func(f func(*setting.Config)) any { return option(f) }
-	setting.Apply = func(o any, c *setting.Config) { o.(Option).apply(c) }
-}
+// option is an Option that calls a function.
+type option = setting.Func
 
 // newConfig applies the options to the defaults and checks them.
-func newConfig(opts []Option) (*setting.Config, error) { return setting.New(all(opts).apply) }
+func newConfig(opts []Option) (*setting.Config, error) { return setting.New(all(opts).Apply) }
 
 // InputShape gives the model an input of the type of activations: batch first, and
 // for images channels before height and width. Given again, it adds a further
@@ -66,7 +62,7 @@ func Gradients(d alloc.DType) Option { return option(func(c *setting.Config) { c
 // section 3.1). torch.autocast is something else: see Autocast.
 func MixedPrecision(d alloc.DType) Option {
 	return option(func(c *setting.Config) {
-		Precision(d).apply(c)
+		Precision(d).Apply(c)
 		c.Master = true
 	})
 }
@@ -165,7 +161,7 @@ func all(opts []Option) Option {
 	return option(func(c *setting.Config) {
 		for _, o := range opts {
 			if o != nil {
-				o.apply(c)
+				o.Apply(c)
 			}
 		}
 	})

@@ -253,12 +253,12 @@ func modelBuffer(c family.Transformer, q llamacpp.Quantization) (alloc.Bytes, er
 func config(opts ...estimate.Option) setting.Config {
 	var c setting.Config
 	for _, o := range opts {
-		setting.Apply(o, &c)
+		o.Apply(&c)
 	}
 	return c
 }
 
-func option(f func(*setting.Config)) estimate.Option { return setting.Option(f).(estimate.Option) }
+func option(f func(*setting.Config)) estimate.Option { return setting.Func(f) }
 
 // computedIn is llama.cpp with a compute buffer of this size.
 func computedIn(buffer alloc.Bytes) estimate.Option {
@@ -267,9 +267,9 @@ func computedIn(buffer alloc.Bytes) estimate.Option {
 
 // together is one option that does what several do.
 func together(opts ...estimate.Option) estimate.Option {
-	return setting.Option(func(c *setting.Config) {
+	return setting.Func(func(c *setting.Config) {
 		for _, o := range opts {
-			setting.Apply(o, c)
+			o.Apply(c)
 		}
-	}).(estimate.Option)
+	})
 }

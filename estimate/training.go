@@ -17,7 +17,8 @@ type LoRA struct {
 	DType   alloc.DType // of adapters; the zero value is float32, as in PEFT
 }
 
-func (l LoRA) apply(c *setting.Config) { c.Lora = (*setting.LoRA)(&l) }
+// Apply is the method of an Option.
+func (l LoRA) Apply(c *setting.Config) { c.Lora = (*setting.LoRA)(&l) }
 
 // Quantized is an Option that stores the weights of linear layers in few bits, in training and in inference. They are not
 // trained. A matrix product first unpacks the weight into the type of activations; with "int8", only the backward pass
@@ -43,7 +44,8 @@ type Quantized struct {
 	Computes alloc.DType
 }
 
-func (q Quantized) apply(c *setting.Config) { c.Quantize(setting.Quantized(q)) }
+// Apply is the method of an Option.
+func (q Quantized) Apply(c *setting.Config) { c.Quantize(setting.Quantized(q)) }
 
 // Sharding is an Option that divides a model among devices. The report is then that of one device,
 // the one that needs most. The zero value means one device.
@@ -71,4 +73,5 @@ type Sharding struct {
 	MicroBatches int
 }
 
-func (s Sharding) apply(c *setting.Config) { c.Sharding = setting.Sharding(s) }
+// Apply is the method of an Option.
+func (s Sharding) Apply(c *setting.Config) { c.Sharding = setting.Sharding(s) }

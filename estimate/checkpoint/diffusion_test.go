@@ -26,7 +26,7 @@ func (m measuredDenoiser) inputs(a architecture) estimate.Option {
 	if own := family.Own[diffusion.Denoiser](a.Transformer); own != nil && a.Image == 0 {
 		return together(estimate.InputShape(2, 64, a.Channels), estimate.InputShape(2, m.Text, own.TextDim))
 	}
-	return family.Given(a.Inputs(2, m.Text)).(estimate.Option)
+	return family.Given(a.Inputs(2, m.Text))
 }
 
 // Models that make images have as many parameters as diffusers makes of their config.json, keep what PyTorch was

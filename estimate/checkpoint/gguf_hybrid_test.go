@@ -173,9 +173,9 @@ func TestGGUFSaysWhatIsWrongWithItsBlocks(t *testing.T) {
 
 // together is one option that does what several do.
 func together(opts ...estimate.Option) estimate.Option {
-	return setting.Option(func(c *setting.Config) {
+	return setting.Func(func(c *setting.Config) {
 		for _, o := range opts {
-			setting.Apply(o, c)
+			o.Apply(c)
 		}
-	}).(estimate.Option)
+	})
 }

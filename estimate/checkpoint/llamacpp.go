@@ -29,7 +29,7 @@ func (c *File) Served(cache estimate.KVConfig, by llamacpp.Server) (estimate.Opt
 	if err != nil {
 		return nil, err
 	}
-	return setting.Option(serve).(estimate.Option), nil
+	return setting.Func(serve), nil
 }
 
 // layerSizes returns the memory of the weights in each of llama.cpp's layers.
@@ -46,7 +46,7 @@ func (c *File) layerSizes() (setting.LayerSizes, error) {
 		return setting.LayerSizes{}, err
 	}
 	var of setting.Config
-	setting.Apply(stored, &of)
+	stored.Apply(&of)
 	if held, ok := c.quantizedBytes(); ok {
 		shrink(of.Sizes, held)
 	}

@@ -80,7 +80,7 @@ func (c *File) Input(batch, length int) (estimate.Option, error) {
 	if length != 0 && a.SeesImages() {
 		return nil, fmt.Errorf("checkpoint: input of %d tokens: a %s model reads images", length, a.Type)
 	}
-	return family.Given(a.Inputs(batch, length)).(estimate.Option), nil
+	return family.Given(a.Inputs(batch, length)), nil
 }
 
 // Images returns the model for images of side x side pixels, in place of the size in its
@@ -180,7 +180,7 @@ func (c *File) types() []estimate.Option {
 // storedIn gives inference this size of the weights: a Count of 0 means all of the layers' parameters; those that the files
 // lack count in the type of weights.
 func storedIn(a estimate.Amount) estimate.Option {
-	return setting.Option(func(c *setting.Config) { c.Stored = setting.Amount(a) }).(estimate.Option)
+	return setting.Func(func(c *setting.Config) { c.Stored = setting.Amount(a) })
 }
 
 // weights returns the size of what the files hold, without buffers.
@@ -255,5 +255,5 @@ func (q *quantization) note(c *File) string {
 // heldIn says in which base the files have the weights. Training keeps that base unless an option
 // says otherwise; inference uses the weights as stored.
 func heldIn(b string) estimate.Option {
-	return setting.Option(func(c *setting.Config) { c.Held = b }).(estimate.Option)
+	return setting.Func(func(c *setting.Config) { c.Held = b })
 }

@@ -51,10 +51,8 @@ func (q Quantization) Stored(layers []nn.Layer) (estimate.Option, error) {
 		s.Tied = embedding
 		s.Output += embedding
 	}
-	return option(func(c *setting.Config) { c.Stored, c.Sizes = a, &s }), nil
+	return setting.Func(func(c *setting.Config) { c.Stored, c.Sizes = a, &s }), nil
 }
-
-func option(f func(*setting.Config)) estimate.Option { return setting.Option(f).(estimate.Option) }
 
 // quantizedWeight is a parameter as a GGUF file has it.
 type quantizedWeight struct {
@@ -175,7 +173,7 @@ func blockOf(at string) int {
 // of estimate.Model. The option Train is an error too, because quantized weights are not trained.
 func BestQuantization(layers []nn.Layer, budget alloc.Bytes, opts ...estimate.Option) (Quantization, *estimate.Report, bool, error) {
 	var asked setting.Config
-	look := option(func(c *setting.Config) { asked = *c })
+	look := setting.Func(func(c *setting.Config) { asked = *c })
 	for _, q := range slices.Backward(Quantizations()) {
 		stored, err := q.Stored(layers)
 		if err != nil {

@@ -9,7 +9,6 @@ func (*shared) isLayer()    {}
 func (uneven) isLayer()     {}
 func (inline) isLayer()     {}
 func (Module) isLayer()     {}
-func (custom) isLayer()     {}
 
 func (ReLU) isLayer()              {}
 func (Class) isLayer()             {}

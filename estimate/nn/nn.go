@@ -136,11 +136,3 @@ type Own = tape.Own
 // Param is a parameter or a buffer of a Module: its Name within the layer, its Shape and DType; Buffer for what is not
 // trained, Tied for the path of the parameter that this one is.
 type Param = tape.Param
-
-// custom is a layer of this module's own, which package nn has no type for.
-type custom struct{ tape.Layer }
-
-// Definition returns the layer that it holds.
-func (c custom) Definition() tape.Layer { return c.Layer }
-
-func init() { tape.Public = func(l tape.Layer) any { return custom{l} } }

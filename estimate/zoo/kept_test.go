@@ -53,7 +53,7 @@ func TestKeptBytes(t *testing.T) {
 				if len(in) > 2 {
 					opts = append(opts, estimate.InputShape(in...))
 				} else {
-					opts = append(opts, family.Given([]family.Input{{DType: alloc.Int64, Shape: in}}).(estimate.Option))
+					opts = append(opts, family.Given([]family.Input{{DType: alloc.Int64, Shape: in}}))
 				}
 			}
 			r, err := estimate.Model(layers, opts...)

@@ -91,7 +91,7 @@ func (k known) entry(repository string) entry {
 	e.config = slices.Concat([]byte(`{"torch_dtype": "`+k.DType+`", `), k.Config[1:])
 	e.build = func() ([]tape.Layer, estimate.Option, *family.Transformer) {
 		m := k.model(repository)
-		inputs := family.Given(m.Inputs(1, 0)).(estimate.Option)
+		inputs := family.Given(m.Inputs(1, 0))
 		if m.Images != nil {
 			return m.Layers(), inputs, nil
 		}

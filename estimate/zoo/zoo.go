@@ -81,12 +81,12 @@ func (m Model) Served(cache estimate.KVConfig, by llamacpp.Server) (estimate.Opt
 		return nil, err
 	}
 	var c setting.Config
-	setting.Apply(stored, &c)
+	stored.Apply(&c)
 	serve, err := m.transformer.Serve(family.Server(by), setting.KVConfig(cache), *c.Sizes)
 	if err != nil {
 		return nil, err
 	}
-	return setting.Option(serve).(estimate.Option), nil
+	return setting.Func(serve), nil
 }
 
 // entries are the models that are known.

@@ -39,12 +39,12 @@ type Input struct {
 }
 
 // Given is an estimate.Option that gives a model these inputs.
-func Given(inputs []Input) any {
-	return setting.Option(func(c *setting.Config) {
+func Given(inputs []Input) setting.Func {
+	return func(c *setting.Config) {
 		for _, in := range inputs {
 			c.Inputs = append(c.Inputs, setting.Input{Shape: slices.Clone(in.Shape), Dtype: in.DType})
 		}
-	})
+	}
 }
 
 // Tokens returns an input of texts.

@@ -46,7 +46,14 @@ func PublicLoss(l tape.Layer) nn.Layer {
 }
 
 // Own makes a layer of package nn of one that has no type there.
-func Own(l tape.Layer) nn.Layer { return tape.Public(l).(nn.Layer) }
+func Own(l tape.Layer) nn.Layer { return own{definition: l} }
+
+// own is an nn.Layer without a type in package nn. It embeds that interface, and leaves it nil, for its
+// unexported method alone, which nothing calls.
+type own struct {
+	nn.Layer
+	definition tape.Layer
+}
 
 // maker holds what each shared layer was converted to.
 type maker map[nn.Layer]*tape.Shared
@@ -62,8 +69,8 @@ func (m maker) all(layers []nn.Layer) []tape.Layer {
 // one converts a layer. It returns nil for nil, which the declaration reports with its path.
 func (m maker) one(l nn.Layer) tape.Layer {
 	switch of := l.(type) {
-	case interface{ Definition() tape.Layer }:
-		return of.Definition()
+	case own:
+		return of.definition
 	case interface{ Inlined() nn.Layer }:
 		return tape.Inline(m.one(of.Inlined()))
 	case interface{ Named() (string, nn.Layer) }:

@@ -55,12 +55,11 @@ type Input struct {
 	Dtype alloc.DType // the zero value means that of activations
 }
 
-// Option returns an estimate.Option that calls f. Package estimate sets it, for its neighbours, which cannot give a type the
-// method that an Option has.
-var Option func(f func(*Config)) any
+// Func is an estimate.Option that calls a function.
+type Func func(*Config)
 
-// Apply applies an estimate.Option, for the same neighbours. Package estimate sets it.
-var Apply func(option any, c *Config)
+// Apply calls f.
+func (f Func) Apply(c *Config) { f(c) }
 
 // New is the defaults with what apply changes of them; the error names an option that makes no sense.
 func New(apply func(*Config)) (*Config, error) {

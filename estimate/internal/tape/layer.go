@@ -16,9 +16,6 @@ type Layer interface {
 	Forward(t *Tape, x Tensor) Tensor
 }
 
-// Public makes a layer of package nn, which sets it, of one that nn has no type for.
-var Public func(Layer) any
-
 // Declarer is a layer that has parameters, buffers or parts, or settings that can be wrong.
 type Declarer interface {
 	// Declare names the layer's parameters, buffers and parts. It is called once, before Forward,
