@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -17,6 +18,12 @@ import (
 //
 // Without an input the report has the parameters only, and says so.
 func Model(layers []nn.Layer, opts ...Option) (*Report, error) {
+	r, err := model(layers, opts)
+	return r, layerError(err)
+}
+
+// model is Model, with the errors of the tape.
+func model(layers []nn.Layer, opts []Option) (*Report, error) {
 	cfg, err := newConfig(opts)
 	if err != nil {
 		return nil, err
@@ -104,9 +111,7 @@ func record(t *tape.Tape, root tape.Layer) error {
 		case bytes > setting.MaxTotal-t.Total:
 			return fmt.Errorf("estimate %s: input %d %v takes more than %v", t.Cfg.Name, i, in.Shape, alloc.Bytes(setting.MaxTotal))
 		}
-		t.Total += bytes
-		id := t.NewStorage(tape.Storage{Bytes: int64(bytes), Alias: -1, Input: true})
-		t.Inputs = append(t.Inputs, tape.Tensor{Shape: in.Shape, DType: d, Tape: t, Storage: id})
+		t.AddInput(in.Shape, d, bytes)
 	}
 	t.InputsRead = 1
 	y, err := t.Record(root, t.Inputs[0])
@@ -213,10 +218,27 @@ func activations(t *tape.Tape) Amount {
 	return a
 }
 
-// LayerError says which layer of a model is wrong: Path is the layer's path, as in named_modules,
-// Layer its type, Reason what is wrong and what is wanted, and Err the underlying error, which may
-// be nil.
-type LayerError = tape.LayerError
+// LayerError says which layer of a model is wrong, and how.
+type LayerError struct {
+	Path   string // as in named_modules, such as "layer1.0.conv1"; empty for the model itself
+	Layer  string // its type, such as "Conv2d"
+	Reason string // what is wrong, and what is wanted
+	Err    error  // the cause, such as alloc.ErrShape; nil if there is none
+}
+
+// Error names the layer by its path, and says what is wrong.
+func (e *LayerError) Error() string { return (*tape.LayerError)(e).Error() }
+
+// Unwrap returns Err.
+func (e *LayerError) Unwrap() error { return e.Err }
+
+// layerError returns err with a LayerError in place of that of the tape.
+func layerError(err error) error {
+	if e := (*tape.LayerError)(nil); errors.As(err, &e) {
+		return (*LayerError)(e)
+	}
+	return err
+}
 
 // judged are the layers with the loss.
 func withLoss(c *setting.Config, layers []tape.Layer) ([]tape.Layer, error) {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // gated multiplies what it makes of x by what it makes of the tensor beside it.
@@ -55,13 +57,12 @@ func TestAFailureEndsTheForwardPass(t *testing.T) {
 		`it calls "x", which is none of its Parts`: func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Call("x", x) },
 		"does not broadcast":                       func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Add(x, f.View(x, 8, 2)) },
 		"want a size for each dimension after":     func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Resize(x, 4) },
-		"parts of [9] along dimension 1":           func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Part(x, 1, 9) },
+		"parts of [9] along dimension 1":           func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Split(x, 1, 9)[0] },
 		"parts of [5 4] along dimension 1":         func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Split(x, 1, 5, 4)[1] },
 		"parts of [] along dimension 1":            func(f *nn.Flow, x nn.Tensor) nn.Tensor { f.Split(x, 1); return x },
 		"parts of [1] along dimension 2":           func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Split(x, 2, 1)[0] },
 		"was called with 0":                        func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Beside(0) },
 		"does not take the shape (3, 5)":           func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.View(x, 3, 5) },
-		"it applies no layer":                      func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Apply(nil, x) },
 		"that is not of this model":                func(f *nn.Flow, x nn.Tensor) nn.Tensor { return f.Copy(nn.Tensor{}) },
 		"too bad":                                  func(f *nn.Flow, x nn.Tensor) nn.Tensor { f.Failf("too bad"); return x },
 	} {
@@ -69,6 +70,9 @@ func TestAFailureEndsTheForwardPass(t *testing.T) {
 	}
 	_, err = estimate.Model([]nn.Layer{nn.Module{}})
 	assert.ErrorContains(t, err, "Run is nil")
+	nothing := layer.Own(tape.Module{Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor { return f.Apply(nil, x) }})
+	_, err = estimate.Model([]nn.Layer{nothing}, estimate.InputShape(2, 8))
+	assert.ErrorContains(t, err, "it applies no layer")
 
 	var kept nn.Tensor
 	require.NoError(t, run(func(f *nn.Flow, x nn.Tensor) nn.Tensor { kept = f.Copy(x); return x }))

@@ -160,7 +160,7 @@ func (l fabricLoss) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 			t.Ops[len(t.Ops)-1].Backward += int64(2 * t.Whole(alloc.Shape{l.Out, l.In}, t.Computes()))
 		}
 		chunk = f.Op(tape.Op{In: []tape.Tensor{chunk}, Shape: chunk.Shape, DType: alloc.Float32})
-		t.Answer = append(t.Answer, t.Home(chunk.Storage))
+		t.Answer = append(t.Answer, t.Home(chunk.Storage()))
 		logits = append(logits, chunk)
 	}
 	var sum tape.Tensor

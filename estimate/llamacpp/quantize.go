@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -65,6 +66,9 @@ type quantizedWeight struct {
 // each calls a function for each parameter.
 func (q mixture) each(layers []nn.Layer, of func(quantizedWeight)) error {
 	params, err := tape.Parameters(layer.From(layers))
+	if e := (*tape.LayerError)(nil); errors.As(err, &e) {
+		return (*estimate.LayerError)(e)
+	}
 	if err != nil {
 		return err
 	}

@@ -17,8 +17,6 @@
 // Layers may be used by several goroutines at once.
 package nn
 
-import "github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-
 // Layer is a part of a model, as torch.nn.Module is in PyTorch. One layer may stand at several places
 // of a model, and then has parameters of its own at each of them, unless Share says otherwise.
 // Only this package has types that are layers; a Module is one of your own.
@@ -92,47 +90,3 @@ type inline struct{ Layer }
 
 // Inlined returns the layer that Inline was given.
 func (in inline) Inlined() Layer { return in.Layer }
-
-// Module is a layer of your own: named parts, parameters, and a function that records what forward does with them. It
-// describes what Sequential, Residual and Concat do not. Parts are named once, with As, and called by name.
-//
-//	nn.Module{
-//		Name:  "Attention",
-//		Parts: nn.Sequential{nn.As("qkv", ...), nn.As("proj", ...)},
-//		Run: func(f *nn.Flow, x nn.Tensor) nn.Tensor {
-//			qkv := f.Call("qkv", x)
-//			...
-//			return f.Call("proj", y)
-//		},
-//	}
-type Module struct {
-	Name   string // of the rows; empty for "Module"
-	Parts  Sequential
-	Params []Param // of the layer itself, besides those of its parts
-	// Run ends with Failf if x does not fit.
-	Run func(f *Flow, x Tensor) Tensor
-}
-
-// Flow takes what a Module records: Call runs a part, Input and Beside give further tensors, Add,
-// Mul, Scale, MatMul, View, Permute, Split, Cat, Copy and Resize are PyTorch's operations of these
-// names, and Op records any other. Failf ends the forward pass with an error, which Model returns;
-// so does a method that is asked for what cannot be. A Flow is valid for one call of Run. `go doc` of
-// the type Tape in estimate/internal/tape has all methods.
-type Flow = tape.Flow
-
-// Tensor is an activation that layers pass on. It has a Shape and a DType; Dim(i) is the length of
-// one dimension, and Dim(-1) that of the last. It is valid during the call of Model that made it.
-type Tensor = tape.Tensor
-
-// Op is one operation as autograd sees it: the tensors that it reads (In), the Shape and DType of
-// its output, what it keeps for the backward pass (Keep, KeepOutput, KeepOwn), and what memory it
-// needs while it runs (Workspace). See `go doc` of the type in estimate/internal/tape for all
-// fields.
-type Op = tape.Op
-
-// Own is a tensor that an operation makes for itself and keeps: the entries of Op.KeepOwn.
-type Own = tape.Own
-
-// Param is a parameter or a buffer of a Module: its Name within the layer, its Shape and DType; Buffer for what is not
-// trained, Tied for the path of the parameter that this one is.
-type Param = tape.Param

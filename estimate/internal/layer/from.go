@@ -104,9 +104,23 @@ func (m maker) holding(l nn.Layer) tape.Layer {
 	case nn.Concat:
 		return tape.Concat{Branches: m.all(l.Branches), Dim: l.Dim}
 	case nn.Module:
-		return tape.Module{Name: l.Name, Parts: m.all(l.Parts), Params: l.Params, Run: l.Run}
+		return m.module(l)
 	}
 	return nil
+}
+
+// module converts a layer of the program's own.
+func (m maker) module(l nn.Module) tape.Layer {
+	made := tape.Module{Name: l.Name, Parts: m.all(l.Parts)}
+	for _, p := range l.Params {
+		made.Params = append(made.Params, tape.Param{Name: p.Name, Shape: p.Shape, DType: p.DType, Buffer: p.Buffer, Tied: p.Tied, Split: p.Split})
+	}
+	if l.Run != nil { // the declaration reports that there is none
+		made.Run = func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+			return tape.Tensor(l.Run((*nn.Flow)(f.Handle()), nn.Tensor(x)))
+		}
+	}
+	return made
 }
 
 // alone converts a layer that holds no others.

@@ -45,7 +45,7 @@ func (l Linear) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	Ran.Of(t).Multiplies = true
 	in := x
 	x = t.Lower(x)
-	if in.Strewn { // matmul folds the rows into one dimension
+	if in.Strewn() { // matmul folds the rows into one dimension
 		x = t.Copy(x)
 	}
 	shape := t.Resized(x.Shape, l.Out)

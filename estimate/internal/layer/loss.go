@@ -130,7 +130,7 @@ func judge(t *tape.Tape, xs ...tape.Tensor) {
 		return
 	}
 	for _, x := range xs {
-		t.Answer = append(t.Answer, t.Home(x.Storage))
+		t.Answer = append(t.Answer, t.Home(x.Storage()))
 	}
 }
 

@@ -166,7 +166,7 @@ func (l RMSNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if t.Cfg.Release.KeepsMeans() {
 		o.KeepOwn = append(o.KeepOwn, tape.Own{Shape: x.Shape, DType: tape.Widest([]tape.Tensor{x, {DType: alloc.Float32}})})
 	}
-	if !x.Grad { // only the weight has a gradient
+	if !x.NeedsGrad() { // only the weight has a gradient
 		o.Keep, o.KeepOwn = nil, nil
 	}
 	normal := tape.Own{Shape: x.Shape}

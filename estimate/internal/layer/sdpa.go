@@ -24,7 +24,7 @@ func (l Sdpa) Attend(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 	v = t.Lower(v)
 	scores := alloc.Shape{q.Dim(0), l.Heads, q.Dim(1), Seen(t, k.Dim(1))}
 	out := t.Resized(q.Shape, l.Heads*(v.Dim(2)/max(1, k.Dim(2)/l.Size)))
-	trained := len(l.masks) > 0 && l.masks[0].Grad // flash attention cannot train a mask
+	trained := len(l.masks) > 0 && l.masks[0].NeedsGrad() // flash attention cannot train a mask
 	if l.plain = l.plain || t.Cfg.Kernel == setting.EagerAttention; l.plain || (l.dropout > 0 || trained) && t.On() == setting.CPU {
 		return l.math(t, q, k, v, scores, out)
 	}

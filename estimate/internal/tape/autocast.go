@@ -48,7 +48,7 @@ func (t *Tape) Cast(o *Op, dims ...int) {
 		return // the declaration has already reported it
 	}
 	bytes = min(bytes, setting.MaxTotal)
-	if o.In[0].Grad {
+	if o.In[0].grad {
 		o.KeepOwn = []Own{{Shape: weight, DType: low}}
 		o.cached = t.Learns()
 	} else {

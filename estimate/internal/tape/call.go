@@ -43,7 +43,7 @@ func (t *Tape) Call(name string, l Layer, x Tensor, beside ...Tensor) Tensor {
 	} else {
 		y = l.Forward(t, x)
 	}
-	if y.Tape != t {
+	if y.tape != t {
 		t.Failf("Forward returned no tensor of this model")
 	}
 	if r, ok := l.(interface{ Replaces(*Tape) bool }); !ok || !r.Replaces(t) {

@@ -37,6 +37,15 @@ func (m Module) Declare(d *Declaration) {
 
 func (m Module) Forward(t *Tape, x Tensor) Tensor { return m.Run(&Flow{t, m.Parts}, x) }
 
+// Handle is a Flow as a program sees it: nn.Flow is defined by it, and so has none of the methods of a Tape but its own.
+type Handle struct{ flow *Flow }
+
+// Handle returns the handle of f.
+func (f *Flow) Handle() *Handle { return &Handle{f} }
+
+// Flow returns the Flow of h.
+func (h *Handle) Flow() *Flow { return h.flow }
+
 // Flow is a Tape that knows the parts of a Module. It is valid for one call of Run.
 type Flow struct {
 	*Tape

@@ -11,7 +11,7 @@ import (
 // output. Most checkpointed layers return none; those that always do (always is true) hold theirs
 // at least until the forward pass is over.
 func (t *Tape) ReturnsCache(k, v Tensor, always bool) {
-	held := []int32{t.Home(k.Storage), t.Home(v.Storage)}
+	held := []int32{t.Home(k.storage), t.Home(v.storage)}
 	if t.inside && always {
 		t.lingering.passed = append(t.lingering.passed, held...)
 	}
@@ -27,7 +27,7 @@ func (t *Tape) ReturnsCache(k, v Tensor, always bool) {
 // ReturnsCopies notes that a model may return a copy of its keys in float32 beside those in half precision.
 func (t *Tape) ReturnsCopies(k Tensor) {
 	k.DType = alloc.Float32
-	if !t.inside && t.Storages[k.Storage].Bytes < int64(t.Size(k)) {
+	if !t.inside && t.Storages[k.storage].Bytes < int64(t.Size(k)) {
 		t.lingering.copies += int64(t.Size(k))
 	}
 }

@@ -79,7 +79,7 @@ func (t *Tape) Op(o Op) Tensor {
 	}
 	o.Params = o.Params && t.Learns()
 	promotes := false
-	y := Tensor{Shape: t.clone(o.Shape), DType: o.DType, Tape: t, Grad: o.Params, split: o.Split}
+	y := Tensor{Shape: t.clone(o.Shape), DType: o.DType, Ref: Ref{tape: t, grad: o.Params, split: o.Split}}
 	if y.DType == 0 {
 		y.DType = o.In[0].DType
 		if t.Cfg.Autocast != 0 && !o.View && !o.InPlace {
@@ -88,24 +88,24 @@ func (t *Tape) Op(o Op) Tensor {
 		}
 	}
 	for _, x := range o.In {
-		y.Grad = y.Grad || x.Grad
+		y.grad = y.grad || x.grad
 		y.split = y.split || x.split && !o.Gather
 	}
 	at := int32(len(t.Ops))
 	rec := Recorded{
-		Row: int32(t.Row), Grad: y.Grad, PassGrad: o.PassGrad || o.View, Promotes: promotes, InPlace: o.InPlace, View: o.View,
+		Row: int32(t.Row), Grad: y.grad, PassGrad: o.PassGrad || o.View, Promotes: promotes, InPlace: o.InPlace, View: o.View,
 		TrainingOnly: o.TrainingOnly, saved: t.saves(o.As), params: o.Params, apart: o.Apart, Workspace: int64(max(0, o.Workspace)), Backward: int64(max(0, o.BackwardWorkspace)), Kernels: int64(o.Kernels),
 	}
 	t.output(&y, &o, at)
-	rec.Out = y.Storage
+	rec.Out = y.storage
 	rec.In = int32(len(t.Refs))
 	for _, x := range o.In {
 		t.use(x, at, o.TrainingOnly)
-		t.Storages[x.Storage].read = at
-		t.Refs = append(t.Refs, x.Storage)
+		t.Storages[x.storage].read = at
+		t.Refs = append(t.Refs, x.storage)
 	}
 	rec.Keep = int32(len(t.Refs))
-	if y.Grad {
+	if y.grad {
 		t.keep(&o, y, at)
 	}
 	rec.End = int32(len(t.Refs))
@@ -124,12 +124,12 @@ func (t *Tape) own(o *Op) {
 		t.Failf("an operation needs a tensor to read")
 	}
 	for _, x := range o.In {
-		if x.Tape != t {
+		if x.tape != t {
 			t.foreign("reads", x)
 		}
 	}
 	for _, x := range o.Keep {
-		if x.Tape != t {
+		if x.tape != t {
 			t.foreign("keeps", x)
 		}
 	}
@@ -150,26 +150,26 @@ func (t *Tape) output(y *Tensor, o *Op, at int32) {
 		t.Failf("the output %s is empty: input %s is too small", y.Shape.String(), o.In[0].Shape.String())
 	}
 	if o.View || o.InPlace {
-		y.Storage = o.In[0].Storage
+		y.storage = o.In[0].storage
 		y.split = o.In[0].split && !o.Gather
-		t.Storages[y.Storage].Grad = t.Storages[y.Storage].Grad || y.Grad
+		t.Storages[y.storage].Grad = t.Storages[y.storage].Grad || y.grad
 		return
 	}
 	bytes := t.bytes(y.Shape, y.DType, y.split)
-	y.Storage = t.NewStorage(Storage{Bytes: bytes, Last: at, LastRun: at, Alias: -1})
+	y.storage = t.NewStorage(Storage{Bytes: bytes, Last: at, LastRun: at, Alias: -1})
 	if o.TrainingOnly {
-		t.Storages[y.Storage].Alias = o.In[0].Storage
+		t.Storages[y.storage].Alias = o.In[0].storage
 	}
-	t.Storages[y.Storage].Grad = y.Grad
+	t.Storages[y.storage].Grad = y.grad
 }
 
 // keep notes what the operation keeps for the backward pass.
 func (t *Tape) keep(o *Op, y Tensor, at int32) {
 	for _, x := range o.Keep {
-		t.keepStorage(x.Storage)
+		t.keepStorage(x.storage)
 	}
 	if o.KeepOutput {
-		t.keepStorage(y.Storage)
+		t.keepStorage(y.storage)
 	}
 	for _, own := range o.KeepOwn {
 		bytes := t.bytes(own.Shape, setting.Or(own.DType, y.DType), y.split)
@@ -214,7 +214,7 @@ func (t *Tape) Parts(x Tensor, widths ...int) []Tensor {
 // Views returns views of x with these shapes. Each has a gradient of its own, and the backward pass
 // joins the gradients in a new tensor.
 func (t *Tape) Views(x Tensor, shapes ...alloc.Shape) []Tensor {
-	if x.Tape != t {
+	if x.tape != t {
 		t.foreign("splits", x)
 	}
 	views := make([]Tensor, len(shapes))
@@ -226,14 +226,14 @@ func (t *Tape) Views(x Tensor, shapes ...alloc.Shape) []Tensor {
 		if err != nil || bytes > setting.MaxTotal {
 			t.fail("part", err)
 		}
-		y.Storage = t.NewStorage(Storage{Bytes: int64(t.Size(y)), Last: at, LastRun: at, Alias: x.Storage, Part: true, Grad: x.Grad})
+		y.storage = t.NewStorage(Storage{Bytes: int64(t.Size(y)), Last: at, LastRun: at, Alias: x.storage, Part: true, Grad: x.grad})
 		views[i] = y
 	}
 	in := int32(len(t.Refs))
 	t.use(x, at, false)
-	t.Storages[x.Storage].read = at
-	t.Refs = append(t.Refs, x.Storage)
-	t.Ops = append(t.Ops, Recorded{Row: int32(t.Row), Out: views[0].Storage, Parts: int32(len(views)), Grad: x.Grad, In: in, Keep: in + 1, End: in + 1})
+	t.Storages[x.storage].read = at
+	t.Refs = append(t.Refs, x.storage)
+	t.Ops = append(t.Ops, Recorded{Row: int32(t.Row), Out: views[0].storage, Parts: int32(len(views)), Grad: x.grad, In: in, Keep: in + 1, End: in + 1})
 	return views
 }
 

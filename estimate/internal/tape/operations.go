@@ -32,14 +32,14 @@ func (t *Tape) Mul(x, y Tensor) Tensor {
 	t.fits(x, y)
 	o := Op{In: []Tensor{x, y}, Shape: x.Shape}
 	switch {
-	case x.Grad && y.Grad:
+	case x.grad && y.grad:
 		o.Keep = o.In
-	case x.Grad:
+	case x.grad:
 		o.Keep = o.In[1:]
-	case y.Grad:
+	case y.grad:
 		o.Keep = o.In[:1]
 	}
-	if y.Grad && !slices.Equal(y.Shape, x.Shape) { // y's gradient is summed from a tensor as large as x
+	if y.grad && !slices.Equal(y.Shape, x.Shape) { // y's gradient is summed from a tensor as large as x
 		o.BackwardWorkspace = t.Size(x)
 	}
 	return t.Op(o)
@@ -134,7 +134,7 @@ func (l Permute) Forward(t *Tape, x Tensor) Tensor {
 		shape[i] = x.Shape[from]
 	}
 	y := t.Op(Op{In: []Tensor{x}, Shape: shape, View: true})
-	y.Strewn = l.strews(x.Shape)
+	y.strewn = l.strews(x.Shape)
 	return y
 }
 

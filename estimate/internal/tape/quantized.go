@@ -69,7 +69,7 @@ func (t *Tape) QuantizedProduct(o *Op, weight alloc.Shape) {
 		o.In[0] = t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: o.DType})
 	}
 	x, whole := o.In[0], t.Whole(weight, o.DType)
-	if x.Grad {
+	if x.grad {
 		t.keepInput(o, x)
 	}
 	if q.Base == setting.Int8 { // bitsandbytes/autograd/_functions.py, MatMul8bitLt: two copies of the input in 8 bits, by rows and by columns, and the product in 32 bits
@@ -108,12 +108,12 @@ func (t *Tape) keepInput(o *Op, x Tensor) {
 	switch known := libraries.Bitsandbytes != [3]int{} || t.Cfg.Release.Major > 0 && !t.Cfg.Release.Before(2, 4); {
 	case keeps || q.Base == setting.Int8:
 		o.Keep = []Tensor{x}
-		s := &t.Storages[t.Home(x.Storage)]
+		s := &t.Storages[t.Home(x.storage)]
 		s.Lingers = s.Lingers || !t.inside
 	case q.Base == setting.GPTQ || q.Base == setting.AWQ || known:
 	case t.inside:
-		t.lingering.inputsInside = append(t.lingering.inputsInside, t.Home(x.Storage))
+		t.lingering.inputsInside = append(t.lingering.inputsInside, t.Home(x.storage))
 	default:
-		t.lingering.inputs = append(t.lingering.inputs, t.Home(x.Storage))
+		t.lingering.inputs = append(t.lingering.inputs, t.Home(x.storage))
 	}
 }

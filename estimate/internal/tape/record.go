@@ -30,7 +30,14 @@ func (t *Tape) Const(d alloc.DType, dims ...int) Tensor {
 	bytes := t.bytes(shape, d, false)
 	at := int32(len(t.Ops))
 	id := t.NewStorage(Storage{Bytes: bytes, Last: at, LastRun: at, Alias: -1, made: true})
-	return Tensor{Shape: shape, DType: d, Tape: t, Storage: id}
+	return Tensor{Shape: shape, DType: d, Ref: Ref{tape: t, storage: id}}
+}
+
+// AddInput gives the model one more input, whose memory is counted as given.
+func (t *Tape) AddInput(shape alloc.Shape, d alloc.DType, bytes alloc.Bytes) {
+	t.Total += bytes
+	id := t.NewStorage(Storage{Bytes: int64(bytes), Alias: -1, Input: true})
+	t.Inputs = append(t.Inputs, Tensor{Shape: shape, DType: d, Ref: Ref{tape: t, storage: id}})
 }
 
 // Activation returns the element type of the model's activations.
@@ -94,7 +101,7 @@ func (t *Tape) NewStorage(s Storage) int32 {
 
 // use notes that the operation reads x.
 func (t *Tape) use(x Tensor, at int32, trainingOnly bool) {
-	s := &t.Storages[x.Storage]
+	s := &t.Storages[x.storage]
 	s.Last = max(s.Last, at)
 	for w := s; w.Part; {
 		w = &t.Storages[w.Alias]
@@ -114,7 +121,7 @@ func (t *Tape) use(x Tensor, at int32, trainingOnly bool) {
 func (t *Tape) Hold(xs ...Tensor) {
 	n := int32(len(t.Ops))
 	for _, x := range xs {
-		if n > 0 && x.Tape == t {
+		if n > 0 && x.tape == t {
 			t.use(x, n-1, false)
 		}
 	}
