@@ -108,16 +108,21 @@ func acceptsGzip(r *http.Request) bool {
 	return accepts
 }
 
-// within makes an answer when one of the places is free, and waits a little for that. A place is
-// taken only while an answer is made, not while it is written.
+// within makes an answer as limited does.
 func (h *handler) within(places limit, r *http.Request, write func(io.Writer) error) func(io.Writer) error {
 	return func(w io.Writer) error {
-		ctx, cancel := context.WithTimeoutCause(r.Context(), h.busy, errBusy)
-		defer cancel()
-		if places.enter(ctx) != nil {
-			return context.Cause(ctx)
-		}
-		defer places.leave()
-		return write(w)
+		return h.limited(places, r, func() error { return write(w) })
 	}
+}
+
+// limited calls do when one of the places is free, and waits a little for that. A place is
+// taken only while an answer is made, not while it is written.
+func (h *handler) limited(places limit, r *http.Request, do func() error) error {
+	ctx, cancel := context.WithTimeoutCause(r.Context(), h.busy, errBusy)
+	defer cancel()
+	if places.enter(ctx) != nil {
+		return context.Cause(ctx)
+	}
+	defer places.leave()
+	return do()
 }

@@ -38,13 +38,13 @@
 // tracker, so a slow client delays no allocation and no Track. A client that reads marks too
 // slowly misses some, and the stream says how many.
 //
-// Each answer is complete before it is sent, so a slow client does not delay other clients. At
-// most 4 answers that copy the ledger are made at a time; others wait up to 5 seconds. Until it is
-// sent, an answer of up to 1 MiB is kept in memory, a larger one in a temporary file, of which
-// there are at most 64. At most 64 clients may read marks, and 64 may wait for a profile of some
-// seconds; others get 503. A client that takes less than 64 KiB in 30 seconds is dropped.
-// Answers are compressed with gzip if the client accepts it, except profiles, which are compressed
-// already.
+// Each answer is complete before it is sent, and the snapshots of /metrics are taken before, so a
+// slow client does not delay other clients. At most 4 answers that copy the ledger are made at a
+// time; others wait up to 5 seconds. Until it is sent, an answer of up to 1 MiB is kept in memory,
+// a larger one in a temporary file, of which there are at most 64. At most 64 clients may read
+// marks, and 64 may wait for a profile of some seconds; others get 503. A client that takes less
+// than 64 KiB in 30 seconds is dropped. Answers are compressed with gzip if the client accepts it,
+// except profiles, which are compressed already.
 //
 // A stream of marks ends with its client or when the tracker is closed: close the
 // tracker before http.Server.Shutdown, which waits for all requests.

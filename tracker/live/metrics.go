@@ -1,72 +1,61 @@
 package live
 
 import (
-	"io"
-	"mime"
+	"errors"
+	"iter"
 	"net/http"
-	"slices"
-	"strconv"
-	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/metrics"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 func (h *handler) metrics(w http.ResponseWriter, r *http.Request) {
-	h.scrape(w, r, func(cfg metrics.Config) []metrics.Set {
-		s := taken(h.source, cfg)
-		return []metrics.Set{{Labels: metrics.DeviceLabels(s), Values: metrics.Of(s, cfg)}}
-	})
+	one := func(yield func(Source) bool) { yield(h.source) }
+	h.scrape(w, r, one, func(*snapshot.Snapshot) prometheus.Labels { return nil })
 }
 
-// taken returns a snapshot that has what the metrics need.
-func taken(from Source, cfg metrics.Config) *snapshot.Snapshot {
-	if cfg.Suspects {
-		return from.Snapshot()
-	}
-	return from.LightSnapshot()
-}
-
-// scrape answers with metrics in the format that the client asks for: OpenMetrics, or Prometheus's
-// text format.
-func (h *handler) scrape(w http.ResponseWriter, r *http.Request, sets func(metrics.Config) []metrics.Set) {
+// scrape answers with the metrics of sources, in the format that the client asks for. The labels that labels returns are
+// added to those of a source's device.
+//
+// Each scrape has a registry of its own: the series of a source that is gone are gone too. promhttp writes after all
+// snapshots are taken, so a slow client delays nothing.
+func (h *handler) scrape(w http.ResponseWriter, r *http.Request, sources iter.Seq[Source], labels func(*snapshot.Snapshot) prometheus.Labels) {
 	q := newQuery(r)
-	cfg := metrics.Config{TopCallSites: q.number("top", 100), Suspects: q.flag("suspects")}
+	cfg, suspects := prom.Config{TopCallSites: q.number("top", 100)}, q.flag("suspects")
 	if q.refused(w) {
 		return
 	}
-	contentType, openMetrics := metricsFormat(r.Header.Values("Accept"))
-	h.send(w, r, file{contentType: contentType}, func(w io.Writer) error {
-		return metrics.Write(w, sets(cfg), openMetrics)
-	})
+	registry := prometheus.NewRegistry()
+	var err error
+	switch {
+	case r.Method == http.MethodHead: // its answer has no body
+	case suspects:
+		err = h.limited(h.copies, r, func() error { return register(registry, sources, Source.Snapshot, cfg, labels) })
+	default:
+		err = register(registry, sources, Source.LightSnapshot, cfg, labels)
+	}
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}).ServeHTTP(newPatient(w), r)
 }
 
-// metricsFormat returns the first of the two formats among those that a client prefers. A name here is the same in all
-// ways to escape it, so a client gets the one that it names.
-func metricsFormat(accept []string) (contentType string, openMetrics bool) {
-	best := 0.0
-	contentType = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
-	for _, format := range strings.Split(strings.Join(accept, ","), ",") {
-		name, params, err := mime.ParseMediaType(format)
-		q := 1.0
-		if weight, err := strconv.ParseFloat(params["q"], 64); err == nil {
-			q = weight
+// register adds a collector of each source to a registry. All values of a source are of one snapshot.
+func register(to prometheus.Registerer, sources iter.Seq[Source], take func(Source) *snapshot.Snapshot, cfg prom.Config, labels func(*snapshot.Snapshot) prometheus.Labels) error {
+	for source := range sources {
+		s := take(source)
+		collector := prom.NewCollector(func() *snapshot.Snapshot { return s }, cfg)
+		err := prometheus.WrapRegistererWith(labels(s), to).Register(collector)
+		if _, known := errors.AsType[prometheus.AlreadyRegisteredError](err); known {
+			continue // an earlier process may have had the same number: the first source with it counts
 		}
-		if err != nil || q <= best {
-			continue
-		}
-		escaping := "; charset=utf-8; escaping=underscores"
-		if slices.Contains([]string{"allow-utf-8", "dots", "values"}, params["escaping"]) {
-			escaping = "; charset=utf-8; escaping=" + params["escaping"]
-		}
-		switch version := params["version"]; {
-		case name == "text/plain" && (version == "" || version == "0.0.4"):
-			best, contentType, openMetrics = q, "text/plain; version=0.0.4"+escaping, false
-		case name == "application/openmetrics-text" && version == "1.0.0":
-			best, contentType, openMetrics = q, "application/openmetrics-text; version=1.0.0"+escaping, true
-		case name == "application/openmetrics-text" && (version == "" || version == "0.0.1"):
-			best, contentType, openMetrics = q, "application/openmetrics-text; version=0.0.1"+escaping, true
+		if err != nil {
+			return err
 		}
 	}
-	return contentType, openMetrics
+	return nil
 }

@@ -10,9 +10,10 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/metrics"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -186,16 +187,18 @@ func (s *several) dump(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *several) metrics(w http.ResponseWriter, r *http.Request) {
-	s.scrape(w, r, func(cfg metrics.Config) (sets []metrics.Set) {
+	all := func(yield func(Source) bool) {
 		for _, source := range s.list() {
-			at := taken(source, cfg)
-			labels := metrics.DeviceLabels(at)
-			labels["pid"] = strconv.Itoa(at.Origin.PID)
-			labels["program"] = strings.ToValidUTF8(at.Origin.Program, "\uFFFD")
-			labels["container"] = strings.ToValidUTF8(at.Origin.Container, "\uFFFD")
-			// Write takes the first of one name: an earlier process may have had the number.
-			sets = append(sets, metrics.Set{Labels: labels, Values: metrics.Of(at, cfg)})
+			if !yield(source) {
+				return
+			}
 		}
-		return sets
+	}
+	s.scrape(w, r, all, func(at *snapshot.Snapshot) prometheus.Labels {
+		return prometheus.Labels{
+			"pid":       strconv.Itoa(at.Origin.PID),
+			"program":   strings.ToValidUTF8(at.Origin.Program, "\uFFFD"),
+			"container": strings.ToValidUTF8(at.Origin.Container, "\uFFFD"),
+		}
 	})
 }

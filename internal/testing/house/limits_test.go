@@ -11,7 +11,6 @@ var rules = []struct{ in, never, why string }{
 	{`tracker/(mem|snapshot|export|replay|attach)(/.*)?`, `tracker`, "they read and make values, whoever asked for them"},
 	{`tracker/(mem|snapshot)(/.*)?`, `tracker/(live|attach|export|replay|internal/(ledger|report))(/.*)?`, "values know nothing of their makers and views"},
 	{`tracker/(attach|export|replay)(/.*)?`, `tracker/live(/.*)?`, "the live page shows them, and none knows it"},
-	{`tracker/live|cmd(/.*)?`, `tracker/export/prom`, "Prometheus's client is 3 MB of a program: it is for who has a registry"},
 	{`tracker/export(/.*)?`, `tracker/(attach|replay)(/.*)?`, "formats know no source and no replay"},
 	{`tracker/replay(/.*)?`, `tracker/(attach|export)(/.*)?`, "a replay reads values, not files"},
 	{`tracker/attach(/.*)?`, `tracker/(export|replay)(/.*)?`, "what watches a process shows nothing"},

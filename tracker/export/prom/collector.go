@@ -5,7 +5,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/metrics"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -20,8 +19,8 @@ type Config struct {
 // collector collects the metrics of one source.
 type collector struct {
 	take  func() *snapshot.Snapshot
-	cfg   metrics.Config
-	descs map[string]*prometheus.Desc // by name
+	cfg   Config
+	descs [len(families)]*prometheus.Desc // nil for a metric that cfg leaves out
 }
 
 // NewCollector returns a collector of the metrics of what take returns, for a registry. Each scrape calls take once, in
@@ -35,14 +34,12 @@ func NewCollector(take func() *snapshot.Snapshot, cfg Config) prometheus.Collect
 	if take == nil {
 		return noSource{}
 	}
-	c := &collector{take, metrics.Config{TopCallSites: cfg.TopCallSites, Suspects: true}, make(map[string]*prometheus.Desc)}
-	device := prometheus.Labels(metrics.DeviceLabels(take()))
-	for f := range metrics.Families(c.cfg) {
-		var labels []string
-		if f.Label != "" {
-			labels = []string{f.Label}
+	c := &collector{take: take, cfg: cfg}
+	device := deviceLabels(take())
+	for i, f := range families {
+		if i != siteBytes || cfg.TopCallSites > 0 {
+			c.descs[i] = prometheus.NewDesc(f.name, f.help, f.labels(), device)
 		}
-		c.descs[f.Name] = prometheus.NewDesc(f.Name, f.Help, labels, device)
 	}
 	return c
 }
@@ -61,23 +58,21 @@ func (noSource) Collect(chan<- prometheus.Metric) {}
 // Describe sends every metric.
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range c.descs {
-		to <- d
+		if d != nil {
+			to <- d
+		}
 	}
 }
 
 // Collect sends the values of one instant.
 func (c *collector) Collect(to chan<- prometheus.Metric) {
-	for f, series := range metrics.Of(c.take(), c.cfg).All() {
-		kind := prometheus.GaugeValue
-		if f.Counter() {
-			kind = prometheus.CounterValue
-		}
-		for label, value := range series {
-			if f.Label == "" {
-				to <- prometheus.MustNewConstMetric(c.descs[f.Name], kind, value)
-			} else {
-				to <- prometheus.MustNewConstMetric(c.descs[f.Name], kind, value, label)
+	for i, series := range valuesOf(c.take(), c.cfg) {
+		for value, n := range series {
+			var labels []string
+			if families[i].label != "" {
+				labels = []string{value}
 			}
+			to <- prometheus.MustNewConstMetric(c.descs[i], families[i].valueType(), n, labels...)
 		}
 	}
 }

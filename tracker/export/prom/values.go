@@ -1,14 +1,13 @@
-// Package metrics has the metrics of a tracker as plain values, and writes them as text that
-// Prometheus scrapes. It does not use Prometheus's client, which would add 3 MB to a program.
-package metrics
+package prom
 
 import (
 	"cmp"
-	"iter"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
@@ -18,22 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
-// Config says what there is in addition to the levels.
-type Config struct {
-	TopCallSites int // lines of code that have a series of their own
-	Suspects     bool
-}
-
-// Family is one metric: its meaning, and the label by which its series differ, "" if it has one
-// series.
-type Family struct {
-	Name, Help, Label string
-}
-
-// Counter reports whether the metric only grows; another is a level.
-func (f Family) Counter() bool { return strings.HasSuffix(f.Name, "_total") }
-
-// Indices of the metrics in families.
+// Indices of families.
 const (
 	liveBytes = iota
 	liveBuffers
@@ -51,7 +35,28 @@ const (
 	suspectBuffers
 )
 
-var families = [...]Family{
+// family is one metric: its meaning, and the label by which its series differ, "" if it has one series.
+type family struct {
+	name, help, label string
+}
+
+// valueType follows from the name: a metric that only grows ends in _total.
+func (f family) valueType() prometheus.ValueType {
+	if strings.HasSuffix(f.name, "_total") {
+		return prometheus.CounterValue
+	}
+	return prometheus.GaugeValue
+}
+
+// labels returns the names of the variable labels, as prometheus.NewDesc takes them.
+func (f family) labels() []string {
+	if f.label == "" {
+		return nil
+	}
+	return []string{f.label}
+}
+
+var families = [...]family{
 	liveBytes:       {"gpumem_live_bytes", "Requested bytes of the live buffers, by what they are for.", "kind"},
 	liveBuffers:     {"gpumem_live_buffers", "Number of live buffers, by what they are for.", "kind"},
 	memoryBytes:     {"gpumem_memory_live_bytes", "Requested bytes of the live buffers, by the type of memory; pinned and mapped memory is the host's, and in no other metric.", "memory"},
@@ -68,35 +73,21 @@ var families = [...]Family{
 	suspectBuffers:  {"gpumem_suspect_buffers", "Number of live buffers that look forgotten, by the line of code that allocated them.", "call_site"},
 }
 
-// Families yields the metrics that there are with a Config.
-func Families(cfg Config) iter.Seq[Family] {
-	return func(yield func(Family) bool) {
-		for i, f := range families {
-			left := i == siteBytes && cfg.TopCallSites <= 0 || i >= suspectBytes && !cfg.Suspects
-			if !left && !yield(f) {
-				return
-			}
-		}
-	}
+// deviceLabels returns the labels that all series of a device share.
+func deviceLabels(s *snapshot.Snapshot) prometheus.Labels {
+	return prometheus.Labels{"device": labelValue(s.Device), "ordinal": strconv.Itoa(s.Ordinal), "uuid": labelValue(s.UUID)}
 }
 
-// Labels are names and values.
-type Labels map[string]string
+// labelValue returns text from outside as valid UTF-8 that is harmless in a terminal. Prometheus refuses other bytes, and
+// with them the whole scrape.
+func labelValue(name string) string { return text.Line(strings.ToValidUTF8(name, "\uFFFD")) }
 
-// DeviceLabels returns the labels that all series of a device share.
-func DeviceLabels(s *snapshot.Snapshot) Labels {
-	return Labels{"device": Text(s.Device), "ordinal": strconv.Itoa(s.Ordinal), "uuid": Text(s.UUID)}
-}
+// values are the series of one source at one instant: by family, and by the value of its label.
+type values [len(families)]map[string]float64
 
-// Text returns a text from outside as Prometheus and a terminal take it.
-func Text(name string) string { return text.Line(strings.ToValidUTF8(name, "\uFFFD")) }
-
-// Values are the series of one source at one instant: by family, and by the value of its label.
-type Values [len(families)]map[string]float64
-
-// Of returns the values of a snapshot. A light one has no suspects.
-func Of(s *snapshot.Snapshot, cfg Config) *Values {
-	v := new(Values)
+// valuesOf returns the values of a snapshot. A light snapshot has no suspects.
+func valuesOf(s *snapshot.Snapshot, cfg Config) *values {
+	v := new(values)
 	v.kinds(s)
 	v.memory(s)
 	v.add(peakBytes, "", float64(s.Peak.Bytes))
@@ -107,25 +98,12 @@ func Of(s *snapshot.Snapshot, cfg Config) *Values {
 	if cfg.TopCallSites > 0 {
 		v.sites(s, cfg.TopCallSites)
 	}
-	if cfg.Suspects {
-		v.suspects(s)
-	}
+	v.suspects(s)
 	return v
 }
 
-// All yields every series.
-func (v *Values) All() iter.Seq2[Family, iter.Seq2[string, float64]] {
-	return func(yield func(Family, iter.Seq2[string, float64]) bool) {
-		for i, series := range v {
-			if !yield(families[i], maps.All(series)) {
-				return
-			}
-		}
-	}
-}
-
 // add adds to a series: two kinds or lines of code that have one name are one series.
-func (v *Values) add(family int, label string, value float64) {
+func (v *values) add(family int, label string, value float64) {
 	if v[family] == nil {
 		v[family] = make(map[string]float64)
 	}
@@ -134,7 +112,7 @@ func (v *Values) add(family int, label string, value float64) {
 
 // kinds sets the well-known kinds always, so that their series do not come and
 // go, and others that have live buffers.
-func (v *Values) kinds(s *snapshot.Snapshot) {
+func (v *values) kinds(s *snapshot.Snapshot) {
 	sums := make(map[mem.Kind]mem.Tally)
 	for _, kind := range mem.Kinds() {
 		sums[kind] = mem.Tally{}
@@ -152,8 +130,8 @@ func (v *Values) kinds(s *snapshot.Snapshot) {
 }
 
 // memory sets plain device memory, and the other types that have live buffers. A source may not
-// tell types of memory.
-func (v *Values) memory(s *snapshot.Snapshot) {
+// know types of memory.
+func (v *values) memory(s *snapshot.Snapshot) {
 	if len(s.Memory) == 0 && !s.Live.IsZero() {
 		return
 	}
@@ -164,7 +142,7 @@ func (v *Values) memory(s *snapshot.Snapshot) {
 	}
 }
 
-func (v *Values) reserved(s *snapshot.Snapshot) {
+func (v *values) reserved(s *snapshot.Snapshot) {
 	if s.Cache == nil {
 		v.add(reservedBytes, "allocated", float64(s.Reserved))
 		return
@@ -180,7 +158,7 @@ func (v *Values) reserved(s *snapshot.Snapshot) {
 }
 
 // device sets nothing if the driver does not say what it has.
-func (v *Values) device(s *snapshot.Snapshot) {
+func (v *values) device(s *snapshot.Snapshot) {
 	if s.DriverUsed < 0 || s.DriverTotal < 0 {
 		return
 	}
@@ -192,13 +170,13 @@ func (v *Values) device(s *snapshot.Snapshot) {
 	v.add(deviceBytes, "free", float64(s.DriverTotal-s.DriverUsed))
 }
 
-func (v *Values) sites(s *snapshot.Snapshot, top int) {
+func (v *values) sites(s *snapshot.Snapshot, top int) {
 	sums, names := make(map[string]alloc.Bytes), linesOf(s)
 	for site := range s.CallSites() {
 		if site.Live.Bytes == 0 || site.Memory.OnHost() {
 			continue
 		}
-		sums[Text(names.Of(site.CallSite))] += site.Live.Bytes
+		sums[labelValue(names.Of(site.CallSite))] += site.Live.Bytes
 	}
 	var other alloc.Bytes
 	for i, name := range largestFirst(sums) {
@@ -211,10 +189,14 @@ func (v *Values) sites(s *snapshot.Snapshot, top int) {
 	v.add(siteBytes, "other", float64(other))
 }
 
-func (v *Values) suspects(s *snapshot.Snapshot) {
+func (v *values) suspects(s *snapshot.Snapshot) {
+	found := leaks.Suspects(s)
+	if len(found) == 0 {
+		return
+	}
 	sums, names := make(map[string]mem.Tally), linesOf(s) // a name may stand for several functions
-	for _, suspect := range leaks.Suspects(s) {
-		site := Text(names.Of(suspect.CallSite))
+	for _, suspect := range found {
+		site := labelValue(names.Of(suspect.CallSite))
 		sums[site] = sums[site].Add(suspect.Tally)
 	}
 	for site, sum := range sums {
