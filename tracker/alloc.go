@@ -56,6 +56,108 @@ func Make[T alloc.Element](t *MemTracker, shape alloc.Shape, kind Kind) (*Buffer
 	return t.alloc(tables.StackID(t.stacks.Table.Capture(1)), 0, shape, alloc.DTypeOf[T](), kind)
 }
 
+// Register enters memory that other code allocated on the tracker's device, such as an arena
+// or a C library's buffer, with the caller's call stack. The other code still owns it, and
+// calls Unregister before it frees it. The memory is alloc.DeviceMemory, or another type that belongs
+// to the device, the host's too:
+//
+//	err := tr.Register(p, alloc.PinnedMemory, shape, alloc.Float32, tracker.Input)
+//
+// The error is ErrDuplicatePtr if the address is already live, alloc.ErrUnknownPtr if it is 0,
+// alloc.ErrShape if the shape or type is not valid, and alloc.ErrClosed after Close, or says that there is
+// no such type of memory.
+func (t *MemTracker) Register(ptr alloc.Ptr, memory alloc.Memory, shape alloc.Shape, dtype alloc.DType, kind Kind) error {
+	stack := tables.StackID(t.stacks.Table.Capture(1))
+	x, err := tables.NewTensor(shape, dtype, kind)
+	if err != nil {
+		return fmt.Errorf("register %v: %w", ptr, err)
+	}
+	if _, err := memory.MarshalText(); err != nil {
+		return fmt.Errorf("register %v: %v: there is no such type of memory", ptr, memory)
+	}
+	x.Memory = memory
+	if ptr == 0 {
+		return fmt.Errorf("register %s: %w: 0 is the address of no memory", x.String(), alloc.ErrUnknownPtr)
+	}
+	line := t.stacks.Line(stack)
+	here, now := t.sections.goroutine(), t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.admit(ptr, x.Each); err != nil {
+		return fmt.Errorf("register %s: %w", x.String(), err)
+	}
+	in := t.sections.at(here)
+	cell := t.ledger.Cells.Make(placeOf(stack, in, 0), line, &x, t.ledger.Epoch)
+	id, r := t.ledger.Records.Get()
+	r.Ptr, r.Foreign = ptr, true
+	t.enter(r, cell, x.Each, in, now, mem.Registered)
+	t.ledger.Addresses.Add(uint64(ptr), id)
+	return nil
+}
+
+// Unregister takes memory that Register entered out of the ledger. Call it before the memory is freed:
+// from then on the driver may give the address to somebody else. If the free fails, putBack enters the
+// memory again, once, with all that was known of it:
+//
+//	putBack, err := tr.Unregister(arena)
+//	if err != nil {
+//		return err
+//	}
+//	if err := driver.Free(arena); err != nil {
+//		return errors.Join(err, putBack())
+//	}
+//
+// The error is alloc.ErrUnknownPtr for any address that Register did not enter, and for all after Close.
+// That of putBack is ErrDuplicatePtr if somebody else has the address by then.
+func (t *MemTracker) Unregister(ptr alloc.Ptr) (putBack func() error, err error) {
+	w, err := t.withdraw(ptr)
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return t.restore(w) }, nil
+}
+
+// ErrDuplicatePtr says that the ledger already has a live buffer at this address: it was freed
+// without telling the tracker, or registered twice.
+var ErrDuplicatePtr = ledger.ErrDuplicatePtr
+
+// SetLabel gives a label to memory that was entered by Register, by its address, as Buffer.SetLabel
+// does. If no live memory has that address, the error is alloc.ErrUnknownPtr.
+func (t *MemTracker) SetLabel(ptr alloc.Ptr, label string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id := t.find(ptr)
+	if id == 0 {
+		return fmt.Errorf("label %v %q: %w: it is not live", ptr, label, alloc.ErrUnknownPtr)
+	}
+	t.ledger.Label(id, t.ledger.Records.At(id), label)
+	return nil
+}
+
+// SetKind says what memory that was entered by Register is for, by its address, as Buffer.SetKind
+// does. If no live memory has that address, the error is alloc.ErrUnknownPtr; other errors are
+// those of Buffer.SetKind.
+func (t *MemTracker) SetKind(ptr alloc.Ptr, kind Kind) error {
+	return t.setKind(ptr, kind, func() slab.ID { return t.find(ptr) })
+}
+
+// ExplainOutOfMemory turns an out of memory error of other code into the error that Alloc
+// would have returned. If err is alloc.ErrOutOfMemory, for example an *alloc.OutOfMemoryError,
+// the result is an *OutOfMemoryError that unwraps to err. It is added to the history, and a
+// dump is written if Config.OOMDir asks for one. Any other err is returned unchanged, also if
+// the tensor is not valid. The tensor is what the memory was for. Any goroutine may call it.
+func (t *MemTracker) ExplainOutOfMemory(err error, shape alloc.Shape, dtype alloc.DType, kind Kind) error {
+	if !errors.Is(err, alloc.ErrOutOfMemory) {
+		return err
+	}
+	stack := tables.StackID(t.stacks.Table.Capture(1))
+	x, invalid := tables.NewTensor(shape, dtype, kind)
+	if invalid != nil {
+		return err
+	}
+	return t.outOfMemory(err, stack, 0, x)
+}
+
 // alloc is Alloc with the call stack that the exported function has taken: it alone knows how far
 // away the caller is.
 func (t *MemTracker) alloc(stack tables.StackID, on alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
@@ -77,40 +179,6 @@ func (t *MemTracker) alloc(stack tables.StackID, on alloc.Stream, shape alloc.Sh
 		t.freed.handedOut(own)
 	}
 	return own, nil
-}
-
-// enquire is the slow way of Alloc: it checks the request, and may ask the driver.
-func (t *MemTracker) enquire(x *tables.Tensor, by asker) (b Buffer, err error) {
-	if err = x.Measure(); err != nil {
-		return b, fmt.Errorf("alloc: %w", err)
-	}
-	if t.closed.Load() {
-		return b, fmt.Errorf("alloc %s: tracker: %w", x.String(), alloc.ErrClosed)
-	}
-	by.line = t.stacks.Line(by.stack)
-	if t.cache == nil {
-		b, err = t.fromDevice(x, by)
-	} else {
-		b, err = t.fromDriver(x, by)
-	}
-	if errors.Is(err, alloc.ErrOutOfMemory) {
-		return b, t.outOfMemory(err, by.stack, by.stream, *x)
-	}
-	if err != nil {
-		return b, fmt.Errorf("alloc %s: %w", x.String(), err)
-	}
-	return b, nil
-}
-
-// asker says who asks for memory: the call stack, the stream, the goroutine (which tells the section) and the time.
-// The line of code is set only where a new cell may be made, because finding it costs more than an
-// Alloc from the cache.
-type asker struct {
-	stack  tables.StackID
-	stream alloc.Stream
-	here   goroutine
-	now    time.Duration
-	line   ledger.LineID
 }
 
 // fromCache makes b the Buffer of an inactive block if one serves the request and the ledger has its cell. Then the cache and
@@ -151,6 +219,40 @@ func (t *MemTracker) reuse(b *Buffer, x *tables.Tensor, by asker) bool {
 	b.origin, b.ptr, b.seq, b.record, b.block = c.Origin, p, t.history.Next, id, block
 	t.enter(r, cell, allocated, in, by.now, mem.Allocated)
 	return true
+}
+
+// enquire is the slow way of Alloc: it checks the request, and may ask the driver.
+func (t *MemTracker) enquire(x *tables.Tensor, by asker) (b Buffer, err error) {
+	if err = x.Measure(); err != nil {
+		return b, fmt.Errorf("alloc: %w", err)
+	}
+	if t.closed.Load() {
+		return b, fmt.Errorf("alloc %s: tracker: %w", x.String(), alloc.ErrClosed)
+	}
+	by.line = t.stacks.Line(by.stack)
+	if t.cache == nil {
+		b, err = t.fromDevice(x, by)
+	} else {
+		b, err = t.fromDriver(x, by)
+	}
+	if errors.Is(err, alloc.ErrOutOfMemory) {
+		return b, t.outOfMemory(err, by.stack, by.stream, *x)
+	}
+	if err != nil {
+		return b, fmt.Errorf("alloc %s: %w", x.String(), err)
+	}
+	return b, nil
+}
+
+// asker says who asks for memory: the call stack, the stream, the goroutine (which tells the section) and the time.
+// The line of code is set only where a new cell may be made, because finding it costs more than an
+// Alloc from the cache.
+type asker struct {
+	stack  tables.StackID
+	stream alloc.Stream
+	here   goroutine
+	now    time.Duration
+	line   ledger.LineID
 }
 
 // fromDriver allocates through the cache, which may ask the driver, and makes the cell if it is new. No lock is
@@ -211,6 +313,11 @@ func (t *MemTracker) askDevice(on alloc.Stream, n alloc.Bytes) (p alloc.Ptr, all
 	return p, n, err
 }
 
+// sizedAllocator is a device that takes more for a request than was asked, and says how much.
+type sizedAllocator interface {
+	AllocSized(n alloc.Bytes) (p alloc.Ptr, allocated alloc.Bytes, err error)
+}
+
 // enterNew enters memory that the device gave, in a cell that may be new. If it returns an error, nothing is
 // entered. The caller holds the lock.
 func (t *MemTracker) enterNew(p alloc.Ptr, allocated alloc.Bytes, x *tables.Tensor, by asker) (b Buffer, err error) {
@@ -241,6 +348,37 @@ func (t *MemTracker) enter(r *ledger.Record, cell slab.ID, allocated alloc.Bytes
 	t.note(r, c, r.Since, action)
 }
 
+// leave tells the section and the history that a record leaves the ledger. The
+// caller holds the lock.
+func (t *MemTracker) leave(r *ledger.Record, here goroutine, now time.Duration, action mem.Action) {
+	if t.ledger.Closed {
+		return // the ledger is gone, the memory is not
+	}
+	c := t.ledger.Cells.At(r.Cell)
+	if (here != 0 || c.Section != noPath) && !c.Memory.OnHost() {
+		t.sections.freed(here, c.Section, 1, c.Each)
+	}
+	now = t.history.Moment(now)
+	t.ledger.Cells.WasFreed(c, now-r.Since, now, t.history.Next)
+	t.note(r, c, now, action)
+}
+
+// unleave undoes leave for a record whose memory could not be freed.
+func (t *MemTracker) unleave(r *ledger.Record, here goroutine, now time.Duration) {
+	c := t.ledger.Cells.At(r.Cell)
+	if (here != 0 || c.Section != noPath) && !c.Memory.OnHost() {
+		t.sections.freed(here, c.Section, -1, c.Each)
+	}
+	t.note(r, c, t.history.Moment(now), mem.FreeFailed)
+}
+
+// note adds an event about a record of a cell to the history. The caller holds the lock.
+func (t *MemTracker) note(r *ledger.Record, c *ledger.Cell[*MemTracker], now time.Duration, action mem.Action) {
+	e := t.history.Slot()
+	e.Since, e.Action, e.Ptr, e.Allocated = now, action, r.Ptr, r.Allocated
+	e.Tensor, e.Stack, e.Section, e.Stream = &c.Group.Tensor, c.Stack, uint16(c.Section), c.Stream
+}
+
 // watch has the collector call lose when the program can no longer reach b. The cleanup gets a copy: b itself
 // would stay reachable through it.
 func (t *MemTracker) watch(b *Buffer) {
@@ -248,4 +386,120 @@ func (t *MemTracker) watch(b *Buffer) {
 		own := *b
 		runtime.AddCleanup(b, (*Buffer).lose, &own)
 	}
+}
+
+// admit returns why an address cannot be registered. The caller holds the lock.
+func (t *MemTracker) admit(ptr alloc.Ptr, bytes alloc.Bytes) error {
+	switch {
+	case t.ledger.Closed:
+		return fmt.Errorf("tracker: %w", alloc.ErrClosed)
+	case !t.ledger.Admits(bytes):
+		return fmt.Errorf("%v: %v more than the %v in the ledger overflows 64 bits", ptr, bytes, t.ledger.Current.Bytes)
+	}
+	if id := t.find(ptr); id != 0 {
+		return t.ledger.Duplicate(id)
+	}
+	return nil
+}
+
+// withdrawn is all that was known of registered memory.
+type withdrawn struct {
+	record ledger.Record
+	group  *ledger.Group
+	place  ledger.Place
+	line   ledger.LineID
+	label  string
+}
+
+// withdraw takes registered memory out of the ledger.
+func (t *MemTracker) withdraw(ptr alloc.Ptr) (w withdrawn, err error) {
+	here, now := t.sections.goroutine(), t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id := t.find(ptr)
+	if id == 0 {
+		return w, fmt.Errorf("unregister %v: %w: it was never registered, or is unregistered already", ptr, alloc.ErrUnknownPtr)
+	}
+	r := t.ledger.Records.At(id)
+	if !r.Foreign {
+		return w, fmt.Errorf("unregister %v: %w: it is a Buffer of the tracker's own, which Free frees", ptr, alloc.ErrUnknownPtr)
+	}
+	c := t.ledger.Cells.At(r.Cell)
+	w = withdrawn{*r, c.Group, c.Place, c.Line, t.ledger.LabelOf(r)}
+	t.leave(r, here, now, mem.Unregistered)
+	t.ledger.Forget(r)
+	t.ledger.Remove(id, r)
+	return w, nil
+}
+
+// restore undoes withdraw.
+func (t *MemTracker) restore(w withdrawn) error {
+	here, now := t.sections.goroutine(), t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ledger.Closed {
+		return nil
+	}
+	if other := t.find(w.record.Ptr); other != 0 {
+		return fmt.Errorf("put back %w", t.ledger.Duplicate(other))
+	}
+	id, r := t.ledger.Records.Get()
+	*r = w.record
+	r.Label = 0
+	t.ledger.Label(id, r, w.label)
+	r.Cell = t.ledger.Cells.Readmit(w.place, w.line, &w.group.Tensor, t.ledger.Epoch)
+	t.ledger.Addresses.Add(uint64(r.Ptr), id)
+	t.ledger.Enter(r)
+	t.unleave(r, here, now)
+	return nil
+}
+
+// setKind sets the kind of the record that find returns. It calls find with the lock held.
+func (t *MemTracker) setKind(ptr alloc.Ptr, kind Kind, find func() slab.ID) error {
+	asked, err := tables.Untyped(kind, 0)
+	if err != nil {
+		return fmt.Errorf("set the kind of %v: %w", ptr, err)
+	}
+	kind = asked.Clone().Kind
+	now := t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id := find()
+	switch {
+	case t.ledger.Closed:
+		return fmt.Errorf("set the kind of %v: tracker: %w", ptr, alloc.ErrClosed)
+	case id == 0:
+		return fmt.Errorf("set the kind of %v: %w: it is not live", ptr, alloc.ErrUnknownPtr)
+	}
+	r := t.ledger.Records.At(id)
+	c := t.ledger.Cells.At(r.Cell)
+	if c.Group.Kind == kind {
+		return nil
+	}
+	leaves, comes := mem.Freed, mem.Allocated
+	if r.Foreign {
+		leaves, comes = mem.Unregistered, mem.Registered
+	}
+	x := c.Group.Tensor
+	x.Kind = kind
+	now = t.history.Moment(now)
+	t.note(r, c, now, leaves)
+	t.ledger.Move(id, r, t.ledger.Cells.Make(c.Place, c.Line, &x, t.ledger.Epoch))
+	t.note(r, t.ledger.Cells.At(r.Cell), now, comes)
+	return nil
+}
+
+// find returns the live record at an address, or 0. The caller holds the lock.
+func (t *MemTracker) find(ptr alloc.Ptr) slab.ID {
+	if id := t.ledger.At(ptr); id != 0 || t.cache == nil || t.ledger.Closed {
+		return id
+	}
+	// A cache that several trackers share knows the numbers of all of them.
+	id := slab.ID(t.locked.Owner(ptr))
+	if id < t.ledger.Records.Bound() {
+		if r := t.ledger.Records.At(id); r.State == ledger.Live && r.Ptr == ptr {
+			return id
+		}
+	}
+	return 0
 }

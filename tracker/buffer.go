@@ -25,32 +25,102 @@ type Buffer struct {
 	block  cachelock.Block // the cache's; 0 without a cache
 }
 
-func (b *Buffer) tracker() *MemTracker  { return b.origin.Owner }
-func (b *Buffer) group() *ledger.Group  { return b.origin.Group }
-func (b *Buffer) stack() tables.StackID { return b.origin.Stack }
+// Ptr returns the buffer's address on the device.
+func (b *Buffer) Ptr() alloc.Ptr { return b.ptr }
 
-// note adds an event about a record of a cell to the history. The caller holds the lock.
-func (t *MemTracker) note(r *ledger.Record, c *ledger.Cell[*MemTracker], now time.Duration, action mem.Action) {
-	e := t.history.Slot()
-	e.Since, e.Action, e.Ptr, e.Allocated = now, action, r.Ptr, r.Allocated
-	e.Tensor, e.Stack, e.Section, e.Stream = &c.Group.Tensor, c.Stack, uint16(c.Section), c.Stream
-}
+// Shape returns the shape of the allocation; the caller must not write to it.
+func (b *Buffer) Shape() alloc.Shape { return b.group().Shape }
 
-// live returns the record of a Buffer, or nil if it was freed. The ID alone does not tell: it is used again when the record
-// is free. Seq is unique. The caller holds the lock.
-func (b *Buffer) live() *ledger.Record {
-	r := b.tracker().ledger.Records.At(b.record)
-	if r.State != ledger.Live || r.Seq != b.seq {
-		return nil
+// DType returns the element type.
+func (b *Buffer) DType() alloc.DType { return b.group().DType }
+
+// Bytes returns the requested bytes.
+func (b *Buffer) Bytes() alloc.Bytes { return b.group().Each }
+
+// Allocation returns what a Snapshot says of the buffer: its kind, label, stream and call stack, and
+// its size after rounding. Of a freed buffer it has what does not change, and Allocated is 0.
+func (b *Buffer) Allocation() snapshot.Allocation {
+	t, g := b.tracker(), b.group()
+	a := snapshot.Allocation{
+		Seq: b.seq, Ptr: b.ptr, Requested: g.Each,
+		Group: snapshot.Group{Kind: g.Kind, Memory: g.Memory, DType: g.DType, Shape: g.Shape},
+		Place: snapshot.Place{Stack: t.stacks.Stack(b.stack()), CallSite: t.stacks.Site(b.stack())},
 	}
-	return r
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := b.live()
+	if r == nil {
+		return a
+	}
+	a.Allocated, a.Label, a.Lost, a.Stream = r.Allocated, t.ledger.LabelOf(r), r.Lost, t.ledger.Streams.Handles[r.Stream]
+	a.Time = t.start.Add(r.Since)
+	if !t.ledger.Closed {
+		c := t.ledger.Cells.At(r.Cell)
+		a.Kind, a.Section = c.Group.Kind, t.sections.paths.names[c.Section]
+	}
+	return a
 }
 
-func (b *Buffer) isLive() bool {
+// String describes the buffer on one line.
+func (b *Buffer) String() string {
+	if b.origin == nil {
+		return "no buffer: a MemTracker makes them"
+	}
+	return fmt.Sprintf("%v %v %v, %v at %v", b.Allocation().Kind, b.group().Shape, b.group().DType, b.group().Each, b.ptr)
+}
+
+// SetLabel names the buffer, for snapshots: "layer1.0.conv1.weight". It has no effect on a
+// freed buffer.
+func (b *Buffer) SetLabel(label string) {
 	t := b.tracker()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return b.live() != nil
+	if r := b.live(); r != nil {
+		t.ledger.Label(b.record, r, label)
+	}
+}
+
+// SetKind says what a live buffer is for, where that was not known when it was allocated. The
+// buffer counts for its new kind from now on; the peak stays what it was. The history shows a free
+// and an allocation at the same time. The error is alloc.ErrUnknownPtr for a freed buffer,
+// alloc.ErrClosed after the tracker's Close, or says that the kind is not valid.
+func (b *Buffer) SetKind(kind Kind) error {
+	return b.tracker().setKind(b.ptr, kind, func() slab.ID {
+		if b.live() == nil {
+			return 0
+		}
+		return b.record
+	})
+}
+
+// RecordStream says that work on a stream uses the buffer, in addition to work on the stream that it was
+// allocated for. When the buffer is freed, its memory is pending until the work
+// that is queued on such streams by then is done; only then it is handed out again. Call
+// it before Free. The stream must live until the memory is no longer pending.
+//
+// The error is alloc.ErrDoubleFree for a buffer that is freed, and errors.ErrUnsupported if the
+// device has no events (RecordEvent of alloc.Device): there, wait for the stream before Free. It is
+// also errors.ErrUnsupported for CU_STREAM_PER_THREAD, which is a different stream on each thread.
+// Without a cache, on a device that knows no streams, RecordStream does nothing: the driver's own
+// free waits for all work.
+func (b *Buffer) RecordStream(s alloc.Stream) error {
+	t := b.tracker()
+	t.mu.Lock()
+	var err error
+	live := b.live() != nil
+	if live && t.cache != nil {
+		err = t.locked.RecordStream(b.block, s)
+	}
+	t.mu.Unlock()
+	switch {
+	case !live:
+		return fmt.Errorf("record stream %#x for %v: %w", uint64(s), b, alloc.ErrDoubleFree)
+	case t.cache == nil && t.streamed != nil:
+		return t.streamed.RecordStream(b.ptr, s)
+	case err == nil && t.freed != nil:
+		t.freed.recordStream(b, s)
+	}
+	return err
 }
 
 // Free gives the memory back to the cache and forgets the buffer. The memory may be handed out
@@ -69,6 +139,23 @@ func (b *Buffer) Free() error {
 		err = t.freed.free(b, nil, tables.StackID(t.stacks.Table.Capture(1)))
 	}
 	runtime.KeepAlive(b) // it is not lost while it is being freed
+	return err
+}
+
+// FreeOn calls RecordStream and then Free. Use it for a buffer whose last work was queued on
+// another stream than its own. If there is an error, the buffer stays live. FreeOn of a nil Buffer
+// does nothing.
+func (b *Buffer) FreeOn(s alloc.Stream) error {
+	if b == nil {
+		return nil
+	}
+	err := error(nil)
+	if t := b.tracker(); t.freed == nil {
+		err = b.free(&s)
+	} else {
+		err = t.freed.free(b, &s, tables.StackID(t.stacks.Table.Capture(1)))
+	}
+	runtime.KeepAlive(b)
 	return err
 }
 
@@ -154,155 +241,6 @@ func (t *MemTracker) askFree(p alloc.Ptr, on *alloc.Stream) error {
 	return t.device.Free(p)
 }
 
-// leave tells the section and the history that a record leaves the ledger. The
-// caller holds the lock.
-func (t *MemTracker) leave(r *ledger.Record, here goroutine, now time.Duration, action mem.Action) {
-	if t.ledger.Closed {
-		return // the ledger is gone, the memory is not
-	}
-	c := t.ledger.Cells.At(r.Cell)
-	if (here != 0 || c.Section != noPath) && !c.Memory.OnHost() {
-		t.sections.freed(here, c.Section, 1, c.Each)
-	}
-	now = t.history.Moment(now)
-	t.ledger.Cells.WasFreed(c, now-r.Since, now, t.history.Next)
-	t.note(r, c, now, action)
-}
-
-// unleave undoes leave for a record whose memory could not be freed.
-func (t *MemTracker) unleave(r *ledger.Record, here goroutine, now time.Duration) {
-	c := t.ledger.Cells.At(r.Cell)
-	if (here != 0 || c.Section != noPath) && !c.Memory.OnHost() {
-		t.sections.freed(here, c.Section, -1, c.Each)
-	}
-	t.note(r, c, t.history.Moment(now), mem.FreeFailed)
-}
-
-// Ptr returns the buffer's address on the device.
-func (b *Buffer) Ptr() alloc.Ptr { return b.ptr }
-
-// Shape returns the shape of the allocation; the caller must not write to it.
-func (b *Buffer) Shape() alloc.Shape { return b.group().Shape }
-
-// DType returns the element type.
-func (b *Buffer) DType() alloc.DType { return b.group().DType }
-
-// Bytes returns the requested bytes.
-func (b *Buffer) Bytes() alloc.Bytes { return b.group().Each }
-
-// Allocation returns what a Snapshot says of the buffer: its kind, label, stream and call stack, and
-// its size after rounding. Of a freed buffer it has what does not change, and Allocated is 0.
-func (b *Buffer) Allocation() snapshot.Allocation {
-	t, g := b.tracker(), b.group()
-	a := snapshot.Allocation{
-		Seq: b.seq, Ptr: b.ptr, Requested: g.Each,
-		Group: snapshot.Group{Kind: g.Kind, Memory: g.Memory, DType: g.DType, Shape: g.Shape},
-		Place: snapshot.Place{Stack: t.stacks.Stack(b.stack()), CallSite: t.stacks.Site(b.stack())},
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r := b.live()
-	if r == nil {
-		return a
-	}
-	a.Allocated, a.Label, a.Lost, a.Stream = r.Allocated, t.ledger.LabelOf(r), r.Lost, t.ledger.Streams.Handles[r.Stream]
-	a.Time = t.start.Add(r.Since)
-	if !t.ledger.Closed {
-		c := t.ledger.Cells.At(r.Cell)
-		a.Kind, a.Section = c.Group.Kind, t.sections.paths.names[c.Section]
-	}
-	return a
-}
-
-// SetLabel names the buffer, for snapshots: "layer1.0.conv1.weight". It has no effect on a
-// freed buffer.
-func (b *Buffer) SetLabel(label string) {
-	t := b.tracker()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if r := b.live(); r != nil {
-		t.ledger.Label(b.record, r, label)
-	}
-}
-
-// String describes the buffer on one line.
-func (b *Buffer) String() string {
-	if b.origin == nil {
-		return "no buffer: a MemTracker makes them"
-	}
-	return fmt.Sprintf("%v %v %v, %v at %v", b.Allocation().Kind, b.group().Shape, b.group().DType, b.group().Each, b.ptr)
-}
-
-// SetKind says what a live buffer is for, where that was not known when it was allocated. The
-// buffer counts for its new kind from now on; the peak stays what it was. The history shows a free
-// and an allocation at the same time. The error is alloc.ErrUnknownPtr for a freed buffer,
-// alloc.ErrClosed after the tracker's Close, or says that the kind is not valid.
-func (b *Buffer) SetKind(kind Kind) error {
-	return b.tracker().setKind(b.ptr, kind, func() slab.ID {
-		if b.live() == nil {
-			return 0
-		}
-		return b.record
-	})
-}
-
-// SetKind says what memory that was entered by Register is for, by its address, as Buffer.SetKind
-// does. If no live memory has that address, the error is alloc.ErrUnknownPtr; other errors are
-// those of Buffer.SetKind.
-func (t *MemTracker) SetKind(ptr alloc.Ptr, kind Kind) error {
-	return t.setKind(ptr, kind, func() slab.ID { return t.find(ptr) })
-}
-
-// setKind sets the kind of the record that find returns. It calls find with the lock held.
-func (t *MemTracker) setKind(ptr alloc.Ptr, kind Kind, find func() slab.ID) error {
-	asked, err := tables.Untyped(kind, 0)
-	if err != nil {
-		return fmt.Errorf("set the kind of %v: %w", ptr, err)
-	}
-	kind = asked.Clone().Kind
-	now := t.now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	id := find()
-	switch {
-	case t.ledger.Closed:
-		return fmt.Errorf("set the kind of %v: tracker: %w", ptr, alloc.ErrClosed)
-	case id == 0:
-		return fmt.Errorf("set the kind of %v: %w: it is not live", ptr, alloc.ErrUnknownPtr)
-	}
-	r := t.ledger.Records.At(id)
-	c := t.ledger.Cells.At(r.Cell)
-	if c.Group.Kind == kind {
-		return nil
-	}
-	leaves, comes := mem.Freed, mem.Allocated
-	if r.Foreign {
-		leaves, comes = mem.Unregistered, mem.Registered
-	}
-	x := c.Group.Tensor
-	x.Kind = kind
-	now = t.history.Moment(now)
-	t.note(r, c, now, leaves)
-	t.ledger.Move(id, r, t.ledger.Cells.Make(c.Place, c.Line, &x, t.ledger.Epoch))
-	t.note(r, t.ledger.Cells.At(r.Cell), now, comes)
-	return nil
-}
-
-// find returns the live record at an address, or 0. The caller holds the lock.
-func (t *MemTracker) find(ptr alloc.Ptr) slab.ID {
-	if id := t.ledger.At(ptr); id != 0 || t.cache == nil || t.ledger.Closed {
-		return id
-	}
-	// A cache that several trackers share knows the numbers of all of them.
-	id := slab.ID(t.locked.Owner(ptr))
-	if id < t.ledger.Records.Bound() {
-		if r := t.ledger.Records.At(id); r.State == ledger.Live && r.Ptr == ptr {
-			return id
-		}
-	}
-	return 0
-}
-
 // lose is called with a copy of a Buffer that nobody can reach any more. Most
 // were freed.
 func (b *Buffer) lose() {
@@ -332,4 +270,27 @@ func (b *Buffer) lose() {
 	if err := b.Free(); err != nil {
 		t.report.Log.Warn("gpumemtrack: a lost buffer could not be freed", "err", err)
 	}
+}
+
+func (b *Buffer) tracker() *MemTracker { return b.origin.Owner }
+
+func (b *Buffer) group() *ledger.Group { return b.origin.Group }
+
+func (b *Buffer) stack() tables.StackID { return b.origin.Stack }
+
+// live returns the record of a Buffer, or nil if it was freed. The ID alone does not tell: it is used again when the record
+// is free. Seq is unique. The caller holds the lock.
+func (b *Buffer) live() *ledger.Record {
+	r := b.tracker().ledger.Records.At(b.record)
+	if r.State != ledger.Live || r.Seq != b.seq {
+		return nil
+	}
+	return r
+}
+
+func (b *Buffer) isLive() bool {
+	t := b.tracker()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return b.live() != nil
 }

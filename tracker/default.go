@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"weak"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
@@ -113,4 +114,38 @@ func orOpen(given []*MemTracker) []*MemTracker {
 	open := (*MemTracker)(nil).others()
 	slices.SortStableFunc(open, func(x, y *MemTracker) int { return cmp.Compare(x.device.Ordinal(), y.device.Ordinal()) })
 	return open
+}
+
+// trackers are the open trackers of the process, in the order of their creation. A full device may
+// be full because of another tracker's cache. The list does not keep a tracker from being
+// collected.
+var trackers struct {
+	mu   sync.Mutex
+	open []weak.Pointer[MemTracker]
+}
+
+func (t *MemTracker) enlist() {
+	trackers.mu.Lock()
+	defer trackers.mu.Unlock()
+	trackers.open = append(slices.DeleteFunc(trackers.open, isGone), weak.Make(t))
+}
+
+func (t *MemTracker) delist() {
+	trackers.mu.Lock()
+	defer trackers.mu.Unlock()
+	trackers.open = slices.DeleteFunc(trackers.open, func(p weak.Pointer[MemTracker]) bool { return p.Value() == t })
+}
+
+func isGone(p weak.Pointer[MemTracker]) bool { return p.Value() == nil }
+
+// others returns the other open trackers.
+func (t *MemTracker) others() (others []*MemTracker) {
+	trackers.mu.Lock()
+	defer trackers.mu.Unlock()
+	for _, p := range trackers.open {
+		if open := p.Value(); open != nil && open != t {
+			others = append(others, open)
+		}
+	}
+	return others
 }

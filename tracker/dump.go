@@ -2,28 +2,56 @@ package tracker
 
 import (
 	"fmt"
-	"math"
+	"os"
+	"os/signal"
 	"runtime/debug"
+	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/dumps"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/shrink"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Dump returns everything that the tracker knows: a Snapshot, the history up to it, the
-// latest marks, at most Config.MaxMarks, and the Profile of ended sections. It does not wait for the device. The marks are shared: do not write to them. Its WriteJSON
-// writes it as snapshot.ReadDump reads it, and the packages below tracker/export write other formats.
-func (t *MemTracker) Dump() *snapshot.Dump {
-	return t.dumpWithin(math.MaxInt64)
+const (
+	defaultMaxDumps     = 8
+	defaultMaxDumpBytes = 16 * alloc.MiB
+)
+
+// dumping is how a tracker writes files of dumps.
+type dumping struct {
+	max      int         // most files of this process in a directory
+	maxBytes alloc.Bytes // most bytes of each
+
+	mu sync.Mutex // one file at a time
+	// signals has the channels that end each DumpOnSignal, and where its signals
+	// come; guarded by mu.
+	signals map[chan struct{}]chan os.Signal
 }
 
-// describeIn adds everything that the snapshot of the ledger does not have.
-func (t *MemTracker) describeIn(r *snapshot.Dump) {
-	r.Build, _ = debug.ReadBuildInfo()
-	for _, other := range append([]*MemTracker{t}, t.others()...) {
-		levels := other.levels()
-		r.Devices = append(r.Devices, &snapshot.Snapshot{Device: other.device.Name(), Ordinal: other.device.Ordinal(), UUID: uuid(other.device), Levels: levels})
+// save writes the dump to a new file, when no other is being written.
+func (d *dumping) save(dir string, dump *snapshot.Dump) (path string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return dumps.Write(dir, dump, d.max, d.maxBytes)
+}
+
+// stopAll ends every DumpOnSignal, when no file is being written.
+func (d *dumping) stopAll() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for done := range d.signals {
+		d.stop(done)
+	}
+}
+
+// stop ends a DumpOnSignal, once; the caller holds d.mu.
+func (d *dumping) stop(done chan struct{}) {
+	if got, ok := d.signals[done]; ok {
+		signal.Stop(got)
+		close(done)
+		delete(d.signals, done)
 	}
 }
 
@@ -58,24 +86,22 @@ func (t *MemTracker) dumpWithin(limit alloc.Bytes) *snapshot.Dump {
 	return d
 }
 
-// DumpFile writes a Dump to a new file in the directory, which is created if it is missing,
-// and returns the file's path. The file appears only when it is complete.
-//
-// The directory keeps at most Config.MaxDumps files of this process; the oldest are deleted.
-// Files of other processes are kept, except unfinished files of programs that were killed. A
-// file's name has the time, the host, the process number and a counter.
-//
-// A file takes at most Config.MaxDumpBytes. A dump that would be larger loses detail until it
-// fits: first the older events and marks, then the cache's segments, the single allocations,
-// most of the other events, and the call sites that hold least. Dump.LeftOut lists what is
-// missing.
-//
-// The error says that the tracker is closed (alloc.ErrClosed) or that the file cannot be
-// written; no file is left then.
-func (t *MemTracker) DumpFile(dir, reason string) (path string, err error) {
-	d, err := t.newDump(reason)
-	if err != nil {
-		return "", err
+// events returns a copy of the latest events, up to one instant. It leaves out old events
+// that new ones overwrite during the copy.
+func (t *MemTracker) events() tables.HistoryTables {
+	h := tables.HistoryTables{Start: t.start, Stacks: t.stacks}
+	h.Events, h.First = t.history.Read(t.mu)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h.Sections, h.Streams = t.sections.paths.names, t.ledger.Streams.Handles
+	return h
+}
+
+// describeIn adds everything that the snapshot of the ledger does not have.
+func (t *MemTracker) describeIn(r *snapshot.Dump) {
+	r.Build, _ = debug.ReadBuildInfo()
+	for _, other := range append([]*MemTracker{t}, t.others()...) {
+		levels := other.levels()
+		r.Devices = append(r.Devices, &snapshot.Snapshot{Device: other.device.Name(), Ordinal: other.device.Ordinal(), UUID: uuid(other.device), Levels: levels})
 	}
-	return t.dumps.save(dir, d)
 }

@@ -10,42 +10,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
-
-// Leaks returns the live buffers by call stack, kind, shape, dtype and section: lost buffers
-// first, then by size. It costs as much as a Snapshot.
-func (t *MemTracker) Leaks(opts ...leaks.Option) []leaks.Leak {
-	return leaks.Live(t.Snapshot(), opts...)
-}
-
-// Suspects returns the lines of code with live buffers that look forgotten, largest first: see
-// leaks.Suspects. It needs no marks, and costs as much as a Snapshot.
-func (t *MemTracker) Suspects(opts ...leaks.Option) []leaks.Suspect {
-	return leaks.Suspects(t.Snapshot(), opts...)
-}
-
-// maxCheap is how many buffers, call sites and blocks a failed allocation looks through to
-// explain itself: a millisecond or two of work.
-const maxCheap = 10_000
-
-// stuck returns the lines that keep the most inactive memory in use, or nil if finding them would
-// take long.
-func (t *MemTracker) stuck(n int) []explain.Line {
-	if t.cache == nil || t.closed.Load() {
-		return nil
-	}
-	t.mu.Lock()
-	stats := t.locked.Stats()
-	cheap := t.ledger.Cells.Len() <= maxCheap && stats.Allocated.Count.Current+stats.Inactive.Count.Current <= maxCheap
-	t.mu.Unlock()
-	if !cheap {
-		return nil
-	}
-	lines := explain.Snapshot(t.Snapshot()).Lines
-	return lines[:min(n, len(lines))]
-}
 
 // VerifyNoLeaks fails the test if buffers of the tracker are live:
 //

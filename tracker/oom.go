@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
@@ -17,118 +18,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
 )
-
-const (
-	maxOOMSites = 10
-	maxStuck    = 3
-)
-
-// outOfMemory returns the error of an allocation that failed for lack of memory,
-// and tells the history.
-func (t *MemTracker) outOfMemory(err error, stack tables.StackID, on alloc.Stream, x tables.Tensor) error {
-	here, now := t.sections.goroutine(), t.now()
-	t.mu.Lock()
-	section := t.sections.at(here).pathID()
-	own := x.Clone()
-	e := &OutOfMemoryError{OOM: snapshot.OOM{
-		Group: snapshot.Group{Kind: own.Kind, DType: own.DType, Shape: own.Shape}, Section: t.sections.paths.names[section],
-	}}
-	if !t.ledger.Closed {
-		t.history.Add(tables.EventEntry{Since: now, Action: mem.OutOfMemory, Allocated: x.Each, Stack: stack, Section: uint16(section), Stream: t.ledger.Streams.At(on)})
-	}
-	t.mu.Unlock()
-	if !errors.As(err, &e.device) {
-		e.device = t.unknownOutOfMemory(x.Each, err)
-	}
-	t.explain(e)
-	if t.failing.dir != "" {
-		e.Dump, e.dumpErr = t.dumpOutOfMemory(e)
-	}
-	return e
-}
-
-// unknownOutOfMemory makes the error of a device that says only that it is full.
-func (t *MemTracker) unknownOutOfMemory(requested alloc.Bytes, err error) *alloc.OutOfMemoryError {
-	return &alloc.OutOfMemoryError{
-		Device:    t.name,
-		Requested: requested, Free: -1, Total: -1, Reserved: -1, Allocated: -1, LargestInactive: -1, Err: err,
-	}
-}
-
-// explain adds to an error all that the tracker knows.
-func (t *MemTracker) explain(e *OutOfMemoryError) {
-	levels := t.levels()
-	e.Requested, e.Free, e.Total = e.device.Requested, e.device.Free, e.device.Total
-	e.Reserved, e.LargestInactive = e.device.Reserved, e.device.LargestInactive
-	e.Inactive, e.Others = -1, -1
-	if t.cache != nil {
-		e.Inactive = t.cache.Stats().Inactive.Bytes.Current
-		if e.Reserved < 0 { // the error is not the cache's own
-			e.Reserved = levels.Reserved
-		}
-	}
-	if t.failing.others != nil {
-		if others, err := t.failing.others(); err == nil {
-			e.Others = others
-		}
-	}
-	e.Untracked = levels.Untracked()
-	e.Elsewhere = t.cachedElsewhere()
-	e.CallSites = t.largestLines(maxOOMSites)
-	why := causeOf(&e.OOM, t.failing.untrackedAtStart)
-	e.Advice = why.advice(&e.OOM)
-	if why == fragmented {
-		e.stuck = t.stuck(maxStuck)
-	}
-}
-
-// largestLines returns the lines of code that hold most. It costs some nanoseconds for each cell,
-// and finds names only for the lines that it returns.
-func (t *MemTracker) largestLines(n int) []mem.CallSiteTally {
-	t.mu.Lock()
-	cells := t.ledger.Cells.View()
-	t.mu.Unlock()
-	var held []mem.Tally // by line
-	cells.Read(t.mu, func(_ slab.ID, records []ledger.Cell[*MemTracker]) {
-		for i := range records {
-			c := &records[i]
-			if c.Live == 0 || c.Memory.OnHost() != t.onHost {
-				continue
-			}
-			for int(c.Line) >= len(held) {
-				held = append(held, mem.Tally{})
-			}
-			count(&held[c.Line], c.Live, alloc.Bytes(c.Live)*c.Each)
-		}
-	})
-	var lines []ledger.LineID
-	for line, sum := range held {
-		if sum.Count != 0 {
-			lines = append(lines, ledger.LineID(line))
-		}
-	}
-	slices.SortFunc(lines, func(x, y ledger.LineID) int { return cmp.Compare(held[y].Bytes, held[x].Bytes) })
-	lines = lines[:min(n, len(lines))]
-	largest := make([]mem.CallSiteTally, len(lines))
-	for i, line := range lines {
-		largest[i] = mem.CallSiteTally{Frame: t.stacks.Frame(line), Tally: held[line]}
-	}
-	return largest
-}
-
-// dumpOutOfMemory writes the dump of one of the first failures: they tell most,
-// and a program that fails over and over must not write forever.
-func (t *MemTracker) dumpOutOfMemory(e *OutOfMemoryError) (string, error) {
-	if t.failing.dumps.Add(1) > int64(t.dumps.max) {
-		return "", fmt.Errorf("%d were written already: see Config.MaxDumps", t.dumps.max)
-	}
-	d, err := t.newDump(e.Error())
-	if err != nil {
-		return "", err
-	}
-	d.OOM = &e.OOM
-	return t.dumps.save(t.failing.dir, d)
-}
 
 // OutOfMemoryError is returned by Alloc when the device has no memory, with the figures to act on.
 // It unwraps to the device's *alloc.OutOfMemoryError.
@@ -203,6 +92,159 @@ func known(n alloc.Bytes) string {
 		return "unknown"
 	}
 	return n.String()
+}
+
+// failing is what a tracker needs for allocations that fail.
+type failing struct {
+	dir              string       // directory of dumps; "" means no dumps
+	dumps            atomic.Int64 // written for lack of memory, and left out since they were too many
+	others           func() (alloc.Bytes, error)
+	untrackedAtStart alloc.Bytes
+}
+
+const (
+	maxOOMSites = 10
+	maxStuck    = 3
+)
+
+// outOfMemory returns the error of an allocation that failed for lack of memory,
+// and tells the history.
+func (t *MemTracker) outOfMemory(err error, stack tables.StackID, on alloc.Stream, x tables.Tensor) error {
+	here, now := t.sections.goroutine(), t.now()
+	t.mu.Lock()
+	section := t.sections.at(here).pathID()
+	own := x.Clone()
+	e := &OutOfMemoryError{OOM: snapshot.OOM{
+		Group: snapshot.Group{Kind: own.Kind, DType: own.DType, Shape: own.Shape}, Section: t.sections.paths.names[section],
+	}}
+	if !t.ledger.Closed {
+		t.history.Add(tables.EventEntry{Since: now, Action: mem.OutOfMemory, Allocated: x.Each, Stack: stack, Section: uint16(section), Stream: t.ledger.Streams.At(on)})
+	}
+	t.mu.Unlock()
+	if !errors.As(err, &e.device) {
+		e.device = t.unknownOutOfMemory(x.Each, err)
+	}
+	t.explain(e)
+	if t.failing.dir != "" {
+		e.Dump, e.dumpErr = t.dumpOutOfMemory(e)
+	}
+	return e
+}
+
+// unknownOutOfMemory makes the error of a device that says only that it is full.
+func (t *MemTracker) unknownOutOfMemory(requested alloc.Bytes, err error) *alloc.OutOfMemoryError {
+	return &alloc.OutOfMemoryError{
+		Device:    t.name,
+		Requested: requested, Free: -1, Total: -1, Reserved: -1, Allocated: -1, LargestInactive: -1, Err: err,
+	}
+}
+
+// explain adds to an error all that the tracker knows.
+func (t *MemTracker) explain(e *OutOfMemoryError) {
+	levels := t.levels()
+	e.Requested, e.Free, e.Total = e.device.Requested, e.device.Free, e.device.Total
+	e.Reserved, e.LargestInactive = e.device.Reserved, e.device.LargestInactive
+	e.Inactive, e.Others = -1, -1
+	if t.cache != nil {
+		e.Inactive = t.cache.Stats().Inactive.Bytes.Current
+		if e.Reserved < 0 { // the error is not the cache's own
+			e.Reserved = levels.Reserved
+		}
+	}
+	if t.failing.others != nil {
+		if others, err := t.failing.others(); err == nil {
+			e.Others = others
+		}
+	}
+	e.Untracked = levels.Untracked()
+	e.Elsewhere = t.cachedElsewhere()
+	e.CallSites = t.largestLines(maxOOMSites)
+	why := causeOf(&e.OOM, t.failing.untrackedAtStart)
+	e.Advice = why.advice(&e.OOM)
+	if why == fragmented {
+		e.stuck = t.stuck(maxStuck)
+	}
+}
+
+// cachedElsewhere returns what other trackers' caches could give back to this
+// tracker's device.
+func (t *MemTracker) cachedElsewhere() (bytes alloc.Bytes) {
+	for _, other := range t.others() {
+		if other.cache == nil || other.cache == t.cache || other.onHost != t.onHost || !sameDevice(other.device, t.device) {
+			continue
+		}
+		bytes += other.cache.Stats().Releasable
+	}
+	return bytes
+}
+
+// largestLines returns the lines of code that hold most. It costs some nanoseconds for each cell,
+// and finds names only for the lines that it returns.
+func (t *MemTracker) largestLines(n int) []mem.CallSiteTally {
+	t.mu.Lock()
+	cells := t.ledger.Cells.View()
+	t.mu.Unlock()
+	var held []mem.Tally // by line
+	cells.Read(t.mu, func(_ slab.ID, records []ledger.Cell[*MemTracker]) {
+		for i := range records {
+			c := &records[i]
+			if c.Live == 0 || c.Memory.OnHost() != t.onHost {
+				continue
+			}
+			for int(c.Line) >= len(held) {
+				held = append(held, mem.Tally{})
+			}
+			count(&held[c.Line], c.Live, alloc.Bytes(c.Live)*c.Each)
+		}
+	})
+	var lines []ledger.LineID
+	for line, sum := range held {
+		if sum.Count != 0 {
+			lines = append(lines, ledger.LineID(line))
+		}
+	}
+	slices.SortFunc(lines, func(x, y ledger.LineID) int { return cmp.Compare(held[y].Bytes, held[x].Bytes) })
+	lines = lines[:min(n, len(lines))]
+	largest := make([]mem.CallSiteTally, len(lines))
+	for i, line := range lines {
+		largest[i] = mem.CallSiteTally{Frame: t.stacks.Frame(line), Tally: held[line]}
+	}
+	return largest
+}
+
+// maxCheap is how many buffers, call sites and blocks a failed allocation looks through to
+// explain itself: a millisecond or two of work.
+const maxCheap = 10_000
+
+// stuck returns the lines that keep the most inactive memory in use, or nil if finding them would
+// take long.
+func (t *MemTracker) stuck(n int) []explain.Line {
+	if t.cache == nil || t.closed.Load() {
+		return nil
+	}
+	t.mu.Lock()
+	stats := t.locked.Stats()
+	cheap := t.ledger.Cells.Len() <= maxCheap && stats.Allocated.Count.Current+stats.Inactive.Count.Current <= maxCheap
+	t.mu.Unlock()
+	if !cheap {
+		return nil
+	}
+	lines := explain.Snapshot(t.Snapshot()).Lines
+	return lines[:min(n, len(lines))]
+}
+
+// dumpOutOfMemory writes the dump of one of the first failures: they tell most,
+// and a program that fails over and over must not write forever.
+func (t *MemTracker) dumpOutOfMemory(e *OutOfMemoryError) (string, error) {
+	if t.failing.dumps.Add(1) > int64(t.dumps.max) {
+		return "", fmt.Errorf("%d were written already: see Config.MaxDumps", t.dumps.max)
+	}
+	d, err := t.newDump(e.Error())
+	if err != nil {
+		return "", err
+	}
+	d.OOM = &e.OOM
+	return t.dumps.save(t.failing.dir, d)
 }
 
 // cause is why an allocation failed, as well as the figures show it.

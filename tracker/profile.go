@@ -2,23 +2,15 @@ package tracker
 
 import (
 	"strings"
+	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/saturate"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
-
-// Profile returns the sections that have ended, added up by path and sorted as a tree. It waits
-// until the device has done their work.
-func (t *MemTracker) Profile() sections.Profile {
-	if t.closed.Load() {
-		t.usedAfterClose("Profile")
-	}
-	t.readDeviceTimes(0)
-	return t.profile()
-}
 
 // profile is Profile without waiting.
 func (t *MemTracker) profile() sections.Profile {
@@ -85,6 +77,21 @@ func (n *profileNode) appendTo(rows sections.Profile) sections.Profile {
 	return rows
 }
 
+// pathStats is the sum of all ended sections with one path.
+type pathStats struct {
+	calls         int64
+	stack         tables.StackID // who opened the last
+	time          time.Duration
+	deviceTime    time.Duration
+	timed         int64 // calls with a device time
+	cpuTime       knownSum[time.Duration]
+	allocated     mem.Tally
+	freed         mem.Tally
+	peak, ownPeak alloc.Bytes           // the highest of all
+	rss, heap     knownSum[alloc.Bytes] // consumed
+	live          mem.Tally             // buffers allocated in the path itself, alive now
+}
+
 func (s *pathStats) row(path string, site mem.Frame, stack mem.Stack) sections.Row {
 	r := sections.Row{
 		Measured: sections.Measured{
@@ -102,76 +109,91 @@ func (s *pathStats) row(path string, site mem.Frame, stack mem.Stack) sections.R
 	return r
 }
 
-// String prints what the section measured, or what it has measured so far: see sections.Data. It does not
-// wait for the device.
-func (s *Section) String() string {
-	if s.tracker == nil {
-		return "no section: a MemTracker begins them"
-	}
-	data, _ := s.data()
-	return data.String()
-}
-
-// Data returns what the section measured, or what it has measured so far if it is open. For an
-// ended section it waits until the device has done the work that was queued in it.
-func (s *Section) Data() sections.Data {
-	data, timed := s.data()
-	if timed {
-		data.DeviceTime = s.device.read()
-	}
-	return data
-}
-
-// data is Data without the device's time. timed reports whether that can be read.
-func (s *Section) data() (data sections.Data, timed bool) {
-	m, done := s.completed()
-	if !done {
-		m = s.soFar()
-	}
-	data = sections.Data{
-		Measured: sections.Measured{
-			Path: s.path, CallSite: s.tracker.stacks.Site(s.stack), Stack: s.tracker.stacks.Stack(s.stack),
-			Time: max(0, m.to.at-s.from.at), CPUTime: -1, DeviceTime: -1,
-			Allocated: m.own.allocated, Freed: m.own.freed, OwnPeak: m.own.peak,
-		},
-		Start: s.tracker.start.Add(s.from.at), Incomplete: m.incomplete,
-		GPU:  sections.MemoryUse{Before: s.from.gpu, Used: m.to.gpu, Peak: m.peak.gpu},
-		RSS:  residentUse(s.from.host, m.to.host, m.peak.host),
-		Heap: sections.MemoryUse{Before: s.from.host.Heap, Used: m.to.host.Heap, Peak: -1},
-	}
+// add counts a section that has ended. The sums stop at the bounds of 64 bits.
+func (p *pathStats) add(s *section) {
+	m := &s.final
+	p.calls++
+	p.stack = s.stack
+	p.time = saturate.Add(p.time, max(0, m.to.at-s.from.at)) // a clock may jump
 	if s.from.cpu >= 0 && m.to.cpu >= 0 {
-		data.CPUTime = max(0, m.to.cpu-s.from.cpu)
+		p.cpuTime.add(max(0, m.to.cpu-s.from.cpu))
 	}
-	return data, m.timed
+	p.allocated = p.allocated.Add(m.own.allocated)
+	p.freed = p.freed.Add(m.own.freed)
+	p.peak = max(p.peak, m.peak.gpu)
+	p.ownPeak = max(p.ownPeak, m.own.peak)
+	if s.from.host.Resident >= 0 && m.to.host.Resident >= 0 {
+		p.rss.add(m.to.host.Resident - s.from.host.Resident)
+	}
+	if s.from.host.Heap >= 0 && m.to.host.Heap >= 0 {
+		p.heap.add(m.to.host.Heap - s.from.host.Heap)
+	}
 }
 
-// soFar measures an open section.
-func (s *Section) soFar() measures {
-	t := s.tracker
-	now := moment{cpu: t.sections.host.CPU(), host: t.sections.host.Read()}
-	now.at = t.now()
-	t.lockSections()
-	defer t.unlockSections()
-	if s.done { // by now
-		return s.final
+func (p *pathStats) addDeviceTime(d time.Duration) {
+	if d >= 0 {
+		p.deviceTime = saturate.Add(p.deviceTime, d)
+		p.timed++
 	}
-	now.gpu = t.ledger.Current.Bytes
-	return measures{to: now, peak: s.peak(), own: s.own}
 }
 
-// residentUse returns the use between two readings. mark is the peak since the section began, if it
-// is known. Without it, the process's peak is the section's if it rose in between; otherwise it is
-// only an upper bound.
-func residentUse(from, to host.Memory, mark alloc.Bytes) sections.MemoryUse {
-	use := sections.MemoryUse{Before: from.Resident, Used: to.Resident, Peak: -1}
+// knownSum is a sum that leaves out unknown values.
+type knownSum[T ~int64] struct {
+	sum T
+	any bool
+}
+
+func (k *knownSum[T]) add(n T) { k.sum, k.any = saturate.Add(k.sum, n), true }
+
+// get returns nil if nothing is known.
+func (k knownSum[T]) get() *T {
+	if !k.any {
+		return nil
+	}
+	return &k.sum
+}
+
+// count adds buffers to a sum.
+func count(sum *mem.Tally, buffers int64, bytes alloc.Bytes) {
+	*sum = sum.Add(mem.Tally{Count: buffers, Bytes: bytes})
+}
+
+// paths numbers the paths of sections. Numbers are not given back.
+type paths struct {
+	names []string // only ever appended to, so that a copy of the slice stays good
+	ids   map[string]uint32
+}
+
+const (
+	noPath    uint32 = iota // outside of all sections
+	otherPath               // beyond the bounds
+
+	maxPaths      = 1 << 14
+	maxPathLength = 1 << 10
+)
+
+func newPaths() paths {
+	p := paths{ids: make(map[string]uint32)}
+	p.add("")
+	p.add("other")
+	return p
+}
+
+func (p *paths) add(path string) uint32 {
+	id := uint32(len(p.names))
+	p.names = append(p.names, path)
+	p.ids[path] = id
+	return id
+}
+
+// at returns the number of a path. Paths that are too many or too long are one.
+func (p *paths) at(path string) uint32 {
+	id, ok := p.ids[path]
 	switch {
-	case mark > 0 && to.Resident >= 0:
-		use.Peak = max(mark, from.Resident, to.Resident)
-	case from.Peak < 0 || to.Peak < 0:
-	case to.Peak > from.Peak:
-		use.Peak = to.Peak
-	default:
-		use.Peak, use.PeakAtMost = from.Peak, true // the kernel's figure may fall a little
+	case ok:
+		return id
+	case len(p.names) >= maxPaths || len(path) > maxPathLength:
+		return otherPath
 	}
-	return use
+	return p.add(path)
 }

@@ -1,15 +1,21 @@
 package tracker
 
 import (
+	"context"
 	"runtime"
-	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+	"github.com/gpumemtrack/gpumemtrack/internal/saturate"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
 // Section measures the memory and time of a stretch of a program, from MemTracker.Section to
@@ -40,20 +46,6 @@ type Section struct {
 	section
 }
 
-// Section begins a section. It is part of the calling goroutine's innermost open section, if
-// there is one. The name may contain slashes: "features/conv1". At most about 16,000 different
-// paths are kept; later ones are counted as "other".
-//
-// After Close a section measures nothing, its data says so, and Config.Logger gets one line.
-func (t *MemTracker) Section(name string) *Section {
-	return t.beginSection(tables.StackID(t.stacks.Table.Capture(1)), nil, name)
-}
-
-// Do runs f in a section of that name, and returns the section, which has ended.
-func (t *MemTracker) Do(name string, f func()) *Section {
-	return t.beginSection(tables.StackID(t.stacks.Table.Capture(1)), nil, name).run(f)
-}
-
 // Section begins a part of s, in any goroutine.
 func (s *Section) Section(name string) *Section {
 	return s.tracker.beginSection(tables.StackID(s.tracker.stacks.Table.Capture(1)), s, name)
@@ -65,71 +57,38 @@ func (s *Section) run(f func()) *Section {
 	return s
 }
 
-// beginSection measures and opens a section. Without a parent it is a part of the
-// goroutine's innermost.
-func (t *MemTracker) beginSection(stack tables.StackID, parent *Section, name string) *Section {
-	s := &Section{tracker: t, section: section{stack: stack, goroutine: callstack.Goroutine(), parent: parent.state()}}
-	if t.closed.Load() {
-		s.from.at = t.now()
-		s.pass(s.parent.pathOf(name), beganClosed)
-		t.usedAfterClose("Section")
-		return s
+// Bind returns a function that calls f as a part of the section's work, in any goroutine: what
+// f allocates and frees counts for s and carries its path, and a section that f begins is a
+// part of s. When f returns, its goroutine is back in its own sections. Use it with an
+// errgroup or a go statement:
+//
+//	step := tr.Section("step")
+//	defer step.End()
+//	var group errgroup.Group
+//	group.Go(step.Bind(load))
+//	group.Go(step.Bind(copy))
+//	err := group.Wait()
+//
+// The function may be called any number of times and by many goroutines at once. If s has
+// ended, the work counts for the innermost section around s that is still open, if there is
+// one. Goroutines that f starts are not part of s. The error is f's.
+func (s *Section) Bind(f func() error) func() error {
+	return func() error {
+		in := &frame{section: &s.section, bound: true}
+		s.tracker.enterFrame(in)
+		defer s.tracker.leaveFrame(in)
+		return f()
 	}
-	if t.sections.config.GCBefore {
-		runtime.GC()
-	}
-	s.from.host = t.sections.host.Read()
-	s.device.start(t.sections.timer)
-	s.from.cpu = t.sections.host.CPU()
-	s.from.at = t.now()
-
-	t.lockSections()
-	forced, refused := s.open(name)
-	t.unlockSections()
-
-	if refused != "" {
-		s.device.read() // nobody else will, and it holds events of the device
-	}
-	if forced != nil {
-		t.readDeviceTimes(maxTiming)
-	}
-	t.warnSections(s, forced, refused)
-	return s
 }
 
-// open enters the section among the open ones. If there are too many, another one is ended by force
-// and returned. If refused is not empty, it says why the section measures nothing. The caller holds
-// the lock.
-func (s *Section) open(name string) (forced *section, refused string) {
-	t := s.tracker
-	if s.parent == nil {
-		s.parent = t.sections.around(s.goroutine)
-	}
-	path := s.parent.pathOf(name)
-	s.parent = s.parent.orOpen() // one that is done counts nothing more
-	switch {
-	case t.closed.Load():
-		s.pass(path, beganClosed)
-		return nil, beganClosed
-	case s.parent != nil && s.parent.depth == maxDepth:
-		s.pass(path, tooDeep)
-		return nil, tooDeep
-	}
-	s.depth = 1
-	if s.parent != nil {
-		s.depth += s.parent.depth
-	}
-	s.id = t.sections.path(path)
-	s.path = t.sections.paths.names[s.id]
-	s.from.gpu = t.ledger.Current.Bytes
-	if t.sections.open.Load() == maxOpen {
-		forced = t.sections.oldest
-		t.forceSection(forced, s.from.at, tooMany)
-	}
-	t.sections.begin(&s.section)
-	t.history.Add(s.event(mem.SectionBegan, s.from.at))
-	return forced, ""
+func (t *MemTracker) sectionContext(ctx context.Context, stack tables.StackID, name string) (context.Context, *Section) {
+	parent, _ := ctx.Value(sectionKey{t}).(*Section)
+	s := t.beginSection(stack, parent, name)
+	return context.WithValue(ctx, sectionKey{t}, s), s
 }
+
+// sectionKey is the key under which a context carries a tracker's section.
+type sectionKey struct{ tracker *MemTracker }
 
 // End ends the section. It waits for the device only if the device times of many ended
 // sections were not read, or if the tracker is closed. A second End does nothing.
@@ -169,59 +128,84 @@ func (s *Section) End() {
 	}
 }
 
-// warnSections tells the logger, once of each, that Ends seem to be missing. The
-// caller holds no lock.
-func (t *MemTracker) warnSections(opened *Section, forced *section, refused string) {
+// Data returns what the section measured, or what it has measured so far if it is open. For an
+// ended section it waits until the device has done the work that was queued in it.
+func (s *Section) Data() sections.Data {
+	data, timed := s.data()
+	if timed {
+		data.DeviceTime = s.device.read()
+	}
+	return data
+}
+
+// String prints what the section measured, or what it has measured so far: see sections.Data. It does not
+// wait for the device.
+func (s *Section) String() string {
+	if s.tracker == nil {
+		return "no section: a MemTracker begins them"
+	}
+	data, _ := s.data()
+	return data.String()
+}
+
+// data is Data without the device's time. timed reports whether that can be read.
+func (s *Section) data() (data sections.Data, timed bool) {
+	m, done := s.completed()
+	if !done {
+		m = s.soFar()
+	}
+	data = sections.Data{
+		Measured: sections.Measured{
+			Path: s.path, CallSite: s.tracker.stacks.Site(s.stack), Stack: s.tracker.stacks.Stack(s.stack),
+			Time: max(0, m.to.at-s.from.at), CPUTime: -1, DeviceTime: -1,
+			Allocated: m.own.allocated, Freed: m.own.freed, OwnPeak: m.own.peak,
+		},
+		Start: s.tracker.start.Add(s.from.at), Incomplete: m.incomplete,
+		GPU:  sections.MemoryUse{Before: s.from.gpu, Used: m.to.gpu, Peak: m.peak.gpu},
+		RSS:  residentUse(s.from.host, m.to.host, m.peak.host),
+		Heap: sections.MemoryUse{Before: s.from.host.Heap, Used: m.to.host.Heap, Peak: -1},
+	}
+	if s.from.cpu >= 0 && m.to.cpu >= 0 {
+		data.CPUTime = max(0, m.to.cpu-s.from.cpu)
+	}
+	return data, m.timed
+}
+
+// soFar measures an open section.
+func (s *Section) soFar() measures {
+	t := s.tracker
+	now := moment{cpu: t.sections.host.CPU(), host: t.sections.host.Read()}
+	now.at = t.now()
+	t.lockSections()
+	defer t.unlockSections()
+	if s.done { // by now
+		return s.final
+	}
+	now.gpu = t.ledger.Current.Bytes
+	return measures{to: now, peak: s.peak(), own: s.own}
+}
+
+func (s *Section) completed() (m measures, done bool) {
+	s.tracker.mu.Lock()
+	defer s.tracker.mu.Unlock()
+	return s.final, s.done
+}
+
+// residentUse returns the use between two readings. mark is the peak since the section began, if it
+// is known. Without it, the process's peak is the section's if it rose in between; otherwise it is
+// only an upper bound.
+func residentUse(from, to host.Memory, mark alloc.Bytes) sections.MemoryUse {
+	use := sections.MemoryUse{Before: from.Resident, Used: to.Resident, Peak: -1}
 	switch {
-	case refused == beganClosed:
-		t.usedAfterClose("Section")
-	case refused == tooDeep && !t.sections.toldDeep.Swap(true):
-		t.report.Log.Warn("gpumemtrack: sections are opened in each other, 256 deep; is an End missing?",
-			"section", opened.path, "at", t.stacks.Site(opened.stack).String())
-	case forced != nil && !t.sections.toldMany.Swap(true):
-		t.report.Log.Warn("gpumemtrack: 65,536 sections are open, and the oldest was ended by force; is an End missing?",
-			"section", forced.path, "at", t.stacks.Site(forced.stack).String())
+	case mark > 0 && to.Resident >= 0:
+		use.Peak = max(mark, from.Resident, to.Resident)
+	case from.Peak < 0 || to.Peak < 0:
+	case to.Peak > from.Peak:
+		use.Peak = to.Peak
+	default:
+		use.Peak, use.PeakAtMost = from.Peak, true // the kernel's figure may fall a little
 	}
-}
-
-// readDeviceTimes adds the device times of ended sections to their paths' sums, if more than limit
-// sections are waiting: all of them if limit is 0, otherwise the older half. When it returns, these
-// times are counted, even if another goroutine read them.
-func (t *MemTracker) readDeviceTimes(limit int) {
-	t.mu.Lock()
-	waiting := t.sections.timing
-	if len(waiting) <= limit {
-		t.mu.Unlock()
-		return
-	}
-	batch := slices.Clone(waiting[:len(waiting)-limit/2])
-	t.mu.Unlock()
-
-	for _, d := range batch {
-		d.read()
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed.Load() {
-		return
-	}
-	for _, d := range batch {
-		if !d.counted {
-			d.counted = true
-			t.sections.statsOf(d.path).addDeviceTime(d.elapsed)
-		}
-	}
-	t.sections.timing = slices.DeleteFunc(t.sections.timing, func(d *deviceTime) bool { return d.counted })
-}
-
-// forceSection ends a section whose End may never come. The caller holds the lock.
-func (t *MemTracker) forceSection(in *section, now time.Duration, why string) {
-	in.device.abandoned = in.claimed.CompareAndSwap(false, true)
-	t.sections.finish(in, moment{now, -1, t.ledger.Current.Bytes, host.Unknown}, 0, why)
-	if in.device.abandoned {
-		t.sections.queueTime(in)
-	}
-	t.history.Add(in.event(mem.SectionEnded, now))
+	return use
 }
 
 // state returns what the tracker knows of s; nil of nil.
@@ -232,30 +216,187 @@ func (s *Section) state() *section {
 	return &s.section
 }
 
-// lockSections locks the tracker and brings the peaks of the open sections up to
-// date. No allocation waits for the kernel.
-func (t *MemTracker) lockSections() {
-	s := &t.sections
-	mark := alloc.Bytes(0)
-	if s.config.Host == "peak" {
-		s.hostMark.Lock()
-		mark = s.host.ResetPeak()
-	}
-	t.mu.Lock()
-	s.hostPeaks.raise(mark)
-	s.gpuPeaks.raise(t.ledger.High)
-	t.ledger.High = t.ledger.Current.Bytes
+// section is what the tracker knows about a Section.
+type section struct {
+	stack     tables.StackID
+	goroutine uint64
+	device    deviceTime
+	claimed   atomic.Bool // set by whoever ends the section
+
+	// The rest is guarded by the tracker's mutex, until the section is done.
+	path           string
+	id             uint32 // number of the path
+	span           uint64
+	depth          int
+	parent         *section // the innermost around it that was open when it began
+	frame          frame    // its place in its goroutine
+	older, younger *section // neighbours among the open sections, in the order in which they began
+	gpu            run      // its place among the peaks of device memory
+	host           *run     // nil unless the kernel's mark is reset
+	from           moment
+	own            ownMemory
+	done           bool     // it counts no more, and what it measured is final
+	final          measures // once it is done
 }
 
-func (t *MemTracker) unlockSections() {
-	t.mu.Unlock()
-	if t.sections.config.Host == "peak" {
-		t.sections.hostMark.Unlock()
+func (s *section) event(action mem.Action, since time.Duration) tables.EventEntry {
+	return tables.EventEntry{Since: since, Action: action, Section: uint16(s.id), Stack: s.stack, Allocated: alloc.Bytes(s.span)}
+}
+
+// peak is the highest levels so far. The caller has them brought up to date.
+func (s *section) peak() high {
+	peak := high{gpu: s.gpu.whole().peak}
+	if s.host != nil {
+		peak.host = s.host.whole().peak
+	}
+	return peak
+}
+
+// orOpen returns the section or, if it has ended, the innermost section around it that has not; nil
+// if all have.
+func (in *section) orOpen() *section {
+	for in != nil && in.done {
+		in = in.parent
+	}
+	return in
+}
+
+// pathID returns the path of a section; a nil section stands for the outside of all.
+func (in *section) pathID() uint32 {
+	if in == nil {
+		return noPath
+	}
+	return in.id
+}
+
+// pathOf returns the path of a part of the section.
+func (in *section) pathOf(name string) string {
+	if name == "" {
+		name = "unnamed"
+	}
+	if in == nil {
+		return name
+	}
+	return in.path + "/" + name
+}
+
+// pass makes s a section that measures nothing.
+func (s *section) pass(path, why string) {
+	if len(path) > maxPathLength {
+		path = "other"
+	}
+	s.path, s.done = path, true
+	s.from.cpu, s.from.gpu, s.from.host = -1, -1, host.Unknown
+	s.final = measures{to: s.from, peak: high{gpu: -1}, incomplete: why}
+	s.device.abandoned = true
+	s.claimed.Store(true)
+}
+
+func placeOf(stack tables.StackID, in *section, stream uint8) ledger.Place {
+	return ledger.Place{Place: tables.Place{Stack: stack, Section: in.pathID()}, Stream: stream}
+}
+
+// moment is the memory at the beginning or the end of a section.
+type moment struct {
+	at   time.Duration // since the tracker's start
+	cpu  time.Duration // of the process; -1 if unknown
+	gpu  alloc.Bytes   // requested bytes of the live buffers
+	host host.Memory
+}
+
+// high is the highest levels of a stretch of time.
+type high struct {
+	gpu  alloc.Bytes
+	host alloc.Bytes // 0 unless the kernel's mark is reset at each section
+}
+
+// measures are what was measured during a section.
+type measures struct {
+	to         moment
+	peak       high
+	own        ownMemory
+	timed      bool   // the device may be asked
+	incomplete string // the reason, if the data is incomplete
+}
+
+const (
+	beganClosed = "it measured nothing: the tracker was closed before it began"
+	endedClosed = "the tracker was closed before it ended"
+	tooDeep     = "it measured nothing: it began inside of 256 sections"
+	tooMany     = "it was ended by force: 65,536 sections were open"
+)
+
+// ownMemory is what one section allocated and freed, with its parts.
+type ownMemory struct {
+	allocated, freed mem.Tally
+	level, peak      alloc.Bytes // bytes allocated minus bytes freed, and the highest value of that
+}
+
+func (o *ownMemory) allocate(bytes alloc.Bytes) {
+	count(&o.allocated, 1, bytes)
+	o.level = saturate.Add(o.level, bytes)
+	o.peak = max(o.peak, o.level)
+}
+
+// free counts a free. If the free failed, it is called again with n = -1 and negative bytes to undo
+// that.
+func (o *ownMemory) free(n int64, bytes alloc.Bytes) {
+	count(&o.freed, n, bytes)
+	o.level = saturate.Add(o.level, -bytes)
+	o.peak = max(o.peak, o.level)
+}
+
+// deviceTime is the time of a device's work in one section. The device is asked as
+// late as possible, since it answers only when the work is done.
+type deviceTime struct {
+	interval ability.Interval // nil: there is no time
+	asked    atomic.Bool      // set by the goroutine that asks the device
+	answered sync.WaitGroup
+	elapsed  time.Duration // -1 if it is not known
+
+	// Guarded by the tracker's mutex.
+	path      uint32
+	abandoned bool // whoever reads it must stop it first
+	counted   bool // its path's sum has it
+}
+
+// start marks the beginning of the work, if the device can measure time.
+func (d *deviceTime) start(timer ability.Timer) {
+	if timer == nil {
+		return
+	}
+	if interval, err := timer.StartInterval(); err == nil {
+		d.interval, d.elapsed = interval, -1
+		d.answered.Add(1)
 	}
 }
 
-func (s *Section) completed() (m measures, done bool) {
-	s.tracker.mu.Lock()
-	defer s.tracker.mu.Unlock()
-	return s.final, s.done
+// stop marks the end of the work.
+func (d *deviceTime) stop() {
+	if d.interval != nil && d.interval.Stop() != nil {
+		d.interval = nil
+	}
+}
+
+// read waits for the work's end and returns its time, or -1. It comes after stop,
+// or when the section was abandoned.
+func (d *deviceTime) read() time.Duration {
+	if d.interval == nil {
+		return -1
+	}
+	if d.asked.CompareAndSwap(false, true) {
+		d.ask()
+	}
+	d.answered.Wait()
+	return d.elapsed
+}
+
+func (d *deviceTime) ask() {
+	defer d.answered.Done()
+	if d.abandoned && d.interval.Stop() != nil {
+		return
+	}
+	if elapsed, err := d.interval.Elapsed(); err == nil && !d.abandoned {
+		d.elapsed = elapsed
+	}
 }

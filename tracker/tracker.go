@@ -2,16 +2,22 @@ package tracker
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
+	"github.com/gpumemtrack/gpumemtrack/internal/clock"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
@@ -19,7 +25,57 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/report"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
+
+// MemTracker allocates memory of one device and keeps a ledger of every live buffer. Its
+// methods may be called from any goroutine.
+type MemTracker struct {
+	device alloc.Device // the cache, if there is one
+	name   string       // the device's, and its ordinal
+	sized  sizedAllocator
+	// streamed is a device that knows of streams; else nil.
+	streamed alloc.StreamAllocator
+	cache    *cache.Cache
+	locked   cachelock.Cache // the cache, for calls with mu held
+	owned    bool            // the cache is the tracker's own
+	opened   *openedDevice
+	freed    *freedMemory  // nil without Config.FindLateWrites
+	onHost   bool          // the device's memory is the host's
+	memory   atomic.Uint32 // alloc.Memory of the device
+	findLost bool
+	freeLost bool
+
+	origin snapshot.Origin
+	start  time.Time
+	began  time.Duration // clock.Now at start
+	clock  func() time.Time
+	stacks *ledger.Stacks
+
+	reportPath string // path of the report's file; "" if there is none, or if Config.Report shows the report
+	toldReport atomic.Bool
+
+	marking sync.Mutex // one Track at a time; taken before mu
+	marks   int
+	report  report.Report
+	recent  recentMarks
+
+	failing failing
+	dumps   dumping
+
+	// mu is the cache's own lock if there is a cache, so that the cache and the ledger change in
+	// one step. No foreign code is called while it is held, not even the clock.
+	mu       *spinlock.Mutex
+	ledger   ledger.Ledger[*MemTracker]
+	history  ledger.History
+	sections sectionTable
+	everLost int64
+	closed   atomic.Bool // written under mu
+
+	toldClosed atomic.Bool // see usedAfterClose
+}
 
 // New returns a tracker over cfg.Device and starts its report. The error says that the device
 // could not be opened, or that the report could not be written.
@@ -101,42 +157,6 @@ func (t *MemTracker) addCache(none bool) (err error) {
 	return nil
 }
 
-// segment adds to the history what the tracker's own cache and the driver did. The caller holds the lock.
-func (t *MemTracker) segment(e cachelock.Event) {
-	action := mem.SegmentAllocated
-	switch e.Action {
-	case cachelock.SegmentAlloc, cachelock.SegmentMap:
-	case cachelock.SegmentFree, cachelock.SegmentUnmap:
-		action = mem.SegmentFreed
-	case cachelock.Retry:
-		action = mem.Retried
-	default: // a request that failed: see outOfMemory
-		return
-	}
-	if t.freed != nil && action == mem.SegmentFreed {
-		t.freed.gone = append(t.freed.gone, piece{ptr: e.Ptr, size: e.Size})
-	}
-	t.happened(action, e.Ptr, e.Size, e.Stream)
-}
-
-// reusable adds to the history that nothing uses a freed block any more. The caller holds the lock.
-func (t *MemTracker) reusable(p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
-	t.happened(mem.FreeCompleted, p, n, s)
-}
-
-// happened adds to the history what the cache did. If that is a cache of host memory it adds nothing, because
-// reserved memory is the device's. The caller holds the lock.
-func (t *MemTracker) happened(action mem.Action, p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
-	if t.ledger.Closed || t.onHost {
-		return
-	}
-	now := t.history.Latest
-	if t.clock == nil {
-		now = t.now()
-	}
-	t.history.Add(tables.EventEntry{Since: now, Action: action, Ptr: p, Allocated: n, Stream: t.ledger.Streams.At(s)})
-}
-
 // openReport makes the report's file, if there is to be one, and writes the
 // first lines.
 func (t *MemTracker) openReport(cfg Config) error {
@@ -176,23 +196,137 @@ func (t *MemTracker) describe(total alloc.Bytes) string {
 	return name + ", " + total.String()
 }
 
-// String names the device and says what is live: "Simulated GPU [0]: 41 buffers, 145.0 MiB live, peak 146.8 MiB".
-func (t *MemTracker) String() string {
-	if t.mu == nil {
-		return "no tracker: New makes one"
-	}
-	t.mu.Lock()
-	live, peak, closed := t.ledger.Current, t.ledger.Peak, t.ledger.Closed
-	t.mu.Unlock()
-	name := text.Line(t.describe(-1))
-	if closed {
-		return name + ": closed"
-	}
-	return fmt.Sprintf("%s: %v live, peak %v", name, live, peak.Bytes)
+// Track makes a mark: it compares the live buffers with those at the previous mark, appends
+// the difference to the report, and returns it when the report is written. An error of writing
+// the report does not stop the program: see Err.
+//
+// Its cost depends on the groups that changed since the previous mark, not on the live
+// buffers.
+func (t *MemTracker) Track() *snapshot.Mark {
+	return t.track(tables.StackID(t.stacks.Table.Capture(1)))
 }
 
-// Device returns the device that the tracker allocates from: its cache, if it has one.
-func (t *MemTracker) Device() alloc.Device { return t.device }
+// WaitMark returns the oldest kept mark whose Seq is above after, and waits for one if there
+// is none. It never delays a Track: a caller that is too slow misses marks, which it can see
+// from Seq. The error is the context's, or alloc.ErrClosed when the tracker is closed.
+func (t *MemTracker) WaitMark(ctx context.Context, after int) (*snapshot.Mark, error) {
+	for {
+		m, added, err := t.recent.after(after)
+		if m != nil || err != nil {
+			return m, err
+		}
+		select {
+		case <-added:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for a mark: %w", ctx.Err())
+		}
+	}
+}
+
+// Snapshot copies the ledger and the cache's segments as of one instant. It copies some
+// hundred buffers at a time, and allocations continue in between: the wait of an Alloc or Free
+// does not depend on the number of live buffers.
+func (t *MemTracker) Snapshot() *snapshot.Snapshot { return t.snapshot(true) }
+
+// LightSnapshot returns a Snapshot without single allocations and without the cache's segments:
+// groups, call sites and levels only. Its cost depends on the number of call sites, not of buffers.
+func (t *MemTracker) LightSnapshot() *snapshot.Snapshot { return t.snapshot(false) }
+
+// Dump returns everything that the tracker knows: a Snapshot, the history up to it, the
+// latest marks, at most Config.MaxMarks, and the Profile of ended sections. It does not wait for the device. The marks are shared: do not write to them. Its WriteJSON
+// writes it as snapshot.ReadDump reads it, and the packages below tracker/export write other formats.
+func (t *MemTracker) Dump() *snapshot.Dump {
+	return t.dumpWithin(math.MaxInt64)
+}
+
+// DumpFile writes a Dump to a new file in the directory, which is created if it is missing,
+// and returns the file's path. The file appears only when it is complete.
+//
+// The directory keeps at most Config.MaxDumps files of this process; the oldest are deleted.
+// Files of other processes are kept, except unfinished files of programs that were killed. A
+// file's name has the time, the host, the process number and a counter.
+//
+// A file takes at most Config.MaxDumpBytes. A dump that would be larger loses detail until it
+// fits: first the older events and marks, then the cache's segments, the single allocations,
+// most of the other events, and the call sites that hold least. Dump.LeftOut lists what is
+// missing.
+//
+// The error says that the tracker is closed (alloc.ErrClosed) or that the file cannot be
+// written; no file is left then.
+func (t *MemTracker) DumpFile(dir, reason string) (path string, err error) {
+	d, err := t.newDump(reason)
+	if err != nil {
+		return "", err
+	}
+	return t.dumps.save(dir, d)
+}
+
+// Section begins a section. It is part of the calling goroutine's innermost open section, if
+// there is one. The name may contain slashes: "features/conv1". At most about 16,000 different
+// paths are kept; later ones are counted as "other".
+//
+// After Close a section measures nothing, its data says so, and Config.Logger gets one line.
+func (t *MemTracker) Section(name string) *Section {
+	return t.beginSection(tables.StackID(t.stacks.Table.Capture(1)), nil, name)
+}
+
+// Do runs f in a section of that name, and returns the section, which has ended.
+func (t *MemTracker) Do(name string, f func()) *Section {
+	return t.beginSection(tables.StackID(t.stacks.Table.Capture(1)), nil, name).run(f)
+}
+
+// SectionContext begins a section and returns a copy of ctx that carries it. The section is
+// part of the section of this tracker that ctx carries, in any goroutine. If ctx carries none,
+// it is part of the calling goroutine's innermost open section, as with Section. Like any
+// section it must be ended:
+//
+//	ctx, step := tr.SectionContext(ctx, "step")
+//	defer step.End()
+//	go func() {
+//		_, load := tr.SectionContext(ctx, "load") // "step/load"
+//		defer load.End()
+//		...
+//	}()
+//
+// Only SectionContext reads a context. Allocations that a goroutine makes before it begins a
+// section, and sections that it begins without the context, are not part of the section that
+// the context carries. Cancelling ctx does not end the section.
+func (t *MemTracker) SectionContext(ctx context.Context, name string) (context.Context, *Section) {
+	return t.sectionContext(ctx, tables.StackID(t.stacks.Table.Capture(1)), name)
+}
+
+// Profile returns the sections that have ended, added up by path and sorted as a tree. It waits
+// until the device has done their work.
+func (t *MemTracker) Profile() sections.Profile {
+	if t.closed.Load() {
+		t.usedAfterClose("Profile")
+	}
+	t.readDeviceTimes(0)
+	return t.profile()
+}
+
+// Leaks returns the live buffers by call stack, kind, shape, dtype and section: lost buffers
+// first, then by size. It costs as much as a Snapshot.
+func (t *MemTracker) Leaks(opts ...leaks.Option) []leaks.Leak {
+	return leaks.Live(t.Snapshot(), opts...)
+}
+
+// Suspects returns the lines of code with live buffers that look forgotten, largest first: see
+// leaks.Suspects. It needs no marks, and costs as much as a Snapshot.
+func (t *MemTracker) Suspects(opts ...leaks.Option) []leaks.Suspect {
+	return leaks.Suspects(t.Snapshot(), opts...)
+}
+
+// LateWrites returns the first late writes found, up to sixteen: see Config.FindLateWrites. Each error says how
+// many bytes were written to, where, and which lines allocated the memory, freed it and were given it next.
+func (t *MemTracker) LateWrites() []error {
+	if t.freed == nil {
+		return nil
+	}
+	t.freed.mu.Lock()
+	defer t.freed.mu.Unlock()
+	return slices.Clone(t.freed.found)
+}
 
 // ClearCache gives the memory that the cache keeps for reuse back to the driver, and returns
 // how much that was. It keeps live buffers, and inactive blocks that share a segment with them.
@@ -212,17 +346,6 @@ func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 	return t.cache.Trim()
 }
 
-// events returns a copy of the latest events, up to one instant. It leaves out old events
-// that new ones overwrite during the copy.
-func (t *MemTracker) events() tables.HistoryTables {
-	h := tables.HistoryTables{Start: t.start, Stacks: t.stacks}
-	h.Events, h.First = t.history.Read(t.mu)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	h.Sections, h.Streams = t.sections.paths.names, t.ledger.Streams.Handles
-	return h
-}
-
 // ResetPeak makes the current level the peak.
 func (t *MemTracker) ResetPeak() {
 	t.mu.Lock()
@@ -231,6 +354,24 @@ func (t *MemTracker) ResetPeak() {
 	if t.cache != nil {
 		t.cache.ResetPeak()
 	}
+}
+
+// Device returns the device that the tracker allocates from: its cache, if it has one.
+func (t *MemTracker) Device() alloc.Device { return t.device }
+
+// String names the device and says what is live: "Simulated GPU [0]: 41 buffers, 145.0 MiB live, peak 146.8 MiB".
+func (t *MemTracker) String() string {
+	if t.mu == nil {
+		return "no tracker: New makes one"
+	}
+	t.mu.Lock()
+	live, peak, closed := t.ledger.Current, t.ledger.Peak, t.ledger.Closed
+	t.mu.Unlock()
+	name := text.Line(t.describe(-1))
+	if closed {
+		return name + ": closed"
+	}
+	return fmt.Sprintf("%s: %v live, peak %v", name, live, peak.Bytes)
 }
 
 // Err returns the first error of writing the report, or nil.
@@ -282,4 +423,108 @@ func (t *MemTracker) shut(now time.Duration) (timing []*deviceTime, last *report
 	t.history.Close()
 	t.mu.Unlock()
 	return timing, t.report.End(), nil
+}
+
+// giveBack gives back what a closed tracker's cache still holds, and closes a
+// device of its own once no buffer is live. A cache that the caller made is the
+// caller's to empty.
+func (t *MemTracker) giveBack() (err error) {
+	if t.owned {
+		_, err = t.cache.Trim()
+	}
+	t.mu.Lock()
+	last := t.ledger.Buffers == 0
+	t.mu.Unlock()
+	if err == nil && last {
+		err = t.opened.close()
+	}
+	return err
+}
+
+// freedAfterClose gives the memory of a free after Close back to the driver, once the work of other streams
+// on it is done. The free itself has succeeded: an error of the driver is only logged, and the next free
+// tries again.
+func (t *MemTracker) freedAfterClose() {
+	if t.owned {
+		if stats := t.cache.Stats(); stats.Releasable == 0 && stats.Pending.Count.Current == 0 {
+			return
+		}
+	}
+	if err := t.giveBack(); err != nil {
+		t.report.Log.Warn("gpumemtrack: memory freed after Close could not be given back to the driver", "err", err)
+	}
+}
+
+// usedAfterClose logs once that the program still uses a tracker that it has closed. The caller
+// holds no lock.
+func (t *MemTracker) usedAfterClose(what string) {
+	if t.toldClosed.CompareAndSwap(false, true) {
+		t.report.Log.Warn("gpumemtrack: used after Close: a closed tracker knows nothing", "called", what)
+	}
+}
+
+// startClock begins to count the time. In a bubble of testing/synctest it asks package time, whose times have no monotonic
+// reading there: the processor's counter does not wait with the bubble.
+func (t *MemTracker) startClock() {
+	if t.clock == nil && t.start == t.start.Round(0) {
+		t.clock = time.Now
+	}
+	if t.clock != nil {
+		t.start = t.clock()
+		return
+	}
+	t.began = clock.Now()
+}
+
+// now returns the time since the tracker's start. Call it before taking the lock: the clock may be
+// anybody's code.
+func (t *MemTracker) now() time.Duration {
+	if t.clock != nil {
+		return t.clock().Sub(t.start)
+	}
+	return clock.Now() - t.began
+}
+
+// tick tells the history the time. Events that are added where the clock may not be asked, as by
+// segment, get this time.
+func (t *MemTracker) tick(now time.Duration) {
+	t.mu.Lock()
+	t.history.Moment(now)
+	t.mu.Unlock()
+}
+
+// segment adds to the history what the tracker's own cache and the driver did. The caller holds the lock.
+func (t *MemTracker) segment(e cachelock.Event) {
+	action := mem.SegmentAllocated
+	switch e.Action {
+	case cachelock.SegmentAlloc, cachelock.SegmentMap:
+	case cachelock.SegmentFree, cachelock.SegmentUnmap:
+		action = mem.SegmentFreed
+	case cachelock.Retry:
+		action = mem.Retried
+	default: // a request that failed: see outOfMemory
+		return
+	}
+	if t.freed != nil && action == mem.SegmentFreed {
+		t.freed.gone = append(t.freed.gone, piece{ptr: e.Ptr, size: e.Size})
+	}
+	t.happened(action, e.Ptr, e.Size, e.Stream)
+}
+
+// reusable adds to the history that nothing uses a freed block any more. The caller holds the lock.
+func (t *MemTracker) reusable(p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
+	t.happened(mem.FreeCompleted, p, n, s)
+}
+
+// happened adds to the history what the cache did. If that is a cache of host memory it adds nothing, because
+// reserved memory is the device's. The caller holds the lock.
+func (t *MemTracker) happened(action mem.Action, p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
+	if t.ledger.Closed || t.onHost {
+		return
+	}
+	now := t.history.Latest
+	if t.clock == nil {
+		now = t.now()
+	}
+	t.history.Add(tables.EventEntry{Since: now, Action: action, Ptr: p, Allocated: n, Stream: t.ledger.Streams.At(s)})
 }

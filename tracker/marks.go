@@ -1,9 +1,9 @@
 package tracker
 
 import (
-	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
@@ -12,16 +12,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
-
-// Track makes a mark: it compares the live buffers with those at the previous mark, appends
-// the difference to the report, and returns it when the report is written. An error of writing
-// the report does not stop the program: see Err.
-//
-// Its cost depends on the groups that changed since the previous mark, not on the live
-// buffers.
-func (t *MemTracker) Track() *snapshot.Mark {
-	return t.track(tables.StackID(t.stacks.Table.Capture(1)))
-}
 
 func (t *MemTracker) track(caller tables.StackID) *snapshot.Mark {
 	m, queued, open := t.mark(caller)
@@ -67,23 +57,6 @@ func (t *MemTracker) mark(caller tables.StackID) (m *snapshot.Mark, queued *repo
 	return m, t.report.Add(m), true
 }
 
-// WaitMark returns the oldest kept mark whose Seq is above after, and waits for one if there
-// is none. It never delays a Track: a caller that is too slow misses marks, which it can see
-// from Seq. The error is the context's, or alloc.ErrClosed when the tracker is closed.
-func (t *MemTracker) WaitMark(ctx context.Context, after int) (*snapshot.Mark, error) {
-	for {
-		m, added, err := t.recent.after(after)
-		if m != nil || err != nil {
-			return m, err
-		}
-		select {
-		case <-added:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for a mark: %w", ctx.Err())
-		}
-	}
-}
-
 // changesAtOnce is how many are told of without a pause.
 const changesAtOnce = 256
 
@@ -104,4 +77,71 @@ func (t *MemTracker) changes() (all []ledger.CellChange) {
 		}
 	}
 	return all
+}
+
+// recentMarks keeps the latest marks. Readers come and take them: Track only
+// adds one and wakes who waits, so that a slow reader holds up nobody, and misses marks.
+type recentMarks struct {
+	max int
+
+	mu     sync.Mutex
+	kept   []*snapshot.Mark // oldest first
+	added  chan struct{}    // closed when a mark is added; nil while nobody waits
+	closed bool
+}
+
+const defaultMaxMarks = 128
+
+func (r *recentMarks) add(m *snapshot.Mark) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.max == 0 || r.closed {
+		return
+	}
+	if len(r.kept) == r.max {
+		r.kept = slices.Delete(r.kept, 0, 1)
+	}
+	r.kept = append(r.kept, m)
+	r.wake()
+}
+
+func (r *recentMarks) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kept, r.closed = nil, true
+	r.wake()
+}
+
+// wake wakes all who wait for a mark; the caller holds r.mu.
+func (r *recentMarks) wake() {
+	if r.added != nil {
+		close(r.added)
+		r.added = nil
+	}
+}
+
+// all returns the marks kept, oldest first. They are shared.
+func (r *recentMarks) all() []*snapshot.Mark {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.kept)
+}
+
+// after returns the oldest mark kept with a number above seq, or what is closed
+// when there is another one to look at.
+func (r *recentMarks) after(seq int) (*snapshot.Mark, <-chan struct{}, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, nil, fmt.Errorf("wait for a mark: tracker: %w", alloc.ErrClosed)
+	}
+	for _, m := range r.kept {
+		if m.Seq > seq {
+			return m, nil, nil
+		}
+	}
+	if r.added == nil {
+		r.added = make(chan struct{})
+	}
+	return nil, r.added, nil
 }

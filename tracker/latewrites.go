@@ -245,6 +245,9 @@ func (f *freedMemory) compare(pieces []piece, next tables.StackID) {
 	}
 }
 
+// maxLateWrites bounds what is kept and logged.
+const maxLateWrites = 16
+
 // tell keeps and logs a late write.
 func (f *freedMemory) tell(p piece, at, n alloc.Bytes, next tables.StackID) {
 	t := f.t
@@ -264,18 +267,4 @@ func (f *freedMemory) tell(p piece, at, n alloc.Bytes, next tables.StackID) {
 	if kept {
 		t.report.Log.Error("gpumemtrack: " + e.Error())
 	}
-}
-
-// maxLateWrites bounds what is kept and logged.
-const maxLateWrites = 16
-
-// LateWrites returns the first late writes found, up to sixteen: see Config.FindLateWrites. Each error says how
-// many bytes were written to, where, and which lines allocated the memory, freed it and were given it next.
-func (t *MemTracker) LateWrites() []error {
-	if t.freed == nil {
-		return nil
-	}
-	t.freed.mu.Lock()
-	defer t.freed.mu.Unlock()
-	return slices.Clone(t.freed.found)
 }

@@ -16,15 +16,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Snapshot copies the ledger and the cache's segments as of one instant. It copies some
-// hundred buffers at a time, and allocations continue in between: the wait of an Alloc or Free
-// does not depend on the number of live buffers.
-func (t *MemTracker) Snapshot() *snapshot.Snapshot { return t.snapshot(true) }
-
-// LightSnapshot returns a Snapshot without single allocations and without the cache's segments:
-// groups, call sites and levels only. Its cost depends on the number of call sites, not of buffers.
-func (t *MemTracker) LightSnapshot() *snapshot.Snapshot { return t.snapshot(false) }
-
 func (t *MemTracker) snapshot(whole bool) *snapshot.Snapshot {
 	now := t.now() // before the device is asked: the clock may be code that allocates
 	s := &snapshot.Snapshot{Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal(), UUID: uuid(t.device)}
@@ -130,6 +121,27 @@ func (cut *ledgerCut) copyAllocations(lock sync.Locker, to *tables.Tables, index
 	slices.SortFunc(to.Allocations, func(a, b tables.AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
 }
 
+// copyLifetimes copies the lifetimes of each line's freed buffers, and of the call stacks that hold
+// enough to be named.
+func (t *MemTracker) copyLifetimes(to *tables.Tables) {
+	stacks, lines := make(map[tables.StackID]int64), make(map[ledger.LineID]int64)
+	for _, e := range to.Sites {
+		stacks[e.Stack] += e.Live
+	}
+	to.Lines, to.Paths = make(map[mem.Frame]*survival.Unit), make(map[tables.StackID]*survival.Unit)
+	for stack, live := range stacks {
+		lines[t.stacks.Line(stack)] += live
+		if live >= survival.Fewest {
+			if its := t.ledger.Cells.CopyPath(t.mu, stack); its != nil {
+				to.Paths[stack] = its
+			}
+		}
+	}
+	for line, its := range t.ledger.Cells.CopyLines(t.mu, func(line ledger.LineID) bool { return lines[line] >= survival.Fewest }) {
+		to.Lines[t.stacks.Frame(line)] = its
+	}
+}
+
 // levels returns the levels of this moment.
 func (t *MemTracker) levels() snapshot.Levels {
 	levels := t.lockLevels(t.mu)
@@ -202,24 +214,3 @@ func (t *MemTracker) ledgerLevels(levels *snapshot.Levels) {
 
 // contradict reports whether the driver has less in use than the tracker holds.
 func contradict(l snapshot.Levels) bool { return 0 <= l.DriverUsed && l.DriverUsed < l.Reserved }
-
-// copyLifetimes copies the lifetimes of each line's freed buffers, and of the call stacks that hold
-// enough to be named.
-func (t *MemTracker) copyLifetimes(to *tables.Tables) {
-	stacks, lines := make(map[tables.StackID]int64), make(map[ledger.LineID]int64)
-	for _, e := range to.Sites {
-		stacks[e.Stack] += e.Live
-	}
-	to.Lines, to.Paths = make(map[mem.Frame]*survival.Unit), make(map[tables.StackID]*survival.Unit)
-	for stack, live := range stacks {
-		lines[t.stacks.Line(stack)] += live
-		if live >= survival.Fewest {
-			if its := t.ledger.Cells.CopyPath(t.mu, stack); its != nil {
-				to.Paths[stack] = its
-			}
-		}
-	}
-	for line, its := range t.ledger.Cells.CopyLines(t.mu, func(line ledger.LineID) bool { return lines[line] >= survival.Fewest }) {
-		to.Lines[t.stacks.Frame(line)] = its
-	}
-}
