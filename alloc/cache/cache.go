@@ -3,11 +3,83 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
+	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
+
+// dev is the device under a Cache.
+type dev = alloc.Device
+
+// Cache is a caching allocator over a Device, and is a Device itself. Its Name and Ordinal are those of the device
+// below it, and so is MemInfo: inactive blocks count as used. The package comment describes its scheme. Make one with
+// New.
+type Cache struct {
+	dev
+	device   string // its name and ordinal, for errors
+	rounding rounding
+
+	// driver is held while segments are taken from or given to the driver; it is taken before mu.
+	// mu guards everything below, and is never held during a driver call: requests that find an
+	// inactive block do not wait for those that need the driver. Requests that need the driver wait
+	// for each other, so that the second can use what the first brought.
+	driver sync.Mutex
+	mu     spinlock.Mutex
+
+	closed   bool
+	blocks   slab.Slab[block]
+	live     table // the allocated blocks
+	streams  streams
+	segments segmentList
+	waymarks waymarks
+	pending  pending
+	stats    alloc.Stats // except LargestInactive
+	clock    uint32      // counts requests of large blocks: garbage collection's time
+
+	// What the settings choose. growth and tuning change only with both locks held.
+	fitting fitting
+	growth  growth
+	tuning  tuning
+	memory  alloc.Memory // that the cache gives
+
+	checkReuse func(alloc.Ptr, alloc.Bytes, alloc.Stream) // the device's, or nil
+	notify     func(cachelock.Event)                      // called with mu held; may be nil
+}
+
+// growth is how a cache gets its memory from the driver and gives it back.
+type growth interface {
+	// grow serves a request from memory that the driver is asked for, trim gives back all that is free, and
+	// close what the driver gave besides memory. The caller holds driver, and not mu.
+	grow(r request) (alloc.Ptr, alloc.Bytes, error)
+	trim() (given alloc.Bytes, err error)
+	close() error
+}
+
+// tuning keeps a cache from holding more memory than it should. The caller holds driver, and not mu.
+type tuning interface {
+	// limit returns the most memory that the cache may hold.
+	limit() alloc.Bytes
+	// collect gives memory back before the driver is asked for more.
+	collect()
+	// spare gives memory back when the driver has no more, and reports whether to ask it again for a request.
+	spare(r request) bool
+}
+
+// request is what the driver is asked for, because nothing is cached that serves it.
+type request struct {
+	n      alloc.Bytes // that the caller wants
+	size   alloc.Bytes // size of the block that serves it
+	stream alloc.Stream
+	enter  cachelock.Enter // tells a ledger of the block; may be nil
+}
+
+func (r request) pool() pool { return poolOf(r.size) }
 
 var _ alloc.StreamAllocator = (*Cache)(nil)
 
@@ -95,6 +167,21 @@ func (c *Cache) Free(p alloc.Ptr) error {
 	return err
 }
 
+// RecordStream says that work on a stream uses the allocated block at an address, in addition
+// to work on the stream that it was allocated for. When the block is freed, it becomes
+// Pending, and it is reused when the work that was queued on such streams by then is done.
+// Call it before or after queueing the work, but before Free. The stream must live until the
+// work is done.
+//
+// The errors are those of Free for an address, ErrClosed, and errors.ErrUnsupported on a device
+// without events: there, wait for the work before Free. It is also the error for
+// CU_STREAM_PER_THREAD, which is a different stream on each thread.
+func (c *Cache) RecordStream(p alloc.Ptr, s alloc.Stream) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.recordStream(p, s)
+}
+
 // Trim waits until no block is pending, gives every free segment back to the driver, and
 // returns how much that was. Segments that the driver refuses stay in the cache, and its
 // errors are joined. The error of a closed cache is alloc.ErrClosed.
@@ -133,6 +220,58 @@ func (c *Cache) Close() error {
 	return err
 }
 
+// Segments iterates over the segments in address order. It walks a copy of one instant, made
+// when the iteration begins, some hundred blocks at a time: no Alloc waits for the whole copy.
+// The loop's body may call the cache.
+func (c *Cache) Segments() iter.Seq[alloc.Segment] {
+	return func(yield func(alloc.Segment) bool) {
+		for _, s := range c.copySegments() {
+			if !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+func (c *Cache) copySegments() []alloc.Segment {
+	c.mu.Lock()
+	cut := locked{c}.Cut()
+	c.mu.Unlock()
+	return cut.Segments()
+}
+
+// Stats returns the state at this instant.
+func (c *Cache) Stats() alloc.Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now()
+}
+
+// now is Stats for who holds mu.
+func (c *Cache) now() alloc.Stats {
+	stats := c.stats
+	stats.LargestInactive = c.streams.largest()
+	return stats
+}
+
+// ResetPeak lowers each peak to the current level.
+func (c *Cache) ResetPeak() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, u := range []*alloc.Usage{&c.stats.Requested, &c.stats.Allocated, &c.stats.Inactive, &c.stats.Pending, &c.stats.Reserved} {
+		u.Bytes.Peak, u.Count.Peak = u.Bytes.Current, u.Count.Current
+	}
+}
+
+// String names the device and says what the cache holds: "cache of Simulated GPU 0: 145.0 MiB of 200.0 MiB allocated".
+func (c *Cache) String() string {
+	if c.dev == nil {
+		return "no cache: New makes one"
+	}
+	stats := c.Stats()
+	return fmt.Sprintf("cache of %s: %v of %v allocated", c.device, stats.Allocated.Bytes.Current, stats.Reserved.Bytes.Current)
+}
+
 // Unwrap returns the device under the cache; alloc.As uses it.
 func (c *Cache) Unwrap() alloc.Device { return c.dev }
 
@@ -142,4 +281,26 @@ func (c *Cache) Memory() alloc.Memory {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.memory
+}
+
+// Locked returns the cache's methods for a caller that holds its lock. Package tracker needs them: its ledger and the
+// cache change in one step. No other module can name what Locked returns, so a program calls the methods of Cache.
+func (c *Cache) Locked() cachelock.Cache { return locked{c} }
+
+// refuse returns the error for a call on a closed cache.
+func (c *Cache) refuse(what string) error {
+	return fmt.Errorf("%s on %s: cache %w", what, c.device, alloc.ErrClosed)
+}
+
+func (c *Cache) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// happened tells of an event. The caller holds mu.
+func (c *Cache) happened(action cachelock.Action, p alloc.Ptr, size alloc.Bytes, s alloc.Stream) {
+	if c.notify != nil {
+		c.notify(cachelock.Event{Action: action, Ptr: p, Size: size, Stream: s})
+	}
 }

@@ -8,10 +8,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 )
 
-// Locked returns the cache's methods for a caller that holds its lock. Package tracker needs them: its ledger and the
-// cache change in one step. No other module can name what Locked returns, so a program calls the methods of Cache.
-func (c *Cache) Locked() cachelock.Cache { return locked{c} }
-
 // locked is a Cache whose lock the caller holds.
 type locked struct{ c *Cache }
 

@@ -4,24 +4,54 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
-// RecordStream says that work on a stream uses the allocated block at an address, in addition
-// to work on the stream that it was allocated for. When the block is freed, it becomes
-// Pending, and it is reused when the work that was queued on such streams by then is done.
-// Call it before or after queueing the work, but before Free. The stream must live until the
-// work is done.
-//
-// The errors are those of Free for an address, ErrClosed, and errors.ErrUnsupported on a device
-// without events: there, wait for the work before Free. It is also the error for
-// CU_STREAM_PER_THREAD, which is a different stream on each thread.
-func (c *Cache) RecordStream(p alloc.Ptr, s alloc.Stream) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.recordStream(p, s)
+// pending is what a cache keeps of blocks that several streams use.
+type pending struct {
+	dev   ability.EventDevice   // nil if the device has no events
+	uses  map[id][]alloc.Stream // for allocated blocks: the other streams that use them
+	fresh []*freed              // blocks without all of their events
+	count int                   // pending blocks
+
+	reusable func(alloc.Ptr, alloc.Bytes, alloc.Stream) // told of blocks that were pending; nil is nobody
+
+	// asking is held while the device is asked about events, and is taken before mu. It guards
+	// queues. The cache's lock guards the fields above.
+	asking sync.Mutex
+	queues []*streamMarks
+}
+
+// freed is a pending block.
+type freed struct {
+	block   id
+	streams []alloc.Stream // those without an event yet
+	events  int            // events that have not passed yet
+}
+
+// streamMarks holds the events on one stream, the oldest first: they pass in this order.
+type streamMarks struct {
+	stream alloc.Stream
+	marks  []mark
+}
+
+type mark struct {
+	event ability.Event
+	freed *freed
+}
+
+// add enters an event behind those on its stream.
+func (p *pending) add(s alloc.Stream, m mark) {
+	for _, q := range p.queues {
+		if q.stream == s {
+			q.marks = append(q.marks, m)
+			return
+		}
+	}
+	p.queues = append(p.queues, &streamMarks{s, []mark{m}})
 }
 
 // recordStream is RecordStream for who holds mu.

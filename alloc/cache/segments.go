@@ -4,11 +4,75 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
+
+// segment is what the cache keeps of one. The record of its first block stays
+// that for as long as the segment is in the cache: splitting leaves it the
+// front, and it absorbs what it is joined with.
+type segment struct {
+	ptr    alloc.Ptr
+	size   alloc.Bytes
+	stream alloc.Stream
+	first  id
+	pool   pool
+}
+
+func (s segment) end() alloc.Ptr { return s.ptr + alloc.Ptr(s.size) }
+
+// segmentList is in order of addresses.
+type segmentList []segment
+
+// check returns an error for a segment that a driver cannot have given: without an address, or over another.
+func (l segmentList) check(s segment) error {
+	if s.ptr == 0 || s.end() < s.ptr {
+		return fmt.Errorf("%w: %v of %v", alloc.ErrBrokenDriver, s.ptr, s.size)
+	}
+	i, same := l.search(s.ptr)
+	if same || i < len(l) && l[i].ptr < s.end() {
+		return overlap(s, l[i])
+	}
+	if i > 0 && s.ptr < l[i-1].end() {
+		return overlap(s, l[i-1])
+	}
+	return nil
+}
+
+func overlap(s, held segment) error {
+	return fmt.Errorf("%w: %v at %v overlaps a segment of %v at %v", alloc.ErrBrokenDriver, s.size, s.ptr, held.size, held.ptr)
+}
+
+// at returns the segment that an address lies in.
+func (l segmentList) at(p alloc.Ptr) (segment, bool) {
+	i, same := l.search(p)
+	if !same {
+		i--
+	}
+	if i < 0 || p >= l[i].end() {
+		return segment{}, false
+	}
+	return l[i], true
+}
+
+// search returns where a segment at an address is, or would be.
+func (l segmentList) search(p alloc.Ptr) (int, bool) {
+	return slices.BinarySearchFunc(l, p, func(s segment, p alloc.Ptr) int { return cmp.Compare(s.ptr, p) })
+}
+
+func (l *segmentList) insert(s segment) {
+	i, _ := l.search(s.ptr)
+	*l = slices.Insert(*l, i, s)
+}
+
+func (l *segmentList) remove(p alloc.Ptr) {
+	i, _ := l.search(p)
+	*l = slices.Delete(*l, i, i+1)
+}
 
 // segmented is growth by segments of a fixed size, each an allocation of the driver's. One goes back when it is
 // wholly free.
@@ -127,4 +191,185 @@ func (g segmented) reattach(s segment) {
 	c.list(c.freeList(b), i, b)
 	restore(&c.stats.Inactive, s.size, 1)
 	restore(&c.stats.Reserved, s.size, 1)
+}
+
+// limited is a tuning with a limit only.
+type limited struct {
+	dev      alloc.Device
+	fraction float64 // as a part of the device's memory; 0 means no limit
+}
+
+func (t limited) limit() alloc.Bytes {
+	if t.fraction == 0 {
+		return math.MaxInt64
+	}
+	info, err := t.dev.MemInfo()
+	if err != nil || info.Total < 0 {
+		return math.MaxInt64
+	}
+	if limit := t.fraction * float64(info.Total); limit < math.MaxInt64 {
+		return alloc.Bytes(limit)
+	}
+	return math.MaxInt64
+}
+
+func (t limited) collect() {}
+
+func (t limited) spare(request) bool { return false }
+
+// tuned is the tuning of a cache of segments.
+type tuned struct {
+	limited
+	segmented
+	threshold float64     // as a part of the limit; 0 means none
+	maxSplit  alloc.Bytes // that of fitting
+}
+
+// collect is PyTorch's garbage collection: when the cache holds more than the threshold, it
+// gives back wholly free large segments until it does not, those first that have not been used for
+// longer than the average.
+func (t tuned) collect() {
+	if t.threshold == 0 || t.fraction == 0 {
+		return
+	}
+	limit := alloc.Bytes(t.threshold * float64(t.limit()))
+	t.c.mu.Lock()
+	var old map[id]bool
+	if excess := t.c.stats.Reserved.Bytes.Current - limit; excess > 0 {
+		old = t.oldest(excess)
+	}
+	t.c.mu.Unlock()
+	if old != nil {
+		_, _ = t.give(t.detachFree(old)) // what the driver refuses stays
+	}
+}
+
+// oldest picks free blocks that fill a large segment: again and again those that are not younger
+// than the average, until they have enough bytes together, or no block is left.
+func (t tuned) oldest(enough alloc.Bytes) map[id]bool {
+	var ids []id
+	sum := 0.0
+	for p := range t.c.streams.all() {
+		for _, i := range t.large(p).from(0) {
+			if t.c.blocks.At(i).whole() {
+				ids = append(ids, i)
+				sum += t.age(i)
+			}
+		}
+	}
+	picked := make(map[id]bool)
+	for taken := alloc.Bytes(0); taken < enough && len(ids) > 0; {
+		average := sum / float64(len(ids))
+		ids = slices.DeleteFunc(ids, func(i id) bool {
+			if t.age(i) < average {
+				return false
+			}
+			picked[i] = true
+			taken += t.c.blocks.At(i).size
+			sum -= t.age(i)
+			return true
+		})
+	}
+	return picked
+}
+
+// age returns for how many requests of large blocks a free block has not been used.
+func (t tuned) age(i id) float64 { return float64(t.c.clock - t.c.blocks.At(i).slack) }
+
+// spare gives back a stream's free blocks that are kept for large requests: the
+// smallest that has the size, or if none has, the largest ones until they have it together.
+// It reports whether that much was given back.
+func (t tuned) spare(r request) bool {
+	if t.maxSplit == math.MaxInt64 || r.pool() == small {
+		return false
+	}
+	t.c.mu.Lock()
+	kept, enough := t.kept(r)
+	t.c.mu.Unlock()
+	leaving := t.detachFree(kept)
+	slices.Reverse(leaving) // the largest first
+	_, err := t.give(leaving)
+	return err == nil && enough
+}
+
+// kept picks the blocks that spare gives back, and reports whether they are large enough together.
+func (t tuned) kept(r request) (picked map[id]bool, enough bool) {
+	picked = make(map[id]bool)
+	p := t.c.streams.of(r.stream)
+	if p == nil {
+		return picked, false
+	}
+	size := max(r.size, t.maxSplit)
+	if i := t.large(p).fit(size); i != none {
+		picked[i] = true
+		return picked, true
+	}
+	taken := alloc.Bytes(0)
+	for _, i := range slices.Backward(t.large(p).from(t.maxSplit)) {
+		if taken >= size {
+			break
+		}
+		picked[i] = true
+		taken += t.c.blocks.At(i).size
+	}
+	return picked, taken >= size
+}
+
+// cut is the cache's segments at one instant, before they are copied.
+type cut struct {
+	c       *Cache
+	blocks  *slab.View[block]
+	handles []alloc.Stream
+}
+
+// Segments copies the segments, in address order. Call it without the lock.
+func (cut *cut) Segments() []alloc.Segment {
+	blocks := make([]block, cut.blocks.Bound())
+	var first []id // first block of each segment
+	used := 0
+	cut.blocks.Read(&cut.c.mu, func(at id, records []block) {
+		copy(blocks[at:], records)
+		for i, b := range records {
+			if b.state == 0 {
+				continue
+			}
+			used++
+			if b.prev == none {
+				first = append(first, at+id(i))
+			}
+		}
+	})
+	slices.SortFunc(first, func(x, y id) int { return cmp.Compare(blocks[x].ptr, blocks[y].ptr) })
+	segments := make([]alloc.Segment, 0, len(first))
+	public := make([]alloc.Block, 0, used)
+	for _, i := range first {
+		s := segment{ptr: blocks[i].ptr, pool: blocks[i].pool, stream: cut.handles[blocks[i].stream], first: i}
+		segments, public = s.appendMapped(segments, public, blocks)
+	}
+	return segments
+}
+
+// appendMapped appends the segment and its blocks as others see them: each stretch of mapped
+// blocks is a segment.
+func (s segment) appendMapped(segments []alloc.Segment, public []alloc.Block, blocks []block) ([]alloc.Segment, []alloc.Block) {
+	run := alloc.Segment{Ptr: s.ptr, Pool: s.pool.String(), Stream: s.stream}
+	first := len(public)
+	end := func() {
+		if len(public) > first {
+			run.Blocks = slices.Clip(public[first:])
+			segments = append(segments, run)
+		}
+	}
+	for i := s.first; i != none; i = blocks[i].next {
+		b := &blocks[i]
+		if b.state == unmapped {
+			end()
+			run, first = alloc.Segment{Ptr: b.end(), Pool: s.pool.String(), Stream: s.stream}, len(public)
+			continue
+		}
+		run.Size += b.size
+		public = append(public, alloc.Block{Ptr: b.ptr, Size: b.size, Requested: b.requested(), State: b.state})
+	}
+	end()
+	return segments, public
 }

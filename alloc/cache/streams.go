@@ -34,17 +34,6 @@ type pools struct {
 	holes    [2][]id // unmapped blocks of each pool, by address
 }
 
-// freeList holds the inactive blocks of a pool of one stream.
-type freeList interface {
-	add(id, *block)
-	remove(id, *block)
-	// fit returns the block that fits best, in PyTorch's order: the smallest of at least that size,
-	// and of equal ones the one with the lowest address; or none.
-	fit(alloc.Bytes) id
-	// largest returns the size of the largest block, 0 if there is none.
-	largest() alloc.Bytes
-}
-
 // largest returns the size of the largest block, 0 if there is none.
 func (p *pools) largest() alloc.Bytes {
 	return max(p.free[small].largest(), p.free[large].largest())
