@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/libcuda"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
@@ -37,6 +36,19 @@ func (d *gpu) Ordinal() int { return d.ordinal }
 
 // String returns the name and the ordinal: "NVIDIA A100-SXM4-40GB 0".
 func (d *gpu) String() string { return text.Line(fmt.Sprintf("%s %d", d.info.Name, d.ordinal)) }
+
+// Info is what the driver says of a device.
+type Info struct {
+	Name string `json:"name"` // "NVIDIA A100-SXM4-40GB"
+	// UUID is as nvidia-smi prints it: "GPU-e3a10000-0000-4000-8000-000000000000", or
+	// "MIG-..." of a MIG instance. A driver from before CUDA 11.4 gives an instance the
+	// UUID of its GPU.
+	UUID   string      `json:"uuid"`
+	Memory alloc.Bytes `json:"memory_bytes"` // the whole of it, used and free
+}
+
+// UUID returns it as Info has it.
+func (d *gpu) UUID() string { return d.info.UUID }
 
 // do makes the context current on this thread for the time of a call.
 func (d *gpu) do(call func() error) error {
@@ -131,32 +143,125 @@ func (d *gpu) Close() error {
 	return nil
 }
 
-// Info is what the driver says of a device.
-type Info struct {
-	Name string `json:"name"` // "NVIDIA A100-SXM4-40GB"
-	// UUID is as nvidia-smi prints it: "GPU-e3a10000-0000-4000-8000-000000000000", or
-	// "MIG-..." of a MIG instance. A driver from before CUDA 11.4 gives an instance the
-	// UUID of its GPU.
-	UUID   string      `json:"uuid"`
-	Memory alloc.Bytes `json:"memory_bytes"` // the whole of it, used and free
+// Synchronize waits until all work in the context, on every stream, is done. An
+// error may be that of work queued earlier.
+func (d *gpu) Synchronize() error {
+	if err := d.do(d.driver.synchronize); err != nil {
+		return fmt.Errorf("synchronize %v: %w", d, mapped(err))
+	}
+	return nil
 }
 
-// UUID returns it as Info has it.
-func (d *gpu) UUID() string { return d.info.UUID }
+// CopyToDevice copies src to the device. The error is alloc.ErrUnknownPtr when
+// the bytes at dst are not all inside one allocation.
+func (d *gpu) CopyToDevice(dst alloc.Ptr, src []byte) error {
+	return d.copy(dst, len(src), func() error { return d.driver.copyToDevice(uint64(dst), src) })
+}
 
-func (d *driver) describe(dev device) (info Info, err error) {
-	if info.Name, err = d.name(dev); err != nil {
-		return Info{}, fmt.Errorf("name: %w", err)
-	}
-	uuid, err := d.uuid(dev)
+// CopyToHost fills dst from the device, with CopyToDevice's errors.
+func (d *gpu) CopyToHost(dst []byte, src alloc.Ptr) error {
+	return d.copy(src, len(dst), func() error { return d.driver.copyToHost(dst, uint64(src)) })
+}
+
+func (d *gpu) copy(p alloc.Ptr, n int, move func() error) error {
+	err := d.do(func() error {
+		if n == 0 {
+			return nil
+		}
+		return move()
+	})
 	if err != nil {
-		return Info{}, fmt.Errorf("UUID: %w", err)
+		return fmt.Errorf("copy %d bytes at %v on %v: %w", n, p, d, mappedAddress(err))
 	}
-	info.UUID = libcuda.UUID(uuid, info.Name)
-	memory, err := d.totalMemory(dev)
+	return nil
+}
+
+// Fill queues work on stream s that sets n bytes at p to value, by cuMemsetD8Async. The errors are
+// those of CopyToDevice.
+func (d *gpu) Fill(p alloc.Ptr, n alloc.Bytes, value byte, s alloc.Stream) error {
+	if n < 0 {
+		return fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
+	}
+	err := d.do(func() error {
+		if n == 0 {
+			return nil
+		}
+		return d.driver.fill(uint64(p), int64(n), value, s)
+	})
 	if err != nil {
-		return Info{}, fmt.Errorf("memory: %w", err)
+		return fmt.Errorf("fill %v at %v on stream %#x of %v: %w", n, p, uint64(s), d, mappedAddress(err))
 	}
-	info.Memory = alloc.Bytes(memory)
-	return info, nil
+	return nil
+}
+
+// CopyFrom copies by cuMemcpyPeer, and waits until it is done. from is a Device, or a device over one.
+// The errors are CopyToDevice's, and errors.ErrUnsupported for any other device.
+func (d *gpu) CopyFrom(dst alloc.Ptr, from alloc.Device, src alloc.Ptr, n alloc.Bytes) error {
+	peer, ok := alloc.As[*gpu](from)
+	if !ok {
+		return fmt.Errorf("copy %v from %s to %v: not a CUDA device: %w", n, text.Line(from.Name()), d, errors.ErrUnsupported)
+	}
+	err := d.do(func() error {
+		if n == 0 {
+			return nil
+		}
+		if err := d.driver.copyPeer(uint64(dst), d.context, uint64(src), peer.context, int64(n)); err != nil {
+			return err
+		}
+		return d.driver.synchronize()
+	})
+	if err != nil {
+		return fmt.Errorf("copy %v at %v on %v to %v on %v: %w", n, src, peer, dst, d, mappedAddress(err))
+	}
+	return nil
+}
+
+func (d *gpu) NewPool(cfg PoolConfig) (Pool, error) {
+	if cfg.ReleaseThreshold < 0 || cfg.MaxSize < 0 {
+		return nil, fmt.Errorf("new pool on %v: a release threshold of %v, a size of at most %v: want 0 or more", d, cfg.ReleaseThreshold, cfg.MaxSize)
+	}
+	p, err := d.newPool(true, func(dev device) (memPool, error) { return d.driver.newPool(dev, int64(cfg.MaxSize)) })
+	if err == nil && cfg.ReleaseThreshold > 0 {
+		if err = p.SetReleaseThreshold(cfg.ReleaseThreshold); err != nil {
+			err = errors.Join(err, p.Close())
+			p = nil
+		}
+	}
+	return p, err
+}
+
+func (d *gpu) DefaultPool() (Pool, error) {
+	p, err := d.newPool(false, d.driver.defaultPool)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (d *gpu) newPool(own bool, get func(device) (memPool, error)) (*pool, error) {
+	if d.driver.poolAlloc == 0 {
+		return nil, fmt.Errorf("memory pool on %v: the driver has none: %w", d, errors.ErrUnsupported)
+	}
+	p := &pool{dev: d, own: own, live: make(map[alloc.Ptr]*pooled)}
+	err := d.do(func() error {
+		dev, err := d.driver.currentDevice()
+		if err != nil {
+			return err
+		}
+		if has, err := d.driver.attribute(memoryPoolsSupported, dev); err != nil || has == 0 {
+			return errors.Join(errors.ErrUnsupported, err)
+		}
+		p.pool, err = get(dev)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("memory pool on %v: %w", d, mapped(err))
+	}
+	return p, nil
+}
+
+func (d *gpu) Managed() alloc.Device { return managed{d} }
+
+func (d *gpu) Pinned(cfg PinnedConfig) Pinned {
+	return &pinned{dev: d, cfg: cfg, live: make(map[alloc.Ptr]*pinnedBlock)}
 }

@@ -32,6 +32,22 @@ type driver struct {
 	kinds
 }
 
+// kinds has the addresses of these functions; 0 where the driver has none.
+type kinds struct {
+	poolCreate, poolDestroy, poolDefault                                function
+	poolGetAttribute, poolSetAttribute, poolTrimTo, poolAlloc, poolFree function
+	streamWaitEvent, allocManaged, hostAlloc, hostFree, hostPointer     function
+}
+
+// poolProperties is CUmemPoolProps.
+type poolProperties struct {
+	kind, handleTypes int32
+	location          location
+	windows           uintptr
+	maxSize           uintptr
+	reserved          [56]byte
+}
+
 // function is a C function that returns a CUresult.
 type function dylib.Func
 
@@ -49,6 +65,40 @@ type (
 	device  int32   // CUdevice
 	context uintptr // CUcontext
 	event   uintptr // CUevent; 0 is none
+)
+
+type memPool uintptr // CUmemoryPool
+
+// location, allocationProperties and accessDescription are CUmemLocation, CUmemAllocationProp and
+// CUmemAccessDesc.
+type (
+	location             struct{ kind, id int32 }
+	allocationProperties struct {
+		kind, handleTypes int32
+		location          location
+		windows           uintptr
+		flags             [8]byte
+	}
+	accessDescription struct {
+		location location
+		flags    int32
+	}
+)
+
+// The values of their fields.
+const (
+	allocationPinned = 1
+	locationDevice   = 1
+	accessReadWrite  = 3
+)
+
+// The attributes of a pool, CUmemPool_attribute, and the device's that says whether there are pools.
+const (
+	poolReleaseThreshold = 4
+	poolReserved         = 5
+	poolUsed             = 7
+
+	memoryPoolsSupported = 115
 )
 
 // symbols are the names of the functions in the library, as the macros of cuda.h
@@ -103,6 +153,25 @@ func (d *driver) virtualSymbols() []symbol {
 		{&d.memMap, "cuMemMap", ""},
 		{&d.memSetAccess, "cuMemSetAccess", ""},
 		{&d.memUnmap, "cuMemUnmap", ""},
+	}
+}
+
+// kindsSymbols are the functions of pools, managed and host memory, which an old driver may lack.
+func (d *driver) kindsSymbols() []symbol {
+	return []symbol{
+		{&d.poolCreate, "cuMemPoolCreate", ""},
+		{&d.poolDestroy, "cuMemPoolDestroy", ""},
+		{&d.poolDefault, "cuDeviceGetDefaultMemPool", ""},
+		{&d.poolGetAttribute, "cuMemPoolGetAttribute", ""},
+		{&d.poolSetAttribute, "cuMemPoolSetAttribute", ""},
+		{&d.poolTrimTo, "cuMemPoolTrimTo", ""},
+		{&d.poolAlloc, "cuMemAllocFromPoolAsync", ""},
+		{&d.poolFree, "cuMemFreeAsync", ""},
+		{&d.streamWaitEvent, "cuStreamWaitEvent", ""},
+		{&d.allocManaged, "cuMemAllocManaged", ""},
+		{&d.hostAlloc, "cuMemHostAlloc", ""},
+		{&d.hostFree, "cuMemFreeHost", ""},
+		{&d.hostPointer, "cuMemHostGetDevicePointer_v2", "cuMemHostGetDevicePointer"},
 	}
 }
 
@@ -179,6 +248,23 @@ func (d *driver) totalMemory(dev device) (bytes uint64, err error) {
 	return bytes, err
 }
 
+func (d *driver) describe(dev device) (info Info, err error) {
+	if info.Name, err = d.name(dev); err != nil {
+		return Info{}, fmt.Errorf("name: %w", err)
+	}
+	uuid, err := d.uuid(dev)
+	if err != nil {
+		return Info{}, fmt.Errorf("UUID: %w", err)
+	}
+	info.UUID = libcuda.UUID(uuid, info.Name)
+	memory, err := d.totalMemory(dev)
+	if err != nil {
+		return Info{}, fmt.Errorf("memory: %w", err)
+	}
+	info.Memory = alloc.Bytes(memory)
+	return info, nil
+}
+
 func (d *driver) retainPrimary(dev device) (ctx context, err error) {
 	err = d.primaryCtxRetain.call(uintptr(unsafe.Pointer(&ctx)), uintptr(dev))
 	return ctx, err
@@ -249,6 +335,95 @@ func (d *driver) waitEvent(e event) error { return d.eventSync.call(uintptr(e)) 
 func (d *driver) elapsed(start, stop event) (ms float32, err error) {
 	err = d.eventElapsed.call(uintptr(unsafe.Pointer(&ms)), uintptr(start), uintptr(stop))
 	return ms, err
+}
+
+// granularity returns the unit in which memory can be created, in bytes.
+func (d *driver) granularity(dev device) (unit uint64, err error) {
+	const minimum = 0
+	properties := allocationProperties{kind: allocationPinned, location: location{locationDevice, int32(dev)}}
+	err = d.memGranularity.call(uintptr(unsafe.Pointer(&unit)), uintptr(unsafe.Pointer(&properties)), minimum)
+	return unit, err
+}
+
+func (d *driver) reserve(n int64) (p uint64, err error) {
+	err = d.addressReserve.call(uintptr(unsafe.Pointer(&p)), uintptr(n), 0, 0, 0)
+	return p, err
+}
+
+func (d *driver) releaseAddresses(p uint64, n int64) error {
+	return d.addressFree.call(uintptr(p), uintptr(n))
+}
+
+// open lets the device read and write mapped memory.
+func (d *driver) open(p uint64, n int64, dev device) error {
+	access := accessDescription{location{locationDevice, int32(dev)}, accessReadWrite}
+	return d.memSetAccess.call(uintptr(p), uintptr(n), uintptr(unsafe.Pointer(&access)), 1)
+}
+
+func (d *driver) unmap(p uint64, n int64) error { return d.memUnmap.call(uintptr(p), uintptr(n)) }
+
+func (d *driver) newPool(dev device, maxSize int64) (p memPool, err error) {
+	properties := poolProperties{kind: allocationPinned, location: location{locationDevice, int32(dev)}, maxSize: uintptr(maxSize)}
+	err = d.poolCreate.call(uintptr(unsafe.Pointer(&p)), uintptr(unsafe.Pointer(&properties)))
+	return p, err
+}
+
+func (d *driver) defaultPool(dev device) (p memPool, err error) {
+	err = d.poolDefault.call(uintptr(unsafe.Pointer(&p)), uintptr(dev))
+	return p, err
+}
+
+func (d *driver) destroyPool(p memPool) error { return d.poolDestroy.call(uintptr(p)) }
+
+func (d *driver) trimPool(p memPool, keep int64) error {
+	return d.poolTrimTo.call(uintptr(p), uintptr(keep))
+}
+
+func (d *driver) poolAttribute(p memPool, key int) (value uint64, err error) {
+	err = d.poolGetAttribute.call(uintptr(p), uintptr(key), uintptr(unsafe.Pointer(&value)))
+	return value, err
+}
+
+func (d *driver) setPoolAttribute(p memPool, key int, value uint64) error {
+	return d.poolSetAttribute.call(uintptr(p), uintptr(key), uintptr(unsafe.Pointer(&value)))
+}
+
+func (d *driver) allocFromPool(n int64, p memPool, s alloc.Stream) (at uint64, err error) {
+	err = d.poolAlloc.call(uintptr(unsafe.Pointer(&at)), uintptr(n), uintptr(p), uintptr(s))
+	return at, err
+}
+
+func (d *driver) freeToPool(at uint64, s alloc.Stream) error {
+	return d.poolFree.call(uintptr(at), uintptr(s))
+}
+
+// attachGlobal lets every stream reach managed memory: CU_MEM_ATTACH_GLOBAL.
+const attachGlobal = 1
+
+func (d *driver) managed(n int64) (p uint64, err error) {
+	err = d.allocManaged.call(uintptr(unsafe.Pointer(&p)), uintptr(n), attachGlobal)
+	return p, err
+}
+
+// hostFlags are the flags of cuMemHostAlloc. All contexts may use the memory.
+type hostFlags uint32
+
+const (
+	hostPortable      hostFlags = 1
+	hostMapped        hostFlags = 2
+	hostWriteCombined hostFlags = 4
+)
+
+func (d *driver) pinned(n int64, flags hostFlags) (p uintptr, err error) {
+	err = d.hostAlloc.call(uintptr(unsafe.Pointer(&p)), uintptr(n), uintptr(flags))
+	return p, err
+}
+
+func (d *driver) unpin(p uintptr) error { return d.hostFree.call(p) }
+
+func (d *driver) devicePointer(p uintptr) (at uint64, err error) {
+	err = d.hostPointer.call(uintptr(unsafe.Pointer(&at)), p, 0)
+	return at, err
 }
 
 func (d *driver) errorName(e Error) string { return constant(d.getErrorName, e) }

@@ -12,8 +12,6 @@ type managed struct{ dev *gpu }
 
 var _ alloc.Device = managed{}
 
-func (d *gpu) Managed() alloc.Device { return managed{d} }
-
 // Memory returns alloc.ManagedMemory.
 func (m managed) Memory() alloc.Memory { return alloc.ManagedMemory }
 

@@ -70,10 +70,6 @@ func (c PinnedConfig) flags() hostFlags {
 	return flags
 }
 
-func (d *gpu) Pinned(cfg PinnedConfig) Pinned {
-	return &pinned{dev: d, cfg: cfg, live: make(map[alloc.Ptr]*pinnedBlock)}
-}
-
 func (p *pinned) Memory() alloc.Memory {
 	if p.cfg.Mapped {
 		return alloc.MappedMemory

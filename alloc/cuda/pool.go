@@ -67,50 +67,6 @@ type PoolConfig struct {
 	MaxSize alloc.Bytes
 }
 
-func (d *gpu) NewPool(cfg PoolConfig) (Pool, error) {
-	if cfg.ReleaseThreshold < 0 || cfg.MaxSize < 0 {
-		return nil, fmt.Errorf("new pool on %v: a release threshold of %v, a size of at most %v: want 0 or more", d, cfg.ReleaseThreshold, cfg.MaxSize)
-	}
-	p, err := d.newPool(true, func(dev device) (memPool, error) { return d.driver.newPool(dev, int64(cfg.MaxSize)) })
-	if err == nil && cfg.ReleaseThreshold > 0 {
-		if err = p.SetReleaseThreshold(cfg.ReleaseThreshold); err != nil {
-			err = errors.Join(err, p.Close())
-			p = nil
-		}
-	}
-	return p, err
-}
-
-func (d *gpu) DefaultPool() (Pool, error) {
-	p, err := d.newPool(false, d.driver.defaultPool)
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
-func (d *gpu) newPool(own bool, get func(device) (memPool, error)) (*pool, error) {
-	if d.driver.poolAlloc == 0 {
-		return nil, fmt.Errorf("memory pool on %v: the driver has none: %w", d, errors.ErrUnsupported)
-	}
-	p := &pool{dev: d, own: own, live: make(map[alloc.Ptr]*pooled)}
-	err := d.do(func() error {
-		dev, err := d.driver.currentDevice()
-		if err != nil {
-			return err
-		}
-		if has, err := d.driver.attribute(memoryPoolsSupported, dev); err != nil || has == 0 {
-			return errors.Join(errors.ErrUnsupported, err)
-		}
-		p.pool, err = get(dev)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("memory pool on %v: %w", d, mapped(err))
-	}
-	return p, nil
-}
-
 // do calls the driver unless the pool is closed.
 func (p *pool) do(call func() error) error {
 	p.mu.RLock()
@@ -250,6 +206,67 @@ func (p *pool) Close() error {
 	p.closed = true
 	if err != nil {
 		return fmt.Errorf("close %v: %w", p, mapped(err))
+	}
+	return nil
+}
+
+// Stats asks the driver how much of the pool callers use, and how much memory the pool holds. The
+// error is alloc.ErrClosed, or the driver's.
+func (p *pool) Stats() (used, reserved alloc.Bytes, err error) {
+	err = p.do(func() error {
+		for key, value := range map[int]*alloc.Bytes{poolUsed: &used, poolReserved: &reserved} {
+			n, err := p.dev.driver.poolAttribute(p.pool, key)
+			if err != nil {
+				return err
+			}
+			*value = alloc.Bytes(n)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("levels of %v: %w", p, mapped(err))
+	}
+	return used, reserved, nil
+}
+
+// Reserved returns what the pool holds from the driver: in callers' hands, or free. The error
+// is alloc.ErrClosed, or the driver's.
+func (p *pool) Reserved() (alloc.Bytes, error) {
+	_, reserved, err := p.Stats()
+	return reserved, err
+}
+
+// SetReleaseThreshold changes PoolConfig.ReleaseThreshold. math.MaxInt64 keeps everything.
+// The error is alloc.ErrClosed, or the driver's.
+func (p *pool) SetReleaseThreshold(n alloc.Bytes) error {
+	if n < 0 {
+		return fmt.Errorf("%w of %d bytes: a release threshold is 0 or more", alloc.ErrSize, n)
+	}
+	return p.set("release threshold of", map[int]uint64{poolReleaseThreshold: uint64(n)})
+}
+
+func (p *pool) set(what string, attributes map[int]uint64) error {
+	err := p.do(func() error {
+		for key, value := range attributes {
+			if err := p.dev.driver.setPoolAttribute(p.pool, key, value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s %v: %w", what, p, mapped(err))
+	}
+	return nil
+}
+
+// Trim gives free memory back to the driver until the pool holds at most keep bytes. Memory that
+// queued work still uses is not free: wait for the streams first. The error is alloc.ErrClosed, or
+// the driver's.
+func (p *pool) Trim(keep alloc.Bytes) error {
+	err := p.do(func() error { return p.dev.driver.trimPool(p.pool, int64(max(keep, 0))) })
+	if err != nil {
+		return fmt.Errorf("trim %v to %v: %w", p, keep, mapped(err))
 	}
 	return nil
 }

@@ -221,46 +221,6 @@ func (d *gpu) reservation(p alloc.Ptr) (*reservation, alloc.Bytes) {
 	return nil, 0
 }
 
-// location, allocationProperties and accessDescription are CUmemLocation, CUmemAllocationProp and
-// CUmemAccessDesc.
-type (
-	location             struct{ kind, id int32 }
-	allocationProperties struct {
-		kind, handleTypes int32
-		location          location
-		windows           uintptr
-		flags             [8]byte
-	}
-	accessDescription struct {
-		location location
-		flags    int32
-	}
-)
-
-// The values of their fields.
-const (
-	allocationPinned = 1
-	locationDevice   = 1
-	accessReadWrite  = 3
-)
-
-// granularity returns the unit in which memory can be created, in bytes.
-func (d *driver) granularity(dev device) (unit uint64, err error) {
-	const minimum = 0
-	properties := allocationProperties{kind: allocationPinned, location: location{locationDevice, int32(dev)}}
-	err = d.memGranularity.call(uintptr(unsafe.Pointer(&unit)), uintptr(unsafe.Pointer(&properties)), minimum)
-	return unit, err
-}
-
-func (d *driver) reserve(n int64) (p uint64, err error) {
-	err = d.addressReserve.call(uintptr(unsafe.Pointer(&p)), uintptr(n), 0, 0, 0)
-	return p, err
-}
-
-func (d *driver) releaseAddresses(p uint64, n int64) error {
-	return d.addressFree.call(uintptr(p), uintptr(n))
-}
-
 // mapChunk maps new memory. Its handle is given back at once, so that the mapping alone keeps it; one that the
 // driver does not take is left for settle.
 func (d *gpu) mapChunk(r *reservation, at alloc.Bytes, dev device) error {
@@ -287,11 +247,3 @@ func (d *gpu) unmapChunk(r *reservation, at alloc.Bytes) error {
 	}
 	return err
 }
-
-// open lets the device read and write mapped memory.
-func (d *driver) open(p uint64, n int64, dev device) error {
-	access := accessDescription{location{locationDevice, int32(dev)}, accessReadWrite}
-	return d.memSetAccess.call(uintptr(p), uintptr(n), uintptr(unsafe.Pointer(&access)), 1)
-}
-
-func (d *driver) unmap(p uint64, n int64) error { return d.memUnmap.call(uintptr(p), uintptr(n)) }

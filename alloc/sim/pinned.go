@@ -24,14 +24,6 @@ type pinned struct {
 
 var _ alloc.Device = (*pinned)(nil)
 
-func (d *device) Pinned(limit alloc.Bytes) alloc.Device {
-	if limit <= 0 {
-		limit = defaultPinned
-	}
-	// Host addresses lie below every device's.
-	return &pinned{dev: d, limit: limit, next: alloc.Ptr(pageSize), live: make(map[alloc.Ptr]alloc.Bytes)}
-}
-
 // Memory returns alloc.PinnedMemory.
 func (p *pinned) Memory() alloc.Memory { return alloc.PinnedMemory }
 

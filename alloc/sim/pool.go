@@ -44,14 +44,6 @@ var (
 	_ ability.ReservingDevice = (*pool)(nil)
 )
 
-func (d *device) NewPool(releaseThreshold alloc.Bytes) alloc.StreamAllocator {
-	p := &pool{dev: d, threshold: max(releaseThreshold, 0), live: make(map[alloc.Ptr]*poolBlock)}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.pools = append(d.pools, p)
-	return p
-}
-
 // Memory returns alloc.PoolMemory.
 func (p *pool) Memory() alloc.Memory { return alloc.PoolMemory }
 
@@ -222,37 +214,4 @@ func (p *pool) outOfMemory(n alloc.Bytes, cause error) error {
 		oom.Reserved, oom.Allocated = p.levels.Reserved, p.levels.Used
 	}
 	return err
-}
-
-// takePages gives whole pages to a pool, without a call that a program makes.
-func (d *device) takePages(n alloc.Bytes) (alloc.Ptr, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	p, ok := d.memory.alloc(n, uint64(d.free()/pageSize))
-	if ok {
-		if d.pooled == nil {
-			d.pooled = make(map[alloc.Ptr]bool)
-		}
-		d.pooled[p] = true
-	}
-	return p, ok
-}
-
-func (d *device) givePages(p alloc.Ptr) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.pooled, p)
-	if _, ok := d.memory.live[p]; ok { // Close has them all
-		d.memory.free(p)
-	}
-}
-
-// join makes a stream wait for others, and returns the time at which all of their work is done.
-func (s *streams) join(own alloc.Stream, others []alloc.Stream) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, other := range others {
-		s.ends[own] = max(s.ends[own], s.ends[other])
-	}
-	return s.ends[own]
 }

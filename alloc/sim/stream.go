@@ -42,17 +42,6 @@ type streams struct {
 	reused *reuseError
 }
 
-func (d *device) Queue(s alloc.Stream, p alloc.Ptr, n alloc.Bytes, takes time.Duration) error {
-	if err := d.call("Queue"); err != nil {
-		return err
-	}
-	d.streams.mu.Lock()
-	due := d.streams.add(queued{work: work{s, p, n, takes}, calls: callers()})
-	d.streams.mu.Unlock()
-	d.settle(due)
-	return nil
-}
-
 // add queues work, and returns it if it is done.
 func (s *streams) add(q queued) (due []queued) {
 	q.done = later(max(s.now, s.ends[q.Stream]), q.Time)
@@ -66,6 +55,56 @@ func (s *streams) add(q queued) (due []queued) {
 
 // later returns the time that is by after t, or the latest possible time if that would overflow.
 func later(t, by time.Duration) time.Duration { return t + min(max(by, 0), math.MaxInt64-t) }
+
+// advance moves the clock forward to a time, and returns the work that is done by then, in the
+// order in which it ended.
+func (s *streams) advance(to time.Duration) (due []queued) {
+	if to <= s.now {
+		return nil
+	}
+	s.now = to
+	s.work = slices.DeleteFunc(s.work, func(q queued) bool {
+		if q.done > to {
+			return false
+		}
+		due = append(due, q)
+		return true
+	})
+	slices.SortStableFunc(due, func(x, y queued) int { return cmp.Compare(x.done, y.done) })
+	return due
+}
+
+// drain waits for all work, and returns it.
+func (s *streams) drain() (due []queued) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := s.now
+	for _, q := range s.work {
+		last = max(last, q.done)
+	}
+	return s.advance(last)
+}
+
+// join makes a stream wait for others, and returns the time at which all of their work is done.
+func (s *streams) join(own alloc.Stream, others []alloc.Stream) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range others {
+		s.ends[own] = max(s.ends[own], s.ends[other])
+	}
+	return s.ends[own]
+}
+
+func (d *device) Queue(s alloc.Stream, p alloc.Ptr, n alloc.Bytes, takes time.Duration) error {
+	if err := d.call("Queue"); err != nil {
+		return err
+	}
+	d.streams.mu.Lock()
+	due := d.streams.add(queued{work: work{s, p, n, takes}, calls: callers()})
+	d.streams.mu.Unlock()
+	d.settle(due)
+	return nil
+}
 
 // settle does what work that is done has done to the memory.
 func (d *device) settle(due []queued) {
@@ -136,35 +175,6 @@ func (e *event) Wait() error {
 	e.dev.streams.mu.Unlock()
 	e.dev.settle(due)
 	return nil
-}
-
-// advance moves the clock forward to a time, and returns the work that is done by then, in the
-// order in which it ended.
-func (s *streams) advance(to time.Duration) (due []queued) {
-	if to <= s.now {
-		return nil
-	}
-	s.now = to
-	s.work = slices.DeleteFunc(s.work, func(q queued) bool {
-		if q.done > to {
-			return false
-		}
-		due = append(due, q)
-		return true
-	})
-	slices.SortStableFunc(due, func(x, y queued) int { return cmp.Compare(x.done, y.done) })
-	return due
-}
-
-// drain waits for all work, and returns it.
-func (s *streams) drain() (due []queued) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	last := s.now
-	for _, q := range s.work {
-		last = max(last, q.done)
-	}
-	return s.advance(last)
 }
 
 // reuseError says that a Cache handed out memory that queued work still used: the work
