@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -192,7 +191,7 @@ var library = sync.OnceValues(func() (*driver, error) {
 	for _, s := range slices.Concat(d.virtualSymbols(), d.kindsSymbols()) {
 		*s.function = function(libcuda.Find(lib, s.name, s.older))
 	}
-	loaded.Store(d)
+	errorTexts.Store(&errorFunctions{name: dylib.Func(d.getErrorName), text: dylib.Func(d.getErrorString)})
 	switch err := d.init.call(0); err {
 	case nil:
 		return d, nil
@@ -202,9 +201,6 @@ var library = sync.OnceValues(func() (*driver, error) {
 		return nil, fmt.Errorf("%w: cuInit: %w", errDriverRefuses, err)
 	}
 })
-
-// loaded is set as soon as the driver can say what its errors mean.
-var loaded atomic.Pointer[driver]
 
 // In the calls below a pointer is converted to an integer only in the arguments of call: call keeps the memory that it
 // points to alive and in place.
@@ -246,23 +242,6 @@ func (d *driver) attribute(key int, dev device) (value int32, err error) {
 func (d *driver) totalMemory(dev device) (bytes uint64, err error) {
 	err = d.deviceTotalMem.call(uintptr(unsafe.Pointer(&bytes)), uintptr(dev))
 	return bytes, err
-}
-
-func (d *driver) describe(dev device) (info Info, err error) {
-	if info.Name, err = d.name(dev); err != nil {
-		return Info{}, fmt.Errorf("name: %w", err)
-	}
-	uuid, err := d.uuid(dev)
-	if err != nil {
-		return Info{}, fmt.Errorf("UUID: %w", err)
-	}
-	info.UUID = libcuda.UUID(uuid, info.Name)
-	memory, err := d.totalMemory(dev)
-	if err != nil {
-		return Info{}, fmt.Errorf("memory: %w", err)
-	}
-	info.Memory = alloc.Bytes(memory)
-	return info, nil
 }
 
 func (d *driver) retainPrimary(dev device) (ctx context, err error) {
@@ -424,25 +403,4 @@ func (d *driver) unpin(p uintptr) error { return d.hostFree.call(p) }
 func (d *driver) devicePointer(p uintptr) (at uint64, err error) {
 	err = d.hostPointer.call(uintptr(unsafe.Pointer(&at)), p, 0)
 	return at, err
-}
-
-func (d *driver) errorName(e Error) string { return constant(d.getErrorName, e) }
-
-func (d *driver) errorText(e Error) string { return constant(d.getErrorString, e) }
-
-// constant calls a function that gives the address of a C string that never changes.
-func constant(f function, e Error) string {
-	var s unsafe.Pointer
-	if f.call(uintptr(e), uintptr(unsafe.Pointer(&s))) != nil || s == nil {
-		return ""
-	}
-	return goString(s)
-}
-
-func goString(s unsafe.Pointer) string {
-	n := 0
-	for *(*byte)(unsafe.Add(s, n)) != 0 {
-		n++
-	}
-	return string(unsafe.Slice((*byte)(s), n))
 }

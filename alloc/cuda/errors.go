@@ -3,8 +3,11 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
+	"unsafe"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/dylib"
 )
 
 // Errors for errors.Is.
@@ -49,11 +52,38 @@ type Error int
 // Error returns the driver's name of the error, its number and its description:
 // "CUDA_ERROR_OUT_OF_MEMORY (2): out of memory".
 func (e Error) Error() string {
-	d := loaded.Load()
-	if d == nil || d.errorName(e) == "" {
+	f := errorTexts.Load()
+	if f == nil {
 		return fmt.Sprintf("CUDA error %d", int(e))
 	}
-	return fmt.Sprintf("%s (%d): %s", d.errorName(e), int(e), d.errorText(e))
+	name := constant(f.name, e)
+	if name == "" {
+		return fmt.Sprintf("CUDA error %d", int(e))
+	}
+	return fmt.Sprintf("%s (%d): %s", name, int(e), constant(f.text, e))
+}
+
+// errorFunctions are the functions of the driver that describe its errors.
+type errorFunctions struct{ name, text dylib.Func }
+
+// errorTexts is set as soon as the driver is loaded.
+var errorTexts atomic.Pointer[errorFunctions]
+
+// constant calls a function that gives the address of a C string that never changes.
+func constant(f dylib.Func, e Error) string {
+	var s unsafe.Pointer
+	if f.Call(uintptr(e), uintptr(unsafe.Pointer(&s))) != 0 || s == nil {
+		return ""
+	}
+	return goString(s)
+}
+
+func goString(s unsafe.Pointer) string {
+	n := 0
+	for *(*byte)(unsafe.Add(s, n)) != 0 {
+		n++
+	}
+	return string(unsafe.Slice((*byte)(s), n))
 }
 
 // Is makes errors.Is find ErrDeviceLost in the codes after which the device is lost.
