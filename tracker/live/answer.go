@@ -1,45 +1,18 @@
 package live
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"time"
 )
-
-const patience = 30 * time.Second // for a client that reads nothing
-
-// patient is a response whose client has a while for each piece, and ends a
-// request whose client takes nothing. It gives the client the time that the
-// server's WriteTimeout may not.
-type patient struct {
-	http.ResponseWriter
-	control *http.ResponseController
-}
-
-func newPatient(w http.ResponseWriter) *patient {
-	return &patient{ResponseWriter: w, control: http.NewResponseController(w)}
-}
-
-const piece = 1 << 16 // what a client has to take within the time
-
-func (p *patient) Write(b []byte) (n int, err error) {
-	for first := true; first || len(b) > 0; first = false {
-		// A writer without deadlines belongs to a test, or to a middleware that sets its own.
-		_ = p.control.SetWriteDeadline(time.Now().Add(patience))
-		m, err := p.ResponseWriter.Write(b[:min(len(b), piece)])
-		n += m
-		if err != nil {
-			return n, err
-		}
-		b = b[m:]
-	}
-	return n, nil
-}
 
 // file says what an answer is.
 type file struct {
@@ -48,32 +21,17 @@ type file struct {
 	packed      bool   // it is compressed already
 }
 
-// send makes an answer first and writes it afterwards, because writing may wait for the client. For
-// HEAD it writes only the headers. If making the answer fails, the error is sent instead.
-func (h *handler) send(w http.ResponseWriter, r *http.Request, f file, write func(io.Writer) error) {
-	header := w.Header()
-	header.Set("Content-Type", f.contentType)
-	if f.name != "" {
-		header.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", f.name))
-	}
-	if !f.packed {
-		header.Set("Vary", "Accept-Encoding")
-	}
-	if r.Method == http.MethodHead {
-		return
-	}
-	body := &spool{places: h.files}
-	defer body.close()
-	if err := f.make(body, header, acceptsGzip(r), write); err != nil {
-		header.Del("Content-Disposition")
-		header.Del("Content-Encoding")
-		refuse(w, err)
-		return
-	}
-	header.Set("Content-Length", strconv.FormatInt(body.size, 10))
-	if err := body.sendTo(newPatient(w)); err != nil {
-		panic(http.ErrAbortHandler) // the client is gone, or must not take a part for the whole
-	}
+// The answers that are files.
+var (
+	jsonFile = file{contentType: "application/json"}
+	textFile = file{contentType: "text/plain; charset=utf-8"}
+	htmlFile = file{contentType: "text/html; charset=utf-8"}
+	profiles = file{contentType: "application/octet-stream", packed: true}
+)
+
+func (f file) named(name string) file {
+	f.name = name
+	return f
 }
 
 func (f file) make(body io.Writer, header http.Header, compress bool, write func(io.Writer) error) error {
@@ -108,21 +66,159 @@ func acceptsGzip(r *http.Request) bool {
 	return accepts
 }
 
-// within makes an answer as limited does.
-func (h *handler) within(places limit, r *http.Request, write func(io.Writer) error) func(io.Writer) error {
-	return func(w io.Writer) error {
-		return h.limited(places, r, func() error { return write(w) })
+const patience = 30 * time.Second // for a client that reads nothing
+
+// patient is a response whose client has a while for each piece, and ends a
+// request whose client takes nothing. It gives the client the time that the
+// server's WriteTimeout may not.
+type patient struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+func newPatient(w http.ResponseWriter) *patient {
+	return &patient{ResponseWriter: w, control: http.NewResponseController(w)}
+}
+
+const piece = 1 << 16 // what a client has to take within the time
+
+func (p *patient) Write(b []byte) (n int, err error) {
+	for first := true; first || len(b) > 0; first = false {
+		// A writer without deadlines belongs to a test, or to a middleware that sets its own.
+		_ = p.control.SetWriteDeadline(time.Now().Add(patience))
+		m, err := p.ResponseWriter.Write(b[:min(len(b), piece)])
+		n += m
+		if err != nil {
+			return n, err
+		}
+		b = b[m:]
+	}
+	return n, nil
+}
+
+const (
+	maxInMemory = 1 << 20 // bytes of an answer that need no file
+	maxFiles    = 64      // answers in files at a time
+)
+
+// spool holds an answer between its making and its sending, so that a slow
+// client keeps nothing but the answer: a small one in memory, a large one in a
+// temporary file.
+type spool struct {
+	places limit // limits the number of files
+	memory bytes.Buffer
+	file   *os.File
+	size   int64
+}
+
+func (s *spool) Write(b []byte) (n int, err error) {
+	if s.file == nil && s.memory.Len()+len(b) > maxInMemory {
+		if err := s.spill(); err != nil {
+			return 0, err
+		}
+	}
+	if s.file == nil {
+		n, err = s.memory.Write(b)
+	} else {
+		n, err = s.file.Write(b)
+	}
+	s.size += int64(n)
+	return n, err
+}
+
+// spill moves what there is to a file.
+func (s *spool) spill() error {
+	if !s.places.try() {
+		return errBusy
+	}
+	f, err := os.CreateTemp("", "gpumemtrack-answer-*")
+	if err != nil {
+		s.places.leave()
+		return fmt.Errorf("an answer of more than %d bytes needs a temporary file: %w", maxInMemory, err)
+	}
+	s.file = f
+	// Where the system lets it, the name goes now: a program that is killed leaves no file.
+	_ = os.Remove(f.Name())
+	_, err = s.memory.WriteTo(f)
+	s.memory = bytes.Buffer{}
+	return err
+}
+
+// sendTo writes the answer.
+func (s *spool) sendTo(w io.Writer) error {
+	if s.file == nil {
+		_, err := w.Write(s.memory.Bytes())
+		return err
+	}
+	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	_, err := io.Copy(w, s.file)
+	return err
+}
+
+func (s *spool) close() error {
+	if s.file == nil {
+		return nil
+	}
+	defer s.places.leave()
+	err := s.file.Close()
+	if removed := os.Remove(s.file.Name()); !errors.Is(removed, os.ErrNotExist) {
+		err = errors.Join(err, removed)
+	}
+	return err
+}
+
+// limit bounds how many requests of a kind are in work at a time.
+type limit chan struct{}
+
+func newLimit(n int) limit { return make(limit, n) }
+
+// guard answers 503 while there are as many requests as may be.
+func (l limit) guard(page http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !l.try() {
+			refuse(w, errBusy)
+			return
+		}
+		defer l.leave()
+		page(w, r)
 	}
 }
 
-// limited calls do when one of the places is free, and waits a little for that. A place is
-// taken only while an answer is made, not while it is written.
-func (h *handler) limited(places limit, r *http.Request, do func() error) error {
-	ctx, cancel := context.WithTimeoutCause(r.Context(), h.busy, errBusy)
-	defer cancel()
-	if places.enter(ctx) != nil {
-		return context.Cause(ctx)
+// try enters if there is room. The caller leaves.
+func (l limit) try() bool {
+	select {
+	case l <- struct{}{}:
+		return true
+	default:
+		return false
 	}
-	defer places.leave()
-	return do()
+}
+
+// enter waits until there is one request less, or ctx ends. The caller leaves.
+func (l limit) enter(ctx context.Context) error {
+	if l.try() {
+		return nil
+	}
+	select {
+	case l <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l limit) leave() { <-l }
+
+// wait waits for some time, or until the client is gone.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

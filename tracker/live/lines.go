@@ -2,11 +2,8 @@ package live
 
 import (
 	"cmp"
-	"encoding/json"
-	"io"
 	"maps"
 	"math"
-	"net/http"
 	"slices"
 	"time"
 
@@ -43,10 +40,6 @@ const (
 	maxLines  = 30
 	maxStacks = 5
 )
-
-func (h *handler) lines(w http.ResponseWriter, r *http.Request) {
-	h.whole(w, r, jsonFile, func(w io.Writer) error { return json.NewEncoder(w).Encode(linesOf(h.source.Snapshot())) })
-}
 
 // holder is a line of code that holds memory.
 type holder struct {

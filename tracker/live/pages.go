@@ -5,16 +5,25 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"math"
 	"net/http"
 	"runtime"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
@@ -23,19 +32,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
-
-// The answers that are files.
-var (
-	jsonFile = file{contentType: "application/json"}
-	textFile = file{contentType: "text/plain; charset=utf-8"}
-	htmlFile = file{contentType: "text/html; charset=utf-8"}
-	profiles = file{contentType: "application/octet-stream", packed: true}
-)
-
-func (f file) named(name string) file {
-	f.name = name
-	return f
-}
 
 const maxSeconds = 24 * 60 * 60
 
@@ -159,6 +155,10 @@ func (h *handler) report(w http.ResponseWriter, r *http.Request) {
 	h.whole(w, r, htmlFile, func(w io.Writer) error { return html.Write(w, h.source.Dump()) })
 }
 
+func (h *handler) lines(w http.ResponseWriter, r *http.Request) {
+	h.whole(w, r, jsonFile, func(w io.Writer) error { return json.NewEncoder(w).Encode(linesOf(h.source.Snapshot())) })
+}
+
 // leaksNow is the answer of /leaks.
 type leaksNow struct {
 	Suspects []leaks.Suspect `json:"suspects"`
@@ -245,4 +245,152 @@ func (h *handler) timeline(w http.ResponseWriter, r *http.Request) {
 	h.whole(w, r, jsonFile, func(w io.Writer) error {
 		return json.NewEncoder(w).Encode(timeline.New(h.source.Dump()))
 	})
+}
+
+func (h *handler) metrics(w http.ResponseWriter, r *http.Request) {
+	one := func(yield func(Source) bool) { yield(h.source) }
+	h.scrape(w, r, one, func(*snapshot.Snapshot) prometheus.Labels { return nil })
+}
+
+// scrape answers with the metrics of sources, in the format that the client asks for. The labels that labels returns are
+// added to those of a source's device.
+//
+// Each scrape has a registry of its own: the series of a source that is gone are gone too. promhttp writes after all
+// snapshots are taken, so a slow client delays nothing.
+func (h *handler) scrape(w http.ResponseWriter, r *http.Request, sources iter.Seq[Source], labels func(*snapshot.Snapshot) prometheus.Labels) {
+	q := newQuery(r)
+	cfg, suspects := prom.Config{TopCallSites: q.number("top", 100)}, q.flag("suspects")
+	if q.refused(w) {
+		return
+	}
+	registry := prometheus.NewRegistry()
+	var err error
+	switch {
+	case r.Method == http.MethodHead: // its answer has no body
+	case suspects:
+		err = h.limited(h.copies, r, func() error { return register(registry, sources, Source.Snapshot, cfg, labels) })
+	default:
+		err = register(registry, sources, Source.LightSnapshot, cfg, labels)
+	}
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}).ServeHTTP(newPatient(w), r)
+}
+
+// register adds a collector of each source to a registry. All values of a source are of one snapshot.
+func register(to prometheus.Registerer, sources iter.Seq[Source], take func(Source) *snapshot.Snapshot, cfg prom.Config, labels func(*snapshot.Snapshot) prometheus.Labels) error {
+	for source := range sources {
+		s := take(source)
+		collector := prom.NewCollector(func() *snapshot.Snapshot { return s }, cfg)
+		err := prometheus.WrapRegistererWith(labels(s), to).Register(collector)
+		if _, known := errors.AsType[prometheus.AlreadyRegisteredError](err); known {
+			continue // an earlier process may have had the same number: the first source with it counts
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// heartbeat is how often a client without news gets a line: only by writing does a server find out
+// that a client is gone.
+const heartbeat = 15 * time.Second
+
+// marks streams each mark as a server-sent event: first those that the tracker
+// has kept, then the new ones.
+func (h *handler) marks(w http.ResponseWriter, r *http.Request) {
+	q := newQuery(r)
+	after := q.number("after", 1<<31-1)
+	if q.refused(w) {
+		return
+	}
+	if last, ok := h.lastSeen(r); ok {
+		after = last
+	}
+	if h.closed(after) {
+		w.WriteHeader(http.StatusNoContent) // tells a browser not to connect again
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	if r.Method == http.MethodHead {
+		return
+	}
+	s := stream{newPatient(w), h.run}
+	if err := s.control.Flush(); errors.Is(err, http.ErrNotSupported) {
+		http.Error(w, "marks cannot be streamed: a middleware's http.ResponseWriter cannot flush, and has no Unwrap", http.StatusInternalServerError)
+		return
+	}
+	err := s.send(": marks of the tracker\n\n")
+	for err == nil {
+		var m *snapshot.Mark
+		m, err = h.nextMark(r.Context(), after)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded) && r.Context().Err() == nil:
+			err = s.send(": still here\n\n")
+		case errors.Is(err, alloc.ErrClosed):
+			_ = s.send("event: closed\ndata: {}\n\n")
+		case err == nil:
+			err = s.mark(m, after)
+			after = m.Seq
+		}
+	}
+}
+
+// ended reports whether there will be no more marks.
+func (h *handler) ended() bool { return h.closed(math.MaxInt) }
+
+// closed reports whether there is no mark after that one, and will be none.
+func (h *handler) closed(after int) bool {
+	_, err := h.source.WaitMark(canceled, after)
+	return errors.Is(err, alloc.ErrClosed)
+}
+
+// canceled is for a look at what there is, without waiting.
+var canceled = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// lastSeen returns the number of the mark that a browser saw last, when it connects again. The marks of a
+// program before this one do not count.
+func (h *handler) lastSeen(r *http.Request) (int, bool) {
+	run, seq, _ := strings.Cut(r.Header.Get("Last-Event-ID"), "-")
+	last, err := strconv.Atoi(seq)
+	return last, err == nil && run == h.run
+}
+
+func (h *handler) nextMark(ctx context.Context, after int) (*snapshot.Mark, error) {
+	ctx, cancel := context.WithTimeout(ctx, heartbeat)
+	defer cancel()
+	return h.source.WaitMark(ctx, after)
+}
+
+// stream is a response of server-sent events.
+type stream struct {
+	*patient
+	run string
+}
+
+func (s stream) mark(m *snapshot.Mark, after int) error {
+	if missed := m.Seq - after - 1; missed > 0 && after > 0 {
+		if err := s.send(fmt.Sprintf("event: missed\ndata: {\"marks\": %d}\n\n", missed)); err != nil {
+			return err
+		}
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return s.send(fmt.Sprintf("id: %s-%d\nevent: mark\ndata: %s\n\n", s.run, m.Seq, text))
+}
+
+func (s stream) send(text string) error {
+	if _, err := io.WriteString(s.patient, text); err != nil {
+		return err
+	}
+	return s.control.Flush()
 }
