@@ -1,76 +1,72 @@
 package chart
 
 import (
+	"bytes"
+	"cmp"
 	_ "embed"
 	"fmt"
+	"html/template"
 	"io"
 	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/internal/uplot"
 	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
 var (
+	//go:embed page.html
+	pageHTML string
 	//go:embed page.css
-	pageCSS webpage.Markup
+	pageCSS template.CSS
 	//go:embed page.js
-	pageJS webpage.Markup
+	pageJS template.JS
+
+	pageTemplate = webpage.Template("page.html", pageHTML)
 )
+
+// page is what page.html shows.
+type page struct {
+	webpage.Page
+	Rows []pageRow
+	Data pageData
+}
+
+// pageRow is what the table says of a series.
+type pageRow struct {
+	Label, Note              string
+	Min, Max, Mean, Duration string
+	Samples                  int
+	Rate                     string
+	Gaps                     int
+}
+
+// pageData is the JSON that page.js reads.
+type pageData struct {
+	Panels []pagePanel `json:"panels"`
+	Width  int         `json:"width"` // pixels, as Height
+	Height int         `json:"height"`
+	From   float64     `json:"from"` // seconds
+	Time   timeUnit    `json:"time"`
+}
 
 // html writes the chart as a page. It follows the reader's choice of light or dark.
 func (f *figure) html(w io.Writer) error {
-	var p webpage.Page
-	p.Put(`<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>%v</title>
-<style>
-`, f.pageTitle())
-	p.Put(webpage.Markup(uplot.CSS + "\n"))
-	p.Put(pageCSS)
-	p.Put(`</style>
-</head>
-<body>
-<h1>%v</h1>
-<p>Drag over a chart to zoom in, double click to see all of it.</p>
-<div id="charts"></div>
-<div class="wide">
-<table class="stats">
-<thead><tr><th>series</th><th>minimum</th><th>maximum</th><th>mean</th><th>duration</th><th>samples</th><th>rate</th><th>gaps</th></tr></thead>
-<tbody>`, f.pageTitle())
+	p := page{
+		Page: webpage.Page{Title: cmp.Or(f.title, "GPU memory"), Style: pageCSS, Script: pageJS},
+		Data: pageData{f.pagePanels(), f.width, f.height, f.from, f.time},
+	}
 	for _, s := range f.series {
-		pageRow(&p, s)
+		p.Rows = append(p.Rows, pageRow{
+			s.Label(), s.Note, s.Quantity.Format(s.Min()), s.Quantity.Format(s.Max()), s.Quantity.Format(s.Mean()),
+			fmt.Sprintf("%.1f s", s.Duration().Seconds()), s.Len(), rateOf(s), s.Gaps(),
+		})
 	}
-	p.Put(`
-</tbody>
-</table>
-</div>
-<script type="application/json" id="data">`)
-	p.JSON(map[string]any{"panels": f.pagePanels(), "width": f.width, "height": f.height, "from": f.from, "time": f.time})
-	p.Put("</script>\n<script>\n/*\nuPlot " + uplot.Version + "\n")
-	p.Put(webpage.Markup(uplot.Licence))
-	p.Put("\n*/\n")
-	p.Put(webpage.Markup(uplot.JS))
-	p.Put("\n</script>\n<script>\n")
-	p.Put(pageJS)
-	p.Put("</script>\n</body>\n</html>\n")
-	_, err := p.WriteTo(w)
+	var text bytes.Buffer
+	if err := pageTemplate().Execute(&text, p); err != nil {
+		return err
+	}
+	_, err := text.WriteTo(w)
 	return err
-}
-
-// pageRow writes what the table says of a series.
-func pageRow(p *webpage.Page, s nvml.Series) {
-	p.Put("\n<tr><td>%v", s.Label())
-	if s.Note != "" {
-		p.Put(`<div class="note">%v</div>`, s.Note)
-	}
-	p.Put("</td><td>%v</td><td>%v</td><td>%v</td><td>%v</td><td>%v</td><td>%v</td><td>%v</td></tr>",
-		s.Quantity.Format(s.Min()), s.Quantity.Format(s.Max()), s.Quantity.Format(s.Mean()),
-		fmt.Sprintf("%.1f s", s.Duration().Seconds()), s.Len(), rateOf(s), s.Gaps())
 }
 
 type pagePanel struct {
@@ -98,13 +94,6 @@ type pageLine struct {
 type pagePoint struct {
 	X float64 `json:"x"`
 	Y float64 `json:"y"`
-}
-
-func (f *figure) pageTitle() string {
-	if f.title == "" {
-		return "GPU memory"
-	}
-	return f.title
 }
 
 func (f *figure) pagePanels() []pagePanel {

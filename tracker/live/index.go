@@ -2,8 +2,10 @@ package live
 
 import (
 	_ "embed"
+	"html/template"
 	"io"
 	"net/http"
+	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
@@ -11,32 +13,33 @@ import (
 
 var (
 	//go:embed index.html
-	indexHTML webpage.Markup
+	indexHTML string
 	//go:embed index.css
-	indexCSS webpage.Markup
+	indexCSS template.CSS
 	//go:embed index.js
-	indexJS webpage.Markup
+	indexJS template.JS
+
+	indexTemplate = webpage.Template("index.html", indexHTML)
+	indexPolicy   = sync.OnceValue(func() string { return webpage.Policy(indexJS) })
 )
 
-var indexPolicy = webpage.Policy(string(indexJS))
+// indexPage is what index.html shows.
+type indexPage struct {
+	webpage.Page
+	Device, Origin string
+	Inside         bool // the tracker is in this process, and knows where Track was called
+}
 
 func (h *handler) index(w http.ResponseWriter, r *http.Request) {
 	if newQuery(r).refused(w) {
 		return
 	}
-	w.Header().Set("Content-Security-Policy", indexPolicy+"; frame-ancestors 'none'")
+	w.Header().Set("Content-Security-Policy", indexPolicy()+"; frame-ancestors 'none'")
 	h.send(w, r, htmlFile, func(w io.Writer) error {
 		s := h.source.LightSnapshot()
-		device, called := export.Device(s), webpage.Markup("")
-		if h.inside {
-			called = `<th id="called">Track called at</th>`
-		}
-		var p webpage.Page
-		p.Head("Live: "+device, "", indexCSS)
-		p.Put(indexHTML, device, s.Origin, called)
-		p.Scripts(indexJS)
-		_, err := p.WriteTo(w)
-		return err
+		p := indexPage{Device: export.Device(s), Origin: s.Origin.String(), Inside: h.inside}
+		p.Page = webpage.Page{Title: "Live: " + p.Device, Style: indexCSS, Script: indexJS}
+		return indexTemplate().Execute(w, p)
 	})
 }
 

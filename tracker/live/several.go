@@ -1,10 +1,12 @@
 package live
 
 import (
+	_ "embed"
 	"fmt"
 	"io"
 	"iter"
 	"net/http"
+	"net/url"
 	"path"
 	"strconv"
 	"strings"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -105,67 +108,56 @@ func (s *several) first(w http.ResponseWriter, r *http.Request) {
 	s.index(w, r)
 }
 
-var severalPolicy = webpage.Policy("")
+var (
+	//go:embed several.html
+	severalHTML string
+
+	severalTemplate = webpage.Template("several.html", severalHTML)
+	severalPolicy   = sync.OnceValue(func() string { return webpage.Policy("") })
+)
+
+// severalPage is what several.html shows.
+type severalPage struct {
+	webpage.Page
+	Sources []sourceRow
+}
+
+// sourceRow is a line of the list of sources.
+type sourceRow struct {
+	Link       string // the source's page, relative to the list
+	Of, On     string
+	Live, Peak mem.Tally
+	Ended      bool
+}
 
 func (s *several) index(w http.ResponseWriter, r *http.Request) {
 	if newQuery(r).refused(w) {
 		return
 	}
-	w.Header().Set("Content-Security-Policy", severalPolicy+"; frame-ancestors 'none'")
+	w.Header().Set("Content-Security-Policy", severalPolicy()+"; frame-ancestors 'none'")
 	w.Header().Set("Refresh", "5") // the browser asks again after 5 seconds
 	s.send(w, r, htmlFile, s.within(s.light, r, func(w io.Writer) error {
-		var rows []row
-		for name, source := range s.list() {
-			rows = append(rows, row{name, source})
-		}
-		_, err := s.table(rows).WriteTo(w)
-		return err
+		return severalTemplate().Execute(w, s.page())
 	}))
 }
 
-// row is a source of the list.
-type row struct {
-	name   string
-	source Source
+func (s *several) page() severalPage {
+	var p severalPage
+	for name, source := range s.list() {
+		at := source.LightSnapshot()
+		p.Sources = append(p.Sources, sourceRow{folder(name), at.Origin.String(), export.Device(at), at.Live, at.Peak, s.of(source).ended()})
+	}
+	p.Title = fmt.Sprintf("Live: %d sources", len(p.Sources))
+	return p
 }
 
-func (s *several) table(rows []row) *webpage.Page {
-	p := new(webpage.Page)
-	p.Head(fmt.Sprintf("Live: %d sources", len(rows)), "", "")
-	p.Put(`<body>
-<header>
-  <h1>GPU memory <span class="quiet">live</span></h1>
-</header>
-<main>
-<section class="card">
-  <div class="scroll"><table class="cells">
-    <thead><tr><th>Of</th><th>On</th><th>Live</th><th>Peak</th><th></th></tr></thead>
-    <tbody>`)
-	if len(rows) == 0 {
-		p.Put("\n    " + `<tr class="empty"><td colspan="5" class="quiet">Nothing has asked for memory yet.</td></tr>`)
+// folder returns the address of a source's page in this folder, whatever its name holds: a name is no scheme and no host.
+func folder(name string) string {
+	if strings.HasPrefix(name, "/") {
+		name = "." + name
 	}
-	for _, row := range rows {
-		at, state := row.source.LightSnapshot(), ""
-		if s.of(row.source).ended() {
-			state = "ended"
-		}
-		p.Put("\n    " + `<tr><td data-name="Of">`)
-		p.Link(row.name+"/", at.Origin.String())
-		p.Put(`</td><td data-name="On">%v</td><td data-name="Live">%v</td><td data-name="Peak">%v</td><td class="quiet">%v</td></tr>`,
-			export.Device(at), at.Live, at.Peak, state)
-	}
-	p.Put(`</tbody>
-  </table></div>
-</section>
-<section class="card">
-  <h2>All together</h2>
-  <table class="links"><tr><td><a href="dump">dump</a></td><td class="quiet">JSON, with the history</td></tr><tr><td><a href="metrics">metrics</a></td><td class="quiet">for Prometheus</td></tr></table>
-</section>
-</main>
-</body>
-</html>
-`)
-	return p
+	address := url.URL{Path: name + "/"} // String puts "./" before a name with a colon
+	return address.String()
 }
 
 // dump writes the dumps of all sources as one, as a file of several devices has them.

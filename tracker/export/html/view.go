@@ -1,38 +1,82 @@
 package html
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
-// deviceView shows the facts about a device in some detail.
-type deviceView struct {
-	*facts
-	w      *writing
-	data   data
-	notice *notice // nil if there is none
+// device is what page.html shows of a device. An empty field is a card, a line or a column that the page leaves out.
+type device struct {
+	Name, Summary string
+	When, Origin  string // of the state that is shown
+	Shown         string // "at the error"
+	Notice        *notice
+	Tiles         []tile
+	LeftOut       string // what the file lacks
+	History       string // what the chart does not show
+	NoHistory     string // why there is no chart
+	Past          bool   // there is more than one moment
+	Shapes, Types bool
+	Segments      bool
+	WhyReserved   []string
+	Lost          []string
+	LostSum       string
+	Suspects      []string
+	Growth        []string
+	Sections      []section
+	MoreSections  int
+	Profile       []calls
+	MoreProfile   int
+	NoMarks       string
+	EarlierMarks  int // that have no table on the page
+	Data          data
 }
 
-func (f *facts) view(d detail) deviceView {
+// calls is what the page shows of a section's calls.
+type calls struct {
+	Path       string
+	Calls      int64
+	Time       time.Duration
+	Peak, Kept alloc.Bytes
+}
+
+// device shows the facts in some detail.
+func (f *facts) device(d detail) device {
 	w := &writing{d, f.names}
-	v := deviceView{f, w, w.data(f), w.notice(f)}
-	for _, m := range f.dump.Marks[v.earlierMarks():] {
-		v.data.Marks = append(v.data.Marks, w.mark(m, d.changes))
+	v := device{
+		Name: w.long(export.Device(f.at)), When: f.when(), Origin: w.long(f.at.Origin.String()), Shown: f.shown(),
+		Notice: w.notice(f), Tiles: tiles(f.at, f.peak()), LeftOut: strings.Join(f.dump.LeftOut(), "; "),
+		History: f.history(), Past: f.past, Shapes: f.shapes, Types: f.types,
+		Segments: f.hasSegments(), WhyReserved: w.list(f.stuck), Suspects: w.list(f.suspects), Growth: w.list(f.growth),
+		Data: w.data(f), EarlierMarks: max(0, len(f.dump.Marks)-d.marks),
+	}
+	v.Summary = f.summary(v.Name)
+	if f.timeline == nil {
+		v.NoHistory = f.whyNoHistory()
+	}
+	if len(f.lost) > 0 {
+		v.Lost, v.LostSum = w.lost(f.lost)
+	}
+	v.Sections, v.MoreSections = w.sections(f.sections)
+	v.Profile, v.MoreProfile = w.profile(f.profile)
+	for _, m := range f.dump.Marks[v.EarlierMarks:] {
+		v.Data.Marks = append(v.Data.Marks, w.mark(m, d.changes))
+	}
+	if len(v.Data.Marks) == 0 {
+		v.NoMarks = f.whyNoMarks()
 	}
 	return v
 }
-
-// earlierMarks is how many marks have no table on the page.
-func (v *deviceView) earlierMarks() int { return max(0, len(v.dump.Marks)-v.w.detail.marks) }
-
-// device names the device.
-func (v *deviceView) device() string { return v.w.long(export.Device(v.at)) }
 
 // shown names the moment that is shown: "at the error".
 func (f *facts) shown() string { return "at " + f.moment.String() }
@@ -45,10 +89,10 @@ func (f *facts) when() string {
 	return f.at.Time.Format("2006-01-02 15:04:05 MST") + ", " + f.shown()
 }
 
-// summary describes the device in a line.
-func (v *deviceView) summary() string {
-	out := fmt.Sprintf("%s: %v live", v.device(), v.at.Live.Bytes)
-	if peak := v.peak(); peak != nil {
+// summary describes the device of some name in a line.
+func (f *facts) summary(name string) string {
+	out := fmt.Sprintf("%s: %v live", name, f.at.Live.Bytes)
+	if peak := f.peak(); peak != nil {
 		out += fmt.Sprintf(", peak %v", peak.Bytes)
 	}
 	return out
@@ -107,4 +151,21 @@ func (f *facts) whyNoHistory() string {
 // hasSegments reports whether the segments of some moment are known.
 func (f *facts) hasSegments() bool {
 	return slices.ContainsFunc(f.moments.list, func(m moment) bool { return m.segments != nil })
+}
+
+// sections returns the first of the sections, and how many more there are.
+func (w *writing) sections(all []section) (shown []section, more int) {
+	for _, s := range all[:min(len(all), w.lines)] {
+		s.Path = cmp.Or(w.text(s.Path), "outside of all")
+		shown = append(shown, s)
+	}
+	return shown, len(all) - len(shown)
+}
+
+// profile returns the calls of the first sections, and how many more there are.
+func (w *writing) profile(all []sections.Row) (shown []calls, more int) {
+	for _, r := range all[:min(len(all), w.lines)] {
+		shown = append(shown, calls{w.text(r.Path), r.Calls, r.Time.Round(time.Microsecond), r.Peak, r.Kept()})
+	}
+	return shown, len(all) - len(shown)
 }

@@ -1,8 +1,10 @@
 package html
 
 import (
+	"bytes"
 	_ "embed"
 	"fmt"
+	"html/template"
 	"io"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
@@ -11,15 +13,19 @@ import (
 )
 
 var (
+	//go:embed page.html
+	pageHTML string
 	//go:embed page.css
-	pageCSS webpage.Markup
+	pageCSS template.CSS
 	//go:embed page.js
-	pageJS webpage.Markup
+	pageJS template.JS
+
+	pageTemplate = webpage.Template("page.html", pageHTML)
 )
 
 // Policy returns the Content-Security-Policy of the pages that Write writes, for a
 // server that sends one. The pages have it in them too.
-func Policy() string { return webpage.Policy(string(pageJS)) }
+func Policy() string { return webpage.Policy(pageJS) }
 
 // maxPage is the size of a page. What is small is left out until it fits.
 const maxPage = 2 << 20
@@ -30,74 +36,40 @@ func Write(w io.Writer, r *snapshot.Dump) error {
 		return fmt.Errorf("write HTML page: %w", walk.ErrNoSnapshot)
 	}
 	devices, more := factsOf(r)
+	var text bytes.Buffer
 	for d := full; ; d = d.half() {
-		p := page(devices, more, d)
-		if p.Len() > maxPage && d.frames > 1 {
-			continue
-		}
-		if _, err := p.WriteTo(w); err != nil {
+		text.Reset()
+		if err := pageTemplate().Execute(&text, newPage(devices, more, d)); err != nil {
 			return fmt.Errorf("write HTML page: %w", err)
 		}
-		return nil
+		if text.Len() <= maxPage || d.frames <= 1 {
+			break
+		}
 	}
+	if _, err := text.WriteTo(w); err != nil {
+		return fmt.Errorf("write HTML page: %w", err)
+	}
+	return nil
 }
 
 // maxDevices bounds the devices that a page shows.
 const maxDevices = 32
 
-// page is the page of the first device, with templates of the others, which the script shows when the reader chooses them.
-func page(devices []*facts, more int, d detail) *webpage.Page {
-	views := make([]deviceView, len(devices))
-	for i, f := range devices {
-		views[i] = f.view(d)
-	}
-	first := &views[0]
-	p, title := new(webpage.Page), "GPU memory of "+first.device()
-	if first.notice != nil && first.notice.OutOfMemory {
-		title = "Out of memory: " + title
-	}
-	p.Head(title, Policy(), pageCSS)
-	p.Put("<body>\n<header>\n  <h1>GPU memory <span class=\"quiet\">of</span> ")
-	if len(views) == 1 {
-		p.Put("%v", first.device())
-	} else {
-		choice(p, views, more)
-	}
-	p.Put("</h1>\n  <p class=\"quiet\">%v", first.when())
-	if origin := first.w.long(first.at.Origin.String()); origin != "" {
-		p.Put(" · %v", origin)
-	}
-	p.Put(`</p>
-</header>
-<noscript><p class="card notice">This page draws itself with JavaScript, which is switched off.</p></noscript>
-<main>
-`)
-	first.body(p)
-	p.Put(`
-</main>
-<footer class="quiet">gpumemtrack</footer>
-<script type="application/json" id="data">`)
-	p.JSON(first.data)
-	p.Put("</script>\n")
-	for i := range views[1:] {
-		p.Put(`<template class="device">`)
-		views[1+i].body(p)
-		p.Put("</template>\n" + `<script type="application/json">`)
-		p.JSON(views[1+i].data)
-		p.Put("</script>\n")
-	}
-	p.Scripts(pageJS)
-	return p
+// page is what page.html shows.
+type page struct {
+	webpage.Page
+	Devices     []device // at least one
+	MoreDevices int      // that are left out
 }
 
-// choice writes the list of devices.
-func choice(p *webpage.Page, views []deviceView, more int) {
-	p.Put("\n    " + `<select id="device" aria-label="device">`)
-	for i := range views {
-		p.Put("\n      <option>%v</option>", views[i].summary())
+func newPage(devices []*facts, more int, d detail) *page {
+	p := &page{MoreDevices: more}
+	for _, f := range devices {
+		p.Devices = append(p.Devices, f.device(d))
 	}
-	if more > 0 {
-		p.Put("\n      <option disabled>and %v more devices, which are left out</option>", more)
+	p.Page = webpage.Page{Title: "GPU memory of " + p.Devices[0].Name, Policy: Policy(), Style: pageCSS, Script: pageJS}
+	if n := p.Devices[0].Notice; n != nil && n.OutOfMemory {
+		p.Title = "Out of memory: " + p.Title
 	}
-	p.Put("\n    </select>")
+	return p
 }
