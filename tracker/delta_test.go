@@ -12,7 +12,6 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -85,17 +84,15 @@ func TestLinesOfAGroupAreInOrder(t *testing.T) {
 
 // added returns the sum of differences.
 func added(all ...snapshot.Delta) snapshot.Delta {
-	b := tables.NewSums(len(all[0]))
+	var b snapshot.DeltaBuilder
 	for _, d := range all {
 		for _, c := range d {
 			for _, s := range c.CallSites {
-				b.Add(&tables.Tensor{Kind: c.Kind, DType: c.DType, Memory: c.Memory, Shape: c.Shape}, s.Frame, s.Tally)
+				b.Add(c.Group, s.Frame, s.Tally)
 			}
 		}
 	}
-	m := new(snapshot.Mark)
-	tables.SetDelta(m, &b)
-	return m.Delta
+	return b.Delta()
 }
 
 func negative(t testing.TB, d snapshot.Delta) (minus snapshot.Delta) {

@@ -80,7 +80,7 @@ func (t *MemTracker) dumpWithin(limit alloc.Bytes) *snapshot.Dump {
 	}
 	// The history is taken after the snapshot, so that it reaches the snapshot. Later events are
 	// left out.
-	*tables.OfHistory(d) = t.events()
+	*tables.OfHistory(&d.History) = t.events()
 	d.Marks, d.Profile = t.recent.all(), t.profile()
 	t.describeIn(d)
 	return d

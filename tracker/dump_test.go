@@ -80,7 +80,7 @@ func TestADumpsHistoryReachesItsSnapshot(t *testing.T) {
 	d, err := snapshot.ReadDump(bytes.NewReader(text))
 	require.NoError(t, err)
 	require.Greater(t, d.Snapshot.Events, first, "something was allocated meanwhile")
-	assert.Equal(t, d.Snapshot.Events, tables.OfHistory(d).First+uint64(len(slices.Collect(d.Events()))))
+	assert.Equal(t, d.Snapshot.Events, tables.OfHistory(&d.History).First+uint64(len(slices.Collect(d.Events()))))
 
 	before, err := rewind.At(d, first)
 	require.NoError(t, err)
@@ -125,8 +125,8 @@ func TestHistoryIsReadAsItWasWritten(t *testing.T) {
 	var read snapshot.Dump
 	require.NoError(t, read.UnmarshalJSON(text))
 	assert.Equal(t, events(written), events(&read))
-	assert.Equal(t, tables.OfHistory(written).First, tables.OfHistory(&read).First)
-	assert.NotZero(t, tables.OfHistory(&read).First)
+	assert.Equal(t, tables.OfHistory(&written.History).First, tables.OfHistory(&read.History).First)
+	assert.NotZero(t, tables.OfHistory(&read.History).First)
 }
 
 func TestBadDumpsAreErrors(t *testing.T) {
@@ -295,8 +295,8 @@ func TestDumpsAreBoundedInBytes(t *testing.T) {
 	path, err := full(alloc.GiB).DumpFile(dir, "test")
 	require.NoError(t, err)
 	whole := readDump(t, path)
-	require.Zero(t, tables.Of(whole.Snapshot).LeftOut)
-	segments, events := int64(len(whole.Snapshot.Segments)), int64(len(tables.OfHistory(whole).Events))
+	require.Zero(t, tables.Of(&whole.Snapshot.Tables).LeftOut)
+	segments, events := int64(len(whole.Snapshot.Segments)), int64(len(tables.OfHistory(&whole.History).Events))
 	require.NotZero(t, segments)
 	info, err := os.Stat(path)
 	require.NoError(t, err)
@@ -324,11 +324,11 @@ func TestDumpsAreBoundedInBytes(t *testing.T) {
 		require.NoError(t, err)
 		assert.LessOrEqual(t, info.Size(), int64(test.limit))
 		d := readDump(t, path)
-		assert.Equal(t, test.want, tables.Of(d.Snapshot).LeftOut, "%v of %v", test.limit, size)
-		assert.Equal(t, events, int64(len(tables.OfHistory(d).Events))+tables.Of(d.Snapshot).LeftOut.Events)
-		assert.Equal(t, uint64(tables.Of(d.Snapshot).LeftOut.Events), tables.OfHistory(d).First)
-		assert.Equal(t, 20, len(d.Marks)+int(tables.Of(d.Snapshot).LeftOut.Marks))
-		assert.Equal(t, live, len(slices.Collect(d.Snapshot.Allocations()))+int(tables.Of(d.Snapshot).LeftOut.Allocations.Count))
+		assert.Equal(t, test.want, tables.Of(&d.Snapshot.Tables).LeftOut, "%v of %v", test.limit, size)
+		assert.Equal(t, events, int64(len(tables.OfHistory(&d.History).Events))+tables.Of(&d.Snapshot.Tables).LeftOut.Events)
+		assert.Equal(t, uint64(tables.Of(&d.Snapshot.Tables).LeftOut.Events), tables.OfHistory(&d.History).First)
+		assert.Equal(t, 20, len(d.Marks)+int(tables.Of(&d.Snapshot.Tables).LeftOut.Marks))
+		assert.Equal(t, live, len(slices.Collect(d.Snapshot.Allocations()))+int(tables.Of(&d.Snapshot.Tables).LeftOut.Allocations.Count))
 		assert.Equal(t, whole.Snapshot.Live, d.Snapshot.Live, "never left out")
 		assert.Equal(t, whole.Snapshot.Live, d.Snapshot.Sub(nil).Sum())
 	}
@@ -377,11 +377,11 @@ func TestOutOfMemoryDumpOfAMillionBuffers(t *testing.T) {
 
 	d, s := readDump(t, oom.Dump), tr.LightSnapshot()
 	assert.Equal(t, s.Live, d.Snapshot.Live)
-	assert.Equal(t, s.Live, tables.Of(d.Snapshot).LeftOut.Allocations)
-	assert.Equal(t, s.Reserved, tables.Of(d.Snapshot).LeftOut.SegmentBytes)
+	assert.Equal(t, s.Live, tables.Of(&d.Snapshot.Tables).LeftOut.Allocations)
+	assert.Equal(t, s.Reserved, tables.Of(&d.Snapshot.Tables).LeftOut.SegmentBytes)
 	assert.Equal(t, s.Cache, d.Snapshot.Cache)
-	assert.Zero(t, tables.Of(d.Snapshot).LeftOut.Sites)
-	assert.Zero(t, tables.Of(d.Snapshot).LeftOut.Events)
+	assert.Zero(t, tables.Of(&d.Snapshot.Tables).LeftOut.Sites)
+	assert.Zero(t, tables.Of(&d.Snapshot.Tables).LeftOut.Events)
 	assert.Equal(t, slices.Collect(s.CallSites()), slices.Collect(d.Snapshot.CallSites()), "with their whole stacks")
 
 	// Smaller ones lose the sites that hold least.
@@ -397,10 +397,10 @@ func TestOutOfMemoryDumpOfAMillionBuffers(t *testing.T) {
 	d = readDump(t, path)
 	kept := d.Snapshot.Sub(nil).Sum()
 	assert.Positive(t, kept.Count)
-	assert.Equal(t, 3000-kept.Count, tables.Of(d.Snapshot).LeftOut.Sites)
-	assert.Equal(t, small.LightSnapshot().Live, kept.Add(tables.Of(d.Snapshot).LeftOut.Unsited.Live))
-	smallest := mem.Tally{Count: tables.Of(d.Snapshot).LeftOut.Sites, Bytes: alloc.Bytes(tables.Of(d.Snapshot).LeftOut.Sites * (tables.Of(d.Snapshot).LeftOut.Sites + 1) / 2)}
-	assert.Equal(t, tables.Totals{Live: smallest, Peak: smallest, Total: smallest}, tables.Of(d.Snapshot).LeftOut.Unsited, "those that hold least")
+	assert.Equal(t, 3000-kept.Count, tables.Of(&d.Snapshot.Tables).LeftOut.Sites)
+	assert.Equal(t, small.LightSnapshot().Live, kept.Add(tables.Of(&d.Snapshot.Tables).LeftOut.Unsited.Live))
+	smallest := mem.Tally{Count: tables.Of(&d.Snapshot.Tables).LeftOut.Sites, Bytes: alloc.Bytes(tables.Of(&d.Snapshot.Tables).LeftOut.Sites * (tables.Of(&d.Snapshot.Tables).LeftOut.Sites + 1) / 2)}
+	assert.Equal(t, tables.Totals{Live: smallest, Peak: smallest, Total: smallest}, tables.Of(&d.Snapshot.Tables).LeftOut.Unsited, "those that hold least")
 }
 
 // TestDevicesMayDump: no lock is held while a device is asked.

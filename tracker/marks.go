@@ -47,12 +47,13 @@ func (t *MemTracker) mark(caller tables.StackID) (m *snapshot.Mark, queued *repo
 
 	t.marks = m.Seq
 	changes := t.changes()
-	b := tables.NewSums(len(changes))
+	var delta snapshot.DeltaBuilder
+	delta.Grow(len(changes))
 	for _, c := range changes {
-		g, site := c.Group, t.stacks.Frame(c.Line)
-		b.Add(&g.Tensor, site, g.Tally(c.Count))
+		x := &c.Group.Tensor
+		delta.Add(snapshot.Group{Kind: x.Kind, DType: x.DType, Shape: x.Shape, Memory: x.Memory}, t.stacks.Frame(c.Line), x.Tally(c.Count))
 	}
-	tables.SetDelta(m, &b)
+	m.Delta = delta.Delta()
 	t.recent.add(m)
 	return m, t.report.Add(m), true
 }

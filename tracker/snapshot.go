@@ -19,7 +19,7 @@ import (
 func (t *MemTracker) snapshot(whole bool) *snapshot.Snapshot {
 	now := t.now() // before the device is asked: the clock may be code that allocates
 	s := &snapshot.Snapshot{Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal(), UUID: uuid(t.device)}
-	lists := tables.Of(s)
+	lists := tables.Of(&s.Tables)
 	lists.Stacks, lists.Epoch = t.stacks, t.start
 	s.Levels = t.lockLevels(t.mu)
 	s.Time = t.start.Add(t.history.Moment(now))

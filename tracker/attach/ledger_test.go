@@ -344,10 +344,10 @@ func TestExecAndExit(t *testing.T) {
 }
 
 // addTo adds a difference to the sums of several.
-func addTo(sums *tables.Sums, d snapshot.Delta) {
+func addTo(sums *snapshot.DeltaBuilder, d snapshot.Delta) {
 	for _, c := range d {
 		for _, at := range c.CallSites {
-			sums.Add(&tables.Tensor{Kind: c.Kind, DType: c.DType, Memory: c.Memory, Shape: c.Shape}, at.Frame, at.Tally)
+			sums.Add(c.Group, at.Frame, at.Tally)
 		}
 	}
 }
@@ -356,7 +356,7 @@ func addTo(sums *tables.Sums, d snapshot.Delta) {
 func TestRandomCalls(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		s, want, sums := newScript(t), live{}, tables.NewSums(0)
+		s, want, sums := newScript(t), live{}, snapshot.DeltaBuilder{}
 		next := uint64(0x1000)
 		for range 2000 {
 			s.tid = r.Uint32N(4)
@@ -383,18 +383,17 @@ func TestRandomCalls(t *testing.T) {
 		require.Equal(t, want, s.live())
 		source := s.w.Sources()[0]
 		addTo(&sums, source.Track().Delta)
-		var sum snapshot.Mark
-		tables.SetDelta(&sum, &sums)
-		require.Equal(t, source.Snapshot().Live, sum.Delta.Sum())
+		sum := sums.Delta()
+		require.Equal(t, source.Snapshot().Live, sum.Sum())
 		require.Empty(t, source.Track().Delta)
-		require.Equal(t, source.Snapshot().Sub(nil).String(), sum.Delta.String())
+		require.Equal(t, source.Snapshot().Sub(nil).String(), sum.String())
 
 		var text bytes.Buffer
 		require.NoError(t, s.w.Dump().WriteJSON(&text))
 		read, err := snapshot.ReadDump(&text)
 		require.NoError(t, err)
 		require.Equal(t, source.Snapshot().Live, read.Snapshot.Live)
-		require.EqualValues(t, tables.OfHistory(source.Dump()).First, tables.OfHistory(read).First)
+		require.EqualValues(t, tables.OfHistory(&source.Dump().History).First, tables.OfHistory(&read.History).First)
 	}
 }
 

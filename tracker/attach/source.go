@@ -145,7 +145,7 @@ func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot
 	at := &snapshot.Snapshot{
 		Time: s.now(), Origin: s.origin, Device: name, Ordinal: ordinal, UUID: s.uuid, Levels: levels, Peak: l.peak, Total: l.total, Events: l.events.next,
 	}
-	lists := tables.Of(at)
+	lists := tables.Of(&at.Tables)
 	*lists = tables.Tables{Stacks: l.stacks, Sections: []string{""}, Streams: l.streams, Epoch: s.start}
 	index := make(map[*site]int32, len(l.sites))
 	for _, its := range l.sites {
@@ -187,19 +187,20 @@ func (s *Source) Track() *snapshot.Mark {
 	now := s.now()
 	s.marks++
 	m := &snapshot.Mark{Seq: s.marks, Time: now, Levels: s.levels(used, total)}
-	b := tables.NewSums(len(s.ledger.changed))
+	var delta snapshot.DeltaBuilder
+	delta.Grow(len(s.ledger.changed))
 	for _, its := range s.ledger.changed {
 		its.changed = false
 		change := its.tensor.Tally(its.live - its.marked)
 		its.marked = its.live
 		if change.Count != 0 {
-			line := s.ledger.stacks.Site(its.stack)
-			b.Add(its.tensor, line, change)
+			x := its.tensor
+			delta.Add(snapshot.Group{Kind: x.Kind, DType: x.DType, Shape: x.Shape, Memory: x.Memory}, s.ledger.stacks.Site(its.stack), change)
 		}
 	}
 	clear(s.ledger.changed) // they may be retired
 	s.ledger.changed = s.ledger.changed[:0]
-	tables.SetDelta(m, &b)
+	m.Delta = delta.Delta()
 	s.ledger.events.add(tables.EventEntry{Since: now.Sub(s.start), Action: mem.Marked, Allocated: alloc.Bytes(m.Seq)})
 	if len(s.recent) == maxMarks {
 		s.recent = slices.Delete(s.recent, 0, 1)
@@ -259,10 +260,11 @@ func (s *Source) Dump() *snapshot.Dump {
 	used, total := s.driver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return tables.InHistory(&snapshot.Dump{
+	return &snapshot.Dump{
 		Reason: reason, Build: &debug.BuildInfo{Path: s.origin.Program},
 		Snapshot: s.snapshot(true, s.levels(used, total)), Marks: slices.Clone(s.recent),
-	}, s.history())
+		History: tables.WrapHistory(s.history()),
+	}
 }
 
 // addresses returns what is live: sizes by address. Physical memory has its handle for an address.

@@ -210,7 +210,7 @@ func TestManyThreads(t *testing.T) {
 		require.Contains(t, []mem.Action{mem.Allocated, mem.Freed}, e.Action)
 		events++
 	}
-	assert.EqualValues(t, w.Sources()[0].Snapshot().Total.Count*2-int64(len(want)), events+tables.OfHistory(dump).First)
+	assert.EqualValues(t, w.Sources()[0].Snapshot().Total.Count*2-int64(len(want)), events+tables.OfHistory(&dump.History).First)
 }
 
 // TestARingThatNobodyReads: while the reader does nothing, 200 threads allocate 80,000 times in functions that it has not seen. Nothing is lost

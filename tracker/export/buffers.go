@@ -18,7 +18,7 @@ import (
 // error if the snapshot has no times, or too short a history to know the ages of its oldest
 // buffers.
 func FromBuffers(s *snapshot.Snapshot, age time.Duration) (*Usage, error) {
-	t := tables.Of(s)
+	t := tables.Of(&s.Tables)
 	switch {
 	case int64(len(t.Allocations)) < s.Live.Count:
 		return nil, errors.New("it does not list all of its live buffers one by one, as dumps do that were not cut short, and snapshots of PyTorch")

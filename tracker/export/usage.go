@@ -56,7 +56,7 @@ func FromSnapshot(s *snapshot.Snapshot) *Usage {
 // row for the call stacks that a dump has left out.
 func FromDump(r *snapshot.Dump) *Usage {
 	u := FromSnapshot(r.Snapshot)
-	if rest := tables.Of(r.Snapshot).LeftOut.Unsited; rest != (tables.Totals{}) {
+	if rest := tables.Of(&r.Snapshot.Tables).LeftOut.Unsited; rest != (tables.Totals{}) {
 		u.Rows = append(u.Rows, Row{Device: u.Device, Totals: snapshot.Totals(rest)})
 	}
 	for _, other := range r.Others {

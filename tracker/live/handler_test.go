@@ -90,7 +90,7 @@ func TestPages(t *testing.T) {
 		"dump": {"application/json", func(t *testing.T, body []byte) {
 			d, err := snapshot.ReadDump(bytes.NewReader(body))
 			require.NoError(t, err)
-			assert.Positive(t, len(tables.OfHistory(d).Events))
+			assert.Positive(t, len(tables.OfHistory(&d.History).Events))
 		}},
 		"trace": {"application/json", func(t *testing.T, body []byte) {
 			assert.True(t, json.Valid(body))

@@ -56,7 +56,7 @@ type stackTally struct {
 
 // linesOf sums up a snapshot by line of code.
 func linesOf(s *snapshot.Snapshot) linesNow {
-	t := tables.Of(s)
+	t := tables.Of(&s.Tables)
 	of := make(map[mem.Frame]*holder)
 	bySite := make([]*holder, len(t.Sites))
 	stacks := make(map[tables.StackID]mem.Tally)
@@ -97,7 +97,7 @@ func largest(s *snapshot.Snapshot, of map[mem.Frame]*holder) linesNow {
 	out := linesNow{Time: s.Time, Live: s.Live, Lines: []lineNow{}, Rest: s.Live}
 	for _, h := range all[:min(len(all), maxLines)] {
 		out.Rest = out.Rest.Sub(h.Tally)
-		out.Lines = append(out.Lines, h.write(names, s.Time.Sub(tables.Of(s).Epoch)))
+		out.Lines = append(out.Lines, h.write(names, s.Time.Sub(tables.Of(&s.Tables).Epoch)))
 	}
 	return out
 }

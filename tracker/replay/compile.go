@@ -22,7 +22,7 @@ func compile(r *snapshot.Dump) (*program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("replay: the state before the first event: %w", err)
 	}
-	past := tables.OfHistory(r)
+	past := tables.OfHistory(&r.History)
 	if len(past.Events) == 0 {
 		return nil, fmt.Errorf("replay: %w", walk.SourceOf(r.Snapshot).NoHistory())
 	}

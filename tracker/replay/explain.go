@@ -170,7 +170,7 @@ func (p *program) earlier(lines []explain.Line) ([]saving, alloc.Bytes, error) {
 func (p *program) moved(site mem.Frame) (*program, mem.Tally) {
 	var first, rest []op
 	var buffers mem.Tally
-	past := tables.OfHistory(p.dump)
+	past := tables.OfHistory(&p.dump.History)
 	for _, o := range p.ops {
 		if o.do == opAlloc && !p.buffers[o.buffer].freed && past.Site(p.first+uint64(o.event)) == site {
 			first = append(first, o)

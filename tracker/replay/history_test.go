@@ -130,7 +130,7 @@ func (p *program) dump(first int) *snapshot.Dump {
 		streams[i] = alloc.Stream(i)
 	}
 	h := tables.HistoryTables{First: uint64(first), Events: p.events[first:], Stacks: p.stacks, Sections: []string{""}, Streams: streams}
-	return tables.InHistory(&snapshot.Dump{Snapshot: p.snapshot(len(p.events))}, h)
+	return &snapshot.Dump{Snapshot: p.snapshot(len(p.events)), History: tables.WrapHistory(h)}
 }
 
 // snapshot returns the state now, when so many events have happened.
@@ -151,7 +151,7 @@ func (p *program) snapshot(events int) *snapshot.Snapshot {
 	for _, segment := range s.Segments {
 		s.Reserved += segment.Size
 	}
-	*tables.Of(s) = lists
+	*tables.Of(&s.Tables) = lists
 	return s
 }
 

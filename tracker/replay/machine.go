@@ -243,7 +243,7 @@ func (m *machine) empty(but int) error {
 // oom tells what there was when a request failed.
 func (m *machine) oom(o *op) *failure {
 	event := m.first + uint64(o.event)
-	e := &failure{Event: event, Requested: o.bytes, CallSite: tables.OfHistory(m.dump).Site(event)}
+	e := &failure{Event: event, Requested: o.bytes, CallSite: tables.OfHistory(&m.dump.History).Site(event)}
 	arena := int(o.buffer)
 	if o.do == opAlloc {
 		e.Requested, arena = m.buffers[o.buffer].requested, int(m.buffers[o.buffer].arena)

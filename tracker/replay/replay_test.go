@@ -283,7 +283,7 @@ func TestErrors(t *testing.T) {
 	require.ErrorContains(t, err, "memory of -1 bytes")
 
 	light := p.dump(0)
-	*tables.Of(light.Snapshot) = tables.Tables{Stacks: p.stacks, Sections: []string{""}}
+	*tables.Of(&light.Snapshot.Tables) = tables.Tables{Stacks: p.stacks, Sections: []string{""}}
 	_, err = replay.Run(light, replay.Config{})
 	require.ErrorContains(t, err, "not told one by one")
 }
@@ -327,13 +327,13 @@ func hostile(t testing.TB, text []byte) *snapshot.Dump {
 	if len(text) > 0 {
 		h.First = uint64(text[0])
 	}
-	return tables.InHistory(&snapshot.Dump{Snapshot: tables.In(&snapshot.Snapshot{Events: h.First + uint64(len(h.Events))}, lists)}, h)
+	return &snapshot.Dump{Snapshot: &snapshot.Snapshot{Events: h.First + uint64(len(h.Events)), Tables: tables.Wrap(lists)}, History: tables.WrapHistory(h)}
 }
 
 // TestHuge has a hole that no size is twice as large as.
 func TestHuge(t *testing.T) {
 	segment := alloc.Segment{Ptr: 1, Size: math.MaxInt64, Pool: "large", Blocks: []alloc.Block{{Ptr: 1, Size: math.MaxInt64, State: alloc.Inactive}}}
-	s := tables.In(&snapshot.Snapshot{Segments: []alloc.Segment{segment}}, tables.Tables{Allocations: []tables.AllocationEntry{}})
+	s := &snapshot.Snapshot{Segments: []alloc.Segment{segment}, Tables: tables.Wrap(tables.Tables{Allocations: []tables.AllocationEntry{}})}
 	assert.Contains(t, explain.Snapshot(s).String(), "its largest inactive block has 8.0 EiB")
 }
 
@@ -361,7 +361,13 @@ func TestAPrivatePoolThatIsGone(t *testing.T) {
 			{Ptr: segment, Size: 20 * alloc.MiB, Pool: "large", Blocks: []alloc.Block{{Ptr: segment, Size: 2 * alloc.MiB, Requested: 2 * alloc.MiB, State: alloc.Allocated}, {Ptr: segment + 2<<20, Size: 18 * alloc.MiB, State: alloc.Inactive}}},
 			{Ptr: other, Size: 20 * alloc.MiB, Pool: "large", Blocks: []alloc.Block{{Ptr: other, Size: 2 * alloc.MiB, Requested: 2 * alloc.MiB, State: alloc.Allocated}, {Ptr: other + 2<<20, Size: 18 * alloc.MiB, State: alloc.Inactive}}},
 		}
-		dump := tables.InHistory(&snapshot.Dump{Snapshot: tables.In(&snapshot.Snapshot{Events: 8, Segments: segments, Levels: snapshot.Levels{Reserved: 40 * alloc.MiB}}, tables.Tables{Stacks: h.Stacks, Sections: h.Sections, Allocations: []tables.AllocationEntry{}})}, h)
+		dump := &snapshot.Dump{
+			Snapshot: &snapshot.Snapshot{
+				Events: 8, Segments: segments, Levels: snapshot.Levels{Reserved: 40 * alloc.MiB},
+				Tables: tables.Wrap(tables.Tables{Stacks: h.Stacks, Sections: h.Sections, Allocations: []tables.AllocationEntry{}}),
+			},
+			History: tables.WrapHistory(h),
+		}
 		var file bytes.Buffer
 		require.NoError(t, dump.WriteJSON(&file))
 		read, err := snapshot.ReadDump(&file)
@@ -389,7 +395,7 @@ func TestEndless(t *testing.T) {
 			tables.EventEntry{Action: mem.SegmentFreed, Ptr: p, Allocated: x.Each})
 	}
 	lists := tables.Tables{Stacks: h.Stacks, Sections: h.Sections, Allocations: []tables.AllocationEntry{}}
-	r := tables.InHistory(&snapshot.Dump{Snapshot: tables.In(&snapshot.Snapshot{Events: uint64(len(h.Events))}, lists)}, h)
+	r := &snapshot.Dump{Snapshot: &snapshot.Snapshot{Events: uint64(len(h.Events)), Tables: tables.Wrap(lists)}, History: tables.WrapHistory(h)}
 	_, err = replay.Run(r, replay.Config{})
 	require.ErrorContains(t, err, "emptied over and over")
 }
@@ -400,7 +406,7 @@ func look(t testing.TB, r *snapshot.Dump) {
 		for _, memory := range []alloc.Bytes{0, 64 * alloc.MiB} {
 			if got, err := replay.Run(r, replay.Config{Allocator: a, Memory: memory}); err == nil {
 				require.NotEmpty(t, got.String())
-				require.LessOrEqual(t, got.Events, int64(len(tables.OfHistory(r).Events)))
+				require.LessOrEqual(t, got.Events, int64(len(tables.OfHistory(&r.History).Events)))
 			}
 		}
 		if got, err := replay.Smallest(r, replay.Config{Allocator: a}); err == nil {
@@ -443,7 +449,7 @@ func BenchmarkRun(b *testing.B) {
 				}
 			}
 			r := p.dump(len(p.events) / 4)
-			b.ReportMetric(float64(len(tables.OfHistory(r).Events)), "events")
+			b.ReportMetric(float64(len(tables.OfHistory(&r.History).Events)), "events")
 			for b.Loop() {
 				got, err := replay.Run(r, replay.Config{})
 				require.NoError(b, err)

@@ -24,7 +24,7 @@ import (
 // Result name them.
 func Recorded(r *snapshot.Dump) Config {
 	conf, _ := recordedSettings(r)
-	broken := tables.Of(r.Snapshot).LeftOut.Broken > 0
+	broken := tables.Of(&r.Snapshot.Tables).LeftOut.Broken > 0
 	if r.Snapshot.Cache == nil && len(r.Snapshot.Segments) == 0 && !broken && !walk.BeginningOf(r).Segments {
 		return Config{Allocator: driver}
 	}

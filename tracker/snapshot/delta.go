@@ -47,29 +47,6 @@ func (d Delta) Sum() mem.Tally {
 	return sum
 }
 
-// newDelta returns a source's sums in order. It leaves out groups and lines whose sum is zero.
-func newDelta(sums *tables.Sums) Delta {
-	groups := slices.DeleteFunc(sums.Groups, func(g tables.GroupSum) bool { return g.Tally.IsZero() })
-	if len(groups) == 0 {
-		return nil
-	}
-	changes := make(Delta, len(groups))
-	for i := range groups {
-		c := &changes[i]
-		*c = Change{groupOf(&groups[i].Tensor), groups[i].Tally, groups[i].Sites}
-		c.CallSites = slices.DeleteFunc(c.CallSites, func(s mem.CallSiteTally) bool { return s.Tally.IsZero() })
-		slices.SortFunc(c.CallSites, func(x, y mem.CallSiteTally) int {
-			return cmp.Or(compareTally(c.Count < 0, x.Tally, y.Tally), tables.CompareFrames(x.Frame, y.Frame))
-		})
-	}
-	slices.SortFunc(changes, func(x, y Change) int {
-		return cmp.Or(
-			compareTally(false, x.Tally, y.Tally),
-			x.Group.compare(y.Group), cmp.Compare(x.Memory, y.Memory))
-	})
-	return changes
-}
-
 // compareTally orders growth before shrinkage, or after it if reversed; within each, the larger
 // change comes first.
 func compareTally(reversed bool, x, y mem.Tally) int {

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -28,11 +27,11 @@ func TestLinesOfAChangeAreInOrder(t *testing.T) {
 	}
 	for name, want := range map[string][]mem.CallSiteTally{"grew": grew, "shrank": shrank, "few lines": grew[2:6]} {
 		for range 20 {
-			b := tables.NewSums(0)
+			var b DeltaBuilder
 			for _, i := range rand.Perm(len(want)) {
-				b.Add(&tables.Tensor{Kind: "Activation", DType: alloc.Uint8, Shape: alloc.Shape{1}}, want[i].Frame, want[i].Tally)
+				b.Add(Group{Kind: "Activation", DType: alloc.Uint8, Shape: alloc.Shape{1}}, want[i].Frame, want[i].Tally)
 			}
-			d := newDelta(&b)
+			d := b.Delta()
 			assert.Len(t, d, 1, name)
 			for _, c := range d {
 				assert.Equal(t, fmt.Sprint(want), fmt.Sprint(c.CallSites), name)
@@ -44,13 +43,13 @@ func TestLinesOfAChangeAreInOrder(t *testing.T) {
 // Changes that differ only in their memory come in its order, whatever was added first.
 func TestChangesOfEachMemoryAreInOrder(t *testing.T) {
 	for range 20 {
-		b := tables.NewSums(0)
+		var b DeltaBuilder
 		for _, i := range rand.Perm(int(alloc.ImportedMemory)) {
 			memory := alloc.DeviceMemory + alloc.Memory(i)
-			b.Add(&tables.Tensor{Kind: "Activation", DType: alloc.Uint8, Shape: alloc.Shape{1}, Memory: memory}, mem.Frame{Line: 1}, mem.Tally{Count: 1, Bytes: 1})
+			b.Add(Group{Kind: "Activation", DType: alloc.Uint8, Shape: alloc.Shape{1}, Memory: memory}, mem.Frame{Line: 1}, mem.Tally{Count: 1, Bytes: 1})
 		}
 		next := alloc.DeviceMemory
-		for _, c := range newDelta(&b) {
+		for _, c := range b.Delta() {
 			assert.Equal(t, next, c.Memory)
 			next++
 		}

@@ -16,11 +16,11 @@ const maxWidth = 100
 
 // String returns the table that a report shows, without a line break at its end. It is
 // empty if nothing changed.
-func (d Delta) String() string { return strings.TrimSuffix(string(d.appendTo(nil)), "\n") }
+func (d Delta) String() string { return strings.TrimSuffix(string(d.Append(nil)), "\n") }
 
-// appendTo appends the table that a report shows: a line of headings, then a line for each
-// group that changed. A call site that does not fit in its line goes into the next one.
-func (d Delta) appendTo(b []byte) []byte {
+// Append appends the table that a report shows, with a line break at its end: a line of headings, then a line for each
+// group that changed. A call site that does not fit in its line goes into the next one. It appends nothing if nothing changed.
+func (d Delta) Append(b []byte) []byte {
 	if len(d) == 0 {
 		return b
 	}

@@ -34,8 +34,8 @@ type Dump struct {
 	Profile  sections.Profile // of the sections that have ended; nil if unknown
 	// Others are the dumps of the process's other devices, where a file has several.
 	Others []*Dump
-
-	history tables.HistoryTables // the events as their source keeps them; see tables.OfHistory
+	// History is the events before the snapshot, which Events iterates over.
+	History History
 }
 
 // String says why the dump was written and how much it has, above the snapshot's text.
@@ -43,7 +43,7 @@ func (d *Dump) String() string {
 	if !d.whole() {
 		return "dump without a snapshot"
 	}
-	return fmt.Sprintf("%s: %s, %d marks\n%v", text.Line(cmp.Or(d.Reason, "dump")), d.told(), len(d.Marks), d.Snapshot)
+	return fmt.Sprintf("%s: %v, %d marks\n%v", text.Line(cmp.Or(d.Reason, "dump")), d.History, len(d.Marks), d.Snapshot)
 }
 
 type dumpHead struct {
@@ -81,12 +81,12 @@ func (d *Dump) whole() bool {
 func (d Dump) MarshalJSON() ([]byte, error) { return jsonstream.Marshal(d.WriteJSON) }
 
 func (d *Dump) writeTo(out *jsonstream.Writer) {
-	out.Head(dumpHead{jsonstream.DumpSchema, jsonstream.DumpVersion, d.Snapshot.Time, d.Reason, processOf(d.Snapshot.Origin.PID, d.Build), devicesOf(d.Devices), d.Snapshot.tables.LeftOut, d.OOM})
+	out.Head(dumpHead{jsonstream.DumpSchema, jsonstream.DumpVersion, d.Snapshot.Time, d.Reason, processOf(d.Snapshot.Origin.PID, d.Build), devicesOf(d.Devices), tables.Of(&d.Snapshot.Tables).LeftOut, d.OOM})
 	out.Bytes([]byte(",\n\"snapshot\": "))
 	d.Snapshot.writeTo(out)
-	if d.history.Exists() {
+	if history := tables.OfHistory(&d.History); history.Exists() {
 		out.Bytes([]byte(",\n\"history\": "))
-		tablejson.WriteHistory(out, &d.history)
+		tablejson.WriteHistory(out, history)
 	}
 	jsonstream.Table(out, "marks", d.Marks, jsonstream.AsJSON(func(m *Mark) any { return m }))
 	if d.Profile != nil {
@@ -153,7 +153,7 @@ func readDump(in *jsonstream.Reader, within int) (*Dump, error) {
 		case "history":
 			var read *tables.HistoryTables
 			if read, err = tablejson.ReadHistory(in); read != nil {
-				d.history = *read
+				d.History = tables.WrapHistory(*read)
 			}
 		case "others":
 			err = in.Elements(func() error {
@@ -185,7 +185,7 @@ func readDump(in *jsonstream.Reader, within int) (*Dump, error) {
 	for _, in := range head.Devices {
 		d.Devices = append(d.Devices, in.snapshot())
 	}
-	d.Marks, d.Profile, d.Snapshot.tables.LeftOut = head.Marks, head.Profile, head.LeftOut
+	d.Marks, d.Profile, tables.Of(&d.Snapshot.Tables).LeftOut = head.Marks, head.Profile, head.LeftOut
 	d.Snapshot.Origin.PID = cmp.Or(d.Snapshot.Origin.PID, head.Process.PID)
 	return d, nil
 }
@@ -255,7 +255,7 @@ func (d deviceJSON) snapshot() *Snapshot {
 // always complete. Sums by group and call site are complete too, unless LeftOut says otherwise. It
 // returns nil if nothing is missing.
 func (d *Dump) LeftOut() (what []string) {
-	l := &d.Snapshot.tables.LeftOut
+	l := &tables.Of(&d.Snapshot.Tables).LeftOut
 	for _, part := range []struct {
 		n         int64
 		one, many string
@@ -277,7 +277,7 @@ func (d *Dump) LeftOut() (what []string) {
 
 // BrokenSegments returns the number of segments that a damaged file had and that are left out, as their blocks do not tile
 // them.
-func (d *Dump) BrokenSegments() int64 { return d.Snapshot.tables.LeftOut.Broken }
+func (d *Dump) BrokenSegments() int64 { return tables.Of(&d.Snapshot.Tables).LeftOut.Broken }
 
 // OOM is what was known when an allocation failed for lack of memory. An unknown amount is -1.
 type OOM struct {

@@ -12,7 +12,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
@@ -60,7 +59,7 @@ func TestDumpsReadAsWritten(t *testing.T) {
 		Advice: "truly full",
 	}
 	other := tr.Dump()
-	*tables.OfHistory(other), other.Profile = tables.HistoryTables{}, nil
+	other.History, other.Profile = snapshot.History{}, nil
 	r.Others = []*snapshot.Dump{other, other}
 	text := written(t, r)
 	for _, part := range []string{`"oom":{"requested_bytes":1073741824`, `"others": [`, `"profile": {`, `"of":"kept"`} {

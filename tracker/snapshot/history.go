@@ -12,12 +12,17 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
+// History is the events before a snapshot in the form in which their source keeps them; the zero History is none. A
+// program reads it by Dump.Events; it can copy it, but not look inside.
+type History = tables.History
+
 // Events iterates over the history up to the snapshot: the latest events, oldest first. The history begins with the
 // program if the first has the Seq 0. There are none if the dump has no history.
 func (d *Dump) Events() iter.Seq[Event] {
 	return func(yield func(Event) bool) {
+		h := tables.OfHistory(&d.History)
 		for i := range d.kept() {
-			if !yield(eventOf(&d.history, i)) {
+			if !yield(eventOf(h, i)) {
 				return
 			}
 		}
@@ -26,19 +31,11 @@ func (d *Dump) Events() iter.Seq[Event] {
 
 // kept returns the number of events up to the snapshot.
 func (d *Dump) kept() int {
-	if d.Snapshot == nil || d.history.First > d.Snapshot.Events {
+	h := tables.OfHistory(&d.History)
+	if d.Snapshot == nil || h.First > d.Snapshot.Events {
 		return 0
 	}
-	return int(min(uint64(len(d.history.Events)), d.Snapshot.Events-d.history.First))
-}
-
-// told says how many events there are: "65536 events, after 1204 that were dropped".
-func (d *Dump) told() string {
-	said := fmt.Sprintf("%d events", len(d.history.Events))
-	if n := d.history.First; n > 0 {
-		said += fmt.Sprintf(", after %d that were dropped", n)
-	}
-	return said
+	return int(min(uint64(len(h.Events)), d.Snapshot.Events-h.First))
 }
 
 // eventOf returns the event at index i, counted from the oldest kept one.

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -145,39 +144,4 @@ func (l Levels) Host() (sum mem.Tally) {
 		}
 	}
 	return sum
-}
-
-// memories returns a line for each type of memory that has live buffers, except plain device memory,
-// which is the rest of Levels.Live:
-//
-//	Managed memory:     96.0 MiB in 1 buffer, part of the device's
-//	Pinned host memory: 8.0 MiB in 2 buffers, none of the device's
-func (l *Levels) memories() string {
-	var lines []string
-	for _, m := range alloc.Memories() {
-		live := l.Memory[m]
-		if m == alloc.DeviceMemory || live.IsZero() {
-			continue
-		}
-		plural := "s"
-		if live.Count == 1 {
-			plural = ""
-		}
-		part := "part of the device's"
-		if m.OnHost() {
-			part = "none of the device's"
-		}
-		lines = append(lines, fmt.Sprintf("%-20s%v in %d buffer%s, %s", memoryTitle(m)+":", live.Bytes, live.Count, plural, part))
-	}
-	return strings.Join(lines, "\n")
-}
-
-// memoryTitle returns the words of a report: "Pinned host memory".
-func memoryTitle(m alloc.Memory) string {
-	name := m.String()
-	name = strings.ToUpper(name[:1]) + name[1:]
-	if m.OnHost() {
-		name += " host"
-	}
-	return name + " memory"
 }

@@ -24,7 +24,7 @@ func TestSegmentJSON(t *testing.T) {
 		}},
 	}
 	var text bytes.Buffer
-	require.NoError(t, tables.In(&snapshot.Snapshot{Segments: want}, tables.Tables{Sections: []string{""}}).WriteJSON(&text))
+	require.NoError(t, (&snapshot.Snapshot{Segments: want, Tables: tables.Wrap(tables.Tables{Sections: []string{""}})}).WriteJSON(&text))
 	got, err := snapshot.Read(&text)
 	require.NoError(t, err)
 	assert.Equal(t, want, got.Segments)

@@ -37,8 +37,13 @@ type Snapshot struct {
 	// Settings are the settings of the allocator, in its own words; nil if they are unknown.
 	Settings map[string]string
 
-	tables tables.Tables // the buffers and call sites as their source keeps them; see tables.Of
+	// Tables are the buffers and call sites, which Allocations and CallSites iterate over.
+	Tables Tables
 }
+
+// Tables are the live buffers and call sites of a snapshot in the form in which its source keeps them. A program reads
+// them by the methods of Snapshot; it can copy them, but not look inside.
+type Tables = tables.Snapshot
 
 // Allocation is one live buffer of a Snapshot.
 type Allocation struct {
@@ -93,7 +98,7 @@ type Totals struct {
 // Allocations iterates over the live buffers, oldest first. A light snapshot has none.
 func (s *Snapshot) Allocations() iter.Seq[Allocation] {
 	return func(yield func(Allocation) bool) {
-		for _, e := range s.tables.Allocations {
+		for _, e := range tables.Of(&s.Tables).Allocations {
 			if !yield(s.allocation(e)) {
 				return
 			}
@@ -102,9 +107,10 @@ func (s *Snapshot) Allocations() iter.Seq[Allocation] {
 }
 
 func (s *Snapshot) allocation(e tables.AllocationEntry) Allocation {
-	site := &s.tables.Sites[e.Site]
+	t := tables.Of(&s.Tables)
+	site := &t.Sites[e.Site]
 	return Allocation{
-		Seq: e.Seq, Time: s.tables.Epoch.Add(e.Since), Ptr: e.Ptr, Requested: site.Tensor.Each, Allocated: e.Allocated,
+		Seq: e.Seq, Time: t.Epoch.Add(e.Since), Ptr: e.Ptr, Requested: site.Tensor.Each, Allocated: e.Allocated,
 		Group: groupOf(site.Tensor), Place: s.place(site.Place, site.Stream), Label: e.Label, Registered: e.Foreign, Lost: e.Lost,
 	}
 }
@@ -112,21 +118,22 @@ func (s *Snapshot) allocation(e tables.AllocationEntry) Allocation {
 func groupOf(x *tables.Tensor) Group { return Group{x.Kind, x.DType, x.Shape, x.Memory} }
 
 func (s *Snapshot) place(p tables.Place, stream uint8) Place {
-	t := &s.tables
+	t := tables.Of(&s.Tables)
 	return Place{t.Sections[p.Section], tables.StreamOf(t.Streams, stream), t.Stacks.Stack(p.Stack), t.Stacks.Site(p.Stack)}
 }
 
 // CallSites iterates over the call stacks and what they allocated: by live bytes, then by total
 // bytes, then in the order of groups, lines of code and sections.
 func (s *Snapshot) CallSites() iter.Seq[CallSiteStats] {
-	sites := make([]CallSiteStats, 0, len(s.tables.Sites)+len(s.tables.Retired))
-	for _, e := range s.tables.Sites {
+	t := tables.Of(&s.Tables)
+	sites := make([]CallSiteStats, 0, len(t.Sites)+len(t.Retired))
+	for _, e := range t.Sites {
 		g := e.Tensor
 		sites = append(sites, CallSiteStats{
 			Group: groupOf(g), Place: s.place(e.Place, e.Stream), Totals: Totals{g.Tally(e.Live), g.Tally(e.Peak), g.Tally(e.Total)},
 		})
 	}
-	for _, e := range s.tables.Retired {
+	for _, e := range t.Retired {
 		sites = append(sites, CallSiteStats{Group: Group{Memory: e.Memory}, Place: s.place(e.Place, 0), Totals: Totals{Total: e.Total}})
 	}
 	slices.SortFunc(sites, func(x, y CallSiteStats) int {
@@ -146,18 +153,19 @@ func (s *Snapshot) CallSites() iter.Seq[CallSiteStats] {
 // of another tracker or another program. A nil base is an empty table: s.Sub(nil) is the live table, in the order of
 // a report.
 func (s *Snapshot) Sub(base *Snapshot) Delta {
-	b := tables.NewSums(0)
+	var b DeltaBuilder
 	s.addTo(&b, 1)
 	if base != nil {
 		base.addTo(&b, -1)
 	}
-	return newDelta(&b)
+	return b.Delta()
 }
 
-func (s *Snapshot) addTo(b *tables.Sums, sign int64) {
-	for _, e := range s.tables.Sites {
+func (s *Snapshot) addTo(b *DeltaBuilder, sign int64) {
+	t := tables.Of(&s.Tables)
+	for _, e := range t.Sites {
 		if e.Live != 0 {
-			b.Add(e.Tensor, s.tables.Stacks.Site(e.Stack), e.Tensor.Tally(sign*e.Live))
+			b.Add(groupOf(e.Tensor), t.Stacks.Site(e.Stack), e.Tensor.Tally(sign*e.Live))
 		}
 	}
 }
@@ -166,8 +174,8 @@ func (s *Snapshot) addTo(b *tables.Sums, sign int64) {
 func (s *Snapshot) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s [%d] | %v live | %v reserved | peak %v\n", text.Printable([]byte(s.Device), 0), s.Ordinal, s.Live, s.Reserved, s.Peak)
-	for line := range strings.Lines(s.memories()) {
-		fmt.Fprintf(&b, "  %s\n", strings.TrimSuffix(line, "\n"))
+	for _, line := range tables.MemoryLines(s.Memory) {
+		fmt.Fprintf(&b, "  %s\n", line)
 	}
 	b.WriteString(s.Sub(nil).String())
 	return b.String()

@@ -82,13 +82,13 @@ func loadSnapshot(in snapshotHead, from *tablejson.Snapshot) (*Snapshot, error) 
 	if !in.Start.IsZero() {
 		epoch = in.Start
 	}
-	tables, err := from.Load(epoch, in.Streams)
+	lists, err := from.Load(epoch, in.Streams)
 	if err != nil {
 		return nil, err
 	}
 	return &Snapshot{
 		Time: in.Time, Origin: in.Origin, Device: in.Device, Ordinal: in.Ordinal, UUID: in.UUID, Levels: levels,
-		Peak: in.Peak, Total: in.Total, Events: in.Events, Cache: in.Cache, Segments: from.Segments, Settings: in.Settings, tables: tables,
+		Peak: in.Peak, Total: in.Total, Events: in.Events, Cache: in.Cache, Segments: from.Segments, Settings: in.Settings, Tables: tables.Wrap(lists),
 	}, nil
 }
 
@@ -105,19 +105,20 @@ func (s *Snapshot) WriteJSON(w io.Writer) error {
 }
 
 func (s *Snapshot) writeTo(out *jsonstream.Writer) {
+	lists := tables.Of(&s.Tables)
 	out.Head(snapshotHead{
-		jsonstream.SnapshotSchema, jsonstream.SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.UUID, s.Levels.json(), s.Peak, s.Total, s.Events, s.Cache, s.Settings, s.tables.Streams, s.start(),
+		jsonstream.SnapshotSchema, jsonstream.SnapshotVersion, s.Time, s.Origin, s.Device, s.Ordinal, s.UUID, s.Levels.json(), s.Peak, s.Total, s.Events, s.Cache, s.Settings, lists.Streams, s.start(),
 	})
-	tablejson.WriteSnapshot(out, &s.tables, s.Segments)
+	tablejson.WriteSnapshot(out, lists, s.Segments)
 	out.Bytes([]byte("}\n"))
 }
 
 // start returns from when on the windows of lifetimes count, if there are some.
 func (s *Snapshot) start() time.Time {
-	if s.tables.Paths == nil {
+	if tables.Of(&s.Tables).Paths == nil {
 		return time.Time{}
 	}
-	return s.tables.Epoch
+	return tables.Of(&s.Tables).Epoch
 }
 
 // MarshalJSON returns what WriteJSON writes.

@@ -40,18 +40,18 @@ func foreign(t *testing.T) *snapshot.Dump {
 	}
 	sections := []string{"", "forward"}
 	place := tables.Place{Stack: stack, Section: 1}
-	*tables.Of(s) = tables.Tables{
+	*tables.Of(&s.Tables) = tables.Tables{
 		Stacks: &stacks, Sections: sections, Streams: streams, Epoch: begun,
 		Sites:       []tables.SiteEntry{{Place: place, Tensor: &x, Live: 1, Peak: 1, Total: 1, Stream: 1}},
 		Allocations: []tables.AllocationEntry{{Site: 0, Ptr: 512, Allocated: 1024}},
 	}
-	return tables.InHistory(&snapshot.Dump{Snapshot: s}, tables.HistoryTables{
+	return &snapshot.Dump{Snapshot: s, History: tables.WrapHistory(tables.HistoryTables{
 		Start: begun, Stacks: &stacks, Sections: sections, Streams: streams, Frees: []tables.FreeEntry{{Seq: 1, Stack: freedAt}},
 		Events: []tables.EventEntry{
 			{Ptr: 512, Allocated: 1024, Tensor: &x, Stack: stack, Section: 1, Action: mem.Allocated, Stream: 1},
 			{Since: 5, Ptr: 1536, Allocated: 1024, Tensor: &x, Stack: stack, Action: mem.FreeRequested, Stream: 1},
 		},
-	})
+	})}
 }
 
 // TestForeignSources: what a source knows of streams comes through, and what it does not

@@ -68,7 +68,7 @@ func wide(stacks, depth, name int) *snapshot.Dump {
 			Place: tables.Place{Stack: tables.StackID(i)}, Tensor: tensor, Live: int64(i + 1), Peak: 1, Total: int64(i + 1),
 		})
 	}
-	return &snapshot.Dump{Snapshot: tables.In(&snapshot.Snapshot{Device: "wide"}, lists)}
+	return &snapshot.Dump{Snapshot: &snapshot.Snapshot{Device: "wide", Tables: tables.Wrap(lists)}}
 }
 
 // lines are stacks by number.

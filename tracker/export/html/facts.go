@@ -73,7 +73,7 @@ func newFacts(r *snapshot.Dump) *facts {
 	}
 	f := &facts{dump: r, at: s, moment: moment, usage: usageAt(r, s), profile: r.Profile}
 	f.source = walk.SourceOf(r.Snapshot)
-	events := len(tables.OfHistory(r).Events) > 0
+	events := len(tables.OfHistory(&r.History).Events) > 0
 	f.past = f.source == walk.Tracker || events
 	if events {
 		f.timeline = timeline.New(r)

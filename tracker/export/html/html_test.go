@@ -180,7 +180,7 @@ func TestSegmentsOfBlocksThatWait(t *testing.T) {
 		{Ptr: 512, Size: 1024, State: alloc.Pending}, {Ptr: 1536, Size: 1024, State: alloc.Inactive},
 	}}
 	r := wide(1, 1, 1)
-	r.Snapshot = tables.In(&snapshot.Snapshot{Device: "waits", Segments: []alloc.Segment{segment}}, tables.Tables{Stacks: lines{}, Sections: []string{""}})
+	r.Snapshot = &snapshot.Snapshot{Device: "waits", Segments: []alloc.Segment{segment}, Tables: tables.Wrap(tables.Tables{Stacks: lines{}, Sections: []string{""}})}
 	s := contentOf(t, write(t, r)).at(0).segments[0]
 	assert.Equal(t, int64(1024), s.Used)
 	assert.Equal(t, []string{"1 buffer, 1.0 KiB freed, but work on another stream may still use it"}, s.Pins)
@@ -210,7 +210,7 @@ func TestPageSaysWhyThereAreNoMarks(t *testing.T) {
 	r := dump(t)
 	r.Marks = nil
 	contains(t, write(t, r), "The dump has the times of marks only, not their tables.")
-	*tables.OfHistory(r) = tables.HistoryTables{}
+	r.History = snapshot.History{}
 	contains(t, write(t, r), "A snapshot has no marks and no history: a dump does.", "there is nothing to draw over time")
 	assert.False(t, strings.Contains(write(t, r), "Drag to zoom"))
 	assert.ErrorIs(t, html.Write(io.Discard, &snapshot.Dump{}), walk.ErrNoSnapshot)
@@ -270,7 +270,7 @@ func TestPageOfEventsWithoutTimes(t *testing.T) {
 	assert.Equal(t, []float64{0, 1, 2, 3, 4, 4}, c.Timeline.Seconds, "a free and its completion are one event")
 	assert.Equal(t, f.Dump.Snapshot.Events, c.Moments[len(c.Moments)-1].Event)
 
-	*tables.OfHistory(f.Dump) = tables.HistoryTables{}
+	f.Dump.History = snapshot.History{}
 	page = write(t, f.Dump)
 	contains(t, page, "_record_memory_history()")
 	for _, unknown := range []string{`id="peak"`, "0001-01-01", `data-measure="ever"`} {

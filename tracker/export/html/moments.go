@@ -103,7 +103,7 @@ func (m *moments) sample(t *timeline.Timeline, opens rewind.Moment) []moment {
 			levels[i] += b
 		}
 	}
-	cost := len(tables.OfHistory(m.dump).Events) + ofBuffer*int(m.dump.Snapshot.Peak.Count) + 1
+	cost := len(tables.OfHistory(&m.dump.History).Events) + ofBuffer*int(m.dump.Snapshot.Peak.Count) + 1
 	most := min(manyMoments, looks/cost)
 	last := len(levels) - 1
 	wanted := map[int]bool{last: true}
@@ -161,8 +161,9 @@ func (m *moments) collect() error {
 // enter enters a state.
 func (m *moments) enter(to *moment, s *snapshot.Snapshot) {
 	to.Levels = s.Levels
-	for i := range tables.Of(s).Sites {
-		site := &tables.Of(s).Sites[i]
+	lists := tables.Of(&s.Tables)
+	for i := range lists.Sites {
+		site := &lists.Sites[i]
 		if site.Live == 0 {
 			continue
 		}
@@ -179,8 +180,8 @@ func (m *moments) rowOf(s *snapshot.Snapshot, site *tables.SiteEntry) int {
 	key := siteKey{site.Stack, site.Tensor, s != m.dump.Snapshot}
 	row, ok := m.known[key]
 	if !ok {
-		x := site.Tensor
-		r := export.Row{Stack: tables.Of(s).Stacks.Stack(site.Stack), CallSite: tables.Of(s).Stacks.Site(site.Stack), Kind: x.Kind.String()}
+		x, stacks := site.Tensor, tables.Of(&s.Tables).Stacks
+		r := export.Row{Stack: stacks.Stack(site.Stack), CallSite: stacks.Site(site.Stack), Kind: x.Kind.String()}
 		if x.Memory != alloc.UnknownMemory {
 			r.Memory = x.Memory.String()
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/outside"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
@@ -138,7 +137,7 @@ func TestPageOpensAtTheError(t *testing.T) {
 // TestPageWithoutAHistory shows the end, and the peak as the call stacks tell of it.
 func TestPageWithoutAHistory(t *testing.T) {
 	r := dump(t)
-	*tables.OfHistory(r) = tables.HistoryTables{}
+	r.History = snapshot.History{}
 	c := contentOf(t, write(t, r))
 	require.Len(t, c.Moments, 2)
 	assert.Equal(t, -1, c.Moments[0].At)

@@ -112,7 +112,7 @@ func (f *facts) history() string {
 		return ""
 	}
 	var words []string
-	if dropped := tables.OfHistory(f.dump).First; dropped > 0 {
+	if dropped := tables.OfHistory(&f.dump.History).First; dropped > 0 {
 		words = append(words, fmt.Sprintf("The history begins after %d earlier events or more.", dropped))
 	}
 	if f.timeline.Peak == nil && f.dump.Snapshot.Peak.Bytes > 0 {
@@ -129,7 +129,7 @@ func (f *facts) whyNoMarks() string {
 	switch {
 	case f.source != walk.Tracker:
 		return ""
-	case !tables.OfHistory(f.dump).Exists():
+	case !tables.OfHistory(&f.dump.History).Exists():
 		return "A snapshot has no marks and no history: a dump does."
 	case f.timeline != nil && len(f.timeline.Marks) > 0:
 		return "The dump has the times of marks only, not their tables."

@@ -21,7 +21,7 @@ func TestBlocksThatDoNotTile(t *testing.T) {
 	require.NoError(t, err)
 	s := c.Dump.Snapshot
 	assert.Equal(t, int64(2), s.Live.Count)
-	assert.Equal(t, 1, len(tables.OfHistory(c.Dump).Events))
+	assert.Equal(t, 1, len(tables.OfHistory(&c.Dump.History).Events))
 	assert.Len(t, s.Segments, 1)
 	assert.Equal(t, alloc.Bytes(4608), s.Reserved)
 	assert.Equal(t, []string{"1 segment with blocks that do not tile it"}, c.Dump.LeftOut())

@@ -53,14 +53,14 @@ func TestLeaksAreThoseOfTheProgram(t *testing.T) {
 // TestOldBuffersAreNoLeaks reads a history that begins late: buffers older than it are not named.
 func TestOldBuffersAreNoLeaks(t *testing.T) {
 	d := exporttest.Leaky(t).Dump()
-	lists := tables.Of(d.Snapshot)
+	lists := tables.Of(&d.Snapshot.Tables)
 	lists.Lines, lists.Paths = nil, nil
-	h := tables.OfHistory(d)
+	h := tables.OfHistory(&d.History)
 	late := len(h.Events) - len(h.Events)/50
 	h.Events, h.First = h.Events[late:], h.First+uint64(late)
 	c, err := read(bytes.NewReader(write(t, d)))
 	require.NoError(t, err)
-	assert.NotNil(t, tables.Of(c.Dump.Snapshot).Paths)
+	assert.NotNil(t, tables.Of(&c.Dump.Snapshot.Tables).Paths)
 	assert.Empty(t, leaks.Suspects(c.Dump.Snapshot))
 }
 
@@ -68,7 +68,7 @@ func TestOldBuffersAreNoLeaks(t *testing.T) {
 func TestWithoutEventsNothingIsKnownOfLeaks(t *testing.T) {
 	c, err := read(bytes.NewReader(write(t, &snapshot.Dump{Snapshot: exporttest.Leaky(t).Snapshot()})))
 	require.NoError(t, err)
-	assert.Nil(t, tables.Of(c.Dump.Snapshot).Paths)
+	assert.Nil(t, tables.Of(&c.Dump.Snapshot.Tables).Paths)
 }
 
 // growing returns a tracker whose program keeps one more buffer each minute, for two hours, on one

@@ -144,7 +144,7 @@ func (r *rebuilder) result() (*snapshot.Dump, error) {
 	if err != nil {
 		return nil, err
 	}
-	*tables.Of(r.at) = tables.Tables{
+	*tables.Of(&r.at.Tables) = tables.Tables{
 		Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams, Sites: r.sites, Allocations: live, Epoch: r.start, LeftOut: tables.LeftOut{Broken: r.broken},
 	}
 	for i := range r.pools {
@@ -153,13 +153,14 @@ func (r *rebuilder) result() (*snapshot.Dump, error) {
 	for i := range r.frees {
 		r.frees[i].Seq += first
 	}
-	dump := tables.InHistory(&snapshot.Dump{
+	dump := &snapshot.Dump{
 		Snapshot: r.at,
 		Devices:  snapshot.Devices{{Device: r.at.Device, Ordinal: r.ordinal, Levels: snapshot.Levels{DriverUsed: -1, DriverTotal: -1, Reserved: r.at.Reserved}}},
-	}, tables.HistoryTables{
-		Start: r.start, First: first, Events: r.entries, Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams, Pools: r.pools, Frees: r.frees,
-	})
-	if err := addLifetimes(tables.Of(r.at), tables.OfHistory(dump), r.Use); err != nil {
+		History: tables.WrapHistory(tables.HistoryTables{
+			Start: r.start, First: first, Events: r.entries, Stacks: r.table, Sections: r.source.sections, Streams: r.source.streams, Pools: r.pools, Frees: r.frees,
+		}),
+	}
+	if err := addLifetimes(tables.Of(&r.at.Tables), tables.OfHistory(&dump.History), r.Use); err != nil {
 		return nil, err
 	}
 	if r.oom != nil {

@@ -52,7 +52,7 @@ func TestWriteIsViewable(t *testing.T) {
 	whole := trained(t, tracker.Config{})
 	noHistory := new(snapshot.Dump)
 	*noHistory = *whole
-	*tables.OfHistory(noHistory) = tables.HistoryTables{}
+	noHistory.History = snapshot.History{}
 	for name, r := range map[string]*snapshot.Dump{
 		"whole":         whole,
 		"no history":    noHistory,
@@ -166,7 +166,7 @@ func TestReadGivesBackWhatWriteWrote(t *testing.T) {
 		return out
 	}
 	assert.ElementsMatch(t, rows(export.FromSnapshot(r.Snapshot)), rows(c.Usage))
-	requireViewable(t, write(t, tables.InHistory(&snapshot.Dump{Snapshot: got.Snapshot}, *tables.OfHistory(got))))
+	requireViewable(t, write(t, &snapshot.Dump{Snapshot: got.Snapshot, History: got.History}))
 }
 
 // recorded are the names of files that Python wrote, of one snapshot.
@@ -402,7 +402,7 @@ func FuzzRead(f *testing.F) {
 		export.Compare(nil, []*export.Usage{c.Usage}, "line", "live")
 		for _, d := range append(c.Dump.Others, c.Dump) {
 			require.NoError(t, d.WriteJSON(io.Discard))
-			_ = Write(io.Discard, tables.InHistory(&snapshot.Dump{Snapshot: d.Snapshot}, *tables.OfHistory(d)))
+			_ = Write(io.Discard, &snapshot.Dump{Snapshot: d.Snapshot, History: d.History})
 		}
 	})
 }
@@ -410,7 +410,7 @@ func FuzzRead(f *testing.F) {
 // headOf is a dump's snapshot without its tables, which refer to each other in the source's own way.
 func headOf(d *snapshot.Dump) snapshot.Snapshot {
 	head := *d.Snapshot
-	*tables.Of(&head) = tables.Tables{}
+	head.Tables = snapshot.Tables{}
 	return head
 }
 
@@ -457,5 +457,5 @@ func TestAnnotation(t *testing.T) {
 		labels = append(labels, a.Label)
 	}
 	assert.Equal(t, []string{"saved by autograd"}, labels)
-	assert.Equal(t, 2, len(tables.OfHistory(dump).Events), "it is no event about memory")
+	assert.Equal(t, 2, len(tables.OfHistory(&dump.History).Events), "it is no event about memory")
 }

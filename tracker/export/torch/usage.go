@@ -80,7 +80,7 @@ func (in *source) row(s *snapshot.Snapshot, site snapshot.CallSiteStats, shape s
 // forgetPast takes out what only a history tells.
 func (in *source) forgetPast(u *export.Usage, dumps []*snapshot.Dump) {
 	for _, d := range dumps {
-		if len(tables.OfHistory(d).Events) > 0 {
+		if len(tables.OfHistory(&d.History).Events) > 0 {
 			return
 		}
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -196,7 +195,7 @@ func TestRanksAreProcesses(t *testing.T) {
 	assert.JSONEq(t, `{"name": "rank 3, Simulated GPU [0]"}`, string(got[0].Args))
 	first := slices.IndexFunc(got, func(e event) bool { return e.Phase == "i" })
 	assert.JSONEq(t, `{"device": "Simulated GPU [0]", "process": "rank 3 of 8 on node-1", "time": "2026-11-21T03:30:04.002Z"}`, string(got[first].Args))
-	*tables.OfHistory(r) = tables.HistoryTables{}
+	r.History = snapshot.History{}
 	events(t, r)
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -40,7 +39,7 @@ func appendHeader(b []byte, at time.Time, device string, levels snapshot.Levels)
 // called, on which device if it is not the first one, when, and the totals there.
 func appendMark(b []byte, m *snapshot.Mark, device string) []byte {
 	if len(m.Delta) > 0 {
-		b = tables.AppendDelta(append(b, '\n'), m)
+		b = m.Delta.Append(append(b, '\n'))
 	}
 	b = append(b, "\nAt "...)
 	b = text.Printable(append(b, callsite.Base(m.CallSite.File)...), len(b))
@@ -63,8 +62,8 @@ func appendMark(b []byte, m *snapshot.Mark, device string) []byte {
 		b = appendMiB(append(b, " Pending:"...), m.Pending)
 	}
 	b = append(bytes.TrimRight(b, " "), '\n')
-	for line := range strings.Lines(tables.MemoryLines(m)) {
-		b = fmt.Appendf(b, "      %s\n", strings.TrimSuffix(line, "\n"))
+	for _, line := range tables.MemoryLines(m.Memory) {
+		b = fmt.Appendf(b, "      %s\n", line)
 	}
 	return b
 }

@@ -24,18 +24,18 @@ const (
 // Once leaves out the next least useful detail. It returns false if there is nothing more to leave
 // out.
 func Once(d *snapshot.Dump) bool {
-	s, events := d.Snapshot, len(tables.OfHistory(d).Events)
+	s, lists, events := d.Snapshot, tables.Of(&d.Snapshot.Tables), len(tables.OfHistory(&d.History).Events)
 	switch {
 	case events > manyEvents || len(d.Marks) > manyMarks:
 		keepEvents(d, manyEvents, manyMarks)
 	case len(s.Segments) > 0:
 		dropSegments(d)
-	case len(tables.Of(s).Allocations) > 0:
+	case len(lists.Allocations) > 0:
 		dropAllocations(d)
 	case events > fewEvents || len(d.Marks) > 0:
 		keepEvents(d, fewEvents, 0)
-	case len(tables.Of(s).Sites)+len(tables.Of(s).Retired) > 0:
-		keepSites(d, len(tables.Of(s).Sites)/2, len(tables.Of(s).Retired)/2)
+	case len(lists.Sites)+len(lists.Retired) > 0:
+		keepSites(lists, len(lists.Sites)/2, len(lists.Retired)/2)
 	case events > 0:
 		keepEvents(d, 0, 0)
 	default:
@@ -46,44 +46,45 @@ func Once(d *snapshot.Dump) bool {
 
 // keepEvents keeps at most this many of the latest events and marks.
 func keepEvents(d *snapshot.Dump, events, marks int) {
-	h := tables.OfHistory(d)
+	h, leftOut := tables.OfHistory(&d.History), &tables.Of(&d.Snapshot.Tables).LeftOut
 	if drop := len(h.Events) - events; drop > 0 {
 		h.Events = h.Events[drop:]
 		h.First += uint64(drop)
-		tables.Of(d.Snapshot).LeftOut.Events += int64(drop)
+		leftOut.Events += int64(drop)
 	}
 	if drop := len(d.Marks) - marks; drop > 0 {
 		d.Marks = d.Marks[drop:]
-		tables.Of(d.Snapshot).LeftOut.Marks += int64(drop)
+		leftOut.Marks += int64(drop)
 	}
 }
 
 func dropSegments(d *snapshot.Dump) {
+	leftOut := &tables.Of(&d.Snapshot.Tables).LeftOut
 	for _, segment := range d.Snapshot.Segments {
-		tables.Of(d.Snapshot).LeftOut.Segments++
-		tables.Of(d.Snapshot).LeftOut.SegmentBytes += segment.Size
+		leftOut.Segments++
+		leftOut.SegmentBytes += segment.Size
 	}
 	d.Snapshot.Segments = nil
 }
 
 func dropAllocations(d *snapshot.Dump) {
-	tables.Of(d.Snapshot).Allocations, tables.Of(d.Snapshot).Paths = nil, nil // and so nobody is named
-	tables.Of(d.Snapshot).LeftOut.Allocations = d.Snapshot.Live.Add(d.Snapshot.Host())
+	lists := tables.Of(&d.Snapshot.Tables)
+	lists.Allocations, lists.Paths = nil, nil // without both, no suspect is named
+	lists.LeftOut.Allocations = d.Snapshot.Live.Add(d.Snapshot.Host())
 }
 
 // keepSites keeps the call sites with the most live bytes and, among those that the ledger has
-// dropped, the ones with the most bytes ever. The dump must have no allocations left, because they
+// dropped, the ones with the most bytes ever. The lists must have no allocations left, because they
 // refer to call sites.
-func keepSites(d *snapshot.Dump, sites, retired int) {
-	s := d.Snapshot
-	slices.SortFunc(tables.Of(s).Sites, func(x, y tables.SiteEntry) int {
+func keepSites(lists *tables.Tables, sites, retired int) {
+	slices.SortFunc(lists.Sites, func(x, y tables.SiteEntry) int {
 		return cmp.Or(
 			cmp.Compare(y.Tensor.Tally(y.Live).Bytes, x.Tensor.Tally(x.Live).Bytes),
 			cmp.Compare(y.Tensor.Tally(y.Total).Bytes, x.Tensor.Tally(x.Total).Bytes))
 	})
-	slices.SortFunc(tables.Of(s).Retired, func(x, y tables.RetiredEntry) int { return cmp.Compare(y.Total.Bytes, x.Total.Bytes) })
-	sum := &tables.Of(d.Snapshot).LeftOut.Unsited
-	for _, e := range tables.Of(s).Sites[sites:] {
+	slices.SortFunc(lists.Retired, func(x, y tables.RetiredEntry) int { return cmp.Compare(y.Total.Bytes, x.Total.Bytes) })
+	sum := &lists.LeftOut.Unsited
+	for _, e := range lists.Sites[sites:] {
 		if e.Tensor.Memory.OnHost() {
 			continue
 		}
@@ -91,13 +92,13 @@ func keepSites(d *snapshot.Dump, sites, retired int) {
 		sum.Peak = sum.Peak.Add(e.Tensor.Tally(e.Peak))
 		sum.Total = sum.Total.Add(e.Tensor.Tally(e.Total))
 	}
-	for _, e := range tables.Of(s).Retired[retired:] {
+	for _, e := range lists.Retired[retired:] {
 		if !e.Memory.OnHost() {
 			sum.Total = sum.Total.Add(e.Total)
 		}
 	}
-	tables.Of(d.Snapshot).LeftOut.Sites += int64(len(tables.Of(s).Sites) - sites + len(tables.Of(s).Retired) - retired)
-	tables.Of(s).Sites, tables.Of(s).Retired = tables.Of(s).Sites[:sites], tables.Of(s).Retired[:retired]
+	lists.LeftOut.Sites += int64(len(lists.Sites) - sites + len(lists.Retired) - retired)
+	lists.Sites, lists.Retired = lists.Sites[:sites], lists.Retired[:retired]
 }
 
 // Size guesses the size of the dump's JSON form from a sample of each table.
@@ -111,7 +112,7 @@ func Size(d *snapshot.Dump) alloc.Bytes {
 
 // Light adds to the dump's LeftOut what its light snapshot leaves out.
 func Light(s *snapshot.Snapshot) {
-	l := &tables.Of(s).LeftOut
+	l := &tables.Of(&s.Tables).LeftOut
 	l.Allocations = s.Live.Add(s.Host())
 	if s.Cache != nil {
 		l.Segments, l.SegmentBytes = s.Cache.Reserved.Count.Current, s.Cache.Reserved.Bytes.Current

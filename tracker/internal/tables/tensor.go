@@ -100,10 +100,8 @@ func (x *Tensor) EqualUnmeasured(y *Tensor) bool {
 }
 
 // AppendKey appends what is the same for equal tensors only.
-func (x *Tensor) AppendKey(b []byte) []byte { return x.AppendKeyIn(b, x.Memory) }
-
-func (x *Tensor) AppendKeyIn(b []byte, memory alloc.Memory) []byte {
-	b = append(append(b, x.Kind...), 0, byte(x.DType), byte(memory))
+func (x *Tensor) AppendKey(b []byte) []byte {
+	b = append(append(b, x.Kind...), 0, byte(x.DType), byte(x.Memory))
 	for _, dim := range x.Shape {
 		b = binary.AppendUvarint(b, uint64(dim))
 	}

@@ -120,7 +120,7 @@ func BeginningOf(r *snapshot.Dump) Beginning {
 // number of the first one. If there are none, that is the snapshot's number.
 func Events(d *snapshot.Dump) (entries []tables.EventEntry, first uint64) {
 	at := d.Snapshot.Events
-	h := tables.OfHistory(d)
+	h := tables.OfHistory(&d.History)
 	if h.First >= at || len(h.Events) == 0 {
 		return nil, at
 	}
@@ -136,8 +136,8 @@ func Backward(d *snapshot.Dump) iter.Seq[snapshot.Event] {
 		entries, first := Events(d)
 		for len(entries) > 0 {
 			from := max(0, len(entries)-backwardAtOnce)
-			part := tables.InHistory(&snapshot.Dump{Snapshot: d.Snapshot}, *tables.OfHistory(d))
-			its := tables.OfHistory(part)
+			part := &snapshot.Dump{Snapshot: d.Snapshot, History: d.History}
+			its := tables.OfHistory(&part.History)
 			its.Events, its.First = entries[from:], first+uint64(from)
 			for _, e := range slices.Backward(slices.Collect(part.Events())) {
 				if !yield(e) {

@@ -38,7 +38,7 @@ func TestBeginning(t *testing.T) {
 	assert.Equal(t, walk.Beginning{Levels: walk.Levels{Live: 8, Allocated: 10, Reserved: 20}, Time: s.Time, Sections: map[uint64]string{}}, walk.BeginningOf(r))
 
 	start := time.Unix(50, 0)
-	tables.InHistory(r, tables.HistoryTables{Start: start, First: 3, Sections: []string{"", "load"}, Stacks: new(tables.StackTable), Events: []tables.EventEntry{
+	r.History = tables.WrapHistory(tables.HistoryTables{Start: start, First: 3, Sections: []string{"", "load"}, Stacks: new(tables.StackTable), Events: []tables.EventEntry{
 		{Action: mem.SegmentAllocated, Allocated: 32},
 		{Action: mem.Allocated, Allocated: 4, Tensor: &tables.Tensor{Each: 3}},
 		{Action: mem.SectionEnded, Section: 1, Allocated: 77},

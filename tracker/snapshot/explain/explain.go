@@ -112,10 +112,10 @@ type holes struct {
 func Snapshot(s *snapshot.Snapshot) *Explanation {
 	x := &explainer{
 		Explanation: &Explanation{device: s.Device, ordinal: s.Ordinal, emptying: emptying(s), pins: []pin{}, Lines: []Line{}, holes: []holes{}},
-		of:          s, buffers: make(map[alloc.Ptr]int32, len(tables.Of(s).Allocations)),
+		of:          s, buffers: make(map[alloc.Ptr]int32, len(tables.Of(&s.Tables).Allocations)),
 		byLine: make(map[mem.Frame]*Line), byKey: make(map[holeKey]*holes),
 	}
-	for i, a := range tables.Of(s).Allocations {
+	for i, a := range tables.Of(&s.Tables).Allocations {
 		if !a.Foreign {
 			x.buffers[a.Ptr] = int32(i)
 		}
@@ -265,7 +265,7 @@ func (x *explainer) buffer(b alloc.Block) pinBuffer {
 	if !ok {
 		return out
 	}
-	t := tables.Of(x.of)
+	t := tables.Of(&x.of.Tables)
 	a := &t.Allocations[i]
 	site := &t.Sites[a.Site]
 	out.Kind, out.Label, out.Site = site.Tensor.Kind, a.Label, t.Stacks.Site(site.Stack)

@@ -34,7 +34,7 @@ const maxOthers = 4
 
 // callersOf finds the callers of some of a line's buffers.
 func callersOf(s *snapshot.Snapshot, buffers []survival.Buffer, l *line) callers {
-	t, stacks := tables.Of(s), make([]tables.StackID, len(buffers))
+	t, stacks := tables.Of(&s.Tables), make([]tables.StackID, len(buffers))
 	for i, b := range buffers {
 		stacks[i] = stackOf(t, b)
 	}

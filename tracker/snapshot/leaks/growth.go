@@ -95,7 +95,7 @@ func Growing(s *snapshot.Snapshot) []Suspect {
 
 // growthOf tests a line first, and then each call path to it.
 func growthOf(s *snapshot.Snapshot, site mem.Frame, l *line) (g Suspect, ok bool) {
-	t, now := tables.Of(s), ageOf(s)
+	t, now := tables.Of(&s.Tables), ageOf(s)
 	found, ok := unitOf(t.Lines[site]).Growing(now, l.live)
 	of := l.live
 	if !ok {

@@ -121,7 +121,7 @@ func Live(s *snapshot.Snapshot, opts ...Option) []Leak {
 	filter := newFilter(opts)
 	index := make(map[int32]int) // by site
 	var leaks []Leak
-	t := tables.Of(s)
+	t := tables.Of(&s.Tables)
 	for _, a := range t.Allocations {
 		if !filter.keeps(t, &a) {
 			continue

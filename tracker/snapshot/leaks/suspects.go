@@ -176,7 +176,7 @@ func Suspects(s *snapshot.Snapshot, opts ...Option) []Suspect {
 // forgottenOf tests a line first, without the call paths that usually do not free, and then each call
 // path.
 func forgottenOf(s *snapshot.Snapshot, site mem.Frame, l *line) (found survival.Forgotten, ok bool) {
-	t := tables.Of(s)
+	t := tables.Of(&s.Tables)
 	unit, now := t.Lines[site], ageOf(s)
 	if unit == nil {
 		return found, false
@@ -207,7 +207,7 @@ func newSuspect(s *snapshot.Snapshot, site mem.Frame, l *line, its survival.Forg
 		CallSite: site, Path: callers.path, others: callers.texts(),
 		forgotten: forgotten{ageOf(s) - its.Old[len(its.Old)-1].Since, ageOf(s) - its.Old[0].Since, its.Age, its.Freed, its.Young, its.Usual},
 	}
-	t := tables.Of(s)
+	t := tables.Of(&s.Tables)
 	for _, b := range its.Old {
 		out.Tally = out.Tally.Add(mem.Tally{Count: 1, Bytes: t.Sites[t.Allocations[b.Of].Site].Tensor.Each})
 	}
@@ -215,7 +215,7 @@ func newSuspect(s *snapshot.Snapshot, site mem.Frame, l *line, its survival.Forg
 }
 
 // ageOf is how long the program has run.
-func ageOf(s *snapshot.Snapshot) time.Duration { return s.Time.Sub(tables.Of(s).Epoch) }
+func ageOf(s *snapshot.Snapshot) time.Duration { return s.Time.Sub(tables.Of(&s.Tables).Epoch) }
 
 // line is what a snapshot knows about a line of code.
 type line struct {
@@ -233,7 +233,7 @@ func (c stackCount) frees() bool { return 2*c.live <= c.total }
 
 // CanTell reports whether a snapshot's source counts how long freed buffers lived. Without that Suspects and Growing have
 // nothing, whatever leaks.
-func CanTell(s *snapshot.Snapshot) bool { return tables.Of(s).Paths != nil }
+func CanTell(s *snapshot.Snapshot) bool { return tables.Of(&s.Tables).Paths != nil }
 
 // linesOf returns the lines of code with enough live buffers to be named, with the live buffers
 // that the filter keeps. It returns none if the source does not count how long buffers live.
@@ -241,7 +241,7 @@ func linesOf(s *snapshot.Snapshot, filter filter) map[mem.Frame]*line {
 	if !CanTell(s) {
 		return nil
 	}
-	t, lines := tables.Of(s), make(map[mem.Frame]*line)
+	t, lines := tables.Of(&s.Tables), make(map[mem.Frame]*line)
 	add := func(id tables.StackID, live, total int64) *line {
 		site := t.Stacks.Site(id)
 		l := lines[site]
@@ -277,7 +277,7 @@ func linesOf(s *snapshot.Snapshot, filter filter) map[mem.Frame]*line {
 // pathsOf returns, for each call path to a line that has enough live buffers to be named, its live
 // buffers, in the order of the stacks.
 func pathsOf(s *snapshot.Snapshot, l *line) iter.Seq2[tables.StackID, []survival.Buffer] {
-	t, by := tables.Of(s), make(map[tables.StackID][]survival.Buffer)
+	t, by := tables.Of(&s.Tables), make(map[tables.StackID][]survival.Buffer)
 	for _, b := range l.live {
 		stack := stackOf(t, b)
 		if l.stacks[stack].live >= survival.Fewest {

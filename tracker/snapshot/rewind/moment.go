@@ -80,7 +80,7 @@ func toError(d *snapshot.Dump) (*snapshot.Snapshot, Moment, error) {
 		return s, m, err
 	}
 	if d.OOM == nil {
-		return nil, Moment{}, fmt.Errorf("no out of memory error among its %d events", len(tables.OfHistory(d).Events))
+		return nil, Moment{}, fmt.Errorf("no out of memory error among its %d events", len(tables.OfHistory(&d.History).Events))
 	}
 	return d.Snapshot, Moment{At: "oom", Event: d.Snapshot.Events, Asked: max(0, d.OOM.Requested)}, nil
 }

@@ -76,7 +76,7 @@ func reachable(r *snapshot.Dump, event uint64) error {
 		return walk.SourceOf(s).NoHistory()
 	case event < first || event >= first+uint64(len(kept)):
 		return fmt.Errorf("no event %d: the dump has %d from %d on", event, len(kept), first)
-	case tables.Of(s).Allocations == nil && s.Live.Count > 0:
+	case tables.Of(&s.Tables).Allocations == nil && s.Live.Count > 0:
 		return fmt.Errorf("the %d live buffers are not told one by one: the state before them is not known", s.Live.Count)
 	}
 	return nil
@@ -139,8 +139,8 @@ func (t twoStacks) Path(id tables.StackID) mem.Path { return t[id&1].Path(id >> 
 func newRewind(r *snapshot.Dump) *rewind {
 	s := r.Snapshot
 	events, first := walk.Events(r)
-	t := tables.Of(s)
-	w := &rewind{of: r, lists: t, past: tables.OfHistory(r), events: events, first: first, total: s.Reserved, live: make(map[alloc.Ptr]was, len(t.Allocations))}
+	t := tables.Of(&s.Tables)
+	w := &rewind{of: r, lists: t, past: tables.OfHistory(&r.History), events: events, first: first, total: s.Reserved, live: make(map[alloc.Ptr]was, len(t.Allocations))}
 	for i := range s.Segments {
 		segment := &s.Segments[i]
 		w.expandable = w.expandable || segment.Expandable
@@ -241,7 +241,7 @@ func (w *rewind) result(event uint64) *snapshot.Snapshot {
 	slices.Sort(buffers)
 	w.bound(buffers, w.events[event-w.first:])
 	at.Segments = w.segments(buffers)
-	*tables.Of(at) = w.tables(at, buffers)
+	*tables.Of(&at.Tables) = w.tables(at, buffers)
 	if at.Reserved = max(0, w.total); len(s.Segments) == 0 && w.reserved.Bytes == 0 {
 		at.Reserved = at.Allocated - at.Registered // there is no cache
 	}

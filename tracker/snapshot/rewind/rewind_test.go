@@ -41,12 +41,12 @@ func shortRun(t *testing.T) *snapshot.Dump {
 	epoch := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	s := &snapshot.Snapshot{Time: epoch.Add(10 * time.Second), Events: 14, Segments: []alloc.Segment{held}}
 	s.Live, s.Allocated, s.Reserved = mem.Tally{Count: 1, Bytes: 4 * alloc.MiB}, 4*alloc.MiB, 20*alloc.MiB
-	*tables.Of(s) = tables.Tables{
+	*tables.Of(&s.Tables) = tables.Tables{
 		Stacks: stacks, Sections: []string{""}, Epoch: epoch,
 		Sites:       []tables.SiteEntry{{Place: tables.Place{Stack: id}, Tensor: &x, Live: 1, Total: 1}},
 		Allocations: []tables.AllocationEntry{{Ptr: second, Allocated: 4 * alloc.MiB, Since: 2 * time.Second, Seq: 12}},
 	}
-	return tables.InHistory(&snapshot.Dump{Snapshot: s}, tables.HistoryTables{
+	return &snapshot.Dump{Snapshot: s, History: tables.WrapHistory(tables.HistoryTables{
 		Start: epoch, First: 10, Stacks: stacks, Sections: []string{""},
 		Events: []tables.EventEntry{
 			event(0, mem.SegmentAllocated, segment, 20*alloc.MiB),
@@ -54,7 +54,7 @@ func shortRun(t *testing.T) *snapshot.Dump {
 			event(2, mem.Allocated, second, 4*alloc.MiB),
 			event(3, mem.Freed, segment, 4*alloc.MiB),
 		},
-	})
+	})}
 }
 
 func TestAt(t *testing.T) {
@@ -83,9 +83,9 @@ func TestAt(t *testing.T) {
 		_, err := rewind.At(r, event)
 		assert.ErrorContains(t, err, "the dump has 4 from 10 on")
 	}
-	assert.Equal(t, 3, tables.OfHistory(r).Site(11).Line)
-	assert.Zero(t, tables.OfHistory(r).Site(9))
-	assert.Zero(t, tables.OfHistory(r).Site(14))
+	assert.Equal(t, 3, tables.OfHistory(&r.History).Site(11).Line)
+	assert.Zero(t, tables.OfHistory(&r.History).Site(9))
+	assert.Zero(t, tables.OfHistory(&r.History).Site(14))
 }
 
 func TestExplainSays(t *testing.T) {
@@ -142,21 +142,21 @@ func TestPendingBlocksAtEveryEvent(t *testing.T) {
 func TestTheNextBlockTellsWhereALargeOneEnds(t *testing.T) {
 	r := shortRun(t)
 	const segment = alloc.Ptr(0x200000)
-	x := tables.OfHistory(r).Events[1].Tensor
+	x := tables.OfHistory(&r.History).Events[1].Tensor
 	more := 512 * alloc.KiB
 	// The second buffer is made behind the first one's unsplit rest, and the first one was there before.
 	event := func(action mem.Action, p alloc.Ptr) tables.EventEntry {
 		return tables.EventEntry{Action: action, Ptr: p, Allocated: 4 * alloc.MiB, Tensor: x}
 	}
 	made := segment + alloc.Ptr(4*alloc.MiB+more)
-	tables.OfHistory(r).Events = []tables.EventEntry{event(mem.Allocated, made), event(mem.Freed, segment)}
+	tables.OfHistory(&r.History).Events = []tables.EventEntry{event(mem.Allocated, made), event(mem.Freed, segment)}
 	r.Snapshot.Events = 12
 	r.Snapshot.Segments[0].Blocks = []alloc.Block{
 		{Ptr: segment, Size: alloc.Bytes(made - segment), State: alloc.Inactive},
 		{Ptr: made, Size: 4 * alloc.MiB, Requested: 4 * alloc.MiB, State: alloc.Allocated},
 		{Ptr: made + 4<<20, Size: 12*alloc.MiB - more, State: alloc.Inactive},
 	}
-	tables.Of(r.Snapshot).Allocations[0].Ptr = made
+	tables.Of(&r.Snapshot.Tables).Allocations[0].Ptr = made
 	s, err := rewind.At(r, 10)
 	require.NoError(t, err)
 	assert.Equal(t, []alloc.Block{
@@ -166,7 +166,7 @@ func TestTheNextBlockTellsWhereALargeOneEnds(t *testing.T) {
 	assert.Equal(t, 4*alloc.MiB+more, s.Allocated)
 
 	// Behind a block that is freed already, a new one says nothing of it.
-	tables.OfHistory(r).Events = []tables.EventEntry{event(mem.Freed, segment), event(mem.Allocated, made)}
+	tables.OfHistory(&r.History).Events = []tables.EventEntry{event(mem.Freed, segment), event(mem.Allocated, made)}
 	s, err = rewind.At(r, 10)
 	require.NoError(t, err)
 	assert.Equal(t, 4*alloc.MiB, s.Segments[0].Blocks[0].Size)
@@ -178,7 +178,7 @@ func TestEachIsAt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := dump(t)
 			events := []uint64{r.Snapshot.Events}
-			step := 1 + len(tables.OfHistory(r).Events)/40
+			step := 1 + len(tables.OfHistory(&r.History).Events)/40
 			for e := range r.Events() {
 				if int(e.Seq)%step == 0 {
 					events = append(events, e.Seq)

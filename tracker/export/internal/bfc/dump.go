@@ -59,7 +59,7 @@ func (d *Failure) dump() *snapshot.Dump {
 	b.at.Allocated, b.at.Total, b.at.Peak = b.at.Live.Bytes, b.at.Live, b.at.Live
 	b.at.DriverUsed, b.at.DriverTotal = -1, -1
 	b.at.Settings = map[string]string{walk.AllocatorSetting: walk.BFCAllocator}
-	*tables.Of(&b.at) = tables.Tables{
+	*tables.Of(&b.at.Tables) = tables.Tables{
 		Stacks: b.stacks, Sections: []string{""}, Streams: []alloc.Stream{0}, Sites: b.entries, Allocations: b.allocations,
 	}
 	return &snapshot.Dump{
