@@ -48,11 +48,6 @@ var knownHooks = []string{
 	"estimate/internal/setting.Apply",
 	"estimate/internal/setting.Option",
 	"estimate/internal/tape.Public",
-	"tracker/internal/tables.AppendDelta",
-	"tracker/internal/tables.MemoryLines",
-	"tracker/internal/tables.Of",
-	"tracker/internal/tables.OfHistory",
-	"tracker/internal/tables.SetDelta",
 }
 
 // knownSet are those of TestFunctionVariablesAreSetAtHome. The list only shrinks.
