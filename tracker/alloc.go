@@ -185,7 +185,7 @@ func (t *MemTracker) alloc(stack tables.StackID, on alloc.Stream, shape alloc.Sh
 // the ledger change in one step, under one lock. It reports false, and has changed nothing, if the slow way is needed:
 // enquire, which finds any error again. A tensor that equals one of the ledger needs no measuring.
 func (t *MemTracker) fromCache(b *Buffer, x *tables.Tensor, by asker) bool {
-	t.locked.LockSettled()
+	t.locked.PollAndLock()
 	ok := t.reuse(b, x, by)
 	t.mu.Unlock()
 	return ok
@@ -260,7 +260,7 @@ type asker struct {
 func (t *MemTracker) fromDriver(x *tables.Tensor, by asker) (b Buffer, err error) {
 	own := x.Clone()
 	t.tick(by.now)
-	err = t.locked.AllocOwned(own.Each, by.stream, func(block cachelock.Block, p alloc.Ptr, allocated alloc.Bytes) (cachelock.Owner, error) {
+	err = t.locked.AllocSlow(own.Each, by.stream, func(block cachelock.Block, p alloc.Ptr, allocated alloc.Bytes) (cachelock.Owner, error) {
 		own.Memory = t.locked.Memory() // a cache may find that its segments cannot expand
 		t.memory.Store(uint32(own.Memory))
 		var err error

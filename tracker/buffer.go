@@ -173,7 +173,7 @@ func (b *Buffer) free(on *alloc.Stream) error {
 	if t.cache == nil {
 		return t.freeOnDevice(b, r, on, here, now)
 	}
-	unmarked, err := t.freeInCache(b, on)
+	needsPoll, err := t.freeInCache(b, on)
 	if err != nil {
 		t.mu.Unlock()
 		return fmt.Errorf("free %v: %w", b, err)
@@ -182,7 +182,7 @@ func (b *Buffer) free(on *alloc.Stream) error {
 	t.ledger.Remove(b.record, r)
 	closed := t.ledger.Closed
 	t.mu.Unlock()
-	if unmarked {
+	if needsPoll {
 		t.locked.Poll()
 	}
 	if closed {
@@ -191,9 +191,9 @@ func (b *Buffer) free(on *alloc.Stream) error {
 	return nil
 }
 
-// freeInCache gives the memory to the cache. The caller holds the lock. If unmarked is set, the caller polls the
+// freeInCache gives the memory to the cache. The caller holds the lock. If needsPoll is set, the caller polls the
 // cache once it has released the lock: the memory still lacks the events that tell when its streams are done.
-func (t *MemTracker) freeInCache(b *Buffer, on *alloc.Stream) (unmarked bool, err error) {
+func (t *MemTracker) freeInCache(b *Buffer, on *alloc.Stream) (needsPoll bool, err error) {
 	if on != nil {
 		if err := t.locked.RecordStream(b.block, *on); err != nil {
 			return false, err

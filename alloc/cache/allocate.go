@@ -26,12 +26,12 @@ func (c *Cache) reuse(n, size alloc.Bytes, s alloc.Stream) (id, *block) {
 	if !c.fitting.serves(b, size) {
 		return none, nil
 	}
-	c.takeFree(free, i, b, n, size)
+	c.takeListed(free, i, b, n, size)
 	return i, b
 }
 
-// takeFree is take of a block that is in its free list.
-func (c *Cache) takeFree(free freeList, i id, b *block, n, size alloc.Bytes) {
+// takeListed is take of a block that is in its free list.
+func (c *Cache) takeListed(free freeList, i id, b *block, n, size alloc.Bytes) {
 	c.unlist(free, i, b)
 	remainders := c.take(free, i, b, n, size)
 	change(&c.stats.Inactive, -b.size, remainders-1)
@@ -51,7 +51,7 @@ func (c *Cache) tick(size alloc.Bytes, count uint32) {
 func (c *Cache) take(free freeList, i id, b *block, n, size alloc.Bytes) (remainders int64) {
 	c.blocks.Touch(i)
 	if c.fitting.splits(b, size) {
-		j, rest := c.cut(i, b, size)
+		j, rest := c.split(i, b, size)
 		c.list(free, j, rest)
 		remainders = 1
 	}
@@ -66,9 +66,9 @@ func (c *Cache) take(free freeList, i id, b *block, n, size alloc.Bytes) (remain
 	return remainders
 }
 
-// cut makes the part of a block after its first size bytes a block of its own, with the same state
+// split makes the part of a block after its first size bytes a block of its own, with the same state
 // and in no list.
-func (c *Cache) cut(i id, b *block, size alloc.Bytes) (j id, rest *block) {
+func (c *Cache) split(i id, b *block, size alloc.Bytes) (j id, rest *block) {
 	j, rest = c.blocks.Get()
 	// Field by field: the processor waits for a block that is built elsewhere and copied.
 	rest.ptr, rest.size = b.ptr+alloc.Ptr(size), b.size-size
@@ -81,14 +81,15 @@ func (c *Cache) cut(i id, b *block, size alloc.Bytes) (j id, rest *block) {
 	return j, rest
 }
 
-// handOut gives a block that was just taken to the caller of Alloc. The caller holds mu.
-func (c *Cache) handOut(i id, b *block, r request) (alloc.Ptr, alloc.Bytes, error) {
+// assign gives a block that was just taken its owner: a ledger, or the table of blocks without one. If the ledger
+// refuses it, the block is freed. The caller holds mu.
+func (c *Cache) assign(i id, b *block, r request) (alloc.Ptr, alloc.Bytes, error) {
 	p, size := b.ptr, b.size
-	if r.enter == nil {
+	if r.register == nil {
 		c.live.add(i, p)
 		return p, size, nil
 	}
-	owner, err := r.enter(cachelock.Block(i), p, size)
+	owner, err := r.register(cachelock.Block(i), p, size)
 	if err != nil {
 		c.release(i, b)
 		return 0, 0, err
@@ -97,25 +98,34 @@ func (c *Cache) handOut(i id, b *block, r request) (alloc.Ptr, alloc.Bytes, erro
 	return p, size, nil
 }
 
-// fromDriver serves a request for which no inactive block fits.
-func (c *Cache) fromDriver(r request) (alloc.Ptr, alloc.Bytes, error) {
+// allocSlow is the slow path of Alloc, for a request that no inactive block fits: it may ask the driver. Each step runs
+// only if the one before it found no memory:
+//
+//  1. an inactive block, which another request may have left meanwhile
+//  2. memory from the driver, after the policy has given back what is over its limit
+//  3. the same, after the policy has given back blocks that are kept for large requests
+//  4. the same, after all free memory went back
+func (c *Cache) allocSlow(r request) (alloc.Ptr, alloc.Bytes, error) {
 	if err := c.streams.check(r.stream); err != nil {
 		return 0, 0, fmt.Errorf("alloc %v on %s: %w", r.n, c.device, err)
 	}
 	c.driver.Lock()
 	defer c.driver.Unlock()
 	if c.isClosed() {
-		return 0, 0, c.refuse(fmt.Sprintf("alloc %v", r.n))
+		return 0, 0, c.closedError(fmt.Sprintf("alloc %v", r.n))
 	}
 	if r.n > maxRequest {
 		return c.outOfMemory(r, nil)
 	}
-	if p, size, err, found := c.again(r); found { // another miss has brought it
+	c.mu.Lock()
+	p, size, ok, err := c.reuseFor(r) // a request that had the lock before may have left a block
+	c.mu.Unlock()
+	if ok {
 		return p, size, err
 	}
-	c.tuning.collect()
-	p, size, err := c.grow(r)
-	if errors.Is(err, alloc.ErrOutOfMemory) && c.tuning.spare(r) {
+	c.policy.collect()
+	p, size, err = c.grow(r)
+	if errors.Is(err, alloc.ErrOutOfMemory) && c.policy.releaseFor(r) {
 		p, size, err = c.grow(r)
 	}
 	if errors.Is(err, alloc.ErrOutOfMemory) {
@@ -127,16 +137,15 @@ func (c *Cache) fromDriver(r request) (alloc.Ptr, alloc.Bytes, error) {
 	return p, size, err
 }
 
-// again looks for a block that has become free since there was none.
-func (c *Cache) again(r request) (p alloc.Ptr, allocated alloc.Bytes, err error, found bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// reuseFor is reuse for a request on the slow path: the block gets its owner. ok is false if no inactive block fits. The
+// caller holds mu.
+func (c *Cache) reuseFor(r request) (p alloc.Ptr, allocated alloc.Bytes, ok bool, err error) {
 	i, b := c.reuse(r.n, r.size, r.stream)
 	if b == nil {
-		return 0, 0, nil, false
+		return 0, 0, false, nil
 	}
-	p, allocated, err = c.handOut(i, b, r)
-	return p, allocated, err, true
+	p, allocated, err = c.assign(i, b, r)
+	return p, allocated, true, err
 }
 
 // grow asks the driver for memory, if the cache's limit allows more, and serves the request from
@@ -148,17 +157,17 @@ func (c *Cache) grow(r request) (alloc.Ptr, alloc.Bytes, error) {
 	if full {
 		return 0, 0, fmt.Errorf("memory for stream %#x on %s: %d streams have memory already: call Trim to give back free memory", uint64(r.stream), c.device, maxStreams)
 	}
-	if limit := c.tuning.limit(); c.fitting.segmentSize(r.size) > limit-held {
+	if limit := c.policy.limit(); c.fitting.segmentSize(r.size) > limit-held {
 		return 0, 0, fmt.Errorf("%w: the cache may hold %v and holds %v", alloc.ErrOutOfMemory, limit, held)
 	}
 	return c.growth.grow(r)
 }
 
-// retry gives back what the cache can spare, and asks the driver once more.
+// retry gives all free memory back, and asks the driver once more.
 func (c *Cache) retry(r request) (alloc.Ptr, alloc.Bytes, error) {
 	c.mu.Lock()
 	c.stats.Retries++
-	c.happened(cachelock.Retry, 0, c.fitting.segmentSize(r.size), r.stream)
+	c.emit(cachelock.Retry, 0, c.fitting.segmentSize(r.size), r.stream)
 	c.mu.Unlock()
 	_, trimErr := c.trim()
 	p, size, err := c.grow(r)
@@ -168,20 +177,19 @@ func (c *Cache) retry(r request) (alloc.Ptr, alloc.Bytes, error) {
 	return p, size, err
 }
 
-// trim waits for pending blocks, has the device try again what it could not undo, and gives back what is free. The caller holds driver. Segments
-// leave the cache before they go to the driver, so that no block of them is handed out, and the
-// cache never claims memory that the driver has.
+// trim waits for pending blocks, has the device retry what it could not undo, and gives back what is free. Segments
+// leave the cache before they go to the driver, so that no block of them is allocated meanwhile and the cache never
+// counts memory that the driver has. The caller holds driver.
 func (c *Cache) trim() (alloc.Bytes, error) {
 	errs := []error{c.awaitPending()}
 	if device, ok := alloc.As[ability.Settler](c.dev); ok {
 		errs = append(errs, device.Settle())
 	}
-	given, err := c.growth.trim()
-	return given, errors.Join(append(errs, err)...)
+	freed, err := c.growth.trim()
+	return freed, errors.Join(append(errs, err)...)
 }
 
-// outOfMemory counts the failure and gathers its numbers, unless a block that
-// fits was freed while the driver was asked.
+// outOfMemory counts the failure and returns its error, unless a block that fits was freed while the driver was asked.
 func (c *Cache) outOfMemory(r request, cause error) (alloc.Ptr, alloc.Bytes, error) {
 	info, err := c.dev.MemInfo()
 	if err != nil {
@@ -189,12 +197,12 @@ func (c *Cache) outOfMemory(r request, cause error) (alloc.Ptr, alloc.Bytes, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if i, b := c.reuse(r.n, r.size, r.stream); b != nil {
-		return c.handOut(i, b, r)
+	if p, size, ok, err := c.reuseFor(r); ok {
+		return p, size, err
 	}
 	c.stats.OOMs++
-	c.happened(cachelock.OutOfMemory, 0, r.n, r.stream)
-	stats := c.now()
+	c.emit(cachelock.OutOfMemory, 0, r.n, r.stream)
+	stats := c.statsLocked()
 	return 0, 0, &alloc.OutOfMemoryError{
 		Device:          c.device,
 		Requested:       r.n,
@@ -214,7 +222,7 @@ func (c *Cache) free(p alloc.Ptr) error {
 		i = c.live.remove(p)
 	}
 	if i == none {
-		return c.whyNotFreed(p)
+		return c.freeError(p)
 	}
 	c.release(i, c.blocks.At(i))
 	return nil
@@ -225,27 +233,27 @@ func (c *Cache) release(i id, b *block) {
 	change(&c.stats.Requested, -b.requested(), -1)
 	change(&c.stats.Allocated, -b.size, -1)
 	if len(c.pending.uses) == 0 || !c.suspend(i, b) {
-		c.retire(i, b)
+		c.makeInactive(i, b)
 	}
 }
 
-// retire makes a block inactive that was not.
-func (c *Cache) retire(i id, b *block) {
+// makeInactive makes a block inactive that was not.
+func (c *Cache) makeInactive(i id, b *block) {
 	c.blocks.Touch(i)
 	size := b.size
 	b.state = alloc.Inactive
-	change(&c.stats.Inactive, size, 1-c.join(i, b))
+	change(&c.stats.Inactive, size, 1-c.coalesce(i, b))
 }
 
-// join merges an inactive block with its inactive neighbours, lists the result, and returns the
+// coalesce merges an inactive block with its inactive neighbours, lists the result, and returns the
 // number of neighbours.
-func (c *Cache) join(i id, b *block) (neighbours int64) {
+func (c *Cache) coalesce(i id, b *block) (neighbours int64) {
 	free := c.freeList(b)
 	if j := b.prev; j != none {
 		if before := c.blocks.At(j); before.state == alloc.Inactive {
 			c.unlist(free, j, before)
 			c.blocks.Touch(j)
-			c.absorb(j, before, i, b)
+			c.merge(j, before, i, b)
 			i, b = j, before
 			neighbours++
 		}
@@ -253,7 +261,7 @@ func (c *Cache) join(i id, b *block) (neighbours int64) {
 	if j := b.next; j != none {
 		if after := c.blocks.At(j); after.state == alloc.Inactive {
 			c.unlist(free, j, after)
-			c.absorb(i, b, j, after)
+			c.merge(i, b, j, after)
 			neighbours++
 		}
 	}
@@ -261,9 +269,9 @@ func (c *Cache) join(i id, b *block) (neighbours int64) {
 	return neighbours
 }
 
-// absorb merges block j, which follows block i, into i. The caller has already announced the change
+// merge merges block j, which follows block i, into i. The caller has already announced the change
 // of i.
-func (c *Cache) absorb(i id, b *block, j id, gone *block) {
+func (c *Cache) merge(i id, b *block, j id, gone *block) {
 	b.size += gone.size
 	b.next = gone.next
 	if b.next != none {
@@ -280,7 +288,7 @@ func (c *Cache) freeList(b *block) freeList { return c.streams.at(b.stream).free
 func (c *Cache) list(free freeList, i id, b *block) {
 	b.slack = c.clock // the time since which it is unused
 	free.add(i, b)
-	if b.whole() {
+	if b.fillsSegment() {
 		c.stats.Releasable += b.size
 	}
 }
@@ -288,31 +296,31 @@ func (c *Cache) list(free freeList, i id, b *block) {
 // unlist takes an inactive block out of its free list.
 func (c *Cache) unlist(free freeList, i id, b *block) {
 	free.remove(i, b)
-	if b.whole() {
+	if b.fillsSegment() {
 		c.stats.Releasable -= b.size
 	}
 }
 
-// insert enters a segment as a single block, which is in no list yet.
-func (c *Cache) insert(s segment, state alloc.BlockState) (first id, b *block) {
+// addSegment enters a segment as a single block, which is in no list yet.
+func (c *Cache) addSegment(s segment, state alloc.BlockState) (first id, b *block) {
 	first, b = c.blocks.Get()
-	*b = block{ptr: s.ptr, size: s.size, pool: s.pool, state: state, stream: c.streams.join(s.stream)}
+	*b = block{ptr: s.ptr, size: s.size, pool: s.pool, state: state, stream: c.streams.addSegment(s.stream)}
 	s.first = first
 	c.segments.insert(s)
 	return first, b
 }
 
-// whyNotFreed is the error of an address that cannot be freed.
-func (c *Cache) whyNotFreed(p alloc.Ptr) error {
+// freeError is the error of an address that cannot be freed.
+func (c *Cache) freeError(p alloc.Ptr) error {
 	if c.closed {
-		return c.refuse(fmt.Sprintf("free %v", p))
+		return c.closedError(fmt.Sprintf("free %v", p))
 	}
-	return fmt.Errorf("free %v on %s: %w", p, c.device, c.whyNotLive(p))
+	return fmt.Errorf("free %v on %s: %w", p, c.device, c.notLiveError(p))
 }
 
-// whyNotLive returns why an address is not a live block's.
-func (c *Cache) whyNotLive(p alloc.Ptr) error {
-	i := c.around(p)
+// notLiveError returns why an address is not a live block's.
+func (c *Cache) notLiveError(p alloc.Ptr) error {
+	i := c.blockAt(p)
 	if i == none {
 		return alloc.ErrUnknownPtr
 	}
@@ -330,50 +338,50 @@ func (c *Cache) allocatedAt(p alloc.Ptr) id {
 	if i := c.live.find(p); i != none {
 		return i
 	}
-	if i := c.around(p); i != none && c.blocks.At(i).ptr == p && c.blocks.At(i).state == alloc.Allocated {
+	if i := c.blockAt(p); i != none && c.blocks.At(i).ptr == p && c.blocks.At(i).state == alloc.Allocated {
 		return i
 	}
 	return none
 }
 
-// around returns the block that an address lies in, or none.
-func (c *Cache) around(p alloc.Ptr) id {
+// blockAt returns the block that an address lies in, or none.
+func (c *Cache) blockAt(p alloc.Ptr) id {
 	s, ok := c.segments.at(p)
 	if !ok {
 		return none
 	}
 	i := s.first
-	for _, near := range c.waymarks.of {
+	for _, near := range c.hints.of {
 		if b := c.blocks.At(near); c.blocks.At(i).ptr < b.ptr && b.ptr <= p {
 			i = near
 		}
 	}
 	for steps := 1; c.blocks.At(i).end() <= p; steps++ {
 		if i = c.blocks.At(i).next; steps%stride == 0 {
-			c.waymarks.add(i)
+			c.hints.add(i)
 		}
 	}
 	return i
 }
 
-// stride is how many blocks are between two waymarks, and how many waymarks there are at most.
+// stride is how many blocks are between two hints, and how many hints there are at most.
 const stride = 1 << 10
 
-// waymarks are blocks from which around goes on, in place of the first block of a segment, which may
-// have a million. Nobody removes one when its block is gone: its record is then empty, or is that of
-// another block. A record that begins in a segment is one of the segment's blocks.
-type waymarks struct {
+// hints are blocks from which blockAt can search, instead of from the first block of a segment, which may have a
+// million. A hint stays when its block is gone: its record is then empty, or another block's. Either way a record whose
+// address is in a segment is a block of that segment.
+type hints struct {
 	of   []id
-	next int // the one to replace
+	next int // index of the one to replace next
 }
 
-func (w *waymarks) add(i id) {
-	if len(w.of) < stride {
-		w.of = append(w.of, i)
+func (h *hints) add(i id) {
+	if len(h.of) < stride {
+		h.of = append(h.of, i)
 		return
 	}
-	w.of[w.next] = i
-	w.next = (w.next + 1) % stride
+	h.of[h.next] = i
+	h.next = (h.next + 1) % stride
 }
 
 // change adds to a usage.

@@ -8,7 +8,7 @@ import (
 )
 
 // id names a block record. Records refer to each other by id and not by
-// pointer: that halves them, and the Go collector need not look inside.
+// pointer: that halves them, and the Go collector need not scan them.
 type id = slab.ID
 
 // none is no block.
@@ -32,8 +32,8 @@ type block struct {
 
 func (b *block) end() alloc.Ptr { return b.ptr + alloc.Ptr(b.size) }
 
-// whole reports whether the block is all of its segment.
-func (b *block) whole() bool { return b.prev == none && b.next == none }
+// fillsSegment reports whether the block is all of its segment.
+func (b *block) fillsSegment() bool { return b.prev == none && b.next == none }
 
 func (b *block) requested() alloc.Bytes {
 	if b.state != alloc.Allocated && b.state != alloc.Pending {

@@ -25,28 +25,28 @@ type Cache struct {
 	device   string // its name and ordinal, for errors
 	rounding rounding
 
-	// driver is held while segments are taken from or given to the driver; it is taken before mu.
+	// driver is held while segments come from or go back to the driver; it is locked before mu.
 	// mu guards everything below, and is never held during a driver call: requests that find an
 	// inactive block do not wait for those that need the driver. Requests that need the driver wait
-	// for each other, so that the second can use what the first brought.
+	// for each other, so that the second can use what the first left free.
 	driver sync.Mutex
 	mu     spinlock.Mutex
 
 	closed   bool
 	blocks   slab.Slab[block]
-	live     table // the allocated blocks
+	live     table // the allocated blocks without an owner
 	streams  streams
 	segments segmentList
-	waymarks waymarks
+	hints    hints
 	pending  pending
 	stats    alloc.Stats // except LargestInactive
 	clock    uint32      // counts requests of large blocks: garbage collection's time
 
-	// What the settings choose. growth and tuning change only with both locks held.
+	// What the settings choose. growth and policy change only with both locks held.
 	fitting fitting
 	growth  growth
-	tuning  tuning
-	memory  alloc.Memory // that the cache gives
+	policy  policy
+	memory  alloc.Memory // the type of memory that the cache allocates
 
 	checkReuse func(alloc.Ptr, alloc.Bytes, alloc.Stream) // the device's, or nil
 	notify     func(cachelock.Event)                      // called with mu held; may be nil
@@ -54,29 +54,31 @@ type Cache struct {
 
 // growth is how a cache gets its memory from the driver and gives it back.
 type growth interface {
-	// grow serves a request from memory that the driver is asked for, trim gives back all that is free, and
-	// close what the driver gave besides memory. The caller holds driver, and not mu.
+	// grow serves a request from new memory of the driver. Like trim and close, it is called with driver held, and
+	// not mu.
 	grow(r request) (alloc.Ptr, alloc.Bytes, error)
-	trim() (given alloc.Bytes, err error)
+	// trim gives all free memory back.
+	trim() (freed alloc.Bytes, err error)
+	// close gives back what the driver allocated besides memory.
 	close() error
 }
 
-// tuning keeps a cache from holding more memory than it should. The caller holds driver, and not mu.
-type tuning interface {
+// policy keeps a cache from holding more memory than it should. The caller holds driver, and not mu.
+type policy interface {
 	// limit returns the most memory that the cache may hold.
 	limit() alloc.Bytes
 	// collect gives memory back before the driver is asked for more.
 	collect()
-	// spare gives memory back when the driver has no more, and reports whether to ask it again for a request.
-	spare(r request) bool
+	// releaseFor gives memory back when the driver has no more, and reports whether to ask it again for a request.
+	releaseFor(r request) bool
 }
 
 // request is what the driver is asked for, because nothing is cached that serves it.
 type request struct {
-	n      alloc.Bytes // that the caller wants
-	size   alloc.Bytes // size of the block that serves it
-	stream alloc.Stream
-	enter  cachelock.Enter // tells a ledger of the block; may be nil
+	n        alloc.Bytes // that the caller wants
+	size     alloc.Bytes // size of the block that serves it
+	stream   alloc.Stream
+	register cachelock.Register // enters the block in a ledger; nil for a block without an owner
 }
 
 func (r request) pool() pool { return poolOf(r.size) }
@@ -98,9 +100,9 @@ func New(dev alloc.Device, cfg Config) (*Cache, error) {
 		c.checkReuse = checker.CheckReuse()
 	}
 	if virtual, ok := dev.(ability.VirtualDevice); ok && cfg.ExpandableSegments {
-		c.useExpandable(virtual, cfg)
+		useExpandable(c, virtual, cfg)
 	} else {
-		c.useSegments(cfg, ability.MemoryOf(dev))
+		useSegments(c, cfg, ability.MemoryOf(dev))
 	}
 	if d, ok := alloc.As[ability.ThreadStreamer](dev); ok {
 		c.streams.ofThread = d.StreamOfThread()
@@ -108,12 +110,10 @@ func New(dev alloc.Device, cfg Config) (*Cache, error) {
 	return c, nil
 }
 
-// reuseChecker is a Device that can check the memory that a cache hands out, as a simulated one
-// can.
+// reuseChecker is a Device that can check the blocks that a cache allocates, as a simulated one can.
 type reuseChecker interface {
-	// CheckReuse returns a function that the cache calls for each block that it hands out, with
-	// the stream that it is for. The cache holds its lock then: the function must not
-	// call it. Nil means no check.
+	// CheckReuse returns a function that the cache calls for each block that it allocates, with the stream that the
+	// block is for. The cache holds its lock then: the function must not call it. Nil means no check.
 	CheckReuse() func(p alloc.Ptr, n alloc.Bytes, s alloc.Stream)
 }
 
@@ -137,13 +137,13 @@ func (c *Cache) AllocOn(n alloc.Bytes, s alloc.Stream) (p alloc.Ptr, allocated a
 	size := c.rounding.blockSize(n)
 	c.mu.Lock()
 	if c.pending.count != 0 {
-		c.settle()
+		c.pollUnlocked()
 	}
 	c.tick(size, 1)
 	i, b := c.reuse(n, size, s)
 	if b == nil {
 		c.mu.Unlock()
-		return c.fromDriver(request{n: n, size: size, stream: s})
+		return c.allocSlow(request{n: n, size: size, stream: s})
 	}
 	p, allocated = b.ptr, b.size
 	c.live.add(i, p)
@@ -159,10 +159,10 @@ func (c *Cache) AllocOn(n alloc.Bytes, s alloc.Stream) (p alloc.Ptr, allocated a
 func (c *Cache) Free(p alloc.Ptr) error {
 	c.mu.Lock()
 	err := c.free(p)
-	unmarked := len(c.pending.fresh) != 0
+	needsPoll := len(c.pending.fresh) != 0
 	c.mu.Unlock()
-	if unmarked {
-		c.freshEvents()
+	if needsPoll {
+		c.recordFresh()
 	}
 	return err
 }
@@ -189,7 +189,7 @@ func (c *Cache) Trim() (alloc.Bytes, error) {
 	c.driver.Lock()
 	defer c.driver.Unlock()
 	if c.isClosed() {
-		return 0, c.refuse("empty")
+		return 0, c.closedError("empty")
 	}
 	return c.trim()
 }
@@ -204,7 +204,7 @@ func (c *Cache) Close() error {
 	c.driver.Lock()
 	defer c.driver.Unlock()
 	if c.isClosed() {
-		return c.refuse("close")
+		return c.closedError("close")
 	}
 	c.mu.Lock()
 	c.closed = true
@@ -244,11 +244,11 @@ func (c *Cache) copySegments() []alloc.Segment {
 func (c *Cache) Stats() alloc.Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.now()
+	return c.statsLocked()
 }
 
-// now is Stats for who holds mu.
-func (c *Cache) now() alloc.Stats {
+// statsLocked is Stats for a caller that holds mu.
+func (c *Cache) statsLocked() alloc.Stats {
 	stats := c.stats
 	stats.LargestInactive = c.streams.largest()
 	return stats
@@ -287,8 +287,8 @@ func (c *Cache) Memory() alloc.Memory {
 // cache change in one step. No other module can name what Locked returns, so a program calls the methods of Cache.
 func (c *Cache) Locked() cachelock.Cache { return locked{c} }
 
-// refuse returns the error for a call on a closed cache.
-func (c *Cache) refuse(what string) error {
+// closedError returns the error for a call on a closed cache.
+func (c *Cache) closedError(what string) error {
 	return fmt.Errorf("%s on %s: cache %w", what, c.device, alloc.ErrClosed)
 }
 
@@ -298,8 +298,8 @@ func (c *Cache) isClosed() bool {
 	return c.closed
 }
 
-// happened tells of an event. The caller holds mu.
-func (c *Cache) happened(action cachelock.Action, p alloc.Ptr, size alloc.Bytes, s alloc.Stream) {
+// emit reports an event to notify. The caller holds mu.
+func (c *Cache) emit(action cachelock.Action, p alloc.Ptr, size alloc.Bytes, s alloc.Stream) {
 	if c.notify != nil {
 		c.notify(cachelock.Event{Action: action, Ptr: p, Size: size, Stream: s})
 	}

@@ -21,19 +21,19 @@ type expandable struct {
 	c      *Cache
 	dev    ability.VirtualDevice
 	cfg    Config       // used instead if the device turns out to be unable to map memory
-	memory alloc.Memory // the type of memory that it then gives
+	memory alloc.Memory // the type of memory that it then allocates
 
-	left []alloc.Ptr // addresses of removed segments that the device did not take back
+	unreleased []alloc.Ptr // addresses of removed segments that the device did not take back
 }
 
 // useExpandable makes an empty cache grow by mapping memory.
-func (c *Cache) useExpandable(dev ability.VirtualDevice, cfg Config) {
+func useExpandable(c *Cache, dev ability.VirtualDevice, cfg Config) {
 	x := &expandable{c: c, dev: dev, cfg: cfg, memory: ability.MemoryOf(dev)}
 	c.memory, c.growth = alloc.VirtualMemory, x
 	c.fitting = newFitting(cfg)
-	c.fitting.wholeFrom = math.MaxInt64 // blocks join again across all of a segment
-	c.fitting.leastRest[large] = blockUnit
-	c.tuning = limited{dev, cfg.MemoryFraction}
+	c.fitting.noSplitFrom = math.MaxInt64 // blocks join again across all of a segment
+	c.fitting.minRemainder[large] = blockUnit
+	c.policy = limitPolicy{dev, cfg.MemoryFraction}
 	c.streams = newStreams(x.freeLists)
 }
 
@@ -47,27 +47,27 @@ func (x *expandable) freeLists() [2]freeList {
 const maxReservation = 64 * alloc.TiB
 
 // grow serves a request that no mapped block is large enough for. It maps what is missing, at the
-// lowest addresses with enough room.
+// lowest addresses where the request fits.
 func (x *expandable) grow(r request) (alloc.Ptr, alloc.Bytes, error) {
 	p, allocated, err := x.extend(r)
 	switch {
 	case err == nil:
 		return p, allocated, nil
-	case x.giveUp(err):
+	case x.fallBack(err):
 		return x.c.growth.grow(r)
 	}
 	return 0, 0, fmt.Errorf("alloc %v on %s: %w", r.n, x.c.device, err)
 }
 
-// giveUp makes the cache grow by plain segments if the error is that the driver maps no memory, and reports
+// fallBack makes the cache grow by plain segments if the error is that the driver maps no memory, and reports
 // whether it did.
-func (x *expandable) giveUp(err error) bool {
+func (x *expandable) fallBack(err error) bool {
 	x.c.mu.Lock()
 	defer x.c.mu.Unlock()
 	if !errors.Is(err, errors.ErrUnsupported) || len(x.c.segments) > 0 {
 		return false
 	}
-	x.c.useSegments(x.cfg, x.memory)
+	useSegments(x.c, x.cfg, x.memory)
 	return true
 }
 
@@ -76,18 +76,18 @@ func (x *expandable) extend(r request) (alloc.Ptr, alloc.Bytes, error) {
 	c := x.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := x.room(r)
+	i := x.findRange(r)
 	for {
 		if i == none {
 			if err := x.reserve(r); err != nil {
 				return 0, 0, err
 			}
-			i = x.room(r)
+			i = x.findRange(r)
 			continue
 		}
 		if b := c.blocks.At(i); b.state == alloc.Inactive && b.size >= r.size {
-			c.takeFree(c.freeList(b), i, b, r.n, r.size)
-			return c.handOut(i, b, r)
+			c.takeListed(c.freeList(b), i, b, r.n, r.size)
+			return c.assign(i, b, r)
 		}
 		var err error
 		if i, err = x.mapMissing(i, r.size); err != nil {
@@ -97,16 +97,16 @@ func (x *expandable) extend(r request) (alloc.Ptr, alloc.Bytes, error) {
 			continue // it is enough, or more can be mapped behind it
 		}
 		// While the driver was asked, others may have taken some of this memory, or freed enough.
-		if i, b := c.reuse(r.n, r.size, r.stream); b != nil {
-			return c.handOut(i, b, r)
+		if p, size, ok, err := c.reuseFor(r); ok {
+			return p, size, err
 		}
-		i = x.room(r)
+		i = x.findRange(r)
 	}
 }
 
-// room returns the first of some blocks, free or unmapped and one behind the other, that have
+// findRange returns the first of some blocks, free or unmapped and one behind the other, that have
 // the request's size together: those at the lowest addresses of its stream's pool.
-func (x *expandable) room(r request) id {
+func (x *expandable) findRange(r request) id {
 	blocks, p := &x.c.blocks, x.c.streams.of(r.stream)
 	if p == nil {
 		return none
@@ -125,7 +125,7 @@ func (x *expandable) room(r request) id {
 	return none
 }
 
-// mapMissing maps memory at block i, the first unmapped one that room found, but no more than is
+// mapMissing maps memory at block i, the first unmapped one that findRange found, but no more than is
 // missing. It returns the free block that now includes it. The caller holds mu, which mapMissing
 // releases while the driver is asked.
 func (x *expandable) mapMissing(i id, size alloc.Bytes) (id, error) {
@@ -150,11 +150,11 @@ func (x *expandable) mapped(i id, size alloc.Bytes) id {
 	c := x.c
 	b := c.blocks.At(i)
 	c.blocks.Touch(i)
-	c.happened(cachelock.SegmentMap, b.ptr, size, c.streams.at(b.stream).stream)
+	c.emit(cachelock.SegmentMap, b.ptr, size, c.streams.at(b.stream).stream)
 	holes := &c.streams.at(b.stream).holes[b.pool]
 	at, _ := x.hole(*holes, b.ptr)
 	if rest := b.size - size; rest > 0 {
-		(*holes)[at], _ = c.cut(i, b, size)
+		(*holes)[at], _ = c.split(i, b, size)
 	} else {
 		*holes = slices.Delete(*holes, at, at+1)
 	}
@@ -164,7 +164,7 @@ func (x *expandable) mapped(i id, size alloc.Bytes) id {
 	if before := b.prev; before != none && c.blocks.At(before).state == alloc.Inactive {
 		free = before
 	}
-	change(&c.stats.Inactive, size, 1-c.join(i, b))
+	change(&c.stats.Inactive, size, 1-c.coalesce(i, b))
 	return free
 }
 
@@ -199,7 +199,7 @@ func (x *expandable) reserve(r request) error {
 	if err := c.segments.check(s); err != nil {
 		return err
 	}
-	x.addHole(c.insert(s, unmapped))
+	x.addHole(c.addSegment(s, unmapped))
 	return nil
 }
 
@@ -223,17 +223,17 @@ func (x *expandable) removeHole(b *block) bool {
 
 func (x *expandable) newSegment(of pool, size alloc.Bytes) (segment, error) {
 	info, err := x.dev.MemInfo()
-	room := maxReservation
+	reserved := maxReservation
 	if err == nil && info.Total > 0 && info.Total < maxReservation/2 {
-		room = x.cfg.addresses(info.Total)
+		reserved = x.cfg.addresses(info.Total)
 	}
 	chunk := x.chunkSize(of)
-	room = roundUpTo(room, chunk)
-	if size > room {
-		return segment{}, fmt.Errorf("%w: %v of addresses for %v", alloc.ErrOutOfMemory, room, size)
+	reserved = roundUpTo(reserved, chunk)
+	if size > reserved {
+		return segment{}, fmt.Errorf("%w: %v of addresses for %v", alloc.ErrOutOfMemory, reserved, size)
 	}
-	p, err := x.dev.Reserve(room, chunk)
-	return segment{ptr: p, size: room, pool: of}, err
+	p, err := x.dev.Reserve(reserved, chunk)
+	return segment{ptr: p, size: reserved, pool: of}, err
 }
 
 // addresses returns how many addresses a segment reserves on a device with this much memory.
@@ -262,7 +262,7 @@ type addresses struct {
 	size alloc.Bytes
 }
 
-// chunks returns the whole chunks in a block.
+// chunks returns the addresses of the chunks that lie in a block entirely.
 func (x *expandable) chunks(b *block) addresses {
 	unit := alloc.Ptr(x.chunkSize(b.pool))
 	s, _ := x.c.segments.at(b.ptr)
@@ -291,18 +291,18 @@ type growingTree struct {
 
 func (t *growingTree) add(i id, b *block) {
 	t.tree.add(i, b)
-	t.x.c.stats.Releasable += t.releasable(b)
+	t.x.c.stats.Releasable += t.reclaimable(b)
 }
 
 func (t *growingTree) remove(i id, b *block) {
 	t.tree.remove(i, b)
-	t.x.c.stats.Releasable -= t.releasable(b)
+	t.x.c.stats.Releasable -= t.reclaimable(b)
 }
 
-// releasable returns how many bytes of a block can go back to the driver: those of its whole
-// chunks.
-func (t *growingTree) releasable(b *block) alloc.Bytes {
-	if b.whole() {
+// reclaimable returns how many bytes of a block can go back to the driver: those of the chunks that lie in it
+// entirely.
+func (t *growingTree) reclaimable(b *block) alloc.Bytes {
+	if b.fillsSegment() {
 		return 0 // the cache counts it
 	}
 	return t.x.chunks(b).size
@@ -327,7 +327,7 @@ func roundUpTo(n, unit alloc.Bytes) alloc.Bytes { return (n + unit - 1) / unit *
 
 // trim unmaps each chunk in which nothing is allocated. The chunks leave the free lists before the
 // driver is asked.
-func (x *expandable) trim() (given alloc.Bytes, err error) {
+func (x *expandable) trim() (freed alloc.Bytes, err error) {
 	c := x.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -335,12 +335,12 @@ func (x *expandable) trim() (given alloc.Bytes, err error) {
 	for _, of := range [...]pool{large, small} {
 		for p := range c.streams.all() {
 			for last := (block{size: x.chunkSize(of)}); x.detachSome(&p.free[of].(*growingTree).tree, &last, &leaving); {
-				c.mu.Unlock() // others have waited
+				c.mu.Unlock() // let waiting goroutines run
 				c.mu.Lock()
 			}
 		}
 	}
-	errs := []error{x.settle()}
+	errs := []error{x.retryReleases()}
 	for _, i := range leaving {
 		b := c.blocks.At(i)
 		p, size := b.ptr, b.size
@@ -352,13 +352,13 @@ func (x *expandable) trim() (given alloc.Bytes, err error) {
 			x.reattach(i)
 			continue
 		}
-		given += size
-		c.happened(cachelock.SegmentUnmap, p, size, c.streams.at(b.stream).stream)
+		freed += size
+		c.emit(cachelock.SegmentUnmap, p, size, c.streams.at(b.stream).stream)
 		if err := x.unmapped(i); err != nil {
 			errs = append(errs, err)
 		}
 	}
-	return given, errors.Join(errs...)
+	return freed, errors.Join(errs...)
 }
 
 // detachSome detaches the chunks of segmentsAtOnce blocks behind last in the order of the tree, makes the
@@ -393,12 +393,12 @@ func (x *expandable) detach(i id) id {
 	before := i
 	if part.ptr > b.ptr {
 		pieces++
-		i, b = c.cut(i, b, alloc.Bytes(part.ptr-b.ptr))
+		i, b = c.split(i, b, alloc.Bytes(part.ptr-b.ptr))
 		c.list(free, before, c.blocks.At(before))
 	}
 	if b.size > part.size {
 		pieces++
-		j, rest := c.cut(i, b, part.size)
+		j, rest := c.split(i, b, part.size)
 		c.list(free, j, rest)
 	}
 	b.state = unmapped
@@ -415,7 +415,7 @@ func (x *expandable) reattach(i id) {
 	size := b.size
 	b.state = alloc.Inactive
 	restore(&c.stats.Reserved, size, 1-x.mappedNeighbours(b))
-	restore(&c.stats.Inactive, size, 1-c.join(i, b))
+	restore(&c.stats.Inactive, size, 1-c.coalesce(i, b))
 }
 
 // unmapped enters an unmapped block into holes, merged with its unmapped neighbours. If the whole
@@ -426,17 +426,17 @@ func (x *expandable) unmapped(i id) error {
 	if j := b.next; j != none && c.blocks.At(j).state == unmapped {
 		if behind := c.blocks.At(j); x.removeHole(behind) {
 			c.blocks.Touch(i)
-			c.absorb(i, b, j, behind)
+			c.merge(i, b, j, behind)
 		}
 	}
 	if j := b.prev; j != none && c.blocks.At(j).state == unmapped {
 		if before := c.blocks.At(j); x.removeHole(before) {
 			c.blocks.Touch(j)
-			c.absorb(j, before, i, b)
+			c.merge(j, before, i, b)
 			i, b = j, before
 		}
 	}
-	if !b.whole() {
+	if !b.fillsSegment() {
 		x.addHole(i, b)
 		return nil
 	}
@@ -448,12 +448,12 @@ func (x *expandable) close() error {
 	c := x.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	errs := []error{x.settle()}
+	errs := []error{x.retryReleases()}
 	for p := range c.streams.all() {
 		for pool, holes := range p.holes {
 			p.holes[pool] = nil
 			for _, i := range holes {
-				if c.blocks.At(i).whole() {
+				if c.blocks.At(i).fillsSegment() {
 					errs = append(errs, x.remove(i))
 				} else {
 					p.holes[pool] = append(p.holes[pool], i)
@@ -470,7 +470,7 @@ func (x *expandable) remove(i id) error {
 	c := x.c
 	p := c.blocks.At(i).ptr
 	c.segments.remove(p)
-	c.streams.leave(c.blocks.At(i).stream)
+	c.streams.removeSegment(c.blocks.At(i).stream)
 	c.blocks.Put(i)
 	c.mu.Unlock()
 	defer c.mu.Lock()
@@ -482,19 +482,19 @@ func (x *expandable) release(p alloc.Ptr) error {
 	c := x.c
 	if err := x.dev.Release(p); err != nil {
 		c.mu.Lock()
-		x.left = append(x.left, p)
+		x.unreleased = append(x.unreleased, p)
 		c.mu.Unlock()
 		return fmt.Errorf("give addresses at %v back to %s: %w", p, c.device, err)
 	}
 	return nil
 }
 
-// settle retries calls that the device refused before. The caller holds mu, which settle releases
+// retryReleases retries calls that the device refused before. The caller holds mu, which retryReleases releases
 // while the driver is asked.
-func (x *expandable) settle() error {
+func (x *expandable) retryReleases() error {
 	c := x.c
-	left := x.left
-	x.left = nil
+	left := x.unreleased
+	x.unreleased = nil
 	c.mu.Unlock()
 	defer c.mu.Lock()
 	var errs []error

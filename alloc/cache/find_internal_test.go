@@ -19,7 +19,7 @@ func virtual(t require.TestingT) alloc.Device {
 }
 
 // TestAround looks for blocks by address in two long segments, while blocks come and go and a segment
-// goes and comes back, so that waymarks become records of other blocks.
+// goes and comes back, so that hints become records of other blocks.
 func TestAround(t *testing.T) {
 	c := mustNew(t, virtual(t), Config{ExpandableSegments: true})
 	random := rand.New(rand.NewPCG(1, 2))
@@ -33,9 +33,9 @@ func TestAround(t *testing.T) {
 		random.Shuffle(len(live), func(i, j int) { live[i], live[j] = live[j], live[i] })
 		for range 200 {
 			p := live[random.IntN(len(live))] + alloc.Ptr(random.IntN(4096))
-			require.Equal(t, walkTo(c, p), c.around(p))
+			require.Equal(t, walkTo(c, p), c.blockAt(p))
 		}
-		require.NotEmpty(t, c.waymarks.of)
+		require.NotEmpty(t, c.hints.of)
 		keep := len(live) / 2
 		if round%4 == 3 {
 			keep = 0
@@ -48,7 +48,7 @@ func TestAround(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	require.LessOrEqual(t, len(c.waymarks.of), stride)
+	require.LessOrEqual(t, len(c.hints.of), stride)
 }
 
 // walkTo is around, from the first block of the segment.
@@ -77,7 +77,7 @@ func BenchmarkAround(b *testing.B) {
 			}
 			random := rand.New(rand.NewPCG(1, 2))
 			for b.Loop() {
-				c.around(live[random.IntN(n)])
+				c.blockAt(live[random.IntN(n)])
 			}
 		})
 	}

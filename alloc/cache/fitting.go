@@ -13,7 +13,7 @@ import (
 // kLargeBuffer and kRoundLarge.
 const (
 	blockUnit    = alloc.Bytes(512) // all block sizes are multiples of this
-	smallLimit   = 1 * alloc.MiB    // the largest small block handed out
+	smallLimit   = 1 * alloc.MiB    // the largest small block
 	smallSegment = 2 * alloc.MiB    // the segments that small blocks are cut from
 	largeLimit   = 10 * alloc.MiB   // a request of this size or more gets its own segment
 	largeSegment = 20 * alloc.MiB   // the segments for large blocks below the limit, unless a Config has another size
@@ -60,8 +60,8 @@ type fitting struct {
 	maxRounding alloc.Bytes
 	segment     alloc.Bytes // segment size for large blocks below largeLimit, and chunk size of an expandable segment
 
-	wholeFrom alloc.Bytes    // blocks for requests of this size or more are not cut
-	leastRest [2]alloc.Bytes // for each pool, the least remainder for which a block is split
+	noSplitFrom  alloc.Bytes    // blocks for requests of this size or more are not cut
+	minRemainder [2]alloc.Bytes // for each pool, the least remainder for which a block is split
 }
 
 // newFitting returns the rules for a cache that grows by segments.
@@ -71,8 +71,8 @@ func newFitting(cfg Config) fitting {
 		maxRounding: cmp.Or(cfg.MaxNonSplitRounding, max(largeSegment, cfg.largeSegmentSize)),
 		segment:     cfg.largeSegment(),
 	}
-	f.wholeFrom = f.maxSplit
-	f.leastRest[small], f.leastRest[large] = blockUnit, smallLimit+1
+	f.noSplitFrom = f.maxSplit
+	f.minRemainder[small], f.minRemainder[large] = blockUnit, smallLimit+1
 	return f
 }
 
@@ -86,7 +86,7 @@ func (f *fitting) serves(b *block, size alloc.Bytes) bool {
 
 // splits reports whether a block is cut for a request that needs a size.
 func (f *fitting) splits(b *block, size alloc.Bytes) bool {
-	return b.size-size >= f.leastRest[b.pool] && size < f.wholeFrom
+	return b.size-size >= f.minRemainder[b.pool] && size < f.noSplitFrom
 }
 
 // blockSize is the size of a block by default.

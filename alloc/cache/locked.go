@@ -13,10 +13,10 @@ type locked struct{ c *Cache }
 
 func (l locked) Mutex() *spinlock.Mutex { return &l.c.mu }
 
-func (l locked) LockSettled() {
+func (l locked) PollAndLock() {
 	l.c.mu.Lock()
 	if l.c.pending.count != 0 {
-		l.c.settle()
+		l.c.pollUnlocked()
 	}
 }
 
@@ -28,14 +28,14 @@ func (l locked) Alloc(n alloc.Bytes, s alloc.Stream, owner cachelock.Owner) (num
 	l.c.tick(size, 1)
 	i, b := l.c.reuse(n, size, s)
 	if b == nil {
-		l.c.tick(size, ^uint32(0)) // AllocOwned counts it
+		l.c.tick(size, ^uint32(0)) // AllocSlow counts it
 		return 0, 0, 0, false
 	}
 	b.left = id(owner)
 	return cachelock.Block(i), b.ptr, b.size, true
 }
 
-func (l locked) AllocOwned(n alloc.Bytes, s alloc.Stream, enter cachelock.Enter) error {
+func (l locked) AllocSlow(n alloc.Bytes, s alloc.Stream, register cachelock.Register) error {
 	if n < 0 {
 		return fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	}
@@ -44,15 +44,15 @@ func (l locked) AllocOwned(n alloc.Bytes, s alloc.Stream, enter cachelock.Enter)
 	l.c.mu.Lock()
 	l.c.tick(size, 1)
 	l.c.mu.Unlock()
-	_, _, err := l.c.fromDriver(request{n, size, s, enter})
+	_, _, err := l.c.allocSlow(request{n, size, s, register})
 	return err
 }
 
-func (l locked) Free(number cachelock.Block, p alloc.Ptr, owner cachelock.Owner) (unmarked bool, err error) {
+func (l locked) Free(number cachelock.Block, p alloc.Ptr, owner cachelock.Owner) (needsPoll bool, err error) {
 	i := id(number)
 	b := l.c.blocks.At(i)
 	if l.c.closed || b.ptr != p || b.state != alloc.Allocated || b.left != id(owner) {
-		return false, l.c.whyNotFreed(p)
+		return false, l.c.freeError(p)
 	}
 	l.c.release(i, b)
 	return len(l.c.pending.fresh) != 0, nil
@@ -74,7 +74,7 @@ func (l locked) Owner(p alloc.Ptr) cachelock.Owner {
 
 func (l locked) Memory() alloc.Memory { return l.c.memory }
 
-func (l locked) Stats() alloc.Stats { return l.c.now() }
+func (l locked) Stats() alloc.Stats { return l.c.statsLocked() }
 
 func (l locked) Cut() cachelock.Cut { return &cut{l.c, l.c.blocks.View(), l.c.streams.handles()} }
 

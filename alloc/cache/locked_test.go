@@ -32,7 +32,7 @@ func TestLockedKnowsOwners(t *testing.T) {
 
 	var first alloc.Ptr
 	var block cachelock.Block
-	require.NoError(t, c.Locked().AllocOwned(1000, 0, func(b cachelock.Block, p alloc.Ptr, allocated alloc.Bytes) (cachelock.Owner, error) {
+	require.NoError(t, c.Locked().AllocSlow(1000, 0, func(b cachelock.Block, p alloc.Ptr, allocated alloc.Bytes) (cachelock.Owner, error) {
 		assert.EqualValues(t, 1024, allocated)
 		block, first = b, p
 		return 1, nil
@@ -67,12 +67,12 @@ func TestAllocOwnedThatIsRefusedChangesNothing(t *testing.T) {
 	before := c.Stats().Allocated.Bytes.Current
 	refusal := errors.New("refused")
 	for _, size := range []alloc.Bytes{100, 30 * alloc.MiB} {
-		err := c.Locked().AllocOwned(size, 0, func(cachelock.Block, alloc.Ptr, alloc.Bytes) (cachelock.Owner, error) { return 0, refusal })
+		err := c.Locked().AllocSlow(size, 0, func(cachelock.Block, alloc.Ptr, alloc.Bytes) (cachelock.Owner, error) { return 0, refusal })
 		require.ErrorIs(t, err, refusal)
 		assert.Equal(t, before, c.Stats().Allocated.Bytes.Current)
 		cachetest.Invariants(t, c)
 	}
-	require.ErrorIs(t, c.Locked().AllocOwned(-1, 0, nil), alloc.ErrSize)
+	require.ErrorIs(t, c.Locked().AllocSlow(-1, 0, nil), alloc.ErrSize)
 }
 
 func TestReleasableIsWhatEmptyGivesBack(t *testing.T) {

@@ -14,15 +14,15 @@ import (
 type pending struct {
 	dev   ability.EventDevice   // nil if the device has no events
 	uses  map[id][]alloc.Stream // for allocated blocks: the other streams that use them
-	fresh []*freed              // blocks without all of their events
+	fresh []*freed              // blocks that lack some of their events
 	count int                   // pending blocks
 
-	reusable func(alloc.Ptr, alloc.Bytes, alloc.Stream) // told of blocks that were pending; nil is nobody
+	reusable func(alloc.Ptr, alloc.Bytes, alloc.Stream) // called for each block that was pending; may be nil
 
-	// asking is held while the device is asked about events, and is taken before mu. It guards
+	// polling is held while the device is asked about events, and is locked before mu. It guards
 	// queues. The cache's lock guards the fields above.
-	asking sync.Mutex
-	queues []*streamMarks
+	polling sync.Mutex
+	queues  []*streamMarks
 }
 
 // freed is a pending block.
@@ -54,14 +54,14 @@ func (p *pending) add(s alloc.Stream, m mark) {
 	p.queues = append(p.queues, &streamMarks{s, []mark{m}})
 }
 
-// recordStream is RecordStream for who holds mu.
+// recordStream is RecordStream for a caller that holds mu.
 func (c *Cache) recordStream(p alloc.Ptr, s alloc.Stream) error {
 	if c.closed {
-		return c.refuse(fmt.Sprintf("record stream %#x for %v", uint64(s), p))
+		return c.closedError(fmt.Sprintf("record stream %#x for %v", uint64(s), p))
 	}
 	i := c.allocatedAt(p)
 	if i == none {
-		return fmt.Errorf("record stream %#x for %v on %s: %w", uint64(s), p, c.device, c.whyNotLive(p))
+		return fmt.Errorf("record stream %#x for %v on %s: %w", uint64(s), p, c.device, c.notLiveError(p))
 	}
 	return c.recordStreamOf(i, s)
 }
@@ -70,7 +70,7 @@ func (c *Cache) recordStream(p alloc.Ptr, s alloc.Stream) error {
 func (c *Cache) recordStreamOf(i id, s alloc.Stream) error {
 	p := c.blocks.At(i).ptr
 	if c.closed {
-		return c.refuse(fmt.Sprintf("record stream %#x for %v", uint64(s), p))
+		return c.closedError(fmt.Sprintf("record stream %#x for %v", uint64(s), p))
 	}
 	if err := c.streams.check(s); err != nil {
 		return fmt.Errorf("record a stream for %v on %s: %w", p, c.device, err)
@@ -90,7 +90,7 @@ func (c *Cache) recordStreamOf(i id, s alloc.Stream) error {
 }
 
 // suspend makes a block that is being freed pending, if other streams use it, and reports whether
-// it did. After suspend, whoever releases the lock must call recordEvents. The caller holds mu.
+// it did. The caller holds mu, and calls recordEvents once it has released it.
 func (c *Cache) suspend(i id, b *block) bool {
 	streams := c.pending.uses[i]
 	if streams == nil {
@@ -115,47 +115,47 @@ func (c *Cache) resume(i id) {
 	if c.pending.reusable != nil {
 		c.pending.reusable(b.ptr, b.size, c.streams.at(b.stream).stream)
 	}
-	c.retire(i, b)
+	c.makeInactive(i, b)
 }
 
-// settle polls pending blocks. The caller holds mu, which settle releases meanwhile.
-func (c *Cache) settle() {
+// pollUnlocked polls pending blocks. The caller holds mu, which pollUnlocked releases meanwhile.
+func (c *Cache) pollUnlocked() {
 	c.mu.Unlock()
 	c.poll()
 	c.mu.Lock()
 }
 
-// poll makes pending blocks inactive if their work is done. It does not wait. Blocks that a ledger's Free
-// made pending are considered from the next poll on.
+// poll makes pending blocks inactive if their work is done. It does not wait. Blocks that become pending meanwhile
+// are considered from the next poll on.
 func (c *Cache) poll() {
-	if !c.pending.asking.TryLock() {
-		return // another goroutine does it
+	if !c.pending.polling.TryLock() {
+		return // another goroutine polls
 	}
-	defer c.pending.asking.Unlock()
+	defer c.pending.polling.Unlock()
 	_ = c.recordEvents() // what fails is tried again
-	_ = c.askEvents(ability.Event.Done)
+	_ = c.pollEvents(ability.Event.Done)
 }
 
 // awaitPending waits until no block is pending. Those stay whose events the device refuses.
 func (c *Cache) awaitPending() error {
-	c.pending.asking.Lock()
-	defer c.pending.asking.Unlock()
-	return errors.Join(c.recordEvents(), c.askEvents(func(e ability.Event) (bool, error) {
+	c.pending.polling.Lock()
+	defer c.pending.polling.Unlock()
+	return errors.Join(c.recordEvents(), c.pollEvents(func(e ability.Event) (bool, error) {
 		err := e.Wait()
 		return err == nil, err
 	}))
 }
 
-// freshEvents records the events of the blocks just freed, unless somebody asks the device:
-// the next poll does it then.
-func (c *Cache) freshEvents() {
-	if c.pending.asking.TryLock() {
+// recordFresh records the events of the blocks just freed, unless another goroutine polls: then the next poll
+// records them.
+func (c *Cache) recordFresh() {
+	if c.pending.polling.TryLock() {
 		_ = c.recordEvents()
-		c.pending.asking.Unlock()
+		c.pending.polling.Unlock()
 	}
 }
 
-// recordEvents records the events that are missing. The caller holds asking.
+// recordEvents records the events that are missing. The caller holds polling.
 func (c *Cache) recordEvents() error {
 	c.mu.Lock()
 	fresh := c.pending.fresh
@@ -182,9 +182,9 @@ func (c *Cache) recordEvents() error {
 	return errors.Join(errs...)
 }
 
-// askEvents asks each stream's events, the oldest first, until one has not passed. Then it makes
-// the blocks inactive whose events have all passed. The caller holds asking.
-func (c *Cache) askEvents(passed func(ability.Event) (bool, error)) error {
+// pollEvents asks each stream's events, the oldest first, until one has not passed. Then it makes
+// the blocks inactive whose events have all passed. The caller holds polling.
+func (c *Cache) pollEvents(passed func(ability.Event) (bool, error)) error {
 	var errs []error
 	for _, q := range c.pending.queues {
 		for len(q.marks) > 0 {

@@ -12,9 +12,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
 
-// segment is what the cache keeps of one. The record of its first block stays
-// that for as long as the segment is in the cache: splitting leaves it the
-// front, and it absorbs what it is joined with.
+// segment is the cache's record of a segment. The record of its first block stays the first as long as the segment is
+// in the cache: splitting leaves it the front, and coalescing merges the following blocks into it.
 type segment struct {
 	ptr    alloc.Ptr
 	size   alloc.Bytes
@@ -28,7 +27,7 @@ func (s segment) end() alloc.Ptr { return s.ptr + alloc.Ptr(s.size) }
 // segmentList is in order of addresses.
 type segmentList []segment
 
-// check returns an error for a segment that a driver cannot have given: without an address, or over another.
+// check returns an error for a segment that no correct driver returns: without an address, or over another.
 func (l segmentList) check(s segment) error {
 	if s.ptr == 0 || s.end() < s.ptr {
 		return fmt.Errorf("%w: %v of %v", alloc.ErrBrokenDriver, s.ptr, s.size)
@@ -74,15 +73,15 @@ func (l *segmentList) remove(p alloc.Ptr) {
 	*l = slices.Delete(*l, i, i+1)
 }
 
-// segmented is growth by segments of a fixed size, each an allocation of the driver's. One goes back when it is
-// wholly free.
+// segmented is growth by segments of a fixed size, each an allocation of the driver's. A segment goes back when all of
+// it is free.
 type segmented struct{ c *Cache }
 
 // useSegments makes an empty cache grow by segments of that type of memory.
-func (c *Cache) useSegments(cfg Config, memory alloc.Memory) {
+func useSegments(c *Cache, cfg Config, memory alloc.Memory) {
 	c.memory, c.growth = memory, segmented{c}
 	c.fitting = newFitting(cfg)
-	c.tuning = tuned{limited{c.dev, cfg.MemoryFraction}, segmented{c}, cfg.GarbageCollection, c.fitting.maxSplit}
+	c.policy = segmentPolicy{limitPolicy{c.dev, cfg.MemoryFraction}, segmented{c}, cfg.GarbageCollection, c.fitting.maxSplit}
 	c.streams = newStreams(segmented{c}.freeLists)
 }
 
@@ -109,43 +108,42 @@ func (g segmented) grow(r request) (alloc.Ptr, alloc.Bytes, error) {
 	if err := c.segments.check(s); err != nil {
 		return 0, 0, fmt.Errorf("alloc %v on %s: %w", r.n, c.device, err)
 	}
-	c.happened(cachelock.SegmentAlloc, p, size, r.stream) // the event comes before anybody can get a block of the segment
-	i, b := c.insert(s, alloc.Inactive)
+	c.emit(cachelock.SegmentAlloc, p, size, r.stream) // the event comes before anybody can get a block of the segment
+	i, b := c.addSegment(s, alloc.Inactive)
 	change(&c.stats.Reserved, size, 1)
 	remainders := c.take(c.freeList(b), i, b, r.n, r.size)
 	change(&c.stats.Inactive, size-b.size, remainders)
-	return c.handOut(i, b, r)
+	return c.assign(i, b, r)
 }
 
-func (g segmented) trim() (given alloc.Bytes, err error) {
-	return g.give(g.detachFree(nil))
+func (g segmented) trim() (freed alloc.Bytes, err error) {
+	return g.release(g.detachFree(nil))
 }
 
-// give gives segments that have left the cache back to the driver. Segments that the driver refuses
-// return to the cache.
-func (g segmented) give(leaving []segment) (given alloc.Bytes, err error) {
+// release frees segments that have left the cache. Segments that the driver refuses to free return to the cache.
+func (g segmented) release(leaving []segment) (freed alloc.Bytes, err error) {
 	c := g.c
 	var errs []error
 	for _, s := range leaving {
 		err := c.dev.Free(s.ptr)
 		c.mu.Lock()
 		if err == nil {
-			given += s.size
-			c.happened(cachelock.SegmentFree, s.ptr, s.size, s.stream)
+			freed += s.size
+			c.emit(cachelock.SegmentFree, s.ptr, s.size, s.stream)
 		} else {
 			errs = append(errs, fmt.Errorf("give segment %v of %v back to %s: %w", s.ptr, s.size, c.device, err))
 			g.reattach(s)
 		}
 		c.mu.Unlock()
 	}
-	return given, errors.Join(errs...)
+	return freed, errors.Join(errs...)
 }
 
-// segmentsAtOnce is how many segments are looked at without releasing the lock.
+// segmentsAtOnce is how many segments are examined without releasing the lock: so many take some microseconds.
 const segmentsAtOnce = 256
 
-// detachFree takes segments that are wholly free out of the cache: all of them, or only those whose
-// blocks are in only. It returns them in the order in which PyTorch frees them: the large pool
+// detachFree removes segments that are entirely free from the cache: all of them, or only those whose blocks are in
+// only. It returns them in the order in which PyTorch frees them: the large pool
 // first, then by stream, size and address. The caller holds driver, so the list of segments cannot
 // change while mu is released in between.
 func (g segmented) detachFree(only map[id]bool) (detached []segment) {
@@ -164,7 +162,7 @@ func (g segmented) detachFree(only map[id]bool) (detached []segment) {
 		})
 		c.segments = slices.Delete(c.segments, from+len(stay), to)
 		to = from
-		c.mu.Unlock() // others have waited
+		c.mu.Unlock() // let waiting goroutines run
 		c.mu.Lock()
 	}
 	c.mu.Unlock()
@@ -174,11 +172,11 @@ func (g segmented) detachFree(only map[id]bool) (detached []segment) {
 	return detached
 }
 
-// detach takes the block of a segment that is wholly free out.
+// detach removes the one block of a segment that is entirely free.
 func (g segmented) detach(s segment, b *block) {
 	c := g.c
 	c.unlist(c.freeList(b), s.first, b)
-	c.streams.leave(b.stream)
+	c.streams.removeSegment(b.stream)
 	c.blocks.Put(s.first)
 	change(&c.stats.Inactive, -s.size, -1)
 	change(&c.stats.Reserved, -s.size, -1)
@@ -187,19 +185,19 @@ func (g segmented) detach(s segment, b *block) {
 // reattach undoes detach.
 func (g segmented) reattach(s segment) {
 	c := g.c
-	i, b := c.insert(s, alloc.Inactive)
+	i, b := c.addSegment(s, alloc.Inactive)
 	c.list(c.freeList(b), i, b)
 	restore(&c.stats.Inactive, s.size, 1)
 	restore(&c.stats.Reserved, s.size, 1)
 }
 
-// limited is a tuning with a limit only.
-type limited struct {
+// limitPolicy is a policy with a limit only.
+type limitPolicy struct {
 	dev      alloc.Device
 	fraction float64 // as a part of the device's memory; 0 means no limit
 }
 
-func (t limited) limit() alloc.Bytes {
+func (t limitPolicy) limit() alloc.Bytes {
 	if t.fraction == 0 {
 		return math.MaxInt64
 	}
@@ -213,22 +211,22 @@ func (t limited) limit() alloc.Bytes {
 	return math.MaxInt64
 }
 
-func (t limited) collect() {}
+func (t limitPolicy) collect() {}
 
-func (t limited) spare(request) bool { return false }
+func (t limitPolicy) releaseFor(request) bool { return false }
 
-// tuned is the tuning of a cache of segments.
-type tuned struct {
-	limited
+// segmentPolicy is the policy of a cache of segments.
+type segmentPolicy struct {
+	limitPolicy
 	segmented
 	threshold float64     // as a part of the limit; 0 means none
 	maxSplit  alloc.Bytes // that of fitting
 }
 
 // collect is PyTorch's garbage collection: when the cache holds more than the threshold, it
-// gives back wholly free large segments until it does not, those first that have not been used for
-// longer than the average.
-func (t tuned) collect() {
+// gives back large segments that are entirely free until it does not, first those that have been unused for longer
+// than the average.
+func (t segmentPolicy) collect() {
 	if t.threshold == 0 || t.fraction == 0 {
 		return
 	}
@@ -240,18 +238,18 @@ func (t tuned) collect() {
 	}
 	t.c.mu.Unlock()
 	if old != nil {
-		_, _ = t.give(t.detachFree(old)) // what the driver refuses stays
+		_, _ = t.release(t.detachFree(old)) // what the driver refuses stays
 	}
 }
 
 // oldest picks free blocks that fill a large segment: again and again those that are not younger
 // than the average, until they have enough bytes together, or no block is left.
-func (t tuned) oldest(enough alloc.Bytes) map[id]bool {
+func (t segmentPolicy) oldest(enough alloc.Bytes) map[id]bool {
 	var ids []id
 	sum := 0.0
 	for p := range t.c.streams.all() {
 		for _, i := range t.large(p).from(0) {
-			if t.c.blocks.At(i).whole() {
+			if t.c.blocks.At(i).fillsSegment() {
 				ids = append(ids, i)
 				sum += t.age(i)
 			}
@@ -274,26 +272,26 @@ func (t tuned) oldest(enough alloc.Bytes) map[id]bool {
 }
 
 // age returns for how many requests of large blocks a free block has not been used.
-func (t tuned) age(i id) float64 { return float64(t.c.clock - t.c.blocks.At(i).slack) }
+func (t segmentPolicy) age(i id) float64 { return float64(t.c.clock - t.c.blocks.At(i).slack) }
 
-// spare gives back a stream's free blocks that are kept for large requests: the
+// releaseFor gives back a stream's free blocks that are kept for large requests: the
 // smallest that has the size, or if none has, the largest ones until they have it together.
 // It reports whether that much was given back.
-func (t tuned) spare(r request) bool {
+func (t segmentPolicy) releaseFor(r request) bool {
 	if t.maxSplit == math.MaxInt64 || r.pool() == small {
 		return false
 	}
 	t.c.mu.Lock()
-	kept, enough := t.kept(r)
+	picked, enough := t.oversize(r)
 	t.c.mu.Unlock()
-	leaving := t.detachFree(kept)
+	leaving := t.detachFree(picked)
 	slices.Reverse(leaving) // the largest first
-	_, err := t.give(leaving)
+	_, err := t.release(leaving)
 	return err == nil && enough
 }
 
-// kept picks the blocks that spare gives back, and reports whether they are large enough together.
-func (t tuned) kept(r request) (picked map[id]bool, enough bool) {
+// oversize picks the blocks that releaseFor gives back, and reports whether they are large enough together.
+func (t segmentPolicy) oversize(r request) (picked map[id]bool, enough bool) {
 	picked = make(map[id]bool)
 	p := t.c.streams.of(r.stream)
 	if p == nil {
@@ -349,8 +347,7 @@ func (cut *cut) Segments() []alloc.Segment {
 	return segments
 }
 
-// appendMapped appends the segment and its blocks as others see them: each stretch of mapped
-// blocks is a segment.
+// appendMapped appends the segment and its blocks in their public form: each run of mapped blocks is a segment.
 func (s segment) appendMapped(segments []alloc.Segment, public []alloc.Block, blocks []block) ([]alloc.Segment, []alloc.Block) {
 	run := alloc.Segment{Ptr: s.ptr, Pool: s.pool.String(), Stream: s.stream}
 	first := len(public)

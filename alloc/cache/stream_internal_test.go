@@ -57,7 +57,7 @@ func TestLookupsAreCountedOnce(t *testing.T) {
 			_, _, _, ok := locked{c}.Alloc(2*alloc.MiB, alloc.Stream(i), 1)
 			require.False(t, ok)
 		}
-		require.NoError(t, locked{c}.AllocOwned(2*alloc.MiB, alloc.Stream(i), enter))
+		require.NoError(t, locked{c}.AllocSlow(2*alloc.MiB, alloc.Stream(i), enter))
 		require.EqualValues(t, i+1, c.clock)
 	}
 	_, _, _, ok := locked{c}.Alloc(2*alloc.MiB, 0, 1)

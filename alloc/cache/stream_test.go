@@ -270,7 +270,7 @@ func TestLockedPending(t *testing.T) {
 		do(c.Locked())
 	}
 	pending := func() int64 { return c.Stats().Pending.Count.Current }
-	require.NoError(t, c.Locked().AllocOwned(512, 1, enter))
+	require.NoError(t, c.Locked().AllocSlow(512, 1, enter))
 	first := p
 	require.NoError(t, c.RecordStream(p, 1), "by its address too")
 	require.NoError(t, dev.Queue(2, p, 512, time.Second))
@@ -281,10 +281,10 @@ func TestLockedPending(t *testing.T) {
 		})
 		require.NoError(t, l.RecordStream(block, 2))
 		assert.Zero(t, l.Stats().Pending.Count.Current)
-		unmarked, err := l.Free(block, p, 5)
+		needsPoll, err := l.Free(block, p, 5)
 		require.NoError(t, err)
 		assert.EqualValues(t, 1, l.Stats().Pending.Count.Current)
-		assert.True(t, unmarked, "the driver cannot be asked yet")
+		assert.True(t, needsPoll, "the driver cannot be asked yet")
 	})
 	c.Locked().Poll()
 	require.NoError(t, dev.Queue(2, 0, 0, time.Hour))
@@ -293,7 +293,7 @@ func TestLockedPending(t *testing.T) {
 	c.Locked().Poll()
 	assert.Zero(t, pending())
 	assert.Equal(t, []cachelock.Event{{Ptr: p, Size: 512, Stream: 1}}, reusable)
-	require.NoError(t, c.Locked().AllocOwned(512, 1, enter))
+	require.NoError(t, c.Locked().AllocSlow(512, 1, enter))
 	assert.Equal(t, first, p)
 	locked(func(l cachelock.Cache) {
 		assert.Equal(t, cachelock.Owner(5), l.Owner(p))

@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 )
 
-// streamID numbers the streams of a cache: a block record has no room for a handle.
+// streamID is a small number of a stream, as a block record has no space for a handle.
 type streamID uint16
 
 // maxStreams is how many streams can have segments at one time.
@@ -87,8 +87,8 @@ func (o *streams) full(s alloc.Stream) bool {
 	return o.of(s) == nil && len(o.unused) == 0 && len(o.others) == maxStreams
 }
 
-// join counts a segment of a stream, and returns the stream's number.
-func (o *streams) join(s alloc.Stream) (id streamID) {
+// addSegment counts a segment of a stream, and returns the stream's number.
+func (o *streams) addSegment(s alloc.Stream) (id streamID) {
 	if s != 0 {
 		id = o.numberOf(s)
 	}
@@ -115,8 +115,8 @@ func (o *streams) numberOf(s alloc.Stream) streamID {
 	return id
 }
 
-// leave undoes join.
-func (o *streams) leave(id streamID) {
+// removeSegment undoes addSegment.
+func (o *streams) removeSegment(id streamID) {
 	p := o.at(id)
 	p.segments--
 	if id != 0 && p.segments == 0 {

@@ -13,7 +13,7 @@ import (
 // Cache is a cache for a caller that holds its lock. Hold it for a microsecond at most, because every Alloc and Free
 // waits for it. The methods need the lock, except where they say that they take it.
 //
-//	locked.LockSettled()
+//	locked.PollAndLock()
 //	p, allocated, ok := locked.Alloc(n, stream, owner)
 //	... // enter p in the ledger
 //	locked.Mutex().Unlock()
@@ -23,11 +23,11 @@ type Cache interface {
 	Mutex() *spinlock.Mutex
 
 	// Alloc allocates n bytes for work on a stream from inactive memory. ok is false if n is negative or the
-	// driver must be asked: see AllocOwned.
+	// driver must be asked: see AllocSlow.
 	Alloc(n alloc.Bytes, s alloc.Stream, owner Owner) (b Block, p alloc.Ptr, allocated alloc.Bytes, ok bool)
 	// Free frees the block of that owner at p. Any other is alloc.ErrUnknownPtr, alloc.ErrDoubleFree or ErrOwned.
-	// If unmarked, call Poll soon: other streams use the block, and their events are not recorded yet.
-	Free(b Block, p alloc.Ptr, owner Owner) (unmarked bool, err error)
+	// If needsPoll, call Poll soon: other streams use the block, and their events are not recorded yet.
+	Free(b Block, p alloc.Ptr, owner Owner) (needsPoll bool, err error)
 	// RecordStream is the cache's RecordStream, for the block of an owner.
 	RecordStream(b Block, s alloc.Stream) error
 	// Owner returns the owner of the allocated block at an address, or 0. It looks at the blocks of a segment one
@@ -46,12 +46,12 @@ type Cache interface {
 	// be reused. Either may be nil.
 	Notify(segment func(Event), reusable func(p alloc.Ptr, n alloc.Bytes, s alloc.Stream))
 
-	// LockSettled takes the lock, and first makes blocks available that are pending although their work is done.
-	LockSettled()
-	// AllocOwned, called without the lock, allocates as Alloc for an owner that enter returns. The driver may be
-	// asked. enter is called with the lock held, just after the block is allocated. If it returns an
-	// error, the block is freed, and AllocOwned returns that error.
-	AllocOwned(n alloc.Bytes, s alloc.Stream, enter Enter) error
+	// PollAndLock takes the lock, and first makes blocks available that are pending although their work is done.
+	PollAndLock()
+	// AllocSlow, called without the lock, allocates as Alloc for an owner that register returns. The driver may be
+	// asked. register is called with the lock held, just after the block is allocated. If it returns an
+	// error, the block is freed, and AllocSlow returns that error.
+	AllocSlow(n alloc.Bytes, s alloc.Stream, register Register) error
 	// Poll, called without the lock, makes pending blocks inactive if their work is done. It does not wait.
 	Poll()
 }
@@ -63,8 +63,8 @@ type Block uint32
 // owner is not freed by the cache's own Free, because the ledger would not see it.
 type Owner uint32
 
-// Enter enters a new block in the ledger, and returns the ledger's number for it, which is not 0.
-type Enter func(b Block, p alloc.Ptr, allocated alloc.Bytes) (Owner, error)
+// Register enters a new block in the ledger, and returns the ledger's number for it, which is not 0.
+type Register func(b Block, p alloc.Ptr, allocated alloc.Bytes) (Owner, error)
 
 // ErrOwned is the error of the cache's own Free for a block with an owner.
 var ErrOwned = errors.New("it belongs to a tracker's Buffer: call the Buffer's Free")
