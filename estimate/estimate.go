@@ -220,10 +220,10 @@ func activations(t *tape.Tape) Amount {
 
 // LayerError says which layer of a model is wrong, and how.
 type LayerError struct {
-	Path   string // as in named_modules, such as "layer1.0.conv1"; empty for the model itself
-	Layer  string // its type, such as "Conv2d"
-	Reason string // what is wrong, and what is wanted
-	Err    error  // the cause, such as alloc.ErrShape; nil if there is none
+	Path   string `json:"path"`   // as in named_modules, such as "layer1.0.conv1"; empty for the model itself
+	Layer  string `json:"layer"`  // its type, such as "Conv2d"
+	Reason string `json:"reason"` // what is wrong, and what is wanted
+	Err    error  `json:"-"`      // the cause, such as alloc.ErrShape; nil if there is none
 }
 
 // Error names the layer by its path, and says what is wrong.

@@ -3,39 +3,38 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // SeedOSS is Llama with dropout after each part.
-var SeedOSS = &Family{
+var SeedOSS = Register(&Family{
 	Name:  "Seed-OSS",
 	style: style{block: starcoderBlock, attention: seedAttention},
 	Types: []Type{{Name: "seed_oss", Base: "SeedOssModel", Read: readSeedOSS}},
 	GGUF:  []GGUF{{Name: "seed_oss", Read: packedBiases}},
-}
+})
 
 // Ernie is Llama with rotation in float32 (ERNIE 4.5).
-var Ernie = &Family{
+var Ernie = Register(&Family{
 	Name:  "ERNIE 4.5",
 	style: style{attention: ernieAttention},
 	Types: []Type{{Name: "ernie4_5", Base: "Ernie4_5Model", Read: readErnie}},
 	GGUF:  []GGUF{{Name: "ernie4_5"}},
-}
+})
 
 // HunYuan is Llama with norms of rotated queries and keys.
-var HunYuan = &Family{
+var HunYuan = Register(&Family{
 	Name:  "HunYuan",
 	style: style{attention: hunyuanAttention},
 	Types: []Type{{Name: "hunyuan_v1_dense", Base: "HunYuanDenseV1Model", Read: readHunYuan}},
 	GGUF:  []GGUF{{Name: "hunyuan-dense"}},
-}
+})
 
 // MiniMaxM2 is Llama with a mixture, partly rotary, norms of queries and keys.
-var MiniMaxM2 = &Family{
+var MiniMaxM2 = Register(&Family{
 	Name:  "MiniMax M2",
-	style: style{attention: minimaxAttention, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return routedBy(m, layer.LoneSigmoid) }},
+	style: style{attention: minimaxAttention, mixture: routedBy(layer.LoneSigmoid)},
 	Types: []Type{{Name: "minimax_m2", Base: "MiniMaxM2Model", Read: readMiniMaxM2}},
-}
+})
 
 func seedAttention(c Transformer, a *layer.Attention) { a.Dropout = c.ScoreDropout }
 
@@ -77,20 +76,20 @@ func readMiniMaxM2(c *Config, a *Model) {
 }
 
 // Granite is Llama with constant factors.
-var Granite = &Family{
+var Granite = Register(&Family{
 	Name:  "Granite",
 	style: style{embedded: multiplied, block: multipliedBlock, after: multiplied},
 	Types: []Type{{Name: "granite", Base: "GraniteModel", Read: readGranite}},
 	GGUF:  []GGUF{{Name: "granite", Biases: true}},
-}
+})
 
 // GraniteMoE is Granite with a mixture.
-var GraniteMoE = &Family{
+var GraniteMoE = Register(&Family{
 	Name:  "Granite MoE",
-	style: style{names: decoderNames{mlp: "block_sparse_moe"}, embedded: multiplied, block: multipliedBlock, after: multiplied, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return routedBy(m, layer.TopRouter) }},
+	style: style{names: decoderNames{mlp: "block_sparse_moe"}, embedded: multiplied, block: multipliedBlock, after: multiplied, mixture: routedBy(layer.TopRouter)},
 	Types: []Type{{Name: "granitemoe", Base: "GraniteMoeModel", Read: readGraniteMoE}},
 	GGUF:  []GGUF{{Name: "granitemoe"}},
-}
+})
 
 func readGranite(c *Config, a *Model) {
 	c.sameBias(a)

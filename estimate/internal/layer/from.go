@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
@@ -174,7 +173,7 @@ func alone(l nn.Layer) tape.Layer {
 		return nil
 	}
 	value := reflect.ValueOf(l)
-	same, ok := alike()[value.Type().Name()]
+	same, ok := alike[value.Type().Name()]
 	if !ok || !value.CanConvert(same) {
 		return nil
 	}
@@ -247,14 +246,12 @@ func uneven(l tape.Layer, sides [3][]int) tape.Layer {
 }
 
 // alike has the layers that are those of package nn with the same name and fields.
-var alike = sync.OnceValue(func() map[string]reflect.Type {
-	return byName(
-		ReLU{}, PReLU(0), Linear{}, Embedding{}, RNN{}, LSTM{}, GRU{}, Dropout{},
-		CrossEntropy{}, CTC(0),
-		LayerNorm{}, GroupNorm{}, InstanceNorm{}, LocalResponseNorm(0),
-		AdaptiveAvgPool(0), AdaptiveMaxPool(0), Flatten{}, Reshape{}, Upsample(0), PixelShuffle(0), ZeroPad2d{}, tape.Permute{},
-	)
-})
+var alike = byName(
+	ReLU{}, PReLU(0), Linear{}, Embedding{}, RNN{}, LSTM{}, GRU{}, Dropout{},
+	CrossEntropy{}, CTC(0),
+	LayerNorm{}, GroupNorm{}, InstanceNorm{}, LocalResponseNorm(0),
+	AdaptiveAvgPool(0), AdaptiveMaxPool(0), Flatten{}, Reshape{}, Upsample(0), PixelShuffle(0), ZeroPad2d{}, tape.Permute{},
+)
 
 func byName(layers ...tape.Layer) map[string]reflect.Type {
 	types := map[string]reflect.Type{}

@@ -3,6 +3,7 @@ package house
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -49,7 +50,10 @@ type listed struct {
 	GoFiles, CgoFiles     []string
 	ImportMap             map[string]string
 	Standard              bool
-	Module                *struct{ Path string }
+	Module                *struct {
+		Path string
+		Main bool
+	}
 }
 
 // ours reports whether the package belongs to this module or to one nested in it.
@@ -61,7 +65,7 @@ func (l *listed) ours() bool {
 func (l *listed) files() []string { return slices.Concat(l.GoFiles, l.CgoFiles) }
 
 // program is the packages of a module and what they import, checked from source for one platform. Function bodies are
-// left out, and with them the packages that only bodies use, so that it is loaded in a second and compiles nothing.
+// left out, and with them the packages that only bodies use: loading takes a second and compiles nothing.
 type program struct {
 	packages map[string]*listed
 	checked  map[string]*types.Package
@@ -73,9 +77,10 @@ var (
 	parsed    = make(map[string]*ast.File) // by path
 )
 
-// load lists and checks the packages of the module in a folder. The second result says why it could not.
+// load lists the packages of the module in a folder. It downloads nothing: a package that is not in the module cache is
+// one without a name in it.
 func load(dir string, p platform) (*program, error) {
-	args := []string{"list", "-deps", "-json=ImportPath,Dir,Name,GoFiles,CgoFiles,ImportMap,Standard,Module"}
+	args := []string{"list", "-e", "-deps", "-json=ImportPath,Dir,Name,GoFiles,CgoFiles,ImportMap,Standard,Module"}
 	if p.tags != "" {
 		args = append(args, "-tags", p.tags)
 	}
@@ -84,14 +89,13 @@ func load(dir string, p platform) (*program, error) {
 	if p.cgo {
 		cgo = "CGO_ENABLED=1"
 	}
-	// A nested module whose dependencies are not there is left out instead of downloaded.
 	list.Env = append(os.Environ(), "GOOS="+p.os, "GOARCH="+p.arch, cgo, "GOPROXY=off", "GOFLAGS=-mod=readonly", "GOWORK=off")
 	list.Dir = dir
 	var stderr bytes.Buffer
 	list.Stderr = &stderr
 	out, err := list.Output()
 	if err != nil {
-		return nil, &loadError{err, stderr.String()}
+		return nil, fmt.Errorf("go list in %s: %w: %s", dir, err, stderr.String())
 	}
 	all := &program{packages: make(map[string]*listed), checked: map[string]*types.Package{"unsafe": types.Unsafe}}
 	for d := json.NewDecoder(bytes.NewReader(out)); ; {
@@ -105,14 +109,6 @@ func load(dir string, p platform) (*program, error) {
 	}
 }
 
-// loadError is a failure of go list with what it printed.
-type loadError struct {
-	err    error
-	stderr string
-}
-
-func (e *loadError) Error() string { return e.err.Error() + ": " + e.stderr }
-
 // own are the import paths of this project's packages, sorted, but for those that are the same in another program.
 func (p *program) own(but *program) (paths []string) {
 	for path, l := range p.packages {
@@ -124,13 +120,23 @@ func (p *program) own(but *program) (paths []string) {
 	return paths
 }
 
+// module is the path of the module that was loaded.
+func (p *program) module() string {
+	for _, l := range p.packages {
+		if l.ours() && l.Module.Main {
+			return l.Module.Path
+		}
+	}
+	return ""
+}
+
 // check returns what a package declares.
 func (p *program) check(path string) (*types.Package, error) {
 	if known := p.checked[path]; known != nil {
 		return known, nil
 	}
 	l := p.packages[path]
-	if l == nil {
+	if l == nil || l.Name == "" {
 		return unknown{}.Import(path)
 	}
 	var files []*ast.File
@@ -183,7 +189,7 @@ func (p *program) dropUnused(l *listed, file *ast.File) {
 				return spec.Name.Name != "." && !used[spec.Name.Name]
 			}
 			imported := p.packages[l.path(strings.Trim(spec.Path.Value, `"`))]
-			return imported != nil && !used[imported.Name]
+			return imported != nil && imported.Name != "" && !used[imported.Name]
 		})
 		return len(imports.Specs) == 0
 	})

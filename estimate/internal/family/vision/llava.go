@@ -7,20 +7,20 @@ import (
 )
 
 // CLIPVision is LLaVA's tower. Like all towers it is counted and does not run.
-var CLIPVision = &family.Family{
+var CLIPVision = family.Register(&family.Family{
 	Name:  "CLIP's tower",
-	Tower: func(c family.Transformer, width int) []tape.Layer { return towerOf(clipTower, c, width) },
+	Tower: towerOf(clipTower),
 	Role:  family.Encoder,
 	Types: []family.Type{{Name: "llava", Base: "LlavaModel", Read: readLLaVA}},
-}
+})
 
 // PixtralVision is the tower of Mistral 3.
-var PixtralVision = &family.Family{
+var PixtralVision = family.Register(&family.Family{
 	Name:  "Pixtral",
-	Tower: func(c family.Transformer, width int) []tape.Layer { return towerOf(pixtralTower, c, width) },
+	Tower: towerOf(pixtralTower),
 	Role:  family.Encoder,
 	Types: []family.Type{{Name: "mistral3", Base: "Mistral3Model", Read: readMistral3}},
-}
+})
 
 // clipTower declares LLaVA's tower: a CLIP and two layers.
 func clipTower(c family.Transformer, width int, d *tape.Declaration) {
