@@ -4,10 +4,12 @@ package attach
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
 // bpf is the maps that the programs share, and the parts of programs that several have.
@@ -87,31 +89,6 @@ func (m *bpf) close() {
 	}
 }
 
-// Registers that keep what every program needs: calls of helpers leave them alone.
-const (
-	regCtx    = asm.R6
-	regThread = asm.R7 // process in the upper half, thread in the lower
-	regCall   = asm.R8 // where the call is kept
-	regEvent  = asm.R9
-)
-
-// A call, in the maps.
-const (
-	callStack     = 0 // the stack pointer
-	callFunction  = 8
-	callArguments = 16
-	callReturn    = 64 // the return address of a function that a probe hides: see keepReturn
-)
-
-// Room on the program's stack.
-const (
-	slotThread = -8
-	slotKey    = -12
-	slotWord   = -24
-	slotCall   = -96          // callSize bytes
-	slotRoom   = slotCall - 8 // the address of the thread's room
-)
-
 // begin loads the thread, and ends the program if its process is not watched.
 func (m *bpf) begin() asm.Instructions {
 	ins := asm.Instructions{
@@ -142,46 +119,6 @@ func (m *bpf) reserve(size int32, function int, p phase) asm.Instructions {
 	}
 }
 
-// store writes a number of 64 bits. It uses R4.
-func store(base asm.Register, at int16, n int32) asm.Instructions {
-	return asm.Instructions{asm.Mov.Imm(asm.R4, n), asm.StoreMem(base, at, asm.R4, asm.DWord)}
-}
-
-// zero clears the event's words from one offset to another.
-func zero(from, to int16) (ins asm.Instructions) {
-	for at := from; at < to; at += 8 {
-		ins = append(ins, store(regEvent, at, 0)...)
-	}
-	return ins
-}
-
-// lookUp puts the address of a value into R0, or 0: of the key in a slot of the program's stack.
-func lookUp(in *ebpf.Map, slot int32) asm.Instructions {
-	return asm.Instructions{
-		asm.LoadMapPtr(asm.R1, in.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slot),
-		asm.FnMapLookupElem.Call(),
-	}
-}
-
-// notice is whether the reader is woken.
-type notice int32
-
-const (
-	wakes notice = iota
-	waits        // BPF_RB_NO_WAKEUP: the reader polls by itself. Waking it would cost the watched program more than all the rest
-)
-
-// submit gives the event to the reader.
-func submit(n notice) asm.Instructions {
-	return asm.Instructions{
-		asm.Mov.Reg(asm.R1, regEvent),
-		asm.Mov.Imm(asm.R2, int32(n)),
-		asm.FnRingbufSubmit.Call(),
-	}
-}
-
 // finish is the last part of a program that writes an event: "lost" counts an event that found no room.
 func (m *bpf) finish() asm.Instructions {
 	slot := func(label string, index int64) asm.Instructions {
@@ -205,64 +142,443 @@ func (m *bpf) finish() asm.Instructions {
 	return append(ins, end()...)
 }
 
-func end() asm.Instructions {
-	return asm.Instructions{asm.Mov.Imm(asm.R0, 0).WithSymbol("end"), asm.Return()}
+// What the reader of what is soon gone gets, and room for it on the program's stack.
+const (
+	soonGoneSize = 16  // bytes: the process, and the program's number
+	maxPath      = 256 // and bytes of the path of the program, with its 0
+	slotBegun    = slotWake - soonGoneSize - maxPath
+)
+
+// short writes an event whose arguments are two words on the program's stack, in slotWord and the number that generation gave, the
+// thread's control group and, of a program that begins, the name that the kernel has for it.
+func (m *bpf) short(p phase, n notice) asm.Instructions {
+	ins := m.reserve(shortSize, 0, p)
+	ins = append(ins, zero(offResult, shortSize)...)
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotWord, asm.DWord),
+		asm.StoreMem(regEvent, offArgs, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, slotRoom, asm.DWord),
+		asm.StoreMem(regEvent, offArgs+8, asm.R1, asm.DWord),
+		asm.FnGetCurrentCgroupId.Call(),
+		asm.StoreMem(regEvent, offArgs+16, asm.R0, asm.DWord),
+	)
+	if p == execed {
+		ins = append(ins, asm.Mov.Reg(asm.R1, regEvent), asm.Add.Imm(asm.R1, offArgs+24), asm.Mov.Imm(asm.R2, 16), asm.FnGetCurrentComm.Call())
+	}
+	ins = append(ins, submit(n)...)
+	return append(ins, m.finish()...)
 }
 
-// offsets are where the kernel has what the programs read of its processes.
-type offsets struct{ tgid, signal, live, memory, startStack, threadBase, file int32 }
-
-func kernelOffsets() (o offsets, err error) {
-	kernel, err := btf.LoadKernelSpec()
-	if err != nil {
-		return o, err
-	}
-	var inThread int32
-	for _, it := range []struct {
-		to             *int32
-		strukt, member string
-	}{
-		{&o.tgid, "task_struct", "tgid"}, {&o.signal, "task_struct", "signal"}, {&o.live, "signal_struct", "live"},
-		{&o.memory, "task_struct", "mm"}, {&o.startStack, "mm_struct", "start_stack"}, {&o.threadBase, "task_struct", "thread"}, {&inThread, "thread_struct", threadBase},
-		{&o.file, "linux_binprm", "interp"}, // a script's is its interpreter's
-	} {
-		var s *btf.Struct
-		if err := kernel.TypeByName(it.strukt, &s); err != nil {
-			return o, err
-		}
-		if *it.to, err = offsetOf(s, it.member); err != nil {
-			return o, fmt.Errorf("this kernel's %s: %w", it.strukt, err)
-		}
-	}
-	o.threadBase += inThread
-	return o, nil
+// fork makes the children of a process that is watched part of its family.
+func (m *bpf) fork() asm.Instructions {
+	ins := m.begin()
+	ins = append(ins, asm.LoadMem(asm.R3, regCtx, 8, asm.DWord)) // the child's task
+	ins = append(ins, readKernel(m.tgid, 4)...)
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotWord, asm.DWord),
+		asm.Mov.Reg(asm.R2, regThread),
+		asm.RSh.Imm(asm.R2, 32),
+		asm.JEq.Reg(asm.R1, asm.R2, "end"), // a thread of the same process
+	)
+	ins = append(ins, m.generation(slotWord)...)
+	return append(ins, m.short(forked, wakes)...)
 }
 
-// offsetOf returns where a member is, which may be in a structure without a name; "" is the structure itself.
-func offsetOf(s *btf.Struct, member string) (int32, error) {
-	if member == "" {
-		return 0, nil
+// generation gives the process whose number is on the program's stack a number that none had before, from which on code may have gone, and
+// the family with it.
+func (m *bpf) generation(process int32) asm.Instructions {
+	return asm.Instructions{
+		asm.FnKtimeGetNs.Call(),
+		asm.StoreMem(asm.RFP, slotRoom, asm.R0, asm.DWord),
+		asm.StoreMem(asm.RFP, slotLayout, asm.R0, asm.Word),
+		asm.StoreMem(asm.RFP, slotLayout+4, asm.R0, asm.Word),
+		asm.LoadMapPtr(asm.R1, m.family.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, process),
+		asm.Mov.Reg(asm.R3, asm.RFP),
+		asm.Add.Imm(asm.R3, slotLayout),
+		asm.Mov.Imm(asm.R4, 0),
+		asm.FnMapUpdateElem.Call(),
 	}
-	for _, m := range s.Members {
-		if m.Name == member {
-			return int32(m.Offset.Bytes()), nil
-		}
-		if inner, ok := m.Type.(*btf.Struct); ok && m.Name == "" {
-			if at, err := offsetOf(inner, member); err == nil {
-				return int32(m.Offset.Bytes()) + at, nil
+}
+
+// exec gives the process another generation: its code is another. The reader of what is soon gone is told first, with the program's file.
+func (m *bpf) exec() asm.Instructions {
+	ins := append(m.begin(), m.generation(slotKey)...)
+	ins = append(ins,
+		asm.Mov.Reg(asm.R1, regThread),
+		asm.RSh.Imm(asm.R1, 32),
+		asm.StoreMem(asm.RFP, slotBegun, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, slotRoom, asm.DWord),
+		asm.StoreMem(asm.RFP, slotBegun+8, asm.R1, asm.DWord),
+	)
+	ins = append(ins, asm.LoadMem(asm.R3, regCtx, 16, asm.DWord))
+	ins = append(ins, readKernel(m.file, 8)...)
+	ins = append(ins,
+		asm.Mov.Reg(asm.R1, asm.RFP),
+		asm.Add.Imm(asm.R1, slotBegun+soonGoneSize),
+		asm.Mov.Imm(asm.R2, maxPath),
+		asm.LoadMem(asm.R3, asm.RFP, slotWord, asm.DWord),
+		asm.FnProbeReadKernelStr.Call(),
+	)
+	ins = append(ins, m.tellSoonGone()...)
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotRoom, asm.DWord),
+		asm.StoreMem(asm.RFP, slotWord, asm.R1, asm.DWord),
+	)
+	return append(ins, m.short(execed, wakes)...)
+}
+
+// links gives the process another generation as it begins to load code.
+func (m *bpf) links() asm.Instructions {
+	return slices.Concat(m.begin(), asm.Instructions{
+		asm.Mov.Reg(regCall, asm.R0),
+		asm.FnKtimeGetNs.Call(),
+		asm.StoreMem(regCall, 0, asm.R0, asm.Word),
+	}, end())
+}
+
+// unlinks does so as the process begins to take code away: addresses may mean something else soon, and the reader is told.
+// What takes the place of other code is loaded after that has gone, so a reader that reads the maps and finds that no code has gone
+// since an event knows what the addresses of that meant.
+func (m *bpf) unlinks() asm.Instructions {
+	return slices.Concat(m.begin(), m.generation(slotKey), store(asm.RFP, slotWord, 0), m.short(unlinked, waits))
+}
+
+// tellSoonGone passes what begins at slotBegun on the program's stack to the reader of what is soon gone.
+func (m *bpf) tellSoonGone() asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMapPtr(asm.R1, m.soonGone.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotBegun),
+		asm.Mov.Imm(asm.R3, soonGoneSize+maxPath),
+		asm.Mov.Imm(asm.R4, 0),
+		asm.FnRingbufOutput.Call(),
+	}
+}
+
+// exit ends a thread, and with the last one its process.
+func (m *bpf) exit() asm.Instructions {
+	ins := append(m.begin(), asm.LoadMem(asm.R3, regCtx, 0, asm.DWord)) // the task
+	ins = append(ins, readKernel(m.signal, 8)...)
+	ins = append(ins, asm.LoadMem(asm.R3, asm.RFP, slotWord, asm.DWord))
+	ins = append(ins, readKernel(m.live, 4)...)
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotWord, asm.DWord),
+	)
+	ins = append(ins, store(asm.RFP, slotWord, 0)...)
+	ins = append(ins, asm.JNE.Imm(asm.R1, 0, "thread"))
+	ins = append(ins, store(asm.RFP, slotWord, 1)...)
+	ins = append(ins,
+		asm.Mov.Reg(asm.R1, regThread),
+		asm.RSh.Imm(asm.R1, 32),
+		asm.StoreMem(asm.RFP, slotKey, asm.R1, asm.Word),
+		asm.LoadMapPtr(asm.R1, m.family.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotKey),
+		asm.FnMapDeleteElem.Call(),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("thread"),
+	)
+	ins = append(ins, store(asm.RFP, slotRoom, 0)...)
+	return append(ins, m.short(exited, wakes)...)
+}
+
+// entry is the program at the beginning of a function. A call within a call that is
+// watched is the library's own business, and is ignored, unless it takes memory back; a call that never
+// returned (a thread may jump out of it) is known by its stack pointer, which is not above this one's.
+func (m *bpf) entry(index int, f function) asm.Instructions {
+	effect := f.effect
+	ins := m.begin()
+	ins = append(ins, lookUp(m.callsOf(f), slotThread)...)
+	ins = append(ins,
+		asm.LoadMem(asm.R2, regCtx, stackReg, asm.DWord),
+		asm.JEq.Imm(asm.R0, 0, "outer"),
+		asm.LoadMem(asm.R1, asm.R0, callStack, asm.DWord),
+	)
+	if effect != takesBack {
+		ins = append(ins, asm.JGT.Reg(asm.R1, asm.R2, "end"))
+	}
+	ins = append(ins,
+		asm.StoreMem(asm.RFP, slotCall+callStack, asm.R2, asm.DWord).WithSymbol("outer"),
+	)
+	ins = append(ins, store(asm.RFP, slotCall+callFunction, int32(index))...)
+	for i, reg := range argumentRegs {
+		ins = append(ins,
+			asm.LoadMem(asm.R1, regCtx, reg, asm.DWord),
+			asm.StoreMem(asm.RFP, slotCall+callArguments+8*int16(i), asm.R1, asm.DWord),
+		)
+	}
+	if !effect.entryOnly() {
+		ins = append(append(ins, keepReturn(f)...), keepCall(m.callsOf(f))...)
+	}
+	if effect.atEntry() || effect.entryOnly() {
+		return append(ins, m.tellCall(index)...)
+	}
+	return append(ins, end()...)
+}
+
+// keepReturn keeps the return address of a library's function: the kernel puts that of a trampoline in its place, so that the probe at its
+// return runs, and a call of the driver in the function would not know its callers.
+func keepReturn(f function) asm.Instructions {
+	ins := store(asm.RFP, slotCall+callReturn, 0)
+	switch {
+	case f.library == "":
+	case linkReg >= 0:
+		ins = append(ins, asm.LoadMem(asm.R1, regCtx, linkReg, asm.DWord), asm.StoreMem(asm.RFP, slotCall+callReturn, asm.R1, asm.DWord))
+	default:
+		ins = append(ins,
+			asm.Mov.Reg(asm.R1, asm.RFP),
+			asm.Add.Imm(asm.R1, slotCall+callReturn),
+			asm.Mov.Imm(asm.R2, 8),
+			asm.LoadMem(asm.R3, regCtx, stackReg, asm.DWord),
+			asm.FnProbeReadUser.Call(),
+		)
+	}
+	return ins
+}
+
+// keepCall puts the call on the program's stack into the map with the threads' calls.
+func keepCall(calls *ebpf.Map) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMapPtr(asm.R1, calls.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotThread),
+		asm.Mov.Reg(asm.R3, asm.RFP),
+		asm.Add.Imm(asm.R3, slotCall),
+		asm.Mov.Imm(asm.R4, 0),
+		asm.FnMapUpdateElem.Call(),
+	}
+}
+
+// tellCall writes an event of the call on the program's stack, and ends the program.
+func (m *bpf) tellCall(index int) asm.Instructions {
+	ins := append(m.reserve(shortSize, index, atEntry), zero(offResult, offArgs)...)
+	for i := range argumentRegs {
+		ins = append(ins,
+			asm.LoadMem(asm.R1, asm.RFP, slotCall+callArguments+8*int16(i), asm.DWord),
+			asm.StoreMem(regEvent, offArgs+8*int16(i), asm.R1, asm.DWord),
+		)
+	}
+	ins = append(ins, submit(waits)...)
+	return append(ins, m.finish()...)
+}
+
+// A static probe is not at a function: its note says where its arguments are, and it has no return.
+// Its program stores them like a call's arguments and, for an allocation, continues as at the
+// call's return.
+
+// atNote is the program at a place of a static probe.
+func (m *bpf) atNote(index int, f function, its []symbols.NoteArgument) (asm.Instructions, error) {
+	ins := append(m.begin(),
+		asm.LoadMem(asm.R1, regCtx, stackReg, asm.DWord),
+		asm.StoreMem(asm.RFP, slotCall+callStack, asm.R1, asm.DWord),
+	)
+	ins = append(ins, store(asm.RFP, slotCall+callFunction, int32(index))...)
+	for i := range argumentRegs {
+		value := asm.Instructions{asm.Mov.Imm(asm.R1, 0)}
+		if i < len(its) {
+			var err error
+			if value, err = readNoted(its[i]); err != nil {
+				return nil, err
 			}
 		}
+		ins = append(append(ins, value...), asm.StoreMem(asm.RFP, slotCall+callArguments+8*int16(i), asm.R1, asm.DWord))
 	}
-	return 0, fmt.Errorf("no member %s", member)
+	if !f.effect.stacked() {
+		return append(ins, m.tellCall(index)...), nil
+	}
+	ins = append(ins, store(asm.RFP, slotCall+callReturn, 0)...)
+	ins = append(ins, keepCall(m.callsOf(f))...)
+	ins = append(ins, m.toStack(index, asm.Instructions{
+		asm.LoadMem(asm.R1, regCtx, nextReg, asm.DWord),
+		asm.Add.Imm(asm.R1, 1), // tables are asked for the place before an address, as that is a return's
+	})...)
+	return append(ins, m.finish()...), nil
 }
 
-// readKernel copies a word of the kernel's, at an offset from the address in R3, to the program's stack.
-func readKernel(offset, size int32) asm.Instructions {
-	return append(store(asm.RFP, slotWord, 0),
-		asm.Add.Imm(asm.R3, offset),
-		asm.Mov.Reg(asm.R1, asm.RFP),
-		asm.Add.Imm(asm.R1, slotWord),
-		asm.Mov.Imm(asm.R2, size),
-		asm.FnProbeReadKernel.Call(),
+// forgetCall is the last part of a program at the end of a call: it begins at the label "done".
+func (m *bpf) forgetCall(f function) asm.Instructions {
+	ins := asm.Instructions{
+		asm.LoadMapPtr(asm.R1, m.callsOf(f).FD()).WithSymbol("done"),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotThread),
+		asm.FnMapDeleteElem.Call(),
+	}
+	return append(ins, m.finish()...)
+}
+
+// Programs that others end by, in their map. Those that write the event of a function come behind them, by its index.
+const (
+	followStack  = iota // finds the callers
+	followPython        // finds frames of Python
+	copyCode            // copies what of these is new
+	followers
+)
+
+// goOn has another program run in this one's place, if it is there. The instruction puts its number into R3.
+func (m *bpf) goOn(number asm.Instruction) asm.Instructions {
+	return asm.Instructions{
+		number,
+		asm.Mov.Reg(asm.R1, regCtx),
+		asm.LoadMapPtr(asm.R2, m.follow.FD()),
+		asm.FnTailCall.Call(),
+	}
+}
+
+// leave is the program at the end of a function.
+func (m *bpf) leave(index int, f function) asm.Instructions {
+	ins := m.begin()
+	ins = append(ins, m.returning(index, f)...)
+	if f.effect.atEntry() { // only a failure is news
+		ins = append(ins,
+			asm.LoadMem(asm.R1, regCtx, resultReg, asm.Word),
+			asm.JEq.Imm(asm.R1, 0, "done"),
+		)
+	}
+	wake := waits
+	if f.effect == makesContext || f.effect == retainsPrimary {
+		wake = wakes
+	}
+	if f.effect.stacked() {
+		ins = append(ins, m.toStack(index, asm.Instructions{asm.LoadMem(asm.R1, regCtx, nextReg, asm.DWord)})...)
+		return append(ins, m.finish()...)
+	}
+	ins = append(ins, m.reserve(shortSize, index, atReturn)...)
+	ins = append(ins, returned(f)...)
+	ins = append(ins, submit(wake)...)
+	return append(ins, m.forgetCall(f)...)
+}
+
+// stacked is the program that writes the event of an allocation when its stack has been followed: after a copy of the stack if that is
+// needed, and with the frames of Python if the process runs it. It makes the event in the thread's room, or in that for frames of Python.
+func (m *bpf) stacked(index int, f function) asm.Instructions {
+	ins := append(m.begin(), lookUp(m.callsOf(f), slotThread)...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"), asm.Mov.Reg(regCall, asm.R0))
+	ins = append(ins, lookUp(m.rooms, slotThread)...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "lost"), asm.StoreMem(asm.RFP, slotRoom, asm.R0, asm.DWord))
+	ins = append(append(ins, m.findLayout()...), m.copyStack()...)
+	ins = append(ins, asm.LoadMem(asm.R0, asm.RFP, slotLayout, asm.DWord), asm.JEq.Imm(asm.R0, 0, "native"))
+
+	ins = append(ins, lookUp(m.running, slotThread)...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "native"), asm.Mov.Reg(regEvent, asm.R0))
+	ins = append(append(ins, describe(index, f)...), joinFrames()...)
+	ins = append(ins, m.output()...)
+	ins = append(ins, asm.Mov.Imm(asm.R4, 0), asm.StoreMem(regEvent, offPython, asm.R4, asm.DWord), asm.Ja.Label("done")) // the next call may find none
+
+	ins = append(ins,
+		asm.LoadMem(regEvent, asm.RFP, slotRoom, asm.DWord).WithSymbol("native"),
+		asm.Add.Imm(regEvent, roomEvent),
 	)
+	ins = append(append(ins, describe(index, f)...), sizeOfFrames(asm.R3)...)
+	ins = append(ins, asm.Add.Imm(asm.R3, offFrames))
+	ins = append(ins, m.output()...)
+	return append(ins, m.forgetCall(f)...)
+}
+
+// describe writes what all events of calls have.
+func describe(index int, f function) asm.Instructions {
+	ins := asm.Instructions{
+		asm.FnKtimeGetNs.Call(),
+		asm.StoreMem(regEvent, offTime, asm.R0, asm.DWord),
+		asm.StoreMem(regEvent, offThread, regThread, asm.DWord),
+		asm.LoadImm(asm.R1, int64(atReturn)<<32|int64(index), asm.DWord),
+		asm.StoreMem(regEvent, offWhat, asm.R1, asm.DWord),
+	}
+	ins = append(ins, returned(f)...)
+	return append(ins,
+		asm.LoadMem(asm.R2, asm.RFP, slotRoom, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R2, roomDepth, asm.DWord),
+		asm.StoreMem(regEvent, offDepth, asm.R1, asm.DWord),
+	)
+}
+
+// sizeOfFrames puts the size of the stack's addresses into a register.
+func sizeOfFrames(to asm.Register) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R2, asm.RFP, slotRoom, asm.DWord),
+		asm.LoadMem(to, asm.R2, roomDepth+inTotal, asm.Byte),
+		asm.JGT.Imm(to, maxFrames, "lost"),
+		asm.LSh.Imm(to, 3),
+	}
+}
+
+// joinFrames puts the stack's addresses behind the frames of Python, and the event's size into R3.
+func joinFrames() asm.Instructions {
+	const size = regCall // the call is described
+	ins := append(sizeOfFrames(size),
+		asm.LoadMem(asm.R1, regEvent, offPython, asm.DWord),
+		asm.JGT.Imm(asm.R1, maxPython, "lost"),
+		asm.LSh.Imm(asm.R1, 4),
+		asm.Add.Imm(asm.R1, offFrames),
+		asm.StoreMem(asm.RFP, slotWord, asm.R1, asm.DWord),
+		asm.Add.Reg(asm.R1, regEvent),
+		asm.Mov.Reg(asm.R3, asm.R2),
+		asm.Add.Imm(asm.R3, roomFrames),
+		asm.Mov.Reg(asm.R2, size),
+		asm.FnProbeReadKernel.Call(),
+		asm.LoadMem(asm.R3, asm.RFP, slotWord, asm.DWord),
+	)
+	return append(ins, asm.Add.Reg(asm.R3, size))
+}
+
+// output gives the event, whose size is in R3, to the reader, and wakes it if it is to teach.
+func (m *bpf) output() asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R4, asm.RFP, slotWake, asm.DWord),
+		asm.LoadMapPtr(asm.R1, m.ring.FD()),
+		asm.Mov.Reg(asm.R2, regEvent),
+		asm.FnRingbufOutput.Call(),
+		asm.JNE.Imm(asm.R0, 0, "lost"),
+	}
+}
+
+// returning ends the program unless the thread's call is one of this function, and this is its
+// return: the stack pointer is where it was at the call.
+func (m *bpf) returning(index int, f function) asm.Instructions {
+	return append(lookUp(m.callsOf(f), slotThread),
+		asm.JEq.Imm(asm.R0, 0, "end"),
+		asm.Mov.Reg(regCall, asm.R0),
+		asm.LoadMem(asm.R1, regCall, callFunction, asm.DWord),
+		asm.JNE.Imm(asm.R1, int32(index), "end"),
+		asm.LoadMem(asm.R1, regCall, callStack, asm.DWord),
+		asm.Add.Imm(asm.R1, popsReturn),
+		asm.LoadMem(asm.R2, regCtx, stackReg, asm.DWord),
+		asm.JNE.Reg(asm.R1, asm.R2, "end"),
+	)
+}
+
+// returned writes the result of a call, its arguments and what it wrote where they point.
+func returned(f function) asm.Instructions {
+	ins := asm.Instructions{
+		asm.LoadMem(asm.R1, regCtx, resultReg, asm.DWord),
+		asm.StoreMem(regEvent, offResult, asm.R1, asm.DWord),
+	}
+	for i := range argumentRegs {
+		ins = append(ins,
+			asm.LoadMem(asm.R1, regCall, callArguments+8*int16(i), asm.DWord),
+			asm.StoreMem(regEvent, offArgs+8*int16(i), asm.R1, asm.DWord),
+		)
+	}
+	ins = append(ins, zero(offOut, offArgs)...)
+	if f.effect.stacked() {
+		ins = append(ins, zero(offDesc, offDepth)...)
+	}
+	if f.gives() {
+		ins = append(ins, readUser(offOut, 8, int16(f.address))...)
+	}
+	if f.effect == allocatesPitched {
+		ins = append(ins, readUser(offPitch, 8, 1)...)
+	}
+	if f.effect.described() {
+		ins = append(ins, readUser(offDesc, offDepth-offDesc, 1)...)
+	}
+	return ins
+}
+
+// callsOf returns the map with the calls of a function's library.
+func (m *bpf) callsOf(f function) *ebpf.Map {
+	if f.library != "" {
+		return m.others
+	}
+	return m.calls
 }

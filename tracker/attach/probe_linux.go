@@ -3,6 +3,7 @@
 package attach
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -340,4 +341,61 @@ func (p *probes) unteach(pid int) {
 		_ = p.maps.steps.Delete(key)
 	}
 	delete(p.taught, pid)
+}
+
+// readSoonGone reads what may soon be gone, until the probes are closed: programs that begin. Their interpreter must be known before they call the
+// driver, on a busy machine too.
+func (p *probes) readSoonGone(of *python.Processes, begins func(of program, file string)) {
+	p.pythons, p.looked = of, make(chan (<-chan struct{}))
+	go func() {
+		beUrgent()
+		defer close(p.looked)
+		latest := make(chan struct{}) // closed when all programs that have begun were looked at
+		close(latest)
+		for {
+			record, err := p.soonGone.Read()
+			switch {
+			case errors.Is(err, ringbuf.ErrFlushed):
+				p.looked <- latest
+				continue
+			case err != nil:
+				return
+			}
+			b := record.RawSample
+			if len(b) < soonGoneSize {
+				continue
+			}
+			its := program{uint32(binary.NativeEndian.Uint64(b)), binary.NativeEndian.Uint64(b[8:])}
+			file, _, _ := bytes.Cut(b[soonGoneSize:], []byte{0})
+			before, done := latest, make(chan struct{})
+			latest = done
+			go func() {
+				defer close(done)
+				begins(its, string(file))
+				<-before
+			}()
+			go func() {
+				beUrgent()
+				of.Expect(int(its.pid))
+			}()
+			p.begun(its)
+		}
+	}()
+}
+
+// look waits until all programs that have begun were looked at.
+func (p *probes) look() {
+	if p.looked == nil || p.soonGone.Flush() != nil {
+		return
+	}
+	if latest := <-p.looked; latest != nil { // else the probes are closed
+		<-latest
+	}
+}
+
+// begun reads what a process runs that has begun a program, unless it runs another by now.
+func (p *probes) begun(of program) {
+	if its := birthOf(int(of.pid), p, uint32(of.number)); its != nil {
+		p.births.keep(of, its)
+	}
 }

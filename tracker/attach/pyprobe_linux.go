@@ -349,3 +349,147 @@ func (m *bpf) runs(pid int, l python.Layout, turn uint64) error {
 	}
 	return m.python.Update(uint32(pid), value, ebpf.UpdateAny)
 }
+
+// see marks a frame whose code object is new, and notes it. The label at its end is "seen".
+func (m *bpf) see() asm.Instructions {
+	ins := append(print(), lookUp(m.seen, slotSeenKey)...)
+	ins = append(ins,
+		asm.JEq.Imm(asm.R0, 0, "new"),
+		asm.LoadMem(asm.R1, asm.R0, seenPrint, asm.DWord),
+		asm.LoadMem(asm.R2, asm.RFP, slotSeen+seenPrint, asm.DWord),
+		asm.JNE.Reg(asm.R1, asm.R2, "new"),
+	)
+	ins = append(ins, layoutWord(asm.R2, pyByText)...)
+	ins = append(ins, asm.JEq.Imm(asm.R2, 0, "seen"))
+	for at := int16(seenFile); at < seenSize; at += 8 {
+		ins = append(ins, asm.LoadMem(asm.R1, asm.R0, at, asm.DWord), asm.StoreMem(asm.RFP, slotSeen+at, asm.R1, asm.DWord))
+	}
+	ins = append(ins, readTexts("new")...)
+	return append(ins,
+		asm.LoadMem(asm.R2, asm.RFP, slotSeen+seenTexts, asm.DWord),
+		asm.JEq.Reg(asm.R1, asm.R2, "seen"),
+		asm.LoadMem(asm.R2, asm.RFP, slotOwner, asm.DWord).WithSymbol("new"),
+		asm.Or.Imm(asm.R2, python.NotCopied),
+		asm.StoreMem(asm.RFP, slotOwner, asm.R2, asm.DWord),
+		asm.LoadMem(asm.R1, regRoom, roomNew, asm.DWord),
+		asm.JGE.Imm(asm.R1, maxNew, "seen"),
+		asm.Mov.Reg(asm.R2, regRoom),
+		asm.Add.Reg(asm.R2, asm.R1),
+		asm.LoadMem(asm.R3, asm.RFP, slotIndex, asm.DWord),
+		asm.StoreMem(asm.R2, roomNewAt, asm.R3, asm.Byte),
+		asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(regRoom, roomNew, asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("seen"),
+	)
+}
+
+// copyCode is the program that copies a code object that is new, and then runs again for the next.
+func (m *bpf) copyCode() asm.Instructions {
+	ins := append(m.begin(), m.findLayout()...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"))
+	ins = append(ins, lookUp(m.rooms, slotThread)...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"), asm.Mov.Reg(regRoom, asm.R0))
+	ins = append(ins, lookUp(m.running, slotThread)...)
+	ins = append(ins,
+		asm.JEq.Imm(asm.R0, 0, "next"),
+		asm.Mov.Reg(regEvent, asm.R0),
+		asm.Add.Imm(regEvent, offPython),
+		asm.LoadMem(asm.R1, regRoom, roomNew, asm.DWord),
+		asm.JEq.Imm(asm.R1, 0, "next"),
+		asm.JGT.Imm(asm.R1, maxNew, "next"),
+		asm.Sub.Imm(asm.R1, 1),
+		asm.StoreMem(regRoom, roomNew, asm.R1, asm.DWord),
+		asm.Mov.Reg(asm.R2, regRoom),
+		asm.Add.Reg(asm.R2, asm.R1),
+		asm.LoadMem(asm.R1, asm.R2, roomNewAt, asm.Byte),
+		asm.StoreMem(asm.RFP, slotIndex, asm.R1, asm.DWord),
+	)
+	ins = append(ins, frameAt(asm.R4)...)
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.R4, 8, asm.DWord),
+		asm.And.Imm(asm.R1, ^int32(0x0f)),
+		asm.StoreMem(asm.RFP, slotCode, asm.R1, asm.DWord),
+	)
+	ins = append(append(ins, readHead("again")...), print()...)
+	ins = append(ins, m.roomForCopy()...)
+	ins = append(ins, copyParts()...)
+	ins = append(ins, textsOf()...)
+	ins = append(ins, submit(waits)...)
+	ins = append(ins,
+		asm.LoadMem(regEvent, asm.RFP, slotFrames, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, slotMissing, asm.DWord),
+		asm.JNE.Imm(asm.R1, 0, "again"),
+	)
+	ins = append(ins, layoutWord(asm.R2, pyByText)...)
+	ins = append(ins, asm.JEq.Imm(asm.R2, 0, "known"))
+	ins = append(ins, readTexts("copied")...)
+	ins = append(ins,
+		asm.StoreMem(asm.RFP, slotSeen+seenTexts, asm.R1, asm.DWord),
+		asm.LoadMapPtr(asm.R1, m.seen.FD()).WithSymbol("known"),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotSeenKey),
+		asm.Mov.Reg(asm.R3, asm.RFP),
+		asm.Add.Imm(asm.R3, slotSeen),
+		asm.Mov.Imm(asm.R4, 0),
+		asm.FnMapUpdateElem.Call(),
+	)
+	frame := frameAt(asm.R4)
+	frame[0] = frame[0].WithSymbol("copied")
+	ins = append(ins, frame...)
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.R4, 8, asm.DWord),
+		asm.And.Imm(asm.R1, ^int32(python.NotCopied)),
+		asm.StoreMem(asm.R4, 8, asm.R1, asm.DWord),
+	)
+	ins = append(ins, m.goOn(asm.Mov.Imm(asm.R3, copyCode).WithSymbol("again"))...)
+	ins = append(ins, m.goOn(asm.LoadMem(asm.R3, regRoom, roomNext, asm.DWord).WithSymbol("next"))...)
+	return append(ins, end()...)
+}
+
+// roomForCopy takes room in the ring, for what is in it from then on, or jumps to "again". Events are more than names: once the ring is half
+// full there is none.
+func (m *bpf) roomForCopy() asm.Instructions {
+	ins := asm.Instructions{
+		asm.LoadMapPtr(asm.R1, m.ring.FD()),
+		asm.Mov.Imm(asm.R2, 0), // BPF_RB_AVAIL_DATA
+		asm.FnRingbufQuery.Call(),
+		asm.JGE.Imm(asm.R0, int32(m.ring.MaxEntries()/2), "again"),
+	}
+	for _, it := range []struct {
+		word int
+		to   int16
+	}{{pyFile, slotFile}, {pyName, slotName}} {
+		ins = append(ins, inHeadAt(asm.R1, it.word, asm.DWord)...)
+		ins = append(ins, asm.StoreMem(asm.RFP, it.to, asm.R1, asm.DWord))
+	}
+	ins = append(ins,
+		asm.LoadMem(asm.R1, regEvent, inHead+headSize-8, asm.DWord),
+		asm.StoreMem(asm.RFP, slotLines, asm.R1, asm.DWord),
+	)
+	ins = append(ins, follow(slotWord, 8, slotLines, pySize)...)
+	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "again"))
+	ins = append(ins, layoutWord(asm.R2, pyBytes)...)
+	ins = append(ins,
+		asm.LoadMem(asm.R1, asm.RFP, slotWord, asm.DWord),
+		asm.Add.Reg(asm.R2, asm.R1),
+		asm.StoreMem(asm.RFP, slotSize, asm.R2, asm.DWord),
+		asm.StoreMem(asm.RFP, slotFrames, regEvent, asm.DWord),
+		asm.JGT.Imm(asm.R2, fewLines, "many lines"),
+	)
+	take := func(most int) asm.Instructions {
+		return append(store(asm.RFP, slotMost, int32(most)),
+			asm.LoadMapPtr(asm.R1, m.ring.FD()),
+			asm.Mov.Imm(asm.R2, int32(python.CopySize(most))),
+			asm.Mov.Imm(asm.R3, 0),
+			asm.FnRingbufReserve.Call(),
+		)
+	}
+	ins = append(append(ins, take(fewLines)...), asm.Ja.Label("taken"))
+	many := take(python.MostOf[python.Lines])
+	many[0] = many[0].WithSymbol("many lines")
+	ins = append(ins, many...)
+	return append(ins,
+		asm.JEq.Imm(asm.R0, 0, "again").WithSymbol("taken"),
+		asm.Mov.Reg(regEvent, asm.R0),
+	)
+}

@@ -25,21 +25,6 @@ func (m Mapping) Place() (start, offset uint64) { return m.start, m.offset }
 // file reports whether the mapping is of a file.
 func (m Mapping) file() bool { return m.inode != 0 && strings.HasPrefix(m.Path, "/") }
 
-// Trampoline is the address that the kernel has functions with a probe at their return go back to; 0 if there is none.
-func (s *Symbolizer) Trampoline() uint64 {
-	for again := range 2 {
-		for _, m := range s.maps.All {
-			if m.Path == "[uprobes]" {
-				return m.start
-			}
-		}
-		if again == 0 {
-			s.Reload()
-		}
-	}
-	return 0
-}
-
 // ReadMaps returns the mappings with code of a process, by address.
 func ReadMaps(pid int) ([]Mapping, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))

@@ -30,34 +30,3 @@ func keepsPointer(m elf.Machine, code []byte) bool {
 	}
 	return false
 }
-
-// framed reports whether the function at an address is known to keep a frame pointer.
-func (s *Symbolizer) framed(address uint64) bool {
-	m, ok := find(s.maps.All, address)
-	if !ok || !m.file() {
-		return false
-	}
-	img := s.image(m)
-	if img == nil {
-		return false
-	}
-	at := img.address(address - m.start + m.offset)
-	if img.isGo(at) {
-		return true
-	}
-	begin, size, ok := img.function(at)
-	if !ok {
-		return false
-	}
-	framed, known := img.framed[begin]
-	if !known {
-		if f, _, err := s.open(m); err == nil {
-			first := make([]byte, min(size, maxPrologue))
-			n, _ := f.ReadAt(first, int64(begin))
-			framed = keepsPointer(img.machine(), first[:n])
-			f.Close()
-		}
-		img.framed[begin] = framed
-	}
-	return framed
-}

@@ -241,6 +241,52 @@ type fileID struct {
 	inode  uint64
 }
 
+// framed reports whether the function at an address is known to keep a frame pointer.
+func (s *Symbolizer) framed(address uint64) bool {
+	m, ok := find(s.maps.All, address)
+	if !ok || !m.file() {
+		return false
+	}
+	img := s.image(m)
+	if img == nil {
+		return false
+	}
+	at := img.address(address - m.start + m.offset)
+	if img.isGo(at) {
+		return true
+	}
+	begin, size, ok := img.function(at)
+	if !ok {
+		return false
+	}
+	framed, known := img.framed[begin]
+	if !known {
+		if f, _, err := s.open(m); err == nil {
+			first := make([]byte, min(size, maxPrologue))
+			n, _ := f.ReadAt(first, int64(begin))
+			framed = keepsPointer(img.machine(), first[:n])
+			f.Close()
+		}
+		img.framed[begin] = framed
+	}
+	return framed
+}
+
+// Trampoline is the address that the kernel has functions with a probe at their return go back to; 0 if there is none.
+func (s *Symbolizer) Trampoline() uint64 {
+	for again := range 2 {
+		for _, m := range s.maps.All {
+			if m.Path == "[uprobes]" {
+				return m.start
+			}
+		}
+		if again == 0 {
+			s.Reload()
+		}
+	}
+	return 0
+}
+
 // image opens the file of a mapping, once; nil if that is not possible.
 func (s *Symbolizer) image(m Mapping) *loaded {
 	key := fileID{m.device, m.inode}
