@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/families"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -133,7 +134,7 @@ func (d drawn) layer(depth int) tape.Layer {
 		func() tape.Layer { return layer.Learned{Shape: alloc.Shape{n(), n()}} },
 		func() tape.Layer {
 			return tape.Sequential(family.Transformer{
-				Family: rapid.SampledFrom(append(family.All(), nil)).Draw(d.t, "family"), Vocab: n(), Hidden: n(), Blocks: rapid.IntRange(-1, 3).Draw(d.t, "blocks"),
+				Family: rapid.SampledFrom(append(families.Table().All(), nil)).Draw(d.t, "family"), Vocab: n(), Hidden: n(), Blocks: rapid.IntRange(-1, 3).Draw(d.t, "blocks"),
 				Heads: n(), KVHeads: n(), HeadSize: n(), FFN: n(), Positions: n(), Attention: family.Attention{RotaryDim: n(), Window: n(), Buckets: n()}, Mixture: family.Mixture{Experts: n(), ExpertFFN: n(), DenseBlocks: n(), SharedFFN: n()}, Tied: d.yes("tied"), Pixels: family.Pixels{Image: n(), Patch: n(), Channels: n(), Merge: n()}, Head: family.Head{Classes: n(), NoHead: d.yes("no head")}, Decoder: family.Decoder{SourceLength: n()}, EmbedDim: n(),
 				Own: rapid.SampledFrom([]any{
 					nil, &layer.DeltaNet{KeyHeads: n(), ValueHeads: n(), KeySize: n(), ValueSize: n(), Kernel: n()}, &family.ShortConv{Kernel: n()},

@@ -9,14 +9,9 @@ import (
 	"io"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/families"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
-
-	// Families stand in the table once they are part of the program.
-	_ "github.com/gpumemtrack/gpumemtrack/estimate/internal/family/diffusion"
-	_ "github.com/gpumemtrack/gpumemtrack/estimate/internal/family/encoder"
-	_ "github.com/gpumemtrack/gpumemtrack/estimate/internal/family/seq2seq"
-	_ "github.com/gpumemtrack/gpumemtrack/estimate/internal/family/vision"
 )
 
 const configName = "config.json"
@@ -81,7 +76,7 @@ func readConfig(r io.ReaderAt, size int64, file string) (*config, error) {
 // architecture looks the model up among the families that are known.
 func (c *config) architecture() (architecture, error) {
 	name := cmp.Or(c.ModelType, c.ClassName)
-	m, err := family.ReadConfig(name, c.text)
+	m, err := families.Table().ReadConfig(name, c.text)
 	a := architecture{Model: m, dtype: c.dtype(), quantized: c.Quantization}
 	switch wrong := (*family.Error)(nil); {
 	case errors.As(err, &wrong):
@@ -104,7 +99,7 @@ func (c *config) architecture() (architecture, error) {
 // cacheAlone returns what the settings of an unknown family say about its keys and values, if that
 // is enough for the cache.
 func (c *config) cacheAlone(name string) (architecture, bool) {
-	m, ok := family.CacheAlone(name, c.text)
+	m, ok := families.Table().CacheAlone(name, c.text)
 	if !ok {
 		return architecture{}, false
 	}
@@ -132,4 +127,4 @@ func settingsError(file string, wrong *family.Error) error {
 
 // Families returns the known families of a config.json, sorted: values of model_type, or of
 // _class_name in files of diffusers.
-func Families() []string { return family.Types() }
+func Families() []string { return families.Table().Types() }

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/families"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
 )
@@ -17,7 +18,7 @@ func (g *ggufFile) architecture() (architecture, error) {
 	for _, t := range g.tensors {
 		h.shapes[t.Name] = t.Shape
 	}
-	m, err := family.ReadGGUF(name, h)
+	m, err := families.Table().ReadGGUF(name, h)
 	wrong := (*family.Error)(nil)
 	switch {
 	case err == nil:

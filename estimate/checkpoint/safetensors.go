@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
@@ -23,7 +24,7 @@ import (
 const maxSafetensorsHeader = 100_000_000
 
 // safetensorsEncodings has all types of safetensors 0.8, including those that package alloc lacks.
-var safetensorsEncodings = func() map[string]blockType {
+var safetensorsEncodings = sync.OnceValue(func() map[string]blockType {
 	encodings := map[string]blockType{
 		"F6_E2M3":     {name: "F6_E2M3", blockElements: 4, blockBytes: 3},
 		"F6_E3M2":     {name: "F6_E3M2", blockElements: 4, blockBytes: 3},
@@ -46,7 +47,7 @@ var safetensorsEncodings = func() map[string]blockType {
 		encodings[name] = encoding
 	}
 	return encodings
-}()
+})
 
 // readSafetensors reads the header of a safetensors file of size bytes. Memory
 // follows what the file really holds and not what it claims.
@@ -213,7 +214,7 @@ func (d *safetensorsDecoder) place(t *tensorInfo, begin, end int64) error {
 // encoding decodes a dtype.
 func (d *safetensorsDecoder) encoding() (blockType, error) {
 	value := d.Value()
-	if encoding, ok := safetensorsEncodings[string(bytes.Trim(value, `"`))]; ok && value[0] == '"' {
+	if encoding, ok := safetensorsEncodings()[string(bytes.Trim(value, `"`))]; ok && value[0] == '"' {
 		return encoding, nil
 	}
 	return blockType{}, d.errorf("unknown dtype %s: not one of safetensors 0.8", jsontext.Shorten(string(value)))

@@ -71,7 +71,7 @@ func TestSafetensorsTellsTheTensors(t *testing.T) {
 	assert.Equal(t, alloc.Bytes(24), c.bytes())
 	totals := c.totals()
 	require.Len(t, totals, 5)
-	assert.Equal(t, total{safetensorsEncodings["BF16"], 1, 6, 12}, totals[0])
+	assert.Equal(t, total{safetensorsEncodings()["BF16"], 1, 6, 12}, totals[0])
 	assert.Equal(t, "F6_E3M2", totals[1].encoding.name)
 	assert.Equal(t, "I64", totals[4].encoding.name)
 	_, err = c.Architecture()

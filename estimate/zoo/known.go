@@ -11,13 +11,10 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/families"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
-
-	// Families stand in the table once they are part of the program.
-	_ "github.com/gpumemtrack/gpumemtrack/estimate/internal/family/diffusion"
-	_ "github.com/gpumemtrack/gpumemtrack/estimate/internal/family/seq2seq"
 )
 
 // modelsJSON has the settings of models, as far as they bear on sizes, by the repository at huggingface.co whose config.json
@@ -109,7 +106,7 @@ func (k known) model(repository string) family.Model {
 	err := json.Unmarshal(k.Config, &of)
 	m := family.Model{}
 	if err == nil {
-		m, err = family.ReadConfig(of.Type+of.Class, k.Config)
+		m, err = families.Table().ReadConfig(of.Type+of.Class, k.Config)
 	}
 	if err != nil {
 		panic(fmt.Sprintf("models.json: %s: %v", repository, err))

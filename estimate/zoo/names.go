@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // find returns the entry that a name means: of that very name, else of one that differs by words of
@@ -36,12 +37,12 @@ func normal(name string) string { return strings.Join(words(name), "") }
 var tunings = []string{"instruct", "it", "pt", "chat", "hf", "meta", "thinking", "coder", "math"}
 
 // sized is a word that says how many parameters a model has, beside which "base" is no size.
-var sized = regexp.MustCompile(`^(\d+x)?\d+[bm]$`)
+var sized = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(\d+x)?\d+[bm]$`) })
 
 // untuned is a name as normal has it, without words of tuning and without the date of a version, such as 2507.
 func untuned(name string) string {
 	all := words(name)
-	hasSize := slices.ContainsFunc(all, sized.MatchString)
+	hasSize := slices.ContainsFunc(all, sized().MatchString)
 	return strings.Join(slices.DeleteFunc(all, func(w string) bool {
 		return slices.Contains(tunings, w) || w == "base" && hasSize || len(w) == 4 && strings.Trim(w, "0123456789") == ""
 	}), "")

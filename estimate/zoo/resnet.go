@@ -7,14 +7,16 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-var resnets = []entry{
-	image("resnet18", "ResNet-18", 11689512, resnet(plain, 2, 2, 2, 2)),
-	image("resnet34", "ResNet-34", 21797672, resnet(plain, 3, 4, 6, 3)),
-	image("resnet50", "ResNet-50", 25557032, resnet(bottleneck(64, 1), 3, 4, 6, 3)),
-	image("resnet101", "ResNet-101", 44549160, resnet(bottleneck(64, 1), 3, 4, 23, 3)),
-	image("resnet152", "ResNet-152", 60192808, resnet(bottleneck(64, 1), 3, 8, 36, 3)),
-	image("resnext50_32x4d", "ResNeXt-50 32x4d", 25028904, resnet(bottleneck(4, 32), 3, 4, 6, 3)),
-	image("wide_resnet50_2", "Wide ResNet-50-2", 68883240, resnet(bottleneck(128, 1), 3, 4, 6, 3)),
+func resnets() []entry {
+	return []entry{
+		image("resnet18", "ResNet-18", 11689512, resnet(plain, 2, 2, 2, 2)),
+		image("resnet34", "ResNet-34", 21797672, resnet(plain, 3, 4, 6, 3)),
+		image("resnet50", "ResNet-50", 25557032, resnet(bottleneck(64, 1), 3, 4, 6, 3)),
+		image("resnet101", "ResNet-101", 44549160, resnet(bottleneck(64, 1), 3, 4, 23, 3)),
+		image("resnet152", "ResNet-152", 60192808, resnet(bottleneck(64, 1), 3, 8, 36, 3)),
+		image("resnext50_32x4d", "ResNeXt-50 32x4d", 25028904, resnet(bottleneck(4, 32), 3, 4, 6, 3)),
+		image("wide_resnet50_2", "Wide ResNet-50-2", 68883240, resnet(bottleneck(128, 1), 3, 4, 6, 3)),
+	}
 }
 
 // block makes the body of a block and says how many channels leave it.
@@ -150,15 +152,17 @@ var (
 	vggE = []int{64, 64, 0, 128, 128, 0, 256, 256, 256, 256, 0, 512, 512, 512, 512, 0, 512, 512, 512, 512, 0}
 )
 
-var vggs = []entry{
-	image("vgg11", "VGG-11", 132863336, func() []tape.Layer { return vgg(vggA, false) }),
-	image("vgg11_bn", "VGG-11 with batch norm", 132868840, func() []tape.Layer { return vgg(vggA, true) }),
-	image("vgg13", "VGG-13", 133047848, func() []tape.Layer { return vgg(vggB, false) }),
-	image("vgg13_bn", "VGG-13 with batch norm", 133053736, func() []tape.Layer { return vgg(vggB, true) }),
-	image("vgg16", "VGG-16", 138357544, func() []tape.Layer { return vgg(vggD, false) }),
-	image("vgg16_bn", "VGG-16 with batch norm", 138365992, func() []tape.Layer { return vgg(vggD, true) }),
-	image("vgg19", "VGG-19", 143667240, func() []tape.Layer { return vgg(vggE, false) }),
-	image("vgg19_bn", "VGG-19 with batch norm", 143678248, func() []tape.Layer { return vgg(vggE, true) }),
+func vggs() []entry {
+	return []entry{
+		image("vgg11", "VGG-11", 132863336, func() []tape.Layer { return vgg(vggA, false) }),
+		image("vgg11_bn", "VGG-11 with batch norm", 132868840, func() []tape.Layer { return vgg(vggA, true) }),
+		image("vgg13", "VGG-13", 133047848, func() []tape.Layer { return vgg(vggB, false) }),
+		image("vgg13_bn", "VGG-13 with batch norm", 133053736, func() []tape.Layer { return vgg(vggB, true) }),
+		image("vgg16", "VGG-16", 138357544, func() []tape.Layer { return vgg(vggD, false) }),
+		image("vgg16_bn", "VGG-16 with batch norm", 138365992, func() []tape.Layer { return vgg(vggD, true) }),
+		image("vgg19", "VGG-19", 143667240, func() []tape.Layer { return vgg(vggE, false) }),
+		image("vgg19_bn", "VGG-19 with batch norm", 143678248, func() []tape.Layer { return vgg(vggE, true) }),
+	}
 }
 
 func vgg(channels []int, norm bool) []tape.Layer {

@@ -91,7 +91,7 @@ func (m Model) Served(cache estimate.KVConfig, by llamacpp.Server) (estimate.Opt
 
 // entries are the models that are known.
 var entries = sync.OnceValue(func() []entry {
-	return slices.Concat(vggs, resnets, others, encoders, gpts, llamas, qwens, published())
+	return slices.Concat(vggs(), resnets(), others(), encoders(), gpts(), llamas(), qwens(), published())
 })
 
 // Names lists the models' names, those of a family together.
@@ -121,14 +121,16 @@ func ByName(name string) (Model, error) {
 	return Model{}, fmt.Errorf("zoo: no model is named %q, nor alike: Names lists those that are known", name)
 }
 
-var others = []entry{
-	image("densenet121", "DenseNet-121", 7978856, densenet(6, 12, 24, 16)),
-	image("densenet201", "DenseNet-201", 20013928, densenet(6, 12, 48, 32)),
-	image("mobilenet_v2", "MobileNetV2", 3504872, mobilenetV2),
-	image("mobilenet_v3_large", "MobileNetV3 Large", 5483032, mobilenetV3Large),
-	image("efficientnet_b0", "EfficientNet-B0", 5288548, efficientnetB0),
-	image("swin_t", "Swin Tiny", 28288354, swinTiny),
-	image("convnext_tiny", "ConvNeXt Tiny", 28589128, convNeXtTiny),
+func others() []entry {
+	return []entry{
+		image("densenet121", "DenseNet-121", 7978856, densenet(6, 12, 24, 16)),
+		image("densenet201", "DenseNet-201", 20013928, densenet(6, 12, 48, 32)),
+		image("mobilenet_v2", "MobileNetV2", 3504872, mobilenetV2),
+		image("mobilenet_v3_large", "MobileNetV3 Large", 5483032, mobilenetV3Large),
+		image("efficientnet_b0", "EfficientNet-B0", 5288548, efficientnetB0),
+		image("swin_t", "Swin Tiny", 28288354, swinTiny),
+		image("convnext_tiny", "ConvNeXt Tiny", 28589128, convNeXtTiny),
+	}
 }
 
 // entry makes a model when it is asked for.

@@ -6,9 +6,9 @@ import (
 )
 
 // Cohere has attention and MLP in parallel, LayerNorm without biases, gated MLP (Command R).
-var Cohere = Register(&Family{
+var Cohere = &Family{
 	Name:  "Cohere",
-	style: style{norm: cohereNorm, block: sideBySide("", "", "input_layernorm"), attention: cohereAttention, after: multiplied},
+	style: style{norm: cohereNorm, block: func(_ Transformer, b blockParts) tape.Layer { return sideBySide(b, "", "", "input_layernorm") }, attention: cohereAttention, after: multiplied},
 	Types: []Type{
 		{Name: "cohere", Base: "CohereModel", Read: readCohere},
 		{Name: "cohere2", Base: "Cohere2Model", Read: readCohere2},
@@ -17,15 +17,15 @@ var Cohere = Register(&Family{
 		{Name: "command-r", Read: (*Metadata).headNorms},
 		{Name: "cohere2", Window: 4, Read: ggufCohere2},
 	},
-})
+}
 
 // EXAONE4 is Llama with norms after each part.
-var EXAONE4 = Register(&Family{
+var EXAONE4 = &Family{
 	Name:  "EXAONE 4",
 	style: style{block: normedAfter},
 	Types: []Type{{Name: "exaone4", Base: "Exaone4Model", Read: readEXAONE4}},
 	GGUF:  []GGUF{{Name: "exaone4", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Window: 4, Read: stillBeyondWindow}},
-})
+}
 
 func cohereNorm(c Transformer) tape.Layer { return layer.WideNorm{Heads: 1, Size: c.Hidden} }
 

@@ -48,6 +48,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // need not check each key.
 type Config struct {
 	known
+	table          *Table // in which parts find their families
 	part           bool
 	raw            json.RawMessage
 	file, defaults map[string]json.RawMessage // both with the usual names of the keys
@@ -56,13 +57,13 @@ type Config struct {
 
 // ReadConfig returns the model that a config.json describes; name is its model_type or _class_name.
 // If no family has that name the error is ErrUnknown, otherwise an *Error.
-func ReadConfig(name string, text json.RawMessage) (Model, error) {
+func (t *Table) ReadConfig(name string, text json.RawMessage) (Model, error) {
 	a := Model{Type: name}
-	known, ok := types[name]
+	known, ok := t.types[name]
 	if !ok || known.Part {
 		return a, ErrUnknown
 	}
-	c := newConfig(known, text, new(error))
+	c := newConfig(t, known, text, new(error))
 	for _, size := range []string{"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"} {
 		delete(c.defaults, size) // a whole model must give its sizes, a part need not
 	}
@@ -76,8 +77,8 @@ func ReadConfig(name string, text json.RawMessage) (Model, error) {
 }
 
 // newConfig reads the settings of a text.
-func newConfig(k known, text json.RawMessage, err *error) *Config {
-	c := &Config{known: k, raw: text, err: err, defaults: renamed(maps.Clone(defaults()[k.Name]), k.Keys)}
+func newConfig(t *Table, k known, text json.RawMessage, err *error) *Config {
+	c := &Config{known: k, table: t, raw: text, err: err, defaults: renamed(maps.Clone(defaults()[k.Name]), k.Keys)}
 	if e := jsontext.Unmarshal(text, &c.file); e != nil {
 		c.keep("", e)
 	}
@@ -131,6 +132,13 @@ func (c *Config) Component(key, name string) *Config {
 // Itself returns all settings, read as those of the type name.
 func (c *Config) Itself(name string) *Config { return c.of(c.raw, name) }
 
+// ReadConfig returns the model that another config.json describes, such as that of a part of a pipeline; see
+// Table.ReadConfig.
+func (c *Config) ReadConfig(name string, text json.RawMessage) (Model, error) {
+	return c.table.ReadConfig(name, text)
+}
+
+// of returns the settings of a part whose type has this name, or the one in its text.
 func (c *Config) of(text json.RawMessage, name string) *Config {
 	if name == "" {
 		var named struct {
@@ -139,9 +147,9 @@ func (c *Config) of(text json.RawMessage, name string) *Config {
 		c.keep("", jsontext.Unmarshal(text, &named))
 		name = named.Type
 	}
-	k := types[name]
+	k := c.table.types[name]
 	k.Name = name
-	p := newConfig(k, text, c.err)
+	p := newConfig(c.table, k, text, c.err)
 	p.part = true
 	delete(p.file, "architectures")
 	return p

@@ -230,7 +230,7 @@ func (c Transformer) style() style {
 		s.norm = func(c Transformer) tape.Layer { return layer.RMSNorm{Size: c.Hidden, Unfused: true} }
 	}
 	if s.block == nil {
-		s.block = normedBefore("", "")
+		s.block = func(_ Transformer, b blockParts) tape.Layer { return normedBefore(b, "", "") }
 	}
 	if s.mlp == nil {
 		s.mlp = func(c Transformer) tape.Layer {
@@ -250,15 +250,14 @@ func dropped(name string, part tape.Named, dropout tape.Layer) tape.Sequential {
 
 // normedBefore returns a block of x + part(norm(x)) for attention and for the MLP. The dropouts
 // after them have these names.
-func normedBefore(afterAttention, afterMLP string) func(Transformer, blockParts) tape.Layer {
-	return normedBeforeAs("input_layernorm", "post_attention_layernorm", afterAttention, afterMLP)
+func normedBefore(b blockParts, afterAttention, afterMLP string) tape.Layer {
+	return normedBeforeAs(b, "input_layernorm", "post_attention_layernorm", afterAttention, afterMLP)
 }
 
-func normedBeforeAs(first, second, afterAttention, afterMLP string) func(Transformer, blockParts) tape.Layer {
-	return func(_ Transformer, b blockParts) tape.Layer {
-		return DecoderBlock{tape.Sequential{
-			tape.Skip(append(tape.Sequential{tape.As(first, b.norm)}, dropped(afterAttention, b.attention, b.dropout)...)...),
-			tape.Skip(append(tape.Sequential{tape.As(second, b.norm)}, dropped(afterMLP, b.mlp, b.dropout)...)...),
-		}}
-	}
+// normedBeforeAs is normedBefore with other names of the norms.
+func normedBeforeAs(b blockParts, first, second, afterAttention, afterMLP string) tape.Layer {
+	return DecoderBlock{tape.Sequential{
+		tape.Skip(append(tape.Sequential{tape.As(first, b.norm)}, dropped(afterAttention, b.attention, b.dropout)...)...),
+		tape.Skip(append(tape.Sequential{tape.As(second, b.norm)}, dropped(afterMLP, b.mlp, b.dropout)...)...),
+	}}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // DeepSeek is Llama with latent attention and a mixture of small experts.
-var DeepSeek = Register(&Family{
+var DeepSeek = &Family{
 	Name: "DeepSeek",
 	Types: []Type{
 		{Name: "deepseek_v2", Base: "DeepseekV2Model", Read: readDeepSeekV2},
@@ -16,13 +16,13 @@ var DeepSeek = Register(&Family{
 	GGUF: []GGUF{
 		{Name: "deepseek2", With: Transformer{Mixture: Mixture{Router: layer.WideRouter, UnscaledTopK: true}}, Biases: true, Read: ggufDeepSeek2},
 	},
-})
+}
 
 // Dots1 is Llama with a mixture like that of DeepSeek V3.
-var Dots1 = Register(&Family{
+var Dots1 = &Family{
 	Name:  "dots.llm1",
 	Types: []Type{{Name: "dots1", Base: "Dots1Model", Read: readDots1}},
-})
+}
 
 func readDeepSeekV3(c *Config, a *Model) {
 	a.Router = layer.SigmoidRouter

@@ -7,12 +7,12 @@ import (
 )
 
 // Falcon has LayerNorm, packed projections, few keys and values.
-var Falcon = Register(&Family{
+var Falcon = &Family{
 	Name:  "Falcon",
-	style: style{raw: true, names: decoderNames{root: "transformer", embed: "word_embeddings", blocks: "h", last: "ln_f", attention: "self_attention"}, norm: layerNorm, block: falconBlock, attention: falconAttention, mlp: plainMLP("dense_h_to_4h", "act", "dense_4h_to_h")},
+	style: style{raw: true, names: decoderNames{root: "transformer", embed: "word_embeddings", blocks: "h", last: "ln_f", attention: "self_attention"}, norm: layerNorm, block: falconBlock, attention: falconAttention, mlp: func(c Transformer) tape.Layer { return plainMLP(c, "dense_h_to_4h", "act", "dense_4h_to_h") }},
 	Types: []Type{{Name: "falcon", Base: "FalconModel", Keys: falconKeys, Read: readFalcon}},
 	GGUF:  []GGUF{{Name: "falcon", With: Transformer{Parallel: true, Activation: layer.UseGELU}, Read: ggufFalcon}},
-})
+}
 
 // FalconParts are the settings that only Falcon has.
 type FalconParts struct {
@@ -38,11 +38,11 @@ func falconAttention(c Transformer, a *layer.Attention) {
 func falconBlock(c Transformer, b blockParts) tape.Layer {
 	switch {
 	case c.Parallel && c.falcon().TwoNorms:
-		return sideBySide("", "", "ln_attn", "ln_mlp")(c, b)
+		return sideBySide(b, "", "", "ln_attn", "ln_mlp")
 	case c.Parallel:
-		return sideBySide("", "", "input_layernorm")(c, b)
+		return sideBySide(b, "", "", "input_layernorm")
 	default:
-		return normedBefore("", "")(c, b)
+		return normedBefore(b, "", "")
 	}
 }
 
@@ -71,12 +71,12 @@ func ggufFalcon(m *Metadata, a *Model) {
 }
 
 // Bloom has LayerNorm, biases of scores in place of rotation, packed projections.
-var Bloom = Register(&Family{
+var Bloom = &Family{
 	Name:  "BLOOM",
 	style: style{raw: true, names: decoderNames{root: "transformer", embed: "word_embeddings", blocks: "h", last: "ln_f", attention: "self_attention"}, norm: layerNorm, embedded: bloomEmbedded, block: bloomBlock, still: true, mlp: bloomMLP, attention: bloomAttention},
 	Types: []Type{{Name: "bloom", Base: "BloomModel", Keys: falconKeys, Read: readBLOOM}},
 	GGUF:  []GGUF{{Name: "bloom", With: Transformer{Bias: true}}},
-})
+}
 
 func bloomEmbedded(c Transformer) []tape.Layer {
 	return []tape.Layer{tape.As("word_embeddings_layernorm", layer.LayerNorm{Size: c.Hidden})}
@@ -84,14 +84,14 @@ func bloomEmbedded(c Transformer) []tape.Layer {
 
 func bloomMLP(c Transformer) tape.Layer {
 	c.Activation = setting.Or(c.Activation, layer.UseBloomGELU)
-	return plainMLP("dense_h_to_4h", "gelu_impl", "dense_4h_to_h")(c)
+	return plainMLP(c, "dense_h_to_4h", "gelu_impl", "dense_4h_to_h")
 }
 
 func bloomAttention(_ Transformer, a *layer.Attention) {
 	a.Packed, a.Sliced, a.Names, a.Batched = true, true, packedNames, true
 }
 
-func bloomBlock(c Transformer, b blockParts) tape.Layer { return normedBefore("", "")(c, b) }
+func bloomBlock(c Transformer, b blockParts) tape.Layer { return normedBefore(b, "", "") }
 
 func readBLOOM(c *Config, a *Model) {
 	if c.Flag("apply_residual_connection_post_layernorm", false) {

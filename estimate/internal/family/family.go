@@ -1,6 +1,6 @@
 // Package family knows the model families, one file for each or for a few similar ones: what their
-// config.json and GGUF metadata are called and say, and how their layers fit together. Each family
-// registers itself in a table; nothing else names one.
+// config.json and GGUF metadata are called and say, and how their layers fit together. Decoders lists those of this
+// package; encoder, seq2seq, vision and diffusion below have the others, and package families the table of all.
 //
 // A decoder that differs little from Llama needs one file: a Family with the names that files use
 // for it, a function that reads its settings, and a style that says where it differs. See arcee in
@@ -81,11 +81,12 @@ const (
 	ElementaryIfAny           // the same, if QKNorm is set
 )
 
-var (
+// Table finds families by the names that files have for them. Package families has the table of all.
+type Table struct {
 	families []*Family
-	types    = map[string]known{}
-	ggufs    = map[string]knownGGUF{}
-)
+	types    map[string]known
+	ggufs    map[string]knownGGUF
+}
 
 type known struct {
 	Type
@@ -97,25 +98,27 @@ type knownGGUF struct {
 	family *Family
 }
 
-// Register adds a family to the table and returns it.
-func Register(f *Family) *Family {
-	families = append(families, f)
-	for _, t := range f.Types {
-		types[t.Name] = known{t, f}
+// NewTable returns the table of these families.
+func NewTable(families ...*Family) *Table {
+	t := &Table{families: families, types: map[string]known{}, ggufs: map[string]knownGGUF{}}
+	for _, f := range families {
+		for _, of := range f.Types {
+			t.types[of.Name] = known{of, f}
+		}
+		for _, g := range f.GGUF {
+			t.ggufs[g.Name] = knownGGUF{g, f}
+		}
 	}
-	for _, g := range f.GGUF {
-		ggufs[g.Name] = knownGGUF{g, f}
-	}
-	return f
+	return t
 }
 
 // All returns the families.
-func All() []*Family { return slices.Clone(families) }
+func (t *Table) All() []*Family { return slices.Clone(t.families) }
 
 // Types returns the sorted types of whole models.
-func Types() []string {
+func (t *Table) Types() []string {
 	return slices.Sorted(func(yield func(string) bool) {
-		for name, t := range maps.All(types) {
+		for name, t := range maps.All(t.types) {
 			if !t.Part && !yield(name) {
 				return
 			}
@@ -145,4 +148,12 @@ func (f *Family) OrLlama() *Family {
 		return &Family{Name: "Llama"}
 	}
 	return f
+}
+
+// Decoders are the families of this package.
+var Decoders = []*Family{
+	Llama, SmolLM3, Arcee, Mistral, Ministral3, SeedOSS, Ernie, HunYuan, MiniMaxM2, Granite, GraniteMoE, Cohere, EXAONE4,
+	DeepSeek, Dots1, Falcon, Bloom, Gemma, Gemma2, Gemma3n, Gemma4, GLM, GLM4, ChatGLM, GLM4MoE, GPT2, OPT, GPTJ, GPTNeo,
+	MPT, GPTNeoX, GPTOSS, GraniteHybrid, Jamba, LFM2, Llama4, Mamba, Mamba2, OLMo, OLMo2, OLMoE, Phi, Phi3, PhiMoE, Qwen,
+	Qwen3Next, Starcoder2, StableLM, Nemotron,
 }

@@ -7,17 +7,19 @@ import (
 )
 
 // Gemma is Llama with scaled norms.
-var Gemma = Register(&Family{
+var Gemma = &Family{
 	Name:  "Gemma",
 	style: style{untabled: true, embedded: embedScaled, mlp: gemmaMLP, norm: gemmaNorm, attention: func(_ Transformer, a *layer.Attention) { a.Shifted = true }},
 	Types: []Type{{Name: "gemma", Base: "GemmaModel", Read: readGemma}},
 	GGUF:  []GGUF{{Name: "gemma", Biases: true}},
-})
+}
 
 // Gemma2 is Gemma with norms before and after each part.
-var Gemma2 = Register(&Family{
-	Name:  "Gemma 2",
-	style: style{untabled: true, embedded: embedScaled, mlp: gemmaMLP, norm: gemmaNorm, attention: gemma2Attention, rotations: gemma3Rotations, block: normedAround("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")},
+var Gemma2 = &Family{
+	Name: "Gemma 2",
+	style: style{untabled: true, embedded: embedScaled, mlp: gemmaMLP, norm: gemmaNorm, attention: gemma2Attention, rotations: gemma3Rotations, block: func(_ Transformer, b blockParts) tape.Layer {
+		return normedAround(b, "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
+	}},
 	Types: []Type{
 		{Name: "gemma2", Base: "Gemma2Model", Read: readGemma2},
 		{Name: "gemma3_text", Base: "Gemma3TextModel", Read: readGemma3},
@@ -26,7 +28,7 @@ var Gemma2 = Register(&Family{
 		{Name: "gemma2", With: Transformer{Attention: Attention{CappedScores: true}, Head: Head{CappedLogits: true}}, Window: 2},
 		{Name: "gemma3", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Window: 6},
 	},
-})
+}
 
 func gemmaNorm(c Transformer) tape.Layer {
 	return layer.RMSNorm{Size: c.Hidden, Unfused: true, Shifted: true}

@@ -12,12 +12,12 @@ import (
 )
 
 // Gemma3n is Gemma with AltUp, and keys and values that blocks share.
-var Gemma3n = Register(&Family{
+var Gemma3n = &Family{
 	Name:  "Gemma 3n",
 	style: style{embedded: gemma3nEmbedded, mlp: gemmaMLP, norm: gemma3nNorm, attention: gemma3nAttention, rotations: func(Transformer) int { return 2 }, block: gemma3nBlock, last: gemma3nLast},
 	Types: []Type{{Name: "gemma3n_text", Base: "Gemma3nTextModel", Read: readGemma3n}},
 	GGUF:  []GGUF{{Name: "gemma3n", With: Transformer{Head: Head{CappedLogits: true}}, Window: 5, Read: ggufGemma3n}},
-})
+}
 
 // AltUp describes what only Gemma 3n has: several hidden states side by side (AltUp,
 // arXiv:2301.13310), a low-rank path beside attention (LAuReL, arXiv:2411.07501), and an embedding

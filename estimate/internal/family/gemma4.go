@@ -13,7 +13,7 @@ import (
 // Gemma4 is Gemma 3 whose blocks without a window have another size of heads. Some have Gemma 3n's
 // embeddings for each block and shared keys and values, others a mixture beside the MLP
 // (modeling_gemma4.py).
-var Gemma4 = Register(&Family{
+var Gemma4 = &Family{
 	Name:  "Gemma 4",
 	style: style{embedded: gemma4Embedded, mlp: gemma4MLP, norm: gemma3nNorm, attention: gemma4Attention, rotations: func(Transformer) int { return 2 }, block: gemma4Block},
 	broad: func(c Transformer) int { own := c.global(); return product(own.heads, own.size) },
@@ -21,7 +21,7 @@ var Gemma4 = Register(&Family{
 	GGUF: []GGUF{
 		{Name: "gemma4", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}, Head: Head{CappedLogits: true}}, Blocks: true, Read: ggufGemma4},
 	},
-})
+}
 
 // global holds what differs in blocks without a window, and what all blocks of Gemma 4 have.
 type global struct {

@@ -39,8 +39,8 @@ type Metadata struct {
 // "llama" stands for Llama, Mistral and Mixtral. The tensors show whether there are biases and
 // whether the head is tied. The keys are those of docs/gguf.md in ggml-org/ggml and of
 // gguf-py/gguf/constants.py in llama.cpp.
-func ReadGGUF(architecture string, h Header) (Model, error) {
-	known, ok := ggufs[architecture]
+func (t *Table) ReadGGUF(architecture string, h Header) (Model, error) {
+	known, ok := t.ggufs[architecture]
 	if !ok {
 		return Model{Type: architecture}, ErrUnknown
 	}

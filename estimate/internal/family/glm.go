@@ -8,34 +8,36 @@ import (
 )
 
 // GLM is Llama with packed gates and partly rotary.
-var GLM = Register(&Family{
+var GLM = &Family{
 	Name:  "GLM",
 	style: style{mlp: packedMLP, attention: glmAttention},
 	Types: []Type{{Name: "glm", Base: "GlmModel", Read: readGLM}},
 	GGUF:  []GGUF{{Name: "chatglm", Rotary: true, Read: packedBiases}},
-})
+}
 
 // GLM4 is GLM with norms before and after each part.
-var GLM4 = Register(&Family{
-	Name:  "GLM-4",
-	style: style{mlp: packedMLP, attention: glmAttention, block: normedAround("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")},
+var GLM4 = &Family{
+	Name: "GLM-4",
+	style: style{mlp: packedMLP, attention: glmAttention, block: func(_ Transformer, b blockParts) tape.Layer {
+		return normedAround(b, "input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")
+	}},
 	Types: []Type{{Name: "glm4", Base: "Glm4Model", Read: readGLM4}},
 	GGUF:  []GGUF{{Name: "glm4", Rotary: true, Read: packedBiases}},
-})
+}
 
 // ChatGLM is GLM with packed projections of attention, from its own code.
-var ChatGLM = Register(&Family{
+var ChatGLM = &Family{
 	Name:  "ChatGLM",
 	style: style{names: decoderNames{root: "transformer", embed: "embedding.word_embeddings", blocks: "encoder.layers", last: "encoder.final_layernorm", attention: "self_attention", head: "output_layer"}, norm: lateNorm, mlp: chatGLMMLP, attention: chatGLMAttention},
 	Types: []Type{{Name: "chatglm", Base: "ChatGLMModel", Keys: chatGLMKeys, Read: readChatGLM}},
-})
+}
 
 // GLM4MoE is Llama with partly rotary attention and a mixture (GLM-4.5).
-var GLM4MoE = Register(&Family{
+var GLM4MoE = &Family{
 	Name:  "GLM-4.5",
 	style: style{attention: joinedAttention},
 	Types: []Type{{Name: "glm4_moe", Base: "Glm4MoeModel", Read: readGLM4MoE}},
-})
+}
 
 func chatGLMMLP(c Transformer) tape.Layer {
 	return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Packed: true, Names: &layer.GatedNames{Both: "dense_h_to_4h", Down: "dense_4h_to_h"}}

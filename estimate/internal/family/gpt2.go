@@ -7,7 +7,7 @@ import (
 )
 
 // GPT2 has LayerNorm before each part, learned positions, biases, packed projections.
-var GPT2 = Register(&Family{
+var GPT2 = &Family{
 	Name:   "GPT-2",
 	Layers: Transformer.gpt2,
 	style:  style{mlp: phiMLP, attention: packedAttention},
@@ -19,7 +19,7 @@ var GPT2 = Register(&Family{
 		{Name: "gpt2", Read: LearnedPositions},
 		{Name: "starcoder", With: Transformer{Activation: layer.UseGELUTanh}, Read: LearnedPositions},
 	},
-})
+}
 
 func (c Transformer) gpt2() []tape.Layer {
 	layers := []tape.Layer{tape.As("transformer", tape.Sequential{
@@ -82,11 +82,11 @@ func readGPT2(c *Config, a *Model) {
 }
 
 // OPT has LayerNorm, learned positions, ReLU.
-var OPT = Register(&Family{
+var OPT = &Family{
 	Name:  "OPT",
 	style: style{raw: true, names: decoderNames{root: "model.decoder", last: "final_layer_norm"}, norm: layerNorm, embedded: optEmbedded, block: optBlock, still: true, attention: optAttention, mlp: optMLP, last: optLast},
 	Types: []Type{{Name: "opt", Base: "OPTModel", Read: readOPT, Text: true}},
-})
+}
 
 // OptPadding is the number of positions in OPT's table before the first token.
 const OptPadding = 2
@@ -114,7 +114,7 @@ func optLast(c Transformer) []tape.Layer {
 
 func optMLP(c Transformer) tape.Layer {
 	c.Activation = setting.Or(c.Activation, layer.UseReLU)
-	return plainMLP("fc1", "activation_fn", "fc2")(c)
+	return plainMLP(c, "fc1", "activation_fn", "fc2")
 }
 
 func optAttention(_ Transformer, a *layer.Attention) {

@@ -11,35 +11,41 @@ import (
 
 // GPTJ has attention and MLP in parallel, which read the same LayerNorm; partly rotary, a head with a bias
 // (modeling_gptj.py).
-var GPTJ = Register(&Family{
+var GPTJ = &Family{
 	Name: "GPT-J",
 	style: style{
 		raw: true, untabled: true, headBias: true, names: decoderNames{root: "transformer", embed: "wte", blocks: "h", last: "ln_f", attention: "attn"}, norm: layerNorm,
-		embedded: dropoutAs("drop"), block: sideBySide("resid_dropout", "mlp_dropout", "ln_1"), attention: gptjAttention, mlp: gptjMLP,
+		embedded: func(c Transformer) []tape.Layer { return dropoutAs(c, "drop") }, block: func(_ Transformer, b blockParts) tape.Layer {
+			return sideBySide(b, "resid_dropout", "mlp_dropout", "ln_1")
+		}, attention: gptjAttention, mlp: gptjMLP,
 	},
 	Types: []Type{{Name: "gptj", Base: "GPTJModel", Keys: gptjKeys, Read: readGPTJ}},
-})
+}
 
 // GPTNeo has LayerNorm before each part, learned positions, and every other layer a window (modeling_gpt_neo.py).
-var GPTNeo = Register(&Family{
+var GPTNeo = &Family{
 	Name: "GPT-Neo",
 	style: style{
 		raw: true, still: true, names: decoderNames{root: "transformer", embed: "wte", blocks: "h", last: "ln_f", attention: "attn.attention"}, norm: layerNorm,
-		embedded: gptNeoEmbedded, block: normedBeforeAs("ln_1", "ln_2", "resid_dropout", "mlp_dropout"), attention: gptNeoAttention, mlp: gptNeoMLP,
+		embedded: gptNeoEmbedded, block: func(_ Transformer, b blockParts) tape.Layer {
+			return normedBeforeAs(b, "ln_1", "ln_2", "resid_dropout", "mlp_dropout")
+		}, attention: gptNeoAttention, mlp: gptNeoMLP,
 	},
 	Types: []Type{{Name: "gpt_neo", Base: "GPTNeoModel", Keys: gptNeoKeys, Read: readGPTNeo}},
-})
+}
 
 // MPT has LayerNorm without biases before each part, biases of scores in place of rotation, packed projections
 // (modeling_mpt.py).
-var MPT = Register(&Family{
+var MPT = &Family{
 	Name: "MPT",
 	style: style{
 		raw: true, still: true, names: decoderNames{root: "transformer", embed: "wte", blocks: "blocks", last: "norm_f", attention: "attn", mlp: "ffn"}, norm: mptNorm,
-		block: normedBeforeAs("norm_1", "norm_2", "resid_attn_dropout", "hidden_dropout"), attention: mptAttention, mlp: plainMLP("up_proj", "act", "down_proj"),
+		block: func(_ Transformer, b blockParts) tape.Layer {
+			return normedBeforeAs(b, "norm_1", "norm_2", "resid_attn_dropout", "hidden_dropout")
+		}, attention: mptAttention, mlp: func(c Transformer) tape.Layer { return plainMLP(c, "up_proj", "act", "down_proj") },
 	},
 	Types: []Type{{Name: "mpt", Base: "MptModel", Keys: mptKeys, Read: readMPT}},
-})
+}
 
 func mptNorm(c Transformer) tape.Layer { return layer.LayerNorm{Size: c.Hidden, NoBias: true} }
 
@@ -136,12 +142,12 @@ func (c *Config) wideMLP() {
 }
 
 // GPTNeoX has LayerNorm, partly rotary, packed projections, biases.
-var GPTNeoX = Register(&Family{
+var GPTNeoX = &Family{
 	Name:  "GPT-NeoX",
-	style: style{raw: true, names: decoderNames{root: "gpt_neox", embed: "embed_in", last: "final_layer_norm", attention: "attention"}, norm: layerNorm, embedded: dropoutAs("emb_dropout"), block: neoxBlock, attention: neoxAttention, mlp: plainMLP("dense_h_to_4h", "act", "dense_4h_to_h")},
+	style: style{raw: true, names: decoderNames{root: "gpt_neox", embed: "embed_in", last: "final_layer_norm", attention: "attention"}, norm: layerNorm, embedded: func(c Transformer) []tape.Layer { return dropoutAs(c, "emb_dropout") }, block: neoxBlock, attention: neoxAttention, mlp: func(c Transformer) tape.Layer { return plainMLP(c, "dense_h_to_4h", "act", "dense_4h_to_h") }},
 	Types: []Type{{Name: "gpt_neox", Base: "GPTNeoXModel", Read: readGPTNeoX}},
 	GGUF:  []GGUF{{Name: "gptneox", With: Transformer{Bias: true, Parallel: true, Activation: layer.UseGELU}, Rotary: true, Read: ggufGPTNeoX}},
-})
+}
 
 func neoxAttention(_ Transformer, a *layer.Attention) {
 	a.Packed, a.Joined, a.Widens, a.Names = true, true, true, packedNames
@@ -149,9 +155,9 @@ func neoxAttention(_ Transformer, a *layer.Attention) {
 
 func neoxBlock(c Transformer, b blockParts) tape.Layer {
 	if c.Parallel {
-		return sideBySide("post_attention_dropout", "post_mlp_dropout", "input_layernorm", "post_attention_layernorm")(c, b)
+		return sideBySide(b, "post_attention_dropout", "post_mlp_dropout", "input_layernorm", "post_attention_layernorm")
 	}
-	return normedBefore("post_attention_dropout", "post_mlp_dropout")(c, b)
+	return normedBefore(b, "post_attention_dropout", "post_mlp_dropout")
 }
 
 func readGPTNeoX(c *Config, a *Model) {

@@ -8,12 +8,12 @@ import (
 )
 
 // GPTOSS is Llama with a mixture, attention sinks and biases.
-var GPTOSS = Register(&Family{
+var GPTOSS = &Family{
 	Name:  "gpt-oss",
 	style: style{norm: lateNorm, attention: ossAttention, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return ossMoE{m} }},
 	Types: []Type{{Name: "gpt_oss", Base: "GptOssModel", Read: readGPTOSS}},
 	GGUF:  []GGUF{{Name: "gpt-oss", Window: 2}},
-})
+}
 
 // ossMoE is the mixture of gpt-oss. Router and experts have biases; an expert computes (up + 1) x
 // gate x sigmoid(1.702 gate) from clamped values.

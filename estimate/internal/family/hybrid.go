@@ -13,7 +13,7 @@ import (
 
 // GraniteHybrid is Granite with mixers of Mamba 2, and an MLP for every token, alone or beside a
 // mixture (modeling_granitemoehybrid.py).
-var GraniteHybrid = Register(&Family{
+var GraniteHybrid = &Family{
 	Name: "Granite 4",
 	style: style{
 		embedded: multiplied, after: multiplied, block: graniteHybridBlock, mlp: graniteShared, mixture: graniteBoth,
@@ -26,14 +26,16 @@ var GraniteHybrid = Register(&Family{
 		{Name: "granitemoehybrid", Base: "GraniteMoeHybridModel", Keys: map[string]string{"layers_block_type": "layer_types"}, Read: readGraniteHybrid},
 	},
 	GGUF: []GGUF{{Name: "granitehybrid", Blocks: true, Read: ggufGraniteHybrid}},
-})
+}
 
 // Jamba is Llama without rotation, with mixers of Mamba that have norms of their own, and a mixture in every other block
 // (modeling_jamba.py).
-var Jamba = Register(&Family{
+var Jamba = &Family{
 	Name: "Jamba",
 	style: style{
-		still: true, names: decoderNames{last: "final_layernorm", mlp: "feed_forward"}, block: normedBeforeAs("input_layernorm", "pre_ff_layernorm", "", ""), mixture: routedBy(layer.RoundedRouter),
+		still: true, names: decoderNames{last: "final_layernorm", mlp: "feed_forward"}, block: func(_ Transformer, b blockParts) tape.Layer {
+			return normedBeforeAs(b, "input_layernorm", "pre_ff_layernorm", "", "")
+		}, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return routedBy(m, layer.RoundedRouter) },
 		recurrent: func(c Transformer) *recurrence {
 			s := *c.stateSpace()
 			return &recurrence{tape.As("mamba", layer.MambaMixer{Hidden: c.Hidden, StateSpace: s}), s.States()}
@@ -41,7 +43,7 @@ var Jamba = Register(&Family{
 	},
 	Types: []Type{{Name: "jamba", Base: "JambaModel", Keys: map[string]string{"num_local_experts": "num_experts"}, Read: readJamba}},
 	GGUF:  []GGUF{{Name: "jamba", With: Transformer{Mixture: Mixture{UnscaledTopK: true}}, Blocks: true, Read: ggufJamba}},
-})
+}
 
 // graniteShared returns the MLP that every token passes.
 func graniteShared(c Transformer) tape.Layer {

@@ -3,38 +3,39 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // SeedOSS is Llama with dropout after each part.
-var SeedOSS = Register(&Family{
+var SeedOSS = &Family{
 	Name:  "Seed-OSS",
 	style: style{block: starcoderBlock, attention: seedAttention},
 	Types: []Type{{Name: "seed_oss", Base: "SeedOssModel", Read: readSeedOSS}},
 	GGUF:  []GGUF{{Name: "seed_oss", Read: packedBiases}},
-})
+}
 
 // Ernie is Llama with rotation in float32 (ERNIE 4.5).
-var Ernie = Register(&Family{
+var Ernie = &Family{
 	Name:  "ERNIE 4.5",
 	style: style{attention: ernieAttention},
 	Types: []Type{{Name: "ernie4_5", Base: "Ernie4_5Model", Read: readErnie}},
 	GGUF:  []GGUF{{Name: "ernie4_5"}},
-})
+}
 
 // HunYuan is Llama with norms of rotated queries and keys.
-var HunYuan = Register(&Family{
+var HunYuan = &Family{
 	Name:  "HunYuan",
 	style: style{attention: hunyuanAttention},
 	Types: []Type{{Name: "hunyuan_v1_dense", Base: "HunYuanDenseV1Model", Read: readHunYuan}},
 	GGUF:  []GGUF{{Name: "hunyuan-dense"}},
-})
+}
 
 // MiniMaxM2 is Llama with a mixture, partly rotary, norms of queries and keys.
-var MiniMaxM2 = Register(&Family{
+var MiniMaxM2 = &Family{
 	Name:  "MiniMax M2",
-	style: style{attention: minimaxAttention, mixture: routedBy(layer.LoneSigmoid)},
+	style: style{attention: minimaxAttention, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return routedBy(m, layer.LoneSigmoid) }},
 	Types: []Type{{Name: "minimax_m2", Base: "MiniMaxM2Model", Read: readMiniMaxM2}},
-})
+}
 
 func seedAttention(c Transformer, a *layer.Attention) { a.Dropout = c.ScoreDropout }
 
@@ -76,20 +77,20 @@ func readMiniMaxM2(c *Config, a *Model) {
 }
 
 // Granite is Llama with constant factors.
-var Granite = Register(&Family{
+var Granite = &Family{
 	Name:  "Granite",
 	style: style{embedded: multiplied, block: multipliedBlock, after: multiplied},
 	Types: []Type{{Name: "granite", Base: "GraniteModel", Read: readGranite}},
 	GGUF:  []GGUF{{Name: "granite", Biases: true}},
-})
+}
 
 // GraniteMoE is Granite with a mixture.
-var GraniteMoE = Register(&Family{
+var GraniteMoE = &Family{
 	Name:  "Granite MoE",
-	style: style{names: decoderNames{mlp: "block_sparse_moe"}, embedded: multiplied, block: multipliedBlock, after: multiplied, mixture: routedBy(layer.TopRouter)},
+	style: style{names: decoderNames{mlp: "block_sparse_moe"}, embedded: multiplied, block: multipliedBlock, after: multiplied, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return routedBy(m, layer.TopRouter) }},
 	Types: []Type{{Name: "granitemoe", Base: "GraniteMoeModel", Read: readGraniteMoE}},
 	GGUF:  []GGUF{{Name: "granitemoe"}},
-})
+}
 
 func readGranite(c *Config, a *Model) {
 	c.sameBias(a)

@@ -9,14 +9,16 @@ import (
 )
 
 // LFM2 is Llama with short convolutions in most blocks.
-var LFM2 = Register(&Family{
-	Name:  "LFM2",
-	style: style{names: decoderNames{last: "embedding_norm", mlp: "feed_forward"}, block: normedBeforeAs("operator_norm", "ffn_norm", "", ""), mlp: lfm2MLP, attention: lfm2Attention, recurrent: shortConv},
+var LFM2 = &Family{
+	Name: "LFM2",
+	style: style{names: decoderNames{last: "embedding_norm", mlp: "feed_forward"}, block: func(_ Transformer, b blockParts) tape.Layer {
+		return normedBeforeAs(b, "operator_norm", "ffn_norm", "", "")
+	}, mlp: lfm2MLP, attention: lfm2Attention, recurrent: shortConv},
 	Types: []Type{
 		{Name: "lfm2", Base: "Lfm2Model", Keys: map[string]string{"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings"}, Read: readLFM2},
 	},
 	GGUF: []GGUF{{Name: "lfm2", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Blocks: true, Read: ggufLFM2}},
-})
+}
 
 func lfm2MLP(c Transformer) tape.Layer {
 	return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Names: &layer.GatedNames{Gate: "w1", Up: "w3", Down: "w2"}}

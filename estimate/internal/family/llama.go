@@ -8,26 +8,26 @@ import (
 
 // Llama has RMSNorm before each part, rotary positions, a gated MLP and no biases. The other
 // families say where they differ from it.
-var Llama = Register(&Family{
+var Llama = &Family{
 	Name:  "Llama",
 	Types: []Type{{Name: "llama", Base: "LlamaModel", Read: readLlama, Text: true}},
 	GGUF:  []GGUF{{Name: "llama", Biases: true}},
-})
+}
 
 // SmolLM3 is Llama with some layers that do not rotate.
-var SmolLM3 = Register(&Family{
+var SmolLM3 = &Family{
 	Name:  "SmolLM3",
 	Types: []Type{{Name: "smollm3", Base: "SmolLM3Model", Read: readSmolLM3}},
 	GGUF:  []GGUF{{Name: "smollm3", Biases: true, Read: ggufSmolLM3}},
-})
+}
 
 // Arcee is Llama with an MLP without a gate, and squared ReLU.
-var Arcee = Register(&Family{
+var Arcee = &Family{
 	Name:  "Arcee",
 	style: style{mlp: nemotronMLP},
 	Types: []Type{{Name: "arcee", Base: "ArceeModel", Read: readArcee}},
 	GGUF:  []GGUF{{Name: "arcee"}},
-})
+}
 
 func nemotronMLP(c Transformer) tape.Layer {
 	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseSquaredReLU), NoBias: !c.Bias, Names: &[3]string{"up_proj", "act_fn", "down_proj"}}
@@ -59,20 +59,20 @@ func readArcee(c *Config, a *Model) {
 func ggufSmolLM3(_ *Metadata, a *Model) { a.unrotatedFourth(0) }
 
 // Mistral is Llama with a window; Mixtral also has a mixture.
-var Mistral = Register(&Family{
+var Mistral = &Family{
 	Name: "Mistral",
 	Types: []Type{
 		{Name: "mistral", Base: "MistralModel", Read: readMistral, Text: true},
 		{Name: "mixtral", Base: "MixtralModel", Read: readMixtral},
 	},
-})
+}
 
 // Ministral3 is Llama with queries scaled by position.
-var Ministral3 = Register(&Family{
+var Ministral3 = &Family{
 	Name:  "Ministral 3",
 	style: style{attention: func(_ Transformer, a *layer.Attention) { a.Placed = true }},
 	Types: []Type{{Name: "ministral3", Base: "Ministral3Model", Read: readMinistral3, Text: true}},
-})
+}
 
 func readMistral(c *Config, a *Model) {
 	c.decoder(a, 8, false)

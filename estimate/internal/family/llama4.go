@@ -10,12 +10,12 @@ import (
 )
 
 // Llama4 is Llama with complex rotation and a mixture in which all experts run.
-var Llama4 = Register(&Family{
+var Llama4 = &Family{
 	Name:  "Llama 4",
 	style: style{names: decoderNames{mlp: "feed_forward"}, attention: llama4Attention, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return llama4MoE{m} }},
 	Types: []Type{{Name: "llama4_text", Base: "Llama4TextModel", Read: readLlama4Text, Text: true}},
 	GGUF:  []GGUF{{Name: "llama4", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Read: ggufLlama4}},
-})
+}
 
 // llama4MoE is the mixture of Llama 4: every expert gets all tokens, each multiplied by its score
 // for the expert, which is 0 outside of the TopK.

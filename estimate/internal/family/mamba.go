@@ -10,7 +10,7 @@ import (
 )
 
 // Mamba has state-space mixers.
-var Mamba = Register(&Family{
+var Mamba = &Family{
 	Name:   "Mamba",
 	Layers: Transformer.mamba,
 	cache: func(c Transformer) int {
@@ -18,10 +18,10 @@ var Mamba = Register(&Family{
 	},
 	Types: []Type{{Name: "mamba", Base: "MambaModel", Read: readMamba}},
 	GGUF:  []GGUF{{Name: "mamba", Mixer: true, Read: ggufMamba}},
-})
+}
 
 // Mamba2 is Mamba with heads, whose states are computed chunk by chunk (modeling_mamba2.py).
-var Mamba2 = Register(&Family{
+var Mamba2 = &Family{
 	Name: "Mamba 2",
 	Layers: func(c Transformer) []tape.Layer {
 		return c.mixers(layer.HeadMixer{Hidden: c.Hidden, HeadSpace: c.headSpace()})
@@ -31,7 +31,7 @@ var Mamba2 = Register(&Family{
 	},
 	Types: []Type{{Name: "mamba2", Base: "Mamba2Model", Read: readMamba2}},
 	GGUF:  []GGUF{{Name: "mamba2", Mixer: true, Read: ggufMamba2}},
-})
+}
 
 // mamba builds Mamba.
 func (c Transformer) mamba() []tape.Layer {

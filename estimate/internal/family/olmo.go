@@ -7,15 +7,15 @@ import (
 )
 
 // OLMo has LayerNorm without weights, gated MLP.
-var OLMo = Register(&Family{
+var OLMo = &Family{
 	Name:  "OLMo",
 	style: style{norm: olmoNorm, attention: olmoAttention},
 	Types: []Type{{Name: "olmo", Base: "OlmoModel", Read: readOLMo}},
 	GGUF:  []GGUF{{Name: "olmo"}},
-})
+}
 
 // OLMo2 is Llama with norms after each part, and of queries and keys.
-var OLMo2 = Register(&Family{
+var OLMo2 = &Family{
 	Name:  "OLMo 2",
 	style: style{norm: lateNorm, attention: olmo2Attention, block: normedAfter},
 	Types: []Type{
@@ -23,16 +23,16 @@ var OLMo2 = Register(&Family{
 		{Name: "olmo3", Base: "Olmo3Model", Read: readOLMo3},
 	},
 	GGUF: []GGUF{{Name: "olmo2", Window: 4}},
-})
+}
 
 // OLMoE is Llama with a mixture, and norms over all heads together.
-var OLMoE = Register(&Family{
+var OLMoE = &Family{
 	Name:  "OLMoE",
 	Types: []Type{{Name: "olmoe", Base: "OlmoeModel", Read: readOLMoE}},
 	GGUF: []GGUF{
 		{Name: "olmoe", With: Transformer{Attention: Attention{QKNorm: layer.NormAllHeads}, Mixture: Mixture{Router: layer.RoundedRouter, UnscaledTopK: true}}, Biases: true},
 	},
-})
+}
 
 func olmoNorm(c Transformer) tape.Layer { return layer.PlainNorm{Size: c.Hidden} }
 

@@ -7,28 +7,32 @@ import (
 )
 
 // Phi has attention and MLP in parallel, LayerNorm, partly rotary, biases (phi-1, phi-2).
-var Phi = Register(&Family{
-	Name:  "Phi",
-	style: style{names: decoderNames{last: "final_layernorm"}, half: true, headBias: true, norm: layerNorm, embedded: phiEmbedded, block: sideBySide("resid_dropout", "resid_dropout", "input_layernorm"), attention: phiAttention, mlp: phiMLP},
+var Phi = &Family{
+	Name: "Phi",
+	style: style{names: decoderNames{last: "final_layernorm"}, half: true, headBias: true, norm: layerNorm, embedded: phiEmbedded, block: func(_ Transformer, b blockParts) tape.Layer {
+		return sideBySide(b, "resid_dropout", "resid_dropout", "input_layernorm")
+	}, attention: phiAttention, mlp: phiMLP},
 	Types: []Type{{Name: "phi", Base: "PhiModel", Read: readPhi}},
 	GGUF:  []GGUF{{Name: "phi2", Rotary: true}},
-})
+}
 
 // Phi3 is Llama with packed projections.
-var Phi3 = Register(&Family{
-	Name:  "Phi-3",
-	style: style{block: normedBefore("resid_attn_dropout", "resid_mlp_dropout"), attention: packedAttention, mlp: packedMLP},
+var Phi3 = &Family{
+	Name: "Phi-3",
+	style: style{block: func(_ Transformer, b blockParts) tape.Layer {
+		return normedBefore(b, "resid_attn_dropout", "resid_mlp_dropout")
+	}, attention: packedAttention, mlp: packedMLP},
 	Types: []Type{{Name: "phi3", Base: "Phi3Model", Read: readPhi3}},
 	GGUF:  []GGUF{{Name: "phi3", Rotary: true}},
-})
+}
 
 // PhiMoE has LayerNorm and a mixture.
-var PhiMoE = Register(&Family{
+var PhiMoE = &Family{
 	Name:  "Phi MoE",
-	style: style{norm: layerNorm, mixture: routedBy(layer.SparseMixer)},
+	style: style{norm: layerNorm, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return routedBy(m, layer.SparseMixer) }},
 	Types: []Type{{Name: "phimoe", Base: "PhimoeModel", Read: readPhiMoE}},
 	GGUF:  []GGUF{{Name: "phimoe", Read: ggufPhiMoE}},
-})
+}
 
 // plainEmbeddings is a Phi that applies no Dropout to embeddings.
 type plainEmbeddings struct{}

@@ -9,7 +9,7 @@ import (
 )
 
 // Qwen is Llama with biases of queries, keys and values (Qwen2), or with norms of queries and keys (Qwen3).
-var Qwen = Register(&Family{
+var Qwen = &Family{
 	Name: "Qwen",
 	Types: []Type{
 		{Name: "qwen2", Base: "Qwen2Model", Read: readQwen2, Text: true},
@@ -27,7 +27,7 @@ var Qwen = Register(&Family{
 		{Name: "qwen3", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Biases: true},
 		{Name: "qwen3moe", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}, Mixture: Mixture{Router: layer.RoundedRouter}}, Biases: true},
 	},
-})
+}
 
 func readQwen2(c *Config, a *Model) {
 	c.decoder(a, 32, false)
@@ -107,7 +107,7 @@ func readQwen3VLMoEText(c *Config, a *Model) {
 func ggufQwen2MoE(m *Metadata, a *Model) { m.must(&a.SharedFFN, "expert_shared_feed_forward_length") }
 
 // Qwen3Next is Llama with shifted norms, gated attention, and linear attention in most blocks.
-var Qwen3Next = Register(&Family{
+var Qwen3Next = &Family{
 	Name:  "Qwen3-Next",
 	style: style{norm: gemmaNorm, attention: qwen3NextAttention, recurrent: deltaNet},
 	Types: []Type{
@@ -120,7 +120,7 @@ var Qwen3Next = Register(&Family{
 		{Name: "qwen35", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Rotary: true, Read: ggufQwen35},
 		{Name: "qwen35moe", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}, Mixture: Mixture{Router: layer.RoundedRouter, SharedGate: true}}, Rotary: true, Read: ggufQwen35MoE},
 	},
-})
+}
 
 // ggufQwen35 reads which layers have linear attention, and its sizes (gguf-py/gguf/constants.py,
 // Keys.SSM).

@@ -217,9 +217,9 @@ var otherKeys = map[string]string{
 
 // CacheAlone returns what the config.json of an unknown family says about its keys and values. It
 // returns false if that is too little.
-func CacheAlone(name string, text json.RawMessage) (Model, bool) {
+func (t *Table) CacheAlone(name string, text json.RawMessage) (Model, bool) {
 	a := Model{Type: name}
-	c := newConfig(known{Type: Type{Keys: otherKeys}}, text, new(error))
+	c := newConfig(t, known{Type: Type{Keys: otherKeys}}, text, new(error))
 	if c.Given("text_config") {
 		c = c.Component("text_config", "")
 	}

@@ -6,28 +6,28 @@ import (
 )
 
 // Starcoder2 has LayerNorm, biases, an MLP without a gate.
-var Starcoder2 = Register(&Family{
+var Starcoder2 = &Family{
 	Name:  "StarCoder2",
-	style: style{norm: layerNorm, mlp: plainMLP("c_fc", "act", "c_proj"), block: starcoderBlock},
+	style: style{norm: layerNorm, mlp: func(c Transformer) tape.Layer { return plainMLP(c, "c_fc", "act", "c_proj") }, block: starcoderBlock},
 	Types: []Type{{Name: "starcoder2", Base: "Starcoder2Model", Read: readStarcoder2}},
 	GGUF:  []GGUF{{Name: "starcoder2", With: Transformer{Bias: true, Activation: layer.UseGELUTanh}}},
-})
+}
 
 // StableLM has LayerNorm, partly rotary, gated MLP.
-var StableLM = Register(&Family{
+var StableLM = &Family{
 	Name:  "StableLM",
 	style: style{norm: layerNorm, block: stableBlock, attention: stableAttention},
 	Types: []Type{{Name: "stablelm", Base: "StableLmModel", Read: readStableLM}},
 	GGUF:  []GGUF{{Name: "stablelm", Rotary: true, Read: ggufStableLM}},
-})
+}
 
 // Nemotron has LayerNorm with shifted weights, squared ReLU.
-var Nemotron = Register(&Family{
+var Nemotron = &Family{
 	Name:  "Nemotron",
 	style: style{norm: shiftedLayerNorm, mlp: nemotronMLP, attention: joinedAttention},
 	Types: []Type{{Name: "nemotron", Base: "NemotronModel", Read: readNemotron}},
 	GGUF:  []GGUF{{Name: "nemotron", Rotary: true, Biases: true}},
-})
+}
 
 func shiftedLayerNorm(c Transformer) tape.Layer { return layer.ShiftedNorm{Size: c.Hidden} }
 
@@ -41,9 +41,9 @@ func stableAttention(c Transformer, a *layer.Attention) {
 
 func stableBlock(c Transformer, b blockParts) tape.Layer {
 	if c.Parallel {
-		return sideBySide("", "dropout", "input_layernorm")(c, b)
+		return sideBySide(b, "", "dropout", "input_layernorm")
 	}
-	return normedBefore("", "dropout")(c, b)
+	return normedBefore(b, "", "dropout")
 }
 
 func readStarcoder2(c *Config, a *Model) {

@@ -6,13 +6,11 @@ import (
 )
 
 // normedAround returns a block with norms before and after attention and MLP.
-func normedAround(before, after, beforeMLP, afterMLP string) func(Transformer, blockParts) tape.Layer {
-	return func(_ Transformer, b blockParts) tape.Layer {
-		return DecoderBlock{tape.Sequential{
-			tape.Skip(tape.As(before, b.norm), b.attention, tape.As(after, b.norm)),
-			tape.Skip(tape.As(beforeMLP, b.norm), b.mlp, tape.As(afterMLP, b.norm)),
-		}}
-	}
+func normedAround(b blockParts, before, after, beforeMLP, afterMLP string) tape.Layer {
+	return DecoderBlock{tape.Sequential{
+		tape.Skip(tape.As(before, b.norm), b.attention, tape.As(after, b.norm)),
+		tape.Skip(tape.As(beforeMLP, b.norm), b.mlp, tape.As(afterMLP, b.norm)),
+	}}
 }
 
 // normedAfter returns a block of x + norm(part(x)).
@@ -25,14 +23,12 @@ func normedAfter(_ Transformer, b blockParts) tape.Layer {
 
 // sideBySide returns a block with attention and MLP in parallel, which read one norm or each its
 // own. The dropouts after them have these names.
-func sideBySide(afterAttention, afterMLP string, norms ...string) func(Transformer, blockParts) tape.Layer {
-	return func(_ Transformer, b blockParts) tape.Layer {
-		p := parallelBlock{attention: dropped(afterAttention, b.attention, b.dropout), mlp: dropped(afterMLP, b.mlp, b.dropout)}
-		for _, name := range norms {
-			p.norms = append(p.norms, tape.As(name, b.norm))
-		}
-		return p
+func sideBySide(b blockParts, afterAttention, afterMLP string, norms ...string) tape.Layer {
+	p := parallelBlock{attention: dropped(afterAttention, b.attention, b.dropout), mlp: dropped(afterMLP, b.mlp, b.dropout)}
+	for _, name := range norms {
+		p.norms = append(p.norms, tape.As(name, b.norm))
 	}
+	return p
 }
 
 // parallelBlock adds attention and MLP to x. Both read one norm, or each its own.
@@ -69,27 +65,21 @@ func lateNorm(c Transformer) tape.Layer {
 
 func multiplied(Transformer) []tape.Layer { return []tape.Layer{tape.Inline(layer.Multiple{})} }
 
-func dropoutAs(name string) func(Transformer) []tape.Layer {
-	return func(c Transformer) []tape.Layer { return []tape.Layer{tape.As(name, c.Drop())} }
-}
+func dropoutAs(c Transformer, name string) []tape.Layer { return []tape.Layer{tape.As(name, c.Drop())} }
 
 func packedMLP(c Transformer) tape.Layer {
 	return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Packed: true}
 }
 
 // plainMLP returns an MLP without a gate whose parts have these names.
-func plainMLP(up, act, down string) func(Transformer) tape.Layer {
-	return func(c Transformer) tape.Layer {
-		return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, NoBias: !c.Bias, Names: &[3]string{up, act, down}}
-	}
+func plainMLP(c Transformer, up, act, down string) tape.Layer {
+	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, NoBias: !c.Bias, Names: &[3]string{up, act, down}}
 }
 
-// routedBy returns the usual mixture with this router.
-func routedBy(r layer.Router) func(Transformer, layer.MoE) tape.Layer {
-	return func(_ Transformer, m layer.MoE) tape.Layer {
-		m.Router = r
-		return m
-	}
+// routedBy returns a mixture with this router.
+func routedBy(m layer.MoE, r layer.Router) tape.Layer {
+	m.Router = r
+	return m
 }
 
 func packedAttention(_ Transformer, a *layer.Attention) {

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
@@ -173,7 +174,7 @@ func alone(l nn.Layer) tape.Layer {
 		return nil
 	}
 	value := reflect.ValueOf(l)
-	same, ok := alike[value.Type().Name()]
+	same, ok := alike()[value.Type().Name()]
 	if !ok || !value.CanConvert(same) {
 		return nil
 	}
@@ -246,12 +247,14 @@ func uneven(l tape.Layer, sides [3][]int) tape.Layer {
 }
 
 // alike has the layers that are those of package nn with the same name and fields.
-var alike = byName(
-	ReLU{}, PReLU(0), Linear{}, Embedding{}, RNN{}, LSTM{}, GRU{}, Dropout{},
-	CrossEntropy{}, CTC(0),
-	LayerNorm{}, GroupNorm{}, InstanceNorm{}, LocalResponseNorm(0),
-	AdaptiveAvgPool(0), AdaptiveMaxPool(0), Flatten{}, Reshape{}, Upsample(0), PixelShuffle(0), ZeroPad2d{}, tape.Permute{},
-)
+var alike = sync.OnceValue(func() map[string]reflect.Type {
+	return byName(
+		ReLU{}, PReLU(0), Linear{}, Embedding{}, RNN{}, LSTM{}, GRU{}, Dropout{},
+		CrossEntropy{}, CTC(0),
+		LayerNorm{}, GroupNorm{}, InstanceNorm{}, LocalResponseNorm(0),
+		AdaptiveAvgPool(0), AdaptiveMaxPool(0), Flatten{}, Reshape{}, Upsample(0), PixelShuffle(0), ZeroPad2d{}, tape.Permute{},
+	)
+})
 
 func byName(layers ...tape.Layer) map[string]reflect.Type {
 	types := map[string]reflect.Type{}

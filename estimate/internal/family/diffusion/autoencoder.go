@@ -12,10 +12,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-var _ = family.Register(&family.Family{
+var autoencoderFamily = &family.Family{
 	Name:  "autoencoder",
 	Types: []family.Type{{Name: "AutoencoderKL", Read: readAutoencoder}},
-})
+}
 
 // Autoencoder makes images from latent images, and the reverse (diffusers' AutoencoderKL,
 // arXiv:2112.10752). Its layers decode: they read (batch, Latent, height, width) and return images

@@ -8,24 +8,24 @@ import (
 )
 
 // Flux makes images, with blocks of two streams and of one, modulated by the timestep (FLUX.1).
-var Flux = family.Register(&family.Family{
+var Flux = &family.Family{
 	Name:   "FLUX.1",
 	Input:  placesInput,
 	Makes:  true,
 	Layers: flux,
 	Role:   family.Encoder,
 	Types:  []family.Type{{Name: "FluxTransformer2DModel", Read: readFlux}},
-})
+}
 
 // Flux2 is Flux with shared modulations and gated MLPs.
-var Flux2 = family.Register(&family.Family{
+var Flux2 = &family.Family{
 	Name:   "FLUX.2",
 	Input:  placesInput,
 	Makes:  true,
 	Layers: flux2,
 	Role:   family.Encoder,
 	Types:  []family.Type{{Name: "Flux2Transformer2DModel", Read: readFlux2}},
-})
+}
 
 // fluxStyle says how FLUX.2 differs from FLUX.1: it makes modulations once for all blocks of a
 // kind, and its MLPs have gates.

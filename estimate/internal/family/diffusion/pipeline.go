@@ -10,10 +10,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-var _ = family.Register(&family.Family{
+// Families are those of this package.
+var Families = []*family.Family{
+	Flux, Flux2, SD3, PixArt, QwenImage, uNetFamily, autoencoderFamily, pipelineFamily,
+}
+
+var pipelineFamily = &family.Family{
 	Name:  "pipeline",
 	Types: []family.Type{{Name: "DiffusionPipeline", Read: readPipeline}},
-})
+}
 
 // Pipeline is a model that makes images together with what is held beside it. In a forward pass the autoencoder, if
 // it is known, decodes as many latent images as the model reads, and then the model runs; its output is that of all.
@@ -118,7 +123,7 @@ func readPipeline(c *family.Config, a *family.Model) {
 		h := Held{Name: name, Stored: []tape.Param{{Name: "weight", Shape: part.Shape}}}
 		m := family.Model{}
 		if err == nil && part.Class != "" {
-			m, err = family.ReadConfig(part.Class, parts[name])
+			m, err = c.ReadConfig(part.Class, parts[name])
 			h.Images = m.Images
 		}
 		switch {

@@ -11,14 +11,14 @@ import (
 )
 
 // PixArt makes images, with cross-attention to the text, one modulation for all blocks.
-var PixArt = family.Register(&family.Family{
+var PixArt = &family.Family{
 	Name:   "PixArt",
 	Input:  imageInput,
 	Makes:  true,
 	Layers: pixArt,
 	Role:   family.Encoder,
 	Types:  []family.Type{{Name: "PixArtTransformer2DModel", Read: readPixArt}},
-})
+}
 
 // pixArt builds PixArt-alpha and PixArt-Sigma: a DiT with cross-attention to the text. All blocks
 // share one modulation, to which each adds a table of its own (arXiv:2310.00426, section 2.3).

@@ -9,7 +9,7 @@ import (
 )
 
 // QwenImage makes images, with blocks of two streams, complex rotation.
-var QwenImage = family.Register(&family.Family{
+var QwenImage = &family.Family{
 	Name:   "Qwen-Image",
 	Input:  placesInput,
 	Makes:  true,
@@ -17,7 +17,7 @@ var QwenImage = family.Register(&family.Family{
 	Layers: qwenImage,
 	Role:   family.Encoder,
 	Types:  []family.Type{{Name: "QwenImageTransformer2DModel", Read: readQwenImage}},
-})
+}
 
 // qwenImage builds Qwen-Image (arXiv:2508.02324): blocks of two streams, which rotate queries and keys as complex
 // numbers before they are joined.

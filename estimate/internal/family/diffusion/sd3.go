@@ -8,7 +8,7 @@ import (
 )
 
 // SD3 makes images, with blocks of two streams over patches (Stable Diffusion 3 and 3.5).
-var SD3 = family.Register(&family.Family{
+var SD3 = &family.Family{
 	Name:   "Stable Diffusion 3",
 	Input:  imageInput,
 	Makes:  true,
@@ -16,7 +16,7 @@ var SD3 = family.Register(&family.Family{
 	Layers: sd3,
 	Role:   family.Encoder,
 	Types:  []family.Type{{Name: "SD3Transformer2DModel", Read: readSD3}},
-})
+}
 
 // sd3 builds Stable Diffusion 3 and 3.5 (arXiv:2403.03206): blocks of two streams like FLUX.1's,
 // without rotation, over patches of the image. The last block drops the text.

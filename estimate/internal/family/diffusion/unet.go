@@ -11,10 +11,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-var _ = family.Register(&family.Family{
+var uNetFamily = &family.Family{
 	Name:  "U-Net",
 	Types: []family.Type{{Name: "UNet2DConditionModel", Read: readUNet}},
-})
+}
 
 // UNet is the U-Net of Stable Diffusion (diffusers' UNet2DConditionModel, arXiv:2112.10752). It
 // reads a noisy image, (batch, Channels, height, width), and the text as its encoder returns it,

@@ -8,12 +8,12 @@ import (
 )
 
 // ALBERT is BERT whose blocks share their parameters, with a narrower embedding.
-var ALBERT = family.Register(&family.Family{
+var ALBERT = &family.Family{
 	Name:   "ALBERT",
 	Layers: albert,
 	Role:   family.Encoder,
 	Types:  []family.Type{{Name: "albert", Base: "AlbertModel", Read: readALBERT}},
-})
+}
 
 // albert builds ALBERT, whose blocks share one set of parameters.
 func albert(c family.Transformer) []tape.Layer {

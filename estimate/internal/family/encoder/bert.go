@@ -12,17 +12,22 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
+// Families are those of this package.
+var Families = []*family.Family{
+	BERT, RoBERTa, ALBERT, DeBERTa, DistilBERT, ELECTRA, ModernBERT, MPNet, Wav2Vec2,
+}
+
 // BERT has LayerNorm after each part, learned positions and token types, pooler.
-var BERT = family.Register(&family.Family{
+var BERT = &family.Family{
 	Name:   "BERT",
 	Layers: bert,
 	Role:   family.Encoder,
 	Types:  []family.Type{{Name: "bert", Base: "BertModel", Read: readBERT}},
 	GGUF:   []family.GGUF{{Name: "bert", With: family.Transformer{Head: family.Head{NoHead: true}}, Read: ggufBERT}},
-})
+}
 
 // RoBERTa is BERT with positions that start after the padding, and heads of its own.
-var RoBERTa = family.Register(&family.Family{
+var RoBERTa = &family.Family{
 	Name:    "RoBERTa",
 	Padding: 2,
 	Layers:  roberta,
@@ -32,7 +37,7 @@ var RoBERTa = family.Register(&family.Family{
 		{Name: "xlm-roberta", Base: "XLMRobertaModel", Read: readBERT},
 		{Name: "camembert", Base: "CamembertModel", Read: readBERT},
 	},
-})
+}
 
 func bert(c family.Transformer) []tape.Layer {
 	return bertLayers(c, family.Positions{Num: c.Positions, Dim: c.Hidden, Buffered: true})

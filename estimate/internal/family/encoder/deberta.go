@@ -15,12 +15,12 @@ import (
 // DeBERTa is BERT with scores from content to distance and from distance to content, as in versions
 // 2 and 3 (arXiv:2006.03654, section 3.1; transformers' modeling_deberta_v2.py). Its sizes equal
 // published ones.
-var DeBERTa = family.Register(&family.Family{
+var DeBERTa = &family.Family{
 	Name:   "DeBERTa",
 	Layers: deBERTa,
 	Role:   family.Encoder,
 	Types:  []family.Type{{Name: "deberta-v2", Base: "DebertaV2Model", Read: readDeBERTa}},
-})
+}
 
 // disentangled holds DeBERTa's settings for distances.
 type disentangled struct {

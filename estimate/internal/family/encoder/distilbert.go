@@ -7,14 +7,14 @@ import (
 )
 
 // DistilBERT is BERT without token types and pooler.
-var DistilBERT = family.Register(&family.Family{
+var DistilBERT = &family.Family{
 	Name:   "DistilBERT",
 	Layers: distilBERT,
 	Role:   family.Encoder,
 	Types: []family.Type{
 		{Name: "distilbert", Base: "DistilBertModel", Keys: map[string]string{"dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads", "hidden_dim": "intermediate_size"}, Read: readDistilBERT},
 	},
-})
+}
 
 func distilBERT(c family.Transformer) []tape.Layer {
 	layers := text{

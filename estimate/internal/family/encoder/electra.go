@@ -8,12 +8,12 @@ import (
 )
 
 // ELECTRA is BERT without a pooler, whose embedding may be narrower.
-var ELECTRA = family.Register(&family.Family{
+var ELECTRA = &family.Family{
 	Name:   "ELECTRA",
 	Layers: electra,
 	Role:   family.Encoder,
 	Types:  []family.Type{{Name: "electra", Base: "ElectraModel", Read: readELECTRA}},
-})
+}
 
 // detects is an ELECTRA with the head that finds replaced tokens.
 type detects struct{}

@@ -8,12 +8,12 @@ import (
 )
 
 // ModernBERT has LayerNorm before each part, rotary positions, gated MLP, windows.
-var ModernBERT = family.Register(&family.Family{
+var ModernBERT = &family.Family{
 	Name:   "ModernBERT",
 	Layers: modernBERT,
 	Role:   family.Encoder,
 	Types:  []family.Type{{Name: "modernbert", Base: "ModernBertModel", Read: readModernBERT}},
-})
+}
 
 // modernBERT builds ModernBERT, which rotates queries and keys and attends within a window in most blocks.
 func modernBERT(c family.Transformer) []tape.Layer {

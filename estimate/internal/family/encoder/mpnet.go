@@ -8,13 +8,13 @@ import (
 )
 
 // MPNet is BERT with biases of scores by distance, without token types.
-var MPNet = family.Register(&family.Family{
+var MPNet = &family.Family{
 	Name:    "MPNet",
 	Padding: 2,
 	Layers:  mpNet,
 	Role:    family.Encoder,
 	Types:   []family.Type{{Name: "mpnet", Base: "MPNetModel", Read: readMPNet}},
-})
+}
 
 // mpNet builds MPNet, a BERT whose scores have learned biases by distance.
 func mpNet(c family.Transformer) []tape.Layer {

@@ -11,7 +11,7 @@ import (
 // Wav2Vec2 reads sound, as samples: convolutions turn them into few vectors, which an encoder reads
 // (arXiv:2006.11477; transformers' modeling_wav2vec2.py). Here nothing is masked, and no block is
 // skipped at random.
-var Wav2Vec2 = family.Register(&family.Family{
+var Wav2Vec2 = &family.Family{
 	Name:   "wav2vec 2.0",
 	Layers: wav2vec2,
 	Input: func(_ *family.Model, batch, length int) []family.Input {
@@ -20,7 +20,7 @@ var Wav2Vec2 = family.Register(&family.Family{
 	Role:  family.Encoder,
 	Usual: 160_000, // ten seconds at 16,000 samples a second
 	Types: []family.Type{{Name: "wav2vec2", Base: "Wav2Vec2Model", Read: readWav2Vec2}},
-})
+}
 
 // sounds holds the settings that only wav2vec 2.0 has.
 type sounds struct {

@@ -7,36 +7,36 @@ import (
 )
 
 // BART has an encoder and a decoder, LayerNorm after each part, learned positions.
-var BART = family.Register(&family.Family{
+var BART = &family.Family{
 	Name:   "BART",
 	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{normAfter: true, normFirst: true}) },
 	Role:   family.Seq2Seq,
 	Types:  []family.Type{{Name: "bart", Base: "BartModel", Keys: halvesKeys, Read: readBART}},
-})
+}
 
 // MBART is BART with LayerNorm before each part.
-var MBART = family.Register(&family.Family{
+var MBART = &family.Family{
 	Name:   "mBART",
 	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{normFirst: true, normLast: true}) },
 	Role:   family.Seq2Seq,
 	Types:  []family.Type{{Name: "mbart", Base: "MBartModel", Keys: halvesKeys, Read: readBART}},
-})
+}
 
 // Pegasus is mBART with positions that are not learned.
-var Pegasus = family.Register(&family.Family{
+var Pegasus = &family.Family{
 	Name:   "Pegasus",
 	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{fixed: true, normLast: true}) },
 	Role:   family.Seq2Seq,
 	Types:  []family.Type{{Name: "pegasus", Base: "PegasusModel", Keys: halvesKeys, Read: readBART}},
-})
+}
 
 // Marian is BART with positions that are not learned.
-var Marian = family.Register(&family.Family{
+var Marian = &family.Family{
 	Name:   "Marian",
 	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{fixed: true, normAfter: true}) },
 	Role:   family.Seq2Seq,
 	Types:  []family.Type{{Name: "marian", Base: "MarianModel", Keys: halvesKeys, Read: readMarian}},
-})
+}
 
 // bartStyle says how BART and its successors differ.
 type bartStyle struct{ normAfter, normFirst, normLast, fixed bool }

@@ -9,7 +9,7 @@ import (
 )
 
 // T5 has an encoder and a decoder, RMSNorm, biases of scores by distance.
-var T5 = family.Register(&family.Family{
+var T5 = &family.Family{
 	Name:   "T5",
 	Layers: t5,
 	Role:   family.Seq2Seq,
@@ -17,7 +17,7 @@ var T5 = family.Register(&family.Family{
 		{Name: "t5", Base: "T5Model", Text: true, Keys: t5Keys, Read: readT5},
 		{Name: "mt5", Base: "MT5Model", Keys: t5Keys, Read: readMT5},
 	},
-})
+}
 
 // t5 builds T5: an encoder and a decoder whose scores have learned biases by distance.
 func t5(c family.Transformer) []tape.Layer {

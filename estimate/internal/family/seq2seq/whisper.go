@@ -7,7 +7,7 @@ import (
 )
 
 // Whisper has an encoder of spectra and a decoder, LayerNorm before each part.
-var Whisper = family.Register(&family.Family{
+var Whisper = &family.Family{
 	Name: "Whisper",
 	Input: func(a *family.Model, batch, length int) []family.Input {
 		return []family.Input{family.Reals(batch, a.Channels, 2*a.SourceLength), family.Tokens(batch, length)}
@@ -15,7 +15,7 @@ var Whisper = family.Register(&family.Family{
 	Layers: whisper,
 	Role:   family.Seq2Seq,
 	Types:  []family.Type{{Name: "whisper", Base: "WhisperModel", Keys: halvesKeys, Read: readWhisper}},
-})
+}
 
 // whisper builds Whisper, which hears spectra and writes text.
 func whisper(c family.Transformer) []tape.Layer {

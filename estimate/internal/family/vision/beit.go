@@ -9,13 +9,13 @@ import (
 
 // BEiT is ViT with learned score biases by distance instead of positions, and learned factors on
 // each part's output (arXiv:2106.08254; transformers' modeling_beit.py).
-var BEiT = family.Register(&family.Family{
+var BEiT = &family.Family{
 	Name:   "BEiT",
 	Layers: beit,
 	Images: true,
 	Role:   family.Encoder,
 	Types:  []family.Type{{Name: "beit", Base: "BeitModel", Read: readBEiT}},
-})
+}
 
 // beitSettings holds what only BEiT has.
 type beitSettings struct {

@@ -11,12 +11,12 @@ import (
 // BLIP2 is a ViT and a Q-Former, whose learned queries read the image's patches for a text decoder
 // (arXiv:2301.12597; transformers' modeling_blip_2.py). Like all towers they are counted and do not
 // run.
-var BLIP2 = family.Register(&family.Family{
+var BLIP2 = &family.Family{
 	Name:  "BLIP-2's tower",
-	Tower: towerOf(blip2Tower),
+	Tower: func(c family.Transformer, width int) []tape.Layer { return towerOf(blip2Tower, c, width) },
 	Role:  family.Encoder,
 	Types: []family.Type{{Name: "blip-2", Base: "Blip2Model", Read: readBLIP2}},
-})
+}
 
 // qFormer is a BERT whose queries read an image in some of its blocks.
 type qFormer struct {

@@ -9,13 +9,13 @@ import (
 )
 
 // CLIP has towers of images (Vision) and texts.
-var CLIP = family.Register(&family.Family{
+var CLIP = &family.Family{
 	Name:   "CLIP",
 	Input:  pairInput,
 	Layers: clip,
 	Role:   family.Encoder,
 	Types:  []family.Type{{Name: "clip", Base: "CLIPModel", Read: readCLIP}},
-})
+}
 
 // clipVision returns CLIP's image tower, up to its last norm. LLaVA has the same tower.
 func clipVision(c family.Transformer) tape.Layer {

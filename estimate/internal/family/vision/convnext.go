@@ -7,10 +7,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-var _ = family.Register(&family.Family{
+var convNeXtFamily = &family.Family{
 	Name:  "ConvNeXt",
 	Types: []family.Type{{Name: "convnext", Base: "ConvNextModel", Read: readConvNeXt}},
-})
+}
 
 // ConvNeXt is a convolutional network with blocks like a transformer's (arXiv:2201.03545). Its
 // modules are named as in transformers. A Patch of 0 means 4.

@@ -9,13 +9,13 @@ import (
 )
 
 // DINOv2 is ViT with layer scale.
-var DINOv2 = family.Register(&family.Family{
+var DINOv2 = &family.Family{
 	Name:   "DINOv2",
 	Images: true,
 	Layers: dino,
 	Role:   family.Encoder,
 	Types:  []family.Type{{Name: "dinov2", Base: "Dinov2Model", Read: readDINOv2}},
-})
+}
 
 // dino builds DINOv2: a ViT with learned factors on each part's output.
 func dino(c family.Transformer) []tape.Layer {

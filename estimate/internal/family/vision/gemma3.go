@@ -9,13 +9,13 @@ import (
 )
 
 // Gemma3Vision is the tower of Gemma 3, a SigLIP.
-var Gemma3Vision = family.Register(&family.Family{
+var Gemma3Vision = &family.Family{
 	Name:    "Gemma 3's tower",
 	Tower:   siglip,
 	Role:    family.Encoder,
 	Patched: true,
 	Types:   []family.Type{{Name: "gemma3", Base: "Gemma3Model", Read: readGemma3Vision}},
-})
+}
 
 // siglip builds t as the vision tower of Gemma 3, with the projection to the text's width.
 func siglip(t family.Transformer, width int) []tape.Layer {

@@ -9,12 +9,12 @@ import (
 )
 
 // Gemma3nVision is the tower of Gemma 3n.
-var Gemma3nVision = family.Register(&family.Family{
+var Gemma3nVision = &family.Family{
 	Name:  "Gemma 3n's tower",
 	Tower: gemma3nVision,
 	Role:  family.Encoder,
 	Types: []family.Type{{Name: "gemma3n", Base: "Gemma3nModel", Read: readGemma3nWhole}},
-})
+}
 
 // mobileNetV5 is the number of parameters of timm's mobilenetv5_300m_enc, the vision tower of Gemma 3n, as
 // timm 1.0.31 makes it on PyTorch's meta device.
@@ -96,4 +96,4 @@ func gemma3nAudioSettings(c *family.Config) *family.Transformer {
 }
 
 // gemma3nSounds is the audio tower.
-var gemma3nSounds = family.Register(&family.Family{Name: "Gemma 3n's tower of sounds", Role: family.Encoder, Tower: gemma3nAudio})
+var gemma3nSounds = &family.Family{Name: "Gemma 3n's tower of sounds", Role: family.Encoder, Tower: gemma3nAudio}

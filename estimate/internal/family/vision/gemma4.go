@@ -10,15 +10,15 @@ import (
 
 // Gemma4Vision is the image tower of Gemma 4: Gemma's blocks over patches, with learned positions
 // by row and column.
-var Gemma4Vision = family.Register(&family.Family{
+var Gemma4Vision = &family.Family{
 	Name:  "Gemma 4's tower",
 	Tower: gemma4Vision,
 	Role:  family.Encoder,
 	Types: []family.Type{{Name: "gemma4", Base: "Gemma4Model", Read: readGemma4Whole}},
-})
+}
 
 // gemma4Sounds is the audio tower, a Conformer.
-var gemma4Sounds = family.Register(&family.Family{Name: "Gemma 4's tower of sounds", Role: family.Encoder, Tower: gemma4Audio})
+var gemma4Sounds = &family.Family{Name: "Gemma 4's tower of sounds", Role: family.Encoder, Tower: gemma4Audio}
 
 func bare(in, out int) tape.Layer { return layer.Linear{In: in, Out: out, NoBias: true} }
 

@@ -8,12 +8,12 @@ import (
 )
 
 // Llama4Vision is the tower of Llama 4.
-var Llama4Vision = family.Register(&family.Family{
+var Llama4Vision = &family.Family{
 	Name:  "Llama 4's tower",
-	Tower: towerOf(llama4Tower),
+	Tower: func(c family.Transformer, width int) []tape.Layer { return towerOf(llama4Tower, c, width) },
 	Role:  family.Encoder,
 	Types: []family.Type{{Name: "llama4", Base: "Llama4Model", Read: readLlama4}},
-})
+}
 
 func llama4Tower(c family.Transformer, width int, d *tape.Declaration) {
 	norm := layer.LayerNorm{Size: c.Hidden}

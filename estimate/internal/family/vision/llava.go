@@ -7,20 +7,20 @@ import (
 )
 
 // CLIPVision is LLaVA's tower. Like all towers it is counted and does not run.
-var CLIPVision = family.Register(&family.Family{
+var CLIPVision = &family.Family{
 	Name:  "CLIP's tower",
-	Tower: towerOf(clipTower),
+	Tower: func(c family.Transformer, width int) []tape.Layer { return towerOf(clipTower, c, width) },
 	Role:  family.Encoder,
 	Types: []family.Type{{Name: "llava", Base: "LlavaModel", Read: readLLaVA}},
-})
+}
 
 // PixtralVision is the tower of Mistral 3.
-var PixtralVision = family.Register(&family.Family{
+var PixtralVision = &family.Family{
 	Name:  "Pixtral",
-	Tower: towerOf(pixtralTower),
+	Tower: func(c family.Transformer, width int) []tape.Layer { return towerOf(pixtralTower, c, width) },
 	Role:  family.Encoder,
 	Types: []family.Type{{Name: "mistral3", Base: "Mistral3Model", Read: readMistral3}},
-})
+}
 
 // clipTower declares LLaVA's tower: a CLIP and two layers.
 func clipTower(c family.Transformer, width int, d *tape.Declaration) {

@@ -7,25 +7,25 @@ import (
 )
 
 // Qwen2Vision is the tower of Qwen2-VL.
-var Qwen2Vision = family.Register(&family.Family{
+var Qwen2Vision = &family.Family{
 	Name:  "Qwen2-VL's tower",
-	Tower: towerOf(qwen2Tower),
+	Tower: func(c family.Transformer, width int) []tape.Layer { return towerOf(qwen2Tower, c, width) },
 	Role:  family.Encoder,
 	Types: []family.Type{{Name: "qwen2_vl", Base: "Qwen2VLModel", Read: readQwen2VL}},
-})
+}
 
 // Qwen25Vision is the tower of Qwen2.5-VL.
-var Qwen25Vision = family.Register(&family.Family{
+var Qwen25Vision = &family.Family{
 	Name:  "Qwen2.5-VL's tower",
-	Tower: towerOf(qwen25Tower),
+	Tower: func(c family.Transformer, width int) []tape.Layer { return towerOf(qwen25Tower, c, width) },
 	Role:  family.Encoder,
 	Types: []family.Type{{Name: "qwen2_5_vl", Base: "Qwen2_5_VLModel", Read: readQwen25VL}},
-})
+}
 
 // Qwen3Vision is the tower of Qwen3-VL and its successors.
-var Qwen3Vision = family.Register(&family.Family{
+var Qwen3Vision = &family.Family{
 	Name:  "Qwen3-VL's tower",
-	Tower: towerOf(qwen3Tower),
+	Tower: func(c family.Transformer, width int) []tape.Layer { return towerOf(qwen3Tower, c, width) },
 	Role:  family.Encoder,
 	Types: []family.Type{
 		{Name: "qwen3_vl", Base: "Qwen3VLModel", Read: readQwen3VL},
@@ -33,7 +33,7 @@ var Qwen3Vision = family.Register(&family.Family{
 		{Name: "qwen3_5", Base: "Qwen3_5Model", Read: readQwen35VL},
 		{Name: "qwen3_5_moe", Base: "Qwen3_5MoeModel", Read: readQwen35MoEVL},
 	},
-})
+}
 
 // qwenPatches returns the convolution over two frames.
 func qwenPatches(c family.Transformer, noBias bool) tape.Layer {

@@ -7,10 +7,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-var _ = family.Register(&family.Family{
+var resNetFamily = &family.Family{
 	Name:  "ResNet",
 	Types: []family.Type{{Name: "resnet", Base: "ResNetModel", Read: readResNet}},
-})
+}
 
 // ResNet is a convolutional network of residual blocks (arXiv:1512.03385). Its modules are named as
 // in transformers. Width, Widths and Depths have no defaults.

@@ -9,13 +9,13 @@ import (
 )
 
 // SigLIP has towers of images (Vision) and texts, GELU.
-var SigLIP = family.Register(&family.Family{
+var SigLIP = &family.Family{
 	Name:   "SigLIP",
 	Input:  pairInput,
 	Layers: siglipPair,
 	Role:   family.Encoder,
 	Types:  []family.Type{{Name: "siglip", Base: "SiglipModel", Read: readSigLIP}},
-})
+}
 
 // siglipPair builds SigLIP, whose image tower ends in attention with a learned query.
 func siglipPair(c family.Transformer) []tape.Layer {

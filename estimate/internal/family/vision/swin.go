@@ -11,13 +11,13 @@ import (
 )
 
 // Swin has attention in windows of an image, in Stages.
-var Swin = family.Register(&family.Family{
+var Swin = &family.Family{
 	Name:   "Swin",
 	Images: true,
 	Layers: swin,
 	Role:   family.Encoder,
 	Types:  []family.Type{{Name: "swin", Base: "SwinModel", Read: readSwin}},
-})
+}
 
 // Stages are the numbers of Swin's stages: the blocks and heads of each. FFN is the first stage's.
 type Stages struct {

@@ -14,12 +14,10 @@ type towerLayer struct {
 	width   int
 }
 
-// towerOf returns a tower from the function that declares it.
-func towerOf(declare func(c family.Transformer, width int, d *tape.Declaration)) func(family.Transformer, int) []tape.Layer {
-	return func(c family.Transformer, width int) []tape.Layer {
-		c.Channels, c.Patch = setting.Or(c.Channels, 3), setting.Or(c.Patch, 16)
-		return []tape.Layer{tape.As("visual", family.Held{Layer: towerLayer{declare, c, width}})}
-	}
+// towerOf returns the tower that a function declares.
+func towerOf(declare func(c family.Transformer, width int, d *tape.Declaration), c family.Transformer, width int) []tape.Layer {
+	c.Channels, c.Patch = setting.Or(c.Channels, 3), setting.Or(c.Patch, 16)
+	return []tape.Layer{tape.As("visual", family.Held{Layer: towerLayer{declare, c, width}})}
 }
 
 func (l towerLayer) Declare(d *tape.Declaration) {

@@ -12,25 +12,32 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
+// Families are those of this package.
+var Families = []*family.Family{
+	ViT, DeiT, BEiT, DINOv2, Swin, convNeXtFamily, resNetFamily, CLIP, SigLIP, BLIP2, CLIPVision, PixtralVision,
+	Qwen2Vision, Qwen25Vision, Qwen3Vision, Gemma3Vision, Gemma3nVision, gemma3nSounds, Gemma4Vision, gemma4Sounds,
+	Llama4Vision,
+}
+
 // ViT has image patches, class token, learned positions, classifier.
-var ViT = family.Register(&family.Family{
+var ViT = &family.Family{
 	Name:    "ViT",
 	Layers:  func(c family.Transformer) []tape.Layer { return vit(c, "vit", false) },
 	Images:  true,
 	Patched: true,
 	Role:    family.Encoder,
 	Types:   []family.Type{{Name: "vit", Base: "ViTModel", Read: readViT}},
-})
+}
 
 // DeiT is ViT with a distillation token.
-var DeiT = family.Register(&family.Family{
+var DeiT = &family.Family{
 	Name:    "DeiT",
 	Layers:  func(c family.Transformer) []tape.Layer { return vit(c, "deit", true) },
 	Images:  true,
 	Patched: true,
 	Role:    family.Encoder,
 	Types:   []family.Type{{Name: "deit", Base: "DeiTModel", Read: readDeiT}},
-})
+}
 
 // vit builds ViT or, if distilled, DeiT.
 func vit(c family.Transformer, name string, distilled bool) []tape.Layer {
