@@ -3,6 +3,7 @@ package estimate
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
@@ -292,4 +293,166 @@ func (r *Report) store(cfg *setting.Config) {
 	if more != 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("for inference the weights count as they are stored, %v", stored.Bytes))
 	}
+}
+
+// llamaCpp puts the compute buffer in place of PyTorch's activations.
+func (r *Report) llamaCpp(cfg *setting.Config) {
+	m := &r.Inference
+	m.Input, m.Transient, m.band = 0, cfg.Compute, llamaCppBand
+	more := r.place(cfg)
+	m.Weights += cfg.Projector
+	m.close("llama.cpp's compute buffer")
+	m.band.Above += float64(more) / float64(max(1, m.Peak.Bytes))
+	if r.ModelLayers > 0 { // then weights and cache are exact, and newer releases have smaller buffers
+		m.band.Below = float64(cfg.Compute) / float64(max(1, m.Peak.Bytes))
+	}
+	context := contextOf(cfg)
+	all := within(m.Peak.Bytes, m.band, 0)
+	m.Footprint = Footprint{Allocated: all, Reserved: all, Context: context, Device: all.plus(context), Needed: all.plus(context)}
+	r.Notes = append(r.Notes, placed(cfg, r))
+	if cfg.Projector > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%v of the weights are those of the projector, whose own compute buffer is not counted: it grows with the images", cfg.Projector))
+	}
+}
+
+// llamaCppBand is the band of weights, cache and compute buffer together. The first two are exact,
+// except for an embedding that stays on the CPU.
+var llamaCppBand = band{Below: 0.12, Above: 0.02}
+
+// place leaves to the CPU what is not on the GPU. It returns how much more the GPU may hold: older
+// releases have another block there in place of the head, and large batches copy the matrices
+// of the CPU's layers to the GPU, one at a time.
+func (r *Report) place(cfg *setting.Config) (more alloc.Bytes) {
+	s, m := cfg.Sizes, &r.Inference
+	if s == nil || cfg.Sharding.Devices() > 1 {
+		return 0
+	}
+	n := s.Layers()
+	if cfg.GpuLayers != nil {
+		n = max(0, min(*cfg.GpuLayers, n))
+	}
+	r.GPULayers, r.ModelLayers = n, s.Layers()
+	_, m.Host = s.OnGPU(n)
+	most := setting.GpuPart{}
+	left := m.Cache
+	for _, p := range s.Split(n, cfg.Shares) {
+		if cfg.Cache != nil && p.Blocks > 0 {
+			p.Cache = cfg.Cache.Last(p.Blocks, len(s.Blocks))
+			left -= min(left, p.Cache.All())
+		}
+		if p.Weights+p.Cache.All() > most.Weights+most.Cache.All() {
+			most = p
+		}
+	}
+	m.Weights = most.Weights
+	m.keep(most.Cache)
+	m.Host += left
+	if n == s.Layers() {
+		return 0
+	}
+	more = slices.Max(s.Blocks)
+	if n == 0 {
+		more = max(more, s.Output)
+	}
+	return more
+}
+
+// placed says where the layers are.
+func placed(c *setting.Config, r *Report) string {
+	switch {
+	case r.ModelLayers == 0:
+		return "estimated as llama.cpp runs it, with all layers on the GPU, and the token embedding too, which it may leave on the CPU"
+	case len(c.Shares) > 1:
+		return fmt.Sprintf("estimated as llama.cpp runs it, with %d of %d layers on %d GPUs: the figures are those of the GPU that needs most", r.GPULayers, r.ModelLayers, len(c.Shares))
+	case r.GPULayers == r.ModelLayers:
+		return fmt.Sprintf("estimated as llama.cpp runs it, with all %d layers on the GPU, and the token embedding in the memory of the CPU", r.ModelLayers)
+	}
+	return fmt.Sprintf("estimated as llama.cpp runs it, with %d of %d layers on the GPU, the output among them: releases before December 2025 put another block there instead of the output", r.GPULayers, r.ModelLayers)
+}
+
+// maxBatch is the largest batch that MaxBatch tries, and context length that MaxContextLength does.
+const maxBatch = 1 << 30
+
+// MaxBatch returns the largest batch with which the model fits into the budget, at most 1 << 30; 0
+// if not even one sample fits. The batch is dimension 0 of each input and of the key/value cache;
+// its value in the options is ignored. Whether it fits is decided as in Report.Fits, for training
+// if there is a Train option, otherwise for inference. The errors are those of Model.
+func MaxBatch(layers []nn.Layer, budget alloc.Bytes, opts ...Option) (int, error) {
+	return largest(layers, budget, opts, withBatch, 1)
+}
+
+// MaxContextLength returns the largest context length, in tokens, with which the model fits into
+// the budget, at most 1 << 30; 0 if not even the input's own tokens fit. It is the length of the
+// key/value cache that a KVConfig describes. The input, a piece of a prompt, stays as it is. The
+// errors are those of Model; it is also an error to call it without a KVConfig, or with Train.
+func MaxContextLength(layers []nn.Layer, budget alloc.Bytes, opts ...Option) (int, error) {
+	cfg, err := newConfig(opts)
+	switch {
+	case err != nil:
+		return 0, err
+	case cfg.Cache == nil || cfg.Training:
+		return 0, fmt.Errorf("estimate %s: the largest context length needs a KVConfig and no training", cfg.Name)
+	}
+	_, length := cfg.Tokens()
+	return largest(layers, budget, opts, withContext, max(1, length))
+}
+
+// largest returns the largest number, counted from the least on, with which the model fits. of
+// gives the option for a number.
+func largest(layers []nn.Layer, budget alloc.Bytes, opts []Option, of func(int) Option, least int) (int, error) {
+	fits := func(n int) (bool, error) {
+		r, err := Model(layers, append(opts[:len(opts):len(opts)], of(n))...)
+		if err != nil {
+			return false, err
+		}
+		return r.Fits(budget), nil
+	}
+	if ok, err := fits(least); err != nil || !ok {
+		return 0, err
+	}
+	// A number whose sizes overflow is an error, and does not fit either.
+	low, high := least, 2*min(least, maxBatch/2) // low fits
+	for low < maxBatch {
+		if ok, err := fits(high); err != nil || !ok {
+			break
+		}
+		low, high = high, 2*min(high, maxBatch/2)
+	}
+	for high-low > 1 {
+		mid := low + (high-low)/2
+		if ok, err := fits(mid); err == nil && ok {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return low, nil
+}
+
+// withContext sets the context length of the cache.
+func withContext(n int) Option {
+	return option(func(c *setting.Config) {
+		c.Searches = true
+		cache := *c.Cache
+		cache.ContextLength = n
+		c.Cache = &cache
+	})
+}
+
+// withBatch replaces dimension 0 of every input.
+func withBatch(n int) Option {
+	return option(func(c *setting.Config) {
+		c.NeedsBatch, c.Searches = true, true
+		for i := range c.Inputs {
+			if shape := slices.Clone(c.Inputs[i].Shape); len(shape) > 0 {
+				shape[0] = n
+				c.Inputs[i].Shape = shape
+			}
+		}
+		if c.Cache != nil {
+			cache := *c.Cache
+			cache.Batch = n
+			c.Cache = &cache
+		}
+	})
 }

@@ -1,8 +1,6 @@
 package estimate
 
 import (
-	"fmt"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/history"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
@@ -136,31 +134,4 @@ var (
 func contextOf(c *setting.Config) Figure {
 	bytes, least, most := c.Machine.Context()
 	return Figure{Bytes: bytes, Lower: least, Upper: most}
-}
-
-// wideContext is how far the upper bound of a CUDA context may be above the estimate without a note.
-const wideContext = 128 * alloc.MiB
-
-// noteContext says how large the CUDA context may be, unless that hardly counts, and what would narrow it.
-func (r *Report) noteContext(c *setting.Config) {
-	context := r.Memory().Footprint.Context
-	if c.Searches || context.Upper <= context.Bytes+wideContext {
-		return
-	}
-	by := ", by the GPU and by when CUDA loads its kernels: Machine.GPU and Machine.Loading say which"
-	switch gpu, loading := c.Machine.GPU == "", c.Machine.Loading == ""; {
-	case gpu && loading:
-	case gpu:
-		by = ", by the GPU: Machine.GPU says which"
-	case loading:
-		by = ", by when CUDA loads its kernels: Machine.Loading says which"
-	default:
-		by = ""
-	}
-	r.Notes = append(r.Notes, fmt.Sprintf("the CUDA context takes %v to %v%s", context.Lower, context.Upper, by))
-}
-
-// resident returns the memory that stays allocated from the time when the model is loaded.
-func (m Memory) resident() history.Resident {
-	return history.Resident{Weights: m.Weights, Master: m.Master, Buckets: m.Buckets, Cache: setting.Kept{Keys: m.Keys, Values: m.Values, Fixed: m.fixed()}}
 }

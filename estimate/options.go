@@ -174,3 +174,152 @@ func all(opts []Option) Option {
 //   - "flash": "flash_attention_2", which needs no masks for its windows either;
 //   - "eager": elementary operations, which hold the scores.
 func Attends(kernel string) Option { return option(func(c *setting.Config) { c.Kernel = kernel }) }
+
+// LoRA is an Option that trains adapters of low rank for linear layers, y = Wx + BAx, and freezes all else
+// (arXiv:2106.09685), as Hugging Face's PEFT does. With a Quantized it is QLoRA (arXiv:2305.14314).
+type LoRA struct {
+	Rank int
+	// Targets name the Linear layers that get adapters, by the name in the layer that holds
+	// them, such as "q_proj", or by a pattern of path.Match for the whole path; PEFT's "all-linear" are all but
+	// a head named lm_head. What Frozen names, and all that is in it, gets none.
+	Targets []string
+	Dropout float64     // of an adapter's input
+	DType   alloc.DType // of adapters; the zero value is float32, as in PEFT
+}
+
+// Apply is the method of an Option.
+func (l LoRA) Apply(c *setting.Config) { c.Lora = (*setting.LoRA)(&l) }
+
+// Quantized is an Option that stores the weights of linear layers in few bits, in training and in inference. They are not
+// trained. A matrix product first unpacks the weight into the type of activations; with "int8", only the backward pass
+// does. A size that a file or a
+// llamacpp.Quantization gave does not count then.
+type Quantized struct {
+	// Base is how each weight is stored:
+	//
+	//   - "nf4": bitsandbytes' format of 4 bits for each element and a float32 for each block of 64 (functional.py,
+	//     QuantState). Its FP4 takes as much memory.
+	//   - "nf4-double": these are quantized in turn, a byte for each block, and a float32 for 256 of those.
+	//   - "int8": a byte for each element and a float32 for each row (arXiv:2208.07339; bitsandbytes).
+	//   - "gptq": 4 bits for each element, a float16 and another 4 bits for each 128 inputs of an output, and the group of
+	//     each input (arXiv:2210.17323; AutoGPTQ, qlinear_tritonv2.py).
+	//   - "awq": 4 bits for each element, and a float16 and another 4 bits for each 128 inputs of an output
+	//     (arXiv:2306.00978; AutoAWQ).
+	Base string
+	// Layers are the Linear layers, by name or by a pattern of path.Match for the whole path, as
+	// LoRA's Targets; none means all but a head named lm_head, as transformers has it.
+	Layers []string
+	// Computes is the type of matrix products, bnb_4bit_compute_dtype of transformers. The zero
+	// value means that of activations; activations of another type are copied to it.
+	Computes alloc.DType
+}
+
+// Apply is the method of an Option.
+func (q Quantized) Apply(c *setting.Config) { c.Quantize(setting.Quantized(q)) }
+
+// Sharding is an Option that divides a model among devices. The report is then that of one device,
+// the one that needs most. The zero value means one device.
+type Sharding struct {
+	// Data is the number of replicas. Each has a batch of its own: the input is that of one
+	// replica.
+	Data int
+	// ZeRO is the stage by which the replicas divide what they hold: 1 the
+	// optimizer's states, 2 the gradients too, 3 the weights too
+	// (arXiv:1910.02054, section 5). FSDP's full shard is stage 3, and taken for it: where parameters are
+	// frozen it holds what checkpointed layers read, and its gradients, until the backward pass is over.
+	ZeRO int
+	// Tensor is the number of devices that share each split layer: Linear and
+	// Embedding with Split, and what is made of them, as in Megatron-LM
+	// (arXiv:1909.08053, section 3). It must divide the heads of attention; where there are fewer heads of
+	// keys and values than devices, it must be a multiple of these.
+	Tensor int
+	// Pipeline is the number of stages into which the layers are cut, where a
+	// single tensor passes, so that the largest stage is as small as can be.
+	Pipeline int
+	// MicroBatches is the number of micro-batches of a step, each of the
+	// input's size; 0 means as many as stages. With the 1F1B schedule stage i,
+	// from 0, keeps the activations of min(Pipeline - i, MicroBatches) of them
+	// (arXiv:2104.04473, section 2.2).
+	MicroBatches int
+}
+
+// Apply is the method of an Option.
+func (s Sharding) Apply(c *setting.Config) { c.Sharding = setting.Sharding(s) }
+
+// Machine is an Option that says on what GPU a model runs and how its kernels are loaded. Both
+// decide how much memory CUDA's context takes, outside the allocator. The zero value of each means
+// unknown, and widens the bands.
+type Machine struct {
+	// GPU is the generation of NVIDIA's GPU: "pascal" (GTX 10, P100), "volta" (V100), "turing" (RTX 20, T4), "ampere" (RTX 30,
+	// A100, A10), "ada" (RTX 40, L4, L40S), "hopper" (H100, H200) or "blackwell" (RTX 50, B200).
+	GPU string
+	// Loading is when a process loads its kernels: "lazy", each when it is needed, as since CUDA 11.7, or "eager", all at
+	// the start, as before.
+	Loading string
+}
+
+// Apply is the method of an Option.
+func (m Machine) Apply(c *setting.Config) { c.Machine = setting.Machine(m) }
+
+// KVConfig describes the key/value cache of a transformer that is served. As an Option it adds the cache to the
+// memory of inference, and must hold the tokens of the input, which are the last of each sequence.
+type KVConfig struct {
+	Batch         int         // sequences at once
+	ContextLength int         // tokens of each, prompt and answer together
+	Layers        int         // that attend
+	KVHeads       int         // heads of keys and values; grouped attention has fewer than heads of queries
+	HeadSize      int         // elements of one head's key
+	ValueSize     int         // elements of one head's value; 0 means HeadSize
+	Latent        int         // elements kept of a token in place of keys and values, by multi-head latent attention; 0 for none
+	Window        int         // of sliding window attention, which keeps no older tokens; 0 for none
+	Full          int         // how many of the Layers attend to all tokens, where others have the Window
+	Fixed         int         // further elements of each sequence, whatever its length: states of recurrent layers, keys and values of an encoder's output
+	FixedType     alloc.DType // of Fixed; the zero value is the DType
+	DType         alloc.DType // of keys and values; the zero value is float16
+	Keys          string      // the type in which keys and values are stored, if not the DType: llama.cpp's "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl", or an element type
+	Values        string      // that of values, if keys are stored in another, such as "float16"
+}
+
+// Apply is the method of an Option.
+func (k KVConfig) Apply(c *setting.Config) { c.Cache = (*setting.KVConfig)(&k) }
+
+// KVCache returns the memory of the keys and values of all tokens: layers x batch x tokens x KV heads
+// elements of HeadSize and of ValueSize. With a Latent it is layers x batch x tokens x latent elements
+// instead. Layers with a Window keep no more tokens than the window has. The error says what is
+// wrong with the configuration.
+func KVCache(c KVConfig) (alloc.Bytes, error) {
+	k, err := setting.KVCache(setting.KVConfig(c))
+	return k.All(), err
+}
+
+// Loop is an Option that says how the training loop works. The zero value of each setting means
+// unknown: the figures are then those of the loops in PyTorch's tutorials, and the upper bounds are
+// those of the worst setting.
+type Loop struct {
+	// ZeroGrad is where the loop clears the parameters' gradients: "first", before the forward pass or after the optimizer's
+	// step; "backward", between the forward and the backward pass; "kept", nowhere: they are set to zero and keep their
+	// memory. Those that are cleared are freed, as zero_grad(set_to_none=True) does, PyTorch's default since 2.0.
+	ZeroGrad string
+	// Output is how long the model's output lives, and with it what the loss read: "held", a variable holds it until the
+	// next forward pass returns; "in-pass", until the backward pass is over; "dropped", it dies when the backward pass has
+	// used it; "with-cache", as "held", with the keys and values that decoders of transformers return too, unless
+	// use_cache is off.
+	Output string
+	// Form is the way in which torch.optim goes through the parameters, whose temporary tensors are those of Adam
+	// (torch/optim/adam.py): "foreach", all at once, with a temporary tensor for each; "one-by-one", with two temporaries
+	// of one; "fused", in one kernel, without temporaries.
+	Form string
+	// Decay is whether the optimizer has a weight decay, "used" or "none". SGD, Momentum and Adam add it to a copy of the
+	// gradients, with "foreach" of all at once; AdamW needs none.
+	Decay string
+	// InBackward lets the optimizer step through each parameter as soon as its gradient is
+	// there, which it then frees (torch.Tensor.register_post_accumulate_grad_hook). Micro-batches
+	// cannot be added up then.
+	InBackward bool
+	// MicroBatches is the number of batches of the input's size whose gradients
+	// are added up before the optimizer steps; 0 means 1.
+	MicroBatches int
+}
+
+// Apply is the method of an Option.
+func (l Loop) Apply(c *setting.Config) { c.Loop = setting.Loop(l) }

@@ -6,6 +6,8 @@ import (
 	"math"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/history"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
 // Report is the result of Model. Inference, Training and the rows are those of one device, the one
@@ -49,6 +51,51 @@ type Report struct {
 	intermediates alloc.Bytes
 }
 
+// Memory returns what the options asked about: Training if there was a Train option, otherwise
+// Inference.
+func (r *Report) Memory() Memory {
+	if r.training {
+		return r.Training
+	}
+	return r.Inference
+}
+
+// Fits reports whether the model fits into the budget of a device: the upper bound of what it
+// needs, with its context (Footprint.Needed), or on the CPU the upper bound of Peak, is at most the
+// budget. Without an input, only the weights and what training keeps for them are compared, so the
+// model may need more.
+func (r *Report) Fits(budget alloc.Bytes) bool {
+	return r.Needs() <= budget
+}
+
+// Needs returns the memory that a device must have: the upper bound that Fits compares.
+func (r *Report) Needs() alloc.Bytes {
+	m := r.Memory()
+	return max(m.Peak.Upper, m.Footprint.Needed.Upper)
+}
+
+// wideContext is how far the upper bound of a CUDA context may be above the estimate without a note.
+const wideContext = 128 * alloc.MiB
+
+// noteContext says how large the CUDA context may be, unless that hardly counts, and what would narrow it.
+func (r *Report) noteContext(c *setting.Config) {
+	context := r.Memory().Footprint.Context
+	if c.Searches || context.Upper <= context.Bytes+wideContext {
+		return
+	}
+	by := ", by the GPU and by when CUDA loads its kernels: Machine.GPU and Machine.Loading say which"
+	switch gpu, loading := c.Machine.GPU == "", c.Machine.Loading == ""; {
+	case gpu && loading:
+	case gpu:
+		by = ", by the GPU: Machine.GPU says which"
+	case loading:
+		by = ", by when CUDA loads its kernels: Machine.Loading says which"
+	default:
+		by = ""
+	}
+	r.Notes = append(r.Notes, fmt.Sprintf("the CUDA context takes %v to %v%s", context.Lower, context.Upper, by))
+}
+
 // Amount is a number of elements and the memory they take.
 type Amount struct {
 	Count int64       `json:"count"`
@@ -90,6 +137,11 @@ type Memory struct {
 
 // fixed is the part of the cache that does not grow with the context length.
 func (m *Memory) fixed() alloc.Bytes { return m.Cache - m.Keys - m.Values }
+
+// resident returns the memory that stays allocated from the time when the model is loaded.
+func (m Memory) resident() history.Resident {
+	return history.Resident{Weights: m.Weights, Master: m.Master, Buckets: m.Buckets, Cache: setting.Kept{Keys: m.Keys, Values: m.Values, Fixed: m.fixed()}}
+}
 
 // bound gives Peak its bounds, when nothing else changes any more.
 func (m *Memory) bound() {
@@ -200,4 +252,103 @@ func within(n alloc.Bytes, b band, more alloc.Bytes) Figure {
 		Lower: alloc.Bytes(float64(n) * (1 - b.Below)),
 		Upper: alloc.Bytes(float64(n)*(1+b.Above)) + more,
 	}
+}
+
+// Measured is what a recorded run took, to compare with an estimate of it: see Report.Beside. A
+// figure that the recording does not have is zero.
+type Measured struct {
+	Requested alloc.Bytes // by tensors, at the moment when that was most
+	Allocated alloc.Bytes // the most in blocks: torch.cuda.max_memory_allocated
+	Reserved  alloc.Bytes // the most in segments: torch.cuda.max_memory_reserved
+	// Kinds divides Requested by the kinds of PyTorch's memory profiler: Parameter, Gradient,
+	// OptimizerState and Input. All other kinds count as activations.
+	Kinds map[string]alloc.Bytes
+	// Layers is the memory that a forward pass in training allocated within each layer, by the path
+	// of its Row.
+	Layers map[string]alloc.Bytes
+}
+
+// Compared is one figure of an estimate beside the measured one.
+type Compared struct {
+	// Of says what the figure is: "requested", "allocated" or "reserved" at the most; "weights", "gradients", "optimizer",
+	// "input" or "activations" at the peak; or "layer", what a layer allocates.
+	Of       string      `json:"of"`
+	Path     string      `json:"path,omitempty"` // of the layer
+	Estimate Figure      `json:"estimate"`       // without bounds where none are promised
+	Measured alloc.Bytes `json:"measured_bytes"`
+}
+
+// Off returns how much larger the measurement is than the estimate, as a fraction of the estimate;
+// 0 if the estimate is 0.
+func (c Compared) Off() float64 {
+	if c.Estimate.Bytes == 0 {
+		return 0
+	}
+	return float64(c.Measured-c.Estimate.Bytes) / float64(c.Estimate.Bytes)
+}
+
+// Beside returns figures of the estimate, each beside the measured one: the peaks, then the parts
+// of the peak, then the layers in their order. Figures that only one side has are left out.
+func (r *Report) Beside(m Measured) []Compared {
+	at := r.Memory()
+	all := []Compared{
+		{Of: "requested", Estimate: at.Peak, Measured: m.Requested}, // with the workspaces of libraries
+		{Of: "allocated", Estimate: at.Footprint.Allocated, Measured: m.Allocated},
+		{Of: "reserved", Estimate: at.Footprint.Reserved, Measured: m.Reserved},
+	}
+	known := all[:0]
+	for _, c := range all {
+		if c.Estimate.Bytes > 0 && c.Measured > 0 {
+			known = append(known, c)
+		}
+	}
+	return append(append(known, at.kinds(m.Kinds)...), r.besideLayers(m.Layers)...)
+}
+
+// kinds are the parts of the peak beside those measured; nil if the recording did not tell what its tensors were for.
+func (m Memory) kinds(measured map[string]alloc.Bytes) []Compared {
+	if measured["Parameter"] == 0 {
+		return nil
+	}
+	parts := []struct {
+		of, kind string
+		bytes    alloc.Bytes
+	}{
+		{"weights", "Parameter", m.Weights + m.Buffers + m.Master},
+		{"gradients", "Gradient", m.Gradients + m.Buckets},
+		{"optimizer", "OptimizerState", m.Optimizer},
+		{"input", "Input", m.Input},
+	}
+	var all []Compared
+	rest := Compared{Of: "activations", Estimate: Figure{Bytes: m.Saved + m.Transient + m.Cache}}
+	for _, n := range measured {
+		rest.Measured += n
+	}
+	for _, p := range parts {
+		rest.Measured -= measured[p.kind]
+		if p.bytes > 0 || measured[p.kind] > 0 {
+			all = append(all, Compared{Of: p.of, Estimate: Figure{Bytes: p.bytes}, Measured: measured[p.kind]})
+		}
+	}
+	return append(all, rest)
+}
+
+// besideLayers compares the layers that a recording has. Each path counts once, with the mean of
+// its calls.
+func (r *Report) besideLayers(measured map[string]alloc.Bytes) []Compared {
+	sums := map[string]struct{ bytes, calls alloc.Bytes }{}
+	var order []string
+	for _, row := range r.Layers {
+		sum := sums[row.Path]
+		if _, ok := measured[row.Path]; ok && sum.calls == 0 {
+			order = append(order, row.Path)
+		}
+		sum.bytes, sum.calls = sum.bytes+row.Allocated, sum.calls+1
+		sums[row.Path] = sum
+	}
+	var all []Compared
+	for _, path := range order {
+		all = append(all, Compared{Of: "layer", Path: path, Estimate: Figure{Bytes: sums[path].bytes / sums[path].calls}, Measured: measured[path]})
+	}
+	return all
 }

@@ -23,13 +23,17 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
 )
 
 // File is a model as its files describe it: the tensors, from the headers alone, and the layers, if
@@ -213,4 +217,216 @@ func (c *File) Architecture() (string, error) {
 		return "", fmt.Errorf("checkpoint: architecture of the %s file: %w", c.Format, c.architectureErr)
 	}
 	return c.architecture.Type, nil
+}
+
+// findModel returns the file in a directory that ReadFile should read.
+func findModel(dir string) (string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	for _, suffix := range []string{indexSuffix, ".safetensors", ".gguf", configName} {
+		var found []string
+		for _, entry := range entries {
+			if name := entry.Name(); strings.HasSuffix(name, suffix) && (suffix != configName || name == configName) {
+				found = append(found, name)
+			}
+		}
+		if models := slices.DeleteFunc(slices.Clone(found), isProjector); len(models) > 0 {
+			found = models
+		}
+		if suffix == ".gguf" && len(found) > 1 && isSplit(found) {
+			found = found[:1]
+		}
+		switch len(found) {
+		case 0:
+		case 1:
+			return filepath.Join(dir, found[0]), nil
+		default:
+			return "", inFile(filepath.Base(dir), "the folder holds %d models, %s and %s among them: open one of them by its name", len(found), found[0], found[1])
+		}
+	}
+	return "", inFile(filepath.Base(dir), "the folder holds no safetensors file, no GGUF file and no %s", configName)
+}
+
+// isProjector reports whether a file's name is that of a projector beside a model, as llama.cpp's
+// converter and download tools name them.
+func isProjector(name string) bool {
+	return strings.HasSuffix(name, ".gguf") && strings.Contains(strings.ToLower(name), "mmproj")
+}
+
+type modelFormat int
+
+const (
+	formatSafetensors modelFormat = iota + 1
+	formatIndex
+	formatGGUF
+	formatConfig
+)
+
+// formatOf tells a file's format by its name, so that the error of a damaged file
+// can say what is damaged, and by its first bytes where the name tells nothing.
+func formatOf(path string) (modelFormat, error) {
+	file := filepath.Base(path)
+	switch {
+	case strings.HasSuffix(file, ".safetensors"):
+		return formatSafetensors, nil
+	case strings.HasSuffix(file, indexSuffix):
+		return formatIndex, nil
+	case strings.HasSuffix(file, ".gguf"):
+		return formatGGUF, nil
+	case strings.HasSuffix(file, ".json"):
+		return formatConfig, nil
+	}
+	return readHeader(path, func(r io.ReaderAt, size int64, file string) (modelFormat, error) {
+		start := make([]byte, min(size, 9))
+		if _, err := r.ReadAt(start, 0); err != nil {
+			return 0, &fileError{file: file, err: err}
+		}
+		switch {
+		case strings.HasPrefix(string(start), "GGUF"):
+			return formatGGUF, nil
+		case strings.HasPrefix(string(start), "PK\x03\x04"):
+			return 0, inFile(file, "it is a ZIP file, perhaps PyTorch's, which holds code and is not read: save it as safetensors")
+		case len(start) == 9 && start[8] == '{':
+			return formatSafetensors, nil
+		}
+		return 0, inFile(file, "neither its name nor its first bytes are those of safetensors, GGUF or %s", configName)
+	})
+}
+
+// nameOf returns what people call the model at a path.
+func nameOf(path string) string {
+	if full, err := filepath.Abs(path); err == nil {
+		path = full
+	}
+	name := filepath.Base(path)
+	for _, suffix := range []string{indexSuffix, ".safetensors", ".gguf", ".json"} {
+		if stem, ok := strings.CutSuffix(name, suffix); ok {
+			if stem == "model" || name == configName || name == pipelineName {
+				return filepath.Base(filepath.Dir(path))
+			}
+			return stem
+		}
+	}
+	return name
+}
+
+// blockType is how a file stores the elements of a tensor: in blocks, each of
+// blockElements elements in blockBytes bytes. For most types a block is one
+// element; a quantized type packs some hundred of them with their scales.
+type blockType struct {
+	name string // the file format's own
+	// dtype is the element type; zero for the types that only exist in blocks
+	// (GGUF's quantized ones) or that package alloc does not have (F8_E8M0).
+	dtype alloc.DType
+	// blockElements and blockBytes are both at least 1.
+	blockElements, blockBytes int
+}
+
+func (e blockType) String() string { return e.name }
+
+// size returns the storage of a number of elements. It is an error if they do not
+// fill whole blocks or the size does not fit.
+func (e blockType) size(elements int64) (alloc.Bytes, error) {
+	if elements%int64(e.blockElements) != 0 {
+		return 0, fmt.Errorf("%d elements do not fill whole blocks of %d, as %s has them", elements, e.blockElements, e.name)
+	}
+	blocks := elements / int64(e.blockElements)
+	if blocks > math.MaxInt64/int64(e.blockBytes) {
+		return 0, fmt.Errorf("the size of %d elements of %s overflows 64 bits", elements, e.name)
+	}
+	return alloc.Bytes(blocks * int64(e.blockBytes)), nil
+}
+
+// tensorInfo is one tensor of a model file, as the file's header describes it.
+type tensorInfo struct {
+	Name     string
+	Encoding string      // the file format's own name of the element type, such as "BF16" or "Q4_K"
+	Shape    alloc.Shape // the outermost dimension first, also where the format has it last
+	Elements int64
+	Bytes    alloc.Bytes
+	File     string // its name, without the folder
+	Offset   int64  // of the data, in bytes from the file's start
+	encoding blockType
+}
+
+// isBuffer reports whether the tensor is state that is stored with a model and is
+// no parameter. Files do not say so: it goes by the names under which PyTorch's
+// batch norm and the models of Hugging Face's transformers register their buffers.
+func (t tensorInfo) isBuffer() bool {
+	module, name := "", t.Name
+	if dot := strings.LastIndexByte(t.Name, '.'); dot >= 0 {
+		module, name = t.Name[:dot], t.Name[dot+1:]
+	}
+	switch name {
+	case "running_mean", "running_var", "num_batches_tracked", "position_ids", "masked_bias":
+		return true
+	case "inv_freq":
+		return strings.HasSuffix(module, "rotary_emb")
+	case "bias": // GPT-2's causal mask (1, 1, context, context)
+		return strings.HasSuffix(module, "attn") && len(t.Shape) == 4
+	}
+	return false
+}
+
+// maxDims limits a tensor's dimensions; PyTorch and NumPy have the same limit.
+const maxDims = 64
+
+// measure fills in the tensor's elements and bytes from its shape and encoding.
+func (t *tensorInfo) measure() error {
+	t.Encoding = t.encoding.name
+	var err error
+	if t.Elements, err = t.Shape.Elements(); err != nil {
+		return err
+	}
+	t.Bytes, err = t.encoding.size(t.Elements)
+	return err
+}
+
+// ErrUnknownArchitecture says, by errors.Is, that this package cannot build the model's layers. Its
+// tensors are known all the same.
+var ErrUnknownArchitecture = family.ErrUnknown
+
+// ErrNoArchitecture says that a model's files hold tensors only: no config.json or metadata says
+// how they are connected.
+var ErrNoArchitecture = errors.New("no architecture")
+
+// fileError says what is wrong with a model file, and where in it. It is an fs.ErrInvalid.
+type fileError struct {
+	file   string // its name
+	where  string // place in the file: a tensor, a key, a byte offset; may be empty
+	reason string
+	err    error // the error beneath; may be nil
+}
+
+// Error returns file, place, and reason.
+func (e *fileError) Error() string {
+	text := "open " + e.file + ": "
+	if e.where != "" {
+		text += e.where + ": "
+	}
+	if e.err == nil {
+		return text + e.reason
+	}
+	if e.reason == "" {
+		return text + e.err.Error()
+	}
+	return text + e.reason + ": " + e.err.Error()
+}
+
+// Unwrap returns the error beneath.
+func (e *fileError) Unwrap() error { return e.err }
+
+// Is makes the error an fs.ErrInvalid.
+func (e *fileError) Is(target error) bool { return target == fs.ErrInvalid }
+
+// atTensor is an error at a tensor.
+func atTensor(file, tensor, format string, args ...any) error {
+	return &fileError{file: file, where: fmt.Sprintf("tensor %q", jsontext.Shorten(tensor)), err: fmt.Errorf(format, args...)}
+}
+
+// inFile is an error of the whole file.
+func inFile(file, format string, args ...any) error {
+	return &fileError{file: file, reason: fmt.Sprintf(format, args...)}
 }

@@ -1,13 +1,17 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/families"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
 )
 
@@ -239,4 +243,140 @@ func (g *ggufFile) whole(key string, without int) (int, error) {
 		return 0, &fileError{file: g.file, where: fmt.Sprintf("metadata key %q", key), err: err}
 	}
 	return n, nil
+}
+
+// architecture looks the model up among the families that are known.
+func (g *ggufFile) architecture() (architecture, error) {
+	name := g.text("general.architecture")
+	h := ggufMetadata{g, make(map[string]alloc.Shape, len(g.tensors))}
+	for _, t := range g.tensors {
+		h.shapes[t.Name] = t.Shape
+	}
+	m, err := families.Table().ReadGGUF(name, h)
+	wrong := (*family.Error)(nil)
+	switch {
+	case err == nil:
+		return architecture{Model: m}, nil
+	case errors.As(err, &wrong):
+		return architecture{}, settingsError(g.file, wrong)
+	case !errors.Is(err, family.ErrUnknown):
+		return architecture{}, err
+	}
+	a := architecture{Model: family.Model{Type: name}}
+	if alone, ok := family.GGUFCacheAlone(name, h); ok {
+		a = architecture{Model: alone, cache: true}
+	}
+	return a, &fileError{file: g.file, where: `metadata key "general.architecture"`,
+		reason: fmt.Sprintf("%q is not a known architecture", jsontext.Shorten(name)), err: ErrUnknownArchitecture}
+}
+
+// ggufMetadata gives families access to the metadata of a GGUF file.
+type ggufMetadata struct {
+	*ggufFile
+	shapes map[string]alloc.Shape
+}
+
+// Whole returns a number of the metadata.
+func (h ggufMetadata) Whole(key string, without int) (int, error) { return h.whole(key, without) }
+
+// Numbers returns an array of numbers, or a single number as an array; booleans are 0 and 1.
+func (h ggufMetadata) Numbers(key string) []int {
+	v := h.metadata[key]
+	if v.kind == ggufFloat32 || v.kind == ggufFloat64 {
+		return nil
+	}
+	all := make([]int, len(v.words))
+	for i, word := range v.words {
+		all[i] = int(min(word, math.MaxInt32))
+	}
+	return all
+}
+
+// Flag returns a boolean of the metadata, or without if there is none.
+func (h ggufMetadata) Flag(key string, without bool) bool {
+	if v, ok := h.metadata[key]; ok && v.kind == ggufBool && len(v.words) == 1 {
+		return v.words[0] != 0
+	}
+	return without
+}
+
+// Shape returns the shape of a tensor.
+func (h ggufMetadata) Shape(tensor string) (alloc.Shape, bool) {
+	s, ok := h.shapes[tensor]
+	return s, ok
+}
+
+// Tokens returns the number of tokens that the tokenizer has.
+func (h ggufMetadata) Tokens() int {
+	return int(min(h.metadata["tokenizer.ggml.tokens"].length, math.MaxInt32))
+}
+
+// openGGUF reads a GGUF file. If it is one part of a split model, it reads all parts, which must
+// lie beside it. The metadata come from the first part.
+func openGGUF(path string) (*ggufFile, error) {
+	g, err := readHeader(path, readGGUF)
+	if err != nil {
+		return nil, err
+	}
+	count, err := g.whole("split.count", 1)
+	if err != nil || count <= 1 {
+		return g, err
+	}
+	prefix, err := splitPrefix(g.file, count)
+	if err != nil {
+		return nil, err
+	}
+	var model *ggufFile
+	names := map[string]string{}
+	for i := range count {
+		file := splitName(prefix, i, count)
+		part, err := readHeader(filepath.Join(filepath.Dir(path), file), readGGUF)
+		if err != nil {
+			return nil, fmt.Errorf("open part %d of %d: %w", i+1, count, err)
+		}
+		if n, err := part.whole("split.no", -1); err != nil || n != i {
+			return nil, inFile(file, "its split.no is not %d, as its name says", i)
+		}
+		for _, t := range part.tensors {
+			if other, ok := names[t.Name]; ok {
+				return nil, atTensor(file, t.Name, "%s holds it too", other)
+			}
+			names[t.Name] = file
+		}
+		if model == nil {
+			model = part
+			continue
+		}
+		model.tensors = append(model.tensors, part.tensors...)
+	}
+	if n, err := model.whole("split.tensors.count", len(model.tensors)); err != nil || n != len(model.tensors) {
+		return nil, inFile(model.file, "the parts hold %d tensors, but split.tensors.count is %d", len(model.tensors), n)
+	}
+	return model, nil
+}
+
+// splitName returns the name that llama.cpp's gguf-split gives to part i, counted from 0.
+func splitName(prefix string, i, count int) string {
+	return fmt.Sprintf("%s-%05d-of-%05d.gguf", prefix, i+1, count)
+}
+
+// splitPrefix returns what the names of all parts begin with.
+func splitPrefix(file string, count int) (string, error) {
+	suffix := fmt.Sprintf("-of-%05d.gguf", count)
+	rest, ok := strings.CutSuffix(file, suffix)
+	if cut := len(rest) - len("-00001"); ok && cut >= 0 && rest[cut] == '-' {
+		return rest[:cut], nil
+	}
+	return "", inFile(file, "it is one of %d parts, but its name does not end in %q: the others cannot be found", count, "-NNNNN"+suffix)
+}
+
+// isSplit reports whether the files are the parts of one model and no others.
+func isSplit(files []string) bool {
+	for i, file := range files {
+		prefix, err := splitPrefix(file, len(files))
+		if err != nil || file != splitName(prefix, i, len(files)) {
+			return false
+		}
+	}
+	return true
 }

@@ -1,16 +1,22 @@
 package zoo
 
 import (
+	_ "embed"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
-
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/encoder"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/vision"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/families"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/encoder"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/vision"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -133,4 +139,101 @@ func swinTiny() []tape.Layer {
 		tape.As("flatten", layer.Flatten{}),
 		tape.As("head", layer.Linear{In: channels, Out: 1000}),
 	}
+}
+
+// modelsJSON has the settings of models, as far as they bear on sizes, by the repository at huggingface.co whose config.json
+// has them, with the number of parameters that count.py counted, or diffusers did. testdata/others.json has more, for tests.
+// The program carries them compressed: they would be 90 kB more.
+//
+//go:generate gzip -9 -n -k -f models.json
+//go:embed models.json.gz
+var modelsJSON []byte
+
+// known is a model of models.json.
+type known struct {
+	Params int64
+	Config json.RawMessage
+	DType  string
+	Name   string   // "" means the repository's name, in lower case
+	Also   []string // repositories of models with the same layers
+}
+
+// published are the entries of models.json, in the order of their families' types and of their sizes.
+var published = sync.OnceValue(func() []entry {
+	var file map[string]json.RawMessage
+	if err := jsontext.Unzip(modelsJSON, &file); err != nil {
+		panic("models.json: " + err.Error()) // it is a part of the program
+	}
+	delete(file, "transformers") // its version
+	var all []entry
+	for _, repository := range slices.Sorted(maps.Keys(file)) {
+		var k known
+		if err := json.Unmarshal(file[repository], &k); err != nil {
+			panic("models.json: " + repository + ": " + err.Error())
+		}
+		all = append(all, k.entry(repository))
+	}
+	slices.SortStableFunc(all, func(a, b entry) int {
+		if c := strings.Compare(familyOf(a.name), familyOf(b.name)); c != 0 {
+			return c
+		}
+		return int(max(-1, min(1, a.params-b.params)))
+	})
+	return all
+})
+
+// familyOf returns a name up to its first number, by which the names of a family are sorted
+// together.
+func familyOf(name string) string {
+	if i := strings.IndexAny(name, "0123456789"); i > 0 {
+		return name[:i]
+	}
+	return name
+}
+
+// entry makes the model when it is asked for.
+func (k known) entry(repository string) entry {
+	also := k.Also
+	if !strings.Contains(repository, " ") { // after which is a part of it, such as "unet"
+		also = append(also, repository)
+	}
+	title := repository[strings.LastIndexByte(repository, '/')+1:]
+	d, err := alloc.ParseDType(k.DType)
+	if err != nil {
+		panic("models.json: " + repository + ": " + err.Error())
+	}
+	e := entry{
+		name: strings.ToLower(title), title: title, params: k.Params, dtype: d, also: also,
+		source: "huggingface.co/" + repository + ": its config.json, counted by transformers or diffusers",
+	}
+	if k.Name != "" {
+		e.name = k.Name
+	}
+	e.config = slices.Concat([]byte(`{"torch_dtype": "`+k.DType+`", `), k.Config[1:])
+	e.build = func() ([]tape.Layer, estimate.Option, *family.Transformer) {
+		m := k.model(repository)
+		inputs := family.Given(m.Inputs(1, 0))
+		if m.Images != nil {
+			return m.Layers(), inputs, nil
+		}
+		return m.Layers(), inputs, &m.Transformer
+	}
+	return e
+}
+
+// model returns the model that the settings describe.
+func (k known) model(repository string) family.Model {
+	var of struct {
+		Type  string `json:"model_type"`
+		Class string `json:"_class_name"`
+	}
+	err := json.Unmarshal(k.Config, &of)
+	m := family.Model{}
+	if err == nil {
+		m, err = families.Table().ReadConfig(of.Type+of.Class, k.Config)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("models.json: %s: %v", repository, err))
+	}
+	return m
 }

@@ -26,19 +26,19 @@ var Dots1 = &Family{
 
 func readDeepSeekV3(c *Config, a *Model) {
 	a.Router = layer.SigmoidRouter
-	c.groups(a)
-	c.deepSeek(a, 3)
+	groups(c, a)
+	deepSeek(c, a, 3)
 }
 
 func readDeepSeekV2(c *Config, a *Model) {
 	a.Router, a.UnscaledTopK = layer.WideRouter, true
-	c.deepSeek(a, 0)
+	deepSeek(c, a, 0)
 	a.Latent.Complex = true
 }
 
 // deepSeek reads what the versions have in common; dense is the number of dense layers if the key
 // is missing.
-func (c *Config) deepSeek(a *Model, dense int) {
+func deepSeek(c *Config, a *Model, dense int) {
 	c.decoder(a, 0, false)
 	c.noBias()
 	if every := c.Whole("moe_layer_freq", 1); every != 1 {
@@ -66,7 +66,7 @@ func readDots1(c *Config, a *Model) {
 	c.likeLlama(a)
 	c.noBias()
 	a.QKNorm = layer.NormHeads
-	c.bestOf(a, 0)
+	bestOf(c, a, 0)
 }
 
 // ggufDeepSeek2 reads DeepSeek V2 and V3. In newer files the sizes of heads have keys of their own,
@@ -102,18 +102,18 @@ func ggufDeepSeek2(m *Metadata, a *Model) {
 }
 
 // groups reads the groups of experts.
-func (c *Config) groups(a *Model) {
+func groups(c *Config, a *Model) {
 	c.Number(&a.Groups, "n_group", 1)
 	c.Number(&a.TopGroups, "topk_group", 1)
 }
 
 // bestOf reads a mixture like DeepSeek V3's, without its attention.
-func (c *Config) bestOf(a *Model, dense int) {
+func bestOf(c *Config, a *Model, dense int) {
 	shared := 0
 	c.mixture(a, "n_routed_experts", 128, 8)
 	c.Number(&a.ExpertFFN, "moe_intermediate_size", 1408)
 	c.Number(&shared, "n_shared_experts", 1)
-	c.groups(a)
+	groups(c, a)
 	if shared > MaxBlocks || a.ExpertFFN > LargestNumber/max(1, shared) {
 		c.Unknown("n_shared_experts", "such a number")
 	}

@@ -20,7 +20,7 @@ type FalconParts struct {
 	Alibi    bool // positions are biases of the scores instead of rotation
 }
 
-func (c Transformer) falcon() FalconParts {
+func falcon(c Transformer) FalconParts {
 	if own := Own[FalconParts](c); own != nil {
 		return *own
 	}
@@ -29,15 +29,15 @@ func (c Transformer) falcon() FalconParts {
 
 func falconAttention(c Transformer, a *layer.Attention) {
 	a.Packed, a.Sliced, a.Names, a.Copied, a.Masked = true, true, packedNames, true, true
-	a.Spread = c.falcon().TwoNorms
-	if c.falcon().Alibi {
+	a.Spread = falcon(c).TwoNorms
+	if falcon(c).Alibi {
 		a.Rotary, a.Biased, a.Copied = false, true, false
 	}
 }
 
 func falconBlock(c Transformer, b blockParts) tape.Layer {
 	switch {
-	case c.Parallel && c.falcon().TwoNorms:
+	case c.Parallel && falcon(c).TwoNorms:
 		return sideBySide(b, "", "", "ln_attn", "ln_mlp")
 	case c.Parallel:
 		return sideBySide(b, "", "", "input_layernorm")

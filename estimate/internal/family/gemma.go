@@ -63,20 +63,20 @@ func readGemma(c *Config, a *Model) {
 }
 
 func readGemma2(c *Config, a *Model) {
-	c.gemma2(a)
+	gemma2(c, a)
 	a.CappedScores, a.CappedLogits = true, true // even without the keys
 	c.Windows(a, 4096, each(2))
 }
 
 func readGemma3(c *Config, a *Model) {
-	c.gemma2(a)
+	gemma2(c, a)
 	a.QKNorm = layer.NormHeads
 	a.CappedScores, a.CappedLogits = c.Has("attn_logit_softcapping"), c.Has("final_logit_softcapping")
 	c.Windows(a, 4096, each(max(1, c.Whole("sliding_window_pattern", 6))))
 }
 
 // gemma2 reads what Gemma 2 and 3 have in common.
-func (c *Config) gemma2(a *Model) {
+func gemma2(c *Config, a *Model) {
 	c.decoder(a, 4, true)
 	c.noBias()
 	c.Activation(a, c.Word("hidden_activation"), "gelu_pytorch_tanh")

@@ -250,7 +250,7 @@ func (l factor) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 
 // readGemma3n reads the text model of Gemma 3n.
 func readGemma3n(c *Config, a *Model) {
-	c.gemma2(a)
+	gemma2(c, a)
 	var altUp AltUp
 	c.Number(&a.KVHeads, "num_key_value_heads", 2)
 	c.Number(&altUp.Inputs, "altup_num_inputs", 4)
@@ -262,18 +262,18 @@ func readGemma3n(c *Config, a *Model) {
 	}
 	a.Own, a.CappedLogits = &altUp, true
 	c.Windows(a, 512, each(5))
-	c.thinned(a)
+	thinned(c, a)
 	c.borrowing(a, 15)
 }
 
 // thinned marks the layers whose MLP sets most elements to 0.
-func (c *Config) thinned(a *Model) {
+func thinned(c *Config, a *Model) {
 	const key = "activation_sparsity_pattern"
 	var all float64
 	var pattern []float64
 	switch text := c.Value(key); {
 	case text == nil:
-		a.thin()
+		thin(a)
 	case json.Unmarshal(text, &all) == nil:
 		a.mark(Thinned, func(int) bool { return all > 0 })
 	case json.Unmarshal(text, &pattern) != nil || len(pattern) != len(a.kinds()):
@@ -284,7 +284,7 @@ func (c *Config) thinned(a *Model) {
 }
 
 // thin marks these layers if no setting names them: the first ten, of a model with more.
-func (a *Model) thin() {
+func thin(a *Model) {
 	const usual = 10
 	a.mark(Thinned, func(layer int) bool { return a.Blocks > usual && layer < usual })
 }
@@ -299,7 +299,7 @@ func ggufGemma3n(m *Metadata, a *Model) {
 	m.may(&shared, "attention.shared_kv_layers")
 	altUp.Rank, altUp.Vocab = m.Rows("blk.0.laurel_l.weight"), m.Rows("per_layer_token_embd.weight")
 	a.Own = &altUp
-	a.thin()
+	thin(a)
 	if err := a.borrow(shared); err != nil {
 		m.keep(err)
 	}

@@ -16,7 +16,7 @@ import (
 var Gemma4 = &Family{
 	Name:  "Gemma 4",
 	style: style{embedded: gemma4Embedded, mlp: gemma4MLP, norm: gemma3nNorm, attention: gemma4Attention, rotations: func(Transformer) int { return 2 }, block: gemma4Block},
-	broad: func(c Transformer) int { own := c.global(); return product(own.heads, own.size) },
+	broad: func(c Transformer) int { own := globalOf(c); return product(own.heads, own.size) },
 	Types: []Type{{Name: "gemma4_text", Base: "Gemma4TextModel", Read: readGemma4}},
 	GGUF: []GGUF{
 		{Name: "gemma4", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}, Head: Head{CappedLogits: true}}, Blocks: true, Read: ggufGemma4},
@@ -31,7 +31,7 @@ type global struct {
 	vocab, inner int  // embeddings for each block; an inner of 0 means none
 }
 
-func (c Transformer) global() global {
+func globalOf(c Transformer) global {
 	if own := Own[global](c); own != nil {
 		return *own
 	}
@@ -39,7 +39,7 @@ func (c Transformer) global() global {
 }
 
 func gemma4Embedded(c Transformer) []tape.Layer {
-	own := c.global()
+	own := globalOf(c)
 	layers := []tape.Layer{tape.As("embed_scale", scale{})}
 	if own.inner == 0 {
 		return layers
@@ -53,7 +53,7 @@ func gemma4Embedded(c Transformer) []tape.Layer {
 
 func gemma4Attention(c Transformer, a *layer.Attention) {
 	gemma3nAttention(c, a)
-	own := c.global()
+	own := globalOf(c)
 	if own.size != c.HeadWidth() {
 		a.Rotations = 1 // one table for each width
 	}
@@ -63,14 +63,14 @@ func gemma4Attention(c Transformer, a *layer.Attention) {
 }
 
 func gemma4MLP(c Transformer) tape.Layer {
-	if c.kind&Borrowing != 0 && c.global().doubled {
+	if c.kind&Borrowing != 0 && globalOf(c).doubled {
 		c.FFN = 2 * min(c.FFN, setting.MaxField/2)
 	}
 	return gemmaMLP(c)
 }
 
 func gemma4Block(c Transformer, b blockParts) tape.Layer {
-	own := c.global()
+	own := globalOf(c)
 	parts := tape.Sequential{
 		b.attention, tape.As("mlp", gemma4MLP(c)), tape.As("input_layernorm", b.norm), tape.As("post_attention_layernorm", b.norm),
 		tape.As("pre_feedforward_layernorm", b.norm), tape.As("post_feedforward_layernorm", b.norm), tape.Inline(blockScale{}),
@@ -140,7 +140,7 @@ func (l gemma4Router) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 }
 
 func readGemma4(c *Config, a *Model) {
-	c.gemma2(a)
+	gemma2(c, a)
 	a.QKNorm, a.CappedLogits = layer.NormHeads, c.Has("final_logit_softcapping")
 	c.Windows(a, 512, each(6))
 	last := a.kinds()

@@ -200,7 +200,7 @@ func LearnedPositions(m *Metadata, a *Model) { m.must(&a.Positions, "context_len
 func stillBeyondWindow(_ *Metadata, a *Model) { a.stillBeyondWindow() }
 
 // unrotatedFourth marks every fourth layer as not rotating, and gives all others the window.
-func (a *Model) unrotatedFourth(window int) {
+func unrotatedFourth(a *Model, window int) {
 	a.Window = window
 	fourth := each(4)
 	a.mark(NoRotation, fourth)

@@ -94,5 +94,5 @@ func readGLM4MoE(c *Config, a *Model) {
 		a.QKNorm = layer.NormHeads
 	}
 	c.rotatedInPart(a, 0.5)
-	c.bestOf(a, 1)
+	bestOf(c, a, 1)
 }

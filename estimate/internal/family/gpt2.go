@@ -9,7 +9,7 @@ import (
 // GPT2 has LayerNorm before each part, learned positions, biases, packed projections.
 var GPT2 = &Family{
 	Name:   "GPT-2",
-	Layers: Transformer.gpt2,
+	Layers: gpt2,
 	style:  style{mlp: phiMLP, attention: packedAttention},
 	Types: []Type{
 		{Name: "gpt2", Base: "GPT2Model", Read: readGPT2},
@@ -21,12 +21,12 @@ var GPT2 = &Family{
 	},
 }
 
-func (c Transformer) gpt2() []tape.Layer {
+func gpt2(c Transformer) []tape.Layer {
 	layers := []tape.Layer{tape.As("transformer", tape.Sequential{
 		tape.As("wte", layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}),
 		tape.As("wpe", Positions{Num: c.Positions, Dim: c.Hidden}),
 		tape.As("drop", c.Drop()),
-		tape.As("h", tape.Repeat{N: c.Blocks, Layer: c.gpt2Block()}),
+		tape.As("h", tape.Repeat{N: c.Blocks, Layer: gpt2Block(c)}),
 		tape.As("ln_f", layer.LayerNorm{Size: c.Hidden}),
 	})}
 	if !c.NoHead {
@@ -39,7 +39,7 @@ func (c Transformer) gpt2() []tape.Layer {
 	return layers
 }
 
-func (c Transformer) gpt2Block() tape.Layer {
+func gpt2Block(c Transformer) tape.Layer {
 	return tape.Sequential{
 		tape.Skip(
 			tape.As("ln_1", layer.LayerNorm{Size: c.Hidden}),

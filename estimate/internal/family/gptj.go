@@ -93,7 +93,7 @@ func gptNeoMLP(c Transformer) tape.Layer {
 var gptjKeys = map[string]string{"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_inner": "intermediate_size", "n_positions": "max_position_embeddings"}
 
 func readGPTJ(c *Config, a *Model) {
-	c.wideMLP()
+	wideMLP(c)
 	c.decoder(a, 0, false)
 	c.Number(&a.RotaryDim, "rotary_dim", 64)
 	a.Dropout = max(c.Dropout("resid_pdrop"), c.Dropout("embd_pdrop"), c.Dropout("attn_pdrop"))
@@ -103,19 +103,19 @@ func readGPTJ(c *Config, a *Model) {
 var gptNeoKeys = map[string]string{"num_layers": "num_hidden_layers", "num_heads": "num_attention_heads"}
 
 func readGPTNeo(c *Config, a *Model) {
-	c.wideMLP()
+	wideMLP(c)
 	c.decoder(a, 0, true)
 	c.Number(&a.Positions, "max_position_embeddings", 2048)
 	a.Dropout = max(c.Dropout("resid_dropout"), c.Dropout("embed_dropout"), c.Dropout("attention_dropout"))
 	c.Activation(a, c.Word("activation_function"), "gelu_new")
 	a.Window = c.Whole("window_size", 256)
-	local := c.localLayers(a.Blocks)
+	local := localLayers(c, a.Blocks)
 	a.mark(Windowed, func(block int) bool { return block < len(local) && local[block] })
 }
 
 // localLayers returns which layers have a window. attention_types lists pairs of kinds and
 // repetitions; without it, every other layer has one.
-func (c *Config) localLayers(blocks int) []bool {
+func localLayers(c *Config, blocks int) []bool {
 	local := make([]bool, 0, max(0, min(blocks, MaxBlocks)))
 	var pairs [][2]any
 	if !c.Decode("attention_types", &pairs) {
@@ -137,7 +137,7 @@ func (c *Config) localLayers(blocks int) []bool {
 }
 
 // wideMLP makes the MLP four times as wide as the model if no setting says its width.
-func (c *Config) wideMLP() {
+func wideMLP(c *Config) {
 	c.Usual("intermediate_size", 4*min(c.Whole("hidden_size", 0), LargestNumber/4))
 }
 

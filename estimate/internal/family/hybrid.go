@@ -18,7 +18,7 @@ var GraniteHybrid = &Family{
 	style: style{
 		embedded: multiplied, after: multiplied, block: graniteHybridBlock, mlp: graniteShared, mixture: graniteBoth,
 		recurrent: func(c Transformer) *recurrence {
-			s := c.headSpace()
+			s := headSpace(c)
 			return &recurrence{tape.As("mamba", layer.HeadMixer{Hidden: c.Hidden, HeadSpace: s}), s.States()}
 		},
 	},
@@ -37,7 +37,7 @@ var Jamba = &Family{
 			return normedBeforeAs(b, "input_layernorm", "pre_ff_layernorm", "", "")
 		}, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return routedBy(m, layer.RoundedRouter) },
 		recurrent: func(c Transformer) *recurrence {
-			s := *c.stateSpace()
+			s := *stateSpace(c)
 			return &recurrence{tape.As("mamba", layer.MambaMixer{Hidden: c.Hidden, StateSpace: s}), s.States()}
 		},
 	},

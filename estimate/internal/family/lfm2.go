@@ -64,7 +64,7 @@ func readLFM2(c *Config, a *Model) {
 	conv := ShortConv{}
 	a.Own = &conv
 	c.Number(&conv.Kernel, "conv_L_cache", 3)
-	c.adjustFFN(a)
+	adjustFFN(c, a)
 	types, attending := c.layerTypes(a), c.List("full_attn_idxs")
 	a.mark(Recurrent, func(layer int) bool {
 		if types != nil {
@@ -84,7 +84,7 @@ func ggufLFM2(m *Metadata, a *Model) {
 
 // adjustFFN computes the MLP's width from the setting: two thirds, times a factor, rounded up to a
 // multiple.
-func (c *Config) adjustFFN(a *Model) {
+func adjustFFN(c *Config, a *Model) {
 	if !c.Flag("block_auto_adjust_ff_dim", true) {
 		return
 	}

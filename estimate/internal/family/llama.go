@@ -56,7 +56,7 @@ func readArcee(c *Config, a *Model) {
 	c.Activation(a, c.Word("hidden_act"), "relu2")
 }
 
-func ggufSmolLM3(_ *Metadata, a *Model) { a.unrotatedFourth(0) }
+func ggufSmolLM3(_ *Metadata, a *Model) { unrotatedFourth(a, 0) }
 
 // Mistral is Llama with a window; Mixtral also has a mixture.
 var Mistral = &Family{

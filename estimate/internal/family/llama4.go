@@ -102,7 +102,7 @@ func ggufLlama4(m *Metadata, a *Model) {
 	step := 0
 	m.may(&step, "interleave_moe_layer_step")
 	a.SharedFFN = a.ExpertFFN
-	a.unrotatedFourth(8192) // as in llama.cpp
+	unrotatedFourth(a, 8192) // as in llama.cpp
 	if a.Experts > 0 {
 		a.mark(Sparse, each(max(1, step)))
 	}

@@ -12,9 +12,9 @@ import (
 // Mamba has state-space mixers.
 var Mamba = &Family{
 	Name:   "Mamba",
-	Layers: Transformer.mamba,
+	Layers: mamba,
 	cache: func(c Transformer) int {
-		return int(min(setting.FLOPs(c.Blocks, 1)*min(c.stateSpace().States(), setting.MaxField), setting.MaxField))
+		return int(min(setting.FLOPs(c.Blocks, 1)*min(stateSpace(c).States(), setting.MaxField), setting.MaxField))
 	},
 	Types: []Type{{Name: "mamba", Base: "MambaModel", Read: readMamba}},
 	GGUF:  []GGUF{{Name: "mamba", Mixer: true, Read: ggufMamba}},
@@ -24,22 +24,22 @@ var Mamba = &Family{
 var Mamba2 = &Family{
 	Name: "Mamba 2",
 	Layers: func(c Transformer) []tape.Layer {
-		return c.mixers(layer.HeadMixer{Hidden: c.Hidden, HeadSpace: c.headSpace()})
+		return mixers(c, layer.HeadMixer{Hidden: c.Hidden, HeadSpace: headSpace(c)})
 	},
 	cache: func(c Transformer) int {
-		return int(min(setting.FLOPs(c.Blocks, 1)*min(c.headSpace().States(), setting.MaxField), setting.MaxField))
+		return int(min(setting.FLOPs(c.Blocks, 1)*min(headSpace(c).States(), setting.MaxField), setting.MaxField))
 	},
 	Types: []Type{{Name: "mamba2", Base: "Mamba2Model", Read: readMamba2}},
 	GGUF:  []GGUF{{Name: "mamba2", Mixer: true, Read: ggufMamba2}},
 }
 
 // mamba builds Mamba.
-func (c Transformer) mamba() []tape.Layer {
-	return c.mixers(layer.MambaMixer{Hidden: c.Hidden, StateSpace: *c.stateSpace()})
+func mamba(c Transformer) []tape.Layer {
+	return mixers(c, layer.MambaMixer{Hidden: c.Hidden, StateSpace: *stateSpace(c)})
 }
 
 // mixers returns blocks with a state-space mixer, and a residual stream in float32.
-func (c Transformer) mixers(mixer tape.Layer) []tape.Layer {
+func mixers(c Transformer, mixer tape.Layer) []tape.Layer {
 	block := layer.MambaBlock{Norm: layer.RMSNorm{Size: c.Hidden, Unfused: true}, Mixer: mixer}
 	layers := []tape.Layer{tape.As("backbone", tape.Sequential{
 		tape.As("embeddings", layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}),
@@ -56,7 +56,7 @@ func (c Transformer) mixers(mixer tape.Layer) []tape.Layer {
 	return slices.Concat(layers, []tape.Layer{tape.Inline(layer.Narrowed{})}, layer.Headed(tape.As("lm_head", head), false))
 }
 
-func (c Transformer) stateSpace() *layer.StateSpace {
+func stateSpace(c Transformer) *layer.StateSpace {
 	s := layer.StateSpace{}
 	if own := Own[layer.StateSpace](c); own != nil {
 		s = *own
@@ -88,7 +88,7 @@ func readMamba(c *Config, a *Model) {
 }
 
 // headSpace returns the sizes of Mamba 2's mixer, or zeros for another family.
-func (c Transformer) headSpace() layer.HeadSpace {
+func headSpace(c Transformer) layer.HeadSpace {
 	if own := Own[layer.HeadSpace](c); own != nil {
 		return *own
 	}

@@ -32,26 +32,26 @@ var Qwen = &Family{
 func readQwen2(c *Config, a *Model) {
 	c.decoder(a, 32, false)
 	a.QKVBias = true
-	c.qwenWindows(a)
+	qwenWindows(c, a)
 	c.Activation(a, c.Word("hidden_act"), "silu")
 }
 
 func readQwen3(c *Config, a *Model) {
 	c.decoder(a, 32, false)
-	c.qwen3(a)
+	qwen3(c, a)
 }
 
 // qwen3 reads what Qwen3 and Qwen3 MoE have in common.
-func (c *Config) qwen3(a *Model) {
+func qwen3(c *Config, a *Model) {
 	c.noBias()
 	a.QKNorm = layer.NormHeads
-	c.qwenWindows(a)
+	qwenWindows(c, a)
 	c.Activation(a, c.Word("hidden_act"), "silu")
 }
 
 // qwenWindows reads the sliding window. It is off unless a key says otherwise, and then only the
 // last layers have it.
-func (c *Config) qwenWindows(a *Model) {
+func qwenWindows(c *Config, a *Model) {
 	if !c.Flag("use_sliding_window", false) {
 		return
 	}
@@ -60,7 +60,7 @@ func (c *Config) qwenWindows(a *Model) {
 }
 
 // sparse reads a mixture of Qwen's.
-func (c *Config) sparse(a *Model, experts, top, ffn int) {
+func sparse(c *Config, a *Model, experts, top, ffn int) {
 	if step := c.Whole("decoder_sparse_step", 1); step != 1 {
 		c.Unknown("decoder_sparse_step", fmt.Sprint(step))
 	}
@@ -78,13 +78,13 @@ func (c *Config) sparse(a *Model, experts, top, ffn int) {
 func readQwen2MoE(c *Config, a *Model) {
 	a.QKVBias = c.Flag("qkv_bias", true)
 	c.likeLlama(a)
-	c.qwenWindows(a)
-	c.sharedExpert(a, 5632)
-	c.sparse(a, 60, 4, 1408)
+	qwenWindows(c, a)
+	sharedExpert(c, a, 5632)
+	sparse(c, a, 60, 4, 1408)
 }
 
 // sharedExpert reads the MLP that every token passes besides its experts.
-func (c *Config) sharedExpert(a *Model, ffn int) {
+func sharedExpert(c *Config, a *Model, ffn int) {
 	a.SharedGate = true
 	c.Number(&a.SharedFFN, "shared_expert_intermediate_size", ffn)
 }
@@ -94,8 +94,8 @@ func readQwen3MoE(c *Config, a *Model) {
 	if c.Flag("use_sliding_window", false) {
 		c.Unknown("use_sliding_window", "true")
 	}
-	c.qwen3(a)
-	c.sparse(a, 128, 8, 768)
+	qwen3(c, a)
+	sparse(c, a, 128, 8, 768)
 }
 
 // readQwen3VLMoEText reads Qwen3 MoE, here always with expert weights divided by their sum.
@@ -112,7 +112,7 @@ var Qwen3Next = &Family{
 	style: style{norm: gemmaNorm, attention: qwen3NextAttention, recurrent: deltaNet},
 	Types: []Type{
 		{Name: "qwen3_next", Base: "Qwen3NextModel", Read: readQwen3Next},
-		{Name: "qwen3_5_text", Base: "Qwen3_5TextModel", Read: (*Config).qwen35, Text: true},
+		{Name: "qwen3_5_text", Base: "Qwen3_5TextModel", Read: qwen35, Text: true},
 		{Name: "qwen3_5_moe_text", Base: "Qwen3_5MoeTextModel", Read: readQwen35MoE, Text: true},
 	},
 	GGUF: []GGUF{
@@ -159,31 +159,31 @@ func readQwen3Next(c *Config, a *Model) {
 	c.noBias()
 	a.QKNorm = layer.NormHeads
 	c.rotatedInPart(a, 0.25)
-	c.sharedExpert(a, 512)
-	c.sparse(a, 512, 10, 512)
+	sharedExpert(c, a, 512)
+	sparse(c, a, 512, 10, 512)
 	a.UnscaledTopK = !c.Flag("norm_topk_prob", true)
-	c.linearAttention(a)
+	linearAttention(c, a)
 }
 
 // readQwen35MoE reads Qwen3.5 with a mixture.
 func readQwen35MoE(c *Config, a *Model) {
 	c.Usual("intermediate_size", 1) // no layer has such an MLP
-	c.qwen35(a)
-	c.sharedExpert(a, 512)
-	c.sparse(a, 256, 8, 512)
+	qwen35(c, a)
+	sharedExpert(c, a, 512)
+	sparse(c, a, 256, 8, 512)
 	a.UnscaledTopK = false
 }
 
-func (c *Config) qwen35(a *Model) {
+func qwen35(c *Config, a *Model) {
 	c.noBias()
 	a.QKNorm, a.Batched = layer.NormHeads, true
 	c.rotatedInPart(a, 0.25)
-	c.linearAttention(a)
+	linearAttention(c, a)
 	Own[layer.DeltaNet](a.Transformer).Apart = true
 }
 
 // linearAttention reads which layers have linear attention, and its sizes.
-func (c *Config) linearAttention(a *Model) {
+func linearAttention(c *Config, a *Model) {
 	var delta layer.DeltaNet
 	a.Own = &delta
 	c.Number(&delta.KeyHeads, "linear_num_key_heads", 16)

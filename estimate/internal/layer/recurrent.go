@@ -3,12 +3,10 @@ package layer
 import (
 	"fmt"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
-
-	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 type RNN nn.RNN
@@ -168,4 +166,164 @@ func (l RNN) reordered(t *tape.Tape, in int) alloc.Bytes {
 		return 0 // the declaration has already reported it
 	}
 	return weights
+}
+
+// DeltaNet holds the sizes of Qwen3-Next's linear attention, whose state does not grow with the
+// text (arXiv:2412.06464).
+type DeltaNet struct {
+	KeyHeads, ValueHeads int  // ValueHeads is a multiple of KeyHeads
+	KeySize, ValueSize   int  // elements of a head
+	Kernel               int  // of the convolution; 0 means 4
+	Apart                bool // the gates have their own projections, as in Qwen3.5
+}
+
+// deltaChunk is the number of tokens that are computed at once.
+const deltaChunk = 64
+
+// channels returns the channels of the convolution: those of queries, keys and values.
+func (l DeltaNet) channels() int {
+	return int(min(setting.AddSat(setting.FLOPs(2, l.KeyHeads, l.KeySize), setting.FLOPs(l.ValueHeads, l.ValueSize)), setting.MaxField))
+}
+
+// States returns the number of elements that a block keeps for each sequence.
+func (l DeltaNet) States() int64 {
+	return setting.AddSat(setting.FLOPs(l.channels(), setting.Or(l.Kernel, 4)), setting.FLOPs(l.ValueHeads, l.KeySize, l.ValueSize))
+}
+
+// DeltaAttention is a gated delta net in PyTorch's own operations, as transformers runs it without
+// flash-linear-attention, whose kernels keep less.
+type DeltaAttention struct {
+	Hidden int
+	DeltaNet
+}
+
+func (DeltaAttention) Kind() string { return "GatedDeltaNet" }
+
+// projections returns the projections of the convolution's input, of the output's gates and of the
+// state's gates.
+func (l DeltaAttention) projections() []tape.Named {
+	n, wide, heads := min(l.channels(), setting.MaxField/2), int(min(setting.FLOPs(l.ValueHeads, l.ValueSize), setting.MaxField/2)), min(l.ValueHeads, setting.MaxField/2)
+	linear := func(name string, out int) tape.Named {
+		return tape.As(name, Linear{In: l.Hidden, Out: out, NoBias: true})
+	}
+	if l.Apart {
+		return []tape.Named{linear("in_proj_qkv", n), linear("in_proj_z", wide), linear("in_proj_b", heads), linear("in_proj_a", heads)}
+	}
+	return []tape.Named{linear("in_proj_qkvz", n+wide), linear("in_proj_ba", 2*heads)}
+}
+
+func (l DeltaAttention) parts() (conv, out tape.Layer) {
+	n := l.channels()
+	wide := int(min(setting.FLOPs(l.ValueHeads, l.ValueSize), setting.MaxField/2))
+	return Conv1d{In: n, Out: n, Kernel: setting.Or(l.Kernel, 4), Padding: setting.Or(l.Kernel, 4) - 1, Groups: n, NoBias: true},
+		Linear{In: wide, Out: l.Hidden, NoBias: true}
+}
+
+func (l DeltaAttention) Declare(d *tape.Declaration) {
+	d.Want("KeyHeads", l.KeyHeads, 1)
+	d.Want("ValueHeads", l.ValueHeads, 1)
+	d.Want("KeySize", l.KeySize, 1)
+	d.Want("ValueSize", l.ValueSize, 1)
+	if l.ValueHeads%l.KeyHeads != 0 {
+		d.Failf("%d ValueHeads do not divide among %d KeyHeads", l.ValueHeads, l.KeyHeads)
+	}
+	conv, out := l.parts()
+	d.Param("dt_bias", l.ValueHeads)
+	d.Param("A_log", l.ValueHeads)
+	d.Layer("conv1d", conv)
+	for _, p := range l.projections() {
+		d.Layer(p.Name, p.Layer)
+	}
+	d.Layer("norm", gatedNorm{l.ValueSize})
+	d.Layer("out_proj", out)
+}
+
+func (l DeltaAttention) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, hidden)")
+	Ran.Of(t).Stepwise, Ran.Of(t).Recurrent = true, true
+	conv, out := l.parts()
+	batch, length := x.Shape[0], x.Shape[1]
+	var projected []tape.Tensor
+	for _, p := range l.projections() {
+		y := t.Call(p.Name, p.Layer, x)
+		projected = append(projected, y)
+	}
+	z, gates := projected[0], projected[1:]
+	if l.Apart {
+		z, gates = projected[1], projected[2:]
+	}
+	mixed := alloc.Shape{batch, l.channels(), length}
+	y := t.Op(tape.Op{In: projected[:1], Shape: mixed, View: l.Apart})
+	y = t.Call("conv1d", conv, y)
+	y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: mixed, Keep: []tape.Tensor{y}})
+	y = l.rule(t, y, gates, batch, length)
+	rows := alloc.Shape{batch * length * l.ValueHeads, l.ValueSize}
+	*outputGate.Of(t) = t.Op(tape.Op{In: []tape.Tensor{z}, Shape: rows, View: l.Apart})
+	y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: rows, View: true})
+	y = t.Call("norm", gatedNorm{l.ValueSize}, y)
+	y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: alloc.Shape{batch, length, l.ValueHeads * l.ValueSize}, View: true})
+	return t.Call("out_proj", out, y)
+}
+
+// rule is the gated delta rule by chunks, in float32 (torch_chunk_gated_delta_rule of
+// transformers). Each operation here stands for several of PyTorch's, and lists what all of them
+// keep.
+func (l DeltaAttention) rule(t *tape.Tape, y tape.Tensor, from []tape.Tensor, batch, length int) tape.Tensor {
+	const f = alloc.Float32
+	heads, k, v := l.ValueHeads, l.KeySize, l.ValueSize
+	chunks := (length + deltaChunk - 1) / deltaChunk
+	padded := chunks * deltaChunk
+	place := func(n int, last ...int) tape.Own {
+		return tape.Own{Shape: append(alloc.Shape{batch, heads, n}, last...), DType: f}
+	}
+	square := place(chunks, deltaChunk, deltaChunk)
+	one := tape.Own{Shape: alloc.Shape{heads}, DType: f}
+	// The gates keep the sigmoid, and the softplus with its input.
+	gates := t.Op(tape.Op{
+		In: from, Shape: alloc.Shape{batch, length, heads}, DType: f, Params: true, KeepOutput: true,
+		KeepOwn: []tape.Own{{Shape: alloc.Shape{batch, length, heads}, DType: y.DType}, place(length), one, one},
+	})
+	// For each value head, queries and keys, their lengths, and padded copies.
+	keys := t.Op(tape.Op{
+		In: []tape.Tensor{y}, Shape: alloc.Shape{batch, heads, padded, k}, DType: f, KeepOutput: true,
+		KeepOwn: []tape.Own{place(length, k), place(length), place(length, k), place(length), place(padded, k)},
+	})
+	values := t.Op(tape.Op{
+		In: []tape.Tensor{y, gates}, Shape: alloc.Shape{batch, heads, padded, v}, DType: f, KeepOutput: true,
+		KeepOwn: []tape.Own{place(padded), place(padded, k), {Shape: alloc.Shape{deltaChunk, deltaChunk}, DType: alloc.Bool}},
+	})
+	// The decay, the products of keys with keys, and the solutions of the two linear systems.
+	solved := t.Op(tape.Op{
+		In: []tape.Tensor{keys, values, gates}, Shape: values.Shape, KeepOutput: true,
+		KeepOwn: []tape.Own{square, square, square, square, place(padded), place(padded), place(padded), place(padded, k), place(chunks)},
+		FLOPs:   setting.FLOPs(batch, heads, padded, deltaChunk, 4*k+2*v),
+	})
+	// The scan keeps values, scores and keys of each chunk; from the second chunk on, also states,
+	// queries and decayed keys.
+	scan := tape.Op{
+		In: []tape.Tensor{solved, keys}, Shape: alloc.Shape{batch, length, heads * v}, DType: y.DType,
+		KeepOwn: []tape.Own{place(padded, v), square, place(padded, k), place(chunks*k, v)}, FLOPs: setting.FLOPs(batch, heads, padded, k, v, 6),
+	}
+	if chunks > 1 {
+		later := (chunks - 1) * deltaChunk
+		scan.KeepOwn = append(scan.KeepOwn, place(later, k), place(later, k))
+	}
+	return t.Op(scan)
+}
+
+// gatedNorm is an RMSNorm times the SiLU of a gate, in float32.
+type gatedNorm struct{ size int }
+
+func (gatedNorm) Kind() string { return "RMSNormGated" }
+
+func (l gatedNorm) Declare(d *tape.Declaration) { d.Param("weight", l.size) }
+
+func (l gatedNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	gate := *outputGate.Of(t)
+	d := x.DType
+	y := RMSNorm{Size: l.size, Unfused: true}.Forward(t, x)
+	gate = t.Widen(gate)
+	gate = KeepInput(t, gate, false)
+	y = t.Op(tape.Op{In: []tape.Tensor{y, gate}, Shape: y.Shape, DType: alloc.Float32, Keep: []tape.Tensor{y, gate}})
+	return t.In(d, y)
 }

@@ -140,3 +140,190 @@ func ScaledDotProduct(t *tape.Tape, q, k, v tape.Tensor, heads, size int) tape.T
 	}
 	return Sdpa{Heads: heads, Size: size}.Attend(t, q, k, v)
 }
+
+// eager is attention in elementary operations, as transformers writes it for models that no kernel
+// of PyTorch serves.
+type eager struct {
+	heads, size int
+	masks       int // number of kinds of layers with different masks
+	dropout     float64
+	capped      bool
+	sinks       bool
+}
+
+func (l eager) attend(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
+	seen := Seen(t, k.Dim(1))
+	wide := alloc.Shape{k.Dim(0), seen, q.Dim(2)}
+	alone := k.Dim(2) == q.Dim(2)   // each query head has its own keys and values
+	names := []tape.Tensor{q, k, v} // tensors that variables of the code hold
+	k = t.Op(tape.Op{In: []tape.Tensor{k}, Shape: wide, View: alone})
+	v = t.Op(tape.Op{In: []tape.Tensor{v}, Shape: wide, View: alone})
+	makeMask(t, l.masks, q.Dim(0), q.Dim(1), seen)
+	lowQ := t.Lower(q)
+	k = t.Lower(k)
+	s := l.weights(t, lowQ, k, q.DType)
+	lowS := t.Lower(s)
+	v = t.Lower(v)
+	y := t.Op(tape.Op{In: []tape.Tensor{lowS, v}, Shape: q.Shape, Keep: []tape.Tensor{lowS, v}, FLOPs: setting.Flops(s.Shape, l.size, 2)})
+	y = t.Copy(y) // heads and length are swapped back
+	t.Hold(append(names, k, v, s)...)
+	*EagerWeights.Of(t) = s
+	return y
+}
+
+// weights returns the softmax of the scores, in an element type.
+func (l eager) weights(t *tape.Tape, q, k tape.Tensor, d alloc.DType) tape.Tensor {
+	scores := alloc.Shape{q.Dim(0), l.heads, q.Dim(1), k.Dim(1)}
+	s := t.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: setting.Flops(scores, l.size, 2)})
+	s = t.Scale(s)
+	if l.capped {
+		s = t.Op(tape.Op{In: []tape.Tensor{t.Scale(s)}, Shape: scores, KeepOutput: true})
+		s = t.Scale(s)
+	}
+	s = t.Op(tape.Op{In: []tape.Tensor{s, masks.Of(t).of}, Shape: scores, PassGrad: true})
+	if l.sinks {
+		s = l.sunk(t, s)
+	} else {
+		s = softmax(t, s, d)
+	}
+	if l.dropout > 0 {
+		s = t.Apply(Dropout{P: l.dropout}, s)
+	}
+	return s
+}
+
+// softmax computes a softmax in float32 and rounds it to an element type.
+func softmax(t *tape.Tape, s tape.Tensor, d alloc.DType) tape.Tensor {
+	o := tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOutput: true, DType: alloc.Float32}
+	copied, _ := s.Shape.Bytes(alloc.Float32) // the operation reports an overflow
+	copied = min(copied, setting.MaxTotal)
+	if t.On() == setting.CUDA { // like keepSoftmax
+		o.BackwardWorkspace = copied
+	}
+	if d.Bits() >= 32 {
+		return t.Op(o)
+	}
+	o.Workspace = copied
+	return t.Op(tape.Op{In: []tape.Tensor{t.Op(o)}, Shape: s.Shape, DType: d})
+}
+
+// sunk returns the softmax over scores and sinks together, after the largest was subtracted,
+// without the sinks' part.
+func (l eager) sunk(t *tape.Tape, scores tape.Tensor) tape.Tensor {
+	joined := t.Resized(scores.Shape, scores.Dim(-1)+1)
+	s := t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: joined, Params: true})
+	s = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: joined, KeepOwn: []tape.Own{{Shape: t.Resized(scores.Shape, 1), DType: alloc.Int64}}})
+	s = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: joined, KeepOutput: true})
+	s = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: scores.Shape, View: true})
+	t.Hold(scores)
+	return s
+}
+
+// mask is added to the scores of attention. All layers share it, and it lives as long as the model
+// runs.
+type mask struct{ of tape.Tensor }
+
+// Lasting returns the mask.
+func (m *mask) Lasting() []tape.Tensor { return []tape.Tensor{m.of} }
+
+var masks tape.Slot[mask]
+
+// EagerWeights holds the weights that eager attention returned last, which a block's code may keep
+// in a variable.
+var EagerWeights tape.Slot[tape.Tensor]
+
+// makeMask makes the masks for all kinds of layers, if they are not there yet.
+func makeMask(t *tape.Tape, kinds, batch, length, keys int) {
+	shape := alloc.Shape{kinds, batch, length, keys}
+	if !slices.Equal(masks.Of(t).of.Shape, shape) {
+		masks.Of(t).of = t.Const(t.Activation(), shape...)
+	}
+}
+
+// rotate rotates queries or keys by their positions: x cos + rotate_half(x) sin. Only the tables
+// are kept, and all layers share them.
+func rotate(t *tape.Tape, x tape.Tensor, size, rotated, kinds int, tables alloc.DType) tape.Tensor {
+	cos, sin := rotary(t, x.Shape[1], rotated, kinds, tables)
+	part := t.Resized(x.Shape, x.Shape[2]/size*rotated)
+	product := t.Op(tape.Op{In: []tape.Tensor{x, cos}, Shape: part, DType: tables, Keep: []tape.Tensor{cos}})
+	half := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: part})
+	half = t.Op(tape.Op{In: []tape.Tensor{half, sin}, Shape: part, DType: tables, Keep: []tape.Tensor{sin}})
+	y := t.Op(tape.Op{In: []tape.Tensor{product, half}, Shape: part, PassGrad: true})
+	if tables != 0 && x.DType != tables { // the sum is then rounded from the tables' type
+		y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: part, DType: x.DType})
+	}
+	if rotated == size {
+		return y
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{y, x}, Shape: x.Shape})
+}
+
+// tables holds the cosines and sines of rotary positions, for each width of heads. All layers share
+// them, and they live as long as the model runs.
+type tables []*table
+
+type table struct{ cos, sin tape.Tensor }
+
+// Lasting returns all tables.
+func (r *tables) Lasting() []tape.Tensor {
+	var all []tape.Tensor
+	for _, one := range *r {
+		all = append(all, one.cos, one.sin)
+	}
+	return all
+}
+
+// of returns the table of a shape and type. A new one has no cosines yet.
+func (r *tables) of(shape alloc.Shape, d alloc.DType) *table {
+	for _, one := range *r {
+		if slices.Equal(one.cos.Shape, shape) && one.cos.DType == d {
+			return one
+		}
+	}
+	*r = append(*r, &table{})
+	return (*r)[len(*r)-1]
+}
+
+var rotaryTables tape.Slot[tables]
+
+// rotary returns the tables for heads of one width, which the first such layer makes. Some models
+// have several kinds of layers with different tables; these are all made at once.
+func rotary(t *tape.Tape, length, size, kinds int, d alloc.DType) (cos, sin tape.Tensor) {
+	d = setting.Or(d, t.Activation())
+	shape := alloc.Shape{kinds, 1, length, size}
+	r := rotaryTables.Of(t).of(shape, d)
+	if r.cos.Shape != nil {
+		return r.cos, r.sin
+	}
+	r.cos = t.Const(d, shape...)
+	r.sin = t.Const(d, shape...)
+	return r.cos, r.sin
+}
+
+// rotatePairs rotates the first size elements of each head by their position, in pairs. table is
+// the width of the tables.
+func rotatePairs(t *tape.Tape, x tape.Tensor, heads, size, table int) tape.Tensor {
+	cos, sin := rotary(t, x.Shape[1], table, 1, 0)
+	half := t.Resized(x.Shape, heads*size/2)
+	var halves [2]tape.Tensor
+	for i := range halves {
+		a := t.Op(tape.Op{In: []tape.Tensor{x, cos}, Shape: half, Keep: []tape.Tensor{cos}})
+		b := t.Op(tape.Op{In: []tape.Tensor{x, sin}, Shape: half, Keep: []tape.Tensor{sin}})
+		halves[i] = t.Op(tape.Op{In: []tape.Tensor{a, b}, Shape: half, PassGrad: true})
+	}
+	return t.Op(tape.Op{In: halves[:], Shape: t.Resized(x.Shape, heads*size), PassGrad: true})
+}
+
+// rotateComplex rotates the first size elements of each head as complex numbers in float32, by one
+// table.
+func rotateComplex(t *tape.Tape, x tape.Tensor, heads, size int) tape.Tensor {
+	shape := t.Resized(x.Shape, heads*size)
+	wide := alloc.Shape{1, 1, x.Shape[1], size}
+	r := rotaryTables.Of(t).of(wide, alloc.Float32)
+	if r.cos.Shape == nil {
+		r.cos = t.Const(alloc.Float32, wide...) // half as many numbers, of eight bytes each
+	}
+	y := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape, DType: alloc.Float32})
+	y = t.Op(tape.Op{In: []tape.Tensor{y, r.cos}, Shape: shape, Keep: []tape.Tensor{r.cos}})
+	return t.In(x.DType, y)
+}

@@ -6,8 +6,11 @@ package setting
 
 import (
 	"fmt"
+	"math"
 	"path"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -203,3 +206,212 @@ func (c *Config) Quantize(q Quantized) { c.Quantized, c.Stored = &q, Amount{} }
 // Passing reports whether gradients of parameters leave the device, or are used up, as soon as they
 // are made.
 func (c *Config) Passing() bool { return c.Offload == OffloadParameters || c.Loop.InBackward }
+
+// Machine is estimate.Machine. A setting without a word is unknown.
+type Machine struct {
+	GPU     string
+	Loading string
+}
+
+// The generations of NVIDIA's GPUs.
+const (
+	Pascal    = "pascal"    // GTX 10, P100
+	Volta     = "volta"     // V100
+	Turing    = "turing"    // RTX 20, T4
+	Ampere    = "ampere"    // RTX 30, A100, A10
+	Ada       = "ada"       // RTX 40, L4, L40S
+	Hopper    = "hopper"    // H100, H200
+	Blackwell = "blackwell" // RTX 50, B200
+)
+
+// When a process loads its kernels into the CUDA context.
+const (
+	LazyLoading  = "lazy"  // each kernel when it is first needed: the default since CUDA 11.7
+	EagerLoading = "eager" // all at the start, the default before
+)
+
+// Context is a measured size of a CUDA context with PyTorch's kernels.
+type Context struct {
+	GPU     string // "" if the source does not say
+	Loading string
+	Bytes   alloc.Bytes
+	Card    string // the card, and versions
+	Source  string
+}
+
+// Contexts returns the measured sizes that the figures come from.
+func Contexts() []Context { return slices.Clone(contexts) }
+
+var contexts = []Context{
+	{Pascal, EagerLoading, 721 * alloc.MiB, "GTX 1080, PyTorch 1.8, CUDA 10.1", "github.com/pytorch/pytorch/issues/55277"},
+	{Volta, EagerLoading, 1006 * alloc.MiB, "Titan V, PyTorch 1.3", "github.com/pytorch/pytorch/issues/28394"},
+	{Volta, EagerLoading, 1343 * alloc.MiB, "V100, CUDA 11.2", "huggingface/transformers, docs/source/en/perf_train_gpu_one.mdx at 0016acf7"},
+	{Ampere, EagerLoading, 1687 * alloc.MiB, "RTX 3090, PyTorch 1.8, CUDA 11.1", "github.com/pytorch/pytorch/issues/55277"},
+	{Ampere, LazyLoading, 256 * alloc.MiB, "RTX 3090, PyTorch 2.7, CUDA 12.8", "github.com/invoke-ai/InvokeAI/issues/9413"},
+	{"", LazyLoading, 300 * alloc.MiB, "CUDA 11.7 and later", "github.com/pytorch/pytorch/issues/107667"},
+	{"", LazyLoading, 400 * alloc.MiB, "CUDA 11.7 and later", "github.com/pytorch/pytorch/issues/109888"},
+	{Ada, LazyLoading, 426 * alloc.MiB, "RTX 6000 Ada, PyTorch 2.10, CUDA 13.0", "github.com/unslothai/unsloth-zoo/pull/1053"},
+	{Hopper, LazyLoading, 1833 * alloc.MiB, "H100, vLLM: everything except PyTorch's allocator, NCCL included", "github.com/vllm-project/vllm/pull/10511"},
+}
+
+// Context returns the size of the CUDA context: the median of what was measured on such machines,
+// and the least and most that it may be. If Loading is unknown, the median is that of LazyLoading.
+func (m Machine) Context() (bytes, least, most alloc.Bytes) {
+	fits := func(c Context, l string) bool {
+		return (m.GPU == "" || c.GPU == "" || c.GPU == m.GPU) && (l == "" || c.Loading == l)
+	}
+	usual, any := sizes(func(c Context) bool { return fits(c, Or(m.Loading, LazyLoading)) }), sizes(func(c Context) bool { return fits(c, m.Loading) })
+	if len(any) == 0 {
+		any = sizes(func(Context) bool { return true })
+	}
+	if len(usual) == 0 {
+		usual = any
+	}
+	return usual[len(usual)/2], any[0], any[len(any)-1]
+}
+
+// sizes returns the sizes of the contexts for which want is true, in ascending order.
+func sizes(want func(Context) bool) []alloc.Bytes {
+	var n []alloc.Bytes
+	for _, c := range contexts {
+		if want(c) {
+			n = append(n, c.Bytes)
+		}
+	}
+	slices.Sort(n)
+	return n
+}
+
+// The workspaces that cuBLAS has in PyTorch's cache, one for each thread that runs a forward or a
+// backward pass. PyTorch chooses their size (aten/src/ATen/cuda/CublasHandlePool.cpp,
+// parseChosenWorkspaceSize).
+const (
+	cublasWorkspace       = 8320 * alloc.KiB // :4096:2:16:8
+	cublasWorkspaceHopper = 32 * alloc.MiB
+)
+
+// Backend says where the model runs, as kernels differ in what they keep.
+type Backend uint8
+
+// The backends. PyTorch's dropout keeps a mask: on the CPU in the type of the activations, on CUDA
+// with one byte for each element.
+const (
+	CUDA Backend = iota
+	CPU
+)
+
+// String is the name of the backend.
+func (b Backend) String() string {
+	if b == CPU {
+		return "CPU"
+	}
+	return "CUDA"
+}
+
+// OneDNNThreads is the number of CPU threads with which the peaks were measured. The workspaces of
+// oneDNN grow with it.
+const OneDNNThreads = 2
+
+// How attention computes its scores, by the names that transformers gives it (attn_implementation). Without a word it
+// is SDPA, unless the layers say otherwise. Attention that none of these kernels can compute, such as with capped scores
+// or sinks, ignores the setting.
+const (
+	SDPA           = "sdpa"  // scaled_dot_product_attention, whose kernels hold no scores
+	FlashAttention = "flash" // "flash_attention_2": like SDPA, but needs no masks for its windows
+	EagerAttention = "eager" // elementary operations, which hold the scores
+)
+
+// Or returns v, or otherwise if v is zero.
+func Or[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+// Flops returns the product of a shape's dimensions and further factors: see FLOPs.
+func Flops(shape alloc.Shape, factors ...int) int64 { return Times(FLOPs(factors...), shape) }
+
+// FLOPs multiplies its factors. The largest int64 stands for any larger product; the result is 0 if
+// a factor is not positive.
+func FLOPs(factors ...int) int64 { return Times(1, factors) }
+
+func Times(n int64, factors []int) int64 {
+	for _, f := range factors {
+		if f <= 0 {
+			return 0
+		}
+		if n > math.MaxInt64/int64(f) {
+			return math.MaxInt64
+		}
+		n *= int64(f)
+	}
+	return n
+}
+
+func AddSat(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// MaxTotal bounds the sum of all tensors, so that no later sum can overflow.
+const MaxTotal = 1 << 56
+
+// MaxField bounds every setting of a layer, so that the product of two cannot
+// overflow 64 bits.
+const MaxField = math.MaxInt32
+
+// Part returns one device's share of n bytes, rounded up.
+func Part(n int64, devices int) int64 {
+	return (n + int64(devices) - 1) / int64(devices)
+}
+
+// NumberIn returns the first number in a path.
+func NumberIn(at string) (n int, ok bool) {
+	for part := range strings.SplitSeq(at, ".") {
+		if n, err := strconv.Atoi(part); err == nil && n >= 0 {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+func IsFloat(d alloc.DType) bool {
+	return d == alloc.Float16 || d == alloc.BFloat16 || d == alloc.Float32 || d == alloc.Float64
+}
+
+// elementType returns an error if d is not an element type.
+func elementType(option string, d alloc.DType) error {
+	if d.Bits() == 0 {
+		return fmt.Errorf("%s: %v is not an element type: want one of package alloc's, such as Float32", option, d)
+	}
+	return nil
+}
+
+// word returns an error if w is neither empty nor one of the words of a setting.
+func word[W ~string](name string, w W, words ...W) error {
+	if w == "" || slices.Contains(words, w) {
+		return nil
+	}
+	all := make([]string, len(words))
+	for i, w := range words {
+		all[i] = string(w)
+	}
+	return fmt.Errorf("%s is %q: want one of %s", name, w, strings.Join(all, ", "))
+}
+
+// patterns returns an error for the first pattern that path.Match does not accept.
+func patterns(option string, all []string) error {
+	for _, p := range all {
+		if _, err := path.Match(p, ""); err != nil {
+			return fmt.Errorf("%s: pattern %q: %w", option, p, err)
+		}
+	}
+	return nil
+}
+
+// wrong makes the error of an option that makes no sense. Its text begins with the option's name.
+func wrong(format string, args ...any) error { return fmt.Errorf(format, args...) }

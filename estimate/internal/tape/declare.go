@@ -180,6 +180,18 @@ func (d *Declaration) meet(option string, patterns []string) (ok bool) {
 	return ok
 }
 
+// Quantizes reports whether the current Linear has a quantized weight. If so, the layer is marked
+// as not trained.
+func (d *Declaration) Quantizes() bool {
+	q := d.Cfg.Quantized
+	if !q.Holds(d.path) {
+		return false
+	}
+	d.Modules[d.Current].Frozen = true
+	d.meet("Quantized", q.Layers)
+	return true
+}
+
 // Layer declares a part and everything that the part declares itself.
 func (d *Declaration) Layer(name string, l Layer) {
 	l = Unwrap(l)
@@ -262,6 +274,22 @@ func (d *Declaration) Failf(format string, args ...any) { d.fail(fmt.Sprintf(for
 func (d *Declaration) fail(reason string, err error) {
 	m := d.Modules[d.Current]
 	panic(failure{&LayerError{Path: m.Path, Layer: m.Kind, Reason: reason, Err: err}})
+}
+
+// Want fails unless a setting is between least and setting.MaxField.
+func (d *Declaration) Want(name string, v, least int) {
+	if v < least || v > setting.MaxField {
+		d.Failf("%s is %d: want %d or more, and at most %d", name, v, least, setting.MaxField)
+	}
+}
+
+// WantHeads fails unless tensor parallelism can divide the attention heads among its devices. There
+// may be fewer heads of keys and values than devices: then several devices hold the same head.
+func (d *Declaration) WantHeads(heads, kv int) {
+	n := d.Cfg.Sharding.Tensor
+	if heads%n != 0 || kv%n != 0 && n%kv != 0 {
+		d.Failf("%d heads, and %d of keys and values, do not divide among %d devices: want a Tensor of Sharding that divides both", heads, kv, n)
+	}
 }
 
 func (d *Declaration) checkTies() error {

@@ -1,32 +1,21 @@
-package tape
+package layer
 
 import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Quantizes reports whether the current Linear has a quantized weight. If so, the layer is marked
-// as not trained.
-func (d *Declaration) Quantizes() bool {
-	q := d.Cfg.Quantized
-	if !q.Holds(d.path) {
-		return false
-	}
-	d.Modules[d.Current].Frozen = true
-	d.meet("Quantized", q.Layers)
-	return true
-}
-
-// AddQuantized declares the weight of a Linear, or of experts, in the format of the quantized base
+// addQuantized declares the weight of a Linear, or of experts, in the format of the quantized base
 // model.
-func (d *Declaration) AddQuantized(b string, p Param) {
+func addQuantized(d *tape.Declaration, b string, p tape.Param) {
 	n, in := setting.FLOPs(p.Shape...), p.Shape[len(p.Shape)-1]
 	blocks, out := int(min((n+63)/64, setting.MaxField)), int(min(n/int64(max(1, in)), setting.MaxField))
 	of := strings.TrimSuffix(p.Name, "weight")
 	buffer := func(name string, t alloc.DType, dims ...int) {
-		d.Add(Param{Name: of + name, Shape: dims, DType: t, Buffer: true})
+		d.Add(tape.Param{Name: of + name, Shape: dims, DType: t, Buffer: true})
 	}
 	switch b {
 	case setting.Int8:
@@ -51,35 +40,35 @@ func (d *Declaration) AddQuantized(b string, p Param) {
 	d.Add(p)
 }
 
-// QuantizedReturns returns the output type of a layer with quantized weights that gets x and
+// quantizedReturns returns the output type of a layer with quantized weights that gets x and
 // computes in d. The Linear4bit of bitsandbytes casts its output back to the type of x.
-func (t *Tape) QuantizedReturns(x Tensor, d alloc.DType) alloc.DType {
+func quantizedReturns(t *tape.Tape, x tape.Tensor, d alloc.DType) alloc.DType {
 	if t.Cfg.Quantized.FourBits() {
 		return x.DType
 	}
 	return d
 }
 
-// QuantizedProduct completes the product o with a quantized weight: the type that it computes in,
+// quantizedProduct completes the product o with a quantized weight: the type that it computes in,
 // and the tensors that it makes.
-func (t *Tape) QuantizedProduct(o *Op, weight alloc.Shape) {
+func quantizedProduct(t *tape.Tape, o *tape.Op, weight alloc.Shape) {
 	q := t.Cfg.Quantized
 	o.DType = setting.Or(q.Computes, o.DType)
 	if x := o.In[0]; x.DType != o.DType && setting.IsFloat(x.DType) {
-		o.In[0] = t.Op(Op{In: []Tensor{x}, Shape: x.Shape, DType: o.DType})
+		o.In[0] = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: o.DType})
 	}
 	x, whole := o.In[0], t.Whole(weight, o.DType)
-	if x.grad {
-		t.keepInput(o, x)
+	if x.NeedsGrad() {
+		keepInput(t, o, x)
 	}
 	if q.Base == setting.Int8 { // bitsandbytes/autograd/_functions.py, MatMul8bitLt: two copies of the input in 8 bits, by rows and by columns, and the product in 32 bits
 		o.BackwardWorkspace = whole
 		o.Workspace = min(alloc.Bytes(setting.FLOPs(x.Shape...)), setting.MaxTotal) + min(4*alloc.Bytes(setting.FLOPs(o.Shape...)), setting.MaxTotal)
-		o.KeepOwn = []Own{{Shape: x.Shape, DType: alloc.Int8}}
+		o.KeepOwn = []tape.Own{{Shape: x.Shape, DType: alloc.Int8}}
 		return
 	}
 	if q.Base == setting.AWQ {
-		o.Workspace = t.awqWorkspace(x, o.Shape, o.DType, whole)
+		o.Workspace = awqWorkspace(t, x, o.Shape, o.DType, whole)
 		return
 	}
 	o.Workspace = whole
@@ -91,7 +80,7 @@ func (t *Tape) QuantizedProduct(o *Op, weight alloc.Shape) {
 // awqWorkspace returns the memory that AutoAWQ's product needs besides its result. For many tokens
 // that is the unpacked weight, for few the partial results that it adds up
 // (awq/modules/linear/gemm.py, FP16_MATMUL_HEURISTIC_CONDITION and split_k_iters).
-func (t *Tape) awqWorkspace(x Tensor, result alloc.Shape, d alloc.DType, weight alloc.Bytes) alloc.Bytes {
+func awqWorkspace(t *tape.Tape, x tape.Tensor, result alloc.Shape, d alloc.DType, weight alloc.Bytes) alloc.Bytes {
 	const many, parts = 1024, 8
 	if tokens := setting.FLOPs(x.Shape[:len(x.Shape)-1]...); tokens >= many {
 		return weight
@@ -101,19 +90,16 @@ func (t *Tape) awqWorkspace(x Tensor, result alloc.Shape, d alloc.DType, weight 
 
 // keepInput makes the product o keep its input, or notes that it may, depending on the release of
 // the library.
-func (t *Tape) keepInput(o *Op, x Tensor) {
+func keepInput(t *tape.Tape, o *tape.Op, x tape.Tensor) {
 	q := t.Cfg.Quantized
 	libraries := t.Cfg.Libraries
 	keeps := q.FourBits() && libraries.BeforeBitsandbytes(43, 2)
 	switch known := libraries.Bitsandbytes != [3]int{} || t.Cfg.Release.Major > 0 && !t.Cfg.Release.Before(2, 4); {
 	case keeps || q.Base == setting.Int8:
-		o.Keep = []Tensor{x}
-		s := &t.Storages[t.Home(x.storage)]
-		s.Lingers = s.Lingers || !t.inside
+		o.Keep = []tape.Tensor{x}
+		t.Linger(x)
 	case q.Base == setting.GPTQ || q.Base == setting.AWQ || known:
-	case t.inside:
-		t.lingering.inputsInside = append(t.lingering.inputsInside, t.Home(x.storage))
 	default:
-		t.lingering.inputs = append(t.lingering.inputs, t.Home(x.storage))
+		t.MayKeep(x)
 	}
 }

@@ -1,0 +1,489 @@
+package setting
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
+
+// What checkpointed layers keep besides their input; nothing more without a word.
+const (
+	SaveProducts = "products" // the outputs of matrix products and of attention kernels
+	SaveHalf     = "half"     // the outputs of every second product without a bias, beginning with the first, and of attention kernels
+)
+
+// Loop is estimate.Loop. A setting without a word is unknown.
+type Loop struct {
+	ZeroGrad     string
+	Output       string
+	Form         string
+	Decay        string
+	InBackward   bool
+	MicroBatches int
+}
+
+// Where gradients are cleared; unknown is taken to be before the forward pass. To clear them is to free them, as
+// zero_grad(set_to_none=True) does, PyTorch's default since 2.0.
+const (
+	ZeroGradFirst    = "first"    // before the forward pass, or after the optimizer's step
+	ZeroGradBackward = "backward" // between the forward and the backward pass
+	ZeroGradKept     = "kept"     // nowhere: they are set to zero in place
+)
+
+// How long the model's output lives, and with it what the loss read; unknown is taken to be OutputHeld.
+const (
+	OutputHeld      = "held"       // a variable holds it until the next forward pass returns
+	OutputInPass    = "in-pass"    // held until the backward pass is over
+	OutputDropped   = "dropped"    // it dies when the backward pass has used it
+	OutputWithCache = "with-cache" // OutputHeld, and also the keys and values that decoders of transformers return, unless use_cache is off
+)
+
+// The ways in which torch.optim goes through the parameters; its documentation calls them
+// implementations. Unknown is ForEach on CUDA and OneByOne on the CPU, as in torch.optim. The sizes of their temporary
+// tensors are those of Adam (torch/optim/adam.py).
+const (
+	ForEach  = "foreach"    // all parameters at once, with a temporary tensor for each
+	OneByOne = "one-by-one" // one after another, with two temporary tensors for the current one
+	Fused    = "fused"      // in one kernel, without temporary tensors
+)
+
+// Whether there is a weight decay; unknown is taken to be none. An optimizer with one copies all gradients if its Form is
+// ForEach (torch/optim/sgd.py and adam.py, _multi_tensor_sgd and _multi_tensor_adam).
+const (
+	DecayNone = "none"
+	DecayUsed = "used"
+)
+
+// check returns an error for a word that a setting does not have, and for two settings that exclude each other.
+func (l Loop) check() error {
+	if err := cmp.Or(
+		word("Loop: ZeroGrad", l.ZeroGrad, ZeroGradFirst, ZeroGradBackward, ZeroGradKept),
+		word("Loop: Output", l.Output, OutputHeld, OutputInPass, OutputDropped, OutputWithCache),
+		word("Loop: Form", l.Form, ForEach, OneByOne, Fused),
+		word("Loop: Decay", l.Decay, DecayNone, DecayUsed),
+	); err != nil {
+		return err
+	}
+	switch {
+	case l.MicroBatches < 0 || l.MicroBatches > maxMicroBatches:
+		return wrong("Loop: MicroBatches is %d: want 0 to %d", l.MicroBatches, maxMicroBatches)
+	case l.InBackward && l.MicroBatches > 1:
+		return wrong("Loop: an optimizer that steps in backward cannot add up %d micro-batches: leave one of them out", l.MicroBatches)
+	}
+	return nil
+}
+
+// Release is a version of PyTorch. The zero value means unknown, and counts as new.
+type Release struct{ Major, Minor int }
+
+// Before reports whether the version is known and older than major.minor.
+func (r Release) Before(major, minor int) bool {
+	return r.Major > 0 && (r.Major < major || r.Major == major && r.Minor < minor)
+}
+
+// KeepsMeans reports whether the mean over some dimensions keeps its input for the backward pass.
+// It does from 1.13 until github.com/pytorch/pytorch/pull/109935; the gradients of a recording with
+// 2.1 show it.
+func (r Release) KeepsMeans() bool { return r.Before(2, 2) && !r.Before(1, 13) }
+
+// Libraries holds the versions of the libraries that run the model on PyTorch. A zero value means
+// unknown, and counts as new.
+type Libraries struct {
+	Transformers Release
+	Bitsandbytes [3]int
+}
+
+// installed reads the versions of the packages.
+func (c *Config) installed() error {
+	for _, p := range c.Installed {
+		name, version, _ := strings.Cut(p, "==")
+		var v [3]int
+		parts := strings.SplitN(version, ".", 4)
+		ok := len(parts) > 1
+		for i, part := range parts[:min(len(parts), 3)] {
+			digits := len(part) - len(strings.TrimLeft(part, "0123456789")) // what follows, as in 1+cu121, says nothing
+			n, err := strconv.ParseUint(part[:digits], 10, 16)
+			v[i], ok = int(n), ok && (err == nil || i == 2)
+		}
+		switch release := (Release{v[0], v[1]}); {
+		case !ok || v == [3]int{} || name == "torch" && v[0] == 0:
+			return wrong("Installed: %q: want a package and its version, such as torch==2.4", p)
+		case name == "torch":
+			c.Release = release
+		case name == "transformers":
+			c.Libraries.Transformers = release
+		case name == "bitsandbytes":
+			c.Libraries.Bitsandbytes = v
+		default:
+			return wrong("Installed: %q: want a version of torch, transformers or bitsandbytes", p)
+		}
+	}
+	return nil
+}
+
+// BeforeBitsandbytes reports whether the version of bitsandbytes is known and older than
+// 0.minor.patch.
+func (l Libraries) BeforeBitsandbytes(minor, patch int) bool {
+	v := l.Bitsandbytes
+	return v != [3]int{} && v[0] == 0 && (v[1] < minor || v[1] == minor && v[2] < patch)
+}
+
+// LastLogits reports whether the head reads only the last token. A prompt needs no other logits,
+// and generate of transformers asks for no others since 4.45
+// (github.com/huggingface/transformers/pull/31292).
+func (c *Config) LastLogits() bool {
+	return c.Cache != nil && !c.Training && !c.Libraries.Transformers.Before(4, 45)
+}
+
+// WidensLogits reports whether models convert their logits to float32 themselves, as they did
+// before 4.46 (github.com/huggingface/transformers/pull/34191).
+func (c *Config) WidensLogits() bool { return c.Libraries.Transformers.Before(4, 46) }
+
+// maxMicroBatches bounds Loop.MicroBatches.
+const maxMicroBatches = 1 << 20
+
+// doubt is a setting that is not known, the option that says it, and the loop in which it is at its worst.
+type doubt struct {
+	What, Says string
+	Worst      Loop
+}
+
+// Doubts returns the settings that are not known, the loop with the worst of all of them, and the
+// loop with the best, for the lower bound. The figures of best assume that the output is held.
+func (l Loop) Doubts(o Optimizer) (each []doubt, worst, best Loop) {
+	worst, best = l, l
+	best.Output = Or(l.Output, OutputDropped)
+	if l.ZeroGrad == "" && !l.InBackward {
+		worst.ZeroGrad = ZeroGradKept
+		one := l
+		one.ZeroGrad = ZeroGradKept
+		each = append(each, doubt{"where gradients are cleared", "Loop.ZeroGrad", one})
+	}
+	if l.Form == "" {
+		worst.Form = ForEach
+		one := l
+		one.Form = ForEach
+		each = append(each, doubt{"how the optimizer goes through the parameters", "Loop.Form", one})
+	}
+	if l.Decay == "" && (o == SGD || o == Momentum) { // most loops with these have a decay
+		worst.Decay = DecayUsed
+		one := l
+		one.Decay = DecayUsed
+		each = append(each, doubt{"whether the optimizer has a weight decay", "Loop.Decay", one})
+	}
+	return each, worst, best
+}
+
+// Passes returns the different states of the parameters' gradients at the beginning of the passes
+// of a step. It is nil if gradients leave the device as soon as they are made. The first state is
+// one in which gradients are made anew, if there is one.
+func (l Loop) Passes(all int64, passing bool) []GradientsAt {
+	var first GradientsAt
+	if passing {
+		return []GradientsAt{first}
+	}
+	switch l.ZeroGrad {
+	case ZeroGradBackward:
+		first = GradientsAt{Forward: all}
+	case ZeroGradKept:
+		return []GradientsAt{{all, all}}
+	}
+	if l.MicroBatches > 1 {
+		return []GradientsAt{first, {all, all}}
+	}
+	return []GradientsAt{first}
+}
+
+// GradientsAt says how many bytes of parameters' gradients exist when a forward and when a backward
+// pass begins. If any exist when a backward pass begins, all do, and the pass adds to them.
+type GradientsAt struct{ Forward, Backward int64 }
+
+// Optimizer is an optimizer, as far as its memory goes: the states that it holds for each
+// parameter, which estimate.Train lists. The zero value is NoOptimizer.
+type Optimizer string
+
+// The optimizers, as estimate.Train and the command line name them.
+const (
+	Adam        Optimizer = "adam"
+	AdamW       Optimizer = "adamw"
+	Adam8bit    Optimizer = "adam8bit"
+	Adafactor   Optimizer = "adafactor"
+	Lion        Optimizer = "lion"
+	Muon        Optimizer = "muon"
+	SGD         Optimizer = "sgd"
+	Momentum    Optimizer = "momentum"
+	NoOptimizer Optimizer = "none"
+)
+
+// check returns an error unless o is one of the constants.
+func (o Optimizer) check(name string) error {
+	return word(name, o, Adam, AdamW, Adam8bit, Adafactor, Lion, Muon, SGD, Momentum, NoOptimizer)
+}
+
+// State returns the memory of the states of one parameter. The element type d is the one in which
+// the optimizer computes: that of the weights, or float32 with master weights. A matrix is taken
+// for one of a hidden layer, not for an embedding or the head. A shape that is not valid is
+// alloc.ErrShape; an amount out of range is an error too.
+func (o Optimizer) State(shape alloc.Shape, d alloc.DType) (alloc.Bytes, error) {
+	n, err := shape.Elements()
+	if err != nil {
+		return 0, err
+	}
+	if err := o.check("Optimizer"); err != nil {
+		return 0, fmt.Errorf("estimate the states of an optimizer: %w", err)
+	}
+	if d.Bits() == 0 || n > MaxTotal/16 {
+		return 0, fmt.Errorf("estimate the states of %v: %v elements of %v: want at most %d, of an element type of package alloc", o, n, d, int64(MaxTotal/16))
+	}
+	size := func(n int64) alloc.Bytes { return alloc.Bytes((n*int64(d.Bits()) + 7) / 8) }
+	switch o {
+	case Momentum, Lion:
+		return size(n), nil
+	case Adam, AdamW:
+		return 2 * size(n), nil
+	case Muon:
+		if len(shape) == 2 {
+			return size(n), nil
+		}
+		return 2 * size(n), nil
+	case Adam8bit:
+		if n < 4096 {
+			return alloc.Bytes(2 * 4 * n), nil
+		}
+		return alloc.Bytes(2*n + 2*4*((n+255)/256)), nil
+	case Adafactor:
+		if len(shape) < 2 || n == 0 {
+			return size(n), nil
+		}
+		rows := n / int64(shape[len(shape)-1])
+		columns := n / int64(shape[len(shape)-2])
+		return size(rows) + size(columns), nil
+	default:
+		return 0, nil
+	}
+}
+
+// Work is the memory that a step of an optimizer needs besides its states.
+type Work struct {
+	Alone    int64 // for the current parameter, whatever the Form
+	Single   int64 // for the current parameter, with OneByOne
+	Together int64 // for all parameters at once, with ForEach
+	Decay    int64 // in addition, if a weight decay is added to the gradients
+}
+
+// Work returns what a step needs for one parameter. Adam with ForEach makes a temporary tensor for
+// every parameter at once ("uses ~ sizeof(params) more peak memory", documentation of
+// torch.optim.Adam), with OneByOne two for the current parameter. Lion does the same
+// (lion_pytorch). Muon makes each matrix's copy in bfloat16 orthogonal (torch/optim/_muon.py).
+func (o Optimizer) Work(shape alloc.Shape, n int64, d alloc.DType) Work {
+	size := n * int64(d.Bits()) / 8
+	switch {
+	case o == Adafactor: // the update, and its square
+		return Work{Alone: 2 * size}
+	case o == Muon && len(shape) == 2:
+		small := int64(min(shape[0], shape[1]))
+		return Work{Alone: size + 2*2*n + 2*2*small*small}
+	case o == Adam:
+		return Work{Single: 2 * size, Together: size, Decay: size}
+	case o == SGD || o == Momentum:
+		return Work{Decay: size}
+	case o == AdamW || o == Lion || o == Muon:
+		return Work{Single: 2 * size, Together: size}
+	}
+	return Work{}
+}
+
+func (w *Work) Add(v Work) {
+	w.Alone, w.Single, w.Together = max(w.Alone, v.Alone), max(w.Single, v.Single), w.Together+v.Together
+	w.Decay += v.Decay
+}
+
+// Temporary returns the most memory that the work takes at once.
+func (w Work) Temporary(form, decay string) int64 {
+	switch form {
+	case ForEach:
+		if decay == DecayUsed {
+			return w.Together + w.Decay
+		}
+		return max(w.Alone, w.Together)
+	case OneByOne:
+		return max(w.Alone, w.Single)
+	}
+	return w.Alone
+}
+
+// States returns the number of tensors in which the optimizer holds its state, from the bytes of
+// the state and of the parameter.
+func (o Optimizer) States(state, parameter int64) int64 {
+	switch o {
+	case Momentum, Lion:
+		return 1
+	case Muon:
+		return max(1, min(2, state/max(1, parameter)))
+	case Adam, AdamW, Adam8bit, Adafactor:
+		return 2
+	default:
+		return 0
+	}
+}
+
+// How the weights of linear layers that are not trained are stored; in the type of the model's weights without a word. A
+// matrix product first converts the weight to the type of activations; Int8 does so only in the backward pass.
+const (
+	// NF4 is bitsandbytes' format of 4 bits for each element and a float32 for each block of 64
+	// (functional.py, QuantState). Its FP4 takes as much memory.
+	NF4 = "nf4"
+	// NF4Double quantizes the blocks' constants again: a byte for each block, and a float32 for
+	// every 256 blocks.
+	NF4Double = "nf4-double"
+	// Int8 has a byte for each element and a float32 for each row (arXiv:2208.07339; bitsandbytes).
+	Int8 = "int8"
+	// GPTQ has 4 bits for each element, a float16 and another 4 bits for each 128 inputs of
+	// an output, and the group of each input (arXiv:2210.17323; AutoGPTQ, qlinear_tritonv2.py).
+	GPTQ = "gptq"
+	// AWQ has 4 bits for each element, and a float16 and another 4 bits for each 128 inputs of
+	// an output (arXiv:2306.00978; AutoAWQ, awq/modules/linear/gemm.py). A product of 1,024 or more
+	// tokens unpacks the weight; one of fewer makes eight partial results.
+	AWQ = "awq"
+)
+
+// FourBits reports whether bitsandbytes quantizes the weights to four bits.
+func (q *Quantized) FourBits() bool { return q.Base == NF4 || q.Base == NF4Double }
+
+// GroupOfGPTQ is the number of inputs that share a scale in most published files.
+const GroupOfGPTQ = 128
+
+// Quantized is estimate.Quantized.
+type Quantized struct {
+	Base     string
+	Layers   []string
+	Computes alloc.DType
+}
+
+func (q *Quantized) check() error {
+	if q == nil {
+		return nil
+	}
+	if err := word("Quantized: Base", q.Base, NF4, NF4Double, Int8, GPTQ, AWQ); err != nil {
+		return err
+	}
+	if d := q.Computes; d != 0 && !IsFloat(d) {
+		return wrong("Quantized: %v is not a type that products compute in: want one such as float16", d)
+	}
+	return patterns("Quantized: Layers", q.Layers)
+}
+
+// Holds reports whether the weight of the Linear at this path is quantized.
+func (q *Quantized) Holds(at string) bool {
+	switch {
+	case q == nil || q.Base == "":
+		return false
+	case len(q.Layers) == 0:
+		return !isHead(at)
+	}
+	return Matches(q.Layers, at)
+}
+
+// Matches reports whether one of the patterns names the Linear at this path.
+func Matches(patterns []string, at string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return Names(p, at) })
+}
+
+// Names reports whether p names the Linear at this path: as a pattern, as the layer's own name, or
+// as allLinear.
+func Names(p, at string) bool {
+	match, _ := path.Match(p, at)
+	return match || strings.HasSuffix(at, "."+p) || p == allLinear && !isHead(at)
+}
+
+// isHead reports whether the Linear at this path is the model's output head.
+func isHead(at string) bool { return at == "lm_head" || strings.HasSuffix(at, ".lm_head") }
+
+// LoRA is estimate.LoRA.
+type LoRA struct {
+	Rank    int
+	Targets []string
+	Dropout float64
+	DType   alloc.DType
+}
+
+// allLinear is PEFT's target_modules="all-linear".
+const allLinear = "all-linear"
+
+func (l *LoRA) check() error {
+	if l == nil {
+		return nil
+	}
+	switch {
+	case l.Rank < 1 || l.Rank > MaxField:
+		return wrong("LoRA: Rank is %d: want 1 or more", l.Rank)
+	case len(l.Targets) == 0:
+		return wrong("LoRA: there are no Targets: name linear layers, such as q_proj")
+	case !(l.Dropout >= 0 && l.Dropout < 1):
+		return wrong("LoRA: Dropout is %v: want 0 or more and less than 1", l.Dropout)
+	case l.DType != 0 && l.DType.Bits() == 0:
+		return elementType("LoRA: DType", l.DType)
+	}
+	return patterns("LoRA: Targets", l.Targets)
+}
+
+// Sharding is estimate.Sharding.
+type Sharding struct {
+	Data         int
+	ZeRO         int
+	Tensor       int
+	Pipeline     int
+	MicroBatches int
+}
+
+// maxDevices bounds the number of devices in each kind of sharding.
+const maxDevices = 1 << 20
+
+// check fills in the defaults and returns an error if settings make no sense.
+func (s *Sharding) check() error {
+	if s.ZeRO < 0 || s.ZeRO > 3 {
+		return fmt.Errorf("estimate sharding: ZeRO is %d: want a stage from 0 to 3", s.ZeRO)
+	}
+	s.Data, s.Tensor, s.Pipeline = Or(s.Data, 1), Or(s.Tensor, 1), Or(s.Pipeline, 1)
+	s.MicroBatches = Or(s.MicroBatches, s.Pipeline)
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"Data", s.Data}, {"Tensor", s.Tensor}, {"Pipeline", s.Pipeline}, {"MicroBatches", s.MicroBatches}} {
+		if f.value < 1 || f.value > maxDevices {
+			return fmt.Errorf("estimate sharding: %s is %d: want 1 or more, and at most %d", f.name, f.value, maxDevices)
+		}
+	}
+	return nil
+}
+
+// Devices returns the number of devices that share the weights or the layers.
+func (s Sharding) Devices() int {
+	n := s.Tensor * s.Pipeline
+	if s.ZeRO >= 3 {
+		n *= s.Data
+	}
+	return n
+}
+
+// What is held in the memory of the CPU instead of the device; nothing without a word. The optimizer then runs there.
+// Memory.Host says how much it is.
+const (
+	// OffloadOptimizer holds the optimizer's states and the master weights on the CPU, with a copy
+	// of weights and gradients for the optimizer to work on, as torchao's CPUOffloadOptimizer and
+	// DeepSpeed's ZeRO-Offload (arXiv:2101.06840) do. Gradients stay on the device until the step.
+	OffloadOptimizer = "optimizer"
+	// OffloadParameters also holds the weights on the CPU, as FSDP's CPUOffload, ZeRO-Infinity
+	// (arXiv:2104.07857) and accelerate's cpu_offload do. A layer's weights are on the device while
+	// it runs, together with the next layer's; gradients leave as soon as they are made.
+	OffloadParameters = "parameters"
+	// OffloadPaged keeps the optimizer's states in memory that the driver moves between device and
+	// CPU, as the paged optimizers of bitsandbytes do (functional.py, get_paged). They are not in PyTorch's allocator; the
+	// device holds as much of them as there is room for.
+	OffloadPaged = "paged"
+)
