@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"path"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"unique"
 
@@ -155,18 +156,19 @@ func sizeName(t mem.Tally) string {
 	if t.Count <= 0 || t.Bytes < 0 {
 		return "unknown"
 	}
-	return sizeNames[bits.Len64(uint64(t.Bytes)/uint64(t.Count))]
+	return sizeNames()[bits.Len64(uint64(t.Bytes)/uint64(t.Count))]
 }
 
 // sizeNames are the names of sizes by their number of bits.
-var sizeNames = func() (names [64]string) {
+var sizeNames = sync.OnceValue(func() []string {
+	names := make([]string, 64)
 	names[0] = "0 B"
 	for i := 1; i < len(names)-1; i++ {
 		names[i] = (alloc.Bytes(1) << (i - 1)).String() + " to " + (alloc.Bytes(1) << i).String()
 	}
 	names[63] = (alloc.Bytes(1) << 62).String() + " and more"
 	return names
-}()
+})
 
 // sizeOf is the place of a name among the sizes; -1 is unknown.
-func sizeOf(name string) int { return slices.Index(sizeNames[:], name) }
+func sizeOf(name string) int { return slices.Index(sizeNames(), name) }

@@ -344,16 +344,11 @@ func (h *handler) ended() bool { return h.closed(math.MaxInt) }
 
 // closed reports whether there is no mark after that one, and will be none.
 func (h *handler) closed(after int) bool {
-	_, err := h.source.WaitMark(canceled, after)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // so that WaitMark does not wait
+	_, err := h.source.WaitMark(ctx, after)
 	return errors.Is(err, alloc.ErrClosed)
 }
-
-// canceled is for a look at what there is, without waiting.
-var canceled = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
 
 // lastSeen returns the number of the mark that a browser saw last, when it connects again. The marks of a
 // program before this one do not count.

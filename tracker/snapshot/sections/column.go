@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -28,11 +29,11 @@ const byTree = "tree"
 
 // checkColumn finds what is no column.
 func checkColumn(name string) error {
-	if name == byTree || name == "" || slices.ContainsFunc(columns, func(known column) bool { return known.name == name }) {
+	if name == byTree || name == "" || slices.ContainsFunc(columns(), func(known column) bool { return known.name == name }) {
 		return nil
 	}
 	names := []string{byTree}
-	for _, known := range columns {
+	for _, known := range columns() {
 		names = append(names, known.name)
 	}
 	return fmt.Errorf("parse column %q: want one of %s", name, strings.Join(names, ", "))
@@ -49,26 +50,29 @@ type column struct {
 	left    bool // a text is set left, a number right
 }
 
-var columns = []column{
-	{"path", "Section", byText(func(r *Row) string { return r.Path }), nil, func(r *Row) string { return r.Path }, true},
-	number("calls", "Calls", func(r *Row) int64 { return r.Calls }, plain),
-	number("time", "Time", func(r *Row) time.Duration { return r.Time }, text.Duration),
-	number("gpu-time", "GPU time", func(r *Row) time.Duration { return max(0, r.DeviceTime) }, text.Duration),
-	number("cpu-time", "CPU time", func(r *Row) time.Duration { return max(0, r.CPUTime) }, text.Duration),
-	number("rss", "RSS", func(r *Row) alloc.Bytes { return consumed(r.RSS) }, alloc.Bytes.String),
-	number("heap", "Go heap", func(r *Row) alloc.Bytes { return consumed(r.Heap) }, alloc.Bytes.String),
-	number(byAllocated, "Allocated", func(r *Row) alloc.Bytes { return r.Allocated.Bytes }, alloc.Bytes.String),
-	number(byKept, "Kept/call", (*Row).Kept, alloc.Bytes.String),
-	estimated("estimate", "Estimate", expected, func(r *Row) string { return expected(r).String() + " " + r.Estimate.Of }),
-	estimated("difference", "Difference", (*Row).Difference, func(r *Row) string { return r.Difference().String() }),
-	number(byPeak, "Peak", func(r *Row) alloc.Bytes { return r.Peak }, alloc.Bytes.String),
-	number(byOwnPeak, "Own peak", func(r *Row) alloc.Bytes { return r.OwnPeak }, alloc.Bytes.String),
-	number(byLive, "Live", func(r *Row) alloc.Bytes { return r.Live.Bytes }, alloc.Bytes.String),
-	number("flops", "FLOPs", func(r *Row) int64 { return r.estimate().FLOPs }, scaled),
-	number("params", "Params", func(r *Row) int64 { return r.estimate().Params }, plain),
-	{"inputs", "Inputs", byText(inputs), func(r *Row) bool { return len(r.estimate().Inputs) > 0 }, inputs, true},
-	{"line", "Call site", byText(site), nil, site, true},
-}
+// columns are all columns, in their order.
+var columns = sync.OnceValue(func() []column {
+	return []column{
+		{"path", "Section", byText(func(r *Row) string { return r.Path }), nil, func(r *Row) string { return r.Path }, true},
+		number("calls", "Calls", func(r *Row) int64 { return r.Calls }, plain),
+		number("time", "Time", func(r *Row) time.Duration { return r.Time }, text.Duration),
+		number("gpu-time", "GPU time", func(r *Row) time.Duration { return max(0, r.DeviceTime) }, text.Duration),
+		number("cpu-time", "CPU time", func(r *Row) time.Duration { return max(0, r.CPUTime) }, text.Duration),
+		number("rss", "RSS", func(r *Row) alloc.Bytes { return consumed(r.RSS) }, alloc.Bytes.String),
+		number("heap", "Go heap", func(r *Row) alloc.Bytes { return consumed(r.Heap) }, alloc.Bytes.String),
+		number(byAllocated, "Allocated", func(r *Row) alloc.Bytes { return r.Allocated.Bytes }, alloc.Bytes.String),
+		number(byKept, "Kept/call", (*Row).Kept, alloc.Bytes.String),
+		estimated("estimate", "Estimate", expected, func(r *Row) string { return expected(r).String() + " " + r.Estimate.Of }),
+		estimated("difference", "Difference", (*Row).Difference, func(r *Row) string { return r.Difference().String() }),
+		number(byPeak, "Peak", func(r *Row) alloc.Bytes { return r.Peak }, alloc.Bytes.String),
+		number(byOwnPeak, "Own peak", func(r *Row) alloc.Bytes { return r.OwnPeak }, alloc.Bytes.String),
+		number(byLive, "Live", func(r *Row) alloc.Bytes { return r.Live.Bytes }, alloc.Bytes.String),
+		number("flops", "FLOPs", func(r *Row) int64 { return r.estimate().FLOPs }, scaled),
+		number("params", "Params", func(r *Row) int64 { return r.estimate().Params }, plain),
+		{"inputs", "Inputs", byText(inputs), func(r *Row) bool { return len(r.estimate().Inputs) > 0 }, inputs, true},
+		{"line", "Call site", byText(site), nil, site, true},
+	}
+})
 
 // consumed is an amount; 0 if it is not known.
 func consumed(n *alloc.Bytes) alloc.Bytes {
@@ -170,7 +174,7 @@ func (p Profile) Tree() string {
 // aligned right, texts left.
 func layOut(rows []Row, name func(*Row) string) string {
 	lines := make([]strings.Builder, len(rows)+1)
-	for _, col := range columns {
+	for _, col := range columns() {
 		if col.name == "path" {
 			col.text = name
 		}

@@ -42,6 +42,7 @@ func (p Profile) Sorted(by string) (Profile, error) {
 		return nil, err
 	}
 	rows := slices.Clone(p)
+	columns := columns()
 	if i := slices.IndexFunc(columns, func(c column) bool { return c.name == by }); i >= 0 {
 		slices.SortStableFunc(rows, func(x, y Row) int { return columns[i].compare(&x, &y) })
 	}
