@@ -164,8 +164,8 @@ var processFunctions = []string{
 func mergeProcesses(infos []runningProcess) (map[int]alloc.Bytes, error) {
 	list := make(map[int]alloc.Bytes, len(infos))
 	for _, info := range infos {
-		if info.pid == 0 || info.pid > maxPID {
-			return nil, errGarbledList
+		if info.pid == 0 || info.pid > maxPID { // early R535 drivers added a field to the entries, and kept their version
+			return nil, fmt.Errorf("the driver's process list cannot be read (known of early R535 drivers): %w", errNoFigure)
 		}
 		memory := alloc.Bytes(-1)
 		if info.used <= math.MaxInt64 { // 2^64-1 says "not available"

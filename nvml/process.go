@@ -122,10 +122,6 @@ const (
 	unexplained = 512 * alloc.MiB
 )
 
-// errGarbledList: early R535 drivers added a field to the entries of the list but kept its version,
-// so all entries after the first are shifted.
-var errGarbledList = fmt.Errorf("the driver's process list cannot be read (known of early R535 drivers): %w", errNoFigure)
-
 // memory asks twice before it says that processes are hidden: one that the
 // driver listed may have ended before it was looked for here.
 func (w *watcher) memory(src Source, d Device, r *Reading) (alloc.Bytes, error) {

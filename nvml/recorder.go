@@ -40,6 +40,8 @@ type Config struct {
 	// A longer recording is thinned out, keeping each interval's minimum and
 	// maximum; files get every sample.
 	maxPoints int
+
+	found []Device // by Validate; nil before
 }
 
 const (
@@ -65,6 +67,19 @@ func (c *Config) complete() error {
 		c.maxPoints = defaultPoints
 	}
 	return nil
+}
+
+// Validate reports what NewRecorder would refuse, but for files, which it does not touch: the
+// interval, the Target and, if there is a Source, the Devices. It sets what is zero to its default,
+// and keeps the devices that Source listed: NewRecorder(*c) does not ask for them again, so Source and
+// Devices must stay as they are.
+func (c *Config) Validate() error {
+	if err := c.complete(); err != nil || c.Source == nil {
+		return err
+	}
+	found, err := selectDevices(c.Source, c.Devices)
+	c.found = found
+	return err
 }
 
 // Recorder samples devices in a goroutine. Its methods may be called from any goroutine.
@@ -107,9 +122,12 @@ func NewRecorder(cfg Config) (*Recorder, error) {
 }
 
 func (r *Recorder) prepare() error {
-	devices, err := selectDevices(r.src, r.cfg.Devices)
-	if err != nil {
-		return err
+	devices := r.cfg.found
+	if devices == nil {
+		var err error
+		if devices, err = selectDevices(r.src, r.cfg.Devices); err != nil {
+			return err
+		}
 	}
 	r.sampler = newSampler(r.src, devices, r.cfg)
 	h := header{

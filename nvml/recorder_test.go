@@ -278,6 +278,11 @@ func TestRecorderRefuses(t *testing.T) {
 			test.cfg.Source = newFake(2)
 			_, err := NewRecorder(test.cfg)
 			assert.ErrorContains(t, err, test.says)
+			if valid := test.cfg.Validate(); test.cfg.Files == nil {
+				assert.EqualError(t, valid, err.Error())
+			} else {
+				assert.NoError(t, valid, "files are not looked at")
+			}
 		})
 	}
 	kept, err := os.ReadFile(there)
@@ -286,6 +291,20 @@ func TestRecorderRefuses(t *testing.T) {
 	r, err := NewRecorder(Config{Source: newFake(1), Files: []string{there}, Overwrite: true})
 	require.NoError(t, err)
 	require.NoError(t, r.Stop())
+}
+
+// A recorder of a validated Config does not ask for the devices again.
+func TestValidateKeepsTheDevices(t *testing.T) {
+	source := newFake(2)
+	cfg := Config{Source: source, Devices: []string{"1"}}
+	require.NoError(t, cfg.Validate())
+	source.devices = nil
+	r, err := NewRecorder(cfg)
+	require.NoError(t, err)
+	require.NoError(t, r.Stop())
+	assert.Equal(t, []Device{newFake(2).devices[1]}, r.Recording().Devices)
+	cfg.Source = nil
+	require.NoError(t, cfg.Validate(), "without a source there is nothing to ask")
 }
 
 func TestNoVisibleDevice(t *testing.T) {
