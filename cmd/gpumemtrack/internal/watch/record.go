@@ -2,17 +2,24 @@ package watch
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
+	"github.com/gpumemtrack/gpumemtrack/nvml/chart"
 )
 
 type recordOptions struct {
@@ -180,4 +187,213 @@ func (o recordOptions) config() (charts []string, cfg nvml.Config, err error) {
 		cfg.Files = []string{folder + "/"}
 	}
 	return charts, cfg, nil
+}
+
+// Rehearse finds out what would make a recording fail, before the command starts, which may run for
+// days. Afterwards cfg names the devices, so that the driver need not list them again.
+func Rehearse(cfg *nvml.Config, charts []string) error {
+	for _, path := range slices.Concat(charts, cfg.Files) {
+		if strings.HasSuffix(path, "/") { // a folder
+			path = filepath.Join(path, fmt.Sprintf(".gpumemtrack-%d", os.Getpid()))
+		}
+		if err := cli.CanCreate(path, cfg.Overwrite); err != nil {
+			return err
+		}
+	}
+	try := *cfg
+	try.Files = nil
+	r, err := nvml.NewRecorder(try)
+	if err != nil {
+		return err
+	}
+	known := knownDevices{cfg.Source, r.Recording().Devices}
+	cfg.Source, cfg.Devices = known, nil
+	for _, d := range known.devices {
+		cfg.Devices = append(cfg.Devices, d.UUID)
+	}
+	return r.Stop()
+}
+
+// knownDevices is a source whose devices are already known.
+type knownDevices struct {
+	nvml.Source
+	devices []nvml.Device
+}
+
+func (k knownDevices) Devices() ([]nvml.Device, error) { return k.devices, nil }
+
+// recordUntil records until ctx is done, time is over, or the process is gone.
+func recordUntil(a *cli.App, ctx context.Context, cfg nvml.Config, charts []string, o recordOptions) error {
+	rec, err := nvml.NewRecorder(cfg)
+	if err != nil {
+		return err
+	}
+	if o.duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.duration)
+		defer cancel()
+	}
+	if o.pid != 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		go func() {
+			waitGone(ctx, o.pid)
+			cancel()
+		}()
+	}
+	err = rec.Record(ctx, func(ctx context.Context) error {
+		showLive(a, ctx, rec, false, o)
+		return nil
+	})
+	return errors.Join(err, finish(a, a.Stdout, rec, charts, o))
+}
+
+// recordCommand runs the command and records it. Standard output belongs to the command; ours goes
+// to stderr.
+func recordCommand(a *cli.App, cfg nvml.Config, charts []string, o recordOptions, path string) error {
+	child, err := startChild(a, path, o.command, (*exec.Cmd).Start)
+	if err != nil {
+		return err
+	}
+	cfg.Target, cfg.Fresh = nvml.Target{PID: child.pid(), Children: true}, true
+	rec, err := nvml.NewRecorder(cfg)
+	if err != nil {
+		child.kill()
+		return err
+	}
+	child.watch()
+	err = rec.Record(child.ended, func(ctx context.Context) error {
+		if o.duration > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, o.duration)
+			defer cancel()
+		}
+		showLive(a, ctx, rec, true, o)
+		return nil
+	})
+	err = errors.Join(err, finish(a, a.Stderr, rec, charts, o))
+	if child.ended.Err() == nil {
+		fmt.Fprintf(a.Stderr, "recorded for %v; %s goes on\n", o.duration, o.command[0])
+	}
+	return cli.Exit(child.wait(), err) // the command's code, even if its recording or a chart failed
+}
+
+// finish draws the charts, prints the table, and says where the samples are.
+func finish(a *cli.App, w io.Writer, rec *nvml.Recorder, charts []string, o recordOptions) error {
+	recording := rec.Recording()
+	if o.json != "" {
+		err := a.SaveCharts(recording, chart.Config{Title: strings.Join(o.command, " ")}, charts, o.force)
+		write := func(w io.Writer) error { return cli.WriteJSON(w, recordedJSON(recording, rec.Files(), charts)) }
+		if o.json == "-" {
+			return errors.Join(err, write(w))
+		}
+		return errors.Join(err, cli.WriteNew(o.json, o.force, write))
+	}
+	WriteRecording(w, recording)
+	for _, file := range rec.Files() {
+		fmt.Fprintf(a.Stderr, "samples: %s\n", file)
+	}
+	return a.SaveCharts(recording, chart.Config{Title: strings.Join(o.command, " ")}, charts, o.force)
+}
+
+const recordSchema = "gpumemtrack.record/1"
+
+// recordOutput is what record --json prints.
+type recordOutput struct {
+	Schema   string         `json:"schema"`
+	Source   string         `json:"source"`
+	Start    time.Time      `json:"start"`
+	Interval float64        `json:"interval_seconds"`
+	Duration float64        `json:"duration_seconds"`
+	Failures int            `json:"failures"`
+	Samples  []string       `json:"samples"`
+	Charts   []string       `json:"charts"`
+	Series   []recordSeries `json:"series"`
+}
+
+type recordSeries struct {
+	Device   nvml.Device   `json:"device"`
+	Quantity nvml.Quantity `json:"quantity"`
+	PID      int           `json:"pid,omitempty"`
+	Scope    nvml.Scope    `json:"scope"`
+	Minimum  *float64      `json:"minimum"`
+	Maximum  *float64      `json:"maximum"`
+	Mean     *float64      `json:"mean"`
+	Duration float64       `json:"duration_seconds"`
+	Samples  int           `json:"samples"`
+	Gaps     int           `json:"gaps"`
+	Note     string        `json:"note,omitempty"`
+	Ended    bool          `json:"ended,omitempty"`
+}
+
+func recordedJSON(rec nvml.Recording, samples, charts []string) recordOutput {
+	out := recordOutput{
+		Schema: recordSchema, Source: rec.Source, Start: rec.Start,
+		Interval: rec.Interval.Seconds(), Duration: rec.Duration().Seconds(), Failures: rec.Failures,
+		Samples: append([]string{}, samples...), Charts: append([]string{}, charts...), Series: []recordSeries{},
+	}
+	for _, s := range rec.Series {
+		one := recordSeries{
+			Device: s.Device, Quantity: s.Quantity, PID: s.Target.PID, Scope: s.Scope,
+			Duration: s.Duration().Seconds(), Samples: s.Len(), Gaps: s.Gaps(), Note: s.Note, Ended: s.Ended,
+		}
+		if s.Known() {
+			one.Minimum, one.Maximum, one.Mean = finite(s.Min()), finite(s.Max()), finite(s.Mean())
+		}
+		out.Series = append(out.Series, one)
+	}
+	return out
+}
+
+// finite returns a number, or nil, which JSON prints as null, if JSON has no such number.
+func finite(v float64) *float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	return &v
+}
+
+// WriteRecording prints the table of a recording, and below it the notes on its gaps.
+func WriteRecording(w io.Writer, rec nvml.Recording) {
+	t := cli.NewGrid(2, []string{"Name", "Gaps", "Rate", "Duration", "Mean", "Minimum"},
+		"Series", "Name", "Minimum", "Maximum", "Mean", "Duration", "Rate", "Gaps")
+	var notes cli.Remarks
+	for _, s := range rec.Series {
+		if s.Note != "" {
+			notes.Add(s.Device, noteOf(s))
+		}
+		if !s.Known() {
+			if s.Note != "" {
+				t.AppendRow(table.Row{s.Label(), s.Device.Name, "unknown", "unknown", "unknown", "-", "-", s.Gaps()})
+			}
+			continue // a sensor that the device does not have
+		}
+		t.AppendRow(table.Row{
+			s.Label(), s.Device.Name, s.Quantity.Format(s.Min()), s.Quantity.Format(s.Max()), s.Quantity.Format(s.Mean()),
+			fmt.Sprintf("%.1f s", s.Duration().Seconds()), rateCell(s), s.Gaps(),
+		})
+	}
+	io.WriteString(w, t.Fitted(cli.WidthOf(w)))
+	for _, note := range notes.Lines() {
+		fmt.Fprintln(w, note)
+	}
+	if rec.Failures > 0 {
+		fmt.Fprintf(w, "Queries without an answer, each a gap: %d\n", rec.Failures)
+	}
+}
+
+// noteOf is a note as it follows the name of the device: with the name of its series, unless it names the process itself.
+func noteOf(s nvml.Series) string {
+	if s.Quantity == nvml.ProcessMemory && strings.HasPrefix(s.Note, s.Target.String()) {
+		return " " + s.Note
+	}
+	return strings.TrimPrefix(s.Label(), s.Device.Label()) + ": " + s.Note
+}
+
+func rateCell(s nvml.Series) string {
+	if s.Len() < 3 || s.Duration() < 100*time.Millisecond { // too short for a rate
+		return "-"
+	}
+	return fmt.Sprintf("%.1f Hz", float64(s.Len()-1)/s.Duration().Seconds())
 }
