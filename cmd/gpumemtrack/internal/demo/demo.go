@@ -61,7 +61,7 @@ func runDemo(a *cli.App, o demoOptions) (err error) {
 		Source: nvml.FromDevices(gpu), Interval: cli.MinInterval,
 		Files: []string{filepath.Join(o.dir, "memory.jsonl")}, Overwrite: o.force,
 	}
-	if err := watch.Rehearse(&cfg, charts); err != nil {
+	if err := watch.CheckRecording(&cfg, charts); err != nil {
 		return err
 	}
 	rec, err := nvml.NewRecorder(cfg)

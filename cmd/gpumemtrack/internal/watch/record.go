@@ -113,7 +113,7 @@ func runRecord(a *cli.App, o recordOptions) error {
 	}
 	defer cli.CloseSoon(src)
 	cfg.Source = src
-	if err := Rehearse(&cfg, charts); err != nil {
+	if err := CheckRecording(&cfg, charts); err != nil {
 		return err
 	}
 	if len(o.command) > 0 {
@@ -189,9 +189,10 @@ func (o recordOptions) config() (charts []string, cfg nvml.Config, err error) {
 	return charts, cfg, nil
 }
 
-// Rehearse finds out what would make a recording fail, before the command starts, which may run for
-// days. Afterwards cfg names the devices, so that the driver need not list them again.
-func Rehearse(cfg *nvml.Config, charts []string) error {
+// CheckRecording reports what would make a recording fail, before the command starts, which may run for
+// days: settings, devices, and files that cannot be written. It asks the driver for the devices; the
+// recorder then does not.
+func CheckRecording(cfg *nvml.Config, charts []string) error {
 	for _, path := range slices.Concat(charts, cfg.Files) {
 		if strings.HasSuffix(path, "/") { // a folder
 			path = filepath.Join(path, fmt.Sprintf(".gpumemtrack-%d", os.Getpid()))
@@ -200,27 +201,8 @@ func Rehearse(cfg *nvml.Config, charts []string) error {
 			return err
 		}
 	}
-	try := *cfg
-	try.Files = nil
-	r, err := nvml.NewRecorder(try)
-	if err != nil {
-		return err
-	}
-	known := knownDevices{cfg.Source, r.Recording().Devices}
-	cfg.Source, cfg.Devices = known, nil
-	for _, d := range known.devices {
-		cfg.Devices = append(cfg.Devices, d.UUID)
-	}
-	return r.Stop()
+	return cfg.Validate()
 }
-
-// knownDevices is a source whose devices are already known.
-type knownDevices struct {
-	nvml.Source
-	devices []nvml.Device
-}
-
-func (k knownDevices) Devices() ([]nvml.Device, error) { return k.devices, nil }
 
 // recordUntil records until ctx is done, time is over, or the process is gone.
 func recordUntil(a *cli.App, ctx context.Context, cfg nvml.Config, charts []string, o recordOptions) error {
