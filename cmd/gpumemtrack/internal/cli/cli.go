@@ -15,6 +15,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Command is one of the program's commands. New builds it, with its flags and its help. Only the
@@ -248,4 +249,20 @@ func WriteObject(out io.Writer, schema string, v any) error {
 		_, err = fmt.Fprintf(out, "{\"schema\":%q,%s\n", schema, escaped(text[1:]))
 	}
 	return err
+}
+
+// flagError says in plain words what is wrong with a flag.
+func flagError(err error) error {
+	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	want := map[string]string{
+		"int": "want a whole number", "duration": "want a time such as 500ms, 10s or 5m", "bool": "want true or false",
+		"float64": "want a number", "float64Slice": "want numbers such as 3,1",
+	}[wrong.GetFlag().Value.Type()]
+	if want == "" {
+		return fmt.Errorf("--%s %s: %w", wrong.GetFlag().Name, wrong.GetValue(), errors.Unwrap(wrong))
+	}
+	return fmt.Errorf("--%s %s: %s", wrong.GetFlag().Name, wrong.GetValue(), want)
 }

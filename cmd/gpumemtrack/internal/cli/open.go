@@ -38,6 +38,10 @@ func Open(a *App, word string, limit alloc.Bytes) (*files.File, error) {
 	return f, err
 }
 
+func IsURL(word string) bool {
+	return strings.HasPrefix(word, "http://") || strings.HasPrefix(word, "https://")
+}
+
 var ErrNoRecord = errors.New("want a dump, or a memory snapshot of PyTorch")
 
 // OpenDump reads the dump of a device; -1 means the leading device.
@@ -124,6 +128,7 @@ var fileKinds = []struct {
 	what, command string
 	is            func(head []byte) bool
 }{
+
 	{"a recording of GPU memory", "chart", func(head []byte) bool {
 		return bytes.Contains(head, []byte(`"gpumemtrack.recording/`)) || bytes.HasPrefix(head, []byte("time_seconds,gpu,"))
 	}},
@@ -183,6 +188,7 @@ type misplaced struct {
 }
 
 func (m *misplaced) Error() string { return m.instead }
+
 func (m *misplaced) Unwrap() error { return m.error }
 
 // headOf returns the beginning of a file, unpacked; nil if it cannot be read.

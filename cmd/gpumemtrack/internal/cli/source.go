@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -67,8 +66,4 @@ func AtMost(longest time.Duration, do func()) {
 	case <-done:
 	case <-time.After(longest):
 	}
-}
-
-func IsURL(word string) bool {
-	return strings.HasPrefix(word, "http://") || strings.HasPrefix(word, "https://")
 }

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -127,6 +128,78 @@ func runDiff(a *cli.App, before, after string, o diffOptions, gate bool) error {
 	}
 	return nil
 }
+
+// pair pairs the processes of two runs, for export.Compare. Processes are paired by rank, if all
+// have one, and by device if a rank has several. If ranks do not tell the processes of a run apart,
+// they are paired by their order. A process without a partner is paired with nil.
+func pair(before, after []*export.Usage) (pairedBefore, pairedAfter []*export.Usage, byPlace bool) {
+	for _, withDevice := range []bool{false, true} {
+		old, now := byRank(before, withDevice), byRank(after, withDevice)
+		if old == nil || now == nil {
+			continue
+		}
+		for _, u := range before {
+			pairedBefore = append(pairedBefore, u)
+			pairedAfter = append(pairedAfter, now[placeOf(u, withDevice)])
+		}
+		for _, u := range after {
+			if old[placeOf(u, withDevice)] == nil {
+				pairedBefore = append(pairedBefore, nil)
+				pairedAfter = append(pairedAfter, u)
+			}
+		}
+		return pairedBefore, pairedAfter, false
+	}
+	n := max(len(before), len(after))
+	return padded(before, n), padded(after, n), true
+}
+
+// place identifies a process in its run.
+type place struct {
+	rank   int
+	device string
+}
+
+func placeOf(u *export.Usage, withDevice bool) place {
+	p := place{rank: *u.Origin.Rank}
+	if withDevice {
+		p.device = deviceOf(u)
+	}
+	return p
+}
+
+// byRank returns the processes by place, or nil if two have the same place.
+func byRank(run []*export.Usage, withDevice bool) map[place]*export.Usage {
+	of := make(map[place]*export.Usage, len(run))
+	for _, u := range run {
+		if u.Origin.Rank == nil || of[placeOf(u, withDevice)] != nil {
+			return nil
+		}
+		of[placeOf(u, withDevice)] = u
+	}
+	return of
+}
+
+func padded(run []*export.Usage, n int) []*export.Usage {
+	return append(append(make([]*export.Usage, 0, n), run...), make([]*export.Usage, n-len(run))...)
+}
+
+// onOneSide separates the pairs from the processes that only one side has.
+func onOneSide(before, after []*export.Usage) (pairedBefore, pairedAfter, gone, came []*export.Usage) {
+	for i := range before {
+		switch {
+		case after[i] == nil:
+			gone = append(gone, before[i])
+		case before[i] == nil:
+			came = append(came, after[i])
+		default:
+			pairedBefore, pairedAfter = append(pairedBefore, before[i]), append(pairedAfter, after[i])
+		}
+	}
+	return pairedBefore, pairedAfter, gone, came
+}
+
+var errNoPair = errors.New("no process is on both sides, so there is nothing to compare: name two files, or take --missing-as-zero")
 
 // missing prints the processes that only one side has.
 func missing(a *cli.App, side string, processes []*export.Usage, o diffOptions) {

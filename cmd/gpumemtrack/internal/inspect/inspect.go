@@ -13,6 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -134,6 +135,44 @@ func ofRanks(l export.Line, names []string) []any {
 	return []any{most.Bytes, names[rank], spread(l)}
 }
 
+// worst returns the process that grew most and by how much; -1 if there is none.
+func worst(l export.Line) (rank int, change mem.Tally) {
+	rank = -1
+	for i, t := range l.Ranks {
+		if rank < 0 || t.Bytes > change.Bytes {
+			rank, change = i, t
+		}
+	}
+	return rank, change
+}
+
+// spread returns by how much the process that grew most grew more than the one that grew least.
+func spread(l export.Line) alloc.Bytes {
+	if len(l.Ranks) == 0 {
+		return 0
+	}
+	least, most := l.Ranks[0].Bytes, l.Ranks[0].Bytes
+	for _, t := range l.Ranks[1:] {
+		least, most = min(least, t.Bytes), max(most, t.Bytes)
+	}
+	return most - least
+}
+
+// spreadJSON compares processes: which has most, or grew most.
+type spreadJSON struct {
+	Most   alloc.Bytes `json:"most_bytes"`
+	In     string      `json:"most_in"`
+	Spread alloc.Bytes `json:"bytes"`
+}
+
+func spreadOf(l export.Line, names []string) *spreadJSON {
+	rank, most := worst(l)
+	if len(names) < 2 || rank < 0 {
+		return nil
+	}
+	return &spreadJSON{Most: most.Bytes, In: names[rank], Spread: spread(l)}
+}
+
 // processNames names each process by its rank, or by its file if it has no rank or shares it with another.
 func processNames(read []*export.Usage) []string {
 	names := make([]string, len(read))
@@ -165,21 +204,6 @@ const (
 	showSchema = "gpumemtrack.show/1"
 	diffSchema = "gpumemtrack.diff/1"
 )
-
-// spreadJSON compares processes: which has most, or grew most.
-type spreadJSON struct {
-	Most   alloc.Bytes `json:"most_bytes"`
-	In     string      `json:"most_in"`
-	Spread alloc.Bytes `json:"bytes"`
-}
-
-func spreadOf(l export.Line, names []string) *spreadJSON {
-	rank, most := worst(l)
-	if len(names) < 2 || rank < 0 {
-		return nil
-	}
-	return &spreadJSON{Most: most.Bytes, In: names[rank], Spread: spread(l)}
-}
 
 // openDevices reads the dumps of all devices in a file.
 func openDevices(a *cli.App, word string) (*files.File, []*snapshot.Dump, error) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
@@ -74,6 +75,27 @@ func atLeastOne(cmd *cobra.Command, args []string) error {
 		return cli.UsageError("%s: name a file: see %s --help", cmd.Name(), cmd.CommandPath())
 	}
 	return nil
+}
+
+// addWebFlag adds the flag that shows the page.
+func addWebFlag(cmd *cobra.Command, address *string) {
+	cmd.Flags().StringVar(address, "web", "", "serve the page of convert -o page.html and open it in a browser, until Ctrl-C (at a free port unless `ADDRESS` names one: --web=localhost:8080)")
+	cmd.Flags().Lookup("web").NoOptDefVal = "-"
+	cli.Complete(cmd, "web")
+}
+
+// checkWeb refuses flags that the page cannot follow: it shows the whole file, at any moment.
+func checkWeb(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return cli.UsageError("show --web: name one file")
+	}
+	var err error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name != "web" && f.Name != "max-memory" {
+			err = cli.UsageError("show --web: --%s is for the table: the page shows the whole file, at every moment", f.Name)
+		}
+	})
+	return err
 }
 
 func runShow(a *cli.App, words []string, o tableOptions) error {

@@ -16,33 +16,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 )
-
-// addWebFlag adds the flag that shows the page.
-func addWebFlag(cmd *cobra.Command, address *string) {
-	cmd.Flags().StringVar(address, "web", "", "serve the page of convert -o page.html and open it in a browser, until Ctrl-C (at a free port unless `ADDRESS` names one: --web=localhost:8080)")
-	cmd.Flags().Lookup("web").NoOptDefVal = "-"
-	cli.Complete(cmd, "web")
-}
-
-// checkWeb refuses flags that the page cannot follow: it shows the whole file, at any moment.
-func checkWeb(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return cli.UsageError("show --web: name one file")
-	}
-	var err error
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if f.Name != "web" && f.Name != "max-memory" {
-			err = cli.UsageError("show --web: --%s is for the table: the page shows the whole file, at every moment", f.Name)
-		}
-	})
-	return err
-}
 
 // showPage serves the page of a file until a signal ends it.
 func showPage(a *cli.App, word, address string, memory alloc.Bytes) error {

@@ -44,24 +44,6 @@ type about struct {
 	without mem.Tally // memory that the filter leaves out
 }
 
-// damagedFile is a file of a directory or pattern that could not be read. The others are counted
-// without it.
-type damagedFile struct {
-	Name  string `json:"name"`
-	Error string `json:"error"`
-}
-
-func damage(path string, err error) damagedFile {
-	return damagedFile{path, strings.TrimPrefix(err.Error(), path+": ")}
-}
-
-// tellDamaged prints the files that could not be read.
-func tellDamaged(w io.Writer, files []damagedFile) {
-	for _, f := range files {
-		fmt.Fprintf(w, "  not read: %s: %s\n", line.Line(f.Name), line.Line(f.Error))
-	}
-}
-
 // readRanks reads all files that the arguments name. In a directory or pattern, files that are not
 // snapshots are skipped and counted, and damaged files are skipped and named. If nothing can be
 // read, the error is the first file's.
@@ -241,6 +223,48 @@ func atATime(n int, do func(i int)) {
 	workers.Wait()
 }
 
+// process is what tells the snapshots of one process and device from others.
+type process struct {
+	host, program, device string
+	pid, rank, ordinal    int
+}
+
+// latestOf keeps the latest of several snapshots of one process and device, in the place of the
+// first, and returns how many it left out. Those without a process number are all kept.
+func latestOf[T any](all []T, of func(T) (process, time.Time)) (latest []T, older int) {
+	at := make(map[process]int)
+	for _, one := range all {
+		p, now := of(one)
+		i, known := at[p]
+		if p.pid == 0 || !known {
+			at[p] = len(latest)
+			latest = append(latest, one)
+			continue
+		}
+		older++
+		if _, before := of(latest[i]); !now.Before(before) {
+			latest[i] = one
+		}
+	}
+	return latest, older
+}
+
+func processOf(u *export.Usage) (process, time.Time) {
+	p := process{host: u.Origin.Host, program: u.Origin.Program, device: deviceOf(u), pid: u.Origin.PID, rank: -1}
+	if u.Origin.Rank != nil {
+		p.rank = *u.Origin.Rank
+	}
+	return p, u.Time
+}
+
+// deviceOf returns the device's name, if there is one.
+func deviceOf(u *export.Usage) string {
+	if u.Device == "" && len(u.Rows) > 0 {
+		return u.Rows[0].Device
+	}
+	return u.Device
+}
+
 // at names the moment of live memory: "at the end of ".
 func (r *ranks) at(o tableOptions) string {
 	if o.of != "live" {
@@ -261,61 +285,6 @@ func (r *ranks) String() string {
 	}
 	return strings.Join(words, "; ")
 }
-
-// notRead counts the files of a directory or pattern that are not among the processes.
-func notRead(passed int, damaged []damagedFile) (words []string) {
-	if passed > 0 {
-		words = append(words, count(passed, "other file")+" skipped")
-	}
-	if len(damaged) > 0 {
-		words = append(words, count(len(damaged), "damaged file")+" left out")
-	}
-	return words
-}
-
-// sum adds up a figure of all processes.
-func (r *ranks) sum(of func(about) mem.Tally) (sum mem.Tally) {
-	for _, u := range r.processes {
-		sum = sum.Add(of(r.about[u]))
-	}
-	return sum
-}
-
-func hostOf(b about) mem.Tally    { return b.host }
-func withoutOf(b about) mem.Tally { return b.without }
-
-// words returns the kinds and sections of all processes.
-func (r *ranks) words() words {
-	all := newWords()
-	for _, u := range r.processes {
-		all.join(r.about[u].words)
-	}
-	return all
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// onOneSide separates the pairs from the processes that only one side has.
-func onOneSide(before, after []*export.Usage) (pairedBefore, pairedAfter, gone, came []*export.Usage) {
-	for i := range before {
-		switch {
-		case after[i] == nil:
-			gone = append(gone, before[i])
-		case before[i] == nil:
-			came = append(came, after[i])
-		default:
-			pairedBefore, pairedAfter = append(pairedBefore, before[i]), append(pairedAfter, after[i])
-		}
-	}
-	return pairedBefore, pairedAfter, gone, came
-}
-
-var errNoPair = errors.New("no process is on both sides, so there is nothing to compare: name two files, or take --missing-as-zero")
 
 // files names the files that were read.
 func (r *ranks) files() string {
@@ -355,6 +324,63 @@ func devices(u *export.Usage) (names []string) {
 		names = append(names[:most], fmt.Sprintf("%d more devices", more))
 	}
 	return names
+}
+
+// notRead counts the files of a directory or pattern that are not among the processes.
+func notRead(passed int, damaged []damagedFile) (words []string) {
+	if passed > 0 {
+		words = append(words, count(passed, "other file")+" skipped")
+	}
+	if len(damaged) > 0 {
+		words = append(words, count(len(damaged), "damaged file")+" left out")
+	}
+	return words
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// damagedFile is a file of a directory or pattern that could not be read. The others are counted
+// without it.
+type damagedFile struct {
+	Name  string `json:"name"`
+	Error string `json:"error"`
+}
+
+func damage(path string, err error) damagedFile {
+	return damagedFile{path, strings.TrimPrefix(err.Error(), path+": ")}
+}
+
+// tellDamaged prints the files that could not be read.
+func tellDamaged(w io.Writer, files []damagedFile) {
+	for _, f := range files {
+		fmt.Fprintf(w, "  not read: %s: %s\n", line.Line(f.Name), line.Line(f.Error))
+	}
+}
+
+// sum adds up a figure of all processes.
+func (r *ranks) sum(of func(about) mem.Tally) (sum mem.Tally) {
+	for _, u := range r.processes {
+		sum = sum.Add(of(r.about[u]))
+	}
+	return sum
+}
+
+func hostOf(b about) mem.Tally { return b.host }
+
+func withoutOf(b about) mem.Tally { return b.without }
+
+// words returns the kinds and sections of all processes.
+func (r *ranks) words() words {
+	all := newWords()
+	for _, u := range r.processes {
+		all.join(r.about[u].words)
+	}
+	return all
 }
 
 // shownFiles says what was read on one side of a comparison.
