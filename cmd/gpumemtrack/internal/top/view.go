@@ -1,12 +1,17 @@
 package top
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	line "github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
 // topView is what the user has chosen to see.
@@ -169,4 +174,300 @@ func (v *topView) move(key rune, look topLook) {
 	}
 	p := processes[min(max(at, 0), len(processes)-1)]
 	v.pid, v.device = p.PID, p.Device
+}
+
+// topStyle is how a piece of text looks.
+type topStyle uint8
+
+const (
+	styleText topStyle = iota
+	styleHead
+	styleQuiet
+	styleLow  // a bar of memory that is mostly free
+	styleHigh // more than three quarters
+	styleFull // more than nine tenths
+	styleWarn
+	styleSelected
+)
+
+type topSpan struct {
+	text  string
+	style topStyle
+}
+
+// topLine is a row of the screen.
+type topLine []topSpan
+
+func (l topLine) text() string {
+	var b strings.Builder
+	for _, s := range l {
+		b.WriteString(s.text)
+	}
+	return strings.TrimRight(b.String(), " ")
+}
+
+// width returns the number of columns that the line takes, with blanks.
+func (l topLine) width() (n int) {
+	for _, s := range l {
+		n += len([]rune(s.text))
+	}
+	return n
+}
+
+func styled(style topStyle, format string, args ...any) topLine {
+	return topLine{{fmt.Sprintf(format, args...), style}}
+}
+
+// topText returns everything that a look has, in as many lines as it needs.
+func topText(look topLook, width int) []topLine {
+	lines := []topLine{headLine(look, width)}
+	lines = append(lines, deviceLines(look, width)...)
+	lines = append(lines, nil, processHead(topOrder{}, width))
+	processes := processesOf(look, topOrder{})
+	for _, p := range processes {
+		lines = append(lines, processLine(p, width, false))
+	}
+	if len(processes) == 0 {
+		lines = append(lines, noProcess(look))
+	}
+	for _, page := range look.Pages {
+		lines = append(append(lines, nil), pageLines(page, width, 10)...)
+	}
+	return lines
+}
+
+func noProcess(look topLook) topLine {
+	if look.Waiting {
+		return styled(styleQuiet, "  waiting for the driver")
+	}
+	return styled(styleQuiet, "  the driver lists no process with memory there")
+}
+
+func headLine(look topLook, width int) topLine {
+	left := fmt.Sprintf("%s top  %s  %s", cli.ProgramName, look.Time.Format("15:04:05"), line.Line(look.Source))
+	if look.Silent > 2*time.Second {
+		return topLine{{left + "  ", styleHead}, {fmt.Sprintf("the driver has not answered for %.0f s", look.Silent.Seconds()), styleWarn}}
+	}
+	const help = "q quit  ? help"
+	space := width - len([]rune(left)) - len(help)
+	if space < 2 {
+		return topLine{{left, styleHead}}
+	}
+	return topLine{{left, styleHead}, {strings.Repeat(" ", space) + help, styleQuiet}}
+}
+
+// deviceLines returns a line for each device: its name, a bar, and as many figures as fit.
+func deviceLines(look topLook, width int) []topLine {
+	var lines []topLine
+	var remarks cli.Remarks
+	label := 5
+	for _, d := range look.Devices {
+		label = max(label, len(d.Label()))
+	}
+	for _, d := range look.Devices {
+		lines = append(lines, deviceLine(d, label, width))
+		if d.Err != nil {
+			remarks.Add(d.Device, ": "+line.Line(d.Err.Error()))
+		}
+		if d.ProcessesErr != nil {
+			remarks.Add(d.Device, ": processes: "+line.Line(d.ProcessesErr.Error()))
+		}
+	}
+	for _, remark := range remarks.Lines() {
+		lines = append(lines, styled(styleWarn, "  %s", remark))
+	}
+	return lines
+}
+
+func deviceLine(d topDevice, label, width int) topLine {
+	used, ok := d.Value(nvml.MemoryUsed)
+	total, known := d.Value(nvml.MemoryTotal)
+	name := 12
+	sensors := ""
+	if width >= 100 {
+		name = 24
+		sensors = fmt.Sprintf("  %5s  %5s  %6s", sensor(d, nvml.Utilization, "%"), sensor(d, nvml.Temperature, "°C"), sensor(d, nvml.Power, "W"))
+	}
+	memory := fmt.Sprintf("%23s %6s", "unknown", "")
+	share := 0.0
+	if ok && known && total > 0 {
+		share = used / total
+		memory = fmt.Sprintf("%10v / %10v %6s", alloc.Bytes(used), alloc.Bytes(total), fmt.Sprintf("%.0f %%", 100*share))
+	}
+	left := fmt.Sprintf("%-*s  %-*s ", label, d.Label(), name, cli.Elide(line.Line(d.Name), name))
+	past := pastLine(d, width)
+	room := width - len([]rune(left)) - len([]rune(memory)) - len([]rune(sensors)) - 3 - past.width()
+	out := append(append(topLine{{left, styleText}}, bar(share, room)...), topSpan{" " + memory + sensors, styleText})
+	return append(out, past...)
+}
+
+// pastLine draws how full and how busy a device was lately, if there is room.
+func pastLine(d topDevice, width int) (past topLine) {
+	const looks = 20
+	for i, shares := range [][]float64{d.memory, d.busy} {
+		if width >= 120+40*i && len(shares) > 1 {
+			past = append(append(past, topSpan{"  ", styleText}), historyBars(shares, looks)...)
+		}
+	}
+	return past
+}
+
+// bar draws a fraction as a bar in brackets, room columns wide.
+func bar(share float64, room int) topLine {
+	if room < 4 {
+		return nil
+	}
+	full := min(room, int(share*float64(room)+0.5))
+	return topLine{{"[", styleQuiet}, {strings.Repeat("|", full), styleOf(share)}, {strings.Repeat(" ", room-full), styleText}, {"]", styleQuiet}}
+}
+
+// styleOf returns the style for a fraction.
+func styleOf(share float64) topStyle {
+	switch {
+	case share > 0.9:
+		return styleFull
+	case share > 0.75:
+		return styleHigh
+	}
+	return styleLow
+}
+
+func sensor(d topDevice, q nvml.Quantity, unit string) string {
+	v, ok := d.Value(q)
+	if !ok {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f %s", v, unit)
+}
+
+// topOrder says how processes are sorted; the zero value sorts by memory, most first.
+type topOrder struct {
+	by       byte // one of the keys m, p, g, c; 0 means m
+	reversed bool
+}
+
+// processesOf lists the processes of all devices, and those that only a live page knows.
+func processesOf(look topLook, order topOrder) []topProcess {
+	var all []topProcess
+	seen := make(map[int]bool)
+	for _, d := range look.Devices {
+		for _, p := range d.Processes {
+			seen[p.PID] = true
+			all = append(all, p)
+		}
+	}
+	for _, page := range look.Pages {
+		if page.Known && !seen[page.Origin.PID] {
+			seen[page.Origin.PID] = true
+			all = append(all, topProcess{PID: page.Origin.PID, Device: "-", Memory: page.Live, SM: -1, Command: page.Origin.Program, processFacts: unknownProcess})
+		}
+	}
+	slices.SortStableFunc(all, func(x, y topProcess) int {
+		c := 0
+		switch order.by {
+		case 'p':
+			c = cmp.Compare(x.PID, y.PID)
+		case 'g':
+			c = cmp.Compare(x.Device, y.Device)
+		case 'c':
+			c = cmp.Compare(x.Command, y.Command)
+		}
+		c = cmp.Or(c, cmp.Compare(y.Memory, x.Memory), cmp.Compare(x.PID, y.PID))
+		if order.reversed {
+			return -c
+		}
+		return c
+	})
+	return all
+}
+
+func processHead(order topOrder, width int) topLine {
+	mark := func(key byte, name string) string {
+		if order.by == key || order.by == 0 && key == 'm' {
+			return name + map[bool]string{false: "↓", true: "↑"}[order.reversed]
+		}
+		return name
+	}
+	return styled(styleHead, "  %8s  %-12s %11s %7s  %s%s", mark('p', "PID"), mark('g', "GPU"), mark('m', "MEMORY"), "SHARE",
+		factCells("USER", "CPU", "SM", "AGE", "CONTAINER", width), mark('c', "COMMAND"))
+}
+
+// factCells returns the columns with the system's facts about a process, as many as fit.
+func factCells(user, cpu, sm, age, container string, width int) string {
+	cells := ""
+	if width >= 80 {
+		cells = fmt.Sprintf("%-8s %6s  ", cli.Elide(user, 8), cpu)
+	}
+	if width >= 100 {
+		cells += fmt.Sprintf("%5s  %6s  ", sm, age)
+	}
+	if width >= 140 {
+		cells += fmt.Sprintf("%-24s  ", cli.Elide(container, 24))
+	}
+	return cells
+}
+
+func processLine(p topProcess, width int, selected bool) topLine {
+	memory, share := "unknown", "-"
+	if p.Memory >= 0 {
+		memory = alloc.Bytes(p.Memory).String()
+		if p.Total > 0 {
+			share = fmt.Sprintf("%.1f %%", 100*float64(p.Memory)/p.Total)
+		}
+	}
+	mark, style := " ", styleText
+	if selected {
+		mark, style = ">", styleSelected
+	}
+	text := fmt.Sprintf("%s %8d  %-12s %11s %7s  ", mark, p.PID, p.Device, memory, share)
+	text += factCells(cmp.Or(line.Line(p.User), "-"), percentCell(p.CPU), percentCell(p.SM), ageCell(p.Age), cmp.Or(line.Line(p.Container), "-"), width)
+	text += cli.Fit(line.Line(p.Command), max(8, width-len([]rune(text))+1))
+	return topLine{{fmt.Sprintf("%-*s", width, text), style}}
+}
+
+// pageLines shows a live page, with no more than most lines of code.
+func pageLines(page topPage, width, most int) []topLine {
+	url := line.Line(page.URL)
+	switch {
+	case page.Err != nil:
+		return []topLine{styled(styleWarn, "%s", cli.Elide(line.Line(page.Err.Error()), width))}
+	case page.Attached && !page.Known:
+		return []topLine{styled(styleQuiet, "attaching to %d", page.Origin.PID)}
+	case page.Attached && page.Device == "":
+		return []topLine{styled(styleHead, "%s", cli.Elide(fmt.Sprintf("%s: it has not called the CUDA driver since", url), width))}
+	case !page.Known:
+		return []topLine{styled(styleQuiet, "%s has not answered yet", url)}
+	}
+	head := fmt.Sprintf("%s, %s: %v live, peak %v", page.Origin, page.Device, page.Live, page.Peak)
+	if page.Attached {
+		head = fmt.Sprintf("%s: %v live of what it allocated since, on its %s", url, page.Live, page.Device)
+	}
+	lines := []topLine{styled(styleHead, "%s", cli.Elide(head, width))}
+	for _, s := range page.Suspects[:min(len(page.Suspects), max(1, most/2))] {
+		lines = append(lines, styled(styleWarn, "%s", cli.Elide("  suspect: "+line.Line(s), width)))
+	}
+	for _, l := range page.Sites {
+		if len(lines) > most {
+			break
+		}
+		text := fmt.Sprintf("  %11v %9d  ", l.After.Bytes, l.After.Count)
+		lines = append(lines, styled(styleText, "%s", text+cli.Elide(line.Line(l.Key), max(8, width-len(text)))))
+	}
+	return lines
+}
+
+// historyBars draws the latest fractions as bars, the last at the right. Unknown values are blank.
+func historyBars(shares []float64, room int) topLine {
+	bars := []rune("▁▂▃▄▅▆▇█")
+	shares = shares[max(0, len(shares)-room):]
+	line := topLine{{strings.Repeat(" ", room-len(shares)), styleText}}
+	for _, s := range shares {
+		if math.IsNaN(s) {
+			line = append(line, topSpan{" ", styleText})
+			continue
+		}
+		at := min(max(0, int(s*float64(len(bars)))), len(bars)-1)
+		line = append(line, topSpan{string(bars[at]), styleOf(s)})
+	}
+	return line
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -39,6 +40,10 @@ type topProcess struct {
 	Command string
 	processFacts
 }
+
+// deviceHistory holds how full and how busy a device was at the last looks, as fractions; NaN means
+// unknown.
+type deviceHistory struct{ memory, busy []float64 }
 
 // topWatch keeps the latest look. The driver and each page have a goroutine of their own, so that
 // none waits for another.
@@ -76,6 +81,14 @@ func newTopWatch(src nvml.Source, devices []nvml.Device, urls []string) *topWatc
 	return w
 }
 
+// run asks again and again until ctx is done.
+func (w *topWatch) run(ctx context.Context, interval time.Duration) {
+	go w.repeat(ctx, interval, w.askDriver)
+	for i := range w.urls {
+		go w.repeat(ctx, interval, func() { w.askPage(ctx, i) })
+	}
+}
+
 // look asks the driver and each page once, and waits a few seconds at most.
 func (w *topWatch) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -93,14 +106,6 @@ func (w *topWatch) look(ctx context.Context) {
 	select {
 	case <-done:
 	case <-ctx.Done():
-	}
-}
-
-// run asks again and again until ctx is done.
-func (w *topWatch) run(ctx context.Context, interval time.Duration) {
-	go w.repeat(ctx, interval, w.askDriver)
-	for i := range w.urls {
-		go w.repeat(ctx, interval, func() { w.askPage(ctx, i) })
 	}
 }
 
@@ -220,4 +225,32 @@ func (w *topWatch) latest() topLook {
 		}
 	}
 	return look
+}
+
+// historyLength is how many looks are kept.
+const historyLength = 60
+
+func (h *deviceHistory) add(r nvml.Reading) {
+	h.memory = addShare(h.memory, shareOf(r))
+	busy, ok := r.Value(nvml.Utilization)
+	if !ok {
+		busy = math.NaN()
+	}
+	h.busy = addShare(h.busy, busy/100)
+}
+
+// addShare returns a new list: an earlier one may be on the screen.
+func addShare(list []float64, share float64) []float64 {
+	list = append(list[:len(list):len(list)], share)
+	return list[max(0, len(list)-historyLength):]
+}
+
+// shareOf returns the fraction of a device's memory that is in use.
+func shareOf(r nvml.Reading) float64 {
+	used, ok := r.Value(nvml.MemoryUsed)
+	total, known := r.Value(nvml.MemoryTotal)
+	if !ok || !known || total <= 0 {
+		return math.NaN()
+	}
+	return used / total
 }
