@@ -1,7 +1,17 @@
 package estimating
 
 import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
@@ -40,20 +50,293 @@ type estimated struct {
 	published string // element type of a known model's weights
 }
 
-// remedy is one change or several with which the model fits, or nearly does.
-type remedy struct {
-	Says    string      `json:"says"`
-	Flags   []string    `json:"flags"`
-	Needs   alloc.Bytes `json:"needed_upper_bytes"`
-	Command string      `json:"command"`
+// inFlags replaces the options that notes of package estimate name by the flags that set them.
+var inFlags = strings.NewReplacer(
+	"Machine.GPU and Machine.Loading say", "--gpu and --cuda-loading say", "Machine.GPU", "--gpu", "Machine.Loading", "--cuda-loading",
+	"Loop.ZeroGrad", "--zero-grad", "Loop.Form", "--optimizer-form", "Loop.Decay", "--weight-decay", "Loop.Output", "--hold-output",
+	"Installed", "--bitsandbytes", "Report.Beside", "--measured",
+)
+
+// note turns the notes of a report into a command's: they name flags, and say what was assumed and
+// which flags have no effect.
+func (e *estimated) note(name string) {
+	notes := e.Report.Notes
+	for i, note := range notes {
+		notes[i] = inFlags.Replace(note)
+	}
+	notes = append(append(notes, e.notes...), e.options.training.notes...)
+	e.Report.Notes = append(notes, e.promptNote(name)...)
+	e.Assumed = e.assumed()
 }
 
-func (o estimateOptions) mode() string {
-	switch {
-	case o.train:
-		return "train"
-	case o.serve:
-		return "serve"
+// promptNote says how prompts are processed, and what a server would need that processes them in
+// pieces.
+func (e *estimated) promptNote(name string) []string {
+	o, r := e.options, e.Report
+	if !o.serve || o.llamaCpp || len(r.Inputs) == 0 {
+		return nil
 	}
-	return "inference"
+	n := r.Inputs[len(r.Inputs)-1][1]
+	switch {
+	case o.chunk > 0:
+		return []string{fmt.Sprintf("prompts are processed %d tokens at a time", n)}
+	case n <= piece:
+		return nil
+	}
+	note := fmt.Sprintf("prompts are processed whole, %d tokens at once, as transformers' generate does", n)
+	if o.searches() > 0 {
+		return []string{note + ": --prompt-chunk says how servers cut them"}
+	}
+	cut := o
+	cut.chunk = piece
+	if less, err := cut.estimate(name); err == nil && less.Needs() < r.Needs() {
+		note += fmt.Sprintf("; servers cut them: with --prompt-chunk %d it needs %v at most", piece, less.Needs())
+	}
+	return []string{note}
+}
+
+// assumed returns the flags that say what was assumed.
+func (e *estimated) assumed() []string {
+	o, r := e.options, e.Report
+	if len(r.Inputs) == 0 {
+		return nil
+	}
+	var flags []string
+	assume := func(given bool, flag, value string) {
+		if !given && value != "" {
+			flags = append(flags, flag, value)
+		}
+	}
+	text, image := "", ""
+	switch shape := r.Inputs[len(r.Inputs)-1]; {
+	case o.serve:
+		text = strconv.Itoa(e.Context)
+	case len(shape) == 2:
+		text = strconv.Itoa(shape[1])
+	case len(shape) == 4 && shape[1] == 3 && shape[2] == shape[3]:
+		image = strconv.Itoa(shape[2])
+	}
+	assume(o.batch > 0 || o.maxBatch, "--batch", "1")
+	assume(o.seq > 0 || o.maxContext, "--seq", text)
+	assume(o.image > 0, "--image", image)
+	if o.train {
+		assume(o.flagSet.Changed("optimizer"), "--optimizer", o.optimizer)
+	}
+	assume(o.dtype != "" || o.autocast != "" || o.llamaCpp || o.quantize, "--dtype", e.published)
+	return flags
+}
+
+func (e estimated) write(w io.Writer) {
+	r, m := e.Report, e.Report.Memory()
+	name := r.Name
+	if name == "" {
+		name = "model"
+	}
+	fmt.Fprintf(w, "%s: %d parameters, %v%s%s\n", name, r.Params.Count, r.Params.Bytes, inputOf(r), e.contextOf())
+	e.writeFound(w)
+	if e.options.detail {
+		e.writeDetail(w, m)
+	} else {
+		e.writeAnswer(w, m)
+	}
+	e.writeNotes(w, m)
+	e.writeRemedies(w)
+	if e.Measured != nil {
+		e.Measured.write(w, e.options.detail)
+	}
+}
+
+// writeFound prints the results of flags that search.
+func (e estimated) writeFound(w io.Writer) {
+	if e.Batch > 0 {
+		fmt.Fprintf(w, "The largest batch that fits is %d.\n", e.Batch)
+	}
+	if e.options.maxContext && e.Needs <= e.Budget {
+		fmt.Fprintf(w, "The largest context length that fits is %d tokens.\n", e.Context)
+	}
+	switch {
+	case e.Replicas > 0:
+		fmt.Fprintf(w, "The fewest replicas with which it fits are %d.\n", e.Replicas)
+	case e.options.training.fewest:
+		fmt.Fprintf(w, "It fits with no number of replicas: these are the figures of one of %d.\n", maxReplicas)
+	}
+	if e.options.llama.maxLayers && e.Needs <= e.Budget {
+		fmt.Fprintf(w, "The most layers that fit on the GPU are %d of %d.\n", e.Report.GPULayers, e.Report.ModelLayers)
+	}
+	if e.Quantization != "" {
+		fmt.Fprintf(w, "Quantized to %s.\n", e.Quantization)
+	}
+}
+
+// part is something that takes memory.
+type part struct {
+	name string
+	size alloc.Bytes
+}
+
+// parts returns what the tensors at the peak are for, without empty parts.
+func (e estimated) parts(m estimate.Memory) []part {
+	both, keys, values := m.Keys+m.Values, alloc.Bytes(0), alloc.Bytes(0)
+	if m.Values > 0 && m.Keys != m.Values {
+		both, keys, values = 0, m.Keys, m.Values
+	}
+	all := []part{
+		{"weights", m.Weights}, {"buffers", m.Buffers}, {"master weights", m.Master}, {"gradients", m.Gradients},
+		{"optimizer", m.Optimizer}, {"input", m.Input}, {"keys and values", both}, {"keys", keys}, {"values", values}, {"states of fixed size", m.Cache - m.Keys - m.Values}, {"buckets", m.Buckets},
+		{"saved for backward", m.Saved}, {e.transient(), m.Transient},
+	}
+	return slices.DeleteFunc(all, func(p part) bool { return p.size == 0 })
+}
+
+// writeAnswer prints what the model needs, the upper bound, the GPU that is enough, and the five
+// largest parts.
+func (e estimated) writeAnswer(w io.Writer, m estimate.Memory) {
+	t := cli.NewTable(w, 1, e.title(), "Size")
+	needs, f := m.Peak.Bytes, m.Footprint
+	if f.Needed.Bytes > 0 {
+		needs = f.Needed.Bytes
+	}
+	t.AppendRow(table.Row{"it needs", needs})
+	t.AppendRow(table.Row{"  at most", e.Needs})
+	if f.Needed.Bytes > 0 && len(e.Report.Inputs) > 0 {
+		e.writeGPU(t)
+	}
+	if m.Host > 0 {
+		t.AppendRow(table.Row{"in the memory of the CPU", m.Host})
+	}
+	t.AppendSeparator()
+	parts := append(e.parts(m), part{"CUDA context", f.Context.Bytes})
+	if cached := f.Needed.Bytes - f.Context.Bytes - m.Peak.Bytes; cached > 0 {
+		parts = append(parts, part{"rounding, workspaces and cache", cached})
+	}
+	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.size, a.size) })
+	const most = 5
+	for _, p := range parts[:min(most, len(parts))] {
+		if p.size > 0 {
+			t.AppendRow(table.Row{p.name, p.size})
+		}
+	}
+	t.Render()
+}
+
+// writeGPU adds the GPU that is enough: that of --gpu or --fits, else the smallest usual one.
+func (e estimated) writeGPU(t table.Writer) {
+	g, ok := gpuNamed(cmp.Or(e.options.gpu, e.options.fitsGPU))
+	if ok && e.Needs > g.memory {
+		t.AppendRow(table.Row{"  more than " + g.title + " has", g.memory})
+		ok = false
+	}
+	if !ok {
+		g, ok = smallestGPU(e.Needs)
+	}
+	if ok {
+		t.AppendRow(table.Row{"  so it runs on " + g.title, g.memory})
+	} else {
+		t.AppendRow(table.Row{"  more than any usual GPU has", ""})
+	}
+}
+
+func (e estimated) title() string {
+	switch e.Mode {
+	case "train":
+		return "Training"
+	case "serve":
+		return "Serving"
+	}
+	return "Inference"
+}
+
+// writeDetail prints what all memory at the peak is for, and what a device then shows as used.
+func (e estimated) writeDetail(w io.Writer, m estimate.Memory) {
+	t := cli.NewTable(w, 1, "Memory at the peak, "+e.Mode, "Size")
+	for _, p := range e.parts(m) {
+		t.AppendRow(table.Row{p.name, p.size})
+	}
+	t.AppendSeparator()
+	t.AppendRow(table.Row{"peak", m.Peak.Bytes})
+	f := m.Footprint
+	if f.Device.Bytes == 0 && m.Peak.Upper > m.Peak.Bytes {
+		t.AppendRow(table.Row{"  at most", e.Upper})
+	}
+	if f.Device.Bytes > 0 {
+		t.AppendSeparator()
+		if !e.options.llamaCpp {
+			t.AppendRow(table.Row{"allocated: the peak in blocks", f.Allocated.Bytes})
+			t.AppendRow(table.Row{"  at most", f.Allocated.Upper})
+			t.AppendRow(table.Row{"reserved by the allocator", f.Reserved.Bytes})
+			t.AppendRow(table.Row{"  at most", f.Reserved.Upper})
+		}
+		t.AppendRow(table.Row{"CUDA context", f.Context.Bytes})
+		t.AppendRow(table.Row{"nvidia-smi shows", f.Device.Bytes})
+		t.AppendRow(table.Row{"  at least", f.Device.Lower})
+		t.AppendRow(table.Row{"  at most", f.Device.Upper})
+		t.AppendSeparator()
+		t.AppendRow(table.Row{"smallest device that it runs on", f.Needed.Bytes})
+		t.AppendRow(table.Row{"  at most", e.Needs})
+	}
+	if m.Host > 0 {
+		t.AppendRow(table.Row{"memory of the CPU", m.Host})
+	}
+	t.Render()
+}
+
+// writeNotes prints where the peak is, and the notes about the figures.
+func (e estimated) writeNotes(w io.Writer, m estimate.Memory) {
+	if m.PeakAt != "" && !e.options.llamaCpp && e.options.detail {
+		fmt.Fprintf(w, "The peak is at %s.\n", m.PeakAt)
+	}
+	if len(e.Assumed) > 0 {
+		fmt.Fprintf(w, "Assumed, as not given: %s\n", strings.Join(e.Assumed, " "))
+	}
+	for _, note := range e.Report.Notes {
+		fmt.Fprintf(w, "Note: %s\n", note)
+	}
+	if e.Fits != nil && *e.Fits {
+		fmt.Fprintf(w, "It fits in %s.\n", e.options.budget())
+	}
+	if !e.options.detail {
+		fmt.Fprintln(w, "--detail prints all parts, and what nvidia-smi will show.")
+	}
+}
+
+// transient returns the name of the memory that no operation keeps.
+func (e estimated) transient() string {
+	if e.options.llamaCpp {
+		return "compute buffer"
+	}
+	return "transient"
+}
+
+// contextOf says for how many tokens keys and values are kept.
+func (e estimated) contextOf() string {
+	if e.Context == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", context length %d", e.Context)
+}
+
+func inputOf(r *estimate.Report) string {
+	if len(r.Inputs) == 0 {
+		return ", no input: --batch and --seq give its activations"
+	}
+	return fmt.Sprintf(", input %v", r.Inputs[0])
+}
+
+// writeRemedies prints what would make the model fit.
+func (e estimated) writeRemedies(w io.Writer) {
+	if e.Fits == nil || *e.Fits || e.options.searches() > 0 || len(e.Report.Inputs) == 0 {
+		return
+	}
+	budget := e.options.budget()
+	if len(e.Remedies) == 0 {
+		fmt.Fprintf(w, "None of the usual changes makes it fit in %s, nor do two or three of them together.\n", budget)
+		if n := e.Nearest; n != nil {
+			fmt.Fprintf(w, "The nearest is at most %v with %s:\n   %s\n", n.Needs, n.Says, n.Command)
+		}
+		return
+	}
+	fmt.Fprintf(w, "What would make it fit in %s, the cheapest first:\n", budget)
+	for i, r := range e.Remedies {
+		fmt.Fprintf(w, "%d. at most %v with %s\n   %s\n", i+1, r.Needs, r.Says, r.Command)
+	}
 }

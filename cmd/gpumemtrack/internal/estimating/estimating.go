@@ -52,22 +52,6 @@ func Command(a *cli.App) *cobra.Command {
 	return cmd
 }
 
-// check returns an error for a number that is out of its range.
-func (o *estimateOptions) check(given func(flag string) bool) error {
-	for name, value := range map[string]int{
-		"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas,
-		"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "lora": o.lora, "loss-chunks": o.loss.chunks, "prompt-chunk": o.chunk,
-	} {
-		if given(name) && value < 1 {
-			return cli.UsageError("estimate: --%s %d: want 1 or more", name, value)
-		}
-	}
-	if o.zero < 0 || o.zero > 3 {
-		return cli.UsageError("estimate: --zero %d: want 1, 2 or 3", o.zero)
-	}
-	return nil
-}
-
 func runEstimate(a *cli.App, name string, o estimateOptions) error {
 	options, err := o.options()
 	if err != nil {

@@ -2,7 +2,6 @@ package estimating
 
 import (
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -143,12 +142,4 @@ func (f fitsFlag) Set(text string) error {
 		return errors.New("want a size such as 24GiB, or a GPU such as 4090")
 	}
 	return f.Value.Set(text)
-}
-
-// budget returns the memory of --fits in words.
-func (o estimateOptions) budget() string {
-	if g, ok := gpuNamed(o.fitsGPU); ok {
-		return fmt.Sprintf("the %v of one %s", o.fits, g.title)
-	}
-	return o.fits.String()
 }

@@ -26,12 +26,6 @@ func (o estimateOptions) estimate(name string) (*estimate.Report, error) {
 	return o.report(name, append(options, estimate.AskedAlone()), &estimated{})
 }
 
-// denoises reports whether a config is that of the part of a pipeline of diffusers which makes images.
-func denoises(config []byte) bool {
-	class := func(name string) bool { return bytes.Contains(config, []byte(name)) }
-	return (class("Transformer2DModel") || class("UNet2DConditionModel")) && !class("DiffusionPipeline")
-}
-
 // report estimates a file if there is one of this name, else a known model.
 func (o estimateOptions) report(name string, options []estimate.Option, e *estimated) (*estimate.Report, error) {
 	if _, err := os.Stat(name); err == nil {
@@ -55,21 +49,10 @@ func (o estimateOptions) report(name string, options []estimate.Option, e *estim
 	return o.ofKnown(m, options, e)
 }
 
-// best returns the report of the widest quantization that fits, or of the narrowest if none does,
-// and notes its name in e.
-func (o estimateOptions) best(layers []nn.Layer, options []estimate.Option, e *estimated) (*estimate.Report, error) {
-	q, report, ok, err := llamacpp.BestQuantization(layers, o.fits, options...)
-	if err != nil || ok {
-		e.Quantization = string(q)
-		return report, err
-	}
-	narrowest := llamacpp.Quantizations()[0]
-	stored, err := narrowest.Stored(layers)
-	if err != nil {
-		return nil, err
-	}
-	e.Quantization = string(narrowest)
-	return estimate.Model(layers, append(options, stored)...)
+// denoises reports whether a config is that of the part of a pipeline of diffusers which makes images.
+func denoises(config []byte) bool {
+	class := func(name string) bool { return bytes.Contains(config, []byte(name)) }
+	return (class("Transformer2DModel") || class("UNet2DConditionModel")) && !class("DiffusionPipeline")
 }
 
 func (o estimateOptions) ofFile(path string, options []estimate.Option, e *estimated) (*estimate.Report, error) {
@@ -235,6 +218,23 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *esti
 	return estimate.Model(again.Layers, options...)
 }
 
+// best returns the report of the widest quantization that fits, or of the narrowest if none does,
+// and notes its name in e.
+func (o estimateOptions) best(layers []nn.Layer, options []estimate.Option, e *estimated) (*estimate.Report, error) {
+	q, report, ok, err := llamacpp.BestQuantization(layers, o.fits, options...)
+	if err != nil || ok {
+		e.Quantization = string(q)
+		return report, err
+	}
+	narrowest := llamacpp.Quantizations()[0]
+	stored, err := narrowest.Stored(layers)
+	if err != nil {
+		return nil, err
+	}
+	e.Quantization = string(narrowest)
+	return estimate.Model(layers, append(options, stored)...)
+}
+
 // largest searches for the largest batch, or the largest context length, that fits. It returns that
 // report and notes the number in e. If not even 1 fits, it returns first, the report without a
 // search.
@@ -284,6 +284,20 @@ func (o estimateOptions) fewest(name string, options []estimate.Option) (best *e
 		return best, 0, err
 	}
 	return best, tooFew + 1, err
+}
+
+// mostLayers returns the report with the most layers on the GPU that fit. If not even one layer
+// fits, it is the report with one.
+func (o estimateOptions) mostLayers(name string, options []estimate.Option, all *estimate.Report) (*estimate.Report, error) {
+	report := all
+	for n := all.ModelLayers; n > 0; n-- {
+		var err error
+		o.llama.layers = n
+		if report, err = o.report(name, options, &estimated{}); err != nil || report.Fits(o.fits) {
+			return report, err
+		}
+	}
+	return report, nil
 }
 
 // last returns the largest number from 1 to most that something holds for; 0 if it does not hold for 1. It must hold
