@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
 // remedy is one change or several with which the model fits, or nearly does.
@@ -23,9 +22,9 @@ type remedy struct {
 // remedies returns the changes that make the model fit, the cheapest first: one, two or three
 // together. If nothing makes it fit, nearest is the best that there is, or nil if nothing helps.
 func (e estimated) remedies(name string) (fit []remedy, nearest *remedy) {
-	s := &search{o: e.options, name: name, told: map[string]bool{}, hope: map[string]bool{}, strongest: map[string]change{}}
+	s := &search{e: e, o: e.options, name: name, told: map[string]bool{}, hope: map[string]bool{}, strongest: map[string]change{}}
 	var helps changes // changes that help only together with others: a smaller optimizer state alone does not if the peak is in a pass
-	for _, c := range e.changes(s) {
+	for _, c := range s.changes() {
 		if s.told[c.about] {
 			continue
 		}
@@ -44,7 +43,7 @@ func (e estimated) remedies(name string) (fit []remedy, nearest *remedy) {
 	}
 	s.tryAll(several)
 	if len(s.found) == 0 && s.nearest.Needs > 0 {
-		if n, ok := s.exactly(e.options.with(s.nearest.changes)); ok && n < e.Needs {
+		if n, ok := s.exactly(s.with(s.nearest.changes)); ok && n < e.Needs {
 			s.nearest.Needs = n
 			return nil, &s.nearest.remedy
 		}
@@ -108,6 +107,7 @@ type found struct {
 // search looks for changes that make a model fit. It estimates each combination as the command line
 // with its flags would.
 type search struct {
+	e       estimated // what does not fit
 	o       estimateOptions
 	name    string
 	tried   int
@@ -126,10 +126,10 @@ func (s *search) try(cs changes) (n alloc.Bytes, ok bool) {
 	case !ok:
 	case n <= s.o.fits:
 		s.told[cs.about()] = true
-		s.found = append(s.found, s.o.remedy(n, cs))
+		s.found = append(s.found, s.remedy(n, cs))
 		slices.SortStableFunc(s.found, func(a, b found) int { return cmp.Compare(a.changes.cost(), b.changes.cost()) })
 	case s.nearest.Needs == 0 || n < s.nearest.Needs:
-		s.nearest = s.o.remedy(n, cs)
+		s.nearest = s.remedy(n, cs)
 	}
 	return n, ok
 }
@@ -160,7 +160,7 @@ func (s *search) hopes(about string, cs changes) bool {
 		}
 		n, ok := s.needs(all)
 		if hope = ok && n <= s.o.fits; ok && !hope && (s.nearest.Needs == 0 || n < s.nearest.Needs) {
-			s.nearest = s.o.remedy(n, all)
+			s.nearest = s.remedy(n, all)
 		}
 		s.hope[about] = hope
 	}
@@ -172,7 +172,7 @@ func (s *search) hopes(about string, cs changes) bool {
 // without asking an allocator.
 func (s *search) needs(cs changes) (n alloc.Bytes, ok bool) {
 	s.tried++
-	changed := s.o.with(cs)
+	changed := s.with(cs)
 	if !changed.llamaCpp {
 		onCPU := changed
 		onCPU.cpu = true
@@ -192,26 +192,26 @@ func (s *search) exactly(o estimateOptions) (n alloc.Bytes, ok bool) {
 	return r.Needs(), true
 }
 
-func (o estimateOptions) remedy(needs alloc.Bytes, cs changes) found {
+func (s *search) remedy(needs alloc.Bytes, cs changes) found {
 	m := found{remedy{Needs: needs}, cs}
 	var says []string
 	for _, c := range cs {
 		m.Flags = append(m.Flags, strings.Fields(c.flags)...)
 		says = append(says, c.says)
 	}
-	m.Says, m.Command = strings.Join(says, ", and "), command(o.typed, m.Flags)
+	m.Says, m.Command = strings.Join(says, ", and "), command(s.o.typed, m.Flags)
 	return m
 }
 
 // with returns the options that the command has with the flags of some changes.
-func (o estimateOptions) with(cs changes) estimateOptions {
-	*o.parsed = o
+func (s *search) with(cs changes) estimateOptions {
+	*s.o.parsed = s.o
 	for _, c := range cs {
-		if err := o.flagSet.Parse(strings.Fields(c.flags)); err != nil {
+		if err := s.o.flagSet.Parse(strings.Fields(c.flags)); err != nil {
 			panic(err) // the command has no such flag
 		}
 	}
-	return *o.parsed
+	return *s.o.parsed
 }
 
 // command returns the command line with these flags added, or in place of the same flags.
@@ -241,9 +241,9 @@ func command(typed, flags []string) string {
 // the strongest comes last. Costs rank them: 0 is a newer version, 1 is as good and as fast, 2 is
 // slower, 3 is less precise, 4 to 6 trains, reads or stores something else, 7 and more needs more
 // GPUs or is much slower.
-func (e estimated) changes(s *search) changes {
-	o, r := e.options, e.Report
-	all := append(o.smaller(), e.shorter()...)
+func (s *search) changes() changes {
+	o, r := s.o, s.e.Report
+	all := append(s.smaller(), s.shorter()...)
 	if g, _ := o.generation(); o.loading == "" && g != "" && !o.cpu {
 		all = append(all, change{"context", 1, "--cuda-loading lazy", "kernels that CUDA loads when they are used (CUDA_MODULE_LOADING=LAZY)"})
 	}
@@ -261,12 +261,12 @@ func (e estimated) changes(s *search) changes {
 	}
 	switch {
 	case o.train:
-		return append(append(all, o.trainedOtherwise(r)...), o.moreDevices()...)
+		return append(append(all, s.trainedOtherwise()...), s.moreDevices()...)
 	case o.llamaCpp:
-		return append(all, e.servedOtherwise(s)...)
+		return append(all, s.servedOtherwise()...)
 	}
 	if o.serve {
-		all = append(all, o.smallerCache()...)
+		all = append(all, s.smallerCache()...)
 	}
 	if o.loss.base == "" && o.dtype == "" {
 		for _, q := range []struct {
@@ -280,12 +280,12 @@ func (e estimated) changes(s *search) changes {
 	if o.offload == "" && !o.cpu {
 		all = append(all, change{"weights", 10, "--offload parameters", "weights in CPU memory (much slower)"})
 	}
-	return append(all, o.moreDevices()...)
+	return append(all, s.moreDevices()...)
 }
 
 // smaller returns the changes to a smaller batch: a half, a quarter, and so on to one.
-func (o estimateOptions) smaller() changes {
-	var all changes
+func (s *search) smaller() changes {
+	o, all := s.o, changes(nil)
 	for n := o.batch / 2; n >= 1; n /= 2 {
 		c := change{"batch", 2, "--batch " + strconv.Itoa(n), fmt.Sprintf("%d at once instead of %d (slower)", n, o.batch)}
 		if o.train && o.batch%n == 0 {
@@ -303,9 +303,9 @@ const leastTokens = 512
 
 // shorter returns the changes to a shorter text: a half, a quarter and so on. They cost less if the
 // user gave no length.
-func (e estimated) shorter() changes {
+func (s *search) shorter() changes {
 	var all changes
-	cost, tokens := 5, e.options.seq
+	e, cost, tokens := s.e, 5, s.o.seq
 	if i := slices.Index(e.Assumed, "--seq"); i >= 0 {
 		cost = 2
 		tokens, _ = strconv.Atoi(e.Assumed[i+1])
@@ -317,8 +317,8 @@ func (e estimated) shorter() changes {
 }
 
 // trainedOtherwise returns the changes in how one device trains.
-func (o estimateOptions) trainedOtherwise(r *estimate.Report) changes {
-	var all changes
+func (s *search) trainedOtherwise() changes {
+	o, all := s.o, changes(nil)
 	adam := o.optimizer == "adam" || o.optimizer == "adamw"
 	if o.form == "" && !o.inBackward && (adam || o.optimizer == "sgd" || o.optimizer == "momentum") {
 		all = append(all, change{"optimizer", 1, "--optimizer-form fused", "the optimizer in one kernel (fused=True)"})
@@ -329,7 +329,7 @@ func (o estimateOptions) trainedOtherwise(r *estimate.Report) changes {
 	if o.loss.name == usualLoss && o.loss.chunks == 1 {
 		all = append(all, change{"loss", 1, "--loss-chunks 8", "the loss of an eighth of the tokens at a time"})
 	}
-	if len(o.checkpoints) == 0 && slices.ContainsFunc(r.Layers, isNumbered) {
+	if len(o.checkpoints) == 0 && slices.ContainsFunc(s.e.Report.Layers, isNumbered) {
 		all = append(all, change{"activations", 2, "--checkpoint " + blocks, "activations computed again in the backward pass (about a third slower)"})
 	}
 	if o.offload == "" {
@@ -359,8 +359,8 @@ func (o estimateOptions) trainedOtherwise(r *estimate.Report) changes {
 const newBitsandbytes = "0.43.2"
 
 // moreDevices returns the changes to 2, 4 or 8 GPUs.
-func (o estimateOptions) moreDevices() changes {
-	var all changes
+func (s *search) moreDevices() changes {
+	o, all := s.o, changes(nil)
 	for i, n := range []int{2, 4, 8} {
 		switch {
 		case o.tp > 1 || o.training.pipeline > 1 || o.cpu:
@@ -375,12 +375,12 @@ func (o estimateOptions) moreDevices() changes {
 
 // smallerCache returns the changes in how prompts are processed, and in what is kept for each
 // token.
-func (o estimateOptions) smallerCache() changes {
+func (s *search) smallerCache() changes {
 	var all changes
-	if o.chunk == 0 {
+	if s.o.chunk == 0 {
 		all = append(all, change{"prompt", 1, "--prompt-chunk " + strconv.Itoa(piece), fmt.Sprintf("prompts processed %d tokens at a time, as servers do", piece)})
 	}
-	if o.kv == "" {
+	if s.o.kv == "" {
 		all = append(all, change{"cache", 3, "--kv fp8", "keys and values in 8 bits (less precise)"})
 	}
 	return all
@@ -388,9 +388,9 @@ func (o estimateOptions) smallerCache() changes {
 
 // servedOtherwise returns the changes in how llama.cpp serves. It proposes the most layers that fit
 // on the GPU, and for pairs of changes a half and a quarter of them.
-func (e estimated) servedOtherwise(s *search) changes {
+func (s *search) servedOtherwise() changes {
 	var all changes
-	o, total := e.options, e.Report.ModelLayers
+	o, total := s.o, s.e.Report.ModelLayers
 	if o.kv == "" {
 		all = append(all, change{"cache", 3, "--kv q8_0 --flash-attention", "keys and values in 8 bits (less precise)"})
 	}
@@ -400,7 +400,7 @@ func (e estimated) servedOtherwise(s *search) changes {
 	onGPU := func(n int) change {
 		return change{"layers", 6, "--gpu-layers " + strconv.Itoa(n), fmt.Sprintf("%d of the %d layers on the GPU, the others on the CPU (slower)", n, total)}
 	}
-	layers := e.Report.GPULayers
+	layers := s.e.Report.GPULayers
 	if layers < 2 {
 		return all
 	}
