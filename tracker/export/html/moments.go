@@ -240,3 +240,38 @@ func (m *moments) name(t *timeline.Timeline, opens rewind.Moment) {
 	m.list[peak].names = append(m.list[peak].names, "the peak")
 	m.list[last].names = append(m.list[last].names, "the end")
 }
+
+// thin removes moments without a name until about most are left. shown is the index of the moment
+// shown first.
+func (m *moments) thin(most int) (list []moment, shown int) {
+	for i, x := range m.list {
+		if i == m.shown {
+			shown = len(list)
+		}
+		if len(m.list) <= most || len(x.names) > 0 || i == m.shown || i*most/len(m.list) != (i+1)*most/len(m.list) {
+			list = append(list, x)
+		}
+	}
+	return list, shown
+}
+
+// ofKinds returns the bytes of each kind in the device's memory.
+func (x *moment) ofKinds(rows []export.Row, kinds []string) []alloc.Bytes {
+	sums := make([]alloc.Bytes, len(kinds))
+	for row, t := range x.live {
+		if i := slices.Index(kinds, rows[row].Kind); i >= 0 && !onHost(&rows[row]) {
+			sums[i] += t.Bytes
+		}
+	}
+	return sums
+}
+
+// bytes sums up rows.
+func (x *moment) bytes(rows []int) (sum alloc.Bytes) {
+	for _, row := range rows {
+		if row < len(x.live) {
+			sum += x.live[row].Bytes
+		}
+	}
+	return sum
+}

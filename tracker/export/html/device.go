@@ -10,8 +10,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
@@ -168,4 +171,172 @@ func (w *writing) profile(all []sections.Row) (shown []calls, more int) {
 		shown = append(shown, calls{w.text(r.Path), r.Calls, r.Time.Round(time.Microsecond), r.Peak, r.Kept()})
 	}
 	return shown, len(all) - len(shown)
+}
+
+// tile is one of the numbers at the top of the page.
+type tile struct{ Name, Value, Note, ID string }
+
+// tiles returns the tiles of a state. peak is nil if it is unknown.
+func tiles(s *snapshot.Snapshot, peak *mem.Tally) []tile {
+	out := []tile{{"Live", s.Live.Bytes.String(), buffers(s.Live.Count), "live"}}
+	if peak != nil {
+		out = append(out, tile{"Peak", peak.Bytes.String(), buffers(peak.Count), "peak"})
+	}
+	out = append(out,
+		tile{"Allocated", s.Allocated.String(), "after rounding", "allocated"},
+		tile{"Reserved", s.Reserved.String(), reservedNote(s), "reserved"},
+	)
+	if s.DriverUsed >= 0 {
+		out = append(out, tile{"Driver used", s.DriverUsed.String(), "of " + s.DriverTotal.String(), "driver"})
+	}
+	if s.Untracked() >= 0 {
+		out = append(out, tile{"Untracked", s.Untracked().String(), "context, libraries, others", "untracked"})
+	}
+	for _, m := range alloc.Memories() {
+		if live := s.Memory[m]; m != alloc.DeviceMemory && !live.IsZero() {
+			note := "part of live"
+			if m.OnHost() {
+				note = "on the host"
+			}
+			out = append(out, tile{capital(m.String()), live.Bytes.String(), buffers(live.Count) + ", " + note, m.String()})
+		}
+	}
+	return out
+}
+
+func capital(word string) string { return strings.ToUpper(word[:1]) + word[1:] }
+
+func reservedNote(s *snapshot.Snapshot) string {
+	if s.Cache == nil {
+		return "held from the driver"
+	}
+	pending := ""
+	if s.Pending > 0 {
+		pending = fmt.Sprintf("; %v pending, in use on other streams", s.Pending)
+	}
+	inactive := s.Cache.Inactive.Bytes.Current
+	if inactive == 0 {
+		return "all of it in use" + pending
+	}
+	return fmt.Sprintf("%v inactive, at most %v in a piece", inactive, s.Cache.LargestInactive) + pending
+}
+
+func buffers(n int64) string {
+	if n == 1 {
+		return "1 buffer"
+	}
+	return fmt.Sprintf("%d buffers", n)
+}
+
+// notice says why the dump was written. A failed allocation is named before anything else.
+type notice struct {
+	OutOfMemory bool
+	What        string
+	Advice      string
+	Facts       []string
+	Holders     []string // the lines of code that hold most
+}
+
+// notice returns nil if there is no reason.
+func (w *writing) notice(f *facts) *notice {
+	r := f.dump
+	if r.OOM == nil {
+		if r.Reason == "" {
+			return nil
+		}
+		first, _, _ := strings.Cut(r.Reason, "\n")
+		return &notice{What: w.long(first)}
+	}
+	o := r.OOM
+	what := ""
+	if o.DType.Bits() > 0 { // an unknown type is not named
+		what = fmt.Sprintf(" for a buffer, %v %v %v,", o.Kind, o.Shape, o.DType)
+	}
+	n := &notice{
+		OutOfMemory: true, Advice: w.long(o.Advice),
+		What: w.long(fmt.Sprintf("%v were asked for,%s on %s.", o.Requested, what, export.Device(r.Snapshot))),
+	}
+	if o.Requested < 0 {
+		n.What = w.long(fmt.Sprintf("The file does not tell how much was asked for%s on %s.", strings.TrimSuffix(what, ","), export.Device(r.Snapshot)))
+	}
+	if o.Section != "" {
+		n.Facts = append(n.Facts, w.long(f.place()+o.Section))
+	}
+	for _, part := range []struct {
+		n    alloc.Bytes
+		what string
+	}{
+		{o.Free, "free, as the driver says"},
+		{o.Total, "is what the device has"},
+		{o.Reserved, "reserved by this program"},
+		{f.inactive(), "of that inactive, ready for reuse"},
+		{o.LargestInactive, "in the largest inactive block"},
+		{o.Untracked, "in use that the tracker does not explain"},
+		{o.Elsewhere, "inactive in the caches of other trackers of this process"},
+		{o.Others, "used by other processes"},
+	} {
+		if part.n >= 0 {
+			n.Facts = append(n.Facts, fmt.Sprintf("%v %s", part.n, part.what))
+		}
+	}
+	for _, site := range o.CallSites[:min(len(o.CallSites), w.lines)] {
+		n.Holders = append(n.Holders, fmt.Sprintf("%v from %s", site.Tally, w.line(site.Frame)))
+	}
+	return n
+}
+
+// place introduces what asked for the memory. A log names an operation.
+func (f *facts) place() string {
+	if f.source == walk.BFC {
+		return "by the operation "
+	}
+	return "in the section "
+}
+
+// inactive returns what of the reserved memory no buffer used at the error; negative if it is not known.
+func (f *facts) inactive() alloc.Bytes {
+	if inactive := f.dump.OOM.Inactive; inactive >= 0 || f.moment.At != "oom" || len(f.at.Segments) == 0 {
+		return inactive
+	}
+	return max(0, f.at.Reserved-(f.at.Allocated-f.at.Registered))
+}
+
+// list is the first of a list of texts, each of several lines.
+func (w *writing) list(texts []string) (out []string) {
+	for i, text := range texts {
+		if i == w.lines {
+			return append(out, fmt.Sprintf("and %d more", len(texts)-i))
+		}
+		var lines []string
+		for line := range strings.Lines(strings.TrimSpace(text)) {
+			lines = append(lines, strings.TrimSpace(w.long(line)))
+		}
+		out = append(out, strings.Join(lines, "\n"))
+	}
+	return out
+}
+
+// lost returns the buffers that the program can no longer free.
+func (w *writing) lost(found []leaks.Leak) (lines []string, sum string) {
+	var all mem.Tally
+	for _, l := range found {
+		all = all.Add(l.Tally)
+		lines = append(lines, fmt.Sprintf("%v: %v %v %v from %s", l.Tally, l.Kind, l.Shape, l.DType, w.line(l.CallSite)))
+	}
+	return w.list(lines), all.String()
+}
+
+// timeline makes the names of the layers printable.
+func (w *writing) timeline(t *timeline.Timeline) *timeline.Timeline {
+	if t == nil {
+		return nil
+	}
+	out := *t
+	for _, layers := range []*[]timeline.Layer{&out.Kinds, &out.Sites} {
+		*layers = slices.Clone(*layers)
+		for i := range *layers {
+			(*layers)[i].Name = w.text((*layers)[i].Name)
+		}
+	}
+	return &out
 }
