@@ -1,10 +1,14 @@
 package export
 
 import (
+	"errors"
+	"fmt"
 	"strconv"
 	"time"
 	"unique"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -69,3 +73,69 @@ func FromDump(r *snapshot.Dump) *Usage {
 
 // Device names the snapshot's device: "Simulated GPU [0]".
 func Device(s *snapshot.Snapshot) string { return s.Device + " [" + strconv.Itoa(s.Ordinal) + "]" }
+
+// FromBuffers returns the live buffers that are older than age, by call stack and label. Only a
+// list of single buffers has this. An age of 0 takes all buffers. The rows have no Peak and no
+// Total. It is an error if the snapshot does not list all of its buffers. With an age it is also an
+// error if the snapshot has no times, or too short a history to know the ages of its oldest
+// buffers.
+func FromBuffers(s *snapshot.Snapshot, age time.Duration) (*Usage, error) {
+	t := tables.Of(&s.Tables)
+	switch {
+	case int64(len(t.Allocations)) < s.Live.Count:
+		return nil, errors.New("it does not list all of its live buffers one by one, as dumps do that were not cut short, and snapshots of PyTorch")
+	case age > 0 && s.Time.IsZero():
+		return nil, errors.New("its buffers have no times, so their ages are not known")
+	}
+	type place struct {
+		site  int32
+		label string
+	}
+	u := &Usage{Time: s.Time, Origin: s.Origin, Device: Device(s)}
+	rows := make(map[place]*Row)
+	var order []*Row
+	i := 0
+	for a := range s.Allocations() {
+		entry := t.Allocations[i]
+		i++
+		if old := s.Time.Sub(a.Time); age > 0 && old <= age {
+			if entry.Since == 0 { // it may be from before the history
+				return nil, fmt.Errorf("its history goes back for %v, so it does not know which buffers are older than %v", old.Round(time.Millisecond), age)
+			}
+			continue
+		}
+		at := place{entry.Site, a.Label}
+		if rows[at] == nil {
+			row := rowOf(a.Group, a.Place, u.Device)
+			row.Label = a.Label
+			rows[at] = &row
+			order = append(order, &row)
+		}
+		rows[at].Live = rows[at].Live.Add(mem.Tally{Count: 1, Bytes: a.Requested})
+	}
+	for _, row := range order {
+		u.add(*row)
+	}
+	return u, nil
+}
+
+// rowOf returns a row whose buffers are not counted yet.
+func rowOf(g snapshot.Group, p snapshot.Place, device string) Row {
+	row := Row{Stack: p.Stack, CallSite: p.CallSite, Kind: g.Kind.String(), Section: p.Section, Device: device, Stream: labels.Stream(p.Stream)}
+	if g.Memory != alloc.UnknownMemory {
+		row.Memory = g.Memory.String()
+	}
+	if g.DType.Bits() > 0 { // it is not, and the shape unknown, for shapes long gone
+		row.DType, row.Shape = g.DType.String(), g.Shape.String()
+	}
+	return row
+}
+
+// add puts a row where its type of memory belongs.
+func (u *Usage) add(row Row) {
+	if labels.OnHost(row.Memory) {
+		u.Host = append(u.Host, row)
+	} else {
+		u.Rows = append(u.Rows, row)
+	}
+}

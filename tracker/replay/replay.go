@@ -1,7 +1,15 @@
 package replay
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -127,3 +135,121 @@ func (p *program) smallest(cfg Config) (Result, error) {
 }
 
 func roundUp(n, unit alloc.Bytes) alloc.Bytes { return (n + unit - 1) / unit * unit }
+
+const (
+	caching    = "cache"
+	expandable = "expandable"
+	driver     = "driver"
+)
+
+// Allocators returns the kinds of allocators: "cache" is cache.Cache, with PyTorch's rules; "expandable" is
+// the same with expandable segments; with "driver", each request is the driver's, rounded up to 512 bytes.
+func Allocators() []string { return []string{caching, expandable, driver} }
+
+// Config says on what a history is replayed.
+type Config struct {
+	// Memory is what the allocator and registered buffers can have: a device's memory, without
+	// contexts and other processes. 0 means without limit.
+	Memory alloc.Bytes
+	// Allocator is one of Allocators, "cache" if it is empty.
+	Allocator string
+	// Conf are the settings of "cache" and "expandable". ExpandableSegments means "expandable".
+	Conf cache.Config
+
+	// packed allocates the buffers that were live before the first event one after the other, even
+	// where their recorded segments could be made. Allocators then start alike, and can be compared.
+	packed bool
+}
+
+// Where a snapshot has the settings of PyTorch's allocator.
+const (
+	settingsKey      = "PYTORCH_CUDA_ALLOC_CONF"
+	laterSettingsKey = "PYTORCH_ALLOC_CONF"
+)
+
+// check completes a Config.
+func (c Config) check() (Config, error) {
+	switch {
+	case c.Allocator == "":
+		c.Allocator = caching
+	case !slices.Contains(Allocators(), c.Allocator):
+		return c, fmt.Errorf("replay: allocator %q: want one of %v", c.Allocator, Allocators())
+	}
+	if c.Allocator == caching && c.Conf.ExpandableSegments {
+		c.Allocator = expandable
+	}
+	if c.Memory < 0 {
+		return c, fmt.Errorf("replay: memory of %d bytes: want more than 0, or 0 for no limit", int64(c.Memory))
+	}
+	return c, nil
+}
+
+// The layouts: where the buffers that were live before the first event are placed.
+const (
+	layoutEmpty    = "empty"       // there were none, nor any segment
+	layoutRecorded = "as recorded" // in the recorded segments, gaps included
+	layoutPacked   = "packed"      // allocated one after the other, in recorded order
+)
+
+// Recorded returns the Config of the allocator that made a dump, without a limit of memory. It is
+// "driver" if the dump has neither a cache nor segments; damaged segments count. Settings that
+// cache.ParseConfig refuses, such as those of a later PyTorch, are left out, and the notes of a
+// Result name them.
+func Recorded(r *snapshot.Dump) Config {
+	conf, _ := recordedSettings(r)
+	broken := tables.Of(&r.Snapshot.Tables).LeftOut.Broken > 0
+	if r.Snapshot.Cache == nil && len(r.Snapshot.Segments) == 0 && !broken && !walk.BeginningOf(r).Segments {
+		return Config{Allocator: driver}
+	}
+	cfg := Config{Allocator: caching, Conf: conf}
+	for _, s := range r.Snapshot.Segments {
+		conf.ExpandableSegments = conf.ExpandableSegments || s.Expandable
+	}
+	if conf.ExpandableSegments {
+		cfg.Allocator = expandable
+	}
+	return cfg
+}
+
+// recordedSettings returns the settings of the recorded allocator, and those that are not known.
+func recordedSettings(r *snapshot.Dump) (conf cache.Config, unknown []string) {
+	recorded := cmp.Or(r.Snapshot.Settings[settingsKey], r.Snapshot.Settings[laterSettingsKey])
+	if conf, err := cache.ParseConfig(recorded); err == nil {
+		return conf, nil
+	}
+	good := ""
+	for _, setting := range settingsIn(recorded) {
+		with := setting
+		if good != "" {
+			with = good + "," + setting
+		}
+		if parsed, err := cache.ParseConfig(with); err == nil {
+			good, conf = with, parsed
+		} else {
+			unknown = append(unknown, setting)
+		}
+	}
+	return conf, unknown
+}
+
+// unknownSettings are the recorded ones that are left out.
+func (p *program) unknownSettings() []string {
+	_, unknown := recordedSettings(p.dump)
+	return unknown
+}
+
+// settingsIn cuts settings at their commas, except for those in brackets.
+func settingsIn(s string) (out []string) {
+	depth, from := 0, 0
+	for i, c := range s {
+		switch {
+		case c == '[':
+			depth++
+		case c == ']':
+			depth--
+		case c == ',' && depth <= 0:
+			out, from = append(out, s[from:i]), i+1
+		}
+	}
+	return slices.DeleteFunc(append(out, s[from:]), func(setting string) bool { return strings.TrimSpace(setting) == "" })
+}

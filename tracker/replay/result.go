@@ -1,88 +1,19 @@
 package replay
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
-
-// Recorded returns the Config of the allocator that made a dump, without a limit of memory. It is
-// "driver" if the dump has neither a cache nor segments; damaged segments count. Settings that
-// cache.ParseConfig refuses, such as those of a later PyTorch, are left out, and the notes of a
-// Result name them.
-func Recorded(r *snapshot.Dump) Config {
-	conf, _ := recordedSettings(r)
-	broken := tables.Of(&r.Snapshot.Tables).LeftOut.Broken > 0
-	if r.Snapshot.Cache == nil && len(r.Snapshot.Segments) == 0 && !broken && !walk.BeginningOf(r).Segments {
-		return Config{Allocator: driver}
-	}
-	cfg := Config{Allocator: caching, Conf: conf}
-	for _, s := range r.Snapshot.Segments {
-		conf.ExpandableSegments = conf.ExpandableSegments || s.Expandable
-	}
-	if conf.ExpandableSegments {
-		cfg.Allocator = expandable
-	}
-	return cfg
-}
-
-// recordedSettings returns the settings of the recorded allocator, and those that are not known.
-func recordedSettings(r *snapshot.Dump) (conf cache.Config, unknown []string) {
-	recorded := cmp.Or(r.Snapshot.Settings[settingsKey], r.Snapshot.Settings[laterSettingsKey])
-	if conf, err := cache.ParseConfig(recorded); err == nil {
-		return conf, nil
-	}
-	good := ""
-	for _, setting := range settingsIn(recorded) {
-		with := setting
-		if good != "" {
-			with = good + "," + setting
-		}
-		if parsed, err := cache.ParseConfig(with); err == nil {
-			good, conf = with, parsed
-		} else {
-			unknown = append(unknown, setting)
-		}
-	}
-	return conf, unknown
-}
-
-// unknownSettings are the recorded ones that are left out.
-func (p *program) unknownSettings() []string {
-	_, unknown := recordedSettings(p.dump)
-	return unknown
-}
 
 func unknownNote(setting string) string {
 	return fmt.Sprintf("the recorded setting %s is not known here: replays are without it", text.Line(setting))
-}
-
-// settingsIn cuts settings at their commas, except for those in brackets.
-func settingsIn(s string) (out []string) {
-	depth, from := 0, 0
-	for i, c := range s {
-		switch {
-		case c == '[':
-			depth++
-		case c == ']':
-			depth--
-		case c == ',' && depth <= 0:
-			out, from = append(out, s[from:i]), i+1
-		}
-	}
-	return slices.DeleteFunc(append(out, s[from:]), func(setting string) bool { return strings.TrimSpace(setting) == "" })
 }
 
 // Result is what a replay came to. Its String and its JSON also say where the history began and what it lacks.
@@ -296,4 +227,76 @@ func (l *Levels) peak() {
 	l.PeakRequested = max(l.PeakRequested, l.requested)
 	l.PeakAllocated = max(l.PeakAllocated, l.allocated)
 	l.PeakReserved = max(l.PeakReserved, l.reserved)
+}
+
+// agreement says how far a replay with the recorded settings does what was recorded: the same
+// driver calls for the same requests, and the same addresses. Replays with other settings can be
+// trusted as far as this one agrees.
+type agreement struct {
+	Calls             int64 `json:"driver_calls"` // that the replay makes as recorded
+	RecordedCalls     int64 `json:"recorded_driver_calls"`
+	OtherCalls        int64 `json:"other_driver_calls"` // calls of the replay that the recording does not have
+	Addresses         int64 `json:"addresses"`
+	RecordedAddresses int64 `json:"recorded_addresses"`
+
+	PeakReserved         alloc.Bytes `json:"peak_reserved_bytes"`
+	RecordedPeakReserved alloc.Bytes `json:"recorded_peak_reserved_bytes"`
+}
+
+// calls counts driver calls by how much each changes the reserved memory.
+type calls map[alloc.Bytes]int64
+
+// comparison holds what a machine does against what was recorded.
+type comparison struct {
+	agreement
+	recorded, made calls // since the latest request
+}
+
+func newComparison() *comparison { return &comparison{recorded: make(calls), made: make(calls)} }
+
+// served enters that a request was served, at the recorded address or elsewhere.
+func (c *comparison) served(same bool) {
+	c.RecordedAddresses++
+	if same {
+		c.Addresses++
+	}
+	c.compare()
+}
+
+// compare compares the driver calls since the latest request. Their order does not matter.
+func (c *comparison) compare() {
+	for change, n := range c.recorded {
+		c.RecordedCalls += n
+		c.Calls += min(n, c.made[change])
+	}
+	for change, n := range c.made {
+		c.OtherCalls += max(0, n-c.recorded[change])
+	}
+	clear(c.recorded)
+	clear(c.made)
+}
+
+// whole reports whether the replay did all that was recorded, and no more.
+func (a *agreement) whole() bool {
+	return a.Calls == a.RecordedCalls && a.OtherCalls == 0 && a.Addresses == a.RecordedAddresses
+}
+
+// String says how far the replay agrees and, if it does not agree everywhere, how far other replays
+// can be trusted.
+func (a *agreement) String() string {
+	text := fmt.Sprintf("with the recorded settings, a replay makes %d of %d driver calls", a.Calls, a.RecordedCalls)
+	if a.OtherCalls > 0 {
+		text += fmt.Sprintf(" (and %d others)", a.OtherCalls)
+	}
+	text += fmt.Sprintf(" and has %d of %d addresses as recorded", a.Addresses, a.RecordedAddresses)
+	off := a.PeakReserved - a.RecordedPeakReserved
+	switch {
+	case a.whole():
+		return text
+	case off == 0:
+		return text + "; its peak of reserved memory is the recorded one"
+	case off < 0:
+		return text + fmt.Sprintf("; it reserves %v less than recorded: smaller differences between settings mean nothing", -off)
+	}
+	return text + fmt.Sprintf("; it reserves %v more than recorded: smaller differences between settings mean nothing", off)
 }

@@ -2,13 +2,20 @@ package pprof
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"io"
+	"maps"
+	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/google/pprof/profile"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
@@ -253,4 +260,131 @@ func address(f mem.Frame) uint64 {
 	h.Write([]byte{0})
 	h.Write([]byte(strconv.Itoa(f.Line)))
 	return max(1, h.Sum64()>>12)
+}
+
+// The bytes of memory that a profile takes once it is parsed: for each part, such as
+// a sample, a location, a label or a string, and for each byte within it. An ID of one or
+// two bytes becomes two of eight.
+const (
+	partBytes   = 160
+	insideBytes = 16
+)
+
+// perByte is how much memory a profile may take for each byte of its text, beyond
+// bounded.Base. Those that programs write take 20 to 30.
+const perByte = 48
+
+// checkSize refuses a profile that needs more memory than the limit, or far more than its text,
+// such as a million samples of no bytes each.
+func checkSize(text []byte, limit int64) error {
+	const sample, location = 2, 4 // the parts that have parts
+	most := bounded.Base + perByte*int64(len(text))
+	room := min(most, limit)
+	for field, inside := range parts(text) {
+		room -= partBytes + insideBytes*int64(len(inside))
+		if field == sample || field == location {
+			for range parts(inside) {
+				room -= partBytes
+			}
+		}
+		if room < 0 && most > limit {
+			return fmt.Errorf("%w: what the profile holds takes more than %v of memory", bounded.ErrTooLarge, alloc.Bytes(limit))
+		}
+		if room < 0 {
+			return fmt.Errorf("%w: %d bytes of profile hold more parts than a profile of that size has reason to", bounded.ErrTooLarge, len(text))
+		}
+	}
+	return nil
+}
+
+// parts yields each field of a protocol buffer that consists of bytes: its number and the bytes. It ends
+// where the text is no protocol buffer: the parser says what is wrong.
+func parts(text []byte) func(yield func(field uint64, inside []byte) bool) {
+	return func(yield func(uint64, []byte) bool) {
+		for len(text) > 0 {
+			tag, n := binary.Uvarint(text)
+			if n <= 0 {
+				return
+			}
+			text = text[n:]
+			size := 0
+			switch tag & 7 {
+			case 0:
+				_, size = binary.Uvarint(text)
+			case 1:
+				size = 8
+			case 5:
+				size = 4
+			case 2:
+				length, n := binary.Uvarint(text)
+				if n <= 0 || length > uint64(len(text)-n) {
+					return
+				}
+				text, size = text[n:], int(length)
+				if !yield(tag>>3, text[:size]) {
+					return
+				}
+			default:
+				return
+			}
+			if size < 0 || size > len(text) || size == 0 && tag&7 == 0 {
+				return
+			}
+			text = text[size:]
+		}
+	}
+}
+
+// passedOver returns a regular expression for the functions that lie below a call site in every
+// stack: those of allocators, of libraries, and of capturing a stack. pprof drops a function
+// together with all that it called. So a function that is a call site, or calls one in any stack,
+// must not be named.
+func passedOver(u *export.Usage) string {
+	within := make(map[string]bool)
+	seen := make(map[lines.StackID]bool)
+	for i := range u.Rows {
+		r := &u.Rows[i]
+		id := lines.Identify(r.Stack)
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		site := max(0, slices.Index(r.Stack, r.CallSite))
+		for i, f := range r.Stack {
+			name := simple(f.Function)
+			if known, ok := within[name]; i >= site || !ok || known {
+				within[name] = i < site
+			}
+		}
+	}
+	delete(within, "")
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(within)) {
+		if within[name] {
+			names = append(names, regexp.QuoteMeta(name))
+		}
+	}
+	return strings.Join(names, "|")
+}
+
+// simple is a function's name as pprof compares it: without the arguments of C++.
+func simple(function string) string {
+	function = strings.TrimPrefix(function, ".")
+	for i := 0; i < len(function); i++ {
+		if function[i] != '(' {
+			continue
+		}
+		reserved := false
+		for _, name := range []string{"(anonymous namespace)", "operator()"} {
+			at := i - strings.IndexByte(name, '(')
+			if at >= 0 && strings.HasPrefix(function[at:], name) {
+				i, reserved = at+len(name)-1, true
+				break
+			}
+		}
+		if !reserved {
+			return function[:i]
+		}
+	}
+	return function
 }

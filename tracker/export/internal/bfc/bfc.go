@@ -13,7 +13,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -97,4 +100,352 @@ func (l *lineReader) next() (string, error) {
 			l.text = append(l.text, c)
 		}
 	}
+}
+
+// scanner goes through the lines of a log.
+type scanner struct {
+	use      func(bytes int64) error
+	number   int // number of the line
+	failures []*Failure
+	now      *Failure // that the lines belong to; nil before the first
+	arena    *Failure // what ONNX Runtime said of the growth of its arena; nil if nothing
+	warnings int      // that say that they are no failures
+	bins     map[string]bool
+	things   int // that were read of all failures
+}
+
+// begin begins a dump.
+func (s *scanner) begin() *Failure {
+	s.end()
+	s.things += failureThings
+	s.now = &Failure{line: s.number, requested: -1, pool: -1, limit: -1, inUse: -1, available: -1, bySize: make(map[alloc.Bytes]int64)}
+	s.bins = make(map[string]bool)
+	if s.arena != nil {
+		s.now.allocator, s.now.regions, s.now.pool, s.now.extents = s.arena.allocator, s.arena.regions, s.arena.pool, s.arena.extents
+	}
+	return s.now
+}
+
+// end ends the dump that is being read.
+func (s *scanner) end() {
+	switch {
+	case s.now != nil:
+		s.failures = append(s.failures, s.now)
+	case len(s.failures) == 0 && s.arena != nil:
+		s.failures = append(s.failures, s.arena)
+	}
+	s.now = nil
+}
+
+// dump returns the failure that is being read. A log that was cut may begin in the middle of one.
+func (s *scanner) dump() *Failure {
+	if s.now == nil {
+		return s.begin()
+	}
+	return s.now
+}
+
+// maxThings bounds the chunks, regions and sizes of a log: a pool has some thousands.
+const (
+	maxThings     = 1 << 20
+	failureThings = 16 // that a failure counts for
+)
+
+// thing counts one more decoded thing, which takes this much memory.
+func (s *scanner) thing(bytes int64) error {
+	if s.things++; s.things > maxThings {
+		return fmt.Errorf("%w: the log has more than %d chunks", bounded.ErrTooLarge, maxThings)
+	}
+	return s.use(bytes)
+}
+
+// line reads a line. Those of the program's other output are passed over.
+func (s *scanner) line(line string) error {
+	line = strings.TrimRight(line, " \t")
+	line = strings.TrimSuffix(strings.TrimSuffix(line, `",`), `"`) // quotes of a notebook
+	line = strings.ReplaceAll(strings.TrimSuffix(line, `\n`), `\t`, "\t")
+	if !strings.Contains(line, "bfc_") {
+		s.outside(line)
+		return nil
+	}
+	if c, ok := parseChunk(line); ok {
+		if err := s.thing(chunkBytes); err != nil {
+			return err
+		}
+		d := s.dump()
+		c.region = len(d.regions)
+		d.chunks = append(d.chunks, c)
+		return nil
+	}
+	return s.head(line)
+}
+
+// chunkBytes is the memory that a chunk takes, including the snapshot made from it.
+const chunkBytes = 512
+
+// head reads a line that is not a chunk's.
+func (s *scanner) head(line string) error {
+	if s.failure(line) || s.arenaLine(line) {
+		return s.thing(chunkBytes)
+	}
+	if name, ok := after(line, "BFCAllocator dump for "); ok {
+		if d := s.dump(); d.allocator == "" {
+			d.allocator = bounded.Name(name)
+		}
+		return nil
+	}
+	if bin, ok := after(line, "Bin ("); ok && strings.Contains(bin, "Total Chunks:") {
+		size, _, _ := strings.Cut(bin, ")")
+		if s.now == nil || s.bins[size] {
+			s.begin()
+		}
+		if len(s.bins) < 1<<10 {
+			s.bins[size] = true
+		}
+		return nil
+	}
+	if n, ok := numberAfter(line, "Next region of size "); ok && n <= maxChunk {
+		d := s.dump()
+		d.regions = append(d.regions, n)
+		return s.thing(chunkBytes)
+	}
+	if s.sizes(line) {
+		return s.thing(chunkBytes)
+	}
+	for _, words := range []string{"total_region_allocated_bytes_: ", "Total bytes in pool: "} {
+		if n, ok := numberAfter(line, words); ok {
+			d := s.dump()
+			d.pool = n
+			if limit, ok := numberAfter(line, "memory_limit_: "); ok {
+				d.limit = limit
+			}
+			if left, ok := numberAfter(line, "available bytes: "); ok {
+				d.available = left
+			}
+		}
+	}
+	if m := line[strings.LastIndexByte(line, ' ')+1:]; len(m) == mapWidth && strings.Trim(m, "*x_") == "" {
+		s.dump().occupancy = m
+	}
+	return nil
+}
+
+const mapWidth = 100
+
+// failure reads a line that says that memory ran out. It begins a dump; in the logs of the first
+// releases it ends one.
+func (s *scanner) failure(line string) bool {
+	if strings.Contains(line, "is not a failure") {
+		s.warnings++
+		return true
+	}
+	if rest, ok := after(line, "Ran out of memory trying to allocate "); ok {
+		d := s.dump()
+		d.asked(strings.TrimSuffix(firstWord(rest), "."))
+		return true
+	}
+	for _, words := range []string{"BFC Arena ran out of memory trying to allocate ", "Failed to allocate memory for requested buffer of size ", "is smaller than requested bytes of "} {
+		if n, ok := numberAfter(line, words); ok {
+			s.begin().requested = n
+			return true
+		}
+	}
+	before, rest, ok := strings.Cut(line, " ran out of memory trying to allocate ")
+	if !ok {
+		return false
+	}
+	d := s.begin()
+	if name, ok := after(before, "Allocator ("); ok {
+		d.allocator = bounded.Name(strings.TrimSuffix(name, ")"))
+	}
+	d.asked(strings.TrimSuffix(firstWord(rest), "."))
+	if n, ok := numberAfter(rest, "(rounded to "); ok {
+		d.requested = n
+	}
+	if op, ok := after(rest, "requested by op "); ok {
+		d.operation = bounded.Name(strings.TrimSpace(op))
+	}
+	return true
+}
+
+// sizes reads a line of the summary: how many chunks of a size are in use.
+func (s *scanner) sizes(line string) bool {
+	for _, words := range []string{" Chunks of size ", " chunks of size "} {
+		before, rest, ok := strings.Cut(line, words)
+		if !ok {
+			continue
+		}
+		count, err := strconv.ParseInt(before[strings.LastIndexByte(before, ' ')+1:], 10, 64)
+		size, known := leadingNumber(rest)
+		if err == nil && known && count > 0 && size > 0 && count <= int64(maxChunk/size) {
+			s.dump().bySize[size] = count
+		}
+		return true
+	}
+	return false
+}
+
+// arenaLine reads what ONNX Runtime says of the growth of an arena.
+func (s *scanner) arenaLine(line string) bool {
+	if !strings.Contains(line, "bfc_arena") {
+		return false
+	}
+	if name, ok := after(line, "Extending BFCArena for "); ok {
+		name = bounded.Name(strings.TrimSuffix(firstWord(name), "."))
+		if s.arena == nil || s.arena.allocator != name {
+			s.arena = &Failure{line: s.number, allocator: name, grows: true, requested: -1, pool: -1, limit: -1, inUse: -1, available: -1, bySize: make(map[alloc.Bytes]int64)}
+		}
+		return true
+	}
+	if name, ok := after(line, "Allocator:"); ok {
+		s.dump().allocator = bounded.Name(strings.TrimSpace(name))
+		return true
+	}
+	if s.arena == nil {
+		return false
+	}
+	if n, ok := numberAfter(line, "Extended allocation by "); ok && len(s.arena.extents) < 1<<16 {
+		s.arena.extents = append(s.arena.extents, n)
+		return true
+	}
+	if n, ok := numberAfter(line, "Total allocated bytes: "); ok {
+		s.arena.pool = n
+		return true
+	}
+	return false
+}
+
+// outside reads a line that names no file of the allocator: the statistics, and what XLA prints of the
+// failure.
+func (s *scanner) outside(line string) {
+	if n, ok := numberAfter(line, "Out of memory while trying to allocate "); ok && s.now != nil {
+		if s.now.requested < 0 {
+			s.now.requested = (min(n, 1<<62) + chunkUnit - 1) / chunkUnit * chunkUnit
+		}
+		return
+	}
+	if s.now != nil && s.peakBuffer(line) {
+		return
+	}
+	key, value, ok := strings.Cut(strings.TrimLeft(line, " \t#|"), ":")
+	if !ok {
+		return
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+	if err != nil || n < 0 {
+		return
+	}
+	switch key {
+	case "Limit":
+		s.dump().limit = alloc.Bytes(n)
+	case "InUse":
+		s.dump().inUse = alloc.Bytes(n)
+	}
+}
+
+// maxChunk is the largest size that a chunk may have: more than any device has, and so little that all chunks of a log
+// can be added up.
+const maxChunk = 1 << 42
+
+// chunkUnit divides the size of every chunk.
+const chunkUnit = 256
+
+// peakBuffer reads a line of the buffers that XLA lists when a compiled program does not fit.
+func (s *scanner) peakBuffer(line string) bool {
+	const most = 1 << 10
+	line = strings.TrimSpace(line)
+	peak := &s.now.peak
+	if strings.HasPrefix(line, "Buffer ") && strings.HasSuffix(line, ":") && len(*peak) < most {
+		*peak = append(*peak, peakBuffer{})
+		return true
+	}
+	if len(*peak) == 0 {
+		return false
+	}
+	b := &(*peak)[len(*peak)-1]
+	if size, ok := strings.CutPrefix(line, "Size: "); ok {
+		b.Size = bounded.Name(size)
+		return true
+	}
+	if shape, ok := strings.CutPrefix(line, "Shape: "); ok {
+		b.Shape = bounded.Name(shape)
+		return true
+	}
+	if op, ok := strings.CutPrefix(line, "Operator: "); ok {
+		b.Operation, b.File = quotedAfter(op, "op_name="), quotedAfter(op, "source_file=")
+		n, _ := numberAfter(op, "source_line=")
+		b.Line = int(min(n, 1<<30))
+		return true
+	}
+	return false
+}
+
+// parseChunk reads a chunk in any of its forms: "InUse at 7bc12a000000 of size 562273024 next 207",
+// "Free  at 0x7f94a939ca00 next 3 of size 917504", and with an operation's name in newer ones.
+func parseChunk(line string) (c chunk, ok bool) {
+	at := -1
+	for _, state := range []struct {
+		words string
+		used  bool
+	}{{"InUse at ", true}, {"Chunk at ", true}, {"Free at ", false}, {"Free  at ", false}} {
+		if i := strings.Index(line, state.words); i >= 0 {
+			at, c.used = i+len(state.words), state.used
+			break
+		}
+	}
+	if at < 0 {
+		return c, false
+	}
+	rest := line[at:]
+	address := strings.TrimPrefix(firstWord(rest), "0x")
+	p, err := strconv.ParseUint(address, 16, 64)
+	size, known := numberAfter(rest, " of size ")
+	if err != nil || !known || size <= 0 || size > maxChunk || p > 1<<62 {
+		return c, false
+	}
+	c.ptr, c.size = alloc.Ptr(p), size
+	for _, name := range []string{" allocation_annotation ", " by op ", " tag "} {
+		if text, found := after(rest, name); found && c.name == "" {
+			for _, end := range []string{" allocation_annotation ", " by op ", " action_count ", " next ", " freed_at_count "} {
+				text, _, _ = strings.Cut(text, end)
+			}
+			c.name = bounded.Name(strings.TrimSpace(text))
+		}
+	}
+	return c, true
+}
+
+// after returns what follows the words in a line.
+func after(line, words string) (string, bool) {
+	_, rest, ok := strings.Cut(line, words)
+	return rest, ok
+}
+
+func firstWord(s string) string {
+	word, _, _ := strings.Cut(s, " ")
+	return word
+}
+
+func numberAfter(line, words string) (alloc.Bytes, bool) {
+	rest, ok := after(line, words)
+	if !ok {
+		return 0, false
+	}
+	return leadingNumber(rest)
+}
+
+// leadingNumber is the number that a text begins with.
+func leadingNumber(s string) (alloc.Bytes, bool) {
+	end := 0
+	for end < len(s) && '0' <= s[end] && s[end] <= '9' {
+		end++
+	}
+	n, err := strconv.ParseInt(s[:end], 10, 64)
+	return alloc.Bytes(n), err == nil
+}
+
+func quotedAfter(line, words string) string {
+	rest, _ := after(line, words+`"`)
+	text, _, _ := strings.Cut(rest, `"`)
+	return bounded.Name(text)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
@@ -213,3 +214,184 @@ func (a *account) inUseOnly(d *Failure) {
 
 // MarshalJSON writes all that is known, as docs/formats.md describes it.
 func (d *Failure) MarshalJSON() ([]byte, error) { return json.Marshal(d.account()) }
+
+// String explains the failure in some lines.
+func (d *Failure) String() string {
+	a := d.account()
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", d.failed())
+	a.writeLevels(&b, d)
+	a.writeWhy(&b, d)
+	a.writeHoles(&b)
+	a.writeSizes(&b)
+	a.writePeak(&b)
+	if len(a.Lacks) > 0 {
+		fmt.Fprintf(&b, "the log does not tell %s\n", strings.Join(a.Lacks, ", nor "))
+	}
+	return b.String()
+}
+
+// failed says what was asked for.
+func (d *Failure) failed() string {
+	who := "a BFC allocator"
+	if d.allocator != "" {
+		who = "allocator " + text.Line(d.allocator)
+	}
+	if d.grows {
+		return fmt.Sprintf("line %d: %s grew; the log has no failure of it", d.line, who)
+	}
+	out := fmt.Sprintf("line %d: %s ran out of memory", d.line, who)
+	switch {
+	case d.requested >= 0:
+		out += fmt.Sprintf(": %v requested (%d bytes)", d.requested, int64(d.requested))
+	case d.words != "":
+		out += fmt.Sprintf(": %s requested", text.Line(d.words))
+	}
+	if d.operation != "" {
+		out += " by " + text.Line(d.operation)
+	}
+	return out
+}
+
+func (a *account) writeLevels(b *strings.Builder, d *Failure) {
+	switch {
+	case a.Free != nil:
+		fmt.Fprintf(b, "pool: %v in use in %s, %s\n", a.InUse.Bytes, chunksOf(a.InUse.Count), a.free())
+	case a.InUse != nil:
+		fmt.Fprintf(b, "pool: %v in use in %s\n", a.InUse.Bytes, chunksOf(a.InUse.Count))
+	case d.inUse >= 0:
+		fmt.Fprintf(b, "pool: %v in use\n", d.inUse)
+	}
+	if len(d.extents) > 0 {
+		fmt.Fprintf(b, "it grew %d times, at last by %v\n", len(d.extents), d.extents[len(d.extents)-1])
+	}
+	if a.Pool != nil {
+		fmt.Fprintf(b, "the pool has %v", *a.Pool)
+		if a.Limit != nil {
+			fmt.Fprintf(b, " of the %v that it may have", *a.Limit)
+		}
+		b.WriteString("\n")
+	} else if a.Limit != nil {
+		fmt.Fprintf(b, "the pool may have %v\n", *a.Limit)
+	}
+	if a.Free == nil && a.Map != "" {
+		fmt.Fprintf(b, "its map shows %d %% free, in %d %% at most at one place; holes below 1 %% do not show\n", strings.Count(a.Map, "_"), longest(a.Map))
+	}
+}
+
+// free tells of the free chunks.
+func (a *account) free() string {
+	if a.Free.Count == 0 {
+		return "none free"
+	}
+	return fmt.Sprintf("%v free in %s, the largest of %v", a.Free.Bytes, chunksOf(a.Free.Count), *a.Largest)
+}
+
+// longest is the length of the longest free stretch of a map.
+func longest(occupancy string) (most int) {
+	for _, stretch := range strings.FieldsFunc(occupancy, func(r rune) bool { return r != '_' }) {
+		most = max(most, len(stretch))
+	}
+	return most
+}
+
+// writeWhy says why the request failed.
+func (a *account) writeWhy(b *strings.Builder, d *Failure) {
+	least := d.least()
+	switch {
+	case a.Fragmented == nil:
+	case *a.Fragmented:
+		fmt.Fprintf(b, "fragmented: the %v that is free would do, but lies in pieces\n", a.Free.Bytes)
+		a.writeBarrier(b)
+	case a.Free.Bytes < least:
+		fmt.Fprintf(b, "too little is free: %v is missing, whatever the order of the chunks\n", least-a.Free.Bytes)
+	case len(a.Lacks) == 0 && *a.Largest >= least:
+		fmt.Fprintf(b, "a free chunk of %v would do: the allocator may not have been allowed to split it\n", *a.Largest)
+	}
+	if d.available > 0 && d.available >= least && least > 0 {
+		fmt.Fprintf(b, "its limit leaves %v beyond the pool, which it did not get: the driver had less, or the pool grows in larger steps\n", d.available)
+	}
+}
+
+// advice says in a sentence or two why the request failed and what holds most; "" if the log does not tell.
+func (d *Failure) advice() string {
+	a, least := d.account(), d.least()
+	var words []string
+	switch {
+	case a.Fragmented == nil:
+	case *a.Fragmented && a.Barrier == nil:
+		words = append(words, fmt.Sprintf("The %v that is free would do, but lies in pieces, and no region is as large as the request.", a.Free.Bytes))
+	case *a.Fragmented:
+		words = append(words, fmt.Sprintf("The %v that is free would do, but lies in pieces. Least in the way is %v in %s, at %v: without it there is room for %v in one piece.",
+			a.Free.Bytes, a.Barrier.InUse.Bytes, chunksOf(a.Barrier.InUse.Count), a.Barrier.Chunks[0].Ptr, a.Barrier.Room))
+	case a.Free.Bytes < least:
+		words = append(words, fmt.Sprintf("%v too much, whatever the order of the chunks.", least-a.Free.Bytes))
+	}
+	if len(a.Sizes) > 0 {
+		words = append(words, fmt.Sprintf("Most is in use by %s of %v: %v.", chunksOf(a.Sizes[0].Count), a.Sizes[0].Size, a.Sizes[0].Bytes))
+	}
+	return strings.Join(words, " ")
+}
+
+func (a *account) writeBarrier(b *strings.Builder) {
+	if a.Barrier == nil {
+		b.WriteString("no region is as large as the request: no order of the chunks would make room\n")
+		return
+	}
+	fmt.Fprintf(b, "least in the way: %v in use in %s, from %v on; without them there is room for %v in one piece\n",
+		a.Barrier.InUse.Bytes, chunksOf(a.Barrier.InUse.Count), a.Barrier.Ptr, a.Barrier.Room)
+	const most = 5
+	for _, n := range a.Barrier.Chunks[:min(len(a.Barrier.Chunks), most)] {
+		fmt.Fprintf(b, "  chunk of %v\n", n)
+	}
+	if more := a.Barrier.InUse.Count - most; more > 0 {
+		fmt.Fprintf(b, "  and %d more\n", more)
+	}
+}
+
+func (a *account) writeHoles(b *strings.Builder) {
+	const most = 5
+	for _, h := range a.Holes[:min(len(a.Holes), most)] {
+		fmt.Fprintf(b, "hole of %v at %v", h.Bytes, h.Ptr)
+		var beside []string
+		for _, n := range []*neighbour{h.Before, h.After} {
+			if n != nil {
+				beside = append(beside, n.String())
+			}
+		}
+		if len(beside) > 0 {
+			fmt.Fprintf(b, ", beside chunks of %s", strings.Join(beside, " and "))
+		}
+		b.WriteString("\n")
+	}
+}
+
+func (a *account) writeSizes(b *strings.Builder) {
+	const most = 5
+	for _, s := range a.Sizes[:min(len(a.Sizes), most)] {
+		fmt.Fprintf(b, "in use: %v in %s of %v\n", s.Bytes, chunksOf(s.Count), s.Size)
+	}
+}
+
+func (a *account) writePeak(b *strings.Builder) {
+	const most = 5
+	for _, p := range a.Peak[:min(len(a.Peak), most)] {
+		fmt.Fprintf(b, "at its peak the compiled program holds %s", text.Line(p.Size))
+		if p.Shape != "" {
+			fmt.Fprintf(b, ", %s", text.Line(p.Shape))
+		}
+		if p.File != "" {
+			fmt.Fprintf(b, ", of %s", text.Line(mem.Frame{Function: p.Operation, File: p.File, Line: p.Line}.String()))
+		} else if p.Operation != "" {
+			fmt.Fprintf(b, ", of %s", text.Line(p.Operation))
+		}
+		b.WriteString("\n")
+	}
+}
+
+func chunksOf(n int64) string {
+	if n == 1 {
+		return "one chunk"
+	}
+	return fmt.Sprintf("%d chunks", n)
+}
