@@ -87,10 +87,10 @@ func (t *MemTracker) Register(ptr alloc.Ptr, memory alloc.Memory, shape alloc.Sh
 		return fmt.Errorf("register %s: %w", x.String(), err)
 	}
 	in := t.sections.at(here)
-	cell := t.ledger.Cells.Make(placeOf(stack, in, 0), line, &x, t.ledger.Epoch)
+	bucket := t.ledger.Buckets.GetOrMake(placeOf(stack, in, 0), line, &x, t.ledger.Epoch)
 	id, r := t.ledger.Records.Get()
 	r.Ptr, r.Foreign = ptr, true
-	t.enter(r, cell, x.Each, in, now, mem.Registered)
+	t.insert(r, bucket, x.Each, in, now, mem.Registered)
 	t.ledger.Addresses.Add(uint64(ptr), id)
 	return nil
 }
@@ -114,7 +114,7 @@ func (t *MemTracker) Unregister(ptr alloc.Ptr) (putBack func() error, err error)
 	if err != nil {
 		return nil, err
 	}
-	return func() error { return t.restore(w) }, nil
+	return func() error { return t.reinsert(&w) }, nil
 }
 
 // ErrDuplicatePtr says that the ledger already has a live buffer at this address: it was freed
@@ -158,16 +158,30 @@ func (t *MemTracker) ExplainOutOfMemory(err error, shape alloc.Shape, dtype allo
 	return t.outOfMemory(err, stack, 0, x)
 }
 
-// alloc is Alloc with the call stack that the exported function has taken: it alone knows how far
-// away the caller is.
+// request is what an allocation asks for beside the tensor. The line of code is set only on the slow path, because finding
+// it costs more than an Alloc from the cache.
+type request struct {
+	stack     tables.StackID
+	stream    alloc.Stream
+	goroutine goroutine // tells the section
+	now       time.Duration
+	line      ledger.LineID
+}
+
+// alloc is Alloc with the call stack that the exported function has captured, which knows how many frames its caller is
+// away.
+//
+// It has two paths. The fast one serves a request from an inactive block of the cache if an equal one was made lately. All
+// others take the slow one, which also finds the errors. It alone checks and measures the tensor: a tensor that equals
+// one of the ledger is valid.
 func (t *MemTracker) alloc(stack tables.StackID, on alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	var x tables.Tensor // set field by field: a copy of a value built elsewhere would make the processor wait
 	x.Kind, x.DType, x.Memory, x.Shape = kind, dtype, alloc.Memory(t.memory.Load()), shape
-	by := asker{stack: stack, stream: on, here: t.sections.goroutine(), now: t.now()}
+	by := request{stack: stack, stream: on, goroutine: t.sections.goroutine(), now: t.now()}
 	var b Buffer
-	if t.cache == nil || !t.fromCache(&b, &x, by) {
+	if t.cache == nil || !t.allocFast(&b, &x, by) {
 		var err error
-		if b, err = t.enquire(&x, by); err != nil {
+		if b, err = t.allocSlow(&x, by); err != nil {
 			return nil, err
 		}
 	}
@@ -181,49 +195,19 @@ func (t *MemTracker) alloc(stack tables.StackID, on alloc.Stream, shape alloc.Sh
 	return own, nil
 }
 
-// fromCache makes b the Buffer of an inactive block if one serves the request and the ledger has its cell. Then the cache and
-// the ledger change in one step, under one lock. It reports false, and has changed nothing, if the slow way is needed:
-// enquire, which finds any error again. A tensor that equals one of the ledger needs no measuring.
-func (t *MemTracker) fromCache(b *Buffer, x *tables.Tensor, by asker) bool {
+// allocFast reports whether the cache and the ledger have all that the request needs. Then b is the new Buffer; otherwise
+// nothing has changed.
+func (t *MemTracker) allocFast(b *Buffer, x *tables.Tensor, by request) bool {
 	t.locked.PollAndLock()
-	ok := t.reuse(b, x, by)
+	ok := t.allocCached(b, x, by, false)
 	t.mu.Unlock()
 	return ok
 }
 
-// reuse is fromCache for who holds the lock.
-func (t *MemTracker) reuse(b *Buffer, x *tables.Tensor, by asker) bool {
-	if t.ledger.Closed {
-		return false
-	}
-	in := t.sections.at(by.here)
-	place := placeOf(by.stack, in, t.ledger.Streams.At(by.stream))
-	cell := t.ledger.Cells.Recent(place, x)
-	if cell == 0 && x.Measure() == nil {
-		cell = t.ledger.Cells.Find(place, x)
-	}
-	if cell == 0 {
-		return false
-	}
-	c := t.ledger.Cells.At(cell)
-	if !t.ledger.Admits(c.Each) {
-		return false
-	}
-	id, r := t.ledger.Records.Get()
-	block, p, allocated, ok := t.locked.Alloc(c.Each, by.stream, cachelock.Owner(id))
-	if !ok {
-		t.ledger.Records.Put(id)
-		return false
-	}
-	r.Ptr = p
-	b.origin, b.ptr, b.seq, b.record, b.block = c.Origin, p, t.history.Next, id, block
-	t.enter(r, cell, allocated, in, by.now, mem.Allocated)
-	return true
-}
-
-// enquire is the slow way of Alloc: it checks the request, and may ask the driver.
-func (t *MemTracker) enquire(x *tables.Tensor, by asker) (b Buffer, err error) {
-	if err = x.Measure(); err != nil {
+// allocSlow serves any request. With a cache it asks the driver only if no inactive block serves, so that a request with a
+// new shape or call stack waits for no driver call of others.
+func (t *MemTracker) allocSlow(x *tables.Tensor, by request) (b Buffer, err error) {
+	if err := x.Measure(); err != nil {
 		return b, fmt.Errorf("alloc: %w", err)
 	}
 	if t.closed.Load() {
@@ -231,9 +215,18 @@ func (t *MemTracker) enquire(x *tables.Tensor, by asker) (b Buffer, err error) {
 	}
 	by.line = t.stacks.Line(by.stack)
 	if t.cache == nil {
-		b, err = t.fromDevice(x, by)
+		b, err = t.allocDevice(x, by)
 	} else {
-		b, err = t.fromDriver(x, by)
+		t.locked.PollAndLock()
+		cached := t.allocCached(&b, x, by, true)
+		if !cached {
+			t.history.Advance(by.now) // events of the cache have this time: see addCacheEvent
+		}
+		t.mu.Unlock()
+		if cached {
+			return b, nil
+		}
+		b, err = t.allocDriver(x, by)
 	}
 	if errors.Is(err, alloc.ErrOutOfMemory) {
 		return b, t.outOfMemory(err, by.stack, by.stream, *x)
@@ -244,27 +237,54 @@ func (t *MemTracker) enquire(x *tables.Tensor, by asker) (b Buffer, err error) {
 	return b, nil
 }
 
-// asker says who asks for memory: the call stack, the stream, the goroutine (which tells the section) and the time.
-// The line of code is set only where a new cell may be made, because finding it costs more than an
-// Alloc from the cache.
-type asker struct {
-	stack  tables.StackID
-	stream alloc.Stream
-	here   goroutine
-	now    time.Duration
-	line   ledger.LineID
+// allocCached makes b the Buffer of an inactive block, if one serves the request. The cache and the ledger change in one
+// step; if it reports false, neither has changed. The tensor's bucket is made only if slow is set: then x is measured and
+// the request has its line. The caller holds the lock.
+func (t *MemTracker) allocCached(b *Buffer, x *tables.Tensor, by request, slow bool) bool {
+	if t.ledger.Closed {
+		return false
+	}
+	in := t.sections.at(by.goroutine)
+	place := placeOf(by.stack, in, t.ledger.Streams.At(by.stream))
+	bucket := t.ledger.Buckets.Recent(place, x)
+	if bucket == 0 && !slow {
+		return false
+	}
+	n := x.Each
+	if bucket != 0 {
+		n = t.ledger.Buckets.At(bucket).Each
+	}
+	if !t.ledger.Fits(n) {
+		return false
+	}
+	id, r := t.ledger.Records.Get()
+	block, p, allocated, ok := t.locked.Alloc(n, by.stream, cachelock.Owner(id))
+	if ok && slow && t.ledger.Lookup(p) != 0 { // it is registered, which allocDriver will tell
+		_, _ = t.locked.Free(block, p, cachelock.Owner(id))
+		ok = false
+	}
+	if !ok {
+		t.ledger.Records.Put(id)
+		return false
+	}
+	if bucket == 0 {
+		bucket = t.ledger.Buckets.GetOrMake(place, by.line, x, t.ledger.Epoch)
+	}
+	r.Ptr = p
+	b.origin, b.ptr, b.seq, b.record, b.block = t.ledger.Buckets.At(bucket).Origin, p, t.history.Next, id, block
+	t.insert(r, bucket, allocated, in, by.now, mem.Allocated)
+	return true
 }
 
-// fromDriver allocates through the cache, which may ask the driver, and makes the cell if it is new. No lock is
-// held while the driver is asked; the cache takes the lock again to enter the memory.
-func (t *MemTracker) fromDriver(x *tables.Tensor, by asker) (b Buffer, err error) {
+// allocDriver allocates through the cache, which may ask the driver. No lock is held while the driver is asked; the cache
+// takes the lock again to insert the memory.
+func (t *MemTracker) allocDriver(x *tables.Tensor, by request) (b Buffer, err error) {
 	own := x.Clone()
-	t.tick(by.now)
 	err = t.locked.AllocSlow(own.Each, by.stream, func(block cachelock.Block, p alloc.Ptr, allocated alloc.Bytes) (cachelock.Owner, error) {
 		own.Memory = t.locked.Memory() // a cache may find that its segments cannot expand
 		t.memory.Store(uint32(own.Memory))
 		var err error
-		b, err = t.enterNew(p, allocated, &own, by)
+		b, err = t.insertNew(p, allocated, &own, by)
 		b.block = block
 		return cachelock.Owner(b.record), err
 	})
@@ -274,9 +294,9 @@ func (t *MemTracker) fromDriver(x *tables.Tensor, by asker) (b Buffer, err error
 	return b, err
 }
 
-// fromDevice allocates from a device without a cache.
-func (t *MemTracker) fromDevice(x *tables.Tensor, by asker) (b Buffer, err error) {
-	p, allocated, err := t.askDevice(by.stream, x.Each)
+// allocDevice allocates from a device without a cache.
+func (t *MemTracker) allocDevice(x *tables.Tensor, by request) (b Buffer, err error) {
+	p, allocated, err := t.callDevice(by.stream, x.Each)
 	if err != nil {
 		return b, err
 	}
@@ -284,9 +304,9 @@ func (t *MemTracker) fromDevice(x *tables.Tensor, by asker) (b Buffer, err error
 		return b, fmt.Errorf("%s: %w: no address", t.name, alloc.ErrBrokenDriver)
 	}
 	t.mu.Lock()
-	other := t.ledger.At(p)
+	other := t.ledger.Lookup(p)
 	ours := other != 0 && !t.ledger.Records.At(other).Foreign
-	b, err = t.enterNew(p, allocated, x, by)
+	b, err = t.insertNew(p, allocated, x, by)
 	if err == nil {
 		t.ledger.Addresses.Add(uint64(p), b.record)
 	}
@@ -300,9 +320,9 @@ func (t *MemTracker) fromDevice(x *tables.Tensor, by asker) (b Buffer, err error
 	return b, nil
 }
 
-// askDevice allocates from a device that has no cache over it. A device that does not say how much it took
+// callDevice allocates from a device that has no cache over it. A device that does not say how much it took
 // took n.
-func (t *MemTracker) askDevice(on alloc.Stream, n alloc.Bytes) (p alloc.Ptr, allocated alloc.Bytes, err error) {
+func (t *MemTracker) callDevice(on alloc.Stream, n alloc.Bytes) (p alloc.Ptr, allocated alloc.Bytes, err error) {
 	switch {
 	case t.streamed != nil:
 		return t.streamed.AllocOn(n, on)
@@ -318,73 +338,73 @@ type sizedAllocator interface {
 	AllocSized(n alloc.Bytes) (p alloc.Ptr, allocated alloc.Bytes, err error)
 }
 
-// enterNew enters memory that the device gave, in a cell that may be new. If it returns an error, nothing is
-// entered. The caller holds the lock.
-func (t *MemTracker) enterNew(p alloc.Ptr, allocated alloc.Bytes, x *tables.Tensor, by asker) (b Buffer, err error) {
+// insertNew inserts memory that the device gave, in a bucket that may be new. If it returns an error, nothing is
+// inserted. The caller holds the lock.
+func (t *MemTracker) insertNew(p alloc.Ptr, allocated alloc.Bytes, x *tables.Tensor, by request) (b Buffer, err error) {
 	if t.ledger.Closed {
 		return b, fmt.Errorf("tracker: %w", alloc.ErrClosed)
 	}
-	if !t.ledger.Admits(x.Each) {
+	if !t.ledger.Fits(x.Each) {
 		return b, fmt.Errorf("%v: %v more than the %v in the ledger overflows 64 bits", p, x.Each, t.ledger.Current.Bytes)
 	}
-	if other := t.ledger.At(p); other != 0 {
-		return b, t.ledger.Duplicate(other)
+	if other := t.ledger.Lookup(p); other != 0 {
+		return b, t.ledger.DuplicateError(other)
 	}
-	in := t.sections.at(by.here)
-	cell := t.ledger.Cells.Make(placeOf(by.stack, in, t.ledger.Streams.At(by.stream)), by.line, x, t.ledger.Epoch)
+	in := t.sections.at(by.goroutine)
+	bucket := t.ledger.Buckets.GetOrMake(placeOf(by.stack, in, t.ledger.Streams.At(by.stream)), by.line, x, t.ledger.Epoch)
 	id, r := t.ledger.Records.Get()
 	r.Ptr = p
-	t.enter(r, cell, allocated, in, by.now, mem.Allocated)
-	return Buffer{origin: t.ledger.Cells.At(cell).Origin, ptr: p, seq: r.Seq, record: id}, nil
+	t.insert(r, bucket, allocated, in, by.now, mem.Allocated)
+	return Buffer{origin: t.ledger.Buckets.At(bucket).Origin, ptr: p, seq: r.Seq, record: id}, nil
 }
 
-// enter makes a record live and tells the section and the history. The caller holds the lock.
-func (t *MemTracker) enter(r *ledger.Record, cell slab.ID, allocated alloc.Bytes, in *section, now time.Duration, action mem.Action) {
-	r.Since, r.Seq = t.history.Moment(now), t.history.Next
-	c := t.ledger.Add(r, cell, allocated)
-	if in != nil && !c.Memory.OnHost() {
-		t.sections.allocated(in, c.Each)
+// insert makes a record live, and adds it to its section and to the history. The caller holds the lock.
+func (t *MemTracker) insert(r *ledger.Record, bucket slab.ID, allocated alloc.Bytes, in *section, now time.Duration, action mem.Action) {
+	r.Since, r.Seq = t.history.Advance(now), t.history.Next
+	b := t.ledger.Insert(r, bucket, allocated)
+	if in != nil && !b.Memory.OnHost() {
+		t.sections.allocated(in, b.Each)
 	}
-	t.note(r, c, r.Since, action)
+	t.addEvent(r, b, r.Since, action)
 }
 
-// leave tells the section and the history that a record leaves the ledger. The
+// countFree subtracts a record, which the ledger has still, from its section, and adds the free to the history. The
 // caller holds the lock.
-func (t *MemTracker) leave(r *ledger.Record, here goroutine, now time.Duration, action mem.Action) {
+func (t *MemTracker) countFree(r *ledger.Record, here goroutine, now time.Duration, action mem.Action) {
 	if t.ledger.Closed {
 		return // the ledger is gone, the memory is not
 	}
-	c := t.ledger.Cells.At(r.Cell)
-	if (here != 0 || c.Section != noPath) && !c.Memory.OnHost() {
-		t.sections.freed(here, c.Section, 1, c.Each)
+	b := t.ledger.Buckets.At(r.Bucket)
+	if (here != 0 || b.Section != noPath) && !b.Memory.OnHost() {
+		t.sections.freed(here, b.Section, 1, b.Each)
 	}
-	now = t.history.Moment(now)
-	t.ledger.Cells.WasFreed(c, now-r.Since, now, t.history.Next)
-	t.note(r, c, now, action)
+	now = t.history.Advance(now)
+	t.ledger.Buckets.CountFree(b, now-r.Since, now, t.history.Next)
+	t.addEvent(r, b, now, action)
 }
 
-// unleave undoes leave for a record whose memory could not be freed.
-func (t *MemTracker) unleave(r *ledger.Record, here goroutine, now time.Duration) {
-	c := t.ledger.Cells.At(r.Cell)
-	if (here != 0 || c.Section != noPath) && !c.Memory.OnHost() {
-		t.sections.freed(here, c.Section, -1, c.Each)
+// uncountFree undoes countFree for a record whose memory could not be freed.
+func (t *MemTracker) uncountFree(r *ledger.Record, here goroutine, now time.Duration) {
+	b := t.ledger.Buckets.At(r.Bucket)
+	if (here != 0 || b.Section != noPath) && !b.Memory.OnHost() {
+		t.sections.freed(here, b.Section, -1, b.Each)
 	}
-	t.note(r, c, t.history.Moment(now), mem.FreeFailed)
+	t.addEvent(r, b, t.history.Advance(now), mem.FreeFailed)
 }
 
-// note adds an event about a record of a cell to the history. The caller holds the lock.
-func (t *MemTracker) note(r *ledger.Record, c *ledger.Cell[*MemTracker], now time.Duration, action mem.Action) {
+// addEvent adds an event about a record of a bucket to the history. The caller holds the lock.
+func (t *MemTracker) addEvent(r *ledger.Record, b *ledger.Bucket[*MemTracker], now time.Duration, action mem.Action) {
 	e := t.history.Slot()
 	e.Since, e.Action, e.Ptr, e.Allocated = now, action, r.Ptr, r.Allocated
-	e.Tensor, e.Stack, e.Section, e.Stream = &c.Group.Tensor, c.Stack, uint16(c.Section), c.Stream
+	e.Tensor, e.Stack, e.Section, e.Stream = &b.Group.Tensor, b.Stack, uint16(b.Section), b.Stream
 }
 
-// watch has the collector call lose when the program can no longer reach b. The cleanup gets a copy: b itself
+// watch has the collector call unreachable when the program can no longer reach b. The cleanup gets a copy: b itself
 // would stay reachable through it.
 func (t *MemTracker) watch(b *Buffer) {
 	if t.findLost || t.freeLost {
 		own := *b
-		runtime.AddCleanup(b, (*Buffer).lose, &own)
+		runtime.AddCleanup(b, (*Buffer).unreachable, &own)
 	}
 }
 
@@ -393,26 +413,17 @@ func (t *MemTracker) admit(ptr alloc.Ptr, bytes alloc.Bytes) error {
 	switch {
 	case t.ledger.Closed:
 		return fmt.Errorf("tracker: %w", alloc.ErrClosed)
-	case !t.ledger.Admits(bytes):
+	case !t.ledger.Fits(bytes):
 		return fmt.Errorf("%v: %v more than the %v in the ledger overflows 64 bits", ptr, bytes, t.ledger.Current.Bytes)
 	}
 	if id := t.find(ptr); id != 0 {
-		return t.ledger.Duplicate(id)
+		return t.ledger.DuplicateError(id)
 	}
 	return nil
 }
 
-// withdrawn is all that was known of registered memory.
-type withdrawn struct {
-	record ledger.Record
-	group  *ledger.Group
-	place  ledger.Place
-	line   ledger.LineID
-	label  string
-}
-
-// withdraw takes registered memory out of the ledger.
-func (t *MemTracker) withdraw(ptr alloc.Ptr) (w withdrawn, err error) {
+// withdraw removes registered memory from the ledger.
+func (t *MemTracker) withdraw(ptr alloc.Ptr) (w ledger.Withdrawn, err error) {
 	here, now := t.sections.goroutine(), t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -424,33 +435,22 @@ func (t *MemTracker) withdraw(ptr alloc.Ptr) (w withdrawn, err error) {
 	if !r.Foreign {
 		return w, fmt.Errorf("unregister %v: %w: it is a Buffer of the tracker's own, which Free frees", ptr, alloc.ErrUnknownPtr)
 	}
-	c := t.ledger.Cells.At(r.Cell)
-	w = withdrawn{*r, c.Group, c.Place, c.Line, t.ledger.LabelOf(r)}
-	t.leave(r, here, now, mem.Unregistered)
-	t.ledger.Forget(r)
-	t.ledger.Remove(id, r)
-	return w, nil
+	t.countFree(r, here, now, mem.Unregistered)
+	return t.ledger.Withdraw(id, r), nil
 }
 
-// restore undoes withdraw.
-func (t *MemTracker) restore(w withdrawn) error {
+// reinsert undoes withdraw.
+func (t *MemTracker) reinsert(w *ledger.Withdrawn) error {
 	here, now := t.sections.goroutine(), t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ledger.Closed {
 		return nil
 	}
-	if other := t.find(w.record.Ptr); other != 0 {
-		return fmt.Errorf("put back %w", t.ledger.Duplicate(other))
+	if other := t.find(w.Ptr()); other != 0 {
+		return fmt.Errorf("put back %w", t.ledger.DuplicateError(other))
 	}
-	id, r := t.ledger.Records.Get()
-	*r = w.record
-	r.Label = 0
-	t.ledger.Label(id, r, w.label)
-	r.Cell = t.ledger.Cells.Readmit(w.place, w.line, &w.group.Tensor, t.ledger.Epoch)
-	t.ledger.Addresses.Add(uint64(r.Ptr), id)
-	t.ledger.Enter(r)
-	t.unleave(r, here, now)
+	t.uncountFree(t.ledger.Reinsert(w), here, now)
 	return nil
 }
 
@@ -472,26 +472,26 @@ func (t *MemTracker) setKind(ptr alloc.Ptr, kind Kind, find func() slab.ID) erro
 		return fmt.Errorf("set the kind of %v: %w: it is not live", ptr, alloc.ErrUnknownPtr)
 	}
 	r := t.ledger.Records.At(id)
-	c := t.ledger.Cells.At(r.Cell)
-	if c.Group.Kind == kind {
+	b := t.ledger.Buckets.At(r.Bucket)
+	if b.Group.Kind == kind {
 		return nil
 	}
-	leaves, comes := mem.Freed, mem.Allocated
+	end, begin := mem.Freed, mem.Allocated
 	if r.Foreign {
-		leaves, comes = mem.Unregistered, mem.Registered
+		end, begin = mem.Unregistered, mem.Registered
 	}
-	x := c.Group.Tensor
+	x := b.Group.Tensor
 	x.Kind = kind
-	now = t.history.Moment(now)
-	t.note(r, c, now, leaves)
-	t.ledger.Move(id, r, t.ledger.Cells.Make(c.Place, c.Line, &x, t.ledger.Epoch))
-	t.note(r, t.ledger.Cells.At(r.Cell), now, comes)
+	now = t.history.Advance(now)
+	t.addEvent(r, b, now, end)
+	t.ledger.Move(id, r, t.ledger.Buckets.GetOrMake(b.Place, b.Line, &x, t.ledger.Epoch))
+	t.addEvent(r, t.ledger.Buckets.At(r.Bucket), now, begin)
 	return nil
 }
 
 // find returns the live record at an address, or 0. The caller holds the lock.
 func (t *MemTracker) find(ptr alloc.Ptr) slab.ID {
-	if id := t.ledger.At(ptr); id != 0 || t.cache == nil || t.ledger.Closed {
+	if id := t.ledger.Lookup(ptr); id != 0 || t.cache == nil || t.ledger.Closed {
 		return id
 	}
 	// A cache that several trackers share knows the numbers of all of them.

@@ -55,7 +55,7 @@ func (b *Buffer) Allocation() snapshot.Allocation {
 	a.Allocated, a.Label, a.Lost, a.Stream = r.Allocated, t.ledger.LabelOf(r), r.Lost, t.ledger.Streams.Handles[r.Stream]
 	a.Time = t.start.Add(r.Since)
 	if !t.ledger.Closed {
-		c := t.ledger.Cells.At(r.Cell)
+		c := t.ledger.Buckets.At(r.Bucket)
 		a.Kind, a.Section = c.Group.Kind, t.sections.paths.names[c.Section]
 	}
 	return a
@@ -178,7 +178,7 @@ func (b *Buffer) free(on *alloc.Stream) error {
 		t.mu.Unlock()
 		return fmt.Errorf("free %v: %w", b, err)
 	}
-	t.leave(r, here, now, mem.Freed)
+	t.countFree(r, here, now, mem.Freed)
 	t.ledger.Remove(b.record, r)
 	closed := t.ledger.Closed
 	t.mu.Unlock()
@@ -206,24 +206,24 @@ func (t *MemTracker) freeInCache(b *Buffer, on *alloc.Stream) (needsPoll bool, e
 // memory is free, the driver may give its address to another goroutine. The caller holds the lock,
 // which freeOnDevice releases.
 func (t *MemTracker) freeOnDevice(b *Buffer, r *ledger.Record, on *alloc.Stream, here goroutine, now time.Duration) error {
-	t.leave(r, here, now, mem.Freed)
-	t.ledger.TakeOut(b.record, r)
+	t.countFree(r, here, now, mem.Freed)
+	t.ledger.Detach(b.record, r)
 	t.mu.Unlock()
 	if err := t.askFree(b.ptr, on); err != nil {
 		err = fmt.Errorf("free %v: %w", b, err)
 		now = t.now()
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if duplicate := t.ledger.PutBack(b.record, r); duplicate != nil {
+		if duplicate := t.ledger.Reattach(b.record, r); duplicate != nil {
 			return errors.Join(err, duplicate)
 		}
 		if !t.ledger.Closed {
-			t.unleave(r, here, now)
+			t.uncountFree(r, here, now)
 		}
 		return err
 	}
 	t.mu.Lock()
-	t.ledger.Settle(b.record, r)
+	t.ledger.Discard(b.record, r)
 	closed := t.ledger.Closed
 	t.mu.Unlock()
 	if closed {
@@ -241,9 +241,8 @@ func (t *MemTracker) askFree(p alloc.Ptr, on *alloc.Stream) error {
 	return t.device.Free(p)
 }
 
-// lose is called with a copy of a Buffer that nobody can reach any more. Most
-// were freed.
-func (b *Buffer) lose() {
+// unreachable is called with a copy of a Buffer that the program can no longer reach. Most were freed before.
+func (b *Buffer) unreachable() {
 	t := b.tracker()
 	now := t.now()
 	t.mu.Lock()
@@ -257,7 +256,7 @@ func (b *Buffer) lose() {
 	t.everLost++
 	first := t.everLost == 1
 	if !t.ledger.Closed {
-		t.note(r, t.ledger.Cells.At(r.Cell), t.history.Moment(now), mem.Lost)
+		t.addEvent(r, t.ledger.Buckets.At(r.Bucket), t.history.Advance(now), mem.Lost)
 	}
 	t.mu.Unlock()
 	if first {

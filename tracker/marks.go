@@ -35,13 +35,13 @@ func (t *MemTracker) mark(caller tables.StackID) (m *snapshot.Mark, queued *repo
 	now := t.now() // the clock is not ours: no lock is held
 	m.Levels = t.lockLevels(&t.marking, t.mu)
 	defer t.marking.Unlock()
-	now = t.history.Moment(now)
+	now = t.history.Advance(now)
 	m.Seq, m.Time = t.marks+1, t.start.Add(now)
 	if t.closed.Load() {
 		t.mu.Unlock()
 		return m, nil, false
 	}
-	t.ledger.Cells.Cut()
+	t.ledger.Buckets.Mark()
 	t.history.Add(tables.EventEntry{Since: now, Action: mem.Marked, Stack: caller, Allocated: alloc.Bytes(m.Seq)})
 	t.mu.Unlock()
 
@@ -63,12 +63,12 @@ const changesAtOnce = 256
 
 // changes returns what changed up to the mark that was cut last. The caller holds the
 // marking lock.
-func (t *MemTracker) changes() (all []ledger.CellChange) {
+func (t *MemTracker) changes() (all []ledger.Change) {
 	for more := true; more; {
-		var some [changesAtOnce]ledger.CellChange
+		var some [changesAtOnce]ledger.Change
 		var n int
 		t.mu.Lock()
-		n, more = t.ledger.Cells.Tell(some[:])
+		n, more = t.ledger.Buckets.TakeChanges(some[:])
 		t.mu.Unlock()
 		all = slices.Grow(all, n)
 		for _, c := range some[:n] {

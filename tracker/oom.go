@@ -182,10 +182,10 @@ func (t *MemTracker) cachedElsewhere() (bytes alloc.Bytes) {
 // and finds names only for the lines that it returns.
 func (t *MemTracker) largestLines(n int) []mem.CallSiteTally {
 	t.mu.Lock()
-	cells := t.ledger.Cells.View()
+	cells := t.ledger.Buckets.View()
 	t.mu.Unlock()
 	var held []mem.Tally // by line
-	cells.Read(t.mu, func(_ slab.ID, records []ledger.Cell[*MemTracker]) {
+	cells.Read(t.mu, func(_ slab.ID, records []ledger.Bucket[*MemTracker]) {
 		for i := range records {
 			c := &records[i]
 			if c.Live == 0 || c.Memory.OnHost() != t.onHost {
@@ -224,7 +224,7 @@ func (t *MemTracker) stuck(n int) []explain.Line {
 	}
 	t.mu.Lock()
 	stats := t.locked.Stats()
-	cheap := t.ledger.Cells.Len() <= maxCheap && stats.Allocated.Count.Current+stats.Inactive.Count.Current <= maxCheap
+	cheap := t.ledger.Buckets.Len() <= maxCheap && stats.Allocated.Count.Current+stats.Inactive.Count.Current <= maxCheap
 	t.mu.Unlock()
 	if !cheap {
 		return nil

@@ -22,7 +22,7 @@ func (t *MemTracker) snapshot(whole bool) *snapshot.Snapshot {
 	lists := tables.Of(&s.Tables)
 	lists.Stacks, lists.Epoch = t.stacks, t.start
 	s.Levels = t.lockLevels(t.mu)
-	s.Time = t.start.Add(t.history.Moment(now))
+	s.Time = t.start.Add(t.history.Advance(now))
 	s.Peak, s.Total, s.Events = t.ledger.Peak, t.ledger.Total, t.history.Next
 	lists.Sections, lists.Streams = t.sections.paths.names, t.ledger.Streams.Handles
 	if t.cache != nil && !t.onHost {
@@ -48,7 +48,7 @@ func (t *MemTracker) snapshot(whole bool) *snapshot.Snapshot {
 
 // ledgerCut is the ledger and the cache at one instant, not copied yet.
 type ledgerCut struct {
-	cells    *slab.View[ledger.Cell[*MemTracker]]
+	cells    *slab.View[ledger.Bucket[*MemTracker]]
 	retired  *slab.View[tables.RetiredEntry]
 	epoch    uint64
 	counts   [3]int                    // of cells, retired cells, records
@@ -61,8 +61,8 @@ type ledgerCut struct {
 func (t *MemTracker) cut(whole bool) *ledgerCut {
 	l := &t.ledger
 	cut := &ledgerCut{
-		cells: l.Cells.View(), retired: l.Cells.Retired.View(), epoch: l.Epoch,
-		counts: [3]int{l.Cells.Len(), l.Cells.Retired.Len(), l.Records.Len()},
+		cells: l.Buckets.View(), retired: l.Buckets.Retired.View(), epoch: l.Epoch,
+		counts: [3]int{l.Buckets.Len(), l.Buckets.Retired.Len(), l.Records.Len()},
 	}
 	if !whole {
 		return cut
@@ -78,7 +78,7 @@ func (t *MemTracker) cut(whole bool) *ledgerCut {
 func (cut *ledgerCut) copySites(lock sync.Locker, to *tables.Tables) (index []int32) {
 	index = make([]int32, cut.cells.Bound())
 	to.Sites = make([]tables.SiteEntry, 0, cut.counts[0])
-	cut.cells.Read(lock, func(first slab.ID, cells []ledger.Cell[*MemTracker]) {
+	cut.cells.Read(lock, func(first slab.ID, cells []ledger.Bucket[*MemTracker]) {
 		for i := range cells {
 			if c := &cells[i]; c.Group != nil {
 				index[int(first)+i] = int32(len(to.Sites))
@@ -110,9 +110,9 @@ func (cut *ledgerCut) copyAllocations(lock sync.Locker, to *tables.Tables, index
 	to.Allocations = make([]tables.AllocationEntry, 0, cut.counts[2])
 	cut.records.Read(lock, func(_ slab.ID, records []ledger.Record) {
 		for i := range records {
-			if r := &records[i]; r.State == ledger.Live && int(r.Cell) < len(index) {
+			if r := &records[i]; r.State == ledger.Live && int(r.Bucket) < len(index) {
 				to.Allocations = append(to.Allocations, tables.AllocationEntry{
-					Site: index[r.Cell], Foreign: r.Foreign, Lost: r.Lost, Ptr: r.Ptr,
+					Site: index[r.Bucket], Foreign: r.Foreign, Lost: r.Lost, Ptr: r.Ptr,
 					InLine: r.InLine, InPath: r.InPath, Allocated: r.Allocated, Since: r.Since, Seq: r.Seq, Label: labels[r.Label],
 				})
 			}
@@ -132,12 +132,12 @@ func (t *MemTracker) copyLifetimes(to *tables.Tables) {
 	for stack, live := range stacks {
 		lines[t.stacks.Line(stack)] += live
 		if live >= survival.Fewest {
-			if its := t.ledger.Cells.CopyPath(t.mu, stack); its != nil {
+			if its := t.ledger.Buckets.CopyPath(t.mu, stack); its != nil {
 				to.Paths[stack] = its
 			}
 		}
 	}
-	for line, its := range t.ledger.Cells.CopyLines(t.mu, func(line ledger.LineID) bool { return lines[line] >= survival.Fewest }) {
+	for line, its := range t.ledger.Buckets.CopyLines(t.mu, func(line ledger.LineID) bool { return lines[line] >= survival.Fewest }) {
 		to.Lines[t.stacks.Frame(line)] = its
 	}
 }

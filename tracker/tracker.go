@@ -489,7 +489,7 @@ func (t *MemTracker) now() time.Duration {
 // segment, get this time.
 func (t *MemTracker) tick(now time.Duration) {
 	t.mu.Lock()
-	t.history.Moment(now)
+	t.history.Advance(now)
 	t.mu.Unlock()
 }
 

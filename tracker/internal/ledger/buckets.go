@@ -14,11 +14,11 @@ import (
 // identity never changes, so that events may refer to it after the last buffer is gone.
 type Group struct {
 	tables.Tensor
-	cells int // cells that point here
+	buckets int // buckets that point here
 }
 
-// Origin is the part of a cell that Buffers refer to. Unlike the cell it lives as long as anybody
-// refers to it. All buffers of a cell share it, so it costs a buffer one pointer to find its owner, its group and its
+// Origin is the part of a bucket that Buffers refer to. Unlike the bucket it lives as long as anybody
+// refers to it. All buffers of a bucket share it, so it costs a buffer one pointer to find its owner, its group and its
 // call stack.
 type Origin[Owner any] struct {
 	Owner Owner // of the ledger
@@ -26,17 +26,17 @@ type Origin[Owner any] struct {
 	Stack tables.StackID
 }
 
-// Cell is the part of a group that one call stack allocated in one section. All its buffers have
-// one size, so everything known by line of code is a count in a cell.
-type Cell[Owner any] struct {
+// Bucket is the part of a group that one call stack allocated in one section. All its buffers have
+// one size, so everything known by line of code is a count in a bucket.
+type Bucket[Owner any] struct {
 	Origin *Origin[Owner]
-	Group  *Group      // nil for a cell that is not in use; the origin's
+	Group  *Group      // nil for a bucket that is not in use; the origin's
 	Each   alloc.Bytes // the group's
 	Place
 	Line   LineID       // the call site of the stack
 	Memory alloc.Memory // the group's
 
-	inLine, inPath *survival.Unit
+	lineUnit, pathUnit *survival.Unit // ages of the freed buffers of its line and its call stack
 
 	Live   int64 // buffers now
 	marked int64 // buffers at the last mark
@@ -47,27 +47,26 @@ type Cell[Owner any] struct {
 	peak  int64
 	epoch uint64
 
-	interval     uint64  // interval between two marks in which the cell last changed; 0 if it is on no list
+	interval     uint64  // interval between two marks in which the bucket last changed; 0 if it is on no list
 	newer, older slab.ID // neighbours in that interval's list
 
-	pins int32 // records that are leaving
+	detached int32 // its records whose memory is being freed: see Ledger.Detach
 }
 
-// cells finds the cell of a place and group, and remembers which of them changed
-// since the last mark.
-type cells[Owner any] struct {
-	slab.Slab[Cell[Owner]]
-	index  map[cellKey]slab.ID
+// buckets finds the bucket of a place and a group, and knows which buckets changed since the last mark.
+type buckets[Owner any] struct {
+	slab.Slab[Bucket[Owner]]
+	index  map[bucketKey]slab.ID
 	groups map[string]*Group
-	recent recentCells
+	recent recentBuckets
 	Lifetimes
 	changed
 
 	owner Owner   // see Origin
 	limit int     // a sweep begins when there are more
-	swept slab.ID // how far the sweep has come; 0 if there is none
+	swept slab.ID // the next bucket of the sweep; 0 if none is under way
 
-	// retired holds the buffers ever allocated by the cells that were dropped.
+	// Retired holds the buffers ever allocated by the buckets that were dropped.
 	Retired      slab.Slab[tables.RetiredEntry]
 	retiredIndex map[retiredKey]slab.ID
 }
@@ -77,7 +76,7 @@ type retiredKey struct {
 	memory alloc.Memory
 }
 
-type cellKey struct {
+type bucketKey struct {
 	group *Group
 	Place
 }
@@ -90,252 +89,239 @@ type Place struct {
 }
 
 const (
-	minCells   = 256
-	sweepCells = 16 // looked at for each new cell
+	minBuckets = 256
+	sweepBatch = 16 // buckets that the sweep checks for each new one
 )
 
-func newCells[Owner any](owner Owner) cells[Owner] {
-	return cells[Owner]{
+func newBuckets[Owner any](owner Owner) buckets[Owner] {
+	return buckets[Owner]{
 		owner:        owner,
-		index:        make(map[cellKey]slab.ID),
+		index:        make(map[bucketKey]slab.ID),
 		groups:       make(map[string]*Group),
 		retiredIndex: make(map[retiredKey]slab.ID),
-		limit:        minCells,
-		recent:       newRecentCells(fewestRecent),
+		limit:        minBuckets,
+		recent:       newRecentBuckets(fewestRecent),
 		changed:      changed{interval: 1},
 	}
 }
 
-// Recent returns the cell of a place and a tensor if it was found lately, or 0. The tensor need not
-// be measured or valid: only valid tensors have a cell.
-func (cs *cells[Owner]) Recent(p Place, x *tables.Tensor) slab.ID {
-	id := *cs.recent.at(p, x.Shape)
+// Recent returns the bucket of a place and a tensor if it was found lately, or 0. The tensor need not
+// be measured or valid, because only a valid tensor has a bucket.
+func (bs *buckets[Owner]) Recent(p Place, x *tables.Tensor) slab.ID {
+	id := *bs.recent.at(p, x.Shape)
 	if id == 0 {
 		return 0
 	}
-	if c := cs.At(id); c.Group == nil || c.Place != p || !x.EqualUnmeasured(&c.Group.Tensor) {
+	if b := bs.At(id); b.Group == nil || b.Place != p || !x.EqualUnmeasured(&b.Group.Tensor) {
 		return 0
 	}
 	return id
 }
 
-// Find returns the cell of a place and a tensor, or 0.
-func (cs *cells[Owner]) Find(p Place, x *tables.Tensor) slab.ID {
-	var key [64]byte
-	g := cs.groups[string(x.AppendKey(key[:0]))]
+// GetOrMake returns the bucket of a place and a measured tensor, making it if it is new. The line is the stack's.
+func (bs *buckets[Owner]) GetOrMake(p Place, line LineID, x *tables.Tensor, peakEpoch uint64) slab.ID {
+	var room [64]byte
+	key := x.AppendKey(room[:0])
+	g := bs.groups[string(key)]
+	if g != nil {
+		if id := bs.index[bucketKey{g, p}]; id != 0 {
+			*bs.recent.at(p, x.Shape) = id
+			return id
+		}
+	}
+	bs.sweep(peakEpoch)
 	if g == nil {
-		return 0
+		g = &Group{Tensor: x.Clone()}
 	}
-	id := cs.index[cellKey{g, p}]
-	*cs.recent.at(p, x.Shape) = id
+	if g.buckets == 0 { // it is new, or the sweep has dropped it
+		bs.groups[string(key)] = g
+	}
+	g.buckets++
+	id, b := bs.Get()
+	bs.recent.fit(bs.Len())
+	b.Origin = &Origin[Owner]{bs.owner, g, p.Stack}
+	b.Group, b.Each, b.Memory, b.Place, b.Line = g, x.Each, x.Memory, p, line
+	b.lineUnit, b.pathUnit = bs.Lifetimes.line(line), bs.path(p.Stack)
+	bs.index[bucketKey{g, p}] = id
 	return id
 }
 
-// Make returns the cell of a place and a tensor, making it if it is new. The line is the stack's.
-func (cs *cells[Owner]) Make(p Place, line LineID, x *tables.Tensor, peakEpoch uint64) slab.ID {
-	if id := cs.Find(p, x); id != 0 {
-		return id
-	}
-	cs.sweep(peakEpoch)
-	g := cs.group(x)
-	g.cells++
-	id, c := cs.Get()
-	cs.recent.fit(cs.Len())
-	c.Origin = &Origin[Owner]{cs.owner, g, p.Stack}
-	c.Group, c.Each, c.Memory, c.Place, c.Line = g, x.Each, x.Memory, p, line
-	c.inLine, c.inPath = cs.Lifetimes.line(line), cs.path(p.Stack)
-	cs.index[cellKey{g, p}] = id
-	return id
-}
-
-// Readmit returns the cell of a buffer that is live again after it was counted
-// out. If its cell was dropped meanwhile, its part of the total goes back.
-func (cs *cells[Owner]) Readmit(p Place, line LineID, x *tables.Tensor, peakEpoch uint64) slab.ID {
-	id := cs.Make(p, line, x, peakEpoch)
-	if c := cs.At(id); c.Total == c.Live {
-		cs.Touch(id)
-		c.Total++
-		at := cs.retiredAt(retiredKey{p.Place, x.Memory})
-		cs.Retired.Touch(at)
-		r := cs.Retired.At(at)
+// getOrMakeAgain returns the bucket of a buffer that was counted before. If its bucket was dropped since, the buffer
+// moves from the retired total back to the bucket's.
+func (bs *buckets[Owner]) getOrMakeAgain(p Place, line LineID, x *tables.Tensor, peakEpoch uint64) slab.ID {
+	id := bs.GetOrMake(p, line, x, peakEpoch)
+	if b := bs.At(id); b.Total == b.Live {
+		bs.Touch(id)
+		b.Total++
+		at := bs.retiredAt(retiredKey{p.Place, x.Memory})
+		bs.Retired.Touch(at)
+		r := bs.Retired.At(at)
 		r.Total = r.Total.Sub(x.Tally(1))
 	}
 	return id
 }
 
-// group returns the group of a tensor, making it if it is new.
-func (cs *cells[Owner]) group(x *tables.Tensor) *Group {
-	key := string(x.AppendKey(nil))
-	g := cs.groups[key]
-	if g == nil {
-		g = &Group{Tensor: x.Clone()}
-		cs.groups[key] = g
-	}
-	return g
-}
-
-// sweep drops the cells that no mark, no peak and no live buffer needs, a few at
-// each call, until there is room for as many again as remain. A program whose
-// shapes never repeat thus keeps a bounded table; one whose shapes do repeat
-// pays nothing.
-func (cs *cells[Owner]) sweep(peakEpoch uint64) {
-	if cs.swept == 0 {
-		if cs.Len() < cs.limit {
+// sweep drops the buckets that no mark, no peak and no live buffer needs, a few at each call. It ends when as many
+// may be added as remain. So the table of a program whose shapes never repeat is bounded, and a program whose shapes
+// repeat pays nothing.
+func (bs *buckets[Owner]) sweep(peakEpoch uint64) {
+	if bs.swept == 0 {
+		if bs.Len() < bs.limit {
 			return
 		}
-		cs.swept = 1
+		bs.swept = 1
 	}
-	for end := min(cs.swept+sweepCells, cs.Bound()); cs.swept < end; cs.swept++ {
-		if c := cs.At(cs.swept); c.Group != nil && !c.needed(peakEpoch) {
-			cs.retire(cs.swept, c)
+	for end := min(bs.swept+sweepBatch, bs.Bound()); bs.swept < end; bs.swept++ {
+		if b := bs.At(bs.swept); b.Group != nil && !b.needed(peakEpoch) {
+			bs.retire(bs.swept, b)
 		}
 	}
-	if cs.swept >= cs.Bound() {
-		cs.swept, cs.limit = 0, max(minCells, 2*cs.Len())
+	if bs.swept >= bs.Bound() {
+		bs.swept, bs.limit = 0, max(minBuckets, 2*bs.Len())
 	}
 }
 
-// WasFreed counts the age at which a buffer of a cell was freed.
-func (cs *cells[Owner]) WasFreed(c *Cell[Owner], age, now time.Duration, event uint64) {
-	cs.units.Freed(c.inLine, c.inPath, age, now, event)
+// CountFree counts the age at which a buffer of a bucket was freed.
+func (bs *buckets[Owner]) CountFree(b *Bucket[Owner], age, now time.Duration, event uint64) {
+	bs.units.Freed(b.lineUnit, b.pathUnit, age, now, event)
 }
 
-func (cs *cells[Owner]) retire(id slab.ID, c *Cell[Owner]) {
-	at := cs.retiredAt(retiredKey{c.Place.Place, c.Memory})
-	cs.Retired.Touch(at)
-	r := cs.Retired.At(at)
-	r.Total = r.Total.Add(c.Group.Tally(c.Total))
-	if c.interval != 0 {
-		cs.unlist(c)
+// retire drops a bucket, and adds its total to that of its place.
+func (bs *buckets[Owner]) retire(id slab.ID, b *Bucket[Owner]) {
+	at := bs.retiredAt(retiredKey{b.Place.Place, b.Memory})
+	bs.Retired.Touch(at)
+	r := bs.Retired.At(at)
+	r.Total = r.Total.Add(b.Group.Tally(b.Total))
+	if b.interval != 0 {
+		bs.unlink(b)
 	}
-	delete(cs.index, cellKey{c.Group, c.Place})
-	if c.Group.cells--; c.Group.cells == 0 {
-		delete(cs.groups, string(c.Group.AppendKey(nil)))
+	delete(bs.index, bucketKey{b.Group, b.Place})
+	if b.Group.buckets--; b.Group.buckets == 0 {
+		delete(bs.groups, string(b.Group.AppendKey(nil)))
 	}
-	cs.Put(id)
+	bs.Put(id)
 }
 
 // retiredAt returns the entry of a place and a type of memory, making it if it is new.
-func (cs *cells[Owner]) retiredAt(k retiredKey) slab.ID {
-	id := cs.retiredIndex[k]
+func (bs *buckets[Owner]) retiredAt(k retiredKey) slab.ID {
+	id := bs.retiredIndex[k]
 	if id == 0 {
 		var r *tables.RetiredEntry
-		id, r = cs.Retired.Get()
+		id, r = bs.Retired.Get()
 		r.Place, r.Memory = k.Place, k.memory
-		cs.retiredIndex[k] = id
+		bs.retiredIndex[k] = id
 	}
 	return id
 }
 
-// needed reports whether the cell still counts anything but its total.
-func (c *Cell[Owner]) needed(peakEpoch uint64) bool {
-	return c.Live != 0 || c.marked != 0 || c.pins != 0 || c.AtPeak(peakEpoch) != 0
+// needed reports whether the bucket still counts anything but its total.
+func (b *Bucket[Owner]) needed(peakEpoch uint64) bool {
+	return b.Live != 0 || b.marked != 0 || b.detached != 0 || b.AtPeak(peakEpoch) != 0
 }
 
 // AtPeak returns the number of buffers at the ledger's peak.
-func (c *Cell[Owner]) AtPeak(peakEpoch uint64) int64 {
-	if c.epoch == peakEpoch {
-		return c.peak
+func (b *Bucket[Owner]) AtPeak(peakEpoch uint64) int64 {
+	if b.epoch == peakEpoch {
+		return b.peak
 	}
-	return c.Live
+	return b.Live
 }
 
-// changed is the part of cells that knows what changed since the last mark. Cells whose count changes
-// between two marks are on a list, so that a mark costs what changed. A mark is of one instant, but
-// does not hold the lock for the whole list: Cut begins a new list, and the cells of the old
-// one are due. Tell takes some of them at a time. Whoever changes a cell that is due takes it first.
+// changed lists the buckets whose count changed between two marks, so that the cost of a mark follows what changed.
+// A mark is of one instant, but does not hold the lock for the whole list: Mark begins a new list, and TakeChanges
+// takes some buckets of the previous one at a time. If a bucket of the previous list changes again before that, its
+// change up to the mark is saved first.
 type changed struct {
-	interval uint64  // number of the marks, and one
-	latest   slab.ID // the head of the list of this interval
-	due      slab.ID // the head of the list of the interval before
-	early    []CellChange
+	interval uint64   // number of marks, plus one
+	current  slab.ID  // head of the list of this interval
+	previous slab.ID  // head of what is left of the list of the interval before
+	saved    []Change // of buckets that left the previous list because they changed again
 }
 
-// CellChange is what one cell contributes to a delta.
-type CellChange struct {
+// Change is how the count of one bucket changed between two marks.
+type Change struct {
 	Group *Group
 	Line  LineID
 	Count int64 // may be zero
 }
 
-// unlist takes a cell off its list. No view shows lists, so nothing is announced.
-func (cs *cells[Owner]) unlist(c *Cell[Owner]) {
-	head := &cs.latest
-	if c.interval != cs.interval {
-		head = &cs.due
+// unlink takes a bucket off its list. No view shows the lists, so it calls no Touch.
+func (bs *buckets[Owner]) unlink(b *Bucket[Owner]) {
+	head := &bs.current
+	if b.interval != bs.interval {
+		head = &bs.previous
 	}
-	if c.older != 0 {
-		cs.At(c.older).newer = c.newer
+	if b.older != 0 {
+		bs.At(b.older).newer = b.newer
 	}
-	if c.newer != 0 {
-		cs.At(c.newer).older = c.older
+	if b.newer != 0 {
+		bs.At(b.newer).older = b.older
 	} else {
-		*head = c.older
+		*head = b.older
 	}
-	c.interval, c.newer, c.older = 0, 0, 0
+	b.interval, b.newer, b.older = 0, 0, 0
 }
 
-// note puts a cell on the list before its count changes.
-func (cs *cells[Owner]) note(id slab.ID, c *Cell[Owner]) {
-	if c.interval != 0 { // it is due
-		cs.unlist(c)
-		cs.early = append(cs.early, c.sinceMark())
+// markChanged puts a bucket on the current list. It comes before the count changes.
+func (bs *buckets[Owner]) markChanged(id slab.ID, b *Bucket[Owner]) {
+	if b.interval != 0 { // it is on the previous list
+		bs.unlink(b)
+		bs.saved = append(bs.saved, b.sinceMark())
 	}
-	c.interval, c.newer, c.older = cs.interval, 0, cs.latest
-	if cs.latest != 0 {
-		cs.At(cs.latest).newer = id
+	b.interval, b.newer, b.older = bs.interval, 0, bs.current
+	if bs.current != 0 {
+		bs.At(bs.current).newer = id
 	}
-	cs.latest = id
+	bs.current = id
 }
 
-// Cut makes the present the last mark. tell must have told of the one before.
-func (cs *cells[Owner]) Cut() {
-	cs.due, cs.latest = cs.latest, 0
-	cs.interval++
+// Mark makes the present the last mark. TakeChanges must have returned all changes up to the one before.
+func (bs *buckets[Owner]) Mark() {
+	bs.previous, bs.current = bs.current, 0
+	bs.interval++
 }
 
-// Tell fills into with changes between the last two cuts that were not told yet. It returns how
+// TakeChanges fills into with changes between the last two marks that it has not returned yet. It returns how
 // many, and whether there are more.
-func (cs *cells[Owner]) Tell(into []CellChange) (n int, more bool) {
-	rest := max(0, len(cs.early)-len(into))
-	n = copy(into, cs.early[rest:])
-	clear(cs.early[rest:])
-	cs.early = cs.early[:rest]
-	for ; n < len(into) && cs.due != 0; n++ {
-		c := cs.At(cs.due)
-		cs.unlist(c)
-		into[n] = c.sinceMark()
+func (bs *buckets[Owner]) TakeChanges(into []Change) (n int, more bool) {
+	rest := max(0, len(bs.saved)-len(into))
+	n = copy(into, bs.saved[rest:])
+	clear(bs.saved[rest:])
+	bs.saved = bs.saved[:rest]
+	for ; n < len(into) && bs.previous != 0; n++ {
+		b := bs.At(bs.previous)
+		bs.unlink(b)
+		into[n] = b.sinceMark()
 	}
-	return n, cs.due != 0 || rest > 0
+	return n, bs.previous != 0 || rest > 0
 }
 
 // sinceMark returns how the count changed since the last mark, and makes the present the last mark.
-func (c *Cell[Owner]) sinceMark() CellChange {
-	change := CellChange{c.Group, c.Line, c.Live - c.marked}
-	c.marked = c.Live
+func (b *Bucket[Owner]) sinceMark() Change {
+	change := Change{b.Group, b.Line, b.Live - b.marked}
+	b.marked = b.Live
 	return change
 }
 
-// recentCells remembers cells that were found lately, in slots chosen by call stack, section and
-// shape. A cell replaces another one with the same slot, so a caller checks that the cell it finds
-// is the right one.
-type recentCells struct {
+// recentBuckets is a cache of bucket IDs, in slots chosen by call stack, section and shape. A bucket replaces another
+// one with the same slot, so a caller checks that it has found the right one.
+type recentBuckets struct {
 	slots []slab.ID
 	shift int // 64 less the bits of an index
 }
 
 const (
-	fewestRecent = 1 << 10
-	mostRecent   = 1 << 16
-	perCell      = 8 // slots, so that few cells share one
+	fewestRecent   = 1 << 10
+	mostRecent     = 1 << 16
+	slotsPerBucket = 8 // slots, so that few buckets share one
 )
 
-func newRecentCells(slots int) recentCells {
-	return recentCells{make([]slab.ID, slots), 64 - bits.TrailingZeros(uint(slots))}
+func newRecentBuckets(slots int) recentBuckets {
+	return recentBuckets{make([]slab.ID, slots), 64 - bits.TrailingZeros(uint(slots))}
 }
 
 // at returns the slot of the tensors of a shape that are allocated at a place.
-func (r *recentCells) at(p Place, shape alloc.Shape) *slab.ID {
+func (r *recentBuckets) at(p Place, shape alloc.Shape) *slab.ID {
 	h := uint64(p.Stack)<<32 | uint64(p.Section)
 	for _, n := range shape {
 		h = bits.RotateLeft64(h, 9) ^ uint64(n)
@@ -344,9 +330,9 @@ func (r *recentCells) at(p Place, shape alloc.Shape) *slab.ID {
 	return &r.slots[h*multiplier>>(r.shift&63)]
 }
 
-// fit makes room for a number of cells. What was remembered is found anew.
-func (r *recentCells) fit(cells int) {
-	if n := len(r.slots); cells*perCell > n && n < mostRecent {
-		*r = newRecentCells(2 * n)
+// fit grows the cache for a number of buckets. The larger cache is empty.
+func (r *recentBuckets) fit(buckets int) {
+	if n := len(r.slots); buckets*slotsPerBucket > n && n < mostRecent {
+		*r = newRecentBuckets(2 * n)
 	}
 }

@@ -16,19 +16,19 @@ import (
 func TestAMarkIsOfOneInstant(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	l := NewLedger("owner")
-	held := make([][]Record, 3*minCells) // by line
+	held := make([][]Record, 3*minBuckets) // by line
 	live, marked := make([]int64, len(held)), make([]int64, len(held))
 	change := func() {
 		i := rng.IntN(len(held))
 		if n := len(held[i]); n > 0 && rng.IntN(2) == 0 {
-			l.leave(&held[i][n-1])
+			l.uncount(&held[i][n-1])
 			held[i] = held[i][:n-1]
 			live[i]--
 			return
 		}
 		x := tables.Tensor{Kind: "Activation", DType: alloc.Float32, Shape: alloc.Shape{i}, Each: alloc.Bytes(4 * i)}
 		var r Record
-		l.Add(&r, l.Cells.Make(Place{Place: tables.Place{Stack: tables.StackID(i + 1)}}, LineID(i), &x, l.Epoch), 512)
+		l.Insert(&r, l.Buckets.GetOrMake(Place{Place: tables.Place{Stack: tables.StackID(i + 1)}}, LineID(i), &x, l.Epoch), 512)
 		held[i] = append(held[i], r)
 		live[i]++
 	}
@@ -37,9 +37,9 @@ func TestAMarkIsOfOneInstant(t *testing.T) {
 			change()
 		}
 		if rng.IntN(10) == 0 {
-			l.ResetPeak() // then cells can go that are empty
+			l.ResetPeak() // then buckets can go that are empty
 		}
-		l.Cells.Cut()
+		l.Buckets.Mark()
 		want := make(map[LineID]int64)
 		for i := range live {
 			if live[i] != marked[i] {
@@ -48,10 +48,10 @@ func TestAMarkIsOfOneInstant(t *testing.T) {
 			marked[i] = live[i]
 		}
 		got := make(map[LineID]int64)
-		some := make([]CellChange, 1+rng.IntN(20))
+		some := make([]Change, 1+rng.IntN(20))
 		for more := true; more; {
 			var n int
-			n, more = l.Cells.Tell(some)
+			n, more = l.Buckets.TakeChanges(some)
 			for _, c := range some[:n] {
 				if c.Count != 0 {
 					assert.Equal(t, int(c.Line), c.Group.Shape[0])
@@ -66,27 +66,27 @@ func TestAMarkIsOfOneInstant(t *testing.T) {
 	}
 }
 
-// TestAMarkTakesFewCellsAtOnce: the lock is held for as many as there is room for, however
+// TestAMarkTakesFewBucketsAtOnce: the lock is held for as many as there is room for, however
 // many have changed.
-func TestAMarkTakesFewCellsAtOnce(t *testing.T) {
+func TestAMarkTakesFewBucketsAtOnce(t *testing.T) {
 	const changes = 10_000
 	l := NewLedger("owner")
 	for i := range changes {
 		x := tables.Tensor{Kind: "Activation", DType: alloc.Float32, Shape: alloc.Shape{i}, Each: alloc.Bytes(4 * i)}
 		var r Record
-		l.Add(&r, l.Cells.Make(Place{Place: tables.Place{Stack: 1}}, 0, &x, l.Epoch), 512)
+		l.Insert(&r, l.Buckets.GetOrMake(Place{Place: tables.Place{Stack: 1}}, 0, &x, l.Epoch), 512)
 	}
 	due := func() (n int) {
-		for id := l.Cells.due; id != 0; id = l.Cells.At(id).older {
+		for id := l.Buckets.previous; id != 0; id = l.Buckets.At(id).older {
 			n++
 		}
 		return n
 	}
-	l.Cells.Cut()
-	require.Equal(t, changes, due(), "the cut itself looks at none")
-	var some [256]CellChange
+	l.Buckets.Mark()
+	require.Equal(t, changes, due(), "the mark itself looks at none")
+	var some [256]Change
 	for left := changes; left > 0; {
-		n, more := l.Cells.Tell(some[:])
+		n, more := l.Buckets.TakeChanges(some[:])
 		left -= n
 		require.Equal(t, left, due())
 		require.Equal(t, left > 0, more)

@@ -54,13 +54,13 @@ func (h *History) Slot() *tables.EventEntry {
 
 // Add appends an event at a time that moment gave.
 func (h *History) Add(e tables.EventEntry) {
-	e.Since = h.Moment(e.Since)
+	e.Since = h.Advance(e.Since)
 	*h.Slot() = e
 }
 
-// Moment returns the time of an event that happens now, given a clock reading from before the lock
+// Advance returns the time of an event that happens now, given a clock reading from before the lock
 // was taken. The result is never earlier than the event before.
-func (h *History) Moment(now time.Duration) time.Duration {
+func (h *History) Advance(now time.Duration) time.Duration {
 	h.Latest = max(h.Latest, now)
 	return h.Latest
 }

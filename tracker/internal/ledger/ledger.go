@@ -1,6 +1,7 @@
-// Package ledger is the account of live buffers: a record of each, counted by group, call site,
-// stream and section, with the latest events. It is exact after every call. It knows no device
-// and prints nothing. Its caller, package tracker, holds the lock under which it is changed.
+// Package ledger is the account of live buffers. A [Ledger] has a [Record] of each, and counts them in buckets: one
+// for each tensor, call stack, section and stream. It is exact after every call. [History] has the latest events,
+// [Stacks] the call stacks. The package knows no device and prints nothing. Its caller, package tracker, holds the
+// lock under which a ledger is changed.
 package ledger
 
 import (
@@ -21,7 +22,7 @@ import (
 var ErrDuplicatePtr = errors.New("address is already live in the ledger")
 
 // Ledger is the one account of live buffers. After every call, totals are the
-// sum over records and over cells alike. Its methods are not safe for concurrent
+// sum over records and over buckets alike. Its methods are not safe for concurrent
 // use: the tracker's lock guards it.
 //
 // Owner is the type of the value by which a caller gets from a buffer back to the ledger that counts it, such as
@@ -29,27 +30,26 @@ var ErrDuplicatePtr = errors.New("address is already live in the ledger")
 type Ledger[Owner any] struct {
 	Records slab.Slab[Record]
 	Labels  slab.Slab[string]
-	Cells   cells[Owner]
+	Buckets buckets[Owner]
 	Streams streams
-	// addresses finds records by address, except those of the tracker's cache, which knows their
+	// Addresses finds records by address, except those of the tracker's cache, which knows their
 	// owners.
 	Addresses addrtable.Table
 
-	// Of the device's memory; see also byMemory.
+	// Of the device's memory; see also ByMemory.
 	Current mem.Tally // requested
 	Total   mem.Tally // ever
 	Peak    mem.Tally // count and bytes at the moment of most bytes
-	// epoch counts the moments of most bytes; see cell.peak.
+	// Epoch is the number of peaks so far; see Bucket.peak.
 	Epoch uint64
 
-	// high is the highest level since a section last began or ended.
+	// High is the highest level since a section last began or ended.
 	High alloc.Bytes
 
-	Allocated     alloc.Bytes
-	allocatedPeak alloc.Bytes
-	Registered    alloc.Bytes // the part of allocated that is not the tracker's own
+	Allocated  alloc.Bytes
+	Registered alloc.Bytes // the part of Allocated that other code owns
 
-	// byMemory is current by the type of memory, and what is live on the host.
+	// ByMemory is Current by the type of memory, with what is live on the host.
 	ByMemory tables.ByMemory
 	Host     hostBytes
 	Buffers  int64 // records of the tracker's own, also after Close
@@ -63,12 +63,12 @@ type Record struct {
 	Allocated alloc.Bytes
 	Since     time.Duration // time of the allocation, since the tracker's start
 	Seq       uint64        // number of its event; no other record has it
-	Cell      slab.ID       // kind, shape, dtype, stack, section
+	Bucket    slab.ID       // kind, shape, dtype, stack, section
 	Label     slab.ID       // 0 means none
 	State     state
 	Foreign   bool   // registered: other code owns the memory
 	Lost      bool   // its Buffer was collected
-	Stream    uint8  // the cell's: the record outlives it
+	Stream    uint8  // the bucket's, which does not outlive Close
 	InLine    uint16 // see survival.Buffer.Birth
 	InPath    uint16
 }
@@ -76,36 +76,36 @@ type Record struct {
 type state uint8
 
 const (
-	unused  state = iota
-	Live          // counted
-	leaving       // not counted: its memory is being freed, which may still fail
+	unused   state = iota
+	Live           // counted
+	detached       // not counted: its memory is being freed, which may still fail
 )
 
-// NewLedger returns an empty ledger. The origin of each cell names its owner.
+// NewLedger returns an empty ledger. The origin of each bucket refers to the owner.
 func NewLedger[Owner any](owner Owner) Ledger[Owner] {
-	return Ledger[Owner]{Cells: newCells(owner), Streams: newStreams(), Addresses: addrtable.New(), Epoch: 1}
+	return Ledger[Owner]{Buckets: newBuckets(owner), Streams: newStreams(), Addresses: addrtable.New(), Epoch: 1}
 }
 
 // Close forgets what was ever counted. The records stay, so that live buffers
 // can be freed, once.
 func (l *Ledger[Owner]) Close() {
-	l.Cells.Reset() // snapshots may be reading them
-	l.Cells.Retired.Reset()
-	l.Cells, l.Addresses = newCells(l.Cells.owner), addrtable.New()
+	l.Buckets.Reset() // snapshots may be reading them
+	l.Buckets.Retired.Reset()
+	l.Buckets, l.Addresses = newBuckets(l.Buckets.owner), addrtable.New()
 	l.Current, l.Total, l.Peak = mem.Tally{}, mem.Tally{}, mem.Tally{}
-	l.Allocated, l.allocatedPeak, l.Registered, l.High = 0, 0, 0, 0
+	l.Allocated, l.Registered, l.High = 0, 0, 0
 	l.ByMemory, l.Host = tables.ByMemory{}, hostBytes{}
 	l.Closed = true
 }
 
-// Admits reports whether one more buffer of that size can be counted without overflow.
-func (l *Ledger[Owner]) Admits(bytes alloc.Bytes) bool {
+// Fits reports whether one more buffer of that size can be counted without overflow.
+func (l *Ledger[Owner]) Fits(bytes alloc.Bytes) bool {
 	const rounding = 4 * alloc.MiB // the most that the cache rounds up
 	return bytes <= math.MaxInt64-rounding-max(l.Current.Bytes, l.Allocated, l.Host.Allocated)
 }
 
-// At returns the live record at an address, or 0; see addresses.
-func (l *Ledger[Owner]) At(p alloc.Ptr) slab.ID {
+// Lookup returns the live record at an address, or 0; see Addresses.
+func (l *Ledger[Owner]) Lookup(p alloc.Ptr) slab.ID {
 	search := l.Addresses.Look(uint64(p))
 	return l.next(&search, p)
 }
@@ -120,136 +120,198 @@ func (l *Ledger[Owner]) next(search *addrtable.Search, p alloc.Ptr) slab.ID {
 	}
 }
 
-// Forget removes a record's address from the table, if it is there.
-func (l *Ledger[Owner]) Forget(r *Record) {
-	search := l.Addresses.Look(uint64(r.Ptr))
-	if l.next(&search, r.Ptr) != 0 {
-		l.Addresses.Remove(&search)
-	}
-}
-
-// Duplicate is the error of an address that is live.
-func (l *Ledger[Owner]) Duplicate(id slab.ID) error {
+// DuplicateError is the error of an address at which that record is live.
+func (l *Ledger[Owner]) DuplicateError(id slab.ID) error {
 	r := l.Records.At(id)
-	g := l.Cells.At(r.Cell).Group
+	g := l.Buckets.At(r.Bucket).Group
 	return fmt.Errorf("%v: %w, as %v %v", r.Ptr, ErrDuplicatePtr, g.Kind, g.Shape)
 }
 
-// Add makes a record live, and returns its cell. The caller has already set its address, time and owner.
-func (l *Ledger[Owner]) Add(r *Record, in slab.ID, allocated alloc.Bytes) *Cell[Owner] {
-	r.Cell, r.Allocated, r.State = in, allocated, Live
+// Insert makes a new record live in a bucket, and returns the bucket. The caller has set its address, time and event
+// number, and whether it is Foreign.
+func (l *Ledger[Owner]) Insert(r *Record, in slab.ID, allocated alloc.Bytes) *Bucket[Owner] {
+	r.Bucket, r.Allocated, r.State = in, allocated, Live
 	if !r.Foreign {
 		l.Buffers++
 	}
-	c := l.Enter(r)
-	c.Total++
-	r.InLine, r.InPath = c.inLine.Births, c.inPath.Births
-	r.Stream = c.Stream
-	c.inLine.Births++
-	c.inPath.Births++
-	if c.Memory.OnHost() {
-		return c
+	b := l.count(r)
+	b.Total++
+	r.InLine, r.InPath = b.lineUnit.Births, b.pathUnit.Births
+	r.Stream = b.Stream
+	b.lineUnit.Births++
+	b.pathUnit.Births++
+	if b.Memory.OnHost() {
+		return b
 	}
 	l.Total.Count++
-	if l.Total.Bytes += c.Each; l.Total.Bytes < 0 {
+	if l.Total.Bytes += b.Each; l.Total.Bytes < 0 {
 		l.Total.Bytes = math.MaxInt64
 	}
-	return c
+	return b
 }
 
-// Enter counts a record in.
-func (l *Ledger[Owner]) Enter(r *Record) *Cell[Owner] {
-	c := l.change(r.Cell)
-	c.Live++
-	its := &l.ByMemory[c.Memory]
-	its.Count++
-	its.Bytes += c.Each
-	if c.Memory.OnHost() {
+// Remove forgets a live record.
+func (l *Ledger[Owner]) Remove(id slab.ID, r *Record) {
+	if !l.Closed {
+		l.uncount(r)
+	}
+	l.release(id, r)
+}
+
+// Detach stops counting a live record whose memory is about to be freed. From then on its address may belong to
+// another record. Discard or Reattach follows.
+func (l *Ledger[Owner]) Detach(id slab.ID, r *Record) {
+	l.Records.Touch(id)
+	r.State = detached
+	if !l.Closed {
+		l.removeAddress(r)
+		l.uncount(r)
+		l.Buckets.At(r.Bucket).detached++
+	}
+}
+
+// Discard forgets a detached record: its memory is free.
+func (l *Ledger[Owner]) Discard(id slab.ID, r *Record) {
+	if !l.Closed {
+		l.Buckets.At(r.Bucket).detached--
+	}
+	l.release(id, r)
+}
+
+// Reattach makes a detached record live again: its memory could not be freed. If another record has the address by
+// now, that is the error, and the detached record is discarded.
+func (l *Ledger[Owner]) Reattach(id slab.ID, r *Record) error {
+	if l.Closed {
+		l.Records.Touch(id)
+		r.State = Live
+		return nil
+	}
+	if other := l.Lookup(r.Ptr); other != 0 {
+		err := l.DuplicateError(other)
+		l.Discard(id, r)
+		return err
+	}
+	l.Records.Touch(id)
+	r.State = Live
+	l.Addresses.Add(uint64(r.Ptr), id)
+	l.Buckets.At(r.Bucket).detached--
+	l.count(r)
+	return nil
+}
+
+// Withdrawn is a record that Withdraw removed, with all that Reinsert needs to undo that.
+type Withdrawn struct {
+	record Record
+	group  *Group
+	place  Place
+	line   LineID
+	label  string
+}
+
+// Ptr returns the address of the memory.
+func (w *Withdrawn) Ptr() alloc.Ptr { return w.record.Ptr }
+
+// Withdraw removes a foreign record, whose memory its owner is about to free. Unlike a detached record it takes no
+// room: the owner may never say how that ended.
+func (l *Ledger[Owner]) Withdraw(id slab.ID, r *Record) Withdrawn {
+	b := l.Buckets.At(r.Bucket)
+	w := Withdrawn{*r, b.Group, b.Place, b.Line, l.LabelOf(r)}
+	l.removeAddress(r)
+	l.Remove(id, r)
+	return w
+}
+
+// Reinsert makes a withdrawn record live again, and returns it. No record may be live at its address.
+func (l *Ledger[Owner]) Reinsert(w *Withdrawn) *Record {
+	id, r := l.Records.Get()
+	*r = w.record
+	r.Label = 0
+	l.Label(id, r, w.label)
+	r.Bucket = l.Buckets.getOrMakeAgain(w.place, w.line, &w.group.Tensor, l.Epoch)
+	l.Addresses.Add(uint64(r.Ptr), id)
+	l.count(r)
+	return r
+}
+
+// Move counts a live record in another bucket.
+func (l *Ledger[Owner]) Move(id slab.ID, r *Record, to slab.ID) {
+	l.uncount(r)
+	l.Buckets.At(r.Bucket).Total--
+	l.Records.Touch(id)
+	r.Bucket = to
+	l.count(r).Total++
+}
+
+// count adds a live record to all sums, and returns its bucket.
+func (l *Ledger[Owner]) count(r *Record) *Bucket[Owner] {
+	b := l.willChange(r.Bucket)
+	b.Live++
+	sum := &l.ByMemory[b.Memory]
+	sum.Count++
+	sum.Bytes += b.Each
+	if b.Memory.OnHost() {
 		l.Host.add(r, r.Allocated)
-		return c
+		return b
 	}
 	l.Current.Count++
-	l.Current.Bytes += c.Each
+	l.Current.Bytes += b.Each
 	l.Allocated += r.Allocated
 	if r.Foreign {
 		l.Registered += r.Allocated
 	}
-	l.allocatedPeak = max(l.allocatedPeak, l.Allocated)
 	l.High = max(l.High, l.Current.Bytes)
 	if l.Current.Bytes > l.Peak.Bytes {
 		l.Peak = l.Current
 		l.Epoch++
 	}
-	return c
+	return b
 }
 
-// leave counts a record out.
-func (l *Ledger[Owner]) leave(r *Record) {
-	c := l.change(r.Cell)
-	c.Live--
-	its := &l.ByMemory[c.Memory]
-	its.Count--
-	its.Bytes -= c.Each
-	if c.Memory.OnHost() {
+// uncount subtracts a record from the sums to which count added it.
+func (l *Ledger[Owner]) uncount(r *Record) {
+	b := l.willChange(r.Bucket)
+	b.Live--
+	sum := &l.ByMemory[b.Memory]
+	sum.Count--
+	sum.Bytes -= b.Each
+	if b.Memory.OnHost() {
 		l.Host.add(r, -r.Allocated)
 		return
 	}
 	l.Current.Count--
-	l.Current.Bytes -= c.Each
+	l.Current.Bytes -= b.Each
 	l.Allocated -= r.Allocated
 	if r.Foreign {
 		l.Registered -= r.Allocated
 	}
 }
 
-// Move counts a live record in another cell.
-func (l *Ledger[Owner]) Move(id slab.ID, r *Record, to slab.ID) {
-	l.leave(r)
-	l.Cells.At(r.Cell).Total--
-	l.Records.Touch(id)
-	r.Cell = to
-	l.Enter(r).Total++
-}
-
-// hostBytes counts the host memory of live buffers.
-type hostBytes struct {
-	Allocated  alloc.Bytes
-	Registered alloc.Bytes // the part of allocated that is not the tracker's own
-}
-
-func (h *hostBytes) add(r *Record, bytes alloc.Bytes) {
-	h.Allocated += bytes
-	if r.Foreign {
-		h.Registered += bytes
-	}
-}
-
-// change announces that a cell's count changes.
-func (l *Ledger[Owner]) change(id slab.ID) *Cell[Owner] {
-	c := l.Cells.At(id)
-	l.Cells.Touch(id)
+// willChange announces that a bucket's count changes, and returns the bucket.
+func (l *Ledger[Owner]) willChange(id slab.ID) *Bucket[Owner] {
+	b := l.Buckets.At(id)
+	l.Buckets.Touch(id)
 	// The count at the peak is saved when the count first changes after the peak. A new peak starts
 	// a new epoch, which makes every saved count invalid at once. So what was live at the peak is
 	// known exactly, for the price of one comparison.
-	if c.epoch != l.Epoch {
-		c.epoch, c.peak = l.Epoch, c.Live
+	if b.epoch != l.Epoch {
+		b.epoch, b.peak = l.Epoch, b.Live
 	}
-	if c.interval != l.Cells.interval {
-		l.Cells.note(id, c)
+	if b.interval != l.Buckets.interval {
+		l.Buckets.markChanged(id, b)
 	}
-	return c
+	return b
 }
 
-// Remove takes a live record out for good.
-func (l *Ledger[Owner]) Remove(id slab.ID, r *Record) {
-	if !l.Closed {
-		l.leave(r)
+// removeAddress removes a record's address from the table, if it is there.
+func (l *Ledger[Owner]) removeAddress(r *Record) {
+	search := l.Addresses.Look(uint64(r.Ptr))
+	if l.next(&search, r.Ptr) != 0 {
+		l.Addresses.Remove(&search)
 	}
-	l.drop(id, r)
 }
 
-// drop gives the room of a record back.
-func (l *Ledger[Owner]) drop(id slab.ID, r *Record) {
+// release gives back the slots of a record and its label.
+func (l *Ledger[Owner]) release(id slab.ID, r *Record) {
 	if !r.Foreign {
 		l.Buffers--
 	}
@@ -259,55 +321,26 @@ func (l *Ledger[Owner]) drop(id slab.ID, r *Record) {
 	l.Records.Put(id)
 }
 
-// TakeOut takes a live record out while its memory is being freed; putBack or
-// settle follows.
-func (l *Ledger[Owner]) TakeOut(id slab.ID, r *Record) {
-	l.Records.Touch(id)
-	r.State = leaving
-	if !l.Closed {
-		l.Forget(r)
-		l.leave(r)
-		l.Cells.At(r.Cell).pins++
-	}
+// hostBytes counts the host memory of live buffers.
+type hostBytes struct {
+	Allocated  alloc.Bytes
+	Registered alloc.Bytes // the part of Allocated that other code owns
 }
 
-// PutBack makes a record live again whose memory could not be freed. It fails
-// if the address has another owner by now; then the record is gone.
-func (l *Ledger[Owner]) PutBack(id slab.ID, r *Record) error {
-	if l.Closed {
-		l.Records.Touch(id)
-		r.State = Live
-		return nil
+func (h *hostBytes) add(r *Record, bytes alloc.Bytes) {
+	h.Allocated += bytes
+	if r.Foreign {
+		h.Registered += bytes
 	}
-	if other := l.At(r.Ptr); other != 0 {
-		err := l.Duplicate(other)
-		l.Settle(id, r)
-		return err
-	}
-	l.Records.Touch(id)
-	r.State = Live
-	l.Addresses.Add(uint64(r.Ptr), id)
-	l.Cells.At(r.Cell).pins--
-	l.Enter(r)
-	return nil
-}
-
-// Settle forgets a record whose memory is free.
-func (l *Ledger[Owner]) Settle(id slab.ID, r *Record) {
-	if !l.Closed {
-		l.Cells.At(r.Cell).pins--
-	}
-	l.drop(id, r)
 }
 
 // ResetPeak makes the present level the highest.
 func (l *Ledger[Owner]) ResetPeak() {
 	l.Peak = l.Current
-	l.allocatedPeak = l.Allocated
 	l.Epoch++
 }
 
-// LabelOf returns the name of a live record.
+// LabelOf returns the label of a live record, or "".
 func (l *Ledger[Owner]) LabelOf(r *Record) string {
 	if r.Label == 0 {
 		return ""
@@ -315,7 +348,7 @@ func (l *Ledger[Owner]) LabelOf(r *Record) string {
 	return *l.Labels.At(r.Label)
 }
 
-// Label names a live record.
+// Label sets or clears the label of a live record.
 func (l *Ledger[Owner]) Label(id slab.ID, r *Record, name string) {
 	l.Records.Touch(id)
 	if r.Label != 0 {
@@ -329,8 +362,8 @@ func (l *Ledger[Owner]) Label(id slab.ID, r *Record, name string) {
 	}
 }
 
-// streams numbers the streams that buffers were allocated for: records and events have room
-// for no handle. Numbers are not given back.
+// streams numbers the streams that buffers were allocated for, because a record or an event has no room for a
+// handle. Numbers are not given back.
 type streams struct {
 	Handles []alloc.Stream // only ever appended to, so that a copy of the slice stays good
 	numbers map[alloc.Stream]uint8
@@ -338,7 +371,7 @@ type streams struct {
 
 func newStreams() streams { return streams{Handles: []alloc.Stream{0}} }
 
-// At returns the number of a stream. The streams that are too many are one.
+// At returns the number of a stream. All streams beyond tables.MaxStreams share the last number.
 func (s *streams) At(handle alloc.Stream) uint8 {
 	if handle == 0 {
 		return 0
