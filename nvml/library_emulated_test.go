@@ -13,7 +13,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 )
 
@@ -92,7 +92,7 @@ func TestEmulatedMIGDevice(t *testing.T) {
 	gpu, mig := list[0], list[1]
 	assert.Equal(t, "GPU 0 MIG 1", mig.Label())
 	assert.Equal(t, gpu.UUID, mig.Parent)
-	assert.Equal(t, dev.(ability.Identified).UUID(), mig.UUID)
+	assert.Equal(t, dev.(capability.Identified).UUID(), mig.UUID)
 	assert.Equal(t, dev.Name(), mig.Name)
 
 	total, _ := mig.bytes(MemoryTotal)

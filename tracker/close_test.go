@@ -14,7 +14,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
@@ -63,14 +63,14 @@ type timed struct {
 	held atomic.Int64
 }
 
-func (d *timed) StartInterval() (ability.Interval, error) {
+func (d *timed) StartInterval() (capability.Interval, error) {
 	i, err := d.Device.StartInterval()
 	d.held.Add(1)
 	return timedInterval{i, d}, err
 }
 
 type timedInterval struct {
-	ability.Interval
+	capability.Interval
 	device *timed
 }
 

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // CopyIn copies src to the beginning of a live buffer's memory:
@@ -78,7 +78,7 @@ func Copy(dst, src *Buffer) error {
 		return fmt.Errorf("%s: %w of %d bytes: more than the buffer holds", about, alloc.ErrSize, src.Bytes())
 	}
 	err := errors.ErrUnsupported
-	if peer, ok := alloc.As[ability.PeerCopier](to.device); ok {
+	if peer, ok := alloc.As[capability.PeerCopier](to.device); ok {
 		err = peer.CopyFrom(dst.ptr, from.device, src.ptr, src.Bytes())
 	}
 	if errors.Is(err, errors.ErrUnsupported) {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // deviceVariable, where it is set, names the device of a Config that names none: "sim",
@@ -56,7 +56,7 @@ func defaultDevice() (device alloc.Device, because error) {
 
 // uuid returns the device's own name among all devices, "" if it has none.
 func uuid(device alloc.Device) string {
-	if named, ok := alloc.As[ability.Identified](device); ok {
+	if named, ok := alloc.As[capability.Identified](device); ok {
 		return named.UUID()
 	}
 	return ""

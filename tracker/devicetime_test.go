@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
@@ -25,7 +25,7 @@ type slow struct {
 	first  atomic.Bool
 }
 
-func (d *slow) StartInterval() (ability.Interval, error) { return slowInterval{d}, nil }
+func (d *slow) StartInterval() (capability.Interval, error) { return slowInterval{d}, nil }
 
 type slowInterval struct{ device *slow }
 

@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 )
@@ -20,11 +20,11 @@ import (
 // pattern must still be there.
 type freedMemory struct {
 	t       *MemTracker
-	filler  ability.Filler
+	filler  capability.Filler
 	copier  alloc.Copier
-	waiter  ability.Synchronizer
-	events  ability.EventDevice // nil if the device has none
-	refused sync.Once           // the Logger was told that the device refuses
+	waiter  capability.Synchronizer
+	events  capability.EventDevice // nil if the device has none
+	refused sync.Once              // the Logger was told that the device refuses
 
 	mu      sync.Mutex // no device is asked while this lock is held
 	pieces  []piece    // by address; they do not overlap
@@ -53,10 +53,10 @@ const (
 func newFreedMemory(t *MemTracker) (*freedMemory, error) {
 	f := &freedMemory{t: t, freeing: make(map[uint64]bool), told: make(map[uint64][]alloc.Stream)}
 	var fills, copies, waits bool
-	f.filler, fills = alloc.As[ability.Filler](t.device)
+	f.filler, fills = alloc.As[capability.Filler](t.device)
 	f.copier, copies = alloc.As[alloc.Copier](t.device)
-	f.waiter, waits = alloc.As[ability.Synchronizer](t.device)
-	f.events, _ = alloc.As[ability.EventDevice](t.device)
+	f.waiter, waits = alloc.As[capability.Synchronizer](t.device)
+	f.events, _ = alloc.As[capability.EventDevice](t.device)
 	if !t.owned || !fills || !copies || !waits {
 		return nil, fmt.Errorf("find late writes on %s: it needs a cache of the tracker's own over a device that can fill and copy its memory and wait: %w", t.name, errors.ErrUnsupported)
 	}

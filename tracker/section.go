@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/saturate"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
@@ -349,8 +349,8 @@ func (o *ownMemory) free(n int64, bytes alloc.Bytes) {
 // deviceTime is the time of a device's work in one section. The device is asked as
 // late as possible, since it answers only when the work is done.
 type deviceTime struct {
-	interval ability.Interval // nil: there is no time
-	asked    atomic.Bool      // set by the goroutine that asks the device
+	interval capability.Interval // nil: there is no time
+	asked    atomic.Bool         // set by the goroutine that asks the device
 	answered sync.WaitGroup
 	elapsed  time.Duration // -1 if it is not known
 
@@ -361,7 +361,7 @@ type deviceTime struct {
 }
 
 // start marks the beginning of the work, if the device can measure time.
-func (d *deviceTime) start(timer ability.Timer) {
+func (d *deviceTime) start(timer capability.Timer) {
 	if timer == nil {
 		return
 	}

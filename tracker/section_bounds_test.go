@@ -16,7 +16,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -197,14 +197,14 @@ func (a *asking) ask() {
 	a.tr.LightSnapshot()
 }
 
-func (a *asking) StartInterval() (ability.Interval, error) {
+func (a *asking) StartInterval() (capability.Interval, error) {
 	a.ask()
 	i, err := a.Device.StartInterval()
 	return askingInterval{i, a}, err
 }
 
 type askingInterval struct {
-	ability.Interval
+	capability.Interval
 	*asking
 }
 

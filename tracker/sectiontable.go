@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
@@ -21,7 +21,7 @@ import (
 // from paths on.
 type sectionTable struct {
 	config SectionConfig
-	timer  ability.Timer // nil if the device has none, or should not be asked
+	timer  capability.Timer // nil if the device has none, or should not be asked
 	host   host.Meter
 	open   atomic.Int32 // written under the mutex; while it is 0, nobody looks for the goroutine's section
 
@@ -53,7 +53,7 @@ func (s *sectionTable) init(cfg SectionConfig, device alloc.Device) error {
 	s.config = cfg
 	s.host.Init(cfg.Host == "none", cfg.Host != "" || cfg.GCBefore)
 	if !cfg.NoDeviceTime {
-		s.timer, _ = alloc.As[ability.Timer](device)
+		s.timer, _ = alloc.As[capability.Timer](device)
 	}
 	s.reset()
 	return nil

@@ -6,8 +6,8 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
@@ -177,7 +177,7 @@ func (t *MemTracker) deviceLevels() snapshot.Levels {
 		t.locked.Poll()
 	}
 	levels := snapshot.Levels{DriverUsed: -1, DriverTotal: -1}
-	if pool, ok := alloc.As[ability.ReservingDevice](t.device); ok {
+	if pool, ok := alloc.As[capability.ReservingDevice](t.device); ok {
 		if reserved, err := pool.Reserved(); err == nil {
 			levels.Reserved = reserved
 		}

@@ -15,8 +15,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/clock"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
@@ -140,7 +140,7 @@ func (t *MemTracker) addCache(none bool) (err error) {
 		t.device, t.owned = t.cache, true
 	}
 	t.sized, _ = t.device.(sizedAllocator)
-	memory := ability.MemoryOf(t.device)
+	memory := capability.MemoryOf(t.device)
 	t.memory.Store(uint32(memory))
 	t.onHost = memory.OnHost()
 	t.streamed, _ = t.device.(alloc.StreamAllocator)
@@ -337,8 +337,8 @@ func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 		return 0, fmt.Errorf("clear cache: tracker: %w", alloc.ErrClosed)
 	}
 	if t.cache == nil {
-		if device, ok := alloc.As[ability.Settler](t.device); ok {
-			return 0, device.Settle()
+		if device, ok := alloc.As[capability.Reconciler](t.device); ok {
+			return 0, device.Reconcile()
 		}
 		return 0, nil
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // Device tests a device:
@@ -62,10 +62,10 @@ func test(t *testing.T, open func(t *testing.T) subject) {
 		{"Reuse", testReuse, true},
 		{"Concurrent", testConcurrent, true},
 		{"Sized", testSized, has[alloc.StreamAllocator](able)},
-		{"Synchronize", testSynchronize, has[ability.Synchronizer](able)},
-		{"Events", testEvents, has[ability.EventDevice](able)},
+		{"Synchronize", testSynchronize, has[capability.Synchronizer](able)},
+		{"Events", testEvents, has[capability.EventDevice](able)},
 		{"Copy", testCopy, copies(able)},
-		{"Interval", testInterval, has[ability.Timer](able)},
+		{"Interval", testInterval, has[capability.Timer](able)},
 		{"Virtual", testVirtual, maps(able)},
 	} {
 		if test.can {

@@ -18,7 +18,7 @@ type subject struct {
 	shared bool
 }
 
-// Unwrap lets alloc.As see the device's abilities.
+// Unwrap lets alloc.As see the device's optional methods.
 func (s subject) Unwrap() alloc.Device { return s.Device }
 
 func memInfo(t testing.TB, dev alloc.Device) alloc.MemInfo {

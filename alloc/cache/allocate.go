@@ -6,8 +6,8 @@ import (
 	"math"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // reuse serves a request of n bytes from an inactive block of at least size bytes; it returns nil
@@ -182,8 +182,8 @@ func (c *Cache) retry(r request) (alloc.Ptr, alloc.Bytes, error) {
 // counts memory that the driver has. The caller holds driver.
 func (c *Cache) trim() (alloc.Bytes, error) {
 	errs := []error{c.awaitPending()}
-	if device, ok := alloc.As[ability.Settler](c.dev); ok {
-		errs = append(errs, device.Settle())
+	if device, ok := alloc.As[capability.Reconciler](c.dev); ok {
+		errs = append(errs, device.Reconcile())
 	}
 	freed, err := c.growth.trim()
 	return freed, errors.Join(append(errs, err)...)

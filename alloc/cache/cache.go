@@ -7,8 +7,8 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
@@ -95,16 +95,16 @@ func New(dev alloc.Device, cfg Config) (*Cache, error) {
 	}
 	c.rounding = rounding{cfg.Roundup, cfg.Roundup != ([16]int{})}
 	c.live = newTable(&c.blocks)
-	c.pending.dev, _ = alloc.As[ability.EventDevice](dev)
+	c.pending.dev, _ = alloc.As[capability.EventDevice](dev)
 	if checker, ok := alloc.As[reuseChecker](dev); ok {
 		c.checkReuse = checker.CheckReuse()
 	}
-	if virtual, ok := dev.(ability.VirtualDevice); ok && cfg.ExpandableSegments {
+	if virtual, ok := dev.(capability.VirtualDevice); ok && cfg.ExpandableSegments {
 		useExpandable(c, virtual, cfg)
 	} else {
-		useSegments(c, cfg, ability.MemoryOf(dev))
+		useSegments(c, cfg, capability.MemoryOf(dev))
 	}
-	if d, ok := alloc.As[ability.ThreadStreamer](dev); ok {
+	if d, ok := alloc.As[capability.ThreadStreamer](dev); ok {
 		c.streams.ofThread = d.StreamOfThread()
 	}
 	return c, nil

@@ -108,7 +108,7 @@ func TestNewRefuses(t *testing.T) {
 	assert.EqualError(t, err, "new cache on Counting device 0: max_split_size_mb 1 B: want at least 20.0 MiB")
 }
 
-// plain hides the abilities of a device.
+// plain hides the optional methods of a device.
 type plain struct{ alloc.Device }
 
 // older is a device whose driver lacks virtual memory.

@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 )
 
@@ -19,7 +19,7 @@ import (
 // but in its stream's holes. To all other code, each stretch of mapped blocks is a segment.
 type expandable struct {
 	c      *Cache
-	dev    ability.VirtualDevice
+	dev    capability.VirtualDevice
 	cfg    Config       // used instead if the device turns out to be unable to map memory
 	memory alloc.Memory // the type of memory that it then allocates
 
@@ -27,8 +27,8 @@ type expandable struct {
 }
 
 // useExpandable makes an empty cache grow by mapping memory.
-func useExpandable(c *Cache, dev ability.VirtualDevice, cfg Config) {
-	x := &expandable{c: c, dev: dev, cfg: cfg, memory: ability.MemoryOf(dev)}
+func useExpandable(c *Cache, dev capability.VirtualDevice, cfg Config) {
+	x := &expandable{c: c, dev: dev, cfg: cfg, memory: capability.MemoryOf(dev)}
 	c.memory, c.growth = alloc.VirtualMemory, x
 	c.fitting = newFitting(cfg)
 	c.fitting.noSplitFrom = math.MaxInt64 // blocks join again across all of a segment

@@ -15,8 +15,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
 
@@ -92,7 +92,7 @@ const interleavedSize = 12 * alloc.MiB // a segment
 
 // runInterleaved runs a program once, in an order that begins with the choices, and returns those that it took.
 func runInterleaved(cfg cache.Config, used bool, one, two []operation, choices []choice) (taken []choice, err error) {
-	p := &interleaved{scheduler: &scheduler{order: choices, threads: make(map[uint64]*thread), settled: make(chan *thread, 2)}}
+	p := &interleaved{scheduler: &scheduler{order: choices, threads: make(map[uint64]*thread), paused: make(chan *thread, 2)}}
 	p.dev, err = cachetest.NewDevice(sim.Config{Memory: 30 * alloc.MiB, Overhead: -1, CheckReuse: true})
 	require.NoError(&p.errs, err)
 	p.uses = cachetest.NewUses(cachetest.Simulated{Device: p.dev})
@@ -219,7 +219,7 @@ type scheduler struct {
 
 	mu      sync.Mutex
 	threads map[uint64]*thread // by goroutine
-	settled chan *thread       // yields, or has ended
+	paused  chan *thread       // yields, or has ended
 }
 
 type thread struct {
@@ -228,13 +228,13 @@ type thread struct {
 	ended   bool
 }
 
-// yield has the scheduler choose who goes on. Outside of run it does nothing.
+// yield has the scheduler choose which goroutine goes on. Outside of run it does nothing.
 func (s *scheduler) yield() {
 	s.mu.Lock()
 	t := s.threads[callstack.Goroutine()]
 	s.mu.Unlock()
 	if t != nil {
-		s.settled <- t
+		s.paused <- t
 		<-t.proceed
 	}
 }
@@ -248,7 +248,7 @@ func (s *scheduler) run(bodies ...func()) error {
 			s.mu.Unlock()
 			body()
 			t.ended = true
-			s.settled <- t
+			s.paused <- t
 		}()
 	}
 	var ready []*thread
@@ -285,11 +285,11 @@ func (s *scheduler) run(bodies ...func()) error {
 // processor, so that whoever runs has come as far as it can when the scheduler is asked again. Should the system have stopped it
 // before, it runs on beside the next, which is a legal order too.
 func (s *scheduler) next(others bool) *thread {
-	const patience = time.Minute // with nobody to go on, only a deadlock takes so long
+	const patience = time.Minute // only a deadlock takes so long
 	for begin := time.Now(); ; {
 		for range 4 {
 			select {
-			case t := <-s.settled:
+			case t := <-s.paused:
 				return t
 			default:
 				runtime.Gosched()
@@ -338,14 +338,14 @@ func (d scheduled) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 	return d.Device.Unmap(p, n)
 }
 
-func (d scheduled) RecordEvent(s alloc.Stream) (ability.Event, error) {
+func (d scheduled) RecordEvent(s alloc.Stream) (capability.Event, error) {
 	d.yield()
 	e, err := d.Device.RecordEvent(s)
 	return scheduledEvent{e, d.scheduler}, err
 }
 
 type scheduledEvent struct {
-	ability.Event
+	capability.Event
 	*scheduler
 }
 

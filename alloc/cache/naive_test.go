@@ -11,7 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 )
@@ -56,7 +56,9 @@ func newStreamed(t *testing.T, memory alloc.Bytes) streamed {
 	return streamed{counting.New(memory), open(t, sim.Config{})}
 }
 
-func (s streamed) RecordEvent(on alloc.Stream) (ability.Event, error) { return s.gpu.RecordEvent(on) }
+func (s streamed) RecordEvent(on alloc.Stream) (capability.Event, error) {
+	return s.gpu.RecordEvent(on)
+}
 
 func compareWithNaive(t *testing.T, cfg cache.Config, seed uint64, streams int) {
 	const memory = 256 * alloc.MiB

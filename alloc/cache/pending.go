@@ -7,15 +7,15 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // pending is what a cache keeps of blocks that several streams use.
 type pending struct {
-	dev   ability.EventDevice   // nil if the device has no events
-	uses  map[id][]alloc.Stream // for allocated blocks: the other streams that use them
-	fresh []*freed              // blocks that lack some of their events
-	count int                   // pending blocks
+	dev   capability.EventDevice // nil if the device has no events
+	uses  map[id][]alloc.Stream  // for allocated blocks: the other streams that use them
+	fresh []*freed               // blocks that lack some of their events
+	count int                    // pending blocks
 
 	reusable func(alloc.Ptr, alloc.Bytes, alloc.Stream) // called for each block that was pending; may be nil
 
@@ -39,7 +39,7 @@ type streamMarks struct {
 }
 
 type mark struct {
-	event ability.Event
+	event capability.Event
 	freed *freed
 }
 
@@ -133,14 +133,14 @@ func (c *Cache) poll() {
 	}
 	defer c.pending.polling.Unlock()
 	_ = c.recordEvents() // what fails is tried again
-	_ = c.pollEvents(ability.Event.Done)
+	_ = c.pollEvents(capability.Event.Done)
 }
 
 // awaitPending waits until no block is pending. Those stay whose events the device refuses.
 func (c *Cache) awaitPending() error {
 	c.pending.polling.Lock()
 	defer c.pending.polling.Unlock()
-	return errors.Join(c.recordEvents(), c.pollEvents(func(e ability.Event) (bool, error) {
+	return errors.Join(c.recordEvents(), c.pollEvents(func(e capability.Event) (bool, error) {
 		err := e.Wait()
 		return err == nil, err
 	}))
@@ -184,7 +184,7 @@ func (c *Cache) recordEvents() error {
 
 // pollEvents asks each stream's events, the oldest first, until one has not passed. Then it makes
 // the blocks inactive whose events have all passed. The caller holds polling.
-func (c *Cache) pollEvents(passed func(ability.Event) (bool, error)) error {
+func (c *Cache) pollEvents(passed func(capability.Event) (bool, error)) error {
 	var errs []error
 	for _, q := range c.pending.queues {
 		for len(q.marks) > 0 {

@@ -183,9 +183,9 @@ func TestPendingServesWhenNothingIsGivenBack(t *testing.T) {
 	assert.Zero(t, c.Stats().OOMs)
 }
 
-// TestPendingIsNoRoom has addresses without memory before a pending block: the two are no room for
+// TestPendingBlocksAreNotReused has addresses without memory before a pending block: the two cannot serve
 // a request, which goes behind the block.
-func TestPendingIsNoRoom(t *testing.T) {
+func TestPendingBlocksAreNotReused(t *testing.T) {
 	dev := open(t, sim.Config{Memory: 200 * alloc.MiB, Overhead: -1})
 	c := cachetest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
 	p, q := allocOn(t, c, 20*alloc.MiB, 1), allocOn(t, c, 20*alloc.MiB, 1)
@@ -224,7 +224,7 @@ func TestEventsThatFail(t *testing.T) {
 	dev.Inject(sim.Fault{Call: "Event", Times: -1})
 	require.NoError(t, c.Free(p), "the block is free, whatever the event")
 	dev.Advance(time.Hour)
-	assert.NotEqual(t, p, allocOn(t, c, 3*alloc.MiB, 1), "nobody knows that the work is done")
+	assert.NotEqual(t, p, allocOn(t, c, 3*alloc.MiB, 1), "no event has shown that the work is done")
 	given, err := c.Trim()
 	assert.ErrorIs(t, err, sim.ErrInjected)
 	assert.Zero(t, given)

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // streamID is a small number of a stream, as a block record has no space for a handle.
@@ -77,7 +77,7 @@ func (o *streams) at(id streamID) *pools {
 // is queued on it.
 func (o *streams) check(s alloc.Stream) error {
 	if s != 0 && s == o.ofThread {
-		return ability.NoThreadStream(s)
+		return capability.NoThreadStream(s)
 	}
 	return nil
 }

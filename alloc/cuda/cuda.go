@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // Device is an open CUDA device, from Open or FromHandle. It has all the optional methods of an
@@ -42,11 +42,11 @@ type Device interface {
 }
 
 var (
-	_ Device                 = (*gpu)(nil)
-	_ ability.All            = (*gpu)(nil)
-	_ ability.Identified     = (*gpu)(nil)
-	_ ability.ThreadStreamer = (*gpu)(nil)
-	_ ability.Settler        = (*gpu)(nil)
+	_ Device                    = (*gpu)(nil)
+	_ capability.All            = (*gpu)(nil)
+	_ capability.Identified     = (*gpu)(nil)
+	_ capability.ThreadStreamer = (*gpu)(nil)
+	_ capability.Reconciler     = (*gpu)(nil)
 )
 
 // Open loads the driver, if nothing has yet, opens the device of that index among those

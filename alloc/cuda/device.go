@@ -292,7 +292,7 @@ func (d *gpu) Managed() alloc.Device { return managed{d} }
 // Memory returns alloc.ManagedMemory.
 func (m managed) Memory() alloc.Memory { return alloc.ManagedMemory }
 
-// Unwrap returns the device; alloc.As finds its abilities.
+// Unwrap returns the device; alloc.As finds its optional methods.
 func (m managed) Unwrap() alloc.Device { return m.dev }
 
 // Name returns the device's product name.

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // RecordEvent marks the end of the work that is queued on a stream now, by cuEventCreate (without
 // timing) and cuEventRecord. The stream is a CUstream of the device's context. The errors, the
 // event's too, are ErrDeviceLost, alloc.ErrClosed, and the driver's own.
-func (d *gpu) RecordEvent(s alloc.Stream) (ability.Event, error) {
+func (d *gpu) RecordEvent(s alloc.Stream) (capability.Event, error) {
 	m := &mark{device: d}
 	err := d.do(func() (err error) {
 		m.event, err = d.recorded(s, eventWithoutTiming)
@@ -102,11 +102,11 @@ func (d *gpu) waitFor(s, other alloc.Stream) error {
 	return err
 }
 
-// openEvents are the events that are not destroyed, by who holds them, for Close.
+// openEvents are the events that are not destroyed yet, by holder. Close destroys them.
 type openEvents struct {
-	mu   sync.Mutex
-	open map[eventHolder]bool
-	left []event // nobody's, but the driver did not destroy them
+	mu          sync.Mutex
+	open        map[eventHolder]bool
+	undestroyed []event // without a holder: the driver refused to destroy them
 }
 
 type eventHolder interface {
@@ -129,25 +129,25 @@ func (o *openEvents) remove(h eventHolder) {
 	delete(o.open, h)
 }
 
-// destroyEvent destroys an event. One that the driver refuses is left for settleEvents. The context must be current.
+// destroyEvent destroys an event. One that the driver refuses is left for retryDestroys. The context must be current.
 func (d *gpu) destroyEvent(e event) error {
 	err := d.driver.destroyEvent(e)
 	if err != nil && !errors.Is(err, codeInvalidHandle) {
 		d.events.mu.Lock()
-		d.events.left = append(d.events.left, e)
+		d.events.undestroyed = append(d.events.undestroyed, e)
 		d.events.mu.Unlock()
 	}
 	return err
 }
 
-// settleEvents destroys those that the driver did not destroy before. The context must be current.
-func (d *gpu) settleEvents() error {
+// retryDestroys destroys the events that the driver refused to destroy before. The context must be current.
+func (d *gpu) retryDestroys() error {
 	d.events.mu.Lock()
-	left := d.events.left
-	d.events.left = nil
+	events := d.events.undestroyed
+	d.events.undestroyed = nil
 	d.events.mu.Unlock()
 	var errs []error
-	for _, e := range left {
+	for _, e := range events {
 		errs = append(errs, d.destroyEvent(e))
 	}
 	return errors.Join(errs...)
@@ -155,11 +155,11 @@ func (d *gpu) settleEvents() error {
 
 // destroyEvents destroys the events that are left. No call may be under way.
 func (d *gpu) destroyEvents() error {
-	if len(d.events.open)+len(d.events.left) == 0 {
+	if len(d.events.open)+len(d.events.undestroyed) == 0 {
 		return nil
 	}
 	return d.inContext(func() error {
-		errs := []error{d.settleEvents()}
+		errs := []error{d.retryDestroys()}
 		for h := range d.events.open {
 			errs = append(errs, h.destroy())
 		}
@@ -170,7 +170,7 @@ func (d *gpu) destroyEvents() error {
 // StartInterval marks the beginning by an event on the default stream, which waits for the work
 // that was queued on other streams of the context before. The error is alloc.ErrClosed, or the
 // driver's: see [Error].
-func (d *gpu) StartInterval() (ability.Interval, error) {
+func (d *gpu) StartInterval() (capability.Interval, error) {
 	i := &interval{device: d}
 	if err := i.mark(&i.start); err != nil {
 		return nil, fmt.Errorf("start an interval on %v: %w", d, mapped(err))

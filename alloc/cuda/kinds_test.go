@@ -20,7 +20,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
@@ -66,7 +66,7 @@ func TestPoolLevels(t *testing.T) {
 
 	require.NoError(t, dev.Synchronize())
 	require.Equal(t, levels{0, 6 * alloc.MiB}, stats(), "below the threshold it stays")
-	reserved, err := pool.(ability.ReservingDevice).Reserved()
+	reserved, err := pool.(capability.ReservingDevice).Reserved()
 	require.NoError(t, err)
 	require.Equal(t, 6*alloc.MiB, reserved)
 	require.NoError(t, pool.SetReleaseThreshold(0))
@@ -303,7 +303,7 @@ func (k *kindProgram) alloc(r *rapid.T) {
 	on := rapid.SampledFrom(k.streams).Draw(r, "stream")
 	if b, err := k.tr.AllocOn(on, alloc.Shape{int(n)}, alloc.Uint8, tracker.Activation); err == nil {
 		k.live = append(k.live, b)
-		require.Equal(r, ability.MemoryOf(k.dev), b.Allocation().Memory)
+		require.Equal(r, capability.MemoryOf(k.dev), b.Allocation().Memory)
 	}
 }
 
@@ -326,7 +326,7 @@ func (k *kindProgram) record(r *rapid.T) {
 }
 
 func (k *kindProgram) wait(r *rapid.T) {
-	if sync, ok := alloc.As[ability.Synchronizer](k.dev); ok {
+	if sync, ok := alloc.As[capability.Synchronizer](k.dev); ok {
 		_ = sync.Synchronize()
 	}
 	if pool, ok := k.dev.(cuda.Pool); ok && rapid.Bool().Draw(r, "trim") {

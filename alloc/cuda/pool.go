@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // Pool is a stream-ordered pool of the driver, as an alloc.Device. Memory is taken and freed in
@@ -55,7 +55,7 @@ type pooled struct {
 	others []alloc.Stream
 }
 
-var _ ability.ReservingDevice = (*pool)(nil)
+var _ capability.ReservingDevice = (*pool)(nil)
 
 // PoolConfig has the settings of a pool. The zero PoolConfig has the driver's defaults.
 type PoolConfig struct {
@@ -89,7 +89,7 @@ func (p *pool) Ordinal() int { return p.dev.Ordinal() }
 // String names the device of the pool.
 func (p *pool) String() string { return fmt.Sprintf("memory pool on %v", p.dev) }
 
-// Unwrap returns the device; alloc.As finds its abilities.
+// Unwrap returns the device; alloc.As finds its optional methods.
 func (p *pool) Unwrap() alloc.Device { return p.dev }
 
 // MemInfo is the device's. Free does not include what the pool keeps. Its errors are the same.
@@ -109,7 +109,7 @@ func (p *pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, e
 		return 0, 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	}
 	if s == perThread {
-		return 0, 0, fmt.Errorf("alloc %v of %v: %w", n, p, ability.NoThreadStream(s))
+		return 0, 0, fmt.Errorf("alloc %v of %v: %w", n, p, capability.NoThreadStream(s))
 	}
 	var at uint64
 	err := p.do(func() (err error) {
@@ -152,7 +152,7 @@ func (p *pool) RecordStream(at alloc.Ptr, s alloc.Stream) error {
 	case its == nil:
 		return fmt.Errorf("record stream %#x for %v of %v: %w", uint64(s), at, p, alloc.ErrUnknownPtr)
 	case s == perThread:
-		return fmt.Errorf("record a stream for %v of %v: %w", at, p, ability.NoThreadStream(s))
+		return fmt.Errorf("record a stream for %v of %v: %w", at, p, capability.NoThreadStream(s))
 	case s != its.stream && !slices.Contains(its.others, s):
 		its.others = append(its.others, s)
 	}

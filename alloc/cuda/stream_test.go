@@ -17,7 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
@@ -65,12 +65,12 @@ func TestRecordEvent(t *testing.T) {
 	}
 	dev := standstill(t)
 	first, second := newStream(t), newStream(t)
-	done := func(e ability.Event) bool {
+	done := func(e capability.Event) bool {
 		is, err := e.Done()
 		require.NoError(t, err)
 		return is
 	}
-	record := func(s alloc.Stream) ability.Event {
+	record := func(s alloc.Stream) capability.Event {
 		e, err := dev.RecordEvent(s)
 		require.NoError(t, err)
 		return e

@@ -68,7 +68,7 @@ func (d *gpu) Release(p alloc.Ptr) error {
 	err := error(codeInvalidValue)
 	if r != nil && len(r.mapped) == 0 {
 		err = d.do(func() error {
-			if err := d.settle(r); err != nil {
+			if err := d.reconcile(r); err != nil {
 				return err
 			}
 			return d.driver.releaseAddresses(uint64(p), int64(r.size))
@@ -81,30 +81,30 @@ func (d *gpu) Release(p alloc.Ptr) error {
 	return nil
 }
 
-// Settle asks the driver again to take back what an earlier call could neither finish nor undo. The
+// Reconcile asks the driver again to take back what an earlier call could neither finish nor undo. The
 // error says that the driver still refuses: call it again.
-func (d *gpu) Settle() error {
+func (d *gpu) Reconcile() error {
 	d.reservedMu.Lock()
 	defer d.reservedMu.Unlock()
 	var errs []error
 	for p, r := range d.reserved {
-		if err := d.do(func() error { return d.settle(r) }); err != nil {
+		if err := d.do(func() error { return d.reconcile(r) }); err != nil {
 			errs = append(errs, fmt.Errorf("take memory at %v from %v: %w", p, d, mappedAddress(err)))
 		}
 	}
 	d.events.mu.Lock()
-	left := len(d.events.left)
+	left := len(d.events.undestroyed)
 	d.events.mu.Unlock()
 	if left > 0 {
-		if err := d.do(d.settleEvents); err != nil {
+		if err := d.do(d.retryDestroys); err != nil {
 			errs = append(errs, fmt.Errorf("destroy %d events of %v: %w", left, d, mapped(err)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// settle makes the driver have behind r's chunks what the caller was told. The caller holds reservedMu.
-func (d *gpu) settle(r *reservation) error {
+// reconcile makes the driver map exactly the chunks of r that the caller believes to be mapped. The caller holds reservedMu.
+func (d *gpu) reconcile(r *reservation) error {
 	var errs []error
 	for at := range r.behind {
 		if !r.mapped[at] {
@@ -133,7 +133,7 @@ func (d *gpu) Map(p alloc.Ptr, n alloc.Bytes) error {
 	return nil
 }
 
-// mapChunks maps all of the chunks or none. Chunks that it cannot unmap again are left to settle.
+// mapChunks maps all of the chunks or none. Chunks that it cannot unmap again are left to reconcile.
 func (d *gpu) mapChunks(r *reservation, from, to alloc.Bytes) error {
 	dev, err := d.driver.currentDevice()
 	for at := from; err == nil && at < to; at += r.chunk {
@@ -168,7 +168,7 @@ func (d *gpu) Unmap(p alloc.Ptr, n alloc.Bytes) error {
 }
 
 // unmapChunks unmaps one chunk after the other, since the driver does not unmap a part of a mapping. If it fails, the
-// chunks unmapped so far get new memory: nobody needs what was in the old.
+// chunks unmapped so far get new memory: what was in the old is not needed.
 func (d *gpu) unmapChunks(r *reservation, from, to alloc.Bytes) error {
 	for at := from; at < to; at += r.chunk {
 		if !r.behind[at] {
@@ -222,7 +222,7 @@ func (d *gpu) reservation(p alloc.Ptr) (*reservation, alloc.Bytes) {
 }
 
 // mapChunk maps new memory. Its handle is given back at once, so that the mapping alone keeps it; one that the
-// driver does not take is left for settle.
+// driver does not take is left for reconcile.
 func (d *gpu) mapChunk(r *reservation, at alloc.Bytes, dev device) error {
 	var handle uint64
 	properties := allocationProperties{kind: allocationPinned, location: location{locationDevice, int32(dev)}}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
@@ -128,8 +128,8 @@ type device struct {
 }
 
 var (
-	_ Device      = (*device)(nil)
-	_ ability.All = (*device)(nil)
+	_ Device         = (*device)(nil)
+	_ capability.All = (*device)(nil)
 )
 
 // New opens a device. The error says which field of cfg is out of range.
@@ -228,7 +228,7 @@ func (d *device) Synchronize() error {
 	if err := d.call("Synchronize"); err != nil {
 		return err
 	}
-	d.settle(d.streams.drain())
+	d.apply(d.streams.drain())
 	d.mu.Lock()
 	pools := d.pools
 	d.mu.Unlock()
@@ -293,7 +293,7 @@ func (d *device) inside(what string, p alloc.Ptr, n int) error {
 }
 
 // StartInterval times by the host's clock. The error is alloc.ErrClosed.
-func (d *device) StartInterval() (ability.Interval, error) {
+func (d *device) StartInterval() (capability.Interval, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {

@@ -94,7 +94,7 @@ func (m *memory) alloc(n alloc.Bytes, limit uint64) (alloc.Ptr, bool) {
 	return p, true
 }
 
-// share finds room in the lowest shared page that has it.
+// share takes granules from the lowest shared page that has enough.
 func (m *memory) share(granules uint64) (*run, uint64, bool) {
 	for _, r := range m.runs {
 		if r.small == nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // pool is a stream-ordered pool.
@@ -40,8 +40,8 @@ type poolStats struct {
 }
 
 var (
-	_ alloc.StreamAllocator   = (*pool)(nil)
-	_ ability.ReservingDevice = (*pool)(nil)
+	_ alloc.StreamAllocator      = (*pool)(nil)
+	_ capability.ReservingDevice = (*pool)(nil)
 )
 
 // Memory returns alloc.PoolMemory.
@@ -53,7 +53,7 @@ func (p *pool) Name() string { return p.dev.Name() }
 // Ordinal returns the device's index.
 func (p *pool) Ordinal() int { return p.dev.Ordinal() }
 
-// Unwrap returns the device; alloc.As finds its abilities.
+// Unwrap returns the device; alloc.As finds its optional methods.
 func (p *pool) Unwrap() alloc.Device { return p.dev }
 
 // MemInfo is the device's. Free does not include what the pool keeps. The errors are the same.

@@ -13,7 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/alloctest"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
@@ -145,7 +145,7 @@ func TestRandomProgramsOfEachKind(t *testing.T) {
 					"alloc": func(r *rapid.T) {
 						n := rapid.SampledFrom([]int{0, 1, 1 << 20, 5 << 20, 300 << 20}).Draw(r, "bytes")
 						if b, err := tr.AllocOn(on(r), alloc.Shape{n}, alloc.Uint8, tracker.Activation); err == nil {
-							assert.Equal(r, ability.MemoryOf(from), b.Allocation().Memory)
+							assert.Equal(r, capability.MemoryOf(from), b.Allocation().Memory)
 							live = append(live, b)
 						}
 					},

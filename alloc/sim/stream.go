@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
 	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // work is something that a program queues on a stream.
@@ -102,12 +102,12 @@ func (d *device) Queue(s alloc.Stream, p alloc.Ptr, n alloc.Bytes, takes time.Du
 	d.streams.mu.Lock()
 	due := d.streams.add(queued{work: work{s, p, n, takes}, calls: callers()})
 	d.streams.mu.Unlock()
-	d.settle(due)
+	d.apply(due)
 	return nil
 }
 
-// settle does what work that is done has done to the memory.
-func (d *device) settle(due []queued) {
+// apply makes the changes to the memory of work that is done.
+func (d *device) apply(due []queued) {
 	if len(due) == 0 {
 		return
 	}
@@ -139,13 +139,13 @@ func (d *device) Advance(by time.Duration) (now time.Duration) {
 	due := d.streams.advance(later(d.streams.now, by))
 	now = d.streams.now
 	d.streams.mu.Unlock()
-	d.settle(due)
+	d.apply(due)
 	return now
 }
 
 // RecordEvent marks the end of the work queued so far on a stream. The errors, also those of the
 // event's methods, are alloc.ErrClosed and those of faults.
-func (d *device) RecordEvent(s alloc.Stream) (ability.Event, error) {
+func (d *device) RecordEvent(s alloc.Stream) (capability.Event, error) {
 	if err := d.call("Event"); err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (e *event) Wait() error {
 	e.dev.streams.mu.Lock()
 	due := e.dev.streams.advance(e.at)
 	e.dev.streams.mu.Unlock()
-	e.dev.settle(due)
+	e.dev.apply(due)
 	return nil
 }
 

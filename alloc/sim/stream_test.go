@@ -11,16 +11,16 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
-func done(t *testing.T, e ability.Event) bool {
+func done(t *testing.T, e capability.Event) bool {
 	is, err := e.Done()
 	require.NoError(t, err)
 	return is
 }
 
-func event(t *testing.T, dev *sim.Simulated, s alloc.Stream) ability.Event {
+func event(t *testing.T, dev *sim.Simulated, s alloc.Stream) capability.Event {
 	e, err := dev.RecordEvent(s)
 	require.NoError(t, err)
 	return e
@@ -52,7 +52,7 @@ func TestStreamsRunSideBySide(t *testing.T) {
 func TestWaitingMovesTheClock(t *testing.T) {
 	dev := open(t, sim.Config{})
 	p, q := mustAlloc(t, dev, alloc.MiB), mustAlloc(t, dev, alloc.MiB)
-	queue := func() ability.Event {
+	queue := func() capability.Event {
 		require.NoError(t, dev.Queue(3, 0, 0, 10))
 		return event(t, dev, 3)
 	}

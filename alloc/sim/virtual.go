@@ -5,10 +5,10 @@ import (
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
-var _ ability.VirtualDevice = (*device)(nil)
+var _ capability.VirtualDevice = (*device)(nil)
 
 // reservation is a range of addresses. Some of its chunks are mapped to memory.
 type reservation struct {

@@ -5,7 +5,7 @@ import "github.com/gpumemtrack/gpumemtrack/internal/slab"
 
 // Table is an extendible hash table (Fagin et al., 1979): pages of slots with open
 // addressing and linear probing, and a directory that leads to them by the first bits of
-// the hash. A page that is three quarters full is split in two, so that nobody ever
+// the hash. A page that is three quarters full is split in two, so that no caller ever
 // waits for the whole table to grow. A slot has 32 bits of the hash and no address: the
 // caller compares what Look finds, which is rarely the wrong record. Make one with New. It is
 // for one goroutine at a time.
@@ -118,7 +118,7 @@ func (t *Table) Look(address uint64) Search {
 type Search struct {
 	page *page
 	hash uint32
-	next uint32 // slot to look at
+	next uint32 // slot to examine
 }
 
 // Next returns the next record, or 0 if there is none.

@@ -1,5 +1,5 @@
-// Package bounded reads files that may be hostile: packed by gzip or not, a
-// small one costs little, whatever it claims to hold.
+// Package bounded reads files that may be hostile, compressed by gzip or not: a small file costs little memory, whatever
+// sizes it claims.
 package bounded
 
 import (
@@ -32,12 +32,12 @@ var ErrTooLarge = errors.New("too large")
 // Reader reads a file's unpacked text, and counts the memory for what is made of it. Only one
 // goroutine at a time may use it.
 type Reader struct {
-	text   *bufio.Reader
-	packed *counter // nil if the file is not packed
-	limit  int64
-	read   int64 // bytes of text handed out
-	used   int64
-	room   int64 // what may be used before bound is called again
+	text    *bufio.Reader
+	packed  *counter // nil if the file is not packed
+	limit   int64
+	read    int64 // bytes of text that were read
+	used    int64
+	allowed int64 // bytes that may be used before bound is called again
 }
 
 type counter struct {
@@ -139,7 +139,7 @@ func (b *Reader) Limit() int64 { return b.limit }
 // of this size has no reason to take so much.
 func (b *Reader) Use(n int64) error {
 	b.used += n
-	if b.used <= b.room {
+	if b.used <= b.allowed {
 		return nil
 	}
 	return b.bound()
@@ -149,12 +149,12 @@ func (b *Reader) bound() error {
 	if b.used > b.limit {
 		return fmt.Errorf("%w: what the file holds takes more than %s of memory", ErrTooLarge, size(b.limit))
 	}
-	b.room = min(b.limit, Base+PerByte*b.read)
+	b.allowed = min(b.limit, Base+PerByte*b.read)
 	if b.packed != nil {
-		b.room = min(b.room, BasePacked+PerPackedByte*b.packed.n)
+		b.allowed = min(b.allowed, BasePacked+PerPackedByte*b.packed.n)
 	}
-	if b.used > b.room {
-		return fmt.Errorf("%w: the first %s of the file hold what takes more than %s of memory", ErrTooLarge, size(b.read), size(b.room))
+	if b.used > b.allowed {
+		return fmt.Errorf("%w: the first %s of the file hold what takes more than %s of memory", ErrTooLarge, size(b.read), size(b.allowed))
 	}
 	return nil
 }

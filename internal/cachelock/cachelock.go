@@ -89,7 +89,7 @@ type Action string
 
 // The actions.
 const (
-	SegmentAlloc Action = "segment_alloc" // no block of it is handed out yet
+	SegmentAlloc Action = "segment_alloc" // no block of it is allocated yet
 	SegmentFree  Action = "segment_free"  // the driver has it back
 	SegmentMap   Action = "segment_map"   // an expandable segment grew by Size
 	SegmentUnmap Action = "segment_unmap" // the driver has a part of a segment back

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// Rank says how much a frame tells about who asked for memory; more is better.
+// Rank says how well a frame names the code that asked for memory; higher is better.
 type Rank uint8
 
 // The ranks. Of equal frames the innermost is the call site, except where outermost says otherwise.
 const (
-	// Nobody's frames are never a call site: the Go runtime, and notes on frames left out.
-	Nobody Rank = iota
-	// Note is no function but a remark in parentheses, such as how many frames are left out.
+	// Ignored frames are never a call site: the Go runtime, and notes on frames left out.
+	Ignored Rank = iota
+	// Note is no function but text in parentheses, such as how many frames are left out.
 	Note
-	// Start begins a thread of PyTorch's backward pass. What called it is nobody's code, whatever its name.
+	// Start begins a thread of PyTorch's backward pass. What called it is no user's code, whatever its name.
 	Start
 	// Machinery runs programs and captures stacks: the Python interpreter, the start of threads, torch::unwind.
 	Machinery
@@ -89,7 +89,7 @@ func (r Rule) Rank(function, file string) Rank {
 }
 
 // Find returns the index of the call site among n frames, innermost first, and its
-// rank; -1 and Nobody if no frame can be it.
+// rank; -1 and Ignored if no frame can be it.
 func Find(n int, rank func(i int) Rank) (index int, best Rank) {
 	index = -1
 	for i := range n {
@@ -110,7 +110,7 @@ const goRuntime = "runtime"
 func (r Rule) rankGo(function string) Rank {
 	function = ImportPath(function)
 	if within(function, goRuntime) {
-		return Nobody
+		return Ignored
 	}
 	for _, library := range r.Go {
 		if within(function, strings.TrimSuffix(library, "/...")) {

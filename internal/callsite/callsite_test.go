@@ -188,7 +188,7 @@ func TestWhoseLineItIs(t *testing.T) {
 			[]string{"/mod/tensor/dense.go\tgorgonia.org/tensor.New", "/mod/g/vm.go\tgorgonia.org/gorgonia.(*tapeMachine).RunAll", "/usr/local/go/src/runtime/asm_amd64.s\truntime.goexit"},
 			"/mod/g/vm.go", "gorgonia.org/gorgonia.(*tapeMachine).RunAll", callsite.Library,
 		},
-		"Go, only the runtime": {[]string{"/usr/local/go/src/runtime/asm_amd64.s\truntime.goexit"}, "", "", callsite.Nobody},
+		"Go, only the runtime": {[]string{"/usr/local/go/src/runtime/asm_amd64.s\truntime.goexit"}, "", "", callsite.Ignored},
 		"Go, no room for the rest": {
 			[]string{"/home/me/main.go\tmain.load", "\t(call stack table full: other frames left out)"}, "/home/me/main.go", "main.load", callsite.User,
 		},
@@ -201,7 +201,7 @@ func TestWhoseLineItIs(t *testing.T) {
 		},
 		"generated code alone": {[]string{site + "einx/a.py\tf", "<string>\top0"}, "<string>", "op0", callsite.Generated},
 		"typed in":             {[]string{site + "einx/a.py\tf", "<stdin>\t<module>", "/home/u/model.py\tforward"}, "<stdin>", "<module>", callsite.User},
-		"nothing":              {nil, "", "", callsite.Nobody},
+		"nothing":              {nil, "", "", callsite.Ignored},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rule := callsite.Rule{Go: callsite.GoLibraries}
@@ -211,7 +211,7 @@ func TestWhoseLineItIs(t *testing.T) {
 			}
 			i, rank := callsite.Find(len(test.stack), func(i int) callsite.Rank { return rule.Rank(at(i)) })
 			assert.Equal(t, test.rank, rank)
-			if rank == callsite.Nobody {
+			if rank == callsite.Ignored {
 				assert.Equal(t, -1, i)
 				return
 			}
@@ -253,7 +253,7 @@ func FuzzFind(f *testing.F) {
 	f.Fuzz(func(t *testing.T, function, file string) {
 		rule := callsite.Rule{Go: callsite.GoLibraries}
 		i, rank := callsite.Find(1, func(int) callsite.Rank { return rule.Rank(function, file) })
-		assert.Equal(t, rank == callsite.Nobody, i < 0)
+		assert.Equal(t, rank == callsite.Ignored, i < 0)
 		assert.LessOrEqual(t, len(callsite.Name(function)), len(function)+len("autograd "))
 	})
 }

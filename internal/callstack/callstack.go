@@ -1,7 +1,7 @@
 // Package callstack takes the caller's call stack cheaply enough to do it at every device allocation.
 //
 // A [Table] interns stacks: equal stacks get the same [ID], a number that fits in a record. Names are looked up once for each
-// address in the program, and put together when somebody prints a stack.
+// address in the program, and put together when a stack is printed.
 //
 //	stacks := callstack.NewTable(callstack.Config{})
 //	id := stacks.Capture(0) // at each allocation
@@ -29,7 +29,7 @@
 // 43, 51 and 69. runtime.Callers takes 900 to 1,500 ns for the same. A new stack costs some 5 us.
 //
 // A table keeps about 200 + 20 x depth bytes for each distinct stack (640 were measured at 22 frames, 801 at 29), and never
-// drops one. Config.Max bounds how many it keeps whole: the default takes 55 MB at most. Config.Short says what to keep of the
+// drops one. Config.Max bounds how many it keeps complete: the default takes 55 MB at most. Config.Short says what to keep of the
 // others, a quarter as many at most. These take the slow way.
 //
 // # Concurrency
@@ -67,11 +67,11 @@ const Overflow = ^ID(0)
 // Config says how much a table keeps. The zero value works.
 type Config struct {
 	Depth int // frames kept of each stack, the innermost ones; 0 means DefaultDepth, at most MaxDepth
-	Max   int // distinct stacks kept whole; 0 means DefaultMax
+	Max   int // distinct stacks kept complete; 0 means DefaultMax
 
 	// Short picks the part of a stack that is kept when the table is full: a part of pcs, which are return addresses as Intern gets
-	// them. It should have few different results: a quarter of Max are kept beside the whole stacks. A stack becomes Overflow if its
-	// part is empty, or is new when there is no room for more parts; without Short all do. It is called under no lock, by any
+	// them. It should have few different results: a quarter of Max are kept beside the complete stacks. A stack becomes Overflow if its
+	// part is empty, or is new when the table is full of parts too; without Short all do. It is called under no lock, by any
 	// goroutine, and must not keep pcs.
 	Short func(pcs []uintptr) []uintptr
 }

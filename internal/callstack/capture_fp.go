@@ -117,8 +117,8 @@ func offsets(own, n int) []uint32 {
 	return offsets
 }
 
-// keysFull reports whether there are as many keys as the table may have stacks. A stack whose key finds no room
-// takes the slow way each time.
+// keysFull reports whether there are as many keys as the table may have stacks. A stack whose key is not kept takes the
+// slow path each time.
 func (t *Table) keysFull() bool { return t.keys.n.Load() >= int64(t.max) }
 
 // addKey remembers what stack a key stands for.

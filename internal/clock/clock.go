@@ -95,7 +95,7 @@ func compare() time.Duration {
 }
 
 // next returns the scale from now on, or nil if the counter cannot be trusted: it stood still, or ran at another speed. What
-// was told already is not taken back: if the old scale was ahead of the system, the next one is slower until both agree.
+// was returned already is never undone: if the old scale was ahead of the system, the next one is slower until both agree.
 func (s *scale) next(before, now reading) *scale {
 	counts, took := now.count-before.count, now.time-before.time
 	if took <= 0 || counts <= uint64(took)>>32 {

@@ -70,8 +70,8 @@ func TestOf(t *testing.T) {
 	assert.Equal(t, "docker 0123456789ab", Of(cat.Process.Pid))
 }
 
-// TestOfNobody: what is gone has none.
-func TestOfNobody(t *testing.T) {
+// TestOfEndedProcess: a process that has ended is in no container.
+func TestOfEndedProcess(t *testing.T) {
 	ended := exec.Command(os.Args[0], "-test.run=^$")
 	require.NoError(t, ended.Run())
 	assert.Empty(t, Of(ended.Process.Pid))

@@ -1,4 +1,4 @@
-// Package counting has a device without memory, for asking what an allocator would do.
+// Package counting has a device without memory, which shows what an allocator would do.
 package counting
 
 import (
@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // Device is a virtual device without memory that only counts, to find out what an
@@ -26,13 +26,13 @@ type Device struct {
 	counts Counts
 }
 
-var _ ability.VirtualDevice = (*Device)(nil)
+var _ capability.VirtualDevice = (*Device)(nil)
 
 // Counts are the counts of a Device.
 type Counts struct {
-	Allocs  int64 // calls of Alloc and Map that gave memory
-	Frees   int64 // calls of Free and Unmap that took it back
-	Refused int64 // calls of Alloc and Map for which memory was too small
+	Allocs  int64 // calls of Alloc and Map that succeeded
+	Frees   int64 // calls of Free and Unmap that succeeded
+	Refused int64 // calls of Alloc and Map that ran out of memory
 
 	Used alloc.Bytes // what live allocations and mapped chunks take
 	Peak alloc.Bytes // the most that they took
@@ -63,7 +63,7 @@ func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if n > math.MaxInt64-spacing || !d.give(roundUp(max(n, 1), unit)) {
+	if n > math.MaxInt64-spacing || !d.reserve(roundUp(max(n, 1), unit)) {
 		return 0, d.outOfMemory(n)
 	}
 	p, size := d.next, roundUp(max(n, 1), unit)
@@ -72,8 +72,8 @@ func (d *Device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	return p, nil
 }
 
-// give counts memory that is asked for, if it is there.
-func (d *Device) give(size alloc.Bytes) bool {
+// reserve counts memory as used, and reports whether the device has that much.
+func (d *Device) reserve(size alloc.Bytes) bool {
 	if size > d.total-d.counts.Used {
 		return false
 	}
@@ -125,7 +125,7 @@ func (d *Device) Release(alloc.Ptr) error { return nil }
 func (d *Device) Map(_ alloc.Ptr, n alloc.Bytes) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.give(n) {
+	if !d.reserve(n) {
 		return d.outOfMemory(n)
 	}
 	return nil

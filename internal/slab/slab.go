@@ -1,12 +1,12 @@
 // Package slab keeps many records of one type without a Go object for each, and
 // shows them as they were at one instant while they go on changing.
 //
-// Records live in chunks that never move and are never given back. A record is
-// named by an ID, which takes half the room of a pointer, and which the Go collector does not follow.
+// Records live in chunks that never move and are never freed. A record is
+// named by an ID, which takes half the space of a pointer, and which the Go collector does not follow.
 //
 // A View is what a reader uses. It copies the records of one chunk at a time under
 // the lock. Whoever changes a record first calls Touch, which copies the record's chunk
-// for the views that have still to read it. So nobody waits for more than the copy
+// for the views that have still to read it. So no caller waits for more than the copy
 // of one chunk, however many records there are.
 package slab
 
@@ -23,7 +23,7 @@ type ID uint32
 const ChunkLen = 1 << 8
 
 // Slab holds records of type T. The zero Slab is empty and ready to use. Its
-// methods need the caller's lock, except At of a record that nobody else changes.
+// methods need the caller's lock, except At of a record that no other goroutine changes.
 type Slab[T any] struct {
 	chunks []*[ChunkLen]T
 	bound  ID // the records from here on were never used
@@ -31,7 +31,7 @@ type Slab[T any] struct {
 	views  []*View[T]
 }
 
-// stack holds the IDs of records given back. It is apart from the records, so that finding the next
+// stack holds the IDs of freed records. It is apart from the records, so that finding the next
 // ID need not fetch one of them.
 type stack struct {
 	top   ID // 0 if the stack is empty, or the next ID is in pages
@@ -123,7 +123,7 @@ func (s *Slab[T]) Reset() {
 	for i, c := range s.chunks {
 		for _, v := range s.views {
 			if v.wants(ID(i * ChunkLen)) {
-				v.kept[i] = c // which nobody changes any more
+				v.kept[i] = c // which does not change any more
 			}
 		}
 	}

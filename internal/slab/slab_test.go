@@ -147,7 +147,7 @@ func TestViewBesideWriters(t *testing.T) {
 }
 
 // TestChangesCostCopiesOnlyBeforeTheyAreRead: what a view has read it need not be
-// told of any more, and a view that was read is forgotten.
+// notified any more, and a view that was read is forgotten.
 func TestChangesCostCopiesOnlyBeforeTheyAreRead(t *testing.T) {
 	var s slab.Slab[int]
 	id, _ := s.Get()

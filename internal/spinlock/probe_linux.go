@@ -11,7 +11,7 @@ import (
 
 // probe remembers the longest Hold. The lock guards it.
 //
-// A goroutine that holds the lock stays on its thread, on which nobody else runs
+// A goroutine that holds the lock stays on its thread, on which no other goroutine runs
 // then. So the thread's processor time is the goroutine's own. It includes the goroutine's share of the Go collector's work,
 // and leaves out the time that it waits for a processor.
 type probe struct {

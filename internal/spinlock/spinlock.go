@@ -33,18 +33,18 @@ type Mutex struct {
 
 const (
 	locked = 1 << iota
-	asked  // by the first in line: nobody else may take the lock
+	asked  // by the first in line: no other goroutine may take the lock
 	asleep // the first in line: Unlock wakes it
 )
 
 const (
-	spins = 4    // tries of a goroutine that finds nobody in line
-	looks = 40   // of the first in line at the lock, before it asks
+	spins = 4    // tries of a goroutine that finds the line empty
+	polls = 40   // of the lock by the first in line, before it asks
 	waits = 1000 // rounds of the first in line after it has asked, before it sleeps
-	quiet = 4    // looks in a row that find the lock free, before it takes it
+	quiet = 4    // polls in a row that find the lock free, before it takes it
 
 	spinPause = 20   // rounds of an empty loop, some nanoseconds
-	lookPause = 1000 // some hundred nanoseconds: to look often would slow the owner down
+	pollPause = 1000 // some hundred nanoseconds: frequent polls would slow the owner down
 )
 
 // Lock locks m.
@@ -96,13 +96,13 @@ func (m *Mutex) take(free uint32) bool {
 // costs less than to move the lock to another processor for each section. Then it asks for the lock.
 func (m *Mutex) lockFirst() {
 	free := 0
-	for range looks {
+	for range polls {
 		if m.state.Load() != 0 {
 			free = 0
 		} else if free++; free >= quiet && m.take(0) {
 			return
 		}
-		pause(lookPause)
+		pause(pollPause)
 	}
 	m.state.Or(asked)
 	for range waits {
@@ -132,7 +132,7 @@ func pause(rounds int) {
 // Each sleeps on a sync.Mutex. Unlike channels and sync.Cond it belongs to no bubble of
 // testing/synctest, so that goroutines inside and outside of a bubble can share a lock.
 type line struct {
-	taken atomic.Bool // somebody is the first; written under mu
+	taken atomic.Bool // a goroutine is the first; written under mu
 
 	mu     sync.Mutex
 	behind []*sync.Mutex // the first, each of them locked

@@ -23,7 +23,7 @@ func TestOneAtATime(t *testing.T) {
 					m.Lock()
 					n++
 					if (i+j)%1000 == 0 {
-						runtime.Gosched() // who holds it may have to wait
+						runtime.Gosched() // the owner may have to wait
 					}
 					m.Unlock()
 				}
@@ -68,7 +68,7 @@ func TestWhoAskedIsNext(t *testing.T) {
 	}
 }
 
-// TestInTheOrderOfTheirComing: nobody passes those who wait in line.
+// TestInTheOrderOfTheirComing: no goroutine overtakes those that wait in line.
 func TestInTheOrderOfTheirComing(t *testing.T) {
 	var (
 		m     Mutex

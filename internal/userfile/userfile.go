@@ -37,7 +37,7 @@ func Create(path string, overwrite bool) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 }
 
-// Write makes a file that appears only when it is whole. A file that is there already is
+// Write makes a file that appears only when it is complete. A file that is there already is
 // treated as Create treats it, and stays if write fails. Errors name the path given.
 func Write(path string, overwrite bool, write func(io.Writer) error) (err error) {
 	if err := check(path, overwrite); err != nil {

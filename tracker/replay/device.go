@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // device counts the memory that allocators take from it. If a request needs the same segment as in
@@ -38,7 +38,7 @@ type place struct {
 
 func (p place) end() alloc.Ptr { return p.ptr + alloc.Ptr(p.size) }
 
-var _ ability.VirtualDevice = (*device)(nil)
+var _ capability.VirtualDevice = (*device)(nil)
 
 // recordedEnd is above the addresses of all devices. Those that the device makes up itself are above it.
 const recordedEnd = alloc.Ptr(1) << 57

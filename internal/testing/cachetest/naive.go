@@ -9,7 +9,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // Naive is PyTorch's caching allocator as plainly as it can be written: sorted lists that
@@ -17,8 +17,8 @@ import (
 // compares it with this. It was written from c10/cuda/CUDACachingAllocator.cpp, not from the
 // Cache.
 type Naive struct {
-	dev      ability.VirtualDevice
-	events   ability.EventDevice // nil if the device has none
+	dev      capability.VirtualDevice
+	events   capability.EventDevice // nil if the device has none
 	cfg      cache.Config
 	segments []*naiveSegment // by address
 	clock    int             // requests for large blocks
@@ -38,9 +38,9 @@ type naiveBlock struct {
 	ptr       alloc.Ptr
 	size      alloc.Bytes
 	requested alloc.Bytes
-	used      bool            // allocated or pending
-	users     []alloc.Stream  // the other streams that use it
-	pending   []ability.Event // that have not passed
+	used      bool               // allocated or pending
+	users     []alloc.Stream     // the other streams that use it
+	pending   []capability.Event // that have not passed
 	unmapped  bool
 	since     int // the clock when it became free
 }
@@ -62,10 +62,10 @@ func (p place) near(offset int) *naiveBlock {
 }
 
 // NewNaive returns an allocator over dev.
-func NewNaive(dev ability.VirtualDevice, cfg cache.Config) *Naive {
+func NewNaive(dev capability.VirtualDevice, cfg cache.Config) *Naive {
 	cfg.MaxSplitSize = cmp.Or(cfg.MaxSplitSize, math.MaxInt64)
 	cfg.MaxNonSplitRounding = cmp.Or(cfg.MaxNonSplitRounding, 20*alloc.MiB)
-	events, _ := alloc.As[ability.EventDevice](dev)
+	events, _ := alloc.As[capability.EventDevice](dev)
 	return &Naive{dev: dev, events: events, cfg: cfg}
 }
 
@@ -113,7 +113,7 @@ func (a *Naive) Alloc(n alloc.Bytes) (alloc.Ptr, error) { return a.AllocOn(n, 0)
 
 // AllocOn gives n bytes for a stream.
 func (a *Naive) AllocOn(n alloc.Bytes, on alloc.Stream) (alloc.Ptr, error) {
-	a.complete(ability.Event.Done)
+	a.complete(capability.Event.Done)
 	size := a.round(n)
 	small := size <= alloc.MiB
 	if !small {
@@ -207,7 +207,7 @@ func (a *Naive) insert(ptr alloc.Ptr, small bool, on alloc.Stream, b *naiveBlock
 	return s
 }
 
-// expand finds the lowest stretch of free and unmapped blocks with room, and maps what is
+// expand finds the lowest run of free and unmapped blocks that is large enough, and maps what is
 // missing there.
 func (a *Naive) expand(small bool, size alloc.Bytes, on alloc.Stream) (place, bool) {
 	for _, s := range a.segments {
@@ -218,28 +218,28 @@ func (a *Naive) expand(small bool, size alloc.Bytes, on alloc.Stream) (place, bo
 			if i > 0 && !s.blocks[i-1].used {
 				i--
 			}
-			room := alloc.Bytes(0)
+			found := alloc.Bytes(0)
 			for _, b := range s.blocks[i:] {
-				if b.used || room >= size {
+				if b.used || found >= size {
 					break
 				}
-				room += b.size
+				found += b.size
 			}
-			if room >= size {
+			if found >= size {
 				return a.mapUpTo(place{s, i}, size)
 			}
 		}
 	}
 	info, _ := a.dev.MemInfo()
-	room := ceil(info.Total+info.Total/8, chunk(small))
-	if size > room {
+	reserved := ceil(info.Total+info.Total/8, chunk(small))
+	if size > reserved {
 		return place{}, false
 	}
-	ptr, err := a.dev.Reserve(room, chunk(small))
+	ptr, err := a.dev.Reserve(reserved, chunk(small))
 	if err != nil {
 		return place{}, false
 	}
-	return a.mapUpTo(place{a.insert(ptr, small, on, &naiveBlock{ptr: ptr, size: room, unmapped: true}), 0}, size)
+	return a.mapUpTo(place{a.insert(ptr, small, on, &naiveBlock{ptr: ptr, size: reserved, unmapped: true}), 0}, size)
 }
 
 func (a *Naive) mapUpTo(p place, size alloc.Bytes) (place, bool) {
@@ -321,13 +321,13 @@ func (a *Naive) RecordStream(ptr alloc.Ptr, on alloc.Stream) {
 }
 
 // complete frees pending blocks of which all events have passed.
-func (a *Naive) complete(passed func(ability.Event) (bool, error)) {
+func (a *Naive) complete(passed func(capability.Event) (bool, error)) {
 	for _, s := range a.segments {
 		for _, b := range slices.Clone(s.blocks) {
 			if len(b.pending) == 0 {
 				continue
 			}
-			b.pending = slices.DeleteFunc(b.pending, func(e ability.Event) bool {
+			b.pending = slices.DeleteFunc(b.pending, func(e capability.Event) bool {
 				done, _ := passed(e)
 				return done
 			})
@@ -340,7 +340,7 @@ func (a *Naive) complete(passed func(ability.Event) (bool, error)) {
 
 // Trim waits for pending blocks, and gives back free segments.
 func (a *Naive) Trim() {
-	a.complete(func(e ability.Event) (bool, error) {
+	a.complete(func(e capability.Event) (bool, error) {
 		err := e.Wait()
 		return err == nil, err
 	})

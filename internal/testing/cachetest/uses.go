@@ -8,7 +8,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // StreamDevice is a device whose streams have work for as long as a test says.
@@ -22,7 +22,7 @@ type StreamDevice interface {
 // Device is a simulated device and all that it can do. A test embeds it in a device that does a part of that otherwise.
 type Device interface {
 	sim.Device
-	ability.All
+	capability.All
 }
 
 // NewDevice opens a simulated device.

@@ -137,10 +137,10 @@ func live(function string) (map[uint64]uint64, error) {
 	if list == 0 {
 		return nil, errors.New("gpuemu: live allocations: the driver of this process is not the emulated one")
 	}
-	for room := 1024; ; room *= 2 {
-		at, bytes := make([]uint64, room), make([]uint64, room)
-		n := int(list.Call(uintptr(unsafe.Pointer(&at[0])), uintptr(unsafe.Pointer(&bytes[0])), uintptr(room)))
-		if n > room {
+	for size := 1024; ; size *= 2 {
+		at, bytes := make([]uint64, size), make([]uint64, size)
+		n := int(list.Call(uintptr(unsafe.Pointer(&at[0])), uintptr(unsafe.Pointer(&bytes[0])), uintptr(size)))
+		if n > size {
 			continue
 		}
 		live := make(map[uint64]uint64, n)
@@ -162,7 +162,7 @@ func (c *Control) Events(pid int) int {
 }
 
 // Usage is what a process holds of a device; false where it has not entered,
-// or has died and somebody noticed.
+// or has died and was reaped.
 func (c *Control) Usage(pid, device int) (Usage, bool) {
 	for i := range c.state.processes {
 		p := &c.state.processes[i]

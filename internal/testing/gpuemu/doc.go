@@ -1,7 +1,7 @@
 // Package gpuemu is a GPU for tests on machines without one: C sources of an
 // emulated libcuda.so.1 and libnvidia-ml.so.1, built by the machine's C compiler
 // in about a second, and what a test needs to run a program under them. It is
-// test equipment; nothing in the product imports it.
+// a test fixture: nothing outside of tests imports it.
 //
 // A library is bound when a process starts, so what runs under the emulated
 // driver is always a child process:

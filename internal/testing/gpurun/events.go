@@ -8,7 +8,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // events compares the device's clock with the host's: over a copy, and over a time in which the device has
@@ -37,7 +37,7 @@ func events(w io.Writer, _ *view) (err error) {
 		{"256 MiB to the host", func() error { return dev.CopyToHost(host, p) }},
 		{"100 ms of nothing", func() error { time.Sleep(100 * time.Millisecond); return nil }},
 	} {
-		interval, err := dev.(ability.Timer).StartInterval()
+		interval, err := dev.(capability.Timer).StartInterval()
 		if err != nil {
 			return err
 		}

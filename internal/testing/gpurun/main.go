@@ -1,6 +1,6 @@
 // Command gpurun measures, on the first CUDA device, what the documentation
 // says of a real GPU: the driver's latencies and the cache's against them, the
-// tracker's share, the memory that nobody's ledger explains, managed memory as
+// tracker's share, the memory that no ledger explains, managed memory as
 // NVML shows it, what NVML's queries cost, what a recorder sees, and the device's
 // clock against the host's. scripts/gpu-run packs it.
 package main

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cuda"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/dylib"
 )
 
@@ -58,7 +58,7 @@ func managed(w io.Writer, v *view) (err error) {
 		return err
 	}
 	line(fmt.Sprintf("%v allocated", size))
-	err = errors.Join(call("cuMemsetD8_v2", memory.address, 1, uintptr(size)), dev.(ability.Synchronizer).Synchronize())
+	err = errors.Join(call("cuMemsetD8_v2", memory.address, 1, uintptr(size)), dev.(capability.Synchronizer).Synchronize())
 	line("filled by the device")
 	err = errors.Join(err, call("cuMemFree_v2", memory.address))
 	line("freed")

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Source is who looks for leaks.
+// Source looks for leaks.
 type Source interface {
 	// Alloc allocates a buffer at a line, reached on a call path of that name, and returns what frees it.
 	Alloc(line, path string) (free func())

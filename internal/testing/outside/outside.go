@@ -32,7 +32,7 @@ func Folder(t testing.TB, name string) string {
 	return ""
 }
 
-// existing is a folder that was named: without it the test fails, since somebody meant it to run.
+// existing is a folder that was named: without it the test fails, since it was meant to run.
 func existing(t testing.TB, dir string) string {
 	t.Helper()
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {

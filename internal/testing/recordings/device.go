@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // call is a driver call of a recording.
@@ -36,8 +36,8 @@ type device struct {
 }
 
 var (
-	_ ability.VirtualDevice = (*device)(nil)
-	_ ability.EventDevice   = (*device)(nil)
+	_ capability.VirtualDevice = (*device)(nil)
+	_ capability.EventDevice   = (*device)(nil)
 )
 
 func (d *device) next(want call) (call, error) {

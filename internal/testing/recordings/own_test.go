@@ -13,7 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/counting"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/recordings"
@@ -231,7 +231,7 @@ type recorder struct {
 	sizes   map[alloc.Ptr]alloc.Bytes
 }
 
-func (r *recorder) RecordEvent(on alloc.Stream) (ability.Event, error) {
+func (r *recorder) RecordEvent(on alloc.Stream) (capability.Event, error) {
 	return r.history.gpu.RecordEvent(on)
 }
 

@@ -2,7 +2,7 @@ package recordings
 
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // A recording has no work and does not say which streams used a block that is pending. The replay gives each
@@ -24,7 +24,7 @@ func (e *event) Wait() error {
 }
 
 // RecordEvent returns an event that the replay takes.
-func (d *device) RecordEvent(alloc.Stream) (ability.Event, error) {
+func (d *device) RecordEvent(alloc.Stream) (capability.Event, error) {
 	d.event = new(event)
 	return d.event, nil
 }

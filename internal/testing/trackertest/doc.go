@@ -76,7 +76,7 @@
 //	tracker.TestNamesFromOutsideInAReport
 //	tracker/export/html.TestPageEscapesWhatItShows
 //
-// 11. A figure that a driver did not give is unknown, never 0 and never made up.
+// 11. A value that a driver did not give is unknown, never 0 and never made up.
 //
 //	subject.checkLevels
 //	alloc/cache.TestOutOfMemoryWithoutMemInfo

@@ -59,7 +59,7 @@ type device struct {
 	unfreed map[alloc.Ptr]bool // live, and the last free of it failed
 }
 
-// Unwrap lets alloc.As see the device's abilities.
+// Unwrap lets alloc.As see the device's optional methods.
 func (d *device) Unwrap() alloc.Device { return d.Device }
 
 // arm sets a random fault, of those below the given one.

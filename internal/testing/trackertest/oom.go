@@ -13,7 +13,7 @@ import (
 )
 
 // OutOfMemory fills the device in each of the ways that there is advice for,
-// and checks that the error says which it is, with the right figures. It needs a device with at least 256 MiB
+// and checks that the error says which it is, with the right values. It needs a device with at least 256 MiB
 // free.
 func OutOfMemory(t *testing.T, open func(t *testing.T) Rig) {
 	for _, test := range []struct {

@@ -73,7 +73,7 @@ func (p *pool) gave(n alloc.Bytes) {
 	p.requested.Count.Current--
 }
 
-// has reports whether an address is in somebody's hands.
+// has reports whether an address is allocated.
 func (p *pool) has(ptr alloc.Ptr) bool {
 	if p.cache == nil {
 		return p.device.has(ptr)

@@ -50,7 +50,7 @@ type subject struct {
 	finished []*section            // since the last check
 	rows     map[string]sections.Row
 	blocks   []string  // what the report says of the marks since the last check
-	lost     []*record // live, and nobody can free them any more
+	lost     []*record // live, but unreachable, so that the program cannot free them
 	everLost int
 
 	// Once it is closed: frees that the driver had refused at the last check, and
@@ -74,7 +74,7 @@ func newSubject(w *world, from *pool, ownCache bool) *subject {
 		s.report.rand = rand.New(rand.NewPCG(w.rand.Uint64(), 0))
 	}
 	// What is lost is found in a goroutine of the runtime's, at a time that no model knows:
-	// a check waits for it. See settle.
+	// a check waits for it. See waitCollected.
 	lost := max(0, w.rand.IntN(6)-3)
 	s.config = tracker.Config{
 		Device: w.device, NoCache: !ownCache, Report: s.report, MaxEvents: 1 << 16, MaxMarks: 5,
@@ -153,19 +153,19 @@ func (s *subject) close() {
 	assert.ErrorIs(s.world.t, s.tr.Close(), alloc.ErrClosed)
 }
 
-// settle waits until the Go collector has found what was lost, and what is to be freed
+// waitCollected waits until the Go collector has found what was lost, and what is to be freed
 // of it is.
-func (s *subject) settle() {
+func (s *subject) waitCollected() {
 	if len(s.lost) == 0 || s.closing.Load() && !s.config.FreeLost {
 		return
 	}
-	for deadline := time.Now().Add(time.Minute); !s.settled(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !s.collected(); time.Sleep(time.Millisecond) {
 		require.True(s.world.t, time.Now().Before(deadline), "lost buffers: %d, found: %d", s.everLost, s.replay.lost)
 		runtime.GC()
 	}
 }
 
-func (s *subject) settled() bool {
+func (s *subject) collected() bool {
 	var gone, left []*record
 	if s.closing.Load() {
 		gone, left = s.foundAfterClose()
@@ -305,7 +305,7 @@ func (s *subject) check(held map[alloc.Ptr]*record, thorough bool) {
 	t := s.world.t
 	for a := range now.Allocations() {
 		r := held[a.Ptr]
-		require.NotNil(t, r, "nobody holds %v", a)
+		require.NotNil(t, r, "no worker holds %v", a)
 		want := r.want
 		want.Seq, want.Time, want.Stack, want.CallSite = a.Seq, a.Time, a.Stack, a.CallSite
 		require.Equal(t, want, a)

@@ -27,11 +27,11 @@ type worker struct {
 	freed []*tracker.Buffer
 	twins []*record // two buffers far apart, named by numbers that rise, one after the other
 	named int
-	open  []*section // that it opened and nobody ended
+	open  []*section // that it opened and that are not ended
 	in    []*place   // the innermost last
 }
 
-// record is device memory that somebody holds.
+// record is device memory that a worker holds.
 type record struct {
 	pool      *pool               // that the memory is of
 	in        *subject            // whose ledger has it; nil for none

@@ -231,7 +231,7 @@ func (w *world) held() []*record {
 	return held
 }
 
-// holds reports whether somebody holds an address.
+// holds reports whether a worker holds an address.
 func (w *world) holds(p *pool, ptr alloc.Ptr) bool {
 	return slices.ContainsFunc(w.held(), func(r *record) bool { return r.pool == p && r.want.Ptr == ptr })
 }
@@ -250,7 +250,7 @@ func (w *world) check() {
 	defer w.asking.Store(false)
 	w.device.heal()
 	for _, s := range w.subjects {
-		s.settle()
+		s.waitCollected()
 	}
 	records := make(map[*subject]map[alloc.Ptr]*record)
 	memory := make(map[*pool]map[alloc.Ptr]alloc.Bytes)

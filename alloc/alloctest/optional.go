@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/ability"
+	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 )
 
 // has reports whether a device, or one that it wraps, is a T.
@@ -27,7 +27,7 @@ func copies(dev subject) bool {
 
 // maps reports whether a device has virtual memory: some find out when they are asked.
 func maps(dev subject) bool {
-	device, ok := alloc.As[ability.VirtualDevice](dev)
+	device, ok := alloc.As[capability.VirtualDevice](dev)
 	if !ok {
 		return false
 	}
@@ -58,12 +58,12 @@ func testSized(t *testing.T, dev subject) {
 }
 
 func testSynchronize(t *testing.T, dev subject) {
-	device := as[ability.Synchronizer](t, dev)
+	device := as[capability.Synchronizer](t, dev)
 	assert.NoError(t, device.Synchronize())
 }
 
 func testEvents(t *testing.T, dev subject) {
-	device := as[ability.EventDevice](t, dev)
+	device := as[capability.EventDevice](t, dev)
 	event, err := device.RecordEvent(0)
 	require.NoError(t, err)
 	require.NoError(t, event.Wait(), "the work before it ends")
@@ -100,7 +100,7 @@ func testCopy(t *testing.T, dev subject) {
 }
 
 func testVirtual(t *testing.T, dev subject) {
-	device := as[ability.VirtualDevice](t, dev)
+	device := as[capability.VirtualDevice](t, dev)
 	const chunk = 2 * alloc.MiB
 	before := memInfo(t, dev)
 	p, err := device.Reserve(8*chunk, chunk)
@@ -136,7 +136,7 @@ func testVirtual(t *testing.T, dev subject) {
 }
 
 func testInterval(t *testing.T, dev subject) {
-	device := as[ability.Timer](t, dev)
+	device := as[capability.Timer](t, dev)
 	interval, err := device.StartInterval()
 	require.NoError(t, err)
 	_, err = interval.Elapsed()

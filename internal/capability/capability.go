@@ -1,6 +1,6 @@
-// Package ability has interfaces for what a device may be able to do besides being an alloc.Device, as the packages of this
-// module ask for it. A device of another module has the same methods; see alloc.Device.
-package ability
+// Package capability has interfaces for the optional methods of an alloc.Device. The packages of this module find them by
+// alloc.As; a device of another module implements the same methods, which the documentation of alloc.Device lists.
+package capability
 
 import (
 	"errors"
@@ -78,17 +78,17 @@ type VirtualDevice interface {
 	Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error)
 	// Release takes back addresses that Reserve gave. None of them may be mapped.
 	Release(p alloc.Ptr) error
-	// Map puts memory behind n bytes at p, which have none, or returns a *OutOfMemoryError.
+	// Map puts memory behind n bytes at p, which have none. The error is *alloc.OutOfMemoryError if the device is full.
 	Map(p alloc.Ptr, n alloc.Bytes) error
 	// Unmap waits until the work that is queued on the device is done, and takes the memory behind
 	// n bytes at p, all of which must be mapped.
 	Unmap(p alloc.Ptr, n alloc.Bytes) error
 }
 
-// Settler is a Device whose driver may refuse to undo a call that failed.
-type Settler interface {
-	// Settle takes away the memory that such calls left mapped. After an error, call it again.
-	Settle() error
+// Reconciler is a Device whose driver may refuse to undo a call that failed.
+type Reconciler interface {
+	// Reconcile unmaps the memory that such calls left mapped. After an error, call it again.
+	Reconcile() error
 }
 
 // Timer is a Device that can time an interval of its own work.
@@ -125,11 +125,11 @@ type All interface {
 	VirtualDevice
 }
 
-// MemoryOf returns the type of memory that a device gives. A Device that gives anything but
-// plain device memory has a method Memory() Memory.
+// MemoryOf returns the type of memory that a device allocates: that of its method Memory, or alloc.DeviceMemory if it
+// has none.
 func MemoryOf(dev alloc.Device) alloc.Memory {
-	if its, ok := alloc.As[interface{ Memory() alloc.Memory }](dev); ok {
-		return its.Memory()
+	if typed, ok := alloc.As[interface{ Memory() alloc.Memory }](dev); ok {
+		return typed.Memory()
 	}
 	return alloc.DeviceMemory
 }
