@@ -9,49 +9,49 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// deviations are the bands of a report's figures.
-type deviations struct{ saved, inference, training band }
+// deviations are the error bounds of a report's values.
+type deviations struct{ saved, inference, training errorBounds }
 
-// Bands are the largest deviations of the figures from what PyTorch was
-// measured to do, over the models in testdata/torch, in thousandths rounded up.
-// The tests of bands hold them against the measurement, and those of package checkpoint against
-// other families and models of ordinary sizes. CUDA was not measured yet and has the CPU's.
+// The largest deviations of the estimate from what PyTorch was measured to do, over the models in
+// testdata/torch, in thousandths rounded up. TestTorchBands compares them with the measurements, and
+// the tests of package checkpoint with other families and models of ordinary sizes. CUDA was not
+// measured yet and has the CPU's.
 var (
 	measured = deviations{
-		saved:     band{Below: 0.001, Above: 0.003},
-		inference: band{Below: 0.011, Above: 0.041},
-		training:  band{Below: 0.015, Above: 0.014},
+		saved:     errorBounds{Below: 0.001, Above: 0.003},
+		inference: errorBounds{Below: 0.011, Above: 0.041},
+		training:  errorBounds{Below: 0.015, Above: 0.014},
 	}
 	// Convolutions on the CPU. oneDNN reorders their weights and inputs: regnet_y_400mf,
 	// shufflenet_v2_x1_0 and efficientnet_v2_s needed 3.7, 5.3 and 2.4 % more with a batch of 2,
 	// and 6.2, 9.7 and 7.0 % more with 8.
 	measuredConvolutions = deviations{
 		saved:     measured.saved,
-		inference: band{Below: measured.inference.Below, Above: 0.10},
+		inference: errorBounds{Below: measured.inference.Below, Above: 0.10},
 		training:  measured.training,
 	}
 	// Convolutions along a sound on the CPU, whose inputs and gradients oneDNN reorders: of models like wav2vec 2.0 with 4
 	// blocks of 192 and 256 these were measured to be 14 % of inference and 20 % of a training step; of its base, 0.2 %.
 	measuredSounds = deviations{
 		saved:     measured.saved,
-		inference: band{Below: measured.inference.Below, Above: 0.15},
-		training:  band{Below: measured.training.Below, Above: 0.21},
+		inference: errorBounds{Below: measured.inference.Below, Above: 0.15},
+		training:  errorBounds{Below: measured.training.Below, Above: 0.21},
 	}
 	// Models with recurrent layers: the other memory of their kernels is modelled coarsely.
 	measuredRecurrent = deviations{
 		saved:     measured.saved,
-		inference: band{Below: 0.475, Above: 0.025},
-		training:  band{Below: 0.053, Above: 0.311},
+		inference: errorBounds{Below: 0.475, Above: 0.025},
+		training:  errorBounds{Below: 0.053, Above: 0.311},
 	}
 )
 
-// setBands gives the figures their bands, and adds notes that say what the bands rest on.
-func setBands(t *tape.Tape, r *Report, learn run) {
-	band := deviationsOf(t)
-	r.keptBand, r.Inference.band, r.Training.band = band.saved, band.inference, band.training
+// setBounds gives the values their error bounds, and adds notes that say what these rest on.
+func setBounds(t *tape.Tape, r *Report, learn run) {
+	of := deviationsOf(t)
+	r.keptBounds, r.Inference.bounds, r.Training.bounds = of.saved, of.inference, of.training
 	for _, m := range []*Memory{&r.Inference, &r.Training} {
 		if m.Peak.Bytes > 0 { // the weights are there, whatever runs
-			m.band.Below = min(m.band.Below, 1-float64(min(m.Peak.Bytes, m.Weights))/float64(m.Peak.Bytes))
+			m.bounds.Below = min(m.bounds.Below, 1-float64(min(m.Peak.Bytes, m.Weights))/float64(m.Peak.Bytes))
 		}
 	}
 	if layer.Ran.Of(t).Recurrent {
@@ -60,7 +60,7 @@ func setBands(t *tape.Tape, r *Report, learn run) {
 		if t.Cfg.Training {
 			m = r.Training
 		}
-		r.Notes = append(r.Notes, fmt.Sprintf("the peak of the tensors is rough%v: what recurrent layers need while they run is only known coarsely", m.band))
+		r.Notes = append(r.Notes, fmt.Sprintf("the peak of the tensors is rough%v: what recurrent layers need while they run is only known coarsely", m.bounds))
 	}
 	if layer.Ran.Of(t).Stepwise {
 		r.Notes = append(r.Notes, "recurrent layers are taken to run in PyTorch's own operations: with kernels made for them (mamba-ssm, flash-linear-attention) less is transient and saved for backward")
@@ -78,7 +78,7 @@ func setBands(t *tape.Tape, r *Report, learn run) {
 			r.Notes = append(r.Notes, fmt.Sprintf("convolutions are taken to need up to %v of workspace, as on GPUs before Ampere; newer ones may need none: Machine.GPU says which it is", layer.Ran.Of(t).Transformed))
 		}
 		if layer.Ran.Of(t).Unmeasured != 0 {
-			r.Notes = append(r.Notes, fmt.Sprintf("few or no measurements on GPUs are known of %v: the upper bounds allow at least %.0f %% more, as for the kind of model that is met worst; Report.Beside puts a run of yours beside the estimate", layer.Ran.Of(t).Unmeasured, 100*unmeasuredBand.Above))
+			r.Notes = append(r.Notes, fmt.Sprintf("few or no measurements on GPUs are known of %v: the upper bounds allow at least %.0f %% more, as for the kind of model that is met worst; Report.Beside puts a run of yours beside the estimate", layer.Ran.Of(t).Unmeasured, 100*unmeasuredBounds.Above))
 		}
 	}
 }
@@ -99,7 +99,7 @@ func deviationsOf(t *tape.Tape) deviations {
 // cpuWorkspaces is the most memory that matrix products and convolutions of small models in
 // bfloat16 needed besides their tensors, as measured and rounded up to a power of two: PyTorch on
 // the CPU reorders weights, on two threads (checkpoint/testdata/torch). In large models this is
-// within the bands.
+// within the bounds.
 const cpuWorkspaces = 256 * alloc.KiB
 
 // allowWorkspaces lets the upper bounds of the CPU's peaks hold in small models too.
@@ -109,7 +109,7 @@ func allowWorkspaces(t *tape.Tape, r *Report) {
 	}
 	for _, m := range []*Memory{&r.Inference, &r.Training} {
 		if m.Peak.Bytes > 0 {
-			m.band.Above += float64(cpuWorkspaces) / float64(m.Peak.Bytes)
+			m.bounds.Above += float64(cpuWorkspaces) / float64(m.Peak.Bytes)
 		}
 	}
 	r.Notes = append(r.Notes, "workspaces on the CPU are those of two threads: they grow with the threads")

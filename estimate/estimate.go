@@ -79,14 +79,14 @@ func model(layers []nn.Layer, opts []Option) (*Report, error) {
 	return r.served(cfg), nil
 }
 
-// served returns r with the figures of llama.cpp in place of PyTorch's, if that runs the model, the bounds of the peaks, and
+// served returns r with the values of llama.cpp in place of PyTorch's, if that runs the model, the bounds of the peaks, and
 // a note on the context.
 func (r *Report) served(cfg *setting.Config) *Report {
 	if cfg.Compute > 0 {
 		r.llamaCpp(cfg)
 	}
-	r.Inference.bound()
-	r.Training.bound()
+	r.Inference.boundPeak()
+	r.Training.boundPeak()
 	r.noteContext(cfg)
 	return r
 }
@@ -177,7 +177,7 @@ func called(ran []tape.Row) []Row {
 	return rows
 }
 
-// describe fills in the figures that come from the tape alone, without a model of time.
+// describe fills in the values that come from the tape alone, without a model of time.
 func (r *Report) describe(t *tape.Tape) {
 	for _, in := range t.Inputs {
 		r.Inputs = append(r.Inputs, in.Shape)
@@ -298,16 +298,16 @@ func (r *Report) store(cfg *setting.Config) {
 // llamaCpp puts the compute buffer in place of PyTorch's activations.
 func (r *Report) llamaCpp(cfg *setting.Config) {
 	m := &r.Inference
-	m.Input, m.Transient, m.band = 0, cfg.Compute, llamaCppBand
-	more := r.place(cfg)
+	m.Input, m.Transient, m.bounds = 0, cfg.Compute, llamaCppBounds
+	more := r.offloadLayers(cfg)
 	m.Weights += cfg.Projector
 	m.close("llama.cpp's compute buffer")
-	m.band.Above += float64(more) / float64(max(1, m.Peak.Bytes))
+	m.bounds.Above += float64(more) / float64(max(1, m.Peak.Bytes))
 	if r.ModelLayers > 0 { // then weights and cache are exact, and newer releases have smaller buffers
-		m.band.Below = float64(cfg.Compute) / float64(max(1, m.Peak.Bytes))
+		m.bounds.Below = float64(cfg.Compute) / float64(max(1, m.Peak.Bytes))
 	}
 	context := contextOf(cfg)
-	all := within(m.Peak.Bytes, m.band, 0)
+	all := within(m.Peak.Bytes, m.bounds, 0)
 	m.Footprint = Footprint{Allocated: all, Reserved: all, Context: context, Device: all.plus(context), Needed: all.plus(context)}
 	r.Notes = append(r.Notes, placed(cfg, r))
 	if cfg.Projector > 0 {
@@ -315,14 +315,14 @@ func (r *Report) llamaCpp(cfg *setting.Config) {
 	}
 }
 
-// llamaCppBand is the band of weights, cache and compute buffer together. The first two are exact,
+// llamaCppBounds are the bounds of weights, cache and compute buffer together. The first two are exact,
 // except for an embedding that stays on the CPU.
-var llamaCppBand = band{Below: 0.12, Above: 0.02}
+var llamaCppBounds = errorBounds{Below: 0.12, Above: 0.02}
 
-// place leaves to the CPU what is not on the GPU. It returns how much more the GPU may hold: older
+// offloadLayers leaves to the CPU what is not on the GPU. It returns how much more the GPU may hold: older
 // releases have another block there in place of the head, and large batches copy the matrices
 // of the CPU's layers to the GPU, one at a time.
-func (r *Report) place(cfg *setting.Config) (more alloc.Bytes) {
+func (r *Report) offloadLayers(cfg *setting.Config) (more alloc.Bytes) {
 	s, m := cfg.Sizes, &r.Inference
 	if s == nil || cfg.Sharding.Devices() > 1 {
 		return 0
@@ -383,7 +383,7 @@ func MaxBatch(layers []nn.Layer, budget alloc.Bytes, opts ...Option) (int, error
 
 // MaxContextLength returns the largest context length, in tokens, with which the model fits into
 // the budget, at most 1 << 30; 0 if not even the input's own tokens fit. It is the length of the
-// key/value cache that a KVConfig describes. The input, a piece of a prompt, stays as it is. The
+// key/value cache that a KVConfig describes. The input, a prefill chunk, stays as it is. The
 // errors are those of Model; it is also an error to call it without a KVConfig, or with Train.
 func MaxContextLength(layers []nn.Layer, budget alloc.Bytes, opts ...Option) (int, error) {
 	cfg, err := newConfig(opts)

@@ -22,14 +22,14 @@ func footprints(t *tape.Tape, r *Report, h *tape.Holding, serve, learn run) {
 		memory   *Memory
 		log      func() *timeline.Timeline
 		events   int
-		band     band
+		bounds   errorBounds
 	}{
 		{false, &r.Inference, func() *timeline.Timeline {
 			return history.Serving(t, h, serve.stage, r.Inference.resident(), serve.passes)
-		}, len(serve.passes.Events), servedBand},
+		}, len(serve.passes.Events), servedBounds},
 		{true, &r.Training, func() *timeline.Timeline {
 			return history.Learning(t, h, learn.stage, r.Training.resident(), learn.passes, t.Cfg.Usual(t.Cfg.Loop), history.Steps)
-		}, len(learn.passes.Events), trainedBand},
+		}, len(learn.passes.Events), trainedBounds},
 	} {
 		m := side.memory
 		if t.Cfg.Searches && side.training != t.Cfg.Training {
@@ -43,40 +43,40 @@ func footprints(t *tape.Tape, r *Report, h *tape.Holding, serve, learn run) {
 			if side.training == t.Cfg.Training {
 				r.Notes = append(r.Notes, "the model has too many tensors for the allocator to be simulated: what is reserved is taken to be a fifth more than the tensors, and at most half as much again")
 			}
-			m.Footprint = footprintOf(t, m, m.Peak.Bytes, m.Peak.Bytes+m.Peak.Bytes/5, m.Peak.Bytes, band{Above: 0.25}, side.training)
+			m.Footprint = footprintOf(t, m, m.Peak.Bytes, m.Peak.Bytes+m.Peak.Bytes/5, m.Peak.Bytes, errorBounds{Above: 0.25}, side.training)
 			continue
 		}
 		found, _ := log.Replay(0)
 		more := max(0, m.Peak.Bytes-found.Requested) // what the passes of a pipeline do not show
-		m.Footprint = footprintOf(t, m, found.Allocated+more, found.Reserved+more, log.Smallest(found)+more, side.band, side.training)
+		m.Footprint = footprintOf(t, m, found.Allocated+more, found.Reserved+more, log.Smallest(found)+more, side.bounds, side.training)
 	}
 }
 
-// footprintOf gives the figures their bands: the worst of the unknown settings of the loop and the
+// footprintOf gives the values their bounds: the worst of the unknown settings of the loop and the
 // machine, and the deviations that were measured.
-func footprintOf(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.Bytes, b band, training bool) Footprint {
+func footprintOf(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.Bytes, b errorBounds, training bool) Footprint {
 	_, more := t.Cfg.Workspace()
 	if more *= 2; !layer.Ran.Of(t).Multiplies {
 		more = 0
 	}
 	if t.Cfg.Lora != nil {
-		b.Above = max(b.Above, adaptedBand.Above)
+		b.Above = max(b.Above, adaptedBounds.Above)
 	}
 	if reserved < small {
-		b.Above = max(b.Above, smallBand.Above)
+		b.Above = max(b.Above, smallBounds.Above)
 	}
 	if layer.Ran.Of(t).Unmeasured != 0 {
-		b.Above = max(b.Above, unmeasuredBand.Above)
+		b.Above = max(b.Above, unmeasuredBounds.Above)
 	}
 	if layer.Ran.Of(t).Routed {
-		b.Below = max(b.Below, routedBand.Below)
+		b.Below = max(b.Below, routedBounds.Below)
 	}
 	if layer.Ran.Of(t).Convolutions > 1 { // one makes the patches of a transformer
-		b = convolutionalBand
+		b = convolutionalBounds
 	}
-	b.Above = max(b.Above, m.band.Above, (1+b.Above)*(1+m.band.Above)-1-measured.training.Above)
-	b.Below = max(b.Below, m.band.Below, 1-(1-b.Below)*(1-m.band.Below)/(1-measured.training.Below))
-	figure := func(n alloc.Bytes, b band) Figure {
+	b.Above = max(b.Above, m.bounds.Above, (1+b.Above)*(1+m.bounds.Above)-1-measured.training.Above)
+	b.Below = max(b.Below, m.bounds.Below, 1-(1-b.Below)*(1-m.bounds.Below)/(1-measured.training.Below))
+	value := func(n alloc.Bytes, b errorBounds) Figure {
 		f := within(n, b, more)
 		if training {
 			f.Lower -= within(min(doubted(t), max(0, n-m.Peak.Bytes)), b, 0).Lower
@@ -85,9 +85,9 @@ func footprintOf(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.By
 		return f
 	}
 	context := contextOf(t.Cfg)
-	f := Footprint{Allocated: figure(allocated, b), Reserved: figure(reserved, gathers(t, b)), Context: context}
+	f := Footprint{Allocated: value(allocated, b), Reserved: value(reserved, gathers(t, b)), Context: context}
 	f.Device = f.Reserved.plus(context)
-	f.Needed = figure(smallest, b).plus(context)
+	f.Needed = value(smallest, b).plus(context)
 	return f
 }
 
@@ -101,10 +101,10 @@ func doubted(t *tape.Tape) alloc.Bytes {
 	return layer.Ran.Of(t).Transformed
 }
 
-// gathers returns the band of the reserved memory when parameters are gathered from all devices.
-func gathers(t *tape.Tape, b band) band {
+// gathers returns the bounds of the reserved memory when parameters are gathered from all devices.
+func gathers(t *tape.Tape, b errorBounds) errorBounds {
 	if z := t.Cfg.Sharding; z.ZeRO >= 3 && z.Data > 1 {
-		b.Above = max(b.Above, gatheredBand.Above)
+		b.Above = max(b.Above, gatheredBounds.Above)
 	}
 	return b
 }
@@ -112,22 +112,22 @@ func gathers(t *tape.Tape, b band) band {
 // small is what is reserved for a small model.
 const small = 2 * alloc.GiB
 
-// The bands of the allocator's figures, by kind of model. TestPublished compares them with
+// The error bounds of the allocator's values, by kind of model. TestPublished compares them with
 // measurements on GPUs (docs/estimate.md). Most workspaces of cuDNN are not modelled, so
 // convolutional models may need more.
 var (
-	servedBand        = band{Below: 0.05, Above: 0.05}
-	trainedBand       = band{Below: 0.09, Above: 0.08}
-	adaptedBand       = band{Below: 0.09, Above: 0.10} // with adapters: their libraries differ in what they copy
-	smallBand         = band{Below: 0.09, Above: 0.15} // for less than small, where one segment is a larger part
-	convolutionalBand = band{Below: 0.09, Above: 0.20}
+	servedBounds        = errorBounds{Below: 0.05, Above: 0.05}
+	trainedBounds       = errorBounds{Below: 0.09, Above: 0.08}
+	adaptedBounds       = errorBounds{Below: 0.09, Above: 0.10} // with adapters: their libraries differ in what they copy
+	smallBounds         = errorBounds{Below: 0.09, Above: 0.15} // for less than small, where one segment is a larger part
+	convolutionalBounds = errorBounds{Below: 0.09, Above: 0.20}
 	// FSDP gathers and sums on its own streams, whose blocks no other stream uses. A block that it
 	// still waits for is not free (PyTorch's notes on FSDP, "limit_all_gathers").
-	gatheredBand = band{Above: 0.40}
+	gatheredBounds = errorBounds{Above: 0.40}
 	// Experts are called at once; loops that call one after the other need less.
-	routedBand = band{Below: 0.15}
-	// Kinds that nobody was found to have measured on a GPU have the widest of the others.
-	unmeasuredBand = convolutionalBand
+	routedBounds = errorBounds{Below: 0.15}
+	// No measurement on a GPU was found of these kinds, so they have the widest bounds of the others.
+	unmeasuredBounds = convolutionalBounds
 )
 
 // contextOf is the size of the CUDA context, and what it may be on the machine that is known.

@@ -248,7 +248,7 @@ func (s Sharding) Apply(c *setting.Config) { c.Sharding = setting.Sharding(s) }
 
 // Machine is an Option that says on what GPU a model runs and how its kernels are loaded. Both
 // decide how much memory CUDA's context takes, outside the allocator. The zero value of each means
-// unknown, and widens the bands.
+// unknown, and widens the bounds.
 type Machine struct {
 	// GPU is the generation of NVIDIA's GPU: "pascal" (GTX 10, P100), "volta" (V100), "turing" (RTX 20, T4), "ampere" (RTX 30,
 	// A100, A10), "ada" (RTX 40, L4, L40S), "hopper" (H100, H200) or "blackwell" (RTX 50, B200).
@@ -293,7 +293,7 @@ func KVCache(c KVConfig) (alloc.Bytes, error) {
 }
 
 // Loop is an Option that says how the training loop works. The zero value of each setting means
-// unknown: the figures are then those of the loops in PyTorch's tutorials, and the upper bounds are
+// unknown: the estimate is then that of the loops in PyTorch's tutorials, and the upper bounds are
 // those of the worst setting.
 type Loop struct {
 	// ZeroGrad is where the loop clears the parameters' gradients: "first", before the forward pass or after the optimizer's

@@ -20,7 +20,7 @@ func paths(r *estimate.Report) []string {
 	return all
 }
 
-// A Module calls what its containers hold, and hands the tensors beside its input on to it.
+// A Module calls what its containers hold, and passes the tensors beside its input on to it.
 func TestModuleCallsPartsOfItsParts(t *testing.T) {
 	r := model(t, []nn.Layer{nn.Module{
 		Parts: nn.Sequential{

@@ -128,7 +128,7 @@ func peaks(r *Report, t *tape.Tape, h *tape.Holding) (serve, learn run, err erro
 		}
 	}
 	r.Inference, r.Training = serve.memory, learn.memory
-	setBands(t, r, learn)
+	setBounds(t, r, learn)
 	return serve, learn, nil
 }
 
@@ -147,7 +147,7 @@ func infer(t *tape.Tape, r *run, name string) {
 		p, r.passes = peak.Inference(t, s.Begin, s.End, newLog(t))
 	}
 	r.memory.Transient = alloc.Bytes(p.Bytes + t.Fetched(r.stage))
-	r.memory.close(name + "forward of " + place(t, p.Op))
+	r.memory.close(name + "forward of " + layerName(t, p.Op))
 }
 
 // log is a new timeline if an allocator is to be asked about it.
@@ -183,7 +183,7 @@ func train(t *tape.Tape, r *run, name string, loop setting.Loop, log *timeline.T
 	if p.Backward {
 		direction = "backward of "
 	}
-	m.close(name + direction + place(t, p.Op))
+	m.close(name + direction + layerName(t, p.Op))
 	if step := step(t, m, held, s.Last, loop, name); step.Peak.Bytes > m.Peak.Bytes {
 		m = step
 	}
@@ -216,7 +216,7 @@ func returned(t *tape.Tape) alloc.Bytes {
 	return alloc.Bytes(n)
 }
 
-// widen lets the band of training reach to the worst and the best of the settings that are not
+// widen lets the bounds of training reach to the worst and the best of the settings that are not
 // known, and says which of them the upper bound depends on most.
 func widen(t *tape.Tape, r *Report, known run) {
 	loop := t.Cfg.Loop
@@ -236,7 +236,7 @@ func widen(t *tape.Tape, r *Report, known run) {
 	m := &r.Training
 	usual := float64(m.Peak.Bytes)
 	if t.Cfg.Loop.Output == "" && returned(t) > 0 {
-		m.band.Below = 1 - (1-m.band.Below)*min(1, peak(best)/usual)
+		m.bounds.Below = 1 - (1-m.bounds.Below)*min(1, peak(best)/usual)
 	}
 	most, what, says := usual, "", ""
 	for _, d := range doubts {
@@ -255,14 +255,14 @@ func widen(t *tape.Tape, r *Report, known run) {
 	if len(doubts) > 1 {
 		most = max(most, peak(worst))
 	}
-	m.band.Above = (1+m.band.Above)*(most+float64(beyond))/usual - 1
+	m.bounds.Above = (1+m.bounds.Above)*(most+float64(beyond))/usual - 1
 	if t.Cfg.Training && matters >= alloc.MiB {
 		r.Notes = append(r.Notes, fmt.Sprintf("the upper bound is %v higher because it is not known %s: %s says it", matters, what, says))
 	}
 }
 
-// place names the layer of an operation.
-func place(t *tape.Tape, i int32) string {
+// layerName names the layer of an operation.
+func layerName(t *tape.Tape, i int32) string {
 	if int(i) >= len(t.Ops) || t.Ops[i].Row < 0 {
 		return "the model"
 	}

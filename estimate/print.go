@@ -115,7 +115,7 @@ func (r *Report) table(b *strings.Builder) {
 func (r *Report) parts(b *strings.Builder) {
 	fmt.Fprintf(b, "Parameters: %s (%v)   Buffers: %s (%v)\n", grouped(r.Params.Count), r.Params.Bytes, grouped(r.Buffers.Count), r.Buffers.Bytes)
 	if len(r.Inputs) > 0 {
-		fmt.Fprintf(b, "FLOPs: %s   Activations: %v   Kept for backward: %v%v\n", scaled(r.FLOPs), r.activations.Bytes, r.Kept, r.keptBand)
+		fmt.Fprintf(b, "FLOPs: %s   Activations: %v   Kept for backward: %v%v\n", scaled(r.FLOPs), r.activations.Bytes, r.Kept, r.keptBounds)
 	}
 	b.WriteByte('\n')
 	fmt.Fprintf(b, "%-24s %12s %12s\n", "Memory of one device", "inference", "training")
@@ -143,8 +143,8 @@ func (r *Report) parts(b *strings.Builder) {
 	if in, tr := r.Inference.Host, r.Training.Host; in != 0 || tr != 0 {
 		fmt.Fprintf(b, "  %-22s %12s %12s\n", "memory of the CPU", dash(in), dash(tr))
 	}
-	fmt.Fprintf(b, "inference peak%v at: %s\n", r.Inference.band, r.Inference.PeakAt)
-	fmt.Fprintf(b, "training peak%v at: %s\n", r.Training.band, r.Training.PeakAt)
+	fmt.Fprintf(b, "inference peak%v at: %s\n", r.Inference.bounds, r.Inference.PeakAt)
+	fmt.Fprintf(b, "training peak%v at: %s\n", r.Training.bounds, r.Training.PeakAt)
 	r.footprints(b)
 }
 
@@ -232,7 +232,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		FLOPs                     int64         `json:"flops"`
 		Activations               Amount        `json:"activations"`
 		Kept                      alloc.Bytes   `json:"kept_bytes"`
-		KeptBand                  band          `json:"kept_band"`
+		KeptBand                  errorBounds   `json:"kept_band"`
 		GPULayers                 int           `json:"gpu_layers,omitempty"`
 		ModelLayers               int           `json:"model_layers,omitempty"`
 		Inference                 Memory        `json:"inference"`
@@ -243,7 +243,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		IntermediatesWithBackward alloc.Bytes   `json:"intermediates_with_backward_bytes"`
 	}{
 		r.Name, r.Inputs, len(r.Inputs) > 0, r.Output, r.Params, r.Trained, r.Buffers, r.Gradients, r.FLOPs, r.activations,
-		r.Kept, r.keptBand, r.GPULayers, r.ModelLayers, r.Inference, r.Training, rows, r.Notes, r.intermediates, r.withBackward(),
+		r.Kept, r.keptBounds, r.GPULayers, r.ModelLayers, r.Inference, r.Training, rows, r.Notes, r.intermediates, r.withBackward(),
 	})
 }
 

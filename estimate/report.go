@@ -38,13 +38,13 @@ type Report struct {
 	Training  Memory `json:"training"`
 
 	Layers []Row    `json:"layers"`
-	Notes  []string `json:"notes,omitempty"` // what is not in the figures
+	Notes  []string `json:"notes,omitempty"` // what the estimate leaves out
 
 	training bool
 	// activations is the size of the outputs of all layers without parts. An output with memory of
 	// its own counts once.
 	activations Amount
-	keptBand    band // how far Kept may be off
+	keptBounds  errorBounds // how far Kept may be off
 	// intermediates is Pytorch-Memory-Utils' estimate of the activations: the bytes of what every layer without
 	// parts returns, except of a ReLU in place, each output counted anew. It takes no account of what else
 	// works in place, of views, or of when a tensor dies: Inference and Training do.
@@ -132,7 +132,7 @@ type Memory struct {
 	// input.
 	Footprint Footprint `json:"footprint"`
 
-	band band // of Peak
+	bounds errorBounds // of Peak
 }
 
 // fixed is the part of the cache that does not grow with the context length.
@@ -143,11 +143,11 @@ func (m Memory) resident() history.Resident {
 	return history.Resident{Weights: m.Weights, Master: m.Master, Buckets: m.Buckets, Cache: setting.Kept{Keys: m.Keys, Values: m.Values, Fixed: m.fixed()}}
 }
 
-// bound gives Peak its bounds, when nothing else changes any more.
-func (m *Memory) bound() {
+// boundPeak gives Peak its bounds, when nothing else changes any more.
+func (m *Memory) boundPeak() {
 	n := m.Peak.Bytes
-	m.Peak.Lower = within(n, m.band, 0).Lower
-	m.Peak.Upper = max(n+alloc.Bytes(math.Ceil(float64(n)*m.band.Above)), m.Footprint.Allocated.Upper)
+	m.Peak.Lower = within(n, m.bounds, 0).Lower
+	m.Peak.Upper = max(n+alloc.Bytes(math.Ceil(float64(n)*m.bounds.Above)), m.Footprint.Allocated.Upper)
 }
 
 // MarshalJSON writes the parts, with that of the cache that does not grow with the context length, and of Peak the bytes
@@ -170,24 +170,24 @@ func (m Memory) MarshalJSON() ([]byte, error) {
 		Host      alloc.Bytes `json:"host_bytes"`
 		Peak      alloc.Bytes `json:"peak_bytes"`
 		PeakAt    string      `json:"peak_at"`
-		Band      band        `json:"band"`
+		Band      errorBounds `json:"band"`
 		Footprint Footprint   `json:"footprint"`
 	}{
 		m.Weights, m.Buffers, m.Master, m.Optimizer, m.Input, m.Cache, m.Keys, m.Values, m.fixed(), m.Buckets, m.Gradients,
-		m.Saved, m.Transient, m.Host, m.Peak.Bytes, m.PeakAt, m.band, m.Footprint,
+		m.Saved, m.Transient, m.Host, m.Peak.Bytes, m.PeakAt, m.bounds, m.Footprint,
 	})
 }
 
-// band says how far a figure may be off, as fractions of it: the true value is expected between
-// figure x (1 - Below) and figure x (1 + Above).
-type band struct {
+// errorBounds says how far a value may be off, as fractions of it: the true value is expected between
+// value x (1 - Below) and value x (1 + Above).
+type errorBounds struct {
 	Below float64 `json:"below"`
 	Above float64 `json:"above"`
 }
 
-// String returns the band as it is printed after a figure: " (-1.2 % to +4.6 %)".
-func (b band) String() string {
-	if b == (band{}) {
+// String returns the bounds as they are printed after a value: " (-1.2 % to +4.6 %)".
+func (b errorBounds) String() string {
+	if b == (errorBounds{}) {
 		return ""
 	}
 	return fmt.Sprintf(" (-%.1f %% to +%.1f %%)", 100*b.Below, 100*b.Above)
@@ -237,16 +237,16 @@ type Figure struct {
 	Upper alloc.Bytes `json:"upper_bytes"`
 }
 
-// String returns the figure with its bounds: "15.1 GiB (14.2 GiB to 16.0 GiB)".
+// String returns the value with its bounds: "15.1 GiB (14.2 GiB to 16.0 GiB)".
 func (f Figure) String() string { return fmt.Sprintf("%v (%v to %v)", f.Bytes, f.Lower, f.Upper) }
 
-// plus is the sum of two figures.
+// plus is the sum of two values.
 func (f Figure) plus(g Figure) Figure {
 	return Figure{Bytes: f.Bytes + g.Bytes, Lower: f.Lower + g.Lower, Upper: f.Upper + g.Upper}
 }
 
-// within is a figure with a band, and more that may come to its upper end.
-func within(n alloc.Bytes, b band, more alloc.Bytes) Figure {
+// within is a value with its bounds, and more that may come to its upper end.
+func within(n alloc.Bytes, b errorBounds, more alloc.Bytes) Figure {
 	return Figure{
 		Bytes: n,
 		Lower: alloc.Bytes(float64(n) * (1 - b.Below)),
@@ -255,7 +255,7 @@ func within(n alloc.Bytes, b band, more alloc.Bytes) Figure {
 }
 
 // Measured is what a recorded run took, to compare with an estimate of it: see Report.Beside. A
-// figure that the recording does not have is zero.
+// value that the recording does not have is zero.
 type Measured struct {
 	Requested alloc.Bytes // by tensors, at the moment when that was most
 	Allocated alloc.Bytes // the most in blocks: torch.cuda.max_memory_allocated
@@ -268,9 +268,9 @@ type Measured struct {
 	Layers map[string]alloc.Bytes
 }
 
-// Compared is one figure of an estimate beside the measured one.
+// Compared is one value of an estimate beside the measured one.
 type Compared struct {
-	// Of says what the figure is: "requested", "allocated" or "reserved" at the most; "weights", "gradients", "optimizer",
+	// Of says what the value is: "requested", "allocated" or "reserved" at the most; "weights", "gradients", "optimizer",
 	// "input" or "activations" at the peak; or "layer", what a layer allocates.
 	Of       string      `json:"of"`
 	Path     string      `json:"path,omitempty"` // of the layer
@@ -287,8 +287,8 @@ func (c Compared) Off() float64 {
 	return float64(c.Measured-c.Estimate.Bytes) / float64(c.Estimate.Bytes)
 }
 
-// Beside returns figures of the estimate, each beside the measured one: the peaks, then the parts
-// of the peak, then the layers in their order. Figures that only one side has are left out.
+// Beside returns values of the estimate, each beside the measured one: the peaks, then the parts
+// of the peak, then the layers in their order. Values that only one side has are left out.
 func (r *Report) Beside(m Measured) []Compared {
 	at := r.Memory()
 	all := []Compared{

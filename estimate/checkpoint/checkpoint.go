@@ -264,8 +264,8 @@ const (
 	formatConfig
 )
 
-// formatOf tells a file's format by its name, so that the error of a damaged file
-// can say what is damaged, and by its first bytes where the name tells nothing.
+// formatOf identifies a file's format by its name, so that the error of a damaged file
+// can say what is damaged, and by its first bytes where the name says nothing.
 func formatOf(path string) (modelFormat, error) {
 	file := filepath.Base(path)
 	switch {

@@ -30,9 +30,9 @@ const maxConfigFile = 16 << 20
 // architecture is what a config.json or the metadata of a GGUF file say about a model.
 type architecture struct {
 	family.Model
-	cache     bool          // the model is of an unknown family and tells its cache alone
-	dtype     alloc.DType   // type of the weights, if a config.json tells it
-	quantized *quantization // quantization of the weights, if a config.json tells it
+	cache     bool          // the model is of an unknown family and says only what its cache takes
+	dtype     alloc.DType   // type of the weights, if a config.json has it
+	quantized *quantization // quantization of the weights, if a config.json has it
 }
 
 // config is a config.json, with the keys that have the same meaning in all families.
@@ -115,7 +115,7 @@ func (c *config) cacheAlone(name string) (architecture, bool) {
 	return architecture{Model: m, cache: true}, true
 }
 
-// dtype is the type of the weights, and zero if it is not told or not known.
+// dtype is the type of the weights, and zero if it is not given or not known.
 func (c *config) dtype() alloc.DType {
 	var text config
 	if c.Text != nil {

@@ -30,7 +30,7 @@ func (m measuredDenoiser) inputs(a architecture) estimate.Option {
 }
 
 // Models that make images have as many parameters as diffusers makes of their config.json, keep what PyTorch was
-// measured to keep on the CPU, and their peaks lie in the printed bands.
+// measured to keep on the CPU, and their peaks lie within the printed bounds.
 func TestDenoisersAsPyTorchHasThem(t *testing.T) {
 	for name, m := range measuredConfigs(t) {
 		t.Run(name, func(t *testing.T) {

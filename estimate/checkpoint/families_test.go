@@ -27,7 +27,7 @@ type measuredFamily struct {
 }
 
 // Models of the families have as many parameters as transformers makes of their config.json, keep for
-// the backward pass what PyTorch was measured to keep on the CPU, and their peaks lie in the printed bands.
+// the backward pass what PyTorch was measured to keep on the CPU, and their peaks lie within the printed bounds.
 func TestFamiliesAsPyTorchHasThem(t *testing.T) { testFamilies(t, "families.json") }
 
 // So do models of ordinary sizes, in which workspaces count for little.
@@ -75,7 +75,7 @@ func testFamilies(t *testing.T, name string) {
 	}
 }
 
-// checkPeak holds the peak of a training step on the CPU to the band that the report prints. What the profiler
+// checkPeak checks the peak of a training step on the CPU against the bounds that the report prints. What the profiler
 // does not see is what was there before the step. A tower through which no image ran has no
 // gradients, which the report counts.
 func checkPeak(t *testing.T, measured alloc.Bytes, dtype string, r *estimate.Report, tower bool) {
@@ -88,7 +88,7 @@ func checkPeak(t *testing.T, measured alloc.Bytes, dtype string, r *estimate.Rep
 	assert.GreaterOrEqual(t, peak, at.Peak.Lower, "%s: the lower bound of %v", dtype, at.Peak.Bytes)
 }
 
-// Every family that is read is held to what transformers makes of it: to a number of parameters or to a measurement. Of
+// Every family that is read is checked against what transformers makes of it: to a number of parameters or to a measurement. Of
 // ChatGLM and the families of diffusers other tests do.
 func TestEveryFamilyIsHeld(t *testing.T) {
 	held := map[string]bool{"chatglm": true}

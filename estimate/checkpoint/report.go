@@ -75,7 +75,7 @@ func (c *File) Input(batch, length int) (estimate.Option, error) {
 		return nil, err
 	}
 	a := c.architecture
-	if p, ok := a.Images.(pipeline); ok && len(p.missing) > 0 { // so that nobody takes the rest for all of it
+	if p, ok := a.Images.(pipeline); ok && len(p.missing) > 0 { // so that the rest is not taken for all of it
 		return nil, fmt.Errorf("checkpoint: input of a pipeline: %s", p.note())
 	}
 	if length != 0 && a.SeesImages() {
@@ -220,7 +220,7 @@ func (c *File) stored() []tape.Layer {
 	return layers
 }
 
-// packed returns the bytes of the weights once they are quantized, as well as a config.json tells.
+// packed returns the bytes of the weights once they are quantized, as far as a config.json says.
 func (c *File) packed() (estimate.Amount, bool) {
 	q := c.architecture.quantized
 	if q == nil || len(c.tensors) > 0 {

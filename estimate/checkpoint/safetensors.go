@@ -195,11 +195,11 @@ func (d *safetensorsDecoder) tensor() (tensorInfo, error) {
 	if t.encoding.name == "" || t.Shape == nil || len(offsets) != len(bounds) {
 		return t, d.errorf("it needs a dtype, a shape and two data_offsets")
 	}
-	return t, d.place(&t, offsets[0], offsets[1])
+	return t, d.checkRange(&t, offsets[0], offsets[1])
 }
 
-// place checks that a tensor's size equals the size of its place in the data.
-func (d *safetensorsDecoder) place(t *tensorInfo, begin, end int64) error {
+// checkRange checks that a tensor's size equals that of its range in the data.
+func (d *safetensorsDecoder) checkRange(t *tensorInfo, begin, end int64) error {
 	if err := t.measure(); err != nil {
 		return d.errorf("%w", err)
 	}

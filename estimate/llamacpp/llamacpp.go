@@ -32,7 +32,7 @@ import (
 // The report has no Footprint of training then.
 type Server struct {
 	// Slots is whether the sequences share one cache: "unified", --kv-unified, or "apart", as in releases since July 2025
-	// without it. Without a word, each has its own cells, and the compute buffer is that for all tokens.
+	// without it. By default each has its own cells, and the compute buffer is that for all tokens.
 	Slots          string
 	Batch          int  // tokens that are computed at once, --ubatch-size; 0 means 512
 	FlashAttention bool // scores are not held
@@ -175,7 +175,7 @@ func rowsOf(params []tape.Parameter, name string) int {
 	return 0
 }
 
-// roleOf tells the role by the names that transformers gives the layers.
+// roleOf returns the role by the names that transformers gives the layers.
 func roleOf(p *tape.Parameter) role {
 	at := p.Path
 	name := at[strings.LastIndexByte(at, '.')+1:]

@@ -100,7 +100,7 @@ type Linear struct {
 	Tied string
 	// Split divides the layer among the devices of a tensor parallel group (arXiv:1909.08053, section 3): by "columns",
 	// where each device computes a part of the outputs, or by "rows", where each reads a part of the inputs and the sum is
-	// whole. Without a word each device has the whole weight.
+	// whole. Empty, each device has the whole weight.
 	Split string
 }
 
@@ -113,7 +113,7 @@ type Embedding struct {
 // RNN is torch.nn.RNN with batch_first over (batch, length, features); it returns the output of
 // every step. What recurrent layers keep is what PyTorch's own loops keep (for LSTM on the CPU,
 // oneDNN); cuDNN's reserved block is assumed to be as large. The peaks of models with recurrent
-// layers have a wide band.
+// layers have wide bounds.
 type RNN struct {
 	In, Hidden    int
 	Layers        int // 0 means 1
@@ -236,7 +236,7 @@ type Class string
 type PReLU int
 
 // MaxPool is torch.nn.MaxPool1d, 2d and 3d: its input has one to three dimensions after the channels. It keeps its input,
-// and the places of the maxima in 64 bits. Uneven makes one whose dimensions differ.
+// and the positions of the maxima in 64 bits. Uneven makes one whose dimensions differ.
 type MaxPool struct {
 	Kernel  int
 	Stride  int // 0 means Kernel
@@ -251,7 +251,7 @@ type AvgPool MaxPool
 // channels. It keeps its input, except where the output is a single number a channel: that is a mean.
 type AdaptiveAvgPool int
 
-// AdaptiveMaxPool is torch.nn.AdaptiveMaxPool1d, 2d and 3d. It keeps its input, and the places of the
+// AdaptiveMaxPool is torch.nn.AdaptiveMaxPool1d, 2d and 3d. It keeps its input, and the positions of the
 // maxima in 64 bits.
 type AdaptiveMaxPool int
 
@@ -289,7 +289,7 @@ type CrossEntropy struct {
 }
 
 // CTC is torch.nn.CTCLoss over (steps, batch, alphabet), for target texts of that many letters. It
-// keeps its input, the texts, and a number for each step and each place of a text.
+// keeps its input, the texts, and a number for each step and each position of a text.
 type CTC int
 
 // NextToken is the loss of language models in Hugging Face's transformers

@@ -220,7 +220,7 @@ func untuned(name string) string {
 	}), "")
 }
 
-// Similar returns the names, at most five, that somebody may have meant by another: those that
+// Similar returns the names, at most five, that another name may have meant: those that
 // differ by a letter or two, or that contain it or are contained in it, as "qwen2.5-7b" is in
 // "Qwen/Qwen2.5-7B-Instruct-AWQ". These come first, and the nearest before others.
 func Similar(name string) []string {
@@ -229,25 +229,25 @@ func Similar(name string) []string {
 		return nil
 	}
 	type candidate struct {
-		name     string
-		kin, far int
+		name               string
+		relation, distance int
 	}
 	var found []candidate
 	for _, e := range entries() {
 		other := normal(e.name)
 		far := distance(key, other)
-		kin := 2 // of a letter or two
+		relation := 2 // of a letter or two
 		switch {
 		case strings.HasPrefix(key, other) || strings.HasPrefix(other, key):
-			kin = 0
+			relation = 0
 		case len(key) > 2 && (strings.Contains(key, other) || strings.Contains(other, key)):
-			kin = 1
+			relation = 1
 		case far > 2 || 2*far >= len(key):
 			continue
 		}
-		found = append(found, candidate{e.name, kin, far})
+		found = append(found, candidate{e.name, relation, far})
 	}
-	slices.SortStableFunc(found, func(a, b candidate) int { return cmp.Or(a.kin-b.kin, a.far-b.far) })
+	slices.SortStableFunc(found, func(a, b candidate) int { return cmp.Or(a.relation-b.relation, a.distance-b.distance) })
 	names := make([]string, min(5, len(found)))
 	for i := range names {
 		names[i] = found[i].name

@@ -70,7 +70,7 @@ var Mistral = &Family{
 // Ministral3 is Llama with queries scaled by position.
 var Ministral3 = &Family{
 	Name:  "Ministral 3",
-	style: style{attention: func(_ Transformer, a *layer.Attention) { a.Placed = true }},
+	style: style{attention: func(_ Transformer, a *layer.Attention) { a.ScaledQueries = true }},
 	Types: []Type{{Name: "ministral3", Base: "Ministral3Model", Read: readMinistral3, Text: true}},
 }
 

@@ -57,7 +57,7 @@ func Reals(dims ...int) Input { return Input{0, dims} }
 const usualTokens = 512
 
 // usualSide is the usual side of the latent image that FLUX makes, for 1024 x 1024 pixels. Four of
-// its pixels make one place.
+// its pixels make one position.
 const usualSide = 128
 
 // latentScale is the number of pixels along a side that become one pixel of the latent image in the

@@ -189,7 +189,7 @@ func (Held) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return x
 }
 
-// FlatPatches turns (batch, channels, height, width) into (batch, places, channels), as a view.
+// FlatPatches turns (batch, channels, height, width) into (batch, positions, channels), as a view.
 type FlatPatches struct{}
 
 func (FlatPatches) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {

@@ -119,7 +119,7 @@ type Transformer struct {
 	kind  BlockKind   // of the block that is being built
 
 	// Vision is the tower for images; nil means none. In CLIP and SigLIP it runs. In other models
-	// its weights are counted, but it does not run and the figures do not include its images. A ViT
+	// its weights are counted, but it does not run and the estimate does not include its images. A ViT
 	// here is the SigLIP of Gemma 3.
 	Vision *Transformer
 	// Audio is the tower for sounds of Gemma3n, which does not run; nil means none. Its Channels

@@ -41,32 +41,32 @@ type Attention struct {
 
 	Elementary bool // a model that asks for the eager kernel gets Eager, not Plain
 
-	HeadNorm  func(heads, size int) tape.Layer // the norm of queries and keys, instead of RMSNorm
-	Sliced    bool                             // Packed queries, keys and values are taken by slicing, not by a split
-	Clipped   bool                             // queries, keys and values are clamped in place
-	Copied    bool                             // queries, keys and values are made contiguous
-	Spread    bool                             // the copies of keys and values are repeated for each query head
-	Masked    bool                             // the kernel always gets a mask
-	Biased    bool                             // the kernel gets a mask for each head, which all layers share
-	Scaled    bool                             // queries are multiplied by the scale before the kernel
-	Batched   bool                             // attention as in Bloom, with products of three-dimensional tensors
-	Complex   bool                             // rotation multiplies complex numbers; layers without rotation scale queries by position
-	Unit      bool                             // rotated queries and keys are divided by their lengths
-	Placed    bool                             // rotated queries are scaled by position
-	NormLast  bool                             // queries and keys are normed after rotation
-	Gated     bool                             // the projection of queries also makes gates for the output
-	Tables    alloc.DType                      // element type of the rotary tables and of the rotation; 0 means that of activations
-	Anew      bool                             // each layer makes rotary tables of its own
-	PerText   bool                             // each sequence has rotary tables of its own
-	Borrowed  bool                             // keys and values come from an earlier layer: the last one that has a window too, or has none too
-	ValueNorm bool                             // values are normed, without a weight
-	KeysOnly  bool                             // values are the output of the key projection, before its norm
-	NoKeyBias bool                             // the key projection has no bias
-	Zeros     bool                             // zeros are added to the scores, as T5's cross-attention does
-	Window    int                              // length of a sliding window; 0 means none
-	Returns   bool                             // the model may return keys and values
-	Always    bool                             // it returns them even if the layer is checkpointed
-	Widens    bool                             // it may return keys in float32 too, beside those that it keeps
+	HeadNorm      func(heads, size int) tape.Layer // the norm of queries and keys, instead of RMSNorm
+	Sliced        bool                             // Packed queries, keys and values are taken by slicing, not by a split
+	Clipped       bool                             // queries, keys and values are clamped in place
+	Copied        bool                             // queries, keys and values are made contiguous
+	Spread        bool                             // the copies of keys and values are repeated for each query head
+	Masked        bool                             // the kernel always gets a mask
+	Biased        bool                             // the kernel gets a mask for each head, which all layers share
+	Scaled        bool                             // queries are multiplied by the scale before the kernel
+	Batched       bool                             // attention as in Bloom, with products of three-dimensional tensors
+	Complex       bool                             // rotation multiplies complex numbers; layers without rotation scale queries by position
+	Unit          bool                             // rotated queries and keys are divided by their lengths
+	ScaledQueries bool                             // rotated queries are scaled by position
+	NormLast      bool                             // queries and keys are normed after rotation
+	Gated         bool                             // the projection of queries also makes gates for the output
+	Tables        alloc.DType                      // element type of the rotary tables and of the rotation; 0 means that of activations
+	Anew          bool                             // each layer makes rotary tables of its own
+	PerText       bool                             // each sequence has rotary tables of its own
+	Borrowed      bool                             // keys and values come from an earlier layer: the last one that has a window too, or has none too
+	ValueNorm     bool                             // values are normed, without a weight
+	KeysOnly      bool                             // values are the output of the key projection, before its norm
+	NoKeyBias     bool                             // the key projection has no bias
+	Zeros         bool                             // zeros are added to the scores, as T5's cross-attention does
+	Window        int                              // length of a sliding window; 0 means none
+	Returns       bool                             // the model may return keys and values
+	Always        bool                             // it returns them even if the layer is checkpointed
+	Widens        bool                             // it may return keys in float32 too, beside those that it keeps
 }
 
 // QKNorm is how attention normalises queries and keys before it rotates them.
@@ -166,7 +166,7 @@ func (l Attention) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if l.Copied {
 		q, k, v = l.copies(t, q, k, v)
 	}
-	q, k = l.place(t, q, k)
+	q, k = l.encodePositions(t, q, k)
 	l.lend(t, k, v)
 	if l.Scaled {
 		q = (Multiple{}).Forward(t, q)
@@ -186,14 +186,14 @@ func (l Attention) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return t.Call(name, out, y)
 }
 
-// place rotates queries and keys by their positions, and then norms them if NormLast.
-func (l Attention) place(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Tensor) {
+// encodePositions rotates queries and keys by their positions, and then norms them if NormLast.
+func (l Attention) encodePositions(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Tensor) {
 	q, k = l.rotate(t, q, k)
 	if l.NormLast {
 		q, k = l.norms(t, q, k)
 	}
-	if l.Placed {
-		q = weighedByPlace(t, q)
+	if l.ScaledQueries {
+		q = scaledByPosition(t, q)
 	}
 	return q, k
 }
@@ -212,7 +212,7 @@ func (l Attention) rotate(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Ten
 		q = l.turned(t, q, l.Heads)
 		k = l.turned(t, k, kv)
 	case l.Complex:
-		q = weighedByPlace(t, q)
+		q = scaledByPosition(t, q)
 	case l.Rotary:
 		rotated, kinds := setting.Or(l.RotaryDim, size), setting.Or(l.Rotations, 1)
 		if l.Anew {
@@ -373,8 +373,8 @@ func (l Attention) norms(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Tens
 	return q, k
 }
 
-// weighedByPlace multiplies each query by a number for its position, and keeps these numbers.
-func weighedByPlace(t *tape.Tape, q tape.Tensor) tape.Tensor {
+// scaledByPosition multiplies each query by a number for its position, and keeps these numbers.
+func scaledByPosition(t *tape.Tape, q tape.Tensor) tape.Tensor {
 	return t.Op(tape.Op{In: []tape.Tensor{q}, Shape: q.Shape, KeepOwn: []tape.Own{{Shape: alloc.Shape{q.Shape[1]}, DType: q.DType}}})
 }
 

@@ -136,7 +136,7 @@ func (c conv) forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 		if c.transposed {
 			shape[2+i] = c.window.grown(i, x.Shape[2+i]) + c.outputPadding
 		} else {
-			shape[2+i] = c.window.places(i, x.Shape[2+i], false)
+			shape[2+i] = c.window.outputs(i, x.Shape[2+i], false)
 		}
 		if shape[2+i] <= 0 {
 			w, n := c.window, c.window.dims
@@ -175,7 +175,7 @@ func (c conv) forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 
 // winograd returns the workspace in which cuDNN computes the weight's gradient in float32 from
 // transformed tensors (CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED), for a 3 x 3 window
-// without stride or dilation. Each tile of 4 x 4 places of input and output, and each kernel,
+// without stride or dilation. Each tile of 4 x 4 positions of input and output, and each kernel,
 // becomes 6 x 6 numbers (arXiv:1509.09308, section 4). PyTorch takes the algorithm that cuDNN
 // expects to be fastest, whatever its memory. With few channels that is another one, as the
 // transformation then costs more than it saves. Sizes and channels fit measurements on V100s
@@ -212,8 +212,8 @@ func (c conv) padded(t *tape.Tape) alloc.Bytes {
 }
 
 // patched returns the memory of the weight's gradient of a convolution that cuts an image of a few
-// channels into patches, or is wide and has groups, as the one that tells places apart in wav2vec 2.0.
-// In float32, each thread of oneDNN adds up four copies of the gradient, with 16 more places for each
+// channels into patches, or is wide and has groups, as the positional one of wav2vec 2.0.
+// In float32, each thread of oneDNN adds up four copies of the gradient, with 16 more elements for each
 // kernel of a patch; patches of 14 x 14 use another kernel, without copies. In low precision, groups
 // have three copies, in float32. Measured with one to eight threads, and groups with two.
 func (c conv) patched(t *tape.Tape) alloc.Bytes {

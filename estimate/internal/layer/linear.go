@@ -11,7 +11,7 @@ import (
 
 type Linear nn.Linear
 
-// How tensor parallelism splits a Linear, which is whole without a word.
+// How tensor parallelism splits a Linear, which is whole if it is empty.
 const (
 	ByColumns = "columns"
 	ByRows    = "rows"
@@ -47,7 +47,7 @@ func (l Linear) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	Ran.Of(t).Multiplies = true
 	in := x
 	x = t.Lower(x)
-	if in.Strewn() { // matmul folds the rows into one dimension
+	if in.Irregular() { // matmul folds the rows into one dimension
 		x = t.Copy(x)
 	}
 	shape := t.Resized(x.Shape, l.Out)

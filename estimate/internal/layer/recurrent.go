@@ -273,40 +273,40 @@ func (l DeltaAttention) rule(t *tape.Tape, y tape.Tensor, from []tape.Tensor, ba
 	heads, k, v := l.ValueHeads, l.KeySize, l.ValueSize
 	chunks := (length + deltaChunk - 1) / deltaChunk
 	padded := chunks * deltaChunk
-	place := func(n int, last ...int) tape.Own {
+	kept := func(n int, last ...int) tape.Own {
 		return tape.Own{Shape: append(alloc.Shape{batch, heads, n}, last...), DType: f}
 	}
-	square := place(chunks, deltaChunk, deltaChunk)
+	square := kept(chunks, deltaChunk, deltaChunk)
 	one := tape.Own{Shape: alloc.Shape{heads}, DType: f}
 	// The gates keep the sigmoid, and the softplus with its input.
 	gates := t.Op(tape.Op{
 		In: from, Shape: alloc.Shape{batch, length, heads}, DType: f, Params: true, KeepOutput: true,
-		KeepOwn: []tape.Own{{Shape: alloc.Shape{batch, length, heads}, DType: y.DType}, place(length), one, one},
+		KeepOwn: []tape.Own{{Shape: alloc.Shape{batch, length, heads}, DType: y.DType}, kept(length), one, one},
 	})
 	// For each value head, queries and keys, their lengths, and padded copies.
 	keys := t.Op(tape.Op{
 		In: []tape.Tensor{y}, Shape: alloc.Shape{batch, heads, padded, k}, DType: f, KeepOutput: true,
-		KeepOwn: []tape.Own{place(length, k), place(length), place(length, k), place(length), place(padded, k)},
+		KeepOwn: []tape.Own{kept(length, k), kept(length), kept(length, k), kept(length), kept(padded, k)},
 	})
 	values := t.Op(tape.Op{
 		In: []tape.Tensor{y, gates}, Shape: alloc.Shape{batch, heads, padded, v}, DType: f, KeepOutput: true,
-		KeepOwn: []tape.Own{place(padded), place(padded, k), {Shape: alloc.Shape{deltaChunk, deltaChunk}, DType: alloc.Bool}},
+		KeepOwn: []tape.Own{kept(padded), kept(padded, k), {Shape: alloc.Shape{deltaChunk, deltaChunk}, DType: alloc.Bool}},
 	})
 	// The decay, the products of keys with keys, and the solutions of the two linear systems.
 	solved := t.Op(tape.Op{
 		In: []tape.Tensor{keys, values, gates}, Shape: values.Shape, KeepOutput: true,
-		KeepOwn: []tape.Own{square, square, square, square, place(padded), place(padded), place(padded), place(padded, k), place(chunks)},
+		KeepOwn: []tape.Own{square, square, square, square, kept(padded), kept(padded), kept(padded), kept(padded, k), kept(chunks)},
 		FLOPs:   setting.FLOPs(batch, heads, padded, deltaChunk, 4*k+2*v),
 	})
 	// The scan keeps values, scores and keys of each chunk; from the second chunk on, also states,
 	// queries and decayed keys.
 	scan := tape.Op{
 		In: []tape.Tensor{solved, keys}, Shape: alloc.Shape{batch, length, heads * v}, DType: y.DType,
-		KeepOwn: []tape.Own{place(padded, v), square, place(padded, k), place(chunks*k, v)}, FLOPs: setting.FLOPs(batch, heads, padded, k, v, 6),
+		KeepOwn: []tape.Own{kept(padded, v), square, kept(padded, k), kept(chunks*k, v)}, FLOPs: setting.FLOPs(batch, heads, padded, k, v, 6),
 	}
 	if chunks > 1 {
 		later := (chunks - 1) * deltaChunk
-		scan.KeepOwn = append(scan.KeepOwn, place(later, k), place(later, k))
+		scan.KeepOwn = append(scan.KeepOwn, kept(later, k), kept(later, k))
 	}
 	return t.Op(scan)
 }

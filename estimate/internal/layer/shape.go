@@ -133,7 +133,7 @@ func (l AdaptiveMaxPool) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 func (l AdaptiveAvgPool) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	shape := adapted(t, x, int(l))
 	o := tape.Op{In: []tape.Tensor{x}, Shape: shape}
-	if l != 1 || t.Cfg.Release.KeepsMeans() { // with one output place it is a mean
+	if l != 1 || t.Cfg.Release.KeepsMeans() { // with one output position it is a mean
 		o.Keep = o.In
 	}
 	return t.Op(o)
@@ -194,7 +194,7 @@ func (l MaxPool) pooled(t *tape.Tape, x tape.Tensor) alloc.Shape {
 		if k := w.kernel[i]; min(k, w.stride[i], w.padding[i]+1) < 1 || max(k, w.stride[i]) > setting.MaxField || w.padding[i] > k/2 {
 			t.Failf("Kernel %d, Stride %d and Padding %d of dimension %d of input %v make no sense", k, w.stride[i], w.padding[i], i, x.Shape)
 		}
-		if shape[2+i] = w.places(i, x.Shape[2+i], l.Ceil); shape[2+i] <= 0 {
+		if shape[2+i] = w.outputs(i, x.Shape[2+i], l.Ceil); shape[2+i] <= 0 {
 			t.Failf("input %v is too small for a kernel of %d", x.Shape, w.kernel[i])
 		}
 	}

@@ -43,10 +43,10 @@ func (w window) check(d *tape.Declaration) bool {
 	return true
 }
 
-// places returns the number of places of the window along dimension i of the input, as
-// torch.nn.Conv2d and MaxPool2d document it, or 0 if it does not fit. With ceil, a last place may
+// outputs returns the number of output positions along dimension i of the input, as
+// torch.nn.Conv2d and MaxPool2d document it, or 0 if it does not fit. With ceil, a last position may
 // reach beyond the end if it begins within the input.
-func (w window) places(i, length int, ceil bool) int {
+func (w window) outputs(i, length int, ceil bool) int {
 	room := length + 2*w.padding[i] - w.dilation[i]*(w.kernel[i]-1) - 1
 	if room < 0 {
 		return 0

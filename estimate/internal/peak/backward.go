@@ -15,7 +15,7 @@ func Training(t *tape.Tape, begin, end int32, gradients []tape.Gradient, from se
 	a := newAlive(t, begin, end, false, drop, log)
 	a.gradients = from.Forward
 	segments := within(t, begin, end)
-	a.countKeepers(segments)
+	a.countSaved(segments)
 	a.enter()
 	a.forward(begin, end, segments)
 	var done timeline.Passes
@@ -23,7 +23,7 @@ func Training(t *tape.Tape, begin, end int32, gradients []tape.Gradient, from se
 		done.Turn = len(log.Events)
 	}
 	var kept int64
-	for id, n := range a.keepers {
+	for id, n := range a.savedBy {
 		if n > 0 && !t.Storages[id].Input {
 			kept += t.Storages[id].Bytes
 		}
@@ -53,24 +53,24 @@ func within(t *tape.Tape, begin, end int32) []tape.Segment {
 	return in
 }
 
-// countKeepers counts, for each storage, the operations that keep it at the end of the forward
+// countSaved counts, for each storage, the operations that keep it at the end of the forward
 // pass. Operations in checkpointed segments do not count.
-func (a *alive) countKeepers(segments []tape.Segment) {
+func (a *alive) countSaved(segments []tape.Segment) {
 	next := 0
 	for i := a.begin; i < a.end; i++ {
 		if next < len(segments) && i == segments[next].Begin {
 			for _, id := range segments[next].Inputs {
-				a.keepers[id]++
+				a.savedBy[id]++
 			}
 			for _, id := range segments[next].Saved {
-				a.keepers[id]++
+				a.savedBy[id]++
 			}
 			i = segments[next].End - 1
 			next++
 			continue
 		}
 		for _, id := range a.t.Refs[a.t.Ops[i].Keep:a.t.Ops[i].End] {
-			a.keepers[id]++
+			a.savedBy[id]++
 		}
 	}
 }
@@ -100,7 +100,7 @@ func (a *alive) run(i int32, drop bool) {
 	a.log.Temporary(o.Workspace)
 	if drop {
 		for _, id := range a.t.Refs[o.Keep:o.End] {
-			if s := &a.t.Storages[id]; s.Own && !s.Cached && a.keepers[id] == 0 {
+			if s := &a.t.Storages[id]; s.Own && !s.Cached && a.savedBy[id] == 0 {
 				a.stop(id)
 			}
 		}
@@ -110,8 +110,8 @@ func (a *alive) run(i int32, drop bool) {
 
 // release notes that one operation no longer keeps the storage.
 func (a *alive) release(id int32) {
-	a.keepers[id]--
-	if a.keepers[id] == 0 && a.live[id] {
+	a.savedBy[id]--
+	if a.savedBy[id] == 0 && a.live[id] {
 		a.saved -= a.t.Storages[id].Bytes
 		if !a.returns(id) {
 			a.stop(id)
@@ -143,7 +143,7 @@ func (a *alive) backward(segments []tape.Segment, gradients []tape.Gradient, the
 			a.note(i, extra+sum, a.gradients, true)
 			a.log.Temporary(extra)
 			a.log.Gradients(gradients[i].Group, o.Kernels)
-			g.settle()
+			g.releaseDone()
 		}
 		for _, id := range a.t.Refs[o.Keep:o.End] {
 			a.release(id)
@@ -178,7 +178,7 @@ func hooksInputs(c *setting.Config) bool {
 func (a *alive) recompute(s tape.Segment) {
 	for i := s.Begin; i < s.End; i++ {
 		for _, id := range a.t.Refs[a.t.Ops[i].Keep:a.t.Ops[i].End] {
-			if a.keepers[id]++; a.keepers[id] == 1 && a.live[id] {
+			if a.savedBy[id]++; a.savedBy[id] == 1 && a.live[id] {
 				a.saved += a.t.Storages[id].Bytes
 			}
 		}
@@ -198,7 +198,7 @@ func (a *alive) recompute(s tape.Segment) {
 	}
 	// The forward pass has used up what the segment returned.
 	for i := s.Begin; i < s.End; i++ {
-		if id := a.t.Ops[i].Out; a.keepers[id] == 0 && !a.returns(id) {
+		if id := a.t.Ops[i].Out; a.savedBy[id] == 0 && !a.returns(id) {
 			a.stop(id)
 		}
 	}
@@ -288,8 +288,8 @@ func (g *gradientSet) drop(buffer int32) {
 	}
 }
 
-// settle drops the gradients that the last step used up.
-func (g *gradientSet) settle() {
+// releaseDone drops the gradients that the last step has used up.
+func (g *gradientSet) releaseDone() {
 	for _, buffer := range g.done {
 		g.drop(buffer)
 	}

@@ -207,7 +207,7 @@ func (c *Config) Quantize(q Quantized) { c.Quantized, c.Stored = &q, Amount{} }
 // are made.
 func (c *Config) Passing() bool { return c.Offload == OffloadParameters || c.Loop.InBackward }
 
-// Machine is estimate.Machine. A setting without a word is unknown.
+// Machine is estimate.Machine. An empty setting is unknown.
 type Machine struct {
 	GPU     string
 	Loading string
@@ -239,7 +239,7 @@ type Context struct {
 	Source  string
 }
 
-// Contexts returns the measured sizes that the figures come from.
+// Contexts returns the measured sizes that the estimate rests on.
 func Contexts() []Context { return slices.Clone(contexts) }
 
 var contexts = []Context{
@@ -312,7 +312,7 @@ func (b Backend) String() string {
 // oneDNN grow with it.
 const OneDNNThreads = 2
 
-// How attention computes its scores, by the names that transformers gives it (attn_implementation). Without a word it
+// How attention computes its scores, by the names that transformers gives it (attn_implementation). If empty, it
 // is SDPA, unless the layers say otherwise. Attention that none of these kernels can compute, such as with capped scores
 // or sinks, ignores the setting.
 const (

@@ -11,13 +11,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// What checkpointed layers keep besides their input; nothing more without a word.
+// What checkpointed layers keep besides their input; nothing more if it is empty.
 const (
 	SaveProducts = "products" // the outputs of matrix products and of attention kernels
 	SaveHalf     = "half"     // the outputs of every second product without a bias, beginning with the first, and of attention kernels
 )
 
-// Loop is estimate.Loop. A setting without a word is unknown.
+// Loop is estimate.Loop. An empty setting is unknown.
 type Loop struct {
 	ZeroGrad     string
 	Output       string
@@ -154,7 +154,7 @@ type doubt struct {
 }
 
 // Doubts returns the settings that are not known, the loop with the worst of all of them, and the
-// loop with the best, for the lower bound. The figures of best assume that the output is held.
+// loop with the best, for the lower bound. The values of best assume that the output is held.
 func (l Loop) Doubts(o Optimizer) (each []doubt, worst, best Loop) {
 	worst, best = l, l
 	best.Output = Or(l.Output, OutputDropped)
@@ -332,7 +332,7 @@ func (o Optimizer) States(state, parameter int64) int64 {
 	}
 }
 
-// How the weights of linear layers that are not trained are stored; in the type of the model's weights without a word. A
+// How the weights of linear layers that are not trained are stored; in the type of the model's weights if it is empty. A
 // matrix product first converts the weight to the type of activations; Int8 does so only in the backward pass.
 const (
 	// NF4 is bitsandbytes' format of 4 bits for each element and a float32 for each block of 64
@@ -471,7 +471,7 @@ func (s Sharding) Devices() int {
 	return n
 }
 
-// What is held in the memory of the CPU instead of the device; nothing without a word. The optimizer then runs there.
+// What is held in the memory of the CPU instead of the device; nothing if it is empty. The optimizer then runs there.
 // Memory.Host says how much it is.
 const (
 	// OffloadOptimizer holds the optimizer's states and the master weights on the CPU, with a copy

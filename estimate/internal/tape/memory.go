@@ -406,7 +406,7 @@ func (t *Tape) MayKeep(x Tensor) {
 // Beyond returns the bytes by which the peak of training may be higher than the estimate where the options do not say which
 // case holds: the inputs that an old bitsandbytes keeps; and, if the loop's code may hold the model's output, the output
 // of the step before and the keys and values that decoders of transformers return (past_key_values). what is the largest
-// cause, and says the option that settles it.
+// cause, and says the option that decides it.
 func (t *Tape) Beyond() (bytes int64, what, says string) {
 	held := t.Cfg.Loop.Output == "" || t.Cfg.Loop.Output == setting.OutputHeld
 	inputs := t.lingering.mostInside + t.sum(t.lingering.inputs, func(s *Storage) bool { return held || !s.Kept })

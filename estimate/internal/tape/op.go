@@ -405,7 +405,7 @@ func (l Permute) Forward(t *Tape, x Tensor) Tensor {
 		shape[i] = x.Shape[from]
 	}
 	y := t.Op(Op{In: []Tensor{x}, Shape: shape, View: true})
-	y.strewn = l.strews(x.Shape)
+	y.irregular = l.makesIrregular(x.Shape)
 	return y
 }
 
@@ -421,9 +421,9 @@ func (t *Tape) ranked(x Tensor, dims []int) {
 	}
 }
 
-// strews reports whether the rows of the view (all dimensions but the last) do not lie at equal
+// makesIrregular reports whether the rows of the view (all dimensions but the last) do not lie at equal
 // steps in memory. They do if the dimensions longer than 1 follow each other as in the input.
-func (l Permute) strews(shape alloc.Shape) bool {
+func (l Permute) makesIrregular(shape alloc.Shape) bool {
 	next := -1
 	for _, from := range l[:max(0, len(l)-1)] {
 		if shape[from] == 1 {

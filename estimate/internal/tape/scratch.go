@@ -52,7 +52,7 @@ const keepScratch = 1 << 14
 // each stage.
 const maxLent = 8
 
-// Release takes back the memory that a declaration and a tape use, and clears it. Either may be
+// Release recycles the memory that a declaration and a tape use, and clears it. Either may be
 // nil.
 func (s *Scratch) Release(d *Declaration, t *Tape) {
 	if d != nil {

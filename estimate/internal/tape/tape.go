@@ -122,18 +122,18 @@ type Tensor struct {
 // Ref is what a tape knows of a Tensor. It is a type of its own so that nn.Tensor has the fields of Tensor, and a
 // conversion between the two copies nothing.
 type Ref struct {
-	tape    *Tape
-	storage int32 // its index on the tape
-	grad    bool  // the loss depends on a parameter through it
-	split   bool  // each device of a tensor parallel group holds a part of it
-	strewn  bool  // its rows do not lie at equal steps in memory, as after Permute
+	tape      *Tape
+	storage   int32 // its index on the tape
+	grad      bool  // the loss depends on a parameter through it
+	split     bool  // each device of a tensor parallel group holds a part of it
+	irregular bool  // its rows do not lie at equal steps in memory, as after Permute
 }
 
 // Storage returns the index of x's storage on its tape.
 func (x Tensor) Storage() int32 { return x.storage }
 
-// Strewn reports whether the rows of x do not lie at equal steps in memory, as after Permute.
-func (x Tensor) Strewn() bool { return x.strewn }
+// Irregular reports whether the rows of x do not lie at equal steps in memory, as after Permute.
+func (x Tensor) Irregular() bool { return x.irregular }
 
 // NeedsGrad reports whether the backward pass computes a gradient of x. Many operations keep more
 // if it does.

@@ -90,7 +90,7 @@ const (
 	MaxEvents   = 1 << 19
 )
 
-// replayed holds the highest figures of an allocator that ran a timeline.
+// replayed holds the highest values of an allocator that ran a timeline.
 type replayed struct{ Requested, Allocated, Reserved alloc.Bytes }
 
 // impatient is a device that counts how often it ran out of memory.

@@ -104,7 +104,7 @@ func (a Autoencoder) middle(n int) tape.Named {
 	block := resnet{in: n, out: n, groups: a.Groups}.layer()
 	parts := tape.Sequential{tape.As("resnets.0", block)}
 	if !a.NoAttention {
-		parts = append(parts, tape.As("attentions.0", placesAttention(n, a.Groups)))
+		parts = append(parts, tape.As("attentions.0", positionAttention(n, a.Groups)))
 	}
 	return tape.As("mid_block", append(parts, tape.As("resnets.1", block)))
 }
@@ -149,9 +149,9 @@ func (l resnet) layer() tape.Layer {
 	}}
 }
 
-// placesAttention returns attention with one head between the places of an image. It leaves the
+// positionAttention returns attention with one head between the positions of an image. It leaves the
 // channels last in memory.
-func placesAttention(n, groups int) tape.Layer {
+func positionAttention(n, groups int) tape.Layer {
 	linear := layer.Linear{In: n, Out: n}
 	parts := tape.Sequential{tape.As("group_norm", layer.GroupNorm{Groups: groups, Channels: n}), tape.As("to_q", linear), tape.As("to_k", linear), tape.As("to_v", linear), tape.As("to_out.0", linear)}
 	return tape.Module{Name: "Attention", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {

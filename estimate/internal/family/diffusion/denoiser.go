@@ -108,7 +108,7 @@ func plainLayerNorm(c family.Transformer) tape.Layer {
 	return layer.LayerNorm{Size: c.Hidden, NoAffine: true}
 }
 
-// turned rotates pairs of (batch, length, heads, size) in float32, by tables of the places
+// turned rotates pairs of (batch, length, heads, size) in float32, by tables of the positions
 // (diffusers, embeddings.apply_rotary_emb).
 func turned(f *tape.Flow, x, cos, sin tape.Tensor) tape.Tensor {
 	half := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: f.Resized(x.Shape, x.Dim(-1)/2)})
@@ -151,10 +151,10 @@ func attended(c family.Transformer, f *tape.Flow, qkv [3]tape.Tensor, tables []t
 	return y
 }
 
-// tables returns the rotary tables for this number of places.
-func tables(c family.Transformer, f *tape.Flow, places int) []tape.Tensor {
-	cos := f.Const(alloc.Float32, 1, places, 1, c.HeadWidth())
-	return []tape.Tensor{cos, f.Const(alloc.Float32, 1, places, 1, c.HeadWidth())}
+// tables returns the rotary tables for this number of positions.
+func tables(c family.Transformer, f *tape.Flow, positions int) []tape.Tensor {
+	cos := f.Const(alloc.Float32, 1, positions, 1, c.HeadWidth())
+	return []tape.Tensor{cos, f.Const(alloc.Float32, 1, positions, 1, c.HeadWidth())}
 }
 
 // imageMLP is the MLP of diffusers' transformers.
@@ -162,7 +162,7 @@ func imageMLP(c family.Transformer) tape.Layer {
 	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseGELUTanh), Names: &[3]string{"net.0.proj", "net.0", "net.2"}}
 }
 
-// stretch returns the first n places of x. A Linear copies them, unless there is only one sequence.
+// stretch returns the first n positions of x. A Linear copies them, unless there is only one sequence.
 func stretch(f *tape.Flow, x tape.Tensor, n int) tape.Tensor {
 	y := f.Part(x, 1, n)
 	if x.Dim(0) > 1 {
@@ -193,7 +193,7 @@ func denoiserSettings(c *family.Config, a *family.Model, heads, headSize, blocks
 // streams. Channels are those of the input.
 //
 // The layers read two inputs: the noisy image, and the text as its encoder returns it, (batch,
-// length, TextDim). FLUX and Qwen-Image read patches, (batch, places, Channels), the others (batch,
+// length, TextDim). FLUX and Qwen-Image read patches, (batch, positions, Channels), the others (batch,
 // Channels, height, width). Timesteps, and other inputs of a few numbers for each image, are left
 // out.
 type Denoiser struct {
@@ -216,8 +216,8 @@ const (
 	usualCaption = 300
 )
 
-// placesInput returns a noisy image as places, each of four pixels of the latent image, and a text.
-func placesInput(a *family.Model, batch, length int) []family.Input {
+// positionsInput returns a noisy image as positions, each of four pixels of the latent image, and a text.
+func positionsInput(a *family.Model, batch, length int) []family.Input {
 	side := a.LatentSide()
 	return []family.Input{family.Reals(batch, side*side/4, a.Channels), family.Reals(batch, cmp.Or(length, usualTokens), numbersOf(a).TextDim)}
 }

@@ -10,7 +10,7 @@ import (
 // Flux makes images, with blocks of two streams and of one, modulated by the timestep (FLUX.1).
 var Flux = &family.Family{
 	Name:   "FLUX.1",
-	Input:  placesInput,
+	Input:  positionsInput,
 	Makes:  true,
 	Layers: flux,
 	Role:   family.Encoder,
@@ -20,7 +20,7 @@ var Flux = &family.Family{
 // Flux2 is Flux with shared modulations and gated MLPs.
 var Flux2 = &family.Family{
 	Name:   "FLUX.2",
-	Input:  placesInput,
+	Input:  positionsInput,
 	Makes:  true,
 	Layers: flux2,
 	Role:   family.Encoder,
@@ -77,7 +77,7 @@ func fluxLayers(c family.Transformer, s fluxStyle) []tape.Layer {
 	}.layers()
 }
 
-// fluxCondition returns the layers that embed the timestep and the other inputs of all places.
+// fluxCondition returns the layers that embed the timestep and the other inputs of all positions.
 func fluxCondition(c family.Transformer, s fluxStyle) tape.Sequential {
 	d := denoise(c)
 	parts := tape.Sequential{tape.As(s.time+".timestep_embedder", twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, s.bias))}

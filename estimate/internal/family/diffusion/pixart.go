@@ -24,9 +24,9 @@ var PixArt = &family.Family{
 // share one modulation, to which each adds a table of its own (arXiv:2310.00426, section 2.3).
 func pixArt(c family.Transformer) []tape.Layer {
 	d, side := denoise(c), min(c.Side(), setting.MaxField)
-	places := int(min(setting.FLOPs(side, side), setting.MaxField))
+	positions := int(min(setting.FLOPs(side, side), setting.MaxField))
 	parts := tape.Sequential{
-		tape.As("pos_embed", patchesOfPlaces{c.PatchConv(false), places, c.Hidden, false}),
+		tape.As("pos_embed", positionedPatches{c.PatchConv(false), positions, c.Hidden, false}),
 		tape.As("adaln_single.emb.timestep_embedder", twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, true)),
 		tape.As("adaln_single.linear", layer.Linear{In: c.Hidden, Out: 6 * min(c.Hidden, setting.MaxField/6)}),
 		tape.As("caption_projection", twoLinears(d.TextDim, c.Hidden, layer.GELU{}, true)),
@@ -112,27 +112,27 @@ func toPixels(c family.Transformer, d Denoiser) tape.Layer {
 	return layer.Linear{In: c.Hidden, Out: int(min(setting.FLOPs(c.Patch, c.Patch, d.Out), setting.MaxField))}
 }
 
-// pixels puts the pixels of all places together to an image.
+// pixels puts the pixels of all positions together to an image.
 func pixels(c family.Transformer, f *tape.Flow, x tape.Tensor) tape.Tensor {
 	image := f.Input(0)
 	return f.Copy(f.View(x, x.Dim(0), -1, image.Dim(2), image.Dim(3)))
 }
 
-// patchesOfPlaces cuts an image into patches and adds positions that are not trained.
-type patchesOfPlaces struct {
-	proj           tape.Layer
-	places, hidden int
-	copied         bool // the sum is copied, since its channels come first in memory
+// positionedPatches cuts an image into patches and adds positions that are not trained.
+type positionedPatches struct {
+	proj              tape.Layer
+	positions, hidden int
+	copied            bool // the sum is copied, since its channels come first in memory
 }
 
-func (patchesOfPlaces) Kind() string { return "Patches" }
+func (positionedPatches) Kind() string { return "Patches" }
 
-func (l patchesOfPlaces) Declare(d *tape.Declaration) {
+func (l positionedPatches) Declare(d *tape.Declaration) {
 	d.Layer("proj", l.proj)
-	d.Buffer("pos_embed", 1, l.places, l.hidden)
+	d.Buffer("pos_embed", 1, l.positions, l.hidden)
 }
 
-func (l patchesOfPlaces) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+func (l positionedPatches) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	x = t.Call("proj", l.proj, x)
 	x = family.FlatPatches{}.Forward(t, x)
 	x = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, PassGrad: true})

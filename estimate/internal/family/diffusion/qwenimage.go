@@ -11,7 +11,7 @@ import (
 // QwenImage makes images, with blocks of two streams, complex rotation.
 var QwenImage = &family.Family{
 	Name:   "Qwen-Image",
-	Input:  placesInput,
+	Input:  positionsInput,
 	Makes:  true,
 	Heads:  family.Elementary,
 	Layers: qwenImage,
@@ -37,11 +37,11 @@ func qwenImage(c family.Transformer) []tape.Layer {
 		parts:  parts,
 		blocks: []numbered{{name: "transformer_blocks", n: c.Blocks, block: qwenImageBlock(c)}},
 		before: func(f *tape.Flow, x tape.Tensor) (tape.Tensor, []tape.Tensor) {
-			places := x.Dim(1)
+			positions := x.Dim(1)
 			x = f.Call("img_in", x)
 			*encoded.Of(f.Tape) = f.Call("txt_in", f.Call("txt_norm", f.Input(1)))
 			time := embedTime(f, "time_text_embed.timestep_embedder", x.Dim(0))
-			return x, []tape.Tensor{time, f.Const(alloc.Float32, places, 1, c.HeadWidth())}
+			return x, []tape.Tensor{time, f.Const(alloc.Float32, positions, 1, c.HeadWidth())}
 		},
 		after: func(f *tape.Flow, x tape.Tensor, beside []tape.Tensor) tape.Tensor {
 			m := adapted(f, "norm_out.linear", beside[0], 2)

@@ -23,7 +23,7 @@ var SD3 = &family.Family{
 func sd3(c family.Transformer) []tape.Layer {
 	d := denoise(c)
 	parts := tape.Sequential{
-		tape.As("pos_embed", patchesOfPlaces{c.PatchConv(false), c.Positions, c.Hidden, true}),
+		tape.As("pos_embed", positionedPatches{c.PatchConv(false), c.Positions, c.Hidden, true}),
 		tape.As("context_embedder", layer.Linear{In: d.TextDim, Out: c.Hidden}),
 		tape.As("norm_out.linear", layer.Linear{In: c.Hidden, Out: 2 * min(c.Hidden, setting.MaxField/2)}),
 		tape.As("norm_out.norm", plainLayerNorm(c)),

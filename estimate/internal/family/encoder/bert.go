@@ -1,5 +1,5 @@
-// Package encoder has the families that read a text all at once, as BERT does, one file each. It knows no file and no
-// other room than the families' own.
+// Package encoder has the families that read a text all at once, as BERT does, one file each. It knows no file, and
+// no package of families but family.
 package encoder
 
 import (
@@ -54,8 +54,8 @@ func roberta(c family.Transformer) []tape.Layer {
 }
 
 // bertLayers returns embeddings, blocks and head.
-func bertLayers(c family.Transformer, places family.Positions) []tape.Layer {
-	layers := text{added: bertEmbeddings(c, places), blocks: c.Blocks, block: bertBlock(c)}.layers(c)
+func bertLayers(c family.Transformer, positions family.Positions) []tape.Layer {
+	layers := text{added: bertEmbeddings(c, positions), blocks: c.Blocks, block: bertBlock(c)}.layers(c)
 	if !c.NoHead {
 		layers = append(layers, c.Pooled())
 	}
@@ -69,11 +69,11 @@ func bertLayers(c family.Transformer, places family.Positions) []tape.Layer {
 }
 
 // bertEmbeddings returns the embeddings of token types and positions.
-func bertEmbeddings(c family.Transformer, places family.Positions) []tape.Layer {
+func bertEmbeddings(c family.Transformer, positions family.Positions) []tape.Layer {
 	return []tape.Layer{
 		tape.As("ids", counted{c.Positions, []string{"position_ids", "token_type_ids"}}),
-		tape.As("token_type_embeddings", tokenTypes{Num: setting.Or(c.Types, 2), Dim: places.Dim}),
-		tape.As("position_embeddings", places),
+		tape.As("token_type_embeddings", tokenTypes{Num: setting.Or(c.Types, 2), Dim: positions.Dim}),
+		tape.As("position_embeddings", positions),
 	}
 }
 

@@ -135,7 +135,7 @@ func deBERTaBlock(c family.Transformer, own *disentangled) tape.Layer {
 		mask := tape.Own{Shape: alloc.Shape{batch, length, length}, DType: alloc.Bool}
 		s = f.Op(tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOwn: []tape.Own{mask}})
 		s = f.Apply(drop, f.Op(tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOutput: true})) // their softmax
-		y := f.Copy(f.MatMul(s, v, length, x.Shape...))                                          // heads and length change places again
+		y := f.Copy(f.MatMul(s, v, length, x.Shape...))                                          // heads and length change positions again
 		x = f.Call("attention.output.LayerNorm", f.Add(f.Apply(drop, f.Call("attention.output.dense", y)), x))
 		y = f.Apply(c.Activation.Layer(layer.UseGELU), f.Call("intermediate.dense", x))
 		return f.Call("output.LayerNorm", f.Add(f.Apply(drop, f.Call("output.dense", y)), x))

@@ -50,7 +50,7 @@ func mpNetBlock(c family.Transformer) tape.Layer {
 		s := f.Scale(f.MatMul(q, k, c.HeadWidth(), batch, c.Heads, length, length))
 		s = f.Op(tape.Op{In: []tape.Tensor{s, *spread.Of(f.Tape)}, Shape: s.Shape, InPlace: true, PassGrad: true})
 		s = f.Apply(drop, f.Op(tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOutput: true}))
-		y := f.Copy(f.MatMul(s, v, length, x.Shape...)) // heads and length change places again
+		y := f.Copy(f.MatMul(s, v, length, x.Shape...)) // heads and length change positions again
 		x = f.Call("attention.LayerNorm", f.Add(f.Apply(drop, f.Call("attention.attn.o", y)), x))
 		y = f.Apply(c.Activation.Layer(layer.UseGELU), f.Call("intermediate.dense", x))
 		return f.Call("output.LayerNorm", f.Add(f.Apply(drop, f.Call("output.dense", y)), x))

@@ -41,7 +41,7 @@ func wav2vec2(c family.Transformer) []tape.Layer {
 	drop := func(p float64) tape.Layer { return (family.Transformer{Dropout: p}).Drop() }
 	norm := layer.LayerNorm{Size: c.Hidden}
 	wide := own.widths[len(own.widths)-1]
-	encoder := tape.Sequential{tape.Skip(tape.As("pos_conv_embed", own.places(c.Hidden)))}
+	encoder := tape.Sequential{tape.Skip(tape.As("pos_conv_embed", own.positionConv(c.Hidden)))}
 	if !own.first {
 		encoder = append(encoder, tape.As("layer_norm", norm))
 	}
@@ -87,9 +87,9 @@ func (s sounds) extractor() tape.Layer {
 	}}
 }
 
-// places returns the convolution that adds positions. Its weight norm computes the weight from
+// positionConv returns the convolution that adds positions. Its weight norm computes the weight from
 // directions and lengths in each pass.
-func (s sounds) places(hidden int) tape.Layer {
+func (s sounds) positionConv(hidden int) tape.Layer {
 	conv := layer.Conv1d{In: hidden, Out: hidden, Kernel: s.kernel, Padding: s.kernel / 2, Groups: s.groups}
 	parts := tape.Sequential{tape.As("conv", conv), tape.Inline(weightNorm{conv})}
 	return tape.Module{Name: "PositionalConvEmbedding", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
@@ -98,7 +98,7 @@ func (s sounds) places(hidden int) tape.Layer {
 	}}
 }
 
-// weightNorm computes a convolution's weight from its directions and a length for each place of the
+// weightNorm computes a convolution's weight from its directions and a length for each position of the
 // kernel, and keeps it.
 type weightNorm struct{ conv layer.Conv1d }
 

@@ -47,11 +47,11 @@ func bart(c family.Transformer, style bartStyle) []tape.Layer {
 	dec := c.Half()
 	embed := layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}
 	half := func(embed, blocks tape.Layer, each bool) tape.Sequential {
-		var places tape.Layer = family.Positions{Num: c.Positions + family.OptPadding, Dim: c.Hidden, Each: each, Padding: family.OptPadding}
+		var positions tape.Layer = family.Positions{Num: c.Positions + family.OptPadding, Dim: c.Hidden, Each: each, Padding: family.OptPadding}
 		if style.fixed {
-			places = fixedPositions{Num: c.Positions, Dim: c.Hidden, upTo: true}
+			positions = fixedPositions{Num: c.Positions, Dim: c.Hidden, upTo: true}
 		}
-		s := tape.Sequential{tape.As("embed_tokens", embed), tape.As("embed_positions", places)}
+		s := tape.Sequential{tape.As("embed_tokens", embed), tape.As("embed_positions", positions)}
 		if style.normFirst {
 			s = append(s, tape.As("layernorm_embedding", layer.LayerNorm{Size: c.Hidden}))
 		}

@@ -1,5 +1,5 @@
-// Package seq2seq has the families of an encoder and a decoder, one file each. It knows no file and no other room
-// than the families' own.
+// Package seq2seq has the families of an encoder and a decoder, one file each. It knows no file, and no
+// package of families but family.
 package seq2seq
 
 import (

@@ -47,7 +47,7 @@ func siglipPair(c family.Transformer) []tape.Layer {
 	})}
 }
 
-// probe is nn.MultiheadAttention with a learned query over all places, followed by a norm and an
+// probe is nn.MultiheadAttention with a learned query over all positions, followed by a norm and an
 // MLP.
 type probe struct{ c family.Transformer }
 

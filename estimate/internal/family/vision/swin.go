@@ -81,17 +81,17 @@ func swinBlock(c family.Transformer, side, width, ffn, heads int, shifted, drops
 	}
 }
 
-// imaged runs a layer on (batch, places, channels) seen as an image; out is the width of its
+// imaged runs a layer on (batch, positions, channels) seen as an image; out is the width of its
 // output.
 func imaged(side, out int, l tape.Layer) tape.Layer {
 	return tape.Inline(tape.Sequential{tape.Inline(layer.Reshape{side, side, -1}), l, tape.Inline(layer.Reshape{-1, out})})
 }
 
-// meanPlace is the mean over the places, or over all tokens but the first.
+// meanPlace is the mean over the positions, or over all tokens but the first.
 type meanPlace struct{}
 
 func (meanPlace) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	t.Rank(x, 3, "(batch, places, hidden)")
+	t.Rank(x, 3, "(batch, positions, hidden)")
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2]}})
 }
 

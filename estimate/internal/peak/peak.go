@@ -17,14 +17,14 @@ type alive struct {
 	bytes      int64 // in use now, without inputs, weights and gradients of parameters
 	saved      int64 // the part of bytes that the backward pass still needs
 	live       []bool
-	keepers    []int32 // for each storage, how many operations still keep it
+	savedBy    []int32 // for each storage, how many operations keep it for their backward pass
 	dies       deaths
 	peak       Peak
 
 	gradients int64 // gradients of parameters in use now
 
 	inference bool
-	drop      bool               // nobody holds the model's output
+	drop      bool               // the caller does not hold the model's output
 	log       *timeline.Timeline // records each allocation and free; may be nil
 	handles   []int32            // handle of each storage in the log
 }
@@ -32,7 +32,7 @@ type alive struct {
 func newAlive(t *tape.Tape, begin, end int32, inference, drop bool, log *timeline.Timeline) *alive {
 	a := &alive{
 		t: t, begin: begin, end: end, live: make([]bool, len(t.Storages)),
-		keepers: t.Memory.Counts(len(t.Storages)), inference: inference, drop: drop, log: log,
+		savedBy: t.Memory.Counts(len(t.Storages)), inference: inference, drop: drop, log: log,
 	}
 	a.dies = deathsOf(t, inference, drop)
 	if log != nil {
@@ -67,7 +67,7 @@ func (a *alive) start(id int32) {
 
 // expire ends a storage's life unless an operation keeps it.
 func (a *alive) expire(id int32) {
-	if a.keepers[id] == 0 {
+	if a.savedBy[id] == 0 {
 		a.stop(id)
 	}
 }
@@ -208,7 +208,7 @@ func (a *alive) begins(id int32) {
 	id = a.t.Home(id)
 	if s := &a.t.Storages[id]; !a.live[id] && !s.Input {
 		a.start(id)
-		if a.keepers[id] > 0 {
+		if a.savedBy[id] > 0 {
 			a.saved += s.Bytes
 		}
 	}
