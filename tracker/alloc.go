@@ -155,7 +155,7 @@ func (t *MemTracker) ExplainOutOfMemory(err error, shape alloc.Shape, dtype allo
 	if invalid != nil {
 		return err
 	}
-	return t.outOfMemory(err, stack, 0, x)
+	return t.oom.newError(err, stack, 0, x)
 }
 
 // request is what an allocation asks for beside the tensor. The line of code is set only on the slow path, because finding
@@ -189,8 +189,8 @@ func (t *MemTracker) alloc(stack tables.StackID, on alloc.Stream, shape alloc.Sh
 	own := new(Buffer)
 	*own = b
 	t.watch(own)
-	if t.freed != nil {
-		t.freed.handedOut(own)
+	if t.lateWrites != nil {
+		t.lateWrites.checkReused(own)
 	}
 	return own, nil
 }
@@ -229,7 +229,7 @@ func (t *MemTracker) allocSlow(x *tables.Tensor, by request) (b Buffer, err erro
 		b, err = t.allocDriver(x, by)
 	}
 	if errors.Is(err, alloc.ErrOutOfMemory) {
-		return b, t.outOfMemory(err, by.stack, by.stream, *x)
+		return b, t.oom.newError(err, by.stack, by.stream, *x)
 	}
 	if err != nil {
 		return b, fmt.Errorf("alloc %s: %w", x.String(), err)
@@ -289,7 +289,7 @@ func (t *MemTracker) allocDriver(x *tables.Tensor, by request) (b Buffer, err er
 		return cachelock.Owner(b.record), err
 	})
 	if err != nil && t.closed.Load() {
-		t.freedAfterClose()
+		t.releaseAfterClose()
 	}
 	return b, err
 }

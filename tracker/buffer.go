@@ -117,8 +117,8 @@ func (b *Buffer) RecordStream(s alloc.Stream) error {
 		return fmt.Errorf("record stream %#x for %v: %w", uint64(s), b, alloc.ErrDoubleFree)
 	case t.cache == nil && t.streamed != nil:
 		return t.streamed.RecordStream(b.ptr, s)
-	case err == nil && t.freed != nil:
-		t.freed.recordStream(b, s)
+	case err == nil && t.lateWrites != nil:
+		t.lateWrites.recordStream(b, s)
 	}
 	return err
 }
@@ -133,12 +133,12 @@ func (b *Buffer) Free() error {
 		return nil
 	}
 	err := error(nil)
-	if t := b.tracker(); t.freed == nil {
+	if t := b.tracker(); t.lateWrites == nil {
 		err = b.free(nil)
 	} else {
-		err = t.freed.free(b, nil, tables.StackID(t.stacks.Table.Capture(1)))
+		err = t.lateWrites.free(b, nil, tables.StackID(t.stacks.Table.Capture(1)))
 	}
-	runtime.KeepAlive(b) // it is not lost while it is being freed
+	runtime.KeepAlive(b) // it is reachable while it is being freed
 	return err
 }
 
@@ -150,10 +150,10 @@ func (b *Buffer) FreeOn(s alloc.Stream) error {
 		return nil
 	}
 	err := error(nil)
-	if t := b.tracker(); t.freed == nil {
+	if t := b.tracker(); t.lateWrites == nil {
 		err = b.free(&s)
 	} else {
-		err = t.freed.free(b, &s, tables.StackID(t.stacks.Table.Capture(1)))
+		err = t.lateWrites.free(b, &s, tables.StackID(t.stacks.Table.Capture(1)))
 	}
 	runtime.KeepAlive(b)
 	return err
@@ -171,9 +171,9 @@ func (b *Buffer) free(on *alloc.Stream) error {
 		return fmt.Errorf("free %v: %w", b, alloc.ErrDoubleFree)
 	}
 	if t.cache == nil {
-		return t.freeOnDevice(b, r, on, here, now)
+		return b.freeOnDevice(r, on, here, now)
 	}
-	needsPoll, err := t.freeInCache(b, on)
+	needsPoll, err := b.freeInCache(on)
 	if err != nil {
 		t.mu.Unlock()
 		return fmt.Errorf("free %v: %w", b, err)
@@ -186,14 +186,15 @@ func (b *Buffer) free(on *alloc.Stream) error {
 		t.locked.Poll()
 	}
 	if closed {
-		t.freedAfterClose()
+		t.releaseAfterClose()
 	}
 	return nil
 }
 
 // freeInCache gives the memory to the cache. The caller holds the lock. If needsPoll is set, the caller polls the
 // cache once it has released the lock: the memory still lacks the events that tell when its streams are done.
-func (t *MemTracker) freeInCache(b *Buffer, on *alloc.Stream) (needsPoll bool, err error) {
+func (b *Buffer) freeInCache(on *alloc.Stream) (needsPoll bool, err error) {
+	t := b.tracker()
 	if on != nil {
 		if err := t.locked.RecordStream(b.block, *on); err != nil {
 			return false, err
@@ -205,11 +206,12 @@ func (t *MemTracker) freeInCache(b *Buffer, on *alloc.Stream) (needsPoll bool, e
 // freeOnDevice frees memory of a device without a cache. It removes the record first: once the
 // memory is free, the driver may give its address to another goroutine. The caller holds the lock,
 // which freeOnDevice releases.
-func (t *MemTracker) freeOnDevice(b *Buffer, r *ledger.Record, on *alloc.Stream, here goroutine, now time.Duration) error {
+func (b *Buffer) freeOnDevice(r *ledger.Record, on *alloc.Stream, here goroutine, now time.Duration) error {
+	t := b.tracker()
 	t.countFree(r, here, now, mem.Freed)
 	t.ledger.Detach(b.record, r)
 	t.mu.Unlock()
-	if err := t.askFree(b.ptr, on); err != nil {
+	if err := b.callFree(on); err != nil {
 		err = fmt.Errorf("free %v: %w", b, err)
 		now = t.now()
 		t.mu.Lock()
@@ -227,18 +229,20 @@ func (t *MemTracker) freeOnDevice(b *Buffer, r *ledger.Record, on *alloc.Stream,
 	closed := t.ledger.Closed
 	t.mu.Unlock()
 	if closed {
-		t.freedAfterClose()
+		t.releaseAfterClose()
 	}
 	return nil
 }
 
-func (t *MemTracker) askFree(p alloc.Ptr, on *alloc.Stream) error {
+// callFree calls the device, without a lock.
+func (b *Buffer) callFree(on *alloc.Stream) error {
+	t := b.tracker()
 	if on != nil && t.streamed != nil {
-		if err := t.streamed.RecordStream(p, *on); err != nil {
+		if err := t.streamed.RecordStream(b.ptr, *on); err != nil {
 			return err
 		}
 	}
-	return t.device.Free(p)
+	return t.device.Free(b.ptr)
 }
 
 // unreachable is called with a copy of a Buffer that the program can no longer reach. Most were freed before.
@@ -253,8 +257,8 @@ func (b *Buffer) unreachable() {
 	}
 	t.ledger.Records.Touch(b.record)
 	r.Lost = true
-	t.everLost++
-	first := t.everLost == 1
+	first := !t.foundLost
+	t.foundLost = true
 	if !t.ledger.Closed {
 		t.addEvent(r, t.ledger.Buckets.At(r.Bucket), t.history.Advance(now), mem.Lost)
 	}

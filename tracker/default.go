@@ -24,8 +24,8 @@ func Default() *MemTracker {
 		return t
 	}
 	d := defaultTracker()
-	if d.told.CompareAndSwap(false, true) {
-		d.tell()
+	if d.logged.CompareAndSwap(false, true) {
+		d.log()
 	}
 	return d.MemTracker
 }
@@ -40,13 +40,13 @@ var chosen atomic.Pointer[MemTracker]
 type fallback struct {
 	*MemTracker
 	noGPU, noReport error
-	told            atomic.Bool
+	logged          atomic.Bool
 }
 
-// tell logs it. That is not a part of making the tracker, since the handler's code is not
-// ours: it may ask for the default tracker.
-func (d *fallback) tell() {
-	tellFallback(slog.Default(), d.noGPU)
+// log logs what the tracker has to do without. That is not a part of making the tracker, because the handler's code is
+// not ours: it may ask for the default tracker.
+func (d *fallback) log() {
+	logFallback(slog.Default(), d.noGPU)
 	if d.noReport != nil {
 		slog.Warn("gpumemtrack: there will be no memory report", "err", d.noReport)
 	}
@@ -67,7 +67,7 @@ var defaultTracker = sync.OnceValue(func() *fallback {
 // Track calls Track of the Default tracker.
 func Track() *snapshot.Mark {
 	t := Default()
-	return t.track(tables.StackID(t.stacks.Table.Capture(1)))
+	return t.marks.track(tables.StackID(t.stacks.Table.Capture(1)))
 }
 
 // ClearCache calls ClearCache of the Default tracker. The errors are the same.
@@ -111,38 +111,38 @@ func orOpen(given []*MemTracker) []*MemTracker {
 	if len(given) > 0 {
 		return given
 	}
-	open := (*MemTracker)(nil).others()
+	open := openTrackers.except(nil)
 	slices.SortStableFunc(open, func(x, y *MemTracker) int { return cmp.Compare(x.device.Ordinal(), y.device.Ordinal()) })
 	return open
 }
 
-// trackers are the open trackers of the process, in the order of their creation. A full device may
-// be full because of another tracker's cache. The list does not keep a tracker from being
-// collected.
-var trackers struct {
+// openTrackers are the open trackers of the process. A full device may be full because of another tracker's cache.
+var openTrackers trackerList
+
+// trackerList has trackers in the order of their creation. It does not keep a tracker from being collected.
+type trackerList struct {
 	mu   sync.Mutex
 	open []weak.Pointer[MemTracker]
 }
 
-func (t *MemTracker) enlist() {
-	trackers.mu.Lock()
-	defer trackers.mu.Unlock()
-	trackers.open = append(slices.DeleteFunc(trackers.open, isGone), weak.Make(t))
+func (l *trackerList) add(t *MemTracker) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	collected := func(p weak.Pointer[MemTracker]) bool { return p.Value() == nil }
+	l.open = append(slices.DeleteFunc(l.open, collected), weak.Make(t))
 }
 
-func (t *MemTracker) delist() {
-	trackers.mu.Lock()
-	defer trackers.mu.Unlock()
-	trackers.open = slices.DeleteFunc(trackers.open, func(p weak.Pointer[MemTracker]) bool { return p.Value() == t })
+func (l *trackerList) remove(t *MemTracker) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open = slices.DeleteFunc(l.open, func(p weak.Pointer[MemTracker]) bool { return p.Value() == t })
 }
 
-func isGone(p weak.Pointer[MemTracker]) bool { return p.Value() == nil }
-
-// others returns the other open trackers.
-func (t *MemTracker) others() (others []*MemTracker) {
-	trackers.mu.Lock()
-	defer trackers.mu.Unlock()
-	for _, p := range trackers.open {
+// except returns all trackers but t, which may be nil.
+func (l *trackerList) except(t *MemTracker) (others []*MemTracker) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.open {
 		if open := p.Value(); open != nil && open != t {
 			others = append(others, open)
 		}

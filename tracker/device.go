@@ -70,12 +70,12 @@ func simulated() alloc.Device {
 	return device
 }
 
-var toldFallback atomic.Bool
+var loggedFallback atomic.Bool
 
-// tellFallback logs, once in a program, why trackers work on a simulated GPU. The
+// logFallback logs, once in a program, why trackers work on a simulated GPU. The
 // caller holds no lock: the handler may be anybody's code.
-func tellFallback(log *slog.Logger, because error) {
-	if because != nil && toldFallback.CompareAndSwap(false, true) {
+func logFallback(log *slog.Logger, because error) {
+	if because != nil && loggedFallback.CompareAndSwap(false, true) {
 		log.Warn("gpumemtrack: no GPU found, using a simulated one ("+deviceVariable+"=sim silences this)", "because", because)
 	}
 }

@@ -20,27 +20,31 @@ func (t *MemTracker) DumpOnSignal(dir string, signals ...os.Signal) (stop func()
 	if len(signals) == 0 {
 		signals = []os.Signal{syscall.SIGUSR1}
 	}
+	return t.dumps.onSignal(dir, signals)
+}
+
+func (w *dumper) onSignal(dir string, signals []os.Signal) (stop func()) {
 	got, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(got, signals...)
-	t.dumps.mu.Lock()
-	if t.dumps.signals == nil {
-		t.dumps.signals = make(map[chan struct{}]chan os.Signal)
+	w.mu.Lock()
+	if w.signals == nil {
+		w.signals = make(map[chan struct{}]chan os.Signal)
 	}
-	t.dumps.signals[done] = got
-	t.dumps.mu.Unlock()
+	w.signals[done] = got
+	w.mu.Unlock()
 	stop = func() {
-		t.dumps.mu.Lock()
-		defer t.dumps.mu.Unlock()
-		t.dumps.stop(done)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.stop(done)
 	}
-	if t.closed.Load() {
+	if w.t.closed.Load() {
 		stop()
 	}
 	go func() {
 		for {
 			select {
 			case s := <-got:
-				t.dumpFor(s, dir, done)
+				w.writeFor(s, dir, done)
 			case <-done:
 				return
 			}
@@ -49,22 +53,22 @@ func (t *MemTracker) DumpOnSignal(dir string, signals ...os.Signal) (stop func()
 	return stop
 }
 
-// dumpFor writes the dump that a signal asked for, unless that has ended. The
-// logger's code is not ours and may end it.
-func (t *MemTracker) dumpFor(s os.Signal, dir string, done chan struct{}) {
+// writeFor writes the dump that a signal asked for, unless stop was called. No lock is held while it logs: the
+// logger's code is not ours and may call stop.
+func (w *dumper) writeFor(s os.Signal, dir string, done chan struct{}) {
 	var path string
-	d, err := t.newDump(s.String())
-	t.dumps.mu.Lock()
-	_, wanted := t.dumps.signals[done]
+	d, err := w.newDump(s.String())
+	w.mu.Lock()
+	_, wanted := w.signals[done]
 	if wanted && err == nil {
-		path, err = dumps.Write(dir, d, t.dumps.max, t.dumps.maxBytes)
+		path, err = dumps.Write(dir, d, w.max, w.maxBytes)
 	}
-	t.dumps.mu.Unlock()
+	w.mu.Unlock()
 	switch {
 	case !wanted:
 	case err != nil:
-		t.report.Log.Error("gpumemtrack: a dump could not be written", "err", err)
+		w.t.report.Log.Error("gpumemtrack: a dump could not be written", "err", err)
 	default:
-		t.report.Log.Info("gpumemtrack: dump written", "signal", s.String(), "path", path)
+		w.t.report.Log.Info("gpumemtrack: dump written", "signal", s.String(), "path", path)
 	}
 }

@@ -15,24 +15,24 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 )
 
-// freedMemory finds late writes. It fills the memory of a buffer that is being freed with a pattern.
+// lateWriteDetector finds writes to memory after its Free. It fills the memory of a buffer that is being freed with a pattern.
 // When the memory is handed out again, and all streams have done what they had queued, the
 // pattern must still be there.
-type freedMemory struct {
-	t       *MemTracker
-	filler  capability.Filler
-	copier  alloc.Copier
-	waiter  capability.Synchronizer
-	events  capability.EventDevice // nil if the device has none
-	refused sync.Once              // the Logger was told that the device refuses
+type lateWriteDetector struct {
+	t      *MemTracker
+	filler capability.Filler
+	copier alloc.Copier
+	waiter capability.Synchronizer
+	events capability.EventDevice // nil if the device has none
+	logged sync.Once              // that the device refuses
 
 	mu      sync.Mutex // no device is asked while this lock is held
 	pieces  []piece    // by address; they do not overlap
 	freeing map[uint64]bool
-	told    map[uint64][]alloc.Stream // streams that RecordStream named, by the live buffer's number
+	streams map[uint64][]alloc.Stream // named by RecordStream, by the live buffer's number
 	found   []error
 
-	gone []piece // segments that the driver has back; the tracker's lock guards it
+	released []piece // segments that the driver has back; the tracker's lock guards it
 }
 
 // piece is memory that holds the pattern.
@@ -49,9 +49,9 @@ const (
 	lateChunk   = 1 << 20 // bytes that are compared at once
 )
 
-// newFreedMemory returns an error if the tracker's device does not have what it takes.
-func newFreedMemory(t *MemTracker) (*freedMemory, error) {
-	f := &freedMemory{t: t, freeing: make(map[uint64]bool), told: make(map[uint64][]alloc.Stream)}
+// newLateWriteDetector returns an error if the tracker's device does not have what it takes.
+func newLateWriteDetector(t *MemTracker) (*lateWriteDetector, error) {
+	f := &lateWriteDetector{t: t, freeing: make(map[uint64]bool), streams: make(map[uint64][]alloc.Stream)}
 	var fills, copies, waits bool
 	f.filler, fills = alloc.As[capability.Filler](t.device)
 	f.copier, copies = alloc.As[alloc.Copier](t.device)
@@ -64,16 +64,16 @@ func newFreedMemory(t *MemTracker) (*freedMemory, error) {
 }
 
 // recordStream notes that a stream uses a live buffer.
-func (f *freedMemory) recordStream(b *Buffer, s alloc.Stream) {
+func (f *lateWriteDetector) recordStream(b *Buffer, s alloc.Stream) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if told := f.told[b.seq]; !slices.Contains(told, s) {
-		f.told[b.seq] = append(told, s)
+	if named := f.streams[b.seq]; !slices.Contains(named, s) {
+		f.streams[b.seq] = append(named, s)
 	}
 }
 
 // free fills the buffer's memory and frees it.
-func (f *freedMemory) free(b *Buffer, on *alloc.Stream, stack tables.StackID) error {
+func (f *lateWriteDetector) free(b *Buffer, on *alloc.Stream, stack tables.StackID) error {
 	streams, first := f.begin(b, on)
 	if !first {
 		return fmt.Errorf("free %v: %w", b, alloc.ErrDoubleFree)
@@ -82,9 +82,9 @@ func (f *freedMemory) free(b *Buffer, on *alloc.Stream, stack tables.StackID) er
 	if !b.isLive() || f.t.closed.Load() {
 		return b.free(on)
 	}
-	its := b.Allocation()
-	p := piece{b.ptr, its.Allocated, b.stack(), stack}
-	filled := f.fill(p, its.Stream, streams)
+	a := b.Allocation()
+	p := piece{b.ptr, a.Allocated, b.stack(), stack}
+	filled := f.fill(p, a.Stream, streams)
 	if filled {
 		f.add(p)
 	}
@@ -95,30 +95,30 @@ func (f *freedMemory) free(b *Buffer, on *alloc.Stream, stack tables.StackID) er
 	return err
 }
 
-// begin reports whether nobody else is freeing the buffer, and returns the streams that use it.
-func (f *freedMemory) begin(b *Buffer, on *alloc.Stream) (streams []alloc.Stream, first bool) {
+// begin reports whether no other call is freeing the buffer, and returns the streams that use it.
+func (f *lateWriteDetector) begin(b *Buffer, on *alloc.Stream) (streams []alloc.Stream, first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.freeing[b.seq] {
 		return nil, false
 	}
 	f.freeing[b.seq] = true
-	streams = f.told[b.seq]
-	delete(f.told, b.seq)
+	streams = f.streams[b.seq]
+	delete(f.streams, b.seq)
 	if on != nil {
 		streams = append(streams, *on)
 	}
 	return streams, true
 }
 
-func (f *freedMemory) end(b *Buffer) {
+func (f *lateWriteDetector) end(b *Buffer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.freeing, b.seq)
 }
 
 // fill writes the pattern when the streams that the program named have done their work.
-func (f *freedMemory) fill(p piece, own alloc.Stream, others []alloc.Stream) bool {
+func (f *lateWriteDetector) fill(p piece, own alloc.Stream, others []alloc.Stream) bool {
 	for _, s := range others {
 		if s == own || f.events == nil {
 			continue
@@ -127,56 +127,57 @@ func (f *freedMemory) fill(p piece, own alloc.Stream, others []alloc.Stream) boo
 		if err == nil {
 			err = e.Wait()
 		}
-		if f.cannot(err) {
+		if f.failed(err) {
 			return false
 		}
 	}
-	return !f.cannot(f.filler.Fill(p.ptr, p.size, latePattern, own))
+	return !f.failed(f.filler.Fill(p.ptr, p.size, latePattern, own))
 }
 
-// cannot reports whether there is an error. The first one is logged, because late writes may be missed from
+// failed reports whether there is an error. The first one is logged, because late writes may be missed from
 // then on.
-func (f *freedMemory) cannot(err error) bool {
+func (f *lateWriteDetector) failed(err error) bool {
 	if err != nil {
-		f.refused.Do(func() {
+		f.logged.Do(func() {
 			f.t.report.Log.Warn("gpumemtrack: late writes may be missed: the device refuses", "err", err)
 		})
 	}
 	return err != nil
 }
 
-func (f *freedMemory) add(p piece) {
+func (f *lateWriteDetector) add(p piece) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.forget()
+	f.dropReleased()
 	i, _ := f.search(p.ptr)
 	f.pieces = slices.Insert(f.pieces, i, p)
 }
 
-func (f *freedMemory) search(p alloc.Ptr) (int, bool) {
+func (f *lateWriteDetector) search(p alloc.Ptr) (int, bool) {
 	return slices.BinarySearchFunc(f.pieces, p, func(x piece, p alloc.Ptr) int { return cmp.Compare(x.ptr, p) })
 }
 
 // take removes the pieces in a range of addresses, and returns them.
-func (f *freedMemory) take(p alloc.Ptr, n alloc.Bytes) []piece {
+func (f *lateWriteDetector) take(p alloc.Ptr, n alloc.Bytes) []piece {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.forget()
-	return f.cut(p, n)
+	f.dropReleased()
+	return f.remove(p, n)
 }
 
-// forget drops what the driver has back. The caller holds mu.
-func (f *freedMemory) forget() {
+// dropReleased drops the pieces that the driver has back. The caller holds mu.
+func (f *lateWriteDetector) dropReleased() {
 	f.t.mu.Lock()
-	gone := f.gone
-	f.gone = nil
+	released := f.released
+	f.released = nil
 	f.t.mu.Unlock()
-	for _, g := range gone {
-		f.cut(g.ptr, g.size)
+	for _, p := range released {
+		f.remove(p.ptr, p.size)
 	}
 }
 
-func (f *freedMemory) cut(p alloc.Ptr, n alloc.Bytes) (inside []piece) {
+// remove is take for a caller that holds mu. What is left of a piece on either side of the range stays.
+func (f *lateWriteDetector) remove(p alloc.Ptr, n alloc.Bytes) (inside []piece) {
 	from, _ := f.search(p)
 	if from > 0 && f.pieces[from-1].end() > p {
 		from--
@@ -203,20 +204,20 @@ func (f *freedMemory) cut(p alloc.Ptr, n alloc.Bytes) (inside []piece) {
 	return inside
 }
 
-// handedOut compares the memory of a new buffer.
-func (f *freedMemory) handedOut(b *Buffer) {
+// checkReused compares the memory of a new buffer.
+func (f *lateWriteDetector) checkReused(b *Buffer) {
 	f.compare(f.take(b.ptr, b.Allocation().Allocated), b.stack())
 }
 
-// rest compares all memory that was not handed out again, and returns what was ever found.
-func (f *freedMemory) rest() error {
+// checkRest compares all memory that was not handed out again, and returns what was ever found.
+func (f *lateWriteDetector) checkRest() error {
 	f.compare(f.take(0, math.MaxInt64), 0)
 	return errors.Join(f.t.LateWrites()...)
 }
 
 // compare looks for the pattern, when the device has done what is queued.
-func (f *freedMemory) compare(pieces []piece, next tables.StackID) {
-	if len(pieces) == 0 || f.cannot(f.waiter.Synchronize()) {
+func (f *lateWriteDetector) compare(pieces []piece, next tables.StackID) {
+	if len(pieces) == 0 || f.failed(f.waiter.Synchronize()) {
 		return
 	}
 	memory, pattern := make([]byte, lateChunk), bytes.Repeat([]byte{latePattern}, lateChunk)
@@ -224,7 +225,7 @@ func (f *freedMemory) compare(pieces []piece, next tables.StackID) {
 		first, last := alloc.Bytes(-1), alloc.Bytes(0)
 		for at := alloc.Bytes(0); at < p.size; at += lateChunk {
 			part := memory[:min(lateChunk, p.size-at)]
-			if f.cannot(f.copier.CopyToHost(part, p.ptr+alloc.Ptr(at))) {
+			if f.failed(f.copier.CopyToHost(part, p.ptr+alloc.Ptr(at))) {
 				return
 			}
 			if bytes.Equal(part, pattern[:len(part)]) {
@@ -240,7 +241,7 @@ func (f *freedMemory) compare(pieces []piece, next tables.StackID) {
 			}
 		}
 		if first >= 0 {
-			f.tell(p, first, last+1-first, next)
+			f.report(p, first, last+1-first, next)
 		}
 	}
 }
@@ -248,8 +249,8 @@ func (f *freedMemory) compare(pieces []piece, next tables.StackID) {
 // maxLateWrites bounds what is kept and logged.
 const maxLateWrites = 16
 
-// tell keeps and logs a late write.
-func (f *freedMemory) tell(p piece, at, n alloc.Bytes, next tables.StackID) {
+// report keeps and logs a late write.
+func (f *lateWriteDetector) report(p piece, at, n alloc.Bytes, next tables.StackID) {
 	t := f.t
 	then := "and is not allocated again"
 	if next != 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
@@ -13,30 +14,42 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-func (t *MemTracker) track(caller tables.StackID) *snapshot.Mark {
-	m, queued, open := t.mark(caller)
+// marker makes the marks of a tracker, and keeps the latest.
+type marker struct {
+	t          *MemTracker
+	mu         sync.Mutex // one Track at a time; taken before the tracker's lock
+	last       int        // number of the last mark; guarded by mu
+	recent     recentMarks
+	loggedPath atomic.Bool // the Logger has the path of the report's file
+}
+
+// track is MemTracker.Track with the call stack of its caller.
+func (k *marker) track(caller tables.StackID) *snapshot.Mark {
+	t := k.t
+	m, queued, open := k.mark(caller)
 	if !open {
-		t.usedAfterClose("Track")
+		t.warnClosed("Track")
 	}
 	t.report.Settle(queued)
-	if t.reportPath != "" && t.toldReport.CompareAndSwap(false, true) {
+	if t.reportPath != "" && k.loggedPath.CompareAndSwap(false, true) {
 		t.report.Log.Info("gpumemtrack: the memory report is a file", "path", t.reportPath)
 	}
 	return m
 }
 
-// mark makes a mark and puts its block in the queue for the report's writer. Of a
-// tracker that is closed it has only the levels.
-func (t *MemTracker) mark(caller tables.StackID) (m *snapshot.Mark, queued *report.Block, open bool) {
+// mark makes a mark and puts its block in the queue for the report's writer. The mark of a closed tracker has only the
+// levels.
+func (k *marker) mark(caller tables.StackID) (m *snapshot.Mark, queued *report.Block, open bool) {
+	t := k.t
 	m = new(snapshot.Mark)
 	if stack := t.stacks.Stack(caller); len(stack) > 0 {
 		m.CallSite = stack[0]
 	}
 	now := t.now() // the clock is not ours: no lock is held
-	m.Levels = t.lockLevels(&t.marking, t.mu)
-	defer t.marking.Unlock()
+	m.Levels = lockLevels(t, &k.mu, t.mu)
+	defer k.mu.Unlock()
 	now = t.history.Advance(now)
-	m.Seq, m.Time = t.marks+1, t.start.Add(now)
+	m.Seq, m.Time = k.last+1, t.start.Add(now)
 	if t.closed.Load() {
 		t.mu.Unlock()
 		return m, nil, false
@@ -45,8 +58,8 @@ func (t *MemTracker) mark(caller tables.StackID) (m *snapshot.Mark, queued *repo
 	t.history.Add(tables.EventEntry{Since: now, Action: mem.Marked, Stack: caller, Allocated: alloc.Bytes(m.Seq)})
 	t.mu.Unlock()
 
-	t.marks = m.Seq
-	changes := t.changes()
+	k.last = m.Seq
+	changes := takeChanges(t)
 	var delta snapshot.DeltaBuilder
 	delta.Grow(len(changes))
 	for _, c := range changes {
@@ -54,16 +67,15 @@ func (t *MemTracker) mark(caller tables.StackID) (m *snapshot.Mark, queued *repo
 		delta.Add(snapshot.Group{Kind: x.Kind, DType: x.DType, Shape: x.Shape, Memory: x.Memory}, t.stacks.Frame(c.Line), x.Tally(c.Count))
 	}
 	m.Delta = delta.Delta()
-	t.recent.add(m)
+	k.recent.add(m)
 	return m, t.report.Add(m), true
 }
 
-// changesAtOnce is how many are told of without a pause.
+// changesAtOnce is how many changes are taken while the lock is held.
 const changesAtOnce = 256
 
-// changes returns what changed up to the mark that was cut last. The caller holds the
-// marking lock.
-func (t *MemTracker) changes() (all []ledger.Change) {
+// takeChanges returns what changed between the last two marks of the ledger. The caller holds the lock of the marker.
+func takeChanges(t *MemTracker) (all []ledger.Change) {
 	for more := true; more; {
 		var some [changesAtOnce]ledger.Change
 		var n int
@@ -80,14 +92,14 @@ func (t *MemTracker) changes() (all []ledger.Change) {
 	return all
 }
 
-// recentMarks keeps the latest marks. Readers come and take them: Track only
-// adds one and wakes who waits, so that a slow reader holds up nobody, and misses marks.
+// recentMarks keeps the latest marks. Track only adds a mark and wakes the readers that wait, so a slow reader delays
+// no Track, and misses marks.
 type recentMarks struct {
 	max int
 
 	mu     sync.Mutex
 	kept   []*snapshot.Mark // oldest first
-	added  chan struct{}    // closed when a mark is added; nil while nobody waits
+	added  chan struct{}    // closed when a mark is added; nil while no reader waits
 	closed bool
 }
 
@@ -113,7 +125,7 @@ func (r *recentMarks) close() {
 	r.wake()
 }
 
-// wake wakes all who wait for a mark; the caller holds r.mu.
+// wake wakes all readers that wait for a mark. The caller holds r.mu.
 func (r *recentMarks) wake() {
 	if r.added != nil {
 		close(r.added)
@@ -128,8 +140,7 @@ func (r *recentMarks) all() []*snapshot.Mark {
 	return slices.Clone(r.kept)
 }
 
-// after returns the oldest mark kept with a number above seq, or what is closed
-// when there is another one to look at.
+// after returns the oldest kept mark with a number above seq, or a channel that is closed when a mark is added.
 func (r *recentMarks) after(seq int) (*snapshot.Mark, <-chan struct{}, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -28,10 +28,10 @@ type OutOfMemoryError struct {
 	Dump    string `json:"dump,omitempty"`
 	dumpErr error
 	device  *alloc.OutOfMemoryError
-	// stuck are the lines of code whose buffers block the most inactive memory, because they use
+	// pinning are the lines of code whose buffers pin the most inactive memory, because they use
 	// only a part of their segments. It is set only if the inactive memory is in pieces and the
 	// lines are cheap to find; otherwise explain.Snapshot finds them.
-	stuck []explain.Line
+	pinning []explain.Line
 }
 
 // MarshalJSON writes the figures, null where they are unknown, and the path of the dump.
@@ -63,7 +63,7 @@ func (e *OutOfMemoryError) Error() string {
 		}
 		fmt.Fprintf(&b, "\n\t\t%v", site)
 	}
-	for i, line := range e.stuck {
+	for i, line := range e.pinning {
 		if i == 0 {
 			b.WriteString("\n\tstuck in the cache:")
 		}
@@ -94,8 +94,9 @@ func known(n alloc.Bytes) string {
 	return n.String()
 }
 
-// failing is what a tracker needs for allocations that fail.
-type failing struct {
+// oomExplainer makes the errors of a tracker's allocations that fail for lack of memory.
+type oomExplainer struct {
+	t                *MemTracker
 	dir              string       // directory of dumps; "" means no dumps
 	dumps            atomic.Int64 // written for lack of memory, and left out since they were too many
 	others           func() (alloc.Bytes, error)
@@ -104,12 +105,12 @@ type failing struct {
 
 const (
 	maxOOMSites = 10
-	maxStuck    = 3
+	maxPinning  = 3
 )
 
-// outOfMemory returns the error of an allocation that failed for lack of memory,
-// and tells the history.
-func (t *MemTracker) outOfMemory(err error, stack tables.StackID, on alloc.Stream, x tables.Tensor) error {
+// newError returns the error of an allocation that failed for lack of memory, and adds the failure to the history.
+func (o *oomExplainer) newError(err error, stack tables.StackID, on alloc.Stream, x tables.Tensor) error {
+	t := o.t
 	here, now := t.sections.goroutine(), t.now()
 	t.mu.Lock()
 	section := t.sections.at(here).pathID()
@@ -122,26 +123,27 @@ func (t *MemTracker) outOfMemory(err error, stack tables.StackID, on alloc.Strea
 	}
 	t.mu.Unlock()
 	if !errors.As(err, &e.device) {
-		e.device = t.unknownOutOfMemory(x.Each, err)
+		e.device = unknownOutOfMemory(t.name, x.Each, err)
 	}
-	t.explain(e)
-	if t.failing.dir != "" {
-		e.Dump, e.dumpErr = t.dumpOutOfMemory(e)
+	o.explain(e)
+	if o.dir != "" {
+		e.Dump, e.dumpErr = o.writeDump(e)
 	}
 	return e
 }
 
 // unknownOutOfMemory makes the error of a device that says only that it is full.
-func (t *MemTracker) unknownOutOfMemory(requested alloc.Bytes, err error) *alloc.OutOfMemoryError {
+func unknownOutOfMemory(device string, requested alloc.Bytes, err error) *alloc.OutOfMemoryError {
 	return &alloc.OutOfMemoryError{
-		Device:    t.name,
+		Device:    device,
 		Requested: requested, Free: -1, Total: -1, Reserved: -1, Allocated: -1, LargestInactive: -1, Err: err,
 	}
 }
 
 // explain adds to an error all that the tracker knows.
-func (t *MemTracker) explain(e *OutOfMemoryError) {
-	levels := t.levels()
+func (o *oomExplainer) explain(e *OutOfMemoryError) {
+	t := o.t
+	levels := currentLevels(t)
 	e.Requested, e.Free, e.Total = e.device.Requested, e.device.Free, e.device.Total
 	e.Reserved, e.LargestInactive = e.device.Reserved, e.device.LargestInactive
 	e.Inactive, e.Others = -1, -1
@@ -151,25 +153,24 @@ func (t *MemTracker) explain(e *OutOfMemoryError) {
 			e.Reserved = levels.Reserved
 		}
 	}
-	if t.failing.others != nil {
-		if others, err := t.failing.others(); err == nil {
+	if o.others != nil {
+		if others, err := o.others(); err == nil {
 			e.Others = others
 		}
 	}
 	e.Untracked = levels.Untracked()
-	e.Elsewhere = t.cachedElsewhere()
-	e.CallSites = t.largestLines(maxOOMSites)
-	why := causeOf(&e.OOM, t.failing.untrackedAtStart)
+	e.Elsewhere = inactiveElsewhere(t)
+	e.CallSites = largestLines(t, maxOOMSites)
+	why := causeOf(&e.OOM, o.untrackedAtStart)
 	e.Advice = why.advice(&e.OOM)
 	if why == fragmented {
-		e.stuck = t.stuck(maxStuck)
+		e.pinning = pinningLines(t, maxPinning)
 	}
 }
 
-// cachedElsewhere returns what other trackers' caches could give back to this
-// tracker's device.
-func (t *MemTracker) cachedElsewhere() (bytes alloc.Bytes) {
-	for _, other := range t.others() {
+// inactiveElsewhere returns what the caches of other trackers could give back to the device of t.
+func inactiveElsewhere(t *MemTracker) (bytes alloc.Bytes) {
+	for _, other := range openTrackers.except(t) {
 		if other.cache == nil || other.cache == t.cache || other.onHost != t.onHost || !sameDevice(other.device, t.device) {
 			continue
 		}
@@ -178,23 +179,23 @@ func (t *MemTracker) cachedElsewhere() (bytes alloc.Bytes) {
 	return bytes
 }
 
-// largestLines returns the lines of code that hold most. It costs some nanoseconds for each cell,
+// largestLines returns the lines of code that hold most. It costs some nanoseconds for each bucket,
 // and finds names only for the lines that it returns.
-func (t *MemTracker) largestLines(n int) []mem.CallSiteTally {
+func largestLines(t *MemTracker, n int) []mem.CallSiteTally {
 	t.mu.Lock()
-	cells := t.ledger.Buckets.View()
+	view := t.ledger.Buckets.View()
 	t.mu.Unlock()
 	var held []mem.Tally // by line
-	cells.Read(t.mu, func(_ slab.ID, records []ledger.Bucket[*MemTracker]) {
-		for i := range records {
-			c := &records[i]
-			if c.Live == 0 || c.Memory.OnHost() != t.onHost {
+	view.Read(t.mu, func(_ slab.ID, buckets []ledger.Bucket[*MemTracker]) {
+		for i := range buckets {
+			b := &buckets[i]
+			if b.Live == 0 || b.Memory.OnHost() != t.onHost {
 				continue
 			}
-			for int(c.Line) >= len(held) {
+			for int(b.Line) >= len(held) {
 				held = append(held, mem.Tally{})
 			}
-			count(&held[c.Line], c.Live, alloc.Bytes(c.Live)*c.Each)
+			count(&held[b.Line], b.Live, alloc.Bytes(b.Live)*b.Each)
 		}
 	})
 	var lines []ledger.LineID
@@ -212,13 +213,11 @@ func (t *MemTracker) largestLines(n int) []mem.CallSiteTally {
 	return largest
 }
 
-// maxCheap is how many buffers, call sites and blocks a failed allocation looks through to
-// explain itself: a millisecond or two of work.
+// maxCheap is how many buckets and blocks a failed allocation searches to explain itself: a millisecond or two of work.
 const maxCheap = 10_000
 
-// stuck returns the lines that keep the most inactive memory in use, or nil if finding them would
-// take long.
-func (t *MemTracker) stuck(n int) []explain.Line {
+// pinningLines returns the lines whose buffers pin the most inactive memory, or nil if finding them would take long.
+func pinningLines(t *MemTracker, n int) []explain.Line {
 	if t.cache == nil || t.closed.Load() {
 		return nil
 	}
@@ -233,18 +232,19 @@ func (t *MemTracker) stuck(n int) []explain.Line {
 	return lines[:min(n, len(lines))]
 }
 
-// dumpOutOfMemory writes the dump of one of the first failures: they tell most,
-// and a program that fails over and over must not write forever.
-func (t *MemTracker) dumpOutOfMemory(e *OutOfMemoryError) (string, error) {
-	if t.failing.dumps.Add(1) > int64(t.dumps.max) {
+// writeDump writes the dump of one of the first failures: they tell most, and a program that fails over and over must
+// not write forever.
+func (o *oomExplainer) writeDump(e *OutOfMemoryError) (string, error) {
+	t := o.t
+	if o.dumps.Add(1) > int64(t.dumps.max) {
 		return "", fmt.Errorf("%d were written already: see Config.MaxDumps", t.dumps.max)
 	}
-	d, err := t.newDump(e.Error())
+	d, err := t.dumps.newDump(e.Error())
 	if err != nil {
 		return "", err
 	}
 	d.OOM = &e.OOM
-	return t.dumps.save(t.failing.dir, d)
+	return t.dumps.write(o.dir, d)
 }
 
 // cause is why an allocation failed, as well as the figures show it.

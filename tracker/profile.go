@@ -12,10 +12,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
-// profile is Profile without waiting.
-func (t *MemTracker) profile() sections.Profile {
+// profile is MemTracker.Profile without waiting for the device.
+func (st *sectionTable) profile() sections.Profile {
+	t := st.t
 	t.mu.Lock()
-	names, stats := t.sections.paths.names, t.sections.stats.View()
+	names, stats := st.paths.names, st.stats.View()
 	t.mu.Unlock()
 
 	var rows []sections.Row
@@ -80,7 +81,7 @@ func (n *profileNode) appendTo(rows sections.Profile) sections.Profile {
 // pathStats is the sum of all ended sections with one path.
 type pathStats struct {
 	calls         int64
-	stack         tables.StackID // who opened the last
+	stack         tables.StackID // of the call that began the last one
 	time          time.Duration
 	deviceTime    time.Duration
 	timed         int64 // calls with a device time

@@ -1,7 +1,6 @@
 package tracker
 
 import (
-	"context"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -48,7 +47,7 @@ type Section struct {
 
 // Section begins a part of s, in any goroutine.
 func (s *Section) Section(name string) *Section {
-	return s.tracker.beginSection(tables.StackID(s.tracker.stacks.Table.Capture(1)), s, name)
+	return s.tracker.sections.start(tables.StackID(s.tracker.stacks.Table.Capture(1)), s, name)
 }
 
 func (s *Section) run(f func()) *Section {
@@ -75,20 +74,11 @@ func (s *Section) run(f func()) *Section {
 func (s *Section) Bind(f func() error) func() error {
 	return func() error {
 		in := &frame{section: &s.section, bound: true}
-		s.tracker.enterFrame(in)
-		defer s.tracker.leaveFrame(in)
+		s.tracker.sections.enterBound(in)
+		defer s.tracker.sections.leaveBound(in)
 		return f()
 	}
 }
-
-func (t *MemTracker) sectionContext(ctx context.Context, stack tables.StackID, name string) (context.Context, *Section) {
-	parent, _ := ctx.Value(sectionKey{t}).(*Section)
-	s := t.beginSection(stack, parent, name)
-	return context.WithValue(ctx, sectionKey{t}, s), s
-}
-
-// sectionKey is the key under which a context carries a tracker's section.
-type sectionKey struct{ tracker *MemTracker }
 
 // End ends the section. It waits for the device only if the device times of many ended
 // sections were not read, or if the tracker is closed. A second End does nothing.
@@ -96,7 +86,7 @@ func (s *Section) End() {
 	t := s.tracker
 	if !s.claimed.CompareAndSwap(false, true) {
 		if m, _ := s.completed(); m.incomplete == endedClosed {
-			t.usedAfterClose("Section.End")
+			t.warnClosed("Section.End")
 		}
 		return
 	}
@@ -108,9 +98,9 @@ func (s *Section) End() {
 	to.host = t.sections.host.Read()
 	here, now := callstack.Goroutine(), t.now()
 
-	t.lockSections()
+	t.sections.lock()
 	to.gpu = t.ledger.Current.Bytes
-	inTime := !s.done // nobody forced it meanwhile
+	inTime := !s.done // it was not ended by force meanwhile
 	if inTime {
 		t.sections.finish(&s.section, to, here, "")
 		t.sections.queueTime(&s.section)
@@ -118,13 +108,13 @@ func (s *Section) End() {
 		t.history.Add(s.event(mem.SectionEnded, now))
 	}
 	waiting := len(t.sections.timing)
-	t.unlockSections()
+	t.sections.unlock()
 
 	if !inTime {
-		s.device.read() // as above
+		s.device.read() // it holds events of the device, and is in no queue
 	}
 	if waiting > maxTiming {
-		t.readDeviceTimes(maxTiming)
+		t.sections.readDeviceTimes(maxTiming)
 	}
 }
 
@@ -176,8 +166,8 @@ func (s *Section) soFar() measures {
 	t := s.tracker
 	now := moment{cpu: t.sections.host.CPU(), host: t.sections.host.Read()}
 	now.at = t.now()
-	t.lockSections()
-	defer t.unlockSections()
+	t.sections.lock()
+	defer t.sections.unlock()
 	if s.done { // by now
 		return s.final
 	}
@@ -185,6 +175,7 @@ func (s *Section) soFar() measures {
 	return measures{to: now, peak: s.peak(), own: s.own}
 }
 
+// completed returns what the section measured, if it has ended.
 func (s *Section) completed() (m measures, done bool) {
 	s.tracker.mu.Lock()
 	defer s.tracker.mu.Unlock()
@@ -208,7 +199,7 @@ func residentUse(from, to host.Memory, mark alloc.Bytes) sections.MemoryUse {
 	return use
 }
 
-// state returns what the tracker knows of s; nil of nil.
+// state returns the state of s; nil of nil.
 func (s *Section) state() *section {
 	if s == nil {
 		return nil
@@ -216,12 +207,12 @@ func (s *Section) state() *section {
 	return &s.section
 }
 
-// section is what the tracker knows about a Section.
+// section is the state of a Section.
 type section struct {
 	stack     tables.StackID
 	goroutine uint64
 	device    deviceTime
-	claimed   atomic.Bool // set by whoever ends the section
+	claimed   atomic.Bool // set by the call that ends the section
 
 	// The rest is guarded by the tracker's mutex, until the section is done.
 	path           string
@@ -280,8 +271,8 @@ func (in *section) pathOf(name string) string {
 	return in.path + "/" + name
 }
 
-// pass makes s a section that measures nothing.
-func (s *section) pass(path, why string) {
+// refuse makes s a section that measures nothing.
+func (s *section) refuse(path, why string) {
 	if len(path) > maxPathLength {
 		path = "other"
 	}
@@ -304,7 +295,7 @@ type moment struct {
 	host host.Memory
 }
 
-// high is the highest levels of a stretch of time.
+// high is the highest levels of an interval.
 type high struct {
 	gpu  alloc.Bytes
 	host alloc.Bytes // 0 unless the kernel's mark is reset at each section
@@ -356,7 +347,7 @@ type deviceTime struct {
 
 	// Guarded by the tracker's mutex.
 	path      uint32
-	abandoned bool // whoever reads it must stop it first
+	abandoned bool // it was not stopped: read stops it first, and its time is not known
 	counted   bool // its path's sum has it
 }
 
@@ -391,6 +382,7 @@ func (d *deviceTime) read() time.Duration {
 	return d.elapsed
 }
 
+// ask asks the device, once.
 func (d *deviceTime) ask() {
 	defer d.answered.Done()
 	if d.abandoned && d.interval.Stop() != nil {

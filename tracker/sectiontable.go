@@ -1,6 +1,7 @@
 package tracker
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"slices"
@@ -17,15 +18,16 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// sectionTable are the open sections, and what the closed ones came to. The tracker's mutex guards the fields
-// from paths on.
+// sectionTable has the open sections, and the sums of those that have ended. The tracker's mutex guards the fields from
+// paths on.
 type sectionTable struct {
+	t      *MemTracker
 	config SectionConfig
 	timer  capability.Timer // nil if the device has none, or should not be asked
 	host   host.Meter
-	open   atomic.Int32 // written under the mutex; while it is 0, nobody looks for the goroutine's section
+	open   atomic.Int32 // written under the mutex; while it is 0, an allocation does not ask for its goroutine
 
-	toldMany, toldDeep atomic.Bool // see warnSections
+	loggedMany, loggedDeep atomic.Bool // see warn
 
 	// hostMark makes reading the kernel's mark and setting it back one step. It is
 	// taken before the tracker's mutex, and only if Host is "peak".
@@ -46,67 +48,67 @@ const (
 	maxDepth = 1 << 8
 )
 
-func (s *sectionTable) init(cfg SectionConfig, device alloc.Device) error {
+func (st *sectionTable) init(cfg SectionConfig, device alloc.Device) error {
 	if !slices.Contains([]string{"", "detail", "peak", "none"}, cfg.Host) {
 		return fmt.Errorf("Config.Sections.Host is %q: want \"\", \"detail\", \"peak\" or \"none\"", cfg.Host)
 	}
-	s.config = cfg
-	s.host.Init(cfg.Host == "none", cfg.Host != "" || cfg.GCBefore)
+	st.config = cfg
+	st.host.Init(cfg.Host == "none", cfg.Host != "" || cfg.GCBefore)
 	if !cfg.NoDeviceTime {
-		s.timer, _ = alloc.As[capability.Timer](device)
+		st.timer, _ = alloc.As[capability.Timer](device)
 	}
-	s.reset()
+	st.reset()
 	return nil
 }
 
-func (s *sectionTable) reset() {
-	s.open.Store(0)
-	s.paths = newPaths()
-	s.stats.Reset() // profiles may be reading it
-	s.stats.Get()   // the entry of otherPath
-	s.innermost = make(map[uint64]*frame)
-	s.oldest, s.youngest = nil, nil
-	s.gpuPeaks, s.hostPeaks = peaks{}, peaks{}
-	s.timing = nil
+func (st *sectionTable) reset() {
+	st.open.Store(0)
+	st.paths = newPaths()
+	st.stats.Reset() // profiles may be reading it
+	st.stats.Get()   // the entry of otherPath
+	st.innermost = make(map[uint64]*frame)
+	st.oldest, st.youngest = nil, nil
+	st.gpuPeaks, st.hostPeaks = peaks{}, peaks{}
+	st.timing = nil
 }
 
 // close forgets everything, once all sections are done, and returns the device
 // times that are still to be read. The caller holds the lock.
-func (s *sectionTable) close() (timing []*deviceTime) {
-	timing = s.timing
-	s.reset()
+func (st *sectionTable) close() (timing []*deviceTime) {
+	timing = st.timing
+	st.reset()
 	return timing
 }
 
-// beginSection measures and opens a section. Without a parent it is a part of the
-// goroutine's innermost.
-func (t *MemTracker) beginSection(stack tables.StackID, parent *Section, name string) *Section {
+// start measures and opens a section. Without a parent it is a part of the goroutine's innermost.
+func (st *sectionTable) start(stack tables.StackID, parent *Section, name string) *Section {
+	t := st.t
 	s := &Section{tracker: t, section: section{stack: stack, goroutine: callstack.Goroutine(), parent: parent.state()}}
 	if t.closed.Load() {
 		s.from.at = t.now()
-		s.pass(s.parent.pathOf(name), beganClosed)
-		t.usedAfterClose("Section")
+		s.refuse(s.parent.pathOf(name), beganClosed)
+		t.warnClosed("Section")
 		return s
 	}
-	if t.sections.config.GCBefore {
+	if st.config.GCBefore {
 		runtime.GC()
 	}
-	s.from.host = t.sections.host.Read()
-	s.device.start(t.sections.timer)
-	s.from.cpu = t.sections.host.CPU()
+	s.from.host = st.host.Read()
+	s.device.start(st.timer)
+	s.from.cpu = st.host.CPU()
 	s.from.at = t.now()
 
-	t.lockSections()
+	st.lock()
 	forced, refused := s.open(name)
-	t.unlockSections()
+	st.unlock()
 
 	if refused != "" {
-		s.device.read() // nobody else will, and it holds events of the device
+		s.device.read() // it holds events of the device, and is in no queue
 	}
 	if forced != nil {
-		t.readDeviceTimes(maxTiming)
+		st.readDeviceTimes(maxTiming)
 	}
-	t.warnSections(s, forced, refused)
+	st.warn(s, forced, refused)
 	return s
 }
 
@@ -122,10 +124,10 @@ func (s *Section) open(name string) (forced *section, refused string) {
 	s.parent = s.parent.orOpen() // one that is done counts nothing more
 	switch {
 	case t.closed.Load():
-		s.pass(path, beganClosed)
+		s.refuse(path, beganClosed)
 		return nil, beganClosed
 	case s.parent != nil && s.parent.depth == maxDepth:
-		s.pass(path, tooDeep)
+		s.refuse(path, tooDeep)
 		return nil, tooDeep
 	}
 	s.depth = 1
@@ -137,34 +139,45 @@ func (s *Section) open(name string) (forced *section, refused string) {
 	s.from.gpu = t.ledger.Current.Bytes
 	if t.sections.open.Load() == maxOpen {
 		forced = t.sections.oldest
-		t.forceSection(forced, s.from.at, tooMany)
+		t.sections.force(forced, s.from.at, tooMany)
 	}
 	t.sections.begin(&s.section)
 	t.history.Add(s.event(mem.SectionBegan, s.from.at))
 	return forced, ""
 }
 
-// warnSections tells the logger, once of each, that Ends seem to be missing. The
-// caller holds no lock.
-func (t *MemTracker) warnSections(opened *Section, forced *section, refused string) {
+// startInContext is start for MemTracker.SectionContext.
+func (st *sectionTable) startInContext(ctx context.Context, stack tables.StackID, name string) (context.Context, *Section) {
+	parent, _ := ctx.Value(sectionKey{st}).(*Section)
+	s := st.start(stack, parent, name)
+	return context.WithValue(ctx, sectionKey{st}, s), s
+}
+
+// sectionKey is the key under which a context carries a section of a tracker.
+type sectionKey struct{ of *sectionTable }
+
+// warn logs, once of each kind, that an End seems to be missing. The caller holds no lock.
+func (st *sectionTable) warn(opened *Section, forced *section, refused string) {
+	t := st.t
 	switch {
 	case refused == beganClosed:
-		t.usedAfterClose("Section")
-	case refused == tooDeep && !t.sections.toldDeep.Swap(true):
+		t.warnClosed("Section")
+	case refused == tooDeep && !st.loggedDeep.Swap(true):
 		t.report.Log.Warn("gpumemtrack: sections are opened in each other, 256 deep; is an End missing?",
 			"section", opened.path, "at", t.stacks.Site(opened.stack).String())
-	case forced != nil && !t.sections.toldMany.Swap(true):
+	case forced != nil && !st.loggedMany.Swap(true):
 		t.report.Log.Warn("gpumemtrack: 65,536 sections are open, and the oldest was ended by force; is an End missing?",
 			"section", forced.path, "at", t.stacks.Site(forced.stack).String())
 	}
 }
 
-// forceSection ends a section whose End may never come. The caller holds the lock.
-func (t *MemTracker) forceSection(in *section, now time.Duration, why string) {
+// force ends a section whose End may never come. The caller holds the lock.
+func (st *sectionTable) force(in *section, now time.Duration, why string) {
+	t := st.t
 	in.device.abandoned = in.claimed.CompareAndSwap(false, true)
-	t.sections.finish(in, moment{now, -1, t.ledger.Current.Bytes, host.Unknown}, 0, why)
+	st.finish(in, moment{now, -1, t.ledger.Current.Bytes, host.Unknown}, 0, why)
 	if in.device.abandoned {
-		t.sections.queueTime(in)
+		st.queueTime(in)
 	}
 	t.history.Add(in.event(mem.SectionEnded, now))
 }
@@ -176,9 +189,10 @@ const maxTiming = 256
 // readDeviceTimes adds the device times of ended sections to their paths' sums, if more than limit
 // sections are waiting: all of them if limit is 0, otherwise the older half. When it returns, these
 // times are counted, even if another goroutine read them.
-func (t *MemTracker) readDeviceTimes(limit int) {
+func (st *sectionTable) readDeviceTimes(limit int) {
+	t := st.t
 	t.mu.Lock()
-	waiting := t.sections.timing
+	waiting := st.timing
 	if len(waiting) <= limit {
 		t.mu.Unlock()
 		return
@@ -197,36 +211,36 @@ func (t *MemTracker) readDeviceTimes(limit int) {
 	for _, d := range batch {
 		if !d.counted {
 			d.counted = true
-			t.sections.statsOf(d.path).addDeviceTime(d.elapsed)
+			st.statsOf(d.path).addDeviceTime(d.elapsed)
 		}
 	}
-	t.sections.timing = slices.DeleteFunc(t.sections.timing, func(d *deviceTime) bool { return d.counted })
+	st.timing = slices.DeleteFunc(st.timing, func(d *deviceTime) bool { return d.counted })
 }
 
-// lockSections locks the tracker and brings the peaks of the open sections up to
-// date. No allocation waits for the kernel.
-func (t *MemTracker) lockSections() {
-	s := &t.sections
+// lock locks the tracker and brings the peaks of the open sections up to date. No allocation waits for the kernel.
+func (st *sectionTable) lock() {
+	t := st.t
 	mark := alloc.Bytes(0)
-	if s.config.Host == "peak" {
-		s.hostMark.Lock()
-		mark = s.host.ResetPeak()
+	if st.config.Host == "peak" {
+		st.hostMark.Lock()
+		mark = st.host.ResetPeak()
 	}
 	t.mu.Lock()
-	s.hostPeaks.raise(mark)
-	s.gpuPeaks.raise(t.ledger.High)
+	st.hostPeaks.raise(mark)
+	st.gpuPeaks.raise(t.ledger.High)
 	t.ledger.High = t.ledger.Current.Bytes
 }
 
-func (t *MemTracker) unlockSections() {
-	t.mu.Unlock()
-	if t.sections.config.Host == "peak" {
-		t.sections.hostMark.Unlock()
+func (st *sectionTable) unlock() {
+	st.t.mu.Unlock()
+	if st.config.Host == "peak" {
+		st.hostMark.Unlock()
 	}
 }
 
-func (t *MemTracker) enterFrame(f *frame) {
-	here := callstack.Goroutine()
+// enterBound is enter for a call of a function from Bind. It takes the lock.
+func (st *sectionTable) enterBound(f *frame) {
+	t, here := st.t, callstack.Goroutine()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.closed.Load() {
@@ -234,7 +248,9 @@ func (t *MemTracker) enterFrame(f *frame) {
 	}
 }
 
-func (t *MemTracker) leaveFrame(f *frame) {
+// leaveBound is leave for such a call.
+func (st *sectionTable) leaveBound(f *frame) {
+	t := st.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.closed.Load() {
@@ -244,8 +260,8 @@ func (t *MemTracker) leaveFrame(f *frame) {
 
 // goroutine returns the calling goroutine's number if any section is open, and 0
 // otherwise: all that sections cost a program that has none.
-func (s *sectionTable) goroutine() uint64 {
-	if s.open.Load() == 0 {
+func (st *sectionTable) goroutine() uint64 {
+	if st.open.Load() == 0 {
 		return 0
 	}
 	return callstack.Goroutine()
@@ -255,24 +271,24 @@ func (s *sectionTable) goroutine() uint64 {
 type goroutine = uint64
 
 // at returns the section that a goroutine's work counts for, or nil.
-func (s *sectionTable) at(goroutine uint64) *section {
+func (st *sectionTable) at(goroutine uint64) *section {
 	if goroutine == 0 {
 		return nil
 	}
-	return s.around(goroutine).orOpen()
+	return st.around(goroutine).orOpen()
 }
 
 // around returns the section that the goroutine is in. That section may have ended already.
-func (s *sectionTable) around(goroutine uint64) *section {
-	if f := s.innermost[goroutine]; f != nil {
+func (st *sectionTable) around(goroutine uint64) *section {
+	if f := st.innermost[goroutine]; f != nil {
 		return f.section
 	}
 	return nil
 }
 
 // allocated counts bytes in a section and in all that it is part of.
-func (s *sectionTable) allocated(in *section, bytes alloc.Bytes) {
-	count(&s.statsOf(in.id).live, 1, bytes)
+func (st *sectionTable) allocated(in *section, bytes alloc.Bytes) {
+	count(&st.statsOf(in.id).live, 1, bytes)
 	for ; in != nil; in = in.parent {
 		in.own.allocate(bytes)
 	}
@@ -280,88 +296,88 @@ func (s *sectionTable) allocated(in *section, bytes alloc.Bytes) {
 
 // freed counts bytes that came from the path and were freed by the goroutine. A
 // free that failed is counted back: n is then -1, otherwise 1.
-func (s *sectionTable) freed(goroutine uint64, path uint32, n int64, bytes alloc.Bytes) {
+func (st *sectionTable) freed(goroutine uint64, path uint32, n int64, bytes alloc.Bytes) {
 	bytes *= alloc.Bytes(n)
 	if path != noPath {
-		count(&s.statsOf(path).live, -n, -bytes)
+		count(&st.statsOf(path).live, -n, -bytes)
 	}
-	for in := s.at(goroutine); in != nil; in = in.parent {
+	for in := st.at(goroutine); in != nil; in = in.parent {
 		in.own.free(n, bytes)
 	}
 }
 
 // begin opens a section as the innermost of its goroutine.
-func (s *sectionTable) begin(in *section) {
-	s.spans++
-	in.span = s.spans
-	if in.older = s.youngest; in.older != nil {
+func (st *sectionTable) begin(in *section) {
+	st.spans++
+	in.span = st.spans
+	if in.older = st.youngest; in.older != nil {
 		in.older.younger = in
 	} else {
-		s.oldest = in
+		st.oldest = in
 	}
-	s.youngest = in
-	s.gpuPeaks.begin(&in.gpu, in.from.gpu)
-	if s.config.Host == "peak" {
+	st.youngest = in
+	st.gpuPeaks.begin(&in.gpu, in.from.gpu)
+	if st.config.Host == "peak" {
 		in.host = new(run)
-		s.hostPeaks.begin(in.host, 0)
+		st.hostPeaks.begin(in.host, 0)
 	}
 	in.frame.section = in
-	s.enter(&in.frame, in.goroutine)
-	s.open.Add(1)
+	st.enter(&in.frame, in.goroutine)
+	st.open.Add(1)
 }
 
 // end takes in out, and returns its peaks.
-func (s *sectionTable) end(in *section, here uint64) (peak high) {
-	peak.gpu = s.gpuPeaks.end(&in.gpu)
+func (st *sectionTable) end(in *section, here uint64) (peak high) {
+	peak.gpu = st.gpuPeaks.end(&in.gpu)
 	if in.host != nil {
-		peak.host = s.hostPeaks.end(in.host)
+		peak.host = st.hostPeaks.end(in.host)
 	}
 	if in.older != nil {
 		in.older.younger = in.younger
 	} else {
-		s.oldest = in.younger
+		st.oldest = in.younger
 	}
 	if in.younger != nil {
 		in.younger.older = in.older
 	} else {
-		s.youngest = in.older
+		st.youngest = in.older
 	}
 	in.older, in.younger = nil, nil
 	if here == in.goroutine {
-		s.leave(&in.frame)
+		st.leave(&in.frame)
 	} else {
-		s.drop(&in.frame)
+		st.drop(&in.frame)
 	}
-	s.open.Add(-1)
+	st.open.Add(-1)
 	return peak
 }
 
 // finish takes a section out of the open ones; its measurements are final. here is the goroutine
 // that ends it, or 0.
-func (s *sectionTable) finish(in *section, to moment, here uint64, incomplete string) {
-	peak := s.end(in, here)
+func (st *sectionTable) finish(in *section, to moment, here uint64, incomplete string) {
+	peak := st.end(in, here)
 	in.done, in.final = true, measures{to: to, peak: peak, own: in.own, incomplete: incomplete}
 }
 
 // queueTime keeps the device's time of a section that is done for readDeviceTimes.
-func (s *sectionTable) queueTime(in *section) {
+func (st *sectionTable) queueTime(in *section) {
 	if in.device.interval != nil {
 		in.device.path, in.final.timed = in.id, true
-		s.timing = append(s.timing, &in.device)
+		st.timing = append(st.timing, &in.device)
 	}
 }
 
 // statsOf returns the sums of a path's ended sections, for the caller to change.
-func (s *sectionTable) statsOf(path uint32) *pathStats {
-	s.stats.Touch(slab.ID(path))
-	return s.stats.At(slab.ID(path))
+func (st *sectionTable) statsOf(path uint32) *pathStats {
+	st.stats.Touch(slab.ID(path))
+	return st.stats.At(slab.ID(path))
 }
 
 // path returns the number of a path.
-func (s *sectionTable) path(name string) uint32 {
-	id := s.paths.at(name)
-	if slab.ID(id) == s.stats.Bound() {
-		s.stats.Get()
+func (st *sectionTable) path(name string) uint32 {
+	id := st.paths.at(name)
+	if slab.ID(id) == st.stats.Bound() {
+		st.stats.Get()
 	}
 	return id
 }
@@ -378,20 +394,20 @@ type frame struct {
 }
 
 // enter makes f the goroutine's innermost frame.
-func (s *sectionTable) enter(f *frame, goroutine uint64) {
+func (st *sectionTable) enter(f *frame, goroutine uint64) {
 	f.goroutine = goroutine
-	if f.outer = s.innermost[goroutine]; f.outer != nil {
+	if f.outer = st.innermost[goroutine]; f.outer != nil {
 		f.outer.inner = f
 	}
-	s.innermost[goroutine] = f
+	st.innermost[goroutine] = f
 }
 
 // leave takes f off its goroutine's stack, with the sections that the goroutine opened inside it.
 // Sections inside a bound function stay, because that function is still running.
-func (s *sectionTable) leave(f *frame) {
+func (st *sectionTable) leave(f *frame) {
 	for f != nil {
 		inner := f.inner
-		s.drop(f)
+		st.drop(f)
 		if inner != nil && inner.bound {
 			return
 		}
@@ -400,16 +416,16 @@ func (s *sectionTable) leave(f *frame) {
 }
 
 // drop takes f off its goroutine's stack, if it is still there.
-func (s *sectionTable) drop(f *frame) {
+func (st *sectionTable) drop(f *frame) {
 	switch {
 	case f.goroutine == 0:
 		return
 	case f.inner != nil:
 		f.inner.outer = f.outer
 	case f.outer != nil:
-		s.innermost[f.goroutine] = f.outer
+		st.innermost[f.goroutine] = f.outer
 	default:
-		delete(s.innermost, f.goroutine)
+		delete(st.innermost, f.goroutine)
 	}
 	if f.outer != nil {
 		f.outer.inner = f.inner

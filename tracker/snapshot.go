@@ -16,12 +16,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-func (t *MemTracker) snapshot(whole bool) *snapshot.Snapshot {
+// takeSnapshot is MemTracker.Snapshot if full is set, and LightSnapshot otherwise.
+func takeSnapshot(t *MemTracker, full bool) *snapshot.Snapshot {
 	now := t.now() // before the device is asked: the clock may be code that allocates
 	s := &snapshot.Snapshot{Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal(), UUID: uuid(t.device)}
 	lists := tables.Of(&s.Tables)
 	lists.Stacks, lists.Epoch = t.stacks, t.start
-	s.Levels = t.lockLevels(t.mu)
+	s.Levels = lockLevels(t, t.mu)
 	s.Time = t.start.Add(t.history.Advance(now))
 	s.Peak, s.Total, s.Events = t.ledger.Peak, t.ledger.Total, t.history.Next
 	lists.Sections, lists.Streams = t.sections.paths.names, t.ledger.Streams.Handles
@@ -29,65 +30,65 @@ func (t *MemTracker) snapshot(whole bool) *snapshot.Snapshot {
 		stats := t.locked.Stats()
 		s.Cache = &stats
 	}
-	cut := t.cut(whole)
+	v := viewLedger(t, full)
 	t.mu.Unlock()
 
-	index := cut.copySites(t.mu, lists)
-	if whole {
-		cut.copyAllocations(t.mu, lists, index)
-		t.copyLifetimes(lists)
+	index := v.copySites(t.mu, lists)
+	if full {
+		v.copyAllocations(t.mu, lists, index)
+		copyLifetimes(t, lists)
 	}
-	if cut.segments != nil {
-		s.Segments = cut.segments.Segments()
+	if v.segments != nil {
+		s.Segments = v.segments.Segments()
 	}
 	if t.closed.Load() {
-		t.usedAfterClose("Snapshot")
+		t.warnClosed("Snapshot")
 	}
 	return s
 }
 
-// ledgerCut is the ledger and the cache at one instant, not copied yet.
-type ledgerCut struct {
-	cells    *slab.View[ledger.Bucket[*MemTracker]]
+// ledgerView is the ledger and the cache at one instant, not copied yet.
+type ledgerView struct {
+	buckets  *slab.View[ledger.Bucket[*MemTracker]]
 	retired  *slab.View[tables.RetiredEntry]
 	epoch    uint64
-	counts   [3]int                    // of cells, retired cells, records
+	counts   [3]int                    // of buckets, retired entries, records
 	records  *slab.View[ledger.Record] // nil of a light snapshot
 	labels   *slab.View[string]
 	segments cachelock.Cut // nil too without a cache
 }
 
-// cut returns the ledger of this instant. The caller holds the lock.
-func (t *MemTracker) cut(whole bool) *ledgerCut {
+// viewLedger returns the ledger of this instant. The caller holds the lock.
+func viewLedger(t *MemTracker, full bool) *ledgerView {
 	l := &t.ledger
-	cut := &ledgerCut{
-		cells: l.Buckets.View(), retired: l.Buckets.Retired.View(), epoch: l.Epoch,
+	v := &ledgerView{
+		buckets: l.Buckets.View(), retired: l.Buckets.Retired.View(), epoch: l.Epoch,
 		counts: [3]int{l.Buckets.Len(), l.Buckets.Retired.Len(), l.Records.Len()},
 	}
-	if !whole {
-		return cut
+	if !full {
+		return v
 	}
-	cut.records, cut.labels = l.Records.View(), l.Labels.View()
+	v.records, v.labels = l.Records.View(), l.Labels.View()
 	if t.cache != nil && !t.onHost {
-		cut.segments = t.locked.Cut()
+		v.segments = t.locked.Cut()
 	}
-	return cut
+	return v
 }
 
-// copySites copies the cells, and returns where each is in sites, by ID.
-func (cut *ledgerCut) copySites(lock sync.Locker, to *tables.Tables) (index []int32) {
-	index = make([]int32, cut.cells.Bound())
-	to.Sites = make([]tables.SiteEntry, 0, cut.counts[0])
-	cut.cells.Read(lock, func(first slab.ID, cells []ledger.Bucket[*MemTracker]) {
-		for i := range cells {
-			if c := &cells[i]; c.Group != nil {
+// copySites copies the buckets, and returns the index of each in Sites, by ID.
+func (v *ledgerView) copySites(lock sync.Locker, to *tables.Tables) (index []int32) {
+	index = make([]int32, v.buckets.Bound())
+	to.Sites = make([]tables.SiteEntry, 0, v.counts[0])
+	v.buckets.Read(lock, func(first slab.ID, buckets []ledger.Bucket[*MemTracker]) {
+		for i := range buckets {
+			if b := &buckets[i]; b.Group != nil {
 				index[int(first)+i] = int32(len(to.Sites))
-				to.Sites = append(to.Sites, tables.SiteEntry{Place: c.Place.Place, Tensor: &c.Group.Tensor, Live: c.Live, Peak: c.AtPeak(cut.epoch), Total: c.Total, Stream: c.Stream})
+				to.Sites = append(to.Sites, tables.SiteEntry{Place: b.Place.Place, Tensor: &b.Group.Tensor, Live: b.Live, Peak: b.AtPeak(v.epoch), Total: b.Total, Stream: b.Stream})
 			}
 		}
 	})
-	to.Retired = make([]tables.RetiredEntry, 0, cut.counts[1])
-	cut.retired.Read(lock, func(_ slab.ID, entries []tables.RetiredEntry) {
+	to.Retired = make([]tables.RetiredEntry, 0, v.counts[1])
+	v.retired.Read(lock, func(_ slab.ID, entries []tables.RetiredEntry) {
 		for _, e := range entries {
 			if !e.Total.IsZero() {
 				to.Retired = append(to.Retired, e)
@@ -98,17 +99,17 @@ func (cut *ledgerCut) copySites(lock sync.Locker, to *tables.Tables) (index []in
 }
 
 // copyAllocations copies the records, in the order of their allocation.
-func (cut *ledgerCut) copyAllocations(lock sync.Locker, to *tables.Tables, index []int32) {
+func (v *ledgerView) copyAllocations(lock sync.Locker, to *tables.Tables, index []int32) {
 	labels := make(map[slab.ID]string)
-	cut.labels.Read(lock, func(first slab.ID, names []string) {
+	v.labels.Read(lock, func(first slab.ID, names []string) {
 		for i, name := range names {
 			if name != "" {
 				labels[first+slab.ID(i)] = name
 			}
 		}
 	})
-	to.Allocations = make([]tables.AllocationEntry, 0, cut.counts[2])
-	cut.records.Read(lock, func(_ slab.ID, records []ledger.Record) {
+	to.Allocations = make([]tables.AllocationEntry, 0, v.counts[2])
+	v.records.Read(lock, func(_ slab.ID, records []ledger.Record) {
 		for i := range records {
 			if r := &records[i]; r.State == ledger.Live && int(r.Bucket) < len(index) {
 				to.Allocations = append(to.Allocations, tables.AllocationEntry{
@@ -123,7 +124,7 @@ func (cut *ledgerCut) copyAllocations(lock sync.Locker, to *tables.Tables, index
 
 // copyLifetimes copies the lifetimes of each line's freed buffers, and of the call stacks that hold
 // enough to be named.
-func (t *MemTracker) copyLifetimes(to *tables.Tables) {
+func copyLifetimes(t *MemTracker, to *tables.Tables) {
 	stacks, lines := make(map[tables.StackID]int64), make(map[ledger.LineID]int64)
 	for _, e := range to.Sites {
 		stacks[e.Stack] += e.Live
@@ -132,36 +133,36 @@ func (t *MemTracker) copyLifetimes(to *tables.Tables) {
 	for stack, live := range stacks {
 		lines[t.stacks.Line(stack)] += live
 		if live >= survival.Fewest {
-			if its := t.ledger.Buckets.CopyPath(t.mu, stack); its != nil {
-				to.Paths[stack] = its
+			if u := t.ledger.Buckets.CopyPath(t.mu, stack); u != nil {
+				to.Paths[stack] = u
 			}
 		}
 	}
-	for line, its := range t.ledger.Buckets.CopyLines(t.mu, func(line ledger.LineID) bool { return lines[line] >= survival.Fewest }) {
-		to.Lines[t.stacks.Frame(line)] = its
+	for line, u := range t.ledger.Buckets.CopyLines(t.mu, func(line ledger.LineID) bool { return lines[line] >= survival.Fewest }) {
+		to.Lines[t.stacks.Frame(line)] = u
 	}
 }
 
-// levels returns the levels of this moment.
-func (t *MemTracker) levels() snapshot.Levels {
-	levels := t.lockLevels(t.mu)
+// currentLevels returns the levels of this moment.
+func currentLevels(t *MemTracker) snapshot.Levels {
+	levels := lockLevels(t, t.mu)
 	t.mu.Unlock()
 	return levels
 }
 
-// maxAsked is how often a device is asked that contradicts the ledger.
-const maxAsked = 8
+// maxAttempts is how often a device is asked that contradicts the ledger.
+const maxAttempts = 8
 
 // lockLevels takes the locks, t.mu last, and returns the levels of that instant. It asks the device
 // first, without a lock. If the answer contradicts the ledger it is out of date, and the device is
 // asked again.
-func (t *MemTracker) lockLevels(locks ...sync.Locker) snapshot.Levels {
-	for asked := 1; ; asked++ {
-		levels := t.deviceLevels()
+func lockLevels(t *MemTracker, locks ...sync.Locker) snapshot.Levels {
+	for attempt := 1; ; attempt++ {
+		levels := deviceLevels(t)
 		for _, l := range locks {
 			l.Lock()
 		}
-		if t.ledgerLevels(&levels); asked == maxAsked || !contradict(levels) {
+		if addLedgerLevels(t, &levels); attempt == maxAttempts || !contradict(levels) {
 			return levels
 		}
 		for _, l := range slices.Backward(locks) {
@@ -172,7 +173,7 @@ func (t *MemTracker) lockLevels(locks ...sync.Locker) snapshot.Levels {
 
 // deviceLevels asks the device, without a lock. Reserved is what a pool of the device holds besides
 // the tracker's own cache. Memory that is no longer pending counts as inactive.
-func (t *MemTracker) deviceLevels() snapshot.Levels {
+func deviceLevels(t *MemTracker) snapshot.Levels {
 	if t.cache != nil {
 		t.locked.Poll()
 	}
@@ -191,8 +192,8 @@ func (t *MemTracker) deviceLevels() snapshot.Levels {
 	return levels
 }
 
-// ledgerLevels fills in what the ledger knows; the caller holds t.mu.
-func (t *MemTracker) ledgerLevels(levels *snapshot.Levels) {
+// addLedgerLevels fills in what the ledger and the cache know. The caller holds t.mu.
+func addLedgerLevels(t *MemTracker, levels *snapshot.Levels) {
 	l := &t.ledger
 	levels.Live = l.Current
 	levels.Allocated, levels.Registered = l.Allocated, l.Registered

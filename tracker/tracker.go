@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"math"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,16 +36,16 @@ type MemTracker struct {
 	name   string       // the device's, and its ordinal
 	sized  sizedAllocator
 	// streamed is a device that knows of streams; else nil.
-	streamed alloc.StreamAllocator
-	cache    *cache.Cache
-	locked   cachelock.Cache // the cache, for calls with mu held
-	owned    bool            // the cache is the tracker's own
-	opened   *openedDevice
-	freed    *freedMemory  // nil without Config.FindLateWrites
-	onHost   bool          // the device's memory is the host's
-	memory   atomic.Uint32 // alloc.Memory of the device
-	findLost bool
-	freeLost bool
+	streamed   alloc.StreamAllocator
+	cache      *cache.Cache
+	locked     cachelock.Cache // the cache, for calls with mu held
+	owned      bool            // the cache is the tracker's own
+	opened     *openedDevice
+	lateWrites *lateWriteDetector // nil without Config.FindLateWrites
+	onHost     bool               // the device's memory is the host's
+	memory     atomic.Uint32      // alloc.Memory of the device
+	findLost   bool
+	freeLost   bool
 
 	origin snapshot.Origin
 	start  time.Time
@@ -54,27 +53,23 @@ type MemTracker struct {
 	clock  func() time.Time
 	stacks *ledger.Stacks
 
+	report     report.Report
 	reportPath string // path of the report's file; "" if there is none, or if Config.Report shows the report
-	toldReport atomic.Bool
+	marks      marker
 
-	marking sync.Mutex // one Track at a time; taken before mu
-	marks   int
-	report  report.Report
-	recent  recentMarks
-
-	failing failing
-	dumps   dumping
+	oom   oomExplainer
+	dumps dumper
 
 	// mu is the cache's own lock if there is a cache, so that the cache and the ledger change in
 	// one step. No foreign code is called while it is held, not even the clock.
-	mu       *spinlock.Mutex
-	ledger   ledger.Ledger[*MemTracker]
-	history  ledger.History
-	sections sectionTable
-	everLost int64
-	closed   atomic.Bool // written under mu
+	mu        *spinlock.Mutex
+	ledger    ledger.Ledger[*MemTracker]
+	history   ledger.History
+	sections  sectionTable
+	foundLost bool        // a buffer became unreachable that was not freed
+	closed    atomic.Bool // written under mu
 
-	toldClosed atomic.Bool // see usedAfterClose
+	loggedClosed atomic.Bool // see warnClosed
 }
 
 // New returns a tracker over cfg.Device and starts its report. The error says that the device
@@ -86,7 +81,7 @@ func New(cfg Config) (*MemTracker, error) {
 		if device, because, err = openDevice(); err != nil {
 			return nil, fmt.Errorf("new tracker: %w", err)
 		}
-		tellFallback(cmp.Or(cfg.Logger, slog.Default()), because)
+		logFallback(cmp.Or(cfg.Logger, slog.Default()), because)
 		opened = &openedDevice{device: device}
 	}
 	t := &MemTracker{
@@ -101,13 +96,14 @@ func New(cfg Config) (*MemTracker, error) {
 		stacks:   ledger.NewStacks(cfg.StackDepth, cfg.MaxStacks, cfg.Libraries),
 		history:  ledger.NewHistory(max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))),
 		report:   report.Report{Log: cmp.Or(cfg.Logger, slog.Default())},
-		recent:   recentMarks{max: max(0, cmp.Or(cfg.MaxMarks, defaultMaxMarks))},
-		failing:  failing{dir: cfg.OOMDir, others: cfg.OtherProcesses},
-		dumps: dumping{
+		marks:    marker{recent: recentMarks{max: max(0, cmp.Or(cfg.MaxMarks, defaultMaxMarks))}},
+		oom:      oomExplainer{dir: cfg.OOMDir, others: cfg.OtherProcesses},
+		dumps: dumper{
 			max:      cmp.Or(max(0, cfg.MaxDumps), defaultMaxDumps),
 			maxBytes: cmp.Or(max(0, cfg.MaxDumpBytes), defaultMaxDumpBytes),
 		},
 	}
+	t.marks.t, t.oom.t, t.dumps.t, t.sections.t = t, t, t, t
 	t.ledger = ledger.NewLedger(t)
 	t.startClock()
 	if err := t.addCache(cfg.NoCache); err != nil {
@@ -118,14 +114,14 @@ func New(cfg Config) (*MemTracker, error) {
 	}
 	if cfg.FindLateWrites {
 		var err error
-		if t.freed, err = newFreedMemory(t); err != nil {
+		if t.lateWrites, err = newLateWriteDetector(t); err != nil {
 			return nil, fmt.Errorf("new tracker: %w", errors.Join(err, opened.close()))
 		}
 	}
 	if err := t.openReport(cfg); err != nil {
 		return nil, fmt.Errorf("new tracker: %w", errors.Join(err, opened.close()))
 	}
-	t.enlist()
+	openTrackers.add(t)
 	return t, nil
 }
 
@@ -152,7 +148,7 @@ func (t *MemTracker) addCache(none bool) (err error) {
 	if t.owned {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.locked.Notify(t.segment, t.reusable)
+		t.locked.Notify(t.onCacheEvent, t.onReusable)
 	}
 	return nil
 }
@@ -160,8 +156,8 @@ func (t *MemTracker) addCache(none bool) (err error) {
 // openReport makes the report's file, if there is to be one, and writes the
 // first lines.
 func (t *MemTracker) openReport(cfg Config) error {
-	levels := t.levels()
-	t.failing.untrackedAtStart = levels.Untracked()
+	levels := currentLevels(t)
+	t.oom.untrackedAtStart = levels.Untracked()
 	device := t.describe(levels.DriverTotal)
 	if t.device.Ordinal() != 0 {
 		t.report.Device = t.describe(-1)
@@ -203,7 +199,7 @@ func (t *MemTracker) describe(total alloc.Bytes) string {
 // Its cost depends on the groups that changed since the previous mark, not on the live
 // buffers.
 func (t *MemTracker) Track() *snapshot.Mark {
-	return t.track(tables.StackID(t.stacks.Table.Capture(1)))
+	return t.marks.track(tables.StackID(t.stacks.Table.Capture(1)))
 }
 
 // WaitMark returns the oldest kept mark whose Seq is above after, and waits for one if there
@@ -211,7 +207,7 @@ func (t *MemTracker) Track() *snapshot.Mark {
 // from Seq. The error is the context's, or alloc.ErrClosed when the tracker is closed.
 func (t *MemTracker) WaitMark(ctx context.Context, after int) (*snapshot.Mark, error) {
 	for {
-		m, added, err := t.recent.after(after)
+		m, added, err := t.marks.recent.after(after)
 		if m != nil || err != nil {
 			return m, err
 		}
@@ -226,17 +222,17 @@ func (t *MemTracker) WaitMark(ctx context.Context, after int) (*snapshot.Mark, e
 // Snapshot copies the ledger and the cache's segments as of one instant. It copies some
 // hundred buffers at a time, and allocations continue in between: the wait of an Alloc or Free
 // does not depend on the number of live buffers.
-func (t *MemTracker) Snapshot() *snapshot.Snapshot { return t.snapshot(true) }
+func (t *MemTracker) Snapshot() *snapshot.Snapshot { return takeSnapshot(t, true) }
 
 // LightSnapshot returns a Snapshot without single allocations and without the cache's segments:
 // groups, call sites and levels only. Its cost depends on the number of call sites, not of buffers.
-func (t *MemTracker) LightSnapshot() *snapshot.Snapshot { return t.snapshot(false) }
+func (t *MemTracker) LightSnapshot() *snapshot.Snapshot { return takeSnapshot(t, false) }
 
 // Dump returns everything that the tracker knows: a Snapshot, the history up to it, the
 // latest marks, at most Config.MaxMarks, and the Profile of ended sections. It does not wait for the device. The marks are shared: do not write to them. Its WriteJSON
 // writes it as snapshot.ReadDump reads it, and the packages below tracker/export write other formats.
 func (t *MemTracker) Dump() *snapshot.Dump {
-	return t.dumpWithin(math.MaxInt64)
+	return t.dumps.within(math.MaxInt64)
 }
 
 // DumpFile writes a Dump to a new file in the directory, which is created if it is missing,
@@ -254,11 +250,11 @@ func (t *MemTracker) Dump() *snapshot.Dump {
 // The error says that the tracker is closed (alloc.ErrClosed) or that the file cannot be
 // written; no file is left then.
 func (t *MemTracker) DumpFile(dir, reason string) (path string, err error) {
-	d, err := t.newDump(reason)
+	d, err := t.dumps.newDump(reason)
 	if err != nil {
 		return "", err
 	}
-	return t.dumps.save(dir, d)
+	return t.dumps.write(dir, d)
 }
 
 // Section begins a section. It is part of the calling goroutine's innermost open section, if
@@ -267,12 +263,12 @@ func (t *MemTracker) DumpFile(dir, reason string) (path string, err error) {
 //
 // After Close a section measures nothing, its data says so, and Config.Logger gets one line.
 func (t *MemTracker) Section(name string) *Section {
-	return t.beginSection(tables.StackID(t.stacks.Table.Capture(1)), nil, name)
+	return t.sections.start(tables.StackID(t.stacks.Table.Capture(1)), nil, name)
 }
 
 // Do runs f in a section of that name, and returns the section, which has ended.
 func (t *MemTracker) Do(name string, f func()) *Section {
-	return t.beginSection(tables.StackID(t.stacks.Table.Capture(1)), nil, name).run(f)
+	return t.sections.start(tables.StackID(t.stacks.Table.Capture(1)), nil, name).run(f)
 }
 
 // SectionContext begins a section and returns a copy of ctx that carries it. The section is
@@ -292,17 +288,17 @@ func (t *MemTracker) Do(name string, f func()) *Section {
 // section, and sections that it begins without the context, are not part of the section that
 // the context carries. Cancelling ctx does not end the section.
 func (t *MemTracker) SectionContext(ctx context.Context, name string) (context.Context, *Section) {
-	return t.sectionContext(ctx, tables.StackID(t.stacks.Table.Capture(1)), name)
+	return t.sections.startInContext(ctx, tables.StackID(t.stacks.Table.Capture(1)), name)
 }
 
 // Profile returns the sections that have ended, added up by path and sorted as a tree. It waits
 // until the device has done their work.
 func (t *MemTracker) Profile() sections.Profile {
 	if t.closed.Load() {
-		t.usedAfterClose("Profile")
+		t.warnClosed("Profile")
 	}
-	t.readDeviceTimes(0)
-	return t.profile()
+	t.sections.readDeviceTimes(0)
+	return t.sections.profile()
 }
 
 // Leaks returns the live buffers by call stack, kind, shape, dtype and section: lost buffers
@@ -320,12 +316,12 @@ func (t *MemTracker) Suspects(opts ...leaks.Option) []leaks.Suspect {
 // LateWrites returns the first late writes found, up to sixteen: see Config.FindLateWrites. Each error says how
 // many bytes were written to, where, and which lines allocated the memory, freed it and were given it next.
 func (t *MemTracker) LateWrites() []error {
-	if t.freed == nil {
+	if t.lateWrites == nil {
 		return nil
 	}
-	t.freed.mu.Lock()
-	defer t.freed.mu.Unlock()
-	return slices.Clone(t.freed.found)
+	t.lateWrites.mu.Lock()
+	defer t.lateWrites.mu.Unlock()
+	return slices.Clone(t.lateWrites.found)
 }
 
 // ClearCache gives the memory that the cache keeps for reuse back to the driver, and returns
@@ -392,13 +388,13 @@ func (t *MemTracker) Close() error {
 	}
 	t.sections.host.Close()
 	t.dumps.stopAll()
-	t.recent.close()
-	t.delist()
+	t.marks.recent.close()
+	openTrackers.remove(t)
 	var late error
-	if t.freed != nil {
-		late = t.freed.rest()
+	if t.lateWrites != nil {
+		late = t.lateWrites.checkRest()
 	}
-	err = t.giveBack()
+	err = t.releaseMemory()
 	t.report.Settle(last)
 	return errors.Join(t.Err(), late, err)
 }
@@ -406,8 +402,8 @@ func (t *MemTracker) Close() error {
 // shut is the part of Close under the locks. It returns what is left to do without
 // them: device times to read, and a writer to wait for.
 func (t *MemTracker) shut(now time.Duration) (timing []*deviceTime, last *report.Block, err error) {
-	t.marking.Lock()
-	defer t.marking.Unlock()
+	t.marks.mu.Lock()
+	defer t.marks.mu.Unlock()
 	t.mu.Lock()
 	if t.closed.Load() {
 		t.mu.Unlock()
@@ -416,7 +412,7 @@ func (t *MemTracker) shut(now time.Duration) (timing []*deviceTime, last *report
 	t.closed.Store(true)
 	t.sections.gpuPeaks.raise(t.ledger.High)
 	for t.sections.oldest != nil {
-		t.forceSection(t.sections.oldest, now, endedClosed)
+		t.sections.force(t.sections.oldest, now, endedClosed)
 	}
 	timing = t.sections.close()
 	t.ledger.Close()
@@ -425,10 +421,9 @@ func (t *MemTracker) shut(now time.Duration) (timing []*deviceTime, last *report
 	return timing, t.report.End(), nil
 }
 
-// giveBack gives back what a closed tracker's cache still holds, and closes a
-// device of its own once no buffer is live. A cache that the caller made is the
-// caller's to empty.
-func (t *MemTracker) giveBack() (err error) {
+// releaseMemory gives back what the cache of a closed tracker still holds, and closes a device of its own once no buffer
+// is live. It does not empty a cache that the caller made.
+func (t *MemTracker) releaseMemory() (err error) {
 	if t.owned {
 		_, err = t.cache.Trim()
 	}
@@ -441,24 +436,23 @@ func (t *MemTracker) giveBack() (err error) {
 	return err
 }
 
-// freedAfterClose gives the memory of a free after Close back to the driver, once the work of other streams
+// releaseAfterClose gives the memory of a free after Close back to the driver, once the work of other streams
 // on it is done. The free itself has succeeded: an error of the driver is only logged, and the next free
 // tries again.
-func (t *MemTracker) freedAfterClose() {
+func (t *MemTracker) releaseAfterClose() {
 	if t.owned {
 		if stats := t.cache.Stats(); stats.Releasable == 0 && stats.Pending.Count.Current == 0 {
 			return
 		}
 	}
-	if err := t.giveBack(); err != nil {
+	if err := t.releaseMemory(); err != nil {
 		t.report.Log.Warn("gpumemtrack: memory freed after Close could not be given back to the driver", "err", err)
 	}
 }
 
-// usedAfterClose logs once that the program still uses a tracker that it has closed. The caller
-// holds no lock.
-func (t *MemTracker) usedAfterClose(what string) {
-	if t.toldClosed.CompareAndSwap(false, true) {
+// warnClosed logs, once, that the program uses a tracker that it has closed. The caller holds no lock.
+func (t *MemTracker) warnClosed(what string) {
+	if t.loggedClosed.CompareAndSwap(false, true) {
 		t.report.Log.Warn("gpumemtrack: used after Close: a closed tracker knows nothing", "called", what)
 	}
 }
@@ -485,16 +479,15 @@ func (t *MemTracker) now() time.Duration {
 	return clock.Now() - t.began
 }
 
-// tick tells the history the time. Events that are added where the clock may not be asked, as by
-// segment, get this time.
+// tick sets the time of events that are added where the clock may not be asked, as by addCacheEvent.
 func (t *MemTracker) tick(now time.Duration) {
 	t.mu.Lock()
 	t.history.Advance(now)
 	t.mu.Unlock()
 }
 
-// segment adds to the history what the tracker's own cache and the driver did. The caller holds the lock.
-func (t *MemTracker) segment(e cachelock.Event) {
+// onCacheEvent adds to the history what the tracker's own cache and the driver did. The caller holds the lock.
+func (t *MemTracker) onCacheEvent(e cachelock.Event) {
 	action := mem.SegmentAllocated
 	switch e.Action {
 	case cachelock.SegmentAlloc, cachelock.SegmentMap:
@@ -502,23 +495,23 @@ func (t *MemTracker) segment(e cachelock.Event) {
 		action = mem.SegmentFreed
 	case cachelock.Retry:
 		action = mem.Retried
-	default: // a request that failed: see outOfMemory
+	default: // a request that failed: see oomExplainer
 		return
 	}
-	if t.freed != nil && action == mem.SegmentFreed {
-		t.freed.gone = append(t.freed.gone, piece{ptr: e.Ptr, size: e.Size})
+	if t.lateWrites != nil && action == mem.SegmentFreed {
+		t.lateWrites.released = append(t.lateWrites.released, piece{ptr: e.Ptr, size: e.Size})
 	}
-	t.happened(action, e.Ptr, e.Size, e.Stream)
+	t.addCacheEvent(action, e.Ptr, e.Size, e.Stream)
 }
 
-// reusable adds to the history that nothing uses a freed block any more. The caller holds the lock.
-func (t *MemTracker) reusable(p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
-	t.happened(mem.FreeCompleted, p, n, s)
+// onReusable adds to the history that no stream uses a freed block any more. The caller holds the lock.
+func (t *MemTracker) onReusable(p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
+	t.addCacheEvent(mem.FreeCompleted, p, n, s)
 }
 
-// happened adds to the history what the cache did. If that is a cache of host memory it adds nothing, because
+// addCacheEvent adds an event of the cache to the history. If that is a cache of host memory it adds nothing, because
 // reserved memory is the device's. The caller holds the lock.
-func (t *MemTracker) happened(action mem.Action, p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
+func (t *MemTracker) addCacheEvent(action mem.Action, p alloc.Ptr, n alloc.Bytes, s alloc.Stream) {
 	if t.ledger.Closed || t.onHost {
 		return
 	}
