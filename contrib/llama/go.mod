@@ -14,6 +14,7 @@ require (
 require (
 	github.com/NVIDIA/go-nvml v0.13.0-1 // indirect
 	github.com/cilium/ebpf v0.22.0 // indirect
+	github.com/go-json-experiment/json v1.27.2 // indirect
 	github.com/ianlancetaylor/demangle v0.0.0-20260724033716-83e58baca724 // indirect
 	github.com/jupiterrider/ffi v0.8.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.6 // indirect

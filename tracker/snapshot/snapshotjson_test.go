@@ -18,10 +18,13 @@ import (
 func TestBrokenJSONIsRefused(t *testing.T) {
 	head := `"schema":"gpumemtrack.snapshot","version":2,"device":"a"`
 	for text, want := range map[string]string{
-		`[]`: "invalid character '[', want '{'", `{"schema"}`: "invalid character '}', want ':'", `{` + head + `;`: `want a comma or '}'`,
-		`{` + head + `,"allocations":[{"seq":01}]}`: "invalid character '1'", `{` + head + `,"allocations":[{}x]}`: "want a comma or ']'",
-		`{` + head + `,"sites":[nul]}`: "read snapshot: ", `null `: "it is null", `{` + head + `,"sites":{}}`: "want '['",
-		`{` + head + `,}`: "unexpected end of JSON input", `{` + head + `,"stacks":[[1,]]}`: "invalid character ']'",
+		`[]`: "the JSON is an array, want an object", `{"schema"}`: "invalid character '}' after object name (expecting ':') within \"/schema\"",
+		`{` + head + `;`: `invalid character ';' after object value (expecting ',' or '}')`,
+		`{` + head + `,"allocations":[{"seq":01}]}`: "invalid character '1' after object value (expecting ',' or '}') within \"/allocations/0\"",
+		`{` + head + `,"allocations":[{}x]}`:        "invalid character 'x' after array element (expecting ',' or ']') within \"/allocations\"",
+		`{` + head + `,"sites":[nul]}`:              "read snapshot: invalid character ']' in literal null (expecting 'l') within \"/sites/0\"",
+		`null `:                                     "it is null", `{` + head + `,"sites":{}}`: `"/sites" is an object, want an array`,
+		`{` + head + `,}`: "invalid character ',' at start of value", `{` + head + `,"stacks":[[1,]]}`: "invalid character ']' at start of value within \"/stacks/0/1\"",
 		`{` + head + `,"segments":[{"address":1,"bytes":2,"pool":"small","blocks":[]}]}`: "its blocks end at",
 	} {
 		_, err := snapshot.Read(strings.NewReader(text))

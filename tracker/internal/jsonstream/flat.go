@@ -4,92 +4,88 @@ import (
 	"bytes"
 )
 
-// Flat calls see with each key and value of an object. The values may be numbers, words, strings
-// without escapes (given without quotes; text is true), and objects and lists of these. Flat
-// reports false for any other object, or if see does: then json.Unmarshal reads the object, or says
-// what is wrong with it.
-func Flat(text []byte, see func(key, value []byte, text bool) bool) bool {
-	inside, ok := between(text, '{', '}')
-	for len(inside) > 0 {
-		var key, value []byte
-		var isText bool
-		if key, isText, inside, ok = flatValue(inside); !ok || !isText || len(inside) < 2 || inside[0] != ':' {
+// Flat calls see with each key and value of an object, a text that [Reader.Raw] returned. The values may be numbers, words,
+// strings without escapes (given without quotes; text is true), and objects and lists of these, without spaces between
+// them. Flat reports false for any other value, or if see does: then json.Unmarshal reads it, or says what is wrong with it.
+func Flat(object []byte, see func(key, value []byte, text bool) bool) bool {
+	if object[0] != '{' {
+		return false
+	}
+	rest := object[1:]
+	for rest[0] != '}' {
+		key, isText, after, ok := flatValue(rest)
+		if !ok || !isText || after[0] != ':' {
 			return false
 		}
-		if value, isText, inside, ok = flatValue(inside[1:]); !ok || !see(key, value, isText) {
+		value, isText, after, ok := flatValue(after[1:])
+		if !ok || !see(key, value, isText) {
 			return false
 		}
-		if inside, ok = nextFlat(inside); !ok {
+		if rest, ok = nextFlat(after, '}'); !ok {
 			return false
 		}
 	}
-	return ok
+	return true
 }
 
 // UnmarshalFlat reads an object with see, as [Flat] does, or else with [Unmarshal].
-func UnmarshalFlat[T any](text []byte, into *T, see func(key, value []byte, text bool) bool) error {
-	if Flat(text, see) {
+func UnmarshalFlat[T any](object []byte, into *T, see func(key, value []byte, text bool) bool) error {
+	if Flat(object, see) {
 		return nil
 	}
 	*into = *new(T)
-	return Unmarshal(text, into)
+	return Unmarshal(object, into)
 }
 
 // FlatList is Flat for the values of a list.
-func FlatList(text []byte, see func(value []byte, text bool) bool) bool {
-	inside, ok := between(text, '[', ']')
-	for len(inside) > 0 {
-		var value []byte
-		var isText bool
-		if value, isText, inside, ok = flatValue(inside); !ok || !see(value, isText) {
+func FlatList(list []byte, see func(value []byte, text bool) bool) bool {
+	if list[0] != '[' {
+		return false
+	}
+	rest := list[1:]
+	for rest[0] != ']' {
+		value, isText, after, ok := flatValue(rest)
+		if !ok || !see(value, isText) {
 			return false
 		}
-		if inside, ok = nextFlat(inside); !ok {
+		if rest, ok = nextFlat(after, ']'); !ok {
 			return false
 		}
 	}
-	return ok
+	return true
 }
 
-// between takes the brackets off.
-func between(text []byte, begin, end byte) ([]byte, bool) {
-	if len(text) < 2 || text[0] != begin || text[len(text)-1] != end {
-		return nil, false
+// nextFlat skips the comma before the next value. What follows a value is the comma, the end or a space.
+func nextFlat(rest []byte, end byte) ([]byte, bool) {
+	switch rest[0] {
+	case ',':
+		return rest[1:], true
+	case end:
+		return rest, true
 	}
-	return text[1 : len(text)-1], true
+	return nil, false
 }
 
-// nextFlat skips the comma before the next value, if there is one.
-func nextFlat(text []byte) ([]byte, bool) {
-	if len(text) == 0 {
-		return text, true
-	}
-	return text[1:], text[0] == ',' && len(text) > 1
-}
-
-// flatValue cuts off the first value. It does not check a value that is no string: who parses it finds what
-// is wrong.
+// flatValue cuts off the first value. The text is valid JSON, in which brackets follow the value.
 func flatValue(text []byte) (value []byte, isText bool, rest []byte, ok bool) {
 	switch text[0] {
 	case '"':
 		n := bytes.IndexByte(text[1:], '"')
-		if n < 0 || !unescaped(text[1:n+1]) {
-			return nil, false, nil, false
-		}
-		return text[1 : n+1], true, text[n+2:], true
+		return text[1 : n+1], true, text[n+2:], unescaped(text[1 : n+1])
 	case '{', '[':
 		n := closing(text)
 		return text[:n], false, text[n:], n > 0
+	case ' ', '\t', '\r', '\n':
+		return nil, false, nil, false
 	}
-	n := bytes.IndexAny(text, ",:")
-	if n < 0 {
-		n = len(text)
+	n := 1
+	for text[n] != ',' && text[n] != '}' && text[n] != ']' && text[n] > ' ' {
+		n++
 	}
 	return text[:n], false, text[n:], true
 }
 
-// closing returns where the brackets that the text begins with end; 0 if they do not, or
-// a string in them has an escape.
+// closing returns where the brackets that the text begins with end; 0 if a string in them has an escape.
 func closing(text []byte) int {
 	depth, quoted := 0, false
 	for i, c := range text {
@@ -136,7 +132,7 @@ func UintOf(text []byte) (n uint64, ok bool) {
 
 // Number sets a number from its text. It reports false for a text that UintOf and IntOf do not parse, or whose number is
 // none of the type.
-func Number[N ~int | ~int64 | ~uint16 | ~uint64](text []byte, to *N) bool {
+func Number[N ~int | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64](text []byte, to *N) bool {
 	if n, ok := UintOf(text); ok {
 		*to = N(n)
 		return uint64(*to) == n

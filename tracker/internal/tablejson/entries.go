@@ -63,12 +63,12 @@ func readSite(text []byte, e *siteJSON, names jsonstream.Texts) error {
 			return text
 		case "shape":
 			e.Shape = nil
-			return jsonstream.FlatList(value, func(value []byte, text bool) bool {
+			return !text && jsonstream.FlatList(value, func(value []byte, text bool) bool {
 				e.Shape = append(e.Shape, 0)
 				return !text && jsonstream.Number(value, &e.Shape[len(e.Shape)-1])
 			}) && e.Shape != nil // an empty one is not an unknown one
 		case "call_site", "site":
-			return readFrame(value, &e.Site, names) == nil
+			return !text && readFrame(value, &e.Site, names) == nil
 		case "stack":
 			return !text && jsonstream.Number(value, &e.Stack)
 		case "live_count":
@@ -136,7 +136,7 @@ func readAllocation(text []byte) (a allocationJSON, err error) {
 			return !text && jsonstream.Number(value, &a.Allocated)
 		case "births":
 			i := 0
-			return jsonstream.FlatList(value, func(value []byte, text bool) bool {
+			return !text && jsonstream.FlatList(value, func(value []byte, text bool) bool {
 				i++
 				return !text && i <= len(a.Births) && jsonstream.Number(value, &a.Births[i-1])
 			}) && i == len(a.Births)

@@ -31,7 +31,7 @@ type historyTables struct {
 	Stacks []historyStack `json:"stacks"`
 	Frames []mem.Frame    `json:"frames"`
 	Groups []historyGroup `json:"groups"`
-	Events []historyEvent `json:"events"`
+	Events eventTable     `json:"events"`
 	Frees  []historyFree  `json:"frees"` // not written if empty
 }
 
@@ -191,7 +191,7 @@ func ReadHistory(in *jsonstream.Reader) (*tables.HistoryTables, error) {
 		case "groups":
 			return jsonstream.ReadTable(in, &lists.Groups, groupBytes, jsonstream.Unmarshal)
 		case "events":
-			return jsonstream.ReadTable(in, &lists.Events, eventBytes, readEvent)
+			return lists.Events.readFrom(in)
 		case "frees":
 			return jsonstream.ReadTable(in, &lists.Frees, freeBytes, jsonstream.Unmarshal)
 		}
@@ -204,6 +204,59 @@ func ReadHistory(in *jsonstream.Reader) (*tables.HistoryTables, error) {
 		return nil, err
 	}
 	return loadHistory(head, lists)
+}
+
+// eventTable is the events of a file. The groups, stacks and sections that they refer to may come later in the file.
+type eventTable struct {
+	entries []tables.EventEntry // without their tensors
+	groups  []int32             // of each entry
+}
+
+func (t *eventTable) readFrom(in *jsonstream.Reader) error {
+	return in.Elements(func() error {
+		text, err := in.Raw()
+		if err == nil {
+			err = in.Use(eventBytes)
+		}
+		if err != nil {
+			return err
+		}
+		var e historyEvent
+		if err := readEvent(text, &e); err != nil {
+			return err
+		}
+		return t.add(&e)
+	})
+}
+
+func (t *eventTable) add(e *historyEvent) error {
+	stack := tables.StackID(e.Stack + 1)
+	if int(stack) != e.Stack+1 || int(int32(e.Group)) != e.Group || uint32(uint16(e.Section)) != e.Section {
+		return fmt.Errorf("event %d: there is no group %d, stack %d or section %d", len(t.entries), e.Group, e.Stack, e.Section)
+	}
+	bytes := e.Bytes
+	if actionNumbered(e.Action) {
+		bytes = alloc.Bytes(e.Number)
+	}
+	t.entries = append(t.entries, tables.EventEntry{
+		Since: e.Since, Action: e.Action, Ptr: e.Ptr, Allocated: bytes, Stack: stack, Section: uint16(e.Section), Stream: e.Stream,
+	})
+	t.groups = append(t.groups, int32(e.Group))
+	return nil
+}
+
+// load returns the events with their tensors.
+func (t *eventTable) load(groups []*tables.Tensor, stacks, sections int) ([]tables.EventEntry, error) {
+	for i := range t.entries {
+		e, group := &t.entries[i], int(t.groups[i])
+		if group < -1 || group >= len(groups) || int64(e.Stack) > int64(stacks) || int(e.Section) >= sections {
+			return nil, fmt.Errorf("event %d: group %d of %d, stack %d of %d, section %d of %d", i, group, len(groups), int64(e.Stack)-1, stacks, e.Section, sections)
+		}
+		if group >= 0 {
+			e.Tensor = groups[group]
+		}
+	}
+	return t.entries, nil
 }
 
 func readEvent(text []byte, e *historyEvent) error {
@@ -223,6 +276,10 @@ func readEvent(text []byte, e *historyEvent) error {
 			return !text && jsonstream.Number(value, &e.Group)
 		case "stack":
 			return !text && jsonstream.Number(value, &e.Stack)
+		case "section":
+			return !text && jsonstream.Number(value, &e.Section)
+		case "stream":
+			return !text && jsonstream.Number(value, &e.Stream)
 		}
 		return false
 	})
@@ -255,20 +312,8 @@ func loadHistory(head historyHead, lists historyTables) (*tables.HistoryTables, 
 		return nil, errors.New("read history: its pools are not in the order of their events")
 	}
 	loaded := &tables.HistoryTables{First: in.First, Start: in.Start, Sections: in.Sections, Stacks: stacks, Streams: in.Streams, Pools: in.Pools}
-	loaded.Events = make([]tables.EventEntry, 0, len(in.Events))
-	for i, e := range in.Events {
-		if e.Group < -1 || e.Group >= len(groups) || e.Stack < -1 || e.Stack >= len(in.Stacks) || int64(e.Section) >= int64(len(in.Sections)) {
-			return nil, fmt.Errorf("read history: event %d: group %d of %d, stack %d of %d, section %d of %d",
-				i, e.Group, len(groups), e.Stack, len(in.Stacks), e.Section, len(in.Sections))
-		}
-		read := tables.EventEntry{Since: e.Since, Action: e.Action, Ptr: e.Ptr, Allocated: e.Bytes, Stack: tables.StackID(e.Stack + 1), Section: uint16(e.Section), Stream: e.Stream}
-		if actionNumbered(e.Action) {
-			read.Allocated = alloc.Bytes(e.Number)
-		}
-		if e.Group >= 0 {
-			read.Tensor = groups[e.Group]
-		}
-		loaded.Events = append(loaded.Events, read)
+	if loaded.Events, err = in.Events.load(groups, len(in.Stacks), len(in.Sections)); err != nil {
+		return nil, fmt.Errorf("read history: %w", err)
 	}
 	if loaded.Frees, err = in.historyTables.loadFrees(); err != nil {
 		return nil, fmt.Errorf("read history: %w", err)
