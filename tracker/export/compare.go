@@ -70,8 +70,8 @@ func namesOf(runs ...[]*Usage) *lines.Names {
 			}
 			named[&u.keys[0]] = true
 			processes = append(processes, func(yield func(mem.Frame) bool) {
-				for _, its := range u.keys {
-					if key := its.Value(); key.isSite && !yield(key.site) {
+				for _, handle := range u.keys {
+					if key := handle.Value(); key.isSite && !yield(key.site) {
 						return
 					}
 				}

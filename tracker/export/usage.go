@@ -65,8 +65,8 @@ func FromDump(r *snapshot.Dump) *Usage {
 	}
 	for _, other := range r.Others {
 		u.Device = ""
-		its := FromDump(other)
-		u.Rows, u.Host = append(u.Rows, its.Rows...), append(u.Host, its.Host...)
+		more := FromDump(other)
+		u.Rows, u.Host = append(u.Rows, more.Rows...), append(u.Host, more.Host...)
 	}
 	return u
 }

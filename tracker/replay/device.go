@@ -23,7 +23,7 @@ type device struct {
 	allocs   int64
 	frees    int64
 
-	recorded []place // the segments that the recorded driver gave for the next request
+	recorded []place // segments that the driver returned, when recorded, for the next request
 	held     []place // reserved at recorded addresses, sorted
 	made     map[alloc.Ptr]alloc.Bytes
 	next     alloc.Ptr
@@ -86,7 +86,7 @@ func (d *device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 		if p.size != n {
 			continue
 		}
-		if at, ok := d.room(p); ok {
+		if at, ok := d.slot(p); ok {
 			d.recorded = slices.Delete(d.recorded, i, i+1)
 			d.held = slices.Insert(d.held, at, p)
 			return p.ptr, nil
@@ -103,13 +103,13 @@ func (d *device) makeUp(n alloc.Bytes) alloc.Ptr {
 	return p
 }
 
-// maxHeld bounds how many segments have recorded addresses: each moves those behind it. A device
-// of 64 GiB has room for as many of the smallest.
+// maxHeld bounds the segments at recorded addresses, because inserting one moves those behind it. A device
+// of 64 GiB holds as many of the smallest segments.
 const maxHeld = 1 << 15
 
-// room returns the index at which a recorded place belongs in d.held, and whether the place is
-// free.
-func (d *device) room(p place) (int, bool) {
+// slot returns the index at which a recorded place belongs in d.held, and whether the place is
+// free and can be used.
+func (d *device) slot(p place) (int, bool) {
 	if len(d.held) >= maxHeld || p.ptr == 0 || p.ptr >= recordedEnd || p.size > alloc.Bytes(recordedEnd-p.ptr) {
 		return 0, false
 	}

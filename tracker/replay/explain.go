@@ -19,7 +19,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
 )
 
-// Explanation says why memory is stuck. Its String and its JSON also say what would have helped, as replays found.
+// Explanation says why memory is pinned. Its String and its JSON also say what would have helped, as replays found.
 type Explanation struct {
 	*explain.Explanation
 	moment   rewind.Moment
@@ -83,8 +83,8 @@ func Explain(r *snapshot.Dump, at string) (*Explanation, error) {
 	return x, nil
 }
 
-// tried are the settings that Explain replays.
-var tried = []string{
+// candidates are the settings that Explain replays.
+var candidates = []string{
 	"", "expandable_segments:True", "max_split_size_mb:128", "roundup_power2_divisions:8",
 	"expandable_segments:True,roundup_power2_divisions:8",
 }
@@ -92,7 +92,7 @@ var tried = []string{
 // failed returns the largest request that failed when it was recorded.
 func (p *program) failed() (largest alloc.Bytes) {
 	for _, o := range p.ops {
-		if o.do == opTry {
+		if o.do == opFailed {
 			largest = max(largest, o.bytes)
 		}
 	}
@@ -107,7 +107,7 @@ func (p *program) settings() ([]saving, alloc.Bytes, error) {
 		return nil, 0, err
 	}
 	savings := []saving{}
-	for _, setting := range tried {
+	for _, setting := range candidates {
 		conf, err := cache.ParseConfig(setting)
 		if err != nil {
 			return nil, 0, err
@@ -139,8 +139,7 @@ func sortSavings(s []saving) {
 	slices.SortStableFunc(s, func(a, b saving) int { return cmp.Compare(b.Saved, a.Saved) })
 }
 
-// earlier tries the lines that keep most: what each would have saved if its buffers that live to
-// the end had come first.
+// earlier replays, for each of the lines that pin most, what it would have saved to allocate its immortal buffers first.
 func (p *program) earlier(lines []explain.Line) ([]saving, alloc.Bytes, error) {
 	const most = 3
 	cfg := Recorded(p.dump)
@@ -299,7 +298,7 @@ func (s saving) String() string {
 // cannot be replayed or does not have the error.
 func Advice(r *snapshot.Dump) string {
 	advice, agrees := adviceOf(r)
-	if advice != "" && agrees != nil && !agrees.whole() {
+	if advice != "" && agrees != nil && !agrees.complete() {
 		advice += fmt.Sprintf(" But %v.", agrees)
 	}
 	return advice
@@ -333,13 +332,13 @@ func adviceOf(r *snapshot.Dump) (string, *agreement) {
 // whether there is one.
 func (p *program) endAtError() bool {
 	last := len(p.ops) - 1
-	for last >= 0 && p.ops[last].do != opTry {
+	for last >= 0 && p.ops[last].do != opFailed {
 		last--
 	}
 	if last < 0 {
 		return false
 	}
-	before := slices.DeleteFunc(slices.Clone(p.ops[:last]), func(o op) bool { return o.do == opTry })
+	before := slices.DeleteFunc(slices.Clone(p.ops[:last]), func(o op) bool { return o.do == opFailed })
 	p.ops = append(before, p.ops[last])
 	return true
 }
@@ -385,7 +384,7 @@ func (f fit) String() string { return fmt.Sprintf("%s fits, with %v.", f.setting
 // fitting replays the settings that are worth a try in the memory of a Config, and returns those that fit, least reserved
 // memory first.
 func (p *program) fitting(in Config) (fits []fit, err error) {
-	for _, setting := range tried {
+	for _, setting := range candidates {
 		conf, err := cache.ParseConfig(setting)
 		if err != nil {
 			return nil, err

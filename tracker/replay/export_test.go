@@ -12,9 +12,9 @@ func (r Result) Replays() int { return r.replays }
 func (r Result) Agreement() *agreement { return r.agreement }
 
 // Whole reports whether it agrees everywhere.
-func (a *agreement) Whole() bool { return a.whole() }
+func (a *agreement) Whole() bool { return a.complete() }
 
-// Gap returns what the history lacks, nil if it is whole.
+// Gap returns what the history lacks, nil if it is complete.
 func (r Result) Gap() *gap { return r.gap }
 
 // Settings returns what other settings would have saved, most first.

@@ -33,8 +33,8 @@ type machine struct {
 // maxWork bounds the work that a hostile history can cause, to some seconds.
 const maxWork = 1 << 28
 
-// worked counts that a cache was emptied.
-func (m *machine) worked() error {
+// countTrim adds the cost of emptying the caches once. It fails if a history causes too much of it.
+func (m *machine) countTrim() error {
 	m.work += int64(len(m.dev.held) + len(m.dev.made) + m.live)
 	if m.work > maxWork {
 		return fmt.Errorf("its caches are emptied over and over with %d buffers live: it would take too long", m.live)
@@ -83,9 +83,9 @@ func (m *machine) step(o *op) error {
 			m.compared.served(m.dev.recordedAt(m.ptrs[o.buffer]) == b.ptr)
 		}
 		return err
-	case opFree, opGive:
-		return m.free(o.buffer, o.do == opGive)
-	case opReuse:
+	case opFree, opFreePending:
+		return m.free(o.buffer, o.do == opFreePending)
+	case opFreeCompleted:
 		return m.reuse(o.buffer)
 	case opEmpty:
 		return m.empty(-1)
@@ -94,27 +94,27 @@ func (m *machine) step(o *op) error {
 			return nil
 		}
 		return m.empty(-1)
-	case opTry:
+	case opFailed:
 		if m.compared != nil { // it failed, and changed nothing
 			return nil
 		}
 		return m.try(o)
-	case opDriver:
+	case opDriverAlloc:
 		m.dev.recorded = append(m.dev.recorded, place{o.ptr, o.bytes})
 		m.recordedCall(o.bytes)
-	case opGave:
+	case opDriverFree:
 		m.recordedCall(-o.bytes)
 	}
 	return nil
 }
 
-// compareWithRecorded has the machine compare what it does with what was recorded.
+// compareWithRecorded makes the machine compare its driver calls and addresses with those of the recording.
 func (m *machine) compareWithRecorded() {
 	m.compared = newComparison()
 	m.dev.calls = m.compared.made
 }
 
-// recordedCall enters a call to the driver that was recorded.
+// recordedCall counts a driver call of the recording.
 func (m *machine) recordedCall(change alloc.Bytes) {
 	if m.compared != nil {
 		m.compared.recorded[change]++
@@ -162,7 +162,7 @@ func (m *machine) request(arena int, n alloc.Bytes) (p alloc.Ptr, size alloc.Byt
 	}
 	if m.retried {
 		m.levels.Retries++
-		if tooMuch := m.worked(); tooMuch != nil {
+		if tooMuch := m.countTrim(); tooMuch != nil {
 			return 0, 0, tooMuch
 		}
 	}
@@ -172,7 +172,7 @@ func (m *machine) request(arena int, n alloc.Bytes) (p alloc.Ptr, size alloc.Byt
 	return p, size, err
 }
 
-// free frees a buffer, whose memory in a cache may be pending after that.
+// free frees a buffer. With pending, a cache gets its memory only at opFreeCompleted.
 func (m *machine) free(i int32, pending bool) error {
 	b := &m.buffers[i]
 	size := m.sizes[i]
@@ -194,9 +194,9 @@ func (m *machine) free(i int32, pending bool) error {
 	return nil
 }
 
-// reuse lets a cache have the memory of a buffer that was pending.
+// reuse returns the memory of a pending buffer to its cache.
 func (m *machine) reuse(i int32) error {
-	if !m.pending[i] { // emptying a cache has waited for it already
+	if !m.pending[i] { // completed when a cache was emptied
 		return nil
 	}
 	delete(m.pending, i)
@@ -204,7 +204,7 @@ func (m *machine) reuse(i int32) error {
 	return m.caches[m.buffers[i].arena].Free(m.ptrs[i])
 }
 
-// try makes a request that failed when it was recorded, and takes it back.
+// try makes a request that failed when it was recorded, and frees it at once: the program did not get the memory.
 func (m *machine) try(o *op) error {
 	p, size, err := m.request(int(o.buffer), o.bytes)
 	switch {
@@ -224,7 +224,7 @@ func (m *machine) try(o *op) error {
 // empty empties all caches except the one at index but and those of private pools. No memory may be
 // pending.
 func (m *machine) empty(but int) error {
-	if err := m.worked(); err != nil {
+	if err := m.countTrim(); err != nil {
 		return err
 	}
 	var errs []error
@@ -240,7 +240,7 @@ func (m *machine) empty(but int) error {
 	return errors.Join(errs...)
 }
 
-// oom tells what there was when a request failed.
+// oom describes the state in which a request failed.
 func (m *machine) oom(o *op) *failure {
 	event := m.first + uint64(o.event)
 	e := &failure{Event: event, Requested: o.bytes, CallSite: tables.OfHistory(&m.dump.History).Site(event)}
@@ -318,15 +318,15 @@ func (m *machine) recordedLayout() string {
 	return layoutRecorded
 }
 
-// tooSmall is the failure of a device that cannot hold what there was in the beginning.
+// tooSmall is the failure of a device that cannot hold n bytes of the state before the first event.
 func (m *machine) tooSmall(n alloc.Bytes) *failure {
 	return &failure{Event: m.first, Beginning: true, Requested: n, Free: m.dev.total}
 }
 
 // fillSegments makes the recorded segments, by requests alone. It fills each segment to its last
 // byte before it begins the next, so that there is at most one free block and best fit has no
-// choice. If there is no room for all segments, it leaves out the free ones: an allocator would
-// have given them back. It reports whether the allocator could make them.
+// choice. If not all segments fit, it leaves out the free ones, which an
+// allocator would have released. It reports whether the allocator could make them.
 func (m *machine) fillSegments() (oom *failure, ok bool) {
 	var all, used alloc.Bytes
 	for _, s := range m.start.Segments {
@@ -335,13 +335,13 @@ func (m *machine) fillSegments() (oom *failure, ok bool) {
 			used += s.Size
 		}
 	}
-	room := m.dev.total - m.start.Registered
-	if used > room {
+	available := m.dev.total - m.start.Registered
+	if used > available {
 		return m.tooSmall(used + m.start.Registered), true
 	}
 	var holes []func() error
 	for _, s := range m.start.Segments {
-		if all > room && !inUse(s) {
+		if all > available && !inUse(s) {
 			continue
 		}
 		if err := m.fillSegment(s, &holes); err != nil {

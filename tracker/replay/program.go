@@ -36,13 +36,13 @@ type arena struct {
 
 // buffer is one of the program's.
 type buffer struct {
-	requested alloc.Bytes
-	allocated alloc.Bytes // as recorded
-	ptr       alloc.Ptr   // as recorded
-	arena     uint16
-	foreign   bool // registered: its memory is the device's and not the allocator's
-	torn      bool // its allocation or its free is not in the history
-	freed     bool
+	requested  alloc.Bytes
+	allocated  alloc.Bytes // as recorded
+	ptr        alloc.Ptr   // as recorded
+	arena      uint16
+	foreign    bool // registered: its memory is the device's and not the allocator's
+	incomplete bool // its allocation or its free is not in the history
+	freed      bool
 }
 
 // op is a step of a program.
@@ -59,17 +59,16 @@ type action uint8
 const (
 	opAlloc action = iota + 1
 	opFree
-	opGive   // a free while work on another stream used the memory
-	opReuse  // the work is done, and the memory can be used again
-	opEmpty  // the program empties the cache
-	opRetry  // a request that the driver refused emptied it when it was recorded
-	opTry    // a request that failed when it was recorded
-	opDriver // the driver gave a segment at an address: the next request's
-	opGave   // the cache gave memory back to the driver
+	opFreePending   // a free while work on another stream used the memory
+	opFreeCompleted // that work is done: the memory can be reused
+	opEmpty         // the program empties the cache
+	opRetry         // when recorded, the cache was emptied for a request that the driver refused
+	opFailed        // a request that failed when it was recorded
+	opDriverAlloc   // when recorded, the driver returned a segment for the next request
+	opDriverFree    // when recorded, the cache released memory to the driver
 )
 
-// lowest returns the peaks of the buffers whose whole life is known: what the program needed
-// at least.
+// lowest returns the peaks of the buffers with a complete life: a lower bound of what the program needed.
 func (p *program) lowest() (l Levels) {
 	for i := range p.begun {
 		p.count(&l, int32(i), 1)
@@ -80,7 +79,7 @@ func (p *program) lowest() (l Levels) {
 		case opAlloc:
 			p.count(&l, o.buffer, 1)
 			l.peak()
-		case opFree, opGive:
+		case opFree, opFreePending:
 			p.count(&l, o.buffer, -1)
 		}
 	}
@@ -88,7 +87,7 @@ func (p *program) lowest() (l Levels) {
 }
 
 func (p *program) count(l *Levels, i int32, sign alloc.Bytes) {
-	if b := &p.buffers[i]; !b.torn {
+	if b := &p.buffers[i]; !b.incomplete {
 		l.add(sign*b.requested, sign*b.allocated, b.foreign)
 	}
 }
@@ -131,11 +130,11 @@ func compile(r *snapshot.Dump) (*program, error) {
 		return nil, fmt.Errorf("replay: %w", walk.SourceOf(r.Snapshot).NoHistory())
 	}
 	c := &compiler{
-		program: &program{dump: r, first: first, start: start},
-		tells:   r.Snapshot.Cache != nil,
-		open:    make(map[alloc.Ptr]int32),
-		frees:   make(map[alloc.Ptr]int),
-		arenas:  make(map[arena]uint16),
+		program:    &program{dump: r, first: first, start: start},
+		hasRetries: r.Snapshot.Cache != nil,
+		open:       make(map[alloc.Ptr]int32),
+		frees:      make(map[alloc.Ptr]int),
+		arenas:     make(map[arena]uint16),
 	}
 	segments := r.Snapshot.Segments
 	if c.named = len(past.Pools) > 0; c.named {
@@ -158,17 +157,17 @@ type compiler struct {
 	open   map[alloc.Ptr]int32 // the live buffer at an address
 	frees  map[alloc.Ptr]int   // the op of the latest free at an address
 	arenas map[arena]uint16
-	// private are the segments of private pools, of which the address of a buffer tells its pool: those that there are, if
-	// events name the pools of segments, and otherwise those at the end.
-	private  walk.Spans
-	named    bool
-	emptying emptying
-	tells    bool   // the history has the retries: it is of a tracker with a cache
-	retrying bool   // the cache gives segments back for a request that the driver refused
-	unclear  bool   // whether a request or the program emptied the cache
-	seq      uint32 // number of the event
-	last     int    // the op of the latest free; that free may still turn out to have failed
-	before   []op   // allocations that are missing: these buffers are taken to be there from the beginning
+	// private are the segments of private pools, which identify the pool of a buffer by its address: the present segments if
+	// events name pools, otherwise those at the end.
+	private    walk.Spans
+	named      bool
+	emptying   emptying
+	hasRetries bool   // the history has events Retried: it is of a tracker with a cache
+	retrying   bool   // the cache releases segments for a request that the driver refused
+	unclear    bool   // the history does not show whether a request or the program emptied the cache
+	seq        uint32 // number of the event
+	last       int    // the op of the latest free, which a FreeFailed may still undo
+	before     []op   // allocations that the history lacks: the buffers are assumed to exist from the beginning
 }
 
 // maxArenas bounds the arenas of private pools: those beyond count as the default pool.
@@ -187,7 +186,7 @@ func (c *compiler) arena(a arena) uint16 {
 	return n
 }
 
-// enter notes a segment if it is of a private pool.
+// enter keeps a segment of a private pool.
 func (c *compiler) enter(s walk.Span) {
 	if s.Private != "" && c.private.At(s.Ptr) == nil {
 		c.private.Insert(s)
@@ -204,8 +203,7 @@ func (c *compiler) arenaAt(p alloc.Ptr, stream alloc.Stream) uint16 {
 	return c.arena(arena{stream: stream})
 }
 
-// begin enters what was live before the first event: the buffers, and the blocks that only the
-// segments show.
+// begin adds what was live before the first event: the buffers, and blocks in use that have no buffer.
 func (c *compiler) begin() {
 	c.recorded.at(c.start.Reserved, 0, 0)
 	for a := range c.start.Allocations() {
@@ -254,13 +252,13 @@ func (c *compiler) event(e *snapshot.Event) {
 	case mem.OutOfMemory:
 		c.recorded.OOMs++
 		if e.Requested >= 0 {
-			c.ops = append(c.ops, op{do: opTry, event: c.seq, bytes: e.Requested, buffer: int32(c.arena(arena{stream: e.Stream}))})
+			c.ops = append(c.ops, op{do: opFailed, event: c.seq, bytes: e.Requested, buffer: int32(c.arena(arena{stream: e.Stream}))})
 		}
 	case mem.SegmentAllocated:
 		c.recorded.DriverAllocs++
 		c.recorded.reserve(e.Allocated)
 		c.enter(walk.Span{Ptr: e.Ptr, Size: e.Allocated, Stream: e.Stream, Private: e.Private})
-		c.ops = append(c.ops, op{do: opDriver, event: c.seq, bytes: e.Allocated, ptr: e.Ptr})
+		c.ops = append(c.ops, op{do: opDriverAlloc, event: c.seq, bytes: e.Allocated, ptr: e.Ptr})
 	case mem.SegmentFreed:
 		c.recorded.DriverFrees++
 		c.recorded.reserve(-e.Allocated)
@@ -268,14 +266,14 @@ func (c *compiler) event(e *snapshot.Event) {
 		if c.named {
 			c.private.Cut(e.Ptr, e.Allocated)
 		}
-		c.ops = append(c.ops, op{do: opGave, event: c.seq, bytes: e.Allocated})
+		c.ops = append(c.ops, op{do: opDriverFree, event: c.seq, bytes: e.Allocated})
 	}
 	c.recorded.peak()
 }
 
 func (c *compiler) alloc(e *snapshot.Event) {
 	if i, live := c.open[e.Ptr]; live { // its free is missing
-		c.torn(i, e.Ptr)
+		c.markIncomplete(i, e.Ptr)
 		c.ops = append(c.ops, op{do: opFree, event: c.seq, buffer: i})
 		c.buffers[i].freed = true
 		c.recorded.add(-c.buffers[i].requested, -c.buffers[i].allocated, c.buffers[i].foreign)
@@ -291,7 +289,7 @@ func (c *compiler) free(e *snapshot.Event) {
 	i, live := c.open[e.Ptr]
 	if !live { // its allocation is missing: it may have been there from the beginning
 		i = c.add(buffer{requested: e.Requested, allocated: e.Allocated, ptr: e.Ptr, arena: c.arenaAt(e.Ptr, e.Stream), foreign: e.Action == mem.Unregistered})
-		c.torn(i, e.Ptr)
+		c.markIncomplete(i, e.Ptr)
 		c.before = append(c.before, op{do: opAlloc, buffer: i})
 	} else {
 		c.recorded.add(-c.buffers[i].requested, -c.buffers[i].allocated, c.buffers[i].foreign)
@@ -309,23 +307,23 @@ func (c *compiler) freeCompleted(e *snapshot.Event) {
 		c.free(e)
 		return
 	}
-	if i, pending := c.givesBack(e.Ptr); pending {
-		c.ops = append(c.ops, op{do: opReuse, event: c.seq, buffer: i})
+	if i, pending := c.markPending(e.Ptr); pending {
+		c.ops = append(c.ops, op{do: opFreeCompleted, event: c.seq, buffer: i})
 	}
 }
 
-// givesBack makes the latest free at an address one whose memory stays pending, and returns the buffer. It does nothing
-// if there is none, or if the memory is not the allocator's.
-func (c *compiler) givesBack(p alloc.Ptr) (int32, bool) {
+// markPending turns the latest free at an address into one that leaves its memory pending, and returns the buffer. It reports
+// false if there is no such free, or if the memory is not the allocator's.
+func (c *compiler) markPending(p alloc.Ptr) (int32, bool) {
 	at, ok := c.frees[p]
 	if !ok || c.ops[at].do != opFree || c.buffers[c.ops[at].buffer].foreign {
 		return 0, false
 	}
-	c.ops[at].do = opGive
+	c.ops[at].do = opFreePending
 	return c.ops[at].buffer, true
 }
 
-// freeFailed takes back the latest free, if e says that this free failed.
+// freeFailed undoes the latest free if e is its failure. Otherwise the buffer is live again from e on.
 func (c *compiler) freeFailed(e *snapshot.Event) {
 	if c.last < len(c.ops) && c.ops[c.last].do == opFree {
 		if i := c.ops[c.last].buffer; c.buffers[i].ptr == e.Ptr {
@@ -339,69 +337,69 @@ func (c *compiler) freeFailed(e *snapshot.Event) {
 	c.alloc(e)
 }
 
-// torn marks a buffer whose allocation or free is missing, and counts it once.
-func (c *compiler) torn(i int32, p alloc.Ptr) {
+// markIncomplete marks a buffer whose allocation or free is missing, and counts it once.
+func (c *compiler) markIncomplete(i int32, p alloc.Ptr) {
 	if c.gap == nil {
 		c.gap = &gap{Event: c.first + uint64(c.seq), Reason: fmt.Sprintf("the buffer at %v", p)}
 	}
-	if !c.buffers[i].torn {
+	if !c.buffers[i].incomplete {
 		c.gap.Buffers++
 		c.gap.Bytes += c.buffers[i].requested
 	}
-	c.buffers[i].torn = true
+	c.buffers[i].incomplete = true
 }
 
 // end compares what is live after the last event with the snapshot.
 func (c *compiler) end() {
-	kept := c.kept()
+	kept := c.liveAtEnd()
 	c.addUnseen()
 	c.leavePending()
 	c.markUnfreed(kept)
 	c.countMissing()
 	c.ops = append(c.before, c.ops...)
-	c.correctRecorded()
+	c.fixRecorded()
 	if c.gap != nil {
 		least := c.lowest()
 		c.gap.LeastRequested, c.gap.LeastAllocated = least.PeakRequested, least.PeakAllocated
 	}
 }
 
-// kept returns the addresses at which the snapshot has a buffer or a block in use.
-func (c *compiler) kept() map[alloc.Ptr]bool {
-	kept := make(map[alloc.Ptr]bool, len(c.open))
+// liveAtEnd returns the addresses at which the snapshot has a buffer or a block in use.
+func (c *compiler) liveAtEnd() map[alloc.Ptr]bool {
+	live := make(map[alloc.Ptr]bool, len(c.open))
 	for a := range c.dump.Snapshot.Allocations() {
 		if !a.Memory.OnHost() {
-			kept[a.Ptr] = true
+			live[a.Ptr] = true
 		}
 	}
 	for _, s := range c.dump.Snapshot.Segments {
 		for _, b := range s.Blocks {
 			if b.State != alloc.Inactive {
-				kept[b.Ptr] = true
+				live[b.Ptr] = true
 			}
 		}
 	}
-	return kept
+	return live
 }
 
-// addUnseen adds the snapshot's buffers whose allocation is missing. They may have been there from the beginning.
+// addUnseen adds the snapshot's buffers whose allocation is missing. They may have existed from the beginning.
 func (c *compiler) addUnseen() {
 	for a := range c.dump.Snapshot.Allocations() {
 		if _, ok := c.open[a.Ptr]; ok || a.Memory.OnHost() {
 			continue
 		}
 		i := c.add(buffer{requested: a.Requested, allocated: a.Allocated, ptr: a.Ptr, arena: c.arenaAt(a.Ptr, a.Stream), foreign: a.Registered})
-		c.torn(i, a.Ptr)
+		c.markIncomplete(i, a.Ptr)
 		c.before = append(c.before, op{do: opAlloc, buffer: i})
 	}
 }
 
-// leavePending has the frees of blocks that are pending in the snapshot leave their memory so.
+// leavePending marks the frees whose blocks are still pending in the snapshot.
 func (c *compiler) leavePending() {
 	for _, s := range c.dump.Snapshot.Segments {
 		for _, b := range s.Blocks {
 			if _, live := c.open[b.Ptr]; b.State == alloc.Pending && !live {
-				c.givesBack(b.Ptr)
+				c.markPending(b.Ptr)
 			}
 		}
 	}
@@ -413,7 +411,7 @@ func (c *compiler) markUnfreed(kept map[alloc.Ptr]bool) {
 	for i := range c.buffers {
 		b := &c.buffers[i]
 		if _, live := c.open[b.ptr]; live && !b.freed && !kept[b.ptr] {
-			c.torn(int32(i), b.ptr)
+			c.markIncomplete(int32(i), b.ptr)
 		}
 	}
 }
@@ -430,29 +428,29 @@ func (c *compiler) countMissing() {
 	c.gap.Events = int64(c.dump.Snapshot.Events - n)
 }
 
-// correctRecorded mends the recorded levels where the events do not tell them. Without a cache nothing but the
-// buffers is reserved. More requests failed than retried only if the cache is not the tracker's: its events are then
-// not in the history.
-func (c *compiler) correctRecorded() {
+// fixRecorded corrects the recorded levels that the events do not show. Without a cache, only the buffers themselves are
+// reserved. A tracker's own cache retries before each failure; more failures than retries mean that the cache is another one,
+// whose retries are not in the history.
+func (c *compiler) fixRecorded() {
 	if len(c.start.Segments) == 0 && c.recorded.DriverAllocs == 0 {
 		c.recorded.PeakReserved = c.recorded.PeakAllocated
 	}
-	if c.unclear || c.tells && c.recorded.OOMs > c.recorded.Retries {
+	if c.unclear || c.hasRetries && c.recorded.OOMs > c.recorded.Retries {
 		c.recorded.Retries = -1
 	}
 }
 
-// emptying is a run of events in which the cache gives segments back.
+// emptying is a run of events in which the cache releases segments.
 type emptying struct {
-	under bool
-	at    int       // its op
-	stack mem.Stack // stack that all its events share; nil if they have none or different ones
+	active bool
+	at     int       // index of its op
+	stack  mem.Stack // stack that all its events share; nil if they have none or different ones
 }
 
-// empty enters that the cache gave a segment back.
+// empty adds that the cache released a segment.
 func (c *compiler) empty(e *snapshot.Event) {
-	if !c.emptying.under {
-		c.emptying = emptying{under: true, at: len(c.ops), stack: e.Stack}
+	if !c.emptying.active {
+		c.emptying = emptying{active: true, at: len(c.ops), stack: e.Stack}
 		do := opEmpty
 		if c.retrying {
 			do = opRetry
@@ -465,20 +463,20 @@ func (c *compiler) empty(e *snapshot.Event) {
 	}
 }
 
-// retry looks at the event after a run. The program empties its cache at a line of its own. A
-// request that the driver refused does it too, before it asks the driver again: a tracker's history
-// says so, and in one of PyTorch its segments then come and go at one call stack. Where a history has
-// neither, this is unclear, and a replay takes it that the program did it.
+// retry decides, at the event after a run, what emptied the cache: the program, at a line of its own, or a request that the
+// driver refused and that is then tried again. A tracker's history has an event for the latter. In one of PyTorch, the
+// segments are then freed and allocated at one call stack. Where a history has neither, this is unclear, and the program is
+// assumed.
 func (c *compiler) retry(e *snapshot.Event) {
 	run := c.emptying
-	if c.tells {
-		c.told(e)
+	if c.hasRetries {
+		c.followRetries(e)
 		return
 	}
 	switch {
 	case e.Action == mem.SegmentFreed:
 		return
-	case !run.under:
+	case !run.active:
 		c.unclear = c.unclear || e.Action == mem.OutOfMemory // there may have been nothing to give back
 	case e.Action != mem.SegmentAllocated && e.Action != mem.OutOfMemory:
 	case len(run.stack) == 0 || len(e.Stack) == 0:
@@ -490,9 +488,8 @@ func (c *compiler) retry(e *snapshot.Event) {
 	c.emptying = emptying{}
 }
 
-// told follows the retries of a history that has them. One ends with the segment that the driver
-// gives at last, or with an error.
-func (c *compiler) told(e *snapshot.Event) {
+// followRetries follows the events Retried. A retry ends with the segment that the driver then returns, or with an error.
+func (c *compiler) followRetries(e *snapshot.Event) {
 	switch e.Action {
 	case mem.SegmentFreed:
 		return

@@ -33,7 +33,7 @@ type Result struct {
 	ordinal   int
 	replays   int // that a search took; 0 without one
 	start     start
-	gap       *gap       // nil if the history is whole
+	gap       *gap       // nil if the history is complete
 	unknown   []string   // recorded settings that are left out
 	agreement *agreement // nil if there is nothing to compare with
 }
@@ -66,7 +66,7 @@ type failure struct {
 	Beginning bool `json:"beginning,omitempty"`
 }
 
-// gap is what a torn history lacks. Buffers whose allocation or free is missing count for as long
+// gap is what an incomplete history lacks. Buffers whose allocation or free is missing count for as long
 // as they can have lived, so that the replay shows the most that the program can have needed. The
 // two peaks are the least that it needed: they leave these buffers out.
 type gap struct {
@@ -246,7 +246,7 @@ type agreement struct {
 // calls counts driver calls by how much each changes the reserved memory.
 type calls map[alloc.Bytes]int64
 
-// comparison holds what a machine does against what was recorded.
+// comparison compares what a machine does with the recording.
 type comparison struct {
 	agreement
 	recorded, made calls // since the latest request
@@ -254,7 +254,7 @@ type comparison struct {
 
 func newComparison() *comparison { return &comparison{recorded: make(calls), made: make(calls)} }
 
-// served enters that a request was served, at the recorded address or elsewhere.
+// served counts a request that got memory, at the recorded address or elsewhere.
 func (c *comparison) served(same bool) {
 	c.RecordedAddresses++
 	if same {
@@ -276,8 +276,8 @@ func (c *comparison) compare() {
 	clear(c.made)
 }
 
-// whole reports whether the replay did all that was recorded, and no more.
-func (a *agreement) whole() bool {
+// complete reports whether the replay made all recorded calls at their addresses, and no others.
+func (a *agreement) complete() bool {
 	return a.Calls == a.RecordedCalls && a.OtherCalls == 0 && a.Addresses == a.RecordedAddresses
 }
 
@@ -291,7 +291,7 @@ func (a *agreement) String() string {
 	text += fmt.Sprintf(" and has %d of %d addresses as recorded", a.Addresses, a.RecordedAddresses)
 	off := a.PeakReserved - a.RecordedPeakReserved
 	switch {
-	case a.whole():
+	case a.complete():
 		return text
 	case off == 0:
 		return text + "; its peak of reserved memory is the recorded one"

@@ -51,7 +51,7 @@ type stateMap struct {
 }
 
 // data writes the moments and what they need.
-func (w *writing) data(f *facts) data {
+func (w *writer) data(f *facts) data {
 	m := f.moments
 	list, shown := m.thin(w.moments)
 	flame := newFlame(m.rows, list, w.text, w.frames)
@@ -105,13 +105,13 @@ func changes(from, to []mem.Tally) []int64 {
 
 // mapWriter writes the maps of moments, each as its difference from the one before.
 type mapWriter struct {
-	*writing
-	uses *uses
-	ids  tables.Numbers[alloc.Ptr]
-	was  map[alloc.Ptr]segment
+	*writer
+	uses     *uses
+	ids      tables.Numbers[alloc.Ptr]
+	previous map[alloc.Ptr]segment
 }
 
-func newMapWriter(w *writing, u *uses) *mapWriter {
+func newMapWriter(w *writer, u *uses) *mapWriter {
 	return &mapWriter{w, u, make(tables.Numbers[alloc.Ptr]), make(map[alloc.Ptr]segment)}
 }
 
@@ -129,17 +129,17 @@ func (w *mapWriter) next(m *segmentMap) *stateMap {
 	for _, s := range m.rows[:min(len(m.rows), w.segments)] {
 		id, _ := w.ids.Of(s.ptr)
 		now[s.ptr] = s
-		if old, had := w.was[s.ptr]; !had || !old.equal(&s) {
+		if old, had := w.previous[s.ptr]; !had || !old.equal(&s) {
 			out.Changed = append(out.Changed, w.segment(id, s, w.uses))
 		}
 	}
-	for p := range w.was {
+	for p := range w.previous {
 		if _, still := now[p]; !still {
 			out.Gone = append(out.Gone, w.ids[p])
 		}
 	}
 	slices.Sort(out.Gone)
-	w.was = now
+	w.previous = now
 	return out
 }
 
@@ -224,7 +224,7 @@ func largest(all [][]int, list []moment, opens, most int) [][]int {
 const maxRows = 300
 
 // groupsOf writes the table's lines, and says of each row which it is in; -1 of one that is left out.
-func (w *writing) groupsOf(rows []export.Row, list []moment, opens int) (out []group, of []int) {
+func (w *writer) groupsOf(rows []export.Row, list []moment, opens int) (out []group, of []int) {
 	of = slices.Repeat([]int{-1}, len(rows))
 	out = []group{}
 	for g, members := range largest(grouped(rows), list, opens, w.detail.groups) {
@@ -250,7 +250,7 @@ func notPlain(memory string) string {
 
 const maxSites = 4 // lines of code of a row
 
-func (w *writing) sites(frames []mem.Frame) (names []string, more int) {
+func (w *writer) sites(frames []mem.Frame) (names []string, more int) {
 	names = []string{}
 	for _, f := range frames[:min(len(frames), maxSites)] {
 		names = append(names, w.line(f))
@@ -271,7 +271,7 @@ type mark struct {
 }
 
 // mark shows the changes with the most bytes, in the delta's order.
-func (w *writing) mark(m *snapshot.Mark, rows int) mark {
+func (w *writer) mark(m *snapshot.Mark, rows int) mark {
 	out := mark{
 		Seq: m.Seq, Time: m.Time.Format("15:04:05.000"), Site: w.line(m.CallSite),
 		Live: m.Live.Bytes, Reserved: m.Reserved, Change: m.Delta.Sum().Bytes, Changes: len(m.Delta), Rows: []row{},
@@ -320,7 +320,7 @@ type segmentJSON struct {
 }
 
 // segment writes a segment.
-func (w *writing) segment(id int, s segment, uses *uses) segmentJSON {
+func (w *writer) segment(id int, s segment, uses *uses) segmentJSON {
 	out := segmentJSON{ID: id, Size: s.size, Used: s.used, Blocks: s.blocks, Runs: []int{}, Pins: []string{}, MorePins: s.morePins}
 	for _, r := range s.runs {
 		out.Runs = append(out.Runs, uses.of(w, r.use), r.part)
@@ -331,7 +331,7 @@ func (w *writing) segment(id int, s segment, uses *uses) segmentJSON {
 	return out
 }
 
-func (w *writing) pin(p pin, byLine bool) string {
+func (w *writer) pin(p pin, byLine bool) string {
 	switch {
 	case p.owner == pending:
 		return p.held.String() + " freed, but work on another stream may still use it"
@@ -351,7 +351,7 @@ type uses struct {
 }
 
 // of returns the number of a use; -1 for free memory.
-func (u *uses) of(w *writing, o owner) int {
+func (u *uses) of(w *writer, o owner) int {
 	if !o.used {
 		return -1
 	}

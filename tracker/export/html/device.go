@@ -32,8 +32,8 @@ type device struct {
 	Shapes, Types bool
 	Segments      bool
 	WhyReserved   []string
-	Lost          []string
-	LostSum       string
+	Leaked        []string
+	LeakedSum     string
 	Suspects      []string
 	Growth        []string
 	Sections      []section
@@ -55,20 +55,20 @@ type calls struct {
 
 // device shows the facts in some detail.
 func (f *facts) device(d detail) device {
-	w := &writing{d, f.names}
+	w := &writer{d, f.names}
 	v := device{
 		Name: w.long(export.Device(f.at)), When: f.when(), Origin: w.long(f.at.Origin.String()), Shown: f.shown(),
 		Notice: w.notice(f), Tiles: tiles(f.at, f.peak()), LeftOut: strings.Join(f.dump.LeftOut(), "; "),
 		History: f.history(), Past: f.past, Shapes: f.shapes, Types: f.types,
-		Segments: f.hasSegments(), WhyReserved: w.list(f.stuck), Suspects: w.list(f.suspects), Growth: w.list(f.growth),
+		Segments: f.hasSegments(), WhyReserved: w.list(f.whyReserved), Suspects: w.list(f.suspects), Growth: w.list(f.growth),
 		Data: w.data(f), EarlierMarks: max(0, len(f.dump.Marks)-d.marks),
 	}
 	v.Summary = f.summary(v.Name)
 	if f.timeline == nil {
 		v.NoHistory = f.whyNoHistory()
 	}
-	if len(f.lost) > 0 {
-		v.Lost, v.LostSum = w.lost(f.lost)
+	if len(f.leaked) > 0 {
+		v.Leaked, v.LeakedSum = w.leaked(f.leaked)
 	}
 	v.Sections, v.MoreSections = w.sections(f.sections)
 	v.Profile, v.MoreProfile = w.profile(f.profile)
@@ -157,7 +157,7 @@ func (f *facts) hasSegments() bool {
 }
 
 // sections returns the first of the sections, and how many more there are.
-func (w *writing) sections(all []section) (shown []section, more int) {
+func (w *writer) sections(all []section) (shown []section, more int) {
 	for _, s := range all[:min(len(all), w.lines)] {
 		s.Path = cmp.Or(w.text(s.Path), "outside of all")
 		shown = append(shown, s)
@@ -166,7 +166,7 @@ func (w *writing) sections(all []section) (shown []section, more int) {
 }
 
 // profile returns the calls of the first sections, and how many more there are.
-func (w *writing) profile(all []sections.Row) (shown []calls, more int) {
+func (w *writer) profile(all []sections.Row) (shown []calls, more int) {
 	for _, r := range all[:min(len(all), w.lines)] {
 		shown = append(shown, calls{w.text(r.Path), r.Calls, r.Time.Round(time.Microsecond), r.Peak, r.Kept()})
 	}
@@ -238,7 +238,7 @@ type notice struct {
 }
 
 // notice returns nil if there is no reason.
-func (w *writing) notice(f *facts) *notice {
+func (w *writer) notice(f *facts) *notice {
 	r := f.dump
 	if r.OOM == nil {
 		if r.Reason == "" {
@@ -302,7 +302,7 @@ func (f *facts) inactive() alloc.Bytes {
 }
 
 // list is the first of a list of texts, each of several lines.
-func (w *writing) list(texts []string) (out []string) {
+func (w *writer) list(texts []string) (out []string) {
 	for i, text := range texts {
 		if i == w.lines {
 			return append(out, fmt.Sprintf("and %d more", len(texts)-i))
@@ -316,8 +316,8 @@ func (w *writing) list(texts []string) (out []string) {
 	return out
 }
 
-// lost returns the buffers that the program can no longer free.
-func (w *writing) lost(found []leaks.Leak) (lines []string, sum string) {
+// leaked returns the buffers that the program can no longer free.
+func (w *writer) leaked(found []leaks.Leak) (lines []string, sum string) {
 	var all mem.Tally
 	for _, l := range found {
 		all = all.Add(l.Tally)
@@ -327,7 +327,7 @@ func (w *writing) lost(found []leaks.Leak) (lines []string, sum string) {
 }
 
 // timeline makes the names of the layers printable.
-func (w *writing) timeline(t *timeline.Timeline) *timeline.Timeline {
+func (w *writer) timeline(t *timeline.Timeline) *timeline.Timeline {
 	if t == nil {
 		return nil
 	}

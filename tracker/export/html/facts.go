@@ -19,7 +19,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
-// factsOf returns what there is to show of each device, up to maxDevices, and how many more there are. A device whose memory
+// factsOf returns the facts about each device, up to maxDevices, and how many devices are left out. A device whose memory
 // ran out comes first.
 func factsOf(r *snapshot.Dump) (devices []*facts, more int) {
 	all := append([]*snapshot.Dump{r}, r.Others...)
@@ -38,26 +38,26 @@ func factsOf(r *snapshot.Dump) (devices []*facts, more int) {
 	return devices, more
 }
 
-// facts holds what a page shows about a device, before small items are left out.
+// facts are what is known about a device, before small items are left out.
 type facts struct {
-	dump     *snapshot.Dump
-	at       *snapshot.Snapshot // what is shown: the state at the error, or the dump's own
-	moment   rewind.Moment
-	usage    *export.Usage
-	names    *lines.Names
-	timeline *timeline.Timeline // nil without a history
-	moments  *moments
-	kinds    []string // that the buffers have; nil if the source does not know kinds
-	shapes   bool     // the source knows shapes
-	types    bool     // the source knows element types, or types of memory
-	source   walk.Source
-	past     bool // the source tells of more than the moment of its snapshot
-	sections []section
-	profile  []sections.Row
-	lost     []leaks.Leak
-	suspects []string
-	growth   []string
-	stuck    []string
+	dump        *snapshot.Dump
+	at          *snapshot.Snapshot // what is shown: the state at the error, or the dump's own
+	moment      rewind.Moment
+	usage       *export.Usage
+	names       *lines.Names
+	timeline    *timeline.Timeline // nil without a history
+	moments     *moments
+	kinds       []string // that the buffers have; nil if the source does not know kinds
+	shapes      bool     // the source knows shapes
+	types       bool     // the source knows element types, or types of memory
+	source      walk.Source
+	past        bool // the source covers more than the moment of its snapshot
+	sections    []section
+	profile     []sections.Row
+	leaked      []leaks.Leak
+	suspects    []string
+	growth      []string
+	whyReserved []string
 }
 
 // section is the live memory that one section of the program allocated.
@@ -79,7 +79,7 @@ func newFacts(r *snapshot.Dump) *facts {
 		f.timeline = timeline.New(r)
 	}
 	f.moments = newMoments(r, export.FromSnapshot(r.Snapshot), f.timeline, moment)
-	f.know(f.moments.rows)
+	f.findColumns(f.moments.rows)
 	rows := f.usage.Rows
 	f.names = lines.NewNames(func(yield func(mem.Frame) bool) {
 		for i := range f.moments.rows {
@@ -89,7 +89,7 @@ func newFacts(r *snapshot.Dump) *facts {
 		}
 	})
 	f.sections = sectionsOf(rows)
-	f.lost = leaks.Live(s, leaks.OnlyLost())
+	f.leaked = leaks.Live(s, leaks.OnlyLost())
 	for _, suspect := range leaks.Suspects(s) {
 		f.suspects = append(f.suspects, suspect.String())
 	}
@@ -97,13 +97,13 @@ func newFacts(r *snapshot.Dump) *facts {
 		f.growth = append(f.growth, growth.String())
 	}
 	if len(s.Segments) > 0 {
-		f.stuck = slices.Collect(strings.Lines(explain.Snapshot(s).String()))
+		f.whyReserved = slices.Collect(strings.Lines(explain.Snapshot(s).String()))
 	}
 	return f
 }
 
-// know finds out which columns of a table the source can fill.
-func (f *facts) know(rows []export.Row) {
+// findColumns sets which columns of a table the source can fill.
+func (f *facts) findColumns(rows []export.Row) {
 	byKind := make(map[mem.Kind]bool)
 	for i := range rows {
 		r := &rows[i]
@@ -123,7 +123,7 @@ func (f *facts) know(rows []export.Row) {
 	}
 }
 
-// usageAt returns what the dump tells of its whole history, and of live memory what there was at a state.
+// usageAt returns the usage of a dump's whole history, with the live memory of a state.
 func usageAt(r *snapshot.Dump, s *snapshot.Snapshot) *export.Usage {
 	u := export.FromSnapshot(r.Snapshot)
 	if s == r.Snapshot {

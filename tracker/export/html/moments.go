@@ -23,13 +23,13 @@ type moment struct {
 	segments *segmentMap // nil if they are not known
 }
 
-// The bounds of the moments. For each moment all events are read, and then the buffers live at it,
-// which takes some 25 times as long. All moments together take about a second.
+// The bounds of the moments. Each moment costs a scan of all events and of its live buffers, of which a buffer takes some
+// 25 times as long as an event. scanBudget limits all moments together to about a second.
 const (
 	fewMoments  = 20 // with so few moments, leaving out more does not make the page smaller
 	manyMoments = 120
-	looks       = 20_000_000
-	ofBuffer    = 25
+	scanBudget  = 20_000_000
+	bufferCost  = 25
 )
 
 // moments collects what a page shows of the moments of a dump.
@@ -42,7 +42,7 @@ type moments struct {
 	shown int // the moment that the page opens at
 }
 
-// rowKey tells rows apart.
+// rowKey identifies a row.
 type rowKey struct {
 	stack                      lines.StackID
 	kind, dtype, shape, memory string
@@ -61,8 +61,8 @@ type siteKey struct {
 func newMoments(r *snapshot.Dump, usage *export.Usage, t *timeline.Timeline, opens rewind.Moment) *moments {
 	m := &moments{dump: r, index: make(tables.Numbers[rowKey]), known: make(map[siteKey]int)}
 	for _, row := range slices.Concat(usage.Rows, usage.Host) {
-		its := &m.rows[m.row(row)]
-		its.Peak, its.Total = its.Peak.Add(row.Peak), its.Total.Add(row.Total)
+		sum := &m.rows[m.row(row)]
+		sum.Peak, sum.Total = sum.Peak.Add(row.Peak), sum.Total.Add(row.Total)
 	}
 	if t != nil {
 		m.list = m.sample(t, opens)
@@ -76,14 +76,14 @@ func newMoments(r *snapshot.Dump, usage *export.Usage, t *timeline.Timeline, ope
 			last = len(t.Seconds) - 1
 		}
 		m.list = []moment{{at: last, next: r.Snapshot.Events}}
-		m.enter(&m.list[0], r.Snapshot)
+		m.record(&m.list[0], r.Snapshot)
 	}
 	m.peak(t)
 	m.name(t, opens)
 	return m
 }
 
-// row returns the index of a row. A new row is entered without its tallies.
+// row returns the index of a row. A new row is added without its tallies.
 func (m *moments) row(r export.Row) int {
 	i, isNew := m.index.Of(rowKey{lines.Identify(r.Stack), r.Kind, r.DType, r.Shape, r.Memory})
 	if isNew {
@@ -94,8 +94,8 @@ func (m *moments) row(r export.Row) int {
 }
 
 // sample chooses among the points of the chart: all of a short history, otherwise its beginning and its end, the peak, the error
-// that the page opens at and marks, and of each stretch between them the highest. Where a look at a moment takes
-// too long, the end and the error are left.
+// that the page opens at and marks, and of each stretch between them the highest. Where a scan takes too long, only
+// the end and the error are chosen.
 func (m *moments) sample(t *timeline.Timeline, opens rewind.Moment) []moment {
 	levels := make([]alloc.Bytes, len(t.Seconds))
 	for _, layer := range t.Kinds {
@@ -103,8 +103,8 @@ func (m *moments) sample(t *timeline.Timeline, opens rewind.Moment) []moment {
 			levels[i] += b
 		}
 	}
-	cost := len(tables.OfHistory(&m.dump.History).Events) + ofBuffer*int(m.dump.Snapshot.Peak.Count) + 1
-	most := min(manyMoments, looks/cost)
+	cost := len(tables.OfHistory(&m.dump.History).Events) + bufferCost*int(m.dump.Snapshot.Peak.Count) + 1
+	most := min(manyMoments, scanBudget/cost)
 	last := len(levels) - 1
 	wanted := map[int]bool{last: true}
 	if i := slices.Index(t.Events, opens.Event+1); opens.At == "oom" && i >= 0 {
@@ -145,7 +145,7 @@ func highest(levels []alloc.Bytes, from, to int) int {
 	return at
 }
 
-// collect enters what there was at the moments.
+// collect records the state at each moment.
 func (m *moments) collect() error {
 	events := make([]uint64, len(m.list))
 	for i := range m.list {
@@ -154,12 +154,12 @@ func (m *moments) collect() error {
 	at := len(m.list)
 	return rewind.Each(m.dump, events, func(s *snapshot.Snapshot) {
 		at--
-		m.enter(&m.list[at], s)
+		m.record(&m.list[at], s)
 	})
 }
 
-// enter enters a state.
-func (m *moments) enter(to *moment, s *snapshot.Snapshot) {
+// record adds a state to its moment.
+func (m *moments) record(to *moment, s *snapshot.Snapshot) {
 	to.Levels = s.Levels
 	lists := tables.Of(&s.Tables)
 	for i := range lists.Sites {

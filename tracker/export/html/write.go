@@ -105,20 +105,20 @@ func (d detail) half() detail {
 	return d
 }
 
-// writing turns facts into what a page of some detail shows.
-type writing struct {
+// writer turns facts into what a page of some detail shows.
+type writer struct {
 	detail
 	names *lines.Names
 }
 
 // text makes a name that came from outside printable, and short.
-func (w *writing) text(s string) string { return clip(s, w.detail.text) }
+func (w *writer) text(s string) string { return clip(s, w.detail.text) }
 
 // long is for texts that are sentences.
-func (w *writing) long(s string) string { return clip(s, 10*w.detail.text) }
+func (w *writer) long(s string) string { return clip(s, 10*w.detail.text) }
 
 // line names a line of code.
-func (w *writing) line(f mem.Frame) string { return w.text(w.names.Of(f)) }
+func (w *writer) line(f mem.Frame) string { return w.text(w.names.Of(f)) }
 
 // clip replaces characters that cannot be printed, and shortens long text in the middle.
 func clip(s string, most int) string {

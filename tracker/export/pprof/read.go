@@ -181,7 +181,7 @@ type stackReader struct {
 	frames map[*profile.Location]mem.Stack
 	stacks map[string]stack // by the IDs of the locations
 	id     []byte
-	room   int // memory left for frames of stacks
+	budget int // memory left for frames of stacks
 	most   int
 }
 
@@ -201,7 +201,7 @@ func newStackReader(p *profile.Profile, size int) (*stackReader, error) {
 	r := &stackReader{
 		frames: make(map[*profile.Location]mem.Stack, len(p.Location)),
 		stacks: make(map[string]stack),
-		room:   unfolding * size, most: unfolding * size,
+		budget: unfolding * size, most: unfolding * size,
 	}
 	names := bounded.Base + bounded.PerByte*size // memory left for names: many lines can share a long name, and each prints it
 	for _, l := range p.Location {
@@ -241,7 +241,7 @@ func (r *stackReader) read(s *profile.Sample) (stack, error) {
 			break
 		}
 	}
-	if r.room -= len(frames); r.room < 0 {
+	if r.budget -= len(frames); r.budget < 0 {
 		return stack{}, fmt.Errorf("its call stacks unfold to more than %d frames, more than a profile of that size has", r.most)
 	}
 	known = stack{frames, frames.CallSite()}

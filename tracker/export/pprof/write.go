@@ -279,18 +279,18 @@ const perByte = 48
 func checkSize(text []byte, limit int64) error {
 	const sample, location = 2, 4 // the parts that have parts
 	most := bounded.Base + perByte*int64(len(text))
-	room := min(most, limit)
+	budget := min(most, limit)
 	for field, inside := range parts(text) {
-		room -= partBytes + insideBytes*int64(len(inside))
+		budget -= partBytes + insideBytes*int64(len(inside))
 		if field == sample || field == location {
 			for range parts(inside) {
-				room -= partBytes
+				budget -= partBytes
 			}
 		}
-		if room < 0 && most > limit {
+		if budget < 0 && most > limit {
 			return fmt.Errorf("%w: what the profile holds takes more than %v of memory", bounded.ErrTooLarge, alloc.Bytes(limit))
 		}
-		if room < 0 {
+		if budget < 0 {
 			return fmt.Errorf("%w: %d bytes of profile hold more parts than a profile of that size has reason to", bounded.ErrTooLarge, len(text))
 		}
 	}

@@ -55,7 +55,7 @@ type keys struct {
 	action, addr, free, time, category, compile, metadata, stage, name plain.Key
 }
 
-func (s *raw) lookUp() {
+func (s *raw) initKeys() {
 	for _, k := range []struct {
 		key  *plain.Key
 		text string
@@ -82,8 +82,8 @@ func (s *raw) visit() error {
 	return nil
 }
 
-// amount checks a size, and that the sums of the sizes fit an int64, however often they are added up.
-func (s *raw) amount(n int64, name string) error {
+// checkSize checks a size, and that the sums of the sizes fit an int64, however often they are added up.
+func (s *raw) checkSize(n int64, name string) error {
 	const most = 1 << 62
 	switch {
 	case n < 0:
@@ -133,8 +133,8 @@ func (s *raw) integer(v plain.Value, k plain.Key) int64 {
 	return n
 }
 
-// need returns the integer at the key, which must be there.
-func (s *raw) need(v plain.Value, k plain.Key, name string) (int64, error) {
+// required returns the integer at the key, which must be there.
+func (s *raw) required(v plain.Value, k plain.Key, name string) (int64, error) {
 	value, ok := s.Get(v, k)
 	if !ok {
 		return 0, fmt.Errorf("there is no %s", name)
@@ -198,7 +198,7 @@ func isJSON(head []byte) bool {
 // newRaw finds the parts of a snapshot. Some programs keep the list of segments alone.
 func newRaw(data *plain.Data, top plain.Value) (*raw, error) {
 	s := &raw{Data: data, segmentList: top, stackReader: newStackReader(data), host: -1}
-	s.lookUp()
+	s.initKeys()
 	if top.Kind() == plain.List {
 		return s, nil
 	}
@@ -320,7 +320,7 @@ func (s *raw) event(v plain.Value) (e rawEvent, err error) {
 	e.addr = s.integer(v, s.key.addr)
 	e.size = max(0, s.integer(v, s.key.size))
 	if e.action != "oom" { // which may have asked for anything
-		if err := s.amount(e.size, "size"); err != nil {
+		if err := s.checkSize(e.size, "size"); err != nil {
 			return e, fmt.Errorf("event %s: %w", e.action, err)
 		}
 	}
@@ -456,7 +456,7 @@ func (s *raw) segments() iter.Seq2[rawSegment, error] {
 }
 
 func (s *raw) segment(v plain.Value) (g rawSegment, err error) {
-	device, err := s.need(v, s.key.device, "device")
+	device, err := s.required(v, s.key.device, "device")
 	if err != nil {
 		return g, err
 	}
@@ -464,7 +464,7 @@ func (s *raw) segment(v plain.Value) (g rawSegment, err error) {
 		return g, fmt.Errorf("device is %d, want 0 to %d", device, maxDevices-1)
 	}
 	g.device = int(device)
-	if g.address, err = s.need(v, s.key.address, "address"); err != nil {
+	if g.address, err = s.required(v, s.key.address, "address"); err != nil {
 		return g, err
 	}
 	g.blocks, _ = s.Get(v, s.key.blocks)
@@ -507,10 +507,10 @@ func (s *raw) blocksOf(g *rawSegment) iter.Seq2[rawBlock, error] {
 
 func (s *raw) block(v plain.Value, at int64) (b rawBlock, err error) {
 	b.address, b.value = at, v
-	if b.size, err = s.need(v, s.key.size, "size"); err != nil {
+	if b.size, err = s.required(v, s.key.size, "size"); err != nil {
 		return b, err
 	}
-	if err = s.amount(b.size, "size"); err != nil {
+	if err = s.checkSize(b.size, "size"); err != nil {
 		return b, err
 	}
 	if n := s.integer(v, s.key.requested); n < 0 {

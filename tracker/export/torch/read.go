@@ -68,7 +68,7 @@ func read(r io.Reader) (*contents, error) {
 		raw: s, tensors: make(map[tensorKey]*tables.Tensor), sections: []string{""}, sectionIDs: map[string]uint32{"": 0},
 		streams: []alloc.Stream{0}, streamIDs: map[int64]uint8{0: 0},
 	}
-	in.whoWrote()
+	in.readOrigin()
 	devices, err := in.devices()
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func read(r io.Reader) (*contents, error) {
 	return &c, nil
 }
 
-// fullest returns the dump with most memory, and gives it the others.
+// fullest returns the dump with the most memory, with the other dumps as its Others.
 func fullest(dumps []*snapshot.Dump) *snapshot.Dump {
 	most := slices.MaxFunc(dumps, func(x, y *snapshot.Dump) int { return cmp.Compare(x.Snapshot.Reserved, y.Snapshot.Reserved) })
 	for _, r := range dumps {
@@ -102,10 +102,10 @@ func fullest(dumps []*snapshot.Dump) *snapshot.Dump {
 	return most
 }
 
-// source is a file on its way to dumps, and what these share.
+// source is a file that is being read, and what its dumps share.
 type source struct {
 	*raw
-	own        bool         // Write wrote it
+	own        bool         // the file is one of Write
 	memory     alloc.Memory // memory type of buffers that name none
 	device     string       // the name of all its devices
 	origin     snapshot.Origin
@@ -122,8 +122,8 @@ type tensorKey struct {
 	size               int64
 }
 
-// whoWrote reads what Write says of the process and the device.
-func (in *source) whoWrote() {
+// readOrigin reads the process and the device from a file that Write wrote.
+func (in *source) readOrigin() {
 	named := func(name string) string { return in.text(in.settings, in.Key(name)) }
 	in.device = "cuda"
 	if in.own = named("made_by") == "gpumemtrack"; in.own {
@@ -270,20 +270,20 @@ func (in *source) allocatorSettings() map[string]string {
 			break
 		}
 		if value.Kind() != plain.Dict {
-			out[name] = in.word(value)
+			out[name] = in.scalar(value)
 			continue
 		}
 		for part, value := range in.Each(value) {
 			if len(out) < maxSettings {
-				out[name+"."+part] = in.word(value)
+				out[name+"."+part] = in.scalar(value)
 			}
 		}
 	}
 	return out
 }
 
-// word prints a value that holds no others.
-func (in *source) word(v plain.Value) string {
+// scalar prints a value that holds no others.
+func (in *source) scalar(v plain.Value) string {
 	if is, ok := v.Bool(); ok {
 		return strconv.FormatBool(is)
 	}
@@ -380,7 +380,7 @@ func (in *source) usage(dumps []*snapshot.Dump) *export.Usage {
 			u.Rows = append(u.Rows, *row)
 		}
 	}
-	in.forgetPast(u, dumps)
+	in.clearHistory(u, dumps)
 	return u
 }
 
@@ -401,8 +401,8 @@ func (in *source) row(s *snapshot.Snapshot, site snapshot.CallSiteStats, shape s
 	return row
 }
 
-// forgetPast takes out what only a history tells.
-func (in *source) forgetPast(u *export.Usage, dumps []*snapshot.Dump) {
+// clearHistory zeroes the values that need a history if there is none.
+func (in *source) clearHistory(u *export.Usage, dumps []*snapshot.Dump) {
 	for _, d := range dumps {
 		if len(tables.OfHistory(&d.History).Events) > 0 {
 			return

@@ -18,38 +18,38 @@ type rebuilder struct {
 	*source
 	ordinal int
 
-	ends     []ending // the buffers at the end, by address
+	ends     []finalBuffer // the buffers at the end, by address
 	segments []alloc.Segment
 	broken   int64              // segments left out because their blocks do not tile them
 	at       *snapshot.Snapshot // the result, without its tables
 
-	entries []tables.EventEntry
-	pools   []tables.PoolEntry // the pool of each entry
-	frees   []tables.FreeEntry // stacks of frees, if they differ from the allocation's
-	siteOf  []int32            // the call site of each entry about a buffer; -1 for other entries
-	open    map[int64]int      // the entry of the alloc that is live at an address
-	older   []older            // buffers that were freed, but allocated before the first event
-	labels  map[int]noted      // of the allocations that are live, by entry
-	oom     *rawEvent          // if no allocation followed it
-	oomAt   int                // the number of entries before it
-	held    rawEvent           // a free_requested that waits for the next event, which may be its free_completed; without an action if there is none
-	spans   []openSection      // sections that are open
-	nextID  uint64
-	start   time.Time
-	now     int64 // microseconds: never back
+	entries     []tables.EventEntry
+	pools       []tables.PoolEntry // the pool of each entry
+	frees       []tables.FreeEntry // stacks of frees, if they differ from the allocation's
+	siteOf      []int32            // the call site of each entry about a buffer; -1 for other entries
+	open        map[int64]int      // the entry of the alloc that is live at an address
+	freedBefore []int32            // call sites of the buffers that were allocated before the first event, and freed since
+	labels      map[int]userData   // of the allocations that are live, by entry
+	oom         *rawEvent          // if no allocation followed it
+	oomAt       int                // the number of entries before it
+	deferred    rawEvent           // a free_requested whose free_completed may be the next event; without an action if there is none
+	spans       []openSection      // sections that are open
+	nextID      uint64
+	start       time.Time
+	now         int64 // microseconds: never back
 
 	sites   []tables.SiteEntry
 	siteIDs map[siteKey]int32
 }
 
-// noted is what the program said about an allocation.
-type noted struct {
+// userData is what the program said about an allocation.
+type userData struct {
 	metadata plain.Value // user_metadata, a text or a dict
 	compile  string      // compile_context: the function that torch.compile made, such as "1/0"; "" if none
 }
 
-// ending is a buffer at the end.
-type ending struct {
+// finalBuffer is a buffer at the end.
+type finalBuffer struct {
 	*alloc.Block             // of a segment
 	value        plain.Value // the block as the file has it
 	stack        tables.StackID
@@ -60,9 +60,7 @@ type ending struct {
 }
 
 // pending reports whether it is freed, and another stream still uses it.
-func (e *ending) pending() bool { return e.State == alloc.Pending }
-
-type older struct{ site int32 }
+func (e *finalBuffer) pending() bool { return e.State == alloc.Pending }
 
 type openSection struct {
 	id      uint64
@@ -78,7 +76,7 @@ type siteKey struct {
 // The bytes that things take, as plain.Data.Use counts them.
 const (
 	blockBytes = 32
-	endBytes   = 128 // of a buffer at the end, with its allocation event
+	finalBytes = 128 // of a buffer at the end, with its allocation event
 	entryBytes = 96  // of an event, with its index entries
 	siteBytes  = 112
 	labelBytes = 64
@@ -86,7 +84,7 @@ const (
 
 func (in *source) dump(ordinal int, segments []rawSegment) (*snapshot.Dump, error) {
 	r := &rebuilder{
-		source: in, ordinal: ordinal, labels: make(map[int]noted),
+		source: in, ordinal: ordinal, labels: make(map[int]userData),
 		siteIDs: make(map[siteKey]int32),
 	}
 	r.at = &snapshot.Snapshot{Origin: in.origin, Device: in.device, Ordinal: ordinal, Settings: in.allocatorSettings()}
@@ -109,7 +107,7 @@ func (r *rebuilder) readEvents() error {
 		return err
 	}
 	for addr, i := range r.open { // these are at the end, whose blocks have their true size
-		if e := r.endAt(addr); e != nil {
+		if e := r.finalAt(addr); e != nil {
 			e.entry = int32(i)
 			r.entries[i].Allocated = e.Size
 		}
@@ -138,11 +136,11 @@ func (r *rebuilder) readTrace() error {
 			}
 			notes = notes[1:]
 		}
-		if err := r.inTurn(&e); err != nil {
+		if err := r.mergeFree(&e); err != nil {
 			return err
 		}
 	}
-	if err := r.release(); err != nil {
+	if err := r.flush(); err != nil {
 		return err
 	}
 	for _, n := range notes {
@@ -155,29 +153,28 @@ func (r *rebuilder) readTrace() error {
 
 const freeRequested = "free_requested"
 
-// inTurn enters an event. A free_requested that is followed at once by its free_completed becomes
-// one event with it.
-func (r *rebuilder) inTurn(e *rawEvent) error {
-	if e.action == "free_completed" && e.addr == r.held.addr {
-		r.held = rawEvent{}
+// mergeFree adds an event. A free_requested and the free_completed that follows it at once become one event.
+func (r *rebuilder) mergeFree(e *rawEvent) error {
+	if e.action == "free_completed" && e.addr == r.deferred.addr {
+		r.deferred = rawEvent{}
 	}
-	if err := r.release(); err != nil {
+	if err := r.flush(); err != nil {
 		return err
 	}
 	if e.action == freeRequested {
-		r.held = *e
+		r.deferred = *e
 		return nil
 	}
 	return r.event(e)
 }
 
-// release enters the event that inTurn kept back, if any.
-func (r *rebuilder) release() error {
-	held := r.held
-	if r.held = (rawEvent{}); held.action != freeRequested {
+// flush adds the event that mergeFree deferred, if any.
+func (r *rebuilder) flush() error {
+	deferred := r.deferred
+	if r.deferred = (rawEvent{}); deferred.action != freeRequested {
 		return nil
 	}
-	return r.event(&held)
+	return r.event(&deferred)
 }
 
 // notes returns the device's annotations that have a time, sorted by it.
@@ -246,7 +243,7 @@ func (r *rebuilder) event(e *rawEvent) error {
 		}
 	case "annotate": // a text for the tensor that is live at an address, since 2.14
 		if i, live := r.open[e.addr]; live {
-			r.labels[i] = noted{e.metadata, r.labels[i].compile}
+			r.labels[i] = userData{e.metadata, r.labels[i].compile}
 		}
 		return nil
 	default: // what later versions add
@@ -303,7 +300,7 @@ func (r *rebuilder) alloc(e *rawEvent, entry tables.EventEntry) error {
 	}
 	r.open[e.addr] = len(r.entries)
 	if !r.own && (!e.metadata.IsNone() || e.compile != "") {
-		r.labels[len(r.entries)] = noted{e.metadata, e.compile}
+		r.labels[len(r.entries)] = userData{e.metadata, e.compile}
 		err = r.Use(labelBytes)
 	}
 	r.add(entry, site)
@@ -327,7 +324,7 @@ func (r *rebuilder) free(e *rawEvent, entry tables.EventEntry) error {
 	}
 	entry.Allocated, entry.Tensor = e.rounded(), tensor
 	r.sites[site].Total++
-	r.older = append(r.older, older{site})
+	r.freedBefore = append(r.freedBefore, site)
 	r.add(entry, site)
 	return nil
 }
@@ -388,7 +385,7 @@ func (r *rebuilder) site(stack tables.StackID, stream uint8, about described, si
 
 // readSegments reads the state at the end.
 func (r *rebuilder) readSegments(segments []rawSegment) error {
-	r.ends = make([]ending, 0, r.blocksIn(segments))
+	r.ends = make([]finalBuffer, 0, r.blocksIn(segments))
 	for i := range segments {
 		s := &segments[i]
 		blocks := make([]alloc.Block, 0, r.blocksIn(segments[i:i+1]))
@@ -408,7 +405,7 @@ func (r *rebuilder) readSegments(segments []rawSegment) error {
 			}
 			blocks = append(blocks, piece)
 			if b.state != inactive {
-				err = r.addEnding(&blocks[len(blocks)-1], &b, r.streamOf(s.stream))
+				err = r.addFinal(&blocks[len(blocks)-1], &b, r.streamOf(s.stream))
 			}
 			if err != nil {
 				return err
@@ -421,7 +418,7 @@ func (r *rebuilder) readSegments(segments []rawSegment) error {
 			return err
 		}
 	}
-	r.orderEnds()
+	r.sortFinal()
 	return nil
 }
 
@@ -433,11 +430,11 @@ func (r *rebuilder) blocksIn(segments []rawSegment) (n int) {
 	return r.atMost(n)
 }
 
-// orderEnds orders the buffers at the end by address. Of two at one address the first of the
+// sortFinal orders the buffers at the end by address. Of two at one address the first of the
 // file counts.
-func (r *rebuilder) orderEnds() {
-	slices.SortStableFunc(r.ends, func(x, y ending) int { return cmp.Compare(x.Ptr, y.Ptr) })
-	r.ends = slices.CompactFunc(r.ends, func(x, y ending) bool { return x.Ptr == y.Ptr })
+func (r *rebuilder) sortFinal() {
+	slices.SortStableFunc(r.ends, func(x, y finalBuffer) int { return cmp.Compare(x.Ptr, y.Ptr) })
+	r.ends = slices.CompactFunc(r.ends, func(x, y finalBuffer) bool { return x.Ptr == y.Ptr })
 	for i := range r.ends {
 		e := &r.ends[i]
 		if e.host {
@@ -449,9 +446,9 @@ func (r *rebuilder) orderEnds() {
 	}
 }
 
-// endAt returns the buffer that is at an address at the end, or nil.
-func (r *rebuilder) endAt(addr int64) *ending {
-	i, ok := slices.BinarySearchFunc(r.ends, alloc.Ptr(addr), func(e ending, addr alloc.Ptr) int { return cmp.Compare(e.Ptr, addr) })
+// finalAt returns the buffer that is at an address at the end, or nil.
+func (r *rebuilder) finalAt(addr int64) *finalBuffer {
+	i, ok := slices.BinarySearchFunc(r.ends, alloc.Ptr(addr), func(e finalBuffer, addr alloc.Ptr) int { return cmp.Compare(e.Ptr, addr) })
 	if !ok {
 		return nil
 	}
@@ -478,7 +475,7 @@ func (r *rebuilder) addSegment(s *rawSegment, blocks []alloc.Block) {
 	}
 	r.at.Reserved += size
 	if whole.Check() != nil {
-		r.broken++ // its buffers are known all the same
+		r.broken++ // its buffers are in r.ends nevertheless
 		return
 	}
 	r.segments = append(r.segments, whole)
@@ -527,18 +524,18 @@ func (r *rebuilder) hostSegment(v plain.Value) error {
 }
 
 func (r *rebuilder) hostBlock(v plain.Value) error {
-	address, err := r.need(v, r.key.address, "address")
+	address, err := r.required(v, r.key.address, "address")
 	if err != nil {
 		return err
 	}
 	size, ok := r.integerOK(v, r.key.size)
 	if !ok {
-		size, err = r.need(v, r.key.total, "total_size")
+		size, err = r.required(v, r.key.total, "total_size")
 	}
 	if err != nil {
 		return err
 	}
-	if err := r.amount(size, "size"); err != nil {
+	if err := r.checkSize(size, "size"); err != nil {
 		return err
 	}
 	b := rawBlock{address: address, size: size, value: v}
@@ -554,14 +551,14 @@ func (r *rebuilder) hostBlock(v plain.Value) error {
 	default:
 		return nil
 	}
-	if err := r.addEnding(piece, &b, 0); err != nil {
+	if err := r.addFinal(piece, &b, 0); err != nil {
 		return err
 	}
 	r.ends[len(r.ends)-1].host = true
 	return nil
 }
 
-func (r *rebuilder) addEnding(piece *alloc.Block, b *rawBlock, stream uint8) error {
-	r.ends = append(r.ends, ending{Block: piece, value: b.value, stack: b.stack.id, entry: -1, stream: stream})
-	return r.Use(endBytes)
+func (r *rebuilder) addFinal(piece *alloc.Block, b *rawBlock, stream uint8) error {
+	r.ends = append(r.ends, finalBuffer{Block: piece, value: b.value, stack: b.stack.id, entry: -1, stream: stream})
+	return r.Use(finalBytes)
 }

@@ -98,8 +98,8 @@ func (r *rebuilder) peakOf(host bool) (most mem.Tally, at int) {
 // countsAt returns how many buffers of each call site were live after that many entries.
 func (r *rebuilder) countsAt(entries int) []int64 {
 	counts := make([]int64, len(r.sites))
-	for _, o := range r.older {
-		counts[o.site]++
+	for _, site := range r.freedBefore {
+		counts[site]++
 	}
 	for i := range r.ends {
 		if e := &r.ends[i]; e.entry < 0 {
@@ -126,7 +126,7 @@ func change(e tables.EventEntry) mem.Tally {
 }
 
 func (r *rebuilder) result() (*snapshot.Dump, error) {
-	first := uint64(len(r.older))
+	first := uint64(len(r.freedBefore))
 	for i := range r.ends {
 		if e := &r.ends[i]; e.entry < 0 {
 			first++
@@ -173,8 +173,8 @@ func (r *rebuilder) result() (*snapshot.Dump, error) {
 	return dump, nil
 }
 
-// outOfMemory returns what is known of the failure after which the program allocated
-// nothing. What it freed until the snapshot was live then.
+// outOfMemory describes the failure after which the program allocated nothing. Buffers that were freed between it and the
+// snapshot count as live.
 func (r *rebuilder) outOfMemory() *snapshot.OOM {
 	const most = 10 // call sites
 	o := &snapshot.OOM{
@@ -214,7 +214,7 @@ func (r *rebuilder) outOfMemory() *snapshot.OOM {
 // event are in the order of their addresses.
 func (r *rebuilder) allocations(first uint64) ([]tables.AllocationEntry, error) {
 	out := make([]tables.AllocationEntry, 0, len(r.ends))
-	seq := uint64(len(r.older))
+	seq := uint64(len(r.freedBefore))
 	for i := range r.ends {
 		e := &r.ends[i]
 		a := tables.AllocationEntry{Site: e.site, Ptr: e.Ptr, Allocated: e.Size}
@@ -236,7 +236,7 @@ func (r *rebuilder) allocations(first uint64) ([]tables.AllocationEntry, error) 
 
 // label returns the name of a buffer at the end: the label that Write gave it, the
 // user_metadata and compile_context of its allocation, or that it is freed and still used.
-func (r *rebuilder) label(e *ending) (string, error) {
+func (r *rebuilder) label(e *finalBuffer) (string, error) {
 	if e.pending() {
 		return pendingLabel, nil
 	}
@@ -250,7 +250,7 @@ func (r *rebuilder) label(e *ending) (string, error) {
 		if label != "" {
 			compile = label + ", " + compile
 		}
-		label = cut(compile)
+		label = truncate(compile)
 	}
 	return label, r.Use(int64(len(label)))
 }
@@ -263,20 +263,20 @@ const (
 // metadata prints a user_metadata, which is a text or a dict, as "step=3, phase=forward".
 func (r *rebuilder) metadata(v plain.Value) string {
 	if v.Kind() != plain.Dict {
-		return cut(r.word(v))
+		return truncate(r.scalar(v))
 	}
 	var fields []string
 	for name, value := range r.Each(v) {
 		if len(fields) == maxFields {
 			break
 		}
-		fields = append(fields, cut(name)+"="+cut(r.word(value)))
+		fields = append(fields, truncate(name)+"="+truncate(r.scalar(value)))
 	}
-	return cut(strings.Join(fields, ", "))
+	return truncate(strings.Join(fields, ", "))
 }
 
-// cut bounds a label. A character that would be cut in two is left out.
-func cut(s string) string {
+// truncate bounds a label. A character that would be cut in two is left out.
+func truncate(s string) string {
 	if len(s) <= maxLabel {
 		return s
 	}
@@ -289,8 +289,9 @@ const lifetimeBytes = 512
 // lifetime counts how long the freed buffers of a call stack lived. The stacks of one line share its unit.
 type lifetime struct{ line, path *survival.Unit }
 
-// born numbers a buffer of the line and of the path. A live one keeps its numbers; live is nil of others.
-func (l lifetime) born(live *tables.AllocationEntry) {
+// begin counts an allocation of the line and of the path. live is the entry of a buffer that is live at the end, which stores its
+// numbers; otherwise nil.
+func (l lifetime) begin(live *tables.AllocationEntry) {
 	if live != nil {
 		live.InLine, live.InPath = l.line.Births, l.path.Births
 	}
@@ -298,9 +299,8 @@ func (l lifetime) born(live *tables.AllocationEntry) {
 	l.path.Births++
 }
 
-// addLifetimes enters into a snapshot's tables how long its freed buffers lived, as a tracker counts it
-// while its program runs. Only events tell, if they have times. A buffer that is older than they are
-// counts as allocated when they begin. use is asked before memory is taken.
+// addLifetimes adds the lifetimes of freed buffers to a snapshot's tables, as a tracker counts them at run time. It needs
+// events with times. A buffer from before the first event counts as allocated at it. use is asked before memory is taken.
 func addLifetimes(to *tables.Tables, h *tables.HistoryTables, use func(bytes int64) error) error {
 	if h.Start.IsZero() || len(h.Events) == 0 {
 		return nil
@@ -311,28 +311,28 @@ func addLifetimes(to *tables.Tables, h *tables.HistoryTables, use func(bytes int
 	}
 	live := to.Allocations
 	for ; len(live) > 0 && live[0].Seq < h.First; live = live[1:] {
-		if its, ok := counted[to.Sites[live[0].Site].Stack]; ok {
-			its.born(&live[0])
+		if lifetime, ok := counted[to.Sites[live[0].Site].Stack]; ok {
+			lifetime.begin(&live[0])
 		}
 	}
 	var units survival.Units
 	begun := make(map[alloc.Ptr]int) // the entry of the buffer that is live at an address
 	for i, e := range h.Events {
-		var is *tables.AllocationEntry
+		var entry *tables.AllocationEntry
 		if len(live) > 0 && live[0].Seq == h.First+uint64(i) {
-			is, live = &live[0], live[1:]
+			entry, live = &live[0], live[1:]
 		}
-		its, ok := counted[e.Stack]
+		lifetime, ok := counted[e.Stack]
 		if !ok {
 			continue
 		}
 		switch walk.Of(e.Action) {
 		case walk.Begin:
-			its.born(is)
+			lifetime.begin(entry)
 			begun[e.Ptr] = i
 		case walk.End:
 			if i, ok := begun[e.Ptr]; ok {
-				units.Freed(its.line, its.path, e.Since-h.Events[i].Since, e.Since, h.First+uint64(i))
+				units.Freed(lifetime.line, lifetime.path, e.Since-h.Events[i].Since, e.Since, h.First+uint64(i))
 				delete(begun, e.Ptr)
 			}
 		}
@@ -362,15 +362,15 @@ func lifetimes(to *tables.Tables, use func(bytes int64) error) (map[tables.Stack
 		if err := use(lifetimeBytes); err != nil {
 			return nil, err
 		}
-		its := lifetime{to.Lines[line], new(survival.Unit)}
-		if its.line == nil {
-			its.line = &survival.Unit{Ages: new(survival.Ages)}
-			to.Lines[line] = its.line
+		l := lifetime{to.Lines[line], new(survival.Unit)}
+		if l.line == nil {
+			l.line = &survival.Unit{Ages: new(survival.Ages)}
+			to.Lines[line] = l.line
 		}
 		if live >= survival.Fewest {
-			to.Paths[stack] = its.path
+			to.Paths[stack] = l.path
 		}
-		found[stack] = its
+		found[stack] = l
 	}
 	return found, nil
 }

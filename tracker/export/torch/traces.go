@@ -107,7 +107,7 @@ func (w *writer) complete(l *list, e snapshot.Event) {
 	w.uncover(l, freed)
 }
 
-// grow writes that the cache took memory from the driver, if the memory is not there already.
+// grow writes that the cache allocated a segment, unless one is there already.
 func (w *writer) grow(l *list, e snapshot.Event) {
 	addr := address(e.Ptr)
 	if w.open.At(addr) != nil {
@@ -117,7 +117,7 @@ func (w *writer) grow(l *list, e snapshot.Event) {
 	w.memoryEvent(l, w.action("segment_alloc", "segment_map"), e, e.Allocated)
 }
 
-// shrink writes that memory went back to the driver.
+// shrink writes that memory was released to the driver.
 func (w *writer) shrink(l *list, e snapshot.Event) {
 	addr := address(e.Ptr)
 	s := w.open.At(addr)
@@ -132,8 +132,8 @@ func (w *writer) shrink(l *list, e snapshot.Event) {
 	w.memoryEvent(l, w.action("segment_free", "segment_unmap"), e, e.Allocated)
 }
 
-// action chooses how the page is told of a segment. Pieces of expandable segments are
-// mapped, and the page joins and splits them.
+// action chooses the name of an event about a segment. Pieces of expandable segments are mapped and unmapped, and the page
+// joins and splits them.
 func (w *writer) action(whole, piece string) string {
 	if w.expandable {
 		return piece
@@ -274,8 +274,8 @@ func (w *writer) description(e snapshot.Event) string {
 	return text
 }
 
-// before is what is found by going back from the end of a history: what was live before the first
-// event, and which frees left memory pending. PyTorch has two events for a free, its request and
+// before is the result of going back from the end of a history: the buffers that were live before the first event, and
+// the frees that left memory pending. PyTorch has two events for a free, its request and
 // its completion. A tracker has the event Freed, and FreeCompleted only if that came later.
 type before struct {
 	buffers walk.Back[piece]
@@ -283,15 +283,15 @@ type before struct {
 	left    map[alloc.Ptr]snapshot.Event // frees that are not completed at the end
 }
 
-// piece is the memory of a buffer that an event told of.
+// piece is the memory of a buffer, as an event has it.
 type piece struct {
 	ptr    alloc.Ptr
 	size   alloc.Bytes
 	stream alloc.Stream
-	told   uint64 // the number of the event
+	seq    uint64 // the number of the event
 }
 
-// atEnd is piece.told of the blocks that are pending at the end.
+// atEnd is piece.seq of the blocks that are pending at the end.
 const atEnd = math.MaxUint64
 
 // goBack goes back over a history. It leaves the segments before the first event in open.
@@ -304,7 +304,7 @@ func (p *part) goBack() {
 	}
 	p.before = before{make(walk.Back[piece]), make(map[uint64]bool), make(map[alloc.Ptr]snapshot.Event)}
 	for ptr := range pendingIn(s) {
-		p.buffers.Enter(address(ptr), walk.Pending, piece{told: atEnd})
+		p.buffers.Enter(address(ptr), walk.Pending, piece{seq: atEnd})
 	}
 	for e := range walk.Backward(p.dump) {
 		if !e.Memory.OnHost() {
@@ -327,7 +327,7 @@ func (p *part) undo(e *snapshot.Event) {
 		after := p.buffers.Undo(effect, addr, piece{addr, e.Allocated, e.Stream, e.Seq})
 		if after.Is == walk.Pending && e.Action == mem.Freed {
 			p.late[e.Seq] = true
-			if after.What.told == atEnd {
+			if after.What.seq == atEnd {
 				p.left[e.Ptr] = *e
 			}
 		}
@@ -340,20 +340,20 @@ func (p *part) undo(e *snapshot.Event) {
 	}
 }
 
-// coverFirst gives the buffers before the first event that lie in no segment segments of their own.
+// coverFirst makes segments for the buffers before the first event that lie in none.
 func (w *writer) coverFirst() {
 	var bare []piece
-	for _, was := range w.buffers {
-		if x := was.What; was.Is >= walk.Live && x.told != atEnd && w.open.At(x.ptr) == nil {
+	for _, b := range w.buffers {
+		if x := b.What; b.Is >= walk.Live && x.seq != atEnd && w.open.At(x.ptr) == nil {
 			bare = append(bare, x)
 		}
 	}
-	slices.SortFunc(bare, func(x, y piece) int { return cmp.Compare(x.told, y.told) })
+	slices.SortFunc(bare, func(x, y piece) int { return cmp.Compare(x.seq, y.seq) })
 	for _, b := range bare {
 		w.cover(b.ptr, b.size, b.stream)
 	}
 	for _, b := range w.live.sorted {
-		if was := w.buffers[b.addr]; was.Is == walk.Unknown || was.What.told == atEnd {
+		if first := w.buffers[b.addr]; first.Is == walk.Unknown || first.What.seq == atEnd {
 			w.cover(b.addr, b.size, b.stream)
 		}
 	}

@@ -300,7 +300,7 @@ type section struct {
 	part   *section // the open one that this is around
 }
 
-// newLayout finds the strays, so that begin can tell them.
+// newLayout finds the strays, which begin needs to know.
 func newLayout(before map[uint64]string, events iter.Seq[snapshot.Event]) *layout {
 	trial := emptyLayout()
 	trial.beginAll(before)

@@ -111,13 +111,13 @@ type scanner struct {
 	arena    *Failure // what ONNX Runtime said of the growth of its arena; nil if nothing
 	warnings int      // that say that they are no failures
 	bins     map[string]bool
-	things   int // that were read of all failures
+	items    int // read so far, of all failures
 }
 
 // begin begins a dump.
 func (s *scanner) begin() *Failure {
 	s.end()
-	s.things += failureThings
+	s.items += failureItems
 	s.now = &Failure{line: s.number, requested: -1, pool: -1, limit: -1, inUse: -1, available: -1, bySize: make(map[alloc.Bytes]int64)}
 	s.bins = make(map[string]bool)
 	if s.arena != nil {
@@ -145,16 +145,16 @@ func (s *scanner) dump() *Failure {
 	return s.now
 }
 
-// maxThings bounds the chunks, regions and sizes of a log: a pool has some thousands.
+// maxItems bounds the chunks, regions and sizes of a log: a pool has some thousands.
 const (
-	maxThings     = 1 << 20
-	failureThings = 16 // that a failure counts for
+	maxItems     = 1 << 20
+	failureItems = 16 // that a failure counts for
 )
 
-// thing counts one more decoded thing, which takes this much memory.
-func (s *scanner) thing(bytes int64) error {
-	if s.things++; s.things > maxThings {
-		return fmt.Errorf("%w: the log has more than %d chunks", bounded.ErrTooLarge, maxThings)
+// count adds a decoded item that takes so many bytes of memory.
+func (s *scanner) count(bytes int64) error {
+	if s.items++; s.items > maxItems {
+		return fmt.Errorf("%w: the log has more than %d chunks", bounded.ErrTooLarge, maxItems)
 	}
 	return s.use(bytes)
 }
@@ -169,7 +169,7 @@ func (s *scanner) line(line string) error {
 		return nil
 	}
 	if c, ok := parseChunk(line); ok {
-		if err := s.thing(chunkBytes); err != nil {
+		if err := s.count(chunkBytes); err != nil {
 			return err
 		}
 		d := s.dump()
@@ -186,7 +186,7 @@ const chunkBytes = 512
 // head reads a line that is not a chunk's.
 func (s *scanner) head(line string) error {
 	if s.failure(line) || s.arenaLine(line) {
-		return s.thing(chunkBytes)
+		return s.count(chunkBytes)
 	}
 	if name, ok := after(line, "BFCAllocator dump for "); ok {
 		if d := s.dump(); d.allocator == "" {
@@ -207,10 +207,10 @@ func (s *scanner) head(line string) error {
 	if n, ok := numberAfter(line, "Next region of size "); ok && n <= maxChunk {
 		d := s.dump()
 		d.regions = append(d.regions, n)
-		return s.thing(chunkBytes)
+		return s.count(chunkBytes)
 	}
 	if s.sizes(line) {
-		return s.thing(chunkBytes)
+		return s.count(chunkBytes)
 	}
 	for _, words := range []string{"total_region_allocated_bytes_: ", "Total bytes in pool: "} {
 		if n, ok := numberAfter(line, words); ok {
@@ -241,7 +241,7 @@ func (s *scanner) failure(line string) bool {
 	}
 	if rest, ok := after(line, "Ran out of memory trying to allocate "); ok {
 		d := s.dump()
-		d.asked(strings.TrimSuffix(firstWord(rest), "."))
+		d.words = strings.TrimSuffix(firstWord(rest), ".")
 		return true
 	}
 	for _, words := range []string{"BFC Arena ran out of memory trying to allocate ", "Failed to allocate memory for requested buffer of size ", "is smaller than requested bytes of "} {
@@ -258,7 +258,7 @@ func (s *scanner) failure(line string) bool {
 	if name, ok := after(before, "Allocator ("); ok {
 		d.allocator = bounded.Name(strings.TrimSuffix(name, ")"))
 	}
-	d.asked(strings.TrimSuffix(firstWord(rest), "."))
+	d.words = strings.TrimSuffix(firstWord(rest), ".")
 	if n, ok := numberAfter(rest, "(rounded to "); ok {
 		d.requested = n
 	}
@@ -315,7 +315,7 @@ func (s *scanner) arenaLine(line string) bool {
 	return false
 }
 
-// outside reads a line that names no file of the allocator: the statistics, and what XLA prints of the
+// outside reads a line that names no source file of the allocator: the statistics, and what XLA prints of the
 // failure.
 func (s *scanner) outside(line string) {
 	if n, ok := numberAfter(line, "Out of memory while trying to allocate "); ok && s.now != nil {

@@ -57,8 +57,8 @@ func holes(runs [][]chunk) (out []hole) {
 // barrier is the smallest obstacle to a request: the chunks in use among neighbours whose memory
 // together would serve it.
 type barrier struct {
-	Ptr    alloc.Ptr    `json:"address"` // where the room would begin
-	Room   alloc.Bytes  `json:"room_bytes"`
+	Ptr    alloc.Ptr    `json:"address"` // of the piece that would be free without the chunks
+	Space  alloc.Bytes  `json:"room_bytes"`
 	InUse  mem.Tally    `json:"in_use"`
 	Chunks []*neighbour `json:"chunks"` // the first ones
 }
@@ -67,22 +67,22 @@ type barrier struct {
 func barrierTo(runs [][]chunk, request alloc.Bytes) *barrier {
 	var least *barrier
 	for _, run := range runs {
-		var room alloc.Bytes
+		var space alloc.Bytes
 		var used mem.Tally
 		from := 0
 		for to := range run {
-			room += run[to].size
+			space += run[to].size
 			if run[to].used {
 				used = used.Add(mem.Tally{Count: 1, Bytes: run[to].size})
 			}
-			for room-run[from].size >= request {
-				room -= run[from].size
+			for space-run[from].size >= request {
+				space -= run[from].size
 				if run[from].used {
 					used = used.Sub(mem.Tally{Count: 1, Bytes: run[from].size})
 				}
 				from++
 			}
-			if room >= request && (least == nil || used.Bytes < least.InUse.Bytes) {
+			if space >= request && (least == nil || used.Bytes < least.InUse.Bytes) {
 				least = newBarrier(run, from, to, used)
 			}
 		}
@@ -99,10 +99,11 @@ func newBarrier(run []chunk, from, to int, used mem.Tally) *barrier {
 	for to+1 < len(run) && !run[to+1].used {
 		to++
 	}
-	return &barrier{Ptr: run[from].ptr, Room: alloc.Bytes(run[to].end() - run[from].ptr), InUse: used, Chunks: standing(run[from : to+1])}
+	return &barrier{Ptr: run[from].ptr, Space: alloc.Bytes(run[to].end() - run[from].ptr), InUse: used, Chunks: usedChunks(run[from : to+1])}
 }
 
-func standing(run []chunk) (out []*neighbour) {
+// usedChunks returns the first chunks in use.
+func usedChunks(run []chunk) (out []*neighbour) {
 	const most = 20
 	for _, c := range run {
 		if c.used && len(out) < most {
@@ -174,7 +175,7 @@ func (d *Failure) account() account {
 	a := account{
 		Line: d.line, Allocator: d.allocator, Requested: known(d.requested), Words: d.words, Operation: d.operation,
 		Regions: append([]alloc.Bytes{}, d.regions...), Pool: known(d.pool), Limit: known(d.limit), Holes: []hole{}, Sizes: []sizeTally{},
-		Peak: d.peak, Map: d.occupancy, Lacks: append([]string{}, d.lacks()...),
+		Peak: d.peak, Map: d.occupancy, Lacks: append([]string{}, d.missing()...),
 	}
 	a.Regions = append(a.Regions, d.extents...)
 	a.Sizes = append(a.Sizes, d.inUseBySize()...)
@@ -233,14 +234,14 @@ func (d *Failure) String() string {
 
 // failed says what was asked for.
 func (d *Failure) failed() string {
-	who := "a BFC allocator"
+	name := "a BFC allocator"
 	if d.allocator != "" {
-		who = "allocator " + text.Line(d.allocator)
+		name = "allocator " + text.Line(d.allocator)
 	}
 	if d.grows {
-		return fmt.Sprintf("line %d: %s grew; the log has no failure of it", d.line, who)
+		return fmt.Sprintf("line %d: %s grew; the log has no failure of it", d.line, name)
 	}
-	out := fmt.Sprintf("line %d: %s ran out of memory", d.line, who)
+	out := fmt.Sprintf("line %d: %s ran out of memory", d.line, name)
 	switch {
 	case d.requested >= 0:
 		out += fmt.Sprintf(": %v requested (%d bytes)", d.requested, int64(d.requested))
@@ -279,7 +280,7 @@ func (a *account) writeLevels(b *strings.Builder, d *Failure) {
 	}
 }
 
-// free tells of the free chunks.
+// free describes the free chunks.
 func (a *account) free() string {
 	if a.Free.Count == 0 {
 		return "none free"
@@ -323,7 +324,7 @@ func (d *Failure) advice() string {
 		words = append(words, fmt.Sprintf("The %v that is free would do, but lies in pieces, and no region is as large as the request.", a.Free.Bytes))
 	case *a.Fragmented:
 		words = append(words, fmt.Sprintf("The %v that is free would do, but lies in pieces. Least in the way is %v in %s, at %v: without it there is room for %v in one piece.",
-			a.Free.Bytes, a.Barrier.InUse.Bytes, chunksOf(a.Barrier.InUse.Count), a.Barrier.Chunks[0].Ptr, a.Barrier.Room))
+			a.Free.Bytes, a.Barrier.InUse.Bytes, chunksOf(a.Barrier.InUse.Count), a.Barrier.Chunks[0].Ptr, a.Barrier.Space))
 	case a.Free.Bytes < least:
 		words = append(words, fmt.Sprintf("%v too much, whatever the order of the chunks.", least-a.Free.Bytes))
 	}
@@ -339,7 +340,7 @@ func (a *account) writeBarrier(b *strings.Builder) {
 		return
 	}
 	fmt.Fprintf(b, "least in the way: %v in use in %s, from %v on; without them there is room for %v in one piece\n",
-		a.Barrier.InUse.Bytes, chunksOf(a.Barrier.InUse.Count), a.Barrier.Ptr, a.Barrier.Room)
+		a.Barrier.InUse.Bytes, chunksOf(a.Barrier.InUse.Count), a.Barrier.Ptr, a.Barrier.Space)
 	const most = 5
 	for _, n := range a.Barrier.Chunks[:min(len(a.Barrier.Chunks), most)] {
 		fmt.Fprintf(b, "  chunk of %v\n", n)

@@ -50,9 +50,6 @@ type peakBuffer struct {
 	Line      int    `json:"line,omitempty"`
 }
 
-// asked enters the size in words.
-func (d *Failure) asked(words string) { d.words = words }
-
 // least returns the fewest bytes that the request can have had. The words are cut, not rounded.
 func (d *Failure) least() alloc.Bytes {
 	if d.requested >= 0 {
@@ -109,8 +106,8 @@ func (d *Failure) runs() (out [][]chunk, overlapping int) {
 	return out, overlapping
 }
 
-// lacks says what the log does not tell of the failure, or where it contradicts itself.
-func (d *Failure) lacks() (out []string) {
+// missing lists what the log does not say about the failure, and where it contradicts itself.
+func (d *Failure) missing() (out []string) {
 	_, used, _ := d.tally(true)
 	_, free, _ := d.tally(false)
 	sum := alloc.Bytes(0)
