@@ -15,7 +15,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/commands"
 )
 
+// The linker sets these in a release, as in -X main.version=v0.1.0. In other builds they are empty.
+var version, commit, date string
+
 func main() {
+	cli.SetRelease(cli.Build{Version: version, Commit: commit, Date: date})
 	cli.GuardMemory()
 	os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, commands.All...))
 }

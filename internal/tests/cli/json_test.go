@@ -56,6 +56,7 @@ func TestJSONMatchesItsSchema(t *testing.T) {
 		{"diff", url, url},
 		{"record", "--source", "sim", "--duration", "50ms", "-o", filepath.Join(dir, "a.csv"), "-o", filepath.Join(dir, "a.png"), "--with", "all"},
 		{"sensors", "--source", "sim"},
+		{"version"},
 		{"top", "--source", "sim", "--live", url, "--live", "http://127.0.0.1:1/"},
 		{"estimate", "resnet50", "--fits", "24GiB", "--train", "--max-batch"},
 		{"estimate", "llama-3-8b", "--fits", "80GiB", "--zero", "3", "--seq", "64", "--min-replicas"},

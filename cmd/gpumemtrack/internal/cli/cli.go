@@ -94,7 +94,7 @@ func (a *App) root(commands []Command) *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if version {
-				return Version(a).RunE(cmd, nil)
+				return writeVersion(a, false)
 			}
 			if len(args) == 0 {
 				cmd.SetOut(a.Stderr)
