@@ -28,7 +28,7 @@ type Command struct {
 // Run runs the program with these commands and returns its exit code.
 func Run(args []string, stdin io.Reader, stdout, stderr io.Writer, commands ...Command) int {
 	a := &App{Args: args, Stdin: stdin, Stdout: &output{Writer: stdout}, Stderr: stderr}
-	root := a.root(asked(args, commands))
+	root := a.Root(asked(args, commands)...)
 	err := root.Execute()
 	if err == nil {
 		err = a.Stdout.err
@@ -72,8 +72,8 @@ func asked(args []string, commands []Command) []Command {
 	return commands
 }
 
-// root builds the root command and these commands below it.
-func (a *App) root(commands []Command) *cobra.Command {
+// Root builds the root command and these commands below it.
+func (a *App) Root(commands ...Command) *cobra.Command {
 	version := false
 	root := &cobra.Command{
 		Use:   ProgramName + " COMMAND",
