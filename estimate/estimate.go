@@ -401,7 +401,7 @@ func MaxContextLength(layers []nn.Layer, budget alloc.Bytes, opts ...Option) (in
 // gives the option for a number.
 func largest(layers []nn.Layer, budget alloc.Bytes, opts []Option, of func(int) Option, least int) (int, error) {
 	fits := func(n int) (bool, error) {
-		r, err := Model(layers, append(opts[:len(opts):len(opts)], of(n))...)
+		r, err := Model(layers, append(slices.Clip(opts), of(n))...)
 		if err != nil {
 			return false, err
 		}

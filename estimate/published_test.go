@@ -1,6 +1,7 @@
 package estimate_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -47,7 +48,7 @@ var lazyAmpere = estimate.Machine{GPU: "ampere", Loading: "lazy"}
 func opts(o ...estimate.Option) []estimate.Option { return o }
 
 func with(layers []tape.Layer, more ...tape.Layer) []tape.Layer {
-	return append(layers[:len(layers):len(layers)], more...)
+	return append(slices.Clip(layers), more...)
 }
 
 func known(t *testing.T, name string) []tape.Layer {

@@ -119,7 +119,7 @@ func (c *config) cacheAlone(name string) (architecture, bool) {
 func (c *config) dtype() alloc.DType {
 	var text config
 	if c.Text != nil {
-		json.Unmarshal(c.Text, &text) // what is wrong there, the family says
+		_ = json.Unmarshal(c.Text, &text) // what is wrong there, the family says
 	}
 	for _, name := range []string{cmp.Or(c.DType, c.TorchDType), cmp.Or(text.DType, text.TorchDType)} {
 		if d, err := alloc.ParseDType(name); err == nil {

@@ -216,7 +216,7 @@ func BestQuantization(layers []nn.Layer, budget alloc.Bytes, opts ...estimate.Op
 		if err != nil {
 			return "", nil, false, err
 		}
-		r, err := estimate.Model(layers, append(opts[:len(opts):len(opts)], look, stored)...)
+		r, err := estimate.Model(layers, append(slices.Clip(opts), look, stored)...)
 		if asked.Training {
 			return "", nil, false, fmt.Errorf("estimate %s: quantized weights are not trained: leave Train out", asked.Name)
 		}

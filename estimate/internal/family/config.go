@@ -334,7 +334,7 @@ func (c *Config) Ratio(key string, without float64) float64 {
 func (c *Config) Dropout(key string) float64 {
 	p := 0.0
 	if !c.Decode(key, &p) {
-		json.Unmarshal(c.defaults[key], &p) // or stays 0
+		_ = json.Unmarshal(c.defaults[key], &p) // or stays 0
 	}
 	return p
 }
@@ -343,7 +343,7 @@ func (c *Config) Dropout(key string) float64 {
 func (c *Config) Word(key string) string {
 	s := ""
 	if !c.Decode(key, &s) {
-		json.Unmarshal(c.defaults[key], &s) // or stays empty
+		_ = json.Unmarshal(c.defaults[key], &s) // or stays empty
 	}
 	return s
 }

@@ -184,8 +184,8 @@ type recurrence struct {
 
 // recurrent returns the family's recurrence, or nil.
 func (c Transformer) recurrent() *recurrence {
-	if make := c.Family.OrLlama().style.recurrent; make != nil {
-		return make(c)
+	if of := c.Family.OrLlama().style.recurrent; of != nil {
+		return of(c)
 	}
 	return nil
 }

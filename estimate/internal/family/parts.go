@@ -25,8 +25,8 @@ type stack struct {
 
 func (stack) Kind() string { return "Sequential" }
 
-// Stacked returns n blocks. make makes a block of a kind, once for each kind.
-func Stacked(n int, kind func(block int) int, make func(kind, block int) tape.Layer) stack {
+// Stacked returns n blocks. build makes a block of a kind, once for each kind.
+func Stacked(n int, kind func(block int) int, build func(kind, block int) tape.Layer) stack {
 	var s stack
 	at := map[int]uint8{}
 	for i := range max(0, min(n, tape.MaxLayers)) {
@@ -35,7 +35,7 @@ func Stacked(n int, kind func(block int) int, make func(kind, block int) tape.La
 		if !ok {
 			which = uint8(len(s.layers))
 			at[k] = which
-			s.layers = append(s.layers, make(k, i))
+			s.layers = append(s.layers, build(k, i))
 		}
 		s.which = append(s.which, which)
 	}

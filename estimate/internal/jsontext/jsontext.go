@@ -136,7 +136,7 @@ func Unquote(text []byte) []byte {
 		return text[1 : len(text)-1]
 	}
 	var s string
-	json.Unmarshal(text, &s) // it is valid
+	_ = json.Unmarshal(text, &s) // it is valid
 	return []byte(s)
 }
 

@@ -106,7 +106,7 @@ func (l MambaMixer) normed(t *tape.Tape, p tape.Tensor) [3]tape.Tensor {
 	}
 	var from [3]tape.Tensor
 	parts := t.Parts(p, l.Rank, l.State, l.State)
-	for i := 0; i < len(from); i++ {
+	for i := range from {
 		from[i] = t.Call(mambaNorms[i], l.norm(i), parts[i])
 	}
 	return from

@@ -2,6 +2,7 @@ package setting
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -102,7 +103,7 @@ func (c KVConfig) tokens(b Blocks, each ...int) (alloc.Bytes, error) {
 	}
 	var all alloc.Bytes
 	for _, of := range [][2]int{{full, c.ContextLength}, {c.Layers - full, min(c.ContextLength, c.Window)}} {
-		n, err := c.bytes(b, append(alloc.Shape(each[:len(each):len(each)]), of[:]...))
+		n, err := c.bytes(b, append(alloc.Shape(slices.Clip(each)), of[:]...))
 		if err != nil {
 			return 0, err
 		}

@@ -260,14 +260,14 @@ func (m Machine) Context() (bytes, least, most alloc.Bytes) {
 	fits := func(c Context, l string) bool {
 		return (m.GPU == "" || c.GPU == "" || c.GPU == m.GPU) && (l == "" || c.Loading == l)
 	}
-	usual, any := sizes(func(c Context) bool { return fits(c, Or(m.Loading, LazyLoading)) }), sizes(func(c Context) bool { return fits(c, m.Loading) })
-	if len(any) == 0 {
-		any = sizes(func(Context) bool { return true })
+	usual, all := sizes(func(c Context) bool { return fits(c, Or(m.Loading, LazyLoading)) }), sizes(func(c Context) bool { return fits(c, m.Loading) })
+	if len(all) == 0 {
+		all = sizes(func(Context) bool { return true })
 	}
 	if len(usual) == 0 {
-		usual = any
+		usual = all
 	}
-	return usual[len(usual)/2], any[0], any[len(any)-1]
+	return usual[len(usual)/2], all[0], all[len(all)-1]
 }
 
 // sizes returns the sizes of the contexts for which want is true, in ascending order.

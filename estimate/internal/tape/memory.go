@@ -256,8 +256,7 @@ func (h *Holding) tie(d *Declaration, p *ownedParam, cfg *setting.Config) {
 func (h *Holding) meet(s setting.Sharding) {
 	n := len(h.Modules)
 	h.TiedIn, h.TiedOut, h.Sums = make([]int64, n), make([]int64, n), make([]sum, n)
-	for i := len(h.ties) - 1; i >= 0; i-- {
-		t := h.ties[i]
+	for _, t := range slices.Backward(h.ties) {
 		bytes := t.load.shard(s).Gradients
 		if h.TiedOut[t.owner] == 0 {
 			h.TiedIn[t.module] += bytes
@@ -303,7 +302,7 @@ func (t *Tape) Gradients(h *Holding) []Gradient {
 	g := make([]Gradient, len(t.Ops))
 	loop := t.Cfg.Usual(t.Cfg.Loop)
 	last, shared := make([]int, len(h.Modules)), make([]bool, len(h.Modules)) // the call that last reads each module, as its row counted from 1
-	for i := len(t.Ops) - 1; i >= 0; i-- {
+	for i := range slices.Backward(t.Ops) {
 		if m, call := t.moduleOf(i), int(t.Ops[i].Row)+1; m >= 0 && t.Ops[i].params {
 			last[m] = setting.Or(last[m], call)
 			shared[m] = shared[m] || call != last[m]
