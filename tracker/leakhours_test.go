@@ -17,6 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/cachetest"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/leakprograms"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/trackertest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -128,6 +129,8 @@ func runHours(t *testing.T, seed uint64, program int, hours float64, look time.D
 
 // TestLeaksOfHours runs each program once, as long as it takes to find its leak, or a third of its time.
 func TestLeaksOfHours(t *testing.T) {
+	long.Test(t, "simulates days of a service")
+	long.Test(t, "simulates days of a service")
 	if *trackertest.Long {
 		t.Skip("TestTableOfHours does more")
 	}

@@ -13,11 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
 )
 
 // TestBuilds builds a program in the ways that programs are built, and runs it with a driver
 // and without.
 func TestBuilds(t *testing.T) {
+	long.Test(t, "builds five programs, most of them with another standard library")
+	long.Test(t, "builds five programs, most of them with another standard library")
 	if _, err := exec.LookPath("go"); err != nil || testing.Short() {
 		t.Skip("needs the go command, and takes a minute")
 	}

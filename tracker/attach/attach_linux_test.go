@@ -23,6 +23,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -230,18 +231,22 @@ func TestPrograms(t *testing.T) {
 		cfg     Config
 		site    string
 		stack   string
+		long    bool
 	}{
 		"C, linked":               {program: func() string { return buildC(t, "-DLINKED") }, site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
 		"C, dlopen and dlsym":     {program: func() string { return buildC(t) }, site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
 		"C, cuGetProcAddress":     {program: func() string { return buildC(t) }, env: "BY_DRIVER=1", site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
-		"C, kernels before 6.6":   {program: func() string { return buildC(t, "-DLINKED") }, cfg: Config{single: true}, site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
+		"C, kernels before 6.6":   {program: func() string { return buildC(t, "-DLINKED") }, cfg: Config{single: true}, site: "client.c:71 load_weights", stack: "load_weights <- train <- ", long: true},
 		"C, stripped":             {program: func() string { return buildC(t, "-s") }},
 		"Go, cgo":                 {program: func() string { return buildGo(t, "cgo", "1") }, site: "main.go:32 main.loadWeights", stack: "main.loadWeights <- main.train <- main.main"},
-		"Go, cgo, stripped":       {program: func() string { return buildGo(t, "cgo", "1", "-ldflags=-s -w") }, site: "main.go:32 main.loadWeights", stack: "main.loadWeights <- main.train <- main.main"},
-		"Go, purego":              {program: func() string { return buildGo(t, "purego", "0") }, site: "main.go:17 main.loadWeights", stack: "main.loadWeights <- main.main"},
-		"Go, any place, stripped": {program: func() string { return buildGo(t, "cgo", "1", "-buildmode=pie", "-ldflags=-s -w") }, site: "main.go:32 main.loadWeights", stack: "main.loadWeights <- main.train <- main.main"},
+		"Go, cgo, stripped":       {program: func() string { return buildGo(t, "cgo", "1", "-ldflags=-s -w") }, site: "main.go:32 main.loadWeights", stack: "main.loadWeights <- main.train <- main.main", long: true},
+		"Go, purego":              {program: func() string { return buildGo(t, "purego", "0") }, site: "main.go:17 main.loadWeights", stack: "main.loadWeights <- main.main", long: true},
+		"Go, any place, stripped": {program: func() string { return buildGo(t, "cgo", "1", "-buildmode=pie", "-ldflags=-s -w") }, site: "main.go:32 main.loadWeights", stack: "main.loadWeights <- main.train <- main.main", long: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if test.long {
+				long.Test(t, "builds one more program")
+			}
 			path := test.program()
 			w := newWatcher(t, test.cfg)
 			if test.env != "" {

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
@@ -69,6 +70,7 @@ func TestStacksWithoutFramePointers(t *testing.T) {
 // TestStacksAreThoseOfGDB: optimized programs in several languages, without frame pointers, have the callers that gdb finds in
 // another run, lines and inlined functions included.
 func TestStacksAreThoseOfGDB(t *testing.T) {
+	long.Test(t, "asks gdb for the stacks of programs in three languages")
 	for name, command := range map[string][]string{
 		"C":    {compiler(), "-g", "-O2", "-fomit-frame-pointer", "testdata/calls.c", "-lpthread", "-lcuda"},
 		"C++":  {"g++", "-std=c++20", "-g", "-O2", "-fomit-frame-pointer", "testdata/calls.cc", "-lpthread", "-lcuda"},

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
 )
 
 // TestAllocatorsInLibraries: docs/recipes.md has these.
@@ -53,6 +54,9 @@ func TestAllocatorsInLibraries(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name != "C" && name != "C++" {
+				long.Test(t, "builds one more library")
+			}
 			if _, err := exec.LookPath(test.tool); err != nil {
 				t.Skip("there is no ", test.tool)
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -42,16 +43,23 @@ func pythonsHere() map[string]string {
 	return all
 }
 
-// eachPython runs a test on each version that this machine has, with each way to watch.
+// eachPython runs a test on each version of Python that this machine has, by probes and preloaded. Without long.Env it takes
+// the first of them.
 func eachPython(t *testing.T, test func(t *testing.T, w *Watcher, version, program string)) {
 	here := pythonsHere()
 	if len(here) == 0 {
 		t.Skip("there is no Python with ctypes")
 	}
+	known := false
 	for _, version := range pythonVersions {
 		if here[version] == "" {
 			continue
 		}
+		if known && !long.Enabled() {
+			t.Run(version, func(t *testing.T) { long.Test(t, "watches one more version of Python") })
+			continue
+		}
+		known = true
 		for name, watcher := range ways {
 			t.Run(version+" "+name, func(t *testing.T) { test(t, watcher(t), version, here[version]) })
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
@@ -77,6 +78,7 @@ func TestPyTorch(t *testing.T) {
 
 // TestPyTorchPython: static probes in a process that runs Python.
 func TestPyTorchPython(t *testing.T) {
+	long.Test(t, "starts each Python under each way of reading PyTorch")
 	if runtime.GOARCH != "amd64" {
 		t.Skip("static probes are those of amd64")
 	}

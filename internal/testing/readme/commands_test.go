@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -42,7 +43,8 @@ func TestCommands(t *testing.T) {
 	}
 	lookAtAllFiles(t)
 	bin := t.TempDir()
-	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", bin, "../../../cmd/gpumemtrack", "../../../examples/...").CombinedOutput()
+	args := []string{"build", "-ldflags=-s -w", "-o", bin, "../../../cmd/gpumemtrack"}
+	out, err := exec.Command("go", append(args, examples(pages(t))...)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	files, err := filepath.Abs("../../../tracker") // a page reads a file of its tests
 	require.NoError(t, err)
@@ -60,6 +62,20 @@ func TestCommands(t *testing.T) {
 			})
 		}
 	}
+}
+
+// examples returns the packages of the examples that the pages' commands run.
+func examples(all []page) (packages []string) {
+	name := regexp.MustCompile(`(?:go run \./examples/|-- \./)(\w+)`)
+	for _, p := range all {
+		for _, c := range p.commands() {
+			for _, found := range name.FindAllStringSubmatch(c.line, -1) {
+				packages = append(packages, "../../../examples/"+found[1])
+			}
+		}
+	}
+	slices.Sort(packages)
+	return slices.Compact(packages)
 }
 
 // session is a shell in which a page's commands run.

@@ -2,11 +2,8 @@
 package readme_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -38,38 +35,6 @@ func TestSnippetsCompile(t *testing.T) {
 				assert.True(t, strings.Contains(code, squeeze.ReplaceAllString(line, "")), "%s: %q is not compiled anywhere", p.path, line)
 			}
 		}
-	}
-}
-
-// TestSecondCommand makes the README's second command run the tests of the modules inside
-// this one too: internal/tests and those of contrib, which keep what they need out of go.mod. Those
-// of the command line are never taken from go test's cache: it does not see that
-// they build the command. They are not vetted here, which would be another tenth of the time with an empty cache:
-// .ci/run does. What they skip is skipped here, so that it is named.
-func TestSecondCommand(t *testing.T) {
-	t.Parallel() // it waits for other programs
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("no go command here")
-	}
-	lookAtAllFiles(t)
-	for _, module := range []string{"../../tests", "../../../contrib/otel", "../../../contrib/gomlx", "../../../contrib/llama", "../../../contrib/tensor"} {
-		cmd := exec.Command("go", "test", "-json", "-count=1", "-vet=off", "./...")
-		cmd.Dir = module
-		out, err := cmd.Output()
-		output := make(map[string]string) // by package and test
-		for line := range bytes.Lines(out) {
-			var e struct{ Action, Package, ImportPath, Test, Output string }
-			require.NoError(t, json.Unmarshal(line, &e), "%s", line)
-			of := e.Package + e.ImportPath + " " + e.Test
-			output[of] += e.Output
-			switch {
-			case e.Action == "skip" && e.Test != "" && strings.Count(e.Test, "/") < 2: // deeper are those of GoMLX's own suite
-				t.Run(e.Test, func(t *testing.T) { t.Skip(output[of]) })
-			case e.Action == "fail", e.Action == "build-fail":
-				t.Error(output[of])
-			}
-		}
-		require.NoError(t, err)
 	}
 }
 

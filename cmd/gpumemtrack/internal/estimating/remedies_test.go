@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
 )
 
 // unfit runs a command whose model does not fit, and returns what it prints with --json.
@@ -25,6 +26,8 @@ func unfit(t *testing.T, args string) estimated {
 
 // Each command that would make a model fit does so when it is typed, with the figure that was told.
 func TestRemedies(t *testing.T) {
+	long.Test(t, "tries every way to make twenty models fit")
+	long.Test(t, "tries every way to make twenty models fit")
 	for args, says := range map[string]string{
 		"resnet50 --train --batch 256 --fits t4":                         "accumulated",
 		"vit-l-16 --train --batch 128 --fits 3060":                       "accumulated",
