@@ -42,6 +42,8 @@ func TestInterleavings(t *testing.T) {
 		switch {
 		case cachetest.RaceDetector:
 			step = 37
+		case testing.Short():
+			step = 137
 		case cfg.ExpandableSegments && !*long:
 			step = 11
 		}

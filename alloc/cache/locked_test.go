@@ -126,7 +126,11 @@ func TestSegmentsAreOfOneInstant(t *testing.T) {
 			}
 		})
 	}
-	for range 50 {
+	copies := 50
+	if testing.Short() {
+		copies = 5
+	}
+	for range copies {
 		found, other := 0, 0
 		for s := range c.Segments() {
 			end := s.Ptr

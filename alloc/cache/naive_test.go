@@ -38,7 +38,11 @@ func TestNaive(t *testing.T) {
 		t.Run(s, func(t *testing.T) {
 			cfg, err := cache.ParseConfig(s)
 			require.NoError(t, err)
-			for seed := range uint64(60) {
+			seeds := uint64(60)
+			if testing.Short() {
+				seeds = 4
+			}
+			for seed := range seeds {
 				compareWithNaive(t, cfg, seed, 1)
 				compareWithNaive(t, cfg, seed, 4)
 			}

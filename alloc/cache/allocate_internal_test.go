@@ -18,13 +18,17 @@ func virtual(t require.TestingT) alloc.Device {
 	return dev
 }
 
-// TestAround looks for blocks by address in two long segments, while blocks come and go and a segment
+// TestBlockAt looks for blocks by address in two long segments, while blocks come and go and a segment
 // goes and comes back, so that hints become records of other blocks.
-func TestAround(t *testing.T) {
+func TestBlockAt(t *testing.T) {
 	c := mustNew(t, virtual(t), Config{ExpandableSegments: true})
 	random := rand.New(rand.NewPCG(1, 2))
 	var live []alloc.Ptr
-	for round := range 12 {
+	rounds := 12
+	if testing.Short() {
+		rounds = 4
+	}
+	for round := range rounds {
 		for len(live) < 8*stride {
 			p, _, err := c.AllocOn(alloc.Bytes(1+random.IntN(4))*512, alloc.Stream(random.IntN(2)))
 			require.NoError(t, err)
@@ -51,7 +55,7 @@ func TestAround(t *testing.T) {
 	require.LessOrEqual(t, len(c.hints.of), stride)
 }
 
-// walkTo is around, from the first block of the segment.
+// walkTo is blockAt, from the first block of the segment.
 func walkTo(c *Cache, p alloc.Ptr) id {
 	s, ok := c.segments.at(p)
 	if !ok {
@@ -64,8 +68,8 @@ func walkTo(c *Cache, p alloc.Ptr) id {
 	return i
 }
 
-// BenchmarkAround finds a block by its address, at random, among blocks of one segment.
-func BenchmarkAround(b *testing.B) {
+// BenchmarkBlockAt finds a block by its address, at random, among blocks of one segment.
+func BenchmarkBlockAt(b *testing.B) {
 	for _, n := range []int{1_000, 1_000_000} {
 		b.Run(fmt.Sprintf("blocks=%d", n), func(b *testing.B) {
 			c, err := New(virtual(b), Config{ExpandableSegments: true})
