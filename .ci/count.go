@@ -1,16 +1,20 @@
 //go:build ignore
 
-// Command count reads what go test -json prints. It shows the packages, the
-// tests that failed with their output, and why tests were skipped, and appends one
-// word for each test to a file.
+// Command count reads what go test -json prints. It shows the packages, the tests that failed with their output, and why
+// tests were skipped. With the name of a file it appends one word for each test to that. Without one it says in its last
+// line, all together, why tests were skipped.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"log"
+	"maps"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -24,10 +28,15 @@ type event struct {
 }
 
 func main() {
-	results, err := os.OpenFile(os.Args[1], os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		log.Fatal(err)
+	results := os.Stdout
+	if len(os.Args) > 1 {
+		file, err := os.OpenFile(os.Args[1], os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			log.Fatal(err)
+		}
+		results = file
 	}
+	skipped := make(map[string]int)             // by the reason
 	output := make(map[string]*strings.Builder) // by package and test
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 1<<24)
@@ -52,11 +61,18 @@ func main() {
 					}
 				}
 			}
-			show(e, output[key].String())
-			delete(output, key)
-			if e.Test != "" {
-				fmt.Fprintln(results, e.Action)
+			switch {
+			case results != os.Stdout:
+				if e.Test != "" {
+					fmt.Fprintln(results, e.Action)
+				}
+				show(e, output[key].String())
+			case e.Action == "skip" && e.Test != "":
+				skipped[place.ReplaceAllString(strings.TrimSpace(reason(output[key].String())), "")]++
+			default:
+				show(e, output[key].String())
 			}
+			delete(output, key)
 		case "build-fail":
 			fmt.Print(output[key])
 		}
@@ -64,9 +80,31 @@ func main() {
 	if err := lines.Err(); err != nil {
 		log.Fatal(err)
 	}
+	if results == os.Stdout {
+		fmt.Println(summary(skipped))
+		return
+	}
 	if err := results.Close(); err != nil {
 		log.Fatal(err)
 	}
+}
+
+// place is where a test wrote a line.
+var place = regexp.MustCompile(`^\w+\.go:\d+: `)
+
+// summary says how many tests were skipped for each reason, the most frequent first.
+func summary(skipped map[string]int) string {
+	all, why := 0, slices.SortedFunc(maps.Keys(skipped), func(a, b string) int {
+		return cmp.Or(skipped[b]-skipped[a], strings.Compare(a, b))
+	})
+	for i, reason := range why {
+		all += skipped[reason]
+		why[i] = fmt.Sprintf("%s (%d)", reason, skipped[reason])
+	}
+	if all == 0 {
+		return "0 skipped"
+	}
+	return fmt.Sprintf("%d skipped: %s", all, strings.Join(why, "; "))
 }
 
 // show prints what a person wants to know of a test or a package that ended.
