@@ -5,8 +5,11 @@
 package tablejson
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -14,6 +17,66 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
+
+// Snapshot is the tables of a snapshot as a file has them: they refer to each other by index.
+type Snapshot struct {
+	Segments    []alloc.Segment
+	Stacks      []stackJSON
+	Frames      []mem.Frame
+	Sites       []siteJSON
+	Retired     []retiredJSON
+	Allocations allocationTable
+	Lifetimes   []lifetimesJSON
+	Paths       []pathJSON
+	counted     bool // a list of paths exists, though it may be empty
+}
+
+// siteJSON is the JSON form of a SiteEntry. live, peak and total count buffers.
+type siteJSON struct {
+	Kind    mem.Kind    `json:"kind"`
+	DType   alloc.DType `json:"dtype,omitempty"`
+	Shape   alloc.Shape `json:"shape"`
+	Section string      `json:"section,omitempty"`
+	Stack   int         `json:"stack"` // index in stacks; -1 is unknown
+	Site    mem.Frame   `json:"call_site"`
+	Live    int64       `json:"live_count"`
+	Peak    int64       `json:"peak_count"`
+	Total   int64       `json:"total_count"`
+	Stream  uint8       `json:"stream,omitempty"`     // index in streams
+	Each    alloc.Bytes `json:"each_bytes,omitempty"` // where the dtype is not known
+
+	Memory alloc.Memory `json:"memory,omitzero"`
+}
+
+type retiredJSON struct {
+	Section string    `json:"section,omitempty"`
+	Stack   int       `json:"stack"`
+	Site    mem.Frame `json:"call_site"`
+	Total   mem.Tally `json:"total"`
+
+	Memory alloc.Memory `json:"memory,omitzero"`
+}
+
+type allocationJSON struct {
+	Seq        uint64      `json:"seq"`
+	Time       time.Time   `json:"time"`
+	Ptr        alloc.Ptr   `json:"address"`
+	Site       int         `json:"call_site"` // index in call_sites
+	Allocated  alloc.Bytes `json:"allocated_bytes"`
+	Label      string      `json:"label,omitempty"`
+	Section    string      `json:"section,omitempty"`
+	Registered bool        `json:"registered,omitempty"`
+	Lost       bool        `json:"lost,omitempty"`
+	Births     [2]uint16   `json:"births,omitzero"` // number of births of its line, and of its path, up to this one, modulo 2^16
+}
+
+// allocationTable is the allocations of a file. The call sites and sections that they refer to may
+// come later in the file.
+type allocationTable struct {
+	base     time.Time // Since counts from here
+	entries  []tables.AllocationEntry
+	sections []string // section of each entry; nil while no entry has one
+}
 
 // ReadSnapshot reads a snapshot, whose members that are no tables go into the head; nil if it is null.
 func ReadSnapshot(in *jsonstream.Reader, head any) (*Snapshot, error) {
@@ -50,6 +113,141 @@ func ReadSnapshot(in *jsonstream.Reader, head any) (*Snapshot, error) {
 		return nil, err
 	}
 	return tables, small.Unmarshal(head)
+}
+
+// readSegment reads a segment. One whose blocks do not tile it is an error.
+func readSegment(in *jsonstream.Reader) (alloc.Segment, error) {
+	var s alloc.Segment
+	var blocks []alloc.Block
+	var small jsonstream.Rest
+	_, err := in.Members(func(key string) error {
+		if key == "blocks" {
+			return jsonstream.ReadTable(in, &blocks, blockEntryBytes, readBlock)
+		}
+		return small.Add(in, key)
+	})
+	if err == nil {
+		err = small.Unmarshal(&s)
+	}
+	if err != nil {
+		return alloc.Segment{}, err
+	}
+	s.Blocks = slices.Clip(blocks)
+	return s, s.Check()
+}
+
+func readBlock(text []byte, b *alloc.Block) error {
+	return jsonstream.UnmarshalFlat(text, b, func(key, value []byte, text bool) bool {
+		switch string(key) {
+		case "address":
+			return !text && jsonstream.Number(value, &b.Ptr)
+		case "bytes":
+			return !text && jsonstream.Number(value, &b.Size)
+		case "requested_bytes":
+			return !text && jsonstream.Number(value, &b.Requested)
+		case "state":
+			return text && b.State.UnmarshalText(value) == nil
+		}
+		return false
+	})
+}
+
+// readSite reads a call site. Names in it are indices into the file's names.
+func readSite(text []byte, e *siteJSON, names jsonstream.Texts) error {
+	return jsonstream.UnmarshalFlat(text, e, func(key, value []byte, text bool) bool {
+		switch string(key) {
+		case "kind":
+			kind, err := mem.ParseKind(names.Of(value))
+			e.Kind = kind
+			return text && err == nil
+		case "dtype":
+			return text && e.DType.UnmarshalText(value) == nil
+		case "section":
+			e.Section = names.Of(value)
+			return text
+		case "shape":
+			e.Shape = nil
+			return !text && jsonstream.FlatList(value, func(value []byte, text bool) bool {
+				e.Shape = append(e.Shape, 0)
+				return !text && jsonstream.Number(value, &e.Shape[len(e.Shape)-1])
+			}) && e.Shape != nil // an empty one is not an unknown one
+		case "call_site", "site":
+			return !text && readFrame(value, &e.Site, names) == nil
+		case "stack":
+			return !text && jsonstream.Number(value, &e.Stack)
+		case "live_count":
+			return !text && jsonstream.Number(value, &e.Live)
+		case "peak_count":
+			return !text && jsonstream.Number(value, &e.Peak)
+		case "total_count":
+			return !text && jsonstream.Number(value, &e.Total)
+		}
+		return false
+	})
+}
+
+func (t *allocationTable) readFrom(in *jsonstream.Reader) error {
+	return in.Elements(func() error {
+		text, err := in.Raw()
+		if err == nil {
+			err = in.Use(allocationBytes)
+		}
+		if err != nil {
+			return err
+		}
+		a, err := readAllocation(text)
+		if err != nil {
+			return err
+		}
+		return t.add(a)
+	})
+}
+
+func (t *allocationTable) add(a allocationJSON) error {
+	if a.Site != int(int32(a.Site)) {
+		return fmt.Errorf("allocation %d: there is no call site %d", len(t.entries), a.Site)
+	}
+	if len(t.entries) == 0 {
+		t.base = a.Time
+	}
+	if a.Section != "" && t.sections == nil {
+		t.sections = make([]string, len(t.entries), cap(t.entries))
+	}
+	if t.sections != nil {
+		t.sections = append(t.sections, a.Section)
+	}
+	t.entries = append(t.entries, tables.AllocationEntry{
+		Site: int32(a.Site), Foreign: a.Registered, Lost: a.Lost, InLine: a.Births[0], InPath: a.Births[1], Ptr: a.Ptr,
+		Allocated: a.Allocated, Since: a.Time.Sub(t.base), Seq: a.Seq, Label: a.Label,
+	})
+	return nil
+}
+
+func readAllocation(text []byte) (a allocationJSON, err error) {
+	err = jsonstream.UnmarshalFlat(text, &a, func(key, value []byte, text bool) bool {
+		switch string(key) {
+		case "seq":
+			return !text && jsonstream.Number(value, &a.Seq)
+		case "time":
+			at, err := time.Parse(time.RFC3339Nano, string(value))
+			a.Time = at
+			return text && err == nil
+		case "address":
+			return !text && jsonstream.Number(value, &a.Ptr)
+		case "call_site", "site":
+			return !text && jsonstream.Number(value, &a.Site)
+		case "allocated_bytes":
+			return !text && jsonstream.Number(value, &a.Allocated)
+		case "births":
+			i := 0
+			return !text && jsonstream.FlatList(value, func(value []byte, text bool) bool {
+				i++
+				return !text && i <= len(a.Births) && jsonstream.Number(value, &a.Births[i-1])
+			}) && i == len(a.Births)
+		}
+		return false
+	})
+	return a, err
 }
 
 // tableLoader makes the tables of a snapshot from a file's tables. It checks every index and sum.
@@ -179,4 +377,79 @@ func (l *tableLoader) splitOff(site int, section uint32) (int32, error) {
 	whole.Live, whole.Total = whole.Live-1, whole.Total-1
 	l.Sites[i].Live, l.Sites[i].Total = l.Sites[i].Live+1, l.Sites[i].Total+1
 	return i, nil
+}
+
+// WriteSnapshot writes a snapshot's tables and segments as the next members of an object.
+func WriteSnapshot(out *jsonstream.Writer, t *tables.Tables, segments []alloc.Segment) {
+	if len(segments) > 0 {
+		jsonstream.Table(out, "segments", segments, jsonstream.AsJSON(func(s alloc.Segment) any { return s }))
+	}
+	index, order := usedStacks(t)
+	frames := newFrameTable()
+	jsonstream.Table(out, "stacks", order, func(b []byte, id tables.StackID) ([]byte, error) {
+		return frames.appendStack(b, t.Stacks.Stack(id)), nil
+	})
+	frames.write(out, len(order))
+	jsonstream.Table(out, "call_sites", t.Sites, jsonstream.AsJSON(func(e tables.SiteEntry) any {
+		g := e.Tensor
+		return siteJSON{g.Kind, g.DType, g.Shape, t.Sections[e.Section], index[e.Stack], t.Stacks.Site(e.Stack), e.Live, e.Peak, e.Total, e.Stream, g.Unknown(), g.Memory}
+	}))
+	if len(t.Retired) > 0 {
+		jsonstream.Table(out, "retired", t.Retired, jsonstream.AsJSON(func(e tables.RetiredEntry) any {
+			return retiredJSON{t.Sections[e.Section], index[e.Stack], t.Stacks.Site(e.Stack), e.Total, e.Memory}
+		}))
+	}
+	jsonstream.Table(out, "allocations", t.Allocations, func(b []byte, a tables.AllocationEntry) ([]byte, error) {
+		return allocationJSON{
+			a.Seq, t.Epoch.Add(a.Since), a.Ptr, int(a.Site), a.Allocated, a.Label, t.Sections[t.Sites[a.Site].Section], a.Foreign, a.Lost, births(t, a),
+		}.appendJSON(b)
+	})
+	writeLifetimes(out, t, index)
+}
+
+// usedStacks numbers the stacks that the snapshot refers to.
+func usedStacks(t *tables.Tables) (index map[tables.StackID]int, order []tables.StackID) {
+	index = map[tables.StackID]int{0: -1}
+	use := func(id tables.StackID) {
+		if _, ok := index[id]; !ok {
+			index[id] = len(order)
+			order = append(order, id)
+		}
+	}
+	for _, e := range t.Sites {
+		use(e.Stack)
+	}
+	for _, e := range t.Retired {
+		use(e.Stack)
+	}
+	return index, order
+}
+
+// appendJSON writes what the struct's tags say.
+func (a allocationJSON) appendJSON(b []byte) ([]byte, error) {
+	b = strconv.AppendUint(append(b, `{"seq":`...), a.Seq, 10)
+	b = a.Time.AppendFormat(append(b, `,"time":"`...), time.RFC3339Nano)
+	b = strconv.AppendUint(append(b, `","address":`...), uint64(a.Ptr), 10)
+	b = strconv.AppendInt(append(b, `,"call_site":`...), int64(a.Site), 10)
+	b = strconv.AppendInt(append(b, `,"allocated_bytes":`...), int64(a.Allocated), 10)
+	for _, text := range [...]struct{ key, value string }{{`,"label":`, a.Label}, {`,"section":`, a.Section}} {
+		if text.value != "" {
+			quoted, err := json.Marshal(text.value)
+			if err != nil {
+				return b, err
+			}
+			b = append(append(b, text.key...), quoted...)
+		}
+	}
+	if a.Registered {
+		b = append(b, `,"registered":true`...)
+	}
+	if a.Lost {
+		b = append(b, `,"lost":true`...)
+	}
+	if a.Births != [2]uint16{} {
+		b = strconv.AppendUint(append(b, `,"births":[`...), uint64(a.Births[0]), 10)
+		b = append(strconv.AppendUint(append(b, ','), uint64(a.Births[1]), 10), ']')
+	}
+	return append(b, '}'), nil
 }

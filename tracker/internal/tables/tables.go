@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -190,4 +191,158 @@ func CheckStreams(streams []alloc.Stream) error {
 		return fmt.Errorf("%d streams, want at most %d", len(streams), MaxStreams)
 	}
 	return nil
+}
+
+// Snapshot is the field of a snapshot.Snapshot that holds its Tables. Its content is closed to other modules, which can
+// copy it but not import this package.
+type Snapshot struct{ tables Tables }
+
+// Wrap returns the field with these tables.
+func Wrap(t Tables) Snapshot { return Snapshot{t} }
+
+// Of returns the tables in the field. Only the maker of the snapshot writes to them.
+func Of(s *Snapshot) *Tables { return &s.tables }
+
+// String says how much the tables hold: "3 buffers of 2 call stacks".
+func (s Snapshot) String() string {
+	return fmt.Sprintf("%d buffers of %d call stacks", len(s.tables.Allocations), len(s.tables.Sites)+len(s.tables.Retired))
+}
+
+// History is the field of a snapshot.Dump that holds its HistoryTables. Its content is closed to other modules, as that of
+// Snapshot.
+type History struct{ tables HistoryTables }
+
+// WrapHistory returns the field with these tables.
+func WrapHistory(t HistoryTables) History { return History{t} }
+
+// OfHistory returns the tables in the field, which Exist unless there is no history. Only the maker of the dump writes to
+// them.
+func OfHistory(h *History) *HistoryTables { return &h.tables }
+
+// String says how many events there are: "65536 events, after 1204 that were dropped".
+func (h History) String() string {
+	said := fmt.Sprintf("%d events", len(h.tables.Events))
+	if n := h.tables.First; n > 0 {
+		said += fmt.Sprintf(", after %d that were dropped", n)
+	}
+	return said
+}
+
+// CompareFrames orders frames by file, line and function.
+func CompareFrames(x, y mem.Frame) int {
+	return cmp.Or(cmp.Compare(x.File, y.File), cmp.Compare(x.Line, y.Line), cmp.Compare(x.Function, y.Function))
+}
+
+// StackID numbers the stacks of one source. 0 is an unknown stack.
+type StackID uint32
+
+// Stacks returns the stacks of a source by their numbers. Its methods may be called from any
+// goroutine.
+type Stacks interface {
+	Stack(StackID) mem.Stack // shared: do not write to it
+	Site(StackID) mem.Frame  // the stack's call site
+	Path(StackID) mem.Path   // the calls of the user's code in the stack
+}
+
+// StackTable is the Stacks of a source that has all of them in memory, such as a file. Its
+// zero value is empty. Add is for one goroutine at a time, before others read.
+type StackTable struct {
+	Stacks []mem.Stack // the ID is the index plus one
+	Sites  []mem.Frame
+}
+
+// Add adds a stack and its call site, which may be the zero Frame. Do not write to the stack
+// afterwards.
+func (t *StackTable) Add(stack mem.Stack, site mem.Frame) StackID {
+	t.Stacks, t.Sites = append(t.Stacks, stack), append(t.Sites, site)
+	return StackID(len(t.Stacks))
+}
+
+// Len returns the number of stacks: the largest ID.
+func (t *StackTable) Len() int { return len(t.Stacks) }
+
+// Stack implements Stacks.
+func (t *StackTable) Stack(id StackID) mem.Stack {
+	if id == 0 {
+		return nil
+	}
+	return t.Stacks[id-1]
+}
+
+// Site implements Stacks.
+func (t *StackTable) Site(id StackID) mem.Frame {
+	if id == 0 {
+		return mem.Frame{}
+	}
+	return t.Sites[id-1]
+}
+
+// Path returns the user's calls, from the call site outward: frames below the call site are
+// skipped.
+func (t *StackTable) Path(id StackID) mem.Path {
+	p := t.Stack(id).Path()
+	return p[max(0, slices.Index(p, t.Site(id))):]
+}
+
+// Numbers numbers keys in the order in which they are first asked for.
+type Numbers[K comparable] map[K]int
+
+// Of returns the number of a key, and whether it is new.
+func (n Numbers[K]) Of(key K) (number int, isNew bool) {
+	number, known := n[key]
+	if !known {
+		number = len(n)
+		n[key] = number
+	}
+	return number, !known
+}
+
+// ByMemory counts buffers by their type of memory.
+type ByMemory [alloc.ImportedMemory + 1]mem.Tally
+
+// Map returns the types that have buffers; nil if none has.
+func (b *ByMemory) Map() (types map[alloc.Memory]mem.Tally) {
+	for m, t := range b {
+		if t == (mem.Tally{}) {
+			continue
+		}
+		if types == nil {
+			types = make(map[alloc.Memory]mem.Tally)
+		}
+		types[alloc.Memory(m)] = t
+	}
+	return types
+}
+
+// MemoryLines returns a line for each type of memory that has live buffers, except plain device memory:
+//
+//	Managed memory:     96.0 MiB in 1 buffer, part of the device's
+//	Pinned host memory: 8.0 MiB in 2 buffers, none of the device's
+func MemoryLines(live map[alloc.Memory]mem.Tally) (lines []string) {
+	for _, m := range alloc.Memories() {
+		t := live[m]
+		if m == alloc.DeviceMemory || t.IsZero() {
+			continue
+		}
+		plural := "s"
+		if t.Count == 1 {
+			plural = ""
+		}
+		part := "part of the device's"
+		if m.OnHost() {
+			part = "none of the device's"
+		}
+		lines = append(lines, fmt.Sprintf("%-20s%v in %d buffer%s, %s", memoryTitle(m)+":", t.Bytes, t.Count, plural, part))
+	}
+	return lines
+}
+
+// memoryTitle returns the words of a report: "Pinned host memory".
+func memoryTitle(m alloc.Memory) string {
+	name := m.String()
+	name = strings.ToUpper(name[:1]) + name[1:]
+	if m.OnHost() {
+		name += " host"
+	}
+	return name + " memory"
 }

@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -20,6 +21,100 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
+
+// Moment is an instant of a dump's history.
+type Moment struct {
+	At    string      `json:"at"`              // "end", "peak", "oom", or "event"
+	Event uint64      `json:"event,omitempty"` // the events that had happened
+	Asked alloc.Bytes `json:"failed_request_bytes,omitempty"`
+}
+
+// String names the moment: "the error".
+func (m Moment) String() string {
+	switch m.At {
+	case "event":
+		return "event " + strconv.FormatUint(m.Event, 10)
+	case "oom":
+		return "the error"
+	}
+	return "the " + m.At
+}
+
+// To returns the state of a dump at a moment. word is "end" for its snapshot, "peak" for the most
+// allocated bytes, "oom" for the latest out of memory error, or a number for the state before that
+// event. An empty word means the error if the dump was written because of one, otherwise the end.
+// The errors are those of At, or say that the dump has no such moment.
+func To(d *snapshot.Dump, word string) (*snapshot.Snapshot, Moment, error) {
+	end := Moment{At: "end", Event: d.Snapshot.Events}
+	switch word {
+	case "":
+		if d.OOM == nil {
+			return d.Snapshot, end, nil
+		}
+		if s, at, err := toError(d); err == nil {
+			return s, at, nil
+		}
+		return d.Snapshot, end, nil // what came before the end is not known
+	case "end":
+		return d.Snapshot, end, nil
+	case "peak":
+		s, err := atPeak(d)
+		if err != nil {
+			return nil, Moment{}, err
+		}
+		return s, Moment{At: "peak", Event: s.Events}, nil
+	case "oom":
+		return toError(d)
+	}
+	event, err := strconv.ParseUint(word, 10, 64)
+	if err != nil {
+		return nil, Moment{}, fmt.Errorf("no moment %q: want end, peak, oom, or the number of an event", word)
+	}
+	s, err := At(d, event)
+	return s, Moment{At: "event", Event: event}, err
+}
+
+// toError goes to the latest out of memory event. A dump that was written because of an error but
+// has no event of it ends at the error: then its snapshot is the state.
+func toError(d *snapshot.Dump) (*snapshot.Snapshot, Moment, error) {
+	changed := false
+	for e := range walk.Backward(d) {
+		if e.Action != mem.OutOfMemory {
+			changed = changed || walk.Of(e.Action) != walk.None
+			continue
+		}
+		m := Moment{At: "oom", Event: e.Seq, Asked: e.Requested}
+		if !changed {
+			return d.Snapshot, m, nil
+		}
+		s, err := At(d, e.Seq)
+		return s, m, err
+	}
+	if d.OOM == nil {
+		return nil, Moment{}, fmt.Errorf("no out of memory error among its %d events", len(tables.OfHistory(&d.History).Events))
+	}
+	return d.Snapshot, Moment{At: "oom", Event: d.Snapshot.Events, Asked: max(0, d.OOM.Requested)}, nil
+}
+
+// atPeak returns the state with the most allocated bytes in the history, right after the event that
+// led to it; the snapshot itself if that has the most. The errors are those of At, or say that there is no history.
+func atPeak(r *snapshot.Dump) (*snapshot.Snapshot, error) {
+	s, source := r.Snapshot, walk.SourceOf(r.Snapshot)
+	if kept, _ := walk.Events(r); len(kept) == 0 && (source != walk.Tracker || s.Peak.Bytes > s.Live.Bytes) {
+		return nil, source.NoHistory()
+	}
+	most, at := alloc.Bytes(0), r.Snapshot.Events
+	level := walk.BeginningOf(r).Levels
+	for e := range r.Events() {
+		if level = level.Add(walk.Change(&e)); level.Allocated > most {
+			most, at = level.Allocated, e.Seq+1
+		}
+	}
+	if kept, first := walk.Events(r); at == first+uint64(len(kept)) {
+		return r.Snapshot, nil
+	}
+	return At(r, at)
+}
 
 // At returns the state of a dump before the event with that number. It starts from the snapshot and
 // undoes each event from the last to that one. For a buffer that was freed since, only what its
@@ -80,26 +175,6 @@ func reachable(r *snapshot.Dump, event uint64) error {
 		return fmt.Errorf("the %d live buffers are not told one by one: the state before them is not known", s.Live.Count)
 	}
 	return nil
-}
-
-// atPeak returns the state with the most allocated bytes in the history, right after the event that
-// led to it; the snapshot itself if that has the most. The errors are those of At, or say that there is no history.
-func atPeak(r *snapshot.Dump) (*snapshot.Snapshot, error) {
-	s, source := r.Snapshot, walk.SourceOf(r.Snapshot)
-	if kept, _ := walk.Events(r); len(kept) == 0 && (source != walk.Tracker || s.Peak.Bytes > s.Live.Bytes) {
-		return nil, source.NoHistory()
-	}
-	most, at := alloc.Bytes(0), r.Snapshot.Events
-	level := walk.BeginningOf(r).Levels
-	for e := range r.Events() {
-		if level = level.Add(walk.Change(&e)); level.Allocated > most {
-			most, at = level.Allocated, e.Seq+1
-		}
-	}
-	if kept, first := walk.Events(r); at == first+uint64(len(kept)) {
-		return r.Snapshot, nil
-	}
-	return At(r, at)
 }
 
 // rewind goes back from a dump's snapshot.
