@@ -40,7 +40,9 @@ on: the tracker's report, a recording, its table and its charts.`,
 	flags.StringVar(&o.dir, "dir", "gpumemtrack-demo", "`DIRECTORY` for the files, created if it is missing")
 	flags.BoolVarP(&o.force, "force", "f", false, "overwrite files")
 	flags.DurationVar(&o.pause, "pause", 400*time.Millisecond, "`TIME` between steps, so that the chart has something to show")
-	cmd.MarkFlagDirname("dir")
+	if err := cmd.MarkFlagDirname("dir"); err != nil {
+		panic(err) // the command has no such flag
+	}
 	return cmd
 }
 

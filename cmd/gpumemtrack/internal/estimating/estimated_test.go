@@ -43,7 +43,7 @@ func TestNotesNameFlags(t *testing.T) {
 		require.NotEmpty(t, notes, args)
 		for _, note := range notes {
 			assert.NotRegexp(t, `\b(Loop|Machine|Installed|Report|Precision|LoRA|Quantized)\b`, note, args)
-			for _, word := range strings.Fields(note) {
+			for word := range strings.FieldsSeq(note) {
 				if strings.HasPrefix(word, "--") {
 					flags[strings.TrimRight(word, ":;,.")] = true
 				}

@@ -359,7 +359,7 @@ func (o estimateOptions) cache(c *estimate.KVConfig, published alloc.DType) erro
 	}
 	keys := cmp.Or(c.DType, alloc.Float16).String()
 	values := keys
-	for _, part := range strings.Split(o.kv, ",") {
+	for part := range strings.SplitSeq(o.kv, ",") {
 		of, name, apart := strings.Cut(part, "=")
 		if !apart {
 			name = of

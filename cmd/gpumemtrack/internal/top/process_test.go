@@ -76,7 +76,7 @@ func TestTopShowsFacts(t *testing.T) {
 		for _, w := range want {
 			assert.Contains(t, text, w, width)
 		}
-		for _, row := range strings.Split(text, "\n") {
+		for row := range strings.SplitSeq(text, "\n") {
 			assert.LessOrEqual(t, len([]rune(row)), width, "%d: %s", width, row)
 		}
 	}

@@ -241,7 +241,7 @@ func (h *deviceHistory) add(r nvml.Reading) {
 
 // addShare returns a new list: an earlier one may be on the screen.
 func addShare(list []float64, share float64) []float64 {
-	list = append(list[:len(list):len(list)], share)
+	list = append(slices.Clip(list), share)
 	return list[max(0, len(list)-historyLength):]
 }
 

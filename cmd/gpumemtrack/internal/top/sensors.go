@@ -139,10 +139,10 @@ func anyKey(keys *os.File, pressed func()) (restore func(), err error) {
 		return nil, fmt.Errorf("watching the keyboard: %w", err)
 	}
 	go func() {
-		keys.Read(make([]byte, 1))
+		_, _ = keys.Read(make([]byte, 1)) // an error ends it too
 		pressed()
 	}()
-	return func() { term.Restore(int(keys.Fd()), before) }, nil
+	return func() { _ = term.Restore(int(keys.Fd()), before) }, nil
 }
 
 func writeSensors(a *cli.App, src nvml.Source, devices []nvml.Device, o sensorsOptions) error {
@@ -227,11 +227,12 @@ func sensorsGrid(list []nvml.Reading, width int, clocks func(nvml.Reading) strin
 			remarks.Add(s.Device, fmt.Sprintf(": memory %v", s.Scope))
 		}
 	}
-	text := t.Fitted(width)
+	var text strings.Builder
+	text.WriteString(t.Fitted(width))
 	for _, remark := range remarks.Lines() {
-		text += remark + "\n"
+		text.WriteString(remark + "\n")
 	}
-	return text
+	return text.String()
 }
 
 func gpuCell(d nvml.Device) string {

@@ -82,14 +82,14 @@ func runTop(a *cli.App, o topOptions) error {
 	defer cancel()
 	w := newTopWatch(src, devices, o.pages)
 	if o.once || o.json {
-		return topOnce(a, ctx, w, o)
+		return topOnce(ctx, a, w, o)
 	}
 	go w.run(ctx, o.interval)
 	return topScreen(ctx, w, o.interval)
 }
 
 // topOnce prints one look.
-func topOnce(a *cli.App, ctx context.Context, w *topWatch, o topOptions) error {
+func topOnce(ctx context.Context, a *cli.App, w *topWatch, o topOptions) error {
 	w.look(ctx)
 	look := w.latest()
 	if o.json {

@@ -410,7 +410,7 @@ func factCells(user, cpu, sm, age, container string, width int) string {
 func processLine(p topProcess, width int, selected bool) topLine {
 	memory, share := "unknown", "-"
 	if p.Memory >= 0 {
-		memory = alloc.Bytes(p.Memory).String()
+		memory = p.Memory.String()
 		if p.Total > 0 {
 			share = fmt.Sprintf("%.1f %%", 100*float64(p.Memory)/p.Total)
 		}

@@ -429,9 +429,9 @@ func writeAttachedStack(w io.Writer, stack mem.Stack) {
 		fmt.Fprint(w, stack)
 		return
 	}
-	fmt.Fprint(w, mem.Stack(slices.DeleteFunc(slices.Clone(stack), func(f mem.Frame) bool { return !isPython(f) })))
+	fmt.Fprint(w, slices.DeleteFunc(slices.Clone(stack), func(f mem.Frame) bool { return !isPython(f) }))
 	fmt.Fprintln(w, "in C and C++:")
-	fmt.Fprint(w, mem.Stack(slices.DeleteFunc(slices.Clone(stack), isPython)))
+	fmt.Fprint(w, slices.DeleteFunc(slices.Clone(stack), isPython))
 }
 
 // stackTally is the live memory of one call stack, in buffers of any size.

@@ -17,7 +17,7 @@ const sparkPoints = 24
 
 // showLive keeps a line about the recording on the terminal until ctx is done. If a command runs,
 // which writes to the terminal too, the line is in the last row. In a pipe it shows nothing.
-func showLive(a *cli.App, ctx context.Context, rec *nvml.Recorder, beside bool, o recordOptions) {
+func showLive(ctx context.Context, a *cli.App, rec *nvml.Recorder, beside bool, o recordOptions) {
 	tty, ok := cli.Terminal(a.Stderr)
 	if !ok || o.noLive {
 		<-ctx.Done()

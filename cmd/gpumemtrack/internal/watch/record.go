@@ -121,7 +121,7 @@ func runRecord(a *cli.App, o recordOptions) error {
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), cli.StopSignals()...)
 	defer cancel()
-	return recordUntil(a, ctx, cfg, charts, o)
+	return recordUntil(ctx, a, cfg, charts, o)
 }
 
 var clocks = []nvml.Quantity{nvml.ClockGraphics, nvml.ClockMemory, nvml.ClockSM, nvml.ClockVideo}
@@ -205,7 +205,7 @@ func CheckRecording(cfg *nvml.Config, charts []string) error {
 }
 
 // recordUntil records until ctx is done, time is over, or the process is gone.
-func recordUntil(a *cli.App, ctx context.Context, cfg nvml.Config, charts []string, o recordOptions) error {
+func recordUntil(ctx context.Context, a *cli.App, cfg nvml.Config, charts []string, o recordOptions) error {
 	rec, err := nvml.NewRecorder(cfg)
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ func recordUntil(a *cli.App, ctx context.Context, cfg nvml.Config, charts []stri
 		}()
 	}
 	err = rec.Record(ctx, func(ctx context.Context) error {
-		showLive(a, ctx, rec, false, o)
+		showLive(ctx, a, rec, false, o)
 		return nil
 	})
 	return errors.Join(err, finish(a, a.Stdout, rec, charts, o))
@@ -251,7 +251,7 @@ func recordCommand(a *cli.App, cfg nvml.Config, charts []string, o recordOptions
 			ctx, cancel = context.WithTimeout(ctx, o.duration)
 			defer cancel()
 		}
-		showLive(a, ctx, rec, true, o)
+		showLive(ctx, a, rec, true, o)
 		return nil
 	})
 	err = errors.Join(err, finish(a, a.Stderr, rec, charts, o))

@@ -95,7 +95,7 @@ func (c *child) watch() {
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
 func (c *child) kill() {
-	c.cmd.Process.Kill()
+	_ = c.cmd.Process.Kill() // fails if it has ended
 	c.watch()
 	<-c.ended.Done()
 }
@@ -113,7 +113,7 @@ func (c *child) pass() {
 		case s := <-c.signals:
 			// The terminal has sent Ctrl+C to the child already, as to us.
 			if !fromTerminal(s) {
-				c.cmd.Process.Signal(s)
+				_ = c.cmd.Process.Signal(s) // fails if it has ended
 			}
 		}
 	}
