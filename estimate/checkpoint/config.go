@@ -108,7 +108,7 @@ func (c *config) architecture() (architecture, error) {
 // cacheAlone returns what the settings of an unknown family say about its keys and values, if that
 // is enough for the cache.
 func (c *config) cacheAlone(name string) (architecture, bool) {
-	m, ok := families.Table().CacheAlone(name, c.text)
+	m, ok := family.CacheAlone(families.Table(), name, c.text)
 	if !ok {
 		return architecture{}, false
 	}

@@ -76,32 +76,6 @@ func (t *Table) ReadConfig(name string, text json.RawMessage) (Model, error) {
 	return a, nil
 }
 
-// otherKeys maps other families' keys for the numbers of keys and values.
-var otherKeys = map[string]string{
-	"n_embd": "hidden_size", "d_model": "hidden_size", "n_layer": "num_hidden_layers", "n_layers": "num_hidden_layers", "num_layers": "num_hidden_layers",
-	"n_head": "num_attention_heads", "n_heads": "num_attention_heads", "num_heads": "num_attention_heads",
-}
-
-// CacheAlone returns what the config.json of an unknown family says about its keys and values. It
-// returns false if that is too little.
-func (t *Table) CacheAlone(name string, text json.RawMessage) (Model, bool) {
-	a := Model{Type: name}
-	c := newConfig(t, known{Type: Type{Keys: otherKeys}}, text, new(error))
-	if c.Given("text_config") {
-		c = c.Component("text_config", "")
-	}
-	c.Number(&a.Hidden, "hidden_size", 0)
-	c.Number(&a.Blocks, "num_hidden_layers", 0)
-	c.Number(&a.Heads, "num_attention_heads", 0)
-	c.Number(&a.KVHeads, "num_key_value_heads", a.Heads)
-	c.Number(&a.HeadSize, "head_dim", max(1, a.Hidden/a.Heads))
-	c.borrowing(&a, 0)
-	if types := c.Names("layer_types"); types != nil && !slices.ContainsFunc(types, strange) {
-		c.Windows(&a, 0, nil)
-	}
-	return a, *c.err == nil && a.check() == nil
-}
-
 // newConfig reads the settings of a text.
 func newConfig(t *Table, k known, text json.RawMessage, err *error) *Config {
 	c := &Config{known: k, table: t, raw: text, err: err, defaults: renamed(maps.Clone(defaults()[k.Name]), k.Keys)}

@@ -2,6 +2,7 @@ package family
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -206,4 +207,30 @@ func (c *Config) borrowing(a *Model, without int) {
 func (c *Config) mixture(a *Model, number string, experts, top int) {
 	c.Number(&a.Experts, number, experts)
 	c.Number(&a.TopK, "num_experts_per_tok", top)
+}
+
+// otherKeys maps other families' keys for the numbers of keys and values.
+var otherKeys = map[string]string{
+	"n_embd": "hidden_size", "d_model": "hidden_size", "n_layer": "num_hidden_layers", "n_layers": "num_hidden_layers", "num_layers": "num_hidden_layers",
+	"n_head": "num_attention_heads", "n_heads": "num_attention_heads", "num_heads": "num_attention_heads",
+}
+
+// CacheAlone returns what the config.json of an unknown family says about its keys and values. It
+// returns false if that is too little.
+func CacheAlone(t *Table, name string, text json.RawMessage) (Model, bool) {
+	a := Model{Type: name}
+	c := newConfig(t, known{Type: Type{Keys: otherKeys}}, text, new(error))
+	if c.Given("text_config") {
+		c = c.Component("text_config", "")
+	}
+	c.Number(&a.Hidden, "hidden_size", 0)
+	c.Number(&a.Blocks, "num_hidden_layers", 0)
+	c.Number(&a.Heads, "num_attention_heads", 0)
+	c.Number(&a.KVHeads, "num_key_value_heads", a.Heads)
+	c.Number(&a.HeadSize, "head_dim", max(1, a.Hidden/a.Heads))
+	c.borrowing(&a, 0)
+	if types := c.Names("layer_types"); types != nil && !slices.ContainsFunc(types, strange) {
+		c.Windows(&a, 0, nil)
+	}
+	return a, *c.err == nil && a.check() == nil
 }

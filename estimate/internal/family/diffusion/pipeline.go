@@ -10,11 +10,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Families are those of this package.
-var Families = []*family.Family{
-	Flux, Flux2, SD3, PixArt, QwenImage, uNetFamily, autoencoderFamily, pipelineFamily,
-}
-
 var pipelineFamily = &family.Family{
 	Name:  "pipeline",
 	Types: []family.Type{{Name: "DiffusionPipeline", Read: readPipeline}},

@@ -12,11 +12,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Families are those of this package.
-var Families = []*family.Family{
-	BERT, RoBERTa, ALBERT, DeBERTa, DistilBERT, ELECTRA, ModernBERT, MPNet, Wav2Vec2,
-}
-
 // BERT has LayerNorm after each part, learned positions and token types, pooler.
 var BERT = &family.Family{
 	Name:   "BERT",

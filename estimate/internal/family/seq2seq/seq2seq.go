@@ -9,11 +9,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Families are those of this package.
-var Families = []*family.Family{
-	BART, MBART, Marian, Pegasus, T5, Whisper,
-}
-
 // encoderDecoder runs an encoder over the model's first input and a decoder over its second. The decoder's
 // cross-attention reads what the encoder returns.
 type encoderDecoder struct{ encoder, decoder tape.Layer }

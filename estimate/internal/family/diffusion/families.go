@@ -1,0 +1,8 @@
+package diffusion
+
+import "github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+
+// Families are those of this package.
+var Families = []*family.Family{
+	Flux, Flux2, SD3, PixArt, QwenImage, uNetFamily, autoencoderFamily, pipelineFamily,
+}

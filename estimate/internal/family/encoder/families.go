@@ -1,0 +1,8 @@
+package encoder
+
+import "github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+
+// Families are those of this package.
+var Families = []*family.Family{
+	BERT, RoBERTa, ALBERT, DeBERTa, DistilBERT, ELECTRA, ModernBERT, MPNet, Wav2Vec2,
+}

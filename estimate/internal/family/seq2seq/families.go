@@ -1,0 +1,8 @@
+package seq2seq
+
+import "github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+
+// Families are those of this package.
+var Families = []*family.Family{
+	BART, MBART, Marian, Pegasus, T5, Whisper,
+}
