@@ -5,9 +5,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -68,4 +70,56 @@ func TestAdviceSaysWhatItIsWorth(t *testing.T) {
 	assert.NotContains(t, replay.Advice(r), "But")
 	r.Snapshot.Settings = map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:512"}
 	assert.Regexp(t, `\. But with the recorded settings, a replay makes \d+ of 46 driver calls .*\.$`, replay.Advice(r))
+}
+
+// TestAdviceOfAnExactFit: the boundary between what does not fit at all and what does not fit in pieces is what the driver alone
+// would need, registered memory included.
+func TestAdviceOfAnExactFit(t *testing.T) {
+	p := newProgram(t, 1, 35*alloc.MiB, cache.Config{}, 1)
+	p.add(tables.EventEntry{Action: mem.Registered, Ptr: 0x1000, Allocated: 10 * alloc.MiB, Tensor: p.tensor(10 * alloc.MiB)})
+	p.add(tables.EventEntry{Action: mem.Unregistered, Ptr: 0x1000, Allocated: 10 * alloc.MiB, Tensor: p.tensor(10 * alloc.MiB)})
+	p.add(tables.EventEntry{Action: mem.Registered, Ptr: 0x1000, Allocated: 10 * alloc.MiB, Tensor: p.tensor(10 * alloc.MiB)})
+	p.alloc(33 * alloc.MiB)
+	p.alloc(alloc.MiB) // of a segment of 2 MiB, if there is room for it
+	r := p.dump(0)
+	r.OOM = &snapshot.OOM{Reserved: 34 * alloc.MiB, Free: 0}
+	registered := func(n alloc.Bytes) *snapshot.Dump {
+		lists := *tables.Of(&r.Snapshot.Tables)
+		lists.Allocations = append([]tables.AllocationEntry{{Site: int32(len(lists.Sites)), Ptr: 0x1000, Allocated: n, Foreign: true}}, lists.Allocations...)
+		lists.Sites = append(lists.Sites, tables.SiteEntry{Tensor: p.tensor(10 * alloc.MiB), Live: 1, Total: 1})
+		r := *r
+		s := *r.Snapshot
+		s.Tables, s.Registered = tables.Wrap(lists), n
+		r.Snapshot = &s
+		return &r
+	}
+	assert.Equal(t, "What is needed at once, 44.0 MiB, would fit, but in none of the settings that were replayed: the free memory is in pieces.",
+		replay.Advice(registered(10*alloc.MiB)))
+	r.OOM.Reserved--
+	assert.Equal(t, "No setting helps: 1 B too much.", replay.Advice(registered(10*alloc.MiB)))
+}
+
+// TestAdviceOfTheFirstRequest: nothing is reserved and nothing came before it.
+func TestAdviceOfTheFirstRequest(t *testing.T) {
+	p := newProgram(t, 1, 50*alloc.MiB, cache.Config{}, 1)
+	p.alloc(60 * alloc.MiB)
+	require.Len(t, p.events, 1)
+	r := p.dump(0)
+	r.Snapshot.Cache = new(alloc.Stats)
+	r.OOM = &snapshot.OOM{Free: 50 * alloc.MiB}
+	assert.Equal(t, "No setting helps: 10.0 MiB too much.", replay.Advice(r))
+	r.OOM.Reserved = -1
+	assert.Empty(t, replay.Advice(r), "it is not known what was reserved")
+}
+
+// TestAdviceNamesNoSettingThatWasUsed: the recorded settings ran out of memory. Those that fit are tried, and the default is one.
+func TestAdviceNamesNoSettingThatWasUsed(t *testing.T) {
+	conf, err := cache.ParseConfig("roundup_power2_divisions:8")
+	require.NoError(t, err)
+	p := newProgram(t, 1, 78*alloc.MiB, conf, 1)
+	p.alloc(33 * alloc.MiB)
+	p.alloc(41 * alloc.MiB)
+	r := failed(p, 42*alloc.MiB)
+	r.Snapshot.Settings = map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "roundup_power2_divisions:8"}
+	assert.Equal(t, "the default setting fits, with 76.0 MiB.", replay.Advice(r))
 }

@@ -40,6 +40,9 @@ func (p place) end() alloc.Ptr { return p.ptr + alloc.Ptr(p.size) }
 
 var _ capability.VirtualDevice = (*device)(nil)
 
+// granularity is what the addresses that the device makes up are multiples of, as a driver's.
+const granularity = 2 << 20
+
 // recordedEnd is above the addresses of all devices. Those that the device makes up itself are above it.
 const recordedEnd = alloc.Ptr(1) << 57
 
@@ -98,7 +101,7 @@ func (d *device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 // makeUp returns a new address for n bytes.
 func (d *device) makeUp(n alloc.Bytes) alloc.Ptr {
 	p := d.next
-	d.next += alloc.Ptr((n + 2*alloc.MiB - 1) &^ (2*alloc.MiB - 1))
+	d.next += roundUp(alloc.Ptr(n), granularity)
 	d.made[p] = n
 	return p
 }
@@ -137,11 +140,11 @@ func (d *device) Free(p alloc.Ptr) error {
 }
 
 func (d *device) Reserve(n, _ alloc.Bytes) (alloc.Ptr, error) {
-	if n <= 0 || alloc.Ptr(n) > math.MaxUint64-d.next {
+	if n <= 0 || roundUp(alloc.Ptr(n), granularity) > math.MaxUint64-d.next {
 		return 0, errors.New("no addresses left")
 	}
 	p := d.next
-	d.next += alloc.Ptr((n + 2*alloc.MiB - 1) &^ (2*alloc.MiB - 1))
+	d.next += roundUp(alloc.Ptr(n), granularity)
 	origin := alloc.Ptr(0)
 	if len(d.recorded) > 0 {
 		origin = d.recorded[0].ptr // what was mapped first in the recorded range

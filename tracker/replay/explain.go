@@ -116,7 +116,7 @@ func (p *program) settings() ([]saving, alloc.Bytes, error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		if with.Conf.ExpandableSegments = with.Allocator == expandable; sameSettings(with, cfg) {
+		if sameSettings(with, cfg) {
 			continue
 		}
 		result, err := p.run(with)
@@ -131,7 +131,8 @@ func (p *program) settings() ([]saving, alloc.Bytes, error) {
 
 func sameSettings(a, b Config) bool {
 	x, y := a.Conf, b.Conf
-	x.ExpandableSegments, x.GarbageCollection = y.ExpandableSegments, y.GarbageCollection // which the allocator says, and which concerns full devices
+	x.ExpandableSegments = y.ExpandableSegments // the Allocator decides
+	x.GarbageCollection = y.GarbageCollection   // it concerns full devices
 	return a.Allocator == b.Allocator && x == y
 }
 
@@ -393,7 +394,7 @@ func (p *program) fitting(in Config) (fits []fit, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if cfg.Conf.ExpandableSegments = cfg.Allocator == expandable; sameSettings(cfg, in) {
+		if sameSettings(cfg, in) {
 			continue
 		}
 		result, err := p.run(cfg)

@@ -25,3 +25,9 @@ func (x *Explanation) NoReplay() string { return x.noReplay }
 
 // OOM returns the request that did not fit; nil if all did.
 func (r Result) OOM() *failure { return r.oom }
+
+// Saving is what a change would have saved.
+type Saving = saving
+
+// Earlier returns what allocating the buffers of a line first would have saved.
+func (x *Explanation) Earlier() []saving { return x.earlier }

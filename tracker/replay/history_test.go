@@ -39,6 +39,7 @@ type held struct {
 	allocated alloc.Bytes
 	stream    uint8
 	event     int
+	stack     tables.StackID
 }
 
 func newProgram(t testing.TB, seed uint64, memory alloc.Bytes, conf cache.Config, streams int) *program {
@@ -85,7 +86,7 @@ func (p *program) alloc(n alloc.Bytes) {
 		return
 	}
 	require.NoError(p.t, err)
-	p.live = append(p.live, held{ptr, n, size, stream, len(p.events)})
+	p.live = append(p.live, held{ptr, n, size, stream, len(p.events), p.stack})
 	p.add(tables.EventEntry{Action: mem.Allocated, Ptr: ptr, Allocated: size, Tensor: p.tensor(n), Stream: stream, Stack: p.stack})
 }
 
@@ -125,12 +126,7 @@ func (p *program) size() alloc.Bytes {
 
 // dump returns the history from event first on.
 func (p *program) dump(first int) *snapshot.Dump {
-	streams := make([]alloc.Stream, len(p.caches))
-	for i := range streams {
-		streams[i] = alloc.Stream(i)
-	}
-	h := tables.HistoryTables{First: uint64(first), Events: p.events[first:], Stacks: p.stacks, Sections: []string{""}, Streams: streams}
-	return &snapshot.Dump{Snapshot: p.snapshot(len(p.events)), History: tables.WrapHistory(h)}
+	return &snapshot.Dump{Snapshot: p.snapshot(len(p.events)), History: p.from(first, p.events[first:])}
 }
 
 // snapshot returns the state now, when so many events have happened.
@@ -144,7 +140,7 @@ func (p *program) snapshot(events int) *snapshot.Snapshot {
 	lists.Streams = streams
 	for _, b := range p.live {
 		lists.Allocations = append(lists.Allocations, tables.AllocationEntry{Site: int32(len(lists.Sites)), Ptr: b.ptr, Allocated: b.allocated, Seq: uint64(b.event)})
-		lists.Sites = append(lists.Sites, tables.SiteEntry{Place: tables.Place{Stack: p.stack}, Tensor: p.tensor(b.requested), Live: 1, Total: 1, Stream: b.stream})
+		lists.Sites = append(lists.Sites, tables.SiteEntry{Place: tables.Place{Stack: b.stack}, Tensor: p.tensor(b.requested), Live: 1, Total: 1, Stream: b.stream})
 		s.Live = s.Live.Add(mem.Tally{Count: 1, Bytes: b.requested})
 		s.Allocated += b.allocated
 	}
@@ -164,4 +160,20 @@ func (p *program) segments() (all []alloc.Segment) {
 	}
 	slices.SortFunc(all, func(a, b alloc.Segment) int { return cmp.Compare(a.Ptr, b.Ptr) })
 	return all
+}
+
+// from returns events as a history that begins with the event of a number.
+func (p *program) from(first int, events []tables.EventEntry) snapshot.History {
+	streams := make([]alloc.Stream, len(p.caches))
+	for i := range streams {
+		streams[i] = alloc.Stream(i)
+	}
+	return tables.WrapHistory(tables.HistoryTables{First: uint64(first), Events: events, Stacks: p.stacks, Sections: []string{""}, Streams: streams})
+}
+
+// at has the next requests come from a line of code.
+func (p *program) at(function string, line int) mem.Frame {
+	f := mem.Frame{Function: function, File: "main.go", Line: line}
+	p.stack = p.stacks.Add(mem.Stack{f}, f)
+	return f
 }

@@ -109,7 +109,7 @@ func (p *program) smallest(cfg Config) (Result, error) {
 	if err != nil || !best.Fits {
 		return best, err
 	}
-	const step = 2 * alloc.MiB // which segments are multiples of
+	const step = granularity // which segments are multiples of
 	high := best.PeakReserved + p.foreignPeak()
 	low := best.PeakAllocated / step * step // nothing fits into less than what is in blocks
 	unit := max(step, roundUp((high-low)>>18, step))
@@ -134,7 +134,8 @@ func (p *program) smallest(cfg Config) (Result, error) {
 	return best, nil
 }
 
-func roundUp(n, unit alloc.Bytes) alloc.Bytes { return (n + unit - 1) / unit * unit }
+// roundUp returns the smallest multiple of unit that is not below n.
+func roundUp[T alloc.Bytes | alloc.Ptr](n, unit T) T { return (n + unit - 1) / unit * unit }
 
 const (
 	caching    = "cache"
