@@ -294,3 +294,20 @@ func TestSizesThatNoDeviceHas(t *testing.T) {
 	l = parse(t, at+"9223372036854775807 Chunks of size 512 totalling 1B\n"+at+"2 Chunks of size 256 totalling 512B\n")
 	assert.Equal(t, &mem.Tally{Count: 2, Bytes: 512}, tell(t, l.Failures[0]).InUse)
 }
+
+// TestXLAsRequestIsAWholeChunk: XLA prints what the program asked for, and the allocator looks for a chunk, whose size is a
+// multiple of 256 bytes. A free chunk that is smaller than that does not do, so the pool is in pieces and not merely odd.
+func TestXLAsRequestIsAWholeChunk(t *testing.T) {
+	for asked, want := range map[string]alloc.Bytes{"1": 256, "256": 256, "257": 512, "1048577": alloc.MiB + 256, "1048832": alloc.MiB + 256} {
+		l := parse(t, in+"Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.00MiB.  Current allocation summary follows.\n"+
+			in+"Free  at 100000 of size 1048576 next 1\n"+in+"InUse at 200000 of size 256 next 2\n"+in+"Free  at 200100 of size 1048576 next 3\n"+
+			"jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate "+asked+" bytes.\n")
+		got := tell(t, l.Failures[0])
+		require.NotNil(t, got.Requested, asked)
+		assert.Equal(t, want, *got.Requested, asked)
+		assert.Equal(t, want > alloc.MiB, *got.Fragmented, asked)
+	}
+	l := parse(t, in+"Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.00MiB (rounded to 1048832)requested by op x\n"+
+		in+"Free  at 100000 of size 1048576 next 1\nOut of memory while trying to allocate 1048577 bytes.\nOut of memory while trying to allocate 7 bytes.\n")
+	assert.Equal(t, alloc.MiB+256, *tell(t, l.Failures[0]).Requested, "what the allocator itself rounded stands")
+}
