@@ -3,7 +3,10 @@ package nvml
 import (
 	"cmp"
 	"fmt"
+	"iter"
+	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -198,4 +201,242 @@ func (s *store) stoodFor(t *track, note string) string {
 		return note
 	}
 	return "all processes together, since " + t.notes[ProcessMemory]
+}
+
+// Series is one quantity of one device over time. It is a copy, which a running recorder does
+// not change. The zero Series is empty.
+type Series struct {
+	Device   Device      `json:"device"`
+	Quantity Quantity    `json:"quantity"`
+	Target   Target      `json:"target"`                  // of ProcessMemory, else zero
+	Scope    Scope       `json:"scope"`                   // what the figures count, if they are memory
+	Note     string      `json:"note,omitempty"`          // why figures are missing, or what they are instead
+	Ended    bool        `json:"ended,omitempty"`         // the device was lost before the recording's end
+	Capacity alloc.Bytes `json:"capacity_bytes,omitzero"` // the device's memory, of a series of memory; 0 if it is not known
+	total    summary
+	points   []point
+}
+
+// point is a sample, or several in a row that were merged to bound memory. A
+// point without samples is a gap: the device was asked and gave no figure.
+type point struct {
+	time     time.Duration // of its first query, since the recording's start
+	min, max float64
+	samples  int
+	gaps     int // queries without an answer
+	sum      float64
+	end      time.Duration
+}
+
+// merge adds a later point to p.
+func (p *point) merge(q point) {
+	switch {
+	case q.samples == 0:
+	case p.samples == 0:
+		p.min, p.max = q.min, q.max
+	default:
+		p.min, p.max = min(p.min, q.min), max(p.max, q.max)
+	}
+	p.samples += q.samples
+	p.gaps += q.gaps
+	p.sum += q.sum
+	p.end = q.end
+}
+
+// summary is a point with the times of the first and the last sample.
+type summary struct {
+	point
+	first, last time.Duration
+}
+
+func (s *summary) add(p point) {
+	if p.samples > 0 {
+		if s.samples == 0 {
+			s.first = p.time
+		}
+		s.last = p.end
+	}
+	s.merge(p)
+}
+
+// Len returns the number of samples, merged ones included.
+func (s Series) Len() int { return s.total.samples }
+
+// Known reports whether the series has figures. The series of a process that has only zeros,
+// from before its memory turned out to be hidden, has none.
+func (s Series) Known() bool {
+	hidden := s.Quantity == ProcessMemory && s.Note != "" && !s.Ended && s.Max() == 0
+	return s.Len() > 0 && !hidden
+}
+
+// Gaps returns the number of queries without a figure.
+func (s Series) Gaps() int { return s.total.gaps }
+
+// Duration returns the time from the first sample to the last.
+func (s Series) Duration() time.Duration { return s.total.last - s.total.first }
+
+// Min returns the smallest sample, in bytes, percent, watts, degrees Celsius or
+// megahertz as the quantity's key says; NaN if there is none. It is exact
+// however much was thinned, and so are Max and Mean.
+func (s Series) Min() float64 { return s.orNaN(s.total.min) }
+
+// Max returns the largest sample, or NaN.
+func (s Series) Max() float64 { return s.orNaN(s.total.max) }
+
+// Mean returns the mean of the samples, or NaN.
+func (s Series) Mean() float64 { return s.orNaN(s.total.sum / float64(s.total.samples)) }
+
+func (s Series) orNaN(v float64) float64 {
+	if s.Len() == 0 {
+		return math.NaN()
+	}
+	return v
+}
+
+// Points iterates over the times since the recording's start and the samples, in the unit of the
+// quantity's key; NaN is a gap: the device was asked and gave no figure. Samples that were merged to
+// bound memory are two points of one time: their minimum and, if it differs, their maximum.
+func (s Series) Points() iter.Seq2[time.Duration, float64] {
+	return func(yield func(time.Duration, float64) bool) {
+		for _, p := range s.points {
+			low, high := p.min, p.max
+			if p.samples == 0 {
+				low, high = math.NaN(), math.NaN()
+			}
+			if !yield(p.time, low) || high > low && !yield(p.time, high) {
+				return
+			}
+		}
+	}
+}
+
+// Span returns the times of the first and the last sample, since the recording's start; both are 0 if there is none.
+func (s Series) Span() (first, last time.Duration) { return s.total.first, s.total.last }
+
+// Last returns the last n samples, or a few more where samples were merged into points. The statistics of the result
+// count these samples only.
+func (s Series) Last(n int) Series {
+	from, have := len(s.points), 0
+	for from > 0 && have < n {
+		from--
+		have += s.points[from].samples
+	}
+	return s.cut(from)
+}
+
+// Since returns the series from the point that contains a time since the recording's start. The statistics of the result
+// count these samples only.
+func (s Series) Since(t time.Duration) Series {
+	from := 0
+	for from+1 < len(s.points) && s.points[from+1].time <= t {
+		from++
+	}
+	return s.cut(from)
+}
+
+func (s Series) cut(from int) Series {
+	s.points = s.points[from:]
+	s.total = summary{}
+	for _, p := range s.points {
+		s.total.add(p)
+	}
+	return s
+}
+
+// Label says what the series is, for a chart or a table: "GPU 0 memory used",
+// "GPU 0 pid 42 and children".
+func (s Series) Label() string {
+	label := s.Device.Label() + " " + s.Quantity.String()
+	if s.Quantity == ProcessMemory {
+		label = s.Device.Label() + " " + s.Target.String()
+	}
+	if remark := s.Scope.String(); remark != "" && s.Quantity.isMemory() {
+		label += " (" + remark + ")"
+	}
+	return label
+}
+
+// String prints the series as gpulink does, memory in megabytes of 1e6 bytes:
+//
+//	NVIDIA TITAN RTX[0] -> memory used: min=1729.236992[MB] / max=2315.79648[MB]
+func (s Series) String() string {
+	head := fmt.Sprintf("%v -> %v: ", s.Device, s.Quantity)
+	if s.Quantity == ProcessMemory {
+		head = fmt.Sprintf("%v -> memory of %v: ", s.Device, s.Target)
+	}
+	switch {
+	case s.Known():
+	case s.Note != "":
+		return head + "unknown: " + s.Note
+	default:
+		return head + "no sample"
+	}
+	return head + "min=" + s.number(s.Min()) + " / max=" + s.number(s.Max())
+}
+
+// number prints a value without an exponent, and with no more digits than it really has.
+func (s Series) number(v float64) string {
+	if s.Quantity.isMemory() {
+		v /= 1e6
+	}
+	return strconv.FormatFloat(v, 'f', -1, 64) + "[" + s.Quantity.Unit() + "]"
+}
+
+// Format prints a value of the quantity for people: memory in a suitable binary unit, others
+// in their unit with at most one decimal: "1.5 GiB", "41 %".
+func (q Quantity) Format(v float64) string {
+	switch {
+	case math.IsNaN(v):
+		return "-"
+	case q.isMemory():
+		return alloc.Bytes(v).String()
+	}
+	return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) + " " + q.Unit()
+}
+
+// buffer keeps a series in bounded memory. Each point takes width queries; when
+// the buffer is full, neighbours are merged two by two and width doubles, so
+// that what is left covers the whole time evenly and keeps every minimum and
+// maximum. A gap that is shorter than a point is counted and no longer seen.
+type buffer struct {
+	points []point
+	width  int // queries a point, a power of two
+	total  summary
+}
+
+// defaultPoints is a chart's width several times over, in 224 KiB a series.
+const defaultPoints = 4096
+
+func newBuffer(size int) *buffer {
+	return &buffer{points: make([]point, 0, max(size&^1, 2)), width: 1}
+}
+
+// add appends a sample, or a gap if ok is false.
+func (b *buffer) add(t time.Duration, v float64, ok bool) {
+	p := point{time: t, end: t, gaps: 1}
+	if ok {
+		p = point{time: t, end: t, min: v, max: v, sum: v, samples: 1}
+	}
+	b.total.add(p)
+	if n := len(b.points); n > 0 {
+		if last := &b.points[n-1]; last.samples+last.gaps < b.width {
+			last.merge(p)
+			return
+		}
+	}
+	if len(b.points) == cap(b.points) {
+		b.halve()
+	}
+	b.points = append(b.points, p)
+}
+
+func (b *buffer) halve() {
+	half := len(b.points) / 2
+	for i := range half {
+		p := b.points[2*i]
+		p.merge(b.points[2*i+1])
+		b.points[i] = p
+	}
+	b.points = b.points[:half]
+	b.width *= 2
 }

@@ -2,13 +2,17 @@ package nvml
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/xml"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -275,4 +279,288 @@ func unknownField(err error) string {
 		return found[1]
 	}
 	return ""
+}
+
+// smiRow is a line of nvidia-smi's CSV, by the names of its fields.
+type smiRow map[string]string
+
+// parseRows splits lines at ", ", which separates fields in any locale; a
+// decimal comma has no blank after it. The last field may hold anything. A line with
+// too few fields is a remark: a warning, or a GPU that does not answer.
+func parseRows(out []byte, fields []string) (rows []smiRow, remarks []string) {
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimSpace(line)
+		cells := strings.SplitN(line, ", ", len(fields))
+		if len(cells) < len(fields) {
+			cells = strings.Split(line, ",")
+		}
+		switch {
+		case line == "":
+		case len(cells) != len(fields):
+			remarks = append(remarks, line)
+		default:
+			row := make(smiRow, len(fields))
+			for i, name := range fields {
+				row[name] = strings.Trim(strings.TrimSpace(cells[i]), `"`)
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows, remarks
+}
+
+// keysOf returns what tells the GPUs of the rows apart: their UUIDs, as far as they can.
+func keysOf(rows []smiRow) []string {
+	count := make(map[string]int)
+	for _, row := range rows {
+		count[row["uuid"]]++
+	}
+	keys := make([]string, len(rows))
+	for i, row := range rows {
+		keys[i] = row["uuid"]
+		if count[keys[i]] > 1 || keys[i] == "" || strings.HasPrefix(keys[i], "[") {
+			keys[i] = unknownPrefix + row["pci.bus_id"]
+		}
+	}
+	return keys
+}
+
+// deafGPU matches the remark in place of a GPU's row, with its number, which not
+// every version prints, and its place on the bus.
+var deafGPU = regexp.MustCompile(`device handle for (?:GPU ?(\d*):? ?)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])`)
+
+func devicesOf(rows []smiRow, remarks []string) []Device {
+	var devices []Device
+	used := make(map[int]bool)
+	for i, key := range keysOf(rows) {
+		index, err := strconv.Atoi(rows[i]["index"])
+		if err != nil {
+			continue
+		}
+		used[index] = true
+		devices = append(devices, Device{Index: index, UUID: key, Name: rows[i]["name"], BusID: rows[i]["pci.bus_id"]})
+	}
+	for _, text := range remarks {
+		found := deafGPU.FindStringSubmatch(text)
+		if found == nil {
+			continue
+		}
+		index, err := strconv.Atoi(found[1])
+		for ; err != nil && used[index]; index++ { // the first free number
+		}
+		used[index] = true
+		devices = append(devices, Device{Index: index, Name: deafName, UUID: unknownPrefix + found[2], BusID: found[2]})
+	}
+	slices.SortStableFunc(devices, func(a, b Device) int { return cmp.Compare(a.Index, b.Index) })
+	return devices
+}
+
+// remarkOn returns what nvidia-smi says of a GPU in place of its row.
+func remarkOn(d Device, remarks []string) error {
+	place := strings.TrimLeft(d.BusID, "0")
+	for _, text := range remarks {
+		if place == "" || !strings.Contains(text, place) {
+			continue
+		}
+		if strings.Contains(text, "GPU is lost") {
+			return fmt.Errorf("nvidia-smi: %w: %s", ErrLost, text)
+		}
+		return fmt.Errorf("nvidia-smi: %s", text)
+	}
+	return errNoRow
+}
+
+// figure reads a number, also one with a decimal comma. It returns false for words in brackets, and
+// for values that the quantity cannot have.
+func figure(text string, q Quantity) (float64, bool) {
+	v, err := strconv.ParseFloat(strings.Replace(text, ",", ".", 1), 64)
+	if err != nil || math.IsNaN(v) || math.Abs(v) > math.MaxInt64/smiMiB || v < 0 && q != Temperature {
+		return 0, false
+	}
+	return v, true
+}
+
+func notSupported(text string) bool {
+	switch strings.Trim(text, "[]") {
+	case "N/A", "Not Supported":
+		return true
+	}
+	return false
+}
+
+// noFigureIn returns what a field has in place of a number.
+func noFigureIn(field, text string) error {
+	switch {
+	case strings.Contains(text, "Insufficient Permissions"):
+		return fmt.Errorf("nvidia-smi: %s: %w", field, errNoPermission)
+	case notSupported(text):
+		return fmt.Errorf("nvidia-smi: %s: %w", field, errNotSupported)
+	}
+	return fmt.Errorf("nvidia-smi: %s is not a number: %q", field, text)
+}
+
+// addProcess adds a process to a list, to what it has already. If its memory is not a number, it is unknown.
+func addProcess(list map[int]alloc.Bytes, pid, memory string) {
+	n, err := strconv.Atoi(pid)
+	if err != nil || n <= 0 || n > maxPID {
+		return
+	}
+	mib, ok := figure(memory, ProcessMemory)
+	if before := list[n]; !ok || before < 0 {
+		list[n] = -1
+	} else {
+		list[n] = before + alloc.Bytes(mib*smiMiB)
+	}
+}
+
+// What nvidia-smi -L prints of a GPU, and of each of its MIG devices.
+var (
+	listedGPU = regexp.MustCompile(`^GPU \d+: (.*) \(UUID: (\S+)\)`)
+	listedMIG = regexp.MustCompile(`^\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: (\S+)\)`)
+)
+
+// withMIG puts MIG devices behind their GPUs. Those that cannot be listed are left out.
+func (s *smi) withMIG(gpus []Device) []Device {
+	out, err := s.run("-L")
+	if err != nil {
+		return gpus
+	}
+	parts := migDevices(string(out), gpus)
+	var devices []Device
+	for _, gpu := range gpus {
+		devices = append(append(devices, gpu), parts[gpu.UUID]...)
+	}
+	return devices
+}
+
+// migDevices reads the list of nvidia-smi -L, by the GPU's UUID.
+func migDevices(list string, gpus []Device) map[string][]Device {
+	found := make(map[string][]Device)
+	var parent *Device
+	for line := range strings.Lines(list) {
+		if gpu := listedGPU.FindStringSubmatch(line); gpu != nil {
+			parent = nil
+			if i := slices.IndexFunc(gpus, func(d Device) bool { return d.UUID == gpu[2] }); i >= 0 {
+				parent = &gpus[i]
+			}
+		}
+		mig := listedMIG.FindStringSubmatch(line)
+		if mig == nil || parent == nil {
+			continue
+		}
+		number, err := strconv.Atoi(mig[2])
+		if err != nil {
+			continue
+		}
+		found[parent.UUID] = append(found[parent.UUID], Device{
+			Index: parent.Index, UUID: mig[3], Name: parent.Name + " MIG " + mig[1],
+			BusID: parent.BusID, Parent: parent.UUID, MIG: number + 1,
+		})
+	}
+	return found
+}
+
+// smiLog is the part of nvidia-smi -q -x that only this form has: MIG devices'
+// memory and processes.
+type smiLog struct {
+	GPUs []struct {
+		UUID      string   `xml:"uuid"`
+		MIG       []smiMIG `xml:"mig_devices>mig_device"`
+		Processes []struct {
+			Instance string `xml:"gpu_instance_id"`
+			Compute  string `xml:"compute_instance_id"`
+			PID      string `xml:"pid"`
+			Memory   string `xml:"used_memory"`
+		} `xml:"processes>process_info"`
+	} `xml:"gpu"`
+}
+
+type smiMIG struct {
+	Index    int    `xml:"index"`
+	Instance string `xml:"gpu_instance_id"`
+	Compute  string `xml:"compute_instance_id"`
+	Memory   struct {
+		Total    string `xml:"total"`
+		Reserved string `xml:"reserved"`
+		Used     string `xml:"used"`
+		Free     string `xml:"free"`
+	} `xml:"fb_memory_usage"`
+}
+
+func (s *smi) log() (*smiLog, error) {
+	out, err := s.run("-q", "-x")
+	if err != nil {
+		return nil, err
+	}
+	log := new(smiLog)
+	if err := xml.Unmarshal(out, log); err != nil {
+		return nil, fmt.Errorf("nvidia-smi -q -x: %w", err)
+	}
+	return log, nil
+}
+
+// find returns the places of a MIG device in the log: its GPU's and its own there.
+func (l *smiLog) find(d Device) (gpu, mig int, err error) {
+	for gpu, g := range l.GPUs {
+		if g.UUID != d.Parent {
+			continue
+		}
+		mig = slices.IndexFunc(g.MIG, func(m smiMIG) bool { return m.Index == d.MIG-1 })
+		if mig >= 0 {
+			return gpu, mig, nil
+		}
+	}
+	return 0, 0, errNoMIG
+}
+
+var errNoMIG = errors.New("nvidia-smi does not list this MIG device any more")
+
+// readMIG reads the memory of the MIG devices among devices: they have no sensors.
+func (s *smi) readMIG(devices []Device, want quantitySet, into []Reading) {
+	if want&memoryQuants == 0 {
+		return
+	}
+	log, err := s.log()
+	for i, d := range devices {
+		if d.Parent == "" {
+			continue
+		}
+		if into[i].Err = err; err != nil {
+			continue
+		}
+		gpu, mig, err := log.find(d)
+		if err != nil {
+			into[i].Err = err
+			continue
+		}
+		m := log.GPUs[gpu].MIG[mig].Memory
+		for q, text := range map[Quantity]string{MemoryTotal: m.Total, MemoryUsed: m.Used, MemoryFree: m.Free, DriverReserved: m.Reserved} {
+			if v, ok := figure(strings.TrimSuffix(text, " MiB"), q); ok {
+				into[i].Set(q, v*smiMiB)
+			}
+		}
+		if _, ok := into[i].Value(MemoryUsed); !ok {
+			into[i].Err = noFigureIn("fb_memory_usage", m.Used)
+		}
+	}
+}
+
+func (s *smi) processesOfMIG(d Device) (map[int]alloc.Bytes, error) {
+	log, err := s.log()
+	if err != nil {
+		return nil, err
+	}
+	gpu, mig, err := log.find(d)
+	if err != nil {
+		return nil, err
+	}
+	m := log.GPUs[gpu].MIG[mig]
+	list := make(map[int]alloc.Bytes)
+	for _, p := range log.GPUs[gpu].Processes {
+		if p.Instance != m.Instance || p.Compute != m.Compute {
+			continue
+		}
+		addProcess(list, p.PID, strings.TrimSuffix(p.Memory, " MiB"))
+	}
+	return list, nil
 }

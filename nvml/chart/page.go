@@ -49,11 +49,11 @@ type pageData struct {
 	Time   timeUnit    `json:"time"`
 }
 
-// html writes the chart as a page. It follows the reader's choice of light or dark.
-func (f *figure) html(w io.Writer) error {
+// writeHTML writes the chart as a page. It follows the reader's choice of light or dark.
+func writeHTML(w io.Writer, f *figure) error {
 	p := page{
 		Page: webpage.Page{Title: cmp.Or(f.title, "GPU memory"), Style: pageCSS, Script: pageJS},
-		Data: pageData{f.pagePanels(), f.width, f.height, f.from, f.time},
+		Data: pageData{pagePanels(f), f.width, f.height, f.from, f.time},
 	}
 	for _, s := range f.series {
 		p.Rows = append(p.Rows, pageRow{
@@ -96,10 +96,10 @@ type pagePoint struct {
 	Y float64 `json:"y"`
 }
 
-func (f *figure) pagePanels() []pagePanel {
+func pagePanels(f *figure) []pagePanel {
 	panels := make([]pagePanel, len(f.panels))
 	for i, p := range f.panels {
-		panels[i].Name, panels[i].Unit, panels[i].Max, panels[i].Rules = p.Name, p.Unit, roof(p.Max), append([]rule{}, p.Rules...)
+		panels[i].Name, panels[i].Unit, panels[i].Max, panels[i].Rules = p.Name, p.Unit, axisMaximum(p.Max), append([]rule{}, p.Rules...)
 		for _, l := range p.Lines {
 			panels[i].Lines = append(panels[i].Lines, pageLineOf(l))
 		}
