@@ -324,10 +324,11 @@ func (c *Cache) notLiveError(p alloc.Ptr) error {
 	if i == none {
 		return alloc.ErrUnknownPtr
 	}
-	switch b := c.blocks.At(i); {
-	case b.state == alloc.Inactive, b.state == alloc.Pending:
+	b := c.blocks.At(i)
+	if b.state == alloc.Inactive || b.state == alloc.Pending {
 		return alloc.ErrDoubleFree
-	case b.state == alloc.Allocated && p == b.ptr && b.left != none:
+	}
+	if b.state == alloc.Allocated && p == b.ptr && b.left != none {
 		return cachelock.ErrOwned
 	}
 	return alloc.ErrUnknownPtr

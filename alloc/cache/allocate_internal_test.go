@@ -3,6 +3,7 @@ package cache
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -53,6 +54,42 @@ func TestBlockAt(t *testing.T) {
 		}
 	}
 	require.LessOrEqual(t, len(c.hints.of), stride)
+}
+
+// TestHintsAreAStrideApart: one search of a long segment leaves a hint each stride blocks, so that the next one takes a
+// stride of steps at most.
+func TestHintsAreAStrideApart(t *testing.T) {
+	c := mustNew(t, virtual(t), Config{ExpandableSegments: true})
+	var first, last alloc.Ptr
+	for i := range 3*stride + 10 {
+		p, err := c.Alloc(512)
+		require.NoError(t, err)
+		if i == 0 {
+			first = p
+		}
+		last = p
+	}
+	require.Equal(t, last, c.blocks.At(c.blockAt(last)).ptr)
+	var at []alloc.Ptr
+	for _, i := range c.hints.of {
+		at = append(at, (c.blocks.At(i).ptr-first)/512)
+	}
+	require.Equal(t, []alloc.Ptr{stride, 2 * stride, 3 * stride}, at)
+	require.Equal(t, last, c.blocks.At(c.blockAt(last)).ptr)
+	require.Len(t, c.hints.of, 3, "a search that starts at a hint needs no other")
+}
+
+// TestHintsAreTheLatest: a new hint replaces the oldest one.
+func TestHintsAreTheLatest(t *testing.T) {
+	var h hints
+	for i := range 2*stride + 3 {
+		h.add(id(i))
+	}
+	require.Len(t, h.of, stride)
+	slices.Sort(h.of)
+	require.Equal(t, id(stride+3), h.of[0])
+	require.Equal(t, id(2*stride+2), h.of[stride-1])
+	require.Len(t, slices.Compact(h.of), stride)
 }
 
 // walkTo is blockAt, from the first block of the segment.

@@ -358,6 +358,13 @@ func TestResetPeak(t *testing.T) {
 	cachetest.Invariants(t, c)
 }
 
+func TestString(t *testing.T) {
+	c, _ := newCache(t, sim.Config{})
+	mustAlloc(t, c, 3*alloc.MiB)
+	assert.Equal(t, "cache of Simulated GPU 0: 3.0 MiB of 20.0 MiB allocated", c.String())
+	assert.Equal(t, "no cache: New makes one", new(cache.Cache).String())
+}
+
 // endless gives any amount again and again.
 type endless struct{ alloc.Device }
 

@@ -94,6 +94,57 @@ func TestParseConfigRefuses(t *testing.T) {
 	}
 }
 
+// TestSettingsAtTheirLimits has each bounded setting at its limit, and just beyond.
+func TestSettingsAtTheirLimits(t *testing.T) {
+	for s, valid := range map[string]bool{
+		"large_segment_size_mb:10":                              false, // a request of 10 MiB gets a segment of its own
+		"large_segment_size_mb:11":                              true,
+		"large_segment_size_mb:1048576":                         true, // 1 TiB
+		"large_segment_size_mb:1048577":                         false,
+		"max_split_size_mb:19":                                  false,
+		"max_split_size_mb:20":                                  true,
+		"max_split_size_mb:30,large_segment_size_mb:30":         true,
+		"max_split_size_mb:29,large_segment_size_mb:30":         false,
+		"max_non_split_rounding_mb:19":                          false,
+		"max_non_split_rounding_mb:20":                          true,
+		"max_non_split_rounding_mb:30,large_segment_size_mb:30": true,
+		"max_non_split_rounding_mb:29,large_segment_size_mb:30": false,
+		"garbage_collection_threshold:0.999":                    true,
+		"garbage_collection_threshold:1":                        false,
+		"per_process_memory_fraction:1":                         true,
+		"per_process_memory_fraction:1.0001":                    false,
+		"roundup_power2_divisions:1":                            true,
+		"roundup_power2_divisions:1073741824":                   true, // 2^30
+		"roundup_power2_divisions:2147483648":                   false,
+		"roundup_power2_divisions:[1:1]":                        true,
+		"expandable_segments_reserve:0.001":                     true,
+		"expandable_segments_reserve:-0.001":                    false,
+		"expandable_segments_reserve:1e300G":                    true,
+	} {
+		_, err := cache.ParseConfig(s)
+		assert.Equal(t, valid, err == nil, "%s: %v", s, err)
+	}
+	for _, test := range []struct {
+		cfg   cache.Config
+		valid bool
+	}{
+		{cache.Config{GarbageCollection: 0}, true},
+		{cache.Config{GarbageCollection: -0.1}, false},
+		{cache.Config{GarbageCollection: math.NaN()}, false},
+		{cache.Config{MemoryFraction: -0.1}, false},
+		{cache.Config{MemoryFraction: math.NaN()}, false},
+		{cache.Config{MaxSplitSize: -1}, false},
+		{cache.Config{MaxNonSplitRounding: -1}, false},
+		{cache.Config{Roundup: [16]int{3: 4}}, true},
+		{cache.Config{Roundup: [16]int{3: 6}}, false},
+		{cache.Config{Roundup: [16]int{3: -4}}, false},
+		{cache.Config{Roundup: [16]int{3: math.MinInt}}, false},
+	} {
+		_, err := cache.New(counting.New(0), test.cfg)
+		assert.Equal(t, test.valid, err == nil, "%+v: %v", test.cfg, err)
+	}
+}
+
 func FuzzParseConfig(f *testing.F) {
 	f.Add("roundup_power2_divisions:[256:1,512:2,>:8],max_split_size_mb:20")
 	f.Fuzz(func(t *testing.T, s string) {

@@ -50,10 +50,10 @@ const maxReservation = 64 * alloc.TiB
 // lowest addresses where the request fits.
 func (x *expandable) grow(r request) (alloc.Ptr, alloc.Bytes, error) {
 	p, allocated, err := x.extend(r)
-	switch {
-	case err == nil:
+	if err == nil {
 		return p, allocated, nil
-	case x.fallBack(err):
+	}
+	if x.fallBack(err) {
 		return x.c.growth.grow(r)
 	}
 	return 0, 0, fmt.Errorf("alloc %v on %s: %w", r.n, x.c.device, err)
@@ -239,10 +239,10 @@ func (x *expandable) newSegment(of pool, size alloc.Bytes) (segment, error) {
 // addresses returns how many addresses a segment reserves on a device with this much memory.
 func (c Config) addresses(total alloc.Bytes) alloc.Bytes {
 	most := total + total/8 // more than the memory, so that holes can stay empty, as in PyTorch
-	switch {
-	case c.reserveFraction > 0:
+	if c.reserveFraction > 0 {
 		return min(alloc.Bytes(min(c.reserveFraction, 2)*float64(total)), most)
-	case c.reserve > 0:
+	}
+	if c.reserve > 0 {
 		return min(c.reserve, most)
 	}
 	return most

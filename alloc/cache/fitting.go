@@ -32,10 +32,10 @@ type rounding struct {
 // blockSize returns the size of the block for a request of n bytes. If no device can serve that
 // many, it returns a size that no block has.
 func (r *rounding) blockSize(n alloc.Bytes) alloc.Bytes {
-	switch {
-	case n > maxRequest:
+	if n > maxRequest {
 		return math.MaxInt64
-	case r.some:
+	}
+	if r.some {
 		return r.roundedUp(n)
 	}
 	return blockSize(n)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -61,7 +62,7 @@ func TestLockedKnowsOwners(t *testing.T) {
 	cachetest.Invariants(t, c)
 }
 
-func TestAllocOwnedThatIsRefusedChangesNothing(t *testing.T) {
+func TestAllocSlowThatIsRefusedChangesNothing(t *testing.T) {
 	c, _ := newCache(t, sim.Config{})
 	mustAlloc(t, c, 100)
 	before := c.Stats().Allocated.Bytes.Current
@@ -73,6 +74,25 @@ func TestAllocOwnedThatIsRefusedChangesNothing(t *testing.T) {
 		cachetest.Invariants(t, c)
 	}
 	require.ErrorIs(t, c.Locked().AllocSlow(-1, 0, nil), alloc.ErrSize)
+}
+
+// TestPollAndLock: before it takes the lock, it makes the pending blocks available whose work is done.
+func TestPollAndLock(t *testing.T) {
+	c, dev, p := used(t, sim.Config{})
+	locked := c.Locked()
+	reuse := func() (got alloc.Ptr) {
+		locked.PollAndLock()
+		defer locked.Mutex().Unlock()
+		_, got, _, ok := locked.Alloc(3*alloc.MiB, 1, 7)
+		require.True(t, ok)
+		return got
+	}
+	assert.NotEqual(t, p, reuse(), "it is in use")
+	require.NoError(t, c.Free(p))
+	assert.NotEqual(t, p, reuse(), "work on another stream uses it")
+	dev.Advance(time.Second)
+	assert.Equal(t, p, reuse())
+	cachetest.Invariants(t, c)
 }
 
 func TestReleasableIsWhatEmptyGivesBack(t *testing.T) {
