@@ -204,7 +204,7 @@ func TestHeldToAttach(t *testing.T) {
 		require.NoError(t, err)
 		t.Log(got, seen)
 	}
-	assert.Empty(t, w.Doubts())
+	assert.Empty(t, w.Warnings())
 }
 
 // TestWhatIsNoLibrary names what is wrong with a path.

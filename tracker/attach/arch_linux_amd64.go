@@ -14,12 +14,12 @@ const (
 	resultReg  = 80
 	stackReg   = 152
 	frameReg   = 32
-	nextReg    = 128 // the instruction pointer: where a probe is at a function's return, the function has returned
-	popsReturn = 8   // a return takes the return address off the stack
-	linkReg    = -1  // no register has it
+	nextReg    = 128 // the instruction pointer: at the return of a function, the return address
+	popsReturn = 8   // bytes that a return pops off the stack
+	linkReg    = -1  // no register has the return address
 )
 
-// noteRegs are the registers that a note of a probe may name, of any size but the second bytes (ah, bh, ch, dh).
+// noteRegs are the registers that the note of a static probe may name, except ah, bh, ch and dh.
 var noteRegs = func() map[string]int16 {
 	at := make(map[string]int16)
 	for i, names := range []string{
@@ -37,9 +37,10 @@ var noteRegs = func() map[string]int16 {
 
 var machine = unwind.AMD64
 
-// emulated returns how far behind the beginning of a function, of which these are the first bytes, there is an instruction that the kernel
-// does itself where it has a probe. Most others run on a page of their own and trap once more, which costs four times as much.
-// It is 0 unless nothing before that instruction changes the stack or a register, and nothing jumps there.
+// emulated returns the offset of an instruction, given the first bytes of a function, that the
+// kernel emulates at a probe. It executes most others out of line, with another trap, which costs
+// four times as much. The result is 0 unless nothing before that instruction changes the stack or a
+// register, and nothing jumps to it.
 func emulated(code []byte) int {
 	endbr64, compare := []byte{0xf3, 0x0f, 0x1e, 0xfa}, []byte{0x81, 0x3d} // of a word by its distance, with a constant
 	const compareSize = 10

@@ -13,14 +13,15 @@ const (
 	resultReg  = 0
 	stackReg   = 248
 	frameReg   = 232
-	nextReg    = 256 // the program counter: where a probe is at a function's return, the function has returned
+	nextReg    = 256 // the program counter: at the return of a function, the return address
 	popsReturn = 0
-	linkReg    = 240 // has the return address at a function's beginning
+	linkReg    = 240 // the return address at the start of a function
 )
 
-var noteRegs map[string]int16 // notes of probes are not read here
+var noteRegs map[string]int16 // notes are not read on arm64
 
-// machine has addresses as far up as the kernel lets programs have them: it puts their first stacks, where it leaves random bytes, at the top.
+// machine has the highest address of programs: the kernel puts their first stacks, with AT_RANDOM, at
+// the top.
 var machine = func() *unwind.Machine {
 	const random = 25 // AT_RANDOM
 	values, _ := unix.Auxv()
@@ -32,5 +33,5 @@ var machine = func() *unwind.Machine {
 	return unwind.ARM64
 }()
 
-// emulated is of use on amd64.
+// emulated is used on amd64 only.
 func emulated([]byte) int { return 0 }

@@ -12,37 +12,37 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
-// Registers that keep what every program needs: calls of helpers leave them alone.
+// Callee-saved registers and their use in all programs.
 const (
 	regCtx    = asm.R6
-	regThread = asm.R7 // process in the upper half, thread in the lower
-	regCall   = asm.R8 // where the call is kept
+	regThread = asm.R7 // process ID in the upper half, thread ID in the lower
+	regCall   = asm.R8 // address of the call, in a map of calls
 	regEvent  = asm.R9
 )
 
-// A call, in the maps.
+// Byte offsets in a call, in the maps of calls.
 const (
 	callStack     = 0 // the stack pointer
 	callFunction  = 8
 	callArguments = 16
-	callReturn    = 64 // the return address of a function that a probe hides: see keepReturn
+	callReturn    = 64 // the return address that a uretprobe replaces: see saveReturnAddress
 )
 
-// Room on the program's stack.
+// Slots on the program's stack.
 const (
-	slotThread = -8
-	slotKey    = -12
-	slotWord   = -24
-	slotCall   = -96          // callSize bytes
-	slotRoom   = slotCall - 8 // the address of the thread's room
+	slotThread  = -8
+	slotKey     = -12
+	slotWord    = -24
+	slotCall    = -96          // callSize bytes
+	slotScratch = slotCall - 8 // address of the thread's scratch buffer
 )
 
-// store writes a number of 64 bits. It uses R4.
+// store writes a 64-bit constant. It clobbers R4.
 func store(base asm.Register, at int16, n int32) asm.Instructions {
 	return asm.Instructions{asm.Mov.Imm(asm.R4, n), asm.StoreMem(base, at, asm.R4, asm.DWord)}
 }
 
-// zero clears the event's words from one offset to another.
+// zero clears the words of the event from one offset to another.
 func zero(from, to int16) (ins asm.Instructions) {
 	for at := from; at < to; at += 8 {
 		ins = append(ins, store(regEvent, at, 0)...)
@@ -50,7 +50,7 @@ func zero(from, to int16) (ins asm.Instructions) {
 	return ins
 }
 
-// lookUp puts the address of a value into R0, or 0: of the key in a slot of the program's stack.
+// lookUp puts the address of a map value, or 0, into R0. The key is in a stack slot.
 func lookUp(in *ebpf.Map, slot int32) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMapPtr(asm.R1, in.FD()),
@@ -60,16 +60,16 @@ func lookUp(in *ebpf.Map, slot int32) asm.Instructions {
 	}
 }
 
-// notice is whether the reader is woken.
-type notice int32
+// wakeUp says whether submitting an event wakes the reader.
+type wakeUp int32
 
 const (
-	wakes notice = iota
-	waits        // BPF_RB_NO_WAKEUP: the reader polls by itself. Waking it would cost the watched program more than all the rest
+	wake   wakeUp = iota
+	noWake        // BPF_RB_NO_WAKEUP: the reader polls. A wakeup would cost the watched program more than all the rest
 )
 
-// submit gives the event to the reader.
-func submit(n notice) asm.Instructions {
+// submit submits the event to the ring buffer.
+func submit(n wakeUp) asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R1, regEvent),
 		asm.Mov.Imm(asm.R2, int32(n)),
@@ -81,7 +81,7 @@ func end() asm.Instructions {
 	return asm.Instructions{asm.Mov.Imm(asm.R0, 0).WithSymbol("end"), asm.Return()}
 }
 
-// readKernel copies a word of the kernel's, at an offset from the address in R3, to the program's stack.
+// readKernel copies kernel memory, at an offset from the address in R3, to slotWord.
 func readKernel(offset, size int32) asm.Instructions {
 	return append(store(asm.RFP, slotWord, 0),
 		asm.Add.Imm(asm.R3, offset),
@@ -92,8 +92,8 @@ func readKernel(offset, size int32) asm.Instructions {
 	)
 }
 
-// readNoted puts the value of an argument into R1.
-func readNoted(a symbols.NoteArgument) (ins asm.Instructions, err error) {
+// readArgument puts the value of a static probe's argument into R1.
+func readArgument(a symbols.NoteArgument) (ins asm.Instructions, err error) {
 	if a.Register == "" {
 		return asm.Instructions{asm.Mov.Imm(asm.R1, a.Offset)}, nil
 	}
@@ -125,7 +125,7 @@ func readNoted(a symbols.NoteArgument) (ins asm.Instructions, err error) {
 	return append(ins, asm.LSh.Imm(asm.R1, unused), widen.Imm(asm.R1, unused)), nil
 }
 
-// readUser copies what an argument points to.
+// readUser copies what an argument of the call points to into the event.
 func readUser(to int16, size int32, argument int16) asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R1, regEvent),
@@ -136,7 +136,7 @@ func readUser(to int16, size int32, argument int16) asm.Instructions {
 	}
 }
 
-// offsets are where the kernel has what the programs read of its processes.
+// offsets are the offsets of the fields of kernel structures that the programs read.
 type offsets struct{ tgid, signal, live, memory, startStack, threadBase, file int32 }
 
 func kernelOffsets() (o offsets, err error) {
@@ -151,7 +151,7 @@ func kernelOffsets() (o offsets, err error) {
 	}{
 		{&o.tgid, "task_struct", "tgid"}, {&o.signal, "task_struct", "signal"}, {&o.live, "signal_struct", "live"},
 		{&o.memory, "task_struct", "mm"}, {&o.startStack, "mm_struct", "start_stack"}, {&o.threadBase, "task_struct", "thread"}, {&inThread, "thread_struct", threadBase},
-		{&o.file, "linux_binprm", "interp"}, // a script's is its interpreter's
+		{&o.file, "linux_binprm", "interp"}, // of a script, its interpreter
 	} {
 		var s *btf.Struct
 		if err := kernel.TypeByName(it.strukt, &s); err != nil {
@@ -165,7 +165,8 @@ func kernelOffsets() (o offsets, err error) {
 	return o, nil
 }
 
-// offsetOf returns where a member is, which may be in a structure without a name; "" is the structure itself.
+// offsetOf returns the offset of a member, which may be in an anonymous structure; "" is the structure
+// itself.
 func offsetOf(s *btf.Struct, member string) (int32, error) {
 	if member == "" {
 		return 0, nil

@@ -19,24 +19,25 @@ type Watcher struct {
 	*shared
 	cfg       Config
 	functions []function
-	feed      feed
-	libraries *libraries
+	events    eventSource
+	discovery *discovery
 	pythons   *python.Processes
-	sources   sources
-	drained   chan struct{} // closed when all that there was is read; nil while nobody waits; the lock guards it
+	sources   sourceList
+	drained   chan struct{} // closed when all earlier events are read; nil if no Sync waits; guarded by mu
 
-	syncing sync.Mutex // one Sync at a time: each waits for an answer of its own
+	syncing sync.Mutex // serializes Sync: each call waits for its own flush
 
-	// For the reader alone.
+	// Used by the reader only.
 	processes map[uint32]*process
-	births    map[uint32]birth
-	ended     chan struct{} // the reader has
+	starts    map[uint32]startRecord
+	ended     chan struct{} // closed when the reader returns
 }
 
-// New prepares to watch: it loads the probes into the kernel and sets them in libcuda. It
-// needs root or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE, Linux 5.8 or newer, on amd64 or arm64;
-// the error says what is lacking, and is fs.ErrInvalid if Config.Functions cannot be read. Config.Preload needs less. The probes are gone when the watcher is closed, and
-// when this process ends in any way.
+// New prepares to watch: it loads the probes into the kernel and attaches them to libcuda. It needs
+// root or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE, and Linux 5.8 or newer on amd64 or arm64; the
+// error names what is missing. Config.Preload needs no privileges. The error is fs.ErrInvalid if
+// Config.Functions cannot be parsed. The probes are removed when the watcher is closed, and when
+// this process ends in any way.
 func New(cfg Config) (*Watcher, error) {
 	cfg = cfg.complete()
 	for _, text := range cfg.Functions {
@@ -47,44 +48,44 @@ func New(cfg Config) (*Watcher, error) {
 		cfg.pairs = append(cfg.pairs, pair)
 	}
 	functions := watched(cfg.pairs)
-	p, err := newFeed(cfg, functions)
+	p, err := newEventSource(cfg, functions)
 	if err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
 	}
 	w := assemble(cfg, functions, p)
 	if !cfg.Preload {
-		if err := w.libraries.probeFirst(cfg.Libraries); err != nil {
+		if err := w.discovery.probeFirst(cfg.Libraries); err != nil {
 			p.close()
 			return nil, fmt.Errorf("attach: %w", err)
 		}
-		go w.libraries.search(cfg.searchEvery)
+		go w.discovery.scanLoop(cfg.searchEvery)
 	}
-	p.readSoonGone(w.pythons, w.libraries.begins)
+	p.readExecs(w.pythons, w.discovery.programStarted)
 	go w.read()
 	return w, nil
 }
 
-// unreadable is the error of a setting.
+// unreadable is the error of a setting that cannot be parsed.
 type unreadable struct{ error }
 
 func (unreadable) Is(target error) bool { return target == fs.ErrInvalid }
 
-func assemble(cfg Config, functions []function, from feed) *Watcher {
-	all := &shared{start: time.Now(), driver: newDriver(cfg.Driver), late: make(map[uint32]*earlier), silent: make(map[int]bool)}
+func assemble(cfg Config, functions []function, from eventSource) *Watcher {
+	all := &shared{start: time.Now(), driver: newDriver(cfg.Driver), prior: make(map[uint32]*priorState), voidResults: make(map[int]bool)}
 	if from != nil {
 		all.clock = monotonic()
 	}
 	runs := python.NewProcesses(
-		func(pid int, l python.Layout) error { return from.runs(pid, l) }, func(pid int) { from.runsOther(pid) },
+		func(pid int, l python.Layout) error { return from.setPythonLayout(pid, l) }, func(pid int) { from.clearPythonLayout(pid) },
 	)
 	return &Watcher{
-		shared: all, cfg: cfg, functions: functions, feed: from, pythons: runs,
-		libraries: newLibraries(all, from, functions, runs), sources: sources{shared: all},
-		processes: make(map[uint32]*process), births: make(map[uint32]birth), ended: make(chan struct{}),
+		shared: all, cfg: cfg, functions: functions, events: from, pythons: runs,
+		discovery: newDiscovery(all, from, functions, runs), sources: sourceList{shared: all},
+		processes: make(map[uint32]*process), starts: make(map[uint32]startRecord), ended: make(chan struct{}),
 	}
 }
 
-func newFeed(cfg Config, functions []function) (feed, error) {
+func newEventSource(cfg Config, functions []function) (eventSource, error) {
 	if cfg.Preload {
 		s, err := newSockets(cfg, functions)
 		if err != nil {
@@ -99,45 +100,45 @@ func newFeed(cfg Config, functions []function) (feed, error) {
 	return p, nil
 }
 
-// Watch watches a running process, and those that it started or will start. What the process
-// allocated before is known only as a sum, and only if Config.Driver tells it: see Source.Before.
-// Freeing such memory changes no ledger; Doubts counts these frees. The error says that there is no
-// such process, or that it cannot be watched.
+// Watch watches a running process and its descendants. What a process allocated before is known
+// only as a sum, and only with Config.Driver: see Source.PriorBytes. Frees of such memory change no
+// ledger; Warnings counts them. The error says that there is no such process, or that it cannot be
+// watched.
 func (w *Watcher) Watch(pid int) error {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil {
 		return fmt.Errorf("attach: there is no process %d", pid)
 	}
 	for _, pid := range append(descendants(pid), pid) {
-		before := askHeld(w.driver, pid)
-		before.unseen = true
+		before := readPriorState(w.driver, pid)
+		before.unseenCalls = true
 		w.mu.Lock()
-		w.late[uint32(pid)] = before
+		w.prior[uint32(pid)] = before
 		w.mu.Unlock()
-		w.libraries.add(pid)
-		if err := w.feed.watch(pid); err != nil {
+		w.discovery.add(pid)
+		if err := w.events.watch(pid); err != nil {
 			return fmt.Errorf("attach: %w", err)
 		}
 	}
-	return w.libraries.look()
+	return w.discovery.scan()
 }
 
-// Start starts a command and watches it from its first moment. With Config.Preload it adds to cmd.Env what makes the
-// command load the library. Other processes that this program starts meanwhile are watched too. Start returns the error of
-// cmd.Start, or one that says why the command cannot be watched.
+// Start starts a command and watches it from its first instruction. With Config.Preload it adds to
+// cmd.Env what makes the command load the library. Other processes that this program starts in the
+// meantime are watched too. The error is cmd.Start's, or says why the command cannot be watched.
 func (w *Watcher) Start(cmd *exec.Cmd) error {
-	cmd.Env = w.feed.environ(cmd.Environ())
+	cmd.Env = w.events.environ(cmd.Environ())
 	if !w.cfg.Preload {
-		w.libraries.linked(linked.OfCommand(cmd.Path, cmd.Dir, cmd.Env), math.MaxUint64)
+		w.discovery.probeLinked(linked.OfCommand(cmd.Path, cmd.Dir, cmd.Env), math.MaxUint64)
 	}
-	if err := w.feed.watch(os.Getpid()); err != nil {
+	if err := w.events.watch(os.Getpid()); err != nil {
 		return fmt.Errorf("attach: %w", err)
 	}
 	err := cmd.Start()
-	w.feed.forget(os.Getpid())
+	w.events.unwatch(os.Getpid())
 	return err
 }
 
-// Sync waits until the ledgers have what the processes did before the call.
+// Sync waits until the ledgers include everything that the processes did before the call.
 func (w *Watcher) Sync() {
 	w.syncing.Lock()
 	defer w.syncing.Unlock()
@@ -145,7 +146,7 @@ func (w *Watcher) Sync() {
 	w.mu.Lock()
 	w.drained = done
 	w.mu.Unlock()
-	if w.feed.flush() != nil {
+	if w.events.flush() != nil {
 		return // the watcher is closed, and has read all
 	}
 	select {
@@ -154,10 +155,10 @@ func (w *Watcher) Sync() {
 	}
 }
 
-// Sources returns a copy of the list of ledgers, the one with the highest peak first.
+// Sources returns a copy of the list of sources, the one with the highest peak first.
 func (w *Watcher) Sources() []*Source { return w.sources.sorted() }
 
-// String says how many sources there are.
+// String returns the number of sources.
 func (w *Watcher) String() string {
 	if w.shared == nil {
 		return "no watcher: New makes one"
@@ -165,12 +166,13 @@ func (w *Watcher) String() string {
 	return fmt.Sprintf("watcher, sources: %d", len(w.Sources()))
 }
 
-// Doubts returns the reasons why the ledgers may not be exact, one sentence each, and since when.
-// An empty list means that they are exact: every call of the driver's functions was seen, in order.
-func (w *Watcher) Doubts() (all []string) { return w.sentences() }
+// Warnings returns the reasons why the ledgers may be inaccurate, one sentence each, with the time
+// from which on it applies. An empty list means that they are exact: every call of the watched
+// functions was seen, in order.
+func (w *Watcher) Warnings() (all []string) { return w.warningTexts() }
 
-// Dump returns all that is known of the first of Sources, with the dumps of the others as its
-// Others. It is nil if nothing called the driver. Its Reason has the Doubts.
+// Dump returns the dump of the first source, with those of the others as its Others; nil if no
+// process has called the driver. Its Reason includes the Warnings.
 func (w *Watcher) Dump() *snapshot.Dump {
 	var first *snapshot.Dump
 	for _, s := range w.Sources() {
@@ -184,8 +186,8 @@ func (w *Watcher) Dump() *snapshot.Dump {
 	return first
 }
 
-// Close takes the probes away. What the watcher and its sources know stays. The error is
-// always nil, and a second Close does nothing.
+// Close removes the probes. The watcher and its sources keep what they know. The error is always
+// nil, and a second Close does nothing.
 func (w *Watcher) Close() error {
 	w.mu.Lock()
 	if w.closed {
@@ -197,16 +199,16 @@ func (w *Watcher) Close() error {
 		s.wake()
 	}
 	w.mu.Unlock()
-	w.Sync() // the programs that have begun are looked at
-	for _, library := range w.libraries.stop() {
+	w.Sync() // programs that have started are scanned first
+	for _, library := range w.discovery.stop() {
 		w.mu.Lock()
-		w.doubt(0, library+" was found nowhere: not where the dynamic loader looks, and in no process that was watched. Name its path (--functions, Config.Functions)")
+		w.warn(0, library+" was found nowhere: not where the dynamic loader looks, and in no process that was watched. Name its path (--functions, Config.Functions)")
 		w.mu.Unlock()
 	}
-	w.feed.detach()
+	w.events.detach()
 	w.Sync()
-	w.feed.interrupt()
+	w.events.interrupt()
 	<-w.ended
-	w.feed.close()
+	w.events.close()
 	return nil
 }

@@ -194,7 +194,7 @@ func checked(t testing.TB, w *Watcher, c *client) *Source {
 	want := c.live(t)
 	w.Sync()
 	require.Equal(t, want, ledgers(w, c.Process.Pid))
-	require.Empty(t, w.Doubts())
+	require.Empty(t, w.Warnings())
 	for _, s := range w.Sources() {
 		adds(t, s.Snapshot())
 	}

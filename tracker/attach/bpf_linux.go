@@ -12,39 +12,39 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
-// bpf is the maps that the programs share, and the parts of programs that several have.
+// bpf has the maps that the programs share, and makes the programs.
 type bpf struct {
-	ring   *ebpf.Map // events
-	family *ebpf.Map // the processes that are watched: the generation of each, and since which of them no code has gone
-	calls  *ebpf.Map // by thread: the driver function that the thread is in
-	others *ebpf.Map // the same of other libraries, whose functions call the driver's
-	loss   *ebpf.Map // see lossCount
+	ring         *ebpf.Map // events
+	watched      *ebpf.Map // by process: its code generation, and the generation since which no code was unmapped
+	driverCalls  *ebpf.Map // by thread: its current call of the driver
+	libraryCalls *ebpf.Map // by thread: its current call of another library, which may call the driver
+	loss         *ebpf.Map // see lossCount
 
-	rooms *ebpf.Map // by thread: its stack, see roomNext
-	blank *ebpf.Map // such room, empty
-	steps *ebpf.Map // how to get from a return address to the next: see stepKey
+	scratch     *ebpf.Map // by thread: scratch buffer, see scratchNext
+	zeroScratch *ebpf.Map // an empty scratch buffer
+	unwindRules *ebpf.Map // by return address, see ruleKey: unwind.CompactRule
 
-	python   *ebpf.Map // by process: the layout of its Python interpreter
-	running  *ebpf.Map // by thread: the Python frames at the call that the thread is in
-	noFrames *ebpf.Map // a value without Python frames, to start each entry of running from
-	follow   *ebpf.Map // programs that others end by: see followers
-	seen     *ebpf.Map // code objects, by process and address: see seenPrint
-	soonGone *ebpf.Map // what is to be read at once: programs that begin. Process, number, path
-	offsets            // offsets in the kernel's structures
+	python           *ebpf.Map // by process: the layout of its Python interpreter
+	pythonFrames     *ebpf.Map // by thread: scratch buffer for Python frames of its current call
+	zeroPythonFrames *ebpf.Map // an empty one
+	tailCalls        *ebpf.Map // targets of tail calls: see tailPrograms
+	knownCode        *ebpf.Map // by process and address: code objects that were copied, see knownDigest
+	execs            *ebpf.Map // ring buffer of execs: process, program number, path
+	offsets                    // offsets in the kernel's structures
 }
 
-// Indexes in the map of losses.
+// Indexes in bpf.loss.
 const (
-	lossCount = iota // index of the counter of events for which the ring had no room
-	lossSince        // when the first was lost
+	lossCount = iota // number of events that the ring buffer had no room for
+	lossSince        // time of the first
 	lossSlots
 )
 
 const (
 	maxProcesses  = 1 << 14
 	maxThreads    = 1 << 16
-	maxRooms      = 1 << 13 // threads that allocate at a time, 2.3 KiB each
-	soonGoneBytes = 1 << 16
+	maxScratch    = 1 << 13 // threads that allocate at the same time, 2.3 KiB each
+	execRingBytes = 1 << 16
 	callSize      = callReturn + 8
 )
 
@@ -58,19 +58,19 @@ func newMaps(ringBytes, functions int) (m *bpf, err error) {
 		spec ebpf.MapSpec
 	}{
 		{&m.ring, ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: uint32(ringBytes)}},
-		{&m.family, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 8, MaxEntries: maxProcesses}},
-		{&m.calls, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: callSize, MaxEntries: maxThreads}},
-		{&m.others, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: callSize, MaxEntries: maxThreads}},
+		{&m.watched, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 8, MaxEntries: maxProcesses}},
+		{&m.driverCalls, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: callSize, MaxEntries: maxThreads}},
+		{&m.libraryCalls, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: callSize, MaxEntries: maxThreads}},
 		{&m.loss, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: lossSlots}},
-		{&m.rooms, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: roomSize, MaxEntries: maxRooms}},
-		{&m.blank, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: roomSize, MaxEntries: 1}},
-		{&m.steps, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: 40, MaxEntries: maxSteps}},
+		{&m.scratch, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: scratchSize, MaxEntries: maxScratch}},
+		{&m.zeroScratch, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: scratchSize, MaxEntries: 1}},
+		{&m.unwindRules, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: 40, MaxEntries: maxUnwindRules}},
 		{&m.python, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 8 * pyWords, MaxEntries: maxProcesses}},
-		{&m.running, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: pyRoom, MaxEntries: maxPyCalls}},
-		{&m.noFrames, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: pyRoom, MaxEntries: 1}},
-		{&m.seen, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: seenSize, MaxEntries: maxSeen}},
-		{&m.soonGone, ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: soonGoneBytes}},
-		{&m.follow, ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: uint32(followers + functions)}},
+		{&m.pythonFrames, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: pyScratchSize, MaxEntries: maxPyCalls}},
+		{&m.zeroPythonFrames, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: pyScratchSize, MaxEntries: 1}},
+		{&m.knownCode, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: knownSize, MaxEntries: maxKnownCode}},
+		{&m.execs, ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: execRingBytes}},
+		{&m.tailCalls, ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: uint32(tailPrograms + functions)}},
 	} {
 		it.spec.Name = "gpumemtrack"
 		if *it.to, err = ebpf.NewMap(&it.spec); err != nil {
@@ -82,15 +82,15 @@ func newMaps(ringBytes, functions int) (m *bpf, err error) {
 }
 
 func (m *bpf) close() {
-	for _, each := range []*ebpf.Map{m.ring, m.family, m.calls, m.others, m.loss, m.rooms, m.blank, m.steps, m.python, m.running, m.noFrames, m.follow, m.seen, m.soonGone} {
+	for _, each := range []*ebpf.Map{m.ring, m.watched, m.driverCalls, m.libraryCalls, m.loss, m.scratch, m.zeroScratch, m.unwindRules, m.python, m.pythonFrames, m.zeroPythonFrames, m.tailCalls, m.knownCode, m.execs} {
 		if each != nil {
 			each.Close()
 		}
 	}
 }
 
-// begin loads the thread, and ends the program if its process is not watched.
-func (m *bpf) begin() asm.Instructions {
+// prologue loads the thread ID, and ends the program if the process is not watched.
+func (m *bpf) prologue() asm.Instructions {
 	ins := asm.Instructions{
 		asm.Mov.Reg(regCtx, asm.R1),
 		asm.FnGetCurrentPidTgid.Call(),
@@ -99,10 +99,10 @@ func (m *bpf) begin() asm.Instructions {
 		asm.RSh.Imm(asm.R0, 32),
 		asm.StoreMem(asm.RFP, slotKey, asm.R0, asm.Word),
 	}
-	return append(append(ins, lookUp(m.family, slotKey)...), asm.JEq.Imm(asm.R0, 0, "end"))
+	return append(append(ins, lookUp(m.watched, slotKey)...), asm.JEq.Imm(asm.R0, 0, "end"))
 }
 
-// reserve takes room for an event in the ring and fills in the fields that all events have.
+// reserve reserves an event in the ring buffer, and sets the fields that all events have.
 func (m *bpf) reserve(size int32, function int, p phase) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMapPtr(asm.R1, m.ring.FD()),
@@ -119,8 +119,8 @@ func (m *bpf) reserve(size int32, function int, p phase) asm.Instructions {
 	}
 }
 
-// finish is the last part of a program that writes an event: "lost" counts an event that found no room.
-func (m *bpf) finish() asm.Instructions {
+// epilogue ends a program that writes an event. Its label "lost" counts a dropped event.
+func (m *bpf) epilogue() asm.Instructions {
 	slot := func(label string, index int64) asm.Instructions {
 		ins := asm.Instructions{asm.StoreImm(asm.RFP, slotKey, index, asm.Word).WithSymbol(label)}
 		return append(append(ins, lookUp(m.loss, slotKey)...), asm.JEq.Imm(asm.R0, 0, "end"))
@@ -142,22 +142,22 @@ func (m *bpf) finish() asm.Instructions {
 	return append(ins, end()...)
 }
 
-// What the reader of what is soon gone gets, and room for it on the program's stack.
+// A record of the ring buffer of execs, and its stack slot.
 const (
-	soonGoneSize = 16  // bytes: the process, and the program's number
-	maxPath      = 256 // and bytes of the path of the program, with its 0
-	slotBegun    = slotWake - soonGoneSize - maxPath
+	execSize = 16  // bytes of the process ID and the program's number
+	maxPath  = 256 // bytes of the path, with its terminating 0
+	slotExec = slotWake - execSize - maxPath
 )
 
-// short writes an event whose arguments are two words on the program's stack, in slotWord and the number that generation gave, the
-// thread's control group and, of a program that begins, the name that the kernel has for it.
-func (m *bpf) short(p phase, n notice) asm.Instructions {
+// shortEvent writes an event whose arguments are the word in slotWord, the number that generation set,
+// the thread's control group and, after an exec, the kernel's name of the program.
+func (m *bpf) shortEvent(p phase, n wakeUp) asm.Instructions {
 	ins := m.reserve(shortSize, 0, p)
 	ins = append(ins, zero(offResult, shortSize)...)
 	ins = append(ins,
 		asm.LoadMem(asm.R1, asm.RFP, slotWord, asm.DWord),
 		asm.StoreMem(regEvent, offArgs, asm.R1, asm.DWord),
-		asm.LoadMem(asm.R1, asm.RFP, slotRoom, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, slotScratch, asm.DWord),
 		asm.StoreMem(regEvent, offArgs+8, asm.R1, asm.DWord),
 		asm.FnGetCurrentCgroupId.Call(),
 		asm.StoreMem(regEvent, offArgs+16, asm.R0, asm.DWord),
@@ -166,12 +166,12 @@ func (m *bpf) short(p phase, n notice) asm.Instructions {
 		ins = append(ins, asm.Mov.Reg(asm.R1, regEvent), asm.Add.Imm(asm.R1, offArgs+24), asm.Mov.Imm(asm.R2, 16), asm.FnGetCurrentComm.Call())
 	}
 	ins = append(ins, submit(n)...)
-	return append(ins, m.finish()...)
+	return append(ins, m.epilogue()...)
 }
 
-// fork makes the children of a process that is watched part of its family.
+// fork adds the children of a watched process to the watched ones.
 func (m *bpf) fork() asm.Instructions {
-	ins := m.begin()
+	ins := m.prologue()
 	ins = append(ins, asm.LoadMem(asm.R3, regCtx, 8, asm.DWord)) // the child's task
 	ins = append(ins, readKernel(m.tgid, 4)...)
 	ins = append(ins,
@@ -181,18 +181,18 @@ func (m *bpf) fork() asm.Instructions {
 		asm.JEq.Reg(asm.R1, asm.R2, "end"), // a thread of the same process
 	)
 	ins = append(ins, m.generation(slotWord)...)
-	return append(ins, m.short(forked, wakes)...)
+	return append(ins, m.shortEvent(forked, wake)...)
 }
 
-// generation gives the process whose number is on the program's stack a number that none had before, from which on code may have gone, and
-// the family with it.
+// generation sets a new code generation, since which code may have been unmapped, for the process whose
+// ID is in a stack slot, and adds the process to the watched ones.
 func (m *bpf) generation(process int32) asm.Instructions {
 	return asm.Instructions{
 		asm.FnKtimeGetNs.Call(),
-		asm.StoreMem(asm.RFP, slotRoom, asm.R0, asm.DWord),
+		asm.StoreMem(asm.RFP, slotScratch, asm.R0, asm.DWord),
 		asm.StoreMem(asm.RFP, slotLayout, asm.R0, asm.Word),
 		asm.StoreMem(asm.RFP, slotLayout+4, asm.R0, asm.Word),
-		asm.LoadMapPtr(asm.R1, m.family.FD()),
+		asm.LoadMapPtr(asm.R1, m.watched.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP),
 		asm.Add.Imm(asm.R2, process),
 		asm.Mov.Reg(asm.R3, asm.RFP),
@@ -202,56 +202,57 @@ func (m *bpf) generation(process int32) asm.Instructions {
 	}
 }
 
-// exec gives the process another generation: its code is another. The reader of what is soon gone is told first, with the program's file.
+// exec sets a new code generation. It outputs the exec record with the path of the program first.
 func (m *bpf) exec() asm.Instructions {
-	ins := append(m.begin(), m.generation(slotKey)...)
+	ins := append(m.prologue(), m.generation(slotKey)...)
 	ins = append(ins,
 		asm.Mov.Reg(asm.R1, regThread),
 		asm.RSh.Imm(asm.R1, 32),
-		asm.StoreMem(asm.RFP, slotBegun, asm.R1, asm.DWord),
-		asm.LoadMem(asm.R1, asm.RFP, slotRoom, asm.DWord),
-		asm.StoreMem(asm.RFP, slotBegun+8, asm.R1, asm.DWord),
+		asm.StoreMem(asm.RFP, slotExec, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, slotScratch, asm.DWord),
+		asm.StoreMem(asm.RFP, slotExec+8, asm.R1, asm.DWord),
 	)
 	ins = append(ins, asm.LoadMem(asm.R3, regCtx, 16, asm.DWord))
 	ins = append(ins, readKernel(m.file, 8)...)
 	ins = append(ins,
 		asm.Mov.Reg(asm.R1, asm.RFP),
-		asm.Add.Imm(asm.R1, slotBegun+soonGoneSize),
+		asm.Add.Imm(asm.R1, slotExec+execSize),
 		asm.Mov.Imm(asm.R2, maxPath),
 		asm.LoadMem(asm.R3, asm.RFP, slotWord, asm.DWord),
 		asm.FnProbeReadKernelStr.Call(),
 	)
-	ins = append(ins, m.tellSoonGone()...)
+	ins = append(ins, m.outputExec()...)
 	ins = append(ins,
-		asm.LoadMem(asm.R1, asm.RFP, slotRoom, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, slotScratch, asm.DWord),
 		asm.StoreMem(asm.RFP, slotWord, asm.R1, asm.DWord),
 	)
-	return append(ins, m.short(execed, wakes)...)
+	return append(ins, m.shortEvent(execed, wake)...)
 }
 
-// links gives the process another generation as it begins to load code.
-func (m *bpf) links() asm.Instructions {
-	return slices.Concat(m.begin(), asm.Instructions{
+// dlopen sets a new code generation before the process maps code.
+func (m *bpf) dlopen() asm.Instructions {
+	return slices.Concat(m.prologue(), asm.Instructions{
 		asm.Mov.Reg(regCall, asm.R0),
 		asm.FnKtimeGetNs.Call(),
 		asm.StoreMem(regCall, 0, asm.R0, asm.Word),
 	}, end())
 }
 
-// unlinks does so as the process begins to take code away: addresses may mean something else soon, and the reader is told.
-// What takes the place of other code is loaded after that has gone, so a reader that reads the maps and finds that no code has gone
-// since an event knows what the addresses of that meant.
-func (m *bpf) unlinks() asm.Instructions {
-	return slices.Concat(m.begin(), m.generation(slotKey), store(asm.RFP, slotWord, 0), m.short(unlinked, waits))
+// dlclose sets a new code generation before the process unmaps code, and outputs an event: addresses
+// may soon mean something else. Code that replaces other code is mapped after that was unmapped. So if
+// no code was unmapped between an event and a read of the maps, the maps hold for the addresses of the
+// event.
+func (m *bpf) dlclose() asm.Instructions {
+	return slices.Concat(m.prologue(), m.generation(slotKey), store(asm.RFP, slotWord, 0), m.shortEvent(codeUnloaded, noWake))
 }
 
-// tellSoonGone passes what begins at slotBegun on the program's stack to the reader of what is soon gone.
-func (m *bpf) tellSoonGone() asm.Instructions {
+// outputExec outputs the record in slotExec to the ring buffer of execs.
+func (m *bpf) outputExec() asm.Instructions {
 	return asm.Instructions{
-		asm.LoadMapPtr(asm.R1, m.soonGone.FD()),
+		asm.LoadMapPtr(asm.R1, m.execs.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slotBegun),
-		asm.Mov.Imm(asm.R3, soonGoneSize+maxPath),
+		asm.Add.Imm(asm.R2, slotExec),
+		asm.Mov.Imm(asm.R3, execSize+maxPath),
 		asm.Mov.Imm(asm.R4, 0),
 		asm.FnRingbufOutput.Call(),
 	}
@@ -259,7 +260,7 @@ func (m *bpf) tellSoonGone() asm.Instructions {
 
 // exit ends a thread, and with the last one its process.
 func (m *bpf) exit() asm.Instructions {
-	ins := append(m.begin(), asm.LoadMem(asm.R3, regCtx, 0, asm.DWord)) // the task
+	ins := append(m.prologue(), asm.LoadMem(asm.R3, regCtx, 0, asm.DWord)) // the task
 	ins = append(ins, readKernel(m.signal, 8)...)
 	ins = append(ins, asm.LoadMem(asm.R3, asm.RFP, slotWord, asm.DWord))
 	ins = append(ins, readKernel(m.live, 4)...)
@@ -273,29 +274,29 @@ func (m *bpf) exit() asm.Instructions {
 		asm.Mov.Reg(asm.R1, regThread),
 		asm.RSh.Imm(asm.R1, 32),
 		asm.StoreMem(asm.RFP, slotKey, asm.R1, asm.Word),
-		asm.LoadMapPtr(asm.R1, m.family.FD()),
+		asm.LoadMapPtr(asm.R1, m.watched.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP),
 		asm.Add.Imm(asm.R2, slotKey),
 		asm.FnMapDeleteElem.Call(),
 		asm.Mov.Imm(asm.R0, 0).WithSymbol("thread"),
 	)
-	ins = append(ins, store(asm.RFP, slotRoom, 0)...)
-	return append(ins, m.short(exited, wakes)...)
+	ins = append(ins, store(asm.RFP, slotScratch, 0)...)
+	return append(ins, m.shortEvent(exited, wake)...)
 }
 
-// entry is the program at the beginning of a function. A call within a call that is
-// watched is the library's own business, and is ignored, unless it takes memory back; a call that never
-// returned (a thread may jump out of it) is known by its stack pointer, which is not above this one's.
-func (m *bpf) entry(index int, f function) asm.Instructions {
+// entryProbe is the program at the start of a function. A watched call inside a watched call is internal
+// to the library and ignored, unless it frees. A call that never returned (by longjmp) is recognized by
+// its stack pointer, which is not above that of this call.
+func (m *bpf) entryProbe(index int, f function) asm.Instructions {
 	effect := f.effect
-	ins := m.begin()
+	ins := m.prologue()
 	ins = append(ins, lookUp(m.callsOf(f), slotThread)...)
 	ins = append(ins,
 		asm.LoadMem(asm.R2, regCtx, stackReg, asm.DWord),
 		asm.JEq.Imm(asm.R0, 0, "outer"),
 		asm.LoadMem(asm.R1, asm.R0, callStack, asm.DWord),
 	)
-	if effect != takesBack {
+	if effect != libraryFrees {
 		ins = append(ins, asm.JGT.Reg(asm.R1, asm.R2, "end"))
 	}
 	ins = append(ins,
@@ -309,17 +310,17 @@ func (m *bpf) entry(index int, f function) asm.Instructions {
 		)
 	}
 	if !effect.entryOnly() {
-		ins = append(append(ins, keepReturn(f)...), keepCall(m.callsOf(f))...)
+		ins = append(append(ins, saveReturnAddress(f)...), saveCall(m.callsOf(f))...)
 	}
-	if effect.atEntry() || effect.entryOnly() {
-		return append(ins, m.tellCall(index)...)
+	if effect.appliesAtEntry() || effect.entryOnly() {
+		return append(ins, m.outputCall(index)...)
 	}
 	return append(ins, end()...)
 }
 
-// keepReturn keeps the return address of a library's function: the kernel puts that of a trampoline in its place, so that the probe at its
-// return runs, and a call of the driver in the function would not know its callers.
-func keepReturn(f function) asm.Instructions {
+// saveReturnAddress saves the return address of a library's function. The kernel replaces it by its
+// trampoline for the uretprobe, which would hide the callers of driver calls in the function.
+func saveReturnAddress(f function) asm.Instructions {
 	ins := store(asm.RFP, slotCall+callReturn, 0)
 	switch {
 	case f.library == "":
@@ -337,8 +338,8 @@ func keepReturn(f function) asm.Instructions {
 	return ins
 }
 
-// keepCall puts the call on the program's stack into the map with the threads' calls.
-func keepCall(calls *ebpf.Map) asm.Instructions {
+// saveCall copies the call in slotCall into a map of calls.
+func saveCall(calls *ebpf.Map) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMapPtr(asm.R1, calls.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP),
@@ -350,8 +351,8 @@ func keepCall(calls *ebpf.Map) asm.Instructions {
 	}
 }
 
-// tellCall writes an event of the call on the program's stack, and ends the program.
-func (m *bpf) tellCall(index int) asm.Instructions {
+// outputCall writes an event of the call in slotCall, and ends the program.
+func (m *bpf) outputCall(index int) asm.Instructions {
 	ins := append(m.reserve(shortSize, index, atEntry), zero(offResult, offArgs)...)
 	for i := range argumentRegs {
 		ins = append(ins,
@@ -359,17 +360,17 @@ func (m *bpf) tellCall(index int) asm.Instructions {
 			asm.StoreMem(regEvent, offArgs+8*int16(i), asm.R1, asm.DWord),
 		)
 	}
-	ins = append(ins, submit(waits)...)
-	return append(ins, m.finish()...)
+	ins = append(ins, submit(noWake)...)
+	return append(ins, m.epilogue()...)
 }
 
-// A static probe is not at a function: its note says where its arguments are, and it has no return.
-// Its program stores them like a call's arguments and, for an allocation, continues as at the
-// call's return.
+// A static probe is not at the start of a function: its note says where its arguments are, and it has
+// no return. Its program stores them like the arguments of a call and, for an allocation, continues as
+// at the return of a call.
 
-// atNote is the program at a place of a static probe.
-func (m *bpf) atNote(index int, f function, its []symbols.NoteArgument) (asm.Instructions, error) {
-	ins := append(m.begin(),
+// staticProbe is the program of a static probe.
+func (m *bpf) staticProbe(index int, f function, its []symbols.NoteArgument) (asm.Instructions, error) {
+	ins := append(m.prologue(),
 		asm.LoadMem(asm.R1, regCtx, stackReg, asm.DWord),
 		asm.StoreMem(asm.RFP, slotCall+callStack, asm.R1, asm.DWord),
 	)
@@ -378,105 +379,107 @@ func (m *bpf) atNote(index int, f function, its []symbols.NoteArgument) (asm.Ins
 		value := asm.Instructions{asm.Mov.Imm(asm.R1, 0)}
 		if i < len(its) {
 			var err error
-			if value, err = readNoted(its[i]); err != nil {
+			if value, err = readArgument(its[i]); err != nil {
 				return nil, err
 			}
 		}
 		ins = append(append(ins, value...), asm.StoreMem(asm.RFP, slotCall+callArguments+8*int16(i), asm.R1, asm.DWord))
 	}
-	if !f.effect.stacked() {
-		return append(ins, m.tellCall(index)...), nil
+	if !f.effect.recordsStack() {
+		return append(ins, m.outputCall(index)...), nil
 	}
 	ins = append(ins, store(asm.RFP, slotCall+callReturn, 0)...)
-	ins = append(ins, keepCall(m.callsOf(f))...)
-	ins = append(ins, m.toStack(index, asm.Instructions{
+	ins = append(ins, saveCall(m.callsOf(f))...)
+	ins = append(ins, m.startUnwind(index, asm.Instructions{
 		asm.LoadMem(asm.R1, regCtx, nextReg, asm.DWord),
-		asm.Add.Imm(asm.R1, 1), // tables are asked for the place before an address, as that is a return's
+		asm.Add.Imm(asm.R1, 1), // rules are looked up for the byte before an address, as for return addresses
 	})...)
-	return append(ins, m.finish()...), nil
+	return append(ins, m.epilogue()...), nil
 }
 
-// forgetCall is the last part of a program at the end of a call: it begins at the label "done".
-func (m *bpf) forgetCall(f function) asm.Instructions {
+// deleteCall ends a program at the end of a call. It starts at the label "done".
+func (m *bpf) deleteCall(f function) asm.Instructions {
 	ins := asm.Instructions{
 		asm.LoadMapPtr(asm.R1, m.callsOf(f).FD()).WithSymbol("done"),
 		asm.Mov.Reg(asm.R2, asm.RFP),
 		asm.Add.Imm(asm.R2, slotThread),
 		asm.FnMapDeleteElem.Call(),
 	}
-	return append(ins, m.finish()...)
+	return append(ins, m.epilogue()...)
 }
 
-// Programs that others end by, in their map. Those that write the event of a function come behind them, by its index.
+// Indexes of tail call targets. Behind them are the programs that write the events of functions, by
+// index of the function.
 const (
-	followStack  = iota // finds the callers
-	followPython        // finds frames of Python
-	copyCode            // copies what of these is new
-	followers
+	tailUnwind   = iota // unwinds the stack
+	tailPython          // walks the frames of Python
+	tailCopyCode        // copies unknown code objects of them
+	tailPrograms
 )
 
-// goOn has another program run in this one's place, if it is there. The instruction puts its number into R3.
-func (m *bpf) goOn(number asm.Instruction) asm.Instructions {
+// tailCall continues with another program, if it is loaded. The instruction puts its index into R3.
+func (m *bpf) tailCall(number asm.Instruction) asm.Instructions {
 	return asm.Instructions{
 		number,
 		asm.Mov.Reg(asm.R1, regCtx),
-		asm.LoadMapPtr(asm.R2, m.follow.FD()),
+		asm.LoadMapPtr(asm.R2, m.tailCalls.FD()),
 		asm.FnTailCall.Call(),
 	}
 }
 
-// leave is the program at the end of a function.
-func (m *bpf) leave(index int, f function) asm.Instructions {
-	ins := m.begin()
-	ins = append(ins, m.returning(index, f)...)
-	if f.effect.atEntry() { // only a failure is news
+// returnProbe is the program at the return of a function.
+func (m *bpf) returnProbe(index int, f function) asm.Instructions {
+	ins := m.prologue()
+	ins = append(ins, m.checkReturn(index, f)...)
+	if f.effect.appliesAtEntry() { // only a failure is reported
 		ins = append(ins,
 			asm.LoadMem(asm.R1, regCtx, resultReg, asm.Word),
 			asm.JEq.Imm(asm.R1, 0, "done"),
 		)
 	}
-	wake := waits
+	notify := noWake
 	if f.effect == makesContext || f.effect == retainsPrimary {
-		wake = wakes
+		notify = wake
 	}
-	if f.effect.stacked() {
-		ins = append(ins, m.toStack(index, asm.Instructions{asm.LoadMem(asm.R1, regCtx, nextReg, asm.DWord)})...)
-		return append(ins, m.finish()...)
+	if f.effect.recordsStack() {
+		ins = append(ins, m.startUnwind(index, asm.Instructions{asm.LoadMem(asm.R1, regCtx, nextReg, asm.DWord)})...)
+		return append(ins, m.epilogue()...)
 	}
 	ins = append(ins, m.reserve(shortSize, index, atReturn)...)
-	ins = append(ins, returned(f)...)
-	ins = append(ins, submit(wake)...)
-	return append(ins, m.forgetCall(f)...)
+	ins = append(ins, writeResult(f)...)
+	ins = append(ins, submit(notify)...)
+	return append(ins, m.deleteCall(f)...)
 }
 
-// stacked is the program that writes the event of an allocation when its stack has been followed: after a copy of the stack if that is
-// needed, and with the frames of Python if the process runs it. It makes the event in the thread's room, or in that for frames of Python.
-func (m *bpf) stacked(index int, f function) asm.Instructions {
-	ins := append(m.begin(), lookUp(m.callsOf(f), slotThread)...)
+// stackEvent is the program that writes the event of an allocation after its stack was unwound: after a
+// copy of the stack if a rule is missing, and with Python frames if the process runs Python. It builds
+// the event in the thread's scratch buffer, or in that for Python frames.
+func (m *bpf) stackEvent(index int, f function) asm.Instructions {
+	ins := append(m.prologue(), lookUp(m.callsOf(f), slotThread)...)
 	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"), asm.Mov.Reg(regCall, asm.R0))
-	ins = append(ins, lookUp(m.rooms, slotThread)...)
-	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "lost"), asm.StoreMem(asm.RFP, slotRoom, asm.R0, asm.DWord))
+	ins = append(ins, lookUp(m.scratch, slotThread)...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "lost"), asm.StoreMem(asm.RFP, slotScratch, asm.R0, asm.DWord))
 	ins = append(append(ins, m.findLayout()...), m.copyStack()...)
 	ins = append(ins, asm.LoadMem(asm.R0, asm.RFP, slotLayout, asm.DWord), asm.JEq.Imm(asm.R0, 0, "native"))
 
-	ins = append(ins, lookUp(m.running, slotThread)...)
+	ins = append(ins, lookUp(m.pythonFrames, slotThread)...)
 	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "native"), asm.Mov.Reg(regEvent, asm.R0))
-	ins = append(append(ins, describe(index, f)...), joinFrames()...)
+	ins = append(append(ins, writeCall(index, f)...), joinFrames()...)
 	ins = append(ins, m.output()...)
-	ins = append(ins, asm.Mov.Imm(asm.R4, 0), asm.StoreMem(regEvent, offPython, asm.R4, asm.DWord), asm.Ja.Label("done")) // the next call may find none
+	ins = append(ins, asm.Mov.Imm(asm.R4, 0), asm.StoreMem(regEvent, offPython, asm.R4, asm.DWord), asm.Ja.Label("done")) // the next call may have none
 
 	ins = append(ins,
-		asm.LoadMem(regEvent, asm.RFP, slotRoom, asm.DWord).WithSymbol("native"),
-		asm.Add.Imm(regEvent, roomEvent),
+		asm.LoadMem(regEvent, asm.RFP, slotScratch, asm.DWord).WithSymbol("native"),
+		asm.Add.Imm(regEvent, scratchEvent),
 	)
-	ins = append(append(ins, describe(index, f)...), sizeOfFrames(asm.R3)...)
+	ins = append(append(ins, writeCall(index, f)...), sizeOfFrames(asm.R3)...)
 	ins = append(ins, asm.Add.Imm(asm.R3, offFrames))
 	ins = append(ins, m.output()...)
-	return append(ins, m.forgetCall(f)...)
+	return append(ins, m.deleteCall(f)...)
 }
 
-// describe writes what all events of calls have.
-func describe(index int, f function) asm.Instructions {
+// writeCall sets the fields that all events of calls have.
+func writeCall(index int, f function) asm.Instructions {
 	ins := asm.Instructions{
 		asm.FnKtimeGetNs.Call(),
 		asm.StoreMem(regEvent, offTime, asm.R0, asm.DWord),
@@ -484,27 +487,27 @@ func describe(index int, f function) asm.Instructions {
 		asm.LoadImm(asm.R1, int64(atReturn)<<32|int64(index), asm.DWord),
 		asm.StoreMem(regEvent, offWhat, asm.R1, asm.DWord),
 	}
-	ins = append(ins, returned(f)...)
+	ins = append(ins, writeResult(f)...)
 	return append(ins,
-		asm.LoadMem(asm.R2, asm.RFP, slotRoom, asm.DWord),
-		asm.LoadMem(asm.R1, asm.R2, roomDepth, asm.DWord),
+		asm.LoadMem(asm.R2, asm.RFP, slotScratch, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R2, scratchDepth, asm.DWord),
 		asm.StoreMem(regEvent, offDepth, asm.R1, asm.DWord),
 	)
 }
 
-// sizeOfFrames puts the size of the stack's addresses into a register.
+// sizeOfFrames puts the size of the native frames into a register.
 func sizeOfFrames(to asm.Register) asm.Instructions {
 	return asm.Instructions{
-		asm.LoadMem(asm.R2, asm.RFP, slotRoom, asm.DWord),
-		asm.LoadMem(to, asm.R2, roomDepth+inTotal, asm.Byte),
+		asm.LoadMem(asm.R2, asm.RFP, slotScratch, asm.DWord),
+		asm.LoadMem(to, asm.R2, scratchDepth+inTotal, asm.Byte),
 		asm.JGT.Imm(to, maxFrames, "lost"),
 		asm.LSh.Imm(to, 3),
 	}
 }
 
-// joinFrames puts the stack's addresses behind the frames of Python, and the event's size into R3.
+// joinFrames appends the native frames to the frames of Python, and puts the event's size into R3.
 func joinFrames() asm.Instructions {
-	const size = regCall // the call is described
+	const size = regCall // no longer needed for the call
 	ins := append(sizeOfFrames(size),
 		asm.LoadMem(asm.R1, regEvent, offPython, asm.DWord),
 		asm.JGT.Imm(asm.R1, maxPython, "lost"),
@@ -513,7 +516,7 @@ func joinFrames() asm.Instructions {
 		asm.StoreMem(asm.RFP, slotWord, asm.R1, asm.DWord),
 		asm.Add.Reg(asm.R1, regEvent),
 		asm.Mov.Reg(asm.R3, asm.R2),
-		asm.Add.Imm(asm.R3, roomFrames),
+		asm.Add.Imm(asm.R3, scratchFrames),
 		asm.Mov.Reg(asm.R2, size),
 		asm.FnProbeReadKernel.Call(),
 		asm.LoadMem(asm.R3, asm.RFP, slotWord, asm.DWord),
@@ -521,7 +524,7 @@ func joinFrames() asm.Instructions {
 	return append(ins, asm.Add.Reg(asm.R3, size))
 }
 
-// output gives the event, whose size is in R3, to the reader, and wakes it if it is to teach.
+// output outputs the event, whose size is in R3, and wakes the reader if rules are missing.
 func (m *bpf) output() asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMem(asm.R4, asm.RFP, slotWake, asm.DWord),
@@ -532,9 +535,9 @@ func (m *bpf) output() asm.Instructions {
 	}
 }
 
-// returning ends the program unless the thread's call is one of this function, and this is its
-// return: the stack pointer is where it was at the call.
-func (m *bpf) returning(index int, f function) asm.Instructions {
+// checkReturn ends the program unless this is the return of the thread's current call: of the same
+// function, and with the same stack pointer.
+func (m *bpf) checkReturn(index int, f function) asm.Instructions {
 	return append(lookUp(m.callsOf(f), slotThread),
 		asm.JEq.Imm(asm.R0, 0, "end"),
 		asm.Mov.Reg(regCall, asm.R0),
@@ -547,8 +550,8 @@ func (m *bpf) returning(index int, f function) asm.Instructions {
 	)
 }
 
-// returned writes the result of a call, its arguments and what it wrote where they point.
-func returned(f function) asm.Instructions {
+// writeResult sets the result of a call, its arguments and what it wrote through them.
+func writeResult(f function) asm.Instructions {
 	ins := asm.Instructions{
 		asm.LoadMem(asm.R1, regCtx, resultReg, asm.DWord),
 		asm.StoreMem(regEvent, offResult, asm.R1, asm.DWord),
@@ -560,25 +563,25 @@ func returned(f function) asm.Instructions {
 		)
 	}
 	ins = append(ins, zero(offOut, offArgs)...)
-	if f.effect.stacked() {
+	if f.effect.recordsStack() {
 		ins = append(ins, zero(offDesc, offDepth)...)
 	}
-	if f.gives() {
+	if f.writesResult() {
 		ins = append(ins, readUser(offOut, 8, int16(f.address))...)
 	}
 	if f.effect == allocatesPitched {
 		ins = append(ins, readUser(offPitch, 8, 1)...)
 	}
-	if f.effect.described() {
+	if f.effect.usesDescriptor() {
 		ins = append(ins, readUser(offDesc, offDepth-offDesc, 1)...)
 	}
 	return ins
 }
 
-// callsOf returns the map with the calls of a function's library.
+// callsOf returns the map of calls for a function.
 func (m *bpf) callsOf(f function) *ebpf.Map {
 	if f.library != "" {
-		return m.others
+		return m.libraryCalls
 	}
-	return m.calls
+	return m.driverCalls
 }

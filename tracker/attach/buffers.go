@@ -12,8 +12,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// place is the device that a call of this thread allocates on.
-func (p *process) place(f function, e *event, t *thread) deviceID {
+// deviceFor returns the device that a call of this thread allocates on.
+func (p *process) deviceFor(f function, e *event, t *thread) deviceID {
 	switch {
 	case f.block:
 		return blocksOf + deviceID(max(0, int8(e.args[f.device])))
@@ -21,8 +21,8 @@ func (p *process) place(f function, e *event, t *thread) deviceID {
 		return hostMemory
 	case f.host:
 		return libraryMemory
-	case f.library != "" && t.current() == 0: // a library gives what it has, without asking the driver
-		if len(p.contexts) == 0 && !p.late.mayHaveContexts() {
+	case f.library != "" && t.current() == 0: // a library may allocate without asking the driver
+		if len(p.contexts) == 0 && !p.prior.mayHaveContexts() {
 			return libraryMemory
 		}
 		return p.onlyDevice()
@@ -30,9 +30,9 @@ func (p *process) place(f function, e *event, t *thread) deviceID {
 	return p.deviceOf(t.current())
 }
 
-// onlyDevice is the device that all contexts are on.
+// onlyDevice returns the device that all contexts are on.
 func (p *process) onlyDevice() deviceID {
-	only := p.late.device()
+	only := p.prior.device()
 	for _, d := range p.contexts {
 		if only != unknownDevice && only != d {
 			return unknownDevice
@@ -43,12 +43,12 @@ func (p *process) onlyDevice() deviceID {
 }
 
 func (p *process) allocated(f function, e *event, t *thread, stack tables.StackID, now time.Duration) {
-	s := p.source(p.place(f, e, t))
+	s := p.source(p.deviceFor(f, e, t))
 	at := e.out
 	switch f.effect {
 	case registers:
 		at = e.args[0]
-	case reports:
+	case libraryReports:
 		at = e.args[f.address]
 	}
 	stream := alloc.Stream(0)
@@ -60,19 +60,19 @@ func (p *process) allocated(f function, e *event, t *thread, stack tables.StackI
 		kind = f.kindFor(p.stacks.Stack(stack))
 	}
 	b := &buffer{
-		site: s.ledger.site(tensorKey{kind, f.memory, size}, stack, s.ledger.stream(stream)), home: &s.ledger, ptr: alloc.Ptr(at), size: size,
+		site: s.ledger.site(tensorKey{kind, f.memory, size}, stack, s.ledger.stream(stream)), ledger: &s.ledger, ptr: alloc.Ptr(at), size: size,
 		context: t.current(), foreign: f.effect == registers || f.memory == alloc.ImportedMemory, block: f.block,
 	}
 	if f.effect == creates || f.effect == importsPhysical {
-		b.held, b.context = 1, 0
+		b.references, b.context = 1, 0
 		p.physical[at] = b
 	}
 	if f.block {
-		b.context = 0 // PyTorch tells when a block is gone
+		b.context = 0 // PyTorch reports when it frees a block
 	}
-	if before := p.live[b.key()]; before != nil { // the driver gave the address again: its free was not seen
-		p.doubt(now, "an address was given again of which no free was seen")
-		before.home.remove(before, now, freedAction(before))
+	if before := p.live[b.key()]; before != nil { // the driver reused the address: the free was not seen
+		p.warn(now, "an address was given again of which no free was seen")
+		before.ledger.remove(before, now, freedAction(before))
 	}
 	p.live[b.key()] = b
 	action := mem.Allocated
@@ -89,21 +89,21 @@ func freedAction(b *buffer) mem.Action {
 	return mem.Freed
 }
 
-// takeOne removes a buffer, and returns what puts it back.
-func (p *process) takeOne(b *buffer, now time.Duration) (undo func()) {
+// removeBuffer removes a buffer, and returns what restores it.
+func (p *process) removeBuffer(b *buffer, now time.Duration) (undo func()) {
 	delete(p.live, b.key())
-	b.home.remove(b, now, freedAction(b))
+	b.ledger.remove(b, now, freedAction(b))
 	return func() {
 		if p.live[b.key()] == nil {
 			p.live[b.key()] = b
-			b.home.add(b, now, mem.FreeFailed)
+			b.ledger.add(b, now, mem.FreeFailed)
 		}
 	}
 }
 
-// take removes the buffers that of selects, in the order of their allocation, and returns what is
-// needed to put them back.
-func (p *process) take(now time.Duration, of func(*buffer) bool) (undo func()) {
+// removeMatching removes the buffers that of selects, in order of allocation, and returns what
+// restores them.
+func (p *process) removeMatching(now time.Duration, of func(*buffer) bool) (undo func()) {
 	var taken []*buffer
 	for _, b := range p.live {
 		if of(b) {
@@ -113,7 +113,7 @@ func (p *process) take(now time.Duration, of func(*buffer) bool) (undo func()) {
 	slices.SortFunc(taken, func(a, b *buffer) int { return cmp.Compare(a.seq, b.seq) })
 	undos := make([]func(), 0, len(taken))
 	for _, b := range taken {
-		undos = append(undos, p.takeOne(b, now))
+		undos = append(undos, p.removeBuffer(b, now))
 	}
 	return func() {
 		for _, undo := range undos {
@@ -129,17 +129,17 @@ func (p *process) freed(f function, e *event, t *thread, now time.Duration) {
 	}
 	b := p.live[liveKey{alloc.Ptr(at), f.block}]
 	if b == nil && f.without != "" {
-		return // the function that called this one may have reported it
+		return // the function that called this one may have reported the free
 	}
 	if b == nil || p.physical[at] == b {
 		p.unknown++
 		t.undo = func() { p.unknown-- }
 		return
 	}
-	t.undo = p.takeOne(b, now)
+	t.undo = p.removeBuffer(b, now)
 }
 
-// released takes a handle of physical memory away; the memory lives on while it is mapped.
+// released removes a handle of physical memory. The memory stays while it is mapped.
 func (p *process) released(handle uint64, t *thread, now time.Duration) {
 	b := p.physical[handle]
 	if b == nil {
@@ -147,31 +147,31 @@ func (p *process) released(handle uint64, t *thread, now time.Duration) {
 		t.undo = func() { p.unknown-- }
 		return
 	}
-	t.undo = p.drop(b, 1, now)
+	t.undo = p.dropReferences(b, 1, now)
 }
 
-// drop removes n references to physical memory, and the memory with the last of them.
-func (p *process) drop(b *buffer, n int, now time.Duration) (undo func()) {
-	b.held -= n
-	if b.held > 0 || p.live[b.key()] != b { // or its handle was given again, and it is out already
-		return func() { b.held += n }
+// dropReferences removes n references to physical memory, and with the last one the memory.
+func (p *process) dropReferences(b *buffer, n int, now time.Duration) (undo func()) {
+	b.references -= n
+	if b.references > 0 || p.live[b.key()] != b { // or its handle was reused, and it was removed then
+		return func() { b.references += n }
 	}
 	delete(p.physical, uint64(b.ptr))
-	back := p.takeOne(b, now)
+	back := p.removeBuffer(b, now)
 	return func() {
-		b.held += n
+		b.references += n
 		p.physical[uint64(b.ptr)] = b
 		back()
 	}
 }
 
-// unmapped takes the mappings in a range away.
+// unmapped removes the mappings in a range.
 func (p *process) unmapped(at, size uint64, t *thread, now time.Duration) {
 	var undos []func()
 	for from, m := range p.mapped {
 		if at <= from && from-at < size {
 			delete(p.mapped, from)
-			back := p.drop(m.of, 1, now)
+			back := p.dropReferences(m.of, 1, now)
 			undos = append(undos, func() { p.mapped[from] = m; back() })
 		}
 	}
@@ -186,7 +186,7 @@ func (p *process) unmapped(at, size uint64, t *thread, now time.Duration) {
 func sizeOf(f function, e *event) alloc.Bytes {
 	size := e.args[f.size]
 	switch f.effect {
-	case allocatesPitched: // the pitch is known once it succeeded
+	case allocatesPitched: // the pitch is known after a success
 		size = product(max(e.pitch, e.args[2]), e.args[3])
 	case allocatesArray: // CUDA_ARRAY_DESCRIPTOR
 		size = product(e.desc[0], max(1, e.desc[1]), elementSize(e.desc[2]))
@@ -200,8 +200,8 @@ func sizeOf(f function, e *event) alloc.Bytes {
 	return alloc.Bytes(min(size, math.MaxInt64))
 }
 
-// mipmappedSize adds up the levels of an array, each with half the edges of the one before.
-// Layers, and the faces of a cube, are as many on each.
+// mipmappedSize sums the levels of an array: each has half the edges of the one before, and as many
+// layers or faces of a cube.
 func mipmappedSize(desc [5]uint64, levels uint32) (size uint64) {
 	const layered, cubemap = 1, 4
 	each := desc[4]&(layered|cubemap) == 0
@@ -234,7 +234,7 @@ func elementSize(formatAndChannels uint64) uint64 {
 	return 0
 }
 
-// product multiplies; what does not fit is the largest number.
+// product multiplies, and saturates at the largest number.
 func product(factors ...uint64) uint64 {
 	n := uint64(1)
 	for _, f := range factors {
@@ -257,11 +257,11 @@ func (t *thread) pushed(context uint64) {
 	}
 }
 
-// destroyed ends a context: what was allocated in it is gone.
+// destroyed ends a context, and frees what was allocated in it.
 func (p *process) destroyed(context uint64, t *thread, now time.Duration) {
 	device, known := p.contexts[context]
 	if !known {
-		p.doubt(now, "a context was destroyed that was made before it was watched")
+		p.warn(now, "a context was destroyed that was made before it was watched")
 		return
 	}
 	delete(p.contexts, context)
@@ -269,7 +269,7 @@ func (p *process) destroyed(context uint64, t *thread, now time.Duration) {
 	if t.current() == context {
 		t.contexts = t.contexts[:len(t.contexts)-1]
 	}
-	back := p.take(now, func(b *buffer) bool { return b.context == context })
+	back := p.removeMatching(now, func(b *buffer) bool { return b.context == context })
 	t.undo = func() {
 		p.contexts[context], t.contexts = device, contexts
 		back()
@@ -287,12 +287,12 @@ func (p *process) retained(d deviceID, context uint64) {
 	p.contexts[context] = d
 }
 
-// primaryReleased ends a device's primary context when nobody holds it any more.
+// primaryReleased ends a device's primary context with its last reference.
 func (p *process) primaryReleased(d deviceID, reset bool, t *thread, now time.Duration) {
 	its := p.primary[d]
 	if its == nil {
 		if reset {
-			p.doubt(now, "a primary context was reset that was made before it was watched")
+			p.warn(now, "a primary context was reset that was made before it was watched")
 		}
 		return
 	}
@@ -306,10 +306,10 @@ func (p *process) primaryReleased(d deviceID, reset bool, t *thread, now time.Du
 		return
 	}
 	its.retained = 0
-	if p.late != nil && !reset {
-		p.doubt(now, "a primary context was released that may have been retained before it was watched")
+	if p.prior != nil && !reset {
+		p.warn(now, "a primary context was released that may have been retained before it was watched")
 		return
 	}
-	back := p.take(now, func(b *buffer) bool { return b.context == before.context })
+	back := p.removeMatching(now, func(b *buffer) bool { return b.context == before.context })
 	t.undo = func() { *its = before; back() }
 }

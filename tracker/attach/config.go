@@ -17,7 +17,7 @@ type Config struct {
 	// machine would load. Other copies are found when a process has loaded them.
 	Libraries []string
 	// Functions are watched in place of the driver's functions, to see what an allocator inside a
-	// library does: two functions that hand out memory and take it back, or one that is told of both.
+	// library does: one function that allocates and one that frees, or one function that both are reported to.
 	// From the driver only contexts are reported then. Each is written as LIBRARY:ALLOC,FREE:
 	//
 	//	libpool.so:pool_alloc,pool_free
@@ -33,12 +33,12 @@ type Config struct {
 	// first argument of a method is its object. "out" is an argument that points to where the function
 	// writes the address. Without parentheses, the first argument of ALLOC is the size, ALLOC returns
 	// the address, and the first argument of FREE is the address. With "out", ALLOC returns an error
-	// code, 0 for success, unless "void" or the library's DWARF or the name of a template says that it does not: a function
-	// of C++ may return nothing, or a struct, for which the caller passes a place as the first argument:
+	// code, 0 for success, unless "void", the library's DWARF or the mangled name of a template says that
+	// it returns nothing, or a struct, for which C++ passes a hidden pointer as the first argument:
 	//
 	//	libc10_cuda.so:c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::malloc(size=4,out=2,void),...
 	//
-	// "signed" says that one function is told of both. A size below 0 means that memory is taken back:
+	// "signed" means that one function reports both. A size below 0 is a free:
 	//
 	//	libc10.so:c10::reportMemoryUsageToProfiler(size=2,address=1,signed)
 	//
@@ -50,19 +50,19 @@ type Config struct {
 	// compiler, but no privileges, and watches only programs that Watcher.Start
 	// starts, and those that they start.
 	Preload bool
-	// RingBytes is the size of the buffer for events not read yet, rounded up to a power of two. A call
-	// takes 104 bytes, and one that allocates 160 and 8 for each frame of its stack, 16 for those of Python. 0 means 64 MiB, room for
-	// some 150,000 allocations on stacks of 30 frames.
+	// RingBytes is the size of the ring buffer of unread events, rounded up to a power of two. A call
+	// takes 104 bytes; an allocation takes 160, and 8 for each native frame of its stack, 16 for each
+	// frame of Python. 0 means 64 MiB: some 150,000 allocations on stacks of 30 frames.
 	RingBytes int
 	// maxEvents is how many events the history of a source keeps; 0 is 65,536.
 	maxEvents int
 	// Driver says how much memory the devices and the processes use, as nvml.Open opens it. The Watcher does
-	// not close it. Without one that is not known: levels have -1, and so has Source.Before.
+	// not close it. Without it these values are -1, in levels and as Source.PriorBytes.
 	Driver nvml.Source
 	// maxStacks is how many different call stacks of a process are kept; 0 is 65,536.
 	maxStacks int
 
-	pairs       []functionPair // what Functions say
+	pairs       []functionPair // parsed from Functions
 	single      bool           // for tests: attach probes one by one, as kernels before 6.6 need it
 	searchEvery time.Duration  // how often the processes are searched for libraries that they opened; 0 is 0.1 s
 }
@@ -91,32 +91,32 @@ func powerOfTwo(n int) int {
 	return p
 }
 
-// preset is a pair that has a name.
+// preset is a pair of functions with a name.
 type preset struct {
 	pair  string
 	uses  []use
-	cache *cache
+	cache *cachingAllocator
 	host  bool
 }
 
-// use says what memory is for if a function is among its callers.
+// use maps a caller to the kind of memory that it allocates.
 type use struct {
-	caller string // a part of its name
+	caller string // substring of a function name
 	kind   mem.Kind
 }
 
-// cache is a library that takes segments from the driver and hands out blocks of them. Both are watched.
-type cache struct {
-	alloc, free string // static probes: alloc has address, device, size and stream, free has the address
+// cachingAllocator is a library that divides segments of the driver into blocks. Both are watched.
+type cachingAllocator struct {
+	alloc, free string // static probes: alloc has the arguments address, device, size and stream, free has the address
 	instead     []function
 }
 
-// functions returns the functions to watch in a library: its static probes, and the functions to
-// take if a file has none.
-func (c *cache) functions(library string) []function {
+// functions returns the functions to watch in a library: its static probes, and the functions for
+// files without them.
+func (c *cachingAllocator) functions(library string) []function {
 	all := []function{
-		{effect: reports, address: 0, device: 1, size: 2, stream: 3, note: c.alloc},
-		{effect: takesBack, address: 0, note: c.free},
+		{effect: libraryReports, address: 0, device: 1, size: 2, stream: 3, note: c.alloc},
+		{effect: libraryFrees, address: 0, note: c.free},
 	}
 	for _, f := range c.instead {
 		f.without = c.alloc
@@ -143,17 +143,17 @@ var presets = map[string]preset{
 		{"whisper_model_load", "Weights"},
 		{"ggml_gallocr_reserve", "Compute"},
 		{"ggml_gallocr_alloc_graph", "Compute"},
-		{"ggml_backend_sched_reserve", "Compute"}, // where the two before have no symbols
+		{"ggml_backend_sched_reserve", "Compute"}, // for builds in which the two before have no symbols
 		{"ggml_backend_sched_alloc_graph", "Compute"},
 		{"llama_context::output_reserve", "Output"},
 	}},
-	// By CUDACachingAllocator.cpp. One of the two functions that free may be inlined in the other, and where it is not, both are
-	// seen of one block.
-	"pytorch": {pair: "libc10_cuda.so:" + pytorchCache + "NativeCachingAllocator::malloc," + pytorchCache + "local_raw_delete", cache: &cache{
+	// By CUDACachingAllocator.cpp. One of the two functions that free may be inlined
+	// into the other; otherwise both are seen for one block.
+	"pytorch": {pair: "libc10_cuda.so:" + pytorchCache + "NativeCachingAllocator::malloc," + pytorchCache + "local_raw_delete", cache: &cachingAllocator{
 		alloc: "pytorch:malloc", free: "pytorch:free", instead: []function{
-			{effect: hands, address: 1, device: 2, size: 3, stream: 4, void: true, symbols: []string{pytorchCache + "NativeCachingAllocator::malloc"}},
-			{effect: takesBack, address: 1, symbols: []string{pytorchCache + "NativeCachingAllocator::free"}},
-			{effect: takesBack, address: 0, symbols: []string{pytorchCache + "local_raw_delete"}},
+			{effect: libraryAllocates, address: 1, device: 2, size: 3, stream: 4, void: true, symbols: []string{pytorchCache + "NativeCachingAllocator::malloc"}},
+			{effect: libraryFrees, address: 1, symbols: []string{pytorchCache + "NativeCachingAllocator::free"}},
+			{effect: libraryFrees, address: 0, symbols: []string{pytorchCache + "local_raw_delete"}},
 		},
 	}},
 	"pytorch-cpu": {pair: "libc10.so:c10::alloc_cpu,c10::free_cpu", host: true},

@@ -17,17 +17,17 @@
 //
 // The kernel runs a small program (BPF, on a uprobe) whenever a process calls one of libcuda's
 // functions that allocate or free, and when the call returns. It records size, address, stream,
-// result, thread, time and call stack. It follows the stack by the tables that compilers write for
-// unwinding, as far as it knows them. The first time that a function is on a stack, a copy of the
-// stack's memory comes with the call: the Watcher follows that, and teaches the small program the
-// function. So no function is skipped for lack of a frame pointer. All programs call the same
+// result, thread, time and call stack. It unwinds the stack by rules from the tables that compilers
+// write (.eh_frame). When it meets an address without a rule, it copies the stack's memory: the Watcher
+// unwinds the copy, and loads the missing rules into the program. So no function is skipped for lack of
+// a frame pointer. All programs call the same
 // functions: programs that link it, that open it with dlopen, that get functions by
 // cuGetProcAddress as NVIDIA's runtime does, and Go programs without cgo.
 //
 // An allocation counts when it returns. A free counts when it begins, and is undone if it
 // fails. So no address is live twice, because the driver reuses an address only after its
-// free began. Events for which there was no room are counted, and Doubts says since when the
-// ledgers are not exact. What a process held before it was watched is not in them.
+// free began. Dropped events are counted, and Warnings says since when the ledgers are
+// inaccurate. What a process held before it was watched is not in them.
 //
 // # What is needed
 //
@@ -37,11 +37,11 @@
 // libcuda is slowed down by microseconds per call, watched or not.
 //
 // Config.Preload needs a C compiler, but no privileges: a program that Watcher.Start
-// starts, and all that it starts, load a small library in front of libcuda. It reports the same
-// calls in memory that it shares with the watcher.
+// starts, and its descendants, load a small library in front of libcuda. It reports the same
+// calls through memory that it shares with the watcher.
 //
-// A process that is watched by its number has memory from before: Source.Before says how much,
-// where Config.Driver tells. Config.Functions watches an allocator inside a library in place of
+// A process that is watched by its number may hold memory from before: Source.PriorBytes says how
+// much, if Config.Driver is set. Config.Functions watches an allocator inside a library instead of
 // the driver. live.Several serves the sources of a watcher.
 //
 // # What is not seen
@@ -51,6 +51,6 @@
 //   - The size of memory that another process exported.
 //   - The purpose of a buffer.
 //   - The device of a context that was made before the watcher started.
-//   - The callers of code that has neither a table of them (.eh_frame) nor frame pointers, and those more
-//     than 16 KiB up the stack whose functions are new: such a stack says that it ends early.
+//   - The callers of code that has neither unwind tables (.eh_frame) nor frame pointers, and callers
+//     more than 16 KiB up the stack whose rules are not loaded yet: such a stack says that it ends early.
 package attach

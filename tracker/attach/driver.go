@@ -10,32 +10,32 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// driver reports what the calls of a process do not show. An error says that a figure is unknown. The methods
-// are called from any goroutine, and without a lock, since a driver may take long.
+// driver reports what the calls of a process do not show. An error means that a value is unknown. The
+// methods are called from any goroutine, and without a lock, since a driver may be slow.
 type driver interface {
 	// Memory returns how much of a device's memory all processes use, and its size.
 	Memory(pid, ordinal int) (used, total alloc.Bytes, err error)
 	// UUID returns the device's UUID, as nvidia-smi prints it.
 	UUID(pid, ordinal int) (string, error)
 	// Held returns the memory that a process holds on each of its devices, CUDA contexts included,
-	// by the process's own ordinals.
+	// by the process's ordinals.
 	Held(pid int) (map[int]alloc.Bytes, error)
 }
 
 var (
-	errNoDriver = errors.New("no driver answers")
-	errNotTold  = errors.New("the driver does not say what is in use")
+	errNoDriver   = errors.New("no driver answers")
+	errUnknownUse = errors.New("the driver does not say what is in use")
 )
 
-// nobody stands for the driver where Config names none: no figure is known.
-type nobody struct{}
+// noDriver is the driver if Config has none: all values are unknown.
+type noDriver struct{}
 
-func (nobody) Memory(int, int) (used, total alloc.Bytes, err error) { return 0, 0, errNoDriver }
-func (nobody) UUID(int, int) (string, error)                        { return "", errNoDriver }
-func (nobody) Held(int) (map[int]alloc.Bytes, error)                { return nil, errNoDriver }
+func (noDriver) Memory(int, int) (used, total alloc.Bytes, err error) { return 0, 0, errNoDriver }
+func (noDriver) UUID(int, int) (string, error)                        { return "", errNoDriver }
+func (noDriver) Held(int) (map[int]alloc.Bytes, error)                { return nil, errNoDriver }
 
-// asked is a driver that nvml asks. It knows devices as the driver numbers them.
-type asked struct {
+// nvmlDriver asks NVML, which numbers devices by the machine.
+type nvmlDriver struct {
 	source  nvml.Source
 	devices []nvml.Device
 	err     error
@@ -43,15 +43,15 @@ type asked struct {
 
 func newDriver(source nvml.Source) driver {
 	if source == nil {
-		return nobody{}
+		return noDriver{}
 	}
 	devices, err := source.Devices()
-	return &asked{source, devices, err}
+	return &nvmlDriver{source, devices, err}
 }
 
-// visible returns a process's devices by its own ordinals, which follow from the environment that
-// it started with.
-func (d *asked) visible(pid int) ([]nvml.Device, error) {
+// visible returns a process's devices by its ordinals, which follow from the environment that it
+// started with.
+func (d *nvmlDriver) visible(pid int) ([]nvml.Device, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
@@ -70,7 +70,7 @@ func (d *asked) visible(pid int) ([]nvml.Device, error) {
 }
 
 // device returns a process's device by its ordinal.
-func (d *asked) device(pid, ordinal int) (nvml.Device, error) {
+func (d *nvmlDriver) device(pid, ordinal int) (nvml.Device, error) {
 	devices, err := d.visible(pid)
 	if err != nil {
 		return nvml.Device{}, err
@@ -81,12 +81,12 @@ func (d *asked) device(pid, ordinal int) (nvml.Device, error) {
 	return devices[ordinal], nil
 }
 
-func (d *asked) UUID(pid, ordinal int) (string, error) {
+func (d *nvmlDriver) UUID(pid, ordinal int) (string, error) {
 	device, err := d.device(pid, ordinal)
 	return device.UUID, err
 }
 
-func (d *asked) Memory(pid, ordinal int) (used, total alloc.Bytes, err error) {
+func (d *nvmlDriver) Memory(pid, ordinal int) (used, total alloc.Bytes, err error) {
 	device, err := d.device(pid, ordinal)
 	if err != nil {
 		return 0, 0, err
@@ -99,12 +99,12 @@ func (d *asked) Memory(pid, ordinal int) (used, total alloc.Bytes, err error) {
 		return 0, 0, fmt.Errorf("the driver does not say what is in use: %w", err)
 	}
 	if !known || !also {
-		return 0, 0, errNotTold
+		return 0, 0, errUnknownUse
 	}
 	return alloc.Bytes(inUse), alloc.Bytes(all), nil
 }
 
-func (d *asked) Held(pid int) (map[int]alloc.Bytes, error) {
+func (d *nvmlDriver) Held(pid int) (map[int]alloc.Bytes, error) {
 	devices, err := d.visible(pid)
 	if err != nil {
 		return nil, err

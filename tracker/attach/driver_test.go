@@ -37,7 +37,7 @@ func TestDriverKnowsAProcessesDevices(t *testing.T) {
 	assert.Equal(t, map[int]alloc.Bytes{0: used}, held)
 
 	_, _, err = newDriver(silent{source}).Memory(os.Getpid(), 0)
-	assert.Equal(t, errNotTold, err)
+	assert.Equal(t, errUnknownUse, err)
 	_, _, err = d.Memory(os.Getpid(), 1)
 	assert.ErrorContains(t, err, "has no device 1")
 	_, err = newDriver(nil).Held(os.Getpid())

@@ -12,47 +12,47 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 )
 
-// phase is the moment that an event tells of: in a call, or in the life of a process.
+// phase is the kind of an event: a moment of a call, or of the life of a process.
 type phase uint32
 
 const (
 	atEntry phase = iota
 	atReturn
-	forked   // args[0] is the new process
-	execed   // see comm
-	exited   // a thread; args[0] is 1 if the whole process did
-	loaded   // more code: program has the mappings
-	copies   // no event: a part of the thread's stack, which belongs to the thread's next event
-	unlinked // code may go from now on
-	said     // no event: what a code object of Python says of itself, see python.Processes.Learn
+	forked       // args[0] is the new process
+	execed       // see comm
+	exited       // a thread; args[0] is 1 if it was the last of its process
+	codeLoaded   // more code was mapped: program has the mappings
+	stackPart    // no event: a part of the stack of the thread's next event
+	codeUnloaded // code may be unmapped from now on
+	pythonCode   // no event: a copy of a code object of Python, see python.Processes.AddCode
 )
 
-// event is what a probe, or the library in front of libcuda, saw.
+// event is what a probe, or the preloaded library, reports.
 type event struct {
-	time       uint64 // ns of the machine's monotonic clock
-	pid, tid   uint32
-	function   uint32 // index in what is watched
-	phase      phase
-	result     int32
-	returned   uint64    // the whole of the result
-	out        uint64    // what the call wrote where its first argument points
-	pitch      uint64    // the second result of a pitched allocation: its pitch
-	args       [6]uint64 // the registers of the arguments
-	desc       [5]uint64 // the array descriptor that the second argument points to
-	generation uint32    // of the process, when the stack was followed: see probes.teach
-	depth      int       // how many frames of the stack are certain
-	total      int       // and how many there are, with those that frame pointers gave: they may be wrong
-	end        ending    // what follows the certain frames
-	beyond     ending    // and what follows all
-	stack      [maxFrames]uint64
-	python     []uint64 // two words for each frame of Python; valid until the next event
-	pythonRoom [2 * maxPython]uint64
-	copied     *copied // of the stack, from the last certain frame on; valid until the next event
-	program    *birth  // for forked, execed and loaded: what the process itself reported; nil if it did not
+	time         uint64 // ns of the machine's monotonic clock
+	pid, tid     uint32
+	function     uint32 // index in the watched functions
+	phase        phase
+	result       int32
+	returned     uint64    // all 64 bits of the result
+	out          uint64    // what the call wrote where its first argument points
+	pitch        uint64    // the second result of a pitched allocation: its pitch
+	args         [6]uint64 // the registers of the arguments
+	desc         [5]uint64 // the array descriptor that the second argument points to
+	generation   uint32    // of the process, when the stack was unwound: see eventSource.loadUnwindRule
+	depth        int       // number of frames found by unwind rules
+	total        int       // number of all frames: those beyond depth come from frame pointers and may be wrong
+	end          stackEnd  // why depth is not larger
+	totalEnd     stackEnd  // why total is not larger
+	stack        [maxFrames]uint64
+	python       []uint64 // two words for each frame of Python; valid until the next event
+	pythonBuffer [2 * maxPython]uint64
+	stackCopy    *stackCopy   // from the last certain frame on; valid until the next event
+	program      *startRecord // for forked, execed and codeLoaded: what the process itself reported; nil if nothing
 }
 
-// comm returns the name that the kernel gives a program at its exec: that of its file, or of its script, of which it keeps 15 letters; "" if
-// the event does not say.
+// comm returns the kernel's name of a program after an exec: the first 15 bytes of the name of its
+// file or script; "" if the event has none.
 func (e *event) comm() string {
 	var name [16]byte
 	binary.NativeEndian.PutUint64(name[:], e.args[3])
@@ -61,30 +61,30 @@ func (e *event) comm() string {
 	return strings.ToValidUTF8(string(text), "\uFFFD")
 }
 
-// ending says how the stack ends that a probe found.
-type ending uint8
+// stackEnd is why a stack that a probe unwound ends.
+type stackEnd uint8
 
 const (
-	notSaid   ending = iota // by the library in front of libcuda
-	whole                   // the outermost frame
-	lost                    // no caller
-	isUnknown               // the probe does not know how to find this function's caller, so the stack was copied
-	isLeftOut               // nor this one's, and the ring had no room for a copy of the stack
-	isMore                  // there are more frames than there is room for
+	notReported     stackEnd = iota // by the preloaded library
+	complete                        // at the outermost frame
+	noCaller                        // no caller
+	unknownFunction                 // no unwind rule is loaded for the last address, so the stack was copied
+	copyDropped                     // the same, but the ring buffer was too full for a copy
+	truncated                       // there are more than maxFrames
 )
 
-// copied is what the reader needs to find the callers that a probe could not.
-type copied struct {
-	sp, fp uint64
-	kept   uint64 // the return address of a function that has a probe at its return, 0 if the thread is in none
-	keptAt uint64 // the stack pointer after it
-	stack  []byte // from the stack pointer on
+// stackCopy is what the reader needs to unwind from where a probe stopped.
+type stackCopy struct {
+	sp, fp        uint64
+	savedReturn   uint64 // the return address that the trampoline of a uretprobe replaces; 0 if none is replaced
+	savedReturnSP uint64 // the stack pointer after that return
+	stack         []byte // from the stack pointer on
 }
 
-// maxFrames is the most frames that a stack has.
+// maxFrames is the maximum number of native frames of a stack.
 const maxFrames = 128
 
-// maxPython is the most frames of Python.
+// maxPython is the maximum number of frames of Python.
 const maxPython = 128
 
 // Byte offsets of an event's fields in the ring buffer.
@@ -99,12 +99,12 @@ const (
 	shortSize = 96 // of an event without stack
 	// Of an event with a stack:
 	offDesc   = shortSize
-	offDepth  = 136 // a byte each: depth, end, total, beyond; then the generation
-	offPython = 144 // how many frames of Python there are; then two words for each, and a word for each address of the stack
+	offDepth  = 136 // a byte each: depth, end, total, totalEnd; then the generation
+	offPython = 144 // number of frames of Python; then two words for each, and a word for each native frame
 	offFrames = offPython + 8
 	mostSize  = offFrames + 16*maxPython + 8*maxFrames
 
-	// Of a part of the stack: the words of copied, where the part begins, and its bytes.
+	// Of a part of the stack: the words of stackCopy, the part's offset, and its bytes.
 	offUnknown = offResult
 	offPart    = offUnknown + 40
 	partSize   = offPart + chunk
@@ -118,36 +118,36 @@ const (
 	inBeyond
 )
 
-// A thread's room, in bytes.
+// Byte offsets in a thread's scratch buffer.
 const (
-	roomNext     = 8 * iota            // number of the program that runs last
-	roomPC                             // where the stack begins
-	roomSP                             // of the last certain frame, if it is of an unknown function
-	roomFP                             //
-	roomKept                           // see copied
-	roomKeptAt                         //
-	roomWindowAt                       // the address of what is in the window
-	roomWindow                         // a part of the thread's stack
-	roomEvent    = roomWindow + window // an event without frames of Python
-	roomFrames   = roomEvent + offFrames
-	roomDepth    = roomEvent + offDepth
-	roomNew      = roomFrames + 8*maxFrames // how many code objects of Python are new, and a byte for the frame of each
-	roomNewAt    = roomNew + 8
-	roomSize     = roomNewAt + 24
+	scratchNext          = 8 * iota               // index of the program to tail call at the end
+	scratchPC                                     // innermost address
+	scratchSP                                     // of the last certain frame, if its function is unknown
+	scratchFP                                     //
+	scratchSavedReturn                            // see stackCopy
+	scratchSavedReturnSP                          //
+	scratchWindowAt                               // the address that the window begins at
+	scratchWindow                                 // a cached part of the thread's stack
+	scratchEvent         = scratchWindow + window // an event without frames of Python
+	scratchFrames        = scratchEvent + offFrames
+	scratchDepth         = scratchEvent + offDepth
+	scratchNewCode       = scratchFrames + 8*maxFrames // number of unknown code objects of Python, and a byte each for the index of its frame
+	scratchNewCodeAt     = scratchNewCode + 8
+	scratchSize          = scratchNewCodeAt + 24
 )
 
-// How many bytes of a stack are copied, and in parts of which size: the stack may end within one.
+// Size of a copied stack, and of its parts: the stack may end within a part.
 const (
 	maxCopy   = 16 << 10
 	chunkBits = 10
 	chunk     = 1 << chunkBits
 )
 
-// window is how many bytes of a stack a probe reads at a time: several frames.
+// window is how many bytes of a stack a probe reads at once: those of several frames.
 const window = 1 << 10
 
-// read decodes what the probe wrote.
-func (e *event) read(b []byte) error {
+// decode parses what the probe wrote.
+func (e *event) decode(b []byte) error {
 	if len(b) < shortSize {
 		return fmt.Errorf("an event of %d bytes: want %d at least", len(b), shortSize)
 	}
@@ -160,9 +160,9 @@ func (e *event) read(b []byte) error {
 	for i := range e.args {
 		e.args[i] = u(offArgs + 8*i)
 	}
-	e.depth, e.total, e.end, e.beyond = 0, 0, notSaid, notSaid
-	e.program, e.copied, e.python = nil, nil, nil
-	if len(b) < offFrames || e.phase >= copies {
+	e.depth, e.total, e.end, e.totalEnd = 0, 0, notReported, notReported
+	e.program, e.stackCopy, e.python = nil, nil, nil
+	if len(b) < offFrames || e.phase >= stackPart {
 		return nil
 	}
 	for i := range e.desc {
@@ -172,8 +172,8 @@ func (e *event) read(b []byte) error {
 	if e.total = int(b[offDepth+inTotal]); e.total > maxFrames || len(b) < offFrames+16*python+8*e.total {
 		return fmt.Errorf("an event of %d bytes: want those of %d frames", len(b), python+e.total)
 	}
-	e.depth, e.end, e.beyond, e.generation = min(int(b[offDepth+inDepth]), e.total), ending(b[offDepth+inEnd]), ending(b[offDepth+inBeyond]), uint32(u(offDepth)>>32)
-	e.python = e.pythonRoom[:2*python]
+	e.depth, e.end, e.totalEnd, e.generation = min(int(b[offDepth+inDepth]), e.total), stackEnd(b[offDepth+inEnd]), stackEnd(b[offDepth+inBeyond]), uint32(u(offDepth)>>32)
+	e.python = e.pythonBuffer[:2*python]
 	for i := range e.python {
 		e.python[i] = u(offFrames + 8*i)
 	}
@@ -186,81 +186,87 @@ func (e *event) read(b []byte) error {
 // frames returns the return addresses, innermost first.
 func (e *event) frames() []uint64 { return e.stack[:e.depth] }
 
-// loader stands for the libraries that have dlopen and dlclose, which are probed to know when code comes and goes.
+// loader stands for the libraries with dlopen and dlclose. They are probed to learn when code is
+// mapped and unmapped.
 const loader = "libc.so"
 
-// feed is where events come from: probes in the kernel, or a library in the programs.
-type feed interface {
+// eventSource delivers events: probes in the kernel do, or the preloaded library in the programs.
+type eventSource interface {
 	// watch begins to report on a process and on all that it starts.
 	watch(pid int) error
-	// forget ends the reports on a process. Processes that it started are still reported on.
-	forget(pid int)
-	// code returns the generation that a process has now, and since which of them no code of the process has gone. ok is false of a process
-	// that has ended.
-	code(pid int) (generation, since uint32, ok bool)
-	// library probes the file at path, which holds the functions of a library that is watched.
-	library(path, library string) error
+	// unwatch ends the reports on a process. Processes that it started are still reported on.
+	unwatch(pid int)
+	// codeGeneration returns a process's current code generation, and the generation since which no
+	// code was unmapped. ok is false if the process has ended.
+	codeGeneration(pid int) (generation, since uint32, ok bool)
+	// probeLibrary probes the functions of a watched library in the file at path.
+	probeLibrary(path, library string) error
 	// environ returns the environment of a program that is to be watched.
 	environ(env []string) []string
 
-	// runs tells how a process's interpreter of Python is laid out; runsOther, that the process has ended or runs another program.
-	runs(pid int, l python.Layout) error
-	runsOther(pid int)
-	// readSoonGone has what may be gone before its event is applied read as soon as it is seen, and calls begins, in a goroutine of
-	// its own, for each program that begins, with the path of its file.
-	readSoonGone(of *python.Processes, begins func(of program, file string))
+	// setPythonLayout sets the layout of a process's Python interpreter. clearPythonLayout removes it
+	// when the process has ended or runs another program.
+	setPythonLayout(pid int, l python.Layout) error
+	clearPythonLayout(pid int)
+	// readExecs reads execs ahead of other events, because a short-lived process may be gone when its
+	// event is applied. For each program that starts it calls begins with the path of its file, in a
+	// new goroutine.
+	readExecs(of *python.Processes, begins func(of program, file string))
 
-	// teach says how to get from the frame with a return address to its caller: from now on the stack needs no copy for it.
-	teach(pid int, generation uint32, pc uint64, s unwind.Step)
-	// unteach forgets everything that was taught of a process, which has other code there now.
-	unteach(pid int)
+	// loadUnwindRule loads the unwind rule of a return address: from now on its frame needs no copy of
+	// the stack.
+	loadUnwindRule(pid int, generation uint32, pc uint64, s unwind.CompactRule)
+	// removeUnwindRules removes all rules of a process, whose code has changed.
+	removeUnwindRules(pid int)
 
-	// next waits for an event. The error is errFlushed or os.ErrClosed, or says what was
-	// lost: the next call may succeed.
+	// next waits for an event. The error is errFlushed or os.ErrClosed; any other says what was lost,
+	// and the next call may succeed.
 	next(e *event) error
-	// flush has next return errFlushed once it has returned all events that there are now, and begins has returned for their programs.
+	// flush makes next return errFlushed after all events of before the call, once begins has returned
+	// for their programs.
 	flush() error
-	// lost returns how many events found no room, and when the first of them was.
+	// lost returns the number of dropped events, and the time of the first.
 	lost() (count, since uint64)
 
-	// detach ends the events. Those that exist can still be read.
+	// detach stops new events. Those that exist can still be read.
 	detach()
-	// interrupt has next return os.ErrClosed.
+	// interrupt makes next return os.ErrClosed.
 	interrupt()
 	close()
 }
 
 var errFlushed = errors.New("all events that there were have been read")
 
-// program is the run of a program by a process. Its number, when it began by the clock of the events, tells it from others of the process.
+// program identifies one exec of a process. Its number is the time of the exec by the clock of the
+// events.
 type program struct {
 	pid    uint32
 	number uint64
 }
 
-// births are what is known of programs that have begun, until the event of that is read.
-type births struct {
-	mu sync.Mutex
-	of map[program]*birth
+// startRecords holds what was read of programs at their start, until the event of the start is read.
+type startRecords struct {
+	mu        sync.Mutex
+	byProgram map[program]*startRecord
 }
 
-// keep notes what a process runs.
-func (b *births) keep(of program, its *birth) {
+// add keeps the record of a program.
+func (b *startRecords) add(of program, record *startRecord) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.of) >= maxBirths {
-		clear(b.of) // their events were lost
+	if len(b.byProgram) >= maxStartRecords {
+		clear(b.byProgram) // their events were lost
 	}
-	b.of[of] = its
+	b.byProgram[of] = record
 }
 
-// take returns what is known of a program, and forgets it; nil if nothing is.
-func (b *births) take(of program) *birth {
+// take removes and returns the record of a program; nil if there is none.
+func (b *startRecords) take(of program) *startRecord {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	its := b.of[of]
-	delete(b.of, of)
-	return its
+	record := b.byProgram[of]
+	delete(b.byProgram, of)
+	return record
 }
 
-const maxBirths = 1 << 14
+const maxStartRecords = 1 << 14

@@ -94,7 +94,7 @@ func (c byGDB) resolved(t *testing.T, s *symbols.Symbolizer, files map[string]sy
 		start, from := m.Place()
 		addresses = append(addresses, start+at-from)
 	}
-	its := symbols.Trace{Addresses: addresses, Pointed: len(addresses), End: symbols.Whole}
+	its := symbols.Trace{Addresses: addresses, FirstUncertain: len(addresses), End: symbols.Complete}
 	if len(addresses) > maxFrames {
 		its.Addresses, its.End = addresses[:maxFrames], symbols.TooMany
 	}
@@ -108,7 +108,7 @@ func stacksAreThoseOfGDB(t *testing.T, w *Watcher, c *client, want []byGDB, same
 	for c.out.Scan() && c.out.Text() != "done" {
 	}
 	w.Sync()
-	require.Empty(t, w.Doubts())
+	require.Empty(t, w.Warnings())
 	require.Len(t, w.Sources(), 1)
 	mappings, err := symbols.ReadMaps(c.Process.Pid)
 	require.NoError(t, err)

@@ -12,27 +12,26 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// ledger holds the live buffers of one source, and the totals of freed ones. The watcher's lock
-// guards it.
+// ledger holds the live buffers of one source and the totals of freed ones. shared.mu guards it.
 type ledger struct {
 	stacks  *stackTable
 	tensors map[tensorKey]*tables.Tensor
 	sites   map[siteKey]*site
-	sweep   int // at this many call sites, those without live buffers are summed up
+	sweep   int // with this many call sites, those without live buffers are retired
 	retired map[tables.StackID]mem.Tally
 	streams []alloc.Stream // the first is the default one
 	changed []*site        // since the last mark
 
 	live                 []*buffer       // in any order
 	current, peak, total mem.Tally       // without host memory, as in a tracker
-	byMemory             tables.ByMemory // by memory, host memory included
+	byMemory             tables.ByMemory // host memory included
 	registered           alloc.Bytes
-	peaks                uint64 // how many new peaks there were
+	peakCount            uint64 // number of new peaks so far
 
 	units  survival.Units
 	lines  map[mem.Frame]*survival.Unit
 	paths  map[tables.StackID]*survival.Unit
-	events ring
+	events eventRing
 }
 
 type tensorKey struct {
@@ -49,33 +48,33 @@ type siteKey struct {
 
 // site is the buffers of one size, kind, memory and stream that one call stack allocated.
 //
-// What a site had at the ledger's latest peak is known without a walk over all sites at each
-// new peak: a site notes it when it first changes after a peak.
+// A site saves its live count when it first changes after a peak of the ledger. So a new peak needs
+// no walk over all sites.
 type site struct {
 	siteKey
 	live, total int64
 	marked      int64  // live at the last mark
-	peak        uint64 // how many peaks there were when the site last changed
-	before      int64  // live at the last of those
-	changed     bool   // it is in the ledger's list
+	peakSeen    uint64 // ledger.peakCount when the site last changed
+	liveAtPeak  int64  // live at that peak
+	changed     bool   // it is in ledger.changed
 	line, path  *survival.Unit
 }
 
 // buffer is one live buffer, or physical memory that may be mapped.
 type buffer struct {
 	*site
-	home    *ledger
-	ptr     alloc.Ptr
-	size    alloc.Bytes
-	since   time.Duration
-	seq     uint64
-	inLine  uint16 // see survival.Buffer.Birth
-	inPath  uint16
-	context uint64
-	foreign bool
-	block   bool // see liveKey
-	held    int  // physical memory: its handles and mappings
-	place   int  // in the ledger's list
+	ledger     *ledger
+	ptr        alloc.Ptr
+	size       alloc.Bytes
+	since      time.Duration
+	seq        uint64
+	inLine     uint16 // see survival.Buffer.Birth
+	inPath     uint16
+	context    uint64
+	foreign    bool
+	block      bool // see liveKey
+	references int  // of physical memory: handles and mappings
+	index      int  // in ledger.live
 }
 
 const leastSweep = 1 << 12
@@ -85,7 +84,7 @@ func newLedger(stacks *stackTable, events int) ledger {
 		stacks:  stacks,
 		tensors: make(map[tensorKey]*tables.Tensor), sites: make(map[siteKey]*site), sweep: leastSweep,
 		retired: make(map[tables.StackID]mem.Tally), streams: []alloc.Stream{0},
-		lines: make(map[mem.Frame]*survival.Unit), paths: make(map[tables.StackID]*survival.Unit), events: ring{max: events},
+		lines: make(map[mem.Frame]*survival.Unit), paths: make(map[tables.StackID]*survival.Unit), events: eventRing{max: events},
 	}
 }
 
@@ -102,18 +101,18 @@ func (l *ledger) site(of tensorKey, stack tables.StackID, stream uint8) *site {
 		if len(l.sites) >= l.sweep {
 			l.retire()
 		}
-		s = &site{siteKey: key, peak: l.peaks, line: unitOf(l.lines, l.stacks.Site(stack)), path: unitOf(l.paths, stack)} // at the last peak it had none
+		s = &site{siteKey: key, peakSeen: l.peakCount, line: unitOf(l.lines, l.stacks.Site(stack)), path: unitOf(l.paths, stack)} // it had no buffers at the last peak
 		l.sites[key] = s
 	}
 	return s
 }
 
-// retire sums up the call sites without live buffers, by call stack: a program whose sizes never
+// retire sums the call sites without live buffers up by call stack. A program whose sizes never
 // repeat would otherwise keep one for every buffer.
 func (l *ledger) retire() {
 	used := make(map[*tables.Tensor]bool)
 	for key, s := range l.sites {
-		if s.live != 0 || s.marked != 0 || s.atPeak(l.peaks) != 0 {
+		if s.live != 0 || s.marked != 0 || s.atPeak(l.peakCount) != 0 {
 			used[s.tensor] = true
 			continue
 		}
@@ -138,10 +137,10 @@ func (l *ledger) stream(s alloc.Stream) uint8 {
 	return uint8(len(l.streams) - 1)
 }
 
-// add enters a buffer, or puts one back that was removed.
+// add adds a buffer, or restores one that was removed.
 func (l *ledger) add(b *buffer, now time.Duration, action mem.Action) {
-	l.move(b.site, 1)
-	b.place = len(l.live)
+	l.adjustSite(b.site, 1)
+	b.index = len(l.live)
 	l.live = append(l.live, b)
 	l.count(b, 1)
 	if action != mem.FreeFailed {
@@ -156,40 +155,40 @@ func (l *ledger) add(b *buffer, now time.Duration, action mem.Action) {
 	}
 	if l.current.Bytes > l.peak.Bytes {
 		l.peak = l.current
-		l.peaks++
+		l.peakCount++
 	}
-	l.note(b, now, action)
+	l.recordEvent(b, now, action)
 }
 
-// remove takes a buffer out.
+// remove removes a buffer.
 func (l *ledger) remove(b *buffer, now time.Duration, action mem.Action) {
-	l.move(b.site, -1)
+	l.adjustSite(b.site, -1)
 	last := len(l.live) - 1
-	l.live[b.place], l.live[last].place = l.live[last], b.place
+	l.live[b.index], l.live[last].index = l.live[last], b.index
 	l.live[last] = nil
 	l.live = l.live[:last]
 	l.count(b, -1)
 	l.units.Freed(b.line, b.path, now-b.since, now, l.events.next)
-	l.note(b, now, action)
+	l.recordEvent(b, now, action)
 }
 
-// copyLifetimes copies the lifetimes of lines that have freed, and of the stacks with enough live
-// bytes to be named.
+// copyLifetimes copies the lifetimes of lines that have freed buffers, and of stacks with enough live
+// buffers to be reported.
 func (l *ledger) copyLifetimes(to *tables.Tables) {
 	held := make(map[tables.StackID]int64)
 	for _, s := range l.sites {
 		held[s.stack] += s.live
 	}
-	var ours sync.Mutex // the lock is held
+	var unused sync.Mutex // the caller holds shared.mu
 	to.Lines, to.Paths = make(map[mem.Frame]*survival.Unit, len(l.lines)), make(map[tables.StackID]*survival.Unit)
 	for line, u := range l.lines {
 		if u.Last != 0 {
-			to.Lines[line] = u.Copy(&ours, true)
+			to.Lines[line] = u.Copy(&unused, true)
 		}
 	}
 	for stack, n := range held {
 		if u := l.paths[stack]; n >= survival.Fewest && u != nil && u.Last != 0 {
-			to.Paths[stack] = u.Copy(&ours, true)
+			to.Paths[stack] = u.Copy(&unused, true)
 		}
 	}
 }
@@ -203,7 +202,7 @@ func unitOf[K comparable](units map[K]*survival.Unit, key K) *survival.Unit {
 	return u
 }
 
-// count changes the sums for a buffer that comes (n is 1) or goes (n is -1).
+// count updates the sums for an added (n is 1) or removed (n is -1) buffer.
 func (l *ledger) count(b *buffer, n int64) {
 	change, memory := b.tensor.Tally(n), b.tensor.Memory
 	l.byMemory[memory] = l.byMemory[memory].Add(change)
@@ -216,9 +215,9 @@ func (l *ledger) count(b *buffer, n int64) {
 	}
 }
 
-func (l *ledger) move(s *site, n int64) {
-	if s.peak != l.peaks {
-		s.before, s.peak = s.live, l.peaks
+func (l *ledger) adjustSite(s *site, n int64) {
+	if s.peakSeen != l.peakCount {
+		s.liveAtPeak, s.peakSeen = s.live, l.peakCount
 	}
 	s.live += n
 	if !s.changed {
@@ -227,34 +226,33 @@ func (l *ledger) move(s *site, n int64) {
 	}
 }
 
-// atPeak returns how many buffers were live at the ledger's latest peak. peaks is the number of
-// that peak.
+// atPeak returns how many buffers were live at the ledger's latest peak, which has the number peaks.
 func (s *site) atPeak(peaks uint64) int64 {
-	if s.peak != peaks {
-		return s.live // it has not changed since
+	if s.peakSeen != peaks {
+		return s.live // unchanged since then
 	}
-	return s.before
+	return s.liveAtPeak
 }
 
-func (l *ledger) note(b *buffer, now time.Duration, action mem.Action) {
+func (l *ledger) recordEvent(b *buffer, now time.Duration, action mem.Action) {
 	l.events.add(tables.EventEntry{
 		Since: now, Ptr: b.ptr, Allocated: b.size, Tensor: b.tensor, Stack: b.stack, Action: action, Stream: b.stream,
 	})
 }
 
-// refused enters an allocation that failed for lack of memory.
-func (l *ledger) refused(size alloc.Bytes, stack tables.StackID, now time.Duration) {
+// outOfMemory records an allocation that failed for lack of memory.
+func (l *ledger) outOfMemory(size alloc.Bytes, stack tables.StackID, now time.Duration) {
 	l.events.add(tables.EventEntry{Since: now, Allocated: size, Stack: stack, Action: mem.OutOfMemory})
 }
 
-// ring is the latest events.
-type ring struct {
+// eventRing is a ring buffer of the latest events.
+type eventRing struct {
 	max  int
 	kept []tables.EventEntry
-	next uint64 // how many there were
+	next uint64 // number of events so far
 }
 
-func (r *ring) add(e tables.EventEntry) {
+func (r *eventRing) add(e tables.EventEntry) {
 	if len(r.kept) < r.max {
 		r.kept = append(r.kept, e)
 	} else if r.max > 0 {
@@ -263,8 +261,8 @@ func (r *ring) add(e tables.EventEntry) {
 	r.next++
 }
 
-// ordered returns a copy, oldest first, and how many came before.
-func (r *ring) ordered() (first uint64, events []tables.EventEntry) {
+// ordered returns a copy, oldest first, and the number of dropped older ones.
+func (r *eventRing) ordered() (first uint64, events []tables.EventEntry) {
 	if len(r.kept) == 0 {
 		return r.next, nil
 	}

@@ -42,7 +42,7 @@ func TestAContainerOfAProcessThatIsGone(t *testing.T) {
 	const parent, group = 1, 7
 	for of, want := range map[uint64]string{group: "docker 0123456789ab", group + 1: "", 0: ""} {
 		s := newScript(t)
-		s.w.births[parent] = birth{origin: snapshot.Origin{PID: parent, Host: "vm", Container: "docker 0123456789ab"}, group: group}
+		s.w.starts[parent] = startRecord{origin: snapshot.Origin{PID: parent, Host: "vm", Container: "docker 0123456789ab"}, cgroup: group}
 		s.w.apply(&event{pid: parent, phase: forked, args: [6]uint64{nobodysPID, 1, group}})
 		s.w.apply(&event{pid: nobodysPID, phase: execed, args: [6]uint64{2, 2, of}})
 		s.give("cuMemAlloc_v2", 0x100, 0, 10)
@@ -58,10 +58,10 @@ func (s *script) call(p phase, symbol string, result int32, out uint64, args ...
 	s.time += 1000
 	e := event{time: s.time, pid: nobodysPID, tid: s.tid, function: uint32(i), phase: p, result: result, returned: uint64(result), out: out}
 	copy(e.args[:], args)
-	if s.w.functions[i].effect.stacked() {
+	if s.w.functions[i].effect.recordsStack() {
 		e.stack[0], e.depth = 0x1000+args[len(args)-1]%4, 1
 	}
-	if s.w.functions[i].effect.described() {
+	if s.w.functions[i].effect.usesDescriptor() {
 		copy(e.desc[:], args[1:])
 	}
 	s.w.apply(&e)
@@ -158,7 +158,7 @@ func TestEveryFunction(t *testing.T) {
 		s.take(symbol, at)
 	}
 	assert.Equal(t, live{0x200: 300, 0x300: 30, 0x900: 16}, s.live())
-	assert.Empty(t, s.w.Doubts())
+	assert.Empty(t, s.w.Warnings())
 }
 
 func TestMipmappedAndImported(t *testing.T) {
@@ -189,7 +189,7 @@ func TestMipmappedAndImported(t *testing.T) {
 	s.take("cuIpcCloseMemHandle", 0x400)
 	s.take("cuMemFree_v2", 0x600)
 	assert.Empty(t, s.live())
-	assert.Empty(t, s.w.Doubts())
+	assert.Empty(t, s.w.Warnings())
 }
 
 // TestNoFunctionIsForgotten of those that allocate and free, with the variants for streams of
@@ -224,7 +224,7 @@ func TestFreesThatFail(t *testing.T) {
 	assert.Zero(t, s.w.unknownFrees())
 	s.take("cuMemFree_v2", 0x999) // unknown, but there
 	assert.EqualValues(t, 1, s.w.unknownFrees())
-	assert.Len(t, s.w.Doubts(), 1)
+	assert.Len(t, s.w.Warnings(), 1)
 
 	var actions []mem.Action
 	for e := range s.w.Sources()[0].Dump().Events() {
@@ -241,10 +241,10 @@ func TestAddressesComeBack(t *testing.T) {
 	s.tid = 2
 	s.give("cuMemAlloc_v2", 0x100, 20)
 	assert.Equal(t, live{0x100: 20}, s.live())
-	assert.Empty(t, s.w.Doubts())
+	assert.Empty(t, s.w.Warnings())
 	s.give("cuMemAlloc_v2", 0x100, 30) // a free was missed
 	assert.Equal(t, live{0x100: 30}, s.live())
-	assert.Len(t, s.w.Doubts(), 1)
+	assert.Len(t, s.w.Warnings(), 1)
 }
 
 func TestRefusals(t *testing.T) {
@@ -318,9 +318,9 @@ func TestContexts(t *testing.T) {
 	s.give("cuMemAlloc_v2", 0x400, 40)
 	_, ordinal := s.w.Sources()[0].Device()
 	assert.Equal(t, 1, ordinal, "the context is current again")
-	assert.Empty(t, s.w.Doubts())
+	assert.Empty(t, s.w.Warnings())
 	s.take("cuDevicePrimaryCtxReset_v2", 5)
-	assert.Len(t, s.w.Doubts(), 1)
+	assert.Len(t, s.w.Warnings(), 1)
 }
 
 func TestExecAndExit(t *testing.T) {
@@ -328,12 +328,12 @@ func TestExecAndExit(t *testing.T) {
 	s.give("cuMemAlloc_v2", 0x100, 10)
 	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: execed, time: s.time + 1})
 	assert.Empty(t, s.live(), "another program is there")
-	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: execed, time: s.time + 2, program: &birth{origin: snapshot.Origin{PID: nobodysPID, Program: "second"}}})
+	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: execed, time: s.time + 2, program: &startRecord{origin: snapshot.Origin{PID: nobodysPID, Program: "second"}}})
 	assert.Equal(t, "second", s.w.Sources()[0].Origin().Program)
 	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: execed, time: s.time + 3, args: [6]uint64{3: binary.NativeEndian.Uint64([]byte("the thir")), 4: binary.NativeEndian.Uint64([]byte("d\x00------"))}})
 	assert.Equal(t, "the third", s.w.Sources()[0].Origin().Program, "the kernel's name for it")
 	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: forked, args: [6]uint64{nobodysPID + 1}})
-	assert.Equal(t, "the third", newProcess(&s.w.sources, s.w.cfg, nil, nobodysPID+1, s.w.births[nobodysPID+1], nil, s.w.feed, s.w.pythons).origin.Program)
+	assert.Equal(t, "the third", newProcess(&s.w.sources, s.w.cfg, nil, nobodysPID+1, s.w.starts[nobodysPID+1], nil, s.w.events, s.w.pythons).origin.Program)
 	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: execed, time: s.time + 3})
 	assert.Empty(t, s.w.Sources()[0].Origin().Program, "nobody knows the fourth: it is not the third")
 	s.give("cuMemAlloc_v2", 0x200, 20)

@@ -145,9 +145,9 @@ func TestALinkedLibrary(t *testing.T) {
 				info, err := os.Stat(library)
 				require.NoError(t, err)
 				require.Eventually(t, func() bool {
-					w.libraries.mu.Lock()
-					defer w.libraries.mu.Unlock()
-					return slices.ContainsFunc(w.libraries.files, func(f probed) bool { return os.SameFile(f.file, info) })
+					w.discovery.mu.Lock()
+					defer w.discovery.mu.Unlock()
+					return slices.ContainsFunc(w.discovery.files, func(f probed) bool { return os.SameFile(f.file, info) })
 				}, time.Minute, time.Millisecond)
 				fmt.Fprintln(c.in)
 			}
@@ -157,7 +157,7 @@ func TestALinkedLibrary(t *testing.T) {
 			require.Len(t, w.Sources(), 1)
 			assert.Equal(t, want, w.Sources()[0].addresses())
 			if len(command) == 1 {
-				assert.Empty(t, w.Doubts())
+				assert.Empty(t, w.Warnings())
 			}
 		})
 	}
@@ -182,31 +182,31 @@ func TestCallsBeforeTheProbes(t *testing.T) {
 	w := newWatcher(t, Config{searchEvery: time.Hour})
 	path := ownDriver(t, filepath.Join(t.TempDir(), "own"))
 	c := start(t, w, "sh", "-c", `read line; "$0" leak 3 </dev/null; true`, path)
-	w.libraries.mu.Lock() // which holds up who would set them
+	w.discovery.mu.Lock() // which holds up who would set them
 	fmt.Fprintln(c.in)
 	want := c.live(t)
 	c.end(t)
-	w.libraries.mu.Unlock()
+	w.discovery.mu.Unlock()
 	w.Sync()
 	assert.Len(t, want, 3)
 	assert.Empty(t, w.Sources())
-	require.Len(t, w.Doubts(), 1)
-	assert.Contains(t, w.Doubts()[0], path[:len(path)-len("client")]+"libcuda.so.1 before it was found")
+	require.Len(t, w.Warnings(), 1)
+	assert.Contains(t, w.Warnings()[0], path[:len(path)-len("client")]+"libcuda.so.1 before it was found")
 }
 
 // TestProgramsThatAreGone before anybody looked: what they were linked with, their files tell. Where these are is not always known.
 func TestProgramsThatAreGone(t *testing.T) {
 	w := newWatcher(t, Config{searchEvery: time.Hour})
 	path := ownDriver(t, filepath.Join(t.TempDir(), "own"))
-	w.libraries.begins(program{1 << 30, monotonic()}, "/bin/sh")
-	require.Empty(t, w.Doubts())
-	w.libraries.begins(program{1 << 30, monotonic()}, "./client")
-	require.Len(t, w.Doubts(), 1)
-	assert.Contains(t, w.Doubts()[0], "ended before it was seen what it is linked with")
-	w.libraries.begins(program{1 << 30, monotonic()}, path)
-	require.Len(t, w.Doubts(), 2)
-	assert.Contains(t, w.Doubts()[1], "libcuda.so.1 before it was found")
-	assert.Empty(t, w.late)
+	w.discovery.programStarted(program{1 << 30, monotonic()}, "/bin/sh")
+	require.Empty(t, w.Warnings())
+	w.discovery.programStarted(program{1 << 30, monotonic()}, "./client")
+	require.Len(t, w.Warnings(), 1)
+	assert.Contains(t, w.Warnings()[0], "ended before it was seen what it is linked with")
+	w.discovery.programStarted(program{1 << 30, monotonic()}, path)
+	require.Len(t, w.Warnings(), 2)
+	assert.Contains(t, w.Warnings()[1], "libcuda.so.1 before it was found")
+	assert.Empty(t, w.prior)
 }
 
 // TestShortProgramsAreExactOrInDoubt: whether the probes came in time depends on the machine.
@@ -218,10 +218,10 @@ func TestShortProgramsAreExactOrInDoubt(t *testing.T) {
 		require.NoError(t, w.Start(gpuemu.Command(t, gpuemu.Options{}, "sh", "-c", `"$0" leak 100 </dev/null; true`, path)))
 		require.Eventually(t, func() bool {
 			w.Sync()
-			return len(w.Doubts()) > 0 || len(w.Sources()) > before && len(w.Sources()[0].addresses()) == 100
+			return len(w.Warnings()) > 0 || len(w.Sources()) > before && len(w.Sources()[0].addresses()) == 100
 		}, time.Minute, time.Millisecond)
 		w.mu.Lock()
-		w.doubts, w.sources.list = nil, nil
+		w.warnings, w.sources.list = nil, nil
 		w.mu.Unlock()
 	}
 }

@@ -36,17 +36,17 @@ func TestParsePair(t *testing.T) {
 // TestLibraryFoundLate: a library of the host's memory has no GPU, though calls of it were missed.
 func TestLibraryFoundLate(t *testing.T) {
 	for _, test := range []struct {
-		late *earlier
+		late *priorState
 		want string
 	}{
 		{nil, "Memory of a library"},
-		{&earlier{}, "Memory of a library"},                          // the library was found late, libcuda was not
-		{&earlier{unseen: true, known: true}, "Memory of a library"}, // the driver knows of no memory
-		{&earlier{unseen: true}, "GPU of unknown number"},
+		{&priorState{}, "Memory of a library"},                               // the library was found late, libcuda was not
+		{&priorState{unseenCalls: true, known: true}, "Memory of a library"}, // the driver knows of no memory
+		{&priorState{unseenCalls: true}, "GPU of unknown number"},
 	} {
 		s := newScript(t)
 		s.w.functions = watched([]functionPair{{library: "libarena.so", alloc: "take", free: "give", size: 1, address: 1}})
-		s.w.late[nobodysPID] = test.late
+		s.w.prior[nobodysPID] = test.late
 		s.call(atReturn, "take", 0x300, 0, 30)
 		device, _ := s.w.Sources()[0].Device()
 		assert.Equal(t, test.want, device, "%+v", test.late)
@@ -55,7 +55,7 @@ func TestLibraryFoundLate(t *testing.T) {
 	pair, err := parsePair("pytorch-cpu")
 	require.NoError(t, err)
 	s.w.functions = watched([]functionPair{pair})
-	s.w.late[nobodysPID] = &earlier{unseen: true}
+	s.w.prior[nobodysPID] = &priorState{unseenCalls: true}
 	s.call(atReturn, "cuCtxCreate_v2", 0, 0xc1, 0xdead, 0, 1)
 	s.call(atReturn, "c10::alloc_cpu", 0x300, 0, 30)
 	device, _ := s.w.Sources()[0].Device()
@@ -95,5 +95,5 @@ func TestFunctionsOfALibrary(t *testing.T) {
 	assert.Equal(t, live{0x600: 80}, s.live())
 	s.call(atReturn, "report", 0, 0, 0x600, ^uint64(80)+1, 0, 0)
 	assert.Empty(t, s.live())
-	assert.Empty(t, s.w.Doubts())
+	assert.Empty(t, s.w.Warnings())
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 )
 
-// accept takes a new connection from a process of this user; root accepts all users. It reports
-// whether there may be another.
+// accept accepts a connection from a process of this user; root accepts all users. It reports whether
+// there may be another.
 func (s *sockets) accept(listener int) bool {
 	fd, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
 	switch err {
@@ -25,8 +25,8 @@ func (s *sockets) accept(listener int) bool {
 	case unix.ECONNABORTED, unix.EINTR:
 		return true
 	default: // too many files are open
-		s.missed(1, monotonic())
-		_ = unix.EpollCtl(s.poll, unix.EPOLL_CTL_DEL, listener, nil)
+		s.countLost(1, monotonic())
+		_ = unix.EpollCtl(s.epollFD, unix.EPOLL_CTL_DEL, listener, nil)
 		return false
 	}
 	who, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
@@ -34,34 +34,34 @@ func (s *sockets) accept(listener int) bool {
 		unix.Close(fd)
 		return true
 	}
-	p := &peer{pid: uint32(who.Pid), socket: fd, life: -1}
+	p := &peer{pid: uint32(who.Pid), socket: fd, pidfd: -1}
 	for _, other := range s.peers {
 		if other.pid == p.pid {
-			p.before = other
+			p.previous = other
 		}
 	}
 	s.peers[fd] = p
 	if life, err := unix.PidfdOpen(int(who.Pid), 0); err == nil {
-		p.life = life
+		p.pidfd = life
 		s.peers[life] = p
-		_ = s.look(life)
+		_ = s.watchFD(life)
 	}
-	_ = s.look(fd)
+	_ = s.watchFD(fd)
 	return true
 }
 
 // receive reads one event of a process, and reports whether there was one.
 func (s *sockets) receive(e *event, p *peer) bool {
-	if before := p.before; before != nil { // what it did before the exec
-		before.signals = before.socket >= 0 && !before.deaf
+	if before := p.previous; before != nil { // events from before the exec
+		before.readable = before.socket >= 0 && !before.disconnected
 		if s.receive(e, before) {
 			return true
 		}
-		if before.signals {
+		if before.readable {
 			return false
 		}
-		s.hangUp(before)
-		p.before = nil
+		s.closePeer(before)
+		p.previous = nil
 	}
 	for range maxWakes {
 		switch {
@@ -69,10 +69,10 @@ func (s *sockets) receive(e *event, p *peer) bool {
 			return false
 		case s.fromRing(e, p):
 			return true
-		case p.ends:
-			p.ends = false
-			return s.hungUp(e, p)
-		case !p.signals:
+		case p.closed:
+			p.closed = false
+			return s.handleHangup(e, p)
+		case !p.readable:
 			return false
 		case s.fromSocket(e, p):
 			return true
@@ -81,128 +81,129 @@ func (s *sockets) receive(e *event, p *peer) bool {
 	return false
 }
 
-// maxWakes is how many messages that only wake are read in a turn: others have theirs.
+// maxWakes is the maximum number of wakeup messages to read in a turn.
 const maxWakes = 64
 
-// fromRing reads an event from the ring of a process.
+// fromRing reads an event from a process's ring buffer.
 func (s *sockets) fromRing(e *event, p *peer) bool {
 	for {
-		record, err := p.ring.Next(s.room[:])
+		record, err := p.ring.Next(s.buffer[:])
 		if err == nil && record == nil {
 			return false
 		}
 		if err == nil && s.learn(p, record) {
 			continue
 		}
-		if err != nil || !e.of(p, record) {
-			s.missed(1, monotonic())
-			s.shut(p) // the end of the process is still seen
+		if err != nil || !e.decodeFrom(p, record) {
+			s.countLost(1, monotonic())
+			s.closeConnection(p) // the pidfd still reports the end of the process
 			return false
 		}
-		if e.phase != loaded {
+		if e.phase != codeLoaded {
 			return true
 		}
-		if p.mapped < e.args[0] && s.fromSocket(e, p) { // the mappings were sent before
+		if p.mapsRead < e.args[0] && s.fromSocket(e, p) { // the mappings were sent before the event
 			return true
 		}
 	}
 }
 
-// fromSocket reads an event from the connection of a process.
+// fromSocket reads an event from a process's connection.
 func (s *sockets) fromSocket(e *event, p *peer) bool {
 	var rights [64]byte
-	n, with, _, _, err := unix.Recvmsg(p.socket, s.room[:], rights[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	n, with, _, _, err := unix.Recvmsg(p.socket, s.buffer[:], rights[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 	if err == unix.EAGAIN || err == unix.EINTR {
-		p.signals = false
+		p.readable = false
 		return false
 	}
 	if err != nil || n == 0 {
-		p.signals, p.ends = false, true
+		p.readable, p.closed = false, true
 		return false
 	}
-	if !p.known && n >= shortSize {
-		p.known = bytes.Equal(s.room[offArgs:offArgs+len(s.token)], []byte(s.token))
+	if !p.authenticated && n >= shortSize {
+		p.authenticated = bytes.Equal(s.buffer[offArgs:offArgs+len(s.token)], []byte(s.token))
 	}
-	if p.known && s.learn(p, s.room[:n]) {
+	if p.authenticated && s.learn(p, s.buffer[:n]) {
 		return false
 	}
-	if good := e.of(p, s.room[:n]); good && p.known {
-		if p.take(rights[:max(0, with)], e) != nil {
-			s.missed(1, monotonic())
-			s.shut(p)
+	if good := e.decodeFrom(p, s.buffer[:n]); good && p.authenticated {
+		if p.receiveFiles(rights[:max(0, with)], e) != nil {
+			s.countLost(1, monotonic())
+			s.closeConnection(p)
 		}
-		if e.phase == loaded {
-			p.mapped++
+		if e.phase == codeLoaded {
+			p.mapsRead++
 		}
 		return true
 	}
-	for _, fd := range received(rights[:max(0, with)]) {
+	for _, fd := range receivedFDs(rights[:max(0, with)]) {
 		unix.Close(fd)
 	}
-	if !p.known { // anybody may find the socket
-		s.hangUp(p)
+	if !p.authenticated { // other processes may find the socket
+		s.closePeer(p)
 	}
 	return false
 }
 
-// learn keeps what a process says of a code object of Python, and reports whether it is that.
+// learn keeps a copy of a code object of Python, and reports whether the record is one.
 func (s *sockets) learn(p *peer, record []byte) bool {
-	if len(record) < python.CopyText || phase(binary.NativeEndian.Uint64(record[offWhat:])>>32) != said {
+	if len(record) < python.CopyText || phase(binary.NativeEndian.Uint64(record[offWhat:])>>32) != pythonCode {
 		return false
 	}
-	s.pythons.Learn(int(p.pid), record)
+	s.pythons.AddCode(int(p.pid), record)
 	return true
 }
 
-// of decodes what a process says, and reports whether it is an event. Who speaks, this side knows.
-func (e *event) of(p *peer, text []byte) bool {
-	if e.read(text) != nil || e.phase >= copies {
+// decodeFrom parses a record of a process, and reports whether it is an event. The process ID is that of
+// the connection, whatever the record says.
+func (e *event) decodeFrom(p *peer, text []byte) bool {
+	if e.decode(text) != nil || e.phase >= stackPart {
 		return false
 	}
 	e.pid = p.pid
 	switch e.phase {
-	case forked: // the arguments were the token, and the last one says which files came: see take
+	case forked: // the arguments were the token; the last one says which files came: see receiveFiles
 		e.args = [6]uint64{0: uint64(p.pid), 5: e.args[5]}
 	case execed:
 		e.args = [6]uint64{5: e.args[5]}
 	case exited:
-		e.args[0] = 0 // a thread: the end of a process is seen from here
+		e.args[0] = 0 // a thread: the pidfd reports the end of a process
 	}
 	return true
 }
 
-// hungUp is the end of a connection. The process has ended, or has begun another program, or
-// has closed a file that is not its own.
-func (s *sockets) hungUp(e *event, p *peer) bool {
-	if !p.known {
-		s.hangUp(p)
+// handleHangup handles the end of a connection. The process has ended, has executed another program, or
+// has closed file descriptors that it did not open.
+func (s *sockets) handleHangup(e *event, p *peer) bool {
+	if !p.authenticated {
+		s.closePeer(p)
 		return false
 	}
-	if p.life < 0 {
-		return s.exits(e, p)
+	if p.pidfd < 0 {
+		return s.handleExit(e, p)
 	}
 	if s.mayHaveShim(p) {
-		p.deaf = true // it is about to end, or goes on without a connection
-		_ = unix.EpollCtl(s.poll, unix.EPOLL_CTL_DEL, p.socket, nil)
+		p.disconnected = true // it is about to end, or continues without a connection
+		_ = unix.EpollCtl(s.epollFD, unix.EPOLL_CTL_DEL, p.socket, nil)
 		return false
 	}
-	s.shut(p)
+	s.closeConnection(p)
 	*e = event{pid: p.pid, phase: execed, time: monotonic()}
 	return true
 }
 
-// mayHaveShim reports whether a process runs a program that has loaded the shim, as far as can be seen: the program that has greeted.
+// mayHaveShim reports whether a process still seems to run a program that has loaded the shim.
 func (s *sockets) mayHaveShim(p *peer) bool {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.pid))
 	return err != nil || len(maps) == 0 || bytes.Contains(maps, []byte(s.dir+"/libcuda.so.1"))
 }
 
-// exits handles the end of a process. After an exec, an older connection of the process may still
-// be open: the process has ended when its last connection has.
-func (s *sockets) exits(e *event, p *peer) bool {
+// handleExit handles the end of a process. After an exec an older connection may still be open: the
+// process has ended when its last connection has.
+func (s *sockets) handleExit(e *event, p *peer) bool {
 	s.acceptAll()
-	s.hangUp(p)
-	if s.succeeded(p) {
+	s.closePeer(p)
+	if s.hasSuccessor(p) {
 		return false
 	}
 	*e = event{pid: p.pid, phase: exited, args: [6]uint64{1}, time: monotonic()}
@@ -216,22 +217,22 @@ func (s *sockets) acceptAll() {
 	}
 }
 
-// succeeded reports whether the same process has made another connection after an exec.
-func (s *sockets) succeeded(p *peer) bool {
+// hasSuccessor reports whether the process has made another connection after an exec.
+func (s *sockets) hasSuccessor(p *peer) bool {
 	for _, other := range s.peers {
-		if other.before == p {
+		if other.previous == p {
 			return true
 		}
 	}
 	return false
 }
 
-// ended handles the end of a process: no more events will come from it.
-func (s *sockets) ended(e *event, p *peer) bool {
+// drainExited reads the remaining events of a process that has exited.
+func (s *sockets) drainExited(e *event, p *peer) bool {
 	found := s.receive(e, p)
-	if !found && !p.signals {
-		return s.exits(e, p)
+	if !found && !p.readable {
+		return s.handleExit(e, p)
 	}
-	s.ready = slices.Insert(s.ready, 0, p.life)
+	s.ready = slices.Insert(s.ready, 0, p.pidfd)
 	return found
 }

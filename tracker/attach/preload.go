@@ -17,16 +17,16 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
-//go:embed shim/shim.c shim/frames.h shim/python.h shim/ring.h shim/steps.h
+//go:embed shim/shim.c shim/frames.h shim/python.h shim/ring.h shim/rules.h
 var shimSource embed.FS
 
-// socketVariable tells the shim where the watcher listens, as TOKEN:NAME:FILE.
+// socketVariable is the environment variable with the address of the watcher: TOKEN:NAME:FILE.
 const socketVariable = "GPUMEMTRACK_ATTACH"
 
-// preload is a shim library in front of libcuda, for users who may not set probes.
+// preload is a shim library in front of libcuda, for users without the privileges for probes.
 type preload struct {
-	dir   string // where the shim is, as libcuda.so.1
-	token string // who connects must know it: others of this machine can find the socket
+	dir   string // folder of the shim, libcuda.so.1
+	token string // proves that a process was started with the shim: any process can find the socket
 	name  string // of the socket, abstract
 	file  string // of another socket, for programs in other network namespaces; "" if there is none
 }
@@ -47,7 +47,7 @@ func (p preload) environ(env []string) []string {
 
 // shimFlags returns the function's flags as shim.c numbers them.
 func (f function) shimFlags() (flags int) {
-	for i, is := range []bool{f.effect.atEntry(), f.effect.entryOnly(), f.effect.stacked(), f.gives(), f.effect == allocatesPitched} {
+	for i, is := range []bool{f.effect.appliesAtEntry(), f.effect.entryOnly(), f.effect.recordsStack(), f.writesResult(), f.effect == allocatesPitched} {
 		if is {
 			flags |= 1 << i
 		}
@@ -55,9 +55,9 @@ func (f function) shimFlags() (flags int) {
 	return flags
 }
 
-// described is how many bytes of a description the shim copies: CUDA_ARRAY_DESCRIPTOR or
+// descriptorSize returns the size of the descriptor that the shim copies: CUDA_ARRAY_DESCRIPTOR or
 // CUDA_ARRAY3D_DESCRIPTOR.
-func (f function) described() int {
+func (f function) descriptorSize() int {
 	switch f.effect {
 	case allocatesArray:
 		return 24
@@ -75,12 +75,12 @@ func (f function) form() string {
 	return "WORDS"
 }
 
-// waitMS is how many milliseconds a call waits at most for a watcher that does not read. Tests that count every event
-// wait longer: a machine that is busy with other things may stop the watcher for seconds.
+// waitMS is the maximum time in milliseconds that a call waits for a watcher that does not read. Tests
+// that count every event wait longer: a busy machine may stop the watcher for seconds.
 var waitMS = 2000
 
-// hooks writes hooks.h: the driver's file, how long a call waits, and a line for each layout of Python, for each version
-// that tells its own, and for each function that the driver's library has.
+// hooks returns hooks.h: the driver's file, how long a call waits, and a line for each layout of Python,
+// for each version with debug offsets, and for each function that the driver's library has.
 func hooks(functions []function, driver string, has map[string]uint64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#define DRIVER %q\n#define WAIT_MS %d\n", driver, waitMS)
@@ -96,23 +96,23 @@ func hooks(functions []function, driver string, has map[string]uint64) string {
 		if l.IsIndex {
 			isIndex = 1
 		}
-		fmt.Fprintf(&b, " \\\n\tLAYOUT(%#x, %d, %#x, %d, %d, %d, %d, %#x, %d%s)", l.Version, l.Frame, l.Through, l.Previous, l.Code, l.Instruction, isIndex, l.Owner, l.FirstLine, places(l.Names()))
+		fmt.Fprintf(&b, " \\\n\tLAYOUT(%#x, %d, %#x, %d, %d, %d, %d, %#x, %d%s)", l.Version, l.Frame, l.Indirect, l.Previous, l.Code, l.Instruction, isIndex, l.Owner, l.FirstLine, places(l.Names()))
 	}
-	b.WriteString("\n#define TOLD")
-	for _, t := range python.Tell() {
-		fmt.Fprintf(&b, " \\\n\tTELLS(%#x, %d, %d, %d, %d, %d, %d%s)", t.Version, t.Frame, t.Previous, t.Code, t.Instruction, t.Owner, t.FirstLine, places(t.Names()))
+	b.WriteString("\n#define ALL_DEBUG_OFFSETS")
+	for _, t := range python.DebugOffsetVersions() {
+		fmt.Fprintf(&b, " \\\n\tDEBUG_OFFSETS(%#x, %d, %d, %d, %d, %d, %d%s)", t.Version, t.Frame, t.Previous, t.Code, t.Instruction, t.Owner, t.FirstLine, places(t.Names()))
 	}
 	b.WriteString("\n#define HOOKS")
 	for i, f := range functions {
 		for _, symbol := range f.symbols {
 			if has[symbol] != 0 {
-				fmt.Fprintf(&b, " \\\n\tHOOK(%d, %d, %d, %s, %s)", i, f.shimFlags(), f.described(), symbol, f.form())
+				fmt.Fprintf(&b, " \\\n\tHOOK(%d, %d, %d, %s, %s)", i, f.shimFlags(), f.descriptorSize(), symbol, f.form())
 			}
 		}
 	}
 	b.WriteString("\n#define GETTERS")
 	for _, symbol := range []string{"cuGetProcAddress", "cuGetProcAddress_v2"} {
-		if has[symbol] != 0 { // a program asks whether the driver has it
+		if has[symbol] != 0 { // programs check whether the driver has it
 			fmt.Fprintf(&b, " \\\n\tGET(%s)", symbol)
 		}
 	}
@@ -120,7 +120,7 @@ func hooks(functions []function, driver string, has map[string]uint64) string {
 	return b.String()
 }
 
-// buildShim compiles the shim for a driver's library, or finds it in the user's cache.
+// buildShim compiles the shim for a driver's library, unless it is in the user's cache.
 func buildShim(functions []function, driver string) (dir string, err error) {
 	has, err := symbols.Offsets(driver, nil)
 	if err != nil {
@@ -136,7 +136,7 @@ func buildShim(functions []function, driver string) (dir string, err error) {
 	}
 	files := map[string]string{"hooks.h": header, "driver.c": ""}
 	all := runtime.GOARCH + header
-	for _, name := range []string{"shim.c", "frames.h", "python.h", "ring.h", "steps.h"} {
+	for _, name := range []string{"shim.c", "frames.h", "python.h", "ring.h", "rules.h"} {
 		text, err := shimSource.ReadFile("shim/" + name)
 		if err != nil {
 			return "", fmt.Errorf("the shim library: %w", err)
@@ -152,7 +152,7 @@ func buildShim(functions []function, driver string) (dir string, err error) {
 	return dir, compileShim(dir, files, driver)
 }
 
-// compileShim builds beside dir and moves the result there whole.
+// compileShim builds beside dir and renames the result, so that dir is always complete.
 func compileShim(dir string, files map[string]string, driver string) error {
 	cc, err := shimCompiler()
 	if err != nil {
@@ -193,7 +193,7 @@ func compileShim(dir string, files map[string]string, driver string) error {
 	}
 	if err := os.Rename(temp, dir); err != nil {
 		if _, there := os.Stat(filepath.Join(dir, "libcuda.so.1")); there == nil {
-			return nil // another process was quicker
+			return nil // another process was faster
 		}
 		return fmt.Errorf("the shim library: %w", err)
 	}
@@ -212,11 +212,11 @@ func shimCompiler() ([]string, error) {
 	return nil, errors.New("the shim library needs a C compiler: install gcc, or set CC")
 }
 
-// driverFile is the file of libcuda that a program would load without the shim.
+// driverFile returns the file of libcuda that a program would load without the shim.
 func driverFile(cfg Config) (string, error) {
 	paths := cfg.Libraries
 	if paths == nil {
-		paths = usualLibraries("libcuda.so.1")
+		paths = defaultLibraries("libcuda.so.1")
 	}
 	for _, path := range paths {
 		if _, err := os.Stat(path); err == nil {

@@ -26,7 +26,7 @@ func newSockets(cfg Config, functions []function) (*sockets, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sockets{listeners: [2]int{-1, -1}, poll: -1, wake: -1, peers: make(map[int]*peer)}
+	s := &sockets{listeners: [2]int{-1, -1}, epollFD: -1, wakeFD: -1, peers: make(map[int]*peer)}
 	if s.dir, err = buildShim(functions, driver); err != nil {
 		return nil, err
 	}
@@ -45,25 +45,25 @@ func newSockets(cfg Config, functions []function) (*sockets, error) {
 	return s, nil
 }
 
-// listen waits for processes by an abstract name, which is short and reaches every folder, and by a file, which
-// another network namespace has too.
+// listen listens at an abstract name, which is short and works in every mount namespace, and at a file,
+// which works in every network namespace.
 func (s *sockets) listen() (err error) {
 	removeStale(s.dir)
-	if s.poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+	if s.epollFD, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return err
 	}
-	if s.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+	if s.wakeFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return err
 	}
 	if s.listeners[0], err = listenAt("@" + s.name); err != nil {
 		return err
 	}
-	if s.listeners[1], err = listenAt(s.file); err != nil { // too long a path, or a disk without sockets
+	if s.listeners[1], err = listenAt(s.file); err != nil { // too long a path, or a file system without sockets
 		s.file = ""
-		return errors.Join(s.look(s.listeners[0]), s.look(s.wake))
+		return errors.Join(s.watchFD(s.listeners[0]), s.watchFD(s.wakeFD))
 	}
-	_ = os.Chmod(s.file, 0o666) // the token is the key: a program may change its user
-	return errors.Join(s.look(s.listeners[0]), s.look(s.listeners[1]), s.look(s.wake))
+	_ = os.Chmod(s.file, 0o666) // the token authenticates: a program may change its user
+	return errors.Join(s.watchFD(s.listeners[0]), s.watchFD(s.listeners[1]), s.watchFD(s.wakeFD))
 }
 
 func listenAt(name string) (fd int, err error) {
@@ -98,17 +98,17 @@ func (s *sockets) watch(pid int) error {
 	return nil
 }
 
-func (*sockets) forget(int)                                   {}
-func (*sockets) code(int) (generation, since uint32, ok bool) { return 0, 0, true }
-func (*sockets) unteach(int)                                  {}
-func (*sockets) runs(int, python.Layout) error                { return nil }
-func (*sockets) runsOther(int)                                {}
-func (*sockets) library(_, _ string) error                    { return nil }
+func (*sockets) unwatch(int)                                            {}
+func (*sockets) codeGeneration(int) (generation, since uint32, ok bool) { return 0, 0, true }
+func (*sockets) removeUnwindRules(int)                                  {}
+func (*sockets) setPythonLayout(int, python.Layout) error               { return nil }
+func (*sockets) clearPythonLayout(int)                                  {}
+func (*sockets) probeLibrary(_, _ string) error                         { return nil }
 
-// readSoonGone notes who learns what processes say of their functions of Python. Programs that begin tell of it themselves.
-func (s *sockets) readSoonGone(of *python.Processes, _ func(program, string)) { s.pythons = of }
+// readExecs keeps where copies of code objects go. Programs report their start themselves.
+func (s *sockets) readExecs(of *python.Processes, _ func(program, string)) { s.pythons = of }
 
-func (*sockets) teach(int, uint32, uint64, unwind.Step) {}
+func (*sockets) loadUnwindRule(int, uint32, uint64, unwind.CompactRule) {}
 
 // next waits for an event. The error is os.ErrClosed after interrupt, and errFlushed when all
 // that was there at a flush has been read.
@@ -128,7 +128,7 @@ func (s *sockets) next(e *event) error {
 			case fd == p.socket && s.receive(e, p):
 				s.ready = append(s.ready, fd) // there may be more
 				return nil
-			case fd == p.life && s.ended(e, p):
+			case fd == p.pidfd && s.drainExited(e, p):
 				return nil
 			}
 		}
@@ -138,28 +138,28 @@ func (s *sockets) next(e *event) error {
 	}
 }
 
-// wait fills ready. Processes that have ended come last: they may have left something to read.
+// wait fills ready. Processes that have ended come last, since they may have left events to read.
 func (s *sockets) wait() error {
 	s.mu.Lock()
 	flushing, closing := s.flushing, s.closing
 	s.mu.Unlock()
-	s.lookAtRings(flushing)
+	s.pollRings(flushing)
 	timeout := -1
 	switch {
 	case flushing || closing || len(s.ready) > 0:
 		timeout = 0
-	case len(s.awake) > 0:
-		timeout = nap
+	case len(s.polled) > 0:
+		timeout = pollMS
 	}
 	var some [64]unix.EpollEvent
-	n, err := unix.EpollWait(s.poll, some[:], timeout)
+	n, err := unix.EpollWait(s.epollFD, some[:], timeout)
 	if err != nil && err != unix.EINTR {
 		return fmt.Errorf("read events of the shim library: %w", err)
 	}
-	s.take(some[:max(0, n)])
+	s.schedule(some[:max(0, n)])
 	switch {
-	case n == 0 && timeout == nap:
-		s.letSleep()
+	case n == 0 && timeout == pollMS:
+		s.stopPollingIdle()
 		return nil
 	case len(s.ready) > 0 || !flushing && !closing:
 		return nil
@@ -172,26 +172,26 @@ func (s *sockets) wait() error {
 	return errFlushed
 }
 
-// take gives turns to those that epoll reports.
-func (s *sockets) take(some []unix.EpollEvent) {
+// schedule adds to ready what epoll reports.
+func (s *sockets) schedule(some []unix.EpollEvent) {
 	var ends []int
 	for _, it := range some {
 		fd := int(it.Fd)
 		p := s.peers[fd]
 		switch {
-		case fd == s.wake:
+		case fd == s.wakeFD:
 			var count [8]byte
-			unix.Read(s.wake, count[:])
+			unix.Read(s.wakeFD, count[:])
 		case p == nil:
 			s.ready = append(s.ready, fd)
-		case p.life == fd:
-			p.signals = p.socket >= 0 && !p.deaf
+		case p.pidfd == fd:
+			p.readable = p.socket >= 0 && !p.disconnected
 			ends = append(ends, fd)
 		default:
-			p.signals = true
-			if !p.awake {
-				p.awake = true
-				s.awake = append(s.awake, p)
+			p.readable = true
+			if !p.polled {
+				p.polled = true
+				s.polled = append(s.polled, p)
 			}
 			if !slices.Contains(s.ready, fd) {
 				s.ready = append(s.ready, fd)
@@ -201,33 +201,32 @@ func (s *sockets) take(some []unix.EpollEvent) {
 	s.ready = append(s.ready, ends...)
 }
 
-// lookAtRings gives a turn to each process that has written something, and to each that has closed its connection and then begun another
-// program, which nothing else tells of.
-func (s *sockets) lookAtRings(flushing bool) {
-	s.awake = slices.DeleteFunc(s.awake, func(p *peer) bool {
-		if p.deaf && p.socket >= 0 && (flushing || time.Since(p.looked) > lookAgain) {
-			p.looked, p.ends = time.Now(), !s.mayHaveShim(p)
+// pollRings adds to ready each process whose ring buffer has events, and each that has closed its
+// connection and then executed another program, which nothing else reports.
+func (s *sockets) pollRings(flushing bool) {
+	s.polled = slices.DeleteFunc(s.polled, func(p *peer) bool {
+		if p.disconnected && p.socket >= 0 && (flushing || time.Since(p.checkedAt) > recheckInterval) {
+			p.checkedAt, p.closed = time.Now(), !s.mayHaveShim(p)
 		}
-		if p.ends || !p.ring.Empty() {
+		if p.closed || !p.ring.Empty() {
 			s.ready = append(s.ready, p.socket)
 		}
 		return p.socket < 0
 	})
 }
 
-// lookAgain is how often the mappings are read of a process that has closed its connection.
-const lookAgain = 100 * time.Millisecond
+// recheckInterval is how often the mappings of a process without a connection are checked.
+const recheckInterval = 100 * time.Millisecond
 
-// letSleep has the processes that wrote nothing for a nap wake the reader.
-func (s *sockets) letSleep() {
-	s.awake = slices.DeleteFunc(s.awake, func(p *peer) bool {
-		p.awake = p.socket >= 0 && (p.deaf || !p.ring.Sleep())
-		return !p.awake
+// stopPollingIdle makes processes that wrote nothing during a poll interval wake the reader instead.
+func (s *sockets) stopPollingIdle() {
+	s.polled = slices.DeleteFunc(s.polled, func(p *peer) bool {
+		p.polled = p.socket >= 0 && (p.disconnected || !p.ring.RequestWake())
+		return !p.polled
 	})
 }
 
-// flushed reports, to a reader that always has more to read, that what there was at the flush
-// is read.
+// flushed reports that all events of before a flush are read, to a reader that always has more to read.
 func (s *sockets) flushed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,7 +243,7 @@ func (s *sockets) flushed() bool {
 	return s.left == 0
 }
 
-// flush has next return errFlushed when it has read what there is now.
+// flush makes next return errFlushed after all events of before the call.
 func (s *sockets) flush() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,7 +251,7 @@ func (s *sockets) flush() error {
 		return os.ErrClosed
 	}
 	s.flushing = true
-	return s.rouse()
+	return s.wakeReader()
 }
 
 // interrupt ends the wait for events.
@@ -260,23 +259,23 @@ func (s *sockets) interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closing = true
-	_ = s.rouse() // it fails only if the reader has enough to wake for
+	_ = s.wakeReader() // it fails only if wakeups are pending already
 }
 
-func (s *sockets) rouse() error {
-	_, err := unix.Write(s.wake, []byte{0: 1, 7: 0})
+func (s *sockets) wakeReader() error {
+	_, err := unix.Write(s.wakeFD, []byte{0: 1, 7: 0})
 	return err
 }
 
-// detach takes no new processes; what the others have sent can still be read.
+// detach does nothing: what processes have sent can still be read.
 func (s *sockets) detach() {}
 
-// close ends all connections. The watched programs go on undisturbed. The reader must have ended.
+// close closes all connections. The watched programs continue undisturbed. The reader must have ended.
 func (s *sockets) close() {
 	for _, p := range s.peers {
-		s.hangUp(p)
+		s.closePeer(p)
 	}
-	for _, fd := range []int{s.listeners[0], s.listeners[1], s.poll, s.wake} {
+	for _, fd := range []int{s.listeners[0], s.listeners[1], s.epollFD, s.wakeFD} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
@@ -284,5 +283,5 @@ func (s *sockets) close() {
 	if s.listeners[1] >= 0 {
 		os.Remove(s.file)
 	}
-	s.listeners, s.poll, s.wake = [2]int{-1, -1}, -1, -1
+	s.listeners, s.epollFD, s.wakeFD = [2]int{-1, -1}, -1, -1
 }

@@ -90,7 +90,7 @@ func TestPreloadedChildren(t *testing.T) {
 	assert.Equal(t, c.Process.Pid, sources[0].Origin().PID)
 	assert.Equal(t, "client", sources[0].Origin().Program)
 	assert.Len(t, sources[1].addresses(), 2)
-	assert.Empty(t, w.Doubts())
+	assert.Empty(t, w.Warnings())
 	require.NoError(t, c.in.Close()) // exec
 	require.Eventually(t, func() bool { w.Sync(); return len(sources[0].addresses()) == 0 }, time.Minute, time.Millisecond)
 	require.NoError(t, c.Process.Kill())
@@ -127,7 +127,7 @@ func TestProcessesThatEndedBeforeTheyWereSeen(t *testing.T) {
 					require.Equal(t, "load_weights", a.CallSite.Function)
 				}
 			}
-			assert.Empty(t, w.Doubts())
+			assert.Empty(t, w.Warnings())
 		})
 	}
 }
@@ -139,7 +139,7 @@ func TestOnlyItsOwnProcessesAreHeard(t *testing.T) {
 		users = append(users, 65534) // nobody
 	}
 	w := newPreload(t)
-	s := w.feed.(*sockets)
+	s := w.events.(*sockets)
 	for _, user := range users {
 		for _, name := range []string{"@" + s.name, s.file} {
 			if user != users[0] && name == s.file {
@@ -199,7 +199,7 @@ func forge(t *testing.T, user int, name, token string, ring ...int) (fd int) {
 	binary.NativeEndian.PutUint64(greeting[offWhat:], uint64(execed)<<32)
 	copy(greeting[offArgs:], token)
 	if ring != nil {
-		binary.NativeEndian.PutUint64(greeting[offArgs+5*8:], givesRing)
+		binary.NativeEndian.PutUint64(greeting[offArgs+5*8:], sendsRing)
 		require.NoError(t, unix.Sendmsg(fd, greeting, unix.UnixRights(ring...), nil, 0))
 		return fd
 	}
@@ -213,7 +213,7 @@ func forge(t *testing.T, user int, name, token string, ring ...int) (fd int) {
 func TestPreloadInAnotherNetwork(t *testing.T) {
 	w := newPreload(t)
 	c := &client{Cmd: gpuemu.Command(t, gpuemu.Options{}, buildC(t, "-DLINKED"), "leak", "2", "fork")}
-	c.Env = w.feed.environ(c.Env)
+	c.Env = w.events.environ(c.Env)
 	c.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
 		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
@@ -227,17 +227,17 @@ func TestPreloadInAnotherNetwork(t *testing.T) {
 	w.Sync()
 	require.Len(t, w.Sources(), 1)
 	assert.Len(t, w.Sources()[0].addresses(), 2)
-	assert.Empty(t, w.Doubts())
+	assert.Empty(t, w.Warnings())
 }
 
 // TestSocketFilesOfKilledWatchersAreRemoved, and one's own at the end.
 func TestSocketFilesOfKilledWatchersAreRemoved(t *testing.T) {
-	dir := newPreload(t).feed.(*sockets).dir
+	dir := newPreload(t).events.(*sockets).dir
 	stale := filepath.Join(dir, fmt.Sprintf("gpumemtrack-%d-STALE", 1<<30))
 	require.NoError(t, os.WriteFile(stale, nil, 0o600))
 	w := newPreload(t)
 	assert.NoFileExists(t, stale)
-	own := w.feed.(*sockets).file
+	own := w.events.(*sockets).file
 	assert.FileExists(t, own)
 	require.NoError(t, w.Close())
 	assert.NoFileExists(t, own)

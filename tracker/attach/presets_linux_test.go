@@ -36,7 +36,7 @@ func TestPresets(t *testing.T) {
 			require.NoError(t, err)
 			w := newWatcher(t, Config{pairs: []functionPair{pair}})
 			s := checkedSource(t, w, start(t, w, path))
-			require.Empty(t, w.Doubts())
+			require.Empty(t, w.Warnings())
 			device, _ := s.Device()
 			assert.Equal(t, "Memory of a library", device)
 			assert.Regexp(t, `^\d+-library$`, s.Name())

@@ -34,23 +34,23 @@ type probes struct {
 	reader *ringbuf.Reader
 	record ringbuf.Record
 
-	ahead sync.Once // see beUrgent
+	prioritized sync.Once // see raisePriority
 
-	soonGone *ringbuf.Reader        // see readSoonGone
-	looked   chan (<-chan struct{}) // see look
-	pythons  *python.Processes
-	births   births
-	taught   map[int][]stepKey  // by process: what is in the map of steps
-	parts    map[uint32]*copied // by thread: what is copied of its stack, until its event comes
+	execs        *ringbuf.Reader        // see readExecs
+	execsHandled chan (<-chan struct{}) // see waitForExecs
+	pythons      *python.Processes
+	starts       startRecords
+	loadedRules  map[int][]ruleKey     // by process: its keys in maps.unwindRules
+	stackCopies  map[uint32]*stackCopy // by thread: parts of its stack, until its event is read
 
-	attach          ebpf.AttachType
-	multi           bool // the kernel (6.6 and newer) takes many probes at once, and takes them away faster
-	functions       []function
-	entries, leaves []*ebpf.Program // by index in functions; nil if there is none
-	more            []*ebpf.Program // programs that run at the end of others, and those of static probes
-	links, unlinks  *ebpf.Program   // two of these; nil before a library that has dlopen is found
-	tracepoints     []*ebpf.Program
-	attached        []link.Link
+	attach                    ebpf.AttachType
+	multi                     bool // the kernel (6.6 and newer) attaches many probes at once, and detaches them faster
+	functions                 []function
+	entryProbes, returnProbes []*ebpf.Program // by index in functions; nil if there is none
+	otherPrograms             []*ebpf.Program // targets of tail calls, and static probes
+	dlopenProbe, dlcloseProbe *ebpf.Program   // also in otherPrograms; nil until a library with dlopen is found
+	tracepoints               []*ebpf.Program
+	attached                  []link.Link
 }
 
 // newProbes loads the programs. No library is probed yet.
@@ -60,8 +60,8 @@ func newProbes(cfg Config, functions []function) (p *probes, err error) {
 			return nil, errors.New("this process does not see the machine's own process numbers: start the container with --pid=host")
 		}
 	}
-	_ = rlimit.RemoveMemlock() // kernels from 5.11 on need no more; others say so below
-	p = &probes{functions: functions, taught: make(map[int][]stepKey), parts: make(map[uint32]*copied), births: births{of: make(map[program]*birth)}}
+	_ = rlimit.RemoveMemlock() // needed before Linux 5.11; a failure shows when maps are made
+	p = &probes{functions: functions, loadedRules: make(map[int][]ruleKey), stackCopies: make(map[uint32]*stackCopy), starts: startRecords{byProgram: make(map[program]*startRecord)}}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -74,53 +74,53 @@ func newProbes(cfg Config, functions []function) (p *probes, err error) {
 	if p.reader, err = ringbuf.NewReader(p.maps.ring); err != nil {
 		return p, err
 	}
-	if p.soonGone, err = ringbuf.NewReader(p.maps.soonGone); err != nil {
+	if p.execs, err = ringbuf.NewReader(p.maps.execs); err != nil {
 		return p, err
 	}
 	if p.multi = !cfg.single && features.HaveBPFLinkUprobeMulti() == nil; p.multi {
 		p.attach = ebpf.AttachTraceUprobeMulti
 	}
-	p.reader.SetDeadline(time.Now().Add(lookEvery))
-	if err := p.follow(followStack, p.maps.followStack()); err != nil {
+	p.reader.SetDeadline(time.Now().Add(pollInterval))
+	if err := p.loadTailCall(tailUnwind, p.maps.unwindStack()); err != nil {
 		return p, err
 	}
-	if err := p.follow(followPython, p.maps.followPython()); err != nil {
+	if err := p.loadTailCall(tailPython, p.maps.walkPython()); err != nil {
 		return p, err
 	}
-	if err := p.follow(copyCode, p.maps.copyCode()); err != nil {
+	if err := p.loadTailCall(tailCopyCode, p.maps.copyCode()); err != nil {
 		return p, err
 	}
-	p.entries, p.leaves = make([]*ebpf.Program, len(functions)), make([]*ebpf.Program, len(functions))
+	p.entryProbes, p.returnProbes = make([]*ebpf.Program, len(functions)), make([]*ebpf.Program, len(functions))
 	for i, f := range functions {
-		if f.effect.stacked() {
-			if err := p.follow(followers+i, p.maps.stacked(i, f)); err != nil {
+		if f.effect.recordsStack() {
+			if err := p.loadTailCall(tailPrograms+i, p.maps.stackEvent(i, f)); err != nil {
 				return p, err
 			}
 		}
-		if f.note != "" { // where static probes are, only the files tell
+		if f.note != "" { // static probes are loaded per file
 			continue
 		}
-		if p.entries[i], err = load(ebpf.Kprobe, p.attach, p.maps.entry(i, f)); err != nil {
+		if p.entryProbes[i], err = load(ebpf.Kprobe, p.attach, p.maps.entryProbe(i, f)); err != nil {
 			return p, err
 		}
 		if f.effect.entryOnly() {
 			continue
 		}
-		if p.leaves[i], err = load(ebpf.Kprobe, p.attach, p.maps.leave(i, f)); err != nil {
+		if p.returnProbes[i], err = load(ebpf.Kprobe, p.attach, p.maps.returnProbe(i, f)); err != nil {
 			return p, err
 		}
 	}
-	return p, p.followProcesses()
+	return p, p.attachTracepoints()
 }
 
-// follow loads a program that others end by.
-func (p *probes) follow(number int, ins asm.Instructions) error {
+// loadTailCall loads a program that others end by.
+func (p *probes) loadTailCall(number int, ins asm.Instructions) error {
 	prog, err := load(ebpf.Kprobe, p.attach, ins)
 	if err != nil {
 		return err
 	}
-	p.more = append(p.more, prog)
-	return p.maps.follow.Put(uint32(number), prog)
+	p.otherPrograms = append(p.otherPrograms, prog)
+	return p.maps.tailCalls.Put(uint32(number), prog)
 }
 
 // initialPIDs is the inode of the machine's own PID namespace.
@@ -130,8 +130,8 @@ func load(kind ebpf.ProgramType, attach ebpf.AttachType, ins asm.Instructions) (
 	return ebpf.NewProgram(&ebpf.ProgramSpec{Name: "gpumemtrack", Type: kind, AttachType: attach, Instructions: ins, License: "GPL"})
 }
 
-// followProcesses has the kernel tell of forks, execs and exits.
-func (p *probes) followProcesses() error {
+// attachTracepoints attaches programs to forks, execs and exits.
+func (p *probes) attachTracepoints() error {
 	for name, ins := range map[string]asm.Instructions{
 		"sched_process_fork": p.maps.fork(), "sched_process_exec": p.maps.exec(), "sched_process_exit": p.maps.exit(),
 	} {
@@ -149,7 +149,7 @@ func (p *probes) followProcesses() error {
 	return nil
 }
 
-// explain adds to an error of the kernel what to do.
+// explain adds to an error of the kernel what the user can do.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EPERM):
@@ -161,7 +161,7 @@ func explain(err error) error {
 	return err
 }
 
-// lacking names the capabilities that this process needs and has not.
+// lacking names the capabilities that this process needs and lacks.
 func lacking() string {
 	var all []string
 	status, _ := os.ReadFile("/proc/self/status")
@@ -182,64 +182,64 @@ func lacking() string {
 	return "this process lacks " + strings.Join(all, ", ")
 }
 
-// watch adds a process, and all that it will start, to the watched ones.
+// watch adds a process, and its future descendants, to the watched ones.
 func (p *probes) watch(pid int) error {
-	err := p.maps.family.Update(uint32(pid), [2]uint32{uint32(monotonic())}, ebpf.UpdateNoExist)
+	err := p.maps.watched.Update(uint32(pid), [2]uint32{uint32(monotonic())}, ebpf.UpdateNoExist)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return fmt.Errorf("watch process %d: %w", pid, err)
 	}
 	return nil
 }
 
-func (p *probes) code(pid int) (generation, since uint32, ok bool) {
+func (p *probes) codeGeneration(pid int) (generation, since uint32, ok bool) {
 	var value [2]uint32
-	if p.maps == nil || p.maps.family.Lookup(uint32(pid), &value) != nil {
+	if p.maps == nil || p.maps.watched.Lookup(uint32(pid), &value) != nil {
 		return 0, 0, false
 	}
 	return value[0], value[1], true
 }
 
-// forget removes a process; those that it started stay.
-func (p *probes) forget(pid int) { p.maps.family.Delete(uint32(pid)) }
+// unwatch removes a process. Its descendants stay.
+func (p *probes) unwatch(pid int) { p.maps.watched.Delete(uint32(pid)) }
 
-// beUrgent gives a goroutine a thread of its own that is ahead of others: among hundreds of threads that only allocate, it would else fall
-// behind. The thread ends with the goroutine.
-func beUrgent() {
+// raisePriority locks the goroutine to a thread and raises its priority: beside hundreds of threads that
+// only allocate it would fall behind. The thread ends with the goroutine.
+func raisePriority() {
 	const most = -20
 	runtime.LockOSThread()
 	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, most) // of this thread
 }
 
-// lookEvery is how long an event may wait until it is read.
-const lookEvery = 10 * time.Millisecond
+// pollInterval is how long an event may wait until it is read.
+const pollInterval = 10 * time.Millisecond
 
 // next waits for an event. The error is os.ErrClosed after close, and errFlushed when all
 // that was there at a flush has been read.
 func (p *probes) next(e *event) error {
-	p.ahead.Do(beUrgent)
+	p.prioritized.Do(raisePriority)
 	for {
 		switch err := p.reader.ReadInto(&p.record); {
 		case err == nil:
-			err := e.read(p.record.RawSample)
+			err := e.decode(p.record.RawSample)
 			switch {
 			case err != nil:
-			case e.phase == copies:
+			case e.phase == stackPart:
 				p.join(e, p.record.RawSample)
 				continue
-			case e.phase == said:
-				p.pythons.Learn(int(e.pid), p.record.RawSample)
+			case e.phase == pythonCode:
+				p.pythons.AddCode(int(e.pid), p.record.RawSample)
 				continue
 			case e.phase == execed:
-				e.program = p.births.take(program{e.pid, e.args[0]})
-			case e.end == isUnknown:
-				e.copied = p.parts[e.tid]
+				e.program = p.starts.take(program{e.pid, e.args[0]})
+			case e.end == unknownFunction:
+				e.stackCopy = p.stackCopies[e.tid]
 			}
-			if e.phase == exited || e.copied != nil {
-				delete(p.parts, e.tid)
+			if e.phase == exited || e.stackCopy != nil {
+				delete(p.stackCopies, e.tid)
 			}
 			return err
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			p.reader.SetDeadline(time.Now().Add(lookEvery))
+			p.reader.SetDeadline(time.Now().Add(pollInterval))
 		case errors.Is(err, ringbuf.ErrFlushed):
 			return errFlushed
 		default:
@@ -254,12 +254,12 @@ func (p *probes) join(e *event, part []byte) {
 		return
 	}
 	word := func(i int) uint64 { return binary.NativeEndian.Uint64(part[offUnknown+8*i:]) }
-	its := p.parts[e.tid]
+	its := p.stackCopies[e.tid]
 	if at := word(4); at == 0 {
-		its = &copied{sp: word(0), fp: word(1), kept: word(2), keptAt: word(3)}
-		p.parts[e.tid] = its
+		its = &stackCopy{sp: word(0), fp: word(1), savedReturn: word(2), savedReturnSP: word(3)}
+		p.stackCopies[e.tid] = its
 	} else if its == nil || at != uint64(len(its.stack)) {
-		return // an earlier part was lost, or is of another event
+		return // an earlier part was dropped, or belongs to another event
 	}
 	its.stack = append(its.stack, part[offPart:]...)
 }
@@ -267,11 +267,11 @@ func (p *probes) join(e *event, part []byte) {
 func (*probes) environ(env []string) []string { return env }
 
 func (p *probes) flush() error {
-	p.look()
+	p.waitForExecs()
 	return p.reader.Flush()
 }
 
-// lost returns how many events found no room in the ring, and when the first was.
+// lost returns the number of events that the ring buffer had no room for, and the time of the first.
 func (p *probes) lost() (count, since uint64) {
 	p.maps.loss.Lookup(uint32(lossCount), &count)
 	p.maps.loss.Lookup(uint32(lossSince), &since)
@@ -289,16 +289,16 @@ func (p *probes) interrupt() {
 func (p *probes) detach() {
 	var all sync.WaitGroup
 	for _, l := range p.attached {
-		all.Go(func() { l.Close() }) // each waits for the kernel's other processors: together they wait once
+		all.Go(func() { l.Close() }) // each waits for an RCU grace period: in parallel they share it
 	}
 	all.Wait()
 	p.attached = nil
 }
 
-// close takes everything out of the kernel.
+// close removes everything from the kernel.
 func (p *probes) close() {
 	p.detach()
-	for _, programs := range [][]*ebpf.Program{p.entries, p.leaves, p.tracepoints, p.more} {
+	for _, programs := range [][]*ebpf.Program{p.entryProbes, p.returnProbes, p.tracepoints, p.otherPrograms} {
 		for _, prog := range programs {
 			if prog != nil {
 				prog.Close()
@@ -306,8 +306,8 @@ func (p *probes) close() {
 		}
 	}
 	p.interrupt()
-	if p.soonGone != nil {
-		p.soonGone.Close()
+	if p.execs != nil {
+		p.execs.Close()
 	}
 	if p.maps != nil {
 		p.maps.close()
@@ -321,52 +321,54 @@ func monotonic() uint64 {
 	return uint64(now.Nano())
 }
 
-// runs tells the programs what a process's interpreter is like.
-func (p *probes) runs(pid int, l python.Layout) error { return p.maps.runs(pid, l, monotonic()) }
+// setPythonLayout sets the layout of a process's Python interpreter.
+func (p *probes) setPythonLayout(pid int, l python.Layout) error {
+	return p.maps.setPythonLayout(pid, l, monotonic())
+}
 
-// runsOther forgets a process's interpreter.
-func (p *probes) runsOther(pid int) { _ = p.maps.python.Delete(uint32(pid)) }
+// clearPythonLayout removes the layout of a process's Python interpreter.
+func (p *probes) clearPythonLayout(pid int) { _ = p.maps.python.Delete(uint32(pid)) }
 
-// teach says how to get from the frame with a return address to its caller.
-func (p *probes) teach(pid int, generation uint32, pc uint64, s unwind.Step) {
-	key := stepKey{uint32(pid), generation, pc}
-	if p.maps.steps.Put(key, s) == nil { // without it, the stack is copied again
-		p.taught[pid] = append(p.taught[pid], key)
+// loadUnwindRule loads the unwind rule of a return address.
+func (p *probes) loadUnwindRule(pid int, generation uint32, pc uint64, s unwind.CompactRule) {
+	key := ruleKey{uint32(pid), generation, pc}
+	if p.maps.unwindRules.Put(key, s) == nil { // without it, the stack is copied again
+		p.loadedRules[pid] = append(p.loadedRules[pid], key)
 	}
 }
 
-// unteach forgets everything that was taught of a process.
-func (p *probes) unteach(pid int) {
-	for _, key := range p.taught[pid] {
-		_ = p.maps.steps.Delete(key)
+// removeUnwindRules removes all rules of a process.
+func (p *probes) removeUnwindRules(pid int) {
+	for _, key := range p.loadedRules[pid] {
+		_ = p.maps.unwindRules.Delete(key)
 	}
-	delete(p.taught, pid)
+	delete(p.loadedRules, pid)
 }
 
-// readSoonGone reads what may soon be gone, until the probes are closed: programs that begin. Their interpreter must be known before they call the
-// driver, on a busy machine too.
-func (p *probes) readSoonGone(of *python.Processes, begins func(of program, file string)) {
-	p.pythons, p.looked = of, make(chan (<-chan struct{}))
+// readExecs reads execs until the probes are closed. The interpreter of a program must be known before
+// its first call of the driver, even on a busy machine.
+func (p *probes) readExecs(of *python.Processes, begins func(of program, file string)) {
+	p.pythons, p.execsHandled = of, make(chan (<-chan struct{}))
 	go func() {
-		beUrgent()
-		defer close(p.looked)
-		latest := make(chan struct{}) // closed when all programs that have begun were looked at
+		raisePriority()
+		defer close(p.execsHandled)
+		latest := make(chan struct{}) // closed when all execs so far are handled
 		close(latest)
 		for {
-			record, err := p.soonGone.Read()
+			record, err := p.execs.Read()
 			switch {
 			case errors.Is(err, ringbuf.ErrFlushed):
-				p.looked <- latest
+				p.execsHandled <- latest
 				continue
 			case err != nil:
 				return
 			}
 			b := record.RawSample
-			if len(b) < soonGoneSize {
+			if len(b) < execSize {
 				continue
 			}
 			its := program{uint32(binary.NativeEndian.Uint64(b)), binary.NativeEndian.Uint64(b[8:])}
-			file, _, _ := bytes.Cut(b[soonGoneSize:], []byte{0})
+			file, _, _ := bytes.Cut(b[execSize:], []byte{0})
 			before, done := latest, make(chan struct{})
 			latest = done
 			go func() {
@@ -375,27 +377,27 @@ func (p *probes) readSoonGone(of *python.Processes, begins func(of program, file
 				<-before
 			}()
 			go func() {
-				beUrgent()
-				of.Expect(int(its.pid))
+				raisePriority()
+				of.AwaitInterpreter(int(its.pid))
 			}()
-			p.begun(its)
+			p.recordExec(its)
 		}
 	}()
 }
 
-// look waits until all programs that have begun were looked at.
-func (p *probes) look() {
-	if p.looked == nil || p.soonGone.Flush() != nil {
+// waitForExecs waits until all execs so far are handled.
+func (p *probes) waitForExecs() {
+	if p.execsHandled == nil || p.execs.Flush() != nil {
 		return
 	}
-	if latest := <-p.looked; latest != nil { // else the probes are closed
+	if latest := <-p.execsHandled; latest != nil { // nil if the probes are closed
 		<-latest
 	}
 }
 
-// begun reads what a process runs that has begun a program, unless it runs another by now.
-func (p *probes) begun(of program) {
-	if its := birthOf(int(of.pid), p, uint32(of.number)); its != nil {
-		p.births.keep(of, its)
+// recordExec reads the mappings of a process after an exec, unless its code has changed since.
+func (p *probes) recordExec(of program) {
+	if its := readStartRecord(int(of.pid), p, uint32(of.number)); its != nil {
+		p.starts.add(of, its)
 	}
 }

@@ -17,29 +17,29 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-func newProcess(all *sources, cfg Config, functions []function, pid int, before birth, late *earlier, to feed, pythons *python.Processes) *process {
+func newProcess(all *sourceList, cfg Config, functions []function, pid int, record startRecord, prior *priorState, to eventSource, pythons *python.Processes) *process {
 	p := &process{
-		shared: all.shared, all: all, functions: functions, maxEvents: cfg.maxEvents, late: late,
+		shared: all.shared, list: all, functions: functions, maxEvents: cfg.maxEvents, prior: prior,
 		stacks:  &stackTable{max: cfg.maxStacks, ids: make(map[string]tables.StackID)},
-		sources: make(map[deviceID]*Source), feed: to, pythons: pythons,
+		sources: make(map[deviceID]*Source), events: to, pythons: pythons,
 	}
-	p.begin(pid, before)
+	p.reset(pid, record)
 	return p
 }
 
-// begin forgets everything but the ledgers: an exec replaces the whole program.
-func (p *process) begin(pid int, before birth) {
-	p.origin, p.since, p.generation = before.origin, before.since, 0
-	p.origin.PID, p.origin.Program = pid, cmp.Or(before.origin.Program, before.comm)
+// reset drops all state but the ledgers: an exec replaces the whole program.
+func (p *process) reset(pid int, record startRecord) {
+	p.origin, p.since, p.generation = record.origin, record.since, 0
+	p.origin.PID, p.origin.Program = pid, cmp.Or(record.origin.Program, record.comm)
 	switch now := originOf(pid); {
-	case p.isSame() && now.Program != "":
-		p.origin = now // its container may have come later
+	case p.codeUnchanged() && now.Program != "":
+		p.origin = now // its container may have been set later
 	case p.origin.Host == "":
 		p.origin.Host = now.Host
 	}
-	p.taught, p.trampoline = make(map[uint64]struct{}), 0
-	p.changed()
-	p.symbols = symbols.New(pid, maxFrames, before.Maps, p.maps, p.changed)
+	p.loadedRules, p.trampoline = make(map[uint64]struct{}), 0
+	p.codeChanged()
+	p.symbols = symbols.New(pid, maxFrames, record.Maps, p.maps, p.codeChanged)
 	p.live, p.physical, p.mapped = make(map[liveKey]*buffer), make(map[uint64]*buffer), make(map[uint64]mapped)
 	p.contexts, p.primary, p.threads = make(map[uint64]deviceID), make(map[deviceID]*primary), make(map[uint32]*thread)
 }
@@ -53,55 +53,57 @@ func originOf(pid int) snapshot.Origin {
 	return o
 }
 
-// birthOf reads what a process runs since a program began; nil if it is gone, or may run other code by now. It may end meanwhile.
-func birthOf(pid int, from feed, since uint32) *birth {
-	if _, now, ok := from.code(pid); ok && now != since {
+// readStartRecord reads what a process has run since a program started; nil if the process is gone, or
+// its code may have changed since.
+func readStartRecord(pid int, from eventSource, since uint32) *startRecord {
+	if _, now, ok := from.codeGeneration(pid); ok && now != since {
 		return nil
 	}
 	mappings, err := symbols.ReadMaps(pid)
 	if err != nil || len(mappings) == 0 {
 		return nil
 	}
-	its := &birth{origin: originOf(pid), since: since, Maps: symbols.Maps{All: mappings}}
-	generation, now, ok := from.code(pid)
+	record := &startRecord{origin: originOf(pid), since: since, Maps: symbols.Maps{All: mappings}}
+	generation, now, ok := from.codeGeneration(pid)
 	if ok && now != since {
 		return nil
 	}
 	if ok && generation == since {
-		its.Linked = mappings
+		record.Linked = mappings
 	}
-	return its
+	return record
 }
 
-// maps reads the mappings of the process, if it has all the code still that it had at the event that is applied. Else it is nil.
+// maps returns the mappings of the process; nil if code was unmapped since the current event.
 func (p *process) maps() []symbols.Mapping {
-	if !p.isSame() {
+	if !p.codeUnchanged() {
 		return nil
 	}
 	now, err := symbols.ReadMaps(p.origin.PID)
-	if err != nil || !p.isSame() {
+	if err != nil || !p.codeUnchanged() {
 		return nil
 	}
 	return now
 }
 
-// isSame reports whether the process has all the code still that it had at the event that is applied. More may have come.
-func (p *process) isSame() bool {
-	generation, since, ok := p.feed.code(p.origin.PID)
+// codeUnchanged reports whether no code of the process was unmapped since the current event. More may
+// have been mapped.
+func (p *process) codeUnchanged() bool {
+	generation, since, ok := p.events.codeGeneration(p.origin.PID)
 	return ok && (since == p.since || generation == p.generation)
 }
 
-// exec ends the program that the process ran so far, and its buffers and contexts with it.
-func (p *process) exec(now time.Duration, before birth) {
+// exec ends the current program of the process, with its buffers and contexts.
+func (p *process) exec(now time.Duration, record startRecord) {
 	p.mu.Lock()
-	p.take(now, func(*buffer) bool { return true })
+	p.removeMatching(now, func(*buffer) bool { return true })
 	p.mu.Unlock()
-	p.begin(p.origin.PID, before)
-	p.runs(p.origin.Program)
+	p.reset(p.origin.PID, record)
+	p.setProgram(p.origin.Program)
 }
 
-// runs notes the program's name: what is live from now on is this program's.
-func (p *process) runs(program string) {
+// setProgram sets the name of the program that the process runs from now on.
+func (p *process) setProgram(program string) {
 	p.origin.Program = program
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,8 +112,8 @@ func (p *process) runs(program string) {
 	}
 }
 
-// end stops the clock of the sources: nothing gets older any more. The caller holds the lock.
-func (p *process) end(now time.Duration) {
+// stopClocks stops the clocks of the sources, so that nothing ages any more. The caller holds mu.
+func (p *process) stopClocks(now time.Duration) {
 	at := p.start.Add(now)
 	for _, s := range p.sources {
 		s.now, s.ended = func() time.Time { return at }, true
@@ -119,32 +121,32 @@ func (p *process) end(now time.Duration) {
 	}
 }
 
-// call applies a call of a function of the driver.
+// call applies a call of a watched function.
 func (p *process) call(e *event, now time.Duration) {
 	var stack tables.StackID
 	f := p.functions[e.function]
-	if f.effect.stacked() {
-		stack = p.stack(p.trace(e), e.python) // it may read files: without the lock
+	if f.effect.recordsStack() {
+		stack = p.stack(p.trace(e), e.python) // may read files, so without the lock
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := p.thread(e.tid)
-	if f.effect.atEntry() && e.phase == atReturn { // it failed
+	if f.effect.appliesAtEntry() && e.phase == atReturn { // the call failed
 		if t.undo != nil {
 			t.undo()
 		}
 		t.undo = nil
 		return
 	}
-	if f.effect == reports { // it returns nothing
+	if f.effect == libraryReports { // no result
 		e.result = 0
 	}
-	if (f.returned || f.void || p.silent[int(e.function)]) && e.phase == atReturn {
+	if (f.returned || f.void || p.voidResults[int(e.function)]) && e.phase == atReturn {
 		if e.result = 0; f.returned {
 			e.out = e.returned
 		}
 		if e.out == 0 {
-			e.result = refusedToGive
+			e.result = returnedNothing
 		}
 	}
 	if e.phase == atReturn && e.result != 0 {
@@ -155,8 +157,8 @@ func (p *process) call(e *event, now time.Duration) {
 	p.succeeded(f, e, t, stack, now)
 }
 
-// stack returns the number of a call stack. Python frames follow the native ones after a 0, which
-// is no return address.
+// stack returns the ID of a call stack. In its key, Python frames follow the native ones after a 0,
+// which is no return address.
 func (p *process) stack(t symbols.Trace, words []uint64) tables.StackID {
 	if len(words) == 0 {
 		return p.stacks.add(t.Addresses, func() mem.Stack { return p.symbols.Resolve(t, nil) })
@@ -165,8 +167,8 @@ func (p *process) stack(t symbols.Trace, words []uint64) tables.StackID {
 	if its != nil {
 		its.Number(words)
 	}
-	p.key = append(append(append(p.key[:0], t.Addresses...), 0), words...)
-	return p.stacks.add(p.key, func() mem.Stack {
+	p.keyBuffer = append(append(append(p.keyBuffer[:0], t.Addresses...), 0), words...)
+	return p.stacks.add(p.keyBuffer, func() mem.Stack {
 		if its == nil {
 			return p.symbols.Resolve(t, nil)
 		}
@@ -179,56 +181,57 @@ func (p *process) stack(t symbols.Trace, words []uint64) tables.StackID {
 	})
 }
 
-// python returns the interpreter of a process that runs one; nil if its memory may not be read, or is gone.
+// python returns the process's interpreter of Python; nil if there is none, or its memory cannot be
+// read.
 func (p *process) python() *python.Process {
 	if its := p.pythons.Get(p.origin.PID); its != nil {
 		if its.Image == "" {
-			its.Image = p.symbols.Path(its.Inside)
+			its.Image = p.symbols.Path(its.CodeAddress)
 		}
 		return its
 	}
 	at := time.Now()
 	if mappings, err := symbols.ReadMaps(p.origin.PID); err == nil {
-		p.pythons.Look(p.origin.PID, mappings, at) // the library in front of libcuda told of it before anybody looked
+		p.pythons.Detect(p.origin.PID, mappings, at) // the preloaded library reported it before the first scan
 	}
 	return p.pythons.Get(p.origin.PID)
 }
 
 const (
-	outOfMemory   = 2 // CUDA_ERROR_OUT_OF_MEMORY
-	refusedToGive = 1 // a library's function returned no address
+	outOfMemory     = 2 // CUDA_ERROR_OUT_OF_MEMORY
+	returnedNothing = 1 // a library's function returned no address
 )
 
 func (p *process) failed(f function, e *event, t *thread, stack tables.StackID, now time.Duration) {
-	if e.result == outOfMemory && f.effect.stacked() && f.library == "" {
-		e.pitch = 0 // it was not written
-		p.source(p.place(f, e, t)).ledger.refused(sizeOf(f, e), stack, now)
+	if e.result == outOfMemory && f.effect.recordsStack() && f.library == "" {
+		e.pitch = 0 // the call did not write it
+		p.source(p.deviceFor(f, e, t)).ledger.outOfMemory(sizeOf(f, e), stack, now)
 	}
 }
 
 func (p *process) succeeded(f function, e *event, t *thread, stack tables.StackID, now time.Duration) {
 	switch f.effect {
-	case allocates, hands, allocatesPitched, allocatesArray, allocatesArray3D, allocatesMipmapped, imports, registers, creates, importsPhysical:
+	case allocates, libraryAllocates, allocatesPitched, allocatesArray, allocatesArray3D, allocatesMipmapped, imports, registers, creates, importsPhysical:
 		p.allocated(f, e, t, stack, now)
-	case reports:
+	case libraryReports:
 		switch size := int64(e.args[f.size]); {
 		case size < 0:
 			p.freed(f, e, t, now)
 		case size > 0 && e.args[f.address] != 0:
 			p.allocated(f, e, t, stack, now)
 		}
-	case frees, takesBack:
+	case frees, libraryFrees:
 		p.freed(f, e, t, now)
 
 	case retains:
 		if b := p.physical[e.out]; b != nil {
-			b.held++
+			b.references++
 		}
 	case releases:
 		p.released(e.args[0], t, now)
 	case mapsMemory:
 		if b := p.physical[e.args[3]]; b != nil {
-			b.held++
+			b.references++
 			p.mapped[e.args[0]] = mapped{e.args[1], b}
 		}
 	case unmapsMemory:
@@ -252,26 +255,26 @@ func (p *process) succeeded(f function, e *event, t *thread, stack tables.StackI
 	}
 }
 
-// process turns the events of one process into changes of the ledgers. Only the watcher's reader
-// uses it, and takes the lock where it changes a ledger.
+// process applies the events of one process to its ledgers. Only the watcher's reader uses it, and
+// holds mu while it changes a ledger.
 type process struct {
 	*shared
-	all        *sources
-	functions  []function
-	maxEvents  int
-	origin     snapshot.Origin
-	late       *earlier // it ran before it was watched; nil if not
-	stacks     *stackTable
-	symbols    *symbols.Symbolizer
-	walked     []uint64 // room for a call stack
-	key        []uint64 // room for one with frames of Python
-	pythons    *python.Processes
-	feed       feed
-	generation uint32              // at the latest event; 0 before the first
-	since      uint32              // code has not gone since this one
-	taught     map[uint64]struct{} // return addresses: see feed.teach
-	trampoline uint64              // see symbols.Symbolizer.Trampoline; 0 if it is not known to have one
-	sources    map[deviceID]*Source
+	list        *sourceList
+	functions   []function
+	maxEvents   int
+	origin      snapshot.Origin
+	prior       *priorState // nil if it was watched from its start
+	stacks      *stackTable
+	symbols     *symbols.Symbolizer
+	stackBuffer []uint64 // reused for call stacks
+	keyBuffer   []uint64 // reused for keys of stacks with frames of Python
+	pythons     *python.Processes
+	events      eventSource
+	generation  uint32              // code generation at the latest event; 0 before the first
+	since       uint32              // no code was unmapped since this generation
+	loadedRules map[uint64]struct{} // return addresses: see feed.teach
+	trampoline  uint64              // see symbols.Symbolizer.Trampoline; 0 if none is known
+	sources     map[deviceID]*Source
 
 	live     map[liveKey]*buffer
 	physical map[uint64]*buffer // by handle, while held
@@ -282,8 +285,8 @@ type process struct {
 	threads  map[uint32]*thread
 }
 
-// liveKey is the place of a live buffer. A block can begin at the same address as its segment, so
-// the key tells them apart.
+// liveKey identifies a live buffer. A block can begin at the address of its segment, so the key
+// distinguishes them.
 type liveKey struct {
 	at    alloc.Ptr
 	block bool
@@ -291,7 +294,7 @@ type liveKey struct {
 
 func (b *buffer) key() liveKey { return liveKey{b.ptr, b.block} }
 
-// mapped is physical memory at an address.
+// mapped is a mapping of physical memory.
 type mapped struct {
 	size uint64
 	of   *buffer
@@ -303,20 +306,20 @@ type primary struct {
 	retained int
 }
 
-// birth is what was known about a process at its start. It may be gone when its first event is
-// read.
-type birth struct {
+// startRecord is what was read of a process when its program started. The process may be gone when its
+// first event is read.
+type startRecord struct {
 	origin snapshot.Origin
-	since  uint32 // code has not gone since this generation
-	group  uint64 // the number of its control group, when the event of its fork or exec came; 0 if that did not say
-	comm   string // see event.comm: its name where its file's is not known
+	since  uint32 // no code was unmapped since this generation
+	cgroup uint64 // ID of its control group at its fork or exec; 0 if unknown
+	comm   string // see event.comm; used if the file's name is unknown
 	symbols.Maps
 }
 
-// thread is the call that a thread of the process is in.
+// thread is the state of a thread of the process.
 type thread struct {
 	contexts []uint64 // the current one is the last
-	undo     func()   // takes back what the current call has changed; nil if nothing
+	undo     func()   // undoes what the current call has changed; nil if nothing
 }
 
 // source returns the ledger of a device.
@@ -325,11 +328,11 @@ func (p *process) source(d deviceID) *Source {
 	if s == nil {
 		s = &Source{
 			shared: p.shared, now: time.Now, origin: p.origin, device: d,
-			ledger: newLedger(p.stacks, p.maxEvents),
-			before: p.late.on(d), beside: p.sources,
+			ledger:     newLedger(p.stacks, p.maxEvents),
+			priorBytes: p.prior.on(d), siblings: p.sources,
 		}
 		p.sources[d] = s
-		p.all.keep(s)
+		p.list.add(s)
 	}
 	return s
 }
@@ -343,7 +346,7 @@ func (p *process) thread(tid uint32) *thread {
 	return t
 }
 
-// current is the thread's current context, 0 if it is not known.
+// current returns the thread's current context; 0 if unknown.
 func (t *thread) current() uint64 {
 	if len(t.contexts) == 0 {
 		return 0
@@ -355,5 +358,5 @@ func (p *process) deviceOf(context uint64) deviceID {
 	if d, ok := p.contexts[context]; ok {
 		return d
 	}
-	return p.late.device()
+	return p.prior.device()
 }

@@ -87,7 +87,7 @@ func pythonFrames(t *testing.T, w *Watcher, _, program string) {
 	knowsPython(t, w, c)
 	told := toldFrames(t, c)
 	w.Sync()
-	require.Empty(t, w.Doubts())
+	require.Empty(t, w.Warnings())
 	require.Len(t, w.Sources(), 1)
 	found := make(map[alloc.Ptr]string)
 	for a := range w.Sources()[0].Snapshot().Allocations() {
@@ -133,8 +133,8 @@ func interpretersOfPython(t *testing.T, w *Watcher, version, program string) {
 		fmt.Fprint(c.in, "x")
 	}
 	w.Sync()
-	require.Empty(t, w.Doubts())
-	counts := map[string]int{"3.9": 1, "3.10": 1, "3.11": 1, "3.12": 3} // and then all: see StatusRuns
+	require.Empty(t, w.Warnings())
+	counts := map[string]int{"3.9": 1, "3.10": 1, "3.11": 1, "3.12": 3} // and then all: see StatusBound
 	if want := counts[version]; want != 0 {
 		require.GreaterOrEqual(t, right, want)
 	} else {
@@ -172,7 +172,7 @@ func TestLibrariesOfPython(t *testing.T) {
 				c := start(t, w, program, "testdata/libraries.py", library)
 				told := toldFrames(t, c)
 				w.Sync()
-				require.Empty(t, w.Doubts())
+				require.Empty(t, w.Warnings())
 				require.Len(t, w.Sources(), 1)
 				require.GreaterOrEqual(t, len(told), 70)
 				known := 0
@@ -213,7 +213,7 @@ func TestWildPython(t *testing.T) {
 			require.Equal(t, "done", c.out.Text())
 			w.Sync()
 			require.Len(t, w.Sources(), 1)
-			require.Empty(t, w.Doubts())
+			require.Empty(t, w.Warnings())
 			require.Len(t, slices.Collect(w.Sources()[0].Snapshot().Allocations()), 9)
 		})
 	}
@@ -226,7 +226,7 @@ func shortPrograms(t *testing.T, w *Watcher, _, program string) {
 	const runs = 10
 	for i := range runs {
 		c := start(t, w, program, "testdata/short.py", []string{"exit", "end"}[i%2])
-		if _, ok := w.feed.(*probes); ok { // a busy machine may not know the interpreter as soon
+		if _, ok := w.events.(*probes); ok { // a busy machine may not know the interpreter as soon
 			knowsPython(t, w, c)
 		}
 		fmt.Fprintln(c.in)
@@ -234,7 +234,7 @@ func shortPrograms(t *testing.T, w *Watcher, _, program string) {
 		require.NoError(t, c.Wait())
 	}
 	w.Sync()
-	require.Empty(t, w.Doubts())
+	require.Empty(t, w.Warnings())
 	require.Len(t, w.Sources(), runs)
 	for _, s := range w.Sources() {
 		var found []string

@@ -14,7 +14,7 @@ func (w *Watcher) read() {
 	defer close(w.ended)
 	var e event
 	for {
-		switch err := w.feed.next(&e); {
+		switch err := w.events.next(&e); {
 		case err == nil:
 			w.apply(&e)
 		case errors.Is(err, errFlushed):
@@ -24,7 +24,7 @@ func (w *Watcher) read() {
 			return
 		default:
 			w.mu.Lock()
-			w.doubt(time.Since(w.start), err.Error())
+			w.warn(time.Since(w.start), err.Error())
 			w.mu.Unlock()
 		}
 	}
@@ -37,10 +37,10 @@ func (w *Watcher) apply(e *event) {
 		w.fork(e)
 	case execed:
 		w.exec(e, now)
-	case loaded:
-		w.loaded(e)
-	case unlinked:
-		w.unlinked(e.pid, uint32(e.args[1]))
+	case codeLoaded:
+		w.codeLoaded(e)
+	case codeUnloaded:
+		w.codeUnloaded(e.pid, uint32(e.args[1]))
 	case exited:
 		w.exit(e, now)
 	default:
@@ -48,100 +48,100 @@ func (w *Watcher) apply(e *event) {
 	}
 }
 
-// fork begins a process: it runs what its parent runs. If the end of an earlier process with that number was lost, that process
-// is forgotten.
+// fork adds a process, which runs the program of its parent. State of an earlier process with the
+// same number, whose exit event was lost, is dropped.
 func (w *Watcher) fork(e *event) {
-	child, since, group := uint32(e.args[0]), uint32(e.args[1]), e.args[2]
+	child, since, cgroup := uint32(e.args[0]), uint32(e.args[1]), e.args[2]
 	delete(w.processes, child)
-	delete(w.births, child)
-	told := e.program
-	if its, ok := w.births[e.pid]; ok && told == nil {
+	delete(w.starts, child)
+	record := e.program
+	if parent, ok := w.starts[e.pid]; ok && record == nil {
 		if p := w.processes[e.pid]; p != nil {
-			its.Maps = p.symbols.Maps()
+			parent.Maps = p.symbols.Maps()
 		}
-		if its.group != group { // the parent has been put into another since
-			its.origin.Container = container.Of(int(child))
+		if parent.cgroup != cgroup { // the parent has moved to another since
+			parent.origin.Container = container.Of(int(child))
 		}
-		its.origin.PID, its.since = int(child), since
-		told = &its
+		parent.origin.PID, parent.since = int(child), since
+		record = &parent
 	}
-	w.born(child, since, group, told, "")
+	w.recordStart(child, since, cgroup, record, "")
 }
 
-// exec begins another program in a process. What is known of the program before it would name
-// the wrong code, and what that held of the devices is gone.
+// exec replaces the program of a process. The old mappings would name the wrong code, and the memory
+// that the old program held is freed.
 func (w *Watcher) exec(e *event, now time.Duration) {
 	pid, began := e.pid, now
-	if its := e.args[0]; its != 0 { // the event came after that: the new interpreter may have been found meanwhile
-		began = time.Duration(int64(its - w.clock))
+	if generation := e.args[0]; generation != 0 { // it precedes the event: the new interpreter may have been found in between
+		began = time.Duration(int64(generation - w.clock))
 	}
 	w.pythons.Forget(int(pid), w.start.Add(began))
-	before := w.births[pid]
-	delete(w.births, pid)
-	w.born(pid, uint32(e.args[0]), e.args[2], e.program, e.comm())
-	if its := w.births[pid]; its.origin.PID == 0 && its.group != 0 && its.group == before.group { // it is gone: it was where it began
-		its.origin.Container = before.origin.Container
-		w.births[pid] = its
+	before := w.starts[pid]
+	delete(w.starts, pid)
+	w.recordStart(pid, uint32(e.args[0]), e.args[2], e.program, e.comm())
+	if record := w.starts[pid]; record.origin.PID == 0 && record.cgroup != 0 && record.cgroup == before.cgroup { // the process is gone, and its control group has not changed
+		record.origin.Container = before.origin.Container
+		w.starts[pid] = record
 	}
 	w.mu.Lock()
-	delete(w.late, pid)
+	delete(w.prior, pid)
 	w.mu.Unlock()
 	if p := w.processes[pid]; p != nil {
-		p.late = nil
-		p.exec(now, w.births[pid])
+		p.prior = nil
+		p.exec(now, w.starts[pid])
 	}
 }
 
-// loaded notes the mappings of a process that has loaded more code.
-func (w *Watcher) loaded(e *event) {
+// codeLoaded records the mappings of a process that has loaded more code.
+func (w *Watcher) codeLoaded(e *event) {
 	if e.program == nil {
 		return
 	}
-	its := w.births[e.pid]
-	its.Maps = e.program.Maps
-	w.births[e.pid] = its
+	record := w.starts[e.pid]
+	record.Maps = e.program.Maps
+	w.starts[e.pid] = record
 	if p := w.processes[e.pid]; p != nil {
-		p.symbols.Update(its.All)
+		p.symbols.Update(record.All)
 	}
 }
 
-// unlinked notes that a process may have less code from now on.
-func (w *Watcher) unlinked(pid, since uint32) {
-	its, ok := w.births[pid]
+// codeUnloaded records that code of a process may be unmapped from now on.
+func (w *Watcher) codeUnloaded(pid, since uint32) {
+	record, ok := w.starts[pid]
 	if ok {
-		its.All, its.since = its.Linked, since
-		if its.origin.Program == "" { // its exec was read too late to tell; no other exec has come since
+		record.All, record.since = record.Linked, since
+		if record.origin.Program == "" { // its exec was read too late; there was no other exec since
 			origin := originOf(int(pid))
-			if _, now, ok := w.feed.code(int(pid)); ok && now == since {
-				its.origin = origin
+			if _, now, ok := w.events.codeGeneration(int(pid)); ok && now == since {
+				record.origin = origin
 			}
 		}
-		w.births[pid] = its
+		w.starts[pid] = record
 	}
 	if p := w.processes[pid]; p != nil {
-		p.unlinked(since)
-		p.runs(cmp.Or(its.origin.Program, p.origin.Program))
+		p.codeUnloaded(since)
+		p.setProgram(cmp.Or(record.origin.Program, p.origin.Program))
 	}
 }
 
-// born notes which program a process runs, since the process may have ended when its first call is
-// read. What the process itself reported is preferred: it was true at the right moment.
-func (w *Watcher) born(pid, since uint32, group uint64, told *birth, comm string) {
-	w.libraries.add(int(pid))
-	go w.pythons.Expect(int(pid))
-	if told == nil {
-		told = birthOf(int(pid), w.feed, since)
+// recordStart records which program a process runs: the process may have ended when its first call
+// is read. What the process itself reported is preferred, since it was read at the right moment.
+func (w *Watcher) recordStart(pid, since uint32, group uint64, reported *startRecord, comm string) {
+	w.discovery.add(int(pid))
+	go w.pythons.AwaitInterpreter(int(pid))
+	if reported == nil {
+		reported = readStartRecord(int(pid), w.events, since)
 	}
-	if told == nil {
-		told = &birth{since: since}
+	if reported == nil {
+		reported = &startRecord{since: since}
 	}
-	its := *told
-	its.group, its.comm = group, cmp.Or(comm, its.comm)
-	w.births[pid] = its
+	record := *reported
+	record.cgroup, record.comm = group, cmp.Or(comm, record.comm)
+	w.starts[pid] = record
 }
 
 // exit ends a thread, and with the last one its process. The sources of a process stay; a later
-// process of the same number gets its own.
+// process with the same number gets new ones.
 func (w *Watcher) exit(e *event, now time.Duration) {
 	p := w.processes[e.pid]
 	if p != nil {
@@ -150,20 +150,20 @@ func (w *Watcher) exit(e *event, now time.Duration) {
 	if last := e.args[0] == 1; !last {
 		return
 	}
-	w.libraries.remove(int(e.pid))
+	w.discovery.remove(int(e.pid))
 	w.pythons.Forget(int(e.pid), w.start.Add(now))
 	w.mu.Lock()
-	delete(w.late, e.pid)
+	delete(w.prior, e.pid)
 	if p != nil {
-		p.end(now)
+		p.stopClocks(now)
 	}
 	w.mu.Unlock()
-	w.feed.unteach(int(e.pid))
-	delete(w.births, e.pid)
+	w.events.removeUnwindRules(int(e.pid))
+	delete(w.starts, e.pid)
 	delete(w.processes, e.pid)
 }
 
-// call applies a call of a function that is watched; a process is known from its first one on.
+// call applies a call of a watched function. The first one of a process makes its ledgers.
 func (w *Watcher) call(e *event, now time.Duration) {
 	if int(e.function) >= len(w.functions) {
 		return
@@ -171,15 +171,15 @@ func (w *Watcher) call(e *event, now time.Duration) {
 	p := w.processes[e.pid]
 	if p == nil {
 		w.mu.Lock()
-		late := w.late[e.pid]
+		prior := w.prior[e.pid]
 		w.mu.Unlock()
-		p = newProcess(&w.sources, w.cfg, w.functions, int(e.pid), w.births[e.pid], late, w.feed, w.pythons)
+		p = newProcess(&w.sources, w.cfg, w.functions, int(e.pid), w.starts[e.pid], prior, w.events, w.pythons)
 		w.processes[e.pid] = p
 	}
 	p.call(e, now)
 }
 
-// answer wakes the Sync that waits.
+// answer wakes a waiting Sync.
 func (w *Watcher) answer() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -192,7 +192,7 @@ func (w *Watcher) answer() {
 
 // count reads the kernel's counters; the caller holds w.mu.
 func (w *Watcher) count() {
-	if count, since := w.feed.lost(); count > 0 {
+	if count, since := w.events.lost(); count > 0 {
 		w.lost = loss{events: count, since: w.start.Add(time.Duration(int64(since - w.clock)))}
 	}
 }

@@ -17,62 +17,63 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
-// sockets are the events of programs that have loaded the shim. Each process has a connection, and leaves events in a ring in
-// memory; where it cannot have one, it sends them. One goroutine reads them.
+// sockets is the event source of programs that have loaded the shim. Each process has a connection, and
+// writes events into a ring buffer in shared memory; if it cannot have one, it sends them. One goroutine
+// reads them.
 type sockets struct {
 	preload
-	listeners  [2]int // an abstract name in the network namespace, and a file; -1 if missing
-	poll, wake int
-	peers      map[int]*peer // by the descriptors of the connection and of the pidfd
-	ready      []int         // who has a turn: those that may have something to read
-	awake      []*peer       // whose rings are looked at again and again; the others wake the reader
-	room       [max(mostSize, python.LargestCopy)]byte
-	pythons    *python.Processes
+	listeners       [2]int // an abstract name in the network namespace, and a file; -1 if missing
+	epollFD, wakeFD int
+	peers           map[int]*peer // by the descriptors of the connection and of the pidfd
+	ready           []int         // descriptors that may have something to read
+	polled          []*peer       // whose ring buffers are polled; the others wake the reader
+	buffer          [max(mostSize, python.LargestCopy)]byte
+	pythons         *python.Processes
 
-	count, since uint64 // lost
+	count, since uint64 // lost events
 
 	mu                sync.Mutex
 	flushing, closing bool
-	left              int // looks until a flush has seen all that there was
+	left              int // reads until a flush is done
 }
 
-// maxQueued is more than the events that a connection and its ring have room for.
+// maxQueued is more than the events that a connection and its ring buffer can hold.
 const maxQueued = 1 << 14
 
-// nap is for how many milliseconds an event may wait until it is read, if the program goes on to write into its ring.
-const nap = 10
+// pollMS is the poll interval in milliseconds, for processes that keep writing into their ring buffers.
+const pollMS = 10
 
-// peer is a process that has a connection.
+// peer is a process with a connection.
 type peer struct {
-	pid    uint32
-	socket int           // -1 when it is closed
-	life   int           // a pidfd: it can be read from when the process has ended; -1 before Linux 5.3
-	before *peer         // the connection of the same process before an exec
-	ring   *memring.Ring // nil if it has none
-	known  bool          // it has shown the token
+	pid           uint32
+	socket        int           // -1 when it is closed
+	pidfd         int           // readable when the process has ended; -1 before Linux 5.3
+	previous      *peer         // the connection of the same process before an exec
+	ring          *memring.Ring // nil if it has none
+	authenticated bool          // it has sent the token
 
-	signals bool      // there may be something to read from the connection
-	ends    bool      // there will be no more
-	deaf    bool      // it has closed the connection and goes on: it can wake nobody
-	awake   bool      // it is in sockets.awake
-	mapped  uint64    // how many messages with new mappings were read
-	looked  time.Time // when its mappings were, since it is deaf
+	readable     bool      // the connection may have something to read
+	closed       bool      // the connection has ended
+	disconnected bool      // it has closed the connection and continues: it cannot wake the reader
+	polled       bool      // it is in sockets.polled
+	mapsRead     uint64    // number of messages with new mappings that were read
+	checkedAt    time.Time // when its mappings were read last, since it is disconnected
 }
 
-// look makes the reader wait for a file descriptor too.
-func (s *sockets) look(fd int) error {
-	return unix.EpollCtl(s.poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
+// watchFD adds a file descriptor to those that the reader waits for.
+func (s *sockets) watchFD(fd int) error {
+	return unix.EpollCtl(s.epollFD, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 }
 
-// missed counts events that are lost for good.
-func (s *sockets) missed(n, since uint64) {
+// countLost counts lost events.
+func (s *sockets) countLost(n, since uint64) {
 	if s.count == 0 || since < s.since {
 		s.since = since
 	}
 	s.count += n
 }
 
-// lost adds what the processes say that they lost.
+// lost returns the lost events, including those that processes report.
 func (s *sockets) lost() (count, since uint64) {
 	count, since = s.count, s.since
 	for fd, p := range s.peers {
@@ -89,14 +90,15 @@ func (s *sockets) lost() (count, since uint64) {
 // The files that a process sends with an event, in this order: a bit of the event's last argument
 // says whether each is there.
 const (
-	givesRing    = 1 << iota // see package memring
-	givesProgram             // the program's file
-	givesMaps                // a copy of its mappings
+	sendsRing    = 1 << iota // see package memring
+	sendsProgram             // the program's file
+	sendsMaps                // a copy of its mappings
 )
 
-// take reads the files that came with an event. The error says that nothing of the process can be read.
-func (p *peer) take(rights []byte, e *event) (err error) {
-	files := received(rights)
+// receiveFiles takes the files that came with an event. After an error nothing of the process can be
+// read.
+func (p *peer) receiveFiles(rights []byte, e *event) (err error) {
+	files := receivedFDs(rights)
 	next := func(bit uint64) int {
 		if e.args[5]&bit == 0 || len(files) == 0 {
 			return -1
@@ -105,12 +107,12 @@ func (p *peer) take(rights []byte, e *event) (err error) {
 		files = files[1:]
 		return fd
 	}
-	memory, program, maps := next(givesRing), next(givesProgram), next(givesMaps)
+	memory, program, maps := next(sendsRing), next(sendsProgram), next(sendsMaps)
 	if memory >= 0 && p.ring == nil {
 		p.ring, err = memring.Open(memory)
 	}
 	if maps >= 0 {
-		e.program = p.told(program, maps)
+		e.program = p.startRecord(program, maps)
 	}
 	for _, fd := range append(files, memory, program, maps) {
 		if fd >= 0 {
@@ -120,7 +122,7 @@ func (p *peer) take(rights []byte, e *event) (err error) {
 	return err
 }
 
-func received(rights []byte) (files []int) {
+func receivedFDs(rights []byte) (files []int) {
 	messages, _ := unix.ParseSocketControlMessage(rights)
 	for _, m := range messages {
 		some, _ := unix.ParseUnixRights(&m)
@@ -129,12 +131,12 @@ func received(rights []byte) (files []int) {
 	return files
 }
 
-// maxMaps is the most text of mappings that is read: a process with a thousand libraries has half a megabyte.
+// maxMaps is the maximum size of the text of mappings. A process with a thousand libraries has 0.5 MB.
 const maxMaps = 16 << 20
 
-// told returns what a process says of its program: it may have ended by now.
-func (p *peer) told(program, maps int) *birth {
-	b := birth{origin: originOf(int(p.pid))}
+// startRecord returns the start record that a process sent. The process may have ended by now.
+func (p *peer) startRecord(program, maps int) *startRecord {
+	b := startRecord{origin: originOf(int(p.pid))}
 	if exe, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", program)); program >= 0 && err == nil {
 		b.origin.Program = path.Base(strings.TrimSuffix(exe, " (deleted)"))
 	}
@@ -148,23 +150,23 @@ func (p *peer) told(program, maps int) *birth {
 	return &b
 }
 
-// hangUp closes what there is of a process.
-func (s *sockets) hangUp(p *peer) {
-	s.shut(p)
-	s.close1(&p.life)
+// closePeer closes all descriptors of a process.
+func (s *sockets) closePeer(p *peer) {
+	s.closeConnection(p)
+	s.closeFD(&p.pidfd)
 }
 
-// shut closes the connection of a process and its ring.
-func (s *sockets) shut(p *peer) {
+// closeConnection closes a process's connection and ring buffer.
+func (s *sockets) closeConnection(p *peer) {
 	if count, since := p.ring.Lost(); count > 0 {
-		s.missed(count, since)
+		s.countLost(count, since)
 	}
 	p.ring.Close()
-	p.ring, p.signals = nil, false
-	s.close1(&p.socket)
+	p.ring, p.readable = nil, false
+	s.closeFD(&p.socket)
 }
 
-func (s *sockets) close1(fd *int) {
+func (s *sockets) closeFD(fd *int) {
 	if *fd >= 0 {
 		delete(s.peers, *fd)
 		unix.Close(*fd)

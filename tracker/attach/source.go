@@ -15,23 +15,23 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Source is the memory that one process allocated on one device, or of the host through the driver.
-// It answers what a *tracker.MemTracker answers. Its methods may be called from any goroutine, also
-// after the watcher was closed or the process has ended: then it stays as it was at the end.
+// Source is the per-device view of a process: the memory that it allocated on one device, or on the
+// host through the driver. It has the reading methods of a *tracker.MemTracker. Any goroutine may call
+// its methods. After the end of the process or the watcher it stays as it was.
 type Source struct {
-	*shared // its lock guards what follows
-	name    string
-	now     func() time.Time
-	ended   bool
-	before  alloc.Bytes
-	origin  snapshot.Origin
-	device  deviceID
-	uuid    string // "" until the driver has told it
-	ledger  ledger
-	beside  map[deviceID]*Source // the other sources of the process
-	marks   int
-	recent  []*snapshot.Mark
-	marked  chan struct{} // closed at the next mark, or at the end; nil while nobody waits
+	*shared    // its mu guards the fields below
+	name       string
+	now        func() time.Time
+	ended      bool
+	priorBytes alloc.Bytes
+	origin     snapshot.Origin
+	device     deviceID
+	uuid       string // "" until known
+	ledger     ledger
+	siblings   map[deviceID]*Source // all sources of the process
+	marks      int
+	recent     []*snapshot.Mark
+	marked     chan struct{} // closed at the next mark or at the end; nil if no WaitMark waits
 }
 
 const (
@@ -61,15 +61,15 @@ func (s *Source) Origin() snapshot.Origin {
 
 // Device returns the device's name and number as the process counts them: "GPU" and its ordinal.
 // Pinned host memory, and memory of a context from before the watcher, have a name of their own and
-// the ordinal 0. The blocks of a library that has segments of a device are "PyTorch's blocks, GPU", with the ordinal of the device, and
-// Levels.Reserved says what the segments have. Pinned memory counts in Levels.Memory and Levels.HostReserved and in no total of a
-// device, as in a tracker.
+// the ordinal 0. The blocks of a caching allocator are "PyTorch's blocks, GPU", with the ordinal of the
+// device, and Levels.Reserved is the size of the segments. Pinned memory counts in Levels.Memory and
+// Levels.HostReserved and in no total of a device, as in a tracker.
 func (s *Source) Device() (name string, ordinal int) { return s.device.name(), s.device.ordinal() }
 
-// Before returns what the process used on the device when watching began, contexts included, as the
-// driver said. No ledger has it. -1 means unknown. It is 0 for a process that was watched from its
-// start.
-func (s *Source) Before() alloc.Bytes { return s.before }
+// PriorBytes returns what the process used on the device when watching began, contexts included, as
+// the driver reports it. It is in no ledger. -1 means unknown; it is 0 for a process that was watched
+// from its start.
+func (s *Source) PriorBytes() alloc.Bytes { return s.priorBytes }
 
 // Snapshot copies the ledger.
 func (s *Source) Snapshot() *snapshot.Snapshot {
@@ -87,9 +87,8 @@ func (s *Source) LightSnapshot() *snapshot.Snapshot {
 	return s.snapshot(false, s.levels(used, total))
 }
 
-// driver asks the driver how much of the device is in use by all processes; -1 is unknown. It also
-// asks for the device's UUID until the driver has told it. The caller must not hold the lock,
-// because a driver may take long.
+// driver asks the driver how much of the device all processes use; -1 is unknown. It also asks for the
+// device's UUID until that is known. The caller must not hold mu, because a driver may be slow.
 func (s *Source) driver() (used, total alloc.Bytes) {
 	if s.device < 0 || s.hasEnded() {
 		return -1, -1
@@ -124,11 +123,11 @@ func (s *Source) askUUID() {
 	s.mu.Unlock()
 }
 
-// levels returns the ledger's levels, with what the driver said.
+// levels returns the ledger's levels with the driver's values.
 func (s *Source) levels(used, total alloc.Bytes) snapshot.Levels {
 	l := &s.ledger
 	reserved := l.current.Bytes - l.registered
-	if segments := s.beside[s.device-blocksOf]; segments != nil { // what is held of the driver is theirs
+	if segments := s.siblings[s.device-blocksOf]; segments != nil { // the segments are what the driver allocated
 		reserved = max(reserved, segments.ledger.current.Bytes-segments.ledger.registered)
 	}
 	levels := snapshot.Levels{
@@ -151,7 +150,7 @@ func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot
 	for _, its := range l.sites {
 		index[its] = int32(len(lists.Sites))
 		lists.Sites = append(lists.Sites, tables.SiteEntry{
-			Place: tables.Place{Stack: its.stack}, Tensor: its.tensor, Live: its.live, Peak: its.atPeak(l.peaks), Total: its.total, Stream: its.stream,
+			Place: tables.Place{Stack: its.stack}, Tensor: its.tensor, Live: its.live, Peak: its.atPeak(l.peakCount), Total: its.total, Stream: its.stream,
 		})
 	}
 	for stack, total := range l.retired {
@@ -178,8 +177,8 @@ func (s *Source) history() tables.HistoryTables {
 	}
 }
 
-// Track makes a mark: what changed since the one before. No line of the process called it, so its
-// CallSite is unknown.
+// Track makes a mark: what changed since the previous one. Its CallSite is unknown, since no line of
+// the process called Track.
 func (s *Source) Track() *snapshot.Mark {
 	used, total := s.driver()
 	s.mu.Lock()
@@ -210,7 +209,7 @@ func (s *Source) Track() *snapshot.Mark {
 	return m
 }
 
-// wake wakes all who wait for a mark; the caller holds the lock.
+// wake wakes every WaitMark. The caller holds mu.
 func (s *Source) wake() {
 	if s.marked != nil {
 		close(s.marked)
@@ -235,7 +234,7 @@ func (s *Source) WaitMark(ctx context.Context, after int) (*snapshot.Mark, error
 	}
 }
 
-// markAfter returns the next mark, or what is closed when it is worth to look again.
+// markAfter returns the next mark, or a channel that is closed when there may be one.
 func (s *Source) markAfter(seq int) (*snapshot.Mark, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,10 +252,10 @@ func (s *Source) markAfter(seq int) (*snapshot.Mark, <-chan struct{}, error) {
 	return nil, s.marked, nil
 }
 
-// Dump returns all that is known at one instant: what the export packages write. If the ledger may
-// not be exact, Reason has the watcher's Doubts.
+// Dump returns all that is known at one instant, for the export packages. If the ledger may be
+// inaccurate, Reason has the watcher's Warnings.
 func (s *Source) Dump() *snapshot.Dump {
-	reason := strings.Join(append([]string{"attach"}, s.sentences()...), "; ")
+	reason := strings.Join(append([]string{"attach"}, s.warningTexts()...), "; ")
 	used, total := s.driver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,7 +266,7 @@ func (s *Source) Dump() *snapshot.Dump {
 	}
 }
 
-// addresses returns what is live: sizes by address. Physical memory has its handle for an address.
+// addresses returns the sizes of live buffers by address; that of physical memory is its handle.
 func (s *Source) addresses() map[alloc.Ptr]alloc.Bytes {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -59,7 +59,7 @@ func TestNamesOfSources(t *testing.T) {
 
 // learns is a Driver that knows the devices from the second question on.
 type learns struct {
-	nobody
+	noDriver
 	asked int
 }
 
@@ -86,7 +86,7 @@ func TestUUID(t *testing.T) {
 func TestADumpTellsDoubts(t *testing.T) {
 	s := newScript(t)
 	s.give("cuMemAlloc_v2", 0x100, 10)
-	s.w.doubt(time.Second, "the reason for it")
+	s.w.warn(time.Second, "the reason for it")
 	var text bytes.Buffer
 	require.NoError(t, s.w.Sources()[0].Dump().WriteJSON(&text))
 	record, err := snapshot.ReadDump(&text)

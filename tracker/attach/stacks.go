@@ -12,8 +12,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// stackTable is the call stacks of one process, each once, resolved when it is first seen:
-// the process may be gone when somebody asks. It is a tables.Stacks.
+// stackTable is the distinct call stacks of one process. They are resolved when they are first seen,
+// since the process may be gone later. It is a tables.Stacks.
 type stackTable struct {
 	max int
 	ids map[string]tables.StackID // by the addresses of the stack
@@ -23,7 +23,8 @@ type stackTable struct {
 	full  tables.StackID
 }
 
-// add returns the number of a stack, given by its return addresses and what follows them. It is for one goroutine at a time.
+// add returns the ID of a stack, given by its return addresses and the words of Python frames after
+// them. One goroutine at a time may call it.
 func (t *stackTable) add(addresses []uint64, resolve func() mem.Stack) tables.StackID {
 	if len(addresses) == 0 {
 		return 0
@@ -50,7 +51,7 @@ func (t *stackTable) enter(s mem.Stack) tables.StackID {
 	return t.table.Add(s, site)
 }
 
-// forget drops what the addresses meant: the process has other code there now.
+// forget drops the addresses: the process has other code there now. Stacks keep their IDs.
 func (t *stackTable) forget() { clear(t.ids) }
 
 func (t *stackTable) Stack(id tables.StackID) mem.Stack {
@@ -80,7 +81,7 @@ func (t *stackTable) Path(id tables.StackID) mem.Path {
 	return path
 }
 
-// callSite returns the line that asked for the memory, as well as the stack shows it.
+// callSite returns the line that asked for the memory, as far as the stack shows it.
 func callSite(s mem.Stack) mem.Frame {
 	i, _ := callsite.Find(len(s), func(i int) callsite.Rank { return rank(s[i]) })
 	if i < 0 {
@@ -91,28 +92,27 @@ func callSite(s mem.Stack) mem.Frame {
 
 var rule = callsite.Rule{Go: callsite.GoLibraries}
 
-// rank judges a frame by the rule of package callsite, which knows the code of other languages. Two
-// cases are added here, which only a stack of a whole process has: frames between two languages,
-// and code without names.
+// rank ranks a frame by the rule of package callsite. It adds two cases that only stacks of whole
+// processes have: frames between two languages, and code without symbols.
 func rank(f mem.Frame) callsite.Rank {
 	versioned := strings.Contains(f.File, "@") // as the files of Go modules are
 	switch {
 	case strings.HasPrefix(path.Base(f.File), "libcuda.so"),
 		strings.Contains(f.Function, "._Cfunc_"),
-		slices.ContainsFunc(passers, func(p string) bool {
+		slices.ContainsFunc(passThrough, func(p string) bool {
 			return strings.HasPrefix(f.Function, p) || versioned && strings.Contains(f.File, p+"@")
 		}):
 		return callsite.Machinery
 	case strings.HasPrefix(f.Function, "0x"), strings.Contains(f.Function, ".so") && strings.Contains(f.Function, "+0x"):
 		return callsite.Note
-	case strings.Contains(f.Function, "+0x"): // the program itself, stripped of its names
+	case strings.Contains(f.Function, "+0x"): // the program itself, without symbols
 		return callsite.Standard
 	}
 	rank := rule.Rank(f.Function, f.File)
 	switch library := isLibrary(f.File) && f.Line == 0; {
 	case library && (strings.HasPrefix(path.Base(f.File), "libggml") || strings.HasPrefix(f.Function, "ggml_")):
 		return callsite.Allocator
-	case library: // its code is somebody else's, if there is code with lines
+	case library: // not the user's code, if other frames have lines
 		return min(rank, callsite.Native)
 	}
 	return rank
@@ -122,9 +122,8 @@ func isLibrary(file string) bool {
 	return strings.HasSuffix(file, ".so") || strings.Contains(path.Base(file), ".so.")
 }
 
-// passers are functions that only pass calls on, as prefixes of their names. Some are whole
-// modules.
-var passers = []string{
+// passThrough lists prefixes of functions and modules that only forward calls.
+var passThrough = []string{
 	"_cgo_", "crosscall", "x_cgo_", "_Py", "Py", "py::", "_start", "syscall.", "internal/runtime/", "reflect.",
 	"github.com/ebitengine/purego", "github.com/jupiterrider/ffi", "github.com/gpumemtrack/gpumemtrack/internal/dylib",
 }

@@ -96,7 +96,7 @@ func TestPyTorchPython(t *testing.T) {
 			fmt.Fprintln(c.in)
 			want := c.live(t)
 			w.Sync()
-			assert.Empty(t, w.Doubts())
+			assert.Empty(t, w.Warnings())
 			s := w.Sources()[0]
 			assert.Equal(t, want, s.addresses())
 			for a := range s.Snapshot().Allocations() {
@@ -135,8 +135,8 @@ func TestPyTorchLibrary(t *testing.T) {
 	}
 	assert.Equal(t, "2 2", raised(), "each has two places")
 	w.Sync()
-	require.Len(t, w.Doubts(), 1)
-	assert.Contains(t, w.Doubts()[0], "1 frees were of memory that is not in the ledger")
+	require.Len(t, w.Warnings(), 1)
+	assert.Contains(t, w.Warnings()[0], "1 frees were of memory that is not in the ledger")
 	require.NoError(t, w.Close())
 	assert.Equal(t, "0 0", raised())
 }
@@ -205,7 +205,7 @@ func blocksAgree(t *testing.T, w *Watcher, c *client, late bool) {
 		first = 25
 	}
 	assert.Equal(t, [2]map[alloc.Stream]int{{0: first, 32: 25}, {16: 25, 48: 25}}, streams)
-	for _, doubt := range w.Doubts() {
+	for _, doubt := range w.Warnings() {
 		assert.True(t, late, doubt)
 		assert.NotContains(t, doubt, "again")
 	}

@@ -46,7 +46,7 @@ func TestAProcessThatRuns(t *testing.T) {
 	assert.EqualValues(t, 2, w.unknownFrees())
 	name, _ := w.Sources()[0].Device()
 	assert.Equal(t, "GPU of unknown number", name)
-	assert.Len(t, w.Doubts(), 1)
+	assert.Len(t, w.Warnings(), 1)
 
 	assert.ErrorContains(t, w.Watch(1<<30), "there is no process")
 }
@@ -82,7 +82,7 @@ func TestChildren(t *testing.T) {
 	assert.Len(t, sources[1].addresses(), 2)
 	assert.Equal(t, 7, c.end(t), "the exit code is the program's own")
 	assert.Len(t, w.Dump().Others, 1)
-	assert.Empty(t, w.Doubts())
+	assert.Empty(t, w.Warnings())
 }
 
 // TestAProgramThatEndedBeforeItsEvents were read: its name, its functions and those of its children are known all the same.
@@ -93,10 +93,10 @@ func TestAProgramThatEndedBeforeItsEvents(t *testing.T) {
 	c := start(t, w, "sh", "-c", path+" leak 2; exit 7")
 	want := c.live(t)
 	seen := assert.Eventually(t, func() bool {
-		b := &w.feed.(*probes).births
+		b := &w.events.(*probes).starts
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		for _, its := range b.of {
+		for _, its := range b.byProgram {
 			if its.origin.Program == "client" {
 				return true
 			}
@@ -141,9 +141,9 @@ func TestTheNameOfAProgramThatIsGone(t *testing.T) {
 			require.NoError(t, c.in.Close())
 			want := c.live(t)
 			c.Wait()
-			births := &w.feed.(*probes).births
+			births := &w.events.(*probes).starts
 			births.mu.Lock() // as if it had ended before that was read
-			clear(births.of)
+			clear(births.byProgram)
 			births.mu.Unlock()
 			w.mu.Unlock()
 			w.Sync()
@@ -179,9 +179,9 @@ func TestLostEvents(t *testing.T) {
 	require.NoError(t, err)
 	c.out = bufio.NewScanner(out)
 	begun := time.Now()
-	require.NoError(t, w.feed.watch(os.Getpid()))
+	require.NoError(t, w.events.watch(os.Getpid()))
 	require.NoError(t, c.Start())
-	w.feed.forget(os.Getpid())
+	w.events.unwatch(os.Getpid())
 	c.live(t)
 	w.mu.Unlock()
 	c.Wait()
@@ -189,7 +189,7 @@ func TestLostEvents(t *testing.T) {
 	lost := w.lostEvents()
 	assert.Positive(t, lost.events)
 	assert.True(t, lost.since.After(begun) && lost.since.Before(time.Now()), "%v", lost)
-	assert.Contains(t, w.Doubts()[0], "events were lost")
+	assert.Contains(t, w.Warnings()[0], "events were lost")
 	assert.Contains(t, w.Dump().Reason, "events were lost")
 }
 
@@ -200,10 +200,10 @@ func TestManyThreads(t *testing.T) {
 	want := c.live(t)
 	w.Sync()
 	if w.lostEvents().events > 0 {
-		t.Skip("the machine was too slow to read all events: ", w.Doubts())
+		t.Skip("the machine was too slow to read all events: ", w.Warnings())
 	}
 	assert.Equal(t, want, ledgers(w, c.Process.Pid))
-	assert.Empty(t, w.Doubts())
+	assert.Empty(t, w.Warnings())
 	dump := w.Sources()[0].Dump()
 	var events uint64
 	for e := range dump.Events() {
@@ -224,7 +224,7 @@ func TestARingThatNobodyReads(t *testing.T) {
 	want := c.live(t)
 	w.mu.Unlock()
 	w.Sync()
-	require.Empty(t, w.Doubts())
+	require.Empty(t, w.Warnings())
 	require.Equal(t, want, ledgers(w, c.Process.Pid))
 	require.Len(t, want, 201)
 	leftOut := 0

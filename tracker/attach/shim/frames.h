@@ -1,6 +1,6 @@
 // Finds the callers of a function by the tables that compilers write for exceptions (.eh_frame), as libgcc's unwinder does, which finds
 // the tables. What they say of a return address is kept: it depends on the address alone, as long as no code is loaded or unloaded. Nothing of
-// a stack is kept, so that no caller is one of before. What is not as simple as a step is left to libgcc.
+// a stack is kept, so that no caller is one of before. What a rule cannot express is left to libgcc.
 
 typedef uint64_t word;
 
@@ -145,9 +145,9 @@ static code_is code_at(word address) {
 }
 
 #ifdef __x86_64__
-#include "steps.h"
+#include "rules.h"
 #else
-static int by_steps(tracing *t, word frame, memory *m) { return 0; }
+static int by_rules(tracing *t, word frame, memory *m) { return 0; }
 #endif
 
 // callers takes the call stack from a function's frame outwards: by tables, and from the first code without any, such
@@ -156,7 +156,7 @@ static uint32_t callers(word *stack, word *frame) {
 	memory m;
 	read_from(&m, (word)frame);
 	tracing t = {.stack = stack, .above = (word)frame};
-	if (unwinder.backtrace && !by_steps(&t, (word)frame, &m)) {
+	if (unwinder.backtrace && !by_rules(&t, (word)frame, &m)) {
 		t.n = 0;
 		unwinder.backtrace(trace, &t);
 	}

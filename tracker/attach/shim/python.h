@@ -16,15 +16,15 @@ static const layout layouts[] = {
 #undef LAYOUT
 };
 
-// Since 3.13 an interpreter tells its offsets itself (_Py_DebugOffsets). These are the places of the words that have them.
+// Since 3.13 an interpreter has debug offsets (_Py_DebugOffsets). These are the indexes of their words.
 typedef struct {
 	unsigned version, frame, previous, code, instruction, owner, first, file, name, lines, length, ascii, wide, size, bytes;
-} tells;
+} debug_offsets;
 
-static const tells told[] = {
-#define TELLS(...) {__VA_ARGS__},
-	TOLD
-#undef TELLS
+static const debug_offsets debug_offset_table[] = {
+#define DEBUG_OFFSETS(...) {__VA_ARGS__},
+	ALL_DEBUG_OFFSETS
+#undef DEBUG_OFFSETS
 };
 
 enum { MOST = 128, HEAD_OF_CODE = 88 }; // that a part of a frame may have; up to the pointer to the lines: all that does not change
@@ -96,9 +96,9 @@ static void find_python(void) {
 			python.its = layouts[i];
 			python.thread = thread;
 		}
-	for (size_t i = 0; i < sizeof told / sizeof *told; i++)
-		if (told[i].version == (major << 8 | minor) && debug[1] >> 16 == told[i].version && !memcmp(debug, "xdebugpy", 8)) {
-			const tells *t = &told[i];
+	for (size_t i = 0; i < sizeof debug_offset_table / sizeof *debug_offset_table; i++)
+		if (debug_offset_table[i].version == (major << 8 | minor) && debug[1] >> 16 == debug_offset_table[i].version && !memcmp(debug, "xdebugpy", 8)) {
+			const debug_offsets *t = &debug_offset_table[i];
 			python.its = (layout){t->version, debug[t->frame], NONE, debug[t->previous], debug[t->code], debug[t->instruction], 0, debug[t->owner], debug[t->first],
 				debug[t->file], debug[t->name], debug[t->lines], debug[t->length], debug[t->ascii], 0, debug[t->size], debug[t->bytes]};
 			python.thread = thread;
@@ -115,9 +115,9 @@ static void find_python(void) {
 	python.size = is_ordered(l) ? size : 0;
 }
 
-// is_told is 0 if the state that python.thread returns may not be that which runs: before 3.12, where there are several
+// is_certain is 0 if the state that python.thread returns may not be that which runs: before 3.12, where there are several
 // interpreters. Each begins with the address of the next.
-static int is_told(void) {
+static int is_certain(void) {
 	word at = python.its.version < 0x030c && python.first ? python.first() : 0;
 	return !at || !word_at(at);
 }
@@ -167,7 +167,7 @@ static int python_frames(word *to, word *prints) {
 	const layout *l = &python.its;
 	unsigned char frame[MOST] = {0}, head[HEAD_OF_CODE];
 	int n = 0, before_reads = errno;
-	word at = python.size && is_told() ? python.thread() : 0;
+	word at = python.size && is_certain() ? python.thread() : 0;
 	if (at)
 		at = word_at(at + l->frame);
 	if (at && l->through != NONE)

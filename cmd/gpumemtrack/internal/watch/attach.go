@@ -255,7 +255,7 @@ func attachedEnd(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOption
 			writeAttachedEnd(tables, s, blocksBeside(s, w.Sources(), o.functions))
 		}
 	}
-	for _, d := range w.Doubts() {
+	for _, d := range w.Warnings() {
 		fmt.Fprintf(a.Stderr, "%s: %s\n", cli.ProgramName, d)
 	}
 	r := w.Dump()
@@ -335,7 +335,7 @@ type attachedMark struct {
 func writeAttachedMark(w io.Writer, s *attach.Source, m *snapshot.Mark, asJSON bool) {
 	device, ordinal := s.Device()
 	if asJSON {
-		text, err := json.Marshal(attachedMark{"gpumemtrack.attach/1", s.Origin(), device, ordinal, s.Before(), m})
+		text, err := json.Marshal(attachedMark{"gpumemtrack.attach/1", s.Origin(), device, ordinal, s.PriorBytes(), m})
 		if err != nil {
 			text = []byte(fmt.Sprintf("{\"error\": %q}", err))
 		}
@@ -395,7 +395,7 @@ func writeAttachedEnd(w io.Writer, s *attach.Source, beside blocks) {
 	device, ordinal := s.Device()
 	at := s.Snapshot()
 	fmt.Fprintf(w, "\nAt the end of %v, %s [%d]: %s\n", s.Origin(), device, ordinal, attachedTotals(at))
-	switch before := s.Before(); {
+	switch before := s.PriorBytes(); {
 	case before > 0:
 		fmt.Fprintf(w, "untracked before attach: %v, contexts included, as the driver said then\n", before)
 	case before < 0:

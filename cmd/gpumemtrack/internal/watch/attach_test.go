@@ -245,7 +245,7 @@ func TestUntrackedBeforeAttach(t *testing.T) {
 	name, ordinal := s.Device()
 	assert.Equal(t, "GPU [0]", fmt.Sprintf("%s [%d]", name, ordinal), "the only one that the process uses")
 	held := 256*alloc.MiB + 2*alloc.MiB // a context, and one page for both buffers
-	assert.Equal(t, held, s.Before())
+	assert.Equal(t, held, s.PriorBytes())
 	at := s.LightSnapshot()
 	assert.Equal(t, 24*alloc.GiB+320*alloc.MiB, at.DriverTotal)
 	assert.Equal(t, at.DriverUsed-3*alloc.MiB, at.Untracked())
@@ -253,7 +253,7 @@ func TestUntrackedBeforeAttach(t *testing.T) {
 	var out bytes.Buffer
 	writeAttachedEnd(&out, s, unwatched)
 	assert.Contains(t, out.String(), "untracked before attach: 258.0 MiB")
-	assert.Contains(t, strings.Join(w.Doubts(), "\n"), "2 frees were of memory that is not in the ledger")
+	assert.Contains(t, strings.Join(w.Warnings(), "\n"), "2 frees were of memory that is not in the ledger")
 }
 
 func TestAttachSaysWhatIsWrong(t *testing.T) {

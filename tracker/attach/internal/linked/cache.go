@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// Cache is the files of 64-bit libraries that ldconfig found, by name, such as libcuda.so.1.
+// Cache is the files of the 64-bit libraries that ldconfig found, by name, such as libcuda.so.1.
 type Cache map[string][]string
 
 // ReadCache reads /etc/ld.so.cache or a copy of it: a header, an entry of fixed size for each library, and the texts that these point to
@@ -45,7 +45,7 @@ func ReadCache(file string) Cache {
 	return its
 }
 
-// textAt returns the text at an offset, up to its 0.
+// textAt returns the zero-terminated text at an offset.
 func textAt(all []byte, at uint32) string {
 	if uint64(at) >= uint64(len(all)) {
 		return ""

@@ -1,6 +1,7 @@
-// Package linked finds the files that the dynamic loader loads with a program, before it has: what the program names, and what these
-// files name in turn. It looks where the loader of the GNU C library looks. Of a library in several builds for different
-// processors it finds all. It runs nothing, and reads no memory of the process but its environment.
+// Package linked finds the files that the dynamic loader will load with a program: those that the program
+// needs, and those that they need in turn. It searches where glibc's loader searches. Of a library in
+// several builds for different processors it finds all. It runs nothing, and reads no memory of the
+// process but its environment.
 package linked
 
 import (
@@ -12,16 +13,16 @@ import (
 	"strings"
 )
 
-// Program is a program that runs, or that will.
+// Program is a program that runs or will run.
 type Program struct {
-	Root    string // the folder where its files are found from outside
-	file    string // its own file, from outside
-	path    string // and as it names it
+	Root    string // its root directory, seen from outside
+	file    string // its file, seen from outside
+	path    string // its file, seen from inside
 	working string
 	env     []string
 }
 
-// OfProcess returns the program that a process runs.
+// OfProcess returns the program of a process.
 func OfProcess(pid int) Program {
 	at := func(name string) string { return fmt.Sprintf("/proc/%d/%s", pid, name) }
 	p := Program{Root: at("root"), file: at("exe")}
@@ -33,22 +34,22 @@ func OfProcess(pid int) Program {
 	return p
 }
 
-// OfCommand returns the program in a file, as it will run in a folder and an environment.
+// OfCommand returns the program in a file, as it will run in a working directory and an environment.
 func OfCommand(file, working string, env []string) Program {
 	path, err := filepath.Abs(filepath.Join(working, file))
 	if filepath.IsAbs(file) {
 		path = file
 	}
 	if real, realErr := filepath.EvalSymlinks(path); err == nil && realErr == nil {
-		path = real // as the loader sees it, to which $ORIGIN is a folder
+		path = real // as the loader resolves it for $ORIGIN
 	}
 	return Program{Root: "/", file: path, path: path, working: working, env: env}
 }
 
-// Libraries returns the libraries that a program is linked with, as it names them: with the folder that the loader finds them in. It
-// is empty if the process has ended, or its program is not linked with any.
+// Libraries returns the paths of the libraries that a program is linked with, seen from inside. It is empty
+// if the process has ended, or its program is statically linked.
 func (p Program) Libraries() []string {
-	s := search{root: p.Root, working: p.working, asked: make(map[string]bool)}
+	s := loaderSearch{root: p.Root, working: p.working, asked: make(map[string]bool)}
 	program := s.open(p.file, p.path, nil)
 	if program == nil || len(program.needed) == 0 {
 		return nil
@@ -65,14 +66,14 @@ func (p Program) Libraries() []string {
 	return s.all(program)
 }
 
-// search is a search for the libraries of one program.
-type search struct {
-	root    string // where the process's files are found from outside
+// loaderSearch is a search for the libraries of one program.
+type loaderSearch struct {
+	root    string // the process's root directory, seen from outside
 	working string
-	given   []string // by the environment
+	given   []string // LD_LIBRARY_PATH
 	cache   Cache
 	machine elf.Machine
-	asked   map[string]bool // by name: the loader looks for each once
+	asked   map[string]bool // by name: the loader searches for each once
 }
 
 // object is the program or a library.
@@ -80,13 +81,13 @@ type object struct {
 	path           string
 	needed         []string
 	rpath, runpath []string
-	by             *object // which needs it; nil for the program
+	by             *object // the object that needs it; nil of the program
 }
 
 const maxFiles = 1 << 10
 
 // all returns the files that a program needs, in the order in which the loader loads them.
-func (s *search) all(program *object) (files []string) {
+func (s *loaderSearch) all(program *object) (files []string) {
 	for queue := []*object{program}; len(queue) > 0 && len(files) < maxFiles; queue = queue[1:] {
 		for _, name := range queue[0].needed {
 			if s.asked[name] {
@@ -101,8 +102,9 @@ func (s *search) all(program *object) (files []string) {
 	return files
 }
 
-// open reads what a file says of its libraries; nil if it is no such file, or is for another machine than the program.
-func (s *search) open(file, path string, by *object) *object {
+// open reads the dynamic section of a file; nil if it has none, or is for another machine than the
+// program.
+func (s *loaderSearch) open(file, path string, by *object) *object {
 	f, err := elf.Open(file)
 	if err != nil {
 		return nil
@@ -118,12 +120,12 @@ func (s *search) open(file, path string, by *object) *object {
 	o.needed, _ = f.DynString(elf.DT_NEEDED)
 	o.rpath, o.runpath = folders(f, elf.DT_RPATH, path), folders(f, elf.DT_RUNPATH, path)
 	if len(o.runpath) > 0 {
-		o.rpath = nil // the loader ignores it then
+		o.rpath = nil // the loader ignores DT_RPATH if there is DT_RUNPATH
 	}
 	return o
 }
 
-// folders returns what a file says of where its libraries are.
+// folders expands a search path of a file.
 func folders(f *elf.File, tag elf.DynTag, path string) (all []string) {
 	texts, _ := f.DynString(tag)
 	for _, text := range texts {
@@ -140,12 +142,12 @@ func folders(f *elf.File, tag elf.DynTag, path string) (all []string) {
 }
 
 var (
-	libFolders = []string{"lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"} // what $LIB may stand for
+	libFolders = []string{"lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"} // possible values of $LIB
 	builds     = []string{"glibc-hwcaps/x86-64-v4", "glibc-hwcaps/x86-64-v3", "glibc-hwcaps/x86-64-v2", ""}
 )
 
-// find returns the files that the loader may take for a name: those in the first folder that has one.
-func (s *search) find(name string, by *object) (all []*object) {
+// find returns the files that the loader may load for a name: those in the first folder with one.
+func (s *loaderSearch) find(name string, by *object) (all []*object) {
 	try := func(paths ...string) bool {
 		for _, path := range paths {
 			if !filepath.IsAbs(path) {
@@ -183,7 +185,7 @@ func (s *search) find(name string, by *object) (all []*object) {
 	return nil
 }
 
-// in returns the builds of a library that a folder may have.
+// in returns the builds of a library in a folder.
 func in(folder, name string) (all []string) {
 	for _, build := range builds {
 		all = append(all, filepath.Join(folder, build, name))
@@ -191,5 +193,5 @@ func in(folder, name string) (all []string) {
 	return all
 }
 
-// Folders are where the loaders of distributions look last.
+// Folders are the default folders of the loaders of distributions.
 var Folders = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"}

@@ -1,8 +1,10 @@
-// Package memring reads what another process writes into memory that both have. It trusts nothing that is there, and never waits.
+// Package memring is the reader of a ring buffer in memory that is shared with another process. It does
+// not trust the contents, and never waits.
 //
-// The memory is a file without a name: a head, and then the bytes of the ring. A record is its length, 8 bytes, and as many bytes
-// as that says, a multiple of 8; it goes on at the beginning where the ring ends. The writer counts the bytes that it has ever
-// written, and the reader those that it has read. So half of a record is never read, whenever the writer is killed.
+// The memory is a memfd: a head, and then the bytes of the ring buffer. A record is a length of 8 bytes,
+// and as many bytes, a multiple of 8; it wraps around at the end. The writer counts all bytes that it has
+// written, and the reader all that it has read. So a part of a record is never read, whenever the writer
+// is killed.
 package memring
 
 import (
@@ -15,29 +17,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bytes is the room for records.
-const Bytes = 1 << 20
+// Size is the capacity for records, in bytes.
+const Size = 1 << 20
 
-// Words of the head. The writer's own are far from those of the reader.
+// Byte offsets of the words of the head. The writer's are on other cache lines than the reader's.
 const (
-	atLost    = 0 // records that were dropped, and when the first was
+	atLost    = 0 // number of dropped records, and the time of the first
 	atSince   = 8
 	atWritten = 64
 	atRead    = 128
-	atWakeAt  = 192 // the writer wakes the reader once it has written so much
+	atWakeAt  = 192 // the writer wakes the reader when atWritten reaches it
 	head      = 4096
 )
 
-// Ring is the reader's end, for one goroutine at a time. A nil Ring has no records.
+// Ring is the reader's end. One goroutine at a time may use it. A nil Ring has no records.
 type Ring struct {
 	memory  []byte
-	written uint64 // when that was last looked at
+	written uint64 // atWritten when it was read last
 	read    uint64
 	wakeAt  uint64
 }
 
-// Open maps the file that a writer made. The error says why it may not be one: if the file became smaller later, reading it
-// would end this process. A file with nothing but a head counts what is dropped. The caller closes fd.
+// Open maps the file that a writer made. The error says why it is not acceptable: reading a file that was
+// truncated later would kill this process. A file with a head only counts dropped records. The caller
+// closes fd.
 func Open(fd int) (*Ring, error) {
 	var kind unix.Statfs_t
 	var info unix.Stat_t
@@ -45,8 +48,8 @@ func Open(fd int) (*Ring, error) {
 	if err = errors.Join(err, unix.Fstatfs(fd, &kind), unix.Fstat(fd, &info)); err != nil {
 		return nil, fmt.Errorf("the ring of a process: %w", err)
 	}
-	// Not of huge pages: there may be none left when one is first read.
-	if seals&unix.F_SEAL_SHRINK == 0 || kind.Type != unix.TMPFS_MAGIC || info.Size != head && info.Size != head+Bytes {
+	// Not on hugetlbfs: the first access of a page may fail.
+	if seals&unix.F_SEAL_SHRINK == 0 || kind.Type != unix.TMPFS_MAGIC || info.Size != head && info.Size != head+Size {
 		return nil, fmt.Errorf("the ring of a process is a file of %d bytes with seals %#x in a file system %#x", info.Size, seals, kind.Type)
 	}
 	memory, err := unix.Mmap(fd, 0, int(info.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -56,39 +59,39 @@ func Open(fd int) (*Ring, error) {
 	return &Ring{memory: memory}, nil
 }
 
-// errBroken is the error of a ring in which somebody else has written.
+// errBroken is the error of invalid contents.
 var errBroken = errors.New("what a process tells in its ring cannot be read")
 
-// Next copies the next record. It is nil if there is none, and the writer will then wake the reader when the ring is half full.
-// After an error the ring is of no use.
+// Next copies the next record. It is nil if there is none; the writer then wakes the reader when the ring
+// buffer is half full. After an error the Ring is unusable.
 func (r *Ring) Next(to []byte) (record []byte, err error) {
 	if r == nil {
 		return nil, nil
 	}
 	if r.read == r.written {
 		if r.written = r.word(atWritten).Load(); r.read == r.written {
-			r.wake(r.read + Bytes/2)
+			r.wake(r.read + Size/2)
 			return nil, nil
 		}
 	}
 	var length [8]byte
-	there := r.written - r.read // the writer may say anything
+	there := r.written - r.read // the writer may have written anything
 	if there < uint64(len(length)) || there > uint64(len(r.memory)-head) {
 		return nil, errBroken
 	}
-	r.copy(length[:], r.read)
+	r.copyOut(length[:], r.read)
 	n := binary.NativeEndian.Uint64(length[:])
 	if n > there-uint64(len(length)) || n > uint64(len(to)) || n%8 != 0 {
 		return nil, errBroken
 	}
-	r.copy(to[:n], r.read+uint64(len(length)))
+	r.copyOut(to[:n], r.read+uint64(len(length)))
 	r.read += uint64(len(length)) + n
 	r.word(atRead).Store(r.read)
 	return to[:n], nil
 }
 
-// Sleep has the writer wake the reader at the next record. It is false if there is one already.
-func (r *Ring) Sleep() bool {
+// RequestWake makes the writer wake the reader at the next record. It is false if there is one already.
+func (r *Ring) RequestWake() bool {
 	if r == nil {
 		return true
 	}
@@ -99,7 +102,7 @@ func (r *Ring) Sleep() bool {
 // Empty reports whether there is no record.
 func (r *Ring) Empty() bool { return r == nil || r.word(atWritten).Load() == r.read }
 
-// Lost returns how many records the writer dropped, and when the first was, by its clock.
+// Lost returns the number of records that the writer dropped, and the time of the first by its clock.
 func (r *Ring) Lost() (count, since uint64) {
 	if r == nil {
 		return 0, 0
@@ -107,7 +110,7 @@ func (r *Ring) Lost() (count, since uint64) {
 	return r.word(atLost).Load(), r.word(atSince).Load()
 }
 
-// Close gives the memory back. The writer's stays.
+// Close unmaps the memory. The writer's mapping stays.
 func (r *Ring) Close() {
 	if r != nil {
 		_ = unix.Munmap(r.memory)
@@ -123,8 +126,8 @@ func (r *Ring) wake(at uint64) {
 
 func (r *Ring) word(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&r.memory[at])) }
 
-// copy takes bytes from a place on, counted from the first that was ever written.
-func (r *Ring) copy(to []byte, from uint64) {
-	n := copy(to, r.memory[head+from%Bytes:])
+// copyOut copies bytes from an offset on, counted from the first that was ever written.
+func (r *Ring) copyOut(to []byte, from uint64) {
+	n := copy(to, r.memory[head+from%Size:])
 	copy(to[n:], r.memory[head:])
 }

@@ -34,8 +34,8 @@ type writer struct {
 
 func opened(t testing.TB) (*Ring, *writer) {
 	t.Helper()
-	fd := file(t, head+Bytes, sealed)
-	memory, err := unix.Mmap(fd, 0, head+Bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	fd := file(t, head+Size, sealed)
+	memory, err := unix.Mmap(fd, 0, head+Size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	require.NoError(t, err)
 	t.Cleanup(func() { unix.Munmap(memory) })
 	r, err := Open(fd)
@@ -49,11 +49,11 @@ func (w *writer) word(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Po
 // write adds a record if there is room.
 func (w *writer) write(record []byte) bool {
 	text := append(binary.NativeEndian.AppendUint64(nil, uint64(len(record))), record...)
-	if w.written-w.word(atRead).Load()+uint64(len(text)) > Bytes {
+	if w.written-w.word(atRead).Load()+uint64(len(text)) > Size {
 		return false
 	}
 	for i, b := range text {
-		w.memory[head+(w.written+uint64(i))%Bytes] = b
+		w.memory[head+(w.written+uint64(i))%Size] = b
 	}
 	w.written += uint64(len(text))
 	w.word(atWritten).Store(w.written)
@@ -89,7 +89,7 @@ func TestRecordsComeInOrder(t *testing.T) {
 			n++
 		}
 	}
-	assert.Greater(t, w.written, uint64(10*Bytes))
+	assert.Greater(t, w.written, uint64(10*Size))
 	got, err := r.Next(room)
 	assert.Empty(t, got)
 	assert.NoError(t, err)
@@ -105,11 +105,11 @@ func TestTheWriterIsToldWhenToWake(t *testing.T) {
 		_, err := r.Next(room)
 		require.NoError(t, err)
 	}
-	assert.Equal(t, w.written+Bytes/2, w.word(atWakeAt).Load())
-	assert.True(t, r.Sleep())
+	assert.Equal(t, w.written+Size/2, w.word(atWakeAt).Load())
+	assert.True(t, r.RequestWake())
 	assert.Equal(t, w.written+1, w.word(atWakeAt).Load())
 	require.True(t, w.write(record(2)))
-	assert.False(t, r.Sleep())
+	assert.False(t, r.RequestWake())
 	w.word(atLost).Store(7)
 	w.word(atSince).Store(9)
 	count, since := r.Lost()
@@ -119,13 +119,13 @@ func TestTheWriterIsToldWhenToWake(t *testing.T) {
 
 // TestAWriterThatLies: about how much it has written, or how long a record is.
 func TestAWriterThatLies(t *testing.T) {
-	for _, written := range []uint64{1, 7, Bytes + 1, Bytes + 8, 1 << 32, 1 << 63, ^uint64(0), ^uint64(7)} {
+	for _, written := range []uint64{1, 7, Size + 1, Size + 8, 1 << 32, 1 << 63, ^uint64(0), ^uint64(7)} {
 		r, w := opened(t)
 		w.word(atWritten).Store(written)
 		_, err := r.Next(make([]byte, 400))
 		assert.ErrorIs(t, err, errBroken, "%#x", written)
 	}
-	for _, length := range []uint64{1, 12, 104, 408, Bytes, 1 << 32, ^uint64(0), ^uint64(7)} {
+	for _, length := range []uint64{1, 12, 104, 408, Size, 1 << 32, ^uint64(0), ^uint64(7)} {
 		r, w := opened(t)
 		require.True(t, w.write(make([]byte, 88)))
 		w.word(head).Store(length)
@@ -161,11 +161,11 @@ func TestWhatIsNoRing(t *testing.T) {
 	require.NoError(t, err)
 	defer unix.Close(null)
 	files := map[string]int{
-		"not sealed":   file(t, head+Bytes, unix.F_SEAL_GROW),
-		"too small":    file(t, head+Bytes-1, sealed),
+		"not sealed":   file(t, head+Size, unix.F_SEAL_GROW),
+		"too small":    file(t, head+Size-1, sealed),
 		"empty":        file(t, 0, sealed),
 		"too large":    file(t, 1<<30, sealed),
-		"not writable": file(t, head+Bytes, unix.F_SEAL_SHRINK|unix.F_SEAL_FUTURE_WRITE),
+		"not writable": file(t, head+Size, unix.F_SEAL_SHRINK|unix.F_SEAL_FUTURE_WRITE),
 		"no memory":    null,
 		"closed":       -1,
 	}
@@ -184,7 +184,7 @@ func TestWhatIsNoRing(t *testing.T) {
 	got, err := r.Next(nil)
 	assert.Nil(t, got)
 	assert.NoError(t, err)
-	assert.True(t, r.Sleep())
+	assert.True(t, r.RequestWake())
 }
 
 // TestNoRing has nothing.
@@ -194,7 +194,7 @@ func TestNoRing(t *testing.T) {
 	assert.Nil(t, got)
 	assert.NoError(t, err)
 	assert.True(t, r.Empty())
-	assert.True(t, r.Sleep())
+	assert.True(t, r.RequestWake())
 	count, _ := r.Lost()
 	assert.Zero(t, count)
 	r.Close()

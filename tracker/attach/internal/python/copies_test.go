@@ -51,24 +51,24 @@ func TestLearnedFunctions(t *testing.T) {
 		return p.Get(gone).Runs(words)[0][0]
 	}
 	table := []byte{0x80 | 13<<3, 0x02} // a line further
-	p.Learn(gone, a312("train.py", "layer", table, 64))
+	p.AddCode(gone, a312("train.py", "layer", table, 64))
 	assert.Equal(t, mem.Frame{Function: "layer", File: "train.py", Line: 11}, named(4096))
-	p.Learn(gone, a312("train.py", "other", table, 64))
+	p.AddCode(gone, a312("train.py", "other", table, 64))
 	assert.Equal(t, mem.Frame{Function: "other", File: "train.py", Line: 11}, named(4096))
 
 	unknown := mem.Frame{Function: "(a Python function that could not be read)"}
 	assert.Equal(t, unknown, named(4096|NotCopied), "another, that nothing is known of")
 	assert.Equal(t, unknown, named(8192))
-	p.Learn(gone, a312("train.py", "layer", table, 64))
+	p.AddCode(gone, a312("train.py", "layer", table, 64))
 	assert.Equal(t, "layer", named(4096).Function)
-	p.Learn(gone, a312(string(make([]byte, 500)), "long", table, 64))
+	p.AddCode(gone, a312(string(make([]byte, 500)), "long", table, 64))
 	assert.Equal(t, unknown, named(4096), "and no longer the former")
 
 	long := append(make([]byte, 0, 400), table...)
 	for range 199 {
 		long = append(long, 0x80, 0)
 	}
-	p.Learn(gone, a312("train.py", "long", long, 64))
+	p.AddCode(gone, a312("train.py", "long", long, 64))
 	assert.Equal(t, 11, named(4096).Line)
 	words := []uint64{4096, uint64(192+300)<<32 | 10}
 	p.Get(gone).Number(words)
@@ -95,6 +95,6 @@ func TestCopiesOfNoise(t *testing.T) {
 		for range random.IntN(3) {
 			binary.NativeEndian.PutUint64(c[CopyParts+8*random.IntN(2*int(parts)):], random.Uint64()>>random.IntN(64))
 		}
-		require.NotPanics(t, func() { p.Learn(math.MaxInt32, c[:random.IntN(len(c)+1)]) })
+		require.NotPanics(t, func() { p.AddCode(math.MaxInt32, c[:random.IntN(len(c)+1)]) })
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// runtimeOf returns where the state of the interpreter lies, if the code of its file is mapped from offset on at start, and the
-// version of Python.
+// runtimeOf returns the address of _PyRuntime, if the code of its file is mapped from offset on at start,
+// and the version of Python.
 func runtimeOf(file string, start, offset uint64) (at uint64, version int, err error) {
 	f, err := elf.Open(file)
 	if err != nil {
@@ -44,7 +44,7 @@ func runtimeOf(file string, start, offset uint64) (at uint64, version int, err e
 	return 0, 0, errors.New("it has no such code")
 }
 
-const pageSize = 64 << 10 // at most: a mapping begins at the page of its segment
+const pageSize = 64 << 10 // maximum: a mapping starts at the page of its segment
 
 // versionAt reads Py_Version, such as 0x030c01f0.
 func versionAt(f *elf.File, address uint64) int {

@@ -1,6 +1,7 @@
 package python
 
-// line returns the source line of an instruction: 0 if it is not known, the function's first line if the table says that there is none.
+// line returns the source line of an instruction: 0 if it is unknown, and the function's first line if the
+// table has no line for it.
 func (p *Process) line(f *function, at uint32) int {
 	var line int
 	switch {
@@ -9,11 +10,11 @@ func (p *Process) line(f *function, at uint32) int {
 	case p.Version >= 0x030b:
 		line = locationLine(f.lines, f.first, int(at)-int(p.names.instructions))
 	case p.Version == 0x030a:
-		line = rangeLine(f.lines, f.first, 2*int(at))
+		line = linetableLine(f.lines, f.first, 2*int(at))
 	default:
-		line = stepLine(f.lines, f.first, int(at))
+		line = lnotabLine(f.lines, f.first, int(at))
 	}
-	if line <= 0 && f.cut {
+	if line <= 0 && f.truncated {
 		return 0
 	}
 	if line <= 0 {
@@ -22,8 +23,9 @@ func (p *Process) line(f *function, at uint32) int {
 	return line
 }
 
-// stepLine reads the table of Python up to 3.9 (Objects/lnotab_notes.txt): pairs of steps of the address and of the line.
-func stepLine(table []byte, line, at int) int {
+// lnotabLine reads the table of Python up to 3.9 (Objects/lnotab_notes.txt): pairs of increments of the
+// address and of the line.
+func lnotabLine(table []byte, line, at int) int {
 	address := 0
 	for i := 0; i+1 < len(table); i += 2 {
 		if address += int(table[i]); address > at {
@@ -34,8 +36,9 @@ func stepLine(table []byte, line, at int) int {
 	return line
 }
 
-// rangeLine reads the table of Python 3.10 (PEP 626): pairs of a range's length and its step of the line; -128 is no line.
-func rangeLine(table []byte, line, at int) int {
+// linetableLine reads the table of Python 3.10 (PEP 626): pairs of the length of a range and the increment
+// of the line; -128 means no line.
+func linetableLine(table []byte, line, at int) int {
 	end := 0
 	for i := 0; i+1 < len(table); i += 2 {
 		end += int(table[i])
@@ -65,7 +68,7 @@ func locationLine(table []byte, line, at int) int {
 		switch kind := first >> 3 & 15; {
 		case kind == 15:
 			none = true
-		case kind == 14: // the step of the line, lines more, two columns
+		case kind == 14: // line increment, end line, two columns
 			line += signed(table, &i)
 			for range 3 {
 				unsigned(table, &i)
@@ -88,7 +91,7 @@ func locationLine(table []byte, line, at int) int {
 	return 0
 }
 
-// unsigned reads a number of parts of six bits.
+// unsigned reads a varint of six-bit groups.
 func unsigned(table []byte, i *int) (v int) {
 	for shift := 0; *i < len(table) && shift < 36; shift += 6 {
 		b := table[*i]
@@ -101,7 +104,7 @@ func unsigned(table []byte, i *int) (v int) {
 	return v
 }
 
-// signed reads a number whose sign is its lowest bit.
+// signed reads a varint whose sign is its lowest bit.
 func signed(table []byte, i *int) int {
 	v := unsigned(table, i)
 	if v&1 != 0 {

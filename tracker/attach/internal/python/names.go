@@ -7,47 +7,47 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// function is what a code object says about itself.
+// function is what was read of a code object.
 type function struct {
 	content
-	lines []byte
-	cut   bool // there are more lines
+	lines     []byte
+	truncated bool // lines is only the beginning
 }
 
-// content tells a function from others, as far as stacks show it.
+// content identifies a function, as far as stacks show it.
 type content struct {
 	file, name string
 	first      int
 	lines      string
 }
 
-// The most that is read of a string or a table of lines: what is longer is damaged, or not worth it.
+// Maximum sizes of a string and a line table, and number of functions that are kept.
 const (
 	maxText  = 4 << 10
 	maxLines = 1 << 20
 	maxKnown = 1 << 16
 )
 
-// Number puts the number of each function in the place of the address of its code object, in words that give two for each frame (see
-// decode), innermost first. The memory may belong to another code object later, which is another function.
+// Number replaces the address of each code object by the ID of its function. words has two words for each
+// frame (see decode), innermost first. The address may belong to another code object later.
 func (p *Process) Number(words []uint64) {
 	for i := 0; i+1 < len(words); i += 2 {
 		f := decode(words[i], words[i+1])
 		words[i] = uint64(f.owner)
-		if !p.isCs(f) {
+		if !p.isShim(f) {
 			words[i] |= p.number(f) << 4
 		}
 	}
 }
 
-// Runs names numbered frames. It returns one part for each run of the interpreter's loop, since C code that calls Python starts another
-// run. A run that is just leaving its function has no frame.
+// Runs names frames after Number. It returns a part for each run of the interpreter's loop: C code that
+// calls Python starts another run. A run that is just leaving its function has no frame.
 func (p *Process) Runs(words []uint64) (runs [][]mem.Frame) {
 	var run []mem.Frame
 	end := func() { runs, run = append(runs, run), nil }
 	for i := 0; i+1 < len(words); i += 2 {
 		f := decode(words[i], words[i+1])
-		if p.isCs(f) {
+		if p.isShim(f) {
 			end()
 			continue
 		}
@@ -62,12 +62,12 @@ func (p *Process) Runs(words []uint64) (runs [][]mem.Frame) {
 	return runs
 }
 
-// OwnedByC is the owner of a frame that runs nothing: it stands between the frames of C's caller and Python's (enum _frameowner). 3.14
-// has two such owners, this and the next.
-const OwnedByC = 3
+// OwnedByInterpreter is the owner of a shim frame, which runs no code: it separates the frames of a call
+// from C (enum _frameowner). 3.14 has two such owners, this and the next.
+const OwnedByInterpreter = 3
 
-// isCs reports whether a frame is such a one.
-func (p *Process) isCs(f frame) bool { return p.Version >= 0x030c && f.owner >= OwnedByC }
+// isShim reports whether a frame is a shim frame.
+func (p *Process) isShim(f frame) bool { return p.Version >= 0x030c && f.owner >= OwnedByInterpreter }
 
 // frame names a frame.
 func (p *Process) frame(number uint64, f frame) mem.Frame {
@@ -78,20 +78,21 @@ func (p *Process) frame(number uint64, f frame) mem.Frame {
 	return mem.Frame{Function: its.name, File: its.file, Line: p.line(its, f.at)}
 }
 
-// number returns the number of the function of a frame, which it reads now if there was no copy; 0 if it cannot be read.
+// number returns the ID of a frame's function, which it reads now if there was no copy; 0 if it cannot be
+// read.
 func (p *Process) number(f frame) uint64 {
-	if its := p.known[f.code]; its != 0 && !f.isNew {
+	if its := p.known[f.code]; its != 0 && !f.notCopied {
 		return its
 	}
 	delete(p.known, f.code)
 	its, ok := p.function(f.code)
-	if !ok || its.first != int(f.first) || !p.alive(f.code) {
+	if !ok || its.first != int(f.first) || !p.isLive(f.code) {
 		return 0
 	}
 	return p.keep(f.code, its)
 }
 
-// keep gives a function its number, which no other of the process ever has.
+// keep returns the ID of a function, which is unique in the process.
 func (p *Process) keep(code uint64, f *function) uint64 {
 	if len(p.functions) >= maxKnown || len(p.known) >= maxKnown || p.functions == nil {
 		p.known, p.numbers, p.functions = make(map[uint64]uint64), make(map[content]uint64), make(map[uint64]*function)
@@ -107,8 +108,8 @@ func (p *Process) keep(code uint64, f *function) uint64 {
 	return number
 }
 
-// function reads a code object. Its lines are nil if they cannot be read.
-func (v view) function(code uint64) (f *function, ok bool) {
+// function reads a code object. lines is nil if they cannot be read.
+func (v memoryView) function(code uint64) (f *function, ok bool) {
 	its := v.Names()
 	f = new(function)
 	if f.file, ok = v.text(v.word(code + its.File)); !ok {
@@ -122,14 +123,15 @@ func (v view) function(code uint64) (f *function, ok bool) {
 	return f, true
 }
 
-// alive reports whether an object is not freed yet: its count of references is not 0, and not the address of other free memory, which
-// an allocator keeps there. Objects that live for ever have a count of 32 bits, and flags in the highest 16. Without a GIL it is not known.
-func (v view) alive(object uint64) bool {
+// isLive reports whether an object is not freed: its reference count is not 0, nor the address of another
+// free block, which an allocator stores there. Immortal objects have a count of 32 bits, and flags in the
+// highest 16. In free-threaded builds it is unknown, and true.
+func (v memoryView) isLive(object uint64) bool {
 	count := v.word(object)
 	return v.freeThreaded || count != 0 && count>>32&0xffff == 0
 }
 
-func (v view) first(code uint64) uint32 {
+func (v memoryView) first(code uint64) uint32 {
 	b, err := v.read(code+v.FirstLine, 4)
 	if err != nil {
 		return 0
@@ -137,8 +139,8 @@ func (v view) first(code uint64) uint32 {
 	return binary.LittleEndian.Uint32(b)
 }
 
-// text reads a string. Its state tells how wide its characters are (PyASCIIObject in unicodeobject.h).
-func (v view) text(object uint64) (string, bool) {
+// text reads a string. Its state has the width of its characters (PyASCIIObject in unicodeobject.h).
+func (v memoryView) text(object uint64) (string, bool) {
 	if object == 0 {
 		return "", false
 	}
@@ -161,8 +163,8 @@ func (v view) text(object uint64) (string, bool) {
 	return wide(b, int(kind)), true
 }
 
-// stateOf splits a string's state. Its first field says whether the string is interned, in a value below 4: it has 2 bits, or since
-// 3.14 16 bits, or without a GIL 8 bits. What follows is never 0.
+// stateOf splits a string's state. Its first field, interned, has a value below 4 in 2 bits, or since 3.14
+// in 16 bits, or in free-threaded builds in 8 bits. The next field is never 0.
 func stateOf(state uint32) (kind uint32, compact, ascii bool) {
 	switch {
 	case state&0xfffc == 0:
@@ -196,7 +198,7 @@ func wide(b []byte, kind int) string {
 }
 
 // bytes reads a bytes object.
-func (v view) bytes(object uint64) ([]byte, bool) {
+func (v memoryView) bytes(object uint64) ([]byte, bool) {
 	n := v.word(object + v.names.byteSize)
 	if object == 0 || n > maxLines {
 		return nil, false

@@ -14,12 +14,12 @@ import (
 
 // TestLinesOfTables: tables as the versions write them; that whole programs agree is tested in package attach.
 func TestLinesOfTables(t *testing.T) {
-	assert.Equal(t, 13, stepLine([]byte{6, 1, 8, 2, 4, 0xff}, 10, 14))
-	assert.Equal(t, 12, stepLine([]byte{6, 1, 8, 2, 4, 0xff}, 10, 18))
-	assert.Equal(t, 10, stepLine([]byte{6, 1}, 10, 5))
-	assert.Equal(t, 11, rangeLine([]byte{4, 0, 6, 1}, 10, 4))
-	assert.Equal(t, 0, rangeLine([]byte{4, 0, 6, 0x80}, 10, 4), "no line")
-	assert.Equal(t, 0, rangeLine([]byte{4, 0}, 10, 4), "beyond the end")
+	assert.Equal(t, 13, lnotabLine([]byte{6, 1, 8, 2, 4, 0xff}, 10, 14))
+	assert.Equal(t, 12, lnotabLine([]byte{6, 1, 8, 2, 4, 0xff}, 10, 18))
+	assert.Equal(t, 10, lnotabLine([]byte{6, 1}, 10, 5))
+	assert.Equal(t, 11, linetableLine([]byte{4, 0, 6, 1}, 10, 4))
+	assert.Equal(t, 0, linetableLine([]byte{4, 0, 6, 0x80}, 10, 4), "no line")
+	assert.Equal(t, 0, linetableLine([]byte{4, 0}, 10, 4), "beyond the end")
 	table := []byte{
 		0x81, 0x12, // two instructions of line 10
 		0x80 | 11<<3, 0, 5, // one of line 11
@@ -41,8 +41,8 @@ func TestTablesOfNoise(t *testing.T) {
 		}
 		at := random.IntN(200)
 		locationLine(table, 10, at)
-		rangeLine(table, 10, at)
-		stepLine(table, 10, at)
+		linetableLine(table, 10, at)
+		lnotabLine(table, 10, at)
 	}
 }
 
@@ -52,7 +52,7 @@ func TestStrings(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	p := &Process{view: view{Layouts()[3], memory}, memory: memory}
+	p := &Process{memoryView: memoryView{Layouts()[3], memory}, memory: memory}
 	defer p.close()
 	for _, test := range []struct {
 		kind   uint32
@@ -94,7 +94,7 @@ func TestAnExecThatIsHeardOfLate(t *testing.T) {
 		t.Skip(err)
 	}
 	exec := time.Now()
-	p.of[7] = &Process{memory: memory, found: exec.Add(time.Millisecond)}
+	p.byPID[7] = &Process{memory: memory, found: exec.Add(time.Millisecond)}
 	p.Forget(7, exec)
 	assert.True(t, valid && p.Get(7) != nil)
 	p.Forget(7, exec.Add(time.Second))
@@ -107,13 +107,13 @@ func TestFreedObjects(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	p := &Process{view: view{Layouts()[3], memory}, memory: memory}
+	p := &Process{memoryView: memoryView{Layouts()[3], memory}, memory: memory}
 	defer p.close()
 	var count uint64
 	at := uint64(uintptr(unsafe.Pointer(&count)))
 	for value, alive := range map[uint64]bool{1: true, 1 << 20: true, 0xffff_ffff: true, 3<<30 | 0x40<<48: true, 0: false, 0x7f12_3456_7890: false, 0x7_f123_4567: false} {
 		count = value
-		assert.Equal(t, alive, p.alive(at), "%#x", value)
+		assert.Equal(t, alive, p.isLive(at), "%#x", value)
 	}
-	assert.False(t, p.alive(8), "no such address")
+	assert.False(t, p.isLive(8), "no such address")
 }

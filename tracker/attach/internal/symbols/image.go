@@ -13,14 +13,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// image finds the names of code in one file. Addresses count as in the file's own tables.
+// image names the code of one file. Addresses are those in the file's tables.
 type image interface {
 	frames(address uint64) []mem.Frame // innermost first; empty if it is not known
 	address(offset uint64) uint64      // the address of the byte at an offset in the file
 
-	// function returns where in the file the function at an address begins, and how long it is.
+	// function returns the offset in the file and the size of the function at an address.
 	function(address uint64) (offset, size uint64, ok bool)
-	// isGo reports whether Go's compiler made the code at an address: it keeps frame pointers.
+	// isGo reports whether Go's compiler made the code at an address, which then has frame pointers.
 	isGo(address uint64) bool
 	machine() elf.Machine
 }
@@ -33,7 +33,7 @@ func openImage(f *os.File, name string) (image, *unwind.Table, error) {
 		return nil, nil, err
 	}
 	callers, _ := unwind.Read(file) // nil if the file has no such tables
-	native := &nativeImage{path: name, layout: layoutOf(file), its: file.Machine}
+	native := &nativeImage{path: name, layout: layoutOf(file), elfMachine: file.Machine}
 	native.symbols = functionSymbols(file)
 	native.lines = openLines(file)
 	if table, err := goTable(file); err == nil {
@@ -42,7 +42,7 @@ func openImage(f *os.File, name string) (image, *unwind.Table, error) {
 	return native, callers, nil
 }
 
-// layout is where a file's bytes lie in memory.
+// layout maps the bytes of a file to addresses.
 type layout []elf.ProgHeader
 
 func layoutOf(f *elf.File) (l layout) {
@@ -76,10 +76,10 @@ func (l layout) offset(address uint64) (offset uint64, ok bool) {
 // nativeImage is a file of C, C++ or Rust.
 type nativeImage struct {
 	layout
-	its     elf.Machine
-	path    string
-	symbols []named
-	lines   *lines // nil if the file has no lines
+	elfMachine elf.Machine
+	path       string
+	symbols    []named
+	lines      *lines // nil if the file has no lines
 }
 
 func (n *nativeImage) frames(address uint64) []mem.Frame {
@@ -91,7 +91,7 @@ func (n *nativeImage) frames(address uint64) []mem.Frame {
 	return n.lines.expand(address, f)
 }
 
-func (n *nativeImage) machine() elf.Machine { return n.its }
+func (n *nativeImage) machine() elf.Machine { return n.elfMachine }
 
 func (n *nativeImage) isGo(uint64) bool { return false }
 
@@ -103,8 +103,7 @@ func (n *nativeImage) function(address uint64) (offset, size uint64, ok bool) {
 	return offset, s.end - s.start, ok
 }
 
-// functionSymbols returns the functions of both symbol tables. Of those at one address
-// the one that is found last is as good as the others.
+// functionSymbols returns the functions of both symbol tables. Of several at one address any will do.
 func functionSymbols(f *elf.File) (all []named) {
 	for _, table := range []func() ([]elf.Symbol, error){f.DynamicSymbols, f.Symbols} {
 		symbols, err := table()
@@ -160,8 +159,8 @@ func goTable(f *elf.File) (*gosym.Table, error) {
 	return gosym.NewTable(nil, gosym.NewLineTable(data, start))
 }
 
-// goText returns where the program's Go code begins: by its symbol, or where that is
-// stripped by the table's header, by the module's data, or by the section.
+// goText returns the start of the program's Go code: by its symbol or, if that is stripped, by the
+// table's header, the module's data, or the section.
 func goText(f *elf.File, table []byte) (uint64, error) {
 	if symbols, err := f.Symbols(); err == nil {
 		for _, s := range symbols {

@@ -4,5 +4,5 @@ package symbols
 
 import "os"
 
-// inode is 0: there are no maps whose files it could tell apart.
+// inode is 0: there are no maps to compare with.
 func inode(os.FileInfo) uint64 { return 0 }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// inode returns a file's inode, by which the maps tell files apart.
+// inode returns a file's inode, as maps have it.
 func inode(info os.FileInfo) uint64 {
 	if its, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(its.Ino)

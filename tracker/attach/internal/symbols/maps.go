@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// Mapping is a part of a process's memory that holds code.
+// Mapping is an executable mapping of a process.
 type Mapping struct {
 	start, end, offset uint64
 	device             string
 	inode              uint64
-	Path               string // "" is no file's
+	Path               string // "" if it is not of a file
 }
 
 // Place returns where the mapping begins, in memory and in its file.
@@ -63,7 +63,7 @@ func ParseMaps(text []byte) (all []Mapping) {
 	return all
 }
 
-// find returns the mapping that an address lies in.
+// find returns the mapping of an address.
 func find(all []Mapping, address uint64) (Mapping, bool) {
 	i, ok := slices.BinarySearchFunc(all, address, func(m Mapping, a uint64) int {
 		if a >= m.end {

@@ -9,14 +9,15 @@ import (
 	"strings"
 )
 
-// Note is a place in a file where a program tells of itself: a static probe, as <sys/sdt.h> makes them.
+// Note is a place of a static probe (USDT) in a file, as <sys/sdt.h> makes them.
 type Note struct {
 	Offset    uint64 // in the file
-	Semaphore uint64 // in the file: the program tells nothing while the 16 bits there are 0. 0 is that it has none
+	Semaphore uint64 // in the file: the probe is off while the 16 bits there are 0. 0 means that it has none
 	Arguments []NoteArgument
 }
 
-// NoteArgument is where a value is at a Note: in a register, in memory beyond a register, or nowhere, as it is constant.
+// NoteArgument is the location of an argument of a Note: a register, memory at a register plus an offset,
+// or a constant.
 type NoteArgument struct {
 	Bytes    int // 1, 2, 4 or 8
 	Signed   bool
@@ -25,8 +26,8 @@ type NoteArgument struct {
 	Offset   int32 // in memory beyond the register, or the constant
 }
 
-// Notes returns the places of each name, as PROVIDER:NAME. Only those of amd64 are read: of other machines there are none. The error is that of a file that
-// cannot be read, or names arguments that are not understood.
+// Notes returns the places of each static probe, by PROVIDER:NAME. On machines other than amd64 there are
+// none. The error says that the file cannot be read, or which argument is not understood.
 func Notes(path string) (map[string][]Note, error) {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -76,8 +77,8 @@ func cutNote(f *elf.File, data []byte) (description, rest []byte, ok bool) {
 	return data[from:][:size], data[min(from+padded(size), uint64(len(data))):], true
 }
 
-// readNote reads a description: three addresses, and three texts. The linker may have moved the code since the addresses were written,
-// which the address of the section .stapsdt.base tells.
+// readNote reads a description: three addresses, and three texts. The linker may have moved the code
+// since the addresses were written, which the address of the section .stapsdt.base shows.
 func readNote(f *elf.File, base uint64, description []byte) (name string, n Note, err error) {
 	const addresses = 24
 	if len(description) < addresses {
@@ -111,7 +112,7 @@ func readNote(f *elf.File, base uint64, description []byte) (name string, n Note
 	return name, n, nil
 }
 
-// fileOffset returns where in the file the contents of an address are; 0 if they are not.
+// fileOffset returns the offset in the file of the contents of an address; 0 if there is none.
 func fileOffset(f *elf.File, address uint64) uint64 {
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD && p.Vaddr <= address && address-p.Vaddr < p.Filesz {

@@ -10,8 +10,9 @@ import (
 	"github.com/ianlancetaylor/demangle"
 )
 
-// Offsets returns the offset in the file of each function that a library exports. With names it returns the functions that have these,
-// exported or not: names of C++ and Rust as they are in the source, without parameters, or as the file has them.
+// Offsets returns the offset in the file of each function that a library exports. With names it returns
+// the functions with these names, exported or not: those of C++ and Rust as in the source, without
+// parameters, or mangled.
 func Offsets(path string, names []string) (map[string]uint64, error) {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -47,7 +48,7 @@ func Offsets(path string, names []string) (map[string]uint64, error) {
 	return at, nil
 }
 
-// wantedName is a name that is looked for, and a word that every mangled form of it has.
+// wantedName is a name to find, and a word that all its mangled forms contain.
 type wantedName struct{ name, word string }
 
 type nameList []wantedName
@@ -65,14 +66,15 @@ func wantedNames(names []string) (all nameList) {
 	return all
 }
 
-// of returns which of the names a symbol is. A library may have a hundred thousand symbols: only those with the word are demangled.
+// of returns the name that a symbol has. A library may have a hundred thousand symbols: only those with
+// the word are demangled.
 func (all nameList) of(symbol string) (string, bool) {
 	readable := ""
 	i := slices.IndexFunc(all, func(w wantedName) bool {
 		if symbol == w.name {
 			return true
 		}
-		if strings.HasSuffix(symbol, ".cold") || !strings.Contains(symbol, w.word) { // a part of a function, where it does not begin
+		if strings.HasSuffix(symbol, ".cold") || !strings.Contains(symbol, w.word) { // .cold is not the start of a function
 			return false
 		}
 		if readable == "" {

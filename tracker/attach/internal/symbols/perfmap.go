@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// perfMap is what a program that makes its own code says about it: Python with -X perf, node, java.
+// perfMap is the file in which a program names its generated code: python -X perf, node, java.
 type perfMap struct {
 	pid   int
 	size  int64
@@ -51,7 +51,7 @@ func (p *perfMap) reload() {
 	}
 }
 
-// parsePerfMap reads lines of start, size (both in hexadecimal) and name. Later lines count.
+// parsePerfMap reads lines of start, size (both in hexadecimal) and name. Later lines win.
 func parsePerfMap(text string) (all []named) {
 	for line := range strings.Lines(text) {
 		var n named
@@ -68,7 +68,7 @@ func parsePerfMap(text string) (all []named) {
 	return all
 }
 
-// innerPID returns the process's own view of its number, which differs in a container.
+// innerPID returns the process ID in the process's own namespace.
 func innerPID(pid int) int {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -6,12 +6,12 @@ import (
 	"encoding/binary"
 )
 
-// maxPrologue is how many bytes of a function are looked at.
+// maxPrologue is how many bytes of a function are examined.
 const maxPrologue = 32
 
-// keepsPointer reports whether a function that begins with these bytes sets up a frame pointer. One that
-// does so later is not recognized.
-func keepsPointer(m elf.Machine, code []byte) bool {
+// setsFramePointer reports whether a function that begins with these bytes sets a frame pointer.
+// One that does so later is not recognized.
+func setsFramePointer(m elf.Machine, code []byte) bool {
 	switch m {
 	case elf.EM_X86_64:
 		code, saved := bytes.CutPrefix(bytes.TrimPrefix(code, []byte{0xf3, 0x0f, 0x1e, 0xfa}), []byte{0x55})               // endbr64; push rbp

@@ -7,21 +7,21 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// Python is what a thread runs of Python.
+// Python is the Python functions that a thread runs.
 type Python struct {
 	Image string        // the path of the interpreter's file
-	Runs  [][]mem.Frame // innermost first: a run of the interpreter's loop each
-	Rest  string        // what stands for the loops that are further out, if there are more than runs
+	Runs  [][]mem.Frame // innermost first: the functions of each run of the interpreter's loop
+	Rest  string        // the frame for further loops, if there are more than Runs
 }
 
-// loop reports whether code is the interpreter's loop.
+// loop reports whether code is the loop of the interpreter.
 func (c code) loop() bool {
-	return c.its && strings.HasPrefix(c.native.Function, "_PyEval_EvalFrameDefault")
+	return c.ofPython && strings.HasPrefix(c.native.Function, "_PyEval_EvalFrameDefault")
 }
 
-// replace puts the functions of Python in the place of the interpreter's frames: a run for each loop. If not all loops have a name,
-// since the interpreter has no symbols, it puts them where its frames begin, each time, and those that are left there where they
-// begin last. If it has no frame at all, the functions are the rest.
+// replace replaces the interpreter's frames by Python functions: each loop by its run. If loops have no
+// name, since the interpreter has no symbols, each sequence of its frames gets one run, and the last the
+// remaining ones. Without such frames, the functions are returned as the rest.
 func (p *Python) replace(all []code) (rest []mem.Frame) {
 	loops, stretches := 0, 0
 	for i, c := range all {
@@ -38,7 +38,7 @@ func (p *Python) replace(all []code) (rest []mem.Frame) {
 		return frames
 	}
 	for i, c := range all {
-		if !c.its {
+		if !c.ofPython {
 			continue
 		}
 		all[i].frames = nil
@@ -58,5 +58,5 @@ func (p *Python) replace(all []code) (rest []mem.Frame) {
 	return take(len(runs))
 }
 
-// begins reports whether the interpreter's frames begin at a place.
-func begins(all []code, i int) bool { return all[i].its && (i == 0 || !all[i-1].its) }
+// begins reports whether a sequence of the interpreter's frames begins at an index.
+func begins(all []code, i int) bool { return all[i].ofPython && (i == 0 || !all[i-1].ofPython) }

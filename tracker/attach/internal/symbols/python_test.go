@@ -40,7 +40,7 @@ func TestPythonStandsForItsInterpreter(t *testing.T) {
 		}
 		var all []code
 		for _, name := range strings.Fields(test.calls) {
-			c := code{frames: frames("inlined " + name), its: true}
+			c := code{frames: frames("inlined " + name), ofPython: true}
 			switch name {
 			case "L":
 				c.native.Function = "_PyEval_EvalFrameDefault.cold"

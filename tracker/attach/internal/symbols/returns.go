@@ -7,8 +7,9 @@ import (
 	"github.com/ianlancetaylor/demangle"
 )
 
-// ReturnsNothing reports whether a file says of the function with a name (see Offsets) that it returns nothing, or a struct, so that what
-// is in the register of results after it means nothing. The name of a template of C++ says so, or DWARF does.
+// ReturnsNothing reports whether the function with a name (see Offsets) returns nothing, or a struct,
+// according to its file, so that the result register is meaningless. The mangled name of a C++ template or
+// DWARF says so.
 func ReturnsNothing(path, name string) bool {
 	file, err := elf.Open(path)
 	if err != nil {
@@ -24,8 +25,8 @@ func ReturnsNothing(path, name string) bool {
 	return false
 }
 
-// namesNothing reports whether a mangled name has the type that the function returns, as those of templates do, and this is void or is itself
-// of a template, which no number is.
+// namesNothing reports whether a mangled name includes the return type, as those of templates do, and that
+// is void or a template, so not a number.
 func namesNothing(name string) bool {
 	tree, err := demangle.ToAST(name)
 	if err != nil {
@@ -67,8 +68,8 @@ func (l *lines) returnsNothing(address uint64) bool {
 
 const maxTypes = 16 // a typedef of a typedef
 
-// isNothing reports whether a function has no type that it returns, or a struct's. It follows the type from entry to entry:
-// package dwarf would read all members of a struct, too.
+// isNothing reports whether a function returns no value or a struct. It resolves the type by entries,
+// because package dwarf would read all members of a struct, too.
 func (l *lines) isNothing(function *dwarf.Entry) bool {
 	its := function
 	for range maxTypes {

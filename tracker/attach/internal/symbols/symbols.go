@@ -15,69 +15,69 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// Symbolizer names the code of one process. It is for one goroutine at a time.
+// Symbolizer names the code of one process. One goroutine at a time may use it.
 type Symbolizer struct {
-	pid     int
-	most    int // how many addresses a stack can have
-	maps    Maps
-	read    func() []Mapping   // reads the maps as they are; nil if addresses may mean something else by now than those that are to be named
-	unsure  bool               // read gave nil, so code may have no name that has one
-	changed func()             // called when addresses have come to mean something else
-	images  map[fileID]*loaded // nil of a file that could not be read
-	tables  map[uint64]*table  // by the start of a mapping
-	places  map[uint64]place   // by address, of mappings of files: it depends on the mappings and their files alone
-	python  perfMap
-	room    []code          // of the stack that is named
-	missing map[uint64]bool // by number of the page: no code was there when the maps were read for it
+	pid        int
+	most       int // maximum number of addresses of a stack
+	maps       Maps
+	read       func() []Mapping    // returns the current maps; nil if they may not hold for the addresses to name
+	stale      bool                // read returned nil, so code may be missing in maps
+	changed    func()              // called when addresses mean something else
+	images     map[fileID]*loaded  // nil of a file that could not be read
+	tables     map[uint64]*table   // by the start of a mapping
+	locations  map[uint64]location // by address, of code in mapped files
+	python     perfMap
+	codeBuffer []code          // reused for the stack to name
+	missing    map[uint64]bool // by page number: pages without code at the last read of the maps
 }
 
 // Maps is the code of a process.
 type Maps struct {
 	All    []Mapping
-	Linked []Mapping // those that stay as long as the program runs, as far as that is known
+	Linked []Mapping // those that stay as long as the program runs, as far as known
 }
 
-// New returns a Symbolizer for a process. It begins with the mappings that the process had
-// before: the process may be gone by now. most is how many addresses a stack can have. read returns the maps as they are, or nil if
-// addresses may mean something else by now than those that are to be named. changed is called when addresses have come to mean
+// New returns a Symbolizer for a process. It starts with the mappings before: the process may be
+// gone by now. most is the maximum number of addresses of a stack. read returns the current maps,
+// or nil if they may not hold for the addresses to name. changed is called when addresses mean
 // something else.
 func New(pid, most int, before Maps, read func() []Mapping, changed func()) *Symbolizer {
 	return &Symbolizer{
 		pid: pid, most: most, maps: before, read: read, changed: changed, python: perfMap{pid: pid},
-		images: make(map[fileID]*loaded), tables: make(map[uint64]*table), places: make(map[uint64]place), missing: make(map[uint64]bool),
+		images: make(map[fileID]*loaded), tables: make(map[uint64]*table), locations: make(map[uint64]location), missing: make(map[uint64]bool),
 	}
 }
 
-// Maps returns what is known of the code.
+// Maps returns the mappings that are known.
 func (s *Symbolizer) Maps() Maps { return s.maps }
 
-// Reload reads the maps again, if that tells what addresses mean.
+// Reload reads the maps again. It is false if they may not hold for the addresses to name.
 func (s *Symbolizer) Reload() (done bool) {
 	now := s.read()
-	if s.unsure = len(now) == 0 || s.unsure; len(now) == 0 {
+	if s.stale = len(now) == 0 || s.stale; len(now) == 0 {
 		return false
 	}
 	s.Update(now)
 	return true
 }
 
-// Recover reads the maps again if that told nothing the last time.
+// Recover reads the maps again if the last Reload failed.
 func (s *Symbolizer) Recover() {
-	if s.unsure {
+	if s.stale {
 		s.Reload()
 	}
 }
 
-// Update says which mappings the process has by now.
+// Update sets the current mappings.
 func (s *Symbolizer) Update(now []Mapping) {
 	gone := func(before Mapping) bool {
 		at, ok := find(now, before.start)
 		return before.file() && (!ok || at.inode != before.inode || at.device != before.device)
 	}
-	if s.unsure || slices.ContainsFunc(s.maps.All, gone) {
+	if s.stale || slices.ContainsFunc(s.maps.All, gone) {
 		s.changed()
 	}
-	s.unsure = false
+	s.stale = false
 	if !slices.Equal(s.maps.All, now) {
 		s.maps.All = now
 		s.forget()
@@ -85,8 +85,9 @@ func (s *Symbolizer) Update(now []Mapping) {
 	}
 }
 
-// Unlinked says that code may have gone, and other come in its place, even from a file that was written again.
-func (s *Symbolizer) Unlinked() {
+// CodeUnloaded records that code may have been unmapped and replaced, even by a changed version of the
+// same file.
+func (s *Symbolizer) CodeUnloaded() {
 	s.changed()
 	s.forget()
 	for _, img := range s.images {
@@ -102,11 +103,11 @@ func (s *Symbolizer) Unlinked() {
 // forget drops what is known of addresses: they may mean something else.
 func (s *Symbolizer) forget() {
 	clear(s.tables)
-	clear(s.places)
+	clear(s.locations)
 }
 
-// at returns the mapping that an address lies in. The maps are read again for one that is in none, once for a page: a stack that was followed
-// wrongly has addresses of anything.
+// at returns the mapping of an address. For an address without one it reads the maps again, once for a
+// page: a stack that was unwound wrongly has arbitrary addresses.
 func (s *Symbolizer) at(address uint64) (m Mapping, ok bool) {
 	const pageBits, maxMissing = 12, 1 << 12
 	page := address >> pageBits
@@ -122,46 +123,47 @@ func (s *Symbolizer) at(address uint64) (m Mapping, ok bool) {
 	return m, ok
 }
 
-// place is what is known of the code at an address.
-type place struct {
-	frames []mem.Frame // the function, after those that were inlined; shared
-	tabled bool        // see tabled
+// location is what is known of the code at an address.
+type location struct {
+	frames  []mem.Frame // inlined functions, and then the function; shared
+	hasRule bool        // see tabled
 }
 
 // code is what there is at a return address.
 type code struct {
-	frames  []mem.Frame // the function, after those that were inlined; of Python those that it runs
-	native  mem.Frame   // the function itself
-	certain bool        // there is no doubt which function called it
-	its     bool        // it is of Python's interpreter
+	frames   []mem.Frame // inlined functions, and then the function; for the interpreter of Python, the Python functions
+	native   mem.Frame   // the function that is not inlined
+	certain  bool        // its caller is known for certain
+	ofPython bool        // it belongs to Python's interpreter
 }
 
-// maxPlaces is how many places are remembered.
-const maxPlaces = 1 << 16
+// maxLocations is how many locations are cached.
+const maxLocations = 1 << 16
 
-// place looks at an address once, as long as the mappings stay. What programs write of code that they make may come later than the code.
-func (s *Symbolizer) place(address uint64) place {
-	its, ok := s.places[address]
+// lookUp returns the location of an address. It is cached only for mapped files: what programs write
+// about generated code may come later than the code.
+func (s *Symbolizer) lookUp(address uint64) location {
+	its, ok := s.locations[address]
 	if ok {
 		return its
 	}
-	its = place{s.frames(address), s.tabled(address)}
+	its = location{s.frames(address), s.hasRule(address)}
 	if m, ok := find(s.maps.All, address); ok && m.file() {
-		if len(s.places) == maxPlaces {
-			clear(s.places)
+		if len(s.locations) == maxLocations {
+			clear(s.locations)
 		}
-		s.places[address] = its
+		s.locations[address] = its
 	}
 	return its
 }
 
-// Path returns the file of an address of the process; "" if there is none.
+// Path returns the file that is mapped at an address; "" if there is none.
 func (s *Symbolizer) Path(address uint64) string {
 	m, _ := s.at(address)
 	return m.Path
 }
 
-// frames returns the function at an address, after the functions that were inlined into it.
+// frames returns the functions that are inlined at an address, innermost first, and then the function.
 func (s *Symbolizer) frames(address uint64) []mem.Frame {
 	m, ok := s.at(address)
 	if !ok {
@@ -189,17 +191,17 @@ func (s *Symbolizer) frames(address uint64) []mem.Frame {
 	return []mem.Frame{{Function: fmt.Sprintf("%s+%#x", path.Base(m.Path), offset), File: m.Path}}
 }
 
-// maxKnown is how many addresses of a file are remembered.
+// maxKnown is how many addresses of a file are cached.
 const maxKnown = 1 << 16
 
-// loaded is an image with the answers it has given.
+// loaded is an image with cached answers.
 type loaded struct {
 	image
-	written time.Time              // the file, when it was read
-	checked bool                   // it has not been written since
-	known   map[uint64][]mem.Frame // by offset in the file
-	table   *unwind.Table          // nil if the file has none
-	framed  map[uint64]bool        // whether a function keeps a frame pointer, by where it begins
+	written           time.Time              // modification time of the file when it was read
+	checked           bool                   // the file is known to be unchanged since
+	known             map[uint64][]mem.Frame // by offset in the file
+	table             *unwind.Table          // nil if the file has none
+	keepsFramePointer map[uint64]bool        // whether a function sets a frame pointer, by its offset
 }
 
 // table is the unwind table of a mapping's file.
@@ -208,8 +210,8 @@ type table struct {
 	of *loaded // nil if it could not be read
 }
 
-// Table returns the unwind table for the code at an address, and the address as that table counts
-// it. It is an unwind.Finder.
+// Table returns the unwind table for the code at an address, and the address within the table's file. It
+// is an unwind.Finder.
 func (s *Symbolizer) Table(pc uint64) (t *unwind.Table, address uint64, code bool) {
 	m, ok := s.at(pc)
 	if !ok {
@@ -229,20 +231,20 @@ func (s *Symbolizer) Table(pc uint64) (t *unwind.Table, address uint64, code boo
 	return its.of.table, its.of.address(pc - m.start + m.offset), true
 }
 
-// tabled reports whether a table says where the caller of the code at an address is.
-func (s *Symbolizer) tabled(address uint64) bool {
+// hasRule reports whether an unwind table has a rule for an address.
+func (s *Symbolizer) hasRule(address uint64) bool {
 	t, at, _ := s.Table(address)
 	return t != nil && t.Has(at)
 }
 
-// fileID tells files apart.
+// fileID identifies a file.
 type fileID struct {
 	device string
 	inode  uint64
 }
 
-// framed reports whether the function at an address is known to keep a frame pointer.
-func (s *Symbolizer) framed(address uint64) bool {
+// keepsFramePointer reports whether the function at an address is known to set a frame pointer.
+func (s *Symbolizer) keepsFramePointer(address uint64) bool {
 	m, ok := find(s.maps.All, address)
 	if !ok || !m.file() {
 		return false
@@ -259,20 +261,21 @@ func (s *Symbolizer) framed(address uint64) bool {
 	if !ok {
 		return false
 	}
-	framed, known := img.framed[begin]
+	framed, known := img.keepsFramePointer[begin]
 	if !known {
 		if f, _, err := s.open(m); err == nil {
 			first := make([]byte, min(size, maxPrologue))
 			n, _ := f.ReadAt(first, int64(begin))
-			framed = keepsPointer(img.machine(), first[:n])
+			framed = setsFramePointer(img.machine(), first[:n])
 			f.Close()
 		}
-		img.framed[begin] = framed
+		img.keepsFramePointer[begin] = framed
 	}
 	return framed
 }
 
-// Trampoline is the address that the kernel has functions with a probe at their return go back to; 0 if there is none.
+// Trampoline returns the address of the kernel's trampoline for uretprobes in the process; 0 if there is
+// none.
 func (s *Symbolizer) Trampoline() uint64 {
 	for again := range 2 {
 		for _, m := range s.maps.All {
@@ -287,7 +290,7 @@ func (s *Symbolizer) Trampoline() uint64 {
 	return 0
 }
 
-// image opens the file of a mapping, once; nil if that is not possible.
+// image returns the opened file of a mapping; nil if it cannot be opened.
 func (s *Symbolizer) image(m Mapping) *loaded {
 	key := fileID{m.device, m.inode}
 	img, ok := s.images[key]
@@ -308,8 +311,9 @@ func (s *Symbolizer) image(m Mapping) *loaded {
 	return img
 }
 
-// open opens the file of a mapping: as the process sees it or, if the process has ended, by its
-// path. Another file may be there by now: it has another inode. (The device that the maps of a container have is not always the file's.)
+// open opens the file of a mapping: as the process sees it or, if the process has ended, by its path. It
+// compares inodes, because another file may have the path by now. It does not compare devices: that in
+// the maps of a container is not always the file's.
 func (s *Symbolizer) open(m Mapping) (f *os.File, written time.Time, err error) {
 	for _, name := range []string{fmt.Sprintf("/proc/%d/map_files/%x-%x", s.pid, m.start, m.end), InRoot(s.pid, m.Path), m.Path} {
 		if f, err = os.Open(name); err != nil {
@@ -325,5 +329,5 @@ func (s *Symbolizer) open(m Mapping) (f *os.File, written time.Time, err error) 
 	return nil, written, err
 }
 
-// InRoot returns where a path of a process is found from outside, if the process is in a container.
+// InRoot returns the path, outside of a process's container, of a file with a path inside.
 func InRoot(pid int, path string) string { return fmt.Sprintf("/proc/%d/root%s", pid, path) }

@@ -88,7 +88,7 @@ func TestFunctionsThatKeepAFramePointer(t *testing.T) {
 	} {
 		code, err := hex.DecodeString(test.code)
 		require.NoError(t, err)
-		assert.Equal(t, test.want, keepsPointer(test.machine, code), name)
+		assert.Equal(t, test.want, setsFramePointer(test.machine, code), name)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestStartsAreLeftOut(t *testing.T) {
 		for _, f := range test.all {
 			all = append(all, code{mem.Stack{f}, f, true, false})
 		}
-		assert.Equal(t, test.want, s.joined(all, Whole), name)
+		assert.Equal(t, test.want, s.frameList(all, Complete), name)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestStacksThatAreCut(t *testing.T) {
 	f, nameless := mem.Frame{Function: "recurse", File: "/home/me/train"}, mem.Frame{Function: "0x7f00"}
 	s := &Symbolizer{most: 2}
 	assert.Equal(t, mem.Stack{f, nameless, {Function: "(more than 2 frames: the others are left out)"}},
-		s.joined([]code{{frames: mem.Stack{f}, native: f, certain: true}, {frames: mem.Stack{nameless}, native: nameless, certain: true}}, TooMany))
+		s.frameList([]code{{frames: mem.Stack{f}, native: f, certain: true}, {frames: mem.Stack{nameless}, native: nameless, certain: true}}, TooMany))
 }
 
 // TestNotesAreNotRepeated: of several frames without a name, such as those of a JVM, one note says that callers may be missing.
@@ -148,7 +148,7 @@ func TestNotesAreNotRepeated(t *testing.T) {
 		"certain":    {[]code{jit("0x1"), at("0x2", "", true), main}, []string{"0x1", "(callers may be missing here: 0x1" + tail, "0x2", "main"}},
 	} {
 		var got []string
-		for _, f := range s.joined(test.all, Whole) {
+		for _, f := range s.frameList(test.all, Complete) {
 			got = append(got, f.Function)
 		}
 		assert.Equal(t, test.want, got, name)

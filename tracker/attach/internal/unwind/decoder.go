@@ -2,7 +2,7 @@ package unwind
 
 import "encoding/binary"
 
-// decoder reads a table. What is beyond its end is 0, and makes it bad.
+// decoder reads a table. Reading beyond the end returns 0 and sets bad.
 type decoder struct {
 	data []byte
 	at   int
@@ -74,7 +74,7 @@ func (d *decoder) text() string {
 	return string(d.data[start : d.at-1])
 }
 
-// Encodings of pointers (Linux Standard Base, chapter 10.5): a format in the lower half, and what it counts from in
+// Encodings of pointers (Linux Standard Base, chapter 10.5): the format is in the lower half, the base in
 // the upper.
 const (
 	formatMask   = 0x0f

@@ -37,37 +37,36 @@ const (
 
 // row is the rules of all registers at an address.
 type row struct {
-	cfa  place
-	regs [numRegisters]place
+	cfa  location
+	regs [numRegisters]location
 }
 
 // program runs the instructions of an entry up to an address.
 type program struct {
 	row
-	common     *common
-	initial    row // after the instructions that all entries have in common
+	cie        *cie
+	initial    row // after the instructions of the CIE
 	remembered []row
 	at, until  uint64
 	bad        bool
 }
 
-// rule returns how to get from the frame of a function that is at an address to its caller; nil if the
-// entry cannot be read.
+// rule returns the unwind rule at an address of the entry's function; nil if the entry is invalid.
 func (e *entry) rule(address uint64) *rule {
-	p := program{common: e.common, at: e.start, until: address}
-	p.run(e.common.instructions)
+	p := program{cie: e.cie, at: e.start, until: address}
+	p.run(e.cie.instructions)
 	p.initial = p.row
 	p.run(e.instructions)
 	if p.bad {
 		return nil
 	}
-	r := &rule{cfa: p.cfa, signal: e.common.signal}
+	r := &rule{cfa: p.cfa, signal: e.cie.signal}
 	for i, at := range p.regs {
 		switch {
-		case at.how == undefined && i == e.common.ra:
+		case at.kind == undefined && i == e.cie.ra:
 			r.outermost = true
-		case at.how != unchanged && at.how != undefined:
-			r.saved = append(r.saved, saved{uint8(i), at})
+		case at.kind != sameValue && at.kind != undefined:
+			r.saved = append(r.saved, savedRegister{uint8(i), at})
 		}
 	}
 	return r
@@ -79,9 +78,9 @@ func (p *program) run(code []byte) {
 		op := d.byte()
 		switch low := op & 0x3f; op & 0xc0 {
 		case cfaAdvance:
-			p.at += uint64(low) * p.common.code
+			p.at += uint64(low) * p.cie.code
 		case cfaOffset:
-			p.set(uint64(low), place{how: atCFA, offset: int64(d.uleb()) * p.common.data})
+			p.set(uint64(low), location{kind: atCFA, offset: int64(d.uleb()) * p.cie.data})
 		case cfaRestore:
 			p.restore(uint64(low))
 		default:
@@ -93,10 +92,9 @@ func (p *program) run(code []byte) {
 	}
 }
 
-// frame runs an instruction about the place in the code, or about where the frame begins, and reports whether it
-// is one.
+// frame runs an instruction that changes the location or the CFA, and reports whether op is one.
 func (p *program) frame(op byte, d *decoder) bool {
-	c := p.common
+	c := p.cie
 	switch op {
 	case cfaNop, cfaNegateRAState, cfaNegateRAWithPC:
 	case cfaArgsSize:
@@ -128,7 +126,7 @@ func (p *program) frame(op byte, d *decoder) bool {
 	case cfaDefineOffsetSF:
 		p.cfa.offset = d.sleb() * c.data
 	case cfaDefineExpression:
-		p.cfa = place{how: expression, expression: d.take(d.uleb())}
+		p.cfa = location{kind: expression, expression: d.take(d.uleb())}
 	default:
 		return false
 	}
@@ -137,42 +135,43 @@ func (p *program) frame(op byte, d *decoder) bool {
 
 const maxRemembered = 64
 
-// register runs an instruction about where a register is kept.
+// register runs an instruction that changes the rule of a register.
 func (p *program) register(op byte, d *decoder) {
-	c, r := p.common, d.uleb()
+	c, r := p.cie, d.uleb()
 	switch op {
 	case cfaOffsetExtended:
-		p.set(r, place{how: atCFA, offset: int64(d.uleb()) * c.data})
+		p.set(r, location{kind: atCFA, offset: int64(d.uleb()) * c.data})
 	case cfaOffsetExtendedSF:
-		p.set(r, place{how: atCFA, offset: d.sleb() * c.data})
+		p.set(r, location{kind: atCFA, offset: d.sleb() * c.data})
 	case cfaNegativeOffset:
-		p.set(r, place{how: atCFA, offset: -int64(d.uleb()) * c.data})
+		p.set(r, location{kind: atCFA, offset: -int64(d.uleb()) * c.data})
 	case cfaValOffset:
-		p.set(r, place{how: cfaPlus, offset: int64(d.uleb()) * c.data})
+		p.set(r, location{kind: cfaPlus, offset: int64(d.uleb()) * c.data})
 	case cfaValOffsetSF:
-		p.set(r, place{how: cfaPlus, offset: d.sleb() * c.data})
+		p.set(r, location{kind: cfaPlus, offset: d.sleb() * c.data})
 	case cfaExpression:
-		p.set(r, place{how: atExpression, expression: d.take(d.uleb())})
+		p.set(r, location{kind: atExpression, expression: d.take(d.uleb())})
 	case cfaValExpression:
-		p.set(r, place{how: expression, expression: d.take(d.uleb())})
+		p.set(r, location{kind: expression, expression: d.take(d.uleb())})
 	case cfaRegister:
 		other := d.uleb()
 		if p.bad = p.bad || other >= numRegisters; !p.bad {
-			p.set(r, place{how: registerPlus, register: uint8(other)})
+			p.set(r, location{kind: registerPlus, register: uint8(other)})
 		}
 	case cfaRestoreExtended:
 		p.restore(r)
 	case cfaUndefined:
-		p.set(r, place{how: undefined})
+		p.set(r, location{kind: undefined})
 	case cfaSameValue:
-		p.set(r, place{})
+		p.set(r, location{})
 	default: // also cfaSetLoc, which no compiler writes into .eh_frame
 		p.bad = true
 	}
 }
 
-// set says where a register is kept. Those that tell nothing about callers, such as vector registers, are left out.
-func (p *program) set(register uint64, at place) {
+// set sets where a register is saved. Registers that unwinding does not need, such as vector registers,
+// are ignored.
+func (p *program) set(register uint64, at location) {
 	if register < numRegisters {
 		p.regs[register] = at
 	}
@@ -189,5 +188,5 @@ func (p *program) define(register uint64, offset int64) {
 		p.bad = true
 		return
 	}
-	p.cfa = place{how: registerPlus, register: uint8(register), offset: offset}
+	p.cfa = location{kind: registerPlus, register: uint8(register), offset: offset}
 }

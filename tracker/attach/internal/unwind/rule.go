@@ -2,68 +2,68 @@ package unwind
 
 import "bytes"
 
-// rule is how to get from a frame to its caller.
+// rule is the unwind rule of an address: how to get from its frame to the caller.
 type rule struct {
-	cfa       place // where the frame begins: the caller's stack pointer
-	saved     []saved
+	cfa       location // the canonical frame address: the caller's stack pointer
+	saved     []savedRegister
 	outermost bool // the return address is undefined
-	signal    bool // a signal handler's: what it returns to was interrupted
+	signal    bool // of a signal handler: it returns to an interrupted instruction
 }
 
-// saved is where a register of the caller's is.
-type saved struct {
+// savedRegister is where a register of the caller is saved.
+type savedRegister struct {
 	register uint8
-	place    place
+	location location
 }
 
-// place is a value, or where it is kept.
-type place struct {
-	how        how
+// location is a register save location, or the value itself.
+type location struct {
+	kind       locationKind
 	register   uint8
 	offset     int64
 	expression []byte
 }
 
-// Step is a rule in few numbers, for those who cannot read tables, such as a probe: it needs the stack pointer and the frame pointer
-// alone. From where a frame begins its return address is Return bytes on.
-type Step struct {
-	Begin  Base // where the frame begins
-	Offset int64
-	Return int64
-	Saved  Base // where the caller's frame pointer is kept
-	At     int64
+// CompactRule is an unwind rule that a BPF program can apply: it needs the stack pointer and the frame
+// pointer only. The return address is saved at the CFA plus ReturnOffset.
+type CompactRule struct {
+	Base         Base // of the CFA
+	CFAOffset    int64
+	ReturnOffset int64
+	FPBase       Base // of the place where the caller's frame pointer is saved; NoBase: it is unchanged
+	FPOffset     int64
 }
 
-// Base is where a Step begins to count.
+// Base is what an offset of a CompactRule is added to.
 type Base int64
 
 const (
-	Nowhere      Base = iota // the frame is the outermost; the frame pointer is unchanged
-	Stack                    // at the stack pointer; for a kept rule, at the beginning of the frame
-	Frame                    // at the frame pointer
-	ThroughFrame             // at the address that is kept at the frame pointer and the offset
-	Kept                     // the return address stands for another, which the probe kept
+	NoBase         Base = iota // of the CFA: the frame is the outermost
+	FromSP                     // the stack pointer; of FPBase, the CFA
+	FromFP                     // the frame pointer
+	DerefFP                    // the CFA is the word at the frame pointer plus CFAOffset
+	FromTrampoline             // the address is a trampoline's: a probe saved the return address
 )
 
-// step returns a rule as a Step, if it is one.
-func (r *rule) step(m *Machine) (s Step, ok bool) {
+// compact converts a rule to a CompactRule, if possible.
+func (r *rule) compact(m *Machine) (s CompactRule, ok bool) {
 	if r.outermost {
 		return s, true
 	}
 	fp := m.frame.cfa.register
-	switch its := r.cfa; its.how {
+	switch its := r.cfa; its.kind {
 	case registerPlus:
-		s.Begin, s.Offset = Frame, its.offset
+		s.Base, s.CFAOffset = FromFP, its.offset
 		if int(its.register) == m.sp {
-			s.Begin = Stack
+			s.Base = FromSP
 		} else if its.register != fp {
 			return s, false
 		}
 	case expression:
-		if s.Offset, ok = at(its.expression, fp, opDeref); !ok {
+		if s.CFAOffset, ok = registerOffset(its.expression, fp, opDeref); !ok {
 			return s, false
 		}
-		s.Begin = ThroughFrame
+		s.Base = DerefFP
 	default:
 		return s, false
 	}
@@ -71,15 +71,15 @@ func (r *rule) step(m *Machine) (s Step, ok bool) {
 	for _, its := range r.saved {
 		switch {
 		case int(its.register) == m.ra:
-			s.Return, returns = its.place.offset, its.place.how == atCFA
+			s.ReturnOffset, returns = its.location.offset, its.location.kind == atCFA
 		case its.register != fp:
-		case its.place.how == atCFA:
-			s.Saved, s.At = Stack, its.place.offset
-		case its.place.how == atExpression:
-			if s.At, ok = at(its.place.expression, fp); !ok {
+		case its.location.kind == atCFA:
+			s.FPBase, s.FPOffset = FromSP, its.location.offset
+		case its.location.kind == atExpression:
+			if s.FPOffset, ok = registerOffset(its.location.expression, fp); !ok {
 				return s, false
 			}
-			s.Saved = Frame
+			s.FPBase = FromFP
 		default:
 			return s, false
 		}
@@ -87,8 +87,9 @@ func (r *rule) step(m *Machine) (s Step, ok bool) {
 	return s, returns && !r.signal
 }
 
-// at reports whether an expression is a register plus an offset and the operations that follow.
-func at(code []byte, register uint8, then ...byte) (offset int64, ok bool) {
+// registerOffset reports whether an expression is a register plus an offset, followed by the operations
+// in then.
+func registerOffset(code []byte, register uint8, then ...byte) (offset int64, ok bool) {
 	d := decoder{data: code}
 	if d.byte() != opBreg0+register {
 		return 0, false
@@ -97,20 +98,20 @@ func at(code []byte, register uint8, then ...byte) (offset int64, ok bool) {
 	return offset, !d.bad && bytes.Equal(code[d.at:], then)
 }
 
-type how uint8
+type locationKind uint8
 
 const (
-	unchanged    how = iota
-	registerPlus     // a register and the offset
-	atCFA            // in memory, at the frame's beginning and the offset
-	cfaPlus          // the frame's beginning and the offset
-	atExpression     // in memory, where an expression says
-	expression       // what an expression says
+	sameValue    locationKind = iota
+	registerPlus              // the value is a register plus the offset
+	atCFA                     // saved at the CFA plus the offset
+	cfaPlus                   // the value is the CFA plus the offset
+	atExpression              // saved where an expression says
+	expression                // the value of an expression
 	undefined
 )
 
-func (p place) value(c *Copy, regs *Registers, cfa uint64) (uint64, End) {
-	switch p.how {
+func (p location) value(c *Thread, regs *Registers, cfa uint64) (uint64, End) {
+	switch p.kind {
 	case registerPlus:
 		return regs[p.register] + uint64(p.offset), found
 	case atCFA:
@@ -126,7 +127,7 @@ func (p place) value(c *Copy, regs *Registers, cfa uint64) (uint64, End) {
 	case expression:
 		return evaluate(p.expression, c, regs, cfa)
 	}
-	return 0, Lost
+	return 0, NoCaller
 }
 
 // Operations of DWARF expressions (DWARF 5, section 7.7.1): those that compilers and the C library use.
@@ -149,10 +150,10 @@ const (
 	opBreg31     = 0x8f
 )
 
-const maxSteps = 64 // of an expression
+const maxOperations = 64 // of an expression
 
-// evaluate works an expression out, beginning with the frame's beginning on its stack.
-func evaluate(code []byte, c *Copy, regs *Registers, cfa uint64) (uint64, End) {
+// evaluate evaluates an expression, with the CFA on its stack.
+func evaluate(code []byte, c *Thread, regs *Registers, cfa uint64) (uint64, End) {
 	d := decoder{data: code}
 	stack := append(make([]uint64, 0, 8), cfa)
 	pop := func() (v uint64) {
@@ -161,7 +162,7 @@ func evaluate(code []byte, c *Copy, regs *Registers, cfa uint64) (uint64, End) {
 		}
 		return v
 	}
-	for step := 0; !d.done() && step < maxSteps; step++ {
+	for n := 0; !d.done() && n < maxOperations; n++ {
 		switch op := d.byte(); {
 		case op >= opLit0 && op <= opLit31:
 			stack = append(stack, uint64(op-opLit0))
@@ -189,13 +190,13 @@ func evaluate(code []byte, c *Copy, regs *Registers, cfa uint64) (uint64, End) {
 			b, a := pop(), pop()
 			v, ok := binaryOperation(op, a, b)
 			if !ok {
-				return 0, Lost
+				return 0, NoCaller
 			}
 			stack = append(stack, v)
 		}
 	}
 	if d.bad || len(stack) == 0 {
-		return 0, Lost
+		return 0, NoCaller
 	}
 	return pop(), found
 }

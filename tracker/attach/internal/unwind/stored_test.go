@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "take the stacks of ARM anew: it needs D
 
 // taken is a stack that a program printed, and its callers by another way than tables.
 type taken struct {
-	Copy
+	Thread
 	callers []uint64
 }
 
@@ -68,11 +68,11 @@ func stored(t *testing.T, file string) (stacks []taken, table *Table, code [2]ui
 		case "code":
 			code = [2]uint64{number(t, fields[1]), number(t, last)}
 		case "table":
-			table = &Table{address: number(t, fields[1]), common: make(map[int]*common), rules: make(map[uint64]*rule)}
+			table = &Table{address: number(t, fields[1]), cies: make(map[int]*cie), rules: make(map[uint64]*rule)}
 			table.frames, err = hex.DecodeString(last)
 			table.index = table.scan()
 		case "stack":
-			its := taken{Copy: Copy{Machine: ARM64, Registers: ARM64.Registers(number(t, fields[1]), number(t, fields[2]), number(t, fields[3]))}}
+			its := taken{Thread: Thread{Machine: ARM64, Registers: ARM64.Registers(number(t, fields[1]), number(t, fields[2]), number(t, fields[3]))}}
 			its.Stack, err = hex.DecodeString(last)
 			stacks = append(stacks, its)
 		case "caller":
@@ -85,7 +85,7 @@ func stored(t *testing.T, file string) (stacks []taken, table *Table, code [2]ui
 }
 
 // follow does what a probe does with the steps that it was taught.
-func (c *Copy) follow(steps map[uint64]Step) (frames []uint64) {
+func (c *Thread) follow(steps map[uint64]CompactRule) (frames []uint64) {
 	word := func(at uint64) uint64 {
 		v, _ := c.read(at)
 		return v
@@ -93,22 +93,22 @@ func (c *Copy) follow(steps map[uint64]Step) (frames []uint64) {
 	pc, sp, fp := c.Registers[c.ra], c.Registers[c.sp], c.Registers[c.frame.cfa.register]
 	for s, ok := steps[pc]; ok; s, ok = steps[pc] {
 		frames = append(frames, pc)
-		begin := fp + uint64(s.Offset)
-		switch s.Begin {
-		case Nowhere:
+		begin := fp + uint64(s.CFAOffset)
+		switch s.Base {
+		case NoBase:
 			return frames
-		case Stack:
-			begin = sp + uint64(s.Offset)
-		case ThroughFrame:
+		case FromSP:
+			begin = sp + uint64(s.CFAOffset)
+		case DerefFP:
 			begin = word(begin)
 		}
-		switch s.Saved {
-		case Stack:
-			fp = word(begin + uint64(s.At))
-		case Frame:
-			fp = word(fp + uint64(s.At))
+		switch s.FPBase {
+		case FromSP:
+			fp = word(begin + uint64(s.FPOffset))
+		case FromFP:
+			fp = word(fp + uint64(s.FPOffset))
 		}
-		pc, sp = word(begin+uint64(s.Return))&c.Address(), begin
+		pc, sp = word(begin+uint64(s.ReturnOffset))&c.Address(), begin
 	}
 	return append(frames, pc)
 }
@@ -127,8 +127,8 @@ func TestStoredStacksOfARM64(t *testing.T) {
 			find := func(pc uint64) (*Table, uint64, bool) { return table, pc, code[0] <= pc && pc < code[1] }
 			bare := func(pc uint64) (*Table, uint64, bool) { return nil, pc, code[0] <= pc && pc < code[1] }
 			for _, s := range stacks {
-				steps := make(map[uint64]Step)
-				frames, end := s.Walk(nil, 64, find, func(pc uint64, s Step) { steps[pc] = s })
+				steps := make(map[uint64]CompactRule)
+				frames, end := s.Walk(nil, 64, find, func(pc uint64, s CompactRule) { steps[pc] = s })
 				assert.Equal(t, s.callers, frames[1:])
 				assert.Equal(t, Outermost, end)
 				assert.Equal(t, frames, s.follow(steps))
@@ -139,7 +139,7 @@ func TestStoredStacksOfARM64(t *testing.T) {
 				s.Stack = s.Stack[:16]
 				frames, end = s.Walk(nil, 64, find, nil)
 				assert.Less(t, len(frames), 4)
-				assert.Equal(t, CopyEnds, end)
+				assert.Equal(t, BeyondCopy, end)
 			}
 		})
 	}

@@ -8,16 +8,16 @@ import (
 	"slices"
 )
 
-// Table is the tables of a file. It is for one goroutine at a time.
+// Table is the unwind table of a file. One goroutine at a time may use it.
 type Table struct {
 	frames  []byte // .eh_frame
 	address uint64 // of its first byte
 	index   []function
-	common  map[int]*common
+	cies    map[int]*cie
 	rules   map[uint64]*rule // by address; nil if the address has no rule
 }
 
-// function is where a function begins, and the offset of its entry.
+// function is the start address of a function, and the offset of its entry.
 type function struct {
 	start uint64
 	entry int
@@ -27,7 +27,8 @@ type function struct {
 // some 40 MB.
 const maxTable = 256 << 20
 
-// Read reads the tables of a file. A file without any, such as most programs in Go, is an error.
+// Read reads the unwind table of a file. The error says that there is none, as in most Go programs, or
+// that it is invalid.
 func Read(f *elf.File) (*Table, error) {
 	section := f.Section(".eh_frame")
 	if section == nil || section.Type == elf.SHT_NOBITS || section.Size == 0 {
@@ -40,7 +41,7 @@ func Read(f *elf.File) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read .eh_frame: %w", err)
 	}
-	t := &Table{frames: data, address: section.Addr, common: make(map[int]*common), rules: make(map[uint64]*rule)}
+	t := &Table{frames: data, address: section.Addr, cies: make(map[int]*cie), rules: make(map[uint64]*rule)}
 	if t.index = t.sorted(f.Section(".eh_frame_hdr")); t.index == nil {
 		t.index = t.scan()
 	}
@@ -82,11 +83,11 @@ func byStart(a, b function) int { return cmp.Compare(a.start, b.start) }
 // scan reads all entries.
 func (t *Table) scan() (index []function) {
 	for at := 0; at < len(t.frames); {
-		e, ok := t.entry(at)
+		e, ok := t.entryAt(at)
 		if !ok {
 			break
 		}
-		if e.common != nil {
+		if e.cie != nil {
 			index = append(index, function{e.start, at})
 		}
 		at = e.end
@@ -95,27 +96,27 @@ func (t *Table) scan() (index []function) {
 	return index
 }
 
-// common is what several entries share (a CIE).
-type common struct {
-	code         uint64 // a unit of code advance, in bytes
-	data         int64  // a unit of the offsets
+// cie is a common information entry.
+type cie struct {
+	code         uint64 // code alignment factor
+	data         int64  // data alignment factor
 	ra           int
-	encoding     byte // encoding of a function's start
-	augmented    bool // entries have data of their own
+	encoding     byte // of a function's start address
+	augmented    bool // entries have augmentation data
 	signal       bool
 	instructions []byte
 }
 
-// entry is a function's entry (an FDE) or, if common is nil, one that others share (a CIE).
+// entry is a frame description entry or, if cie is nil, a common information entry.
 type entry struct {
-	common       *common
+	cie          *cie
 	start, size  uint64
 	instructions []byte
 	end          int // offset of the next
 }
 
-// entry reads the entry at an offset; ok is false at the end, which is an entry of no bytes.
-func (t *Table) entry(at int) (e entry, ok bool) {
+// entryAt reads the entry at an offset. ok is false at the end, which is an empty entry.
+func (t *Table) entryAt(at int) (e entry, ok bool) {
 	d := decoder{data: t.frames, at: at}
 	length := d.fixed(4)
 	if length == 0xffffffff {
@@ -131,12 +132,12 @@ func (t *Table) entry(at int) (e entry, ok bool) {
 	if back == 0 {
 		return e, true
 	}
-	if e.common = t.commonAt(begin - int(back)); e.common == nil {
+	if e.cie = t.cieAt(begin - int(back)); e.cie == nil {
 		return e, false
 	}
-	e.start = d.pointer(e.common.encoding, t.address, 0)
-	e.size = d.pointer(e.common.encoding&formatMask, t.address, 0)
-	if e.common.augmented {
+	e.start = d.pointer(e.cie.encoding, t.address, 0)
+	e.size = d.pointer(e.cie.encoding&formatMask, t.address, 0)
+	if e.cie.augmented {
 		d.take(d.uleb())
 	}
 	if d.bad {
@@ -146,12 +147,12 @@ func (t *Table) entry(at int) (e entry, ok bool) {
 	return e, true
 }
 
-// commonAt reads what entries have in common, once; nil if it cannot be read.
-func (t *Table) commonAt(at int) *common {
-	if c, ok := t.common[at]; ok {
+// cieAt reads the CIE at an offset, once; nil if it is invalid.
+func (t *Table) cieAt(at int) *cie {
+	if c, ok := t.cies[at]; ok {
 		return c
 	}
-	t.common[at] = nil
+	t.cies[at] = nil
 	if at < 0 || at >= len(t.frames) {
 		return nil
 	}
@@ -166,9 +167,9 @@ func (t *Table) commonAt(at int) *common {
 	}
 	end := d.at
 	d = decoder{data: t.frames[:end], at: begin}
-	d.fixed(4) // 0: it is common
+	d.fixed(4) // 0: it is a CIE
 	version, augmentation := d.byte(), d.text()
-	c := &common{code: d.uleb(), data: d.sleb()}
+	c := &cie{code: d.uleb(), data: d.sleb()}
 	if version == 1 {
 		c.ra = int(d.byte())
 	} else {
@@ -178,12 +179,12 @@ func (t *Table) commonAt(at int) *common {
 		return nil
 	}
 	c.instructions = t.frames[d.at:end]
-	t.common[at] = c
+	t.cies[at] = c
 	return c
 }
 
-// augment reads what an augmentation string says that there is.
-func (c *common) augment(d *decoder, what string, here uint64) bool {
+// augment reads the data that an augmentation string describes.
+func (c *cie) augment(d *decoder, what string, here uint64) bool {
 	if what == "" {
 		return !d.bad
 	}
@@ -212,27 +213,27 @@ func (c *common) augment(d *decoder, what string, here uint64) bool {
 	return !d.bad
 }
 
-// Has reports whether the table says how to get from a frame at an address to its caller.
-func (t *Table) Has(address uint64) bool { return t.find(address) != nil }
+// Has reports whether the table has an unwind rule for an address.
+func (t *Table) Has(address uint64) bool { return t.ruleAt(address) != nil }
 
-// find returns the rule at an address; nil if there is none.
-func (t *Table) find(address uint64) *rule {
+// ruleAt returns the rule at an address; nil if there is none.
+func (t *Table) ruleAt(address uint64) *rule {
 	if r, ok := t.rules[address]; ok {
 		return r
 	}
 	if len(t.rules) == maxRules {
 		clear(t.rules)
 	}
-	r := t.work(address)
+	r := t.compute(address)
 	t.rules[address] = r
 	return r
 }
 
-// maxRules is how many addresses of a file are remembered.
+// maxRules is how many rules of a file are cached.
 const maxRules = 1 << 16
 
-// work works out the rule at an address.
-func (t *Table) work(address uint64) *rule {
+// compute computes the rule at an address.
+func (t *Table) compute(address uint64) *rule {
 	i, ok := slices.BinarySearchFunc(t.index, address, func(f function, a uint64) int { return cmp.Compare(f.start, a) })
 	if !ok {
 		i--
@@ -240,8 +241,8 @@ func (t *Table) work(address uint64) *rule {
 	if i < 0 {
 		return nil
 	}
-	e, ok := t.entry(t.index[i].entry)
-	if !ok || e.common == nil || address < e.start || address-e.start >= e.size {
+	e, ok := t.entryAt(t.index[i].entry)
+	if !ok || e.cie == nil || address < e.start || address-e.start >= e.size {
 		return nil
 	}
 	return e.rule(address)

@@ -1,6 +1,6 @@
-// Package unwind finds the callers of a function that keeps no frame pointer, as a debugger and C++'s
-// exceptions do: by the tables that compilers write into .eh_frame. It works on a copy of registers and stack,
-// reads no memory of a process, and knows no names.
+// Package unwind unwinds stacks by the tables that compilers write into .eh_frame, as debuggers and C++
+// exceptions do: it needs no frame pointers. It works on a copy of registers and stack, reads no memory
+// of a process, and knows no symbols.
 //
 // The tables are those of the Linux Standard Base (Core, chapter 10.6), with the call frame instructions of DWARF 5,
 // section 6.4.2.
@@ -11,50 +11,50 @@ import (
 	"math/bits"
 )
 
-// Machine describes an architecture: DWARF's numbers of its registers, and what a function with a
-// frame pointer does.
+// Machine describes an architecture: DWARF's numbers of its registers, and the unwind rule of functions
+// with a frame pointer.
 type Machine struct {
 	sp, ra  int
-	address uint64 // the bits of a return address that are not its signature
+	address uint64 // mask of the address bits in a return address: others may sign it
 	frame   rule   // of a function with a frame pointer
 }
 
 // AMD64 and ARM64 are by their psABIs.
 var (
-	AMD64 = &Machine{sp: 7, ra: 16, address: 1<<64 - 1, frame: framed(6, 16)}
-	ARM64 = &Machine{sp: 31, ra: 30, address: 1<<48 - 1, frame: framed(29, 30)}
+	AMD64 = &Machine{sp: 7, ra: 16, address: 1<<64 - 1, frame: framePointerRule(6, 16)}
+	ARM64 = &Machine{sp: 31, ra: 30, address: 1<<48 - 1, frame: framePointerRule(29, 30)}
 )
 
-// framed is the rule of a function with a frame pointer: the caller's is where it points to, and the return
-// address behind it.
-func framed(fp, ra uint8) rule {
+// framePointerRule is the unwind rule of a function with a frame pointer: the caller's is saved where it
+// points to, and the return address behind that.
+func framePointerRule(fp, ra uint8) rule {
 	return rule{
-		cfa:   place{how: registerPlus, register: fp, offset: 16},
-		saved: []saved{{fp, place{how: atCFA, offset: -16}}, {ra, place{how: atCFA, offset: -8}}},
+		cfa:   location{kind: registerPlus, register: fp, offset: 16},
+		saved: []savedRegister{{fp, location{kind: atCFA, offset: -16}}, {ra, location{kind: atCFA, offset: -8}}},
 	}
 }
 
-// Framed is the Step of a function that keeps a frame pointer.
-func (m *Machine) Framed() Step {
-	s, _ := m.frame.step(m)
+// FramePointerRule returns the CompactRule of a function with a frame pointer.
+func (m *Machine) FramePointerRule() CompactRule {
+	s, _ := m.frame.compact(m)
 	return s
 }
 
-// Address is the bits of a return address: on ARM the others may have its signature.
+// Address returns the mask of the address bits in a return address. On ARM the others may sign it.
 func (m *Machine) Address() uint64 { return m.address }
 
-// Below returns a machine as m, on which programs have no address above top. What a return address has in higher bits is its signature:
-// how many bits that takes depends on the kernel.
+// Below returns m for a kernel that gives programs no address above top. Higher bits of a return address
+// are its signature, whose size depends on the kernel.
 func (m Machine) Below(top uint64) *Machine {
 	m.address = 1<<bits.Len64(top) - 1
 	return &m
 }
 
-// numRegisters is more than the highest number of a register that tells where a caller is.
+// numRegisters bounds the numbers of the registers that unwinding needs.
 const numRegisters = 33
 
-// Registers returns a thread's registers when only three are known: its program counter, stack
-// pointer and frame pointer.
+// Registers returns a thread's registers, of which only the program counter, the stack pointer and the
+// frame pointer are known.
 func (m *Machine) Registers(pc, sp, fp uint64) (r Registers) {
 	r[m.ra], r[m.sp], r[m.frame.cfa.register] = pc, sp, fp
 	return r
@@ -64,74 +64,78 @@ func (m *Machine) Registers(pc, sp, fp uint64) (r Registers) {
 // the innermost frame's program counter.
 type Registers [numRegisters]uint64
 
-// Copy is the registers of a thread, and the part of its stack from the stack pointer on.
-type Copy struct {
+// Thread is the registers of a thread, and a copy of its stack from the stack pointer on.
+type Thread struct {
 	*Machine
-	Registers Registers
-	Stack     []byte
-	Hidden    Hidden
+	Registers  Registers
+	Stack      []byte
+	Trampoline Trampoline
 
-	last   Registers // where a Walk ended
-	framed bool      // and whether that frame has its own frame pointer there
+	last   Registers // registers where Walk ended
+	framed bool      // whether the frame there has its own frame pointer
 }
 
-// Hidden is a return address that the kernel has put another in the place of. The zero value is none.
-type Hidden struct {
-	Behind uint64 // what stands for it
-	Return uint64
-	SP     uint64 // the stack pointer behind it
+// Trampoline is a return address that the kernel has replaced by that of a uretprobe's trampoline. The
+// zero Trampoline is none.
+type Trampoline struct {
+	Address uint64 // of the trampoline
+	Return  uint64 // the replaced return address
+	SP      uint64 // the stack pointer after the return
 }
 
-// restore puts a hidden return address into its register, and reports whether it is known.
-func (c *Copy) restore(regs *Registers, tell func(pc uint64, s Step)) bool {
-	if c.Hidden.Behind == 0 || regs[c.ra] != c.Hidden.Behind {
+// replaceTrampoline replaces the address of the trampoline by the return address, and reports whether
+// that is known.
+func (c *Thread) replaceTrampoline(regs *Registers, onRule func(pc uint64, s CompactRule)) bool {
+	if c.Trampoline.Address == 0 || regs[c.ra] != c.Trampoline.Address {
 		return true
 	}
-	if tell != nil {
-		tell(c.Hidden.Behind, Step{Begin: Kept})
+	if onRule != nil {
+		onRule(c.Trampoline.Address, CompactRule{Base: FromTrampoline})
 	}
-	regs[c.ra] = c.Hidden.Return
-	return regs[c.sp] == c.Hidden.SP
+	regs[c.ra] = c.Trampoline.Return
+	return regs[c.sp] == c.Trampoline.SP
 }
 
 // End says why a walk ended.
 type End int
 
 const (
-	Outermost End = iota // the last frame has no caller
-	Lost                 // no table says where the last frame has its caller, and no frame pointer does
-	CopyEnds             // the next frame lies beyond the copy
-	Full                 // there are more frames than were asked for
-	IsHidden             // another return address stands in the place of the next, which is not known
+	Outermost     End = iota // the last frame has no caller
+	NoCaller                 // the caller of the last frame is known neither by a table nor by a frame pointer
+	BeyondCopy               // the next frame lies beyond the copy
+	TooManyFrames            // there are more frames than asked for
+	AtTrampoline             // the next return address is that of a trampoline, and the replaced one is unknown
 )
 
-// Finder returns the table of the code at an address, and the address as the table counts it. The table of code
-// without one is nil: Go has none, and keeps frame pointers. It reports whether there is code at all.
+// Finder returns the unwind table of the code at an address, and the address within the table's file.
+// The table is nil for code without one, such as Go's, which has frame pointers. code is false if there
+// is no code at the address.
 type Finder func(pc uint64) (t *Table, address uint64, code bool)
 
-// Walk appends the return addresses of a thread to frames, innermost first, and says why there are no more. It tells of each address
-// how to get from its frame to the caller, where that is a Step; tell may be nil.
-func (c *Copy) Walk(frames []uint64, most int, find Finder, tell func(pc uint64, s Step)) ([]uint64, End) {
+// Walk appends the return addresses of a thread to frames, innermost first, and says why there are
+// no more. It calls onRule, unless that is nil, for each address whose unwind rule is a
+// CompactRule.
+func (c *Thread) Walk(frames []uint64, most int, find Finder, onRule func(pc uint64, s CompactRule)) ([]uint64, End) {
 	regs, rule := c.Registers, &c.frame
-	defer func() { c.last, c.framed = regs, c.keepsPointer(rule, &regs) }()
-	if !c.restore(&regs, tell) {
-		return frames, IsHidden
+	defer func() { c.last, c.framed = regs, c.keepsFramePointer(rule, &regs) }()
+	if !c.replaceTrampoline(&regs, onRule) {
+		return frames, AtTrampoline
 	}
 	table, address, _ := find(regs[c.ra] - 1) // within the call, not after it
 	called := true
 	for {
 		if len(frames) == most {
-			return frames, Full
+			return frames, TooManyFrames
 		}
 		frames = append(frames, regs[c.ra])
 		rule = &c.frame
 		if table != nil {
-			if its := table.find(address); its != nil {
+			if its := table.ruleAt(address); its != nil {
 				rule = its
 			}
 		}
-		if s, ok := rule.step(c.Machine); ok && called && tell != nil {
-			tell(regs[c.ra], s)
+		if s, ok := rule.compact(c.Machine); ok && called && onRule != nil {
+			onRule(regs[c.ra], s)
 		}
 		next, end := c.caller(rule, &regs)
 		switch {
@@ -140,9 +144,9 @@ func (c *Copy) Walk(frames []uint64, most int, find Finder, tell func(pc uint64,
 		case next[c.ra] == 0:
 			return frames, Outermost
 		case next[c.sp] <= regs[c.sp]: // a caller's frame is at a higher address
-			return frames, Lost
-		case !c.restore(&next, tell):
-			return frames, IsHidden
+			return frames, NoCaller
+		case !c.replaceTrampoline(&next, onRule):
+			return frames, AtTrampoline
 		}
 		at := next[c.ra] - 1
 		if called = !rule.signal; !called { // the frame was interrupted
@@ -150,17 +154,17 @@ func (c *Copy) Walk(frames []uint64, most int, find Finder, tell func(pc uint64,
 		}
 		var code bool
 		if table, address, code = find(at); !code {
-			return frames, Lost
+			return frames, NoCaller
 		}
 		regs = next
 	}
 }
 
-// Beyond returns the return addresses in framed, a stack from frame pointers, that follow the place
-// where Walk ended. Walk ends where a frame pointer leads out of the copy, for example from C to a
-// goroutine's stack. It returns none if the frame there keeps no frame pointer: the register then has that of
-// another frame further out, and the callers between the two are not in framed.
-func (c *Copy) Beyond(framed []uint64) []uint64 {
+// Beyond returns the return addresses in framed, a stack from frame pointers, that follow the end of
+// Walk: Walk ends where a frame pointer leads out of the copy, for example from C to a goroutine's stack.
+// It returns none if the last frame has no frame pointer: the register then holds that of a frame
+// further out, and the callers between the two are not in framed.
+func (c *Thread) Beyond(framed []uint64) []uint64 {
 	if !c.framed {
 		return nil
 	}
@@ -179,24 +183,24 @@ func (c *Copy) Beyond(framed []uint64) []uint64 {
 	return framed[1:]
 }
 
-// keepsPointer reports whether the frame pointer's register belongs to this frame: it then points
-// to where the frame saved its caller's.
-func (c *Copy) keepsPointer(r *rule, regs *Registers) bool {
+// keepsFramePointer reports whether the frame pointer register belongs to this frame: it then points to
+// the saved frame pointer of the caller.
+func (c *Thread) keepsFramePointer(r *rule, regs *Registers) bool {
 	fp := c.frame.cfa.register
 	cfa, end := r.cfa.value(c, regs, 0)
 	for _, s := range r.saved {
 		if s.register == fp && end == found {
-			return s.place.how == atCFA && regs[fp] == cfa+uint64(s.place.offset)
+			return s.location.kind == atCFA && regs[fp] == cfa+uint64(s.location.offset)
 		}
 	}
 	return false
 }
 
-// found is no End: there is a caller.
+// found is not an End: there is a caller.
 const found End = -1
 
-// caller returns the registers that the caller of a frame has.
-func (c *Copy) caller(r *rule, regs *Registers) (next Registers, end End) {
+// caller returns the registers of the caller of a frame.
+func (c *Thread) caller(r *rule, regs *Registers) (next Registers, end End) {
 	if r.outermost {
 		return next, Outermost
 	}
@@ -208,29 +212,29 @@ func (c *Copy) caller(r *rule, regs *Registers) (next Registers, end End) {
 	next[c.sp] = cfa
 	returns := false
 	for _, s := range r.saved {
-		if next[s.register], end = s.place.value(c, regs, cfa); end != found {
+		if next[s.register], end = s.location.value(c, regs, cfa); end != found {
 			return next, end
 		}
 		returns = returns || int(s.register) == c.ra
 	}
 	next[c.ra] &= c.address
 	if !returns {
-		return next, Lost
+		return next, NoCaller
 	}
 	return next, found
 }
 
-// maxStack is the largest stack of a thread: an address further away is not in its frames.
+// maxStack is the largest size of a stack: an address further away is not in it.
 const maxStack = 1 << 30
 
 // read returns a word of the stack.
-func (c *Copy) read(at uint64) (uint64, End) {
+func (c *Thread) read(at uint64) (uint64, End) {
 	from := at - c.Registers[c.sp]
 	switch size := uint64(len(c.Stack)); {
 	case from+8 <= size && from < size:
 		return binary.LittleEndian.Uint64(c.Stack[from:]), found
 	case from < maxStack:
-		return 0, CopyEnds
+		return 0, BeyondCopy
 	}
-	return 0, Lost
+	return 0, NoCaller
 }

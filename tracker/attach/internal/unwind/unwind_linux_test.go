@@ -36,7 +36,7 @@ func run(t testing.TB, flags ...string) (stacks []taken, find Finder) {
 		fields := strings.Fields(lines.Text())
 		switch fields[0] {
 		case "stack":
-			c := taken{Copy: Copy{Machine: AMD64}}
+			c := taken{Thread: Thread{Machine: AMD64}}
 			for i, register := range []int{16, 7, 6, 3, 12, 13, 14, 15} {
 				c.Registers[register] = number(t, fields[1+i])
 			}
@@ -101,11 +101,11 @@ func TestWalkAgreesWithTheCLibrary(t *testing.T) {
 
 				frames, end = s.Walk(nil, 2, find, nil)
 				assert.Len(t, frames, 2)
-				assert.Equal(t, Full, end)
+				assert.Equal(t, TooManyFrames, end)
 				s.Stack = s.Stack[:min(len(s.Stack), 64)]
 				frames, end = s.Walk(nil, 64, find, nil)
 				assert.Less(t, len(frames), 5)
-				assert.Equal(t, CopyEnds, end)
+				assert.Equal(t, BeyondCopy, end)
 			}
 		})
 	}

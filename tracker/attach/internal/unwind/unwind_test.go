@@ -18,7 +18,7 @@ func tableOf(shared, function []byte) *Table {
 	add(0, shared)
 	begin := append(binary.LittleEndian.AppendUint64(nil, 0x1000), 0, 1, 0, 0, 0, 0, 0, 0)
 	add(uint32(len(data)+4), append(begin, function...))
-	t := &Table{frames: data, common: make(map[int]*common), rules: make(map[uint64]*rule)}
+	t := &Table{frames: data, cies: make(map[int]*cie), rules: make(map[uint64]*rule)}
 	t.index = t.scan()
 	return t
 }
@@ -48,7 +48,7 @@ func walkOfARM64(t *testing.T, signs byte, machine *Machine, signature uint64) {
 	put(16, 19)
 	put(48, 0) // the outermost frame
 	put(56, 0)
-	c := Copy{Machine: machine, Stack: stack}
+	c := Thread{Machine: machine, Stack: stack}
 	c.Registers[31], c.Registers[30], c.Registers[29] = 0x7000, 0x1040, 0x7030
 	find := func(pc uint64) (*Table, uint64, bool) {
 		if pc < 0x2000 {
@@ -63,7 +63,7 @@ func walkOfARM64(t *testing.T, signs byte, machine *Machine, signature uint64) {
 	put(8, 0x4004) // not code
 	frames, end = c.Walk(nil, 64, find, nil)
 	assert.Equal(t, []uint64{0x1040}, frames)
-	assert.Equal(t, Lost, end)
+	assert.Equal(t, NoCaller, end)
 }
 
 // TestHiddenReturnAddress: the kernel put a trampoline in the place of a return address. What was there is known at one place of the stack.
@@ -77,13 +77,13 @@ func TestHiddenReturnAddress(t *testing.T) {
 		end    End
 	}{
 		0x7010: {[]uint64{0x1040, 0x1050}, Outermost},
-		0x7020: {[]uint64{0x1040}, IsHidden},
+		0x7020: {[]uint64{0x1040}, AtTrampoline},
 	} {
-		c := Copy{Machine: ARM64, Stack: stack, Hidden: Hidden{Behind: 0x7ffff000, Return: 0x1050, SP: sp}}
+		c := Thread{Machine: ARM64, Stack: stack, Trampoline: Trampoline{Address: 0x7ffff000, Return: 0x1050, SP: sp}}
 		c.Registers[31], c.Registers[30] = 0x7000, 0x1040
 		var told []uint64
-		frames, end := c.Walk(nil, 64, find, func(pc uint64, s Step) {
-			if s.Begin == Kept {
+		frames, end := c.Walk(nil, 64, find, func(pc uint64, s CompactRule) {
+			if s.Base == FromTrampoline {
 				told = append(told, pc)
 			}
 		})
@@ -91,7 +91,7 @@ func TestHiddenReturnAddress(t *testing.T) {
 		assert.Equal(t, test.end, end)
 		assert.Equal(t, []uint64{0x7ffff000}, told)
 	}
-	c := Copy{Machine: ARM64, Stack: stack, Hidden: Hidden{Behind: 0x7ffff000, Return: 0x1050, SP: 0x7000}}
+	c := Thread{Machine: ARM64, Stack: stack, Trampoline: Trampoline{Address: 0x7ffff000, Return: 0x1050, SP: 0x7000}}
 	c.Registers[31], c.Registers[30] = 0x7000, 0x7ffff000 // the first that the probe did not know
 	frames, _ := c.Walk(nil, 64, find, nil)
 	assert.Equal(t, uint64(0x1050), frames[0])
@@ -108,12 +108,12 @@ func TestBeyondNeedsAFramePointer(t *testing.T) {
 		"none": {[]byte{cfaOffset | 30, 7}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := Copy{Machine: ARM64, Stack: make([]byte, 8)} // its return address is beyond
+			c := Thread{Machine: ARM64, Stack: make([]byte, 8)} // its return address is beyond
 			c.Registers[31], c.Registers[30], c.Registers[29] = 0x7000, 0x1040, 0x7000
 			table := tableOf(arm, append([]byte{cfaAdvance | 1, cfaDefineOffset, 64}, test.saves...))
 			frames, end := c.Walk(nil, 64, func(pc uint64) (*Table, uint64, bool) { return table, pc, pc < 0x2000 }, nil)
 			assert.Equal(t, []uint64{0x1040}, frames)
-			assert.Equal(t, CopyEnds, end)
+			assert.Equal(t, BeyondCopy, end)
 			assert.Equal(t, test.want, c.Beyond([]uint64{0x1040, 0x2004, 0x2008}))
 		})
 	}
@@ -125,17 +125,17 @@ func TestFunctionsThatCannotBeLeft(t *testing.T) {
 		end          End
 	}{
 		"the outermost":            {[]byte{cfaUndefined, 30}, Outermost},
-		"no return address":        {nil, Lost},
+		"no return address":        {nil, NoCaller},
 		"a register in a register": {[]byte{cfaOffset | 30, 1, cfaRegister, 30, 5, cfaDefineOffset, 16}, Outermost},
-		"no such instruction":      {[]byte{0x3f, 0}, Lost},
-		"an operand is missing":    {[]byte{cfaDefine, 31}, Lost},
-		"states not remembered":    {[]byte{cfaRestoreState}, Lost},
-		"a frame that is no step":  {[]byte{cfaOffset | 30, 0, cfaDefine, 31, 0}, Lost},
-		"an expression":            {[]byte{cfaDefineExpression, 3, opBreg0 + 31, 16, opDeref, cfaOffset | 30, 1}, CopyEnds},
-		"no such operation":        {[]byte{cfaDefineExpression, 1, 0xff, cfaOffset | 30, 1}, Lost},
+		"no such instruction":      {[]byte{0x3f, 0}, NoCaller},
+		"an operand is missing":    {[]byte{cfaDefine, 31}, NoCaller},
+		"states not remembered":    {[]byte{cfaRestoreState}, NoCaller},
+		"a frame that is no step":  {[]byte{cfaOffset | 30, 0, cfaDefine, 31, 0}, NoCaller},
+		"an expression":            {[]byte{cfaDefineExpression, 3, opBreg0 + 31, 16, opDeref, cfaOffset | 30, 1}, BeyondCopy},
+		"no such operation":        {[]byte{cfaDefineExpression, 1, 0xff, cfaOffset | 30, 1}, NoCaller},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := Copy{Machine: ARM64, Stack: []byte{1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0}}
+			c := Thread{Machine: ARM64, Stack: []byte{1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0}}
 			c.Registers[31], c.Registers[30], c.Registers[29] = 0x7000, 0x1040, 1
 			table := tableOf(arm, test.instructions)
 			_, end := c.Walk(nil, 64, func(pc uint64) (*Table, uint64, bool) { return table, pc, pc < 0x2000 }, nil)
@@ -147,9 +147,9 @@ func TestFunctionsThatCannotBeLeft(t *testing.T) {
 func FuzzTable(f *testing.F) {
 	f.Add(tableOf(arm, []byte{cfaAdvance | 1, cfaDefineOffset, 32, cfaOffset | 30, 3}).frames, uint64(0x1010))
 	f.Fuzz(func(t *testing.T, data []byte, address uint64) {
-		table := &Table{frames: data, common: make(map[int]*common), rules: make(map[uint64]*rule)}
+		table := &Table{frames: data, cies: make(map[int]*cie), rules: make(map[uint64]*rule)}
 		table.index = table.scan()
-		c := Copy{Machine: AMD64, Stack: make([]byte, 256)}
+		c := Thread{Machine: AMD64, Stack: make([]byte, 256)}
 		c.Registers[7], c.Registers[16] = 0x7000, address
 		frames, _ := c.Walk(nil, 16, func(pc uint64) (*Table, uint64, bool) { return table, pc, true }, nil)
 		assert.LessOrEqual(t, len(frames), 16)

@@ -20,25 +20,25 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
-// libraries are the probed files, of libcuda and of the libraries that Config.Functions names, and
-// the processes that may load more of them.
-type libraries struct {
+// discovery finds the files of libcuda and of the libraries that Config.Functions names, and has their
+// functions probed. It watches the processes that may load more of them.
+type discovery struct {
 	all     *shared
-	feed    feed
+	events  eventSource
 	pythons *python.Processes
 	stopped chan struct{}
 
 	functions []function
-	wanted    []string // as these have them: "" is libcuda
+	wanted    []string // the libraries of functions: "" is libcuda
 
 	mu     sync.Mutex
 	files  []probed
 	pids   map[int]bool
-	failed map[string]bool // what could not be probed is tried once
-	exists map[string]bool // the wanted libraries of which a file was found
+	failed map[string]bool // files that could not be probed, which are tried once
+	exists map[string]bool // wanted libraries with a file
 }
 
-// probed is a file whose functions have probes. Of a program that began later, no call is missed.
+// probed is a file whose functions have probes. No call of a program that started later is missed.
 type probed struct {
 	file  os.FileInfo
 	since uint64 // by the clock of the events
@@ -46,11 +46,11 @@ type probed struct {
 
 const maxFailed = 1 << 10
 
-// loaders are the files of loader. Before version 2.34 of the GNU C library its functions are in one of their own.
+// loaders are the files of loader. Before glibc 2.34 dlopen is in libdl.
 var loaders = []string{"libc.so.6", "libdl.so.2"}
 
-func newLibraries(all *shared, to feed, functions []function, runs *python.Processes) *libraries {
-	l := &libraries{all: all, feed: to, pythons: runs, functions: functions, stopped: make(chan struct{}), pids: make(map[int]bool), failed: make(map[string]bool), exists: make(map[string]bool)}
+func newDiscovery(all *shared, to eventSource, functions []function, runs *python.Processes) *discovery {
+	l := &discovery{all: all, events: to, pythons: runs, functions: functions, stopped: make(chan struct{}), pids: make(map[int]bool), failed: make(map[string]bool), exists: make(map[string]bool)}
 	for _, f := range functions {
 		if !slices.Contains(l.wanted, f.library) {
 			l.wanted = append(l.wanted, f.library)
@@ -59,8 +59,8 @@ func newLibraries(all *shared, to feed, functions []function, runs *python.Proce
 	return l
 }
 
-// stop ends the search; nothing is probed any more. It returns the libraries of which no file was found.
-func (l *libraries) stop() (missing []string) {
+// stop ends the discovery: nothing is probed any more. It returns the libraries without a file.
+func (l *discovery) stop() (missing []string) {
 	close(l.stopped)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +73,7 @@ func (l *libraries) stop() (missing []string) {
 	return missing
 }
 
-func (l *libraries) add(pid int) {
+func (l *discovery) add(pid int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.pids != nil { // not stopped
@@ -81,14 +81,15 @@ func (l *libraries) add(pid int) {
 	}
 }
 
-func (l *libraries) remove(pid int) {
+func (l *discovery) remove(pid int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.pids, pid)
 }
 
-// probe probes a file, once. isNew says that it is a library that is watched, and was not probed before. The caller holds l.mu.
-func (l *libraries) probe(path, library string) (its probed, isNew bool, err error) {
+// probe probes a file, once. isNew is true for a watched library that had no probes before. The
+// caller holds l.mu.
+func (l *discovery) probe(path, library string) (its probed, isNew bool, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return its, false, err
@@ -97,8 +98,8 @@ func (l *libraries) probe(path, library string) (its probed, isNew bool, err err
 	if i := slices.IndexFunc(l.files, func(f probed) bool { return os.SameFile(f.file, info) }); i >= 0 {
 		return l.files[i], false, nil
 	}
-	l.findSilent(path, library)
-	if err := l.feed.library(path, library); err != nil {
+	l.findVoidResults(path, library)
+	if err := l.events.probeLibrary(path, library); err != nil {
 		return its, false, fmt.Errorf("%s: %w", path, err)
 	}
 	its = probed{info, monotonic()}
@@ -106,31 +107,31 @@ func (l *libraries) probe(path, library string) (its probed, isNew bool, err err
 	return its, library != loader, nil
 }
 
-// findSilent notes the functions of a library of which its file says that they return nothing.
-func (l *libraries) findSilent(path, library string) {
+// findVoidResults records the functions that return nothing according to a library's file.
+func (l *discovery) findVoidResults(path, library string) {
 	for i, f := range l.functions {
-		if f.library == library && f.effect == hands && !f.returned && !f.void && symbols.ReturnsNothing(path, f.symbols[0]) {
+		if f.library == library && f.effect == libraryAllocates && !f.returned && !f.void && symbols.ReturnsNothing(path, f.symbols[0]) {
 			l.all.mu.Lock()
-			l.all.silent[i] = true
+			l.all.voidResults[i] = true
 			l.all.mu.Unlock()
 		}
 	}
 }
 
-// probeFirst probes libraries before any process loads them. For libcuda these are the given files,
-// if there are any.
-func (l *libraries) probeFirst(given []string) error {
+// probeFirst probes libraries before any process loads them. given are the files of libcuda; if nil,
+// they are searched for.
+func (l *discovery) probeFirst(given []string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, library := range l.wanted {
 		paths := given
 		switch {
 		case library == "" && paths == nil:
-			paths = usualLibraries("libcuda.so.1")
+			paths = defaultLibraries("libcuda.so.1")
 		case strings.Contains(library, "/"):
 			paths = append([]string{library}, versions(library)...)
 		case library != "":
-			paths = usualLibraries(library)
+			paths = defaultLibraries(library)
 		}
 		certain := library == "" && given != nil || strings.Contains(library, "/")
 		if err := l.probeAny(library, paths, certain); err != nil {
@@ -138,14 +139,14 @@ func (l *libraries) probeFirst(given []string) error {
 		}
 	}
 	for _, library := range loaders {
-		_ = l.probeAny(loader, usualLibraries(library), false) // without it, code that takes the place of other is known late
+		_ = l.probeAny(loader, defaultLibraries(library), false) // without it, replaced code is noticed late
 	}
 	return nil
 }
 
-// probeAny probes those of a library's files that exist, or all of them if certain. It is no error
-// if none exists: a process may have its own copy.
-func (l *libraries) probeAny(library string, paths []string, certain bool) error {
+// probeAny probes those of a library's files that exist, or all of them if certain. If none exists that
+// is no error: a process may have its own copy.
+func (l *discovery) probeAny(library string, paths []string, certain bool) error {
 	var errs []error
 	known := len(l.files)
 	for _, path := range paths {
@@ -163,8 +164,8 @@ func (l *libraries) probeAny(library string, paths []string, certain bool) error
 	return nil
 }
 
-// search looks for other files in the processes, at intervals, until the watcher is closed.
-func (l *libraries) search(every time.Duration) {
+// scanLoop scans the processes at intervals until the watcher is closed.
+func (l *discovery) scanLoop(every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -172,27 +173,27 @@ func (l *libraries) search(every time.Duration) {
 		case <-l.stopped:
 			return
 		case <-ticker.C:
-			if err := l.look(); err != nil {
+			if err := l.scan(); err != nil {
 				l.all.mu.Lock()
-				l.all.doubt(time.Since(l.all.start), err.Error())
+				l.all.warn(time.Since(l.all.start), err.Error())
 				l.all.mu.Unlock()
 			}
 		}
 	}
 }
 
-// look finds files that are not probed yet, and notes whose they are.
-func (l *libraries) look() error {
-	late, err := l.find()
+// scan probes files that processes have loaded, and records the processes whose calls may be missing.
+func (l *discovery) scan() error {
+	late, err := l.probeLoaded()
 	for pid, path := range late {
-		l.found(pid, path)
+		l.noteLate(pid, path)
 	}
 	return err
 }
 
-// find probes the files that the processes have loaded. It returns the processes that had loaded a
-// file before it was probed.
-func (l *libraries) find() (late map[int]string, err error) {
+// probeLoaded probes the files that processes have loaded. It returns the processes that loaded a file
+// before it was probed.
+func (l *discovery) probeLoaded() (late map[int]string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	late = make(map[int]string)
@@ -200,17 +201,17 @@ func (l *libraries) find() (late map[int]string, err error) {
 		at := time.Now()
 		mappings, err := symbols.ReadMaps(pid)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
-		l.pythons.Look(pid, mappings, at)
+		l.pythons.Detect(pid, mappings, at)
 		for _, m := range mappings {
-			library, ok := l.of(m.Path)
+			library, ok := l.libraryOf(m.Path)
 			file := symbols.InRoot(pid, m.Path)
 			if !ok || l.failed[file] {
 				continue
 			}
 			its, isNew, err := l.probe(file, library)
-			if errors.Is(err, fs.ErrNotExist) && hasEnded(pid) { // since its maps were read: it shows no files any more
+			if errors.Is(err, fs.ErrNotExist) && hasEnded(pid) { // after its maps were read: its root is gone
 				its, isNew, err = l.probe(m.Path, library)
 			}
 			if err != nil {
@@ -225,51 +226,52 @@ func (l *libraries) find() (late map[int]string, err error) {
 			}
 			if isNew {
 				late[pid] = m.Path
-				l.holders(its, m.Path, late)
+				l.addProcessesWith(its, m.Path, late)
 			}
 		}
 	}
 	return late, nil
 }
 
-// begins probes what a process's program, which it has just begun, is linked with: as a rule before the dynamic loader has loaded it.
-// Calls that may have come before the probes are a doubt, also of a program that is gone by now.
-func (l *libraries) begins(of program, file string) {
+// programStarted probes the libraries that a program which has just started is linked with, usually
+// before the dynamic loader loads them. If calls may have come before the probes, it adds a warning,
+// even if the program has ended by now.
+func (l *discovery) programStarted(of program, file string) {
 	pid := int(of.pid)
-	fresh := l.linked(linked.OfProcess(pid), of.number)
-	if !l.runs(of) { // so that was less, or another program's
+	fresh := l.probeLinked(linked.OfProcess(pid), of.number)
+	if !l.stillRuns(of) { // so the list may be incomplete, or another program's
 		if _, err := os.Stat(file); err != nil || !filepath.IsAbs(file) {
 			l.all.mu.Lock()
-			l.all.doubt(time.Since(l.all.start), "a program ended before it was seen what it is linked with: name the files of libraries that programs bring along (--library, --functions)")
+			l.all.warn(time.Since(l.all.start), "a program ended before it was seen what it is linked with: name the files of libraries that programs bring along (--library, --functions)")
 			l.all.mu.Unlock()
 		}
-		maps.Copy(fresh, l.linked(linked.OfCommand(file, "", os.Environ()), of.number))
+		maps.Copy(fresh, l.probeLinked(linked.OfCommand(file, "", os.Environ()), of.number))
 	}
 	for path, its := range fresh {
-		if has(pid, its) || !l.runs(of) {
-			l.found(pid, path)
+		if hasLoaded(pid, its) || !l.stillRuns(of) {
+			l.noteLate(pid, path)
 		}
 	}
 }
 
-// runs reports whether a process still runs a program, and has closed no library of it.
-func (l *libraries) runs(of program) bool {
-	_, since, ok := l.feed.code(int(of.pid))
+// stillRuns reports whether a process still runs a program, and has unmapped none of its code.
+func (l *discovery) stillRuns(of program) bool {
+	_, since, ok := l.events.codeGeneration(int(of.pid))
 	return ok && since == uint32(of.number) && !hasEnded(int(of.pid))
 }
 
-// hasEnded reports whether a process runs nothing any more; its parent may not have asked for its end yet.
+// hasEnded reports whether a process has exited. It may still be a zombie.
 func hasEnded(pid int) bool {
 	_, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	return err != nil
 }
 
-// linked probes what a program is linked with, and returns what was not probed before it began. What is wrong with a file is said when
-// it is loaded.
-func (l *libraries) linked(with linked.Program, began uint64) map[string]probed {
+// probeLinked probes the libraries that a program is linked with, and returns those that were not
+// probed before it started. Errors of a file are reported when it is loaded.
+func (l *discovery) probeLinked(with linked.Program, began uint64) map[string]probed {
 	fresh, late := make(map[string]probed), make(map[int]string)
 	for _, path := range with.Libraries() {
-		library, ok := l.of(path)
+		library, ok := l.libraryOf(path)
 		if !ok {
 			continue
 		}
@@ -277,7 +279,7 @@ func (l *libraries) linked(with linked.Program, began uint64) map[string]probed 
 		if l.pids != nil { // not stopped
 			its, isNew, err := l.probe(filepath.Join(with.Root, path), library)
 			if isNew {
-				l.holders(its, path, late)
+				l.addProcessesWith(its, path, late)
 			}
 			if err == nil && library != loader && its.since > began {
 				fresh[path] = its
@@ -286,22 +288,22 @@ func (l *libraries) linked(with linked.Program, began uint64) map[string]probed 
 		l.mu.Unlock()
 	}
 	for pid, path := range late {
-		l.found(pid, path)
+		l.noteLate(pid, path)
 	}
 	return fresh
 }
 
-// holders adds the processes that have loaded a file. The caller holds l.mu.
-func (l *libraries) holders(its probed, path string, to map[int]string) {
+// addProcessesWith adds to to the processes that have loaded a file. The caller holds l.mu.
+func (l *discovery) addProcessesWith(its probed, path string, to map[int]string) {
 	for pid := range l.pids {
-		if has(pid, its) {
+		if hasLoaded(pid, its) {
 			to[pid] = path
 		}
 	}
 }
 
-// has reports whether a process has loaded a file.
-func has(pid int, its probed) bool {
+// hasLoaded reports whether a process has loaded a file.
+func hasLoaded(pid int, its probed) bool {
 	mappings, _ := symbols.ReadMaps(pid)
 	return slices.ContainsFunc(mappings, func(m symbols.Mapping) bool {
 		info, err := os.Stat(symbols.InRoot(pid, m.Path))
@@ -309,26 +311,26 @@ func has(pid int, its probed) bool {
 	})
 }
 
-// found notes that a process had called a library that was not watched yet. It asks the Driver, so the
-// caller does not hold the lock. The driver's own library has made contexts, others have not.
-func (l *libraries) found(pid int, path string) {
-	before := askHeld(l.all.driver, pid)
-	library, _ := l.of(path)
-	before.unseen = library == ""
+// noteLate records that a process may have called a library before it was probed. It asks the Driver,
+// so the caller must not hold a lock. Only libcuda makes contexts.
+func (l *discovery) noteLate(pid int, path string) {
+	before := readPriorState(l.all.driver, pid)
+	library, _ := l.libraryOf(path)
+	before.unseenCalls = library == ""
 	_, gone := os.Stat(fmt.Sprintf("/proc/%d", pid))
 	l.all.mu.Lock()
 	defer l.all.mu.Unlock()
-	if l.all.late[uint32(pid)] != nil {
+	if l.all.prior[uint32(pid)] != nil {
 		return
 	}
-	if gone == nil { // else another process may have its number
-		l.all.late[uint32(pid)] = before
+	if gone == nil { // otherwise another process may get its number
+		l.all.prior[uint32(pid)] = before
 	}
-	l.all.doubt(time.Since(l.all.start), fmt.Sprintf("process %d had loaded %s before it was found: name its path", pid, path))
+	l.all.warn(time.Since(l.all.start), fmt.Sprintf("process %d had loaded %s before it was found: name its path", pid, path))
 }
 
-// of returns which of the wanted libraries the file at path is.
-func (l *libraries) of(path string) (library string, ok bool) {
+// libraryOf returns the wanted library that the file at path belongs to.
+func (l *discovery) libraryOf(path string) (library string, ok bool) {
 	if slices.Contains(loaders, filepath.Base(path)) {
 		return loader, true
 	}
@@ -342,8 +344,8 @@ func (l *libraries) of(path string) (library string, ok bool) {
 	return "", false
 }
 
-// versions returns the files beside lib.so that are named lib.so.1 and the like. They are the same file as a rule, and copies of it in
-// Python's packages.
+// versions returns the files beside lib.so named lib.so.1 and the like: usually links to it, in Python's
+// packages copies.
 func versions(library string) []string {
 	all, _ := filepath.Glob(escaped.Replace(library) + ".[0-9]*") // the pattern is well formed
 	return all
@@ -351,8 +353,8 @@ func versions(library string) []string {
 
 var escaped = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
 
-// usualLibraries returns the files of that name, and its versions, that the dynamic loader would find.
-func usualLibraries(library string) (all []string) {
+// defaultLibraries returns the files of a name, and its versions, in the dynamic loader's search path.
+func defaultLibraries(library string) (all []string) {
 	for _, dir := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
 		all = append(append(all, filepath.Join(dir, library)), versions(filepath.Join(dir, library))...)
 	}
@@ -367,7 +369,7 @@ func usualLibraries(library string) (all []string) {
 	return all
 }
 
-// descendants returns the processes that a process started, and all that these started.
+// descendants returns the process tree below a process.
 func descendants(pid int) (all []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

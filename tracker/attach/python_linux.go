@@ -12,10 +12,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 )
 
-// A thread that runs Python has frames of its interpreter besides its stack. They are read at the call, as the thread is held
-// there; afterwards they are others. The reader finds the interpreter of a process, and puts its layout into a map. As the kernel takes
-// long to check a program with loops, one program follows the frames for all functions. It leaves them in room of the thread for the
-// program that writes the event.
+// A thread that runs Python has frames of its interpreter besides its stack. They are read during the
+// call, while the thread is stopped. The reader finds the interpreter of a process, and puts its layout
+// into a map. The kernel takes long to verify a program with loops, so one program walks the frames for
+// all functions, and leaves them in a scratch buffer of the thread for the program that writes the event.
 
 // Words of a layout, in the map.
 const (
@@ -26,65 +26,65 @@ const (
 	pyStatus
 	pyThreadID
 	pyFrame
-	pyThrough
+	pyIndirect
 	pyPrevious
 	pyCode
 	pyInstruction
 	pyIsIndex
 	pyOwner
-	pyHead   // of a code object: where what tells it from others begins, see headSize
-	pyFirst  // and where that has the first line,
-	pyFile   // and the addresses of strings
-	pyName   //
-	pyObject // how many bytes of a code object are copied
-	pyLength // of a string
-	pyASCII  //
-	pyWide   //
-	pySize   // of a bytes object
-	pyBytes  //
-	pyTurn   // no other program of a process has this number
-	pyByText // 0 if code objects have numbers, and another at the same address another
-	pyZero   // which the kernel does not know of: it follows a program by what it knows, and the less that is, the sooner it ends
+	pyHead        // offset of the head in a code object: see headSize
+	pyFirst       // offset in the head: the first line,
+	pyFile        // the addresses of strings
+	pyName        //
+	pyObject      // number of bytes of a code object to copy
+	pyLength      // of a string
+	pyASCII       //
+	pyWide        //
+	pySize        // of a bytes object
+	pyBytes       //
+	pyProgram     // identifies the program that the process runs
+	pyCompareText // 1 if code objects have no version number, so that their strings are compared
+	pyZero        // 0, which the verifier does not know: fewer known states make it faster
 	pyWords
 )
 
 const (
-	maxPyThreads = 512 // and interpreters are looked through
-	maxTries     = 3   // to find a thread
+	maxPyThreads = 512 // and interpreters that are searched
+	maxTries     = 3   // to find the thread
 	oneTry       = 2 * maxPython
-	maxPyCalls   = 1 << 11 // of threads that run Python at a time; three kilobytes each
-	maxSeen      = 1 << 14 // code objects
+	maxPyCalls   = 1 << 11 // threads that run Python at the same time, 3 KiB each
+	maxKnownCode = 1 << 14 // code objects
 )
 
-// Behind the frames of a thread, from offPython on.
+// Behind the frames in the scratch buffer, from offPython on.
 const (
-	headSize = 88 // up to the pointer to the table of lines: all that does not change while the code object lives
-	inHead   = mostSize - offPython
-	inTexts  = inHead + headSize + 48
-	maxFile  = 192 // bytes of the file's name, and of the function's, that are compared
-	maxName  = 96
-	pyRoom   = mostSize + inTexts - inHead + maxFile + maxName
+	headSize      = 88 // up to the pointer to the line table: all that does not change while a code object lives
+	inHead        = mostSize - offPython
+	inTexts       = inHead + headSize + 48
+	maxFile       = 192 // compared bytes of the file's name, and of the function's
+	maxName       = 96
+	pyScratchSize = mostSize + inTexts - inHead + maxFile + maxName
 )
 
-// Room on the program's stack, below the call stack.
+// Stack slots, below those of the call.
 const (
-	slotLayout      = slotRoom - 8  // the address of the layout, 0 if the process has none
-	slotAt          = slotRoom - 16 // the thread or frame that is looked at
-	slotSelf        = slotRoom - 24 // what tells the thread: see pyThreadID
-	slotIndex       = slotRoom - 32
-	slotRead        = slotRoom - 40
-	slotCode        = slotRoom - 48
+	slotLayout      = slotScratch - 8  // address of the layout; 0 if the process has none
+	slotAt          = slotScratch - 16 // the current thread or frame
+	slotSelf        = slotScratch - 24 // identifies the thread: see pyThreadID
+	slotIndex       = slotScratch - 32
+	slotRead        = slotScratch - 40
+	slotCode        = slotScratch - 48
 	slotInterpreter = slotCode
 	slotFound       = slotWhere
-	slotWhere       = slotRoom - 56
-	slotWake        = slotRoom - 72 // a notice
-	slotOwner       = slotRoom - 80
-	slotSeenKey     = slotRoom - 88
-	slotSeen        = slotSeenKey - seenSize // see seenPrint
-	slotEnd         = slotSeen
+	slotWhere       = slotScratch - 56
+	slotWake        = slotScratch - 72 // a wakeUp
+	slotOwner       = slotScratch - 80
+	slotKnownKey    = slotScratch - 88
+	slotKnown       = slotKnownKey - knownSize // see knownDigest
+	slotEnd         = slotKnown
 )
 
-// findLayout notes the layout of the process's interpreter.
+// findLayout puts the address of the process's layout into R0 and slotLayout.
 func (m *bpf) findLayout() asm.Instructions {
 	ins := asm.Instructions{
 		asm.Mov.Reg(asm.R1, regThread),
@@ -94,9 +94,9 @@ func (m *bpf) findLayout() asm.Instructions {
 	return append(append(ins, lookUp(m.python, slotKey)...), asm.StoreMem(asm.RFP, slotLayout, asm.R0, asm.DWord))
 }
 
-// follow reads the process's memory: at the address in a slot of the program's stack plus the
-// offset in a word of the layout. It copies the result to the program's stack. R0 is 0 on success.
-func follow(to int32, size int32, from int16, word int) asm.Instructions {
+// readField copies a field of the process's memory, at the address in a stack slot plus the offset in a
+// word of the layout, to a stack slot. R0 is 0 on success.
+func readField(to int32, size int32, from int16, word int) asm.Instructions {
 	return append(layoutWord(asm.R3, word),
 		asm.LoadMem(asm.R1, asm.RFP, from, asm.DWord),
 		asm.Add.Reg(asm.R3, asm.R1),
@@ -114,34 +114,36 @@ func layoutWord(to asm.Register, word int) asm.Instructions {
 	}
 }
 
-// room puts the address of the thread's room into R0, or jumps to the label "end" if there is none.
-func (m *bpf) room() asm.Instructions {
-	return append(roomIn(m.running, m.noFrames, "end"),
-		asm.Mov.Reg(regEvent, asm.R0).WithSymbol("room"),
+// pythonScratch puts the address of the frames in the thread's scratch buffer into regEvent, or jumps to
+// the label "end" if there is none.
+func (m *bpf) pythonScratch() asm.Instructions {
+	return append(lookUpScratch(m.pythonFrames, m.zeroPythonFrames, "end"),
+		asm.Mov.Reg(regEvent, asm.R0).WithSymbol("scratch"),
 		asm.Add.Imm(regEvent, offPython),
 	)
 }
 
-// followPython is the program that leaves the frames in the thread's room for an event: how many there are, and 16 bytes for each.
-func (m *bpf) followPython() asm.Instructions {
-	ins := append(asm.Instructions{asm.Mov.Imm(regRoom, 0)}, m.begin()...)
+// walkPython is the program that writes the frames into the thread's scratch buffer: their number, and
+// 16 bytes for each.
+func (m *bpf) walkPython() asm.Instructions {
+	ins := append(asm.Instructions{asm.Mov.Imm(regScratch, 0)}, m.prologue()...)
 	ins = append(ins, m.findLayout()...)
 	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "gone"))
-	ins = append(ins, lookUp(m.rooms, slotThread)...)
-	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "gone"), asm.Mov.Reg(regRoom, asm.R0))
-	ins = append(ins, store(regRoom, roomNew, 0)...)
-	ins = append(ins, m.room()...)
+	ins = append(ins, lookUp(m.scratch, slotThread)...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "gone"), asm.Mov.Reg(regScratch, asm.R0))
+	ins = append(ins, store(regScratch, scratchNewCode, 0)...)
+	ins = append(ins, m.pythonScratch()...)
 	ins = append(ins, m.self()...)
 	ins = append(ins, asm.StoreMem(asm.RFP, slotSelf, asm.R0, asm.DWord))
 	ins = append(ins, m.findThread()...)
 
-	// Its innermost frame, and from there outwards.
+	// From the innermost frame outwards.
 	ins = append(ins, store(regEvent, 0, 0)...)
-	ins = append(ins, follow(slotAt, 8, slotAt, pyFrame)...)
+	ins = append(ins, readField(slotAt, 8, slotAt, pyFrame)...)
 	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
-	ins = append(ins, layoutWord(asm.R2, pyThrough)...)
+	ins = append(ins, layoutWord(asm.R2, pyIndirect)...)
 	ins = append(ins, asm.JEq.Imm(asm.R2, -1, "innermost"))
-	ins = append(ins, follow(slotAt, 8, slotAt, pyThrough)...)
+	ins = append(ins, readField(slotAt, 8, slotAt, pyIndirect)...)
 	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
 	first := store(asm.RFP, slotIndex, 0)
 	first[0] = first[0].WithSymbol("innermost")
@@ -151,27 +153,29 @@ func (m *bpf) followPython() asm.Instructions {
 		asm.JEq.Imm(asm.R1, 0, "end"),
 	)
 	ins = append(ins, m.frameOfPython()...)
-	ins = append(ins, follow(slotAt, 8, slotAt, pyPrevious)...)
+	ins = append(ins, readField(slotAt, 8, slotAt, pyPrevious)...)
 	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
 	ins = append(ins, again(slotIndex, "nextFrame", maxPython)...)
 	ins = append(ins,
-		asm.JEq.Imm(regRoom, 0, "gone").WithSymbol("end"),
-		asm.LoadMem(asm.R3, regRoom, roomNext, asm.DWord),
-		asm.LoadMem(asm.R1, regRoom, roomNew, asm.DWord),
+		asm.JEq.Imm(regScratch, 0, "gone").WithSymbol("end"),
+		asm.LoadMem(asm.R3, regScratch, scratchNext, asm.DWord),
+		asm.LoadMem(asm.R1, regScratch, scratchNewCode, asm.DWord),
 		asm.JEq.Imm(asm.R1, 0, "none new"),
 	)
-	ins = append(ins, m.goOn(asm.Mov.Imm(asm.R3, copyCode))...)
-	ins = append(ins, asm.LoadMem(asm.R3, regRoom, roomNext, asm.DWord))
-	ins = append(ins, m.goOn(asm.Mov.Reg(asm.R3, asm.R3).WithSymbol("none new"))...)
+	ins = append(ins, m.tailCall(asm.Mov.Imm(asm.R3, tailCopyCode))...)
+	ins = append(ins, asm.LoadMem(asm.R3, regScratch, scratchNext, asm.DWord))
+	ins = append(ins, m.tailCall(asm.Mov.Reg(asm.R3, asm.R3).WithSymbol("none new"))...)
 	return append(ins, asm.Mov.Imm(asm.R0, 0).WithSymbol("gone"), asm.Return())
 }
 
-// findThread leaves the address of Python's thread in slotAt, or jumps to the label "end". A thread of the system may have one in several
-// interpreters; the one that runs says so. If two do, one of them was made by another thread of the system: nobody can know. Before
-// 3.12 none says so: then there must be one interpreter, and in its list a thread that has not begun yet, which looks like the one
-// that made it, is in front of that. As other threads end while the list is followed, the program runs again if it finds none.
+// findThread puts the address of Python's thread into slotAt, or jumps to the label "end". A thread
+// of the system may have a Python thread in several interpreters; its status says which one is
+// bound. If two are bound, another thread of the system made one of them, and the right one is
+// unknown. Before 3.12 threads have no such status: there must be a single interpreter then. In its
+// list, a thread that has not started yet looks like the thread that made it, and is in front of
+// that. Other threads may end while the list is walked, so the program runs again if it finds none.
 func (m *bpf) findThread() asm.Instructions {
-	follows := func(to int32, from int16, word int) asm.Instructions { return follow(to, 8, from, word) } // what cannot be read is 0
+	follows := func(to int32, from int16, word int) asm.Instructions { return readField(to, 8, from, word) } // 0 if it cannot be read
 	labelled := func(label string, ins asm.Instructions) asm.Instructions {
 		ins[0] = ins[0].WithSymbol(label)
 		return ins
@@ -206,7 +210,7 @@ func (m *bpf) findThread() asm.Instructions {
 	ins = append(ins, labelled("status", follows(slotRead, slotAt, pyStatus))...)
 	ins = append(ins,
 		asm.LoadMem(asm.R1, asm.RFP, slotRead, asm.DWord),
-		asm.And.Imm(asm.R1, python.StatusRuns),
+		asm.And.Imm(asm.R1, python.StatusBound),
 		asm.JNE.Imm(asm.R1, 0, "found"),
 	)
 	ins = append(ins, labelled("otherThread", follows(slotAt, slotAt, pyNextThread))...)
@@ -226,17 +230,17 @@ func (m *bpf) findThread() asm.Instructions {
 		asm.LoadMem(asm.R1, asm.RFP, slotFound, asm.DWord).WithSymbol("all"),
 		asm.StoreMem(asm.RFP, slotAt, asm.R1, asm.DWord),
 		asm.JNE.Imm(asm.R1, 0, "thread"),
-		asm.LoadMem(asm.R1, regEvent, 0, asm.DWord), // until there are frames, how often it was tried
+		asm.LoadMem(asm.R1, regEvent, 0, asm.DWord), // the number of tries, until there are frames
 		asm.Add.Imm(asm.R1, oneTry),
 		asm.StoreMem(regEvent, 0, asm.R1, asm.DWord),
 		asm.JGE.Imm(asm.R1, maxTries*oneTry, "unknown"),
 	)
-	ins = append(ins, m.goOn(asm.Mov.Imm(asm.R3, followPython))...)
+	ins = append(ins, m.tailCall(asm.Mov.Imm(asm.R3, tailPython))...)
 	ins = append(ins, labelled("unknown", store(regEvent, 0, 0))...)
 	return append(ins, asm.Ja.Label("end"), asm.Mov.Imm(asm.R0, 0).WithSymbol("thread"))
 }
 
-// again counts a round of a loop, and begins the next unless there were as many.
+// again counts an iteration of a loop, and starts the next unless there were most.
 func again(count int16, label string, most int32) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMem(asm.R1, asm.RFP, count, asm.DWord),
@@ -249,7 +253,7 @@ func again(count int16, label string, most int32) asm.Instructions {
 // frameOfPython writes one frame: the address of the code object, whose lowest bits say who owns
 // the frame, then the position in the code and the function's first line.
 func (m *bpf) frameOfPython() asm.Instructions {
-	ins := follow(slotCode, 8, slotAt, pyCode)
+	ins := readField(slotCode, 8, slotAt, pyCode)
 	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
 	ins = append(ins,
 		asm.LoadMem(asm.R1, asm.RFP, slotCode, asm.DWord),
@@ -259,20 +263,20 @@ func (m *bpf) frameOfPython() asm.Instructions {
 	ins = append(append(ins, store(asm.RFP, slotOwner, 0)...), store(asm.RFP, slotWhere, 0)...)
 	ins = append(ins, layoutWord(asm.R2, pyOwner)...)
 	ins = append(ins, asm.JEq.Imm(asm.R2, -1, "noOwner"))
-	ins = append(ins, follow(slotOwner, 1, slotAt, pyOwner)...)
+	ins = append(ins, readField(slotOwner, 1, slotAt, pyOwner)...)
 	ins = append(ins,
 		asm.LoadMem(asm.R1, asm.RFP, slotOwner, asm.DWord),
 		asm.And.Imm(asm.R1, 0x07),
 		asm.StoreMem(asm.RFP, slotOwner, asm.R1, asm.DWord),
-		asm.JGE.Imm(asm.R1, python.OwnedByC, "seen"), // it runs no code
+		asm.JGE.Imm(asm.R1, python.OwnedByInterpreter, "seen"), // the frame runs no code
 	)
-	head := readHead("seen") // its first line stays 0, if the code object has none
+	head := readHead("seen") // the first line stays 0 if the code object cannot be read
 	head[0] = head[0].WithSymbol("noOwner")
 	ins = append(ins, head...)
 	ins = append(ins, inHeadAt(asm.R1, pyFirst, asm.Word)...)
 	ins = append(ins, asm.StoreMem(asm.RFP, slotWhere, asm.R1, asm.Word))
-	ins = append(ins, m.see()...)
-	ins = append(ins, follow(slotRead, 8, slotAt, pyInstruction)...)
+	ins = append(ins, m.checkKnown()...)
+	ins = append(ins, readField(slotRead, 8, slotAt, pyInstruction)...)
 	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
 	ins = append(ins, layoutWord(asm.R2, pyIsIndex)...)
 	return append(ins,
@@ -299,11 +303,11 @@ func (m *bpf) frameOfPython() asm.Instructions {
 }
 
 // threadBase is the offset in struct thread_struct of the address that pthread_self returns: the
-// register fs. On other architectures that depends on the C library, and threads are told apart by
-// their numbers.
+// register fs. On other architectures that depends on the C library, and threads are identified by
+// their IDs.
 var threadBase = map[string]string{"amd64": "fsbase"}[runtime.GOARCH]
 
-// self puts into R0 what threadID finds in the threads of Python.
+// self puts the identity of the thread into R0, as the threads of Python have it at threadID.
 func (m *bpf) self() asm.Instructions {
 	if threadBase == "" {
 		return asm.Instructions{asm.Mov.Reg32(asm.R0, regThread)}
@@ -313,7 +317,7 @@ func (m *bpf) self() asm.Instructions {
 	return append(ins, asm.LoadMem(asm.R0, asm.RFP, slotWord, asm.DWord))
 }
 
-// threadID is where a thread of Python has what tells it; 0 if it has not.
+// threadID returns the offset of the identity in a thread of Python; 0 if it has none.
 func threadID(l python.Layout) uint64 {
 	if threadBase == "" {
 		return l.KernelID
@@ -321,8 +325,9 @@ func threadID(l python.Layout) uint64 {
 	return l.ThreadID
 }
 
-// runs tells the programs what a process's interpreter is like. No other that the process ever runs has the same turn.
-func (m *bpf) runs(pid int, l python.Layout, turn uint64) error {
+// setPythonLayout puts the layout of a process's interpreter into the map. program identifies what the
+// process runs.
+func (m *bpf) setPythonLayout(pid int, l python.Layout, program uint64) error {
 	id := threadID(l)
 	if id == 0 {
 		return fmt.Errorf("%v does not tell its threads", l)
@@ -343,65 +348,66 @@ func (m *bpf) runs(pid int, l python.Layout, turn uint64) error {
 		}
 	}
 	value := [pyWords]uint64{
-		l.Interpreters, l.Next, l.Threads, l.NextThread, l.Status, id, l.Frame, l.Through, l.Previous, l.Code, l.Instruction, isIndex, l.Owner,
+		l.Interpreters, l.Next, l.Threads, l.NextThread, l.Status, id, l.Frame, l.Indirect, l.Previous, l.Code, l.Instruction, isIndex, l.Owner,
 		head, l.FirstLine - head, names.File - head, names.Name - head, names.Lines + 8,
-		names.Length, names.ASCII, names.Wide, names.Size, names.Bytes, turn, byText, 0,
+		names.Length, names.ASCII, names.Wide, names.Size, names.Bytes, program, byText, 0,
 	}
 	return m.python.Update(uint32(pid), value, ebpf.UpdateAny)
 }
 
-// see marks a frame whose code object is new, and notes it. The label at its end is "seen".
-func (m *bpf) see() asm.Instructions {
-	ins := append(print(), lookUp(m.seen, slotSeenKey)...)
+// checkKnown marks a frame whose code object is unknown, and lists it for tailCopyCode. The label at its
+// end is "seen".
+func (m *bpf) checkKnown() asm.Instructions {
+	ins := append(codeDigest(), lookUp(m.knownCode, slotKnownKey)...)
 	ins = append(ins,
 		asm.JEq.Imm(asm.R0, 0, "new"),
-		asm.LoadMem(asm.R1, asm.R0, seenPrint, asm.DWord),
-		asm.LoadMem(asm.R2, asm.RFP, slotSeen+seenPrint, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R0, knownDigest, asm.DWord),
+		asm.LoadMem(asm.R2, asm.RFP, slotKnown+knownDigest, asm.DWord),
 		asm.JNE.Reg(asm.R1, asm.R2, "new"),
 	)
-	ins = append(ins, layoutWord(asm.R2, pyByText)...)
+	ins = append(ins, layoutWord(asm.R2, pyCompareText)...)
 	ins = append(ins, asm.JEq.Imm(asm.R2, 0, "seen"))
-	for at := int16(seenFile); at < seenSize; at += 8 {
-		ins = append(ins, asm.LoadMem(asm.R1, asm.R0, at, asm.DWord), asm.StoreMem(asm.RFP, slotSeen+at, asm.R1, asm.DWord))
+	for at := int16(knownFile); at < knownSize; at += 8 {
+		ins = append(ins, asm.LoadMem(asm.R1, asm.R0, at, asm.DWord), asm.StoreMem(asm.RFP, slotKnown+at, asm.R1, asm.DWord))
 	}
 	ins = append(ins, readTexts("new")...)
 	return append(ins,
-		asm.LoadMem(asm.R2, asm.RFP, slotSeen+seenTexts, asm.DWord),
+		asm.LoadMem(asm.R2, asm.RFP, slotKnown+knownTexts, asm.DWord),
 		asm.JEq.Reg(asm.R1, asm.R2, "seen"),
 		asm.LoadMem(asm.R2, asm.RFP, slotOwner, asm.DWord).WithSymbol("new"),
 		asm.Or.Imm(asm.R2, python.NotCopied),
 		asm.StoreMem(asm.RFP, slotOwner, asm.R2, asm.DWord),
-		asm.LoadMem(asm.R1, regRoom, roomNew, asm.DWord),
+		asm.LoadMem(asm.R1, regScratch, scratchNewCode, asm.DWord),
 		asm.JGE.Imm(asm.R1, maxNew, "seen"),
-		asm.Mov.Reg(asm.R2, regRoom),
+		asm.Mov.Reg(asm.R2, regScratch),
 		asm.Add.Reg(asm.R2, asm.R1),
 		asm.LoadMem(asm.R3, asm.RFP, slotIndex, asm.DWord),
-		asm.StoreMem(asm.R2, roomNewAt, asm.R3, asm.Byte),
+		asm.StoreMem(asm.R2, scratchNewCodeAt, asm.R3, asm.Byte),
 		asm.Add.Imm(asm.R1, 1),
-		asm.StoreMem(regRoom, roomNew, asm.R1, asm.DWord),
+		asm.StoreMem(regScratch, scratchNewCode, asm.R1, asm.DWord),
 		asm.Mov.Imm(asm.R0, 0).WithSymbol("seen"),
 	)
 }
 
-// copyCode is the program that copies a code object that is new, and then runs again for the next.
+// copyCode is the program that copies an unknown code object, and runs again for the next.
 func (m *bpf) copyCode() asm.Instructions {
-	ins := append(m.begin(), m.findLayout()...)
+	ins := append(m.prologue(), m.findLayout()...)
 	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"))
-	ins = append(ins, lookUp(m.rooms, slotThread)...)
-	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"), asm.Mov.Reg(regRoom, asm.R0))
-	ins = append(ins, lookUp(m.running, slotThread)...)
+	ins = append(ins, lookUp(m.scratch, slotThread)...)
+	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"), asm.Mov.Reg(regScratch, asm.R0))
+	ins = append(ins, lookUp(m.pythonFrames, slotThread)...)
 	ins = append(ins,
 		asm.JEq.Imm(asm.R0, 0, "next"),
 		asm.Mov.Reg(regEvent, asm.R0),
 		asm.Add.Imm(regEvent, offPython),
-		asm.LoadMem(asm.R1, regRoom, roomNew, asm.DWord),
+		asm.LoadMem(asm.R1, regScratch, scratchNewCode, asm.DWord),
 		asm.JEq.Imm(asm.R1, 0, "next"),
 		asm.JGT.Imm(asm.R1, maxNew, "next"),
 		asm.Sub.Imm(asm.R1, 1),
-		asm.StoreMem(regRoom, roomNew, asm.R1, asm.DWord),
-		asm.Mov.Reg(asm.R2, regRoom),
+		asm.StoreMem(regScratch, scratchNewCode, asm.R1, asm.DWord),
+		asm.Mov.Reg(asm.R2, regScratch),
 		asm.Add.Reg(asm.R2, asm.R1),
-		asm.LoadMem(asm.R1, asm.R2, roomNewAt, asm.Byte),
+		asm.LoadMem(asm.R1, asm.R2, scratchNewCodeAt, asm.Byte),
 		asm.StoreMem(asm.RFP, slotIndex, asm.R1, asm.DWord),
 	)
 	ins = append(ins, frameAt(asm.R4)...)
@@ -410,26 +416,26 @@ func (m *bpf) copyCode() asm.Instructions {
 		asm.And.Imm(asm.R1, ^int32(0x0f)),
 		asm.StoreMem(asm.RFP, slotCode, asm.R1, asm.DWord),
 	)
-	ins = append(append(ins, readHead("again")...), print()...)
-	ins = append(ins, m.roomForCopy()...)
+	ins = append(append(ins, readHead("again")...), codeDigest()...)
+	ins = append(ins, m.reserveCopy()...)
 	ins = append(ins, copyParts()...)
 	ins = append(ins, textsOf()...)
-	ins = append(ins, submit(waits)...)
+	ins = append(ins, submit(noWake)...)
 	ins = append(ins,
 		asm.LoadMem(regEvent, asm.RFP, slotFrames, asm.DWord),
 		asm.LoadMem(asm.R1, asm.RFP, slotMissing, asm.DWord),
 		asm.JNE.Imm(asm.R1, 0, "again"),
 	)
-	ins = append(ins, layoutWord(asm.R2, pyByText)...)
+	ins = append(ins, layoutWord(asm.R2, pyCompareText)...)
 	ins = append(ins, asm.JEq.Imm(asm.R2, 0, "known"))
 	ins = append(ins, readTexts("copied")...)
 	ins = append(ins,
-		asm.StoreMem(asm.RFP, slotSeen+seenTexts, asm.R1, asm.DWord),
-		asm.LoadMapPtr(asm.R1, m.seen.FD()).WithSymbol("known"),
+		asm.StoreMem(asm.RFP, slotKnown+knownTexts, asm.R1, asm.DWord),
+		asm.LoadMapPtr(asm.R1, m.knownCode.FD()).WithSymbol("known"),
 		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, slotSeenKey),
+		asm.Add.Imm(asm.R2, slotKnownKey),
 		asm.Mov.Reg(asm.R3, asm.RFP),
-		asm.Add.Imm(asm.R3, slotSeen),
+		asm.Add.Imm(asm.R3, slotKnown),
 		asm.Mov.Imm(asm.R4, 0),
 		asm.FnMapUpdateElem.Call(),
 	)
@@ -441,14 +447,14 @@ func (m *bpf) copyCode() asm.Instructions {
 		asm.And.Imm(asm.R1, ^int32(python.NotCopied)),
 		asm.StoreMem(asm.R4, 8, asm.R1, asm.DWord),
 	)
-	ins = append(ins, m.goOn(asm.Mov.Imm(asm.R3, copyCode).WithSymbol("again"))...)
-	ins = append(ins, m.goOn(asm.LoadMem(asm.R3, regRoom, roomNext, asm.DWord).WithSymbol("next"))...)
+	ins = append(ins, m.tailCall(asm.Mov.Imm(asm.R3, tailCopyCode).WithSymbol("again"))...)
+	ins = append(ins, m.tailCall(asm.LoadMem(asm.R3, regScratch, scratchNext, asm.DWord).WithSymbol("next"))...)
 	return append(ins, end()...)
 }
 
-// roomForCopy takes room in the ring, for what is in it from then on, or jumps to "again". Events are more than names: once the ring is half
-// full there is none.
-func (m *bpf) roomForCopy() asm.Instructions {
+// reserveCopy reserves a copy in the ring buffer, or jumps to "again". Events matter more than names: if
+// the ring buffer is half full, nothing is copied.
+func (m *bpf) reserveCopy() asm.Instructions {
 	ins := asm.Instructions{
 		asm.LoadMapPtr(asm.R1, m.ring.FD()),
 		asm.Mov.Imm(asm.R2, 0), // BPF_RB_AVAIL_DATA
@@ -466,7 +472,7 @@ func (m *bpf) roomForCopy() asm.Instructions {
 		asm.LoadMem(asm.R1, regEvent, inHead+headSize-8, asm.DWord),
 		asm.StoreMem(asm.RFP, slotLines, asm.R1, asm.DWord),
 	)
-	ins = append(ins, follow(slotWord, 8, slotLines, pySize)...)
+	ins = append(ins, readField(slotWord, 8, slotLines, pySize)...)
 	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "again"))
 	ins = append(ins, layoutWord(asm.R2, pyBytes)...)
 	ins = append(ins,

@@ -11,19 +11,19 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// effect says what a call does to the ledger.
+// effect is what a call does to the ledger.
 type effect uint8
 
 const (
-	allocates effect = iota + 1
-	hands            // like allocates, for a library other than the driver
-	takesBack        // like frees, for such a library; whether the free failed is not known
-	reports          // such a library says what it did: a size above 0 was given, one below 0 was taken back
+	allocates        effect = iota + 1
+	libraryAllocates        // like allocates, by a library other than the driver
+	libraryFrees            // like frees, by such a library; whether it failed is unknown
+	libraryReports          // such a library reports what it did: a size above 0 is an allocation, one below 0 a free
 	allocatesPitched
 	allocatesArray
 	allocatesArray3D
 	allocatesMipmapped
-	imports   // memory of somebody else; its handle is not freed by cuMemRelease
+	imports   // memory of another owner; its handle is not freed by cuMemRelease
 	registers // the address is the caller's, in its first argument
 	creates   // physical memory: it lives until its handle is released and it is unmapped
 	importsPhysical
@@ -46,21 +46,21 @@ const (
 type function struct {
 	effect   effect
 	memory   alloc.Memory // the type of memory that the function allocates
-	kind     mem.Kind     // of a library's functions: what the memory is for. Of the driver's, only the program knows
+	kind     mem.Kind     // what the memory is for, of a library's function; unknown of the driver's
 	size     int          // index of the argument with the size in bytes
 	stream   int          // 0: it has none
 	device   int          // index of the argument that names the device
 	address  int          // index of the argument with the address to free, or with the pointer to which the new address is written
 	returned bool         // the address is the result
-	void     bool         // the result means nothing: either the address was written, or the call failed. See shared.silent
+	void     bool         // the result is meaningless: a call that wrote no address has failed. See shared.voidResults
 	library  string       // "" is the driver
 	handle   bool         // the second argument is a CUipcMemHandle, by value
 	symbols  []string
-	host     bool   // the memory is the host's, whatever devices the process has
+	host     bool   // the memory is on the host, whatever devices the process uses
 	uses     []use  // the kinds of the memory it allocates, chosen by call stack
-	note     string // the static probe that stands for it: its arguments are the function's
-	without  string // it is watched only in files without this static probe
-	block    bool   // a block of the program's cache, counted apart from the driver's memory
+	note     string // the static probe to use instead: it has the function's arguments
+	without  string // watched only in files without this static probe
+	block    bool   // a block of a caching allocator, counted apart from the driver's memory
 }
 
 // kindFor returns the kind of memory that a call stack allocated.
@@ -75,8 +75,8 @@ func (f function) kindFor(s mem.Stack) mem.Kind {
 	return f.kind
 }
 
-// watched returns the functions to watch: the driver's, or the given pairs and the driver's
-// functions for contexts.
+// watched returns the functions to watch: the driver's, or those of pairs and the driver's functions
+// for contexts.
 func watched(pairs []functionPair) (all []function) {
 	for _, f := range driverFunctions {
 		if len(pairs) == 0 || f.effect >= makesContext || slices.ContainsFunc(pairs, func(p functionPair) bool { return p.cache != nil }) {
@@ -90,15 +90,15 @@ func watched(pairs []functionPair) (all []function) {
 		}
 		if p.signed {
 			all = append(all, function{
-				effect: reports, kind: mem.Kind(p.alloc), size: p.size - 1, address: p.address - 1,
+				effect: libraryReports, kind: mem.Kind(p.alloc), size: p.size - 1, address: p.address - 1,
 				library: p.library, symbols: []string{p.alloc},
 			})
 			continue
 		}
 		all = append(all, function{
-			effect: hands, kind: mem.Kind(p.alloc), size: p.size - 1, address: max(0, p.out-1), returned: p.out == 0, void: p.void,
+			effect: libraryAllocates, kind: mem.Kind(p.alloc), size: p.size - 1, address: max(0, p.out-1), returned: p.out == 0, void: p.void,
 			library: p.library, symbols: []string{p.alloc}, uses: p.uses, host: p.host,
-		}, function{effect: takesBack, address: p.address - 1, library: p.library, symbols: []string{p.free}})
+		}, function{effect: libraryFrees, address: p.address - 1, library: p.library, symbols: []string{p.free}})
 	}
 	return all
 }
@@ -145,9 +145,9 @@ var driverFunctions = []function{
 	{effect: resetsPrimary, symbols: []string{"cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2"}},
 }
 
-// atEntry reports whether the effect is taken when the call begins, and put back if it
-// fails: another thread may be given the address before this call has returned.
-func (e effect) atEntry() bool {
+// appliesAtEntry reports whether the effect is applied when the call begins, and undone if it fails:
+// another thread may get the address before this call has returned.
+func (e effect) appliesAtEntry() bool {
 	switch e {
 	case releases, unmapsMemory, frees, destroysContext, releasesPrimary, resetsPrimary:
 		return true
@@ -155,33 +155,34 @@ func (e effect) atEntry() bool {
 	return false
 }
 
-// entryOnly reports whether the call's return is not looked at: these are called often, and
-// hardly fail, or nobody knows whether they do.
+// entryOnly reports whether the return of the call is ignored: these functions are called often and
+// rarely fail, or have no result.
 func (e effect) entryOnly() bool {
-	return e == pushesContext || e == popsContext || e == setsContext || e == takesBack
+	return e == pushesContext || e == popsContext || e == setsContext || e == libraryFrees
 }
 
-// stacked reports whether the call stack is taken.
-func (e effect) stacked() bool {
+// recordsStack reports whether the call stack is recorded.
+func (e effect) recordsStack() bool {
 	switch e {
-	case allocates, hands, reports, allocatesPitched, allocatesArray, allocatesArray3D, allocatesMipmapped, imports, registers, creates, importsPhysical:
+	case allocates, libraryAllocates, libraryReports, allocatesPitched, allocatesArray, allocatesArray3D, allocatesMipmapped, imports, registers, creates, importsPhysical:
 		return true
 	}
 	return false
 }
 
-// described reports whether the second argument points to a description of an array.
-func (e effect) described() bool {
+// usesDescriptor reports whether the second argument points to a description of an array.
+func (e effect) usesDescriptor() bool {
 	return e == allocatesArray || e == allocatesArray3D || e == allocatesMipmapped
 }
 
-// gives reports whether the call writes a result where an argument points.
-func (f function) gives() bool {
+// writesResult reports whether the call writes a result where an argument points.
+func (f function) writesResult() bool {
 	e := f.effect
-	return e.stacked() && e != registers && e != reports && !f.returned || e == retains || e == makesContext || e == retainsPrimary
+	return e.recordsStack() && e != registers && e != libraryReports && !f.returned || e == retains || e == makesContext || e == retainsPrimary
 }
 
-// functionPair is two functions of a library that hand out memory and take it back, or one that is told of both.
+// functionPair is two functions of a library, one that allocates and one that frees, or one function
+// that both are reported to.
 type functionPair struct {
 	library     string
 	alloc, free string
@@ -191,11 +192,11 @@ type functionPair struct {
 	address     int  // the argument of free that has the address
 	signed      bool // one function reports allocations and frees to the watched library: a negative size is a free
 	uses        []use
-	host        bool   // it allocates memory of the host alone
-	cache       *cache // in place of all but the library
+	host        bool              // it allocates host memory only
+	cache       *cachingAllocator // replaces all fields but the library
 }
 
-// parsePair reads what Config.Functions has. The error says which part cannot be read.
+// parsePair parses an element of Config.Functions. The error says which part is wrong.
 func parsePair(text string) (functionPair, error) {
 	p := functionPair{size: 1, address: 1}
 	name, library, elsewhere := strings.Cut(text, "=")

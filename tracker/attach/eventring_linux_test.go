@@ -22,7 +22,7 @@ import (
 // TestARingThatLies: a process that knows the token tells nonsense. It is heard until then, and no longer; what it told before, and what
 // others tell, stays right. The output says that something is missing.
 func TestARingThatLies(t *testing.T) {
-	const written, bytes, size = 64, 4096, 4096 + memring.Bytes
+	const written, bytes, size = 64, 4096, 4096 + memring.Size
 	for name, lie := range map[string]func(memory []byte){
 		"how much there is": func(memory []byte) { binary.NativeEndian.PutUint64(memory[written:], 1<<40) },
 		"how long it is":    func(memory []byte) { copy(memory[bytes+8+shortSize:], strings.Repeat("\xff", 8)); memory[written+1]++ },
@@ -32,7 +32,7 @@ func TestARingThatLies(t *testing.T) {
 			w := newPreload(t)
 			c := start(t, w, buildC(t, "-DLINKED"), "leak", "2", "pause", "leak", "3")
 			checked(t, w, c)
-			s := w.feed.(*sockets)
+			s := w.events.(*sockets)
 			file, err := unix.MemfdCreate("ring", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 			require.NoError(t, err)
 			defer unix.Close(file)
@@ -51,7 +51,7 @@ func TestARingThatLies(t *testing.T) {
 			require.NoError(t, err)
 			own := func() map[alloc.Ptr]alloc.Bytes { w.Sync(); return ledgers(w, os.Getpid()) }
 			require.Eventually(t, func() bool { return len(own()) == 1 }, time.Minute, time.Millisecond)
-			require.Empty(t, w.Doubts())
+			require.Empty(t, w.Warnings())
 
 			lie(memory)
 			require.Eventually(t, func() bool { w.Sync(); return w.lostEvents().events == 1 }, time.Minute, time.Millisecond)
@@ -62,7 +62,7 @@ func TestARingThatLies(t *testing.T) {
 			want := c.live(t)
 			w.Sync()
 			assert.Equal(t, want, ledgers(w, c.Process.Pid))
-			assert.Contains(t, w.Doubts()[0], "events were lost")
+			assert.Contains(t, w.Warnings()[0], "events were lost")
 		})
 	}
 }
@@ -73,8 +73,8 @@ func TestARingThatCouldShrink(t *testing.T) {
 	file, err := unix.MemfdCreate("ring", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	require.NoError(t, err)
 	defer unix.Close(file)
-	require.NoError(t, unix.Ftruncate(file, 4096+memring.Bytes))
-	s := w.feed.(*sockets)
+	require.NoError(t, unix.Ftruncate(file, 4096+memring.Size))
+	s := w.events.(*sockets)
 	unix.Close(forge(t, os.Geteuid(), "@"+s.name, s.token, file))
 	require.Eventually(t, func() bool { w.Sync(); return w.lostEvents().events == 1 }, time.Minute, time.Millisecond)
 	assert.Empty(t, w.Sources())
@@ -96,7 +96,7 @@ func TestAPauseInAProgram(t *testing.T) {
 	c := start(t, w, buildC(t, "-DLINKED"), strings.Fields("leak 1"+strings.Repeat(" pause leak 1", pauses))...)
 	for n := range pauses + 1 {
 		require.Eventually(t, func() bool { return len(ledgers(w, c.Process.Pid)) == n+1 }, time.Minute, time.Millisecond)
-		time.Sleep(time.Duration(n) * nap * time.Millisecond / 8) // the ring sleeps after one or two naps
+		time.Sleep(time.Duration(n) * pollMS * time.Millisecond / 8) // the ring sleeps after one or two naps
 		fmt.Fprintln(c.in)
 	}
 }
@@ -121,7 +121,7 @@ func TestProcessesThatAreKilledWhileTheyWrite(t *testing.T) {
 		require.Eventually(t, its().hasEnded, time.Minute, time.Millisecond)
 		assert.LessOrEqual(t, len(its().addresses()), 200, "each thread has one at a time")
 	}
-	assert.Empty(t, w.Doubts())
+	assert.Empty(t, w.Warnings())
 }
 
 // withoutRings has the programs that the test starts send their events: they cannot have a ring.
@@ -161,7 +161,7 @@ func TestPreloadOfAnExecThatNobodyTells(t *testing.T) {
 	require.Eventually(t, func() bool { w.Sync(); return len(s.addresses()) == 0 }, time.Minute, time.Millisecond)
 	assert.NotEqual(t, "client", s.Origin().Program)
 	assert.EqualValues(t, 103, s.Snapshot().Total.Count)
-	assert.Empty(t, w.Doubts())
+	assert.Empty(t, w.Warnings())
 	assert.False(t, s.hasEnded())
 	require.NoError(t, c.Process.Kill())
 	c.Wait()
@@ -181,5 +181,5 @@ func TestPreloadWithoutAReader(t *testing.T) {
 	c.end(t)
 	w.Sync()
 	assert.Positive(t, w.lostEvents().events)
-	assert.Contains(t, w.Doubts()[0], "events were lost")
+	assert.Contains(t, w.Warnings()[0], "events were lost")
 }

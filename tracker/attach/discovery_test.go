@@ -20,15 +20,15 @@ import (
 
 // anyLibrary is a feed that can watch every file, or none.
 type anyLibrary struct {
-	feed
+	eventSource
 	err error
 }
 
-func (a anyLibrary) library(_, _ string) error { return a.err }
+func (a anyLibrary) probeLibrary(_, _ string) error { return a.err }
 
 // asks is a Driver that asks for the lock.
 type asks struct {
-	nobody
+	noDriver
 	free func() bool
 }
 
@@ -40,11 +40,11 @@ func (a asks) Held(int) (map[int]alloc.Bytes, error) {
 }
 
 // ofThisProcess is of this process, which has loaded its own file.
-func ofThisProcess(t *testing.T, err error) *libraries {
+func ofThisProcess(t *testing.T, err error) *discovery {
 	self, exeErr := os.Executable()
 	require.NoError(t, exeErr)
-	all := &shared{late: make(map[uint32]*earlier)}
-	l := newLibraries(all, anyLibrary{err: err}, []function{{library: self}}, python.NewProcesses(nil, nil))
+	all := &shared{prior: make(map[uint32]*priorState)}
+	l := newDiscovery(all, anyLibrary{err: err}, []function{{library: self}}, python.NewProcesses(nil, nil))
 	all.driver = asks{free: func() bool {
 		free := l.mu.TryLock()
 		if free {
@@ -59,13 +59,13 @@ func ofThisProcess(t *testing.T, err error) *libraries {
 // TestALibraryThatIsFoundLate: the Driver is asked without a lock, since it is not ours.
 func TestALibraryThatIsFoundLate(t *testing.T) {
 	l := ofThisProcess(t, nil)
-	require.NoError(t, l.look())
-	its := l.all.late[uint32(os.Getpid())]
+	require.NoError(t, l.scan())
+	its := l.all.prior[uint32(os.Getpid())]
 	require.NotNil(t, its)
 	assert.True(t, its.known)
 	assert.Equal(t, alloc.Bytes(5), its.on(0))
-	require.Len(t, l.all.doubts, 1)
-	assert.Contains(t, l.all.doubts[0].reason, "before it was found")
+	require.Len(t, l.all.warnings, 1)
+	assert.Contains(t, l.all.warnings[0].reason, "before it was found")
 }
 
 // TestALibraryOfTwoProcesses: both had it before it was found.
@@ -74,8 +74,8 @@ func TestALibraryOfTwoProcesses(t *testing.T) {
 	require.NoError(t, err)
 	path, err = filepath.EvalSymlinks(path)
 	require.NoError(t, err)
-	all := &shared{driver: nobody{}, late: make(map[uint32]*earlier)}
-	l := newLibraries(all, anyLibrary{}, []function{{library: path}}, python.NewProcesses(nil, nil))
+	all := &shared{driver: noDriver{}, prior: make(map[uint32]*priorState)}
+	l := newDiscovery(all, anyLibrary{}, []function{{library: path}}, python.NewProcesses(nil, nil))
 	for range 2 {
 		cmd := exec.Command(path)
 		in, err := cmd.StdinPipe()
@@ -85,20 +85,20 @@ func TestALibraryOfTwoProcesses(t *testing.T) {
 		defer in.Close()
 		l.add(cmd.Process.Pid)
 	}
-	require.NoError(t, l.look())
-	assert.Len(t, all.late, 2)
+	require.NoError(t, l.scan())
+	assert.Len(t, all.prior, 2)
 }
 
 // TestLibrariesThatCannotBeWatched are told once, and what is kept of them is bounded.
 func TestLibrariesThatCannotBeWatched(t *testing.T) {
 	l := ofThisProcess(t, errors.New("no symbols"))
-	assert.ErrorContains(t, l.look(), "no symbols")
-	assert.NoError(t, l.look())
+	assert.ErrorContains(t, l.scan(), "no symbols")
+	assert.NoError(t, l.scan())
 	clear(l.failed)
 	for i := range maxFailed {
 		l.failed[string(rune(i))] = true
 	}
-	assert.Error(t, l.look())
+	assert.Error(t, l.scan())
 	assert.LessOrEqual(t, len(l.failed), maxFailed)
 }
 
@@ -112,10 +112,10 @@ func TestFilesOfALibrary(t *testing.T) {
 	}
 	want := []string{library, library + ".0", library + ".0.13.1"}
 	t.Setenv("LD_LIBRARY_PATH", dir)
-	assert.Subset(t, usualLibraries("libpool.so"), want)
-	assert.NotContains(t, usualLibraries("libpool.so"), library+".txt")
+	assert.Subset(t, defaultLibraries("libpool.so"), want)
+	assert.NotContains(t, defaultLibraries("libpool.so"), library+".txt")
 	for given, its := range map[string]int{"libpool.so": 3, library: 3, library + ".0": 2} {
-		l := newLibraries(&shared{}, anyLibrary{}, []function{{library: given}}, python.NewProcesses(nil, nil))
+		l := newDiscovery(&shared{}, anyLibrary{}, []function{{library: given}}, python.NewProcesses(nil, nil))
 		require.NoError(t, l.probeFirst(nil))
 		assert.Empty(t, l.stop(), "it exists")
 		found := 0
@@ -125,7 +125,7 @@ func TestFilesOfALibrary(t *testing.T) {
 			if slices.ContainsFunc(l.files, func(f probed) bool { return os.SameFile(f.file, info) }) {
 				found++
 			}
-			_, ok := l.of(path)
+			_, ok := l.libraryOf(path)
 			assert.True(t, ok || its == 2, path)
 		}
 		assert.Equal(t, its, found, given)
@@ -134,7 +134,7 @@ func TestFilesOfALibrary(t *testing.T) {
 
 // TestALibraryThatIsNowhere is told from one that was found late.
 func TestALibraryThatIsNowhere(t *testing.T) {
-	l := newLibraries(&shared{}, anyLibrary{}, []function{{}, {library: "libnowhere.so"}}, python.NewProcesses(nil, nil))
+	l := newDiscovery(&shared{}, anyLibrary{}, []function{{}, {library: "libnowhere.so"}}, python.NewProcesses(nil, nil))
 	require.NoError(t, l.probeFirst(nil))
 	assert.Equal(t, []string{"libnowhere.so"}, l.stop())
 }

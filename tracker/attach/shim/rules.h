@@ -3,12 +3,12 @@
 
 enum { FP = 6, SP = 7, RA = 16 };
 
-// step is how to get from a frame to its caller by the stack pointer and the frame pointer alone. The return address is below where the frame begins.
+// rule is an unwind rule that needs the stack pointer and the frame pointer only. The return address is below where the frame begins.
 typedef struct {
-	enum { NOT_A_STEP, LAST, FROM_SP, FROM_FP, THROUGH_FP } begins; // LAST: there is no table, or no caller
+	enum { NO_RULE, LAST, FROM_SP, FROM_FP, THROUGH_FP } begins; // LAST: there is no table, or no caller
 	enum { UNCHANGED, BELOW, AT_FP } kept;                          // where the caller's frame pointer is
 	int32_t offset, at;                                            // for begins and kept
-} step;
+} rule;
 
 typedef struct {
 	const unsigned char *at, *end;
@@ -212,13 +212,13 @@ static int at_fp(const place *p, int through, int32_t *offset) {
 	return n == *offset && (!through || number(&expression, 1) == 0x06) && !expression.bad && expression.at == expression.end; // deref
 }
 
-static step step_of(const row *r) {
-	step s = {NOT_A_STEP}, not = s;
+static rule rule_of(const row *r) {
+	rule s = {NO_RULE}, not = s;
 	const place *b = &r->begin, *fp = &r->fp;
 	if (r->sp.how != SAME)
 		return not;
 	if (r->ra.how == UNDEFINED)
-		return fp->how == SAME ? (step){LAST} : not;
+		return fp->how == SAME ? (rule){LAST} : not;
 	if (r->ra.how != KEPT || r->ra.offset != -8)
 		return not;
 	s.offset = (int32_t)b->offset;
@@ -238,27 +238,27 @@ static step step_of(const row *r) {
 	return s;
 }
 
-// read_step reads the step of a return address from the tables.
-static step read_step(word pc) {
+// read_rule reads the rule of a return address from the tables.
+static rule read_rule(word pc) {
 	void *bases[3] = {0};
 	const unsigned char *entry = unwinder.table((void *)(pc - 1), bases); // within the call, not after it
 	if (!entry)
-		return (step){LAST};
+		return (rule){LAST};
 	program p = {0};
-	return read_entry(&p, entry, (word)bases[2], pc - 1) ? step_of(&p.now) : (step){NOT_A_STEP};
+	return read_entry(&p, entry, (word)bases[2], pc - 1) ? rule_of(&p.now) : (rule){NO_RULE};
 }
 
-// A kept step may be read while another thread writes it: turn is odd then, and another afterwards.
+// A cached rule may be read while another thread writes it: turn is odd then, and another afterwards.
 typedef struct {
 	word turn, pc, changes, is, offsets;
-} kept_step;
+} cached_rule;
 
-static kept_step kept_steps[4096 + 3];
+static cached_rule rule_cache[4096 + 3];
 
 #define GET_WORD(from) __atomic_load_n(&(from), __ATOMIC_RELAXED)
 #define SET_WORD(to, w) __atomic_store_n(&(to), w, __ATOMIC_RELAXED)
 
-static int get_step(kept_step *k, word pc, word changes, step *s) {
+static int get_cached(cached_rule *k, word pc, word changes, rule *s) {
 	word turn = __atomic_load_n(&k->turn, __ATOMIC_ACQUIRE), is = GET_WORD(k->is), offsets = GET_WORD(k->offsets);
 	int found = GET_WORD(k->pc) == pc && GET_WORD(k->changes) == changes;
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
@@ -271,7 +271,7 @@ static int get_step(kept_step *k, word pc, word changes, step *s) {
 	return 1;
 }
 
-static void keep_step(kept_step *k, word pc, word changes, step s) {
+static void cache_rule(cached_rule *k, word pc, word changes, rule s) {
 	word turn = GET_WORD(k->turn);
 	if (turn & 1 || !__atomic_compare_exchange_n(&k->turn, &turn, turn + 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 		return;
@@ -283,37 +283,37 @@ static void keep_step(kept_step *k, word pc, word changes, step s) {
 	__atomic_store_n(&k->turn, turn + 2, __ATOMIC_RELEASE);
 }
 
-// find_step returns the step of a return address. That of code which is not from a library, such as a compiler's at run time, is not kept: its
+// find_rule returns the rule of a return address. That of code which is not from a library, such as a compiler's at run time, is not kept: its
 // tables may change unseen.
-static step find_step(word pc, word changes) {
-	kept_step *first = &kept_steps[pc * 0x9e3779b97f4a7c15 >> 52], *room = first;
-	step s;
-	for (kept_step *k = first; k < first + 4; k++) {
-		if (get_step(k, pc, changes, &s))
+static rule find_rule(word pc, word changes) {
+	cached_rule *first = &rule_cache[pc * 0x9e3779b97f4a7c15 >> 52], *victim = first;
+	rule s;
+	for (cached_rule *k = first; k < first + 4; k++) {
+		if (get_cached(k, pc, changes, &s))
 			return s;
-		if (GET_WORD(room->changes) == changes && GET_WORD(k->changes) != changes)
-			room = k; // of code that may be gone
+		if (GET_WORD(victim->changes) == changes && GET_WORD(k->changes) != changes)
+			victim = k; // of code that may be gone
 	}
 	code_is c = code_at(pc - 1);
-	s = c.is_code ? read_step(pc) : (step){NOT_A_STEP};
+	s = c.is_code ? read_rule(pc) : (rule){NO_RULE};
 	if (c.is_code && c.changes == changes)
-		keep_step(room, pc, changes, s);
+		cache_rule(victim, pc, changes, s);
 	return s;
 }
 
-// by_steps takes the call stack from a function's frame outwards, and reports whether all of it was steps. It ends where libgcc's does.
-static int by_steps(tracing *t, word frame, memory *m) {
+// by_rules takes the call stack from a function's frame outwards, and reports whether rules led to its end. It ends where libgcc's does.
+static int by_rules(tracing *t, word frame, memory *m) {
 	word sp = frame + 2 * sizeof(word), fp, pc, changes = code_at(0).changes;
 	if (!unwinder.table || !changes || !read_word(m, frame, &fp) || !read_word(m, frame + sizeof(word), &pc))
 		return 0;
 	while (t->n <= FRAMES) {
 		t->stack[t->n++] = pc;
 		t->frame = fp;
-		step s = pc ? find_step(pc, changes) : (step){LAST};
+		rule s = pc ? find_rule(pc, changes) : (rule){LAST};
 		word begin = (s.begins == FROM_SP ? sp : fp) + (word)(int64_t)s.offset;
 		if (s.begins == LAST)
 			return 1;
-		if (s.begins == NOT_A_STEP || (s.begins == THROUGH_FP && !read_word(m, begin, &begin)))
+		if (s.begins == NO_RULE || (s.begins == THROUGH_FP && !read_word(m, begin, &begin)))
 			return 0;
 		word at = (s.kept == BELOW ? begin : fp) + (word)(int64_t)s.at;
 		if (begin <= sp || (s.kept != UNCHANGED && !read_word(m, at, &fp)) || !read_word(m, begin - sizeof(word), &pc))

@@ -10,41 +10,42 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 )
 
-// A code object may be freed as soon as its thread goes on, and another may get its address. So what is read to name a function is copied
-// while the thread is held in it, and lies in the ring before the event. It is copied once: a map has the code objects that were, and of each
-// what tells it from another at the same address. That is written behind the copy, so that no thread's event comes before it. A frame
-// of a code object that is not known, and could not be copied, is marked.
+// A code object may be freed as soon as its thread continues, and another may get its address. So what
+// names a function is copied while the thread is stopped, into the ring buffer before the event. It is
+// copied once: a map has the known code objects with what distinguishes each from another at the same
+// address. The map is updated after the copy, so that no event of another thread comes before it. A frame
+// whose code object is unknown, and could not be copied, is marked.
 
-// What tells a code object from others, in the map.
+// Byte offsets in bpf.knownCode: what distinguishes code objects.
 const (
-	seenPrint = 8 * iota // of its head, which since 3.12 has a number that no other has
-	seenFile             // before, the address of the file's name, without what changes in a string
-	seenFileSize
-	seenName
-	seenNameSize
-	seenTexts // of both
-	seenSize
+	knownDigest = 8 * iota // of the head, which has a unique version number since 3.12
+	knownFile              // before 3.12: address of the text of the file's name
+	knownFileSize
+	knownName
+	knownNameSize
+	knownTexts // digest of both texts
+	knownSize
 )
 
-// Room on the stack of the program that copies.
+// Stack slots of the program that copies.
 const (
 	slotFile    = slotEnd - 8 // addresses of objects
 	slotName    = slotEnd - 16
 	slotLines   = slotEnd - 24
-	slotSize    = slotEnd - 32 // of the table of lines
-	slotMost    = slotEnd - 40 // that there is room for
-	slotFrames  = slotEnd - 48 // the thread's room
+	slotSize    = slotEnd - 32 // of the line table
+	slotMost    = slotEnd - 40 // maximum size of the line table
+	slotFrames  = slotEnd - 48 // address of the thread's scratch buffer
 	slotMissing = slotEnd - 56 // a part could not be copied
 )
 
 const (
-	regRoom  = regCall // of the thread's stack
-	maxNew   = 24      // code objects of an event: the kernel lets 33 programs run after another
-	fewLines = 512     // bytes of a table: most have fewer
-	odd      = 0x9e3779b97f4a7c15 >> 1
+	regScratch       = regCall // address of the thread's scratch buffer
+	maxNew           = 24      // code objects of an event: the kernel allows a chain of 33 tail calls
+	fewLines         = 512     // bytes of a line table: most have fewer
+	digestMultiplier = 0x9e3779b97f4a7c15 >> 1
 )
 
-// readHead reads what tells a code object from others, or jumps to a label.
+// readHead reads the head of a code object, or jumps to a label.
 func readHead(unreadable string) asm.Instructions {
 	return append(layoutWord(asm.R3, pyHead),
 		asm.LoadMem(asm.R1, asm.RFP, slotCode, asm.DWord),
@@ -57,7 +58,7 @@ func readHead(unreadable string) asm.Instructions {
 	)
 }
 
-// inHeadAt takes a value from where a word of the layout says.
+// inHeadAt loads a value of the head, at the offset in a word of the layout.
 func inHeadAt(to asm.Register, word int, size asm.Size) asm.Instructions {
 	return append(layoutWord(asm.R2, word),
 		asm.And.Imm(asm.R2, 0x7f),
@@ -66,8 +67,8 @@ func inHeadAt(to asm.Register, word int, size asm.Size) asm.Instructions {
 	)
 }
 
-// mix adds words of the thread's room to the digest in R1, up to the size in R4.
-func mix(from, size int, enough string) (ins asm.Instructions) {
+// mixDigest adds words of the scratch buffer to the digest in R1, up to the size in R4.
+func mixDigest(from, size int, enough string) (ins asm.Instructions) {
 	for at := 0; at < size; at += 8 {
 		if enough != "" && at > 0 {
 			ins = append(ins, asm.JLE.Imm(asm.R4, int32(at), enough))
@@ -81,25 +82,25 @@ func mix(from, size int, enough string) (ins asm.Instructions) {
 	return append(ins, last, asm.RSh.Imm(asm.R2, 29), asm.Xor.Reg(asm.R1, asm.R2))
 }
 
-// print leaves the key of a code object in the map, and the digest of its head.
-func print() asm.Instructions {
+// codeDigest writes the key of a code object to slotKnownKey, and the digest of its head to slotKnown.
+func codeDigest() asm.Instructions {
 	ins := asm.Instructions{
 		asm.Mov.Reg(asm.R1, regThread),
 		asm.RSh.Imm(asm.R1, 32),
 		asm.LSh.Imm(asm.R1, 47), // above the addresses of programs
 		asm.LoadMem(asm.R2, asm.RFP, slotCode, asm.DWord),
 		asm.Add.Reg(asm.R1, asm.R2),
-		asm.StoreMem(asm.RFP, slotSeenKey, asm.R1, asm.DWord),
+		asm.StoreMem(asm.RFP, slotKnownKey, asm.R1, asm.DWord),
 	}
-	ins = append(append(ins, layoutWord(asm.R1, pyTurn)...), asm.LoadImm(asm.R3, odd, asm.DWord))
-	ins = append(ins, mix(inHead, headSize, "")...)
-	return append(ins, asm.StoreMem(asm.RFP, slotSeen+seenPrint, asm.R1, asm.DWord))
+	ins = append(append(ins, layoutWord(asm.R1, pyProgram)...), asm.LoadImm(asm.R3, digestMultiplier, asm.DWord))
+	ins = append(ins, mixDigest(inHead, headSize, "")...)
+	return append(ins, asm.StoreMem(asm.RFP, slotKnown+knownDigest, asm.R1, asm.DWord))
 }
 
-// readTexts puts the digest of the texts of the strings into R1, which say whose code object it is where none has a number. It jumps to a
-// label if they are too long.
+// readTexts puts the digest of the texts of both strings into R1. They distinguish code objects without
+// a version number. It jumps to a label if they are too long.
 func readTexts(tooLong string) (ins asm.Instructions) {
-	texts := []struct{ slot, at, most int }{{slotSeen + seenFile, inTexts, maxFile}, {slotSeen + seenName, inTexts + maxFile, maxName}}
+	texts := []struct{ slot, at, most int }{{slotKnown + knownFile, inTexts, maxFile}, {slotKnown + knownName, inTexts + maxFile, maxName}}
 	for _, t := range texts {
 		ins = append(ins,
 			asm.LoadMem(asm.R2, asm.RFP, int16(t.slot+8), asm.DWord),
@@ -111,15 +112,15 @@ func readTexts(tooLong string) (ins asm.Instructions) {
 			asm.JNE.Imm(asm.R0, 0, tooLong),
 		)
 	}
-	ins = append(ins, asm.Mov.Imm(asm.R1, 0), asm.LoadImm(asm.R3, odd, asm.DWord))
+	ins = append(ins, asm.Mov.Imm(asm.R1, 0), asm.LoadImm(asm.R3, digestMultiplier, asm.DWord))
 	for _, t := range texts {
 		ins = append(ins, asm.LoadMem(asm.R4, asm.RFP, int16(t.slot+8), asm.DWord))
-		ins = append(ins, mix(t.at, t.most, fmt.Sprint("enough ", t.at))...)
+		ins = append(ins, mixDigest(t.at, t.most, fmt.Sprint("enough ", t.at))...)
 	}
 	return ins
 }
 
-// frameAt puts the address of the frame with the number in a slot into a register.
+// frameAt puts the address of the frame with the index in slotIndex into a register.
 func frameAt(to asm.Register) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMem(asm.R1, asm.RFP, slotIndex, asm.DWord),
@@ -130,16 +131,16 @@ func frameAt(to asm.Register) asm.Instructions {
 	}
 }
 
-// copyParts fills in the copy.
+// copyParts fills the copy.
 func copyParts() asm.Instructions {
 	ins := asm.Instructions{
 		asm.StoreMem(regEvent, offThread, regThread, asm.DWord),
-		asm.LoadImm(asm.R1, int64(said)<<32, asm.DWord),
+		asm.LoadImm(asm.R1, int64(pythonCode)<<32, asm.DWord),
 		asm.StoreMem(regEvent, offWhat, asm.R1, asm.DWord),
 		asm.LoadMem(asm.R1, asm.RFP, slotCode, asm.DWord),
 		asm.StoreMem(regEvent, python.CopyCode, asm.R1, asm.DWord),
 	}
-	for _, at := range []int16{python.CopyVersion, python.CopyInside} {
+	for _, at := range []int16{python.CopyVersion, python.CopyCodeAddress} {
 		ins = append(ins, store(regEvent, at, 0)...)
 	}
 	ins = append(ins, store(asm.RFP, slotMissing, 0)...)
@@ -161,7 +162,7 @@ func copyParts() asm.Instructions {
 
 func addressOf(p python.Part) int16 { return int16(python.CopyParts + 16*int(p)) }
 
-// copyPart copies as many bytes as R2 says and there is room for, and jumps to one of two labels.
+// copyPart copies the number of bytes in R2, at most the part's maximum, and jumps to one of two labels.
 func copyPart(p python.Part, slot int16, copied, unreadable string) asm.Instructions {
 	fits := "fits " + unreadable
 	most := asm.Mov.Imm(asm.R1, int32(python.MostOf[p]))
@@ -183,7 +184,7 @@ func copyPart(p python.Part, slot int16, copied, unreadable string) asm.Instruct
 	}
 }
 
-// missing says that there is nothing of a part. It begins at one label and ends at the other.
+// missing sets the size of a part to 0. It starts at one label and ends at the other.
 func missing(label, end string, p python.Part, needed bool) asm.Instructions {
 	ins := store(regEvent, addressOf(p)+8, 0)
 	ins[0] = ins[0].WithSymbol(label)
@@ -193,11 +194,11 @@ func missing(label, end string, p python.Part, needed bool) asm.Instructions {
 	return append(ins, asm.Mov.Imm(asm.R0, 0).WithSymbol(end))
 }
 
-// copyString copies a string. Its state tells how wide its characters are, in another way in each version, so first it is taken to be as long
-// as strings of so many characters can be. There may be no memory behind a shorter one.
+// copyString copies a string. The width of its characters is in its state, differently in each version,
+// so it is first copied at its maximum size. That may fail where memory ends behind a shorter string.
 func copyString(p python.Part, slot int16) asm.Instructions {
 	label := func(n any) string { return fmt.Sprint("string ", p, " ", n) }
-	ins := append(follow(slotWord, 8, slot, pyLength), asm.JNE.Imm(asm.R0, 0, label("unreadable")))
+	ins := append(readField(slotWord, 8, slot, pyLength), asm.JNE.Imm(asm.R0, 0, label("unreadable")))
 	for try, it := range []struct {
 		begin, wide int
 	}{{pyWide, 4}, {pyWide, 1}, {pyASCII, 1}} {
@@ -218,25 +219,25 @@ func copyString(p python.Part, slot int16) asm.Instructions {
 	return append(ins, missing(label("unreadable"), label("copied"), p, true)...)
 }
 
-// textsOf finds the texts of the copied strings, as versions before 3.12 lay them out.
+// textsOf finds the texts of the copied strings in the layout of versions before 3.12.
 func textsOf() asm.Instructions {
 	const length, state, ascii, wide = 16, 32, 48, 72
 	var ins asm.Instructions
-	for at := int16(seenFile); at < seenSize; at += 8 {
-		ins = append(ins, store(asm.RFP, slotSeen+at, 0)...)
+	for at := int16(knownFile); at < knownSize; at += 8 {
+		ins = append(ins, store(asm.RFP, slotKnown+at, 0)...)
 	}
-	ins = append(ins, layoutWord(asm.R2, pyByText)...)
+	ins = append(ins, layoutWord(asm.R2, pyCompareText)...)
 	ins = append(ins, asm.JEq.Imm(asm.R2, 0, "no texts"))
 	for _, s := range []struct {
 		part     python.Part
 		from, to int16
-	}{{python.File, slotFile, slotSeen + seenFile}, {python.Name, slotName, slotSeen + seenName}} {
+	}{{python.File, slotFile, slotKnown + knownFile}, {python.Name, slotName, slotKnown + knownName}} {
 		at, label := int16(s.part.At()), fmt.Sprint("text ", s.part)
 		ins = append(ins,
 			asm.LoadMem(asm.R1, regEvent, at+length, asm.DWord),
 			asm.LoadMem(asm.R2, regEvent, at+state, asm.Word),
 			asm.LoadMem(asm.R3, asm.RFP, s.from, asm.DWord),
-			asm.Add.Imm(asm.R1, 1), // the 0 at its end
+			asm.Add.Imm(asm.R1, 1), // the terminating 0
 			asm.Add.Imm(asm.R3, ascii),
 			asm.Mov.Reg(asm.R4, asm.R2),
 			asm.And.Imm(asm.R4, 1<<6),

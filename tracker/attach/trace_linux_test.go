@@ -48,12 +48,12 @@ func TestStacksWithoutFramePointers(t *testing.T) {
 				}
 				require.Len(t, want, 1000)
 				w.Sync()
-				require.Empty(t, w.Doubts())
+				require.Empty(t, w.Warnings())
 				resolver := symbolizer(c)
 				wrong := 0
 				for _, s := range w.Sources() {
 					for a := range s.Snapshot().Allocations() {
-						truth := ofProgram(resolver.Resolve(symbols.Trace{Addresses: want[a.Requested], Pointed: symbols.Unsaid, End: symbols.NoTable}, nil))
+						truth := ofProgram(resolver.Resolve(symbols.Trace{Addresses: want[a.Requested], FirstUncertain: symbols.NotReported, End: symbols.NoTable}, nil))
 						if got := ofProgram(a.Stack); got != truth {
 							if wrong++; wrong < 4 {
 								t.Errorf("%v:\n got %s\nwant %s", a.Requested, got, truth)
@@ -95,7 +95,7 @@ func TestStacksAreThoseOfGDB(t *testing.T) {
 					for c.out.Scan() && c.out.Text() != "done" {
 					}
 					w.Sync()
-					require.Empty(t, w.Doubts())
+					require.Empty(t, w.Warnings())
 					require.Len(t, w.Sources(), 1)
 					seen, wrong := 0, 0
 					for a := range w.Sources()[0].Snapshot().Allocations() {
@@ -292,9 +292,9 @@ func TestCodeThatIsGoneBeforeItsEventIsRead(t *testing.T) {
 					t.Error("the client ended early")
 				}
 			}
-			if early := &w.feed.(*probes).births; inTime < 0 { // what was read ahead of the reader comes too late as well
+			if early := &w.events.(*probes).starts; inTime < 0 { // what was read ahead of the reader comes too late as well
 				early.mu.Lock()
-				clear(early.of)
+				clear(early.byProgram)
 				early.mu.Unlock()
 			}
 			w.mu.Unlock()

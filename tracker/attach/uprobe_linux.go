@@ -14,13 +14,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
-// Probes stand at functions of files, found by their symbols, and at static probes, found by the notes of a file.
+// Uprobes are attached to functions, found by their symbols, and to static probes (USDT), found by the
+// notes of a file.
 
-// library probes the functions of a file, for all processes that have loaded it or will. The
+// probeLibrary probes the functions of a file, for all processes that have loaded it or will. The
 // functions are the driver's, or those of a library that Config.Functions names.
-func (p *probes) library(path, library string) error {
+func (p *probes) probeLibrary(path, library string) error {
 	if library == loader {
-		return p.loader(path)
+		return p.probeLoader(path)
 	}
 	var names []string
 	for _, f := range p.functions {
@@ -46,7 +47,7 @@ func (p *probes) library(path, library string) error {
 	}
 	defer code.Close()
 	found := 0
-	seen := make(map[uint64]bool) // two names of one function are one
+	seen := make(map[uint64]bool) // offsets: a function may have several names
 	for i, f := range p.functions {
 		if f.library != library || f.without != "" && notes[f.without] != nil {
 			continue
@@ -72,11 +73,11 @@ func (p *probes) library(path, library string) error {
 			continue
 		}
 		found += len(offsets)
-		// The return comes first: a call that is seen to begin is then seen to end.
+		// The return probe comes first, so that no call is seen to begin without its end.
 		for _, prog := range []struct {
 			*ebpf.Program
 			atReturn bool
-		}{{p.leaves[i], true}, {p.entries[i], false}} {
+		}{{p.returnProbes[i], true}, {p.entryProbes[i], false}} {
 			if prog.Program == nil {
 				continue
 			}
@@ -91,16 +92,17 @@ func (p *probes) library(path, library string) error {
 	return nil
 }
 
-// cheapest returns where a probe of the function at an offset costs least: at its beginning, or a little behind.
+// cheapest returns the offset at which a probe of a function costs least: its start, or a little
+// behind.
 func cheapest(code io.ReaderAt, offset uint64) uint64 {
 	var first [16]byte
 	n, _ := code.ReadAt(first[:], int64(offset))
 	return offset + uint64(emulated(first[:n]))
 }
 
-// loader probes where processes load code and take some away. Not where the dynamic loader tells debuggers of it: a debugger's
-// breakpoint there would never be hit.
-func (p *probes) loader(path string) error {
+// probeLoader probes the functions that map and unmap code. It does not use the loader's hook for
+// debuggers: a debugger's breakpoint there would never be hit.
+func (p *probes) probeLoader(path string) error {
 	at, err := symbols.Offsets(path, []string{"dlopen", "dlmopen", "dlclose"})
 	if err != nil {
 		return err
@@ -116,12 +118,12 @@ func (p *probes) loader(path string) error {
 		prog **ebpf.Program
 		ins  asm.Instructions
 		at   []string
-	}{{&p.links, p.maps.links(), []string{"dlopen", "dlmopen"}}, {&p.unlinks, p.maps.unlinks(), []string{"dlclose"}}} {
+	}{{&p.dlopenProbe, p.maps.dlopen(), []string{"dlopen", "dlmopen"}}, {&p.dlcloseProbe, p.maps.dlclose(), []string{"dlclose"}}} {
 		if *it.prog == nil {
 			if *it.prog, err = load(ebpf.Kprobe, p.attach, it.ins); err != nil {
 				return err
 			}
-			p.more = append(p.more, *it.prog)
+			p.otherPrograms = append(p.otherPrograms, *it.prog)
 		}
 		var offsets []uint64
 		for _, name := range it.at {
@@ -136,7 +138,7 @@ func (p *probes) loader(path string) error {
 	return nil
 }
 
-// probe has a program run at the beginning or the return of functions.
+// probe attaches a program to the start or the return of functions.
 func (p *probes) probe(file *link.Executable, offsets []uint64, prog *ebpf.Program, atReturn bool) error {
 	if p.multi {
 		set := file.UprobeMulti
@@ -163,10 +165,11 @@ func (p *probes) probe(file *link.Executable, offsets []uint64, prog *ebpf.Progr
 	return nil
 }
 
-// probeNotes has programs run at the places of a static probe. The kernel counts up its semaphore in every process as long.
+// probeNotes attaches programs to the places of a static probe. The kernel increments its semaphore in
+// every process while they are attached.
 func (p *probes) probeNotes(file *link.Executable, index int, notes []symbols.Note) error {
 	for _, n := range notes {
-		ins, err := p.maps.atNote(index, p.functions[index], n.Arguments)
+		ins, err := p.maps.staticProbe(index, p.functions[index], n.Arguments)
 		if err != nil {
 			return err
 		}
@@ -174,7 +177,7 @@ func (p *probes) probeNotes(file *link.Executable, index int, notes []symbols.No
 		if err != nil {
 			return err
 		}
-		p.more = append(p.more, prog)
+		p.otherPrograms = append(p.otherPrograms, prog)
 		var l link.Link
 		if p.multi {
 			l, err = file.UprobeMulti(nil, prog, &link.UprobeMultiOptions{Addresses: []uint64{n.Offset}, RefCtrOffsets: []uint64{n.Semaphore}})
