@@ -19,14 +19,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 )
 
-// buffer is a backend's buffer that stands in a ledger.
+// buffer is a backend's buffer that is registered in a ledger.
 type buffer struct {
 	compute.Buffer
-	of    *backend
-	entry *entry
+	backend *backend
+	entry   *entry
 }
 
-// entry is a buffer's place in the ledger. It knows no buffer: it outlives one that Go's collector takes.
+// entry is the registration of a buffer. It does not refer to the buffer, which Go's collector may free
+// first.
 type entry struct {
 	tracker  *tracker.MemTracker
 	address  alloc.Ptr // 0 if the tracker refused it
@@ -34,18 +35,19 @@ type entry struct {
 	from     *executable // which made it, if one did, as this result
 	result   int
 
-	mu   sync.Mutex
-	gone bool
+	mu           sync.Mutex
+	unregistered bool
 }
 
-// leave takes the buffer out of the ledger, once. The result puts it back.
-func (e *entry) leave() (putBack func() error) {
+// unregister removes the buffer from the ledger, once. The result undoes that; it is nil if the buffer was
+// not registered.
+func (e *entry) unregister() (undo func() error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.address == 0 || e.gone {
+	if e.address == 0 || e.unregistered {
 		return nil
 	}
-	e.gone = true
+	e.unregistered = true
 	back, err := e.tracker.Unregister(e.address)
 	if err != nil {
 		return nil // the tracker is closed
@@ -53,15 +55,15 @@ func (e *entry) leave() (putBack func() error) {
 	return func() error {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.gone = false
+		e.unregistered = false
 		return back()
 	}
 }
 
-// enter puts a new buffer of device n in the ledger.
-func (b *backend) enter(inner compute.Buffer, n compute.DeviceNum, shape shapes.Shape, kind tracker.Kind, label string) *buffer {
-	w := &buffer{Buffer: inner, of: b, entry: &entry{tracker: b.tracker(n)}}
-	dims, dtype := inLedger(shape)
+// register registers a new buffer of device n in the ledger.
+func (b *backend) register(inner compute.Buffer, n compute.DeviceNum, shape shapes.Shape, kind tracker.Kind, label string) *buffer {
+	w := &buffer{Buffer: inner, backend: b, entry: &entry{tracker: b.tracker(n)}}
+	dims, dtype := ledgerShape(shape)
 	bytes, err := dims.Bytes(dtype)
 	if at := address(bytes); err == nil && w.entry.tracker.Register(at, alloc.DeviceMemory, dims, dtype, kind) == nil {
 		w.entry.address = at
@@ -69,19 +71,19 @@ func (b *backend) enter(inner compute.Buffer, n compute.DeviceNum, shape shapes.
 			_ = w.entry.tracker.SetLabel(at, label) // fails only if the tracker is closed meanwhile
 		}
 	}
-	runtime.AddCleanup(w, func(e *entry) { e.leave() }, w.entry) // the backend's own buffer goes with the collector too
+	runtime.AddCleanup(w, func(e *entry) { e.unregister() }, w.entry) // the backend's own buffer goes with the collector too
 	return w
 }
 
 // Backend implements compute.Buffer.
-func (w *buffer) Backend() compute.Backend { return w.of }
+func (w *buffer) Backend() compute.Backend { return w.backend }
 
 // Finalize implements compute.Buffer. A buffer that could not be freed stays in the ledger.
 func (w *buffer) Finalize() error {
-	putBack := w.entry.leave()
+	undo := w.entry.unregister()
 	err := w.Buffer.Finalize()
-	if err != nil && putBack != nil && !w.of.IsFinalized() {
-		return errors.Join(err, putBack())
+	if err != nil && undo != nil && !w.backend.IsFinalized() {
+		return errors.Join(err, undo())
 	}
 	return err
 }
@@ -98,9 +100,9 @@ func (w *buffer) CopyToDevice(n compute.DeviceNum) (compute.Buffer, error) {
 	}
 	inner, err := w.Buffer.CopyToDevice(n)
 	if err != nil {
-		return nil, w.of.explain(err, n, shape, kind)
+		return nil, w.backend.explain(err, n, shape, kind)
 	}
-	return w.of.enter(inner, n, shape, kind, label), nil
+	return w.backend.register(inner, n, shape, kind, label), nil
 }
 
 // variable is a variable of a model. There is one for each path.
@@ -122,7 +124,7 @@ func (b *backend) variable(name string) *variable {
 	return v.(*variable)
 }
 
-// kindOf tells what a variable is for by its path.
+// kindOf returns the kind of a variable by its path.
 func kindOf(variable string) tracker.Kind {
 	scope, _, _ := strings.Cut(strings.TrimPrefix(variable, model.ScopeSeparator), model.ScopeSeparator)
 	name := path.Base(variable)
@@ -137,8 +139,8 @@ func kindOf(variable string) tracker.Kind {
 	return tracker.Parameter
 }
 
-// is says which variable's value the buffer is. It was an input or a result until now.
-func (e *entry) is(v *variable) {
+// setVariable records that the buffer is the value of a variable. It was an input or a result until now.
+func (e *entry) setVariable(v *variable) {
 	if e.variable.Load() == v || e.variable.Swap(v) == v {
 		return
 	}
@@ -169,7 +171,7 @@ func (b *backend) nameAll(store *model.Store) {
 		}
 		if held, err := value.Buffer(b, n); err == nil {
 			if w, ours := held.(*buffer); ours {
-				w.entry.is(b.variable(v.Path()))
+				w.entry.setVariable(b.variable(v.Path()))
 			}
 		}
 	}

@@ -14,8 +14,8 @@ import (
 // builder makes executables, whose results are entered in the ledger.
 type builder struct {
 	compute.Builder
-	of   *backend
-	main *function
+	backend *backend
+	main    *function
 }
 
 // Main implements compute.Builder.
@@ -39,9 +39,9 @@ func (x *builder) NewFunction(name string) (compute.Function, error) {
 func (x *builder) Compile() (compute.Executable, error) {
 	inner, err := x.Builder.Compile()
 	if err != nil {
-		return nil, x.of.explain(err, 0, shapes.Shape{}, tracker.Unspecified)
+		return nil, x.backend.explain(err, 0, shapes.Shape{}, tracker.Unspecified)
 	}
-	e := &executable{Executable: inner, of: x.of, outputs: inner.Outputs()}
+	e := &executable{Executable: inner, backend: x.backend, outputs: inner.Outputs()}
 	if x.main != nil {
 		e.inputs = x.main.parameters
 	}
@@ -49,8 +49,8 @@ func (x *builder) Compile() (compute.Executable, error) {
 	return e, nil
 }
 
-// function remembers which of a computation's parameters are variables: XLA's executables have other names for
-// them. The backend's functions know only their own, so it takes others of its kind apart.
+// function records which of a computation's parameters are variables: XLA's executables have other names
+// for them. It unwraps the functions that it passes to the backend.
 type function struct {
 	compute.Function
 	builder    *builder
@@ -58,8 +58,8 @@ type function struct {
 	parameters []*variable // nil for a parameter that is no variable
 }
 
-// bare returns the backend's own function.
-func bare(f compute.Function) compute.Function {
+// unwrap returns the backend's function.
+func unwrap(f compute.Function) compute.Function {
 	if w, ours := f.(*function); ours {
 		return w.Function
 	}
@@ -70,7 +70,7 @@ func bare(f compute.Function) compute.Function {
 func (f *function) Parameter(name string, shape shapes.Shape, sharding *compute.ShardingSpec) (compute.Value, error) {
 	v, err := f.Function.Parameter(name, shape, sharding)
 	if err == nil {
-		f.parameters = append(f.parameters, f.builder.of.variable(name))
+		f.parameters = append(f.parameters, f.builder.backend.variable(name))
 	}
 	return v, err
 }
@@ -97,30 +97,30 @@ func (f *function) Closure() (compute.Function, error) {
 
 // Call implements compute.Function.
 func (f *function) Call(called compute.Function, inputs ...compute.Value) ([]compute.Value, error) {
-	return f.Function.Call(bare(called), inputs...)
+	return f.Function.Call(unwrap(called), inputs...)
 }
 
 // Sort implements compute.Function.
 func (f *function) Sort(comparator compute.Function, axis int, stable bool, inputs ...compute.Value) ([]compute.Value, error) {
-	return f.Function.Sort(bare(comparator), axis, stable, inputs...)
+	return f.Function.Sort(unwrap(comparator), axis, stable, inputs...)
 }
 
 // While implements compute.Function.
 func (f *function) While(condition, body compute.Function, state ...compute.Value) ([]compute.Value, error) {
-	return f.Function.While(bare(condition), bare(body), state...)
+	return f.Function.While(unwrap(condition), unwrap(body), state...)
 }
 
 // If implements compute.Function.
 func (f *function) If(predicate compute.Value, yes, no compute.Function) ([]compute.Value, error) {
-	return f.Function.If(predicate, bare(yes), bare(no))
+	return f.Function.If(predicate, unwrap(yes), unwrap(no))
 }
 
-// executable is a compiled computation. GoMLX passes a model's variables as inputs, which say their names, and gets
-// their new values as results, which do not. So the executable learns: a result that comes back as the input of
-// a variable was the new value of it, and is so in all later runs.
+// executable is a compiled computation. GoMLX passes a model's variables as inputs, which have names, and
+// gets their new values as results, which do not. So the executable learns: a result that is passed as
+// the input of a variable later was its new value, and is so in all later runs.
 type executable struct {
 	compute.Executable
-	of      *backend
+	backend *backend
 	inputs  []*variable // nil for an input that is no variable
 	outputs []shapes.Shape
 	results []atomic.Pointer[variable]
@@ -143,7 +143,7 @@ func (e *executable) input(i int) *variable {
 }
 
 // Execute implements compute.Executable. If it fails, the inputs stay in the ledger until they are
-// finalized or collected, donated ones too: nobody knows how far the backend came.
+// finalized or collected, also donated ones: how far the backend came is unknown.
 func (e *executable) Execute(inputs []compute.Buffer, donate []bool, n compute.DeviceNum) ([]compute.Buffer, error) {
 	inner := make([]compute.Buffer, len(inputs))
 	for i, in := range inputs {
@@ -151,50 +151,50 @@ func (e *executable) Execute(inputs []compute.Buffer, donate []bool, n compute.D
 		if w, ours := in.(*buffer); ours {
 			inner[i] = w.Buffer
 			if v := e.input(i); v != nil {
-				w.entry.is(v)
+				w.entry.setVariable(v)
 			}
 		}
 	}
 	out, err := e.Executable.Execute(inner, donate, n)
 	runtime.KeepAlive(inputs)
 	if err != nil {
-		return nil, e.of.explain(err, n, shapes.Shape{}, tracker.Unspecified)
+		return nil, e.backend.explain(err, n, shapes.Shape{}, tracker.Unspecified)
 	}
 	for i, given := range donate {
 		if w, ours := inputs[i].(*buffer); ours && given {
-			w.entry.leave() // before the results enter, which may have its memory
+			w.entry.unregister() // before the results are registered, which may have its memory
 		}
 	}
 	for i := range out {
-		out[i] = e.enter(out[i], i, len(out), n)
+		out[i] = e.registerResult(out[i], i, len(out), n)
 	}
 	if !e.ran.Load() && !e.ran.Swap(true) {
-		e.of.fresh.Store(true)
+		e.backend.fresh.Store(true)
 	}
 	return out, nil
 }
 
-// enter puts the i-th of all results in the ledger. The results of the first device come first.
-func (e *executable) enter(inner compute.Buffer, i, results int, n compute.DeviceNum) compute.Buffer {
+// registerResult registers the i-th of all results. The results of the first device come first.
+func (e *executable) registerResult(inner compute.Buffer, i, results int, n compute.DeviceNum) compute.Buffer {
 	result := i % max(1, len(e.outputs))
 	shape := e.outputs[result]
 	if results > len(e.outputs) || shape.IsDynamic() { // a part of it, or not known before
-		if told, err := inner.Shape(); err == nil {
-			shape = told
+		if actual, err := inner.Shape(); err == nil {
+			shape = actual
 		}
 	}
-	if len(e.of.trackers) > 1 { // the computation may use devices other than the backend's first
-		if told, err := inner.DeviceNum(); err == nil {
-			n = told
+	if len(e.backend.trackers) > 1 { // the computation may use devices other than the backend's first
+		if actual, err := inner.DeviceNum(); err == nil {
+			n = actual
 		}
 	}
 	v := e.results[result].Load()
 	if v == nil {
-		w := e.of.enter(inner, n, shape, tracker.Activation, "")
+		w := e.backend.register(inner, n, shape, tracker.Activation, "")
 		w.entry.from, w.entry.result = e, result
 		return w
 	}
-	w := e.of.enter(inner, n, shape, v.kind, v.path)
+	w := e.backend.register(inner, n, shape, v.kind, v.path)
 	w.entry.from, w.entry.result = e, result
 	w.entry.variable.Store(v)
 	return w

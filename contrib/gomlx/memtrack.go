@@ -47,7 +47,7 @@ func (b *backend) BufferFromFlatData(n compute.DeviceNum, flat any, shape shapes
 	if err != nil {
 		return nil, b.explain(err, n, shape, tracker.Input)
 	}
-	return b.enter(inner, n, shape, tracker.Input, ""), nil
+	return b.register(inner, n, shape, tracker.Input, ""), nil
 }
 
 // NewSharedBuffer implements compute.DataInterface.
@@ -56,12 +56,12 @@ func (b *backend) NewSharedBuffer(n compute.DeviceNum, shape shapes.Shape) (comp
 	if err != nil {
 		return nil, nil, b.explain(err, n, shape, tracker.Input)
 	}
-	return b.enter(inner, n, shape, tracker.Input, ""), flat, nil
+	return b.register(inner, n, shape, tracker.Input, ""), flat, nil
 }
 
 // Builder implements compute.Backend.
 func (b *backend) Builder(name string) compute.Builder {
-	return &builder{Builder: b.Backend.Builder(name), of: b}
+	return &builder{Builder: b.Backend.Builder(name), backend: b}
 }
 
 // next is the address of the next buffer. PJRT does not tell where its buffers are, so they have addresses that
@@ -71,8 +71,8 @@ var next atomic.Uint64
 const firstAddress, alignment = 1 << 52, 512
 
 func address(bytes alloc.Bytes) alloc.Ptr {
-	room := (uint64(max(bytes, 1)) + alignment - 1) / alignment * alignment
-	return alloc.Ptr(firstAddress + next.Add(room) - room)
+	size := (uint64(max(bytes, 1)) + alignment - 1) / alignment * alignment
+	return alloc.Ptr(firstAddress + next.Add(size) - size)
 }
 
 // dataTypes has the ledger's type for each of GoMLX's. A type that is missing here is entered as bytes.
@@ -85,8 +85,8 @@ var dataTypes = [...]alloc.DType{
 	dtypes.Complex64: alloc.Complex64, dtypes.Complex128: alloc.Complex128,
 }
 
-// inLedger returns a shape and its type as the ledger has them.
-func inLedger(s shapes.Shape) (alloc.Shape, alloc.DType) {
+// ledgerShape returns a shape and its type as the ledger has them.
+func ledgerShape(s shapes.Shape) (alloc.Shape, alloc.DType) {
 	t := s.DType
 	if t > 0 && int(t) < len(dataTypes) && dataTypes[t] != 0 {
 		return alloc.Shape(s.Dimensions), dataTypes[t]
@@ -123,7 +123,7 @@ func (b *backend) explain(err error, n compute.DeviceNum, shape shapes.Shape, ki
 	}
 	dims, dtype := alloc.Shape{int(max(0, full.Requested))}, alloc.Uint8
 	if shape.Ok() {
-		dims, dtype = inLedger(shape)
+		dims, dtype = ledgerShape(shape)
 		full.Requested, _ = dims.Bytes(dtype)
 	}
 	return fmt.Errorf("%w\n\t%s said: %s", b.tracker(n).ExplainOutOfMemory(full, dims, dtype, kind), b.Backend.Name(), text)

@@ -21,8 +21,8 @@ type part struct {
 	bytes  uint64
 }
 
-// calls are the functions of llama.cpp that are called.
-type calls struct {
+// functions are the functions of llama.cpp that this package calls.
+type functions struct {
 	modelSize, stateSize func(handle uintptr) uint64
 
 	// The breakdowns are nil where they are not exported, or cannot be read.
@@ -32,8 +32,8 @@ type calls struct {
 	free                             func(unsafe.Pointer)
 }
 
-// find looks the functions up in llama.cpp's library, and in the libraries that it is linked with.
-func (c *calls) find(library uintptr) error {
+// resolve looks the functions up in llama.cpp's library, and in the libraries that it is linked with.
+func (c *functions) resolve(library uintptr) error {
 	for name, into := range map[string]any{
 		"llama_model_size": &c.modelSize, "llama_state_get_size": &c.stateSize,
 		"ggml_backend_buft_is_host": &c.onHost, "ggml_backend_buft_name": &c.typeName,
@@ -63,7 +63,7 @@ func (c *calls) find(library uintptr) error {
 	return nil
 }
 
-func (c *calls) ofModel(model uintptr) []part {
+func (c *functions) ofModel(model uintptr) []part {
 	if c.modelBreakdown != nil {
 		if parts := c.parts(c.modelBreakdown(model), weights); len(parts) > 0 {
 			return parts
@@ -72,7 +72,7 @@ func (c *calls) ofModel(model uintptr) []part {
 	return []part{{kind: weights, bytes: c.modelSize(model)}}
 }
 
-func (c *calls) ofContext(context uintptr) []part {
+func (c *functions) ofContext(context uintptr) []part {
 	if c.contextBreakdown != nil {
 		if parts := c.parts(c.contextBreakdown(context), "", kv, compute); len(parts) > 0 {
 			return parts
@@ -100,7 +100,7 @@ type node struct {
 }
 
 // parts reads a breakdown and deletes it. kinds has a kind for each size; a size of kind "" is left out.
-func (c *calls) parts(t tree, kinds ...tracker.Kind) (parts []part) {
+func (c *functions) parts(t tree, kinds ...tracker.Kind) (parts []part) {
 	if t.count == 0 { // the map is empty, or not of the layout that we know
 		return nil
 	}

@@ -19,21 +19,21 @@ import (
 func fake(t *testing.T, trackers int) *Library {
 	t.Helper()
 	names := []string{"CPU", "CUDA0", "CUDA1"}
-	l := &Library{entered: make(map[uintptr][]entry), calls: calls{
+	l := &Library{registered: make(map[uintptr][]entry), functions: functions{
 		modelSize: func(uintptr) uint64 { return 700 },
 		stateSize: func(uintptr) uint64 { return 50 },
 		onHost:    func(of uintptr) bool { return of == 0 },
 		typeName:  func(of uintptr) string { return names[of] },
 		free:      func(unsafe.Pointer) {},
 	}}
-	l.calls.modelBreakdown = func(uintptr) tree {
+	l.functions.modelBreakdown = func(uintptr) tree {
 		return tree{count: 3, root: &node{
 			bufferType: 1, sizes: [3]uintptr{200},
 			left:  &node{bufferType: 0, sizes: [3]uintptr{100}},
 			right: &node{bufferType: 2, sizes: [3]uintptr{400}},
 		}}
 	}
-	l.calls.contextBreakdown = func(uintptr) tree {
+	l.functions.contextBreakdown = func(uintptr) tree {
 		return tree{count: 1, root: &node{bufferType: 2, sizes: [3]uintptr{400, 30, 7}}}
 	}
 	for range trackers {
@@ -85,8 +85,8 @@ func TestDevices(t *testing.T) {
 // TestWithoutBreakdown takes what llama.cpp's C interface says, where the breakdown is missing or empty.
 func TestWithoutBreakdown(t *testing.T) {
 	l := fake(t, 1)
-	l.calls.modelBreakdown = nil
-	l.calls.contextBreakdown = func(uintptr) tree { return tree{} }
+	l.functions.modelBreakdown = nil
+	l.functions.contextBreakdown = func(uintptr) tree { return tree{} }
 	require.NoError(t, l.AddModel(1, "model"))
 	require.NoError(t, l.AddContext(2, "context"))
 	model, _ := live(l.trackers[0], weights)

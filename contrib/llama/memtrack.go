@@ -24,11 +24,11 @@ const (
 
 // Library is llama.cpp's library, with the models and contexts that were entered in the ledger.
 type Library struct {
-	trackers []*tracker.MemTracker
-	calls    calls
+	trackers  []*tracker.MemTracker
+	functions functions
 
-	mu      sync.Mutex
-	entered map[uintptr][]entry // by handle
+	mu         sync.Mutex
+	registered map[uintptr][]entry // by handle
 }
 
 // entry is memory in a ledger.
@@ -41,7 +41,7 @@ type entry struct {
 // in the tracker at index n. The memory of the host, and of devices for which there is no tracker, is entered in the first. Without
 // trackers all is entered in tracker.Default. The error is the loader's, if there is no such library, or it is not llama.cpp's.
 func Open(path string, trackers ...*tracker.MemTracker) (*Library, error) {
-	runtime.LockOSThread() // dlerror tells only the thread whose dlopen failed why it did
+	runtime.LockOSThread() // dlerror reports a failure to the thread of the dlopen only
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW)
 	runtime.UnlockOSThread()
 	if err != nil {
@@ -50,8 +50,8 @@ func Open(path string, trackers ...*tracker.MemTracker) (*Library, error) {
 	if len(trackers) == 0 {
 		trackers = []*tracker.MemTracker{tracker.Default()}
 	}
-	l := &Library{trackers: trackers, entered: make(map[uintptr][]entry)}
-	if err := l.calls.find(handle); err != nil {
+	l := &Library{trackers: trackers, registered: make(map[uintptr][]entry)}
+	if err := l.functions.resolve(handle); err != nil {
 		return nil, fmt.Errorf("memtrack: %s is not llama.cpp's library: %w", path, err)
 	}
 	return l, nil
@@ -61,33 +61,33 @@ func Open(path string, trackers ...*tracker.MemTracker) (*Library, error) {
 // The error is tracker.ErrDuplicatePtr if the handle is there already, alloc.ErrUnknownPtr if it is 0, and alloc.ErrClosed if
 // a tracker is closed.
 func (l *Library) AddModel(model uintptr, name string) error {
-	return l.add("model", model, name, l.calls.ofModel)
+	return l.add("model", model, name, l.functions.ofModel)
 }
 
 // AddContext enters the memory of a context (a *llama_context, yzma's llama.Context), without its model's. The
 // errors are those of AddModel.
 func (l *Library) AddContext(context uintptr, name string) error {
-	return l.add("context", context, name, l.calls.ofContext)
+	return l.add("context", context, name, l.functions.ofContext)
 }
 
 // Remove takes a model or a context out of the ledger. Call it before it is freed. The error is
 // alloc.ErrUnknownPtr if the handle was not added, or was removed already, and that of tracker.MemTracker.Unregister after Close.
 func (l *Library) Remove(handle uintptr) error {
 	l.mu.Lock()
-	entries, ok := l.entered[handle]
-	delete(l.entered, handle)
+	entries, ok := l.registered[handle]
+	delete(l.registered, handle)
 	l.mu.Unlock()
 	if !ok {
 		return fmt.Errorf("memtrack: remove %#x: %w: it was not added, or is removed already", handle, alloc.ErrUnknownPtr)
 	}
-	return leave(entries)
+	return unregister(entries)
 }
 
 // String returns how many models and contexts are entered.
 func (l *Library) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return fmt.Sprintf("llama.cpp, models and contexts: %d", len(l.entered))
+	return fmt.Sprintf("llama.cpp, models and contexts: %d", len(l.registered))
 }
 
 // add enters what a handle holds: all of it, or with an error nothing.
@@ -97,7 +97,7 @@ func (l *Library) add(what string, handle uintptr, name string, parts func(uintp
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, there := l.entered[handle]; there {
+	if _, known := l.registered[handle]; known {
 		return fmt.Errorf("memtrack: add %s %q: %w: %#x", what, name, tracker.ErrDuplicatePtr, handle)
 	}
 	var entries []entry
@@ -109,12 +109,12 @@ func (l *Library) add(what string, handle uintptr, name string, parts func(uintp
 		}
 		err := e.tr.Register(e.ptr, memory, alloc.Shape{int(p.bytes)}, alloc.Uint8, p.kind)
 		if err != nil {
-			return errors.Join(fmt.Errorf("memtrack: add %s %q: %w", what, name, err), leave(entries))
+			return errors.Join(fmt.Errorf("memtrack: add %s %q: %w", what, name, err), unregister(entries))
 		}
 		_ = e.tr.SetLabel(e.ptr, name) // fails only if the tracker is closed meanwhile
 		entries = append(entries, e)
 	}
-	l.entered[handle] = entries
+	l.registered[handle] = entries
 	return nil
 }
 
@@ -126,7 +126,7 @@ func (l *Library) tracker(device int) *tracker.MemTracker {
 	return l.trackers[device]
 }
 
-func leave(entries []entry) (err error) {
+func unregister(entries []entry) (err error) {
 	for _, e := range entries {
 		_, failed := e.tr.Unregister(e.ptr)
 		err = errors.Join(err, failed)

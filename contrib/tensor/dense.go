@@ -28,7 +28,7 @@ func (e *Engine) New(shape alloc.Shape, dtype alloc.DType, kind tracker.Kind) (*
 	}
 	d, err := e.FromBuffer(buf)
 	if err != nil {
-		_ = buf.Free() // it is new: nobody else has it
+		_ = buf.Free() // it has no other user
 	}
 	return d, err
 }
@@ -40,7 +40,7 @@ func (e *Engine) FromBuffer(buf *tracker.Buffer) (*tensor.Dense, error) {
 	if !ok || buf.Bytes() == 0 {
 		return nil, fmt.Errorf("a tensor of %v %v: gorgonia.org/tensor has none such", buf.Shape(), buf.DType())
 	}
-	m := e.enter(buf)
+	m := e.track(buf)
 	return tensor.New(
 		tensor.Of(dtype), tensor.WithShape(buf.Shape()...),
 		tensor.WithEngine(e), tensor.FromMemory(m.Uintptr(), m.MemSize()),
@@ -49,7 +49,7 @@ func (e *Engine) FromBuffer(buf *tracker.Buffer) (*tensor.Dense, error) {
 
 // BufferOf returns the buffer in which a Dense lies. The error is alloc.ErrUnknownPtr if it is not
 // one of this engine's.
-func (e *Engine) BufferOf(d *tensor.Dense) (*tracker.Buffer, error) { return e.at(d) }
+func (e *Engine) BufferOf(d *tensor.Dense) (*tracker.Buffer, error) { return e.bufferAt(d) }
 
 // Release frees the buffer of a Dense, which must not be used any more. The errors are those of BufferOf and of Buffer.Free.
 func (e *Engine) Release(d *tensor.Dense) error { return e.Free(d, int64(d.MemSize())) }
@@ -88,8 +88,8 @@ func (e *Engine) Memcpy(dst, src tensor.Memory) error {
 	if !ok {
 		return fmt.Errorf("copy on %s: %w", e.tr.Device().Name(), errors.ErrUnsupported)
 	}
-	to, toErr := e.at(dst)
-	from, fromErr := e.at(src)
+	to, toErr := e.bufferAt(dst)
+	from, fromErr := e.bufferAt(src)
 	switch {
 	case to != nil && from != nil:
 		through := make([]byte, src.MemSize())

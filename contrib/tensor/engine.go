@@ -67,10 +67,10 @@ func (e *Engine) Alloc(size int64) (tensor.Memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	return e.enter(buf), nil
+	return e.track(buf), nil
 }
 
-func (e *Engine) enter(buf *tracker.Buffer) memory {
+func (e *Engine) track(buf *tracker.Buffer) memory {
 	m := memory{buf}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -78,8 +78,8 @@ func (e *Engine) enter(buf *tracker.Buffer) memory {
 	return m
 }
 
-// at returns the buffer of memory, or alloc.ErrUnknownPtr.
-func (e *Engine) at(m tensor.Memory) (*tracker.Buffer, error) {
+// bufferAt returns the buffer of memory, or alloc.ErrUnknownPtr.
+func (e *Engine) bufferAt(m tensor.Memory) (*tracker.Buffer, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if buf := e.buffers[m.Uintptr()]; buf != nil {
@@ -91,7 +91,7 @@ func (e *Engine) at(m tensor.Memory) (*tracker.Buffer, error) {
 // Free frees the buffer. A second Free is alloc.ErrUnknownPtr. If the device refuses, the buffer
 // stays.
 func (e *Engine) Free(m tensor.Memory, _ int64) error {
-	buf, err := e.at(m)
+	buf, err := e.bufferAt(m)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (e *Engine) Free(m tensor.Memory, _ int64) error {
 	e.mu.Unlock()
 	if err := buf.Free(); err != nil {
 		if !errors.Is(err, alloc.ErrDoubleFree) {
-			e.enter(buf)
+			e.track(buf)
 		}
 		return err
 	}

@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// file says what an answer is.
+// file is the type and name of an answer.
 type file struct {
 	contentType string
-	name        string // file name for saving; "" if the answer is to be read in the browser
-	packed      bool   // it is compressed already
+	name        string // file name for saving; "" to show the answer in the browser
+	compressed  bool   // the content is compressed already
 }
 
 // The answers that are files.
@@ -26,7 +26,7 @@ var (
 	jsonFile = file{contentType: "application/json"}
 	textFile = file{contentType: "text/plain; charset=utf-8"}
 	htmlFile = file{contentType: "text/html; charset=utf-8"}
-	profiles = file{contentType: "application/octet-stream", packed: true}
+	profiles = file{contentType: "application/octet-stream", compressed: true}
 )
 
 func (f file) named(name string) file {
@@ -34,8 +34,8 @@ func (f file) named(name string) file {
 	return f
 }
 
-func (f file) make(body io.Writer, header http.Header, compress bool, write func(io.Writer) error) error {
-	if f.packed || !compress {
+func (f file) write(body io.Writer, header http.Header, compress bool, write func(io.Writer) error) error {
+	if f.compressed || !compress {
 		return write(body)
 	}
 	header.Set("Content-Encoding", "gzip")
@@ -66,27 +66,26 @@ func acceptsGzip(r *http.Request) bool {
 	return accepts
 }
 
-const patience = 30 * time.Second // for a client that reads nothing
+const writeTimeout = 30 * time.Second // for each chunk
 
-// patient is a response whose client has a while for each piece, and ends a
-// request whose client takes nothing. It gives the client the time that the
-// server's WriteTimeout may not.
-type patient struct {
+// deadlineWriter is a response with a new deadline for each chunk: it ends the request of a client that
+// reads nothing, and lets a slow one take longer than the server's WriteTimeout.
+type deadlineWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
 }
 
-func newPatient(w http.ResponseWriter) *patient {
-	return &patient{ResponseWriter: w, control: http.NewResponseController(w)}
+func newDeadlineWriter(w http.ResponseWriter) *deadlineWriter {
+	return &deadlineWriter{ResponseWriter: w, control: http.NewResponseController(w)}
 }
 
-const piece = 1 << 16 // what a client has to take within the time
+const writeChunk = 1 << 16 // bytes that a client has to read within writeTimeout
 
-func (p *patient) Write(b []byte) (n int, err error) {
+func (p *deadlineWriter) Write(b []byte) (n int, err error) {
 	for first := true; first || len(b) > 0; first = false {
-		// A writer without deadlines belongs to a test, or to a middleware that sets its own.
-		_ = p.control.SetWriteDeadline(time.Now().Add(patience))
-		m, err := p.ResponseWriter.Write(b[:min(len(b), piece)])
+		// A writer without deadlines is that of a test, or of a middleware that sets its own.
+		_ = p.control.SetWriteDeadline(time.Now().Add(writeTimeout))
+		m, err := p.ResponseWriter.Write(b[:min(len(b), writeChunk)])
 		n += m
 		if err != nil {
 			return n, err
@@ -97,15 +96,14 @@ func (p *patient) Write(b []byte) (n int, err error) {
 }
 
 const (
-	maxInMemory = 1 << 20 // bytes of an answer that need no file
-	maxFiles    = 64      // answers in files at a time
+	maxInMemory = 1 << 20 // bytes of an answer without a file
+	maxFiles    = 64      // concurrent answers in files
 )
 
-// spool holds an answer between its making and its sending, so that a slow
-// client keeps nothing but the answer: a small one in memory, a large one in a
-// temporary file.
+// spool buffers a complete answer, a small one in memory and a large one in a temporary file, so that a
+// slow client holds nothing else.
 type spool struct {
-	places limit // limits the number of files
+	files  semaphore // bounds the number of files
 	memory bytes.Buffer
 	file   *os.File
 	size   int64
@@ -126,18 +124,18 @@ func (s *spool) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// spill moves what there is to a file.
+// spill moves the buffer to a file.
 func (s *spool) spill() error {
-	if !s.places.try() {
+	if !s.files.tryAcquire() {
 		return errBusy
 	}
 	f, err := os.CreateTemp("", "gpumemtrack-answer-*")
 	if err != nil {
-		s.places.leave()
+		s.files.release()
 		return fmt.Errorf("an answer of more than %d bytes needs a temporary file: %w", maxInMemory, err)
 	}
 	s.file = f
-	// Where the system lets it, the name goes now: a program that is killed leaves no file.
+	// Remove the name where the system allows it: a program that is killed leaves no file.
 	_ = os.Remove(f.Name())
 	_, err = s.memory.WriteTo(f)
 	s.memory = bytes.Buffer{}
@@ -161,7 +159,7 @@ func (s *spool) close() error {
 	if s.file == nil {
 		return nil
 	}
-	defer s.places.leave()
+	defer s.files.release()
 	err := s.file.Close()
 	if removed := os.Remove(s.file.Name()); !errors.Is(removed, os.ErrNotExist) {
 		err = errors.Join(err, removed)
@@ -169,25 +167,25 @@ func (s *spool) close() error {
 	return err
 }
 
-// limit bounds how many requests of a kind are in work at a time.
-type limit chan struct{}
+// semaphore bounds the number of concurrent requests of a kind.
+type semaphore chan struct{}
 
-func newLimit(n int) limit { return make(limit, n) }
+func newSemaphore(n int) semaphore { return make(semaphore, n) }
 
-// guard answers 503 while there are as many requests as may be.
-func (l limit) guard(page http.HandlerFunc) http.HandlerFunc {
+// wrap returns a handler that answers 503 if the semaphore cannot be acquired at once.
+func (l semaphore) wrap(page http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !l.try() {
+		if !l.tryAcquire() {
 			refuse(w, errBusy)
 			return
 		}
-		defer l.leave()
+		defer l.release()
 		page(w, r)
 	}
 }
 
-// try enters if there is room. The caller leaves.
-func (l limit) try() bool {
+// tryAcquire acquires the semaphore if that is possible at once. The caller releases it.
+func (l semaphore) tryAcquire() bool {
 	select {
 	case l <- struct{}{}:
 		return true
@@ -196,9 +194,9 @@ func (l limit) try() bool {
 	}
 }
 
-// enter waits until there is one request less, or ctx ends. The caller leaves.
-func (l limit) enter(ctx context.Context) error {
-	if l.try() {
+// acquire acquires the semaphore, and waits for that until ctx ends. The caller releases it.
+func (l semaphore) acquire(ctx context.Context) error {
+	if l.tryAcquire() {
 		return nil
 	}
 	select {
@@ -209,10 +207,10 @@ func (l limit) enter(ctx context.Context) error {
 	}
 }
 
-func (l limit) leave() { <-l }
+func (l semaphore) release() { <-l }
 
-// wait waits for some time, or until the client is gone.
-func wait(ctx context.Context, d time.Duration) error {
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -25,7 +25,7 @@ func TestSpool(t *testing.T) {
 	text := make([]byte, 3*maxInMemory)
 	_, _ = rand.Read(text)
 	for _, size := range []int{0, 1, maxInMemory, maxInMemory + 1, len(text)} {
-		s := &spool{places: newLimit(1)}
+		s := &spool{files: newSemaphore(1)}
 		for _, b := range [][]byte{text[:size/2], text[size/2 : size]} {
 			n, err := s.Write(b)
 			require.NoError(t, err)
@@ -37,7 +37,7 @@ func TestSpool(t *testing.T) {
 		require.NoError(t, s.sendTo(&got))
 		assert.True(t, bytes.Equal(text[:size], got.Bytes()))
 		require.NoError(t, s.close())
-		assert.Empty(t, s.places)
+		assert.Empty(t, s.files)
 		left, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		assert.Empty(t, left)
@@ -46,17 +46,17 @@ func TestSpool(t *testing.T) {
 
 func TestSpoolThatCannotSpill(t *testing.T) {
 	large := make([]byte, maxInMemory+1)
-	full := &spool{places: newLimit(0)}
+	full := &spool{files: newSemaphore(0)}
 	_, err := full.Write(large)
 	assert.ErrorIs(t, err, errBusy)
 	require.NoError(t, full.close())
 
 	t.Setenv("TMPDIR", t.TempDir()+"/missing")
-	s := &spool{places: newLimit(1)}
+	s := &spool{files: newSemaphore(1)}
 	_, err = s.Write(large)
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	assert.ErrorContains(t, err, "needs a temporary file")
-	assert.Empty(t, s.places)
+	assert.Empty(t, s.files)
 	require.NoError(t, s.close())
 }
 
@@ -69,16 +69,16 @@ func TestMakingIsLimited(t *testing.T) {
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/"+page, nil))
 		return w
 	}
-	h.busy = 0
+	h.waitLimit = 0
 	for range maxCopies {
-		require.True(t, h.copies.try())
+		require.True(t, h.copies.tryAcquire())
 	}
 	w := status("report")
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
 	assert.NotEmpty(t, w.Header().Get("Retry-After"))
 	assert.Equal(t, http.StatusOK, status("levels").Code)
 	assert.Equal(t, http.StatusOK, status("profile").Code)
-	h.copies.leave()
+	h.copies.release()
 	assert.Equal(t, http.StatusOK, status("report").Code)
 	assert.Equal(t, http.StatusOK, status("dump").Code)
 }
@@ -105,12 +105,12 @@ func TestAPlaceIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := Handler(exporttest.New(t, tracker.Config{})).(*handler)
 		for range maxCopies {
-			require.True(t, h.copies.try())
+			require.True(t, h.copies.tryAcquire())
 		}
 		start := time.Now()
 		go func() {
 			time.Sleep(time.Second)
-			h.copies.leave()
+			h.copies.release()
 		}()
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/snapshot", nil))

@@ -19,7 +19,7 @@ import (
 )
 
 // Handler returns a handler for all that the package comment lists. Mount it at any path that ends
-// in a slash. A closed tracker still answers with what it has left. Where source is nil, each page is
+// in a slash. A closed tracker still answers with what it has kept. If source is nil, each page is
 // answered with 503.
 //
 // It accepts requests whose Host header has one of the names of hosts, without a port, such as
@@ -28,7 +28,7 @@ import (
 func Handler(source Source, hosts ...string) http.Handler {
 	h := newHandler(hosts)
 	if v := reflect.ValueOf(source); v.IsValid() && (v.Kind() != reflect.Pointer || !v.IsNil()) {
-		h.show(source)
+		h.serve(source)
 	}
 	return h
 }
@@ -47,43 +47,43 @@ type Source interface {
 	Dump() *snapshot.Dump
 }
 
-// inside reports whether a source shows the memory of this program.
-func inside(s Source) bool {
+// isInProcess reports whether a source shows the memory of this program.
+func isInProcess(s Source) bool {
 	_, ok := s.(interface{ ClearCache() (alloc.Bytes, error) })
 	return ok
 }
 
 const (
-	maxCopies  = 4  // answers at a time that are made from a copy of the whole ledger
-	maxLight   = 4  // light answers at a time, made from groups and call sites
-	maxReaders = 64 // clients of marks at a time
-	maxWaiting = 64 // profiles at a time that wait for their seconds to pass
+	maxCopies  = 4  // concurrent answers from a copy of the whole ledger
+	maxLight   = 4  // concurrent answers from groups and call sites
+	maxReaders = 64 // concurrent clients of marks
+	maxWaiting = 64 // concurrent profiles of some seconds
 )
 
 type handler struct {
-	source  Source
-	inside  bool   // the source shows the memory of this program
-	run     string // tells marks of this run from those of an earlier one
-	pages   map[string]http.HandlerFunc
-	hosts   map[string]bool // that the program lets in
-	busy    time.Duration   // how long a request waits for a place to make its answer
-	copies  limit
-	light   limit
-	waiting limit
-	files   limit
-	readers limit
+	source    Source
+	inProcess bool   // the source shows the memory of this program
+	run       string // distinguishes marks of this run from those of an earlier one
+	pages     map[string]http.HandlerFunc
+	hosts     map[string]bool // allowed in the Host header
+	waitLimit time.Duration   // how long a request waits for a semaphore
+	copies    semaphore
+	light     semaphore
+	waiting   semaphore
+	files     semaphore
+	readers   semaphore
 }
 
 func newHandler(hosts []string) *handler {
 	h := &handler{
-		run:     strconv.FormatInt(time.Now().UnixNano(), 36),
-		hosts:   make(map[string]bool),
-		busy:    5 * time.Second,
-		copies:  newLimit(maxCopies),
-		light:   newLimit(maxLight),
-		waiting: newLimit(maxWaiting),
-		files:   newLimit(maxFiles),
-		readers: newLimit(maxReaders),
+		run:       strconv.FormatInt(time.Now().UnixNano(), 36),
+		hosts:     make(map[string]bool),
+		waitLimit: 5 * time.Second,
+		copies:    newSemaphore(maxCopies),
+		light:     newSemaphore(maxLight),
+		waiting:   newSemaphore(maxWaiting),
+		files:     newSemaphore(maxFiles),
+		readers:   newSemaphore(maxReaders),
 	}
 	for _, name := range hosts {
 		h.hosts[canonical(name)] = true
@@ -91,9 +91,9 @@ func newHandler(hosts []string) *handler {
 	return h
 }
 
-// show gives the handler the pages of a source.
-func (h *handler) show(source Source) {
-	h.source, h.inside = source, inside(source)
+// serve sets the pages of a source.
+func (h *handler) serve(source Source) {
+	h.source, h.inProcess = source, isInProcess(source)
 	h.pages = map[string]http.HandlerFunc{
 		"":                  h.index,
 		"profile":           h.profile,
@@ -106,7 +106,7 @@ func (h *handler) show(source Source) {
 		"lines":             h.lines,
 		"levels":            h.levels,
 		"timeline":          h.timeline,
-		"marks":             h.readers.guard(h.marks),
+		"marks":             h.readers.wrap(h.marks),
 		"metrics":           h.metrics,
 		"favicon.ico":       h.icon,
 	}
@@ -114,20 +114,20 @@ func (h *handler) show(source Source) {
 
 // ServeHTTP answers by the last element of the path.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if h.enters(w, r) {
+	if h.admit(w, r) {
 		h.answer(w, r, lastElement(r.URL.Path))
 	}
 }
 
-// enters writes the headers that every answer has, and refuses hosts that are not allowed.
-func (h *handler) enters(w http.ResponseWriter, r *http.Request) bool {
+// admit writes the headers that every answer has, and refuses hosts that are not allowed.
+func (h *handler) admit(w http.ResponseWriter, r *http.Request) bool {
 	header := w.Header()
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Cache-Control", "no-store")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
 	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-	if !h.allows(r.Host) {
+	if !h.allowsHost(r.Host) {
 		refuseHost(w, r.Host)
 		return false
 	}
@@ -156,10 +156,10 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, name string) {
 	}
 }
 
-// allows reports whether the Host header may be what it is. No browser leaves it out. The check stops DNS
-// rebinding: a web page that points a name of its own at this program's address. The browser then sends that
-// name in the Host header.
-func (h *handler) allows(host string) bool {
+// allowsHost reports whether a Host header is allowed. An empty one is: browsers always send one. The
+// check stops DNS rebinding, where a web page points its own name at this program's address: the browser
+// then sends that name.
+func (h *handler) allowsHost(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
 		name = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
@@ -178,50 +178,50 @@ func refuseHost(w http.ResponseWriter, host string) {
 		host, canonical(strings.Split(host, ":")[0])), http.StatusForbidden)
 }
 
-// send makes an answer first and writes it afterwards, because writing may wait for the client. For
-// HEAD it writes only the headers. If making the answer fails, the error is sent instead.
+// send calls write for a complete answer before it sends that, because sending may wait for the client.
+// For HEAD it sends the headers only. If write fails, its error is sent instead.
 func (h *handler) send(w http.ResponseWriter, r *http.Request, f file, write func(io.Writer) error) {
 	header := w.Header()
 	header.Set("Content-Type", f.contentType)
 	if f.name != "" {
 		header.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", f.name))
 	}
-	if !f.packed {
+	if !f.compressed {
 		header.Set("Vary", "Accept-Encoding")
 	}
 	if r.Method == http.MethodHead {
 		return
 	}
-	body := &spool{places: h.files}
+	body := &spool{files: h.files}
 	defer body.close()
-	if err := f.make(body, header, acceptsGzip(r), write); err != nil {
+	if err := f.write(body, header, acceptsGzip(r), write); err != nil {
 		header.Del("Content-Disposition")
 		header.Del("Content-Encoding")
 		refuse(w, err)
 		return
 	}
 	header.Set("Content-Length", strconv.FormatInt(body.size, 10))
-	if err := body.sendTo(newPatient(w)); err != nil {
-		panic(http.ErrAbortHandler) // the client is gone, or must not take a part for the whole
+	if err := body.sendTo(newDeadlineWriter(w)); err != nil {
+		panic(http.ErrAbortHandler) // the client is gone, or must not take a part for a complete answer
 	}
 }
 
-// within makes an answer as limited does.
-func (h *handler) within(places limit, r *http.Request, write func(io.Writer) error) func(io.Writer) error {
+// within returns write, limited by a semaphore.
+func (h *handler) within(limit semaphore, r *http.Request, write func(io.Writer) error) func(io.Writer) error {
 	return func(w io.Writer) error {
-		return h.limited(places, r, func() error { return write(w) })
+		return h.limited(limit, r, func() error { return write(w) })
 	}
 }
 
-// limited calls do when one of the places is free, and waits a little for that. A place is
-// taken only while an answer is made, not while it is written.
-func (h *handler) limited(places limit, r *http.Request, do func() error) error {
-	ctx, cancel := context.WithTimeoutCause(r.Context(), h.busy, errBusy)
+// limited calls do while it holds a semaphore, for which it waits at most waitLimit. An answer holds it
+// only while it is made, not while it is sent.
+func (h *handler) limited(limit semaphore, r *http.Request, do func() error) error {
+	ctx, cancel := context.WithTimeoutCause(r.Context(), h.waitLimit, errBusy)
 	defer cancel()
-	if places.enter(ctx) != nil {
+	if limit.acquire(ctx) != nil {
 		return context.Cause(ctx)
 	}
-	defer places.leave()
+	defer limit.release()
 	return do()
 }
 

@@ -37,7 +37,7 @@ func (h *handler) index(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", indexPolicy()+"; frame-ancestors 'none'")
 	h.send(w, r, htmlFile, func(w io.Writer) error {
 		s := h.source.LightSnapshot()
-		p := indexPage{Device: export.Device(s), Origin: s.Origin.String(), Inside: h.inside}
+		p := indexPage{Device: export.Device(s), Origin: s.Origin.String(), Inside: h.inProcess}
 		p.Page = webpage.Page{Title: "Live: " + p.Device, Style: indexCSS, Script: indexJS}
 		return indexTemplate().Execute(w, p)
 	})

@@ -13,25 +13,25 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// linesNow is the answer of /lines: the lines of code that hold most of the device's memory, and
+// linesAnswer is the answer of /lines: the lines of code that hold most of the device's memory, and
 // the sum of all others.
-type linesNow struct {
-	Time  time.Time `json:"time"`
-	Live  mem.Tally `json:"live"`
-	Lines []lineNow `json:"lines"`
-	Rest  mem.Tally `json:"rest"`
+type linesAnswer struct {
+	Time  time.Time    `json:"time"`
+	Live  mem.Tally    `json:"live"`
+	Lines []lineAnswer `json:"lines"`
+	Rest  mem.Tally    `json:"rest"`
 }
 
-// lineNow is a line of code, and its call stacks that hold most.
-type lineNow struct {
+// lineAnswer is a line of code, and its call stacks that hold most.
+type lineAnswer struct {
 	Line string `json:"line"`
 	mem.Tally
-	Oldest *float64   `json:"oldest_seconds"` // the age of the oldest buffer; null if it is not known
-	Stacks []stackNow `json:"stacks"`
-	More   int        `json:"more_stacks,omitempty"`
+	Oldest *float64      `json:"oldest_seconds"` // the age of the oldest buffer; null if it is not known
+	Stacks []stackAnswer `json:"stacks"`
+	More   int           `json:"more_stacks,omitempty"`
 }
 
-type stackNow struct {
+type stackAnswer struct {
 	mem.Tally
 	Frames []string `json:"frames"` // innermost first
 }
@@ -41,24 +41,24 @@ const (
 	maxStacks = 5
 )
 
-// holder is a line of code that holds memory.
-type holder struct {
+// lineTotal is the memory of a line of code.
+type lineTotal struct {
 	line mem.Frame
 	mem.Tally
-	stacks []stackTally
+	stacks []stackTotal
 	since  time.Duration // time of its oldest allocation, since the snapshot's epoch
 }
 
-type stackTally struct {
+type stackTotal struct {
 	stack mem.Stack
 	mem.Tally
 }
 
 // linesOf sums up a snapshot by line of code.
-func linesOf(s *snapshot.Snapshot) linesNow {
+func linesOf(s *snapshot.Snapshot) linesAnswer {
 	t := tables.Of(&s.Tables)
-	of := make(map[mem.Frame]*holder)
-	bySite := make([]*holder, len(t.Sites))
+	of := make(map[mem.Frame]*lineTotal)
+	bySite := make([]*lineTotal, len(t.Sites))
 	stacks := make(map[tables.StackID]mem.Tally)
 	for i := range t.Sites {
 		site := &t.Sites[i]
@@ -68,7 +68,7 @@ func linesOf(s *snapshot.Snapshot) linesNow {
 		line := t.Stacks.Site(site.Stack)
 		h := of[line]
 		if h == nil {
-			h = &holder{line: line, since: math.MaxInt64}
+			h = &lineTotal{line: line, since: math.MaxInt64}
 			of[line] = h
 		}
 		bySite[i] = h
@@ -78,7 +78,7 @@ func linesOf(s *snapshot.Snapshot) linesNow {
 	}
 	for id, sum := range stacks {
 		h := of[t.Stacks.Site(id)]
-		h.stacks = append(h.stacks, stackTally{t.Stacks.Stack(id), sum})
+		h.stacks = append(h.stacks, stackTotal{t.Stacks.Stack(id), sum})
 	}
 	for i := range t.Allocations {
 		if h := bySite[t.Allocations[i].Site]; h != nil {
@@ -89,12 +89,12 @@ func linesOf(s *snapshot.Snapshot) linesNow {
 }
 
 // largest writes the lines with the most memory.
-func largest(s *snapshot.Snapshot, of map[mem.Frame]*holder) linesNow {
-	all := slices.SortedFunc(maps.Values(of), func(x, y *holder) int {
+func largest(s *snapshot.Snapshot, of map[mem.Frame]*lineTotal) linesAnswer {
+	all := slices.SortedFunc(maps.Values(of), func(x, y *lineTotal) int {
 		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Count, x.Count), tables.CompareFrames(x.line, y.line))
 	})
 	names := lines.NewNames(maps.Keys(of))
-	out := linesNow{Time: s.Time, Live: s.Live, Lines: []lineNow{}, Rest: s.Live}
+	out := linesAnswer{Time: s.Time, Live: s.Live, Lines: []lineAnswer{}, Rest: s.Live}
 	for _, h := range all[:min(len(all), maxLines)] {
 		out.Rest = out.Rest.Sub(h.Tally)
 		out.Lines = append(out.Lines, h.write(names, s.Time.Sub(tables.Of(&s.Tables).Epoch)))
@@ -102,13 +102,13 @@ func largest(s *snapshot.Snapshot, of map[mem.Frame]*holder) linesNow {
 	return out
 }
 
-func (h *holder) write(names *lines.Names, now time.Duration) lineNow {
-	out := lineNow{Line: names.Of(h.line), Tally: h.Tally, Stacks: []stackNow{}, More: max(0, len(h.stacks)-maxStacks)}
+func (h *lineTotal) write(names *lines.Names, now time.Duration) lineAnswer {
+	out := lineAnswer{Line: names.Of(h.line), Tally: h.Tally, Stacks: []stackAnswer{}, More: max(0, len(h.stacks)-maxStacks)}
 	if h.since < math.MaxInt64 {
 		age := max(0, now-h.since).Seconds()
 		out.Oldest = &age
 	}
-	slices.SortFunc(h.stacks, func(x, y stackTally) int {
+	slices.SortFunc(h.stacks, func(x, y stackTotal) int {
 		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), slices.CompareFunc(x.stack, y.stack, tables.CompareFrames))
 	})
 	for _, x := range h.stacks[:min(len(h.stacks), maxStacks)] {
@@ -116,7 +116,7 @@ func (h *holder) write(names *lines.Names, now time.Duration) lineNow {
 		for _, f := range x.stack {
 			frames = append(frames, f.String())
 		}
-		out.Stacks = append(out.Stacks, stackNow{x.Tally, frames})
+		out.Stacks = append(out.Stacks, stackAnswer{x.Tally, frames})
 	}
 	return out
 }

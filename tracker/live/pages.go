@@ -39,7 +39,7 @@ const maxSeconds = 24 * 60 * 60
 // time, so the request for it must be a POST, and must not come from a page of another site.
 func (h *handler) profile(w http.ResponseWriter, r *http.Request) {
 	q := newQuery(r)
-	seconds, debug, collect := q.number("seconds", maxSeconds), q.flag("debug"), h.inside && q.flag("gc")
+	seconds, debug, collect := q.number("seconds", maxSeconds), q.flag("debug"), h.inProcess && q.flag("gc")
 	if seconds > 0 && debug {
 		q.fail("seconds and debug do not go together: a difference is a binary profile")
 	}
@@ -63,7 +63,7 @@ func (h *handler) profile(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case seconds > 0:
-		h.waiting.guard(func(w http.ResponseWriter, r *http.Request) {
+		h.waiting.wrap(func(w http.ResponseWriter, r *http.Request) {
 			h.profileDelta(w, r, time.Duration(seconds)*time.Second, take)
 		})(w, r)
 	case debug:
@@ -80,9 +80,9 @@ func (h *handler) profile(w http.ResponseWriter, r *http.Request) {
 
 func (h *handler) profileDelta(w http.ResponseWriter, r *http.Request, d time.Duration, take func() *snapshot.Snapshot) {
 	// The server's own WriteTimeout would end the request before there is an answer.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d + patience))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d + writeTimeout))
 	h.send(w, r, profiles.named("gpumem-delta.pb.gz"), func(w io.Writer) error {
-		next, base, err := h.twice(r.Context(), d, take)
+		next, base, err := h.usageBeforeAndAfter(r.Context(), d, take)
 		if err != nil {
 			return fmt.Errorf("the profile of %v was not made: %w", d, err)
 		}
@@ -90,24 +90,24 @@ func (h *handler) profileDelta(w http.ResponseWriter, r *http.Request, d time.Du
 	})
 }
 
-// twice returns what there is after a wait of d, and what there was before it.
-func (h *handler) twice(ctx context.Context, d time.Duration, take func() *snapshot.Snapshot) (next, base *export.Usage, err error) {
+// usageBeforeAndAfter returns the usage after a wait of d, and that before it.
+func (h *handler) usageBeforeAndAfter(ctx context.Context, d time.Duration, take func() *snapshot.Snapshot) (next, base *export.Usage, err error) {
 	if base, err = h.usage(ctx, take); err != nil {
 		return nil, nil, err
 	}
-	if err = wait(ctx, d); err != nil {
+	if err = sleep(ctx, d); err != nil {
 		return nil, nil, err
 	}
 	next, err = h.usage(ctx, take)
 	return next, base, err
 }
 
-// usage takes a snapshot when there are few enough requests that do such work.
+// usage takes a snapshot, limited by the semaphore of light answers.
 func (h *handler) usage(ctx context.Context, take func() *snapshot.Snapshot) (*export.Usage, error) {
-	if err := h.light.enter(ctx); err != nil {
+	if err := h.light.acquire(ctx); err != nil {
 		return nil, err
 	}
-	defer h.light.leave()
+	defer h.light.release()
 	return export.FromSnapshot(take()), nil
 }
 
@@ -122,18 +122,18 @@ func (h *handler) snapshot(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// whole answers with all that the tracker knows.
-func (h *handler) whole(w http.ResponseWriter, r *http.Request, f file, write func(io.Writer) error) {
+// sendFull answers from a copy of the whole ledger.
+func (h *handler) sendFull(w http.ResponseWriter, r *http.Request, f file, write func(io.Writer) error) {
 	if !newQuery(r).refused(w) {
 		h.send(w, r, f, h.within(h.copies, r, write))
 	}
 }
 
-// dump answers with the dump as JSON. That of a tracker which is closed would say that its buffers are freed.
+// dump answers with the dump as JSON. A closed tracker has none: all of its buffers would be freed.
 func (h *handler) dump(w http.ResponseWriter, r *http.Request) {
-	h.whole(w, r, jsonFile.named("gpumem.dump.json"), func(w io.Writer) error {
+	h.sendFull(w, r, jsonFile.named("gpumem.dump.json"), func(w io.Writer) error {
 		d := h.source.Dump()
-		if h.inside && h.ended() {
+		if h.inProcess && h.ended() {
 			return fmt.Errorf("write dump: tracker: %w", alloc.ErrClosed)
 		}
 		d.Reason = cmp.Or(d.Reason, "asked for over HTTP")
@@ -142,25 +142,25 @@ func (h *handler) dump(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) trace(w http.ResponseWriter, r *http.Request) {
-	h.whole(w, r, jsonFile.named("gpumem.trace.json"), func(w io.Writer) error { return trace.Write(w, h.source.Dump()) })
+	h.sendFull(w, r, jsonFile.named("gpumem.trace.json"), func(w io.Writer) error { return trace.Write(w, h.source.Dump()) })
 }
 
 func (h *handler) pickle(w http.ResponseWriter, r *http.Request) {
 	f := file{contentType: "application/octet-stream", name: "gpumem.pickle"}
-	h.whole(w, r, f, func(w io.Writer) error { return torch.Write(w, h.source.Dump()) })
+	h.sendFull(w, r, f, func(w io.Writer) error { return torch.Write(w, h.source.Dump()) })
 }
 
 func (h *handler) report(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", html.Policy()+"; frame-ancestors 'none'")
-	h.whole(w, r, htmlFile, func(w io.Writer) error { return html.Write(w, h.source.Dump()) })
+	h.sendFull(w, r, htmlFile, func(w io.Writer) error { return html.Write(w, h.source.Dump()) })
 }
 
 func (h *handler) lines(w http.ResponseWriter, r *http.Request) {
-	h.whole(w, r, jsonFile, func(w io.Writer) error { return json.NewEncoder(w).Encode(linesOf(h.source.Snapshot())) })
+	h.sendFull(w, r, jsonFile, func(w io.Writer) error { return json.NewEncoder(w).Encode(linesOf(h.source.Snapshot())) })
 }
 
-// leaksNow is the answer of /leaks.
-type leaksNow struct {
+// leaksAnswer is the answer of /leaks.
+type leaksAnswer struct {
 	Suspects []leaks.Suspect `json:"suspects"`
 	Growth   []leaks.Suspect `json:"growth"`
 }
@@ -178,7 +178,7 @@ func (h *handler) leaks(w http.ResponseWriter, r *http.Request) {
 	}
 	h.send(w, r, f, h.within(h.copies, r, func(w io.Writer) error {
 		now := h.source.Snapshot()
-		found := leaksNow{ // never null
+		found := leaksAnswer{ // never null
 			append([]leaks.Suspect{}, leaks.Suspects(now)...),
 			append([]leaks.Suspect{}, leaks.Growing(now)...),
 		}
@@ -189,7 +189,7 @@ func (h *handler) leaks(w http.ResponseWriter, r *http.Request) {
 	}))
 }
 
-func (l leaksNow) print(w io.Writer) error {
+func (l leaksAnswer) print(w io.Writer) error {
 	var b bytes.Buffer
 	for _, suspect := range l.Suspects {
 		fmt.Fprintln(&b, suspect)
@@ -201,9 +201,9 @@ func (l leaksNow) print(w io.Writer) error {
 	return err
 }
 
-// levelsNow is the answer of /levels.
-type levelsNow struct {
-	Run    string    `json:"run"` // another one if the program was started again
+// levelsAnswer is the answer of /levels.
+type levelsAnswer struct {
+	Run    string    `json:"run"` // changes when the program is restarted
 	Closed bool      `json:"closed"`
 	Device string    `json:"device"`
 	Origin string    `json:"origin"`
@@ -233,7 +233,7 @@ func (h *handler) levels(w http.ResponseWriter, r *http.Request) {
 				kinds[g.Kind.String()] += g.Bytes
 			}
 		}
-		return json.NewEncoder(w).Encode(levelsNow{
+		return json.NewEncoder(w).Encode(levelsAnswer{
 			h.run, h.ended(), export.Device(s), s.Origin.String(), s.Time,
 			levels(s.Levels), jsonstream.Amount(s.DriverUsed), jsonstream.Amount(s.DriverTotal), jsonstream.Amount(s.Untracked()), s.Peak, s.Total, kinds,
 		})
@@ -242,7 +242,7 @@ func (h *handler) levels(w http.ResponseWriter, r *http.Request) {
 
 // timeline answers with the levels of the past that the tracker has kept.
 func (h *handler) timeline(w http.ResponseWriter, r *http.Request) {
-	h.whole(w, r, jsonFile, func(w io.Writer) error {
+	h.sendFull(w, r, jsonFile, func(w io.Writer) error {
 		return json.NewEncoder(w).Encode(timeline.New(h.source.Dump()))
 	})
 }
@@ -266,7 +266,7 @@ func (h *handler) scrape(w http.ResponseWriter, r *http.Request, sources iter.Se
 	registry := prometheus.NewRegistry()
 	var err error
 	switch {
-	case r.Method == http.MethodHead: // its answer has no body
+	case r.Method == http.MethodHead: // has no body
 	case suspects:
 		err = h.limited(h.copies, r, func() error { return register(registry, sources, Source.Snapshot, cfg, labels) })
 	default:
@@ -276,7 +276,7 @@ func (h *handler) scrape(w http.ResponseWriter, r *http.Request, sources iter.Se
 		refuse(w, err)
 		return
 	}
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}).ServeHTTP(newPatient(w), r)
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}).ServeHTTP(newDeadlineWriter(w), r)
 }
 
 // register adds a collector of each source to a registry. All values of a source are of one snapshot.
@@ -295,8 +295,8 @@ func register(to prometheus.Registerer, sources iter.Seq[Source], take func(Sour
 	return nil
 }
 
-// heartbeat is how often a client without news gets a line: only by writing does a server find out
-// that a client is gone.
+// heartbeat is the interval of lines to a client without marks: a server notices only on a write that
+// the client is gone.
 const heartbeat = 15 * time.Second
 
 // marks streams each mark as a server-sent event: first those that the tracker
@@ -311,14 +311,14 @@ func (h *handler) marks(w http.ResponseWriter, r *http.Request) {
 		after = last
 	}
 	if h.closed(after) {
-		w.WriteHeader(http.StatusNoContent) // tells a browser not to connect again
+		w.WriteHeader(http.StatusNoContent) // a browser does not reconnect then
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	if r.Method == http.MethodHead {
 		return
 	}
-	s := stream{newPatient(w), h.run}
+	s := stream{newDeadlineWriter(w), h.run}
 	if err := s.control.Flush(); errors.Is(err, http.ErrNotSupported) {
 		http.Error(w, "marks cannot be streamed: a middleware's http.ResponseWriter cannot flush, and has no Unwrap", http.StatusInternalServerError)
 		return
@@ -350,8 +350,8 @@ func (h *handler) closed(after int) bool {
 	return errors.Is(err, alloc.ErrClosed)
 }
 
-// lastSeen returns the number of the mark that a browser saw last, when it connects again. The marks of a
-// program before this one do not count.
+// lastSeen returns the number of the last mark that a reconnecting browser has seen, unless that is of
+// another run of the program.
 func (h *handler) lastSeen(r *http.Request) (int, bool) {
 	run, seq, _ := strings.Cut(r.Header.Get("Last-Event-ID"), "-")
 	last, err := strconv.Atoi(seq)
@@ -366,7 +366,7 @@ func (h *handler) nextMark(ctx context.Context, after int) (*snapshot.Mark, erro
 
 // stream is a response of server-sent events.
 type stream struct {
-	*patient
+	*deadlineWriter
 	run string
 }
 
@@ -384,7 +384,7 @@ func (s stream) mark(m *snapshot.Mark, after int) error {
 }
 
 func (s stream) send(text string) error {
-	if _, err := io.WriteString(s.patient, text); err != nil {
+	if _, err := io.WriteString(s.deadlineWriter, text); err != nil {
 		return err
 	}
 	return s.control.Flush()

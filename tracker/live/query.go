@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// query reads the parameters of a request. It keeps the first thing that is
-// wrong with them, so that a page asks for all and then calls refused once.
+// query parses the parameters of a request. It keeps the first error, so that a page reads all
+// parameters and then calls refused once.
 type query struct {
 	values url.Values
 	asked  []string // names that the page knows
@@ -66,7 +66,7 @@ func (q *query) fail(format string, args ...any) {
 	}
 }
 
-// refused answers 400 if a parameter is wrong, or one that no one asked for.
+// refused answers 400, and returns true, if a parameter is wrong or unknown.
 func (q *query) refused(w http.ResponseWriter) bool {
 	for _, name := range slices.Sorted(maps.Keys(q.values)) {
 		switch {

@@ -45,13 +45,13 @@ type several struct {
 
 	mu    sync.Mutex
 	known map[Source]*handler
-	seen  int // sources so far
+	seen  int // number of sources so far
 }
 
 // ServeHTTP chooses the answer by the last element of the path. If the element before it names a
 // source, that source's handler answers.
 func (s *several) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !s.enters(w, r) {
+	if !s.admit(w, r) {
 		return
 	}
 	h := s.handler
@@ -60,15 +60,15 @@ func (s *several) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for name, source := range s.list() {
 		all[source] = true
 		if name == path.Base(folder) {
-			h = s.of(source)
+			h = s.handlerOf(source)
 		}
 	}
-	s.forget(all)
+	s.dropGone(all)
 	h.answer(w, r, lastElement(r.URL.Path))
 }
 
-// of returns the handler of a source. All handlers share the limits.
-func (s *several) of(source Source) *handler {
+// handlerOf returns the handler of a source. All handlers share the limits.
+func (s *several) handlerOf(source Source) *handler {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.known[source]
@@ -77,14 +77,14 @@ func (s *several) of(source Source) *handler {
 		h = &its
 		h.run += "-" + strconv.Itoa(s.seen)
 		s.seen++
-		h.show(source)
+		h.serve(source)
 		s.known[source] = h
 	}
 	return h
 }
 
-// forget drops the handlers of sources that are no more.
-func (s *several) forget(all map[Source]bool) {
+// dropGone drops the handlers of sources that are no longer listed.
+func (s *several) dropGone(all map[Source]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for source := range s.known {
@@ -145,7 +145,7 @@ func (s *several) page() severalPage {
 	var p severalPage
 	for name, source := range s.list() {
 		at := source.LightSnapshot()
-		p.Sources = append(p.Sources, sourceRow{folder(name), at.Origin.String(), export.Device(at), at.Live, at.Peak, s.of(source).ended()})
+		p.Sources = append(p.Sources, sourceRow{folder(name), at.Origin.String(), export.Device(at), at.Live, at.Peak, s.handlerOf(source).ended()})
 	}
 	p.Title = fmt.Sprintf("Live: %d sources", len(p.Sources))
 	return p
@@ -162,7 +162,7 @@ func folder(name string) string {
 
 // dump writes the dumps of all sources as one, as a file of several devices has them.
 func (s *several) dump(w http.ResponseWriter, r *http.Request) {
-	s.whole(w, r, jsonFile.named("gpumem.dump.json"), func(w io.Writer) error {
+	s.sendFull(w, r, jsonFile.named("gpumem.dump.json"), func(w io.Writer) error {
 		var first *snapshot.Dump
 		for _, source := range s.list() {
 			if its := source.Dump(); first == nil {
