@@ -25,13 +25,13 @@ func Make3DArray(ctx cu.Context, desc cu.Array3Desc) (cu.Array, error) {
 }
 
 func makeArray(ctx cu.Context, desc cu.Array3Desc, create func() (cu.Array, error)) (array cu.Array, err error) {
-	var book *book
+	var ledger *contextLedger
 	var as func(bytes int64) Tensor
 	switch t := ctx.(type) {
 	case *tracked:
-		book, as = t.book, t.as
+		ledger, as = t.ledger, t.as
 	case *batched:
-		book, as = t.book, t.as
+		ledger, as = t.ledger, t.as
 	default:
 		panic(fmt.Sprintf("cucontext: make array: a %T is not tracked: call Track first", ctx))
 	}
@@ -46,9 +46,9 @@ func makeArray(ctx cu.Context, desc cu.Array3Desc, create func() (cu.Array, erro
 		return err
 	})
 	if err != nil {
-		return cu.Array{}, explained(book.tr, err, func(int64) Tensor { return t }, int64(n))
+		return cu.Array{}, explainError(ledger.tr, err, func(int64) Tensor { return t }, int64(n))
 	}
-	book.enterAs(handleOf(array), alloc.ArrayMemory, t, invalid)
+	ledger.registerAs(handleOf(array), alloc.ArrayMemory, t, invalid)
 	return array, nil
 }
 
@@ -83,7 +83,7 @@ func tensorOf(desc cu.Array3Desc) Tensor {
 
 // DestroyArray has no result; like the context's own, it leaves its error in Error.
 func (t *tracked) DestroyArray(array cu.Array) {
-	t.book.leave(handleOf(array), func() error {
+	t.ledger.free(handleOf(array), func() error {
 		t.Context.DestroyArray(array)
 		return t.Context.Error()
 	})
@@ -91,7 +91,7 @@ func (t *tracked) DestroyArray(array cu.Array) {
 
 // DestroyArray is not batched: it goes to the context underneath.
 func (b *batched) DestroyArray(array cu.Array) {
-	b.book.leave(handleOf(array), func() error {
+	b.ledger.free(handleOf(array), func() error {
 		b.BatchedContext.DestroyArray(array)
 		return b.Context.Error()
 	})

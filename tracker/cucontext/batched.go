@@ -46,25 +46,25 @@ type Batched interface {
 // batched is a Batched.
 type batched struct {
 	*cu.BatchedContext
-	book  *book
-	frees *freeQueue
-	as    func(bytes int64) Tensor // nil: bytes
+	ledger *contextLedger
+	frees  *freeQueue
+	as     func(bytes int64) Tensor // nil: bytes
 }
 
 // String names the tracker.
-func (b *batched) String() string { return fmt.Sprintf("batched context of %v", b.book.tr) }
+func (b *batched) String() string { return fmt.Sprintf("batched context of %v", b.ledger.tr) }
 
 // TrackBatched does what Track does, for a batched context, with its further methods.
 func TrackBatched(ctx *cu.BatchedContext, tr *tracker.MemTracker) Batched {
-	b := newBook(tr)
-	return &batched{BatchedContext: ctx, book: b, frees: newFreeQueue(b.restore)}
+	b := newContextLedger(tr)
+	return &batched{BatchedContext: ctx, ledger: b, frees: newFreeQueue(b.restore)}
 }
 
 func (b *batched) described(as func(int64) Tensor) cu.Context {
-	return &batched{b.BatchedContext, b.book, b.frees, as}
+	return &batched{b.BatchedContext, b.ledger, b.frees, as}
 }
 
-func (b *batched) TrackErr() error { return b.book.trackErr() }
+func (b *batched) TrackErr() error { return b.ledger.trackErr() }
 
 // allocated makes an allocation call, which waits for its batch, and enters the address that it
 // returned. The error may belong to another call of the batch, so only the address tells whether
@@ -74,9 +74,9 @@ func (b *batched) allocated(memory alloc.Memory, call func() (cu.DevicePtr, erro
 	p, err := call()
 	b.frees.endAlloc(p, err)
 	if p == 0 {
-		return 0, explained(b.book.tr, err, b.as, bytes)
+		return 0, explainError(b.ledger.tr, err, b.as, bytes)
 	}
-	b.book.enter(p, memory, b.as, bytes)
+	b.ledger.register(p, memory, b.as, bytes)
 	return p, err
 }
 
@@ -98,29 +98,29 @@ func (b *batched) MemAllocPitch(width, height int64, elementSize uint) (cu.Devic
 	p, pitch, err := b.BatchedContext.MemAllocPitch(width, height, elementSize)
 	b.frees.endAlloc(p, nil) // no call of a batch failed
 	if err != nil {
-		return p, pitch, explained(b.book.tr, err, b.as, height, max(pitch, width))
+		return p, pitch, explainError(b.ledger.tr, err, b.as, height, max(pitch, width))
 	}
-	b.book.enter(p, alloc.DeviceMemory, b.as, height, pitch)
+	b.ledger.register(p, alloc.DeviceMemory, b.as, height, pitch)
 	return p, pitch, nil
 }
 
 // MemFree queues the free.
 func (b *batched) MemFree(p cu.DevicePtr) {
-	putBack, ours := b.book.withdraw(p)
-	if !ours {
-		b.book.tellDoubleFree(p, nil)
+	undo, found := b.ledger.unregister(p)
+	if !found {
+		b.ledger.reportDoubleFree(p, nil)
 		b.BatchedContext.MemFree(p)
 		return
 	}
-	f := b.frees.add(p, putBack)
+	f := b.frees.add(p, undo)
 	b.BatchedContext.MemFree(p)
 	b.frees.queued(f)
 }
 
 func (b *batched) DoWork() {
-	round := b.frees.round()
+	pending := b.frees.pending()
 	b.BatchedContext.DoWork()
-	b.frees.settle(round, b.Errors() != nil, b.stillAllocated)
+	b.frees.reconcile(pending, b.Errors() != nil, b.stillAllocated)
 }
 
 // Run does the work of this context, and of the one underneath, as it comes. It ends when the
@@ -155,7 +155,7 @@ func (b *batched) Close() error {
 		return err
 	}
 	b.frees.clear()
-	b.book.leaveAll()
+	b.ledger.unregisterAll()
 	return nil
 }
 

@@ -8,13 +8,13 @@ import (
 	"gorgonia.org/cu"
 )
 
-// freeQueue has the frees that a batched context was given and that are not settled:
-// their records are out of the ledger, and are entered again if the free failed.
+// freeQueue has the frees of a batched context whose outcome is not known yet: they are not in the ledger
+// any more, and are registered again if the free failed.
 //
 // A free has failed if the driver still has the address. But the driver also has an
 // address that was freed and then given to an allocation of the same batch that has not
 // returned yet. So a free is held, not restored, while allocations are under way. If one
-// returns the address, the free went well.
+// returns the address, the free succeeded.
 type freeQueue struct {
 	restore func(p cu.DevicePtr, putBack func() error)
 
@@ -27,8 +27,8 @@ type freeQueue struct {
 // only after an allocation has returned it.
 type queuedFree struct {
 	ptr     cu.DevicePtr
-	putBack func() error
-	queued  bool // the context has it: the next DoWork will do it
+	undo    func() error
+	queued  bool // the context has queued it: the next DoWork executes it
 	suspect bool // a call failed since it was added
 	held    bool // its batch is done, but the driver still has the address
 }
@@ -37,10 +37,10 @@ func newFreeQueue(restore func(cu.DevicePtr, func() error)) *freeQueue {
 	return &freeQueue{restore: restore, frees: make(map[cu.DevicePtr]*queuedFree)}
 }
 
-func (q *freeQueue) add(p cu.DevicePtr, putBack func() error) *queuedFree {
+func (q *freeQueue) add(p cu.DevicePtr, undo func() error) *queuedFree {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	f := &queuedFree{ptr: p, putBack: putBack}
+	f := &queuedFree{ptr: p, undo: undo}
 	q.frees[p] = f
 	return f
 }
@@ -51,29 +51,29 @@ func (q *freeQueue) queued(f *queuedFree) {
 	f.queued = true
 }
 
-// round is the frees that a DoWork which begins now will have done at its end.
-func (q *freeQueue) round() []*queuedFree {
+// pending returns the frees that a DoWork which starts now will have executed at its end.
+func (q *freeQueue) pending() []*queuedFree {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var round []*queuedFree
+	var pending []*queuedFree
 	for _, f := range q.frees {
 		if f.queued && !f.held {
-			round = append(round, f)
+			pending = append(pending, f)
 		}
 	}
-	return round
+	return pending
 }
 
-// settle is the end of the DoWork that has done round.
-func (q *freeQueue) settle(round []*queuedFree, failed bool, stillAllocated func(cu.DevicePtr) bool) {
+// reconcile ends the DoWork that has executed pending.
+func (q *freeQueue) reconcile(pending []*queuedFree, failed bool, stillAllocated func(cu.DevicePtr) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, f := range q.frees {
 		f.suspect = f.suspect || failed
 	}
-	for _, f := range round {
+	for _, f := range pending {
 		if q.frees[f.ptr] != f {
-			continue // the address was given anew
+			continue // the address was allocated again
 		}
 		f.held = f.suspect && stillAllocated(f.ptr)
 		if !f.held {
@@ -89,8 +89,8 @@ func (q *freeQueue) beginAlloc() {
 	q.allocating++
 }
 
-// endAlloc takes what an allocation returned. If the driver gives an address again, its
-// free went well.
+// endAlloc takes the result of an allocation. If the driver returns an address again, its free
+// succeeded.
 func (q *freeQueue) endAlloc(p cu.DevicePtr, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -102,8 +102,8 @@ func (q *freeQueue) endAlloc(p cu.DevicePtr, err error) {
 	q.restoreHeld()
 }
 
-// restoreHeld enters the waiting frees again once no allocation under way can explain why the
-// driver has their addresses.
+// restoreHeld registers the held addresses again once no running allocation can explain why the driver
+// still has them.
 func (q *freeQueue) restoreHeld() {
 	if q.allocating > 0 {
 		return
@@ -111,7 +111,7 @@ func (q *freeQueue) restoreHeld() {
 	for p, f := range q.frees {
 		if f.held {
 			delete(q.frees, p)
-			q.restore(p, f.putBack)
+			q.restore(p, f.undo)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func TestFreeQueueWaitsForTheAllocationOfTheBatch(t *testing.T) {
 	q.addQueued(a) // goes well
 	q.addQueued(b) // fails
 	q.beginAlloc()
-	q.settle(q.round(), true, driver)
+	q.reconcile(q.pending(), true, driver)
 	require.Empty(t, *back, "the driver may have given either anew")
 	q.endAlloc(a, nil)
 	require.Equal(t, []cu.DevicePtr{b}, *back)
@@ -44,20 +44,20 @@ func TestFreeQueueSettlesWhatWasQueuedBeforeDoWork(t *testing.T) {
 	q, back, driver := newQueue(a, b)
 	f := q.add(a, nil) // its goroutine has yet to queue it
 	q.addQueued(b)
-	round := q.round()
+	round := q.pending()
 	q.queued(f) // while DoWork runs, which did it or did not
-	q.settle(round, true, driver)
+	q.reconcile(round, true, driver)
 	require.Equal(t, []cu.DevicePtr{b}, *back, "whether a was done is not known")
-	q.settle(q.round(), false, driver)
+	q.reconcile(q.pending(), false, driver)
 	require.Equal(t, []cu.DevicePtr{b, a}, *back, "it failed in the first DoWork, or in the second")
 }
 
 func TestFreeQueueTakesTheWordOfAnAllocation(t *testing.T) {
 	q, back, driver := newQueue(a)
 	q.addQueued(a)
-	round := q.round()
+	round := q.pending()
 	q.beginAlloc()
 	q.endAlloc(b, errors.New("of the batch")) // and another batch goes well
-	q.settle(round, false, driver)
+	q.reconcile(round, false, driver)
 	require.Equal(t, []cu.DevicePtr{a}, *back)
 }

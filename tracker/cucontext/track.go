@@ -33,49 +33,49 @@ func Track(ctx cu.Context, tr *tracker.MemTracker) cu.Context {
 	if b, ok := ctx.(*cu.BatchedContext); ok {
 		return TrackBatched(b, tr)
 	}
-	return &tracked{Context: ctx, book: newBook(tr)}
+	return &tracked{Context: ctx, ledger: newContextLedger(tr)}
 }
 
 type tracked struct {
 	cu.Context
-	book *book
-	as   func(bytes int64) Tensor // nil: bytes
+	ledger *contextLedger
+	as     func(bytes int64) Tensor // nil: bytes
 }
 
 func (t *tracked) described(as func(int64) Tensor) cu.Context {
-	return &tracked{t.Context, t.book, as}
+	return &tracked{t.Context, t.ledger, as}
 }
 
 // TrackErr returns the first error of the ledger, for example that it is closed.
-func (t *tracked) TrackErr() error { return t.book.trackErr() }
+func (t *tracked) TrackErr() error { return t.ledger.trackErr() }
 
-// entered enters what an allocation gave, or explains why it gave nothing.
-func (t *tracked) entered(p cu.DevicePtr, memory alloc.Memory, err error, dims ...int64) error {
+// registered registers the result of an allocation, or explains its error.
+func (t *tracked) registered(p cu.DevicePtr, memory alloc.Memory, err error, dims ...int64) error {
 	if err != nil {
-		return explained(t.book.tr, err, t.as, dims...)
+		return explainError(t.ledger.tr, err, t.as, dims...)
 	}
-	t.book.enter(p, memory, t.as, dims...)
+	t.ledger.register(p, memory, t.as, dims...)
 	return nil
 }
 
 func (t *tracked) MemAlloc(bytes int64) (cu.DevicePtr, error) {
 	p, err := t.Context.MemAlloc(bytes)
-	return p, t.entered(p, alloc.DeviceMemory, err, bytes)
+	return p, t.registered(p, alloc.DeviceMemory, err, bytes)
 }
 
 func (t *tracked) MemAllocManaged(bytes int64, flags cu.MemAttachFlags) (cu.DevicePtr, error) {
 	p, err := t.Context.MemAllocManaged(bytes, flags)
-	return p, t.entered(p, alloc.ManagedMemory, err, bytes)
+	return p, t.registered(p, alloc.ManagedMemory, err, bytes)
 }
 
 func (t *tracked) MemAllocPitch(width, height int64, elementSize uint) (cu.DevicePtr, int64, error) {
 	p, pitch, err := t.Context.MemAllocPitch(width, height, elementSize)
-	return p, pitch, t.entered(p, alloc.DeviceMemory, err, height, max(pitch, width))
+	return p, pitch, t.registered(p, alloc.DeviceMemory, err, height, max(pitch, width))
 }
 
 // MemFree has no result; like the context's own, it leaves its error in Error.
 func (t *tracked) MemFree(p cu.DevicePtr) {
-	t.book.leave(p, func() error {
+	t.ledger.free(p, func() error {
 		t.Context.MemFree(p)
 		return t.Context.Error()
 	})
@@ -84,7 +84,7 @@ func (t *tracked) MemFree(p cu.DevicePtr) {
 func (t *tracked) Close() error {
 	err := t.Context.Close()
 	if err == nil {
-		t.book.leaveAll()
+		t.ledger.unregisterAll()
 	}
 	return err
 }
@@ -117,8 +117,8 @@ func Describe[C cu.Context](ctx C, describe func(bytes int64) Tensor) C {
 	return t.described(describe).(C)
 }
 
-// describe is the tensor of an allocation of these dimensions in bytes; problem says why it
-// is not the one that was described.
+// describe returns the tensor of an allocation with these dimensions in bytes. problem says why it is not
+// the described one.
 func describe(as func(int64) Tensor, dims ...int64) (t Tensor, problem error) {
 	bytes := int64(1)
 	shape := make(alloc.Shape, len(dims))

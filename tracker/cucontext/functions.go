@@ -18,14 +18,14 @@ import (
 // it is freed again and the refusal is the error.
 func MemAlloc(tr *tracker.MemTracker, bytes int64) (cu.DevicePtr, error) {
 	p, err := cu.MemAlloc(bytes)
-	return entered(tr, p, alloc.DeviceMemory, err, bytes)
+	return registered(tr, p, alloc.DeviceMemory, err, bytes)
 }
 
 // MemAllocManaged calls cu.MemAllocManaged, and enters the memory in the ledger, with its whole
 // size, wherever the pages are. The errors are those of MemAlloc.
 func MemAllocManaged(tr *tracker.MemTracker, bytes int64, flags cu.MemAttachFlags) (cu.DevicePtr, error) {
 	p, err := cu.MemAllocManaged(bytes, flags)
-	return entered(tr, p, alloc.ManagedMemory, err, bytes)
+	return registered(tr, p, alloc.ManagedMemory, err, bytes)
 }
 
 // MemAllocPitch calls cu.MemAllocPitch, and enters in the ledger what the driver took: height rows
@@ -33,37 +33,37 @@ func MemAllocManaged(tr *tracker.MemTracker, bytes int64, flags cu.MemAttachFlag
 func MemAllocPitch(tr *tracker.MemTracker, width, height int64, elementSize uint) (p cu.DevicePtr, pitch int64, err error) {
 	p, pitch, err = cu.MemAllocPitch(width, height, elementSize)
 	if err != nil {
-		return p, pitch, explained(tr, err, nil, width, height)
+		return p, pitch, explainError(tr, err, nil, width, height)
 	}
-	p, err = entered(tr, p, alloc.DeviceMemory, nil, height, pitch)
+	p, err = registered(tr, p, alloc.DeviceMemory, nil, height, pitch)
 	return p, pitch, err
 }
 
 // MemFree calls cu.MemFree, and takes the address out of the ledger first if it is in. The error is
 // cu's; the address is then in the ledger again.
 func MemFree(tr *tracker.MemTracker, p cu.DevicePtr) error {
-	putBack, unknown := tr.Unregister(alloc.Ptr(p))
+	undo, unknown := tr.Unregister(alloc.Ptr(p))
 	err := cu.MemFree(p)
 	if err != nil && unknown == nil {
-		err = errors.Join(err, putBack())
+		err = errors.Join(err, undo())
 	}
 	return err
 }
 
-// entered enters what an allocation gave.
-func entered(tr *tracker.MemTracker, p cu.DevicePtr, memory alloc.Memory, err error, dims ...int64) (cu.DevicePtr, error) {
+// registered registers the result of an allocation.
+func registered(tr *tracker.MemTracker, p cu.DevicePtr, memory alloc.Memory, err error, dims ...int64) (cu.DevicePtr, error) {
 	if err != nil {
-		return p, explained(tr, err, nil, dims...)
+		return p, explainError(tr, err, nil, dims...)
 	}
 	t, _ := describe(nil, dims...)
-	if err := enter(tr, p, memory, t); err != nil {
+	if err := register(tr, p, memory, t); err != nil {
 		return 0, errors.Join(err, cu.MemFree(p))
 	}
 	return p, nil
 }
 
-// enter enters an address as a tensor.
-func enter(tr *tracker.MemTracker, p cu.DevicePtr, memory alloc.Memory, t Tensor) error {
+// register registers an address as a tensor.
+func register(tr *tracker.MemTracker, p cu.DevicePtr, memory alloc.Memory, t Tensor) error {
 	err := tr.Register(alloc.Ptr(p), memory, t.Shape, t.DType, t.Kind)
 	if err == nil && t.Label != "" {
 		_ = tr.SetLabel(alloc.Ptr(p), t.Label) // fails only if the tracker is closed meanwhile
@@ -71,9 +71,8 @@ func enter(tr *tracker.MemTracker, p cu.DevicePtr, memory alloc.Memory, t Tensor
 	return err
 }
 
-// explained returns the error of an allocation. If memory ran out, it adds all that the tracker
-// knows.
-func explained(tr *tracker.MemTracker, err error, as func(int64) Tensor, dims ...int64) error {
+// explainError returns the error of an allocation. If memory ran out, it adds the tracker's explanation.
+func explainError(tr *tracker.MemTracker, err error, as func(int64) Tensor, dims ...int64) error {
 	if !errors.Is(ownError(err), cu.OutOfMemory) {
 		return err
 	}
