@@ -36,7 +36,7 @@ type Change struct {
 	Group
 	mem.Tally
 	// CallSites are the lines of code whose buffers were allocated or freed. Lines that changed in
-	// the same direction as the whole come first, sorted by size. Their tallies add up to the
+	// the same direction as the group come first, sorted by size. Their tallies add up to the
 	// change's.
 	CallSites []mem.CallSiteTally `json:"call_sites"`
 }
@@ -186,8 +186,8 @@ func (c *Change) appendSite(b []byte) []byte {
 	if len(c.CallSites) == 0 {
 		return append(b, "unknown"...)
 	}
-	from, its := len(b), &c.CallSites[0].Frame
-	b = text.Printable(callsite.AppendLine(b, its.Function, its.File, its.Line), from)
+	from, site := len(b), &c.CallSites[0].Frame
+	b = text.Printable(callsite.AppendLine(b, site.Function, site.File, site.Line), from)
 	if others := len(c.CallSites) - 1; others > 0 {
 		b = append(b, " and "...)
 		b = strconv.AppendInt(b, int64(others), 10)

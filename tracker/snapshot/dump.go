@@ -40,7 +40,7 @@ type Dump struct {
 
 // String says why the dump was written and how much it has, above the snapshot's text.
 func (d *Dump) String() string {
-	if !d.whole() {
+	if !d.complete() {
 		return "dump without a snapshot"
 	}
 	return fmt.Sprintf("%s: %v, %d marks\n%v", text.Line(cmp.Or(d.Reason, "dump")), d.History, len(d.Marks), d.Snapshot)
@@ -61,7 +61,7 @@ type dumpHead struct {
 // WriteJSON writes the dump as one JSON object, which ReadDump reads. docs/dump.schema.json
 // describes it. The error is the writer's, or says that the dump has no snapshot.
 func (d *Dump) WriteJSON(w io.Writer) error {
-	if !d.whole() {
+	if !d.complete() {
 		return errors.New("write dump: it has no snapshot")
 	}
 	out := jsonstream.NewWriter(w)
@@ -72,9 +72,9 @@ func (d *Dump) WriteJSON(w io.Writer) error {
 	return nil
 }
 
-// whole reports whether there is a snapshot of each device.
-func (d *Dump) whole() bool {
-	return d.Snapshot != nil && !slices.ContainsFunc(d.Others, func(other *Dump) bool { return !other.whole() })
+// complete reports whether there is a snapshot of each device.
+func (d *Dump) complete() bool {
+	return d.Snapshot != nil && !slices.ContainsFunc(d.Others, func(other *Dump) bool { return !other.complete() })
 }
 
 // MarshalJSON returns what WriteJSON writes.

@@ -116,7 +116,7 @@ func (s *Snapshot) allocation(e tables.AllocationEntry) Allocation {
 	site := &t.Sites[e.Site]
 	return Allocation{
 		Seq: e.Seq, Time: t.Epoch.Add(e.Since), Ptr: e.Ptr, Requested: site.Tensor.Each, Allocated: e.Allocated,
-		Group: groupOf(site.Tensor), Place: s.place(site.Place, site.Stream), Label: e.Label, Registered: e.Foreign, Lost: e.Lost,
+		Group: groupOf(site.Tensor), Place: s.place(site.Place, site.Stream), Label: e.Label, Registered: e.Foreign, Lost: e.Leaked,
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package dumps keeps a directory of dumps: each is a file that appears when it is whole, and the oldest
+// Package dumps keeps a directory of dumps: each is a file that appears when it is complete, and the oldest
 // ones of this process go. It never deletes what another process has written, except what that
 // process was killed at.
 package dumps
@@ -118,7 +118,7 @@ func isDumpOf(name, process string) bool {
 	return ok && suffix && !strings.Contains(number, "-")
 }
 
-// processName tells this process from others that write to the directory, also from those on other
+// processName distinguishes this process from others that write to the directory, also from those on other
 // machines that share it.
 func processName() string {
 	host, err := os.Hostname()
@@ -201,7 +201,7 @@ func createTemp(dir string) (tempFile, error) {
 	}
 }
 
-// unlock is called when the file is whole and has its name, or is gone.
+// unlock is called when the file is complete and has its name, or is gone.
 func (f tempFile) unlock() { f.lock.Close() }
 
 // isAt reports whether the open file f is still the one at path.

@@ -100,18 +100,18 @@ func births(t *tables.Tables, a tables.AllocationEntry) [2]uint16 {
 func (l *tableLoader) lifetimes(in *Snapshot) error {
 	l.Lines = make(map[mem.Frame]*survival.Unit, len(in.Lifetimes))
 	for i := range in.Lifetimes {
-		its, err := in.Lifetimes[i].load()
+		unit, err := in.Lifetimes[i].load()
 		if err != nil {
 			return fmt.Errorf("lifetimes %d: %w", i, err)
 		}
-		l.Lines[in.Lifetimes[i].Site] = its
+		l.Lines[in.Lifetimes[i].Site] = unit
 	}
 	if !in.counted {
 		return nil
 	}
 	l.Paths = make(map[tables.StackID]*survival.Unit, len(in.Paths))
 	for i := range in.Paths {
-		its, err := in.Paths[i].load()
+		unit, err := in.Paths[i].load()
 		if err != nil {
 			return fmt.Errorf("path %d: %w", i, err)
 		}
@@ -119,7 +119,7 @@ func (l *tableLoader) lifetimes(in *Snapshot) error {
 		if stack < -1 || stack >= len(in.Stacks) {
 			return fmt.Errorf("path %d: stack %d of %d", i, stack, len(in.Stacks))
 		}
-		l.Paths[tables.StackID(stack+1)] = its
+		l.Paths[tables.StackID(stack+1)] = unit
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ type allocationJSON struct {
 	Label      string      `json:"label,omitempty"`
 	Section    string      `json:"section,omitempty"`
 	Registered bool        `json:"registered,omitempty"`
-	Lost       bool        `json:"lost,omitempty"`
+	Leaked     bool        `json:"lost,omitempty"`
 	Births     [2]uint16   `json:"births,omitzero"` // number of births of its line, and of its path, up to this one, modulo 2^16
 }
 
@@ -217,7 +217,7 @@ func (t *allocationTable) add(a allocationJSON) error {
 		t.sections = append(t.sections, a.Section)
 	}
 	t.entries = append(t.entries, tables.AllocationEntry{
-		Site: int32(a.Site), Foreign: a.Registered, Lost: a.Lost, InLine: a.Births[0], InPath: a.Births[1], Ptr: a.Ptr,
+		Site: int32(a.Site), Foreign: a.Registered, Leaked: a.Leaked, InLine: a.Births[0], InPath: a.Births[1], Ptr: a.Ptr,
 		Allocated: a.Allocated, Since: a.Time.Sub(t.base), Seq: a.Seq, Label: a.Label,
 	})
 	return nil
@@ -363,18 +363,18 @@ func (l *tableLoader) allocations(in allocationTable) error {
 // of early versions need this, whose call sites do not name a section. There, what was freed and
 // what was live at the peak stays outside of all sections.
 func (l *tableLoader) splitOff(site int, section uint32) (int32, error) {
-	whole := &l.Sites[site]
-	if whole.Live == 0 {
+	from := &l.Sites[site]
+	if from.Live == 0 {
 		return 0, fmt.Errorf("in section %q, but no buffer of call site %d is left that could be", l.Sections[section], site)
 	}
 	i, ok := l.split[splitSite{site, section}]
 	if !ok {
 		i = int32(len(l.Sites))
 		l.split[splitSite{site, section}] = i
-		l.Sites = append(l.Sites, tables.SiteEntry{Place: tables.Place{Stack: whole.Stack, Section: section}, Tensor: whole.Tensor, Stream: whole.Stream})
-		whole = &l.Sites[site]
+		l.Sites = append(l.Sites, tables.SiteEntry{Place: tables.Place{Stack: from.Stack, Section: section}, Tensor: from.Tensor, Stream: from.Stream})
+		from = &l.Sites[site]
 	}
-	whole.Live, whole.Total = whole.Live-1, whole.Total-1
+	from.Live, from.Total = from.Live-1, from.Total-1
 	l.Sites[i].Live, l.Sites[i].Total = l.Sites[i].Live+1, l.Sites[i].Total+1
 	return i, nil
 }
@@ -401,7 +401,7 @@ func WriteSnapshot(out *jsonstream.Writer, t *tables.Tables, segments []alloc.Se
 	}
 	jsonstream.Table(out, "allocations", t.Allocations, func(b []byte, a tables.AllocationEntry) ([]byte, error) {
 		return allocationJSON{
-			a.Seq, t.Epoch.Add(a.Since), a.Ptr, int(a.Site), a.Allocated, a.Label, t.Sections[t.Sites[a.Site].Section], a.Foreign, a.Lost, births(t, a),
+			a.Seq, t.Epoch.Add(a.Since), a.Ptr, int(a.Site), a.Allocated, a.Label, t.Sections[t.Sites[a.Site].Section], a.Foreign, a.Leaked, births(t, a),
 		}.appendJSON(b)
 	})
 	writeLifetimes(out, t, index)
@@ -444,7 +444,7 @@ func (a allocationJSON) appendJSON(b []byte) ([]byte, error) {
 	if a.Registered {
 		b = append(b, `,"registered":true`...)
 	}
-	if a.Lost {
+	if a.Leaked {
 		b = append(b, `,"lost":true`...)
 	}
 	if a.Births != [2]uint16{} {

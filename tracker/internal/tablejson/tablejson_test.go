@@ -93,7 +93,7 @@ func TestAllocationsAreWrittenAsTheirTagsSay(t *testing.T) {
 			Site:      rapid.Int().Draw(t, "site"),
 			Allocated: alloc.Bytes(rapid.Int64().Draw(t, "allocated")),
 			Label:     rapid.String().Draw(t, "label"), Section: rapid.String().Draw(t, "section"),
-			Registered: rapid.Bool().Draw(t, "registered"), Lost: rapid.Bool().Draw(t, "lost"),
+			Registered: rapid.Bool().Draw(t, "registered"), Leaked: rapid.Bool().Draw(t, "lost"),
 		}
 		want, err := json.Marshal(a)
 		require.NoError(t, err)

@@ -91,7 +91,7 @@ type RetiredEntry struct {
 type AllocationEntry struct {
 	Site      int32
 	Foreign   bool
-	Lost      bool
+	Leaked    bool   // the program can no longer free it
 	InLine    uint16 // see survival.Buffer.Birth
 	InPath    uint16
 	Ptr       alloc.Ptr
@@ -185,7 +185,7 @@ func StreamOf(streams []alloc.Stream, n uint8) alloc.Stream {
 	return streams[n]
 }
 
-// CheckStreams refuses more streams than the entries can tell apart.
+// CheckStreams refuses more streams than the entries can distinguish.
 func CheckStreams(streams []alloc.Stream) error {
 	if len(streams) > MaxStreams {
 		return fmt.Errorf("%d streams, want at most %d", len(streams), MaxStreams)

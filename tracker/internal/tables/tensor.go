@@ -16,7 +16,7 @@ import (
 type Tensor struct {
 	Kind  mem.Kind
 	DType alloc.DType // not valid where it is not known
-	// Memory is the type of memory that it is in. It stands here because there is room: an event
+	// Memory is the type of memory that it is in. It stands here because this struct has padding for it and an event
 	// has none.
 	Memory alloc.Memory
 	Shape  alloc.Shape // shared: do not write
@@ -55,7 +55,7 @@ func Untyped(kind mem.Kind, each alloc.Bytes) (Tensor, error) {
 	return Tensor{Kind: kind, Each: each}, nil
 }
 
-// ReadTensor returns the tensor that a file tells of.
+// ReadTensor returns the tensor of a file.
 func ReadTensor(shape alloc.Shape, dtype alloc.DType, kind mem.Kind, memory alloc.Memory, each alloc.Bytes) (x Tensor, err error) {
 	if dtype == 0 {
 		x, err = Untyped(kind, each)
@@ -66,7 +66,7 @@ func ReadTensor(shape alloc.Shape, dtype alloc.DType, kind mem.Kind, memory allo
 	return x, err
 }
 
-// Unknown returns the requested bytes of a buffer if no dtype and shape tell them.
+// Unknown returns the requested bytes of a buffer if they do not follow from dtype and shape.
 func (x *Tensor) Unknown() alloc.Bytes {
 	if x.DType == 0 {
 		return x.Each
@@ -74,7 +74,7 @@ func (x *Tensor) Unknown() alloc.Bytes {
 	return 0
 }
 
-// Clone returns a copy to keep: what is kept of the original would make the
+// Clone returns a copy to keep: a part of the original that is kept would make the
 // caller's shape escape to the heap at every Alloc.
 func (x Tensor) Clone() Tensor {
 	return Tensor{mem.Kind(strings.Clone(string(x.Kind))), x.DType, x.Memory, slices.Clone(x.Shape), x.Each}
@@ -94,7 +94,7 @@ func (x *Tensor) Equal(y *Tensor) bool {
 	return x.Kind == y.Kind && x.DType == y.DType && x.Memory == y.Memory && x.Each == y.Each && slices.Equal(x.Shape, y.Shape)
 }
 
-// EqualUnmeasured reports whether x is y, without looking at Each: dtype and shape tell it.
+// EqualUnmeasured reports whether x is y, without comparing Each, which follows from dtype and shape.
 func (x *Tensor) EqualUnmeasured(y *Tensor) bool {
 	return x.Kind == y.Kind && x.DType == y.DType && x.DType != 0 && x.Memory == y.Memory && slices.Equal(x.Shape, y.Shape)
 }

@@ -1,5 +1,5 @@
 // Package explain says why a device's reserved memory is more than its program asked for, to the byte, and which
-// lines of code keep the rest from being used or given back.
+// lines of code pin the rest: it can neither be used nor given back.
 //
 //	fmt.Print(explain.Snapshot(tr.Snapshot()))
 //
@@ -24,7 +24,7 @@ import (
 )
 
 // Explanation says why a device's reserved memory is more than its program asked for, and what
-// keeps it from being used or given back. Its account adds up, to the byte:
+// pins it. The account adds up, to the byte:
 //
 //	Reserved = Requested + Rounding + Unsplit + Pending + Releasable + Stuck
 //
@@ -38,13 +38,13 @@ type Explanation struct {
 	Releasable alloc.Bytes // free, and what ClearCache would give back
 	Stuck      alloc.Bytes // free memory between blocks in use or in a private pool: it serves only requests that fit, or that belong to that pool
 
-	// Lines are the lines of code that keep memory stuck, the one that keeps most first. A segment
+	// Lines are the lines of code that pin memory, the one that pins most first. A segment
 	// counts for the line with the largest block in use in it.
 	Lines []Line
 
 	device     string
 	ordinal    int
-	pins       []pin // the most stuck memory first
+	pins       []pin // the most pinned memory first
 	holes      []holes
 	emptying   string // what the program calls to empty its cache; "" if nothing does
 	noSegments bool   // the snapshot has none: only Reserved and Requested are known
@@ -57,7 +57,7 @@ type freeBlock struct {
 	size   alloc.Bytes
 }
 
-// pin is a segment that is partly free, and what keeps it.
+// pin is a segment that is partly free, and the blocks that pin it.
 type pin struct {
 	Segment alloc.Ptr    `json:"address"`
 	Size    alloc.Bytes  `json:"bytes"`
@@ -77,8 +77,8 @@ type pinBuffer struct {
 	Label     string      `json:"label,omitempty"`
 	Site      mem.Frame   `json:"call_site"`
 	Age       age         `json:"age_ns,omitempty"`
-	// Usually is the lowest power of two of nanoseconds below which 99 % of the freed buffers of
-	// its line were freed; 0 if none was.
+	// Usually is the lowest power of two of nanoseconds within which 99 % of the freed buffers of
+	// the line were freed; 0 if none was.
 	Usually age `json:"usually_freed_below_ns,omitempty"`
 }
 
@@ -88,10 +88,10 @@ type age time.Duration
 // String prints the age: "1.2 s".
 func (a age) String() string { return text.Duration(time.Duration(a)) }
 
-// Line is a line of code, and the memory that its buffers keep.
+// Line is a line of code, and the memory that its buffers pin.
 type Line struct {
 	CallSite mem.Frame   `json:"call_site"`
-	Stuck    alloc.Bytes `json:"stuck_bytes"` // in the segments that the line's buffers keep
+	Stuck    alloc.Bytes `json:"stuck_bytes"` // in the segments that the line's buffers pin
 
 	buffers         mem.Tally // the line's buffers in these segments
 	segments        int
@@ -111,7 +111,7 @@ type holes struct {
 
 // Snapshot explains a snapshot. It needs its Segments: without them, as in a light snapshot or
 // for a device without a cache, only Reserved and Requested are known, and nothing counts as
-// stuck. It walks over all blocks and buffers.
+// pinned. It walks over all blocks and buffers.
 func Snapshot(s *snapshot.Snapshot) *Explanation {
 	x := &explainer{
 		Explanation: &Explanation{device: s.Device, ordinal: s.Ordinal, emptying: emptying(s), pins: []pin{}, Lines: []Line{}, holes: []holes{}},
@@ -165,13 +165,13 @@ type holeKey struct {
 func (x *explainer) segment(s *alloc.Segment) {
 	x.Reserved += s.Size
 	x.inUse = x.inUse[:0]
-	free, releasable := alloc.Bytes(0), alloc.Bytes(0)
+	free, reclaimable := alloc.Bytes(0), alloc.Bytes(0)
 	for _, b := range s.Blocks {
 		switch b.State {
 		case alloc.Inactive:
 			free += b.Size
 			if s.Private == "" {
-				releasable += releasableIn(s, b)
+				reclaimable += reclaimableIn(s, b)
 				x.hole(s, b.Size)
 			}
 			continue
@@ -185,16 +185,16 @@ func (x *explainer) segment(s *alloc.Segment) {
 		}
 		x.inUse = append(x.inUse, b)
 	}
-	x.Releasable += releasable
-	if stuck := free - releasable; stuck > 0 {
-		x.Stuck += stuck
-		x.pin(s, stuck)
+	x.Releasable += reclaimable
+	if pinned := free - reclaimable; pinned > 0 {
+		x.Stuck += pinned
+		x.pin(s, pinned)
 	}
 }
 
-// releasableIn returns how much of a free block can go back to the driver: all of it if it fills
-// the segment; in an expandable segment, the whole chunks in it.
-func releasableIn(s *alloc.Segment, b alloc.Block) alloc.Bytes {
+// reclaimableIn returns how much of a free block can go back to the driver: all of it if it fills
+// the segment; in an expandable segment, the complete chunks in it.
+func reclaimableIn(s *alloc.Segment, b alloc.Block) alloc.Bytes {
 	if !s.Expandable {
 		if b.Size == s.Size {
 			return b.Size
@@ -208,7 +208,7 @@ func releasableIn(s *alloc.Segment, b alloc.Block) alloc.Bytes {
 	from := s.Ptr + (b.Ptr-s.Ptr+chunk-1)/chunk*chunk
 	to := s.Ptr + (b.Ptr+alloc.Ptr(b.Size)-s.Ptr)/chunk*chunk
 	if b.Ptr+alloc.Ptr(b.Size) == s.Ptr+alloc.Ptr(s.Size) {
-		to = b.Ptr + alloc.Ptr(b.Size) // what was mapped last ends with a chunk
+		to = b.Ptr + alloc.Ptr(b.Size) // the last mapping ends with a chunk
 	}
 	if to <= from {
 		return 0
@@ -233,10 +233,10 @@ func (x *explainer) hole(s *alloc.Segment, size alloc.Bytes) {
 	h.Most = max(h.Most, size)
 }
 
-// pin enters a segment with stuck memory.
-func (x *explainer) pin(s *alloc.Segment, stuck alloc.Bytes) {
-	p := pin{Segment: s.Ptr, Size: s.Size, Pool: s.Pool, Private: s.Private, Stream: s.Stream, Stuck: stuck, Blocks: len(x.inUse)}
-	if len(x.inUse) == 0 { // of a private pool, or rests of expandable segments that are less than a chunk
+// pin adds a segment with pinned memory.
+func (x *explainer) pin(s *alloc.Segment, pinned alloc.Bytes) {
+	p := pin{Segment: s.Ptr, Size: s.Size, Pool: s.Pool, Private: s.Private, Stream: s.Stream, Stuck: pinned, Blocks: len(x.inUse)}
+	if len(x.inUse) == 0 { // of a private pool, or remainders of expandable segments that are smaller than a chunk
 		x.pins = append(x.pins, p)
 		return
 	}
@@ -251,17 +251,17 @@ func (x *explainer) pin(s *alloc.Segment, stuck alloc.Bytes) {
 		l = &Line{CallSite: p.Largest.Site, usually: p.Largest.Usually}
 		x.byLine[l.CallSite] = l
 	}
-	l.Stuck += stuck
+	l.Stuck += pinned
 	l.segments++
 	for _, b := range x.inUse {
-		if its := x.buffer(b); its.Site == l.CallSite {
+		if other := x.buffer(b); other.Site == l.CallSite {
 			l.buffers = l.buffers.Add(mem.Tally{Count: 1, Bytes: b.Requested})
-			l.oldest = max(l.oldest, its.Age)
+			l.oldest = max(l.oldest, other.Age)
 		}
 	}
 }
 
-// buffer tells what is known of a block in use.
+// buffer returns what is known of a block in use.
 func (x *explainer) buffer(b alloc.Block) pinBuffer {
 	out := pinBuffer{Ptr: b.Ptr, Requested: b.Requested}
 	i, ok := x.buffers[b.Ptr]
@@ -275,8 +275,8 @@ func (x *explainer) buffer(b alloc.Block) pinBuffer {
 	if !x.of.Time.IsZero() && !t.Epoch.IsZero() {
 		out.Age = age(max(0, x.of.Time.Sub(t.Epoch)-a.Since))
 	}
-	if its := t.Lines[out.Site]; its != nil && its.Ages != nil {
-		out.Usually = age(its.Ages.Usual())
+	if unit := t.Lines[out.Site]; unit != nil && unit.Ages != nil {
+		out.Usually = age(unit.Ages.Usual())
 	}
 	return out
 }
@@ -328,11 +328,11 @@ func (x *Explanation) String() string {
 	}
 	fmt.Fprintf(&b, " + %v inactive\n", x.Releasable+x.Stuck)
 	if x.emptying == "" {
-		fmt.Fprintf(&b, "the allocator gives none of it back to the driver; %s\n", x.stuck())
+		fmt.Fprintf(&b, "the allocator gives none of it back to the driver; %s\n", x.pinned())
 	} else {
-		fmt.Fprintf(&b, "of the inactive memory, %s would give back %v; %s\n", x.emptying, x.Releasable, x.stuck())
+		fmt.Fprintf(&b, "of the inactive memory, %s would give back %v; %s\n", x.emptying, x.Releasable, x.pinned())
 	}
-	b.WriteString(x.found())
+	b.WriteString(x.servable())
 	const shown = 3
 	for _, l := range x.Lines[:min(shown, len(x.Lines))] {
 		fmt.Fprintf(&b, "%v\n", l)
@@ -343,8 +343,8 @@ func (x *Explanation) String() string {
 	return b.String()
 }
 
-// stuck tells what is free and cannot be given back.
-func (x *Explanation) stuck() string {
+// pinned says how much is free and cannot be given back.
+func (x *Explanation) pinned() string {
 	if x.Stuck == 0 {
 		return "nothing is stuck"
 	}
@@ -355,7 +355,7 @@ func (x *Explanation) stuck() string {
 	return fmt.Sprintf("%v is stuck %s%s in %s", x.Stuck, where, x.orPrivate(), plural(len(x.pins), "segment"))
 }
 
-// orPrivate says that private pools keep some of the stuck memory, if they do.
+// orPrivate says that private pools have some of the pinned memory, if they do.
 func (x *Explanation) orPrivate() string {
 	if slices.ContainsFunc(x.pins, func(p pin) bool { return p.Private != "" }) {
 		return " or in private pools"
@@ -363,8 +363,8 @@ func (x *Explanation) orPrivate() string {
 	return ""
 }
 
-// found tells what requests find.
-func (x *Explanation) found() string {
+// servable says which requests the inactive blocks can serve.
+func (x *Explanation) servable() string {
 	_, largest := x.Find(2 * alloc.MiB)
 	if largest == 0 {
 		return "requests that the cache serves without the driver: none of more than 1 MiB\n"
@@ -392,21 +392,21 @@ func (l Line) String() string {
 
 // String describes the segment and its largest buffer.
 func (p pin) String() string {
-	its := fmt.Sprintf("segment %v of %v, %v inactive", p.Segment, p.Size, p.Stuck)
+	said := fmt.Sprintf("segment %v of %v, %v inactive", p.Segment, p.Size, p.Stuck)
 	if p.Private != "" {
-		its = fmt.Sprintf("segment %v of %v in private pool %s, %v inactive", p.Segment, p.Size, text.Line(p.Private), p.Stuck)
+		said = fmt.Sprintf("segment %v of %v in private pool %s, %v inactive", p.Segment, p.Size, text.Line(p.Private), p.Stuck)
 	}
 	switch {
 	case p.Blocks == 0 && p.Private != "":
-		return its
+		return said
 	case p.Blocks == 0:
-		return its + " in pieces that the driver cannot take"
+		return said + " in pieces that the driver cannot take"
 	case p.Blocks == 1:
-		its += ", is kept by one buffer"
+		said += ", is kept by one buffer"
 	default:
-		its += fmt.Sprintf(", is kept by %d buffers, the largest", p.Blocks)
+		said += fmt.Sprintf(", is kept by %d buffers, the largest", p.Blocks)
 	}
-	return fmt.Sprintf("%s of %v, %v at %v%s", its, p.Largest.Requested, text.Line(p.Largest.Kind.String()), text.Line(p.Largest.Site.String()), lived(", live for", p.Largest.Age, p.Largest.Usually))
+	return fmt.Sprintf("%s of %v, %v at %v%s", said, p.Largest.Requested, text.Line(p.Largest.Kind.String()), text.Line(p.Largest.Site.String()), lived(", live for", p.Largest.Age, p.Largest.Usually))
 }
 
 func plural(n int, word string) string {

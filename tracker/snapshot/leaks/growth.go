@@ -74,7 +74,7 @@ func twoDigits(n float64) string {
 //   - at most half of those that became old were freed since,
 //   - and the lowest number of all buffers rose too, by a quarter of the gain.
 //
-// A path does not grow if the line's other paths have lost as much lately, half at least: it replaces what they allocated.
+// A path does not grow if the line's other paths have freed as much lately, half at least: it replaces what they allocated.
 //
 // So it takes half a minute at least. What begins late is found when it has lasted for a quarter of
 // the program's time. A cache that is being filled counts as growing until it is nearly full.
@@ -100,9 +100,9 @@ func growthOf(s *snapshot.Snapshot, site mem.Frame, l *line) (g Suspect, ok bool
 	of := l.live
 	if !ok {
 		for stack, live := range pathsOf(s, l) {
-			its, grows := unitOf(t.Paths[stack]).Growing(now, live)
-			if grows && (!ok || its.Now > found.Now) && !unitOf(t.Lines[site]).Replaced(now, l.live, its) {
-				found, of, ok = its, live, true
+			path, grows := unitOf(t.Paths[stack]).Growing(now, live)
+			if grows && (!ok || path.Now > found.Now) && !unitOf(t.Lines[site]).Replaced(now, l.live, path) {
+				found, of, ok = path, live, true
 			}
 		}
 	}

@@ -44,12 +44,12 @@ func (l Leak) String() string {
 	return b.String()
 }
 
-// Option selects what Live, Suspects and tracker.VerifyNoLeaks look at.
+// Option selects the buffers that Live, Suspects and tracker.VerifyNoLeaks report.
 type Option func(*filter)
 
 type filter struct {
 	from   uint64 // sequence number
-	lost   bool
+	leaked bool   // only these
 	ignore []func(*tables.Tables, *tables.SiteEntry) bool
 }
 
@@ -61,7 +61,7 @@ func newFilter(opts []Option) (f filter) {
 }
 
 // all reports whether the filter leaves out nothing.
-func (f *filter) all() bool { return f.from == 0 && !f.lost && len(f.ignore) == 0 }
+func (f *filter) all() bool { return f.from == 0 && !f.leaked && len(f.ignore) == 0 }
 
 // Since leaves out what was allocated before base, a snapshot of the same tracker, which may
 // be a light one. A nil base leaves out nothing.
@@ -75,7 +75,7 @@ func Since(base *snapshot.Snapshot) Option {
 
 // OnlyLost keeps only lost buffers, which the program can no longer free: see
 // tracker.Config.FindLost.
-func OnlyLost() Option { return func(f *filter) { f.lost = true } }
+func OnlyLost() Option { return func(f *filter) { f.leaked = true } }
 
 // IgnoreKinds leaves out buffers of these kinds.
 func IgnoreKinds(kinds ...mem.Kind) Option {
@@ -103,8 +103,9 @@ func ignore(match func(*tables.Tables, *tables.SiteEntry) bool) Option {
 	return func(f *filter) { f.ignore = append(f.ignore, match) }
 }
 
-func (f *filter) keeps(t *tables.Tables, a *tables.AllocationEntry) bool {
-	if a.Seq < f.from || f.lost && !a.Lost {
+// selects reports whether no option leaves out the buffer.
+func (f *filter) selects(t *tables.Tables, a *tables.AllocationEntry) bool {
+	if a.Seq < f.from || f.leaked && !a.Leaked {
 		return false
 	}
 	for _, ignored := range f.ignore {
@@ -123,7 +124,7 @@ func Live(s *snapshot.Snapshot, opts ...Option) []Leak {
 	var leaks []Leak
 	t := tables.Of(&s.Tables)
 	for _, a := range t.Allocations {
-		if !filter.keeps(t, &a) {
+		if !filter.selects(t, &a) {
 			continue
 		}
 		e := &t.Sites[a.Site]
@@ -140,7 +141,7 @@ func Live(s *snapshot.Snapshot, opts ...Option) []Leak {
 			})
 		}
 		leaks[i].Tally = leaks[i].Tally.Add(mem.Tally{Count: 1, Bytes: e.Tensor.Each})
-		if a.Lost {
+		if a.Leaked {
 			leaks[i].Lost++
 		}
 	}

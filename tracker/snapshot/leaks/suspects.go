@@ -24,15 +24,15 @@ import (
 type Suspect struct {
 	CallSite  mem.Frame
 	Path      mem.Path // the common part of these buffers' call stacks
-	mem.Tally          // these buffers: the forgotten ones, or those that became old and were not freed
+	mem.Tally          // these buffers: those that keep aging, or those that became old and were not freed
 
-	others    []string // the paths of other buffers allocated at the same line, at most four, each with its share of all
-	forgotten forgotten
-	growing   *growing // nil of what Suspects found
+	others  []string // the paths of other buffers allocated at the same line, at most four, each with its share of all
+	aging   aging
+	growing *growing // nil of what Suspects found
 }
 
-// forgotten is why a line's buffers look forgotten: they grow older and older, while the others of the line are freed young.
-type forgotten struct {
+// aging is why a line is a suspected leak: these buffers keep aging, while most others of the line are freed quickly.
+type aging struct {
 	// Youngest and Oldest are the ages of the youngest and the oldest.
 	Youngest time.Duration `json:"youngest_ns"`
 	Oldest   time.Duration `json:"oldest_ns"`
@@ -52,14 +52,14 @@ type forgotten struct {
 //	entry.go:40 main.(*cache).add growing, not yet known whether bounded: 29,480 buffers, 29.0 GiB; 4,020 of 33,500 that became older than 8.6 min were freed; 8,300 more each hour lately (12,000 at first)
 //		path: main.(*cache).add <- (*service).handle
 func (s Suspect) String() string {
-	because := s.forgotten.describe(s.Tally)
+	because := s.aging.describe(s.Tally)
 	if s.growing != nil {
 		because = s.growing.describe(s.Tally)
 	}
 	return fmt.Sprintf("%s %s\n%v", text.Line(s.CallSite.String()), because, way(s.Path, s.others))
 }
 
-func (f forgotten) describe(old mem.Tally) string {
+func (f aging) describe(old mem.Tally) string {
 	return fmt.Sprintf("looks forgotten: %v, %s old; %s of %s that became older than %s were freed since, %s others before %s",
 		old, fromTo(f.Youngest, f.Oldest), grouped(f.Late), grouped(old.Count+f.Late), text.Duration(f.Age), grouped(f.Freed), text.Duration(f.Usual))
 }
@@ -83,15 +83,15 @@ func (s Suspect) MarshalJSON() ([]byte, error) {
 	}
 	return json.Marshal(struct {
 		suspectJSON
-		forgotten
-	}{line, s.forgotten})
+		aging
+	}{line, s.aging})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (s *Suspect) UnmarshalJSON(text []byte) error {
 	var in struct {
 		suspectJSON
-		forgotten
+		aging
 		Since   int64    `json:"freed_since"`
 		Hourly  *float64 `json:"hourly"`
 		AtFirst float64  `json:"hourly_at_first"`
@@ -99,9 +99,9 @@ func (s *Suspect) UnmarshalJSON(text []byte) error {
 	if err := jsonstream.Unmarshal(text, &in); err != nil {
 		return err
 	}
-	*s = Suspect{CallSite: in.CallSite, Path: in.Path, Tally: in.Tally, others: in.Others, forgotten: in.forgotten}
+	*s = Suspect{CallSite: in.CallSite, Path: in.Path, Tally: in.Tally, others: in.Others, aging: in.aging}
 	if in.Hourly != nil {
-		s.forgotten, s.growing = forgotten{}, &growing{in.Age, in.Since, *in.Hourly, in.AtFirst}
+		s.aging, s.growing = aging{}, &growing{in.Age, in.Since, *in.Hourly, in.AtFirst}
 	}
 	return nil
 }
@@ -163,8 +163,8 @@ func grouped(n int64) string {
 func Suspects(s *snapshot.Snapshot, opts ...Option) []Suspect {
 	found := []Suspect{} // not nil, so that JSON has a list
 	for site, l := range linesOf(s, newFilter(opts)) {
-		if its, ok := forgottenOf(s, site, l); ok {
-			found = append(found, newSuspect(s, site, l, its))
+		if old, ok := agingOf(s, site, l); ok {
+			found = append(found, newSuspect(s, site, l, old))
 		}
 	}
 	slices.SortStableFunc(found, func(x, y Suspect) int {
@@ -173,9 +173,9 @@ func Suspects(s *snapshot.Snapshot, opts ...Option) []Suspect {
 	return found
 }
 
-// forgottenOf tests a line first, without the call paths that usually do not free, and then each call
+// agingOf tests a line first, without the call paths that usually do not free, and then each call
 // path.
-func forgottenOf(s *snapshot.Snapshot, site mem.Frame, l *line) (found survival.Forgotten, ok bool) {
+func agingOf(s *snapshot.Snapshot, site mem.Frame, l *line) (found survival.Forgotten, ok bool) {
 	t := tables.Of(&s.Tables)
 	unit, now := t.Lines[site], ageOf(s)
 	if unit == nil {
@@ -193,22 +193,22 @@ func forgottenOf(s *snapshot.Snapshot, site mem.Frame, l *line) (found survival.
 	for stack, live := range pathsOf(s, l) {
 		if unit := t.Paths[stack]; unit != nil {
 			n := l.stacks[stack]
-			if its, forgets := unit.Forgotten(now, live, n.total-n.live); forgets && len(its.Old) > len(found.Old) {
-				found, ok = its, true
+			if old, suspected := unit.Forgotten(now, live, n.total-n.live); suspected && len(old.Old) > len(found.Old) {
+				found, ok = old, true
 			}
 		}
 	}
 	return found, ok
 }
 
-func newSuspect(s *snapshot.Snapshot, site mem.Frame, l *line, its survival.Forgotten) Suspect {
-	callers := callersOf(s, its.Old, l)
+func newSuspect(s *snapshot.Snapshot, site mem.Frame, l *line, found survival.Forgotten) Suspect {
+	callers := callersOf(s, found.Old, l)
 	out := Suspect{
 		CallSite: site, Path: callers.path, others: callers.texts(),
-		forgotten: forgotten{ageOf(s) - its.Old[len(its.Old)-1].Since, ageOf(s) - its.Old[0].Since, its.Age, its.Freed, its.Young, its.Usual},
+		aging: aging{ageOf(s) - found.Old[len(found.Old)-1].Since, ageOf(s) - found.Old[0].Since, found.Age, found.Freed, found.Young, found.Usual},
 	}
 	t := tables.Of(&s.Tables)
-	for _, b := range its.Old {
+	for _, b := range found.Old {
 		out.Tally = out.Tally.Add(mem.Tally{Count: 1, Bytes: t.Sites[t.Allocations[b.Of].Site].Tensor.Each})
 	}
 	return out
@@ -236,7 +236,7 @@ func (c stackCount) frees() bool { return 2*c.live <= c.total }
 func CanTell(s *snapshot.Snapshot) bool { return tables.Of(&s.Tables).Paths != nil }
 
 // linesOf returns the lines of code with enough live buffers to be named, with the live buffers
-// that the filter keeps. It returns none if the source does not count how long buffers live.
+// that the filter selects. It returns none if the source does not count how long buffers live.
 func linesOf(s *snapshot.Snapshot, filter filter) map[mem.Frame]*line {
 	if !CanTell(s) {
 		return nil
@@ -262,7 +262,7 @@ func linesOf(s *snapshot.Snapshot, filter filter) map[mem.Frame]*line {
 		add(e.Stack, 0, e.Total.Count)
 	}
 	for i, e := range t.Allocations {
-		if l := bySite[e.Site]; l.held >= survival.Fewest && (filter.all() || filter.keeps(t, &e)) {
+		if l := bySite[e.Site]; l.held >= survival.Fewest && (filter.all() || filter.selects(t, &e)) {
 			l.live = append(l.live, survival.Buffer{Since: e.Since, Seq: e.Seq, Birth: e.InLine, Of: int32(i)})
 		}
 	}

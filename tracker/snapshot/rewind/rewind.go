@@ -154,7 +154,7 @@ func Each(r *snapshot.Dump, events []uint64, show func(*snapshot.Snapshot)) erro
 		for ; at > event; at-- {
 			w.undo(at-1, &w.events[at-1-w.first])
 		}
-		w.dates(w.events[:event-w.first])
+		w.setTimes(w.events[:event-w.first])
 		show(w.result(event))
 	}
 	return nil
@@ -184,15 +184,15 @@ type rewind struct {
 	past       *tables.HistoryTables // its history
 	events     []tables.EventEntry
 	first      uint64
-	live       map[alloc.Ptr]was
+	live       map[alloc.Ptr]buffer
 	reserved   reserved
 	total      alloc.Bytes // reserved bytes, from the events
 	expandable bool
-	lines      map[mem.Frame]*survival.Unit // lifetimes of the whole history, made when first needed
+	lines      map[mem.Frame]*survival.Unit // lifetimes in the complete history, made when first needed
 }
 
-// was is a buffer that was live.
-type was struct {
+// buffer is a buffer that was live at the moment that the walk has reached.
+type buffer struct {
 	tables.AllocationEntry              // its Site is not known yet
 	place                  tables.Place // its stack's number is doubled; see twoStacks
 	section                string
@@ -215,14 +215,14 @@ func newRewind(r *snapshot.Dump) *rewind {
 	s := r.Snapshot
 	events, first := walk.Events(r)
 	t := tables.Of(&s.Tables)
-	w := &rewind{of: r, lists: t, past: tables.OfHistory(&r.History), events: events, first: first, total: s.Reserved, live: make(map[alloc.Ptr]was, len(t.Allocations))}
+	w := &rewind{of: r, lists: t, past: tables.OfHistory(&r.History), events: events, first: first, total: s.Reserved, live: make(map[alloc.Ptr]buffer, len(t.Allocations))}
 	for i := range s.Segments {
 		segment := &s.Segments[i]
 		w.expandable = w.expandable || segment.Expandable
-		w.reserved.enter(walk.SpanOf(segment), false)
+		w.reserved.add(walk.SpanOf(segment), false)
 		for _, b := range segment.Blocks {
 			if b.State != alloc.Inactive {
-				w.live[b.Ptr] = was{
+				w.live[b.Ptr] = buffer{
 					AllocationEntry: tables.AllocationEntry{Allocated: b.Size}, requested: b.Requested,
 					stream: segment.Stream, pending: b.State == alloc.Pending,
 				}
@@ -231,7 +231,7 @@ func newRewind(r *snapshot.Dump) *rewind {
 	}
 	for _, a := range t.Allocations {
 		site := t.Sites[a.Site]
-		w.live[a.Ptr] = was{
+		w.live[a.Ptr] = buffer{
 			a, tables.Place{Stack: site.Stack << 1}, t.Sections[site.Section], site.Tensor,
 			site.Tensor.Each, tables.StreamOf(t.Streams, site.Stream), w.live[a.Ptr].pending,
 		}
@@ -239,17 +239,17 @@ func newRewind(r *snapshot.Dump) *rewind {
 	return w
 }
 
-// undo takes an event back, given by its number. What does not fit what came after it is skipped.
+// undo reverts the event with that number. An event that does not fit those after it is skipped.
 func (w *rewind) undo(seq uint64, e *tables.EventEntry) {
 	switch walk.Of(e.Action) {
 	case walk.Begin:
 		delete(w.live, e.Ptr)
 	case walk.End:
-		w.live[e.Ptr] = w.buffer(e)
+		w.live[e.Ptr] = w.freed(e)
 	case walk.Complete:
-		w.live[e.Ptr] = was{AllocationEntry: tables.AllocationEntry{Allocated: e.Allocated}, stream: w.stream(e), pending: true}
+		w.live[e.Ptr] = buffer{AllocationEntry: tables.AllocationEntry{Allocated: e.Allocated}, stream: w.stream(e), pending: true}
 	case walk.Grow:
-		w.reserved.leave(e.Ptr, e.Allocated)
+		w.reserved.remove(e.Ptr, e.Allocated)
 		w.total -= e.Allocated
 	case walk.Shrink:
 		w.total += e.Allocated
@@ -257,16 +257,17 @@ func (w *rewind) undo(seq uint64, e *tables.EventEntry) {
 		if e.Allocated <= smallSegment && !w.expandable {
 			pool = "small"
 		}
-		w.reserved.enter(walk.Span{Ptr: e.Ptr, Size: e.Allocated, Pool: pool, Stream: w.stream(e), Expandable: w.expandable, Private: w.past.Pool(seq)}, true)
+		w.reserved.add(walk.Span{Ptr: e.Ptr, Size: e.Allocated, Pool: pool, Stream: w.stream(e), Expandable: w.expandable, Private: w.past.Pool(seq)}, true)
 	}
 }
 
 // smallSegment is the size of the segments of small blocks in PyTorch's scheme.
 const smallSegment = 2 * alloc.MiB
 
-func (w *rewind) buffer(e *tables.EventEntry) was {
-	b := was{
-		// The time of its allocation is added when that event is found.
+// freed returns the buffer that an event freed.
+func (w *rewind) freed(e *tables.EventEntry) buffer {
+	b := buffer{
+		// setTimes adds when it was allocated.
 		AllocationEntry: tables.AllocationEntry{Ptr: e.Ptr, Allocated: e.Allocated, Foreign: e.Action == mem.Unregistered, Since: w.since(e)},
 		place:           tables.Place{Stack: e.Stack<<1 | 1}, section: w.past.Sections[e.Section], tensor: e.Tensor, stream: w.stream(e),
 	}
@@ -277,9 +278,9 @@ func (w *rewind) buffer(e *tables.EventEntry) was {
 	return b
 }
 
-// dates sets the allocation times of buffers that later events freed, if the allocation is among
+// setTimes sets the allocation times of buffers that later events freed, if the allocation is among
 // the events before.
-func (w *rewind) dates(before []tables.EventEntry) {
+func (w *rewind) setTimes(before []tables.EventEntry) {
 	for i := range before {
 		e := &before[i]
 		if e.Action != mem.Allocated && e.Action != mem.Registered {
@@ -358,7 +359,7 @@ func (w *rewind) tables(at *snapshot.Snapshot, buffers []alloc.Ptr) tables.Table
 		}
 		t.Sites[site].Live++
 		t.Sites[site].Total++
-		hold(at, b)
+		count(at, b)
 		b.Site = site
 		t.Allocations = append(t.Allocations, b.AllocationEntry)
 	}
@@ -366,8 +367,8 @@ func (w *rewind) tables(at *snapshot.Snapshot, buffers []alloc.Ptr) tables.Table
 	return t
 }
 
-// hold counts a buffer.
-func hold(s *snapshot.Snapshot, b was) {
+// count adds a buffer to the levels.
+func count(s *snapshot.Snapshot, b buffer) {
 	one := mem.Tally{Count: 1, Bytes: b.requested}
 	s.Memory[b.tensor.Memory] = s.Memory[b.tensor.Memory].Add(one)
 	if b.tensor.Memory.OnHost() {
@@ -409,12 +410,12 @@ func (w *rewind) lifetimes() map[mem.Frame]*survival.Unit {
 			}
 			delete(born, e.Ptr)
 			site := w.past.Stacks.Site(e.Stack)
-			its := found[site]
-			if its == nil {
-				its = &survival.Unit{Ages: new(survival.Ages)}
-				found[site] = its
+			unit := found[site]
+			if unit == nil {
+				unit = &survival.Unit{Ages: new(survival.Ages)}
+				found[site] = unit
 			}
-			its.Ages.Add(e.Since - since)
+			unit.Ages.Add(e.Since - since)
 		}
 	}
 	return found

@@ -14,8 +14,8 @@ type reserved struct {
 	torn bool
 }
 
-// enter adds a span. If join is set, an expandable span is joined with its neighbours.
-func (r *reserved) enter(x walk.Span, join bool) {
+// add adds a span. If join is set, an expandable span is joined with its neighbours.
+func (r *reserved) add(x walk.Span, join bool) {
 	if x.Size <= 0 || x.End() < x.Ptr || r.At(x.Ptr) != nil {
 		r.torn = true
 		return
@@ -36,14 +36,14 @@ func joins(a, b *walk.Span) bool {
 	return a.End() == b.Ptr && a.Expandable && b.Expandable && a.Stream == b.Stream
 }
 
-// leave removes addresses, which lie in one span.
-func (r *reserved) leave(p alloc.Ptr, n alloc.Bytes) {
-	whole := r.At(p)
-	if whole == nil || n <= 0 || alloc.Bytes(whole.End()-p) < n {
+// remove removes addresses, which lie in one span.
+func (r *reserved) remove(p alloc.Ptr, n alloc.Bytes) {
+	span := r.At(p)
+	if span == nil || n <= 0 || alloc.Bytes(span.End()-p) < n {
 		r.torn = true
 		return
 	}
-	r.torn = r.torn || n < whole.Size && !whole.Expandable
+	r.torn = r.torn || n < span.Size && !span.Expandable
 	r.Cut(p, n)
 }
 
@@ -78,38 +78,38 @@ func (w *rewind) segments(live []alloc.Ptr) []alloc.Segment {
 	return out
 }
 
-// keeps is the most that a large block can hold beyond its request: if more is left, the allocator
-// splits it.
-const keeps = 1 * alloc.MiB
+// maxRemainder is the largest unsplit remainder: the allocator splits a large block if more than this is left beyond the
+// request.
+const maxRemainder = 1 * alloc.MiB
 
 // bound sets the ends of large blocks from later events. The history has the requested bytes, not
-// what the allocator left at the block's end. In a large segment no free block is that small, so an
+// the unsplit remainder. In a large segment no free block is that small, so an
 // allocation this close behind a block begins where the block ends. The buffers are sorted; after
 // has the events that follow the state.
 func (w *rewind) bound(buffers []alloc.Ptr, after []tables.EventEntry) {
-	gone := make(map[alloc.Ptr]bool)
+	freed := make(map[alloc.Ptr]bool)
 	for i := range after {
 		e := &after[i]
 		switch walk.Of(e.Action) {
 		case walk.Begin:
 			at, _ := slices.BinarySearch(buffers, e.Ptr)
-			if at == 0 || gone[buffers[at-1]] {
+			if at == 0 || freed[buffers[at-1]] {
 				continue
 			}
 			p := buffers[at-1]
 			b, in := w.live[p], w.reserved.At(p)
 			size := alloc.Bytes(e.Ptr - p)
-			if !b.Foreign && large(in) && e.Ptr < in.End() && size > b.Allocated && size <= b.Allocated+keeps {
+			if !b.Foreign && large(in) && e.Ptr < in.End() && size > b.Allocated && size <= b.Allocated+maxRemainder {
 				b.Allocated = size
 				w.live[p] = b
 			}
 		case walk.End, walk.Complete:
-			gone[e.Ptr] = true
+			freed[e.Ptr] = true
 		}
 	}
 }
 
-// large reports whether blocks of a segment keep what is too little to split.
+// large reports whether blocks of a segment can have an unsplit remainder.
 func large(s *walk.Span) bool { return s != nil && s.Pool == "large" && !s.Expandable }
 
 // tile returns the blocks of a span: the live ones, and the free ones between them.
@@ -120,7 +120,7 @@ func (w *rewind) tile(s *walk.Span, live []alloc.Ptr) []alloc.Block {
 		size := alloc.Bytes(to - at)
 		switch last := len(blocks) - 1; {
 		case size <= 0:
-		case size <= keeps && large(s) && last >= 0 && blocks[last].State != alloc.Inactive:
+		case size <= maxRemainder && large(s) && last >= 0 && blocks[last].State != alloc.Inactive:
 			blocks[last].Size += size
 			if b := w.live[blocks[last].Ptr]; b.tensor != nil {
 				b.Allocated += size
