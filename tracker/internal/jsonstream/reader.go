@@ -161,9 +161,12 @@ var kindNames = map[jsontext.Kind]string{
 	jsontext.KindNumber: "a number", jsontext.KindBeginObject: "an object", jsontext.KindBeginArray: "an array",
 }
 
-// Text returns what a JSON string says.
+// Text returns what a JSON string says. What is not UTF-8 in it becomes U+FFFD, as in encoding/json.
 func Text(text []byte) (string, error) {
 	s, err := jsontext.AppendUnquote(nil, text)
+	if v := jsontext.Value(text); err != nil && v.Kind() == jsontext.KindString && v.IsValid(jsontext.AllowInvalidUTF8(true)) {
+		err = nil // AppendUnquote has replaced what it reports
+	}
 	return string(s), err
 }
 

@@ -110,3 +110,14 @@ func TestOffset(t *testing.T) {
 	require.NoError(t, s.Elements(func() error { _, err := s.Raw(); return err }))
 	assert.EqualValues(t, len(` [1, "two"]`), s.Offset())
 }
+
+// TestTextThatIsNotUTF8: a program's names may have any bytes; what is no JSON string is refused all the same.
+func TestTextThatIsNotUTF8(t *testing.T) {
+	text, err := Text([]byte("\"a\xffb\\n\""))
+	require.NoError(t, err)
+	assert.Equal(t, "a\uFFFDb\n", text)
+	for _, wrong := range []string{"", "12", "\"a", "\"a\xff", "\"\\q\xff\""} {
+		_, err := Text([]byte(wrong))
+		assert.Error(t, err, wrong)
+	}
+}
