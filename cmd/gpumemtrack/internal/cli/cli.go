@@ -224,12 +224,12 @@ func WriteJSON(w io.Writer, v any) error {
 // escaped writes characters that control a terminal as JSON escapes. In a JSON text they can only
 // be in strings.
 func escaped(text []byte) []byte {
-	if !bytes.ContainsFunc(text, steers) {
+	if !bytes.ContainsFunc(text, controlsTerminal) {
 		return text
 	}
 	var out bytes.Buffer
 	for _, r := range string(text) {
-		if !steers(r) {
+		if !controlsTerminal(r) {
 			out.WriteRune(r)
 			continue
 		}
@@ -240,7 +240,7 @@ func escaped(text []byte) []byte {
 	return out.Bytes()
 }
 
-func steers(r rune) bool { return r > '~' && !unicode.IsPrint(r) }
+func controlsTerminal(r rune) bool { return r > '~' && !unicode.IsPrint(r) }
 
 // WriteObject prints a value whose JSON is an object, with the name of its schema as the first key.
 func WriteObject(out io.Writer, schema string, v any) error {

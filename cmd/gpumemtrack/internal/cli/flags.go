@@ -12,7 +12,7 @@ import (
 )
 
 // SizeFlag is the value of a flag that sets a size. It refuses a small number without a unit:
-// nobody who writes 10 means ten bytes.
+// 10 is never meant as ten bytes.
 func SizeFlag(to *alloc.Bytes) pflag.Value { return sizeFlag{to} }
 
 type sizeFlag struct{ *alloc.Bytes }

@@ -98,7 +98,7 @@ type Topic struct {
 // topicKey annotates a flag with the topic that has it.
 const topicKey = "topic"
 
-// AddTopics gives a command more pages of help.
+// AddTopics adds pages of help to a command.
 func (a *App) AddTopics(cmd *cobra.Command, topics ...Topic) {
 	if a.topics == nil {
 		a.topics = make(map[*cobra.Command][]Topic)

@@ -24,24 +24,24 @@ var memoryGuard struct {
 	limit atomic.Int64
 }
 
-// GuardMemory turns the guard of Within on.
+// GuardMemory turns the guard of LimitMemory on.
 func GuardMemory() { memoryGuard.on = true }
 
 // ownMemory is what the program may take beside the data of files.
 const ownMemory = 256 << 20
 
-// Within limits the program's memory from here on. Files may take the limit, where 0 means the
+// LimitMemory limits the program's memory from here on. Files may take the limit, where 0 means the
 // usual one, and what is made of them half as much again. If it is called several times, the
 // largest limit counts.
-func Within(limit alloc.Bytes) {
+func LimitMemory(limit alloc.Bytes) {
 	if !memoryGuard.on {
 		return
 	}
 	most := int64(cmp.Or(max(limit, 0), bounded.DefaultLimit))
 	most += most/2 + ownMemory
-	if room := addressSpace(); room > 0 {
+	if addresses := addressSpace(); addresses > 0 {
 		const runtimes, least = 3 << 29, 64 << 20 // Go's runtime reserves addresses that it does not use
-		most = min(most, max(least, (room-runtimes)/2))
+		most = min(most, max(least, (addresses-runtimes)/2))
 	}
 	if most <= memoryGuard.limit.Load() {
 		return

@@ -24,7 +24,7 @@ const stdinName = "standard input"
 // Open reads what an argument names: a file, - for standard input, or the URL of a live page. The
 // data may unpack to at most the limit; 0 means the usual one.
 func Open(a *App, word string, limit alloc.Bytes) (*files.File, error) {
-	Within(limit)
+	LimitMemory(limit)
 	switch {
 	case word == "-":
 		return readFrom(a.Stdin, stdinName, limit)
@@ -123,7 +123,7 @@ func readFrom(in io.Reader, name string, limit alloc.Bytes) (*files.File, error)
 	return f, nil
 }
 
-// fileKinds lists files that people confuse, by their first bytes, with the right command for each.
+// fileKinds lists files that are easily confused, by their first bytes, with the right command for each.
 var fileKinds = []struct {
 	what, command string
 	is            func(head []byte) bool

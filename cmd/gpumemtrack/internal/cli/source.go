@@ -12,10 +12,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// MinInterval is the shortest time between two looks at a device: an nvml.Recorder takes no less.
+// MinInterval is the shortest time between two samples: an nvml.Recorder accepts no less.
 const MinInterval = 10 * time.Millisecond
 
-// AddSourceFlag adds the flag that says where figures come from.
+// AddSourceFlag adds the flag that says where values come from.
 func AddSourceFlag(cmd *cobra.Command, source *string) {
 	cmd.Flags().StringVar(source, "source", "auto",
 		"`WHERE` figures come from: auto, nvml (the driver's library), smi (the nvidia-smi program), drm (the kernel's files of AMD and Intel GPUs) or sim (a simulated GPU)")

@@ -26,7 +26,7 @@ func NewTable(w io.Writer, left int, heading ...any) table.Writer {
 type Grid struct {
 	table.Writer
 	columns []table.ColumnConfig
-	dropped []string // the columns that a narrow terminal loses, in this order
+	dropped []string // the columns that are left out on a narrow terminal, in this order
 	longest int      // length of the longest cell in the first column
 }
 
@@ -77,7 +77,7 @@ func safe(row table.Row) table.Row {
 }
 
 // Fitted renders the table to fit the width; 0 means without limit. A table with wrapped lines
-// cannot be read, so long texts of the first column first lose their middle, then columns are left
+// cannot be read, so long texts of the first column are shortened first, then columns are left
 // out.
 func (g *Grid) Fitted(width int) string {
 	drawn := g.Render()
@@ -112,7 +112,7 @@ func (g *Grid) shorten(by int) bool {
 	return true
 }
 
-// Elide takes out the middle of a text that is longer than most characters.
+// Elide removes the middle of a text that is longer than most characters.
 func Elide(s string, most int) string {
 	runes := []rune(s)
 	if len(runes) <= most {
@@ -142,14 +142,14 @@ func Signed(b alloc.Bytes) string {
 	return b.String()
 }
 
-// Remarks are sentences about GPUs. Each is printed once, with all GPUs that it is true of. The zero value has none.
-type Remarks struct {
+// Warnings are sentences about GPUs. Each is printed once, with all GPUs that it is true of. The zero value has none.
+type Warnings struct {
 	texts []string
 	of    map[string][]nvml.Device
 }
 
 // Add adds what follows a GPU's name, as in ": it does not answer".
-func (r *Remarks) Add(d nvml.Device, text string) {
+func (r *Warnings) Add(d nvml.Device, text string) {
 	if r.of == nil {
 		r.of = make(map[string][]nvml.Device)
 	}
@@ -161,8 +161,8 @@ func (r *Remarks) Add(d nvml.Device, text string) {
 	}
 }
 
-// Lines returns the remarks in their order.
-func (r *Remarks) Lines() (all []string) {
+// Lines returns the warnings in their order.
+func (r *Warnings) Lines() (all []string) {
 	for _, text := range r.texts {
 		all = append(all, labels(r.of[text])+text)
 	}

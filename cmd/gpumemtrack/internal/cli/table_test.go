@@ -8,9 +8,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// TestRemarks: what is true of several GPUs is said once.
-func TestRemarks(t *testing.T) {
-	var r Remarks
+// TestWarnings: what is true of several GPUs is said once.
+func TestWarnings(t *testing.T) {
+	var r Warnings
 	assert.Empty(t, r.Lines())
 	for i := range 16 {
 		r.Add(nvml.Device{Index: i}, ": it is slow")

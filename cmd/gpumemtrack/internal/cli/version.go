@@ -13,14 +13,14 @@ import (
 // Build says which version of the program this is. A field is empty if it is not known.
 type Build struct {
 	Version string // a tag, such as v0.1.0, or Go's name for a commit without one
-	Commit  string // the whole hash
+	Commit  string // the full hash
 	Date    string // of the commit, as in RFC 3339
 }
 
-// release is what the linker was told: see SetRelease.
+// release is what the linker set: see SetRelease.
 var release Build
 
-// SetRelease sets what the linker was told about a release, before Run. Where a field is empty, the
+// SetRelease sets what the linker knows of a release, before Run. Where a field is empty, the
 // build information of the program answers.
 func SetRelease(b Build) { release = b }
 
@@ -69,7 +69,7 @@ type programVersion struct {
 	Platform string  `json:"platform"`
 }
 
-// versionOf prefers what the linker was told to what Go noted when it built the program.
+// versionOf prefers what the linker set to the build information.
 func versionOf(release Build, info *debug.BuildInfo) programVersion {
 	noted := make(map[string]string)
 	for _, s := range info.Settings {

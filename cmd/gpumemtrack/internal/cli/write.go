@@ -91,7 +91,7 @@ func Writer(f *files.File, to Format, device int) (func(io.Writer) error, error)
 	case to.usage != nil:
 		return func(w io.Writer) error { return to.usage(w, export.FromSnapshot(r.Snapshot)) }, nil
 	case to.events && FirstEvent(r) < 0:
-		return nil, fmt.Errorf("the %s has no events, of which a %s file consists: %s", f.Format, to.end, whoHasEvents(f))
+		return nil, fmt.Errorf("the %s has no events, of which a %s file consists: %s", f.Format, to.end, howToGetEvents(f))
 	case to.events && r.Snapshot.Time.IsZero():
 		return nil, fmt.Errorf("the events of the %s have no times, which a %s file needs: PyTorch writes them since version 2.1. A .html file shows the events in their order", f.Format, to.end)
 	}
@@ -106,7 +106,7 @@ func FirstEvent(d *snapshot.Dump) int64 {
 	return -1
 }
 
-func whoHasEvents(f *files.File) string {
+func howToGetEvents(f *files.File) string {
 	if f.Format == "PyTorch snapshot" {
 		return "call torch.cuda.memory._record_memory_history() at the program's start"
 	}
@@ -132,7 +132,7 @@ func deviceOf(r *snapshot.Dump, device int) (*snapshot.Dump, error) {
 	return nil, fmt.Errorf("it has no device %d: want one of %s", device, strings.Join(have, ", "))
 }
 
-// WriteNew writes a file that appears only once it is whole.
+// WriteNew writes a file that appears only once it is complete.
 func WriteNew(path string, force bool, write func(io.Writer) error) error {
 	err := userfile.Write(path, force, write)
 	if errors.Is(err, fs.ErrExist) {

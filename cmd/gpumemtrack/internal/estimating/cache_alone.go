@@ -10,14 +10,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
 )
 
-// cacheAlone is all that the config.json of an unknown family tells: the size of the keys and
+// cacheAlone is all that is known from the config.json of an unknown family: the size of the keys and
 // values, from its numbers of layers and heads. It is also an error, which says what is missing.
 type cacheAlone struct {
 	Schema string      `json:"schema"`
 	Mode   string      `json:"mode"`
 	Name   string      `json:"name"`
 	Cache  alloc.Bytes `json:"cache_bytes"`
-	// Unknown names the parts that have no figure.
+	// Unknown names the parts whose size is not known.
 	Unknown []string    `json:"unknown"`
 	Budget  alloc.Bytes `json:"budget_bytes,omitempty"`
 	Fits    *bool       `json:"fits,omitempty"`
@@ -42,7 +42,7 @@ func (c *cacheAlone) Error() string {
 func (c *cacheAlone) Unwrap() error { return c.err }
 
 // writeCacheAlone prints the size of the keys and values. With --fits it always fails: without the
-// weights nobody knows whether the model fits.
+// weights it is not known whether the model fits.
 func writeCacheAlone(a *cli.App, c *cacheAlone, o estimateOptions) error {
 	if o.fits > 0 {
 		c.Budget, c.Fits = o.fits, new(bool)

@@ -50,8 +50,8 @@ type estimated struct {
 	published string // element type of a known model's weights
 }
 
-// inFlags replaces the options that notes of package estimate name by the flags that set them.
-var inFlags = strings.NewReplacer(
+// flagNames replaces the options that notes of package estimate name by the flags that set them.
+var flagNames = strings.NewReplacer(
 	"Machine.GPU and Machine.Loading say", "--gpu and --cuda-loading say", "Machine.GPU", "--gpu", "Machine.Loading", "--cuda-loading",
 	"Loop.ZeroGrad", "--zero-grad", "Loop.Form", "--optimizer-form", "Loop.Decay", "--weight-decay", "Loop.Output", "--hold-output",
 	"Installed", "--bitsandbytes", "Report.Beside", "--measured",
@@ -62,7 +62,7 @@ var inFlags = strings.NewReplacer(
 func (e *estimated) note(name string) {
 	notes := e.Report.Notes
 	for i, note := range notes {
-		notes[i] = inFlags.Replace(note)
+		notes[i] = flagNames.Replace(note)
 	}
 	notes = append(append(notes, e.notes...), e.options.training.notes...)
 	e.Report.Notes = append(notes, e.promptNote(name)...)
@@ -157,7 +157,7 @@ func (e estimated) writeFound(w io.Writer) {
 	switch {
 	case e.Replicas > 0:
 		fmt.Fprintf(w, "The fewest replicas with which it fits are %d.\n", e.Replicas)
-	case e.options.training.fewest:
+	case e.options.training.minReplicas:
 		fmt.Fprintf(w, "It fits with no number of replicas: these are the figures of one of %d.\n", maxReplicas)
 	}
 	if e.options.llama.maxLayers && e.Needs <= e.Budget {
@@ -280,7 +280,7 @@ func (e estimated) writeDetail(w io.Writer, m estimate.Memory) {
 	t.Render()
 }
 
-// writeNotes prints where the peak is, and the notes about the figures.
+// writeNotes prints where the peak is, and the notes about the values.
 func (e estimated) writeNotes(w io.Writer, m estimate.Memory) {
 	if m.PeakAt != "" && !e.options.llamaCpp && e.options.detail {
 		fmt.Fprintf(w, "The peak is at %s.\n", m.PeakAt)

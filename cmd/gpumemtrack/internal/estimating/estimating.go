@@ -1,5 +1,5 @@
 // Package estimating has the command that estimates what a model needs. It turns flags into options
-// of package estimate and prints the report. All figures come from that package.
+// of package estimate and prints the report. All values come from that package.
 package estimating
 
 import (
@@ -34,8 +34,8 @@ func Command(a *cli.App) *cobra.Command {
 			if err := o.check(cmd.Flags().Changed); err != nil {
 				return err
 			}
-			o.settle(cmd.Flags().Changed)
-			o.typed, o.flagSet, o.parsed = a.Args, cmd.Flags(), &o
+			o.inferMode(cmd.Flags().Changed)
+			o.args, o.flagSet, o.parsed = a.Args, cmd.Flags(), &o
 			return runEstimate(a, args[0], o)
 		},
 	}
@@ -66,8 +66,8 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 	case err != nil:
 	case o.maxBatch || o.maxContext:
 		report, err = o.largest(name, options, report, &e)
-	case o.training.fewest:
-		report, e.Replicas, err = o.fewest(name, options)
+	case o.training.minReplicas:
+		report, e.Replicas, err = o.fewestReplicas(name, options)
 	case o.llama.maxLayers:
 		report, err = o.mostLayers(name, options, report)
 	}
@@ -82,7 +82,7 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 	e.Reserved, e.Device, e.DeviceUpper, e.Needs = shown.Reserved.Bytes, shown.Device.Bytes, shown.Device.Upper, report.Needs()
 	e.Host, e.GPULayers = e.Report.Memory().Host, report.GPULayers
 	if o.measured != "" {
-		if e.Measured, err = e.beside(a); err != nil {
+		if e.Measured, err = e.compareRun(a); err != nil {
 			return err
 		}
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 type estimateOptions struct {
-	typed   []string         // the command's arguments
+	args    []string         // the command's arguments
 	flagSet *pflag.FlagSet   // what they were parsed by
 	parsed  *estimateOptions // where it puts the values of flags
 
@@ -126,14 +126,14 @@ func (o *estimateOptions) fittingFlags(cmd *cobra.Command) {
 
 // trainingOptions are settings of training that few need.
 type trainingOptions struct {
-	attention string
-	output    string
-	master    bool
-	gradients string
-	frozen    []string
-	saves     string
-	pipeline  int
-	fewest    bool // find the fewest replicas
+	attention   string
+	output      string
+	master      bool
+	gradients   string
+	frozen      []string
+	saves       string
+	pipeline    int
+	minReplicas bool // find the fewest replicas
 
 	dropout  float64
 	adapters string
@@ -151,7 +151,7 @@ func (o *trainingOptions) flags(cmd *cobra.Command) {
 	flags.StringVar(&o.saves, "checkpoint-saves", "", "with --checkpoint: `WHAT` the layers keep besides their input: products (of matrices), half (of these, as torchtitan's selective op)")
 	flags.StringArrayVar(&o.frozen, "freeze", nil, "do not train the layers whose paths match `PATTERN`, such as embed_tokens")
 	flags.IntVar(&o.pipeline, "pp", 1, "pipeline parallelism: `N` devices have some of the layers each, and run --accumulate batches one after another")
-	flags.BoolVar(&o.fewest, "min-replicas", false, "with --fits and --zero: find the fewest replicas with which the model fits")
+	flags.BoolVar(&o.minReplicas, "min-replicas", false, "with --fits and --zero: find the fewest replicas with which the model fits")
 	flags.Float64Var(&o.dropout, "lora-dropout", 0, "with --lora: dropout `P` of the adapters' input")
 	flags.StringVar(&o.adapters, "lora-dtype", "", "with --lora: element `TYPE` of the adapters (default float32, as in PEFT)")
 }
@@ -218,29 +218,29 @@ func (o *estimateOptions) check(given func(flag string) bool) error {
 	return nil
 }
 
-// ofTraining lists the flags that only training has.
-var ofTraining = []string{
+// onlyTraining lists the flags that only training has.
+var onlyTraining = []string{
 	"optimizer", "optimizer-form", "optimizer-in-backward", "weight-decay", "zero-grad", "hold-output", "accumulate", "checkpoint", "checkpoint-saves",
 	"master-weights", "gradients", "freeze", "replicas", "min-replicas", "zero", "lora", "lora-targets", "lora-dropout", "lora-dtype", "qlora", "loss", "loss-chunks",
 }
 
-// ofServing lists the flags that only serving has.
-var ofServing = []string{"kv", "prompt-chunk", "llama-cpp", "ubatch", "flash-attention", "max-context-length", "gpu-layers", "max-gpu-layers", "mmproj", "tensor-split", "kv-unified"}
+// onlyServing lists the flags that only serving has.
+var onlyServing = []string{"kv", "prompt-chunk", "llama-cpp", "ubatch", "flash-attention", "max-context-length", "gpu-layers", "max-gpu-layers", "mmproj", "tensor-split", "kv-unified"}
 
-// ofLayers lists the flags that only llama.cpp has. Giving one selects llama.cpp.
-var ofLayers = []string{"gpu-layers", "kv-unified", "max-gpu-layers", "mmproj", "tensor-split"}
+// onlyLlama lists the flags that only llama.cpp has. Giving one selects llama.cpp.
+var onlyLlama = []string{"gpu-layers", "kv-unified", "max-gpu-layers", "mmproj", "tensor-split"}
 
-// settle chooses training if a flag of training is given, and notes the flags that have no effect.
-func (o *estimateOptions) settle(given func(flag string) bool) {
+// inferMode chooses training if a flag of training is given, and notes the flags that have no effect.
+func (o *estimateOptions) inferMode(given func(flag string) bool) {
 	o.training.noDecay = given("weight-decay") && !o.weightDecay
 	if given("kv-unified") {
 		o.llama.unified = &o.llama.oneCache
 	}
 	note := func(text string) { o.training.notes = append(o.training.notes, text) }
-	if slices.ContainsFunc(ofLayers, given) && !o.train {
+	if slices.ContainsFunc(onlyLlama, given) && !o.train {
 		o.serve, o.llamaCpp = true, true
 	}
-	for _, flag := range ofTraining {
+	for _, flag := range onlyTraining {
 		if !given(flag) {
 			continue
 		}
@@ -250,12 +250,12 @@ func (o *estimateOptions) settle(given func(flag string) bool) {
 			o.train = true
 		}
 	}
-	for _, flag := range ofServing {
+	for _, flag := range onlyServing {
 		if given(flag) && !o.serve {
 			note("--" + flag + " has no effect without --serve")
 		}
 	}
-	if o.train && o.zero > 0 && o.replicas < 2 && !o.training.fewest {
+	if o.train && o.zero > 0 && o.replicas < 2 && !o.training.minReplicas {
 		note("--zero has no effect on one replica, which has nothing to share: give --replicas 2 or more")
 	}
 }
@@ -273,7 +273,7 @@ func (o estimateOptions) mode() string {
 // searches returns how many flags are given that search for what fits.
 func (o estimateOptions) searches() int {
 	n := 0
-	for _, asked := range []bool{o.maxBatch, o.maxContext, o.llama.maxLayers, o.training.fewest, o.quantize} {
+	for _, asked := range []bool{o.maxBatch, o.maxContext, o.llama.maxLayers, o.training.minReplicas, o.quantize} {
 		if asked {
 			n++
 		}
@@ -312,7 +312,7 @@ func named[T any](choices []choice[T], name string) (value T, ok bool) {
 	return choices[i].value, true
 }
 
-// The words of package estimate's settings, which are those of the flags too.
+// The values of package estimate's settings, which are those of the flags too.
 var (
 	generations = []string{"pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"}
 	forms       = []string{"foreach", "one-by-one", "fused"}
@@ -326,7 +326,7 @@ var (
 	zeroGrads   = []string{"first", "backward", "kept"}
 )
 
-// parseDType returns an element type by name. It also knows the short names that people type: bf16,
+// parseDType returns an element type by name. It also knows the short names: bf16,
 // fp16, fp32.
 func parseDType(name string) (alloc.DType, error) {
 	if strings.EqualFold(name, "fp8") {
@@ -379,7 +379,7 @@ func pick[T any](flag, name string, choices []choice[T]) (T, error) {
 	return value, nil
 }
 
-// oneOf returns the word that a flag has, in lower case.
+// oneOf returns the value of a flag, in lower case.
 func oneOf(flag, word string, words []string) (string, error) {
 	lower := strings.ToLower(word)
 	if word != "" && !slices.Contains(words, lower) {

@@ -12,7 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 )
 
-// gpu is a GPU by the name that people use.
+// gpu is a GPU by its usual name.
 type gpu struct {
 	name       string
 	title      string
@@ -84,7 +84,7 @@ func gpuNames() []string {
 	return append(all, generations...)
 }
 
-// makes matches words in full names of GPUs that do not tell one GPU from another.
+// makes matches words in full names of GPUs that do not identify a GPU.
 var makes = regexp.MustCompile(`^(nvidia|geforce|rtx|gtx|tesla|quadro|sxm\d*|pcie|pg\d+|hbm\d\w?|generation|blackwell|workstation|server|edition)$`)
 
 // sameGPU maps other names of GPUs to ours, without the size of memory if it is the usual one.

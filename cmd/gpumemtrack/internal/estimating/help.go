@@ -19,9 +19,9 @@ diffusers' model_index.json, or a folder of them. Nothing runs.`
 func addTopics(a *cli.App, cmd *cobra.Command) {
 	text := func(t string) func() string { return func() string { return t } }
 	onOtherPages := []string{"optimizer", "min-replicas"}
-	ofTraining := slices.DeleteFunc(slices.Clone(ofTraining), func(flag string) bool { return slices.Contains(onOtherPages, flag) })
+	training := slices.DeleteFunc(slices.Clone(onlyTraining), func(flag string) bool { return slices.Contains(onOtherPages, flag) })
 	a.AddTopics(cmd,
-		cli.Topic{Name: "training", Title: "how a model is trained", Text: text("Each of these flags chooses training, as --train does."), Flags: ofTraining},
+		cli.Topic{Name: "training", Title: "how a model is trained", Text: text("Each of these flags chooses training, as --train does."), Flags: training},
 		cli.Topic{Name: "serving", Title: "how a language model is served", Flags: []string{"kv", "prompt-chunk"}},
 		cli.Topic{Name: "llama", Title: "llama.cpp", Flags: []string{"llama-cpp", "ubatch", "flash-attention", "gpu-layers", "kv-unified", "tensor-split", "mmproj"}},
 		cli.Topic{Name: "fits", Title: "searches for what fits", Text: text("Each needs --fits, which compares the most that is promised, with the CUDA\ncontext; where only the weights are known its answer is no."),

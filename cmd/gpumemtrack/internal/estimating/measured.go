@@ -30,7 +30,7 @@ type measured struct {
 
 type measuredRow estimate.Compared
 
-// MarshalJSON leaves out bounds that do not exist, and the difference to a figure of 0.
+// MarshalJSON leaves out bounds that do not exist, and the difference to a value of 0.
 func (r measuredRow) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Of       string      `json:"of"`
@@ -43,8 +43,8 @@ func (r measuredRow) MarshalJSON() ([]byte, error) {
 	}{r.Of, r.Path, r.Estimate.Bytes, r.Estimate.Lower, r.Estimate.Upper, r.Measured, estimate.Compared(r).Off()})
 }
 
-// beside compares the recorded run in a file with the report.
-func (e *estimated) beside(a *cli.App) (*measured, error) {
+// compareRun compares the recorded run in a file with the report.
+func (e *estimated) compareRun(a *cli.App) (*measured, error) {
 	o, r := e.options, e.Report
 	if len(r.Inputs) == 0 {
 		return nil, cli.UsageError("estimate: --measured needs the input of the run: --batch and, of a language model, --seq")
@@ -66,13 +66,13 @@ func (e *estimated) beside(a *cli.App) (*measured, error) {
 		m.Rows = append(m.Rows, measuredRow(c))
 	}
 	if slices.ContainsFunc(m.Rows, func(r measuredRow) bool { return r.outside() != "" }) {
-		m.Notes = append(m.Notes, e.unsaid())
+		m.Notes = append(m.Notes, e.openSettings())
 	}
 	return m, nil
 }
 
-// unsaid says what the command leaves open, which a run outside the bounds may have had otherwise.
-func (e *estimated) unsaid() string {
+// openSettings says what the command leaves open, which a run outside the bounds may have had otherwise.
+func (e *estimated) openSettings() string {
 	o, says := e.options, "the run may have had other settings than the command"
 	if len(e.Assumed) > 0 {
 		says += ", which assumes " + strings.Join(e.Assumed, " ")
@@ -94,7 +94,7 @@ func (e *estimated) unsaid() string {
 
 var errNoHistory = errors.New("it has no events: call torch.cuda.memory._record_memory_history() at the program's start, or write a dump instead of a snapshot")
 
-// peaks returns the highest figures in a dump: from its history, and from what its allocator and
+// peaks returns the highest values in a dump: from its history, and from what its allocator and
 // tracker counted before that.
 func (m *measured) peaks(dump *snapshot.Dump) (estimate.Measured, error) {
 	s := dump.Snapshot
@@ -163,7 +163,7 @@ func forwardOf(dump *snapshot.Dump, r *estimate.Report) map[string]alloc.Bytes {
 	return layers
 }
 
-// title returns a figure's name in the table.
+// title returns a value's name in the table.
 func (r measuredRow) title() string {
 	switch r.Of {
 	case "requested":
@@ -201,7 +201,7 @@ func (r measuredRow) outside() string {
 // fewLayers is how many layers are printed without --detail: those with the largest differences.
 const fewLayers = 10
 
-// write prints the figures side by side.
+// write prints the values side by side.
 func (m *measured) write(w io.Writer, detail bool) {
 	fmt.Fprintf(w, "Beside %s of %s; off is how much more was measured:\n", m.File, m.Device)
 	t := cli.NewTable(w, 1, "At the peak", "Estimate", "At most", "Measured", "Off")

@@ -56,7 +56,7 @@ func denoises(config []byte) bool {
 }
 
 func (o estimateOptions) ofFile(path string, options []estimate.Option, e *estimated) (*estimate.Report, error) {
-	cli.Within(0)
+	cli.LimitMemory(0)
 	c, err := checkpoint.ReadFile(path)
 	return o.ofOpened(c, err, options, e)
 }
@@ -69,7 +69,7 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 	if err != nil {
 		return nil, err
 	}
-	trained, err := o.trained(c.Loss(), func() (*estimate.Report, error) { return c.Report() })
+	trained, err := o.modelOptions(c.Loss(), func() (*estimate.Report, error) { return c.Report() })
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 	switch {
 	case err == nil:
 		options = append(options, input)
-	case o.serve && errors.Is(err, checkpoint.ErrUnknownArchitecture): // the file may still tell the size of the cache
+	case o.serve && errors.Is(err, checkpoint.ErrUnknownArchitecture): // the size of the cache may still be known
 	case len(o.ofInput()) > 0:
 		return nil, fmt.Errorf("%s: no input for %s: %w", c.Name, strings.Join(o.ofInput(), " and "), err)
 	}
@@ -93,7 +93,7 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 		if _, err := c.Architecture(); err != nil && c.Format == "config" {
 			return nil, newCacheAlone(c, cache, err)
 		}
-		served, err := o.served(cache, c, e)
+		served, err := o.servingOptions(cache, c, e)
 		if err != nil {
 			return nil, err
 		}
@@ -104,7 +104,7 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 		if err != nil {
 			return nil, err
 		}
-		return o.best(layers, append([]estimate.Option{estimate.Name(c.Name), estimate.Precision(alloc.Float16)}, options...), e)
+		return o.bestQuantization(layers, append([]estimate.Option{estimate.Name(c.Name), estimate.Precision(alloc.Float16)}, options...), e)
 	}
 	report, err := c.Report(options...)
 	if err == nil && o.serve && !o.llamaCpp && c.Format == "GGUF" {
@@ -185,7 +185,7 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *esti
 		return nil, cli.UsageError("estimate: %s takes no text: leave --seq and --serve out", m.Name)
 	}
 	options = append([]estimate.Option{estimate.Name(m.Title), estimate.Precision(m.DType), input}, options...)
-	trained, err := o.trained(m.Loss(), func() (*estimate.Report, error) { return usual, nil })
+	trained, err := o.modelOptions(m.Loss(), func() (*estimate.Report, error) { return usual, nil })
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *esti
 		if err := o.cache(&cache, m.DType); err != nil {
 			return nil, err
 		}
-		served, err := o.served(cache, m, e)
+		served, err := o.servingOptions(cache, m, e)
 		if err != nil {
 			return nil, err
 		}
@@ -213,14 +213,14 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *esti
 		return nil, err
 	}
 	if o.quantize {
-		return o.best(again.Layers, options, e)
+		return o.bestQuantization(again.Layers, options, e)
 	}
 	return estimate.Model(again.Layers, options...)
 }
 
-// best returns the report of the widest quantization that fits, or of the narrowest if none does,
+// bestQuantization returns the report of the widest quantization that fits, or of the narrowest if none does,
 // and notes its name in e.
-func (o estimateOptions) best(layers []nn.Layer, options []estimate.Option, e *estimated) (*estimate.Report, error) {
+func (o estimateOptions) bestQuantization(layers []nn.Layer, options []estimate.Option, e *estimated) (*estimate.Report, error) {
 	q, report, ok, err := llamacpp.BestQuantization(layers, o.fits, options...)
 	if err != nil || ok {
 		e.Quantization = string(q)
@@ -261,9 +261,9 @@ func (o estimateOptions) largest(name string, options []estimate.Option, first *
 	return best, nil
 }
 
-// fewest searches for the smallest number of replicas with which the model fits, and returns the
+// fewestReplicas searches for the smallest number of replicas with which the model fits, and returns the
 // report and that number. If no number fits, it is 0, and the report is that of maxReplicas.
-func (o estimateOptions) fewest(name string, options []estimate.Option) (best *estimate.Report, n int, err error) {
+func (o estimateOptions) fewestReplicas(name string, options []estimate.Option) (best *estimate.Report, n int, err error) {
 	fits := false
 	tooFew := last(maxReplicas, func(number int) bool {
 		if err != nil {
@@ -271,7 +271,7 @@ func (o estimateOptions) fewest(name string, options []estimate.Option) (best *e
 		}
 		var r *estimate.Report
 		o.replicas = number
-		if r, err = o.report(name, append(slices.Clone(options), o.sharded()), &estimated{}); err != nil {
+		if r, err = o.report(name, append(slices.Clone(options), o.sharding()), &estimated{}); err != nil {
 			return false
 		}
 		its := r.Fits(o.fits)

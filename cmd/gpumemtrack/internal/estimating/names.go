@@ -43,7 +43,7 @@ func listCommand(a *cli.App) *cobra.Command {
 	}
 }
 
-// inThousands prints a number of parameters as people say it: 8.03 B.
+// inThousands prints a number of parameters with a unit: 8.03 B.
 func inThousands(n int64) string {
 	units := []string{"", " K", " M", " B", " T"}
 	v, unit := float64(n), 0

@@ -34,7 +34,7 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 		return nil, cli.UsageError("estimate: --max-batch needs --fits")
 	case o.maxContext && (o.fits == 0 || !o.serve):
 		return nil, cli.UsageError("estimate: --max-context-length needs --fits and --serve")
-	case o.training.fewest && (o.fits == 0 || o.zero == 0 || !o.train):
+	case o.training.minReplicas && (o.fits == 0 || o.zero == 0 || !o.train):
 		return nil, cli.UsageError("estimate: --min-replicas needs --fits, --train and --zero, the stage by which replicas share")
 	case o.llama.maxLayers && o.fits == 0:
 		return nil, cli.UsageError("estimate: --max-gpu-layers needs --fits")
@@ -47,14 +47,14 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 		}
 		options = append(options, estimate.Train(optimizer))
 	}
-	for _, part := range []func() ([]estimate.Option, error){o.machine, o.precision, o.quantized, o.loop} {
+	for _, part := range []func() ([]estimate.Option, error){o.machine, o.precision, o.quantization, o.loop} {
 		more, err := part()
 		if err != nil {
 			return nil, err
 		}
 		options = append(options, more...)
 	}
-	return append(options, o.checkpointed(), estimate.Frozen(o.training.frozen...), o.sharded()), nil
+	return append(options, o.checkpointing(), estimate.Frozen(o.training.frozen...), o.sharding()), nil
 }
 
 // machine returns the options for where the model runs.
@@ -128,8 +128,8 @@ func (o estimateOptions) precision() ([]estimate.Option, error) {
 	return options, nil
 }
 
-// quantized returns the option for quantized weights, if the flags ask for them.
-func (o estimateOptions) quantized() ([]estimate.Option, error) {
+// quantization returns the option for quantized weights, if the flags ask for them.
+func (o estimateOptions) quantization() ([]estimate.Option, error) {
 	base, err := oneOf("quantize", o.loss.base, bases)
 	switch {
 	case err != nil:
@@ -203,8 +203,8 @@ func isVersion(text string) bool {
 	return some && len(parts) > 1
 }
 
-// checkpointed returns the option for the patterns of --checkpoint.
-func (o estimateOptions) checkpointed() estimate.Option {
+// checkpointing returns the option for the patterns of --checkpoint.
+func (o estimateOptions) checkpointing() estimate.Option {
 	patterns := make([]string, len(o.checkpoints))
 	for i, p := range o.checkpoints {
 		if patterns[i] = p; p == blocks {
@@ -223,8 +223,8 @@ func isNumbered(l estimate.Row) bool {
 	return ok
 }
 
-// sharded returns the option for training on several devices.
-func (o estimateOptions) sharded() estimate.Option {
+// sharding returns the option for training on several devices.
+func (o estimateOptions) sharding() estimate.Option {
 	s := estimate.Sharding{Data: o.replicas, ZeRO: o.zero, Tensor: o.tp, Pipeline: o.training.pipeline}
 	if s.Pipeline > 1 {
 		s.MicroBatches = o.accumulate
@@ -232,10 +232,10 @@ func (o estimateOptions) sharded() estimate.Option {
 	return s
 }
 
-// trained returns the options that depend on the model: its usual loss, and layers that the flags
+// modelOptions returns the options that depend on the model: its usual loss, and layers that the flags
 // do not name.
-func (o estimateOptions) trained(loss nn.Layer, report func() (*estimate.Report, error)) ([]estimate.Option, error) {
-	judged, err := o.judged(loss)
+func (o estimateOptions) modelOptions(loss nn.Layer, report func() (*estimate.Report, error)) ([]estimate.Option, error) {
+	options, err := o.lossOption(loss)
 	if err != nil {
 		return nil, err
 	}
@@ -252,13 +252,13 @@ func (o estimateOptions) trained(loss nn.Layer, report func() (*estimate.Report,
 			o.targets = usualTargets(r)
 		}
 	}
-	adapted, err := o.adapted()
-	return append(judged, adapted...), err
+	lora, err := o.loraOptions()
+	return append(options, lora...), err
 }
 
-// judged returns the option for the loss with which a language model is trained. usual is the
+// lossOption returns the option for the loss with which a language model is trained. usual is the
 // model's own, or nil; the flags may choose another.
-func (o estimateOptions) judged(usual nn.Layer) ([]estimate.Option, error) {
+func (o estimateOptions) lossOption(usual nn.Layer) ([]estimate.Option, error) {
 	l, err := pick("loss", o.loss.name, losses)
 	asked := o.loss.name != usualLoss || o.loss.chunks > 1
 	switch {
@@ -279,8 +279,8 @@ func (o estimateOptions) judged(usual nn.Layer) ([]estimate.Option, error) {
 	return []estimate.Option{estimate.WithLoss(l)}, nil
 }
 
-// adapted returns the option for LoRA adapters, if they are asked for.
-func (o estimateOptions) adapted() ([]estimate.Option, error) {
+// loraOptions returns the option for LoRA adapters, if they are asked for.
+func (o estimateOptions) loraOptions() ([]estimate.Option, error) {
 	t := o.training
 	if o.lora == 0 {
 		if o.qlora || t.adapters != "" || t.dropout != 0 {
@@ -407,8 +407,8 @@ type llamaModel interface {
 	Served(estimate.KVConfig, llamacpp.Server) (estimate.Option, error)
 }
 
-// served returns the options for keys and values and, if llama.cpp is selected, its own.
-func (o estimateOptions) served(cache estimate.KVConfig, m llamaModel, e *estimated) ([]estimate.Option, error) {
+// servingOptions returns the options for keys and values and, if llama.cpp is selected, its own.
+func (o estimateOptions) servingOptions(cache estimate.KVConfig, m llamaModel, e *estimated) ([]estimate.Option, error) {
 	e.Context = cache.ContextLength
 	if !o.llamaCpp {
 		return []estimate.Option{cache}, nil

@@ -22,10 +22,10 @@ type remedy struct {
 // remedies returns the changes that make the model fit, the cheapest first: one, two or three
 // together. If nothing makes it fit, nearest is the best that there is, or nil if nothing helps.
 func (e estimated) remedies(name string) (fit []remedy, nearest *remedy) {
-	s := &search{e: e, o: e.options, name: name, told: map[string]bool{}, hope: map[string]bool{}, strongest: map[string]change{}}
+	s := &search{e: e, o: e.options, name: name, solved: map[string]bool{}, feasible: map[string]bool{}, strongest: map[string]change{}}
 	var helps changes // changes that help only together with others: a smaller optimizer state alone does not if the peak is in a pass
 	for _, c := range s.changes() {
-		if s.told[c.about] {
+		if s.solved[c.about] {
 			continue
 		}
 		if n, ok := s.try(changes{c}); ok && n > s.o.fits {
@@ -112,11 +112,11 @@ type search struct {
 	name    string
 	tried   int
 	found   []found
-	told    map[string]bool // what the remedies so far are about: the cheapest is enough
+	solved  map[string]bool // what the remedies so far are about: the cheapest is enough
 	nearest found           // the best of those that do not fit
 
 	strongest map[string]change // the last change about each thing
-	hope      map[string]bool   // whether the model fits with the strongest changes about some things
+	feasible  map[string]bool   // whether the model fits with the strongest changes about some things
 }
 
 // try notes the changes as a remedy if the model fits with them, and returns what it needs.
@@ -125,7 +125,7 @@ func (s *search) try(cs changes) (n alloc.Bytes, ok bool) {
 	switch {
 	case !ok:
 	case n <= s.o.fits:
-		s.told[cs.about()] = true
+		s.solved[cs.about()] = true
 		s.found = append(s.found, s.remedy(n, cs))
 		slices.SortStableFunc(s.found, func(a, b found) int { return cmp.Compare(a.changes.cost(), b.changes.cost()) })
 	case s.nearest.Needs == 0 || n < s.nearest.Needs:
@@ -143,28 +143,28 @@ func (s *search) tryAll(all []changes) {
 			return
 		}
 		about := cs.about()
-		if about != "" && !s.told[about] && !slices.ContainsFunc(s.found, func(r found) bool { return !cs.adds(r) }) && s.hopes(about, cs) {
+		if about != "" && !s.solved[about] && !slices.ContainsFunc(s.found, func(r found) bool { return !cs.adds(r) }) && s.mayFit(about, cs) {
 			s.try(cs)
 		}
 	}
 }
 
-// hopes reports whether the model fits with the strongest changes about the same things. If not,
+// mayFit reports whether the model fits with the strongest changes about the same things. If not,
 // weaker ones need not be tried.
-func (s *search) hopes(about string, cs changes) bool {
-	hope, known := s.hope[about]
+func (s *search) mayFit(about string, cs changes) bool {
+	feasible, known := s.feasible[about]
 	if !known {
 		var all changes
 		for _, c := range cs {
 			all = append(all, s.strongest[c.about])
 		}
 		n, ok := s.needs(all)
-		if hope = ok && n <= s.o.fits; ok && !hope && (s.nearest.Needs == 0 || n < s.nearest.Needs) {
+		if feasible = ok && n <= s.o.fits; ok && !feasible && (s.nearest.Needs == 0 || n < s.nearest.Needs) {
 			s.nearest = s.remedy(n, all)
 		}
-		s.hope[about] = hope
+		s.feasible[about] = feasible
 	}
-	return hope
+	return feasible
 }
 
 // needs returns what the model needs with some changes; ok is false if they contradict each other
@@ -199,7 +199,7 @@ func (s *search) remedy(needs alloc.Bytes, cs changes) found {
 		m.Flags = append(m.Flags, strings.Fields(c.flags)...)
 		says = append(says, c.says)
 	}
-	m.Says, m.Command = strings.Join(says, ", and "), command(s.o.typed, m.Flags)
+	m.Says, m.Command = strings.Join(says, ", and "), command(s.o.args, m.Flags)
 	return m
 }
 

@@ -79,22 +79,22 @@ and "total", the sum of all lines.`,
 }
 
 func runDiff(a *cli.App, before, after string, o diffOptions, gate bool) error {
-	old, err := readRanks(a, o.tableOptions, before)
+	old, err := readProcesses(a, o.tableOptions, before)
 	if err != nil {
 		return err
 	}
-	now, err := readRanks(a, o.tableOptions, after)
+	now, err := readProcesses(a, o.tableOptions, after)
 	if err != nil {
 		return err
 	}
-	known := old.words()
-	known.join(now.words())
+	known := old.names()
+	known.join(now.names())
 	if err := o.filter.unknown(known); err != nil {
 		return err
 	}
 	if !o.json {
 		fmt.Fprintf(a.Stdout, "%s memory\n  before: %s%v\n  after:  %s%v\n", o.what(), old.at(o.tableOptions), old, now.at(o.tableOptions), now)
-		tellDamaged(a.Stdout, slices.Concat(old.damaged, now.damaged))
+		printDamaged(a.Stdout, slices.Concat(old.damaged, now.damaged))
 	}
 	from, to := old.processes, now.processes
 	if !old.file || !now.file {
@@ -104,11 +104,11 @@ func runDiff(a *cli.App, before, after string, o diffOptions, gate bool) error {
 			return fmt.Errorf("%s: %s: the files do not tell their ranks, so they pair in order, and none may be left out", damaged[0].Name, damaged[0].Error)
 		}
 	}
-	var gone, came []*export.Usage
+	var onlyBefore, onlyAfter []*export.Usage
 	if !o.missingAsZero {
-		from, to, gone, came = onOneSide(from, to)
-		missing(a, "before", gone, o)
-		missing(a, "after", came, o)
+		from, to, onlyBefore, onlyAfter = onOneSide(from, to)
+		missing(a, "before", onlyBefore, o)
+		missing(a, "after", onlyAfter, o)
 		if len(from) == 0 {
 			return errNoPair
 		}
@@ -116,7 +116,7 @@ func runDiff(a *cli.App, before, after string, o diffOptions, gate bool) error {
 	names := pairNames(from, to)
 	lines, sum := export.Compare(from, to, o.sumBy(), o.of)
 	if o.json {
-		err = diffJSON(a, old, now, gone, came, changed(lines), sum, names, o)
+		err = diffJSON(a, old, now, onlyBefore, onlyAfter, changed(lines), sum, names, o)
 	} else {
 		diffTable(a, changed(lines), sum, names, o)
 	}
@@ -130,7 +130,7 @@ func runDiff(a *cli.App, before, after string, o diffOptions, gate bool) error {
 }
 
 // pair pairs the processes of two runs, for export.Compare. Processes are paired by rank, if all
-// have one, and by device if a rank has several. If ranks do not tell the processes of a run apart,
+// have one, and by device if a rank has several. If ranks do not identify the processes of a run,
 // they are paired by their order. A process without a partner is paired with nil.
 func pair(before, after []*export.Usage) (pairedBefore, pairedAfter []*export.Usage, byPlace bool) {
 	for _, withDevice := range []bool{false, true} {
@@ -185,18 +185,18 @@ func padded(run []*export.Usage, n int) []*export.Usage {
 }
 
 // onOneSide separates the pairs from the processes that only one side has.
-func onOneSide(before, after []*export.Usage) (pairedBefore, pairedAfter, gone, came []*export.Usage) {
+func onOneSide(before, after []*export.Usage) (pairedBefore, pairedAfter, onlyBefore, onlyAfter []*export.Usage) {
 	for i := range before {
 		switch {
 		case after[i] == nil:
-			gone = append(gone, before[i])
+			onlyBefore = append(onlyBefore, before[i])
 		case before[i] == nil:
-			came = append(came, after[i])
+			onlyAfter = append(onlyAfter, after[i])
 		default:
 			pairedBefore, pairedAfter = append(pairedBefore, before[i]), append(pairedAfter, after[i])
 		}
 	}
-	return pairedBefore, pairedAfter, gone, came
+	return pairedBefore, pairedAfter, onlyBefore, onlyAfter
 }
 
 var errNoPair = errors.New("no process is on both sides, so there is nothing to compare: name two files, or take --missing-as-zero")
@@ -227,10 +227,10 @@ func changed(lines []export.Line) []export.Line {
 	return slices.DeleteFunc(lines, func(l export.Line) bool { return l.Change().IsZero() && spread(l) == 0 })
 }
 
-func diffJSON(a *cli.App, old, now *ranks, gone, came []*export.Usage, lines []export.Line, sum export.Line, names []string, o diffOptions) error {
+func diffJSON(a *cli.App, old, now *processSet, onlyBefore, onlyAfter []*export.Usage, lines []export.Line, sum export.Line, names []string, o diffOptions) error {
 	out := diffOutput{
 		Schema: diffSchema, By: o.by, Of: o.of, Host: o.host, Filter: o.filter.asked(), Before: old.json(), After: now.json(),
-		OnlyBefore: processMemories(gone, o.of), OnlyAfter: processMemories(came, o.of),
+		OnlyBefore: processMemories(onlyBefore, o.of), OnlyAfter: processMemories(onlyAfter, o.of),
 		Lines: []diffLine{}, Total: diffLineOf(sum, names),
 	}
 	shown, _ := firstLines(lines, o)
@@ -278,7 +278,7 @@ func diffRow(l export.Line, names []string, color bool) table.Row {
 	change := l.Change()
 	row := table.Row{line.Line(l.Key), l.Before.Bytes, l.After.Bytes, paintedChange(change.Bytes, color), fmt.Sprintf("%+d", change.Count)}
 	if len(names) > 1 {
-		cells := ofRanks(l, names)
+		cells := spreadCells(l, names)
 		if most, ok := cells[0].(alloc.Bytes); ok {
 			cells[0] = paintedChange(most, color)
 		}
@@ -305,7 +305,7 @@ func paintedChange(b alloc.Bytes, color bool) painted {
 // overLimit reports whether the memory of a process grew by more than the limit. The error names the process
 // that grew most.
 func overLimit(sum export.Line, names []string, limit alloc.Bytes) (bool, error) {
-	rank, change := worst(sum)
+	rank, change := largestChange(sum)
 	if rank < 0 || change.Bytes <= limit {
 		return false, nil
 	}

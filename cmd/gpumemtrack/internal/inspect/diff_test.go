@@ -23,8 +23,8 @@ func usage(bytes alloc.Bytes) *export.Usage {
 }
 
 // processesOf returns a process of each rank; of a negative one, whose rank is not known.
-func processesOf(ranks ...int) (processes []*export.Usage) {
-	for _, rank := range ranks {
+func processesOf(processSet ...int) (processes []*export.Usage) {
+	for _, rank := range processSet {
 		u := usage(alloc.Bytes(100 + rank))
 		if rank >= 0 {
 			u.Origin.Rank = &rank
@@ -43,8 +43,8 @@ func TestPairsAreOfOneRank(t *testing.T) {
 	_, sum := export.Compare(b, a, "line", "live")
 	assert.Equal(t, []mem.Tally{{}, {}, {}, tally(1, 101)}, sum.Ranks, "each against itself, and rank 1 against nothing")
 
-	gone, _, _ := pair(before, processesOf(0))
-	assert.Len(t, gone, 3)
+	onlyBefore, _, _ := pair(before, processesOf(0))
+	assert.Len(t, onlyBefore, 3)
 }
 
 func TestPairsAreOfOnePlaceWhereRanksDoNotTell(t *testing.T) {
@@ -109,7 +109,7 @@ func TestLatestOfEachProcess(t *testing.T) {
 func TestRanksApart(t *testing.T) {
 	before, after := []*export.Usage{usage(10), usage(10)}, []*export.Usage{usage(15), usage(40), usage(1)}
 	lines, _ := export.Compare(before, after, "line", "live")
-	rank, change := worst(lines[0])
+	rank, change := largestChange(lines[0])
 	assert.Equal(t, 1, rank)
 	assert.Equal(t, tally(0, 30), change)
 	assert.Equal(t, alloc.Bytes(29), spread(lines[0]))

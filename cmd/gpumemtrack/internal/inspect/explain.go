@@ -126,12 +126,12 @@ type explained struct {
 
 // explainRanks explains many files: all in a table, and the one with most stuck memory in full.
 func explainRanks(a *cli.App, word string, paths []string, device int, at string, asJSON bool) error {
-	all, passed, damaged, err := explainAll(a, paths, device, at)
+	all, skipped, damaged, err := explainAll(a, paths, device, at)
 	if err != nil {
 		return err
 	}
 	if len(all) == 0 {
-		return fmt.Errorf("%s: none of the %d files is a dump, or a memory snapshot of PyTorch", word, passed)
+		return fmt.Errorf("%s: none of the %d files is a dump, or a memory snapshot of PyTorch", word, skipped)
 	}
 	if asJSON {
 		return cli.WriteJSON(a.Stdout, struct {
@@ -142,8 +142,8 @@ func explainRanks(a *cli.App, word string, paths []string, device int, at string
 	}
 	moments := momentsOf(all, func(e explained) rewind.Moment { return e.Moment })
 	heading := fmt.Sprintf("reserved memory at %s of %s", moments, count(len(all), "dump"))
-	fmt.Fprintln(a.Stdout, strings.Join(append([]string{heading}, notRead(passed, damaged)...), "; "))
-	tellDamaged(a.Stdout, damaged)
+	fmt.Fprintln(a.Stdout, strings.Join(append([]string{heading}, notRead(skipped, damaged)...), "; "))
+	printDamaged(a.Stdout, damaged)
 	explainTable(a, all)
 	most := all[0]
 	r, err := cli.OpenDump(a, most.File, device)
@@ -159,28 +159,28 @@ func explainRanks(a *cli.App, word string, paths []string, device int, at string
 }
 
 // explainAll explains files, most stuck memory first. It keeps only the sums, however large the
-// files are. Files that are not dumps are counted in passed. If no file can be read, the error is
+// files are. Files that are not dumps are counted in skipped. If no file can be read, the error is
 // the first file's.
-func explainAll(a *cli.App, paths []string, device int, at string) (all []explained, passed int, damaged []damagedFile, first error) {
+func explainAll(a *cli.App, paths []string, device int, at string) (all []explained, skipped int, damaged []damagedFile, first error) {
 	found, errs := make([]explained, len(paths)), make([]error, len(paths))
-	atATime(len(paths), func(i int) { found[i], errs[i] = explainOne(a, paths[i], device, at) })
+	inParallel(len(paths), func(i int) { found[i], errs[i] = explainOne(a, paths[i], device, at) })
 	for i, err := range errs {
 		switch {
 		case err == nil:
 			all = append(all, found[i])
 		case errors.Is(err, files.ErrFormat), errors.Is(err, cli.ErrNoRecord):
-			passed++
+			skipped++
 		default:
 			first = cmp.Or(first, err)
 			damaged = append(damaged, damage(paths[i], err))
 		}
 	}
 	if len(all) == 0 {
-		return nil, passed, damaged, first
+		return nil, skipped, damaged, first
 	}
 	all, _ = latestOf(all, explained.process)
 	slices.SortStableFunc(all, func(x, y explained) int { return cmp.Compare(y.Stuck, x.Stuck) })
-	return all, passed, damaged, nil
+	return all, skipped, damaged, nil
 }
 
 func explainOne(a *cli.App, path string, device int, at string) (explained, error) {

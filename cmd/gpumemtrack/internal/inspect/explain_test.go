@@ -67,12 +67,12 @@ func TestExplainOfRanks(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal([]byte(runCommand(t, "explain", "--json", dir)), &all))
 	assert.Equal(t, "gpumemtrack.explain.ranks/1", all.Schema)
-	var ranks []int
+	var processSet []int
 	for _, e := range all.Processes {
-		ranks = append(ranks, *e.Origin.Rank)
+		processSet = append(processSet, *e.Origin.Rank)
 		assert.Equal(t, e.Reserved, e.Requested+e.Rounding+e.Unsplit+e.Pending+e.Releasable+e.Stuck)
 	}
-	assert.Equal(t, []int{0, 2, 1}, ranks)
+	assert.Equal(t, []int{0, 2, 1}, processSet)
 	assert.Equal(t, 100*alloc.KiB, all.Processes[0].Requested, "the later dump counts")
 }
 

@@ -167,29 +167,29 @@ func sectionOf(r export.Row) string { return cmp.Or(r.Section, noSection) }
 // within reports whether a section is of, or is inside it.
 func within(path, of string) bool { return path == of || strings.HasPrefix(path, of+"/") }
 
-// words are the kinds and sections that occur in files.
-type words struct{ kinds, sections map[string]bool }
+// nameSets are the kinds and sections that occur in files.
+type nameSets struct{ kinds, sections map[string]bool }
 
-func newWords() words { return words{make(map[string]bool), make(map[string]bool)} }
+func newNameSets() nameSets { return nameSets{make(map[string]bool), make(map[string]bool)} }
 
-func (w words) add(rows []export.Row) {
+func (s nameSets) add(rows []export.Row) {
 	for _, r := range rows {
-		w.kinds[kindOf(r)], w.sections[sectionOf(r)] = true, true
+		s.kinds[kindOf(r)], s.sections[sectionOf(r)] = true, true
 	}
 }
 
-func (w words) join(other words) {
-	maps.Copy(w.kinds, other.kinds)
-	maps.Copy(w.sections, other.sections)
+func (s nameSets) join(other nameSets) {
+	maps.Copy(s.kinds, other.kinds)
+	maps.Copy(s.sections, other.sections)
 }
 
 // unknown returns an error for a kind or section that no file has: most likely it is misspelt. A
 // kind that every tracker knows may be absent from a file that has kinds.
-func (f *filter) unknown(files words) error {
-	tells := len(files.kinds) > 1 || !files.kinds[unknownKind]
+func (f *filter) unknown(files nameSets) error {
+	hasKinds := len(files.kinds) > 1 || !files.kinds[unknownKind]
 	for _, kind := range f.Kinds {
 		same := func(k string) bool { return strings.EqualFold(k, kind) }
-		if !has(files.kinds, same) && !(tells && slices.ContainsFunc(kinds(), same)) {
+		if !has(files.kinds, same) && !(hasKinds && slices.ContainsFunc(kinds(), same)) {
 			return cli.UsageError("--kind %q: no memory has that kind: want one of %s", kind, some(files.kinds))
 		}
 	}
@@ -210,7 +210,7 @@ func has(set map[string]bool, is func(string) bool) bool {
 	return false
 }
 
-// some lists words. Of many it lists the first few.
+// some lists names. Of many it lists the first few.
 func some(set map[string]bool) string {
 	const most = 12
 	all := slices.Sorted(maps.Keys(set))

@@ -1,4 +1,4 @@
-// Package inspect has the commands that read a file or a live page and tell what is in it: show, diff,
+// Package inspect has the commands that read a file or a live page and print what is in it: show, diff,
 // leaks, layers, convert, explain and replay, and chart for recordings. They change nothing that they read.
 package inspect
 
@@ -125,18 +125,18 @@ func rest(lines []export.Line) export.Line {
 	return sum
 }
 
-// ofRanks returns the cells that compare the ranks. They are empty in a line that sums up other
+// spreadCells returns the cells that compare the ranks. They are empty in a line that sums up other
 // lines.
-func ofRanks(l export.Line, names []string) []any {
-	rank, most := worst(l)
+func spreadCells(l export.Line, names []string) []any {
+	rank, most := largestChange(l)
 	if rank < 0 {
 		return []any{"", "", ""}
 	}
 	return []any{most.Bytes, names[rank], spread(l)}
 }
 
-// worst returns the process that grew most and by how much; -1 if there is none.
-func worst(l export.Line) (rank int, change mem.Tally) {
+// largestChange returns the process that grew most and by how much; -1 if there is none.
+func largestChange(l export.Line) (rank int, change mem.Tally) {
 	rank = -1
 	for i, t := range l.Ranks {
 		if rank < 0 || t.Bytes > change.Bytes {
@@ -166,7 +166,7 @@ type spreadJSON struct {
 }
 
 func spreadOf(l export.Line, names []string) *spreadJSON {
-	rank, most := worst(l)
+	rank, most := largestChange(l)
 	if len(names) < 2 || rank < 0 {
 		return nil
 	}
@@ -197,7 +197,7 @@ func rankName(o snapshot.Origin) string {
 	return snapshot.Origin{Rank: o.Rank, Host: o.Host}.String()
 }
 
-// title makes a column's heading of a word.
+// title returns a word as the heading of a column.
 func title(word string) string { return strings.ToUpper(word[:1]) + word[1:] }
 
 const (

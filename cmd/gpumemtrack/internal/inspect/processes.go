@@ -23,32 +23,32 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/rewind"
 )
 
-// ranks are the processes of a program's run, as found in files.
-type ranks struct {
+// processSet is the processes of a program's run, as found in files.
+type processSet struct {
 	processes []*export.Usage // only their sums, so that thousands need little memory
-	about     map[*export.Usage]about
+	info      map[*export.Usage]processInfo
 	file      bool // one file, given by its name
-	passed    int  // files of a directory or pattern that are not snapshots
+	skipped   int  // files of a directory or pattern that are not snapshots
 	older     int  // snapshots of a process that has a later one
 	damaged   []damagedFile
 }
 
-// about is what a table says of a process besides the sums.
-type about struct {
-	moment  rewind.Moment // of live memory
-	devices []string
-	host    mem.Tally // in the host's memory
-	broken  int64     // segments that could not be read
-	lacks   bool      // it does not know what is asked for
-	words   words     // the kinds and sections that it has
-	without mem.Tally // memory that the filter leaves out
+// processInfo is what a table says of a process besides the sums.
+type processInfo struct {
+	moment      rewind.Moment // of live memory
+	devices     []string
+	host        mem.Tally // in the host's memory
+	broken      int64     // segments that could not be read
+	lacks       bool      // it does not know what is asked for
+	names       nameSets  // the kinds and sections that it has
+	filteredOut mem.Tally // memory that the filter leaves out
 }
 
-// readRanks reads all files that the arguments name. In a directory or pattern, files that are not
+// readProcesses reads all files that the arguments name. In a directory or pattern, files that are not
 // snapshots are skipped and counted, and damaged files are skipped and named. If nothing can be
 // read, the error is the first file's.
-func readRanks(a *cli.App, o tableOptions, words ...string) (*ranks, error) {
-	r := &ranks{about: make(map[*export.Usage]about)}
+func readProcesses(a *cli.App, o tableOptions, words ...string) (*processSet, error) {
+	r := &processSet{info: make(map[*export.Usage]processInfo)}
 	var first error
 	for _, word := range words {
 		paths, err := expand(word)
@@ -57,14 +57,14 @@ func readRanks(a *cli.App, o tableOptions, words ...string) (*ranks, error) {
 		}
 		named := len(paths) == 1 && paths[0] == word
 		r.file = named && len(words) == 1
-		read, about, errs := readAll(a, paths, o)
+		read, infos, errs := readAll(a, paths, o)
 		for i, err := range errs {
 			switch {
 			case err == nil:
 				r.processes = append(r.processes, read[i])
-				r.about[read[i]] = about[i]
+				r.info[read[i]] = infos[i]
 			case !named && errors.Is(err, files.ErrFormat):
-				r.passed++
+				r.skipped++
 			case named:
 				return nil, err
 			default:
@@ -77,7 +77,7 @@ func readRanks(a *cli.App, o tableOptions, words ...string) (*ranks, error) {
 		return nil, first
 	}
 	if len(r.processes) == 0 {
-		return nil, fmt.Errorf("%s: none of the %d files is a snapshot, dump or profile", strings.Join(words, ", "), r.passed)
+		return nil, fmt.Errorf("%s: none of the %d files is a snapshot, dump or profile", strings.Join(words, ", "), r.skipped)
 	}
 	r.processes, r.older = latestOf(r.processes, processOf)
 	return r, nil
@@ -126,13 +126,13 @@ func filesIn(dir string) ([]string, error) {
 }
 
 // readAll reads files and keeps the sums of each.
-func readAll(a *cli.App, paths []string, o tableOptions) ([]*export.Usage, []about, []error) {
+func readAll(a *cli.App, paths []string, o tableOptions) ([]*export.Usage, []processInfo, []error) {
 	const many, percent = 256, 60
 	if len(paths) > many { // from here on nearly everything that is made is garbage at once
 		debug.SetGCPercent(percent)
 	}
-	read, all, errs := make([]*export.Usage, len(paths)), make([]about, len(paths)), make([]error, len(paths))
-	atATime(len(paths), func(i int) {
+	read, all, errs := make([]*export.Usage, len(paths)), make([]processInfo, len(paths)), make([]error, len(paths))
+	inParallel(len(paths), func(i int) {
 		f, err := cli.Open(a, paths[i], o.memory)
 		if err != nil {
 			errs[i] = err
@@ -146,7 +146,7 @@ func readAll(a *cli.App, paths []string, o tableOptions) ([]*export.Usage, []abo
 }
 
 // read sums up the memory of a process.
-func (b *about) read(f *files.File, o tableOptions) (*export.Usage, error) {
+func (p *processInfo) read(f *files.File, o tableOptions) (*export.Usage, error) {
 	if len(f.Failures) > 0 && len(f.Usage.Rows) == 0 {
 		return nil, fmt.Errorf("the log does not tell what is in use: see what it tells with %s explain", cli.ProgramName)
 	}
@@ -161,19 +161,19 @@ func (b *about) read(f *files.File, o tableOptions) (*export.Usage, error) {
 				return nil, err
 			}
 		}
-		u, b.moment = at.usage(f), at.Moment
+		u, p.moment = at.usage(f), at.Moment
 	}
-	b.devices, b.broken = devices(u), brokenIn(f.Dump)
-	b.host = counted(u.Host, o)
+	p.devices, p.broken = devices(u), brokenIn(f.Dump)
+	p.host = counted(u.Host, o)
 	its := *u
 	its.Device = deviceOf(u)
 	if o.host {
 		its.Rows = u.Host
 	}
-	b.lacks = lacks(its.Rows, o.of)
+	p.lacks = lacks(its.Rows, o.of)
 	if o.filter.any() || buffers != nil {
-		b.words = newWords()
-		b.words.add(its.Rows)
+		p.names = newNameSets()
+		p.names.add(its.Rows)
 		all := counted(its.Rows, o)
 		switch {
 		case buffers != nil && o.host:
@@ -182,7 +182,7 @@ func (b *about) read(f *files.File, o tableOptions) (*export.Usage, error) {
 			its.Rows = buffers.Rows
 		}
 		its.Rows = o.filter.of(its.Rows)
-		b.without = all.Sub(counted(its.Rows, o))
+		p.filteredOut = all.Sub(counted(its.Rows, o))
 	}
 	return its.Summary(o.sumBy(), o.of), nil
 }
@@ -205,8 +205,8 @@ func counted(rows []export.Row, o tableOptions) mem.Tally {
 	return sum.After
 }
 
-// atATime calls do with 0 to n-1, in as many goroutines as there are processors.
-func atATime(n int, do func(i int)) {
+// inParallel calls do with 0 to n-1, in as many goroutines as there are processors.
+func inParallel(n int, do func(i int)) {
 	next := make(chan int)
 	var workers sync.WaitGroup
 	for range min(n, runtime.GOMAXPROCS(0)) {
@@ -223,7 +223,7 @@ func atATime(n int, do func(i int)) {
 	workers.Wait()
 }
 
-// process is what tells the snapshots of one process and device from others.
+// process identifies the process and the device of a snapshot.
 type process struct {
 	host, program, device string
 	pid, rank, ordinal    int
@@ -266,32 +266,32 @@ func deviceOf(u *export.Usage) string {
 }
 
 // at names the moment of live memory: "at the end of ".
-func (r *ranks) at(o tableOptions) string {
+func (s *processSet) at(o tableOptions) string {
 	if o.of != "live" {
 		return ""
 	}
-	return "at " + momentsOf(r.processes, func(u *export.Usage) rewind.Moment { return r.about[u].moment }) + " of "
+	return "at " + momentsOf(s.processes, func(u *export.Usage) rewind.Moment { return s.info[u].moment }) + " of "
 }
 
 // String says what was read and what was not.
-func (r *ranks) String() string {
-	words := []string{r.files()}
-	if r.older > 0 {
-		words = append(words, fmt.Sprintf("%s of the same processes left out", count(r.older, "older snapshot")))
+func (s *processSet) String() string {
+	words := []string{s.files()}
+	if s.older > 0 {
+		words = append(words, fmt.Sprintf("%s of the same processes left out", count(s.older, "older snapshot")))
 	}
-	words = append(words, notRead(r.passed, r.damaged)...)
-	if without := r.sum(withoutOf); !without.IsZero() {
+	words = append(words, notRead(s.skipped, s.damaged)...)
+	if without := s.sum(filteredOutOf); !without.IsZero() {
 		words = append(words, fmt.Sprintf("%v filtered out", without))
 	}
 	return strings.Join(words, "; ")
 }
 
 // files names the files that were read.
-func (r *ranks) files() string {
-	if len(r.processes) != 1 {
-		return fmt.Sprintf("%d files", len(r.processes))
+func (s *processSet) files() string {
+	if len(s.processes) != 1 {
+		return fmt.Sprintf("%d files", len(s.processes))
 	}
-	return describe(r.processes[0], r.about[r.processes[0]].devices)
+	return describe(s.processes[0], s.info[s.processes[0]].devices)
 }
 
 // describe names a file, its devices, its process and its time. It counts more than two devices.
@@ -327,9 +327,9 @@ func devices(u *export.Usage) (names []string) {
 }
 
 // notRead counts the files of a directory or pattern that are not among the processes.
-func notRead(passed int, damaged []damagedFile) (words []string) {
-	if passed > 0 {
-		words = append(words, count(passed, "other file")+" skipped")
+func notRead(skipped int, damaged []damagedFile) (words []string) {
+	if skipped > 0 {
+		words = append(words, count(skipped, "other file")+" skipped")
 	}
 	if len(damaged) > 0 {
 		words = append(words, count(len(damaged), "damaged file")+" left out")
@@ -355,30 +355,30 @@ func damage(path string, err error) damagedFile {
 	return damagedFile{path, strings.TrimPrefix(err.Error(), path+": ")}
 }
 
-// tellDamaged prints the files that could not be read.
-func tellDamaged(w io.Writer, files []damagedFile) {
+// printDamaged prints the files that could not be read.
+func printDamaged(w io.Writer, files []damagedFile) {
 	for _, f := range files {
 		fmt.Fprintf(w, "  not read: %s: %s\n", line.Line(f.Name), line.Line(f.Error))
 	}
 }
 
-// sum adds up a figure of all processes.
-func (r *ranks) sum(of func(about) mem.Tally) (sum mem.Tally) {
-	for _, u := range r.processes {
-		sum = sum.Add(of(r.about[u]))
+// sum adds up a value of all processes.
+func (s *processSet) sum(of func(processInfo) mem.Tally) (sum mem.Tally) {
+	for _, u := range s.processes {
+		sum = sum.Add(of(s.info[u]))
 	}
 	return sum
 }
 
-func hostOf(b about) mem.Tally { return b.host }
+func hostOf(p processInfo) mem.Tally { return p.host }
 
-func withoutOf(b about) mem.Tally { return b.without }
+func filteredOutOf(p processInfo) mem.Tally { return p.filteredOut }
 
-// words returns the kinds and sections of all processes.
-func (r *ranks) words() words {
-	all := newWords()
-	for _, u := range r.processes {
-		all.join(r.about[u].words)
+// names returns the kinds and sections of all processes.
+func (s *processSet) names() nameSets {
+	all := newNameSets()
+	for _, u := range s.processes {
+		all.join(s.info[u].names)
 	}
 	return all
 }
@@ -401,13 +401,13 @@ type shownFile struct {
 	Broken  int64           `json:"broken_segments,omitempty"` // segments that could not be read
 }
 
-func (r *ranks) json() shownFiles {
-	out := shownFiles{Files: []shownFile{}, Older: r.older, Passed: r.passed, Damaged: r.damaged, Without: r.sum(withoutOf)}
-	for _, u := range r.processes {
-		about := r.about[u]
-		f := shownFile{Name: u.Name, Devices: append([]string{}, about.devices...), Process: u.Origin, Broken: about.broken}
-		if about.moment.At != "" {
-			f.Moment = &about.moment
+func (s *processSet) json() shownFiles {
+	out := shownFiles{Files: []shownFile{}, Older: s.older, Passed: s.skipped, Damaged: s.damaged, Without: s.sum(filteredOutOf)}
+	for _, u := range s.processes {
+		info := s.info[u]
+		f := shownFile{Name: u.Name, Devices: append([]string{}, info.devices...), Process: u.Origin, Broken: info.broken}
+		if info.moment.At != "" {
+			f.Moment = &info.moment
 		}
 		if u.Device != "" && len(f.Devices) == 0 {
 			f.Devices = []string{u.Device}

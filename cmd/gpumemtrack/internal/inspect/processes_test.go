@@ -19,7 +19,7 @@ import (
 )
 
 // writeRanks writes the snapshots of so many ranks, each of 300 call sites.
-func writeRanks(t testing.TB, dir string, ranks int) {
+func writeRanks(t testing.TB, dir string, processSet int) {
 	type object map[string]any
 	var frames []mem.Frame
 	var stacks [][]int
@@ -36,9 +36,9 @@ func writeRanks(t testing.TB, dir string, ranks int) {
 			"live_count": i + 1, "peak_count": i + 1, "total_count": i + 1,
 		})
 	}
-	for rank := range ranks {
+	for rank := range processSet {
 		text, err := json.Marshal(object{
-			"device": "GPU", "origin": snapshot.Origin{PID: rank + 1, Rank: &rank, WorldSize: ranks},
+			"device": "GPU", "origin": snapshot.Origin{PID: rank + 1, Rank: &rank, WorldSize: processSet},
 			"frames": frames, "stacks": stacks, "sites": sites,
 		})
 		require.NoError(t, err)

@@ -84,7 +84,7 @@ func addWebFlag(cmd *cobra.Command, address *string) {
 	cli.Complete(cmd, "web")
 }
 
-// checkWeb refuses flags that the page cannot follow: it shows the whole file, at any moment.
+// checkWeb refuses flags that the page ignores: it shows the complete file, at any moment.
 func checkWeb(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return cli.UsageError("show --web: name one file")
@@ -99,16 +99,16 @@ func checkWeb(cmd *cobra.Command, args []string) error {
 }
 
 func runShow(a *cli.App, words []string, o tableOptions) error {
-	all, err := readRanks(a, o, words...)
+	all, err := readProcesses(a, o, words...)
 	if err != nil {
 		return err
 	}
-	if err := o.filter.unknown(all.words()); err != nil {
+	if err := o.filter.unknown(all.names()); err != nil {
 		return err
 	}
 	read := all.processes
 	for _, u := range read {
-		if all.about[u].lacks {
+		if all.info[u].lacks {
 			return fmt.Errorf("%s: it has only live memory, not %s memory: take a dump, or a PyTorch snapshot with events", u.Name, o.of)
 		}
 	}
@@ -128,23 +128,23 @@ func runShow(a *cli.App, words []string, o tableOptions) error {
 	sum.Key = "all"
 	t.AppendFooter(showRow(sum, sum, names))
 	fmt.Fprintf(a.Stdout, "%s memory %s%v\n", o.what(), cmp.Or(all.at(o), "of "), all)
-	tellDamaged(a.Stdout, all.damaged)
+	printDamaged(a.Stdout, all.damaged)
 	if o.host && all.sum(hostOf).IsZero() {
 		fmt.Fprintln(a.Stdout, noHost)
 	} else {
 		fmt.Fprint(a.Stdout, t.Fitted(cli.WidthOf(a.Stdout)))
 	}
-	notShown(a, all, o)
+	printOmitted(a, all, o)
 	return nil
 }
 
 const noHost = "no host memory: a tracker's dump has it if the tracker's device allocates it, and a snapshot of PyTorch if record_pinned_host_memory was set"
 
-// notShown mentions the host memory that a table of device memory leaves out, and damaged parts of
+// printOmitted mentions the host memory that a table of device memory leaves out, and damaged parts of
 // the files.
-func notShown(a *cli.App, r *ranks, o tableOptions) {
+func printOmitted(a *cli.App, r *processSet, o tableOptions) {
 	for _, u := range r.processes {
-		if n := r.about[u].broken; n > 0 {
+		if n := r.info[u].broken; n > 0 {
 			fmt.Fprintf(a.Stdout, "Not read, as their blocks do not tile them: %d of the segments of %s\n", n, line.Line(u.Name))
 		}
 	}
@@ -171,7 +171,7 @@ func showRow(l, sum export.Line, names []string) table.Row {
 	}
 	row := table.Row{line.Line(l.Key), l.After.Bytes, l.After.Count, share}
 	if len(names) > 1 {
-		row = append(row, ofRanks(l, names)...)
+		row = append(row, spreadCells(l, names)...)
 	}
 	return row
 }
@@ -195,7 +195,7 @@ type shownLine struct {
 	Spread *spreadJSON `json:"spread,omitempty"` // of several files
 }
 
-func shownJSON(r *ranks, lines []export.Line, sum export.Line, names []string, o tableOptions) shown {
+func shownJSON(r *processSet, lines []export.Line, sum export.Line, names []string, o tableOptions) shown {
 	line := func(l export.Line) shownLine {
 		return shownLine{Key: l.Key, Bytes: l.After.Bytes, Count: l.After.Count, Spread: spreadOf(l, names)}
 	}

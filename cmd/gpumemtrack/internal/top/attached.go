@@ -111,7 +111,7 @@ func attachedPage(page topPage, sources []*attach.Source) topPage {
 	return page
 }
 
-// keep puts the page of an attachment into the look, unless top has attached to another process by
+// keep puts the page of an attachment into the sample, unless top has attached to another process by
 // now.
 func (w *topWatch) keep(a *attachment, page topPage) {
 	w.mu.Lock()
@@ -119,12 +119,12 @@ func (w *topWatch) keep(a *attachment, page topPage) {
 		a.page = page
 	}
 	w.mu.Unlock()
-	w.tell()
+	w.notify()
 }
 
-// letGo ends the attachment and waits until its probes are removed. It does not wait for a driver
+// detach ends the attachment and waits until its probes are removed. It does not wait for a driver
 // that hangs: the kernel removes the probes when this process ends.
-func (w *topWatch) letGo() {
+func (w *topWatch) detach() {
 	w.toggle(context.Background(), 0, 0)
 	cli.AtMost(time.Second, w.attaching.Wait)
 }

@@ -48,12 +48,12 @@ type topSiteJSON struct {
 	Count int64       `json:"count"`
 }
 
-func topJSON(look topLook) topOutput {
-	out := topOutput{Schema: topSchema, Time: look.Time, Source: look.Source, Devices: []map[string]any{}, Pages: []topPageJSON{}}
-	if look.Silent > 0 {
+func topJSON(sample topSample) topOutput {
+	out := topOutput{Schema: topSchema, Time: sample.Time, Source: sample.Source, Devices: []map[string]any{}, Pages: []topPageJSON{}}
+	if sample.Silent > 0 {
 		out.Error = "the driver did not answer"
 	}
-	for _, d := range look.Devices {
+	for _, d := range sample.Devices {
 		device := sensorsOf(d.Reading)
 		device["processes"] = processesJSON(d)
 		if d.ProcessesErr != nil {
@@ -61,7 +61,7 @@ func topJSON(look topLook) topOutput {
 		}
 		out.Devices = append(out.Devices, device)
 	}
-	for _, p := range look.Pages {
+	for _, p := range sample.Pages {
 		out.Pages = append(out.Pages, pageJSON(p))
 	}
 	return out

@@ -21,8 +21,8 @@ type processTable struct {
 	users       map[string]string // names by number
 }
 
-// cpuTime is the processor time that a process had used at a moment. started tells the process from
-// a later one with the same number.
+// cpuTime is the processor time that a process had used at a moment. started distinguishes the process
+// from a later one with the same number.
 type cpuTime struct {
 	started, used time.Duration
 	at            time.Time
@@ -32,19 +32,19 @@ func newProcessTable() *processTable {
 	return &processTable{now: make(map[int]cpuTime), users: make(map[string]string)}
 }
 
-// look asks the system about each process once.
-func (t *processTable) look(pids []int) map[int]processFacts {
+// sample asks the system about each process once.
+func (t *processTable) sample(pids []int) map[int]processFacts {
 	t.before, t.now = t.now, make(map[int]cpuTime, len(pids))
 	all := make(map[int]processFacts, len(pids))
 	for _, pid := range pids {
 		if _, again := all[pid]; !again {
-			all[pid] = t.about(pid)
+			all[pid] = t.facts(pid)
 		}
 	}
 	return all
 }
 
-// share returns the percentage of a processor that a process used since the look before.
+// share returns the percentage of a processor that a process used since the previous sample.
 func (t *processTable) share(pid int, c cpuTime) float64 {
 	t.now[pid] = c
 	before, ok := t.before[pid]

@@ -27,12 +27,12 @@ func commandOf(pid int) string {
 	return "[" + string(bytes.TrimSpace(name)) + "]"
 }
 
-// tick is the unit of times in /proc/PID/stat: the kernel tells programs a hundred a second, whatever its own clock.
+// tick is the unit of times in /proc/PID/stat (USER_HZ): 100 per second on every kernel, whatever its timer.
 const tick = 10 * time.Millisecond
 
-// about returns facts about a process. Its use of a processor is measured since the look before,
-// and unknown at the first.
-func (t *processTable) about(pid int) processFacts {
+// facts returns what the system knows about a process. Its use of a processor is measured since the previous
+// sample, and unknown at the first.
+func (t *processTable) facts(pid int) processFacts {
 	facts := unknownProcess
 	facts.User, facts.Container = t.userOf(pid), container.Of(pid)
 	started, used, ok := timesOf(pid)

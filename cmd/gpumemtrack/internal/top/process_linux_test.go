@@ -15,7 +15,7 @@ func TestFactsOfProcesses(t *testing.T) {
 	ended := exec.Command("true")
 	require.NoError(t, ended.Run())
 	table, me, gone := newProcessTable(), os.Getpid(), ended.Process.Pid
-	first := table.look([]int{me, me, gone})
+	first := table.sample([]int{me, me, gone})
 	assert.Negative(t, first[me].CPU, "there was no look before")
 	assert.GreaterOrEqual(t, first[me].Age, time.Duration(0))
 	assert.Less(t, first[me].Age, time.Hour)
@@ -27,5 +27,5 @@ func TestFactsOfProcesses(t *testing.T) {
 	for used := before; used == before; { // until the processor's time is seen to grow
 		_, used, _ = timesOf(me)
 	}
-	assert.Positive(t, table.look([]int{me})[me].CPU)
+	assert.Positive(t, table.sample([]int{me})[me].CPU)
 }

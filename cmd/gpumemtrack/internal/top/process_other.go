@@ -5,4 +5,4 @@ package top
 // commandOf returns "", as the command line of a process is unknown here.
 func commandOf(int) string { return "" }
 
-func (t *processTable) about(int) processFacts { return unknownProcess }
+func (t *processTable) facts(int) processFacts { return unknownProcess }

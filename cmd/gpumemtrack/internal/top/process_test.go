@@ -61,18 +61,18 @@ func TestHistoryBars(t *testing.T) {
 }
 
 func TestTopShowsFacts(t *testing.T) {
-	look := aLook(1)
+	sample := aSample(1)
 	pod := "pod 7f3a1c52-0b1d-4c1e-9d55-0123456789ab, containerd 0123456789ab"
-	look.Devices[0].Processes[1].processFacts = processFacts{User: "someone-long", Container: pod, Age: 90 * time.Second, CPU: 123.4}
-	look.Devices[0].Processes[1].SM = 61
+	sample.Devices[0].Processes[1].processFacts = processFacts{User: "someone-long", Container: pod, Age: 90 * time.Second, CPU: 123.4}
+	sample.Devices[0].Processes[1].SM = 61
 	for range 3 {
-		look.Devices[0].deviceHistory.memory = append(look.Devices[0].deviceHistory.memory, 0.1)
-		look.Devices[0].deviceHistory.busy = append(look.Devices[0].deviceHistory.busy, 0.9)
+		sample.Devices[0].deviceHistory.memory = append(sample.Devices[0].deviceHistory.memory, 0.1)
+		sample.Devices[0].deviceHistory.busy = append(sample.Devices[0].deviceHistory.busy, 0.9)
 	}
 	for width, want := range map[int][]string{
 		80: {"USER", "CPU", "so…-long", "123 %", "101 runs in " + pod}, 100: {"AGE", "1m30s", "SM", "61 %"}, 120: {"▁▁▁"}, 140: {"CONTAINER", "pod 7f3…erd 0123456789ab"}, 160: {"▁▁▁", "███"},
 	} {
-		text := strings.Join(drawTopText(new(topView), look, width, 24), "\n")
+		text := strings.Join(drawTopText(new(topView), sample, width, 24), "\n")
 		for _, w := range want {
 			assert.Contains(t, text, w, width)
 		}
@@ -80,7 +80,7 @@ func TestTopShowsFacts(t *testing.T) {
 			assert.LessOrEqual(t, len([]rune(row)), width, "%d: %s", width, row)
 		}
 	}
-	out := topJSON(look).Devices[0]["processes"].([]topProcessJSON)
+	out := topJSON(sample).Devices[0]["processes"].([]topProcessJSON)
 	assert.Nil(t, out[0].User)
 	assert.Nil(t, out[0].Age)
 	assert.Nil(t, out[0].CPU)
@@ -133,7 +133,7 @@ func TestTopAttaches(t *testing.T) {
 	see("attached to 7")
 	w.toggle(t.Context(), 7, time.Millisecond)
 	assert.Empty(t, page())
-	w.letGo()
+	w.detach()
 	assert.EqualValues(t, 2, closed.Load())
 }
 
@@ -152,7 +152,7 @@ func TestTopLoopAttaches(t *testing.T) {
 		asked <- pid
 		return stub{&closed}, nil
 	}
-	w.look(t.Context())
+	w.sample(t.Context())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- topLoop(ctx, screen, w, time.Second) }()

@@ -14,8 +14,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// topLook is what top shows: the latest answers of the driver and of the live pages.
-type topLook struct {
+// topSample is what top shows: the latest answers of the driver and of the live pages.
+type topSample struct {
 	Time    time.Time
 	Source  string
 	Silent  time.Duration // since when the driver has not answered
@@ -41,24 +41,24 @@ type topProcess struct {
 	processFacts
 }
 
-// deviceHistory holds how full and how busy a device was at the last looks, as fractions; NaN means
+// deviceHistory holds how full and how busy a device was at the last samples, as fractions; NaN means
 // unknown.
 type deviceHistory struct{ memory, busy []float64 }
 
-// topWatch keeps the latest look. The driver and each page have a goroutine of their own, so that
+// topWatch keeps the latest sample. The driver and each page have a goroutine of their own, so that
 // none waits for another.
 type topWatch struct {
-	src     nvml.Source
-	devices []nvml.Device
-	urls    []string
-	attach  func(pid int) (watched, error)
-	broken  chan string   // tells a panic and its stack
-	news    chan struct{} // something has answered
+	src      nvml.Source
+	devices  []nvml.Device
+	urls     []string
+	attach   func(pid int) (watched, error)
+	panicked chan string   // the value of a panic and its stack
+	news     chan struct{} // something has answered
 
 	// Only the goroutine that asks the driver uses these.
 	processes *processTable
 	history   map[string]*deviceHistory // by UUID
-	looked    bool
+	sampled   bool
 
 	attaching sync.WaitGroup
 
@@ -72,7 +72,7 @@ type topWatch struct {
 
 func newTopWatch(src nvml.Source, devices []nvml.Device, urls []string) *topWatch {
 	w := &topWatch{
-		src: src, devices: devices, urls: urls, attach: attachTo, broken: make(chan string), news: make(chan struct{}, 1),
+		src: src, devices: devices, urls: urls, attach: attachTo, panicked: make(chan string), news: make(chan struct{}, 1),
 		processes: newProcessTable(), history: make(map[string]*deviceHistory), pages: make([]topPage, len(urls)),
 	}
 	for i, url := range urls {
@@ -89,8 +89,8 @@ func (w *topWatch) run(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// look asks the driver and each page once, and waits a few seconds at most.
-func (w *topWatch) look(ctx context.Context) {
+// sample asks the driver and each page once, and waits a few seconds at most.
+func (w *topWatch) sample(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	done := make(chan struct{})
@@ -115,7 +115,7 @@ func (w *topWatch) look(ctx context.Context) {
 func (w *topWatch) repeat(ctx context.Context, interval time.Duration, ask func()) {
 	defer func() {
 		if p := recover(); p != nil {
-			w.broken <- fmt.Sprintf("%v\n%s", p, debug.Stack())
+			w.panicked <- fmt.Sprintf("%v\n%s", p, debug.Stack())
 		}
 	}()
 	const longest = 10 * time.Second
@@ -158,7 +158,7 @@ func (w *topWatch) askDriver() {
 	w.mu.Lock()
 	w.asked, w.listed = time.Time{}, listed
 	w.mu.Unlock()
-	w.tell()
+	w.notify()
 }
 
 // smOf returns a process's use of a device. If the driver names some processes, those that it does
@@ -170,16 +170,16 @@ func smOf(busy map[int]float64, err error, pid int) float64 {
 	return busy[pid]
 }
 
-// factsOf returns facts about processes. The first time it looks twice, since the use of processors
-// is measured between two looks.
+// factsOf returns facts about processes. The first time it samples twice, since the use of processors
+// is measured between two samples.
 func (w *topWatch) factsOf(pids []int) map[int]processFacts {
-	facts := w.processes.look(pids)
-	if !w.looked && len(pids) > 0 {
+	facts := w.processes.sample(pids)
+	if !w.sampled && len(pids) > 0 {
 		const between = 200 * time.Millisecond
 		time.Sleep(between)
-		facts = w.processes.look(pids)
+		facts = w.processes.sample(pids)
 	}
-	w.looked = true
+	w.sampled = true
 	return facts
 }
 
@@ -199,35 +199,35 @@ func (w *topWatch) askPage(ctx context.Context, i int) {
 	w.mu.Lock()
 	w.pages[i] = page
 	w.mu.Unlock()
-	w.tell()
+	w.notify()
 }
 
-func (w *topWatch) tell() {
+func (w *topWatch) notify() {
 	select {
 	case w.news <- struct{}{}:
 	default:
 	}
 }
 
-func (w *topWatch) latest() topLook {
+func (w *topWatch) latest() topSample {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	look := topLook{Time: time.Now(), Source: w.src.Name(), Devices: w.listed, Pages: slices.Clone(w.pages)}
+	sample := topSample{Time: time.Now(), Source: w.src.Name(), Devices: w.listed, Pages: slices.Clone(w.pages)}
 	if w.attached != nil {
-		look.Pages = append(look.Pages, w.attached.page)
+		sample.Pages = append(sample.Pages, w.attached.page)
 	}
 	if !w.asked.IsZero() {
-		look.Silent = time.Since(w.asked)
+		sample.Silent = time.Since(w.asked)
 	}
-	if look.Waiting = look.Devices == nil; look.Waiting {
+	if sample.Waiting = sample.Devices == nil; sample.Waiting {
 		for _, d := range w.devices {
-			look.Devices = append(look.Devices, topDevice{Reading: nvml.Reading{Device: d}})
+			sample.Devices = append(sample.Devices, topDevice{Reading: nvml.Reading{Device: d}})
 		}
 	}
-	return look
+	return sample
 }
 
-// historyLength is how many looks are kept.
+// historyLength is how many samples are kept.
 const historyLength = 60
 
 func (h *deviceHistory) add(r nvml.Reading) {

@@ -11,7 +11,7 @@ import (
 	"github.com/gdamore/tcell/v2"
 )
 
-// topScreen shows the latest look until q is pressed, a signal comes, or ctx is done. It restores
+// topScreen shows the latest sample until q is pressed, a signal comes, or ctx is done. It restores
 // the terminal, even after a panic.
 func topScreen(ctx context.Context, w *topWatch, interval time.Duration) error {
 	screen, err := tcell.NewScreen()
@@ -27,7 +27,7 @@ func topScreen(ctx context.Context, w *topWatch, interval time.Duration) error {
 
 func topLoop(ctx context.Context, screen tcell.Screen, w *topWatch, every time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer w.letGo()
+	defer w.detach()
 	defer cancel()
 	events := make(chan tcell.Event)
 	go screen.ChannelEvents(events, ctx.Done())
@@ -39,7 +39,7 @@ func topLoop(ctx context.Context, screen tcell.Screen, w *topWatch, every time.D
 		select {
 		case <-ctx.Done():
 			return nil
-		case what := <-w.broken:
+		case what := <-w.panicked:
 			return fmt.Errorf("top: a bug: %s", what)
 		case <-ticker.C:
 		case <-w.news:
@@ -78,10 +78,10 @@ func keyOf(e *tcell.EventKey) rune {
 }
 
 // drawTop draws the lines on the screen.
-func drawTop(screen tcell.Screen, view *topView, look topLook) {
+func drawTop(screen tcell.Screen, view *topView, sample topSample) {
 	width, height := screen.Size()
 	screen.Clear()
-	for y, l := range view.lines(look, width, height) {
+	for y, l := range view.lines(sample, width, height) {
 		x := 0
 		for _, span := range l {
 			style := tcellStyle(span.style)

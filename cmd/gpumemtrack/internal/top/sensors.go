@@ -211,7 +211,7 @@ func sensorsTable(list []nvml.Reading, screen cli.Screen) string {
 func sensorsGrid(list []nvml.Reading, width int, clocks func(nvml.Reading) string, rules bool) string {
 	t := cli.NewGrid(2, []string{"Name", "Fan [%]", "Power [W]", "Clock [MHz]", "Temp [°C]"},
 		"GPU", "Name", "Memory", "Temp [°C]", "Fan [%]", "Clock [MHz]", "Power [W]", "Util. [%]")
-	var remarks cli.Remarks
+	var warnings cli.Warnings
 	for i, s := range list {
 		if i > 0 && rules {
 			t.AppendSeparator()
@@ -222,15 +222,15 @@ func sensorsGrid(list []nvml.Reading, width int, clocks func(nvml.Reading) strin
 		})
 		switch {
 		case s.Err != nil:
-			remarks.Add(s.Device, fmt.Sprintf(": %v", s.Err))
+			warnings.Add(s.Device, fmt.Sprintf(": %v", s.Err))
 		case s.Scope.String() != "":
-			remarks.Add(s.Device, fmt.Sprintf(": memory %v", s.Scope))
+			warnings.Add(s.Device, fmt.Sprintf(": memory %v", s.Scope))
 		}
 	}
 	var text strings.Builder
 	text.WriteString(t.Fitted(width))
-	for _, remark := range remarks.Lines() {
-		text.WriteString(remark + "\n")
+	for _, warning := range warnings.Lines() {
+		text.WriteString(warning + "\n")
 	}
 	return text.String()
 }

@@ -88,18 +88,18 @@ func runTop(a *cli.App, o topOptions) error {
 	return topScreen(ctx, w, o.interval)
 }
 
-// topOnce prints one look.
+// topOnce prints one sample.
 func topOnce(ctx context.Context, a *cli.App, w *topWatch, o topOptions) error {
-	w.look(ctx)
-	look := w.latest()
+	w.sample(ctx)
+	sample := w.latest()
 	if o.json {
-		return cli.WriteJSON(a.Stdout, topJSON(look))
+		return cli.WriteJSON(a.Stdout, topJSON(sample))
 	}
 	width := cli.WidthOf(a.Stdout)
 	if width <= 0 {
 		width = 100
 	}
-	for _, l := range topText(look, width) {
+	for _, l := range topText(sample, width) {
 		fmt.Fprintln(a.Stdout, l.text())
 	}
 	return nil

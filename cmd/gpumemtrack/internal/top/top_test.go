@@ -42,9 +42,9 @@ func runs(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), code
 }
 
-// aLook is of so many devices, each with three processes.
-func aLook(devices int) topLook {
-	look := topLook{Time: time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC), Source: "NVML, driver 570.86.10"}
+// aSample is of so many devices, each with three processes.
+func aSample(devices int) topSample {
+	sample := topSample{Time: time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC), Source: "NVML, driver 570.86.10"}
 	for i := range devices {
 		d := topDevice{Reading: nvml.Reading{Device: nvml.Device{Index: i, UUID: fmt.Sprint(i), Name: "NVIDIA H200"}}}
 		d.Set(nvml.MemoryTotal, float64(100*alloc.GiB))
@@ -60,25 +60,25 @@ func aLook(devices int) topLook {
 			}
 			d.Processes = append(d.Processes, p)
 		}
-		look.Devices = append(look.Devices, d)
+		sample.Devices = append(sample.Devices, d)
 	}
-	return look
+	return sample
 }
 
-func drawTopText(v *topView, look topLook, width, height int) []string {
+func drawTopText(v *topView, sample topSample, width, height int) []string {
 	var rows []string
-	for _, l := range v.lines(look, width, height) {
+	for _, l := range v.lines(sample, width, height) {
 		rows = append(rows, l.text())
 	}
 	return rows
 }
 
 func TestTopFitsEveryScreen(t *testing.T) {
-	look := aLook(8)
-	look.Devices[1].Err = errors.New("the driver's unknown error that is " + strings.Repeat("long ", 30))
-	look.Pages = []topPage{{URL: "http://localhost:1/", Known: true, Origin: snapshot.Origin{PID: 101}, Live: alloc.GiB}}
+	sample := aSample(8)
+	sample.Devices[1].Err = errors.New("the driver's unknown error that is " + strings.Repeat("long ", 30))
+	sample.Pages = []topPage{{URL: "http://localhost:1/", Known: true, Origin: snapshot.Origin{PID: 101}, Live: alloc.GiB}}
 	for _, size := range [][2]int{{80, 24}, {200, 60}, {100, 30}, {60, 10}, {40, 5}, {20, 2}} {
-		rows := drawTopText(new(topView), look, size[0], size[1])
+		rows := drawTopText(new(topView), sample, size[0], size[1])
 		assert.LessOrEqual(t, len(rows), size[1], size)
 		if size[0] < 80 {
 			continue // what is cut there is the terminal's to cut
@@ -97,9 +97,9 @@ func TestTopFitsEveryScreen(t *testing.T) {
 }
 
 func TestTopSortsAndSelects(t *testing.T) {
-	look, v := aLook(2), new(topView)
+	sample, v := aSample(2), new(topView)
 	pids := func() (list []string) {
-		for _, row := range drawTopText(v, look, 80, 24) {
+		for _, row := range drawTopText(v, sample, 80, 24) {
 			if strings.Contains(row, "./train") {
 				list = append(list, strings.Join(strings.Fields(row)[:2], " "))
 			}
@@ -114,33 +114,33 @@ func TestTopSortsAndSelects(t *testing.T) {
 		{keyDown, "> 201"}, {'j', "> 100"}, {keyUp, "> 201"}, {'p', "> 201"}, {'r', "> 201"}, {home, "> 202"}, {end, "> 100"}, {tab, "> 202"},
 		{pageDown, "> 100"}, {pageUp, "> 202"}, {keyUp, "> 202"},
 	} {
-		assert.False(t, v.press(step.key, look))
+		assert.False(t, v.press(step.key, sample))
 		assert.Contains(t, pids(), step.want, "%q", step.key)
 	}
-	look.Devices = look.Devices[:1]
+	sample.Devices = sample.Devices[:1]
 	assert.Contains(t, pids(), "> 102", "the selected one is gone")
-	assert.True(t, v.press('q', look))
-	assert.True(t, v.press(ctrlC, look))
+	assert.True(t, v.press('q', sample))
+	assert.True(t, v.press(ctrlC, sample))
 }
 
 func TestTopScrolls(t *testing.T) {
-	look, v := aLook(8), new(topView)
-	v.press('p', look)
+	sample, v := aSample(8), new(topView)
+	v.press('p', sample)
 	for range 23 {
-		v.press(keyDown, look)
-		rows := strings.Join(drawTopText(v, look, 80, 24), "\n")
+		v.press(keyDown, sample)
+		rows := strings.Join(drawTopText(v, sample, 80, 24), "\n")
 		require.Contains(t, rows, fmt.Sprintf("> %8d", v.pid))
 	}
 	assert.Equal(t, 802, v.pid)
 }
 
 func TestTopHelpAndHold(t *testing.T) {
-	look, v := aLook(1), new(topView)
-	v.press('?', look)
-	assert.Contains(t, strings.Join(drawTopText(v, look, 80, 24), "\n"), "turn the order")
-	v.press(escape, look)
-	v.press(' ', look)
-	later := aLook(1)
+	sample, v := aSample(1), new(topView)
+	v.press('?', sample)
+	assert.Contains(t, strings.Join(drawTopText(v, sample, 80, 24), "\n"), "turn the order")
+	v.press(escape, sample)
+	v.press(' ', sample)
+	later := aSample(1)
 	later.Devices[0].Name = "another"
 	assert.Contains(t, strings.Join(drawTopText(v, later, 80, 24), "\n"), "NVIDIA H200")
 	v.press(' ', later)
@@ -148,9 +148,9 @@ func TestTopHelpAndHold(t *testing.T) {
 }
 
 func TestTopSaysWhenTheDriverIsSilent(t *testing.T) {
-	look := aLook(1)
-	look.Silent = 15 * time.Second
-	assert.Contains(t, drawTopText(new(topView), look, 80, 24)[0], "the driver has not answered for 15 s")
+	sample := aSample(1)
+	sample.Silent = 15 * time.Second
+	assert.Contains(t, drawTopText(new(topView), sample, 80, 24)[0], "the driver has not answered for 15 s")
 }
 
 func TestTopOfALivePage(t *testing.T) {
@@ -232,7 +232,7 @@ func TestTopLoopEndsWithQ(t *testing.T) {
 	require.NoError(t, screen.Init())
 	defer screen.Fini()
 	w := newTopWatch(src, devices, nil)
-	w.look(t.Context())
+	w.sample(t.Context())
 	screen.InjectKey(tcell.KeyDown, 0, 0)
 	screen.InjectKey(tcell.KeyRune, 'q', 0)
 	require.NoError(t, topLoop(t.Context(), screen, w, time.Second))

@@ -19,8 +19,8 @@ type topView struct {
 	order    topOrder
 	pid      int // the selected process
 	device   string
-	first    int      // the process in the first row
-	held     *topLook // the look that the user froze; nil if none
+	first    int        // the process in the first row
+	paused   *topSample // the sample that stays on the screen; nil if the screen is not paused
 	help     bool
 	attach   int // the process that a key asked to attach to or to detach from
 	pageRows int // rows for processes when they were last drawn
@@ -43,28 +43,28 @@ that --live names, or if you attach to it: gpumemtrack attach --help says what t
 The small bars of a device are its memory at the latest updates, and how busy it was.`
 
 // lines returns the rows of the screen.
-func (v *topView) lines(look topLook, width, height int) []topLine {
-	if v.held != nil {
-		look = *v.held
+func (v *topView) lines(sample topSample, width, height int) []topLine {
+	if v.paused != nil {
+		sample = *v.paused
 	}
-	lines := []topLine{headLine(look, width)}
+	lines := []topLine{headLine(sample, width)}
 	if v.help {
 		for text := range strings.SplitSeq(topHelp, "\n") {
 			lines = append(lines, styled(styleText, "%s", cli.Elide(text, width)))
 		}
 		return lines[:min(len(lines), height)]
 	}
-	devices := deviceLines(look, width)
+	devices := deviceLines(sample, width)
 	if most := max(1, height/3); len(devices) > most {
 		hidden := len(devices) - (most - 1)
 		devices = append(devices[:most-1:most-1], styled(styleQuiet, "… %d more lines", hidden))
 	}
 	lines = append(append(lines, devices...), processHead(v.order, width))
-	processes := processesOf(look, v.order)
+	processes := processesOf(sample, v.order)
 	at := v.find(processes)
-	detail := v.detail(look, processes, at, width, max(1, (height-len(lines))/2))
-	room := max(1, height-len(lines)-len(detail)-1)
-	lines = append(lines, v.processes(look, processes, at, room, width)...)
+	detail := v.detail(sample, processes, at, width, max(1, (height-len(lines))/2))
+	rows := max(1, height-len(lines)-len(detail)-1)
+	lines = append(lines, v.processes(sample, processes, at, rows, width)...)
 	lines = append(append(lines, nil), detail...)
 	return lines[:min(len(lines), height)]
 }
@@ -75,17 +75,17 @@ func (v *topView) find(processes []topProcess) int {
 	return max(at, 0)
 }
 
-func (v *topView) processes(look topLook, all []topProcess, at, room, width int) []topLine {
-	v.pageRows = room
+func (v *topView) processes(sample topSample, all []topProcess, at, rows, width int) []topLine {
+	v.pageRows = rows
 	if len(all) == 0 {
-		return []topLine{noProcess(look)}
+		return []topLine{noProcess(sample)}
 	}
-	v.first = max(0, min(v.first, at, len(all)-room))
-	if at >= v.first+room {
-		v.first = at - room + 1
+	v.first = max(0, min(v.first, at, len(all)-rows))
+	if at >= v.first+rows {
+		v.first = at - rows + 1
 	}
 	var lines []topLine
-	for i := v.first; i < min(len(all), v.first+room); i++ {
+	for i := v.first; i < min(len(all), v.first+rows); i++ {
 		lines = append(lines, processLine(all[i], width, i == at))
 	}
 	return lines
@@ -93,16 +93,16 @@ func (v *topView) processes(look topLook, all []topProcess, at, room, width int)
 
 // detail shows the page of the selected process, and pages that do not answer, in no more than most
 // lines.
-func (v *topView) detail(look topLook, processes []topProcess, at, width, most int) []topLine {
+func (v *topView) detail(sample topSample, processes []topProcess, at, width, most int) []topLine {
 	var lines []topLine
-	for _, page := range look.Pages {
+	for _, page := range sample.Pages {
 		if page.Err != nil || !page.Known {
 			lines = append(lines, pageLines(page, width, most)...)
 		} else if at < len(processes) && page.Origin.PID == processes[at].PID {
 			lines = append(pageLines(page, width, most-1), lines...)
 		}
 	}
-	if len(look.Pages) == 0 {
+	if len(sample.Pages) == 0 {
 		lines = []topLine{styled(styleQuiet, "%s", cli.Elide("a attaches to the process and shows its lines; --live URL shows a live page", width))}
 	}
 	if at < len(processes) && processes[at].Container != "" {
@@ -112,7 +112,7 @@ func (v *topView) detail(look topLook, processes []topProcess, at, width, most i
 }
 
 // press does what a key means, and reports whether that is to quit.
-func (v *topView) press(key rune, look topLook) (quit bool) {
+func (v *topView) press(key rune, sample topSample) (quit bool) {
 	switch key {
 	case 'q', ctrlC:
 		return true
@@ -123,23 +123,23 @@ func (v *topView) press(key rune, look topLook) (quit bool) {
 	case 'r':
 		v.order.reversed = !v.order.reversed
 	case ' ':
-		if v.held != nil {
-			v.held = nil
+		if v.paused != nil {
+			v.paused = nil
 		} else {
-			v.held = &look
+			v.paused = &sample
 		}
 	case 'a':
-		if v.held != nil {
-			look = *v.held
+		if v.paused != nil {
+			sample = *v.paused
 		}
-		if processes := processesOf(look, v.order); len(processes) > 0 {
+		if processes := processesOf(sample, v.order); len(processes) > 0 {
 			p := processes[v.find(processes)]
 			v.pid, v.device, v.attach = p.PID, p.Device, p.PID
 		}
 	case escape:
 		v.help = false
 	default:
-		v.move(key, look)
+		v.move(key, sample)
 	}
 	return false
 }
@@ -157,14 +157,14 @@ const (
 	tab      rune = '\t'
 )
 
-func (v *topView) move(key rune, look topLook) {
+func (v *topView) move(key rune, sample topSample) {
 	by, ok := map[rune]int{
 		keyUp: -1, 'k': -1, keyDown: 1, 'j': 1, tab: 1, pageUp: -v.pageRows, pageDown: v.pageRows, home: -1 << 30, end: 1 << 30,
 	}[key]
-	if v.held != nil {
-		look = *v.held
+	if v.paused != nil {
+		sample = *v.paused
 	}
-	processes := processesOf(look, v.order)
+	processes := processesOf(sample, v.order)
 	if !ok || len(processes) == 0 {
 		return
 	}
@@ -218,35 +218,35 @@ func styled(style topStyle, format string, args ...any) topLine {
 	return topLine{{fmt.Sprintf(format, args...), style}}
 }
 
-// topText returns everything that a look has, in as many lines as it needs.
-func topText(look topLook, width int) []topLine {
-	lines := []topLine{headLine(look, width)}
-	lines = append(lines, deviceLines(look, width)...)
+// topText returns everything that a sample has, in as many lines as it needs.
+func topText(sample topSample, width int) []topLine {
+	lines := []topLine{headLine(sample, width)}
+	lines = append(lines, deviceLines(sample, width)...)
 	lines = append(lines, nil, processHead(topOrder{}, width))
-	processes := processesOf(look, topOrder{})
+	processes := processesOf(sample, topOrder{})
 	for _, p := range processes {
 		lines = append(lines, processLine(p, width, false))
 	}
 	if len(processes) == 0 {
-		lines = append(lines, noProcess(look))
+		lines = append(lines, noProcess(sample))
 	}
-	for _, page := range look.Pages {
+	for _, page := range sample.Pages {
 		lines = append(append(lines, nil), pageLines(page, width, 10)...)
 	}
 	return lines
 }
 
-func noProcess(look topLook) topLine {
-	if look.Waiting {
+func noProcess(sample topSample) topLine {
+	if sample.Waiting {
 		return styled(styleQuiet, "  waiting for the driver")
 	}
 	return styled(styleQuiet, "  the driver lists no process with memory there")
 }
 
-func headLine(look topLook, width int) topLine {
-	left := fmt.Sprintf("%s top  %s  %s", cli.ProgramName, look.Time.Format("15:04:05"), line.Line(look.Source))
-	if look.Silent > 2*time.Second {
-		return topLine{{left + "  ", styleHead}, {fmt.Sprintf("the driver has not answered for %.0f s", look.Silent.Seconds()), styleWarn}}
+func headLine(sample topSample, width int) topLine {
+	left := fmt.Sprintf("%s top  %s  %s", cli.ProgramName, sample.Time.Format("15:04:05"), line.Line(sample.Source))
+	if sample.Silent > 2*time.Second {
+		return topLine{{left + "  ", styleHead}, {fmt.Sprintf("the driver has not answered for %.0f s", sample.Silent.Seconds()), styleWarn}}
 	}
 	const help = "q quit  ? help"
 	space := width - len([]rune(left)) - len(help)
@@ -256,25 +256,25 @@ func headLine(look topLook, width int) topLine {
 	return topLine{{left, styleHead}, {strings.Repeat(" ", space) + help, styleQuiet}}
 }
 
-// deviceLines returns a line for each device: its name, a bar, and as many figures as fit.
-func deviceLines(look topLook, width int) []topLine {
+// deviceLines returns a line for each device: its name, a bar, and as many values as fit.
+func deviceLines(sample topSample, width int) []topLine {
 	var lines []topLine
-	var remarks cli.Remarks
+	var warnings cli.Warnings
 	label := 5
-	for _, d := range look.Devices {
+	for _, d := range sample.Devices {
 		label = max(label, len(d.Label()))
 	}
-	for _, d := range look.Devices {
+	for _, d := range sample.Devices {
 		lines = append(lines, deviceLine(d, label, width))
 		if d.Err != nil {
-			remarks.Add(d.Device, ": "+line.Line(d.Err.Error()))
+			warnings.Add(d.Device, ": "+line.Line(d.Err.Error()))
 		}
 		if d.ProcessesErr != nil {
-			remarks.Add(d.Device, ": processes: "+line.Line(d.ProcessesErr.Error()))
+			warnings.Add(d.Device, ": processes: "+line.Line(d.ProcessesErr.Error()))
 		}
 	}
-	for _, remark := range remarks.Lines() {
-		lines = append(lines, styled(styleWarn, "  %s", remark))
+	for _, warning := range warnings.Lines() {
+		lines = append(lines, styled(styleWarn, "  %s", warning))
 	}
 	return lines
 }
@@ -301,24 +301,24 @@ func deviceLine(d topDevice, label, width int) topLine {
 	return append(out, past...)
 }
 
-// pastLine draws how full and how busy a device was lately, if there is room.
+// pastLine draws how full and how busy a device was lately, if it fits.
 func pastLine(d topDevice, width int) (past topLine) {
-	const looks = 20
+	const samples = 20
 	for i, shares := range [][]float64{d.memory, d.busy} {
 		if width >= 120+40*i && len(shares) > 1 {
-			past = append(append(past, topSpan{"  ", styleText}), historyBars(shares, looks)...)
+			past = append(append(past, topSpan{"  ", styleText}), historyBars(shares, samples)...)
 		}
 	}
 	return past
 }
 
-// bar draws a fraction as a bar in brackets, room columns wide.
-func bar(share float64, room int) topLine {
-	if room < 4 {
+// bar draws a fraction as a bar in brackets, as wide as width without them.
+func bar(share float64, width int) topLine {
+	if width < 4 {
 		return nil
 	}
-	full := min(room, int(share*float64(room)+0.5))
-	return topLine{{"[", styleQuiet}, {strings.Repeat("|", full), styleOf(share)}, {strings.Repeat(" ", room-full), styleText}, {"]", styleQuiet}}
+	full := min(width, int(share*float64(width)+0.5))
+	return topLine{{"[", styleQuiet}, {strings.Repeat("|", full), styleOf(share)}, {strings.Repeat(" ", width-full), styleText}, {"]", styleQuiet}}
 }
 
 // styleOf returns the style for a fraction.
@@ -347,16 +347,16 @@ type topOrder struct {
 }
 
 // processesOf lists the processes of all devices, and those that only a live page knows.
-func processesOf(look topLook, order topOrder) []topProcess {
+func processesOf(sample topSample, order topOrder) []topProcess {
 	var all []topProcess
 	seen := make(map[int]bool)
-	for _, d := range look.Devices {
+	for _, d := range sample.Devices {
 		for _, p := range d.Processes {
 			seen[p.PID] = true
 			all = append(all, p)
 		}
 	}
-	for _, page := range look.Pages {
+	for _, page := range sample.Pages {
 		if page.Known && !seen[page.Origin.PID] {
 			seen[page.Origin.PID] = true
 			all = append(all, topProcess{PID: page.Origin.PID, Device: "-", Memory: page.Live, SM: -1, Command: page.Origin.Program, processFacts: unknownProcess})
@@ -457,10 +457,10 @@ func pageLines(page topPage, width, most int) []topLine {
 }
 
 // historyBars draws the latest fractions as bars, the last at the right. Unknown values are blank.
-func historyBars(shares []float64, room int) topLine {
+func historyBars(shares []float64, columns int) topLine {
 	bars := []rune("▁▂▃▄▅▆▇█")
-	shares = shares[max(0, len(shares)-room):]
-	line := topLine{{strings.Repeat(" ", room-len(shares)), styleText}}
+	shares = shares[max(0, len(shares)-columns):]
+	line := topLine{{strings.Repeat(" ", columns-len(shares)), styleText}}
 	for _, s := range shares {
 		if math.IsNaN(s) {
 			line = append(line, topSpan{" ", styleText})

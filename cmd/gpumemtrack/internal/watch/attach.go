@@ -32,18 +32,18 @@ import (
 )
 
 type attachOptions struct {
-	output    string
-	force     bool
-	pid       int
-	live      string
-	hosts     []string
-	every     time.Duration
-	json      string // a file; "-" is standard output, "" means tables
-	libraries []string
-	functions []string
-	preload   bool
-	ring      alloc.Bytes
-	command   []string
+	output     string
+	force      bool
+	pid        int
+	live       string
+	hosts      []string
+	every      time.Duration
+	json       string // a file; "-" is standard output, "" means tables
+	libraries  []string
+	functions  []string
+	preload    bool
+	ringBuffer alloc.Bytes
+	command    []string
 }
 
 // Attach is gpumemtrack attach.
@@ -88,14 +88,14 @@ them.`,
 	addJSONFlag(flags, &o.json, "print each table as a line of JSON; with a command, into this `FILE`")
 	flags.StringArrayVar(&o.libraries, "library", nil, "the `FILE` of a libcuda to watch; may be repeated (default: the one that a program on this machine loads)")
 	flags.StringArrayVar(&o.functions, "functions", nil, "a `PAIR` of functions to watch instead of the driver's, such as 'libpool.so:take(size=2,out=3),give(address=1)', or one of "+strings.Join(attach.Pairs(), ", ")+"; may be repeated")
-	flags.Var(cli.SizeFlag(&o.ring), "ring", "room for calls that were not read yet, as a `SIZE`: a larger one loses none of a program with very many calls (default 64MiB)")
+	flags.Var(cli.SizeFlag(&o.ringBuffer), "ring", "room for calls that were not read yet, as a `SIZE`: a larger one loses none of a program with very many calls (default 64MiB)")
 	flags.BoolVar(&o.preload, "preload", false, "load a small library in front of libcuda instead of setting probes: for a command only, needs a C compiler but no privileges")
 	return cmd
 }
 
 // config returns the options for package attach.
 func (o attachOptions) config() attach.Config {
-	return attach.Config{Libraries: o.libraries, Functions: o.functions, Preload: o.preload, RingBytes: int(o.ring)}
+	return attach.Config{Libraries: o.libraries, Functions: o.functions, Preload: o.preload, RingBytes: int(o.ringBuffer)}
 }
 
 // check returns the format of the output file. The error says what is wrong with the options,
@@ -112,10 +112,10 @@ func (o attachOptions) check() (to *cli.Format, err error) {
 		return nil, cli.UsageError("attach: --functions needs probes: not with --preload")
 	case len(o.hosts) > 0 && o.live == "":
 		return nil, cli.UsageError("attach: --allow-host is for --live ADDRESS, which is not given")
-	case o.preload && o.ring != 0:
+	case o.preload && o.ringBuffer != 0:
 		return nil, cli.UsageError("attach: --ring is for probes: not with --preload")
-	case o.ring != 0 && (o.ring < 64*alloc.KiB || o.ring > alloc.GiB):
-		return nil, cli.UsageError("attach: --ring %v: want 64KiB to 1GiB", o.ring)
+	case o.ringBuffer != 0 && (o.ringBuffer < 64*alloc.KiB || o.ringBuffer > alloc.GiB):
+		return nil, cli.UsageError("attach: --ring %v: want 64KiB to 1GiB", o.ringBuffer)
 	case o.pid < 0 || o.every < 0:
 		return nil, cli.UsageError("attach: --pid and --every cannot be negative")
 	}
@@ -134,7 +134,7 @@ func runAttach(a *cli.App, o attachOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	path, err := lookCommand(o.command)
+	path, err := findCommand(o.command)
 	if err != nil {
 		return err
 	}
@@ -185,15 +185,15 @@ func (o attachOptions) tables(a *cli.App) (io.WriteCloser, error) {
 	case o.json != "" && o.json != "-":
 		return userfile.Create(o.json, o.force)
 	case o.pid != 0:
-		return keptOpen{a.Stdout}, nil
+		return nopCloser{a.Stdout}, nil
 	}
-	return keptOpen{a.Stderr}, nil
+	return nopCloser{a.Stderr}, nil
 }
 
-// keptOpen is a writer whose Close does nothing, as somebody else closes it.
-type keptOpen struct{ io.Writer }
+// nopCloser is a writer whose Close does nothing.
+type nopCloser struct{ io.Writer }
 
-func (keptOpen) Close() error { return nil }
+func (nopCloser) Close() error { return nil }
 
 // attachTo watches a process until it ends, or until Ctrl+C.
 func attachTo(w *attach.Watcher, tables io.Writer, o attachOptions) error {
@@ -272,8 +272,8 @@ func attachedEnd(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOption
 	return cli.WriteNew(o.output, o.force, write)
 }
 
-// nothingSeen says why that may be. The functions that have a name of ours are known to be right. The doubts have said whether a library was
-// found, and whether in time.
+// nothingSeen returns the error of a run without an allocation, with what may be wrong. Pairs that have
+// a name are known to be right. The warnings have said whether a library was found, and in time.
 func nothingSeen(functions []string) error {
 	if len(functions) == 0 {
 		return errors.New("attach: nothing called the CUDA driver: is libcuda.so.1 the one that the program loads? --library names another")

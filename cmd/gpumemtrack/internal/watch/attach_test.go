@@ -408,7 +408,7 @@ func TestOneCallStackIsOneEntry(t *testing.T) {
 		}`), 0o600))
 	text, err := exec.Command("gcc", "-g", "-O1", "-fno-omit-frame-pointer", "-o", command[0], source, "-L"+libs.Dir, "-l:libcuda.so.1").CombinedOutput()
 	require.NoError(t, err, "%s", text)
-	printed := attachedUntilRead(t, attachOptions{ring: alloc.MiB}, command[0])
+	printed := attachedUntilRead(t, attachOptions{ringBuffer: alloc.MiB}, command[0])
 	assert.Equal(t, 1, strings.Count(printed, "\nmain(...)"), printed)
 	assert.Contains(t, printed, "\n12 buffers, 78.0 MiB, device:\n")
 	assert.NotContains(t, printed, "call stacks more")

@@ -103,7 +103,7 @@ func runRecord(a *cli.App, o recordOptions) error {
 	if err != nil {
 		return err
 	}
-	path, err := lookCommand(o.command)
+	path, err := findCommand(o.command)
 	if err != nil {
 		return err
 	}
@@ -126,14 +126,14 @@ func runRecord(a *cli.App, o recordOptions) error {
 
 var clocks = []nvml.Quantity{nvml.ClockGraphics, nvml.ClockMemory, nvml.ClockSM, nvml.ClockVideo}
 
-// quantityWords maps the words of --with to quantities.
+// quantityWords maps the values of --with to quantities.
 var quantityWords = map[string][]nvml.Quantity{
 	"memory": {nvml.MemoryUsed}, "utilization": {nvml.Utilization}, "power": {nvml.Power},
 	"temperature": {nvml.Temperature}, "fan": {nvml.FanSpeed}, "clocks": clocks,
 	"all": append([]nvml.Quantity{nvml.MemoryUsed, nvml.Utilization, nvml.Power, nvml.Temperature, nvml.FanSpeed}, clocks...),
 }
 
-// parseQuantities reads a list of words separated by commas. The error names an unknown word.
+// parseQuantities reads a list separated by commas. The error names an unknown quantity.
 func parseQuantities(list string) (all []nvml.Quantity, err error) {
 	for word := range strings.SplitSeq(list, ",") {
 		quantities, ok := quantityWords[strings.TrimSpace(word)]
@@ -340,7 +340,7 @@ func finite(v float64) *float64 {
 func WriteRecording(w io.Writer, rec nvml.Recording) {
 	t := cli.NewGrid(2, []string{"Name", "Gaps", "Rate", "Duration", "Mean", "Minimum"},
 		"Series", "Name", "Minimum", "Maximum", "Mean", "Duration", "Rate", "Gaps")
-	var notes cli.Remarks
+	var notes cli.Warnings
 	for _, s := range rec.Series {
 		if s.Note != "" {
 			notes.Add(s.Device, noteOf(s))

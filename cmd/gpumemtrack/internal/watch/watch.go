@@ -44,8 +44,8 @@ type child struct {
 	code    int // valid after ended
 }
 
-// lookCommand finds a command's program before anything else begins.
-func lookCommand(command []string) (path string, err error) {
+// findCommand finds a command's program before anything else begins.
+func findCommand(command []string) (path string, err error) {
 	if len(command) == 0 {
 		return "", nil
 	}
@@ -67,7 +67,7 @@ func cannotRun(name string, err error) error {
 }
 
 // startChild starts a command with our own streams and environment. Until watch is
-// called nobody waits for the command, so even if it ends its number is not used again.
+// called the command is not reaped, so even if it ends its number is not used again.
 func startChild(a *cli.App, path string, command []string, start func(*exec.Cmd) error) (*child, error) {
 	cmd := exec.Command(path, command[1:]...)
 	cmd.Args[0] = command[0]
