@@ -316,7 +316,7 @@ func addLifetimes(to *tables.Tables, h *tables.HistoryTables, use func(bytes int
 		}
 	}
 	var units survival.Units
-	begun := make(map[alloc.Ptr]int) // the entry of the buffer that is live at an address
+	begun := make(map[alloc.Ptr]int) // the event that allocated the buffer at an address
 	for i, e := range h.Events {
 		var entry *tables.AllocationEntry
 		if len(live) > 0 && live[0].Seq == h.First+uint64(i) {
@@ -331,8 +331,8 @@ func addLifetimes(to *tables.Tables, h *tables.HistoryTables, use func(bytes int
 			lifetime.begin(entry)
 			begun[e.Ptr] = i
 		case walk.End:
-			if i, ok := begun[e.Ptr]; ok {
-				units.Freed(lifetime.line, lifetime.path, e.Since-h.Events[i].Since, e.Since, h.First+uint64(i))
+			if from, ok := begun[e.Ptr]; ok {
+				units.Freed(lifetime.line, lifetime.path, e.Since-h.Events[from].Since, e.Since, h.First+uint64(i))
 				delete(begun, e.Ptr)
 			}
 		}
