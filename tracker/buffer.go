@@ -52,7 +52,7 @@ func (b *Buffer) Allocation() snapshot.Allocation {
 	if r == nil {
 		return a
 	}
-	a.Allocated, a.Label, a.Lost, a.Stream = r.Allocated, t.ledger.LabelOf(r), r.Lost, t.ledger.Streams.Handles[r.Stream]
+	a.Allocated, a.Label, a.Lost, a.Stream = r.Allocated, t.ledger.LabelOf(r), r.Unreachable, t.ledger.Streams.Handles[r.Stream]
 	a.Time = t.start.Add(r.Since)
 	if !t.ledger.Closed {
 		c := t.ledger.Buckets.At(r.Bucket)
@@ -256,7 +256,7 @@ func (b *Buffer) unreachable() {
 		return
 	}
 	t.ledger.Records.Touch(b.record)
-	r.Lost = true
+	r.Unreachable = true
 	first := !t.foundLost
 	t.foundLost = true
 	if !t.ledger.Closed {

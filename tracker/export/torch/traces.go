@@ -278,7 +278,7 @@ func (w *writer) description(e snapshot.Event) string {
 // the frees that left memory pending. PyTorch has two events for a free, its request and
 // its completion. A tracker has the event Freed, and FreeCompleted only if that came later.
 type before struct {
-	buffers walk.Back[piece]
+	buffers walk.Reverse[piece]
 	late    map[uint64]bool              // frees that completed later, by the number of their event Freed
 	left    map[alloc.Ptr]snapshot.Event // frees that are not completed at the end
 }
@@ -302,9 +302,9 @@ func (p *part) goBack() {
 			p.open.Insert(x)
 		}
 	}
-	p.before = before{make(walk.Back[piece]), make(map[uint64]bool), make(map[alloc.Ptr]snapshot.Event)}
+	p.before = before{make(walk.Reverse[piece]), make(map[uint64]bool), make(map[alloc.Ptr]snapshot.Event)}
 	for ptr := range pendingIn(s) {
-		p.buffers.Enter(address(ptr), walk.Pending, piece{seq: atEnd})
+		p.buffers.Set(address(ptr), walk.Pending, piece{seq: atEnd})
 	}
 	for e := range walk.Backward(p.dump) {
 		if !e.Memory.OnHost() {
@@ -325,9 +325,9 @@ func (p *part) undo(e *snapshot.Event) {
 	switch effect := walk.Of(e.Action); effect {
 	case walk.Begin, walk.End, walk.Complete:
 		after := p.buffers.Undo(effect, addr, piece{addr, e.Allocated, e.Stream, e.Seq})
-		if after.Is == walk.Pending && e.Action == mem.Freed {
+		if after.State == walk.Pending && e.Action == mem.Freed {
 			p.late[e.Seq] = true
-			if after.What.seq == atEnd {
+			if after.Value.seq == atEnd {
 				p.left[e.Ptr] = *e
 			}
 		}
@@ -344,7 +344,7 @@ func (p *part) undo(e *snapshot.Event) {
 func (w *writer) coverFirst() {
 	var bare []piece
 	for _, b := range w.buffers {
-		if x := b.What; b.Is >= walk.Live && x.seq != atEnd && w.open.At(x.ptr) == nil {
+		if x := b.Value; b.State >= walk.Live && x.seq != atEnd && w.open.At(x.ptr) == nil {
 			bare = append(bare, x)
 		}
 	}
@@ -353,7 +353,7 @@ func (w *writer) coverFirst() {
 		w.cover(b.ptr, b.size, b.stream)
 	}
 	for _, b := range w.live.sorted {
-		if first := w.buffers[b.addr]; first.Is == walk.Unknown || first.What.seq == atEnd {
+		if first := w.buffers[b.addr]; first.State == walk.Unknown || first.Value.seq == atEnd {
 			w.cover(b.addr, b.size, b.stream)
 		}
 	}

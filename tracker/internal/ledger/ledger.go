@@ -59,18 +59,18 @@ type Ledger[Owner any] struct {
 // Record is what the ledger knows about live memory. It has no pointers, and so costs the Go
 // collector nothing.
 type Record struct {
-	Ptr       alloc.Ptr
-	Allocated alloc.Bytes
-	Since     time.Duration // time of the allocation, since the tracker's start
-	Seq       uint64        // number of its event; no other record has it
-	Bucket    slab.ID       // kind, shape, dtype, stack, section
-	Label     slab.ID       // 0 means none
-	State     state
-	Foreign   bool   // registered: other code owns the memory
-	Lost      bool   // its Buffer was collected
-	Stream    uint8  // the bucket's, which does not outlive Close
-	InLine    uint16 // see survival.Buffer.Birth
-	InPath    uint16
+	Ptr         alloc.Ptr
+	Allocated   alloc.Bytes
+	Since       time.Duration // time of the allocation, since the tracker's start
+	Seq         uint64        // number of its event; no other record has it
+	Bucket      slab.ID       // kind, shape, dtype, stack, section
+	Label       slab.ID       // 0 means none
+	State       state
+	Foreign     bool   // registered: other code owns the memory
+	Unreachable bool   // the program can no longer reach its Buffer
+	Stream      uint8  // the bucket's, which does not outlive Close
+	InLine      uint16 // see survival.Buffer.Birth
+	InPath      uint16
 }
 
 type state uint8

@@ -1,7 +1,7 @@
-// Package survival tells from the ages of buffers whether some buffers of a line of code look
-// forgotten, or whether the line grows. While a program runs, a [Unit] counts at which ages the
-// buffers of one line or call path were freed. [Unit.Forgotten] and [Unit.Growing] compare that
-// with the live buffers, whose final age is not known yet: each counts with the age it has reached.
+// Package survival finds suspected leaks: it judges by the ages of buffers whether some live buffers of a line of code
+// will not be freed, or whether the line grows. While a program runs, a [Unit] counts at which ages the buffers of one
+// line or call path were freed. [Unit.Suspected] and [Unit.Growing] compare that with the live buffers, whose final
+// age is not known yet: each counts with the age that it has reached.
 package survival
 
 import (
@@ -19,12 +19,12 @@ type Unit struct {
 	Last   uint64    // number of the event in which the latest buffer was freed
 	Grown  *Triangle // freed buffers that lived longer than a window; nil before there is one
 	Births uint16    // buffers ever allocated, modulo 2^16
-	// Missed says that there was no room for a Triangle: whether the unit grows is not known then.
+	// Missed says that the unit has no Triangle because there were too many: it is not known then whether it grows.
 	Missed bool
 }
 
 // Counted is the smallest age at which a call path counts a freed buffer, 0.27 s. It is a quarter
-// of the smallest age at which buffers may look forgotten.
+// of the smallest age at which buffers may be suspected leaks.
 const Counted = time.Duration(1) << 28
 
 // Ages counts buffers by the age at which they were freed. Bucket 0 is below 1 µs, bucket i above it begins at
@@ -80,7 +80,7 @@ type Buffer struct {
 	// Birth counts the buffers of the unit up to this one, modulo 2^16: two neighbours tell how many were
 	// allocated in between.
 	Birth uint16
-	Of    int32 // for the caller
+	Of    int32 // the caller's own number of the buffer
 }
 
 // Copy returns a copy of the unit, with Grown only if grown is set. lock guards the unit; Copy does
@@ -120,7 +120,7 @@ func (u *Unit) Freed() int64 {
 // is ready to use.
 type Units struct {
 	with []*Unit // units that have a triangle
-	next int     // where to look for one that needs it no more
+	next int     // the one before the next that reserve checks
 }
 
 // maxTriangles bounds the memory of all triangles to 17 MB.
@@ -145,15 +145,15 @@ func (us *Units) freedOld(line, path *Unit, age, now time.Duration) {
 	}
 	path.Ages.Add(age)
 	if age >= WidthAt(now) {
-		us.enter(line, age, now)
-		us.enter(path, age, now)
+		us.count(line, age, now)
+		us.count(path, age, now)
 	}
 }
 
-// enter counts a buffer in the unit's triangle.
-func (us *Units) enter(u *Unit, age, now time.Duration) {
+// count counts a freed buffer in the triangle of a unit.
+func (us *Units) count(u *Unit, age, now time.Duration) {
 	if u.Grown == nil {
-		if u.Missed = u.Missed || !us.room(now); u.Missed {
+		if u.Missed = u.Missed || !us.reserve(now); u.Missed {
 			return
 		}
 		u.Grown = &Triangle{shift: shiftAt(now)}
@@ -162,9 +162,9 @@ func (us *Units) enter(u *Unit, age, now time.Duration) {
 	u.Grown.freed(now-age, now)
 }
 
-// room reports whether one more unit can have a triangle. When there are too many, it looks at a few of them for one
-// that tells nothing any more, because its windows have become longer than its buffers live.
-func (us *Units) room(now time.Duration) bool {
+// reserve reports whether one more unit may have a triangle. At the limit it checks a few triangles, and drops one that
+// has become empty, because its windows are now longer than its buffers live.
+func (us *Units) reserve(now time.Duration) bool {
 	if len(us.with) < maxTriangles {
 		return true
 	}

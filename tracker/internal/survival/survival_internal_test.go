@@ -93,14 +93,14 @@ func TestForgotten(t *testing.T) {
 			if test.unit.Ages == nil && test.unit.Last != 0 {
 				n = 1000
 			}
-			found, ok := test.unit.Forgotten(now, test.live, n)
+			found, ok := test.unit.Suspected(now, test.live, n)
 			assert.Equal(t, test.want, len(found.Old))
 			assert.Equal(t, test.want > 0, ok)
 		})
 	}
-	found, _ := quick.Forgotten(now, leak, 1000)
-	assert.Equal(t, Forgotten{Old: leak, Age: 1 << 30, Freed: 0, Young: 1000, Usual: 1 << 25}, found)
-	found, _ = new(Unit).Forgotten(now, leak, 1000)
+	found, _ := quick.Suspected(now, leak, 1000)
+	assert.Equal(t, Suspected{Old: leak, Age: 1 << 30, Freed: 0, Young: 1000, Usual: 1 << 25}, found)
+	found, _ = new(Unit).Suspected(now, leak, 1000)
 	assert.Equal(t, Counted, found.Usual, "a path does not count how young they were")
 }
 

@@ -17,7 +17,7 @@ const leastShift = 30
 
 // Triangle counts freed buffers by the window of their birth and the window of their death. It is
 // half of a square, since nothing dies before it is born (a Lexis diagram). Buffers born and freed
-// in the same window tell nothing, and may be left out.
+// in the same window carry no information, and may be left out.
 type Triangle struct {
 	shift int // a window is 2^shift ns
 	n     [windows * (windows + 1) / 2]uint32
@@ -58,7 +58,7 @@ func (t *Triangle) fit(now time.Duration) {
 	}
 }
 
-// empty reports whether the triangle tells nothing: no freed buffer became older than a window.
+// empty reports whether no counted buffer became older than a window.
 func (t *Triangle) empty() bool {
 	for d := range windows {
 		for b := range d {

@@ -2,7 +2,7 @@
 // through a history uses it: to rewind it, draw it, write it in another format, or replay it.
 //
 // Each event has one [Effect], which [Of] returns; [Change] returns how it changes the [Levels]. A
-// walk forwards begins with the levels of a [Beginning], a walk backwards keeps a [Back]. [Spans]
+// walk forwards begins with the levels of a [Beginning], a walk backwards keeps a [Reverse]. [Spans]
 // are the segments at one place in either walk.
 //
 // The package never asks a device, and it draws and writes nothing.

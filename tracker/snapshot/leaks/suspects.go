@@ -175,7 +175,7 @@ func Suspects(s *snapshot.Snapshot, opts ...Option) []Suspect {
 
 // agingOf tests a line first, without the call paths that usually do not free, and then each call
 // path.
-func agingOf(s *snapshot.Snapshot, site mem.Frame, l *line) (found survival.Forgotten, ok bool) {
+func agingOf(s *snapshot.Snapshot, site mem.Frame, l *line) (found survival.Suspected, ok bool) {
 	t := tables.Of(&s.Tables)
 	unit, now := t.Lines[site], ageOf(s)
 	if unit == nil {
@@ -187,13 +187,13 @@ func agingOf(s *snapshot.Snapshot, site mem.Frame, l *line) (found survival.Forg
 			cleaned = append(cleaned, b)
 		}
 	}
-	if found, ok = unit.Forgotten(now, cleaned, unit.Freed()); ok {
+	if found, ok = unit.Suspected(now, cleaned, unit.Freed()); ok {
 		return found, true
 	}
 	for stack, live := range pathsOf(s, l) {
 		if unit := t.Paths[stack]; unit != nil {
 			n := l.stacks[stack]
-			if old, suspected := unit.Forgotten(now, live, n.total-n.live); suspected && len(old.Old) > len(found.Old) {
+			if old, suspected := unit.Suspected(now, live, n.total-n.live); suspected && len(old.Old) > len(found.Old) {
 				found, ok = old, true
 			}
 		}
@@ -201,7 +201,7 @@ func agingOf(s *snapshot.Snapshot, site mem.Frame, l *line) (found survival.Forg
 	return found, ok
 }
 
-func newSuspect(s *snapshot.Snapshot, site mem.Frame, l *line, found survival.Forgotten) Suspect {
+func newSuspect(s *snapshot.Snapshot, site mem.Frame, l *line, found survival.Suspected) Suspect {
 	callers := callersOf(s, found.Old, l)
 	out := Suspect{
 		CallSite: site, Path: callers.path, others: callers.texts(),

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Fewest is how many live buffers may look forgotten or grow: a unit that has fewer need not be asked.
+// Fewest is the least number of live buffers that may be suspected leaks, or grow. A unit with fewer need not be tested.
 const Fewest = 8
 
-// What makes buffers look forgotten.
+// What makes buffers suspected leaks.
 const (
-	leastAge  = 21   // the bucket of 2^30 ns, 1.07 s: younger ones are not asked for
+	leastAge  = 21   // the bucket of 2^30 ns, 1.07 s: younger buffers are no suspects
 	minYoung  = 20   // freed, to know how long the unit's buffers live
 	hazard    = 0.5  // the least rate at which buffers of age a are freed is hazard/a
-	chance    = 1e-5 // that as few are freed by accident
+	chance    = 1e-5 // the highest probability that as few are freed by accident
 	freedLive = 0.25 // the most old buffers that may have been freed, as a part of the live old ones
 	moments   = 16   // moments in an age: buffers of one moment count once
 )
 
-// Forgotten is why buffers look forgotten.
-type Forgotten struct {
+// Suspected has the suspected leaks of a unit, and the reason.
+type Suspected struct {
 	Old   []Buffer      // the live ones
 	Age   time.Duration // that all of them have reached
 	Freed int64         // of all that reached it
@@ -28,19 +28,19 @@ type Forgotten struct {
 	Usual time.Duration // that those were below
 }
 
-// Forgotten reports whether live buffers of the unit look forgotten. The buffers are in the order
+// Suspected reports whether live buffers of the unit are suspected leaks. The buffers are in the order
 // of their allocation; freed is how many of the unit were ever freed.
 //
 // The rule assumes that the longer buffers have lived, the rarer they are freed, but not too
 // rarely: survival falls at least like one over the square root of age. So of the buffers that
 // reach an age t, at least 29 % are freed by 2t. How long a live buffer will live is unknown: it
 // counts for the time that it has lived beyond t. If far fewer were freed than the rule says, the
-// live ones look forgotten.
+// live ones are suspected leaks.
 //
 // The test runs for each power of two of ages. At each age it looks at all live buffers that old,
 // then at the youngest half of them, the youngest quarter and so on: what a program keeps from its
-// start must not hide what it forgets later.
-func (u *Unit) Forgotten(now time.Duration, live []Buffer, freed int64) (found Forgotten, ok bool) {
+// start must not hide what it leaks later.
+func (u *Unit) Suspected(now time.Duration, live []Buffer, freed int64) (found Suspected, ok bool) {
 	if freed < minYoung {
 		return found, false
 	}
@@ -63,9 +63,9 @@ func (u *Unit) Forgotten(now time.Duration, live []Buffer, freed int64) (found F
 			births = countBirths(old)
 		}
 		for from := 0; len(old)-from >= Fewest; from += (len(old) - from + 1) / 2 {
-			some, their := old[from:], births[from:len(old)]
-			if float64(late) <= freedLive*float64(len(some)) && u.recurs(some, age) && mixed(their) && mixed(their[len(their)/2:]) && ages.few(some, i, now) {
-				return Forgotten{Old: some, Age: age, Freed: late, Young: young, Usual: ages.before(i - 2)}, true
+			some, born := old[from:], births[from:len(old)]
+			if float64(late) <= freedLive*float64(len(some)) && u.recurs(some, age) && mixed(born) && mixed(born[len(born)/2:]) && ages.few(some, i, now) {
+				return Suspected{Old: some, Age: age, Freed: late, Young: young, Usual: ages.before(i - 2)}, true
 			}
 		}
 	}
@@ -77,18 +77,18 @@ func (u *Unit) Forgotten(now time.Duration, live []Buffer, freed int64) (found F
 func (a *Ages) few(some []Buffer, i int, now time.Duration) bool {
 	age := below(i - 1)
 	moment := age / moments
-	cells, expected, last := 0.0, 0.0, time.Duration(-1)
+	counted, expected, last := 0.0, 0.0, time.Duration(-1) // buffers of one moment count once
 	for _, b := range some {
 		if at := b.Since / moment; at != last {
 			last = at
-			cells++
+			counted++
 			expected += math.Log(float64(now-b.Since) / float64(age))
 		}
 	}
-	if cells < Fewest {
+	if counted < Fewest {
 		return false
 	}
-	share := cells / float64(len(some))
+	share := counted / float64(len(some))
 	for k, n := range a[i:] {
 		expected += share * float64(n) * (float64(k) + 0.5) * math.Ln2
 	}

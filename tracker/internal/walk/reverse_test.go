@@ -62,36 +62,36 @@ func program(random *rand.Rand) (events []event, end map[alloc.Ptr]was) {
 	return events, now
 }
 
-// TestBack goes back over random programs, and compares what it knows before each event with what there
-// was. It enters all of the end, or only what is pending then.
-func TestBack(t *testing.T) {
+// TestReverse goes back over random programs, and compares what it knows before each event with what there
+// was. It sets all of the end, or only what is pending then.
+func TestReverse(t *testing.T) {
 	for seed := range uint64(2000) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		events, end := program(random)
 		all := random.IntN(2) == 0
-		back := make(walk.Back[int])
+		back := make(walk.Reverse[int])
 		for p, x := range end {
 			if all || x.is == walk.Pending {
-				back.Enter(p, x.is, x.what)
+				back.Set(p, x.is, x.what)
 			}
 		}
 		after := end
 		for _, e := range slices.Backward(events) {
 			got := back.Undo(walk.Of(e.action), e.at, e.what)
-			if got.Is != walk.Unknown {
-				require.Equal(t, after[e.at].what, got.What, "seed %d", seed)
+			if got.State != walk.Unknown {
+				require.Equal(t, after[e.at].what, got.Value, "seed %d", seed)
 			}
-			require.Equal(t, after[e.at].is == walk.Pending, got.Is == walk.Pending, "seed %d: which frees left memory pending", seed)
+			require.Equal(t, after[e.at].is == walk.Pending, got.State == walk.Pending, "seed %d: which frees left memory pending", seed)
 			after = e.before
 			for p := range alloc.Ptr(8) {
 				want, got := after[p], back[p]
-				switch got.Is {
+				switch got.State {
 				case walk.Unknown:
 					require.Equal(t, end[p], want, "seed %d: it is as at the end", seed)
 				case walk.Nothing:
 					require.Zero(t, want, "seed %d", seed)
 				default:
-					require.Equal(t, want, was{got.Is, got.What}, "seed %d", seed)
+					require.Equal(t, want, was{got.State, got.Value}, "seed %d", seed)
 				}
 			}
 			require.LessOrEqual(t, len(back), len(after)+len(end), "seed %d: what is gone takes no memory", seed)
