@@ -143,6 +143,7 @@ func (bs *buckets[Owner]) GetOrMake(p Place, line LineID, x *tables.Tensor, peak
 	b.Group, b.Each, b.Memory, b.Place, b.Line = g, x.Each, x.Memory, p, line
 	b.lineUnit, b.pathUnit = bs.Lifetimes.line(line), bs.path(p.Stack)
 	bs.index[bucketKey{g, p}] = id
+	*bs.recent.at(p, x.Shape) = id
 	return id
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 )
 
@@ -91,5 +92,107 @@ func TestAMarkTakesFewBucketsAtOnce(t *testing.T) {
 		require.Equal(t, left, due())
 		require.Equal(t, left > 0, more)
 		require.Equal(t, min(256, left+n), n)
+	}
+}
+
+// TestShapesThatNeverRepeatTakeLittle: a bucket goes when no buffer, no mark and no peak needs it, so their number
+// stays near the least, and what they counted stays in the total of their place.
+func TestShapesThatNeverRepeatTakeLittle(t *testing.T) {
+	l := NewLedger("owner")
+	for i := range 100_000 {
+		x := tables.Tensor{Kind: "Activation", DType: alloc.Uint8, Shape: alloc.Shape{i}, Each: alloc.Bytes(i)}
+		id, r := l.Records.Get()
+		l.Insert(r, l.Buckets.GetOrMake(Place{Place: tables.Place{Stack: 1}}, 1, &x, l.Epoch), 0)
+		l.Remove(id, r)
+		l.Buckets.Mark()
+		var changes [4]Change
+		l.Buckets.TakeChanges(changes[:])
+		// A sweep begins at minBuckets and checks sweepBatch of them for each that is made meanwhile.
+		require.LessOrEqual(t, l.Buckets.Len(), minBuckets+minBuckets/sweepBatch+2)
+	}
+	assert.Equal(t, 1, l.Buckets.Retired.Len(), "one entry for each place")
+	assert.Len(t, l.Buckets.groups, l.Buckets.Len())
+	assert.EqualValues(t, 100_000, l.Buckets.Retired.At(1).Total.Count+int64(l.Buckets.Len()))
+}
+
+// TestASweepEndsWhenAsManyMayBeAddedAsRemain: buckets that are needed are checked again only when their number has
+// doubled.
+func TestASweepEndsWhenAsManyMayBeAddedAsRemain(t *testing.T) {
+	l := NewLedger("owner")
+	sweeping := 0
+	var last []int // the number of buckets at the end of each sweep
+	for i := range 10_000 {
+		x := tables.Tensor{DType: alloc.Uint8, Shape: alloc.Shape{i}, Each: 1}
+		before := l.Buckets.swept
+		_, r := l.Records.Get()
+		l.Insert(r, l.Buckets.GetOrMake(Place{Place: tables.Place{Stack: 1}}, 1, &x, l.Epoch), 1)
+		if l.Buckets.swept != 0 {
+			sweeping++
+			require.LessOrEqual(t, l.Buckets.swept-before, slab.ID(sweepBatch)+1, "a new bucket pays for a few")
+		} else if before != 0 {
+			last = append(last, l.Buckets.Len()-1)
+		}
+	}
+	require.Equal(t, 10_000, l.Buckets.Len(), "all are live")
+	require.Len(t, last, 5)
+	for i, n := range last[1:] {
+		assert.InDelta(t, 2*last[i], n, float64(n)/10, "%v", last)
+	}
+	assert.Less(t, sweeping, 2*10_000/sweepBatch)
+}
+
+// TestTheCacheOfBucketsGrows: it has at least slotsPerBucket slots for each bucket up to its limit, so that most are
+// found at once.
+func TestTheCacheOfBucketsGrows(t *testing.T) {
+	l := NewLedger("owner")
+	for i := range 2 * mostRecent / slotsPerBucket {
+		x := tables.Tensor{DType: alloc.Uint8, Shape: alloc.Shape{i}, Each: 1}
+		_, r := l.Records.Get()
+		l.Insert(r, l.Buckets.GetOrMake(Place{Place: tables.Place{Stack: tables.StackID(i)}}, 1, &x, l.Epoch), 1)
+		slots := len(l.Buckets.recent.slots)
+		require.GreaterOrEqual(t, slots, min(mostRecent, slotsPerBucket*l.Buckets.Len()))
+		require.LessOrEqual(t, slots, max(fewestRecent, min(mostRecent, 2*slotsPerBucket*l.Buckets.Len())))
+	}
+	found := 0
+	n := 0
+	for id := slab.ID(1); id < l.Buckets.Bound(); id++ {
+		b := l.Buckets.At(id)
+		if b.Group == nil {
+			continue
+		}
+		n++
+		got := l.Buckets.Recent(b.Place, &b.Group.Tensor)
+		if got == id {
+			found++
+		} else {
+			require.Zero(t, got, "another bucket, in the same slot")
+		}
+	}
+	assert.Greater(t, found, n/2, "a larger cache begins empty")
+	assert.Len(t, newRecentBuckets(fewestRecent).slots, fewestRecent)
+}
+
+// TestRecentComparesAll: buckets with the same slot differ in stack, section, stream, kind, type or shape.
+func TestRecentComparesAll(t *testing.T) {
+	l := NewLedger("owner")
+	p := Place{Place: tables.Place{Stack: 1, Section: 2}, Stream: 3}
+	x := tables.Tensor{Kind: "Input", DType: alloc.Float32, Memory: alloc.DeviceMemory, Shape: alloc.Shape{2, 3}, Each: 24}
+	id := l.Buckets.GetOrMake(p, 1, &x, l.Epoch)
+	assert.Equal(t, id, l.Buckets.Recent(p, &x))
+	unmeasured := x
+	unmeasured.Each = 0
+	assert.Equal(t, id, l.Buckets.Recent(p, &unmeasured))
+	other := p
+	other.Stream = 4
+	assert.Zero(t, l.Buckets.Recent(other, &x))
+	for _, change := range []func(*tables.Tensor){
+		func(y *tables.Tensor) { y.Kind = "Output" },
+		func(y *tables.Tensor) { y.DType = alloc.Int32 },
+		func(y *tables.Tensor) { y.Memory = alloc.PinnedMemory },
+	} {
+		y := x
+		change(&y)
+		assert.Zero(t, l.Buckets.Recent(p, &y))
+		assert.NotEqual(t, id, l.Buckets.GetOrMake(p, 1, &y, l.Epoch))
 	}
 }

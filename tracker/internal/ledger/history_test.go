@@ -2,8 +2,10 @@ package ledger
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 )
@@ -31,4 +33,106 @@ func TestReadHoldsTheLockForAChunkOfEvents(t *testing.T) {
 		}
 		assert.Equal(t, 1+test.chunks, lock.holds, "of %d events", test.events)
 	}
+}
+
+// TestHistoryTakesWhatItNeeds: the ring has the next power of two of the events to keep, in chunks; none takes nothing.
+func TestHistoryTakesWhatItNeeds(t *testing.T) {
+	for events, chunks := range map[int]int{0: 0, 1: 1, eventsInChunk: 1, eventsInChunk + 1: 2, 2 * eventsInChunk: 2, 2*eventsInChunk + 1: 4, 5 * eventsInChunk: 8} {
+		h := NewHistory(events)
+		assert.Len(t, h.ring, chunks, "%d events", events)
+		for i := range 3*events + 10 {
+			h.Add(tables.EventEntry{Section: uint16(i)})
+		}
+		got, first := h.Read(new(counted))
+		assert.Len(t, got, events)
+		assert.EqualValues(t, 2*events+10, first)
+		for i, e := range got {
+			require.Equal(t, uint16(int(first)+i), e.Section)
+		}
+	}
+}
+
+// racing is a lock that others hold before us: each time, they add events.
+type racing struct {
+	h      *History
+	events []int // for each time that the lock is taken
+}
+
+func (r *racing) Lock() {
+	for range r.events[0] {
+		r.h.Add(tables.EventEntry{Section: uint16(r.h.Next)})
+	}
+	r.events = r.events[1:]
+}
+func (r *racing) Unlock() {}
+
+// TestReadLeavesOutWhatIsOverwritten: what Read returns is up to its beginning, without a gap, and as much as could be
+// copied in time.
+func TestReadLeavesOutWhatIsOverwritten(t *testing.T) {
+	const kept = 2 * eventsInChunk
+	for name, test := range map[string]struct {
+		events []int
+		first  int
+	}{
+		"none":                              {[]int{kept, 0, 0}, 0},
+		"one":                               {[]int{kept, 1, 0}, 1},
+		"a chunk":                           {[]int{kept, eventsInChunk, 0}, eventsInChunk},
+		"what is copied already":            {[]int{kept, 0, eventsInChunk}, 0},
+		"what is copied already, and more":  {[]int{kept, 0, eventsInChunk + 1}, eventsInChunk + 1},
+		"all that was there":                {[]int{kept, kept, 0}, kept},
+		"all, and more":                     {[]int{kept, 5 * kept, 0}, kept},
+		"all, after the first chunk's copy": {[]int{kept, 0, kept}, kept},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := NewHistory(kept)
+			got, first := h.Read(&racing{&h, test.events})
+			assert.EqualValues(t, test.first, first)
+			assert.Len(t, got, kept-test.first)
+			for i, e := range got {
+				require.Equal(t, uint16(test.first+i), e.Section)
+			}
+		})
+	}
+}
+
+// closing closes the history when its lock is taken the second time.
+type closing struct {
+	h *History
+	n int
+}
+
+func (c *closing) Lock() {
+	if c.n++; c.n == 2 {
+		c.h.Close()
+	}
+}
+func (c *closing) Unlock() {}
+
+// TestReadOfAClosedHistory: it returns no event, and the number of the one that comes next.
+func TestReadOfAClosedHistory(t *testing.T) {
+	h := NewHistory(10)
+	for range 5 {
+		h.Add(tables.EventEntry{})
+	}
+	got, first := h.Read(&closing{h: &h})
+	assert.Empty(t, got)
+	assert.EqualValues(t, 5, first)
+	h.Add(tables.EventEntry{})
+	assert.EqualValues(t, 6, h.Next, "they are still numbered")
+}
+
+// TestTimeNeverGoesBack: a clock may.
+func TestTimeNeverGoesBack(t *testing.T) {
+	h := NewHistory(10)
+	for _, at := range []time.Duration{5, 3, 7, 7, 1} {
+		h.Add(tables.EventEntry{Since: at})
+	}
+	got, _ := h.Read(new(counted))
+	var times []time.Duration
+	for _, e := range got {
+		times = append(times, e.Since)
+	}
+	assert.Equal(t, []time.Duration{5, 5, 7, 7, 7}, times)
+	assert.Equal(t, time.Duration(7), h.Advance(6))
+	assert.Equal(t, time.Duration(8), h.Advance(8))
 }

@@ -74,6 +74,7 @@ func TestLineIsTheSiteOfTheStack(t *testing.T) {
 			}
 			assert.Greater(t, len(lines), 3)
 			assert.LessOrEqual(t, len(s.lines.frames), len(someCalls())+2)
+			assert.LessOrEqual(t, len(s.lines.ofStack), 2000/linesInPage+1, "four bytes for each stack")
 		})
 	}
 }
