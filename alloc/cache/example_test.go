@@ -33,8 +33,7 @@ func Example() {
 	fmt.Println("given back", given)
 
 	_, err = c.Alloc(16 * alloc.GiB)
-	var oom *alloc.OutOfMemoryError
-	if errors.As(err, &oom) {
+	if oom, ok := errors.AsType[*alloc.OutOfMemoryError](err); ok {
 		fmt.Println("wanted", oom.Requested, "of", oom.Free)
 	}
 	// Output:

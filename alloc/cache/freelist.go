@@ -122,8 +122,8 @@ type tree struct {
 }
 
 // less is the tree's order.
-func (a *block) less(b *block) bool {
-	return a.size < b.size || a.size == b.size && a.ptr < b.ptr
+func (b *block) less(other *block) bool {
+	return b.size < other.size || b.size == other.size && b.ptr < other.ptr
 }
 
 // priority is the finalizer of murmur3, which maps no two ids to one priority.
@@ -134,12 +134,12 @@ func priority(i id) uint32 {
 	return h ^ h>>16
 }
 
-// child returns the link below n that leads towards b.
-func (n *block) child(b *block) *id {
-	if b.less(n) {
-		return &n.left
+// child returns the link below b that leads towards another block.
+func (b *block) child(other *block) *id {
+	if other.less(b) {
+		return &b.left
 	}
-	return &n.right
+	return &b.right
 }
 
 func (t *tree) add(i id, b *block) {

@@ -205,8 +205,8 @@ type choice struct{ took, of int }
 
 // nextOrder returns the choices that lead to the next order, depth first; nil after the last.
 func nextOrder(taken []choice) []choice {
-	for i := len(taken) - 1; i >= 0; i-- {
-		if c := taken[i]; c.took+1 < c.of {
+	for i, c := range slices.Backward(taken) {
+		if c.took+1 < c.of {
 			return append(slices.Clone(taken[:i]), choice{c.took + 1, c.of})
 		}
 	}

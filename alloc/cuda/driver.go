@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -192,14 +193,13 @@ var library = sync.OnceValues(func() (*driver, error) {
 		*s.function = function(libcuda.Find(lib, s.name, s.older))
 	}
 	errorTexts.Store(&errorFunctions{name: dylib.Func(d.getErrorName), text: dylib.Func(d.getErrorString)})
-	switch err := d.init.call(0); err {
-	case nil:
-		return d, nil
-	case codeNoDevice:
+	switch err := d.init.call(0); {
+	case errors.Is(err, codeNoDevice):
 		return nil, fmt.Errorf("%w (%w)", errNoDevice, err)
-	default:
+	case err != nil:
 		return nil, fmt.Errorf("%w: cuInit: %w", errDriverRefuses, err)
 	}
+	return d, nil
 })
 
 // In the calls below a pointer is converted to an integer only in the arguments of call: call keeps the memory that it

@@ -180,10 +180,10 @@ func ReadAll(r io.Reader, most int64) ([]byte, error) {
 		}
 		pieces = append(pieces, p[:n])
 		left -= int64(n)
-		if err == io.EOF && left > 0 {
+		if errors.Is(err, io.EOF) && left > 0 {
 			return bytes.Join(pieces, nil), nil
 		}
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
 	}

@@ -137,13 +137,13 @@ func (t *Table) Intern(pcs []uintptr) ID {
 	return id
 }
 
-// intern returns the ID of a stack in a set, which has at most max.
-func (t *Table) intern(in *set, max int, pcs []uintptr) ID {
+// intern returns the ID of a stack in a set of at most limit stacks.
+func (t *Table) intern(in *set, limit int, pcs []uintptr) ID {
 	hash := hashWords(pcs)
 	if e := in.find(hash, pcs); e != nil {
 		return e.id
 	}
-	if in.n.Load() >= int64(max) {
+	if in.n.Load() >= int64(limit) {
 		return Overflow // without waiting for the lock
 	}
 	t.mu.Lock()
@@ -152,7 +152,7 @@ func (t *Table) intern(in *set, max int, pcs []uintptr) ID {
 		return e.id
 	}
 	id := ID(t.n.Load() + 1)
-	if in.n.Load() >= int64(max) || id == Overflow {
+	if in.n.Load() >= int64(limit) || id == Overflow {
 		return Overflow
 	}
 	e := &interned{hash: hash, id: id, cut: in == &t.shorts, words: slices.Clone(pcs)}

@@ -133,9 +133,8 @@ func twoLines(levels int, path uint64, p *int) int {
 	}
 	if path&1 == 0 {
 		return next(levels-1, path>>1, p)
-	} else {
-		return next(levels-1, path>>1, p) + 1
 	}
+	return next(levels-1, path>>1, p) + 1
 }
 
 //go:noinline

@@ -1,6 +1,7 @@
 package slab_test
 
 import (
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -71,11 +72,7 @@ func TestViews(t *testing.T) {
 		}
 		var cuts []cut
 		for range 3 {
-			want := make(map[slab.ID]int, len(live))
-			for id, v := range live {
-				want[id] = v
-			}
-			cuts = append(cuts, cut{s.View(), want})
+			cuts = append(cuts, cut{s.View(), maps.Clone(live)})
 			for range rng.IntN(2000) {
 				change()
 			}

@@ -175,16 +175,18 @@ type Hold struct {
 
 // String prints the time and the functions that led there: "0.012 ms tracker.(*history).read <- tracker.(*MemTracker).History".
 func (h Hold) String() string {
-	text := fmt.Sprintf("%.3f ms", h.Time.Seconds()*1e3)
-	between := " "
+	var functions []string
 	for frames, more := runtime.CallersFrames(h.calls), true; more; {
 		var f runtime.Frame
 		f, more = frames.Next()
 		if f.Function == "" || strings.HasPrefix(f.Function, "runtime.") {
 			break
 		}
-		text += between + path.Base(f.Function)
-		between = " <- "
+		functions = append(functions, path.Base(f.Function))
 	}
-	return text
+	text := fmt.Sprintf("%.3f ms", h.Time.Seconds()*1e3)
+	if len(functions) == 0 {
+		return text
+	}
+	return text + " " + strings.Join(functions, " <- ")
 }

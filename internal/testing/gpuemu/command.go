@@ -84,8 +84,8 @@ func Emulated() bool { return os.Getenv("GPUEMU_STATE") != "" }
 // Main is for TestMain: it runs the package's tests, in a child process under the emulated driver unless this
 // process is under it already, a real driver answers, or the emulated one cannot be had. It returns the exit
 // status.
-func Main(m *testing.M, real bool) int {
-	if real || Emulated() || Available() != nil {
+func Main(m *testing.M, realDriver bool) int {
+	if realDriver || Emulated() || Available() != nil {
 		return m.Run()
 	}
 	dir, err := os.MkdirTemp("", "gpuemu-")

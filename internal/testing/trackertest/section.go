@@ -151,27 +151,27 @@ func (w *worker) begins(of *subject, parent *section, open func(string) *tracker
 	w.in = append(w.in, &place{s, false})
 }
 
-func (of *subject) newSection(parent *section, name string) *section {
-	s := &section{of: of, parent: parent.open(), path: name}
+func (s *subject) newSection(parent *section, name string) *section {
+	opened := &section{of: s, parent: parent.open(), path: name}
 	if parent != nil {
-		s.path = parent.path + "/" + name
+		opened.path = parent.path + "/" + name
 	}
-	of.mu.Lock()
-	defer of.mu.Unlock()
-	of.begun[s.path] = append(of.begun[s.path], s)
-	return s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun[opened.path] = append(s.begun[opened.path], opened)
+	return opened
 }
 
 // began returns what is measured of the section that an event tells of: those of one path begin in order.
-func (of *subject) began(e snapshot.Event) *sections.MemoryUse {
-	require.NotEmpty(of.world.t, of.begun[e.Section], "a section that nobody began: %q", e.Section)
-	s := of.begun[e.Section][0]
-	of.begun[e.Section] = of.begun[e.Section][1:]
-	of.open[e.Span] = s
-	return &s.gpu
+func (s *subject) began(e snapshot.Event) *sections.MemoryUse {
+	require.NotEmpty(s.world.t, s.begun[e.Section], "a section that no worker began: %q", e.Section)
+	first := s.begun[e.Section][0]
+	s.begun[e.Section] = s.begun[e.Section][1:]
+	s.open[e.Span] = first
+	return &first.gpu
 }
 
-func (of *subject) ended(e snapshot.Event) { delete(of.open, e.Span) }
+func (s *subject) ended(e snapshot.Event) { delete(s.open, e.Span) }
 
 // end closes an open section; where all run at once, one of its own.
 func (w *worker) end() {
