@@ -40,6 +40,8 @@ func TestParseConfig(t *testing.T) {
 		"roundup_power2_divisions:8":                          {Roundup: same(8)},
 		"roundup_power2_divisions:[>:4]":                      {Roundup: same(4)},
 		"roundup_power2_divisions:[]":                         {},
+		"roundup_power2_divisions:[2:2,8:4]":                  {Roundup: [16]int{2, 2, 0, 4}},
+		"roundup_power2_divisions:[4:2,>:8]":                  {Roundup: [16]int{2, 2, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8}},
 		"roundup_power2_divisions:[256:1,512:2,>:8]": {
 			Roundup: [16]int{1, 1, 1, 1, 1, 1, 1, 1, 1, 8, 8, 8, 8, 8, 8, 8}},
 		"roundup_power2_divisions:[1:2,8:4,1048576:16],expandable_segments:True": {
@@ -73,6 +75,8 @@ func TestParseConfigRefuses(t *testing.T) {
 		"per_process_memory_fraction:1.5":               "want more than 0, at most 1",
 		"roundup_power2_divisions:3":                    "roundup_power2_divisions 3: want a power of two",
 		"roundup_power2_divisions:0":                    "want a power of two",
+		"roundup_power2_divisions:":                     "it ends too soon",
+		"roundup_power2_divisions:[":                    "it ends too soon",
 		"roundup_power2_divisions:[3:1]":                "a range of 3 MiB: want a power of two",
 		"roundup_power2_divisions:[0:1]":                "a range of 0 MiB: want a power of two",
 		"roundup_power2_divisions:[256:3]":              "want a power of two",

@@ -63,4 +63,10 @@ func TestLookupsAreCountedOnce(t *testing.T) {
 	_, _, _, ok := locked{c}.Alloc(2*alloc.MiB, 0, 1)
 	require.True(t, ok)
 	require.EqualValues(t, 3, c.clock)
+	_, err := c.Alloc(alloc.MiB)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, c.clock, "a request of 1 MiB is small")
+	_, err = c.Alloc(alloc.MiB + 1)
+	require.NoError(t, err)
+	require.EqualValues(t, 4, c.clock)
 }

@@ -65,7 +65,7 @@
 //
 //	internal/slab.TestReadHoldsTheLockForOneChunk
 //	internal/slab.TestAChangeIsCopiedOnceForAllViews
-//	tracker/internal/ledger.TestAMarkTakesFewCellsAtOnce
+//	tracker/internal/ledger.TestAMarkTakesFewBucketsAtOnce
 //	tracker/internal/ledger.TestReadHoldsTheLockForAChunkOfEvents
 //	internal/spinlock.TestWhoAskedIsNext
 //	tracker/live.BenchmarkAllocBesideReaders
