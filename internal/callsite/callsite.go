@@ -5,6 +5,7 @@ package callsite
 
 import (
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -162,3 +163,236 @@ func Slashed(file string) string {
 // ImportPath is a Go function's name as the source has it: the linker writes a dot of
 // a path's last element as %2e, as in "gopkg.in/yaml%2ev3.Load".
 func ImportPath(function string) string { return strings.ReplaceAll(function, "%2e", ".") }
+
+// isPython reports whether the file is Python's: a module, or code that has no
+// file, which Python names in angle brackets: <stdin>, <frozen runpy>.
+func isPython(file string) bool {
+	return strings.HasSuffix(file, ".py") || strings.HasPrefix(file, "<") && strings.HasSuffix(file, ">")
+}
+
+// frameworks are the packages that run a user's model, by their folder below site-packages.
+var frameworks = []string{"torch", "functorch", "torchgen", "jax", "jaxlib", "numpy"}
+
+// ownFolders are of a framework that runs from its sources, not below site-packages.
+// A user's own folder may be named torch or jax, so a part within it must follow.
+var ownFolders = []string{
+	"/torch/nn/", "/torch/optim/", "/torch/autograd/", "/torch/cuda/", "/torch/utils/", "/torch/_", "/torch/amp/",
+	"/torch/distributed/", "/torch/fx/", "/torch/jit/", "/torch/functional.py", "/torch/serialization.py",
+	"/jax/_src/", "/jax/interpreters/", "/jax/experimental/", "/jaxlib/",
+	"/torchinductor_", // what torch.compile writes
+}
+
+// wrappers are functions of frameworks that say nothing about the code they call.
+var wrappers = []string{
+	"_call_impl", "_wrapped_call_impl", "_slow_forward", "__torch_function__", "__torch_dispatch__", "decorate_context",
+	"decorate_autocast", "wrapper", "wrapped", "_fn", "fn", "inner", "__call__", "apply", "_engine_run_backward", "_use_grad",
+	"reraise_with_filtered_traceback", "cache_miss", "bind", "_true_bind", "bind_with_trace", "process_primitive",
+}
+
+func rankPython(function, file string) Rank {
+	file = strings.ReplaceAll(file, `\`, "/")
+	if _, installed, ok := cutLast(file, "-packages/"); ok { // site-packages, dist-packages
+		name, _, _ := strings.Cut(installed, "/")
+		if slices.Contains(frameworks, name) {
+			return rankFramework(function)
+		}
+		return Package
+	}
+	switch {
+	case strings.HasPrefix(file, "<frozen "), inStandardLibrary(file):
+		return Standard
+	case strings.HasPrefix(file, "<eval_with_key>"), slices.ContainsFunc(ownFolders, func(f string) bool { return strings.Contains(file, f) }):
+		return rankFramework(function)
+	case file[0] == '<' && file != "<stdin>" && !strings.HasPrefix(file, "<ipython-input"): // these two a person typed
+		return Generated
+	}
+	return User
+}
+
+func rankFramework(function string) Rank {
+	if i := strings.LastIndexByte(function, '.'); i >= 0 { // Python 3.11 names the class too
+		function = function[i+1:]
+	}
+	if slices.Contains(wrappers, function) {
+		return Wrapper
+	}
+	return Framework
+}
+
+// inStandardLibrary knows lib/python3.11/threading.py and C:/Python311/Lib/threading.py.
+func inStandardLibrary(file string) bool {
+	for _, lib := range []string{"/lib/python", "/lib64/python", "/Lib/python"} {
+		if _, rest, ok := strings.Cut(file, lib); ok && rest != "" && '0' <= rest[0] && rest[0] <= '9' {
+			return true
+		}
+	}
+	if _, rest, ok := strings.Cut(file, "/Python3"); ok {
+		_, rest, _ = strings.Cut(rest, "/")
+		return strings.HasPrefix(rest, "Lib/")
+	}
+	return false
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// IsNative reports whether a function's name is of C++.
+func IsNative(function string) bool { return strings.Contains(function, "::") }
+
+// isNative reports whether a frame is of C or C++, which PyTorch's symbolizer gives
+// no path: "??", "" or a bare name.
+func isNative(function, file string) bool {
+	switch path.Ext(file) {
+	case ".go", ".s":
+		return false
+	case ".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".inc", ".o", ".so", ".pyx":
+		return true
+	}
+	return IsNative(function) || file == "??" || strings.Contains(file, ".so.")
+}
+
+// capturing are the functions that take the stack themselves.
+var capturing = []string{"unwind::unwind", "CapturedTraceback::gather", "gather_with_cpp"}
+
+// interpreter are the functions of CPython and of the C library that run programs.
+var interpreter = []string{
+	"_start", "start_thread", "clone", "__clone", "__clone3", "clone3", "main", "__libc_start_main", "__libc_start_call_main",
+	"__libc_init_first", "execute_native_thread_routine", "run_eval_code_obj", "run_mod", "pyrun_file", "??", "",
+}
+
+// allocators begin the names of functions that ask for memory on behalf of others, or only dispatch.
+var allocators = []string{
+	"c10::", "at::detail::", "at::empty", "at::native::empty", "at::_ops::empty", "at::TensorIteratorBase::", "at::TensorIterator::", "at::meta::",
+	"at::native::resize", "at::native::_resize", "at::native::create_out", "at::create_out", "at::cuda::", "at::DataPtr", "at::Context::", "at::Allocator",
+	"at::structured_", "at::wrapper_", "at::impl::", "at::autocast::", "torch::cuda::", "torch::autograd::VariableType::", "torch::autograd::Engine::",
+	"torch::autograd::python::", "torch::autograd::Node::", "torch::autograd::PyNode::", "torch::ADInplaceOrView::",
+	"torch::unwind", "torch::CapturedTraceback", "torch::handle_torch_function", "std::", "void c10::",
+}
+
+// libraries are the namespaces of PyTorch and of the libraries that it is built on.
+var libraries = []string{
+	"at", "c10", "c10d", "torch", "caffe2", "std", "__gnu_cxx", "pybind11", "cutlass", "cute", "cub", "thrust", "cudnn_frontend", "cudnn", "nccl", "fmt",
+	"xla", "tsl", "absl", "jax", "tensorflow", "stream_executor", "nanobind",
+}
+
+func rankNative(function, file string) Rank {
+	name := cppName(function)
+	switch _, node := autogradNode(name); {
+	case name == "torch::autograd::python::PythonEngine::thread_init" || name == "torch::autograd::Engine::thread_init":
+		return Start
+	case node:
+		return Autograd
+	case slices.ContainsFunc(capturing, func(s string) bool { return strings.Contains(name, s) }), isInterpreter(name, file):
+		return Machinery
+	case slices.ContainsFunc(allocators, func(s string) bool { return strings.HasPrefix(name, s) }),
+		strings.HasPrefix(path.Base(file), "Register"), strings.Contains(file, "core/boxing"):
+		return Allocator
+	}
+	space, _, scoped := strings.Cut(name, "::")
+	switch {
+	case scoped && slices.Contains(libraries, space):
+		return Operator
+	case ownSource(file):
+		return User
+	case scoped:
+		return Native
+	}
+	return Operator
+}
+
+// elsewhere are folders that the sources of libraries were compiled in.
+var elsewhere = []string{"/usr/", "/opt/", "/build/", "/pytorch/", "/torch/lib/", "-packages/", "/Python/", "/Objects/", "/Modules/"}
+
+// ownSource reports whether a path is complete and in no folder of a library.
+func ownSource(file string) bool {
+	return path.IsAbs(file) && !slices.ContainsFunc(elsewhere, func(folder string) bool { return strings.Contains(file, folder) })
+}
+
+func isInterpreter(name, file string) bool {
+	if slices.Contains(interpreter, name) || strings.HasPrefix(name, "Py") || strings.HasPrefix(name, "_Py") || strings.HasPrefix(name, "__libc_") {
+		return true
+	}
+	switch path.Base(file) {
+	case "pythonrun.c", "call.c", "methodobject.c", "ceval.c", "pycore_ceval.h", "abstract.h", "typeobject.c", "thread.cc":
+		return true
+	}
+	return false
+}
+
+// notNodes are classes of torch::autograd that have an apply and are no operation.
+var notNodes = []string{"Node", "PyNode", "Engine", "CppNode", "Function"}
+
+// autogradNode returns the name of the backward operation that a function runs or
+// frees: "BmmBackward0" of torch::autograd::generated::BmmBackward0::apply.
+func autogradNode(name string) (node string, ok bool) {
+	rest, ok := strings.CutPrefix(name, "torch::autograd::")
+	if !ok {
+		return "", false
+	}
+	rest = strings.TrimPrefix(rest, "generated::")
+	node, method, _ := strings.Cut(rest, "::")
+	if method != "apply" && method != "release_variables" || slices.Contains(notNodes, node) {
+		return "", false
+	}
+	return node, true
+}
+
+// Name returns the short name of a function to show. Of C++ it leaves out arguments,
+// template parameters and the type of the result, and a step of PyTorch's backward
+// pass is named after its operation: "autograd BmmBackward0". Other names stay as they are.
+func Name(function string) string {
+	if !IsNative(function) {
+		return function
+	}
+	name := cppName(function)
+	if node, ok := autogradNode(name); ok {
+		return "autograd " + node
+	}
+	if name == "" {
+		return function
+	}
+	return name
+}
+
+// cppName is a C++ function without arguments, template parameters, result and
+// anonymous namespaces.
+func cppName(function string) string {
+	function = strings.ReplaceAll(function, "(anonymous namespace)::", "")
+	var b strings.Builder
+	depth := 0
+	for i := range len(function) {
+		c := function[i]
+		operator := strings.HasSuffix(function[:i], "operator") || strings.HasSuffix(function[:i], "operator(") || strings.HasSuffix(function[:i], "operator-")
+		switch {
+		case operator && depth == 0:
+			b.WriteByte(c)
+		case c == '<':
+			depth++
+		case c == '>':
+			depth = max(0, depth-1)
+		case depth > 0:
+		case c == '(' || c == '{':
+			return lastWord(b.String())
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return lastWord(b.String())
+}
+
+// lastWord cuts off the type of a function's result.
+func lastWord(s string) string {
+	s = strings.TrimSuffix(strings.TrimSpace(s), "::")
+	if strings.Contains(s, "operator ") { // a conversion: "operator bool"
+		return s
+	}
+	if _, last, ok := cutLast(s, " "); ok {
+		return last
+	}
+	return s
+}
