@@ -6,6 +6,8 @@
 // replay when the history would not have fitted, diff --fail-over when memory grew by more.
 // record and attach exit with the code of the command that they ran, 126 when it cannot be
 // run, and 127 when it is not found.
+//
+// internal/commands lists the commands and says where they are; internal/cli runs them.
 package main
 
 import (

@@ -1,6 +1,7 @@
-// Package cli holds what the commands of gpumemtrack share: how the program runs a command and
-// ends, flags, tables, files, and the terminal. The only commands it knows are those about the
-// program itself.
+// Package cli runs the commands of gpumemtrack, and has what they share. Run runs one and returns the exit
+// code; a command returns errors made by UsageError and Exit. Open reads what an argument names, Writer and
+// WriteNew write files, OpenSource opens the source of a GPU's values, and Grid prints tables that fit the
+// terminal. The only commands in it are those about the program itself.
 package cli
 
 import (

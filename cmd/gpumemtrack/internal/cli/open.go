@@ -42,7 +42,8 @@ func IsURL(word string) bool {
 	return strings.HasPrefix(word, "http://") || strings.HasPrefix(word, "https://")
 }
 
-var ErrNoRecord = errors.New("want a dump, or a memory snapshot of PyTorch")
+// ErrNoDump is the error of a file that has no dump.
+var ErrNoDump = errors.New("want a dump, or a memory snapshot of PyTorch")
 
 // OpenDump reads the dump of a device; -1 means the leading device.
 func OpenDump(a *App, word string, device int) (*snapshot.Dump, error) {
@@ -73,7 +74,7 @@ func DumpOf(f *files.File, word string, device int) (*snapshot.Dump, error) {
 // DevicesOf returns the dumps of all devices in a file.
 func DevicesOf(f *files.File, word string) ([]*snapshot.Dump, error) {
 	if f.Dump == nil {
-		return nil, fmt.Errorf("%s is a %s: %w", word, f.Format, ErrNoRecord)
+		return nil, fmt.Errorf("%s is a %s: %w", word, f.Format, ErrNoDump)
 	}
 	return append([]*snapshot.Dump{f.Dump}, f.Dump.Others...), nil
 }

@@ -1,4 +1,6 @@
-// Package commands lists the commands of gpumemtrack.
+// Package commands lists the commands of gpumemtrack. Package inspect has those that read files, watch those
+// that follow a program, top those that show what happens now, estimating and demo one each, and cli those
+// about the program itself.
 package commands
 
 import (

@@ -1,5 +1,7 @@
-// Package estimating has the command that estimates what a model needs. It turns flags into options
-// of package estimate and prints the report. All values come from that package.
+// Package estimating has the command that estimates what a model needs. It turns flags (flags.go) into
+// options of package estimate (options.go), estimates a model by its name or its files (model.go), and prints
+// the report (estimated.go) and what would make the model fit (remedies.go). All values come from package
+// estimate.
 package estimating
 
 import (

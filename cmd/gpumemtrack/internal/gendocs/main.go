@@ -1,9 +1,10 @@
-// Gendocs writes the man pages of gpumemtrack and its completions for shells, as packages install them:
+// Command gendocs writes the man pages of gpumemtrack and its completions for shells, as packages install
+// them:
 //
 //	go run ./cmd/gpumemtrack/internal/gendocs [-version VERSION] DIR
 //
-// makes DIR/man and DIR/completions. The pages' date is SOURCE_DATE_EPOCH's, or today, so that a release can
-// be built again byte for byte.
+// makes DIR/man and DIR/completions. The pages are dated by SOURCE_DATE_EPOCH if it is set, so that a release
+// can be rebuilt byte for byte, and otherwise by today.
 package main
 
 import (

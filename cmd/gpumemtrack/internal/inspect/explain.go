@@ -168,7 +168,7 @@ func explainAll(a *cli.App, paths []string, device int, at string) (all []explai
 		switch {
 		case err == nil:
 			all = append(all, found[i])
-		case errors.Is(err, files.ErrFormat), errors.Is(err, cli.ErrNoRecord):
+		case errors.Is(err, files.ErrFormat), errors.Is(err, cli.ErrNoDump):
 			skipped++
 		default:
 			first = cmp.Or(first, err)

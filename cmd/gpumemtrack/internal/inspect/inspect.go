@@ -1,5 +1,7 @@
 // Package inspect has the commands that read a file or a live page and print what is in it: show, diff,
-// leaks, layers, convert, explain and replay, and chart for recordings. They change nothing that they read.
+// leaks, layers, convert, explain and replay, and chart for recordings. They change nothing that they read. Each
+// command has a file of its name; processes.go reads the files of several processes for show, diff and explain,
+// filter.go selects memory, and moment.go goes back in a file's history.
 package inspect
 
 import (
