@@ -27,7 +27,7 @@ func (f fake) DeviceDescription(n compute.DeviceNum) string { return fmt.Sprintf
 
 func (f fake) BufferFromFlatData(n compute.DeviceNum, _ any, shape shapes.Shape) (compute.Buffer, error) {
 	if shape.Size() >= 1<<30 {
-		return nil, errors.New("PJRT error (code=8): RESOURCE_EXHAUSTED: Out of memory allocating 4294967296 bytes.")
+		return nil, errors.New("PJRT error (code=8): RESOURCE_EXHAUSTED: Out of memory allocating 4294967296 bytes.") //nolint:revive // as PJRT writes it
 	}
 	return &fakeBuffer{shape: shape, device: n}, nil
 }

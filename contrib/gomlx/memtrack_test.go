@@ -16,7 +16,7 @@ import (
 	_ "github.com/gomlx/compute/gobackend"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/compute/support/backendtest"
-	. "github.com/gomlx/gomlx/core/graph"
+	. "github.com/gomlx/gomlx/core/graph" //nolint:revive // as programs that use GoMLX do
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -152,7 +152,6 @@ func TestLeak(t *testing.T) {
 		memtrack.VerifyNoLeaks(said, b, leaks.Since(before))
 		assert.Contains(t, strings.Join(said.texts, "\n"), "memtrack_test.go")
 		runtime.KeepAlive(kept)
-		kept = nil
 		memtrack.VerifyNoLeaks(t, b, leaks.Since(before)) // the collector has them
 		runtime.KeepAlive(w)
 	})

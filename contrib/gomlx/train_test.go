@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/gomlx/compute"
-	. "github.com/gomlx/gomlx/core/graph"
+	. "github.com/gomlx/gomlx/core/graph" //nolint:revive // as programs that use GoMLX do
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/dataset"
 	"github.com/gomlx/gomlx/ml/layers"

@@ -49,7 +49,7 @@ func (c *functions) resolve(library uintptr) error {
 	}
 	free, err := purego.Dlsym(library, "_ZdlPv") // operator delete(void *)
 	if err != nil {
-		return nil // the library was built with another standard library
+		return nil //nolint:nilerr // the library was built with another standard library: it has no breakdown
 	}
 	purego.RegisterFunc(&c.free, free)
 	for name, into := range map[string]*func(uintptr) tree{

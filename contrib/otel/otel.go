@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -36,7 +37,7 @@ func Observe(meter metric.Meter, source Source, attributes ...attribute.KeyValue
 	}
 	registration, err := meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
 		s := source.LightSnapshot()
-		i.observe(&observer{to, append(attributes[:len(attributes):len(attributes)], identity(s)...)}, s)
+		i.observe(&observer{to, append(slices.Clip(attributes), identity(s)...)}, s)
 		return nil
 	}, i.all...)
 	if err != nil {
@@ -71,7 +72,7 @@ type observer struct {
 }
 
 func (o *observer) set(i metric.Int64Observable, value int64, more ...attribute.KeyValue) {
-	o.to.ObserveInt64(i, value, metric.WithAttributes(append(o.device[:len(o.device):len(o.device)], more...)...))
+	o.to.ObserveInt64(i, value, metric.WithAttributes(append(slices.Clip(o.device), more...)...))
 }
 
 func (i *instruments) observe(to *observer, s *snapshot.Snapshot) {

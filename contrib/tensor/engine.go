@@ -114,7 +114,7 @@ func (e *Engine) Accessible(m tensor.Memory) (tensor.Memory, error) {
 }
 
 // Memset returns errors.ErrUnsupported, because it needs a kernel. Memclr and Memcpy do not.
-func (e *Engine) Memset(m tensor.Memory, val interface{}) error {
+func (e *Engine) Memset(m tensor.Memory, val any) error {
 	return fmt.Errorf("set memory at %#x to %v: %w", m.Uintptr(), val, errors.ErrUnsupported)
 }
 

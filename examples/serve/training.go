@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -129,9 +130,9 @@ func (t *training) loss() error {
 func (t *training) backward(ctx context.Context, activations []*tracker.Buffer) error {
 	section := t.tracker.Section("backward")
 	defer section.End()
-	for i := len(t.layers) - 1; i >= 0; i-- {
+	for i, l := range slices.Backward(t.layers) {
 		var gradients []*tracker.Buffer
-		for _, w := range t.layers[i].weights {
+		for _, w := range l.weights {
 			g, err := t.tracker.Alloc(w.Shape(), alloc.Float32, tracker.Gradient)
 			if err != nil {
 				return err

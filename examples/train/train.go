@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
@@ -121,8 +122,8 @@ func (t *trainer) backward(y *tensor) {
 	}
 	grad := t.alloc(y.buf.Shape(), alloc.Float32, tracker.Gradient)
 	t.release(y)
-	for i := len(network) - 1; i >= 0; i-- {
-		s := t.tr.Section(network[i].name)
+	for i, l := range slices.Backward(network) {
+		s := t.tr.Section(l.name)
 		grad = t.backwardLayer(i, grad)
 		s.End()
 	}
@@ -135,7 +136,7 @@ func (t *trainer) backwardLayer(i int, grad *tensor) *tensor {
 		return grad
 	}
 	var next *tensor
-	if i > 0 { // nobody needs the gradient of the images
+	if i > 0 { // the gradient of the images is not needed
 		next = t.alloc(t.shapes[i-1], alloc.Float32, tracker.Gradient)
 	}
 	for _, shape := range l.params {

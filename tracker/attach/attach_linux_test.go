@@ -4,9 +4,11 @@ package attach
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,8 +16,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"errors"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -180,9 +180,7 @@ func ledgers(w *Watcher, pid int) map[alloc.Ptr]alloc.Bytes {
 	all := make(map[alloc.Ptr]alloc.Bytes)
 	for _, s := range w.Sources() {
 		if s.Origin().PID == pid {
-			for at, size := range s.addresses() {
-				all[at] = size
-			}
+			maps.Copy(all, s.addresses())
 		}
 	}
 	return all

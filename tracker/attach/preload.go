@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -135,17 +136,17 @@ func buildShim(functions []function, driver string) (dir string, err error) {
 		return "", fmt.Errorf("a folder for the shim library: %w", err)
 	}
 	files := map[string]string{"hooks.h": header, "driver.c": ""}
-	all := runtime.GOARCH + header
+	sum := sha256.New()
+	_, _ = io.WriteString(sum, runtime.GOARCH+header) // a hash returns no error
 	for _, name := range []string{"shim.c", "frames.h", "python.h", "ring.h", "rules.h"} {
 		text, err := shimSource.ReadFile("shim/" + name)
 		if err != nil {
 			return "", fmt.Errorf("the shim library: %w", err)
 		}
 		files[name] = string(text)
-		all += files[name]
+		_, _ = sum.Write(text)
 	}
-	sum := sha256.Sum256([]byte(all))
-	dir = filepath.Join(cache, "gpumemtrack", "shim-"+hex.EncodeToString(sum[:8]))
+	dir = filepath.Join(cache, "gpumemtrack", "shim-"+hex.EncodeToString(sum.Sum(nil)[:8]))
 	if _, err := os.Stat(filepath.Join(dir, "libcuda.so.1")); err == nil {
 		return dir, nil
 	}

@@ -30,8 +30,8 @@ func newSockets(cfg Config, functions []function) (*sockets, error) {
 	if s.dir, err = buildShim(functions, driver); err != nil {
 		return nil, err
 	}
-	if real, err := filepath.EvalSymlinks(s.dir); err == nil {
-		s.dir = real // as the maps of a process have it
+	if resolved, err := filepath.EvalSymlinks(s.dir); err == nil {
+		s.dir = resolved // as the maps of a process have it
 	}
 	var secret [16]byte
 	rand.Read(secret[:])
@@ -181,7 +181,7 @@ func (s *sockets) schedule(some []unix.EpollEvent) {
 		switch {
 		case fd == s.wakeFD:
 			var count [8]byte
-			unix.Read(s.wakeFD, count[:])
+			_, _ = unix.Read(s.wakeFD, count[:]) // of an eventfd that is readable
 		case p == nil:
 			s.ready = append(s.ready, fd)
 		case p.pidfd == fd:

@@ -200,7 +200,7 @@ func (p *probes) codeGeneration(pid int) (generation, since uint32, ok bool) {
 }
 
 // unwatch removes a process. Its descendants stay.
-func (p *probes) unwatch(pid int) { p.maps.watched.Delete(uint32(pid)) }
+func (p *probes) unwatch(pid int) { _ = p.maps.watched.Delete(uint32(pid)) } // it may have ended
 
 // raisePriority locks the goroutine to a thread and raises its priority: beside hundreds of threads that
 // only allocate it would fall behind. The thread ends with the goroutine.
@@ -273,8 +273,8 @@ func (p *probes) flush() error {
 
 // lost returns the number of events that the ring buffer had no room for, and the time of the first.
 func (p *probes) lost() (count, since uint64) {
-	p.maps.loss.Lookup(uint32(lossCount), &count)
-	p.maps.loss.Lookup(uint32(lossSince), &since)
+	_ = p.maps.loss.Lookup(uint32(lossCount), &count) // an array always has the key
+	_ = p.maps.loss.Lookup(uint32(lossSince), &since)
 	return count, since
 }
 
@@ -317,7 +317,7 @@ func (p *probes) close() {
 // monotonic returns the clock of the events, in ns.
 func monotonic() uint64 {
 	var now unix.Timespec
-	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // this clock always exists
 	return uint64(now.Nano())
 }
 

@@ -4,6 +4,7 @@ package attach
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -188,9 +189,7 @@ func blocksAgree(t *testing.T, w *Watcher, c *client, late bool) {
 		}
 		assert.Equal(t, "PyTorch's blocks, GPU", name)
 		assert.Equal(t, fmt.Sprintf("%d-gpu%d-blocks", c.Process.Pid, ordinal), s.Name())
-		for at, size := range s.addresses() {
-			blocks[at] = size
-		}
+		maps.Copy(blocks, s.addresses())
 		for a := range s.Snapshot().Allocations() {
 			assert.Empty(t, a.Kind)
 			streams[ordinal][a.Stream]++

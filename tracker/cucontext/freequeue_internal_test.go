@@ -4,6 +4,7 @@ package cucontext
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,14 +17,7 @@ const a, b cu.DevicePtr = 0x1000, 0x2000
 func newQueue(live ...cu.DevicePtr) (q *freeQueue, back *[]cu.DevicePtr, stillAllocated func(cu.DevicePtr) bool) {
 	back = new([]cu.DevicePtr)
 	q = newFreeQueue(func(p cu.DevicePtr, _ func() error) { *back = append(*back, p) })
-	return q, back, func(p cu.DevicePtr) bool {
-		for _, l := range live {
-			if l == p {
-				return true
-			}
-		}
-		return false
-	}
+	return q, back, func(p cu.DevicePtr) bool { return slices.Contains(live, p) }
 }
 
 func (q *freeQueue) addQueued(p cu.DevicePtr) { q.queued(q.add(p, nil)) }

@@ -52,7 +52,7 @@ func (f file) write(body io.Writer, header http.Header, compress bool, write fun
 // acceptsGzip reads the Accept-Encoding header: RFC 9110, 12.5.3.
 func acceptsGzip(r *http.Request) bool {
 	accepts := false
-	for _, coding := range strings.Split(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
+	for coding := range strings.SplitSeq(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
 		name, weight, _ := strings.Cut(strings.ToLower(strings.ReplaceAll(coding, " ", "")), ";q=")
 		q, err := strconv.ParseFloat(weight, 64)
 		wanted := weight == "" || err == nil && q > 0

@@ -40,8 +40,8 @@ func OfCommand(file, working string, env []string) Program {
 	if filepath.IsAbs(file) {
 		path = file
 	}
-	if real, realErr := filepath.EvalSymlinks(path); err == nil && realErr == nil {
-		path = real // as the loader resolves it for $ORIGIN
+	if resolved, linkErr := filepath.EvalSymlinks(path); err == nil && linkErr == nil {
+		path = resolved // as the loader resolves it for $ORIGIN
 	}
 	return Program{Root: "/", file: path, path: path, working: working, env: env}
 }

@@ -41,15 +41,15 @@ func compared(t *testing.T, cmd *exec.Cmd) []string {
 	require.NoError(t, err)
 	files := OfProcess(cmd.Process.Pid).Libraries()
 	assert.Equal(t, files, OfCommand(cmd.Path, cmd.Dir, cmd.Environ()).Libraries())
-	real := make(map[string]bool)
+	resolved := make(map[string]bool)
 	for _, file := range files {
 		path, err := filepath.EvalSymlinks(file)
 		require.NoError(t, err)
-		real[path] = true
+		resolved[path] = true
 	}
 	want := loaded(t, cmd.Process.Pid)
 	for _, path := range want {
-		assert.True(t, real[path], "%s is not in %v", path, files)
+		assert.True(t, resolved[path], "%s is not in %v", path, files)
 	}
 	assert.NotEmpty(t, want)
 	return files

@@ -198,7 +198,7 @@ func relocated(f *elf.File, at uint64) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	for ; len(data) >= 24; data = data[24:] { // Elf64_Rela: offset, info, addend
+	for ; len(data) >= 24; data = data[24:] { // 24 bytes each: offset, info, addend
 		if binary.LittleEndian.Uint64(data) == at {
 			return binary.LittleEndian.Uint64(data[16:]), nil
 		}

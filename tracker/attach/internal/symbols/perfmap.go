@@ -77,7 +77,7 @@ func innerPID(pid int) int {
 	_, rest, _ := strings.Cut(string(status), "NSpid:")
 	line, _, _ := strings.Cut(rest, "\n")
 	inner := pid
-	for _, field := range strings.Fields(line) {
+	for field := range strings.FieldsSeq(line) {
 		fmt.Sscan(field, &inner)
 	}
 	return inner

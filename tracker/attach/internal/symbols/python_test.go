@@ -13,7 +13,7 @@ import (
 // TestPythonStandsForItsInterpreter: L is the interpreter's loop, i another of its functions or a loop without a name, c and d are others'.
 func TestPythonStandsForItsInterpreter(t *testing.T) {
 	frames := func(names string) (all []mem.Frame) {
-		for _, name := range strings.Fields(names) {
+		for name := range strings.FieldsSeq(names) {
 			all = append(all, mem.Frame{Function: name})
 		}
 		return all
@@ -39,7 +39,7 @@ func TestPythonStandsForItsInterpreter(t *testing.T) {
 			}
 		}
 		var all []code
-		for _, name := range strings.Fields(test.calls) {
+		for name := range strings.FieldsSeq(test.calls) {
 			c := code{frames: frames("inlined " + name), ofPython: true}
 			switch name {
 			case "L":
