@@ -89,7 +89,7 @@ func TestALibraryOfTwoProcesses(t *testing.T) {
 	assert.Len(t, all.prior, 2)
 }
 
-// TestLibrariesThatCannotBeWatched are told once, and what is kept of them is bounded.
+// TestLibrariesThatCannotBeWatched are reported once, and what is kept of them is bounded.
 func TestLibrariesThatCannotBeWatched(t *testing.T) {
 	l := ofThisProcess(t, errors.New("no symbols"))
 	assert.ErrorContains(t, l.scan(), "no symbols")
@@ -132,7 +132,7 @@ func TestFilesOfALibrary(t *testing.T) {
 	}
 }
 
-// TestALibraryThatIsNowhere is told from one that was found late.
+// TestALibraryThatIsNowhere is distinguished from one that was found late.
 func TestALibraryThatIsNowhere(t *testing.T) {
 	l := newDiscovery(&shared{}, anyLibrary{}, []function{{}, {library: "libnowhere.so"}}, python.NewProcesses(nil, nil))
 	require.NoError(t, l.probeFirst(nil))

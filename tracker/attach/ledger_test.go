@@ -37,8 +37,8 @@ func newScript(t testing.TB) *script {
 	return &script{t: t, w: w, tid: 1}
 }
 
-// TestAContainerOfAProcessThatIsGone is that of its parent, if the kernel says that it was in the same control group.
-func TestAContainerOfAProcessThatIsGone(t *testing.T) {
+// TestContainerOfExitedProcess is that of its parent, if the kernel says that it was in the same control group.
+func TestContainerOfExitedProcess(t *testing.T) {
 	const parent, group = 1, 7
 	for of, want := range map[uint64]string{group: "docker 0123456789ab", group + 1: "", 0: ""} {
 		s := newScript(t)
@@ -67,7 +67,7 @@ func (s *script) call(p phase, symbol string, result int32, out uint64, args ...
 	s.w.apply(&e)
 }
 
-// give is a call that gives something and succeeds.
+// give is a call that returns something and succeeds.
 func (s *script) give(symbol string, out uint64, args ...uint64) {
 	s.t.Helper()
 	s.call(atReturn, symbol, 0, out, append([]uint64{0xdead}, args...)...)

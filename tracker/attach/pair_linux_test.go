@@ -93,7 +93,7 @@ func TestAllocatorsInLibraries(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// TestFunctionsThatReturnNothing: nobody says so, but DWARF or the name of a template does.
+// TestFunctionsThatReturnNothing: their parameters do not say so, but DWARF or the name of a template does.
 func TestFunctionsThatReturnNothing(t *testing.T) {
 	for name, test := range map[string]struct{ flag, functions string }{
 		"malloc":   {"-g", ":Pool::malloc(size=4,out=2),Pool::free(address=2)"},
@@ -182,7 +182,7 @@ func TestCallsBeforeTheProbes(t *testing.T) {
 	w := newWatcher(t, Config{searchEvery: time.Hour})
 	path := ownDriver(t, filepath.Join(t.TempDir(), "own"))
 	c := start(t, w, "sh", "-c", `read line; "$0" leak 3 </dev/null; true`, path)
-	w.discovery.mu.Lock() // which holds up who would set them
+	w.discovery.mu.Lock() // which delays the probes
 	fmt.Fprintln(c.in)
 	want := c.live(t)
 	c.end(t)
@@ -194,8 +194,8 @@ func TestCallsBeforeTheProbes(t *testing.T) {
 	assert.Contains(t, w.Warnings()[0], path[:len(path)-len("client")]+"libcuda.so.1 before it was found")
 }
 
-// TestProgramsThatAreGone before anybody looked: what they were linked with, their files tell. Where these are is not always known.
-func TestProgramsThatAreGone(t *testing.T) {
+// TestExitedPrograms exited before the first scan: their files have what they were linked with, if the path is known.
+func TestExitedPrograms(t *testing.T) {
 	w := newWatcher(t, Config{searchEvery: time.Hour})
 	path := ownDriver(t, filepath.Join(t.TempDir(), "own"))
 	w.discovery.programStarted(program{1 << 30, monotonic()}, "/bin/sh")
@@ -209,8 +209,8 @@ func TestProgramsThatAreGone(t *testing.T) {
 	assert.Empty(t, w.prior)
 }
 
-// TestShortProgramsAreExactOrInDoubt: whether the probes came in time depends on the machine.
-func TestShortProgramsAreExactOrInDoubt(t *testing.T) {
+// TestShortLivedProgramsAreExactOrWarned: whether the probes came in time depends on the machine.
+func TestShortLivedProgramsAreExactOrWarned(t *testing.T) {
 	w := newWatcher(t, Config{searchEvery: time.Hour})
 	dir := t.TempDir()
 	for i := range 20 {

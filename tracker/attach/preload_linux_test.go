@@ -100,7 +100,7 @@ func TestPreloadedChildren(t *testing.T) {
 }
 
 // TestProcessesThatEndedBeforeTheyWereSeen: a shell runs ten programs while the watcher is held up. Each allocates and
-// then executes another that allocates too. What the first had is gone, and all lines have their names.
+// then executes another that allocates too. The memory of the first is freed, and all lines have their names.
 func TestProcessesThatEndedBeforeTheyWereSeen(t *testing.T) {
 	for name, linked := range map[string][]string{"linked": {"-DLINKED"}, "dlopen": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestProcessesThatEndedBeforeTheyWereSeen(t *testing.T) {
 	}
 }
 
-// TestOnlyItsOwnProcessesAreHeard: the socket's name is no secret. Root listens to all users, and only to those who know the token.
+// TestOnlyItsOwnProcessesAreHeard: the socket's name is no secret. Root accepts all users, and only processes that know the token.
 func TestOnlyItsOwnProcessesAreHeard(t *testing.T) {
 	users := []int{os.Geteuid()}
 	if users[0] == 0 {
@@ -167,7 +167,7 @@ func TestOnlyItsOwnProcessesAreHeard(t *testing.T) {
 	}
 }
 
-// forged is an event that tells of an allocation of 1 PiB.
+// forged is an event of an allocation of 1 PiB.
 func forged() []byte {
 	call := make([]byte, offFrames)
 	binary.NativeEndian.PutUint64(call[offWhat:], uint64(atReturn)<<32) // cuMemAlloc
@@ -176,7 +176,7 @@ func forged() []byte {
 	return call
 }
 
-// forge connects to a watcher as a user. It gives the file of a ring, or sends an event.
+// forge connects to a watcher as a user. It sends the file of a ring buffer, or an event.
 func forge(t *testing.T, user int, name, token string, ring ...int) (fd int) {
 	t.Helper()
 	connected := make(chan error)

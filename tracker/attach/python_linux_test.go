@@ -85,7 +85,7 @@ func TestPythonFrames(t *testing.T) { eachPython(t, pythonFrames) }
 func pythonFrames(t *testing.T, w *Watcher, _, program string) {
 	c := start(t, w, program, "testdata/frames.py")
 	knowsPython(t, w, c)
-	told := toldFrames(t, c)
+	told := reportedFrames(t, c)
 	w.Sync()
 	require.Empty(t, w.Warnings())
 	require.Len(t, w.Sources(), 1)
@@ -142,8 +142,8 @@ func interpretersOfPython(t *testing.T, w *Watcher, version, program string) {
 	}
 }
 
-// toldFrames has a program begin, and reads what it tells of the frames at each allocation, by address.
-func toldFrames(t *testing.T, c *client) map[alloc.Ptr]string {
+// reportedFrames starts a program, and reads the frames that it reports at each allocation, by address.
+func reportedFrames(t *testing.T, c *client) map[alloc.Ptr]string {
 	t.Helper()
 	fmt.Fprintln(c.in)
 	told := make(map[alloc.Ptr]string)
@@ -170,7 +170,7 @@ func TestLibrariesOfPython(t *testing.T) {
 				}
 				w := watcher(t)
 				c := start(t, w, program, "testdata/libraries.py", library)
-				told := toldFrames(t, c)
+				told := reportedFrames(t, c)
 				w.Sync()
 				require.Empty(t, w.Warnings())
 				require.Len(t, w.Sources(), 1)
@@ -188,7 +188,7 @@ func TestLibrariesOfPython(t *testing.T) {
 	}
 }
 
-// ofPython are the frames of Python in a stack, as the program tells them.
+// ofPython are the frames of Python in a stack, as the program reports them.
 func ofPython(s mem.Stack) string {
 	var all []string
 	for _, f := range s {

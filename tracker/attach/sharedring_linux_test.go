@@ -19,9 +19,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/memring"
 )
 
-// TestARingThatLies: a process that knows the token tells nonsense. It is heard until then, and no longer; what it told before, and what
-// others tell, stays right. The output says that something is missing.
-func TestARingThatLies(t *testing.T) {
+// TestInvalidRingContents: a process that knows the token writes nonsense. Its events count until then, and those of others
+// all the time. The output says that something is missing.
+func TestInvalidRingContents(t *testing.T) {
 	const written, bytes, size = 64, 4096, 4096 + memring.Size
 	for name, lie := range map[string]func(memory []byte){
 		"how much there is": func(memory []byte) { binary.NativeEndian.PutUint64(memory[written:], 1<<40) },
@@ -148,9 +148,9 @@ func TestPreloadOfAProgramThatClosesAllFiles(t *testing.T) {
 	require.Eventually(t, func() bool { w.Sync(); return w.lostEvents().events > 0 }, time.Minute, time.Millisecond)
 }
 
-// TestPreloadOfAnExecThatNobodyTells: the program has closed its connection, and the next one does not load the library. What the first had
-// is gone; what it wrote last is read.
-func TestPreloadOfAnExecThatNobodyTells(t *testing.T) {
+// TestPreloadOfUnreportedExec: the program has closed its connection, and the next one does not load the library. What the first had
+// has ended; what it wrote last is read.
+func TestPreloadOfUnreportedExec(t *testing.T) {
 	w := newPreload(t)
 	c := start(t, w, buildC(t, "-DLINKED"), "leak", "1", "closeall", "leak", "2", "pause", "leak", "100", "exec", "sleep", "100")
 	checked(t, w, c)

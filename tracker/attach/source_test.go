@@ -83,7 +83,7 @@ func TestUUID(t *testing.T) {
 	assert.Equal(t, 2, driver.asked)
 }
 
-func TestADumpTellsDoubts(t *testing.T) {
+func TestDumpHasWarnings(t *testing.T) {
 	s := newScript(t)
 	s.give("cuMemAlloc_v2", 0x100, 10)
 	s.w.warn(time.Second, "the reason for it")

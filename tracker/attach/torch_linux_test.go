@@ -109,7 +109,7 @@ func TestPyTorchPython(t *testing.T) {
 }
 
 // TestPyTorchLibrary watches the library of a real PyTorch, of which no more runs without a GPU than what frees: the semaphores are
-// raised as long as the watcher is there, and a block that nobody gave is taken back.
+// raised as long as the watcher is there, and a block that was never allocated is freed.
 func TestPyTorchLibrary(t *testing.T) {
 	program := os.Getenv("GPUMEMTRACK_TORCH")
 	if program == "" || runtime.GOARCH != "amd64" {

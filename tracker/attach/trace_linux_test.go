@@ -262,8 +262,8 @@ func TestCodeInThePlaceOfOther(t *testing.T) {
 	}
 }
 
-// TestCodeThatIsGoneBeforeItsEventIsRead has its own name or none: never that of what came in its place.
-func TestCodeThatIsGoneBeforeItsEventIsRead(t *testing.T) {
+// TestCodeUnmappedBeforeItsEventIsRead has its own name or none: never that of what came in its place.
+func TestCodeUnmappedBeforeItsEventIsRead(t *testing.T) {
 	path, libraries := reopen(t)
 	for name, inTime := range map[string]int{"not even its exec is read in time": -1, "none is read in time": 0, "one is read in time": 1} {
 		t.Run(name, func(t *testing.T) {

@@ -116,9 +116,9 @@ func TestAProgramThatEndedBeforeItsEvents(t *testing.T) {
 	}
 }
 
-// TestTheNameOfAProgramThatIsGone is the one that the kernel gave it, and never that of the program before it, if nobody could look before
+// TestNameOfExitedProgram is the one that the kernel gave it, and never that of the program before it, if its files could not be read before
 // it ended.
-func TestTheNameOfAProgramThatIsGone(t *testing.T) {
+func TestNameOfExitedProgram(t *testing.T) {
 	path, another := buildC(t, "-DLINKED"), filepath.Join(t.TempDir(), "another-program")
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -213,9 +213,9 @@ func TestManyThreads(t *testing.T) {
 	assert.EqualValues(t, w.Sources()[0].Snapshot().Total.Count*2-int64(len(want)), events+tables.OfHistory(&dump.History).First)
 }
 
-// TestARingThatNobodyReads: while the reader does nothing, 200 threads allocate 80,000 times in functions that it has not seen. Nothing is lost
+// TestUnreadRingBuffer: while the reader does nothing, 200 threads allocate 80,000 times in functions that it has not seen. Nothing is lost
 // but the callers of some, and their stacks say so.
-func TestARingThatNobodyReads(t *testing.T) {
+func TestUnreadRingBuffer(t *testing.T) {
 	w := newWatcher(t, Config{})
 	c := start(t, w, buildC(t, "-DLINKED", "-O1", "-fomit-frame-pointer"), "leak", "1", "wait", "many", "400")
 	require.Eventually(t, func() bool { w.Sync(); return len(w.Sources()) > 0 }, time.Minute, 10*time.Millisecond)

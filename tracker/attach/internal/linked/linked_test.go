@@ -62,8 +62,8 @@ func TestFilesOfAProgram(t *testing.T) {
 	compared(t, exec.Command("cat"))
 }
 
-// TestWhereTheLoaderLooks: by folders in the program or in the library that needs another, and by the environment.
-func TestWhereTheLoaderLooks(t *testing.T) {
+// TestLoaderSearchPath: by folders in the program or in the library that needs another, and by the environment.
+func TestLoaderSearchPath(t *testing.T) {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skip(err)
 	}
@@ -112,4 +112,4 @@ func TestCachesThatAreNone(t *testing.T) {
 	}
 }
 
-func TestFilesOfNobody(t *testing.T) { assert.Empty(t, OfProcess(1<<30).Libraries()) }
+func TestFilesOfMissingProcess(t *testing.T) { assert.Empty(t, OfProcess(1<<30).Libraries()) }

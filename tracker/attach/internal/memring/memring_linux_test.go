@@ -14,7 +14,7 @@ import (
 
 const sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// file makes what a writer gives.
+// file makes the file of a writer.
 func file(t testing.TB, size int64, seals int) int {
 	t.Helper()
 	fd, err := unix.MemfdCreate("ring", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -46,7 +46,7 @@ func opened(t testing.TB) (*Ring, *writer) {
 
 func (w *writer) word(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&w.memory[at])) }
 
-// write adds a record if there is room.
+// write adds a record if it fits.
 func (w *writer) write(record []byte) bool {
 	text := append(binary.NativeEndian.AppendUint64(nil, uint64(len(record))), record...)
 	if w.written-w.word(atRead).Load()+uint64(len(text)) > Size {
@@ -60,7 +60,7 @@ func (w *writer) write(record []byte) bool {
 	return true
 }
 
-// record is one that tells its number in each byte.
+// record returns a record with its number in each byte.
 func record(n int) []byte {
 	all := make([]byte, 8+8*(n%40))
 	for i := range all {
@@ -95,8 +95,8 @@ func TestRecordsComeInOrder(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// TestTheWriterIsToldWhenToWake: at half of the ring if the reader looks again by itself, else at the next record.
-func TestTheWriterIsToldWhenToWake(t *testing.T) {
+// TestWriterKnowsWhenToWake: at half of the ring if the reader looks again by itself, else at the next record.
+func TestWriterKnowsWhenToWake(t *testing.T) {
 	r, w := opened(t)
 	room := make([]byte, 400)
 	require.True(t, w.write(record(1)))
@@ -117,8 +117,8 @@ func TestTheWriterIsToldWhenToWake(t *testing.T) {
 	assert.EqualValues(t, 9, since)
 }
 
-// TestAWriterThatLies: about how much it has written, or how long a record is.
-func TestAWriterThatLies(t *testing.T) {
+// TestInvalidContents: about how much it has written, or how long a record is.
+func TestInvalidContents(t *testing.T) {
 	for _, written := range []uint64{1, 7, Size + 1, Size + 8, 1 << 32, 1 << 63, ^uint64(0), ^uint64(7)} {
 		r, w := opened(t)
 		w.word(atWritten).Store(written)

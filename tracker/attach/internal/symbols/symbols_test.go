@@ -92,7 +92,7 @@ func TestFunctionsThatKeepAFramePointer(t *testing.T) {
 	}
 }
 
-// TestStartsAreLeftOut: nobody acts on what the C library does before main. One of its functions that calls back is no start.
+// TestStartsAreLeftOut: what the C library does before main is of no use. One of its functions that calls back is no start.
 func TestStartsAreLeftOut(t *testing.T) {
 	libc := func(name string) mem.Frame { return mem.Frame{Function: name, File: "/lib/x86_64-linux-gnu/libc.so.6"} }
 	main, compare := mem.Frame{Function: "main", File: "/home/me/train"}, mem.Frame{Function: "compare", File: "/home/me/train"}
@@ -116,7 +116,7 @@ func TestStartsAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestStacksThatAreCut: one that has as many addresses as there is room for says so, and keeps all of them.
+// TestStacksThatAreCut: one with the maximum number of addresses says so, and keeps all of them.
 func TestStacksThatAreCut(t *testing.T) {
 	f, nameless := mem.Frame{Function: "recurse", File: "/home/me/train"}, mem.Frame{Function: "0x7f00"}
 	s := &Symbolizer{most: 2}

@@ -84,8 +84,8 @@ func stored(t *testing.T, file string) (stacks []taken, table *Table, code [2]ui
 	return stacks, table, code
 }
 
-// follow does what a probe does with the steps that it was taught.
-func (c *Thread) follow(steps map[uint64]CompactRule) (frames []uint64) {
+// applyRules does what a probe does with its unwind rules.
+func (c *Thread) applyRules(steps map[uint64]CompactRule) (frames []uint64) {
 	word := func(at uint64) uint64 {
 		v, _ := c.read(at)
 		return v
@@ -114,7 +114,7 @@ func (c *Thread) follow(steps map[uint64]CompactRule) (frames []uint64) {
 }
 
 // TestStoredStacksOfARM64: functions of many kinds, of which each noted where it returns to, most with signed return addresses. The
-// callers are those, by the tables, by the steps that a probe is taught, and by frame pointers where all keep them.
+// callers are found by the tables, by the compact rules of a probe, and by frame pointers where all functions have them.
 func TestStoredStacksOfARM64(t *testing.T) {
 	for name, flags := range arms {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestStoredStacksOfARM64(t *testing.T) {
 				frames, end := s.Walk(nil, 64, find, func(pc uint64, s CompactRule) { steps[pc] = s })
 				assert.Equal(t, s.callers, frames[1:])
 				assert.Equal(t, Outermost, end)
-				assert.Equal(t, frames, s.follow(steps))
+				assert.Equal(t, frames, s.applyRules(steps))
 				if name == "framed" {
 					frames, _ = s.Walk(nil, 64, bare, nil)
 					assert.Equal(t, s.callers, frames[1:])

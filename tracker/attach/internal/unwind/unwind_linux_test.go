@@ -111,7 +111,7 @@ func TestWalkAgreesWithTheCLibrary(t *testing.T) {
 	}
 }
 
-// TestWithoutTheLinkersIndex: reading all entries gives what the index has.
+// TestWithoutTheLinkersIndex: reading all entries finds what the index has.
 func TestWithoutTheLinkersIndex(t *testing.T) {
 	path, err := exec.LookPath("gcc")
 	if err != nil {
