@@ -14,7 +14,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/outside"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
@@ -210,4 +212,259 @@ func gradients(t *testing.T) *snapshot.Dump {
 	f, err := files.ReadFile(filepath.Join(outside.Folder(t, "recordings"), "new", "gradients-256-bf16.pickle.gz"))
 	require.NoError(t, err)
 	return f.Dump
+}
+
+// story returns a dump with these events, a second apart from number 10 on, which ends in these segments. The blocks in use are
+// live buffers.
+func story(segments []alloc.Segment, events ...tables.EventEntry) *snapshot.Dump {
+	stacks := new(tables.StackTable)
+	line := mem.Frame{Function: "main.step", File: "main.go", Line: 3}
+	stacks.Add(mem.Stack{line}, line)
+	for i := range events {
+		events[i].Since = time.Duration(i) * time.Second
+	}
+	epoch := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	s := &snapshot.Snapshot{Time: epoch.Add(time.Minute), Events: 10 + uint64(len(events)), Segments: segments}
+	lists := tables.Tables{Stacks: stacks, Sections: []string{""}, Epoch: epoch, Allocations: []tables.AllocationEntry{}}
+	for _, segment := range segments {
+		s.Reserved += segment.Size
+		for _, b := range segment.Blocks {
+			if b.State == alloc.Allocated {
+				s.Live, s.Allocated = s.Live.Add(mem.Tally{Count: 1, Bytes: b.Requested}), s.Allocated+b.Size
+				lists.Sites = append(lists.Sites, tables.SiteEntry{Place: tables.Place{Stack: 1}, Tensor: &tables.Tensor{Kind: "Input", Each: b.Requested}, Live: 1})
+				lists.Allocations = append(lists.Allocations, tables.AllocationEntry{Site: int32(len(lists.Sites) - 1), Ptr: b.Ptr, Allocated: b.Size})
+			}
+		}
+	}
+	s.Tables = tables.Wrap(lists)
+	return &snapshot.Dump{Snapshot: s, History: tables.WrapHistory(tables.HistoryTables{Start: epoch, First: 10, Stacks: stacks, Sections: []string{""}, Events: events})}
+}
+
+// an is an event about a buffer or a segment.
+func an(action mem.Action, at alloc.Ptr, size alloc.Bytes) tables.EventEntry {
+	e := tables.EventEntry{Action: action, Ptr: at, Allocated: size}
+	if action == mem.Allocated || action == mem.Freed || action == mem.Registered || action == mem.Unregistered {
+		e.Stack, e.Tensor = 1, &tables.Tensor{Kind: "Input", Each: size}
+	}
+	return e
+}
+
+// segment returns a segment of the driver with these blocks.
+func segment(at alloc.Ptr, pool string, blocks ...alloc.Block) alloc.Segment {
+	s := alloc.Segment{Ptr: at, Pool: pool}
+	for _, b := range blocks {
+		b.Ptr = at + alloc.Ptr(s.Size)
+		s.Size += b.Size
+		s.Blocks = append(s.Blocks, b)
+	}
+	return s
+}
+
+func inactive(size alloc.Bytes) alloc.Block { return alloc.Block{Size: size, State: alloc.Inactive} }
+
+func inUse(size alloc.Bytes) alloc.Block {
+	return alloc.Block{Size: size, Requested: size, State: alloc.Allocated}
+}
+
+const base = alloc.Ptr(0x1000_0000)
+
+// TestPeakIsTheFirstMomentOfTheMost: of several moments with the most allocated bytes, the first one counts: what led to it is
+// what there is to explain.
+func TestPeakIsTheFirstMomentOfTheMost(t *testing.T) {
+	empty := []alloc.Segment{segment(base, "large", inactive(20*alloc.MiB))}
+	alloc4, free4 := an(mem.Allocated, base, 4*alloc.MiB), an(mem.Freed, base, 4*alloc.MiB)
+	s, at, err := rewind.To(story(empty, an(mem.Allocated, base+8<<20, 2*alloc.MiB), an(mem.Freed, base+8<<20, 2*alloc.MiB), alloc4, free4, alloc4, free4), "peak")
+	require.NoError(t, err)
+	assert.Equal(t, rewind.Moment{At: "peak", Event: 13}, at)
+	assert.Equal(t, 4*alloc.MiB, s.Allocated)
+
+	full := []alloc.Segment{segment(base, "large", inUse(4*alloc.MiB), inactive(16*alloc.MiB))}
+	d := story(full, alloc4)
+	s, at, err = rewind.To(d, "peak")
+	require.NoError(t, err)
+	assert.Same(t, d.Snapshot, s, "the last event led to it")
+	assert.EqualValues(t, 11, at.Event)
+
+	// The end has as much as there was before the first event, and nothing had more.
+	d = story(full, free4, alloc4)
+	s, _, err = rewind.To(d, "peak")
+	require.NoError(t, err)
+	assert.Same(t, d.Snapshot, s)
+}
+
+// TestPeakWithoutEvents: a tracker without a history knows whether its peak is now. Other sources do not.
+func TestPeakWithoutEvents(t *testing.T) {
+	d := story([]alloc.Segment{segment(base, "large", inUse(4*alloc.MiB))})
+	d.Snapshot.Peak = d.Snapshot.Live
+	s, _, err := rewind.To(d, "peak")
+	require.NoError(t, err)
+	assert.Same(t, d.Snapshot, s)
+
+	d.Snapshot.Peak.Bytes++
+	_, at, err := rewind.To(d, "peak")
+	assert.ErrorIs(t, err, walk.ErrNoHistory)
+	assert.Zero(t, at)
+
+	d.Snapshot.Peak = d.Snapshot.Live
+	d.Snapshot.Settings = map[string]string{"PYTORCH_CUDA_ALLOC_CONF": ""}
+	_, _, err = rewind.To(d, "peak")
+	assert.ErrorIs(t, err, walk.ErrNoHistory)
+}
+
+// TestMoments: a word names a moment, and says which it found.
+func TestMoments(t *testing.T) {
+	oom := func(requested alloc.Bytes) tables.EventEntry { return an(mem.OutOfMemory, 0, requested) }
+	empty := []alloc.Segment{segment(base, "large", inactive(20*alloc.MiB))}
+	d := story(empty, oom(1*alloc.GiB), an(mem.Allocated, base, 4*alloc.MiB), oom(2*alloc.GiB), an(mem.Marked, 0, 1), an(mem.Freed, base, 4*alloc.MiB))
+	none := story(empty, an(mem.Marked, 0, 1))
+	last := story(empty, an(mem.Allocated, base, 4*alloc.MiB), an(mem.Freed, base, 4*alloc.MiB), oom(3*alloc.GiB), an(mem.Marked, 0, 1))
+	failed := story(empty, an(mem.Marked, 0, 1))
+	failed.OOM = &snapshot.OOM{Requested: 5 * alloc.GiB}
+	unknown := story(empty)
+	unknown.OOM = &snapshot.OOM{Requested: -1}
+	lost := story(empty, oom(1), an(mem.Allocated, base, 4*alloc.MiB), an(mem.Freed, base, 4*alloc.MiB))
+	lost.OOM = &snapshot.OOM{Requested: 1}
+	*tables.Of(&lost.Snapshot.Tables) = tables.Tables{Stacks: new(tables.StackTable)}
+	lost.Snapshot.Live.Count = 1
+	for _, c := range []struct {
+		name, word, says string
+		dump             *snapshot.Dump
+		want             rewind.Moment
+		allocated        alloc.Bytes
+	}{
+		{"the end", "end", "the end", d, rewind.Moment{At: "end", Event: 15}, 0},
+		{"no error led to the dump", "", "the end", d, rewind.Moment{At: "end", Event: 15}, 0},
+		{"the latest error", "oom", "the error", d, rewind.Moment{At: "oom", Event: 12, Asked: 2 * alloc.GiB}, 4 * alloc.MiB},
+		{"a number", "12", "event 12", d, rewind.Moment{At: "event", Event: 12}, 4 * alloc.MiB},
+		{"the peak", "peak", "the peak", d, rewind.Moment{At: "peak", Event: 12}, 4 * alloc.MiB},
+		{"nothing happened after the error", "oom", "the error", last, rewind.Moment{At: "oom", Event: 12, Asked: 3 * alloc.GiB}, 0},
+		{"the dump of an error without its event", "", "the error", failed, rewind.Moment{At: "oom", Event: 11, Asked: 5 * alloc.GiB}, 0},
+		{"of an error whose request is not known", "oom", "the error", unknown, rewind.Moment{At: "oom", Event: 10}, 0},
+		{"of an error before which nothing is known", "", "the end", lost, rewind.Moment{At: "end", Event: 13}, 0},
+	} {
+		s, at, err := rewind.To(c.dump, c.word)
+		require.NoError(t, err, c.name)
+		assert.Equal(t, c.want, at, c.name)
+		assert.Equal(t, c.says, at.String(), c.name)
+		assert.Equal(t, c.allocated, s.Allocated, c.name)
+	}
+	_, _, err := rewind.To(none, "oom")
+	assert.EqualError(t, err, "no out of memory error among its 1 events")
+	_, _, err = rewind.To(d, "beginning")
+	assert.EqualError(t, err, `no moment "beginning": want end, peak, oom, or the number of an event`)
+	_, _, err = rewind.To(d, "16")
+	assert.EqualError(t, err, "no event 16: the dump has 5 from 10 on")
+}
+
+// TestStatesThatAreNotKnown have an error that says why.
+func TestStatesThatAreNotKnown(t *testing.T) {
+	d := story(nil)
+	s, err := rewind.At(d, 10)
+	require.NoError(t, err, "that is the end")
+	assert.Same(t, d.Snapshot, s)
+	_, err = rewind.At(d, 9)
+	assert.ErrorIs(t, err, walk.ErrNoHistory)
+
+	d = story(nil, an(mem.Allocated, base, 512), an(mem.Freed, base, 512))
+	tables.Of(&d.Snapshot.Tables).Allocations = nil
+	s, err = rewind.At(d, 11)
+	require.NoError(t, err, "no buffer is live, so none is missing")
+	assert.EqualValues(t, 1, s.Live.Count)
+	d.Snapshot.Live.Count = 1
+	_, err = rewind.At(d, 11)
+	assert.EqualError(t, err, "the 1 live buffers are not told one by one: the state before them is not known")
+}
+
+// TestDevicesWithoutACache reserve what is allocated, without what other code has registered.
+func TestDevicesWithoutACache(t *testing.T) {
+	d := story(nil, an(mem.Allocated, base, 512), an(mem.Registered, base+512, 1024), an(mem.Unregistered, base+512, 1024), an(mem.Freed, base, 512))
+	for event, want := range map[uint64]snapshot.Levels{
+		10: {Memory: map[alloc.Memory]mem.Tally{}},
+		11: {Live: mem.Tally{Count: 1, Bytes: 512}, Allocated: 512, Reserved: 512, Memory: map[alloc.Memory]mem.Tally{0: {Count: 1, Bytes: 512}}},
+		12: {Live: mem.Tally{Count: 2, Bytes: 1536}, Allocated: 1536, Registered: 1024, Reserved: 512, Memory: map[alloc.Memory]mem.Tally{0: {Count: 2, Bytes: 1536}}},
+	} {
+		s, err := rewind.At(d, event)
+		require.NoError(t, err)
+		want.DriverUsed = -1
+		assert.Equal(t, want, s.Levels, "event %d", event)
+		assert.Empty(t, s.Segments)
+	}
+}
+
+// TestBuffersOfUnknownKind: a free whose buffer is not known has the size of its block, and no kind.
+func TestBuffersOfUnknownKind(t *testing.T) {
+	s, err := rewind.At(story(nil, tables.EventEntry{Action: mem.Freed, Ptr: base, Allocated: 512, Stack: 1}), 10)
+	require.NoError(t, err)
+	for a := range s.Allocations() {
+		assert.Equal(t, []any{mem.Kind(""), alloc.Bytes(512), alloc.Bytes(512), base}, []any{a.Kind, a.Requested, a.Allocated, a.Ptr})
+	}
+	assert.EqualValues(t, 1, s.Live.Count)
+}
+
+// TestTimesOfAnotherBuffer: an address is used again and again. A buffer has the time of the last allocation before the moment,
+// if that was of its size: else its own is not in the history.
+func TestTimesOfAnotherBuffer(t *testing.T) {
+	begun := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	d := story(nil, an(mem.Allocated, base, 512), an(mem.Freed, base, 512), an(mem.Marked, 0, 1), an(mem.Freed, base, 1024))
+	s, err := rewind.At(d, 13)
+	require.NoError(t, err)
+	for a := range s.Allocations() {
+		assert.Zero(t, a.Seq)
+		assert.Equal(t, begun.Add(3*time.Second), a.Time, "not later than it was freed")
+	}
+	d = story(nil, an(mem.Allocated, base, 512), an(mem.Freed, base, 512), an(mem.Allocated, base, 512), an(mem.Freed, base, 512))
+	s, err = rewind.At(d, 13)
+	require.NoError(t, err)
+	for a := range s.Allocations() {
+		assert.EqualValues(t, 12, a.Seq)
+		assert.Equal(t, begun.Add(2*time.Second), a.Time)
+	}
+}
+
+// TestMoreStreamsThanEntriesDistinguish: the streams of the snapshot and of its history together may be too many. Those that
+// are left over count as the default stream.
+func TestMoreStreamsThanEntriesDistinguish(t *testing.T) {
+	d := story(nil)
+	lists, h := tables.Of(&d.Snapshot.Tables), tables.OfHistory(&d.History)
+	lists.Streams, h.Streams = []alloc.Stream{0}, []alloc.Stream{0}
+	for i := range 200 {
+		lists.Streams, h.Streams = append(lists.Streams, alloc.Stream(1000+i)), append(h.Streams, alloc.Stream(2000+i))
+		lists.Sites = append(lists.Sites, tables.SiteEntry{Place: tables.Place{Stack: 1}, Tensor: &tables.Tensor{Each: 1}, Stream: uint8(i + 1)})
+		lists.Allocations = append(lists.Allocations, tables.AllocationEntry{Site: int32(i), Ptr: base + alloc.Ptr(i), Seq: uint64(i)})
+		e := an(mem.Freed, base+1000+alloc.Ptr(i), 1)
+		e.Stream = uint8(i + 1)
+		h.Events = append(h.Events, e)
+	}
+	d.Snapshot.Events = 210
+	s, err := rewind.At(d, 10)
+	require.NoError(t, err)
+	streams := make(map[alloc.Stream]int)
+	for a := range s.Allocations() {
+		streams[a.Stream]++
+	}
+	assert.Len(t, streams, tables.MaxStreams)
+	assert.Equal(t, 400-(tables.MaxStreams-1), streams[0])
+}
+
+// TestLifetimesOfAHistory: where the source does not count how long buffers lived, the history tells it, by line of code.
+func TestLifetimesOfAHistory(t *testing.T) {
+	second := an(mem.Allocated, base+512, 512)
+	unknown := an(mem.Freed, base+1024, 512)
+	unknown.Stack = 0
+	d := story(nil, an(mem.Allocated, base, 512), second, an(mem.Freed, base, 512), an(mem.Freed, base, 512), an(mem.Allocated, base+1024, 512), unknown, an(mem.Freed, base+512, 512), an(mem.Marked, 0, 1))
+	for _, event := range []uint64{17, 12} {
+		s, err := rewind.At(d, event)
+		require.NoError(t, err)
+		lines := tables.Of(&s.Tables).Lines
+		require.Len(t, lines, 1)
+		var want survival.Ages
+		want.Add(2 * time.Second) // the second free at that address has no allocation
+		want.Add(5 * time.Second)
+		assert.Equal(t, &want, lines[mem.Frame{Function: "main.step", File: "main.go", Line: 3}].Ages, "it is of the complete history")
+	}
+	counted := map[mem.Frame]*survival.Unit{}
+	tables.Of(&d.Snapshot.Tables).Lines = counted
+	s, err := rewind.At(d, 12)
+	require.NoError(t, err)
+	assert.Empty(t, tables.Of(&s.Tables).Lines, "the source's own")
 }

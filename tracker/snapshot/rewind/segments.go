@@ -87,13 +87,13 @@ const maxRemainder = 1 * alloc.MiB
 // allocation this close behind a block begins where the block ends. The buffers are sorted; after
 // has the events that follow the state.
 func (w *rewind) bound(buffers []alloc.Ptr, after []tables.EventEntry) {
-	freed := make(map[alloc.Ptr]bool)
+	done := make(map[alloc.Ptr]bool) // its end is known, or it is freed
 	for i := range after {
 		e := &after[i]
 		switch walk.Of(e.Action) {
 		case walk.Begin:
 			at, _ := slices.BinarySearch(buffers, e.Ptr)
-			if at == 0 || freed[buffers[at-1]] {
+			if at == 0 || done[buffers[at-1]] {
 				continue
 			}
 			p := buffers[at-1]
@@ -101,10 +101,10 @@ func (w *rewind) bound(buffers []alloc.Ptr, after []tables.EventEntry) {
 			size := alloc.Bytes(e.Ptr - p)
 			if !b.Foreign && large(in) && e.Ptr < in.End() && size > b.Allocated && size <= b.Allocated+maxRemainder {
 				b.Allocated = size
-				w.live[p] = b
+				w.live[p], done[p] = b, true
 			}
 		case walk.End, walk.Complete:
-			freed[e.Ptr] = true
+			done[e.Ptr] = true
 		}
 	}
 }
