@@ -90,8 +90,7 @@ func New(r *snapshot.Dump) *Timeline {
 		if untimed {
 			at = time.Duration(e.Seq+1-first) * time.Second
 		}
-		at = min(max(0, at), end) // a clock may jump
-		b.event(max(at, b.latest), e)
+		b.event(max(b.latest, min(at, end)), e) // a clock may jump: times do not decrease
 	}
 	b.flush()
 	b.now.Allocated, b.now.Reserved, b.now.next = r.Snapshot.Allocated, r.Snapshot.Reserved, r.Snapshot.Events

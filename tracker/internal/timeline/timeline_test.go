@@ -1,6 +1,7 @@
 package timeline_test
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
@@ -150,4 +152,49 @@ func TestLevelsBeforeTheHistory(t *testing.T) {
 	require.NotNil(t, line.Reserved[0], "the events tell of segments")
 	assert.Zero(t, *line.Reserved[0])
 	assert.Zero(t, *line.Allocated[0])
+}
+
+// TestTimesDoNotDecreaseWhenAClockJumps: the events of a file may have any times. The chart keeps them in their order,
+// between the first event and the snapshot.
+func TestTimesDoNotDecreaseWhenAClockJumps(t *testing.T) {
+	tr := exporttest.New(t, tracker.Config{})
+	for i := range 200 {
+		b, err := tr.AllocBytes(alloc.Bytes(1+i), tracker.Input)
+		require.NoError(t, err)
+		if i%3 == 0 {
+			require.NoError(t, b.Free())
+		}
+		if i%20 == 0 {
+			tr.Track()
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for name, jump := range map[string]func(i int) time.Duration{
+		"forth and back": func(int) time.Duration { return time.Duration(random.Int64N(int64(2 * time.Hour))) },
+		"back, once":     func(i int) time.Duration { return time.Duration(i%100) * time.Second },
+		"before the start and after the end": func(int) time.Duration {
+			return time.Duration(random.Int64N(int64(4*time.Hour))) - 2*time.Hour
+		},
+		"ever earlier": func(i int) time.Duration { return time.Duration(1000-i) * time.Second },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := tr.Dump()
+			h := tables.OfHistory(&d.History)
+			h.Events = slices.Clone(h.Events)
+			for i := range h.Events {
+				h.Events[i].Since = jump(i)
+			}
+			d.Snapshot.Time = h.Start.Add(time.Hour)
+			line := timeline.New(d)
+			end := line.Seconds[len(line.Seconds)-1]
+			assert.True(t, slices.IsSorted(line.Seconds))
+			assert.GreaterOrEqual(t, line.Seconds[0], 0.0)
+			assert.InDelta(t, max(0, d.Snapshot.Time.Sub(line.Start).Seconds()), end, 1e-6)
+			assert.Equal(t, d.Snapshot.Live.Bytes, sum(line.Kinds, len(line.Seconds)-1))
+			assert.True(t, slices.IsSortedFunc(line.Marks, func(a, b timeline.Moment) int { return cmp.Compare(a.Seconds, b.Seconds) }))
+			require.NotEmpty(t, line.Marks)
+			assert.LessOrEqual(t, line.Marks[len(line.Marks)-1].Seconds, end)
+			assert.True(t, slices.IsSorted(line.Events), "and the events stay in their order")
+		})
+	}
 }
