@@ -97,3 +97,26 @@ func TestSpans(t *testing.T) {
 		}
 	}
 }
+
+// TestSpanOf has all of a segment that a span knows.
+func TestSpanOf(t *testing.T) {
+	s := alloc.Segment{Ptr: 1, Size: 2, Pool: "small", Stream: 3, Expandable: true, Private: "graph"}
+	require.Equal(t, walk.Span{Ptr: 1, Size: 2, Pool: "small", Stream: 3, Expandable: true, Private: "graph"}, walk.SpanOf(&s))
+}
+
+// TestAllStops when its user does.
+func TestAllStops(t *testing.T) {
+	var spans walk.Spans
+	for i := range 2000 {
+		spans.Insert(walk.Span{Ptr: alloc.Ptr(10 * i), Size: 5})
+	}
+	for _, n := range []int{1, 600, 2000} {
+		seen := 0
+		for range spans.All {
+			if seen++; seen == n {
+				break
+			}
+		}
+		require.Equal(t, n, seen)
+	}
+}

@@ -1,6 +1,7 @@
 package walk_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -48,4 +49,80 @@ func TestBeginning(t *testing.T) {
 	want := walk.Beginning{Levels: walk.Levels{Live: 5, Allocated: 6}, Time: start, Segments: true, Sections: map[uint64]string{77: "load"}}
 	r.Snapshot.Events = 8
 	assert.Equal(t, want, walk.BeginningOf(r), "no level is negative")
+}
+
+// TestBackward has the events of the dump, the other way round, up to its snapshot, of which the history may have more,
+// as many or less.
+func TestBackward(t *testing.T) {
+	const first = 1000
+	for _, n := range []int{0, 1, 2, 255, 256, 257, 511, 512, 513, 700} {
+		entries := make([]tables.EventEntry, n)
+		for i := range entries {
+			entries[i] = tables.EventEntry{Action: mem.Allocated, Since: time.Duration(i), Ptr: alloc.Ptr(i)}
+		}
+		for _, at := range []int{first - 1, first, first + 1, first + n - 1, first + n, first + n + 1} {
+			d := &snapshot.Dump{Snapshot: &snapshot.Snapshot{Events: uint64(at)}}
+			d.History = tables.WrapHistory(tables.HistoryTables{First: first, Events: entries, Sections: []string{""}, Stacks: new(tables.StackTable)})
+			kept := max(0, min(n, at-first))
+
+			got, from := walk.Events(d)
+			assert.Len(t, got, kept, "%d events, %d before the snapshot", n, at)
+			if kept > 0 {
+				assert.EqualValues(t, first, from)
+			} else {
+				assert.EqualValues(t, at, from)
+			}
+
+			want := slices.Collect(d.Events())
+			slices.Reverse(want)
+			backward := slices.Collect(walk.Backward(d))
+			assert.Equal(t, want, backward)
+			assert.Len(t, backward, kept)
+			if kept > 0 {
+				assert.EqualValues(t, first+kept-1, backward[0].Seq)
+			}
+
+			seen := 0
+			for range walk.Backward(d) {
+				if seen++; seen == 300 {
+					break // in the second part
+				}
+			}
+			assert.Equal(t, min(300, kept), seen)
+		}
+	}
+}
+
+// TestSourceOf: a file is PyTorch's if it has its settings, or if it tells of no process and names its device as PyTorch
+// does. A snapshot of a BFC allocator says so.
+func TestSourceOf(t *testing.T) {
+	for name, test := range map[string]struct {
+		snapshot snapshot.Snapshot
+		want     walk.Source
+	}{
+		"a tracker's":                {snapshot.Snapshot{Device: "NVIDIA A100", Origin: snapshot.Origin{PID: 1}}, walk.Tracker},
+		"nothing":                    {snapshot.Snapshot{}, walk.Tracker},
+		"PyTorch's settings":         {snapshot.Snapshot{Device: "x", Settings: map[string]string{"PYTORCH_CUDA_ALLOC_CONF": ""}}, walk.PyTorch},
+		"other settings":             {snapshot.Snapshot{Settings: map[string]string{"allocator": "x"}}, walk.Tracker},
+		"PyTorch's device":           {snapshot.Snapshot{Device: "cuda"}, walk.PyTorch},
+		"of a process":               {snapshot.Snapshot{Device: "cuda", Origin: snapshot.Origin{Host: "a"}}, walk.Tracker},
+		"with a cache":               {snapshot.Snapshot{Device: "cuda", Cache: new(alloc.Stats)}, walk.Tracker},
+		"a BFC allocator's":          {snapshot.Snapshot{Settings: map[string]string{walk.AllocatorSetting: walk.BFCAllocator}}, walk.BFC},
+		"a BFC allocator's of cuda":  {snapshot.Snapshot{Device: "cuda", Settings: map[string]string{walk.AllocatorSetting: walk.BFCAllocator}}, walk.BFC},
+		"settings beside a process":  {snapshot.Snapshot{Origin: snapshot.Origin{PID: 1}, Settings: map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "x"}}, walk.PyTorch},
+		"its device beside settings": {snapshot.Snapshot{Device: "cuda", Settings: map[string]string{"x": "y"}}, walk.PyTorch},
+	} {
+		assert.Equal(t, test.want, walk.SourceOf(&test.snapshot), name)
+	}
+}
+
+// TestNoHistory: each source's error is one, and says what to do about it.
+func TestNoHistory(t *testing.T) {
+	for source, text := range map[walk.Source]string{
+		walk.Tracker: "Config.MaxEvents", walk.PyTorch: "_record_memory_history", walk.BFC: "one moment",
+	} {
+		err := source.NoHistory()
+		assert.ErrorIs(t, err, walk.ErrNoHistory)
+		assert.ErrorContains(t, err, text)
+	}
 }
