@@ -37,7 +37,7 @@ func (m MemInfo) Used() Bytes { return m.Total - m.Free }
 // Copier, and any of
 //
 //	UUID() string             // its own name among all devices, as nvidia-smi prints it
-//	Memory() Memory           // what it gives, if that is not DeviceMemory
+//	Memory() Memory           // what it allocates, if that is not DeviceMemory
 //	Reserved() (Bytes, error) // what it holds from the driver, as a pool does
 //	Synchronize() error       // waits until all work queued on it is done
 //
@@ -61,7 +61,7 @@ func (m MemInfo) Used() Bytes { return m.Total - m.Free }
 //	CopyFrom(dst Ptr, from Device, src Ptr, n Bytes) error
 //
 //	// With these four, addresses and memory are allocated separately, and a cache can have expandable
-//	// segments. Reserve gives n bytes of addresses, a multiple of chunk, which is a multiple of 2 MiB, with no
+//	// segments. Reserve returns n bytes of addresses, a multiple of chunk, which is a multiple of 2 MiB, with no
 //	// memory behind them, and Release takes them. Map puts memory behind whole chunks of one reservation that
 //	// have none, and Unmap takes it when the work that is queued on the device is done.
 //	Reserve(n, chunk Bytes) (Ptr, error)
@@ -87,7 +87,7 @@ type Device interface {
 // use what it gave. The Cache is one.
 type StreamAllocator interface {
 	Device
-	// AllocOn gives n bytes for work on a stream, and returns the size of the block.
+	// AllocOn allocates n bytes for work on a stream, and returns the size of the block.
 	AllocOn(n Bytes, s Stream) (p Ptr, allocated Bytes, err error)
 	// RecordStream says that work on another stream uses the memory at an address: after
 	// its Free, it is not used again before that work is done.

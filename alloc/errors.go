@@ -29,8 +29,8 @@ var (
 	ErrBrokenDriver = errors.New("the driver returned an invalid or overlapping address")
 )
 
-// OutOfMemoryError says that a device has no memory for a request, with the figures at that moment.
-// A negative figure is unknown.
+// OutOfMemoryError says that a device has no memory for a request, with the values at that moment.
+// A negative value is unknown.
 type OutOfMemoryError struct {
 	Device    string `json:"device"`          // name and ordinal
 	Requested Bytes  `json:"requested_bytes"` // what the caller asked for
@@ -44,17 +44,17 @@ type OutOfMemoryError struct {
 	Err             error `json:"-"` // the driver's own error; may be nil
 }
 
-// MarshalJSON writes the figures, and null for those that are unknown.
+// MarshalJSON writes the values, and null for those that are unknown.
 func (e OutOfMemoryError) MarshalJSON() ([]byte, error) {
-	type figures OutOfMemoryError
+	type values OutOfMemoryError
 	return json.Marshal(struct {
-		figures
+		values
 		Free            *Bytes `json:"free_bytes"`
 		Total           *Bytes `json:"total_bytes"`
 		Reserved        *Bytes `json:"reserved_bytes"`
 		Allocated       *Bytes `json:"allocated_bytes"`
 		LargestInactive *Bytes `json:"largest_inactive_bytes"`
-	}{figures(e), known(e.Free), known(e.Total), known(e.Reserved), known(e.Allocated), known(e.LargestInactive)})
+	}{values(e), known(e.Free), known(e.Total), known(e.Reserved), known(e.Allocated), known(e.LargestInactive)})
 }
 
 // known returns nil for an unknown amount.

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Memory is a type of memory: which call of a driver gives it, and where it lies. The zero
+// Memory is a type of memory: which call of a driver allocates it, and where it lies. The zero
 // Memory is not known.
 type Memory uint8
 

@@ -129,7 +129,7 @@ func TestFreeErrorsChangeNothing(t *testing.T) {
 	assert.EqualError(t, c.Free(1), "free 0x1 on Simulated GPU 0: not an address of this allocator")
 }
 
-func TestEmptyKeepsWhatTheDriverRefuses(t *testing.T) {
+func TestTrimKeepsWhatTheDriverRefuses(t *testing.T) {
 	c, dev := newCache(t, sim.Config{})
 	var every []alloc.Ptr
 	for range 3 {
@@ -163,7 +163,7 @@ func TestEmptyKeepsWhatTheDriverRefuses(t *testing.T) {
 	assert.Zero(t, n)
 }
 
-func TestOutOfMemoryEmptiesAndRetries(t *testing.T) {
+func TestOutOfMemoryTrimsAndRetries(t *testing.T) {
 	c, dev := newCache(t, sim.Config{Memory: 100 * alloc.MiB, Overhead: -1})
 	a := mustAlloc(t, c, 60*alloc.MiB)
 	require.NoError(t, c.Free(a))
@@ -245,7 +245,7 @@ func TestDriverErrorChangesNothing(t *testing.T) {
 	assert.Equal(t, alloc.Stats{}, c.Stats())
 }
 
-func TestRetryReportsWhatEmptyCouldNot(t *testing.T) {
+func TestRetryReportsWhatTrimCouldNot(t *testing.T) {
 	c, dev := newCache(t, sim.Config{Memory: 100 * alloc.MiB, Overhead: -1})
 	require.NoError(t, c.Free(mustAlloc(t, c, 60*alloc.MiB)))
 	dev.Inject(sim.Fault{Call: "Free"})

@@ -100,9 +100,9 @@ func TestTreeStaysShallow(t *testing.T) {
 	require.Less(t, depth(p.root), 3*15, "random treaps of this size are near 35 deep")
 }
 
-// TestEmptyInStretches empties a cache of more segments than are looked at in one go, of which
+// TestTrimInSteps empties a cache of more segments than are looked at in one go, of which
 // every third is in use.
-func TestEmptyInStretches(t *testing.T) {
+func TestTrimInSteps(t *testing.T) {
 	const n = 3*segmentsAtOnce + 7
 	c := mustNew(t, counting.New(0), Config{})
 	var ptrs []alloc.Ptr
@@ -133,9 +133,9 @@ func TestEmptyInStretches(t *testing.T) {
 	require.Empty(t, c.segments)
 }
 
-// TestExpandableTrimInStretches gives more chunks back than are looked at in one go: every
+// TestExpandableTrimInSteps gives more chunks back than are looked at in one go: every
 // other one of a segment.
-func TestExpandableTrimInStretches(t *testing.T) {
+func TestExpandableTrimInSteps(t *testing.T) {
 	const n = 3*segmentsAtOnce + 7
 	c := mustNew(t, counting.New(0), Config{ExpandableSegments: true})
 	var ptrs []alloc.Ptr

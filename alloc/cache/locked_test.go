@@ -95,7 +95,7 @@ func TestPollAndLock(t *testing.T) {
 	cachetest.Invariants(t, c)
 }
 
-func TestReleasableIsWhatEmptyGivesBack(t *testing.T) {
+func TestReleasableIsWhatTrimGivesBack(t *testing.T) {
 	c, _ := newCache(t, sim.Config{})
 	rng := rand.New(rand.NewPCG(4, 5))
 	var live []alloc.Ptr

@@ -201,7 +201,7 @@ func TestPendingBlocksAreNotReused(t *testing.T) {
 	cachetest.Invariants(t, c)
 }
 
-func TestEmptyAndCloseWaitForPending(t *testing.T) {
+func TestTrimAndCloseWaitForPending(t *testing.T) {
 	c, dev, p := used(t, sim.Config{})
 	require.NoError(t, c.Free(p))
 	given, err := c.Trim()

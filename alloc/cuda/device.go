@@ -282,7 +282,7 @@ func (d *gpu) Pinned(cfg PinnedConfig) Pinned {
 	return &pinned{dev: d, cfg: cfg, live: make(map[alloc.Ptr]*pinnedBlock)}
 }
 
-// managed gives managed memory of a Device.
+// managed allocates managed memory of a Device.
 type managed struct{ dev *gpu }
 
 var _ alloc.Device = managed{}
@@ -309,7 +309,7 @@ func (m managed) MemInfo() (alloc.MemInfo, error) { return m.dev.MemInfo() }
 // Free is Device.Free. The errors are the same.
 func (m managed) Free(p alloc.Ptr) error { return m.dev.Free(p) }
 
-// Alloc gives n bytes by cuMemAllocManaged, for every stream. For zero bytes it gives one. The error is
+// Alloc allocates n bytes by cuMemAllocManaged, for every stream. It takes one byte for a request for none. The error is
 // errors.ErrUnsupported on a driver without managed memory; the other errors are Device.Alloc's.
 // Memory may be larger than the device's.
 func (m managed) Alloc(n alloc.Bytes) (alloc.Ptr, error) {

@@ -349,15 +349,15 @@ func TestOpenWithoutRoomForAContext(t *testing.T) {
 
 // TestCloseDuringCalls: a call either goes through or says that the device is closed.
 func TestCloseDuringCalls(t *testing.T) {
-	dev, keeper := open(t), open(t)
-	before := memInfo(t, keeper)
+	dev, second := open(t), open(t)
+	before := memInfo(t, second)
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {
 			for {
 				p, err := dev.Alloc(4 * alloc.MiB)
 				if err == nil {
-					err = keeper.Free(p)
+					err = second.Free(p)
 				}
 				if err != nil {
 					assert.ErrorIs(t, err, alloc.ErrClosed)
@@ -369,7 +369,7 @@ func TestCloseDuringCalls(t *testing.T) {
 	group.Go(func() { assert.NoError(t, dev.Close()) })
 	group.Wait()
 	if gpuemu.Emulated() {
-		require.Equal(t, before, memInfo(t, keeper))
+		require.Equal(t, before, memInfo(t, second))
 	}
 }
 
@@ -378,13 +378,13 @@ func TestCloseEndsIntervals(t *testing.T) {
 	if gpuemu.Rerun(t, gpuemu.Options{}) {
 		return
 	}
-	dev, keeper, machine := open(t), open(t), control(t)
+	dev, second, machine := open(t), open(t), control(t)
 	started, err := dev.StartInterval()
 	require.NoError(t, err)
 	stopped, err := dev.StartInterval()
 	require.NoError(t, err)
 	require.NoError(t, stopped.Stop())
-	other, err := keeper.StartInterval()
+	other, err := second.StartInterval()
 	require.NoError(t, err)
 	require.Equal(t, 4, machine.Events(os.Getpid()))
 	require.NoError(t, dev.Close())

@@ -34,7 +34,7 @@
 //
 // # Types of memory
 //
-// A Device gives plain device memory, and virtual memory to a Cache with expandable segments.
+// A Device allocates plain device memory, and virtual memory to a Cache with expandable segments.
 // Device.NewPool, Device.Managed and Device.Pinned give the other types, each as a separate
 // alloc.Device:
 //
@@ -48,5 +48,5 @@
 // # What is not seen
 //
 // The package does not see memory that CUDA libraries allocate (cuBLAS, cuDNN, NCCL), and
-// what kernels allocate. The driver's figures in a report include all of it except host memory.
+// what kernels allocate. The driver's values in a report include all of it except host memory.
 package cuda

@@ -9,7 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
 
-// Pinned gives host memory that does not move, as an alloc.Device. Copies between it and the device
+// Pinned allocates host memory that does not move, as an alloc.Device. Copies between it and the device
 // are faster than those of other host memory, and can run while the program goes on.
 //
 //	pinned := dev.Pinned(cuda.PinnedConfig{})
@@ -90,7 +90,7 @@ func (p *pinned) MemInfo() (alloc.MemInfo, error) {
 	return alloc.MemInfo{}, fmt.Errorf("memory info of %v: the driver does not say: %w", p, errors.ErrUnsupported)
 }
 
-// Alloc gives n bytes by cuMemHostAlloc; zero bytes take one. The errors are Device.Alloc's, of
+// Alloc allocates n bytes by cuMemHostAlloc; zero bytes take one. The errors are Device.Alloc's, of
 // which *alloc.OutOfMemoryError has no levels.
 func (p *pinned) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	switch {

@@ -101,8 +101,8 @@ func (p *pool) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	return at, err
 }
 
-// AllocOn gives n bytes by cuMemAllocFromPoolAsync: work that is queued on the stream from now on
-// may use them, and Free gives them back behind it. The errors are Device.Alloc's, and errors.ErrUnsupported for
+// AllocOn allocates n bytes by cuMemAllocFromPoolAsync: work that is queued on the stream from now on
+// may use them, and Free frees them behind it. The errors are Device.Alloc's, and errors.ErrUnsupported for
 // Device.StreamOfThread.
 func (p *pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, error) {
 	if n < 0 {

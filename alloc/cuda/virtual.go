@@ -19,7 +19,7 @@ type reservation struct {
 	behind      map[alloc.Bytes]bool // as the driver has it
 }
 
-// Reserve gives n bytes of addresses by cuMemAddressReserve. The error is errors.ErrUnsupported if
+// Reserve returns n bytes of addresses by cuMemAddressReserve. The error is errors.ErrUnsupported if
 // the driver has no virtual memory (before CUDA 10.2), or if chunk is not a multiple of the
 // driver's own unit, which happens with no known driver. It is alloc.ErrSize if n is not a positive
 // multiple of chunk, or chunk not one of 2 MiB. The other errors are those of Alloc.

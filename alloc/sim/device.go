@@ -161,7 +161,7 @@ func (d *device) Ordinal() int { return d.ordinal }
 // String returns the name and the ordinal: "Simulated GPU 0".
 func (d *device) String() string { return text.Line(fmt.Sprintf("%s %d", d.name, d.ordinal)) }
 
-// Alloc gives n bytes. The errors are *alloc.OutOfMemoryError when too few pages are free,
+// Alloc allocates n bytes. The errors are *alloc.OutOfMemoryError when too few pages are free,
 // alloc.ErrSize when n is negative, alloc.ErrClosed, and those of faults. A request for zero bytes
 // takes 512 bytes, so that it has an address of its own.
 func (d *device) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
@@ -324,7 +324,7 @@ func (d *device) NewPool(releaseThreshold alloc.Bytes) alloc.StreamAllocator {
 	return p
 }
 
-// takePages gives whole pages to a pool, without a call that a program makes.
+// takePages allocates whole pages to a pool, without a call that a program makes.
 func (d *device) takePages(n alloc.Bytes) (alloc.Ptr, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

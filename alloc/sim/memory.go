@@ -70,7 +70,7 @@ func newMemory(ordinal int, backed bool) *memory {
 	}
 }
 
-// alloc gives n bytes if that takes no more than limit further pages.
+// alloc allocates n bytes if that takes no more than limit further pages.
 func (m *memory) alloc(n alloc.Bytes, limit uint64) (alloc.Ptr, bool) {
 	r, granules := (*run)(nil), max(uint64((n+granule-1)/granule), 1)
 	offset := uint64(0)
@@ -207,7 +207,7 @@ type span struct{ first, n uint64 }
 
 func (s span) end() uint64 { return s.first + s.n }
 
-// space gives out spans of a range of units, the lowest first. It keeps the holes in order; no two
+// space allocates spans of a range of units, the lowest first. It keeps the holes in order; no two
 // of them touch.
 type space struct{ holes []span }
 

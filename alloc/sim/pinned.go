@@ -38,7 +38,7 @@ func (p *pinned) MemInfo() (alloc.MemInfo, error) {
 	return alloc.MemInfo{}, fmt.Errorf("memory info of %s: %w", p.Name(), errors.ErrUnsupported)
 }
 
-// Alloc gives n bytes. The errors are *alloc.OutOfMemoryError beyond the limit, alloc.ErrSize
+// Alloc allocates n bytes. The errors are *alloc.OutOfMemoryError beyond the limit, alloc.ErrSize
 // when n is negative, alloc.ErrClosed, and those of faults.
 func (p *pinned) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	if n < 0 {

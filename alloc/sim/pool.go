@@ -65,7 +65,7 @@ func (p *pool) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	return at, err
 }
 
-// AllocOn gives n bytes for work on a stream, with Device.Alloc's errors.
+// AllocOn allocates n bytes for work on a stream, with Device.Alloc's errors.
 func (p *pool) AllocOn(n alloc.Bytes, s alloc.Stream) (alloc.Ptr, alloc.Bytes, error) {
 	if n < 0 {
 		return 0, 0, fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)

@@ -17,7 +17,7 @@ type reservation struct {
 	mapped map[uint64]struct{}
 }
 
-// Reserve gives n bytes of addresses, which Map can put memory behind. The errors are
+// Reserve returns n bytes of addresses, which Map can put memory behind. The errors are
 // alloc.ErrSize for n that is not a positive multiple of chunk, or a chunk that is not a positive multiple
 // of 2 MiB, alloc.ErrOutOfMemory when addresses run out,
 // alloc.ErrClosed, and those of faults. There are 4 TiB of addresses.

@@ -73,12 +73,12 @@ type Filler interface {
 // reservation. A failed call changes nothing.
 type VirtualDevice interface {
 	alloc.Device
-	// Reserve gives n bytes of addresses, a multiple of chunk, with no memory behind them.
+	// Reserve returns n bytes of addresses, a multiple of chunk, with no memory behind them.
 	// It is errors.ErrUnsupported on a device that turns out to have no such thing.
 	Reserve(n, chunk alloc.Bytes) (alloc.Ptr, error)
-	// Release takes back addresses that Reserve gave. None of them may be mapped.
+	// Release takes back addresses that Reserve returned. None of them may be mapped.
 	Release(p alloc.Ptr) error
-	// Map puts memory behind n bytes at p, which have none. The error is *alloc.OutOfMemoryError if the device is full.
+	// Map maps memory to n bytes at p, which have none. The error is *alloc.OutOfMemoryError if the device is full.
 	Map(p alloc.Ptr, n alloc.Bytes) error
 	// Unmap waits until the work that is queued on the device is done, and takes the memory behind
 	// n bytes at p, all of which must be mapped.
