@@ -324,22 +324,22 @@ func TestTheShimsFunctions(t *testing.T) {
 	}
 }
 
-// TestStepsAreThoseOfLibgcc runs what is in testdata/stepstest.c: the shim's own callers and libgcc's, at the same calls.
-func TestStepsAreThoseOfLibgcc(t *testing.T) {
+// TestRulesAgreeWithLibgcc runs what is in testdata/rulestest.c: the shim's own callers and libgcc's, at the same calls.
+func TestRulesAgreeWithLibgcc(t *testing.T) {
 	cc, err := shimCompiler()
 	if err != nil || runtime.GOARCH != "amd64" {
-		t.Skip("steps are of amd64, and need a compiler: ", err)
+		t.Skip("unwind rules of the shim are of amd64, and need a compiler: ", err)
 	}
 	dir := t.TempDir()
 	header := hooks(driverFunctions, "/no/such/driver", map[string]uint64{"cuMemAlloc_v2": 1, "cuGetProcAddress_v2": 1})
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "hooks.h"), []byte(header), 0o600))
-	path, libraries := filepath.Join(dir, "stepstest"), []string{filepath.Join(dir, "a.so"), filepath.Join(dir, "b.so")}
+	path, libraries := filepath.Join(dir, "rulestest"), []string{filepath.Join(dir, "a.so"), filepath.Join(dir, "b.so")}
 	for _, args := range [][]string{
 		{"-shared", "-fPIC", "-DLIBRARY=600", "-o", libraries[0]},
 		{"-shared", "-fPIC", "-DLIBRARY=1000", "-o", libraries[1]},
 		{"-Wall", "-Werror", "-Ishim", "-I" + dir, "-o", path, "-lpthread", "-ldl"},
 	} {
-		args = slices.Concat(cc[1:], []string{"-g", "-O2", "-fomit-frame-pointer", "testdata/stepstest.c"}, args)
+		args = slices.Concat(cc[1:], []string{"-g", "-O2", "-fomit-frame-pointer", "testdata/rulestest.c"}, args)
 		out, err := exec.Command(cc[0], args...).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}

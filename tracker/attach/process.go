@@ -272,7 +272,7 @@ type process struct {
 	events      eventSource
 	generation  uint32              // code generation at the latest event; 0 before the first
 	since       uint32              // no code was unmapped since this generation
-	loadedRules map[uint64]struct{} // return addresses: see feed.teach
+	loadedRules map[uint64]struct{} // return addresses with a loaded rule
 	trampoline  uint64              // see symbols.Symbolizer.Trampoline; 0 if none is known
 	sources     map[deviceID]*Source
 

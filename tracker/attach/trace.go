@@ -70,11 +70,11 @@ func (p *process) continueUnwind(e *event, t symbols.Trace, from uint64) symbols
 	t.End = map[unwind.End]string{unwind.NoCaller: symbols.NoTable, unwind.BeyondCopy: symbols.BeyondCopy, unwind.AtTrampoline: symbols.AtTrampoline, unwind.TooManyFrames: symbols.TooMany}[why]
 	if why == unwind.NoCaller || why == unwind.BeyondCopy {
 		beyond := c.Beyond(framed)
-		room := maxFrames - len(walked)
-		if len(beyond) > room || len(beyond) > 0 && e.totalEnd == truncated {
+		left := maxFrames - len(walked)
+		if len(beyond) > left || len(beyond) > 0 && e.totalEnd == truncated {
 			t.End = symbols.TooMany
 		}
-		walked = append(walked, beyond[:min(room, len(beyond))]...)
+		walked = append(walked, beyond[:min(left, len(beyond))]...)
 	}
 	p.stackBuffer, t.Addresses = walked, walked
 	return p.adjustStaticProbe(e, t)

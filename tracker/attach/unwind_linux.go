@@ -307,7 +307,7 @@ func (m *bpf) copyStack() asm.Instructions {
 		asm.Mov.Imm(asm.R2, 0), // BPF_RB_AVAIL_DATA
 		asm.FnRingbufQuery.Call(),
 		asm.Mov.Imm(asm.R1, int32(half)),
-		asm.JGE.Reg(asm.R0, asm.R1, "no room"),
+		asm.JGE.Reg(asm.R0, asm.R1, "too full"),
 		asm.Sub.Reg(asm.R1, asm.R0),
 		asm.RSh.Imm(asm.R1, int32(bits.Len32(half/maxCopy)-1)), // all, if the ring buffer is empty
 		asm.StoreMem(asm.RFP, slotRead, asm.R1, asm.DWord),
@@ -328,7 +328,7 @@ func (m *bpf) copyStack() asm.Instructions {
 		asm.Mov.Imm(asm.R2, int32(noWake)).WithSymbol("none there"),
 		asm.FnRingbufDiscard.Call(),
 		asm.Ja.Label("copied"),
-		asm.LoadMem(asm.R2, asm.RFP, slotScratch, asm.DWord).WithSymbol("no room"),
+		asm.LoadMem(asm.R2, asm.RFP, slotScratch, asm.DWord).WithSymbol("too full"),
 		asm.Mov.Imm(asm.R1, int32(copyDropped)),
 		asm.StoreMem(asm.R2, scratchDepth+inEnd, asm.R1, asm.Byte),
 		asm.Mov.Imm(asm.R0, 0).WithSymbol("copied"),
@@ -344,7 +344,7 @@ func (m *bpf) copyPart() asm.Instructions {
 		asm.Mov.Imm(asm.R2, partSize),
 		asm.Mov.Imm(asm.R3, 0),
 		asm.FnRingbufReserve.Call(),
-		asm.JEq.Imm(asm.R0, 0, "no room"),
+		asm.JEq.Imm(asm.R0, 0, "too full"),
 		asm.Mov.Reg(part, asm.R0),
 		asm.StoreMem(part, offThread, regThread, asm.DWord),
 		asm.LoadImm(asm.R1, int64(stackPart)<<32, asm.DWord),

@@ -126,7 +126,7 @@ func (s *Symbolizer) at(address uint64) (m Mapping, ok bool) {
 // location is what is known of the code at an address.
 type location struct {
 	frames  []mem.Frame // inlined functions, and then the function; shared
-	hasRule bool        // see tabled
+	hasRule bool        // see Symbolizer.hasRule
 }
 
 // code is what there is at a return address.

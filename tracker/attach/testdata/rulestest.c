@@ -1,4 +1,4 @@
-// Compares the callers that the shim finds by the steps that it keeps with those of libgcc's unwinder, at the same call: one that differs
+// Compares the callers that the shim finds by its cached unwind rules with those of libgcc's unwinder, at the same call: one that differs
 // ends the program with a message. With -DLIBRARY, a library with a function whose frame has that size.
 #ifdef LIBRARY
 static volatile int sink;
@@ -23,7 +23,7 @@ void run(void (*check)(void)) {
 	}
 
 static volatile int sink;
-static int checks, stepped; // calls, and those whose stack was found by steps alone
+static int checks, by_rules_only; // calls, and those whose stack was found by rules alone
 static const char *scene;
 
 // check stands for a function of the driver.
@@ -33,8 +33,8 @@ __attribute__((noinline, optimize("no-omit-frame-pointer"))) static void check(v
 	read_from(&m, (word)frame);
 	tracing by = {.stack = got, .above = (word)frame}, of = {.stack = want, .above = (word)frame};
 	__atomic_add_fetch(&checks, 1, __ATOMIC_RELAXED);
-	if (by_steps(&by, (word)frame, &m))
-		__atomic_add_fetch(&stepped, 1, __ATOMIC_RELAXED);
+	if (by_rules(&by, (word)frame, &m))
+		__atomic_add_fetch(&by_rules_only, 1, __ATOMIC_RELAXED);
 	unwinder.backtrace(trace, &of);
 	of.n = walk(want, of.n, of.frame, &m);
 	while (of.n && !want[of.n - 1])
@@ -171,7 +171,7 @@ static void signals(void) {
 	}
 }
 
-// Threads one after another, which get the same stack, and at the same time, which read and write the same steps.
+// Threads one after another, which get the same stack, and at the same time, which read and write the same rules.
 static void *in_thread(void *n) {
 	for (int i = 0; i < 50; i++) {
 		recurse((int)(size_t)n + i % 7);
@@ -186,7 +186,7 @@ static void threads(void) {
 		CHECK(!pthread_create(&t, NULL, in_thread, (void *)i) && !pthread_join(t, NULL));
 	}
 	pthread_t some[16];
-	memset(kept_steps, 0, sizeof kept_steps);
+	memset(rule_cache, 0, sizeof rule_cache);
 	for (size_t i = 0; i < 16; i++)
 		CHECK(!pthread_create(&some[i], NULL, in_thread, (void *)i));
 	for (size_t i = 0; i < 16; i++)
@@ -236,10 +236,10 @@ static void libraries(char **paths) {
 
 static void scene_is(const char *name, void (*run)(void), int by_all) {
 	scene = name;
-	checks = stepped = 0;
+	checks = by_rules_only = 0;
 	run();
-	fprintf(stderr, "%s: %d of %d by steps\n", name, stepped, checks);
-	CHECK(checks > 0 && stepped * 100 >= checks * by_all);
+	fprintf(stderr, "%s: %d of %d by rules\n", name, by_rules_only, checks);
+	CHECK(checks > 0 && by_rules_only * 100 >= checks * by_all);
 }
 
 static char **paths;
