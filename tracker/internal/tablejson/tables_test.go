@@ -278,6 +278,17 @@ func TestTablesThatContradictThemselves(t *testing.T) {
 	}
 }
 
+// TestBirthsInAnyForm: births have no use unless there are two.
+func TestBirthsInAnyForm(t *testing.T) {
+	for births, want := range map[string][2]uint16{`[3,4]`: {3, 4}, `[0,65535]`: {0, 65535}, `[3]`: {3, 0}, `[3,4,5]`: {3, 4}, `[]`: {}, `null`: {}} {
+		for _, more := range []string{"", `,"label":"a"`} {
+			got, _, err := read(`{"call_sites":[` + site(-1, 1, 1, 1) + `],"allocations":[` + allocation(0, `,"births":`+births+more) + `]}`)
+			require.NoError(t, err, births)
+			assert.Equal(t, want, [2]uint16{got.Allocations[0].InLine, got.Allocations[0].InPath}, births)
+		}
+	}
+}
+
 // TestLongNamesAreCut: many things of a file can share a long name.
 func TestLongNamesAreCut(t *testing.T) {
 	long := strings.Repeat("x", 2*bounded.MaxName)

@@ -163,15 +163,17 @@ func Each(r *snapshot.Dump, events []uint64, show func(*snapshot.Snapshot)) erro
 // reachable returns why the state before an event is not known.
 func reachable(r *snapshot.Dump, event uint64) error {
 	s := r.Snapshot
-	kept, first := walk.Events(r)
-	switch {
-	case event == s.Events:
+	if event == s.Events {
 		return nil
-	case len(kept) == 0:
+	}
+	kept, first := walk.Events(r)
+	if len(kept) == 0 {
 		return walk.SourceOf(s).NoHistory()
-	case event < first || event >= first+uint64(len(kept)):
+	}
+	if event < first || event >= first+uint64(len(kept)) {
 		return fmt.Errorf("no event %d: the dump has %d from %d on", event, len(kept), first)
-	case tables.Of(&s.Tables).Allocations == nil && s.Live.Count > 0:
+	}
+	if tables.Of(&s.Tables).Allocations == nil && s.Live.Count > 0 {
 		return fmt.Errorf("the %d live buffers are not told one by one: the state before them is not known", s.Live.Count)
 	}
 	return nil

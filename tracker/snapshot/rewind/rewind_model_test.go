@@ -332,6 +332,11 @@ func TestEveryStateIsThatOfTheProgram(t *testing.T) {
 			s := d.Snapshot
 			require.Equal(t, []any{s.Device, s.Ordinal, s.UUID, s.Origin, s.Settings}, []any{got.Device, got.Ordinal, got.UUID, got.Origin, got.Settings})
 			require.Zero(t, got.Peak, "it is not known")
+			var live, total int64
+			for c := range got.CallSites() {
+				live, total = live+c.Live.Count, total+c.Total.Count
+			}
+			require.Equal(t, []int64{got.Live.Count + got.Host().Count, live}, []int64{live, total}, "the call sites count all buffers")
 		}))
 	}
 }

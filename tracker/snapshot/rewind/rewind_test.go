@@ -285,6 +285,14 @@ func TestPeakIsTheFirstMomentOfTheMost(t *testing.T) {
 	assert.Same(t, d.Snapshot, s, "the last event led to it")
 	assert.EqualValues(t, 11, at.Event)
 
+	// The last events are not in the history, as in a file of PyTorch: the end is nearest.
+	d = story(full, alloc4)
+	d.Snapshot.Events += 5
+	s, at, err = rewind.To(d, "peak")
+	require.NoError(t, err)
+	assert.Same(t, d.Snapshot, s)
+	assert.EqualValues(t, 16, at.Event)
+
 	// The end has as much as there was before the first event, and nothing had more.
 	d = story(full, free4, alloc4)
 	s, _, err = rewind.To(d, "peak")
@@ -444,6 +452,7 @@ func TestMoreStreamsThanEntriesDistinguish(t *testing.T) {
 	}
 	assert.Len(t, streams, tables.MaxStreams)
 	assert.Equal(t, 400-(tables.MaxStreams-1), streams[0])
+	assert.Len(t, tables.Of(&s.Tables).Streams, tables.MaxStreams, "a file with more cannot be read")
 }
 
 // TestLifetimesOfAHistory: where the source does not count how long buffers lived, the history tells it, by line of code.
@@ -451,15 +460,15 @@ func TestLifetimesOfAHistory(t *testing.T) {
 	second := an(mem.Allocated, base+512, 512)
 	unknown := an(mem.Freed, base+1024, 512)
 	unknown.Stack = 0
-	d := story(nil, an(mem.Allocated, base, 512), second, an(mem.Freed, base, 512), an(mem.Freed, base, 512), an(mem.Allocated, base+1024, 512), unknown, an(mem.Freed, base+512, 512), an(mem.Marked, 0, 1))
+	d := story(nil, an(mem.Allocated, base, 512), second, an(mem.Freed, base+512, 512), an(mem.Freed, base+512, 512), an(mem.Allocated, base+1024, 512), unknown, an(mem.Freed, base, 512), an(mem.Marked, 0, 1))
 	for _, event := range []uint64{17, 12} {
 		s, err := rewind.At(d, event)
 		require.NoError(t, err)
 		lines := tables.Of(&s.Tables).Lines
 		require.Len(t, lines, 1)
 		var want survival.Ages
-		want.Add(2 * time.Second) // the second free at that address has no allocation
-		want.Add(5 * time.Second)
+		want.Add(1 * time.Second) // the second free at that address has no allocation
+		want.Add(6 * time.Second)
 		assert.Equal(t, &want, lines[mem.Frame{Function: "main.step", File: "main.go", Line: 3}].Ages, "it is of the complete history")
 	}
 	counted := map[mem.Frame]*survival.Unit{}
@@ -467,4 +476,24 @@ func TestLifetimesOfAHistory(t *testing.T) {
 	s, err := rewind.At(d, 12)
 	require.NoError(t, err)
 	assert.Empty(t, tables.Of(&s.Tables).Lines, "the source's own")
+}
+
+// TestStacksOfBothSources: a state has buffers of the snapshot and of the history, each with its own source's call stack.
+func TestStacksOfBothSources(t *testing.T) {
+	d := story([]alloc.Segment{segment(base, "large", inUse(4*alloc.MiB), inactive(16*alloc.MiB))}, an(mem.Freed, base+8<<20, 2*alloc.MiB))
+	stacks, line := new(tables.StackTable), mem.Frame{Function: "main.load", File: "main.go", Line: 8}
+	stacks.Add(mem.Stack{line}, line)
+	tables.OfHistory(&d.History).Stacks = stacks
+	s, err := rewind.At(d, 10)
+	require.NoError(t, err)
+	lists := tables.Of(&s.Tables)
+	var lines, paths []string
+	for _, a := range lists.Allocations {
+		stack := lists.Sites[a.Site].Stack
+		lines = append(lines, lists.Stacks.Stack(stack)[0].String())
+		paths = append(paths, lists.Stacks.Path(stack).String())
+		assert.Equal(t, lists.Stacks.Stack(stack)[0], lists.Stacks.Site(stack))
+	}
+	assert.ElementsMatch(t, []string{"main.go:3 main.step", "main.go:8 main.load"}, lines)
+	assert.ElementsMatch(t, []string{"main.step", "main.load"}, paths)
 }

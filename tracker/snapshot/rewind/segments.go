@@ -99,7 +99,7 @@ func (w *rewind) bound(buffers []alloc.Ptr, after []tables.EventEntry) {
 			p := buffers[at-1]
 			b, in := w.live[p], w.reserved.At(p)
 			size := alloc.Bytes(e.Ptr - p)
-			if !b.Foreign && large(in) && e.Ptr < in.End() && size > b.Allocated && size <= b.Allocated+maxRemainder {
+			if !b.Foreign && large(in) && e.Ptr < in.End() && size >= b.Allocated && size <= b.Allocated+maxRemainder {
 				b.Allocated = size
 				w.live[p], done[p] = b, true
 			}
@@ -117,17 +117,18 @@ func (w *rewind) tile(s *walk.Span, live []alloc.Ptr) []alloc.Block {
 	blocks := make([]alloc.Block, 0, 2*len(live)+1)
 	at := s.Ptr
 	hole := func(to alloc.Ptr) {
-		size := alloc.Bytes(to - at)
-		switch last := len(blocks) - 1; {
-		case size <= 0:
-		case size <= maxRemainder && large(s) && last >= 0 && blocks[last].State != alloc.Inactive:
-			blocks[last].Size += size
-			if b := w.live[blocks[last].Ptr]; b.tensor != nil {
-				b.Allocated += size
-				w.live[blocks[last].Ptr] = b
-			}
-		default:
+		size, last := alloc.Bytes(to-at), len(blocks)-1
+		if size <= 0 {
+			return
+		}
+		if size > maxRemainder || !large(s) || last < 0 || blocks[last].State == alloc.Inactive {
 			blocks = append(blocks, alloc.Block{Ptr: at, Size: size, State: alloc.Inactive})
+			return
+		}
+		blocks[last].Size += size
+		if b := w.live[blocks[last].Ptr]; b.tensor != nil {
+			b.Allocated += size
+			w.live[blocks[last].Ptr] = b
 		}
 	}
 	for _, p := range live {

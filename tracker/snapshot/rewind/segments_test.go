@@ -52,6 +52,7 @@ func TestSegmentsThatDoNotFitAreLeftOut(t *testing.T) {
 		"allocated larger":              {held(), an(mem.SegmentAllocated, base, size+1), false},
 		"allocated of no size":          {held(), an(mem.SegmentAllocated, base, 0), false},
 		"mapped in part":                {expandable(0, held()...), an(mem.SegmentAllocated, base, 2*alloc.MiB), true},
+		"mapped of no size":             {expandable(0, held()...), an(mem.SegmentAllocated, base, 0), false},
 		"mapped larger":                 {expandable(0, held()...), an(mem.SegmentAllocated, base+2<<20, size), false},
 	} {
 		got := before(t, story(test.segments, test.event))
@@ -184,6 +185,7 @@ func TestTheNextAllocationBoundsABlock(t *testing.T) {
 		"in a small segment":           {small, []tables.EventEntry{an(mem.Allocated, end+512, size), an(mem.Freed, end+512, size), freed}, 0},
 		"after the block is freed":     {free(), []tables.EventEntry{freed, an(mem.Allocated, end+512, size), an(mem.Freed, end+512, size)}, 0},
 		"only the first of them":       {free(), []tables.EventEntry{an(mem.Allocated, end+512, 512), an(mem.Freed, end+512, 512), an(mem.Allocated, end+1024, 512), an(mem.Freed, end+1024, 512), freed}, 512},
+		"only the first, right behind": {free(), []tables.EventEntry{an(mem.Allocated, end, 512), an(mem.Freed, end, 512), an(mem.Allocated, end+512, 512), an(mem.Freed, end+512, 512), freed}, 0},
 		"memory of other code, before": {free(), []tables.EventEntry{an(mem.Registered, base-512, 512), an(mem.Unregistered, base-512, 512), freed}, 0},
 	} {
 		s, err := rewind.At(story(test.segments, test.events...), 10)
