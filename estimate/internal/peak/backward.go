@@ -17,7 +17,9 @@ func Training(t *tape.Tape, begin, end int32, gradients []tape.Gradient, from se
 	segments := within(t, begin, end)
 	a.countSaved(segments)
 	a.enter()
-	a.forward(begin, end, segments)
+	for i := begin; i < end; i++ {
+		a.run(i)
+	}
 	var done timeline.Passes
 	if log != nil {
 		done.Turn = len(log.Events)
@@ -30,10 +32,8 @@ func Training(t *tape.Tape, begin, end int32, gradients []tape.Gradient, from se
 	}
 	a.bytes += others * kept
 	a.saved += others * kept
-	if others > 0 {
-		a.peak.Bytes += others * kept
-		a.peak.Saved += others * kept
-	}
+	a.peak.Bytes += others * kept
+	a.peak.Saved += others * kept
 	a.gradients = from.Backward
 	a.backward(segments, gradients, from.Backward > 0)
 	if log != nil {
@@ -75,19 +75,9 @@ func (a *alive) countSaved(segments []tape.Segment) {
 	}
 }
 
-// forward runs operations, and ends the life of what nothing keeps.
-func (a *alive) forward(begin, end int32, segments []tape.Segment) {
-	next := 0
-	for i := begin; i < end; i++ {
-		for next < len(segments) && segments[next].End <= i {
-			next++
-		}
-		inside := next < len(segments) && i >= segments[next].Begin
-		a.run(i, inside)
-	}
-}
-
-func (a *alive) run(i int32, drop bool) {
+// run runs an operation of the forward pass, and ends the life of what no later operation reads and none keeps. In a
+// checkpointed segment that includes what the operation makes to keep.
+func (a *alive) run(i int32) {
 	o := &a.t.Ops[i]
 	for _, id := range a.t.Refs[o.In:o.Keep] {
 		a.begins(id)
@@ -98,13 +88,6 @@ func (a *alive) run(i int32, drop bool) {
 	}
 	a.note(i, o.Workspace, a.gradients, false)
 	a.log.Temporary(o.Workspace)
-	if drop {
-		for _, id := range a.t.Refs[o.Keep:o.End] {
-			if s := &a.t.Storages[id]; s.Own && !s.Cached && a.savedBy[id] == 0 {
-				a.stop(id)
-			}
-		}
-	}
 	a.dies.of(i, a.expire)
 }
 
@@ -248,36 +231,43 @@ func (g *gradientSet) step(o *tape.Recorded) (extra int64) {
 		if !t.Storages[id].Grad || slices.Contains(seen[:i], id) {
 			continue
 		}
-		have := g.of[id]
-		pass := o.PassGrad && !(o.Promotes && t.Storages[id].Bytes < t.Storages[o.Out].Bytes)
-		switch {
-		case !pass:
+		if o.PassGrad && !(o.Promotes && t.Storages[id].Bytes < t.Storages[o.Out].Bytes) {
+			g.pass(id, from)
+		} else {
 			extra += g.give(id)
-		case have == 0:
-			g.of[id] = from
-			g.buffers[from-1].users++
-		case g.buffers[have-1].users > 1: // another tensor needs the old sum, so a new one is made
-			g.drop(have)
-			g.begin(id)
 		}
 	}
 	g.done = append(g.done, from)
 	return extra
 }
 
+// pass makes a buffer the gradient of another storage too. If there is a gradient already, the buffer is added to it.
+func (g *gradientSet) pass(id, buffer int32) {
+	if g.of[id] == 0 {
+		g.of[id] = buffer
+		g.buffers[buffer-1].users++
+		return
+	}
+	g.own(id)
+}
+
 // give makes a storage's gradient. If there is one already it makes a summand instead, and returns
 // its size.
 func (g *gradientSet) give(id int32) (extra int64) {
-	have := g.of[id]
-	if have == 0 {
+	if g.of[id] == 0 {
 		g.begin(id)
 		return 0
 	}
-	if g.buffers[have-1].users > 1 { // another tensor needs the old sum, so a new one is made
+	g.own(id)
+	return g.a.t.Storages[id].Bytes
+}
+
+// own gives a gradient a buffer that can be added to: a new one if another tensor still needs the old sum.
+func (g *gradientSet) own(id int32) {
+	if have := g.of[id]; g.buffers[have-1].users > 1 {
 		g.drop(have)
 		g.begin(id)
 	}
-	return g.a.t.Storages[id].Bytes
 }
 
 func (g *gradientSet) drop(buffer int32) {
