@@ -11,6 +11,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"html/template"
+	"io"
 	"strings"
 	"sync"
 
@@ -37,32 +38,44 @@ type Page struct {
 	Script template.JS  // of this page, after the common script
 }
 
-// Template returns a function that parses a page's template at its first call. The page can use the templates "head" and
-// "scripts", which take a Page, the function json, which is JSON, and those that layout.html uses. A text that is not a
-// template panics.
-func Template(name, text string) func() *template.Template {
-	return sync.OnceValue(func() *template.Template {
-		t := template.New(name).Funcs(template.FuncMap{
-			"icon": func() template.URL {
-				return template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString([]byte(Icon)))
-			},
-			"chartLicence": func() template.HTML {
-				return template.HTML("<!-- uPlot " + uplot.Version + "\n" + uplot.Licence + " -->")
-			},
-			"chartStyle":   func() template.CSS { return template.CSS(uplot.CSS) },
-			"chartScript":  func() template.JS { return template.JS(uplot.JS) },
-			"commonStyle":  func() template.CSS { return template.CSS(style) },
-			"commonScript": func() template.JS { return template.JS(common) },
-			"json":         JSON,
-		})
-		template.Must(t.New("layout").Parse(layout))
-		return template.Must(t.Parse(text))
-	})
+// Template is the template of a page, which is parsed when it is first executed. It can use the templates "head" and "scripts",
+// which take a Page, the function json, which encodes a value for a script element, and the functions that layout.html uses.
+type Template struct {
+	Text string // of an embedded file
+
+	once   sync.Once
+	parsed *template.Template
 }
 
-// JSON returns a value for a script element: json.Marshal leaves no "<", ">" or "&" in it, so no text in it can end the element.
-// Unlike html/template's own encoding, a value that has no JSON is an error.
-func JSON(v any) (template.JS, error) {
+// Execute writes a page. A Text that is not a template panics; a value that has no JSON is an error, as are those of w.
+func (t *Template) Execute(w io.Writer, data any) error {
+	t.once.Do(func() {
+		page := template.New("page").Funcs(functions())
+		template.Must(page.New("layout").Parse(layout))
+		t.parsed = template.Must(page.Parse(t.Text))
+	})
+	return t.parsed.Execute(w, data)
+}
+
+func functions() template.FuncMap {
+	return template.FuncMap{
+		"icon": func() template.URL {
+			return template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString([]byte(Icon)))
+		},
+		"chartLicence": func() template.HTML {
+			return template.HTML("<!-- uPlot " + uplot.Version + "\n" + uplot.Licence + " -->")
+		},
+		"chartStyle":   func() template.CSS { return template.CSS(uplot.CSS) },
+		"chartScript":  func() template.JS { return template.JS(uplot.JS) },
+		"commonStyle":  func() template.CSS { return template.CSS(style) },
+		"commonScript": func() template.JS { return template.JS(common) },
+		"json":         encoded,
+	}
+}
+
+// encoded returns a value for a script element: json.Marshal leaves no "<", ">" or "&" in it, so no text in it can end the
+// element. Unlike in html/template's own encoding, a value that has no JSON is an error.
+func encoded(v any) (template.JS, error) {
 	text, err := json.Marshal(v)
 	return template.JS(text), err
 }

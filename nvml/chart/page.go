@@ -21,7 +21,7 @@ var (
 	//go:embed page.js
 	pageJS template.JS
 
-	pageTemplate = webpage.Template("page.html", pageHTML)
+	pageTemplate = webpage.Template{Text: pageHTML}
 )
 
 // page is what page.html shows.
@@ -62,7 +62,7 @@ func writeHTML(w io.Writer, f *figure) error {
 		})
 	}
 	var text bytes.Buffer
-	if err := pageTemplate().Execute(&text, p); err != nil {
+	if err := pageTemplate.Execute(&text, p); err != nil {
 		return err
 	}
 	_, err := text.WriteTo(w)

@@ -19,7 +19,7 @@ var (
 	//go:embed index.js
 	indexJS template.JS
 
-	indexTemplate = webpage.Template("index.html", indexHTML)
+	indexTemplate = webpage.Template{Text: indexHTML}
 	indexPolicy   = sync.OnceValue(func() string { return webpage.Policy(indexJS) })
 )
 
@@ -39,7 +39,7 @@ func (h *handler) index(w http.ResponseWriter, r *http.Request) {
 		s := h.source.LightSnapshot()
 		p := indexPage{Device: export.Device(s), Origin: s.Origin.String(), Inside: h.inProcess}
 		p.Page = webpage.Page{Title: "Live: " + p.Device, Style: indexCSS, Script: indexJS}
-		return indexTemplate().Execute(w, p)
+		return indexTemplate.Execute(w, p)
 	})
 }
 

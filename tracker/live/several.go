@@ -112,7 +112,7 @@ var (
 	//go:embed several.html
 	severalHTML string
 
-	severalTemplate = webpage.Template("several.html", severalHTML)
+	severalTemplate = webpage.Template{Text: severalHTML}
 	severalPolicy   = sync.OnceValue(func() string { return webpage.Policy("") })
 )
 
@@ -137,7 +137,7 @@ func (s *several) index(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", severalPolicy()+"; frame-ancestors 'none'")
 	w.Header().Set("Refresh", "5") // the browser asks again after 5 seconds
 	s.send(w, r, htmlFile, s.within(s.light, r, func(w io.Writer) error {
-		return severalTemplate().Execute(w, s.page())
+		return severalTemplate.Execute(w, s.page())
 	}))
 }
 

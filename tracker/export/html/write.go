@@ -24,7 +24,7 @@ var (
 	//go:embed page.js
 	pageJS template.JS
 
-	pageTemplate = webpage.Template("page.html", pageHTML)
+	pageTemplate = webpage.Template{Text: pageHTML}
 )
 
 // Policy returns the Content-Security-Policy of the pages that Write writes, for a
@@ -43,7 +43,7 @@ func Write(w io.Writer, r *snapshot.Dump) error {
 	var text bytes.Buffer
 	for d := full; ; d = d.half() {
 		text.Reset()
-		if err := pageTemplate().Execute(&text, newPage(devices, more, d)); err != nil {
+		if err := pageTemplate.Execute(&text, newPage(devices, more, d)); err != nil {
 			return fmt.Errorf("write HTML page: %w", err)
 		}
 		if text.Len() <= maxPage || d.frames <= 1 {
