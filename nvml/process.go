@@ -3,6 +3,7 @@ package nvml
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -214,9 +215,7 @@ func (w *watcher) belongs(pid int) bool {
 			return false
 		}
 		if known, in := w.family[p]; in && known == started {
-			for p, started := range path {
-				w.family[p] = started
-			}
+			maps.Copy(w.family, path)
 			return true
 		}
 		if _, loop := path[p]; loop {

@@ -143,8 +143,7 @@ func (r *Recorder) prepare() error {
 		}
 		f, err := createFile(name, r.cfg.Overwrite)
 		if err != nil {
-			r.closeFiles()
-			return err
+			return errors.Join(err, r.closeFiles())
 		}
 		r.files = append(r.files, f)
 	}

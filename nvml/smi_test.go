@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,10 +47,8 @@ func (f *fakeSMI) run(args ...string) ([]byte, error) {
 	for _, gpu := range f.gpus {
 		var cells []string
 		for field := range strings.SplitSeq(list, ",") {
-			for _, lacking := range f.lacks {
-				if field == lacking {
-					return nil, fmt.Errorf("nvidia-smi: exit status 2: Field %q is not a valid field to query.", field)
-				}
+			if slices.Contains(f.lacks, field) {
+				return nil, fmt.Errorf("nvidia-smi: exit status 2: Field %q is not a valid field to query.", field) //nolint:revive // its own words
 			}
 			cell, ok := gpu[field]
 			if !ok {

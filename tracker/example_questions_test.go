@@ -55,8 +55,7 @@ func ExampleOutOfMemoryError() {
 	_, err := tr.AllocBytes(200*alloc.MiB, tracker.Activation)
 	fmt.Println(err)
 
-	var oom *tracker.OutOfMemoryError
-	if errors.As(err, &oom) {
+	if oom, ok := errors.AsType[*tracker.OutOfMemoryError](err); ok {
 		fmt.Println(oom.Free, oom.Requested)
 	}
 	// Output:

@@ -93,19 +93,19 @@ type pathStats struct {
 	live          mem.Tally             // buffers allocated in the path itself, alive now
 }
 
-func (s *pathStats) row(path string, site mem.Frame, stack mem.Stack) sections.Row {
+func (p *pathStats) row(path string, site mem.Frame, stack mem.Stack) sections.Row {
 	r := sections.Row{
 		Measured: sections.Measured{
-			Path: path, CallSite: site, Stack: stack, Time: s.time, DeviceTime: -1, CPUTime: -1,
-			Allocated: s.allocated, Freed: s.freed, OwnPeak: s.ownPeak,
+			Path: path, CallSite: site, Stack: stack, Time: p.time, DeviceTime: -1, CPUTime: -1,
+			Allocated: p.allocated, Freed: p.freed, OwnPeak: p.ownPeak,
 		},
-		Calls: s.calls, RSS: s.rss.get(), Heap: s.heap.get(), Peak: s.peak, Live: s.live,
+		Calls: p.calls, RSS: p.rss.get(), Heap: p.heap.get(), Peak: p.peak, Live: p.live,
 	}
-	if s.timed > 0 {
-		r.DeviceTime = s.deviceTime
+	if p.timed > 0 {
+		r.DeviceTime = p.deviceTime
 	}
-	if s.cpuTime.any {
-		r.CPUTime = s.cpuTime.sum
+	if p.cpuTime.any {
+		r.CPUTime = p.cpuTime.sum
 	}
 	return r
 }

@@ -245,30 +245,30 @@ func (s *section) peak() high {
 
 // orOpen returns the section or, if it has ended, the innermost section around it that has not; nil
 // if all have.
-func (in *section) orOpen() *section {
-	for in != nil && in.done {
-		in = in.parent
+func (s *section) orOpen() *section {
+	for s != nil && s.done {
+		s = s.parent
 	}
-	return in
+	return s
 }
 
 // pathID returns the path of a section; a nil section stands for the outside of all.
-func (in *section) pathID() uint32 {
-	if in == nil {
+func (s *section) pathID() uint32 {
+	if s == nil {
 		return noPath
 	}
-	return in.id
+	return s.id
 }
 
 // pathOf returns the path of a part of the section.
-func (in *section) pathOf(name string) string {
+func (s *section) pathOf(name string) string {
 	if name == "" {
 		name = "unnamed"
 	}
-	if in == nil {
+	if s == nil {
 		return name
 	}
-	return in.path + "/" + name
+	return s.path + "/" + name
 }
 
 // refuse makes s a section that measures nothing.

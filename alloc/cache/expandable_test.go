@@ -71,12 +71,12 @@ func TestMappingStopsWhenEnoughIsFree(t *testing.T) {
 // maps no more than whole chunks of what is missing.
 func TestMappingTakesTheLowestAddresses(t *testing.T) {
 	dev := open(t, sim.Config{Memory: 200 * alloc.MiB, Overhead: -1})
-	c, p, q := holed(t, dev)
+	c, p, _ := holed(t, dev)
 	assert.Equal(t, p, mustAlloc(t, c, 40*alloc.MiB), "the hole and the block before it have just enough")
 	assert.Equal(t, 60*alloc.MiB, c.Stats().Reserved.Bytes.Current)
 	require.NoError(t, c.Free(p))
 
-	c, p, q = holed(t, dev)
+	c, p, q := holed(t, dev)
 	assert.Equal(t, q+alloc.Ptr(20*alloc.MiB), mustAlloc(t, c, 40*alloc.MiB+512), "here they have not")
 	assert.Equal(t, 100*alloc.MiB, c.Stats().Reserved.Bytes.Current, "three chunks for it")
 	assert.Equal(t, p, mustAlloc(t, c, 20*alloc.MiB+512), "512 bytes are missing: one chunk")

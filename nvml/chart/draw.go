@@ -3,6 +3,7 @@ package chart
 import (
 	"image/color"
 	"math"
+	"slices"
 	"sort"
 	"strconv"
 )
@@ -117,7 +118,7 @@ func (a axes) drawLine(c canvas, l line) {
 	dots := l.dots
 	for _, part := range l.parts {
 		if len(part) == 1 {
-			dots = append(dots[:len(dots):len(dots)], part[0])
+			dots = append(slices.Clip(dots), part[0])
 			continue
 		}
 		thinned := perColumn(part, a.figure.from, a.figure.to, a.figure.width/2) // a line is two pixels wide

@@ -23,7 +23,7 @@ func Example() {
 			log.Fatal(err)
 		}
 	}
-	init_zz_measure := func() { notebook.Measure(main) }
+	init_zz_measure := func() { notebook.Measure(main) } //nolint:revive,staticcheck // GoNB runs init functions by their names
 
 	init_zz_measure()
 	// Output:

@@ -294,7 +294,7 @@ func (m *machine) begin() (*failure, error) {
 			if err := m.alloc(int32(i)); err != nil && !errors.Is(err, errFailed) {
 				return nil, fmt.Errorf("replay: the state before the first event: %w", err)
 			} else if err != nil {
-				return m.tooSmall(m.start.Allocated), nil
+				return m.tooSmall(m.start.Allocated), nil //nolint:nilerr // that the program does not fit is the answer
 			}
 		} else {
 			m.levels.add(b.requested, m.sizes[i], false)

@@ -57,7 +57,7 @@ func Read(r io.Reader) ([]byte, error) {
 	}
 	value = bytes.Clone(value) // the next read overwrites it
 	end := dec.InputOffset()
-	if _, err := dec.ReadToken(); err != io.EOF {
+	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("something follows the JSON at byte %d", end)
 	}
 	return value, nil

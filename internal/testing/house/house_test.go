@@ -3,6 +3,7 @@
 package house
 
 import (
+	"errors"
 	"go/ast"
 	"go/build"
 	"go/parser"
@@ -102,7 +103,7 @@ func TestFilesDependOneWay(t *testing.T) {
 func uses(t *testing.T, r goPackage) map[string]map[string]bool {
 	t.Helper()
 	found, err := build.ImportDir(filepath.Join(root, r.path), 0)
-	if _, none := err.(*build.NoGoError); none {
+	if _, none := errors.AsType[*build.NoGoError](err); none {
 		return nil
 	}
 	require.NoError(t, err, r.path)

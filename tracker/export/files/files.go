@@ -93,7 +93,7 @@ func Read(in io.Reader) (*File, error) {
 		if !errors.Is(err, bfc.ErrNoFailure) {
 			return f, err
 		}
-		if err != bfc.ErrNoFailure { // which says more
+		if err != bfc.ErrNoFailure { //nolint:errorlint // an error around it says more
 			return nil, fmt.Errorf("%w: %w", ErrFormat, err)
 		}
 	}

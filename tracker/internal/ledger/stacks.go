@@ -19,9 +19,9 @@ type Stacks struct {
 	named recentStacks
 }
 
-func NewStacks(depth, max int, libraries []string) *Stacks {
+func NewStacks(depth, limit int, libraries []string) *Stacks {
 	s := new(Stacks)
-	s.Table = callstack.NewTable(callstack.Config{Depth: depth, Max: max, Short: s.lines.short})
+	s.Table = callstack.NewTable(callstack.Config{Depth: depth, Max: limit, Short: s.lines.short})
 	s.lines.init(s.Table, libraries)
 	return s
 }

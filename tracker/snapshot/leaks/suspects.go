@@ -380,11 +380,11 @@ func (c callers) texts() []string {
 
 // way prints a line for the path and one for each of the others.
 func way(path mem.Path, others []string) string {
-	lines := "\tpath: " + text.Line(path.String())
+	lines := []string{"\tpath: " + text.Line(path.String())}
 	for _, other := range others {
-		lines += "\n\talso: " + text.Line(other)
+		lines = append(lines, "\talso: "+text.Line(other))
 	}
-	return lines
+	return strings.Join(lines, "\n")
 }
 
 // pathCommon returns the beginning that p and q share, with line 0 where only the lines differ.

@@ -83,7 +83,7 @@ func consumed(n *alloc.Bytes) alloc.Bytes {
 }
 
 // number is a column that a row without the value shows as "-".
-func number[T ~int64](name string, header string, value func(*Row) T, print func(T) string) column {
+func number[T ~int64](name string, header string, value func(*Row) T, format func(T) string) column {
 	return column{
 		name:    name,
 		header:  header,
@@ -93,7 +93,7 @@ func number[T ~int64](name string, header string, value func(*Row) T, print func
 			if value(r) == 0 {
 				return "-"
 			}
-			return print(value(r))
+			return format(value(r))
 		},
 	}
 }

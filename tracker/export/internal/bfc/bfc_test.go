@@ -77,9 +77,9 @@ func parse(t *testing.T, text string) *logged {
 	return &logged{failures, d, usage}
 }
 
-// real are logs of programs that ran out of memory, and what stands in the way of the request in those that are
+// realLogs are logs of programs that ran out of memory, and what stands in the way of the request in those that are
 // fragmented. The file says less than a whole dump where lacks is set.
-var real = []struct {
+var realLogs = []struct {
 	file    string
 	barrier alloc.Bytes // -1: not fragmented
 	lacks   string
@@ -112,7 +112,7 @@ func TestRealLogs(t *testing.T) {
 	if err != nil {
 		t.Skip("python3 is not in PATH")
 	}
-	for _, r := range real {
+	for _, r := range realLogs {
 		t.Run(r.file, func(t *testing.T) {
 			path := filepath.Join(dir, r.file)
 			l := read(t, path)
