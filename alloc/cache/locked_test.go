@@ -76,6 +76,24 @@ func TestAllocSlowThatIsRefusedChangesNothing(t *testing.T) {
 	require.ErrorIs(t, c.Locked().AllocSlow(-1, 0, nil), alloc.ErrSize)
 }
 
+// TestLockedAllocOfNoBytes: no bytes are a valid request, on both paths.
+func TestLockedAllocOfNoBytes(t *testing.T) {
+	c, _ := newCache(t, sim.Config{})
+	locked := c.Locked()
+	require.NoError(t, locked.AllocSlow(0, 0, func(_ cachelock.Block, p alloc.Ptr, allocated alloc.Bytes) (cachelock.Owner, error) {
+		assert.NotZero(t, p)
+		assert.Equal(t, alloc.Bytes(512), allocated)
+		return 1, nil
+	}))
+	locked.PollAndLock()
+	defer locked.Mutex().Unlock()
+	_, _, allocated, ok := locked.Alloc(0, 0, 2)
+	require.True(t, ok)
+	assert.Equal(t, alloc.Bytes(512), allocated)
+	_, _, _, ok = locked.Alloc(-1, 0, 3)
+	assert.False(t, ok)
+}
+
 // TestPollAndLock: before it takes the lock, it makes the pending blocks available whose work is done.
 func TestPollAndLock(t *testing.T) {
 	c, dev, p := used(t, sim.Config{})

@@ -2,6 +2,7 @@ package cache_test
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -36,28 +37,37 @@ func TestMemoryFraction(t *testing.T) {
 	}
 }
 
-// TestMemoryFractionWithoutMemInfo: where the device does not say how much memory it has, nothing limits the cache.
-func TestMemoryFractionWithoutMemInfo(t *testing.T) {
+// TestMemoryFractionOfUnknownMemory: where the device does not say how much memory it has, or says more than can be
+// counted, nothing limits the cache.
+func TestMemoryFractionOfUnknownMemory(t *testing.T) {
 	dev := open(t, sim.Config{Memory: 200 * alloc.MiB, Overhead: -1})
 	c := cachetest.NewCache(t, dev, cache.Config{MemoryFraction: 0.5})
 	dev.Inject(sim.Fault{Call: "MemInfo"})
 	mustAlloc(t, c, 150*alloc.MiB)
+	for total, limited := range map[alloc.Bytes]bool{-1: false, 0: true, 150 * alloc.MiB: true, 300 * alloc.MiB: false, math.MaxInt64: false} {
+		c := cachetest.NewCache(t, &reserving{Device: counting.New(0), total: total}, cache.Config{MemoryFraction: 0.5})
+		_, err := c.Alloc(150 * alloc.MiB)
+		assert.Equal(t, limited, errors.Is(err, alloc.ErrOutOfMemory), "of %v", total)
+	}
+	mustAlloc(t, cachetest.NewCache(t, counting.New(0), cache.Config{MemoryFraction: 1}), alloc.MiB)
 }
 
 // TestGarbageCollection: before a cache reserves more, it gives back the free large segments that were unused for longer
 // than the average, until it is at its threshold. Segments in use, small ones and young ones stay.
 func TestGarbageCollection(t *testing.T) {
 	for name, test := range map[string]struct {
+		memory    alloc.Bytes // in MiB; the cache holds 104
 		threshold float64
 		want      []alloc.Bytes
 	}{
-		"the threshold is not passed":                      {0.25, []alloc.Bytes{12, 40, 30, 20, 2, 60}}, // 104 of 416 MiB
-		"those go that are not younger than the average":   {0.24, []alloc.Bytes{12, 20, 2, 60}},
-		"all that is free and large, while it has to give": {0.01, []alloc.Bytes{12, 2, 60}},
-		"no threshold": {0, []alloc.Bytes{12, 40, 30, 20, 2, 60}},
+		"the threshold is not passed":                      {416, 0.25, []alloc.Bytes{12, 40, 30, 20, 2, 60}}, // 104 MiB
+		"those go that are not younger than the average":   {416, 0.24, []alloc.Bytes{12, 20, 2, 60}},
+		"all that is free and large, while it has to give": {416, 0.01, []alloc.Bytes{12, 2, 60}},
+		"they have just enough":                            {272, 0.125, []alloc.Bytes{12, 20, 2, 60}}, // 34 MiB: 70 too many
+		"no threshold":                                     {416, 0, []alloc.Bytes{12, 40, 30, 20, 2, 60}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dev := open(t, sim.Config{Memory: 416 * alloc.MiB, Overhead: -1})
+			dev := open(t, sim.Config{Memory: test.memory * alloc.MiB, Overhead: -1})
 			c := cachetest.NewCache(t, dev, cache.Config{MemoryFraction: 1, GarbageCollection: test.threshold})
 			busy := mustAlloc(t, c, 12*alloc.MiB)
 			var ptrs []alloc.Ptr

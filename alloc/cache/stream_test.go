@@ -244,6 +244,22 @@ func TestEventsThatFail(t *testing.T) {
 	assert.Zero(t, c.Stats().Pending.Bytes.Current)
 }
 
+// TestPendingUntilEveryEventIsRecorded: of two streams that use a block, one has no event, as the driver refused it. The
+// event of the other says nothing about it.
+func TestPendingUntilEveryEventIsRecorded(t *testing.T) {
+	c, dev, p := used(t, sim.Config{})
+	require.NoError(t, dev.Queue(3, p, 512, time.Second))
+	require.NoError(t, c.RecordStream(p, 3))
+	dev.Inject(sim.Fault{Call: "Event", Nth: 2, Times: 2}) // both times for stream 3
+	require.NoError(t, c.Free(p))
+	dev.Advance(time.Second)
+	c.Locked().Poll()
+	assert.EqualValues(t, 1, c.Stats().Pending.Count.Current)
+	c.Locked().Poll()
+	assert.Zero(t, c.Stats().Pending.Count.Current)
+	cachetest.Invariants(t, c)
+}
+
 func TestDeviceWithoutEvents(t *testing.T) {
 	c := cachetest.NewCache(t, counting.New(0), cache.Config{})
 	p := allocOn(t, c, 512, 1)
