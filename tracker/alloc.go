@@ -96,7 +96,7 @@ func (t *MemTracker) Register(ptr alloc.Ptr, memory alloc.Memory, shape alloc.Sh
 }
 
 // Unregister takes memory that Register entered out of the ledger. Call it before the memory is freed:
-// from then on the driver may give the address to somebody else. If the free fails, putBack enters the
+// from then on the driver may hand the address out again. If the free fails, putBack enters the
 // memory again, once, with all that was known of it:
 //
 //	putBack, err := tr.Unregister(arena)
@@ -108,7 +108,7 @@ func (t *MemTracker) Register(ptr alloc.Ptr, memory alloc.Memory, shape alloc.Sh
 //	}
 //
 // The error is alloc.ErrUnknownPtr for any address that Register did not enter, and for all after Close.
-// That of putBack is ErrDuplicatePtr if somebody else has the address by then.
+// That of putBack is ErrDuplicatePtr if other live memory has the address by then.
 func (t *MemTracker) Unregister(ptr alloc.Ptr) (putBack func() error, err error) {
 	w, err := t.withdraw(ptr)
 	if err != nil {
@@ -163,7 +163,7 @@ func (t *MemTracker) ExplainOutOfMemory(err error, shape alloc.Shape, dtype allo
 type request struct {
 	stack     tables.StackID
 	stream    alloc.Stream
-	goroutine goroutine // tells the section
+	goroutine goroutine // determines the section
 	now       time.Duration
 	line      ledger.LineID
 }
@@ -259,7 +259,7 @@ func (t *MemTracker) allocCached(b *Buffer, x *tables.Tensor, by request, slow b
 	}
 	id, r := t.ledger.Records.Get()
 	block, p, allocated, ok := t.locked.Alloc(n, by.stream, cachelock.Owner(id))
-	if ok && slow && t.ledger.Lookup(p) != 0 { // it is registered, which allocDriver will tell
+	if ok && slow && t.ledger.Lookup(p) != 0 { // it is registered: allocDriver returns the error
 		_, _ = t.locked.Free(block, p, cachelock.Owner(id))
 		ok = false
 	}

@@ -192,7 +192,7 @@ func (b *Buffer) free(on *alloc.Stream) error {
 }
 
 // freeInCache gives the memory to the cache. The caller holds the lock. If needsPoll is set, the caller polls the
-// cache once it has released the lock: the memory still lacks the events that tell when its streams are done.
+// cache once it has released the lock: the memory still lacks the events by which the cache knows that its streams are done.
 func (b *Buffer) freeInCache(on *alloc.Stream) (needsPoll bool, err error) {
 	t := b.tracker()
 	if on != nil {
@@ -281,7 +281,7 @@ func (b *Buffer) group() *ledger.Group { return b.origin.Group }
 
 func (b *Buffer) stack() tables.StackID { return b.origin.Stack }
 
-// live returns the record of a Buffer, or nil if it was freed. The ID alone does not tell: it is used again when the record
+// live returns the record of a Buffer, or nil if it was freed. The ID alone is not enough, because it is used again when the record
 // is free. Seq is unique. The caller holds the lock.
 func (b *Buffer) live() *ledger.Record {
 	r := b.tracker().ledger.Records.At(b.record)

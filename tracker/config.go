@@ -42,7 +42,7 @@ type Config struct {
 
 	// StackDepth is the number of frames to keep of an allocation's call stack; 0 means 32.
 	StackDepth int
-	// MaxStacks limits how many distinct call stacks are kept whole. From later stacks only the
+	// MaxStacks limits how many distinct call stacks are kept complete. From later stacks only the
 	// frames up to the line of the user's code are kept, followed by a frame that says so. 0 means
 	// 65,536 stacks, which take at most 70 MB: 200 bytes each, and 20 for each frame.
 	MaxStacks int

@@ -73,7 +73,7 @@ func simulated() alloc.Device {
 var loggedFallback atomic.Bool
 
 // logFallback logs, once in a program, why trackers work on a simulated GPU. The
-// caller holds no lock: the handler may be anybody's code.
+// caller holds no lock: the handler is not our code.
 func logFallback(log *slog.Logger, because error) {
 	if because != nil && loggedFallback.CompareAndSwap(false, true) {
 		log.Warn("gpumemtrack: no GPU found, using a simulated one ("+deviceVariable+"=sim silences this)", "because", because)

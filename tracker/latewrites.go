@@ -215,7 +215,7 @@ func (f *lateWriteDetector) checkRest() error {
 	return errors.Join(f.t.LateWrites()...)
 }
 
-// compare looks for the pattern, when the device has done what is queued.
+// compare waits until the device has done what is queued, and then checks the pattern.
 func (f *lateWriteDetector) compare(pieces []piece, next tables.StackID) {
 	if len(pieces) == 0 || f.failed(f.waiter.Synchronize()) {
 		return

@@ -22,7 +22,7 @@ import (
 // OutOfMemoryError is returned by Alloc when the device has no memory, with the figures to act on.
 // It unwraps to the device's *alloc.OutOfMemoryError.
 type OutOfMemoryError struct {
-	snapshot.OOM // what was asked for, what there was, who holds it, and what would help
+	snapshot.OOM // the request, the free memory, the lines that hold the rest, and what would help
 	// Dump is the path of the dump that was written, if Config.OOMDir asks for one. If none could be
 	// written, it is empty and Error says why.
 	Dump    string `json:"dump,omitempty"`
@@ -232,7 +232,7 @@ func pinningLines(t *MemTracker, n int) []explain.Line {
 	return lines[:min(n, len(lines))]
 }
 
-// writeDump writes the dump of one of the first failures: they tell most, and a program that fails over and over must
+// writeDump writes the dump of one of the first failures. They are the most useful, and a program that fails over and over must
 // not write forever.
 func (o *oomExplainer) writeDump(e *OutOfMemoryError) (string, error) {
 	t := o.t
@@ -258,7 +258,7 @@ const (
 )
 
 // causeOf goes by the first of these that would have helped, cheapest first. By
-// then the cache has given all whole segments back, and asked again.
+// then the cache has released all inactive segments, and asked again.
 func causeOf(e *snapshot.OOM, untrackedAtStart alloc.Bytes) cause {
 	free := max(0, e.Free)
 	short := e.Requested - free

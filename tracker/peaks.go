@@ -68,7 +68,7 @@ func (p *peaks) end(r *run) alloc.Bytes {
 	return r.peak
 }
 
-// whole returns the run that r is part of by now.
+// whole returns the run that r has been joined to, or r.
 func (r *run) whole() *run {
 	for r.within != nil {
 		if r.within.within != nil {

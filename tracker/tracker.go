@@ -421,7 +421,7 @@ func (t *MemTracker) shut(now time.Duration) (timing []*deviceTime, last *report
 	return timing, t.report.End(), nil
 }
 
-// releaseMemory gives back what the cache of a closed tracker still holds, and closes a device of its own once no buffer
+// releaseMemory releases what the cache of a closed tracker still holds, and closes a device of its own once no buffer
 // is live. It does not empty a cache that the caller made.
 func (t *MemTracker) releaseMemory() (err error) {
 	if t.owned {
@@ -471,7 +471,7 @@ func (t *MemTracker) startClock() {
 }
 
 // now returns the time since the tracker's start. Call it before taking the lock: the clock may be
-// anybody's code.
+// the program's code.
 func (t *MemTracker) now() time.Duration {
 	if t.clock != nil {
 		return t.clock().Sub(t.start)

@@ -4,7 +4,7 @@ package host
 
 import "github.com/gpumemtrack/gpumemtrack/alloc"
 
-// proc knows nothing on this system: getrusage, which the standard library has, does not tell the present level, and
+// proc knows nothing on this system: getrusage, which the standard library has, does not return the present level, and
 // the unit of its peak differs from system to system.
 type proc struct{}
 

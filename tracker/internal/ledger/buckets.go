@@ -17,7 +17,7 @@ type Group struct {
 	buckets int // buckets that point here
 }
 
-// Origin is the part of a bucket that Buffers refer to. Unlike the bucket it lives as long as anybody
+// Origin is the part of a bucket that Buffers refer to. Unlike the bucket it lives as long as a Buffer
 // refers to it. All buffers of a bucket share it, so it costs a buffer one pointer to find its owner, its group and its
 // call stack.
 type Origin[Owner any] struct {

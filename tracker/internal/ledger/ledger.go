@@ -212,7 +212,7 @@ type Withdrawn struct {
 func (w *Withdrawn) Ptr() alloc.Ptr { return w.record.Ptr }
 
 // Withdraw removes a foreign record, whose memory its owner is about to free. Unlike a detached record it takes no
-// room: the owner may never say how that ended.
+// memory here: the owner may never say how the free ended.
 func (l *Ledger[Owner]) Withdraw(id slab.ID, r *Record) Withdrawn {
 	b := l.Buckets.At(r.Bucket)
 	w := Withdrawn{*r, b.Group, b.Place, b.Line, l.LabelOf(r)}

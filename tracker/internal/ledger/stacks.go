@@ -90,7 +90,7 @@ func (r *recentStacks) add(id callstack.ID, stack mem.Stack) {
 	r.young[id] = stack
 }
 
-// Path returns the way to an interned stack's allocation.
+// Path returns the calls of the user's code in an interned stack.
 func (s *Stacks) Path(id tables.StackID) mem.Path {
 	return s.Stack(id).Path(s.lines.libraries...)
 }
@@ -109,13 +109,13 @@ type lines struct {
 	frames   []mem.Frame // by LineID
 	ids      map[mem.Frame]LineID
 	calls    map[uintptr]call // by return address
-	ofStack  []*linePage      // by stack ID; nil where nobody asked
+	ofStack  []*linePage      // by stack ID; nil if no stack of the page was asked for
 	overflow LineID
 }
 
 const linesInPage = 1024
 
-// linePage holds the lines of consecutive stacks, 0 where nobody asked.
+// linePage holds the lines of consecutive stacks, 0 for those that were not asked for.
 type linePage [linesInPage]LineID
 
 // call is what a return address means in the stacks that contain it.

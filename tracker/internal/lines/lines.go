@@ -1,4 +1,4 @@
-// Package lines names the lines of code of a process and tells its call stacks apart. It reads no
+// Package lines names the lines of code of a process and identifies its call stacks. It reads no
 // file and no program: a line is what its frame says.
 package lines
 
@@ -11,7 +11,7 @@ import (
 )
 
 // Names names lines of code: "main.go:12 main.load", with as many folders
-// of the file as tell lines apart that would have the same name. The zero value adds no
+// of the file as distinguish lines that would have the same name. The zero value adds no
 // folders.
 type Names struct {
 	folders map[string]int // number of folders to show for a short name, if it needs any
@@ -33,7 +33,7 @@ func NewNames(processes ...iter.Seq[mem.Frame]) *Names {
 			}
 		}
 		for name, frames := range same {
-			if folders := foldersToTellApart(frames); folders > n.folders[name] {
+			if folders := distinguishingFolders(frames); folders > n.folders[name] {
 				n.folders[name] = folders
 			}
 		}
@@ -41,9 +41,9 @@ func NewNames(processes ...iter.Seq[mem.Frame]) *Names {
 	return n
 }
 
-// foldersToTellApart returns the number of folders with which the files' names differ; 0 if they
+// distinguishingFolders returns the number of folders with which the files' names differ; 0 if they
 // never do.
-func foldersToTellApart(frames []mem.Frame) int {
+func distinguishingFolders(frames []mem.Frame) int {
 	most := 0
 	for _, f := range frames {
 		most = max(most, strings.Count(callsite.Slashed(f.File), "/"))

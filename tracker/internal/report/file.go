@@ -44,7 +44,7 @@ type ReportFile struct {
 
 // Create makes the file under a name that no other file has; it tries the earlier name first. For
 // the first file it also makes the directory. A directory that is taken away later is not made
-// again: somebody may put it back.
+// again: it may be a mount that comes back.
 func (f *ReportFile) Create() (err error) {
 	if abs, err := filepath.Abs(f.Dir); err == nil {
 		f.Dir = abs // the program may change its directory
@@ -101,7 +101,7 @@ func (f *ReportFile) write(m *snapshot.Mark, block []byte) error {
 }
 
 // append writes the block, and the header that may have to come before it, in one write. If the
-// disk is full it removes the part that was written: a file always consists of whole blocks.
+// disk is full it removes the part that was written, so that a file always consists of complete blocks.
 func (f *ReportFile) append(m *snapshot.Mark, block []byte) error {
 	half := int64(f.Max / 2)
 	size := f.size()
@@ -187,7 +187,7 @@ func (f *ReportFile) header(at time.Time, mark int) []byte {
 	return append(text, ".\n"...)
 }
 
-// shorten leaves out changes at the end of a block that is larger than there is room, and
+// shorten leaves out changes at the end of a block that is larger than room bytes, and
 // keeps the totals.
 func shorten(block []byte, room int) []byte {
 	const note = "%d more changes are left out: see Config.MaxReportBytes\n"

@@ -16,7 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Report writes a block of text for each mark, whole and at once, to the report's
+// Report writes a block of text for each mark, in one Write, to the report's
 // file and to the writer that the configuration names. An error is kept, logged
 // once, and does not stop later blocks.
 type Report struct {
@@ -24,7 +24,7 @@ type Report struct {
 	File   *ReportFile // nil means none; the tracker's marking lock guards it
 	text   []byte      // text of the mark being made; the same lock guards it
 	Writer io.Writer   // nil means none
-	spare  []byte      // room for a block's text; guarded by writers.mu
+	spare  []byte      // capacity for a block's text; guarded by writers.mu
 	Log    *slog.Logger
 
 	mu     sync.Mutex

@@ -105,7 +105,7 @@ func keepSites(lists *tables.Tables, sites, retired int) {
 func Size(d *snapshot.Dump) alloc.Bytes {
 	sample := &jsonstream.Sample{Of: 64}
 	if err := d.WriteJSON(sample); err != nil {
-		return 0 // who writes it finds the error
+		return 0 // writing it returns the error
 	}
 	return alloc.Bytes(sample.Size)
 }

@@ -77,7 +77,7 @@ func below(i int) time.Duration {
 type Buffer struct {
 	Since time.Duration // time of the allocation
 	Seq   uint64        // the number of its event
-	// Birth counts the buffers of the unit up to this one, modulo 2^16: two neighbours tell how many were
+	// Birth counts the buffers of the unit up to this one, modulo 2^16: the difference of two neighbours is how many were
 	// allocated in between.
 	Birth uint16
 	Of    int32 // the caller's own number of the buffer

@@ -37,7 +37,7 @@ type Suspected struct {
 // counts for the time that it has lived beyond t. If far fewer were freed than the rule says, the
 // live ones are suspected leaks.
 //
-// The test runs for each power of two of ages. At each age it looks at all live buffers that old,
+// The test runs for each power of two of ages. At each age it tests all live buffers that old,
 // then at the youngest half of them, the youngest quarter and so on: what a program keeps from its
 // start must not hide what it leaks later.
 func (u *Unit) Suspected(now time.Duration, live []Buffer, freed int64) (found Suspected, ok bool) {

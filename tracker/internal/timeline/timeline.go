@@ -135,7 +135,7 @@ type timelineBuilder struct {
 	siteOf   stackLines
 	kinds    layers[mem.Kind]
 	sites    layers[mem.Frame]
-	segments bool // the events tell of reserved memory
+	segments bool // the events include segments, and so reserved memory
 	peak     alloc.Bytes
 	marks    map[int]*snapshot.Mark
 	failed   uint64 // the number of the latest error

@@ -10,7 +10,7 @@ import (
 // ErrNoHistory is in the error of a dump without what happened before its snapshot.
 var ErrNoHistory = errors.New("no events")
 
-// Source is who kept the account that a snapshot shows. What to do about the memory differs with it.
+// Source is the kind of program that a snapshot comes from. Advice about the memory depends on it.
 type Source uint8
 
 // The sources.
@@ -20,7 +20,7 @@ const (
 	BFC // an allocator of TensorFlow, XLA or ONNX Runtime, whose log has one moment and no lines of code
 )
 
-// SourceOf returns the source. A file of PyTorch has its settings, or tells of no process and names its device "cuda".
+// SourceOf returns the source. A file of PyTorch has its settings, or has no process and names its device "cuda".
 func SourceOf(s *snapshot.Snapshot) Source {
 	if s.Settings[AllocatorSetting] == BFCAllocator {
 		return BFC
