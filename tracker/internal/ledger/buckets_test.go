@@ -10,6 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // TestAMarkIsOfOneInstant: what a mark tells is what changed up to its cut, however
@@ -120,14 +121,16 @@ func TestShapesThatNeverRepeatTakeLittle(t *testing.T) {
 func TestASweepEndsWhenAsManyMayBeAddedAsRemain(t *testing.T) {
 	l := NewLedger("owner")
 	sweeping := 0
-	var last []int // the number of buckets at the end of each sweep
+	var first, last []int // the number of buckets at the beginning and the end of each sweep
 	for i := range 10_000 {
 		x := tables.Tensor{DType: alloc.Uint8, Shape: alloc.Shape{i}, Each: 1}
 		before := l.Buckets.swept
 		_, r := l.Records.Get()
 		l.Insert(r, l.Buckets.GetOrMake(Place{Place: tables.Place{Stack: 1}}, 1, &x, l.Epoch), 1)
 		if l.Buckets.swept != 0 {
-			sweeping++
+			if sweeping++; before == 0 {
+				first = append(first, l.Buckets.Len()-1)
+			}
 			require.LessOrEqual(t, l.Buckets.swept-before, slab.ID(sweepBatch)+1, "a new bucket pays for a few")
 		} else if before != 0 {
 			last = append(last, l.Buckets.Len()-1)
@@ -135,6 +138,10 @@ func TestASweepEndsWhenAsManyMayBeAddedAsRemain(t *testing.T) {
 	}
 	require.Equal(t, 10_000, l.Buckets.Len(), "all are live")
 	require.Len(t, last, 5)
+	assert.Equal(t, minBuckets, first[0])
+	for i, n := range first[1:] {
+		assert.Equal(t, 2*last[i], n)
+	}
 	for i, n := range last[1:] {
 		assert.InDelta(t, 2*last[i], n, float64(n)/10, "%v", last)
 	}
@@ -151,7 +158,7 @@ func TestTheCacheOfBucketsGrows(t *testing.T) {
 		l.Insert(r, l.Buckets.GetOrMake(Place{Place: tables.Place{Stack: tables.StackID(i)}}, 1, &x, l.Epoch), 1)
 		slots := len(l.Buckets.recent.slots)
 		require.GreaterOrEqual(t, slots, min(mostRecent, slotsPerBucket*l.Buckets.Len()))
-		require.LessOrEqual(t, slots, max(fewestRecent, min(mostRecent, 2*slotsPerBucket*l.Buckets.Len())))
+		require.LessOrEqual(t, slots, max(fewestRecent, min(mostRecent, 2*slotsPerBucket*l.Buckets.Len()-1)), "it grows no earlier than it must")
 	}
 	found := 0
 	n := 0
@@ -195,4 +202,40 @@ func TestRecentComparesAll(t *testing.T) {
 		assert.Zero(t, l.Buckets.Recent(p, &y))
 		assert.NotEqual(t, id, l.Buckets.GetOrMake(p, 1, &y, l.Epoch))
 	}
+}
+
+// TestABufferThatComesBackFindsItsCount: memory that was unregistered may be live again, after its bucket was dropped.
+func TestABufferThatComesBackFindsItsCount(t *testing.T) {
+	for _, dropped := range []bool{false, true} {
+		l := NewLedger("owner")
+		id, r := addOne(&l, 1, 64, alloc.DeviceMemory)
+		l.Label(id, r, "arena")
+		w := l.Withdraw(id, r)
+		l.ResetPeak()
+		if dropped {
+			for i := range 2 * minBuckets {
+				id, r := addOne(&l, 2, alloc.Bytes(i), alloc.DeviceMemory)
+				l.removeAddress(r)
+				l.Remove(id, r)
+				l.ResetPeak()
+			}
+			require.Equal(t, mem.Tally{Count: 1, Bytes: 64}, retiredAt(&l, 1))
+		}
+		again := l.Reinsert(&w)
+		b := l.Buckets.At(again.Bucket)
+		assert.Equal(t, []int64{1, 1}, []int64{b.Live, b.Total})
+		assert.Zero(t, retiredAt(&l, 1))
+		assert.Equal(t, "arena", l.LabelOf(again))
+		assert.Equal(t, mem.Tally{Count: 1, Bytes: 64}, l.Current)
+	}
+}
+
+// retiredAt is the total of the buckets of a stack that were dropped.
+func retiredAt(l *Ledger[string], stack tables.StackID) (sum mem.Tally) {
+	for id := slab.ID(1); id < l.Buckets.Retired.Bound(); id++ {
+		if e := l.Buckets.Retired.At(id); e.Stack == stack {
+			sum = sum.Add(e.Total)
+		}
+	}
+	return sum
 }

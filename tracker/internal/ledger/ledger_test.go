@@ -75,6 +75,9 @@ func TestTotalStopsAtItsBound(t *testing.T) {
 	}
 	assert.Equal(t, mem.Tally{Count: 3, Bytes: math.MaxInt64}, l.Total)
 	l = NewLedger("owner")
+	addOne(&l, 9, 0, alloc.DeviceMemory)
+	assert.Equal(t, mem.Tally{Count: 1}, l.Total, "a buffer may have no bytes")
+	l = NewLedger("owner")
 	for i := range 2 { // up to the bound itself
 		addOne(&l, tables.StackID(i+1), math.MaxInt64/2, alloc.DeviceMemory)
 	}

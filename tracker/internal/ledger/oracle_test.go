@@ -33,7 +33,7 @@ type oracle struct {
 	top    mem.Tally
 	high   alloc.Bytes
 	marked map[change]int64 // what was live at the last mark
-	births map[LineID]uint16
+	births map[any]uint16   // of each line and of each stack
 	ptr    alloc.Ptr
 }
 
@@ -84,7 +84,7 @@ func newOracle(t *testing.T, seed uint64) *oracle {
 	return &oracle{
 		Ledger: &l, t: t, random: rand.New(rand.NewPCG(seed, 1)),
 		live: make(map[slab.ID]*buffer), detached: make(map[slab.ID]*buffer),
-		ever: make(map[placeAndMemory]mem.Tally), peak: make(map[bucketID]int64), marked: make(map[change]int64), births: make(map[LineID]uint16),
+		ever: make(map[placeAndMemory]mem.Tally), peak: make(map[bucketID]int64), marked: make(map[change]int64), births: make(map[any]uint16),
 	}
 }
 
@@ -113,9 +113,10 @@ func (o *oracle) insert() {
 	r.Ptr, r.Foreign = b.ptr, b.foreign
 	bucket := o.Insert(r, in, b.allocated)
 	require.Equal(o.t, Origin[string]{"owner", bucket.Group, b.place.Stack}, *bucket.Origin)
-	require.Equal(o.t, o.births[b.line], r.InLine, "buffers of a line are numbered as they come")
+	require.Equal(o.t, [2]uint16{o.births[b.line], o.births[b.place.Stack]}, [2]uint16{r.InLine, r.InPath}, "they are numbered as they come")
 	require.Equal(o.t, b.place.Stream, r.Stream)
 	o.births[b.line]++
+	o.births[b.place.Stack]++
 	o.Addresses.Add(uint64(r.Ptr), id)
 	o.live[id] = b
 	o.ever[b.sum()] = o.ever[b.sum()].Add(one(&b.tensor))
@@ -288,6 +289,7 @@ func (o *oracle) checkBuckets(counts map[bucketID]int64) {
 		groups[b.Group] = true
 		key := bucketID{b.Place, textOf(&b.Group.Tensor)}
 		require.Equal(t, counts[key], b.Live, "%v", key)
+		require.GreaterOrEqual(t, b.Total, b.Live)
 		delete(counts, key)
 		if at := b.AtPeak(o.Epoch); at != 0 {
 			peak[key] = at
@@ -299,6 +301,7 @@ func (o *oracle) checkBuckets(counts map[bucketID]int64) {
 	require.Equal(t, o.peak, peak, "what was live at the peak")
 	for id := slab.ID(1); id < o.Buckets.Retired.Bound(); id++ {
 		e := o.Buckets.Retired.At(id)
+		require.GreaterOrEqual(t, e.Total.Count, int64(0))
 		sum := placeAndMemory{e.Place, e.Memory}
 		ever[sum] = ever[sum].Add(e.Total)
 	}

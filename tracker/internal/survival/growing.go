@@ -46,7 +46,7 @@ func (u *Unit) Growing(now time.Duration, live []Buffer) (Growing, bool) {
 	for _, part := range []int{8, 16, 4} {
 		w.count(max(2, w.n/part))
 		for _, from := range []int{w.old, w.n / 2, w.n - w.n/4 - windows/8} {
-			if from >= w.old && w.n-from > minRises && w.grows(from) {
+			if w.grows(from) {
 				return w.growing(from), true
 			}
 		}
@@ -111,10 +111,7 @@ func (w *census) count(old int) {
 	w.old = old
 	w.whole, w.grown, w.became, w.gone = [windows]int64{}, [windows]int64{}, [windows]int64{}, [windows]int64{}
 	for b := range w.n {
-		n := w.born[b]
-		if w.n < windows {
-			n += int64(w.freed.n[at(b, w.n)]) // freed in the window that has not ended yet
-		}
+		n := w.born[b] + int64(w.freed.n[at(b, w.n)]) // live, or freed in the window that has not ended yet
 		for j := w.n - 1; j >= b; j-- {
 			gone := int64(w.freed.n[at(b, j)])
 			w.whole[j] += n

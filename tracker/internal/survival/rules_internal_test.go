@@ -554,6 +554,25 @@ func TestGrowthIsLookedForInAllAndInTheLatest(t *testing.T) {
 	}
 	_, ok := new(Unit).Growing(63*w, every(0, 63*w, 63*w/8))
 	assert.False(t, ok, "eight buffers, of which the youngest is not old")
+	// Eight that are all old, the last two of them since the last quarter, are enough.
+	var eight []Buffer
+	for _, b := range []time.Duration{1, 8, 15, 22, 29, 36, 43, 50} {
+		eight = append(eight, Buffer{Since: b * w})
+	}
+	g, ok := new(Unit).Growing(63*w, eight)
+	assert.True(t, ok)
+	assert.Equal(t, []time.Duration{7 * w, w, 56 * w}, []time.Duration{g.Age, g.From, g.To}, "all windows count")
+
+	// What was there at first and went, one after the other, hides no growth of the latest half.
+	u := &Unit{Grown: &Triangle{shift: leastShift}}
+	for d := 10; d < 30; d++ {
+		for range 20 {
+			u.Grown.freed(0, time.Duration(d)*w)
+		}
+	}
+	g, ok = u.Growing(63*w, every(10*w, 63*w, w/2))
+	assert.True(t, ok)
+	assert.Equal(t, []time.Duration{7 * w, 25 * w}, []time.Duration{g.Age, g.From}, "the second half of 63 windows")
 	live := every(0, 63*w, 63*w/64)
 	_, ok = new(Unit).Growing(63*w, live[:Fewest-1])
 	assert.False(t, ok)
@@ -581,6 +600,8 @@ func TestTheBoundsOfReplacement(t *testing.T) {
 		{4, map[int]int{32: 2, 34: 1}, false},        // 4*9 > 9*5 does not hold
 		{6, map[int]int{20: 1, 22: 1, 24: 1}, false}, // before the last quarter
 		{0, map[int]int{}, false},
+		{4, map[int]int{31: 2, 33: 2, 35: 2}, true},
+		{10, map[int]int{31: 3, 33: 2, 35: 1, 37: 1, -39: 1}, false}, // 4*36 > 9*16 does not hold: one more came
 	} {
 		t.Run(fmt.Sprint(test), func(t *testing.T) {
 			line, path := &Unit{Grown: &Triangle{shift: leastShift}}, &Unit{}
@@ -592,6 +613,10 @@ func TestTheBoundsOfReplacement(t *testing.T) {
 				gained = append(gained, Buffer{Since: time.Duration(31+i%10) * width})
 			}
 			for d, k := range test.lost {
+				if d < 0 {
+					others = append(others, Buffer{Since: time.Duration(-d) * width})
+					continue
+				}
 				for range k {
 					line.Grown.freed(0, time.Duration(d)*width)
 				}
@@ -602,8 +627,11 @@ func TestTheBoundsOfReplacement(t *testing.T) {
 			of, ok := path.census(now, gained)
 			require.True(t, ok)
 			of.count(2)
-			got := line.Replaced(now, append(others, gained...), Growing{of: of, from: 0})
-			assert.Equal(t, test.want, got)
+			live := append(others, gained...)
+			assert.Equal(t, test.want, line.Replaced(now, live, Growing{of: of, from: 0}))
+			if test.lost[31] == 2 { // of growth since window 24, the last quarter begins with window 36
+				assert.False(t, line.Replaced(now, live, Growing{of: of, from: 24}))
+			}
 		})
 	}
 }
