@@ -80,7 +80,7 @@ func (t *MemTracker) Register(ptr alloc.Ptr, memory alloc.Memory, shape alloc.Sh
 		return fmt.Errorf("register %s: %w: 0 is the address of no memory", x.String(), alloc.ErrUnknownPtr)
 	}
 	line := t.stacks.Line(stack)
-	here, now := t.sections.goroutine(), t.now()
+	here, now := t.sections.goroutine(), t.clock.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.admit(ptr, x.Each); err != nil {
@@ -155,7 +155,7 @@ func (t *MemTracker) ExplainOutOfMemory(err error, shape alloc.Shape, dtype allo
 	if invalid != nil {
 		return err
 	}
-	return t.oom.newError(err, stack, 0, x)
+	return newOutOfMemory(t, err, stack, 0, x)
 }
 
 // request is what an allocation asks for beside the tensor. The line of code is set only on the slow path, because finding
@@ -177,7 +177,7 @@ type request struct {
 func (t *MemTracker) alloc(stack tables.StackID, on alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	var x tables.Tensor // set field by field: a copy of a value built elsewhere would make the processor wait
 	x.Kind, x.DType, x.Memory, x.Shape = kind, dtype, alloc.Memory(t.memory.Load()), shape
-	by := request{stack: stack, stream: on, goroutine: t.sections.goroutine(), now: t.now()}
+	by := request{stack: stack, stream: on, goroutine: t.sections.goroutine(), now: t.clock.now()}
 	var b Buffer
 	if t.cache == nil || !t.allocFast(&b, &x, by) {
 		var err error
@@ -190,7 +190,7 @@ func (t *MemTracker) alloc(stack tables.StackID, on alloc.Stream, shape alloc.Sh
 	*own = b
 	t.watch(own)
 	if t.lateWrites != nil {
-		t.lateWrites.checkReused(own)
+		t.lateWrites.checkReused(own.ptr, own.Allocation().Allocated, stack)
 	}
 	return own, nil
 }
@@ -229,7 +229,7 @@ func (t *MemTracker) allocSlow(x *tables.Tensor, by request) (b Buffer, err erro
 		b, err = t.allocDriver(x, by)
 	}
 	if errors.Is(err, alloc.ErrOutOfMemory) {
-		return b, t.oom.newError(err, by.stack, by.stream, *x)
+		return b, newOutOfMemory(t, err, by.stack, by.stream, *x)
 	}
 	if err != nil {
 		return b, fmt.Errorf("alloc %s: %w", x.String(), err)
@@ -289,7 +289,7 @@ func (t *MemTracker) allocDriver(x *tables.Tensor, by request) (b Buffer, err er
 		return cachelock.Owner(b.record), err
 	})
 	if err != nil && t.closed.Load() {
-		t.releaseAfterClose()
+		releaseAfterClose(t)
 	}
 	return b, err
 }
@@ -331,11 +331,6 @@ func (t *MemTracker) callDevice(on alloc.Stream, n alloc.Bytes) (p alloc.Ptr, al
 	}
 	p, err = t.device.Alloc(n)
 	return p, n, err
-}
-
-// sizedAllocator is a device that takes more for a request than was asked, and says how much.
-type sizedAllocator interface {
-	AllocSized(n alloc.Bytes) (p alloc.Ptr, allocated alloc.Bytes, err error)
 }
 
 // insertNew inserts memory that the device gave, in a bucket that may be new. If it returns an error, nothing is
@@ -424,7 +419,7 @@ func (t *MemTracker) admit(ptr alloc.Ptr, bytes alloc.Bytes) error {
 
 // withdraw removes registered memory from the ledger.
 func (t *MemTracker) withdraw(ptr alloc.Ptr) (w ledger.Withdrawn, err error) {
-	here, now := t.sections.goroutine(), t.now()
+	here, now := t.sections.goroutine(), t.clock.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	id := t.find(ptr)
@@ -441,7 +436,7 @@ func (t *MemTracker) withdraw(ptr alloc.Ptr) (w ledger.Withdrawn, err error) {
 
 // reinsert undoes withdraw.
 func (t *MemTracker) reinsert(w *ledger.Withdrawn) error {
-	here, now := t.sections.goroutine(), t.now()
+	here, now := t.sections.goroutine(), t.clock.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ledger.Closed {
@@ -461,7 +456,7 @@ func (t *MemTracker) setKind(ptr alloc.Ptr, kind Kind, find func() slab.ID) erro
 		return fmt.Errorf("set the kind of %v: %w", ptr, err)
 	}
 	kind = asked.Clone().Kind
-	now := t.now()
+	now := t.clock.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	id := find()

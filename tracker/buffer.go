@@ -118,7 +118,7 @@ func (b *Buffer) RecordStream(s alloc.Stream) error {
 	case t.cache == nil && t.streamed != nil:
 		return t.streamed.RecordStream(b.ptr, s)
 	case err == nil && t.lateWrites != nil:
-		t.lateWrites.recordStream(b, s)
+		t.lateWrites.recordStream(b.seq, s)
 	}
 	return err
 }
@@ -136,7 +136,7 @@ func (b *Buffer) Free() error {
 	if t := b.tracker(); t.lateWrites == nil {
 		err = b.free(nil)
 	} else {
-		err = t.lateWrites.free(b, nil, tables.StackID(t.stacks.Table.Capture(1)))
+		err = b.freeChecked(nil, tables.StackID(t.stacks.Table.Capture(1)))
 	}
 	runtime.KeepAlive(b) // it is reachable while it is being freed
 	return err
@@ -153,7 +153,7 @@ func (b *Buffer) FreeOn(s alloc.Stream) error {
 	if t := b.tracker(); t.lateWrites == nil {
 		err = b.free(&s)
 	} else {
-		err = t.lateWrites.free(b, &s, tables.StackID(t.stacks.Table.Capture(1)))
+		err = b.freeChecked(&s, tables.StackID(t.stacks.Table.Capture(1)))
 	}
 	runtime.KeepAlive(b)
 	return err
@@ -163,7 +163,7 @@ func (b *Buffer) FreeOn(s alloc.Stream) error {
 // there is no such stream.
 func (b *Buffer) free(on *alloc.Stream) error {
 	t := b.tracker()
-	here, now := t.sections.goroutine(), t.now()
+	here, now := t.sections.goroutine(), t.clock.now()
 	t.mu.Lock()
 	r := b.live()
 	if r == nil {
@@ -186,9 +186,34 @@ func (b *Buffer) free(on *alloc.Stream) error {
 		t.locked.Poll()
 	}
 	if closed {
-		t.releaseAfterClose()
+		releaseAfterClose(t)
 	}
 	return nil
+}
+
+// freeChecked is free with Config.FindLateWrites: it fills the memory with the pattern first. The call stack is that of
+// the free.
+func (b *Buffer) freeChecked(on *alloc.Stream, stack tables.StackID) error {
+	f := b.tracker().lateWrites
+	streams, first := f.begin(b.seq, on)
+	if !first {
+		return fmt.Errorf("free %v: %w", b, alloc.ErrDoubleFree)
+	}
+	defer f.end(b.seq)
+	if !b.isLive() || f.t.closed.Load() {
+		return b.free(on)
+	}
+	a := b.Allocation()
+	p := piece{b.ptr, a.Allocated, b.stack(), stack}
+	filled := f.fill(p, a.Stream, streams)
+	if filled {
+		f.add(p)
+	}
+	err := b.free(on)
+	if err != nil && filled {
+		f.take(p.ptr, p.size)
+	}
+	return err
 }
 
 // freeInCache gives the memory to the cache. The caller holds the lock. If needsPoll is set, the caller polls the
@@ -213,7 +238,7 @@ func (b *Buffer) freeOnDevice(r *ledger.Record, on *alloc.Stream, here goroutine
 	t.mu.Unlock()
 	if err := b.callFree(on); err != nil {
 		err = fmt.Errorf("free %v: %w", b, err)
-		now = t.now()
+		now = t.clock.now()
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if duplicate := t.ledger.Reattach(b.record, r); duplicate != nil {
@@ -229,7 +254,7 @@ func (b *Buffer) freeOnDevice(r *ledger.Record, on *alloc.Stream, here goroutine
 	closed := t.ledger.Closed
 	t.mu.Unlock()
 	if closed {
-		t.releaseAfterClose()
+		releaseAfterClose(t)
 	}
 	return nil
 }
@@ -248,7 +273,7 @@ func (b *Buffer) callFree(on *alloc.Stream) error {
 // unreachable is called with a copy of a Buffer that the program can no longer reach. Most were freed before.
 func (b *Buffer) unreachable() {
 	t := b.tracker()
-	now := t.now()
+	now := t.clock.now()
 	t.mu.Lock()
 	r := b.live()
 	if r == nil || t.ledger.Closed && !t.freeLost {

@@ -122,3 +122,8 @@ func root(d alloc.Device) alloc.Device {
 		d = wrapper.Unwrap()
 	}
 }
+
+// sizedAllocator is a device that takes more for a request than was asked, and says how much.
+type sizedAllocator interface {
+	AllocSized(n alloc.Bytes) (p alloc.Ptr, allocated alloc.Bytes, err error)
+}

@@ -2,93 +2,47 @@ package tracker
 
 import (
 	"fmt"
-	"os"
-	"os/signal"
 	"runtime/debug"
-	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/dumps"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/shrink"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-const (
-	defaultMaxDumps     = 8
-	defaultMaxDumpBytes = 16 * alloc.MiB
-)
-
-// dumper makes the dumps of a tracker, and writes them to files.
-type dumper struct {
-	t        *MemTracker
-	max      int         // most files of this process in a directory
-	maxBytes alloc.Bytes // most bytes of each
-
-	mu sync.Mutex // one file at a time
-	// signals has, by the channel that ends a DumpOnSignal, the channel that gets its signals; guarded by mu.
-	signals map[chan struct{}]chan os.Signal
-}
-
-// write writes the dump to a new file, when no other is being written.
-func (w *dumper) write(dir string, dump *snapshot.Dump) (path string, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return dumps.Write(dir, dump, w.max, w.maxBytes)
-}
-
-// stopAll ends every DumpOnSignal, when no file is being written.
-func (w *dumper) stopAll() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for done := range w.signals {
-		w.stop(done)
-	}
-}
-
-// stop ends a DumpOnSignal, once; the caller holds w.mu.
-func (w *dumper) stop(done chan struct{}) {
-	if got, ok := w.signals[done]; ok {
-		signal.Stop(got)
-		close(done)
-		delete(w.signals, done)
-	}
-}
-
 // newDump returns a dump no larger than a file may be. A closed tracker has no dump, because Close drops the ledger.
-func (w *dumper) newDump(reason string) (d *snapshot.Dump, err error) {
-	if !w.t.closed.Load() {
-		d = w.within(w.maxBytes)
+func newDump(t *MemTracker, reason string) (d *snapshot.Dump, err error) {
+	if !t.closed.Load() {
+		d = dumpWithin(t, t.dumps.maxBytes)
 		d.Reason = reason
 	}
-	if w.t.closed.Load() {
+	if t.closed.Load() {
 		return nil, fmt.Errorf("write dump: tracker: %w", alloc.ErrClosed)
 	}
 	return d, nil
 }
 
-// within returns a dump that may be as large as the limit. It does not copy what certainly does not fit.
-func (w *dumper) within(limit alloc.Bytes) *snapshot.Dump {
-	t, d := w.t, &snapshot.Dump{}
+// dumpWithin returns a dump that may be as large as the limit. It does not copy what certainly does not fit.
+func dumpWithin(t *MemTracker, limit alloc.Bytes) *snapshot.Dump {
+	d := &snapshot.Dump{}
 	if currentLevels(t).Live.Count > int64(limit/shrink.MinAllocation) {
-		d.Snapshot = t.LightSnapshot()
+		d.Snapshot = takeSnapshot(t, false)
 		shrink.Light(d.Snapshot)
 	} else {
-		d.Snapshot = t.Snapshot()
+		d.Snapshot = takeSnapshot(t, true)
 	}
 	// The history is taken after the snapshot, so that it reaches the snapshot. Later events are
 	// left out.
-	*tables.OfHistory(&d.History) = w.history()
+	*tables.OfHistory(&d.History) = historyOf(t)
 	d.Marks, d.Profile = t.marks.recent.all(), t.sections.profile()
 	d.Build, _ = debug.ReadBuildInfo()
 	d.Devices = devicesOf(append([]*MemTracker{t}, openTrackers.except(t)...))
 	return d
 }
 
-// history returns a copy of the latest events, up to one instant. It leaves out old events that new ones overwrite
+// historyOf returns a copy of the latest events, up to one instant. It leaves out old events that new ones overwrite
 // during the copy.
-func (w *dumper) history() tables.HistoryTables {
-	t := w.t
+func historyOf(t *MemTracker) tables.HistoryTables {
 	h := tables.HistoryTables{Start: t.start, Stacks: t.stacks}
 	h.Events, h.First = t.history.Read(t.mu)
 	t.mu.Lock()

@@ -20,10 +20,7 @@ func (t *MemTracker) DumpOnSignal(dir string, signals ...os.Signal) (stop func()
 	if len(signals) == 0 {
 		signals = []os.Signal{syscall.SIGUSR1}
 	}
-	return t.dumps.onSignal(dir, signals)
-}
-
-func (w *dumper) onSignal(dir string, signals []os.Signal) (stop func()) {
+	w := &t.dumps
 	got, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(got, signals...)
 	w.mu.Lock()
@@ -37,14 +34,14 @@ func (w *dumper) onSignal(dir string, signals []os.Signal) (stop func()) {
 		defer w.mu.Unlock()
 		w.stop(done)
 	}
-	if w.t.closed.Load() {
+	if t.closed.Load() {
 		stop()
 	}
 	go func() {
 		for {
 			select {
 			case s := <-got:
-				w.writeFor(s, dir, done)
+				dumpFor(t, s, dir, done)
 			case <-done:
 				return
 			}
@@ -53,11 +50,12 @@ func (w *dumper) onSignal(dir string, signals []os.Signal) (stop func()) {
 	return stop
 }
 
-// writeFor writes the dump that a signal asked for, unless stop was called. No lock is held while it logs: the
+// dumpFor writes the dump that a signal asked for, unless stop was called. No lock is held while it logs: the
 // logger's code is not ours and may call stop.
-func (w *dumper) writeFor(s os.Signal, dir string, done chan struct{}) {
+func dumpFor(t *MemTracker, s os.Signal, dir string, done chan struct{}) {
 	var path string
-	d, err := w.newDump(s.String())
+	w := &t.dumps
+	d, err := newDump(t, s.String())
 	w.mu.Lock()
 	_, wanted := w.signals[done]
 	if wanted && err == nil {
@@ -67,8 +65,8 @@ func (w *dumper) writeFor(s os.Signal, dir string, done chan struct{}) {
 	switch {
 	case !wanted:
 	case err != nil:
-		w.t.report.Log.Error("gpumemtrack: a dump could not be written", "err", err)
+		t.report.Log.Error("gpumemtrack: a dump could not be written", "err", err)
 	default:
-		w.t.report.Log.Info("gpumemtrack: dump written", "signal", s.String(), "path", path)
+		t.report.Log.Info("gpumemtrack: dump written", "signal", s.String(), "path", path)
 	}
 }

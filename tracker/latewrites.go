@@ -63,58 +63,36 @@ func newLateWriteDetector(t *MemTracker) (*lateWriteDetector, error) {
 	return f, nil
 }
 
-// recordStream notes that a stream uses a live buffer.
-func (f *lateWriteDetector) recordStream(b *Buffer, s alloc.Stream) {
+// recordStream notes that a stream uses the live buffer of that number.
+func (f *lateWriteDetector) recordStream(seq uint64, s alloc.Stream) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if named := f.streams[b.seq]; !slices.Contains(named, s) {
-		f.streams[b.seq] = append(named, s)
+	if named := f.streams[seq]; !slices.Contains(named, s) {
+		f.streams[seq] = append(named, s)
 	}
-}
-
-// free fills the buffer's memory and frees it.
-func (f *lateWriteDetector) free(b *Buffer, on *alloc.Stream, stack tables.StackID) error {
-	streams, first := f.begin(b, on)
-	if !first {
-		return fmt.Errorf("free %v: %w", b, alloc.ErrDoubleFree)
-	}
-	defer f.end(b)
-	if !b.isLive() || f.t.closed.Load() {
-		return b.free(on)
-	}
-	a := b.Allocation()
-	p := piece{b.ptr, a.Allocated, b.stack(), stack}
-	filled := f.fill(p, a.Stream, streams)
-	if filled {
-		f.add(p)
-	}
-	err := b.free(on)
-	if err != nil && filled {
-		f.take(p.ptr, p.size)
-	}
-	return err
 }
 
 // begin reports whether no other call is freeing the buffer, and returns the streams that use it.
-func (f *lateWriteDetector) begin(b *Buffer, on *alloc.Stream) (streams []alloc.Stream, first bool) {
+func (f *lateWriteDetector) begin(seq uint64, on *alloc.Stream) (streams []alloc.Stream, first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.freeing[b.seq] {
+	if f.freeing[seq] {
 		return nil, false
 	}
-	f.freeing[b.seq] = true
-	streams = f.streams[b.seq]
-	delete(f.streams, b.seq)
+	f.freeing[seq] = true
+	streams = f.streams[seq]
+	delete(f.streams, seq)
 	if on != nil {
 		streams = append(streams, *on)
 	}
 	return streams, true
 }
 
-func (f *lateWriteDetector) end(b *Buffer) {
+// end ends what begin began.
+func (f *lateWriteDetector) end(seq uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.freeing, b.seq)
+	delete(f.freeing, seq)
 }
 
 // fill writes the pattern when the streams that the program named have done their work.
@@ -204,15 +182,15 @@ func (f *lateWriteDetector) remove(p alloc.Ptr, n alloc.Bytes) (inside []piece) 
 	return inside
 }
 
-// checkReused compares the memory of a new buffer.
-func (f *lateWriteDetector) checkReused(b *Buffer) {
-	f.compare(f.take(b.ptr, b.Allocation().Allocated), b.stack())
+// checkReused compares memory that was handed out again to an allocation of that call stack.
+func (f *lateWriteDetector) checkReused(p alloc.Ptr, n alloc.Bytes, next tables.StackID) {
+	f.compare(f.take(p, n), next)
 }
 
 // checkRest compares all memory that was not handed out again, and returns what was ever found.
 func (f *lateWriteDetector) checkRest() error {
 	f.compare(f.take(0, math.MaxInt64), 0)
-	return errors.Join(f.t.LateWrites()...)
+	return errors.Join(f.all()...)
 }
 
 // compare waits until the device has done what is queued, and then checks the pattern.
@@ -268,4 +246,11 @@ func (f *lateWriteDetector) report(p piece, at, n alloc.Bytes, next tables.Stack
 	if kept {
 		t.report.Log.Error("gpumemtrack: " + e.Error())
 	}
+}
+
+// all returns the late writes found so far.
+func (f *lateWriteDetector) all() []error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.found)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
@@ -94,24 +93,14 @@ func known(n alloc.Bytes) string {
 	return n.String()
 }
 
-// oomExplainer makes the errors of a tracker's allocations that fail for lack of memory.
-type oomExplainer struct {
-	t                *MemTracker
-	dir              string       // directory of dumps; "" means no dumps
-	dumps            atomic.Int64 // written for lack of memory, and left out since they were too many
-	others           func() (alloc.Bytes, error)
-	untrackedAtStart alloc.Bytes
-}
-
 const (
 	maxOOMSites = 10
 	maxPinning  = 3
 )
 
-// newError returns the error of an allocation that failed for lack of memory, and adds the failure to the history.
-func (o *oomExplainer) newError(err error, stack tables.StackID, on alloc.Stream, x tables.Tensor) error {
-	t := o.t
-	here, now := t.sections.goroutine(), t.now()
+// newOutOfMemory returns the error of an allocation that failed for lack of memory, and adds the failure to the history.
+func newOutOfMemory(t *MemTracker, err error, stack tables.StackID, on alloc.Stream, x tables.Tensor) error {
+	here, now := t.sections.goroutine(), t.clock.now()
 	t.mu.Lock()
 	section := t.sections.at(here).pathID()
 	own := x.Clone()
@@ -125,9 +114,9 @@ func (o *oomExplainer) newError(err error, stack tables.StackID, on alloc.Stream
 	if !errors.As(err, &e.device) {
 		e.device = unknownOutOfMemory(t.name, x.Each, err)
 	}
-	o.explain(e)
-	if o.dir != "" {
-		e.Dump, e.dumpErr = o.writeDump(e)
+	explainOutOfMemory(t, e)
+	if t.oom.dir != "" {
+		e.Dump, e.dumpErr = dumpOutOfMemory(t, e)
 	}
 	return e
 }
@@ -140,9 +129,8 @@ func unknownOutOfMemory(device string, requested alloc.Bytes, err error) *alloc.
 	}
 }
 
-// explain adds to an error all that the tracker knows.
-func (o *oomExplainer) explain(e *OutOfMemoryError) {
-	t := o.t
+// explainOutOfMemory adds to an error all that the tracker knows.
+func explainOutOfMemory(t *MemTracker, e *OutOfMemoryError) {
 	levels := currentLevels(t)
 	e.Requested, e.Free, e.Total = e.device.Requested, e.device.Free, e.device.Total
 	e.Reserved, e.LargestInactive = e.device.Reserved, e.device.LargestInactive
@@ -153,15 +141,15 @@ func (o *oomExplainer) explain(e *OutOfMemoryError) {
 			e.Reserved = levels.Reserved
 		}
 	}
-	if o.others != nil {
-		if others, err := o.others(); err == nil {
+	if t.oom.others != nil {
+		if others, err := t.oom.others(); err == nil {
 			e.Others = others
 		}
 	}
 	e.Untracked = levels.Untracked()
 	e.Elsewhere = inactiveElsewhere(t)
 	e.CallSites = largestLines(t, maxOOMSites)
-	why := causeOf(&e.OOM, o.untrackedAtStart)
+	why := causeOf(&e.OOM, t.oom.untrackedAtStart)
 	e.Advice = why.advice(&e.OOM)
 	if why == fragmented {
 		e.pinning = pinningLines(t, maxPinning)
@@ -228,23 +216,22 @@ func pinningLines(t *MemTracker, n int) []explain.Line {
 	if !cheap {
 		return nil
 	}
-	lines := explain.Snapshot(t.Snapshot()).Lines
+	lines := explain.Snapshot(takeSnapshot(t, true)).Lines
 	return lines[:min(n, len(lines))]
 }
 
-// writeDump writes the dump of one of the first failures. They are the most useful, and a program that fails over and over must
+// dumpOutOfMemory writes the dump of one of the first failures. They are the most useful, and a program that fails over and over must
 // not write forever.
-func (o *oomExplainer) writeDump(e *OutOfMemoryError) (string, error) {
-	t := o.t
-	if o.dumps.Add(1) > int64(t.dumps.max) {
+func dumpOutOfMemory(t *MemTracker, e *OutOfMemoryError) (string, error) {
+	if t.oom.dumps.Add(1) > int64(t.dumps.max) {
 		return "", fmt.Errorf("%d were written already: see Config.MaxDumps", t.dumps.max)
 	}
-	d, err := t.dumps.newDump(e.Error())
+	d, err := newDump(t, e.Error())
 	if err != nil {
 		return "", err
 	}
 	d.OOM = &e.OOM
-	return t.dumps.write(o.dir, d)
+	return t.dumps.write(t.oom.dir, d)
 }
 
 // cause is why an allocation failed, as well as the figures show it.

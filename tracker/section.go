@@ -86,17 +86,17 @@ func (s *Section) End() {
 	t := s.tracker
 	if !s.claimed.CompareAndSwap(false, true) {
 		if m, _ := s.completed(); m.incomplete == endedClosed {
-			t.warnClosed("Section.End")
+			warnClosed(t, "Section.End")
 		}
 		return
 	}
-	to := moment{at: t.now(), cpu: t.sections.host.CPU()}
+	to := moment{at: t.clock.now(), cpu: t.sections.host.CPU()}
 	s.device.stop()
 	if t.sections.config.GCBefore {
 		runtime.GC()
 	}
 	to.host = t.sections.host.Read()
-	here, now := callstack.Goroutine(), t.now()
+	here, now := callstack.Goroutine(), t.clock.now()
 
 	t.sections.lock()
 	to.gpu = t.ledger.Current.Bytes
@@ -165,7 +165,7 @@ func (s *Section) data() (data sections.Data, timed bool) {
 func (s *Section) soFar() measures {
 	t := s.tracker
 	now := moment{cpu: t.sections.host.CPU(), host: t.sections.host.Read()}
-	now.at = t.now()
+	now.at = t.clock.now()
 	t.sections.lock()
 	defer t.sections.unlock()
 	if s.done { // by now

@@ -85,9 +85,9 @@ func (st *sectionTable) start(stack tables.StackID, parent *Section, name string
 	t := st.t
 	s := &Section{tracker: t, section: section{stack: stack, goroutine: callstack.Goroutine(), parent: parent.state()}}
 	if t.closed.Load() {
-		s.from.at = t.now()
+		s.from.at = t.clock.now()
 		s.refuse(s.parent.pathOf(name), beganClosed)
-		t.warnClosed("Section")
+		warnClosed(t, "Section")
 		return s
 	}
 	if st.config.GCBefore {
@@ -96,7 +96,7 @@ func (st *sectionTable) start(stack tables.StackID, parent *Section, name string
 	s.from.host = st.host.Read()
 	s.device.start(st.timer)
 	s.from.cpu = st.host.CPU()
-	s.from.at = t.now()
+	s.from.at = t.clock.now()
 
 	st.lock()
 	forced, refused := s.open(name)
@@ -161,7 +161,7 @@ func (st *sectionTable) warn(opened *Section, forced *section, refused string) {
 	t := st.t
 	switch {
 	case refused == beganClosed:
-		t.warnClosed("Section")
+		warnClosed(t, "Section")
 	case refused == tooDeep && !st.loggedDeep.Swap(true):
 		t.report.Log.Warn("gpumemtrack: sections are opened in each other, 256 deep; is an End missing?",
 			"section", opened.path, "at", t.stacks.Site(opened.stack).String())

@@ -18,7 +18,7 @@ import (
 
 // takeSnapshot is MemTracker.Snapshot if full is set, and LightSnapshot otherwise.
 func takeSnapshot(t *MemTracker, full bool) *snapshot.Snapshot {
-	now := t.now() // before the device is asked: the clock may be code that allocates
+	now := t.clock.now() // before the device is asked: the clock may be code that allocates
 	s := &snapshot.Snapshot{Origin: t.origin, Device: t.device.Name(), Ordinal: t.device.Ordinal(), UUID: uuid(t.device)}
 	lists := tables.Of(&s.Tables)
 	lists.Stacks, lists.Epoch = t.stacks, t.start
@@ -42,7 +42,7 @@ func takeSnapshot(t *MemTracker, full bool) *snapshot.Snapshot {
 		s.Segments = v.segments.Segments()
 	}
 	if t.closed.Load() {
-		t.warnClosed("Snapshot")
+		warnClosed(t, "Snapshot")
 	}
 	return s
 }

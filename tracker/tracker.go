@@ -8,15 +8,12 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/capability"
-	"github.com/gpumemtrack/gpumemtrack/internal/clock"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
@@ -28,49 +25,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
-
-// MemTracker allocates memory of one device and keeps a ledger of every live buffer. Its
-// methods may be called from any goroutine.
-type MemTracker struct {
-	device alloc.Device // the cache, if there is one
-	name   string       // the device's, and its ordinal
-	sized  sizedAllocator
-	// streamed is a device that knows of streams; else nil.
-	streamed   alloc.StreamAllocator
-	cache      *cache.Cache
-	locked     cachelock.Cache // the cache, for calls with mu held
-	owned      bool            // the cache is the tracker's own
-	opened     *openedDevice
-	lateWrites *lateWriteDetector // nil without Config.FindLateWrites
-	onHost     bool               // the device's memory is the host's
-	memory     atomic.Uint32      // alloc.Memory of the device
-	findLost   bool
-	freeLost   bool
-
-	origin snapshot.Origin
-	start  time.Time
-	began  time.Duration // clock.Now at start
-	clock  func() time.Time
-	stacks *ledger.Stacks
-
-	report     report.Report
-	reportPath string // path of the report's file; "" if there is none, or if Config.Report shows the report
-	marks      marker
-
-	oom   oomExplainer
-	dumps dumper
-
-	// mu is the cache's own lock if there is a cache, so that the cache and the ledger change in
-	// one step. No foreign code is called while it is held, not even the clock.
-	mu        *spinlock.Mutex
-	ledger    ledger.Ledger[*MemTracker]
-	history   ledger.History
-	sections  sectionTable
-	foundLost bool        // a buffer became unreachable that was not freed
-	closed    atomic.Bool // written under mu
-
-	loggedClosed atomic.Bool // see warnClosed
-}
 
 // New returns a tracker over cfg.Device and starts its report. The error says that the device
 // could not be opened, or that the report could not be written.
@@ -91,21 +45,19 @@ func New(cfg Config) (*MemTracker, error) {
 		findLost: cfg.FindLost,
 		freeLost: cfg.FreeLost,
 		origin:   host.Origin(cfg.Origin),
-		clock:    cfg.Clock,
-		start:    time.Now(),
+		clock:    newClock(cfg.Clock),
 		stacks:   ledger.NewStacks(cfg.StackDepth, cfg.MaxStacks, cfg.Libraries),
 		history:  ledger.NewHistory(max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))),
 		report:   report.Report{Log: cmp.Or(cfg.Logger, slog.Default())},
-		marks:    marker{recent: recentMarks{max: max(0, cmp.Or(cfg.MaxMarks, defaultMaxMarks))}},
-		oom:      oomExplainer{dir: cfg.OOMDir, others: cfg.OtherProcesses},
-		dumps: dumper{
+		marks:    marks{recent: recentMarks{max: max(0, cmp.Or(cfg.MaxMarks, defaultMaxMarks))}},
+		oom:      failures{dir: cfg.OOMDir, others: cfg.OtherProcesses},
+		dumps: dumpFiles{
 			max:      cmp.Or(max(0, cfg.MaxDumps), defaultMaxDumps),
 			maxBytes: cmp.Or(max(0, cfg.MaxDumpBytes), defaultMaxDumpBytes),
 		},
 	}
-	t.marks.t, t.oom.t, t.dumps.t, t.sections.t = t, t, t, t
+	t.start, t.sections.t = t.clock.start, t
 	t.ledger = ledger.NewLedger(t)
-	t.startClock()
 	if err := t.addCache(cfg.NoCache); err != nil {
 		return nil, fmt.Errorf("new tracker: %w", errors.Join(err, opened.close()))
 	}
@@ -199,7 +151,7 @@ func (t *MemTracker) describe(total alloc.Bytes) string {
 // Its cost depends on the groups that changed since the previous mark, not on the live
 // buffers.
 func (t *MemTracker) Track() *snapshot.Mark {
-	return t.marks.track(tables.StackID(t.stacks.Table.Capture(1)))
+	return track(t, tables.StackID(t.stacks.Table.Capture(1)))
 }
 
 // WaitMark returns the oldest kept mark whose Seq is above after, and waits for one if there
@@ -232,7 +184,7 @@ func (t *MemTracker) LightSnapshot() *snapshot.Snapshot { return takeSnapshot(t,
 // latest marks, at most Config.MaxMarks, and the Profile of ended sections. It does not wait for the device. The marks are shared: do not write to them. Its WriteJSON
 // writes it as snapshot.ReadDump reads it, and the packages below tracker/export write other formats.
 func (t *MemTracker) Dump() *snapshot.Dump {
-	return t.dumps.within(math.MaxInt64)
+	return dumpWithin(t, math.MaxInt64)
 }
 
 // DumpFile writes a Dump to a new file in the directory, which is created if it is missing,
@@ -250,7 +202,7 @@ func (t *MemTracker) Dump() *snapshot.Dump {
 // The error says that the tracker is closed (alloc.ErrClosed) or that the file cannot be
 // written; no file is left then.
 func (t *MemTracker) DumpFile(dir, reason string) (path string, err error) {
-	d, err := t.dumps.newDump(reason)
+	d, err := newDump(t, reason)
 	if err != nil {
 		return "", err
 	}
@@ -295,7 +247,7 @@ func (t *MemTracker) SectionContext(ctx context.Context, name string) (context.C
 // until the device has done their work.
 func (t *MemTracker) Profile() sections.Profile {
 	if t.closed.Load() {
-		t.warnClosed("Profile")
+		warnClosed(t, "Profile")
 	}
 	t.sections.readDeviceTimes(0)
 	return t.sections.profile()
@@ -319,9 +271,7 @@ func (t *MemTracker) LateWrites() []error {
 	if t.lateWrites == nil {
 		return nil
 	}
-	t.lateWrites.mu.Lock()
-	defer t.lateWrites.mu.Unlock()
-	return slices.Clone(t.lateWrites.found)
+	return t.lateWrites.all()
 }
 
 // ClearCache gives the memory that the cache keeps for reuse back to the driver, and returns
@@ -338,7 +288,10 @@ func (t *MemTracker) ClearCache() (alloc.Bytes, error) {
 		}
 		return 0, nil
 	}
-	t.tick(t.now())
+	now := t.clock.now()
+	t.mu.Lock()
+	t.history.Advance(now) // events of the cache have this time: see addCacheEvent
+	t.mu.Unlock()
 	return t.cache.Trim()
 }
 
@@ -379,7 +332,7 @@ func (t *MemTracker) Err() error { return t.report.Failure() }
 // writer has all of the report, unless the writer itself called Close. The error is that of
 // Err, or the device's. A second Close returns alloc.ErrClosed.
 func (t *MemTracker) Close() error {
-	timing, last, err := t.shut(t.now())
+	timing, last, err := t.shut(t.clock.now())
 	if err != nil {
 		return err
 	}
@@ -394,7 +347,7 @@ func (t *MemTracker) Close() error {
 	if t.lateWrites != nil {
 		late = t.lateWrites.checkRest()
 	}
-	err = t.releaseMemory()
+	err = releaseMemory(t)
 	t.report.Settle(last)
 	return errors.Join(t.Err(), late, err)
 }
@@ -421,71 +374,6 @@ func (t *MemTracker) shut(now time.Duration) (timing []*deviceTime, last *report
 	return timing, t.report.End(), nil
 }
 
-// releaseMemory releases what the cache of a closed tracker still holds, and closes a device of its own once no buffer
-// is live. It does not empty a cache that the caller made.
-func (t *MemTracker) releaseMemory() (err error) {
-	if t.owned {
-		_, err = t.cache.Trim()
-	}
-	t.mu.Lock()
-	last := t.ledger.Buffers == 0
-	t.mu.Unlock()
-	if err == nil && last {
-		err = t.opened.close()
-	}
-	return err
-}
-
-// releaseAfterClose gives the memory of a free after Close back to the driver, once the work of other streams
-// on it is done. The free itself has succeeded: an error of the driver is only logged, and the next free
-// tries again.
-func (t *MemTracker) releaseAfterClose() {
-	if t.owned {
-		if stats := t.cache.Stats(); stats.Releasable == 0 && stats.Pending.Count.Current == 0 {
-			return
-		}
-	}
-	if err := t.releaseMemory(); err != nil {
-		t.report.Log.Warn("gpumemtrack: memory freed after Close could not be given back to the driver", "err", err)
-	}
-}
-
-// warnClosed logs, once, that the program uses a tracker that it has closed. The caller holds no lock.
-func (t *MemTracker) warnClosed(what string) {
-	if t.loggedClosed.CompareAndSwap(false, true) {
-		t.report.Log.Warn("gpumemtrack: used after Close: a closed tracker knows nothing", "called", what)
-	}
-}
-
-// startClock begins to count the time. In a bubble of testing/synctest it asks package time, whose times have no monotonic
-// reading there: the processor's counter does not wait with the bubble.
-func (t *MemTracker) startClock() {
-	if t.clock == nil && t.start == t.start.Round(0) {
-		t.clock = time.Now
-	}
-	if t.clock != nil {
-		t.start = t.clock()
-		return
-	}
-	t.began = clock.Now()
-}
-
-// now returns the time since the tracker's start. Call it before taking the lock: the clock may be
-// the program's code.
-func (t *MemTracker) now() time.Duration {
-	if t.clock != nil {
-		return t.clock().Sub(t.start)
-	}
-	return clock.Now() - t.began
-}
-
-// tick sets the time of events that are added where the clock may not be asked, as by addCacheEvent.
-func (t *MemTracker) tick(now time.Duration) {
-	t.mu.Lock()
-	t.history.Advance(now)
-	t.mu.Unlock()
-}
-
 // onCacheEvent adds to the history what the tracker's own cache and the driver did. The caller holds the lock.
 func (t *MemTracker) onCacheEvent(e cachelock.Event) {
 	action := mem.SegmentAllocated
@@ -495,7 +383,7 @@ func (t *MemTracker) onCacheEvent(e cachelock.Event) {
 		action = mem.SegmentFreed
 	case cachelock.Retry:
 		action = mem.Retried
-	default: // a request that failed: see oomExplainer
+	default: // a request that failed: see newOutOfMemory
 		return
 	}
 	if t.lateWrites != nil && action == mem.SegmentFreed {
@@ -516,8 +404,8 @@ func (t *MemTracker) addCacheEvent(action mem.Action, p alloc.Ptr, n alloc.Bytes
 		return
 	}
 	now := t.history.Latest
-	if t.clock == nil {
-		now = t.now()
+	if t.clock.ask == nil {
+		now = t.clock.now()
 	}
 	t.history.Add(tables.EventEntry{Since: now, Action: action, Ptr: p, Allocated: n, Stream: t.ledger.Streams.At(s)})
 }
