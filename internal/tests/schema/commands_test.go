@@ -45,7 +45,7 @@ func TestCommandsMatchTheirSchemas(t *testing.T) {
 	}
 	tear(t, dumps)
 	seen := make(map[string]bool)
-	print := func(name string, args ...string) {
+	show := func(name string, args ...string) {
 		text, err := exec.Command(command, append(args, "--json")...).Output()
 		var exit *exec.ExitError
 		require.True(t, err == nil || errors.As(err, &exit) && exit.ExitCode() == 3, "%v: %v", args, err)
@@ -57,9 +57,9 @@ func TestCommandsMatchTheirSchemas(t *testing.T) {
 	}
 	for _, name := range []string{"whole", "late", "uncached"} {
 		path := filepath.Join(dumps, name+".dump.json")
-		print("replay", "replay", path)
-		print("replay", "replay", path, "--memory", "3MiB")
-		print("explain", "explain", path)
+		show("replay", "replay", path)
+		show("replay", "replay", path, "--memory", "3MiB")
+		show("explain", "explain", path)
 	}
 	leaky := filepath.Join(dir, "leaky.dump.json")
 	f, err := os.Create(leaky)
@@ -68,18 +68,18 @@ func TestCommandsMatchTheirSchemas(t *testing.T) {
 	tr.Do("epoch", func() { tr.Do("step", func() {}) })
 	require.NoError(t, tr.Dump().WriteJSON(f))
 	require.NoError(t, f.Close())
-	print("command-line", "leaks", leaky)
-	print("command-line", "layers", leaky)
+	show("command-line", "leaks", leaky)
+	show("command-line", "layers", leaky)
 	whole := filepath.Join(dumps, "whole.dump.json")
 	filter := []string{"--focus", "main|step", "--ignore", "nothing", "--kind", "Parameter", "--section", "no section", "--older", "1ns", "--group", "steps=step"}
-	print("command-line", append([]string{"show", whole}, filter...)...)
-	print("command-line", append([]string{"diff", leaky, whole}, filter...)...)
-	print("replay", "replay", filepath.Join(dumps, "torn.json"))
+	show("command-line", append([]string{"show", whole}, filter...)...)
+	show("command-line", append([]string{"diff", leaky, whole}, filter...)...)
+	show("replay", "replay", filepath.Join(dumps, "torn.json"))
 	require.NoError(t, os.Remove(filepath.Join(dumps, "torn.json")))
-	print("replay", "replay", filepath.Join(dumps, "whole.dump.json"), "--smallest")
-	print("explain", "explain", filepath.Join(dumps, "whole.dump.json"), "--at", "peak")
-	print("explain", "explain", dumps)
-	print("explain", "explain", filepath.Join("..", "..", "..", "tracker", "export", "internal", "bfc", "testdata", "oom.log"))
+	show("replay", "replay", filepath.Join(dumps, "whole.dump.json"), "--smallest")
+	show("explain", "explain", filepath.Join(dumps, "whole.dump.json"), "--at", "peak")
+	show("explain", "explain", dumps)
+	show("explain", "explain", filepath.Join("..", "..", "..", "tracker", "export", "internal", "bfc", "testdata", "oom.log"))
 	for _, key := range []string{"oom", "gap", "results", "settings", "processes", "failures", "no_segments", "memory_bytes", "filter", "filtered_out"} {
 		assert.True(t, seen[key], "no output has %s", key)
 	}
