@@ -73,10 +73,26 @@ func TestBins(t *testing.T) {
 
 func TestTree(t *testing.T) {
 	sizes := rapid.Map(rapid.IntRange(1, 20), func(mib int) alloc.Bytes { return alloc.Bytes(mib) * alloc.MiB })
-	checkPool(t, sizes, func(s *slab.Slab[block]) freeList { return &tree{blocks: s} },
-		func(t *rapid.T, got *block, want []*block) {
-			require.Equal(t, want[0], got, "the smallest that fits, and the lowest of those")
-		})
+	var p *tree
+	open := func(s *slab.Slab[block]) freeList {
+		p = &tree{blocks: s}
+		return p
+	}
+	checkPool(t, sizes, open, func(t *rapid.T, got *block, want []*block) {
+		require.Equal(t, want[0], got, "the smallest that fits, and the lowest of those")
+		requireHeap(t, p, p.root)
+	})
+}
+
+// requireHeap checks that each block of a tree has a lower priority than its parent, which keeps the tree shallow.
+func requireHeap(t *rapid.T, p *tree, i id) {
+	if i == none {
+		return
+	}
+	for _, below := range []id{p.blocks.At(i).left, p.blocks.At(i).right} {
+		require.True(t, below == none || priority(below) < priority(i))
+		requireHeap(t, p, below)
+	}
 }
 
 // TestTreeStaysShallow adds blocks in order of size, the worst for a tree

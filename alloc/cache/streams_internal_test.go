@@ -17,6 +17,7 @@ func mustNew(t *testing.T, dev alloc.Device, cfg Config) *Cache {
 
 // TestTooManyStreams has a cache with as many streams as it can number.
 func TestTooManyStreams(t *testing.T) {
+	require.EqualValues(t, ^streamID(0), maxStreams, "each has a number, and 0 is the default stream's")
 	dev := counting.New(0)
 	c := mustNew(t, dev, Config{})
 	_, _, err := c.AllocOn(512, 1)
