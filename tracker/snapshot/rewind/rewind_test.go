@@ -381,6 +381,11 @@ func TestStatesThatAreNotKnown(t *testing.T) {
 	d.Snapshot.Live.Count = 1
 	_, err = rewind.At(d, 11)
 	assert.EqualError(t, err, "the 1 live buffers are not told one by one: the state before them is not known")
+
+	d = story(nil, an(mem.Allocated, base, 512), an(mem.Freed, base, 512))
+	d.Snapshot.Events += 5 // the last events are not in the history
+	_, err = rewind.At(d, 12)
+	assert.EqualError(t, err, "no event 12: the dump has 2 from 10 on")
 }
 
 // TestDevicesWithoutACache reserve what is allocated, without what other code has registered.
