@@ -295,6 +295,47 @@ func TestTheBoundsOfASuspicion(t *testing.T) {
 	}
 }
 
+// TestTheAgeOfASuspicion: the ages are tested from the lowest up, as far as their buckets have an end. Young are those
+// freed at less than a quarter of the age.
+func TestTheAgeOfASuspicion(t *testing.T) {
+	const (
+		s   = time.Second
+		now = 1000 * s
+	)
+	suspects := func(now time.Duration, live []Buffer, counts map[int]uint32) (int, time.Duration) {
+		u := &Unit{Ages: new(Ages), Last: math.MaxUint64}
+		for i, n := range counts {
+			u.Ages[i] = n
+		}
+		for i := range live {
+			live[i].Seq = math.MaxUint64 // all are late
+		}
+		found, _ := u.Suspected(now, live, u.Ages.Count())
+		return len(found.Old), found.Age
+	}
+	for name, test := range map[string]struct {
+		now    time.Duration
+		live   []Buffer
+		counts map[int]uint32
+		want   int
+		age    time.Duration
+	}{
+		"the youngest is just old enough":          {now, old(8, 0, now-1<<30, 10), map[int]uint32{2: 100}, 8, 1 << 30},
+		"it is just too young":                     {now, old(8, 0, now-1<<30+1, 10), map[int]uint32{2: 100}, 0, 0},
+		"half of the age is not young":             {now, old(24, 0, 900*s, 10), map[int]uint32{2: 20, 20: 10}, 24, 1 << 32},
+		"a quarter of it is not":                   {now, old(24, 0, 900*s, 10), map[int]uint32{2: 20, 19: 10}, 24, 1 << 31},
+		"less is":                                  {now, old(24, 0, 900*s, 10), map[int]uint32{2: 20, 18: 10}, 24, 1 << 30},
+		"what was freed later is not young either": {now, old(24, 0, 900*s, 10), map[int]uint32{2: 20, 30: 6}, 0, 0},
+		"78 hours or more: no one knows how long":  {1000 * time.Hour, old(24, 0, 900*time.Hour, 10), map[int]uint32{2: 100, 38: 50}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, age := suspects(test.now, test.live, test.counts)
+			assert.Equal(t, test.want, n)
+			assert.Equal(t, test.age, age)
+		})
+	}
+}
+
 // TestRecurs: old buffers must have come over a time as long as the age, and a quarter of them late.
 func TestRecurs(t *testing.T) {
 	const s = time.Second
