@@ -85,7 +85,7 @@ func TestUnitsShareTheirLimit(t *testing.T) {
 		require.Len(t, us.with, maxTriangles)
 		return &us, all
 	}
-	us, all := fill()
+	us, _ := fill()
 	var late Unit
 	us.count(&late, 100*s, 201*s)
 	assert.True(t, late.Missed)
@@ -94,7 +94,7 @@ func TestUnitsShareTheirLimit(t *testing.T) {
 	assert.True(t, late.Missed, "what was missed once stays unknown")
 	assert.Len(t, us.with, maxTriangles)
 
-	us, all = fill()
+	us, all := fill()
 	us.count(&late, 100*s, 201*s) // and so the first tries fail
 	var next Unit
 	us.count(&next, 90_000*s, 100_000*s) // a window takes half an hour by now
@@ -302,6 +302,9 @@ func TestTheAgeOfASuspicion(t *testing.T) {
 		s   = time.Second
 		now = 1000 * s
 	)
+	found, ok := (&Unit{Ages: &Ages{2: 100, 21: 2}}).Suspected(now, old(24, 0, 900*s, 10), 102)
+	assert.True(t, ok)
+	assert.Equal(t, []any{time.Duration(1 << 30), below(2), int64(2), int64(100)}, []any{found.Age, found.Usual, found.Freed, found.Young})
 	suspects := func(now time.Duration, live []Buffer, counts map[int]uint32) (int, time.Duration) {
 		u := &Unit{Ages: new(Ages), Last: math.MaxUint64}
 		for i, n := range counts {
@@ -341,7 +344,7 @@ func TestRecurs(t *testing.T) {
 	const s = time.Second
 	buffers := func(seqs ...uint64) (live []Buffer) {
 		for i, seq := range seqs {
-			live = append(live, Buffer{Since: time.Duration(i) * s, Seq: seq})
+			live = append(live, Buffer{Since: 100*s + time.Duration(i)*s, Seq: seq})
 		}
 		return live
 	}
@@ -394,6 +397,12 @@ func TestFewBuffersOfOneMomentCountOnce(t *testing.T) {
 	assert.False(t, late(4).few(spread(8, 0+moment), i, now))
 	// What was freed later has lived for longer, and so adds to what was expected.
 	assert.True(t, (&Ages{39: 4}).few(spread(8, moment), i, now))
+	// Buffers hardly older than the age add little, so what was freed decides. That of bucket 37 lived for 7.5 doublings
+	// of the age: 14 of them are as few by chance in 0.000011, 15 in 0.0000056.
+	assert.False(t, (&Ages{37: 14}).few(spread(8, moment), i, age+8*moment))
+	assert.True(t, (&Ages{37: 15}).few(spread(8, moment), i, age+8*moment))
+	later := spread(9, moment)[1:]
+	assert.True(t, none.few(later, i, now), "the first moment counts, whichever it is")
 	// Of two buffers in each moment, the freed count half.
 	assert.True(t, late(4).few(spread(16, moment/2), i, now))
 	assert.False(t, late(8).few(spread(16, moment/2), i, now))

@@ -38,6 +38,11 @@ func TestBeginning(t *testing.T) {
 	r := &snapshot.Dump{Snapshot: s}
 	assert.Equal(t, walk.Beginning{Levels: walk.Levels{Live: 8, Allocated: 10, Reserved: 20}, Time: s.Time, Sections: map[uint64]string{}}, walk.BeginningOf(r))
 
+	r.History = tables.WrapHistory(tables.HistoryTables{First: 5, Sections: []string{""}, Stacks: new(tables.StackTable), Events: []tables.EventEntry{
+		{Action: mem.Allocated, Allocated: 4, Tensor: &tables.Tensor{Each: 3}}, {Action: mem.Marked},
+	}})
+	assert.False(t, walk.BeginningOf(r).Segments, "no event is of a segment")
+
 	start := time.Unix(50, 0)
 	r.History = tables.WrapHistory(tables.HistoryTables{Start: start, First: 3, Sections: []string{"", "load"}, Stacks: new(tables.StackTable), Events: []tables.EventEntry{
 		{Action: mem.SegmentAllocated, Allocated: 32},
