@@ -27,7 +27,7 @@ type Stats struct {
 	OOMs    int64 `json:"ooms"`    // requests refused with an *OutOfMemoryError
 
 	LargestInactive Bytes `json:"largest_inactive_bytes"` // the largest inactive block
-	Releasable      Bytes `json:"releasable_bytes"`       // what Trim would give back: free segments, or chunks of expandable ones
+	Reclaimable     Bytes `json:"reclaimable_bytes"`      // what Trim would give back: free segments, or chunks of expandable ones
 }
 
 // String says how many bytes are in which state now: "32 B requested, 512 B allocated, 2.0 MiB inactive, 0 B pending,

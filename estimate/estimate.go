@@ -230,7 +230,7 @@ type LayerError struct {
 // Error names the layer by its path, and says what is wrong.
 func (e *LayerError) Error() string { return (*tape.LayerError)(e).Error() }
 
-// Unwrap returns Err.
+// Unwrap returns Err, the error that caused it.
 func (e *LayerError) Unwrap() error { return e.Err }
 
 // layerError returns err with a LayerError in place of that of the tape.

@@ -69,7 +69,7 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// Validate reports what NewRecorder would refuse, but for files, which it does not touch: the
+// Validate returns the error that NewRecorder would, but for files, which it does not touch: it checks the
 // interval, the Target and, if there is a Source, the Devices. It sets what is zero to its default,
 // and keeps the devices that Source listed: NewRecorder(*c) does not ask for them again, so Source and
 // Devices must stay as they are.

@@ -397,7 +397,7 @@ func (t *MemTracker) addEvent(r *ledger.Record, b *ledger.Bucket[*MemTracker], n
 // watch has the collector call unreachable when the program can no longer reach b. The cleanup gets a copy: b itself
 // would stay reachable through it.
 func (t *MemTracker) watch(b *Buffer) {
-	if t.findLost || t.freeLost {
+	if t.findUnreachable || t.freeUnreachable {
 		own := *b
 		runtime.AddCleanup(b, (*Buffer).unreachable, &own)
 	}

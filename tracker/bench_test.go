@@ -260,10 +260,10 @@ func BenchmarkAllocFreeBesideSection(b *testing.B) {
 	})
 }
 
-// BenchmarkAllocFreeFindLost is BenchmarkAllocFree with each Buffer watched by
+// BenchmarkAllocFreeFindUnreachable is BenchmarkAllocFree with each Buffer watched by
 // the collector.
-func BenchmarkAllocFreeFindLost(b *testing.B) {
-	tr := newBench(b, tracker.Config{FindLost: true})
+func BenchmarkAllocFreeFindUnreachable(b *testing.B) {
+	tr := newBench(b, tracker.Config{FindUnreachable: true})
 	shape := alloc.Shape{64, 3, 3, 3}
 	deep(benchFrames, func() {
 		b.ReportAllocs()

@@ -52,7 +52,7 @@ func (b *Buffer) Allocation() snapshot.Allocation {
 	if r == nil {
 		return a
 	}
-	a.Allocated, a.Label, a.Lost, a.Stream = r.Allocated, t.ledger.LabelOf(r), r.Unreachable, t.ledger.Streams.Handles[r.Stream]
+	a.Allocated, a.Label, a.Unreachable, a.Stream = r.Allocated, t.ledger.LabelOf(r), r.Unreachable, t.ledger.Streams.Handles[r.Stream]
 	a.Time = t.start.Add(r.Since)
 	if !t.ledger.Closed {
 		c := t.ledger.Buckets.At(r.Bucket)
@@ -276,27 +276,27 @@ func (b *Buffer) unreachable() {
 	now := t.clock.now()
 	t.mu.Lock()
 	r := b.live()
-	if r == nil || t.ledger.Closed && !t.freeLost {
+	if r == nil || t.ledger.Closed && !t.freeUnreachable {
 		t.mu.Unlock()
 		return
 	}
 	t.ledger.Records.Touch(b.record)
 	r.Unreachable = true
-	first := !t.foundLost
-	t.foundLost = true
+	first := !t.foundUnreachable
+	t.foundUnreachable = true
 	if !t.ledger.Closed {
-		t.addEvent(r, t.ledger.Buckets.At(r.Bucket), t.history.Advance(now), mem.Lost)
+		t.addEvent(r, t.ledger.Buckets.At(r.Bucket), t.history.Advance(now), mem.Unreachable)
 	}
 	t.mu.Unlock()
 	if first {
 		t.report.Log.Warn("gpumemtrack: a buffer was never freed and nothing refers to it any more; see Leaks",
 			"buffer", b.String(), "call_site", t.stacks.Site(b.stack()).String())
 	}
-	if !t.freeLost {
+	if !t.freeUnreachable {
 		return
 	}
 	if err := b.Free(); err != nil {
-		t.report.Log.Warn("gpumemtrack: a lost buffer could not be freed", "err", err)
+		t.report.Log.Warn("gpumemtrack: an unreachable buffer could not be freed", "err", err)
 	}
 }
 

@@ -58,14 +58,14 @@ type Config struct {
 	// MaxMarks bounds the marks that a Dump has. 0 means 128 marks; a negative number, none.
 	MaxMarks int
 
-	// FindLost looks for lost buffers: those that the program can no longer reach, as Go's collector finds, and that were not
+	// FindUnreachable looks for unreachable buffers: those that the program can no longer reach, as Go's collector finds, and that were not
 	// freed. That is a definite leak, because the program can never free them. They are marked in Snapshots and Leaks, the
 	// history has an event for each, and the first is logged. It takes more Go allocations and a cleanup for each Buffer
-	// (BenchmarkAllocFreeFindLost measures it).
-	FindLost bool
-	// FreeLost finds lost buffers too, and then frees their memory. The program must keep a Buffer reachable
+	// (BenchmarkAllocFreeFindUnreachable measures it).
+	FindUnreachable bool
+	// FreeUnreachable finds unreachable buffers too, and then frees their memory. The program must keep a Buffer reachable
 	// (runtime.KeepAlive) while the device uses the address that Ptr returned.
-	FreeLost bool
+	FreeUnreachable bool
 
 	// FindLateWrites is for debugging: it finds work that writes to memory after its Free, such as
 	// a kernel on another stream that no RecordStream or FreeOn named. The tracker fills the memory

@@ -33,7 +33,7 @@
 // The rest is for particular questions, below.
 //
 // The package prints nothing but reports, to where Config says. It never ends the program, and it frees a buffer
-// only if the program does, or if Config.FreeLost asks for it.
+// only if the program does, or if Config.FreeUnreachable asks for it.
 //
 // The report goes to a file, such as 21-Nov-26-03-30-05-gpu_mem_track.txt, and to
 // Config.Report, an io.Writer. The package's functions Track, ClearCache and Alloc use a
@@ -51,7 +51,7 @@
 //
 // What was never freed? Suspects names the lines of code with buffers that look forgotten: they
 // become older and older, while others are freed young. leaks.Growing names the lines that
-// hold ever more old buffers. Leaks lists what is live now and was not in an earlier snapshot. With Config.FindLost, the Go
+// hold ever more old buffers. Leaks lists what is live now and was not in an earlier snapshot. With Config.FindUnreachable, the Go
 // collector finds buffers that the program can no longer reach and so can never free.
 // VerifyNoLeaks and LimitPeak fail a test.
 //

@@ -183,7 +183,7 @@ func TestClockMayUseTheTracker(t *testing.T) {
 		return time.Now()
 	}
 	dev := device(t, sim.Config{Memory: alloc.GiB})
-	tr, _ = open(t, tracker.Config{Device: dev, Clock: now, FindLost: true})
+	tr, _ = open(t, tracker.Config{Device: dev, Clock: now, FindUnreachable: true})
 	asked.Store(true)
 	s := tr.Section("all")
 	buf := take(t, tr, tracker.Parameter, 10)
@@ -198,10 +198,10 @@ func TestClockMayUseTheTracker(t *testing.T) {
 	asked.Store(false)
 }
 
-// TestLostBuffersAreFreedAfterClose: Config.FreeLost holds for what is still live.
-func TestLostBuffersAreFreedAfterClose(t *testing.T) {
+// TestUnreachableBuffersAreFreedAfterClose: Config.FreeUnreachable holds for what is still live.
+func TestUnreachableBuffersAreFreedAfterClose(t *testing.T) {
 	dev := device(t, sim.Config{})
-	tr, _ := open(t, tracker.Config{Device: dev, FreeLost: true, Logger: slog.New(slog.DiscardHandler)})
+	tr, _ := open(t, tracker.Config{Device: dev, FreeUnreachable: true, Logger: slog.New(slog.DiscardHandler)})
 	for range 10 {
 		take(t, tr, tracker.Activation, 1<<18)
 	}

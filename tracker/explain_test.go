@@ -37,8 +37,8 @@ func TestExplain(t *testing.T) {
 	x := explain.Snapshot(tr.Snapshot())
 	assert.Equal(t, 96*alloc.MiB, x.Reserved)
 	assert.Equal(t, 56*alloc.MiB, x.Requested)
-	assert.Equal(t, 40*alloc.MiB, x.Stuck)
-	assert.Zero(t, x.Releasable)
+	assert.Equal(t, 40*alloc.MiB, x.Pinned)
+	assert.Zero(t, x.Reclaimable)
 	text, err := json.Marshal(x)
 	require.NoError(t, err)
 	var told struct {

@@ -69,7 +69,7 @@ func TestLeaksAreNarrowedByOptions(t *testing.T) {
 	assert.Equal(t, []string{"(4,)", "(3,)", "(1,)"}, shapes(leaks.IgnoreKinds(tracker.Gradient, tracker.Input)))
 	assert.Equal(t, []string{"(4,)", "(2,)", "(1,)"}, shapes(leaks.IgnoreSection("cache")))
 	assert.Equal(t, []string{"(3,)", "(2,)", "(1,)"}, shapes(leaks.IgnoreFunction("github.com/gpumemtrack/gpumemtrack/tracker_test.takeElsewhere")))
-	assert.Empty(t, shapes(leaks.OnlyLost()))
+	assert.Empty(t, shapes(leaks.OnlyUnreachable()))
 }
 
 func takeElsewhere(t *testing.T, tr *tracker.MemTracker, n int) {
@@ -227,20 +227,20 @@ func drop(t *testing.T, tr *tracker.MemTracker, n int) {
 	}
 }
 
-func TestLostBuffersAreTold(t *testing.T) {
+func TestUnreachableBuffersAreTold(t *testing.T) {
 	lines := make(logLines, 10)
-	tr, _ := open(t, tracker.Config{FindLost: true, Logger: slog.New(slog.NewTextHandler(lines, nil))})
+	tr, _ := open(t, tracker.Config{FindUnreachable: true, Logger: slog.New(slog.NewTextHandler(lines, nil))})
 	kept := take(t, tr, tracker.Parameter, 100)
 	drop(t, tr, 3)
 	collect(t, func() bool {
-		leaks := tr.Leaks(leaks.OnlyLost())
-		return len(leaks) == 1 && leaks[0].Lost == 3
+		leaks := tr.Leaks(leaks.OnlyUnreachable())
+		return len(leaks) == 1 && leaks[0].Unreachable == 3
 	})
-	lost := tr.Leaks(leaks.OnlyLost())[0]
+	lost := tr.Leaks(leaks.OnlyUnreachable())[0]
 	assert.Equal(t, mem.Tally{Count: 3, Bytes: 3072}, lost.Tally)
-	assert.Contains(t, lost.String(), "3 of them definitely lost")
+	assert.Contains(t, lost.String(), "3 of them definitely leaked")
 	require.Len(t, tr.Leaks(), 2, "what is merely live is told too")
-	assert.Equal(t, 3, countEvents(tr, mem.Lost))
+	assert.Equal(t, 3, countEvents(tr, mem.Unreachable))
 	assert.Contains(t, <-lines, "a buffer was never freed")
 	assert.Empty(t, lines, "it is logged once")
 	require.NoError(t, kept.Free())
@@ -263,8 +263,8 @@ func countEvents(tr *tracker.MemTracker, action mem.Action) (n int) {
 	return n
 }
 
-func TestLostBuffersAreFreed(t *testing.T) {
-	tr, _ := open(t, tracker.Config{FreeLost: true, Logger: slog.New(slog.DiscardHandler)})
+func TestUnreachableBuffersAreFreed(t *testing.T) {
+	tr, _ := open(t, tracker.Config{FreeUnreachable: true, Logger: slog.New(slog.DiscardHandler)})
 	kept := take(t, tr, tracker.Parameter, 100)
 	drop(t, tr, 3)
 	collect(t, func() bool { return tr.LightSnapshot().Live.Count == 1 })
@@ -275,7 +275,7 @@ func TestLostBuffersAreFreed(t *testing.T) {
 // TestNoneIsToldLostFalsely allocates and frees for long with the collector
 // running all the time.
 func TestNoneIsToldLostFalsely(t *testing.T) {
-	tr, _ := open(t, tracker.Config{FreeLost: true, MaxEvents: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	tr, _ := open(t, tracker.Config{FreeUnreachable: true, MaxEvents: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -306,7 +306,7 @@ func TestNoneIsToldLostFalsely(t *testing.T) {
 	for _, buf := range held {
 		require.NoError(t, buf.Free())
 	}
-	assert.Zero(t, countEvents(tr, mem.Lost))
+	assert.Zero(t, countEvents(tr, mem.Unreachable))
 	tracker.VerifyNoLeaks(t, tr)
 }
 
@@ -314,7 +314,7 @@ func TestNoneIsToldLostFalsely(t *testing.T) {
 // wake, a finalizer, or the argument of a cleanup.
 func TestNoneIsToldLostThatCanBeReached(t *testing.T) {
 	const n = 100
-	tr, _ := open(t, tracker.Config{FreeLost: true, MaxEvents: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	tr, _ := open(t, tracker.Config{FreeUnreachable: true, MaxEvents: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
 	byMap := make(map[int]any)
 	byChannel := make(chan *tracker.Buffer, n)
 	wake := make(chan struct{})
@@ -346,7 +346,7 @@ func TestNoneIsToldLostThatCanBeReached(t *testing.T) {
 		free(byMap[i].(*tracker.Buffer))
 		free(<-byChannel)
 	}
-	assert.Zero(t, countEvents(tr, mem.Lost))
+	assert.Zero(t, countEvents(tr, mem.Unreachable))
 	tracker.VerifyNoLeaks(t, tr)
 }
 

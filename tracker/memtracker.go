@@ -28,16 +28,16 @@ type MemTracker struct {
 	name   string       // the device's, and its ordinal
 	sized  sizedAllocator
 	// streamed is a device that knows of streams; else nil.
-	streamed   alloc.StreamAllocator
-	cache      *cache.Cache
-	locked     cachelock.Cache // the cache, for calls with mu held
-	owned      bool            // the cache is the tracker's own
-	opened     *openedDevice
-	lateWrites *lateWriteDetector // nil without Config.FindLateWrites
-	onHost     bool               // the device's memory is the host's
-	memory     atomic.Uint32      // alloc.Memory of the device
-	findLost   bool
-	freeLost   bool
+	streamed        alloc.StreamAllocator
+	cache           *cache.Cache
+	locked          cachelock.Cache // the cache, for calls with mu held
+	owned           bool            // the cache is the tracker's own
+	opened          *openedDevice
+	lateWrites      *lateWriteDetector // nil without Config.FindLateWrites
+	onHost          bool               // the device's memory is the host's
+	memory          atomic.Uint32      // alloc.Memory of the device
+	findUnreachable bool
+	freeUnreachable bool
 
 	origin snapshot.Origin
 	start  time.Time
@@ -53,12 +53,12 @@ type MemTracker struct {
 
 	// mu is the cache's own lock if there is a cache, so that the cache and the ledger change in
 	// one step. No foreign code is called while it is held, not even the clock.
-	mu        *spinlock.Mutex
-	ledger    ledger.Ledger[*MemTracker]
-	history   ledger.History
-	sections  sectionTable
-	foundLost bool        // a buffer became unreachable that was not freed
-	closed    atomic.Bool // written under mu
+	mu               *spinlock.Mutex
+	ledger           ledger.Ledger[*MemTracker]
+	history          ledger.History
+	sections         sectionTable
+	foundUnreachable bool        // a buffer became unreachable that was not freed
+	closed           atomic.Bool // written under mu
 
 	loggedClosed atomic.Bool // see warnClosed
 }
@@ -128,7 +128,7 @@ func releaseMemory(t *MemTracker) (err error) {
 // tries again.
 func releaseAfterClose(t *MemTracker) {
 	if t.owned {
-		if stats := t.cache.Stats(); stats.Releasable == 0 && stats.Pending.Count.Current == 0 {
+		if stats := t.cache.Stats(); stats.Reclaimable == 0 && stats.Pending.Count.Current == 0 {
 			return
 		}
 	}

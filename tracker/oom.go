@@ -162,7 +162,7 @@ func inactiveElsewhere(t *MemTracker) (bytes alloc.Bytes) {
 		if other.cache == nil || other.cache == t.cache || other.onHost != t.onHost || !sameDevice(other.device, t.device) {
 			continue
 		}
-		bytes += other.cache.Stats().Releasable
+		bytes += other.cache.Stats().Reclaimable
 	}
 	return bytes
 }

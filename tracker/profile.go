@@ -80,24 +80,24 @@ func (n *profileNode) appendTo(rows sections.Profile) sections.Profile {
 
 // pathStats is the sum of all ended sections with one path.
 type pathStats struct {
-	calls         int64
-	stack         tables.StackID // of the call that began the last one
-	time          time.Duration
-	deviceTime    time.Duration
-	timed         int64 // calls with a device time
-	cpuTime       knownSum[time.Duration]
-	allocated     mem.Tally
-	freed         mem.Tally
-	peak, ownPeak alloc.Bytes           // the highest of all
-	rss, heap     knownSum[alloc.Bytes] // consumed
-	live          mem.Tally             // buffers allocated in the path itself, alive now
+	calls          int64
+	stack          tables.StackID // of the call that began the last one
+	time           time.Duration
+	deviceTime     time.Duration
+	timed          int64 // calls with a device time
+	cpuTime        knownSum[time.Duration]
+	allocated      mem.Tally
+	freed          mem.Tally
+	peak, selfPeak alloc.Bytes           // the highest of all
+	rss, heap      knownSum[alloc.Bytes] // consumed
+	live           mem.Tally             // buffers allocated in the path itself, alive now
 }
 
 func (p *pathStats) row(path string, site mem.Frame, stack mem.Stack) sections.Row {
 	r := sections.Row{
 		Measured: sections.Measured{
 			Path: path, CallSite: site, Stack: stack, Time: p.time, DeviceTime: -1, CPUTime: -1,
-			Allocated: p.allocated, Freed: p.freed, OwnPeak: p.ownPeak,
+			Allocated: p.allocated, Freed: p.freed, SelfPeak: p.selfPeak,
 		},
 		Calls: p.calls, RSS: p.rss.get(), Heap: p.heap.get(), Peak: p.peak, Live: p.live,
 	}
@@ -122,7 +122,7 @@ func (p *pathStats) add(s *section) {
 	p.allocated = p.allocated.Add(m.own.allocated)
 	p.freed = p.freed.Add(m.own.freed)
 	p.peak = max(p.peak, m.peak.gpu)
-	p.ownPeak = max(p.ownPeak, m.own.peak)
+	p.selfPeak = max(p.selfPeak, m.own.peak)
 	if s.from.host.Resident >= 0 && m.to.host.Resident >= 0 {
 		p.rss.add(m.to.host.Resident - s.from.host.Resident)
 	}

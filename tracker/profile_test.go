@@ -68,7 +68,7 @@ func TestProfileIsSortedByEachColumn(t *testing.T) {
 		{"tree", []string{"step", "forward", "forward/conv1", "forward/relu"}},
 		{"path", []string{"step", "forward", "forward/conv1", "forward/relu"}},
 		{"calls", []string{"forward", "forward/conv1", "forward/relu", "step"}},
-		{"own-peak", []string{"forward", "forward/conv1", "forward/relu", "step"}},
+		{"self-peak", []string{"forward", "forward/conv1", "forward/relu", "step"}},
 		{"flops", []string{"forward/conv1", "step", "forward", "forward/relu"}},
 		{"line", []string{"step", "forward", "forward/conv1", "forward/relu"}},
 	} {
@@ -86,7 +86,7 @@ func TestProfileAsJSON(t *testing.T) {
 	require.NoError(t, p.SetEstimates(map[string]sections.Estimate{
 		"step/forward":       {Of: "kept", Bytes: 1},
 		"step/forward/conv1": {Of: "peak", Bytes: 1},
-		"step/forward/relu":  {Of: "own-peak", Bytes: 1 << 18},
+		"step/forward/relu":  {Of: "self-peak", Bytes: 1 << 18},
 		"step":               {Of: "live", Bytes: 0},
 	}))
 	p, err := p.Sorted("kept")

@@ -148,7 +148,7 @@ func (s *Section) data() (data sections.Data, timed bool) {
 		Measured: sections.Measured{
 			Path: s.path, CallSite: s.tracker.stacks.Site(s.stack), Stack: s.tracker.stacks.Stack(s.stack),
 			Time: max(0, m.to.at-s.from.at), CPUTime: -1, DeviceTime: -1,
-			Allocated: m.own.allocated, Freed: m.own.freed, OwnPeak: m.own.peak,
+			Allocated: m.own.allocated, Freed: m.own.freed, SelfPeak: m.own.peak,
 		},
 		Start: s.tracker.start.Add(s.from.at), Incomplete: m.incomplete,
 		GPU:  sections.MemoryUse{Before: s.from.gpu, Used: m.to.gpu, Peak: m.peak.gpu},

@@ -73,7 +73,7 @@ type account struct {
 	path             string
 	start, end, peak alloc.Bytes
 	allocated, freed mem.Tally
-	ownPeak          alloc.Bytes
+	selfPeak         alloc.Bytes
 	ended            bool
 }
 
@@ -265,7 +265,7 @@ func (p *sectionProgram) alloc(*rapid.T) {
 	p.level += buf.Bytes()
 	for ; in != nil; in = in.parent.open() {
 		in.allocated = in.allocated.Add(mem.Tally{Count: 1, Bytes: buf.Bytes()})
-		in.ownPeak = max(in.ownPeak, in.allocated.Bytes-in.freed.Bytes)
+		in.selfPeak = max(in.selfPeak, in.allocated.Bytes-in.freed.Bytes)
 	}
 	for _, a := range p.sections {
 		if !a.ended {
@@ -303,7 +303,7 @@ func (p *sectionProgram) check(*rapid.T) {
 		require.Equal(p, sections.MemoryUse{Before: a.start, Used: now, Peak: a.peak}, d.GPU, a.path)
 		require.Equal(p, a.allocated, d.Allocated, a.path)
 		require.Equal(p, a.freed, d.Freed, a.path)
-		require.Equal(p, a.ownPeak, d.OwnPeak, a.path)
+		require.Equal(p, a.selfPeak, d.SelfPeak, a.path)
 		require.Empty(p, d.Incomplete)
 	}
 	for _, r := range p.tr.Profile() {

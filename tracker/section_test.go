@@ -64,7 +64,7 @@ func TestSectionNumbers(t *testing.T) {
 	assert.Equal(t, mem.Tally{Count: 2, Bytes: 40_400}, d.Allocated)
 	assert.Equal(t, mem.Tally{Count: 2, Bytes: 44_000}, d.Freed)
 	assert.Equal(t, mem.Tally{Bytes: -3600}, d.Allocated.Sub(d.Freed))
-	assert.Equal(t, alloc.Bytes(40_400), d.OwnPeak)
+	assert.Equal(t, alloc.Bytes(40_400), d.SelfPeak)
 	assert.GreaterOrEqual(t, d.DeviceTime, time.Duration(0))
 	require.NoError(t, kept.Free())
 }

@@ -113,7 +113,7 @@ func (v *ledgerView) copyAllocations(lock sync.Locker, to *tables.Tables, index 
 		for i := range records {
 			if r := &records[i]; r.State == ledger.Live && int(r.Bucket) < len(index) {
 				to.Allocations = append(to.Allocations, tables.AllocationEntry{
-					Site: index[r.Bucket], Foreign: r.Foreign, Leaked: r.Unreachable, Ptr: r.Ptr,
+					Site: index[r.Bucket], Foreign: r.Foreign, Unreachable: r.Unreachable, Ptr: r.Ptr,
 					InLine: r.InLine, InPath: r.InPath, Allocated: r.Allocated, Since: r.Since, Seq: r.Seq, Label: labels[r.Label],
 				})
 			}

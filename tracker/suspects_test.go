@@ -145,7 +145,7 @@ func TestLeaksAsJSON(t *testing.T) {
 	}{
 		"suspect": {w.tr.Suspects()[0], []string{"call_site", "path", "others", "count", "bytes", "youngest_ns", "oldest_ns", "age_ns", "freed_late", "usual_ns", "freed"}},
 		"growth":  {leaks.Growing(w.tr.Snapshot())[0], []string{"call_site", "path", "others", "count", "bytes", "age_ns", "freed_since", "hourly", "hourly_at_first"}},
-		"leak":    {w.tr.Leaks()[0], []string{"kind", "dtype", "shape", "memory", "section", "stack", "call_site", "count", "bytes", "lost_count"}},
+		"leak":    {w.tr.Leaks()[0], []string{"kind", "dtype", "shape", "memory", "section", "stack", "call_site", "count", "bytes", "unreachable_count"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := json.Marshal(test.of)

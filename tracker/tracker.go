@@ -39,18 +39,18 @@ func New(cfg Config) (*MemTracker, error) {
 		opened = &openedDevice{device: device}
 	}
 	t := &MemTracker{
-		device:   device,
-		opened:   opened,
-		name:     text.Line(fmt.Sprintf("%s %d", device.Name(), device.Ordinal())),
-		findLost: cfg.FindLost,
-		freeLost: cfg.FreeLost,
-		origin:   host.Origin(cfg.Origin),
-		clock:    newClock(cfg.Clock),
-		stacks:   ledger.NewStacks(cfg.StackDepth, cfg.MaxStacks, cfg.Libraries),
-		history:  ledger.NewHistory(max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))),
-		report:   report.Report{Log: cmp.Or(cfg.Logger, slog.Default())},
-		marks:    marks{recent: recentMarks{max: max(0, cmp.Or(cfg.MaxMarks, defaultMaxMarks))}},
-		oom:      failures{dir: cfg.OOMDir, others: cfg.OtherProcesses},
+		device:          device,
+		opened:          opened,
+		name:            text.Line(fmt.Sprintf("%s %d", device.Name(), device.Ordinal())),
+		findUnreachable: cfg.FindUnreachable,
+		freeUnreachable: cfg.FreeUnreachable,
+		origin:          host.Origin(cfg.Origin),
+		clock:           newClock(cfg.Clock),
+		stacks:          ledger.NewStacks(cfg.StackDepth, cfg.MaxStacks, cfg.Libraries),
+		history:         ledger.NewHistory(max(0, cmp.Or(cfg.MaxEvents, defaultMaxEvents))),
+		report:          report.Report{Log: cmp.Or(cfg.Logger, slog.Default())},
+		marks:           marks{recent: recentMarks{max: max(0, cmp.Or(cfg.MaxMarks, defaultMaxMarks))}},
+		oom:             failures{dir: cfg.OOMDir, others: cfg.OtherProcesses},
 		dumps: dumpFiles{
 			max:      cmp.Or(max(0, cfg.MaxDumps), defaultMaxDumps),
 			maxBytes: cmp.Or(max(0, cfg.MaxDumpBytes), defaultMaxDumpBytes),
@@ -253,7 +253,7 @@ func (t *MemTracker) Profile() sections.Profile {
 	return t.sections.profile()
 }
 
-// Leaks returns the live buffers by call stack, kind, shape, dtype and section: lost buffers
+// Leaks returns the live buffers by call stack, kind, shape, dtype and section: unreachable buffers
 // first, then by size. It costs as much as a Snapshot.
 func (t *MemTracker) Leaks(opts ...leaks.Option) []leaks.Leak {
 	return leaks.Live(t.Snapshot(), opts...)

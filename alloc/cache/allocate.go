@@ -289,7 +289,7 @@ func (c *Cache) list(free freeList, i id, b *block) {
 	b.slack = c.clock // the time since which it is unused
 	free.add(i, b)
 	if b.fillsSegment() {
-		c.stats.Releasable += b.size
+		c.stats.Reclaimable += b.size
 	}
 }
 
@@ -297,7 +297,7 @@ func (c *Cache) list(free freeList, i id, b *block) {
 func (c *Cache) unlist(free freeList, i id, b *block) {
 	free.remove(i, b)
 	if b.fillsSegment() {
-		c.stats.Releasable -= b.size
+		c.stats.Reclaimable -= b.size
 	}
 }
 

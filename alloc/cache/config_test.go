@@ -180,7 +180,7 @@ func TestExpandableNeedsVirtualMemory(t *testing.T) {
 	cachetest.Invariants(t, c)
 	require.NoError(t, c.Free(p))
 	cachetest.Invariants(t, c)
-	assert.Equal(t, 20*alloc.MiB, c.Stats().Releasable)
+	assert.Equal(t, 20*alloc.MiB, c.Stats().Reclaimable)
 	require.NoError(t, c.Close())
 }
 

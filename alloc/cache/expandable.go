@@ -291,12 +291,12 @@ type growingTree struct {
 
 func (t *growingTree) add(i id, b *block) {
 	t.tree.add(i, b)
-	t.x.c.stats.Releasable += t.reclaimable(b)
+	t.x.c.stats.Reclaimable += t.reclaimable(b)
 }
 
 func (t *growingTree) remove(i id, b *block) {
 	t.tree.remove(i, b)
-	t.x.c.stats.Releasable -= t.reclaimable(b)
+	t.x.c.stats.Reclaimable -= t.reclaimable(b)
 }
 
 // reclaimable returns how many bytes of a block can go back to the driver: those of the chunks that lie in it

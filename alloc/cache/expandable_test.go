@@ -91,11 +91,11 @@ func TestTrimSplitsBlocksAtChunks(t *testing.T) {
 	c := cachetest.NewCache(t, dev, cache.Config{ExpandableSegments: true})
 	front, middle, back := mustAlloc(t, c, 5*alloc.MiB), mustAlloc(t, c, 50*alloc.MiB), mustAlloc(t, c, 5*alloc.MiB)
 	require.NoError(t, c.Free(middle))
-	assert.Equal(t, 20*alloc.MiB, c.Stats().Releasable, "one chunk lies in it entirely")
+	assert.Equal(t, 20*alloc.MiB, c.Stats().Reclaimable, "one chunk lies in it entirely")
 	given, err := c.Trim()
 	require.NoError(t, err)
 	assert.Equal(t, 20*alloc.MiB, given)
-	assert.Zero(t, c.Stats().Releasable)
+	assert.Zero(t, c.Stats().Reclaimable)
 	assert.Equal(t, alloc.Gauge[int64]{Current: 2, Peak: 2, Total: 2}, c.Stats().Reserved.Count, "a hole makes two segments")
 	assert.Equal(t, alloc.Gauge[alloc.Bytes]{Current: 40 * alloc.MiB, Peak: 60 * alloc.MiB, Total: 60 * alloc.MiB}, c.Stats().Reserved.Bytes)
 	var segments []alloc.Segment
@@ -122,7 +122,7 @@ func TestTrimSplitsBlocksAtChunks(t *testing.T) {
 		require.NoError(t, c.Free(p))
 	}
 	assert.Equal(t, int64(1), c.Stats().Inactive.Count.Current)
-	assert.Equal(t, 60*alloc.MiB, c.Stats().Releasable)
+	assert.Equal(t, 60*alloc.MiB, c.Stats().Reclaimable)
 }
 
 // TestTrimKeepsWhatTheDriverDoesNotUnmap: memory that the driver refuses to unmap stays free in the cache, and counts as

@@ -113,7 +113,7 @@ func TestPollAndLock(t *testing.T) {
 	cachetest.Invariants(t, c)
 }
 
-func TestReleasableIsWhatTrimGivesBack(t *testing.T) {
+func TestReclaimableIsWhatTrimGivesBack(t *testing.T) {
 	c, _ := newCache(t, sim.Config{})
 	rng := rand.New(rand.NewPCG(4, 5))
 	var live []alloc.Ptr
@@ -127,11 +127,11 @@ func TestReleasableIsWhatTrimGivesBack(t *testing.T) {
 			live = append(live, mustAlloc(t, c, alloc.Bytes(1<<rng.IntN(25))))
 		}
 		if rng.IntN(20) == 0 {
-			want := c.Stats().Releasable
+			want := c.Stats().Reclaimable
 			given, err := c.Trim()
 			require.NoError(t, err)
 			require.Equal(t, want, given)
-			require.Zero(t, c.Stats().Releasable)
+			require.Zero(t, c.Stats().Reclaimable)
 		}
 	}
 }

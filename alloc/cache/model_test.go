@@ -78,8 +78,8 @@ func (m *model) empty(t *rapid.T) {
 	}
 	after := m.cache.Stats()
 	if err == nil {
-		require.Equal(t, before.Releasable, given)
-		require.Zero(t, after.Releasable)
+		require.Equal(t, before.Reclaimable, given)
+		require.Zero(t, after.Reclaimable)
 	}
 	require.Equal(t, reserved-given, after.Reserved.Bytes.Current)
 	if err == nil && len(m.live) == 0 {

@@ -21,7 +21,7 @@ import (
 func main() {
 	batch := flag.Int("batch", 64, "images in a batch")
 	steps := flag.Int("steps", 3, "steps of training")
-	by := flag.String("sort", "tree", "column to sort the table by, such as own-peak or flops")
+	by := flag.String("sort", "tree", "column to sort the table by, such as self-peak or flops")
 	flag.Parse()
 	if err := run(os.Stdout, *batch, *steps, *by); err != nil {
 		log.Fatal(err)

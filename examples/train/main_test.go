@@ -50,7 +50,7 @@ func TestEstimateAgreesWithMeasurement(t *testing.T) {
 }
 
 func TestRun(t *testing.T) {
-	for _, by := range []string{"tree", "own-peak"} {
+	for _, by := range []string{"tree", "self-peak"} {
 		var out strings.Builder
 		require.NoError(t, run(&out, 8, 2, by))
 		for _, text := range []string{"conv1", "2.0 MiB allocated", "Difference", "train.go:", "The last step:\n\nRAM:  Consumed", "| step (Consumed/Peaked/Used Total)"} {

@@ -15,8 +15,8 @@ const (
 	Freed
 	// FreeFailed: giving the memory back failed, and the buffer is live again.
 	FreeFailed
-	// Lost: the Go collector found that the program can no longer free the buffer.
-	Lost
+	// Unreachable: the Go collector found that the program can no longer free the buffer.
+	Unreachable
 	// Registered and Unregistered are Allocated and Freed for memory of other code.
 	Registered
 	Unregistered
@@ -44,7 +44,7 @@ const (
 )
 
 var actionNames = [...]string{
-	Allocated: "alloc", Freed: "free", FreeFailed: "free_failed", Lost: "lost",
+	Allocated: "alloc", Freed: "free", FreeFailed: "free_failed", Unreachable: "unreachable",
 	Registered: "register", Unregistered: "unregister", OutOfMemory: "oom",
 	SegmentAllocated: "segment_alloc", SegmentFreed: "segment_free", Marked: "mark",
 	SectionBegan: "section_begin", SectionEnded: "section_end",

@@ -35,15 +35,15 @@ func TestExplain(t *testing.T) {
 			require.Equal(t, stats.Reserved.Bytes.Current, x.Reserved)
 			require.Equal(t, stats.Requested.Bytes.Current, x.Requested)
 			require.Equal(t, stats.Allocated.Bytes.Current, x.Requested+x.Rounding+x.Unsplit)
-			require.Equal(t, stats.Releasable, x.Releasable, "%s, seed %d", settings, seed)
-			require.Equal(t, stats.Inactive.Bytes.Current, x.Releasable+x.Stuck)
+			require.Equal(t, stats.Reclaimable, x.Reclaimable, "%s, seed %d", settings, seed)
+			require.Equal(t, stats.Inactive.Bytes.Current, x.Reclaimable+x.Pinned)
 			_, small := x.Find(1)
 			_, large := x.Find(2 * alloc.MiB)
 			require.Equal(t, stats.LargestInactive, max(small, large))
 
 			before := p.dev.Counts().Used
 			p.empty()
-			require.Equal(t, x.Releasable, before-p.dev.Counts().Used)
+			require.Equal(t, x.Reclaimable, before-p.dev.Counts().Used)
 		}
 	}
 }
@@ -81,13 +81,13 @@ func TestExplainText(t *testing.T) {
 	require.NoError(t, err)
 	text := x.String()
 	assert.Contains(t, text, "reserved 40.0 MiB = 5.0 MiB requested + 0 B rounding + 0 B left unsplit + 35.0 MiB inactive\n")
-	assert.Contains(t, text, "ClearCache would give back 0 B; 35.0 MiB is stuck beside a buffer in 1 segment\n")
+	assert.Contains(t, text, "ClearCache would give back 0 B; 35.0 MiB is pinned beside a buffer in 1 segment\n")
 	assert.Contains(t, text, "its largest inactive block has 35.0 MiB")
 	assert.Contains(t, text, "is kept by one buffer of 5.0 MiB, Activation at main.go:7 main.step")
 	assert.Contains(t, text, "with expandable_segments:True it would have reserved")
 	encoded, err := json.Marshal(x)
 	require.NoError(t, err)
-	assert.Contains(t, string(encoded), `"stuck_bytes":36700160`)
+	assert.Contains(t, string(encoded), `"pinned_bytes":36700160`)
 
 	peak, err := replay.Explain(r, "peak")
 	require.NoError(t, err)
@@ -96,7 +96,7 @@ func TestExplainText(t *testing.T) {
 	none, err := replay.Explain(&snapshot.Dump{Snapshot: r.Snapshot}, "")
 	require.NoError(t, err)
 	assert.Equal(t, "the file has no events", none.NoReplay())
-	assert.Equal(t, x.Stuck, none.Stuck)
+	assert.Equal(t, x.Pinned, none.Pinned)
 }
 
 // pinned is a program whose line main.keep pins memory: its buffer lies in a segment of which the rest cannot be used again.

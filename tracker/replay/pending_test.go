@@ -78,7 +78,7 @@ func TestExplainPendingBlocks(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotZero(t, want)
 	assert.Equal(t, want, x.Pending)
-	assert.Equal(t, x.Reserved, x.Requested+x.Rounding+x.Unsplit+x.Pending+x.Releasable+x.Stuck)
+	assert.Equal(t, x.Reserved, x.Requested+x.Rounding+x.Unsplit+x.Pending+x.Reclaimable+x.Pinned)
 	assert.Contains(t, x.String(), "freed, in use on other streams")
 }
 

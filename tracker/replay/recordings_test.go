@@ -122,12 +122,12 @@ func TestExplainRecordings(t *testing.T) {
 			x, err := replay.Explain(r, at)
 			require.NoError(t, err)
 			require.Empty(t, x.NoReplay())
-			assert.Equal(t, x.Reserved, x.Requested+x.Rounding+x.Unsplit+x.Pending+x.Releasable+x.Stuck, "%s", k.name)
+			assert.Equal(t, x.Reserved, x.Requested+x.Rounding+x.Unsplit+x.Pending+x.Reclaimable+x.Pinned, "%s", k.name)
 			text, err := json.Marshal(x)
 			require.NoError(t, err)
 			var told struct {
 				Pins []struct {
-					Stuck alloc.Bytes `json:"stuck_bytes"`
+					Pinned alloc.Bytes `json:"pinned_bytes"`
 				} `json:"pins"`
 				Holes []struct {
 					Bytes alloc.Bytes `json:"bytes"`
@@ -136,18 +136,18 @@ func TestExplainRecordings(t *testing.T) {
 			require.NoError(t, json.Unmarshal(text, &told))
 			sum, lines := alloc.Bytes(0), alloc.Bytes(0)
 			for _, p := range told.Pins {
-				sum += p.Stuck
+				sum += p.Pinned
 			}
 			for _, l := range x.Lines {
-				lines += l.Stuck
+				lines += l.Pinned
 			}
-			assert.Equal(t, x.Stuck, sum)
+			assert.Equal(t, x.Pinned, sum)
 			assert.LessOrEqual(t, lines, sum)
 			holes := alloc.Bytes(0)
 			for _, h := range told.Holes {
 				holes += h.Bytes
 			}
-			assert.Equal(t, x.Stuck+x.Releasable, holes)
+			assert.Equal(t, x.Pinned+x.Reclaimable, holes)
 		}
 	}
 	r := open(t, "transformer-step-128", 0)
@@ -155,6 +155,6 @@ func TestExplainRecordings(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 58280*alloc.MiB, x.Reserved)
 	assert.Equal(t, alloc.Bytes(54802667524), x.Requested)
-	assert.Equal(t, 58280*alloc.MiB-54802667524, x.Rounding+x.Unsplit+x.Releasable+x.Stuck)
+	assert.Equal(t, 58280*alloc.MiB-54802667524, x.Rounding+x.Unsplit+x.Reclaimable+x.Pinned)
 	assert.Equal(t, "expandable_segments:True", x.Settings()[0].Setting)
 }

@@ -59,9 +59,9 @@ type Allocation struct {
 	Allocated alloc.Bytes `json:"allocated_bytes"` // after rounding
 	Group
 	Place
-	Label      string `json:"label,omitempty"`
-	Registered bool   `json:"registered,omitempty"` // other code owns the memory
-	Lost       bool   `json:"lost,omitempty"`       // the program can no longer free it; see tracker.Config.FindLost
+	Label       string `json:"label,omitempty"`
+	Registered  bool   `json:"registered,omitempty"`  // other code owns the memory
+	Unreachable bool   `json:"unreachable,omitempty"` // the program can no longer free it; see tracker.Config.FindUnreachable
 }
 
 // String says what the buffer is and which line allocated it: "Parameter (512,) float32, 2.0 KiB at
@@ -116,7 +116,7 @@ func (s *Snapshot) allocation(e tables.AllocationEntry) Allocation {
 	site := &t.Sites[e.Site]
 	return Allocation{
 		Seq: e.Seq, Time: t.Epoch.Add(e.Since), Ptr: e.Ptr, Requested: site.Tensor.Each, Allocated: e.Allocated,
-		Group: groupOf(site.Tensor), Place: s.place(site.Place, site.Stream), Label: e.Label, Registered: e.Foreign, Lost: e.Leaked,
+		Group: groupOf(site.Tensor), Place: s.place(site.Place, site.Stream), Label: e.Label, Registered: e.Foreign, Unreachable: e.Unreachable,
 	}
 }
 

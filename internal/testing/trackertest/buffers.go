@@ -158,7 +158,7 @@ func (w *worker) freeTwice() {
 // lose forgets a buffer that was not freed.
 func (w *worker) lose() {
 	r := w.pick(func(r *record) bool {
-		return r.isBuffer() && !r.stolen && (r.in.config.FindLost || r.in.config.FreeLost) && !r.in.closing.Load()
+		return r.isBuffer() && !r.stolen && (r.in.config.FindUnreachable || r.in.config.FreeUnreachable) && !r.in.closing.Load()
 	})
 	if r == nil {
 		return

@@ -106,7 +106,7 @@ func (r *replay) apply(e snapshot.Event, to witness) {
 		require.NotNil(r.t, was, "what comes back was freed: %v", e)
 		was.freeFailed = true
 		r.enter(was)
-	case mem.Lost:
+	case mem.Unreachable:
 		was := r.live[e.Ptr]
 		require.NotNil(r.t, was, "what is lost is live: %v", e)
 		was.lost = true
@@ -292,6 +292,6 @@ func (e *entry) allocation(label string) snapshot.Allocation {
 	return snapshot.Allocation{
 		Seq: e.Seq, Time: e.Time, Ptr: e.Ptr, Requested: e.Requested, Allocated: e.Allocated,
 		Group: e.Group, Place: snapshot.Place{Section: e.Section, Stream: e.Stream, Stack: e.Stack, CallSite: caller(e.Stack)},
-		Label: label, Registered: e.Action == mem.Registered, Lost: e.lost,
+		Label: label, Registered: e.Action == mem.Registered, Unreachable: e.lost,
 	}
 }

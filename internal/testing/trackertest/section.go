@@ -28,7 +28,7 @@ type section struct {
 
 	// The subject's mutex guards these.
 	allocated, freed mem.Tally
-	ownPeak          alloc.Bytes
+	selfPeak         alloc.Bytes
 }
 
 func (s *section) pathName() string {
@@ -221,7 +221,7 @@ func (w *worker) count(of *subject, did deed, n int64, what snapshot.Allocation)
 		} else {
 			s.freed = s.freed.Add(change)
 		}
-		s.ownPeak = max(s.ownPeak, s.allocated.Bytes-s.freed.Bytes)
+		s.selfPeak = max(s.selfPeak, s.allocated.Bytes-s.freed.Bytes)
 	}
 }
 
@@ -236,9 +236,9 @@ func (s *section) compare(t assert.TestingT, now alloc.Bytes) {
 	assert.Equal(t, s.allocated, d.Allocated, s.path)
 	assert.Equal(t, s.freed, d.Freed, s.path)
 	if s.common {
-		assert.LessOrEqual(t, s.allocated.Bytes-s.freed.Bytes, d.OwnPeak, s.path)
-		assert.LessOrEqual(t, d.OwnPeak, s.allocated.Bytes, s.path)
+		assert.LessOrEqual(t, s.allocated.Bytes-s.freed.Bytes, d.SelfPeak, s.path)
+		assert.LessOrEqual(t, d.SelfPeak, s.allocated.Bytes, s.path)
 	} else {
-		assert.Equal(t, s.ownPeak, d.OwnPeak, s.path)
+		assert.Equal(t, s.selfPeak, d.SelfPeak, s.path)
 	}
 }

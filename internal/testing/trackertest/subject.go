@@ -78,7 +78,7 @@ func newSubject(w *world, from *pool, ownCache bool) *subject {
 	lost := max(0, w.rand.IntN(6)-3)
 	s.config = tracker.Config{
 		Device: w.device, NoCache: !ownCache, Report: s.report, MaxEvents: 1 << 16, MaxMarks: 5,
-		FindLost: lost == 1, FreeLost: lost == 2, Sections: tracker.SectionConfig{Host: "none"},
+		FindUnreachable: lost == 1, FreeUnreachable: lost == 2, Sections: tracker.SectionConfig{Host: "none"},
 		Logger: slog.New(handler{slog.DiscardHandler, func() { w.callback(s) }}),
 		Clock: func() time.Time {
 			w.callback(s)
@@ -156,11 +156,11 @@ func (s *subject) close() {
 // waitCollected waits until the Go collector has found what was lost, and what is to be freed
 // of it is.
 func (s *subject) waitCollected() {
-	if len(s.lost) == 0 || s.closing.Load() && !s.config.FreeLost {
+	if len(s.lost) == 0 || s.closing.Load() && !s.config.FreeUnreachable {
 		return
 	}
 	for deadline := time.Now().Add(time.Minute); !s.collected(); time.Sleep(time.Millisecond) {
-		require.True(s.world.t, time.Now().Before(deadline), "lost buffers: %d, found: %d", s.everLost, s.replay.lost)
+		require.True(s.world.t, time.Now().Before(deadline), "unreachable buffers: %d, found: %d", s.everLost, s.replay.lost)
 		runtime.GC()
 	}
 }
@@ -195,11 +195,11 @@ func (s *subject) found() (gone, left []*record) {
 	claimed := make(map[alloc.Ptr]bool)
 	for _, r := range slices.Backward(s.lost) { // the latest has the address
 		e := s.replay.live[r.want.Ptr]
-		if e == nil || !e.lost || claimed[r.want.Ptr] || s.config.FreeLost && !e.freeFailed {
+		if e == nil || !e.lost || claimed[r.want.Ptr] || s.config.FreeUnreachable && !e.freeFailed {
 			gone = append(gone, r)
 			continue
 		}
-		claimed[r.want.Ptr], r.want.Lost = true, true
+		claimed[r.want.Ptr], r.want.Unreachable = true, true
 		left = append(left, r)
 	}
 	return gone, left
@@ -358,7 +358,7 @@ func (s *subject) checkSections() {
 		row := s.rows[x.path]
 		row.Calls++
 		row.Allocated, row.Freed = row.Allocated.Add(x.allocated), row.Freed.Add(x.freed)
-		row.Peak, row.OwnPeak = max(row.Peak, x.gpu.Peak), max(row.OwnPeak, x.Data().OwnPeak)
+		row.Peak, row.SelfPeak = max(row.Peak, x.gpu.Peak), max(row.SelfPeak, x.Data().SelfPeak)
 		s.rows[x.path] = row
 	}
 	s.finished = nil
@@ -398,7 +398,7 @@ func (s *subject) checkReaders(now *snapshot.Snapshot) {
 			}
 		}
 		require.Equal(t, want, sections.Row{
-			Measured: sections.Measured{Allocated: got.Allocated, Freed: got.Freed, OwnPeak: got.OwnPeak},
+			Measured: sections.Measured{Allocated: got.Allocated, Freed: got.Freed, SelfPeak: got.SelfPeak},
 			Calls:    got.Calls, Peak: got.Peak, Live: got.Live,
 		}, got.Path)
 	}

@@ -243,7 +243,7 @@ func (w *world) check() {
 	thorough := !w.turns || *seed != 0 || w.checks%10 == 0
 	w.checks++
 	// While both sides of a comparison are read, no callback may allocate. The goroutine that finds
-	// lost buffers may be in a callback now: wait for it.
+	// unreachable buffers may be in a callback now: wait for it.
 	for !w.asking.CompareAndSwap(false, true) {
 		runtime.Gosched()
 	}

@@ -10,7 +10,7 @@
 // code, and the cache's segments with what keeps each of them are those of that moment. Of a long history there is a sample of
 // about a hundred moments: the peak, the error, marks, and the highest of the stretches between them.
 //
-// Lost buffers, leak suspects and sections follow, if there are any, and the marks, each with its table of changes. What a source
+// Unreachable buffers, leak suspects and sections follow, if there are any, and the marks, each with its table of changes. What a source
 // cannot tell, such as the kinds of PyTorch's buffers, is not shown. Everything works
 // with the keyboard. A dump of several devices has a page for each, and a list to choose from; one whose memory ran out
 // comes first. Beyond 32, devices are left out.

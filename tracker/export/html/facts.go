@@ -89,7 +89,7 @@ func newFacts(r *snapshot.Dump) *facts {
 		}
 	})
 	f.sections = sectionsOf(rows)
-	f.leaked = leaks.Live(s, leaks.OnlyLost())
+	f.leaked = leaks.Live(s, leaks.OnlyUnreachable())
 	for _, suspect := range leaks.Suspects(s) {
 		f.suspects = append(f.suspects, suspect.String())
 	}

@@ -133,16 +133,16 @@ func TestPageOfAnOutOfMemoryDump(t *testing.T) {
 
 // TestPageShowsSectionsAndLostBuffers, and the calls of sections.
 func TestPageShowsSectionsAndLostBuffers(t *testing.T) {
-	tr := exporttest.New(t, tracker.Config{FindLost: true, Clock: time.Now})
+	tr := exporttest.New(t, tracker.Config{FindUnreachable: true, Clock: time.Now})
 	tr.Do("load", func() {
 		_, err := tr.AllocBytes(alloc.MiB, tracker.Input)
 		require.NoError(t, err)
 	})
-	for len(leaks.Live(tr.Snapshot(), leaks.OnlyLost())) == 0 { // a collection finds it, some time
+	for len(leaks.Live(tr.Snapshot(), leaks.OnlyUnreachable())) == 0 { // a collection finds it, some time
 		runtime.GC()
 	}
 	page := write(t, tr.Dump())
-	contains(t, page, "<h2>Lost buffers</h2>", "1 buffer, 1.0 MiB: Input (1048576,) uint8", "Sections: what they allocated", ">load<", "Sections: their calls")
+	contains(t, page, "<h2>Unreachable buffers</h2>", "1 buffer, 1.0 MiB: Input (1048576,) uint8", "Sections: what they allocated", ">load<", "Sections: their calls")
 	contains(t, write(t, exporttest.Leaky(t).Dump()), "<h2>Leak suspects</h2>", "<h2>Growing, not yet known whether bounded</h2>", "exporttest.forget looks forgotten: 44 buffers", "exporttest.forget growing, not yet known whether bounded: ")
 }
 
@@ -160,7 +160,7 @@ func TestSegments(t *testing.T) {
 	}
 	r := tr.Dump()
 	page := write(t, r)
-	contains(t, page, "Why memory is reserved that no buffer uses", "<li>of the inactive memory, ClearCache would give back 0 B; 1.8 MiB is stuck beside a buffer in 1 segment</li>")
+	contains(t, page, "Why memory is reserved that no buffer uses", "<li>of the inactive memory, ClearCache would give back 0 B; 1.8 MiB is pinned beside a buffer in 1 segment</li>")
 	c := contentOf(t, page)
 	require.Len(t, c.at(c.Moment).segments, len(r.Snapshot.Segments))
 	s := c.at(c.Moment).segments[0]

@@ -66,7 +66,7 @@ type allocationJSON struct {
 	Label      string      `json:"label,omitempty"`
 	Section    string      `json:"section,omitempty"`
 	Registered bool        `json:"registered,omitempty"`
-	Leaked     bool        `json:"lost,omitempty"`
+	Leaked     bool        `json:"unreachable,omitempty"`
 	Births     [2]uint16   `json:"births,omitzero"` // number of births of its line, and of its path, up to this one, modulo 2^16
 }
 
@@ -217,7 +217,7 @@ func (t *allocationTable) add(a allocationJSON) error {
 		t.sections = append(t.sections, a.Section)
 	}
 	t.entries = append(t.entries, tables.AllocationEntry{
-		Site: int32(a.Site), Foreign: a.Registered, Leaked: a.Leaked, InLine: a.Births[0], InPath: a.Births[1], Ptr: a.Ptr,
+		Site: int32(a.Site), Foreign: a.Registered, Unreachable: a.Leaked, InLine: a.Births[0], InPath: a.Births[1], Ptr: a.Ptr,
 		Allocated: a.Allocated, Since: a.Time.Sub(t.base), Seq: a.Seq, Label: a.Label,
 	})
 	return nil
@@ -401,7 +401,7 @@ func WriteSnapshot(out *jsonstream.Writer, t *tables.Tables, segments []alloc.Se
 	}
 	jsonstream.Table(out, "allocations", t.Allocations, func(b []byte, a tables.AllocationEntry) ([]byte, error) {
 		return allocationJSON{
-			a.Seq, t.Epoch.Add(a.Since), a.Ptr, int(a.Site), a.Allocated, a.Label, t.Sections[t.Sites[a.Site].Section], a.Foreign, a.Leaked, births(t, a),
+			a.Seq, t.Epoch.Add(a.Since), a.Ptr, int(a.Site), a.Allocated, a.Label, t.Sections[t.Sites[a.Site].Section], a.Foreign, a.Unreachable, births(t, a),
 		}.appendJSON(b)
 	})
 	writeLifetimes(out, t, index)
@@ -445,7 +445,7 @@ func (a allocationJSON) appendJSON(b []byte) ([]byte, error) {
 		b = append(b, `,"registered":true`...)
 	}
 	if a.Leaked {
-		b = append(b, `,"lost":true`...)
+		b = append(b, `,"unreachable":true`...)
 	}
 	if a.Births != [2]uint16{} {
 		b = strconv.AppendUint(append(b, `,"births":[`...), uint64(a.Births[0]), 10)

@@ -18,7 +18,7 @@ import (
 // FuzzEntries holds the fast ways to read an entry against json.Unmarshal.
 func FuzzEntries(f *testing.F) {
 	f.Add(`{"seq":1,"time":"2026-01-02T03:04:05.000000006Z","address":4096,"site":0,"allocated_bytes":512}`)
-	f.Add(`{"seq":1,"label":"a\u00e9","registered":true,"lost":false,"Site":3}`)
+	f.Add(`{"seq":1,"label":"a\u00e9","registered":true,"unreachable":false,"Site":3}`)
 	f.Add(`{"ns":-5,"action":"alloc","address":4096,"bytes":512,"group":-1,"stack":-1,"section":70000,"stream":3}`)
 	f.Add(`{"address":1,"bytes":2,"requested_bytes":1,"state":"pending"}`)
 	f.Add(`{"kind":"Parameter","dtype":"float32","shape":[64,3],"section":"a/b","stack":0,"site":{"function":"main.f","file":"/a.go","line":7},"live_count":1,"peak_count":2,"total_count":3}`)
@@ -93,7 +93,7 @@ func TestAllocationsAreWrittenAsTheirTagsSay(t *testing.T) {
 			Site:      rapid.Int().Draw(t, "site"),
 			Allocated: alloc.Bytes(rapid.Int64().Draw(t, "allocated")),
 			Label:     rapid.String().Draw(t, "label"), Section: rapid.String().Draw(t, "section"),
-			Registered: rapid.Bool().Draw(t, "registered"), Leaked: rapid.Bool().Draw(t, "lost"),
+			Registered: rapid.Bool().Draw(t, "registered"), Leaked: rapid.Bool().Draw(t, "unreachable"),
 		}
 		want, err := json.Marshal(a)
 		require.NoError(t, err)

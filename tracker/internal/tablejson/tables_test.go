@@ -109,7 +109,7 @@ const everything = `{"Streams":[0,7],
 "allocations": [
 {"seq":1,"time":"2026-01-02T03:04:06Z","address":4096,"call_site":0,"allocated_bytes":512,"label":"w","births":[1,2]},
 {"seq":2,"time":"2026-01-02T03:04:07Z","address":8192,"call_site":0,"allocated_bytes":512,"registered":true},
-{"seq":3,"time":"2026-01-02T03:04:08Z","address":9000,"call_site":1,"allocated_bytes":512,"section":"a/b","lost":true}
+{"seq":3,"time":"2026-01-02T03:04:08Z","address":9000,"call_site":1,"allocated_bytes":512,"section":"a/b","unreachable":true}
 ],
 "lifetimes": [
 {"call_site":{"function":"f","file":"a.go","line":1},"ages":[1],"last":6}
@@ -135,7 +135,7 @@ func tablesOfEverything() (*tables.Tables, []alloc.Segment) {
 			Allocations: []tables.AllocationEntry{
 				{Seq: 1, Since: time.Second, Ptr: 4096, Allocated: 512, Label: "w", InLine: 1, InPath: 2},
 				{Seq: 2, Since: 2 * time.Second, Ptr: 8192, Allocated: 512, Foreign: true},
-				{Seq: 3, Since: 3 * time.Second, Ptr: 9000, Site: 1, Allocated: 512, Leaked: true},
+				{Seq: 3, Since: 3 * time.Second, Ptr: 9000, Site: 1, Allocated: 512, Unreachable: true},
 			},
 			Lines: map[mem.Frame]*survival.Unit{frame(1): {Ages: &survival.Ages{1}, Last: 6}},
 			Paths: map[tables.StackID]*survival.Unit{0: {Ages: new(survival.Ages), Last: 3}, 1: {Ages: &survival.Ages{0, 2}, Last: 5, Missed: true}},

@@ -89,16 +89,16 @@ type RetiredEntry struct {
 
 // AllocationEntry is a live buffer of the site of that index.
 type AllocationEntry struct {
-	Site      int32
-	Foreign   bool
-	Leaked    bool   // the program can no longer free it
-	InLine    uint16 // see survival.Buffer.Birth
-	InPath    uint16
-	Ptr       alloc.Ptr
-	Allocated alloc.Bytes
-	Since     time.Duration
-	Seq       uint64
-	Label     string
+	Site        int32
+	Foreign     bool
+	Unreachable bool   // the program can no longer free it
+	InLine      uint16 // see survival.Buffer.Birth
+	InPath      uint16
+	Ptr         alloc.Ptr
+	Allocated   alloc.Bytes
+	Since       time.Duration
+	Seq         uint64
+	Label       string
 }
 
 // HistoryTables are a history as its source stores it.

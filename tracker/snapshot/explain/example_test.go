@@ -20,10 +20,10 @@ func Example() {
 	first.Free()
 
 	x := explain.Snapshot(tr.Snapshot())
-	fmt.Println("reserved", x.Reserved, "of which stuck", x.Stuck)
+	fmt.Println("reserved", x.Reserved, "of which pinned", x.Pinned)
 	requests, largest := x.Find(8 * alloc.MiB)
 	fmt.Println("room for", requests, "requests of 8 MiB; the largest inactive block has", largest)
 	// Output:
-	// reserved 20.0 MiB of which stuck 16.0 MiB
+	// reserved 20.0 MiB of which pinned 16.0 MiB
 	// room for 1 requests of 8 MiB; the largest inactive block has 12.0 MiB
 }

@@ -26,17 +26,17 @@ import (
 // Explanation says why a device's reserved memory is more than its program asked for, and what
 // pins it. The account adds up, to the byte:
 //
-//	Reserved = Requested + Rounding + Unsplit + Pending + Releasable + Stuck
+//	Reserved = Requested + Rounding + Unsplit + Pending + Reclaimable + Pinned
 //
 // Registered buffers are not in it: their memory is not the allocator's.
 type Explanation struct {
-	Reserved   alloc.Bytes // all segments
-	Requested  alloc.Bytes // of the blocks in use
-	Rounding   alloc.Bytes // what rounds these up to 512 bytes
-	Unsplit    alloc.Bytes // what the blocks hold beyond that: too little to be a separate block, or rounded up by a setting
-	Pending    alloc.Bytes // freed blocks that another stream still uses
-	Releasable alloc.Bytes // free, and what ClearCache would give back
-	Stuck      alloc.Bytes // free memory between blocks in use or in a private pool: it serves only requests that fit, or that belong to that pool
+	Reserved    alloc.Bytes // all segments
+	Requested   alloc.Bytes // of the blocks in use
+	Rounding    alloc.Bytes // what rounds these up to 512 bytes
+	Unsplit     alloc.Bytes // what the blocks hold beyond that: too little to be a separate block, or rounded up by a setting
+	Pending     alloc.Bytes // freed blocks that another stream still uses
+	Reclaimable alloc.Bytes // free, and what ClearCache would give back
+	Pinned      alloc.Bytes // free memory between blocks in use or in a private pool: it serves only requests that fit, or that belong to that pool
 
 	// Lines are the lines of code that pin memory, the one that pins most first. A segment
 	// counts for the line with the largest block in use in it.
@@ -64,9 +64,9 @@ type pin struct {
 	Pool    string       `json:"pool"`
 	Private string       `json:"private_pool,omitempty"` // its name
 	Stream  alloc.Stream `json:"stream,omitempty"`
-	Stuck   alloc.Bytes  `json:"stuck_bytes"` // free bytes in the segment
-	Blocks  int          `json:"blocks"`      // blocks in use in the segment
-	Largest pinBuffer    `json:"largest"`     // the largest of these
+	Pinned  alloc.Bytes  `json:"pinned_bytes"` // free bytes in the segment
+	Blocks  int          `json:"blocks"`       // blocks in use in the segment
+	Largest pinBuffer    `json:"largest"`      // the largest of these
 }
 
 // pinBuffer is a block in use. Unknown fields are zero.
@@ -91,7 +91,7 @@ func (a age) String() string { return text.Duration(time.Duration(a)) }
 // Line is a line of code, and the memory that its buffers pin.
 type Line struct {
 	CallSite mem.Frame   `json:"call_site"`
-	Stuck    alloc.Bytes `json:"stuck_bytes"` // in the segments that the line's buffers pin
+	Pinned   alloc.Bytes `json:"pinned_bytes"` // in the segments that the line's buffers pin
 
 	buffers         mem.Tally // the line's buffers in these segments
 	segments        int
@@ -185,9 +185,9 @@ func (x *explainer) segment(s *alloc.Segment) {
 		}
 		x.inUse = append(x.inUse, b)
 	}
-	x.Releasable += reclaimable
+	x.Reclaimable += reclaimable
 	if pinned := free - reclaimable; pinned > 0 {
-		x.Stuck += pinned
+		x.Pinned += pinned
 		x.pin(s, pinned)
 	}
 }
@@ -235,7 +235,7 @@ func (x *explainer) hole(s *alloc.Segment, size alloc.Bytes) {
 
 // pin adds a segment with pinned memory.
 func (x *explainer) pin(s *alloc.Segment, pinned alloc.Bytes) {
-	p := pin{Segment: s.Ptr, Size: s.Size, Pool: s.Pool, Private: s.Private, Stream: s.Stream, Stuck: pinned, Blocks: len(x.inUse)}
+	p := pin{Segment: s.Ptr, Size: s.Size, Pool: s.Pool, Private: s.Private, Stream: s.Stream, Pinned: pinned, Blocks: len(x.inUse)}
 	if len(x.inUse) == 0 { // of a private pool, or remainders of expandable segments that are smaller than a chunk
 		x.pins = append(x.pins, p)
 		return
@@ -251,7 +251,7 @@ func (x *explainer) pin(s *alloc.Segment, pinned alloc.Bytes) {
 		l = &Line{CallSite: p.Largest.Site, usually: p.Largest.Usually}
 		x.byLine[l.CallSite] = l
 	}
-	l.Stuck += pinned
+	l.Pinned += pinned
 	l.segments++
 	for _, b := range x.inUse {
 		if other := x.buffer(b); other.Site == l.CallSite {
@@ -283,13 +283,13 @@ func (x *explainer) buffer(b alloc.Block) pinBuffer {
 
 func (x *explainer) finish() {
 	slices.SortFunc(x.pins, func(a, b pin) int {
-		return cmp.Or(cmp.Compare(b.Stuck, a.Stuck), cmp.Compare(a.Segment, b.Segment))
+		return cmp.Or(cmp.Compare(b.Pinned, a.Pinned), cmp.Compare(a.Segment, b.Segment))
 	})
 	for _, l := range x.byLine {
 		x.Lines = append(x.Lines, *l)
 	}
 	slices.SortFunc(x.Lines, func(a, b Line) int {
-		return cmp.Or(cmp.Compare(b.Stuck, a.Stuck), tables.CompareFrames(a.CallSite, b.CallSite))
+		return cmp.Or(cmp.Compare(b.Pinned, a.Pinned), tables.CompareFrames(a.CallSite, b.CallSite))
 	})
 	for _, h := range x.byKey {
 		x.holes = append(x.holes, *h)
@@ -319,18 +319,18 @@ func (x *Explanation) Find(n alloc.Bytes) (requests int64, largest alloc.Bytes) 
 // String returns the explanation as a few lines.
 func (x *Explanation) String() string {
 	if x.noSegments {
-		return fmt.Sprintf("reserved %v for %v requested; without the segments it is not known what is stuck\n", x.Reserved, x.Requested)
+		return fmt.Sprintf("reserved %v for %v requested; without the segments it is not known what is pinned\n", x.Reserved, x.Requested)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "reserved %v = %v requested + %v rounding + %v left unsplit", x.Reserved, x.Requested, x.Rounding, x.Unsplit)
 	if x.Pending > 0 {
 		fmt.Fprintf(&b, " + %v freed, in use on other streams", x.Pending)
 	}
-	fmt.Fprintf(&b, " + %v inactive\n", x.Releasable+x.Stuck)
+	fmt.Fprintf(&b, " + %v inactive\n", x.Reclaimable+x.Pinned)
 	if x.emptying == "" {
 		fmt.Fprintf(&b, "the allocator gives none of it back to the driver; %s\n", x.pinned())
 	} else {
-		fmt.Fprintf(&b, "of the inactive memory, %s would give back %v; %s\n", x.emptying, x.Releasable, x.pinned())
+		fmt.Fprintf(&b, "of the inactive memory, %s would give back %v; %s\n", x.emptying, x.Reclaimable, x.pinned())
 	}
 	b.WriteString(x.servable())
 	const shown = 3
@@ -345,14 +345,14 @@ func (x *Explanation) String() string {
 
 // pinned says how much is free and cannot be given back.
 func (x *Explanation) pinned() string {
-	if x.Stuck == 0 {
-		return "nothing is stuck"
+	if x.Pinned == 0 {
+		return "nothing is pinned"
 	}
 	where := "between buffers"
 	if len(x.pins) == 1 && x.pins[0].Blocks == 1 {
 		where = "beside a buffer"
 	}
-	return fmt.Sprintf("%v is stuck %s%s in %s", x.Stuck, where, x.orPrivate(), plural(len(x.pins), "segment"))
+	return fmt.Sprintf("%v is pinned %s%s in %s", x.Pinned, where, x.orPrivate(), plural(len(x.pins), "segment"))
 }
 
 // orPrivate says that private pools have some of the pinned memory, if they do.
@@ -387,14 +387,14 @@ func (l Line) String() string {
 	if l.buffers.Count == 1 {
 		keep = "keeps"
 	}
-	return fmt.Sprintf("%v at %v %s %v in %s%s", l.buffers, text.Line(l.CallSite.String()), keep, l.Stuck, plural(l.segments, "segment"), lived(", the oldest live for", l.oldest, l.usually))
+	return fmt.Sprintf("%v at %v %s %v in %s%s", l.buffers, text.Line(l.CallSite.String()), keep, l.Pinned, plural(l.segments, "segment"), lived(", the oldest live for", l.oldest, l.usually))
 }
 
 // String describes the segment and its largest buffer.
 func (p pin) String() string {
-	said := fmt.Sprintf("segment %v of %v, %v inactive", p.Segment, p.Size, p.Stuck)
+	said := fmt.Sprintf("segment %v of %v, %v inactive", p.Segment, p.Size, p.Pinned)
 	if p.Private != "" {
-		said = fmt.Sprintf("segment %v of %v in private pool %s, %v inactive", p.Segment, p.Size, text.Line(p.Private), p.Stuck)
+		said = fmt.Sprintf("segment %v of %v in private pool %s, %v inactive", p.Segment, p.Size, text.Line(p.Private), p.Pinned)
 	}
 	switch {
 	case p.Blocks == 0 && p.Private != "":
@@ -432,7 +432,7 @@ func lived(what string, age, usually age) string {
 func (x Explanation) MarshalJSON() ([]byte, error) {
 	type line struct {
 		Site     mem.Frame   `json:"call_site"`
-		Stuck    alloc.Bytes `json:"stuck_bytes"`
+		Pinned   alloc.Bytes `json:"pinned_bytes"`
 		Segments int         `json:"segments"`
 		Buffers  mem.Tally   `json:"buffers"`
 		Oldest   age         `json:"oldest_ns,omitempty"`
@@ -440,24 +440,24 @@ func (x Explanation) MarshalJSON() ([]byte, error) {
 	}
 	lines := make([]line, len(x.Lines))
 	for i, l := range x.Lines {
-		lines[i] = line{l.CallSite, l.Stuck, l.segments, l.buffers, l.oldest, l.usually}
+		lines[i] = line{l.CallSite, l.Pinned, l.segments, l.buffers, l.oldest, l.usually}
 	}
 	return json.Marshal(struct {
-		Device     string      `json:"device"`
-		Ordinal    int         `json:"ordinal"`
-		Reserved   alloc.Bytes `json:"reserved_bytes"`
-		Requested  alloc.Bytes `json:"requested_bytes"`
-		Rounding   alloc.Bytes `json:"rounding_bytes"`
-		Unsplit    alloc.Bytes `json:"unsplit_bytes"`
-		Pending    alloc.Bytes `json:"pending_bytes"`
-		Releasable alloc.Bytes `json:"releasable_bytes"`
-		Stuck      alloc.Bytes `json:"stuck_bytes"`
-		Pins       []pin       `json:"pins"`
-		Lines      []line      `json:"lines"`
-		Holes      []holes     `json:"holes"`
-		NoSegments bool        `json:"no_segments,omitempty"`
+		Device      string      `json:"device"`
+		Ordinal     int         `json:"ordinal"`
+		Reserved    alloc.Bytes `json:"reserved_bytes"`
+		Requested   alloc.Bytes `json:"requested_bytes"`
+		Rounding    alloc.Bytes `json:"rounding_bytes"`
+		Unsplit     alloc.Bytes `json:"unsplit_bytes"`
+		Pending     alloc.Bytes `json:"pending_bytes"`
+		Reclaimable alloc.Bytes `json:"reclaimable_bytes"`
+		Pinned      alloc.Bytes `json:"pinned_bytes"`
+		Pins        []pin       `json:"pins"`
+		Lines       []line      `json:"lines"`
+		Holes       []holes     `json:"holes"`
+		NoSegments  bool        `json:"no_segments,omitempty"`
 	}{
-		x.device, x.ordinal, x.Reserved, x.Requested, x.Rounding, x.Unsplit, x.Pending, x.Releasable, x.Stuck,
+		x.device, x.ordinal, x.Reserved, x.Requested, x.Rounding, x.Unsplit, x.Pending, x.Reclaimable, x.Pinned,
 		x.pins, lines, x.holes, x.noSegments,
 	})
 }

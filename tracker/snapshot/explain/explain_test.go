@@ -20,7 +20,7 @@ func TestTheOnlyHoleIsSmall(t *testing.T) {
 	text := explain.Snapshot(tr.Snapshot()).String()
 	assert.NotContains(t, text, "room for ;")
 	assert.Contains(t, text, "requests that the cache serves without the driver: up to 1.9 MiB, its largest inactive block\n")
-	assert.Contains(t, text, "1.9 MiB is stuck beside a buffer in 1 segment\n")
+	assert.Contains(t, text, "1.9 MiB is pinned beside a buffer in 1 segment\n")
 	require.NoError(t, b.Free())
-	assert.Contains(t, explain.Snapshot(tr.Snapshot()).String(), "; nothing is stuck\n")
+	assert.Contains(t, explain.Snapshot(tr.Snapshot()).String(), "; nothing is pinned\n")
 }

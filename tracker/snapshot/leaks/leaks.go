@@ -25,8 +25,8 @@ import (
 type Leak struct {
 	snapshot.Group
 	snapshot.Place
-	mem.Tally       // what is live
-	Lost      int64 `json:"lost_count"` // how many of them the program can no longer free; see tracker.Config.FindLost
+	mem.Tally         // what is live
+	Unreachable int64 `json:"unreachable_count"` // how many of them the program can no longer free; see tracker.Config.FindUnreachable
 }
 
 // String returns the leak and its call stack, as goleak prints a goroutine.
@@ -36,8 +36,8 @@ func (l Leak) String() string {
 	if l.Section != "" {
 		fmt.Fprintf(&b, " in section %q", l.Section)
 	}
-	if l.Lost > 0 {
-		fmt.Fprintf(&b, ", %d of them definitely lost: nothing refers to them any more", l.Lost)
+	if l.Unreachable > 0 {
+		fmt.Fprintf(&b, ", %d of them definitely leaked: nothing refers to them any more", l.Unreachable)
 	}
 	b.WriteString(", allocated by\n")
 	b.WriteString(l.Stack.String())
@@ -73,9 +73,9 @@ func Since(base *snapshot.Snapshot) Option {
 	}
 }
 
-// OnlyLost keeps only lost buffers, which the program can no longer free: see
-// tracker.Config.FindLost.
-func OnlyLost() Option { return func(f *filter) { f.leaked = true } }
+// OnlyUnreachable keeps only unreachable buffers, which the program can no longer free: see
+// tracker.Config.FindUnreachable.
+func OnlyUnreachable() Option { return func(f *filter) { f.leaked = true } }
 
 // IgnoreKinds leaves out buffers of these kinds.
 func IgnoreKinds(kinds ...mem.Kind) Option {
@@ -105,7 +105,7 @@ func ignore(match func(*tables.Tables, *tables.SiteEntry) bool) Option {
 
 // selects reports whether no option leaves out the buffer.
 func (f *filter) selects(t *tables.Tables, a *tables.AllocationEntry) bool {
-	if a.Seq < f.from || f.leaked && !a.Leaked {
+	if a.Seq < f.from || f.leaked && !a.Unreachable {
 		return false
 	}
 	for _, ignored := range f.ignore {
@@ -116,7 +116,7 @@ func (f *filter) selects(t *tables.Tables, a *tables.AllocationEntry) bool {
 	return true
 }
 
-// Live returns the live buffers by call stack, kind, shape, dtype and section: lost buffers
+// Live returns the live buffers by call stack, kind, shape, dtype and section: unreachable buffers
 // first, then by size. A light snapshot has none.
 func Live(s *snapshot.Snapshot, opts ...Option) []Leak {
 	filter := newFilter(opts)
@@ -141,12 +141,12 @@ func Live(s *snapshot.Snapshot, opts ...Option) []Leak {
 			})
 		}
 		leaks[i].Tally = leaks[i].Tally.Add(mem.Tally{Count: 1, Bytes: e.Tensor.Each})
-		if a.Leaked {
-			leaks[i].Lost++
+		if a.Unreachable {
+			leaks[i].Unreachable++
 		}
 	}
 	slices.SortStableFunc(leaks, func(x, y Leak) int {
-		return cmp.Or(cmp.Compare(min(y.Lost, 1), min(x.Lost, 1)), cmp.Compare(y.Bytes, x.Bytes))
+		return cmp.Or(cmp.Compare(min(y.Unreachable, 1), min(x.Unreachable, 1)), cmp.Compare(y.Bytes, x.Bytes))
 	})
 	return leaks
 }

@@ -20,7 +20,7 @@ const (
 	byAllocated = "allocated"
 	byKept      = "kept"
 	byPeak      = "peak"
-	byOwnPeak   = "own-peak"
+	bySelfPeak  = "self-peak"
 	byLive      = "live"
 )
 
@@ -65,7 +65,7 @@ var columns = sync.OnceValue(func() []column {
 		estimated("estimate", "Estimate", expected, func(r *Row) string { return expected(r).String() + " " + r.Estimate.Of }),
 		estimated("difference", "Difference", (*Row).Difference, func(r *Row) string { return r.Difference().String() }),
 		number(byPeak, "Peak", func(r *Row) alloc.Bytes { return r.Peak }, alloc.Bytes.String),
-		number(byOwnPeak, "Own peak", func(r *Row) alloc.Bytes { return r.OwnPeak }, alloc.Bytes.String),
+		number(bySelfPeak, "Self peak", func(r *Row) alloc.Bytes { return r.SelfPeak }, alloc.Bytes.String),
 		number(byLive, "Live", func(r *Row) alloc.Bytes { return r.Live.Bytes }, alloc.Bytes.String),
 		number("flops", "FLOPs", func(r *Row) int64 { return r.estimate().FLOPs }, scaled),
 		number("params", "Params", func(r *Row) int64 { return r.estimate().Params }, plain),

@@ -64,14 +64,14 @@ type dataJSON struct {
 	Heap       *MemoryUse         `json:"heap"`
 	Allocated  *mem.Tally         `json:"allocated"`
 	Freed      *mem.Tally         `json:"freed"`
-	OwnPeak    *alloc.Bytes       `json:"own_peak_bytes"`
+	SelfPeak   *alloc.Bytes       `json:"self_peak_bytes"`
 	DeviceTime *jsonstream.Amount `json:"device_time_ns"`
 	CPUTime    *jsonstream.Amount `json:"cpu_time_ns"`
 }
 
 func (d *Data) json() dataJSON {
 	return dataJSON{
-		&d.Path, &d.CallSite, d.Stack, &d.Start, d.Incomplete, &d.Time, &d.GPU, &d.RSS, &d.Heap, &d.Allocated, &d.Freed, &d.OwnPeak,
+		&d.Path, &d.CallSite, d.Stack, &d.Start, d.Incomplete, &d.Time, &d.GPU, &d.RSS, &d.Heap, &d.Allocated, &d.Freed, &d.SelfPeak,
 		(*jsonstream.Amount)(&d.DeviceTime), (*jsonstream.Amount)(&d.CPUTime),
 	}
 }
@@ -102,7 +102,7 @@ type rowJSON struct {
 	Allocated  *mem.Tally         `json:"allocated"`
 	Freed      *mem.Tally         `json:"freed"`
 	Peak       *alloc.Bytes       `json:"peak_bytes"`
-	OwnPeak    *alloc.Bytes       `json:"own_peak_bytes"`
+	SelfPeak   *alloc.Bytes       `json:"self_peak_bytes"`
 	Live       *mem.Tally         `json:"live"`
 	Inputs     []alloc.Shape      `json:"inputs,omitempty"` // the Estimate's
 	FLOPs      int64              `json:"flops,omitempty"`
@@ -115,7 +115,7 @@ type rowJSON struct {
 func (r *Row) json() rowJSON {
 	of := r.estimate()
 	return rowJSON{
-		&r.Path, &r.CallSite, r.Stack, &r.Calls, &r.Time, &r.RSS, &r.Heap, &r.Allocated, &r.Freed, &r.Peak, &r.OwnPeak, &r.Live,
+		&r.Path, &r.CallSite, r.Stack, &r.Calls, &r.Time, &r.RSS, &r.Heap, &r.Allocated, &r.Freed, &r.Peak, &r.SelfPeak, &r.Live,
 		of.Inputs, of.FLOPs, of.Params, r.Estimate, (*jsonstream.Amount)(&r.DeviceTime), (*jsonstream.Amount)(&r.CPUTime),
 	}
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // Measured is what a section measured, or what all ended sections of one path did: then the times, Allocated and Freed
-// are sums over the calls, and OwnPeak is the highest.
+// are sums over the calls, and SelfPeak is the highest.
 type Measured struct {
 	Path     string    `json:"path"`
 	CallSite mem.Frame `json:"call_site"`       // who opened it, or the last of them
@@ -39,11 +39,11 @@ type Measured struct {
 
 	// Allocated and Freed are the bytes that the section itself and its parts allocated and freed;
 	// the work of other goroutines beside it does not count. The difference is what the section
-	// kept. It is negative if the section freed older buffers. OwnPeak is the highest value of that
+	// kept. It is negative if the section freed older buffers. SelfPeak is the highest value of that
 	// difference.
 	Allocated mem.Tally   `json:"allocated"`
 	Freed     mem.Tally   `json:"freed"`
-	OwnPeak   alloc.Bytes `json:"own_peak_bytes"`
+	SelfPeak  alloc.Bytes `json:"self_peak_bytes"`
 }
 
 // Data is what a Section measured. An unknown amount is -1.
@@ -172,8 +172,8 @@ type Profile []Row
 // error names an Estimate whose Of is none of its words.
 func (p Profile) SetEstimates(e map[string]Estimate) error {
 	for path, expected := range e {
-		if !slices.Contains([]string{"", byAllocated, byKept, byPeak, byOwnPeak, byLive}, expected.Of) {
-			return fmt.Errorf("estimate for %q: of %q: want one of %s, %s, %s, %s, %s", path, expected.Of, byAllocated, byKept, byPeak, byOwnPeak, byLive)
+		if !slices.Contains([]string{"", byAllocated, byKept, byPeak, bySelfPeak, byLive}, expected.Of) {
+			return fmt.Errorf("estimate for %q: of %q: want one of %s, %s, %s, %s, %s", path, expected.Of, byAllocated, byKept, byPeak, bySelfPeak, byLive)
 		}
 	}
 	for i := range p {
@@ -190,7 +190,7 @@ func (p Profile) SetEstimates(e map[string]Estimate) error {
 
 // Sorted returns a copy, ordered by a column of its table: larger numbers first, texts alphabetically, equal
 // ones as they were. The columns are "path", "calls", "time", "gpu-time", "cpu-time", "rss", "heap", "allocated",
-// "kept", "estimate", "difference", "peak", "own-peak", "live", "flops", "params", "inputs" and "line"; "tree" keeps
+// "kept", "estimate", "difference", "peak", "self-peak", "live", "flops", "params", "inputs" and "line"; "tree" keeps
 // the order. The error lists them.
 func (p Profile) Sorted(by string) (Profile, error) {
 	if err := checkColumn(by); err != nil {
@@ -205,7 +205,7 @@ func (p Profile) Sorted(by string) (Profile, error) {
 }
 
 // Row is all ended sections of one path. Calls, times, RSS, Heap, Allocated and Freed
-// are sums over the calls. Peak and OwnPeak are maxima. Live is the present level. Sums and
+// are sums over the calls. Peak and SelfPeak are maxima. Live is the present level. Sums and
 // levels include the sections' parts.
 type Row struct {
 	Measured
@@ -243,8 +243,8 @@ func (r *Row) measured(of string) alloc.Bytes {
 		return r.Kept()
 	case byPeak:
 		return r.Peak
-	case byOwnPeak:
-		return r.OwnPeak
+	case bySelfPeak:
+		return r.SelfPeak
 	case byLive:
 		return r.Live.Bytes
 	}
@@ -263,7 +263,7 @@ type Estimate struct {
 	Inputs []alloc.Shape `json:"inputs,omitempty"`
 	FLOPs  int64         `json:"flops,omitempty"` // floating-point operations
 	Params int64         `json:"params,omitempty"`
-	// Of says which measured amount it is an estimate of: "allocated", "kept", "peak", "own-peak"
+	// Of says which measured amount it is an estimate of: "allocated", "kept", "peak", "self-peak"
 	// or "live".
 	Of    string      `json:"of"`
 	Bytes alloc.Bytes `json:"bytes"`

@@ -27,10 +27,10 @@ func Explain(a *cli.App) *cobra.Command {
 	var device int
 	cmd := &cobra.Command{
 		Use:   "explain FILE",
-		Short: "Explain why reserved memory is stuck, and what would have helped",
+		Short: "Explain why reserved memory is pinned, and what would have helped",
 		Long: `Explain, for a dump or a memory snapshot of PyTorch, where reserved memory goes,
 to the byte: what rounding costs, what the cache would give back, and what is
-stuck between buffers, with the lines of code that keep it. Replays of the
+pinned between buffers, with the lines of code that keep it. Replays of the
 history show what other settings, or another order, would have saved: see
 gpumemtrack replay. FILE may be the URL of a live page, or - for standard input.
 
@@ -43,7 +43,7 @@ survive, and otherwise that of the end; --at names another moment. Savings are
 measured from a replay with the recorded settings, which the output names.
 
 For a directory, or a pattern in quotes, such as the dumps of the ranks of a
-run, it prints a table of all processes, most stuck memory first, and then
+run, it prints a table of all processes, most pinned memory first, and then
 explains the first of them. If there are several dumps of one process, the
 latest counts.`,
 		Example: `  gpumemtrack explain crash.dump.json
@@ -108,23 +108,23 @@ func explainLog(a *cli.App, failures []fmt.Stringer, asJSON bool) error {
 // explained is the account of one process of many. Its terms add up to Reserved: see
 // explain.Explanation.
 type explained struct {
-	File       string          `json:"file"`
-	Origin     snapshot.Origin `json:"origin"`
-	Device     string          `json:"device"`
-	Ordinal    int             `json:"ordinal"`
-	Reserved   alloc.Bytes     `json:"reserved_bytes"`
-	Requested  alloc.Bytes     `json:"requested_bytes"`
-	Rounding   alloc.Bytes     `json:"rounding_bytes"`
-	Unsplit    alloc.Bytes     `json:"unsplit_bytes"`
-	Pending    alloc.Bytes     `json:"pending_bytes"`
-	Releasable alloc.Bytes     `json:"releasable_bytes"`
-	Stuck      alloc.Bytes     `json:"stuck_bytes"`
-	Moment     rewind.Moment   `json:"moment"`
+	File        string          `json:"file"`
+	Origin      snapshot.Origin `json:"origin"`
+	Device      string          `json:"device"`
+	Ordinal     int             `json:"ordinal"`
+	Reserved    alloc.Bytes     `json:"reserved_bytes"`
+	Requested   alloc.Bytes     `json:"requested_bytes"`
+	Rounding    alloc.Bytes     `json:"rounding_bytes"`
+	Unsplit     alloc.Bytes     `json:"unsplit_bytes"`
+	Pending     alloc.Bytes     `json:"pending_bytes"`
+	Reclaimable alloc.Bytes     `json:"reclaimable_bytes"`
+	Pinned      alloc.Bytes     `json:"pinned_bytes"`
+	Moment      rewind.Moment   `json:"moment"`
 
 	time time.Time
 }
 
-// explainRanks explains many files: all in a table, and the one with most stuck memory in full.
+// explainRanks explains many files: all in a table, and the one with most pinned memory in full.
 func explainRanks(a *cli.App, word string, paths []string, device int, at string, asJSON bool) error {
 	all, skipped, damaged, err := explainAll(a, paths, device, at)
 	if err != nil {
@@ -154,11 +154,11 @@ func explainRanks(a *cli.App, word string, paths []string, device int, at string
 	if err != nil {
 		return fmt.Errorf("%s: %w", most.File, err)
 	}
-	_, err = fmt.Fprintf(a.Stdout, "\nmost is stuck in %s:\n%v", most.name(), x)
+	_, err = fmt.Fprintf(a.Stdout, "\nmost is pinned in %s:\n%v", most.name(), x)
 	return err
 }
 
-// explainAll explains files, most stuck memory first. It keeps only the sums, however large the
+// explainAll explains files, most pinned memory first. It keeps only the sums, however large the
 // files are. Files that are not dumps are counted in skipped. If no file can be read, the error is
 // the first file's.
 func explainAll(a *cli.App, paths []string, device int, at string) (all []explained, skipped int, damaged []damagedFile, first error) {
@@ -179,7 +179,7 @@ func explainAll(a *cli.App, paths []string, device int, at string) (all []explai
 		return nil, skipped, damaged, first
 	}
 	all, _ = latestOf(all, explained.process)
-	slices.SortStableFunc(all, func(x, y explained) int { return cmp.Compare(y.Stuck, x.Stuck) })
+	slices.SortStableFunc(all, func(x, y explained) int { return cmp.Compare(y.Pinned, x.Pinned) })
 	return all, skipped, damaged, nil
 }
 
@@ -196,7 +196,7 @@ func explainOne(a *cli.App, path string, device int, at string) (explained, erro
 	return explained{
 		File: path, Origin: r.Snapshot.Origin, Device: s.Device, Ordinal: s.Ordinal, time: r.Snapshot.Time,
 		Reserved: x.Reserved, Requested: x.Requested, Rounding: x.Rounding, Unsplit: x.Unsplit,
-		Pending: x.Pending, Releasable: x.Releasable, Stuck: x.Stuck, Moment: moment,
+		Pending: x.Pending, Reclaimable: x.Reclaimable, Pinned: x.Pinned, Moment: moment,
 	}, nil
 }
 
@@ -208,13 +208,13 @@ func (e explained) process() (process, time.Time) {
 func (e explained) name() string { return cmp.Or(rankName(e.Origin), e.File) }
 
 func (e explained) row(name string) table.Row {
-	return table.Row{name, e.Reserved, e.Requested, e.Rounding + e.Unsplit, e.Pending, e.Releasable, e.Stuck}
+	return table.Row{name, e.Reserved, e.Requested, e.Rounding + e.Unsplit, e.Pending, e.Reclaimable, e.Pinned}
 }
 
 // explainTable prints the first processes, one line for all others, and the sum.
 func explainTable(a *cli.App, all []explained) {
 	const most = 20
-	t := cli.MemoryTable("Rounding", "Process", "Reserved", "Requested", "Rounding", "Pending", "Releasable", "Stuck")
+	t := cli.MemoryTable("Rounding", "Process", "Reserved", "Requested", "Rounding", "Pending", "Reclaimable", "Pinned")
 	var others, sum explained
 	for i, e := range all {
 		sum.add(e)
@@ -237,6 +237,6 @@ func (e *explained) add(other explained) {
 	e.Rounding += other.Rounding
 	e.Unsplit += other.Unsplit
 	e.Pending += other.Pending
-	e.Releasable += other.Releasable
-	e.Stuck += other.Stuck
+	e.Reclaimable += other.Reclaimable
+	e.Pinned += other.Pinned
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // dumpRank writes the dump of a rank that keeps every second of so many buffers, so that
-// the others are stuck between them.
+// the others are pinned between them.
 func dumpRank(t *testing.T, path string, rank, buffers int) {
 	t.Helper()
 	device, err := sim.New(sim.Config{})
@@ -57,8 +57,8 @@ func TestExplainOfRanks(t *testing.T) {
 
 	out := runCommand(t, "explain", dir)
 	assert.Contains(t, out, "reserved memory at the end of 3 dumps; 1 other file skipped\n")
-	assert.Less(t, strings.Index(out, "rank 2 on node "), strings.Index(out, "rank 1 on node "), "most stuck first")
-	assert.Contains(t, out, "most is stuck in rank 0 on node:")
+	assert.Less(t, strings.Index(out, "rank 2 on node "), strings.Index(out, "rank 1 on node "), "most pinned first")
+	assert.Contains(t, out, "most is pinned in rank 0 on node:")
 	assert.Contains(t, out, "explain_test.go", "its lines are told")
 
 	var all struct {
@@ -70,7 +70,7 @@ func TestExplainOfRanks(t *testing.T) {
 	var processSet []int
 	for _, e := range all.Processes {
 		processSet = append(processSet, *e.Origin.Rank)
-		assert.Equal(t, e.Reserved, e.Requested+e.Rounding+e.Unsplit+e.Pending+e.Releasable+e.Stuck)
+		assert.Equal(t, e.Reserved, e.Requested+e.Rounding+e.Unsplit+e.Pending+e.Reclaimable+e.Pinned)
 	}
 	assert.Equal(t, []int{0, 2, 1}, processSet)
 	assert.Equal(t, 100*alloc.KiB, all.Processes[0].Requested, "the later dump counts")

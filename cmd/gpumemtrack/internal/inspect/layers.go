@@ -17,7 +17,7 @@ const layersSchema = "gpumemtrack.layers/1"
 // layerColumns lists the columns that a table of sections can be sorted by.
 var layerColumns = []string{
 	"tree", "path", "calls", "time", "gpu-time", "cpu-time", "rss", "heap", "allocated", "kept", "estimate", "difference",
-	"peak", "own-peak", "live", "flops", "params", "inputs", "line",
+	"peak", "self-peak", "live", "flops", "params", "inputs", "line",
 }
 
 // Layers is gpumemtrack layers.
@@ -38,11 +38,11 @@ It has the sections that had ended. Other files than dumps have none.
 --json prints one object: "schema", and "devices", each with "device" and its
 "profile" as dump.schema.json describes it. Times are nanoseconds.`,
 		Example: `  gpumemtrack layers crash.dump.json
-  gpumemtrack layers http://localhost:6061/debug/gpumem/ --sort own-peak`,
+  gpumemtrack layers http://localhost:6061/debug/gpumem/ --sort self-peak`,
 		Args: cli.Exactly(1, "the file of a dump, or the URL of a live page"),
 		RunE: func(_ *cobra.Command, args []string) error { return runLayers(a, args[0], sorted, asJSON) },
 	}
-	cmd.Flags().StringVar(&sorted, "sort", "tree", "the `COLUMN` to sort by, such as own-peak or time; tree keeps the order")
+	cmd.Flags().StringVar(&sorted, "sort", "tree", "the `COLUMN` to sort by, such as self-peak or time; tree keeps the order")
 	cli.Complete(cmd, "sort", layerColumns...)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

@@ -111,7 +111,7 @@ func TestLayers(t *testing.T) {
 	require.Len(t, told.Devices, 1)
 	require.Len(t, told.Devices[0].Profile, 3)
 	assert.Equal(t, "step/bias", told.Devices[0].Profile[1].Path)
-	assert.Equal(t, 4*alloc.MiB, told.Devices[0].Profile[0].OwnPeak)
+	assert.Equal(t, 4*alloc.MiB, told.Devices[0].Profile[0].SelfPeak)
 
 	_, errs, code = runs(t, "", "layers", path, "--sort", "colour")
 	assert.Equal(t, cli.ExitUsage, code)
