@@ -29,25 +29,6 @@ type raw struct {
 	key    keys
 }
 
-// poolID names a private pool; the zero one is the default pool.
-type poolID [2]int64
-
-// String is the name of alloc.Segment.Private: "0,1", or "" of the default pool.
-func (p poolID) String() string {
-	if p == (poolID{}) {
-		return ""
-	}
-	return fmt.Sprintf("%d,%d", p[0], p[1])
-}
-
-// parsePool reads what String wrote. Any other text stands for the default pool.
-func parsePool(text string) (p poolID) {
-	if n, _ := fmt.Sscanf(text, "%d,%d", &p[0], &p[1]); n != 2 {
-		return poolID{}
-	}
-	return p
-}
-
 // keys are the keys of the dicts, looked up once.
 type keys struct {
 	device, address, total, stream, kind, pool, oldPool, expandable, frames, blocks,

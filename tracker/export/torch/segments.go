@@ -2,6 +2,7 @@ package torch
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -241,6 +242,25 @@ func (w *writer) group(s site) {
 		w.nameItem("memory", s.group.memory.String())
 	}
 	w.endDict()
+}
+
+// poolID names a private pool; the zero one is the default pool.
+type poolID [2]int64
+
+// String is the name of alloc.Segment.Private: "0,1", or "" of the default pool.
+func (p poolID) String() string {
+	if p == (poolID{}) {
+		return ""
+	}
+	return fmt.Sprintf("%d,%d", p[0], p[1])
+}
+
+// parsePool reads what String wrote. Any other text stands for the default pool.
+func parsePool(text string) (p poolID) {
+	if n, _ := fmt.Sscanf(text, "%d,%d", &p[0], &p[1]); n != 2 {
+		return poolID{}
+	}
+	return p
 }
 
 // pool writes the number of a private pool.
