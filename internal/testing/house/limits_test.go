@@ -45,36 +45,5 @@ var silent = map[string]string{
 	"tracker/replay.Levels":    "a value",
 }
 
-// knownHooks are the variables that TestNoUntypedHooks does not accept in new code. The list only shrinks.
-var knownHooks = []string{
-	"estimate/internal/setting.Apply",
-	"estimate/internal/setting.Option",
-	"estimate/internal/tape.Public",
-}
-
-// knownSet are those of TestFunctionVariablesAreSetAtHome. The list only shrinks.
-var knownSet = knownHooks
-
 // longFiles are files above the measure, each with the reason.
 var longFiles = map[string]string{}
-
-// scattered are types whose methods stand in more files than the measure, with the number of files. The numbers only go down.
-var scattered = map[string]int{
-	"cmd/gpumemtrack/internal/estimating.estimateOptions": 11,
-	"cmd/gpumemtrack/internal/estimating.estimated":       5,
-	"estimate.Memory":                            4,
-	"estimate.Report":                            6,
-	"estimate/internal/family.Config":            8,
-	"estimate/internal/family.Transformer":       7,
-	"estimate/internal/tape.Declaration":         4,
-	"estimate/internal/tape.Tape":                10,
-	"nvml/chart.figure":                          7,
-	"tracker.MemTracker":                         15,
-	"tracker/attach.bpf":                         6,
-	"tracker/attach/internal/symbols.Symbolizer": 4,
-	"tracker/export/html.writing":                6,
-	"tracker/export/internal/bfc.Failure":        4,
-	"tracker/export/torch.writer":                4,
-	"tracker/live.handler":                       8,
-	"tracker/replay.program":                     5,
-}
