@@ -36,7 +36,7 @@ func TestAutocast(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			kept := func(opts ...estimate.Option) float64 {
-				return float64(model(t, layer.Public(test.layers), append(opts, test.input)...).Kept) / float64(alloc.MiB)
+				return float64(model(t, layer.Public(test.layers), append(opts, test.input)...).Retained) / float64(alloc.MiB)
 			}
 			assert.InDelta(t, test.float32, kept(), 0.1)
 			assert.InDelta(t, test.pure, kept(estimate.Precision(alloc.BFloat16)), 0.1)

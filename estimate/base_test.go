@@ -59,7 +59,7 @@ func TestQuantizeInTraining(t *testing.T) {
 
 	lora := estimate.LoRA{Rank: 16, Targets: []string{"q_proj"}}
 	adapted := train(estimate.Quantized{Base: "nf4"}, lora)
-	assert.Greater(t, train(estimate.Quantized{Base: "nf4"}, lora, estimate.Installed("bitsandbytes==0.43.1")).Kept, adapted.Kept)
+	assert.Greater(t, train(estimate.Quantized{Base: "nf4"}, lora, estimate.Installed("bitsandbytes==0.43.1")).Retained, adapted.Retained)
 
 	serve := func(q estimate.Quantized, more ...estimate.Option) alloc.Bytes {
 		return model(t, layer.Public(mistral7b.Layers()), append(more, estimate.Tokens(1, 16), estimate.Precision(alloc.BFloat16), q)...).Inference.Transient

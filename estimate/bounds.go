@@ -48,7 +48,7 @@ var (
 // setBounds gives the values their error bounds, and adds notes that say what these rest on.
 func setBounds(t *tape.Tape, r *Report, learn run) {
 	of := deviationsOf(t)
-	r.keptBounds, r.Inference.bounds, r.Training.bounds = of.saved, of.inference, of.training
+	r.retainedBounds, r.Inference.bounds, r.Training.bounds = of.saved, of.inference, of.training
 	for _, m := range []*Memory{&r.Inference, &r.Training} {
 		if m.Peak.Bytes > 0 { // the weights are there, whatever runs
 			m.bounds.Below = min(m.bounds.Below, 1-float64(min(m.Peak.Bytes, m.Weights))/float64(m.Peak.Bytes))

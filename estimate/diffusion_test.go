@@ -78,7 +78,7 @@ func TestNothingRunsAgainWithoutGradients(t *testing.T) {
 	opts := []estimate.Option{estimate.InputShape(64, 8), estimate.Train("sgd"), estimate.Frozen("held")}
 	plain, again := model(t, layer.Public(layers), opts...), model(t, layer.Public(layers), append(opts, estimate.Checkpointed("held"))...)
 	assert.Equal(t, plain.Training.Peak.Bytes, again.Training.Peak.Bytes)
-	assert.Equal(t, plain.Kept, again.Kept)
+	assert.Equal(t, plain.Retained, again.Retained)
 }
 
 // Tensor parallelism divides the projections of attention and MLP, and leaves the modulations whole.

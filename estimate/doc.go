@@ -43,7 +43,7 @@
 // # How far to trust it
 //
 // On the CPU, PyTorch was measured with known models (testdata/torch). Parameters and shapes are
-// equal. The bytes kept for the backward pass and the peaks differ at most by the bounds of each.
+// equal. The bytes retained for the backward pass and the peaks differ at most by the bounds of each.
 // Models with recurrent layers, and those with an encoder and a decoder, have wide bounds of their
 // own. Convolutions were measured in float32 only.
 //

@@ -171,7 +171,7 @@ func called(ran []tape.Row) []Row {
 		r := &ran[i]
 		rows[i] = Row{
 			Path: r.Path, Kind: r.Kind, depth: r.Depth, leaf: r.Leaf, Input: r.Input, Output: r.Output,
-			Params: r.Params, FLOPs: r.FLOPs, Allocated: r.Allocated, Kept: r.Kept,
+			Params: r.Params, FLOPs: r.FLOPs, Allocated: r.Allocated, Retained: r.Retained,
 		}
 	}
 	return rows
@@ -195,8 +195,8 @@ func (r *Report) describe(t *tape.Tape) {
 	}
 	for i := range t.Storages {
 		s := &t.Storages[i]
-		if s.Kept && !s.Hidden {
-			r.Kept += alloc.Bytes(s.Bytes)
+		if s.Retained && !s.Hidden {
+			r.Retained += alloc.Bytes(s.Bytes)
 		}
 	}
 	r.activations = activations(t)

@@ -86,7 +86,7 @@ func TestWithoutInput(t *testing.T) {
 
 // Each case says by hand what autograd keeps of a float32 input that is 1024
 // elements, after a layer that makes it need a gradient.
-func TestKeptForBackward(t *testing.T) {
+func TestRetainedForBackward(t *testing.T) {
 	const n = 4 * 1024
 	for name, c := range map[string]struct {
 		layers []nn.Layer
@@ -107,19 +107,19 @@ func TestKeptForBackward(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			first := layer.Own(layer.Learned{Shape: alloc.Shape{4, 16, 16}})
 			r := model(t, append([]nn.Layer{first}, c.layers...), estimate.InputShape(1, 4, 16, 16))
-			assert.Equal(t, c.want, r.Kept)
+			assert.Equal(t, c.want, r.Retained)
 			var rows alloc.Bytes
 			for _, row := range r.Layers {
-				rows += row.Kept
+				rows += row.Retained
 			}
-			assert.Equal(t, r.Kept, rows, "the rows add up")
+			assert.Equal(t, r.Retained, rows, "the rows add up")
 		})
 	}
 }
 
 func TestNothingIsKeptOfTheInputItself(t *testing.T) {
 	r := model(t, []nn.Layer{nn.ReLU{}, nn.MaxPool{Kernel: 2}}, estimate.InputShape(1, 1, 4, 4))
-	assert.Zero(t, r.Kept, "no parameter, no gradient")
+	assert.Zero(t, r.Retained, "no parameter, no gradient")
 }
 
 func TestInferenceHoldsWhatIsStillUsed(t *testing.T) {
@@ -153,7 +153,7 @@ func TestGradientsOfSharedLayersAddUp(t *testing.T) {
 	l := nn.Share(nn.Linear{In: 1000, Out: 1000})
 	opts := []estimate.Option{estimate.InputShape(1000, 1000), estimate.OnCPU(), estimate.Train("adam")}
 	r := model(t, []nn.Layer{l, l, l}, opts...)
-	assert.EqualValues(t, 12_000_000, r.Kept)
+	assert.EqualValues(t, 12_000_000, r.Retained)
 	assert.EqualValues(t, 44_020_000, r.Training.Peak.Bytes)
 	deep := nn.Share(nn.Sequential{nn.Linear{In: 1000, Out: 1000}})
 	assert.Equal(t, r.Training.Peak.Bytes, model(t, []nn.Layer{deep, deep, deep}, opts...).Training.Peak.Bytes)
@@ -218,7 +218,7 @@ func TestCheckpointingTradesMemory(t *testing.T) {
 	opts := []estimate.Option{estimate.Tokens(8, 1024), estimate.Train("sgd")}
 	all := model(t, m.Layers, opts...)
 	some := model(t, m.Layers, append(opts, estimate.Checkpointed("transformer.h.*"))...)
-	assert.Less(t, some.Kept, all.Kept/4)
+	assert.Less(t, some.Retained, all.Retained/4)
 	assert.Less(t, some.Training.Peak.Bytes, all.Training.Peak.Bytes/2)
 	assert.Equal(t, all.Inference, some.Inference)
 }
@@ -337,7 +337,7 @@ func TestActivationsAreOfATypeOfTheirOwn(t *testing.T) {
 	layers := []nn.Layer{nn.Linear{In: 8, Out: 8}, nn.Class("Tanh")}
 	wide := model(t, layers, estimate.InputShape(4, 8), estimate.Train("sgd"))
 	half := model(t, layers, estimate.InputShape(4, 8), estimate.Train("sgd"), estimate.Precision(alloc.BFloat16), estimate.Weights(alloc.Float32), estimate.Gradients(alloc.Float32))
-	assert.Equal(t, wide.Kept, 2*half.Kept)
+	assert.Equal(t, wide.Retained, 2*half.Retained)
 	assert.Equal(t, wide.Params, half.Params)
 	assert.Equal(t, wide.Gradients, half.Gradients)
 }

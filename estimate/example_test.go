@@ -45,12 +45,12 @@ func ExampleModel() {
 		return
 	}
 	fmt.Println("parameters:", r.Params.Count)
-	fmt.Println("kept for backward:", r.Kept)
+	fmt.Println("retained for backward:", r.Retained)
 	fmt.Println("training:", r.Training.Peak.Bytes, "at", r.Training.PeakAt)
 	fmt.Println("inference:", r.Inference.Peak.Bytes)
 	// Output:
 	// parameters: 4015050
-	// kept for backward: 1.1 GiB
+	// retained for backward: 1.1 GiB
 	// training: 1.6 GiB at backward of 2
 	// inference: 836.1 MiB
 }

@@ -39,7 +39,7 @@ func TestModuleWithTwoInputs(t *testing.T) {
 	assert.Equal(t, int64(2*8*8), r.Params.Count)
 	assert.Equal(t, []string{"0", "0.gated", "0.gated.value", "0.gated.gate"}, []string{r.Layers[0].Path, r.Layers[1].Path, r.Layers[2].Path, r.Layers[3].Path})
 	assert.Equal(t, "Gated", r.Layers[1].Kind)
-	assert.Equal(t, alloc.Bytes(4*2*8*4), r.Kept, "both inputs, and both factors")
+	assert.Equal(t, alloc.Bytes(4*2*8*4), r.Retained, "both inputs, and both factors")
 }
 
 // Model returns the error with which a layer fails, and nothing of the layer runs after it.

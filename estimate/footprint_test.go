@@ -82,8 +82,8 @@ func TestOldPyTorchKeepsMore(t *testing.T) {
 	bert := func(opts ...estimate.Option) *estimate.Report {
 		return model(t, layer.Public(bertLarge.Layers()), append(opts, estimate.Tokens(4, 512), estimate.Train("adamw"))...)
 	}
-	assert.EqualValues(t, 1536*alloc.MiB, bert(estimate.Installed("torch==1.10")).Kept-bert().Kept, "the scores of 24 blocks")
-	assert.Equal(t, bert().Kept, bert(estimate.Installed("torch==1.11")).Kept)
+	assert.EqualValues(t, 1536*alloc.MiB, bert(estimate.Installed("torch==1.10")).Retained-bert().Retained, "the scores of 24 blocks")
+	assert.Equal(t, bert().Retained, bert(estimate.Installed("torch==1.11")).Retained)
 }
 
 // ZeRO divides the optimizer's temporaries with its states, and the optimizers of
@@ -146,7 +146,7 @@ func TestFitsAsksWhatIsNeeded(t *testing.T) {
 func TestMeanOfAllPlacesKeepsItsInput(t *testing.T) {
 	kept := func(major, minor int) alloc.Bytes {
 		pool := layer.Public([]tape.Layer{layer.Conv2d{In: 3, Out: 16, Kernel: 3}, layer.AdaptiveAvgPool(1)})
-		return model(t, pool, estimate.InputShape(2, 3, 34, 34), estimate.Installed(fmt.Sprintf("torch==%d.%d", major, minor))).Kept
+		return model(t, pool, estimate.InputShape(2, 3, 34, 34), estimate.Installed(fmt.Sprintf("torch==%d.%d", major, minor))).Retained
 	}
 	assert.EqualValues(t, 4*2*16*32*32, kept(1, 13)-kept(2, 2))
 	assert.Equal(t, kept(2, 2), kept(1, 12))

@@ -30,7 +30,7 @@ func TestKeptInputsLinger(t *testing.T) {
 	allocated := func(r *estimate.Report) estimate.Figure { return r.Memory().Footprint.Allocated }
 	old, today := of(true, "held"), of(false, "held")
 	inputs := int64(2 * 64 * 31 * (2*4096 + 14336))
-	assert.EqualValues(t, inputs, old.Kept-today.Kept)
+	assert.EqualValues(t, inputs, old.Retained-today.Retained)
 	freed := of(true, "dropped")
 	logits := int64(2 * 64 * 32000)
 	assert.InEpsilon(t, inputs+logits, int64(allocated(old).Bytes-allocated(freed).Bytes), 0.2, "those of the step before")

@@ -38,7 +38,7 @@ func TestLoRA(t *testing.T) {
 	assert.EqualValues(t, 16*2*4096, adapted(t, l).Trained.Count, "a whole path")
 	l.Targets = []string{"q_proj"}
 	all := model(t, layer.Public(mistral7b.Layers()), estimate.Tokens(1, 64), estimate.Precision(alloc.BFloat16))
-	assert.Less(t, adapted(t, l).Kept, all.Kept, "frozen projections do not keep their inputs")
+	assert.Less(t, adapted(t, l).Retained, all.Retained, "frozen projections do not keep their inputs")
 }
 
 // Weights of linear layers but the head take 4.127 bits and 4.5 bits an element.
@@ -62,7 +62,7 @@ func TestFrozen(t *testing.T) {
 	within := model(t, layer.Public(known(t, "resnet50")), append(opts, estimate.Frozen("0.conv1"))...)
 	assert.EqualValues(t, all.Trained.Count-(64*64+256*128+512*256+1024*512), within.Trained.Count, "of the first block of each layer")
 	assert.EqualValues(t, 8*head.Trained.Count, head.Training.Optimizer)
-	assert.EqualValues(t, 2*2048*4, head.Kept, "the input of the head, and nothing before it")
+	assert.EqualValues(t, 2*2048*4, head.Retained, "the input of the head, and nothing before it")
 }
 
 // PEFT's "all-linear" leaves out the head alone.

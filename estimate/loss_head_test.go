@@ -39,7 +39,7 @@ func TestTorchLossesOfHeads(t *testing.T) {
 			body := []tape.Layer{layer.Linear{In: measured.Hidden, Out: measured.Hidden, NoBias: true}}
 			r := model(t, layer.Public(append(body, losses[name]...)), estimate.InputShape(measured.Batch, measured.Length, measured.Hidden), estimate.Precision(alloc.BFloat16),
 				estimate.Train("none"), estimate.OnCPU(), estimate.Loop{Output: "dropped"})
-			assert.InEpsilon(t, float64(want.Saved), float64(r.Kept), 0.003)
+			assert.InEpsilon(t, float64(want.Saved), float64(r.Retained), 0.003)
 			assert.InEpsilon(t, float64(want.Peak), float64(r.Training.Peak.Bytes-besides(r.Training)), 0.035)
 		})
 	}
@@ -56,12 +56,12 @@ func headLoss(t *testing.T, l layer.HeadLoss, more ...estimate.Option) *estimate
 // Chunks need less at a time, and gradients that come with the loss keep no logits at all.
 func TestHeadLoss(t *testing.T) {
 	whole, chunked := headLoss(t, layer.HeadLoss{}), headLoss(t, layer.HeadLoss{Chunks: 8})
-	assert.InDelta(t, float64(whole.Kept), float64(chunked.Kept), 100)
+	assert.InDelta(t, float64(whole.Retained), float64(chunked.Retained), 100)
 	assert.Less(t, chunked.Training.Peak.Bytes, whole.Training.Peak.Bytes)
 	fused := headLoss(t, layer.HeadLoss{Chunks: 8, Loss: layer.NextToken{Fused: true}})
-	assert.InEpsilon(t, float64(chunked.Kept-2*4*256<<15), float64(fused.Kept), 0.001, "two bytes a logit are kept in place of four")
+	assert.InEpsilon(t, float64(chunked.Retained-2*4*256<<15), float64(fused.Retained), 0.001, "two bytes a logit are kept in place of four")
 	inForward := headLoss(t, layer.HeadLoss{InForward: true})
-	assert.LessOrEqual(t, inForward.Kept, fused.Kept-2*4*256<<15)
+	assert.LessOrEqual(t, inForward.Retained, fused.Retained-2*4*256<<15)
 	assert.Less(t, inForward.Training.Peak.Bytes, fused.Training.Peak.Bytes)
 
 	many := headLoss(t, layer.HeadLoss{Chunks: 1 << 12})

@@ -56,7 +56,7 @@ func TestInline(t *testing.T) {
 	assert.Equal(t, []string{"block", "block.norm", "block.linear", "block.1"}, paths(r))
 	named := model(t, []nn.Layer{nn.As("block", nn.Inline(plain))}, estimate.InputShape(2, 8))
 	assert.Equal(t, []string{"block", "block.norm", "block.linear"}, paths(named))
-	assert.Equal(t, named.Kept, r.Kept)
+	assert.Equal(t, named.Retained, r.Retained)
 	_, err := estimate.Model([]nn.Layer{nn.Sequential{nn.Inline(nil)}})
 	assert.ErrorContains(t, err, "estimate 0.0 (nil): there is no layer here")
 }

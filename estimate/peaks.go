@@ -32,15 +32,15 @@ func withoutInput(r *Report, h *tape.Holding, cfg *setting.Config) error {
 }
 
 // cached is the key/value cache of one device.
-func cached(c *setting.Config) (setting.Kept, error) {
+func cached(c *setting.Config) (setting.CacheBytes, error) {
 	if c.Cache == nil {
-		return setting.Kept{}, nil
+		return setting.CacheBytes{}, nil
 	}
 	return setting.KVCache(c.Cache.Shard(c.Sharding))
 }
 
 // keep sets the parts of the cache.
-func (m *Memory) keep(k setting.Kept) {
+func (m *Memory) keep(k setting.CacheBytes) {
 	m.Cache, m.Keys, m.Values = k.All(), k.Keys, k.Values
 }
 
@@ -114,7 +114,7 @@ func peaks(r *Report, t *tape.Tape, h *tape.Holding) (serve, learn run, err erro
 		running.memory.keep(cache)
 		training.memory.Buckets = buckets(t.Cfg, held)
 		training.others = min(len(stages)-i, t.Cfg.Sharding.MicroBatches) - 1
-		if int64(r.Kept) > setting.MaxTotal/int64(training.others+1) {
+		if int64(r.Retained) > setting.MaxTotal/int64(training.others+1) {
 			return serve, learn, fmt.Errorf("estimate %s: what %d micro-batches keep takes more than %v", t.Cfg.Name, training.others+1, alloc.Bytes(setting.MaxTotal))
 		}
 		infer(t, &running, name)

@@ -58,11 +58,11 @@ var columns = []column{
 	}},
 	{"Params", func(row Row) string { return grouped(row.Params) }},
 	{"FLOPs", func(row Row) string { return scaled(row.FLOPs) }},
-	{"Kept for backward", func(row Row) string {
-		if row.Kept == 0 {
+	{"Retained for backward", func(row Row) string {
+		if row.Retained == 0 {
 			return "--"
 		}
-		return row.Kept.String()
+		return row.Retained.String()
 	}},
 }
 
@@ -115,7 +115,7 @@ func (r *Report) table(b *strings.Builder) {
 func (r *Report) parts(b *strings.Builder) {
 	fmt.Fprintf(b, "Parameters: %s (%v)   Buffers: %s (%v)\n", grouped(r.Params.Count), r.Params.Bytes, grouped(r.Buffers.Count), r.Buffers.Bytes)
 	if len(r.Inputs) > 0 {
-		fmt.Fprintf(b, "FLOPs: %s   Activations: %v   Kept for backward: %v%v\n", scaled(r.FLOPs), r.activations.Bytes, r.Kept, r.keptBounds)
+		fmt.Fprintf(b, "FLOPs: %s   Activations: %v   Retained for backward: %v%v\n", scaled(r.FLOPs), r.activations.Bytes, r.Retained, r.retainedBounds)
 	}
 	b.WriteByte('\n')
 	fmt.Fprintf(b, "%-24s %12s %12s\n", "Memory of one device", "inference", "training")
@@ -218,7 +218,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		rows = make([]jsonRow, len(r.Layers))
 	}
 	for i, l := range r.Layers {
-		rows[i] = jsonRow{l.Path, l.Kind, l.depth, l.leaf, l.Input, l.Output, l.Params, l.FLOPs, l.Allocated, l.Kept}
+		rows[i] = jsonRow{l.Path, l.Kind, l.depth, l.leaf, l.Input, l.Output, l.Params, l.FLOPs, l.Allocated, l.Retained}
 	}
 	return json.Marshal(struct {
 		Name                      string        `json:"name"`
@@ -231,8 +231,8 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		Gradients                 alloc.Bytes   `json:"gradients_bytes"`
 		FLOPs                     int64         `json:"flops"`
 		Activations               Amount        `json:"activations"`
-		Kept                      alloc.Bytes   `json:"kept_bytes"`
-		KeptBand                  errorBounds   `json:"kept_band"`
+		Retained                  alloc.Bytes   `json:"retained_bytes"`
+		RetainedBounds            errorBounds   `json:"retained_bounds"`
 		GPULayers                 int           `json:"gpu_layers,omitempty"`
 		ModelLayers               int           `json:"model_layers,omitempty"`
 		Inference                 Memory        `json:"inference"`
@@ -243,7 +243,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		IntermediatesWithBackward alloc.Bytes   `json:"intermediates_with_backward_bytes"`
 	}{
 		r.Name, r.Inputs, len(r.Inputs) > 0, r.Output, r.Params, r.Trained, r.Buffers, r.Gradients, r.FLOPs, r.activations,
-		r.Kept, r.keptBounds, r.GPULayers, r.ModelLayers, r.Inference, r.Training, rows, r.Notes, r.intermediates, r.withBackward(),
+		r.Retained, r.retainedBounds, r.GPULayers, r.ModelLayers, r.Inference, r.Training, rows, r.Notes, r.intermediates, r.withBackward(),
 	})
 }
 
@@ -258,5 +258,5 @@ type jsonRow struct {
 	Params    int64       `json:"params"`
 	FLOPs     int64       `json:"flops"`
 	Allocated alloc.Bytes `json:"allocated_bytes"`
-	Kept      alloc.Bytes `json:"kept_bytes"`
+	Retained  alloc.Bytes `json:"retained_bytes"`
 }

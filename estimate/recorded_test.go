@@ -114,7 +114,7 @@ func TestRecordedForwardPasses(t *testing.T) {
 	for length, left := range map[int]alloc.Bytes{128: 5_723_951_104 - 32*alloc.MiB, 512: 30_009_344_000} {
 		_, _, r := recordedModel.taped(t, recordedModel.layers(), Tokens(4, length))
 		tokens, logits := alloc.Bytes(4*length*8), alloc.Bytes(4*length*recordedModel.vocab*4)
-		assert.Equal(t, left, r.Kept-tokens+logits, "%d tokens", length)
+		assert.Equal(t, left, r.Retained-tokens+logits, "%d tokens", length)
 	}
 }
 

@@ -25,10 +25,10 @@ type Report struct {
 	Gradients alloc.Bytes `json:"gradients_bytes"` // of all parameters of the device
 	FLOPs     int64       `json:"flops"`           // of a forward pass, two for a multiplication and addition
 
-	// Kept is what autograd keeps for the backward pass, each storage once: activations, tensors
+	// Retained is what autograd saves for the backward pass, each storage once: activations, tensors
 	// that operations keep for themselves, and inputs, but no parameters and buffers. It is what
 	// saved-tensor hooks see.
-	Kept alloc.Bytes `json:"kept_bytes"`
+	Retained alloc.Bytes `json:"retained_bytes"`
 
 	// GPULayers of the ModelLayers are on the GPU where llama.cpp serves the model: see package llamacpp.
 	GPULayers   int `json:"gpu_layers,omitempty"`
@@ -43,8 +43,8 @@ type Report struct {
 	training bool
 	// activations is the size of the outputs of all layers without parts. An output with memory of
 	// its own counts once.
-	activations Amount
-	keptBounds  errorBounds // how far Kept may be off
+	activations    Amount
+	retainedBounds errorBounds // how far Retained may be off
 	// intermediates is Pytorch-Memory-Utils' estimate of the activations: the bytes of what every layer without
 	// parts returns, except of a ReLU in place, each output counted anew. It takes no account of what else
 	// works in place, of views, or of when a tensor dies: Inference and Training do.
@@ -118,7 +118,7 @@ type Memory struct {
 	Values    alloc.Bytes `json:"cache_values_bytes"`
 	Buckets   alloc.Bytes `json:"buckets_bytes"`   // copy of the gradients that replicas send each other
 	Gradients alloc.Bytes `json:"gradients_bytes"` // of parameters
-	Saved     alloc.Bytes `json:"saved_bytes"`     // kept for the backward pass, inputs not counted again
+	Saved     alloc.Bytes `json:"saved_bytes"`     // retained for the backward pass, inputs not counted again
 	Transient alloc.Bytes `json:"transient_bytes"` // the rest: activations and their gradients, workspace
 	// Host is the memory that the CPU holds instead, which Peak does not include: see Offloaded.
 	Host alloc.Bytes `json:"host_bytes"`
@@ -140,7 +140,7 @@ func (m *Memory) fixed() alloc.Bytes { return m.Cache - m.Keys - m.Values }
 
 // resident returns the memory that stays allocated from the time when the model is loaded.
 func (m Memory) resident() history.Resident {
-	return history.Resident{Weights: m.Weights, Master: m.Master, Buckets: m.Buckets, Cache: setting.Kept{Keys: m.Keys, Values: m.Values, Fixed: m.fixed()}}
+	return history.Resident{Weights: m.Weights, Master: m.Master, Buckets: m.Buckets, Cache: setting.CacheBytes{Keys: m.Keys, Values: m.Values, Fixed: m.fixed()}}
 }
 
 // boundPeak gives Peak its bounds, when nothing else changes any more.
@@ -206,9 +206,9 @@ type Row struct {
 	// memory of their own and what operations keep, but no workspace. It can be compared with the
 	// measured sections.Row.Allocated.
 	Allocated alloc.Bytes `json:"allocated_bytes"`
-	// Kept is the memory that the layer is the first to keep for the backward
+	// Retained is the memory that the layer is the first to retain for the backward
 	// pass.
-	Kept alloc.Bytes `json:"kept_bytes"`
+	Retained alloc.Bytes `json:"retained_bytes"`
 
 	depth int  // 1 for the layers of the list
 	leaf  bool // it has no parts

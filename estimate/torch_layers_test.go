@@ -139,7 +139,7 @@ func TestTorchLayers(t *testing.T) {
 			assert.Equal(t, alloc.Shape(want.Output), r.Output)
 			assert.Equal(t, want.Params, r.Params.Count-before)
 			assert.Equal(t, want.Buffers, r.Buffers.Count)
-			assert.Equal(t, want.Saved, r.Kept)
+			assert.Equal(t, want.Saved, r.Retained)
 		})
 	}
 }

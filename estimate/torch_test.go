@@ -164,7 +164,7 @@ func TestTorchKeptForBackward(t *testing.T) {
 		for _, run := range want.Runs {
 			t.Run(fmt.Sprintf("%s/%v", name, run), func(t *testing.T) {
 				r := model(t, layer.Public(measuredLayers(t, name)), run.options()...)
-				assert.InEpsilon(t, float64(run.Saved), float64(r.Kept), 0.01, "measured %d, estimated %d", run.Saved, r.Kept)
+				assert.InEpsilon(t, float64(run.Saved), float64(r.Retained), 0.01, "measured %d, estimated %d", run.Saved, r.Retained)
 			})
 		}
 	}
@@ -203,7 +203,7 @@ func compare(t *testing.T, names func(string) bool) compared {
 		}
 		for _, run := range want.Runs {
 			r := model(t, layer.Public(measuredLayers(t, name)), run.options()...)
-			c.saved.add(run.Saved, r.Kept)
+			c.saved.add(run.Saved, r.Retained)
 			c.inference.add(run.CPUInference, r.Inference.Peak.Bytes-besides(r.Inference))
 			c.training.add(run.CPUTraining, r.Training.Peak.Bytes-besides(r.Training))
 			t.Logf("%s %v: inference %+.4f, training %+.4f", name, run,
@@ -239,7 +239,7 @@ func isRecurrent(name string) bool { return single[name] != nil }
 func TestTorchBands(t *testing.T) {
 	c := compare(t, func(name string) bool { return !isRecurrent(name) })
 	c.check(t)
-	assert.Equal(t, c.saved.band(), writtenOf(t, c.report).KeptBand)
+	assert.Equal(t, c.saved.band(), writtenOf(t, c.report).RetainedBounds)
 	for _, d := range []deviations{c.inference, c.training} {
 		assert.Less(t, max(d.below, d.above), 0.06)
 	}
@@ -265,7 +265,7 @@ func TestTorchCUDAPeaks(t *testing.T) {
 
 // written is what only a report's JSON has.
 type written struct {
-	KeptBand            band            `json:"kept_band"`
+	RetainedBounds      band            `json:"retained_bounds"`
 	Activations         estimate.Amount `json:"activations"`
 	Inference, Training struct {
 		Band band `json:"band"`

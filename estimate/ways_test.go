@@ -123,7 +123,7 @@ var twelve = family.Transformer{Vocab: 512, Hidden: 64, Blocks: 12, Heads: 4, KV
 // A pattern of layers need not name what holds them, unless it is a whole path.
 func TestCheckpointedByThePathsEnd(t *testing.T) {
 	kept := func(patterns ...string) alloc.Bytes {
-		return model(t, layer.Public(twelve.Layers()), estimate.Tokens(1, 64), estimate.Checkpointed(patterns...)).Kept
+		return model(t, layer.Public(twelve.Layers()), estimate.Tokens(1, 64), estimate.Checkpointed(patterns...)).Retained
 	}
 	whole := kept("model.layers.*")
 	assert.Less(t, whole, kept()/4)
@@ -136,7 +136,7 @@ func TestCheckpointedByThePathsEnd(t *testing.T) {
 // The kernel of attention decides what is kept of it, as the fields of a Transformer do.
 func TestAttentionKernels(t *testing.T) {
 	kept := func(c family.Transformer, k string) alloc.Bytes {
-		return model(t, layer.Public(c.Layers()), estimate.Tokens(2, 128), estimate.Attends(k), estimate.Precision(alloc.BFloat16)).Kept
+		return model(t, layer.Public(c.Layers()), estimate.Tokens(2, 128), estimate.Attends(k), estimate.Precision(alloc.BFloat16)).Retained
 	}
 	assert.Greater(t, kept(twelve, "eager"), kept(twelve, "sdpa"))
 	assert.Equal(t, kept(twelve, ""), kept(twelve, "sdpa"))

@@ -41,7 +41,7 @@ func profiled(t *testing.T) sections.Profile {
 func TestProfile(t *testing.T) {
 	p := profiled(t)
 	require.NoError(t, p.SetEstimates(map[string]sections.Estimate{
-		"step/forward/conv1": {Of: "kept", Bytes: alloc.MiB / 2, Inputs: []alloc.Shape{{8, 3, 32, 32}}, FLOPs: 3_538_944, Params: 896},
+		"step/forward/conv1": {Of: "retained", Bytes: alloc.MiB / 2, Inputs: []alloc.Shape{{8, 3, 32, 32}}, FLOPs: 3_538_944, Params: 896},
 		"step/forward/relu":  {Of: "allocated", Bytes: alloc.MiB / 4, FLOPs: 100},
 		"never":              {Of: "peak", Bytes: 1},
 	}))
@@ -49,12 +49,12 @@ func TestProfile(t *testing.T) {
 	require.NoError(t, err)
 	golden(t, "profile.txt", p.Tree()+"\n\n"+sorted.String()+"\n")
 
-	assert.ErrorContains(t, p.SetEstimates(map[string]sections.Estimate{"step": {Of: "time"}}), `estimate for "step": of "time": want one of allocated, kept`)
+	assert.ErrorContains(t, p.SetEstimates(map[string]sections.Estimate{"step": {Of: "time"}}), `estimate for "step": of "time": want one of allocated, retained`)
 }
 
 func TestProfileIsSortedByEachColumn(t *testing.T) {
 	p := profiled(t)
-	require.NoError(t, p.SetEstimates(map[string]sections.Estimate{"step/forward/conv1": {Of: "kept", FLOPs: 3_538_944}}))
+	require.NoError(t, p.SetEstimates(map[string]sections.Estimate{"step/forward/conv1": {Of: "retained", FLOPs: 3_538_944}}))
 	paths := func(p sections.Profile) (paths []string) {
 		for _, r := range p {
 			paths = append(paths, strings.TrimPrefix(r.Path, "step/"))
@@ -84,16 +84,16 @@ func TestProfileIsSortedByEachColumn(t *testing.T) {
 func TestProfileAsJSON(t *testing.T) {
 	p := profiled(t)
 	require.NoError(t, p.SetEstimates(map[string]sections.Estimate{
-		"step/forward":       {Of: "kept", Bytes: 1},
+		"step/forward":       {Of: "retained", Bytes: 1},
 		"step/forward/conv1": {Of: "peak", Bytes: 1},
 		"step/forward/relu":  {Of: "self-peak", Bytes: 1 << 18},
 		"step":               {Of: "live", Bytes: 0},
 	}))
-	p, err := p.Sorted("kept")
+	p, err := p.Sorted("retained")
 	require.NoError(t, err)
 	text, err := json.Marshal(p)
 	require.NoError(t, err)
-	assert.Contains(t, string(text), `"of":"kept"`)
+	assert.Contains(t, string(text), `"of":"retained"`)
 	var read struct {
 		Schema  string
 		Version int

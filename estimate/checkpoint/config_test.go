@@ -119,7 +119,7 @@ func TestPhiHasNoDropoutOfEmbeddings(t *testing.T) {
 		require.NoError(t, err)
 		r, err := c.Report(estimate.Tokens(2, 8))
 		require.NoError(t, err)
-		return r.Kept
+		return r.Retained
 	}
 	assert.EqualValues(t, 2*8*64, kept(`"resid_pdrop": 0.1, "embd_pdrop": 0.1`)-kept(`"resid_pdrop": 0.1, "embd_pdrop": 0.0`), "a mask of a byte an element")
 }

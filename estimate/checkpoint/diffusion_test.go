@@ -54,9 +54,9 @@ func TestDenoisersAsPyTorchHasThem(t *testing.T) {
 				if m.Peak != nil {
 					checkPeak(t, m.Peak[dtype], dtype, r, false)
 				}
-				if !assert.InEpsilon(t, float64(kept), float64(r.Kept), 0.003, "%s: measured %d, estimated %d", dtype, kept, r.Kept) {
+				if !assert.InEpsilon(t, float64(kept), float64(r.Retained), 0.003, "%s: measured %d, estimated %d", dtype, kept, r.Retained) {
 					for _, row := range r.Layers {
-						t.Logf("%-60s %8d %8d %v", row.Path, row.Params, row.Kept, row.Output)
+						t.Logf("%-60s %8d %8d %v", row.Path, row.Params, row.Retained, row.Output)
 					}
 				}
 			}

@@ -65,9 +65,9 @@ func testFamilies(t *testing.T, name string) {
 				if family.Own[layer.DeltaNet](c.architecture.Transformer) != nil { // the chunks' copies
 					within = 0.007
 				}
-				if !assert.InEpsilon(t, float64(kept), float64(r.Kept), within, "%s: measured %d, estimated %d", dtype, kept, r.Kept) {
+				if !assert.InEpsilon(t, float64(kept), float64(r.Retained), within, "%s: measured %d, estimated %d", dtype, kept, r.Retained) {
 					for _, row := range r.Layers {
-						t.Logf("%-60s %8d %8d %v", row.Path, row.Params, row.Kept, row.Output)
+						t.Logf("%-60s %8d %8d %v", row.Path, row.Params, row.Retained, row.Output)
 					}
 				}
 			}

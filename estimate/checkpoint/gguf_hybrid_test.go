@@ -126,7 +126,7 @@ func TestGGUFEqualsTheConfig(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, want.Params, have.Params)
 			assert.Equal(t, gguf.parameters(), have.Params.Count+test.extra)
-			assert.Equal(t, want.Kept, have.Kept)
+			assert.Equal(t, want.Retained, have.Retained)
 			assert.Equal(t, want.Inference.Peak.Bytes, have.Inference.Peak.Bytes)
 			wanted, err := config.Cache(1, 100)
 			require.NoError(t, err)

@@ -136,7 +136,7 @@ func TestConfigsGiveLayersThatRun(t *testing.T) {
 			assert.Equal(t, alloc.Bytes(2*model.Params), r.Inference.Weights)
 			assert.Greater(t, r.Inference.Peak.Bytes, r.Inference.Weights)
 			assert.LessOrEqual(t, r.Inference.Weights, r.Inference.Footprint.Allocated.Lower, "the weights are there, whatever runs")
-			assert.Positive(t, r.Kept)
+			assert.Positive(t, r.Retained)
 		})
 	}
 }

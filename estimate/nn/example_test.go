@@ -41,7 +41,7 @@ func ExampleModule_params() {
 		return
 	}
 	for _, row := range r.Layers {
-		fmt.Println(row.Path, row.Kind, row.Output, row.Params, row.Kept)
+		fmt.Println(row.Path, row.Kind, row.Output, row.Params, row.Retained)
 	}
 	// Output:
 	// 0 Maxout (100, 240) 942000 493.8 KiB

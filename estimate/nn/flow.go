@@ -69,9 +69,9 @@ type Op struct {
 	// input does.
 	Params bool
 
-	Keep       []Tensor // tensors kept for the backward pass
-	KeepOutput bool     // the output is kept too
-	KeepOwn    []Own    // indices, masks and statistics kept
+	Keep       []Tensor // tensors retained for the backward pass
+	KeepOutput bool     // the output is retained too
+	KeepOwn    []Own    // indices, masks and statistics retained
 
 	InPlace      bool // the output overwrites In[0]
 	View         bool // the output is In[0] in another shape, in the same memory

@@ -62,7 +62,7 @@ func expect(batch int) (*estimate.Report, map[string]sections.Estimate, error) {
 	}
 	t := report.Training
 	of := map[string]sections.Estimate{
-		"load": {Of: "kept", Bytes: t.Weights + t.Optimizer},
+		"load": {Of: "retained", Bytes: t.Weights + t.Optimizer},
 		"step": {Of: "peak", Bytes: t.Peak.Bytes},
 	}
 	for _, row := range report.Layers {

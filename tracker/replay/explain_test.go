@@ -83,7 +83,7 @@ func TestExplainText(t *testing.T) {
 	assert.Contains(t, text, "reserved 40.0 MiB = 5.0 MiB requested + 0 B rounding + 0 B left unsplit + 35.0 MiB inactive\n")
 	assert.Contains(t, text, "ClearCache would give back 0 B; 35.0 MiB is pinned beside a buffer in 1 segment\n")
 	assert.Contains(t, text, "its largest inactive block has 35.0 MiB")
-	assert.Contains(t, text, "is kept by one buffer of 5.0 MiB, Activation at main.go:7 main.step")
+	assert.Contains(t, text, "is pinned by one buffer of 5.0 MiB, Activation at main.go:7 main.step")
 	assert.Contains(t, text, "with expandable_segments:True it would have reserved")
 	encoded, err := json.Marshal(x)
 	require.NoError(t, err)

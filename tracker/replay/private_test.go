@@ -87,7 +87,7 @@ func TestPrivatePoolsAreNotReleased(t *testing.T) {
 	x := explain.Snapshot(pooled(t, "[0,1]", 1<<30).Snapshot)
 	assert.Equal(t, 28*alloc.MiB, x.Pinned, "18 in the private pool, 10 beside a buffer")
 	assert.Contains(t, x.String(), "pinned between buffers or in private pools")
-	assert.Contains(t, x.String(), "in private pool 0,1, 18.0 MiB inactive, is kept by one buffer")
+	assert.Contains(t, x.String(), "in private pool 0,1, 18.0 MiB inactive, is pinned by one buffer")
 	_, largest := x.Find(2 * alloc.MiB)
 	assert.Equal(t, 10*alloc.MiB, largest, "no request of the default pool gets more")
 }

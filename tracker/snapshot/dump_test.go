@@ -52,7 +52,7 @@ func TestDumpsReadAsWritten(t *testing.T) {
 	r := tr.Dump()
 	written(t, r)
 
-	require.NoError(t, r.Profile.SetEstimates(map[string]sections.Estimate{"alone": {Of: "kept", Bytes: alloc.KiB}}))
+	require.NoError(t, r.Profile.SetEstimates(map[string]sections.Estimate{"alone": {Of: "retained", Bytes: alloc.KiB}}))
 	r.OOM = &snapshot.OOM{
 		Requested: alloc.GiB, Group: snapshot.Group{Kind: "Activation", DType: alloc.Float32, Shape: alloc.Shape{1 << 28}},
 		Free: -1, Others: -1, CallSites: []mem.CallSiteTally{{Frame: mem.Frame{Function: "main.main", File: "main.go", Line: 3}, Tally: mem.Tally{Count: 1, Bytes: 9}}},
@@ -62,7 +62,7 @@ func TestDumpsReadAsWritten(t *testing.T) {
 	other.History, other.Profile = snapshot.History{}, nil
 	r.Others = []*snapshot.Dump{other, other}
 	text := written(t, r)
-	for _, part := range []string{`"oom":{"requested_bytes":1073741824`, `"others": [`, `"profile": {`, `"of":"kept"`} {
+	for _, part := range []string{`"oom":{"requested_bytes":1073741824`, `"others": [`, `"profile": {`, `"of":"retained"`} {
 		assert.Contains(t, text, part)
 	}
 }

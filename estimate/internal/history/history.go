@@ -31,7 +31,7 @@ type history struct {
 // Resident is the memory that a process holds once it has loaded the model.
 type Resident struct {
 	Weights, Master, Buckets alloc.Bytes
-	Cache                    setting.Kept
+	Cache                    setting.CacheBytes
 }
 
 func newHistory(t *tape.Tape, h *tape.Holding, s tape.Stage, done timeline.Passes) *history {

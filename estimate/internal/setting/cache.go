@@ -55,21 +55,21 @@ var (
 	Q4_0 = Blocks{32, 18}
 )
 
-// Kept is the memory of a key/value cache by what it is for.
-type Kept struct {
+// CacheBytes is the memory of a key/value cache by what it is for.
+type CacheBytes struct {
 	Keys, Values alloc.Bytes // of tokens; a latent counts as keys
 	Fixed        alloc.Bytes // does not grow with the context length
 }
 
 // All is the sum.
-func (k Kept) All() alloc.Bytes { return k.Keys + k.Values + k.Fixed }
+func (k CacheBytes) All() alloc.Bytes { return k.Keys + k.Values + k.Fixed }
 
 // KVCache returns the memory of the keys and values of all tokens: layers x batch x tokens x KV heads elements of HeadSize
 // for keys and of ValueSize for values, or layers x batch x tokens x latent elements if Latent is set. Layers
 // with a Window keep no more tokens than that. The error says what is wrong with the configuration.
-func KVCache(c KVConfig) (Kept, error) {
+func KVCache(c KVConfig) (CacheBytes, error) {
 	keys, values, err := c.check()
-	var k Kept
+	var k CacheBytes
 	if err == nil {
 		k.Fixed, err = c.fixed()
 	}
@@ -84,7 +84,7 @@ func KVCache(c KVConfig) (Kept, error) {
 		err = fmt.Errorf("it takes more than %v", alloc.Bytes(MaxTotal))
 	}
 	if err != nil {
-		return Kept{}, fmt.Errorf("estimate the key/value cache: %w", err)
+		return CacheBytes{}, fmt.Errorf("estimate the key/value cache: %w", err)
 	}
 	return k, nil
 }
@@ -212,7 +212,7 @@ func (s LayerSizes) first(n int) int { return min(len(s.Blocks), max(0, s.Layers
 // GpuPart is the memory that one GPU holds, and of how many blocks.
 type GpuPart struct {
 	Weights alloc.Bytes
-	Cache   Kept
+	Cache   CacheBytes
 	Blocks  int
 }
 
@@ -262,15 +262,15 @@ func checkShares(proportions []float64) error {
 const maxGPUs = 1024
 
 // Last returns the cache of the last blocks, where the model has as many blocks as of.
-func (c KVConfig) Last(blocks, of int) Kept {
+func (c KVConfig) Last(blocks, of int) CacheBytes {
 	part := func(n int) int { return int((int64(n)*int64(blocks) + int64(of) - 1) / int64(of)) }
 	c.Layers, c.Full, c.Fixed = part(c.Layers), part(c.Full), part(c.Fixed)
 	if blocks == 0 {
-		return Kept{}
+		return CacheBytes{}
 	}
 	k, err := KVCache(c)
 	if err != nil { // it is a part of all blocks, which are valid
-		return Kept{}
+		return CacheBytes{}
 	}
 	return k
 }

@@ -408,9 +408,9 @@ func (t *Tape) MayKeep(x Tensor) {
 // cause, and says the option that decides it.
 func (t *Tape) Beyond() (bytes int64, what, says string) {
 	held := t.Cfg.Loop.Output == "" || t.Cfg.Loop.Output == setting.OutputHeld
-	inputs := t.lingering.mostInside + t.sum(t.lingering.inputs, func(s *Storage) bool { return held || !s.Kept })
+	inputs := t.lingering.mostInside + t.sum(t.lingering.inputs, func(s *Storage) bool { return held || !s.Retained })
 	if held {
-		inputs += t.sum(t.lingering.inputs, func(s *Storage) bool { return !s.Kept })
+		inputs += t.sum(t.lingering.inputs, func(s *Storage) bool { return !s.Retained })
 	}
 	keys := int64(0)
 	if held {
@@ -427,7 +427,7 @@ func (t *Tape) Beyond() (bytes int64, what, says string) {
 
 // keptInside notes what an old bitsandbytes keeps while a checkpointed layer runs again.
 func (t *Tape) keptInside() {
-	t.lingering.mostInside = max(t.lingering.mostInside, t.sum(t.lingering.inputsInside, func(s *Storage) bool { return !s.Kept }))
+	t.lingering.mostInside = max(t.lingering.mostInside, t.sum(t.lingering.inputsInside, func(s *Storage) bool { return !s.Retained }))
 	t.lingering.inputsInside = t.lingering.inputsInside[:0]
 }
 

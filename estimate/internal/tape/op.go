@@ -47,9 +47,9 @@ type Op struct {
 	// gradient, whether or not an input does.
 	Params bool
 
-	Keep       []Tensor // tensors kept for the backward pass
-	KeepOutput bool     // the output is kept too
-	KeepOwn    []Own    // indices, masks and statistics kept
+	Keep       []Tensor // tensors retained for the backward pass
+	KeepOutput bool     // the output is retained too
+	KeepOwn    []Own    // indices, masks and statistics retained
 
 	InPlace      bool // the output overwrites In[0]
 	View         bool // the output is In[0] in another shape, in the same memory
@@ -182,12 +182,12 @@ func (t *Tape) keepStorage(id int32) {
 	id = t.Home(id)
 	t.Refs = append(t.Refs, id)
 	s := &t.Storages[id]
-	if s.Kept && (!s.Hidden || t.inside) {
+	if s.Retained && (!s.Hidden || t.inside) {
 		return
 	}
-	s.Kept, s.Hidden = true, t.inside
+	s.Retained, s.Hidden = true, t.inside
 	if t.Row >= 0 && !t.inside {
-		t.Rows[t.Row].Kept += alloc.Bytes(s.Bytes)
+		t.Rows[t.Row].Retained += alloc.Bytes(s.Bytes)
 	}
 }
 

@@ -66,20 +66,20 @@ type lingering struct {
 }
 
 type Storage struct {
-	Bytes   int64
-	Last    int32 // the last operation that uses it
-	LastRun int32 // the last operation that uses it in inference
-	read    int32 // the last operation that reads it; Last may be later, where a variable holds it
-	Alias   int32 // the storage that it shares in inference, where the operation does nothing
-	Part    bool  // it is part of the storage Alias; Bytes is the size of its gradient
-	Input   bool
-	made    bool // made by Const
-	Own     bool // an operation made it for itself and passes it to no other
-	Cached  bool // kept by autocast until the forward pass is over
-	Kept    bool
-	Grad    bool
-	Hidden  bool // kept only by a checkpointed layer, which drops it
-	Lingers bool // kept until the loop's code drops what the model returned
+	Bytes    int64
+	Last     int32 // the last operation that uses it
+	LastRun  int32 // the last operation that uses it in inference
+	read     int32 // the last operation that reads it; Last may be later, where a variable holds it
+	Alias    int32 // the storage that it shares in inference, where the operation does nothing
+	Part     bool  // it is part of the storage Alias; Bytes is the size of its gradient
+	Input    bool
+	made     bool // made by Const
+	Own      bool // an operation made it for itself and passes it to no other
+	Cached   bool // kept by autocast until the forward pass is over
+	Retained bool
+	Grad     bool
+	Hidden   bool // kept only by a checkpointed layer, which drops it
+	Lingers  bool // kept until the loop's code drops what the model returned
 }
 
 type Recorded struct {
@@ -166,8 +166,8 @@ type Row struct {
 	// memory of their own and what operations keep, but no workspace. It can be compared with the
 	// measured sections.Row.Allocated.
 	Allocated alloc.Bytes
-	// Kept is the memory for the backward pass that this layer is the first to keep.
-	Kept alloc.Bytes
+	// Retained is the memory for the backward pass that this layer is the first to retain.
+	Retained alloc.Bytes
 
 	InPlace bool
 	Module  int // index in the declaration; -1 if an earlier call has that row
@@ -553,10 +553,10 @@ func (t *Tape) segment(begin, end int32) Segment {
 	}
 	for _, id := range slices.Concat(s.Inputs, s.Saved) {
 		held := &t.Storages[id]
-		if !held.made && (!held.Kept || held.Hidden) {
-			held.Kept, held.Hidden = true, false
+		if !held.made && (!held.Retained || held.Hidden) {
+			held.Retained, held.Hidden = true, false
 			if t.Row >= 0 {
-				t.Rows[t.Row].Kept += alloc.Bytes(held.Bytes)
+				t.Rows[t.Row].Retained += alloc.Bytes(held.Bytes)
 			}
 		}
 	}

@@ -47,10 +47,10 @@ type device struct {
 
 // calls is what the page shows of a section's calls.
 type calls struct {
-	Path       string
-	Calls      int64
-	Time       time.Duration
-	Peak, Kept alloc.Bytes
+	Path           string
+	Calls          int64
+	Time           time.Duration
+	Peak, Retained alloc.Bytes
 }
 
 // device shows the facts in some detail.
@@ -168,7 +168,7 @@ func (w *writer) sections(all []section) (shown []section, more int) {
 // profile returns the calls of the first sections, and how many more there are.
 func (w *writer) profile(all []sections.Row) (shown []calls, more int) {
 	for _, r := range all[:min(len(all), w.lines)] {
-		shown = append(shown, calls{w.text(r.Path), r.Calls, r.Time.Round(time.Microsecond), r.Peak, r.Kept()})
+		shown = append(shown, calls{w.text(r.Path), r.Calls, r.Time.Round(time.Microsecond), r.Peak, r.Retained()})
 	}
 	return shown, len(all) - len(shown)
 }

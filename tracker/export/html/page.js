@@ -373,11 +373,11 @@ function draw() {
       cell(tr, "Size", "num", element("b", "", size(s.size)));
       cell(tr, "Inactive", "num", size(s.size - s.used));
       cell(tr, "Blocks", "", bar);
-      const kept = cell(tr, "Kept by", "code pins"), list = element("div");
+      const pinned = cell(tr, "Pinned by", "code pins"), list = element("div");
       const lines = s.used === 0 ? ["nothing: clearing the cache gives it back"] : s.used === s.size ? ["all of it is in use"] : s.pins;
       for (const line of lines) list.append(element("div", "", line));
       if (s.morePins) list.append(element("div", "quiet", `and ${s.morePins} more lines of code`));
-      kept.append(list);
+      pinned.append(list);
       return tr;
     }));
     byID("segments-more").textContent = !map ? "The segments are not known at this moment." :

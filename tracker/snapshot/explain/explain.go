@@ -380,14 +380,14 @@ func (x *Explanation) servable() string {
 	return fmt.Sprintf("requests that the cache serves without the driver: %s; its largest inactive block has %v\n", strings.Join(parts, ", or "), largest)
 }
 
-// String describes the line: "8 buffers, 4.0 MiB at main.go:7 main.cache keep 36.0 MiB in 2
+// String describes the line: "8 buffers, 4.0 MiB at main.go:7 main.cache pin 36.0 MiB in 2
 // segments".
 func (l Line) String() string {
-	keep := "keep"
+	verb := "pin"
 	if l.buffers.Count == 1 {
-		keep = "keeps"
+		verb = "pins"
 	}
-	return fmt.Sprintf("%v at %v %s %v in %s%s", l.buffers, text.Line(l.CallSite.String()), keep, l.Pinned, plural(l.segments, "segment"), lived(", the oldest live for", l.oldest, l.usually))
+	return fmt.Sprintf("%v at %v %s %v in %s%s", l.buffers, text.Line(l.CallSite.String()), verb, l.Pinned, plural(l.segments, "segment"), lived(", the oldest live for", l.oldest, l.usually))
 }
 
 // String describes the segment and its largest buffer.
@@ -402,9 +402,9 @@ func (p pin) String() string {
 	case p.Blocks == 0:
 		return said + " in pieces that the driver cannot take"
 	case p.Blocks == 1:
-		said += ", is kept by one buffer"
+		said += ", is pinned by one buffer"
 	default:
-		said += fmt.Sprintf(", is kept by %d buffers, the largest", p.Blocks)
+		said += fmt.Sprintf(", is pinned by %d buffers, the largest", p.Blocks)
 	}
 	return fmt.Sprintf("%s of %v, %v at %v%s", said, p.Largest.Requested, text.Line(p.Largest.Kind.String()), text.Line(p.Largest.Site.String()), lived(", live for", p.Largest.Age, p.Largest.Usually))
 }

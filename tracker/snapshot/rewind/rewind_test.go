@@ -95,8 +95,8 @@ func TestExplainSays(t *testing.T) {
 	assert.Equal(t, `reserved 20.0 MiB = 4.0 MiB requested + 0 B rounding + 0 B left unsplit + 16.0 MiB inactive
 of the inactive memory, ClearCache would give back 0 B; 16.0 MiB is pinned beside a buffer in 1 segment
 requests that the cache serves without the driver: 8 of 2.0 MiB; its largest inactive block has 12.0 MiB
-1 buffer, 4.0 MiB at main.go:3 main.step keeps 16.0 MiB in 1 segment, the oldest live for 8 s
-segment 0x200000 of 20.0 MiB, 16.0 MiB inactive, is kept by one buffer of 4.0 MiB, Activation at main.go:3 main.step, live for 8 s
+1 buffer, 4.0 MiB at main.go:3 main.step pins 16.0 MiB in 1 segment, the oldest live for 8 s
+segment 0x200000 of 20.0 MiB, 16.0 MiB inactive, is pinned by one buffer of 4.0 MiB, Activation at main.go:3 main.step, live for 8 s
 `, x.String())
 	light := &snapshot.Snapshot{Levels: snapshot.Levels{Reserved: 5, Allocated: 4, Live: mem.Tally{Count: 1, Bytes: 3}}}
 	assert.Equal(t, "reserved 5 B for 3 B requested; without the segments it is not known what is pinned\n", explain.Snapshot(light).String())

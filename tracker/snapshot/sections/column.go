@@ -18,7 +18,7 @@ import (
 // The columns that an Estimate can be of.
 const (
 	byAllocated = "allocated"
-	byKept      = "kept"
+	byRetained  = "retained"
 	byPeak      = "peak"
 	bySelfPeak  = "self-peak"
 	byLive      = "live"
@@ -61,7 +61,7 @@ var columns = sync.OnceValue(func() []column {
 		number("rss", "RSS", func(r *Row) alloc.Bytes { return consumed(r.RSS) }, alloc.Bytes.String),
 		number("heap", "Go heap", func(r *Row) alloc.Bytes { return consumed(r.Heap) }, alloc.Bytes.String),
 		number(byAllocated, "Allocated", func(r *Row) alloc.Bytes { return r.Allocated.Bytes }, alloc.Bytes.String),
-		number(byKept, "Kept/call", (*Row).Kept, alloc.Bytes.String),
+		number(byRetained, "Retained/call", (*Row).Retained, alloc.Bytes.String),
 		estimated("estimate", "Estimate", expected, func(r *Row) string { return expected(r).String() + " " + r.Estimate.Of }),
 		estimated("difference", "Difference", (*Row).Difference, func(r *Row) string { return r.Difference().String() }),
 		number(byPeak, "Peak", func(r *Row) alloc.Bytes { return r.Peak }, alloc.Bytes.String),

@@ -39,7 +39,7 @@ type Measured struct {
 
 	// Allocated and Freed are the bytes that the section itself and its parts allocated and freed;
 	// the work of other goroutines beside it does not count. The difference is what the section
-	// kept. It is negative if the section freed older buffers. SelfPeak is the highest value of that
+	// retained. It is negative if the section freed older buffers. SelfPeak is the highest value of that
 	// difference.
 	Allocated mem.Tally   `json:"allocated"`
 	Freed     mem.Tally   `json:"freed"`
@@ -172,8 +172,8 @@ type Profile []Row
 // error names an Estimate whose Of is none of its words.
 func (p Profile) SetEstimates(e map[string]Estimate) error {
 	for path, expected := range e {
-		if !slices.Contains([]string{"", byAllocated, byKept, byPeak, bySelfPeak, byLive}, expected.Of) {
-			return fmt.Errorf("estimate for %q: of %q: want one of %s, %s, %s, %s, %s", path, expected.Of, byAllocated, byKept, byPeak, bySelfPeak, byLive)
+		if !slices.Contains([]string{"", byAllocated, byRetained, byPeak, bySelfPeak, byLive}, expected.Of) {
+			return fmt.Errorf("estimate for %q: of %q: want one of %s, %s, %s, %s, %s", path, expected.Of, byAllocated, byRetained, byPeak, bySelfPeak, byLive)
 		}
 	}
 	for i := range p {
@@ -190,7 +190,7 @@ func (p Profile) SetEstimates(e map[string]Estimate) error {
 
 // Sorted returns a copy, ordered by a column of its table: larger numbers first, texts alphabetically, equal
 // ones as they were. The columns are "path", "calls", "time", "gpu-time", "cpu-time", "rss", "heap", "allocated",
-// "kept", "estimate", "difference", "peak", "self-peak", "live", "flops", "params", "inputs" and "line"; "tree" keeps
+// "retained", "estimate", "difference", "peak", "self-peak", "live", "flops", "params", "inputs" and "line"; "tree" keeps
 // the order. The error lists them.
 func (p Profile) Sorted(by string) (Profile, error) {
 	if err := checkColumn(by); err != nil {
@@ -218,8 +218,8 @@ type Row struct {
 	Estimate *Estimate
 }
 
-// Kept returns what an average call allocated minus what it freed, in bytes.
-func (r *Row) Kept() alloc.Bytes {
+// Retained returns what an average call allocated minus what it freed, in bytes.
+func (r *Row) Retained() alloc.Bytes {
 	if r.Calls == 0 {
 		return 0
 	}
@@ -239,8 +239,8 @@ func (r *Row) measured(of string) alloc.Bytes {
 	switch of {
 	case byAllocated:
 		return r.Allocated.Bytes / alloc.Bytes(max(1, r.Calls))
-	case byKept:
-		return r.Kept()
+	case byRetained:
+		return r.Retained()
 	case byPeak:
 		return r.Peak
 	case bySelfPeak:
@@ -263,7 +263,7 @@ type Estimate struct {
 	Inputs []alloc.Shape `json:"inputs,omitempty"`
 	FLOPs  int64         `json:"flops,omitempty"` // floating-point operations
 	Params int64         `json:"params,omitempty"`
-	// Of says which measured amount it is an estimate of: "allocated", "kept", "peak", "self-peak"
+	// Of says which measured amount it is an estimate of: "allocated", "retained", "peak", "self-peak"
 	// or "live".
 	Of    string      `json:"of"`
 	Bytes alloc.Bytes `json:"bytes"`

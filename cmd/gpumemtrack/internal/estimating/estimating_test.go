@@ -60,9 +60,9 @@ func TestEstimateWaysOfTraining(t *testing.T) {
 		"--offload parameters":     func(t *testing.T, e estimated) { assert.Zero(t, e.Report.Training.Weights) },
 		"--optimizer-form fused":   func(t *testing.T, e estimated) { assert.Less(t, e.Upper, usual.Upper) },
 		"--zero-grad kept":         func(t *testing.T, e estimated) { assert.GreaterOrEqual(t, e.Reserved, usual.Reserved) },
-		"--transformers 4.45":      func(t *testing.T, e estimated) { assert.Equal(t, usual.Report.Kept, e.Report.Kept) },
+		"--transformers 4.45":      func(t *testing.T, e estimated) { assert.Equal(t, usual.Report.Retained, e.Report.Retained) },
 		"--pytorch 1.10":           func(t *testing.T, e estimated) { assert.NotEqual(t, usual.Peak, e.Peak) },
-		"--attention eager":        func(t *testing.T, e estimated) { assert.Greater(t, e.Report.Kept, usual.Report.Kept) },
+		"--attention eager":        func(t *testing.T, e estimated) { assert.Greater(t, e.Report.Retained, usual.Report.Retained) },
 		"--attention sdpa":         func(t *testing.T, e estimated) { assert.Equal(t, usual.Report.Training, e.Report.Training) },
 		"--hold-output with-cache": func(t *testing.T, e estimated) { assert.Greater(t, e.Peak, usual.Peak) },
 		"--hold-output dropped":    func(t *testing.T, e estimated) { assert.Less(t, e.Peak, usual.Peak) },
@@ -72,7 +72,7 @@ func TestEstimateWaysOfTraining(t *testing.T) {
 		"--pp 4 --accumulate 8": func(t *testing.T, e estimated) {
 			assert.Less(t, e.Report.Training.Weights, usual.Report.Training.Weights/2)
 		},
-		"--checkpoint blocks":  func(t *testing.T, e estimated) { assert.Less(t, e.Report.Kept, usual.Report.Kept/2) },
+		"--checkpoint blocks":  func(t *testing.T, e estimated) { assert.Less(t, e.Report.Retained, usual.Report.Retained/2) },
 		"--weight-decay=false": func(t *testing.T, e estimated) { assert.Equal(t, usual.Report.Training, e.Report.Training) },
 		"--cuda-loading lazy":  func(t *testing.T, e estimated) { assert.Less(t, e.Needs, usual.Needs+1) },
 		"--dtype bf16 --master-weights": func(t *testing.T, e estimated) {
@@ -82,12 +82,12 @@ func TestEstimateWaysOfTraining(t *testing.T) {
 			assert.Less(t, e.Report.Training.Weights, usual.Report.Training.Weights/2)
 		},
 		"--checkpoint blocks --checkpoint-saves half": func(t *testing.T, e estimated) {
-			assert.Greater(t, e.Report.Kept, usual.Report.Kept/10)
-			assert.Less(t, e.Report.Kept, usual.Report.Kept/2)
+			assert.Greater(t, e.Report.Retained, usual.Report.Retained/10)
+			assert.Less(t, e.Report.Retained, usual.Report.Retained/2)
 		},
 		"--accumulate 4":     func(t *testing.T, e estimated) { assert.GreaterOrEqual(t, e.Peak, usual.Peak) },
-		"--checkpoint *.h.*": func(t *testing.T, e estimated) { assert.Less(t, e.Report.Kept, usual.Report.Kept) },
-		"--autocast bf16":    func(t *testing.T, e estimated) { assert.NotEqual(t, usual.Report.Kept, e.Report.Kept) },
+		"--checkpoint *.h.*": func(t *testing.T, e estimated) { assert.Less(t, e.Report.Retained, usual.Report.Retained) },
+		"--autocast bf16":    func(t *testing.T, e estimated) { assert.NotEqual(t, usual.Report.Retained, e.Report.Retained) },
 		"--replicas 8 --zero 3": func(t *testing.T, e estimated) {
 			assert.Less(t, e.Report.Training.Weights, usual.Report.Training.Weights/7)
 		},
@@ -117,7 +117,7 @@ func TestEstimateSettlesWhatIsAsked(t *testing.T) {
 	assert.Contains(t, e.Report.Notes, "--zero has no effect on one replica, which has nothing to share: give --replicas 2 or more")
 	shared := estimateJSON(t, all+" --replicas 8")
 	assert.Less(t, shared.Report.Training.Weights, e.Report.Training.Weights/7)
-	assert.Equal(t, e.Report.Kept, shared.Report.Kept)
+	assert.Equal(t, e.Report.Retained, shared.Report.Retained)
 
 	served := estimateJSON(t, "llama-3-8b --serve --seq 256 --optimizer lion")
 	assert.Equal(t, "serve", served.Mode)

@@ -16,7 +16,7 @@ const layersSchema = "gpumemtrack.layers/1"
 
 // layerColumns lists the columns that a table of sections can be sorted by.
 var layerColumns = []string{
-	"tree", "path", "calls", "time", "gpu-time", "cpu-time", "rss", "heap", "allocated", "kept", "estimate", "difference",
+	"tree", "path", "calls", "time", "gpu-time", "cpu-time", "rss", "heap", "allocated", "retained", "estimate", "difference",
 	"peak", "self-peak", "live", "flops", "params", "inputs", "line",
 }
 
@@ -28,7 +28,7 @@ func Layers(a *cli.App) *cobra.Command {
 		Use:   "layers FILE|URL",
 		Short: "Show what each section took, layer by layer",
 		Long: `Show what each section of a program took, in a dump of a tracker or on the live
-page of a running program: calls, times, what was allocated and kept, and the
+page of a running program: calls, times, what was allocated and retained, and the
 highest level, with the estimate where the program gave one. The table is a
 tree, in the order in which the sections began; --sort orders it by a column.
 FILE may be - for standard input.

@@ -24,7 +24,7 @@ import (
 var examples = map[string]func() []tape.Layer{"t5-small": t5Small, "unet-cifar10": unet}
 
 // Parameters, buffers, and what autograd keeps are PyTorch's (testdata/models.py).
-func TestKeptBytes(t *testing.T) {
+func TestRetainedBytes(t *testing.T) {
 	data, err := os.ReadFile("testdata/models.json")
 	require.NoError(t, err)
 	var measured struct {
@@ -62,9 +62,9 @@ func TestKeptBytes(t *testing.T) {
 			assert.Equal(t, want.Buffers, r.Buffers.Bytes)
 			assert.Equal(t, alloc.Shape(want.Output), r.Output)
 			if name == "unet-cifar10" { // some of its tensors are in the order of the pixels, and copied
-				assert.InEpsilon(t, float64(want.Saved), float64(r.Kept), 0.012)
+				assert.InEpsilon(t, float64(want.Saved), float64(r.Retained), 0.012)
 			} else {
-				assert.Equal(t, want.Saved, r.Kept)
+				assert.Equal(t, want.Saved, r.Retained)
 			}
 		})
 	}
@@ -81,7 +81,7 @@ func TestExampleIsTheFamily(t *testing.T) {
 	want, got := of(family.Layers()), of(t5Small())
 	assert.Equal(t, want.Params, got.Params)
 	assert.Equal(t, want.FLOPs, got.FLOPs)
-	assert.Equal(t, want.Kept, got.Kept)
+	assert.Equal(t, want.Retained, got.Retained)
 	assert.Equal(t, want.Inference.Peak.Bytes, got.Inference.Peak.Bytes)
 	assert.Equal(t, want.Training.Peak.Bytes, got.Training.Peak.Bytes)
 }
