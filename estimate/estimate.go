@@ -135,7 +135,7 @@ func record(t *tape.Tape, root tape.Layer) error {
 // unused reports an option that had no effect: it is most likely a mistake.
 func unused(t *tape.Tape) error {
 	if i := t.InputsRead; i < len(t.Inputs) {
-		return fmt.Errorf("estimate %s: no layer reads input %d, %v: leave it out, or give layers that call Tape.Input(%d)",
+		return fmt.Errorf("estimate %s: no layer reads input %d, %v: leave it out, or give layers that call Flow.Input(%d)",
 			t.Cfg.Name, i, t.Inputs[i].Shape, i)
 	}
 	for i, pattern := range t.Cfg.Checkpoints {
@@ -241,7 +241,7 @@ func layerError(err error) error {
 	return err
 }
 
-// judged are the layers with the loss.
+// withLoss returns the layers followed by the loss, if the model is trained with one. A fused loss replaces the head.
 func withLoss(c *setting.Config, layers []tape.Layer) ([]tape.Layer, error) {
 	loss, _ := c.Loss.(tape.Layer)
 	if !c.Training || tape.IsNil(loss) || len(layers) == 0 {

@@ -150,7 +150,7 @@ func infer(t *tape.Tape, r *run, name string) {
 	r.memory.close(name + "forward of " + layerName(t, p.Op))
 }
 
-// log is a new timeline if an allocator is to be asked about it.
+// newLog returns a timeline for the allocator to replay, or nil on the CPU, which has no caching allocator.
 func newLog(t *tape.Tape) *timeline.Timeline {
 	if t.Cfg.Backend == setting.CPU {
 		return nil

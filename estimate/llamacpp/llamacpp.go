@@ -273,7 +273,7 @@ var (
 	typeF32 = setting.Blocks{Elements: 1, Bytes: 4}
 )
 
-// quantizations are the mixtures, smallest first. Which matrices are wider is as in llama.cpp
+// mixtures are the quantizations by name, smallest first. They give the same matrices more bits as llama.cpp does
 // (src/llama-quant.cpp, llama_tensor_get_type).
 var mixtures = []mixture{
 	{"Q2_K", typeQ2K, typeQ6K, func(m matrix) setting.Blocks {
