@@ -291,7 +291,7 @@ func join(separator string, words ...string) string {
 	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), separator)
 }
 
-// compare orders stacks by their frames. Those of one source are often the same.
+// stackCompare orders stacks by their frames. Equal stacks of one source often share their memory: then it compares no frame.
 func stackCompare(s mem.Stack, t mem.Stack) int {
 	if len(s) == len(t) && len(s) > 0 && &s[0] == &t[0] {
 		return 0
