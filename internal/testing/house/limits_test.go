@@ -2,9 +2,9 @@ package house
 
 // rules are the imports that no file of a package may have, both as patterns of paths within the module.
 var rules = []struct{ in, never, why string }{
-	{`(alloc|tracker|estimate|nvml|contrib|internal)(/.*)?`, `(cmd|examples)(/.*)?`, "commands and examples are nobody's library"},
-	{`(alloc|tracker|estimate|nvml|cmd|internal)(/.*)?`, `(contrib|examples)(/.*)?`, "modules of their own keep what they need out of go.mod"},
-	{`(alloc|tracker|estimate|nvml|cmd|contrib|examples)(/.*)?|internal(/[^/]*)?`, `internal/testing(/.*)?`, "equipment of tests is in no program"},
+	{`(alloc|tracker|estimate|nvml|contrib|internal)(/.*)?`, `(cmd|examples)(/.*)?`, "no package may depend on a command or an example"},
+	{`(alloc|tracker|estimate|nvml|cmd|internal)(/.*)?`, `(contrib|examples)(/.*)?`, "nested modules keep their dependencies out of go.mod"},
+	{`(alloc|tracker|estimate|nvml|cmd|contrib|examples)(/.*)?|internal(/[^/]*)?`, `internal/testing(/.*)?`, "test helpers are in no program"},
 	{`internal(/[^/]*)?|internal/callstack/.*`, `(tracker|estimate|nvml)(/.*)?`, "what several packages share knows none of them"},
 	{`alloc(/.*)?`, `(tracker|estimate|nvml)(/.*)?`, "devices and the allocator know no tracker"},
 	{`tracker(/internal/.*)?`, `(estimate|nvml)(/.*)?|tracker/(live|attach|export|replay)(/.*)?`, "views depend on the tracker, and it on none of them"},
