@@ -66,7 +66,7 @@ func setBounds(t *tape.Tape, r *Report, learn run) {
 		r.Notes = append(r.Notes, "recurrent layers are taken to run in PyTorch's own operations: with kernels made for them (mamba-ssm, flash-linear-attention) less is transient and saved for backward")
 	}
 	if layer.Ran.Of(t).Held {
-		r.Notes = append(r.Notes, "the weights of the parts for images and sound are counted, but none runs through them: what an image needs is not in the figures")
+		r.Notes = append(r.Notes, "the weights of the parts for images and sound are counted, but none runs through them: what an image needs is not in the values")
 	}
 	widen(t, r, learn)
 	allowWorkspaces(t, r)

@@ -57,7 +57,7 @@ func model(layers []nn.Layer, opts []Option) (*Report, error) {
 	}
 	if len(cfg.Inputs) == 0 {
 		r.Layers = declared(decl)
-		r.Notes = append(r.Notes, "no input was given: what activations need is not in the figures")
+		r.Notes = append(r.Notes, "no input was given: what activations need is not in the values")
 		if err := withoutInput(r, own, cfg); err != nil {
 			return nil, err
 		}
@@ -363,7 +363,7 @@ func placed(c *setting.Config, r *Report) string {
 	case r.ModelLayers == 0:
 		return "estimated as llama.cpp runs it, with all layers on the GPU, and the token embedding too, which it may leave on the CPU"
 	case len(c.Shares) > 1:
-		return fmt.Sprintf("estimated as llama.cpp runs it, with %d of %d layers on %d GPUs: the figures are those of the GPU that needs most", r.GPULayers, r.ModelLayers, len(c.Shares))
+		return fmt.Sprintf("estimated as llama.cpp runs it, with %d of %d layers on %d GPUs: the values are those of the GPU that needs most", r.GPULayers, r.ModelLayers, len(c.Shares))
 	case r.GPULayers == r.ModelLayers:
 		return fmt.Sprintf("estimated as llama.cpp runs it, with all %d layers on the GPU, and the token embedding in the memory of the CPU", r.ModelLayers)
 	}

@@ -76,7 +76,7 @@ func footprintOf(t *tape.Tape, m *Memory, allocated, reserved, smallest alloc.By
 	}
 	b.Above = max(b.Above, m.bounds.Above, (1+b.Above)*(1+m.bounds.Above)-1-measured.training.Above)
 	b.Below = max(b.Below, m.bounds.Below, 1-(1-b.Below)*(1-m.bounds.Below)/(1-measured.training.Below))
-	value := func(n alloc.Bytes, b errorBounds) Figure {
+	value := func(n alloc.Bytes, b errorBounds) Value {
 		f := within(n, b, more)
 		if training {
 			f.Lower -= within(min(doubted(t), max(0, n-m.Peak.Bytes)), b, 0).Lower
@@ -131,7 +131,7 @@ var (
 )
 
 // contextOf is the size of the CUDA context, and what it may be on the machine that is known.
-func contextOf(c *setting.Config) Figure {
+func contextOf(c *setting.Config) Value {
 	bytes, least, most := c.Machine.Context()
-	return Figure{Bytes: bytes, Lower: least, Upper: most}
+	return Value{Bytes: bytes, Lower: least, Upper: most}
 }

@@ -70,7 +70,7 @@ func TestUnknownSettingsWidenTheBand(t *testing.T) {
 	open := training(t, "gpt2", estimate.Loop{})
 	told := training(t, "gpt2", estimate.Loop{ZeroGrad: "first", Output: "held", Form: "foreach"})
 	assert.Equal(t, open.Training.Peak.Bytes, told.Training.Peak.Bytes)
-	assert.Greater(t, writtenOf(t, open).Training.Band.Above, writtenOf(t, told).Training.Band.Above)
+	assert.Greater(t, writtenOf(t, open).Training.Bounds.Above, writtenOf(t, told).Training.Bounds.Above)
 	assert.Contains(t, open.Notes[len(open.Notes)-1], "Machine.GPU and Machine.Loading say which")
 	assert.Contains(t, open.Notes[0], "because it is not known where gradients are cleared: Loop.ZeroGrad says it")
 	worst := training(t, "gpt2", estimate.Loop{ZeroGrad: "kept"})
@@ -113,7 +113,7 @@ func TestFootprintFollowsTheMachine(t *testing.T) {
 		return training(t, "gpt2", estimate.Loop{}, m).Memory().Footprint
 	}
 	old := on(estimate.Machine{GPU: "volta", Loading: "eager"})
-	assert.Equal(t, estimate.Figure{Bytes: 1343 * alloc.MiB, Lower: 1006 * alloc.MiB, Upper: 1343 * alloc.MiB}, old.Context)
+	assert.Equal(t, estimate.Value{Bytes: 1343 * alloc.MiB, Lower: 1006 * alloc.MiB, Upper: 1343 * alloc.MiB}, old.Context)
 	assert.Equal(t, old.Reserved.Bytes+old.Context.Bytes, old.Device.Bytes)
 	unknown := on(estimate.Machine{})
 	for _, c := range setting.Contexts() {
@@ -156,8 +156,8 @@ func TestMeanOfAllPlacesKeepsItsInput(t *testing.T) {
 func TestConvolutionsOnTheCPU(t *testing.T) {
 	convolution := layer.Conv2d{In: 16, Out: 16, Kernel: 3, Padding: 1, Groups: 16}
 	r := model(t, layer.Public([]tape.Layer{convolution, convolution}), estimate.InputShape(8, 16, 112, 112), estimate.OnCPU())
-	assert.GreaterOrEqual(t, writtenOf(t, r).Inference.Band.Above, 0.0965)
-	assert.Less(t, writtenOf(t, r).Training.Band.Above, 0.05)
+	assert.GreaterOrEqual(t, writtenOf(t, r).Inference.Bounds.Above, 0.0965)
+	assert.Less(t, writtenOf(t, r).Training.Bounds.Above, 0.05)
 }
 
 // A search asks for one footprint, which is the same as in a whole report.

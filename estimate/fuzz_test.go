@@ -254,9 +254,9 @@ func holds(t *rapid.T, r *estimate.Report) {
 		}
 		require.Equal(t, sum, m.Peak.Bytes)
 		f := m.Footprint
-		for _, figure := range []estimate.Figure{f.Allocated, f.Reserved, f.Context, f.Device, f.Needed} {
-			require.LessOrEqual(t, figure.Lower, figure.Bytes, "%+v", f)
-			require.LessOrEqual(t, figure.Bytes, figure.Upper, "%+v", f)
+		for _, value := range []estimate.Value{f.Allocated, f.Reserved, f.Context, f.Device, f.Needed} {
+			require.LessOrEqual(t, value.Lower, value.Bytes, "%+v", f)
+			require.LessOrEqual(t, value.Bytes, value.Upper, "%+v", f)
 		}
 		if f != (estimate.Footprint{}) {
 			require.LessOrEqual(t, m.Peak.Bytes, f.Allocated.Bytes, "%+v", m)

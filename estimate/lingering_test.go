@@ -27,7 +27,7 @@ func TestKeptInputsLinger(t *testing.T) {
 		return adapted(t, estimate.LoRA{Rank: 16, Targets: []string{"down_proj"}}, append(more,
 			estimate.Attends("flash"), estimate.Quantized{Base: "nf4"}, version(keeps), estimate.Loop{Output: o})...)
 	}
-	allocated := func(r *estimate.Report) estimate.Figure { return r.Memory().Footprint.Allocated }
+	allocated := func(r *estimate.Report) estimate.Value { return r.Memory().Footprint.Allocated }
 	old, today := of(true, "held"), of(false, "held")
 	inputs := int64(2 * 64 * 31 * (2*4096 + 14336))
 	assert.EqualValues(t, inputs, old.Retained-today.Retained)

@@ -14,7 +14,7 @@ import (
 func withoutInput(r *Report, h *tape.Holding, cfg *setting.Config) error {
 	l := h.Total.Device(cfg)
 	if cfg.Sharding.Pipeline > 1 {
-		r.Notes = append(r.Notes, "without an input the layers are not cut into stages: the figures are those of all stages")
+		r.Notes = append(r.Notes, "without an input the layers are not cut into stages: the values are those of all stages")
 	}
 	r.Gradients = alloc.Bytes(l.Gradients)
 	cache, err := cached(cfg)

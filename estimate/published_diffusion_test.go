@@ -88,7 +88,7 @@ func fluxHeld() []tape.Layer {
 
 var fluxVAE = diffusion.Autoencoder{Channels: []int{128, 256, 512, 512}, Latent: 16, NoQuant: true, Upcast: true}
 
-// quantoRow is a pipeline with T5-XXL in float16, of which the blog's figures are those of what is loaded: four
+// quantoRow is a pipeline with T5-XXL in float16, of which the blog's values are those of what is loaded: four
 // images need 1 MiB more than one.
 func quantoRow(name string, m family.Transformer, vae diffusion.Autoencoder, clip int64) owned {
 	layers := []tape.Layer{

@@ -24,7 +24,7 @@ const publishedHead = `# How near an estimate comes
     gpumemtrack estimate llama-3-8b --lora 16 --qlora --seq 4096 --fits 4090
 
 What a model needs to be trained, to serve or to run once: by its name or its files, on one GPU or several, with PyTorch and
-transformers or with llama.cpp; on which GPU it runs, and what would make it fit on yours. Each answer is one figure and what is promised
+transformers or with llama.cpp; on which GPU it runs, and what would make it fit on yours. Each answer is one value and what is promised
 as the most. Nothing runs: it is computed from shapes, from what operations keep, and from the rules of PyTorch's allocator.
 [The command line](command-line.md#estimate) has the flags.
 
@@ -49,13 +49,13 @@ const casesHead = `# How estimates were compared
 <!-- TestPublishedPage in estimate/published_page_test.go writes this page: go test ./estimate -run TestPublishedPage -update -->
 
 [estimate.md](estimate.md) says how near an estimate comes, [estimate-cases.csv](estimate-cases.csv) has every case: the measurement,
-the first answer if it was held out, today's, and the band. "allocated" is torch.cuda.max_memory_allocated;
+the first answer if it was held out, today's, and the bounds. "allocated" is torch.cuda.max_memory_allocated;
 "reserved" is max_memory_reserved, or what nvidia-smi showed minus the
-context; "device" is what nvidia-smi showed; the other figures are what an engine printed. Grade A means that the setting is known exactly, B that one detail is assumed, and
+context; "device" is what nvidia-smi showed; the other values are what an engine printed. Grade A means that the setting is known exactly, B that one detail is assumed, and
 C that no flag says some of the run, most often layers that the authors wrote: the column own says what. A command is what
-follows gpumemtrack estimate in the folder docs, and a test runs it. The test fails if a measurement lies outside the band, or if one
+follows gpumemtrack estimate in the folder docs, and a test runs it. The test fails if a measurement lies outside the bounds, or if one
 with which the estimator was corrected is off by more than 5 % (A), 10 % (B) or 15 % (C). Those of grade D are off by more, as a note
-says, and are in no summary; their band holds.
+says, and are in no summary; their bounds hold.
 `
 
 // publishedKinds are the kinds of rows by which the estimator was corrected.
@@ -80,7 +80,7 @@ const publishedLacking = `
 
 - Few or no measurements on GPUs are known of mixtures of experts without adapters, models of images and texts (CLIP, SigLIP), latent
   attention (DeepSeek), recurrent layers (Mamba, Qwen3-Next, LSTM), encoders with decoders (T5, Whisper), and Swin's windows in low
-  precision. A note says so, and the most that is promised is at least 20 % more than the figure.
+  precision. A note says so, and the most that is promised is at least 20 % more than the value.
 - It leaves out most workspaces of cuDNN, communication buffers, the streams of FSDP, and what CUDA graphs and compilers keep.
 - DeepSpeed, Megatron and serving engines do some things in another way than PyTorch with transformers.
 - Where you leave a setting open, the most that is promised allows for the worst, and a note names the flag and how much it is.
@@ -91,7 +91,7 @@ const publishedLacking = `
 const peaksOfTensors = `
 ## The peaks of tensors
 
-The bands of peaks come from training steps on the CPU (estimate/testdata/torch, estimate/checkpoint/testdata/torch), with
+The bounds of peaks come from training steps on the CPU (estimate/testdata/torch, estimate/checkpoint/testdata/torch), with
 two threads. Two tests hold them: small models of the families, in float32 and bfloat16, and eleven of ordinary sizes:
 DINOv2-base, Swin-T, ConvNeXt-T, CLIP ViT-B/32, SigLIP-base, OPT-125M, RoBERTa-base, BART-base, Whisper-tiny, T5-small and
 wav2vec 2.0 base. In these the peak is off by 0.9 % at most.
@@ -112,7 +112,7 @@ when decides which blocks are used again. A report is of the second step, which 
 ## What is not met, and what is not among the cases
 
 - TinyLlama with LoRA of rank 32, batch 8 (LitGPT, config_hub/finetune at 03ffc551): 12875 MiB measured, 14408 estimated, -10.6 %.
-  It is 8 MiB below the band. That each batch has a sample of 512 tokens is assumed.
+  It is 8 MiB below the lower bound. That each batch has a sample of 512 tokens is assumed.
 - vLLM's activations (pull request 10511): 1.26 GiB measured with Llama 3 8B, on one GPU and on two, so that they are those of
   sorting the logits, which is not modelled.
 - llm.c's activations of GPT-2 (18,564 MiB for 56 texts of 1,024 tokens): it is not PyTorch, and allocates a fixed list
@@ -121,18 +121,18 @@ when decides which blocks are used again. A report is of the second step, which 
   published (the text has about 6,300), and the counter ran while the layers were converted to BetterTransformer.
 - Pythia-410M in float16 (github.com/huggingface/transformers/pull/31031): +1 to +12 % in 16 runs. The GPT-NeoX of that version turned
   keys in float32 and returned them so with the output, beside those in float16 that attention kept, and each block had a mask of
-  2048 x 2048 bytes. The band has the keys: a test checks that 10 of these runs are inside it.
+  2048 x 2048 bytes. The bounds include the keys: a test checks that 10 of these runs are within them.
 - What nvidia-smi showed of Mistral 7B with FSDP (foundation-model-stack/fms-acceleration at 04702cc5 and bfdef09c): +20 to +33 % in 6
-  runs, and +26 % of Mixtral in one. FSDP gathers parameters on streams of its own, which is not modelled; for that reason the band of
-  what is reserved reaches 40 % up there. A test checks that these are inside it.
+  runs, and +26 % of Mixtral in one. FSDP gathers parameters on streams of its own, which is not modelled; for that reason the bounds of
+  what is reserved reach 40 % up there. A test checks that these are within them.
 - Mixtral 8x7B with QLoRA and FSDP, batch 4 (the same source at bfdef09c): 26850 MiB measured, -10 %. The experts, as below.
 - Mistral 7B with QLoRA, the rest float32, under float16 autocast (the same source at 04702cc5): 21768 and 38413 MiB measured, +11 %. What
-  it is was not found. A bitsandbytes before 0.43.2, which kept inputs, would be a part of it; the bands allow for that, and a test
+  it is was not found. A bitsandbytes before 0.43.2, which kept inputs, would be a part of it; the bounds allow for that, and a test
   checks that they hold.
 - Mixtral 8x7B with QLoRA, batch 8 (the same source): -11 %. Transformers ran one expert after the other then, and the
   package's layers run them at once. The smaller batches are among the cases.
 - Swin-S, batch 48, mixed precision (github.com/microsoft/Swin-Transformer/issues/192): 7785 MiB measured, 6462 estimated, +20 %,
-  inside the band. The source does not say whose mixed precision it was (apex or PyTorch).
+  within the bounds. The source does not say whose mixed precision it was (apex or PyTorch).
 - The states of Qwen3.5 9B's recurrent layers in llama.cpp (a log of 2026): 100.5 MiB for two sequences. The package has 102.0: it keeps
   the last four tokens for the convolution, as transformers does, and llama.cpp three. Its keys and values are right: 544 MiB in Q8_0 of
   32768 tokens.
@@ -183,7 +183,7 @@ them, and loads NCCL, of which the estimate knows nothing.
 `
 
 const publishedTail = `
-## What widens a band
+## What widens the bounds
 
 For everything that the options leave open, the upper bound assumes the worst case: where gradients are cleared, how the
 optimizer loops over the parameters, whether SGD uses weight decay and whether the held output has the keys and values that
@@ -237,8 +237,8 @@ func heldOut(t *testing.T, rows []cases.Case) string {
 		delete(first, title)
 	}
 	require.Empty(t, first)
-	fmt.Fprintf(&b, "\nThey come from %d sources. %d of the %d first answers had the measurement inside the band, %d below it and %d above. The parts are\n"+
-		"the weights, keys and values, and buffers that whisper.cpp, llama.cpp, vLLM and SGLang print: a tenth is taken for their band.\n",
+	fmt.Fprintf(&b, "\nThey come from %d sources. %d of the %d first answers had the measurement within the bounds, %d below them and %d above. The parts are\n"+
+		"the weights, keys and values, and buffers that whisper.cpp, llama.cpp, vLLM and SGLang print: their bounds are a tenth.\n",
 		len(sources), outside[""], len(rows), outside["below"], outside["above"])
 	return b.String()
 }

@@ -308,14 +308,14 @@ const publishedConvolutions = `
 The convolutional models of the table were trained on V100s, most of them with PyTorch 1.5. There the weight's gradient of a 3 x 3
 convolution in float32, with neither stride nor dilation, is computed of transformed tensors (Winograd's algorithm): each
 tile of 4 x 4 places of the input and of the output becomes 6 x 6 numbers, and so does each kernel. PyTorch takes the algorithm
-that cuDNN expects to be the fastest, whatever memory it needs. This workspace is in the figures from 128 channels on both
+that cuDNN expects to be the fastest, whatever memory it needs. This workspace is in the values from 128 channels on both
 sides: for PSPNet R-101-D8 it is 936 MiB, a tenth of all. The U-Nets, of 64 channels where they need most, have none.
 
-mmsegmentation rounds most of its figures to a tenth of a GB, which is 3 % of the smallest. These GB are GiB, except those of
+mmsegmentation rounds most of its values to a tenth of a GB, which is 3 % of the smallest. These GB are GiB, except those of
 U-Nets, which have three decimals and are 1000 MiB.
 
 On GPUs from Ampere on tensor cores compute float32 too, by algorithms of which no measurement was found. If the GPU is one of
-these, or is not known (` + "`Machine`" + `), the figures have the same workspace, and the lower bounds have none. Workspaces of other
+these, or is not known (` + "`Machine`" + `), the values have the same workspace, and the lower bounds have none. Workspaces of other
 algorithms are not modelled: for that reason the upper bounds of convolutional models reach 20 % up.
 `
 
@@ -325,7 +325,7 @@ func secondHead(classes int) tape.Module { return fcnHead(1024, 256, 1, false, c
 // The weight's gradient of a window that is neither strided nor spread has a workspace, and the lower bound does
 // without it where nobody measured it.
 func TestConvolutionsNeedWorkspaces(t *testing.T) {
-	allocated := func(dilation int, opts ...estimate.Option) estimate.Figure {
+	allocated := func(dilation int, opts ...estimate.Option) estimate.Value {
 		layers := []tape.Layer{layer.Learned{Shape: alloc.Shape{128, 8, 16}}, layer.Conv2d{In: 128, Out: 256, Kernel: 3, Padding: dilation, Dilation: dilation, NoBias: true}}
 		opts = append(opts, estimate.InputShape(2, 128, 8, 16), estimate.Train("sgd"), estimate.Loop{Form: "one-by-one", Decay: "none"})
 		return model(t, layer.Public(layers), opts...).Memory().Footprint.Allocated

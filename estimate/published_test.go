@@ -66,7 +66,7 @@ func TestPublished(t *testing.T) {
 		}
 	}
 	asked := map[[2]string]bool{}
-	n := cases.Run(t, "../docs/estimate-cases.csv", *update, func(c cases.Case) bool { return c["command"] == "" }, func(t *testing.T, c cases.Case) estimate.Figure {
+	n := cases.Run(t, "../docs/estimate-cases.csv", *update, func(c cases.Case) bool { return c["command"] == "" }, func(t *testing.T, c cases.Case) estimate.Value {
 		assert.Equal(t, "C", c["grade"], "without a command some of the run is its author's own")
 		assert.NotEmpty(t, c["own"], "say what no command does")
 		is := [2]string{c["model"], c["setting"]}
@@ -74,7 +74,7 @@ func TestPublished(t *testing.T) {
 		require.True(t, ok, "neither a command nor layers")
 		asked[is] = true
 		f := model(t, layer.Public(r.layers), r.opts...).Memory().Footprint
-		return map[string]estimate.Figure{"allocated": f.Allocated, "reserved": f.Reserved, "device": f.Device}[c["figure"]]
+		return map[string]estimate.Value{"allocated": f.Allocated, "reserved": f.Reserved, "device": f.Device}[c["quantity"]]
 	})
 	assert.Equal(t, 109, n)
 	assert.Len(t, asked, len(runs), "a run has no row")

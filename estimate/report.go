@@ -125,7 +125,7 @@ type Memory struct {
 
 	// Peak is the sum. On CUDA its upper bound is that of torch.cuda.max_memory_allocated, which includes rounding to
 	// blocks and cuBLAS's workspaces.
-	Peak   Figure `json:"-"`
+	Peak   Value  `json:"-"`
 	PeakAt string `json:"peak_at"` // such as "backward of layer1.0.conv1"
 
 	// Footprint is the memory that the process takes on its device; zero on the CPU and without an
@@ -170,7 +170,7 @@ func (m Memory) MarshalJSON() ([]byte, error) {
 		Host      alloc.Bytes `json:"host_bytes"`
 		Peak      alloc.Bytes `json:"peak_bytes"`
 		PeakAt    string      `json:"peak_at"`
-		Band      errorBounds `json:"band"`
+		Bounds    errorBounds `json:"bounds"`
 		Footprint Footprint   `json:"footprint"`
 	}{
 		m.Weights, m.Buffers, m.Master, m.Optimizer, m.Input, m.Cache, m.Keys, m.Values, m.fixed(), m.Buckets, m.Gradients,
@@ -223,31 +223,31 @@ type Row struct {
 // On a smaller one, the allocator gives inactive memory back, and the run still completes down to
 // Needed.
 type Footprint struct {
-	Allocated Figure `json:"allocated"` // blocks of tensors and of cuBLAS's workspaces
-	Reserved  Figure `json:"reserved"`  // segments: the blocks and what is inactive between them
-	Context   Figure `json:"context"`   // CUDA's context and the kernels in it, outside the allocator
-	Device    Figure `json:"device"`    // Reserved and Context
-	Needed    Figure `json:"needed"`    // the smallest device on which it runs, with Context
+	Allocated Value `json:"allocated"` // blocks of tensors and of cuBLAS's workspaces
+	Reserved  Value `json:"reserved"`  // segments: the blocks and what is inactive between them
+	Context   Value `json:"context"`   // CUDA's context and the kernels in it, outside the allocator
+	Device    Value `json:"device"`    // Reserved and Context
+	Needed    Value `json:"needed"`    // the smallest device on which it runs, with Context
 }
 
-// Figure is an amount of memory, and how far off it may be.
-type Figure struct {
+// Value is an estimated amount of memory, with its bounds.
+type Value struct {
 	Bytes alloc.Bytes `json:"bytes"`
 	Lower alloc.Bytes `json:"lower_bytes"`
 	Upper alloc.Bytes `json:"upper_bytes"`
 }
 
 // String returns the value with its bounds: "15.1 GiB (14.2 GiB to 16.0 GiB)".
-func (f Figure) String() string { return fmt.Sprintf("%v (%v to %v)", f.Bytes, f.Lower, f.Upper) }
+func (f Value) String() string { return fmt.Sprintf("%v (%v to %v)", f.Bytes, f.Lower, f.Upper) }
 
 // plus is the sum of two values.
-func (f Figure) plus(g Figure) Figure {
-	return Figure{Bytes: f.Bytes + g.Bytes, Lower: f.Lower + g.Lower, Upper: f.Upper + g.Upper}
+func (f Value) plus(g Value) Value {
+	return Value{Bytes: f.Bytes + g.Bytes, Lower: f.Lower + g.Lower, Upper: f.Upper + g.Upper}
 }
 
 // within is a value with its bounds, and more that may come to its upper end.
-func within(n alloc.Bytes, b errorBounds, more alloc.Bytes) Figure {
-	return Figure{
+func within(n alloc.Bytes, b errorBounds, more alloc.Bytes) Value {
+	return Value{
 		Bytes: n,
 		Lower: alloc.Bytes(float64(n) * (1 - b.Below)),
 		Upper: alloc.Bytes(float64(n)*(1+b.Above)) + more,
@@ -274,7 +274,7 @@ type Compared struct {
 	// "input" or "activations" at the peak; or "layer", what a layer allocates.
 	Of       string      `json:"of"`
 	Path     string      `json:"path,omitempty"` // of the layer
-	Estimate Figure      `json:"estimate"`       // without bounds where none are promised
+	Estimate Value       `json:"estimate"`       // without bounds where none are promised
 	Measured alloc.Bytes `json:"measured_bytes"`
 }
 
@@ -320,14 +320,14 @@ func (m Memory) kinds(measured map[string]alloc.Bytes) []Compared {
 		{"input", "Input", m.Input},
 	}
 	var all []Compared
-	rest := Compared{Of: "activations", Estimate: Figure{Bytes: m.Saved + m.Transient + m.Cache}}
+	rest := Compared{Of: "activations", Estimate: Value{Bytes: m.Saved + m.Transient + m.Cache}}
 	for _, n := range measured {
 		rest.Measured += n
 	}
 	for _, p := range parts {
 		rest.Measured -= measured[p.kind]
 		if p.bytes > 0 || measured[p.kind] > 0 {
-			all = append(all, Compared{Of: p.of, Estimate: Figure{Bytes: p.bytes}, Measured: measured[p.kind]})
+			all = append(all, Compared{Of: p.of, Estimate: Value{Bytes: p.bytes}, Measured: measured[p.kind]})
 		}
 	}
 	return append(all, rest)
@@ -348,7 +348,7 @@ func (r *Report) besideLayers(measured map[string]alloc.Bytes) []Compared {
 	}
 	var all []Compared
 	for _, path := range order {
-		all = append(all, Compared{Of: "layer", Path: path, Estimate: Figure{Bytes: sums[path].bytes / sums[path].calls}, Measured: measured[path]})
+		all = append(all, Compared{Of: "layer", Path: path, Estimate: Value{Bytes: sums[path].bytes / sums[path].calls}, Measured: measured[path]})
 	}
 	return all
 }

@@ -171,7 +171,7 @@ func TestTorchKeptForBackward(t *testing.T) {
 }
 
 // deviations are the ends of what was measured over what was estimated, less 1:
-// the band of the estimate.
+// the bounds of the estimate.
 type deviations struct{ below, above float64 }
 
 func (d *deviations) add(measured, estimated alloc.Bytes) {
@@ -179,10 +179,10 @@ func (d *deviations) add(measured, estimated alloc.Bytes) {
 	d.below, d.above = max(d.below, -off), max(d.above, off)
 }
 
-// band is the deviations in thousandths, rounded up.
-func (d deviations) band() band {
+// bounds is the deviations in thousandths, rounded up.
+func (d deviations) bounds() bounds {
 	up := func(v float64) float64 { return math.Ceil(v*1000-1e-9) / 1000 }
-	return band{Below: max(0, up(d.below)), Above: max(0, up(d.above))}
+	return bounds{Below: max(0, up(d.below)), Above: max(0, up(d.above))}
 }
 
 // besides is what a memory holds that the profiler does not see: what was there
@@ -208,7 +208,7 @@ func compare(t *testing.T, names func(string) bool) compared {
 			c.training.add(run.CPUTraining, r.Training.Peak.Bytes-besides(r.Training))
 			t.Logf("%s %v: inference %+.4f, training %+.4f", name, run,
 				float64(run.CPUInference)/float64(r.Inference.Peak.Bytes-besides(r.Inference))-1, float64(run.CPUTraining)/float64(r.Training.Peak.Bytes-besides(r.Training))-1)
-			if len(r.Inputs[0]) != 4 { // convolutions have a wider band in inference
+			if len(r.Inputs[0]) != 4 { // convolutions have wider bounds in inference
 				c.report = r
 			}
 		}
@@ -223,11 +223,11 @@ func (c compared) check(t *testing.T) {
 	for _, m := range []struct {
 		found  deviations
 		memory estimate.Memory
-		band   band
-	}{{c.inference, c.report.Inference, written.Inference.Band}, {c.training, c.report.Training, written.Training.Band}} {
-		want := m.found.band()
-		assert.Equal(t, want.Below, m.band.Below)
-		assert.InDelta(t, want.Above+float64(cpuWorkspaces)/float64(m.memory.Peak.Bytes), m.band.Above, 1e-9)
+		bounds bounds
+	}{{c.inference, c.report.Inference, written.Inference.Bounds}, {c.training, c.report.Training, written.Training.Bounds}} {
+		want := m.found.bounds()
+		assert.Equal(t, want.Below, m.bounds.Below)
+		assert.InDelta(t, want.Above+float64(cpuWorkspaces)/float64(m.memory.Peak.Bytes), m.bounds.Above, 1e-9)
 	}
 }
 
@@ -236,16 +236,16 @@ const cpuWorkspaces = 256 * alloc.KiB
 
 func isRecurrent(name string) bool { return single[name] != nil }
 
-func TestTorchBands(t *testing.T) {
+func TestTorchBounds(t *testing.T) {
 	c := compare(t, func(name string) bool { return !isRecurrent(name) })
 	c.check(t)
-	assert.Equal(t, c.saved.band(), writtenOf(t, c.report).RetainedBounds)
+	assert.Equal(t, c.saved.bounds(), writtenOf(t, c.report).RetainedBounds)
 	for _, d := range []deviations{c.inference, c.training} {
 		assert.Less(t, max(d.below, d.above), 0.06)
 	}
 }
 
-func TestTorchBandsOfRecurrentLayers(t *testing.T) {
+func TestTorchBoundsOfRecurrentLayers(t *testing.T) {
 	c := compare(t, isRecurrent)
 	c.check(t)
 	assert.Zero(t, c.saved, "what they keep is known to the byte")
@@ -265,15 +265,15 @@ func TestTorchCUDAPeaks(t *testing.T) {
 
 // written is what only a report's JSON has.
 type written struct {
-	RetainedBounds      band            `json:"retained_bounds"`
+	RetainedBounds      bounds          `json:"retained_bounds"`
 	Activations         estimate.Amount `json:"activations"`
 	Inference, Training struct {
-		Band band `json:"band"`
+		Bounds bounds `json:"bounds"`
 	}
 }
 
-// band is how far a figure may be off, as fractions of it.
-type band struct{ Below, Above float64 }
+// bounds is how far a value may be off, as fractions of it.
+type bounds struct{ Below, Above float64 }
 
 func writtenOf(t *testing.T, r *estimate.Report) (w written) {
 	text, err := json.Marshal(r)

@@ -80,8 +80,8 @@ func (c *csvLines) row(b []byte, r row) []byte {
 	return append(b, ',', '\n')
 }
 
-// remark writes a note as "QUANTITY: text", "ended: text" or "capacity: bytes".
-func (c *csvLines) remark(b []byte, m remark) []byte {
+// note writes a note as "QUANTITY: text", "ended: text" or "capacity: bytes".
+func (c *csvLines) note(b []byte, m seriesNote) []byte {
 	b = c.start(b, m.time, m.device)
 	for range c.asked {
 		b = append(b, ',')
@@ -93,7 +93,7 @@ func (c *csvLines) remark(b []byte, m remark) []byte {
 	case m.capacity > 0:
 		what, m.text = capacityNote, strconv.FormatFloat(m.capacity, 'f', -1, 64)
 	}
-	text := strings.ReplaceAll(m.text, "\n", "; ") // one remark, one line
+	text := strings.ReplaceAll(m.text, "\n", "; ") // one note, one line
 	note, _ := csvLine("", "", what+": "+text)     // a buffer takes everything
 	return append(b, note...)
 }
@@ -129,12 +129,12 @@ func (r *csvReader) line(text []byte) error {
 	if note := fields[r.columns["note"]]; note != "" {
 		what, text, _ := strings.Cut(note, ": ")
 		if what == capacityNote {
-			bytes, err := parseFigure(MemoryTotal, text)
-			r.store.remark(remark{device: device, capacity: bytes})
+			bytes, err := parseValue(MemoryTotal, text)
+			r.store.note(seriesNote{device: device, capacity: bytes})
 			return err
 		}
 		q, _ := quantityOfKey(what)
-		r.store.remark(remark{time: t, device: device, quantity: q, text: text, ended: what == "ended"})
+		r.store.note(seriesNote{time: t, device: device, quantity: q, text: text, ended: what == "ended"})
 		return nil
 	}
 	return r.sample(t, device, fields)
@@ -177,7 +177,7 @@ func (r *csvReader) sample(t time.Duration, device int, fields []string) error {
 		if fields[column] == naField {
 			continue
 		}
-		v, err := parseFigure(q, fields[column])
+		v, err := parseValue(q, fields[column])
 		if err != nil {
 			return err
 		}

@@ -42,8 +42,8 @@ func (d Device) String() string {
 	return fmt.Sprintf("%s[%d.%d]", d.Name, d.Index, d.MIG)
 }
 
-// Scope says what memory figures count. "device", or nothing, is the rule: the device's memory, without what the driver
-// reserves for itself. "device+driver" and "host" print as a remark on the figures.
+// Scope says what memory values count. "device", or nothing, is the rule: the device's memory, without what the driver
+// reserves for itself. "device+driver" and "host" print as a note beside the values.
 type Scope string
 
 const (
@@ -56,7 +56,7 @@ const (
 	ofHost Scope = "host"
 )
 
-// String returns a remark for a label, and nothing for the rule.
+// String returns a note for a label, and nothing for the rule.
 func (s Scope) String() string {
 	switch s {
 	case ofDeviceAndDriver:
@@ -76,32 +76,32 @@ func scopeOf(text string) (Scope, error) {
 	return "", fmt.Errorf("nvml: no scope %q", text)
 }
 
-// Reading is what a device reported at one moment. The zero Reading has no figures.
+// Reading is what a device reported at one moment. The zero Reading has no values.
 type Reading struct {
 	Device
 	Err    error `json:"-"`     // why the device could not be asked
-	Scope  Scope `json:"scope"` // what the memory figures include
+	Scope  Scope `json:"scope"` // what the memory values include
 	known  quantitySet
 	values [numQuantities]float64
 }
 
-// reset makes it the Reading of a device, without figures.
+// reset makes it the Reading of a device, without values.
 func (r *Reading) reset(d Device) { r.Device, r.Err, r.Scope, r.known = d, nil, ofDevice, 0 }
 
-// Set sets a figure: bytes, percent, watts, degrees Celsius or megahertz.
+// Set sets a value: bytes, percent, watts, degrees Celsius or megahertz.
 func (r *Reading) Set(q Quantity, v float64) {
 	r.values[q] = v
 	r.known |= 1 << q
 }
 
-// Value returns a figure, and whether it is known.
+// Value returns the value of a quantity, and whether it is known.
 func (r *Reading) Value(q Quantity) (float64, bool) { return r.values[q], r.known.has(q) }
 
 func (r *Reading) bytes(q Quantity) (alloc.Bytes, bool) {
 	return alloc.Bytes(r.values[q]), r.known.has(q)
 }
 
-// setMemory sets the figures of a device's memory that are known. NVML says "not available"
+// setMemory sets the values of a device's memory that are known. NVML says "not available"
 // by the largest number.
 func (r *Reading) setMemory(total, used, free uint64, scope Scope) {
 	r.Scope = scope

@@ -178,10 +178,10 @@ func TestOverADeviceThatOthersUseToo(t *testing.T) {
 	devices, err := src.Devices()
 	require.NoError(t, err)
 	_, err = MemoryOf(src, devices[0], self)
-	assert.ErrorIs(t, err, errNoFigure)
+	assert.ErrorIs(t, err, errNoValue)
 }
 
-func TestWhatIsNoFigureIsMissing(t *testing.T) {
+func TestWhatIsNoNumberIsMissing(t *testing.T) {
 	var r Reading
 	r.setMemory(1000, math.MaxUint64, 0, ofDevice)
 	assert.Equal(t, setOf(MemoryTotal, MemoryFree), r.known)

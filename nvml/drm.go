@@ -17,7 +17,7 @@ import (
 )
 
 // drm is what the kernel itself tells of AMD and Intel GPUs, without a vendor's library: devices
-// in /sys/class/drm, processes in /proc/PID/fdinfo. A figure that a driver does not tell is missing.
+// in /sys/class/drm, processes in /proc/PID/fdinfo. A value that a driver does not tell is missing.
 type drm struct {
 	root  string // root of both file systems: "/", or a folder in a test
 	cards []drmCard
@@ -156,7 +156,7 @@ func exists(name string) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// drmFiles are the files in which drivers keep their figures. Of several for one figure the first that exists counts. "hwmon"
+// drmFiles are the files in which drivers keep their values. Of several for one value the first that exists counts. "hwmon"
 // stands for the card's sensors. amdgpu has all of them; xe and i915 do not say how much of a card's memory is used.
 var drmFiles = []struct {
 	quantity Quantity
@@ -252,7 +252,7 @@ type drmScan struct {
 const drmScanAge = 100 * time.Millisecond
 
 // Processes lists the processes that have the device's file open, by their numbers in this PID
-// namespace. A process for which the driver gives no figure, as with memory that belongs to the
+// namespace. A process for which the driver gives no value, as with memory that belongs to the
 // host, is listed without one.
 func (s *drm) Processes(d Device) (map[int]alloc.Bytes, error) {
 	s.mu.Lock()

@@ -56,8 +56,8 @@ func machine(t *testing.T, name string) (root string) {
 	return root
 }
 
-// figures are what a source tells of each device, for people.
-func figures(t *testing.T, src Source) string {
+// values are what a source tells of each device, for people.
+func values(t *testing.T, src Source) string {
 	t.Helper()
 	devices, err := src.Devices()
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ Intel GPU 8086:56a0[1] PCI-0000:03:00.0 0000:03:00.0
 		t.Run(name, func(t *testing.T) {
 			src, err := openDRM(machine(t, name))
 			require.NoError(t, err)
-			assert.Equal(t, want, figures(t, src))
+			assert.Equal(t, want, values(t, src))
 			require.NoError(t, src.Close())
 		})
 	}

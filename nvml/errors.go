@@ -15,9 +15,9 @@ var (
 	ErrLost = errors.New("the GPU is lost")
 	// ErrNoDevice says that no device has the index or UUID asked for.
 	ErrNoDevice = errors.New("no such GPU")
-	// ErrUnknown is the class of errors that say why a figure cannot be had here at all:
+	// ErrUnknown is the class of errors that say why a value cannot be had here at all:
 	// asking again gives the same answer.
-	ErrUnknown = errors.New("the figure is unknown here")
+	ErrUnknown = errors.New("the value is unknown here")
 )
 
 // unknownError is an error of the class ErrUnknown.
@@ -28,8 +28,8 @@ const (
 	errNoPermission unknownError = "not permitted"
 	// errHidden means that the driver's process numbers are not those of this PID namespace.
 	errHidden unknownError = "processes are hidden from this PID namespace"
-	// errNoFigure: the driver lists the process, but not its memory.
-	errNoFigure unknownError = "the driver gives no memory figure for a process here"
+	// errNoValue: the driver lists the process, but not its memory.
+	errNoValue  unknownError = "the driver does not report the memory of a process here"
 	errNoSample unknownError = "the driver has no sample of the last second"
 )
 

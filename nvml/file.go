@@ -23,7 +23,7 @@ import (
 type encoder interface {
 	begin(b []byte, h header) ([]byte, error)
 	row(b []byte, r row) []byte
-	remark(b []byte, m remark) []byte
+	note(b []byte, m seriesNote) []byte
 }
 
 // file receives samples one by one. Each write is one system call with whole lines in it, so that
@@ -71,7 +71,7 @@ func (f *file) begin(h header) error {
 	return f.flush(b)
 }
 
-func (f *file) write(rows []row, remarks []remark) error {
+func (f *file) write(rows []row, notes []seriesNote) error {
 	if f.failed {
 		return nil
 	}
@@ -79,8 +79,8 @@ func (f *file) write(rows []row, remarks []remark) error {
 	for _, r := range rows {
 		b = f.enc.row(b, r)
 	}
-	for _, m := range remarks {
-		b = f.enc.remark(b, m)
+	for _, m := range notes {
+		b = f.enc.note(b, m)
 	}
 	return f.flush(b)
 }
@@ -224,7 +224,7 @@ func (jsonLines) row(b []byte, r row) []byte {
 	return append(b, '}', '\n')
 }
 
-func (jsonLines) remark(b []byte, m remark) []byte {
+func (jsonLines) note(b []byte, m seriesNote) []byte {
 	b = jsonStart(b, m.time, m.device)
 	if m.capacity > 0 {
 		b = strconv.AppendFloat(append(b, `,"capacity_bytes":`...), m.capacity, 'f', -1, 64)
@@ -265,12 +265,12 @@ func (r *jsonReader) line(text []byte) error {
 		return err
 	}
 	if capacity := r.fields["capacity_bytes"]; capacity != nil {
-		bytes, err := parseFigure(MemoryTotal, string(capacity))
-		r.store.remark(remark{device: device, capacity: bytes})
+		bytes, err := parseValue(MemoryTotal, string(capacity))
+		r.store.note(seriesNote{device: device, capacity: bytes})
 		return err
 	}
 	if r.fields["note"] != nil || r.fields["ended"] != nil {
-		return r.remark(at, device)
+		return r.note(at, device)
 	}
 	reading := &Reading{Scope: ofDevice}
 	if scope := r.fields["scope"]; scope != nil {
@@ -283,7 +283,7 @@ func (r *jsonReader) line(text []byte) error {
 			return fmt.Errorf("scope: %w", err)
 		}
 	}
-	asked, err := jsonFigures(r.fields, reading)
+	asked, err := jsonValues(r.fields, reading)
 	if err != nil {
 		return err
 	}
@@ -304,8 +304,8 @@ func (r *jsonReader) place() (at time.Duration, device int, err error) {
 	return at, device, err
 }
 
-func (r *jsonReader) remark(at time.Duration, device int) error {
-	m := remark{time: at, device: device}
+func (r *jsonReader) note(at time.Duration, device int) error {
+	m := seriesNote{time: at, device: device}
 	text := r.fields["note"]
 	if ended := r.fields["ended"]; ended != nil {
 		text, m.ended = ended, true
@@ -320,7 +320,7 @@ func (r *jsonReader) remark(at time.Duration, device int) error {
 	if err := json.Unmarshal(text, &m.text); err != nil {
 		return fmt.Errorf("note: %w", err)
 	}
-	r.store.remark(m)
+	r.store.note(m)
 	return nil
 }
 
@@ -341,7 +341,7 @@ func (r *jsonReader) header(text []byte) error {
 
 func (r *jsonReader) result() *store { return r.store }
 
-func jsonFigures(fields map[string]json.RawMessage, into *Reading) (asked quantitySet, err error) {
+func jsonValues(fields map[string]json.RawMessage, into *Reading) (asked quantitySet, err error) {
 	for key, raw := range fields {
 		q, ok := quantityOfKey(key)
 		if !ok {
@@ -351,7 +351,7 @@ func jsonFigures(fields map[string]json.RawMessage, into *Reading) (asked quanti
 		if string(raw) == "null" {
 			continue
 		}
-		v, err := parseFigure(q, string(raw))
+		v, err := parseValue(q, string(raw))
 		if err != nil {
 			return 0, err
 		}
@@ -360,8 +360,8 @@ func jsonFigures(fields map[string]json.RawMessage, into *Reading) (asked quanti
 	return asked, nil
 }
 
-// parseFigure reads a figure that the quantity can have.
-func parseFigure(q Quantity, text string) (float64, error) {
+// parseValue reads a value that the quantity can have.
+func parseValue(q Quantity, text string) (float64, error) {
 	v, err := strconv.ParseFloat(text, 64)
 	switch {
 	case err != nil || math.IsNaN(v):

@@ -195,8 +195,8 @@ func FuzzReadLines(f *testing.F) {
 	})
 }
 
-// Figures that no device can have are refused, and not drawn.
-func TestImpossibleFigures(t *testing.T) {
+// Values that no device can have are refused, and not drawn.
+func TestImpossibleValues(t *testing.T) {
 	header := `{"schema":"gpumemtrack.recording/1","devices":[{"index":0,"uuid":"GPU-0"}]}` + "\n"
 	for text, says := range map[string]string{
 		`{"time_seconds":0,"device":0,"memory_used_bytes":1e300}`: "memory_used_bytes: 1e300 cannot be",

@@ -229,7 +229,7 @@ type handle struct {
 	query atomic.Uint32 // the memoryQuery that has answered
 }
 
-// memoryQuery is where a device's memory figures come from.
+// memoryQuery is where a device's memory values come from.
 type memoryQuery = uint32
 
 const (
@@ -453,7 +453,7 @@ func mergeProcesses(infos []runningProcess) (map[int]alloc.Bytes, error) {
 	list := make(map[int]alloc.Bytes, len(infos))
 	for _, info := range infos {
 		if info.pid == 0 || info.pid > maxPID { // early R535 drivers added a field to the entries, and kept their version
-			return nil, fmt.Errorf("the driver's process list cannot be read (known of early R535 drivers): %w", errNoFigure)
+			return nil, fmt.Errorf("the driver's process list cannot be read (known of early R535 drivers): %w", errNoValue)
 		}
 		memory := alloc.Bytes(-1)
 		if info.used <= math.MaxInt64 { // 2^64-1 says "not available"

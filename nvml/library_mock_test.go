@@ -232,7 +232,7 @@ func TestProcessLists(t *testing.T) {
 
 	d.GetComputeRunningProcessesFunc = list(info(1, 100), info(0, 0), info(4000000000, 7))
 	_, err = lib.Processes(devices[0])
-	assert.ErrorIs(t, err, errNoFigure)
+	assert.ErrorIs(t, err, errNoValue)
 	assert.ErrorContains(t, err, "R535")
 }
 

@@ -32,7 +32,7 @@
 // libraries. What it keeps for itself is separate, except with drivers that answer only its older
 // query: see Scope. A process's memory is known where the driver reports it and where its
 // process numbers are the host's. Elsewhere it is unknown, and Series.Note has the reason. An
-// unknown figure is never a zero or a guess.
+// unknown value is never a zero or a guess.
 //
 // A Recorder takes samples. It misses a peak between two of them. The memory of a process is
 // asked for once a second, so it is coarser than the device's. Package tracker sees every
@@ -64,7 +64,7 @@ type Source interface {
 	Read(devices []Device, want []Quantity, into []Reading)
 
 	// Processes returns how much memory processes have on a device, by their numbers as the driver
-	// counts them; it is negative where the driver gives no figure. It is the costly call: 4.5 ms
+	// counts them; it is negative where the driver does not report it. It is the costly call: 4.5 ms
 	// under a lock of the driver's were measured elsewhere, against 12 us for the memory.
 	Processes(d Device) (map[int]alloc.Bytes, error)
 

@@ -62,7 +62,7 @@ func OthersMemory(src Source, d Device, t Target) (alloc.Bytes, error) {
 		switch {
 		case w.belongs(pid):
 		case memory < 0:
-			return 0, fmt.Errorf("pid %d: %w", pid, errNoFigure)
+			return 0, fmt.Errorf("pid %d: %w", pid, errNoValue)
 		default:
 			sum += memory
 		}
@@ -153,20 +153,20 @@ func (w *watcher) ask(src Source, d Device, r *Reading) (alloc.Bytes, error) {
 	if err != nil {
 		return 0, err
 	}
-	sum, found, noFigure := alloc.Bytes(0), false, false
+	sum, found, noValue := alloc.Bytes(0), false, false
 	for pid, memory := range list {
 		if !w.belongs(pid) {
 			continue
 		}
 		found = true
-		noFigure = noFigure || memory < 0
+		noValue = noValue || memory < 0
 		sum += memory
 	}
 	switch {
 	case !own && !w.sameNumbers(list, found):
 		return 0, fmt.Errorf("%s: %w: start the container with --pid=host to see it", w.target, errHidden)
-	case noFigure:
-		return 0, fmt.Errorf("%s: %w", w.target, errNoFigure)
+	case noValue:
+		return 0, fmt.Errorf("%s: %w", w.target, errNoValue)
 	case !own && len(list) == 0 && usedMemory(r) > unexplained:
 		return 0, fmt.Errorf("%s: %w: the driver lists none, although %v are in use", w.target, errHidden, usedMemory(r))
 	}

@@ -32,9 +32,9 @@ func TestMemoryOfAProcess(t *testing.T) {
 		{"no memory on this device", true, false, map[int]alloc.Bytes{50: 9}, 0, 0, nil, ""},
 		{"nobody on an idle device", true, false, nil, 300 * alloc.MiB, 0, nil, ""},
 		{"a list that hides all", true, false, nil, 2 * alloc.GiB, 0, errHidden, "the driver lists none, although 2.0 GiB are in use"},
-		{"no figure", true, false, map[int]alloc.Bytes{40: -1}, 0, 0, errNoFigure, ""},
-		{"no figure of a child", true, true, map[int]alloc.Bytes{40: 5, 41: -1}, 0, 0, errNoFigure, ""},
-		{"no figure of a stranger", true, false, map[int]alloc.Bytes{40: 5, 50: -1}, 0, 5, nil, ""},
+		{"no value", true, false, map[int]alloc.Bytes{40: -1}, 0, 0, errNoValue, ""},
+		{"no value of a child", true, true, map[int]alloc.Bytes{40: 5, 41: -1}, 0, 0, errNoValue, ""},
+		{"no value of a stranger", true, false, map[int]alloc.Bytes{40: 5, 50: -1}, 0, 5, nil, ""},
 		{"strangers that are not here", true, false, map[int]alloc.Bytes{900040: 5}, 0, 0, errHidden, "--pid=host"},
 		{"found beside one that has just ended", true, false, map[int]alloc.Bytes{40: 5, 77: 1}, 0, 5, nil, ""},
 		{"a container, nothing listed", false, false, nil, 0, 0, errHidden, "--pid=host"},
@@ -134,10 +134,10 @@ func TestMemoryOfOthers(t *testing.T) {
 
 	list[os.Getppid()] = -1
 	_, err = OthersMemory(f, f.devices[0], self)
-	assert.ErrorIs(t, err, errNoFigure)
+	assert.ErrorIs(t, err, errNoValue)
 	list = map[int]alloc.Bytes{os.Getpid(): -1}
 	_, err = OthersMemory(f, f.devices[0], self)
-	assert.ErrorIs(t, err, errNoFigure)
+	assert.ErrorIs(t, err, errNoValue)
 }
 
 func TestMemoryOfThisProcess(t *testing.T) {

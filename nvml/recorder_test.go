@@ -248,7 +248,7 @@ func TestAnUnknownProcessIsNoZero(t *testing.T) {
 			assert.Positive(t, process.Gaps())
 			assert.True(t, math.IsNaN(process.Max()))
 			assert.Contains(t, process.String(), "unknown: pid ")
-			assert.Contains(t, process.String(), errNoFigure.Error())
+			assert.Contains(t, process.String(), errNoValue.Error())
 			assert.Contains(t, device.Note, "all processes together, since pid")
 			assert.Positive(t, device.Len())
 		}

@@ -68,14 +68,14 @@ type row struct {
 	reading *Reading
 }
 
-// remark is a note on a device's series, from a time on.
-type remark struct {
+// seriesNote is a note on a device's series, from a time on.
+type seriesNote struct {
 	time     time.Duration
 	device   int
 	quantity Quantity
 	text     string
 	ended    bool    // the device was lost: of all its quantities
-	capacity float64 // if not 0, the size of the device's memory, from a remark in the file
+	capacity float64 // if not 0, the size of the device's memory, from a note in the file
 }
 
 // store turns rows into series, while recording and while reading a file.
@@ -139,7 +139,7 @@ func (s *store) add(r row) {
 	}
 }
 
-func (s *store) remark(m remark) {
+func (s *store) note(m seriesNote) {
 	t := &s.tracks[m.device]
 	switch {
 	case m.capacity > 0:
@@ -194,7 +194,7 @@ func (s *store) series(device int, q Quantity) Series {
 }
 
 // stoodFor notes that a device's memory is shown in place of a process's, where the
-// driver gives no figure of the process at all.
+// driver gives no value of the process at all.
 func (s *store) stoodFor(t *track, note string) string {
 	process := t.buffers[ProcessMemory]
 	if note != "" || process == nil || process.total.max > 0 || t.notes[ProcessMemory] == "" {
@@ -209,8 +209,8 @@ type Series struct {
 	Device   Device      `json:"device"`
 	Quantity Quantity    `json:"quantity"`
 	Target   Target      `json:"target"`                  // of ProcessMemory, else zero
-	Scope    Scope       `json:"scope"`                   // what the figures count, if they are memory
-	Note     string      `json:"note,omitempty"`          // why figures are missing, or what they are instead
+	Scope    Scope       `json:"scope"`                   // what the values count, if they are memory
+	Note     string      `json:"note,omitempty"`          // why values are missing, or what they are instead
 	Ended    bool        `json:"ended,omitempty"`         // the device was lost before the recording's end
 	Capacity alloc.Bytes `json:"capacity_bytes,omitzero"` // the device's memory, of a series of memory; 0 if it is not known
 	total    summary
@@ -218,7 +218,7 @@ type Series struct {
 }
 
 // point is a sample, or several in a row that were merged to bound memory. A
-// point without samples is a gap: the device was asked and gave no figure.
+// point without samples is a gap: the device was asked and gave no value.
 type point struct {
 	time     time.Duration // of its first query, since the recording's start
 	min, max float64
@@ -262,14 +262,14 @@ func (s *summary) add(p point) {
 // Len returns the number of samples, merged ones included.
 func (s Series) Len() int { return s.total.samples }
 
-// Known reports whether the series has figures. The series of a process that has only zeros,
+// Known reports whether the series has values. The series of a process that has only zeros,
 // from before its memory turned out to be hidden, has none.
 func (s Series) Known() bool {
 	hidden := s.Quantity == ProcessMemory && s.Note != "" && !s.Ended && s.Max() == 0
 	return s.Len() > 0 && !hidden
 }
 
-// Gaps returns the number of queries without a figure.
+// Gaps returns the number of queries without a value.
 func (s Series) Gaps() int { return s.total.gaps }
 
 // Duration returns the time from the first sample to the last.
@@ -294,7 +294,7 @@ func (s Series) orNaN(v float64) float64 {
 }
 
 // Points iterates over the times since the recording's start and the samples, in the unit of the
-// quantity's key; NaN is a gap: the device was asked and gave no figure. Samples that were merged to
+// quantity's key; NaN is a gap: the device was asked and gave no value. Samples that were merged to
 // bound memory are two points of one time: their minimum and, if it differs, their maximum.
 func (s Series) Points() iter.Seq2[time.Duration, float64] {
 	return func(yield func(time.Duration, float64) bool) {
@@ -350,8 +350,8 @@ func (s Series) Label() string {
 	if s.Quantity == ProcessMemory {
 		label = s.Device.Label() + " " + s.Target.String()
 	}
-	if remark := s.Scope.String(); remark != "" && s.Quantity.isMemory() {
-		label += " (" + remark + ")"
+	if note := s.Scope.String(); note != "" && s.Quantity.isMemory() {
+		label += " (" + note + ")"
 	}
 	return label
 }

@@ -25,7 +25,7 @@ type sampler struct {
 	devices  []Device
 	readings []Reading
 	rows     []row
-	remarks  []remark
+	notes    []seriesNote
 }
 
 // probe is what is known of a device while it is sampled.
@@ -36,8 +36,8 @@ type probe struct {
 	asked       time.Duration
 	listed      time.Duration // when the processes were asked for
 	everListed  bool
-	seen        bool    // the device has given a figure of its memory
-	before      float64 // what that first figure was
+	seen        bool    // the device has given a value of its memory
+	before      float64 // what that first value was
 	capacity    float64 // the device's memory
 	memoryNote  string
 	processNote string
@@ -55,7 +55,7 @@ func newSampler(src Source, devices []Device, cfg Config) *sampler {
 	s := &sampler{
 		src: src, want: setOf(cfg.Quantities...)&^setOf(ProcessMemory) | setOf(MemoryUsed), fresh: cfg.Fresh,
 		probes: make([]probe, n), due: make([]int, 0, n), devices: make([]Device, 0, n),
-		readings: make([]Reading, n), rows: make([]row, 0, n), remarks: make([]remark, 0, 3*n),
+		readings: make([]Reading, n), rows: make([]row, 0, n), notes: make([]seriesNote, 0, 3*n),
 	}
 	s.wanted = s.want.list()
 	for i, d := range devices {
@@ -76,9 +76,9 @@ func (s *sampler) quantities() quantitySet {
 }
 
 // sample asks every device that is due. What it returns is valid until the next call.
-func (s *sampler) sample() ([]row, []remark) {
+func (s *sampler) sample() ([]row, []seriesNote) {
 	now := time.Since(s.start)
-	s.due, s.devices, s.rows, s.remarks = s.due[:0], s.devices[:0], s.rows[:0], s.remarks[:0]
+	s.due, s.devices, s.rows, s.notes = s.due[:0], s.devices[:0], s.rows[:0], s.notes[:0]
 	for i := range s.probes {
 		if p := &s.probes[i]; !p.lost && (p.failed < patience || now-p.asked >= retryAfter) {
 			p.asked = now
@@ -94,7 +94,7 @@ func (s *sampler) sample() ([]row, []remark) {
 	for k, i := range s.due {
 		s.take(now, i, &readings[k])
 	}
-	return s.rows, s.remarks
+	return s.rows, s.notes
 }
 
 func (s *sampler) take(now time.Duration, device int, r *Reading) {
@@ -115,7 +115,7 @@ func (s *sampler) take(now time.Duration, device int, r *Reading) {
 		}
 		if total, ok := r.Value(MemoryTotal); ok && total > 0 && total != p.capacity {
 			p.capacity = total
-			s.remarks = append(s.remarks, remark{time: now, device: device, capacity: total})
+			s.notes = append(s.notes, seriesNote{time: now, device: device, capacity: total})
 		}
 		if s.watcher != nil && s.listIsDue(now, p, r) {
 			p.listed, p.everListed = now, true
@@ -153,18 +153,18 @@ func (s *sampler) readProcess(now time.Duration, device int, r *Reading) {
 	s.note(now, device, ProcessMemory, &p.processNote, err)
 }
 
-// note says once why a quantity has no figure.
+// note says once why a quantity has no value.
 func (s *sampler) note(now time.Duration, device int, q Quantity, said *string, err error) {
 	if text := err.Error(); text != *said {
 		*said = text
-		s.remarks = append(s.remarks, remark{time: now, device: device, quantity: q, text: text})
+		s.notes = append(s.notes, seriesNote{time: now, device: device, quantity: q, text: text})
 	}
 }
 
 func (s *sampler) lose(now time.Duration, device int, err error) {
 	s.failures++
 	s.probes[device].lost = true
-	s.remarks = append(s.remarks, remark{time: now, device: device, text: err.Error(), ended: true})
+	s.notes = append(s.notes, seriesNote{time: now, device: device, text: err.Error(), ended: true})
 }
 
 const (
@@ -244,14 +244,14 @@ func (r *Recorder) take(a answer) {
 		for i := range a.rows {
 			a.rows[i].time = now
 		}
-		for i := range a.remarks {
-			a.remarks[i].time = now
+		for i := range a.notes {
+			a.notes[i].time = now
 		}
 	}
 	r.mu.Lock()
 	r.store.failures = a.failures
 	r.mu.Unlock()
-	r.keepRows(a.rows, a.remarks)
+	r.keepRows(a.rows, a.notes)
 }
 
 // end takes the last sample. One that is under way is the last.
@@ -279,20 +279,20 @@ func (r *Recorder) await(limit time.Duration) bool {
 	}
 }
 
-// gap records that no device has a figure at a time, and why, unless why is empty.
+// gap records that no device has a value at a time, and why, unless why is empty.
 func (r *Recorder) gap(at time.Duration, why string) {
 	var rows []row
-	var remarks []remark
+	var notes []seriesNote
 	for i := range r.store.tracks {
 		if r.store.tracks[i].ended {
 			continue
 		}
 		rows = append(rows, row{time: at, device: i, asked: r.sampler.want, reading: new(Reading)})
 		if why != "" {
-			remarks = append(remarks, remark{time: at, device: i, quantity: MemoryUsed, text: why})
+			notes = append(notes, seriesNote{time: at, device: i, quantity: MemoryUsed, text: why})
 		}
 	}
-	r.keepRows(rows, remarks)
+	r.keepRows(rows, notes)
 }
 
 func noAnswerIn(d time.Duration) string {
@@ -302,18 +302,18 @@ func noAnswerIn(d time.Duration) string {
 func (r *Recorder) now() time.Duration { return time.Since(r.sampler.start) }
 
 // keepRows stores rows and writes them to the files.
-func (r *Recorder) keepRows(rows []row, remarks []remark) {
+func (r *Recorder) keepRows(rows []row, notes []seriesNote) {
 	r.mu.Lock()
 	for _, row := range rows {
 		r.store.add(row)
 		r.pace.latest = row.time
 	}
-	for _, m := range remarks {
-		r.store.remark(m)
+	for _, m := range notes {
+		r.store.note(m)
 	}
 	r.mu.Unlock()
 	for _, f := range r.files {
-		if err := f.write(rows, remarks); err != nil {
+		if err := f.write(rows, notes); err != nil {
 			r.mu.Lock()
 			r.keep(err)
 			r.mu.Unlock()
@@ -332,7 +332,7 @@ type asker struct {
 // answer is what a sampler returned. It is valid until the next ask.
 type answer struct {
 	rows     []row
-	remarks  []remark
+	notes    []seriesNote
 	failures int
 }
 
@@ -342,8 +342,8 @@ func newAsker() *asker {
 
 func (a *asker) run(s *sampler) {
 	for range a.asks {
-		rows, remarks := s.sample()
-		a.answers <- answer{rows, remarks, s.failures}
+		rows, notes := s.sample()
+		a.answers <- answer{rows, notes, s.failures}
 	}
 }
 

@@ -97,8 +97,8 @@ func (s *smi) Close() error {
 }
 
 // query asks for fields of all GPUs. Fields that this nvidia-smi does not have are
-// left out, now and later. Lines that are no rows are remarks.
-func (s *smi) query(fields ...string) (rows []smiRow, remarks []string, err error) {
+// left out, now and later. Lines that are no rows are messages.
+func (s *smi) query(fields ...string) (rows []smiRow, messages []string, err error) {
 	for {
 		asked := s.have(fields)
 		out, err := s.run("--query-gpu="+strings.Join(asked, ","), "--format=csv,noheader,nounits")
@@ -111,8 +111,8 @@ func (s *smi) query(fields ...string) (rows []smiRow, remarks []string, err erro
 		if err != nil {
 			return nil, nil, err
 		}
-		rows, remarks := parseRows(out, asked)
-		return rows, remarks, nil
+		rows, messages := parseRows(out, asked)
+		return rows, messages, nil
 	}
 }
 
@@ -124,11 +124,11 @@ func (s *smi) have(fields []string) []string {
 
 // Devices lists a GPU that does not answer too, as the library does.
 func (s *smi) Devices() ([]Device, error) {
-	rows, remarks, err := s.query("index", "uuid", "pci.bus_id", "mig.mode.current", "name")
+	rows, messages, err := s.query("index", "uuid", "pci.bus_id", "mig.mode.current", "name")
 	if err != nil {
 		return nil, err
 	}
-	devices := devicesOf(rows, remarks)
+	devices := devicesOf(rows, messages)
 	for _, row := range rows {
 		if row["mig.mode.current"] == "Enabled" {
 			return s.withMIG(devices), nil
@@ -148,7 +148,7 @@ func (s *smi) Read(devices []Device, wanted []Quantity, into []Reading) {
 	for _, c := range columns {
 		fields = append(fields, c.field)
 	}
-	rows, remarks, err := s.query(fields...)
+	rows, messages, err := s.query(fields...)
 	keys := keysOf(rows)
 	hasMIG := false
 	for i, d := range devices {
@@ -160,7 +160,7 @@ func (s *smi) Read(devices []Device, wanted []Quantity, into []Reading) {
 		case err != nil:
 			into[i].Err = err
 		case at < 0:
-			into[i].Err = remarkOn(d, remarks)
+			into[i].Err = messageOn(d, messages)
 		default:
 			s.readRow(&into[i], d.UUID, rows[at], columns, want)
 		}
@@ -184,7 +184,7 @@ func wantedColumns(want quantitySet) []smiColumn {
 func (s *smi) readRow(r *Reading, uuid string, row smiRow, columns []smiColumn, want quantitySet) {
 	for _, c := range columns {
 		text := row[c.field]
-		if v, ok := figure(text, c.quantity); ok {
+		if v, ok := parseNumber(text, c.quantity); ok {
 			r.Set(c.quantity, v*c.scale)
 		} else if strings.Contains(text, "GPU is lost") {
 			r.Err = fmt.Errorf("nvidia-smi: %w", ErrLost)
@@ -201,13 +201,13 @@ func (s *smi) readRow(r *Reading, uuid string, row smiRow, columns []smiColumn, 
 	case !s.answered[uuid] && sharesHostMemory(row, r.Name):
 		readHost(r)
 	default:
-		r.Err = noFigureIn("memory.used", row["memory.used"])
+		r.Err = notReported("memory.used", row["memory.used"])
 	}
 }
 
 // sharesHostMemory reports whether a GPU has no memory of its own: it has no such
-// figure at all, and is of a kind that uses the machine's. One in MIG mode has a total. A card that
-// fails to tell its figures has memory of its own all the same.
+// value at all, and is of a kind that uses the machine's. One in MIG mode has a total. A card that
+// fails to tell its values has memory of its own all the same.
 func sharesHostMemory(row smiRow, name string) bool {
 	return notSupported(row["memory.used"]) && notSupported(row["memory.total"]) && row["mig.mode.current"] != "Enabled" &&
 		slices.ContainsFunc(integrated, func(kind string) bool { return strings.Contains(name, kind) })
@@ -286,8 +286,8 @@ type smiRow map[string]string
 
 // parseRows splits lines at ", ", which separates fields in any locale; a
 // decimal comma has no blank after it. The last field may hold anything. A line with
-// too few fields is a remark: a warning, or a GPU that does not answer.
-func parseRows(out []byte, fields []string) (rows []smiRow, remarks []string) {
+// too few fields is a message: a warning, or a GPU that does not answer.
+func parseRows(out []byte, fields []string) (rows []smiRow, messages []string) {
 	for line := range strings.Lines(string(out)) {
 		line = strings.TrimSpace(line)
 		cells := strings.SplitN(line, ", ", len(fields))
@@ -297,7 +297,7 @@ func parseRows(out []byte, fields []string) (rows []smiRow, remarks []string) {
 		switch {
 		case line == "":
 		case len(cells) != len(fields):
-			remarks = append(remarks, line)
+			messages = append(messages, line)
 		default:
 			row := make(smiRow, len(fields))
 			for i, name := range fields {
@@ -306,7 +306,7 @@ func parseRows(out []byte, fields []string) (rows []smiRow, remarks []string) {
 			rows = append(rows, row)
 		}
 	}
-	return rows, remarks
+	return rows, messages
 }
 
 // keysOf returns what tells the GPUs of the rows apart: their UUIDs, as far as they can.
@@ -325,11 +325,11 @@ func keysOf(rows []smiRow) []string {
 	return keys
 }
 
-// deafGPU matches the remark in place of a GPU's row, with its number, which not
+// deafGPU matches the message in place of a GPU's row, with its number, which not
 // every version prints, and its place on the bus.
 var deafGPU = regexp.MustCompile(`device handle for (?:GPU ?(\d*):? ?)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])`)
 
-func devicesOf(rows []smiRow, remarks []string) []Device {
+func devicesOf(rows []smiRow, messages []string) []Device {
 	var devices []Device
 	used := make(map[int]bool)
 	for i, key := range keysOf(rows) {
@@ -340,7 +340,7 @@ func devicesOf(rows []smiRow, remarks []string) []Device {
 		used[index] = true
 		devices = append(devices, Device{Index: index, UUID: key, Name: rows[i]["name"], BusID: rows[i]["pci.bus_id"]})
 	}
-	for _, text := range remarks {
+	for _, text := range messages {
 		found := deafGPU.FindStringSubmatch(text)
 		if found == nil {
 			continue
@@ -355,10 +355,10 @@ func devicesOf(rows []smiRow, remarks []string) []Device {
 	return devices
 }
 
-// remarkOn returns what nvidia-smi says of a GPU in place of its row.
-func remarkOn(d Device, remarks []string) error {
+// messageOn returns what nvidia-smi says of a GPU in place of its row.
+func messageOn(d Device, messages []string) error {
 	place := strings.TrimLeft(d.BusID, "0")
-	for _, text := range remarks {
+	for _, text := range messages {
 		if place == "" || !strings.Contains(text, place) {
 			continue
 		}
@@ -370,9 +370,9 @@ func remarkOn(d Device, remarks []string) error {
 	return errNoRow
 }
 
-// figure reads a number, also one with a decimal comma. It returns false for words in brackets, and
+// parseNumber reads a number, also one with a decimal comma. It returns false for words in brackets, and
 // for values that the quantity cannot have.
-func figure(text string, q Quantity) (float64, bool) {
+func parseNumber(text string, q Quantity) (float64, bool) {
 	v, err := strconv.ParseFloat(strings.Replace(text, ",", ".", 1), 64)
 	if err != nil || math.IsNaN(v) || math.Abs(v) > math.MaxInt64/smiMiB || v < 0 && q != Temperature {
 		return 0, false
@@ -388,8 +388,8 @@ func notSupported(text string) bool {
 	return false
 }
 
-// noFigureIn returns what a field has in place of a number.
-func noFigureIn(field, text string) error {
+// notReported returns what a field has in place of a number.
+func notReported(field, text string) error {
 	switch {
 	case strings.Contains(text, "Insufficient Permissions"):
 		return fmt.Errorf("nvidia-smi: %s: %w", field, errNoPermission)
@@ -405,7 +405,7 @@ func addProcess(list map[int]alloc.Bytes, pid, memory string) {
 	if err != nil || n <= 0 || n > maxPID {
 		return
 	}
-	mib, ok := figure(memory, ProcessMemory)
+	mib, ok := parseNumber(memory, ProcessMemory)
 	if before := list[n]; !ok || before < 0 {
 		list[n] = -1
 	} else {
@@ -535,12 +535,12 @@ func (s *smi) readMIG(devices []Device, want quantitySet, into []Reading) {
 		}
 		m := log.GPUs[gpu].MIG[mig].Memory
 		for q, text := range map[Quantity]string{MemoryTotal: m.Total, MemoryUsed: m.Used, MemoryFree: m.Free, DriverReserved: m.Reserved} {
-			if v, ok := figure(strings.TrimSuffix(text, " MiB"), q); ok {
+			if v, ok := parseNumber(strings.TrimSuffix(text, " MiB"), q); ok {
 				into[i].Set(q, v*smiMiB)
 			}
 		}
 		if _, ok := into[i].Value(MemoryUsed); !ok {
-			into[i].Err = noFigureIn("fb_memory_usage", m.Used)
+			into[i].Err = notReported("fb_memory_usage", m.Used)
 		}
 	}
 }

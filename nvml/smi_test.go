@@ -22,11 +22,11 @@ type fakeGPU map[string]string
 
 // fakeSMI answers a query of GPUs by their fields, and any other by its first argument.
 type fakeSMI struct {
-	gpus    []fakeGPU
-	remarks string // printed before the rows
-	lacks   []string
-	other   map[string]string
-	queries int
+	gpus     []fakeGPU
+	messages string // printed before the rows
+	lacks    []string
+	other    map[string]string
+	queries  int
 }
 
 func (f *fakeSMI) run(args ...string) ([]byte, error) {
@@ -43,7 +43,7 @@ func (f *fakeSMI) run(args ...string) ([]byte, error) {
 	if !ok {
 		return nil, errors.New("unexpected " + args[0])
 	}
-	out := f.remarks
+	out := f.messages
 	for _, gpu := range f.gpus {
 		var cells []string
 		for field := range strings.SplitSeq(list, ",") {
@@ -92,8 +92,8 @@ func read(t *testing.T, s *smi) ([]Device, []Reading) {
 
 func TestSMIDevices(t *testing.T) {
 	s := openFakeSMI(t, &fakeSMI{
-		gpus:    []fakeGPU{gpuRow("0", "GPU-a", "NVIDIA H200"), gpuRow("2", "GPU-c", "NVIDIA GB10, with a comma"), gpuRow("3", "GPU-d", "NVIDIA RTX 4090")},
-		remarks: "Unable to determine the device handle for GPU1: 0000:2B:00.0: Unknown Error\n",
+		gpus:     []fakeGPU{gpuRow("0", "GPU-a", "NVIDIA H200"), gpuRow("2", "GPU-c", "NVIDIA GB10, with a comma"), gpuRow("3", "GPU-d", "NVIDIA RTX 4090")},
+		messages: "Unable to determine the device handle for GPU1: 0000:2B:00.0: Unknown Error\n",
 	})
 	devices, readings := read(t, s)
 	require.Len(t, devices, 4)
@@ -109,7 +109,7 @@ func TestSMIDeafGPUWithoutItsNumber(t *testing.T) {
 		[]string{"Unable to determine the device handle for GPU 0000:2B:00.0: GPU is lost.  Reboot the system to recover this GPU", "WARNING: infoROM is corrupted at gpu 0000:17:00.0"})
 	require.Len(t, devices, 3)
 	assert.Equal(t, [2]any{1, deafName}, [2]any{devices[1].Index, devices[1].Name})
-	err := remarkOn(devices[1], []string{"Unable to determine the device handle for GPU 0000:2B:00.0: GPU is lost."})
+	err := messageOn(devices[1], []string{"Unable to determine the device handle for GPU 0000:2B:00.0: GPU is lost."})
 	assert.ErrorIs(t, err, ErrLost)
 }
 
@@ -135,19 +135,19 @@ func TestSMIReadings(t *testing.T) {
 	assert.Equal(t, -3.0, cold)
 }
 
-func TestSMIFigures(t *testing.T) {
+func TestSMIValues(t *testing.T) {
 	for text, want := range map[string]float64{"0": 0, "12.5": 12.5, "12,5": 12.5} {
-		v, ok := figure(text, MemoryUsed)
+		v, ok := parseNumber(text, MemoryUsed)
 		assert.True(t, ok, text)
 		assert.Equal(t, want, v, text)
 	}
 	for _, text := range []string{"", "nan", "NaN", "inf", "-inf", "-1", "1e300", "[N/A]", "N/A", "[Unknown Error]", "12 MiB"} {
-		_, ok := figure(text, MemoryUsed)
+		_, ok := parseNumber(text, MemoryUsed)
 		assert.False(t, ok, text)
 	}
 }
 
-// A figure that is missing is host memory only where the GPU has none of its own.
+// A value that is missing is host memory only where the GPU has none of its own.
 func TestSMIMemoryThatIsNoNumber(t *testing.T) {
 	tests := map[string]struct {
 		gpu   fakeGPU
@@ -183,7 +183,7 @@ func TestSMIMemoryThatIsNoNumber(t *testing.T) {
 	}
 }
 
-// A driver that gives no figure for a while does not turn a GPU's memory into the host's.
+// A driver that gives no value for a while does not turn a GPU's memory into the host's.
 func TestSMIThatFailsForAWhile(t *testing.T) {
 	f := &fakeSMI{gpus: []fakeGPU{gpuRow("0", "GPU-a", "A")}}
 	s := openFakeSMI(t, f)

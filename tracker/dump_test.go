@@ -211,7 +211,7 @@ func TestOutOfMemoryWritesADumpFirst(t *testing.T) {
 	assertDumpInJSON(t, oom, nil)
 }
 
-// assertDumpInJSON: the JSON of the error has the figures, and where the dump is.
+// assertDumpInJSON: the JSON of the error has the values, and where the dump is.
 func assertDumpInJSON(t *testing.T, oom *tracker.OutOfMemoryError, dump any) {
 	t.Helper()
 	text, err := json.Marshal(oom)

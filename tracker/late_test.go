@@ -120,7 +120,7 @@ type saying struct {
 
 func (d saying) MemInfo() (alloc.MemInfo, error) { return d.info, nil }
 
-// TestDriversThatSayWhatCannotBe: their figures are shown as they are, or are
+// TestDriversThatSayWhatCannotBe: their values are shown as they are, or are
 // unknown; none is made up.
 func TestDriversThatSayWhatCannotBe(t *testing.T) {
 	const unknown = alloc.Bytes(-1)

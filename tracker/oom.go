@@ -18,7 +18,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
 )
 
-// OutOfMemoryError is returned by Alloc when the device has no memory, with the figures to act on.
+// OutOfMemoryError is returned by Alloc when the device has no memory, with the values to act on.
 // It unwraps to the device's *alloc.OutOfMemoryError.
 type OutOfMemoryError struct {
 	snapshot.OOM // the request, the free memory, the lines that hold the rest, and what would help
@@ -33,14 +33,14 @@ type OutOfMemoryError struct {
 	pinning []explain.Line
 }
 
-// MarshalJSON writes the figures, null where they are unknown, and the path of the dump.
+// MarshalJSON writes the values, null where they are unknown, and the path of the dump.
 func (e OutOfMemoryError) MarshalJSON() ([]byte, error) {
-	figures, err := json.Marshal(e.OOM)
+	values, err := json.Marshal(e.OOM)
 	if err != nil || e.Dump == "" {
-		return figures, err
+		return values, err
 	}
 	dump, err := json.Marshal(e.Dump)
-	return slices.Concat(figures[:len(figures)-1], []byte(`,"dump":`), dump, []byte("}")), err
+	return slices.Concat(values[:len(values)-1], []byte(`,"dump":`), dump, []byte("}")), err
 }
 
 // Error returns the whole explanation, on several lines.
@@ -234,7 +234,7 @@ func dumpOutOfMemory(t *MemTracker, e *OutOfMemoryError) (string, error) {
 	return t.dumps.write(t.oom.dir, d)
 }
 
-// cause is why an allocation failed, as well as the figures show it.
+// cause is why an allocation failed, as well as the values show it.
 type cause uint8
 
 const (

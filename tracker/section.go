@@ -194,7 +194,7 @@ func residentUse(from, to host.Memory, mark alloc.Bytes) sections.MemoryUse {
 	case to.Peak > from.Peak:
 		use.Peak = to.Peak
 	default:
-		use.Peak, use.PeakAtMost = from.Peak, true // the kernel's figure may fall a little
+		use.Peak, use.PeakAtMost = from.Peak, true // the kernel's value may fall a little
 	}
 	return use
 }

@@ -273,7 +273,7 @@ func TestVisionTowerIsHeld(t *testing.T) {
 		rows += row.Params
 	}
 	assert.Equal(t, model.Params, rows)
-	assert.Contains(t, strings.Join(r.Notes, "\n"), "what an image needs is not in the figures")
+	assert.Contains(t, strings.Join(r.Notes, "\n"), "what an image needs is not in the values")
 }
 
 // Adapters of weights that a config.json says are quantized train on them as they are.

@@ -44,7 +44,7 @@ func TestDriverKnowsAProcessesDevices(t *testing.T) {
 	assert.ErrorIs(t, err, errNoDriver)
 }
 
-// silent is a source that knows no figures.
+// silent is a source that knows no values.
 type silent struct{ nvml.Source }
 
 func (silent) Read([]nvml.Device, []nvml.Quantity, []nvml.Reading) {}

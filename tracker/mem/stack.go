@@ -23,13 +23,13 @@ func (f Frame) String() string { return string(callsite.AppendLine(nil, f.Functi
 // one.
 type Stack []Frame
 
-// String returns the stack as a Go panic prints it: a function, then its file and line, where they are known. A remark that stands
+// String returns the stack as a Go panic prints it: a function, then its file and line, where they are known. A note that stands
 // in place of frames is a line of its own.
 func (s Stack) String() string {
 	var b strings.Builder
 	for _, f := range s {
 		b.WriteString(f.Function)
-		if remark := strings.HasPrefix(f.Function, "(") && f.File == ""; !remark {
+		if note := strings.HasPrefix(f.Function, "(") && f.File == ""; !note {
 			b.WriteString("(...)")
 		}
 		switch {

@@ -1,5 +1,5 @@
 // Package cases holds estimates to docs/estimate-cases.csv: measurements of real GPUs, a row each, with what was first
-// answered of those that were held out, and with today's answer and its band. It never decides how a row is answered.
+// answered of those that were held out, and with today's answer and its bounds. It never decides how a row is answered.
 package cases
 
 import (
@@ -62,16 +62,16 @@ func Read(t testing.TB, path string) (rows []Case, columns []string) {
 	return rows, all[0]
 }
 
-// Run answers each row that is one's own, and returns how many there are. A row must have the answer and the band that
-// the table claims, or gets them where update is set; the measurement must lie inside the band and as near as its grade says.
-func Run(t *testing.T, path string, update bool, own func(Case) bool, answer func(t *testing.T, c Case) estimate.Figure) (n int) {
+// Run answers each row that is one's own, and returns how many there are. A row must have the answer and the bounds that
+// the table claims, or gets them where update is set; the measurement must lie within the bounds and as near as its grade says.
+func Run(t *testing.T, path string, update bool, own func(Case) bool, answer func(t *testing.T, c Case) estimate.Value) (n int) {
 	rows, columns := Read(t, path)
 	for _, c := range rows {
 		if !own(c) {
 			continue
 		}
 		n++
-		t.Run(c["model"]+" "+c["setting"]+" "+c["figure"], func(t *testing.T) {
+		t.Run(c["model"]+" "+c["setting"]+" "+c["quantity"], func(t *testing.T) {
 			f := answer(t, c)
 			_, decimals, _ := strings.Cut(c["today_mib"], ".")
 			for _, is := range []struct {
@@ -94,8 +94,8 @@ func Run(t *testing.T, path string, update bool, own func(Case) bool, answer fun
 	return n
 }
 
-// judge fails if the measurement lies outside the band, unless a note says that it does, or is further off than its grade lets it.
-func (c Case) judge(t *testing.T, f estimate.Figure) {
+// judge fails if the measurement lies outside the bounds, unless a note says that it does, or is further off than its grade lets it.
+func (c Case) judge(t *testing.T, f estimate.Value) {
 	measured := alloc.Bytes(c.MiB(t, "measured_mib") * float64(alloc.MiB))
 	if strings.HasPrefix(c["note"], "not met") {
 		assert.False(t, f.Lower <= measured && measured <= f.Upper, "it is met: take the note away")

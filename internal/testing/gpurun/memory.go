@@ -82,7 +82,7 @@ func smi() (alloc.Bytes, error) {
 			return used * alloc.MiB, nil
 		}
 	}
-	return 0, fmt.Errorf("process %d is not in its list, or without a figure", os.Getpid())
+	return 0, fmt.Errorf("process %d is not in its list, or without a value", os.Getpid())
 }
 
 // queries times what a recorder would ask again and again.

@@ -54,7 +54,7 @@ func recorder(w io.Writer, v *view) (err error) {
 }
 
 // waitForLooks waits until each series has two samples more, so that the second was begun
-// after the call; or for five seconds, where a figure cannot be had.
+// after the call; or for five seconds, where a value cannot be had.
 func waitForLooks(rec *nvml.Recorder) {
 	before := rec.Recording().Series
 	for begin := time.Now(); time.Since(begin) < 5*time.Second; time.Sleep(20 * time.Millisecond) {

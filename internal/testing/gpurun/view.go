@@ -55,7 +55,7 @@ func (v *view) used() (alloc.Bytes, error) {
 	v.source.Read([]nvml.Device{v.device}, []nvml.Quantity{nvml.MemoryUsed}, readings)
 	n, ok := readings[0].Value(nvml.MemoryUsed)
 	if !ok {
-		return 0, errors.Join(readings[0].Err, errors.New("no figure"))
+		return 0, errors.Join(readings[0].Err, errors.New("no value"))
 	}
 	return alloc.Bytes(n), nil
 }
@@ -68,7 +68,7 @@ func (v *view) own() (alloc.Bytes, error) {
 	return nvml.MemoryOf(v.source, v.device, nvml.Target{PID: os.Getpid()})
 }
 
-// cell prints a figure in MiB, so that a reader can subtract, or why there is none.
+// cell prints a value in MiB, so that a reader can subtract, or why there is none.
 func cell(n alloc.Bytes, err error) string {
 	if err != nil {
 		return "unknown: " + err.Error()

@@ -46,7 +46,7 @@ var zeros = []any{
 	new(cache.Cache), new(cache.Config),
 	new(cuda.Error), new(cuda.Info), new(cuda.PinnedConfig), new(cuda.PoolConfig),
 	new(sim.Config), new(sim.Fault),
-	new(estimate.Amount), new(estimate.Compared), new(estimate.Figure), new(estimate.Footprint),
+	new(estimate.Amount), new(estimate.Compared), new(estimate.Value), new(estimate.Footprint),
 	new(estimate.KVConfig), new(estimate.LayerError), new(estimate.LoRA), new(estimate.Loop), new(estimate.Machine), new(estimate.Measured),
 	new(estimate.Memory), new(estimate.Quantized), new(estimate.Report), new(estimate.Row), new(estimate.Sharding),
 	new(checkpoint.File),

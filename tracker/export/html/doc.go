@@ -6,7 +6,7 @@
 // memory and what would help. Then it shows memory over time, by kind or by line of code.
 //
 // All else is of one moment: the error if there is one, otherwise the end. A mark on the chart, which the mouse and the arrow keys
-// move, chooses another: then the figures, the flame graph of the call stacks that hold memory, the live buffers by line of
+// move, chooses another: then the values, the flame graph of the call stacks that hold memory, the live buffers by line of
 // code, and the cache's segments with what keeps each of them are those of that moment. Of a long history there is a sample of
 // about a hundred moments: the peak, the error, marks, and the highest of the stretches between them.
 //

@@ -384,16 +384,16 @@ function draw() {
       map.more ? `and ${map.more} more segments of ${size(map.moreSize)} together` : rows.length ? "" : "There are none.";
   }
 
-  // The figures at the top. Some are only known at the moment that the page opens at.
-  const figures = all(".tile .value"), first = new Map(figures.map(f => [f, [f.textContent, f.nextElementSibling.textContent]]));
-  function showFigures() {
+  // The values at the top. Some are only known at the moment that the page opens at.
+  const values = all(".tile .value"), first = new Map(values.map(f => [f, [f.textContent, f.nextElementSibling.textContent]]));
+  function showValues() {
     const m = now(), opened = at === page.moment;
     const later = {
       live: [size(m.live), buffers(m.count)],
       allocated: [m.allocated < 0 ? "unknown" : size(m.allocated), "after rounding"],
       reserved: [m.reserved < 0 ? "unknown" : size(m.reserved), m.reserved < 0 || m.allocated < 0 ? "" : size(Math.max(0, m.reserved - m.allocated)) + " not in use"],
     };
-    for (const f of figures) {
+    for (const f of values) {
       const known = opened || f.id === "peak" ? first.get(f) : later[f.id];
       f.parentNode.hidden = !known;
       if (known) [f.textContent, f.nextElementSibling.textContent] = known;
@@ -418,7 +418,7 @@ function draw() {
       chart.label();
       place(chart.plot);
     }
-    showFigures();
+    showValues();
     showKinds();
     showStacks();
     showTable();

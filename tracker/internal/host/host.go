@@ -23,7 +23,7 @@ type Detail struct {
 	Heap alloc.Bytes // objects on Go's heap, dead ones not collected yet included
 }
 
-// Unknown is a Memory whose figures are all unknown.
+// Unknown is a Memory whose values are all unknown.
 var Unknown = Memory{-1, &Detail{Peak: -1, Heap: -1}}
 
 // Meter measures the process. What it reads stays open until Close. Its methods may be called from any

@@ -18,7 +18,7 @@ const MinInterval = 10 * time.Millisecond
 // AddSourceFlag adds the flag that says where values come from.
 func AddSourceFlag(cmd *cobra.Command, source *string) {
 	cmd.Flags().StringVar(source, "source", "auto",
-		"`WHERE` figures come from: auto, nvml (the driver's library), smi (the nvidia-smi program), drm (the kernel's files of AMD and Intel GPUs) or sim (a simulated GPU)")
+		"`WHERE` values come from: auto, nvml (the driver's library), smi (the nvidia-smi program), drm (the kernel's files of AMD and Intel GPUs) or sim (a simulated GPU)")
 	Complete(cmd, "source", "auto", "nvml", "smi", "drm", "sim")
 }
 

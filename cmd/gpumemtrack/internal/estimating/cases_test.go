@@ -29,16 +29,16 @@ func (e estimated) memory() estimate.Memory {
 	return e.Report.Inference
 }
 
-// commanded is what the command answers. The parts of a peak have no band of their own: a tenth is taken for it.
-func commanded(t *testing.T, c cases.Case) estimate.Figure {
+// commanded is what the command answers. The parts of a peak have no bounds of their own: a tenth is taken.
+func commanded(t *testing.T, c cases.Case) estimate.Value {
 	m := estimateJSON(t, c["command"]).memory()
-	part := func(n alloc.Bytes) estimate.Figure {
-		return estimate.Figure{Bytes: n, Lower: n - n/10, Upper: n + n/10}
+	part := func(n alloc.Bytes) estimate.Value {
+		return estimate.Value{Bytes: n, Lower: n - n/10, Upper: n + n/10}
 	}
-	f, ok := map[string]estimate.Figure{
+	f, ok := map[string]estimate.Value{
 		"allocated": m.Footprint.Allocated, "reserved": m.Footprint.Reserved, "device": m.Footprint.Device,
 		"weights": part(m.Weights), "keys and values": part(m.Keys + m.Values), "states": part(m.Cache - m.Keys - m.Values), "compute buffer": part(m.Transient),
-	}[c["figure"]]
-	require.True(t, ok, c["figure"])
+	}[c["quantity"]]
+	require.True(t, ok, c["quantity"])
 	return f
 }

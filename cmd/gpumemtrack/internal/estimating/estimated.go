@@ -158,7 +158,7 @@ func (e estimated) writeFound(w io.Writer) {
 	case e.Replicas > 0:
 		fmt.Fprintf(w, "The fewest replicas with which it fits are %d.\n", e.Replicas)
 	case e.options.training.minReplicas:
-		fmt.Fprintf(w, "It fits with no number of replicas: these are the figures of one of %d.\n", maxReplicas)
+		fmt.Fprintf(w, "It fits with no number of replicas: these are the values of one of %d.\n", maxReplicas)
 	}
 	if e.options.llama.maxLayers && e.Needs <= e.Budget {
 		fmt.Fprintf(w, "The most layers that fit on the GPU are %d of %d.\n", e.Report.GPULayers, e.Report.ModelLayers)

@@ -55,7 +55,7 @@ func TestNotesNameFlags(t *testing.T) {
 	}
 }
 
-// What processing a prompt in pieces would save is the figure that the flag gives.
+// What processing a prompt in pieces would save is the value that the flag gives.
 func TestPromptNote(t *testing.T) {
 	notes := strings.Join(estimateJSON(t, "llama-3-8b --serve --seq 32768").Report.Notes, "\n")
 	cut := estimateJSON(t, "llama-3-8b --serve --seq 32768 --prompt-chunk 512")

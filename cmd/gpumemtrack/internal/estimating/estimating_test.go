@@ -35,7 +35,7 @@ func estimateJSON(t *testing.T, args string) estimated {
 	return e
 }
 
-// Each way of training changes the figures as it should.
+// Each way of training changes the values as it should.
 func TestEstimateWaysOfTraining(t *testing.T) {
 	const base = "gpt2 --train --batch 4 --seq 64 --optimizer adamw --dtype float32 "
 	usual := estimateJSON(t, base)
@@ -294,7 +294,7 @@ func TestEstimateLongPrompt(t *testing.T) {
 	assert.Less(t, 38572*alloc.MiB, e.AllocatedUpper)
 }
 
-// Each bound in the text is that of the figure above it, and what was measured of such figures is below it.
+// Each bound in the text is that of the value above it, and what was measured of such values is below it.
 func TestEstimateBoundsOfWhatIsPrinted(t *testing.T) {
 	for _, flags := range []string{"gpt2 --train", "gpt2 --serve", "gpt2 --train --cpu", "resnet50", "llama-2-7b --lora 8 --qlora --seq 512"} {
 		e := estimateJSON(t, flags)

@@ -71,7 +71,7 @@ const jsonHelp = `--json prints one object:
   measured            with --measured: the recorded run beside the estimate
   report              all details, as the fields of estimate.Report in Go
 Of a family that is not known, --serve with the config.json alone prints
-cache_bytes, what its keys and values take, and no figures of the rest.`
+cache_bytes, what its keys and values take, and no values of the rest.`
 
 // families lists the families whose config.json can be read.
 func families() string {

@@ -144,7 +144,7 @@ func TestEstimateTypesOfKeysAndValues(t *testing.T) {
 	assert.False(t, warns("k=q8_0"), "keys can be quantized without it")
 }
 
-// Sequences of llama.cpp share a cache or have one each; without a word the figures hold for both.
+// Sequences of llama.cpp share a cache or have one each; without a word the values hold for both.
 func TestEstimateOfAUnifiedCache(t *testing.T) {
 	const base = "gemma-3-4b-it --llama-cpp --serve --batch 4 --seq 8192"
 	unsaid, unified, apart := estimateJSON(t, base), estimateJSON(t, base+" --kv-unified"), estimateJSON(t, base+" --kv-unified=false")

@@ -423,7 +423,7 @@ func (o estimateOptions) servingOptions(cache estimate.KVConfig, m llamaModel, e
 	}
 	switch unified := o.llama.unified; {
 	case unified == nil && cache.Batch > 1:
-		e.notes = append(e.notes, "the figures hold with one cache for all sequences and with one for each: --kv-unified and --kv-unified=false say which")
+		e.notes = append(e.notes, "the values hold with one cache for all sequences and with one for each: --kv-unified and --kv-unified=false say which")
 	case unified != nil && *unified:
 		by.Slots = "unified"
 	case unified != nil:

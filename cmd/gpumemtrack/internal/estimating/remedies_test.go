@@ -24,7 +24,7 @@ func unfit(t *testing.T, args string) estimated {
 	return e
 }
 
-// Each command that would make a model fit does so when it is typed, with the figure that was told.
+// Each command that would make a model fit does so when it is typed, with the value that was told.
 func TestRemedies(t *testing.T) {
 	long.Test(t, "tries every way to make twenty models fit")
 	long.Test(t, "tries every way to make twenty models fit")
@@ -84,7 +84,7 @@ func TestRemediesAreTheCheapest(t *testing.T) {
 	}
 }
 
-// Of a model that fits in no way the nearest is told, with its own figure.
+// Of a model that fits in no way the nearest is told, with its own value.
 func TestNoRemedy(t *testing.T) {
 	e := unfit(t, "llama-3-70b --train --seq 8192 --fits 4GiB")
 	assert.Empty(t, e.Remedies)

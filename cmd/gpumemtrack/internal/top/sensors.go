@@ -39,9 +39,9 @@ func Sensors(a *cli.App) *cobra.Command {
 		Long: `Show the GPUs that CUDA_VISIBLE_DEVICES leaves, as a table or as JSON.
 
 --json prints one object for each reading: "schema", "source", and "devices",
-each with its "index", "uuid", "name", "bus_id" and every figure under a key
+each with its "index", "uuid", "name", "bus_id" and every value under a key
 with its unit, such as "memory_used_bytes" and "power_watts", or null if the
-device has none. "memory_scope" says what the memory figures count: "device",
+device has none. "memory_scope" says what the memory values count: "device",
 "device+driver" (an older driver counts its own part as used) or "host" (the GPU
 shares the host's memory). A MIG device has the "index" of its GPU, the GPU's
 UUID as "parent", and its own number as "mig". "error" says why a device did not

@@ -47,7 +47,7 @@ func TestAZombieIsNotAlive(t *testing.T) {
 	cmd.Wait()
 }
 
-// TestRecordExitsAsTheCommandDid, though there is nothing to draw: the driver gives no figure.
+// TestRecordExitsAsTheCommandDid, though there is nothing to draw: the driver gives no value.
 func TestRecordExitsAsTheCommandDid(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("nvidia-smi is a shell script here")

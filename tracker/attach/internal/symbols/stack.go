@@ -74,7 +74,7 @@ func (s *Symbolizer) Resolve(t Trace, python *Python) mem.Stack {
 	return append(s.frameList(all, t.End), rest...)
 }
 
-// frameList returns the frames of all code, with remarks about missing callers.
+// frameList returns the frames of all code, with notes about missing callers.
 func (s *Symbolizer) frameList(all []code, end string) (stack mem.Stack) {
 	full := end == TooMany && len(all) > 0
 	if full { // the callers of main are not missing
@@ -102,7 +102,7 @@ func (s *Symbolizer) frameList(all []code, end string) (stack mem.Stack) {
 		switch {
 		case !mayMiss(all, i):
 		case mayMiss(all, i+1) && unnamed(its.native) && unnamed(all[i+1].native) && its.native.File == all[i+1].native.File:
-			text = gaps // the next remark covers both
+			text = gaps // the next note covers both
 		default:
 			stack, text = append(stack, note(text, its.native)), gap
 		}
@@ -135,7 +135,7 @@ func unnamed(f mem.Frame) bool {
 	return strings.HasPrefix(f.Function, "0x") || f.File != "" && strings.HasPrefix(f.Function, path.Base(f.File)+"+0x")
 }
 
-// note returns a frame with a remark about another.
+// note returns a frame with a note about another.
 func note(text string, of mem.Frame) mem.Frame {
 	where := of.Function
 	if of.File != "" {
