@@ -104,8 +104,7 @@ func (a *App) Root(commands ...Command) *cobra.Command {
 			return unknownCommand(cmd, args[0])
 		},
 	}
-	// Cobra's own Version and templates are not used: text/template would keep every exported
-	// method in the binary.
+	// usage replaces Cobra's template, which neither wraps flags nor knows headings and topics.
 	root.Flags().BoolVarP(&version, "version", "v", false, "version for "+ProgramName)
 	root.SetUsageFunc(a.usage)
 	root.SetArgs(a.Args)
