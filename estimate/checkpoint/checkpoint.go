@@ -33,7 +33,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/strictjson"
 )
 
 // File is a model as its files describe it: the tensors, from the headers alone, and the layers, if
@@ -423,7 +423,7 @@ func (e *fileError) Is(target error) bool { return target == fs.ErrInvalid }
 
 // atTensor is an error at a tensor.
 func atTensor(file, tensor, format string, args ...any) error {
-	return &fileError{file: file, where: fmt.Sprintf("tensor %q", jsontext.Shorten(tensor)), err: fmt.Errorf(format, args...)}
+	return &fileError{file: file, where: fmt.Sprintf("tensor %q", strictjson.Shorten(tensor)), err: fmt.Errorf(format, args...)}
 }
 
 // inFile is an error of the whole file.

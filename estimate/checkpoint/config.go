@@ -19,7 +19,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/families"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/diffusion"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/strictjson"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -65,11 +65,11 @@ func readConfig(r io.ReaderAt, size int64, file string) (*config, error) {
 	}
 	text, err := io.ReadAll(io.NewSectionReader(r, 0, size))
 	if err == nil {
-		text, err = jsontext.Read(bytes.NewReader(jsontext.FromPython(text)))
+		text, err = strictjson.Read(bytes.NewReader(strictjson.FromPython(text)))
 	}
 	c := &config{file: file, text: text}
 	if err == nil {
-		err = jsontext.Unmarshal(text, c)
+		err = strictjson.Unmarshal(text, c)
 	}
 	switch {
 	case err != nil:
@@ -97,7 +97,7 @@ func (c *config) architecture() (architecture, error) {
 	if c.ModelType == "" {
 		key = "_class_name"
 	}
-	reason := fmt.Sprintf("%q is none of the %d families that are known, which `gpumemtrack help estimate-models` and checkpoint.Families list", jsontext.Shorten(name), len(Families()))
+	reason := fmt.Sprintf("%q is none of the %d families that are known, which `gpumemtrack help estimate-models` and checkpoint.Families list", strictjson.Shorten(name), len(Families()))
 	alone, ok := c.cacheAlone(name)
 	if !ok {
 		reason += "; nor does it tell its keys and values, as hidden_size, num_hidden_layers and num_attention_heads would"
@@ -324,7 +324,7 @@ func openPipeline(dir string) (*File, error) {
 			return nil, fmt.Errorf("part %s: %w", name, err)
 		}
 		if f == nil {
-			p.missing = append(p.missing, fmt.Sprintf("%s (%s)", name, jsontext.Shorten(classes[name])))
+			p.missing = append(p.missing, fmt.Sprintf("%s (%s)", name, strictjson.Shorten(classes[name])))
 			continue
 		}
 		if len(f.tensors) == 0 {
@@ -358,10 +358,10 @@ func readPipeline(r io.ReaderAt, size int64, file string) (map[string]string, er
 	if size > maxConfigFile {
 		return nil, inFile(file, "it has %d bytes; a %s has at most %d", size, pipelineName, maxConfigFile)
 	}
-	text, err := jsontext.Read(io.NewSectionReader(r, 0, size))
+	text, err := strictjson.Read(io.NewSectionReader(r, 0, size))
 	var members map[string]json.RawMessage
 	if err == nil {
-		err = jsontext.Unmarshal(text, &members)
+		err = strictjson.Unmarshal(text, &members)
 	}
 	if err != nil {
 		return nil, &fileError{file: file, reason: "it is not the JSON of a " + pipelineName, err: err}
@@ -373,7 +373,7 @@ func readPipeline(r io.ReaderAt, size int64, file string) (map[string]string, er
 			continue // a setting, or a part that there is not
 		}
 		if !filepath.IsLocal(name) || filepath.Base(name) != name {
-			return nil, inFile(file, "part %q is not the name of a folder beside it", jsontext.Shorten(name))
+			return nil, inFile(file, "part %q is not the name of a folder beside it", strictjson.Shorten(name))
 		}
 		classes[name] = *class[1]
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/families"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/strictjson"
 )
 
 // GGUF (ggml-org/ggml, docs/gguf.md): magic, version, number of tensors, number of
@@ -110,7 +110,7 @@ func (g *ggufFile) key(in *ggufReader, i uint64) error {
 	if err != nil {
 		return &fileError{file: g.file, where: fmt.Sprintf("metadata key %d, %s", i, g.byteAt(in)), err: err}
 	}
-	where := fmt.Sprintf("metadata key %q", jsontext.Shorten(name))
+	where := fmt.Sprintf("metadata key %q", strictjson.Shorten(name))
 	if _, ok := g.metadata[name]; ok || name == "" {
 		return &fileError{file: g.file, where: where, reason: "it is empty or occurs twice"}
 	}
@@ -134,7 +134,7 @@ func (g *ggufFile) tensor(in *ggufReader, i uint64) (tensorInfo, error) {
 		err = t.measure()
 	}
 	if err != nil {
-		return t, &fileError{file: g.file, where: fmt.Sprintf("tensor %q", jsontext.Shorten(t.Name)), err: err}
+		return t, &fileError{file: g.file, where: fmt.Sprintf("tensor %q", strictjson.Shorten(t.Name)), err: err}
 	}
 	return t, nil
 }
@@ -267,7 +267,7 @@ func (g *ggufFile) architecture() (architecture, error) {
 		a = architecture{Model: alone, cache: true}
 	}
 	return a, &fileError{file: g.file, where: `metadata key "general.architecture"`,
-		reason: fmt.Sprintf("%q is not a known architecture", jsontext.Shorten(name)), err: ErrUnknownArchitecture}
+		reason: fmt.Sprintf("%q is not a known architecture", strictjson.Shorten(name)), err: ErrUnknownArchitecture}
 }
 
 // ggufMetadata gives families access to the metadata of a GGUF file.

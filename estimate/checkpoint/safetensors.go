@@ -14,7 +14,7 @@ import (
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/strictjson"
 )
 
 // The safetensors format: eight bytes with the header's length (little-endian), the
@@ -59,7 +59,7 @@ func readSafetensors(r io.ReaderAt, size int64, file string) ([]tensorInfo, erro
 	if err != nil {
 		return nil, err
 	}
-	value, err := jsontext.Read(io.NewSectionReader(r, 8, header))
+	value, err := strictjson.Read(io.NewSectionReader(r, 8, header))
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, inFile(file, "the header's JSON ends before it is complete")
@@ -69,7 +69,7 @@ func readSafetensors(r io.ReaderAt, size int64, file string) ([]tensorInfo, erro
 	if bytes.Count(value, []byte(`"data_offsets"`)) > maxTensors+1 { // before they are made; one may be in the metadata
 		return nil, tooMany(file)
 	}
-	d := safetensorsDecoder{file: file, Cursor: jsontext.NewCursor(value)}
+	d := safetensorsDecoder{file: file, Cursor: strictjson.NewCursor(value)}
 	tensors, err := d.tensors()
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func checkSafetensorsLayout(tensors []tensorInfo, data int64, file string) error
 
 // safetensorsDecoder decodes a header.
 type safetensorsDecoder struct {
-	jsontext.Cursor
+	strictjson.Cursor
 	file string
 	name string // name of the tensor being decoded
 }
@@ -150,7 +150,7 @@ func (d *safetensorsDecoder) tensors() ([]tensorInfo, error) {
 	d.Token() // the opening brace, which safetensorsHeader has checked
 	var tensors []tensorInfo
 	for d.More() {
-		d.name = string(jsontext.Unquote(d.Member()))
+		d.name = string(strictjson.Unquote(d.Member()))
 		if d.name == "__metadata__" {
 			d.Value()
 			continue
@@ -220,7 +220,7 @@ func (d *safetensorsDecoder) encoding() (blockType, error) {
 	if encoding, ok := safetensorsEncodings()[string(bytes.Trim(value, `"`))]; ok && value[0] == '"' {
 		return encoding, nil
 	}
-	return blockType{}, d.errorf("unknown dtype %s: not one of safetensors 0.8", jsontext.Shorten(string(value)))
+	return blockType{}, d.errorf("unknown dtype %s: not one of safetensors 0.8", strictjson.Shorten(string(value)))
 }
 
 // wholeNumbers decodes the key's array of at most n numbers, appended to dst.
@@ -232,7 +232,7 @@ func wholeNumbers[N int | int64](d *safetensorsDecoder, key string, dst []N, n i
 		value := d.Value()
 		number, err := strconv.ParseUint(string(value), 10, 63)
 		if err != nil || int64(N(number)) != int64(number) || len(dst) == n {
-			return nil, d.errorf("%s: %s: want at most %d whole numbers that fit an %T", key, jsontext.Shorten(string(value)), n, N(0))
+			return nil, d.errorf("%s: %s: want at most %d whole numbers that fit an %T", key, strictjson.Shorten(string(value)), n, N(0))
 		}
 		dst = append(dst, N(number))
 	}
@@ -243,7 +243,7 @@ func wholeNumbers[N int | int64](d *safetensorsDecoder, key string, dst []N, n i
 // open reads the beginning of an object or an array.
 func (d *safetensorsDecoder) open(bracket string) error {
 	if token := d.Token(); string(token) != bracket {
-		return d.errorf("a JSON %s where a %s belongs", jsontext.Shorten(string(token)), bracket)
+		return d.errorf("a JSON %s where a %s belongs", strictjson.Shorten(string(token)), bracket)
 	}
 	return nil
 }
@@ -267,7 +267,7 @@ func openIndex(path string) ([]tensorInfo, error) {
 	var tensors []tensorInfo
 	for _, shard := range shardNames(shardOf) {
 		if !filepath.IsLocal(shard) || filepath.Base(shard) != shard {
-			return nil, inFile(index, "shard %q is not the name of a file beside it", jsontext.Shorten(shard))
+			return nil, inFile(index, "shard %q is not the name of a file beside it", strictjson.Shorten(shard))
 		}
 		held, err := readHeader(filepath.Join(filepath.Dir(path), shard), readSafetensors)
 		if err != nil {
@@ -277,16 +277,16 @@ func openIndex(path string) ([]tensorInfo, error) {
 			named, ok := shardOf[t.Name]
 			switch {
 			case !ok:
-				return nil, inFile(index, "shard %q holds tensor %q, which the index does not name or which another shard holds too", shard, jsontext.Shorten(t.Name))
+				return nil, inFile(index, "shard %q holds tensor %q, which the index does not name or which another shard holds too", shard, strictjson.Shorten(t.Name))
 			case named != shard:
-				return nil, inFile(index, "shard %q holds tensor %q, which the index has in %q", shard, jsontext.Shorten(t.Name), jsontext.Shorten(named))
+				return nil, inFile(index, "shard %q holds tensor %q, which the index has in %q", shard, strictjson.Shorten(t.Name), strictjson.Shorten(named))
 			}
 			delete(shardOf, t.Name)
 		}
 		tensors = append(tensors, held...)
 	}
 	for name, shard := range shardOf { // names that no shard had
-		return nil, inFile(index, "tensor %q is not in its shard %q", jsontext.Shorten(name), shard)
+		return nil, inFile(index, "tensor %q is not in its shard %q", strictjson.Shorten(name), shard)
 	}
 	return tensors, nil
 }
@@ -326,7 +326,7 @@ func readJSON(path string, most int64, v any) error {
 	if size > most {
 		return inFile(file, "it has %d bytes; such a file has at most %d", size, most)
 	}
-	if err := jsontext.Decode(f, v); err != nil {
+	if err := strictjson.Decode(f, v); err != nil {
 		return &fileError{file: file, reason: "it is not the JSON that belongs here", err: err}
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/encoder"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/vision"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/strictjson"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -161,7 +161,7 @@ type known struct {
 // published are the entries of models.json, in the order of their families' types and of their sizes.
 var published = sync.OnceValue(func() []entry {
 	var file map[string]json.RawMessage
-	if err := jsontext.Unzip(modelsJSON, &file); err != nil {
+	if err := strictjson.Unzip(modelsJSON, &file); err != nil {
 		panic("models.json: " + err.Error()) // it is a part of the program
 	}
 	delete(file, "transformers") // its version

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/jsontext"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/strictjson"
 )
 
 // ErrUnknown is the error for a model that no family describes.
@@ -79,7 +79,7 @@ func (t *Table) ReadConfig(name string, text json.RawMessage) (Model, error) {
 // newConfig reads the settings of a text.
 func newConfig(t *Table, k known, text json.RawMessage, err *error) *Config {
 	c := &Config{known: k, table: t, raw: text, err: err, defaults: renamed(maps.Clone(defaults()[k.Name]), k.Keys)}
-	if e := jsontext.Unmarshal(text, &c.file); e != nil {
+	if e := strictjson.Unmarshal(text, &c.file); e != nil {
 		c.keep("", e)
 	}
 	c.file = renamed(c.file, k.Keys)
@@ -96,7 +96,7 @@ var defaultsJSON []byte
 // defaults returns the settings of defaults.json.
 var defaults = sync.OnceValue(func() map[string]map[string]json.RawMessage {
 	var d map[string]map[string]json.RawMessage
-	if err := jsontext.Unzip(defaultsJSON, &d); err != nil {
+	if err := strictjson.Unzip(defaultsJSON, &d); err != nil {
 		panic("defaults.json: " + err.Error()) // it is part of the binary
 	}
 	return d
@@ -144,7 +144,7 @@ func (c *Config) of(text json.RawMessage, name string) *Config {
 		var named struct {
 			Type string `json:"model_type"`
 		}
-		c.keep("", jsontext.Unmarshal(text, &named))
+		c.keep("", strictjson.Unmarshal(text, &named))
 		name = named.Type
 	}
 	k := c.table.types[name]
@@ -179,7 +179,7 @@ func (c *Config) Fail(key, format string, args ...any) {
 // Unknown keeps the error that a setting asks for an architecture that is not known.
 func (c *Config) Unknown(key, value string) {
 	if *c.err == nil {
-		*c.err = &Error{Where: key, Reason: fmt.Sprintf("%s is not supported for %q", jsontext.Shorten(value), c.Name), Err: ErrUnknown}
+		*c.err = &Error{Where: key, Reason: fmt.Sprintf("%s is not supported for %q", strictjson.Shorten(value), c.Name), Err: ErrUnknown}
 	}
 }
 
@@ -202,7 +202,7 @@ func (c *Config) Decode(key string, to any) bool {
 	if v == nil {
 		return false
 	}
-	err := jsontext.Unmarshal(v, to)
+	err := strictjson.Unmarshal(v, to)
 	switch {
 	case err == nil:
 		return true
@@ -361,7 +361,7 @@ func (w *Whole) UnmarshalJSON(text []byte) error {
 	}
 	n, err := strconv.ParseFloat(string(text), 64)
 	if err != nil || n != math.Trunc(n) || math.Abs(n) > 1<<53 {
-		return &json.UnmarshalTypeError{Value: "value " + jsontext.Shorten(string(text)), Type: reflect.TypeFor[int]()}
+		return &json.UnmarshalTypeError{Value: "value " + strictjson.Shorten(string(text)), Type: reflect.TypeFor[int]()}
 	}
 	*w = Whole(n)
 	return nil

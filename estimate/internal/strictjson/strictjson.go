@@ -1,6 +1,6 @@
-// Package jsontext reads one JSON value from a file that is not trusted. It refuses a name that
+// Package strictjson reads one JSON value from a file that is not trusted. It refuses a name that
 // stands twice in an object, and text that is not UTF-8. It does not know what the values mean.
-package jsontext
+package strictjson
 
 import (
 	"bytes"
