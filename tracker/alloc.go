@@ -244,6 +244,9 @@ func (t *MemTracker) allocCached(b *Buffer, x *tables.Tensor, by request, slow b
 	if t.ledger.Closed {
 		return false
 	}
+	if slow {
+		x.Memory = t.cacheMemory()
+	}
 	in := t.sections.at(by.goroutine)
 	place := placeOf(by.stack, in, t.ledger.Streams.At(by.stream))
 	bucket := t.ledger.Buckets.Recent(place, x)
@@ -281,8 +284,7 @@ func (t *MemTracker) allocCached(b *Buffer, x *tables.Tensor, by request, slow b
 func (t *MemTracker) allocDriver(x *tables.Tensor, by request) (b Buffer, err error) {
 	own := x.Clone()
 	err = t.locked.AllocSlow(own.Each, by.stream, func(block cachelock.Block, p alloc.Ptr, allocated alloc.Bytes) (cachelock.Owner, error) {
-		own.Memory = t.locked.Memory() // a cache may find that its segments cannot expand
-		t.memory.Store(uint32(own.Memory))
+		own.Memory = t.cacheMemory()
 		var err error
 		b, err = t.insertNew(p, allocated, &own, by)
 		b.block = block
@@ -292,6 +294,14 @@ func (t *MemTracker) allocDriver(x *tables.Tensor, by request) (b Buffer, err er
 		releaseAfterClose(t)
 	}
 	return b, err
+}
+
+// cacheMemory returns the type of memory that the cache allocates, and stores it for the fast path. It changes when the
+// cache finds that its segments cannot expand, for any of the trackers that share it. The caller holds the lock.
+func (t *MemTracker) cacheMemory() alloc.Memory {
+	memory := t.locked.Memory()
+	t.memory.Store(uint32(memory))
+	return memory
 }
 
 // allocDevice allocates from a device without a cache.

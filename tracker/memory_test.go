@@ -183,6 +183,22 @@ func TestExpandableSegmentsAreVirtual(t *testing.T) {
 	}
 }
 
+// TestMemoryOfASharedCache: when a cache has found, for one tracker, that its segments cannot expand, the buffers of
+// another tracker over it are of the right type too, though that one has not asked the driver.
+func TestMemoryOfASharedCache(t *testing.T) {
+	dev, err := cachetest.NewDevice(sim.Config{})
+	require.NoError(t, err)
+	shared := cachetest.NewCache(t, noVirtual{dev}, cache.Config{ExpandableSegments: true})
+	one, _ := open(t, tracker.Config{Device: shared})
+	other, _ := open(t, tracker.Config{Device: shared})
+	for _, tr := range []*tracker.MemTracker{one, other, other} {
+		b, err := tr.AllocBytes(alloc.MiB, tracker.Input)
+		require.NoError(t, err)
+		assert.Equal(t, alloc.DeviceMemory, b.Allocation().Memory)
+		require.NoError(t, b.Free())
+	}
+}
+
 // noVirtual is a device whose driver is too old.
 type noVirtual struct{ cachetest.Device }
 
