@@ -49,7 +49,7 @@ const (
 	lateChunk   = 1 << 20 // bytes that are compared at once
 )
 
-// newLateWriteDetector returns an error if the tracker's device does not have what it takes.
+// newLateWriteDetector returns an error if the tracker's device cannot do what the check needs.
 func newLateWriteDetector(t *MemTracker) (*lateWriteDetector, error) {
 	f := &lateWriteDetector{t: t, freeing: make(map[uint64]bool), streams: make(map[uint64][]alloc.Stream)}
 	var fills, copies, waits bool

@@ -17,7 +17,7 @@ func track(t *MemTracker, caller tables.StackID) *snapshot.Mark {
 	if !open {
 		warnClosed(t, "Track")
 	}
-	t.report.Settle(queued)
+	t.report.Deliver(queued)
 	if t.reportPath != "" && t.marks.loggedPath.CompareAndSwap(false, true) {
 		t.report.Log.Info("gpumemtrack: the memory report is a file", "path", t.reportPath)
 	}

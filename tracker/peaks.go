@@ -49,7 +49,7 @@ func (p *peaks) raise(level alloc.Bytes) {
 	p.youngest = r
 }
 
-// end takes a section out, and returns its peak.
+// end removes an open section, and returns its peak.
 func (p *peaks) end(r *run) alloc.Bytes {
 	r = r.whole()
 	r.open--

@@ -234,7 +234,7 @@ func (s *section) event(action mem.Action, since time.Duration) tables.EventEntr
 	return tables.EventEntry{Since: since, Action: action, Section: uint16(s.id), Stack: s.stack, Allocated: alloc.Bytes(s.span)}
 }
 
-// peak is the highest levels so far. The caller has them brought up to date.
+// peak returns the highest levels so far. The caller holds the lock through sectionTable.lock, which brings them up to date.
 func (s *section) peak() high {
 	peak := high{gpu: s.gpu.whole().peak}
 	if s.host != nil {

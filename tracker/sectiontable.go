@@ -112,7 +112,7 @@ func (st *sectionTable) start(stack tables.StackID, parent *Section, name string
 	return s
 }
 
-// open enters the section among the open ones. If there are too many, another one is ended by force
+// open adds the section to the open ones. If there are too many, another one is ended by force
 // and returned. If refused is not empty, it says why the section measures nothing. The caller holds
 // the lock.
 func (s *Section) open(name string) (forced *section, refused string) {
@@ -326,7 +326,7 @@ func (st *sectionTable) begin(in *section) {
 	st.open.Add(1)
 }
 
-// end takes in out, and returns its peaks.
+// end removes a section from the open ones, and returns its peaks.
 func (st *sectionTable) end(in *section, here uint64) (peak high) {
 	peak.gpu = st.gpuPeaks.end(&in.gpu)
 	if in.host != nil {
@@ -352,14 +352,14 @@ func (st *sectionTable) end(in *section, here uint64) (peak high) {
 	return peak
 }
 
-// finish takes a section out of the open ones; its measurements are final. here is the goroutine
+// finish removes a section from the open ones, and makes its measurements final. here is the goroutine
 // that ends it, or 0.
 func (st *sectionTable) finish(in *section, to moment, here uint64, incomplete string) {
 	peak := st.end(in, here)
 	in.done, in.final = true, measures{to: to, peak: peak, own: in.own, incomplete: incomplete}
 }
 
-// queueTime keeps the device's time of a section that is done for readDeviceTimes.
+// queueTime queues the device time of an ended section for readDeviceTimes.
 func (st *sectionTable) queueTime(in *section) {
 	if in.device.interval != nil {
 		in.device.path, in.final.timed = in.id, true

@@ -348,7 +348,7 @@ func (t *MemTracker) Close() error {
 		late = t.lateWrites.checkRest()
 	}
 	err = releaseMemory(t)
-	t.report.Settle(last)
+	t.report.Deliver(last)
 	return errors.Join(t.Err(), late, err)
 }
 

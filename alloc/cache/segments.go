@@ -108,7 +108,7 @@ func (g segmented) grow(r request) (alloc.Ptr, alloc.Bytes, error) {
 	if err := c.segments.check(s); err != nil {
 		return 0, 0, fmt.Errorf("alloc %v on %s: %w", r.n, c.device, err)
 	}
-	c.emit(cachelock.SegmentAlloc, p, size, r.stream) // the event comes before anybody can get a block of the segment
+	c.emit(cachelock.SegmentAlloc, p, size, r.stream) // the event comes before any caller can get a block of the segment
 	i, b := c.addSegment(s, alloc.Inactive)
 	change(&c.stats.Reserved, size, 1)
 	remainders := c.take(c.freeList(b), i, b, r.n, r.size)

@@ -14,7 +14,7 @@ import (
 // waits for it. The methods need the lock, except where they say that they take it.
 //
 //	locked.PollAndLock()
-//	p, allocated, ok := locked.Alloc(n, stream, owner)
+//	block, p, allocated, ok := locked.Alloc(n, stream, owner)
 //	... // enter p in the ledger
 //	locked.Mutex().Unlock()
 //
@@ -34,8 +34,8 @@ type Cache interface {
 	// by one.
 	Owner(p alloc.Ptr) Owner
 
-	// Memory is alloc.VirtualMemory if the cache's segments are expandable, otherwise the kind of its
-	// device.
+	// Memory is alloc.VirtualMemory if the cache's segments are expandable, otherwise the type of its
+	// device's memory.
 	Memory() alloc.Memory
 	// Stats is the cache's Stats.
 	Stats() alloc.Stats

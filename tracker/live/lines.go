@@ -88,7 +88,7 @@ func linesOf(s *snapshot.Snapshot) linesAnswer {
 	return largest(s, of)
 }
 
-// largest writes the lines with the most memory.
+// largest returns the lines with the most memory.
 func largest(s *snapshot.Snapshot, of map[mem.Frame]*lineTotal) linesAnswer {
 	all := slices.SortedFunc(maps.Values(of), func(x, y *lineTotal) int {
 		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Count, x.Count), tables.CompareFrames(x.line, y.line))

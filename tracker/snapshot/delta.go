@@ -180,8 +180,8 @@ func appendMemory(b []byte, m alloc.Memory) []byte {
 	return b
 }
 
-// appendSite appends the line of code that is answerable for most of the change, and how
-// many others there are.
+// appendSite appends the line of code with most of the change, and how many others
+// there are.
 func (c *Change) appendSite(b []byte) []byte {
 	if len(c.CallSites) == 0 {
 		return append(b, "unknown"...)

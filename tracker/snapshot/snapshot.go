@@ -148,7 +148,7 @@ func (s *Snapshot) CallSites() iter.Seq[CallSiteStats] {
 		return cmp.Or(
 			x.Group.compare(y.Group),
 			cmp.Compare(x.Memory, y.Memory),
-			stackCompare(x.Stack, y.Stack),
+			compareStacks(x.Stack, y.Stack),
 			cmp.Compare(x.Section, y.Section))
 	})
 	return slices.Values(sites)
@@ -291,8 +291,8 @@ func join(separator string, words ...string) string {
 	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), separator)
 }
 
-// stackCompare orders stacks by their frames. Equal stacks of one source often share their memory: then it compares no frame.
-func stackCompare(s mem.Stack, t mem.Stack) int {
+// compareStacks orders stacks by their frames. Equal stacks of one source often share their memory: then it compares no frame.
+func compareStacks(s, t mem.Stack) int {
 	if len(s) == len(t) && len(s) > 0 && &s[0] == &t[0] {
 		return 0
 	}

@@ -130,8 +130,8 @@ func UintOf(text []byte) (n uint64, ok bool) {
 	return n, true
 }
 
-// Number sets a number from its text. It reports false for a text that UintOf and IntOf do not parse, or whose number is
-// none of the type.
+// Number sets a number from its text. It reports false for a text that UintOf and IntOf do not parse, or whose number
+// the type cannot hold.
 func Number[N ~int | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64](text []byte, to *N) bool {
 	if n, ok := UintOf(text); ok {
 		*to = N(n)
@@ -158,6 +158,7 @@ func IntOf(text []byte) (n int64, ok bool) {
 // Texts are strings that a file has many times.
 type Texts map[string]string
 
+// Of returns the text as a string, the same one for equal texts.
 func (t Texts) Of(b []byte) string {
 	s, ok := t[string(b)]
 	if !ok {

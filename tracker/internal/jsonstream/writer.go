@@ -35,6 +35,7 @@ type Sample struct {
 // Write throws the text away.
 func (*Sample) Write(b []byte) (int, error) { return len(b), nil }
 
+// Bytes writes text as it is.
 func (t *Writer) Bytes(b []byte) {
 	if t.err == nil {
 		_, t.err = t.w.Write(b)
@@ -116,6 +117,7 @@ func (t *Writer) Flush() error {
 	return t.err
 }
 
+// Marshal returns what write writes.
 func Marshal(write func(io.Writer) error) ([]byte, error) {
 	var b bytes.Buffer
 	err := write(&b)

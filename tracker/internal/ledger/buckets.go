@@ -120,8 +120,8 @@ func (bs *buckets[Owner]) Recent(p Place, x *tables.Tensor) slab.ID {
 
 // GetOrMake returns the bucket of a place and a measured tensor, making it if it is new. The line is the stack's.
 func (bs *buckets[Owner]) GetOrMake(p Place, line LineID, x *tables.Tensor, peakEpoch uint64) slab.ID {
-	var room [64]byte
-	key := x.AppendKey(room[:0])
+	var scratch [64]byte
+	key := x.AppendKey(scratch[:0])
 	g := bs.groups[string(key)]
 	if g != nil {
 		if id := bs.index[bucketKey{g, p}]; id != 0 {

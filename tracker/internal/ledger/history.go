@@ -19,10 +19,9 @@ type History struct {
 	none   tables.EventEntry // the slot of every event if none are kept
 }
 
-const (
-	eventsInChunk = 1 << 10
-)
+const eventsInChunk = 1 << 10
 
+// NewHistory returns a history of the latest maxEvents events; 0 keeps none.
 func NewHistory(maxEvents int) History {
 	h := History{max: maxEvents}
 	if maxEvents > 0 {
@@ -52,7 +51,7 @@ func (h *History) Slot() *tables.EventEntry {
 	return &chunk[at%eventsInChunk]
 }
 
-// Add appends an event at a time that moment gave.
+// Add appends an event. Its Since is a clock reading from before the lock was taken: see Advance.
 func (h *History) Add(e tables.EventEntry) {
 	e.Since = h.Advance(e.Since)
 	*h.Slot() = e

@@ -31,7 +31,7 @@ func (l *Lifetimes) line(line LineID) *survival.Unit {
 	return l.lines[line]
 }
 
-// path returns the unit of a call stack, making it if it is new. Those that were too many are one.
+// path returns the unit of a call stack, making it if it is new. All stacks beyond the bound share one.
 func (l *Lifetimes) path(stack tables.StackID) *survival.Unit {
 	page, at := pathOf(stack)
 	for page >= len(l.paths) {

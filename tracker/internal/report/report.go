@@ -76,9 +76,9 @@ func (r *Report) End() (queued *Block) {
 	return queued
 }
 
-// Settle waits until the block is with the writer, and logs the first error. The
+// Deliver waits until the block is with the writer, and logs the first error. The
 // caller holds no lock: neither the writer's code nor the logger's is ours.
-func (r *Report) Settle(queued *Block) {
+func (r *Report) Deliver(queued *Block) {
 	if queued != nil {
 		_ = queued.deliver() // it has kept the error
 	}
@@ -87,6 +87,7 @@ func (r *Report) Settle(queued *Block) {
 	}
 }
 
+// Failure returns the first error, or nil.
 func (r *Report) Failure() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -58,16 +58,16 @@ type retiredJSON struct {
 }
 
 type allocationJSON struct {
-	Seq        uint64      `json:"seq"`
-	Time       time.Time   `json:"time"`
-	Ptr        alloc.Ptr   `json:"address"`
-	Site       int         `json:"call_site"` // index in call_sites
-	Allocated  alloc.Bytes `json:"allocated_bytes"`
-	Label      string      `json:"label,omitempty"`
-	Section    string      `json:"section,omitempty"`
-	Registered bool        `json:"registered,omitempty"`
-	Leaked     bool        `json:"unreachable,omitempty"`
-	Births     [2]uint16   `json:"births,omitzero"` // number of births of its line, and of its path, up to this one, modulo 2^16
+	Seq         uint64      `json:"seq"`
+	Time        time.Time   `json:"time"`
+	Ptr         alloc.Ptr   `json:"address"`
+	Site        int         `json:"call_site"` // index in call_sites
+	Allocated   alloc.Bytes `json:"allocated_bytes"`
+	Label       string      `json:"label,omitempty"`
+	Section     string      `json:"section,omitempty"`
+	Registered  bool        `json:"registered,omitempty"`
+	Unreachable bool        `json:"unreachable,omitempty"`
+	Births      [2]uint16   `json:"births,omitzero"` // number of births of its line, and of its path, up to this one, modulo 2^16
 }
 
 // allocationTable is the allocations of a file. The call sites and sections that they refer to may
@@ -152,7 +152,7 @@ func readBlock(text []byte, b *alloc.Block) error {
 	})
 }
 
-// readSite reads a call site. Names in it are indices into the file's names.
+// readSite reads a call site. The entries of a file share the texts in names.
 func readSite(text []byte, e *siteJSON, names jsonstream.Texts) error {
 	return jsonstream.UnmarshalFlat(text, e, func(key, value []byte, text bool) bool {
 		switch string(key) {
@@ -217,7 +217,7 @@ func (t *allocationTable) add(a allocationJSON) error {
 		t.sections = append(t.sections, a.Section)
 	}
 	t.entries = append(t.entries, tables.AllocationEntry{
-		Site: int32(a.Site), Foreign: a.Registered, Unreachable: a.Leaked, InLine: a.Births[0], InPath: a.Births[1], Ptr: a.Ptr,
+		Site: int32(a.Site), Foreign: a.Registered, Unreachable: a.Unreachable, InLine: a.Births[0], InPath: a.Births[1], Ptr: a.Ptr,
 		Allocated: a.Allocated, Since: a.Time.Sub(t.base), Seq: a.Seq, Label: a.Label,
 	})
 	return nil
@@ -444,7 +444,7 @@ func (a allocationJSON) appendJSON(b []byte) ([]byte, error) {
 	if a.Registered {
 		b = append(b, `,"registered":true`...)
 	}
-	if a.Leaked {
+	if a.Unreachable {
 		b = append(b, `,"unreachable":true`...)
 	}
 	if a.Births != [2]uint16{} {

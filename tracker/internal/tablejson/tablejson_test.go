@@ -93,7 +93,7 @@ func TestAllocationsAreWrittenAsTheirTagsSay(t *testing.T) {
 			Site:      rapid.Int().Draw(t, "site"),
 			Allocated: alloc.Bytes(rapid.Int64().Draw(t, "allocated")),
 			Label:     rapid.String().Draw(t, "label"), Section: rapid.String().Draw(t, "section"),
-			Registered: rapid.Bool().Draw(t, "registered"), Leaked: rapid.Bool().Draw(t, "unreachable"),
+			Registered: rapid.Bool().Draw(t, "registered"), Unreachable: rapid.Bool().Draw(t, "unreachable"),
 		}
 		want, err := json.Marshal(a)
 		require.NoError(t, err)

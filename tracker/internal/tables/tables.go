@@ -215,8 +215,8 @@ type History struct{ tables HistoryTables }
 // WrapHistory returns the field with these tables.
 func WrapHistory(t HistoryTables) History { return History{t} }
 
-// OfHistory returns the tables in the field, which Exist unless there is no history. Only the maker of the dump writes to
-// them.
+// OfHistory returns the tables in the field. Their Exists reports whether the dump has a history. Only the maker of the
+// dump writes to them.
 func OfHistory(h *History) *HistoryTables { return &h.tables }
 
 // String says how many events there are: "65536 events, after 1204 that were dropped".
