@@ -99,8 +99,8 @@ type Config struct {
 	// Clock returns the time; nil means time.Now. It must be safe for concurrent use.
 	Clock func() time.Time
 	// Logger gets what a program should know and no call can return: one line each when the simulated
-	// GPU takes the place of a missing one, when the report cannot be written, when the first buffer is
-	// lost, when sections are not ended, and when the tracker is used after Close; a line for each late write, and
+	// GPU takes the place of a missing one, when the report cannot be written, when the first buffer
+	// becomes unreachable, when sections are not ended, and when the tracker is used after Close; a line for each late write, and
 	// for memory that could not be given back. nil means slog.Default().
 	Logger *slog.Logger
 }

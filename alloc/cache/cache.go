@@ -189,7 +189,7 @@ func (c *Cache) Trim() (alloc.Bytes, error) {
 	c.driver.Lock()
 	defer c.driver.Unlock()
 	if c.isClosed() {
-		return 0, c.closedError("empty")
+		return 0, c.closedError("trim")
 	}
 	return c.trim()
 }

@@ -90,7 +90,7 @@ func (c *Cache) recordStreamOf(i id, s alloc.Stream) error {
 }
 
 // suspend makes a block that is being freed pending, if other streams use it, and reports whether
-// it did. The caller holds mu, and calls recordEvents once it has released it.
+// it did. The caller holds mu, and calls recordFresh or poll once it has released it.
 func (c *Cache) suspend(i id, b *block) bool {
 	streams := c.pending.uses[i]
 	if streams == nil {

@@ -48,9 +48,9 @@ func (l Leak) String() string {
 type Option func(*filter)
 
 type filter struct {
-	from   uint64 // sequence number
-	leaked bool   // only these
-	ignore []func(*tables.Tables, *tables.SiteEntry) bool
+	from        uint64 // sequence number
+	unreachable bool   // only unreachable buffers
+	ignore      []func(*tables.Tables, *tables.SiteEntry) bool
 }
 
 func newFilter(opts []Option) (f filter) {
@@ -61,7 +61,7 @@ func newFilter(opts []Option) (f filter) {
 }
 
 // all reports whether the filter leaves out nothing.
-func (f *filter) all() bool { return f.from == 0 && !f.leaked && len(f.ignore) == 0 }
+func (f *filter) all() bool { return f.from == 0 && !f.unreachable && len(f.ignore) == 0 }
 
 // Since leaves out what was allocated before base, a snapshot of the same tracker, which may
 // be a light one. A nil base leaves out nothing.
@@ -75,7 +75,7 @@ func Since(base *snapshot.Snapshot) Option {
 
 // OnlyUnreachable keeps only unreachable buffers, which the program can no longer free: see
 // tracker.Config.FindUnreachable.
-func OnlyUnreachable() Option { return func(f *filter) { f.leaked = true } }
+func OnlyUnreachable() Option { return func(f *filter) { f.unreachable = true } }
 
 // IgnoreKinds leaves out buffers of these kinds.
 func IgnoreKinds(kinds ...mem.Kind) Option {
@@ -105,7 +105,7 @@ func ignore(match func(*tables.Tables, *tables.SiteEntry) bool) Option {
 
 // selects reports whether no option leaves out the buffer.
 func (f *filter) selects(t *tables.Tables, a *tables.AllocationEntry) bool {
-	if a.Seq < f.from || f.leaked && !a.Unreachable {
+	if a.Seq < f.from || f.unreachable && !a.Unreachable {
 		return false
 	}
 	for _, ignored := range f.ignore {
