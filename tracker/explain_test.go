@@ -64,5 +64,5 @@ func TestExplain(t *testing.T) {
 	var oom *tracker.OutOfMemoryError
 	require.ErrorAs(t, err, &oom)
 	require.Contains(t, oom.Advice, "fragmented: ")
-	assert.Regexp(t, `\n\tstuck in the cache:\n\t\t8 buffers, 56\.0 MiB at explain_test\.go:\d+ .* pin 40\.0 MiB in 8 segments, the oldest live for `, err.Error())
+	assert.Regexp(t, `\n\tpinned in the cache:\n\t\t8 buffers, 56\.0 MiB at explain_test\.go:\d+ .* pin 40\.0 MiB in 8 segments, the oldest live for `, err.Error())
 }

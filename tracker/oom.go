@@ -64,7 +64,7 @@ func (e *OutOfMemoryError) Error() string {
 	}
 	for i, line := range e.pinning {
 		if i == 0 {
-			b.WriteString("\n\tstuck in the cache:")
+			b.WriteString("\n\tpinned in the cache:")
 		}
 		fmt.Fprintf(&b, "\n\t\t%v", line)
 	}
