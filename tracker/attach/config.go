@@ -50,10 +50,10 @@ type Config struct {
 	// compiler, but no privileges, and watches only programs that Watcher.Start
 	// starts, and those that they start.
 	Preload bool
-	// RingBytes is the size of the ring buffer of unread events, rounded up to a power of two. A call
+	// RingBufferBytes is the size of the ring buffer of unread events, rounded up to a power of two. A call
 	// takes 104 bytes; an allocation takes 160, and 8 for each native frame of its stack, 16 for each
 	// frame of Python. 0 means 64 MiB: some 150,000 allocations on stacks of 30 frames.
-	RingBytes int
+	RingBufferBytes int
 	// maxEvents is how many events the history of a source keeps; 0 is 65,536.
 	maxEvents int
 	// Driver says how much memory the devices and the processes use, as nvml.Open opens it. The Watcher does
@@ -76,7 +76,7 @@ const (
 
 // complete replaces unset fields by their defaults.
 func (cfg Config) complete() Config {
-	cfg.RingBytes = powerOfTwo(max(minRing, cmp.Or(cfg.RingBytes, defaultRing)))
+	cfg.RingBufferBytes = powerOfTwo(max(minRing, cmp.Or(cfg.RingBufferBytes, defaultRing)))
 	cfg.maxEvents = cmp.Or(cfg.maxEvents, defaultEvents)
 	cfg.maxStacks = cmp.Or(cfg.maxStacks, defaultStacks)
 	cfg.searchEvery = cmp.Or(cfg.searchEvery, 100*time.Millisecond)

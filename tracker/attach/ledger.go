@@ -146,9 +146,9 @@ func (l *ledger) add(b *buffer, now time.Duration, action mem.Action) {
 	if action != mem.FreeFailed {
 		b.since, b.seq = now, l.events.next
 		b.total++
-		b.inLine, b.inPath = b.line.Births, b.path.Births
-		b.line.Births++
-		b.path.Births++
+		b.inLine, b.inPath = b.line.Allocated, b.path.Allocated
+		b.line.Allocated++
+		b.path.Allocated++
 		if !b.tensor.Memory.OnHost() {
 			l.total = l.total.Add(b.tensor.Tally(1))
 		}

@@ -68,7 +68,7 @@ func newProbes(cfg Config, functions []function) (p *probes, err error) {
 			err = explain(err)
 		}
 	}()
-	if p.maps, err = newMaps(cfg.RingBytes, len(functions)); err != nil {
+	if p.maps, err = newMaps(cfg.RingBufferBytes, len(functions)); err != nil {
 		return p, err
 	}
 	if p.reader, err = ringbuf.NewReader(p.maps.ring); err != nil {

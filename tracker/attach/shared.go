@@ -52,7 +52,7 @@ func (s *shared) warningTexts() (all []string) {
 	defer s.mu.Unlock()
 	const clock = "15:04:05.000"
 	if s.lost.events > 0 {
-		all = append(all, fmt.Sprintf("from %s on the ledger is not exact: %d events were lost: give a larger ring (--ring, Config.RingBytes)", s.lost.since.Format(clock), s.lost.events))
+		all = append(all, fmt.Sprintf("from %s on the ledger is not exact: %d events were lost: give a larger ring buffer (--ring-buffer, Config.RingBufferBytes)", s.lost.since.Format(clock), s.lost.events))
 	}
 	for _, d := range s.warnings {
 		all = append(all, fmt.Sprintf("from %s on the ledger may not be exact: %s", d.since.Format(clock), d.reason))

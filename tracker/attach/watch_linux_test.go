@@ -172,7 +172,7 @@ func TestOthersAreNotWatched(t *testing.T) {
 
 // TestLostEvents are counted and said.
 func TestLostEvents(t *testing.T) {
-	w := newWatcher(t, Config{RingBytes: 1})
+	w := newWatcher(t, Config{RingBufferBytes: 1})
 	w.mu.Lock() // the reader cannot go on
 	c := &client{Cmd: gpuemu.Command(t, gpuemu.Options{}, buildC(t, "-DLINKED"), "churn", "2000")}
 	out, err := c.StdoutPipe()

@@ -293,10 +293,10 @@ type lifetime struct{ line, path *survival.Unit }
 // numbers; otherwise nil.
 func (l lifetime) begin(live *tables.AllocationEntry) {
 	if live != nil {
-		live.InLine, live.InPath = l.line.Births, l.path.Births
+		live.InLine, live.InPath = l.line.Allocated, l.path.Allocated
 	}
-	l.line.Births++
-	l.path.Births++
+	l.line.Allocated++
+	l.path.Allocated++
 }
 
 // addLifetimes adds the lifetimes of freed buffers to a snapshot's tables, as a tracker counts them at run time. It needs

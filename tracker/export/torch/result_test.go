@@ -224,8 +224,8 @@ func TestLifetimes(t *testing.T) {
 	one := to.Lines[line(1)]
 	require.NotNil(t, one)
 	require.NotNil(t, to.Paths[a])
-	assert.EqualValues(t, many+1+2*few-1, one.Births)
-	assert.EqualValues(t, many+1, to.Paths[a].Births)
+	assert.EqualValues(t, many+1+2*few-1, one.Allocated)
+	assert.EqualValues(t, many+1, to.Paths[a].Allocated)
 	var inLine, inPath []uint16
 	for _, e := range to.Allocations {
 		if e.Site == 0 {

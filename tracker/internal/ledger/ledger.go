@@ -69,7 +69,7 @@ type Record struct {
 	Foreign     bool   // registered: other code owns the memory
 	Unreachable bool   // the program can no longer reach its Buffer
 	Stream      uint8  // the bucket's, which does not outlive Close
-	InLine      uint16 // see survival.Buffer.Birth
+	InLine      uint16 // see survival.Buffer.Ordinal
 	InPath      uint16
 }
 
@@ -136,10 +136,10 @@ func (l *Ledger[Owner]) Insert(r *Record, in slab.ID, allocated alloc.Bytes) *Bu
 	}
 	b := l.count(r)
 	b.Total++
-	r.InLine, r.InPath = b.lineUnit.Births, b.pathUnit.Births
+	r.InLine, r.InPath = b.lineUnit.Allocated, b.pathUnit.Allocated
 	r.Stream = b.Stream
-	b.lineUnit.Births++
-	b.pathUnit.Births++
+	b.lineUnit.Allocated++
+	b.pathUnit.Allocated++
 	if b.Memory.OnHost() {
 		return b
 	}

@@ -27,14 +27,14 @@ type oracle struct {
 	detached map[slab.ID]*buffer
 	gone     []*buffer // withdrawn
 
-	ever   map[placeAndMemory]mem.Tally // buffers ever allocated, wherever they are counted now
-	total  mem.Tally                    // the same of the device's memory
-	peak   map[bucketID]int64           // what was live at the peak
-	top    mem.Tally
-	high   alloc.Bytes
-	marked map[change]int64 // what was live at the last mark
-	births map[any]uint16   // of each line and of each stack
-	ptr    alloc.Ptr
+	ever      map[placeAndMemory]mem.Tally // buffers ever allocated, wherever they are counted now
+	total     mem.Tally                    // the same of the device's memory
+	peak      map[bucketID]int64           // what was live at the peak
+	top       mem.Tally
+	high      alloc.Bytes
+	marked    map[change]int64 // what was live at the last mark
+	allocated map[any]uint16   // of each line and of each stack
+	ptr       alloc.Ptr
 }
 
 // buffer is a record as the oracle knows it.
@@ -84,7 +84,7 @@ func newOracle(t *testing.T, seed uint64) *oracle {
 	return &oracle{
 		Ledger: &l, t: t, random: rand.New(rand.NewPCG(seed, 1)),
 		live: make(map[slab.ID]*buffer), detached: make(map[slab.ID]*buffer),
-		ever: make(map[placeAndMemory]mem.Tally), peak: make(map[bucketID]int64), marked: make(map[change]int64), births: make(map[any]uint16),
+		ever: make(map[placeAndMemory]mem.Tally), peak: make(map[bucketID]int64), marked: make(map[change]int64), allocated: make(map[any]uint16),
 	}
 }
 
@@ -113,10 +113,10 @@ func (o *oracle) insert() {
 	r.Ptr, r.Foreign = b.ptr, b.foreign
 	bucket := o.Insert(r, in, b.allocated)
 	require.Equal(o.t, Origin[string]{"owner", bucket.Group, b.place.Stack}, *bucket.Origin)
-	require.Equal(o.t, [2]uint16{o.births[b.line], o.births[b.place.Stack]}, [2]uint16{r.InLine, r.InPath}, "they are numbered as they come")
+	require.Equal(o.t, [2]uint16{o.allocated[b.line], o.allocated[b.place.Stack]}, [2]uint16{r.InLine, r.InPath}, "they are numbered as they come")
 	require.Equal(o.t, b.place.Stream, r.Stream)
-	o.births[b.line]++
-	o.births[b.place.Stack]++
+	o.allocated[b.line]++
+	o.allocated[b.place.Stack]++
 	o.Addresses.Add(uint64(r.Ptr), id)
 	o.live[id] = b
 	o.ever[b.sum()] = o.ever[b.sum()].Add(one(&b.tensor))

@@ -57,7 +57,7 @@ func TestACopyIsApart(t *testing.T) {
 	var line, path Unit
 	free := func(now time.Duration) { units.Freed(&line, &path, 10*time.Second, now, uint64(now)) }
 	free(20 * time.Second)
-	line.Births = 3
+	line.Allocated = 3
 	light, whole := line.Copy(&lock, false), line.Copy(&lock, true)
 	assert.Nil(t, light.Grown)
 	require.NotNil(t, whole.Grown)
@@ -65,7 +65,7 @@ func TestACopyIsApart(t *testing.T) {
 	free(30 * time.Second)
 	for _, own := range []*Unit{light, whole} {
 		assert.Equal(t, ages, *own.Ages)
-		assert.Equal(t, Unit{Ages: own.Ages, Last: uint64(20 * time.Second), Grown: own.Grown, Births: 3}, *own)
+		assert.Equal(t, Unit{Ages: own.Ages, Last: uint64(20 * time.Second), Grown: own.Grown, Allocated: 3}, *own)
 	}
 	assert.Equal(t, triangle, *whole.Grown)
 	assert.NotEqual(t, triangle, *line.Grown)
@@ -243,7 +243,7 @@ func TestPoisson(t *testing.T) {
 func old(n int, first, last time.Duration, share int) (live []Buffer) {
 	for i := range n {
 		at := first + (last-first)*time.Duration(i)/time.Duration(max(1, n-1))
-		live = append(live, Buffer{Since: at, Seq: uint64(1000 * i), Birth: uint16(share * i)})
+		live = append(live, Buffer{Since: at, Seq: uint64(1000 * i), Ordinal: uint16(share * i)})
 	}
 	return live
 }

@@ -15,10 +15,10 @@ import (
 type Unit struct {
 	// Ages are the ages at which buffers were freed. A line counts all; a call path counts only
 	// those of at least Counted, and has nil before the first, since there may be very many paths.
-	Ages   *Ages
-	Last   uint64    // number of the event in which the latest buffer was freed
-	Grown  *Triangle // freed buffers that lived longer than a window; nil before there is one
-	Births uint16    // buffers ever allocated, modulo 2^16
+	Ages      *Ages
+	Last      uint64    // number of the event in which the latest buffer was freed
+	Grown     *Triangle // freed buffers that lived longer than a window; nil before there is one
+	Allocated uint16    // buffers ever allocated, modulo 2^16
 	// Missed says that the unit has no Triangle because there were too many: it is not known then whether it grows.
 	Missed bool
 }
@@ -77,10 +77,10 @@ func below(i int) time.Duration {
 type Buffer struct {
 	Since time.Duration // time of the allocation
 	Seq   uint64        // the number of its event
-	// Birth counts the buffers of the unit up to this one, modulo 2^16: the difference of two neighbours is how many were
+	// Ordinal counts the buffers of the unit before this one, modulo 2^16: the difference of two neighbours is how many were
 	// allocated in between.
-	Birth uint16
-	Of    int32 // the caller's own number of the buffer
+	Ordinal uint16
+	Of      int32 // the caller's own number of the buffer
 }
 
 // Copy returns a copy of the unit, with Grown only if grown is set. lock guards the unit; Copy does

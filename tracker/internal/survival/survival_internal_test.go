@@ -41,7 +41,7 @@ func forgotten(n int, first, last time.Duration) []Buffer {
 	buffers := make([]Buffer, n)
 	for i := range buffers {
 		at := first + (last-first)*time.Duration(i)/time.Duration(n-1)
-		buffers[i] = Buffer{Since: at, Seq: uint64(at / time.Millisecond), Birth: uint16(100 * i), Of: int32(i)}
+		buffers[i] = Buffer{Since: at, Seq: uint64(at / time.Millisecond), Ordinal: uint16(100 * i), Of: int32(i)}
 	}
 	return buffers
 }
@@ -63,30 +63,30 @@ func TestForgotten(t *testing.T) {
 	leak := forgotten(29, 300*s, 590*s)
 	together := forgotten(29, 300*s, 590*s)
 	for i := range together {
-		together[i].Birth = uint16(i)
+		together[i].Ordinal = uint16(i)
 	}
 	for name, test := range map[string]struct {
 		unit *Unit
 		live []Buffer
 		want int
 	}{
-		"a leak":                                   {quick, leak, 29},
-		"a young one does not count":               {quick, append(leak[:29:29], Buffer{Since: now - s, Seq: 599_000, Birth: 9000}), 29},
-		"too few are old":                          {quick, forgotten(7, 300*s, 590*s), 0},
-		"too few were freed":                       {freed(19, 0, 0), forgotten(12, 300*s, 590*s), 0},
-		"fewer were freed than are old":            {freed(20, 0, 0), forgotten(100, 300*s, 590*s), 0},
-		"as many lived for a minute as are old":    {freed(1000, 29, 60*s), leak, 0},
-		"many lived for a minute, more are old":    {freed(10_000, 29, 60*s), forgotten(290, 100*s, 590*s), 290},
-		"a quarter of as many lived for long":      {freed(1000, 8, 300*s), leak, 0},
-		"all of one moment":                        {quick, forgotten(29, 580*s, 580*s+500*time.Millisecond), 0},
-		"all that were born are live":              {quick, together, 0},
-		"only at the beginning":                    {quick, forgotten(29, s, 50*s), 0},
-		"then the line was idle":                   {&Unit{Last: 50_000, Ages: quick.Ages}, forgotten(29, s, 50*s), 29},
-		"parameters at first, then a leak":         {quick, parameters(200, forgotten(29, 300*s, 590*s)), 57},
-		"nothing lives":                            {quick, nil, 0},
-		"a path that freed none that was so old":   {&Unit{Last: 600_000}, leak, 29},
-		"nothing was freed":                        {new(Unit), leak, 0},
-		"a full count, and births that went round": {freed(math.MaxUint32, 0, 0), round(leak), 29},
+		"a leak":                                     {quick, leak, 29},
+		"a young one does not count":                 {quick, append(leak[:29:29], Buffer{Since: now - s, Seq: 599_000, Ordinal: 9000}), 29},
+		"too few are old":                            {quick, forgotten(7, 300*s, 590*s), 0},
+		"too few were freed":                         {freed(19, 0, 0), forgotten(12, 300*s, 590*s), 0},
+		"fewer were freed than are old":              {freed(20, 0, 0), forgotten(100, 300*s, 590*s), 0},
+		"as many lived for a minute as are old":      {freed(1000, 29, 60*s), leak, 0},
+		"many lived for a minute, more are old":      {freed(10_000, 29, 60*s), forgotten(290, 100*s, 590*s), 290},
+		"a quarter of as many lived for long":        {freed(1000, 8, 300*s), leak, 0},
+		"all of one moment":                          {quick, forgotten(29, 580*s, 580*s+500*time.Millisecond), 0},
+		"all that were born are live":                {quick, together, 0},
+		"only at the beginning":                      {quick, forgotten(29, s, 50*s), 0},
+		"then the line was idle":                     {&Unit{Last: 50_000, Ages: quick.Ages}, forgotten(29, s, 50*s), 29},
+		"parameters at first, then a leak":           {quick, parameters(200, forgotten(29, 300*s, 590*s)), 57},
+		"nothing lives":                              {quick, nil, 0},
+		"a path that freed none that was so old":     {&Unit{Last: 600_000}, leak, 29},
+		"nothing was freed":                          {new(Unit), leak, 0},
+		"a full count, and ordinals that went round": {freed(math.MaxUint32, 0, 0), round(leak), 29},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := test.unit.Freed()
@@ -108,20 +108,20 @@ func TestForgotten(t *testing.T) {
 func parameters(n int, then []Buffer) []Buffer {
 	all := make([]Buffer, n, n+len(then))
 	for i := range all {
-		all[i] = Buffer{Since: time.Second, Seq: uint64(i), Birth: uint16(i)}
+		all[i] = Buffer{Since: time.Second, Seq: uint64(i), Ordinal: uint16(i)}
 	}
 	for _, b := range then {
-		b.Birth += uint16(n)
+		b.Ordinal += uint16(n)
 		all = append(all, b)
 	}
 	return all
 }
 
-// round lets births begin just below the highest number.
+// round lets ordinals begin just below the highest number.
 func round(live []Buffer) []Buffer {
 	live = append([]Buffer(nil), live...)
 	for i := range live {
-		live[i].Birth += math.MaxUint16 - 10
+		live[i].Ordinal += math.MaxUint16 - 10
 	}
 	return live
 }

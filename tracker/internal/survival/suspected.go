@@ -48,7 +48,7 @@ func (u *Unit) Suspected(now time.Duration, live []Buffer, freed int64) (found S
 	if ages == nil {
 		ages = new(Ages)
 	}
-	var births []uint64
+	var allocated []uint64
 	for i := leastAge; i < len(ages)-1; i++ {
 		age := below(i - 1)
 		old := live[:sort.Search(len(live), func(k int) bool { return now-live[k].Since < age })]
@@ -59,11 +59,11 @@ func (u *Unit) Suspected(now time.Duration, live []Buffer, freed int64) (found S
 		if young < int64(len(old))+late {
 			continue // that old is usual
 		}
-		if births == nil {
-			births = countBirths(old)
+		if allocated == nil {
+			allocated = countAllocated(old)
 		}
 		for from := 0; len(old)-from >= Fewest; from += (len(old) - from + 1) / 2 {
-			some, born := old[from:], births[from:len(old)]
+			some, born := old[from:], allocated[from:len(old)]
 			if float64(late) <= freedLive*float64(len(some)) && u.recurs(some, age) && mixed(born) && mixed(born[len(born)/2:]) && ages.few(some, i, now) {
 				return Suspected{Old: some, Age: age, Freed: late, Young: young, Usual: ages.before(i - 2)}, true
 			}
@@ -105,20 +105,20 @@ func (u *Unit) recurs(old []Buffer, age time.Duration) bool {
 	return last.Since-first.Since >= age && 4*late >= len(old)
 }
 
-// countBirths returns, for each buffer, how many buffers were born from the first one up to it.
-func countBirths(live []Buffer) []uint64 {
-	births := make([]uint64, len(live))
+// countAllocated returns, for each buffer, how many buffers were allocated from the first one up to it.
+func countAllocated(live []Buffer) []uint64 {
+	allocated := make([]uint64, len(live))
 	for i := 1; i < len(live); i++ {
-		births[i] = births[i-1] + uint64(live[i].Birth-live[i-1].Birth)
+		allocated[i] = allocated[i-1] + uint64(live[i].Ordinal-live[i-1].Ordinal)
 	}
-	return births
+	return allocated
 }
 
 // mixed reports whether at most half of the buffers born between the first and the last of these
 // are live. In a hang, a queue or a long batch nearly all are live.
-func mixed(births []uint64) bool {
-	last := len(births) - 1
-	return uint64(2*last) <= births[last]-births[0]
+func mixed(allocated []uint64) bool {
+	last := len(allocated) - 1
+	return uint64(2*last) <= allocated[last]-allocated[0]
 }
 
 // before returns an age below which all buffers freed before bucket i were freed, as far as they

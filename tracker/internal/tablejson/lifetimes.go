@@ -88,8 +88,8 @@ func writeLifetimes(out *jsonstream.Writer, t *tables.Tables, index map[tables.S
 	}))
 }
 
-// births returns the births of an allocation's line and path, if its source counts them.
-func births(t *tables.Tables, a tables.AllocationEntry) [2]uint16 {
+// ordinals returns an allocation's ordinals in its line and in its path, if its source counts them.
+func ordinals(t *tables.Tables, a tables.AllocationEntry) [2]uint16 {
 	if t.Paths == nil {
 		return [2]uint16{}
 	}

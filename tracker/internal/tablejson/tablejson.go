@@ -67,7 +67,7 @@ type allocationJSON struct {
 	Section     string      `json:"section,omitempty"`
 	Registered  bool        `json:"registered,omitempty"`
 	Unreachable bool        `json:"unreachable,omitempty"`
-	Births      [2]uint16   `json:"births,omitzero"` // number of births of its line, and of its path, up to this one, modulo 2^16
+	Ordinals    [2]uint16   `json:"ordinals,omitzero"` // buffers that its line, and its path, had allocated before it, modulo 2^16
 }
 
 // allocationTable is the allocations of a file. The call sites and sections that they refer to may
@@ -217,7 +217,7 @@ func (t *allocationTable) add(a allocationJSON) error {
 		t.sections = append(t.sections, a.Section)
 	}
 	t.entries = append(t.entries, tables.AllocationEntry{
-		Site: int32(a.Site), Foreign: a.Registered, Unreachable: a.Unreachable, InLine: a.Births[0], InPath: a.Births[1], Ptr: a.Ptr,
+		Site: int32(a.Site), Foreign: a.Registered, Unreachable: a.Unreachable, InLine: a.Ordinals[0], InPath: a.Ordinals[1], Ptr: a.Ptr,
 		Allocated: a.Allocated, Since: a.Time.Sub(t.base), Seq: a.Seq, Label: a.Label,
 	})
 	return nil
@@ -238,12 +238,12 @@ func readAllocation(text []byte) (a allocationJSON, err error) {
 			return !text && jsonstream.Number(value, &a.Site)
 		case "allocated_bytes":
 			return !text && jsonstream.Number(value, &a.Allocated)
-		case "births":
+		case "ordinals":
 			i := 0
 			return !text && jsonstream.FlatList(value, func(value []byte, text bool) bool {
 				i++
-				return !text && i <= len(a.Births) && jsonstream.Number(value, &a.Births[i-1])
-			}) && i == len(a.Births)
+				return !text && i <= len(a.Ordinals) && jsonstream.Number(value, &a.Ordinals[i-1])
+			}) && i == len(a.Ordinals)
 		}
 		return false
 	})
@@ -401,7 +401,7 @@ func WriteSnapshot(out *jsonstream.Writer, t *tables.Tables, segments []alloc.Se
 	}
 	jsonstream.Table(out, "allocations", t.Allocations, func(b []byte, a tables.AllocationEntry) ([]byte, error) {
 		return allocationJSON{
-			a.Seq, t.Epoch.Add(a.Since), a.Ptr, int(a.Site), a.Allocated, a.Label, t.Sections[t.Sites[a.Site].Section], a.Foreign, a.Unreachable, births(t, a),
+			a.Seq, t.Epoch.Add(a.Since), a.Ptr, int(a.Site), a.Allocated, a.Label, t.Sections[t.Sites[a.Site].Section], a.Foreign, a.Unreachable, ordinals(t, a),
 		}.appendJSON(b)
 	})
 	writeLifetimes(out, t, index)
@@ -447,9 +447,9 @@ func (a allocationJSON) appendJSON(b []byte) ([]byte, error) {
 	if a.Unreachable {
 		b = append(b, `,"unreachable":true`...)
 	}
-	if a.Births != [2]uint16{} {
-		b = strconv.AppendUint(append(b, `,"births":[`...), uint64(a.Births[0]), 10)
-		b = append(strconv.AppendUint(append(b, ','), uint64(a.Births[1]), 10), ']')
+	if a.Ordinals != [2]uint16{} {
+		b = strconv.AppendUint(append(b, `,"ordinals":[`...), uint64(a.Ordinals[0]), 10)
+		b = append(strconv.AppendUint(append(b, ','), uint64(a.Ordinals[1]), 10), ']')
 	}
 	return append(b, '}'), nil
 }

@@ -24,7 +24,7 @@ func FuzzEntries(f *testing.F) {
 	f.Add(`{"kind":"Parameter","dtype":"float32","shape":[64,3],"section":"a/b","stack":0,"site":{"function":"main.f","file":"/a.go","line":7},"live_count":1,"peak_count":2,"total_count":3}`)
 	f.Add(`{"kind":"KVCache","shape":null,"stack":-1,"site":{"function":"\u003cinit\u003e","file":"","line":-1},"live_count":1,"stream":2,"each_bytes":9}`)
 	f.Add(`{"shape":[],"shape":[1],"site":{"line":1},"site":{"file":"]"},"kind":"Tensor"}`)
-	f.Add(`{"shape":"[1]","site":"{}","births":"[1,2]"}`)
+	f.Add(`{"shape":"[1]","site":"{}","ordinals":"[1,2]"}`)
 	f.Add(`[1,2,3]`)
 	f.Add(`[{"function":"f","file":"a","line":1}]`)
 	f.Add(`[ 1,-2,"3"]`)

@@ -107,7 +107,7 @@ const everything = `{"Streams":[0,7],
 {"section":"a/b","stack":1,"call_site":{"function":"f","file":"a.go","line":2},"total":{"count":5,"bytes":50},"memory":"pinned"}
 ],
 "allocations": [
-{"seq":1,"time":"2026-01-02T03:04:06Z","address":4096,"call_site":0,"allocated_bytes":512,"label":"w","births":[1,2]},
+{"seq":1,"time":"2026-01-02T03:04:06Z","address":4096,"call_site":0,"allocated_bytes":512,"label":"w","ordinals":[1,2]},
 {"seq":2,"time":"2026-01-02T03:04:07Z","address":8192,"call_site":0,"allocated_bytes":512,"registered":true},
 {"seq":3,"time":"2026-01-02T03:04:08Z","address":9000,"call_site":1,"allocated_bytes":512,"section":"a/b","unreachable":true}
 ],
@@ -177,7 +177,7 @@ func TestTablesAreWrittenAndRead(t *testing.T) {
 func TestBirthsAreThoseThatTheSourceCounts(t *testing.T) {
 	lists, _ := tablesOfEverything()
 	lists.Paths = nil
-	assert.NotContains(t, write(t, lists, nil), "births")
+	assert.NotContains(t, write(t, lists, nil), "ordinals")
 }
 
 // TestEarlierVersions: in version 1 a stack had its frames, and call sites named no section, but buffers did. Files until version
@@ -278,13 +278,13 @@ func TestTablesThatContradictThemselves(t *testing.T) {
 	}
 }
 
-// TestBirthsInAnyForm: births have no use unless there are two.
-func TestBirthsInAnyForm(t *testing.T) {
-	for births, want := range map[string][2]uint16{`[3,4]`: {3, 4}, `[0,65535]`: {0, 65535}, `[3]`: {3, 0}, `[3,4,5]`: {3, 4}, `[]`: {}, `null`: {}} {
+// TestOrdinalsInAnyForm: ordinals have no use unless there are two.
+func TestOrdinalsInAnyForm(t *testing.T) {
+	for ordinals, want := range map[string][2]uint16{`[3,4]`: {3, 4}, `[0,65535]`: {0, 65535}, `[3]`: {3, 0}, `[3,4,5]`: {3, 4}, `[]`: {}, `null`: {}} {
 		for _, more := range []string{"", `,"label":"a"`} {
-			got, _, err := read(`{"call_sites":[` + site(-1, 1, 1, 1) + `],"allocations":[` + allocation(0, `,"births":`+births+more) + `]}`)
-			require.NoError(t, err, births)
-			assert.Equal(t, want, [2]uint16{got.Allocations[0].InLine, got.Allocations[0].InPath}, births)
+			got, _, err := read(`{"call_sites":[` + site(-1, 1, 1, 1) + `],"allocations":[` + allocation(0, `,"ordinals":`+ordinals+more) + `]}`)
+			require.NoError(t, err, ordinals)
+			assert.Equal(t, want, [2]uint16{got.Allocations[0].InLine, got.Allocations[0].InPath}, ordinals)
 		}
 	}
 }

@@ -92,7 +92,7 @@ type AllocationEntry struct {
 	Site        int32
 	Foreign     bool
 	Unreachable bool   // the program can no longer free it
-	InLine      uint16 // see survival.Buffer.Birth
+	InLine      uint16 // see survival.Buffer.Ordinal
 	InPath      uint16
 	Ptr         alloc.Ptr
 	Allocated   alloc.Bytes

@@ -263,7 +263,7 @@ func linesOf(s *snapshot.Snapshot, filter filter) map[mem.Frame]*line {
 	}
 	for i, e := range t.Allocations {
 		if l := bySite[e.Site]; l.held >= survival.Fewest && (filter.all() || filter.selects(t, &e)) {
-			l.live = append(l.live, survival.Buffer{Since: e.Since, Seq: e.Seq, Birth: e.InLine, Of: int32(i)})
+			l.live = append(l.live, survival.Buffer{Since: e.Since, Seq: e.Seq, Ordinal: e.InLine, Of: int32(i)})
 		}
 	}
 	for site, l := range lines {
@@ -281,7 +281,7 @@ func pathsOf(s *snapshot.Snapshot, l *line) iter.Seq2[tables.StackID, []survival
 	for _, b := range l.live {
 		stack := stackOf(t, b)
 		if l.stacks[stack].live >= survival.Fewest {
-			b.Birth = t.Allocations[b.Of].InPath
+			b.Ordinal = t.Allocations[b.Of].InPath
 			by[stack] = append(by[stack], b)
 		}
 	}

@@ -85,12 +85,12 @@ func (e *estimated) promptNote(name string) []string {
 	}
 	note := fmt.Sprintf("prompts are processed whole, %d tokens at once, as transformers' generate does", n)
 	if o.searches() > 0 {
-		return []string{note + ": --prompt-chunk says how servers cut them"}
+		return []string{note + ": --prefill-chunk says how servers cut them"}
 	}
 	cut := o
 	cut.chunk = piece
 	if less, err := cut.estimate(name); err == nil && less.Needs() < r.Needs() {
-		note += fmt.Sprintf("; servers cut them: with --prompt-chunk %d it needs %v at most", piece, less.Needs())
+		note += fmt.Sprintf("; servers cut them: with --prefill-chunk %d it needs %v at most", piece, less.Needs())
 	}
 	return []string{note}
 }

@@ -50,7 +50,7 @@ func TestNotesNameFlags(t *testing.T) {
 			}
 		}
 	}
-	for _, flag := range []string{"--zero-grad", "--gpu", "--cuda-loading", "--bitsandbytes", "--prompt-chunk", "--measured"} {
+	for _, flag := range []string{"--zero-grad", "--gpu", "--cuda-loading", "--bitsandbytes", "--prefill-chunk", "--measured"} {
 		assert.True(t, flags[flag], flag)
 	}
 }
@@ -58,9 +58,9 @@ func TestNotesNameFlags(t *testing.T) {
 // What processing a prompt in pieces would save is the value that the flag gives.
 func TestPromptNote(t *testing.T) {
 	notes := strings.Join(estimateJSON(t, "llama-3-8b --serve --seq 32768").Report.Notes, "\n")
-	cut := estimateJSON(t, "llama-3-8b --serve --seq 32768 --prompt-chunk 512")
+	cut := estimateJSON(t, "llama-3-8b --serve --seq 32768 --prefill-chunk 512")
 	assert.Contains(t, notes, "prompts are processed whole, 32768 tokens at once")
-	assert.Contains(t, notes, "with --prompt-chunk 512 it needs "+cut.Needs.String()+" at most")
+	assert.Contains(t, notes, "with --prefill-chunk 512 it needs "+cut.Needs.String()+" at most")
 	assert.NotContains(t, strings.Join(estimateJSON(t, "llama-3-8b --serve --seq 256").Report.Notes, "\n"), "prompts")
 }
 

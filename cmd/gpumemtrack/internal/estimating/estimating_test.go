@@ -170,7 +170,7 @@ func TestEstimateLargestThatFits(t *testing.T) {
 	assert.Equal(t, fewest.Needs, estimateJSON(t, fmt.Sprintf("%s--replicas %d", shared, fewest.Replicas)).Needs)
 	assert.Greater(t, estimateJSON(t, fmt.Sprintf("gpt2-xl --zero 3 --seq 256 --gpu ada --cuda-loading lazy --replicas %d", fewest.Replicas-1)).Needs, fewest.Budget)
 
-	serve := estimateJSON(t, "llama-3-8b --serve --prompt-chunk 512 --kv fp8 --max-context-length"+budget)
+	serve := estimateJSON(t, "llama-3-8b --serve --prefill-chunk 512 --kv fp8 --max-context-length"+budget)
 	assert.Greater(t, serve.Context, 32768)
 	assert.LessOrEqual(t, serve.Needs, serve.Budget)
 	assert.Equal(t, alloc.Bytes(serve.Context)*65536, serve.Report.Inference.Cache, "32 layers of 8 heads of 128, a byte each")
@@ -276,7 +276,7 @@ func TestEstimatePrompts(t *testing.T) {
 	whole := estimateJSON(t, base)
 	assert.Equal(t, alloc.Shape{1, 4096}, whole.Report.Inputs[0])
 	assert.Contains(t, strings.Join(whole.Report.Notes, "\n"), "prompts are processed whole, 4096 tokens at once")
-	cut := estimateJSON(t, base+" --prompt-chunk 512")
+	cut := estimateJSON(t, base+" --prefill-chunk 512")
 	assert.Contains(t, cut.Report.Notes, "prompts are processed 512 tokens at a time")
 	assert.Less(t, cut.Report.Inference.Transient, whole.Report.Inference.Transient/4)
 	const logits = 4096 * 128256 // in bfloat16, and before 4.46 in float32 too

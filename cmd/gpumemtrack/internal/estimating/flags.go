@@ -107,7 +107,7 @@ func (o *estimateOptions) trainingFlags(cmd *cobra.Command) {
 func (o *estimateOptions) servingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&o.serve, "serve", false, "serve a language model: keep keys and values of --batch texts of --seq tokens, and process prompts as long")
-	flags.IntVar(&o.chunk, "prompt-chunk", 0, "with --serve: process prompts `N` tokens at a time, as servers do; without it whole, as transformers' generate does")
+	flags.IntVar(&o.chunk, "prefill-chunk", 0, "with --serve: process prompts `N` tokens at a time, as servers do; without it whole, as transformers' generate does")
 	flags.StringVar(&o.kv, "kv", "", "with --serve: element `TYPE` of the KV cache: "+strings.Join(kvTypes, ", ")+", or an element type such as float16; k=q8_0,v=f16 as llama.cpp's --cache-type-k and --cache-type-v")
 	flags.BoolVar(&o.llamaCpp, "llama-cpp", false, "with --serve: as llama.cpp serves, not PyTorch")
 	flags.IntVar(&o.microBatch, "ubatch", 512, "with --llama-cpp: process `N` tokens at a time")
@@ -206,7 +206,7 @@ func completions(cmd *cobra.Command) {
 func (o *estimateOptions) check(given func(flag string) bool) error {
 	for name, value := range map[string]int{
 		"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas,
-		"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "lora": o.lora, "loss-chunks": o.loss.chunks, "prompt-chunk": o.chunk,
+		"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "lora": o.lora, "loss-chunks": o.loss.chunks, "prefill-chunk": o.chunk,
 	} {
 		if given(name) && value < 1 {
 			return cli.UsageError("estimate: --%s %d: want 1 or more", name, value)
@@ -225,7 +225,7 @@ var onlyTraining = []string{
 }
 
 // onlyServing lists the flags that only serving has.
-var onlyServing = []string{"kv", "prompt-chunk", "llama-cpp", "ubatch", "flash-attention", "max-context-length", "gpu-layers", "max-gpu-layers", "mmproj", "tensor-split", "kv-unified"}
+var onlyServing = []string{"kv", "prefill-chunk", "llama-cpp", "ubatch", "flash-attention", "max-context-length", "gpu-layers", "max-gpu-layers", "mmproj", "tensor-split", "kv-unified"}
 
 // onlyLlama lists the flags that only llama.cpp has. Giving one selects llama.cpp.
 var onlyLlama = []string{"gpu-layers", "kv-unified", "max-gpu-layers", "mmproj", "tensor-split"}

@@ -22,7 +22,7 @@ func addTopics(a *cli.App, cmd *cobra.Command) {
 	training := slices.DeleteFunc(slices.Clone(onlyTraining), func(flag string) bool { return slices.Contains(onOtherPages, flag) })
 	a.AddTopics(cmd,
 		cli.Topic{Name: "training", Title: "how a model is trained", Text: text("Each of these flags chooses training, as --train does."), Flags: training},
-		cli.Topic{Name: "serving", Title: "how a language model is served", Flags: []string{"kv", "prompt-chunk"}},
+		cli.Topic{Name: "serving", Title: "how a language model is served", Flags: []string{"kv", "prefill-chunk"}},
 		cli.Topic{Name: "llama", Title: "llama.cpp", Flags: []string{"llama-cpp", "ubatch", "flash-attention", "gpu-layers", "kv-unified", "tensor-split", "mmproj"}},
 		cli.Topic{Name: "fits", Title: "searches for what fits", Text: text("Each needs --fits, which compares the most that is promised, with the CUDA\ncontext; where only the weights are known its answer is no."),
 			Flags: []string{"weights-only", "max-batch", "max-context-length", "max-gpu-layers", "min-replicas", "best-quantization"}},

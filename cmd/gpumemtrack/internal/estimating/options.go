@@ -329,7 +329,7 @@ func (o estimateOptions) tokens(usual int) int {
 const piece = 512
 
 // prompt returns how many tokens of a prompt run at once: all of them, as in transformers'
-// generate, unless --prompt-chunk says otherwise. For llama.cpp its compute buffer replaces their
+// generate, unless --prefill-chunk says otherwise. For llama.cpp its compute buffer replaces their
 // activations.
 func (o estimateOptions) prompt(tokens int) int {
 	switch {

@@ -378,7 +378,7 @@ func (s *search) moreDevices() changes {
 func (s *search) smallerCache() changes {
 	var all changes
 	if s.o.chunk == 0 {
-		all = append(all, change{"prompt", 1, "--prompt-chunk " + strconv.Itoa(piece), fmt.Sprintf("prompts processed %d tokens at a time, as servers do", piece)})
+		all = append(all, change{"prompt", 1, "--prefill-chunk " + strconv.Itoa(piece), fmt.Sprintf("prompts processed %d tokens at a time, as servers do", piece)})
 	}
 	if s.o.kv == "" {
 		all = append(all, change{"cache", 3, "--kv fp8", "keys and values in 8 bits (less precise)"})

@@ -88,14 +88,14 @@ them.`,
 	addJSONFlag(flags, &o.json, "print each table as a line of JSON; with a command, into this `FILE`")
 	flags.StringArrayVar(&o.libraries, "library", nil, "the `FILE` of a libcuda to watch; may be repeated (default: the one that a program on this machine loads)")
 	flags.StringArrayVar(&o.functions, "functions", nil, "a `PAIR` of functions to watch instead of the driver's, such as 'libpool.so:take(size=2,out=3),give(address=1)', or one of "+strings.Join(attach.Pairs(), ", ")+"; may be repeated")
-	flags.Var(cli.SizeFlag(&o.ringBuffer), "ring", "room for calls that were not read yet, as a `SIZE`: a larger one loses none of a program with very many calls (default 64MiB)")
+	flags.Var(cli.SizeFlag(&o.ringBuffer), "ring-buffer", "room for calls that were not read yet, as a `SIZE`: a larger one loses none of a program with very many calls (default 64MiB)")
 	flags.BoolVar(&o.preload, "preload", false, "load a small library in front of libcuda instead of setting probes: for a command only, needs a C compiler but no privileges")
 	return cmd
 }
 
 // config returns the options for package attach.
 func (o attachOptions) config() attach.Config {
-	return attach.Config{Libraries: o.libraries, Functions: o.functions, Preload: o.preload, RingBytes: int(o.ringBuffer)}
+	return attach.Config{Libraries: o.libraries, Functions: o.functions, Preload: o.preload, RingBufferBytes: int(o.ringBuffer)}
 }
 
 // check returns the format of the output file. The error says what is wrong with the options,
@@ -113,9 +113,9 @@ func (o attachOptions) check() (to *cli.Format, err error) {
 	case len(o.hosts) > 0 && o.live == "":
 		return nil, cli.UsageError("attach: --allow-host is for --live ADDRESS, which is not given")
 	case o.preload && o.ringBuffer != 0:
-		return nil, cli.UsageError("attach: --ring is for probes: not with --preload")
+		return nil, cli.UsageError("attach: --ring-buffer is for probes: not with --preload")
 	case o.ringBuffer != 0 && (o.ringBuffer < 64*alloc.KiB || o.ringBuffer > alloc.GiB):
-		return nil, cli.UsageError("attach: --ring %v: want 64KiB to 1GiB", o.ringBuffer)
+		return nil, cli.UsageError("attach: --ring-buffer %v: want 64KiB to 1GiB", o.ringBuffer)
 	case o.pid < 0 || o.every < 0:
 		return nil, cli.UsageError("attach: --pid and --every cannot be negative")
 	}
