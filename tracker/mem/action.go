@@ -62,8 +62,13 @@ func (a Action) String() string {
 // MarshalText writes the action's name.
 func (a Action) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
-// UnmarshalText reads a name that String writes.
+// UnmarshalText reads a name that String writes, and "lost", as files from before the first release name [Unreachable]. Any
+// other name is an error.
 func (a *Action) UnmarshalText(text []byte) error {
+	if string(text) == "lost" {
+		*a = Unreachable
+		return nil
+	}
 	for i, name := range actionNames {
 		if name != "" && name == string(text) {
 			*a = Action(i)

@@ -40,15 +40,25 @@ func CheckSchema(schema string, version int, wantSchema string, latest int) erro
 	return nil
 }
 
-var site = regexp.MustCompile(`"(sites?"\s*:)`)
+// renamed are the keys of earlier versions, and of files that were written before the first release, with today's.
+var renamed = map[string]string{
+	"site": "call_site", "sites": "call_sites", "lost": "unreachable", "births": "ordinals",
+	"own_peak_bytes": "self_peak_bytes", "releasable_bytes": "reclaimable_bytes",
+}
+
+var oldKey = regexp.MustCompile(`"(sites?|lost|births|own_peak_bytes|releasable_bytes)"(\s*:)`)
 
 // Current returns the text of an object with the keys of earlier versions renamed to today's. Only
 // a key is followed by a colon, so no other text is changed.
 func Current(text []byte) []byte {
-	if !bytes.Contains(text, []byte(`"site`)) { // the usual case: no old key
+	old := func(name string) bool { return bytes.Contains(text, []byte(name)) }
+	if !old(`"site`) && !old(`"lost`) && !old(`"births`) && !old(`"own_peak`) && !old(`"releasable`) { // the usual case
 		return text
 	}
-	return site.ReplaceAll(text, []byte(`"call_$1`))
+	return oldKey.ReplaceAllFunc(text, func(found []byte) []byte {
+		name, colon, _ := bytes.Cut(found[1:], []byte{'"'})
+		return append([]byte(`"`+renamed[string(name)]+`"`), colon...)
+	})
 }
 
 // Amount is an amount in bytes. -1 means unknown, and is null in JSON; files of earlier versions

@@ -173,20 +173,20 @@ func TestTablesAreWrittenAndRead(t *testing.T) {
 	assert.Nil(t, got.Paths)
 }
 
-// TestBirthsAreThoseThatTheSourceCounts: without paths they mean nothing.
-func TestBirthsAreThoseThatTheSourceCounts(t *testing.T) {
+// TestOrdinalsAreThoseThatTheSourceCounts: without paths they mean nothing.
+func TestOrdinalsAreThoseThatTheSourceCounts(t *testing.T) {
 	lists, _ := tablesOfEverything()
 	lists.Paths = nil
 	assert.NotContains(t, write(t, lists, nil), "ordinals")
 }
 
 // TestEarlierVersions: in version 1 a stack had its frames, and call sites named no section, but buffers did. Files until version
-// 3 of a snapshot have "site" for "call_site".
+// 3 of a snapshot have "site" for "call_site", and those from before the first release "lost" and "births".
 func TestEarlierVersions(t *testing.T) {
 	got, _, err := read(`{"stacks":[[{"function":"f","file":"a.go","line":1}]],
 		"sites":[{"kind":"Input","dtype":"int8","shape":[3],"stack":0,"site":{"function":"f","file":"a.go","line":1},"live_count":3,"peak_count":4,"total_count":5}],
 		"allocations":[{"seq":1,"time":"2026-01-02T03:04:06Z","address":1,"site":0,"allocated_bytes":512},
-			{"seq":2,"time":"2026-01-02T03:04:06Z","address":2,"site":0,"allocated_bytes":512,"section":"a"},
+			{"seq":2,"time":"2026-01-02T03:04:06Z","address":2,"site":0,"allocated_bytes":512,"section":"a","lost":true,"births":[4,2]},
 			{"seq":3,"time":"2026-01-02T03:04:06Z","address":3,"site":0,"allocated_bytes":512,"section":"a"}]}`)
 	require.NoError(t, err)
 	x := got.Sites[0].Tensor
@@ -198,6 +198,9 @@ func TestEarlierVersions(t *testing.T) {
 	assert.Equal(t, stack(1), got.Stacks.Stack(1))
 	assert.Equal(t, frame(1), got.Stacks.Site(1))
 	assert.Equal(t, []string{"", "a"}, got.Sections)
+	assert.False(t, got.Allocations[0].Unreachable)
+	assert.True(t, got.Allocations[1].Unreachable)
+	assert.Equal(t, [2]uint16{4, 2}, [2]uint16{got.Allocations[1].InLine, got.Allocations[1].InPath})
 }
 
 // site is a call site of int8 buffers with these counts.

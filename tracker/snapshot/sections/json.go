@@ -32,6 +32,9 @@ func (p *Profile) UnmarshalJSON(text []byte) error {
 		if r.Estimate == nil {
 			continue
 		}
+		if r.Estimate.Of == "kept" { // in files from before the first release
+			r.Estimate.Of = byRetained
+		}
 		if err := checkColumn(r.Estimate.Of); err != nil {
 			return fmt.Errorf("read profile: row %d: %w", i, err)
 		}
