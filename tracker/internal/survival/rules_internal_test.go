@@ -197,7 +197,7 @@ func TestATriangleCountsWhatOutlivedAWindow(t *testing.T) {
 	x.n[at(1, 2)] = math.MaxUint32
 	assert.False(t, x.empty())
 	x.freed(w, 2*w)
-	assert.EqualValues(t, math.MaxUint32, x.n[at(1, 2)], "a full count stays full")
+	assert.Equal(t, uint32(math.MaxUint32), x.n[at(1, 2)], "a full count stays full")
 }
 
 // TestRowsOfAllWindows are read as they were written, whole windows and the shortest width too.

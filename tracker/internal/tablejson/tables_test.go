@@ -208,7 +208,7 @@ func site(stack int, counts ...int64) string {
 	return fmt.Sprintf(`{"kind":"Input","dtype":"int8","shape":[3],"stack":%d,"call_site":{"line":1},"live_count":%d,"peak_count":%d,"total_count":%d}`, stack, counts[0], counts[1], counts[2])
 }
 
-func allocation(site int, more string) string {
+func allocation(site int64, more string) string {
 	return fmt.Sprintf(`{"seq":1,"time":"2026-01-02T03:04:06Z","address":1,"call_site":%d,"allocated_bytes":512%s}`, site, more)
 }
 
