@@ -429,7 +429,7 @@ func TestHistoriesThatContradictThemselves(t *testing.T) {
 		return `{"schema":"gpumemtrack.history","version":3,"sections":["","a"],"stacks":[{"frames":[0]},{"frames":[]}],"frames":[{"line":1}],` +
 			`"groups":[{"kind":"Input","shape":null,"each_bytes":3}],` + members + `}`
 	}
-	event := func(group, stack, section int) string {
+	event := func(group, stack, section int64) string {
 		return history(fmt.Sprintf(`"events":[{"action":"mark","group":0,"stack":0},{"action":"mark","group":%d,"stack":%d,"section":%d}]`, group, stack, section))
 	}
 	many := func(n int) string { return `"x"` + strings.Repeat(`,"x"`, n-1) }
