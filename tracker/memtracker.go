@@ -1,21 +1,15 @@
 package tracker
 
 import (
-	"fmt"
-	"os"
-	"os/signal"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-	"weak"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
 	"github.com/gpumemtrack/gpumemtrack/internal/clock"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/dumps"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/report"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -142,144 +136,4 @@ func warnClosed(t *MemTracker, what string) {
 	if t.loggedClosed.CompareAndSwap(false, true) {
 		t.report.Log.Warn("gpumemtrack: used after Close: a closed tracker knows nothing", "called", what)
 	}
-}
-
-// recentMarks keeps the latest marks. Track only adds a mark and wakes the readers that wait, so a slow reader delays
-// no Track, and misses marks.
-type recentMarks struct {
-	max int
-
-	mu     sync.Mutex
-	kept   []*snapshot.Mark // oldest first
-	added  chan struct{}    // closed when a mark is added; nil while no reader waits
-	closed bool
-}
-
-const defaultMaxMarks = 128
-
-func (r *recentMarks) add(m *snapshot.Mark) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.max == 0 || r.closed {
-		return
-	}
-	if len(r.kept) == r.max {
-		r.kept = slices.Delete(r.kept, 0, 1)
-	}
-	r.kept = append(r.kept, m)
-	r.wake()
-}
-
-func (r *recentMarks) close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.kept, r.closed = nil, true
-	r.wake()
-}
-
-// wake wakes all readers that wait for a mark. The caller holds r.mu.
-func (r *recentMarks) wake() {
-	if r.added != nil {
-		close(r.added)
-		r.added = nil
-	}
-}
-
-// all returns the marks kept, oldest first. They are shared.
-func (r *recentMarks) all() []*snapshot.Mark {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.kept)
-}
-
-// after returns the oldest kept mark with a number above seq, or a channel that is closed when a mark is added.
-func (r *recentMarks) after(seq int) (*snapshot.Mark, <-chan struct{}, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return nil, nil, fmt.Errorf("wait for a mark: tracker: %w", alloc.ErrClosed)
-	}
-	for _, m := range r.kept {
-		if m.Seq > seq {
-			return m, nil, nil
-		}
-	}
-	if r.added == nil {
-		r.added = make(chan struct{})
-	}
-	return nil, r.added, nil
-}
-
-const (
-	defaultMaxDumps     = 8
-	defaultMaxDumpBytes = 16 * alloc.MiB
-)
-
-// dumpFiles writes the dumps of a tracker to files.
-type dumpFiles struct {
-	max      int         // most files of this process in a directory
-	maxBytes alloc.Bytes // most bytes of each
-
-	mu sync.Mutex // one file at a time
-	// signals has, by the channel that ends a DumpOnSignal, the channel that gets its signals; guarded by mu.
-	signals map[chan struct{}]chan os.Signal
-}
-
-// write writes the dump to a new file, when no other is being written.
-func (w *dumpFiles) write(dir string, dump *snapshot.Dump) (path string, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return dumps.Write(dir, dump, w.max, w.maxBytes)
-}
-
-// stopAll ends every DumpOnSignal, when no file is being written.
-func (w *dumpFiles) stopAll() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for done := range w.signals {
-		w.stop(done)
-	}
-}
-
-// stop ends a DumpOnSignal, once; the caller holds w.mu.
-func (w *dumpFiles) stop(done chan struct{}) {
-	if got, ok := w.signals[done]; ok {
-		signal.Stop(got)
-		close(done)
-		delete(w.signals, done)
-	}
-}
-
-// openTrackers are the open trackers of the process. A full device may be full because of another tracker's cache.
-var openTrackers trackerList
-
-// trackerList has trackers in the order of their creation. It does not keep a tracker from being collected.
-type trackerList struct {
-	mu   sync.Mutex
-	open []weak.Pointer[MemTracker]
-}
-
-func (l *trackerList) add(t *MemTracker) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	collected := func(p weak.Pointer[MemTracker]) bool { return p.Value() == nil }
-	l.open = append(slices.DeleteFunc(l.open, collected), weak.Make(t))
-}
-
-func (l *trackerList) remove(t *MemTracker) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open = slices.DeleteFunc(l.open, func(p weak.Pointer[MemTracker]) bool { return p.Value() == t })
-}
-
-// except returns all trackers but t, which may be nil.
-func (l *trackerList) except(t *MemTracker) (others []*MemTracker) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, p := range l.open {
-		if open := p.Value(); open != nil && open != t {
-			others = append(others, open)
-		}
-	}
-	return others
 }

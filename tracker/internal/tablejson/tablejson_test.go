@@ -31,7 +31,7 @@ func FuzzEntries(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		value := jsontext.Value(strings.TrimSpace(text))
 		if !value.IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) || value.Kind() != '{' && value.Kind() != '[' {
-			t.Skip() // jsonstream.Reader refuses it
+			t.Skip("jsonstream.Reader refuses it")
 		}
 		text = string(value)
 		got, err := readAllocation([]byte(text))
