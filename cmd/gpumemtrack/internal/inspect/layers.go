@@ -28,8 +28,8 @@ func Layers(a *cli.App) *cobra.Command {
 		Use:   "layers FILE|URL",
 		Short: "Show what each section took, layer by layer",
 		Long: `Show what each section of a program took, in a dump of a tracker or on the live
-page of a running program: calls, times, what was allocated and retained, and the
-highest level, with the estimate where the program gave one. The table is a
+page of a running program: calls, times, what was allocated and retained, and
+the highest level, with the estimate where the program gave one. The table is a
 tree, in the order in which the sections began; --sort orders it by a column.
 FILE may be - for standard input.
 
